@@ -3,7 +3,6 @@ package tasks
 import (
 	"context"
 
-	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -34,7 +33,7 @@ func (s *Scheduler) Requeue(ctx context.Context, topic string, r Requeue) (Reque
 	}
 	q := engine.RedriveQuery{Topic: topic, All: r.IDs == nil, IDs: r.IDs}
 	if !r.Due.IsZero() || r.Delay != 0 {
-		q.Due = cluster.Deadline(&f, s.engine.Config.Clock(), r.Due, r.Delay)
+		q.Due = engine.Deadline(&f, s.engine.Config.Clock(), r.Due, r.Delay)
 	}
 	if err := f.Err(); err != nil {
 		return Requeued{}, err

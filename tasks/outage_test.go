@@ -30,12 +30,12 @@ func (r *rig) within(what string, f func()) {
 func TestAnswerAfterTheCallerHasLeft(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		_, release := r.faulty.Hold(ledgertest.Apply)
-		p, err := r.cluster.Plan(&Request{ID: "t", Topic: "x", Delay: time.Hour}, engine.Admission{})
+		p, err := r.engine.Plan(&Request{ID: "t", Topic: "x", Delay: time.Hour}, engine.Admission{})
 		want(t, "plan", err, nil)
 		defer p.Release()
 		c := engine.NewPendingWrite(1)
 		r.engine.Mu.Lock()
-		_, err = r.cluster.CreateLocked(&p, c, 0)
+		_, err = r.engine.CreateLocked(&p, c, 0)
 		c.Complete()
 		r.engine.Unlock()
 		want(t, "createLocked", err, nil)

@@ -60,7 +60,7 @@ func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
 func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	p, err := s.cluster.PlanFor(ctx, &r)
+	p, err := s.engine.PlanFor(ctx, &r)
 	if err != nil {
 		return Task{}, err
 	}

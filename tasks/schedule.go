@@ -16,7 +16,7 @@ import (
 func (s *Scheduler) Schedule(ctx context.Context, r Request) (Task, error) {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	p, err := s.cluster.PlanFor(ctx, &r)
+	p, err := s.engine.PlanFor(ctx, &r)
 	if err != nil {
 		return Task{}, err
 	}
@@ -24,5 +24,5 @@ func (s *Scheduler) Schedule(ctx context.Context, r Request) (Task, error) {
 	if s.cluster.Fleet != nil {
 		return s.cluster.Schedule(ctx, &p, &r)
 	}
-	return s.cluster.Create(ctx, &p)
+	return s.engine.Create(ctx, &p)
 }

@@ -31,7 +31,7 @@ type Batch struct {
 type round struct {
 	*engine.PendingWrite
 	delays    []delay
-	unfiled   []*idClaim
+	unfiled   []*engine.IDClaim
 	elsewhere []forwardedRequest
 	again     []int // requests that come again because of their directory entries
 	refusals  []refusal
@@ -163,7 +163,7 @@ func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
 	var plans [engine.AtOnce]engine.Plan
 	for k, i := range part {
 		_ = b.engine.LearnTopic(ctx, b.Requests[i].Topic) // or else the task waits until they are known
-		p, err := b.Plan(&b.Requests[i], b.By)
+		p, err := b.engine.Plan(&b.Requests[i], b.By)
 		if err == nil {
 			if err = b.tell(ctx, &p, b.tries > 0); err != nil {
 				p.Release()
@@ -183,20 +183,20 @@ func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
 		if p.Rec == nil {
 			continue
 		}
-		n, err := b.CreateLocked(p, r.PendingWrite, i)
-		for errors.Is(err, errCollision) {
+		n, err := b.engine.CreateLocked(p, r.PendingWrite, i)
+		for errors.Is(err, engine.ErrCollision) {
 			p.ID, p.ShardID = b.makeID()
-			n, err = b.CreateLocked(p, r.PendingWrite, i)
+			n, err = b.engine.CreateLocked(p, r.PendingWrite, i)
 		}
 		b.Results[i].ID = p.ID // only now: what is spooled gets another one
 		switch {
-		case errors.Is(err, errBusy):
-			r.delays = append(r.delays, delay{index: i, busy: b.engine.WatchLocked(n), wanted: errors.Is(err, errWanted)})
+		case errors.Is(err, engine.ErrBusy):
+			r.delays = append(r.delays, delay{index: i, busy: b.engine.WatchLocked(n), wanted: errors.Is(err, engine.ErrWanted)})
 		case errors.Is(err, task.ErrReplaying):
 			r.delays = append(r.delays, delay{index: i})
-		case errors.Is(err, errUnregistered):
-			r.unfiled = append(r.unfiled, b.newIDClaimLocked(n, p, i))
-		case !errors.Is(err, errRepeated):
+		case errors.Is(err, engine.ErrUnregistered):
+			r.unfiled = append(r.unfiled, b.engine.NewIDClaimLocked(n, p, i))
+		case !errors.Is(err, engine.ErrRepeated):
 			b.refuse(r, i, err)
 			if err == nil {
 				b.Results[i].Spooled = b.engine.Store.Slot(n).Shard == engine.SpoolShard
@@ -231,11 +231,11 @@ func (b *Batch) leaveSpooled(ctx context.Context, r *round, part []int, plans []
 
 // refuse notes why a request was not accepted here: it may be elsewhere.
 func (b *Batch) refuse(r *round, i int, err error) {
-	if e, ok := errors.AsType[*elsewhere](err); ok && !b.forwarded {
+	if e, ok := errors.AsType[*engine.Elsewhere](err); ok && !b.forwarded {
 		r.elsewhere = append(r.elsewhere, forwardedRequest{i, e})
 		err = nil
 	}
-	if refused(err) && !b.asked[i] {
+	if engine.Refused(err) && !b.asked[i] {
 		r.refusals = append(r.refusals, refusal{i, err})
 	}
 	b.Results[i].Err = err
@@ -274,18 +274,18 @@ func (b *Batch) fileAll(ctx context.Context, r *round) {
 	for part := range slices.Chunk(r.unfiled, engine.AtOnce) {
 		b.engine.Mu.Lock()
 		for _, f := range part {
-			err := b.confirmLocked(f, r.PendingWrite)
+			err := b.engine.ConfirmLocked(f, r.PendingWrite)
 			switch {
 			case err == nil:
-			case errors.Is(err, errStale):
+			case errors.Is(err, engine.ErrStale):
 				if b.stale == nil {
 					b.stale = make(map[string]engine.StaleEntry)
 				}
-				b.stale[f.id] = f.stale
-				delete(b.notFound, f.id) // of the shard where it is filed
-				r.again = append(r.again, f.index)
+				b.stale[f.ID] = f.Stale
+				delete(b.notFound, f.ID) // of the shard where it is filed
+				r.again = append(r.again, f.Index)
 			default:
-				b.refuse(r, f.index, err)
+				b.refuse(r, f.Index, err)
 			}
 		}
 		b.engine.Unlock()
@@ -335,7 +335,7 @@ func (b *Batch) forward(ctx context.Context, forwarded []forwardedRequest) {
 		if b.Results[t.index].Err != nil {
 			continue
 		}
-		at, err := b.holderOf(ctx, t.elsewhere, b.tries > 0)
+		at, err := b.holderOf(ctx, t.Elsewhere, b.tries > 0)
 		if b.Results[t.index].Err = err; err != nil {
 			continue
 		}
@@ -363,11 +363,11 @@ func (b *Batch) forward(ctx context.Context, forwarded []forwardedRequest) {
 // lookAgain looks up, with one question for all, where the ids are that the holders of their
 // shards did not create with the first attempt.
 func (b *Batch) lookAgain(ctx context.Context, forwarded []forwardedRequest) error {
-	var es []*elsewhere
+	var es []*engine.Elsewhere
 	var ids []string
 	for _, t := range forwarded {
-		if t.unregistered && b.tries > 0 {
-			es, ids = append(es, t.elsewhere), append(ids, b.Results[t.index].ID)
+		if t.Unregistered && b.tries > 0 {
+			es, ids = append(es, t.Elsewhere), append(ids, b.Results[t.index].ID)
 		}
 	}
 	if len(ids) == 0 {
@@ -388,7 +388,7 @@ func (b *Batch) lookInSpools(ctx context.Context, forwarded []forwardedRequest) 
 	}
 	for i, found := range b.querySpools(ctx, ids) {
 		if b.Results[forwarded[i].index].Err = found.err; found.node != "" {
-			*forwarded[i].elsewhere = elsewhere{node: found.node}
+			*forwarded[i].Elsewhere = engine.Elsewhere{Node: found.node}
 		}
 	}
 }

@@ -4,13 +4,14 @@ import (
 	"context"
 	"slices"
 
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // A forwardedRequest is a request of a batch whose task belongs elsewhere.
 type forwardedRequest struct {
 	index int
-	*elsewhere
+	*engine.Elsewhere
 }
 
 const (

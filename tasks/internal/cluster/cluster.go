@@ -31,7 +31,11 @@ func New(e *engine.Engine, calls PeerCalls) *Cluster {
 		Missing:   make(map[recovery.Home]bool),
 		Peers:     newPeers(),
 	}
-	e.Cluster = rooms{s}
+	if e.Fleet != nil {
+		e.Cluster = rooms{s}
+	} else {
+		e.Cluster = engine.Alone{}
+	}
 	return s
 }
 

@@ -6,11 +6,8 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/cespare/xxhash/v2"
-
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
-	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -35,30 +32,6 @@ func (s *Cluster) needsClaimLocked(p *engine.Plan) bool {
 	return s.Fleet != nil && p.Chosen && p.ShardID == 0 && !s.singleNodeLocked()
 }
 
-// An idClaim is a slot whose id is being registered.
-type idClaim struct {
-	n, gen uint32
-	index  int // of its request, in a batch
-	id     string
-	want   recovery.Filing
-	stale  engine.StaleEntry
-	err    error // nil: registered. errStale, *elsewhere, ErrUnavailable otherwise
-}
-
-func (s *Cluster) newIDClaimLocked(n uint32, p *engine.Plan, index int) *idClaim {
-	sl := s.engine.Store.Slot(n)
-	return &idClaim{
-		n: n, gen: sl.Gen, index: index, id: p.ID, stale: p.Stale,
-		want: s.entryOfLocked(sl),
-	}
-}
-
-// entryOfLocked returns the directory entry for the id of a task in memory. The nonce follows
-// from what the record keeps for good, so that it need not be remembered.
-func (s *Cluster) entryOfLocked(sl *store.Slot) recovery.Filing {
-	return directoryEntryOf(s.engine.ShardIDLocked(sl), s.engine.Store.ID(sl), record.Created(s.engine.Store.Record(sl)))
-}
-
 // directoryEntryLocked returns the directory entry of a task in memory. It reports false
 // if the task has none: Lapse made the id, the id tells its shard, or memory has no record
 // of the task, as of one that is being looked up and of one that lost writes have brought
@@ -67,13 +40,8 @@ func (s *Cluster) directoryEntryLocked(sl *store.Slot) (recovery.Filing, bool) {
 	if !s.engine.Store.Chosen(sl) {
 		return recovery.Filing{}, false
 	}
-	f := s.entryOfLocked(sl)
-	return f, !tells(s.engine.Store.ID(sl), f.Home)
-}
-
-func directoryEntryOf(shardID recovery.Home, id []byte, created int64) recovery.Filing {
-	sum := xxhash.Sum64(id) ^ uint64(created)*0x9e3779b97f4a7c15
-	return recovery.Filing{Home: shardID, Nonce: uint32(sum>>32 ^ sum)}
+	f := s.engine.EntryOfLocked(sl)
+	return f, !engine.Tells(s.engine.Store.ID(sl), f.Home)
 }
 
 // registeredAtOnce is how many ids are registered with one call of the directory.
@@ -84,17 +52,17 @@ const registeredAtOnce = 10_000
 // The directory may turn out to have lost entries when it answers. Then other nodes may have
 // tasks with these ids that it does not name: all are asked, and the new entry of an id that
 // one of them has is removed again.
-func (s *Cluster) register(ctx context.Context, rs []*idClaim) {
+func (s *Cluster) register(ctx context.Context, rs []*engine.IDClaim) {
 	doubts := s.Fleet.ledger.Standing().Doubts
 	s.registerOnce(ctx, rs)
 	for now := s.Fleet.ledger.Standing().Doubts; now != doubts; now = s.Fleet.ledger.Standing().Doubts {
 		doubts = now
-		filed := slices.DeleteFunc(slices.Clone(rs), func(r *idClaim) bool { return r.err != nil })
+		filed := slices.DeleteFunc(slices.Clone(rs), func(r *engine.IDClaim) bool { return r.Err != nil })
 		s.registerOnce(ctx, rs)
 		var out []recovery.Refiling
 		for _, r := range filed {
-			if r.err != nil {
-				out = append(out, recovery.Refiling{ID: r.id, Old: r.want})
+			if r.Err != nil {
+				out = append(out, recovery.Refiling{ID: r.ID, Old: r.Want})
 			}
 		}
 		if len(out) == 0 {
@@ -111,22 +79,22 @@ func (s *Cluster) register(ctx context.Context, rs []*idClaim) {
 }
 
 // registerOnce is register, as far as the directory has lost nothing.
-func (s *Cluster) registerOnce(ctx context.Context, rs []*idClaim) {
+func (s *Cluster) registerOnce(ctx context.Context, rs []*engine.IDClaim) {
 	ids := make([]string, len(rs))
 	for i, r := range rs {
-		ids[i] = r.id
+		ids[i] = r.ID
 	}
 	has, err := s.queryUnindexed(ctx, ids)
 	if err != nil {
 		for _, r := range rs {
-			r.err = err
+			r.Err = err
 		}
 		return
 	}
-	var ask []*idClaim
+	var ask []*engine.IDClaim
 	for i, r := range rs {
-		if r.err = nil; has[i] != "" {
-			r.err = &elsewhere{node: has[i]}
+		if r.Err = nil; has[i] != "" {
+			r.Err = &engine.Elsewhere{Node: has[i]}
 			continue
 		}
 		ask = append(ask, r)
@@ -136,77 +104,49 @@ func (s *Cluster) registerOnce(ctx context.Context, rs []*idClaim) {
 	}
 }
 
-func (s *Cluster) registerPart(ctx context.Context, rs []*idClaim) {
+func (s *Cluster) registerPart(ctx context.Context, rs []*engine.IDClaim) {
 	changes := make([]recovery.Refiling, len(rs))
 	for i, r := range rs {
-		changes[i] = recovery.Refiling{ID: r.id, Old: r.stale.Filing, New: r.want}
+		changes[i] = recovery.Refiling{ID: r.ID, Old: r.Stale.Filing, New: r.Want}
 	}
 	now, err := s.Fleet.ledger.File(ctx, changes)
 	if err != nil {
 		s.engine.Mu.Lock()
 		defer s.engine.Mu.Unlock()
 		for _, r := range rs {
-			r.err = fmt.Errorf("%w: directory of ids: %w", task.ErrUnavailable, err)
-			s.Fleet.tombstones.push(Tombstone{r.id, r.want, s.engine.Elapsed()}) // which may have landed
+			r.Err = fmt.Errorf("%w: directory of ids: %w", task.ErrUnavailable, err)
+			s.Fleet.tombstones.push(Tombstone{r.ID, r.Want, s.engine.Elapsed()}) // which may have landed
 		}
 		return
 	}
 	for i, r := range rs {
 		switch {
-		case now[i] == r.want:
+		case now[i] == r.Want:
 		case now[i].Home == 0:
-			r.stale, r.err = engine.StaleEntry{}, errStale // it was: the entry has been removed
+			r.Stale, r.Err = engine.StaleEntry{}, engine.ErrStale // it was: the entry has been removed
 		default:
-			r.err = s.registeredBefore(ctx, r, now[i])
+			r.Err = s.registeredBefore(ctx, r, now[i])
 		}
 	}
 }
 
-// registeredBefore handles an id that is registered already. It returns errStale if that is
+// registeredBefore handles an id that is registered already. It returns engine.ErrStale if that is
 // under a shard that is held here, or by no node.
-func (s *Cluster) registeredBefore(ctx context.Context, r *idClaim, now recovery.Filing) error {
+func (s *Cluster) registeredBefore(ctx context.Context, r *engine.IDClaim, now recovery.Filing) error {
 	h, err := s.locate(ctx, now.Home, false)
 	switch {
 	case err != nil:
 		return err
 	case h.Node == "":
-		r.stale = engine.StaleEntry{Filing: now, Vacant: true}
-		return errStale
+		r.Stale = engine.StaleEntry{Filing: now, Vacant: true}
+		return engine.ErrStale
 	case h.Shard < 0:
-		return &elsewhere{shardID: now.Home}
+		return &engine.Elsewhere{ShardID: now.Home}
 	case s.ownedShard(now.Home) == nil:
 		return engine.ErrNotHeld // it is just coming or going
 	}
-	r.stale = engine.StaleEntry{Filing: now}
-	return errStale
-}
-
-// confirmLocked creates the task of an id claim, or gives its slot up. Errors: those of
-// the claim, engine.ErrNotHeld and ErrClosed.
-func (s *Cluster) confirmLocked(r *idClaim, c *engine.PendingWrite) error {
-	sl := s.engine.Store.Slot(r.n)
-	err := r.err
-	if sl.Gen != r.gen {
-		if err == nil {
-			s.Fleet.tombstones.push(Tombstone{r.id, r.want, s.engine.Elapsed()})
-		}
-		return engine.ErrAcquiring // replay has come across the id, see AbortLocked
-	}
-	switch {
-	case err != nil:
-	case s.engine.Ended:
-		err = task.ErrClosed
-	case !s.engine.OwnedLocked(int(sl.Shard)).Takes():
-		err = engine.ErrNotHeld
-	default:
-		s.engine.StartLocked(r.n, sl, c, r.index)
-		return nil
-	}
-	if r.err == nil {
-		s.Fleet.tombstones.push(Tombstone{r.id, r.want, s.engine.Elapsed()})
-	}
-	s.engine.AbortLocked(r.n, sl)
-	return err
+	r.Stale = engine.StaleEntry{Filing: now}
+	return engine.ErrStale
 }
 
 // queryUnindexed asks the nodes whose ids may not all be registered whether they have some. It

@@ -3,29 +3,11 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
 )
-
-// An elsewhere is why a task cannot be created here: its id belongs to another shard, or
-// to a node that has it and has not filed it yet.
-type elsewhere struct {
-	shardID recovery.Home
-	node    string // instead of the shard
-	// unregistered: the caller has chosen the id, and the shard is where this node would create
-	// the task. The directory has not been asked yet.
-	unregistered bool
-}
-
-func (e *elsewhere) Error() string {
-	if e.node != "" {
-		return "the id is in use at node " + e.node
-	}
-	return fmt.Sprintf("the id belongs to shard %d of node number %d", e.shardID.Shard(), e.shardID.Node())
-}
 
 // tell finds the shard that a chosen id tells, if a node holds it. It is an *elsewhere
 // if that is another node.
@@ -47,7 +29,7 @@ func (s *Cluster) tell(ctx context.Context, p *engine.Plan, anew bool) error {
 	}
 	p.ShardID = shardID
 	if h.Shard < 0 && !s.engine.KnowsSpooled(p.ID) {
-		return &elsewhere{shardID: shardID}
+		return &engine.Elsewhere{ShardID: shardID}
 	}
 	return nil
 }
@@ -60,9 +42,9 @@ func (s *Cluster) Schedule(ctx context.Context, p *engine.Plan, r *task.Request)
 		err := s.tell(ctx, p, tries > 0)
 		t := task.Task{ID: p.ID}
 		if err == nil {
-			t, err = s.Create(ctx, p)
+			t, err = s.engine.Create(ctx, p)
 		}
-		if e, ok := errors.AsType[*elsewhere](err); ok {
+		if e, ok := errors.AsType[*engine.Elsewhere](err); ok {
 			t, err = s.createThere(ctx, e, p.ID, r, tries > 0)
 		}
 		if !passing(err) {
@@ -77,7 +59,7 @@ func (s *Cluster) Schedule(ctx context.Context, p *engine.Plan, r *task.Request)
 // lookElsewhere looks up, for ids that are not known to be in the directory, whether they are, or
 // some node has them that has not registered all of its own. This is for a second attempt:
 // with the first, the holder of the shard finds out, and nearly always there is nothing.
-func (s *Cluster) lookElsewhere(ctx context.Context, es []*elsewhere, ids []string) error {
+func (s *Cluster) lookElsewhere(ctx context.Context, es []*engine.Elsewhere, ids []string) error {
 	filings, err := s.Fleet.ledger.Look(ctx, ids)
 	if err != nil {
 		return lookupFailed(ctx, err)
@@ -89,41 +71,41 @@ func (s *Cluster) lookElsewhere(ctx context.Context, es []*elsewhere, ids []stri
 	for i, e := range es {
 		switch {
 		case filings[i].Home != 0:
-			*e = elsewhere{shardID: filings[i].Home}
+			*e = engine.Elsewhere{ShardID: filings[i].Home}
 		case has[i] != "":
-			*e = elsewhere{node: has[i]}
+			*e = engine.Elsewhere{Node: has[i]}
 		}
 	}
 	return nil
 }
 
 // holderOf tells which node to ask about what is elsewhere, and for which shard.
-func (s *Cluster) holderOf(ctx context.Context, e *elsewhere, anew bool) (Site, error) {
-	if e.node != "" {
-		return Site{Node: e.node}, nil
+func (s *Cluster) holderOf(ctx context.Context, e *engine.Elsewhere, anew bool) (Site, error) {
+	if e.Node != "" {
+		return Site{Node: e.Node}, nil
 	}
-	h, err := s.locate(ctx, e.shardID, anew)
+	h, err := s.locate(ctx, e.ShardID, anew)
 	if err != nil {
 		return Site{}, err
 	}
 	if h.Node == "" || h.Shard >= 0 {
 		return Site{}, errNotMine // any more: it is here, or no node's
 	}
-	return s.at(byDirectory, e.shardID, h)
+	return s.at(byDirectory, e.ShardID, h)
 }
 
-func (s *Cluster) createThere(ctx context.Context, e *elsewhere, id string, r *task.Request, anew bool) (task.Task, error) {
-	if e.unregistered && anew {
-		if err := s.lookElsewhere(ctx, []*elsewhere{e}, []string{id}); err != nil {
+func (s *Cluster) createThere(ctx context.Context, e *engine.Elsewhere, id string, r *task.Request, anew bool) (task.Task, error) {
+	if e.Unregistered && anew {
+		if err := s.lookElsewhere(ctx, []*engine.Elsewhere{e}, []string{id}); err != nil {
 			return task.Task{ID: id}, err
 		}
 	}
-	if anew && e.node == "" { // the holder of the shard has found out with the first attempt
+	if anew && e.Node == "" { // the holder of the shard has found out with the first attempt
 		spooled := s.querySpools(ctx, []string{id})[0]
 		if spooled.err != nil {
 			return task.Task{ID: id}, spooled.err
 		}
-		e.node = spooled.node
+		e.Node = spooled.node
 	}
 	p, err := s.holderOf(ctx, e, anew)
 	if err != nil {
@@ -171,7 +153,7 @@ func (s *Cluster) replaceOnce(ctx context.Context, p *engine.Plan, r *task.Reque
 			at = Site{Node: spooled.node, clue: byDirectory}
 		}
 	}
-	var e *elsewhere
+	var e *engine.Elsewhere
 	switch {
 	case err == nil && at.Node == "", errors.Is(err, task.ErrNotFound):
 		var t task.Task

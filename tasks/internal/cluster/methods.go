@@ -124,7 +124,7 @@ func (s *Cluster) handleMove(ctx context.Context, _ string, q MoveQuery) (task.T
 }
 
 func (s *Cluster) handleSchedule(ctx context.Context, _ string, q requestQuery) (task.Task, error) {
-	return s.createOwned(ctx, &q, s.Create)
+	return s.createOwned(ctx, &q, s.engine.Create)
 }
 
 func (s *Cluster) handleReplace(ctx context.Context, _ string, q requestQuery) (task.Task, error) {
@@ -135,7 +135,7 @@ func (s *Cluster) handleReplace(ctx context.Context, _ string, q requestQuery) (
 func (s *Cluster) createOwned(ctx context.Context, q *requestQuery, create func(context.Context, *engine.Plan) (task.Task, error)) (task.Task, error) {
 	ctx, cancel := s.engine.Within(q.Terms.in(ctx))
 	defer cancel()
-	p, err := s.PlanFor(ctx, &q.Request)
+	p, err := s.engine.PlanFor(ctx, &q.Request)
 	if err != nil {
 		return task.Task{}, err
 	}
@@ -157,7 +157,7 @@ func (s *Cluster) owns(id string, shardID recovery.Home) bool {
 
 // owning makes of an error of a creation what another node is told.
 func owning(err error) error {
-	if _, ok := errors.AsType[*elsewhere](err); ok || errors.Is(err, task.ErrClosed) || errors.Is(err, task.ErrDraining) {
+	if _, ok := errors.AsType[*engine.Elsewhere](err); ok || errors.Is(err, task.ErrClosed) || errors.Is(err, task.ErrDraining) {
 		return errNotMine
 	}
 	return err

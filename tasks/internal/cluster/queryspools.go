@@ -135,7 +135,7 @@ func (s *Cluster) spooledElsewhere(ctx context.Context, ids []string) []error {
 	}
 	for i, found := range s.querySpools(ctx, unknown) {
 		if errs[at[i]] = found.err; found.node != "" {
-			errs[at[i]] = &elsewhere{node: found.node}
+			errs[at[i]] = &engine.Elsewhere{Node: found.node}
 		}
 	}
 	return errs

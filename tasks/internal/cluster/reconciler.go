@@ -282,8 +282,8 @@ func (c *reconciler) registerDead(ctx context.Context) (filed int, err error) {
 		c.engine.Mu.Lock()
 		h := c.engine.OwnedLocked(e.Shard)
 		c.engine.Mu.Unlock()
-		if h.Takes() && !tells(e.ID, h.ShardID) {
-			changes = append(changes, recovery.Refiling{ID: string(e.ID), New: directoryEntryOf(h.ShardID, e.ID, f.Created)})
+		if h.Takes() && !engine.Tells(e.ID, h.ShardID) {
+			changes = append(changes, recovery.Refiling{ID: string(e.ID), New: engine.DirectoryEntryOf(h.ShardID, e.ID, f.Created)})
 		}
 		if len(changes) == UpdatesAtOnce {
 			file()

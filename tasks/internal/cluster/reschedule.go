@@ -28,10 +28,10 @@ func (s *Cluster) Replace(ctx context.Context, p *engine.Plan) (task.Task, error
 		}
 		// Between the look and the creation another caller may create it: then it
 		// is there to be replaced.
-		t, err = s.Create(ctx, p)
+		t, err = s.engine.Create(ctx, p)
 		if !errors.Is(err, task.ErrExists) && !t.Repeated {
 			return t, err
 		}
 	}
-	return s.Create(ctx, p)
+	return s.engine.Create(ctx, p)
 }

@@ -12,6 +12,31 @@ import (
 // rooms are the cluster of a Scheduler, which may be a single node.
 type rooms struct{ *Cluster }
 
+// Shares implements engine.Creation.
+func (r rooms) Shares() bool { return r.Fleet != nil }
+
+// NewID implements engine.Creation.
+func (r rooms) NewID() (string, recovery.Home) { return r.makeID() }
+
+// FindSpooled implements engine.Creation.
+func (r rooms) FindSpooled(ctx context.Context, p *engine.Plan) error {
+	if !r.namesOthersShard(p) {
+		return nil
+	}
+	return r.spooledElsewhere(ctx, []string{p.ID})[0]
+}
+
+// ClaimsLocked implements engine.Creation.
+func (r rooms) ClaimsLocked(p *engine.Plan) bool { return r.needsClaimLocked(p) }
+
+// Claim implements engine.Creation.
+func (r rooms) Claim(ctx context.Context, claims []*engine.IDClaim) { r.register(ctx, claims) }
+
+// UnclaimedLocked implements engine.Creation.
+func (r rooms) UnclaimedLocked(id string, entry recovery.Filing) {
+	r.Fleet.tombstones.push(Tombstone{id, entry, r.engine.Elapsed()})
+}
+
 // EntryLocked implements engine.Directory.
 func (r rooms) EntryLocked(sl *store.Slot) (recovery.Refiling, bool) {
 	if r.Fleet == nil || r.singleNodeLocked() {

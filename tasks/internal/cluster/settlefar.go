@@ -283,21 +283,14 @@ func (s *Cluster) handleReturn(_ context.Context, _ string, q returnQuery) (stru
 
 // Settle is tasks.Scheduler.Settle.
 func (s *Cluster) Settle(ctx context.Context, v task.Verdict, receipts []string) ([]task.Settled, error) {
+	if s.Fleet == nil {
+		return s.engine.Settle(ctx, v, receipts)
+	}
 	settlings, err := s.engine.CheckVerdict(&v, receipts)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	if s.Fleet != nil {
-		return s.settleAll(ctx, &v, settlings)
-	}
-	here := make([]*engine.Settling, len(settlings))
-	for i := range settlings {
-		here[i] = &settlings[i]
-	}
-	if err := s.engine.SettleHere(ctx, &v, here); err != nil {
-		return nil, err
-	}
-	return engine.SettledOf(settlings), nil
+	return s.settleAll(ctx, &v, settlings)
 }

@@ -155,13 +155,3 @@ func (s *Cluster) makeID() (string, recovery.Home) {
 	shardID := shardIDs[int(s.Fleet.turn.Add(1))%len(shardIDs)]
 	return shardID.NewID(), shardID
 }
-
-// tells reports whether an id contains the ID of the shard: such ids are not registered.
-func tells(id []byte, shardID recovery.Home) bool {
-	const length, version = 36, 14
-	if len(id) != length || id[version] != '7' {
-		return false
-	}
-	told, ok := recovery.HomeOf(string(id))
-	return ok && told == shardID
-}

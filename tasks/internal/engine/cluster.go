@@ -12,10 +12,28 @@ import (
 // nodes. Methods whose names end with Locked are called with the lock held, and do not wait. Those
 // that take a context are called without it, and may wait for the ledger or another node.
 type Cluster interface {
+	Creation
 	Directory
 	ShardObserver
 	Offload
 	Membership
+}
+
+// A Creation keeps ids unique among all nodes, and says where their tasks belong.
+type Creation interface {
+	// Shares reports whether several nodes can have the tasks of the ledger.
+	Shares() bool
+	// NewID makes an id, and returns the shard that it tells; 0 if the ledger has none.
+	NewID() (string, recovery.Home)
+	// FindSpooled returns an *Elsewhere if another node has spooled a task with the id that the
+	// caller has chosen, and ErrUnavailable if that is not known.
+	FindSpooled(ctx context.Context, p *Plan) error
+	// ClaimsLocked reports whether the id of a planned task has to be registered.
+	ClaimsLocked(p *Plan) bool
+	// Claim registers ids, and sets the error of each.
+	Claim(ctx context.Context, claims []*IDClaim)
+	// UnclaimedLocked is called when an id was registered, and its task was not created.
+	UnclaimedLocked(id string, entry recovery.Filing)
 }
 
 // A Directory has the ids that callers have chosen, for all nodes.

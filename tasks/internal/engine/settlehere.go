@@ -11,6 +11,24 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
+// Settle settles deliveries of this node's tasks. Errors: as of tasks.Scheduler.Settle.
+func (s *Engine) Settle(ctx context.Context, v task.Verdict, receipts []string) ([]task.Settled, error) {
+	settlings, err := s.CheckVerdict(&v, receipts)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := s.Within(ctx)
+	defer cancel()
+	here := make([]*Settling, len(settlings))
+	for i := range settlings {
+		here[i] = &settlings[i]
+	}
+	if err := s.SettleHere(ctx, &v, here); err != nil {
+		return nil, err
+	}
+	return SettledOf(settlings), nil
+}
+
 // CheckVerdict checks what is asked for, and reads the receipts.
 func (s *Engine) CheckVerdict(v *task.Verdict, receipts []string) ([]Settling, error) {
 	var f task.Faults

@@ -1,0 +1,401 @@
+package engine
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// An IDClaim is a slot whose id is being registered.
+type IDClaim struct {
+	n, gen uint32
+	Index  int // of its request, in a batch
+	ID     string
+	Want   recovery.Filing
+	Stale  StaleEntry
+	Err    error // nil: registered. ErrStale, *Elsewhere, ErrUnavailable otherwise
+}
+
+func (s *Engine) NewIDClaimLocked(n uint32, p *Plan, index int) *IDClaim {
+	sl := s.Store.Slot(n)
+	return &IDClaim{
+		n: n, gen: sl.Gen, Index: index, ID: p.ID, Stale: p.Stale,
+		Want: s.EntryOfLocked(sl),
+	}
+}
+
+// EntryOfLocked returns the directory entry for the id of a task in memory. The nonce follows
+// from what the record keeps for good, so that it need not be remembered.
+func (s *Engine) EntryOfLocked(sl *store.Slot) recovery.Filing {
+	return DirectoryEntryOf(s.ShardIDLocked(sl), s.Store.ID(sl), record.Created(s.Store.Record(sl)))
+}
+
+func DirectoryEntryOf(shardID recovery.Home, id []byte, created int64) recovery.Filing {
+	sum := xxhash.Sum64(id) ^ uint64(created)*0x9e3779b97f4a7c15
+	return recovery.Filing{Home: shardID, Nonce: uint32(sum>>32 ^ sum)}
+}
+
+// ConfirmLocked creates the task of an id claim, or gives its slot up. Errors: those of
+// the claim, ErrNotHeld and ErrClosed.
+func (s *Engine) ConfirmLocked(r *IDClaim, c *PendingWrite) error {
+	sl := s.Store.Slot(r.n)
+	err := r.Err
+	if sl.Gen != r.gen {
+		if err == nil {
+			s.Cluster.UnclaimedLocked(r.ID, r.Want)
+		}
+		return ErrAcquiring // replay has come across the id, see AbortLocked
+	}
+	switch {
+	case err != nil:
+	case s.Ended:
+		err = task.ErrClosed
+	case !s.OwnedLocked(int(sl.Shard)).Takes():
+		err = ErrNotHeld
+	default:
+		s.StartLocked(r.n, sl, c, r.Index)
+		return nil
+	}
+	if r.Err == nil {
+		s.Cluster.UnclaimedLocked(r.ID, r.Want)
+	}
+	s.AbortLocked(r.n, sl)
+	return err
+}
+
+// An Elsewhere is why a task cannot be created here: its id belongs to another shard, or
+// to a node that has it and has not filed it yet.
+type Elsewhere struct {
+	ShardID recovery.Home
+	Node    string // instead of the shard
+	// Unregistered: the caller has chosen the id, and the shard is where this node would create
+	// the task. The directory has not been asked yet.
+	Unregistered bool
+}
+
+func (e *Elsewhere) Error() string {
+	if e.Node != "" {
+		return "the id is in use at node " + e.Node
+	}
+	return fmt.Sprintf("the id belongs to shard %d of node number %d", e.ShardID.Shard(), e.ShardID.Node())
+}
+
+// Tells reports whether an id contains the ID of the shard: such ids are not registered.
+func Tells(id []byte, shardID recovery.Home) bool {
+	const length, version = 36, 14
+	if len(id) != length || id[version] != '7' {
+		return false
+	}
+	told, ok := recovery.HomeOf(string(id))
+	return ok && told == shardID
+}
+
+// PlanFor is plan for a caller.
+func (s *Engine) PlanFor(ctx context.Context, r *task.Request) (Plan, error) {
+	by, err := s.Admission(ctx)
+	if err != nil {
+		return Plan{}, err
+	}
+	_ = s.LearnTopic(ctx, r.Topic) // or else the task waits until they are known
+	return s.Plan(r, by)
+}
+
+// Plan checks a request. Errors: *InvalidError, ErrTooLarge, ErrNotGranted.
+func (s *Engine) Plan(r *task.Request, by Admission) (Plan, error) {
+	var f task.Faults
+	chosen := r.ID != ""
+	if chosen && !task.ValidName(r.ID) {
+		f.Add("id", task.NameProblem)
+	}
+	if !task.ValidName(r.Topic) {
+		f.Add("topic", task.NameProblem)
+	}
+	if r.Group != "" && !task.ValidName(r.Group) {
+		f.Add("group", task.NameProblem)
+	}
+	if r.MaxLateness != 0 && (r.MaxLateness < time.Millisecond || r.MaxLateness > task.MaxAhead) {
+		f.Add("max_lateness", "must be from 1 ms to 3660 days")
+	}
+	wall := s.Config.Clock()
+	due := Deadline(&f, wall, r.Due, r.Delay)
+	f.CheckHeaders(r.Headers)
+	if err := f.Err(); err != nil {
+		return Plan{}, err
+	}
+	if !by.Grant.Allows(r.Topic) {
+		return Plan{}, task.ErrNotGranted
+	}
+	if len(r.Payload) > s.Config.MaxPayload {
+		return Plan{}, fmt.Errorf("%w: payload must be at most %d bytes", task.ErrTooLarge, s.Config.MaxPayload)
+	}
+	headers := record.EncodeHeaders(r.Headers)
+	if len(headers) > task.MaxHeaderBytes {
+		return Plan{}, fmt.Errorf("%w: headers must be at most %d bytes together", task.ErrTooLarge, task.MaxHeaderBytes)
+	}
+	p := Plan{ID: r.ID, Topic: r.Topic, Chosen: chosen, Next: due, By: by}
+	if !chosen {
+		p.ID, p.ShardID = s.Cluster.NewID()
+	}
+	p.Print = fingerprint(r, headers)
+	p.Buf = Buffers.Get().(*[]byte)
+	rec := record.Fields{
+		Revision: 1, Due: due, Next: due, Created: wall.UnixMilli(), Fingerprint: p.Print,
+		Topic: []byte(r.Topic), Headers: headers, Group: []byte(r.Group),
+		MaxLateness: RoundUpMillis(r.MaxLateness), Payload: r.Payload,
+	}
+	if chosen {
+		rec.Flags = record.ChosenID
+	}
+	p.Rec = rec.Append((*p.Buf)[:0])
+	return p, nil
+}
+
+// Deadline returns the due time of a request in Unix milliseconds.
+func Deadline(f *task.Faults, now, due time.Time, delay time.Duration) int64 {
+	if due.IsZero() {
+		f.CheckDelay("delay", delay)
+		return Millis(now.Add(delay))
+	}
+	if delay != 0 {
+		f.Add("due_at", "must not stand beside delay")
+	}
+	if due.After(now.Add(task.MaxAhead)) {
+		f.Add("due_at", "must be at most 3660 days ahead")
+	}
+	return max(Millis(due), 0)
+}
+
+// fingerprint Tells requests apart by what was asked for: a delay counts as it
+// was given, not as the deadline that it makes.
+func fingerprint(r *task.Request, headers []byte) uint64 {
+	var d xxhash.Digest
+	d.Reset()
+	var n [8]byte
+	number := func(v int64) {
+		binary.LittleEndian.PutUint64(n[:], uint64(v))
+		_, _ = d.Write(n[:])
+	}
+	text := func(v string) {
+		number(int64(len(v)))
+		_, _ = d.WriteString(v)
+	}
+	text(r.Topic)
+	if r.Due.IsZero() {
+		number(-1)
+		number(int64(r.Delay))
+	} else {
+		number(Millis(r.Due))
+	}
+	text(r.Group)
+	number(int64(r.MaxLateness))
+	number(int64(len(headers)))
+	_, _ = d.Write(headers)
+	_, _ = d.Write(r.Payload)
+	return d.Sum64()
+}
+
+// Create creates a task at this node, whose id it registers if need be.
+func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
+	for waits, rechecked := 0, false; ; {
+		if err := s.Cluster.FindSpooled(ctx, p); err != nil {
+			return task.Task{ID: p.ID}, err
+		}
+		c := NewPendingWrite(1)
+		s.Mu.Lock()
+		n, err := s.CreateLocked(p, c, 0)
+		var stale StaleEntry
+		if errors.Is(err, ErrUnregistered) {
+			r := s.NewIDClaimLocked(n, p, 0)
+			s.Unlock()
+			s.Cluster.Claim(ctx, []*IDClaim{r})
+			s.Mu.Lock()
+			err = s.ConfirmLocked(r, c)
+			stale = r.Stale
+		}
+		c.Complete()
+		switch {
+		case errors.Is(err, ErrStale):
+			s.Unlock()
+			p.Stale = stale
+			p.NotFound = NotFoundProof{} // of the shard where it is filed
+			continue
+		case errors.Is(err, ErrCollision):
+			s.Unlock()
+			p.ID, p.ShardID = s.Cluster.NewID()
+			continue
+		case errors.Is(err, ErrBusy):
+			ch := s.WatchLocked(n)
+			s.Unlock()
+			if err := s.WaitCreated(ctx, ch, errors.Is(err, ErrWanted), waits); err != nil {
+				return task.Task{ID: p.ID}, err
+			}
+			waits++
+			continue
+		case errors.Is(err, task.ErrReplaying):
+			s.Unlock()
+			if p.NotFound, err = s.ProveNotFound(ctx, p.ID); err != nil {
+				return task.Task{ID: p.ID}, err
+			}
+			continue
+		case errors.Is(err, ErrRepeated):
+			t := s.TaskLocked(n)
+			s.Unlock()
+			t.Repeated = true
+			return t, nil
+		case !rechecked && Refused(err):
+			s.Unlock()
+			if !s.Recheck(ctx, p.ID, err) {
+				return task.Task{ID: p.ID}, err
+			}
+			rechecked = true
+			continue
+		case err != nil:
+			s.Unlock()
+			return task.Task{ID: p.ID}, err
+		}
+		t := s.TaskLocked(n)
+		s.Unlock()
+		if s.TakenBack(ctx, p, c) {
+			p.ID, p.Spool = s.OtherID(p.ID), true
+			continue
+		}
+		if err := s.Await(ctx, c); err != nil {
+			return task.Task{ID: p.ID}, err
+		}
+		t.State = task.Pending
+		return t, s.OutcomesOf(c)[0]
+	}
+}
+
+// Refused reports whether an id is Refused for what memory takes the ledger to have.
+func Refused(err error) bool {
+	return errors.Is(err, task.ErrDead) || errors.Is(err, ErrIllegible)
+}
+
+// What createLocked answers besides the errors of Schedule.
+var (
+	ErrBusy     = errors.New("busy")
+	ErrWanted   = fmt.Errorf("%w: being created as wanted", ErrBusy)
+	ErrRepeated = errors.New("repeated")
+	// ErrUnregistered: its slot is entered, and its id has to be registered before it is written.
+	ErrUnregistered = errors.New("not filed")
+	// ErrStale: the id is filed under a shard that is held here, so that it has to be
+	// looked at once more before it counts as free.
+	ErrStale = errors.New("filed here, perhaps for a task that is gone")
+	// ErrCollision: the id that was made is in use, or its shard has gone.
+	ErrCollision = errors.New("another id has to be made")
+)
+
+// CreateLocked enters a planned task and sends its first write.
+func (s *Engine) CreateLocked(p *Plan, c *PendingWrite, i int) (uint32, error) {
+	if s.Ended {
+		return 0, task.ErrClosed
+	}
+	spools := s.SpoolsLocked(p)
+	if s.Unsure() && !spools {
+		return 0, ErrUnsure
+	}
+	id := []byte(p.ID)
+	h := s.Store.Hash(id)
+	if n, ok := s.Store.FindHashed(h, id); ok {
+		if !p.Chosen {
+			return 0, ErrCollision
+		}
+		sl := s.Store.Slot(n)
+		same := func() bool { return record.Fingerprint(s.Store.Record(sl)) == p.Print }
+		switch {
+		case sl.State == store.Creating && same():
+			sl.Flags |= store.Wanted
+			return n, ErrWanted
+		case sl.State.Busy():
+			return n, ErrBusy
+		case !s.OwnedLocked(int(sl.Shard)).Mine():
+			return n, ErrNotHeld
+		case same():
+			return n, ErrRepeated
+		}
+		return n, task.ErrExists
+	}
+	if _, dead := s.Dead.IDs[h]; dead && !p.Chosen {
+		return 0, ErrCollision
+	}
+	if p.Chosen {
+		// 64 bits of a seeded hash: the chance that an id is taken for another
+		// one among a million dead is one in ten million million.
+		if _, dead := s.Dead.IDs[h]; dead {
+			return 0, task.ErrDead
+		}
+		if _, unread := s.Reading.Illegible[h]; unread {
+			return 0, ErrIllegible
+		}
+		if p.NotFound != s.NotFoundProofLocked(true) && !s.IsReplayed() {
+			return 0, task.ErrReplaying
+		}
+		if f := p.Stale; f.Home != 0 && !f.Vacant && !s.OwnedLocked(s.ShardNumberLocked(f.Home)).Takes() {
+			return 0, ErrNotHeld // any more: there may be a task after all
+		}
+	}
+	if s.Draining {
+		return 0, task.ErrDraining
+	}
+	shard, err := SpoolShard, error(nil)
+	if !spools {
+		shard, err = s.shardLocked(p)
+	}
+	if err != nil {
+		return 0, err
+	}
+	if err := s.AdmitLocked(shard, 1, len(p.Rec)); err != nil {
+		return 0, err
+	}
+	if err := p.By.RoomLocked(); err != nil {
+		return 0, err
+	}
+	t, err := s.TopicForLocked(&p.By, p.Topic)
+	if err != nil {
+		return 0, err
+	}
+	n, sl := s.Store.Enter(id, p.Rec)
+	sl.Next, sl.Topic, sl.Shard = p.Next, t.Number, uint16(shard)
+	if shard == SpoolShard {
+		s.Spool.NumberLocked(n)
+	}
+	s.Writes.Arriving++
+	if s.Cluster.ClaimsLocked(p) {
+		s.SetLocked(sl, store.Registering)
+		return n, ErrUnregistered
+	}
+	s.StartLocked(n, sl, c, i)
+	return n, nil
+}
+
+// shardLocked Tells in which shard a planned task is created. It is an *Elsewhere if
+// the id Tells one that another node holds, or belongs into one that is away.
+func (s *Engine) shardLocked(p *Plan) (int, error) {
+	shard := s.Terms.ShardOf([]byte(p.ID))
+	switch {
+	case !s.Cluster.Shares() || s.OwnedLocked(shard).Takes():
+		return shard, nil
+	case p.ShardID != 0 && shard >= 0:
+		return 0, ErrNotHeld // it is just coming or going
+	case p.ShardID != 0:
+		return 0, &Elsewhere{ShardID: p.ShardID}
+	}
+	// The caller has chosen the id. It must be where the ledger looks for it, or no node finds
+	// it there once its directory entry is gone.
+	for _, n := range s.Terms.ShardsOf([]byte(p.ID)) {
+		if s.OwnedLocked(n).Takes() {
+			return n, nil
+		}
+	}
+	return 0, &Elsewhere{ShardID: s.Terms.HomeFor([]byte(p.ID)), Unregistered: true}
+}
