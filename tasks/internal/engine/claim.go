@@ -139,7 +139,7 @@ func (s *Engine) countTakenLocked(b *beginning) {
 	if t.AsyncSettle {
 		s.Dispatch.ReservedInFlight += len(b.taken)
 	}
-	if t.limiter != nil {
+	if t.allotment.limiter != nil {
 		s.WakeLocked(t) // it may have to rest from now on
 	}
 }

@@ -145,7 +145,7 @@ func (t *Topic) countLocked(change int) {
 	moved := 0
 	switch {
 	case occupied && !t.Occupied:
-		moved, t.deleted = 1, false // with new tasks it is a topic that was never set up
+		moved, t.stored.deleted = 1, false // with new tasks it is a topic that was never set up
 	case t.Occupied && !occupied:
 		moved = -1
 	}

@@ -77,8 +77,8 @@ func (s *Engine) roomLocked() int {
 
 // holdLocked remembers a topic that finds no room, for freeLocked.
 func (s *Engine) holdLocked(t *Topic) {
-	if !t.held {
-		t.held = true
+	if !t.allotment.held {
+		t.allotment.held = true
 		s.Dispatch.held = append(s.Dispatch.held, t)
 	}
 }
@@ -95,7 +95,7 @@ func (s *Engine) freeLocked(away, pledged int) {
 	held := s.Dispatch.held
 	s.Dispatch.held = nil // some may be held again
 	for _, t := range held {
-		t.held = false
+		t.allotment.held = false
 		s.WakeLocked(t)
 	}
 }

@@ -289,7 +289,7 @@ func (s *Engine) Deletable(ctx context.Context, name string) (revision int64, in
 		return 0, false, task.ErrClosed
 	}
 	if t, ok := s.TopicTable.ByName[name]; ok {
-		revision = t.revision
+		revision = t.stored.revision
 	}
 	return revision, s.UsedLocked(name), nil
 }
@@ -312,7 +312,7 @@ func (s *Engine) ForgetTopic(ctx context.Context, name string, revision int64) e
 	s.Mu.Lock()
 	defer s.Unlock()
 	// Another caller may have set them anew.
-	if have := s.keptTopic([]byte(name)); have.revision == revision {
+	if have := s.keptTopic([]byte(name)); have.stored.revision == revision {
 		s.applyLocked(have, s.Config.Resolved[name], 0)
 	}
 	return nil

@@ -78,7 +78,7 @@ func (s *Engine) refreshChanged(shared recovery.SharedSettings, seen recovery.Se
 		}
 		s.Mu.Lock()
 		// A higher revision is that of settings that were set anew since.
-		if t, ok := s.TopicTable.ByName[name]; ok && t.revision != 0 && t.revision <= set.revision {
+		if t, ok := s.TopicTable.ByName[name]; ok && t.stored.revision != 0 && t.stored.revision <= set.revision {
 			s.applyLocked(t, s.Config.Resolved[name], 0)
 		}
 		s.Unlock()
@@ -90,7 +90,7 @@ func (s *Engine) refreshChanged(shared recovery.SharedSettings, seen recovery.Se
 func (s *Engine) takeSetting(name string, set storedSetting) {
 	s.Mu.Lock()
 	had, ok := s.TopicTable.ByName[name]
-	known := ok && had.revision == set.revision
+	known := ok && had.stored.revision == set.revision
 	s.Mu.Unlock()
 	if known { // as they are when this node has set them
 		return
@@ -100,7 +100,7 @@ func (s *Engine) takeSetting(name string, set storedSetting) {
 	defer s.Unlock()
 	t := s.keptTopic([]byte(name)) // MaxTopics was minded when they were set
 	// A lower revision is news if there are no settings: see revisedLocked.
-	if set.revision > t.seen || t.revision == 0 && set.revision < t.seen {
+	if set.revision > t.stored.seen || t.stored.revision == 0 && set.revision < t.stored.seen {
 		t.revisedLocked(set.revision)
 		s.applyLocked(t, e, set.revision)
 	}
@@ -112,7 +112,7 @@ func (s *Engine) takeEqualSetting(name string, set storedSetting) {
 	e := s.understand(name, set.value)
 	s.Mu.Lock()
 	defer s.Unlock()
-	if t, ok := s.TopicTable.ByName[name]; ok && t.revision == set.revision {
+	if t, ok := s.TopicTable.ByName[name]; ok && t.stored.revision == set.revision {
 		s.applyLocked(t, e, set.revision)
 	}
 }
@@ -125,7 +125,7 @@ func (s *Engine) Refresh(settings recovery.Settings) error {
 	news := make(map[string]storedSetting)
 	if err := settings.EachSetting(s.Life.Context, task.SettingPrefix, func(name string, value []byte, revision int64) {
 		name = strings.TrimPrefix(name, task.SettingPrefix)
-		if t, known := gone[name]; !known || t.revision < revision {
+		if t, known := gone[name]; !known || t.stored.revision < revision {
 			news[name] = storedSetting{bytes.Clone(value), revision}
 		}
 		delete(gone, name)
@@ -140,7 +140,7 @@ func (s *Engine) Refresh(settings recovery.Settings) error {
 	}
 	for name, before := range gone {
 		s.Mu.Lock()
-		if t, ok := s.TopicTable.ByName[name]; ok && t.revision == before.revision {
+		if t, ok := s.TopicTable.ByName[name]; ok && t.stored.revision == before.stored.revision {
 			s.applyLocked(t, s.Config.Resolved[name], 0)
 		}
 		s.Unlock()
@@ -200,7 +200,7 @@ func (s *Engine) reloadTopic(ctx context.Context, name string, t *Topic, known i
 	}
 	s.Mu.Lock()
 	defer s.Unlock()
-	if t.revision == known { // else the call that was faster has brought the news
+	if t.stored.revision == known { // else the call that was faster has brought the news
 		t.revisedLocked(revision)
 		s.applyLocked(t, e, revision)
 	}
@@ -211,7 +211,7 @@ func (s *Engine) reloadTopic(ctx context.Context, name string, t *Topic, known i
 // was met, the ledger has lost the settings and its revisions have begun anew: they must
 // not be taken for those of before.
 func (t *Topic) revisedLocked(revision int64) {
-	t.seen = min(t.seen, revision)
+	t.stored.seen = min(t.stored.seen, revision)
 	t.setRevision(revision)
 }
 
@@ -263,18 +263,18 @@ func (s *Engine) RestoreOnce(ctx context.Context, settings recovery.Settings) (r
 		}
 		has := held[name]
 		switch {
-		case has.revision == t.revision && !bytes.Equal(has.value, value):
+		case has.revision == t.stored.revision && !bytes.Equal(has.value, value):
 			s.takeEqualSetting(name, has)
 			continue
-		case has.revision >= t.revision:
+		case has.revision >= t.stored.revision:
 			continue // not lost, or set anew by another node, whose news is still to come
 		}
-		if has.revision, err = s.restoreSetting(ctx, settings, task.SettingPrefix+name, has.revision, value, t.revision); err != nil {
+		if has.revision, err = s.restoreSetting(ctx, settings, task.SettingPrefix+name, has.revision, value, t.stored.revision); err != nil {
 			return restored, err
 		}
 		restored++
 		s.Mu.Lock()
-		if have, ok := s.TopicTable.ByName[name]; ok && have.revision == t.revision {
+		if have, ok := s.TopicTable.ByName[name]; ok && have.stored.revision == t.stored.revision {
 			have.revisedLocked(has.revision)
 		}
 		s.Mu.Unlock()
@@ -305,8 +305,8 @@ func (s *Engine) settingsLost(ctx context.Context, settings recovery.Settings) (
 func (s *Engine) topicsSet() map[string]Topic {
 	set := make(map[string]Topic)
 	s.EachTopic(func(t *Topic) {
-		if t.revision != 0 {
-			set[t.Name] = Topic{Settings: t.Settings, own: t.own, revision: t.revision, undeliverable: t.undeliverable}
+		if t.stored.revision != 0 {
+			set[t.Name] = Topic{Settings: t.Settings, stored: t.stored, undeliverable: t.undeliverable}
 		}
 	})
 	return set

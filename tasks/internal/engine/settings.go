@@ -8,7 +8,7 @@ import (
 
 // take gives a topic other equipment.
 func (t *Topic) take(e task.Resolved) {
-	t.Settings, t.own = e.Set.WithDefaults(), e.Set.Concurrency != 0
+	t.Settings, t.stored.own = e.Set.WithDefaults(), e.Set.Concurrency != 0
 	t.limit()
 	t.Deliverer, t.undeliverable = e.By, e.Undeliverable
 	if t.Handler != nil && !t.unread() {
@@ -22,7 +22,7 @@ func (s *Engine) applyLocked(t *Topic, e task.Resolved, revision int64) {
 	pulled, spread, unfit := t.Pulled(), t.Settings.Spread, t.undeliverable != nil
 	t.take(e)
 	t.setRevision(revision)
-	t.seen = max(t.seen, revision)
+	t.stored.seen = max(t.stored.seen, revision)
 	if t.AsyncSettle { // of the deliverer before; this one may be another
 		t.AsyncSettle = false
 		s.freeLocked(0, t.Busy)
@@ -40,8 +40,8 @@ func (s *Engine) applyLocked(t *Topic, e task.Resolved, revision int64) {
 
 // setRevision notes the revision of the settings that a topic has now.
 func (t *Topic) setRevision(revision int64) {
-	t.deleted = revision == 0 && (t.deleted || t.revision != 0)
-	t.revision = revision
+	t.stored.deleted = revision == 0 && (t.stored.deleted || t.stored.revision != 0)
+	t.stored.revision = revision
 }
 
 // resolved returns the resolved settings of a topic, to change some of it.
@@ -52,7 +52,7 @@ func (t *Topic) resolved() task.Resolved {
 // given is what was set, without the default of Concurrency.
 func (t *Topic) explicit() task.TopicSettings {
 	set := t.Settings
-	if !t.own {
+	if !t.stored.own {
 		set.Concurrency = 0
 	}
 	return set
@@ -105,7 +105,7 @@ func (s *Engine) Reconsider() {
 	s.EachTopic(func(t *Topic) {
 		// Settings that could not be read have no kind; only better ones help.
 		if t.undeliverable != nil && t.Settings.Kind != "" {
-			all = append(all, candidate{t.Name, t.explicit(), t.revision})
+			all = append(all, candidate{t.Name, t.explicit(), t.stored.revision})
 		}
 	})
 	for _, c := range all {
@@ -115,7 +115,7 @@ func (s *Engine) Reconsider() {
 		}
 		s.Mu.Lock()
 		// Else a caller has set it anew meanwhile, or it was forgotten.
-		if t, ok := s.TopicTable.ByName[c.name]; ok && t.undeliverable != nil && t.revision == c.revision {
+		if t, ok := s.TopicTable.ByName[c.name]; ok && t.undeliverable != nil && t.stored.revision == c.revision {
 			s.applyLocked(t, e, c.revision)
 		}
 		s.Unlock()

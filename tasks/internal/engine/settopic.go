@@ -37,7 +37,7 @@ func (s *Engine) storeSettings(ctx context.Context, name string, e task.Resolved
 			err = task.ErrClosed
 		case ifRevision >= 0 && !isClosed(s.Reading.settingsRead) && (!known || have.unread()):
 			err = errSettingsUnread
-		case ifRevision >= 0 && have.revision != ifRevision:
+		case ifRevision >= 0 && have.stored.revision != ifRevision:
 			err = task.ErrRevision
 		default:
 			err = have.deliverableBy(e.Set.Kind)
@@ -49,7 +49,7 @@ func (s *Engine) storeSettings(ctx context.Context, name string, e task.Resolved
 			s.Unlock()
 			return task.Topic{}, err
 		}
-		revision, seen := have.revision, have.seen
+		revision, seen := have.stored.revision, have.stored.seen
 		s.Unlock()
 		stored, err := s.putTopic(ctx, name, revision, &e.Set)
 		if errors.Is(err, recovery.ErrConflict) {
@@ -63,10 +63,10 @@ func (s *Engine) storeSettings(ctx context.Context, name string, e task.Resolved
 		}
 		s.Mu.Lock()
 		have = s.keptTopic([]byte(name)) // it may have been forgotten meanwhile
-		if have.revision == revision && have.seen == seen {
-			have.seen = 0 // nothing is newer, although revisions may have begun anew
+		if have.stored.revision == revision && have.stored.seen == seen {
+			have.stored.seen = 0 // nothing is newer, although revisions may have begun anew
 		}
-		if stored > have.seen { // else a caller has changed or deleted them since
+		if stored > have.stored.seen { // else a caller has changed or deleted them since
 			s.applyLocked(have, e, stored)
 		}
 		described := s.DescribeLocked(have)
@@ -132,7 +132,7 @@ func (s *Engine) resolvedOf(name string) (task.Resolved, int64, error) {
 	e, revision := s.Config.Resolved[name], int64(0)
 	have, ok := s.TopicTable.ByName[name]
 	if ok {
-		e, revision = have.resolved(), have.revision
+		e, revision = have.resolved(), have.stored.revision
 	}
 	if !isClosed(s.Reading.settingsRead) && (!ok || have.unread()) {
 		return e, 0, errSettingsUnread

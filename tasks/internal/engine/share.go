@@ -31,26 +31,26 @@ func (c share) before(o share) bool {
 
 // share is that of a topic as it would be with some places less.
 func (t *Topic) share(less int) share {
-	return share{float64(t.Workers-less) / float64(t.Settings.Weight), t.passes}
+	return share{float64(t.Workers-less) / float64(t.Settings.Weight), t.allotment.passes}
 }
 
 func (c contenders) Len() int           { return len(c) }
 func (c contenders) Less(i, j int) bool { return c[i].share(0).before(c[j].share(0)) }
 func (c contenders) Swap(i, j int) {
 	c[i], c[j] = c[j], c[i]
-	c[i].contending, c[j].contending = i+1, j+1
+	c[i].allotment.contending, c[j].allotment.contending = i+1, j+1
 }
 func (c *contenders) Push(x any) {
 	t := x.(*Topic)
 	*c = append(*c, t)
-	t.contending = len(*c)
+	t.allotment.contending = len(*c)
 }
 func (c *contenders) Pop() any {
 	old := *c
 	t := old[len(old)-1]
 	old[len(old)-1] = nil
 	*c = old[:len(old)-1]
-	t.contending = 0
+	t.allotment.contending = 0
 	return t
 }
 
@@ -72,11 +72,11 @@ func (s *Engine) wantsLocked(t *Topic) bool {
 // contendLocked makes a topic a contender, or finds its place among them anew. A topic that has
 // not been one for long does not make up for it: it begins where the others are.
 func (s *Engine) contendLocked(t *Topic) {
-	if t.contending != 0 {
-		heap.Fix(&s.Dispatch.Contenders, t.contending-1)
+	if t.allotment.contending != 0 {
+		heap.Fix(&s.Dispatch.Contenders, t.allotment.contending-1)
 		return
 	}
-	t.passes = max(t.passes, s.Dispatch.passes)
+	t.allotment.passes = max(t.allotment.passes, s.Dispatch.passes)
 	heap.Push(&s.Dispatch.Contenders, t)
 }
 
@@ -87,7 +87,7 @@ func (s *Engine) placeLocked() {
 		if t == nil {
 			return
 		}
-		s.Dispatch.passes = max(s.Dispatch.passes, t.passes)
+		s.Dispatch.passes = max(s.Dispatch.passes, t.allotment.passes)
 		s.startWorkerLocked(t)
 		heap.Fix(&s.Dispatch.Contenders, 0)
 	}
@@ -113,7 +113,7 @@ func (s *Engine) countPassesLocked(t *Topic, deliveries, places int) (kept int) 
 	if len(s.Dispatch.Contenders) == 0 {
 		return places
 	}
-	t.passes += float64(deliveries) / float64(t.Settings.Weight)
+	t.allotment.passes += float64(deliveries) / float64(t.Settings.Weight)
 	for places > 0 && s.outsharedLocked(t) {
 		places--
 		t.Workers--
@@ -128,8 +128,8 @@ func (s *Engine) countPassesLocked(t *Topic, deliveries, places int) (kept int) 
 
 // outsharedLocked reports whether a contender has a better claim to a place of a topic.
 func (s *Engine) outsharedLocked(t *Topic) bool {
-	if t.contending != 0 {
-		heap.Fix(&s.Dispatch.Contenders, t.contending-1)
+	if t.allotment.contending != 0 {
+		heap.Fix(&s.Dispatch.Contenders, t.allotment.contending-1)
 	}
 	other := s.foremostLocked()
 	return other != nil && other != t && other.share(0).before(t.share(1))
@@ -145,45 +145,45 @@ func (t *Topic) limit() {
 	r := t.Settings.Rate
 	switch {
 	case r == task.Rate{}:
-		t.limiter = nil
-	case t.limiter == nil:
-		t.limiter = rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst)
+		t.allotment.limiter = nil
+	case t.allotment.limiter == nil:
+		t.allotment.limiter = rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst)
 	default:
-		t.limiter.SetLimit(rate.Limit(r.PerSecond))
-		t.limiter.SetBurst(r.Burst)
+		t.allotment.limiter.SetLimit(rate.Limit(r.PerSecond))
+		t.allotment.limiter.SetBurst(r.Burst)
 	}
-	if t.rest != nil {
-		t.rest.Stop()
-		t.rest = nil
+	if t.allotment.rest != nil {
+		t.allotment.rest.Stop()
+		t.allotment.rest = nil
 	}
 }
 
 // Allowed is how many of n deliveries of a topic may begin now.
 func (t *Topic) Allowed(n int) int {
-	if t.limiter == nil {
+	if t.allotment.limiter == nil {
 		return n
 	}
-	return max(0, min(n, int(t.limiter.Tokens())))
+	return max(0, min(n, int(t.allotment.limiter.Tokens())))
 }
 
 // spend takes the tokens of deliveries that begin.
 func (t *Topic) spend(n int) {
-	if t.limiter != nil {
-		t.limiter.AllowN(time.Now(), n)
+	if t.allotment.limiter != nil {
+		t.allotment.limiter.AllowN(time.Now(), n)
 	}
 }
 
 // restLocked wakes a topic that has no token when it has one.
 func (s *Engine) restLocked(t *Topic) {
-	if t.rest != nil {
+	if t.allotment.rest != nil {
 		return
 	}
-	missing := 1 - t.limiter.Tokens()
-	pause := time.Duration(math.Ceil(missing/float64(t.limiter.Limit())*float64(time.Second))) + time.Microsecond
-	t.rest = time.AfterFunc(pause, func() {
+	missing := 1 - t.allotment.limiter.Tokens()
+	pause := time.Duration(math.Ceil(missing/float64(t.allotment.limiter.Limit())*float64(time.Second))) + time.Microsecond
+	t.allotment.rest = time.AfterFunc(pause, func() {
 		s.Mu.Lock()
 		defer s.Unlock()
-		t.rest = nil
+		t.allotment.rest = nil
 		s.WakeLocked(t)
 	})
 }

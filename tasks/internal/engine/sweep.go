@@ -273,7 +273,7 @@ func (s *Engine) judgeBacklog() {
 // RaisedLocked is what a backlog raises a topic's concurrency to, be it one that this node
 // offloads from another one; 0 if there is none or if the topic has one of its own.
 func (s *Engine) RaisedLocked(t *Topic) int {
-	if !s.Sweep.Raised && t.Offloads == 0 || t.own || t.Deliverer == nil {
+	if !s.Sweep.Raised && t.Offloads == 0 || t.stored.own || t.Deliverer == nil {
 		return 0
 	}
 	return s.Config.SweepMaxConcurrency

@@ -17,27 +17,20 @@ type Topic struct {
 	Name          string
 	Number        uint32 // position in Engine.TopicTable.ByNumber
 	Settings      task.TopicSettings
-	own           bool           // its concurrency was set; a backlog does not raise it
-	revision      int64          // of the stored settings; 0: none
-	seen          int64          // the highest revision met so far, also of settings deleted since
-	deleted       bool           // its settings were, and none have been stored since
+	stored        storedTopic
 	Handler       task.Deliverer // what the program has registered; it goes before what the settings say
 	Deliverer     task.Deliverer // the handler, or what a way has made of the settings; nil: the topic is pulled, or undeliverable
 	undeliverable error          // why no receiver can have its tasks at present: this process cannot do what its settings say
 	Queue         Queue
 	Reservers     Reservers
-	Pins          int                  // rooms of the cluster that know the topic, so that it must not be forgotten
-	Workers       int                  // places that its workers have: deliveries that they may make at once
-	Busy          int                  // of those, how many are taken by a delivery
-	Offloaded     []*Delivery          // of tasks of other nodes, which the workers deliver after its own
-	Offloads      int                  // nodes whose tasks of this topic are taken when there is room
-	AsyncSettle   bool                 // its deliverer leaves deliveries to their receipts
-	contending    int                  // 1 + its position in Scheduler.contenders; 0: it is not there
-	passes        float64              // deliveries for its weight, while places were scarce
-	limiter       *rate.Limiter        // of its rate; nil: no bound
-	rest          *time.Timer          // until the limiter lets another delivery begin
-	held          bool                 // MaxInFlight keeps it waiting; it is in Scheduler.held
-	Pushed        bool                 // its ready tasks are in Scheduler.backlog
+	Pins          int         // rooms of the cluster that know the topic, so that it must not be forgotten
+	Workers       int         // places that its workers have: deliveries that they may make at once
+	Busy          int         // of those, how many are taken by a delivery
+	Offloaded     []*Delivery // of tasks of other nodes, which the workers deliver after its own
+	Offloads      int         // nodes whose tasks of this topic are taken when there is room
+	AsyncSettle   bool        // its deliverer leaves deliveries to their receipts
+	allotment     allotment
+	Pushed        bool                 // its ready tasks are in Engine.Dispatch.Backlog
 	Slots         int                  // tasks in memory, in whatever state
 	Occupied      bool                 // it has tasks, be it dead ones
 	quotas        []*Quota             // in which it counts
@@ -45,6 +38,23 @@ type Topic struct {
 	Gauges        [task.Dead + 1]int64 // tasks by the state that is shown
 	Oldest        oldestDead           // who has been dead the longest
 	Counts        task.Counts
+}
+
+// A storedTopic is what is known of the settings that the ledger has of a topic.
+type storedTopic struct {
+	own      bool  // its concurrency was set; a backlog does not raise it
+	revision int64 // of the stored settings; 0: none
+	seen     int64 // the highest revision met so far, also of settings deleted since
+	deleted  bool  // its settings were, and none have been stored since
+}
+
+// An allotment is how many deliveries a topic may begin: its share of scarce places, and its rate.
+type allotment struct {
+	contending int           // 1 + its position in Dispatch.Contenders; 0: it is not there
+	passes     float64       // deliveries for its weight, while places were scarce
+	limiter    *rate.Limiter // of its rate; nil: no bound
+	rest       *time.Timer   // until the limiter lets another delivery begin
+	held       bool          // MaxInFlight keeps it waiting; it is in Dispatch.held
 }
 
 // TopicLocked returns a topic, making it if needed: in one of the reserved places only if
@@ -112,7 +122,7 @@ func (s *Engine) evictTopic() bool {
 }
 
 func (t *Topic) idle() bool {
-	return t.Slots == 0 && t.Gauges[task.Dead] == 0 && t.revision == 0 && t.Handler == nil &&
+	return t.Slots == 0 && t.Gauges[task.Dead] == 0 && t.stored.revision == 0 && t.Handler == nil &&
 		t.Workers == 0 && t.Reservers.Queue.Len() == 0 && t.Pins == 0 && t.Offloads == 0
 }
 
@@ -144,12 +154,12 @@ func (s *Engine) Topics() []task.Topic {
 
 // gone reports whether a topic was deleted and has neither tasks nor another reason to be shown.
 // The node still knows it, for its counts and for receivers that wait for tasks of it.
-func (s *Engine) gone(t *Topic) bool { return t.deleted && !t.Occupied && !s.SetUp(t) }
+func (s *Engine) gone(t *Topic) bool { return t.stored.deleted && !t.Occupied && !s.SetUp(t) }
 
 // SetUp reports whether a topic has settings, stored or of the configuration, or a handler.
 func (s *Engine) SetUp(t *Topic) bool {
 	_, brought := s.Config.Resolved[t.Name]
-	return brought || t.revision != 0 || t.Handler != nil
+	return brought || t.stored.revision != 0 || t.Handler != nil
 }
 
 // CountsLocked returns the counts of a topic as they are shown.
@@ -163,12 +173,12 @@ func (t *Topic) CountsLocked() task.Counts {
 // DescribeLocked returns a topic as callers see it.
 func (s *Engine) DescribeLocked(t *Topic) task.Topic {
 	c := t.CountsLocked()
-	d := task.Topic{Name: t.Name, Settings: t.Settings, Revision: t.revision, Counts: c}
+	d := task.Topic{Name: t.Name, Settings: t.Settings, Revision: t.stored.revision, Counts: c}
 	d.Settings.Kind = t.Kind()
 	if t.undeliverable != nil {
 		d.Undeliverable = t.undeliverable.Error()
 	}
-	d.ConcurrencySet, d.ConcurrencyNow = t.own, max(t.Settings.Concurrency, s.RaisedLocked(t))
+	d.ConcurrencySet, d.ConcurrencyNow = t.stored.own, max(t.Settings.Concurrency, s.RaisedLocked(t))
 	return d
 }
 

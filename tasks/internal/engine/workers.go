@@ -33,7 +33,7 @@ func (s *Engine) Deliver(topic string, d task.Deliverer) error {
 		return task.ErrHandled
 	}
 	t.Handler = d
-	s.applyLocked(t, task.Resolved{Set: t.explicit(), Undeliverable: t.undeliverable}, t.revision)
+	s.applyLocked(t, task.Resolved{Set: t.explicit(), Undeliverable: t.undeliverable}, t.stored.revision)
 	return nil
 }
 
@@ -90,7 +90,7 @@ func (s *Engine) surplusLocked(t *Topic) bool {
 // called WakeLocked first, so outside a fault it is never so.
 func (s *Engine) NeglectedLocked(t *Topic) bool {
 	switch {
-	case t.Stopped() || s.Ended || s.Dispatch.paused || t.Waiting() == 0 || t.Allowed(1) == 0 || t.rest != nil || t.contending != 0:
+	case t.Stopped() || s.Ended || s.Dispatch.paused || t.Waiting() == 0 || t.Allowed(1) == 0 || t.allotment.rest != nil || t.allotment.contending != 0:
 		return false
 	case t.Pulled():
 		return t.Reservers.Woken == 0 && t.Reservers.Queue.Len() > 0 && s.roomLocked() > 0
@@ -263,7 +263,7 @@ func (s *Engine) takeOffloadedLocked(t *Topic, places int) []*Delivery {
 	if t.AsyncSettle {
 		s.Dispatch.ReservedInFlight += n
 	}
-	if t.limiter != nil && n > 0 {
+	if t.allotment.limiter != nil && n > 0 {
 		s.WakeLocked(t) // it may have to rest from now on
 	}
 	return ds
