@@ -9,7 +9,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// tell finds the shard that a chosen id tells, if a node holds it. It is an *elsewhere
+// tell finds the shard that a chosen id tells, if a node holds it. It is an *engine.Elsewhere
 // if that is another node.
 func (s *Cluster) tell(ctx context.Context, p *engine.Plan, anew bool) error {
 	if s.Fleet == nil || !p.Chosen {

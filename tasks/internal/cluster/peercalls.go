@@ -10,14 +10,14 @@ import (
 // PeerCalls are how this node asks others for what it cannot do by itself. Each may be nil:
 // then no node is asked. None of them is called under a lock.
 type PeerCalls struct {
-	// callRelease has a node release a shard to this one. It returns once the shard was
+	// CallRelease has a node release a shard to this one. It returns once the shard was
 	// transferred, or the reason why not. The other node calls Engine.ReleaseShard.
 	CallRelease func(ctx context.Context, node string, shardID recovery.Home) error
-	// callOfferShard has a node ask for a shard that this one holds, and accept it. It returns
-	// once it was accepted, or the reason why not. The other node calls Scheduler.acceptOffer.
+	// CallOfferShard has a node ask for a shard that this one holds, and accept it. It returns
+	// once it was accepted, or the reason why not. The other node calls Cluster.AcceptOffer.
 	CallOfferShard func(ctx context.Context, node string, shardID recovery.Home) error
-	// settle has the holder of a shard settle a delivery by its receipt. The other node calls
-	// Scheduler.Settle. ErrUnavailable, ErrUnknown and ErrReplaying mean that it is worth
+	// Settle has the holder of a shard settle a delivery by its receipt. The other node calls
+	// handleSettle. ErrUnavailable, ErrUnknown and ErrReplaying mean that it is worth
 	// another attempt.
 	Settle func(ctx context.Context, shardID recovery.Home, v task.Verdict, receipt string) error
 }

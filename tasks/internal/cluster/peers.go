@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// peers is the state that a scheduler has with the other nodes on behalf of its own receivers
+// peers is the state that a node has with the other nodes on behalf of its own receivers
 // and theirs. Guarded by Engine.Mu.
 type peers struct {
 	list          []*peer       // by name

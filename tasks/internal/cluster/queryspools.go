@@ -121,7 +121,7 @@ func (s *Cluster) namesOthersShard(p *engine.Plan) bool {
 	return tells && shardID.Node() != s.engine.NodeNumber
 }
 
-// spooledElsewhere returns, for each id that is to be created, an *elsewhere if another node
+// spooledElsewhere returns, for each id that is to be created, an *Elsewhere if another node
 // has spooled the task, and ErrUnavailable if that is not known. What is known here is not
 // asked for.
 func (s *Cluster) spooledElsewhere(ctx context.Context, ids []string) []error {

@@ -20,7 +20,7 @@ const (
 	ReclaimReady = 30 * time.Second
 )
 
-// joinFleet begins what a scheduler does because other nodes share its ledger.
+// joinFleet begins what a node does because other nodes share its ledger.
 func (s *Cluster) joinFleet() {
 	if s.engine.Fleet == nil {
 		return

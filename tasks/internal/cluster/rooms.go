@@ -9,7 +9,8 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// rooms are the cluster of a Scheduler, which may be a single node.
+// rooms is the engine.Cluster of a node whose ledger is a recovery.Fleet. Cluster.Fleet is nil
+// before Share, and stays nil if that ledger lacks a directory or a bus.
 type rooms struct{ *Cluster }
 
 // Shares implements engine.Creation.

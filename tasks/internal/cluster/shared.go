@@ -42,7 +42,7 @@ type sharedLedger interface {
 	recovery.Bus
 }
 
-// Share connects the scheduler with the other nodes, if its ledger can have any. Their calls
+// Share connects this node with the other nodes, if its ledger can have any. Their calls
 // before Open has succeeded wait for that.
 func (s *Cluster) Share(ctx context.Context) error {
 	ledger, ok := s.engine.Ledger.(sharedLedger)

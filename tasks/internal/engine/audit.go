@@ -125,7 +125,7 @@ func (s *Engine) confirmedRepairs(ctx context.Context, c *PendingWrite) (n int) 
 	return n
 }
 
-// An Auditee is the side of a Scheduler that is compared with the ledger.
+// An Auditee is the side of an Engine that is compared with the ledger.
 type Auditee struct {
 	s       *Engine
 	once    bool          // ends at the end of the store, instead of going round and round

@@ -21,7 +21,8 @@ type Cluster interface {
 
 // A Creation keeps ids unique among all nodes, and says where their tasks belong.
 type Creation interface {
-	// Shares reports whether several nodes can have the tasks of the ledger.
+	// Shares reports whether several nodes can have the tasks of the ledger. It may be called with
+	// the lock held.
 	Shares() bool
 	// NewID makes an id, and returns the shard that it tells; 0 if the ledger has none.
 	NewID() (string, recovery.Home)

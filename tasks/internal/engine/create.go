@@ -99,7 +99,8 @@ func Tells(id []byte, shardID recovery.Home) bool {
 	return ok && told == shardID
 }
 
-// PlanFor is plan for a caller.
+// PlanFor is Plan for a caller: it looks up what the caller may create, and the settings of the
+// topic. Errors: as of Plan and Admission.
 func (s *Engine) PlanFor(ctx context.Context, r *task.Request) (Plan, error) {
 	by, err := s.Admission(ctx)
 	if err != nil {
@@ -174,7 +175,7 @@ func Deadline(f *task.Faults, now, due time.Time, delay time.Duration) int64 {
 	return max(Millis(due), 0)
 }
 
-// fingerprint Tells requests apart by what was asked for: a delay counts as it
+// fingerprint tells requests apart by what was asked for: a delay counts as it
 // was given, not as the deadline that it makes.
 func fingerprint(r *task.Request, headers []byte) uint64 {
 	var d xxhash.Digest
@@ -276,12 +277,12 @@ func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
 	}
 }
 
-// Refused reports whether an id is Refused for what memory takes the ledger to have.
+// Refused reports whether an id is refused for what memory takes the ledger to have.
 func Refused(err error) bool {
 	return errors.Is(err, task.ErrDead) || errors.Is(err, ErrIllegible)
 }
 
-// What createLocked answers besides the errors of Schedule.
+// What CreateLocked answers besides the errors of Schedule.
 var (
 	ErrBusy     = errors.New("busy")
 	ErrWanted   = fmt.Errorf("%w: being created as wanted", ErrBusy)
@@ -378,8 +379,8 @@ func (s *Engine) CreateLocked(p *Plan, c *PendingWrite, i int) (uint32, error) {
 	return n, nil
 }
 
-// shardLocked Tells in which shard a planned task is created. It is an *Elsewhere if
-// the id Tells one that another node holds, or belongs into one that is away.
+// shardLocked tells in which shard a planned task is created. It is an *Elsewhere if
+// the id tells one that another node holds, or belongs into one that is away.
 func (s *Engine) shardLocked(p *Plan) (int, error) {
 	shard := s.Terms.ShardOf([]byte(p.ID))
 	switch {

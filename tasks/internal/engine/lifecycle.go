@@ -58,7 +58,7 @@ func (s *Engine) end(fault error) bool {
 	return true
 }
 
-// Revoke ends the scheduler because the ledger has another owner now.
+// Revoke ends the engine because the ledger has another owner now.
 func (s *Engine) Revoke(err error) {
 	first := s.end(err)
 	if first {
@@ -94,7 +94,7 @@ func (s *Engine) Unlock() {
 	}
 }
 
-// Close is Scheduler.Close.
+// Close is tasks.Scheduler.Close.
 func (s *Engine) Close(ctx context.Context) error {
 	if s.Life.closeBegun.CompareAndSwap(false, true) {
 		s.end(nil)

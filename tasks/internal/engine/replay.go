@@ -70,7 +70,7 @@ func (w *replayWatch) fails(p recovery.Progress) bool {
 	return true
 }
 
-// Memory is the side of a Scheduler that replay fills.
+// Memory is the side of an Engine that replay fills.
 type Memory Engine
 
 // Load arms the tasks of a page that are not known yet.

@@ -72,7 +72,7 @@ func (t *Topic) Kind() task.Kind {
 // Pulled tells that receivers ask for the topic's tasks.
 func (t *Topic) Pulled() bool { return t.Deliverer == nil && t.undeliverable == nil }
 
-// unread tells that the topic's settings are not known yet, see loadTopics.
+// unread tells that the topic's settings are not known yet, see loadSettings.
 func (t *Topic) unread() bool { return errors.Is(t.undeliverable, errSettingsUnread) }
 
 // Stopped reports whether no receiver may have the topic's tasks.

@@ -12,7 +12,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// Topic is what a scheduler knows of one topic. Guarded by Engine.Mu.
+// Topic is what a node knows of one topic. Guarded by Engine.Mu, its Queue and Reservers as well.
 type Topic struct {
 	Name          string
 	Number        uint32 // position in Engine.TopicTable.ByNumber
