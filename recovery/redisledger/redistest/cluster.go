@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"context"
+	"fmt"
 	"net"
 	"strings"
 	"testing"
@@ -39,15 +40,13 @@ func StartCluster(t testing.TB, options ...string) *Cluster {
 		}
 	}
 	for _, m := range c.Masters {
-		m.Wait("the cluster stands", func(ctx context.Context, r *redis.Client) bool {
-			info := r.ClusterInfo(ctx).Val()
-			return strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:3")
-		})
+		m.waitForCluster("cluster_state:ok", fmt.Sprintf("cluster_known_nodes:%d", len(c.Masters)))
 	}
 	return c
 }
 
-// AddReplica starts a replica of a master, and waits until it has caught up.
+// AddReplica starts a replica of a master. It waits until the replica has caught up and knows the
+// masters of all slots: until then the replica answers CLUSTERDOWN where it should redirect.
 func (c *Cluster) AddReplica(master *Server) *Server {
 	c.t.Helper()
 	replica := Start(c.t, "cluster-enabled yes", "cluster-config-file nodes.conf", "cluster-node-timeout 3000")
@@ -58,7 +57,23 @@ func (c *Cluster) AddReplica(master *Server) *Server {
 		return r.Do(ctx, "cluster", "replicate", id).Err() == nil
 	})
 	replica.WaitForMaster()
+	replica.waitForCluster("cluster_state:ok")
 	return replica
+}
+
+// waitForCluster waits until a server reports all these lines of its cluster. Its state is ok once
+// it knows a master for each slot.
+func (s *Server) waitForCluster(lines ...string) {
+	s.t.Helper()
+	s.Wait("the cluster stands", func(ctx context.Context, r *redis.Client) bool {
+		info := r.ClusterInfo(ctx).Val()
+		for _, line := range lines {
+			if !strings.Contains(info, line+"\r\n") {
+				return false
+			}
+		}
+		return true
+	})
 }
 
 // URL is the cluster's address for a ledger.
