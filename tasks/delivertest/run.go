@@ -73,7 +73,8 @@ func newFixture(t *testing.T, fresh func(t *testing.T, r *Receiver) Rig) *fixtur
 	return f
 }
 
-// start opens the first scheduler, with settings for the topic under test.
+// start opens the first scheduler, with settings for the topic under test, and waits until its
+// replay is over: before that it refuses a stale receipt with ErrReplaying.
 func (f *fixture) start(adjust func(set *tasks.TopicSettings)) {
 	f.Helper()
 	f.open()
@@ -92,6 +93,7 @@ func (f *fixture) start(adjust func(set *tasks.TopicSettings)) {
 		f.leave()
 		_ = f.s.Close(context.Background())
 	})
+	f.wait("the replay is over", func() bool { return f.s.Stats().Readiness.Ready })
 }
 
 func (f *fixture) open() {
