@@ -25,6 +25,7 @@ type IDClaim struct {
 	Err    error // nil: registered. ErrStale, *Elsewhere, ErrUnavailable otherwise
 }
 
+// NewIDClaimLocked returns the claim of a planned task, whose slot is in memory, on its id.
 func (s *Engine) NewIDClaimLocked(n uint32, p *Plan, index int) *IDClaim {
 	sl := s.Store.Slot(n)
 	return &IDClaim{
@@ -39,6 +40,8 @@ func (s *Engine) EntryOfLocked(sl *store.Slot) recovery.Filing {
 	return DirectoryEntryOf(s.ShardIDLocked(sl), s.Store.ID(sl), record.Created(s.Store.Record(sl)))
 }
 
+// DirectoryEntryOf returns the directory entry for an id whose task was created at this time, in
+// Unix milliseconds, in this shard.
 func DirectoryEntryOf(shardID recovery.Home, id []byte, created int64) recovery.Filing {
 	sum := xxhash.Sum64(id) ^ uint64(created)*0x9e3779b97f4a7c15
 	return recovery.Filing{Home: shardID, Nonce: uint32(sum>>32 ^ sum)}
