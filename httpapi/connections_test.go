@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -58,7 +60,26 @@ type line struct {
 
 func (r *rig) connect(t *testing.T) *line {
 	t.Helper()
-	c, err := net.Dial("tcp", r.url)
+	return r.connectBy(t, new(net.Dialer))
+}
+
+// connectUnread makes a connection that receives only a few kilobytes before the client reads. The
+// buffer is bounded before the handshake. If it shrank afterwards, the client's system would
+// discard what no longer fits, together with the acknowledgements in it, and would stall.
+func (r *rig) connectUnread(t *testing.T) *line {
+	t.Helper()
+	return r.connectBy(t, &net.Dialer{Control: func(_, _ string, c syscall.RawConn) error {
+		var refused error
+		err := c.Control(func(fd uintptr) {
+			refused = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_RCVBUF, 4<<10)
+		})
+		return cmp.Or(err, refused)
+	}})
+}
+
+func (r *rig) connectBy(t *testing.T, d *net.Dialer) *line {
+	t.Helper()
+	c, err := d.DialContext(t.Context(), "tcp", r.url)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,12 +119,18 @@ func (c *connections) rested(t *testing.T, n int) {
 	}
 }
 
-// unreadBy waits until n connections are blocked in a write for long enough to give way.
+// unreadBy waits until n connections have been blocked in a write for long enough to give way.
 func (c *connections) unreadBy(t *testing.T, n int) {
 	t.Helper()
 	tick := time.NewTicker(atTheLimit)
 	defer tick.Stop()
-	for have := -1; have != n; <-tick.C {
+	over := time.After(answerTimeout)
+	for have := -1; have != n; {
+		select {
+		case <-tick.C:
+		case <-over:
+			t.Fatalf("%d connections are blocked in a write, want %d", have, n)
+		}
 		c.mu.Lock()
 		c.findUnreadLocked()
 		have = len(c.unread)
@@ -221,10 +248,7 @@ func TestUnreadAnswersGiveWay(t *testing.T) {
 	good.answered()
 	requests := strings.Repeat("GET /problems/overloaded HTTP/1.1\r\nHost: x\r\nX-Pad: "+strings.Repeat("y", 4200)+"\r\n\r\n", 1000)
 	for range strangers {
-		l := r.connect(t)
-		if err := l.Conn.(*net.TCPConn).SetReadBuffer(4 << 10); err != nil {
-			t.Fatal(err)
-		}
+		l := r.connectUnread(t)
 		go func() {
 			for err := error(nil); err == nil; {
 				_, err = l.Write([]byte(requests))
