@@ -6,15 +6,15 @@ import "context"
 // own name, later also shards that it has adopted from other nodes.
 //
 // A shard's number, where a method takes one, stands for one term: the time from acquiring a
-// shard until it is lost or yielded. A shard that is acquired again gets another number, until
+// shard until it is lost or transferred. A shard that is acquired again gets another number, until
 // the caller has called Forget for the old one. The numbers below Terms.Shards are the node's
-// own shards that it held when it was adopted; later ones come with Watcher.Gained.
+// own shards that it held when it was adopted; later ones come with Watcher.Acquired.
 //
 // Shards change hands in three ways, each by one compare-and-set of the owner's token:
 //
 //   - adopted: the holder has sent no heartbeat for so long that it counts as dead. The
 //     ledger adopts its shards by itself, as far as Watcher.Room allows.
-//   - yielded: the holder hands the shard to a node that has asked for it, and that node
+//   - transferred: the holder hands the shard to a node that has asked for it, and that node
 //     accepts it.
 //   - lost: another node adopted the shard while this process was cut off. The process
 //     notices when a batch is refused or a heartbeat is answered, and calls Watcher.Lost.
@@ -45,18 +45,18 @@ type Membership interface {
 
 // Ownership is what a process does with the shards that it holds and that change hands.
 type Ownership interface {
-	// Home names the shard of a term.
-	Home(shard int) Home
-	// Yield hands a shard to another node. Its last batch must have been answered, and no other
+	// ShardID names the shard of a term.
+	ShardID(shard int) ShardID
+	// Transfer hands a shard to another node. Its last batch must have been answered, and no other
 	// one may follow. After an error it may be repeated; after ErrUnanswered it must be, with
 	// the same node. It returns ErrLost when the shard has another owner by now, also if that
 	// is the given node.
-	Yield(ctx context.Context, shard int, to string) error
-	// Accept takes over a shard that its holder has yielded to this node, and calls
-	// Watcher.Gained. It reports false when another node owns the shard. If the ledger has lost
+	Transfer(ctx context.Context, shard int, to string) error
+	// Accept takes over a shard that its holder has transferred to this node, and calls
+	// Watcher.Acquired. It reports false when another node owns the shard. If the ledger has lost
 	// the hand-over to that node, Accept repeats the hand-over.
-	Accept(ctx context.Context, home Home) (bool, error)
-	// Forget says that the caller has dropped all it knew of a shard that was lost or yielded,
+	Accept(ctx context.Context, shardID ShardID) (bool, error)
+	// Forget says that the caller has dropped all it knew of a shard that was lost or transferred,
 	// so that the shard's number may be used for another term.
 	Forget(shard int)
 }
@@ -64,14 +64,14 @@ type Ownership interface {
 // A Locator finds the holders of shards, whichever nodes they are.
 type Locator interface {
 	// Locate returns the holder of a shard. Unless anew, it may return an earlier answer.
-	Locate(ctx context.Context, home Home, anew bool) (Holder, error)
-	// Homes lists every shard that a registered node has ever used, held or not. It reads the
+	Locate(ctx context.Context, shardID ShardID, anew bool) (Holder, error)
+	// ShardIDs lists every shard that a registered node has ever used, held or not. It reads the
 	// registry anew, and fails while the registry may lack a node.
-	Homes(ctx context.Context) ([]Home, error)
+	ShardIDs(ctx context.Context) ([]ShardID, error)
 	// Holders returns the holders of these shards. It leaves out shards that no node has ever
 	// held and those that were retired because they were empty. It reads the owners anew, once
 	// for all callers that wait, and fails if it cannot read one of them.
-	Holders(ctx context.Context, homes []Home) (map[Home]Holder, error)
+	Holders(ctx context.Context, shardIDs []ShardID) (map[ShardID]Holder, error)
 }
 
 // A Holder names the process that holds a shard.
@@ -96,66 +96,68 @@ type Standing struct {
 	// Certain: no other node can have adopted what this process holds. Its last answered
 	// heartbeat is recent enough, or it is alone.
 	Certain bool
-	// Gaining: it has acquired shards, or is about to, for which Watcher.Gained was not called
+	// Acquiring: it has acquired shards, or is about to, for which Watcher.Acquired was not called
 	// yet. Until then memory may lack ids that the ledger has.
-	Gaining bool
+	Acquiring bool
 	// Doubts counts how often the Directory may have lost entries. Doubtful: it may have lost
 	// some within the last failover time, and nodes may not have registered their ids anew.
 	Doubts   uint64
 	Doubtful bool
 }
 
-// A Directory maps ids that callers have chosen, which do not tell their home, to homes. The
-// record of an id is under the home where the id is filed, or will be. A node files an id
-// before it creates the record. Only the node that holds a shard files ids under it or
+// A Directory maps ids that callers have chosen, which do not contain a shard id, to shards. The
+// record of an id is in the shard where the id is registered, or will be. A node registers an id
+// before it creates the record. Only the node that holds a shard registers ids under it or
 // removes them.
 //
-// A node that is alone files nothing. When another node starts, it files the ids that it has,
-// and then calls MarkIndexed. Until then, an id that is not filed may be one of its ids.
+// A node that is alone registers nothing. When another node starts, it registers the ids that it
+// has, and then calls MarkIndexed. Until then, an id that is not registered may be one of its ids.
 type Directory interface {
-	// Look returns where ids are filed, in the order of ids; Home is 0 where one is not filed.
-	Look(ctx context.Context, ids []string) ([]Filing, error)
-	// File applies each change whose Old is what the directory has, and returns, in the order
+	// Lookup returns where ids are registered, in the order of ids; ShardID is 0 where one is not
+	// registered.
+	Lookup(ctx context.Context, ids []string) ([]DirectoryEntry, error)
+	// Update applies each change whose Old is what the directory has, and returns, in the order
 	// of changes, what the directory has now. A change that was applied before counts as
 	// applied. An id may come once. After an error the outcome is open, and the changes may be
 	// repeated. With ErrFull it still returns what the directory has: only new ids are missing.
-	File(ctx context.Context, changes []Refiling) ([]Filing, error)
-	// MarkIndexed tells the other nodes whether all ids of this node are filed. The mark stays
-	// for the next process of the node. A process that is alone and wants to stop filing must
+	Update(ctx context.Context, changes []DirectoryUpdate) ([]DirectoryEntry, error)
+	// MarkIndexed tells the other nodes whether all ids of this node are registered. The mark stays
+	// for the next process of the node. A process that is alone and wants to stop registering must
 	// clear the mark first, and then check again that it is alone.
 	//
-	// A fleet clears the mark by itself when it acquires shards while some node has ids that
-	// are not filed. The first MarkIndexed(true) after that is refused, because its caller may
-	// not have known of those shards: it files their ids and calls again. A node should yield
-	// no shard before its own ids are filed.
+	// A fleet clears the mark by itself when it acquires shards while some node has ids that are
+	// not registered. The first MarkIndexed(true) after that is refused, because its caller may not
+	// have known of those shards: it registers their ids and calls again. A node should transfer no
+	// shard before its own ids are registered.
 	MarkIndexed(ctx context.Context, indexed bool) error
-	// Unindexed names the other nodes whose ids may not all be filed: live nodes, and dead
+	// Unindexed names the other nodes whose ids may not all be registered: live nodes, and dead
 	// nodes that still hold shards. While the directory is doubtful, see Standing, it names
 	// all live nodes. It costs next to nothing.
 	Unindexed(ctx context.Context) ([]string, error)
 }
 
-// FilingScanner is implemented by a Directory that can list its filings, so that filings
+// DirectoryScanner is implemented by a Directory that can list its entries, so that entries
 // whose record is gone can be found.
-type FilingScanner interface {
-	// ScanFilings visits about a thousand filings, in any order, and returns the position of
-	// the next call; it is empty at the beginning and at the end. Filings that come or go
+type DirectoryScanner interface {
+	// ScanDirectory visits about a thousand entries, in any order, and returns the position of
+	// the next call; it is empty at the beginning and at the end. Entries that come or go
 	// meanwhile may be left out, or come twice.
-	ScanFilings(ctx context.Context, position string, visit func(id string, f Filing)) (next string, err error)
+	ScanDirectory(ctx context.Context, position string, visit func(id string, f DirectoryEntry)) (next string, err error)
 }
 
-// A Filing says under which home an id is filed. The nonce tells it from earlier filings of
-// the same id under the same home, so that a removal that was meant for an earlier filing does
-// not remove a later one.
-type Filing struct {
-	Home  Home
-	Nonce uint32
+// A DirectoryEntry says in which shard an id is registered. The nonce tells it from earlier entries
+// of the same id in the same shard, so that a removal that was meant for an earlier entry does not
+// remove a later one.
+type DirectoryEntry struct {
+	ShardID ShardID
+	Nonce   uint32
 }
 
-// A Refiling changes where an id is filed; the zero Filing means that it is not filed.
-type Refiling struct {
+// A DirectoryUpdate changes where an id is registered; the zero DirectoryEntry means that it is not
+// registered.
+type DirectoryUpdate struct {
 	ID       string
-	Old, New Filing
+	Old, New DirectoryEntry
 }
 
 // A Bus carries messages between the nodes of a fleet, in no order, each at most once. A

@@ -18,8 +18,8 @@ var (
 	// ErrForgotten ends a process that was cut off for so long that the other nodes have
 	// adopted all its shards and removed its name. After a restart it is like a new node.
 	ErrForgotten = errors.New("the other nodes have forgotten this one while it was cut off")
-	// ErrUnanswered is returned by Yield when the shard may have changed hands, now or later,
-	// when a delayed command arrives. Only another Yield tells.
+	// ErrUnanswered is returned by Transfer when the shard may have changed hands, now or later,
+	// when a delayed command arrives. Only another Transfer tells.
 	ErrUnanswered = errors.New("the ledger has not answered whether the shard has changed hands")
 	// ErrDropped is what the committer reports for a change whose caller gave up before it
 	// was sent: the ledger has never seen it.
@@ -66,7 +66,7 @@ const (
 // A Spot says where a record stands.
 type Spot struct {
 	Place Place
-	// At is the time, in Unix milliseconds, under which the record is filed:
+	// At is the time, in Unix milliseconds, under which the record is registered:
 	// of its next attempt among the pending, of its death among the dead.
 	At int64
 	// Label is the name under which a dead record is listed (its topic). It
@@ -83,7 +83,7 @@ type Change struct {
 	ID       []byte
 	From, To Spot
 	Data     []byte // the whole record at its new place; nil for Nowhere
-	Mark     Mark   // of a creation that comes from a spool, for a Heir
+	Mark     Mark   // of a creation that comes from a spool, for a SpoolMarks
 }
 
 // Creation reports whether the record is new to the ledger.
@@ -117,13 +117,13 @@ type Terms struct {
 	// that has it. Without Away it is always in [0, Shards).
 	ShardOf func(id []byte) int
 	// ShardsOf names the shards that the node holds and in which Find looks first for a
-	// record with this id: a new one may be created in each of them. HomeFor names the one
+	// record with this id: a new one may be created in each of them. OwnShardFor names the one
 	// in which ShardOf puts it, whichever node holds that. Both are nil if the ledger is no Fleet.
-	ShardsOf func(id []byte) []int
-	HomeFor  func(id []byte) Home
+	ShardsOf    func(id []byte) []int
+	OwnShardFor func(id []byte) ShardID
 	// Away lists the node's own shards that other nodes of a Fleet hold. The caller may ask
-	// their holders to yield them.
-	Away []Home
+	// their holders to release them.
+	Away []ShardID
 	// AtOnce is how many batches, of as many shards, are worth sending at the same time; 0
 	// means one for each shard. Where one server keeps all shards, more batches only wait
 	// there, and each has gathered fewer changes.

@@ -22,10 +22,10 @@ type Watcher struct {
 	// no process has it.
 	Ended func(err error)
 
-	// Gained is called, by a Fleet only, when a shard was adopted or accepted. Memory should
-	// read it by ScanShard, and may write to it at once. A shard that was yielded has been in
+	// Acquired is called, by a Fleet only, when a shard was adopted or accepted. Memory should
+	// read it by ScanShard, and may write to it at once. A shard that was transferred has been in
 	// some node's memory all the time.
-	Gained func(shard int, yielded bool)
+	Acquired func(shard int, transferred bool)
 	// Room returns how many more records memory can take. It is called before a shard with that
 	// many is adopted; nil means any number.
 	Room func() int

@@ -16,11 +16,11 @@ type Mark struct {
 	Number int64  // of the record, from 1; 0 means that it comes from no spool
 }
 
-// A Heir is implemented by ledgers that take over records from a spool, each once. Apply
+// A SpoolMarks is implemented by ledgers that take over records from a spool, each once. Apply
 // writes a batch's Mark together with its records. If the shard already has that mark or a
 // higher one, Apply writes none of them: the shard got them before.
-type Heir interface {
-	// Inherited returns the highest number that was written from a spool into the shard where a
+type SpoolMarks interface {
+	// SpoolMark returns the highest number that was written from a spool into the shard where a
 	// new record with this id belongs, whichever node holds that shard; 0 if none was.
-	Inherited(ctx context.Context, spool, id string) (int64, error)
+	SpoolMark(ctx context.Context, spool, id string) (int64, error)
 }

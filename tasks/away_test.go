@@ -22,7 +22,7 @@ func away(t *testing.T, test func(t *testing.T, c *crew, ids []string)) {
 			return from == a.name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name))
 		})
 		shardID := a.homeOn(1)
-		want(t, "yield", a.engine.ReleaseShard(t.Context(), shardID, b.name), nil)
+		want(t, "release", a.engine.ReleaseShard(t.Context(), shardID, b.name), nil)
 		if ok, err := b.member.Accept(t.Context(), shardID); !ok || err != nil {
 			t.Fatal(ok, err)
 		}

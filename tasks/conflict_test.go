@@ -16,7 +16,7 @@ func TestConflictOfTwoNodes(t *testing.T) {
 	crewed(t, 3, func(t *testing.T, c *crew) {
 		a, b := c.nodes[0], c.nodes[1]
 		a.must(Request{ID: "x", Topic: "t", Delay: time.Hour, Payload: []byte(`"a"`)})
-		c.file("x", c.filed("x"), recovery.Filing{})
+		c.file("x", c.filed("x"), recovery.DirectoryEntry{})
 		b.must(Request{ID: "x", Topic: "t", Delay: time.Hour, Payload: []byte(`"b"`)})
 		pass(2 * time.Minute)
 		for _, m := range c.nodes {
@@ -39,16 +39,16 @@ func TestConflictOfTwoNodes(t *testing.T) {
 	})
 }
 
-// What is filed under a shard of a node that is gone for good is taken out.
+// What is registered under a shard of a node that is gone for good is taken out.
 func TestEntriesOfNodesThatAreGone(t *testing.T) {
 	crewed(t, 2, func(t *testing.T, c *crew) {
-		c.file("gone", recovery.Filing{}, recovery.Filing{Home: recovery.NewHome(77, 3), Nonce: 1})
+		c.file("gone", recovery.DirectoryEntry{}, recovery.DirectoryEntry{ShardID: recovery.NewShardID(77, 3), Nonce: 1})
 		c.nodes[0].must(Request{ID: "x", Topic: "t", Delay: time.Hour})
 		pass(3 * cluster.WalkEvery)
-		if got := c.filed("gone"); got.Home != 0 {
-			t.Errorf("still filed: %v", got)
+		if got := c.filed("gone"); got.ShardID != 0 {
+			t.Errorf("still registered: %v", got)
 		}
-		if got := c.filed("x"); got.Home == 0 {
+		if got := c.filed("x"); got.ShardID == 0 {
 			t.Error("what is in use was taken out")
 		}
 	})

@@ -129,7 +129,9 @@ func (m *mate) get(id string) Task {
 }
 
 // homeOn makes an id that tells a shard of a node.
-func (m *mate) homeOn(shard int) recovery.Home { return recovery.NewHome(m.engine.NodeNumber, shard) }
+func (m *mate) homeOn(shard int) recovery.ShardID {
+	return recovery.NewShardID(m.engine.NodeNumber, shard)
+}
 
 // each calls test for every task's shard and every node where something is asked, with a
 // task that was created there: under an id made by Lapse, or one that its caller chose.

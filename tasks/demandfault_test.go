@@ -101,7 +101,7 @@ func TestLateAnswersAreNotLost(t *testing.T) {
 	}, Config{}, Config{})
 }
 
-// The lease of what was long on its way here ends no later than at its home, and what is
+// The lease of what was long on its way here ends no later than at its shard, and what is
 // over there is given to no receiver: this node may have stood still meanwhile.
 func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *poolRig) {

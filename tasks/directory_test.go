@@ -9,20 +9,20 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
-// filed is where an id is filed.
-func (c *crew) filed(id string) recovery.Filing {
+// filed is where an id is registered.
+func (c *crew) filed(id string) recovery.DirectoryEntry {
 	c.t.Helper()
-	filings, err := c.nodes[len(c.nodes)-1].member.Look(c.t.Context(), []string{id})
+	dirEntries, err := c.nodes[len(c.nodes)-1].member.Look(c.t.Context(), []string{id})
 	if err != nil {
 		c.t.Fatal("Look:", err)
 	}
-	return filings[0]
+	return dirEntries[0]
 }
 
-// file changes a filing behind the nodes' backs.
-func (c *crew) file(id string, from, to recovery.Filing) {
+// file changes a directory entry behind the nodes' backs.
+func (c *crew) file(id string, from, to recovery.DirectoryEntry) {
 	c.t.Helper()
-	now, err := c.nodes[len(c.nodes)-1].member.File(c.t.Context(), []recovery.Refiling{{ID: id, Old: from, New: to}})
+	now, err := c.nodes[len(c.nodes)-1].member.File(c.t.Context(), []recovery.DirectoryUpdate{{ID: id, Old: from, New: to}})
 	if err != nil || now[0] != to {
 		c.t.Fatalf("File(%s) = %v, %v", id, now, err)
 	}
@@ -33,13 +33,13 @@ func TestEntryOutlivesItsTask(t *testing.T) {
 		a, b := c.nodes[0], c.nodes[1]
 		a.must(Request{ID: "x", Topic: "t", Delay: time.Hour})
 		first := c.filed("x")
-		if first.Home.Node() != a.engine.NodeNumber {
-			t.Fatalf("filed under %v", first)
+		if first.ShardID.Node() != a.engine.NodeNumber {
+			t.Fatalf("registered under %v", first)
 		}
 		want(t, "Cancel", b.Cancel(t.Context(), "x"), nil)
 		pass(cluster.RemoveAfter - 2*time.Second)
 		if got := c.filed("x"); got != first {
-			t.Fatalf("the filing went from %v to %v too early", first, got)
+			t.Fatalf("the entry went from %v to %v too early", first, got)
 		}
 		want(t, "Cancel again", b.Cancel(t.Context(), "x"), nil)
 		// The node that creates it now is led to node a, and the new entry stays.
@@ -47,17 +47,17 @@ func TestEntryOutlivesItsTask(t *testing.T) {
 			t.Fatalf("created again: %+v", again)
 		}
 		second := c.filed("x")
-		if second == first || second.Home != first.Home {
-			t.Fatalf("filed again: %v after %v", second, first)
+		if second == first || second.ShardID != first.ShardID {
+			t.Fatalf("registered again: %v after %v", second, first)
 		}
 		pass(cluster.RemoveAfter + 5*time.Second)
 		if got := c.filed("x"); got != second {
-			t.Fatalf("the filing of a task that exists went from %v to %v", second, got)
+			t.Fatalf("the entry of a task that exists went from %v to %v", second, got)
 		}
 		want(t, "Cancel", a.Cancel(t.Context(), "x"), nil)
 		pass(cluster.RemoveAfter + 5*time.Second)
-		if got := c.filed("x"); got.Home != 0 {
-			t.Fatalf("still filed: %v", got)
+		if got := c.filed("x"); got.ShardID != 0 {
+			t.Fatalf("still registered: %v", got)
 		}
 		if other := b.must(Request{ID: "x", Topic: "t", Delay: time.Hour}); other.Node != "b" {
 			t.Fatalf("created anew: %+v", other)
@@ -66,35 +66,35 @@ func TestEntryOutlivesItsTask(t *testing.T) {
 	})
 }
 
-// A process may end between filing an id and creating its task, or between the end of a
-// task and the removal of its filing.
+// A process may end between registering an id and creating its task, or between the end of a
+// task and the removal of its entry.
 func TestStaleEntryHeals(t *testing.T) {
 	crewed(t, 3, func(t *testing.T, c *crew) {
 		for i, m := range c.nodes {
 			id := fmt.Sprint("x-", i)
-			stale := recovery.Filing{Home: c.nodes[0].homeOn(1), Nonce: 7}
-			c.file(id, recovery.Filing{}, stale)
+			stale := recovery.DirectoryEntry{ShardID: c.nodes[0].homeOn(1), Nonce: 7}
+			c.file(id, recovery.DirectoryEntry{}, stale)
 			_, err := m.Get(t.Context(), id)
 			want(t, "Get", err, ErrNotFound)
 			task := m.must(Request{ID: id, Topic: "t", Delay: time.Hour})
-			if got := c.filed(id); task.Node != "a" || got == stale || got.Home.Node() != c.nodes[0].engine.NodeNumber {
+			if got := c.filed(id); task.Node != "a" || got == stale || got.ShardID.Node() != c.nodes[0].engine.NodeNumber {
 				t.Errorf("created %+v, filed %v", task, got)
 			}
 			results, err := m.ScheduleBatch(t.Context(), []Request{{ID: id, Topic: "t", Delay: time.Hour}, {ID: id + "-b", Topic: "t"}})
 			want(t, "ScheduleBatch", err, nil)
 			want(t, "of the batch", results[0].Err, nil)
 		}
-		c.file("nobody", recovery.Filing{}, recovery.Filing{Home: recovery.NewHome(77, 3), Nonce: 1})
+		c.file("nobody", recovery.DirectoryEntry{}, recovery.DirectoryEntry{ShardID: recovery.NewShardID(77, 3), Nonce: 1})
 		_, err := c.nodes[1].Get(t.Context(), "nobody")
-		want(t, "Get of what is filed under a shard that never was", err, ErrNotFound)
+		want(t, "Get of what is registered under a shard that never was", err, ErrNotFound)
 		c.nodes[1].must(Request{ID: "nobody", Topic: "t", Delay: time.Hour})
 		if got := c.nodes[2].get("nobody"); got.Node != "b" {
 			t.Errorf("%+v", got)
 		}
-		c.file("left", recovery.Filing{}, recovery.Filing{Home: c.nodes[2].homeOn(0), Nonce: 1})
+		c.file("left", recovery.DirectoryEntry{}, recovery.DirectoryEntry{ShardID: c.nodes[2].homeOn(0), Nonce: 1})
 		pass(3 * cluster.WalkEvery)
-		if got := c.filed("left"); got.Home != 0 {
-			t.Errorf("what belongs to no task is still filed: %v", got)
+		if got := c.filed("left"); got.ShardID != 0 {
+			t.Errorf("what belongs to no task is still registered: %v", got)
 		}
 		for i := range c.nodes {
 			c.nodes[2].get(fmt.Sprint("x-", i))
@@ -102,7 +102,7 @@ func TestStaleEntryHeals(t *testing.T) {
 	})
 }
 
-// A node that is alone files nothing. When another one comes, ids stay unique from the
+// A node that is alone registers nothing. When another one comes, ids stay unique from the
 // first moment, and are all filed soon.
 func TestSecondNode(t *testing.T) {
 	crewed(t, 1, func(t *testing.T, c *crew) {
@@ -116,7 +116,7 @@ func TestSecondNode(t *testing.T) {
 		want(t, "Reserve", err, nil)
 		_, err = a.Settle(t.Context(), Verdict{Verb: Bury}, []string{ds[0].Receipt()})
 		want(t, "Settle", err, nil)
-		if got := c.filed("x-1"); got.Home != 0 {
+		if got := c.filed("x-1"); got.ShardID != 0 {
 			t.Fatalf("a node that is alone has filed %v", got)
 		}
 		b := c.start("b")
@@ -132,13 +132,13 @@ func TestSecondNode(t *testing.T) {
 		_, err = b.Get(t.Context(), "none")
 		want(t, "Get", err, ErrNotFound)
 		a.must(Request{ID: "at-once", Topic: "t", Delay: time.Hour})
-		if got := c.filed("at-once"); got.Home.Node() != a.engine.NodeNumber {
-			t.Errorf("a new id is filed %v", got)
+		if got := c.filed("at-once"); got.ShardID.Node() != a.engine.NodeNumber {
+			t.Errorf("a new id is registered %v", got)
 		}
 		pass(5 * time.Second)
 		for _, id := range []string{"x-0", "x-7", "x-8", "x-299", "deceased"} {
-			if got := c.filed(id); got.Home.Node() != a.engine.NodeNumber {
-				t.Errorf("%s is filed %v", id, got)
+			if got := c.filed(id); got.ShardID.Node() != a.engine.NodeNumber {
+				t.Errorf("%s is registered %v", id, got)
 			}
 		}
 		if unindexed, err := b.member.Unindexed(t.Context()); err != nil || len(unindexed) != 0 {
@@ -172,7 +172,7 @@ func TestUnindexedNodeDies(t *testing.T) {
 			t.Errorf("created twice: %+v", again)
 		}
 		pass(30 * time.Second)
-		if got := c.filed("x-49"); got.Home.Node() != a.engine.NodeNumber {
+		if got := c.filed("x-49"); got.ShardID.Node() != a.engine.NodeNumber {
 			t.Errorf("filed %v", got)
 		}
 		_, err = d.Get(t.Context(), "none")
@@ -180,7 +180,7 @@ func TestUnindexedNodeDies(t *testing.T) {
 	})
 }
 
-// What the directory has lost is filed again: at once when the shard has lost something
+// What the directory has lost is registered again: at once when the shard has lost something
 // as well, otherwise by the audit.
 func TestLostEntries(t *testing.T) {
 	crewed(t, 2, func(t *testing.T, c *crew) {
@@ -188,14 +188,14 @@ func TestLostEntries(t *testing.T) {
 		for i := range 20 {
 			id := fmt.Sprint("x-", i)
 			a.must(Request{ID: id, Topic: "t", Delay: time.Hour})
-			c.file(id, c.filed(id), recovery.Filing{})
+			c.file(id, c.filed(id), recovery.DirectoryEntry{})
 		}
 		a.engine.Rewound(a.member, 0)
 		pass(5 * time.Second)
 		for i := range 20 {
 			b.get(fmt.Sprint("x-", i))
 			id := fmt.Sprint("x-", i)
-			c.file(id, c.filed(id), recovery.Filing{})
+			c.file(id, c.filed(id), recovery.DirectoryEntry{})
 		}
 		pass(time.Minute)
 		for i := range 20 {

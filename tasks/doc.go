@@ -56,7 +56,7 @@
 // it holds it decides about alone, as a single node does; with any other ledger that is
 // everything, for ever.
 //
-// A shard is held from one Watcher.Gained, or Open, until memory has forgotten it:
+// A shard is held from one Watcher.Acquired, or Open, until memory has forgotten it:
 //
 //	acquired  it is not known yet which tasks are dead in it: nothing is created there
 //	loading   its tasks come into memory, and are delivered as they come; for ids that were
@@ -95,7 +95,7 @@
 // holds that shard says anything about it. A node that is asked looks for it:
 //
 //	in memory, and among the dead     it is here
-//	by its id, if that tells a shard  ids made by Lapse do, see recovery.HomeOf
+//	by its id, if that tells a shard  ids made by Lapse do, see recovery.ShardIDOf
 //	in the directory                  ids that callers have chosen are registered there, before
 //	                                  their tasks are created, so that two nodes which are
 //	                                  asked for the same id at the same time create one task

@@ -101,7 +101,7 @@ func TestDrainWithoutRoom(t *testing.T) {
 	})
 }
 
-// An heir that does not answer, as one that has just died, costs its time once, not for
+// A successor that does not answer, as one that has just died, costs its time once, not for
 // each shard that others could take.
 func TestDrainPastAMuteNode(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
@@ -187,8 +187,8 @@ func TestMisfireByHowItCame(t *testing.T) {
 		a, b := f.join("a", 2, Config{Topics: topics}), f.join("b", 1, Config{Topics: topics})
 		b.keeps.Store(true)
 		transferred := a.must(Request{ID: a.idAt(0), Topic: "x"})
-		shardID := recovery.NewHome(a.engine.NodeNumber, 0)
-		want(t, "yield", a.engine.ReleaseShard(t.Context(), shardID, "b"), nil)
+		shardID := recovery.NewShardID(a.engine.NodeNumber, 0)
+		want(t, "release", a.engine.ReleaseShard(t.Context(), shardID, "b"), nil)
 		if ok, err := b.member.Member.Accept(t.Context(), shardID); !ok || err != nil { // as the ledger does by itself
 			t.Fatal(ok, err)
 		}
@@ -227,7 +227,7 @@ func TestDrainWhileReading(t *testing.T) {
 		go func() { done <- b.Drain(t.Context()) }()
 		pass(4 * cluster.DrainPatience)
 		if n := c.Stats().ShardsHeld; n != 2 || len(done) != 0 {
-			t.Errorf("the heir holds %d shards, %d drains have returned", n, len(done))
+			t.Errorf("the successor holds %d shards, %d drains have returned", n, len(done))
 		}
 		release()
 		want(t, "Drain", <-done, nil)
@@ -261,7 +261,7 @@ func TestDrainDuringTheFirstReplay(t *testing.T) {
 	})
 }
 
-// Nodes that are all told to end at once do not wait for an heir that cannot come: each
+// Nodes that are all told to end at once do not wait for a successor that cannot come: each
 // notices that the others are being drained as well.
 func TestAllNodesDrainAtOnce(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {

@@ -115,7 +115,7 @@ func TestCallsToAllNodesReadNoOwners(t *testing.T) {
 		nodes = append(nodes, s)
 	}
 	a := nodes[0]
-	if shardIDs, err := a.engine.Fleet.Homes(t.Context()); err != nil || len(shardIDs) != 12 || a.cluster.NoPeers() {
+	if shardIDs, err := a.engine.Fleet.ShardIDs(t.Context()); err != nil || len(shardIDs) != 12 || a.cluster.NoPeers() {
 		t.Fatalf("Homes = %v, %v", shardIDs, err)
 	}
 	for _, s := range nodes {

@@ -353,8 +353,8 @@ func TestCancelledWhereItHasGone(t *testing.T) {
 			got, cancelled = a.CancelGroup(t.Context(), "g")
 		}()
 		pass(100 * time.Millisecond)
-		shardID, _ := recovery.HomeOf(task.ID)
-		want(t, "yield", b.engine.ReleaseShard(t.Context(), shardID, next.name), nil)
+		shardID, _ := recovery.ShardIDOf(task.ID)
+		want(t, "release", b.engine.ReleaseShard(t.Context(), shardID, next.name), nil)
 		if ok, err := next.member.Accept(t.Context(), shardID); !ok || err != nil {
 			t.Fatal(ok, err)
 		}

@@ -69,7 +69,7 @@ func TestSilentNodeOfRedis(t *testing.T) {
 	}
 	a := nodes[0]
 	for a.cluster.NoPeers() {
-		if _, err := a.engine.Fleet.Homes(t.Context()); err != nil {
+		if _, err := a.engine.Fleet.ShardIDs(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -94,8 +94,8 @@ func TestSpooledIntoAListedShard(t *testing.T) {
 			got = a.pages(Query{Group: "g"})
 		}()
 		pass(100 * time.Millisecond)
-		shardID, _ := recovery.HomeOf(task.ID)
-		want(t, "yield", a.engine.ReleaseShard(t.Context(), shardID, b.name), nil)
+		shardID, _ := recovery.ShardIDOf(task.ID)
+		want(t, "release", a.engine.ReleaseShard(t.Context(), shardID, b.name), nil)
 		if ok, err := b.member.Accept(t.Context(), shardID); !ok || err != nil {
 			t.Fatal(ok, err)
 		}

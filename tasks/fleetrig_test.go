@@ -35,7 +35,7 @@ type fleetNode struct {
 	member *faultyMember
 	log    *logged
 	told   collection[string] // verdicts that were sent to other nodes
-	keeps  atomic.Bool        // it yields nothing
+	keeps  atomic.Bool        // it releases nothing
 	mute   atomic.Bool        // it answers nothing when it is to take a shard
 }
 
@@ -60,7 +60,7 @@ type speechless struct {
 	recovery.Fleet
 	recovery.Settings
 	recovery.Finder
-	recovery.Heir
+	recovery.SpoolMarks
 }
 
 // join starts a node, again or for the first time.
@@ -69,22 +69,22 @@ func (f *fleetRig) join(name string, shards int, cfg Config) *fleetNode {
 	n := &fleetNode{t: f.t, rig: f, member: &faultyMember{Member: f.ledger.Join(name, shards)}, log: &logged{}}
 	cfg.Node, cfg.Log = name, slog.New(slog.NewTextHandler(n.log, nil))
 	calls := cluster.PeerCalls{
-		CallRelease: func(ctx context.Context, node string, shardID recovery.Home) error {
+		CallRelease: func(ctx context.Context, node string, shardID recovery.ShardID) error {
 			holder := f.nodes[node]
 			if holder == nil || holder.keeps.Load() {
 				return ErrUnavailable
 			}
 			return holder.engine.ReleaseShard(ctx, shardID, name)
 		},
-		CallOfferShard: func(ctx context.Context, node string, shardID recovery.Home) error {
-			heir := f.nodes[node]
-			if heir.mute.Load() {
+		CallOfferShard: func(ctx context.Context, node string, shardID recovery.ShardID) error {
+			successor := f.nodes[node]
+			if successor.mute.Load() {
 				<-ctx.Done()
 				return fmt.Errorf("%w: %w", ErrUnknown, ctx.Err())
 			}
-			return heir.cluster.AcceptOffer(ctx, shardID, name)
+			return successor.cluster.AcceptOffer(ctx, shardID, name)
 		},
-		Settle: func(ctx context.Context, shardID recovery.Home, v Verdict, receipt string) error {
+		Settle: func(ctx context.Context, shardID recovery.ShardID, v Verdict, receipt string) error {
 			holder, ok := f.nodes[f.ledger.Holder(shardID)]
 			if !ok {
 				return ErrUnavailable
@@ -140,7 +140,7 @@ func (n *fleetNode) must(r Request) string {
 
 // idAt makes an id that tells a shard of a node's own.
 func (n *fleetNode) idAt(shard int) string {
-	return recovery.NewHome(n.engine.NodeNumber, shard).NewID()
+	return recovery.NewShardID(n.engine.NodeNumber, shard).NewID()
 }
 
 // pull reserves what is ready of a topic, and wants just these ids.
@@ -270,8 +270,8 @@ func (m *faultyMember) pass(ctx context.Context, method string) error {
 }
 
 func (m *faultyMember) Watch(w recovery.Watcher) {
-	if acquired := w.Gained; acquired != nil {
-		w.Gained = func(n int, transferred bool) {
+	if acquired := w.Acquired; acquired != nil {
+		w.Acquired = func(n int, transferred bool) {
 			_ = m.pass(context.Background(), "Gained")
 			acquired(n, transferred)
 		}
@@ -280,7 +280,7 @@ func (m *faultyMember) Watch(w recovery.Watcher) {
 }
 
 // File may be answered late.
-func (m *faultyMember) File(ctx context.Context, changes []recovery.Refiling) ([]recovery.Filing, error) {
+func (m *faultyMember) File(ctx context.Context, changes []recovery.DirectoryUpdate) ([]recovery.DirectoryEntry, error) {
 	if err := m.pass(ctx, "File"); err != nil {
 		return nil, err
 	}
@@ -297,14 +297,14 @@ func (m *faultyMember) Apply(ctx context.Context, shard int, b *recovery.Batch) 
 	return m.pass(ctx, "Applied") // its answer may be lost
 }
 
-func (m *faultyMember) Yield(ctx context.Context, shard int, to string) error {
+func (m *faultyMember) Transfer(ctx context.Context, shard int, to string) error {
 	if err := m.pass(ctx, "Yield"); err != nil {
 		return err
 	}
-	return m.Member.Yield(ctx, shard, to)
+	return m.Member.Transfer(ctx, shard, to)
 }
 
-func (m *faultyMember) Accept(ctx context.Context, shardID recovery.Home) (bool, error) {
+func (m *faultyMember) Accept(ctx context.Context, shardID recovery.ShardID) (bool, error) {
 	if err := m.pass(ctx, "Accept"); err != nil {
 		return false, err
 	}
@@ -321,14 +321,14 @@ func (m *faultyMember) Nodes(ctx context.Context) ([]recovery.Node, error) {
 	return nodes, err
 }
 
-func (m *faultyMember) Home(n int) recovery.Home {
+func (m *faultyMember) ShardID(n int) recovery.ShardID {
 	if number := m.renumbered.Load(); number != 0 {
-		return recovery.NewHome(uint16(number), n)
+		return recovery.NewShardID(uint16(number), n)
 	}
-	return m.Member.Home(n)
+	return m.Member.ShardID(n)
 }
 
-func (m *faultyMember) Locate(ctx context.Context, shardID recovery.Home, anew bool) (recovery.Holder, error) {
+func (m *faultyMember) Locate(ctx context.Context, shardID recovery.ShardID, anew bool) (recovery.Holder, error) {
 	if m.retired.Load() {
 		return recovery.Holder{Shard: -1, Retired: true}, nil
 	}

@@ -23,7 +23,7 @@ func (c *crew) startFaulty(name string) (*mate, *faultyMember) {
 }
 
 // While a node's ledger has taken a shard of which memory has not been told, no node says
-// that an id does not exist which was not filed: it would be created twice.
+// that an id does not exist which was not registered: it would be created twice.
 func TestAskedBetweenGainAndKnowledge(t *testing.T) {
 	request := Request{ID: "x", Topic: "t", Delay: time.Hour}
 	for name, ask := range map[string]func(context.Context, *mate) (Task, error){
@@ -39,7 +39,7 @@ func TestAskedBetweenGainAndKnowledge(t *testing.T) {
 					b, member := c.startFaulty("b")
 					d := c.start("d")
 					c.nodes = append(c.nodes, d)
-					pass(3 * time.Second) // what these have is filed
+					pass(3 * time.Second) // what these have is registered
 					release := member.hold("Gained")
 					b.member.AdoptFrom(a.member)
 					time.AfterFunc(100*time.Millisecond, release)
@@ -54,7 +54,7 @@ func TestAskedBetweenGainAndKnowledge(t *testing.T) {
 	}
 }
 
-// A shard may be gained and read while one of its ids is being filed for a caller. What is
+// A shard may be gained and read while one of its ids is being registered for a caller. What is
 // read is what the caller gets.
 func TestGainedWhileRegistering(t *testing.T) {
 	crewed(t, 1, func(t *testing.T, c *crew) {

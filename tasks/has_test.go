@@ -94,7 +94,7 @@ func (l *listing) ListDead(ctx context.Context, label string, after recovery.Ref
 	})
 }
 
-func (l *listing) File(ctx context.Context, changes []recovery.Refiling) ([]recovery.Filing, error) {
+func (l *listing) File(ctx context.Context, changes []recovery.DirectoryUpdate) ([]recovery.DirectoryEntry, error) {
 	l.most = max(l.most, l.listed)
 	l.listed = 0
 	l.changes += len(changes)

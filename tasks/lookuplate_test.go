@@ -25,14 +25,14 @@ func (m *lateMember) wait(ctx context.Context) error {
 	return ctx.Err()
 }
 
-func (m *lateMember) Locate(ctx context.Context, shardID recovery.Home, anew bool) (recovery.Holder, error) {
+func (m *lateMember) Locate(ctx context.Context, shardID recovery.ShardID, anew bool) (recovery.Holder, error) {
 	if err := m.wait(ctx); err != nil {
 		return recovery.Holder{}, err
 	}
 	return m.Member.Locate(ctx, shardID, anew)
 }
 
-func (m *lateMember) Holders(ctx context.Context, shardIDs []recovery.Home) (map[recovery.Home]recovery.Holder, error) {
+func (m *lateMember) Holders(ctx context.Context, shardIDs []recovery.ShardID) (map[recovery.ShardID]recovery.Holder, error) {
 	if err := m.wait(ctx); err != nil {
 		return nil, err
 	}

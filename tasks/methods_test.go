@@ -151,7 +151,7 @@ func fill(v reflect.Value, path string) error {
 			case !f.IsExported(), f.Tag.Get("json") == "-":
 				err = errors.Join(err, errors.New(path+"."+f.Name+" does not travel"))
 			default:
-				err = errors.Join(err, fill(v.Field(i), path+"."+f.Name))
+				err = errors.Join(err, fill(v.Field(i), path+"."+wireName(f)))
 			}
 		}
 		names := fieldsOf(v)
@@ -179,17 +179,20 @@ type wireField struct {
 func fieldsOf(v reflect.Value) (all []wireField) {
 	for i := range v.NumField() {
 		f := v.Type().Field(i)
-		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		switch {
-		case f.Anonymous && name == "":
+		if f.Anonymous && f.Tag.Get("json") == "" {
 			all = append(all, fieldsOf(v.Field(i))...)
-		case name == "":
-			all = append(all, wireField{f.Name, v.Field(i)})
-		default:
-			all = append(all, wireField{name, v.Field(i)})
+		} else {
+			all = append(all, wireField{wireName(f), v.Field(i)})
 		}
 	}
 	return all
+}
+
+func wireName(f reflect.StructField) string {
+	if name, _, _ := strings.Cut(f.Tag.Get("json"), ","); name != "" {
+		return name
+	}
+	return f.Name
 }
 
 // A talk is two nodes that ask one another. b answers as a test says.

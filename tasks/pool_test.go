@@ -34,7 +34,7 @@ func poolBubble(t *testing.T, test func(t *testing.T, f *poolRig), cfgs ...Confi
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		f := newPoolRig(t, cfgs...)
-		pass(3 * time.Second) // all ids are filed by then
+		pass(3 * time.Second) // all ids are registered by then
 		test(t, f)
 		for _, n := range f.nodes {
 			if st := n.Stats(); st.MissedWakes != 0 || st.Rescued != 0 {

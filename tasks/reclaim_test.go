@@ -25,7 +25,7 @@ func TestComingHome(t *testing.T) {
 		if r := a.Readiness(); r.Ready || r.Away != 3 {
 			t.Errorf("%+v", r)
 		}
-		_, err := a.Schedule(t.Context(), Request{ID: recovery.NewHome(a.engine.NodeNumber, 0).NewID(), Topic: "x"})
+		_, err := a.Schedule(t.Context(), Request{ID: recovery.NewShardID(a.engine.NodeNumber, 0).NewID(), Topic: "x"})
 		want(t, "Schedule into a shard that is away", err, ErrUnavailable)
 		b.keeps.Store(false)
 		pass(5 * time.Second)
@@ -78,7 +78,7 @@ func TestAcceptedWithoutAnAnswer(t *testing.T) {
 		b.adopt(a)
 		b.keeps.Store(true)
 		a = f.join("a", 1, Config{})
-		want(t, "yield", b.engine.ReleaseShard(t.Context(), recovery.NewHome(a.engine.NodeNumber, 0), "a"), nil)
+		want(t, "release", b.engine.ReleaseShard(t.Context(), recovery.NewShardID(a.engine.NodeNumber, 0), "a"), nil)
 		pass(5 * time.Second)
 		if _, err := a.Get(t.Context(), id); err != nil {
 			t.Error(err)

@@ -14,12 +14,14 @@ import (
 func TestTombstonesOfOneID(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a := f.join("a", 1, Config{})
-		shardID := recovery.NewHome(a.engine.NodeNumber, 0)
-		filing := func(nonce uint32) recovery.Filing { return recovery.Filing{Home: shardID, Nonce: nonce} }
+		shardID := recovery.NewShardID(a.engine.NodeNumber, 0)
+		dirEntry := func(nonce uint32) recovery.DirectoryEntry {
+			return recovery.DirectoryEntry{ShardID: shardID, Nonce: nonce}
+		}
 		a.engine.Mu.Lock()
-		got := a.cluster.GoneLocked([]cluster.Tombstone{{ID: "x", Entry: filing(1)}, {ID: "y", Entry: filing(2)}, {ID: "x", Entry: filing(3)}})
+		got := a.cluster.GoneLocked([]cluster.Tombstone{{ID: "x", Entry: dirEntry(1)}, {ID: "y", Entry: dirEntry(2)}, {ID: "x", Entry: dirEntry(3)}})
 		a.engine.Unlock()
-		want := []recovery.Refiling{{ID: "x", Old: filing(3)}, {ID: "y", Old: filing(2)}}
+		want := []recovery.DirectoryUpdate{{ID: "x", Old: dirEntry(3)}, {ID: "y", Old: dirEntry(2)}}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
 		}

@@ -13,9 +13,9 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
-// BenchmarkYield measures how long a shard of 10,000 tasks is on its way from one node to
+// BenchmarkTransfer measures how long a shard of 10,000 tasks is on its way from one node to
 // another, beside what else the first one holds: for so long its tasks may be late.
-func BenchmarkYield(b *testing.B) {
+func BenchmarkTransfer(b *testing.B) {
 	for _, beside := range []int{0, 1_000_000} {
 		b.Run(fmt.Sprint("beside=", beside), func(b *testing.B) { benchmarkRelease(b, beside) })
 	}
@@ -27,7 +27,7 @@ func benchmarkRelease(b *testing.B, beside int) {
 	nodes := make(map[string]*Scheduler)
 	for _, name := range []string{"a", "b"} {
 		s, err := open(b.Context(), fleet.Join(name, 2), Config{Node: name, AnswerWithin: time.Minute, Log: slog.New(slog.DiscardHandler)}, parts{peers: cluster.PeerCalls{
-			CallRelease: func(ctx context.Context, node string, shardID recovery.Home) error {
+			CallRelease: func(ctx context.Context, node string, shardID recovery.ShardID) error {
 				return nodes[node].engine.ReleaseShard(ctx, shardID, name)
 			},
 		}})
@@ -45,8 +45,8 @@ func benchmarkRelease(b *testing.B, beside int) {
 		s.engine.Mu.Unlock()
 	}
 	a := nodes["a"]
-	moving, other := recovery.NewHome(1, 0), recovery.NewHome(1, 1)
-	fillHome := func(shardID recovery.Home, n int, due time.Duration) {
+	moving, other := recovery.NewShardID(1, 0), recovery.NewShardID(1, 1)
+	fillHome := func(shardID recovery.ShardID, n int, due time.Duration) {
 		for n > 0 {
 			some := make([]Request, min(n, MaxBatch))
 			for i := range some {

@@ -16,7 +16,7 @@ import (
 
 // handTo hands the first of a node's own shards over.
 func (n *fleetNode) handTo(to *fleetNode) error {
-	return to.cluster.AcceptOffer(n.t.Context(), recovery.NewHome(n.engine.NodeNumber, 0), n.engine.Config.Node)
+	return to.cluster.AcceptOffer(n.t.Context(), recovery.NewShardID(n.engine.NodeNumber, 0), n.engine.Config.Node)
 }
 
 // A shard changes hands with its open deliveries: those that were pulled, and those that a
@@ -34,7 +34,7 @@ func TestReleaseWithOpenDeliveries(t *testing.T) {
 		want(t, "hand-over", a.handTo(b), nil)
 		pass(100 * time.Millisecond)
 		if n := a.Stats(); n.ShardsYielded != 1 || n.ShardsLost != 0 || n.LostDeliveries != 0 || n.TasksDropped != 3 {
-			t.Errorf("%d yielded, %d lost, %d deliveries lost, %d dropped", n.ShardsYielded, n.ShardsLost, n.LostDeliveries, n.TasksDropped)
+			t.Errorf("%d transferred, %d lost, %d deliveries lost, %d dropped", n.ShardsYielded, n.ShardsLost, n.LostDeliveries, n.TasksDropped)
 		}
 		b.pull("x")
 		b.pull("handled")
@@ -65,8 +65,8 @@ func TestAskedForWhatItDoesNotHold(t *testing.T) {
 		a, c := f.join("a", 1, Config{}), f.join("c", 1, Config{})
 		f.join("b", 1, Config{})
 		id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
-		shardID := recovery.NewHome(a.engine.NodeNumber, 0)
-		want(t, "yield", a.engine.ReleaseShard(t.Context(), shardID, "b"), nil)
+		shardID := recovery.NewShardID(a.engine.NodeNumber, 0)
+		want(t, "release", a.engine.ReleaseShard(t.Context(), shardID, "b"), nil)
 		a.crash()
 		want(t, "take", c.cluster.AcceptOffer(t.Context(), shardID, "b"), ErrUnavailable)
 		pass(time.Second)
@@ -124,7 +124,7 @@ func TestNothingBeginsWhileAShardLeaves(t *testing.T) {
 			"Reschedule": func() error { _, err := a.Reschedule(t.Context(), later, Move{Delay: ptr(time.Second)}); return err }(),
 			"Schedule":   func() error { _, err := a.Schedule(t.Context(), Request{ID: a.idAt(0), Topic: "x"}); return err }(),
 			"Settle":     a.ack(d).Err,
-			"yield":      a.engine.ReleaseShard(t.Context(), recovery.NewHome(a.engine.NodeNumber, 0), "b"),
+			"release":    a.engine.ReleaseShard(t.Context(), recovery.NewShardID(a.engine.NodeNumber, 0), "b"),
 		} {
 			want(t, what, err, ErrUnavailable)
 		}
@@ -197,9 +197,9 @@ func TestReleaseWithoutAnswer(t *testing.T) {
 				a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 				id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Second})
 				b.keeps.Store(true)
-				shardID, _ := recovery.HomeOf(id)
+				shardID, _ := recovery.ShardIDOf(id)
 				if done {
-					if err := a.member.Member.Yield(t.Context(), 0, "b"); err != nil {
+					if err := a.member.Member.Transfer(t.Context(), 0, "b"); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -231,8 +231,8 @@ func TestReleaseWithoutAnswer(t *testing.T) {
 	})
 }
 
-// lostWhileYielding has a third node adopt the first shard while it is being handed over.
-func (n *fleetNode) lostWhileYielding(to, adopter *fleetNode) {
+// lostWhileTransferring has a third node adopt the first shard while it is being handed over.
+func (n *fleetNode) lostWhileTransferring(to, adopter *fleetNode) {
 	n.t.Helper()
 	release := n.member.hold("Yield")
 	done := make(chan error, 1)
@@ -253,9 +253,9 @@ func TestRevokedWhileReleasing(t *testing.T) {
 		b.keeps.Store(true)
 		id := a.must(Request{ID: a.idAt(0), Topic: "x"})
 		d := a.pull("x", id)[0]
-		a.lostWhileYielding(b, c)
+		a.lostWhileTransferring(b, c)
 		if n := a.Stats(); n.ShardsLost != 1 || n.ShardsYielded != 0 {
-			t.Errorf("%d lost, %d yielded", n.ShardsLost, n.ShardsYielded)
+			t.Errorf("%d lost, %d transferred", n.ShardsLost, n.ShardsYielded)
 		}
 		a.wantEmpty()
 		want(t, "ack", c.ack(d).Err, nil)
@@ -272,7 +272,7 @@ func TestRevokedWhileReleasingInVain(t *testing.T) {
 		a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
 		no := errors.New("no")
 		a.member.fail("Yield", no, no, no)
-		a.lostWhileYielding(b, c)
+		a.lostWhileTransferring(b, c)
 		a.wantEmpty()
 		c.check()
 	})
@@ -310,7 +310,7 @@ func TestReleaseWhileClaiming(t *testing.T) {
 	})
 }
 
-// What is still being read is not handed over: neither at the start, nor after it was gained.
+// What is still being read is not handed over: neither at the start, nor after it was acquired.
 func TestNoReleaseWhileReading(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		var release func()
@@ -318,18 +318,18 @@ func TestNoReleaseWhileReading(t *testing.T) {
 		a := f.join("a", 1, Config{})
 		f.before = nil
 		b := f.join("b", 1, Config{})
-		shardID := recovery.NewHome(a.engine.NodeNumber, 0)
-		want(t, "yield at the start", a.engine.ReleaseShard(t.Context(), shardID, "b"), ErrReplaying)
+		shardID := recovery.NewShardID(a.engine.NodeNumber, 0)
+		want(t, "release at the start", a.engine.ReleaseShard(t.Context(), shardID, "b"), ErrReplaying)
 		release()
 		synctest.Wait()
 		b.keeps.Store(true)
 		release = b.member.hold("ScanShard")
 		want(t, "hand-over", a.handTo(b), nil)
 		synctest.Wait()
-		want(t, "yield of what was gained", b.engine.ReleaseShard(t.Context(), shardID, "a"), ErrReplaying)
+		want(t, "release of what was acquired", b.engine.ReleaseShard(t.Context(), shardID, "a"), ErrReplaying)
 		release()
 		synctest.Wait()
-		want(t, "yield", b.engine.ReleaseShard(t.Context(), shardID, "a"), nil)
+		want(t, "release", b.engine.ReleaseShard(t.Context(), shardID, "a"), nil)
 	})
 }
 
@@ -374,7 +374,7 @@ func TestNoReleaseWhileOneIsTakenBack(t *testing.T) {
 		release := a.member.hold("Yield")
 		no := errors.New("no")
 		a.member.fail("Yield", no, no, no)
-		first, shardID := make(chan error, 1), recovery.NewHome(a.engine.NodeNumber, 0)
+		first, shardID := make(chan error, 1), recovery.NewShardID(a.engine.NodeNumber, 0)
 		go func() { first <- a.engine.ReleaseShard(t.Context(), shardID, "b") }()
 		pass(50 * time.Millisecond)
 		close(end) // what the handler says counts when the hand-over is taken back

@@ -70,7 +70,7 @@ func TestRetiredShardIsNotLost(t *testing.T) {
 		}
 		b.engine.Mu.Lock()
 		adopted := slices.IndexFunc(b.engine.Shards.List, func(h *engine.OwnedShard) bool {
-			return h != nil && h.ShardID == recovery.NewHome(a.engine.NodeNumber, 0)
+			return h != nil && h.ShardID == recovery.NewShardID(a.engine.NodeNumber, 0)
 		})
 		b.engine.Mu.Unlock()
 		b.engine.RevokeShard(adopted, fmt.Errorf("%w: shard %d", recovery.ErrRetired, adopted))
@@ -148,7 +148,7 @@ func TestVerdictIsRepeated(t *testing.T) {
 		if told := a.told.list(); len(told) < 2 || len(told) > 10 {
 			t.Errorf("told %d times", len(told))
 		}
-		holder := f.nodes[f.ledger.Holder(recovery.NewHome(a.engine.NodeNumber, 0))]
+		holder := f.nodes[f.ledger.Holder(recovery.NewShardID(a.engine.NodeNumber, 0))]
 		_, err := holder.Get(t.Context(), id)
 		want(t, "Get", err, ErrNotFound)
 	})
@@ -272,13 +272,13 @@ type slowDirectory struct {
 	may chan struct{}
 }
 
-func (d slowDirectory) File(ctx context.Context, changes []recovery.Refiling) ([]recovery.Filing, error) {
+func (d slowDirectory) File(ctx context.Context, changes []recovery.DirectoryUpdate) ([]recovery.DirectoryEntry, error) {
 	<-d.may
 	return d.Member.File(ctx, changes)
 }
 
-// A shard that is lost while an id is being filed for it waits for that: the caller that has asked
-// the directory comes back to the slot.
+// A shard that is lost while an id is being registered for it waits for that: the caller that has
+// asked the directory comes back to the slot.
 func TestLostWhileRegistering(t *testing.T) {
 	crewed(t, 1, func(t *testing.T, c *crew) {
 		a := c.nodes[0]
@@ -319,8 +319,8 @@ func TestLossIsToldLate(t *testing.T) {
 		b.keeps.Store(true)
 		b.adopt(a)
 		a.wantEmpty()
-		shardID := recovery.NewHome(a.engine.NodeNumber, 0)
-		want(t, "yield", b.engine.ReleaseShard(t.Context(), shardID, "a"), nil)
+		shardID := recovery.NewShardID(a.engine.NodeNumber, 0)
+		want(t, "release", b.engine.ReleaseShard(t.Context(), shardID, "a"), nil)
 		a.engine.RevokeShard(0, recovery.ErrLost)
 		if taken, err := a.engine.Fleet.Accept(t.Context(), shardID); !taken || err != nil {
 			t.Fatalf("accept = %v, %v", taken, err)

@@ -161,7 +161,7 @@ func strayed(id string, due int64) recovery.Change {
 	return recovery.Change{ID: []byte(id), To: recovery.Spot{Place: recovery.Pending, At: due}, Data: rec.Append(nil)}
 }
 
-// held are the records in the storage, by id, with the times at which they are filed.
+// held are the records in the storage, by id, with the times at which they are registered.
 func (r *rewindRig) held() map[string]int64 {
 	r.t.Helper()
 	held := map[string]int64{}

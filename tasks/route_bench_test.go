@@ -49,7 +49,7 @@ func benchedNodes(b *testing.B, fleet func(b *testing.B) func(string) recovery.L
 	}
 	for deadline := time.Now().Add(20 * time.Second); n > 1 && !nodes[0].cluster.IsIndexed(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			b.Fatal("the first node has not filed its ids")
+			b.Fatal("the first node has not registered its ids")
 		}
 	}
 	return nodes

@@ -202,13 +202,13 @@ func TestMadeIDIsKeptAtItsHome(t *testing.T) {
 					t.Errorf("%s of %s: %+v, then %+v", id, m.name, first, again)
 				}
 				filed, err := m.member.Look(t.Context(), []string{id})
-				if want(t, "Look", err, nil); filed[0].Home != 0 {
-					t.Errorf("%s is filed, and tells its home itself", id)
+				if want(t, "Look", err, nil); filed[0].ShardID != 0 {
+					t.Errorf("%s is registered, and contains its shard", id)
 				}
 			}
 		}
 		made := c.nodes[0].must(Request{Topic: "t", Delay: time.Hour})
-		shardID, ok := recovery.HomeOf(made.ID)
+		shardID, ok := recovery.ShardIDOf(made.ID)
 		if !ok || shardID.Node() != c.nodes[0].engine.NodeNumber {
 			t.Errorf("the id %s, made at node a, tells home %v, %v", made.ID, shardID, ok)
 		}

@@ -45,7 +45,7 @@ func TestAdopted(t *testing.T) {
 	})
 }
 
-// While a gained shard is being read, what is due is delivered, what has not been read yet
+// While a acquired shard is being read, what is due is delivered, what has not been read yet
 // is asked for, and memory does not claim to know everything.
 func TestBusyWhileAShardIsRead(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
@@ -75,7 +75,7 @@ func TestBusyWhileAShardIsRead(t *testing.T) {
 	})
 }
 
-// An id is not free while no node knows which tasks are dead in a shard that was gained.
+// An id is not free while no node knows which tasks are dead in a shard that was acquired.
 func TestNothingIsCreatedBeforeTheDeadAreKnown(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
@@ -100,7 +100,7 @@ func TestNothingIsCreatedBeforeTheDeadAreKnown(t *testing.T) {
 	})
 }
 
-// A shard that was gained twice is read once.
+// A shard that was acquired twice is read once.
 func TestGainedTwice(t *testing.T) {
 	fleetBubble(t, func(t *testing.T, f *fleetRig) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
@@ -110,7 +110,7 @@ func TestGainedTwice(t *testing.T) {
 		b.engine.AcquireShard(1, false)
 		pass(time.Second)
 		if n := b.Stats().ShardsGained; n != 1 {
-			t.Errorf("%d shards were gained", n)
+			t.Errorf("%d shards were acquired", n)
 		}
 		b.pull("x", id)
 		b.check()
@@ -149,7 +149,7 @@ func TestIDUsedAgainElsewhere(t *testing.T) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 		id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Minute})
 		want(t, "Cancel", a.Cancel(t.Context(), id), nil)
-		shardID := recovery.NewHome(a.engine.NodeNumber, 0)
+		shardID := recovery.NewShardID(a.engine.NodeNumber, 0)
 		want(t, "take", b.cluster.AcceptOffer(t.Context(), shardID, "a"), nil)
 		synctest.Wait() // before the shard is asked for again
 		b.must(Request{ID: id, Topic: "x", Delay: time.Minute})

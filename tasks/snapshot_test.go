@@ -14,7 +14,7 @@ import (
 
 // inherit has a node adopt what the last one held, who is dead then. Whose shards
 // they were does not ask for them.
-func (m *mate) inherit() (shardIDs []recovery.Home) {
+func (m *mate) inherit() (shardIDs []recovery.ShardID) {
 	m.c.t.Helper()
 	gone := m.c.nodes[len(m.c.nodes)-1]
 	for i := range crewShards {
@@ -27,7 +27,7 @@ func (m *mate) inherit() (shardIDs []recovery.Home) {
 }
 
 // handOver has a shard of one node taken by another one.
-func (m *mate) handOver(shardID recovery.Home, to *mate) {
+func (m *mate) handOver(shardID recovery.ShardID, to *mate) {
 	m.c.t.Helper()
 	if err := to.cluster.Fetch(context.Background(), m.name, shardID); err != nil {
 		m.c.t.Errorf("handing over: %v", err)
@@ -103,11 +103,11 @@ func TestShardMovesWhileAllAreAsked(t *testing.T) {
 func TestSnapshot(t *testing.T) {
 	crewed(t, 3, func(t *testing.T, c *crew) {
 		a, b := c.nodes[0], c.nodes[1]
-		own := []recovery.Home{a.homeOn(0), a.homeOn(1), a.homeOn(2)}
+		own := []recovery.ShardID{a.homeOn(0), a.homeOn(1), a.homeOn(2)}
 		moves := a.inherit()
 		own = append(own, moves...)
 		moved := moves[2]
-		covered := func(do func()) []recovery.Home {
+		covered := func(do func()) []recovery.ShardID {
 			t.Helper()
 			var c cluster.Coverage
 			_, err := a.cluster.Covers(t.Context(), &c, func(context.Context) error { do(); return nil })
@@ -263,7 +263,7 @@ func TestSnapshotAfterANewNumber(t *testing.T) {
 		var c cluster.Coverage
 		_, err := a.cluster.Covers(t.Context(), &c, func(context.Context) error { return nil })
 		a.member.renumbered.Store(0)
-		if wanted := []recovery.Home{recovery.NewHome(77, 0), recovery.NewHome(77, 1)}; err != nil || !slices.Equal(c.Covered, wanted) {
+		if wanted := []recovery.ShardID{recovery.NewShardID(77, 0), recovery.NewShardID(77, 1)}; err != nil || !slices.Equal(c.Covered, wanted) {
 			t.Errorf("covered %v, %v; want %v", c.Covered, err, wanted)
 		}
 	})

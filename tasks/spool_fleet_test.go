@@ -22,8 +22,8 @@ func suspendMove(t *testing.T, f *fleetRig, heldUp string, answer error) (a, b *
 	if err != nil || !task.Spooled {
 		t.Fatalf("Schedule: %+v, %v", task, err)
 	}
-	if shardID, ok := recovery.HomeOf(task.ID); !ok || shardID != a.engine.Fleet.Home(0) {
-		t.Errorf("%s does not tell its home", task.ID)
+	if shardID, ok := recovery.ShardIDOf(task.ID); !ok || shardID != a.engine.Fleet.ShardID(0) {
+		t.Errorf("%s does not tell its shard", task.ID)
 	}
 	if _, err := a.Get(t.Context(), task.ID); err != nil {
 		t.Errorf("a spooled task is nobody else's: %v", err)

@@ -28,7 +28,7 @@ const (
 	PutSetting  Op = "put setting"
 	EachSetting Op = "each setting"
 	Find        Op = "find"
-	Inherited   Op = "inherited"
+	SpoolMark   Op = "inherited"
 	Close       Op = "close"
 )
 
@@ -87,7 +87,7 @@ func (f *Faulty) Inject(fault Fault) {
 
 // Down makes every call but Close fail before it is carried out, as in an outage, until Heal.
 func (f *Faulty) Down() {
-	for _, op := range []Op{Adopt, Apply, Get, Scan, Page, GetDead, ListDead, Setting, PutSetting, EachSetting, Find, Inherited} {
+	for _, op := range []Op{Adopt, Apply, Get, Scan, Page, GetDead, ListDead, Setting, PutSetting, EachSetting, Find, SpoolMark} {
 		f.Inject(Fault{Op: op, Times: -1})
 	}
 }

@@ -24,7 +24,7 @@ type FleetHarness interface {
 // RunFleet runs the conformance suite of a recovery.Fleet.
 func RunFleet(t *testing.T, fresh func(t *testing.T) FleetHarness) {
 	for name, test := range map[string]func(*testing.T, FleetHarness){
-		"Homes":        testHomes,
+		"Homes":        testShardIDs,
 		"HandOver":     testHandOver,
 		"Adoption":     testAdoption,
 		"Away":         testAway,
@@ -42,10 +42,10 @@ type fleetNode struct {
 	recovery.Fleet
 	terms recovery.Terms
 
-	mu       sync.Mutex // guards everything below
-	acquired []int
-	yielded  int // how many of these were yielded
-	lost     []int
+	mu          sync.Mutex // guards everything below
+	acquired    []int
+	transferred int // how many of these were transferred
+	lost        []int
 }
 
 const patience = 30 * time.Second
@@ -59,10 +59,10 @@ func join(t *testing.T, h FleetHarness, node string, shards int) *fleetNode {
 		change()
 	}
 	c.Watch(recovery.Watcher{
-		Gained: func(n int, yielded bool) {
+		Acquired: func(n int, transferred bool) {
 			note(func() {
-				if c.acquired = append(c.acquired, n); yielded {
-					c.yielded++
+				if c.acquired = append(c.acquired, n); transferred {
+					c.transferred++
 				}
 			})
 		},
@@ -76,13 +76,13 @@ func join(t *testing.T, h FleetHarness, node string, shards int) *fleetNode {
 	return c
 }
 
-// wantYielded wants so many of the acquired shards to have been yielded.
-func (c *fleetNode) wantYielded(count int) {
+// wantTransferred wants so many of the acquired shards to have been transferred.
+func (c *fleetNode) wantTransferred(count int) {
 	c.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.yielded != count {
-		c.Errorf("%d of the shards %v were yielded; want %d", c.yielded, c.acquired, count)
+	if c.transferred != count {
+		c.Errorf("%d of the shards %v were transferred; want %d", c.transferred, c.acquired, count)
 	}
 }
 
@@ -153,30 +153,30 @@ func (c *fleetNode) pendings(shard int) []string {
 	return slices.Compact(ids)
 }
 
-// testHomes: every shard has a home, which ids tell.
-func testHomes(t *testing.T, h FleetHarness) {
+// testShardIDs: every shard has a shard id, which ids tell.
+func testShardIDs(t *testing.T, h FleetHarness) {
 	a := join(t, h, "a", 3)
 	b := join(t, h, "b", 2)
-	seen := make(map[recovery.Home]bool)
+	seen := make(map[recovery.ShardID]bool)
 	for _, c := range []*fleetNode{a, b} {
 		for n := range c.terms.Shards {
-			home := c.Home(n)
-			if home == 0 || seen[home] {
-				t.Errorf("shard %d has the home %d", n, home)
+			shardID := c.ShardID(n)
+			if shardID == 0 || seen[shardID] {
+				t.Errorf("shard %d has the shard id %d", n, shardID)
 			}
-			seen[home] = true
-			if got := c.terms.ShardOf([]byte(home.NewID())); got != n {
+			seen[shardID] = true
+			if got := c.terms.ShardOf([]byte(shardID.NewID())); got != n {
 				t.Errorf("ShardOf an id of shard %d = %d", n, got)
 			}
-			if at, err := c.Locate(t.Context(), home, true); err != nil || at.Shard != n || !at.Live {
+			if at, err := c.Locate(t.Context(), shardID, true); err != nil || at.Shard != n || !at.Live {
 				t.Errorf("Locate of shard %d = %+v, %v", n, at, err)
 			}
 		}
 	}
 	if len(seen) != 5 {
-		t.Errorf("%d homes", len(seen))
+		t.Errorf("%d shard ids", len(seen))
 	}
-	at, err := b.Locate(t.Context(), a.Home(0), true)
+	at, err := b.Locate(t.Context(), a.ShardID(0), true)
 	if err != nil || at.Shard != -1 || at.Node != "a" || !at.Live {
 		t.Errorf("Locate of another's = %+v, %v", at, err)
 	}
@@ -185,44 +185,44 @@ func testHomes(t *testing.T, h FleetHarness) {
 	}
 }
 
-// testHandOver: a shard that is yielded and accepted belongs to the other node, with its records,
-// and its former holder cannot write it any more.
+// testHandOver: a shard that is transferred and accepted belongs to the other node, with its
+// records, and its former holder cannot write it any more.
 func testHandOver(t *testing.T, h FleetHarness) {
 	a, b, c := join(t, h, "a", 2), join(t, h, "b", 1), join(t, h, "c", 1)
-	home := a.Home(0)
-	id, gone, stays := home.NewID(), home.NewID(), a.Home(1).NewID()
+	shardID := a.ShardID(0)
+	id, gone, stays := shardID.NewID(), shardID.NewID(), a.ShardID(1).NewID()
 	a.mustPut(0, id, recovery.Spot{}, pending(noon))
 	a.mustPut(0, gone, recovery.Spot{}, pending(noon))
 	a.mustPut(0, gone, pending(noon), dead("topic", noon+1))
 	a.mustPut(1, stays, recovery.Spot{}, pending(noon))
-	if ok, err := b.Accept(t.Context(), home); ok || err != nil {
-		t.Fatalf("Accept of what was not yielded = %v, %v", ok, err)
+	if ok, err := b.Accept(t.Context(), shardID); ok || err != nil {
+		t.Fatalf("Accept of what was not transferred = %v, %v", ok, err)
 	}
-	if err := a.Yield(t.Context(), 0, "absent"); err == nil || errors.Is(err, recovery.ErrLost) {
+	if err := a.Transfer(t.Context(), 0, "absent"); err == nil || errors.Is(err, recovery.ErrLost) {
 		t.Fatalf("Yield to an absent node = %v", err)
 	}
 	a.mustPut(0, id, pending(noon), pending(noon+1))
-	if err := a.Yield(t.Context(), 0, "b"); err != nil {
+	if err := a.Transfer(t.Context(), 0, "b"); err != nil {
 		t.Fatalf("Yield: %v", err)
 	}
 	if err := a.put(0, id, pending(noon+1), pending(noon+2)); !errors.Is(err, recovery.ErrLost) {
-		t.Errorf("Apply to a shard that was yielded = %v", err)
+		t.Errorf("Apply to a shard that was transferred = %v", err)
 	}
-	if err := a.Yield(t.Context(), 0, "b"); !errors.Is(err, recovery.ErrLost) {
+	if err := a.Transfer(t.Context(), 0, "b"); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Yield again = %v", err)
 	}
-	if ok, err := c.Accept(t.Context(), home); ok || err != nil {
+	if ok, err := c.Accept(t.Context(), shardID); ok || err != nil {
 		t.Errorf("Accept by another one = %v, %v", ok, err)
 	}
 	for range 2 {
-		if ok, err := b.Accept(t.Context(), home); !ok || err != nil {
+		if ok, err := b.Accept(t.Context(), shardID); !ok || err != nil {
 			t.Fatalf("Accept = %v, %v", ok, err)
 		}
 	}
 	n := b.waitAcquired(1)[0]
-	b.wantYielded(1)
-	if b.Home(n) != home || b.terms.ShardOf([]byte(id)) != n {
-		t.Errorf("shard %d has the home %d; ShardOf = %d", n, b.Home(n), b.terms.ShardOf([]byte(id)))
+	b.wantTransferred(1)
+	if b.ShardID(n) != shardID || b.terms.ShardOf([]byte(id)) != n {
+		t.Errorf("shard %d has the shard id %d; ShardOf = %d", n, b.ShardID(n), b.terms.ShardOf([]byte(id)))
 	}
 	if got := b.pendings(n); !slices.Equal(got, []string{id}) {
 		t.Errorf("pending there: %q", got)
@@ -233,11 +233,11 @@ func testHandOver(t *testing.T, h FleetHarness) {
 		t.Errorf("pending here: %q", got)
 	}
 	for range 20 { // for any hash
-		if n := a.terms.ShardOf([]byte(home.NewID())); n != -1 {
-			t.Errorf("ShardOf an id of that home at the former holder = %d", n)
+		if n := a.terms.ShardOf([]byte(shardID.NewID())); n != -1 {
+			t.Errorf("ShardOf an id of that shard at the former holder = %d", n)
 		}
 	}
-	if at, err := c.Locate(t.Context(), home, true); err != nil || at.Node != "b" || at.Shard != -1 {
+	if at, err := c.Locate(t.Context(), shardID, true); err != nil || at.Node != "b" || at.Shard != -1 {
 		t.Errorf("Locate = %+v, %v", at, err)
 	}
 }
@@ -270,7 +270,7 @@ func testAdoption(t *testing.T, h FleetHarness) {
 	a, b := join(t, h, "a", 2), join(t, h, "b", 1)
 	var want []string
 	for n := range 2 {
-		id := a.Home(n).NewID()
+		id := a.ShardID(n).NewID()
 		a.mustPut(n, id, recovery.Spot{}, pending(noon))
 		want = append(want, id)
 	}
@@ -288,63 +288,63 @@ func testAdoption(t *testing.T, h FleetHarness) {
 }
 
 // testAway: a node that comes back learns which of its shards others hold, and gets them when they
-// are yielded.
+// are transferred.
 func testAway(t *testing.T, h FleetHarness) {
 	a, b := join(t, h, "a", 2), join(t, h, "b", 1)
-	id := a.Home(0).NewID()
+	id := a.ShardID(0).NewID()
 	a.mustPut(0, id, recovery.Spot{}, pending(noon))
-	homes := []recovery.Home{a.Home(0), a.Home(1)}
-	a.mustPut(1, homes[1].NewID(), recovery.Spot{}, pending(noon)) // an empty one may have no holder
+	shardIDs := []recovery.ShardID{a.ShardID(0), a.ShardID(1)}
+	a.mustPut(1, shardIDs[1].NewID(), recovery.Spot{}, pending(noon)) // an empty one may have no holder
 	h.Crash(t, a.Fleet)
 	h.Adopt(t, b.Fleet, a.Fleet)
 	b.waitAcquired(2)
-	b.wantYielded(0)
+	b.wantTransferred(0)
 	a = join(t, h, "a", 2)
 	away := slices.Clone(a.terms.Away)
 	slices.Sort(away)
-	if a.terms.Shards != 0 || !slices.Equal(away, homes) || a.terms.ShardOf([]byte(id)) != -1 {
+	if a.terms.Shards != 0 || !slices.Equal(away, shardIDs) || a.terms.ShardOf([]byte(id)) != -1 {
 		t.Fatalf("Terms = %d shards, away %v; ShardOf = %d", a.terms.Shards, away, a.terms.ShardOf([]byte(id)))
 	}
 	for _, n := range b.waitAcquired(2) {
-		if b.Home(n) != homes[0] {
+		if b.ShardID(n) != shardIDs[0] {
 			continue
 		}
-		if err := b.Yield(t.Context(), n, "a"); err != nil {
+		if err := b.Transfer(t.Context(), n, "a"); err != nil {
 			t.Fatalf("Yield: %v", err)
 		}
 	}
-	if ok, err := a.Accept(t.Context(), homes[0]); !ok || err != nil {
+	if ok, err := a.Accept(t.Context(), shardIDs[0]); !ok || err != nil {
 		t.Fatalf("Accept = %v, %v", ok, err)
 	}
 	if got := a.pendings(a.waitAcquired(1)[0]); !slices.Equal(got, []string{id}) {
 		t.Errorf("pending: %q", got)
 	}
-	a.wantYielded(1)
+	a.wantTransferred(1)
 }
 
 // testNumbersAgain: a number stands for another term only after it was forgotten.
 func testNumbersAgain(t *testing.T, h FleetHarness) {
 	a, b := join(t, h, "a", 1), join(t, h, "b", 1)
-	home := a.Home(0)
-	a.mustPut(0, home.NewID(), recovery.Spot{}, pending(noon))
+	shardID := a.ShardID(0)
+	a.mustPut(0, shardID.NewID(), recovery.Spot{}, pending(noon))
 	back := func(count int) int {
 		t.Helper()
 		n := b.waitAcquired(count)[count-1]
-		if err := b.Yield(t.Context(), n, "a"); err != nil {
+		if err := b.Transfer(t.Context(), n, "a"); err != nil {
 			t.Fatalf("Yield: %v", err)
 		}
 		b.Forget(n)
-		if ok, err := a.Accept(t.Context(), home); !ok || err != nil {
+		if ok, err := a.Accept(t.Context(), shardID); !ok || err != nil {
 			t.Fatalf("Accept = %v, %v", ok, err)
 		}
 		return a.waitAcquired(count)[count-1]
 	}
 	there := func(n int) {
 		t.Helper()
-		if err := a.Yield(t.Context(), n, "b"); err != nil {
+		if err := a.Transfer(t.Context(), n, "b"); err != nil {
 			t.Fatalf("Yield: %v", err)
 		}
-		if ok, err := b.Accept(t.Context(), home); !ok || err != nil {
+		if ok, err := b.Accept(t.Context(), shardID); !ok || err != nil {
 			t.Fatalf("Accept = %v, %v", ok, err)
 		}
 	}
@@ -375,58 +375,58 @@ func testNodes(t *testing.T, h FleetHarness) {
 	if err != nil || len(peers) != 2 || !peers[0].Self || !peers[0].Live || peers[1].Self || !peers[1].Live {
 		t.Errorf("Peers = %+v, %v", peers, err)
 	}
-	if a.Home(0).Node() == b.Home(0).Node() {
+	if a.ShardID(0).Node() == b.ShardID(0).Node() {
 		t.Error("two nodes have one number")
 	}
 }
 
 // allHomes are the shards of all nodes.
-func (c *fleetNode) allHomes() []recovery.Home {
+func (c *fleetNode) allHomes() []recovery.ShardID {
 	c.Helper()
-	homes, err := c.Homes(c.Context())
+	shardIDs, err := c.ShardIDs(c.Context())
 	if err != nil {
 		c.Fatalf("Homes: %v", err)
 	}
-	return homes
+	return shardIDs
 }
 
 // testHolders: every shard comes with its current holder.
 func testHolders(t *testing.T, h FleetHarness) {
 	a, b := join(t, h, "a", 2), join(t, h, "b", 1)
-	homes := []recovery.Home{a.Home(0), a.Home(1), b.Home(0)}
+	shardIDs := []recovery.ShardID{a.ShardID(0), a.ShardID(1), b.ShardID(0)}
 	for n := range 2 { // an empty one may have no holder after its holder's death
-		a.mustPut(n, a.Home(n).NewID(), recovery.Spot{}, pending(noon))
+		a.mustPut(n, a.ShardID(n).NewID(), recovery.Spot{}, pending(noon))
 	}
 	check := func(what string, c *fleetNode, nodes ...string) {
 		t.Helper()
 		all, err := c.Holders(t.Context(), c.allHomes())
-		if err != nil || len(all) != len(homes) {
+		if err != nil || len(all) != len(shardIDs) {
 			t.Fatalf("Holders %s = %+v, %v", what, all, err)
 		}
-		for i, home := range homes {
-			at := all[home]
+		for i, shardID := range shardIDs {
+			at := all[shardID]
 			if at.Node != nodes[i] || !at.Live {
 				t.Errorf("Holders %s: %d is at %+v; want node %s", what, i, at, nodes[i])
 			}
-			if n := c.terms.ShardOf([]byte(home.NewID())); at.Shard != n {
+			if n := c.terms.ShardOf([]byte(shardID.NewID())); at.Shard != n {
 				t.Errorf("Holders %s: %d is at %+v; here it is %d", what, i, at, n)
 			}
 		}
 	}
 	check("at first", a, "a", "a", "b")
 	check("of another", b, "a", "a", "b")
-	if err := a.Yield(t.Context(), 0, "b"); err != nil {
+	if err := a.Transfer(t.Context(), 0, "b"); err != nil {
 		t.Fatalf("Yield: %v", err)
 	}
-	check("of what was yielded", a, "b", "a", "b")
-	if ok, err := b.Accept(t.Context(), homes[0]); !ok || err != nil {
+	check("of what was transferred", a, "b", "a", "b")
+	if ok, err := b.Accept(t.Context(), shardIDs[0]); !ok || err != nil {
 		t.Fatalf("Accept = %v, %v", ok, err)
 	}
 	b.waitAcquired(1)
 	check("of what was accepted", b, "b", "a", "b")
 	h.Crash(t, a.Fleet)
-	all, err := b.Holders(t.Context(), homes)
-	if err != nil || all[homes[1]].Node == "" {
+	all, err := b.Holders(t.Context(), shardIDs)
+	if err != nil || all[shardIDs[1]].Node == "" {
 		t.Errorf("Holders of what the dead hold = %+v, %v", all, err)
 	}
 	h.Adopt(t, b.Fleet, a.Fleet)

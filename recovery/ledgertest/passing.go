@@ -133,14 +133,14 @@ func (f *Faulty) FindMany(ctx context.Context, ids []string, found func(i int, e
 	})
 }
 
-// Inherited implements recovery.Heir.
-func (f *Faulty) Inherited(ctx context.Context, spool, id string) (number int64, err error) {
-	err = f.do(ctx, Inherited, func() error {
-		heir, ok := f.inner.(recovery.Heir)
+// SpoolMark implements recovery.SpoolMarks.
+func (f *Faulty) SpoolMark(ctx context.Context, spool, id string) (number int64, err error) {
+	err = f.do(ctx, SpoolMark, func() error {
+		marks, ok := f.inner.(recovery.SpoolMarks)
 		if !ok {
 			return fmt.Errorf("%T takes nothing over from a spool", f.inner)
 		}
-		number, err = heir.Inherited(ctx, spool, id)
+		number, err = marks.SpoolMark(ctx, spool, id)
 		return err
 	})
 	return number, err

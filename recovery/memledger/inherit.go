@@ -5,8 +5,8 @@ import (
 	"hash/maphash"
 )
 
-// Inherited implements recovery.Heir.
-func (l *Ledger) Inherited(ctx context.Context, spool, id string) (int64, error) {
+// SpoolMark implements recovery.SpoolMarks.
+func (l *Ledger) SpoolMark(ctx context.Context, spool, id string) (int64, error) {
 	if err := l.lock(ctx); err != nil {
 		return 0, err
 	}

@@ -24,7 +24,7 @@ func TestUncertainAdoptsNothing(t *testing.T) {
 	}
 	b.member.KeepOnce()
 	b.look(t)
-	b.waitGained(t, 4)
+	b.waitAcquired(t, 4)
 }
 
 // A node comes back while others adopt its shards: shards that it finds to be its own stay its
@@ -66,7 +66,7 @@ func TestComesBackDuringAdoption(t *testing.T) {
 		// Once more, after a silence that does not end.
 		b.age(t, 2*time.Hour, "a")
 		b.look(t)
-		b.waitGained(t, 4)
+		b.waitAcquired(t, 4)
 	})
 	t.Run("before the owners are read", func(t *testing.T) {
 		a, b := silence(t)
@@ -85,16 +85,16 @@ func TestAdoptFromAnAdopter(t *testing.T) {
 	a, b := join(t, server.URL(), "a", nil), join(t, server.URL(), "b", nil)
 	ids := a.put(t)
 	a.crash()
-	b.waitGained(t, 4)
+	b.waitAcquired(t, 4)
 	b.crash()
 	b = b.lives.join(t)
-	b.waitGained(t, 4)
+	b.waitAcquired(t, 4)
 	b.wantFound(t, ids)
 
 	c := join(t, server.URL(), "c", nil)
 	ids = append(ids, b.put(t)...)
 	b.crash()
-	c.waitGained(t, 8)
+	c.waitAcquired(t, 8)
 	c.wantFound(t, ids)
 }
 
@@ -107,7 +107,7 @@ func TestAdoptFromTheReleased(t *testing.T) {
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
-	b.waitGained(t, 4)
+	b.waitAcquired(t, 4)
 	b.wantFound(t, ids)
 }
 
@@ -115,12 +115,12 @@ func TestAdoptFromTheReleased(t *testing.T) {
 func TestLocateTheReleased(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", still), join(t, url, "b", still)
-	home := a.Home(0)
+	shardID := a.ShardID(0)
 	if err := a.Close(); err != nil {
 		t.Fatal(err)
 	}
 	b.look(t)
-	if at, err := b.Locate(t.Context(), home, false); err != nil || at.Node != "a" || at.Live {
+	if at, err := b.Locate(t.Context(), shardID, false); err != nil || at.Node != "a" || at.Live {
 		t.Errorf("Locate: %+v, %v", at, err)
 	}
 }
@@ -140,7 +140,7 @@ func TestRoom(t *testing.T) {
 	b.room.Store(6)
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
-	b.waitGained(t, 2)
+	b.waitAcquired(t, 2)
 	b.look(t)
 	if acquired, _ := b.told(); acquired != 2 {
 		t.Fatalf("%d shards were adopted", acquired)
@@ -156,7 +156,7 @@ func TestRoom(t *testing.T) {
 		}
 	})
 	b.look(t)
-	b.waitGained(t, 3)
+	b.waitAcquired(t, 3)
 	if slices.ContainsFunc(b.Health().Warnings, func(s string) bool { return s[0] == '1' }) {
 		t.Errorf("still warned of %q", b.Health().Warnings)
 	}
@@ -181,7 +181,7 @@ func TestRoomBeforeReplay(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.look(t)
-	b.waitGained(t, 4)
+	b.waitAcquired(t, 4)
 }
 
 // Shards that a newer version may have written are left to nodes that can read them.
@@ -215,7 +215,7 @@ func TestNewerIsLeftAlone(t *testing.T) {
 				t.Errorf("nothing is said of it: %q", b.Health().Warnings)
 			}
 			if spoil.format > 0 {
-				join(t, server.URL(), "c", func(o *Options) { o.Format = 2 }).waitGained(t, 4)
+				join(t, server.URL(), "c", func(o *Options) { o.Format = 2 }).waitAcquired(t, 4)
 			}
 		})
 	}

@@ -256,32 +256,32 @@ func readBare(ctx context.Context, bare redis.UniversalClient, k layout.ShardKey
 
 // BenchmarkDirectory files 1000 new ids in one call, looks them up and removes them, beside a
 // batch of as many puts; beforehand the directory holds as many ids as the benchmark's name says.
-// ratio is the time of the puts and their deletion relative to that of filing and removal.
+// ratio is the time of the puts and their deletion relative to that of adding and removing.
 func BenchmarkDirectory(b *testing.B) {
 	for _, before := range []int{0, 1 << 20} {
 		b.Run(fmt.Sprint(before), func(b *testing.B) {
 			_, l, _ := startBench(b)
 			const n = 1000
 			at := 0
-			filings := func() []recovery.Refiling {
-				changes := make([]recovery.Refiling, n)
+			dirEntries := func() []recovery.DirectoryUpdate {
+				changes := make([]recovery.DirectoryUpdate, n)
 				for i := range changes {
-					changes[i] = recovery.Refiling{ID: "order-" + benchID(at), New: recovery.Filing{Home: recovery.NewHome(1, i%16), Nonce: uint32(at)}}
+					changes[i] = recovery.DirectoryUpdate{ID: "order-" + benchID(at), New: recovery.DirectoryEntry{ShardID: recovery.NewShardID(1, i%16), Nonce: uint32(at)}}
 					at++
 				}
 				return changes
 			}
-			file := func(changes []recovery.Refiling) {
-				now, err := l.File(b.Context(), changes)
+			file := func(changes []recovery.DirectoryUpdate) {
+				now, err := l.Update(b.Context(), changes)
 				if err != nil || now[0] != changes[0].New {
 					b.Fatal(now[0], err)
 				}
 			}
 			for at < before {
-				file(filings())
+				file(dirEntries())
 			}
 			const rounds = 20
-			var filing, looking time.Duration
+			var dirEntry, looking time.Duration
 			records := make([]byte, benchRecord)
 			compare(b, "changes", 2*n*rounds, func(int) {
 				for range rounds {
@@ -301,7 +301,7 @@ func BenchmarkDirectory(b *testing.B) {
 				}
 			}, func(int) {
 				for range rounds {
-					changes := filings()
+					changes := dirEntries()
 					file(changes)
 					for i := range changes {
 						changes[i].Old, changes[i].New = changes[i].New, changes[i].Old
@@ -309,7 +309,7 @@ func BenchmarkDirectory(b *testing.B) {
 					file(changes)
 				}
 			})
-			changes := filings()
+			changes := dirEntries()
 			ids := make([]string, n)
 			for i := range changes {
 				ids[i] = changes[i].ID
@@ -324,12 +324,12 @@ func BenchmarkDirectory(b *testing.B) {
 				}
 				return time.Since(began) / time.Duration(times)
 			}
-			looking = measure(100, func() error { _, err := l.Look(b.Context(), ids); return err })
-			one := measure(2000, func() error { _, err := l.Look(b.Context(), ids[:1]); return err })
-			filing = measure(2000, func() error { _, err := l.File(b.Context(), changes[:1]); return err })
+			looking = measure(100, func() error { _, err := l.Lookup(b.Context(), ids); return err })
+			one := measure(2000, func() error { _, err := l.Lookup(b.Context(), ids[:1]); return err })
+			dirEntry = measure(2000, func() error { _, err := l.Update(b.Context(), changes[:1]); return err })
 			b.ReportMetric(n/looking.Seconds(), "looks/s")
 			b.ReportMetric(float64(one.Microseconds()), "µs/look")
-			b.ReportMetric(float64(filing.Microseconds()), "µs/file")
+			b.ReportMetric(float64(dirEntry.Microseconds()), "µs/file")
 		})
 	}
 }

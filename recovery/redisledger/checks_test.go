@@ -268,28 +268,28 @@ func testUserOfAFleet(t *testing.T, rules string) {
 	a, b := join(t, url, "a", still), join(t, url, "b", still)
 	b.member.KeepOnce()
 	ids := a.put(t)
-	filing := recovery.Filing{Home: a.Home(0), Nonce: 1}
-	if _, err := b.File(t.Context(), []recovery.Refiling{{ID: "x", New: filing}}); err != nil {
+	dirEntry := recovery.DirectoryEntry{ShardID: a.ShardID(0), Nonce: 1}
+	if _, err := b.Update(t.Context(), []recovery.DirectoryUpdate{{ID: "x", New: dirEntry}}); err != nil {
 		t.Error(err)
 	}
-	if found, err := b.Look(t.Context(), []string{"x"}); err != nil || found[0] != filing {
+	if found, err := b.Lookup(t.Context(), []string{"x"}); err != nil || found[0] != dirEntry {
 		t.Errorf("filed is %v: %v", found, err)
 	}
-	if next, err := b.ScanFilings(t.Context(), "", func(string, recovery.Filing) {}); err != nil || next == "" {
+	if next, err := b.ScanDirectory(t.Context(), "", func(string, recovery.DirectoryEntry) {}); err != nil || next == "" {
 		t.Errorf("ScanFilings goes on at %q: %v", next, err)
 	}
 	b.mark(t, true)
-	yield(t, a, 0, b)
-	if _, err := a.Locate(t.Context(), filing.Home, true); err != nil {
+	transfer(t, a, 0, b)
+	if _, err := a.Locate(t.Context(), dirEntry.ShardID, true); err != nil {
 		t.Error(err)
 	}
-	if _, err := b.Inherited(t.Context(), "spool", ids[0]); err != nil {
+	if _, err := b.SpoolMark(t.Context(), "spool", ids[0]); err != nil {
 		t.Error(err)
 	}
 	a.crash()
 	b.age(t, 20*time.Hour, "a")
 	b.look(t)
-	b.waitGained(t, 4)
+	b.waitAcquired(t, 4)
 	b.wantFound(t, ids)
 	for n, id := range ids {
 		if err := b.Apply(t.Context(), b.acquired[n], batchOf(remove(id))); err != nil {

@@ -134,7 +134,7 @@ func TestOneMasterEmpty(t *testing.T) {
 	var d diary
 	d.watch(l)
 	adopt(t, l)
-	home := cluster.Master(l.keys.Dataset())
+	shardID := cluster.Master(l.keys.Dataset())
 	var victim *redistest.Server
 	lost, kept, count := 0, 0, 0
 	for n, s := range l.member.All() { // of 16, each master has some
@@ -142,7 +142,7 @@ func TestOneMasterEmpty(t *testing.T) {
 			t.Fatal(err)
 		}
 		master := cluster.Master(s.Keys.Tasks())
-		if victim == nil && master != home {
+		if victim == nil && master != shardID {
 			victim = master
 		}
 		if master == victim {

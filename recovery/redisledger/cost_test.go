@@ -48,7 +48,7 @@ func TestCostOfManyNodes(t *testing.T) {
 		}
 		want("a first look at the nodes", 3, a.member.Poll)
 		want("a look at the nodes", 3, a.member.Poll)
-		want("Homes", 3, func(ctx context.Context) error { _, err := a.Homes(ctx); return err })
+		want("Homes", 3, func(ctx context.Context) error { _, err := a.ShardIDs(ctx); return err })
 		want("Peers", 0, func(ctx context.Context) error {
 			peers, err := a.Peers(ctx)
 			if len(peers) != nodes {
@@ -59,9 +59,9 @@ func TestCostOfManyNodes(t *testing.T) {
 		want("Unindexed", 0, func(ctx context.Context) error { _, err := a.Unindexed(ctx); return err })
 
 		a.member.Probe().ForgetOwners()
-		homes, err := a.Homes(t.Context())
-		if err != nil || len(homes) != 16*nodes {
-			t.Fatalf("Homes = %d, %v", len(homes), err)
+		shardIDs, err := a.ShardIDs(t.Context())
+		if err != nil || len(shardIDs) != 16*nodes {
+			t.Fatalf("Homes = %d, %v", len(shardIDs), err)
 		}
 		const callers = 32
 		together := func(f func(ctx context.Context) error) func(ctx context.Context) error {
@@ -82,7 +82,7 @@ func TestCostOfManyNodes(t *testing.T) {
 			}
 		}
 		want("Nodes, by many callers", 3+16*nodes, together(func(ctx context.Context) error { _, err := a.Nodes(ctx); return err }))
-		one := homes[:1]
+		one := shardIDs[:1]
 		want("Holders of one shard", 4, func(ctx context.Context) error {
 			found, err := a.Holders(ctx, one)
 			if len(found) != 1 {

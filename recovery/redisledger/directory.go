@@ -6,8 +6,8 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// Look implements recovery.Directory.
-func (l *Ledger) Look(ctx context.Context, ids []string) ([]recovery.Filing, error) {
+// Lookup implements recovery.Directory.
+func (l *Ledger) Lookup(ctx context.Context, ids []string) ([]recovery.DirectoryEntry, error) {
 	done, err := l.use(ctx)
 	if err != nil {
 		return nil, err
@@ -16,8 +16,8 @@ func (l *Ledger) Look(ctx context.Context, ids []string) ([]recovery.Filing, err
 	return l.directory.Look(ctx, ids)
 }
 
-// File implements recovery.Directory.
-func (l *Ledger) File(ctx context.Context, changes []recovery.Refiling) ([]recovery.Filing, error) {
+// Update implements recovery.Directory.
+func (l *Ledger) Update(ctx context.Context, changes []recovery.DirectoryUpdate) ([]recovery.DirectoryEntry, error) {
 	done, err := l.use(ctx)
 	if err != nil {
 		return nil, err
@@ -26,12 +26,12 @@ func (l *Ledger) File(ctx context.Context, changes []recovery.Refiling) ([]recov
 	return l.directory.File(ctx, changes)
 }
 
-// ScanFilings implements recovery.FilingScanner.
-func (l *Ledger) ScanFilings(ctx context.Context, position string, visit func(id string, f recovery.Filing)) (next string, err error) {
+// ScanDirectory implements recovery.DirectoryScanner.
+func (l *Ledger) ScanDirectory(ctx context.Context, position string, visit func(id string, f recovery.DirectoryEntry)) (next string, err error) {
 	done, err := l.use(ctx)
 	if err != nil {
 		return "", err
 	}
 	defer done()
-	return l.directory.ScanFilings(ctx, position, visit)
+	return l.directory.ScanDirectory(ctx, position, visit)
 }

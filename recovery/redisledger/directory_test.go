@@ -15,15 +15,15 @@ import (
 )
 
 var (
-	nowhere recovery.Filing
-	here    = recovery.Filing{Home: recovery.NewHome(7, 3), Nonce: 1}
-	there   = recovery.Filing{Home: recovery.NewHome(65535, 1023), Nonce: 1<<32 - 1}
+	nowhere recovery.DirectoryEntry
+	here    = recovery.DirectoryEntry{ShardID: recovery.NewShardID(7, 3), Nonce: 1}
+	there   = recovery.DirectoryEntry{ShardID: recovery.NewShardID(65535, 1023), Nonce: 1<<32 - 1}
 )
 
-// file makes changes, and checks where the ids are filed then.
-func file(t *testing.T, l *Ledger, changes []recovery.Refiling, want ...recovery.Filing) {
+// file makes changes, and checks where the ids are registered then.
+func file(t *testing.T, l *Ledger, changes []recovery.DirectoryUpdate, want ...recovery.DirectoryEntry) {
 	t.Helper()
-	now, err := l.File(t.Context(), changes)
+	now, err := l.Update(t.Context(), changes)
 	if err != nil {
 		t.Fatalf("File: %v", err)
 	}
@@ -32,17 +32,17 @@ func file(t *testing.T, l *Ledger, changes []recovery.Refiling, want ...recovery
 	}
 }
 
-// filings makes n changes.
-func filings(n int, old, now recovery.Filing) []recovery.Refiling {
-	changes := make([]recovery.Refiling, n)
+// entries makes n changes.
+func dirEntries(n int, old, now recovery.DirectoryEntry) []recovery.DirectoryUpdate {
+	changes := make([]recovery.DirectoryUpdate, n)
 	for i := range changes {
-		changes[i] = recovery.Refiling{ID: fmt.Sprintf("order-%06d", i), Old: old, New: now}
+		changes[i] = recovery.DirectoryUpdate{ID: fmt.Sprintf("order-%06d", i), Old: old, New: now}
 	}
 	return changes
 }
 
-func times(n int, f recovery.Filing) []recovery.Filing {
-	all := make([]recovery.Filing, n)
+func times(n int, f recovery.DirectoryEntry) []recovery.DirectoryEntry {
+	all := make([]recovery.DirectoryEntry, n)
 	for i := range all {
 		all[i] = f
 	}
@@ -60,41 +60,41 @@ func TestDirectory(t *testing.T) {
 			l := start(t).open(t)
 			adopt(t, l)
 			file(t, l, nil)
-			file(t, l, []recovery.Refiling{{ID: "a", New: here}, {ID: "b", New: there}, {ID: "c"}}, here, there, nowhere)
-			file(t, l, []recovery.Refiling{{ID: "a", New: there}, {ID: "b", Old: here, New: there}, {ID: "c", Old: here, New: there}}, here, there, nowhere)
-			file(t, l, []recovery.Refiling{{ID: "a", Old: here, New: there}, {ID: "b", Old: there}}, there, nowhere)
-			file(t, l, []recovery.Refiling{{ID: "a", Old: here, New: there}, {ID: "b", Old: there}}, there, nowhere)
-			found, err := l.Look(t.Context(), []string{"b", "a", "c", "a"})
-			if diff := cmp.Diff([]recovery.Filing{nowhere, there, nowhere, there}, found); diff != "" || err != nil {
+			file(t, l, []recovery.DirectoryUpdate{{ID: "a", New: here}, {ID: "b", New: there}, {ID: "c"}}, here, there, nowhere)
+			file(t, l, []recovery.DirectoryUpdate{{ID: "a", New: there}, {ID: "b", Old: here, New: there}, {ID: "c", Old: here, New: there}}, here, there, nowhere)
+			file(t, l, []recovery.DirectoryUpdate{{ID: "a", Old: here, New: there}, {ID: "b", Old: there}}, there, nowhere)
+			file(t, l, []recovery.DirectoryUpdate{{ID: "a", Old: here, New: there}, {ID: "b", Old: there}}, there, nowhere)
+			found, err := l.Lookup(t.Context(), []string{"b", "a", "c", "a"})
+			if diff := cmp.Diff([]recovery.DirectoryEntry{nowhere, there, nowhere, there}, found); diff != "" || err != nil {
 				t.Errorf("Look: %v (-want +got):\n%s", err, diff)
 			}
-			if _, err := l.File(t.Context(), []recovery.Refiling{{ID: "a"}, {ID: "x"}, {ID: "a", New: here}}); err == nil {
-				t.Error("an id was filed twice at once")
+			if _, err := l.Update(t.Context(), []recovery.DirectoryUpdate{{ID: "a"}, {ID: "x"}, {ID: "a", New: here}}); err == nil {
+				t.Error("an id was registered twice at once")
 			}
 
 			const n = 10_000 // more than one script takes
-			file(t, l, filings(n, nowhere, here), times(n, here)...)
-			walked := map[string]recovery.Filing{}
+			file(t, l, dirEntries(n, nowhere, here), times(n, here)...)
+			walked := map[string]recovery.DirectoryEntry{}
 			steps := 0
 			for position := "0:0"; position != ""; steps++ {
 				before := len(walked)
 				var err error
-				if position, err = l.ScanFilings(t.Context(), position, func(id string, f recovery.Filing) { walked[id] = f }); err != nil {
+				if position, err = l.ScanDirectory(t.Context(), position, func(id string, f recovery.DirectoryEntry) { walked[id] = f }); err != nil {
 					t.Fatal(err)
 				}
 				if len(walked)-before > 2*1000 { // a step visits about a thousand
-					t.Errorf("a step gives %d filings", len(walked)-before)
+					t.Errorf("a step gives %d entries", len(walked)-before)
 				}
 			}
 			if len(walked) != n+1 || walked["a"] != there || walked["order-009999"] != here || steps < 5 {
 				t.Errorf("a walk gives %d in %d steps, want %d", len(walked), steps, n+1)
 			}
-			if _, err := l.ScanFilings(t.Context(), "nonsense", nil); err == nil {
+			if _, err := l.ScanDirectory(t.Context(), "nonsense", nil); err == nil {
 				t.Error("a position was made of nonsense")
 			}
-			file(t, l, filings(n, here, there), times(n, there)...)
-			file(t, l, filings(n, here, nowhere), times(n, there)...)
-			file(t, l, filings(n, there, nowhere), times(n, nowhere)...)
+			file(t, l, dirEntries(n, here, there), times(n, there)...)
+			file(t, l, dirEntries(n, here, nowhere), times(n, there)...)
+			file(t, l, dirEntries(n, there, nowhere), times(n, nowhere)...)
 			ids := 0
 			for b := range layout.Buckets {
 				ids += int(l.client.HLen(t.Context(), l.keys.IDs(uint8(b))).Val())
@@ -111,7 +111,7 @@ func TestFiledOnce(t *testing.T) {
 	server := redistest.Start(t)
 	v := newLives(server.URL())
 	const nodes, ids = 4, 500
-	var got [nodes][]recovery.Filing
+	var got [nodes][]recovery.DirectoryEntry
 	var wg sync.WaitGroup
 	for n := range nodes {
 		v.opts.Node = fmt.Sprint("node", n)
@@ -119,8 +119,8 @@ func TestFiledOnce(t *testing.T) {
 		adopt(t, l)
 		wg.Go(func() {
 			for from := 0; from < ids; from += 50 {
-				changes := filings(ids, nowhere, recovery.Filing{Home: recovery.NewHome(uint16(n+1), 0), Nonce: rand.Uint32()})[from : from+50]
-				now, err := l.File(t.Context(), changes)
+				changes := dirEntries(ids, nowhere, recovery.DirectoryEntry{ShardID: recovery.NewShardID(uint16(n+1), 0), Nonce: rand.Uint32()})[from : from+50]
+				now, err := l.Update(t.Context(), changes)
 				if err != nil {
 					t.Error(err)
 				}
@@ -141,16 +141,16 @@ func TestFilingOutOfMemory(t *testing.T) {
 	server := redistest.Start(t, "maxmemory-policy noeviction")
 	l := oneShard(server.URL()).open(t)
 	adopt(t, l)
-	file(t, l, filings(20, nowhere, here), times(20, here)...)
+	file(t, l, dirEntries(20, nowhere, here), times(20, here)...)
 	server.Do("config", "set", "maxmemory", "1mb")
-	changes := filings(30, here, there)
+	changes := dirEntries(30, here, there)
 	want := times(30, there)
 	for i := range 10 {
 		changes[i].New, want[i] = nowhere, nowhere
 		changes[20+i].Old, want[20+i] = nowhere, nowhere
 	}
 	for range 2 { // the second time, all but the new ones are made already
-		now, err := l.File(t.Context(), changes)
+		now, err := l.Update(t.Context(), changes)
 		if diff := cmp.Diff(want, now); diff != "" || !errors.Is(err, recovery.ErrFull) {
 			t.Errorf("File without memory: %v (-want +got):\n%s", err, diff)
 		}
@@ -158,10 +158,10 @@ func TestFilingOutOfMemory(t *testing.T) {
 	if err := l.Condition(); !errors.Is(err, recovery.ErrFull) {
 		t.Errorf("Condition without memory: %v", err)
 	}
-	file(t, l, filings(20, there, nowhere)[10:], times(10, nowhere)...)
-	file(t, l, []recovery.Refiling{{ID: "absent", Old: here, New: there}}, nowhere)
+	file(t, l, dirEntries(20, there, nowhere)[10:], times(10, nowhere)...)
+	file(t, l, []recovery.DirectoryUpdate{{ID: "absent", Old: here, New: there}}, nowhere)
 	server.Do("config", "set", "maxmemory", "0")
-	file(t, l, filings(30, nowhere, here), times(30, here)...)
+	file(t, l, dirEntries(30, nowhere, here), times(30, here)...)
 }
 
 // A script that the server has forgotten is sent again, in full.
@@ -170,7 +170,7 @@ func TestFilingWithoutScript(t *testing.T) {
 	cluster := redistest.StartCluster(t)
 	l := oneShard(cluster.URL()).open(t)
 	adopt(t, l)
-	for _, now := range []recovery.Filing{here, there} {
+	for _, now := range []recovery.DirectoryEntry{here, there} {
 		for _, m := range cluster.Masters {
 			m.Do("script", "flush")
 		}
@@ -178,51 +178,51 @@ func TestFilingWithoutScript(t *testing.T) {
 		if now == there {
 			old = here
 		}
-		file(t, l, filings(100, old, now), times(100, now)...)
+		file(t, l, dirEntries(100, old, now), times(100, now)...)
 	}
 }
 
-// While a bucket's slot moves, its ids can be filed.
+// While a bucket's slot moves, its ids can be registered.
 func TestFilingWhileSlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	l := oneShard(cluster.URL()).open(t)
 	adopt(t, l)
 	key := l.keys.IDs(layout.BucketOf("order-000000"))
-	file(t, l, filings(100, nowhere, here), times(100, here)...)
+	file(t, l, dirEntries(100, nowhere, here), times(100, here)...)
 	move := cluster.BeginMove(key)
-	file(t, l, filings(100, here, there), times(100, there)...)
+	file(t, l, dirEntries(100, here, there), times(100, there)...)
 	move.Key(key)
-	file(t, l, filings(100, there, here), times(100, here)...)
+	file(t, l, dirEntries(100, there, here), times(100, here)...)
 	move.End()
-	file(t, l, filings(100, here, nowhere), times(100, nowhere)...)
+	file(t, l, dirEntries(100, here, nowhere), times(100, nowhere)...)
 }
 
-func TestUnreadableFiling(t *testing.T) {
+func TestUnreadableEntry(t *testing.T) {
 	server := redistest.Start(t)
 	l := oneShard(server.URL()).open(t)
 	adopt(t, l)
 	server.Do("hset", l.keys.IDs(layout.BucketOf("a")), "a", "of a newer version")
-	if _, err := l.Look(t.Context(), []string{"a"}); err == nil {
+	if _, err := l.Lookup(t.Context(), []string{"a"}); err == nil {
 		t.Error("Look gives what cannot be read")
 	}
-	if _, err := l.File(t.Context(), []recovery.Refiling{{ID: "a", New: here}}); err == nil {
+	if _, err := l.Update(t.Context(), []recovery.DirectoryUpdate{{ID: "a", New: here}}); err == nil {
 		t.Error("File gives what cannot be read")
 	}
-	if _, err := l.ScanFilings(t.Context(), fmt.Sprint(layout.BucketOf("a"), ":0"), func(id string, _ recovery.Filing) { t.Errorf("a scan gives %s", id) }); err != nil {
+	if _, err := l.ScanDirectory(t.Context(), fmt.Sprint(layout.BucketOf("a"), ":0"), func(id string, _ recovery.DirectoryEntry) { t.Errorf("a scan gives %s", id) }); err != nil {
 		t.Errorf("ScanFilings: %v", err)
 	}
 }
 
-// The layout of filings, on which other versions rely.
+// The layout of entries, on which other versions rely.
 func TestFilingBytes(t *testing.T) {
-	if got := string(layout.AppendFiling(nil, there)); got != "\x03\xff\xff\xff\xff\xff\xff\xff" {
-		t.Errorf("a filing is %q", got)
+	if got := string(layout.AppendEntry(nil, there)); got != "\x03\xff\xff\xff\xff\xff\xff\xff" {
+		t.Errorf("a directory entry is %q", got)
 	}
-	if got := string(layout.AppendFiling(nil, here)); got != "\x00\x00\x1c\x03\x00\x00\x00\x01" {
-		t.Errorf("a filing is %q", got)
+	if got := string(layout.AppendEntry(nil, here)); got != "\x00\x00\x1c\x03\x00\x00\x00\x01" {
+		t.Errorf("a directory entry is %q", got)
 	}
 	if got := (layout.Keys{Prefix: DefaultPrefix}).IDs(layout.BucketOf("order-42")); got != "lapse:ids:87" {
-		t.Errorf("order-42 is filed in %s", got)
+		t.Errorf("order-42 is registered in %s", got)
 	}
 }

@@ -19,8 +19,8 @@ func (l *Ledger) Apply(ctx context.Context, n int, b *recovery.Batch) error {
 // Watch implements recovery.Rewinder.
 func (l *Ledger) Watch(w recovery.Watcher) { l.member.Notices.Watch(w) }
 
-// Home implements recovery.Fleet.
-func (l *Ledger) Home(n int) recovery.Home { return l.member.Home(n) }
+// ShardID implements recovery.Fleet.
+func (l *Ledger) ShardID(n int) recovery.ShardID { return l.member.ShardID(n) }
 
 // Forget implements recovery.Fleet. It does nothing for a term that has not ended.
 func (l *Ledger) Forget(n int) { l.member.Forget(n) }
@@ -33,34 +33,34 @@ func (l *Ledger) Standing() recovery.Standing {
 }
 
 // Locate implements recovery.Fleet.
-func (l *Ledger) Locate(ctx context.Context, home recovery.Home, anew bool) (recovery.Holder, error) {
+func (l *Ledger) Locate(ctx context.Context, shardID recovery.ShardID, anew bool) (recovery.Holder, error) {
 	done, err := l.use(ctx)
 	if err != nil {
 		return recovery.Holder{}, err
 	}
 	defer done()
-	return l.member.Locate(ctx, home, anew)
+	return l.member.Locate(ctx, shardID, anew)
 }
 
-// Homes implements recovery.Fleet with one read of the registry.
-func (l *Ledger) Homes(ctx context.Context) ([]recovery.Home, error) {
+// ShardIDs implements recovery.Fleet with one read of the registry.
+func (l *Ledger) ShardIDs(ctx context.Context) ([]recovery.ShardID, error) {
 	done, err := l.use(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	return l.member.Homes(ctx)
+	return l.member.ShardIDs(ctx)
 }
 
 // Holders implements recovery.Fleet with one read of the registry and one of the tokens of
 // these shards.
-func (l *Ledger) Holders(ctx context.Context, homes []recovery.Home) (map[recovery.Home]recovery.Holder, error) {
+func (l *Ledger) Holders(ctx context.Context, shardIDs []recovery.ShardID) (map[recovery.ShardID]recovery.Holder, error) {
 	done, err := l.use(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer done()
-	return l.member.Holders(ctx, homes)
+	return l.member.Holders(ctx, shardIDs)
 }
 
 // Peers implements recovery.Fleet. It sends nothing to Redis once the watch has begun. While
@@ -95,24 +95,24 @@ func (l *Ledger) MarkSpooling(ctx context.Context, spools bool) error {
 	return l.member.MarkSpooling(ctx, spools)
 }
 
-// Yield implements recovery.Fleet.
-func (l *Ledger) Yield(ctx context.Context, n int, to string) error {
+// Transfer implements recovery.Fleet.
+func (l *Ledger) Transfer(ctx context.Context, n int, to string) error {
 	done, err := l.use(context.WithoutCancel(ctx)) // ending early leaves the outcome open
 	if err != nil {
 		return err
 	}
 	defer done()
-	return l.member.Yield(ctx, n, to)
+	return l.member.Transfer(ctx, n, to)
 }
 
 // Accept implements recovery.Fleet.
-func (l *Ledger) Accept(ctx context.Context, home recovery.Home) (bool, error) {
+func (l *Ledger) Accept(ctx context.Context, shardID recovery.ShardID) (bool, error) {
 	done, err := l.use(ctx)
 	if err != nil {
 		return false, err
 	}
 	defer done()
-	return l.member.AcceptHome(ctx, home)
+	return l.member.AcceptHome(ctx, shardID)
 }
 
 // MarkIndexed implements recovery.Directory.
@@ -125,7 +125,7 @@ func (l *Ledger) MarkIndexed(ctx context.Context, indexed bool) error {
 	return l.member.MarkIndexed(ctx, indexed)
 }
 
-// Unindexed implements recovery.Directory. Its answer may be a second old: a node stops filing
+// Unindexed implements recovery.Directory. Its answer may be a second old: a node stops registering
 // only while it is alone, and clears its mark before; a node that starts then polls anew.
 func (l *Ledger) Unindexed(ctx context.Context) ([]string, error) {
 	done, err := l.use(ctx)

@@ -74,7 +74,7 @@ func BenchmarkFleet(b *testing.B) {
 	run("Beat", l.member.Beat)
 	run("Nodes", func(ctx context.Context) error { _, err := l.Nodes(ctx); return err })
 	run("Standing", func(context.Context) error { _ = l.Standing(); return nil })
-	id := []byte(l.Home(3).NewID())
+	id := []byte(l.ShardID(3).NewID())
 	run("ShardOf", func(context.Context) error { _ = l.member.ShardFor(id); return nil })
 	chosen := []byte("order-42")
 	run("ShardOfChosen", func(context.Context) error { _ = l.member.ShardFor(chosen); return nil })

@@ -22,27 +22,27 @@ func TestEmptyDatasetOfAFleet(t *testing.T) {
 	c.room.Store(-1)
 	a.put(t)
 	a.crash()
-	b.waitGained(t, 4)
-	homes := map[recovery.Home]bool{}
+	b.waitAcquired(t, 4)
+	shardIDs := map[recovery.ShardID]bool{}
 	var rewound diary
 	rewound.watch(b.Ledger)
 	for _, s := range b.member.All() {
-		homes[b.Home(s.Number)] = true
+		shardIDs[b.ShardID(s.Number)] = true
 	}
 	server.Do("flushall")
 	rewound.wait(t, 8)
 	eventually(t, "all are registered again", func() bool { return server.Do("hlen", "lapse:nodes") == int64(3) })
 	for _, s := range b.member.All() {
-		if err := b.Apply(t.Context(), s.Number, batchOf(put(b.Home(s.Number).NewID(), "again"))); err != nil {
+		if err := b.Apply(t.Context(), s.Number, batchOf(put(b.ShardID(s.Number).NewID(), "again"))); err != nil {
 			t.Error(err)
 		}
 	}
 	b.crash()
 	c.room.Store(100)
-	c.waitGained(t, 8)
+	c.waitAcquired(t, 8)
 	for _, n := range c.acquired {
-		if !homes[c.Home(n)] {
-			t.Errorf("shard %d of node number %d had no holder", c.Home(n).Shard(), c.Home(n).Node())
+		if !shardIDs[c.ShardID(n)] {
+			t.Errorf("shard %d of node number %d had no holder", c.ShardID(n).Shard(), c.ShardID(n).Node())
 		}
 		size := 0
 		if err := c.ScanShard(t.Context(), n, func(page []recovery.Entry) error { size += len(page); return nil }); err != nil || size != 1 {
@@ -62,7 +62,7 @@ func TestForgottenAdoption(t *testing.T) {
 	b.member.KeepOnce()
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
-	b.waitGained(t, 4)
+	b.waitAcquired(t, 4)
 	var d diary
 	d.watch(b.Ledger)
 	s := b.member.Holds("a", 1)
@@ -98,20 +98,20 @@ func TestForgottenHandOver(t *testing.T) {
 			server := redistest.Start(t)
 			a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 			ids := a.put(t)
-			home, keys := a.Home(1), a.member.Term(1).Keys
+			shardID, keys := a.ShardID(1), a.member.Term(1).Keys
 			before := server.Do("hget", keys.Tasks(), layout.OwnerField)
 			if name != "Answered" {
 				a.client.AddHook(&lossOf{digest: conn.ClaimScript.Digest})
-				if err := a.Yield(t.Context(), 1, "b"); !errors.Is(err, recovery.ErrUnanswered) {
+				if err := a.Transfer(t.Context(), 1, "b"); !errors.Is(err, recovery.ErrUnanswered) {
 					t.Fatalf("Yield: %v", err)
 				}
-			} else if err := a.Yield(t.Context(), 1, "b"); err != nil {
+			} else if err := a.Transfer(t.Context(), 1, "b"); err != nil {
 				t.Fatal(err)
 			}
-			if ok, err := b.Accept(t.Context(), home); !ok || err != nil {
+			if ok, err := b.Accept(t.Context(), shardID); !ok || err != nil {
 				t.Fatalf("Accept: %v, %v", ok, err)
 			}
-			b.waitGained(t, 1)
+			b.waitAcquired(t, 1)
 			n := b.member.Holds("a", 1).Number
 			var d diary
 			d.watch(b.Ledger)
@@ -125,13 +125,13 @@ func TestForgottenHandOver(t *testing.T) {
 			}
 			forgetsHandOver(server, keys, before, ids[1])
 			if name == "Unanswered" {
-				if err := a.Yield(t.Context(), 1, "b"); err != nil {
+				if err := a.Transfer(t.Context(), 1, "b"); err != nil {
 					t.Errorf("Yield, repeated: %v", err)
 				}
 			}
 			a.member.KeepOnce()
 			a.look(t)
-			if ok, err := a.Accept(t.Context(), home); ok || err != nil {
+			if ok, err := a.Accept(t.Context(), shardID); ok || err != nil {
 				t.Errorf("the giver accepts what it gave: %v, %v", ok, err)
 			}
 			b.member.KeepOnce()
@@ -162,41 +162,41 @@ func TestForgottenBeforeItWasAccepted(t *testing.T) {
 		a.member.KeepOnce,
 		func() { a.look(t) },
 		func() { // because the receiver has asked for it again
-			if ok, err := a.Accept(t.Context(), a.Home(2)); ok || err != nil {
+			if ok, err := a.Accept(t.Context(), a.ShardID(2)); ok || err != nil {
 				t.Errorf("the giver accepts what it gave: %v, %v", ok, err)
 			}
 		},
 	} {
 		keys := a.member.Term(n).Keys
 		before := server.Do("hget", keys.Tasks(), layout.OwnerField)
-		if err := a.Yield(t.Context(), n, "b"); err != nil {
+		if err := a.Transfer(t.Context(), n, "b"); err != nil {
 			t.Fatal(err)
 		}
 		forgetsHandOver(server, keys, before, ids[n])
-		if ok, err := b.Accept(t.Context(), a.Home(n)); ok || err != nil {
-			t.Errorf("the heir accepts what names the giver: %v, %v", ok, err)
+		if ok, err := b.Accept(t.Context(), a.ShardID(n)); ok || err != nil {
+			t.Errorf("the successor accepts what names the giver: %v, %v", ok, err)
 		}
 		looks()
-		if ok, err := b.Accept(t.Context(), a.Home(n)); !ok || err != nil {
-			t.Errorf("shard %d: the heir does not get it: %v, %v", n, ok, err)
+		if ok, err := b.Accept(t.Context(), a.ShardID(n)); !ok || err != nil {
+			t.Errorf("shard %d: the successor does not get it: %v, %v", n, ok, err)
 		}
 	}
-	b.waitGained(t, 3)
+	b.waitAcquired(t, 3)
 	b.wantFound(t, ids[:3])
 	// The state that came back belongs to its holder again, and no older state does.
-	if err := b.Yield(t.Context(), b.member.Holds("a", 0).Number, "a"); err != nil {
+	if err := b.Transfer(t.Context(), b.member.Holds("a", 0).Number, "a"); err != nil {
 		t.Fatal(err)
 	}
 	a.member.KeepOnce()
-	a.waitGained(t, 1)
+	a.waitAcquired(t, 1)
 	if n := a.member.Probe().Transferred(); n != 2 {
 		t.Errorf("it remembers to have given %d shards", n)
 	}
-	if err := a.Yield(t.Context(), a.acquired[0], "b"); err != nil {
+	if err := a.Transfer(t.Context(), a.acquired[0], "b"); err != nil {
 		t.Fatal(err)
 	}
 	b.look(t)
-	b.waitGained(t, 4)
+	b.waitAcquired(t, 4)
 }
 
 // Redis loses two hand-overs of one shard: each giver repeats its own, and the node that has the
@@ -205,17 +205,17 @@ func TestForgottenWhileHandedOn(t *testing.T) {
 	server := redistest.Start(t)
 	a, b, c := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still), join(t, server.URL(), "c", still)
 	ids := a.put(t)
-	home, keys := a.Home(1), a.member.Term(1).Keys
+	shardID, keys := a.ShardID(1), a.member.Term(1).Keys
 	before := server.Do("hget", keys.Tasks(), layout.OwnerField)
 	from, n := a, 1
 	for _, to := range []*fleetNode{b, c} {
-		if err := from.Yield(t.Context(), n, to.opts.Node); err != nil {
+		if err := from.Transfer(t.Context(), n, to.opts.Node); err != nil {
 			t.Fatal(err)
 		}
-		if ok, err := to.Accept(t.Context(), home); !ok || err != nil {
+		if ok, err := to.Accept(t.Context(), shardID); !ok || err != nil {
 			t.Fatalf("Accept: %v, %v", ok, err)
 		}
-		to.waitGained(t, 1)
+		to.waitAcquired(t, 1)
 		from, n = to, to.acquired[0]
 	}
 	var d diary
@@ -239,12 +239,12 @@ func TestForgottenHandOverToTheDead(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	ids := a.put(t)
-	home, keys := a.Home(1), a.member.Term(1).Keys
+	shardID, keys := a.ShardID(1), a.member.Term(1).Keys
 	before := server.Do("hget", keys.Tasks(), layout.OwnerField)
-	if err := a.Yield(t.Context(), 1, "b"); err != nil {
+	if err := a.Transfer(t.Context(), 1, "b"); err != nil {
 		t.Fatal(err)
 	}
-	if ok, err := b.Accept(t.Context(), home); !ok || err != nil {
+	if ok, err := b.Accept(t.Context(), shardID); !ok || err != nil {
 		t.Fatalf("Accept: %v, %v", ok, err)
 	}
 	forgetsHandOver(server, keys, before, ids[1])
@@ -257,7 +257,7 @@ func TestForgottenHandOverToTheDead(t *testing.T) {
 	a.wantFound(t, ids[1:2])
 	n := b.member.Holds("a", 1).Number
 	if err := b.Apply(t.Context(), n, batchOf(put("x", "late"))); !errors.Is(err, recovery.ErrLost) {
-		t.Errorf("Apply of the heir: %v", err)
+		t.Errorf("Apply of the successor: %v", err)
 	}
 	if err := a.Apply(t.Context(), s.Number, batchOf(put("y", "new"))); err != nil {
 		t.Error(err)
@@ -275,7 +275,7 @@ func TestAdoptionThatNeverHappened(t *testing.T) {
 	b.member.KeepOnce()
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
-	b.waitGained(t, 4)
+	b.waitAcquired(t, 4)
 	n := b.member.Holds("a", 1).Number
 
 	server.Do("hset", keys.Tasks(), layout.OwnerField, before, layout.SequenceField, 1)
@@ -307,7 +307,7 @@ func TestAdoptedShardAfterOversleeping(t *testing.T) {
 	b.member.KeepOnce()
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
-	b.waitGained(t, 4)
+	b.waitAcquired(t, 4)
 	s := b.member.Holds("a", 0)
 	b.member.Answered(time.Now().Add(-2 * time.Hour))
 	server.Do("del", s.Keys.Tasks())
@@ -327,7 +327,7 @@ func TestEnded(t *testing.T) {
 	b.member.KeepOnce()
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
-	b.waitGained(t, 4)
+	b.waitAcquired(t, 4)
 	b.lives.all[0].dead.Store(true)
 	successor := b.lives.join(t)
 	ended := func() []error {
@@ -357,11 +357,11 @@ func TestEnded(t *testing.T) {
 	if b.Standing().Certain {
 		t.Error("it is certain of what it has lost")
 	}
-	successor.waitGained(t, 4) // shards that the process before it had adopted
+	successor.waitAcquired(t, 4) // shards that the process before it had adopted
 	keys := successor.member.Term(0).Keys
 	c := successor.client
 	c.HSet(t.Context(), keys.Tasks(), layout.OwnerField, layout.NewToken("b", b.member.Self.Incarnation, 99).String())
-	if ok, err := b.Accept(t.Context(), successor.Home(0)); ok || err != nil {
+	if ok, err := b.Accept(t.Context(), successor.ShardID(0)); ok || err != nil {
 		t.Errorf("it gains a shard: %v, %v", ok, err)
 	}
 }

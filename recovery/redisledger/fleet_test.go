@@ -55,11 +55,11 @@ func (v *lives) join(t testing.TB) *fleetNode {
 	m := &fleetNode{Ledger: v.open(t), lives: v}
 	m.room.Store(math.MaxInt32)
 	m.Watch(recovery.Watcher{
-		Gained: func(shard int, _ bool) { m.note(func() { m.acquired = append(m.acquired, shard) }) },
-		Lost:   func(shard int, _ error) { m.note(func() { m.lost = append(m.lost, shard) }) },
-		Ended:  func(err error) { m.note(func() { m.ended = append(m.ended, err) }) },
-		Room:   func() int { return int(m.room.Load()) },
-		Status: func() []byte { return []byte("status of " + m.opts.Node) },
+		Acquired: func(shard int, _ bool) { m.note(func() { m.acquired = append(m.acquired, shard) }) },
+		Lost:     func(shard int, _ error) { m.note(func() { m.lost = append(m.lost, shard) }) },
+		Ended:    func(err error) { m.note(func() { m.ended = append(m.ended, err) }) },
+		Room:     func() int { return int(m.room.Load()) },
+		Status:   func() []byte { return []byte("status of " + m.opts.Node) },
 	})
 	m.terms = adopt(t, m.Ledger)
 	eventually(t, "it has looked at the others", func() bool {
@@ -86,8 +86,8 @@ func (m *fleetNode) told() (acquired, lost int) {
 	return len(m.acquired), len(m.lost)
 }
 
-// waitGained waits until Gained was called for n shards.
-func (m *fleetNode) waitGained(t testing.TB, n int) {
+// waitAcquired waits until Acquired was called for n shards.
+func (m *fleetNode) waitAcquired(t testing.TB, n int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%s has acquired %d shards", m.opts.Node, n), func() bool {
 		acquired, _ := m.told()
@@ -124,7 +124,7 @@ func (m *fleetNode) age(t testing.TB, silent time.Duration, nodes ...string) {
 func (m *fleetNode) put(t testing.TB) (ids []string) {
 	t.Helper()
 	for n := range m.terms.Shards {
-		id := m.Home(n).NewID()
+		id := m.ShardID(n).NewID()
 		if err := m.Apply(t.Context(), n, batchOf(put(id, "of "+m.opts.Node))); err != nil {
 			t.Fatal(err)
 		}
@@ -139,7 +139,7 @@ func (m *fleetNode) wantFound(t testing.TB, ids []string) {
 	for _, id := range ids {
 		found := 0
 		if err := m.Find(t.Context(), id, func(e recovery.Entry) {
-			if home, _ := recovery.HomeOf(id); m.Home(e.Shard) == home {
+			if shardID, _ := recovery.ShardIDOf(id); m.ShardID(e.Shard) == shardID {
 				found++
 			}
 		}); err != nil || found != 1 {
@@ -197,12 +197,12 @@ func TestAdoption(t *testing.T) {
 				if err := other.Find(t.Context(), id, func(recovery.Entry) { t.Errorf("both find %s", id) }); err != nil {
 					t.Error(err)
 				}
-				home, _ := recovery.HomeOf(id)
-				at, err := other.Locate(t.Context(), home, true)
+				shardID, _ := recovery.ShardIDOf(id)
+				at, err := other.Locate(t.Context(), shardID, true)
 				if want := (recovery.Holder{Shard: -1, Node: now[n], Live: true}); err != nil || at != want {
 					t.Errorf("Locate: %+v, %v, want %+v", at, err, want)
 				}
-				if at, err = winner.Locate(t.Context(), home, false); err != nil || at.Shard < 0 || winner.Home(at.Shard) != home {
+				if at, err = winner.Locate(t.Context(), shardID, false); err != nil || at.Shard < 0 || winner.ShardID(at.Shard) != shardID {
 					t.Errorf("Locate at the holder: %+v, %v", at, err)
 				}
 			}
@@ -222,11 +222,11 @@ func TestOwnPartFirst(t *testing.T) {
 	b.look(t)
 	part := 0
 	for n := range 16 {
-		if b.member.Probe().Part("a", n, a.Home(n), "b", "c") == "b" {
+		if b.member.Probe().Part("a", n, a.ShardID(n), "b", "c") == "b" {
 			part++
 		}
 	}
-	b.waitGained(t, part)
+	b.waitAcquired(t, part)
 	if got := len(b.member.All()); got != 4+part || part == 0 || part == 16 {
 		t.Errorf("it holds %d shards; its part is %d", got, part)
 	}
@@ -240,7 +240,7 @@ func TestAdoptTheirPart(t *testing.T) {
 	join(t, url, "c", nil).room.Store(-1) // it is alive and takes nothing
 	a.put(t)
 	a.crash()
-	b.waitGained(t, 4)
+	b.waitAcquired(t, 4)
 }
 
 // While Redis is stopped no node can send a heartbeat, and so no node counts as dead.
@@ -303,12 +303,12 @@ func TestFailoverAfterOfOthers(t *testing.T) {
 	if acquired, _ := b.told(); acquired > 0 || !lives() {
 		t.Error("a node that is certain of its shards is taken for dead")
 	}
-	if err := b.Yield(t.Context(), 0, a.opts.Node); err != nil {
+	if err := b.Transfer(t.Context(), 0, a.opts.Node); err != nil {
 		t.Error(err)
 	}
 	b.age(t, 6*time.Hour, "a")
 	b.look(t)
-	b.waitGained(t, 5)
+	b.waitAcquired(t, 5)
 	if lives() {
 		t.Error("a dead node is taken for alive")
 	}

@@ -19,7 +19,7 @@ import (
 
 // A shard is handed over: its giver can write nothing more to it and gets no notice, and its
 // receiver reads its content and writes to it.
-func TestYieldAndAccept(t *testing.T) {
+func TestTransferAndAccept(t *testing.T) {
 	t.Parallel()
 	for name, start := range map[string]func(t *testing.T) string{
 		"Standalone": func(t *testing.T) string { return redistest.Start(t).URL() },
@@ -29,30 +29,30 @@ func TestYieldAndAccept(t *testing.T) {
 			url := start(t)
 			a, b := join(t, url, "a", still), join(t, url, "b", still)
 			ids := a.put(t)
-			home := a.Home(2)
-			if ok, err := b.Accept(t.Context(), home); ok || err != nil {
-				t.Errorf("b accepts what was not yielded: %v, %v", ok, err)
+			shardID := a.ShardID(2)
+			if ok, err := b.Accept(t.Context(), shardID); ok || err != nil {
+				t.Errorf("b accepts what was not transferred: %v, %v", ok, err)
 			}
-			if err := a.Yield(t.Context(), 2, "b"); err != nil {
+			if err := a.Transfer(t.Context(), 2, "b"); err != nil {
 				t.Fatal(err)
 			}
 			for what, err := range map[string]error{
-				"Yield again": a.Yield(t.Context(), 2, "b"),
+				"Yield again": a.Transfer(t.Context(), 2, "b"),
 				"Apply":       a.Apply(t.Context(), 2, batchOf(put("x", "late"))),
 				"Get":         a.Get(t.Context(), 2, nil, nil),
 				"ScanShard":   a.ScanShard(t.Context(), 2, nil),
 			} {
 				if !errors.Is(err, recovery.ErrLost) {
-					t.Errorf("%s after it was yielded: %v", what, err)
+					t.Errorf("%s after it was transferred: %v", what, err)
 				}
 			}
 			a.member.KeepOnce()
 			for range 2 { // the message may come twice
-				if ok, err := b.Accept(t.Context(), home); !ok || err != nil {
+				if ok, err := b.Accept(t.Context(), shardID); !ok || err != nil {
 					t.Fatalf("Accept: %v, %v", ok, err)
 				}
 			}
-			b.waitGained(t, 1)
+			b.waitAcquired(t, 1)
 			if acquired, lost := a.told(); acquired+lost > 0 {
 				t.Errorf("the giver was told of %d and %d", acquired, lost)
 			}
@@ -61,31 +61,31 @@ func TestYieldAndAccept(t *testing.T) {
 			if err := b.Apply(t.Context(), n, batchOf(put("more", "1"))); err != nil {
 				t.Error(err)
 			}
-			at, err := a.Locate(t.Context(), home, false)
+			at, err := a.Locate(t.Context(), shardID, false)
 			if want := (recovery.Holder{Shard: -1, Node: "b", Live: true}); err != nil || at != want {
 				t.Errorf("Locate: %+v, %v, want %+v", at, err, want)
 			}
 			// And back, under another number: memory has not called Forget for the first.
-			if err := b.Yield(t.Context(), n, "a"); err != nil {
+			if err := b.Transfer(t.Context(), n, "a"); err != nil {
 				t.Fatal(err)
 			}
-			if ok, err := a.Accept(t.Context(), home); !ok || err != nil {
+			if ok, err := a.Accept(t.Context(), shardID); !ok || err != nil {
 				t.Fatalf("Accept: %v, %v", ok, err)
 			}
-			a.waitGained(t, 1)
+			a.waitAcquired(t, 1)
 			if a.acquired[0] == 2 {
 				t.Error("the number was used again")
 			}
 			a.Forget(2)
-			if err := a.Yield(t.Context(), a.acquired[0], "b"); err != nil {
+			if err := a.Transfer(t.Context(), a.acquired[0], "b"); err != nil {
 				t.Fatal(err)
 			}
 			a.Forget(a.acquired[0])
 			b.Forget(n)
-			if ok, err := b.Accept(t.Context(), home); !ok || err != nil {
+			if ok, err := b.Accept(t.Context(), shardID); !ok || err != nil {
 				t.Fatalf("Accept: %v, %v", ok, err)
 			}
-			b.waitGained(t, 2)
+			b.waitAcquired(t, 2)
 			if b.acquired[1] != n {
 				t.Errorf("a number that was forgotten is not used again: %v", b.acquired)
 			}
@@ -98,44 +98,44 @@ func TestHandOverUnanswered(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
 	a.client.AddHook(&lossOf{digest: conn.ClaimScript.Digest})
-	if err := a.Yield(t.Context(), 0, "b"); !errors.Is(err, recovery.ErrUnanswered) {
+	if err := a.Transfer(t.Context(), 0, "b"); !errors.Is(err, recovery.ErrUnanswered) {
 		t.Fatalf("Yield: %v", err)
 	}
 	entry := server.Do("hget", b.keys.Nodes(), "b")
 	server.Do("hdel", b.keys.Nodes(), "b") // it can get no shard any more, but may have got one
-	if err := a.Yield(t.Context(), 0, "b"); err != nil {
+	if err := a.Transfer(t.Context(), 0, "b"); err != nil {
 		t.Errorf("Yield, repeated: %v", err)
 	}
 	server.Do("hset", b.keys.Nodes(), "b", entry)
 	b.client.AddHook(&lossOf{digest: conn.ClaimScript.Digest})
-	if ok, err := b.Accept(t.Context(), a.Home(0)); ok || !errors.Is(err, errNoAnswer) {
+	if ok, err := b.Accept(t.Context(), a.ShardID(0)); ok || !errors.Is(err, errNoAnswer) {
 		t.Fatalf("Accept: %v, %v", ok, err)
 	}
 	b.look(t) // no message tells it
-	b.waitGained(t, 1)
+	b.waitAcquired(t, 1)
 
 	// A shard of the node's own is found with the next heartbeat.
-	if err := b.Yield(t.Context(), b.acquired[0], "a"); err != nil {
+	if err := b.Transfer(t.Context(), b.acquired[0], "a"); err != nil {
 		t.Fatal(err)
 	}
 	a.member.KeepOnce()
-	a.waitGained(t, 1)
+	a.waitAcquired(t, 1)
 
 	// An answer is lost, and the receiver has accepted the shard already.
 	a.client.AddHook(&lossOf{digest: conn.ClaimScript.Digest})
-	if err := a.Yield(t.Context(), 1, "b"); !errors.Is(err, recovery.ErrUnanswered) {
+	if err := a.Transfer(t.Context(), 1, "b"); !errors.Is(err, recovery.ErrUnanswered) {
 		t.Fatalf("Yield: %v", err)
 	}
-	if ok, err := b.Accept(t.Context(), a.Home(1)); !ok || err != nil {
+	if ok, err := b.Accept(t.Context(), a.ShardID(1)); !ok || err != nil {
 		t.Fatalf("Accept: %v, %v", ok, err)
 	}
-	if err := a.Yield(t.Context(), 1, "b"); !errors.Is(err, recovery.ErrLost) {
+	if err := a.Transfer(t.Context(), 1, "b"); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Yield, repeated after it was accepted: %v", err)
 	}
 }
 
 // A command that was not sent has certainly not moved the shard.
-func TestYieldWithoutRedis(t *testing.T) {
+func TestTransferWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
 	a := join(t, server.URL(), "a", still)
 	join(t, server.URL(), "b", still)
@@ -148,16 +148,16 @@ func TestYieldWithoutRedis(t *testing.T) {
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
 		for _, ctx := range []context.Context{t.Context(), over} {
-			if err := a.Yield(ctx, 0, "b"); err == nil || errors.Is(err, recovery.ErrUnanswered) != open {
+			if err := a.Transfer(ctx, 0, "b"); err == nil || errors.Is(err, recovery.ErrUnanswered) != open {
 				t.Errorf("Yield, with another one open: %v: %v", open, err)
 			}
 		}
 	}
 }
 
-// A shard is not yielded while the outcome of its last batch is open: memory would never learn
+// A shard is not transferred while the outcome of its last batch is open: memory would never learn
 // what its new owner has read.
-func TestYieldWithOpenBatch(t *testing.T) {
+func TestTransferWithOpenBatch(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", still), join(t, url, "b", still)
 	a.client.AddHook(&lossOf{digest: conn.ApplyScript.Digest})
@@ -165,13 +165,13 @@ func TestYieldWithOpenBatch(t *testing.T) {
 	if err := a.Apply(t.Context(), 0, batch); !errors.Is(err, errNoAnswer) {
 		t.Fatalf("Apply: %v", err)
 	}
-	if err := a.Yield(t.Context(), 0, "b"); err == nil || errors.Is(err, recovery.ErrLost) {
+	if err := a.Transfer(t.Context(), 0, "b"); err == nil || errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Yield: %v", err)
 	}
 	if err := a.Apply(t.Context(), 0, batch); err != nil {
 		t.Errorf("Apply, repeated: %v", err)
 	}
-	yield(t, a, 0, b)
+	transfer(t, a, 0, b)
 }
 
 // A batch of an earlier term that is still in flight must not take the number of one of the new
@@ -183,7 +183,7 @@ func TestLateBatchOfAnEarlierTenure(t *testing.T) {
 	late := copied(s.Arguments(batchOf(put("x", "late"))))
 	a.member.Probe().Lose(0) // as if it was lost by mistake
 	a.member.KeepOnce()
-	a.waitGained(t, 1)
+	a.waitAcquired(t, 1)
 	conn.ApplyScript.Send(t.Context(), a.client, late)
 	if err := a.Apply(t.Context(), a.acquired[0], batchOf(put("y", "new"))); err != nil {
 		t.Fatal(err)
@@ -195,8 +195,8 @@ func TestLateBatchOfAnEarlierTenure(t *testing.T) {
 	}
 }
 
-// Shards are yielded only to nodes that can take them.
-func TestYieldToNobody(t *testing.T) {
+// Shards are transferred only to nodes that can take them.
+func TestTransferToUnknownNode(t *testing.T) {
 	server := redistest.Start(t)
 	a := join(t, server.URL(), "a", func(o *Options) { still(o); o.Format = 2 })
 	join(t, server.URL(), "old", func(o *Options) { still(o); o.Format = 1 })
@@ -210,12 +210,12 @@ func TestYieldToNobody(t *testing.T) {
 	server.Do("hset", "lapse:nodes", "strange", `{"incarnation":"x","number":9,"layout":99}`)
 	a.age(t, 2*time.Hour, "dead")
 	for _, node := range []string{"a", "absent", "old", "ended", "dead", "ancient", "strange"} {
-		if err := a.Yield(t.Context(), 0, node); err == nil || errors.Is(err, recovery.ErrLost) {
+		if err := a.Transfer(t.Context(), 0, node); err == nil || errors.Is(err, recovery.ErrLost) {
 			t.Errorf("Yield to %s: %v", node, err)
 		}
 	}
 	join(t, server.URL(), "newer", newer)
-	if err := a.Yield(t.Context(), 0, "newer"); err != nil {
+	if err := a.Transfer(t.Context(), 0, "newer"); err != nil {
 		t.Error(err)
 	}
 }
@@ -228,35 +228,35 @@ func TestComingBack(t *testing.T) {
 	a, b := join(t, url, "a", nil), join(t, url, "b", nil)
 	ids := a.put(t)
 	a.crash()
-	b.waitGained(t, 4)
-	homes := []recovery.Home{a.Home(0), a.Home(1), a.Home(2), a.Home(3)}
+	b.waitAcquired(t, 4)
+	shardIDs := []recovery.ShardID{a.ShardID(0), a.ShardID(1), a.ShardID(2), a.ShardID(3)}
 
 	a = a.lives.join(t)
-	if a.terms.Shards != 0 || !slices.Equal(a.terms.Away, homes) {
-		t.Fatalf("it holds %d, and away are %v, want %v", a.terms.Shards, a.terms.Away, homes)
+	if a.terms.Shards != 0 || !slices.Equal(a.terms.Away, shardIDs) {
+		t.Fatalf("it holds %d, and away are %v, want %v", a.terms.Shards, a.terms.Away, shardIDs)
 	}
 	if n := a.terms.ShardOf([]byte(ids[2])); n != -1 {
 		t.Errorf("a new record belongs in %d", n)
 	}
-	if err := b.Yield(t.Context(), b.acquired[0], "a"); err != nil {
+	if err := b.Transfer(t.Context(), b.acquired[0], "a"); err != nil {
 		t.Fatal(err)
 	}
-	a.waitGained(t, 1)
+	a.waitAcquired(t, 1)
 	back := slices.IndexFunc(ids, func(id string) bool { return a.terms.ShardOf([]byte(id)) >= 0 })
-	if back < 0 || a.Home(a.acquired[0]) != homes[back] {
-		t.Fatalf("it has gained %v", a.acquired)
+	if back < 0 || a.ShardID(a.acquired[0]) != shardIDs[back] {
+		t.Fatalf("it has acquired %v", a.acquired)
 	}
 	a.wantFound(t, ids[back:back+1])
 	for _, n := range b.acquired[1:] {
-		if err := b.Yield(t.Context(), n, "a"); err != nil {
+		if err := b.Transfer(t.Context(), n, "a"); err != nil {
 			t.Fatal(err)
 		}
 	}
-	a.waitGained(t, 4)
+	a.waitAcquired(t, 4)
 	a.wantFound(t, ids)
 	for n := range 100 {
 		id := []byte{byte('a' + n%26), byte('0' + n/26)}
-		if at := a.terms.ShardOf(id); a.Home(at).Shard() != layout.ShardOf(id, 4) {
+		if at := a.terms.ShardOf(id); a.ShardID(at).Shard() != layout.ShardOf(id, 4) {
 			t.Fatalf("%s belongs in %d", id, at)
 		}
 	}
@@ -271,32 +271,32 @@ func TestRetiredWhileComingBack(t *testing.T) {
 	b.member.KeepOnce()
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
-	b.waitGained(t, 4)
+	b.waitAcquired(t, 4)
 	a.lives.opts.Shards = 3
 	a = a.lives.join(t)
-	var homes []recovery.Home
+	var shardIDs []recovery.ShardID
 	for _, n := range []int{1, 2, 3} {
 		s := b.member.Holds("a", n)
-		homes = append(homes, b.Home(s.Number))
+		shardIDs = append(shardIDs, b.ShardID(s.Number))
 		if err := b.member.RetireAdopted(t.Context(), s); err != nil || !errors.Is(s.Loss(), recovery.ErrRetired) {
 			t.Fatalf("shard %d was not retired: %v, %v", n, s.Loss(), err)
 		}
 	}
-	if ok, err := a.Accept(t.Context(), homes[0]); !ok || err != nil {
+	if ok, err := a.Accept(t.Context(), shardIDs[0]); !ok || err != nil {
 		t.Errorf("Accept: %v, %v", ok, err)
 	}
 	a.member.KeepOnce()
 	a.look(t)
-	a.waitGained(t, 2)
-	if ok, err := a.Accept(t.Context(), homes[2]); ok || err != nil {
+	a.waitAcquired(t, 2)
+	if ok, err := a.Accept(t.Context(), shardIDs[2]); ok || err != nil {
 		t.Errorf("Accept of one that is not used any more: %v, %v", ok, err)
 	}
-	at, err := a.Locate(t.Context(), homes[2], true)
+	at, err := a.Locate(t.Context(), shardIDs[2], true)
 	if want := (recovery.Holder{Shard: -1, Retired: true}); err != nil || at != want {
 		t.Errorf("Locate: %+v, %v, want %+v", at, err, want)
 	}
 	for _, n := range a.acquired {
-		if err := a.Apply(t.Context(), n, batchOf(put(a.Home(n).NewID(), "new"))); err != nil {
+		if err := a.Apply(t.Context(), n, batchOf(put(a.ShardID(n).NewID(), "new"))); err != nil {
 			t.Error(err)
 		}
 	}
@@ -312,8 +312,8 @@ func TestLoserIsRefused(t *testing.T) {
 	b.age(t, 2*time.Hour, "a")
 	b.room.Store(1)
 	b.look(t) // there is room for one
-	b.waitGained(t, 1)
-	shard := b.Home(b.acquired[0]).Shard()
+	b.waitAcquired(t, 1)
+	shard := b.ShardID(b.acquired[0]).Shard()
 	if err := a.Apply(t.Context(), shard, batchOf(remove(ids[shard]))); !errors.Is(err, recovery.ErrLost) {
 		t.Errorf("Apply: %v", err)
 	}
@@ -327,7 +327,7 @@ func TestLoserIsRefused(t *testing.T) {
 	b.room.Store(100)
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
-	b.waitGained(t, 4)
+	b.waitAcquired(t, 4)
 	a.member.KeepOnce()
 	eventually(t, "memory is told", func() bool { _, lost := a.told(); return lost == 4 })
 	if len(a.ended) > 0 || a.Health().Err != nil {

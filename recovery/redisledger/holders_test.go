@@ -26,12 +26,12 @@ func TestHoldersAfterALoss(t *testing.T) {
 		return l
 	}
 	a, b := open("a"), open("b")
-	holders := func() (map[recovery.Home]recovery.Holder, error) {
-		homes, err := a.Homes(t.Context())
+	holders := func() (map[recovery.ShardID]recovery.Holder, error) {
+		shardIDs, err := a.ShardIDs(t.Context())
 		if err != nil {
 			return nil, err
 		}
-		return a.Holders(t.Context(), homes)
+		return a.Holders(t.Context(), shardIDs)
 	}
 	if all, err := holders(); err != nil || len(all) != 4 {
 		t.Fatalf("Holders = %v, %v", all, err)
@@ -86,7 +86,7 @@ func TestImpatientCallersDelayNoAdoption(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	a.client.AddHook(leaver{cancel})
-	_, _ = a.Homes(ctx)
+	_, _ = a.ShardIDs(ctx)
 	if ctx.Err() == nil {
 		t.Fatal("the caller has not left")
 	}

@@ -11,7 +11,7 @@ import (
 
 var _ interface {
 	recovery.Directory
-	recovery.FilingScanner
+	recovery.DirectoryScanner
 	recovery.Bus
 } = (*Ledger)(nil)
 
@@ -65,7 +65,7 @@ func TestIndexedIsForgotten(t *testing.T) {
 }
 
 // Dead nodes that hold shards are named. A node that adopts them is named from then on, until it
-// has filed the ids that came with them.
+// has registered the ids that came with them.
 func TestUnindexedDead(t *testing.T) {
 	t.Parallel()
 	url := redistest.Start(t).URL()
@@ -95,19 +95,19 @@ func TestUnindexedDead(t *testing.T) {
 		}
 	}()
 	a.room.Store(1000)
-	a.waitGained(t, 4)
+	a.waitAcquired(t, 4)
 	if names := <-seen; !slices.Contains(names, "a") {
 		t.Errorf("while its shards were adopted, not b but %q was named", names)
 	}
 	c.waitUnindexed(t, "a")
 	if err := a.MarkIndexed(t.Context(), true); err == nil {
-		t.Error("ids that may not have been known of count as filed")
+		t.Error("ids that may not have been known of count as registered")
 	}
 	a.mark(t, true)
 	c.waitUnindexed(t)
 }
 
-// Where all ids are filed, those of an acquired shard are so too.
+// Where all ids are registered, those of an acquired shard are so too.
 func TestIndexedAdoption(t *testing.T) {
 	t.Parallel()
 	url := redistest.Start(t).URL()
@@ -116,14 +116,14 @@ func TestIndexedAdoption(t *testing.T) {
 	b.mark(t, true)
 	a.waitUnindexed(t)
 	b.crash()
-	a.waitGained(t, 4)
+	a.waitAcquired(t, 4)
 	a.mark(t, true)
 	if !a.member.Registration().Indexed {
 		t.Error("a is not indexed")
 	}
 }
 
-// Until memory knows of an acquired shard, it cannot have filed its ids.
+// Until memory knows of an acquired shard, it cannot have registered its ids.
 func TestGainedInSecret(t *testing.T) {
 	t.Parallel()
 	url := redistest.Start(t).URL()
@@ -133,23 +133,23 @@ func TestGainedInSecret(t *testing.T) {
 	b.mark(t, false)
 	a.member.Notices.Add(func(recovery.Watcher) { <-hold })
 	b.waitUnindexed(t, "a")
-	yield(t, b, 0, a)
+	transfer(t, b, 0, a)
 	for range 3 {
 		if err := a.MarkIndexed(t.Context(), true); err == nil {
-			t.Error("ids that no node knows of count as filed")
+			t.Error("ids that no node knows of count as registered")
 		}
 	}
 	close(hold)
-	a.waitGained(t, 1)
+	a.waitAcquired(t, 1)
 	eventually(t, "it may be said again", func() bool { return a.MarkIndexed(t.Context(), true) == nil })
 }
 
-// yield gives a shard to another node, which accepts it.
-func yield(t *testing.T, from *fleetNode, shard int, to *fleetNode) {
+// transfer gives a shard to another node, which accepts it.
+func transfer(t *testing.T, from *fleetNode, shard int, to *fleetNode) {
 	t.Helper()
-	home := from.Home(shard)
-	eventually(t, "the heir is known", func() bool { return from.Yield(t.Context(), shard, to.opts.Node) == nil })
-	if ok, err := to.Accept(t.Context(), home); !ok || err != nil {
+	shardID := from.ShardID(shard)
+	eventually(t, "the successor is known", func() bool { return from.Transfer(t.Context(), shard, to.opts.Node) == nil })
+	if ok, err := to.Accept(t.Context(), shardID); !ok || err != nil {
 		t.Fatalf("Accept: %v, %v", ok, err)
 	}
 }

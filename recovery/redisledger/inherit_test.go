@@ -17,7 +17,7 @@ func fromSpool(id, data, spool string, number int64) recovery.Change {
 
 func wantMark(t *testing.T, l *Ledger, spool string, want int64) {
 	t.Helper()
-	if got, err := l.Inherited(t.Context(), spool, "any"); err != nil || got != want {
+	if got, err := l.SpoolMark(t.Context(), spool, "any"); err != nil || got != want {
 		t.Errorf("mark of %s: %d, %v, want %d", spool, got, err, want)
 	}
 }

@@ -255,15 +255,15 @@ func (l *Ledger) Adopt(ctx context.Context) (recovery.Terms, error) {
 	l.state = adopted
 	l.member.Run(&l.loops)
 	return recovery.Terms{
-		Shards:     l.member.Terms(),
-		ShardOf:    l.member.ShardFor,
-		ShardsOf:   l.member.NumbersOf,
-		HomeFor:    l.member.HomeFor,
-		Away:       away,
-		AtOnce:     l.atOnce(),
-		Server:     l.serverName,
-		MaxChanges: member.MaxChanges,
-		MaxBytes:   member.MaxBytes,
+		Shards:      l.member.Terms(),
+		ShardOf:     l.member.ShardFor,
+		ShardsOf:    l.member.NumbersOf,
+		OwnShardFor: l.member.OwnShardFor,
+		Away:        away,
+		AtOnce:      l.atOnce(),
+		Server:      l.serverName,
+		MaxChanges:  member.MaxChanges,
+		MaxBytes:    member.MaxBytes,
 	}, nil
 }
 
@@ -297,7 +297,7 @@ var waiting = recovery.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
 // logEvery is the time between two log lines while Adopt waits.
 const logEvery = 10 * time.Second
 
-func (l *Ledger) adoptOrWait(ctx context.Context) (away []recovery.Home, err error) {
+func (l *Ledger) adoptOrWait(ctx context.Context) (away []recovery.ShardID, err error) {
 	var logged time.Time
 	var hangUps hangUps
 	for attempt := 0; ; attempt++ {
@@ -335,7 +335,7 @@ func passing(err error) bool {
 }
 
 // adopt returns which of the node's own shards other nodes hold.
-func (l *Ledger) adopt(ctx context.Context) (away []recovery.Home, err error) {
+func (l *Ledger) adopt(ctx context.Context) (away []recovery.ShardID, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}

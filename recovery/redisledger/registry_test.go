@@ -71,7 +71,7 @@ func TestNumberIsTaken(t *testing.T) {
 	server.Do("hset", a.keys.Numbers(), first, "b")
 	a.member.KeepOnce()
 	second := a.member.Registration().Number
-	if second == first || a.Home(0) != recovery.NewHome(second, 0) {
+	if second == first || a.ShardID(0) != recovery.NewShardID(second, 0) {
 		t.Fatalf("the number was %d, and is %d", first, second)
 	}
 	for n, id := range ids {
@@ -107,7 +107,7 @@ func TestEntriesOfOtherVersions(t *testing.T) {
 	b.member.KeepOnce()
 	b.age(t, 2*time.Hour, "a")
 	b.look(t)
-	b.waitGained(t, 4)
+	b.waitAcquired(t, 4)
 	b.wantFound(t, ids)
 
 	// Redis loses the registry: the node that holds a's shards writes its entry again.
@@ -221,7 +221,7 @@ func TestNodes(t *testing.T) {
 	a.crash()
 	b.room.Store(100)
 	b.look(t)
-	b.waitGained(t, 4)
+	b.waitAcquired(t, 4)
 	nodes, err := b.Nodes(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -265,12 +265,12 @@ func TestForgotten(t *testing.T) {
 			if err := a.Apply(t.Context(), 1, batchOf(bury("y", "1"))); err != nil {
 				t.Fatal(err)
 			}
-			home := a.Home(0)
+			shardID := a.ShardID(0)
 			a.crash()
 			b.member.KeepOnce()
 			b.age(t, 5*time.Hour, "a")
 			b.look(t)
-			b.waitGained(t, 4)
+			b.waitAcquired(t, 4)
 			b.look(t)
 			if _, lost := b.told(); lost > 0 {
 				t.Error("retired too soon")
@@ -287,7 +287,7 @@ func TestForgotten(t *testing.T) {
 			if got := registered(); got != "true 1 2" {
 				t.Errorf("with a shard that is not empty: %s", got)
 			}
-			if at, err := b.Locate(t.Context(), home, true); err != nil || at.Node != "" {
+			if at, err := b.Locate(t.Context(), shardID, true); err != nil || at.Node != "" {
 				t.Errorf("a retired shard is at %+v: %v", at, err)
 			}
 			n := b.member.Holds("a", 1).Number
@@ -306,7 +306,7 @@ func TestForgotten(t *testing.T) {
 			if got := registered(); got != "false 0 1" {
 				t.Errorf("it is not forgotten: %s", got)
 			}
-			if at, err := b.Locate(t.Context(), home, true); err != nil || at.Node != "" {
+			if at, err := b.Locate(t.Context(), shardID, true); err != nil || at.Node != "" {
 				t.Errorf("a forgotten shard is at %+v: %v", at, err)
 			}
 			a = a.lives.join(t)
@@ -326,7 +326,7 @@ func TestNotForgottenUnseen(t *testing.T) {
 	if err := a.Apply(t.Context(), 1, batchOf(put("x", "1"))); err != nil {
 		t.Fatal(err)
 	}
-	tasks, home := a.member.Term(1).Keys.Tasks(), a.Home(1)
+	tasks, shardID := a.member.Term(1).Keys.Tasks(), a.ShardID(1)
 	a.crash()
 	server.Do("rename", tasks, "aside")
 	server.Do("set", tasks, "what answers an error")
@@ -335,14 +335,14 @@ func TestNotForgottenUnseen(t *testing.T) {
 	for range 3 { // adopts, retires, forgets
 		b.look(t)
 	}
-	b.waitGained(t, 3)
+	b.waitAcquired(t, 3)
 	eventually(t, "the empty ones are retired", func() bool { _, lost := b.told(); return lost == 3 })
-	if !b.member.Probe().IsHeld(home) {
+	if !b.member.Probe().IsHeld(shardID) {
 		t.Error("it does not remember whose the shard was")
 	}
 	server.Do("rename", "aside", tasks)
 	b.look(t)
-	b.waitGained(t, 4)
+	b.waitAcquired(t, 4)
 	if s := b.member.Holds("a", 1); s == nil || s.Unread.Load() != 1 {
 		t.Errorf("it has adopted %+v", s)
 	}

@@ -68,7 +68,7 @@ type Config struct {
 	// Spool takes in schedules that the ledger cannot take, if the caller has chosen no id for
 	// them: on a disk of this machine while Redis is away. They are delivered in time, and moved to
 	// the ledger when it is back, each once. It must keep settings, and the ledger must be a
-	// recovery.Heir. The scheduler adopts it at Open and closes it. Default: none, and such
+	// recovery.SpoolMarks. The scheduler adopts it at Open and closes it. Default: none, and such
 	// schedules are answered ErrUnavailable.
 	Spool recovery.Ledger
 

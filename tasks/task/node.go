@@ -75,7 +75,7 @@ type NodeStatus struct {
 	Catching bool `json:"catching,omitempty"` // it still reads tasks that it holds
 
 	// Spooled are the shards whose tasks only this node's spool has, whichever node holds them.
-	Spooled []recovery.Home `json:"spooled,omitempty"`
+	Spooled []recovery.ShardID `json:"spooled,omitempty"`
 
 	// How often this process could not be drained as DrainNode had asked, and why the last time.
 	DrainsFailed int    `json:"drains_failed,omitempty"`

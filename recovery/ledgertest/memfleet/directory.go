@@ -9,58 +9,58 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// Look implements recovery.Directory.
-func (m *Member) Look(ctx context.Context, ids []string) ([]recovery.Filing, error) {
+// Lookup implements recovery.Directory.
+func (m *Member) Look(ctx context.Context, ids []string) ([]recovery.DirectoryEntry, error) {
 	if err := m.lock(ctx); err != nil {
 		return nil, err
 	}
 	defer m.f.mu.Unlock()
-	found := make([]recovery.Filing, len(ids))
+	found := make([]recovery.DirectoryEntry, len(ids))
 	for i, id := range ids {
-		found[i] = m.f.filings[id]
+		found[i] = m.f.dirEntries[id]
 	}
 	return found, nil
 }
 
-// File implements recovery.Directory.
-func (m *Member) File(ctx context.Context, changes []recovery.Refiling) ([]recovery.Filing, error) {
+// Update implements recovery.Directory.
+func (m *Member) File(ctx context.Context, changes []recovery.DirectoryUpdate) ([]recovery.DirectoryEntry, error) {
 	if err := m.lock(ctx); err != nil {
 		return nil, err
 	}
 	defer m.f.mu.Unlock()
-	now := make([]recovery.Filing, len(changes))
+	now := make([]recovery.DirectoryEntry, len(changes))
 	for i, c := range changes {
-		if m.f.filings[c.ID] == c.Old {
-			m.f.filings[c.ID] = c.New
+		if m.f.dirEntries[c.ID] == c.Old {
+			m.f.dirEntries[c.ID] = c.New
 		}
-		now[i] = m.f.filings[c.ID]
-		if now[i] == (recovery.Filing{}) {
-			delete(m.f.filings, c.ID)
+		now[i] = m.f.dirEntries[c.ID]
+		if now[i] == (recovery.DirectoryEntry{}) {
+			delete(m.f.dirEntries, c.ID)
 		}
 	}
 	return now, nil
 }
 
-// ScanFilings implements recovery.FilingScanner.
-func (m *Member) ScanFilings(ctx context.Context, position string, visit func(id string, f recovery.Filing)) (string, error) {
+// ScanDirectory implements recovery.DirectoryScanner.
+func (m *Member) ScanDirectory(ctx context.Context, position string, visit func(id string, f recovery.DirectoryEntry)) (string, error) {
 	if err := m.lock(ctx); err != nil {
 		return "", err
 	}
-	ids := slices.Sorted(maps.Keys(m.f.filings))
+	ids := slices.Sorted(maps.Keys(m.f.dirEntries))
 	from, found := slices.BinarySearch(ids, position)
 	if found {
 		from++
 	}
-	ids = ids[from:min(from+filingsAtOnce, len(ids))]
-	filings := make([]recovery.Filing, len(ids))
+	ids = ids[from:min(from+entriesAtOnce, len(ids))]
+	dirEntries := make([]recovery.DirectoryEntry, len(ids))
 	for i, id := range ids {
-		filings[i] = m.f.filings[id]
+		dirEntries[i] = m.f.dirEntries[id]
 	}
 	m.f.mu.Unlock()
 	for i, id := range ids {
-		visit(id, filings[i])
+		visit(id, dirEntries[i])
 	}
-	if len(ids) < filingsAtOnce {
+	if len(ids) < entriesAtOnce {
 		return "", nil
 	}
 	return ids[len(ids)-1], nil
@@ -74,7 +74,7 @@ func (m *Member) MarkIndexed(ctx context.Context, indexed bool) error {
 	defer m.f.mu.Unlock()
 	if indexed && m.suspect {
 		m.suspect = false
-		return errors.New("shards were acquired whose ids may not be filed: file them and call again")
+		return errors.New("shards were acquired whose ids may not be registered: register them and call again")
 	}
 	m.unindexed = !indexed
 	return nil

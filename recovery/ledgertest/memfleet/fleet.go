@@ -17,19 +17,19 @@ import (
 // [recovery.Fleet]. Nothing in it depends on time: the test says which node dies, adopts, is cut
 // off or is uncertain.
 type Fleet struct {
-	mu       sync.Mutex // guards everything below, and all of the members
-	members  map[string]*Member
-	shards   map[recovery.Home]*fleetShard
-	filings  map[string]recovery.Filing
-	settings *memledger.Ledger // keeps what the nodes share besides
-	drop     func(from, to string, message []byte) bool
+	mu         sync.Mutex // guards everything below, and all of the members
+	members    map[string]*Member
+	shards     map[recovery.ShardID]*fleetShard
+	dirEntries map[string]recovery.DirectoryEntry
+	settings   *memledger.Ledger // keeps what the nodes share besides
+	drop       func(from, to string, message []byte) bool
 }
 
 // A fleetShard is one shard's records, whichever member holds it.
 type fleetShard struct {
 	memshard.Shard
-	home   recovery.Home
-	holder *Member // nil: no member has ever held it
+	shardID recovery.ShardID
+	holder  *Member // nil: no member has ever held it
 }
 
 // New makes a fleet without nodes.
@@ -37,10 +37,10 @@ func New() *Fleet {
 	settings := memledger.New()
 	_, _ = settings.Adopt(context.Background()) // no other handle can hold it
 	return &Fleet{
-		members:  map[string]*Member{},
-		shards:   map[recovery.Home]*fleetShard{},
-		filings:  map[string]recovery.Filing{},
-		settings: settings,
+		members:    map[string]*Member{},
+		shards:     map[recovery.ShardID]*fleetShard{},
+		dirEntries: map[string]recovery.DirectoryEntry{},
+		settings:   settings,
 	}
 }
 
@@ -52,10 +52,10 @@ func (f *Fleet) Drop(drop func(from, to string, message []byte) bool) {
 }
 
 // Holder names the node that holds a shard; empty if none does.
-func (f *Fleet) Holder(home recovery.Home) string {
+func (f *Fleet) Holder(shardID recovery.ShardID) string {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if s := f.shards[home]; s != nil && s.holder != nil {
+	if s := f.shards[shardID]; s != nil && s.holder != nil {
 		return s.holder.name
 	}
 	return ""
@@ -69,15 +69,15 @@ type Member struct {
 	number uint16
 	count  int // of its own shards
 
-	terms     []*fleetShard // by number; nil: lost, yielded or forgotten
-	homes     []recovery.Home
+	terms     []*fleetShard // by number; nil: lost, transferred or forgotten
+	shardIDs  []recovery.ShardID
 	forgotten []bool
 	adopted   bool
 	dead      bool
 	cut       bool // reaches neither the records nor other members
 	uncertain bool
 	unindexed bool
-	suspect   bool // it has acquired shards whose ids may not be filed
+	suspect   bool // it has acquired shards whose ids may not be registered
 	spools    bool
 	watcher   recovery.Watcher
 	receive   func([]byte)
@@ -153,8 +153,8 @@ func (m *Member) AdoptFrom(other *Member) int {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
 	count := 0
-	for _, home := range slices.Sorted(maps.Keys(m.f.shards)) {
-		s := m.f.shards[home]
+	for _, shardID := range slices.Sorted(maps.Keys(m.f.shards)) {
+		s := m.f.shards[shardID]
 		if s.holder != other || left >= 0 && len(s.Pending) > left {
 			continue
 		}
@@ -168,7 +168,7 @@ func (m *Member) AdoptFrom(other *Member) int {
 	return count
 }
 
-func (m *Member) acquireLocked(s *fleetShard, yielded bool) {
+func (m *Member) acquireLocked(s *fleetShard, transferred bool) {
 	s.holder = m
 	n := m.takeLocked(s)
 	for _, o := range m.f.members {
@@ -178,8 +178,8 @@ func (m *Member) acquireLocked(s *fleetShard, yielded bool) {
 	}
 	m.acquiring++
 	m.news.add(func(w recovery.Watcher) {
-		if w.Gained != nil {
-			w.Gained(n, yielded)
+		if w.Acquired != nil {
+			w.Acquired(n, transferred)
 		}
 		m.f.mu.Lock()
 		m.acquiring--
@@ -192,9 +192,9 @@ func (m *Member) takeLocked(s *fleetShard) int {
 	n := slices.Index(m.forgotten, true)
 	if n < 0 {
 		n = len(m.terms)
-		m.terms, m.homes, m.forgotten = append(m.terms, nil), append(m.homes, 0), append(m.forgotten, false)
+		m.terms, m.shardIDs, m.forgotten = append(m.terms, nil), append(m.shardIDs, 0), append(m.forgotten, false)
 	}
-	m.terms[n], m.homes[n], m.forgotten[n] = s, s.home, false
+	m.terms[n], m.shardIDs[n], m.forgotten[n] = s, s.shardID, false
 	return n
 }
 

@@ -89,8 +89,8 @@ func TestRoom(t *testing.T) {
 			}
 		}
 		a.Crash()
-		if n := b.AdoptFrom(a); n != 0 || f.Holder(a.Home(0)) != "a" {
-			t.Errorf("adopted %d; the holder is %s", n, f.Holder(a.Home(0)))
+		if n := b.AdoptFrom(a); n != 0 || f.Holder(a.ShardID(0)) != "a" {
+			t.Errorf("adopted %d; the holder is %s", n, f.Holder(a.ShardID(0)))
 		}
 	})
 }

@@ -24,16 +24,16 @@ func (m *Member) Adopt(context.Context) (recovery.Terms, error) {
 	m.adopted = true
 	go m.news.run()
 	go m.mail.run()
-	var away []recovery.Home
+	var away []recovery.ShardID
 	for i := range m.count {
-		home := recovery.NewHome(m.number, i)
-		s := m.f.shards[home]
+		shardID := recovery.NewShardID(m.number, i)
+		s := m.f.shards[shardID]
 		if s == nil {
-			s = &fleetShard{home: home, Shard: memshard.NewShard()}
-			m.f.shards[home] = s
+			s = &fleetShard{shardID: shardID, Shard: memshard.NewShard()}
+			m.f.shards[shardID] = s
 		}
 		if s.holder != nil && s.holder.name != m.name {
-			away = append(away, home)
+			away = append(away, shardID)
 			continue
 		}
 		s.holder = m
@@ -41,13 +41,13 @@ func (m *Member) Adopt(context.Context) (recovery.Terms, error) {
 	}
 	// What an earlier process of this name had adopted.
 	for _, s := range m.f.shards {
-		if s.home.Node() != m.number && s.holder != nil && s.holder.name == m.name && s.holder != m {
+		if s.shardID.Node() != m.number && s.holder != nil && s.holder.name == m.name && s.holder != m {
 			s.holder = m
 			m.takeLocked(s)
 		}
 	}
 	return recovery.Terms{
-		Shards: len(m.terms), ShardOf: m.shardOf, ShardsOf: m.shardsOf, HomeFor: m.homeFor, Away: away,
+		Shards: len(m.terms), ShardOf: m.shardOf, ShardsOf: m.shardsOf, OwnShardFor: m.ownShardFor, Away: away,
 		MaxChanges: 1024, MaxBytes: 1 << 20,
 	}, nil
 }
@@ -56,20 +56,20 @@ func (m *Member) Adopt(context.Context) (recovery.Terms, error) {
 func (m *Member) shardOf(id []byte) int {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	home, tells := recovery.HomeOf(string(id))
-	if !tells || m.f.shards[home] == nil {
-		home = m.homeFor(id)
+	shardID, tells := recovery.ShardIDOf(string(id))
+	if !tells || m.f.shards[shardID] == nil {
+		shardID = m.ownShardFor(id)
 	}
-	return m.termLocked(home)
+	return m.termLocked(shardID)
 }
 
-// homeFor returns the node's own shard for a record whose id tells no home.
-func (m *Member) homeFor(id []byte) recovery.Home {
+// ownShardFor returns the node's own shard for a record whose id contains no shard id.
+func (m *Member) ownShardFor(id []byte) recovery.ShardID {
 	sum := 0
 	for _, b := range id {
 		sum = sum*31 + int(b)
 	}
-	return recovery.NewHome(m.number, (sum&0xffff)%m.count)
+	return recovery.NewShardID(m.number, (sum&0xffff)%m.count)
 }
 
 // shardsOf returns the terms in which a record may be: of each node the one where it would have
@@ -77,23 +77,23 @@ func (m *Member) homeFor(id []byte) recovery.Home {
 func (m *Member) shardsOf(id []byte) (numbers []int) {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	add := func(home recovery.Home) {
-		if n := m.termLocked(home); n >= 0 && !slices.Contains(numbers, n) {
+	add := func(shardID recovery.ShardID) {
+		if n := m.termLocked(shardID); n >= 0 && !slices.Contains(numbers, n) {
 			numbers = append(numbers, n)
 		}
 	}
-	if home, tells := recovery.HomeOf(string(id)); tells {
-		add(home)
+	if shardID, tells := recovery.ShardIDOf(string(id)); tells {
+		add(shardID)
 	}
-	add(m.homeFor(id))
+	add(m.ownShardFor(id))
 	for _, name := range slices.Sorted(maps.Keys(m.f.members)) {
-		add(m.f.members[name].homeFor(id))
+		add(m.f.members[name].ownShardFor(id))
 	}
 	return numbers
 }
 
-func (m *Member) termLocked(home recovery.Home) int {
-	return slices.IndexFunc(m.terms, func(s *fleetShard) bool { return s != nil && s.home == home && s.holder == m })
+func (m *Member) termLocked(shardID recovery.ShardID) int {
+	return slices.IndexFunc(m.terms, func(s *fleetShard) bool { return s != nil && s.shardID == shardID && s.holder == m })
 }
 
 // Apply implements recovery.Ledger.
@@ -274,18 +274,18 @@ type match struct {
 	memshard.Entry
 }
 
-// Inherited implements recovery.Heir.
-func (m *Member) Inherited(ctx context.Context, spool, id string) (int64, error) {
+// SpoolMark implements recovery.SpoolMarks.
+func (m *Member) SpoolMark(ctx context.Context, spool, id string) (int64, error) {
 	if err := m.lock(ctx); err != nil {
 		return 0, err
 	}
 	defer m.f.mu.Unlock()
-	home, _ := recovery.HomeOf(id)
-	if s := m.f.shards[home]; s != nil {
+	shardID, _ := recovery.ShardIDOf(id)
+	if s := m.f.shards[shardID]; s != nil {
 		return s.Marks[spool], nil
 	}
 	return 0, nil
 }
 
-// idsAtOnce and filingsAtOnce are small, so that tests with few records see several pages.
-const idsAtOnce, filingsAtOnce = 64, 64
+// idsAtOnce and entriesAtOnce are small, so that tests with few records see several pages.
+const idsAtOnce, entriesAtOnce = 64, 64

@@ -10,20 +10,20 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// Home implements recovery.Fleet.
-func (m *Member) Home(n int) recovery.Home {
+// ShardID implements recovery.Fleet.
+func (m *Member) ShardID(n int) recovery.ShardID {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
-	return m.homes[n]
+	return m.shardIDs[n]
 }
 
 // Locate implements recovery.Fleet.
-func (m *Member) Locate(ctx context.Context, home recovery.Home, _ bool) (recovery.Holder, error) {
+func (m *Member) Locate(ctx context.Context, shardID recovery.ShardID, _ bool) (recovery.Holder, error) {
 	if err := m.lock(ctx); err != nil {
 		return recovery.Holder{}, err
 	}
 	defer m.f.mu.Unlock()
-	s := m.f.shards[home]
+	s := m.f.shards[shardID]
 	if s == nil || s.holder == nil {
 		return recovery.Holder{Shard: -1}, nil
 	}
@@ -31,11 +31,11 @@ func (m *Member) Locate(ctx context.Context, home recovery.Home, _ bool) (recove
 }
 
 func (m *Member) holderLocked(s *fleetShard) recovery.Holder {
-	return recovery.Holder{Shard: m.termLocked(s.home), Node: s.holder.name, Live: !s.holder.dead}
+	return recovery.Holder{Shard: m.termLocked(s.shardID), Node: s.holder.name, Live: !s.holder.dead}
 }
 
-// Homes implements recovery.Fleet.
-func (m *Member) Homes(ctx context.Context) ([]recovery.Home, error) {
+// ShardIDs implements recovery.Fleet.
+func (m *Member) ShardIDs(ctx context.Context) ([]recovery.ShardID, error) {
 	if err := m.lock(ctx); err != nil {
 		return nil, err
 	}
@@ -44,15 +44,15 @@ func (m *Member) Homes(ctx context.Context) ([]recovery.Home, error) {
 }
 
 // Holders implements recovery.Fleet.
-func (m *Member) Holders(ctx context.Context, homes []recovery.Home) (map[recovery.Home]recovery.Holder, error) {
+func (m *Member) Holders(ctx context.Context, shardIDs []recovery.ShardID) (map[recovery.ShardID]recovery.Holder, error) {
 	if err := m.lock(ctx); err != nil {
 		return nil, err
 	}
 	defer m.f.mu.Unlock()
-	all := make(map[recovery.Home]recovery.Holder, len(homes))
-	for _, home := range homes {
-		if s := m.f.shards[home]; s != nil && s.holder != nil {
-			all[home] = m.holderLocked(s)
+	all := make(map[recovery.ShardID]recovery.Holder, len(shardIDs))
+	for _, shardID := range shardIDs {
+		if s := m.f.shards[shardID]; s != nil && s.holder != nil {
+			all[shardID] = m.holderLocked(s)
 		}
 	}
 	return all, nil
@@ -63,7 +63,7 @@ func (m *Member) Standing() recovery.Standing {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
 	alone := len(m.f.members) == 1
-	return recovery.Standing{Alone: alone, Certain: alone || !m.uncertain, Gaining: m.acquiring > 0}
+	return recovery.Standing{Alone: alone, Certain: alone || !m.uncertain, Acquiring: m.acquiring > 0}
 }
 
 // Peers implements recovery.Fleet.
@@ -81,7 +81,7 @@ func (m *Member) Nodes(ctx context.Context) ([]recovery.Node, error) {
 		nodes[i] = recovery.Node{Name: o.name, Number: o.number, Self: o == m, Live: !o.dead, Shards: o.count, Indexed: !o.unindexed, Spools: o.spools}
 		asks[i] = o.watcher.Status
 		for _, s := range m.f.shards {
-			if s.holder == o && s.home.Node() == o.number {
+			if s.holder == o && s.shardID.Node() == o.number {
 				nodes[i].Held++
 			} else if s.holder == o {
 				nodes[i].Adopted++
@@ -115,8 +115,8 @@ func (m *Member) MarkSpooling(ctx context.Context, spools bool) error {
 	return nil
 }
 
-// Yield implements recovery.Fleet.
-func (m *Member) Yield(ctx context.Context, n int, to string) error {
+// Transfer implements recovery.Fleet.
+func (m *Member) Transfer(ctx context.Context, n int, to string) error {
 	s, err := m.lockShard(ctx, n)
 	if err != nil {
 		return err
@@ -131,16 +131,16 @@ func (m *Member) Yield(ctx context.Context, n int, to string) error {
 }
 
 // Accept implements recovery.Fleet.
-func (m *Member) Accept(ctx context.Context, home recovery.Home) (bool, error) {
+func (m *Member) Accept(ctx context.Context, shardID recovery.ShardID) (bool, error) {
 	if err := m.lock(ctx); err != nil {
 		return false, err
 	}
 	defer m.f.mu.Unlock()
-	s := m.f.shards[home]
+	s := m.f.shards[shardID]
 	if s == nil || s.holder != m {
 		return false, nil
 	}
-	if m.termLocked(home) < 0 {
+	if m.termLocked(shardID) < 0 {
 		m.acquireLocked(s, true)
 	}
 	return true, nil

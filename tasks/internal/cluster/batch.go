@@ -264,7 +264,7 @@ func (b *Batch) proveDelayedNotFound(ctx context.Context, delays []delay) {
 	}
 }
 
-// fileAll files the ids that a round has entered, with one question to the directory,
+// fileAll registers the ids that a round has entered, with one question to the directory,
 // and sends the first writes of those tasks.
 func (b *Batch) fileAll(ctx context.Context, r *round) {
 	if len(r.unfiled) == 0 {
@@ -282,7 +282,7 @@ func (b *Batch) fileAll(ctx context.Context, r *round) {
 					b.stale = make(map[string]engine.StaleEntry)
 				}
 				b.stale[f.ID] = f.Stale
-				delete(b.notFound, f.ID) // of the shard where it is filed
+				delete(b.notFound, f.ID) // of the shard where it is registered
 				r.again = append(r.again, f.Index)
 			default:
 				b.refuse(r, f.Index, err)

@@ -36,7 +36,7 @@ func (s *Cluster) handleBatch(ctx context.Context, _ string, q batchQuery) (batc
 	}
 	todo := b.Distinct()
 	todo = slices.DeleteFunc(todo, func(i int) bool {
-		if id := b.Requests[i].ID; id != "" && s.owns(id, q.Requests[i].Home) {
+		if id := b.Requests[i].ID; id != "" && s.owns(id, q.Requests[i].ShardID) {
 			return false
 		}
 		b.Results[i].Err = errNotMine

@@ -13,31 +13,33 @@ import (
 // A node that wants to be rid of one asks another node to take it, which then asks for it. Both
 // may be repeated: for a shard that has already changed hands the call succeeds.
 var (
-	ReleaseMethod    = Method[homeQuery, struct{}]{Name: "yield", writes: true}
-	OfferShardMethod = Method[homeQuery, struct{}]{Name: "take", writes: true}
+	ReleaseMethod    = Method[shardQuery, struct{}]{Name: "yield", writes: true}
+	OfferShardMethod = Method[shardQuery, struct{}]{Name: "take", writes: true}
 )
 
-// A homeQuery is about one shard.
-type homeQuery struct{ Home recovery.Home }
+// A shardQuery is about one shard.
+type shardQuery struct {
+	ShardID recovery.ShardID `json:"Home"`
+}
 
-// handleRelease hands a shard over to the node that asks. A node that has not filed all its ids
-// keeps its shards until then: no other node would know where the ids are.
-func (s *Cluster) handleRelease(ctx context.Context, from string, q homeQuery) (struct{}, error) {
+// handleRelease hands a shard over to the node that asks. A node that has not registered all its
+// ids keeps its shards until then: no other node would know where the ids are.
+func (s *Cluster) handleRelease(ctx context.Context, from string, q shardQuery) (struct{}, error) {
 	if !s.IsIndexed() {
 		return struct{}{}, fmt.Errorf("%w: its ids are being filed", engine.ErrHandedOver)
 	}
-	return struct{}{}, s.engine.ReleaseShard(ctx, q.Home, from)
+	return struct{}{}, s.engine.ReleaseShard(ctx, q.ShardID, from)
 }
 
-func (s *Cluster) handleOfferShard(ctx context.Context, from string, q homeQuery) (struct{}, error) {
-	return struct{}{}, s.AcceptOffer(ctx, q.Home, from)
+func (s *Cluster) handleOfferShard(ctx context.Context, from string, q shardQuery) (struct{}, error) {
+	return struct{}{}, s.AcceptOffer(ctx, q.ShardID, from)
 }
 
 // startPeerCalls lets this node ask others for what it cannot do by itself.
 func (s *Cluster) startPeerCalls() {
-	about := func(v Method[homeQuery, struct{}]) func(ctx context.Context, node string, shardID recovery.Home) error {
-		return func(ctx context.Context, node string, shardID recovery.Home) error {
-			_, err := Call(ctx, s, node, v, homeQuery{shardID})
+	about := func(v Method[shardQuery, struct{}]) func(ctx context.Context, node string, shardID recovery.ShardID) error {
+		return func(ctx context.Context, node string, shardID recovery.ShardID) error {
+			_, err := Call(ctx, s, node, v, shardQuery{shardID})
 			return err
 		}
 	}
@@ -48,7 +50,7 @@ func (s *Cluster) startPeerCalls() {
 		s.peerCalls.CallOfferShard = about(OfferShardMethod)
 	}
 	if s.peerCalls.Settle == nil {
-		s.peerCalls.Settle = func(ctx context.Context, _ recovery.Home, v task.Verdict, receipt string) error {
+		s.peerCalls.Settle = func(ctx context.Context, _ recovery.ShardID, v task.Verdict, receipt string) error {
 			return s.settleElsewhere(ctx, v, receipt)
 		}
 	}

@@ -13,7 +13,7 @@ type Cluster struct {
 	Fleet     *Fleet // nil if the ledger is one node's alone
 	peerCalls PeerCalls
 	Peers     peers
-	Missing   map[recovery.Home]bool // shards of this node's own that it does not hold
+	Missing   map[recovery.ShardID]bool // shards of this node's own that it does not hold
 	late      lateVerdicts
 	Drain     draining
 	settled   bool // it was ready once
@@ -28,7 +28,7 @@ func New(e *engine.Engine, calls PeerCalls) *Cluster {
 		peerCalls: calls,
 		Drain:     draining{Done: make(chan struct{})},
 		late:      lateVerdicts{wake: make(chan struct{}, 1)},
-		Missing:   make(map[recovery.Home]bool),
+		Missing:   make(map[recovery.ShardID]bool),
 		Peers:     newPeers(),
 	}
 	if e.Fleet != nil {

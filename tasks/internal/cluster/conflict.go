@@ -59,14 +59,14 @@ func (s *Cluster) lostFromDirectory(ctx context.Context, id string) string {
 // reportConflict is told that an id of a task of this node is registered for another shard. An
 // entry of a task that is gone is replaced. If the other node has a task with that id, the
 // one here is buried, and the conflict is logged, once.
-func (s *Cluster) reportConflict(ctx context.Context, mine recovery.Refiling, other recovery.Filing) {
-	h, err := s.locate(ctx, other.Home, false)
+func (s *Cluster) reportConflict(ctx context.Context, mine recovery.DirectoryUpdate, other recovery.DirectoryEntry) {
+	h, err := s.locate(ctx, other.ShardID, false)
 	switch {
 	case err != nil:
 		return // the audit comes by again
 	case h.Shard >= 0 || h.Node == "":
 		mine.Old = other
-		_, _ = s.Fleet.ledger.File(ctx, []recovery.Refiling{mine})
+		_, _ = s.Fleet.ledger.Update(ctx, []recovery.DirectoryUpdate{mine})
 		return
 	case !h.Live:
 		return
@@ -78,13 +78,13 @@ func (s *Cluster) reportConflict(ctx context.Context, mine recovery.Refiling, ot
 	}
 	if s.buryConflict(mine) {
 		s.engine.Config.Log.Error("two nodes have a task with the same id: the directory of ids has lost something; the task that is registered stays, and this one is being buried",
-			"node", s.engine.Config.Node, "task", mine.ID, "here", mine.New.Home, "registered", other.Home, "at", h.Node)
+			"node", s.engine.Config.Node, "task", mine.ID, "here", mine.New.ShardID, "registered", other.ShardID, "at", h.Node)
 	}
 }
 
 // buryConflict buries a task of this node whose id is another node's. It reports whether the
 // conflict is new. A task that is being delivered or changed is left until that is over.
-func (s *Cluster) buryConflict(mine recovery.Refiling) bool {
+func (s *Cluster) buryConflict(mine recovery.DirectoryUpdate) bool {
 	s.engine.Mu.Lock()
 	defer s.engine.Unlock()
 	if s.engine.Ended {
@@ -120,18 +120,18 @@ func (s *Cluster) buryConflict(mine recovery.Refiling) bool {
 // ofRetired are the changes that take entries out whose shard no node holds or will hold: it
 // was retired as nothing was left in it, or no node has its number any more. An id that is
 // created again has another nonce.
-func (c *reconciler) ofRetired(ctx context.Context, page []Tombstone) (changes []recovery.Refiling) {
-	shardIDs, err := c.Fleet.ledger.Homes(ctx)
+func (c *reconciler) ofRetired(ctx context.Context, page []Tombstone) (changes []recovery.DirectoryUpdate) {
+	shardIDs, err := c.Fleet.ledger.ShardIDs(ctx)
 	if err != nil {
 		return nil // the registry may lack a node; the walk comes by again
 	}
-	retired := make(map[recovery.Home]bool)
-	registered := make(map[recovery.Home]bool, len(shardIDs))
+	retired := make(map[recovery.ShardID]bool)
+	registered := make(map[recovery.ShardID]bool, len(shardIDs))
 	for _, shardID := range shardIDs {
 		registered[shardID] = true
 	}
 	for _, l := range page {
-		shardID := l.Entry.Home
+		shardID := l.Entry.ShardID
 		gone, known := retired[shardID]
 		if !known {
 			gone = !registered[shardID]
@@ -142,7 +142,7 @@ func (c *reconciler) ofRetired(ctx context.Context, page []Tombstone) (changes [
 			retired[shardID] = gone
 		}
 		if gone {
-			changes = append(changes, recovery.Refiling{ID: l.ID, Old: l.Entry})
+			changes = append(changes, recovery.DirectoryUpdate{ID: l.ID, Old: l.Entry})
 		}
 	}
 	return changes

@@ -25,7 +25,7 @@ func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (done int,
 	found := make(map[string]bool)
 	c := fanOut[engine.RedriveQuery, redriveReply, *redriveReply]{
 		Cluster: s, method: RedriveMethod, query: q, here: (*Cluster).redriveHere, deadAlone: true,
-		take: func(a *redriveReply, _ func(recovery.Home) bool) {
+		take: func(a *redriveReply, _ func(recovery.ShardID) bool) {
 			done += a.Done
 			for _, id := range a.IDs {
 				found[id] = true

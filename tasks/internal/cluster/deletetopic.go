@@ -10,7 +10,7 @@ import (
 func (s *Cluster) UsedAnywhere(ctx context.Context, name string) (used bool, err error) {
 	c := fanOut[usedQuery, usedReply, *usedReply]{
 		Cluster: s, method: UsedMethod, query: usedQuery{name}, here: (*Cluster).usedHere,
-		take: func(a *usedReply, _ func(recovery.Home) bool) { used = used || a.Used },
+		take: func(a *usedReply, _ func(recovery.ShardID) bool) { used = used || a.Used },
 	}
 	if err = c.run(ctx); used {
 		return true, nil

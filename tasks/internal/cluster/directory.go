@@ -36,12 +36,12 @@ func (s *Cluster) needsClaimLocked(p *engine.Plan) bool {
 // if the task has none: Lapse made the id, the id tells its shard, or memory has no record
 // of the task, as of one that is being looked up and of one that lost writes have brought
 // back (see deleteSome): nothing is known of such a task but its id.
-func (s *Cluster) directoryEntryLocked(sl *store.Slot) (recovery.Filing, bool) {
+func (s *Cluster) directoryEntryLocked(sl *store.Slot) (recovery.DirectoryEntry, bool) {
 	if !s.engine.Store.Chosen(sl) {
-		return recovery.Filing{}, false
+		return recovery.DirectoryEntry{}, false
 	}
 	f := s.engine.EntryOfLocked(sl)
-	return f, !engine.Tells(s.engine.Store.ID(sl), f.Home)
+	return f, !engine.Tells(s.engine.Store.ID(sl), f.ShardID)
 }
 
 // registeredAtOnce is how many ids are registered with one call of the directory.
@@ -59,16 +59,16 @@ func (s *Cluster) register(ctx context.Context, rs []*engine.IDClaim) {
 		doubts = now
 		filed := slices.DeleteFunc(slices.Clone(rs), func(r *engine.IDClaim) bool { return r.Err != nil })
 		s.registerOnce(ctx, rs)
-		var out []recovery.Refiling
+		var out []recovery.DirectoryUpdate
 		for _, r := range filed {
 			if r.Err != nil {
-				out = append(out, recovery.Refiling{ID: r.ID, Old: r.Want})
+				out = append(out, recovery.DirectoryUpdate{ID: r.ID, Old: r.Want})
 			}
 		}
 		if len(out) == 0 {
 			continue
 		}
-		if _, err := s.Fleet.ledger.File(ctx, out); err != nil {
+		if _, err := s.Fleet.ledger.Update(ctx, out); err != nil {
 			s.engine.Mu.Lock()
 			for _, change := range out {
 				s.Fleet.tombstones.push(Tombstone{change.ID, change.Old, s.engine.Elapsed()})
@@ -105,11 +105,11 @@ func (s *Cluster) registerOnce(ctx context.Context, rs []*engine.IDClaim) {
 }
 
 func (s *Cluster) registerPart(ctx context.Context, rs []*engine.IDClaim) {
-	changes := make([]recovery.Refiling, len(rs))
+	changes := make([]recovery.DirectoryUpdate, len(rs))
 	for i, r := range rs {
-		changes[i] = recovery.Refiling{ID: r.ID, Old: r.Stale.Filing, New: r.Want}
+		changes[i] = recovery.DirectoryUpdate{ID: r.ID, Old: r.Stale.DirectoryEntry, New: r.Want}
 	}
-	now, err := s.Fleet.ledger.File(ctx, changes)
+	now, err := s.Fleet.ledger.Update(ctx, changes)
 	if err != nil {
 		s.engine.Mu.Lock()
 		defer s.engine.Mu.Unlock()
@@ -122,7 +122,7 @@ func (s *Cluster) registerPart(ctx context.Context, rs []*engine.IDClaim) {
 	for i, r := range rs {
 		switch {
 		case now[i] == r.Want:
-		case now[i].Home == 0:
+		case now[i].ShardID == 0:
 			r.Stale, r.Err = engine.StaleEntry{}, engine.ErrStale // it was: the entry has been removed
 		default:
 			r.Err = s.registeredBefore(ctx, r, now[i])
@@ -132,20 +132,20 @@ func (s *Cluster) registerPart(ctx context.Context, rs []*engine.IDClaim) {
 
 // registeredBefore handles an id that is registered already. It returns engine.ErrStale if that is
 // under a shard that is held here, or by no node.
-func (s *Cluster) registeredBefore(ctx context.Context, r *engine.IDClaim, now recovery.Filing) error {
-	h, err := s.locate(ctx, now.Home, false)
+func (s *Cluster) registeredBefore(ctx context.Context, r *engine.IDClaim, now recovery.DirectoryEntry) error {
+	h, err := s.locate(ctx, now.ShardID, false)
 	switch {
 	case err != nil:
 		return err
 	case h.Node == "":
-		r.Stale = engine.StaleEntry{Filing: now, Vacant: true}
+		r.Stale = engine.StaleEntry{DirectoryEntry: now, Vacant: true}
 		return engine.ErrStale
 	case h.Shard < 0:
-		return &engine.Elsewhere{ShardID: now.Home}
-	case s.ownedShard(now.Home) == nil:
+		return &engine.Elsewhere{ShardID: now.ShardID}
+	case s.ownedShard(now.ShardID) == nil:
 		return engine.ErrNotHeld // it is just coming or going
 	}
-	r.Stale = engine.StaleEntry{Filing: now}
+	r.Stale = engine.StaleEntry{DirectoryEntry: now}
 	return engine.ErrStale
 }
 
@@ -224,7 +224,7 @@ func unavailable(err error) error {
 // assertSampled compares ids of tasks in memory with the directory. If one is missing, the
 // directory has lost something, and no node knows what else: the audit samples no dead task.
 // So all ids of this node are registered anew, and until then the other nodes ask it.
-func (s *Cluster) assertSampled(ctx context.Context, sampled []recovery.Refiling) {
+func (s *Cluster) assertSampled(ctx context.Context, sampled []recovery.DirectoryUpdate) {
 	if len(sampled) == 0 {
 		return
 	}
@@ -232,7 +232,7 @@ func (s *Cluster) assertSampled(ctx context.Context, sampled []recovery.Refiling
 	for i := range sampled {
 		ids[i] = sampled[i].ID
 	}
-	now, err := s.Fleet.ledger.Look(ctx, ids)
+	now, err := s.Fleet.ledger.Lookup(ctx, ids)
 	if err == nil {
 		err = s.assert(ctx, s.misplaced(sampled, now))
 	}
@@ -243,7 +243,7 @@ func (s *Cluster) assertSampled(ctx context.Context, sampled []recovery.Refiling
 
 // misplaced returns the samples that the directory has under another shard, and has all ids
 // registered anew if one is missing. What has left memory since does not count.
-func (s *Cluster) misplaced(sampled []recovery.Refiling, now []recovery.Filing) (other []recovery.Refiling) {
+func (s *Cluster) misplaced(sampled []recovery.DirectoryUpdate, now []recovery.DirectoryEntry) (other []recovery.DirectoryUpdate) {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
 	missing := 0
@@ -255,7 +255,7 @@ func (s *Cluster) misplaced(sampled []recovery.Refiling, now []recovery.Filing) 
 		if still, ok := s.directoryUpdateLocked(s.engine.Store.Slot(n)); !ok || still != sampled[i] {
 			continue
 		}
-		if f.Home == 0 {
+		if f.ShardID == 0 {
 			missing++
 		} else {
 			other = append(other, sampled[i])

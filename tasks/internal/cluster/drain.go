@@ -50,20 +50,20 @@ func (s *Cluster) handAllOver(ctx context.Context) error {
 		if len(shardIDs)+unread+evicting == 0 {
 			return nil
 		}
-		heirs, err := s.heirs(ctx)
+		successors, err := s.successors(ctx)
 		for _, shardID := range shardIDs {
-			if len(heirs) == 0 {
+			if len(successors) == 0 {
 				break
 			}
 			var took bool
-			if took, err = s.offerShard(ctx, shardID, heirs); took {
+			if took, err = s.offerShard(ctx, shardID, successors); took {
 				moved = s.engine.Elapsed()
 			}
 		}
 		othersLeave = othersLeave || errors.Is(err, errOthersLeave)
 		pause := drainPause
 		switch {
-		case len(shardIDs) > 0 && len(heirs) == 0 && othersLeave:
+		case len(shardIDs) > 0 && len(successors) == 0 && othersLeave:
 			return fmt.Errorf("%d shards are left: %w", len(shardIDs)+unread, err)
 		case len(shardIDs) > 0 && s.engine.Elapsed()-moved > DrainPatience:
 			return fmt.Errorf("%w: %d shards are left: %w", task.ErrNoHeir, len(shardIDs)+unread, err)
@@ -85,7 +85,7 @@ func (s *Cluster) handAllOver(ctx context.Context) error {
 
 // OwnedShards lists the shards that could be handed over, and tells how many others must be
 // read into memory before, or have not left it yet.
-func (s *Cluster) OwnedShards() (shardIDs []recovery.Home, unread, evicting int) {
+func (s *Cluster) OwnedShards() (shardIDs []recovery.ShardID, unread, evicting int) {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
 	for _, h := range s.engine.Shards.List {
@@ -102,15 +102,15 @@ func (s *Cluster) OwnedShards() (shardIDs []recovery.Home, unread, evicting int)
 	return shardIDs, unread, evicting
 }
 
-// An heir is a node that may take shards.
-type heir struct {
+// A successor is a node that may take shards.
+type successor struct {
 	name   string
 	shards int // that it holds
 	failed int // how often it has not taken one
 }
 
-// heirs lists the other nodes that live and are not being drained.
-func (s *Cluster) heirs(ctx context.Context) ([]*heir, error) {
+// successors lists the other nodes that live and are not being drained.
+func (s *Cluster) successors(ctx context.Context) ([]*successor, error) {
 	if s.peerCalls.CallOfferShard == nil {
 		return nil, fmt.Errorf("%w: the ledger is not shared with other nodes", task.ErrNoHeir)
 	}
@@ -118,13 +118,13 @@ func (s *Cluster) heirs(ctx context.Context) ([]*heir, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []*heir
+	var all []*successor
 	draining := false
 	for i := range nodes {
 		n := &nodes[i]
 		draining = draining || !n.Self && n.Live && n.Status != nil && n.Status.Draining
 		if !n.Self && n.Live && !n.Released && (n.Status == nil || !n.Status.Draining) {
-			all = append(all, &heir{name: n.Name, shards: n.Held + n.Adopted})
+			all = append(all, &successor{name: n.Name, shards: n.Held + n.Adopted})
 		}
 	}
 	switch {
@@ -136,17 +136,17 @@ func (s *Cluster) heirs(ctx context.Context) ([]*heir, error) {
 	return all, nil
 }
 
-// errOthersLeave: all nodes end at the same time, and waiting for an heir is in vain.
+// errOthersLeave: all nodes end at the same time, and waiting for a successor is in vain.
 var errOthersLeave = fmt.Errorf("%w: all other nodes are being drained as well", task.ErrNoHeir)
 
-// offerShard has one of the heirs take a shard: the heir that holds the fewest is asked first,
-// but one that has not taken a shard comes last. It may be dead, and each call costs the time in
-// which all of the others could have taken theirs.
-func (s *Cluster) offerShard(ctx context.Context, shardID recovery.Home, heirs []*heir) (took bool, err error) {
-	slices.SortStableFunc(heirs, func(a, b *heir) int {
+// offerShard has one of the successors take a shard: the successor that holds the fewest is asked
+// first, but one that has not taken a shard comes last. It may be dead, and each call costs the
+// time in which all of the others could have taken theirs.
+func (s *Cluster) offerShard(ctx context.Context, shardID recovery.ShardID, successors []*successor) (took bool, err error) {
+	slices.SortStableFunc(successors, func(a, b *successor) int {
 		return cmp.Or(a.failed-b.failed, a.shards-b.shards)
 	})
-	for _, to := range heirs {
+	for _, to := range successors {
 		one, cancel := s.engine.Within(ctx)
 		failed := s.peerCalls.CallOfferShard(one, to.name, shardID)
 		cancel()
@@ -190,7 +190,7 @@ func (s *Cluster) awaitDetached(ctx context.Context) error {
 
 // AcceptOffer fetches a shard from a node that wants to be rid of it. Errors: ErrDraining,
 // ErrOverloaded, ErrUnavailable, ErrClosed, or why the other one does not release it.
-func (s *Cluster) AcceptOffer(ctx context.Context, shardID recovery.Home, from string) error {
+func (s *Cluster) AcceptOffer(ctx context.Context, shardID recovery.ShardID, from string) error {
 	s.engine.Mu.Lock()
 	var err error
 	switch has := s.engine.ShardNumberLocked(shardID) >= 0; {
@@ -215,7 +215,7 @@ func (s *Cluster) AcceptOffer(ctx context.Context, shardID recovery.Home, from s
 
 // DrainNode is tasks.Scheduler.Drain.
 func (s *Cluster) DrainNode(ctx context.Context) error {
-	if _, err := s.heirs(ctx); err != nil {
+	if _, err := s.successors(ctx); err != nil {
 		return err
 	}
 	s.engine.Mu.Lock()

@@ -28,7 +28,7 @@ func (s *Cluster) BeginDrain(ctx context.Context) error {
 	if under {
 		return nil
 	}
-	if _, err := s.heirs(ctx); err != nil {
+	if _, err := s.successors(ctx); err != nil {
 		return err
 	}
 	s.engine.Mu.Lock()

@@ -24,14 +24,14 @@ type fanOut[Q, A any, P coveringReply[A]] struct {
 	// take is called with each answer, one at a time. counts reports whether what the answer
 	// says of a shard counts: it is covered, and no earlier answer has covered it. What an answer
 	// that says More, or that ended with an error, has found in a shard never counts.
-	take func(a *A, counts func(shardID recovery.Home) bool)
+	take func(a *A, counts func(shardID recovery.ShardID) bool)
 	// next makes of a reply that says More the query that follows; nil: the same again.
 	next func(asked Q, a *A) Q
 	// deadAlone: the query is about dead tasks, of which no spool has any.
 	deadAlone bool
 
 	mu       sync.Mutex // guards everything below
-	covered  map[recovery.Home]bool
+	covered  map[recovery.ShardID]bool
 	answered map[string]bool // nodes that have answered, and whose spooled tasks have been counted
 	moved    bool            // something was done, or covered, in this round
 	over     bool            // there is an error that repeating does not cure
@@ -42,10 +42,10 @@ type fanOut[Q, A any, P coveringReply[A]] struct {
 // time; ErrUnavailable when it is not known who holds what; ErrUnknown when something may
 // have been done that was not answered.
 func (c *fanOut[Q, A, P]) run(ctx context.Context) error {
-	c.covered, c.answered = make(map[recovery.Home]bool), make(map[string]bool)
+	c.covered, c.answered = make(map[recovery.ShardID]bool), make(map[string]bool)
 	patience, cancel := c.engine.Within(ctx)
 	defer func() { cancel() }()
-	var left map[recovery.Home]recovery.Holder // of shards that are not covered; nil before the first round
+	var left map[recovery.ShardID]recovery.Holder // of shards that are not covered; nil before the first round
 	var why error
 	for tries := 0; ; tries++ {
 		var err error
@@ -65,9 +65,9 @@ func (c *fanOut[Q, A, P]) run(ctx context.Context) error {
 
 // attempt asks all nodes that live and have not answered, and those that hold what is left,
 // and returns who holds what is not covered then. The error is nil when nothing is.
-func (c *fanOut[Q, A, P]) attempt(ctx, patience context.Context, left map[recovery.Home]recovery.Holder) (map[recovery.Home]recovery.Holder, error) {
+func (c *fanOut[Q, A, P]) attempt(ctx, patience context.Context, left map[recovery.ShardID]recovery.Holder) (map[recovery.ShardID]recovery.Holder, error) {
 	c.moved = false
-	shardIDs, err := c.Fleet.ledger.Homes(patience)
+	shardIDs, err := c.Fleet.ledger.ShardIDs(patience)
 	if err != nil {
 		return left, lookupFailed(patience, err)
 	}
@@ -86,7 +86,7 @@ func (c *fanOut[Q, A, P]) attempt(ctx, patience context.Context, left map[recove
 	if failed == nil {
 		failed = c.silentSpool(nodes)
 	}
-	shardIDs = slices.DeleteFunc(shardIDs, func(h recovery.Home) bool { return c.covered[h] })
+	shardIDs = slices.DeleteFunc(shardIDs, func(h recovery.ShardID) bool { return c.covered[h] })
 	left, err = c.Fleet.ledger.Holders(patience, shardIDs)
 	switch {
 	case failed != nil:
@@ -99,7 +99,7 @@ func (c *fanOut[Q, A, P]) attempt(ctx, patience context.Context, left map[recove
 
 // round asks the holders of what is left, and every node that lives and has not answered:
 // where nothing is held, something may be spooled.
-func (c *fanOut[Q, A, P]) round(ctx context.Context, left map[recovery.Home]recovery.Holder, nodes []recovery.Node) (err error) {
+func (c *fanOut[Q, A, P]) round(ctx context.Context, left map[recovery.ShardID]recovery.Holder, nodes []recovery.Node) (err error) {
 	asked := make(map[string]bool)
 	for _, n := range nodes {
 		if (n.Live || n.Self) && !c.answered[n.Name] {
@@ -144,7 +144,7 @@ func (c *fanOut[Q, A, P]) silentSpool(nodes []recovery.Node) error {
 
 // callAll calls one node until its reply does not say More.
 func (c *fanOut[Q, A, P]) callAll(ctx context.Context, node string) error {
-	var kept []recovery.Home // covered by all answers so far
+	var kept []recovery.ShardID // covered by all answers so far
 	asked := c.query
 	for first := true; ; first = false {
 		a, err := c.call(ctx, node, asked)
@@ -152,14 +152,14 @@ func (c *fanOut[Q, A, P]) callAll(ctx context.Context, node string) error {
 			return err
 		}
 		said := P(a).cover()
-		if kept = slices.DeleteFunc(kept, func(h recovery.Home) bool { return !slices.Contains(said.Covered, h) }); first {
+		if kept = slices.DeleteFunc(kept, func(h recovery.ShardID) bool { return !slices.Contains(said.Covered, h) }); first {
 			kept = said.Covered
 		}
 		c.mu.Lock()
 		if err != nil || said.More {
-			c.take(a, func(recovery.Home) bool { return false })
+			c.take(a, func(recovery.ShardID) bool { return false })
 		} else {
-			c.take(a, func(shardID recovery.Home) bool {
+			c.take(a, func(shardID recovery.ShardID) bool {
 				if shardID == 0 {
 					return !c.answered[node]
 				}
@@ -212,7 +212,7 @@ func (c *fanOut[Q, A, P]) call(ctx context.Context, node string, asked Q) (*A, e
 }
 
 // uncovered tells why shards that are left are not covered; nil if there are none.
-func uncovered(left map[recovery.Home]recovery.Holder) (err error) {
+func uncovered(left map[recovery.ShardID]recovery.Holder) (err error) {
 	for _, shardID := range slices.Sorted(maps.Keys(left)) {
 		switch h := left[shardID]; {
 		case !h.Live:

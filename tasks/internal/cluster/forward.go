@@ -15,7 +15,7 @@ func (s *Cluster) tell(ctx context.Context, p *engine.Plan, anew bool) error {
 	if s.Fleet == nil || !p.Chosen {
 		return nil
 	}
-	shardID, ok := recovery.HomeOf(p.ID)
+	shardID, ok := recovery.ShardIDOf(p.ID)
 	if !ok {
 		return nil
 	}
@@ -60,7 +60,7 @@ func (s *Cluster) Schedule(ctx context.Context, p *engine.Plan, r *task.Request)
 // some node has them that has not registered all of its own. This is for a second attempt:
 // with the first, the holder of the shard finds out, and nearly always there is nothing.
 func (s *Cluster) lookElsewhere(ctx context.Context, es []*engine.Elsewhere, ids []string) error {
-	filings, err := s.Fleet.ledger.Look(ctx, ids)
+	dirEntries, err := s.Fleet.ledger.Lookup(ctx, ids)
 	if err != nil {
 		return lookupFailed(ctx, err)
 	}
@@ -70,8 +70,8 @@ func (s *Cluster) lookElsewhere(ctx context.Context, es []*engine.Elsewhere, ids
 	}
 	for i, e := range es {
 		switch {
-		case filings[i].Home != 0:
-			*e = engine.Elsewhere{ShardID: filings[i].Home}
+		case dirEntries[i].ShardID != 0:
+			*e = engine.Elsewhere{ShardID: dirEntries[i].ShardID}
 		case has[i] != "":
 			*e = engine.Elsewhere{Node: has[i]}
 		}
@@ -125,7 +125,7 @@ func (s *Cluster) createThere(ctx context.Context, e *engine.Elsewhere, id strin
 // ReplaceRouted replaces a task where it is, or creates it where it belongs.
 func (s *Cluster) ReplaceRouted(ctx context.Context, p *engine.Plan, r *task.Request) (task.Task, error) {
 	if task.TermsOf(ctx).Conditional() { // it must be somewhere
-		t, _, err := Routed(ctx, s, p.ID, ReplaceMethod, func(shardID recovery.Home) requestQuery {
+		t, _, err := Routed(ctx, s, p.ID, ReplaceMethod, func(shardID recovery.ShardID) requestQuery {
 			q := aboutRequest(*r, shardID)
 			q.Terms = encodeTerms(ctx)
 			return q

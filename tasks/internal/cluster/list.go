@@ -48,7 +48,7 @@ func (s *Cluster) ListAll(ctx context.Context, q engine.ListQuery) (task.Page, e
 	var all []engine.Listed
 	var end *recovery.Ref
 	c := fanOut[engine.ListQuery, listReply, *listReply]{Cluster: s, method: ListMethod, query: q, here: (*Cluster).listHere, deadAlone: q.State == task.Dead}
-	c.take = func(a *listReply, _ func(recovery.Home) bool) {
+	c.take = func(a *listReply, _ func(recovery.ShardID) bool) {
 		all = append(all, a.Tasks...)
 		if a.Last != nil && (end == nil || engine.CompareRefs(*a.Last, *end) < 0) {
 			end = a.Last

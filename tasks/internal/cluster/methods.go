@@ -57,9 +57,9 @@ type (
 	// An IDQuery is about one task. The caller believes that it is kept at that shard; 0 if
 	// it knows only that this node has it.
 	IDQuery struct {
-		ID    string
-		Home  recovery.Home
-		Terms *wireTerms `json:",omitempty"`
+		ID      string
+		ShardID recovery.ShardID `json:"Home"`
+		Terms   *wireTerms       `json:",omitempty"`
 	}
 	// A MoveQuery moves a task.
 	MoveQuery struct {
@@ -70,8 +70,8 @@ type (
 	// that the node has the id.
 	requestQuery struct {
 		Request task.Request
-		Home    recovery.Home
-		Terms   *wireTerms `json:",omitempty"` // not in a batch, which has its own
+		ShardID recovery.ShardID `json:"Home"`
+		Terms   *wireTerms       `json:",omitempty"` // not in a batch, which has its own
 	}
 	batchQuery struct {
 		Requests []requestQuery
@@ -89,22 +89,22 @@ type (
 )
 
 // AboutID makes an idQuery of a shard.
-func AboutID(ctx context.Context, id string) func(recovery.Home) IDQuery {
-	return func(shardID recovery.Home) IDQuery { return IDQuery{id, shardID, encodeTerms(ctx)} }
+func AboutID(ctx context.Context, id string) func(recovery.ShardID) IDQuery {
+	return func(shardID recovery.ShardID) IDQuery { return IDQuery{id, shardID, encodeTerms(ctx)} }
 }
 
 // Deadlines travel in UTC: the offset of another zone loses its seconds on the way, so
 // that the deadline would be another one, and none at all would be one in the year 1.
 
 // AboutMove makes the query that moves a task.
-func AboutMove(ctx context.Context, id string, m task.Move) func(recovery.Home) MoveQuery {
+func AboutMove(ctx context.Context, id string, m task.Move) func(recovery.ShardID) MoveQuery {
 	m.Due = m.Due.UTC()
-	return func(shardID recovery.Home) MoveQuery { return MoveQuery{IDQuery{id, shardID, encodeTerms(ctx)}, m} }
+	return func(shardID recovery.ShardID) MoveQuery { return MoveQuery{IDQuery{id, shardID, encodeTerms(ctx)}, m} }
 }
 
-func aboutRequest(r task.Request, shardID recovery.Home) requestQuery {
+func aboutRequest(r task.Request, shardID recovery.ShardID) requestQuery {
 	r.Due = r.Due.UTC()
-	return requestQuery{Request: r, Home: shardID}
+	return requestQuery{Request: r, ShardID: shardID}
 }
 
 func (s *Cluster) handleGet(ctx context.Context, _ string, q IDQuery) (task.Task, error) {
@@ -140,7 +140,7 @@ func (s *Cluster) createOwned(ctx context.Context, q *requestQuery, create func(
 		return task.Task{}, err
 	}
 	defer p.Release()
-	if !p.Chosen || !s.owns(p.ID, q.Home) {
+	if !p.Chosen || !s.owns(p.ID, q.ShardID) {
 		return task.Task{}, errNotMine
 	}
 	var t task.Task
@@ -151,7 +151,7 @@ func (s *Cluster) createOwned(ctx context.Context, q *requestQuery, create func(
 }
 
 // owns tells that a task is known here, or that its shard is held.
-func (s *Cluster) owns(id string, shardID recovery.Home) bool {
+func (s *Cluster) owns(id string, shardID recovery.ShardID) bool {
 	return s.Knows(id) || shardID != 0 && s.ownedShard(shardID) != nil
 }
 

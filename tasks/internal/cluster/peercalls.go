@@ -12,12 +12,12 @@ import (
 type PeerCalls struct {
 	// CallRelease has a node release a shard to this one. It returns once the shard was
 	// transferred, or the reason why not. The other node calls Engine.ReleaseShard.
-	CallRelease func(ctx context.Context, node string, shardID recovery.Home) error
+	CallRelease func(ctx context.Context, node string, shardID recovery.ShardID) error
 	// CallOfferShard has a node ask for a shard that this one holds, and accept it. It returns
 	// once it was accepted, or the reason why not. The other node calls Cluster.AcceptOffer.
-	CallOfferShard func(ctx context.Context, node string, shardID recovery.Home) error
+	CallOfferShard func(ctx context.Context, node string, shardID recovery.ShardID) error
 	// Settle has the holder of a shard settle a delivery by its receipt. The other node calls
 	// handleSettle. ErrUnavailable, ErrUnknown and ErrReplaying mean that it is worth
 	// another attempt.
-	Settle func(ctx context.Context, shardID recovery.Home, v task.Verdict, receipt string) error
+	Settle func(ctx context.Context, shardID recovery.ShardID, v task.Verdict, receipt string) error
 }

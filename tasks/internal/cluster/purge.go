@@ -19,7 +19,7 @@ func (s *Cluster) PurgeAll(ctx context.Context, q engine.PurgeQuery) (t engine.P
 	}
 	c := fanOut[engine.PurgeQuery, PurgeReply, *PurgeReply]{
 		Cluster: s, method: PurgeMethod, query: q, here: (*Cluster).PurgeHere,
-		take: func(a *PurgeReply, counts func(recovery.Home) bool) { addReply(&t, a, counts) },
+		take: func(a *PurgeReply, counts func(recovery.ShardID) bool) { addReply(&t, a, counts) },
 	}
 	err = c.run(ctx)
 	t.Left = t.Left[:min(len(t.Left), q.Keep)]
@@ -28,15 +28,15 @@ func (s *Cluster) PurgeAll(ctx context.Context, q engine.PurgeQuery) (t engine.P
 
 // addReply takes what a node has done. A task that one node was delivering, and another one has
 // cancelled since, in a shard that has changed hands, counts as cancelled.
-func addReply(t *engine.PurgeResult, a *PurgeReply, counts func(recovery.Home) bool) {
+func addReply(t *engine.PurgeResult, a *PurgeReply, counts func(recovery.ShardID) bool) {
 	t.Cancelled += a.Cancelled
 	for _, l := range a.Delivering {
-		if counts(l.Home) {
+		if counts(l.ShardID) {
 			t.Delivering += l.Count
 		}
 	}
 	for _, l := range a.Left {
-		if counts(l.Home) {
+		if counts(l.ShardID) {
 			t.Left = append(t.Left, l.ID)
 		}
 	}

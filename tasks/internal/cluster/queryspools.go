@@ -20,17 +20,17 @@ import (
 // versions spooled also under ids of adopted shards.
 
 // spooledShardsLocked names the shards of what is spooled here, and of what may be.
-func (s *Cluster) spooledShardsLocked() (shardIDs []recovery.Home) {
+func (s *Cluster) spooledShardsLocked() (shardIDs []recovery.ShardID) {
 	if s.engine.Spool == nil || s.Fleet == nil {
 		return nil
 	}
 	for key, l := range s.engine.Spool.Lines {
 		if len(l.Items) > 0 || l.Moving > 0 {
-			shardIDs = append(shardIDs, recovery.Home(key))
+			shardIDs = append(shardIDs, recovery.ShardID(key))
 		}
 	}
 	for i := range s.engine.Spool.InDoubt {
-		shardIDs = append(shardIDs, recovery.Home(s.engine.LineOf([]byte(s.engine.Spool.InDoubt[i].ID))))
+		shardIDs = append(shardIDs, recovery.ShardID(s.engine.LineOf([]byte(s.engine.Spool.InDoubt[i].ID))))
 	}
 	slices.Sort(shardIDs)
 	return slices.Compact(shardIDs)
@@ -48,10 +48,10 @@ type spooledAt struct {
 // off from the ledger spools, and can announce nothing.
 func (s *Cluster) querySpools(ctx context.Context, ids []string) []spooledAt {
 	found := make([]spooledAt, len(ids))
-	shardIDs := make([]recovery.Home, len(ids))
+	shardIDs := make([]recovery.ShardID, len(ids))
 	none := true
 	for i, id := range ids {
-		shardIDs[i], _ = recovery.HomeOf(id)
+		shardIDs[i], _ = recovery.ShardIDOf(id)
 		none = none && shardIDs[i].Node() == 0
 	}
 	if none || s.SingleNode() {
@@ -117,7 +117,7 @@ func (s *Cluster) namesOthersShard(p *engine.Plan) bool {
 	if s.Fleet == nil || !p.Chosen || p.Rec == nil {
 		return false
 	}
-	shardID, tells := recovery.HomeOf(p.ID)
+	shardID, tells := recovery.ShardIDOf(p.ID)
 	return tells && shardID.Node() != s.engine.NodeNumber
 }
 

@@ -52,7 +52,7 @@ func (s *Cluster) SettledLocked() bool {
 }
 
 // missLocked takes note of a shard that this process holds no longer, if it is its own.
-func (s *Cluster) missLocked(shardID recovery.Home) {
+func (s *Cluster) missLocked(shardID recovery.ShardID) {
 	if shardID != 0 && shardID.Node() == s.engine.NodeNumber && !s.engine.Draining {
 		s.Missing[shardID] = true
 	}
@@ -92,8 +92,8 @@ func (s *Cluster) reclaimAll() bool {
 	return good
 }
 
-// reclaim asks for one shard. What was accepted comes with Watcher.Gained.
-func (s *Cluster) reclaim(shardID recovery.Home) error {
+// reclaim asks for one shard. What was accepted comes with Watcher.Acquired.
+func (s *Cluster) reclaim(shardID recovery.ShardID) error {
 	ctx, cancel := s.engine.Within(s.engine.Life.Context)
 	defer cancel()
 	s.engine.Mu.Lock()
@@ -109,7 +109,7 @@ func (s *Cluster) reclaim(shardID recovery.Home) error {
 	at, err := s.engine.Fleet.Locate(ctx, shardID, true)
 	if at.Retired {
 		s.engine.Mu.Lock()
-		delete(s.Missing, shardID) // or else it comes with Watcher.Gained
+		delete(s.Missing, shardID) // or else it comes with Watcher.Acquired
 		s.engine.Mu.Unlock()
 	}
 	if err != nil || at.Node == "" || !at.Live {
@@ -121,7 +121,7 @@ func (s *Cluster) reclaim(shardID recovery.Home) error {
 var errNoPeers = errors.New("this process cannot talk to other nodes")
 
 // Fetch takes a shard over from a node that lives.
-func (s *Cluster) Fetch(ctx context.Context, node string, shardID recovery.Home) error {
+func (s *Cluster) Fetch(ctx context.Context, node string, shardID recovery.ShardID) error {
 	if s.peerCalls.CallRelease == nil {
 		return errNoPeers
 	}

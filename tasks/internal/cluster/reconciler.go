@@ -26,7 +26,7 @@ const (
 // A Tombstone is a directory entry whose task is gone.
 type Tombstone struct {
 	ID    string
-	Entry recovery.Filing
+	Entry recovery.DirectoryEntry
 	since time.Duration // on the monotonic clock
 }
 
@@ -98,7 +98,7 @@ func (s *Cluster) reindexLocked() {
 }
 
 // IsIndexed reports whether all ids in memory are registered that have to be, including those
-// that came with shards that were gained, as far as these have been looked at.
+// that came with shards that were acquired, as far as these have been looked at.
 func (s *Cluster) IsIndexed() bool {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
@@ -165,7 +165,7 @@ func (c *reconciler) forgetCancels() {
 	}
 }
 
-// suspectAcquired has all ids registered anew if shards were gained while some node had not
+// suspectAcquired has all ids registered anew if shards were acquired while some node had not
 // registered all of its own: the shards may have been that node's.
 func (c *reconciler) suspectAcquired(ctx context.Context) error {
 	c.engine.Mu.Lock()
@@ -230,7 +230,7 @@ func (c *reconciler) index(ctx context.Context) error {
 // registerMemory registers the ids of the tasks in memory. Later ids are registered before.
 func (c *reconciler) registerMemory(ctx context.Context) (filed int, err error) {
 	for from := uint32(0); ; from += engine.AtOnce {
-		var changes []recovery.Refiling
+		var changes []recovery.DirectoryUpdate
 		c.engine.Mu.Lock()
 		total := c.engine.Store.Slots()
 		for n := from; n < min(from+engine.AtOnce, total); n++ {
@@ -249,24 +249,24 @@ func (c *reconciler) registerMemory(ctx context.Context) (filed int, err error) 
 }
 
 // directoryUpdateLocked returns the change that registers the id of a task in memory, if needed.
-func (s *Cluster) directoryUpdateLocked(sl *store.Slot) (recovery.Refiling, bool) {
+func (s *Cluster) directoryUpdateLocked(sl *store.Slot) (recovery.DirectoryUpdate, bool) {
 	switch sl.State {
 	case store.Vacant, store.Checking, store.Registering:
-		return recovery.Refiling{}, false
+		return recovery.DirectoryUpdate{}, false
 	}
 	if !s.engine.OwnedLocked(int(sl.Shard)).Takes() {
-		return recovery.Refiling{}, false
+		return recovery.DirectoryUpdate{}, false
 	}
 	f, ok := s.directoryEntryLocked(sl)
 	if !ok {
-		return recovery.Refiling{}, false
+		return recovery.DirectoryUpdate{}, false
 	}
-	return recovery.Refiling{ID: string(s.engine.Store.ID(sl)), New: f}, true
+	return recovery.DirectoryUpdate{ID: string(s.engine.Store.ID(sl)), New: f}, true
 }
 
 // registerDead registers the ids of the dead, some at a time.
 func (c *reconciler) registerDead(ctx context.Context) (filed int, err error) {
-	changes := make([]recovery.Refiling, 0, UpdatesAtOnce)
+	changes := make([]recovery.DirectoryUpdate, 0, UpdatesAtOnce)
 	file := func() {
 		err = c.assert(ctx, changes)
 		if err == nil {
@@ -283,7 +283,7 @@ func (c *reconciler) registerDead(ctx context.Context) (filed int, err error) {
 		h := c.engine.OwnedLocked(e.Shard)
 		c.engine.Mu.Unlock()
 		if h.Takes() && !engine.Tells(e.ID, h.ShardID) {
-			changes = append(changes, recovery.Refiling{ID: string(e.ID), New: engine.DirectoryEntryOf(h.ShardID, e.ID, f.Created)})
+			changes = append(changes, recovery.DirectoryUpdate{ID: string(e.ID), New: engine.DirectoryEntryOf(h.ShardID, e.ID, f.Created)})
 		}
 		if len(changes) == UpdatesAtOnce {
 			file()
@@ -302,14 +302,14 @@ const UpdatesAtOnce = 1000
 // assert registers ids of tasks that exist. One that is registered already, under whatever shard,
 // stays so: if that is another node's, both have created the task, which is possible only
 // after the directory has lost something. See reportConflict.
-func (s *Cluster) assert(ctx context.Context, changes []recovery.Refiling) error {
+func (s *Cluster) assert(ctx context.Context, changes []recovery.DirectoryUpdate) error {
 	for part := range slices.Chunk(changes, UpdatesAtOnce) {
-		now, err := s.Fleet.ledger.File(ctx, part)
+		now, err := s.Fleet.ledger.Update(ctx, part)
 		if err != nil {
 			return err
 		}
 		for i, f := range now {
-			if f.Home != part[i].New.Home {
+			if f.ShardID != part[i].New.ShardID {
 				s.reportConflict(ctx, part[i], f)
 			}
 		}
@@ -339,7 +339,7 @@ func (c *reconciler) removeTombstones(ctx context.Context) error {
 		if len(changes) == 0 {
 			continue
 		}
-		if _, err := c.Fleet.ledger.File(ctx, changes); err != nil {
+		if _, err := c.Fleet.ledger.Update(ctx, changes); err != nil {
 			c.engine.Mu.Lock()
 			for _, l := range due {
 				c.Fleet.tombstones.push(l)
@@ -354,8 +354,8 @@ func (c *reconciler) removeTombstones(ctx context.Context) error {
 // GoneLocked returns the changes that remove entries whose ids are not known. A task that
 // is created with such an id later has another nonce. Of an id that comes more than once,
 // as one does that was used again, the last entry has taken the place of the others.
-func (s *Cluster) GoneLocked(ls []Tombstone) []recovery.Refiling {
-	changes := make([]recovery.Refiling, 0, len(ls))
+func (s *Cluster) GoneLocked(ls []Tombstone) []recovery.DirectoryUpdate {
+	changes := make([]recovery.DirectoryUpdate, 0, len(ls))
 	seen := make(map[string]bool, len(ls))
 	for _, l := range slices.Backward(ls) {
 		if seen[l.ID] {
@@ -364,11 +364,11 @@ func (s *Cluster) GoneLocked(ls []Tombstone) []recovery.Refiling {
 		seen[l.ID] = true
 		id := []byte(l.ID)
 		_, known := s.engine.Store.Find(id)
-		shard := s.engine.ShardNumberLocked(l.Entry.Home)
+		shard := s.engine.ShardNumberLocked(l.Entry.ShardID)
 		if known || s.engine.BuriedLocked(id) || s.engine.IllegibleLocked(id) || !s.engine.OwnedLocked(shard).Takes() {
 			continue
 		}
-		changes = append(changes, recovery.Refiling{ID: l.ID, Old: l.Entry})
+		changes = append(changes, recovery.DirectoryUpdate{ID: l.ID, Old: l.Entry})
 	}
 	return changes
 }
@@ -378,13 +378,13 @@ func (s *Cluster) GoneLocked(ls []Tombstone) []recovery.Refiling {
 // created their tasks, or after it had finished them. Entries under shards that no node will
 // hold again are removed as well, by any node.
 func (c *reconciler) walk(ctx context.Context) error {
-	scanner, ok := c.engine.Ledger.(recovery.FilingScanner)
+	scanner, ok := c.engine.Ledger.(recovery.DirectoryScanner)
 	if !ok || !c.engine.IsReplayed() || c.engine.Elapsed()-c.walked < WalkEvery {
 		return nil
 	}
 	c.walked = c.engine.Elapsed()
 	var page []Tombstone
-	next, err := scanner.ScanFilings(ctx, c.position, func(id string, f recovery.Filing) {
+	next, err := scanner.ScanDirectory(ctx, c.position, func(id string, f recovery.DirectoryEntry) {
 		page = append(page, Tombstone{ID: id, Entry: f})
 	})
 	if err != nil {
@@ -398,7 +398,7 @@ func (c *reconciler) walk(ctx context.Context) error {
 	changes := c.GoneLocked(page)
 	c.engine.Mu.Unlock()
 	if changes = append(changes, c.ofRetired(ctx, page)...); len(changes) > 0 && c.engine.IsReplayed() {
-		if _, err := c.Fleet.ledger.File(ctx, changes); err != nil {
+		if _, err := c.Fleet.ledger.Update(ctx, changes); err != nil {
 			return err
 		}
 	}

@@ -17,7 +17,7 @@ type rooms struct{ *Cluster }
 func (r rooms) Shares() bool { return r.Fleet != nil }
 
 // NewID implements engine.Creation.
-func (r rooms) NewID() (string, recovery.Home) { return r.makeID() }
+func (r rooms) NewID() (string, recovery.ShardID) { return r.makeID() }
 
 // FindSpooled implements engine.Creation.
 func (r rooms) FindSpooled(ctx context.Context, p *engine.Plan) error {
@@ -34,14 +34,14 @@ func (r rooms) ClaimsLocked(p *engine.Plan) bool { return r.needsClaimLocked(p) 
 func (r rooms) Claim(ctx context.Context, claims []*engine.IDClaim) { r.register(ctx, claims) }
 
 // UnclaimedLocked implements engine.Creation.
-func (r rooms) UnclaimedLocked(id string, entry recovery.Filing) {
+func (r rooms) UnclaimedLocked(id string, entry recovery.DirectoryEntry) {
 	r.Fleet.tombstones.push(Tombstone{id, entry, r.engine.Elapsed()})
 }
 
 // EntryLocked implements engine.Directory.
-func (r rooms) EntryLocked(sl *store.Slot) (recovery.Refiling, bool) {
+func (r rooms) EntryLocked(sl *store.Slot) (recovery.DirectoryUpdate, bool) {
 	if r.Fleet == nil || r.singleNodeLocked() {
-		return recovery.Refiling{}, false
+		return recovery.DirectoryUpdate{}, false
 	}
 	return r.directoryUpdateLocked(sl)
 }
@@ -50,12 +50,12 @@ func (r rooms) EntryLocked(sl *store.Slot) (recovery.Refiling, bool) {
 func (r rooms) EndedLocked(sl *store.Slot) { r.addTombstoneLocked(sl) }
 
 // CompareEntries implements engine.Directory.
-func (r rooms) CompareEntries(ctx context.Context, entries []recovery.Refiling) {
+func (r rooms) CompareEntries(ctx context.Context, entries []recovery.DirectoryUpdate) {
 	r.assertSampled(ctx, entries)
 }
 
 // Register implements engine.Directory.
-func (r rooms) Register(ctx context.Context, entries []recovery.Refiling) {
+func (r rooms) Register(ctx context.Context, entries []recovery.DirectoryUpdate) {
 	if len(entries) == 0 || r.SingleNode() {
 		return
 	}

@@ -22,13 +22,13 @@ type clue uint8
 const (
 	byMemory    clue = iota // this process has the task in memory, or among its dead
 	byID                    // the id tells its shard, which a node holds
-	byDirectory             // the id is filed; or this node is alone, and has what there is
+	byDirectory             // the id is registered; or this node is alone, and has what there is
 )
 
 // A Site is where a task is, or would be if it existed.
 type Site struct {
-	Node    string        // empty: here
-	shardID recovery.Home // 0: the node is known to have the task
+	Node    string           // empty: here
+	shardID recovery.ShardID // 0: the node is known to have the task
 	clue    clue
 }
 
@@ -37,7 +37,7 @@ func remembered(err error) bool {
 }
 
 // locate tells who holds a shard.
-func (s *Cluster) locate(ctx context.Context, shardID recovery.Home, anew bool) (recovery.Holder, error) {
+func (s *Cluster) locate(ctx context.Context, shardID recovery.ShardID, anew bool) (recovery.Holder, error) {
 	h, err := s.Fleet.ledger.Locate(ctx, shardID, anew)
 	if err != nil {
 		return h, lookupFailed(ctx, err)
@@ -97,7 +97,7 @@ func (s *Cluster) find(ctx context.Context, id string, from clue, anew bool) (Si
 		return Site{clue: byMemory}, nil
 	}
 	if from <= byID {
-		if shardID, tells := recovery.HomeOf(id); tells {
+		if shardID, tells := recovery.ShardIDOf(id); tells {
 			h, err := s.locate(ctx, shardID, anew)
 			if err != nil {
 				return Site{}, err
@@ -114,7 +114,7 @@ func (s *Cluster) find(ctx context.Context, id string, from clue, anew bool) (Si
 }
 
 // at is the place of a shard, if its holder can be asked.
-func (s *Cluster) at(c clue, shardID recovery.Home, h recovery.Holder) (Site, error) {
+func (s *Cluster) at(c clue, shardID recovery.ShardID, h recovery.Holder) (Site, error) {
 	switch {
 	case h.Shard >= 0:
 		return Site{shardID: shardID, clue: c}, nil
@@ -131,11 +131,11 @@ var errOwnerSilent = fmt.Errorf("%w: it gives no sign of life", task.ErrNodeAway
 
 // look looks an id up that does not tell its shard.
 func (s *Cluster) look(ctx context.Context, id string, anew bool) (Site, error) {
-	filings, err := s.Fleet.ledger.Look(ctx, []string{id})
+	dirEntries, err := s.Fleet.ledger.Lookup(ctx, []string{id})
 	if err != nil {
 		return Site{}, lookupFailed(ctx, err)
 	}
-	if shardID := filings[0].Home; shardID != 0 {
+	if shardID := dirEntries[0].ShardID; shardID != 0 {
 		if node := s.lostFromDirectory(ctx, id); node != "" {
 			return Site{Node: node, clue: byDirectory}, nil
 		}
@@ -167,7 +167,7 @@ func (s *Cluster) look(ctx context.Context, id string, anew bool) (Site, error) 
 // Routed does something with one task: here, or by asking the node that holds its shard.
 // It looks again while the shard is on its way from one to another, for as long as ctx
 // lasts. It also returns where the task was.
-func Routed[Q, A any](ctx context.Context, s *Cluster, id string, m Method[Q, A], q func(recovery.Home) Q, here func(context.Context) (A, error)) (A, Site, error) {
+func Routed[Q, A any](ctx context.Context, s *Cluster, id string, m Method[Q, A], q func(recovery.ShardID) Q, here func(context.Context) (A, error)) (A, Site, error) {
 	from := byMemory
 	var why error
 	for tries := 0; ; {
@@ -211,7 +211,7 @@ func callHolder[Q, A any](ctx context.Context, s *Cluster, node string, m Method
 
 // whileHeld does something with a task here. What it does not find does not exist, if the
 // shard with that ID is held all the time; ID 0 stands for all shards.
-func whileHeld[A any](s *Cluster, id string, shardID recovery.Home, do func() (A, error)) (A, error) {
+func whileHeld[A any](s *Cluster, id string, shardID recovery.ShardID, do func() (A, error)) (A, error) {
 	if s.engine.Unsure() && !s.engine.KnowsSpooled(id) {
 		var none A
 		return none, engine.ErrUnsure
@@ -226,7 +226,7 @@ func whileHeld[A any](s *Cluster, id string, shardID recovery.Home, do func() (A
 
 // ownedShard returns the term of a shard whose tasks memory knows, or can find; nil if
 // there is none.
-func (s *Cluster) ownedShard(shardID recovery.Home) *engine.OwnedShard {
+func (s *Cluster) ownedShard(shardID recovery.ShardID) *engine.OwnedShard {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
 	if h := s.engine.OwnedLocked(s.engine.ShardNumberLocked(shardID)); h.Takes() {
@@ -241,12 +241,12 @@ func owned[A any](ctx context.Context, s *Cluster, q IDQuery, do func(context.Co
 	var none A
 	ctx, cancel := s.engine.Within(q.Terms.in(ctx))
 	defer cancel()
-	if !s.owns(q.ID, q.Home) {
+	if !s.owns(q.ID, q.ShardID) {
 		return none, errNotMine
 	}
-	a, err := whileHeld(s, q.ID, q.Home, func() (A, error) { return do(ctx) })
+	a, err := whileHeld(s, q.ID, q.ShardID, func() (A, error) { return do(ctx) })
 	switch {
-	case q.Home == 0 && errors.Is(err, task.ErrNotFound):
+	case q.ShardID == 0 && errors.Is(err, task.ErrNotFound):
 		return none, errNotMine // it is gone; whether it is anywhere else is not known here
 	case errors.Is(err, task.ErrClosed):
 		return none, errNotMine // and soon another node's

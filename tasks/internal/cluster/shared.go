@@ -20,7 +20,7 @@ type Fleet struct {
 	Methods map[string]RPCHandler
 
 	// newTaskShards are the shards in which tasks with generated ids are created.
-	newTaskShards atomic.Pointer[[]recovery.Home]
+	newTaskShards atomic.Pointer[[]recovery.ShardID]
 	turn          atomic.Uint32 // of the next of them
 	work          chan struct{} // wakes reconcilerLoop; holds one request
 
@@ -28,7 +28,7 @@ type Fleet struct {
 	multiNode     bool            // ids that callers choose are registered before their tasks are created
 	indexing      uint64          // how often ids have come that may not all be registered
 	indexed       uint64          // value of indexing when all had been registered for the last time
-	acquired      int             // shards gained since reconcilerLoop looked last
+	acquired      int             // shards acquired since reconcilerLoop looked last
 	tombstones    fifo[Tombstone] // directory entries of tasks that are gone
 	recentCancels recentCancels   // cancels that other nodes have confirmed
 	conflict      conflicts       // ids that another node has registered for a task of its own
@@ -127,7 +127,7 @@ func (s *Cluster) chooseShards() {
 }
 
 func (s *Cluster) chooseShardsLocked() {
-	var own, adopted []recovery.Home
+	var own, adopted []recovery.ShardID
 	for _, h := range s.engine.Shards.List {
 		switch {
 		case !h.Takes():
@@ -137,7 +137,7 @@ func (s *Cluster) chooseShardsLocked() {
 			adopted = append(adopted, h.ShardID)
 		}
 	}
-	for _, shardIDs := range [][]recovery.Home{own, adopted, s.engine.Terms.Away} {
+	for _, shardIDs := range [][]recovery.ShardID{own, adopted, s.engine.Terms.Away} {
 		if len(shardIDs) > 0 {
 			s.Fleet.newTaskShards.Store(&shardIDs)
 			return
@@ -147,7 +147,7 @@ func (s *Cluster) chooseShardsLocked() {
 
 // makeID makes an id as Schedule does, and returns the shard that it tells: 0 if the ledger has
 // none.
-func (s *Cluster) makeID() (string, recovery.Home) {
+func (s *Cluster) makeID() (string, recovery.ShardID) {
 	if s.Fleet == nil {
 		return task.NewID(), 0
 	}

@@ -28,7 +28,7 @@ import (
 //     of a dead node waits until it is adopted.
 //
 // For example: of three nodes, b hands a shard to c while a group is being cancelled. If c
-// has been asked before it gained the shard, and b after it had lost it, neither covers it;
+// has been asked before it acquired the shard, and b after it had lost it, neither covers it;
 // a finds it at c then, and asks c once more. If both cover it, one after the other, what is
 // counted of it is that of the answer which came first, and what both list is listed once.
 //
@@ -42,9 +42,9 @@ import (
 
 // A Coverage is the part of every answer that says which shards it covers.
 type Coverage struct {
-	Covered []recovery.Home `json:",omitempty"` // shards whose tasks it is about, all of them
-	More    bool            `json:",omitempty"` // there is more to be done: call again
-	Fault   *WireError      `json:",omitempty"` // why it ended before that
+	Covered []recovery.ShardID `json:",omitempty"` // shards whose tasks it is about, all of them
+	More    bool               `json:",omitempty"` // there is more to be done: call again
+	Fault   *WireError         `json:",omitempty"` // why it ended before that
 }
 
 func (c *Coverage) cover() *Coverage { return c }
@@ -81,12 +81,12 @@ type (
 		Retried []string `json:",omitempty"`
 	}
 	leftCount struct {
-		Home  recovery.Home `json:",omitempty"` // 0: they are spooled
-		Count int
+		ShardID recovery.ShardID `json:"Home,omitempty"` // 0: they are spooled
+		Count   int
 	}
 	leftTask struct {
-		ID   string
-		Home recovery.Home `json:",omitempty"`
+		ID      string
+		ShardID recovery.ShardID `json:"Home,omitempty"`
 	}
 
 	redriveReply struct {

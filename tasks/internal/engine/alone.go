@@ -15,7 +15,7 @@ type Alone struct{}
 func (Alone) Shares() bool { return false }
 
 // NewID implements Creation.
-func (Alone) NewID() (string, recovery.Home) { return task.NewID(), 0 }
+func (Alone) NewID() (string, recovery.ShardID) { return task.NewID(), 0 }
 
 // FindSpooled implements Creation.
 func (Alone) FindSpooled(context.Context, *Plan) error { return nil }
@@ -27,19 +27,21 @@ func (Alone) ClaimsLocked(*Plan) bool { return false }
 func (Alone) Claim(context.Context, []*IDClaim) {}
 
 // UnclaimedLocked implements Creation.
-func (Alone) UnclaimedLocked(string, recovery.Filing) {}
+func (Alone) UnclaimedLocked(string, recovery.DirectoryEntry) {}
 
 // EntryLocked implements Directory.
-func (Alone) EntryLocked(*store.Slot) (recovery.Refiling, bool) { return recovery.Refiling{}, false }
+func (Alone) EntryLocked(*store.Slot) (recovery.DirectoryUpdate, bool) {
+	return recovery.DirectoryUpdate{}, false
+}
 
 // EndedLocked implements Directory.
 func (Alone) EndedLocked(*store.Slot) {}
 
 // CompareEntries implements Directory.
-func (Alone) CompareEntries(context.Context, []recovery.Refiling) {}
+func (Alone) CompareEntries(context.Context, []recovery.DirectoryUpdate) {}
 
 // Register implements Directory.
-func (Alone) Register(context.Context, []recovery.Refiling) {}
+func (Alone) Register(context.Context, []recovery.DirectoryUpdate) {}
 
 // Doubted implements Directory.
 func (Alone) Doubted() {}

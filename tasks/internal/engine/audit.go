@@ -134,8 +134,8 @@ type Auditee struct {
 	first   int           // the shard with which the next round begins
 	left    int           // bytes of the round
 	Repairs *PendingWrite // the writes of the slice's repairs
-	// sampled are the first of the slice whose ids are filed.
-	sampled []recovery.Refiling
+	// sampled are the first of the slice whose ids are registered.
+	sampled []recovery.DirectoryUpdate
 }
 
 // NewAuditee returns what an audit compares. With once it ends at the end of the store.

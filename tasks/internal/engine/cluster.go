@@ -25,7 +25,7 @@ type Creation interface {
 	// the lock held.
 	Shares() bool
 	// NewID makes an id, and returns the shard that it tells; 0 if the ledger has none.
-	NewID() (string, recovery.Home)
+	NewID() (string, recovery.ShardID)
 	// FindSpooled returns an *Elsewhere if another node has spooled a task with the id that the
 	// caller has chosen, and ErrUnavailable if that is not known.
 	FindSpooled(ctx context.Context, p *Plan) error
@@ -34,19 +34,19 @@ type Creation interface {
 	// Claim registers ids, and sets the error of each.
 	Claim(ctx context.Context, claims []*IDClaim)
 	// UnclaimedLocked is called when an id was registered, and its task was not created.
-	UnclaimedLocked(id string, entry recovery.Filing)
+	UnclaimedLocked(id string, entry recovery.DirectoryEntry)
 }
 
 // A Directory has the ids that callers have chosen, for all nodes.
 type Directory interface {
 	// EntryLocked returns how the id of a task is registered. It reports false if it is not.
-	EntryLocked(sl *store.Slot) (recovery.Refiling, bool)
+	EntryLocked(sl *store.Slot) (recovery.DirectoryUpdate, bool)
 	// EndedLocked is called when the task of a slot is about to leave for good.
 	EndedLocked(sl *store.Slot)
 	// CompareEntries compares what EntryLocked has returned with the directory.
-	CompareEntries(ctx context.Context, entries []recovery.Refiling)
+	CompareEntries(ctx context.Context, entries []recovery.DirectoryUpdate)
 	// Register registers what EntryLocked has returned.
-	Register(ctx context.Context, entries []recovery.Refiling)
+	Register(ctx context.Context, entries []recovery.DirectoryUpdate)
 	// Doubted is called when the directory may have lost entries.
 	Doubted()
 }

@@ -20,7 +20,7 @@ type IDClaim struct {
 	n, gen uint32
 	Index  int // of its request, in a batch
 	ID     string
-	Want   recovery.Filing
+	Want   recovery.DirectoryEntry
 	Stale  StaleEntry
 	Err    error // nil: registered. ErrStale, *Elsewhere, ErrUnavailable otherwise
 }
@@ -36,15 +36,15 @@ func (s *Engine) NewIDClaimLocked(n uint32, p *Plan, index int) *IDClaim {
 
 // EntryOfLocked returns the directory entry for the id of a task in memory. The nonce follows
 // from what the record keeps for good, so that it need not be remembered.
-func (s *Engine) EntryOfLocked(sl *store.Slot) recovery.Filing {
+func (s *Engine) EntryOfLocked(sl *store.Slot) recovery.DirectoryEntry {
 	return DirectoryEntryOf(s.ShardIDLocked(sl), s.Store.ID(sl), record.Created(s.Store.Record(sl)))
 }
 
 // DirectoryEntryOf returns the directory entry for an id whose task was created at this time, in
 // Unix milliseconds, in this shard.
-func DirectoryEntryOf(shardID recovery.Home, id []byte, created int64) recovery.Filing {
+func DirectoryEntryOf(shardID recovery.ShardID, id []byte, created int64) recovery.DirectoryEntry {
 	sum := xxhash.Sum64(id) ^ uint64(created)*0x9e3779b97f4a7c15
-	return recovery.Filing{Home: shardID, Nonce: uint32(sum>>32 ^ sum)}
+	return recovery.DirectoryEntry{ShardID: shardID, Nonce: uint32(sum>>32 ^ sum)}
 }
 
 // ConfirmLocked creates the task of an id claim, or gives its slot up. Errors: those of
@@ -76,9 +76,9 @@ func (s *Engine) ConfirmLocked(r *IDClaim, c *PendingWrite) error {
 }
 
 // An Elsewhere is why a task cannot be created here: its id belongs to another shard, or
-// to a node that has it and has not filed it yet.
+// to a node that has it and has not registered it yet.
 type Elsewhere struct {
-	ShardID recovery.Home
+	ShardID recovery.ShardID
 	Node    string // instead of the shard
 	// Unregistered: the caller has chosen the id, and the shard is where this node would create
 	// the task. The directory has not been asked yet.
@@ -93,12 +93,12 @@ func (e *Elsewhere) Error() string {
 }
 
 // Tells reports whether an id contains the ID of the shard: such ids are not registered.
-func Tells(id []byte, shardID recovery.Home) bool {
+func Tells(id []byte, shardID recovery.ShardID) bool {
 	const length, version = 36, 14
 	if len(id) != length || id[version] != '7' {
 		return false
 	}
-	told, ok := recovery.HomeOf(string(id))
+	told, ok := recovery.ShardIDOf(string(id))
 	return ok && told == shardID
 }
 
@@ -230,7 +230,7 @@ func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
 		case errors.Is(err, ErrStale):
 			s.Unlock()
 			p.Stale = stale
-			p.NotFound = NotFoundProof{} // of the shard where it is filed
+			p.NotFound = NotFoundProof{} // of the shard where it is registered
 			continue
 		case errors.Is(err, ErrCollision):
 			s.Unlock()
@@ -292,7 +292,7 @@ var (
 	ErrRepeated = errors.New("repeated")
 	// ErrUnregistered: its slot is entered, and its id has to be registered before it is written.
 	ErrUnregistered = errors.New("not filed")
-	// ErrStale: the id is filed under a shard that is held here, so that it has to be
+	// ErrStale: the id is registered under a shard that is held here, so that it has to be
 	// looked at once more before it counts as free.
 	ErrStale = errors.New("filed here, perhaps for a task that is gone")
 	// ErrCollision: the id that was made is in use, or its shard has gone.
@@ -344,7 +344,7 @@ func (s *Engine) CreateLocked(p *Plan, c *PendingWrite, i int) (uint32, error) {
 		if p.NotFound != s.NotFoundProofLocked(true) && !s.IsReplayed() {
 			return 0, task.ErrReplaying
 		}
-		if f := p.Stale; f.Home != 0 && !f.Vacant && !s.OwnedLocked(s.ShardNumberLocked(f.Home)).Takes() {
+		if f := p.Stale; f.ShardID != 0 && !f.Vacant && !s.OwnedLocked(s.ShardNumberLocked(f.ShardID)).Takes() {
 			return 0, ErrNotHeld // any more: there may be a task after all
 		}
 	}
@@ -401,5 +401,5 @@ func (s *Engine) shardLocked(p *Plan) (int, error) {
 			return n, nil
 		}
 	}
-	return 0, &Elsewhere{ShardID: s.Terms.HomeFor([]byte(p.ID)), Unregistered: true}
+	return 0, &Elsewhere{ShardID: s.Terms.OwnShardFor([]byte(p.ID)), Unregistered: true}
 }

@@ -16,7 +16,7 @@ type Delivery struct {
 	task.Delivery
 	Slot    uint32
 	Shard   uint16
-	shardID recovery.Home
+	shardID recovery.ShardID
 	Lease   Lease
 	signer  *receipt.Signer
 
@@ -52,7 +52,7 @@ type Source struct {
 
 // A LateVerdict is a verdict for a task of another node.
 type LateVerdict struct {
-	ShardID recovery.Home
+	ShardID recovery.ShardID
 	Verdict task.Verdict
 	Receipt string
 	Until   time.Duration // on the monotonic clock: then it does not matter any more

@@ -15,10 +15,11 @@
 //
 // Functions whose names end with Locked are called with Mu held. Under it the wheel, the committer
 // and the feed of events may be called, each with a lock of its own that it never holds while
-// calling back, the Locked methods of the Cluster, and Home and Standing of the Fleet: none of them
-// waits. No handler, observer or round trip to the ledger is under it. Unlock tells the observer
-// what has happened, after it has released Mu. No function whose name ends with Locked releases Mu:
-// what waits for the ledger or for a task takes Mu itself, before and after (Begin, Pull, Queue).
+// calling back, the Locked methods of the Cluster, and ShardID and Standing of the Fleet: none of
+// them waits. No handler, observer or round trip to the ledger is under it. Unlock tells the
+// observer what has happened, after it has released Mu. No function whose name ends with Locked
+// releases Mu: what waits for the ledger or for a task takes Mu itself, before and after (Begin,
+// Pull, Queue).
 //
 // # The life of a task
 //

@@ -77,10 +77,10 @@ type reading struct {
 	Replayed     chan struct{} // closed when memory knows all that this process held at first
 	settingsRead chan struct{} // closed when the settings of all topics are known
 	deadRead     chan struct{} // closed when memory knows which tasks were dead at first
-	catchingUp   atomic.Int64  // shards that were gained, and are not all in memory yet
+	catchingUp   atomic.Int64  // shards that were acquired, and are not all in memory yet
 
 	// Guarded by Engine.Mu:
-	caughtUp  chan struct{} // closed when no gained shard is being read any more
+	caughtUp  chan struct{} // closed when no acquired shard is being read any more
 	Progress  recovery.Progress
 	Unknown   int64             // records of a version that this binary does not know, or damaged
 	Illegible map[uint64]uint16 // hashes of their ids, which no caller may take, and their terms
@@ -135,8 +135,8 @@ type ownership struct {
 // The detached are deliveries that handlers are making, and whose shards are leaving or have
 // left. Guarded by Engine.Mu.
 type detached struct {
-	Shards   map[uint64]recovery.Home  // by nonce: of those whose shards have left
-	Verdicts map[uint64]pendingVerdict // by nonce: verdicts on deliveries that are being handed over
+	Shards   map[uint64]recovery.ShardID // by nonce: of those whose shards have left
+	Verdicts map[uint64]pendingVerdict   // by nonce: verdicts on deliveries that are being handed over
 }
 
 // New returns an engine that has nothing yet and does nothing.
@@ -148,7 +148,7 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 		Store:      store.New(),
 		Outcomes:   store.NewOutcomes(),
 		Dead:       deadIndex{IDs: make(map[uint64]struct{})},
-		Detached:   detached{make(map[uint64]recovery.Home), make(map[uint64]pendingVerdict)},
+		Detached:   detached{make(map[uint64]recovery.ShardID), make(map[uint64]pendingVerdict)},
 		TopicTable: topicTable{
 			ByName:   make(map[string]*Topic),
 			ByNumber: []*Topic{{}}, // number 0: of slots that have none, or none yet
@@ -197,7 +197,7 @@ func (s *Engine) watch() {
 		Ended:   s.Revoke,
 	}
 	if s.Fleet != nil {
-		w.Lost, w.Gained = s.RevokeShard, s.AcquireShard
+		w.Lost, w.Acquired = s.RevokeShard, s.AcquireShard
 		w.Room, w.Status, w.Doubted = s.room, s.Cluster.Status, s.Cluster.Doubted
 	}
 	r.Watch(w)

@@ -128,7 +128,7 @@ func (s *Engine) endLoads(loads []*IDLoad, err error) {
 // the shards that were held then.
 type NotFoundProof struct {
 	sure     bool
-	acquired int64 // of the shards, how many had been gained before
+	acquired int64 // of the shards, how many had been acquired before
 }
 
 // NotFoundProofLocked returns the proof that holds now for ids that the ledger lacks.

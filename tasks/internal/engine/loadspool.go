@@ -64,7 +64,7 @@ func (x *spoolLoading) entry(e recovery.Entry) error {
 	mark, known := x.marks[key]
 	if !known {
 		var err error
-		if mark, err = x.Spool.heir.Inherited(x.ctx, x.Spool.id, string(e.ID)); err != nil {
+		if mark, err = x.Spool.successor.SpoolMark(x.ctx, x.Spool.id, string(e.ID)); err != nil {
 			return fmt.Errorf("what the ledger got from the spool: %w", err)
 		}
 		x.marks[key] = mark

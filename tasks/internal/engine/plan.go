@@ -9,7 +9,7 @@ import (
 // A StaleEntry is a directory entry whose task no longer exists: its shard is held here, where
 // the task would be known, or by no node. The zero StaleEntry stands for none.
 type StaleEntry struct {
-	recovery.Filing
+	recovery.DirectoryEntry
 	Vacant bool // no node holds the shard
 }
 
@@ -19,7 +19,7 @@ type Plan struct {
 	Topic    string
 	Chosen   bool // the caller chose the id
 	NotFound NotFoundProof
-	ShardID  recovery.Home // that the id tells, if a node holds it
+	ShardID  recovery.ShardID // that the id tells, if a node holds it
 	Stale    StaleEntry
 	Rec      []byte
 	Print    uint64 // fingerprint

@@ -21,7 +21,7 @@ import (
 // Errors: ErrUnavailable when this node does not hold the shard (it may the next time that
 // it is asked), or is handing it over already; ErrReplaying while it is still being read;
 // ErrClosed; why the ledger did not change its owner; or ErrUnknown when it has not answered.
-func (s *Engine) ReleaseShard(ctx context.Context, shardID recovery.Home, to string) error {
+func (s *Engine) ReleaseShard(ctx context.Context, shardID recovery.ShardID, to string) error {
 	ctx, cancel := s.Within(ctx)
 	defer cancel()
 	n, h, err := s.beginRelease(shardID)
@@ -54,7 +54,7 @@ func (s *Engine) ReleaseShard(ctx context.Context, shardID recovery.Home, to str
 }
 
 // beginRelease stops new work: nothing more is begun with a shard's tasks.
-func (s *Engine) beginRelease(shardID recovery.Home) (int, *OwnedShard, error) {
+func (s *Engine) beginRelease(shardID recovery.ShardID) (int, *OwnedShard, error) {
 	s.Mu.Lock()
 	defer s.Unlock()
 	n := s.ShardNumberLocked(shardID)
@@ -141,7 +141,7 @@ func (s *Engine) transfer(ctx context.Context, n int, h *OwnedShard, to string) 
 	var backoff recovery.Backoff
 	var err error
 	for attempt := range transferAttempts {
-		err = s.Fleet.Yield(ctx, n, to)
+		err = s.Fleet.Transfer(ctx, n, to)
 		if err == nil || errors.Is(err, recovery.ErrLost) || errors.Is(err, recovery.ErrClosed) || backoff.Wait(ctx, attempt) != nil {
 			break
 		}
@@ -162,7 +162,7 @@ func (s *Engine) resolveTransfer(n int, h *OwnedShard, to string) {
 			return // Close has begun
 		}
 		ctx, cancel := s.Within(s.Life.Context)
-		err = s.Fleet.Yield(ctx, n, to)
+		err = s.Fleet.Transfer(ctx, n, to)
 		cancel()
 	}
 	if err = s.transferred(n, h, err); err != nil {

@@ -62,14 +62,14 @@ func (s *Engine) resolveSecondRecords(seconds []secondRecord) {
 	}
 	s.Life.Background.Go(func() {
 		newer, older := 0, 0
-		var moved []recovery.Refiling
+		var moved []recovery.DirectoryUpdate
 		for _, t := range seconds {
-			switch isNewer, filing, ok := s.resolveSecondRecord(&t); {
+			switch isNewer, dirEntry, ok := s.resolveSecondRecord(&t); {
 			case !ok:
 				continue
 			case isNewer:
 				newer++
-				moved = append(moved, filing...)
+				moved = append(moved, dirEntry...)
 			default:
 				older++
 			}
@@ -98,7 +98,7 @@ func (s *Engine) finishedLocked(e *recovery.Entry, f *record.Fields, h *OwnedSha
 	id := bytes.Clone(e.ID)
 	s.Life.Background.Go(func() {
 		s.Config.Log.Warn("an id has a second record, which is newer than the finished task; it is delivered as well", "node", s.Config.Node, "task", string(id))
-		var moved []recovery.Refiling
+		var moved []recovery.DirectoryUpdate
 		s.Mu.Lock()
 		if n, known := s.Store.Find(id); known {
 			if entry, ok := s.Cluster.EntryLocked(s.Store.Slot(n)); ok {
@@ -114,7 +114,7 @@ func (s *Engine) finishedLocked(e *recovery.Entry, f *record.Fields, h *OwnedSha
 // resolveSecondRecord reads a second record, and waits until memory's task is at rest if need be.
 // It reports whether the second record was the newer one, and how its id is to be registered then.
 // ok is false if there is nothing to decide any more.
-func (s *Engine) resolveSecondRecord(t *secondRecord) (newer bool, filing []recovery.Refiling, ok bool) {
+func (s *Engine) resolveSecondRecord(t *secondRecord) (newer bool, dirEntry []recovery.DirectoryUpdate, ok bool) {
 	var backoff recovery.Backoff
 	for attempt := 0; ; attempt++ {
 		var e recovery.Entry
@@ -127,8 +127,8 @@ func (s *Engine) resolveSecondRecord(t *secondRecord) (newer bool, filing []reco
 			return false, nil, false
 		case err == nil && s.learnTopicsOf(s.Life.Context, []recovery.Entry{e}):
 			var again bool
-			if newer, filing, again, ok = s.decideSecondRecord(t, e); !again {
-				return newer, filing, ok
+			if newer, dirEntry, again, ok = s.decideSecondRecord(t, e); !again {
+				return newer, dirEntry, ok
 			}
 		}
 		if backoff.Wait(s.Life.Context, attempt) != nil {
@@ -144,7 +144,7 @@ func (t *secondRecord) isNewer(f *record.Fields) bool {
 
 // decideSecondRecord deletes a second record, or has memory take it up and deletes the record
 // that it had. It reports again if memory's task is not at rest.
-func (s *Engine) decideSecondRecord(t *secondRecord, e recovery.Entry) (newer bool, filing []recovery.Refiling, again, ok bool) {
+func (s *Engine) decideSecondRecord(t *secondRecord, e recovery.Entry) (newer bool, dirEntry []recovery.DirectoryUpdate, again, ok bool) {
 	s.Mu.Lock()
 	defer s.Unlock()
 	if s.Ended || s.OwnedLocked(t.shard) != t.h || !t.h.Takes() {
@@ -184,7 +184,7 @@ func (s *Engine) decideSecondRecord(t *secondRecord, e recovery.Entry) (newer bo
 	n, sl := s.Store.Enter(e.ID, e.Data)
 	s.restoreLocked(n, sl, e, &f, s.Now())
 	if entry, ok := s.Cluster.EntryLocked(sl); ok {
-		filing = append(filing, entry)
+		dirEntry = append(dirEntry, entry)
 	}
-	return true, filing, false, true
+	return true, dirEntry, false, true
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// An OwnedShard is one term of one shard: from gaining it until memory has forgotten it.
+// An OwnedShard is one term of one shard: from acquiring it until memory has forgotten it.
 // A slot's shard is the term's number in Engine.Shards. With a ledger that is no
 // recovery.Fleet there are as many as it has shards, held from the beginning to the end.
 // Guarded by Engine.Mu.
 type OwnedShard struct {
-	ShardID recovery.Home // 0 if the ledger is no Fleet
+	ShardID recovery.ShardID // 0 if the ledger is no Fleet
 	Stage   stage
 	since   int64  // when this process began to hold it, Unix ms by the wall clock
 	run     uint32 // random: tells deliveries of this term from earlier ones
@@ -38,7 +38,7 @@ type OwnedShard struct {
 // A stage is how far a term has come.
 //
 //	from                    event                         to
-//	none                    Watcher.Gained                acquired
+//	none                    Watcher.Acquired                acquired
 //	acquired                the former term is gone,
 //	                        and the dead are known        loading
 //	loading                 all records are in memory     active
@@ -79,7 +79,7 @@ func (s *Engine) findNodeNumber() uint16 {
 	case len(s.Terms.Away) > 0: // others may hold all that are its own
 		return s.Terms.Away[0].Node()
 	}
-	return s.Fleet.Home(0).Node()
+	return s.Fleet.ShardID(0).Node()
 }
 
 // ownAdopted enters the shards that the ledger has granted from the beginning.
@@ -106,7 +106,7 @@ func (s *Engine) beginTermLocked(n int) *OwnedShard {
 	}
 	s.stageLocked(h, Acquired)
 	if s.Fleet != nil {
-		h.ShardID, h.dead = s.Fleet.Home(n), make(map[uint64]uint32)
+		h.ShardID, h.dead = s.Fleet.ShardID(n), make(map[uint64]uint32)
 	}
 	for len(s.Shards.List) <= n {
 		s.Shards.List = append(s.Shards.List, nil)
@@ -129,7 +129,7 @@ func (s *Engine) OwnedLocked(shard int) *OwnedShard {
 
 // ShardNumberLocked finds the number under which this process holds a shard, draining or not;
 // -1 if it does not.
-func (s *Engine) ShardNumberLocked(shardID recovery.Home) int {
+func (s *Engine) ShardNumberLocked(shardID recovery.ShardID) int {
 	for n, h := range s.Shards.List {
 		if h.Mine() && h.ShardID == shardID {
 			return n
@@ -142,7 +142,7 @@ func (s *Engine) ShardNumberLocked(shardID recovery.Home) int {
 func (s *Engine) Unsure() bool { return s.Fleet != nil && !s.Fleet.Standing().Certain }
 
 // Acquiring reports whether the ledger has taken shards of which memory knows nothing yet.
-func (s *Engine) Acquiring() bool { return s.Fleet != nil && s.Fleet.Standing().Gaining }
+func (s *Engine) Acquiring() bool { return s.Fleet != nil && s.Fleet.Standing().Acquiring }
 
 // ErrAcquiring is answered meanwhile to a node that asks whether something exists. It is passing.
 var ErrAcquiring = fmt.Errorf("%w: another one is being taken over", ErrNotHeld)
@@ -190,7 +190,7 @@ func (s *Engine) AcquireShard(n int, transferred bool) {
 	if s.Ended || s.OwnedLocked(n) != nil {
 		return // told twice
 	}
-	shardID := s.Fleet.Home(n)
+	shardID := s.Fleet.ShardID(n)
 	var former []*OwnedShard
 	for other, h := range s.Shards.List {
 		if h != nil && h.ShardID == shardID {

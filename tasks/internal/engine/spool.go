@@ -41,8 +41,8 @@ const SpoolShard = math.MaxUint16
 // task that cannot go yet, or that the ledger refuses, holds up those behind it.
 type spool struct {
 	ledger     recovery.Ledger
-	heir       recovery.Heir // the ledger
-	id         string        // in marks
+	successor  recovery.SpoolMarks // the ledger
+	id         string              // in marks
 	committer  *recovery.Committer[Write]
 	ownedShard *OwnedShard           // stands for that of a shard; it is always held
 	patience   time.Duration         // for how long the ledger may not have answered before schedules go to the spool
@@ -97,12 +97,12 @@ func (s *Engine) openSpool(ctx context.Context) error {
 	if s.Config.Spool == nil {
 		return nil
 	}
-	heir, ok := s.Ledger.(recovery.Heir)
+	successor, ok := s.Ledger.(recovery.SpoolMarks)
 	if !ok {
 		return errors.New("the ledger cannot take over what was spooled")
 	}
 	sp := &spool{
-		ledger: s.Config.Spool, heir: heir, patience: s.Config.AnswerWithin / 4,
+		ledger: s.Config.Spool, successor: successor, patience: s.Config.AnswerWithin / 4,
 		more:    make(chan struct{}, 1),
 		numbers: make(map[uint32]int64), Lines: make(map[uint64]*spoolLine), targets: make(map[uint32]uint16),
 	}
@@ -191,7 +191,7 @@ func (sp *spool) askCondition() {
 // line, whichever node holds it.
 func (s *Engine) LineOf(id []byte) uint64 {
 	if s.Fleet != nil {
-		shardID, _ := recovery.HomeOf(string(id))
+		shardID, _ := recovery.ShardIDOf(string(id))
 		return uint64(shardID)
 	}
 	return uint64(s.Terms.ShardOf(id))
@@ -214,11 +214,11 @@ func (s *Engine) SpoolsLocked(p *Plan) bool {
 	if s.Fleet == nil {
 		return true
 	}
-	shardID := recovery.NewHome(s.NodeNumber, 0)
+	shardID := recovery.NewShardID(s.NodeNumber, 0)
 	if h.Mine() && h.ShardID.Node() == s.NodeNumber {
 		shardID = h.ShardID
 	}
-	if told, _ := recovery.HomeOf(p.ID); told != shardID {
+	if told, _ := recovery.ShardIDOf(p.ID); told != shardID {
 		p.ID = shardID.NewID()
 	}
 	p.ShardID = shardID
@@ -226,9 +226,9 @@ func (s *Engine) SpoolsLocked(p *Plan) bool {
 }
 
 // ShardIDLocked is where a task is, or is to be when it leaves the spool.
-func (s *Engine) ShardIDLocked(sl *store.Slot) recovery.Home {
+func (s *Engine) ShardIDLocked(sl *store.Slot) recovery.ShardID {
 	if sl.Shard == SpoolShard && s.Fleet != nil {
-		shardID, _ := recovery.HomeOf(string(s.Store.ID(sl)))
+		shardID, _ := recovery.ShardIDOf(string(s.Store.ID(sl)))
 		return shardID
 	}
 	return s.OwnedLocked(int(sl.Shard)).ShardID
@@ -342,7 +342,7 @@ func (s *Engine) TakenBack(ctx context.Context, p *Plan, c *PendingWrite) bool {
 
 // OtherID makes an id like one that stands for a creation which was taken back.
 func (s *Engine) OtherID(id string) string {
-	if shardID, ok := recovery.HomeOf(id); ok {
+	if shardID, ok := recovery.ShardIDOf(id); ok {
 		return shardID.NewID()
 	}
 	return task.NewID()

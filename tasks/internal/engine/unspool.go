@@ -99,7 +99,7 @@ func (s *Engine) heirLocked(id []byte) (shard int, ok bool) {
 	if !h.Takes() || s.deaf(shard, unspoolEvery) || s.Unsure() {
 		return shard, false
 	}
-	shardID, _ := recovery.HomeOf(string(id))
+	shardID, _ := recovery.ShardIDOf(string(id))
 	return shard, s.Fleet == nil || h.ShardID == shardID
 }
 
@@ -230,7 +230,7 @@ func (s *Engine) resolveInDoubt() {
 
 func (s *Engine) resolveMove(ctx context.Context, x inDoubtMove) bool {
 	sp := s.Spool
-	mark, err := sp.heir.Inherited(ctx, sp.id, x.ID)
+	mark, err := sp.successor.SpoolMark(ctx, sp.id, x.ID)
 	if err != nil {
 		return false
 	}

@@ -149,7 +149,7 @@ type Snapshot map[int]snapshotShard
 // the numbers of the nodes, it may be another one than when the term began.
 type snapshotShard struct {
 	*OwnedShard
-	ShardID recovery.Home
+	ShardID recovery.ShardID
 }
 
 // BeginSnapshot waits until all that this node holds is in memory. It also returns how many moves
@@ -173,7 +173,7 @@ func (s *Engine) BeginSnapshot(ctx context.Context) (st Snapshot, movesInDoubt i
 	st = make(Snapshot)
 	for n, h := range s.Shards.List {
 		if h != nil && h.Stage == Active {
-			st[n] = snapshotShard{h, s.Fleet.Home(n)}
+			st[n] = snapshotShard{h, s.Fleet.ShardID(n)}
 		}
 	}
 	if s.Spool != nil {
@@ -187,7 +187,7 @@ func (s *Engine) BeginSnapshot(ctx context.Context) (st Snapshot, movesInDoubt i
 var ErrInDoubt = fmt.Errorf("%w: it is not known yet whether what was spooled has moved there", ErrNotHeld)
 
 // EndSnapshot leaves out what has changed hands meanwhile, and lists the others.
-func (s *Engine) EndSnapshot(st Snapshot, movesInDoubt int) (covered []recovery.Home, err error) {
+func (s *Engine) EndSnapshot(st Snapshot, movesInDoubt int) (covered []recovery.ShardID, err error) {
 	s.Mu.Lock()
 	defer s.Unlock()
 	switch {

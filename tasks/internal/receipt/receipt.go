@@ -26,7 +26,7 @@ import (
 // A Receipt names one delivery. As text it is URL-safe base64 of
 //
 //	0   1  version, 2
-//	1   4  recovery.Home of the task's shard; 0 if the ledger knows none
+//	1   4  recovery.ShardID of the task's shard; 0 if the ledger knows none
 //	5   4  attempt
 //	9   4  revision of the task
 //	13  8  when the task was created
@@ -40,7 +40,7 @@ import (
 // Version 1 had the shard's number at its node in 2 bytes instead of that. It is still
 // accepted; whose the task is has to be found by its id.
 type Receipt struct {
-	ShardID recovery.Home
+	ShardID recovery.ShardID
 	Attempt uint32
 	// Revision and time of creation tell the task from one that has taken its
 	// place, or its id, since.
@@ -159,7 +159,7 @@ func (g *Signer) Parse(text string) (Receipt, error) {
 	}
 	r := Receipt{ID: string(body[head:])}
 	if head == receiptHead {
-		r.ShardID = recovery.Home(binary.LittleEndian.Uint32(body[1:]))
+		r.ShardID = recovery.ShardID(binary.LittleEndian.Uint32(body[1:]))
 	}
 	rest := body[head-24:]
 	r.Attempt = binary.LittleEndian.Uint32(rest)

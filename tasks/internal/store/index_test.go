@@ -55,7 +55,7 @@ func TestIndexDeletionWithWrapAround(t *testing.T) {
 		add := func() {
 			n, sl := b.Enter(fmt.Appendf(nil, "id-%d", len(hashes)), nil)
 			x.remove(b, x.hash(b.ID(sl)), n)
-			// Homes near the end of the first table, so that probes run around.
+			// ShardIDs near the end of the first table, so that probes run around.
 			h := uint64(12 + rng.Uint32N(6))
 			sl.hash = uint32(h)
 			x.add(b, h, n)

@@ -20,7 +20,7 @@ import (
 // of 8000, and while a script runs, all other clients wait.
 const updatesAtOnce = 1000
 
-// A place is where one of several ids has its filing.
+// A place is where one of several ids has its entry.
 type place struct {
 	bucket   uint8
 	position int // among all ids of the call
@@ -50,7 +50,7 @@ func eachBucket(places []place, f func(bucket uint8, places []place)) {
 	}
 }
 
-// A Directory maps ids that callers have chosen to the homes of their records. It is shared by
+// A Directory maps ids that callers have chosen to the shards of their records. It is shared by
 // all nodes, and spread over the servers of a cluster by buckets of ids.
 type Directory struct {
 	Config
@@ -71,8 +71,8 @@ type Config struct {
 // New makes a directory.
 func New(c Config) *Directory { return &Directory{Config: c} }
 
-// Look returns where ids are filed, see recovery.Directory.
-func (d *Directory) Look(ctx context.Context, ids []string) ([]recovery.Filing, error) {
+// Lookup returns where ids are registered, see recovery.Directory.
+func (d *Directory) Look(ctx context.Context, ids []string) ([]recovery.DirectoryEntry, error) {
 	type question struct {
 		places []place
 		reply  *redis.SliceCmd
@@ -94,12 +94,12 @@ func (d *Directory) Look(ctx context.Context, ids []string) ([]recovery.Filing, 
 		return nil, err
 	}
 	d.noteLineage(servers...)
-	found := make([]recovery.Filing, len(ids))
+	found := make([]recovery.DirectoryEntry, len(ids))
 	for _, q := range reads {
 		for i, v := range q.reply.Val() {
 			if value, ok := v.(string); ok {
 				at := q.places[i].position
-				if found[at], err = layout.DecodeFiling(value); err != nil {
+				if found[at], err = layout.DecodeEntry(value); err != nil {
 					return nil, fmt.Errorf("%s: %w", ids[at], err)
 				}
 			}
@@ -108,9 +108,9 @@ func (d *Directory) Look(ctx context.Context, ids []string) ([]recovery.Filing, 
 	return found, nil
 }
 
-// File changes where ids are filed, see recovery.Directory. All changes for one server go
+// Update changes where ids are registered, see recovery.Directory. All changes for one server go
 // together. If one of several servers does not answer, the outcome of its changes is open.
-func (d *Directory) File(ctx context.Context, changes []recovery.Refiling) ([]recovery.Filing, error) {
+func (d *Directory) File(ctx context.Context, changes []recovery.DirectoryUpdate) ([]recovery.DirectoryEntry, error) {
 	places := placesOf(len(changes), func(i int) string { return changes[i].ID })
 	if hasDuplicates(places, changes) {
 		return nil, errors.New("an id comes twice in one call of File")
@@ -124,7 +124,7 @@ func (d *Directory) File(ctx context.Context, changes []recovery.Refiling) ([]re
 	if err := d.runAll(ctx, calls); err != nil {
 		return nil, err
 	}
-	now := make([]recovery.Filing, len(changes))
+	now := make([]recovery.DirectoryEntry, len(changes))
 	for i := range changes {
 		now[i] = changes[i].New
 	}
@@ -139,7 +139,7 @@ func (d *Directory) File(ctx context.Context, changes []recovery.Refiling) ([]re
 			if n < 1 || n > int64(len(c.places)) {
 				return nil, fmt.Errorf("unexpected reply of a script: %v", v.Values)
 			}
-			if now[c.places[n-1].position], err = layout.DecodeFiling(v.Text(i + 1)); err != nil {
+			if now[c.places[n-1].position], err = layout.DecodeEntry(v.Text(i + 1)); err != nil {
 				return nil, err
 			}
 		}
@@ -170,7 +170,7 @@ func (d *Directory) readRecords(ctx context.Context, p redis.Pipeliner, key stri
 }
 
 // hasDuplicates reports whether an id comes twice. Ids of one bucket are neighbours.
-func hasDuplicates(places []place, changes []recovery.Refiling) bool {
+func hasDuplicates(places []place, changes []recovery.DirectoryUpdate) bool {
 	found := false
 	eachBucket(places, func(_ uint8, places []place) {
 		if len(places) < 2 {
@@ -197,7 +197,7 @@ type updateCall struct {
 // newUpdateCall makes a call from the first of the places. In Cluster mode it touches one
 // bucket: others may be on another server, and a call with two keys of which one may not exist
 // fails while their slot moves.
-func (d *Directory) newUpdateCall(places []place, changes []recovery.Refiling) *updateCall {
+func (d *Directory) newUpdateCall(places []place, changes []recovery.DirectoryUpdate) *updateCall {
 	c := &updateCall{places: places[:min(updatesAtOnce, len(places))], bucket: places[0].bucket}
 	if d.Client.IsCluster() {
 		n := 1
@@ -208,16 +208,16 @@ func (d *Directory) newUpdateCall(places []place, changes []recovery.Refiling) *
 	}
 	var keys []string
 	var args []any
-	// One buffer for all filings, and pointers to its parts: no text is boxed.
-	text := make([]byte, 0, 2*layout.FilingLen*len(c.places))
+	// One buffer for all entries, and pointers to its parts: no text is boxed.
+	text := make([]byte, 0, 2*layout.EntryLen*len(c.places))
 	for _, p := range c.places {
-		text = layout.AppendFiling(layout.AppendFiling(text, changes[p.position].Old), changes[p.position].New)
+		text = layout.AppendEntry(layout.AppendEntry(text, changes[p.position].Old), changes[p.position].New)
 	}
 	whole, parts := string(text), make([]string, 0, 2*len(c.places))
-	next := func(f recovery.Filing) *string {
+	next := func(f recovery.DirectoryEntry) *string {
 		n := 0
-		if f != (recovery.Filing{}) {
-			n = layout.FilingLen
+		if f != (recovery.DirectoryEntry{}) {
+			n = layout.EntryLen
 		}
 		parts = append(parts, whole[:n])
 		whole = whole[n:]
@@ -269,18 +269,18 @@ func (d *Directory) runAll(ctx context.Context, calls []*updateCall) error {
 	return nil
 }
 
-// Sizes of a step of ScanFilings: it ends after so many filings, or so many buckets, and reads
-// so many filings at a time.
+// Sizes of a step of ScanDirectory: it ends after so many entries, or so many buckets, and reads
+// so many entries at a time.
 const (
-	scannedFilings = 1000
+	scannedEntries = 1000
 	scannedBuckets = 64
 	scannedAtOnce  = 512
 )
 
-// ScanFilings visits filings, see recovery.FilingScanner. A position is a bucket and Redis' cursor
-// in it. After a failover or a restart of Redis a cursor has another meaning, and more filings may
-// be left out; the next scan finds them.
-func (d *Directory) ScanFilings(ctx context.Context, position string, visit func(id string, f recovery.Filing)) (next string, err error) {
+// ScanDirectory visits entries, see recovery.DirectoryScanner. A position is a bucket and Redis'
+// cursor in it. After a failover or a restart of Redis a cursor has another meaning, and more
+// entries may be left out; the next scan finds them.
+func (d *Directory) ScanDirectory(ctx context.Context, position string, visit func(id string, f recovery.DirectoryEntry)) (next string, err error) {
 	bucket, cursor := 0, uint64(0)
 	if position != "" {
 		if _, err := fmt.Sscanf(position, "%d:%d", &bucket, &cursor); err != nil || bucket < 0 {
@@ -288,13 +288,13 @@ func (d *Directory) ScanFilings(ctx context.Context, position string, visit func
 		}
 	}
 	visited := 0
-	for last := min(bucket+scannedBuckets, layout.Buckets); bucket < last && visited < scannedFilings; {
+	for last := min(bucket+scannedBuckets, layout.Buckets); bucket < last && visited < scannedEntries; {
 		var pairs []string
 		if pairs, cursor, err = d.Client.HScan(ctx, d.Keys.IDs(uint8(bucket)), cursor, "", scannedAtOnce).Result(); err != nil {
 			return "", err
 		}
 		for i := 0; i+1 < len(pairs); i += 2 {
-			f, err := layout.DecodeFiling(pairs[i+1])
+			f, err := layout.DecodeEntry(pairs[i+1])
 			if err != nil {
 				d.Log.Error("a filing cannot be read, and is left as it is", "task", pairs[i], "error", err)
 				continue

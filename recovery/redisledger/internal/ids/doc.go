@@ -1,4 +1,4 @@
-// Package ids keeps the directory of ids that callers have chosen, which do not tell their home.
+// Package ids keeps the directory of ids that callers have chosen, which do not contain a shard id.
 //
 // It owns the buckets of the directory in Redis, and the lineage: which servers have answered, so
 // that a server that may lack entries is noticed. It calls packages clock, conn and layout only. It
@@ -8,5 +8,5 @@
 //
 // Every call, with the error of Redis; the outcome of [Directory.File] is open then. File returns
 // recovery.ErrFull if Redis has no room for new ids. An entry that cannot be read fails
-// [Directory.Look], and is left alone by [Directory.ScanFilings].
+// [Directory.Look], and is left alone by [Directory.ScanDirectory].
 package ids

@@ -23,7 +23,7 @@ import (
 //	lapse:heartbeat:{lapse:nodes}:<node>      counter
 //	lapse:status:{lapse:nodes}        hash    node -> its last status
 //	lapse:numbers:{lapse:nodes}       hash    number -> node
-//	lapse:ids:<n>                     hash    id -> filing, where the first byte of the id's
+//	lapse:ids:<n>                     hash    id -> entry,  where the first byte of the id's
 //	                                          CRC-32 (IEEE) is n
 //	lapse:topics                      hash    name -> setting: revision, ":" and value, or the
 //	                                          revision alone if it was deleted lately; "!v"
@@ -151,8 +151,8 @@ func ShardOf(id []byte, count int) int {
 	return int(crc32.ChecksumIEEE(id) % uint32(count))
 }
 
-// Buckets is over how many hashes the filings of ids are spread. Redis needs half the memory for
-// a hash of up to 512 filings, which is 131,072 filings altogether.
+// Buckets is over how many hashes the directory entries of ids are spread. Redis needs half the
+// memory for a hash of up to 512 entries, which is 131,072 entries altogether.
 const Buckets = 1 << 8
 
 // BucketOf names the bucket of an id. It is part of the layout.

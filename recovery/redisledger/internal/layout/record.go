@@ -9,29 +9,29 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// FilingLen is the length of a stored filing: the home and the nonce, 4 bytes each, big-endian.
+// EntryLen is the length of a stored entry: the shard id and the nonce, 4 bytes each, big-endian.
 // (As text it would need 16 bytes more.) An empty one, which is never stored, means that the id is
-// not filed.
-const FilingLen = 8
+// not registered.
+const EntryLen = 8
 
-// AppendFiling appends the stored form of a filing.
-func AppendFiling(dst []byte, f recovery.Filing) []byte {
-	if f == (recovery.Filing{}) {
+// AppendEntry appends the stored form of a directory entry.
+func AppendEntry(dst []byte, f recovery.DirectoryEntry) []byte {
+	if f == (recovery.DirectoryEntry{}) {
 		return dst
 	}
-	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(dst, uint32(f.Home)), f.Nonce)
+	return binary.BigEndian.AppendUint32(binary.BigEndian.AppendUint32(dst, uint32(f.ShardID)), f.Nonce)
 }
 
-// DecodeFiling reads a stored filing. It fails for any other length.
-func DecodeFiling(value string) (recovery.Filing, error) {
+// DecodeEntry reads a stored entry. It fails for any other length.
+func DecodeEntry(value string) (recovery.DirectoryEntry, error) {
 	switch len(value) {
 	case 0:
-		return recovery.Filing{}, nil
-	case FilingLen:
+		return recovery.DirectoryEntry{}, nil
+	case EntryLen:
 		n := binary.BigEndian.Uint64([]byte(value))
-		return recovery.Filing{Home: recovery.Home(n >> 32), Nonce: uint32(n)}, nil
+		return recovery.DirectoryEntry{ShardID: recovery.ShardID(n >> 32), Nonce: uint32(n)}, nil
 	}
-	return recovery.Filing{}, fmt.Errorf("a filing of %d bytes cannot be read", len(value))
+	return recovery.DirectoryEntry{}, fmt.Errorf("a filing of %d bytes cannot be read", len(value))
 }
 
 // TimeLen is the length of the time in front of a record, big-endian. A pending record is stored as

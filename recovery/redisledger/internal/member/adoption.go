@@ -24,7 +24,7 @@ const (
 	// retryShare: an adoption that failed is repeated, with growing pauses.
 	retryShare = 10
 	// ownersAfter: the owners of all shards are read from time to time even if no node dies:
-	// a shard may have been yielded to a node at the moment of its death. Every node reads
+	// a shard may have been transferred to a node at the moment of its death. Every node reads
 	// the shards of all, so the pause grows with the nodes: see ownersPauseLocked.
 	ownersAfter = 3
 	// ownersNodes is up to how many nodes the pause is ownersAfter.
@@ -172,7 +172,7 @@ func (m *Member) adoptFrom(ctx context.Context, found ownerList) (r remaining) {
 	}
 	slices.SortStableFunc(adoptables, func(a, b adoptable) int {
 		if a.mine == b.mine {
-			return cmp.Compare(a.home, b.home)
+			return cmp.Compare(a.shardID, b.shardID)
 		}
 		if a.mine {
 			return -1
@@ -226,7 +226,7 @@ func (m *Member) adoptables(found ownerList, r *remaining) []adoptable {
 	}
 	peers := m.peersLocked()
 	unregistered := map[layout.Holder]time.Time{}
-	ownerlessSince := map[recovery.Home]time.Time{}
+	ownerlessSince := map[recovery.ShardID]time.Time{}
 	refused := map[string]int{}
 	var adoptables []adoptable
 	for _, h := range found.shards {
@@ -247,11 +247,11 @@ func (m *Member) adoptables(found ownerList, r *remaining) []adoptable {
 			refused[node]++
 			continue
 		}
-		since, known := w.ownerlessSince[h.home]
+		since, known := w.ownerlessSince[h.shardID]
 		if !known {
 			since = w.answered
 		}
-		ownerlessSince[h.home] = since
+		ownerlessSince[h.shardID] = since
 		mine := w.partLocked(h, peers) == m.Self.Node || h.token.Node == m.Self.Node
 		if wait := since.Add(m.FailoverAfter / othersShare); !mine && wait.After(w.answered) {
 			r.again(wait)
@@ -301,7 +301,7 @@ func (w *watch) partLocked(h seenShard, peers []string) string {
 	if len(peers) == 0 || slices.Contains(peers, h.node) {
 		return h.node
 	}
-	return peers[(int(h.home.Node())+h.index)%len(peers)]
+	return peers[(int(h.shardID.Node())+h.index)%len(peers)]
 }
 
 // room is how many more records memory can take, beyond those of acquired shards that it has
@@ -361,14 +361,14 @@ func (m *Member) take(ctx context.Context, h seenShard, next layout.Token, unrea
 	s.Owned.Store(true)
 	s.Unread.Store(unread)
 	m.peers.mu.Lock()
-	o := origin{number: h.home.Node()}
+	o := origin{number: h.shardID.Node()}
 	if seen := m.peers.nodes[h.node]; seen != nil {
 		o.raw, o.counts = seen.raw, seen.entry.Counts
 	}
 	if holder := m.peers.nodes[h.token.Node]; holder != nil {
 		s.fromCount, _ = strconv.ParseInt(holder.count, 10, 64)
 	}
-	m.peers.tokens[h.home] = seenToken{Token: next}
+	m.peers.tokens[h.shardID] = seenToken{Token: next}
 	m.peers.mu.Unlock()
 	m.mu.Lock()
 	if h.node != m.Self.Node {
@@ -377,10 +377,10 @@ func (m *Member) take(ctx context.Context, h seenShard, next layout.Token, unrea
 	delete(m.transferred, shardName{h.node, h.index})
 	m.mu.Unlock()
 	m.changeTable(func(t *table) { t.enter(s) })
-	n, yielded := s.Number, h.token.Holder() == next.Holder()
+	n, transferred := s.Number, h.token.Holder() == next.Holder()
 	m.Notices.Add(func(w recovery.Watcher) {
-		if w.Gained != nil {
-			w.Gained(n, yielded)
+		if w.Acquired != nil {
+			w.Acquired(n, transferred)
 		}
 		m.acquiring.Add(-1)
 		if suspect {

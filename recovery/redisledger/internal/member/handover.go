@@ -11,11 +11,11 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
-// errYielded is the error of calls about a shard that this process has yielded.
-var errYielded = fmt.Errorf("%w: it was yielded", recovery.ErrLost)
+// errTransferred is the error of calls about a shard that this process has transferred.
+var errTransferred = fmt.Errorf("%w: it was transferred", recovery.ErrLost)
 
-// Yield hands a shard to another node, see recovery.Fleet.
-func (m *Member) Yield(ctx context.Context, n int, to string) error {
+// Transfer hands a shard to another node, see recovery.Fleet.
+func (m *Member) Transfer(ctx context.Context, n int, to string) error {
 	s, err := m.Held(n)
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func (m *Member) Yield(ctx context.Context, n int, to string) error {
 	if next == (layout.Token{}) {
 		target, err := m.transferTarget(ctx, to)
 		if err != nil {
-			return fmt.Errorf("shard %d cannot be yielded to node %s: %w", n, to, err)
+			return fmt.Errorf("shard %d cannot be transferred to node %s: %w", n, to, err)
 		}
 		next = layout.NewToken(to, target, s.Token.Epoch+1)
 	}
@@ -54,8 +54,8 @@ func (m *Member) Yield(ctx context.Context, n int, to string) error {
 		}
 		return fmt.Errorf("shard %d: %w", n, errReclaimed)
 	}
-	m.peers.noteToken(m.Home(n), next) // first, or else a new record would have no home in between
-	m.endLocked(s, fmt.Errorf("shard %d: %w to node %s", n, errYielded, to))
+	m.peers.noteToken(m.ShardID(n), next) // first, or else a new record would have no shard in between
+	m.endLocked(s, fmt.Errorf("shard %d: %w to node %s", n, errTransferred, to))
 	return nil
 }
 
@@ -92,12 +92,12 @@ func (m *Member) transferTarget(ctx context.Context, to string) (string, error) 
 }
 
 // AcceptHome takes a shard over, see recovery.Fleet.Accept.
-func (m *Member) AcceptHome(ctx context.Context, home recovery.Home) (bool, error) {
-	node, err := m.nodeOf(ctx, home.Node())
+func (m *Member) AcceptHome(ctx context.Context, shardID recovery.ShardID) (bool, error) {
+	node, err := m.nodeOf(ctx, shardID.Node())
 	if err != nil || node == "" {
 		return false, err
 	}
-	return m.accept(ctx, &seenShard{node: node, index: home.Shard(), home: home})
+	return m.accept(ctx, &seenShard{node: node, index: shardID.Shard(), shardID: shardID})
 }
 
 // isMine reports whether this process should hold a shard: its token names this process, or it
@@ -138,7 +138,7 @@ func (m *Member) accept(ctx context.Context, h *seenShard) (bool, error) {
 }
 
 // repeatTransfer repeats a hand-over that Redis has lost, and reports whether there was one: this
-// process has yielded the shard, and an older token of its own is back. The node that has the
+// process has transferred the shard, and an older token of its own is back. The node that has the
 // shard in memory finds an older token than its own, and claims the shard with all that it has
 // done since. If no node has it in memory, because the receiver had not accepted it or has died,
 // the shard is accepted or adopted as after any hand-over. If this process took it, both nodes
@@ -157,7 +157,7 @@ func (m *Member) repeatTransfer(ctx context.Context, h *seenShard) (bool, error)
 	m.Log.Error("Redis has lost a shard's hand-over; the shard was handed over again",
 		"of", h.node, "shard", h.index, "found", h.raw, "token", owner)
 	h.raw, h.token, h.affirmed = owner, next, ""
-	m.peers.noteToken(h.home, next)
+	m.peers.noteToken(h.shardID, next)
 	return true, nil
 }
 
@@ -171,7 +171,7 @@ func (m *Member) acceptOwn(ctx context.Context) error {
 	var found ownerList
 	for n := range m.Shards {
 		if m.Holds(m.Self.Node, n) == nil {
-			found.shards = append(found.shards, seenShard{node: m.Self.Node, index: n, home: recovery.NewHome(number, n)})
+			found.shards = append(found.shards, seenShard{node: m.Self.Node, index: n, shardID: recovery.NewShardID(number, n)})
 		}
 	}
 	owners := make([]*redis.StringCmd, len(found.shards))
@@ -186,7 +186,7 @@ func (m *Member) acceptOwn(ctx context.Context) error {
 	for i := range found.shards {
 		h := &found.shards[i]
 		h.token = layout.ReadToken(owners[i].Val())
-		m.peers.noteToken(h.home, h.token)
+		m.peers.noteToken(h.shardID, h.token)
 	}
 	m.acceptFound(ctx, found)
 	return nil

@@ -10,8 +10,8 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/clock"
 )
 
-// Homes lists the shards of all nodes, see recovery.Fleet, with one read of the registry.
-func (m *Member) Homes(ctx context.Context) ([]recovery.Home, error) {
+// ShardIDs lists the shards of all nodes, see recovery.Fleet, with one read of the registry.
+func (m *Member) ShardIDs(ctx context.Context) ([]recovery.ShardID, error) {
 	if err := m.Poll(ctx); err != nil {
 		return nil, err
 	}
@@ -23,29 +23,29 @@ func (m *Member) Homes(ctx context.Context) ([]recovery.Home, error) {
 		return nil, err
 	}
 	shards := w.allShards()
-	homes := make([]recovery.Home, len(shards))
+	shardIDs := make([]recovery.ShardID, len(shards))
 	for i, h := range shards {
-		homes[i] = h.home
+		shardIDs[i] = h.shardID
 	}
-	return homes, nil
+	return shardIDs, nil
 }
 
 // Holders returns the holders of shards, see recovery.Fleet, with one read of the registry and one
 // of the tokens of
 // these shards.
-func (m *Member) Holders(ctx context.Context, homes []recovery.Home) (map[recovery.Home]recovery.Holder, error) {
-	if len(homes) == 0 {
+func (m *Member) Holders(ctx context.Context, shardIDs []recovery.ShardID) (map[recovery.ShardID]recovery.Holder, error) {
+	if len(shardIDs) == 0 {
 		return nil, nil
 	}
 	if err := m.Poll(ctx); err != nil {
 		return nil, err
 	}
 	w := &m.peers
-	wanted := make(map[recovery.Home]bool, len(homes))
-	for _, home := range homes {
-		wanted[home] = true
+	wanted := make(map[recovery.ShardID]bool, len(shardIDs))
+	for _, shardID := range shardIDs {
+		wanted[shardID] = true
 	}
-	shards := slices.DeleteFunc(w.allShards(), func(h seenShard) bool { return !wanted[h.home] })
+	shards := slices.DeleteFunc(w.allShards(), func(h seenShard) bool { return !wanted[h.shardID] })
 	if err := m.refreshTokens(ctx, shards); err != nil {
 		return nil, err
 	}
@@ -55,19 +55,19 @@ func (m *Member) Holders(ctx context.Context, homes []recovery.Home) (map[recove
 	if err := m.completeLocked(); err != nil {
 		return nil, err
 	}
-	all := make(map[recovery.Home]recovery.Holder, len(shards))
+	all := make(map[recovery.ShardID]recovery.Holder, len(shards))
 	for _, h := range shards {
-		h.token = w.tokens[h.home].Token
+		h.token = w.tokens[h.shardID].Token
 		switch {
 		case h.token.Retired(), h.token.Node == "" && !m.startsLocked(h):
 		case h.token.Node == "":
 			return nil, fmt.Errorf("shard %d of node %s has no owner on record yet", h.index, h.node)
 		default:
 			holder := recovery.Holder{Shard: -1, Node: h.token.Node, Live: m.livenessLocked(h.token) == living}
-			if s := mine[h.home]; s != nil && s.isHeld() && holder.Node == m.Self.Node {
+			if s := mine[h.shardID]; s != nil && s.isHeld() && holder.Node == m.Self.Node {
 				holder.Shard, holder.Live = s.Number, true
 			}
-			all[h.home] = holder
+			all[h.shardID] = holder
 		}
 	}
 	return all, nil

@@ -11,18 +11,18 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/clock"
 )
 
-// A node's entry in the registry says whether all its ids are filed. A shard that comes from a
+// A node's entry in the registry says whether all its ids are registered. A shard that comes from a
 // node with unfiled ids brings along ids that the directory lacks. So before such a shard is
 // claimed, the entry of its new holder is marked as not indexed. unfiled counts these shards;
 // Member.mu guards it.
 type unfiled struct {
-	acquired  int // shards that were claimed, or are about to be, with ids that may not be filed
+	acquired  int // shards that were claimed, or are about to be, with ids that may not be registered
 	delivered int // those that memory was notified of
 	excepted  int // acquired, when MarkIndexed last refused to set the mark
 }
 
-// errUnfiled is returned by MarkIndexed.
-var errUnfiled = errors.New("shards were acquired whose ids may not be filed: file them and call again")
+// errUnregistered is returned by MarkIndexed.
+var errUnregistered = errors.New("shards were acquired whose ids may not be registered: register them and call again")
 
 // MarkIndexed writes the mark of this node, see recovery.Directory.
 func (m *Member) MarkIndexed(ctx context.Context, indexed bool) error {
@@ -45,13 +45,13 @@ func (m *Member) MarkIndexed(ctx context.Context, indexed bool) error {
 	case !registered:
 		return fmt.Errorf("%w: node %s is not registered for this process", recovery.ErrLost, m.Self.Node)
 	case unfiled:
-		return errUnfiled
+		return errUnregistered
 	}
 	return nil
 }
 
-// beforeTaking marks this process as one whose ids are not all filed, if that may be so once it
-// has taken a shard. If it reports suspect, the caller must call afterTaking, when memory knows
+// beforeTaking marks this process as one whose ids are not all registered, if that may be so once
+// it has taken a shard. If it reports suspect, the caller must call afterTaking, when memory knows
 // of the shard or will not get it.
 func (m *Member) beforeTaking(ctx context.Context, h seenShard) (suspect bool, err error) {
 	m.peers.mu.Lock()
@@ -82,13 +82,13 @@ func (m *Member) afterTaking() {
 	m.unfiled.delivered++
 }
 
-// isIndexed reports whether all ids of a node are filed, as far as is known.
+// isIndexed reports whether all ids of a node are registered, as far as is known.
 func (s *peerState) isIndexed() bool { return s.fault == nil && s.entry.Indexed }
 
 // viewFresh is how old a poll of the nodes may be for Unindexed.
 const viewFresh = time.Second
 
-// Unindexed names the nodes whose ids may not all be filed, see recovery.Directory.Unindexed.
+// Unindexed names the nodes whose ids may not all be registered, see recovery.Directory.Unindexed.
 // doubtful reports whether the directory may have lost entries.
 func (m *Member) Unindexed(ctx context.Context, doubtful func() bool) ([]string, error) {
 	w := &m.peers
@@ -157,7 +157,8 @@ func (w *watch) stillOwning(dead []string) (owning []string, behind bool) {
 	return owning, behind
 }
 
-// unindexedByLife returns the other nodes, live and dead, whose ids may not all be filed, in order.
+// unindexedByLife returns the other nodes, live and dead, whose ids may not all be registered, in
+// order.
 func (m *Member) unindexedByLife() (live, dead []string) {
 	w := &m.peers
 	w.mu.Lock()

@@ -14,21 +14,21 @@ import (
 )
 
 // Locate returns the holder of a shard, see recovery.Fleet.
-func (m *Member) Locate(ctx context.Context, home recovery.Home, anew bool) (recovery.Holder, error) {
-	if s := m.table.Load().byHome[home]; s != nil && s.isHeld() {
+func (m *Member) Locate(ctx context.Context, shardID recovery.ShardID, anew bool) (recovery.Holder, error) {
+	if s := m.table.Load().byHome[shardID]; s != nil && s.isHeld() {
 		return recovery.Holder{Shard: s.Number, Node: m.Self.Node, Live: true}, nil
 	}
 	w := &m.peers
 	if !anew {
 		w.mu.Lock()
-		t, known := w.tokens[home]
+		t, known := w.tokens[shardID]
 		live := known && t.Node != "" && !t.Retired() && m.livenessLocked(t.Token) == living
 		w.mu.Unlock()
 		if live {
 			return recovery.Holder{Shard: -1, Node: t.Node, Live: true}, nil
 		}
 	}
-	node, err := m.nodeOf(ctx, home.Node())
+	node, err := m.nodeOf(ctx, shardID.Node())
 	if err != nil {
 		return recovery.Holder{}, err
 	}
@@ -36,13 +36,13 @@ func (m *Member) Locate(ctx context.Context, home recovery.Home, anew bool) (rec
 	if node == "" {
 		return none, nil
 	}
-	keys := m.Keys.Shard(node, home.Shard())
+	keys := m.Keys.Shard(node, shardID.Shard())
 	raw, err := m.Client.HGet(ctx, keys.Tasks(), layout.OwnerField).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return none, err
 	}
 	t := layout.ReadToken(raw)
-	w.noteToken(home, t)
+	w.noteToken(shardID, t)
 	if none.Retired = t.Retired(); none.Retired || t.Node == "" {
 		return none, nil
 	}
@@ -61,17 +61,17 @@ func (m *Member) Locate(ctx context.Context, home recovery.Home, anew bool) (rec
 }
 
 // noteToken remembers the token of a shard.
-func (w *watch) noteToken(home recovery.Home, t layout.Token) {
+func (w *watch) noteToken(shardID recovery.ShardID, t layout.Token) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.tokens[home] = seenToken{Token: t}
+	w.tokens[shardID] = seenToken{Token: t}
 }
 
 // isHeld reports whether a process holds a shard, as far as is known.
-func (w *watch) isHeld(home recovery.Home) bool {
+func (w *watch) isHeld(shardID recovery.ShardID) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	t := w.tokens[home]
+	t := w.tokens[shardID]
 	return t.Node != "" && !t.Retired()
 }
 
@@ -94,21 +94,22 @@ func (m *Member) nodeOf(ctx context.Context, number uint16) (string, error) {
 	return "", nil
 }
 
-// KeysOf returns the keys of the shard of an id: of the home that it tells, or else of this node.
+// KeysOf returns the keys of the shard of an id: of the shard id that it tells, or else of this
+// node.
 func (m *Member) KeysOf(ctx context.Context, id string) (layout.ShardKeys, error) {
 	own := m.Keys.Shard(m.Self.Node, layout.ShardOf([]byte(id), m.Shards))
-	home, tells := recovery.HomeOf(id)
+	shardID, tells := recovery.ShardIDOf(id)
 	if !tells {
 		return own, nil
 	}
-	if s := m.table.Load().byHome[home]; s != nil {
+	if s := m.table.Load().byHome[shardID]; s != nil {
 		return s.Keys, nil
 	}
-	node, err := m.nodeOf(ctx, home.Node())
+	node, err := m.nodeOf(ctx, shardID.Node())
 	if err != nil || node == "" {
 		return own, err
 	}
-	return m.Keys.Shard(node, home.Shard()), nil
+	return m.Keys.Shard(node, shardID.Shard()), nil
 }
 
 // ownersFresh is how old a read of the owners may be for nodes with counts.
@@ -161,8 +162,8 @@ func (m *Member) Nodes(ctx context.Context, counts bool) ([]recovery.Node, error
 // shardCountsLocked counts the shards that each process holds: own ones of its node, and others.
 func (w *watch) shardCountsLocked() (own, adopted map[layout.Holder]int) {
 	own, adopted = make(map[layout.Holder]int), make(map[layout.Holder]int)
-	for home, t := range w.tokens {
-		if s := w.nodes[t.Node]; s != nil && home.Node() == s.number {
+	for shardID, t := range w.tokens {
+		if s := w.nodes[t.Node]; s != nil && shardID.Node() == s.number {
 			own[t.Holder()]++
 		} else {
 			adopted[t.Holder()]++

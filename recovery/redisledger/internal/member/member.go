@@ -43,7 +43,7 @@ type Member struct {
 	recounted   time.Time // when Redis last lost this node's entry
 	warnings    []string  // what an operator should know of the other nodes
 	unfiled     unfiled
-	transferred map[shardName]layout.Token // tokens by which shards were yielded that were not held since
+	transferred map[shardName]layout.Token // tokens by which shards were transferred that were not held since
 }
 
 // A Config has what a Member needs. All fields but Version, Address and Format must be set.
@@ -76,13 +76,13 @@ func New(c Config) *Member {
 	m := &Member{Config: c, Notices: notice.New(), origins: map[string]origin{}, transferred: map[shardName]layout.Token{}}
 	m.table.Store(new(table))
 	m.kept.Store(new(time.Time))
-	m.peers.tokens, m.peers.vanished = map[recovery.Home]seenToken{}, map[string]time.Time{}
+	m.peers.tokens, m.peers.vanished = map[recovery.ShardID]seenToken{}, map[string]time.Time{}
 	return m
 }
 
 // Adopt makes this process the owner of its node's shards, once the name is registered for it. It
 // returns which of them other nodes hold.
-func (m *Member) Adopt(ctx context.Context) (away []recovery.Home, err error) {
+func (m *Member) Adopt(ctx context.Context) (away []recovery.ShardID, err error) {
 	// The first heartbeat, which also tells whether other nodes are registered: without it, a
 	// node that is alone would have to count what Redis loses as adopted.
 	began := time.Now()

@@ -17,7 +17,7 @@ import (
 type seenShard struct {
 	node     string
 	index    int
-	home     recovery.Home
+	shardID  recovery.ShardID
 	raw      string
 	token    layout.Token
 	affirmed string // how often its owner came back after a silence; empty: never
@@ -75,7 +75,7 @@ func (w *watch) allShards() (all []seenShard) {
 			continue
 		}
 		for n := range s.entry.shards() {
-			all = append(all, seenShard{node: name, index: n, home: recovery.NewHome(s.number, n)})
+			all = append(all, seenShard{node: name, index: n, shardID: recovery.NewShardID(s.number, n)})
 		}
 	}
 	return all
@@ -92,16 +92,16 @@ func (m *Member) readOwners(ctx context.Context) (ownerList, error) {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	tokens := make(map[recovery.Home]seenToken, len(found.shards))
+	tokens := make(map[recovery.ShardID]seenToken, len(found.shards))
 	for node := range found.partial {
-		for home, before := range w.tokens {
-			if s := w.nodes[node]; s != nil && home.Node() == s.number {
-				tokens[home] = before
+		for shardID, before := range w.tokens {
+			if s := w.nodes[node]; s != nil && shardID.Node() == s.number {
+				tokens[shardID] = before
 			}
 		}
 	}
 	for _, h := range found.shards {
-		tokens[h.home] = seenToken{h.token, began}
+		tokens[h.shardID] = seenToken{h.token, began}
 	}
 	w.tokens, w.ownersRead = tokens, began
 	return found, nil
@@ -149,7 +149,7 @@ func (m *Member) refreshTokens(ctx context.Context, shards []seenShard) error {
 	w.readingOwners.Lock()
 	defer w.readingOwners.Unlock()
 	w.mu.Lock()
-	stale := slices.DeleteFunc(slices.Clone(shards), func(h seenShard) bool { return w.tokens[h.home].at.After(called) })
+	stale := slices.DeleteFunc(slices.Clone(shards), func(h seenShard) bool { return w.tokens[h.shardID].at.After(called) })
 	w.mu.Unlock()
 	if len(stale) == 0 {
 		return nil
@@ -162,7 +162,7 @@ func (m *Member) refreshTokens(ctx context.Context, shards []seenShard) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, h := range found.shards {
-		w.tokens[h.home] = seenToken{h.token, began}
+		w.tokens[h.shardID] = seenToken{h.token, began}
 	}
 	for node := range found.partial {
 		return fmt.Errorf("some shards of node %s cannot be read", node)

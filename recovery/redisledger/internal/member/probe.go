@@ -100,12 +100,12 @@ func (p Probe) RefreshOwners(ctx context.Context) error {
 }
 
 // Part names the peer that should adopt shard n of a dead node.
-func (p Probe) Part(node string, n int, home recovery.Home, peers ...string) string {
-	return p.m.peers.partLocked(seenShard{node: node, index: n, home: home}, peers)
+func (p Probe) Part(node string, n int, shardID recovery.ShardID, peers ...string) string {
+	return p.m.peers.partLocked(seenShard{node: node, index: n, shardID: shardID}, peers)
 }
 
 // IsHeld reports whether the node remembers a holder of a shard.
-func (p Probe) IsHeld(home recovery.Home) bool { return p.m.peers.isHeld(home) }
+func (p Probe) IsHeld(shardID recovery.ShardID) bool { return p.m.peers.isHeld(shardID) }
 
 // Lose makes the node forget a term, as if it was lost by mistake.
 func (p Probe) Lose(n int) { p.m.changeTable(func(t *table) { t.terms[n] = nil }) }
@@ -113,7 +113,7 @@ func (p Probe) Lose(n int) { p.m.changeTable(func(t *table) { t.terms[n] = nil }
 // Transfer makes the node take a shard's hand-over for one that was not answered.
 func (p Probe) Transfer(n int, next layout.Token) { p.m.Term(n).transfer = next }
 
-// Unindexed returns the other nodes, live and dead, whose ids may not all be filed.
+// Unindexed returns the other nodes, live and dead, whose ids may not all be registered.
 func (p Probe) Unindexed() (live, dead []string) { return p.m.unindexedByLife() }
 
 // ReadOwners reads the owners of all shards, and returns how many it has found.
@@ -138,7 +138,7 @@ func (p Probe) Answered(at time.Time) {
 	p.m.lastAnswer = at
 }
 
-// Transferred is how many shards the node remembers to have yielded.
+// Transferred is how many shards the node remembers to have transferred.
 func (p Probe) Transferred() int {
 	p.m.mu.Lock()
 	defer p.m.mu.Unlock()

@@ -34,7 +34,7 @@ type Entry struct {
 	Counts []int `json:"counts"`
 	identity.Process
 
-	// Number is part of the homes of the node's shards. It is 0 in entries of versions without
+	// Number is part of the shard ids of the node's shards. It is 0 in entries of versions without
 	// support for other nodes; see number.
 	Number  uint16 `json:"number,omitempty"`
 	Version string `json:"version,omitempty"` // of the program
@@ -128,7 +128,7 @@ func (m *Member) Follow(ctx context.Context, held Entry, raw string) (bool, erro
 	if err != nil {
 		return false, err
 	}
-	indexed := held.Indexed // what the former process has filed is still filed
+	indexed := held.Indexed // what the former process has registered is still registered
 	used := 0
 	if held.Incarnation == "" && m.Registration().Generation == 0 {
 		if used, err = m.shardsUsed(ctx); err != nil {

@@ -39,7 +39,7 @@ type Shard struct {
 	Sequence int64  // of the last confirmed batch
 	open     uint64 // checksum of the batch whose outcome is open; 0 means none
 	batch    batchArguments
-	transfer layout.Token // of a Yield that was executed or not answered; or none
+	transfer layout.Token // of a Transfer that was executed or not answered; or none
 }
 
 // Loss is why nothing is written to the shard any more.
@@ -94,7 +94,7 @@ func (s *Shard) moveLocked(t layout.Token, sequence int64) {
 
 // claimAll makes this process the owner of the shards of its node, and returns those that other
 // nodes hold.
-func (m *Member) claimAll(ctx context.Context) (away []recovery.Home, err error) {
+func (m *Member) claimAll(ctx context.Context) (away []recovery.ShardID, err error) {
 	if _, err := m.Mender.Dataset(ctx); err != nil {
 		return nil, err
 	}
@@ -122,7 +122,7 @@ func (m *Member) claimAll(ctx context.Context) (away []recovery.Home, err error)
 	var claimed []*Shard
 	for n, s := range shards {
 		held, err := m.claimOwn(ctx, s, owners[n].Val())
-		m.peers.noteToken(recovery.NewHome(mine.Number, n), s.Token)
+		m.peers.noteToken(recovery.NewShardID(mine.Number, n), s.Token)
 		switch {
 		case err != nil:
 			return nil, err
@@ -131,7 +131,7 @@ func (m *Member) claimAll(ctx context.Context) (away []recovery.Home, err error)
 			s.Owned.Store(true)
 			claimed = append(claimed, s)
 		case s.Token.Node != "" && !s.Token.Retired():
-			away = append(away, recovery.NewHome(mine.Number, n))
+			away = append(away, recovery.NewShardID(mine.Number, n))
 		}
 	}
 	m.changeTable(func(t *table) {

@@ -16,8 +16,8 @@ func (m *Member) Standing() recovery.Standing {
 	alone, ended := m.alone.Load(), m.ended.Load()
 	limit := m.FailoverAfter - m.FailoverAfter/marginShare
 	return recovery.Standing{
-		Alone:   alone,
-		Certain: !ended && (alone || clock.Since(*m.kept.Load()) < limit),
-		Gaining: m.acquiring.Load() > 0,
+		Alone:     alone,
+		Certain:   !ended && (alone || clock.Since(*m.kept.Load()) < limit),
+		Acquiring: m.acquiring.Load() > 0,
 	}
 }

@@ -11,9 +11,9 @@ import (
 // A table holds the terms of this process. It is replaced as a whole, so that readers need no
 // lock.
 type table struct {
-	terms    []*Shard        // by number; nil: a free number. A lost term stays until Forget
-	homes    []recovery.Home // by number
-	byHome   map[recovery.Home]*Shard
+	terms    []*Shard           // by number; nil: a free number. A lost term stays until Forget
+	shardIDs []recovery.ShardID // by number
+	byHome   map[recovery.ShardID]*Shard
 	byOrigin []*originShards // this node's comes first
 	number   uint16          // of this node
 }
@@ -78,12 +78,12 @@ func (t *table) enter(s *Shard) {
 func (m *Member) changeTable(change func(t *table)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	t := &table{terms: slices.Clone(m.table.Load().terms), byHome: map[recovery.Home]*Shard{}}
+	t := &table{terms: slices.Clone(m.table.Load().terms), byHome: map[recovery.ShardID]*Shard{}}
 	change(t)
 	number := m.entry.Number
 	t.number = number
 	own := &originShards{node: m.Self.Node, counts: m.counts, shards: map[int]*Shard{}}
-	t.homes, t.byOrigin = make([]recovery.Home, len(t.terms)), []*originShards{own}
+	t.shardIDs, t.byOrigin = make([]recovery.ShardID, len(t.terms)), []*originShards{own}
 	// Where Redis has lost the list of numbers, another node may have got the number of this
 	// one. Ids that were made with it are still found here.
 	m.numbers = append(slices.DeleteFunc(m.numbers, func(n uint16) bool { return n == number }), number)
@@ -96,12 +96,12 @@ func (m *Member) changeTable(change func(t *table)) {
 		if s.node != m.Self.Node {
 			numbers = []uint16{m.origins[s.node].number}
 		}
-		t.homes[n] = recovery.NewHome(numbers[len(numbers)-1], s.index)
+		t.shardIDs[n] = recovery.NewShardID(numbers[len(numbers)-1], s.index)
 		if !s.isHeld() {
 			continue
 		}
 		for _, number := range numbers {
-			t.byHome[recovery.NewHome(number, s.index)] = s
+			t.byHome[recovery.NewShardID(number, s.index)] = s
 		}
 		e := byOrigin[s.node]
 		if e == nil {
@@ -114,15 +114,15 @@ func (m *Member) changeTable(change func(t *table)) {
 	m.table.Store(t)
 }
 
-// ShardFor returns the term in which a new record belongs, or -1. A record whose id tells a home
-// is kept in that shard and nowhere else, as long as any node holds it.
+// ShardFor returns the term in which a new record belongs, or -1. A record whose id contains a
+// shard id is kept in that shard and nowhere else, as long as any node holds it.
 func (m *Member) ShardFor(id []byte) int {
 	t := m.table.Load()
-	if home, tells := recovery.HomeOf(string(id)); tells {
-		if s := t.byHome[home]; s != nil {
+	if shardID, tells := recovery.ShardIDOf(string(id)); tells {
+		if s := t.byHome[shardID]; s != nil {
 			return s.Number
 		}
-		if m.peers.isHeld(home) {
+		if m.peers.isHeld(shardID) {
 			return -1
 		}
 	}
@@ -132,8 +132,8 @@ func (m *Member) ShardFor(id []byte) int {
 	return -1
 }
 
-// ShardsOf returns the held shards in which an existing record may be: that of the home which its
-// id tells, and of each node one shard for each number of shards that the node has ever used.
+// ShardsOf returns the held shards in which an existing record may be: that of the shard id which
+// its id tells, and of each node one shard for each number of shards that the node has ever used.
 func (m *Member) ShardsOf(id string) []*Shard {
 	t := m.table.Load()
 	var shards []*Shard
@@ -142,8 +142,8 @@ func (m *Member) ShardsOf(id string) []*Shard {
 			shards = append(shards, s)
 		}
 	}
-	if home, tells := recovery.HomeOf(id); tells {
-		add(t.byHome[home])
+	if shardID, tells := recovery.ShardIDOf(id); tells {
+		add(t.byHome[shardID])
 	}
 	for _, e := range t.byOrigin {
 		for _, count := range e.counts {
@@ -176,15 +176,15 @@ func (m *Member) NumbersOf(id []byte) []int {
 	return numbers
 }
 
-// HomeFor returns the node's own shard for a record whose id tells no home.
-func (m *Member) HomeFor(id []byte) recovery.Home {
-	return recovery.NewHome(m.table.Load().number, layout.ShardOf(id, m.Shards))
+// OwnShardFor returns the node's own shard for a record whose id contains no shard id.
+func (m *Member) OwnShardFor(id []byte) recovery.ShardID {
+	return recovery.NewShardID(m.table.Load().number, layout.ShardOf(id, m.Shards))
 }
 
-// Home returns the shard of a term, or 0.
-func (m *Member) Home(n int) recovery.Home {
-	if t := m.table.Load(); n >= 0 && n < len(t.homes) {
-		return t.homes[n]
+// ShardID returns the shard of a term, or 0.
+func (m *Member) ShardID(n int) recovery.ShardID {
+	if t := m.table.Load(); n >= 0 && n < len(t.shardIDs) {
+		return t.shardIDs[n]
 	}
 	return 0
 }
@@ -199,8 +199,8 @@ func (m *Member) Forget(n int) {
 }
 
 // endLocked ends a term: nothing is written to the shard any more, and a token by which the shard
-// was or may have been yielded is remembered. It reports false if the term had ended before. The
-// caller holds s.mu.
+// was or may have been transferred is remembered. It reports false if the term had ended before.
+// The caller holds s.mu.
 func (m *Member) endLocked(s *Shard, why error) bool {
 	if !s.ended.CompareAndSwap(nil, &why) {
 		return false

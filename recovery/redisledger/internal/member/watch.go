@@ -42,13 +42,13 @@ type watch struct {
 	answered time.Time // and when its answer was here
 	broken   bool      // the last poll was not answered
 
-	tokens         map[recovery.Home]seenToken // as they were last read
-	ownersRead     time.Time                   // when all of them were
-	emptied        map[string]time.Time        // since when dead, unindexed nodes hold no shard
-	settled        map[layout.Holder]bool      // dead processes whose shards were looked for since
-	next           time.Time                   // when to look for shards to adopt, at the latest
-	patience       int                         // how many times in a row that failed
-	ownerlessSince map[recovery.Home]time.Time
+	tokens         map[recovery.ShardID]seenToken // as they were last read
+	ownersRead     time.Time                      // when all of them were
+	emptied        map[string]time.Time           // since when dead, unindexed nodes hold no shard
+	settled        map[layout.Holder]bool         // dead processes whose shards were looked for since
+	next           time.Time                      // when to look for shards to adopt, at the latest
+	patience       int                            // how many times in a row that failed
+	ownerlessSince map[recovery.ShardID]time.Time
 	absent         map[string]string // readiness' entries of nodes that are gone, see reportAbsent
 }
 

@@ -13,7 +13,7 @@ func TestParts(t *testing.T) {
 	var w watch
 	count := map[string]int{}
 	for n := range 16 {
-		count[w.partLocked(seenShard{node: "a", index: n, home: recovery.NewHome(777, n)}, []string{"b", "c", "d"})]++
+		count[w.partLocked(seenShard{node: "a", index: n, shardID: recovery.NewShardID(777, n)}, []string{"b", "c", "d"})]++
 	}
 	for _, node := range []string{"b", "c", "d"} {
 		if count[node] < 5 {

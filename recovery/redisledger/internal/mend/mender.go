@@ -28,7 +28,7 @@ import (
 //	this node's entry in the registry           written anew, when its heartbeat was watched
 //	another node's entry                        left alone, with its shards, until it starts
 //	a heartbeat, a count, a number of a node    begun anew
-//	where an id is filed                        left alone: calls about that id fail
+//	where an id is registered                        left alone: calls about that id fail
 //	a record, a setting                         left alone: memory reports its task or topic
 
 // ErrDamaged is the cause of data that cannot be read though no newer version has written it.

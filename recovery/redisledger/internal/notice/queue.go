@@ -70,7 +70,7 @@ func (n *Queue) Watch(w recovery.Watcher) {
 func (n *Queue) TakesShards() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.watcher.Gained != nil
+	return n.watcher.Acquired != nil
 }
 
 // AskStatus queues a call for memory's status. The heartbeat after that sends it.

@@ -9,10 +9,10 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
-// Inherited implements recovery.Heir. Redis' answer is final: only a spool's own process writes
-// its mark, while it holds the shard, and a late batch of a process that held the shard before
-// is refused.
-func (l *Ledger) Inherited(ctx context.Context, spool, id string) (int64, error) {
+// SpoolMark implements recovery.SpoolMarks. Redis' answer is final: only a spool's own process
+// writes its mark, while it holds the shard, and a late batch of a process that held the shard
+// before is refused.
+func (l *Ledger) SpoolMark(ctx context.Context, spool, id string) (int64, error) {
 	done, err := l.use(ctx)
 	if err != nil {
 		return 0, err

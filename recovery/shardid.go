@@ -7,52 +7,52 @@ import (
 	"github.com/google/uuid"
 )
 
-// A Home names one shard among those of all nodes that share a ledger, for as long as the
+// A ShardID names one shard among those of all nodes that share a ledger, for as long as the
 // shard holds anything. It does not change with the holder. It consists of the number of the
 // node that made the shard and the shard's number there.
-type Home uint32
+type ShardID uint32
 
-// Bounds of the two parts of a Home. Nodes are numbered from 1, so that no Home is 0.
+// Bounds of the two parts of a ShardID. Nodes are numbered from 1, so that no ShardID is 0.
 const (
 	MaxNodeNumber = 1<<16 - 1
-	MaxHomeShard  = 1<<10 - 1
+	MaxIDShard    = 1<<10 - 1
 
-	homeShardBits = 10
-	homeBits      = 26
+	idShardBits = 10
+	shardIDBits = 26
 )
 
-// NewHome makes a Home of its parts.
-func NewHome(node uint16, shard int) Home { return Home(node)<<homeShardBits | Home(shard) }
+// NewShardID makes a ShardID of its parts.
+func NewShardID(node uint16, shard int) ShardID { return ShardID(node)<<idShardBits | ShardID(shard) }
 
 // Node is the number of the node that made the shard.
-func (h Home) Node() uint16 { return uint16(h >> homeShardBits) }
+func (h ShardID) Node() uint16 { return uint16(h >> idShardBits) }
 
 // Shard is the number of the shard at the node that made it.
-func (h Home) Shard() int { return int(h & MaxHomeShard) }
+func (h ShardID) Shard() int { return int(h & MaxIDShard) }
 
-// NewID makes an id that contains its home, so that any node can tell from the id alone where
+// NewID makes an id that contains its shard id, so that any node can tell from the id alone where
 // its record is: a UUIDv7 (RFC 9562, section 5.7) whose 74 random bits hold
 //
-//	rand_a, 12 bits   a check of the time and the home
-//	rand_b, 26 bits   the home
+//	rand_a, 12 bits   a check of the time and the shard id
+//	rand_b, 26 bits   the shard id
 //	        36 bits   random
 //
-// A record whose id contains a home is always kept there, whichever node made the id.
-func (h Home) NewID() string {
+// A record whose id contains a shard id is always kept there, whichever node made the id.
+func (h ShardID) NewID() string {
 	u := uuid.Must(uuid.NewV7())
 	low := binary.BigEndian.Uint64(u[8:])
 	const variant = 62
-	low = low&(3<<variant|1<<(variant-homeBits)-1) | uint64(h)<<(variant-homeBits)
+	low = low&(3<<variant|1<<(variant-shardIDBits)-1) | uint64(h)<<(variant-shardIDBits)
 	binary.BigEndian.PutUint64(u[8:], low)
-	check := homeCheck(&u, h)
+	check := shardIDCheck(&u, h)
 	u[6] = u[6]&0xf0 | byte(check>>8)
 	u[7] = byte(check)
 	return u.String()
 }
 
-// HomeOf reads the home that an id contains. Of other UUIDs of version 7, one in four thousand
-// seems to contain one too; it is a matter of luck whether any node has that number.
-func HomeOf(id string) (Home, bool) {
+// ShardIDOf reads the shard id that an id contains. Of other UUIDs of version 7, one in four
+// thousand seems to contain one too; it is a matter of luck whether any node has that number.
+func ShardIDOf(id string) (ShardID, bool) {
 	const length = 36
 	if len(id) != length || id[14] != '7' {
 		return 0, false
@@ -61,13 +61,13 @@ func HomeOf(id string) (Home, bool) {
 	if err != nil || u.String() != id {
 		return 0, false
 	}
-	h := Home(binary.BigEndian.Uint64(u[8:]) << 2 >> (64 - homeBits))
+	h := ShardID(binary.BigEndian.Uint64(u[8:]) << 2 >> (64 - shardIDBits))
 	check := uint16(u[6]&0x0f)<<8 | uint16(u[7])
-	return h, h.Node() != 0 && u.Variant() == uuid.RFC4122 && check == homeCheck(&u, h)
+	return h, h.Node() != 0 && u.Variant() == uuid.RFC4122 && check == shardIDCheck(&u, h)
 }
 
-// homeCheck is 12 bits of the FNV-1a hash of the id's time and its home.
-func homeCheck(u *uuid.UUID, h Home) uint16 {
+// shardIDCheck is 12 bits of the FNV-1a hash of the id's time and its shard.
+func shardIDCheck(u *uuid.UUID, h ShardID) uint16 {
 	sum := uint32(2166136261)
 	add := func(b byte) { sum = (sum ^ uint32(b)) * 16777619 }
 	for _, b := range u[:6] {
@@ -82,7 +82,7 @@ func homeCheck(u *uuid.UUID, h Home) uint16 {
 // A Node is what a Fleet knows of one of its nodes.
 type Node struct {
 	Name   string
-	Number uint16 // in the homes of its shards
+	Number uint16 // in the shard ids of its shards
 	Self   bool   // this process
 
 	Live        bool          // it sends heartbeats, or was not watched for long enough
