@@ -12,7 +12,7 @@ import (
 // filed is where an id is registered.
 func (c *crew) filed(id string) recovery.DirectoryEntry {
 	c.t.Helper()
-	dirEntries, err := c.nodes[len(c.nodes)-1].member.Look(c.t.Context(), []string{id})
+	dirEntries, err := c.nodes[len(c.nodes)-1].member.Lookup(c.t.Context(), []string{id})
 	if err != nil {
 		c.t.Fatal("Look:", err)
 	}
@@ -22,7 +22,7 @@ func (c *crew) filed(id string) recovery.DirectoryEntry {
 // file changes a directory entry behind the nodes' backs.
 func (c *crew) file(id string, from, to recovery.DirectoryEntry) {
 	c.t.Helper()
-	now, err := c.nodes[len(c.nodes)-1].member.File(c.t.Context(), []recovery.DirectoryUpdate{{ID: id, Old: from, New: to}})
+	now, err := c.nodes[len(c.nodes)-1].member.Update(c.t.Context(), []recovery.DirectoryUpdate{{ID: id, Old: from, New: to}})
 	if err != nil || now[0] != to {
 		c.t.Fatalf("File(%s) = %v, %v", id, now, err)
 	}

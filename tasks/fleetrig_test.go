@@ -279,12 +279,12 @@ func (m *faultyMember) Watch(w recovery.Watcher) {
 	m.Member.Watch(w)
 }
 
-// File may be answered late.
-func (m *faultyMember) File(ctx context.Context, changes []recovery.DirectoryUpdate) ([]recovery.DirectoryEntry, error) {
+// Update may be answered late.
+func (m *faultyMember) Update(ctx context.Context, changes []recovery.DirectoryUpdate) ([]recovery.DirectoryEntry, error) {
 	if err := m.pass(ctx, "File"); err != nil {
 		return nil, err
 	}
-	return m.Member.File(ctx, changes)
+	return m.Member.Update(ctx, changes)
 }
 
 func (m *faultyMember) Apply(ctx context.Context, shard int, b *recovery.Batch) error {

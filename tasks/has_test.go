@@ -94,11 +94,11 @@ func (l *listing) ListDead(ctx context.Context, label string, after recovery.Ref
 	})
 }
 
-func (l *listing) File(ctx context.Context, changes []recovery.DirectoryUpdate) ([]recovery.DirectoryEntry, error) {
+func (l *listing) Update(ctx context.Context, changes []recovery.DirectoryUpdate) ([]recovery.DirectoryEntry, error) {
 	l.most = max(l.most, l.listed)
 	l.listed = 0
 	l.changes += len(changes)
-	return l.Member.File(ctx, changes)
+	return l.Member.Update(ctx, changes)
 }
 
 // The ids of the dead are registered while they are listed, not all of them at the end.

@@ -272,9 +272,9 @@ type slowDirectory struct {
 	may chan struct{}
 }
 
-func (d slowDirectory) File(ctx context.Context, changes []recovery.DirectoryUpdate) ([]recovery.DirectoryEntry, error) {
+func (d slowDirectory) Update(ctx context.Context, changes []recovery.DirectoryUpdate) ([]recovery.DirectoryEntry, error) {
 	<-d.may
-	return d.Member.File(ctx, changes)
+	return d.Member.Update(ctx, changes)
 }
 
 // A shard that is lost while an id is being registered for it waits for that: the caller that has

@@ -201,7 +201,7 @@ func TestMadeIDIsKeptAtItsHome(t *testing.T) {
 				if first.Node != m.name || again.Node != m.name || !again.Repeated {
 					t.Errorf("%s of %s: %+v, then %+v", id, m.name, first, again)
 				}
-				filed, err := m.member.Look(t.Context(), []string{id})
+				filed, err := m.member.Lookup(t.Context(), []string{id})
 				if want(t, "Look", err, nil); filed[0].ShardID != 0 {
 					t.Errorf("%s is registered, and contains its shard", id)
 				}

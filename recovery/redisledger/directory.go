@@ -13,7 +13,7 @@ func (l *Ledger) Lookup(ctx context.Context, ids []string) ([]recovery.Directory
 		return nil, err
 	}
 	defer done()
-	return l.directory.Look(ctx, ids)
+	return l.directory.Lookup(ctx, ids)
 }
 
 // Update implements recovery.Directory.
@@ -23,7 +23,7 @@ func (l *Ledger) Update(ctx context.Context, changes []recovery.DirectoryUpdate)
 		return nil, err
 	}
 	defer done()
-	return l.directory.File(ctx, changes)
+	return l.directory.Update(ctx, changes)
 }
 
 // ScanDirectory implements recovery.DirectoryScanner.

@@ -10,7 +10,7 @@ import (
 )
 
 // Lookup implements recovery.Directory.
-func (m *Member) Look(ctx context.Context, ids []string) ([]recovery.DirectoryEntry, error) {
+func (m *Member) Lookup(ctx context.Context, ids []string) ([]recovery.DirectoryEntry, error) {
 	if err := m.lock(ctx); err != nil {
 		return nil, err
 	}
@@ -23,7 +23,7 @@ func (m *Member) Look(ctx context.Context, ids []string) ([]recovery.DirectoryEn
 }
 
 // Update implements recovery.Directory.
-func (m *Member) File(ctx context.Context, changes []recovery.DirectoryUpdate) ([]recovery.DirectoryEntry, error) {
+func (m *Member) Update(ctx context.Context, changes []recovery.DirectoryUpdate) ([]recovery.DirectoryEntry, error) {
 	if err := m.lock(ctx); err != nil {
 		return nil, err
 	}

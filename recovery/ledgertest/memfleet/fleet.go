@@ -13,6 +13,15 @@ import (
 	"github.com/lapsehq/lapse/recovery/memledger"
 )
 
+// What the cluster asks a ledger for by type assertion: a Member that lacks a method would pass for
+// a ledger of one node.
+var _ interface {
+	recovery.Fleet
+	recovery.Directory
+	recovery.DirectoryScanner
+	recovery.Bus
+} = (*Member)(nil)
+
 // A Fleet is what several nodes of one process share, for tests of code that works with a
 // [recovery.Fleet]. Nothing in it depends on time: the test says which node dies, adopts, is cut
 // off or is uncertain.

@@ -72,7 +72,7 @@ type Config struct {
 func New(c Config) *Directory { return &Directory{Config: c} }
 
 // Lookup returns where ids are registered, see recovery.Directory.
-func (d *Directory) Look(ctx context.Context, ids []string) ([]recovery.DirectoryEntry, error) {
+func (d *Directory) Lookup(ctx context.Context, ids []string) ([]recovery.DirectoryEntry, error) {
 	type question struct {
 		places []place
 		reply  *redis.SliceCmd
@@ -110,7 +110,7 @@ func (d *Directory) Look(ctx context.Context, ids []string) ([]recovery.Director
 
 // Update changes where ids are registered, see recovery.Directory. All changes for one server go
 // together. If one of several servers does not answer, the outcome of its changes is open.
-func (d *Directory) File(ctx context.Context, changes []recovery.DirectoryUpdate) ([]recovery.DirectoryEntry, error) {
+func (d *Directory) Update(ctx context.Context, changes []recovery.DirectoryUpdate) ([]recovery.DirectoryEntry, error) {
 	places := placesOf(len(changes), func(i int) string { return changes[i].ID })
 	if hasDuplicates(places, changes) {
 		return nil, errors.New("an id comes twice in one call of File")
