@@ -8,6 +8,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -99,7 +100,7 @@ func (s *Scheduler) checkTopics() (errs error) {
 		if pushed := t.Deliverer != nil && !t.Settings.Paused; t.Pushed != pushed {
 			fault("topic %q counts for a backlog: %v", t.Name, t.Pushed)
 		}
-		if s.engine.NeglectedLocked(t) {
+		if s.engine.Dispatch.Neglected(&t.Line) {
 			fault("topic %q: nobody has been woken for its ready tasks", t.Name)
 		}
 		for _, state := range []State{Pending, Ready, Delivering} {
@@ -111,7 +112,7 @@ func (s *Scheduler) checkTopics() (errs error) {
 			fault("topic %q has tasks: %v", t.Name, t.Occupied)
 		}
 		items, live := 0, 0
-		t.Queue.Each(func(it engine.Item) {
+		t.Queue.Each(func(it dispatch.Item) {
 			items++
 			if _, _, ok := s.engine.Store.Unpack(it.Value, store.Ready); ok {
 				live++

@@ -40,7 +40,7 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 		return nil, err
 	}
 	reserved := GrantOf(ctx).HasReserved()
-	place := engine.Turn{Limit: limit, Late: wait == 0}
+	place := engine.NewWaiter(limit, wait == 0)
 	var over <-chan time.Time
 	if wait > 0 {
 		timer := time.NewTimer(wait)
@@ -56,11 +56,11 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 		}
 	}
 	for {
-		begun, err := s.engine.Pull(ctx, topic, reserved, &place, lease)
+		begun, err := s.engine.Pull(ctx, topic, reserved, place, lease)
 		if err != nil || len(begun) > 0 || wait == 0 && alone {
 			return handOver(begun), err
 		}
-		woken, err := s.engine.Queue(ctx, topic, reserved, &place, over, demand)
+		woken, err := s.engine.Queue(ctx, topic, reserved, place, over, demand)
 		if err != nil || !woken {
 			return handOver(nil), err
 		}

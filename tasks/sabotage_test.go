@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -235,7 +236,7 @@ func (r *rig) readyUnnoticed(id string) {
 	sl.Next = r.engine.Now()
 	r.engine.SetLocked(sl, store.Ready)
 	t := r.engine.TopicTable.ByNumber[sl.Topic]
-	t.Queue.Push(engine.Item{Next: sl.Next, Value: sl.Value(n)})
+	t.Queue.Push(dispatch.Item{Next: sl.Next, Value: sl.Value(n)})
 	r.engine.QueuedLocked(t)
 }
 

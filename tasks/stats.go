@@ -29,9 +29,9 @@ func (s *Scheduler) Stats() Stats {
 	st.AuditChecked, st.AuditRepaired = s.engine.Sweep.Checked, s.engine.Sweep.Repaired
 	st.Rewinds = s.engine.Sweep.Rewinds
 	st.MissedWakes, st.Backlog, st.Backlogs = s.engine.Sweep.MissedWakes, s.engine.Dispatch.Backlog, s.engine.Sweep.Backlogs
-	st.Workers, st.Crowd = s.engine.Dispatch.Workers, len(s.engine.Dispatch.Contenders)
+	st.Workers, st.Crowd = s.engine.Dispatch.Workers, s.engine.Dispatch.Contenders()
 	st.Concurrency = task.DefaultConcurrency
-	if s.engine.Sweep.Raised {
+	if s.engine.Dispatch.Raised {
 		st.Concurrency = s.engine.Config.SweepMaxConcurrency
 	}
 	for _, h := range s.engine.Shards.List {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -211,12 +212,12 @@ func (s *Cluster) serveFetchedLocked(t *engine.Topic, lease time.Duration, ds []
 	}
 	ds, left = s.splitByLease(ds)
 	for e := t.Reservers.Queue.Front(); e != nil && len(ds) > 0; {
-		p := e.Value.(*engine.Turn)
+		p := e.Value.(*dispatch.Turn)
 		e = e.Next()
 		if p.Want == &w.Want {
 			n := min(p.Limit, len(ds))
 			s.Peers.Counts.ReservesTaken += int64(n)
-			t.Reservers.Give(p, ds[:n:n])
+			t.GiveLocked(p, ds[:n:n])
 			ds = ds[n:]
 		}
 	}

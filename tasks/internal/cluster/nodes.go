@@ -49,7 +49,7 @@ func (s *Cluster) nodeStatus() task.NodeStatus {
 	}
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
-	st.Room, st.Backlog, st.Draining = s.engine.RoomForMoreLocked(), s.engine.Sweep.Raised, s.engine.Draining
+	st.Room, st.Backlog, st.Draining = s.engine.RoomForMoreLocked(), s.engine.Dispatch.Raised, s.engine.Draining
 	st.DrainsFailed, st.DrainFault = s.Drain.failed, s.Drain.fault
 	st.Spooled = s.spooledShardsLocked()
 	return st

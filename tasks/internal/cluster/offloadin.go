@@ -93,8 +93,7 @@ func (s *Cluster) runOffload(h *offload) {
 		if !more {
 			delete(s.Peers.Offloads, h.key)
 			h.topic.Offloads--
-			left := h.topic.Offloaded
-			h.topic.Offloaded = nil
+			left := h.topic.DropOffloadedLocked()
 			s.engine.Unlock()
 			s.returnUnused(left)
 			return
@@ -132,7 +131,7 @@ func (s *Cluster) offloadOnce(h *offload, want int) bool {
 		h.over = true // until the backlog is announced again
 	}
 	s.Peers.Counts.OffloadedIn += int64(len(ds))
-	h.topic.Offloaded = append(h.topic.Offloaded, ds...)
+	h.topic.AddOffloadedLocked(ds)
 	s.engine.WakeLocked(h.topic)
 	return len(ds) > 0
 }
@@ -144,10 +143,10 @@ func (s *Cluster) offloadWantLocked(h *offload) (want int, more bool) {
 	if s.engine.Ended || t.Deliverer == nil || wayOf(t) != h.way {
 		return 0, false
 	}
-	if (h.over || h.until < s.engine.Elapsed()) && len(t.Offloaded) == 0 {
+	if (h.over || h.until < s.engine.Elapsed()) && t.Offloaded == 0 {
 		return 0, false
 	}
-	if h.over || t.Stopped() || s.engine.Sweep.Raised {
+	if h.over || t.Stopped() || s.engine.Dispatch.Raised {
 		return 0, true
 	}
 	places := s.engine.Config.MaxDeliveries
@@ -162,7 +161,7 @@ func (s *Cluster) offloadWantLocked(h *offload) (want int, more bool) {
 		places /= 2
 	}
 	waiting := t.Waiting()
-	limit := max(t.Settings.Concurrency, s.engine.RaisedLocked(t))
+	limit := max(t.Settings.Concurrency, s.engine.Dispatch.RaisedFor(&t.Line))
 	want = min(limit-t.Busy, places-s.engine.Dispatch.Workers, task.MaxReserve) + h.ahead(limit) - waiting
 	return max(0, t.Allowed(want+waiting)-waiting), true
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -67,7 +68,7 @@ func (s *Cluster) announceBacklog() {
 	}
 	s.engine.Mu.Lock()
 	called := s.engine.Sweep.Called
-	s.engine.Sweep.Called = s.engine.Sweep.Raised && !s.engine.Ended
+	s.engine.Sweep.Called = s.engine.Dispatch.Raised && !s.engine.Ended
 	calls := s.engine.Sweep.Called
 	s.engine.Mu.Unlock()
 	var told backlogMessage
@@ -106,7 +107,7 @@ func (s *Cluster) handleOffload(ctx context.Context, from string, ask offloadQue
 	s.engine.Mu.Lock()
 	ended := s.engine.Ended
 	t := s.engine.TopicTable.ByName[ask.Topic]
-	gives := s.engine.Sweep.Raised && t != nil && t.Pushed && wayOf(t) == ask.Way
+	gives := s.engine.Dispatch.Raised && t != nil && t.Pushed && wayOf(t) == ask.Way
 	s.engine.Unlock()
 	switch {
 	case ended:
@@ -116,7 +117,7 @@ func (s *Cluster) handleOffload(ctx context.Context, from string, ask offloadQue
 	}
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	ds := s.engine.Begin(ctx, t, min(ask.Want, task.MaxReserve), 0, engine.ByRemoteWorker(from))
+	ds := s.engine.Begin(ctx, t, min(ask.Want, task.MaxReserve), 0, dispatch.ByRemoteWorker(from))
 	s.engine.Mu.Lock()
 	s.Peers.Counts.OffloadedOut += int64(len(ds))
 	s.engine.Unlock()

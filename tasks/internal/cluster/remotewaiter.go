@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/internal/relay"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -14,7 +15,7 @@ import (
 // comes when it has waited longest, as if it waited here. It is served as much as those
 // receivers would take together. Then it stands at the end of the queue.
 type RemoteWaiter struct {
-	engine.Turn
+	dispatch.Turn
 	Topic  *engine.Topic
 	key    remoteWaiterKey
 	run    uint32
@@ -72,7 +73,7 @@ func (s *Cluster) HandleReserve(ctx context.Context, from string, ask DemandMess
 func (s *Cluster) Serve(ctx context.Context, t *engine.Topic, node string, want int, lease time.Duration) []*engine.Delivery {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	ds := s.engine.Begin(ctx, t, want, lease, engine.ByRemoteWaiter(node))
+	ds := s.engine.Begin(ctx, t, want, lease, dispatch.ByRemoteWaiter(node))
 	if len(ds) > 0 {
 		s.engine.Mu.Lock()
 		defer s.engine.Unlock()

@@ -264,3 +264,8 @@ func (s *Engine) RoomForMoreLocked() int {
 	}
 	return max(0, s.Config.MaxPending-s.Store.Len())
 }
+
+// AtRest reports whether nothing is under way with a task that the ledger has.
+func AtRest(sl *store.Slot) bool {
+	return sl.State != store.Vacant && !sl.State.Busy() && sl.Flags&store.Writing == 0 && sl.Stored != store.NotStored
+}

@@ -219,11 +219,6 @@ func (a *Auditee) Sample(shard int, n int) []recovery.Ref {
 // entriesSampled is how many ids of a slice of the audit are compared with the directory.
 const entriesSampled = 256
 
-// AtRest reports whether nothing is under way with a task that the ledger has.
-func AtRest(sl *store.Slot) bool {
-	return sl.State != store.Vacant && !sl.State.Busy() && sl.Flags&store.Writing == 0 && sl.Stored != store.NotStored
-}
-
 // Repair begins to write tasks again that the ledger lacks, and returns how many.
 func (a *Auditee) Repair(_ int, missing []recovery.Ref) int {
 	s := a.s

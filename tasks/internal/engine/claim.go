@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -13,7 +14,7 @@ import (
 // way to deliveries.
 type beginning struct {
 	topic  *Topic
-	by     Consumer
+	by     dispatch.Consumer
 	term   time.Duration // of the leases
 	limit  int
 	taken  []uint32
@@ -24,7 +25,7 @@ type beginning struct {
 	// Of a worker:
 	deliverer task.Deliverer
 	// Of a receiver of this node, whose topic is looked up by its name:
-	place    *Turn
+	place    *Waiter
 	name     string
 	reserved bool
 	err      error // why it may not begin
@@ -37,7 +38,7 @@ type beginning struct {
 // In a topic that counts crashes, an attempt is recorded before it is delivered: a
 // task that kills its process then runs out of attempts like any other. Close
 // waits for that.
-func (s *Engine) Begin(ctx context.Context, t *Topic, limit int, term time.Duration, by Consumer) []*Delivery {
+func (s *Engine) Begin(ctx context.Context, t *Topic, limit int, term time.Duration, by dispatch.Consumer) []*Delivery {
 	b := beginning{topic: t, by: by, term: term, limit: limit}
 	return s.run(ctx, &b)
 }
@@ -82,13 +83,13 @@ func (s *Engine) take(b *beginning) (more bool) {
 // are pulled from now on, or wait for better settings; or places of this worker, which makes fewer
 // deliveries at once now, are for others. A receiver that stands in the queue leaves it.
 func (s *Engine) mayBeginLocked(b *beginning) bool {
-	switch b.by.kind {
-	case aWorker:
+	switch b.by {
+	case dispatch.ByWorker:
 		b.deliverer = b.topic.Deliverer
-		return b.deliverer != nil && b.limit <= s.placesLocked(b.topic)
-	case aReceiver:
+		return b.deliverer != nil && b.limit <= s.Dispatch.PlacesOfOne(&b.topic.Line)
+	case dispatch.ByReceiver:
 		if p := b.place; p.topic != nil {
-			p.topic.Reservers.Leave(p)
+			p.topic.Reservers.Leave(&p.Turn)
 			p.topic = nil
 		}
 		b.topic, b.err = s.PullableLocked(b.name, b.reserved)
@@ -101,14 +102,14 @@ func (s *Engine) mayBeginLocked(b *beginning) bool {
 // may not be delivered, and there may be more behind them.
 func (s *Engine) takePieceLocked(b *beginning) (more bool) {
 	t, by := b.topic, b.by
-	if !by.fits(t) { // any more: it may change while the lock is released
+	if !by.Fits(&t.Line) { // any more: it may change while the lock is released
 		return false
 	}
-	if by.leases() || t.AsyncSettle {
-		b.limit = min(b.limit, s.roomLocked())
+	if by.Leases() || t.AsyncSettle {
+		b.limit = min(b.limit, s.Dispatch.Room())
 	}
-	b.limit = by.allowed(t, b.limit)
-	passed, bytes := 0, by.bytes()
+	b.limit = by.Allowed(&t.Line, b.limit)
+	passed, bytes := 0, by.Bytes()
 	for len(b.taken) < b.limit && bytes > 0 {
 		n, ok := s.takeLocked(t, &passed)
 		if !ok {
@@ -118,7 +119,7 @@ func (s *Engine) takePieceLocked(b *beginning) (more bool) {
 		bytes -= len(s.Store.Record(s.Store.Slot(n)))
 	}
 	if len(b.taken) > 0 || passed < AtOnce {
-		by.spend(t, len(b.taken))
+		by.Spend(&t.Line, len(b.taken))
 		return false
 	}
 	return true
@@ -130,7 +131,7 @@ func (s *Engine) countTakenLocked(b *beginning) {
 	if b.term == 0 {
 		b.term = t.Settings.Lease
 	}
-	if b.by.leases() {
+	if b.by.Leases() {
 		s.Dispatch.LeasedOut += len(b.taken)
 		s.WakeLocked(t) // one task wakes one receiver; this one may have left some
 		return
@@ -139,7 +140,7 @@ func (s *Engine) countTakenLocked(b *beginning) {
 	if t.AsyncSettle {
 		s.Dispatch.ReservedInFlight += len(b.taken)
 	}
-	if t.allotment.limiter != nil {
+	if t.Limited() {
 		s.WakeLocked(t) // it may have to rest from now on
 	}
 }
@@ -179,7 +180,7 @@ func (s *Engine) claimedLocked(b *beginning) {
 		// otherwise, the clock may have been set back, the shard be draining, or the ledger
 		// have taken too long.
 		sl := s.Store.Slot(n)
-		if s.Ended || t.Stopped() || s.isAsideLocked(sl) || s.pausedLocked() || !b.by.fits(t) || sl.Next > now || s.tooLateLocked(t, sl, now) {
+		if s.Ended || t.Stopped() || s.isAsideLocked(sl) || s.pausedLocked() || !b.by.Fits(&t.Line) || sl.Next > now || s.tooLateLocked(t, sl, now) {
 			s.putBackLocked(n, sl)
 		} else {
 			claimed = append(claimed, n)
@@ -188,7 +189,7 @@ func (s *Engine) claimedLocked(b *beginning) {
 	missed := len(b.taken) - len(claimed)
 	b.taken = claimed
 	switch {
-	case b.by.leases():
+	case b.by.Leases():
 		s.freeLocked(missed, 0)
 	default:
 		t.Busy -= missed
@@ -208,7 +209,7 @@ func (b *beginning) deliverNowLocked(n int) {
 
 // handOutAllLocked begins the deliveries of the tasks that were taken.
 func (s *Engine) handOutAllLocked(b *beginning) {
-	if b.by.kind == aWorker {
+	if b.by == dispatch.ByWorker {
 		b.deliverNowLocked(len(b.taken))
 	}
 	b.begun = make([]*Delivery, len(b.taken))
@@ -266,4 +267,68 @@ func (s *Engine) expendLocked(n uint32, sl *store.Slot) {
 func setAttempt(rec []byte, attempt uint32, flags uint16) {
 	record.SetAttempt(rec, attempt)
 	record.SetFlags(rec, flags)
+}
+
+// takeLocked takes the next task that may be delivered off a topic's queue. It stays
+// ready until the caller says otherwise, which must be before the lock is given up.
+// passed counts those that may not be delivered: it gives up at AtOnce of them.
+func (s *Engine) takeLocked(t *Topic, passed *int) (uint32, bool) {
+	now := s.Now()
+	for ; *passed < AtOnce && !t.Stopped() && !s.Ended && !s.pausedLocked(); *passed++ {
+		it, ok := t.Queue.Pop()
+		if !ok {
+			break
+		}
+		n, sl, live := s.Store.Unpack(it.Value, store.Ready)
+		if !live {
+			continue
+		}
+		s.unqueuedLocked(t)
+		if s.isAsideLocked(sl) {
+			s.setAsideLocked(sl)
+			continue
+		}
+		if sl.Next > now {
+			// The clock was set back: on the new clock it is not due yet.
+			s.armLocked(n, sl, now)
+			continue
+		}
+		if s.tooLateLocked(t, sl, now) {
+			s.skipLocked(n, sl)
+			continue
+		}
+		if sl.Flags&store.Misfired != 0 && s.missedLocked(n, t, sl) {
+			continue
+		}
+		if s.spent(t, sl) {
+			s.expendLocked(n, sl)
+			continue
+		}
+		sl.Gen++
+		return n, true
+	}
+	return 0, false
+}
+
+// tooLateLocked tells that a task has passed its max_lateness.
+func (s *Engine) tooLateLocked(t *Topic, sl *store.Slot, now int64) bool {
+	rec := s.Store.Record(sl)
+	if record.Flags(rec)&record.HasMaxLateness == 0 {
+		return false
+	}
+	f, err := record.Decode(rec)
+	return err == nil && now-s.deadlineLocked(t, sl, f.Attempt == 0) > f.MaxLateness
+}
+
+func (s *Engine) skipLocked(n uint32, sl *store.Slot) {
+	s.TopicTable.ByNumber[sl.Topic].Counts.Skipped++
+	s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasSkipped, Created: record.Created(s.Store.Record(sl))})
+	s.emitLocked(task.EventSkipped, sl, task.Event{})
+	s.SetLocked(sl, store.Finishing)
+	s.writeLocked(Write{slot: n, op: opFinish})
+}
+
+// isAsideLocked tells that a task must not be handed out because of its shard.
+func (s *Engine) isAsideLocked(sl *store.Slot) bool {
+	return s.Shards.Inactive > 0 && !s.OwnedLocked(int(sl.Shard)).Takes()
 }

@@ -5,6 +5,7 @@
 // tasks to workers and receivers, settles, sweeps, audits, replays and spools.
 //
 // It calls the wheel, the ledger and its committer, and packages store, receipt, record and task.
+// Package dispatch decides who may take how many ready tasks, and the engine carries that out.
 // It knows nothing of the calls between nodes. What its tasks and shards mean to other nodes it
 // tells the Cluster.
 //

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/internal/receipt"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -43,7 +44,7 @@ type Engine struct {
 	Mu           sync.Mutex // guards everything below
 	Store        *store.Store
 	TopicTable   topicTable
-	Dispatch     dispatch
+	Dispatch     deliveries
 	Shards       ownership
 	Detached     detached
 	Dead         deadIndex
@@ -111,17 +112,11 @@ type topicTable struct {
 	Quotas        quotas
 }
 
-// A dispatch is who may have how many deliveries now. Guarded by Engine.Mu.
-type dispatch struct {
-	Leases           map[uint32]Lease // deliveries that are not settled, by slot
-	LeasedOut        int              // of those, how many only a receipt can settle
-	ReservedInFlight int              // deliveries under way that may join them: of topics whose deliverer leaves them to receipts
-	held             []*Topic         // that MaxInFlight keeps waiting
-	Workers          int              // places that workers have, of all topics
-	Contenders       contenders       // topics that want more of them than there may be
-	passes           float64          // of the topic that was let in last, see Topic.passes
-	Backlog          int              // ready tasks of the topics that are pushed
-	paused           bool             // nothing is handed out, see OnOutage
+// The deliveries are what is under way, and what dispatch decides by. Guarded by Engine.Mu.
+type deliveries struct {
+	dispatch.Board
+	Leases  map[uint32]Lease // deliveries that are not settled, by slot
+	Backlog int              // ready tasks of the topics that are pushed
 }
 
 // An ownership is the terms of shards of this node. Guarded by Engine.Mu.
@@ -161,6 +156,9 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 	s.Reading.Illegible = make(map[uint64]uint16)
 	s.Writes.Deferred, s.Writes.Waiting = make(map[uint32]Write), make(map[uint32]chan struct{})
 	s.Dispatch.Leases = make(map[uint32]Lease)
+	s.Dispatch.Board = dispatch.Board{
+		MaxDeliveries: cfg.MaxDeliveries, MaxInFlight: cfg.MaxInFlight, MaxConcurrency: cfg.SweepMaxConcurrency,
+	}
 	s.Life.Context, s.Life.Cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.Fleet, _ = ledger.(recovery.Fleet)
 	return s
@@ -234,3 +232,23 @@ func (s *Engine) Start(ctx context.Context, fire func(values []uint64)) (err err
 	}
 	return nil
 }
+
+// Millis is t in Unix milliseconds, rounded up: a deadline is never moved forward
+// in time.
+func Millis(t time.Time) int64 {
+	ms := t.UnixMilli()
+	if t.Nanosecond()%int(time.Millisecond) != 0 {
+		ms++
+	}
+	return ms
+}
+
+// RoundUpMillis is d in milliseconds, rounded up.
+func RoundUpMillis(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+func millisDuration(ms int64) time.Duration { return time.Duration(ms) * time.Millisecond }
+
+// FromMillis is the time of Unix milliseconds.
+func FromMillis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }

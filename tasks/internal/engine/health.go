@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // What memory decides by itself counts when it is decided: settlements of deliveries, and
@@ -24,30 +23,6 @@ func (s *Engine) LedgerDown(shard int) bool {
 		return s.Spool.committer.Down(0)
 	}
 	return s.Committer.Down(shard)
-}
-
-// anyDown reports whether LedgerDown is true for some shard. It is cheap.
-func (s *Engine) anyDown() bool {
-	return s.Committer.AnyDown() || s.Spool != nil && s.Spool.committer.AnyDown()
-}
-
-// awaitSettled waits until the writes of settlements are answered, or ctx ends, or all that
-// is open is for servers that are known not to answer. Nothing is taken back.
-func (s *Engine) awaitSettled(ctx context.Context, c *PendingWrite) {
-	for {
-		next := s.Committer.NextDown() // before the look, so that none is missed
-		if s.anyDown() && s.abandon(c) {
-			return
-		}
-		select {
-		case <-c.done:
-			return
-		case <-next:
-		case <-ctx.Done():
-			_ = s.Await(ctx, c)
-			return
-		}
-	}
 }
 
 // abandon ends the wait for writes if all that are open are for servers that are known not to
@@ -111,18 +86,6 @@ func (s *Engine) askCondition() {
 // CertaintyEvery is how often a node that paused asks whether it may go on.
 const CertaintyEvery = 50 * time.Millisecond
 
-// pausedLocked reports whether nothing may be handed out, and remembers it, so that no worker is
-// started in vain until CertaintyLoop says otherwise.
-func (s *Engine) pausedLocked() bool {
-	if s.Fleet == nil || s.Config.OnOutage != task.OutagePause {
-		return false
-	}
-	if !s.Dispatch.paused && s.Unsure() {
-		s.Dispatch.paused = true
-	}
-	return s.Dispatch.paused
-}
-
 // CertaintyLoop notices when this node begins to be unsure, and wakes all topics when
 // it may deliver again.
 func (s *Engine) CertaintyLoop() {
@@ -133,9 +96,9 @@ func (s *Engine) CertaintyLoop() {
 func (s *Engine) noteCertainty(was bool) (is bool) {
 	is = s.Unsure()
 	s.Mu.Lock()
-	resumes := !is && s.Dispatch.paused
+	resumes := !is && s.Dispatch.Paused
 	if resumes {
-		s.Dispatch.paused = false
+		s.Dispatch.Paused = false
 	}
 	s.Mu.Unlock()
 	switch {

@@ -7,6 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
+	"github.com/lapsehq/lapse/tasks/internal/receipt"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -23,10 +26,10 @@ type Lease struct {
 // handOutLocked begins a delivery of a task that was taken off its queue, and
 // claimed if its topic counts crashes. Its place among the deliveries is taken
 // already.
-func (s *Engine) handOutLocked(n uint32, sl *store.Slot, term time.Duration, claimed bool, by Consumer) *Delivery {
+func (s *Engine) handOutLocked(n uint32, sl *store.Slot, term time.Duration, claimed bool, by dispatch.Consumer) *Delivery {
 	t := s.TopicTable.ByNumber[sl.Topic]
 	rec := s.Store.Record(sl)
-	l := Lease{Nonce: newNonce(s.OwnedLocked(int(sl.Shard))), Attempt: record.Attempt(rec), Until: s.Elapsed() + term, LeasedOut: by.leases()}
+	l := Lease{Nonce: newNonce(s.OwnedLocked(int(sl.Shard))), Attempt: record.Attempt(rec), Until: s.Elapsed() + term, LeasedOut: by.Leases()}
 	if !claimed {
 		// A claim that the record still has is that of an earlier attempt, which
 		// ended with its process.
@@ -40,7 +43,7 @@ func (s *Engine) handOutLocked(n uint32, sl *store.Slot, term time.Duration, cla
 	}
 	this := s.TaskLocked(n)
 	wall := s.Config.Clock()
-	e := task.Event{Attempt: this.Attempt, By: by.node}
+	e := task.Event{Attempt: this.Attempt, By: by.Node}
 	if this.Attempt == 1 {
 		e.Lateness = max(0, wall.Sub(FromMillis(s.deadlineLocked(t, sl, true))))
 		t.Counts.Lateness.Observe(e.Lateness)
@@ -69,35 +72,10 @@ func (s *Engine) closeLocked(n uint32) {
 	delete(s.Dispatch.Leases, n)
 }
 
-// roomLocked is how many more deliveries MaxInFlight allows that only a receipt can
-// settle. It may be negative: receipts of before a restart are honoured beyond it.
-func (s *Engine) roomLocked() int {
-	return s.Config.MaxInFlight - s.Dispatch.LeasedOut - s.Dispatch.ReservedInFlight
-}
-
-// holdLocked remembers a topic that finds no room, for freeLocked.
-func (s *Engine) holdLocked(t *Topic) {
-	if !t.allotment.held {
-		t.allotment.held = true
-		s.Dispatch.held = append(s.Dispatch.held, t)
-	}
-}
-
-// freeLocked gives up places that counted against MaxInFlight. A topic that was
-// kept waiting by that bound may go on.
-func (s *Engine) freeLocked(away, pledged int) {
-	bound := s.roomLocked() <= 0
-	s.Dispatch.LeasedOut -= away
-	s.Dispatch.ReservedInFlight -= pledged
-	if !bound || s.roomLocked() <= 0 {
-		return
-	}
-	held := s.Dispatch.held
-	s.Dispatch.held = nil // some may be held again
-	for _, t := range held {
-		t.allotment.held = false
-		s.WakeLocked(t)
-	}
+// freeLocked gives up places that counted against MaxInFlight. A topic that was kept waiting by
+// that bound may go on.
+func (s *Engine) freeLocked(leasedOut, reserved int) {
+	s.carryOutLocked(s.Dispatch.Free(leasedOut, reserved))
 }
 
 // leasesAtOnce is how many open deliveries are looked at before others get the lock.
@@ -199,3 +177,111 @@ func (c *leaseContext) Err() error { return c.get().Err() }
 // Value implements context.Context. It asks the inner context, by which package
 // context knows its own: contexts made of this one need no goroutine.
 func (c *leaseContext) Value(key any) any { return c.get().Value(key) }
+
+// A Delivery is an attempt that this node has begun, or that another node has begun and has
+// sent here. The embedded part is what a deliverer or a receiver gets.
+type Delivery struct {
+	task.Delivery
+	Slot    uint32
+	Shard   uint16
+	shardID recovery.ShardID
+	Lease   Lease
+	signer  *receipt.Signer
+
+	// Of a delivery that another node has begun:
+	Given  string // its receipt
+	Source *Source
+}
+
+// NewDelivery completes d with what its receiver gets.
+func NewDelivery(d Delivery, t task.Task, until time.Time) *Delivery {
+	d.Delivery = task.NewDelivery(t, until, &d)
+	return &d
+}
+
+// Receipt implements Token.
+func (d *Delivery) Receipt() string {
+	if d.Given != "" {
+		return d.Given
+	}
+	return d.signer.Sign(&receipt.Receipt{
+		ShardID: d.shardID, Attempt: d.Lease.Attempt, Revision: uint32(d.Revision),
+		Created: d.Created.UnixMilli(), Nonce: d.Lease.Nonce, ID: d.ID,
+	})
+}
+
+// A Source says where a delivery comes from that another node has begun.
+type Source struct {
+	Node  string        // that holds the task
+	Lease time.Duration // as it was when the delivery left there
+	Work  any           // what brought it here for a worker; nil: it is for a receiver
+	Began time.Duration // for a worker: when it began with it
+}
+
+// A LateVerdict is a verdict for a task of another node.
+type LateVerdict struct {
+	ShardID recovery.ShardID
+	Verdict task.Verdict
+	Receipt string
+	Until   time.Duration // on the monotonic clock: then it does not matter any more
+}
+
+// detachLocked records an open delivery whose shard leaves memory.
+func (s *Engine) detachLocked(h *OwnedShard, l Lease) {
+	if h.revoked {
+		s.Shards.Counts.Doubtful++
+	}
+	if l.LeasedOut {
+		return // its receiver has the receipt
+	}
+	s.Detached.Shards[l.Nonce] = h.ShardID
+	if u, ok := s.Detached.Verdicts[l.Nonce]; ok {
+		delete(s.Detached.Verdicts, l.Nonce)
+		s.endDetachedLocked(u.delivery, u.judgement)
+	}
+}
+
+// A pendingVerdict is a handler's verdict on a delivery that was being handed over.
+type pendingVerdict struct {
+	delivery  *Delivery
+	judgement task.Judgement
+}
+
+// endDetachedLocked processes a handler's verdict on a delivery that is not open any more. If
+// its shard has left meanwhile, the verdict goes to the new holder.
+func (s *Engine) endDetachedLocked(d *Delivery, v task.Judgement) {
+	shardID, ok := s.Detached.Shards[d.Lease.Nonce]
+	if !ok {
+		return
+	}
+	delete(s.Detached.Shards, d.Lease.Nonce)
+	if v.Verb != 0 {
+		until := max(d.Lease.Until, s.Elapsed()+s.Config.AnswerWithin)
+		s.Cluster.LateVerdictLocked(LateVerdict{shardID, v.Verdict(), d.Receipt(), until})
+	}
+}
+
+// passOnLocked processes a task that is finished here, and whose end could not be recorded
+// because its shard is another node's. If it was acknowledged, that counts there.
+func (s *Engine) passOnLocked(sl *store.Slot) {
+	hash := s.Store.Hash(s.Store.ID(sl))
+	past := s.Outcomes.Find(hash)
+	if len(s.Store.Record(sl)) == 0 {
+		return // an unknown record of a shard that was rewound: its end was recorded once
+	}
+	s.Outcomes.Undo(hash)
+	if past.Kind != store.WasDelivered {
+		return
+	}
+	f := s.Store.Fields(sl)
+	attempt := f.Attempt
+	if f.Flags&record.Claimed == 0 {
+		attempt++
+	}
+	shardID := s.OwnedLocked(int(sl.Shard)).ShardID
+	signed := s.Signer.Sign(&receipt.Receipt{
+		ShardID: shardID, Attempt: attempt, Revision: f.Revision, Created: f.Created,
+		Nonce: past.Nonce, ID: string(s.Store.ID(sl)),
+	})
+	s.Cluster.LateVerdictLocked(LateVerdict{shardID, task.Verdict{Verb: task.Ack}, signed, s.Elapsed() + s.TopicTable.ByNumber[sl.Topic].Settings.Lease})
+}

@@ -54,6 +54,7 @@ func (s *Engine) end(fault error) bool {
 		return false
 	}
 	s.Ended, s.Fault = true, fault
+	s.Dispatch.Ended = true
 	close(s.Life.Closing)
 	return true
 }

@@ -172,3 +172,27 @@ func (s *Engine) Writable(shard int) error {
 	}
 	return nil
 }
+
+// anyDown reports whether LedgerDown is true for some shard. It is cheap.
+func (s *Engine) anyDown() bool {
+	return s.Committer.AnyDown() || s.Spool != nil && s.Spool.committer.AnyDown()
+}
+
+// awaitSettled waits until the writes of settlements are answered, or ctx ends, or all that
+// is open is for servers that are known not to answer. Nothing is taken back.
+func (s *Engine) awaitSettled(ctx context.Context, c *PendingWrite) {
+	for {
+		next := s.Committer.NextDown() // before the look, so that none is missed
+		if s.anyDown() && s.abandon(c) {
+			return
+		}
+		select {
+		case <-c.done:
+			return
+		case <-next:
+		case <-ctx.Done():
+			_ = s.Await(ctx, c)
+			return
+		}
+	}
+}

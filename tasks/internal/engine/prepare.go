@@ -142,36 +142,6 @@ func (s *Engine) loadSettings(ctx context.Context) error {
 	return nil
 }
 
-// LearnTopic asks for the settings of one topic, if they are not known. After that they are, or
-// there is an error, a kind of ErrReplaying.
-func (s *Engine) LearnTopic(ctx context.Context, name string) error {
-	if isClosed(s.Reading.settingsRead) || !task.ValidName(name) {
-		return nil
-	}
-	settings, ok := s.Ledger.(recovery.Settings)
-	s.Mu.Lock()
-	t, met := s.TopicTable.ByName[name]
-	known := met && !t.unread()
-	s.Mu.Unlock()
-	if known || !ok {
-		return nil
-	}
-	value, revision, err := settings.Setting(ctx, task.SettingPrefix+name)
-	if err != nil {
-		return fmt.Errorf("%w: %w", errSettingsUnread, err)
-	}
-	if revision != 0 {
-		s.takeSetting(name, storedSetting{value, revision})
-		return nil
-	}
-	s.Mu.Lock()
-	defer s.Unlock()
-	if t := s.keptTopic([]byte(name)); t.unread() {
-		s.applyLocked(t, s.Config.Resolved[name], 0)
-	}
-	return nil
-}
-
 // learnTopicsOf is LearnTopic for the topics of records that are about to come into memory. It
 // goes on until they are known: what a topic says of windows, misfires and attempts must hold for
 // a task from the beginning. It reports false if ctx ends.

@@ -219,11 +219,6 @@ func (s *Engine) setAsideLocked(sl *store.Slot) {
 	sl.Gen++
 }
 
-// isAsideLocked tells that a task must not be handed out because of its shard.
-func (s *Engine) isAsideLocked(sl *store.Slot) bool {
-	return s.Shards.Inactive > 0 && !s.OwnedLocked(int(sl.Shard)).Takes()
-}
-
 // park writes down the deliveries that are still open and can be settled by their
 // receipts, with what is left of their leases, so that they count after the next
 // Open and are not delivered a second time before.

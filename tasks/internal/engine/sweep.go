@@ -12,7 +12,6 @@ type sweepState struct {
 	slots   uint32 // where the search for overdue tasks goes on
 	arena   uint32 // where tidying goes on
 	alarmed bool   // the search has just found something: all is searched next time
-	Raised  bool   // during a backlog
 	Called  bool   // the other nodes were told of it
 	deaf    bool   // the ledger could not be read when the audit asked last
 
@@ -173,7 +172,7 @@ func (s *Engine) searchSomeLocked(from uint32) (found int, to uint32) {
 // how many of them had been forgotten. It is also how a backlog raises them.
 func (s *Engine) wakeAll() (missed int) {
 	s.EachTopic(func(t *Topic) {
-		if s.NeglectedLocked(t) {
+		if s.Dispatch.Neglected(&t.Line) {
 			missed++
 		}
 		s.WakeLocked(t)
@@ -204,42 +203,9 @@ func (s *Engine) tidy() {
 // Paused topics do not count, nor those that are pulled: what they wait for is not
 // concurrency, and one that no receiver pulls must not raise all others for ever.
 
-// QueuedLocked counts a task that has joined a topic's queue.
-func (s *Engine) QueuedLocked(t *Topic) {
-	if !t.Pushed {
-		return
-	}
-	s.Dispatch.Backlog++
-	s.sweepNowLocked()
-}
-
-// unqueuedLocked tells a topic's queue, and the backlog, that one of its live tasks
-// has been taken or has become stale.
-func (s *Engine) unqueuedLocked(t *Topic) {
-	t.Queue.Gone()
-	if t.Pushed {
-		s.Dispatch.Backlog--
-	}
-}
-
-// countBacklogLocked is called when a topic may have begun or ceased to count.
-func (s *Engine) countBacklogLocked(t *Topic) {
-	pushed := t.Deliverer != nil && !t.Settings.Paused
-	if pushed == t.Pushed {
-		return
-	}
-	t.Pushed = pushed
-	if !pushed {
-		s.Dispatch.Backlog -= t.Queue.Live
-		return
-	}
-	s.Dispatch.Backlog += t.Queue.Live
-	s.sweepNowLocked()
-}
-
 // sweepNowLocked asks for a sweep at once if a backlog has begun.
 func (s *Engine) sweepNowLocked() {
-	if s.Sweep.Raised || s.Dispatch.Backlog <= s.Config.SweepBacklog {
+	if s.Dispatch.Raised || s.Dispatch.Backlog <= s.Config.SweepBacklog {
 		return
 	}
 	select {
@@ -251,15 +217,15 @@ func (s *Engine) sweepNowLocked() {
 // judgeBacklog begins or ends an episode.
 func (s *Engine) judgeBacklog() {
 	s.Mu.Lock()
-	was, waiting := s.Sweep.Raised, s.Dispatch.Backlog
+	was, waiting := s.Dispatch.Raised, s.Dispatch.Backlog
 	switch {
 	case !was && waiting > s.Config.SweepBacklog:
-		s.Sweep.Raised = true
+		s.Dispatch.Raised = true
 		s.Sweep.Backlogs++
 	case was && waiting <= s.Config.SweepBacklog/2:
-		s.Sweep.Raised = false
+		s.Dispatch.Raised = false
 	}
-	is := s.Sweep.Raised
+	is := s.Dispatch.Raised
 	s.Mu.Unlock()
 	switch {
 	case is && !was:
@@ -268,13 +234,4 @@ func (s *Engine) judgeBacklog() {
 	case was && !is:
 		s.Config.Log.Info("the backlog is gone", "node", s.Config.Node, "ready", waiting)
 	}
-}
-
-// RaisedLocked is what a backlog raises a topic's concurrency to, be it one that this node
-// offloads from another one; 0 if there is none or if the topic has one of its own.
-func (s *Engine) RaisedLocked(t *Topic) int {
-	if !s.Sweep.Raised && t.Offloads == 0 || t.stored.own || t.Deliverer == nil {
-		return 0
-	}
-	return s.Config.SweepMaxConcurrency
 }

@@ -1,43 +1,42 @@
 package engine
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
 	"strings"
 	"time"
 
-	"golang.org/x/time/rate"
-
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// Topic is what a node knows of one topic. Guarded by Engine.Mu, its Queue and Reservers as well.
+// Topic is what a node knows of one topic. Its Line is what dispatch decides about. Guarded by
+// Engine.Mu.
 type Topic struct {
+	dispatch.Line
+	rest *time.Timer // while the line rests
+
 	Name          string
-	Number        uint32 // position in Engine.TopicTable.ByNumber
 	Settings      task.TopicSettings
 	stored        storedTopic
 	Handler       task.Deliverer // what the program has registered; it goes before what the settings say
 	Deliverer     task.Deliverer // the handler, or what a way has made of the settings; nil: the topic is pulled, or undeliverable
 	undeliverable error          // why no receiver can have its tasks at present: this process cannot do what its settings say
-	Queue         Queue
-	Reservers     Reservers
-	Pins          int         // rooms of the cluster that know the topic, so that it must not be forgotten
-	Workers       int         // places that its workers have: deliveries that they may make at once
-	Busy          int         // of those, how many are taken by a delivery
-	Offloaded     []*Delivery // of tasks of other nodes, which the workers deliver after its own
-	Offloads      int         // nodes whose tasks of this topic are taken when there is room
-	AsyncSettle   bool        // its deliverer leaves deliveries to their receipts
-	allotment     allotment
-	Pushed        bool                 // its ready tasks are in Engine.Dispatch.Backlog
-	Slots         int                  // tasks in memory, in whatever state
-	Occupied      bool                 // it has tasks, be it dead ones
-	quotas        []*Quota             // in which it counts
-	Undecided     bool                 // misfired tasks of it wait to be coalesced
-	Gauges        [task.Dead + 1]int64 // tasks by the state that is shown
-	Oldest        oldestDead           // who has been dead the longest
-	Counts        task.Counts
+	Pins          int            // rooms of the cluster that know the topic, so that it must not be forgotten
+	offloaded     []*Delivery    // of tasks of other nodes, which the workers deliver after its own
+
+	Pushed    bool                 // its ready tasks are in Engine.Dispatch.Backlog
+	Slots     int                  // tasks in memory, in whatever state
+	Occupied  bool                 // it has tasks, be it dead ones
+	quotas    []*Quota             // in which it counts
+	Undecided bool                 // misfired tasks of it wait to be coalesced
+	Gauges    [task.Dead + 1]int64 // tasks by the state that is shown
+	Oldest    oldestDead           // who has been dead the longest
+	Counts    task.Counts
 }
 
 // A storedTopic is what is known of the settings that the ledger has of a topic.
@@ -46,15 +45,6 @@ type storedTopic struct {
 	revision int64 // of the stored settings; 0: none
 	seen     int64 // the highest revision met so far, also of settings deleted since
 	deleted  bool  // its settings were, and none have been stored since
-}
-
-// An allotment is how many deliveries a topic may begin: its share of scarce places, and its rate.
-type allotment struct {
-	contending int           // 1 + its position in Dispatch.Contenders; 0: it is not there
-	passes     float64       // deliveries for its weight, while places were scarce
-	limiter    *rate.Limiter // of its rate; nil: no bound
-	rest       *time.Timer   // until the limiter lets another delivery begin
-	held       bool          // MaxInFlight keeps it waiting; it is in Dispatch.held
 }
 
 // TopicLocked returns a topic, making it if needed: in one of the reserved places only if
@@ -84,7 +74,7 @@ func (s *Engine) keptTopic(name []byte) *Topic {
 
 // AddTopic makes a topic that this node has not met.
 func (s *Engine) AddTopic(name string) *Topic {
-	t := &Topic{Name: name, Number: uint32(len(s.TopicTable.ByNumber))}
+	t := &Topic{Name: name, Line: dispatch.Line{Number: uint32(len(s.TopicTable.ByNumber))}}
 	e := s.Config.Resolved[name]
 	if !isClosed(s.Reading.settingsRead) {
 		e.Undeliverable = errSettingsUnread
@@ -178,7 +168,7 @@ func (s *Engine) DescribeLocked(t *Topic) task.Topic {
 	if t.undeliverable != nil {
 		d.Undeliverable = t.undeliverable.Error()
 	}
-	d.ConcurrencySet, d.ConcurrencyNow = t.stored.own, max(t.Settings.Concurrency, s.RaisedLocked(t))
+	d.ConcurrencySet, d.ConcurrencyNow = t.stored.own, max(t.Settings.Concurrency, s.Dispatch.RaisedFor(&t.Line))
 	return d
 }
 
@@ -256,3 +246,184 @@ func (s *Engine) DescribeSome(names []string) (page task.TopicPage) {
 
 // describedBytes is about what a topic takes up in an answer, besides Delivery.
 const describedBytes = 1 << 10
+
+// take gives a topic other resolved settings.
+func (t *Topic) take(e task.Resolved) {
+	t.Settings, t.stored.own = e.Set.WithDefaults(), e.Set.Concurrency != 0
+	t.Deliverer, t.undeliverable = e.By, e.Undeliverable
+	if t.Handler != nil && !t.unread() {
+		t.Deliverer, t.undeliverable = t.Handler, nil
+	}
+	t.Serve(dispatch.Terms{
+		Stopped: t.Stopped(), Pulled: t.Pulled(), Delivered: t.Deliverer != nil, Batches: takesBatches(t.Deliverer),
+		Concurrency: t.Settings.Concurrency, Fixed: t.stored.own, Weight: t.Settings.Weight,
+	}, t.Settings.Rate)
+	if t.rest != nil {
+		t.rest.Stop()
+		t.rest = nil
+	}
+}
+
+// applyLocked gives a topic other resolved settings; revision 0 means that no caller has stored its
+// settings. Deliveries under way are not touched: they end by what held when they began.
+func (s *Engine) applyLocked(t *Topic, e task.Resolved, revision int64) {
+	pulled, spread, unfit := t.Pulled(), t.Settings.Spread, t.undeliverable != nil
+	t.take(e)
+	t.setRevision(revision)
+	t.stored.seen = max(t.stored.seen, revision)
+	if t.AsyncSettle { // of the deliverer before; this one may be another
+		t.AsyncSettle = false
+		s.freeLocked(0, t.Busy)
+	}
+	// While a topic is undeliverable its tasks keep their places: its window may not be known.
+	if t.Slots > 0 && t.undeliverable == nil && (t.Settings.Spread != spread || unfit || t.Undecided) {
+		s.misfirePassLocked(t)
+	}
+	s.countBacklogLocked(t)
+	if pulled && !t.Pulled() {
+		t.Reservers.WakeAll()
+	}
+	s.WakeLocked(t)
+}
+
+// setRevision notes the revision of the settings that a topic has now.
+func (t *Topic) setRevision(revision int64) {
+	t.stored.deleted = revision == 0 && (t.stored.deleted || t.stored.revision != 0)
+	t.stored.revision = revision
+}
+
+// resolved returns the resolved settings of a topic, to change some of it.
+func (t *Topic) resolved() task.Resolved {
+	return task.Resolved{Set: t.explicit(), By: t.Deliverer, Undeliverable: t.undeliverable}
+}
+
+// given is what was set, without the default of Concurrency.
+func (t *Topic) explicit() task.TopicSettings {
+	set := t.Settings
+	if !t.stored.own {
+		set.Concurrency = 0
+	}
+	return set
+}
+
+// Kind is how a topic's tasks are delivered.
+func (t *Topic) Kind() task.Kind {
+	switch {
+	case t.Handler != nil:
+		return task.Handler
+	case t.Deliverer != nil || t.undeliverable != nil && t.Settings.Kind != "":
+		return t.Settings.Kind
+	}
+	return task.Pull
+}
+
+// Pulled tells that receivers ask for the topic's tasks.
+func (t *Topic) Pulled() bool { return t.Deliverer == nil && t.undeliverable == nil }
+
+// unread tells that the topic's settings are not known yet, see loadSettings.
+func (t *Topic) unread() bool { return errors.Is(t.undeliverable, errSettingsUnread) }
+
+// Stopped reports whether no receiver may have the topic's tasks.
+func (t *Topic) Stopped() bool { return t.Settings.Paused || t.undeliverable != nil }
+
+// deliverableBy tells whether settings may choose a way of delivery in this process.
+func (t *Topic) deliverableBy(k task.Kind) error {
+	var problem string
+	switch {
+	case k == "":
+	case t.Handler != nil && k != task.Handler:
+		problem = "must be handler: this process has one for the topic"
+	case t.Handler == nil && k == task.Handler:
+		problem = "must be pull or another way of delivery: this process has no handler for the topic"
+	}
+	if problem == "" {
+		return nil
+	}
+	return task.Invalid("delivery.kind", problem)
+}
+
+// Reconsider is tasks.Scheduler.Reconsider.
+func (s *Engine) Reconsider() {
+	type candidate struct {
+		name     string
+		set      task.TopicSettings
+		revision int64
+	}
+	var all []candidate
+	s.EachTopic(func(t *Topic) {
+		// Settings that could not be read have no kind; only better ones help.
+		if t.undeliverable != nil && t.Settings.Kind != "" {
+			all = append(all, candidate{t.Name, t.explicit(), t.stored.revision})
+		}
+	})
+	for _, c := range all {
+		e, err := s.Config.ByKind.Resolve(c.name, c.set)
+		if err != nil {
+			continue
+		}
+		s.Mu.Lock()
+		// Else a caller has set it anew meanwhile, or it was forgotten.
+		if t, ok := s.TopicTable.ByName[c.name]; ok && t.undeliverable != nil && t.stored.revision == c.revision {
+			s.applyLocked(t, e, c.revision)
+		}
+		s.Unlock()
+	}
+}
+
+// LearnTopic asks for the settings of one topic, if they are not known. After that they are, or
+// there is an error, a kind of ErrReplaying.
+func (s *Engine) LearnTopic(ctx context.Context, name string) error {
+	if isClosed(s.Reading.settingsRead) || !task.ValidName(name) {
+		return nil
+	}
+	settings, ok := s.Ledger.(recovery.Settings)
+	s.Mu.Lock()
+	t, met := s.TopicTable.ByName[name]
+	known := met && !t.unread()
+	s.Mu.Unlock()
+	if known || !ok {
+		return nil
+	}
+	value, revision, err := settings.Setting(ctx, task.SettingPrefix+name)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errSettingsUnread, err)
+	}
+	if revision != 0 {
+		s.takeSetting(name, storedSetting{value, revision})
+		return nil
+	}
+	s.Mu.Lock()
+	defer s.Unlock()
+	if t := s.keptTopic([]byte(name)); t.unread() {
+		s.applyLocked(t, s.Config.Resolved[name], 0)
+	}
+	return nil
+}
+
+// Handle is tasks.Scheduler.Handle.
+func (s *Engine) Handle(topic string, f task.HandlerFunc) error { return s.Deliver(topic, f) }
+
+// Deliver is tasks.Scheduler.Deliver.
+func (s *Engine) Deliver(topic string, d task.Deliverer) error {
+	if !task.ValidName(topic) {
+		return task.Invalid("topic", task.NameProblem)
+	}
+	ctx, cancel := s.Within(s.Life.Context)
+	defer cancel()
+	_ = s.LearnTopic(ctx, topic) // or else the handler goes before what the settings choose
+	s.Mu.Lock()
+	defer s.Unlock()
+	if s.Ended {
+		return task.ErrClosed
+	}
+	t, err := s.TopicLocked(topic, true)
+	if err != nil {
+		return err
+	}
+	if t.Deliverer != nil || t.Handler != nil {
+		return task.ErrHandled
+	}
+	t.Handler = d
+	s.applyLocked(t, task.Resolved{Set: t.explicit(), Undeliverable: t.undeliverable}, t.stored.revision)
+	return nil
+}

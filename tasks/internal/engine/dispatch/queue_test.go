@@ -1,12 +1,10 @@
-package tasks
+package dispatch
 
 import (
 	"cmp"
 	"math/rand/v2"
 	"slices"
 	"testing"
-
-	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // The queue gives out the soonest first, whatever came in between.
@@ -14,13 +12,13 @@ func TestQueueAgainstSlice(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	var q engine.Queue
-	var model []engine.Item
+	var q Queue
+	var model []Item
 	clock := int64(0)
 	for i := range 50_000 {
 		if rng.IntN(100) < 52 {
 			clock += rng.Int64N(3)
-			it := engine.Item{Next: clock, Value: uint64(i)}
+			it := Item{Next: clock, Value: uint64(i)}
 			if rng.IntN(10) == 0 {
 				it.Next -= rng.Int64N(1000) // replayed, or returned
 			}
@@ -37,7 +35,7 @@ func TestQueueAgainstSlice(t *testing.T) {
 		}
 		q.Gone()
 		k := slices.Index(model, it)
-		if first := slices.MinFunc(model, func(a, b engine.Item) int { return cmp.Compare(a.Next, b.Next) }); k < 0 || it.Next != first.Next {
+		if first := slices.MinFunc(model, func(a, b Item) int { return cmp.Compare(a.Next, b.Next) }); k < 0 || it.Next != first.Next {
 			t.Fatalf("popped %+v; the first is %+v", it, first)
 		}
 		model = slices.Delete(model, k, k+1)
@@ -49,9 +47,9 @@ func TestQueueAgainstSlice(t *testing.T) {
 
 // Tasks of one instant leave in the order in which they came.
 func TestQueueKeepsOrderOfOneInstant(t *testing.T) {
-	var q engine.Queue
+	var q Queue
 	for i := range uint64(3000) {
-		q.Push(engine.Item{Next: 7, Value: i})
+		q.Push(Item{Next: 7, Value: i})
 	}
 	for i := range uint64(3000) {
 		if it, ok := q.Pop(); !ok || it.Value != i {
@@ -64,9 +62,9 @@ func TestQueueKeepsOrderOfOneInstant(t *testing.T) {
 }
 
 func TestQueueClean(t *testing.T) {
-	var q engine.Queue
+	var q Queue
 	for i := range uint64(4000) {
-		q.Push(engine.Item{Next: int64(i), Value: i})
+		q.Push(Item{Next: int64(i), Value: i})
 	}
 	for range 3600 {
 		q.Gone()
@@ -87,9 +85,9 @@ func TestQueueClean(t *testing.T) {
 
 // A queue that was long gives its memory back.
 func TestQueueGivesMemoryBack(t *testing.T) {
-	var q engine.Queue
+	var q Queue
 	for i := range uint64(100_000) {
-		q.Push(engine.Item{Next: int64(i), Value: i})
+		q.Push(Item{Next: int64(i), Value: i})
 	}
 	for range 100_000 {
 		q.Pop()

@@ -1,0 +1,80 @@
+package dispatch
+
+import (
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// A Line is one topic's ready tasks, with the receivers that wait for them and the workers that
+// deliver them. Guarded by Engine.Mu.
+type Line struct {
+	Number    uint32 // of the topic
+	Terms     Terms
+	Queue     Queue
+	Reservers Reservers
+	Workers   int // places that its workers have: deliveries that they may make at once
+	Busy      int // of those, how many are taken by a delivery
+	Offloaded int // deliveries of other nodes' tasks that wait for its workers
+	Offloads  int // nodes whose tasks of this topic are taken when there is room
+	// AsyncSettle: its deliverer leaves deliveries to their receipts.
+	AsyncSettle bool
+
+	contending int           // 1 + its position in Board.contenders; 0: it is not there
+	passes     float64       // deliveries for its weight, while places were scarce
+	limiter    *rate.Limiter // of its rate; nil: no bound
+	resting    bool          // until the limiter lets another delivery begin
+	held       bool          // MaxInFlight keeps it waiting; it is in Board.held
+}
+
+// Terms are how a line is served. They follow from a topic's settings and from what this process
+// can deliver.
+type Terms struct {
+	Stopped     bool // no consumer may have its tasks
+	Pulled      bool // receivers ask for its tasks
+	Delivered   bool // workers of this process deliver its tasks
+	Batches     bool // a worker delivers several tasks at once
+	Concurrency int  // how many workers it has at most, unless a backlog raises that
+	Fixed       bool // a backlog does not raise its concurrency
+	Weight      int  // its share of scarce places
+}
+
+// Serve gives a line other terms and another rate. The tokens that it has stay: settings that are
+// set again and again are not a burst each. The caller stops a rest that is under way.
+func (l *Line) Serve(t Terms, r task.Rate) {
+	l.Terms = t
+	l.resting = false
+	switch {
+	case r == task.Rate{}:
+		l.limiter = nil
+	case l.limiter == nil:
+		l.limiter = rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst)
+	default:
+		l.limiter.SetLimit(rate.Limit(r.PerSecond))
+		l.limiter.SetBurst(r.Burst)
+	}
+}
+
+// Waiting returns how many tasks wait for a worker of this process.
+func (l *Line) Waiting() int { return l.Queue.Live + l.Offloaded }
+
+// Limited reports whether the line has a rate.
+func (l *Line) Limited() bool { return l.limiter != nil }
+
+// Allowed returns how many of n deliveries may begin now. A delivery that begins takes a token of
+// the line's rate, also if it is pulled.
+func (l *Line) Allowed(n int) int {
+	if l.limiter == nil {
+		return n
+	}
+	return max(0, min(n, int(l.limiter.Tokens())))
+}
+
+// Spend takes the tokens of deliveries that begin.
+func (l *Line) Spend(n int) {
+	if l.limiter != nil {
+		l.limiter.AllowN(time.Now(), n)
+	}
+}

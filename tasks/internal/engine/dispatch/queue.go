@@ -1,0 +1,149 @@
+package dispatch
+
+import "container/heap"
+
+// A Queue holds a topic's ready tasks, those that became due first in front.
+//
+// The wheel fires in order, so almost every push belongs at the end: those go
+// into a run, a plain ring in order of time. What comes too late for that (a
+// replayed task behind fresh ones, a return) goes into a small heap beside it,
+// and pop takes the earlier of the two fronts. Pushing and popping cost O(1) for a
+// herd of a million that falls due at one instant.
+//
+// A task that leaves the queue otherwise (cancelled, moved) stays in it as a
+// stale item, recognised by its generation. When most items are stale, they are
+// swept out.
+type Queue struct {
+	Run   ring
+	late  lateHeap
+	Live  int // items that are not stale
+	Count int
+}
+
+// An Item is a ready task in its topic's queue.
+type Item struct {
+	Next  int64
+	Value uint64 // generation and slot
+}
+
+// Push appends a ready task.
+func (q *Queue) Push(it Item) {
+	q.Live++
+	q.Count++
+	if last, ok := q.Run.last(); !ok || last.Next <= it.Next {
+		q.Run.push(it)
+		return
+	}
+	heap.Push(&q.late, it)
+}
+
+// Pop returns the front item, stale or not; the caller calls took if it was live.
+func (q *Queue) Pop() (Item, bool) {
+	if q.Count == 0 {
+		return Item{}, false
+	}
+	q.Count--
+	first, ok := q.Run.first()
+	if !ok || len(q.late) > 0 && q.late[0].Next < first.Next {
+		return heap.Pop(&q.late).(Item), true
+	}
+	q.Run.shift()
+	return first, true
+}
+
+// Gone notes that one live item has been taken or has become stale.
+func (q *Queue) Gone() { q.Live-- }
+
+// Crowded reports whether Clean is worth its cost.
+func (q *Queue) Crowded() bool { return q.Count > 1024 && q.Count > 4*q.Live }
+
+// Clean drops what is stale.
+func (q *Queue) Clean(stale func(value uint64) bool) {
+	old := *q
+	*q = Queue{}
+	for {
+		it, ok := old.Pop()
+		if !ok {
+			return
+		}
+		if !stale(it.Value) {
+			q.Push(it)
+		}
+	}
+}
+
+type lateHeap []Item
+
+func (h lateHeap) Len() int           { return len(h) }
+func (h lateHeap) Less(i, j int) bool { return h[i].Next < h[j].Next }
+func (h lateHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *lateHeap) Push(x any)        { *h = append(*h, x.(Item)) }
+func (h *lateHeap) Pop() any {
+	old := *h
+	it := old[len(old)-1]
+	*h = old[:len(old)-1]
+	return it
+}
+
+// A ring is a queue of items in blocks, so that it grows without copying and gives
+// memory back as it empties.
+type ring struct {
+	Blocks [][]Item
+	head   int // position in the first block
+}
+
+const ringBlock = 1024
+
+func (r *ring) push(it Item) {
+	k := len(r.Blocks)
+	if k == 0 || len(r.Blocks[k-1]) == cap(r.Blocks[k-1]) {
+		size := ringBlock
+		if k == 0 {
+			size = 16 // most queues hold a few tasks at a time
+		}
+		r.Blocks = append(r.Blocks, make([]Item, 0, size))
+		k++
+	}
+	r.Blocks[k-1] = append(r.Blocks[k-1], it)
+}
+
+func (r *ring) first() (Item, bool) {
+	if len(r.Blocks) == 0 {
+		return Item{}, false
+	}
+	return r.Blocks[0][r.head], true
+}
+
+func (r *ring) last() (Item, bool) {
+	if len(r.Blocks) == 0 {
+		return Item{}, false
+	}
+	b := r.Blocks[len(r.Blocks)-1]
+	return b[len(b)-1], true
+}
+
+func (r *ring) shift() {
+	r.head++
+	b := r.Blocks[0]
+	if r.head < len(b) {
+		return
+	}
+	r.head = 0
+	r.Blocks[0] = nil
+	r.Blocks = r.Blocks[1:]
+}
+
+// Each visits the items of a queue, in no order. It is meant for tests.
+func (q *Queue) Each(visit func(Item)) {
+	for i, block := range q.Run.Blocks {
+		if i == 0 {
+			block = block[q.Run.head:]
+		}
+		for _, it := range block {
+			visit(it)
+		}
+	}
+	for _, it := range q.late {
+		visit(it)
+	}
+}

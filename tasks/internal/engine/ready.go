@@ -1,0 +1,334 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+	"github.com/lapsehq/lapse/wheel"
+)
+
+// AtOnce is how many tasks are dealt with before others get the lock.
+const AtOnce = 256
+
+// armLocked makes a task wait for its next attempt, or ready if that is now.
+func (s *Engine) armLocked(n uint32, sl *store.Slot, now int64) {
+	s.leaveWindowLocked(sl)
+	sl.Gen++
+	sl.Timer = 0
+	if sl.Next <= now {
+		s.dueLocked(n, sl, now)
+	} else {
+		s.waitLocked(n, sl)
+	}
+}
+
+func (s *Engine) waitLocked(n uint32, sl *store.Slot) {
+	s.SetLocked(sl, store.Pending)
+	sl.Timer = s.Runner.Add(sl.Next, sl.Value(n))
+}
+
+// dueLocked makes a task whose time has come ready, unless it first has to wait for its
+// place in its topic's window. Its generation is fresh.
+func (s *Engine) dueLocked(n uint32, sl *store.Slot, now int64) {
+	if t := s.TopicTable.ByNumber[sl.Topic]; t.Settings.Spread != 0 && s.enterWindowLocked(t, sl) && sl.Next > now {
+		s.waitLocked(n, sl)
+	} else {
+		s.readyLocked(n, sl)
+	}
+}
+
+// DisarmLocked takes a pending or ready task out of the wheel or its queue.
+func (s *Engine) DisarmLocked(sl *store.Slot) {
+	switch sl.State {
+	case store.Pending:
+		if sl.Timer != 0 {
+			s.Runner.Cancel(sl.Timer)
+			sl.Timer = 0
+		}
+	case store.Ready:
+		s.unqueuedLocked(s.TopicTable.ByNumber[sl.Topic])
+	}
+	sl.Gen++
+}
+
+// Fired is called by the wheel with tasks whose time has come.
+func (s *Engine) Fired(values []uint64) {
+	for len(values) > 0 {
+		n := min(AtOnce, len(values))
+		s.Mu.Lock()
+		now := s.Now()
+		for _, v := range values[:n] {
+			if n, sl, ok := s.Store.Unpack(v, store.Pending); ok {
+				sl.Timer = wheel.Timer(0)
+				sl.Gen++
+				s.dueLocked(n, sl, now)
+			}
+		}
+		s.Unlock()
+		values = values[n:]
+	}
+}
+
+// readyLocked queues a task for its receiver. Its generation is fresh.
+func (s *Engine) readyLocked(n uint32, sl *store.Slot) {
+	s.SetLocked(sl, store.Ready)
+	t := s.TopicTable.ByNumber[sl.Topic]
+	t.Queue.Push(dispatch.Item{Next: sl.Next, Value: sl.Value(n)})
+	s.QueuedLocked(t)
+	s.WakeLocked(t)
+	if t.Queue.Crowded() {
+		t.Queue.Clean(func(v uint64) bool {
+			_, _, live := s.Store.Unpack(v, store.Ready)
+			return !live
+		})
+	}
+}
+
+// pausedLocked reports whether nothing may be handed out, and remembers it, so that no worker is
+// started in vain until CertaintyLoop says otherwise.
+func (s *Engine) pausedLocked() bool {
+	if s.Fleet == nil || s.Config.OnOutage != task.OutagePause {
+		return false
+	}
+	if !s.Dispatch.Paused && s.Unsure() {
+		s.Dispatch.Paused = true
+	}
+	return s.Dispatch.Paused
+}
+
+// QueuedLocked counts a task that has joined a topic's queue.
+func (s *Engine) QueuedLocked(t *Topic) {
+	if !t.Pushed {
+		return
+	}
+	s.Dispatch.Backlog++
+	s.sweepNowLocked()
+}
+
+// unqueuedLocked tells a topic's queue, and the backlog, that one of its live tasks
+// has been taken or has become stale.
+func (s *Engine) unqueuedLocked(t *Topic) {
+	t.Queue.Gone()
+	if t.Pushed {
+		s.Dispatch.Backlog--
+	}
+}
+
+// countBacklogLocked is called when a topic may have begun or ceased to count.
+func (s *Engine) countBacklogLocked(t *Topic) {
+	pushed := t.Deliverer != nil && !t.Settings.Paused
+	if pushed == t.Pushed {
+		return
+	}
+	t.Pushed = pushed
+	if !pushed {
+		s.Dispatch.Backlog -= t.Queue.Live
+		return
+	}
+	s.Dispatch.Backlog += t.Queue.Live
+	s.sweepNowLocked()
+}
+
+// WakeLocked sees to it that a worker or a receiver takes what a topic has ready.
+func (s *Engine) WakeLocked(t *Topic) { s.carryOutLocked(s.Dispatch.Wake(&t.Line)) }
+
+// carryOutLocked does what dispatch has decided.
+func (s *Engine) carryOutLocked(actions []dispatch.Action) {
+	for _, a := range actions {
+		t := s.TopicTable.ByNumber[a.Line.Number]
+		if a.Places > 0 {
+			s.Life.Handlers.Add(1)
+			go s.work(t, a.Places)
+			continue
+		}
+		t.rest = time.AfterFunc(a.Rest, func() {
+			s.Mu.Lock()
+			defer s.Unlock()
+			t.rest = nil
+			s.carryOutLocked(s.Dispatch.Rested(&t.Line))
+		})
+	}
+}
+
+// work delivers a topic's ready tasks, as many at once as it has places, until there
+// are none.
+func (s *Engine) work(t *Topic, places int) {
+	defer s.Life.Handlers.Done()
+	defer func() { // also when a handler has ended this goroutine
+		s.Mu.Lock()
+		defer s.Unlock()
+		s.carryOutLocked(s.Dispatch.EndWorker(&t.Line, places))
+	}()
+	for s.workOnce(t, &places) {
+	}
+}
+
+// workOnce makes deliveries, by what holds for the topic when they begin. It reports
+// false if there were none to make, or if there are more workers than there should be.
+// Of its places it may lose some to topics with a better claim.
+func (s *Engine) workOnce(t *Topic, places *int) (more bool) {
+	by, ds := s.beginWork(t, *places)
+	if len(ds) == 0 {
+		return false
+	}
+	var few [1]task.Judgement // most deliverers get one task at a time
+	vs := few[:]
+	if len(ds) > 1 {
+		vs = make([]task.Judgement, len(ds))
+	}
+	for i := range vs {
+		vs[i] = task.Judgement{Verb: task.Release, Reason: "the handler ended its goroutine"}
+	}
+	defer func() {
+		s.Mu.Lock()
+		defer s.Unlock()
+		for i, d := range ds {
+			s.returnLocked(t, d, vs[i])
+		}
+		kept, actions := s.Dispatch.CountPasses(&t.Line, len(ds), *places)
+		s.carryOutLocked(actions)
+		*places = kept
+		more = kept > 0 && !s.Dispatch.Surplus(&t.Line)
+	}()
+	s.attempt(by, ds, vs)
+	return
+}
+
+// beginWork begins deliveries for a worker, and returns by what they are made.
+func (s *Engine) beginWork(t *Topic, places int) (by task.Deliverer, ds []*Delivery) {
+	b := beginning{topic: t, by: dispatch.ByWorker, limit: places}
+	ds = s.run(s.Life.Context, &b)
+	if len(ds) > 0 || !b.checked {
+		return b.deliverer, ds
+	}
+	s.Mu.Lock()
+	defer s.Unlock()
+	ds = s.takeOffloadedLocked(t, places)
+	b.deliverNowLocked(len(ds))
+	return b.deliverer, ds
+}
+
+// returnLocked ends what a worker had to do with a delivery.
+func (s *Engine) returnLocked(t *Topic, d *Delivery, v task.Judgement) {
+	later := t.AsyncSettle // which the conclusion may make so
+	t.Busy--
+	l, ok := s.Dispatch.Leases[d.Slot]
+	switch {
+	case d.Source != nil:
+		s.Cluster.EndOffloadedLocked(d, v)
+	case !ok || l.Nonce != d.Lease.Nonce:
+		// The lease has run out, and the task is no longer this delivery's; or its
+		// shard has left.
+		s.endDetachedLocked(d, v)
+	case s.Store.Slot(d.Slot).State == store.Parking:
+		s.Detached.Verdicts[l.Nonce] = pendingVerdict{d, v}
+	default:
+		s.concludeLocked(t, d.Slot, v)
+	}
+	if later {
+		s.freeLocked(0, 1) // now that it is either settled or away
+	}
+}
+
+// attempt calls the deliverer within the lease, the first one if there are several.
+func (s *Engine) attempt(by task.Deliverer, ds []*Delivery, vs []task.Judgement) {
+	ctx := &leaseContext{parent: s.Life.Context, deadline: s.Started.Add(ds[0].Lease.Until)}
+	defer ctx.end()
+	defer func() {
+		if p := recover(); p != nil {
+			d := ds[0]
+			for i := range vs {
+				vs[i] = task.Judgement{Verb: task.Release, Reason: fmt.Sprintf("panic: %v", p)}
+			}
+			s.Config.Log.Error("a handler panicked", "task", d.ID, "topic", d.Topic, "attempt", d.Attempt, "deliveries", len(ds), "panic", p, "stack", string(debug.Stack()))
+			s.Mu.Lock()
+			if t, ok := s.TopicTable.ByName[d.Topic]; ok {
+				t.Counts.Panicked += int64(len(ds))
+			}
+			s.Unlock()
+		}
+	}()
+	deliver(ctx, by, ds, vs)
+}
+
+func takesBatches(by task.Deliverer) bool {
+	_, ok := by.(task.BatchDeliverer)
+	return ok
+}
+
+// deliver hands tasks to their receiver, several only to one that takes batches, and
+// judges what has become of them.
+func deliver(ctx context.Context, by task.Deliverer, ds []*Delivery, vs []task.Judgement) {
+	batcher, ok := by.(task.BatchDeliverer)
+	if !ok {
+		vs[0] = task.Judge(by.Deliver(ctx, &ds[0].Delivery))
+		return
+	}
+	batch := make([]*task.Delivery, len(ds))
+	for i, d := range ds {
+		batch[i] = &d.Delivery
+	}
+	errs := batcher.DeliverBatch(ctx, batch)
+	if len(errs) != len(ds) {
+		panic(fmt.Sprintf("%d outcomes of %d deliveries", len(errs), len(ds)))
+	}
+	for i, err := range errs {
+		vs[i] = task.Judge(err)
+	}
+}
+
+// takeOffloadedLocked takes deliveries of other nodes' tasks for a worker.
+func (s *Engine) takeOffloadedLocked(t *Topic, places int) []*Delivery {
+	if t.Stopped() || s.Ended {
+		return nil
+	}
+	s.ReturnStaleLocked(t)
+	n := t.Allowed(min(places, len(t.offloaded)))
+	ds := t.offloaded[:n:n]
+	for _, d := range ds {
+		d.Source.Began = s.Elapsed()
+	}
+	t.keepOffloaded(t.offloaded[n:])
+	t.Spend(n)
+	t.Busy += n
+	if t.AsyncSettle {
+		s.Dispatch.ReservedInFlight += n
+	}
+	if t.Limited() && n > 0 {
+		s.WakeLocked(t) // it may have to rest from now on
+	}
+	return ds
+}
+
+// ReturnStaleLocked returns offloaded deliveries that have waited here for a quarter of their
+// leases: their receiver is to have time.
+func (s *Engine) ReturnStaleLocked(t *Topic) {
+	now, n := s.Elapsed(), 0
+	for n < len(t.offloaded) && (t.Stopped() || t.offloaded[n].Lease.Until-now < t.offloaded[n].Source.Lease/4*3) {
+		n++
+	}
+	s.Cluster.ReturnUnusedLocked(t.offloaded[:n])
+	t.keepOffloaded(t.offloaded[n:])
+}
+
+// AddOffloadedLocked gives a topic's workers deliveries of tasks of other nodes.
+func (t *Topic) AddOffloadedLocked(ds []*Delivery) { t.keepOffloaded(append(t.offloaded, ds...)) }
+
+// DropOffloadedLocked takes the deliveries of tasks of other nodes that no worker has begun.
+func (t *Topic) DropOffloadedLocked() (left []*Delivery) {
+	left = t.offloaded
+	t.keepOffloaded(nil)
+	return left
+}
+
+func (t *Topic) keepOffloaded(ds []*Delivery) {
+	if len(ds) == 0 {
+		ds = nil
+	}
+	t.offloaded, t.Offloaded = ds, len(ds)
+}

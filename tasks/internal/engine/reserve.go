@@ -1,0 +1,100 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// A Waiter is a receiver that asks for a topic's tasks here.
+type Waiter struct {
+	dispatch.Turn
+	Fetched []*Delivery // from other nodes
+	topic   *Topic      // in whose queue it stands, or was woken; nil if in none
+}
+
+// NewWaiter returns a receiver that takes so many tasks, and that does not wait if it is late.
+func NewWaiter(limit int, late bool) *Waiter {
+	w := &Waiter{Turn: dispatch.Turn{Limit: limit, Late: late}}
+	w.Owner = w
+	return w
+}
+
+// GiveLocked wakes a sleeping receiver of a topic with deliveries of another node.
+func (t *Topic) GiveLocked(sleeper *dispatch.Turn, ds []*Delivery) {
+	sleeper.Owner.(*Waiter).Fetched = ds
+	t.Reservers.Give(sleeper)
+}
+
+// Pull hands ready tasks of a topic to a receiver, which leaves the queue if it stands there.
+// Errors: as of tasks.Scheduler.Reserve.
+func (s *Engine) Pull(ctx context.Context, name string, reserved bool, place *Waiter, lease time.Duration) ([]*Delivery, error) {
+	ctx, cancel := s.Within(ctx)
+	defer cancel()
+	b := beginning{by: dispatch.ByReceiver, term: lease, limit: place.Limit, place: place, name: name, reserved: reserved}
+	return s.run(ctx, &b), b.err
+}
+
+// Queue puts a receiver to sleep until it is its turn to look again, or until it was given
+// deliveries. It reports false if neither came in time. demand, which may be nil, returns what
+// the receiver shares with others and what begins to ask other nodes. Both are called with the lock
+// held. Errors: as of tasks.Scheduler.Reserve.
+func (s *Engine) Queue(ctx context.Context, name string, reserved bool, place *Waiter, over <-chan time.Time, demand func(t *Topic) (want *int, ask func() <-chan struct{})) (woken bool, err error) {
+	s.Mu.Lock()
+	t, err := s.PullableLocked(name, reserved)
+	if err != nil {
+		s.Unlock()
+		return false, err
+	}
+	var ask func() <-chan struct{}
+	if demand != nil {
+		place.Want, ask = demand(t)
+	}
+	place.topic = t
+	t.Reservers.Join(&place.Turn)
+	s.WakeLocked(t) // for tasks that became ready while the lock was released
+	var search <-chan struct{}
+	if ask != nil {
+		search = ask()
+	}
+	s.Unlock()
+	woken = place.Wait(ctx, s.Life.Closing, over, search)
+	s.Mu.Lock()
+	defer s.Unlock()
+	switch {
+	case len(place.Fetched) > 0:
+		woken = true
+	case woken:
+		return true, nil // Pull takes it off the queue
+	}
+	t.Reservers.Leave(&place.Turn)
+	place.topic = nil
+	if !woken {
+		s.WakeLocked(t) // if it has just been woken, another receiver should be
+	}
+	return woken, nil
+}
+
+// PullableLocked returns a topic from which a receiver may take tasks. Errors: as of
+// tasks.Scheduler.Reserve.
+func (s *Engine) PullableLocked(name string, reserved bool) (*Topic, error) {
+	if s.Ended {
+		return nil, task.ErrClosed
+	}
+	t, err := s.TopicLocked(name, reserved)
+	switch {
+	case err != nil:
+		return nil, err
+	case t.unread():
+		return nil, errSettingsUnread
+	case !t.Pulled():
+		return nil, task.ErrHandled
+	case s.Dispatch.Room() <= 0:
+		s.Dispatch.Hold(&t.Line)
+		return nil, fmt.Errorf("%w: %d deliveries are open", task.ErrOverloaded, s.Dispatch.LeasedOut+s.Dispatch.ReservedInFlight)
+	}
+	return t, nil
+}
