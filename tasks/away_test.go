@@ -14,14 +14,14 @@ import (
 
 // away runs a test with fake time on three nodes, of which b holds one of a's shards and
 // keeps it. The ids that it is called with belong into that shard, as a sees it.
-func away(t *testing.T, test func(t *testing.T, c *crew, ids []string)) {
+func away(t *testing.T, test func(t *testing.T, f *fleet, ids []string)) {
 	t.Helper()
-	crewed(t, 3, func(t *testing.T, c *crew) {
-		a, b := c.nodes[0], c.nodes[1]
-		c.fleet.Drop(func(from, _ string, message []byte) bool { // a does not get it back
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+		a, b := f.nodes[0], f.nodes[1]
+		f.lose(func(from, _ string, message []byte) bool { // a does not get it back
 			return from == a.name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name))
 		})
-		shardID := a.homeOn(1)
+		shardID := a.shardID(1)
 		want(t, "release", a.engine.ReleaseShard(t.Context(), shardID, b.name), nil)
 		if ok, err := b.member.Accept(t.Context(), shardID); !ok || err != nil {
 			t.Fatal(ok, err)
@@ -33,15 +33,15 @@ func away(t *testing.T, test func(t *testing.T, c *crew, ids []string)) {
 				ids = append(ids, id)
 			}
 		}
-		test(t, c, ids)
+		test(t, f, ids)
 	})
 }
 
 // wantPlaced wants a task with a chosen id to be where the ledger of its holder looks for
 // it, and returns its holder.
-func (c *crew) wantPlaced(id string) (holder *mate) {
-	c.t.Helper()
-	for _, m := range c.nodes {
+func (f *fleet) wantPlaced(id string) (holder *node) {
+	f.t.Helper()
+	for _, m := range f.nodes {
 		if m.dead {
 			continue
 		}
@@ -55,16 +55,16 @@ func (c *crew) wantPlaced(id string) (holder *mate) {
 		switch {
 		case !known:
 		case holder != nil:
-			c.t.Errorf("%s is at %s and at %s", id, holder.name, m.name)
+			f.t.Errorf("%s is at %s and at %s", id, holder.name, m.name)
 		default:
 			holder = m
 			if places := m.engine.Terms.ShardsOf([]byte(id)); !slices.Contains(places, shard) {
-				c.t.Errorf("%s is in shard %d of %s, which looks for it in %v", id, shard, m.name, places)
+				f.t.Errorf("%s is in shard %d of %s, which looks for it in %v", id, shard, m.name, places)
 			}
 		}
 	}
 	if holder == nil {
-		c.t.Fatalf("%s is nowhere", id)
+		f.t.Fatalf("%s is nowhere", id)
 	}
 	return holder
 }
@@ -73,10 +73,10 @@ func (c *crew) wantPlaced(id string) (holder *mate) {
 // holds the shard, and nowhere else.
 func TestChosenIDWhileItsShardIsAway(t *testing.T) {
 	request := func(id string) Request { return Request{ID: id, Topic: "t", Delay: time.Hour} }
-	for name, create := range map[string]func(ctx context.Context, m *mate, id string) (Task, error){
-		"Schedule": func(ctx context.Context, m *mate, id string) (Task, error) { return m.Schedule(ctx, request(id)) },
-		"Replace":  func(ctx context.Context, m *mate, id string) (Task, error) { return m.Replace(ctx, request(id)) },
-		"ScheduleBatch": func(ctx context.Context, m *mate, id string) (Task, error) {
+	for name, create := range map[string]func(ctx context.Context, m *node, id string) (Task, error){
+		"Schedule": func(ctx context.Context, m *node, id string) (Task, error) { return m.Schedule(ctx, request(id)) },
+		"Replace":  func(ctx context.Context, m *node, id string) (Task, error) { return m.Replace(ctx, request(id)) },
+		"ScheduleBatch": func(ctx context.Context, m *node, id string) (Task, error) {
 			results, err := m.ScheduleBatch(ctx, []Request{request("with-" + id), request(id), {Topic: "t"}})
 			for _, r := range results {
 				err = errors.Join(err, r.Err)
@@ -85,19 +85,19 @@ func TestChosenIDWhileItsShardIsAway(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			away(t, func(t *testing.T, c *crew, ids []string) {
-				a, b, third := c.nodes[0], c.nodes[1], c.nodes[2]
+			away(t, func(t *testing.T, f *fleet, ids []string) {
+				a, b, third := f.nodes[0], f.nodes[1], f.nodes[2]
 				for i, id := range ids {
 					if i%4 == 0 { // it exists at a node that no other would ask first
 						third.must(request(id))
 					}
 					_, err := create(t.Context(), a, id)
 					want(t, id, err, nil)
-					holder := c.wantPlaced(id)
-					if want := []*mate{third, b}[min(i%4, 1)]; holder != want {
+					holder := f.wantPlaced(id)
+					if want := []*node{third, b}[min(i%4, 1)]; holder != want {
 						t.Errorf("%s is at %s; want %s", id, holder.name, want.name)
 					}
-					for _, m := range c.nodes {
+					for _, m := range f.nodes {
 						if m.get(id); i%2 == 0 {
 							_, err := create(t.Context(), m, id)
 							want(t, "again "+id, err, nil)
@@ -107,7 +107,7 @@ func TestChosenIDWhileItsShardIsAway(t *testing.T) {
 					if i%3 == 0 { // while its old directory entry is there yet
 						_, err := create(t.Context(), a, id)
 						want(t, "anew "+id, err, nil)
-						c.wantPlaced(id)
+						f.wantPlaced(id)
 					}
 				}
 			})
@@ -118,14 +118,14 @@ func TestChosenIDWhileItsShardIsAway(t *testing.T) {
 // While the holder of the shard is dead, and no node has adopted it, such a task is not
 // created: 503.
 func TestChosenIDWhileItsShardIsOrphaned(t *testing.T) {
-	away(t, func(t *testing.T, c *crew, ids []string) {
-		a, b := c.nodes[0], c.nodes[1]
-		b.kill()
+	away(t, func(t *testing.T, f *fleet, ids []string) {
+		a, b := f.nodes[0], f.nodes[1]
+		b.crash()
 		_, err := a.Schedule(t.Context(), Request{ID: ids[0], Topic: "t", Delay: time.Hour})
 		want(t, "Schedule", err, ErrNodeAway)
-		c.nodes[2].member.AdoptFrom(b.member)
+		f.nodes[2].member.AdoptFrom(b.member.Member)
 		pass(time.Second)
 		a.must(Request{ID: ids[0], Topic: "t", Delay: time.Hour})
-		c.wantPlaced(ids[0])
+		f.wantPlaced(ids[0])
 	})
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A throng is a handler whose calls all take a second, and how many were made at once.
-type throng struct {
+// A slowHandler is a handler whose calls all take a second, and how many were made at once.
+type slowHandler struct {
 	running, total atomic.Int64
 	most           peak
 }
@@ -30,7 +30,7 @@ func (p *peak) see(n int64) {
 	}
 }
 
-func (c *throng) handler(context.Context, *Delivery) error {
+func (c *slowHandler) handler(context.Context, *Delivery) error {
 	c.most.see(c.running.Add(1))
 	time.Sleep(time.Second)
 	c.running.Add(-1)
@@ -59,10 +59,10 @@ func TestBacklogRaises(t *testing.T) {
 	bubble(t, cfg, func(t *testing.T, r *rig) {
 		r.topic("set", TopicSettings{Concurrency: 64})
 		r.topic("unset", TopicSettings{Lease: time.Minute})
-		throngs := map[string]*throng{}
+		handlers := map[string]*slowHandler{}
 		for _, name := range []string{"set", "brought", "unset", "other", "new"} {
-			throngs[name] = &throng{}
-			r.handle(name, throngs[name].handler)
+			handlers[name] = &slowHandler{}
+			r.handle(name, handlers[name].handler)
 			r.many(name, 64+15) // 15 of each wait
 			// Those that are taken must be, or all together are a backlog for a moment.
 			pass(time.Millisecond)
@@ -77,8 +77,8 @@ func TestBacklogRaises(t *testing.T) {
 			topic, err := r.Topic(name)
 			want(t, "Topic", err, nil)
 			own := most == 64
-			if now := topic.ConcurrencyNow; throngs[name].most.Load() != most || topic.ConcurrencySet != own || (now == 200) == own || topic.Settings.Concurrency != 64 {
-				t.Errorf("%s: %d at once, want %d; %+v", name, throngs[name].most.Load(), most, topic)
+			if now := topic.ConcurrencyNow; handlers[name].most.Load() != most || topic.ConcurrencySet != own || (now == 200) == own || topic.Settings.Concurrency != 64 {
+				t.Errorf("%s: %d at once, want %d; %+v", name, handlers[name].most.Load(), most, topic)
 			}
 		}
 		if s := r.Stats(); s.Backlogs != 1 || s.Concurrency != 200 || !r.log.has("a backlog") {
@@ -87,17 +87,17 @@ func TestBacklogRaises(t *testing.T) {
 		r.checkConsistency()
 		r.many("new", 300)
 		pass(time.Millisecond)
-		if n := throngs["new"].most.Load(); n != 200 {
+		if n := handlers["new"].most.Load(); n != 200 {
 			t.Errorf("%d at once; want 200", n)
 		}
 		pass(21 * time.Second)
 		if s := r.Stats(); s.Concurrency != 64 || s.Backlogs != 1 || s.Backlog != 0 || s.Total.Delivered != 5*79+140+300 || !r.log.has("the backlog is gone") {
 			t.Errorf("afterwards: %+v", s)
 		}
-		throngs["new"].most.Store(0)
+		handlers["new"].most.Store(0)
 		r.many("new", 150)
 		pass(time.Millisecond)
-		if n := throngs["new"].most.Load(); n != 64 {
+		if n := handlers["new"].most.Load(); n != 64 {
 			t.Errorf("%d at once with %d waiting", n, r.Stats().Backlog)
 		}
 		pass(5 * time.Second)
@@ -108,7 +108,7 @@ func TestBacklogRaises(t *testing.T) {
 // An episode goes on until half of the bound is left, and its workers go home then.
 func TestBacklogEndsAtHalf(t *testing.T) {
 	bubble(t, Config{SweepBacklog: 1000, SweepMaxConcurrency: 100}, func(t *testing.T, r *rig) {
-		var c throng
+		var c slowHandler
 		r.handle("x", c.handler)
 		r.many("x", 1100)
 		for second := range 8 {
@@ -144,7 +144,7 @@ func TestWhatIsNoBacklog(t *testing.T) {
 			}
 			r.checkConsistency()
 		}
-		var c throng
+		var c slowHandler
 		r.handle("paused", c.handler)
 		want(t, "PauseTopic", r.PauseTopic(t.Context(), "paused", true), nil)
 		r.many("paused", 400)
@@ -174,7 +174,7 @@ func TestBacklogObeysMaxInFlight(t *testing.T) {
 		if want(t, "Reserve", err, nil); len(ds) != 50 {
 			t.Fatalf("%d reserved", len(ds))
 		}
-		var c throng
+		var c slowHandler
 		r.handle("x", c.handler)
 		r.handle("y", c.handler)
 		due := r.clock.now().Add(time.Second)

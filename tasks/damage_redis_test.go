@@ -60,7 +60,7 @@ func TestDamagedRedis(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
-			n := newNode(t, server.URL())
+			n := newRedisNode(t, server.URL())
 			for i := range tasks {
 				n.schedule("x", fmt.Sprint("id-", i))
 			}
@@ -143,10 +143,10 @@ func (l *logLines) String() string {
 // what it does not serve yet, until it has adopted that.
 func TestNewNameBesideAnOldOne(t *testing.T) {
 	url := redistest.Start(t).URL()
-	old := newNamedNode(t, url, "old")
+	old := newNamedRedisNode(t, url, "old")
 	old.schedule("x", "a", "b")
 	want(t, "Close", old.Close(t.Context()), nil)
-	n := newNamedNode(t, url, "new")
+	n := newNamedRedisNode(t, url, "new")
 	tells := func() bool {
 		for _, w := range n.Readiness().Waiting {
 			if w.What == "node old" && strings.Contains(w.Detail, "503") {

@@ -21,7 +21,7 @@ import (
 // who names one, and memory counts what the ledger has. Each runs for one node and for two.
 
 // bury schedules tasks of topic x and buries them.
-func (g *team) bury(ids ...string) {
+func (g *redisFleet) bury(ids ...string) {
 	g.t.Helper()
 	g.schedule("x", ids...)
 	for _, id := range ids {
@@ -30,7 +30,7 @@ func (g *team) bury(ids ...string) {
 }
 
 // loseDead deletes dead tasks in Redis, past the ledger; with index as well from its index.
-func (g *team) loseDead(server redisServer, index bool, ids ...string) {
+func (g *redisFleet) loseDead(server redisServer, index bool, ids ...string) {
 	g.t.Helper()
 	for _, n := range g.nodes {
 		for shard := range 4 {
@@ -50,7 +50,7 @@ func (g *team) loseDead(server redisServer, index bool, ids ...string) {
 }
 
 // indexed is how many members the indexes of the dead in Redis have.
-func (g *team) indexed(server redisServer) (count int) {
+func (g *redisFleet) indexed(server redisServer) (count int) {
 	for _, n := range g.nodes {
 		for shard := range 4 {
 			count += int(server.Do("zcard", fmt.Sprintf("lapse:{%s/%d}:deadindex", n.name, shard)).(int64))
@@ -60,7 +60,7 @@ func (g *team) indexed(server redisServer) (count int) {
 }
 
 // dead is how many tasks are dead, as all nodes count them.
-func (g *team) dead() (count int) {
+func (g *redisFleet) dead() (count int) {
 	for _, n := range g.nodes {
 		count += int(n.Stats().Total.Dead)
 	}
@@ -68,7 +68,7 @@ func (g *team) dead() (count int) {
 }
 
 // wantDead waits until just so many tasks are dead, in memory and in the ledger's index.
-func (g *team) wantDead(server redisServer, count int) {
+func (g *redisFleet) wantDead(server redisServer, count int) {
 	g.t.Helper()
 	g.nodes[0].waitFor(fmt.Sprint(count, " tasks are counted as dead"), func() bool { return g.dead() == count })
 	g.nodes[0].waitFor(fmt.Sprint(count, " tasks are in the index"), func() bool { return g.indexed(server) == count })
@@ -79,7 +79,7 @@ func (g *team) wantDead(server redisServer, count int) {
 func TestLostDeadTask(t *testing.T) {
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
-		g := newTeam(t, server.URL(), names...)
+		g := newRedisFleet(t, server.URL(), names...)
 		g.bury("kept")
 		create := func(id string) error {
 			_, err := g.next().Schedule(t.Context(), Request{ID: id, Topic: "x", Delay: time.Hour})
@@ -152,7 +152,7 @@ func TestLostDeadTask(t *testing.T) {
 func TestLostDeadTasksOfATopic(t *testing.T) {
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
-		g := newTeam(t, server.URL(), names...)
+		g := newRedisFleet(t, server.URL(), names...)
 		var ids []string
 		for i := range 10 {
 			ids = append(ids, fmt.Sprint("lost-", i))
@@ -194,7 +194,7 @@ func TestLostDeadTasksOfATopic(t *testing.T) {
 func TestOlderFileOfTheDead(t *testing.T) {
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t, "dbfilename dump.rdb")
-		g := newTeam(t, server.URL(), names...)
+		g := newRedisFleet(t, server.URL(), names...)
 		g.bury("deleted", "came-back", "kept", "finished")
 		g.schedule("x", "buried")
 		server.Do("save")
@@ -230,7 +230,7 @@ func TestOlderFileOfTheDead(t *testing.T) {
 		}
 		want(t, "WriteFile", os.WriteFile(dump, older, 0o600), nil)
 		server.Start()
-		g.waitFor("the loss is noticed", func(n *node) bool { return n.Stats().Rewinds == 4 })
+		g.waitFor("the loss is noticed", func(n *redisNode) bool { return n.Stats().Rewinds == 4 })
 		g.wantDead(server, 2)
 		g.wantEqual(server, 4, wanted)
 		g.wantGone("deleted")
@@ -244,7 +244,7 @@ func TestOlderFileOfTheDead(t *testing.T) {
 func TestLostBurial(t *testing.T) {
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
-		g := newTeam(t, server.URL(), names...)
+		g := newRedisFleet(t, server.URL(), names...)
 		g.schedule("x", "t")
 		key := g.keyOf(server, "t")
 		record := server.Do("hget", key+"tasks", "t")
@@ -254,7 +254,7 @@ func TestLostBurial(t *testing.T) {
 		server.Do("sadd", key+"pending", "t")
 		_, err := g.next().Get(t.Context(), "t")
 		want(t, "Get", err, ErrUnavailable)
-		g.waitFor("it is dead again", func(n *node) bool {
+		g.waitFor("it is dead again", func(n *redisNode) bool {
 			task, err := n.Get(t.Context(), "t")
 			return err == nil && task.State == Dead
 		})
@@ -267,13 +267,13 @@ func TestLostBurial(t *testing.T) {
 func TestLostBurialIsWrittenOnce(t *testing.T) {
 	server := redistest.Start(t)
 	late := &lateAnswers{}
-	n := &node{t: t, url: server.URL(), name: "a", wrap: func(l *redisledger.Ledger) recovery.Ledger {
+	n := &redisNode{t: t, url: server.URL(), name: "a", wrap: func(l *redisledger.Ledger) recovery.Ledger {
 		late.Ledger = l
 		return late
 	}}
 	n.open()
 	t.Cleanup(func() { _ = n.Close(context.Background()) })
-	g := &team{t: t, nodes: []*node{n}}
+	g := &redisFleet{t: t, nodes: []*redisNode{n}}
 	g.schedule("x", "t")
 	key := g.keyOf(server, "t")
 	record := server.Do("hget", key+"tasks", "t")
@@ -326,7 +326,7 @@ func (l *lateAnswers) Get(ctx context.Context, shard int, refs []recovery.Ref, f
 }
 
 // keyOf is what the keys of the shard begin with that has the pending record of an id.
-func (g *team) keyOf(server redisServer, id string) string {
+func (g *redisFleet) keyOf(server redisServer, id string) string {
 	g.t.Helper()
 	for _, n := range g.nodes {
 		for shard := range 4 {
@@ -343,7 +343,7 @@ func (g *team) keyOf(server redisServer, id string) string {
 func TestLostIllegibleRecord(t *testing.T) {
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
-		g := newTeam(t, server.URL(), names...)
+		g := newRedisFleet(t, server.URL(), names...)
 		ids := []string{"created", "got", "batched", "left"}
 		g.nodes[0].schedule("x", ids...)
 		g.closeAll()

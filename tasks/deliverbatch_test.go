@@ -190,8 +190,8 @@ func TestBatchOutcomesAreApart(t *testing.T) {
 
 // A batch fails as a whole when its deliverer panics, ends its goroutine, or does not
 // say what has become of each.
-func TestBatchMishaps(t *testing.T) {
-	for name, mishap := range map[string]func(ds []*Delivery) []error{
+func TestBatchFaults(t *testing.T) {
+	for name, fault := range map[string]func(ds []*Delivery) []error{
 		"panic":    func([]*Delivery) []error { panic("oh dear") },
 		"Goexit":   func([]*Delivery) []error { runtime.Goexit(); return nil },
 		"too few":  func(ds []*Delivery) []error { return make([]error, len(ds)-1) },
@@ -199,7 +199,7 @@ func TestBatchMishaps(t *testing.T) {
 		"none":     func([]*Delivery) []error { return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := &crate{fate: mishap}
+			c := &crate{fate: fault}
 			bubble(t, Config{Ways: []Way{c}}, func(t *testing.T, r *rig) {
 				r.topic("x", TopicSettings{Kind: "crate", Retry: Retry{MaxAttempts: 3}})
 				for i := range 40 {
@@ -320,7 +320,7 @@ func TestBatchesShareByWeight(t *testing.T) {
 		ways = append(ways, kinded{c, Kind(kind)})
 	}
 	bubble(t, Config{Ways: ways, MaxDeliveries: 40}, func(t *testing.T, r *rig) {
-		var single throng
+		var single slowHandler
 		r.topic("light", TopicSettings{Kind: "light"})
 		r.topic("heavy", TopicSettings{Kind: "heavy", Weight: 3})
 		r.handle("single", single.handler)
@@ -388,7 +388,7 @@ func TestBatchesGetTheirPlacesBack(t *testing.T) {
 		set := crates()
 		set.Concurrency = 4
 		r.topic("x", set)
-		r.handle("other", (&throng{}).handler)
+		r.handle("other", (&slowHandler{}).handler)
 		r.many("x", 100)
 		pass(500 * time.Millisecond)
 		r.must(Request{Topic: "other"})

@@ -14,7 +14,7 @@ import (
 // A receiver gets what is ready at other nodes, with all that belongs to it, and its
 // receipt counts there.
 func TestReserveFromOtherNodes(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *poolRig) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
 		a, b := f.nodes[0], f.nodes[1]
 		b.must(Request{ID: "t1", Topic: "x", Payload: []byte(`{"n": 1}`), Headers: map[string]string{"h": "v"}, Group: "g"})
 		synctest.Wait()
@@ -40,9 +40,9 @@ func TestReserveFromOtherNodes(t *testing.T) {
 
 // What becomes ready at another node reaches a receiver that waits at once.
 func TestReserveWaitsForOtherNodes(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *poolRig) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
 		a, b, c := f.nodes[0], f.nodes[1], f.nodes[2]
-		for i, owner := range []*poolNode{b, c, a} {
+		for i, owner := range []*node{b, c, a} {
 			got := a.reserve(t.Context(), "x", 1, time.Minute, 0)
 			pass(30 * time.Second)
 			began := time.Now()
@@ -60,7 +60,7 @@ func TestReserveWaitsForOtherNodes(t *testing.T) {
 
 // However many receivers wait, and for however long, hardly anything is sent.
 func TestWaitingSendsNearlyNothing(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *poolRig) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
 		const topics, receivers, minutes = 5, 40, 10
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
@@ -93,7 +93,7 @@ func TestWaitingSendsNearlyNothing(t *testing.T) {
 // Receivers are served in the order in which they came, wherever they wait, and those of
 // a node share one place in the queue of another.
 func TestReserveIsFairBetweenNodes(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *poolRig) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
 		a, b := f.nodes[0], f.nodes[1]
 		first := b.reserve(t.Context(), "x", 1, time.Minute, 0)
 		synctest.Wait()
@@ -118,12 +118,12 @@ func TestReserveIsFairBetweenNodes(t *testing.T) {
 // No receiver starves: neither those at the node where the tasks are, nor those elsewhere,
 // however many there are of the others and however often they ask.
 func TestNobodyStarvesElsewhere(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *poolRig) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
 		const rounds = 300
 		a, b := f.nodes[0], f.nodes[1]
 		ctx, cancel := context.WithCancel(t.Context())
 		var near, far atomic.Int64
-		loop := func(n *poolNode, count *atomic.Int64) {
+		loop := func(n *node, count *atomic.Int64) {
 			for ctx.Err() == nil {
 				ds, err := n.Reserve(ctx, "x", 1, 20*time.Second, 0)
 				if err != nil {
@@ -166,7 +166,7 @@ func TestNobodyStarvesElsewhere(t *testing.T) {
 // A receiver that asks without waiting gets what is ready anywhere, and takes turns
 // between the nodes.
 func TestReserveWithoutWaiting(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *poolRig) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
 		const tasks = 30
 		a := f.nodes[0]
 		for _, n := range f.nodes[1:] {
@@ -198,7 +198,7 @@ func TestReserveWithoutWaiting(t *testing.T) {
 
 // Receivers that ask for leases of different length get what they asked for.
 func TestReserveLeasesElsewhere(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *poolRig) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
 		a, b := f.nodes[0], f.nodes[1]
 		short := a.reserve(t.Context(), "x", 1, time.Minute, 5*time.Second)
 		synctest.Wait()
@@ -220,7 +220,7 @@ func TestReserveLeasesElsewhere(t *testing.T) {
 
 // The bounds of the node that holds the tasks hold for receivers elsewhere too.
 func TestReserveElsewhereHasBounds(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *poolRig) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
 		a, b := f.nodes[0], f.nodes[1]
 		for i := range 5 {
 			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})

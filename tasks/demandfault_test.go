@@ -17,11 +17,11 @@ import (
 // Whatever is lost on the way, each task reaches one receiver, once: what has reached
 // no receiver is ready again when its lease is over.
 func TestReserveAcrossLosses(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *poolRig) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
 		const tasks = 600
 		f.lose(func(_, _ string, _ []byte) bool { return rand.IntN(3) == 0 })
 		ctx, cancel := context.WithCancel(t.Context())
-		owner := make(map[string]*poolNode)
+		owner := make(map[string]*node)
 		for _, n := range f.nodes {
 			owner[n.name] = n
 		}
@@ -64,7 +64,7 @@ func TestReserveAcrossLosses(t *testing.T) {
 // An answer that comes when no caller waits for it any more: its tasks go to those who wait
 // now, or back.
 func TestLateAnswersAreNotLost(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *poolRig) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
 		a, b := f.nodes[0], f.nodes[1]
 		late := func() {
 			t.Helper()
@@ -104,7 +104,7 @@ func TestLateAnswersAreNotLost(t *testing.T) {
 // The lease of what was long on its way here ends no later than at its shard, and what is
 // over there is given to no receiver: this node may have stood still meanwhile.
 func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *poolRig) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
 		a, b := f.nodes[0], f.nodes[1]
 		const lease = 30 * time.Second
 		f.lose(func(_, to string, _ []byte) bool { return to == "b" }) // so that it cannot ask
@@ -151,7 +151,7 @@ func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
 
 // A receiver that has gone takes nothing with it.
 func TestAReceiverThatHasGone(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *poolRig) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
 		a, b := f.nodes[0], f.nodes[1]
 		ctx, leave := context.WithCancel(t.Context())
 		gone := a.reserve(ctx, "x", 1, time.Minute, 0)
@@ -176,7 +176,7 @@ func TestAReceiverThatHasGone(t *testing.T) {
 // What is given back after its shard has changed hands is ready again at the new holder,
 // and does not wait for its lease to end.
 func TestReturnAfterAHandOver(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *poolRig) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
 		a, b := f.nodes[0], f.nodes[1]
 		b.must(Request{ID: "t1", Topic: "x"})
 		synctest.Wait()
@@ -194,7 +194,7 @@ func TestReturnAfterAHandOver(t *testing.T) {
 
 // So is what no receiver there waited for, when the node that has offered it holds it no more.
 func TestOfferComesBackAfterAHandOver(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *poolRig) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
 		a, b := f.nodes[0], f.nodes[1]
 		offers := make([][]*engine.Delivery, 3)
 		packed := make([][]cluster.WireDelivery, 3)
@@ -219,7 +219,7 @@ func TestOfferComesBackAfterAHandOver(t *testing.T) {
 // A process that takes a node's place knows nothing of its demands; what is offered to it
 // comes back.
 func TestOffersToAFormerProcess(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *poolRig) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
 		a, b := f.nodes[0], f.nodes[1]
 		ctx, cancel := context.WithCancel(t.Context())
 		gone := a.reserve(ctx, "x", 1, time.Minute, 0)
@@ -230,7 +230,7 @@ func TestOffersToAFormerProcess(t *testing.T) {
 		b.must(Request{ID: "t1", Topic: "x"})
 		pass(40 * time.Second) // no node has heard the offer: its lease runs out
 		b.pull("x", "t1")
-		again := f.join("a", Config{})
+		again := f.start("a", 2, Config{})
 		b.must(Request{ID: "t2", Topic: "x"})
 		synctest.Wait()
 		again.pull("x", "t2")
@@ -240,12 +240,12 @@ func TestOffersToAFormerProcess(t *testing.T) {
 // A node that has come later is asked as well, and what one tells that has no such
 // question is no error.
 func TestNodesThatComeLater(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *poolRig) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
 		a := f.nodes[0]
 		delete(f.nodes[1].cluster.Fleet.Methods, cluster.ReserveMethod.Name)
 		got := a.reserve(t.Context(), "x", 1, time.Minute, 0)
 		pass(10 * time.Second)
-		c := f.join("c", Config{})
+		c := f.start("c", 2, Config{})
 		pass(2 * cluster.PeersEvery)
 		c.must(Request{ID: "t1", Topic: "x"})
 		a.want(<-got, "t1")

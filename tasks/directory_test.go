@@ -10,35 +10,35 @@ import (
 )
 
 // filed is where an id is registered.
-func (c *crew) filed(id string) recovery.DirectoryEntry {
-	c.t.Helper()
-	dirEntries, err := c.nodes[len(c.nodes)-1].member.Lookup(c.t.Context(), []string{id})
+func (f *fleet) filed(id string) recovery.DirectoryEntry {
+	f.t.Helper()
+	dirEntries, err := f.nodes[len(f.nodes)-1].member.Lookup(f.t.Context(), []string{id})
 	if err != nil {
-		c.t.Fatal("Look:", err)
+		f.t.Fatal("Look:", err)
 	}
 	return dirEntries[0]
 }
 
 // file changes a directory entry behind the nodes' backs.
-func (c *crew) file(id string, from, to recovery.DirectoryEntry) {
-	c.t.Helper()
-	now, err := c.nodes[len(c.nodes)-1].member.Update(c.t.Context(), []recovery.DirectoryUpdate{{ID: id, Old: from, New: to}})
+func (f *fleet) file(id string, from, to recovery.DirectoryEntry) {
+	f.t.Helper()
+	now, err := f.nodes[len(f.nodes)-1].member.Update(f.t.Context(), []recovery.DirectoryUpdate{{ID: id, Old: from, New: to}})
 	if err != nil || now[0] != to {
-		c.t.Fatalf("File(%s) = %v, %v", id, now, err)
+		f.t.Fatalf("File(%s) = %v, %v", id, now, err)
 	}
 }
 
 func TestEntryOutlivesItsTask(t *testing.T) {
-	crewed(t, 2, func(t *testing.T, c *crew) {
-		a, b := c.nodes[0], c.nodes[1]
+	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+		a, b := f.nodes[0], f.nodes[1]
 		a.must(Request{ID: "x", Topic: "t", Delay: time.Hour})
-		first := c.filed("x")
+		first := f.filed("x")
 		if first.ShardID.Node() != a.engine.NodeNumber {
 			t.Fatalf("registered under %v", first)
 		}
 		want(t, "Cancel", b.Cancel(t.Context(), "x"), nil)
 		pass(cluster.RemoveAfter - 2*time.Second)
-		if got := c.filed("x"); got != first {
+		if got := f.filed("x"); got != first {
 			t.Fatalf("the entry went from %v to %v too early", first, got)
 		}
 		want(t, "Cancel again", b.Cancel(t.Context(), "x"), nil)
@@ -46,17 +46,17 @@ func TestEntryOutlivesItsTask(t *testing.T) {
 		if again := b.must(Request{ID: "x", Topic: "t", Delay: time.Hour}); again.Node != "a" || again.Repeated {
 			t.Fatalf("created again: %+v", again)
 		}
-		second := c.filed("x")
+		second := f.filed("x")
 		if second == first || second.ShardID != first.ShardID {
 			t.Fatalf("registered again: %v after %v", second, first)
 		}
 		pass(cluster.RemoveAfter + 5*time.Second)
-		if got := c.filed("x"); got != second {
+		if got := f.filed("x"); got != second {
 			t.Fatalf("the entry of a task that exists went from %v to %v", second, got)
 		}
 		want(t, "Cancel", a.Cancel(t.Context(), "x"), nil)
 		pass(cluster.RemoveAfter + 5*time.Second)
-		if got := c.filed("x"); got.ShardID != 0 {
+		if got := f.filed("x"); got.ShardID != 0 {
 			t.Fatalf("still registered: %v", got)
 		}
 		if other := b.must(Request{ID: "x", Topic: "t", Delay: time.Hour}); other.Node != "b" {
@@ -69,35 +69,35 @@ func TestEntryOutlivesItsTask(t *testing.T) {
 // A process may end between registering an id and creating its task, or between the end of a
 // task and the removal of its entry.
 func TestStaleEntryHeals(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
-		for i, m := range c.nodes {
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+		for i, m := range f.nodes {
 			id := fmt.Sprint("x-", i)
-			stale := recovery.DirectoryEntry{ShardID: c.nodes[0].homeOn(1), Nonce: 7}
-			c.file(id, recovery.DirectoryEntry{}, stale)
+			stale := recovery.DirectoryEntry{ShardID: f.nodes[0].shardID(1), Nonce: 7}
+			f.file(id, recovery.DirectoryEntry{}, stale)
 			_, err := m.Get(t.Context(), id)
 			want(t, "Get", err, ErrNotFound)
 			task := m.must(Request{ID: id, Topic: "t", Delay: time.Hour})
-			if got := c.filed(id); task.Node != "a" || got == stale || got.ShardID.Node() != c.nodes[0].engine.NodeNumber {
+			if got := f.filed(id); task.Node != "a" || got == stale || got.ShardID.Node() != f.nodes[0].engine.NodeNumber {
 				t.Errorf("created %+v, filed %v", task, got)
 			}
 			results, err := m.ScheduleBatch(t.Context(), []Request{{ID: id, Topic: "t", Delay: time.Hour}, {ID: id + "-b", Topic: "t"}})
 			want(t, "ScheduleBatch", err, nil)
 			want(t, "of the batch", results[0].Err, nil)
 		}
-		c.file("nobody", recovery.DirectoryEntry{}, recovery.DirectoryEntry{ShardID: recovery.NewShardID(77, 3), Nonce: 1})
-		_, err := c.nodes[1].Get(t.Context(), "nobody")
+		f.file("nobody", recovery.DirectoryEntry{}, recovery.DirectoryEntry{ShardID: recovery.NewShardID(77, 3), Nonce: 1})
+		_, err := f.nodes[1].Get(t.Context(), "nobody")
 		want(t, "Get of what is registered under a shard that never was", err, ErrNotFound)
-		c.nodes[1].must(Request{ID: "nobody", Topic: "t", Delay: time.Hour})
-		if got := c.nodes[2].get("nobody"); got.Node != "b" {
+		f.nodes[1].must(Request{ID: "nobody", Topic: "t", Delay: time.Hour})
+		if got := f.nodes[2].get("nobody"); got.Node != "b" {
 			t.Errorf("%+v", got)
 		}
-		c.file("left", recovery.DirectoryEntry{}, recovery.DirectoryEntry{ShardID: c.nodes[2].homeOn(0), Nonce: 1})
+		f.file("left", recovery.DirectoryEntry{}, recovery.DirectoryEntry{ShardID: f.nodes[2].shardID(0), Nonce: 1})
 		pass(3 * cluster.WalkEvery)
-		if got := c.filed("left"); got.ShardID != 0 {
+		if got := f.filed("left"); got.ShardID != 0 {
 			t.Errorf("what belongs to no task is still registered: %v", got)
 		}
-		for i := range c.nodes {
-			c.nodes[2].get(fmt.Sprint("x-", i))
+		for i := range f.nodes {
+			f.nodes[2].get(fmt.Sprint("x-", i))
 		}
 	})
 }
@@ -105,8 +105,8 @@ func TestStaleEntryHeals(t *testing.T) {
 // A node that is alone registers nothing. When another one comes, ids stay unique from the
 // first moment, and are all filed soon.
 func TestSecondNode(t *testing.T) {
-	crewed(t, 1, func(t *testing.T, c *crew) {
-		a := c.nodes[0]
+	fleetBubble(t, 1, func(t *testing.T, f *fleet) {
+		a := f.nodes[0]
 		for i := range 300 {
 			a.must(Request{ID: fmt.Sprint("x-", i), Topic: "t", Delay: time.Hour})
 		}
@@ -116,11 +116,10 @@ func TestSecondNode(t *testing.T) {
 		want(t, "Reserve", err, nil)
 		_, err = a.Settle(t.Context(), Verdict{Verb: Bury}, []string{ds[0].Receipt()})
 		want(t, "Settle", err, nil)
-		if got := c.filed("x-1"); got.ShardID != 0 {
+		if got := f.filed("x-1"); got.ShardID != 0 {
 			t.Fatalf("a node that is alone has filed %v", got)
 		}
-		b := c.start("b")
-		c.nodes = append(c.nodes, b)
+		b := f.start("b", fleetShards, Config{})
 		b.get("x-7")
 		b.get("deceased")
 		_, err = b.Schedule(t.Context(), Request{ID: "deceased", Topic: "d"})
@@ -132,12 +131,12 @@ func TestSecondNode(t *testing.T) {
 		_, err = b.Get(t.Context(), "none")
 		want(t, "Get", err, ErrNotFound)
 		a.must(Request{ID: "at-once", Topic: "t", Delay: time.Hour})
-		if got := c.filed("at-once"); got.ShardID.Node() != a.engine.NodeNumber {
+		if got := f.filed("at-once"); got.ShardID.Node() != a.engine.NodeNumber {
 			t.Errorf("a new id is registered %v", got)
 		}
 		pass(5 * time.Second)
 		for _, id := range []string{"x-0", "x-7", "x-8", "x-299", "deceased"} {
-			if got := c.filed(id); got.ShardID.Node() != a.engine.NodeNumber {
+			if got := f.filed(id); got.ShardID.Node() != a.engine.NodeNumber {
 				t.Errorf("%s is registered %v", id, got)
 			}
 		}
@@ -149,20 +148,20 @@ func TestSecondNode(t *testing.T) {
 
 // The ids of a dead node that had not registered them are found at the node that adopted them.
 func TestUnindexedNodeDies(t *testing.T) {
-	crewed(t, 1, func(t *testing.T, c *crew) {
-		a := c.nodes[0]
+	fleetBubble(t, 1, func(t *testing.T, f *fleet) {
+		a := f.nodes[0]
 		for i := range 50 {
 			a.must(Request{ID: fmt.Sprint("x-", i), Topic: "t", Delay: time.Hour})
 		}
-		a.kill()
-		b := c.start("b")
-		d := c.start("d")
-		c.nodes = []*mate{b, d}
+		a.crash()
+		b := f.start("b", fleetShards, Config{})
+		d := f.start("d", fleetShards, Config{})
+		f.nodes = []*node{b, d}
 		_, err := d.Get(t.Context(), "x-3")
 		want(t, "Get while nobody has adopted it", err, ErrUnavailable)
 		_, err = d.Schedule(t.Context(), Request{ID: "x-3", Topic: "t"})
 		want(t, "Schedule while nobody has adopted it", err, ErrUnavailable)
-		b.member.AdoptFrom(a.member)
+		b.member.AdoptFrom(a.member.Member)
 		for i := range 50 {
 			if got := d.get(fmt.Sprint("x-", i)); got.Node != "b" {
 				t.Fatalf("%+v", got)
@@ -172,7 +171,7 @@ func TestUnindexedNodeDies(t *testing.T) {
 			t.Errorf("created twice: %+v", again)
 		}
 		pass(30 * time.Second)
-		if got := c.filed("x-49"); got.ShardID.Node() != a.engine.NodeNumber {
+		if got := f.filed("x-49"); got.ShardID.Node() != a.engine.NodeNumber {
 			t.Errorf("filed %v", got)
 		}
 		_, err = d.Get(t.Context(), "none")
@@ -183,19 +182,19 @@ func TestUnindexedNodeDies(t *testing.T) {
 // What the directory has lost is registered again: at once when the shard has lost something
 // as well, otherwise by the audit.
 func TestLostEntries(t *testing.T) {
-	crewed(t, 2, func(t *testing.T, c *crew) {
-		a, b := c.nodes[0], c.nodes[1]
+	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+		a, b := f.nodes[0], f.nodes[1]
 		for i := range 20 {
 			id := fmt.Sprint("x-", i)
 			a.must(Request{ID: id, Topic: "t", Delay: time.Hour})
-			c.file(id, c.filed(id), recovery.DirectoryEntry{})
+			f.file(id, f.filed(id), recovery.DirectoryEntry{})
 		}
 		a.engine.Rewound(a.member, 0)
 		pass(5 * time.Second)
 		for i := range 20 {
 			b.get(fmt.Sprint("x-", i))
 			id := fmt.Sprint("x-", i)
-			c.file(id, c.filed(id), recovery.DirectoryEntry{})
+			f.file(id, f.filed(id), recovery.DirectoryEntry{})
 		}
 		pass(time.Minute)
 		for i := range 20 {

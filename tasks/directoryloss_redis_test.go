@@ -36,7 +36,7 @@ func TestLostDirectoryEntry(t *testing.T) {
 	server := redistest.Start(t, "dbfilename dump.rdb")
 	url := server.URL()
 	a, b := lossyNode(t, url, "a"), lossyNode(t, url, "b")
-	n := &node{Scheduler: b, t: t}
+	n := &redisNode{Scheduler: b, t: t}
 	n.waitFor("the nodes know each other", func() bool {
 		return !a.cluster.NoPeers() && !b.cluster.NoPeers() && !a.cluster.SingleNode() && !b.cluster.SingleNode() && a.cluster.IsIndexed() && b.cluster.IsIndexed()
 	})
@@ -83,7 +83,7 @@ func TestLostDirectoryEntryNoticedByCreation(t *testing.T) {
 	server := redistest.Start(t, "dbfilename dump.rdb")
 	url := server.URL()
 	a, b := lossyNode(t, url, "a"), lossyNode(t, url, "b")
-	n := &node{Scheduler: b, t: t}
+	n := &redisNode{Scheduler: b, t: t}
 	n.waitFor("the nodes know each other", func() bool {
 		return !a.cluster.NoPeers() && !b.cluster.NoPeers() && !a.cluster.SingleNode() && !b.cluster.SingleNode() && a.cluster.IsIndexed() && b.cluster.IsIndexed()
 	})

@@ -2,7 +2,6 @@ package tasks
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -15,16 +14,16 @@ import (
 // A drained node has handed everything over, evenly, and takes nothing any more; what it
 // was delivering counts at the others, and Close has nothing to wait for.
 func TestDrain(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b, c := f.join("a", 6, Config{}), f.join("b", 2, Config{}), f.join("c", 2, Config{})
 		end := make(chan struct{})
 		want(t, "Handle", a.Handle("h", func(context.Context, *Delivery) error { <-end; return nil }), nil)
 		var ids []string
 		for i := range 600 {
-			ids = append(ids, a.must(Request{ID: a.idAt(i % 6), Topic: "x", Delay: time.Hour}))
+			ids = append(ids, a.create(Request{ID: a.idAt(i % 6), Topic: "x", Delay: time.Hour}))
 		}
-		handled, open := a.must(Request{ID: a.idAt(0), Topic: "h"}), a.must(Request{ID: a.idAt(1), Topic: "y"})
-		d := a.pull("y", open)[0]
+		handled, open := a.create(Request{ID: a.idAt(0), Topic: "h"}), a.create(Request{ID: a.idAt(1), Topic: "y"})
+		d := a.pullOwn("y", open)[0]
 		done := make(chan error, 1)
 		go func() { done <- a.Drain(t.Context()) }()
 		pass(time.Second)
@@ -50,8 +49,8 @@ func TestDrain(t *testing.T) {
 			t.Errorf("Close took %v", took)
 		}
 		settled := 0
-		for _, n := range []*fleetNode{b, c} {
-			_, err := n.Get(t.Context(), handled)
+		for _, n := range []*node{b, c} {
+			_, err := n.engine.Get(t.Context(), handled)
 			want(t, "Get of the handled one", err, ErrNotFound)
 			if n.ack(d).Err == nil {
 				settled++
@@ -67,10 +66,10 @@ func TestDrain(t *testing.T) {
 
 // Without another node a drain begins nothing.
 func TestNobodyToDrainTo(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a := f.join("a", 1, Config{})
 		want(t, "Drain", a.Drain(t.Context()), ErrNoHeir)
-		a.must(Request{ID: a.idAt(0), Topic: "x"})
+		a.create(Request{ID: a.idAt(0), Topic: "x"})
 		b := f.join("b", 1, Config{})
 		b.crash()
 		want(t, "Drain", a.Drain(t.Context()), ErrNoHeir)
@@ -87,14 +86,16 @@ func TestNobodyToDrainTo(t *testing.T) {
 // Heirs without room are passed over; if none has any, the drain says so, and goes on
 // when it is asked again.
 func TestDrainWithoutRoom(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
-		a, b := f.join("a", 2, Config{}), f.join("b", 1, Config{MaxPending: 1})
-		a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
-		full := b.must(Request{ID: b.idAt(0), Topic: "x", Delay: time.Hour})
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+		a, b := f.join("a", 2, Config{}), f.join("b", 1, Config{MaxPending: 2})
+		a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
+		full := []string{b.create(Request{ID: b.idAt(0), Topic: "x", Delay: time.Hour}), b.create(Request{ID: b.idAt(0), Topic: "x", Delay: time.Hour})}
 		err := a.Drain(t.Context())
 		want(t, "Drain", err, ErrNoHeir)
 		want(t, "Drain", err, ErrOverloaded)
-		want(t, "Cancel", b.Cancel(t.Context(), full), nil)
+		for _, id := range full {
+			want(t, "Cancel", b.Cancel(t.Context(), id), nil)
+		}
 		want(t, "Drain", a.Drain(t.Context()), nil)
 		pass(time.Second)
 		b.check()
@@ -104,7 +105,7 @@ func TestDrainWithoutRoom(t *testing.T) {
 // A successor that does not answer, as one that has just died, costs its time once, not for
 // each shard that others could take.
 func TestDrainPastAMuteNode(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b, c := f.join("a", 8, Config{}), f.join("b", 1, Config{}), f.join("c", 1, Config{})
 		b.mute.Store(true)
 		began := time.Now()
@@ -120,20 +121,24 @@ func TestDrainPastAMuteNode(t *testing.T) {
 
 // A drain that its caller gives up leaves what it has not handed over.
 func TestDrainGivenUp(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a := f.join("a", 1, Config{})
 		f.join("b", 1, Config{})
-		id := a.must(Request{ID: a.idAt(0), Topic: "x"})
-		release := a.member.hold("Yield")
-		ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		defer cancel()
-		if err := a.Drain(ctx); !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Drain = %v", err)
+		id := a.create(Request{ID: a.idAt(0), Topic: "x"})
+		brief := func() context.Context {
+			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+			t.Cleanup(cancel)
+			return ctx
 		}
+		release := a.member.hold("Transfer")
+		want(t, "release of the shard", a.engine.ReleaseShard(brief(), a.shardID(0), "b"), context.DeadlineExceeded)
+		f.lose(func(_, to string, _ []byte) bool { return to == "b" })
+		want(t, "Drain", a.Drain(brief()), context.DeadlineExceeded)
+		f.lose(nil)
 		release()
 		synctest.Wait()
 		pass(time.Second)
-		a.pull("x", id)
+		a.pullOwn("x", id)
 		a.check()
 	})
 }
@@ -141,14 +146,14 @@ func TestDrainGivenUp(t *testing.T) {
 // What was ready when its shard was handed over has not misfired: a node held it all the
 // time.
 func TestHandOverIsNoMisfire(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		topics := map[string]TopicSettings{"x": {Misfire: MisfireSkip}}
 		a, b := f.join("a", 2, Config{Topics: topics}), f.join("b", 1, Config{Topics: topics})
-		one := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Second})
-		two := a.must(Request{ID: a.idAt(1), Topic: "x", Delay: time.Second})
+		one := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Second})
+		two := a.create(Request{ID: a.idAt(1), Topic: "x", Delay: time.Second})
 		pass(2 * time.Second)
 		want(t, "Drain", a.Drain(t.Context()), nil)
-		b.pull("x", one, two)
+		b.pullOwn("x", one, two)
 		if n := b.Stats().Total.Skipped; n != 0 {
 			t.Errorf("%d were skipped", n)
 		}
@@ -159,9 +164,9 @@ func TestHandOverIsNoMisfire(t *testing.T) {
 // A node that was asked to drain itself and cannot says so to the others, and goes on when it
 // is asked again.
 func TestDrainNodeGivesUp(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 2, Config{}), f.join("b", 1, Config{MaxPending: 1})
-		full := b.must(Request{ID: b.idAt(0), Topic: "x", Delay: time.Hour})
+		full := b.create(Request{ID: b.idAt(0), Topic: "x", Delay: time.Hour})
 		want(t, "DrainNode", a.DrainNode(t.Context(), "a"), nil)
 		pass(cluster.DrainPatience + 2*time.Second)
 		nodes, err := b.Nodes(t.Context())
@@ -182,33 +187,33 @@ func TestDrainNodeGivesUp(t *testing.T) {
 // It does not matter who has noticed first that a shard was handed over. What was adopted in
 // the end has misfired, though it was asked for before.
 func TestMisfireByHowItCame(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		topics := map[string]TopicSettings{"x": {Misfire: MisfireSkip}}
 		a, b := f.join("a", 2, Config{Topics: topics}), f.join("b", 1, Config{Topics: topics})
 		b.keeps.Store(true)
-		transferred := a.must(Request{ID: a.idAt(0), Topic: "x"})
+		transferred := a.create(Request{ID: a.idAt(0), Topic: "x"})
 		shardID := recovery.NewShardID(a.engine.NodeNumber, 0)
 		want(t, "release", a.engine.ReleaseShard(t.Context(), shardID, "b"), nil)
 		if ok, err := b.member.Member.Accept(t.Context(), shardID); !ok || err != nil { // as the ledger does by itself
 			t.Fatal(ok, err)
 		}
 		pass(time.Second)
-		d := b.pull("x", transferred)
+		d := b.pullOwn("x", transferred)
 		want(t, "ack", b.ack(d[0]).Err, nil)
 
 		release := a.member.hold("Accept")
 		pass(10 * time.Second) // a asks for it in vain
-		adopted := b.must(Request{ID: transferred, Topic: "x", Delay: time.Second})
+		adopted := b.create(Request{ID: transferred, Topic: "x", Delay: time.Second})
 		b.crash()
 		pass(time.Minute)
 		a.adopt(b)
 		release()
 		pass(time.Second)
-		a.pull("x")
+		a.pullOwn("x")
 		if n := a.Stats().Total.Skipped; n != 1 {
 			t.Errorf("%d were skipped", n)
 		}
-		_, err := a.Get(t.Context(), adopted)
+		_, err := a.engine.Get(t.Context(), adopted)
 		want(t, "Get", err, ErrNotFound)
 		a.check()
 	})
@@ -216,9 +221,9 @@ func TestMisfireByHowItCame(t *testing.T) {
 
 // A shard that is still being read can be handed over after that, however long it takes.
 func TestDrainWhileReading(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
+		id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
 		a.crash()
 		release := b.member.hold("ScanShard")
 		b.adopt(a)
@@ -232,7 +237,7 @@ func TestDrainWhileReading(t *testing.T) {
 		release()
 		want(t, "Drain", <-done, nil)
 		pass(time.Second)
-		if _, err := c.Get(t.Context(), id); err != nil {
+		if _, err := c.engine.Get(t.Context(), id); err != nil {
 			t.Error(err)
 		}
 		b.wantEmpty()
@@ -243,7 +248,7 @@ func TestDrainWhileReading(t *testing.T) {
 // A node that is drained before it has read what it held from its beginning goes on with
 // that once it has.
 func TestDrainDuringTheFirstReplay(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		f.join("b", 1, Config{})
 		var release func()
 		f.before = func(m *faultyMember) { release = m.hold("Scan") }
@@ -264,12 +269,12 @@ func TestDrainDuringTheFirstReplay(t *testing.T) {
 // Nodes that are all told to end at once do not wait for a successor that cannot come: each
 // notices that the others are being drained as well.
 func TestAllNodesDrainAtOnce(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
-		nodes := []*fleetNode{f.join("a", 2, Config{}), f.join("b", 2, Config{}), f.join("c", 2, Config{})}
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+		nodes := []*node{f.join("a", 2, Config{}), f.join("b", 2, Config{}), f.join("c", 2, Config{})}
 		began := time.Now()
 		done := make(chan error, len(nodes))
 		for _, n := range nodes {
-			n.must(Request{ID: n.idAt(0), Topic: "t", Delay: time.Hour})
+			n.create(Request{ID: n.idAt(0), Topic: "t", Delay: time.Hour})
 			n.keeps.Store(true)
 			n.member.unaware.Store(true)
 		}

@@ -17,13 +17,13 @@ import (
 // them has gone and its tasks are another one's.
 func TestAllNodesOfRedis(t *testing.T) {
 	url := redistest.Start(t).URL()
-	var nodes []*node
+	var nodes []*redisNode
 	for _, name := range []string{"a", "b", "c"} {
-		nodes = append(nodes, newNamedNode(t, url, name))
+		nodes = append(nodes, newNamedRedisNode(t, url, name))
 	}
 	a := nodes[0]
 	a.waitFor("all nodes are known", func() bool {
-		return !slices.ContainsFunc(nodes, func(n *node) bool { return n.cluster.NoPeers() })
+		return !slices.ContainsFunc(nodes, func(n *redisNode) bool { return n.cluster.NoPeers() })
 	})
 	var ids []string
 	schedule := func(topic string) {

@@ -13,15 +13,14 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // fill schedules tasks at every node, of a topic and a group, and returns their ids.
-func (c *crew) fill(n int, topic, group string) (ids []string) {
-	c.t.Helper()
-	for i, m := range c.nodes {
+func (f *fleet) fill(n int, topic, group string) (ids []string) {
+	f.t.Helper()
+	for i, m := range f.nodes {
 		for k := range n {
 			r := Request{Topic: topic, Group: group, Delay: time.Hour + time.Duration(i+k)*time.Second}
 			if k%2 == 0 {
@@ -35,39 +34,39 @@ func (c *crew) fill(n int, topic, group string) (ids []string) {
 }
 
 // deliver has a task delivered, and returns its id.
-func (m *mate) deliver(r Request) string {
-	m.c.t.Helper()
+func (m *node) deliver(r Request) string {
+	m.t.Helper()
 	id := m.must(r).ID
 	pass(10 * time.Millisecond)
-	ds, err := m.Reserve(m.c.t.Context(), r.Topic, 1, 0, time.Hour)
+	ds, err := m.Reserve(m.t.Context(), r.Topic, 1, 0, time.Hour)
 	if err != nil || len(ds) != 1 || ds[0].ID != id {
-		m.c.t.Fatalf("reserved %v, %v; want %s", ds, err, id)
+		m.t.Fatalf("reserved %v, %v; want %s", ds, err, id)
 	}
 	return id
 }
 
 // bury schedules a task at a node and buries it.
-func (m *mate) bury(topic, id string) {
-	m.c.t.Helper()
+func (m *node) bury(topic, id string) {
+	m.t.Helper()
 	m.must(Request{ID: id, Topic: topic})
 	pass(10 * time.Millisecond)
-	ds, err := m.Reserve(m.c.t.Context(), topic, 1, 0, 0)
+	ds, err := m.Reserve(m.t.Context(), topic, 1, 0, 0)
 	if err != nil || len(ds) != 1 || ds[0].ID != id {
-		m.c.t.Fatalf("reserved %v, %v; want %s", ds, err, id)
+		m.t.Fatalf("reserved %v, %v; want %s", ds, err, id)
 	}
-	a, err := m.Settle(m.c.t.Context(), Verdict{Verb: Bury, Reason: "no use"}, []string{ds[0].Receipt()})
+	a, err := m.Settle(m.t.Context(), Verdict{Verb: Bury, Reason: "no use"}, []string{ds[0].Receipt()})
 	if err = errors.Join(err, a[0].Err); err != nil {
-		m.c.t.Fatal("Settle:", err)
+		m.t.Fatal("Settle:", err)
 	}
 }
 
 // pages reads all pages of a query.
-func (m *mate) pages(q Query) (all []string) {
-	m.c.t.Helper()
+func (m *node) pages(q Query) (all []string) {
+	m.t.Helper()
 	for {
-		page, err := m.List(m.c.t.Context(), q)
+		page, err := m.List(m.t.Context(), q)
 		if err != nil {
-			m.c.t.Fatalf("List(%+v) at %s: %v", q, m.name, err)
+			m.t.Fatalf("List(%+v) at %s: %v", q, m.name, err)
 		}
 		all = append(all, idsOf(page.Tasks)...)
 		if q.Cursor = page.Cursor; q.Cursor == "" {
@@ -93,13 +92,13 @@ func sized(i int) []byte {
 // A list is that of all nodes, whichever is asked: each task once, in order, also where a
 // page is cut because of its size.
 func TestListOfAllNodes(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		rng := rand.New(rand.NewPCG(seed, 0))
 		var all []Task
 		for i := range 450 {
-			all = append(all, c.nodes[rng.IntN(3)].must(Request{
+			all = append(all, f.nodes[rng.IntN(3)].must(Request{
 				Topic: []string{"x", "y"}[rng.IntN(2)], Group: []string{"", "g"}[rng.IntN(2)],
 				Delay: time.Duration(rng.IntN(60)) * time.Second, Payload: sized(i),
 			}))
@@ -107,7 +106,7 @@ func TestListOfAllNodes(t *testing.T) {
 		slices.SortFunc(all, func(a, b Task) int {
 			return engine.CompareRefs(recovery.Ref{ID: a.ID, Next: a.Next.UnixMilli()}, recovery.Ref{ID: b.ID, Next: b.Next.UnixMilli()})
 		})
-		for _, m := range c.nodes {
+		for _, m := range f.nodes {
 			for _, limit := range []int{77, 1000} {
 				for _, q := range []Query{{}, {Topic: "y", Group: "g"}, {State: Delivering}} {
 					var wanted []string
@@ -123,7 +122,7 @@ func TestListOfAllNodes(t *testing.T) {
 				}
 			}
 		}
-		page, err := c.nodes[0].List(t.Context(), Query{Limit: 1000})
+		page, err := f.nodes[0].List(t.Context(), Query{Limit: 1000})
 		if err != nil || len(page.Tasks) == 0 || len(page.Tasks) == len(all) || page.Cursor == "" {
 			t.Errorf("%d of %d tasks of %d bytes and more came at once, %v", len(page.Tasks), len(all), 450/2*(60<<10), err)
 		}
@@ -142,9 +141,9 @@ func TestListOfAllNodes(t *testing.T) {
 
 // As many are named as with one node, and the others counted.
 func TestNamesOfAllNodesAreBounded(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
 		const each = 600
-		for _, m := range c.nodes {
+		for _, m := range f.nodes {
 			for range each {
 				m.must(Request{Topic: "x", Group: "g"})
 			}
@@ -153,7 +152,7 @@ func TestNamesOfAllNodesAreBounded(t *testing.T) {
 				t.Fatalf("reserved %d, %v", len(ds), err)
 			}
 		}
-		got, err := c.nodes[0].CancelGroup(t.Context(), "g")
+		got, err := f.nodes[0].CancelGroup(t.Context(), "g")
 		slices.Sort(got.Delivering)
 		if err != nil || got.Cancelled != 0 || len(slices.Compact(got.Delivering)) != MaxGroupDelivering || got.More != 3*each-MaxGroupDelivering {
 			t.Errorf("CancelGroup = %d, %d named, %d more, %v", got.Cancelled, len(got.Delivering), got.More, err)
@@ -162,27 +161,27 @@ func TestNamesOfAllNodesAreBounded(t *testing.T) {
 }
 
 func TestTopicInUseElsewhere(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
-		a, b := c.nodes[0], c.nodes[1]
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+		a, b := f.nodes[0], f.nodes[1]
 		_, err := a.SetTopic(t.Context(), "x", TopicSettings{Retry: Retry{MaxAttempts: 3}}, -1)
 		want(t, "SetTopic", err, nil)
 		pass(2 * time.Second)
 		id := b.must(Request{Topic: "x", Delay: time.Hour}).ID
-		for _, m := range c.nodes {
+		for _, m := range f.nodes {
 			want(t, "DeleteTopic at "+m.name, m.DeleteTopic(t.Context(), "x", -1), ErrInUse)
 		}
 		want(t, "DeleteTopic of nobody", a.DeleteTopic(t.Context(), "none", -1), ErrNoTopic)
 		_, err = a.KillTopic(t.Context(), "none", -1)
 		want(t, "KillTopic of nobody", err, ErrNoTopic)
-		c.nodes[2].bury("x", "dead")
-		k, err := c.nodes[2].KillTopic(t.Context(), "x", -1)
+		f.nodes[2].bury("x", "dead")
+		k, err := f.nodes[2].KillTopic(t.Context(), "x", -1)
 		if err != nil || k != (Killed{Killed: 1}) {
 			t.Errorf("KillTopic = %+v, %v", k, err)
 		}
 		if got := a.get(id); got.State != Dead || got.Reason != TopicDeleted {
 			t.Errorf("the task of the topic: %+v", got)
 		}
-		want(t, "DeleteTopic again", c.nodes[2].DeleteTopic(t.Context(), "x", -1), ErrNoTopic)
+		want(t, "DeleteTopic again", f.nodes[2].DeleteTopic(t.Context(), "x", -1), ErrNoTopic)
 
 		// Without settings of its own, the tasks of a topic are killed all the same.
 		b.must(Request{Topic: "y", Delay: time.Hour})
@@ -193,44 +192,44 @@ func TestTopicInUseElsewhere(t *testing.T) {
 }
 
 func TestDeadOfAllNodes(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
 		ctx := t.Context()
 		var dead []string // in order of death
 		for i := range 9 {
 			id := fmt.Sprint("d", i)
-			c.nodes[i%3].bury("x", id)
+			f.nodes[i%3].bury("x", id)
 			dead = append(dead, id)
 		}
-		c.nodes[1].bury("y", "other")
-		for _, m := range c.nodes {
+		f.nodes[1].bury("y", "other")
+		for _, m := range f.nodes {
 			for _, limit := range []int{1, 2, 100} {
 				if got := m.pages(Query{Topic: "x", State: Dead, Limit: limit}); !slices.Equal(got, dead) {
 					t.Errorf("the dead at %s: %v, want %v", m.name, got, dead)
 				}
 			}
 		}
-		q, err := c.nodes[0].Requeue(ctx, "x", Requeue{IDs: []string{"d4", "nobody", "d5", "d0", "d4", "other"}, Delay: time.Hour})
+		q, err := f.nodes[0].Requeue(ctx, "x", Requeue{IDs: []string{"d4", "nobody", "d5", "d0", "d4", "other"}, Delay: time.Hour})
 		if err != nil || q.Requeued != 3 || !slices.Equal(q.Unknown, []string{"nobody", "other"}) {
 			t.Errorf("Requeue = %+v, %v", q, err)
 		}
-		due := c.nodes[0].get("d4").Due
+		due := f.nodes[0].get("d4").Due
 		for _, id := range []string{"d5", "d0"} {
-			if got := c.nodes[2].get(id); got.State != Pending || !got.Due.Equal(due) {
+			if got := f.nodes[2].get(id); got.State != Pending || !got.Due.Equal(due) {
 				t.Errorf("requeued: %+v; want the deadline %v", got, due)
 			}
 		}
-		n, err := c.nodes[1].DeleteDead(ctx, "x", []string{"d1", "d2", "nobody"})
+		n, err := f.nodes[1].DeleteDead(ctx, "x", []string{"d1", "d2", "nobody"})
 		if err != nil || n != 2 {
 			t.Errorf("DeleteDead = %d, %v", n, err)
 		}
-		q, err = c.nodes[2].Requeue(ctx, "x", Requeue{})
+		q, err = f.nodes[2].Requeue(ctx, "x", Requeue{})
 		if err != nil || q.Requeued != 4 || q.Unknown != nil {
 			t.Errorf("Requeue of all = %+v, %v", q, err)
 		}
-		if n, err = c.nodes[0].DeleteDead(ctx, "y", nil); err != nil || n != 1 {
+		if n, err = f.nodes[0].DeleteDead(ctx, "y", nil); err != nil || n != 1 {
 			t.Errorf("DeleteDead of all = %d, %v", n, err)
 		}
-		if q, err = c.nodes[0].Requeue(ctx, "x", Requeue{IDs: []string{}}); err != nil || q.Requeued != 0 {
+		if q, err = f.nodes[0].Requeue(ctx, "x", Requeue{IDs: []string{}}); err != nil || q.Requeued != 0 {
 			t.Errorf("Requeue of none = %+v, %v", q, err)
 		}
 	})
@@ -239,21 +238,14 @@ func TestDeadOfAllNodes(t *testing.T) {
 // What takes long goes in pieces, and nothing is counted twice.
 func TestLongPurgeInPieces(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &crew{t: t, fleet: memfleet.New(), log: &logged{}}
-		for i := range 2 {
-			c.nodes = append(c.nodes, c.start(string(rune('a'+i))))
-			c.slow = 400 * time.Millisecond
-		}
-		defer func() {
-			for _, m := range c.nodes {
-				m.stop()
-			}
-		}()
+		f := newFleet(t, 1)
+		f.before = func(m *faultyMember) { m.delay = 400 * time.Millisecond }
+		f.start("b", fleetShards, Config{})
 		pass(5 * time.Second)
 		fill := func(n int) {
 			t.Helper()
 			for range n / 4000 {
-				results, err := c.nodes[1].ScheduleBatch(t.Context(), slices.Repeat([]Request{{Topic: "x", Group: "g", Delay: time.Hour}}, 4000))
+				results, err := f.nodes[1].ScheduleBatch(t.Context(), slices.Repeat([]Request{{Topic: "x", Group: "g", Delay: time.Hour}}, 4000))
 				want(t, "ScheduleBatch", err, nil)
 				for _, r := range results {
 					want(t, "ScheduleBatch", r.Err, nil)
@@ -262,22 +254,22 @@ func TestLongPurgeInPieces(t *testing.T) {
 		}
 		const n, fewer = 20_000, 8000
 		fill(n)
-		out := c.nodes[1].deliver(Request{Topic: "y", Group: "g"})
+		out := f.nodes[1].deliver(Request{Topic: "y", Group: "g"})
 		began := time.Now()
-		got, err := c.nodes[0].CancelGroup(t.Context(), "g")
+		got, err := f.nodes[0].CancelGroup(t.Context(), "g")
 		if err != nil || got.Cancelled != n || !slices.Equal(got.Delivering, []string{out}) || got.More != 0 {
 			t.Errorf("CancelGroup = %+v, %v", got, err)
 		}
-		if took := time.Since(began); took < 2*c.nodes[0].engine.Config.AnswerWithin {
+		if took := time.Since(began); took < 2*f.nodes[0].engine.Config.AnswerWithin {
 			t.Errorf("it took %v: one question would have done", took)
 		}
 
 		fill(fewer)
-		k, err := c.nodes[0].KillTopic(t.Context(), "x", -1)
+		k, err := f.nodes[0].KillTopic(t.Context(), "x", -1)
 		if err != nil || k.Killed != fewer {
 			t.Errorf("KillTopic = %+v, %v", k, err)
 		}
-		q, err := c.nodes[0].Requeue(t.Context(), "x", Requeue{Delay: time.Hour})
+		q, err := f.nodes[0].Requeue(t.Context(), "x", Requeue{Delay: time.Hour})
 		if err != nil || q.Requeued != fewer {
 			t.Errorf("Requeue = %+v, %v", q, err)
 		}
@@ -287,13 +279,13 @@ func TestLongPurgeInPieces(t *testing.T) {
 // One node hears questions, and says nothing. What the others did is told, and a repeat
 // does the rest.
 func TestSilentNodeAmongAll(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
-		a, silent := c.nodes[0], c.nodes[2]
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+		a, silent := f.nodes[0], f.nodes[2]
 		ctx := t.Context()
-		c.fill(4, "x", "g")
+		f.fill(4, "x", "g")
 		silent.bury("x", "d")
 		hush := func(is bool) {
-			c.fleet.Drop(func(from, _ string, _ []byte) bool { return is && from == silent.name })
+			f.lose(func(from, _ string, _ []byte) bool { return is && from == silent.name })
 		}
 		hush(true)
 		began := time.Now()
@@ -315,7 +307,7 @@ func TestSilentNodeAmongAll(t *testing.T) {
 		want(t, "DeleteDead", err, nil)
 
 		// Nothing of it is heard any more.
-		c.fleet.Drop(func(_, to string, _ []byte) bool { return to == silent.name })
+		f.lose(func(_, to string, _ []byte) bool { return to == silent.name })
 		got, err := a.CancelGroup(ctx, "g")
 		want(t, "CancelGroup", err, ErrUnknown)
 		if got.Cancelled != 8 {
@@ -332,8 +324,8 @@ func TestSilentNodeAmongAll(t *testing.T) {
 // A task that one node is delivering passes to another node while a group is cancelled; that
 // one cancels it once it is given back. It is not said to be left to its receiver then.
 func TestCancelledWhereItHasGone(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
-		a, b, next := c.nodes[0], c.nodes[1], c.nodes[2]
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+		a, b, next := f.nodes[0], f.nodes[1], f.nodes[2]
 		task := b.must(Request{Topic: "x", Group: "g"})
 		pass(10 * time.Millisecond)
 		ds, err := b.Reserve(t.Context(), "x", 1, 0, time.Hour)
@@ -341,7 +333,7 @@ func TestCancelledWhereItHasGone(t *testing.T) {
 			t.Fatalf("reserved %v, %v", ds, err)
 		}
 		var hears atomic.Bool
-		c.fleet.Drop(func(from, to string, message []byte) bool {
+		f.lose(func(from, to string, message []byte) bool {
 			return to == next.name && !hears.Load() && bytes.Contains(message, []byte(cluster.PurgeMethod.Name)) ||
 				from == b.name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name)) // b does not take its shard back
 		})
@@ -374,10 +366,10 @@ func TestCancelledWhereItHasGone(t *testing.T) {
 
 // What a dead node held is waited for: a node adopts it, or the answer is an error.
 func TestDeadNodeAmongAll(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
-		a, b, gone := c.nodes[0], c.nodes[1], c.nodes[2]
-		ids := c.fill(4, "x", "g")
-		gone.kill()
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+		a, b, gone := f.nodes[0], f.nodes[1], f.nodes[2]
+		ids := f.fill(4, "x", "g")
+		gone.crash()
 		_, err := a.List(t.Context(), Query{Group: "g"})
 		want(t, "List", err, ErrNodeAway)
 		got, err := b.CancelGroup(t.Context(), "g")
@@ -385,7 +377,7 @@ func TestDeadNodeAmongAll(t *testing.T) {
 		if got.Cancelled != 8 {
 			t.Errorf("CancelGroup = %+v", got)
 		}
-		time.AfterFunc(time.Second, func() { a.member.AdoptFrom(gone.member) })
+		time.AfterFunc(time.Second, func() { a.member.AdoptFrom(gone.member.Member) })
 		if got, err = b.CancelGroup(t.Context(), "g"); err != nil || got.Cancelled != 4 {
 			t.Errorf("CancelGroup with an adoption = %+v, %v", got, err)
 		}
@@ -397,13 +389,13 @@ func TestDeadNodeAmongAll(t *testing.T) {
 
 // A node that does not know the question is named, and no answer pretends to be whole.
 func TestOlderVersionAmongAll(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
 		ctx := t.Context()
-		c.fill(2, "x", "g")
+		f.fill(2, "x", "g")
 		for _, verb := range []string{"list", "used", "purge", "exhume"} {
-			delete(c.nodes[2].cluster.Fleet.Methods, verb)
+			delete(f.nodes[2].cluster.Fleet.Methods, verb)
 		}
-		a := c.nodes[0]
+		a := f.nodes[0]
 		named := func(what string, err error) {
 			t.Helper()
 			want(t, what, err, ErrUnavailable)

@@ -14,9 +14,9 @@ import (
 // A node that does not answer, or is not there, costs a caller no more than AnswerWithin, and a
 // second in which the others do their part.
 func TestSilentNodeCostsAnswerWithin(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
-		a, silent := c.nodes[0], c.nodes[2]
-		c.fill(4, "x", "g")
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+		a, silent := f.nodes[0], f.nodes[2]
+		f.fill(4, "x", "g")
 		measure := func(what string, call func() error, kind error) {
 			t.Helper()
 			began := time.Now()
@@ -28,14 +28,14 @@ func TestSilentNodeCostsAnswerWithin(t *testing.T) {
 		cancel := func() error { _, err := a.CancelGroup(t.Context(), "g"); return err }
 		purge := func() error { _, err := a.Purge(t.Context(), "x"); return err }
 		list := func() error { _, err := a.List(t.Context(), Query{}); return err }
-		c.fleet.Drop(func(from, to string, _ []byte) bool { return from == silent.name || to == silent.name })
+		f.lose(func(from, to string, _ []byte) bool { return from == silent.name || to == silent.name })
 		measure("CancelGroup", cancel, ErrUnknown)
 		measure("Purge", purge, ErrUnknown)
 		measure("List", list, ErrNodeAway)
-		c.fleet.Drop(nil)
+		f.lose(nil)
 		pass(time.Minute)
-		c.fill(4, "x", "g")
-		silent.kill()
+		f.fill(4, "x", "g")
+		silent.crash()
 		measure("CancelGroup without the node", cancel, ErrNodeAway)
 		measure("Purge without the node", purge, ErrNodeAway)
 		measure("List without the node", list, ErrNodeAway)

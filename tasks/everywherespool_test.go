@@ -15,32 +15,31 @@ import (
 )
 
 // spooling runs a test with fake time, on two nodes of which b has a spool.
-func spooling(t *testing.T, test func(t *testing.T, c *crew, a, b *mate)) {
+func spooling(t *testing.T, test func(t *testing.T, f *fleet, a, b *node)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		c := newCrew(t, 1)
-		c.spool = memledger.New()
-		c.nodes = append(c.nodes, c.start("b"))
+		f := newFleet(t, 1)
+		f.start("b", fleetShards, Config{Spool: memledger.New()})
 		pass(5 * time.Second) // all ids are indexed by then
-		test(t, c, c.nodes[0], c.nodes[1])
+		test(t, f, f.nodes[0], f.nodes[1])
 	})
 }
 
 // spoolOne schedules a task that only the spool takes.
-func (m *mate) spoolOne() Task {
-	m.c.t.Helper()
+func (m *node) spoolOne() Task {
+	m.t.Helper()
 	m.member.Uncertain(true)
 	defer m.member.Uncertain(false)
 	task := m.must(Request{Topic: "x", Group: "g", Delay: time.Hour})
 	if !task.Spooled {
-		m.c.t.Fatalf("it is not spooled: %+v", task)
+		m.t.Fatalf("it is not spooled: %+v", task)
 	}
 	return task
 }
 
 // What is spooled is found at the node whose disk has it, and counts once.
 func TestSpooledTasksOfAllNodes(t *testing.T) {
-	spooling(t, func(t *testing.T, _ *crew, a, b *mate) {
+	spooling(t, func(t *testing.T, _ *fleet, a, b *node) {
 		task := b.spoolOne()
 		if got := a.pages(Query{Group: "g"}); !slices.Equal(got, []string{task.ID}) {
 			t.Errorf("List = %v", got)
@@ -56,11 +55,11 @@ func TestSpooledTasksOfAllNodes(t *testing.T) {
 
 // What is spooled at a node that holds no shard any more is found as well.
 func TestSpooledTasksWhereNothingIsHeld(t *testing.T) {
-	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
-		c.fleet.Drop(func(from, _ string, message []byte) bool { // b does not get its shards back
+	spooling(t, func(t *testing.T, f *fleet, a, b *node) {
+		f.lose(func(from, _ string, message []byte) bool { // b does not get its shards back
 			return from == b.name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name))
 		})
-		a.member.AdoptFrom(b.member)
+		a.member.AdoptFrom(b.member.Member)
 		pass(time.Second)
 		task := b.spoolOne()
 		pass(time.Second)
@@ -79,12 +78,12 @@ func TestSpooledTasksWhereNothingIsHeld(t *testing.T) {
 // A shard that one node has listed passes to another one, which moves a spooled task into it,
 // and is asked after that: the task is listed.
 func TestSpooledIntoAListedShard(t *testing.T) {
-	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
+	spooling(t, func(t *testing.T, f *fleet, a, b *node) {
 		var asks atomic.Bool // b is asked what it has
-		c.fleet.Drop(func(from, _ string, message []byte) bool {
+		f.lose(func(from, _ string, message []byte) bool {
 			return from == b.name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name)) || !asks.Load() && bytes.Contains(message, []byte(cluster.ListMethod.Name))
 		})
-		a.member.AdoptFrom(b.member)
+		a.member.AdoptFrom(b.member.Member)
 		pass(time.Second)
 		task := b.spoolOne()
 		var got []string
@@ -114,11 +113,11 @@ func TestSpooledIntoAListedShard(t *testing.T) {
 // A call about many tasks does not leave out what a silent node may have spooled once others
 // have adopted its shards: it fails, and names the node. What is dead is in no spool.
 func TestManyTasksAndASilentSpool(t *testing.T) {
-	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
-		keepsShards(c, a, b) // a has what b had, and b has what it spools
+	spooling(t, func(t *testing.T, f *fleet, a, b *node) {
+		keepsShards(f, a, b) // a has what b had, and b has what it spools
 		task := b.spoolOne()
-		b.kill()
-		a.member.AdoptFrom(b.member)
+		b.crash()
+		a.member.AdoptFrom(b.member.Member)
 		pass(time.Second)
 		a.must(Request{Topic: "x", Delay: time.Hour})
 		named := func(what string, err error) {
@@ -141,7 +140,7 @@ func TestManyTasksAndASilentSpool(t *testing.T) {
 		_, err = a.DeleteDead(t.Context(), "x", nil)
 		want(t, "DeleteDead", err, nil)
 
-		c.fleet.Drop(nil)
+		f.lose(nil)
 		b.restart()
 		pass(5 * time.Second)
 		if got := a.pages(Query{Group: "g"}); !slices.Equal(got, []string{task.ID}) {
@@ -156,11 +155,11 @@ func TestManyTasksAndASilentSpool(t *testing.T) {
 // The ids that a batch answers are those of its tasks, also of those that are spooled where
 // no shard is held, under ids of another shard than the one that was thought of first.
 func TestBatchAnswersIDsOfSpooled(t *testing.T) {
-	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
-		c.fleet.Drop(func(from, _ string, message []byte) bool { // b does not get its shards back
+	spooling(t, func(t *testing.T, f *fleet, a, b *node) {
+		f.lose(func(from, _ string, message []byte) bool { // b does not get its shards back
 			return from == b.name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name))
 		})
-		a.member.AdoptFrom(b.member)
+		a.member.AdoptFrom(b.member.Member)
 		pass(time.Second)
 		b.member.Uncertain(true)
 		results, err := b.ScheduleBatch(t.Context(), slices.Repeat([]Request{{Topic: "x", Group: "g", Delay: time.Hour}}, 9))
@@ -180,19 +179,19 @@ func TestBatchAnswersIDsOfSpooled(t *testing.T) {
 }
 
 // keepsShards has a adopt what b holds, and b not get it back.
-func keepsShards(c *crew, a, b *mate) {
-	c.fleet.Drop(func(from, _ string, message []byte) bool {
+func keepsShards(f *fleet, a, b *node) {
+	f.lose(func(from, _ string, message []byte) bool {
 		return from == b.name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name))
 	})
-	a.member.AdoptFrom(b.member)
+	a.member.AdoptFrom(b.member.Member)
 	pass(time.Second)
 }
 
 // A spooled task is found at the node that has it, also if another node holds its shard.
 // While the node is silent, no node says that the task does not exist.
 func TestSpooledIsFoundAtItsNode(t *testing.T) {
-	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
-		keepsShards(c, a, b)
+	spooling(t, func(t *testing.T, f *fleet, a, b *node) {
+		keepsShards(f, a, b)
 		first, second := b.spoolOne(), b.spoolOne()
 		pass(time.Second)
 		if got := a.get(first.ID); got.Node != b.name {
@@ -210,7 +209,7 @@ func TestSpooledIsFoundAtItsNode(t *testing.T) {
 			t.Error("while the node is not certain of its shards:", err)
 		}
 		b.member.Uncertain(false)
-		b.kill()
+		b.crash()
 		_, err = a.Get(t.Context(), second.ID)
 		want(t, "Get while the node is dead", err, ErrUnavailable)
 		want(t, "Cancel while the node is dead", a.Cancel(t.Context(), second.ID), ErrUnavailable)
@@ -220,8 +219,8 @@ func TestSpooledIsFoundAtItsNode(t *testing.T) {
 // A node whose shards are away, while the ledger answers, spools nothing: the holder of the
 // shard creates the task.
 func TestNothingIsSpooledWhileTheLedgerAnswers(t *testing.T) {
-	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
-		keepsShards(c, a, b)
+	spooling(t, func(t *testing.T, f *fleet, a, b *node) {
+		keepsShards(f, a, b)
 		task := b.must(Request{Topic: "x", Delay: time.Hour})
 		results, err := b.ScheduleBatch(t.Context(), slices.Repeat([]Request{{Topic: "x", Delay: time.Hour}}, 9))
 		want(t, "ScheduleBatch", err, nil)
@@ -239,17 +238,15 @@ func TestNothingIsSpooledWhileTheLedgerAnswers(t *testing.T) {
 // A node that is cut off from the ledger cannot announce what it spools. While it is silent, no
 // node says that a task which it may have spooled does not exist, nor creates it again.
 func TestSpooledInSilence(t *testing.T) {
-	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
-		c.spool = nil
-		d := c.start("d")
-		c.nodes = append(c.nodes, d)
+	spooling(t, func(t *testing.T, f *fleet, a, b *node) {
+		d := f.start("d", fleetShards, Config{})
 		pass(5 * time.Second)
 		b.member.Cut(true)
 		b.member.Uncertain(true)
-		a.member.AdoptFrom(b.member)
+		a.member.AdoptFrom(b.member.Member)
 		pass(time.Second)
 		task := b.must(Request{Topic: "x", Delay: time.Hour})
-		for _, m := range []*mate{a, d} {
+		for _, m := range []*node{a, d} {
 			again := Request{ID: task.ID, Topic: "x", Delay: time.Hour}
 			_, err := m.Get(t.Context(), task.ID)
 			want(t, "Get", err, ErrUnavailable)
@@ -265,11 +262,11 @@ func TestSpooledInSilence(t *testing.T) {
 			want(t, "of the batch", results[0].Err, ErrUnavailable)
 			want(t, "of the batch", results[1].Err, nil)
 		}
-		keepsShards(c, a, b)
+		keepsShards(f, a, b)
 		b.member.Cut(false)
 		b.member.Uncertain(false)
 		pass(time.Second)
-		for _, m := range []*mate{a, d} {
+		for _, m := range []*node{a, d} {
 			again := Request{ID: task.ID, Topic: "x", Delay: time.Hour}
 			if got := m.get(task.ID); got.Node != b.name {
 				t.Errorf("%+v", got)
@@ -288,7 +285,7 @@ func TestSpooledInSilence(t *testing.T) {
 		want(t, "Cancel", d.Cancel(t.Context(), task.ID), nil)
 		_, err := a.Get(t.Context(), task.ID)
 		want(t, "Get", err, ErrNotFound)
-		other, err := d.Schedule(t.Context(), Request{ID: b.homeOn(0).NewID(), Topic: "x", Delay: time.Hour})
+		other, err := d.Schedule(t.Context(), Request{ID: b.shardID(0).NewID(), Topic: "x", Delay: time.Hour})
 		if err != nil || other.Repeated {
 			t.Errorf("Schedule: %+v, %v", other, err)
 		}
@@ -298,11 +295,11 @@ func TestSpooledInSilence(t *testing.T) {
 // A node that has ended in order with nothing in its spool has nothing that others need to ask for;
 // one that was killed may, until it is back, and then what it announces counts.
 func TestMayHaveSpooled(t *testing.T) {
-	spooling(t, func(t *testing.T, c *crew, a, b *mate) {
-		id := b.homeOn(0).NewID()
+	spooling(t, func(t *testing.T, f *fleet, a, b *node) {
+		id := b.shardID(0).NewID()
 		gone := func(what string, expected error) {
 			t.Helper()
-			a.member.AdoptFrom(b.member)
+			a.member.AdoptFrom(b.member.Member)
 			pass(time.Second)
 			_, err := a.Get(t.Context(), id)
 			want(t, what, err, expected)
@@ -311,12 +308,12 @@ func TestMayHaveSpooled(t *testing.T) {
 		gone("ended in order", ErrNotFound)
 		b.restart()
 		pass(5 * time.Second)
-		b.kill()
+		b.crash()
 		gone("killed", ErrUnavailable)
-		c.spool = nil
+		b.cfg.Spool = nil
 		b.restart()
 		pass(5 * time.Second)
-		b.kill()
+		b.crash()
 		gone("without a spool", ErrNotFound)
 	})
 }

@@ -22,10 +22,10 @@ func ownTopics(ctx context.Context) context.Context {
 // Each verb refuses a topic that the grant does not allow, and a task of such a topic,
 // wherever it is; what is about many tasks is about those of the other topics.
 func TestGrantAtEveryNode(t *testing.T) {
-	crewed(t, 2, func(t *testing.T, c *crew) {
+	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
 		ctx := t.Context()
 		limited := ownTopics(ctx)
-		c.each(func(what string, owner, asked *mate, task Task) {
+		f.each(func(what string, owner, asked *node, task Task) {
 			foreign := Request{Topic: "foreign", Group: "g", Delay: time.Hour}
 			if strings.HasPrefix(task.ID, "order-") {
 				foreign.ID = "chosen-" + task.ID
@@ -118,22 +118,22 @@ func TestForecastOfAGrant(t *testing.T) {
 }
 
 func TestPurgeByPrefix(t *testing.T) {
-	crewed(t, 2, func(t *testing.T, c *crew) {
+	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
 		for i := range 3000 {
-			m := c.nodes[i%2]
+			m := f.nodes[i%2]
 			m.must(Request{Topic: fmt.Sprint("order.", i%700), Delay: time.Hour})
 		}
-		kept := c.nodes[1].must(Request{Topic: "order", Delay: time.Hour})
-		got, err := c.nodes[0].Purge(t.Context(), "order.*")
+		kept := f.nodes[1].must(Request{Topic: "order", Delay: time.Hour})
+		got, err := f.nodes[0].Purge(t.Context(), "order.*")
 		want(t, "Purge", err, nil)
 		if diff := cmp.Diff(Purged{Cancelled: 3000}, got); diff != "" {
 			t.Error(diff)
 		}
-		if page, err := c.nodes[0].List(t.Context(), Query{}); err != nil || len(page.Tasks) != 1 || page.Tasks[0].ID != kept.ID {
+		if page, err := f.nodes[0].List(t.Context(), Query{}); err != nil || len(page.Tasks) != 1 || page.Tasks[0].ID != kept.ID {
 			t.Errorf("%d tasks are left, %v", len(page.Tasks), err)
 		}
 		for _, bad := range []string{"*", "**", "order.**", "or*der", ".*"} {
-			_, err := c.nodes[0].Purge(t.Context(), bad)
+			_, err := f.nodes[0].Purge(t.Context(), bad)
 			want(t, bad, err, ErrInvalid)
 		}
 	})
@@ -200,18 +200,18 @@ func TestDeadTopicsCount(t *testing.T) {
 
 // A creation that another node makes is bounded there.
 func TestBoundsAmongNodes(t *testing.T) {
-	crewed(t, 2, func(t *testing.T, c *crew) {
-		a, b := c.nodes[0], c.nodes[1]
+	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+		a, b := f.nodes[0], f.nodes[1]
 		ctx := WithGrant(t.Context(), &Grant{Topics: []string{"own.*"}, MaxPending: 2})
 		for i := range 3 {
-			_, err := a.Schedule(ctx, Request{ID: b.homeOn(0).NewID(), Topic: "own.a", Delay: time.Hour})
+			_, err := a.Schedule(ctx, Request{ID: b.shardID(0).NewID(), Topic: "own.a", Delay: time.Hour})
 			if i < 2 {
 				want(t, "Schedule", err, nil)
 			} else {
 				want(t, "Schedule", err, ErrQuota)
 			}
 		}
-		results, err := a.ScheduleBatch(ctx, []Request{{ID: b.homeOn(0).NewID(), Topic: "own.a", Delay: time.Hour}})
+		results, err := a.ScheduleBatch(ctx, []Request{{ID: b.shardID(0).NewID(), Topic: "own.a", Delay: time.Hour}})
 		want(t, "ScheduleBatch", errors.Join(err, results[0].Err), ErrQuota)
 		want(t, "at the node itself", schedules(ctx, a, "own.a"), nil)
 	})
@@ -289,8 +289,8 @@ func TestPatterns(t *testing.T) {
 
 // A change that names a version is made to that one only, wherever the task is.
 func TestVersionAtEveryNode(t *testing.T) {
-	crewed(t, 2, func(t *testing.T, c *crew) {
-		c.each(func(what string, owner, asked *mate, task Task) {
+	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+		f.each(func(what string, owner, asked *node, task Task) {
 			is := func(v Task) context.Context {
 				return WithVersion(t.Context(), Version{Revision: v.Revision, Created: v.Created})
 			}

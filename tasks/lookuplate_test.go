@@ -42,17 +42,17 @@ func (m *lateMember) Holders(ctx context.Context, shardIDs []recovery.ShardID) (
 // A call whose last attempt runs out of time while it looks up where a task is says what the
 // attempts before it have found out: its node is away. It does not say that the ledger is.
 func TestLookUpWithoutTime(t *testing.T) {
-	crewed(t, 1, func(t *testing.T, c *crew) {
-		away := c.nodes[0]
+	fleetBubble(t, 1, func(t *testing.T, f *fleet) {
+		away := f.nodes[0]
 		task := away.must(Request{Topic: "x", Delay: time.Hour})
-		member := &lateMember{Member: c.fleet.Join("late", 1)}
+		member := &lateMember{Member: f.ledger.Join("late", 1)}
 		s, err := Open(t.Context(), member, Config{Node: "late", Log: slog.New(slog.DiscardHandler)})
 		want(t, "Open", err, nil)
 		defer s.Close(context.Background())
 		pass(3 * time.Second)
 		_, err = s.Get(t.Context(), task.ID)
 		want(t, "Get while the node lives", err, nil)
-		away.kill()
+		away.crash()
 		again := Request{ID: task.ID, Topic: "x", Delay: time.Hour}
 		for what, call := range map[string]func(ctx context.Context) error{
 			"Get":      func(ctx context.Context) error { _, err := s.Get(ctx, task.ID); return err },

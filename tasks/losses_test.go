@@ -21,20 +21,20 @@ func oneAndFleet(t *testing.T, test func(t *testing.T, names ...string)) {
 	t.Run("fleet", func(t *testing.T) { test(t, "a", "b") })
 }
 
-// A team is all nodes of one Redis. What is asked of it goes to its nodes in turn.
-type team struct {
+// A redisFleet is all nodes of one Redis. What is asked of it goes to its nodes in turn.
+type redisFleet struct {
 	t     *testing.T
-	nodes []*node
+	nodes []*redisNode
 	turn  int
 }
 
-// newTeam starts nodes of these names, and waits until they know each other and all ids
+// newRedisFleet starts nodes of these names, and waits until they know each other and all ids
 // are in the directory. They are closed with the test.
-func newTeam(t *testing.T, url string, names ...string) *team {
+func newRedisFleet(t *testing.T, url string, names ...string) *redisFleet {
 	t.Helper()
-	g := &team{t: t}
+	g := &redisFleet{t: t}
 	for _, name := range names {
-		n := &node{t: t, url: url, name: name}
+		n := &redisNode{t: t, url: url, name: name}
 		if len(names) > 1 {
 			// A busy machine must not make a living node look dead.
 			n.failoverAfter = 5 * time.Second
@@ -48,56 +48,56 @@ func newTeam(t *testing.T, url string, names ...string) *team {
 }
 
 // settled waits until the nodes know each other, what they hold, and all ids are in the directory.
-func (g *team) settled() {
+func (g *redisFleet) settled() {
 	g.t.Helper()
 	if len(g.nodes) == 1 {
 		return
 	}
-	g.waitFor("the nodes know each other", func(n *node) bool {
+	g.waitFor("the nodes know each other", func(n *redisNode) bool {
 		return !n.cluster.NoPeers() && n.cluster.IsIndexed() && n.Stats().ShardsHeld == 4 && !n.engine.Unsure()
 	})
 }
 
 // next is the node whose turn it is.
-func (g *team) next() *node {
+func (g *redisFleet) next() *redisNode {
 	g.turn++
 	return g.nodes[g.turn%len(g.nodes)]
 }
 
 // waitFor waits until something holds for each node.
-func (g *team) waitFor(what string, holds func(n *node) bool) {
+func (g *redisFleet) waitFor(what string, holds func(n *redisNode) bool) {
 	g.t.Helper()
 	for _, n := range g.nodes {
 		n.waitFor(what+" ("+n.name+")", func() bool { return holds(n) })
 	}
 }
 
-func (g *team) schedule(topic string, ids ...string) {
+func (g *redisFleet) schedule(topic string, ids ...string) {
 	g.t.Helper()
 	for _, id := range ids {
 		g.next().schedule(topic, id)
 	}
 }
 
-func (g *team) cancel(id string) {
+func (g *redisFleet) cancel(id string) {
 	g.t.Helper()
 	want(g.t, "Cancel "+id, g.next().Cancel(g.t.Context(), id), nil)
 }
 
-func (g *team) pull(id string) Delivery {
+func (g *redisFleet) pull(id string) Delivery {
 	g.t.Helper()
 	return g.next().pull(id)
 }
 
-func (g *team) settle(verb Verb, d Delivery) {
+func (g *redisFleet) settle(verb Verb, d Delivery) {
 	g.t.Helper()
 	if !g.next().settles(verb, d) {
-		g.waitFor("it is recorded", func(n *node) bool { return n.engine.Committer.Stats().Queued == 0 })
+		g.waitFor("it is recorded", func(n *redisNode) bool { return n.engine.Committer.Stats().Queued == 0 })
 	}
 }
 
 // recorded are the ids in Redis, read past the ledger.
-func (g *team) recorded(server redisServer) (ids []string) {
+func (g *redisFleet) recorded(server redisServer) (ids []string) {
 	g.t.Helper()
 	for _, n := range g.nodes {
 		ids = append(ids, n.recorded(server)...)
@@ -107,14 +107,14 @@ func (g *team) recorded(server redisServer) (ids []string) {
 }
 
 // closeAll ends all processes, and begin starts the next ones.
-func (g *team) closeAll() {
+func (g *redisFleet) closeAll() {
 	g.t.Helper()
 	for _, n := range g.nodes {
 		want(g.t, "Close", n.Close(context.Background()), nil)
 	}
 }
 
-func (g *team) begin() {
+func (g *redisFleet) begin() {
 	g.t.Helper()
 	for _, n := range g.nodes {
 		n.open()
@@ -124,10 +124,10 @@ func (g *team) begin() {
 
 // wantEqual waits until every shard was made equal to memory, and compares them: what is
 // in Redis, what each node says, and what the next processes read, with what was confirmed.
-func (g *team) wantEqual(server redisServer, rewinds int64, wanted map[string]string) {
+func (g *redisFleet) wantEqual(server redisServer, rewinds int64, wanted map[string]string) {
 	g.t.Helper()
 	ids := slices.Sorted(maps.Keys(wanted))
-	g.waitFor("every shard was made equal to memory", func(n *node) bool {
+	g.waitFor("every shard was made equal to memory", func(n *redisNode) bool {
 		s := n.Stats()
 		return s.Rewinds == rewinds && s.Ledger.Queued == 0
 	})
@@ -148,7 +148,7 @@ func (g *team) wantEqual(server redisServer, rewinds int64, wanted map[string]st
 
 // wantTold wants each node to tell what was confirmed, of all tasks together and of each
 // by its id.
-func (g *team) wantTold(wanted map[string]string) {
+func (g *redisFleet) wantTold(wanted map[string]string) {
 	g.t.Helper()
 	for _, n := range g.nodes {
 		if diff := cmp.Diff(wanted, n.all()); diff != "" {
@@ -161,14 +161,14 @@ func (g *team) wantTold(wanted map[string]string) {
 }
 
 // wantGet wants a look at a task to be answered so.
-func (n *node) wantGet(id string, expected error) {
+func (n *redisNode) wantGet(id string, expected error) {
 	n.t.Helper()
 	what := fmt.Sprintf("Get %s at %s", id, n.name)
 	want(n.t, what, n.answered(what, func() error { _, err := n.Get(n.t.Context(), id); return err }), expected)
 }
 
 // wantDelivered wants just these tasks to be delivered once each, by whichever node.
-func (g *team) wantDelivered(topic string, ids ...string) {
+func (g *redisFleet) wantDelivered(topic string, ids ...string) {
 	g.t.Helper()
 	delivered := map[string]bool{}
 	for len(delivered) < len(ids) {

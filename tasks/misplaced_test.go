@@ -13,7 +13,7 @@ import (
 func TestMisplacedOnRedis(t *testing.T) {
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
-		g := newTeam(t, server.URL(), names...)
+		g := newRedisFleet(t, server.URL(), names...)
 		a := g.nodes[0]
 		for i := range 12 {
 			id := fmt.Sprint("x-", i)

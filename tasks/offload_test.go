@@ -12,7 +12,7 @@ import (
 )
 
 // herd schedules tasks that are due now.
-func (n *poolNode) herd(topic string, count int) {
+func (n *node) herd(topic string, count int) {
 	n.t.Helper()
 	for from := 0; from < count; from += MaxBatch {
 		reqs := make([]Request, min(MaxBatch, count-from))
@@ -71,7 +71,7 @@ func (c *deliveries) counts(node string) int {
 func TestOffload(t *testing.T) {
 	for _, helper := range []bool{false, true} {
 		t.Run(fmt.Sprint("helper=", helper), func(t *testing.T) {
-			poolBubble(t, func(t *testing.T, f *poolRig) {
+			poolBubble(t, func(t *testing.T, f *fleet) {
 				const tasks = 5000
 				a, b := f.nodes[0], f.nodes[1]
 				var c deliveries
@@ -103,7 +103,7 @@ func TestOffload(t *testing.T) {
 
 // Whatever becomes of an attempt counts at the node that has the task.
 func TestOffloadResults(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *poolRig) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
 		a, b := f.nodes[0], f.nodes[1]
 		stuck := make(chan struct{})
 		if err := a.Handle("x", func(ctx context.Context, d *Delivery) error {
@@ -163,7 +163,7 @@ func TestOffloadResults(t *testing.T) {
 // A node that has taken over what it was helping with: what its workers have delivered
 // counts, and is not delivered again.
 func TestOffloadOutlivesTheOwner(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *poolRig) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
 		const tasks = 40
 		a, b := f.nodes[0], f.nodes[1]
 		release := make(chan struct{})
@@ -190,7 +190,7 @@ func TestOffloadOutlivesTheOwner(t *testing.T) {
 			t.Fatal("nothing was offloaded")
 		}
 		a.member.Crash()
-		if n := b.member.AdoptFrom(a.member); n == 0 {
+		if n := b.member.AdoptFrom(a.member.Member); n == 0 {
 			t.Fatal("nothing was adopted")
 		}
 		pass(time.Second)
@@ -215,7 +215,7 @@ func TestOffloadOutlivesTheOwner(t *testing.T) {
 // back what it has not begun with. The attempts of the latter do not count.
 func TestOffloadNodesThatLeave(t *testing.T) {
 	for _, crash := range []bool{false, true} {
-		poolBubble(t, func(t *testing.T, f *poolRig) {
+		poolBubble(t, func(t *testing.T, f *fleet) {
 			a, b := f.nodes[0], f.nodes[1]
 			var c deliveries
 			if err := a.Handle("x", c.by("a", time.Second, nil)); err != nil {
@@ -262,7 +262,7 @@ func TestOffloadConditions(t *testing.T) {
 	}
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
-			poolBubble(t, func(t *testing.T, f *poolRig) {
+			poolBubble(t, func(t *testing.T, f *fleet) {
 				a, b := f.nodes[0], f.nodes[1]
 				var c deliveries
 				var now atomic.Int64
@@ -309,7 +309,7 @@ func TestOffloadConditions(t *testing.T) {
 // The times of the full sweep hold for every node, and for all that it holds.
 func TestFullSweepAtEveryNode(t *testing.T) {
 	at := Config{SweepAt: []string{"* * * * *"}}
-	poolBubble(t, func(t *testing.T, f *poolRig) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
 		a, b := f.nodes[0], f.nodes[1]
 		a.must(Request{ID: "t1", Topic: "x", Delay: time.Hour})
 		b.must(Request{ID: "t2", Topic: "x", Delay: time.Hour})
@@ -320,7 +320,7 @@ func TestFullSweepAtEveryNode(t *testing.T) {
 			}
 		}
 		a.member.Crash()
-		b.member.AdoptFrom(a.member)
+		b.member.AdoptFrom(a.member.Member)
 		pass(time.Second)
 		before := b.Stats()
 		pass(90 * time.Second)

@@ -60,11 +60,11 @@ func TestStartWithLargeDeadTasks(t *testing.T) {
 // While the ledger does not tell which tasks are dead, the node delivers, and takes tasks whose
 // ids it makes. It refuses ids that may be dead, and calls that would take tasks from there.
 func TestDeliveryBeginsBeforeTheDeadAreKnown(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a := f.join("a", 1, Config{})
 		for range 2 {
-			id := a.must(Request{Topic: "x"})
-			if _, err := a.Settle(t.Context(), Verdict{Verb: Bury}, []string{a.pull("x", id)[0].Receipt()}); err != nil {
+			id := a.create(Request{Topic: "x"})
+			if _, err := a.Settle(t.Context(), Verdict{Verb: Bury}, []string{a.pullOwn("x", id)[0].Receipt()}); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -79,8 +79,8 @@ func TestDeliveryBeginsBeforeTheDeadAreKnown(t *testing.T) {
 			m.fail("ScanDead", ledgertest.ErrInjected, ledgertest.ErrInjected)
 		}
 		b := f.join("a", 1, Config{})
-		b.pull("y", b.must(Request{Topic: "y"}))
-		later := b.pull("x", b.must(Request{Topic: "x"}))[0]
+		b.pullOwn("y", b.create(Request{Topic: "y"}))
+		later := b.pullOwn("x", b.create(Request{Topic: "x"}))[0]
 		if _, err := b.Settle(t.Context(), Verdict{Verb: Bury}, []string{later.Receipt()}); err != nil {
 			t.Fatal(err)
 		}
@@ -93,7 +93,7 @@ func TestDeliveryBeginsBeforeTheDeadAreKnown(t *testing.T) {
 		want(t, "Schedule of a dead id", err, ErrReplaying)
 		_, err = b.Schedule(t.Context(), Request{ID: "new", Topic: "x"})
 		want(t, "Schedule of another id", err, ErrReplaying)
-		_, err = b.Get(t.Context(), id)
+		_, err = b.engine.Get(t.Context(), id)
 		want(t, "Get", err, ErrReplaying)
 		want(t, "Cancel", b.Cancel(t.Context(), id), ErrReplaying)
 		_, err = b.Requeue(t.Context(), "x", Requeue{IDs: []string{id}})
@@ -123,28 +123,28 @@ func TestDeliveryBeginsBeforeTheDeadAreKnown(t *testing.T) {
 // Topics are delivered while the settings of all are still being read: the node asks for those of
 // the topics that it meets. The tasks of a topic wait if even that fails.
 func TestDeliveryBeginsBeforeTheSettingsAreKnown(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a := f.join("a", 1, Config{})
 		for _, name := range []string{"a-read", "b-unread"} {
 			_, err := a.SetTopic(t.Context(), name, TopicSettings{Lease: time.Minute}, -1)
 			want(t, "SetTopic", err, nil)
 		}
 		want(t, "PauseTopic", a.PauseTopic(t.Context(), "b-unread", true), nil)
-		read, unread := a.must(Request{Topic: "a-read"}), a.must(Request{Topic: "b-unread"})
-		unset := a.must(Request{Topic: "c-unset"})
+		read, unread := a.create(Request{Topic: "a-read"}), a.create(Request{Topic: "b-unread"})
+		unset := a.create(Request{Topic: "c-unset"})
 		a.crash()
 
 		var release func()
 		f.before = func(m *faultyMember) { release = m.hold("EachSetting but one") }
 		b := f.join("a", 1, Config{})
-		b.pull("a-read", read)
-		b.pull("b-unread") // is paused, which the node has asked for
-		b.pull("c-unset", unset)
+		b.pullOwn("a-read", read)
+		b.pullOwn("b-unread") // is paused, which the node has asked for
+		b.pullOwn("c-unset", unset)
 		handled := 0
 		count := HandlerFunc(func(context.Context, *Delivery) error { handled++; return nil })
 		want(t, "Handle", b.Handle("d-handled", count), nil)
 		want(t, "Handle", b.Handle("d-handled", count), ErrHandled)
-		b.must(Request{Topic: "d-handled"})
+		b.create(Request{Topic: "d-handled"})
 		pass(time.Second)
 		if handled != 1 {
 			t.Errorf("the handler was called %d times, want once", handled)
@@ -161,7 +161,7 @@ func TestDeliveryBeginsBeforeTheSettingsAreKnown(t *testing.T) {
 		b.member.fail("Setting", ledgertest.ErrInjected, ledgertest.ErrInjected)
 		_, err = b.Reserve(t.Context(), "e-unknown", 1, 0, 0)
 		want(t, "Reserve", err, ErrReplaying)
-		waits := b.must(Request{Topic: "e-unknown"})
+		waits := b.create(Request{Topic: "e-unknown"})
 		_, err = b.SetTopic(t.Context(), "f-set", TopicSettings{Lease: time.Hour}, -1)
 		want(t, "SetTopic", err, nil)
 
@@ -170,12 +170,12 @@ func TestDeliveryBeginsBeforeTheSettingsAreKnown(t *testing.T) {
 		if ready := b.Readiness(); !ready.Ready || len(ready.Waiting) > 0 {
 			t.Errorf("Readiness = %+v, want it ready", ready)
 		}
-		b.pull("e-unknown", waits)
+		b.pullOwn("e-unknown", waits)
 		if topic, err := b.Topic("f-set"); err != nil || topic.Settings.Lease != time.Hour {
 			t.Errorf("Topic = %v, %v, want the settings made meanwhile", topic.Settings.Lease, err)
 		}
 		want(t, "PauseTopic", b.PauseTopic(t.Context(), "b-unread", false), nil)
-		b.pull("b-unread", unread)
+		b.pullOwn("b-unread", unread)
 		b.check()
 	})
 }
@@ -183,7 +183,7 @@ func TestDeliveryBeginsBeforeTheSettingsAreKnown(t *testing.T) {
 // What a topic says holds for its tasks although the settings of all topics are read late: the
 // place in its window, and what becomes of what fell due while no process ran.
 func TestWindowOfSettingsReadLate(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a := f.join("a", 1, Config{})
 		late := make(map[string]string)
 		for _, name := range []string{"a-read", "b-unread"} {
@@ -191,7 +191,7 @@ func TestWindowOfSettingsReadLate(t *testing.T) {
 			want(t, "SetTopic", err, nil)
 			for late[name] = NewID(); engine.Offset([]byte(late[name]), time.Hour) < 1_800_000; late[name] = NewID() {
 			}
-			a.must(Request{ID: late[name], Topic: name, Delay: time.Second})
+			a.create(Request{ID: late[name], Topic: name, Delay: time.Second})
 		}
 		a.crash()
 		pass(10 * time.Second)
@@ -201,21 +201,21 @@ func TestWindowOfSettingsReadLate(t *testing.T) {
 		pass(2 * time.Second)
 		release()
 		pass(time.Second)
-		b.pull("b-unread") // its place is still to come
+		b.pullOwn("b-unread") // its place is still to come
 		pass(time.Hour)
-		b.pull("a-read", late["a-read"])
-		b.pull("b-unread", late["b-unread"])
+		b.pullOwn("a-read", late["a-read"])
+		b.pullOwn("b-unread", late["b-unread"])
 	})
 }
 
 // A lease that runs out before all settings are read follows those of its topic.
 func TestLeaseRunsOutBeforeTheSettingsAreKnown(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a := f.join("a", 1, Config{})
 		for _, name := range []string{"a-read", "b-unread"} {
 			_, err := a.SetTopic(t.Context(), name, TopicSettings{Retry: Retry{MaxAttempts: 1}}, -1)
 			want(t, "SetTopic", err, nil)
-			a.pull(name, a.must(Request{Topic: name}))
+			a.pullOwn(name, a.create(Request{Topic: name}))
 		}
 		want(t, "Close", a.Close(t.Context()), nil) // parks them
 		var release func()
@@ -224,8 +224,8 @@ func TestLeaseRunsOutBeforeTheSettingsAreKnown(t *testing.T) {
 		pass(time.Minute)
 		release()
 		pass(time.Hour)
-		b.pull("a-read")
-		b.pull("b-unread")
+		b.pullOwn("a-read")
+		b.pullOwn("b-unread")
 		if n := b.Stats().Total.Dead; n != 2 {
 			t.Errorf("%d are dead, want 2", n)
 		}
@@ -235,12 +235,12 @@ func TestLeaseRunsOutBeforeTheSettingsAreKnown(t *testing.T) {
 // A task dies while the index of the dead is being read, which shows it before its burial is
 // confirmed: it counts once.
 func TestDiesWhileTheDeadAreRead(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		var m *faultyMember
 		var readOn func()
 		f.before = func(x *faultyMember) { m = x; readOn = m.hold("ScanDead") }
 		b := f.join("a", 1, Config{})
-		d := b.pull("x", b.must(Request{Topic: "x"}))[0]
+		d := b.pullOwn("x", b.create(Request{Topic: "x"}))[0]
 		answer := m.hold("Applied")
 		_, err := b.Settle(t.Context(), Verdict{Verb: Bury}, []string{d.Receipt()})
 		want(t, "Settle", err, nil)

@@ -31,7 +31,7 @@ func TestRate(t *testing.T) {
 					}()
 				} else {
 					close(done)
-					r.handle("x", (&throng{}).handler)
+					r.handle("x", (&slowHandler{}).handler)
 				}
 				started := func() int { return int(r.counts("x").Ready) }
 				backlogOf(r, 200, "x")
@@ -69,7 +69,7 @@ func TestRate(t *testing.T) {
 // Settings that are set again do not fill the bucket.
 func TestRateAndSettings(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		c := &throng{}
+		c := &slowHandler{}
 		r.handle("x", c.handler)
 		r.topic("x", TopicSettings{Rate: Rate{PerSecond: 1, Burst: 3}})
 		backlogOf(r, 100, "x")

@@ -11,22 +11,21 @@ import (
 // A node that comes back gets its shards from who has adopted them, and is ready once it
 // has read them.
 func TestComingHome(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 3, Config{}), f.join("b", 1, Config{})
 		var ids []string
 		for i := range 300 {
-			ids = append(ids, a.must(Request{ID: a.idAt(i % 3), Topic: "x", Delay: time.Hour}))
+			ids = append(ids, a.create(Request{ID: a.idAt(i % 3), Topic: "x", Delay: time.Hour}))
 		}
 		a.crash()
 		b.adopt(a)
 		b.keeps.Store(true)
-		a = f.join("a", 3, Config{})
+		a = f.start("a", 3, Config{})
 		pass(time.Second)
 		if r := a.Readiness(); r.Ready || r.Away != 3 {
 			t.Errorf("%+v", r)
 		}
-		_, err := a.Schedule(t.Context(), Request{ID: recovery.NewShardID(a.engine.NodeNumber, 0).NewID(), Topic: "x"})
-		want(t, "Schedule into a shard that is away", err, ErrUnavailable)
+		want(t, "creation in a shard that is away", a.createHere(Request{ID: a.idAt(0), Topic: "x"}), ErrUnavailable)
 		b.keeps.Store(false)
 		pass(5 * time.Second)
 		if r := a.Readiness(); !r.Ready || r.Away != 0 {
@@ -35,7 +34,7 @@ func TestComingHome(t *testing.T) {
 		a.check()
 		b.check()
 		for _, id := range ids {
-			if _, err := a.Get(t.Context(), id); err != nil {
+			if _, err := a.engine.Get(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -47,12 +46,12 @@ func TestComingHome(t *testing.T) {
 
 // A holder that keeps what it has adopted does not keep its owner from work for ever.
 func TestReadyWithoutOwnShards(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 		a.crash()
 		b.adopt(a)
 		b.keeps.Store(true)
-		a = f.join("a", 1, Config{})
+		a = f.start("a", 1, Config{})
 		pass(cluster.ReclaimReady - time.Second)
 		if r := a.Readiness(); r.Ready {
 			t.Error("it is ready")
@@ -71,16 +70,16 @@ func TestReadyWithoutOwnShards(t *testing.T) {
 
 // A shard that was released, and whose answer was lost, is accepted the next time.
 func TestAcceptedWithoutAnAnswer(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
+		id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
 		a.crash()
 		b.adopt(a)
 		b.keeps.Store(true)
 		a = f.join("a", 1, Config{})
 		want(t, "release", b.engine.ReleaseShard(t.Context(), recovery.NewShardID(a.engine.NodeNumber, 0), "a"), nil)
 		pass(5 * time.Second)
-		if _, err := a.Get(t.Context(), id); err != nil {
+		if _, err := a.engine.Get(t.Context(), id); err != nil {
 			t.Error(err)
 		}
 		a.check()
@@ -90,7 +89,7 @@ func TestAcceptedWithoutAnAnswer(t *testing.T) {
 // A shard that was given up because nothing was left in it, just as its node came back, is
 // not waited for.
 func TestRetiredWhileComingHome(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 		a.crash()
 		b.adopt(a)
@@ -106,12 +105,12 @@ func TestRetiredWhileComingHome(t *testing.T) {
 
 // No node is asked while this node may have lost what it has, or is being drained.
 func TestNothingIsReclaimed(t *testing.T) {
-	for name, idle := range map[string]func(a *fleetNode){
-		"unsure":   func(a *fleetNode) { a.member.Uncertain(true) },
-		"draining": func(a *fleetNode) { a.engine.Mu.Lock(); a.engine.Draining = true; a.engine.Mu.Unlock() },
+	for name, idle := range map[string]func(a *node){
+		"unsure":   func(a *node) { a.member.Uncertain(true) },
+		"draining": func(a *node) { a.engine.Mu.Lock(); a.engine.Draining = true; a.engine.Mu.Unlock() },
 	} {
 		t.Run(name, func(t *testing.T) {
-			fleetBubble(t, func(t *testing.T, f *fleetRig) {
+			fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 				a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 				a.crash()
 				b.adopt(a)

@@ -12,7 +12,7 @@ import (
 // An id that was used twice is taken out of the directory once: no directory takes an id
 // twice in one call, and then the others of that call would stay too.
 func TestTombstonesOfOneID(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a := f.join("a", 1, Config{})
 		shardID := recovery.NewShardID(a.engine.NodeNumber, 0)
 		dirEntry := func(nonce uint32) recovery.DirectoryEntry {

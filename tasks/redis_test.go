@@ -15,8 +15,8 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// A node is a scheduler on a real Redis.
-type node struct {
+// A redisNode is a scheduler on a real Redis.
+type redisNode struct {
 	*Scheduler
 	t    testing.TB
 	url  string
@@ -27,18 +27,18 @@ type node struct {
 	wrap func(*redisledger.Ledger) recovery.Ledger
 }
 
-func newNode(t testing.TB, url string) *node {
-	return newNamedNode(t, url, "a")
+func newRedisNode(t testing.TB, url string) *redisNode {
+	return newNamedRedisNode(t, url, "a")
 }
 
-func newNamedNode(t testing.TB, url, name string) *node {
-	n := &node{t: t, url: url, name: name}
+func newNamedRedisNode(t testing.TB, url, name string) *redisNode {
+	n := &redisNode{t: t, url: url, name: name}
 	n.open()
 	t.Cleanup(func() { _ = n.Close(context.Background()) })
 	return n
 }
 
-func (n *node) open() {
+func (n *redisNode) open() {
 	n.t.Helper()
 	ledger, err := redisledger.Open(redisledger.Options{
 		URL: n.url, Node: n.name, Shards: 4, FailoverAfter: cmp.Or(n.failoverAfter, time.Second), Log: slog.New(slog.DiscardHandler),
@@ -57,7 +57,7 @@ func (n *node) open() {
 }
 
 // waitFor polls, as a real Redis keeps its own time.
-func (n *node) waitFor(what string, done func() bool) {
+func (n *redisNode) waitFor(what string, done func() bool) {
 	n.t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -72,7 +72,7 @@ func (n *node) waitFor(what string, done func() bool) {
 }
 
 // schedule schedules tasks of one topic that are due in an hour.
-func (n *node) schedule(topic string, ids ...string) {
+func (n *redisNode) schedule(topic string, ids ...string) {
 	n.t.Helper()
 	for _, id := range ids {
 		_, err := n.Schedule(n.t.Context(), Request{ID: id, Topic: topic, Delay: time.Hour, Payload: []byte(`"` + id + `"`)})
@@ -81,7 +81,7 @@ func (n *node) schedule(topic string, ids ...string) {
 }
 
 // pull makes a task due and reserves it.
-func (n *node) pull(id string) Delivery {
+func (n *redisNode) pull(id string) Delivery {
 	n.t.Helper()
 	_, err := n.Fire(n.t.Context(), id)
 	want(n.t, "Fire "+id, err, nil)
@@ -92,7 +92,7 @@ func (n *node) pull(id string) Delivery {
 	return ds[0]
 }
 
-func (n *node) settle(verb Verb, d Delivery) {
+func (n *redisNode) settle(verb Verb, d Delivery) {
 	n.t.Helper()
 	if !n.settles(verb, d) {
 		n.waitFor("it is recorded", func() bool { return n.engine.Committer.Stats().Queued == 0 })
@@ -101,7 +101,7 @@ func (n *node) settle(verb Verb, d Delivery) {
 
 // settles settles a delivery, and reports whether that is recorded: while Redis is slow it is
 // answered before.
-func (n *node) settles(verb Verb, d Delivery) (recorded bool) {
+func (n *redisNode) settles(verb Verb, d Delivery) (recorded bool) {
 	n.t.Helper()
 	hour := time.Hour
 	answers, err := n.Settle(n.t.Context(), Verdict{Verb: verb, Delay: &hour}, []string{d.Receipt()})
@@ -113,7 +113,7 @@ func (n *node) settles(verb Verb, d Delivery) (recorded bool) {
 
 // answered repeats a call that changes nothing until it is answered, and returns its error. A node
 // whose heartbeats had to wait, for Redis or for a processor, does not answer before the next one.
-func (n *node) answered(what string, call func() error) (err error) {
+func (n *redisNode) answered(what string, call func() error) (err error) {
 	n.t.Helper()
 	n.waitFor(what+" is answered", func() bool {
 		err = call()
@@ -123,7 +123,7 @@ func (n *node) answered(what string, call func() error) (err error) {
 }
 
 // all is what the scheduler says of its tasks, pending and dead.
-func (n *node) all() map[string]string {
+func (n *redisNode) all() map[string]string {
 	n.t.Helper()
 	held := map[string]string{}
 	var page Page
@@ -146,7 +146,7 @@ func (n *node) all() map[string]string {
 }
 
 // recorded are the ids in Redis, read past the ledger.
-func (n *node) recorded(server redisServer) (ids []string) {
+func (n *redisNode) recorded(server redisServer) (ids []string) {
 	n.t.Helper()
 	for shard := range 4 {
 		for _, kind := range []string{"tasks", "dead"} {
@@ -168,7 +168,7 @@ func (n *node) recorded(server redisServer) (ids []string) {
 // nothing.
 func TestCancelRaceOnRedis(t *testing.T) {
 	server := redistest.Start(t)
-	n := newNode(t, server.URL())
+	n := newRedisNode(t, server.URL())
 	cancelRace(t, n.Scheduler, 20_000)
 	if left := n.recorded(server); len(left) > 0 {
 		t.Errorf("%d tasks are left in Redis: %.200v", len(left), left)
@@ -179,7 +179,7 @@ func TestCancelRaceOnRedis(t *testing.T) {
 // others of its page do not wait for it, nor does the start.
 func TestDamagedRecordInRedis(t *testing.T) {
 	server := redistest.Start(t)
-	n := newNode(t, server.URL())
+	n := newRedisNode(t, server.URL())
 	n.schedule("x", "a", "b", "c", "d", "e", "f", "g", "h")
 	want(t, "Close", n.Close(context.Background()), nil)
 	server.Do("hset", "lapse:{a/0}:tasks", "damaged", "short")

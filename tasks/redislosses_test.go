@@ -16,7 +16,7 @@ import (
 
 // prepare schedules what a loss is about. What it returns is what was confirmed when it
 // has changed, by id, see node.all.
-func (g *team) prepare() {
+func (g *redisFleet) prepare() {
 	g.t.Helper()
 	g.schedule("x", "kept", "acked", "retried", "moved", "buried", "cancelled", "in-flight")
 	for i := range 200 {
@@ -26,7 +26,7 @@ func (g *team) prepare() {
 
 // change does to the tasks what Redis is going to forget, and returns what was confirmed,
 // as node.all tells it.
-func (g *team) change() map[string]string {
+func (g *redisFleet) change() map[string]string {
 	g.t.Helper()
 	for i := range 100 {
 		g.cancel(fmt.Sprint("old-", i))
@@ -44,7 +44,7 @@ func (g *team) change() map[string]string {
 
 // wantGone wants tasks that were acknowledged or cancelled to stay so: no node knows them,
 // and their ids are free.
-func (g *team) wantGone(ids ...string) {
+func (g *redisFleet) wantGone(ids ...string) {
 	g.t.Helper()
 	for _, id := range ids {
 		for _, n := range g.nodes {
@@ -55,7 +55,7 @@ func (g *team) wantGone(ids ...string) {
 
 // wantAfterChange wants the tasks of change to be as they were confirmed, through to
 // their deliveries.
-func (g *team) wantAfterChange() {
+func (g *redisFleet) wantAfterChange() {
 	g.t.Helper()
 	g.wantGone("acked", "cancelled", "in-flight", "old-0", "old-99")
 	came, err := requeued(g.next().Requeue(g.t.Context(), "x", Requeue{IDs: []string{"buried"}}))
@@ -74,7 +74,7 @@ func (g *team) wantAfterChange() {
 func TestOlderRedisFile(t *testing.T) {
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t, "dbfilename dump.rdb")
-		g := newTeam(t, server.URL(), names...)
+		g := newRedisFleet(t, server.URL(), names...)
 		g.prepare()
 		server.Do("save")
 		dump := filepath.Join(server.Dir, "dump.rdb")
@@ -105,7 +105,7 @@ func TestOlderRedisFile(t *testing.T) {
 func TestFailoverLosesTheLastWrites(t *testing.T) {
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		servers := redistest.StartSentinel(t)
-		g := newTeam(t, servers.URL(), names...)
+		g := newRedisFleet(t, servers.URL(), names...)
 		g.prepare()
 		servers.Master.Do("wait", 1, 5000)
 		servers.ShutReplicaOut()
@@ -121,7 +121,7 @@ func TestFailoverLosesTheLastWrites(t *testing.T) {
 func TestEmptyRedis(t *testing.T) {
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
-		g := newTeam(t, server.URL(), names...)
+		g := newRedisFleet(t, server.URL(), names...)
 		g.schedule("x", "acked", "retried")
 		for i := range 200 {
 			g.schedule("y", fmt.Sprint("t", i))
@@ -132,7 +132,7 @@ func TestEmptyRedis(t *testing.T) {
 			_, err := g.nodes[0].SetTopic(t.Context(), "x", TopicSettings{Lease: lease}, int64(i))
 			want(t, "SetTopic", err, nil)
 		}
-		g.waitFor("it has heard of the lease", func(n *node) bool {
+		g.waitFor("it has heard of the lease", func(n *redisNode) bool {
 			x, err := n.Topic("x")
 			return err == nil && x.Settings.Lease == time.Hour
 		})
@@ -141,9 +141,9 @@ func TestEmptyRedis(t *testing.T) {
 		open := g.pull("open")
 		delete(wanted, "open")
 		server.Do("flushall")
-		g.waitFor("the shards are taken back", func(n *node) bool { return n.Stats().Rewinds == 4 })
+		g.waitFor("the shards are taken back", func(n *redisNode) bool { return n.Stats().Rewinds == 4 })
 		g.nodes[0].waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(4) })
-		g.waitFor("everything is recorded", func(n *node) bool { return n.Stats().Ledger.Queued == 0 })
+		g.waitFor("everything is recorded", func(n *redisNode) bool { return n.Stats().Ledger.Queued == 0 })
 		g.closeAll()
 		g.begin()
 		g.settle(Ack, open) // its receipt was signed before the loss
@@ -168,7 +168,7 @@ func TestEmptyRedis(t *testing.T) {
 func TestEmptyMaster(t *testing.T) {
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		cluster := redistest.StartCluster(t)
-		g := newTeam(t, cluster.URL(), names...)
+		g := newRedisFleet(t, cluster.URL(), names...)
 		for i := range 300 {
 			g.schedule("y", fmt.Sprint("t", i))
 		}
@@ -199,7 +199,7 @@ func TestEmptyMaster(t *testing.T) {
 func TestLostShardKeys(t *testing.T) {
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
-		g := newTeam(t, server.URL(), names...)
+		g := newRedisFleet(t, server.URL(), names...)
 		g.prepare()
 		g.settle(Ack, g.pull("in-flight"))
 		wanted := g.change()
@@ -223,14 +223,14 @@ func TestLostShardKeys(t *testing.T) {
 func TestLostDirectory(t *testing.T) {
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
-		g := newTeam(t, server.URL(), names...)
+		g := newRedisFleet(t, server.URL(), names...)
 		g.prepare()
 		g.settle(Ack, g.pull("in-flight"))
 		wanted := g.change()
 		for _, key := range server.Do("keys", "lapse:ids:*").([]any) {
 			server.Do("del", key)
 		}
-		g.waitFor("the audit has come by", func(n *node) bool {
+		g.waitFor("the audit has come by", func(n *redisNode) bool {
 			for id := range wanted {
 				if _, err := n.Get(t.Context(), strings.TrimPrefix(id, "dead ")); err != nil {
 					return false

@@ -20,9 +20,9 @@ import (
 // it. So does a deletion.
 func TestSettingsReachOtherNodes(t *testing.T) {
 	server := redistest.Start(t)
-	nodes := newTeam(t, server.URL(), "a", "b").nodes
+	nodes := newRedisFleet(t, server.URL(), "a", "b").nodes
 	a, b := nodes[0], nodes[1]
-	waitFor := func(what string, n *node, lease time.Duration, revision int64) {
+	waitFor := func(what string, n *redisNode, lease time.Duration, revision int64) {
 		t.Helper()
 		n.waitFor(what, func() bool {
 			x, err := n.Topic("x")
@@ -70,7 +70,7 @@ func TestSettingsReachOtherNodes(t *testing.T) {
 		kept, _ := client.HGet(t.Context(), "lapse:topics", task.SettingPrefix+"x").Result()
 		return err == nil && kept != ""
 	})
-	for _, n := range []*node{a, b} {
+	for _, n := range []*redisNode{a, b} {
 		n.waitFor("it has kept them", func() bool {
 			x, err := n.Topic("x")
 			return err == nil && x.Settings.Lease == time.Minute && x.Revision > 0
@@ -83,7 +83,7 @@ func TestSettingsReachOtherNodes(t *testing.T) {
 func TestOneChangeOfSettings(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client()
-	a, b := newNamedNode(t, server.URL(), "a"), newNamedNode(t, server.URL(), "b")
+	a, b := newNamedRedisNode(t, server.URL(), "a"), newNamedRedisNode(t, server.URL(), "b")
 	for i := range 50 {
 		_, err := a.SetTopic(t.Context(), fmt.Sprint("t", i), TopicSettings{Lease: time.Minute}, -1)
 		want(t, "SetTopic", err, nil)
@@ -133,7 +133,7 @@ func TestOneChangeOfSettings(t *testing.T) {
 // A node that does not have the way of delivery that another one has chosen says so.
 func TestSettingsOfAnotherNodesWay(t *testing.T) {
 	server := redistest.Start(t)
-	a, b := newNamedNode(t, server.URL(), "a"), newNamedNode(t, server.URL(), "b")
+	a, b := newNamedRedisNode(t, server.URL(), "a"), newNamedRedisNode(t, server.URL(), "b")
 	a.engine.Config.ByKind = task.Ways{"postal": &postal{}}
 	_, err := a.SetTopic(context.Background(), "x", TopicSettings{Kind: "postal", Delivery: json.RawMessage(`{"to":"rome"}`)}, -1)
 	want(t, "SetTopic", err, nil)

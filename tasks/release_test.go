@@ -15,20 +15,21 @@ import (
 )
 
 // handTo hands the first of a node's own shards over.
-func (n *fleetNode) handTo(to *fleetNode) error {
+func (n *node) handTo(to *node) error {
 	return to.cluster.AcceptOffer(n.t.Context(), recovery.NewShardID(n.engine.NodeNumber, 0), n.engine.Config.Node)
 }
 
 // A shard changes hands with its open deliveries: those that were pulled, and those that a
 // handler is making, are settled at the new holder, and not made again.
 func TestReleaseWithOpenDeliveries(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+		f.spies = true
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 		end := make(chan struct{})
 		want(t, "Handle", a.Handle("handled", func(context.Context, *Delivery) error { <-end; return nil }), nil)
-		pulled, handled := a.must(Request{ID: a.idAt(0), Topic: "x"}), a.must(Request{ID: a.idAt(0), Topic: "handled"})
-		a.must(Request{ID: a.idAt(0), Topic: "y", Delay: time.Minute})
-		d := a.pull("x", pulled)[0]
+		pulled, handled := a.create(Request{ID: a.idAt(0), Topic: "x"}), a.create(Request{ID: a.idAt(0), Topic: "handled"})
+		a.create(Request{ID: a.idAt(0), Topic: "y", Delay: time.Minute})
+		d := a.pullOwn("x", pulled)[0]
 		b.keeps.Store(true)
 		pass(10 * time.Second)
 		want(t, "hand-over", a.handTo(b), nil)
@@ -36,8 +37,8 @@ func TestReleaseWithOpenDeliveries(t *testing.T) {
 		if n := a.Stats(); n.ShardsYielded != 1 || n.ShardsLost != 0 || n.LostDeliveries != 0 || n.TasksDropped != 3 {
 			t.Errorf("%d transferred, %d lost, %d deliveries lost, %d dropped", n.ShardsYielded, n.ShardsLost, n.LostDeliveries, n.TasksDropped)
 		}
-		b.pull("x")
-		b.pull("handled")
+		b.pullOwn("x")
+		b.pullOwn("handled")
 		if n := b.Stats().Total; n.Delivering != 2 || n.Pending != 1 {
 			t.Errorf("%+v", n)
 		}
@@ -50,7 +51,7 @@ func TestReleaseWithOpenDeliveries(t *testing.T) {
 			t.Errorf("ack: %+v", s)
 		}
 		for _, id := range []string{pulled, handled} {
-			_, err := b.Get(t.Context(), id)
+			_, err := b.engine.Get(t.Context(), id)
 			want(t, "Get", err, ErrNotFound)
 		}
 		a.wantEmpty()
@@ -61,10 +62,10 @@ func TestReleaseWithOpenDeliveries(t *testing.T) {
 // Who is asked for a shard that it does not hold looks whether it should: its giver could
 // not tell it so, or the ledger has forgotten a hand-over.
 func TestAskedForWhatItDoesNotHold(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, c := f.join("a", 1, Config{}), f.join("c", 1, Config{})
 		f.join("b", 1, Config{})
-		id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
+		id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
 		shardID := recovery.NewShardID(a.engine.NodeNumber, 0)
 		want(t, "release", a.engine.ReleaseShard(t.Context(), shardID, "b"), nil)
 		a.crash()
@@ -72,7 +73,7 @@ func TestAskedForWhatItDoesNotHold(t *testing.T) {
 		pass(time.Second)
 		want(t, "take again", c.cluster.AcceptOffer(t.Context(), shardID, "b"), nil)
 		pass(time.Second)
-		if _, err := c.Get(t.Context(), id); err != nil {
+		if _, err := c.engine.Get(t.Context(), id); err != nil {
 			t.Error(err)
 		}
 		c.check()
@@ -81,17 +82,17 @@ func TestAskedForWhatItDoesNotHold(t *testing.T) {
 
 // What is left of a lease goes over with the delivery.
 func TestReleaseKeepsTheLease(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		id := a.must(Request{ID: a.idAt(0), Topic: "x"})
-		d := a.pull("x", id)[0]
+		id := a.create(Request{ID: a.idAt(0), Topic: "x"})
+		d := a.pullOwn("x", id)[0]
 		b.keeps.Store(true)
 		pass(20 * time.Second)
 		want(t, "hand-over", a.handTo(b), nil)
 		pass(9 * time.Second)
-		b.pull("x")
+		b.pullOwn("x")
 		pass(4 * time.Second) // the lease was 30 s, the backoff at most 2 s
-		d2 := b.pull("x", id)[0]
+		d2 := b.pullOwn("x", id)[0]
 		if d2.Attempt != 2 {
 			t.Errorf("attempt %d", d2.Attempt)
 		}
@@ -103,28 +104,31 @@ func TestReleaseKeepsTheLease(t *testing.T) {
 // While a shard is being handed over nothing new is begun with its tasks, and what is under
 // way is finished before.
 func TestNothingBeginsWhileAShardLeaves(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 2, Config{}), f.join("b", 1, Config{})
-		due := a.must(Request{ID: a.idAt(0), Topic: "x"})
-		soon := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: 50 * time.Millisecond})
-		later := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
-		other := a.must(Request{ID: a.idAt(1), Topic: "x"})
-		open := a.must(Request{ID: a.idAt(0), Topic: "y"})
-		d := a.pull("y", open)[0]
+		due := a.create(Request{ID: a.idAt(0), Topic: "x"})
+		soon := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: 50 * time.Millisecond})
+		later := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
+		other := a.create(Request{ID: a.idAt(1), Topic: "x"})
+		open := a.create(Request{ID: a.idAt(0), Topic: "y"})
+		d := a.pullOwn("y", open)[0]
 		b.keeps.Store(true)
-		release := a.member.hold("Yield")
+		release := a.member.hold("Transfer")
 		done := make(chan error, 1)
 		go func() { done <- a.handTo(b) }()
 		pass(100 * time.Millisecond)
-		a.pull("x", other)
+		a.pullOwn("x", other)
 		pass(time.Second)
-		a.pull("x")
+		a.pullOwn("x")
 		for what, err := range map[string]error{
-			"Cancel":     a.Cancel(t.Context(), later),
-			"Reschedule": func() error { _, err := a.Reschedule(t.Context(), later, Move{Delay: ptr(time.Second)}); return err }(),
-			"Schedule":   func() error { _, err := a.Schedule(t.Context(), Request{ID: a.idAt(0), Topic: "x"}); return err }(),
-			"Settle":     a.ack(d).Err,
-			"release":    a.engine.ReleaseShard(t.Context(), recovery.NewShardID(a.engine.NodeNumber, 0), "b"),
+			"Cancel": a.engine.CancelHere(t.Context(), later),
+			"Reschedule": func() error {
+				_, err := a.engine.Reschedule(t.Context(), later, Move{Delay: ptr(time.Second)})
+				return err
+			}(),
+			"Schedule": a.createHere(Request{ID: a.idAt(0), Topic: "x"}),
+			"Settle":   a.ack(d).Err,
+			"release":  a.engine.ReleaseShard(t.Context(), recovery.NewShardID(a.engine.NodeNumber, 0), "b"),
 		} {
 			want(t, what, err, ErrUnavailable)
 		}
@@ -134,7 +138,7 @@ func TestNothingBeginsWhileAShardLeaves(t *testing.T) {
 		release()
 		want(t, "hand-over", <-done, nil)
 		pass(100 * time.Millisecond)
-		b.pull("x", due, soon)
+		b.pullOwn("x", due, soon)
 		want(t, "ack", b.ack(d).Err, nil)
 		b.check()
 	})
@@ -143,41 +147,42 @@ func TestNothingBeginsWhileAShardLeaves(t *testing.T) {
 // A hand-over that does not come off changes nothing: what was parked goes on, what was
 // set aside is delivered, and what a handler has said meanwhile counts.
 func TestReleaseFails(t *testing.T) {
-	for name, fault := range map[string]func(a *fleetNode) (heal func()){
-		"the ledger refuses": func(a *fleetNode) func() {
+	for name, fault := range map[string]func(a *node) (heal func()){
+		"the ledger refuses": func(a *node) func() {
 			no := errors.New("no")
-			a.member.fail("Yield", no, no, no)
-			release := a.member.hold("Yield")
+			a.member.fail("Transfer", no, no, no)
+			release := a.member.hold("Transfer")
 			return func() { pass(time.Second); release() }
 		},
-		"it takes too long": func(a *fleetNode) func() {
-			release := a.member.hold("Yield")
+		"it takes too long": func(a *node) func() {
+			release := a.member.hold("Transfer")
 			return func() { pass(5 * time.Second); release() }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fleetBubble(t, func(t *testing.T, f *fleetRig) {
+			fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+				f.spies = true
 				a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 				end := make(chan struct{})
 				want(t, "Handle", a.Handle("handled", func(context.Context, *Delivery) error { <-end; return nil }), nil)
-				due, pulled := a.must(Request{ID: a.idAt(0), Topic: "x"}), a.must(Request{ID: a.idAt(0), Topic: "y"})
-				handled := a.must(Request{ID: a.idAt(0), Topic: "handled"})
-				d := a.pull("y", pulled)[0]
+				due, pulled := a.create(Request{ID: a.idAt(0), Topic: "x"}), a.create(Request{ID: a.idAt(0), Topic: "y"})
+				handled := a.create(Request{ID: a.idAt(0), Topic: "handled"})
+				d := a.pullOwn("y", pulled)[0]
 				heal := fault(a)
 				done := make(chan error, 1)
 				go func() { done <- a.handTo(b) }()
 				pass(50 * time.Millisecond)
-				a.pull("x")
+				a.pullOwn("x")
 				close(end)
 				synctest.Wait()
 				heal()
 				want(t, "hand-over", <-done, ErrUnavailable)
 				pass(100 * time.Millisecond)
 				a.check()
-				_, err := a.Get(t.Context(), handled)
+				_, err := a.engine.Get(t.Context(), handled)
 				want(t, "Get of the handled one", err, ErrNotFound)
 				want(t, "ack", a.ack(d).Err, nil)
-				want(t, "ack", a.ack(a.pull("x", due)[0]).Err, nil)
+				want(t, "ack", a.ack(a.pullOwn("x", due)[0]).Err, nil)
 				if told := a.told.list(); len(told) != 0 {
 					t.Errorf("told %q", told)
 				}
@@ -193,9 +198,9 @@ func TestReleaseFails(t *testing.T) {
 func TestReleaseWithoutAnswer(t *testing.T) {
 	for name, done := range map[string]bool{"it has": true, "it has not": false} {
 		t.Run(name, func(t *testing.T) {
-			fleetBubble(t, func(t *testing.T, f *fleetRig) {
+			fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 				a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-				id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Second})
+				id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Second})
 				b.keeps.Store(true)
 				shardID, _ := recovery.ShardIDOf(id)
 				if done {
@@ -203,38 +208,38 @@ func TestReleaseWithoutAnswer(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				a.member.fail("Yield", slices.Repeat([]error{recovery.ErrUnanswered}, 20)...)
+				a.member.fail("Transfer", slices.Repeat([]error{recovery.ErrUnanswered}, 20)...)
 				want(t, "hand-over", a.handTo(b), ErrUnknown)
 				want(t, "another one", a.handTo(b), engine.ErrHandedOver)
 				pass(2 * time.Second)
-				a.pull("x")
-				_, err := a.Get(t.Context(), id)
+				a.pullOwn("x")
+				_, err := a.engine.Get(t.Context(), id)
 				want(t, "Get", err, ErrUnavailable)
 				pass(30 * time.Second)
 				if ok, err := b.member.Accept(t.Context(), shardID); !ok || err != nil {
 					t.Fatalf("Accept: %v, %v", ok, err)
 				}
 				pass(time.Second)
-				want(t, "ack", b.ack(b.pull("x", id)[0]).Err, nil)
+				want(t, "ack", b.ack(b.pullOwn("x", id)[0]).Err, nil)
 				a.wantEmpty()
 			})
 		})
 	}
 	// And what was not done after all is taken back.
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Second})
-		a.member.fail("Yield", recovery.ErrUnanswered, recovery.ErrUnanswered, recovery.ErrUnanswered, errors.New("b has gone"))
+		id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Second})
+		a.member.fail("Transfer", recovery.ErrUnanswered, recovery.ErrUnanswered, recovery.ErrUnanswered, errors.New("b has gone"))
 		want(t, "hand-over", a.handTo(b), ErrUnknown)
 		pass(2 * time.Second)
-		want(t, "ack", a.ack(a.pull("x", id)[0]).Err, nil)
+		want(t, "ack", a.ack(a.pullOwn("x", id)[0]).Err, nil)
 	})
 }
 
 // lostWhileTransferring has a third node adopt the first shard while it is being handed over.
-func (n *fleetNode) lostWhileTransferring(to, adopter *fleetNode) {
+func (n *node) lostWhileTransferring(to, adopter *node) {
 	n.t.Helper()
-	release := n.member.hold("Yield")
+	release := n.member.hold("Transfer")
 	done := make(chan error, 1)
 	go func() { done <- n.handTo(to) }()
 	pass(50 * time.Millisecond)
@@ -248,11 +253,11 @@ func (n *fleetNode) lostWhileTransferring(to, adopter *fleetNode) {
 // A shard that is lost while it is being handed over is lost, and its open deliveries are
 // settled where they are known.
 func TestRevokedWhileReleasing(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b, c := f.join("a", 1, Config{}), f.join("b", 1, Config{}), f.join("c", 1, Config{})
 		b.keeps.Store(true)
-		id := a.must(Request{ID: a.idAt(0), Topic: "x"})
-		d := a.pull("x", id)[0]
+		id := a.create(Request{ID: a.idAt(0), Topic: "x"})
+		d := a.pullOwn("x", id)[0]
 		a.lostWhileTransferring(b, c)
 		if n := a.Stats(); n.ShardsLost != 1 || n.ShardsYielded != 0 {
 			t.Errorf("%d lost, %d transferred", n.ShardsLost, n.ShardsYielded)
@@ -266,12 +271,12 @@ func TestRevokedWhileReleasing(t *testing.T) {
 // The same when the ledger has told so, and only fails to change the owner: no node would
 // tell it again.
 func TestRevokedWhileReleasingInVain(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b, c := f.join("a", 1, Config{}), f.join("b", 1, Config{}), f.join("c", 1, Config{})
 		b.keeps.Store(true)
-		a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
+		a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
 		no := errors.New("no")
-		a.member.fail("Yield", no, no, no)
+		a.member.fail("Transfer", no, no, no)
 		a.lostWhileTransferring(b, c)
 		a.wantEmpty()
 		c.check()
@@ -280,13 +285,13 @@ func TestRevokedWhileReleasingInVain(t *testing.T) {
 
 // Attempts that are being recorded when the hand-over begins are not made.
 func TestReleaseWhileClaiming(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 		b.keeps.Store(true)
 		if _, err := a.SetTopic(t.Context(), "x", TopicSettings{CountCrashes: true}, -1); err != nil {
 			t.Fatal(err)
 		}
-		id := a.must(Request{ID: a.idAt(0), Topic: "x"})
+		id := a.create(Request{ID: a.idAt(0), Topic: "x"})
 		release := a.member.hold("Apply")
 		got := make(chan int, 1)
 		go func() {
@@ -303,7 +308,7 @@ func TestReleaseWhileClaiming(t *testing.T) {
 			t.Errorf("%d were delivered", n)
 		}
 		pass(100 * time.Millisecond)
-		if d := b.pull("x", id)[0]; d.Attempt != 1 {
+		if d := b.pullOwn("x", id)[0]; d.Attempt != 1 {
 			t.Errorf("attempt %d", d.Attempt)
 		}
 		b.check()
@@ -312,7 +317,7 @@ func TestReleaseWhileClaiming(t *testing.T) {
 
 // What is still being read is not handed over: neither at the start, nor after it was acquired.
 func TestNoReleaseWhileReading(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		var release func()
 		f.before = func(m *faultyMember) { release = m.hold("Scan") }
 		a := f.join("a", 1, Config{})
@@ -321,7 +326,7 @@ func TestNoReleaseWhileReading(t *testing.T) {
 		shardID := recovery.NewShardID(a.engine.NodeNumber, 0)
 		want(t, "release at the start", a.engine.ReleaseShard(t.Context(), shardID, "b"), ErrReplaying)
 		release()
-		synctest.Wait()
+		pass(3 * time.Second) // its ids are registered by then
 		b.keeps.Store(true)
 		release = b.member.hold("ScanShard")
 		want(t, "hand-over", a.handTo(b), nil)
@@ -335,9 +340,9 @@ func TestNoReleaseWhileReading(t *testing.T) {
 
 // A shard whose storage has lost writes stays until they were made good.
 func TestNoReleaseWhileRestoring(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
+		a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
 		release := a.member.hold("ScanShard")
 		a.engine.Rewound(a.member, 0)
 		synctest.Wait()
@@ -353,7 +358,7 @@ func TestNoReleaseWhileRestoring(t *testing.T) {
 // While a hand-over that did not come off is still being taken back, there is no other one:
 // it would take deliveries for parked that are about to go on here.
 func TestNoReleaseWhileOneIsTakenBack(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		seen := make(chan struct{})
 		see := sync.OnceFunc(func() { close(seen) })
 		defer see()
@@ -365,15 +370,15 @@ func TestNoReleaseWhileOneIsTakenBack(t *testing.T) {
 		b.keeps.Store(true)
 		end := make(chan struct{})
 		want(t, "Handle", a.Handle("handled", func(context.Context, *Delivery) error { <-end; return nil }), nil)
-		a.must(Request{ID: a.idAt(0), Topic: "handled"}) // is met first
+		a.create(Request{ID: a.idAt(0), Topic: "handled"}) // is met first
 		ids := make([]string, 2*engine.AtOnce)
 		for i := range ids {
-			ids[i] = a.must(Request{ID: a.idAt(0), Topic: "x"})
+			ids[i] = a.create(Request{ID: a.idAt(0), Topic: "x"})
 		}
-		a.pull("x", ids...)
-		release := a.member.hold("Yield")
+		a.pullOwn("x", ids...)
+		release := a.member.hold("Transfer")
 		no := errors.New("no")
-		a.member.fail("Yield", no, no, no)
+		a.member.fail("Transfer", no, no, no)
 		first, shardID := make(chan error, 1), recovery.NewShardID(a.engine.NodeNumber, 0)
 		go func() { first <- a.engine.ReleaseShard(t.Context(), shardID, "b") }()
 		pass(50 * time.Millisecond)
@@ -387,7 +392,7 @@ func TestNoReleaseWhileOneIsTakenBack(t *testing.T) {
 		want(t, "the first one", <-first, ErrUnavailable)
 		want(t, "hand-over", a.handTo(b), nil)
 		pass(100 * time.Millisecond)
-		b.pull("x")
+		b.pullOwn("x")
 		b.check()
 	})
 }

@@ -20,7 +20,7 @@ func TestHangingReplica(t *testing.T) {
 	want(t, "Open", err, nil)
 	s, err := Open(t.Context(), ledger, Config{AnswerWithin: 300 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
 	want(t, "Open", err, nil)
-	n := &node{Scheduler: s, t: t}
+	n := &redisNode{Scheduler: s, t: t}
 	schedule := func(id string) error {
 		_, err := s.Schedule(t.Context(), Request{ID: id, Topic: "x", Delay: time.Hour})
 		return err

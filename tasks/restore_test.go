@@ -14,16 +14,16 @@ import (
 )
 
 // know waits until every node knows the lease of topic x.
-func (g *team) know(lease time.Duration) {
+func (g *redisFleet) know(lease time.Duration) {
 	g.t.Helper()
-	g.waitFor("it knows the lease", func(n *node) bool {
+	g.waitFor("it knows the lease", func(n *redisNode) bool {
 		x, err := n.Topic("x")
 		return err == nil && x.Settings.Lease == lease
 	})
 }
 
 // setLease sets the lease of topic x at one node, and waits until every node knows it.
-func (g *team) setLease(lease time.Duration, ifRevision int64) Topic {
+func (g *redisFleet) setLease(lease time.Duration, ifRevision int64) Topic {
 	g.t.Helper()
 	set, err := g.next().SetTopic(g.t.Context(), "x", TopicSettings{Lease: lease}, ifRevision)
 	want(g.t, "SetTopic", err, nil)
@@ -40,13 +40,13 @@ func (g *team) setLease(lease time.Duration, ifRevision int64) Topic {
 func TestSettingsAfterALoss(t *testing.T) {
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
-		g := newTeam(t, server.URL(), names...)
+		g := newRedisFleet(t, server.URL(), names...)
 		for lease := time.Second; lease <= 5*time.Second; lease += time.Second {
 			g.setLease(lease, -1)
 		}
 		server.Do("flushall")
 		g.nodes[0].waitFor("the settings are there again", func() bool { return server.Do("hlen", "lapse:topics") == int64(4) })
-		g.waitFor("the shards are taken back", func(n *node) bool { return n.Stats().Rewinds == 4 })
+		g.waitFor("the shards are taken back", func(n *redisNode) bool { return n.Stats().Rewinds == 4 })
 		if set := g.setLease(time.Minute, 5); set.Revision != 6 {
 			t.Errorf("set to a minute: %+v", set)
 		}
@@ -67,7 +67,7 @@ func TestSettingsAfterALoss(t *testing.T) {
 func TestPauseAfterALoss(t *testing.T) {
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
-		g := newTeam(t, server.URL(), names...)
+		g := newRedisFleet(t, server.URL(), names...)
 		g.setLease(time.Minute, -1)
 		_, err := g.next().SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour, Concurrency: 3}, -1)
 		want(t, "SetTopic", err, nil)
@@ -81,7 +81,7 @@ func TestPauseAfterALoss(t *testing.T) {
 			for _, paused := range []bool{true, false} {
 				n := g.next()
 				want(t, "PauseTopic", n.PauseTopic(t.Context(), "x", paused), nil)
-				g.waitFor("it knows of the pause", func(n *node) bool {
+				g.waitFor("it knows of the pause", func(n *redisNode) bool {
 					x, err := n.Topic("x")
 					return err == nil && x.Settings.Paused == paused
 				})
@@ -121,12 +121,12 @@ func TestNewerSettingsAreNotOverwritten(t *testing.T) {
 func TestDeletedTopicAfterALoss(t *testing.T) {
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
-		g := newTeam(t, server.URL(), names...)
+		g := newRedisFleet(t, server.URL(), names...)
 		for lease := time.Minute; lease <= 5*time.Minute; lease += time.Minute {
 			g.setLease(lease, -1)
 		}
 		want(t, "DeleteTopic", g.nodes[0].DeleteTopic(t.Context(), "x", -1), nil)
-		g.waitFor("it has forgotten the lease", func(n *node) bool {
+		g.waitFor("it has forgotten the lease", func(n *redisNode) bool {
 			x, err := n.Topic("x")
 			return errors.Is(err, ErrNoTopic) || err == nil && x.Revision == 0
 		})
@@ -145,7 +145,7 @@ func TestDeletedTopicAfterALoss(t *testing.T) {
 // nodes is closed by then: it would write the settings again as well.
 func TestOnlySettingsAreLost(t *testing.T) {
 	server := redistest.Start(t)
-	n, b := newNode(t, server.URL()), newNamedNode(t, server.URL(), "b")
+	n, b := newRedisNode(t, server.URL()), newNamedRedisNode(t, server.URL(), "b")
 	_, err := b.SetTopic(t.Context(), "kept", TopicSettings{Lease: time.Minute}, -1)
 	want(t, "SetTopic", err, nil)
 	n.waitFor("it knows what the other one has set", func() bool {

@@ -4,29 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"slices"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // A shard that others have adopted leaves memory, and nothing else does: the scheduler
 // goes on with the others.
 func TestShardsLost(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 3, Config{}), f.join("b", 1, Config{})
 		for i := range 900 {
-			a.must(Request{ID: a.idAt(i % 3), Topic: "x", Group: fmt.Sprint(i % 7), Delay: time.Duration(i%2) * time.Minute})
+			a.create(Request{ID: a.idAt(i % 3), Topic: "x", Group: fmt.Sprint(i % 7), Delay: time.Duration(i%2) * time.Minute})
 		}
 		dead := a.idAt(0)
-		a.must(Request{ID: dead, Topic: "y"})
-		if _, err := a.Settle(t.Context(), Verdict{Verb: Bury}, []string{a.pull("y", dead)[0].Receipt()}); err != nil {
+		a.create(Request{ID: dead, Topic: "y"})
+		if _, err := a.Settle(t.Context(), Verdict{Verb: Bury}, []string{a.pullOwn("y", dead)[0].Receipt()}); err != nil {
 			t.Fatal(err)
 		}
 		b.keeps.Store(true)
@@ -61,7 +58,7 @@ func TestShardsLost(t *testing.T) {
 
 // Giving up an adopted shard in which nothing was left is no loss: it is INFO, and not counted.
 func TestRetiredShardIsNotLost(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 		a.crash()
 		b.adopt(a)
@@ -97,11 +94,12 @@ func TestLostWhileDelivering(t *testing.T) {
 		"bury":    {Kill(errors.New("no use")), fmt.Sprint(Bury, " no use"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fleetBubble(t, func(t *testing.T, f *fleetRig) {
+			fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+				f.spies = true
 				a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 				end := make(chan struct{})
 				want(t, "Handle", a.Handle("x", func(context.Context, *Delivery) error { <-end; return row.err }), nil)
-				id := a.must(Request{ID: a.idAt(0), Topic: "x"})
+				id := a.create(Request{ID: a.idAt(0), Topic: "x"})
 				synctest.Wait()
 				b.keeps.Store(true)
 				b.adopt(a)
@@ -116,7 +114,7 @@ func TestLostWhileDelivering(t *testing.T) {
 				if told := a.told.list(); len(told) != 1 || told[0] != row.told {
 					t.Fatalf("told %q", told)
 				}
-				got, err := b.Get(t.Context(), id)
+				got, err := b.engine.Get(t.Context(), id)
 				if row.gone {
 					want(t, "Get", err, ErrNotFound)
 				} else if err != nil || got.Attempt != 1 || got.LastError == "" {
@@ -133,11 +131,12 @@ func TestLostWhileDelivering(t *testing.T) {
 
 // A verdict is told again until the new holder has an ear for it.
 func TestVerdictIsRepeated(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+		f.spies = true
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 		end := make(chan struct{})
 		want(t, "Handle", a.Handle("x", func(context.Context, *Delivery) error { <-end; return nil }), nil)
-		id := a.must(Request{ID: a.idAt(0), Topic: "x"})
+		id := a.create(Request{ID: a.idAt(0), Topic: "x"})
 		synctest.Wait()
 		b.member.Uncertain(true)
 		b.adopt(a)
@@ -148,8 +147,8 @@ func TestVerdictIsRepeated(t *testing.T) {
 		if told := a.told.list(); len(told) < 2 || len(told) > 10 {
 			t.Errorf("told %d times", len(told))
 		}
-		holder := f.nodes[f.ledger.Holder(recovery.NewShardID(a.engine.NodeNumber, 0))]
-		_, err := holder.Get(t.Context(), id)
+		holder := f.node(f.ledger.Holder(a.shardID(0)))
+		_, err := holder.engine.Get(t.Context(), id)
 		want(t, "Get", err, ErrNotFound)
 	})
 }
@@ -157,10 +156,10 @@ func TestVerdictIsRepeated(t *testing.T) {
 // Writes of a lost shard are answered: those that were sent may have landed, and the
 // others have not. An acknowledgement among them counts at the new holder.
 func TestLostWhileWriting(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		moved, acked := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Minute}), a.must(Request{ID: a.idAt(0), Topic: "y"})
-		d := a.pull("y", acked)[0]
+		moved, acked := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Minute}), a.create(Request{ID: a.idAt(0), Topic: "y"})
+		d := a.pullOwn("y", acked)[0]
 		release := a.member.hold("Apply")
 		answers := make(map[string]chan error)
 		ask := func(what string, do func() error) {
@@ -169,19 +168,13 @@ func TestLostWhileWriting(t *testing.T) {
 			go func() { ch <- do() }()
 			synctest.Wait()
 		}
-		ask("sent", func() error {
-			_, err := a.Schedule(t.Context(), Request{ID: a.idAt(0), Topic: "x"})
-			return err
-		})
-		ask("unsent creation", func() error {
-			_, err := a.Schedule(t.Context(), Request{ID: a.idAt(0), Topic: "x"})
-			return err
-		})
+		ask("sent", func() error { return a.createHere(Request{ID: a.idAt(0), Topic: "x"}) })
+		ask("unsent creation", func() error { return a.createHere(Request{ID: a.idAt(0), Topic: "x"}) })
 		ask("unsent move", func() error {
-			_, err := a.Reschedule(t.Context(), moved, Move{Delay: ptr(time.Hour)})
+			_, err := a.engine.Reschedule(t.Context(), moved, Move{Delay: ptr(time.Hour)})
 			return err
 		})
-		ask("behind it", func() error { return a.Cancel(t.Context(), moved) })
+		ask("behind it", func() error { return a.engine.CancelHere(t.Context(), moved) })
 		ask("ack", func() error {
 			s := a.ack(d)
 			if s.Recorded {
@@ -207,9 +200,9 @@ func TestLostWhileWriting(t *testing.T) {
 		if err := <-answers["behind it"]; err == nil {
 			t.Error("a task of a lost shard was cancelled")
 		}
-		_, err := b.Get(t.Context(), acked)
+		_, err := b.engine.Get(t.Context(), acked)
 		want(t, "Get of the acknowledged one", err, ErrNotFound)
-		if got, err := b.Get(t.Context(), moved); err != nil || got.Revision != 1 {
+		if got, err := b.engine.Get(t.Context(), moved); err != nil || got.Revision != 1 {
 			t.Errorf("Get of the moved one = %+v, %v", got, err)
 		}
 		b.check()
@@ -221,9 +214,9 @@ func TestLostWhileWriting(t *testing.T) {
 
 // A node that has been cut off notices with the first batch that is refused.
 func TestLossNoticedByABatch(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Minute})
+		id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Minute})
 		a.member.Cut(true)
 		b.adopt(a)
 		if n := a.Stats().ShardsLost; n != 0 {
@@ -238,7 +231,7 @@ func TestLossNoticedByABatch(t *testing.T) {
 		}
 		pass(5 * time.Second)
 		a.check()
-		if got, err := a.Get(t.Context(), id); err != nil || got.Revision != 1 {
+		if got, err := a.engine.Get(t.Context(), id); err != nil || got.Revision != 1 {
 			t.Errorf("Get = %+v, %v", got, err)
 		}
 	})
@@ -247,9 +240,9 @@ func TestLossNoticedByABatch(t *testing.T) {
 // The number of a shard that is lost while it is read stands for it until its reader has
 // ended: what that brings would be taken for another shard's.
 func TestLostWhileItIsRead(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b, c := f.join("a", 1, Config{}), f.join("b", 1, Config{}), f.join("c", 1, Config{})
-		a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
+		a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
 		a.crash()
 		release := b.member.hold("ScanShard")
 		b.adopt(a)
@@ -266,31 +259,14 @@ func TestLostWhileItIsRead(t *testing.T) {
 	})
 }
 
-// A slowDirectory answers when it may.
-type slowDirectory struct {
-	*memfleet.Member
-	may chan struct{}
-}
-
-func (d slowDirectory) Update(ctx context.Context, changes []recovery.DirectoryUpdate) ([]recovery.DirectoryEntry, error) {
-	<-d.may
-	return d.Member.Update(ctx, changes)
-}
-
 // A shard that is lost while an id is being registered for it waits for that: the caller that has
 // asked the directory comes back to the slot.
 func TestLostWhileRegistering(t *testing.T) {
-	crewed(t, 1, func(t *testing.T, c *crew) {
-		a := c.nodes[0]
-		d := &mate{c: c, name: "d", member: c.fleet.Join("d", 1)}
-		may := make(chan struct{})
-		file := sync.OnceFunc(func() { close(may) })
-		defer file()
-		var err error
-		if d.Scheduler, err = Open(t.Context(), slowDirectory{d.member, may}, Config{Node: "d", Log: slog.New(slog.NewTextHandler(c.log, nil))}); err != nil {
-			t.Fatal(err)
-		}
-		c.nodes = append(c.nodes, d)
+	fleetBubble(t, 1, func(t *testing.T, f *fleet) {
+		a := f.nodes[0]
+		var register func()
+		f.before = func(m *faultyMember) { register = m.hold("Update") }
+		d := f.start("d", 1, Config{})
 		synctest.Wait()
 		scheduled := make(chan error, 1)
 		go func() {
@@ -298,12 +274,12 @@ func TestLostWhileRegistering(t *testing.T) {
 			scheduled <- err
 		}()
 		synctest.Wait()
-		a.member.AdoptFrom(d.member)
+		a.member.AdoptFrom(d.member.Member)
 		pass(50 * time.Millisecond)
 		if _, _, draining := d.cluster.OwnedShards(); draining != 1 {
 			t.Errorf("%d shards are leaving memory", draining)
 		}
-		file()
+		register()
 		want(t, "Schedule", <-scheduled, nil)
 		pass(10 * time.Second)
 		a.get("order-1")
@@ -313,9 +289,9 @@ func TestLostWhileRegistering(t *testing.T) {
 // Of a loss it is told by the ledger and by every batch that is refused. What comes after
 // memory has forgotten the shard counts for nothing: its number may be another one's soon.
 func TestLossIsToldLate(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		id := a.must(Request{ID: a.idAt(0), Topic: "x"})
+		id := a.create(Request{ID: a.idAt(0), Topic: "x"})
 		b.keeps.Store(true)
 		b.adopt(a)
 		a.wantEmpty()
@@ -329,14 +305,14 @@ func TestLossIsToldLate(t *testing.T) {
 		if n := a.Stats(); n.ShardsLost != 1 || n.ShardsGained != 1 || n.ShardsHeld != 1 {
 			t.Errorf("%d shards lost, %d gained, %d held", n.ShardsLost, n.ShardsGained, n.ShardsHeld)
 		}
-		a.pull("x", id)
+		a.pullOwn("x", id)
 		a.check()
 	})
 }
 
 // Only the loss of its name ends a scheduler.
 func TestEnded(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a := f.join("a", 1, Config{})
 		a.engine.Revoke(recovery.ErrLost)
 		<-a.Done()

@@ -31,10 +31,10 @@ type rig struct {
 	mem    *memledger.Ledger // the handle in use
 	faulty *ledgertest.Faulty
 
-	delivery  Delivery // the one that the test is about
-	parts     parts
-	sabotaged bool  // the sweep will find something
-	forgiven  int64 // what it may have found, see forgive
+	delivery Delivery // the one that the test is about
+	parts    parts
+	rescues  bool  // the sweep will find something
+	forgiven int64 // what it may have found, see forgive
 }
 
 // newRig starts a scheduler whose clock can be stepped; it is closed with the test.
@@ -114,10 +114,10 @@ func bubble(t *testing.T, cfg Config, test func(t *testing.T, r *rig)) {
 func (r *rig) wantNoRescue() {
 	r.t.Helper()
 	s := r.Stats()
-	if s.MissedWakes != 0 && !r.sabotaged {
+	if s.MissedWakes != 0 && !r.rescues {
 		r.t.Errorf("the sweep found %d topics that nobody had woken", s.MissedWakes)
 	}
-	if s.Rescued != r.forgiven && !r.sabotaged && !r.clock.stepped.Load() {
+	if s.Rescued != r.forgiven && !r.rescues && !r.clock.stepped.Load() {
 		r.t.Errorf("the sweep has rescued %d tasks, %d of them after a step of the clock", s.Rescued, r.forgiven)
 	}
 }

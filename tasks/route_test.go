@@ -11,9 +11,9 @@ import (
 )
 
 func TestEveryVerbAtEveryNode(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
 		ctx := t.Context()
-		c.each(func(what string, owner, asked *mate, task Task) {
+		f.each(func(what string, owner, asked *node, task Task) {
 			got, err := asked.Get(ctx, task.ID)
 			want(t, "Get of "+what, err, nil)
 			if got.Node != owner.name || string(got.Payload) != `{"n":1}` || !got.Due.Equal(task.Due) || got.State != Pending {
@@ -62,15 +62,15 @@ func TestEveryVerbAtEveryNode(t *testing.T) {
 }
 
 func TestCancelAtEveryNode(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
-		c.each(func(what string, owner, asked *mate, task Task) {
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+		f.each(func(what string, owner, asked *node, task Task) {
 			want(t, "Cancel of "+what, asked.Cancel(t.Context(), task.ID), nil)
-			for _, m := range c.nodes {
+			for _, m := range f.nodes {
 				want(t, "Cancel again of "+what, m.Cancel(t.Context(), task.ID), nil)
 				_, err := m.Get(t.Context(), task.ID)
 				want(t, "Get of "+what, err, ErrNotFound)
 			}
-			for _, m := range []*mate{owner, asked} {
+			for _, m := range []*node{owner, asked} {
 				_, err := m.Reschedule(t.Context(), task.ID, Move{Delay: ptr(time.Hour)})
 				want(t, "Reschedule of "+what, err, ErrNotFound)
 			}
@@ -79,8 +79,8 @@ func TestCancelAtEveryNode(t *testing.T) {
 }
 
 func TestDeadTaskAtEveryNode(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
-		c.each(func(what string, owner, asked *mate, task Task) {
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+		f.each(func(what string, owner, asked *node, task Task) {
 			_, err := asked.Fire(t.Context(), task.ID)
 			want(t, "Fire", err, nil)
 			pass(10 * time.Millisecond)
@@ -102,13 +102,13 @@ func TestDeadTaskAtEveryNode(t *testing.T) {
 
 // Of two nodes that are asked for the same id at the same time, exactly one creates it.
 func TestSameIDAtTwoNodes(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
 		for round := range 50 {
 			same := round%2 == 0
 			id := fmt.Sprint("order-", round)
 			tasks, errs := make([]Task, 3), make([]error, 3)
 			var group sync.WaitGroup
-			for i, m := range c.nodes {
+			for i, m := range f.nodes {
 				group.Go(func() {
 					r := Request{ID: id, Topic: "t", Delay: time.Hour}
 					if !same {
@@ -132,7 +132,7 @@ func TestSameIDAtTwoNodes(t *testing.T) {
 				t.Fatalf("%s was created %d times", id, created)
 			}
 			held := 0
-			for _, m := range c.nodes {
+			for _, m := range f.nodes {
 				if m.cluster.Knows(id) {
 					held++
 				}
@@ -147,12 +147,12 @@ func TestSameIDAtTwoNodes(t *testing.T) {
 
 // A batch is created where its ids belong, and each gets its own answer.
 func TestBatchAmongNodes(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
-		a, b := c.nodes[0], c.nodes[1]
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+		a, b := f.nodes[0], f.nodes[1]
 		for i := range 20 {
 			a.must(Request{ID: fmt.Sprint("x-", i), Topic: "t", Delay: time.Hour})
 		}
-		made := c.nodes[2].homeOn(1).NewID()
+		made := f.nodes[2].shardID(1).NewID()
 		var requests []Request
 		for i := range 30 {
 			requests = append(requests, Request{ID: fmt.Sprint("x-", i), Topic: "t", Delay: time.Hour})
@@ -173,7 +173,7 @@ func TestBatchAmongNodes(t *testing.T) {
 				want(t, "a faulty request", r.Err, ErrInvalid)
 			default:
 				want(t, fmt.Sprint("request ", i), r.Err, nil)
-				for _, m := range c.nodes {
+				for _, m := range f.nodes {
 					m.get(r.ID)
 				}
 			}
@@ -192,12 +192,12 @@ func TestBatchAmongNodes(t *testing.T) {
 
 // The id that a 503 names leads a repeat at another node to the right shard.
 func TestMadeIDIsKeptAtItsHome(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
-		for i, m := range c.nodes {
-			for n := range crewShards {
-				id := m.homeOn(n).NewID()
-				first := c.nodes[(i+1)%3].must(Request{ID: id, Topic: "t", Delay: time.Hour})
-				again := c.nodes[(i+2)%3].must(Request{ID: id, Topic: "t", Delay: time.Hour})
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+		for i, m := range f.nodes {
+			for n := range fleetShards {
+				id := m.shardID(n).NewID()
+				first := f.nodes[(i+1)%3].must(Request{ID: id, Topic: "t", Delay: time.Hour})
+				again := f.nodes[(i+2)%3].must(Request{ID: id, Topic: "t", Delay: time.Hour})
 				if first.Node != m.name || again.Node != m.name || !again.Repeated {
 					t.Errorf("%s of %s: %+v, then %+v", id, m.name, first, again)
 				}
@@ -207,9 +207,9 @@ func TestMadeIDIsKeptAtItsHome(t *testing.T) {
 				}
 			}
 		}
-		made := c.nodes[0].must(Request{Topic: "t", Delay: time.Hour})
+		made := f.nodes[0].must(Request{Topic: "t", Delay: time.Hour})
 		shardID, ok := recovery.ShardIDOf(made.ID)
-		if !ok || shardID.Node() != c.nodes[0].engine.NodeNumber {
+		if !ok || shardID.Node() != f.nodes[0].engine.NodeNumber {
 			t.Errorf("the id %s, made at node a, tells home %v, %v", made.ID, shardID, ok)
 		}
 	})

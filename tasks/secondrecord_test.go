@@ -11,34 +11,34 @@ import (
 )
 
 // put writes a record into a shard behind the node's back.
-func (m *mate) put(shard int, id string, f record.Fields) {
-	m.c.t.Helper()
+func (m *node) put(shard int, id string, f record.Fields) {
+	m.t.Helper()
 	var b recovery.Batch
 	b.Add(recovery.Change{ID: []byte(id), To: recovery.Spot{Place: recovery.Pending, At: f.Next}, Data: f.Append(nil)})
-	if err := m.member.Apply(m.c.t.Context(), shard, &b); err != nil {
-		m.c.t.Fatal("Apply:", err)
+	if err := m.member.Apply(m.t.Context(), shard, &b); err != nil {
+		m.t.Fatal("Apply:", err)
 	}
 }
 
 // copies counts the records of an id.
-func (m *mate) copies(id string) (n int) {
-	m.c.t.Helper()
-	want(m.c.t, "Find", m.member.Find(m.c.t.Context(), id, func(recovery.Entry) { n++ }), nil)
+func (m *node) copies(id string) (n int) {
+	m.t.Helper()
+	want(m.t, "Find", m.member.Find(m.t.Context(), id, func(recovery.Entry) { n++ }), nil)
 	return n
 }
 
 // Where an id has records in two shards, the next process keeps the newer one and deletes
 // the other, in whichever order replay comes across them.
 func TestTwins(t *testing.T) {
-	crewed(t, 2, func(t *testing.T, c *crew) {
-		a := c.nodes[0]
+	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+		a := f.nodes[0]
 		now := time.Now().UnixMilli()
 		var ids []string
 		for i := range 60 {
 			id := fmt.Sprint("x-", i)
 			ids = append(ids, id)
 			own := a.engine.Terms.ShardOf([]byte(id))
-			other := (own + 1) % crewShards
+			other := (own + 1) % fleetShards
 			first, second := own, other
 			if i%2 == 0 {
 				first, second = other, own
@@ -54,7 +54,7 @@ func TestTwins(t *testing.T) {
 				a.put(second, id, rec(now+5, 1, `"newer"`))
 			}
 		}
-		a.kill()
+		a.crash()
 		a.restart()
 		pass(10 * time.Second)
 		for _, id := range ids {
@@ -69,8 +69,8 @@ func TestTwins(t *testing.T) {
 				t.Errorf("%s has %d records after its cancel", id, n)
 			}
 		}
-		want(t, "check", a.check(a.member), nil)
-		a.kill()
+		a.check()
+		a.crash()
 		a.restart()
 		pass(10 * time.Second)
 		for _, id := range ids {
@@ -85,8 +85,8 @@ func TestTwins(t *testing.T) {
 func TestTwinsOfWhatIsDelivered(t *testing.T) {
 	for name, cancels := range map[string]bool{"acknowledged": false, "cancelled": true} {
 		t.Run(name, func(t *testing.T) {
-			crewed(t, 2, func(t *testing.T, c *crew) {
-				a := c.nodes[0]
+			fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+				a := f.nodes[0]
 				a.must(Request{ID: "x", Topic: "t", Payload: []byte(`"older"`)})
 				pass(time.Millisecond)
 				ds, err := a.Reserve(t.Context(), "t", 1, 0, 0)
@@ -95,7 +95,7 @@ func TestTwinsOfWhatIsDelivered(t *testing.T) {
 				}
 				due := time.Now().Add(time.Minute).UnixMilli()
 				newer := record.Fields{Flags: record.ChosenID, Revision: 1, Due: due, Next: due, Created: time.Now().UnixMilli() + 1, Topic: []byte("t"), Payload: []byte(`"newer"`)}
-				shard := (a.engine.Terms.ShardOf([]byte("x")) + 1) % crewShards
+				shard := (a.engine.Terms.ShardOf([]byte("x")) + 1) % fleetShards
 				a.put(shard, "x", newer)
 				(*engine.Memory)(a.engine).Lock([]recovery.Entry{{Shard: shard, ID: []byte("x"), Spot: recovery.Spot{Place: recovery.Pending, At: due}}})
 				pass(time.Second)
@@ -116,7 +116,7 @@ func TestTwinsOfWhatIsDelivered(t *testing.T) {
 				if cancels != (len(ds) == 0) || len(ds) > 0 && string(ds[0].Payload) != `"newer"` {
 					t.Errorf("delivered: %+v", ds)
 				}
-				want(t, "check", a.check(a.member), nil)
+				a.check()
 			})
 		})
 	}
@@ -136,8 +136,8 @@ func TestTwinsOfWhatIsFinished(t *testing.T) {
 		"created and cancelled": {later: 1, cancels: true},
 	} {
 		t.Run(name, func(t *testing.T) {
-			crewed(t, 2, func(t *testing.T, c *crew) {
-				a, b := c.nodes[0], c.nodes[1]
+			fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+				a, b := f.nodes[0], f.nodes[1]
 				task := a.must(Request{ID: "x", Topic: "t", Payload: []byte(`"first"`)})
 				pass(time.Millisecond)
 				if row.cancels {
@@ -154,7 +154,7 @@ func TestTwinsOfWhatIsFinished(t *testing.T) {
 				}
 				due := time.Now().Add(time.Minute).UnixMilli()
 				other := record.Fields{Flags: record.ChosenID, Revision: 1, Due: due, Next: due, Created: task.Created.UnixMilli() + row.later, Topic: []byte("t"), Payload: []byte(`"other"`)}
-				e := recovery.Entry{Shard: (a.engine.Terms.ShardOf([]byte("x")) + 1) % crewShards, ID: []byte("x"), Spot: recovery.Spot{Place: recovery.Pending, At: due}}
+				e := recovery.Entry{Shard: (a.engine.Terms.ShardOf([]byte("x")) + 1) % fleetShards, ID: []byte("x"), Spot: recovery.Spot{Place: recovery.Pending, At: due}}
 				a.put(e.Shard, "x", other)
 				m := (*engine.Memory)(a.engine)
 				if locked := m.Lock([]recovery.Entry{e}); len(locked) != 1 {
@@ -163,7 +163,7 @@ func TestTwinsOfWhatIsFinished(t *testing.T) {
 				e.Data = other.Append(nil)
 				m.Resolve(e, true)
 				pass(time.Second)
-				for _, n := range []*mate{a, b} {
+				for _, n := range []*node{a, b} {
 					got, err := n.Get(t.Context(), "x")
 					if row.stays && (err != nil || string(got.Payload) != `"other"`) {
 						t.Errorf("Get at %s = %+v, %v", n.name, got, err)
@@ -175,8 +175,8 @@ func TestTwinsOfWhatIsFinished(t *testing.T) {
 				if row.stays {
 					lines = 1
 				}
-				if n := c.log.count("an id has a second record"); n != lines {
-					t.Errorf("%d lines of the log tell of it:\n%s", n, c.log.all())
+				if n := f.log.count("an id has a second record"); n != lines {
+					t.Errorf("%d lines of the log tell of it:\n%s", n, f.log.all())
 				}
 				pass(2 * time.Minute)
 				ds, err := a.Reserve(t.Context(), "t", 2, 0, 0)
@@ -187,7 +187,7 @@ func TestTwinsOfWhatIsFinished(t *testing.T) {
 				if n := a.copies("x"); !row.stays && n != 0 {
 					t.Errorf("%d records are left", n)
 				}
-				want(t, "check", a.check(a.member), nil)
+				a.check()
 			})
 		})
 	}

@@ -11,24 +11,24 @@ import (
 
 // What a dead node has held is delivered by who adopts it, and so are its dead tasks kept.
 func TestAdopted(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 3, Config{}), f.join("b", 2, Config{})
 		due, later, buried := a.idAt(0), a.idAt(1), a.idAt(2)
-		a.must(Request{ID: due, Topic: "x"})
-		a.must(Request{ID: later, Topic: "x", Delay: time.Minute})
-		a.must(Request{ID: buried, Topic: "y"})
-		d := a.pull("y", buried)[0]
+		a.create(Request{ID: due, Topic: "x"})
+		a.create(Request{ID: later, Topic: "x", Delay: time.Minute})
+		a.create(Request{ID: buried, Topic: "y"})
+		d := a.pullOwn("y", buried)[0]
 		if _, err := a.Settle(t.Context(), Verdict{Verb: Bury}, []string{d.Receipt()}); err != nil {
 			t.Fatal(err)
 		}
-		b.must(Request{Topic: "x", Delay: time.Hour})
+		b.create(Request{Topic: "x", Delay: time.Hour})
 		a.crash()
 		b.adopt(a)
-		b.ack(b.pull("x", due)[0])
-		if got, err := b.Get(t.Context(), later); err != nil || got.State != Pending {
+		b.ack(b.pullOwn("x", due)[0])
+		if got, err := b.engine.Get(t.Context(), later); err != nil || got.State != Pending {
 			t.Errorf("Get = %+v, %v", got, err)
 		}
-		if got, err := b.Get(t.Context(), buried); err != nil || got.State != Dead {
+		if got, err := b.engine.Get(t.Context(), buried); err != nil || got.State != Dead {
 			t.Errorf("Get of the dead = %+v, %v", got, err)
 		}
 		_, err := b.Schedule(t.Context(), Request{ID: buried, Topic: "y"})
@@ -37,7 +37,7 @@ func TestAdopted(t *testing.T) {
 			t.Errorf("%d dead, %d gained, %d held, %d lost", st.Total.Dead, st.ShardsGained, st.ShardsHeld, st.ShardsLost)
 		}
 		pass(time.Minute)
-		b.ack(b.pull("x", later)[0])
+		b.ack(b.pullOwn("x", later)[0])
 		if n, err := b.DeleteDead(t.Context(), "y", nil); n != 1 || err != nil {
 			t.Errorf("DeleteDead = %d, %v", n, err)
 		}
@@ -48,10 +48,10 @@ func TestAdopted(t *testing.T) {
 // While a acquired shard is being read, what is due is delivered, what has not been read yet
 // is asked for, and memory does not claim to know everything.
 func TestBusyWhileAShardIsRead(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
-		mine := b.must(Request{ID: b.idAt(0), Topic: "x", Delay: time.Second})
+		id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
+		mine := b.create(Request{ID: b.idAt(0), Topic: "x", Delay: time.Second})
 		a.crash()
 		release := b.member.hold("ScanShard")
 		b.adopt(a)
@@ -61,11 +61,11 @@ func TestBusyWhileAShardIsRead(t *testing.T) {
 		if !b.Readiness().Ready {
 			t.Error("it is not ready because of a shard that it has adopted")
 		}
-		if _, err := b.Get(t.Context(), id); err != nil {
+		if _, err := b.engine.Get(t.Context(), id); err != nil {
 			t.Errorf("Get = %v", err)
 		}
 		pass(2 * time.Second)
-		b.pull("x", mine)
+		b.pullOwn("x", mine)
 		release()
 		pass(time.Second)
 		if !b.engine.IsReplayed() {
@@ -77,10 +77,10 @@ func TestBusyWhileAShardIsRead(t *testing.T) {
 
 // An id is not free while no node knows which tasks are dead in a shard that was acquired.
 func TestNothingIsCreatedBeforeTheDeadAreKnown(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		id := a.must(Request{ID: a.idAt(0), Topic: "x"})
-		if _, err := a.Settle(t.Context(), Verdict{Verb: Bury}, []string{a.pull("x", id)[0].Receipt()}); err != nil {
+		id := a.create(Request{ID: a.idAt(0), Topic: "x"})
+		if _, err := a.Settle(t.Context(), Verdict{Verb: Bury}, []string{a.pullOwn("x", id)[0].Receipt()}); err != nil {
 			t.Fatal(err)
 		}
 		a.crash()
@@ -90,7 +90,7 @@ func TestNothingIsCreatedBeforeTheDeadAreKnown(t *testing.T) {
 		if !errors.Is(err, ErrReplaying) && !errors.Is(err, ErrUnavailable) {
 			t.Errorf("Schedule = %v", err)
 		}
-		_, err = b.Get(t.Context(), id)
+		_, err = b.engine.Get(t.Context(), id)
 		want(t, "Get", err, ErrReplaying)
 		release()
 		pass(time.Second)
@@ -102,9 +102,9 @@ func TestNothingIsCreatedBeforeTheDeadAreKnown(t *testing.T) {
 
 // A shard that was acquired twice is read once.
 func TestGainedTwice(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		id := a.must(Request{ID: a.idAt(0), Topic: "x"})
+		id := a.create(Request{ID: a.idAt(0), Topic: "x"})
 		a.crash()
 		b.adopt(a)
 		b.engine.AcquireShard(1, false)
@@ -112,7 +112,7 @@ func TestGainedTwice(t *testing.T) {
 		if n := b.Stats().ShardsGained; n != 1 {
 			t.Errorf("%d shards were acquired", n)
 		}
-		b.pull("x", id)
+		b.pullOwn("x", id)
 		b.check()
 	})
 }
@@ -120,9 +120,9 @@ func TestGainedTwice(t *testing.T) {
 // A shard that comes back before memory has evicted it waits for that: the tasks of the
 // two terms have the same ids.
 func TestGainedWhileTheFormerTenureIsDropped(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 1, Config{AnswerWithin: 20 * time.Millisecond}), f.join("b", 1, Config{})
-		id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Minute})
+		id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Minute})
 		release := a.member.hold("Apply")
 		_, err := a.Reschedule(t.Context(), id, Move{Delay: ptr(2 * time.Minute)})
 		want(t, "Reschedule", err, ErrUnknown)
@@ -138,47 +138,47 @@ func TestGainedWhileTheFormerTenureIsDropped(t *testing.T) {
 		pass(time.Second)
 		a.check()
 		pass(time.Minute)
-		a.pull("x", id)
+		a.pullOwn("x", id)
 	})
 }
 
 // A task that was finished here, and whose id was used again while another node held its
 // shard, is not finished a second time when the shard comes back.
 func TestIDUsedAgainElsewhere(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		id := a.must(Request{ID: a.idAt(0), Topic: "x", Delay: time.Minute})
+		id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Minute})
 		want(t, "Cancel", a.Cancel(t.Context(), id), nil)
 		shardID := recovery.NewShardID(a.engine.NodeNumber, 0)
 		want(t, "take", b.cluster.AcceptOffer(t.Context(), shardID, "a"), nil)
 		synctest.Wait() // before the shard is asked for again
-		b.must(Request{ID: id, Topic: "x", Delay: time.Minute})
+		b.create(Request{ID: id, Topic: "x", Delay: time.Minute})
 		pass(10 * time.Second)
 		if f.ledger.Holder(shardID) != "a" {
 			t.Fatal("the shard has not come home")
 		}
 		a.check()
 		pass(time.Minute)
-		a.pull("x", id)
+		a.pullOwn("x", id)
 	})
 }
 
 // Of misfired tasks of a group only the newest is delivered, also when they come with
 // several shards of a node that has died.
 func TestCoalescedAfterAdoption(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		topics := map[string]TopicSettings{"x": {Misfire: MisfireCoalesce}}
 		a, b := f.join("a", 4, Config{Topics: topics}), f.join("b", 1, Config{Topics: topics})
 		var newest string
 		for i := range 8 {
-			newest = a.must(Request{ID: a.idAt(i % 4), Topic: "x", Group: "g", Delay: time.Second + time.Duration(i)*time.Millisecond})
+			newest = a.create(Request{ID: a.idAt(i % 4), Topic: "x", Group: "g", Delay: time.Second + time.Duration(i)*time.Millisecond})
 		}
-		held := b.must(Request{ID: b.idAt(0), Topic: "x", Group: "g", Delay: time.Second})
+		held := b.create(Request{ID: b.idAt(0), Topic: "x", Group: "g", Delay: time.Second})
 		a.crash()
 		pass(2 * time.Second)
 		b.adopt(a)
 		pass(2 * time.Second)
-		b.pull("x", held, newest)
+		b.pullOwn("x", held, newest)
 		if n := b.Stats().Total.Skipped; n != 7 {
 			t.Errorf("%d were skipped", n)
 		}
@@ -189,12 +189,12 @@ func TestCoalescedAfterAdoption(t *testing.T) {
 // Misfired tasks are not decided about while a shard is being read; also when that ends
 // because the shard is lost.
 func TestCoalescedOnceNothingIsRead(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		topics := map[string]TopicSettings{"x": {Misfire: MisfireCoalesce}}
 		a, b, c := f.join("a", 1, Config{Topics: topics}), f.join("b", 1, Config{}), f.join("c", 1, Config{Topics: topics})
-		a.must(Request{ID: a.idAt(0), Topic: "x", Group: "g", Delay: time.Second})
-		newest := a.must(Request{ID: a.idAt(0), Topic: "x", Group: "g", Delay: 2 * time.Second})
-		b.must(Request{ID: b.idAt(0), Topic: "y", Delay: time.Hour})
+		a.create(Request{ID: a.idAt(0), Topic: "x", Group: "g", Delay: time.Second})
+		newest := a.create(Request{ID: a.idAt(0), Topic: "x", Group: "g", Delay: 2 * time.Second})
+		b.create(Request{ID: b.idAt(0), Topic: "y", Delay: time.Hour})
 		a.crash()
 		b.crash()
 		pass(3 * time.Second)
@@ -206,7 +206,7 @@ func TestCoalescedOnceNothingIsRead(t *testing.T) {
 		pass(time.Second)
 		release()
 		pass(time.Second)
-		c.pull("x", newest)
+		c.pullOwn("x", newest)
 		if n := c.Stats().Total.Skipped; n != 1 {
 			t.Errorf("%d were skipped", n)
 		}
@@ -215,12 +215,12 @@ func TestCoalescedOnceNothingIsRead(t *testing.T) {
 }
 
 func TestDecidedWhenTheLastShardIsLostUnread(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		topics := map[string]TopicSettings{"x": {Misfire: MisfireCoalesce}}
 		a, b, c := f.join("a", 1, Config{Topics: topics}), f.join("b", 1, Config{}), f.join("c", 1, Config{Topics: topics})
-		a.must(Request{ID: a.idAt(0), Topic: "x", Group: "g", Delay: time.Second})
-		newest := a.must(Request{ID: a.idAt(0), Topic: "x", Group: "g", Delay: 2 * time.Second})
-		lost := b.must(Request{ID: b.idAt(0), Topic: "y", Delay: time.Hour})
+		a.create(Request{ID: a.idAt(0), Topic: "x", Group: "g", Delay: time.Second})
+		newest := a.create(Request{ID: a.idAt(0), Topic: "x", Group: "g", Delay: 2 * time.Second})
+		lost := b.create(Request{ID: b.idAt(0), Topic: "y", Delay: time.Hour})
 		a.crash()
 		b.crash()
 		pass(3 * time.Second)
@@ -240,7 +240,7 @@ func TestDecidedWhenTheLastShardIsLostUnread(t *testing.T) {
 		if undecided || !c.engine.IsReplayed() {
 			t.Errorf("undecided %v, replayed %v", undecided, c.engine.IsReplayed())
 		}
-		d.pull("x", newest)
+		d.pullOwn("x", newest)
 		if _, err := d.Get(t.Context(), lost); err != nil {
 			t.Error(err)
 		}
@@ -250,22 +250,22 @@ func TestDecidedWhenTheLastShardIsLostUnread(t *testing.T) {
 
 // The first replay and adoption together: what the former owner has left is read once.
 func TestAdoptedDuringTheFirstReplay(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a := f.join("a", 2, Config{})
 		var ids []string
 		for i := range 200 {
-			ids = append(ids, a.must(Request{ID: a.idAt(i % 2), Topic: "x"}))
+			ids = append(ids, a.create(Request{ID: a.idAt(i % 2), Topic: "x"}))
 		}
 		b := f.join("b", 2, Config{})
 		for range 100 {
-			b.must(Request{Topic: "y", Delay: time.Hour})
+			b.create(Request{Topic: "y", Delay: time.Hour})
 		}
 		b.crash()
 		a.crash()
 		b = f.join("b", 2, Config{})
 		b.adopt(a)
 		pass(time.Second)
-		b.pull("x", ids...)
+		b.pullOwn("x", ids...)
 		b.check()
 	})
 }

@@ -20,9 +20,9 @@ func backlogOf(r *rig, n int, topics ...string) {
 // take; what one topic does not need, the others have.
 func TestPlacesAreSharedByWeight(t *testing.T) {
 	bubble(t, Config{MaxDeliveries: 40}, func(t *testing.T, r *rig) {
-		running := map[string]*throng{}
+		running := map[string]*slowHandler{}
 		for topic, weight := range map[string]int{"light": 1, "heavy": 3, "slow": 1} {
-			c := &throng{}
+			c := &slowHandler{}
 			running[topic] = c
 			r.topic(topic, TopicSettings{Weight: weight})
 			r.handle(topic, func(ctx context.Context, d *Delivery) error {
@@ -81,7 +81,7 @@ func TestNothingStarves(t *testing.T) {
 				r.topic(topics[i+1], TopicSettings{Weight: 3})
 			}
 			for _, topic := range topics {
-				r.handle(topic, (&throng{}).handler)
+				r.handle(topic, (&slowHandler{}).handler)
 			}
 			backlogOf(r, 1000, topics...)
 			const seconds = 320
@@ -111,7 +111,7 @@ func TestLateComersWaitTheirTurn(t *testing.T) {
 	bubble(t, Config{MaxDeliveries: 1}, func(t *testing.T, r *rig) {
 		topics := []string{"a", "b", "late"}
 		for _, topic := range topics {
-			r.handle(topic, (&throng{}).handler)
+			r.handle(topic, (&slowHandler{}).handler)
 		}
 		backlogOf(r, 200, "a", "b")
 		pass(100*time.Second + time.Second/2)
@@ -132,7 +132,7 @@ func TestCrowdAndMaxInFlight(t *testing.T) {
 	bubble(t, Config{MaxDeliveries: 1, MaxInFlight: 2, SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
 		r.handle("later", func(context.Context, *Delivery) error { return ErrLater })
 		r.topic("later", TopicSettings{Lease: time.Hour})
-		r.handle("busy", (&throng{}).handler)
+		r.handle("busy", (&slowHandler{}).handler)
 		r.must(Request{ID: "first", Topic: "later"}) // shows that the topic leaves deliveries open
 		pass(time.Millisecond)
 		r.must(Request{ID: "b", Topic: "busy"}) // has the only place, for a second

@@ -14,23 +14,23 @@ import (
 
 // inherit has a node adopt what the last one held, who is dead then. Whose shards
 // they were does not ask for them.
-func (m *mate) inherit() (shardIDs []recovery.ShardID) {
-	m.c.t.Helper()
-	gone := m.c.nodes[len(m.c.nodes)-1]
-	for i := range crewShards {
-		shardIDs = append(shardIDs, gone.homeOn(i))
+func (m *node) inherit() (shardIDs []recovery.ShardID) {
+	m.t.Helper()
+	gone := m.fleet.nodes[len(m.fleet.nodes)-1]
+	for i := range fleetShards {
+		shardIDs = append(shardIDs, gone.shardID(i))
 	}
-	gone.kill()
-	m.member.AdoptFrom(gone.member)
+	gone.crash()
+	m.member.AdoptFrom(gone.member.Member)
 	pass(time.Second)
 	return shardIDs
 }
 
 // handOver has a shard of one node taken by another one.
-func (m *mate) handOver(shardID recovery.ShardID, to *mate) {
-	m.c.t.Helper()
+func (m *node) handOver(shardID recovery.ShardID, to *node) {
+	m.t.Helper()
 	if err := to.cluster.Fetch(context.Background(), m.name, shardID); err != nil {
-		m.c.t.Errorf("handing over: %v", err)
+		m.t.Errorf("handing over: %v", err)
 	}
 }
 
@@ -39,24 +39,24 @@ func (m *mate) handOver(shardID recovery.ShardID, to *mate) {
 func TestShardMovesWhileAllAreAsked(t *testing.T) {
 	for name, late := range map[string]int{"MissedByBoth": 1, "SeenByBoth": 2} {
 		t.Run(name, func(t *testing.T) {
-			crewed(t, 4, func(t *testing.T, c *crew) {
-				a, b := c.nodes[0], c.nodes[1]
+			fleetBubble(t, 4, func(t *testing.T, f *fleet) {
+				a, b := f.nodes[0], f.nodes[1]
 				shardID := b.inherit()[0]
 				during := func(call func()) {
 					t.Helper()
 					// Who is late gets no question before the shard has changed hands.
-					c.fleet.Drop(func(from, to string, _ []byte) bool { return from == a.name && to == c.nodes[late].name })
+					f.lose(func(from, to string, _ []byte) bool { return from == a.name && to == f.nodes[late].name })
 					done := make(chan struct{})
 					go func() {
 						defer close(done)
 						call()
 					}()
 					synctest.Wait()
-					b.handOver(shardID, c.nodes[2])
+					b.handOver(shardID, f.nodes[2])
 					pass(10 * time.Millisecond) // it is in memory there
-					c.fleet.Drop(nil)
+					f.lose(nil)
 					<-done
-					c.nodes[2].handOver(shardID, b)
+					f.nodes[2].handOver(shardID, b)
 					pass(time.Second)
 				}
 				there := b.must(Request{ID: shardID.NewID(), Topic: "x", Group: "g", Delay: time.Hour}).ID
@@ -101,9 +101,9 @@ func TestShardMovesWhileAllAreAsked(t *testing.T) {
 
 // A node vouches only for what it holds all the time, in one term.
 func TestSnapshot(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
-		a, b := c.nodes[0], c.nodes[1]
-		own := []recovery.ShardID{a.homeOn(0), a.homeOn(1), a.homeOn(2)}
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+		a, b := f.nodes[0], f.nodes[1]
+		own := []recovery.ShardID{a.shardID(0), a.shardID(1), a.shardID(2)}
 		moves := a.inherit()
 		own = append(own, moves...)
 		moved := moves[2]
@@ -150,7 +150,7 @@ func TestSnapshot(t *testing.T) {
 // While it is not known whether a spooled task has moved, its node does not vouch for what
 // it has: the task is in no node's memory.
 func TestSnapshotOfAMoveInDoubt(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, _, _ := suspendMove(t, f, "Apply", nil)
 		synctest.Wait()
 		var c cluster.Coverage
@@ -172,15 +172,15 @@ func TestSnapshotOfAMoveInDoubt(t *testing.T) {
 // A shard comes, with its dead, while all dead of a topic are requeued. The node does not
 // take those for the ones that it had, and leaves none of its own.
 func TestRequeueOfAllWhileAShardComes(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
-		a, b := c.nodes[0], c.nodes[1]
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+		a, b := f.nodes[0], f.nodes[1]
 		coming := a.inherit()[0]
 		a.handOver(coming, b)
 		pass(time.Second)
 		for range 3 {
 			b.bury("x", coming.NewID())
 		}
-		own := a.homeOn(0).NewID()
+		own := a.shardID(0).NewID()
 		a.bury("x", own)
 		x := a.engine.NewRedrive(&engine.RedriveQuery{Topic: "x", All: true})
 		count := a.engine.DeadCount("x")
@@ -198,10 +198,10 @@ func TestRequeueOfAllWhileAShardComes(t *testing.T) {
 // What the ledger has lost is not vouched for, also before memory is told: it reads no dead
 // there any more.
 func TestSnapshotOfALossNotToldYet(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b, gone := f.join("a", 2, Config{}), f.join("b", 1, Config{}), f.join("c", 1, Config{})
 		gone.crash()
-		release := a.member.hold("Gained")
+		release := a.member.hold("Acquired")
 		if a.member.AdoptFrom(gone.member.Member) == 0 { // and a is told nothing more
 			t.Fatal("nothing was adopted")
 		}
@@ -221,17 +221,18 @@ func TestSnapshotOfALossNotToldYet(t *testing.T) {
 
 // What is being parked, as its shard was to be handed over, is being delivered.
 func TestPurgeCountsWhatIsParked(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		id := a.must(Request{Topic: "x", Group: "g"})
+		id := a.create(Request{Topic: "x", Group: "g"})
 		pass(10 * time.Millisecond)
-		a.pull("x", id)
+		a.pullOwn("x", id)
 		release := a.member.hold("Apply")
 		done := make(chan error, 1)
 		go func() { done <- a.handTo(b) }()
 		synctest.Wait()
-		if got, err := a.CancelGroup(t.Context(), "g"); err != nil || !slices.Equal(got.Delivering, []string{id}) {
-			t.Errorf("CancelGroup = %+v, %v", got, err)
+		purge := a.engine.NewPurge(&engine.PurgeQuery{Group: "g", Keep: MaxGroupDelivering})
+		if all, err := purge.Run(t.Context(), 0); !all || err != nil || !slices.Equal(purge.Result().Left, []string{id}) {
+			t.Errorf("purge of a group: %t, %v, %+v", all, err, purge.Result())
 		}
 		release()
 		want(t, "hand-over", <-done, nil)
@@ -240,9 +241,9 @@ func TestPurgeCountsWhatIsParked(t *testing.T) {
 
 // Who gives up while the ledger has not answered is told that the outcome is open.
 func TestUnknownWhenTheCallerLeaves(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a := f.join("a", 1, Config{})
-		a.must(Request{Topic: "x", Delay: time.Hour})
+		a.create(Request{Topic: "x", Delay: time.Hour})
 		release := a.member.hold("Applied")
 		defer release()
 		ctx, leave := context.WithCancel(t.Context())
@@ -257,7 +258,7 @@ func TestUnknownWhenTheCallerLeaves(t *testing.T) {
 
 // A node covers its shards under the names by which they are looked up.
 func TestSnapshotAfterANewNumber(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a := f.join("a", 2, Config{})
 		a.member.renumbered.Store(77)
 		var c cluster.Coverage

@@ -13,7 +13,7 @@ import (
 
 // suspendMove has node b take over a shard of a into which a is moving a spooled task, and
 // returns the task. Whether b has got it depends on what is held up.
-func suspendMove(t *testing.T, f *fleetRig, heldUp string, answer error) (a, b *fleetNode, id string) {
+func suspendMove(t *testing.T, f *fleet, heldUp string, answer error) (a, b *node, id string) {
 	a = f.join("a", 1, Config{Spool: memledger.New()})
 	b = f.join("b", 1, Config{})
 	b.keeps.Store(true)
@@ -45,13 +45,13 @@ func TestSpoolOfLostShard(t *testing.T) {
 		"the answer is lost":    errors.New("lost"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			fleetBubble(t, func(t *testing.T, f *fleetRig) {
+			fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 				a, b, id := suspendMove(t, f, "Applied", answer)
 				pass(time.Minute)
-				if d := b.pull("x", id); !b.ack(d[0]).Recorded {
+				if d := b.pullOwn("x", id); !b.ack(d[0]).Recorded {
 					t.Error("not recorded")
 				}
-				a.pull("x")
+				a.pullOwn("x")
 				if s := a.Stats().Spool; s.Tasks != 0 || s.Moved != 1 {
 					t.Errorf("spool: %+v", s)
 				}
@@ -62,13 +62,13 @@ func TestSpoolOfLostShard(t *testing.T) {
 
 // The same, but the task was not moved: it is delivered by the node that has it.
 func TestSpoolKeepsWhatALostShardDidNotGet(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b, id := suspendMove(t, f, "Apply", nil)
 		pass(time.Minute)
-		b.pull("x")
-		if d := a.pull("x", id); !a.ack(d[0]).Recorded {
+		if d := a.pullOwn("x", id); !a.ack(d[0]).Recorded {
 			t.Error("not recorded")
 		}
+		b.pullOwn("x")
 		if s := a.Stats().Spool; s.Tasks != 0 || s.Moved != 0 {
 			t.Errorf("spool: %+v", s)
 		}
@@ -78,7 +78,7 @@ func TestSpoolKeepsWhatALostShardDidNotGet(t *testing.T) {
 // A task that is being delivered comes from the spool into a shard that is being handed over:
 // the delivery goes over with it, and is not made again.
 func TestReleaseWaitsForTheSpool(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a := f.join("a", 1, Config{Spool: memledger.New()})
 		b := f.join("b", 1, Config{})
 		b.keeps.Store(true)
@@ -88,7 +88,7 @@ func TestReleaseWaitsForTheSpool(t *testing.T) {
 			t.Fatalf("Schedule: %+v, %v", task, err)
 		}
 		pass(10 * time.Millisecond)
-		d := a.pull("x", task.ID)[0]
+		d := a.pullOwn("x", task.ID)[0]
 		release := a.member.hold("Apply")
 		a.member.Uncertain(false)
 		pass(time.Second)
@@ -98,7 +98,7 @@ func TestReleaseWaitsForTheSpool(t *testing.T) {
 		release()
 		want(t, "hand-over", <-done, nil)
 		pass(time.Second)
-		b.pull("x")
+		b.pullOwn("x")
 		want(t, "ack", b.ack(d).Err, nil)
 		b.check()
 	})
@@ -107,7 +107,7 @@ func TestReleaseWaitsForTheSpool(t *testing.T) {
 // What is spooled for a shard that another node holds waits for that shard, and is
 // moved when it comes back.
 func TestSpoolWaitsForItsShard(t *testing.T) {
-	fleetBubble(t, func(t *testing.T, f *fleetRig) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a := f.join("a", 1, Config{Spool: memledger.New()})
 		b := f.join("b", 1, Config{})
 		b.keeps.Store(true)
@@ -137,7 +137,7 @@ func TestSpoolWaitsForItsShard(t *testing.T) {
 func TestDrainEmptiesTheSpool(t *testing.T) {
 	for name, back := range map[string]bool{"the ledger comes back": true, "it does not": false} {
 		t.Run(name, func(t *testing.T) {
-			fleetBubble(t, func(t *testing.T, f *fleetRig) {
+			fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 				a := f.join("a", 2, Config{Spool: memledger.New()})
 				b := f.join("b", 1, Config{})
 				a.member.Uncertain(true)
@@ -155,12 +155,12 @@ func TestDrainEmptiesTheSpool(t *testing.T) {
 				pass(10 * time.Second)
 				if !back {
 					want(t, "Drain", <-done, ErrUnavailable)
-					a.pull("x", task.ID)
+					a.pullOwn("x", task.ID)
 					return
 				}
 				want(t, "Drain", <-done, nil)
 				a.wantEmpty()
-				b.pull("x", task.ID)
+				b.pullOwn("x", task.ID)
 				b.check()
 			})
 		})
@@ -172,7 +172,7 @@ func TestDrainEmptiesTheSpool(t *testing.T) {
 func TestReplaceOfSpooled(t *testing.T) {
 	for name, moved := range map[string]bool{"in the spool": false, "in the ledger": true} {
 		t.Run(name, func(t *testing.T) {
-			spooling(t, func(t *testing.T, _ *crew, a, b *mate) {
+			spooling(t, func(t *testing.T, _ *fleet, a, b *node) {
 				b.member.Uncertain(true)
 				task := b.must(Request{Topic: "x", Delay: time.Hour})
 				b.engine.Mu.Lock()

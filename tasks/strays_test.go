@@ -15,9 +15,9 @@ import (
 func TestStrayOfAnIDThatIsBeingCreated(t *testing.T) {
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
-		g := newTeam(t, server.URL(), names...)
+		g := newRedisFleet(t, server.URL(), names...)
 		g.schedule("x", "t")
-		var owner *node
+		var owner *redisNode
 		var shard int
 		key := ""
 		for _, n := range g.nodes {

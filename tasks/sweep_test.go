@@ -11,7 +11,7 @@ import (
 // With a wheel that fires nothing any more, the sweep still finds what is due.
 func TestSweepWithoutTheWheel(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.sabotaged = true
+		r.rescues = true
 		r.must(Request{ID: "armed", Topic: "x", Delay: 10 * time.Second})
 		r.engine.Runner.Close()
 		r.must(Request{ID: "unarmed", Topic: "x", Delay: 20 * time.Second})

@@ -15,9 +15,9 @@ type version struct {
 	request string // what was asked for when it was created or replaced
 }
 
-// A crewModel is what a user of several nodes may rely on: that they are one.
-type crewModel struct {
-	*crew
+// A fleetModel is what a user of several nodes may rely on: that they are one.
+type fleetModel struct {
+	*fleet
 	rnd       *rand.Rand
 	may       map[string]map[version]bool // by id; absent: no task
 	cancelled map[string]bool             // ids that may have been cancelled lately
@@ -26,12 +26,12 @@ type crewModel struct {
 	story     map[string][]string
 }
 
-func TestCrewAgainstModel(t *testing.T) {
+func TestFleetAgainstModel(t *testing.T) {
 	seed := rand.Uint64()
 	for round := range uint64(6) {
 		t.Run(fmt.Sprint("seed ", seed+round), func(t *testing.T) {
-			crewed(t, 3, func(t *testing.T, c *crew) {
-				m := &crewModel{crew: c, rnd: rand.New(rand.NewPCG(seed, round)), may: make(map[string]map[version]bool),
+			fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+				m := &fleetModel{fleet: f, rnd: rand.New(rand.NewPCG(seed, round)), may: make(map[string]map[version]bool),
 					cancelled: make(map[string]bool), story: make(map[string][]string)}
 				m.t = t
 				m.run(500)
@@ -40,16 +40,16 @@ func TestCrewAgainstModel(t *testing.T) {
 	}
 }
 
-func (m *crewModel) run(steps int) {
+func (m *fleetModel) run(steps int) {
 	var ids []string
 	for i := range 12 {
 		ids = append(ids, fmt.Sprint("x-", i))
 	}
 	for i, n := range m.nodes {
-		ids = append(ids, n.homeOn(i).NewID())
+		ids = append(ids, n.shardID(i).NewID())
 	}
 	sent := 0
-	m.fleet.Drop(func(_, _ string, _ []byte) bool { sent++; return sent%5 == 0 })
+	m.lose(func(_, _ string, _ []byte) bool { sent++; return sent%5 == 0 })
 	for step := 0; step < steps && !m.t.Failed(); step++ {
 		if step%20 == 19 {
 			m.upset()
@@ -61,7 +61,7 @@ func (m *crewModel) run(steps int) {
 		m.act(n, ids[m.rnd.IntN(len(ids))])
 		time.Sleep(time.Duration(m.rnd.IntN(100)) * time.Millisecond)
 	}
-	m.fleet.Drop(nil)
+	m.lose(nil)
 	for _, n := range m.nodes {
 		if n.dead {
 			n.restart()
@@ -90,7 +90,7 @@ func (m *crewModel) run(steps int) {
 }
 
 // upset does something to the fleet.
-func (m *crewModel) upset() {
+func (m *fleetModel) upset() {
 	from, to := m.nodes[m.rnd.IntN(3)], m.nodes[m.rnd.IntN(3)]
 	switch {
 	case from == to:
@@ -98,33 +98,33 @@ func (m *crewModel) upset() {
 		from.restart() // and asks for what is its own
 	case to.dead:
 	case from.dead:
-		to.member.AdoptFrom(from.member)
+		to.member.AdoptFrom(from.member.Member)
 	case m.rnd.IntN(3) == 0:
-		from.kill()
-		time.AfterFunc(time.Duration(m.rnd.IntN(3000))*time.Millisecond, func() { to.member.AdoptFrom(from.member) })
+		from.crash()
+		time.AfterFunc(time.Duration(m.rnd.IntN(3000))*time.Millisecond, func() { to.member.AdoptFrom(from.member.Member) })
 	default:
-		to.member.AdoptFrom(from.member) // which was cut off, and hears of it
+		to.member.AdoptFrom(from.member.Member) // which was cut off, and hears of it
 	}
 }
 
-func (m *crewModel) is(id string) map[version]bool {
+func (m *fleetModel) is(id string) map[version]bool {
 	if m.may[id] == nil {
 		m.may[id] = map[version]bool{{}: true}
 	}
 	return m.may[id]
 }
 
-func (m *crewModel) fail(id, format string, args ...any) {
+func (m *fleetModel) fail(id, format string, args ...any) {
 	m.t.Helper()
 	m.t.Errorf("%s may be %v: %s; before: %q", id, m.is(id), fmt.Sprintf(format, args...), m.story[id])
 }
 
 // became says that a task is exactly this now.
-func (m *crewModel) became(id string, v version) { m.may[id] = map[version]bool{v: true} }
+func (m *fleetModel) became(id string, v version) { m.may[id] = map[version]bool{v: true} }
 
 // vaguely takes an error that says nothing, and tells whether it was one. If the outcome
 // is open, the task may be any of these as well.
-func (m *crewModel) vaguely(id string, err error, also ...version) bool {
+func (m *fleetModel) vaguely(id string, err error, also ...version) bool {
 	switch {
 	case errors.Is(err, ErrUnknown):
 		for _, v := range also {
@@ -139,7 +139,7 @@ func (m *crewModel) vaguely(id string, err error, also ...version) bool {
 }
 
 // exists keeps the versions that agree, of which there must be one.
-func (m *crewModel) exists(id, what string, agree func(v version) bool) {
+func (m *fleetModel) exists(id, what string, agree func(v version) bool) {
 	m.t.Helper()
 	left := make(map[version]bool)
 	for v := range m.is(id) {
@@ -157,7 +157,7 @@ func (m *crewModel) exists(id, what string, agree func(v version) bool) {
 func none(v version) bool  { return v == version{} }
 func alive(v version) bool { return v != version{} }
 
-func (m *crewModel) act(n *mate, id string) {
+func (m *fleetModel) act(n *node, id string) {
 	m.serial++
 	text := fmt.Sprint(m.serial)
 	if m.rnd.IntN(3) == 0 {
@@ -177,12 +177,12 @@ func (m *crewModel) act(n *mate, id string) {
 	}
 }
 
-func (m *crewModel) note(id string, n *mate, what string, err error) {
+func (m *fleetModel) note(id string, n *node, what string, err error) {
 	m.story[id] = append(m.story[id], fmt.Sprintf("%s %s at %s: %v", time.Now().Format("05.000"), what, n.name, err))
 	m.story[id] = m.story[id][max(0, len(m.story[id])-12):]
 }
 
-func (m *crewModel) get(n *mate, id string) {
+func (m *fleetModel) get(n *node, id string) {
 	t, err := n.Get(m.t.Context(), id)
 	m.note(id, n, "get "+string(t.Payload)+" of "+t.Node, err)
 	switch {
@@ -196,7 +196,7 @@ func (m *crewModel) get(n *mate, id string) {
 	}
 }
 
-func (m *crewModel) schedule(n *mate, id, text string) {
+func (m *fleetModel) schedule(n *node, id, text string) {
 	wanted := version{text, text}
 	t, err := n.Schedule(m.t.Context(), Request{ID: id, Topic: "t", Delay: time.Hour, Payload: []byte(text)})
 	m.note(id, n, "schedule "+text, err)
@@ -214,7 +214,7 @@ func (m *crewModel) schedule(n *mate, id, text string) {
 	}
 }
 
-func (m *crewModel) cancel(n *mate, id string) {
+func (m *fleetModel) cancel(n *node, id string) {
 	err := n.Cancel(m.t.Context(), id)
 	m.note(id, n, "cancel", err)
 	switch {
@@ -235,7 +235,7 @@ func (m *crewModel) cancel(n *mate, id string) {
 	}
 }
 
-func (m *crewModel) move(n *mate, id, text string) {
+func (m *fleetModel) move(n *node, id, text string) {
 	var after []version
 	for v := range m.is(id) {
 		if alive(v) {
@@ -260,7 +260,7 @@ func (m *crewModel) move(n *mate, id, text string) {
 	}
 }
 
-func (m *crewModel) replace(n *mate, id, text string) {
+func (m *fleetModel) replace(n *node, id, text string) {
 	wanted := version{text, text}
 	t, err := n.Replace(m.t.Context(), Request{ID: id, Topic: "t", Delay: time.Hour, Payload: []byte(text)})
 	m.note(id, n, "replace "+text, err)

@@ -16,10 +16,10 @@ import (
 
 // Messages may be lost, as long as some arrive before the deadline.
 func TestLostMessages(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
 		sent := 0
-		c.fleet.Drop(func(_, _ string, _ []byte) bool { sent++; return sent%3 == 0 })
-		c.each(func(what string, owner, asked *mate, task Task) {
+		f.lose(func(_, _ string, _ []byte) bool { sent++; return sent%3 == 0 })
+		f.each(func(what string, owner, asked *node, task Task) {
 			asked.get(task.ID)
 			moved, err := asked.Reschedule(t.Context(), task.ID, Move{Delay: ptr(2 * time.Hour)})
 			if want(t, "Reschedule of "+what, err, nil); moved.Revision != 2 {
@@ -34,10 +34,10 @@ func TestLostMessages(t *testing.T) {
 // another node has adopted them, they are found there.
 func TestOwnerDies(t *testing.T) {
 	for _, id := range []string{"", "order-1"} {
-		crewed(t, 3, func(t *testing.T, c *crew) {
-			a, b, d := c.nodes[0], c.nodes[1], c.nodes[2]
+		fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+			a, b, d := f.nodes[0], f.nodes[1], f.nodes[2]
 			task := a.must(Request{ID: id, Topic: "t", Delay: time.Hour})
-			a.kill()
+			a.crash()
 			_, err := b.Get(t.Context(), task.ID)
 			want(t, "Get", err, ErrUnavailable)
 			want(t, "Cancel", b.Cancel(t.Context(), task.ID), ErrUnavailable)
@@ -49,7 +49,7 @@ func TestOwnerDies(t *testing.T) {
 			want(t, "ScheduleBatch", errors.Join(err, results[1].Err), nil)
 			want(t, "of the batch", results[0].Err, ErrUnavailable)
 
-			time.AfterFunc(time.Second, func() { d.member.AdoptFrom(a.member) })
+			time.AfterFunc(time.Second, func() { d.member.AdoptFrom(a.member.Member) })
 			if got := b.get(task.ID); got.Node != "c" {
 				t.Errorf("adopted by %s", got.Node)
 			}
@@ -64,10 +64,10 @@ func TestOwnerDies(t *testing.T) {
 
 // What a node has executed before it died, and not answered, has an open outcome.
 func TestOwnerDiesBeforeItsAnswer(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
-		a, b, d := c.nodes[0], c.nodes[1], c.nodes[2]
-		c.fleet.Drop(func(from, _ string, _ []byte) bool { return from == "a" })
-		_, err := b.Schedule(t.Context(), Request{ID: a.homeOn(0).NewID(), Topic: "t", Delay: time.Hour})
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+		a, b, d := f.nodes[0], f.nodes[1], f.nodes[2]
+		f.lose(func(from, _ string, _ []byte) bool { return from == "a" })
+		_, err := b.Schedule(t.Context(), Request{ID: a.shardID(0).NewID(), Topic: "t", Delay: time.Hour})
 		want(t, "Schedule", err, ErrUnknown)
 		task := a.must(Request{Topic: "t", Delay: time.Hour})
 		want(t, "Cancel", b.Cancel(t.Context(), task.ID), ErrUnknown)
@@ -76,10 +76,10 @@ func TestOwnerDiesBeforeItsAnswer(t *testing.T) {
 		}
 		_, err = b.Get(t.Context(), task.ID)
 		want(t, "Get", err, ErrUnavailable)
-		c.fleet.Drop(nil)
+		f.lose(nil)
 		want(t, "Cancel again", b.Cancel(t.Context(), task.ID), nil)
-		a.kill()
-		d.member.AdoptFrom(a.member)
+		a.crash()
+		d.member.AdoptFrom(a.member.Member)
 		pass(time.Second)
 		// Only the node that was told remembers it.
 		want(t, "Cancel again", b.Cancel(t.Context(), task.ID), nil)
@@ -89,9 +89,9 @@ func TestOwnerDiesBeforeItsAnswer(t *testing.T) {
 
 // While shards go from node to node, no node ever says that a task which exists does not.
 func TestNoFalseNotFound(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
 		var ids []string
-		for i, m := range c.nodes {
+		for i, m := range f.nodes {
 			for k := range 20 {
 				ids = append(ids, m.must(Request{Topic: "t", Delay: time.Hour}).ID)
 				ids = append(ids, m.must(Request{ID: fmt.Sprintf("x-%d-%d", i, k), Topic: "t", Delay: time.Hour}).ID)
@@ -100,7 +100,7 @@ func TestNoFalseNotFound(t *testing.T) {
 		var over atomic.Bool
 		var looks, found atomic.Int64
 		done := make(chan struct{})
-		for _, m := range c.nodes {
+		for _, m := range f.nodes {
 			go func() {
 				defer func() { done <- struct{}{} }()
 				for !over.Load() {
@@ -121,12 +121,12 @@ func TestNoFalseNotFound(t *testing.T) {
 			// Each adopts what the next one holds, who is told that it has lost it.
 			from, to := rand.IntN(3), rand.IntN(3)
 			if from != to {
-				c.nodes[to].member.AdoptFrom(c.nodes[from].member)
+				f.nodes[to].member.AdoptFrom(f.nodes[from].member.Member)
 			}
 			pass(300 * time.Millisecond)
 		}
 		over.Store(true)
-		for range c.nodes {
+		for range f.nodes {
 			<-done
 		}
 		if found.Load() < looks.Load()/2 {
@@ -137,10 +137,10 @@ func TestNoFalseNotFound(t *testing.T) {
 
 // A cancel and an acknowledgement of the same task at two nodes: one of them wins.
 func TestCancelAgainstAck(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
 		for i := range 30 {
 			id := fmt.Sprint("x-", i)
-			owner := c.nodes[i%3]
+			owner := f.nodes[i%3]
 			owner.must(Request{ID: id, Topic: "t"})
 			pass(time.Millisecond)
 			ds, err := owner.Reserve(t.Context(), "t", 1, 0, time.Second)
@@ -151,14 +151,14 @@ func TestCancelAgainstAck(t *testing.T) {
 				pass(3 * time.Second) // the lease is over, but the attempt was not handed out again
 			}
 			cancelled := make(chan error, 1)
-			go func() { cancelled <- c.nodes[(i+1)%3].Cancel(t.Context(), id) }()
-			a, err := c.nodes[(i+2)%3].Settle(t.Context(), Verdict{Verb: Ack}, []string{ds[0].Receipt()})
+			go func() { cancelled <- f.nodes[(i+1)%3].Cancel(t.Context(), id) }()
+			a, err := f.nodes[(i+2)%3].Settle(t.Context(), Verdict{Verb: Ack}, []string{ds[0].Receipt()})
 			want(t, "Settle", err, nil)
 			cancel := <-cancelled
 			if settled := a[0].Err == nil; settled == (cancel == nil) {
 				t.Fatalf("%s: cancelled %v, acknowledged %v", id, cancel, a[0].Err)
 			}
-			_, err = c.nodes[i%3].Get(t.Context(), id)
+			_, err = f.nodes[i%3].Get(t.Context(), id)
 			want(t, "Get", err, ErrNotFound)
 		}
 	})
@@ -167,9 +167,9 @@ func TestCancelAgainstAck(t *testing.T) {
 // Receipts of version 1 name a shard of the node that has made them, so that the owner
 // has to be found by the id.
 func TestReceiptOfVersion1AtAnotherNode(t *testing.T) {
-	crewed(t, 2, func(t *testing.T, c *crew) {
+	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
 		for _, id := range []string{"", "x"} {
-			a, b := c.nodes[0], c.nodes[1]
+			a, b := f.nodes[0], f.nodes[1]
 			a.must(Request{ID: id, Topic: "t"})
 			pass(time.Millisecond)
 			ds, err := a.Reserve(t.Context(), "t", 1, 0, 0)
@@ -193,8 +193,8 @@ func TestReceiptOfVersion1AtAnotherNode(t *testing.T) {
 // An attempt that was not handed out again counts, whichever node holds its task now, be it the
 // process that has handed it out, after others have held it.
 func TestReceiptAfterItsShardHasMoved(t *testing.T) {
-	crewed(t, 3, func(t *testing.T, c *crew) {
-		a, b := c.nodes[0], c.nodes[1]
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+		a, b := f.nodes[0], f.nodes[1]
 		var receipts []string
 		for i := range 4 {
 			a.must(Request{ID: fmt.Sprint("x-", i), Topic: "t"})
@@ -205,18 +205,18 @@ func TestReceiptAfterItsShardHasMoved(t *testing.T) {
 		for i := range ds {
 			receipts = append(receipts, ds[i].Receipt())
 		}
-		settle := func(m *mate, receipt string, kind error) {
+		settle := func(m *node, receipt string, kind error) {
 			t.Helper()
 			answers, err := m.Settle(t.Context(), Verdict{Verb: Ack}, []string{receipt})
 			want(t, "Settle", err, nil)
 			want(t, "Settle", answers[0].Err, kind)
 		}
-		b.member.AdoptFrom(a.member)
+		b.member.AdoptFrom(a.member.Member)
 		pass(time.Second)
-		settle(c.nodes[2], receipts[0], nil)
-		a.member.AdoptFrom(b.member)
+		settle(f.nodes[2], receipts[0], nil)
+		a.member.AdoptFrom(b.member.Member)
 		pass(time.Second)
-		settle(c.nodes[2], receipts[1], nil)
+		settle(f.nodes[2], receipts[1], nil)
 		settle(a, receipts[2], nil)
 		settle(b, receipts[2], nil)
 		ds, err = a.Reserve(t.Context(), "t", 4, 0, 0)
@@ -230,8 +230,8 @@ func TestReceiptAfterItsShardHasMoved(t *testing.T) {
 
 // A version that does not know a verb says so; fields that it does not know do not matter.
 func TestMixedVersions(t *testing.T) {
-	crewed(t, 2, func(t *testing.T, c *crew) {
-		a, b := c.nodes[0], c.nodes[1]
+	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+		a, b := f.nodes[0], f.nodes[1]
 		_, err := cluster.Call(t.Context(), a.cluster, "b", cluster.Method[cluster.IDQuery, Task]{Name: "of-tomorrow"}, cluster.IDQuery{ID: "x"})
 		want(t, "an unknown verb", err, ErrUnavailable)
 		want(t, "an unknown verb", err, cluster.ErrNotUnderstood)
@@ -253,8 +253,8 @@ func TestMixedVersions(t *testing.T) {
 
 // An outcome that a version does not understand does not count as settled.
 func TestVerdictOfTomorrow(t *testing.T) {
-	crewed(t, 2, func(t *testing.T, c *crew) {
-		a, b := c.nodes[0], c.nodes[1]
+	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+		a, b := f.nodes[0], f.nodes[1]
 		b.must(Request{Topic: "t"})
 		pass(time.Millisecond)
 		ds, err := b.Reserve(t.Context(), "t", 1, 0, time.Minute)
@@ -272,11 +272,11 @@ func TestVerdictOfTomorrow(t *testing.T) {
 // A deadline is the same at another node, also in a zone whose offset has seconds; and
 // none, which a receiver's zone may make look like one, stays none.
 func TestDeadlinesTravel(t *testing.T) {
-	crewed(t, 2, func(t *testing.T, c *crew) {
-		a, b := c.nodes[0], c.nodes[1]
+	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+		a, b := f.nodes[0], f.nodes[1]
 		zone := time.FixedZone("", -(53*60 + 28))
 		due := time.Now().Add(time.Hour).Truncate(time.Second)
-		id := func() string { return b.homeOn(0).NewID() }
+		id := func() string { return b.shardID(0).NewID() }
 		check := func(what string, task Task, err error) {
 			t.Helper()
 			if want(t, what, err, nil); !b.get(task.ID).Due.Equal(due) {

@@ -15,14 +15,14 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// saboteur is a scheduler whose wheel's batches go through spoil.
-func saboteur(t *testing.T, cfg Config, spoil func([]uint64) []uint64, test func(t *testing.T, r *rig)) {
+// wheelFaultBubble runs a test with fake time on a rig whose wheel's batches go through spoil.
+func wheelFaultBubble(t *testing.T, cfg Config, spoil func([]uint64) []uint64, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	bubble(t, cfg, func(t *testing.T, r *rig) {
 		r.parts.fired = spoil
 		r.restart()
 		synctest.Wait() // for replay
-		r.sabotaged = true
+		r.rescues = true
 		test(t, r)
 	})
 }
@@ -66,7 +66,7 @@ func TestSweepAloneDeliversEverything(t *testing.T) {
 	const n = 5000
 	var fired atomic.Int64
 	lose := func(values []uint64) []uint64 { fired.Add(int64(len(values))); return nil }
-	saboteur(t, Config{}, lose, func(t *testing.T, r *rig) {
+	wheelFaultBubble(t, Config{}, lose, func(t *testing.T, r *rig) {
 		var a arrivals
 		r.handle("x", a.handler(r))
 		for i := range n {
@@ -98,7 +98,7 @@ func TestSweepInPlaceOfTheWheelsGoroutine(t *testing.T) {
 		}
 		return values
 	}
-	saboteur(t, Config{SweepEvery: 3 * time.Second}, hang, func(t *testing.T, r *rig) {
+	wheelFaultBubble(t, Config{SweepEvery: 3 * time.Second}, hang, func(t *testing.T, r *rig) {
 		hung = make(chan struct{})
 		defer close(hung)
 		var a arrivals
@@ -126,7 +126,7 @@ func TestSweepRescuesWhatIsLost(t *testing.T) {
 		}
 		return left
 	}
-	saboteur(t, Config{}, lose, func(t *testing.T, r *rig) {
+	wheelFaultBubble(t, Config{}, lose, func(t *testing.T, r *rig) {
 		var a arrivals
 		r.handle("x", a.handler(r))
 		for i := range n {
@@ -168,7 +168,7 @@ func TestSearchOfALargeBook(t *testing.T) {
 	}
 	lose := func([]uint64) []uint64 { return nil }
 	t.Run("after a find", func(t *testing.T) {
-		saboteur(t, Config{}, lose, func(t *testing.T, r *rig) {
+		wheelFaultBubble(t, Config{}, lose, func(t *testing.T, r *rig) {
 			fill(r, 10*time.Second)
 			pass(13*time.Second + time.Millisecond) // a sweep that finds some, and one more
 			if s := r.Stats(); s.Rescued != n || s.Total.Ready != n {
@@ -179,7 +179,7 @@ func TestSearchOfALargeBook(t *testing.T) {
 	})
 	t.Run("at its time", func(t *testing.T) {
 		// Fake time begins at midnight.
-		saboteur(t, Config{SweepAt: []string{"1 0 * * *"}, SweepEvery: time.Minute}, lose, func(t *testing.T, r *rig) {
+		wheelFaultBubble(t, Config{SweepAt: []string{"1 0 * * *"}, SweepEvery: time.Minute}, lose, func(t *testing.T, r *rig) {
 			fill(r, 10*time.Second)
 			pass(59 * time.Second)
 			if s := r.Stats(); s.Rescued != 0 {
@@ -199,10 +199,10 @@ func TestSearchOfALargeBook(t *testing.T) {
 }
 
 // A wheel that loses everything, and more overdue at once than may wait.
-func TestSabotageAndBacklog(t *testing.T) {
+func TestWheelFaultAndBacklog(t *testing.T) {
 	const n = 3000
 	lose := func([]uint64) []uint64 { return nil }
-	saboteur(t, Config{SweepBacklog: 1000, SweepMaxConcurrency: 500}, lose, func(t *testing.T, r *rig) {
+	wheelFaultBubble(t, Config{SweepBacklog: 1000, SweepMaxConcurrency: 500}, lose, func(t *testing.T, r *rig) {
 		var a arrivals
 		var running atomic.Int64
 		var most peak
@@ -243,7 +243,7 @@ func (r *rig) readyUnnoticed(id string) {
 // Ready tasks whose receiver was not woken are found by the next sweep.
 func TestLostWakes(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.sabotaged = true
+		r.rescues = true
 		var a arrivals
 		r.handle("handled", a.handler(r))
 		for _, id := range []string{"h1", "h2"} {

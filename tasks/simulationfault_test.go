@@ -6,7 +6,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 )
 
-// What happens to a simulation that no move has asked for.
+// The faults of a simulation: what happens without a move that asks for it.
 
 func (s *simulation) stepClock() {
 	step := time.Duration(s.rng.Int64N(int64(20*time.Minute))) - 10*time.Minute

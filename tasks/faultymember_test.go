@@ -1,0 +1,204 @@
+package tasks
+
+import (
+	"bytes"
+	"context"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
+)
+
+// A faultyMember is a member of a fleet with faults, which a test turns on and off.
+type faultyMember struct {
+	*memfleet.Member
+
+	retired    atomic.Bool   // Locate says so of all shards
+	renumbered atomic.Uint32 // the node's number, once it has got another one
+	unaware    atomic.Bool   // Nodes does not tell yet what the memory of others says
+
+	delay time.Duration // of each batch; does not change
+
+	mu     sync.Mutex // guards everything below
+	gates  map[string]chan struct{}
+	faults map[string][]error
+}
+
+// hold keeps the calls of a method waiting, until release is called or their context ends.
+func (m *faultyMember) hold(method string) (release func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	gate := make(chan struct{})
+	if m.gates == nil {
+		m.gates = make(map[string]chan struct{})
+	}
+	m.gates[method] = gate
+	return sync.OnceFunc(func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		if m.gates[method] == gate {
+			delete(m.gates, method)
+		}
+		close(gate)
+	})
+}
+
+// fail makes the next calls of a method fail, one for each error.
+func (m *faultyMember) fail(method string, errs ...error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.faults == nil {
+		m.faults = make(map[string][]error)
+	}
+	m.faults[method] = errs
+}
+
+func (m *faultyMember) heal() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.faults = nil
+	for _, gate := range m.gates {
+		close(gate)
+	}
+	m.gates = nil
+}
+
+func (m *faultyMember) pass(ctx context.Context, method string) error {
+	m.mu.Lock()
+	gate := m.gates[method]
+	var err error
+	if errs := m.faults[method]; len(errs) > 0 {
+		err, m.faults[method] = errs[0], errs[1:]
+	}
+	m.mu.Unlock()
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	return err
+}
+
+func (m *faultyMember) Watch(w recovery.Watcher) {
+	if acquired := w.Acquired; acquired != nil {
+		w.Acquired = func(n int, transferred bool) {
+			_ = m.pass(context.Background(), "Acquired")
+			acquired(n, transferred)
+		}
+	}
+	m.Member.Watch(w)
+}
+
+// Update may be answered late.
+func (m *faultyMember) Update(ctx context.Context, changes []recovery.DirectoryUpdate) ([]recovery.DirectoryEntry, error) {
+	if err := m.pass(ctx, "Update"); err != nil {
+		return nil, err
+	}
+	return m.Member.Update(ctx, changes)
+}
+
+func (m *faultyMember) Apply(ctx context.Context, shard int, b *recovery.Batch) error {
+	time.Sleep(m.delay)
+	if err := m.pass(ctx, "Apply"); err != nil {
+		return err
+	}
+	if err := m.Member.Apply(ctx, shard, b); err != nil {
+		return err
+	}
+	return m.pass(ctx, "Applied") // its answer may be lost
+}
+
+func (m *faultyMember) Transfer(ctx context.Context, shard int, to string) error {
+	if err := m.pass(ctx, "Transfer"); err != nil {
+		return err
+	}
+	return m.Member.Transfer(ctx, shard, to)
+}
+
+func (m *faultyMember) Accept(ctx context.Context, shardID recovery.ShardID) (bool, error) {
+	if err := m.pass(ctx, "Accept"); err != nil {
+		return false, err
+	}
+	return m.Member.Accept(ctx, shardID)
+}
+
+func (m *faultyMember) Nodes(ctx context.Context) ([]recovery.Node, error) {
+	nodes, err := m.Member.Nodes(ctx)
+	for i := range nodes {
+		if m.unaware.Load() {
+			nodes[i].Status = nil
+		}
+	}
+	return nodes, err
+}
+
+func (m *faultyMember) ShardID(n int) recovery.ShardID {
+	if number := m.renumbered.Load(); number != 0 {
+		return recovery.NewShardID(uint16(number), n)
+	}
+	return m.Member.ShardID(n)
+}
+
+func (m *faultyMember) Locate(ctx context.Context, shardID recovery.ShardID, anew bool) (recovery.Holder, error) {
+	if m.retired.Load() {
+		return recovery.Holder{Shard: -1, Retired: true}, nil
+	}
+	return m.Member.Locate(ctx, shardID, anew)
+}
+
+func (m *faultyMember) Scan(ctx context.Context, page func([]recovery.Entry) error) error {
+	if err := m.pass(ctx, "Scan"); err != nil {
+		return err
+	}
+	return m.Member.Scan(ctx, page)
+}
+
+func (m *faultyMember) ScanShard(ctx context.Context, shard int, page func([]recovery.Entry) error) error {
+	if err := m.pass(ctx, "ScanShard"); err != nil {
+		return err
+	}
+	return m.Member.ScanShard(ctx, shard, page)
+}
+
+func (m *faultyMember) ScanDead(ctx context.Context, shard int, visit func(e recovery.Entry)) error {
+	if err := m.pass(ctx, "ScanDead"); err != nil {
+		return err
+	}
+	return m.Member.ScanDead(ctx, shard, visit)
+}
+
+// EachSetting may stop after the first setting, by name, until it goes on.
+func (m *faultyMember) EachSetting(ctx context.Context, prefix string, visit func(name string, value []byte, revision int64)) error {
+	type setting struct {
+		value    []byte
+		revision int64
+	}
+	all := make(map[string]setting)
+	if err := m.Member.EachSetting(ctx, prefix, func(name string, value []byte, revision int64) {
+		all[name] = setting{bytes.Clone(value), revision}
+	}); err != nil {
+		return err
+	}
+	for i, name := range slices.Sorted(maps.Keys(all)) {
+		if i == 1 {
+			if err := m.pass(ctx, "EachSetting but one"); err != nil {
+				return err
+			}
+		}
+		visit(name, all[name].value, all[name].revision)
+	}
+	return nil
+}
+
+func (m *faultyMember) Setting(ctx context.Context, name string) ([]byte, int64, error) {
+	if err := m.pass(ctx, "Setting"); err != nil {
+		return nil, 0, err
+	}
+	return m.Member.Setting(ctx, name)
+}
