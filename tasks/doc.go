@@ -31,8 +31,8 @@
 //	directory, reconciler     ids that callers have chosen, unique among all nodes; conflict
 //	reclaim, changehands      shards come home and move; drain: all of them leave
 //	demand, remotewaiter      receivers of one node, tasks of another
-//	offloadout, offloadin     a backlog of one node, workers of another; resultsender
-//	settlefar, lateverdict    settlements of tasks that another node has
+//	offloadout, offloadin     a backlog of one node, workers of another
+//	settlefar, forwarder      settlements of tasks that another node has
 //	rooms                     what the engine tells them: engine.Cluster
 //
 // docs/architecture.md has the way of one task through them.

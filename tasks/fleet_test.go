@@ -177,13 +177,11 @@ func (n *node) calls() cluster.PeerCalls {
 		},
 	}
 	if n.fleet.spies {
-		calls.Settle = func(ctx context.Context, _ recovery.ShardID, v Verdict, receipt string) error {
-			n.told.add(fmt.Sprint(v.Verb, " ", v.Reason))
-			answers, err := n.Settle(ctx, v, []string{receipt})
-			if err != nil {
-				return err
+		calls.Settle = func(ctx context.Context, _ recovery.ShardID, v Verdict, receipts []string) ([]Settled, error) {
+			for range receipts {
+				n.told.add(fmt.Sprint(v.Verb, " ", v.Reason))
 			}
-			return answers[0].Err
+			return n.Settle(ctx, v, receipts)
 		}
 	}
 	return calls

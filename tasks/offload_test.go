@@ -211,6 +211,49 @@ func TestOffloadOutlivesTheOwner(t *testing.T) {
 		Config{SweepHelper: true, Topics: map[string]TopicSettings{"x": {Concurrency: 4, Lease: time.Hour}}})
 }
 
+// What a node has delivered for another one counts, although the shards have moved to a third
+// one meanwhile.
+func TestOffloadOutlivesADrain(t *testing.T) {
+	topic := map[string]TopicSettings{"x": {Concurrency: 4, Lease: time.Hour}}
+	poolBubble(t, func(t *testing.T, f *fleet) {
+		const tasks = 40
+		a, b, third := f.nodes[0], f.nodes[1], f.nodes[2]
+		release := make(chan struct{})
+		var c deliveries
+		for _, n := range []*node{a, b} {
+			if err := n.Handle("x", func(ctx context.Context, d *Delivery) error {
+				select {
+				case <-release:
+				case <-ctx.Done():
+				}
+				return c.by(n.name, 0, nil)(ctx, d)
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a.herd("x", tasks)
+		pass(10 * time.Second)
+		if b.Stats().HelpGiven == 0 {
+			t.Fatal("nothing was offloaded", a.Stats().Total)
+		}
+		b.engine.Mu.Lock()
+		b.engine.Draining = true // so that it takes no shard
+		b.engine.Mu.Unlock()
+		drained := make(chan error)
+		go func() { drained <- a.Drain(t.Context()) }()
+		pass(time.Second)
+		close(release)
+		if err := <-drained; err != nil {
+			t.Fatal(err)
+		}
+		pass(time.Minute)
+		made := c.counts("a") + c.counts("b")
+		if st := third.Stats().Total; made == 0 || st.Delivered != int64(made) || st.Delivering != 0 || st.Ready != int64(tasks-made) {
+			t.Errorf("%d were delivered, and the new owner has counted %+v", made, st)
+		}
+	}, Config{SweepBacklog: 5, Topics: topic}, Config{SweepHelper: true, Topics: topic}, Config{Topics: topic})
+}
+
 // A node that dies keeps no offloaded task for longer than the lease, and one that is closed gives
 // back what it has not begun with. The attempts of the latter do not count.
 func TestOffloadNodesThatLeave(t *testing.T) {
@@ -298,7 +341,7 @@ func TestOffloadConditions(t *testing.T) {
 					t.Errorf("the owner has counted %+v", a.Stats().Total)
 				}
 				pass(2 * time.Minute)
-				if len(b.cluster.Peers.Offloads) != 0 || len(b.cluster.Peers.ResultSenders) != 0 {
+				if len(b.cluster.Peers.Offloads) != 0 || len(b.cluster.Forward.Queues) != 0 {
 					t.Error("the offload has not ended")
 				}
 			}, Config{SweepBacklog: 10, Topics: map[string]TopicSettings{"x": {Concurrency: 4}}}, way.cfg)

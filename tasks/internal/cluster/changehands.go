@@ -50,8 +50,8 @@ func (s *Cluster) startPeerCalls() {
 		s.peerCalls.CallOfferShard = about(OfferShardMethod)
 	}
 	if s.peerCalls.Settle == nil {
-		s.peerCalls.Settle = func(ctx context.Context, _ recovery.ShardID, v task.Verdict, receipt string) error {
-			return s.settleElsewhere(ctx, v, receipt)
+		s.peerCalls.Settle = func(ctx context.Context, _ recovery.ShardID, v task.Verdict, receipts []string) ([]task.Settled, error) {
+			return s.settleElsewhere(ctx, v, receipts)
 		}
 	}
 }

@@ -14,7 +14,7 @@ type Cluster struct {
 	peerCalls PeerCalls
 	Peers     peers
 	Missing   map[recovery.ShardID]bool // shards of this node's own that it does not hold
-	late      lateVerdicts
+	Forward   forwarder
 	Drain     draining
 	settled   bool // it was ready once
 	Figures   figures
@@ -27,7 +27,7 @@ func New(e *engine.Engine, calls PeerCalls) *Cluster {
 		engine:    e,
 		peerCalls: calls,
 		Drain:     draining{Done: make(chan struct{})},
-		late:      lateVerdicts{wake: make(chan struct{}, 1)},
+		Forward:   forwarder{Queues: make(map[target]*settleQueue)},
 		Missing:   make(map[recovery.ShardID]bool),
 		Peers:     newPeers(),
 	}

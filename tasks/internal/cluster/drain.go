@@ -21,6 +21,16 @@ const (
 	DrainPatience = 15 * time.Second
 )
 
+// A draining is what has become of the calls of DrainNode.
+type draining struct {
+	Done chan struct{} // closed when this node was drained because DrainNode was called
+
+	// Guarded by Engine.Mu:
+	itself bool   // since DrainNode was called
+	failed int    // how often that came to nothing
+	fault  string // why, the last time
+}
+
 // emptySpool waits until the ledger has all that is spooled. It comes before the shards go:
 // what is spooled can only be moved into those that are held.
 func (s *Cluster) emptySpool(ctx context.Context) error {
@@ -173,7 +183,7 @@ func (s *Cluster) awaitDetached(ctx context.Context) error {
 	defer cancel()
 	for {
 		s.engine.Mu.Lock()
-		left := len(s.engine.Detached.Shards) + len(s.late.verdicts) + s.late.out
+		left := len(s.engine.Detached.Shards) + s.Forward.toOwnersLocked()
 		s.engine.Mu.Unlock()
 		if left == 0 {
 			return nil

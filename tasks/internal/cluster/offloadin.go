@@ -93,9 +93,10 @@ func (s *Cluster) runOffload(h *offload) {
 		if !more {
 			delete(s.Peers.Offloads, h.key)
 			h.topic.Offloads--
-			left := h.topic.DropOffloadedLocked()
+			for _, d := range h.topic.DropOffloadedLocked() { // also if Close has begun
+				s.returnLocked(target{node: d.Source.Node}, d.Receipt())
+			}
 			s.engine.Unlock()
-			s.returnUnused(left)
 			return
 		}
 		s.engine.Unlock()
@@ -173,4 +174,37 @@ func (h *offload) ahead(limit int) int {
 		return 0
 	}
 	return limit / 4
+}
+
+// endOffloadedLocked ends a delivery that was made for another node.
+func (s *Cluster) endOffloadedLocked(d *engine.Delivery, v task.Judgement) {
+	h := d.Source.Work.(*offload)
+	took := s.engine.Elapsed() - d.Source.Began
+	if h.took == 0 {
+		h.took = took
+	}
+	h.took += (took - h.took) / 8
+	h.notify()
+	if v.Verb == 0 {
+		return // its receipt settles it
+	}
+	told := outcomeOf(d.Receipt(), v.Verdict())
+	if !s.settleAdoptedLocked(d.ID, &told) {
+		s.forwardLocked(target{node: d.Source.Node}, settlement{told, d.Lease.Until})
+	}
+}
+
+// settleAdoptedLocked settles a delivery of a task that this node has taken over meanwhile, before
+// a worker here delivers it again. It reports false if there is none.
+func (s *Cluster) settleAdoptedLocked(id string, told *OffloadOutcome) bool {
+	key := []byte(id)
+	if _, known := s.engine.Store.FindHashed(s.engine.Store.Hash(key), key); !known {
+		return false
+	}
+	var p engine.Settling
+	if p.Receipt, p.Answer.Err = s.engine.Signer.Parse(told.Receipt); p.Answer.Err == nil {
+		v := told.verdict()
+		s.engine.SettleLocked(&v, &p, nil, 0, nil)
+	}
+	return p.Answer.Err == nil
 }

@@ -143,12 +143,16 @@ type OffloadOutcome struct {
 	Delay   *time.Duration `json:",omitempty"`
 }
 
+func outcomeOf(receipt string, v task.Verdict) OffloadOutcome {
+	return OffloadOutcome{receipt, v.Verb, v.Reason, v.Delay}
+}
+
 func (o *OffloadOutcome) verdict() task.Verdict {
 	return task.Verdict{Verb: o.Verb, Delay: o.Delay, Reason: o.Reason}
 }
 
 // handleOutcomes settles deliveries. Like a worker of this process, the other node does not
-// wait for the ledger.
+// wait for the ledger. While Close runs, deliveries can be returned, but not settled otherwise.
 func (s *Cluster) handleOutcomes(_ context.Context, _ string, told OutcomesQuery) (outcomesReply, error) {
 	a := outcomesReply{make([]WireError, len(told.Outcomes))}
 	settlings := make([]engine.Settling, len(told.Outcomes))
@@ -160,15 +164,13 @@ func (s *Cluster) handleOutcomes(_ context.Context, _ string, told OutcomesQuery
 	}
 	for from := 0; from < len(settlings); from += engine.AtOnce {
 		s.engine.Mu.Lock()
-		if s.engine.Ended {
-			s.engine.Unlock()
-			return outcomesReply{}, task.ErrClosed
-		}
 		for i := from; i < min(from+engine.AtOnce, len(settlings)); i++ {
 			switch p, o := &settlings[i], &told.Outcomes[i]; {
 			case p.Answer.Err != nil:
 			case o.Verb < task.Ack || o.Verb > task.Return:
 				p.Answer.Err = ErrNotUnderstood
+			case s.engine.Ended && o.Verb != task.Return:
+				p.Answer.Err = task.ErrClosed
 			default:
 				v := o.verdict()
 				s.engine.SettleLocked(&v, p, nil, 0, nil)

@@ -16,8 +16,8 @@ type PeerCalls struct {
 	// CallOfferShard has a node ask for a shard that this one holds, and accept it. It returns
 	// once it was accepted, or the reason why not. The other node calls Cluster.AcceptOffer.
 	CallOfferShard func(ctx context.Context, node string, shardID recovery.ShardID) error
-	// Settle has the holder of a shard settle a delivery by its receipt. The other node calls
-	// handleSettle. ErrUnavailable, ErrUnknown and ErrReplaying mean that it is worth
-	// another attempt.
-	Settle func(ctx context.Context, shardID recovery.ShardID, v task.Verdict, receipt string) error
+	// Settle has the owner of a shard settle deliveries by their receipts. The other node calls
+	// handleSettle. ErrUnavailable, ErrUnknown and ErrReplaying, of all or of one, mean that it is
+	// worth another attempt.
+	Settle func(ctx context.Context, shardID recovery.ShardID, v task.Verdict, receipts []string) ([]task.Settled, error)
 }

@@ -18,7 +18,6 @@ type peers struct {
 	demands       map[demandKey]*Demand
 	remoteWaiters map[remoteWaiterKey]*RemoteWaiter
 	Offloads      map[offloadKey]*offload
-	ResultSenders map[string]*resultSender // by node
 	Counts        peerCounts
 }
 
@@ -28,7 +27,6 @@ func newPeers() peers {
 		demands:       make(map[demandKey]*Demand),
 		remoteWaiters: make(map[remoteWaiterKey]*RemoteWaiter),
 		Offloads:      make(map[offloadKey]*offload),
-		ResultSenders: make(map[string]*resultSender),
 	}
 }
 
@@ -36,7 +34,6 @@ func newPeers() peers {
 type peerCounts struct {
 	ReservesGiven, ReservesTaken int64
 	OffloadedIn, OffloadedOut    int64
-	returned                     int64
 }
 
 // A peer is another node that is alive.
@@ -134,7 +131,9 @@ func (s *Cluster) LateReply(node, verb string, answer []byte, asked time.Time) {
 	case OfferMethod.Name:
 		if a := decodeLate[OfferReply](answer); a != nil {
 			if _, err := s.handleReturn(s.engine.Life.Context, node, returnQuery{a.Back}); err != nil {
-				s.returnToOwner(a.Back)
+				s.engine.Mu.Lock()
+				defer s.engine.Unlock()
+				s.ReturnToOwnerLocked(a.Back)
 			}
 		}
 	case OffloadMethod.Name:

@@ -32,7 +32,6 @@ func (s *Cluster) joinFleet() {
 		}
 	}
 	s.engine.Mu.Unlock()
-	s.engine.Life.Background.Go(s.lateVerdictLoop)
 	s.engine.Life.Background.Go(s.engine.CertaintyLoop)
 	s.engine.Life.Background.Go(s.reclaimLoop)
 }

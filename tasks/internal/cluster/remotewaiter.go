@@ -252,6 +252,5 @@ func (s *Cluster) HandleOffer(ctx context.Context, from string, o Offer) (OfferR
 	for _, d := range ds {
 		a.Back = append(a.Back, d.Receipt())
 	}
-	s.Peers.Counts.returned += int64(len(ds))
 	return a, nil
 }

@@ -1,31 +1,58 @@
 package cluster
 
 import (
+	"context"
+	"slices"
+
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// ReturnUnusedLocked is returnUnused in the background.
+// ReturnUnusedLocked returns deliveries to the nodes that they came from. A task whose delivery
+// cannot be returned is ready again when its lease is over.
 func (s *Cluster) ReturnUnusedLocked(ds []*engine.Delivery) {
-	if len(ds) > 0 && !s.engine.Ended {
-		s.Peers.Counts.returned += int64(len(ds))
-		s.engine.Life.Background.Go(func() { s.returnUnused(ds) })
+	if s.engine.Ended {
+		return
+	}
+	for _, d := range ds {
+		s.returnLocked(target{node: d.Source.Node}, d.Receipt())
 	}
 }
 
-// returnUnused returns deliveries to the nodes that they came from. A task whose delivery cannot
-// be returned is ready again when its lease is over.
-func (s *Cluster) returnUnused(ds []*engine.Delivery) {
-	by := make(map[string][]string)
-	for _, d := range ds {
-		by[d.Source.Node] = append(by[d.Source.Node], d.Receipt())
+// ReturnToOwnerLocked returns deliveries to the nodes that own their shards now, or will in a
+// moment.
+func (s *Cluster) ReturnToOwnerLocked(receipts []string) {
+	if s.engine.Ended {
+		return
 	}
-	for node, receipts := range by {
-		ctx, cancel := s.engine.Within(s.engine.Life.Context)
-		_, err := Call(ctx, s, node, ReturnMethod, returnQuery{receipts})
-		cancel()
-		if err == nil {
-			continue
+	for _, text := range receipts {
+		if r, err := s.engine.Signer.Parse(text); err == nil {
+			s.returnLocked(target{shardID: r.ShardID}, text)
 		}
-		s.returnToOwner(receipts)
 	}
+}
+
+func (s *Cluster) returnLocked(to target, receipt string) {
+	until := s.engine.Elapsed() + s.engine.Config.AnswerWithin
+	s.forwardLocked(to, settlement{OffloadOutcome{Receipt: receipt, Verb: task.Return}, until})
+}
+
+// ReturnMethod returns deliveries that no receiver has seen. Earlier versions call it; this one
+// reports returns as outcomes.
+var ReturnMethod = Method[returnQuery, struct{}]{Name: "return", writes: true}
+
+type returnQuery struct{ Receipts []string }
+
+// handleReturn returns deliveries that were handed out here. It returns engine.ErrHandedOver if one
+// of them is not open here any more: then they have to be returned to the owners of their shards.
+func (s *Cluster) handleReturn(ctx context.Context, from string, q returnQuery) (none struct{}, err error) {
+	var told OutcomesQuery
+	for _, text := range q.Receipts {
+		told.Outcomes = append(told.Outcomes, OffloadOutcome{Receipt: text, Verb: task.Return})
+	}
+	a, err := s.handleOutcomes(ctx, from, told)
+	if slices.ContainsFunc(a.Faults, func(f WireError) bool { return f.Code != "" }) {
+		err = engine.ErrHandedOver
+	}
+	return none, err
 }

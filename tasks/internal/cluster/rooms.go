@@ -93,7 +93,9 @@ func (r rooms) RewoundLocked() {
 }
 
 // LateVerdictLocked implements engine.ShardObserver.
-func (r rooms) LateVerdictLocked(v engine.LateVerdict) { r.addLateVerdictLocked(v) }
+func (r rooms) LateVerdictLocked(v engine.LateVerdict) {
+	r.forwardLocked(target{shardID: v.ShardID}, settlement{outcomeOf(v.Receipt, v.Verdict), v.Until})
+}
 
 // BacklogJudged implements engine.Offload.
 func (r rooms) BacklogJudged() { r.announceBacklog() }
@@ -113,7 +115,7 @@ func (r rooms) Status() []byte { return r.Cluster.status() }
 func (r rooms) Doubted() { r.Cluster.doubted() }
 
 // SendLastVerdicts implements engine.Membership.
-func (r rooms) SendLastVerdicts(ctx context.Context) { r.Cluster.sendLastVerdicts(ctx) }
+func (r rooms) SendLastVerdicts(ctx context.Context) { r.Cluster.sendLast(ctx) }
 
 // Leave implements engine.Membership.
 func (r rooms) Leave() { r.unshare() }

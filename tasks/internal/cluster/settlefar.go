@@ -208,13 +208,7 @@ func (s *Cluster) handleSettle(ctx context.Context, _ string, q settleQuery) (se
 	}
 	ctx, cancel := s.engine.Within(q.Terms.in(ctx))
 	defer cancel()
-	some := make([]*engine.Settling, 0, len(settlings))
-	for i := range settlings {
-		if settlings[i].Answer.Err == nil {
-			some = append(some, &settlings[i])
-		}
-	}
-	s.settleOwned(ctx, &q.Verdict, some)
+	s.settleOwned(ctx, &q.Verdict, openOf(settlings))
 	a := settleReply{Settled: make([]wireSettled, len(settlings))}
 	for i := range settlings {
 		p := &settlings[i].Answer
@@ -229,56 +223,24 @@ func (s *Cluster) handleSettle(ctx context.Context, _ string, q settleQuery) (se
 	return a, nil
 }
 
-// settleElsewhere settles one delivery wherever its task is now.
-func (s *Cluster) settleElsewhere(ctx context.Context, v task.Verdict, receipt string) error {
-	settlings, err := s.engine.CheckVerdict(&v, []string{receipt})
+// settleElsewhere settles deliveries wherever their tasks are now, also while Close runs.
+func (s *Cluster) settleElsewhere(ctx context.Context, v task.Verdict, receipts []string) ([]task.Settled, error) {
+	settlings, err := s.engine.CheckVerdict(&v, receipts)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	p := &settlings[0]
-	if p.Answer.Err == nil {
-		s.settleFar(ctx, &v, []*engine.Settling{p})
-	}
-	return p.Answer.Err
+	s.settleFar(ctx, &v, openOf(settlings))
+	return engine.SettledOf(settlings), nil
 }
 
-// ReturnToOwnerLocked is returnToOwner in the background.
-func (s *Cluster) ReturnToOwnerLocked(receipts []string) {
-	if len(receipts) > 0 && !s.engine.Ended {
-		s.engine.Life.Background.Go(func() { s.returnToOwner(receipts) })
-	}
-}
-
-// returnToOwner returns deliveries to the nodes that hold their tasks now, or will in a moment.
-// If that fails, their leases run out.
-func (s *Cluster) returnToOwner(receipts []string) {
-	for part := range slices.Chunk(receipts, task.MaxReserve) {
-		_, _ = s.Settle(s.engine.Life.Context, task.Verdict{Verb: task.Return}, part)
-	}
-}
-
-// ReturnMethod returns deliveries that no receiver has seen.
-var ReturnMethod = Method[returnQuery, struct{}]{Name: "return", writes: true}
-
-type returnQuery struct{ Receipts []string }
-
-// handleReturn undoes deliveries that were handed out here. It returns engine.ErrHandedOver if one
-// of them has left, or is draining, with its shard: then it has to be returned to the new holder.
-func (s *Cluster) handleReturn(_ context.Context, _ string, q returnQuery) (struct{}, error) {
-	s.engine.Mu.Lock()
-	defer s.engine.Unlock()
-	var err error
-	for _, text := range q.Receipts {
-		r, bad := s.engine.Signer.Parse(text)
-		if bad != nil {
-			continue
-		}
-		n, known := s.engine.Store.Find([]byte(r.ID))
-		if !known || !s.engine.UndoDeliveryLocked(&engine.Delivery{Slot: n, Lease: engine.Lease{Nonce: r.Nonce}}) && s.engine.Store.Slot(n).State == store.Parking {
-			err = engine.ErrHandedOver
+// openOf returns those that have no answer yet.
+func openOf(settlings []engine.Settling) (open []*engine.Settling) {
+	for i := range settlings {
+		if p := &settlings[i]; p.Answer.Err == nil {
+			open = append(open, p)
 		}
 	}
-	return struct{}{}, err
+	return open
 }
 
 // Settle is tasks.Scheduler.Settle.

@@ -1,0 +1,260 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// A forwarder sends settlements to the nodes that have the tasks, for callers that do not wait:
+//
+//   - A late verdict is that of a handler of this process, of a delivery whose shard has left
+//     meanwhile. The owner of the shard honours it if the delivery was handed over with its
+//     lease, or if it has not begun the same attempt again.
+//   - An outcome is that of a delivery that this node has made for another one.
+//   - A return is that of a delivery that no receiver has seen.
+//
+// There is a queue for each target. While one batch is on its way the next gathers, so that many
+// settlements share a message. What fails is sent again, with growing pauses, until it does not
+// matter any more. If it is dropped then, the lease of the delivery runs out at the owner.
+//
+// Guarded by Engine.Mu.
+type forwarder struct {
+	Queues map[target]*settleQueue
+	bytes  int  // that the settlements take up
+	full   bool // one was dropped, and the queues have not been empty since
+}
+
+// A target is where settlements go.
+type target struct {
+	node    string           // that has begun the deliveries; empty: the owner of the shard
+	shardID recovery.ShardID // 0: the owner is found by the id of the task
+}
+
+// A settlement is on its way to the node that has the task.
+type settlement struct {
+	OffloadOutcome
+	until time.Duration // then it does not matter any more
+}
+
+// A settleQueue has the settlements for one target.
+type settleQueue struct {
+	target
+	waiting []settlement
+	out     int  // how many are being sent
+	sending bool // a goroutine runs sendAll
+}
+
+const (
+	// settlementsAtOnce is how many go in one message.
+	settlementsAtOnce = task.MaxReserve
+	// verdictsAtOnce is how many different verdicts are sent at the same time.
+	verdictsAtOnce = 16
+	// maxForwarded bounds the memory of the settlements, of which each takes up forwardedSize
+	// and its texts.
+	maxForwarded, forwardedSize = 64 << 20, 128
+	// lastPause is between two attempts while Close waits.
+	lastPause = 5 * time.Millisecond
+)
+
+func sizeOf(some ...settlement) (size int) {
+	for i := range some {
+		size += forwardedSize + len(some[i].Receipt) + len(some[i].Reason)
+	}
+	return size
+}
+
+// forwardLocked sends a settlement to its target. While Close runs, only what counts as a handler
+// may call it for a node. What is sent to the owner of a shard waits for sendLast then.
+func (s *Cluster) forwardLocked(to target, o settlement) {
+	f := &s.Forward
+	if f.bytes+sizeOf(o) > maxForwarded {
+		if !f.full {
+			s.engine.Config.Log.Warn("too many settlements wait for other nodes; tasks may be delivered again", "node", s.engine.Config.Node)
+		}
+		f.full = true
+		return
+	}
+	q := f.Queues[to]
+	if q == nil {
+		q = &settleQueue{target: to}
+		f.Queues[to] = q
+	}
+	q.waiting = append(q.waiting, o)
+	f.bytes += sizeOf(o)
+	if !q.sending && (to.node != "" || !s.engine.Ended) {
+		q.sending = true
+		s.engine.Life.Handlers.Add(1)
+		go s.sendAll(q)
+	}
+}
+
+// sendAll sends until the queue is empty. What fails while Close runs is left to sendLast, or, if
+// it is for a node, sent again as long as handlers have time.
+func (s *Cluster) sendAll(q *settleQueue) {
+	defer s.engine.Life.Handlers.Done()
+	var backoff recovery.Backoff
+	for attempt := 0; ; attempt++ {
+		more, failed := s.sendSome(s.engine.Life.Context, q)
+		switch {
+		case !more:
+			return
+		case !failed:
+			attempt = -1
+		case q.node != "":
+			_ = backoff.Wait(s.engine.Life.Context, attempt)
+		case !s.engine.Rest(backoff.Delay(attempt)):
+			s.engine.Mu.Lock()
+			q.sending = false
+			s.engine.Mu.Unlock()
+			return
+		}
+	}
+}
+
+// sendLast sends what is left for the owners of shards when the handlers have had their time.
+func (s *Cluster) sendLast(ctx context.Context) {
+	for {
+		var all sync.WaitGroup
+		s.engine.Mu.Lock()
+		left := s.Forward.toOwnersLocked()
+		for _, q := range s.Forward.Queues {
+			if !q.sending && q.node == "" {
+				all.Go(func() { s.sendSome(context.WithoutCancel(ctx), q) })
+			}
+		}
+		s.engine.Mu.Unlock()
+		all.Wait()
+		if left == 0 {
+			return
+		}
+		select {
+		case <-time.After(lastPause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// toOwnersLocked returns how many settlements have not arrived at the owners of shards.
+func (f *forwarder) toOwnersLocked() (n int) {
+	for to, q := range f.Queues {
+		if to.node == "" {
+			n += len(q.waiting) + q.out
+		}
+	}
+	return n
+}
+
+// sendSome sends one batch once. It reports whether there was one, and whether a part of it is to
+// be sent again; that part waits first in the queue.
+func (s *Cluster) sendSome(ctx context.Context, q *settleQueue) (more, failed bool) {
+	f := &s.Forward
+	s.engine.Mu.Lock()
+	some := q.waiting[:min(len(q.waiting), settlementsAtOnce)]
+	q.waiting, q.out = q.waiting[len(some):], len(some)
+	if len(some) == 0 {
+		delete(f.Queues, q.target)
+		f.full = f.full && len(f.Queues) > 0
+	}
+	s.engine.Mu.Unlock()
+	if len(some) == 0 {
+		return false, false
+	}
+	errs := s.settleThere(ctx, q.target, some)
+	var left []settlement
+	now, later := s.engine.Elapsed(), q.node == "" || ctx.Err() == nil
+	for i, err := range errs {
+		switch o := &some[i]; {
+		case err == nil:
+		case later && o.until > now && (errors.Is(err, task.ErrUnavailable) || errors.Is(err, task.ErrUnknown) || errors.Is(err, task.ErrReplaying)):
+			left = append(left, *o)
+		case o.Verb != task.Return: // whose task is ready when its lease is over, if it is not now
+			s.engine.Config.Log.Warn("a delivery could not be settled at the node that holds its task now; it may be delivered again", "node", s.engine.Config.Node, "to", q.node, "error", err)
+		}
+	}
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	f.bytes -= sizeOf(some...) - sizeOf(left...)
+	if q.out = 0; len(left) > 0 {
+		q.waiting = append(left, q.waiting...)
+	}
+	return true, len(left) > 0
+}
+
+// settleThere sends settlements once. What the node that has begun the deliveries does not
+// confirm goes to the owner of the shard, which may be another node by now.
+func (s *Cluster) settleThere(ctx context.Context, to target, some []settlement) []error {
+	errs := make([]error, len(some))
+	if to.node != "" {
+		s.tellOutcomes(ctx, to.node, some, errs)
+	}
+	type verdict struct {
+		verb   task.Verb
+		reason string
+		delay  time.Duration // -1: none
+	}
+	alike := make(map[verdict][]int)
+	for i := range some {
+		if o := &some[i]; to.node == "" || errs[i] != nil {
+			v := verdict{o.Verb, o.Reason, -1}
+			if o.Delay != nil {
+				v.delay = *o.Delay
+			}
+			alike[v] = append(alike[v], i)
+		}
+	}
+	ctx, cancel := s.engine.Within(ctx)
+	defer cancel()
+	var all errgroup.Group
+	all.SetLimit(verdictsAtOnce)
+	for _, which := range alike {
+		all.Go(func() error {
+			s.settleAtOwner(ctx, to.shardID, some, which, errs)
+			return nil
+		})
+	}
+	_ = all.Wait()
+	return errs
+}
+
+// tellOutcomes reports settlements to the node that has begun the deliveries.
+func (s *Cluster) tellOutcomes(ctx context.Context, node string, some []settlement, errs []error) {
+	told := OutcomesQuery{make([]OffloadOutcome, len(some))}
+	for i := range some {
+		told.Outcomes[i] = some[i].OffloadOutcome
+	}
+	ctx, cancel := s.engine.Within(ctx)
+	defer cancel()
+	a, err := Call(ctx, s, node, OutcomesMethod, told)
+	for i := range errs {
+		if errs[i] = err; err == nil && i < len(a.Faults) && a.Faults[i].Code != "" {
+			errs[i] = a.Faults[i].Err(node, false)
+		}
+	}
+}
+
+// settleAtOwner settles those of the settlements that which names, of one verdict, at the node
+// that owns their shard.
+func (s *Cluster) settleAtOwner(ctx context.Context, shardID recovery.ShardID, some []settlement, which []int, errs []error) {
+	receipts := make([]string, len(which))
+	for k, i := range which {
+		receipts[k] = some[i].Receipt
+	}
+	var answers []task.Settled
+	err := errNoPeers
+	if s.peerCalls.Settle != nil {
+		answers, err = s.peerCalls.Settle(ctx, shardID, some[which[0]].verdict(), receipts)
+	}
+	for k, i := range which {
+		if errs[i] = err; err == nil {
+			errs[i] = answers[k].Err
+		}
+	}
+}

@@ -1,0 +1,101 @@
+package cluster
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// newForwarder makes a cluster that has begun to close, so that settlements wait for sendLast.
+func newForwarder(settle func(v task.Verdict, receipts []string) ([]task.Settled, error)) *Cluster {
+	s := &Cluster{engine: &engine.Engine{}, Forward: forwarder{Queues: make(map[target]*settleQueue)}}
+	s.engine.Started, s.engine.Ended = time.Now(), true
+	s.engine.Config.Log, s.engine.Config.AnswerWithin = slog.New(slog.DiscardHandler), time.Minute
+	s.peerCalls.Settle = func(_ context.Context, _ recovery.ShardID, v task.Verdict, receipts []string) ([]task.Settled, error) {
+		return settle(v, receipts)
+	}
+	return s
+}
+
+func (s *Cluster) forwardOne(shard recovery.ShardID, receipt string, v task.Verdict) {
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	s.forwardLocked(target{shardID: shard}, settlement{outcomeOf(receipt, v), time.Hour})
+}
+
+// However many settlements wait for nodes that do not answer, their memory has a bound. There is
+// room again when they have arrived.
+func TestForwarderIsBounded(t *testing.T) {
+	var arrived, calls int
+	s := newForwarder(func(_ task.Verdict, receipts []string) ([]task.Settled, error) {
+		arrived += len(receipts)
+		calls++
+		return make([]task.Settled, len(receipts)), nil
+	})
+	long := strings.Repeat("x", 1<<20)
+	for range 100 {
+		s.forwardOne(1, "r", task.Verdict{Verb: task.Release, Reason: long})
+	}
+	if n := s.Forward.toOwnersLocked(); n != 63 || !s.Forward.full || s.Forward.bytes > maxForwarded {
+		t.Errorf("%d of 64 MiB wait: %d bytes", n, s.Forward.bytes)
+	}
+	s.sendLast(t.Context())
+	if arrived != 63 || calls != 1 {
+		t.Errorf("%d have arrived with %d calls", arrived, calls)
+	}
+	if s.Forward.bytes != 0 || s.Forward.toOwnersLocked() != 0 {
+		t.Errorf("%d bytes are left", s.Forward.bytes)
+	}
+	s.forwardOne(1, "r", task.Verdict{Verb: task.Ack})
+	if s.Forward.toOwnersLocked() != 1 {
+		t.Error("there is no room again")
+	}
+}
+
+// Only what has not arrived is sent again, and only while it matters.
+func TestForwarderSendsAgain(t *testing.T) {
+	var acked []string
+	attempts := make(map[string]int)
+	s := newForwarder(func(v task.Verdict, receipts []string) ([]task.Settled, error) {
+		if v.Verb == task.Bury && attempts["bury"] == 0 {
+			attempts["bury"]++
+			return nil, task.ErrUnknown // to all of them
+		}
+		answers := make([]task.Settled, len(receipts))
+		for i, r := range receipts {
+			switch attempts[r]++; {
+			case r == "stale":
+				answers[i].Err = task.ErrStale
+			case r == "late" && attempts[r] < 3:
+				answers[i].Err = task.ErrUnavailable
+			default:
+				acked = append(acked, r)
+			}
+		}
+		return answers, nil
+	})
+	for _, r := range []string{"a", "stale", "late", "b"} {
+		s.forwardOne(1, r, task.Verdict{Verb: task.Ack})
+	}
+	s.sendLast(t.Context())
+	s.forwardOne(2, "c", task.Verdict{Verb: task.Bury})
+	s.sendLast(t.Context())
+	if want := []string{"a", "b", "late", "c"}; !slices.Equal(acked, want) || attempts["a"] != 1 || attempts["stale"] != 1 {
+		t.Errorf("arrived: %v, after %v attempts", acked, attempts)
+	}
+	s.peerCalls.Settle = func(context.Context, recovery.ShardID, task.Verdict, []string) ([]task.Settled, error) {
+		attempts["over"]++
+		return nil, task.ErrUnavailable
+	}
+	s.forwardLocked(target{shardID: 1}, settlement{outcomeOf("over", task.Verdict{Verb: task.Ack}), 0})
+	if s.sendLast(t.Context()); attempts["over"] != 1 || s.Forward.bytes != 0 {
+		t.Errorf("what does not matter any more was sent %d times", attempts["over"])
+	}
+}
