@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
@@ -66,10 +67,10 @@ func (r *rig) forget(ids ...string) {
 	r.t.Helper()
 	for _, id := range ids {
 		spot, _ := r.held(id)
-		n, _ := r.engine.Store.Find([]byte(id))
+		n, _ := r.Engine().Store.Find([]byte(id))
 		var b recovery.Batch
 		b.Add(recovery.Change{ID: []byte(id), From: spot})
-		want(r.t, "Apply", r.mem.Apply(r.t.Context(), int(r.engine.Store.Slot(n).Shard), &b), nil)
+		want(r.t, "Apply", r.mem.Apply(r.t.Context(), int(r.Engine().Store.Slot(n).Shard), &b), nil)
 	}
 }
 
@@ -140,7 +141,7 @@ func TestSamples(t *testing.T) {
 		_, release := r.faulty.Hold(ledgertest.Apply)
 		go func() { _ = r.Cancel(t.Context(), "t0") }()
 		synctest.Wait()
-		a, seen := r.engine.NewAuditee(true), map[string]bool{}
+		a, seen := r.Engine().NewAuditee(true), map[string]bool{}
 		a.Repairs = engine.NewPendingWrite(0)
 		for !a.Over() {
 			a.Begin()
@@ -178,7 +179,7 @@ func TestAuditRoundIsBounded(t *testing.T) {
 		for i := range 320 {
 			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour, Payload: make([]byte, size)})
 		}
-		a, seen := r.engine.NewAuditee(true), map[string]bool{}
+		a, seen := r.Engine().NewAuditee(true), map[string]bool{}
 		for rounds := 0; !a.Over() && rounds < 30; rounds++ {
 			bytes := 0
 			for _, shard := range a.Begin() {
@@ -226,11 +227,11 @@ func TestAuditOfASlowLedger(t *testing.T) {
 			want(t, "Schedule", err, nil)
 		}
 		for i := range 80 { // the ledger loses all of them
-			s.engine.Mu.Lock()
-			n, _ := s.engine.Store.Find(fmt.Append(nil, "t", i))
-			sl := s.engine.Store.Slot(n)
+			s.Engine().Mu.Lock()
+			n, _ := s.Engine().Store.Find(fmt.Append(nil, "t", i))
+			sl := s.Engine().Store.Slot(n)
 			shard, spot := int(sl.Shard), recovery.Spot{Place: recovery.Pending, At: sl.Stored}
-			s.engine.Mu.Unlock()
+			s.Engine().Mu.Unlock()
 			var b recovery.Batch
 			b.Add(recovery.Change{ID: fmt.Append(nil, "t", i), From: spot})
 			want(t, "Apply", mem.Apply(t.Context(), shard, &b), nil)

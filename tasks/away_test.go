@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
@@ -22,14 +23,14 @@ func away(t *testing.T, test func(t *testing.T, f *fleet, ids []string)) {
 			return from == a.name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name))
 		})
 		shardID := a.shardID(1)
-		want(t, "release", a.engine.ReleaseShard(t.Context(), shardID, b.name), nil)
+		want(t, "release", a.Engine().ReleaseShard(t.Context(), shardID, b.name), nil)
 		if ok, err := b.member.Accept(t.Context(), shardID); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 		pass(3 * time.Second)
 		var ids []string
 		for i := 0; len(ids) < 20; i++ {
-			if id := fmt.Sprint("order-", i); a.engine.Terms.ShardOf([]byte(id)) < 0 {
+			if id := fmt.Sprint("order-", i); a.Engine().Terms.ShardOf([]byte(id)) < 0 {
 				ids = append(ids, id)
 			}
 		}
@@ -45,20 +46,20 @@ func (f *fleet) wantPlaced(id string) (holder *node) {
 		if m.dead {
 			continue
 		}
-		m.engine.Mu.Lock()
-		n, known := m.engine.Store.Find([]byte(id))
+		m.Engine().Mu.Lock()
+		n, known := m.Engine().Store.Find([]byte(id))
 		shard := -1
 		if known {
-			shard = int(m.engine.Store.Slot(n).Shard)
+			shard = int(m.Engine().Store.Slot(n).Shard)
 		}
-		m.engine.Mu.Unlock()
+		m.Engine().Mu.Unlock()
 		switch {
 		case !known:
 		case holder != nil:
 			f.t.Errorf("%s is at %s and at %s", id, holder.name, m.name)
 		default:
 			holder = m
-			if places := m.engine.Terms.ShardsOf([]byte(id)); !slices.Contains(places, shard) {
+			if places := m.Engine().Terms.ShardsOf([]byte(id)); !slices.Contains(places, shard) {
 				f.t.Errorf("%s is in shard %d of %s, which looks for it in %v", id, shard, m.name, places)
 			}
 		}

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -260,8 +261,8 @@ func TestSlowSetTopicBesideDelete(t *testing.T) {
 		r.topic("x", TopicSettings{Lease: time.Minute})
 		// Its answer is held up; another process of this name would do the same.
 		slow := &answers{Settings: r.mem, hold: make(chan struct{})}
-		ledger := r.Scheduler.engine.Ledger
-		r.Scheduler.engine.Ledger = struct {
+		ledger := r.Scheduler.Engine().Ledger
+		r.Scheduler.Engine().Ledger = struct {
 			recovery.Ledger
 			recovery.Settings
 		}{ledger, slow}
@@ -280,7 +281,7 @@ func TestSlowSetTopicBesideDelete(t *testing.T) {
 		if x, err := r.Topic("x"); err == nil && (x.Revision != 0 || x.Settings.Lease != 30*time.Second) {
 			t.Errorf("deleted, it has %+v", x)
 		}
-		r.Scheduler.engine.Ledger = ledger
+		r.Scheduler.Engine().Ledger = ledger
 		for i := range 3 {
 			r.topic("x", TopicSettings{Concurrency: i + 1})
 			if x, _ := r.Topic("x"); x.Settings.Concurrency != i+1 {

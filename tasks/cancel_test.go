@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // Many tasks are cancelled right around their deadlines, by several callers, in
@@ -20,32 +21,32 @@ func TestCancelRace(t *testing.T) {
 	if testing.Short() {
 		total = 10_000
 	}
-	r := newRig(t, Config{}, memledger.Shards(4))
+	r := newRig(t, tasks.Config{}, memledger.Shards(4))
 	cancelRace(t, r.Scheduler, total)
 	r.checkConsistency()
 }
 
-func cancelRace(t *testing.T, s *Scheduler, total int) {
+func cancelRace(t *testing.T, s *tasks.Scheduler, total int) {
 	const cancellers = 4 // divides the size of a wave
 	// Each task belongs to one canceller; a delivery takes note of it under that
 	// one's lock, so that afterwards is afterwards.
 	type entry struct{ cancelled, delivered bool }
 	var mu [cancellers]sync.Mutex
-	tasks := make([]entry, total)
+	entries := make([]entry, total)
 	var wrong, delivered, cancelled int
-	_, err := s.SetTopic(t.Context(), "x", TopicSettings{Concurrency: 16}, 0)
+	_, err := s.SetTopic(t.Context(), "x", tasks.TopicSettings{Concurrency: 16}, 0)
 	want(t, "SetTopic", err, nil)
-	want(t, "Handle", s.Handle("x", func(_ context.Context, d *Delivery) error {
+	want(t, "Handle", s.Handle("x", func(_ context.Context, d *tasks.Delivery) error {
 		var i int
 		if _, err := fmt.Sscanf(d.ID, "t%d", &i); err != nil {
-			return Kill(err)
+			return tasks.Kill(err)
 		}
 		mu[i%cancellers].Lock()
 		defer mu[i%cancellers].Unlock()
-		if tasks[i].cancelled || tasks[i].delivered {
+		if entries[i].cancelled || entries[i].delivered {
 			wrong++
 		}
-		tasks[i].delivered = true
+		entries[i].delivered = true
 		return nil
 	}), nil)
 	// In waves, each of which falls due while it is being cancelled. How long before
@@ -56,9 +57,9 @@ func cancelRace(t *testing.T, s *Scheduler, total int) {
 		first := wave * size
 		began := time.Now()
 		due := func(i int) time.Time { return began.Add(lead).Add(time.Duration(i-first) * 20 * time.Microsecond) }
-		requests := make([]Request, size)
+		requests := make([]tasks.Request, size)
 		for k := range requests {
-			requests[k] = Request{ID: fmt.Sprint("t", first+k), Topic: "x", Due: due(first + k)}
+			requests[k] = tasks.Request{ID: fmt.Sprint("t", first+k), Topic: "x", Due: due(first + k)}
 		}
 		if _, err := s.ScheduleBatch(t.Context(), requests); err != nil {
 			t.Fatal(err)
@@ -78,12 +79,12 @@ func cancelRace(t *testing.T, s *Scheduler, total int) {
 					switch err := s.Cancel(context.Background(), fmt.Sprint("t", i)); {
 					case err == nil:
 						mu[c].Lock()
-						if tasks[i].delivered {
+						if entries[i].delivered {
 							t.Errorf("t%d was delivered, and then cancelled", i)
 						}
-						tasks[i].cancelled = true
+						entries[i].cancelled = true
 						mu[c].Unlock()
-					case !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrDelivering):
+					case !errors.Is(err, tasks.ErrNotFound) && !errors.Is(err, tasks.ErrDelivering):
 						t.Errorf("Cancel(t%d) = %v", i, err)
 					}
 				}
@@ -97,8 +98,8 @@ func cancelRace(t *testing.T, s *Scheduler, total int) {
 	for i := range mu {
 		mu[i].Lock()
 	}
-	for i := range tasks {
-		switch e := tasks[i]; {
+	for i := range entries {
+		switch e := entries[i]; {
 		case e.delivered == e.cancelled:
 			t.Errorf("t%d: delivered %v, cancelled %v", i, e.delivered, e.cancelled)
 		case e.delivered:
@@ -116,7 +117,7 @@ func cancelRace(t *testing.T, s *Scheduler, total int) {
 // A cancel and its repetitions, at the same time.
 func TestCancelTogether(t *testing.T) {
 	for _, dead := range []bool{false, true} {
-		bubble(t, Config{}, func(t *testing.T, r *rig) {
+		bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 			if dead {
 				buried(r)
 			} else {

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
@@ -142,10 +143,10 @@ func TestClaimingReceiverIsNotWoken(t *testing.T) {
 		}
 		pass(1100 * time.Millisecond)
 		for _, id := range []string{"first", "second"} {
-			r.engine.Mu.Lock()
-			n, _ := r.engine.Store.Find([]byte(id))
-			state := r.engine.Store.Slot(n).State
-			r.engine.Mu.Unlock()
+			r.Engine().Mu.Lock()
+			n, _ := r.Engine().Store.Find([]byte(id))
+			state := r.Engine().Store.Slot(n).State
+			r.Engine().Mu.Unlock()
 			if state != store.Claiming {
 				t.Errorf("%s has state %d, nobody claims it", id, state)
 			}

@@ -1,15 +1,17 @@
-package tasks
+package tasks_test
 
 import (
 	"testing"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // A lease that was parked is measured by what was left of it, not by the wall clock,
 // which may have been set back since.
 func TestParkedLeaseAndClockStep(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Lease: time.Minute, Retry: Retry{MinBackoff: time.Minute, MaxBackoff: time.Minute}})
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", tasks.TopicSettings{Lease: time.Minute, Retry: tasks.Retry{MinBackoff: time.Minute, MaxBackoff: time.Minute}})
 		r.one("t", "x")
 		pass(20 * time.Second)
 		for _, step := range []time.Duration{-24 * time.Hour, 12 * time.Hour} {
@@ -17,16 +19,16 @@ func TestParkedLeaseAndClockStep(t *testing.T) {
 			r.clock.step(step)
 			r.open()
 			pass(10 * time.Second)
-			if task := r.get("t"); task.State != Delivering {
+			if task := r.get("t"); task.State != tasks.Delivering {
 				t.Fatalf("within its lease the task is %v", task.State)
 			}
 		}
 		pass(18 * time.Second)
-		if task := r.get("t"); task.State != Delivering {
+		if task := r.get("t"); task.State != tasks.Delivering {
 			t.Fatalf("2 s before the end of its lease the task is %v", task.State)
 		}
 		pass(4 * time.Second)
-		if task := r.get("t"); task.State != Pending || task.LastError != "the lease ran out" {
+		if task := r.get("t"); task.State != tasks.Pending || task.LastError != "the lease ran out" {
 			t.Errorf("after its lease the task is %v, %q", task.State, task.LastError)
 		}
 		r.checkConsistency()
@@ -36,11 +38,11 @@ func TestParkedLeaseAndClockStep(t *testing.T) {
 // All of the dead are all of them, also those that have died in the future.
 func TestAllTheDeadAfterClockStep(t *testing.T) {
 	for name, do := range map[string]func(r *rig) (int, error){
-		"Requeue":    func(r *rig) (int, error) { return requeued(r.Requeue(r.t.Context(), "x", Requeue{})) },
+		"Requeue":    func(r *rig) (int, error) { return requeued(r.Requeue(r.t.Context(), "x", tasks.Requeue{})) },
 		"DeleteDead": func(r *rig) (int, error) { return r.DeleteDead(r.t.Context(), "x", nil) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, Config{}, func(t *testing.T, r *rig) {
+			bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 				r.bury("x", "a", "b", "c")
 				r.clock.step(-time.Hour)
 				n, err := do(r)

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
@@ -104,10 +105,10 @@ func TestMisfireCoalesceBesideACancel(t *testing.T) {
 		}
 		v := r.misfirePass("x")
 		compare := func(id string) {
-			r.engine.Mu.Lock()
-			n, _ := r.engine.Store.Find([]byte(id))
-			v.CompareLocked(n, r.engine.Store.Slot(n))
-			r.engine.Unlock()
+			r.Engine().Mu.Lock()
+			n, _ := r.Engine().Store.Find([]byte(id))
+			v.CompareLocked(n, r.Engine().Store.Slot(n))
+			r.Engine().Unlock()
 		}
 		compare("t2")
 		want(t, "Cancel", r.Cancel(t.Context(), "t2"), nil)
@@ -122,11 +123,11 @@ func TestMisfireCoalesceBesideACancel(t *testing.T) {
 
 // visit is one that begins now.
 func (r *rig) misfirePass(name string) *engine.MisfirePass {
-	r.engine.Mu.Lock()
-	defer r.engine.Unlock()
-	x := r.engine.TopicTable.ByName[name]
+	r.Engine().Mu.Lock()
+	defer r.Engine().Unlock()
+	x := r.Engine().TopicTable.ByName[name]
 	x.Undecided = false
-	return r.engine.NewMisfirePassLocked(map[*engine.Topic]bool{x: true})
+	return r.Engine().NewMisfirePassLocked(map[*engine.Topic]bool{x: true})
 }
 
 // The newest is the newest of those that are there when replay is over: one that was

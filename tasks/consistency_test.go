@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"bytes"
@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/internal/record"
@@ -19,13 +20,17 @@ import (
 // no write is under way, memory with the ledger. Nothing may be running.
 func (r *rig) checkConsistency() {
 	r.t.Helper()
-	if errs := r.Scheduler.check(r.mem); errs != nil {
+	if errs := consistent(r.Engine(), r.mem); errs != nil {
 		r.t.Fatalf("inconsistent: %v", errs)
 	}
 }
 
-// check compares a scheduler with itself, and with what its ledger has.
-func (s *Scheduler) check(ledger recovery.Ledger) error {
+// A consistency compares an engine with itself.
+type consistency struct{ engine *engine.Engine }
+
+// consistent compares an engine with itself, and with what its ledger has.
+func consistent(e *engine.Engine, ledger recovery.Ledger) error {
+	s := consistency{e}
 	s.engine.Mu.Lock()
 	errs := errors.Join(s.checkBook(), s.engine.Store.Check(), s.checkTopics(), s.checkOpen())
 	s.engine.Mu.Unlock()
@@ -33,7 +38,7 @@ func (s *Scheduler) check(ledger recovery.Ledger) error {
 }
 
 // checkBook compares slots with timers and with what is counted of them.
-func (s *Scheduler) checkBook() (errs error) {
+func (s consistency) checkBook() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
 	b := s.engine.Store
 	armed, arriving, writes := 0, 0, 0
@@ -76,7 +81,7 @@ func (s *Scheduler) checkBook() (errs error) {
 }
 
 // checkTopics counts the gauges and the queues again.
-func (s *Scheduler) checkTopics() (errs error) {
+func (s consistency) checkTopics() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
 	gauges := make([][Dead + 1]int64, len(s.engine.TopicTable.ByNumber))
 	readies := make([]int, len(s.engine.TopicTable.ByNumber))
@@ -146,7 +151,7 @@ func (s *Scheduler) checkTopics() (errs error) {
 }
 
 // checkOpen compares the open deliveries with the states.
-func (s *Scheduler) checkOpen() (errs error) {
+func (s consistency) checkOpen() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
 	away := 0
 	for n, l := range s.engine.Dispatch.Leases {
@@ -174,7 +179,7 @@ func (s *Scheduler) checkOpen() (errs error) {
 }
 
 // checkLedger compares memory with the ledger, record by record.
-func (s *Scheduler) checkLedger(ledger recovery.Ledger) (errs error) {
+func (s consistency) checkLedger(ledger recovery.Ledger) (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
 	pendings, deads, err := dump(ledger)
 	if err != nil {

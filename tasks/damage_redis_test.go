@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"fmt"
@@ -10,12 +10,13 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // What another program has written in the place of Lapse's data in Redis keeps no process from
 // starting: all tasks whose records are there are delivered, and the damage is told.
 func TestDamagedRedis(t *testing.T) {
-	const tasks = 40
+	const count = 40
 	for _, c := range []struct {
 		name   string
 		damage func(do func(args ...any) any)
@@ -61,10 +62,10 @@ func TestDamagedRedis(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
 			n := newRedisNode(t, server.URL())
-			for i := range tasks {
+			for i := range count {
 				n.schedule("x", fmt.Sprint("id-", i))
 			}
-			_, err := n.SetTopic(t.Context(), "other", TopicSettings{Lease: time.Minute}, -1)
+			_, err := n.SetTopic(t.Context(), "other", tasks.TopicSettings{Lease: time.Minute}, -1)
 			want(t, "SetTopic", err, nil)
 			lost := 0
 			if c.lost > 0 {
@@ -80,10 +81,10 @@ func TestDamagedRedis(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if n.Scheduler, err = Open(t.Context(), ledger, Config{Log: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
+			if n.Scheduler, err = tasks.Open(t.Context(), ledger, tasks.Config{Log: slog.New(slog.NewTextHandler(&log, nil))}); err != nil {
 				t.Fatal(err)
 			}
-			n.waitFor("all tasks are read", func() bool { return int(n.Stats().Total.Pending) == tasks-lost && n.Readiness().Ready })
+			n.waitFor("all tasks are read", func() bool { return int(n.Stats().Total.Pending) == count-lost && n.Readiness().Ready })
 			n.waitFor("readiness tells it", func() bool {
 				for _, w := range n.Readiness().Waiting {
 					if c.waits != "" && strings.Contains(w.What, c.waits) {
@@ -96,25 +97,25 @@ func TestDamagedRedis(t *testing.T) {
 				t.Errorf("the log says: %s", &log)
 			}
 			// It takes, delivers and settles tasks of all shards.
-			for i := range tasks {
+			for i := range count {
 				id := fmt.Sprint("new-", i)
 				n.waitFor(id+" is taken", func() bool {
-					_, err = n.Schedule(t.Context(), Request{ID: id, Topic: "y"})
+					_, err = n.Schedule(t.Context(), tasks.Request{ID: id, Topic: "y"})
 					return err == nil
 				})
 			}
-			for got := 0; got < tasks; {
-				ds, err := n.Reserve(t.Context(), "y", tasks, time.Second, 0)
+			for got := 0; got < count; {
+				ds, err := n.Reserve(t.Context(), "y", count, time.Second, 0)
 				want(t, "Reserve", err, nil)
 				for _, d := range ds {
-					settled, err := n.Settle(t.Context(), Verdict{Verb: Ack}, []string{d.Receipt()})
+					settled, err := n.Settle(t.Context(), tasks.Verdict{Verb: tasks.Ack}, []string{d.Receipt()})
 					if err != nil || settled[0].Err != nil {
 						t.Fatalf("Settle: %v, %v", settled, err)
 					}
 					got++
 				}
 			}
-			_, err = n.SetTopic(t.Context(), "z", TopicSettings{Lease: time.Minute}, -1)
+			_, err = n.SetTopic(t.Context(), "z", tasks.TopicSettings{Lease: time.Minute}, -1)
 			want(t, "SetTopic", err, nil)
 			n.waitFor("its heartbeat goes on", func() bool { return n.Readiness().LedgerOK })
 		})
@@ -158,11 +159,11 @@ func TestNewNameBesideAnOldOne(t *testing.T) {
 	n.waitFor("readiness tells it", tells)
 	n.waitFor("it is adopted", func() bool { return !tells() })
 	n.waitFor("all is served", func() bool {
-		page, err := n.List(t.Context(), Query{})
+		page, err := n.List(t.Context(), tasks.Query{})
 		if err != nil || len(page.Tasks) != 2 {
 			return false
 		}
-		_, err = n.Schedule(t.Context(), Request{ID: "c", Topic: "x", Delay: time.Hour})
+		_, err = n.Schedule(t.Context(), tasks.Request{ID: "c", Topic: "x", Delay: time.Hour})
 		return err == nil
 	})
 }

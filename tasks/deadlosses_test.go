@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"bytes"
@@ -15,6 +15,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	. "github.com/lapsehq/lapse/tasks"
 )
 
 // Tests of a Redis that has lost dead tasks: their ids are free again, at once for a caller
@@ -283,11 +284,11 @@ func TestLostBurialIsWrittenOnce(t *testing.T) {
 	server.Do("sadd", key+"pending", "t")
 
 	shard := int(key[strings.Index(key, "/")+1] - '0')
-	n.engine.Mu.Lock()
-	h := n.engine.Shards.List[shard]
-	n.engine.Mu.Unlock()
+	n.Engine().Mu.Lock()
+	h := n.Engine().Shards.List[shard]
+	n.Engine().Mu.Unlock()
 	again := func() int {
-		begun, err := n.engine.BuryAgain(shard, h, []recovery.Ref{{ID: "t"}})
+		begun, err := n.Engine().BuryAgain(shard, h, []recovery.Ref{{ID: "t"}})
 		want(t, "buryAgain", err, nil)
 		return begun
 	}

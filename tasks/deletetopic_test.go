@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -9,46 +9,47 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // A topic with tasks is deleted by force only. Then its tasks are dead, but for those
 // that are being delivered, and what can be done with the dead can be done with them.
 func TestDeleteTopicWithTasks(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		ctx := t.Context()
-		set, err := r.SetTopic(ctx, "x", TopicSettings{Lease: time.Hour}, -1)
+		set, err := r.SetTopic(ctx, "x", tasks.TopicSettings{Lease: time.Hour}, -1)
 		want(t, "SetTopic", err, nil)
 		for _, id := range []string{"open", "retried", "ready"} {
-			r.must(Request{ID: id, Topic: "x"})
+			r.must(tasks.Request{ID: id, Topic: "x"})
 			pass(time.Millisecond)
 		}
-		r.must(Request{ID: "pending", Topic: "x", Delay: time.Hour, Group: "g"})
-		r.must(Request{ID: "other", Topic: "y", Delay: time.Hour})
+		r.must(tasks.Request{ID: "pending", Topic: "x", Delay: time.Hour, Group: "g"})
+		r.must(tasks.Request{ID: "other", Topic: "y", Delay: time.Hour})
 		ds := r.pull("x", "open", "retried", "ready")
 		open, minute, now := ds[0], time.Minute, time.Duration(0)
-		r.settle(Verdict{Verb: Release, Reason: "not now", Delay: &minute}, ds[1])
-		r.settle(Verdict{Verb: Release, Reason: "not I", Delay: &now}, ds[2])
+		r.settle(tasks.Verdict{Verb: tasks.Release, Reason: "not now", Delay: &minute}, ds[1])
+		r.settle(tasks.Verdict{Verb: tasks.Release, Reason: "not I", Delay: &now}, ds[2])
 
-		want(t, "DeleteTopic", r.DeleteTopic(ctx, "x", -1), ErrInUse)
+		want(t, "DeleteTopic", r.DeleteTopic(ctx, "x", -1), tasks.ErrInUse)
 		_, err = r.KillTopic(ctx, "x", set.Revision+1)
-		want(t, "KillTopic of another revision", err, ErrRevision)
+		want(t, "KillTopic of another revision", err, tasks.ErrRevision)
 		if x, err := r.Topic("x"); err != nil || x.Revision != set.Revision || x.Counts.Dead != 0 {
 			t.Errorf("refused, it has become %+v, %v", x, err)
 		}
 		killed, err := r.KillTopic(ctx, "x", set.Revision)
-		if err != nil || killed != (Killed{Killed: 3, Delivering: 1}) {
+		if err != nil || killed != (tasks.Killed{Killed: 3, Delivering: 1}) {
 			t.Errorf("KillTopic = %+v, %v", killed, err)
 		}
 		if x, err := r.Topic("x"); err != nil || x.Revision != 0 || x.Settings.Lease != 30*time.Second || x.Counts.Dead != 3 || x.Counts.Died != 3 {
 			t.Errorf("afterwards %+v, %v", x, err)
 		}
 		r.ack(open)
-		want(t, "DeleteTopic without settings or tasks", r.DeleteTopic(ctx, "x", -1), ErrNoTopic)
+		want(t, "DeleteTopic without settings or tasks", r.DeleteTopic(ctx, "x", -1), tasks.ErrNoTopic)
 		dead, err := r.DeadTasks(ctx, "x", 10, "")
 		want(t, "DeadTasks", err, nil)
 		attempts := ""
 		for _, d := range dead.Tasks {
-			if d.Reason != TopicDeleted || d.LastError != "the topic was deleted" {
+			if d.Reason != tasks.TopicDeleted || d.LastError != "the topic was deleted" {
 				t.Errorf("dead is %+v", d)
 			}
 			attempts += fmt.Sprint(d.ID, d.Attempt, " ")
@@ -56,7 +57,7 @@ func TestDeleteTopicWithTasks(t *testing.T) {
 		if len(dead.Tasks) != 3 {
 			t.Errorf("dead are %s", attempts)
 		}
-		_, err = r.Requeue(ctx, "x", Requeue{})
+		_, err = r.Requeue(ctx, "x", tasks.Requeue{})
 		want(t, "Requeue", err, nil)
 		pass(time.Second)
 		ds, err = r.Reserve(ctx, "x", 10, 0, 0)
@@ -66,7 +67,7 @@ func TestDeleteTopicWithTasks(t *testing.T) {
 		for _, d := range ds {
 			r.ack(d)
 		}
-		if other := r.get("other"); other.State != Pending {
+		if other := r.get("other"); other.State != tasks.Pending {
 			t.Errorf("a task of another topic: %+v", other)
 		}
 		r.checkConsistency()
@@ -76,13 +77,13 @@ func TestDeleteTopicWithTasks(t *testing.T) {
 // A topic that no caller has set up, and that has tasks, can be deleted by force too. What
 // comes meanwhile is delivered by the defaults; nothing is lost or done twice.
 func TestKillTopicUnderLoad(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		accepted := 0
 		var handled atomic.Int64
-		r.handle("x", func(context.Context, *Delivery) error { handled.Add(1); return nil })
+		r.handle("x", func(context.Context, *tasks.Delivery) error { handled.Add(1); return nil })
 		for round := range 20 {
 			for i := range 50 {
-				r.must(Request{ID: fmt.Sprintf("t%d-%d", round, i), Topic: "x", Delay: time.Duration(i) * 100 * time.Millisecond})
+				r.must(tasks.Request{ID: fmt.Sprintf("t%d-%d", round, i), Topic: "x", Delay: time.Duration(i) * 100 * time.Millisecond})
 				accepted++
 			}
 			pass(2 * time.Second)
@@ -101,12 +102,12 @@ func TestKillTopicUnderLoad(t *testing.T) {
 // What was killed during an outage is dead when the ledger is back: nothing of it is
 // delivered any more.
 func TestKillTopicInAnOutage(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Lease: time.Hour})
-		r.must(Request{ID: "a", Topic: "x", Delay: time.Minute})
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", tasks.TopicSettings{Lease: time.Hour})
+		r.must(tasks.Request{ID: "a", Topic: "x", Delay: time.Minute})
 		r.faulty.Down()
 		_, err := r.KillTopic(t.Context(), "x", -1)
-		want(t, "KillTopic", err, ErrUnknown)
+		want(t, "KillTopic", err, tasks.ErrUnknown)
 		pass(2 * time.Minute)
 		if ds, err := r.Reserve(t.Context(), "x", 1, 0, 0); err == nil && len(ds) > 0 {
 			t.Errorf("delivered: %+v", ds)
@@ -124,14 +125,14 @@ func TestKillTopicInAnOutage(t *testing.T) {
 
 // Deaths that the ledger could not take in time come to pass when it answers again.
 func TestKilledLaterThanTheAnswer(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{})
-		r.must(Request{ID: "t", Topic: "x", Delay: time.Hour})
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", tasks.TopicSettings{})
+		r.must(tasks.Request{ID: "t", Topic: "x", Delay: time.Hour})
 		_, release := r.faulty.Hold(ledgertest.Apply)
-		go func() { _, _ = r.Schedule(t.Context(), Request{Topic: "y"}) }() // keeps the committer busy
+		go func() { _, _ = r.Schedule(t.Context(), tasks.Request{Topic: "y"}) }() // keeps the committer busy
 		pass(time.Millisecond)
 		_, err := r.KillTopic(t.Context(), "x", -1)
-		want(t, "KillTopic", err, ErrUnknown)
+		want(t, "KillTopic", err, tasks.ErrUnknown)
 		release()
 		pass(time.Second)
 		r.inLedger("t", recovery.Dead)

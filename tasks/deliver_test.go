@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -12,11 +12,12 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // handle registers a handler that has to be accepted.
-func (r *rig) handle(topic string, f HandlerFunc) {
+func (r *rig) handle(topic string, f tasks.HandlerFunc) {
 	r.t.Helper()
 	if err := r.Handle(topic, f); err != nil {
 		r.t.Fatalf("Handle(%q): %v", topic, err)
@@ -24,13 +25,13 @@ func (r *rig) handle(topic string, f HandlerFunc) {
 }
 
 func TestHandlerGetsTheTask(t *testing.T) {
-	bubble(t, Config{Node: "n1"}, func(t *testing.T, r *rig) {
-		got := make(chan Delivery, 1)
-		r.handle("x", func(_ context.Context, d *Delivery) error { got <- *d; return nil })
+	bubble(t, tasks.Config{Node: "n1"}, func(t *testing.T, r *rig) {
+		got := make(chan tasks.Delivery, 1)
+		r.handle("x", func(_ context.Context, d *tasks.Delivery) error { got <- *d; return nil })
 		due := r.clock.now().Add(time.Minute)
-		r.must(Request{ID: "t", Topic: "x", Due: due, Payload: []byte(`{"a":1}`), Headers: map[string]string{"tenant": "eu"}, Group: "g"})
+		r.must(tasks.Request{ID: "t", Topic: "x", Due: due, Payload: []byte(`{"a":1}`), Headers: map[string]string{"tenant": "eu"}, Group: "g"})
 		d := <-got
-		if d.ID != "t" || d.Topic != "x" || string(d.Payload) != `{"a":1}` || d.Headers["tenant"] != "eu" || d.Group != "g" || d.Attempt != 1 || d.Node != "n1" || d.Receipt() == "" || d.State != Delivering {
+		if d.ID != "t" || d.Topic != "x" || string(d.Payload) != `{"a":1}` || d.Headers["tenant"] != "eu" || d.Group != "g" || d.Attempt != 1 || d.Node != "n1" || d.Receipt() == "" || d.State != tasks.Delivering {
 			t.Errorf("delivered %+v", d)
 		}
 		pass(0)
@@ -43,17 +44,17 @@ func TestHandlerGetsTheTask(t *testing.T) {
 }
 
 func TestTypedHandler(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		var sum atomic.Int64
 		type order struct{ N int64 }
-		want(t, "Handle", Handle(r.Scheduler, "x", func(_ context.Context, v order, _ *Delivery) error { sum.Add(v.N); return nil }), nil)
-		r.must(Request{ID: "t", Topic: "x", Payload: []byte(`{"N":42}`)})
-		r.must(Request{ID: "bad", Topic: "x", Payload: []byte(`{"N":`)})
+		want(t, "Handle", tasks.Handle(r.Scheduler, "x", func(_ context.Context, v order, _ *tasks.Delivery) error { sum.Add(v.N); return nil }), nil)
+		r.must(tasks.Request{ID: "t", Topic: "x", Payload: []byte(`{"N":42}`)})
+		r.must(tasks.Request{ID: "bad", Topic: "x", Payload: []byte(`{"N":`)})
 		pass(time.Second)
 		if sum.Load() != 42 {
 			t.Errorf("sum %d", sum.Load())
 		}
-		if task := r.get("bad"); task.State != Dead || task.Attempt != 1 {
+		if task := r.get("bad"); task.State != tasks.Dead || task.Attempt != 1 {
 			t.Errorf("a payload that does not decode: %v after %d attempts", task.State, task.Attempt)
 		}
 	})
@@ -64,29 +65,29 @@ func TestHandlerErrors(t *testing.T) {
 	failure := errors.New("no luck")
 	for name, c := range map[string]struct {
 		err     error
-		state   State
+		state   tasks.State
 		pause   time.Duration // exactly, if not 0
 		message string
 	}{
-		"error":                 {failure, Pending, 0, "no luck"},
-		"Kill":                  {Kill(failure), Dead, 0, "no luck"},
-		"wrapped Kill":          {fmt.Errorf("so: %w", Kill(failure)), Dead, 0, "so: no luck"},
-		"RetryAfter":            {RetryAfter(failure, 7*time.Minute), Pending, 7 * time.Minute, "no luck"},
-		"RetryAfter 0":          {RetryAfter(failure, 0), Delivering, 0, "no luck"},
-		"RetryAfter, negative":  {RetryAfter(failure, -time.Hour), Delivering, 0, "no luck"},
-		"RetryAfter, endless":   {RetryAfter(failure, 1<<62), Pending, MaxAhead, "no luck"},
-		"ErrLater":              {ErrLater, Delivering, 0, ""},
-		"a very long message":   {errors.New(string(make([]byte, 5000))), Pending, 0, string(make([]byte, task.MaxReason))},
-		"a cut character":       {errors.New(string(make([]byte, task.MaxReason-1)) + "ä"), Pending, 0, string(make([]byte, task.MaxReason-1))},
-		"context.Canceled":      {context.Canceled, Pending, 0, "context canceled"},
-		"Kill outside the rest": {Kill(RetryAfter(failure, time.Hour)), Dead, 0, "no luck"},
+		"error":                 {failure, tasks.Pending, 0, "no luck"},
+		"Kill":                  {tasks.Kill(failure), tasks.Dead, 0, "no luck"},
+		"wrapped Kill":          {fmt.Errorf("so: %w", tasks.Kill(failure)), tasks.Dead, 0, "so: no luck"},
+		"RetryAfter":            {tasks.RetryAfter(failure, 7*time.Minute), tasks.Pending, 7 * time.Minute, "no luck"},
+		"RetryAfter 0":          {tasks.RetryAfter(failure, 0), tasks.Delivering, 0, "no luck"},
+		"RetryAfter, negative":  {tasks.RetryAfter(failure, -time.Hour), tasks.Delivering, 0, "no luck"},
+		"RetryAfter, endless":   {tasks.RetryAfter(failure, 1<<62), tasks.Pending, tasks.MaxAhead, "no luck"},
+		"ErrLater":              {tasks.ErrLater, tasks.Delivering, 0, ""},
+		"a very long message":   {errors.New(string(make([]byte, 5000))), tasks.Pending, 0, string(make([]byte, task.MaxReason))},
+		"a cut character":       {errors.New(string(make([]byte, task.MaxReason-1)) + "ä"), tasks.Pending, 0, string(make([]byte, task.MaxReason-1))},
+		"context.Canceled":      {context.Canceled, tasks.Pending, 0, "context canceled"},
+		"Kill outside the rest": {tasks.Kill(tasks.RetryAfter(failure, time.Hour)), tasks.Dead, 0, "no luck"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, Config{}, func(t *testing.T, r *rig) {
-				r.topic("x", TopicSettings{Lease: time.Hour, Concurrency: 1, Retry: Retry{MinBackoff: time.Minute, MaxBackoff: time.Minute}})
+			bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+				r.topic("x", tasks.TopicSettings{Lease: time.Hour, Concurrency: 1, Retry: tasks.Retry{MinBackoff: time.Minute, MaxBackoff: time.Minute}})
 				var calls atomic.Int32
 				done := make(chan struct{})
-				r.handle("x", func(context.Context, *Delivery) error {
+				r.handle("x", func(context.Context, *tasks.Delivery) error {
 					if calls.Add(1) > 1 {
 						<-done
 					}
@@ -109,8 +110,8 @@ func TestHandlerErrors(t *testing.T) {
 }
 
 func TestPanicIsAFailedAttempt(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.handle("x", func(_ context.Context, d *Delivery) error {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.handle("x", func(_ context.Context, d *tasks.Delivery) error {
 			if d.Attempt == 1 {
 				panic("oh dear")
 			}
@@ -118,7 +119,7 @@ func TestPanicIsAFailedAttempt(t *testing.T) {
 		})
 		dueNow(r)
 		pass(time.Millisecond)
-		if task := r.get("t"); task.State != Pending || task.LastError != "panic: oh dear" {
+		if task := r.get("t"); task.State != tasks.Pending || task.LastError != "panic: oh dear" {
 			t.Errorf("%v, last error %q", task.State, task.LastError)
 		}
 		if !r.log.has("a handler panicked") || !r.log.has("deliver_test.go") {
@@ -133,10 +134,10 @@ func TestPanicIsAFailedAttempt(t *testing.T) {
 }
 
 func TestMaxAttempts(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Retry: Retry{MaxAttempts: 3}})
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", tasks.TopicSettings{Retry: tasks.Retry{MaxAttempts: 3}})
 		var attempts collection[int]
-		r.handle("x", func(_ context.Context, d *Delivery) error {
+		r.handle("x", func(_ context.Context, d *tasks.Delivery) error {
 			attempts.add(d.Attempt)
 			return errors.New("never")
 		})
@@ -146,7 +147,7 @@ func TestMaxAttempts(t *testing.T) {
 			t.Errorf("attempts %v", attempts.list())
 		}
 		task := r.get("t")
-		if task.State != Dead || task.Attempt != 3 || task.LastError != "never" || task.Died.IsZero() {
+		if task.State != tasks.Dead || task.Attempt != 3 || task.LastError != "never" || task.Died.IsZero() {
 			t.Errorf("afterwards %+v", task)
 		}
 		if c := r.counts("x"); c.Died != 1 || c.Failed != 3 || c.Dead != 1 {
@@ -159,11 +160,11 @@ func TestMaxAttempts(t *testing.T) {
 // Deliveries at once never exceed the topic's concurrency, also when it is changed
 // while they run.
 func TestConcurrency(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		var running, total atomic.Int64
 		var most peak
-		r.topic("x", TopicSettings{Concurrency: 3})
-		r.handle("x", func(context.Context, *Delivery) error {
+		r.topic("x", tasks.TopicSettings{Concurrency: 3})
+		r.handle("x", func(context.Context, *tasks.Delivery) error {
 			most.see(running.Add(1))
 			time.Sleep(time.Second)
 			running.Add(-1)
@@ -171,10 +172,10 @@ func TestConcurrency(t *testing.T) {
 			return nil
 		})
 		for range 200 {
-			r.must(Request{Topic: "x"})
+			r.must(tasks.Request{Topic: "x"})
 		}
 		for _, limit := range []int64{3, 10, 2} {
-			r.topic("x", TopicSettings{Concurrency: int(limit)})
+			r.topic("x", tasks.TopicSettings{Concurrency: int(limit)})
 			pass(1500 * time.Millisecond) // those that run under the old limit end
 			most.Store(0)
 			pass(3 * time.Second)
@@ -191,21 +192,21 @@ func TestConcurrency(t *testing.T) {
 }
 
 func TestPausedTopic(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		var calls atomic.Int32
-		r.handle("x", func(context.Context, *Delivery) error { calls.Add(1); return nil })
+		r.handle("x", func(context.Context, *tasks.Delivery) error { calls.Add(1); return nil })
 		want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
 		want(t, "PauseTopic", r.PauseTopic(t.Context(), "pulled", true), nil)
-		r.must(Request{ID: "t", Topic: "x"})
-		r.must(Request{ID: "p", Topic: "pulled"})
+		r.must(tasks.Request{ID: "t", Topic: "x"})
+		r.must(tasks.Request{ID: "p", Topic: "pulled"})
 		pass(time.Minute)
-		r.wantEnd(recovery.Pending, Ready)
+		r.wantEnd(recovery.Pending, tasks.Ready)
 		r.pull("pulled")
 		if calls.Load() != 0 {
 			t.Fatal("delivered while paused")
 		}
 		r.restart()
-		r.handle("x", func(context.Context, *Delivery) error { calls.Add(1); return nil })
+		r.handle("x", func(context.Context, *tasks.Delivery) error { calls.Add(1); return nil })
 		pass(time.Minute)
 		if calls.Load() != 0 {
 			t.Fatal("a restart has resumed the topic")
@@ -229,21 +230,21 @@ func pause(r *rig, d time.Duration) {
 }
 
 func TestMaxLateness(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Paused: true})
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", tasks.TopicSettings{Paused: true})
 		for id, lateness := range map[string]time.Duration{"5s": 5 * time.Second, "20s": 20 * time.Second, "any": 0} {
-			r.must(Request{ID: id, Topic: "x", MaxLateness: lateness})
+			r.must(tasks.Request{ID: id, Topic: "x", MaxLateness: lateness})
 		}
 		pass(10 * time.Second)
 		var mu sync.Mutex
 		var got []string
-		r.handle("x", func(_ context.Context, d *Delivery) error {
+		r.handle("x", func(_ context.Context, d *tasks.Delivery) error {
 			mu.Lock()
 			defer mu.Unlock()
 			got = append(got, d.ID)
 			return nil
 		})
-		r.topic("x", TopicSettings{})
+		r.topic("x", tasks.TopicSettings{})
 		pass(time.Second)
 		if len(got) != 2 {
 			t.Errorf("delivered %v", got)
@@ -252,20 +253,20 @@ func TestMaxLateness(t *testing.T) {
 			t.Errorf("skipped %d, delivered %d", c.Skipped, c.Delivered)
 		}
 		_, err := r.Get(t.Context(), "5s")
-		want(t, "Get of the skipped one", err, ErrNotFound)
-		want(t, "Cancel of the skipped one", r.Cancel(t.Context(), "5s"), ErrNotFound)
+		want(t, "Get of the skipped one", err, tasks.ErrNotFound)
+		want(t, "Cancel of the skipped one", r.Cancel(t.Context(), "5s"), tasks.ErrNotFound)
 		r.checkConsistency()
 	})
 }
 
 func TestHandleTwice(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		f := func(context.Context, *Delivery) error { return nil }
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		f := func(context.Context, *tasks.Delivery) error { return nil }
 		r.handle("x", f)
-		want(t, "a second handler", r.Handle("x", f), ErrHandled)
-		want(t, "a bad name", r.Handle("no name", f), ErrInvalid)
+		want(t, "a second handler", r.Handle("x", f), tasks.ErrHandled)
+		want(t, "a bad name", r.Handle("no name", f), tasks.ErrInvalid)
 		_, err := r.Reserve(t.Context(), "x", 1, 0, 0)
-		want(t, "Reserve", err, ErrHandled)
+		want(t, "Reserve", err, tasks.ErrHandled)
 	})
 }
 
@@ -273,14 +274,14 @@ func TestHandleTwice(t *testing.T) {
 func TestCountCrashes(t *testing.T) {
 	for _, way := range []string{"handler", "pull"} {
 		t.Run(way, func(t *testing.T) {
-			bubble(t, Config{}, func(t *testing.T, r *rig) {
-				r.topic("x", TopicSettings{CountCrashes: true, Retry: Retry{MaxAttempts: 3}})
-				r.must(Request{ID: "t", Topic: "x"})
+			bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+				r.topic("x", tasks.TopicSettings{CountCrashes: true, Retry: tasks.Retry{MaxAttempts: 3}})
+				r.must(tasks.Request{ID: "t", Topic: "x"})
 				var attempts collection[int]
 				for range 5 {
 					if way == "handler" {
 						stop := make(chan struct{})
-						r.handle("x", func(_ context.Context, d *Delivery) error {
+						r.handle("x", func(_ context.Context, d *tasks.Delivery) error {
 							attempts.add(d.Attempt)
 							<-stop
 							return nil
@@ -299,9 +300,9 @@ func TestCountCrashes(t *testing.T) {
 				if fmt.Sprint(attempts.list()) != "[1 2 3]" {
 					t.Errorf("attempts %v; want 1 2 3, and then death", attempts.list())
 				}
-				r.handle("x", func(context.Context, *Delivery) error { return nil })
+				r.handle("x", func(context.Context, *tasks.Delivery) error { return nil })
 				pass(time.Second)
-				if task := r.get("t"); task.State != Dead || task.Attempt != 3 {
+				if task := r.get("t"); task.State != tasks.Dead || task.Attempt != 3 {
 					t.Errorf("afterwards %v, %d attempts", task.State, task.Attempt)
 				}
 				pass(time.Second)
@@ -313,11 +314,11 @@ func TestCountCrashes(t *testing.T) {
 
 // With the ledger down, nothing that counts crashes is delivered, and nothing is lost.
 func TestCountCrashesDuringOutage(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{CountCrashes: true})
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", tasks.TopicSettings{CountCrashes: true})
 		var attempts collection[int]
-		r.must(Request{ID: "t", Topic: "x", Delay: time.Second})
-		r.handle("x", func(_ context.Context, d *Delivery) error { attempts.add(d.Attempt); return nil })
+		r.must(tasks.Request{ID: "t", Topic: "x", Delay: time.Second})
+		r.handle("x", func(_ context.Context, d *tasks.Delivery) error { attempts.add(d.Attempt); return nil })
 		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
 		pass(time.Minute)
 		if len(attempts.list()) != 0 {

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -13,11 +13,12 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // A crate is a way of delivery that takes batches, for a second each, and notes them.
 type crate struct {
-	fate func(ds []*Delivery) []error // nil: all are acknowledged
+	fate func(ds []*tasks.Delivery) []error // nil: all are acknowledged
 
 	mu      sync.Mutex
 	batches []string // ids, in their order
@@ -25,15 +26,15 @@ type crate struct {
 	most    int // deliveries at once
 }
 
-func (c *crate) Kind() Kind { return "crate" }
+func (c *crate) Kind() tasks.Kind { return "crate" }
 
-func (c *crate) Deliverer(string, json.RawMessage) (Deliverer, error) { return c, nil }
+func (c *crate) Deliverer(string, json.RawMessage) (tasks.Deliverer, error) { return c, nil }
 
-func (c *crate) Deliver(ctx context.Context, d *Delivery) error {
+func (c *crate) Deliver(ctx context.Context, d *tasks.Delivery) error {
 	return errors.New("one by one, though it takes batches")
 }
 
-func (c *crate) DeliverBatch(_ context.Context, ds []*Delivery) []error {
+func (c *crate) DeliverBatch(_ context.Context, ds []*tasks.Delivery) []error {
 	ids := make([]string, len(ds))
 	for i, d := range ds {
 		ids[i] = d.ID
@@ -65,27 +66,27 @@ func (c *crate) taken() (batches []string, most int) {
 	return batches, most
 }
 
-func crates() TopicSettings { return TopicSettings{Kind: "crate"} }
+func crates() tasks.TopicSettings { return tasks.TopicSettings{Kind: "crate"} }
 
 // Whatever has become ready meanwhile goes together, and a lone task does not wait.
 func TestBatchesFormByThemselves(t *testing.T) {
 	c := &crate{}
-	bubble(t, Config{Ways: []Way{c}}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{Ways: []tasks.Way{c}}, func(t *testing.T, r *rig) {
 		set := crates()
 		set.Concurrency = 2 // one at a time and by each of two goroutines
 		r.topic("x", crates())
 		r.topic("small", set)
-		r.must(Request{ID: "a", Topic: "x"})
+		r.must(tasks.Request{ID: "a", Topic: "x"})
 		pass(500 * time.Millisecond)
 		for _, id := range []string{"b", "c", "d"} {
-			r.must(Request{ID: id, Topic: "x"})
+			r.must(tasks.Request{ID: id, Topic: "x"})
 		}
 		pass(3 * time.Second)
 		if got, _ := c.taken(); fmt.Sprint(got) != "[a b c d]" || len(got) != 2 {
 			t.Errorf("batches %q", got)
 		}
 		for i := range 4 {
-			r.must(Request{ID: fmt.Sprint("s", i), Topic: "small"})
+			r.must(tasks.Request{ID: fmt.Sprint("s", i), Topic: "small"})
 		}
 		pass(5 * time.Second)
 		if got, most := c.taken(); len(got) != 4 || most != 2 {
@@ -99,12 +100,12 @@ func TestBatchesFormByThemselves(t *testing.T) {
 // while they are under way; and so when another way takes over, and back again.
 func TestBatchesKeepToConcurrency(t *testing.T) {
 	c, p := &crate{}, &postal{}
-	bubble(t, Config{Ways: []Way{c, p}}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{Ways: []tasks.Way{c, p}}, func(t *testing.T, r *rig) {
 		set := crates()
 		set.Concurrency = 64
 		r.topic("x", set)
 		for range 3000 {
-			r.must(Request{Topic: "x"})
+			r.must(tasks.Request{Topic: "x"})
 		}
 		for _, limit := range []int{64, 7, 1, 65, 600} {
 			set.Concurrency = limit
@@ -140,7 +141,7 @@ func TestBatchesKeepToConcurrency(t *testing.T) {
 // Each delivery of a batch has its own outcome.
 func TestBatchOutcomesAreApart(t *testing.T) {
 	c := &crate{}
-	c.fate = func(ds []*Delivery) []error {
+	c.fate = func(ds []*tasks.Delivery) []error {
 		errs := make([]error, len(ds))
 		for i, d := range ds {
 			switch d.ID {
@@ -149,20 +150,20 @@ func TestBatchOutcomesAreApart(t *testing.T) {
 					errs[i] = errors.New("no luck")
 				}
 			case "dies":
-				errs[i] = Kill(errors.New("never"))
+				errs[i] = tasks.Kill(errors.New("never"))
 			case "waits":
-				errs[i] = RetryAfter(errors.New("not now"), time.Hour)
+				errs[i] = tasks.RetryAfter(errors.New("not now"), time.Hour)
 			case "later", "later2":
-				errs[i] = ErrLater
+				errs[i] = tasks.ErrLater
 			}
 		}
 		return errs
 	}
-	bubble(t, Config{Ways: []Way{c}, MaxInFlight: 100}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Kind: "crate", Lease: time.Minute, Retry: Retry{MinBackoff: 10 * time.Second, MaxBackoff: 10 * time.Second}})
+	bubble(t, tasks.Config{Ways: []tasks.Way{c}, MaxInFlight: 100}, func(t *testing.T, r *rig) {
+		r.topic("x", tasks.TopicSettings{Kind: "crate", Lease: time.Minute, Retry: tasks.Retry{MinBackoff: 10 * time.Second, MaxBackoff: 10 * time.Second}})
 		want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
 		for _, id := range []string{"done", "fails", "later", "dies", "waits", "later2"} {
-			r.must(Request{ID: id, Topic: "x"})
+			r.must(tasks.Request{ID: id, Topic: "x"})
 		}
 		want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", false), nil)
 		pass(2 * time.Second)
@@ -171,15 +172,15 @@ func TestBatchOutcomesAreApart(t *testing.T) {
 			t.Fatalf("batches %q", got)
 		}
 		_, err := r.Get(t.Context(), "done")
-		want(t, "Get of the acknowledged one", err, ErrNotFound)
-		for id, state := range map[string]State{"fails": Pending, "dies": Dead, "waits": Pending, "later": Delivering, "later2": Delivering} {
+		want(t, "Get of the acknowledged one", err, tasks.ErrNotFound)
+		for id, state := range map[string]tasks.State{"fails": tasks.Pending, "dies": tasks.Dead, "waits": tasks.Pending, "later": tasks.Delivering, "later2": tasks.Delivering} {
 			if task := r.get(id); task.State != state || task.Attempt != 1 {
 				t.Errorf("%s is %v after %d attempts, want %v", id, task.State, task.Attempt, state)
 			}
 		}
 		pass(30 * time.Second)
 		_, err = r.Get(t.Context(), "fails")
-		want(t, "Get of the one that failed once", err, ErrNotFound)
+		want(t, "Get of the one that failed once", err, tasks.ErrNotFound)
 		pass(40 * time.Second) // the leases of those that are left to receipts end
 		if n := r.counts("x"); n.LeaseExpired != 2 {
 			t.Errorf("%d leases ran out, want 2", n.LeaseExpired)
@@ -191,23 +192,23 @@ func TestBatchOutcomesAreApart(t *testing.T) {
 // A batch fails as a whole when its deliverer panics, ends its goroutine, or does not
 // say what has become of each.
 func TestBatchFaults(t *testing.T) {
-	for name, fault := range map[string]func(ds []*Delivery) []error{
-		"panic":    func([]*Delivery) []error { panic("oh dear") },
-		"Goexit":   func([]*Delivery) []error { runtime.Goexit(); return nil },
-		"too few":  func(ds []*Delivery) []error { return make([]error, len(ds)-1) },
-		"too many": func(ds []*Delivery) []error { return make([]error, len(ds)+1) },
-		"none":     func([]*Delivery) []error { return nil },
+	for name, fault := range map[string]func(ds []*tasks.Delivery) []error{
+		"panic":    func([]*tasks.Delivery) []error { panic("oh dear") },
+		"Goexit":   func([]*tasks.Delivery) []error { runtime.Goexit(); return nil },
+		"too few":  func(ds []*tasks.Delivery) []error { return make([]error, len(ds)-1) },
+		"too many": func(ds []*tasks.Delivery) []error { return make([]error, len(ds)+1) },
+		"none":     func([]*tasks.Delivery) []error { return nil },
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &crate{fate: fault}
-			bubble(t, Config{Ways: []Way{c}}, func(t *testing.T, r *rig) {
-				r.topic("x", TopicSettings{Kind: "crate", Retry: Retry{MaxAttempts: 3}})
+			bubble(t, tasks.Config{Ways: []tasks.Way{c}}, func(t *testing.T, r *rig) {
+				r.topic("x", tasks.TopicSettings{Kind: "crate", Retry: tasks.Retry{MaxAttempts: 3}})
 				for i := range 40 {
-					r.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
+					r.must(tasks.Request{ID: fmt.Sprint("t", i), Topic: "x"})
 				}
 				pass(time.Minute)
 				for i := range 40 {
-					if task := r.get(fmt.Sprint("t", i)); task.State != Dead || task.Attempt != 3 || task.LastError == "" {
+					if task := r.get(fmt.Sprint("t", i)); task.State != tasks.Dead || task.Attempt != 3 || task.LastError == "" {
 						t.Fatalf("%v after %d attempts: %q", task.State, task.Attempt, task.LastError)
 					}
 				}
@@ -224,16 +225,16 @@ func TestBatchFaults(t *testing.T) {
 func TestBatchOutlivesItsLease(t *testing.T) {
 	c := &crate{}
 	var slow bool
-	c.fate = func(ds []*Delivery) []error {
+	c.fate = func(ds []*tasks.Delivery) []error {
 		if !slow {
 			slow = true
 			time.Sleep(10 * time.Second)
 		}
 		return make([]error, len(ds))
 	}
-	bubble(t, Config{Ways: []Way{c}}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Kind: "crate", Lease: 3 * time.Second})
-		r.must(Request{ID: "a", Topic: "x"})
+	bubble(t, tasks.Config{Ways: []tasks.Way{c}}, func(t *testing.T, r *rig) {
+		r.topic("x", tasks.TopicSettings{Kind: "crate", Lease: 3 * time.Second})
+		r.must(tasks.Request{ID: "a", Topic: "x"})
 		pass(8 * time.Second)
 		if task := r.get("a"); task.Attempt != 1 || task.LastError != "the lease ran out" {
 			t.Errorf("%+v", task)
@@ -250,17 +251,17 @@ func TestBatchOutlivesItsLease(t *testing.T) {
 func (r *rig) wantGone(id string) {
 	r.t.Helper()
 	_, err := r.Get(r.t.Context(), id)
-	want(r.t, "Get("+id+")", err, ErrNotFound)
+	want(r.t, "Get("+id+")", err, tasks.ErrNotFound)
 }
 
 // Attempts that are counted before they begin are recorded together, and a process that
 // ends in a batch has used up one of each.
 func TestBatchesCountCrashes(t *testing.T) {
 	c := &crate{}
-	bubble(t, Config{Ways: []Way{c}}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Kind: "crate", CountCrashes: true, Retry: Retry{MaxAttempts: 2}})
+	bubble(t, tasks.Config{Ways: []tasks.Way{c}}, func(t *testing.T, r *rig) {
+		r.topic("x", tasks.TopicSettings{Kind: "crate", CountCrashes: true, Retry: tasks.Retry{MaxAttempts: 2}})
 		for i := range 20 {
-			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Second})
+			r.must(tasks.Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Second})
 		}
 		pass(time.Second)
 		for range 2 {
@@ -275,7 +276,7 @@ func TestBatchesCountCrashes(t *testing.T) {
 			t.Errorf("batches %q", got)
 		}
 		// Without a ledger nothing is delivered, and nothing is lost.
-		r.must(Request{ID: "late", Topic: "x", Delay: time.Second})
+		r.must(tasks.Request{ID: "late", Topic: "x", Delay: time.Second})
 		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
 		pass(time.Minute)
 		if got, _ := c.taken(); len(got) != 0 {
@@ -292,7 +293,7 @@ func TestBatchesCountCrashes(t *testing.T) {
 // with it.
 func TestBacklogRaisesBatches(t *testing.T) {
 	c := &crate{}
-	bubble(t, Config{Ways: []Way{c}, Topics: map[string]TopicSettings{"x": crates()}, SweepBacklog: 1000, SweepMaxConcurrency: 1000, MaxInFlight: 900},
+	bubble(t, tasks.Config{Ways: []tasks.Way{c}, Topics: map[string]tasks.TopicSettings{"x": crates()}, SweepBacklog: 1000, SweepMaxConcurrency: 1000, MaxInFlight: 900},
 		func(t *testing.T, r *rig) {
 			for range 8 {
 				r.many("x", 800)
@@ -315,14 +316,14 @@ func TestBacklogRaisesBatches(t *testing.T) {
 // to the last of them.
 func TestBatchesShareByWeight(t *testing.T) {
 	all := map[string]*crate{"light": {}, "heavy": {}}
-	var ways []Way
+	var ways []tasks.Way
 	for kind, c := range all {
-		ways = append(ways, kinded{c, Kind(kind)})
+		ways = append(ways, kinded{c, tasks.Kind(kind)})
 	}
-	bubble(t, Config{Ways: ways, MaxDeliveries: 40}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{Ways: ways, MaxDeliveries: 40}, func(t *testing.T, r *rig) {
 		var single slowHandler
-		r.topic("light", TopicSettings{Kind: "light"})
-		r.topic("heavy", TopicSettings{Kind: "heavy", Weight: 3})
+		r.topic("light", tasks.TopicSettings{Kind: "light"})
+		r.topic("heavy", tasks.TopicSettings{Kind: "heavy", Weight: 3})
 		r.handle("single", single.handler)
 		backlogOf(r, 4000, "light")
 		pass(500 * time.Millisecond)
@@ -352,16 +353,16 @@ func TestBatchesShareByWeight(t *testing.T) {
 // A kinded crate is a way of its own kind.
 type kinded struct {
 	*crate
-	kind Kind
+	kind tasks.Kind
 }
 
-func (k kinded) Kind() Kind { return k.kind }
+func (k kinded) Kind() tasks.Kind { return k.kind }
 
 // When a way that takes no batches takes over, in the same measure, each task gets a
 // delivery of its own.
 func TestSinglesAfterBatches(t *testing.T) {
 	c, p := &crate{}, &postal{}
-	bubble(t, Config{Ways: []Way{c, p}}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{Ways: []tasks.Way{c, p}}, func(t *testing.T, r *rig) {
 		set, other := crates(), to("rome")
 		set.Concurrency, other.Concurrency = 8, 8
 		r.topic("x", set)
@@ -384,14 +385,14 @@ func TestSinglesAfterBatches(t *testing.T) {
 // batches go on.
 func TestBatchesGetTheirPlacesBack(t *testing.T) {
 	c := &crate{}
-	bubble(t, Config{Ways: []Way{c}, MaxDeliveries: 4, SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{Ways: []tasks.Way{c}, MaxDeliveries: 4, SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
 		set := crates()
 		set.Concurrency = 4
 		r.topic("x", set)
 		r.handle("other", (&slowHandler{}).handler)
 		r.many("x", 100)
 		pass(500 * time.Millisecond)
-		r.must(Request{Topic: "other"})
+		r.must(tasks.Request{Topic: "other"})
 		pass(2 * time.Second)
 		if n := r.counts("other").Delivered; n != 1 {
 			t.Fatalf("%d of the other topic were delivered", n)

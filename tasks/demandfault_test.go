@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/relay"
@@ -68,11 +69,11 @@ func TestLateAnswersAreNotLost(t *testing.T) {
 		a, b := f.nodes[0], f.nodes[1]
 		late := func() {
 			t.Helper()
-			got, err := b.cluster.HandleReserve(t.Context(), "a", cluster.DemandMessage{Run: a.cluster.Peers.Run, Topic: "x", Want: 1})
+			got, err := b.Cluster().HandleReserve(t.Context(), "a", cluster.DemandMessage{Run: a.Cluster().Peers.Run, Topic: "x", Want: 1})
 			if err != nil || len(got.Deliveries) != 1 {
 				t.Fatalf("asked for a task: %+v, %v", got, err)
 			}
-			a.cluster.LateReply("b", cluster.ReserveMethod.Name, cluster.Reply[cluster.ReserveReply]{Answer: &got}.Encode(), time.Now())
+			a.Cluster().LateReply("b", cluster.ReserveMethod.Name, cluster.Reply[cluster.ReserveReply]{Answer: &got}.Encode(), time.Now())
 			synctest.Wait()
 		}
 		b.must(Request{ID: "t1", Topic: "x"})
@@ -95,8 +96,8 @@ func TestLateAnswersAreNotLost(t *testing.T) {
 		// One that says what no caller waited for.
 		b.must(Request{ID: "t3", Topic: "x"})
 		synctest.Wait()
-		got, _ := b.cluster.HandleReserve(t.Context(), "a", cluster.DemandMessage{Run: a.cluster.Peers.Run, Topic: "x", Want: 1})
-		b.cluster.LateReply("a", cluster.OfferMethod.Name, cluster.Reply[cluster.OfferReply]{Answer: &cluster.OfferReply{Back: []string{got.Deliveries[0].Receipt}}}.Encode(), time.Now())
+		got, _ := b.Cluster().HandleReserve(t.Context(), "a", cluster.DemandMessage{Run: a.Cluster().Peers.Run, Topic: "x", Want: 1})
+		b.Cluster().LateReply("a", cluster.OfferMethod.Name, cluster.Reply[cluster.OfferReply]{Answer: &cluster.OfferReply{Back: []string{got.Deliveries[0].Receipt}}}.Encode(), time.Now())
 		b.pull("x", "t3")
 	}, Config{}, Config{})
 }
@@ -111,15 +112,15 @@ func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
 		waits := a.reserve(t.Context(), "x", 1, time.Minute, lease)
 		synctest.Wait()
 		f.lose(nil)
-		ask := cluster.DemandMessage{Run: a.cluster.Peers.Run, Topic: "x", Want: 1, Lease: lease}
+		ask := cluster.DemandMessage{Run: a.Cluster().Peers.Run, Topic: "x", Want: 1, Lease: lease}
 		for i, age := range []time.Duration{lease, 20 * time.Second} {
 			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 			synctest.Wait()
-			got, err := b.cluster.HandleReserve(t.Context(), "a", ask)
+			got, err := b.Cluster().HandleReserve(t.Context(), "a", ask)
 			if err != nil || len(got.Deliveries) != 1 {
 				t.Fatalf("asked for a task: %+v, %v", got, err)
 			}
-			a.cluster.LateReply("b", cluster.ReserveMethod.Name, cluster.Reply[cluster.ReserveReply]{Answer: &got}.Encode(), time.Now().Add(-age))
+			a.Cluster().LateReply("b", cluster.ReserveMethod.Name, cluster.Reply[cluster.ReserveReply]{Answer: &got}.Encode(), time.Now().Add(-age))
 			synctest.Wait()
 			if i == 0 && len(waits) > 0 {
 				t.Fatalf("it was given away when its lease was over: %+v", <-waits)
@@ -139,8 +140,8 @@ func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
 		defer cancel()
 		b.must(Request{ID: "t2", Topic: "y"})
 		d := b.pull("y", "t2")[0]
-		o := cluster.Offer{Run: a.cluster.Peers.Run, Topic: "x", Lease: lease, Deliveries: []cluster.WireDelivery{{Task: d.Task, Receipt: d.Receipt(), Lease: lease}}}
-		if answer, err := a.cluster.HandleOffer(ctx, "b", o); err != nil || len(answer.Back) != 0 {
+		o := cluster.Offer{Run: a.Cluster().Peers.Run, Topic: "x", Lease: lease, Deliveries: []cluster.WireDelivery{{Task: d.Task, Receipt: d.Receipt(), Lease: lease}}}
+		if answer, err := a.Cluster().HandleOffer(ctx, "b", o); err != nil || len(answer.Back) != 0 {
 			t.Fatalf("offered a task: %+v, %v", answer, err)
 		}
 		if ds := <-waits; len(ds) != 1 || time.Until(ds[0].LeaseUntil) != lease-cluster.AskWithin*3/4 {
@@ -201,16 +202,16 @@ func TestOfferComesBackAfterAHandOver(t *testing.T) {
 		for i := range offers {
 			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 			pass(10 * time.Millisecond)
-			offers[i] = b.cluster.Serve(t.Context(), b.engine.TopicTable.ByName["x"], "a", 1, 0)
-			packed[i] = b.cluster.EncodeDeliveries(offers[i])
+			offers[i] = b.Cluster().Serve(t.Context(), b.Engine().TopicTable.ByName["x"], "a", 1, 0)
+			packed[i] = b.Cluster().EncodeDeliveries(offers[i])
 		}
 		want(t, "Drain", b.Drain(t.Context()), nil)
-		b.engine.Mu.Lock()
-		g := &cluster.RemoteWaiter{Topic: b.engine.TopicTable.ByName["x"]}
-		b.cluster.OfferedLocked(g, offers[0], packed[0], cluster.OfferReply{}, relay.ErrUnheard)
-		b.cluster.OfferedLocked(g, offers[1], packed[1], cluster.OfferReply{Back: []string{packed[1][0].Receipt}}, nil)
-		b.engine.Unlock()
-		b.cluster.LateReply("a", cluster.OfferMethod.Name, cluster.Reply[cluster.OfferReply]{Answer: &cluster.OfferReply{Back: []string{packed[2][0].Receipt}}}.Encode(), time.Now())
+		b.Engine().Mu.Lock()
+		g := &cluster.RemoteWaiter{Topic: b.Engine().TopicTable.ByName["x"]}
+		b.Cluster().OfferedLocked(g, offers[0], packed[0], cluster.OfferReply{}, relay.ErrUnheard)
+		b.Cluster().OfferedLocked(g, offers[1], packed[1], cluster.OfferReply{Back: []string{packed[1][0].Receipt}}, nil)
+		b.Engine().Unlock()
+		b.Cluster().LateReply("a", cluster.OfferMethod.Name, cluster.Reply[cluster.OfferReply]{Answer: &cluster.OfferReply{Back: []string{packed[2][0].Receipt}}}.Encode(), time.Now())
 		pass(time.Second)
 		a.pull("x", "t0", "t1", "t2")
 	}, Config{}, Config{})
@@ -242,7 +243,7 @@ func TestOffersToAFormerProcess(t *testing.T) {
 func TestNodesThatComeLater(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *fleet) {
 		a := f.nodes[0]
-		delete(f.nodes[1].cluster.Fleet.Methods, cluster.ReserveMethod.Name)
+		delete(f.nodes[1].Cluster().Fleet.Methods, cluster.ReserveMethod.Name)
 		got := a.reserve(t.Context(), "x", 1, time.Minute, 0)
 		pass(10 * time.Second)
 		c := f.start("c", 2, Config{})

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
@@ -33,7 +34,7 @@ func TestEntryOutlivesItsTask(t *testing.T) {
 		a, b := f.nodes[0], f.nodes[1]
 		a.must(Request{ID: "x", Topic: "t", Delay: time.Hour})
 		first := f.filed("x")
-		if first.ShardID.Node() != a.engine.NodeNumber {
+		if first.ShardID.Node() != a.Engine().NodeNumber {
 			t.Fatalf("registered under %v", first)
 		}
 		want(t, "Cancel", b.Cancel(t.Context(), "x"), nil)
@@ -77,7 +78,7 @@ func TestStaleEntryHeals(t *testing.T) {
 			_, err := m.Get(t.Context(), id)
 			want(t, "Get", err, ErrNotFound)
 			task := m.must(Request{ID: id, Topic: "t", Delay: time.Hour})
-			if got := f.filed(id); task.Node != "a" || got == stale || got.ShardID.Node() != f.nodes[0].engine.NodeNumber {
+			if got := f.filed(id); task.Node != "a" || got == stale || got.ShardID.Node() != f.nodes[0].Engine().NodeNumber {
 				t.Errorf("created %+v, filed %v", task, got)
 			}
 			results, err := m.ScheduleBatch(t.Context(), []Request{{ID: id, Topic: "t", Delay: time.Hour}, {ID: id + "-b", Topic: "t"}})
@@ -131,12 +132,12 @@ func TestSecondNode(t *testing.T) {
 		_, err = b.Get(t.Context(), "none")
 		want(t, "Get", err, ErrNotFound)
 		a.must(Request{ID: "at-once", Topic: "t", Delay: time.Hour})
-		if got := f.filed("at-once"); got.ShardID.Node() != a.engine.NodeNumber {
+		if got := f.filed("at-once"); got.ShardID.Node() != a.Engine().NodeNumber {
 			t.Errorf("a new id is registered %v", got)
 		}
 		pass(5 * time.Second)
 		for _, id := range []string{"x-0", "x-7", "x-8", "x-299", "deceased"} {
-			if got := f.filed(id); got.ShardID.Node() != a.engine.NodeNumber {
+			if got := f.filed(id); got.ShardID.Node() != a.Engine().NodeNumber {
 				t.Errorf("%s is registered %v", id, got)
 			}
 		}
@@ -171,7 +172,7 @@ func TestUnindexedNodeDies(t *testing.T) {
 			t.Errorf("created twice: %+v", again)
 		}
 		pass(30 * time.Second)
-		if got := f.filed("x-49"); got.ShardID.Node() != a.engine.NodeNumber {
+		if got := f.filed("x-49"); got.ShardID.Node() != a.Engine().NodeNumber {
 			t.Errorf("filed %v", got)
 		}
 		_, err = d.Get(t.Context(), "none")
@@ -189,7 +190,7 @@ func TestLostEntries(t *testing.T) {
 			a.must(Request{ID: id, Topic: "t", Delay: time.Hour})
 			f.file(id, f.filed(id), recovery.DirectoryEntry{})
 		}
-		a.engine.Rewound(a.member, 0)
+		a.Engine().Rewound(a.member, 0)
 		pass(5 * time.Second)
 		for i := range 20 {
 			b.get(fmt.Sprint("x-", i))

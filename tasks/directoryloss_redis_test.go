@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	. "github.com/lapsehq/lapse/tasks"
 )
 
 // lossyNode starts a node that notices losses late: its heartbeats are two seconds apart.
@@ -38,7 +39,7 @@ func TestLostDirectoryEntry(t *testing.T) {
 	a, b := lossyNode(t, url, "a"), lossyNode(t, url, "b")
 	n := &redisNode{Scheduler: b, t: t}
 	n.waitFor("the nodes know each other", func() bool {
-		return !a.cluster.NoPeers() && !b.cluster.NoPeers() && !a.cluster.SingleNode() && !b.cluster.SingleNode() && a.cluster.IsIndexed() && b.cluster.IsIndexed()
+		return !a.Cluster().NoPeers() && !b.Cluster().NoPeers() && !a.Cluster().SingleNode() && !b.Cluster().SingleNode() && a.Cluster().IsIndexed() && b.Cluster().IsIndexed()
 	})
 	server.Do("save")
 	dump := filepath.Join(server.Dir, "dump.rdb")
@@ -68,11 +69,11 @@ func TestLostDirectoryEntry(t *testing.T) {
 	results, err := b.ScheduleBatch(t.Context(), []Request{again})
 	want(t, "ScheduleBatch", err, nil)
 	want(t, "of the batch", results[0].Err, nil)
-	if b.cluster.Knows("batched") {
+	if b.Cluster().Knows("batched") {
 		t.Error("the batch has created a second task")
 	}
 	want(t, "Cancel", b.Cancel(t.Context(), "got"), nil)
-	if a.cluster.Knows("got") {
+	if a.Cluster().Knows("got") {
 		t.Error("the task that was cancelled is still there")
 	}
 }
@@ -85,7 +86,7 @@ func TestLostDirectoryEntryNoticedByCreation(t *testing.T) {
 	a, b := lossyNode(t, url, "a"), lossyNode(t, url, "b")
 	n := &redisNode{Scheduler: b, t: t}
 	n.waitFor("the nodes know each other", func() bool {
-		return !a.cluster.NoPeers() && !b.cluster.NoPeers() && !a.cluster.SingleNode() && !b.cluster.SingleNode() && a.cluster.IsIndexed() && b.cluster.IsIndexed()
+		return !a.Cluster().NoPeers() && !b.Cluster().NoPeers() && !a.Cluster().SingleNode() && !b.Cluster().SingleNode() && a.Cluster().IsIndexed() && b.Cluster().IsIndexed()
 	})
 	server.Do("save")
 	dump := filepath.Join(server.Dir, "dump.rdb")

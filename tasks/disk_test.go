@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/diskledger"
+	. "github.com/lapsehq/lapse/tasks"
 )
 
 // The same life on the embedded ledger, through a few restarts.
@@ -23,7 +24,7 @@ func TestOnDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		<-s.engine.Reading.Replayed
+		<-s.Engine().Reading.Replayed
 		return s
 	}
 	s := open()

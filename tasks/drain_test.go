@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
@@ -50,7 +51,7 @@ func TestDrain(t *testing.T) {
 		}
 		settled := 0
 		for _, n := range []*node{b, c} {
-			_, err := n.engine.Get(t.Context(), handled)
+			_, err := n.Engine().Get(t.Context(), handled)
 			want(t, "Get of the handled one", err, ErrNotFound)
 			if n.ack(d).Err == nil {
 				settled++
@@ -110,7 +111,7 @@ func TestDrainPastAMuteNode(t *testing.T) {
 		b.mute.Store(true)
 		began := time.Now()
 		want(t, "Drain", a.Drain(t.Context()), nil)
-		if took := time.Since(began); took > a.engine.Config.AnswerWithin+time.Second {
+		if took := time.Since(began); took > a.Engine().Config.AnswerWithin+time.Second {
 			t.Errorf("it took %v", took)
 		}
 		if n := c.Stats().ShardsHeld; n != 9 {
@@ -131,7 +132,7 @@ func TestDrainGivenUp(t *testing.T) {
 			return ctx
 		}
 		release := a.member.hold("Transfer")
-		want(t, "release of the shard", a.engine.ReleaseShard(brief(), a.shardID(0), "b"), context.DeadlineExceeded)
+		want(t, "release of the shard", a.Engine().ReleaseShard(brief(), a.shardID(0), "b"), context.DeadlineExceeded)
 		f.lose(func(_, to string, _ []byte) bool { return to == "b" })
 		want(t, "Drain", a.Drain(brief()), context.DeadlineExceeded)
 		f.lose(nil)
@@ -192,8 +193,8 @@ func TestMisfireByHowItCame(t *testing.T) {
 		a, b := f.join("a", 2, Config{Topics: topics}), f.join("b", 1, Config{Topics: topics})
 		b.keeps.Store(true)
 		transferred := a.create(Request{ID: a.idAt(0), Topic: "x"})
-		shardID := recovery.NewShardID(a.engine.NodeNumber, 0)
-		want(t, "release", a.engine.ReleaseShard(t.Context(), shardID, "b"), nil)
+		shardID := recovery.NewShardID(a.Engine().NodeNumber, 0)
+		want(t, "release", a.Engine().ReleaseShard(t.Context(), shardID, "b"), nil)
 		if ok, err := b.member.Member.Accept(t.Context(), shardID); !ok || err != nil { // as the ledger does by itself
 			t.Fatal(ok, err)
 		}
@@ -213,7 +214,7 @@ func TestMisfireByHowItCame(t *testing.T) {
 		if n := a.Stats().Total.Skipped; n != 1 {
 			t.Errorf("%d were skipped", n)
 		}
-		_, err := a.engine.Get(t.Context(), adopted)
+		_, err := a.Engine().Get(t.Context(), adopted)
 		want(t, "Get", err, ErrNotFound)
 		a.check()
 	})
@@ -237,7 +238,7 @@ func TestDrainWhileReading(t *testing.T) {
 		release()
 		want(t, "Drain", <-done, nil)
 		pass(time.Second)
-		if _, err := c.engine.Get(t.Context(), id); err != nil {
+		if _, err := c.Engine().Get(t.Context(), id); err != nil {
 			t.Error(err)
 		}
 		b.wantEmpty()

@@ -1,9 +1,11 @@
-package tasks
+package tasks_test
 
 import (
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // BenchmarkAllNodes asks one node about many tasks: a page of 100 of 10,000 tasks at each
@@ -14,9 +16,9 @@ func BenchmarkAllNodes(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%dNodes", ledger, n), func(b *testing.B) {
 				nodes := benchedNodes(b, benchedFleets[ledger], n)
 				for _, s := range nodes {
-					requests := make([]Request, MaxBatch)
+					requests := make([]tasks.Request, tasks.MaxBatch)
 					for i := range requests {
-						requests[i] = Request{Topic: "x", Delay: time.Hour + time.Duration(i)*time.Millisecond, Payload: make([]byte, 200)}
+						requests[i] = tasks.Request{Topic: "x", Delay: time.Hour + time.Duration(i)*time.Millisecond, Payload: make([]byte, 200)}
 					}
 					if _, err := s.ScheduleBatch(b.Context(), requests); err != nil {
 						b.Fatal(err)
@@ -24,7 +26,7 @@ func BenchmarkAllNodes(b *testing.B) {
 				}
 				b.Run("List", func(b *testing.B) {
 					for b.Loop() {
-						if page, err := nodes[0].List(b.Context(), Query{}); err != nil || len(page.Tasks) != 100 {
+						if page, err := nodes[0].List(b.Context(), tasks.Query{}); err != nil || len(page.Tasks) != 100 {
 							b.Fatal(len(page.Tasks), err)
 						}
 					}
@@ -33,7 +35,7 @@ func BenchmarkAllNodes(b *testing.B) {
 					for b.Loop() {
 						b.StopTimer()
 						for i := range 10 {
-							if _, err := nodes[i%n].Schedule(b.Context(), Request{Topic: "x", Group: "g", Delay: time.Hour}); err != nil {
+							if _, err := nodes[i%n].Schedule(b.Context(), tasks.Request{Topic: "x", Group: "g", Delay: time.Hour}); err != nil {
 								b.Fatal(err)
 							}
 						}

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	. "github.com/lapsehq/lapse/tasks"
 )
 
 // What is about many tasks is about those of all nodes of a real Redis, also when one of
@@ -23,7 +24,7 @@ func TestAllNodesOfRedis(t *testing.T) {
 	}
 	a := nodes[0]
 	a.waitFor("all nodes are known", func() bool {
-		return !slices.ContainsFunc(nodes, func(n *redisNode) bool { return n.cluster.NoPeers() })
+		return !slices.ContainsFunc(nodes, func(n *redisNode) bool { return n.Cluster().NoPeers() })
 	})
 	var ids []string
 	schedule := func(topic string) {
@@ -111,11 +112,11 @@ func TestCallsToAllNodesReadNoOwners(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close(context.Background()) })
-		<-s.engine.Reading.Replayed
+		<-s.Engine().Reading.Replayed
 		nodes = append(nodes, s)
 	}
 	a := nodes[0]
-	if shardIDs, err := a.engine.Fleet.ShardIDs(t.Context()); err != nil || len(shardIDs) != 12 || a.cluster.NoPeers() {
+	if shardIDs, err := a.Engine().Fleet.ShardIDs(t.Context()); err != nil || len(shardIDs) != 12 || a.Cluster().NoPeers() {
 		t.Fatalf("Homes = %v, %v", shardIDs, err)
 	}
 	for _, s := range nodes {

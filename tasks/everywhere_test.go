@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
@@ -260,7 +261,7 @@ func TestLongPurgeInPieces(t *testing.T) {
 		if err != nil || got.Cancelled != n || !slices.Equal(got.Delivering, []string{out}) || got.More != 0 {
 			t.Errorf("CancelGroup = %+v, %v", got, err)
 		}
-		if took := time.Since(began); took < 2*f.nodes[0].engine.Config.AnswerWithin {
+		if took := time.Since(began); took < 2*f.nodes[0].Engine().Config.AnswerWithin {
 			t.Errorf("it took %v: one question would have done", took)
 		}
 
@@ -295,7 +296,7 @@ func TestSilentNodeAmongAll(t *testing.T) {
 		want(t, "DeadTasks", err, ErrNodeAway)
 		want(t, "DeleteTopic", a.DeleteTopic(ctx, "nothing", -1), ErrNodeAway)
 		want(t, "DeleteTopic of one in use here", a.DeleteTopic(ctx, "x", -1), ErrInUse)
-		if took := time.Since(began); took > 4*a.engine.Config.AnswerWithin {
+		if took := time.Since(began); took > 4*a.Engine().Config.AnswerWithin {
 			t.Errorf("it took %v to find out", took)
 		}
 		_, err = a.Requeue(ctx, "x", Requeue{Delay: time.Hour})
@@ -346,7 +347,7 @@ func TestCancelledWhereItHasGone(t *testing.T) {
 		}()
 		pass(100 * time.Millisecond)
 		shardID, _ := recovery.ShardIDOf(task.ID)
-		want(t, "release", b.engine.ReleaseShard(t.Context(), shardID, next.name), nil)
+		want(t, "release", b.Engine().ReleaseShard(t.Context(), shardID, next.name), nil)
 		if ok, err := next.member.Accept(t.Context(), shardID); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
@@ -393,7 +394,7 @@ func TestOlderVersionAmongAll(t *testing.T) {
 		ctx := t.Context()
 		f.fill(2, "x", "g")
 		for _, verb := range []string{"list", "used", "purge", "exhume"} {
-			delete(f.nodes[2].cluster.Fleet.Methods, verb)
+			delete(f.nodes[2].Cluster().Fleet.Methods, verb)
 		}
 		a := f.nodes[0]
 		named := func(what string, err error) {

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	. "github.com/lapsehq/lapse/tasks"
 )
 
 // A node that does not answer, or is not there, costs a caller no more than AnswerWithin, and a
@@ -21,7 +22,7 @@ func TestSilentNodeCostsAnswerWithin(t *testing.T) {
 			t.Helper()
 			began := time.Now()
 			want(t, what, call(), kind)
-			if took := time.Since(began); took > a.engine.Config.AnswerWithin+time.Second {
+			if took := time.Since(began); took > a.Engine().Config.AnswerWithin+time.Second {
 				t.Errorf("%s took %v", what, took)
 			}
 		}
@@ -59,7 +60,7 @@ func TestSilentNodeOfRedis(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close(context.Background()) })
-		<-s.engine.Reading.Replayed
+		<-s.Engine().Reading.Replayed
 		if _, err = s.Schedule(t.Context(), Request{Topic: "x", Group: "g", Delay: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
@@ -68,8 +69,8 @@ func TestSilentNodeOfRedis(t *testing.T) {
 		}
 	}
 	a := nodes[0]
-	for a.cluster.NoPeers() {
-		if _, err := a.engine.Fleet.ShardIDs(t.Context()); err != nil {
+	for a.Cluster().NoPeers() {
+		if _, err := a.Engine().Fleet.ShardIDs(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -85,7 +86,7 @@ func TestSilentNodeOfRedis(t *testing.T) {
 		if !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrNodeAway) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if took := time.Since(began); took >= 2*a.engine.Config.AnswerWithin {
+		if took := time.Since(began); took >= 2*a.Engine().Config.AnswerWithin {
 			t.Errorf("%s took %v", what, took)
 		}
 	}

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -14,6 +14,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
@@ -154,7 +155,7 @@ func (n *node) open() {
 		f.before(n.member)
 	}
 	var err error
-	if n.Scheduler, err = open(n.t.Context(), n.member, n.cfg, parts{peers: n.calls()}); err != nil {
+	if n.Scheduler, err = OpenWith(n.t.Context(), n.member, n.cfg, Parts{Peers: n.calls()}); err != nil {
 		n.t.Fatalf("Open of %s: %v", n.name, err)
 	}
 }
@@ -197,7 +198,7 @@ func callAbout[Q any](ctx context.Context, n *node, peer string, m cluster.Metho
 	if err != nil {
 		return err
 	}
-	_, err = cluster.Call(ctx, n.cluster, peer, m, query)
+	_, err = cluster.Call(ctx, n.Cluster(), peer, m, query)
 	return err
 }
 

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	. "github.com/lapsehq/lapse/tasks"
 )
 
 // costWindow is for how long commands are counted: as long as the pause between two looks at
@@ -125,7 +126,7 @@ func costNodes(b *testing.B, url string, n int) []*Scheduler {
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		settled := !slices.ContainsFunc(nodes, func(s *Scheduler) bool {
 			peers, err := s.Nodes(b.Context())
-			return err != nil || len(peers) != n || s.cluster.NoPeers() || !s.cluster.IsIndexed()
+			return err != nil || len(peers) != n || s.Cluster().NoPeers() || !s.Cluster().IsIndexed()
 		})
 		if settled {
 			return nodes

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
@@ -181,7 +182,7 @@ func TestReceiptOfVersion1AtAnotherNode(t *testing.T) {
 			raw = binary.LittleEndian.AppendUint64(raw, uint64(ds[0].Created.UnixMilli()))
 			raw = binary.LittleEndian.AppendUint64(raw, begun(ds[0]).Lease.Nonce)
 			raw = append(raw, ds[0].ID...)
-			receipt := base64.RawURLEncoding.EncodeToString(b.engine.Signer.MAC(raw, raw))
+			receipt := base64.RawURLEncoding.EncodeToString(b.Engine().Signer.MAC(raw, raw))
 			answers, err := b.Settle(t.Context(), Verdict{Verb: Ack}, []string{receipt})
 			want(t, "Settle", errors.Join(err, answers[0].Err), nil)
 			_, err = b.Get(t.Context(), ds[0].ID)
@@ -232,7 +233,7 @@ func TestReceiptAfterItsShardHasMoved(t *testing.T) {
 func TestMixedVersions(t *testing.T) {
 	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
 		a, b := f.nodes[0], f.nodes[1]
-		_, err := cluster.Call(t.Context(), a.cluster, "b", cluster.Method[cluster.IDQuery, Task]{Name: "of-tomorrow"}, cluster.IDQuery{ID: "x"})
+		_, err := cluster.Call(t.Context(), a.Cluster(), "b", cluster.Method[cluster.IDQuery, Task]{Name: "of-tomorrow"}, cluster.IDQuery{ID: "x"})
 		want(t, "an unknown verb", err, ErrUnavailable)
 		want(t, "an unknown verb", err, cluster.ErrNotUnderstood)
 		b.must(Request{ID: "x", Topic: "t", Delay: time.Hour})
@@ -244,7 +245,7 @@ func TestMixedVersions(t *testing.T) {
 			ID      string
 			Unknown *int
 		}
-		got, err := cluster.Call(t.Context(), a.cluster, "b", cluster.Method[tomorrow, answer]{Name: "get"}, tomorrow{"x", 44})
+		got, err := cluster.Call(t.Context(), a.Cluster(), "b", cluster.Method[tomorrow, answer]{Name: "get"}, tomorrow{"x", 44})
 		if want(t, "an unknown field", err, nil); got.ID != "x" || got.Unknown != nil {
 			t.Errorf("%+v", got)
 		}
@@ -260,7 +261,7 @@ func TestVerdictOfTomorrow(t *testing.T) {
 		ds, err := b.Reserve(t.Context(), "t", 1, 0, time.Minute)
 		want(t, "Reserve", err, nil)
 		told := cluster.OutcomesQuery{Outcomes: []cluster.OffloadOutcome{{Receipt: ds[0].Receipt(), Verb: Return + 1}, {Receipt: ds[0].Receipt(), Verb: Ack}}}
-		answer, err := cluster.Call(t.Context(), a.cluster, "b", cluster.OutcomesMethod, told)
+		answer, err := cluster.Call(t.Context(), a.Cluster(), "b", cluster.OutcomesMethod, told)
 		want(t, "ask", err, nil)
 		want(t, "a verb of tomorrow", answer.Faults[0].Err("b", false), cluster.ErrNotUnderstood)
 		if code := answer.Faults[1].Code; code != "" {

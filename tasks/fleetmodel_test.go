@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"errors"
@@ -6,6 +6,8 @@ import (
 	"math/rand/v2"
 	"testing"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // A version is what a task may be, as far as its callers can know; the zero version is
@@ -72,7 +74,7 @@ func (m *fleetModel) run(steps int) {
 		var states []bool
 		for _, n := range m.nodes {
 			m.get(n, id)
-			states = append(states, n.cluster.Knows(id))
+			states = append(states, n.Cluster().Knows(id))
 		}
 		known := 0
 		for _, k := range states {
@@ -126,11 +128,11 @@ func (m *fleetModel) became(id string, v version) { m.may[id] = map[version]bool
 // is open, the task may be any of these as well.
 func (m *fleetModel) vaguely(id string, err error, also ...version) bool {
 	switch {
-	case errors.Is(err, ErrUnknown):
+	case errors.Is(err, tasks.ErrUnknown):
 		for _, v := range also {
 			m.is(id)[v] = true
 		}
-	case errors.Is(err, ErrUnavailable), errors.Is(err, ErrReplaying):
+	case errors.Is(err, tasks.ErrUnavailable), errors.Is(err, tasks.ErrReplaying):
 	default:
 		return false
 	}
@@ -189,7 +191,7 @@ func (m *fleetModel) get(n *node, id string) {
 	case m.vaguely(id, err):
 	case err == nil:
 		m.exists(id, "get "+string(t.Payload), func(v version) bool { return alive(v) && v.payload == string(t.Payload) })
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, tasks.ErrNotFound):
 		m.exists(id, "a wrong 404", none)
 	default:
 		m.fail(id, "get: %v", err)
@@ -198,7 +200,7 @@ func (m *fleetModel) get(n *node, id string) {
 
 func (m *fleetModel) schedule(n *node, id, text string) {
 	wanted := version{text, text}
-	t, err := n.Schedule(m.t.Context(), Request{ID: id, Topic: "t", Delay: time.Hour, Payload: []byte(text)})
+	t, err := n.Schedule(m.t.Context(), tasks.Request{ID: id, Topic: "t", Delay: time.Hour, Payload: []byte(text)})
 	m.note(id, n, "schedule "+text, err)
 	switch {
 	case m.vaguely(id, err, wanted):
@@ -207,7 +209,7 @@ func (m *fleetModel) schedule(n *node, id, text string) {
 	case err == nil:
 		m.exists(id, "created", none)
 		m.became(id, wanted)
-	case errors.Is(err, ErrExists):
+	case errors.Is(err, tasks.ErrExists):
 		m.exists(id, "it was there, and another one", func(v version) bool { return alive(v) && v.request != text })
 	default:
 		m.fail(id, "schedule: %v", err)
@@ -225,12 +227,12 @@ func (m *fleetModel) cancel(n *node, id string) {
 		}
 		m.cancelled[id] = true
 		m.became(id, version{})
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, tasks.ErrNotFound):
 		m.exists(id, "a wrong 404 of cancel", none)
 	default:
 		m.fail(id, "cancel: %v", err)
 	}
-	if errors.Is(err, ErrUnknown) {
+	if errors.Is(err, tasks.ErrUnknown) {
 		m.cancelled[id] = true
 	}
 }
@@ -242,7 +244,7 @@ func (m *fleetModel) move(n *node, id, text string) {
 			after = append(after, version{text, v.request})
 		}
 	}
-	_, err := n.Reschedule(m.t.Context(), id, Move{Payload: []byte(text)})
+	_, err := n.Reschedule(m.t.Context(), id, tasks.Move{Payload: []byte(text)})
 	m.note(id, n, "move "+text, err)
 	switch {
 	case m.vaguely(id, err, after...):
@@ -253,7 +255,7 @@ func (m *fleetModel) move(n *node, id, text string) {
 		for _, v := range after {
 			m.may[id][v] = true
 		}
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, tasks.ErrNotFound):
 		m.exists(id, "a wrong 404 of move", none)
 	default:
 		m.fail(id, "move: %v", err)
@@ -262,7 +264,7 @@ func (m *fleetModel) move(n *node, id, text string) {
 
 func (m *fleetModel) replace(n *node, id, text string) {
 	wanted := version{text, text}
-	t, err := n.Replace(m.t.Context(), Request{ID: id, Topic: "t", Delay: time.Hour, Payload: []byte(text)})
+	t, err := n.Replace(m.t.Context(), tasks.Request{ID: id, Topic: "t", Delay: time.Hour, Payload: []byte(text)})
 	m.note(id, n, "replace "+text, err)
 	switch {
 	case m.vaguely(id, err, wanted):

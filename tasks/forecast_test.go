@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -10,40 +10,41 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // A forecast is what counting a list gives.
 func TestForecastAgainstList(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		rng := rand.New(rand.NewPCG(seed, 0))
 		for i := range 400 {
-			r.must(Request{ID: fmt.Sprint("t", i), Topic: []string{"x", "y", "z"}[rng.IntN(3)], Delay: time.Duration(rng.IntN(60_000)) * time.Millisecond})
+			r.must(tasks.Request{ID: fmt.Sprint("t", i), Topic: []string{"x", "y", "z"}[rng.IntN(3)], Delay: time.Duration(rng.IntN(60_000)) * time.Millisecond})
 		}
 		pass(20 * time.Second)
 		_, err := r.Reserve(t.Context(), "x", 10, 0, time.Hour)
 		want(t, "Reserve", err, nil)
 		for _, topic := range []string{"", "x", "none"} {
-			for _, o := range []Outlook{
+			for _, o := range []tasks.Outlook{
 				{Window: time.Hour, Step: time.Minute},
 				{Window: 30 * time.Second, Step: time.Second},
 				{Window: 10 * time.Second, Step: 3 * time.Second},
 				{Window: time.Second, Step: time.Millisecond},
 				{Window: time.Second, Step: time.Second},
-				{Window: MaxAhead, Step: MaxAhead},
+				{Window: tasks.MaxAhead, Step: tasks.MaxAhead},
 				{Window: 1999 * time.Millisecond, Step: 1999 * time.Microsecond},
 			} {
 				o.Topic = topic
 				got, err := r.Forecast(t.Context(), o)
 				want(t, "Forecast", err, nil)
-				wanted := Forecast{From: got.From, Step: got.Step, Counts: make([]int64, len(got.Counts)), Complete: true}
-				for _, task := range r.pages(Query{Topic: topic, Limit: 1000}) {
+				wanted := tasks.Forecast{From: got.From, Step: got.Step, Counts: make([]int64, len(got.Counts)), Complete: true}
+				for _, task := range r.pages(tasks.Query{Topic: topic, Limit: 1000}) {
 					k := task.Next.Sub(got.From) / got.Step
 					switch {
-					case task.State == Delivering:
+					case task.State == tasks.Delivering:
 						wanted.Delivering++
-					case task.State == Ready:
+					case task.State == tasks.Ready:
 						wanted.Ready++
 					case int(k) < len(wanted.Counts):
 						wanted.Counts[k]++
@@ -55,7 +56,7 @@ func TestForecastAgainstList(t *testing.T) {
 					t.Errorf("%+v: %s", o, diff)
 				}
 				covered := time.Duration(len(got.Counts)) * got.Step
-				if got.Step < o.Step || got.Step >= o.Step+time.Millisecond || covered < o.Window || covered >= o.Window+got.Step || len(got.Counts) > MaxForecastSteps {
+				if got.Step < o.Step || got.Step >= o.Step+time.Millisecond || covered < o.Window || covered >= o.Window+got.Step || len(got.Counts) > tasks.MaxForecastSteps {
 					t.Errorf("%+v: %d steps of %v", o, len(got.Counts), got.Step)
 				}
 			}
@@ -64,37 +65,37 @@ func TestForecastAgainstList(t *testing.T) {
 }
 
 func TestForecastRefuses(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		for _, o := range []Outlook{
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		for _, o := range []tasks.Outlook{
 			{},
 			{Window: time.Hour},
 			{Window: time.Hour, Step: -time.Second},
 			{Window: time.Second - 1, Step: time.Millisecond},
-			{Window: MaxAhead + 1, Step: time.Hour},
+			{Window: tasks.MaxAhead + 1, Step: time.Hour},
 			{Window: time.Hour, Step: time.Hour + 1},
 			{Window: time.Hour, Step: time.Second},
 			{Window: time.Hour, Step: time.Minute, Topic: "a b"},
 		} {
 			_, err := r.Forecast(t.Context(), o)
-			want(t, fmt.Sprintf("%+v", o), err, ErrInvalid)
+			want(t, fmt.Sprintf("%+v", o), err, tasks.ErrInvalid)
 		}
 		gone, leave := context.WithCancel(t.Context())
 		leave()
-		o := Outlook{Window: time.Hour, Step: time.Minute}
+		o := tasks.Outlook{Window: time.Hour, Step: time.Minute}
 		_, err := r.Forecast(gone, o)
 		want(t, "Forecast", err, context.Canceled)
 		want(t, "Close", r.Close(t.Context()), nil)
 		_, err = r.Forecast(t.Context(), o)
-		want(t, "Forecast", err, ErrClosed)
+		want(t, "Forecast", err, tasks.ErrClosed)
 	})
 }
 
 // A retry counts when it comes, not when the task was due; what replay has not read
 // is missing, which is told.
 func TestForecastOfRetriesAndDuringReplay(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.settle(Verdict{Verb: Release, Delay: ptr(90 * time.Second)}, r.one("t", "x"))
-		o := Outlook{Window: 10 * time.Minute, Step: time.Minute}
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.settle(tasks.Verdict{Verb: tasks.Release, Delay: ptr(90 * time.Second)}, r.one("t", "x"))
+		o := tasks.Outlook{Window: 10 * time.Minute, Step: time.Minute}
 		f, err := r.Forecast(t.Context(), o)
 		if want(t, "Forecast", err, nil); f.Counts[1] != 1 || !f.Complete {
 			t.Errorf("a retry in 90 s: %+v", f)
@@ -102,7 +103,7 @@ func TestForecastOfRetriesAndDuringReplay(t *testing.T) {
 		r.shut()
 		r.faulty = ledgertest.Wrap(r.mem)
 		_, release := r.faulty.Hold(ledgertest.Scan)
-		r.Scheduler, err = Open(t.Context(), r.faulty, r.cfg)
+		r.Scheduler, err = tasks.Open(t.Context(), r.faulty, r.cfg)
 		want(t, "Open", err, nil)
 		f, err = r.Forecast(t.Context(), o)
 		if want(t, "Forecast", err, nil); f.Counts[1] != 0 || f.Complete {

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -29,15 +30,15 @@ func (l *slowDeletions) PutSetting(ctx context.Context, name string, ifRevision 
 func TestDeletionDoesNotForgetNewerSettings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger := &slowDeletions{ledgertest.Wrap(memledger.New()), make(chan struct{})}
-		s, err := Open(t.Context(), ledger, Config{})
+		s, err := tasks.Open(t.Context(), ledger, tasks.Config{})
 		want(t, "Open", err, nil)
 		defer func() { want(t, "Close", s.Close(context.Background()), nil) }()
-		_, err = s.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Minute}, -1)
+		_, err = s.SetTopic(t.Context(), "x", tasks.TopicSettings{Lease: time.Minute}, -1)
 		want(t, "SetTopic", err, nil)
 		deleted := make(chan error, 1)
 		go func() { deleted <- s.DeleteTopic(t.Context(), "x", -1) }()
 		synctest.Wait()
-		set, err := s.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour}, -1)
+		set, err := s.SetTopic(t.Context(), "x", tasks.TopicSettings{Lease: time.Hour}, -1)
 		want(t, "SetTopic", err, nil)
 		close(ledger.answer)
 		want(t, "DeleteTopic", <-deleted, nil)

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -10,36 +10,37 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // A ledger without room refuses new tasks at once, and for good; acknowledgements,
 // retries and cancellations go through beside them.
 func TestFullLedger(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		acked, failed := r.one("acked", "x"), r.one("failed", "x")
-		r.must(Request{ID: "cancelled", Topic: "y", Delay: time.Hour})
+		r.must(tasks.Request{ID: "cancelled", Topic: "y", Delay: time.Hour})
 		r.faulty.SetFull(true)
 		reached, release := r.faulty.Hold(ledgertest.Apply)
 		answers := make(chan error, 4)
 		for i := range 3 { // two of them together, and one that wants the same task
 			id := fmt.Sprint("new", i/2)
 			go func() {
-				_, err := r.Schedule(t.Context(), Request{ID: id, Topic: "x", Delay: time.Hour})
+				_, err := r.Schedule(t.Context(), tasks.Request{ID: id, Topic: "x", Delay: time.Hour})
 				answers <- err
 			}()
 		}
 		<-reached
 		synctest.Wait()
 		go func() { answers <- r.Cancel(t.Context(), "cancelled") }()
-		settled := make(chan Settled, 2)
-		go func() { settled <- r.settle(Verdict{Verb: Ack}, acked) }()
-		go func() { settled <- r.settle(Verdict{Verb: Release, Delay: ptr(time.Hour)}, failed) }()
+		settled := make(chan tasks.Settled, 2)
+		go func() { settled <- r.settle(tasks.Verdict{Verb: tasks.Ack}, acked) }()
+		go func() { settled <- r.settle(tasks.Verdict{Verb: tasks.Release, Delay: ptr(time.Hour)}, failed) }()
 		synctest.Wait()
 		began := time.Now()
 		release()
 		refused := 0
 		for range cap(answers) {
-			if err := <-answers; errors.Is(err, ErrUnavailable) && errors.Is(err, recovery.ErrFull) && !errors.Is(err, ErrUnknown) {
+			if err := <-answers; errors.Is(err, tasks.ErrUnavailable) && errors.Is(err, recovery.ErrFull) && !errors.Is(err, tasks.ErrUnknown) {
 				refused++
 			} else if err != nil {
 				t.Error(err)
@@ -58,7 +59,7 @@ func TestFullLedger(t *testing.T) {
 		r.inLedger("failed", recovery.Pending)
 		r.inLedger("new0", recovery.Nowhere)
 		r.faulty.SetFull(false)
-		r.must(Request{ID: "new0", Topic: "x", Delay: time.Minute})
+		r.must(tasks.Request{ID: "new0", Topic: "x", Delay: time.Minute})
 		r.checkConsistency()
 		r.crash()
 		synctest.Wait()
@@ -71,15 +72,15 @@ func TestFullLedger(t *testing.T) {
 // What was told to be unknown, since the ledger had not answered in time, and is
 // refused then, leaves nothing behind.
 func TestFullLedgerAnswersLate(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		r.faulty.SetFull(true)
 		_, release := r.faulty.Hold(ledgertest.Apply)
-		_, err := r.Schedule(context.Background(), Request{ID: "t", Topic: "x", Delay: time.Hour})
-		want(t, "Schedule", err, ErrUnknown)
+		_, err := r.Schedule(context.Background(), tasks.Request{ID: "t", Topic: "x", Delay: time.Hour})
+		want(t, "Schedule", err, tasks.ErrUnknown)
 		release()
 		pass(time.Millisecond)
 		_, err = r.Get(t.Context(), "t")
-		want(t, "Get", err, ErrNotFound)
+		want(t, "Get", err, tasks.ErrNotFound)
 		r.inLedger("t", recovery.Nowhere)
 		r.checkConsistency()
 	})

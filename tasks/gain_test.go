@@ -1,19 +1,21 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // While a node's ledger has taken a shard of which memory has not been told, no node says
 // that an id does not exist which was not registered: it would be created twice.
 func TestAskedBetweenGainAndKnowledge(t *testing.T) {
-	request := Request{ID: "x", Topic: "t", Delay: time.Hour}
-	for name, ask := range map[string]func(context.Context, *node) (Task, error){
-		"Get":      func(ctx context.Context, m *node) (Task, error) { return m.Get(ctx, "x") },
-		"Schedule": func(ctx context.Context, m *node) (Task, error) { return m.Schedule(ctx, request) },
+	request := tasks.Request{ID: "x", Topic: "t", Delay: time.Hour}
+	for name, ask := range map[string]func(context.Context, *node) (tasks.Task, error){
+		"Get":      func(ctx context.Context, m *node) (tasks.Task, error) { return m.Get(ctx, "x") },
+		"Schedule": func(ctx context.Context, m *node) (tasks.Task, error) { return m.Schedule(ctx, request) },
 	} {
 		for at := range 2 {
 			t.Run(fmt.Sprint(name, " at ", at), func(t *testing.T) {
@@ -21,8 +23,8 @@ func TestAskedBetweenGainAndKnowledge(t *testing.T) {
 					a := f.nodes[0]
 					first := a.must(request)
 					a.crash()
-					b := f.start("b", fleetShards, Config{})
-					d := f.start("d", fleetShards, Config{})
+					b := f.start("b", fleetShards, tasks.Config{})
+					d := f.start("d", fleetShards, tasks.Config{})
 					pass(3 * time.Second) // what these have is registered
 					release := b.member.hold("Acquired")
 					b.member.AdoptFrom(a.member.Member)
@@ -43,9 +45,9 @@ func TestAskedBetweenGainAndKnowledge(t *testing.T) {
 func TestGainedWhileRegistering(t *testing.T) {
 	fleetBubble(t, 1, func(t *testing.T, f *fleet) {
 		a := f.nodes[0]
-		b := f.start("b", fleetShards, Config{})
+		b := f.start("b", fleetShards, tasks.Config{})
 		pass(3 * time.Second)
-		request := Request{ID: "x", Topic: "t", Delay: time.Hour}
+		request := tasks.Request{ID: "x", Topic: "t", Delay: time.Hour}
 		first := a.must(request)
 		release := b.member.hold("Update")
 		time.AfterFunc(100*time.Millisecond, func() {

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
@@ -227,7 +228,7 @@ func TestManyBounds(t *testing.T) {
 			ctx := WithGrant(t.Context(), &Grant{Topics: []string{"own", fmt.Sprint("t", i), "t1*"}, MaxTopics: 1})
 			want(t, "Schedule", schedules(ctx, r, "own"), ErrQuota)
 		}
-		if n := len(r.engine.TopicTable.Quotas.ByPatterns); n != engine.MaxQuotas {
+		if n := len(r.Engine().TopicTable.Quotas.ByPatterns); n != engine.MaxQuotas {
 			t.Errorf("%d are kept", n)
 		}
 		r.checkQuotas()
@@ -247,8 +248,8 @@ func TestReservedTopics(t *testing.T) {
 			want(t, "ScheduleBatch", err, nil)
 			full = full || errors.Is(results[0].Err, ErrOverloaded)
 		}
-		if !full || len(r.engine.TopicTable.ByName) != MaxTopics-ReservedTopics {
-			t.Fatalf("there are %d topics", len(r.engine.TopicTable.ByName))
+		if !full || len(r.Engine().TopicTable.ByName) != MaxTopics-ReservedTopics {
+			t.Fatalf("there are %d topics", len(r.Engine().TopicTable.ByName))
 		}
 		want(t, "one more topic", schedules(t.Context(), r, "new"), ErrOverloaded)
 		_, err := r.SetTopic(t.Context(), "real", TopicSettings{Lease: time.Minute}, -1)
@@ -335,9 +336,9 @@ func TestVersionAtEveryNode(t *testing.T) {
 // checkQuotas counts everything anew.
 func (r *rig) checkQuotas() {
 	r.t.Helper()
-	r.engine.Mu.Lock()
-	defer r.engine.Unlock()
-	if err := r.checkTopics(); err != nil {
+	r.Engine().Mu.Lock()
+	defer r.Engine().Unlock()
+	if err := (consistency{r.Engine()}).checkTopics(); err != nil {
 		r.t.Error(err)
 	}
 }

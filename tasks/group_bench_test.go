@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/diskledger"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // BenchmarkCancelGroup cancels groups on disk: one of 100,000 tasks, and 100,000 of three
@@ -37,14 +38,14 @@ func cancelGroups(b *testing.B, groups, members int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	s, err := Open(b.Context(), ledger, Config{Log: quiet})
+	s, err := tasks.Open(b.Context(), ledger, tasks.Config{Log: quiet})
 	if err != nil {
 		b.Fatal(err)
 	}
-	requests := make([]Request, 0, MaxBatch)
+	requests := make([]tasks.Request, 0, tasks.MaxBatch)
 	for i := range groups * members {
-		requests = append(requests, Request{ID: fmt.Sprint("t", i), Topic: "x", Group: fmt.Sprint("g", i%groups), Delay: time.Hour})
-		if len(requests) == MaxBatch || i == groups*members-1 {
+		requests = append(requests, tasks.Request{ID: fmt.Sprint("t", i), Topic: "x", Group: fmt.Sprint("g", i%groups), Delay: time.Hour})
+		if len(requests) == tasks.MaxBatch || i == groups*members-1 {
 			if _, err := s.ScheduleBatch(b.Context(), requests); err != nil {
 				b.Fatal(err)
 			}

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 )
@@ -171,9 +172,9 @@ func TestGroupAfterARewind(t *testing.T) {
 		if held := r.held(); len(held) != 0 {
 			t.Errorf("left: %v", held)
 		}
-		r.engine.Mu.Lock()
-		defer r.engine.Mu.Unlock()
-		want(t, "groups", r.engine.Store.Check(), nil)
+		r.Engine().Mu.Lock()
+		defer r.Engine().Mu.Unlock()
+		want(t, "groups", r.Engine().Store.Check(), nil)
 	})
 }
 

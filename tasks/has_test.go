@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
@@ -59,15 +60,15 @@ func TestHasDuringReplay(t *testing.T) {
 		defer a.Close(context.Background())
 		defer close(l.gate)
 		// One of them is in the hands of another caller, who does not find it.
-		a.engine.Mu.Lock()
-		taken := a.engine.CheckLocked([]byte("t7"), store.Sought)
-		a.engine.Mu.Unlock()
+		a.Engine().Mu.Lock()
+		taken := a.Engine().CheckLocked([]byte("t7"), store.Sought)
+		a.Engine().Mu.Unlock()
 		time.AfterFunc(time.Second, func() {
-			a.engine.Mu.Lock()
-			defer a.engine.Unlock()
-			a.engine.UncheckLocked(taken)
+			a.Engine().Mu.Lock()
+			defer a.Engine().Unlock()
+			a.Engine().UncheckLocked(taken)
 		})
-		got, err := a.cluster.HandleHas(t.Context(), "b", cluster.HasQuery{IDs: append(ids, "not a name")})
+		got, err := a.Cluster().HandleHas(t.Context(), "b", cluster.HasQuery{IDs: append(ids, "not a name")})
 		want(t, "answerHas", err, nil)
 		for i, has := range got.Has {
 			if has != (i < len(ids) && i%2 == 0) {

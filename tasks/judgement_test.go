@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // A touchy error cannot say what it is unless there is one.
@@ -18,42 +19,42 @@ func (e *touchy) Error() string { return e.text }
 // the process goes on, and so does its topic.
 func TestImproperHandlers(t *testing.T) {
 	for name, c := range map[string]struct {
-		f     HandlerFunc
-		state State
+		f     tasks.HandlerFunc
+		state tasks.State
 		text  string
 	}{
 		"Kill of nil": {
-			func(context.Context, *Delivery) error { return Kill(nil) },
-			Dead, "no reason given",
+			func(context.Context, *tasks.Delivery) error { return tasks.Kill(nil) },
+			tasks.Dead, "no reason given",
 		},
 		"RetryAfter of nil": {
-			func(context.Context, *Delivery) error { return RetryAfter(nil, time.Hour) },
-			Pending, "no reason given",
+			func(context.Context, *tasks.Delivery) error { return tasks.RetryAfter(nil, time.Hour) },
+			tasks.Pending, "no reason given",
 		},
 		"typed nil": {
-			func(context.Context, *Delivery) error { var e *touchy; return e },
-			Pending, "panic: runtime error: invalid memory address or nil pointer dereference",
+			func(context.Context, *tasks.Delivery) error { var e *touchy; return e },
+			tasks.Pending, "panic: runtime error: invalid memory address or nil pointer dereference",
 		},
 		"Kill of a typed nil": {
-			func(context.Context, *Delivery) error { var e *touchy; return Kill(e) },
-			Pending, "panic: runtime error: invalid memory address or nil pointer dereference",
+			func(context.Context, *tasks.Delivery) error { var e *touchy; return tasks.Kill(e) },
+			tasks.Pending, "panic: runtime error: invalid memory address or nil pointer dereference",
 		},
 		"Goexit": {
-			func(context.Context, *Delivery) error { runtime.Goexit(); return nil },
-			Pending, "the handler ended its goroutine",
+			func(context.Context, *tasks.Delivery) error { runtime.Goexit(); return nil },
+			tasks.Pending, "the handler ended its goroutine",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, Config{}, func(t *testing.T, r *rig) {
-				r.topic("x", TopicSettings{Concurrency: 1, Retry: Retry{MinBackoff: time.Hour, MaxBackoff: time.Hour}})
-				r.handle("x", func(ctx context.Context, d *Delivery) error {
+			bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+				r.topic("x", tasks.TopicSettings{Concurrency: 1, Retry: tasks.Retry{MinBackoff: time.Hour, MaxBackoff: time.Hour}})
+				r.handle("x", func(ctx context.Context, d *tasks.Delivery) error {
 					if d.ID == "t" && d.Attempt == 1 {
 						return c.f(ctx, d)
 					}
 					return nil
 				})
-				r.must(Request{ID: "t", Topic: "x"})
-				r.must(Request{ID: "next", Topic: "x"})
+				r.must(tasks.Request{ID: "t", Topic: "x"})
+				r.must(tasks.Request{ID: "next", Topic: "x"})
 				pass(time.Millisecond)
 				if task := r.get("t"); task.State != c.state || task.LastError != c.text || task.Attempt != 1 {
 					t.Errorf("%v after %d attempts: %q", task.State, task.Attempt, task.LastError)
@@ -63,7 +64,7 @@ func TestImproperHandlers(t *testing.T) {
 					t.Errorf("counts %+v", counts)
 				}
 				pass(2 * time.Hour)
-				if c.state != Dead {
+				if c.state != tasks.Dead {
 					r.inLedger("t", recovery.Nowhere)
 				}
 				r.checkConsistency()
@@ -74,16 +75,16 @@ func TestImproperHandlers(t *testing.T) {
 
 // A handler that ends its goroutine each time takes no worker with it.
 func TestGoexitKeepsItsPlace(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Concurrency: 2, Retry: Retry{MinBackoff: time.Second, MaxBackoff: time.Second}})
-		r.handle("x", func(_ context.Context, d *Delivery) error {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", tasks.TopicSettings{Concurrency: 2, Retry: tasks.Retry{MinBackoff: time.Second, MaxBackoff: time.Second}})
+		r.handle("x", func(_ context.Context, d *tasks.Delivery) error {
 			if d.Attempt <= 3 {
 				runtime.Goexit()
 			}
 			return nil
 		})
 		for range 10 {
-			r.must(Request{Topic: "x"})
+			r.must(tasks.Request{Topic: "x"})
 		}
 		pass(5 * time.Second)
 		if c := r.counts("x"); c.Delivered != 10 || c.Failed != 30 || c.LeaseExpired != 0 {

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -10,12 +10,13 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 func TestLeaseRunsOut(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Retry: Retry{MinBackoff: time.Second, MaxBackoff: time.Second}})
-		r.must(Request{ID: "t", Topic: "x"})
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", tasks.TopicSettings{Retry: tasks.Retry{MinBackoff: time.Second, MaxBackoff: time.Second}})
+		r.must(tasks.Request{ID: "t", Topic: "x"})
 		ds, err := r.Reserve(t.Context(), "x", 1, 0, time.Minute)
 		if err != nil || len(ds) != 1 {
 			t.Fatalf("Reserve = %v, %v", ds, err)
@@ -24,7 +25,7 @@ func TestLeaseRunsOut(t *testing.T) {
 			t.Errorf("a lease of %v", left)
 		}
 		pass(time.Minute - time.Millisecond)
-		r.wantEnd(recovery.Pending, Delivering)
+		r.wantEnd(recovery.Pending, tasks.Delivering)
 		pass(2 * time.Second)
 		if task := r.get("t"); task.Attempt != 1 || task.LastError != "the lease ran out" {
 			t.Errorf("afterwards %+v", task)
@@ -41,12 +42,12 @@ func TestLeaseRunsOut(t *testing.T) {
 }
 
 func TestExtend(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Lease: 10 * time.Second})
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", tasks.TopicSettings{Lease: 10 * time.Second})
 		d := r.one("t", "x")
 		for range 10 {
 			pass(8 * time.Second)
-			a := r.settle(Verdict{Verb: Extend}, d)
+			a := r.settle(tasks.Verdict{Verb: tasks.Extend}, d)
 			if a.Err != nil || a.LeaseUntil.Sub(r.clock.now()) != 10*time.Second {
 				t.Fatalf("Extend: %+v", a)
 			}
@@ -57,12 +58,12 @@ func TestExtend(t *testing.T) {
 
 // A lease runs on the monotonic clock: a step of the wall clock does not end it.
 func TestLeaseAndClockStep(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		d := r.one("t", "x")
 		for _, step := range []time.Duration{time.Hour, -2 * time.Hour} {
 			r.clock.step(step)
 			pass(5 * time.Second)
-			r.wantEnd(recovery.Pending, Delivering)
+			r.wantEnd(recovery.Pending, tasks.Delivering)
 		}
 		r.ack(d)
 	})
@@ -71,12 +72,12 @@ func TestLeaseAndClockStep(t *testing.T) {
 // A handler that overruns its lease has lost the task: it is delivered again, and what
 // the first one says in the end does not count.
 func TestHandlerOverrunsItsLease(t *testing.T) {
-	for name, end := range map[string]error{"success": nil, "failure": errors.New("late"), "death": Kill(errors.New("late"))} {
+	for name, end := range map[string]error{"success": nil, "failure": errors.New("late"), "death": tasks.Kill(errors.New("late"))} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, Config{}, func(t *testing.T, r *rig) {
-				r.topic("x", TopicSettings{Lease: 10 * time.Second, Concurrency: 2})
+			bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+				r.topic("x", tasks.TopicSettings{Lease: 10 * time.Second, Concurrency: 2})
 				var calls atomic.Int32
-				r.handle("x", func(ctx context.Context, d *Delivery) error {
+				r.handle("x", func(ctx context.Context, d *tasks.Delivery) error {
 					calls.Add(1)
 					if d.Attempt > 1 {
 						time.Sleep(5 * time.Second)
@@ -106,19 +107,19 @@ func TestHandlerOverrunsItsLease(t *testing.T) {
 
 // A deliverer whose receiver settles by receipt leaves the delivery open.
 func TestSettledLater(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		receipts := make(chan Delivery, 10)
-		r.handle("x", func(_ context.Context, d *Delivery) error {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		receipts := make(chan tasks.Delivery, 10)
+		r.handle("x", func(_ context.Context, d *tasks.Delivery) error {
 			receipts <- *d
 			if d.ID == "at-once" {
 				r.ack(*d) // before the deliverer has returned
 			}
-			return ErrLater
+			return tasks.ErrLater
 		})
-		r.must(Request{ID: "at-once", Topic: "x"})
-		r.must(Request{ID: "t", Topic: "x"})
+		r.must(tasks.Request{ID: "at-once", Topic: "x"})
+		r.must(tasks.Request{ID: "t", Topic: "x"})
 		pass(time.Second)
-		r.wantEnd(recovery.Pending, Delivering)
+		r.wantEnd(recovery.Pending, tasks.Delivering)
 		for range 2 {
 			if d := <-receipts; d.ID == "t" {
 				r.ack(d)
@@ -128,7 +129,7 @@ func TestSettledLater(t *testing.T) {
 		if c := r.counts("x"); c.Delivered != 2 {
 			t.Errorf("counts %+v", c)
 		}
-		r.must(Request{ID: "lost", Topic: "x"})
+		r.must(tasks.Request{ID: "lost", Topic: "x"})
 		pass(time.Minute)
 		if task := r.get("lost"); task.Attempt < 1 || task.LastError != "the lease ran out" {
 			t.Errorf("nobody has settled it: %+v", task)
@@ -138,7 +139,7 @@ func TestSettledLater(t *testing.T) {
 }
 
 func TestBackoff(t *testing.T) {
-	r := Retry{MaxAttempts: 20, MinBackoff: time.Second, MaxBackoff: 10 * time.Minute}
+	r := tasks.Retry{MaxAttempts: 20, MinBackoff: time.Second, MaxBackoff: 10 * time.Minute}
 	for attempt, high := range map[uint32]time.Duration{1: 2 * time.Second, 2: 4 * time.Second, 5: 32 * time.Second, 10: 10 * time.Minute, 1000: 10 * time.Minute, 1 << 31: 10 * time.Minute} {
 		// Full jitter: the draws fill all of the range.
 		const draws, bins = 4000, 8
@@ -162,7 +163,7 @@ func TestBackoffBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		low := rapid.Int64Range(int64(time.Millisecond), int64(24*time.Hour)).Draw(t, "min")
 		high := rapid.Int64Range(low, int64(30*24*time.Hour)).Draw(t, "max")
-		r := Retry{MinBackoff: time.Duration(low), MaxBackoff: time.Duration(high)}
+		r := tasks.Retry{MinBackoff: time.Duration(low), MaxBackoff: time.Duration(high)}
 		if d := r.Pause(rapid.Uint32().Draw(t, "attempt")); d < r.MinBackoff || d > r.MaxBackoff {
 			t.Fatalf("%v is not from %v to %v", d, r.MinBackoff, r.MaxBackoff)
 		}

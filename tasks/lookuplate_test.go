@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
+	. "github.com/lapsehq/lapse/tasks"
 )
 
 // A lateMember answers no look-up any more from some time on.
@@ -62,7 +63,7 @@ func TestLookUpWithoutTime(t *testing.T) {
 			"List":     func(ctx context.Context) error { _, err := s.List(ctx, Query{}); return err },
 			"Purge":    func(ctx context.Context) error { _, err := s.Purge(ctx, "x"); return err },
 		} {
-			member.from.Store(time.Now().Add(s.engine.Config.AnswerWithin / 2).UnixNano())
+			member.from.Store(time.Now().Add(s.Engine().Config.AnswerWithin / 2).UnixNano())
 			want(t, what, call(t.Context()), ErrNodeAway)
 			member.from.Store(1)
 			want(t, what+" without any look-up", call(t.Context()), ErrUnavailable)

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	. "github.com/lapsehq/lapse/tasks"
 )
 
 // oneAndFleet runs a test of a Redis that forgets for one node alone, and for a fleet of
@@ -54,7 +55,7 @@ func (g *redisFleet) settled() {
 		return
 	}
 	g.waitFor("the nodes know each other", func(n *redisNode) bool {
-		return !n.cluster.NoPeers() && n.cluster.IsIndexed() && n.Stats().ShardsHeld == 4 && !n.engine.Unsure()
+		return !n.Cluster().NoPeers() && n.Cluster().IsIndexed() && n.Stats().ShardsHeld == 4 && !n.Engine().Unsure()
 	})
 }
 
@@ -92,7 +93,7 @@ func (g *redisFleet) pull(id string) Delivery {
 func (g *redisFleet) settle(verb Verb, d Delivery) {
 	g.t.Helper()
 	if !g.next().settles(verb, d) {
-		g.waitFor("it is recorded", func(n *redisNode) bool { return n.engine.Committer.Stats().Queued == 0 })
+		g.waitFor("it is recorded", func(n *redisNode) bool { return n.Engine().Committer.Stats().Queued == 0 })
 	}
 }
 

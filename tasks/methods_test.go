@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"bytes"
@@ -22,6 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/relay"
 )
@@ -69,7 +70,7 @@ type conversation struct {
 	reply  any
 	fault  error // why there is none
 	// call calls node b, and returns what its reply was taken for.
-	call func(s *Scheduler) (any, error)
+	call func(s *cluster.Cluster) (any, error)
 	// hear has a query answered by the reply, and returns what it was taken for.
 	hear func(body []byte) (asked any, reply []byte)
 }
@@ -81,10 +82,10 @@ func converse[Q, A any](v cluster.Method[Q, A]) conversation {
 	if reflect.TypeFor[Q]().Kind() != reflect.Struct || reflect.TypeFor[A]().Kind() != reflect.Struct {
 		err = errors.New("what is no object can have no new fields")
 	}
-	err = errors.Join(err, fill(reflect.ValueOf(&q).Elem(), v.Name+" question"), fill(reflect.ValueOf(&a).Elem(), v.Name+" answer"))
+	err = errors.Join(err, fillValue(reflect.ValueOf(&q).Elem(), v.Name+" question"), fillValue(reflect.ValueOf(&a).Elem(), v.Name+" answer"))
 	return conversation{
 		method: v.Name, query: q, reply: a, fault: err,
-		call: func(s *Scheduler) (any, error) { return cluster.Call(context.Background(), s.cluster, "b", v, q) },
+		call: func(s *cluster.Cluster) (any, error) { return cluster.Call(context.Background(), s, "b", v, q) },
 		hear: func(body []byte) (any, []byte) {
 			var heard any
 			_, answer := cluster.Handle(v, func(_ *cluster.Cluster, _ context.Context, _ string, q Q) (A, error) {
@@ -97,10 +98,10 @@ func converse[Q, A any](v cluster.Method[Q, A]) conversation {
 	}
 }
 
-// fill gives every field a value that follows from its path. It refuses what must not
+// fillValue gives every field a value that follows from its path. It refuses what must not
 // travel: what is encoded by rules of its own, or is left out, and names of fields that
 // differ only in case, as those are taken for one another.
-func fill(v reflect.Value, path string) error {
+func fillValue(v reflect.Value, path string) error {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(path))
 	n := int64(h.Sum32()%200) + 1
@@ -132,14 +133,14 @@ func fill(v reflect.Value, path string) error {
 		v.SetUint(uint64(n))
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
-		return fill(v.Elem(), path)
+		return fillValue(v.Elem(), path)
 	case reflect.Slice:
 		v.Set(reflect.MakeSlice(v.Type(), 1, 1))
-		return fill(v.Index(0), path)
+		return fillValue(v.Index(0), path)
 	case reflect.Map:
 		value := reflect.New(v.Type().Elem()).Elem()
 		v.Set(reflect.MakeMap(v.Type()))
-		err := fill(value, path+" value")
+		err := fillValue(value, path+" value")
 		v.SetMapIndex(reflect.ValueOf("key"), value)
 		return err
 	case reflect.Struct:
@@ -147,11 +148,11 @@ func fill(v reflect.Value, path string) error {
 		for i := range v.NumField() {
 			switch f := v.Type().Field(i); {
 			case f.Anonymous && f.Tag == "":
-				err = errors.Join(err, fill(v.Field(i), path))
+				err = errors.Join(err, fillValue(v.Field(i), path))
 			case !f.IsExported(), f.Tag.Get("json") == "-":
 				err = errors.Join(err, errors.New(path+"."+f.Name+" does not travel"))
 			default:
-				err = errors.Join(err, fill(v.Field(i), path+"."+wireName(f)))
+				err = errors.Join(err, fillValue(v.Field(i), path+"."+wireName(f)))
 			}
 		}
 		names := fieldsOf(v)
@@ -197,7 +198,7 @@ func wireName(f reflect.StructField) string {
 
 // A talk is two nodes that ask one another. b answers as a test says.
 type talk struct {
-	asker  *Scheduler
+	asker  *cluster.Cluster
 	answer func(q relay.Question) []byte
 }
 
@@ -218,7 +219,7 @@ func talking(t *testing.T, test func(t *testing.T, k *talk)) {
 				t.Fatal(err)
 			}
 			defer r.Close()
-			k.asker = &Scheduler{cluster: &cluster.Cluster{Fleet: &cluster.Fleet{Relay: r}}}
+			k.asker = &cluster.Cluster{Fleet: &cluster.Fleet{Relay: r}}
 		}
 		test(t, k)
 	})
@@ -278,7 +279,7 @@ func TestFaultsStay(t *testing.T) {
 		"pending": uint8(Pending), "ready": uint8(Ready), "delivering": uint8(Delivering), "dead": uint8(Dead),
 		"ack": uint8(Ack), "release": uint8(Release), "extend": uint8(Extend), "bury": uint8(Bury), "return": uint8(Return),
 	}}
-	want(t, "fill", fill(reflect.ValueOf(&now.Reply.Fault).Elem(), "fault"), nil)
+	want(t, "fill", fillValue(reflect.ValueOf(&now.Reply.Fault).Elem(), "fault"), nil)
 	for _, c := range cluster.ErrorCodes {
 		now.Codes = append(now.Codes, c.Code)
 	}

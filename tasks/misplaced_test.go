@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // An earlier version has created tasks with chosen ids in other shards than that of their
@@ -19,7 +20,7 @@ func TestMisplacedOnRedis(t *testing.T) {
 			id := fmt.Sprint("x-", i)
 			a.schedule("x", id)
 			if i%2 == 0 {
-				a.settle(Bury, a.pull(id))
+				a.settle(tasks.Bury, a.pull(id))
 			}
 		}
 		a.waitFor("all is recorded", func() bool { return a.Stats().Ledger.Queued == 0 })
@@ -56,12 +57,12 @@ func TestMisplacedOnRedis(t *testing.T) {
 			for _, n := range g.nodes {
 				task, err := n.Get(t.Context(), id)
 				want(t, "Get "+id+" at "+n.name, err, nil)
-				if dead := i%2 == 0; dead != (task.State == Dead) {
+				if dead := i%2 == 0; dead != (task.State == tasks.Dead) {
 					t.Errorf("%s is %v", id, task.State)
 				}
 			}
 			if i%4 == 0 {
-				came, err := requeued(g.next().Requeue(t.Context(), "x", Requeue{IDs: []string{id}, Delay: time.Hour}))
+				came, err := requeued(g.next().Requeue(t.Context(), "x", tasks.Requeue{IDs: []string{id}, Delay: time.Hour}))
 				if err != nil || came != 1 {
 					t.Errorf("requeued %d, %v", came, err)
 				}

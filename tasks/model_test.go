@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"errors"
@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // may is what an id may be, as far as its caller can know.
@@ -130,7 +132,7 @@ func (f *fact) busy() bool {
 
 // delivered checks one delivery: never early, of a task that is known, and, if it
 // is not the first one, explained.
-func (m *model) delivered(d *Delivery, term time.Duration, handler bool) {
+func (m *model) delivered(d *tasks.Delivery, term time.Duration, handler bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.told++
@@ -280,10 +282,10 @@ func (m *model) over(id string, faults bool) bool {
 }
 
 // saw compares an answer about a task with what is known, and learns from it.
-func (m *model) saw(id string, task Task, err error) {
+func (m *model) saw(id string, task tasks.Task, err error) {
 	m.note(id, "seen %v, %v", task.State, err)
 	switch {
-	case err == nil && task.State == Dead:
+	case err == nil && task.State == tasks.Dead:
 		m.is(id, mayBeDead, "Get").may = mayBeDead
 	case err == nil:
 		f := m.is(id, mayBeAlive, "Get")
@@ -292,17 +294,17 @@ func (m *model) saw(id string, task Task, err error) {
 		} else {
 			f.dues = []int64{due}
 		}
-		if task.State == Delivering && f.open == nil && !f.loose {
+		if task.State == tasks.Delivering && f.open == nil && !f.loose {
 			m.fault(id, "is being delivered, and to nobody")
 		}
-		if f.busy() && !f.open.handler && task.State != Delivering {
+		if f.busy() && !f.open.handler && task.State != tasks.Delivering {
 			m.fault(id, "is %v, and its lease ends %v", task.State, f.open.until)
 		}
 		if f.topic != "" && (task.Topic != f.topic || task.Group != f.group) {
 			m.fault(id, "of topic %q and group %q, not %q and %q", task.Topic, task.Group, f.topic, f.group)
 		}
 		f.may, f.topic, f.group = mayBeAlive, task.Topic, task.Group
-	case errors.Is(err, ErrNotFound):
+	case errors.Is(err, tasks.ErrNotFound):
 		switch f := m.is(id, mayBeAbsent, "Get"); {
 		case f.missable:
 			f.may, f.written = mayBeAbsent, false

@@ -1,10 +1,11 @@
-package tasks
+package tasks_test
 
 import (
 	"errors"
 	"fmt"
 	"time"
 
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
@@ -99,14 +100,14 @@ func (n *node) create(r Request) string {
 // createHere creates a task in the shard that its id names, if this node owns it. It does not ask
 // other nodes, and returns ErrUnavailable if another node owns the shard.
 func (n *node) createHere(r Request) error {
-	ctx, cancel := n.engine.Within(n.t.Context())
+	ctx, cancel := n.Engine().Within(n.t.Context())
 	defer cancel()
-	p, err := n.engine.PlanFor(ctx, &r)
+	p, err := n.Engine().PlanFor(ctx, &r)
 	if err != nil {
 		return err
 	}
 	p.ShardID, _ = recovery.ShardIDOf(p.ID)
-	_, err = n.engine.Create(ctx, &p)
+	_, err = n.Engine().Create(ctx, &p)
 	if elsewhere, ok := errors.AsType[*engine.Elsewhere](err); ok {
 		return fmt.Errorf("%w: %w", ErrUnavailable, elsewhere)
 	}
@@ -115,7 +116,7 @@ func (n *node) createHere(r Request) error {
 
 // shardID names one of a node's own shards.
 func (n *node) shardID(shard int) recovery.ShardID {
-	return recovery.NewShardID(n.engine.NodeNumber, shard)
+	return recovery.NewShardID(n.Engine().NodeNumber, shard)
 }
 
 // idAt makes an id that names a shard of a node's own.
@@ -136,7 +137,7 @@ func (n *node) pullOwn(topic string, want ...string) []Delivery {
 // ack acknowledges a delivery whose task this node owns.
 func (n *node) ack(d Delivery) Settled {
 	n.t.Helper()
-	answers, err := n.engine.Settle(n.t.Context(), Verdict{Verb: Ack}, []string{d.Receipt()})
+	answers, err := n.Engine().Settle(n.t.Context(), Verdict{Verb: Ack}, []string{d.Receipt()})
 	if err != nil {
 		n.t.Fatal("Settle:", err)
 	}
@@ -146,7 +147,7 @@ func (n *node) ack(d Delivery) Settled {
 // check wants memory to be consistent, and to be what the ledger has.
 func (n *node) check() {
 	n.t.Helper()
-	if err := n.Scheduler.check(n.member); err != nil {
+	if err := consistent(n.Engine(), n.member); err != nil {
 		n.t.Fatalf("%s is inconsistent: %v", n.name, err)
 	}
 }
@@ -154,16 +155,16 @@ func (n *node) check() {
 // wantEmpty wants a node to know nothing of any task.
 func (n *node) wantEmpty() {
 	n.t.Helper()
-	n.engine.Mu.Lock()
-	used, graves, open, arriving := n.engine.Store.Len(), len(n.engine.Dead.IDs), len(n.engine.Dispatch.Leases), n.engine.Writes.Arriving
-	detached, pending, draining := len(n.engine.Detached.Shards), len(n.engine.Detached.Verdicts), n.engine.Shards.Inactive
+	n.Engine().Mu.Lock()
+	used, graves, open, arriving := n.Engine().Store.Len(), len(n.Engine().Dead.IDs), len(n.Engine().Dispatch.Leases), n.Engine().Writes.Arriving
+	detached, pending, draining := len(n.Engine().Detached.Shards), len(n.Engine().Detached.Verdicts), n.Engine().Shards.Inactive
 	var held int
-	for _, h := range n.engine.Shards.List {
+	for _, h := range n.Engine().Shards.List {
 		if h != nil {
 			held++
 		}
 	}
-	n.engine.Mu.Unlock()
+	n.Engine().Mu.Unlock()
 	if used+graves+open+arriving+held+detached+pending+draining != 0 {
 		n.t.Fatalf("%s still has %d tasks, %d of the dead, %d open deliveries, %d arriving, %d shards, %d detached, %d pending verdicts, %d leaving",
 			n.name, used, graves, open, arriving, held, detached, pending, draining)

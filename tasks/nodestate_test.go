@@ -1,9 +1,10 @@
-package tasks
+package tasks_test
 
 import (
 	"testing"
 
 	"github.com/lapsehq/lapse/recovery"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 

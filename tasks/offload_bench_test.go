@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
+	. "github.com/lapsehq/lapse/tasks"
 )
 
 // BenchmarkBacklog measures how long 100,000 tasks take that are overdue at one node, and
@@ -59,7 +60,7 @@ func BenchmarkBacklog(b *testing.B) {
 				b.StopTimer()
 				var helped int64
 				for _, n := range nodes {
-					helped += n.cluster.Peers.Counts.OffloadedIn
+					helped += n.Cluster().Peers.Counts.OffloadedIn
 					_ = n.Close(context.Background())
 				}
 				b.ReportMetric(float64(helped)/tasks, "helped/task")

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -9,6 +9,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	. "github.com/lapsehq/lapse/tasks"
 )
 
 // herd schedules tasks that are due now.
@@ -93,8 +95,8 @@ func TestOffload(t *testing.T) {
 					t.Errorf("%d tasks were delivered %d times", len(c.of), c.counts("a")+c.counts("b"))
 				}
 				pass(time.Minute)
-				if st := b.Stats(); st.Total.Delivered != 0 || len(b.cluster.Peers.Offloads) != 0 || st.Concurrency != 64 {
-					t.Errorf("afterwards: %+v, %d offloads", st.Total, len(b.cluster.Peers.Offloads))
+				if st := b.Stats(); st.Total.Delivered != 0 || len(b.Cluster().Peers.Offloads) != 0 || st.Concurrency != 64 {
+					t.Errorf("afterwards: %+v, %d offloads", st.Total, len(b.Cluster().Peers.Offloads))
 				}
 			}, Config{SweepBacklog: 100}, Config{SweepHelper: helper})
 		})
@@ -236,9 +238,9 @@ func TestOffloadOutlivesADrain(t *testing.T) {
 		if b.Stats().HelpGiven == 0 {
 			t.Fatal("nothing was offloaded", a.Stats().Total)
 		}
-		b.engine.Mu.Lock()
-		b.engine.Draining = true // so that it takes no shard
-		b.engine.Mu.Unlock()
+		b.Engine().Mu.Lock()
+		b.Engine().Draining = true // so that it takes no shard
+		b.Engine().Mu.Unlock()
 		drained := make(chan error)
 		go func() { drained <- a.Drain(t.Context()) }()
 		pass(time.Second)
@@ -341,7 +343,7 @@ func TestOffloadConditions(t *testing.T) {
 					t.Errorf("the owner has counted %+v", a.Stats().Total)
 				}
 				pass(2 * time.Minute)
-				if len(b.cluster.Peers.Offloads) != 0 || len(b.cluster.Forward.Queues) != 0 {
+				if len(b.Cluster().Peers.Offloads) != 0 || len(b.Cluster().Forward.Queues) != 0 {
 					t.Error("the offload has not ended")
 				}
 			}, Config{SweepBacklog: 10, Topics: map[string]TopicSettings{"x": {Concurrency: 4}}}, way.cfg)

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
@@ -21,8 +22,8 @@ func TestUnsureAnswersNothing(t *testing.T) {
 		a.member.Uncertain(true)
 		ctx := t.Context()
 		for what, err := range map[string]error{
-			"Get":         func() error { _, err := a.engine.Get(ctx, id); return err }(),
-			"Get unknown": func() error { _, err := a.engine.Get(ctx, "nobody"); return err }(),
+			"Get":         func() error { _, err := a.Engine().Get(ctx, id); return err }(),
+			"Get unknown": func() error { _, err := a.Engine().Get(ctx, "nobody"); return err }(),
 			"Cancel":      a.Cancel(ctx, id),
 			"Fire":        func() error { _, err := a.Fire(ctx, id); return err }(),
 			"Reschedule":  func() error { _, err := a.Reschedule(ctx, id, Move{Delay: ptr(time.Second)}); return err }(),

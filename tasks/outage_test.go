@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
@@ -20,7 +21,7 @@ func (r *rig) within(what string, f func()) {
 	r.t.Helper()
 	began := time.Now()
 	f()
-	if took := time.Since(began); took > r.Scheduler.engine.Config.AnswerWithin {
+	if took := time.Since(began); took > r.Scheduler.Engine().Config.AnswerWithin {
 		r.t.Errorf("%s took %v", what, took)
 	}
 }
@@ -30,22 +31,22 @@ func (r *rig) within(what string, f func()) {
 func TestAnswerAfterTheCallerHasLeft(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		_, release := r.faulty.Hold(ledgertest.Apply)
-		p, err := r.engine.Plan(&Request{ID: "t", Topic: "x", Delay: time.Hour}, engine.Admission{})
+		p, err := r.Engine().Plan(&Request{ID: "t", Topic: "x", Delay: time.Hour}, engine.Admission{})
 		want(t, "plan", err, nil)
 		defer p.Release()
 		c := engine.NewPendingWrite(1)
-		r.engine.Mu.Lock()
-		_, err = r.engine.CreateLocked(&p, c, 0)
+		r.Engine().Mu.Lock()
+		_, err = r.Engine().CreateLocked(&p, c, 0)
 		c.Complete()
-		r.engine.Unlock()
+		r.Engine().Unlock()
 		want(t, "createLocked", err, nil)
 		synctest.Wait() // it has been sent
 		gone, leave := context.WithCancel(t.Context())
 		leave()
-		want(t, "await", r.engine.Await(gone, c), ErrUnknown)
+		want(t, "await", r.Engine().Await(gone, c), ErrUnknown)
 		release()
 		pass(time.Millisecond)
-		want(t, "the answer", r.engine.OutcomesOf(c)[0], engine.ErrOpen)
+		want(t, "the answer", r.Engine().OutcomesOf(c)[0], engine.ErrOpen)
 		r.wantEnd(recovery.Nowhere, 0)
 	})
 }
@@ -193,22 +194,22 @@ func TestWatchersGiveUp(t *testing.T) {
 		gone, leave := context.WithCancel(t.Context())
 		leave()
 		watch := func() <-chan struct{} {
-			r.engine.Mu.Lock()
-			defer r.engine.Mu.Unlock()
-			n, _ := r.engine.Store.Find([]byte("t"))
-			return r.engine.WatchLocked(n)
+			r.Engine().Mu.Lock()
+			defer r.Engine().Mu.Unlock()
+			n, _ := r.Engine().Store.Find([]byte("t"))
+			return r.Engine().WatchLocked(n)
 		}
 		first := watch()
 		for range 100 {
 			_, err := r.Get(gone, "t")
 			want(t, "Get", err, ErrUnavailable)
 		}
-		if watch() != first || len(r.engine.Writes.Waiting) != 1 {
+		if watch() != first || len(r.Engine().Writes.Waiting) != 1 {
 			t.Error("each caller has left something behind")
 		}
 		release()
 		pass(time.Millisecond)
-		if <-first; len(r.engine.Writes.Waiting) != 0 {
+		if <-first; len(r.Engine().Writes.Waiting) != 0 {
 			t.Error("somebody still waits")
 		}
 	})

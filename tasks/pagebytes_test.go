@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"bytes"
@@ -6,22 +6,24 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // What one list or one Reserve answers is bounded in bytes as well, and nothing is left out:
 // the rest comes with the next one.
 func TestPagesAreBoundedInBytes(t *testing.T) {
 	const number, size = 160, 60 << 10
-	full := MaxPageBytes/size + 1 // tasks of a page
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	full := tasks.MaxPageBytes/size + 1 // tasks of a page
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		var ids []string
 		payload := []byte(`"` + string(bytes.Repeat([]byte("p"), size)) + `"`)
 		for i := range number {
 			id := fmt.Sprintf("t%03d", i)
 			ids = append(ids, id)
-			r.must(Request{ID: id, Topic: "x", Group: "g", Delay: time.Second, Payload: payload})
+			r.must(tasks.Request{ID: id, Topic: "x", Group: "g", Delay: time.Second, Payload: payload})
 		}
-		listed := func(what string, q Query) {
+		listed := func(what string, q tasks.Query) {
 			t.Helper()
 			var got []string
 			for q.Limit = 1000; ; {
@@ -39,13 +41,13 @@ func TestPagesAreBoundedInBytes(t *testing.T) {
 				t.Errorf("%s: %d listed, want %d in their order", what, len(got), len(ids))
 			}
 		}
-		listed("of all", Query{})
-		listed("of a group", Query{Group: "g"})
+		listed("of all", tasks.Query{})
+		listed("of a group", tasks.Query{Group: "g"})
 
 		pass(2 * time.Second)
 		var got, receipts []string
 		for {
-			ds, err := r.Reserve(t.Context(), "x", MaxReserve, 0, 0)
+			ds, err := r.Reserve(t.Context(), "x", tasks.MaxReserve, 0, 0)
 			want(t, "Reserve", err, nil)
 			if len(ds) == 0 {
 				break
@@ -60,8 +62,8 @@ func TestPagesAreBoundedInBytes(t *testing.T) {
 		if !slices.Equal(got, ids) {
 			t.Errorf("%d reserved, want %d in their order", len(got), len(ids))
 		}
-		_, err := r.Settle(t.Context(), Verdict{Verb: Bury}, receipts)
+		_, err := r.Settle(t.Context(), tasks.Verdict{Verb: tasks.Bury}, receipts)
 		want(t, "Settle", err, nil)
-		listed("of the dead", Query{Topic: "x", State: Dead})
+		listed("of the dead", tasks.Query{Topic: "x", State: tasks.Dead})
 	})
 }

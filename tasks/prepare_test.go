@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 )
@@ -93,7 +94,7 @@ func TestDeliveryBeginsBeforeTheDeadAreKnown(t *testing.T) {
 		want(t, "Schedule of a dead id", err, ErrReplaying)
 		_, err = b.Schedule(t.Context(), Request{ID: "new", Topic: "x"})
 		want(t, "Schedule of another id", err, ErrReplaying)
-		_, err = b.engine.Get(t.Context(), id)
+		_, err = b.Engine().Get(t.Context(), id)
 		want(t, "Get", err, ErrReplaying)
 		want(t, "Cancel", b.Cancel(t.Context(), id), ErrReplaying)
 		_, err = b.Requeue(t.Context(), "x", Requeue{IDs: []string{id}})

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/diskledger"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -69,11 +70,11 @@ func BenchmarkPurge(b *testing.B) {
 // BenchmarkForecast counts a million tasks.
 func BenchmarkForecast(b *testing.B) {
 	const n = 1_000_000
-	s := &Scheduler{engine: &engine.Engine{Store: store.New(), Config: task.Checked{Config: Config{Clock: time.Now}}}}
-	s.engine.Reading.Replayed = make(chan struct{})
-	now := s.engine.Now()
+	s := &engine.Engine{Store: store.New(), Config: task.Checked{Config: Config{Clock: time.Now}}}
+	s.Reading.Replayed = make(chan struct{})
+	now := s.Now()
 	for i := range n {
-		_, sl := s.engine.Store.Enter(fmt.Append(nil, "t", i), nil)
+		_, sl := s.Store.Enter(fmt.Append(nil, "t", i), nil)
 		sl.State, sl.Next, sl.Topic = store.Pending, now+int64(i), 1
 	}
 	b.ResetTimer()
@@ -83,5 +84,5 @@ func BenchmarkForecast(b *testing.B) {
 			b.Fatal(f, err)
 		}
 	}
-	b.ReportMetric(b.Elapsed().Seconds()*1e6/float64(b.N)/math.Ceil(float64(s.engine.Store.Slots())/store.ChunkSlots), "us/lock")
+	b.ReportMetric(b.Elapsed().Seconds()*1e6/float64(b.N)/math.Ceil(float64(s.Store.Slots())/store.ChunkSlots), "us/lock")
 }

@@ -1,10 +1,12 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // No more deliveries begin than the rate and the burst allow, and no fewer; handed out
@@ -12,8 +14,8 @@ import (
 func TestRate(t *testing.T) {
 	for name, pulled := range map[string]bool{"handler": false, "pull": true} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, Config{}, func(t *testing.T, r *rig) {
-				r.topic("x", TopicSettings{Rate: Rate{PerSecond: 10, Burst: 5}})
+			bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+				r.topic("x", tasks.TopicSettings{Rate: tasks.Rate{PerSecond: 10, Burst: 5}})
 				done := make(chan struct{})
 				ctx, stop := context.WithCancel(t.Context())
 				if pulled {
@@ -43,14 +45,14 @@ func TestRate(t *testing.T) {
 					pass(time.Second)
 				}
 				// A faster rate holds at once, although the topic rests.
-				r.topic("x", TopicSettings{Rate: Rate{PerSecond: 0.001}})
+				r.topic("x", tasks.TopicSettings{Rate: tasks.Rate{PerSecond: 0.001}})
 				pass(2 * time.Second)
 				before := started()
 				pass(time.Minute)
 				if left := started(); left != before {
 					t.Errorf("%d deliveries at a rate of one in 1000 s", before-left)
 				}
-				r.topic("x", TopicSettings{})
+				r.topic("x", tasks.TopicSettings{})
 				pass(3 * time.Second)
 				if c := r.counts("x"); c.Ready != 0 || c.Delivered != 200 {
 					t.Errorf("without a bound: %+v", c)
@@ -68,13 +70,13 @@ func TestRate(t *testing.T) {
 
 // Settings that are set again do not fill the bucket.
 func TestRateAndSettings(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		c := &slowHandler{}
 		r.handle("x", c.handler)
-		r.topic("x", TopicSettings{Rate: Rate{PerSecond: 1, Burst: 3}})
+		r.topic("x", tasks.TopicSettings{Rate: tasks.Rate{PerSecond: 1, Burst: 3}})
 		backlogOf(r, 100, "x")
 		for i := range 50 {
-			r.topic("x", TopicSettings{Rate: Rate{PerSecond: 1, Burst: 3}, Lease: time.Duration(i+1) * time.Second})
+			r.topic("x", tasks.TopicSettings{Rate: tasks.Rate{PerSecond: 1, Burst: 3}, Lease: time.Duration(i+1) * time.Second})
 			pass(100 * time.Millisecond)
 		}
 		if begun := c.total.Load(); begun > 9 || begun < 6 {
@@ -85,24 +87,24 @@ func TestRateAndSettings(t *testing.T) {
 
 // A faster rate and a greater burst hold at once, also for a topic that rests.
 func TestRateIsRaised(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		// begun sets the topic and tells how many deliveries begin from then on.
-		begun := func(want int64, rate Rate, paused bool, within time.Duration) {
+		begun := func(want int64, rate tasks.Rate, paused bool, within time.Duration) {
 			t.Helper()
 			before := r.counts("x").Ready
-			r.topic("x", TopicSettings{Rate: rate, Paused: paused})
+			r.topic("x", tasks.TopicSettings{Rate: rate, Paused: paused})
 			pass(within)
 			if n := before - r.counts("x").Ready; n < want-1 || n > want+1 {
 				t.Errorf("%d began within %v, want %d", n, within, want)
 			}
 		}
-		r.topic("x", TopicSettings{Paused: true})
-		r.handle("x", func(context.Context, *Delivery) error { return nil })
+		r.topic("x", tasks.TopicSettings{Paused: true})
+		r.handle("x", func(context.Context, *tasks.Delivery) error { return nil })
 		backlogOf(r, 400, "x")
-		begun(1, Rate{PerSecond: 0.001, Burst: 1}, false, 10*time.Second)
-		begun(100, Rate{PerSecond: 100, Burst: 1}, false, time.Second)
-		begun(0, Rate{PerSecond: 10, Burst: 50}, true, 10*time.Second)
-		begun(50, Rate{PerSecond: 10, Burst: 50}, false, time.Millisecond)
+		begun(1, tasks.Rate{PerSecond: 0.001, Burst: 1}, false, 10*time.Second)
+		begun(100, tasks.Rate{PerSecond: 100, Burst: 1}, false, time.Second)
+		begun(0, tasks.Rate{PerSecond: 10, Burst: 50}, true, 10*time.Second)
+		begun(50, tasks.Rate{PerSecond: 10, Burst: 50}, false, time.Millisecond)
 		r.checkConsistency()
 	})
 }

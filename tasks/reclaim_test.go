@@ -1,10 +1,11 @@
-package tasks
+package tasks_test
 
 import (
 	"testing"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
@@ -34,7 +35,7 @@ func TestComingHome(t *testing.T) {
 		a.check()
 		b.check()
 		for _, id := range ids {
-			if _, err := a.engine.Get(t.Context(), id); err != nil {
+			if _, err := a.Engine().Get(t.Context(), id); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -77,9 +78,9 @@ func TestAcceptedWithoutAnAnswer(t *testing.T) {
 		b.adopt(a)
 		b.keeps.Store(true)
 		a = f.join("a", 1, Config{})
-		want(t, "release", b.engine.ReleaseShard(t.Context(), recovery.NewShardID(a.engine.NodeNumber, 0), "a"), nil)
+		want(t, "release", b.Engine().ReleaseShard(t.Context(), recovery.NewShardID(a.Engine().NodeNumber, 0), "a"), nil)
 		pass(5 * time.Second)
-		if _, err := a.engine.Get(t.Context(), id); err != nil {
+		if _, err := a.Engine().Get(t.Context(), id); err != nil {
 			t.Error(err)
 		}
 		a.check()
@@ -107,7 +108,7 @@ func TestRetiredWhileComingHome(t *testing.T) {
 func TestNothingIsReclaimed(t *testing.T) {
 	for name, idle := range map[string]func(a *node){
 		"unsure":   func(a *node) { a.member.Uncertain(true) },
-		"draining": func(a *node) { a.engine.Mu.Lock(); a.engine.Draining = true; a.engine.Mu.Unlock() },
+		"draining": func(a *node) { a.Engine().Mu.Lock(); a.Engine().Draining = true; a.Engine().Mu.Unlock() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			fleetBubble(t, 0, func(t *testing.T, f *fleet) {

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"encoding/json"
@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -75,7 +76,7 @@ func TestReconsiderWithoutTheWindow(t *testing.T) {
 		want(t, "Marshal", err, nil)
 		_, err = r.faulty.PutSetting(t.Context(), task.SettingPrefix+"x", 1, value) // by another node
 		want(t, "PutSetting", err, nil)
-		want(t, "refresh", r.engine.Refresh(r.faulty), nil)
+		want(t, "refresh", r.Engine().Refresh(r.faulty), nil)
 		pass(time.Second)
 		p.lacks.Store(false)
 		r.Reconsider()

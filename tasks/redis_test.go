@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"cmp"
@@ -13,6 +13,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	. "github.com/lapsehq/lapse/tasks"
 )
 
 // A redisNode is a scheduler on a real Redis.
@@ -53,7 +54,7 @@ func (n *redisNode) open() {
 	if n.Scheduler, err = Open(n.t.Context(), front, Config{Log: slog.New(slog.DiscardHandler)}); err != nil {
 		n.t.Fatal(err)
 	}
-	<-n.engine.Reading.Replayed
+	<-n.Engine().Reading.Replayed
 }
 
 // waitFor polls, as a real Redis keeps its own time.
@@ -95,7 +96,7 @@ func (n *redisNode) pull(id string) Delivery {
 func (n *redisNode) settle(verb Verb, d Delivery) {
 	n.t.Helper()
 	if !n.settles(verb, d) {
-		n.waitFor("it is recorded", func() bool { return n.engine.Committer.Stats().Queued == 0 })
+		n.waitFor("it is recorded", func() bool { return n.Engine().Committer.Stats().Queued == 0 })
 	}
 }
 

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // Tests of a Redis that forgets what it has confirmed. Each runs for one node and for two.
@@ -34,11 +35,11 @@ func (g *redisFleet) change() map[string]string {
 	}
 	g.schedule("x", "new")
 	g.cancel("cancelled")
-	_, err := g.next().Reschedule(g.t.Context(), "moved", Move{Delay: ptr(3 * time.Hour), Payload: []byte(`"elsewhere"`)})
+	_, err := g.next().Reschedule(g.t.Context(), "moved", tasks.Move{Delay: ptr(3 * time.Hour), Payload: []byte(`"elsewhere"`)})
 	want(g.t, "Reschedule", err, nil)
-	g.settle(Ack, g.pull("acked"))
-	g.settle(Release, g.pull("retried"))
-	g.settle(Bury, g.pull("buried"))
+	g.settle(tasks.Ack, g.pull("acked"))
+	g.settle(tasks.Release, g.pull("retried"))
+	g.settle(tasks.Bury, g.pull("buried"))
 	return g.nodes[0].all()
 }
 
@@ -48,7 +49,7 @@ func (g *redisFleet) wantGone(ids ...string) {
 	g.t.Helper()
 	for _, id := range ids {
 		for _, n := range g.nodes {
-			n.wantGet(id, ErrNotFound)
+			n.wantGet(id, tasks.ErrNotFound)
 		}
 	}
 }
@@ -58,7 +59,7 @@ func (g *redisFleet) wantGone(ids ...string) {
 func (g *redisFleet) wantAfterChange() {
 	g.t.Helper()
 	g.wantGone("acked", "cancelled", "in-flight", "old-0", "old-99")
-	came, err := requeued(g.next().Requeue(g.t.Context(), "x", Requeue{IDs: []string{"buried"}}))
+	came, err := requeued(g.next().Requeue(g.t.Context(), "x", tasks.Requeue{IDs: []string{"buried"}}))
 	if err != nil || came != 1 {
 		g.t.Errorf("requeued %d, %v", came, err)
 	}
@@ -88,11 +89,11 @@ func TestOlderRedisFile(t *testing.T) {
 		want(t, "WriteFile", os.WriteFile(dump, older, 0o600), nil)
 		// What happens meanwhile is on top of the older state.
 		go func() {
-			_, _ = g.nodes[0].Settle(context.Background(), Verdict{Verb: Ack}, []string{open.Receipt()})
+			_, _ = g.nodes[0].Settle(context.Background(), tasks.Verdict{Verb: tasks.Ack}, []string{open.Receipt()})
 		}()
 		server.Start()
 		g.nodes[0].waitFor("the acknowledgement is recorded", func() bool {
-			a, err := g.nodes[0].Settle(t.Context(), Verdict{Verb: Ack}, []string{open.Receipt()})
+			a, err := g.nodes[0].Settle(t.Context(), tasks.Verdict{Verb: tasks.Ack}, []string{open.Receipt()})
 			return err == nil && a[0].Err == nil && a[0].Recorded
 		})
 		g.wantEqual(server, 4, wanted)
@@ -109,7 +110,7 @@ func TestFailoverLosesTheLastWrites(t *testing.T) {
 		g.prepare()
 		servers.Master.Do("wait", 1, 5000)
 		servers.ShutReplicaOut()
-		g.settle(Ack, g.pull("in-flight"))
+		g.settle(tasks.Ack, g.pull("in-flight"))
 		wanted := g.change()
 		servers.FailOver()
 		g.wantEqual(servers.Replica, 4, wanted)
@@ -126,10 +127,10 @@ func TestEmptyRedis(t *testing.T) {
 		for i := range 200 {
 			g.schedule("y", fmt.Sprint("t", i))
 		}
-		g.settle(Ack, g.pull("acked"))
-		g.settle(Release, g.pull("retried"))
+		g.settle(tasks.Ack, g.pull("acked"))
+		g.settle(tasks.Release, g.pull("retried"))
 		for i, lease := range []time.Duration{2 * time.Hour, time.Hour} {
-			_, err := g.nodes[0].SetTopic(t.Context(), "x", TopicSettings{Lease: lease}, int64(i))
+			_, err := g.nodes[0].SetTopic(t.Context(), "x", tasks.TopicSettings{Lease: lease}, int64(i))
 			want(t, "SetTopic", err, nil)
 		}
 		g.waitFor("it has heard of the lease", func(n *redisNode) bool {
@@ -146,7 +147,7 @@ func TestEmptyRedis(t *testing.T) {
 		g.waitFor("everything is recorded", func(n *redisNode) bool { return n.Stats().Ledger.Queued == 0 })
 		g.closeAll()
 		g.begin()
-		g.settle(Ack, open) // its receipt was signed before the loss
+		g.settle(tasks.Ack, open) // its receipt was signed before the loss
 		if topic, err := g.nodes[0].Topic("x"); err != nil || topic.Settings.Lease != time.Hour || topic.Revision != 2 {
 			t.Errorf("the topic's settings have become %+v, %v", topic, err)
 		}
@@ -157,7 +158,7 @@ func TestEmptyRedis(t *testing.T) {
 		server.Kill()
 		server.Start()
 		g.wantEqual(server, 4, wanted)
-		_, err := g.next().SetTopic(t.Context(), "x", TopicSettings{Lease: time.Minute}, -1)
+		_, err := g.next().SetTopic(t.Context(), "x", tasks.TopicSettings{Lease: time.Minute}, -1)
 		want(t, "SetTopic", err, nil)
 		g.wantGone("acked", "open")
 	})
@@ -201,7 +202,7 @@ func TestLostShardKeys(t *testing.T) {
 		server := redistest.Start(t)
 		g := newRedisFleet(t, server.URL(), names...)
 		g.prepare()
-		g.settle(Ack, g.pull("in-flight"))
+		g.settle(tasks.Ack, g.pull("in-flight"))
 		wanted := g.change()
 		for shard := range 4 {
 			key := fmt.Sprintf("lapse:{%s/%d}:", names[len(names)-1], shard)
@@ -225,7 +226,7 @@ func TestLostDirectory(t *testing.T) {
 		server := redistest.Start(t)
 		g := newRedisFleet(t, server.URL(), names...)
 		g.prepare()
-		g.settle(Ack, g.pull("in-flight"))
+		g.settle(tasks.Ack, g.pull("in-flight"))
 		wanted := g.change()
 		for _, key := range server.Do("keys", "lapse:ids:*").([]any) {
 			server.Do("del", key)

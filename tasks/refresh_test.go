@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -134,7 +135,7 @@ func TestOneChangeOfSettings(t *testing.T) {
 func TestSettingsOfAnotherNodesWay(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := newNamedRedisNode(t, server.URL(), "a"), newNamedRedisNode(t, server.URL(), "b")
-	a.engine.Config.ByKind = task.Ways{"postal": &postal{}}
+	a.Engine().Config.ByKind = task.Ways{"postal": &postal{}}
 	_, err := a.SetTopic(context.Background(), "x", TopicSettings{Kind: "postal", Delivery: json.RawMessage(`{"to":"rome"}`)}, -1)
 	want(t, "SetTopic", err, nil)
 	b.waitFor("it says that it cannot deliver so", func() bool {

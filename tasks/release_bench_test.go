@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
@@ -26,23 +27,23 @@ func benchmarkRelease(b *testing.B, beside int) {
 	fleet := memfleet.New()
 	nodes := make(map[string]*Scheduler)
 	for _, name := range []string{"a", "b"} {
-		s, err := open(b.Context(), fleet.Join(name, 2), Config{Node: name, AnswerWithin: time.Minute, Log: slog.New(slog.DiscardHandler)}, parts{peers: cluster.PeerCalls{
+		s, err := OpenWith(b.Context(), fleet.Join(name, 2), Config{Node: name, AnswerWithin: time.Minute, Log: slog.New(slog.DiscardHandler)}, Parts{Peers: cluster.PeerCalls{
 			CallRelease: func(ctx context.Context, node string, shardID recovery.ShardID) error {
-				return nodes[node].engine.ReleaseShard(ctx, shardID, name)
+				return nodes[node].Engine().ReleaseShard(ctx, shardID, name)
 			},
 		}})
 		if err != nil {
 			b.Fatal(err)
 		}
 		defer func() { _ = s.Close(context.Background()) }()
-		<-s.engine.Reading.Replayed
+		<-s.Engine().Reading.Replayed
 		nodes[name] = s
 	}
 	// No node asks for what is its own, so that only the benchmark moves it.
 	for _, s := range nodes {
-		s.engine.Mu.Lock()
-		s.engine.NodeNumber = 0
-		s.engine.Mu.Unlock()
+		s.Engine().Mu.Lock()
+		s.Engine().NodeNumber = 0
+		s.Engine().Mu.Unlock()
 	}
 	a := nodes["a"]
 	moving, other := recovery.NewShardID(1, 0), recovery.NewShardID(1, 1)
@@ -67,15 +68,15 @@ func benchmarkRelease(b *testing.B, beside int) {
 	fillHome(other, beside, time.Hour)
 	from, to := "a", "b"
 	for b.Loop() {
-		if err := nodes[to].cluster.AcceptOffer(b.Context(), moving, from); err != nil {
+		if err := nodes[to].Cluster().AcceptOffer(b.Context(), moving, from); err != nil {
 			b.Fatal(err)
 		}
 		for {
 			n := nodes[to]
-			n.engine.Mu.Lock()
-			h := n.engine.OwnedLocked(n.engine.ShardNumberLocked(moving))
+			n.Engine().Mu.Lock()
+			h := n.Engine().OwnedLocked(n.Engine().ShardNumberLocked(moving))
 			there := h != nil && h.Stage == engine.Active
-			n.engine.Mu.Unlock()
+			n.Engine().Mu.Unlock()
 			if there {
 				break
 			}

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // handTo hands the first of a node's own shards over.
 func (n *node) handTo(to *node) error {
-	return to.cluster.AcceptOffer(n.t.Context(), recovery.NewShardID(n.engine.NodeNumber, 0), n.engine.Config.Node)
+	return to.Cluster().AcceptOffer(n.t.Context(), recovery.NewShardID(n.Engine().NodeNumber, 0), n.Engine().Config.Node)
 }
 
 // A shard changes hands with its open deliveries: those that were pulled, and those that a
@@ -51,7 +52,7 @@ func TestReleaseWithOpenDeliveries(t *testing.T) {
 			t.Errorf("ack: %+v", s)
 		}
 		for _, id := range []string{pulled, handled} {
-			_, err := b.engine.Get(t.Context(), id)
+			_, err := b.Engine().Get(t.Context(), id)
 			want(t, "Get", err, ErrNotFound)
 		}
 		a.wantEmpty()
@@ -66,14 +67,14 @@ func TestAskedForWhatItDoesNotHold(t *testing.T) {
 		a, c := f.join("a", 1, Config{}), f.join("c", 1, Config{})
 		f.join("b", 1, Config{})
 		id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
-		shardID := recovery.NewShardID(a.engine.NodeNumber, 0)
-		want(t, "release", a.engine.ReleaseShard(t.Context(), shardID, "b"), nil)
+		shardID := recovery.NewShardID(a.Engine().NodeNumber, 0)
+		want(t, "release", a.Engine().ReleaseShard(t.Context(), shardID, "b"), nil)
 		a.crash()
-		want(t, "take", c.cluster.AcceptOffer(t.Context(), shardID, "b"), ErrUnavailable)
+		want(t, "take", c.Cluster().AcceptOffer(t.Context(), shardID, "b"), ErrUnavailable)
 		pass(time.Second)
-		want(t, "take again", c.cluster.AcceptOffer(t.Context(), shardID, "b"), nil)
+		want(t, "take again", c.Cluster().AcceptOffer(t.Context(), shardID, "b"), nil)
 		pass(time.Second)
-		if _, err := c.engine.Get(t.Context(), id); err != nil {
+		if _, err := c.Engine().Get(t.Context(), id); err != nil {
 			t.Error(err)
 		}
 		c.check()
@@ -121,14 +122,14 @@ func TestNothingBeginsWhileAShardLeaves(t *testing.T) {
 		pass(time.Second)
 		a.pullOwn("x")
 		for what, err := range map[string]error{
-			"Cancel": a.engine.CancelHere(t.Context(), later),
+			"Cancel": a.Engine().CancelHere(t.Context(), later),
 			"Reschedule": func() error {
-				_, err := a.engine.Reschedule(t.Context(), later, Move{Delay: ptr(time.Second)})
+				_, err := a.Engine().Reschedule(t.Context(), later, Move{Delay: ptr(time.Second)})
 				return err
 			}(),
 			"Schedule": a.createHere(Request{ID: a.idAt(0), Topic: "x"}),
 			"Settle":   a.ack(d).Err,
-			"release":  a.engine.ReleaseShard(t.Context(), recovery.NewShardID(a.engine.NodeNumber, 0), "b"),
+			"release":  a.Engine().ReleaseShard(t.Context(), recovery.NewShardID(a.Engine().NodeNumber, 0), "b"),
 		} {
 			want(t, what, err, ErrUnavailable)
 		}
@@ -179,7 +180,7 @@ func TestReleaseFails(t *testing.T) {
 				want(t, "hand-over", <-done, ErrUnavailable)
 				pass(100 * time.Millisecond)
 				a.check()
-				_, err := a.engine.Get(t.Context(), handled)
+				_, err := a.Engine().Get(t.Context(), handled)
 				want(t, "Get of the handled one", err, ErrNotFound)
 				want(t, "ack", a.ack(d).Err, nil)
 				want(t, "ack", a.ack(a.pullOwn("x", due)[0]).Err, nil)
@@ -213,7 +214,7 @@ func TestReleaseWithoutAnswer(t *testing.T) {
 				want(t, "another one", a.handTo(b), engine.ErrHandedOver)
 				pass(2 * time.Second)
 				a.pullOwn("x")
-				_, err := a.engine.Get(t.Context(), id)
+				_, err := a.Engine().Get(t.Context(), id)
 				want(t, "Get", err, ErrUnavailable)
 				pass(30 * time.Second)
 				if ok, err := b.member.Accept(t.Context(), shardID); !ok || err != nil {
@@ -323,18 +324,18 @@ func TestNoReleaseWhileReading(t *testing.T) {
 		a := f.join("a", 1, Config{})
 		f.before = nil
 		b := f.join("b", 1, Config{})
-		shardID := recovery.NewShardID(a.engine.NodeNumber, 0)
-		want(t, "release at the start", a.engine.ReleaseShard(t.Context(), shardID, "b"), ErrReplaying)
+		shardID := recovery.NewShardID(a.Engine().NodeNumber, 0)
+		want(t, "release at the start", a.Engine().ReleaseShard(t.Context(), shardID, "b"), ErrReplaying)
 		release()
 		pass(3 * time.Second) // its ids are registered by then
 		b.keeps.Store(true)
 		release = b.member.hold("ScanShard")
 		want(t, "hand-over", a.handTo(b), nil)
 		synctest.Wait()
-		want(t, "release of what was acquired", b.engine.ReleaseShard(t.Context(), shardID, "a"), ErrReplaying)
+		want(t, "release of what was acquired", b.Engine().ReleaseShard(t.Context(), shardID, "a"), ErrReplaying)
 		release()
 		synctest.Wait()
-		want(t, "release", b.engine.ReleaseShard(t.Context(), shardID, "a"), nil)
+		want(t, "release", b.Engine().ReleaseShard(t.Context(), shardID, "a"), nil)
 	})
 }
 
@@ -344,7 +345,7 @@ func TestNoReleaseWhileRestoring(t *testing.T) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 		a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
 		release := a.member.hold("ScanShard")
-		a.engine.Rewound(a.member, 0)
+		a.Engine().Rewound(a.member, 0)
 		synctest.Wait()
 		want(t, "hand-over", a.handTo(b), ErrUnavailable)
 		release()
@@ -379,14 +380,14 @@ func TestNoReleaseWhileOneIsTakenBack(t *testing.T) {
 		release := a.member.hold("Transfer")
 		no := errors.New("no")
 		a.member.fail("Transfer", no, no, no)
-		first, shardID := make(chan error, 1), recovery.NewShardID(a.engine.NodeNumber, 0)
-		go func() { first <- a.engine.ReleaseShard(t.Context(), shardID, "b") }()
+		first, shardID := make(chan error, 1), recovery.NewShardID(a.Engine().NodeNumber, 0)
+		go func() { first <- a.Engine().ReleaseShard(t.Context(), shardID, "b") }()
 		pass(50 * time.Millisecond)
 		close(end) // what the handler says counts when the hand-over is taken back
 		synctest.Wait()
 		release()
 		pass(time.Second)
-		want(t, "another one meanwhile", a.engine.ReleaseShard(t.Context(), shardID, "b"), engine.ErrHandedOver)
+		want(t, "another one meanwhile", a.Engine().ReleaseShard(t.Context(), shardID, "b"), engine.ErrHandedOver)
 		see()
 		synctest.Wait()
 		want(t, "the first one", <-first, ErrUnavailable)

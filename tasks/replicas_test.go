@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"log/slog"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // With a replica that hangs no caller is told that a task was accepted, and none that
@@ -18,19 +19,19 @@ func TestHangingReplica(t *testing.T) {
 		URL: master.URL(), Node: "a", Shards: 1, WaitReplicas: 1, WaitTimeout: 100 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
 	})
 	want(t, "Open", err, nil)
-	s, err := Open(t.Context(), ledger, Config{AnswerWithin: 300 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
+	s, err := tasks.Open(t.Context(), ledger, tasks.Config{AnswerWithin: 300 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
 	want(t, "Open", err, nil)
 	n := &redisNode{Scheduler: s, t: t}
 	schedule := func(id string) error {
-		_, err := s.Schedule(t.Context(), Request{ID: id, Topic: "x", Delay: time.Hour})
+		_, err := s.Schedule(t.Context(), tasks.Request{ID: id, Topic: "x", Delay: time.Hour})
 		return err
 	}
 	n.waitFor("the replica is known", func() bool { return schedule("before") == nil })
 
 	replica.Pause()
 	defer replica.Resume()
-	want(t, "Schedule", schedule("again"), ErrUnknown)
-	want(t, "Schedule", schedule("again"), ErrUnknown)
+	want(t, "Schedule", schedule("again"), tasks.ErrUnknown)
+	want(t, "Schedule", schedule("again"), tasks.ErrUnknown)
 	replica.Resume()
 	n.waitFor("it is accepted", func() bool { return schedule("again") == nil })
 	c := replica.Client()

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -105,7 +106,7 @@ func TestNewerSettingsAreNotOverwritten(t *testing.T) {
 		want(t, "Marshal", err, nil)
 		_, err = r.faulty.PutSetting(t.Context(), "topic/x", 1, newer)
 		want(t, "PutSetting", err, nil)
-		restored, err := r.engine.RestoreOnce(t.Context(), r.faulty)
+		restored, err := r.Engine().RestoreOnce(t.Context(), r.faulty)
 		if restored != 0 || err != nil {
 			t.Errorf("%d restored, %v", restored, err)
 		}
@@ -153,18 +154,18 @@ func TestOnlySettingsAreLost(t *testing.T) {
 		return err == nil && x.Settings.Lease == time.Minute
 	})
 	want(t, "Close", b.Close(context.Background()), nil)
-	client, shared := server.Client(), n.engine.Ledger.(recovery.SharedSettings)
+	client, shared := server.Client(), n.Engine().Ledger.(recovery.SharedSettings)
 	before := client.HGetAll(t.Context(), "lapse:topics").Val()
 	_, err = n.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour}, -1)
 	want(t, "SetTopic", err, nil)
-	seen := n.engine.RefreshOnce(shared, nil)
+	seen := n.Engine().RefreshOnce(shared, nil)
 
 	lose := client.TxPipeline()
 	lose.Del(t.Context(), "lapse:topics")
 	lose.HSet(t.Context(), "lapse:topics", before)
 	_, err = lose.Exec(t.Context())
 	want(t, "losing the last change", err, nil)
-	n.engine.RefreshOnce(shared, seen)
+	n.Engine().RefreshOnce(shared, seen)
 	if x, err := n.Topic("x"); err != nil || x.Settings.Lease != time.Hour {
 		t.Errorf("the node has %+v, %v", x.Settings, err)
 	}

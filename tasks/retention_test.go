@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
@@ -159,17 +160,17 @@ func TestDeadOldestMeanwhile(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.bury("x", "a", "b", "c")
 		want(t, "Cancel", r.Cancel(t.Context(), "a"), nil)
-		longest := &r.engine.TopicTable.ByName["x"].Oldest
+		longest := &r.Engine().TopicTable.ByName["x"].Oldest
 		ask := func(answer string, meanwhile func()) {
 			t.Helper()
 			died := r.get(answer).Died.UnixMilli()
-			r.engine.Mu.Lock()
+			r.Engine().Mu.Lock()
 			before := longest.AskLocked()
-			r.engine.Mu.Unlock()
+			r.Engine().Mu.Unlock()
 			meanwhile()
-			r.engine.Mu.Lock()
+			r.Engine().Mu.Lock()
 			longest.LearnLocked(before, died)
-			r.engine.Mu.Unlock()
+			r.Engine().Mu.Unlock()
 		}
 		ask("b", func() { want(t, "Cancel", r.Cancel(t.Context(), "b"), nil) })
 		pass(aFewSweeps)
@@ -186,7 +187,7 @@ func TestDeadOldestMeanwhile(t *testing.T) {
 func TestRetentionLooksAtTheRecord(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.bury("x", "a")
-		x := engine.Redrive{Engine: r.engine, Topic: "x", Op: engine.OpExpire, Until: r.get("a").Died.UnixMilli() - 1}
+		x := engine.Redrive{Engine: r.Engine(), Topic: "x", Op: engine.OpExpire, Until: r.get("a").Died.UnixMilli() - 1}
 		want(t, "piece", x.Piece(t.Context(), []string{"a"}), nil)
 		r.wantDead("x", "a")
 		x.Until++
@@ -249,7 +250,7 @@ func TestRetentionOfMany(t *testing.T) {
 		}
 		before := int64(0)
 		for rounds := 0; before < 2*n; rounds++ {
-			pass(r.Scheduler.engine.Config.SweepEvery)
+			pass(r.Scheduler.Engine().Config.SweepEvery)
 			expired := r.Stats().Total.Expired
 			if expired-before > engine.SweptDeadAtOnce || rounds > 70 {
 				t.Fatalf("%d were deleted in one period, %d in all", expired-before, expired)

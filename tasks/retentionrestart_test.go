@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/diskledger"
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
@@ -45,7 +46,7 @@ func retentionAcrossRestarts(t *testing.T, ledger func() (recovery.Ledger, error
 			Clock: func() time.Time { return time.Now().Add(ahead) },
 		})
 		want(t, "Open", err, nil)
-		<-s.engine.Reading.Replayed
+		<-s.Engine().Reading.Replayed
 		return s
 	}
 	s := open()

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
@@ -48,10 +49,10 @@ func TestShardsLost(t *testing.T) {
 		if n := a.Stats().Total; n.Pending+n.Ready != 900 || n.Dead != 1 {
 			t.Errorf("%+v", n)
 		}
-		a.engine.Mu.Lock()
-		defer a.engine.Mu.Unlock()
-		if len(a.engine.Shards.List) > 3 {
-			t.Errorf("%d numbers for 3 shards", len(a.engine.Shards.List))
+		a.Engine().Mu.Lock()
+		defer a.Engine().Mu.Unlock()
+		if len(a.Engine().Shards.List) > 3 {
+			t.Errorf("%d numbers for 3 shards", len(a.Engine().Shards.List))
 		}
 	})
 }
@@ -65,12 +66,12 @@ func TestRetiredShardIsNotLost(t *testing.T) {
 		if n := b.Stats().ShardsHeld; n != 2 {
 			t.Fatalf("%d shards are held", n)
 		}
-		b.engine.Mu.Lock()
-		adopted := slices.IndexFunc(b.engine.Shards.List, func(h *engine.OwnedShard) bool {
-			return h != nil && h.ShardID == recovery.NewShardID(a.engine.NodeNumber, 0)
+		b.Engine().Mu.Lock()
+		adopted := slices.IndexFunc(b.Engine().Shards.List, func(h *engine.OwnedShard) bool {
+			return h != nil && h.ShardID == recovery.NewShardID(a.Engine().NodeNumber, 0)
 		})
-		b.engine.Mu.Unlock()
-		b.engine.RevokeShard(adopted, fmt.Errorf("%w: shard %d", recovery.ErrRetired, adopted))
+		b.Engine().Mu.Unlock()
+		b.Engine().RevokeShard(adopted, fmt.Errorf("%w: shard %d", recovery.ErrRetired, adopted))
 		pass(time.Second)
 		if s := b.Stats(); s.ShardsLost != 0 || s.ShardsHeld != 1 {
 			t.Errorf("%d shards lost, %d held", s.ShardsLost, s.ShardsHeld)
@@ -103,9 +104,9 @@ func TestLostWhileDelivering(t *testing.T) {
 				synctest.Wait()
 				b.keeps.Store(true)
 				b.adopt(a)
-				a.engine.Mu.Lock()
-				used := a.engine.Store.Len()
-				a.engine.Mu.Unlock()
+				a.Engine().Mu.Lock()
+				used := a.Engine().Store.Len()
+				a.Engine().Mu.Unlock()
 				if used != 0 {
 					t.Errorf("%d tasks are left", used)
 				}
@@ -114,7 +115,7 @@ func TestLostWhileDelivering(t *testing.T) {
 				if told := a.told.list(); len(told) != 1 || told[0] != row.told {
 					t.Fatalf("told %q", told)
 				}
-				got, err := b.engine.Get(t.Context(), id)
+				got, err := b.Engine().Get(t.Context(), id)
 				if row.gone {
 					want(t, "Get", err, ErrNotFound)
 				} else if err != nil || got.Attempt != 1 || got.LastError == "" {
@@ -148,7 +149,7 @@ func TestVerdictIsRepeated(t *testing.T) {
 			t.Errorf("told %d times", len(told))
 		}
 		holder := f.node(f.ledger.Holder(a.shardID(0)))
-		_, err := holder.engine.Get(t.Context(), id)
+		_, err := holder.Engine().Get(t.Context(), id)
 		want(t, "Get", err, ErrNotFound)
 	})
 }
@@ -171,10 +172,10 @@ func TestLostWhileWriting(t *testing.T) {
 		ask("sent", func() error { return a.createHere(Request{ID: a.idAt(0), Topic: "x"}) })
 		ask("unsent creation", func() error { return a.createHere(Request{ID: a.idAt(0), Topic: "x"}) })
 		ask("unsent move", func() error {
-			_, err := a.engine.Reschedule(t.Context(), moved, Move{Delay: ptr(time.Hour)})
+			_, err := a.Engine().Reschedule(t.Context(), moved, Move{Delay: ptr(time.Hour)})
 			return err
 		})
-		ask("behind it", func() error { return a.engine.CancelHere(t.Context(), moved) })
+		ask("behind it", func() error { return a.Engine().CancelHere(t.Context(), moved) })
 		ask("ack", func() error {
 			s := a.ack(d)
 			if s.Recorded {
@@ -200,9 +201,9 @@ func TestLostWhileWriting(t *testing.T) {
 		if err := <-answers["behind it"]; err == nil {
 			t.Error("a task of a lost shard was cancelled")
 		}
-		_, err := b.engine.Get(t.Context(), acked)
+		_, err := b.Engine().Get(t.Context(), acked)
 		want(t, "Get of the acknowledged one", err, ErrNotFound)
-		if got, err := b.engine.Get(t.Context(), moved); err != nil || got.Revision != 1 {
+		if got, err := b.Engine().Get(t.Context(), moved); err != nil || got.Revision != 1 {
 			t.Errorf("Get of the moved one = %+v, %v", got, err)
 		}
 		b.check()
@@ -231,7 +232,7 @@ func TestLossNoticedByABatch(t *testing.T) {
 		}
 		pass(5 * time.Second)
 		a.check()
-		if got, err := a.engine.Get(t.Context(), id); err != nil || got.Revision != 1 {
+		if got, err := a.Engine().Get(t.Context(), id); err != nil || got.Revision != 1 {
 			t.Errorf("Get = %+v, %v", got, err)
 		}
 	})
@@ -249,7 +250,7 @@ func TestLostWhileItIsRead(t *testing.T) {
 		c.keeps.Store(true)
 		c.adopt(b)
 		pass(time.Second)
-		if _, _, draining := b.cluster.OwnedShards(); draining != 1 {
+		if _, _, draining := b.Cluster().OwnedShards(); draining != 1 {
 			t.Errorf("%d shards are leaving memory", draining)
 		}
 		release()
@@ -276,7 +277,7 @@ func TestLostWhileRegistering(t *testing.T) {
 		synctest.Wait()
 		a.member.AdoptFrom(d.member.Member)
 		pass(50 * time.Millisecond)
-		if _, _, draining := d.cluster.OwnedShards(); draining != 1 {
+		if _, _, draining := d.Cluster().OwnedShards(); draining != 1 {
 			t.Errorf("%d shards are leaving memory", draining)
 		}
 		register()
@@ -295,10 +296,10 @@ func TestLossIsToldLate(t *testing.T) {
 		b.keeps.Store(true)
 		b.adopt(a)
 		a.wantEmpty()
-		shardID := recovery.NewShardID(a.engine.NodeNumber, 0)
-		want(t, "release", b.engine.ReleaseShard(t.Context(), shardID, "a"), nil)
-		a.engine.RevokeShard(0, recovery.ErrLost)
-		if taken, err := a.engine.Fleet.Accept(t.Context(), shardID); !taken || err != nil {
+		shardID := recovery.NewShardID(a.Engine().NodeNumber, 0)
+		want(t, "release", b.Engine().ReleaseShard(t.Context(), shardID, "a"), nil)
+		a.Engine().RevokeShard(0, recovery.ErrLost)
+		if taken, err := a.Engine().Fleet.Accept(t.Context(), shardID); !taken || err != nil {
 			t.Fatalf("accept = %v, %v", taken, err)
 		}
 		pass(time.Second)
@@ -314,7 +315,7 @@ func TestLossIsToldLate(t *testing.T) {
 func TestEnded(t *testing.T) {
 	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a := f.join("a", 1, Config{})
-		a.engine.Revoke(recovery.ErrLost)
+		a.Engine().Revoke(recovery.ErrLost)
 		<-a.Done()
 		want(t, "Err", a.Err(), recovery.ErrLost)
 	})

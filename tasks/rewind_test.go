@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 )
@@ -91,7 +92,7 @@ func TestRewoundShardOfAnEmptyMemory(t *testing.T) {
 		r.storage.watcher.Rewound(0)
 		synctest.Wait()
 		r.wantGone("stray")
-		if n, used := r.Stats().Rewinds, r.engine.Store.Len(); n != 1 || used != 0 {
+		if n, used := r.Stats().Rewinds, r.Engine().Store.Len(); n != 1 || used != 0 {
 			t.Errorf("%d rewinds, %d slots in use", n, used)
 		}
 	})

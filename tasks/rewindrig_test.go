@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
@@ -123,7 +124,7 @@ func rewoundBubble(t *testing.T, prepare func(r *rewindRig), test func(t *testin
 		}
 		synctest.Wait()
 		test(t, r)
-		want(t, "check", r.check(ledger), nil)
+		want(t, "check", consistent(r.Engine(), ledger), nil)
 	}
 	t.Run("one", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 )
@@ -32,7 +33,7 @@ type rig struct {
 	faulty *ledgertest.Faulty
 
 	delivery Delivery // the one that the test is about
-	parts    parts
+	parts    Parts
 	rescues  bool  // the sweep will find something
 	forgiven int64 // what it may have found, see forgive
 }
@@ -61,7 +62,7 @@ func (r *rig) open() {
 	r.t.Helper()
 	r.faulty, r.forgiven = ledgertest.Wrap(r.mem), 0
 	var err error
-	if r.Scheduler, err = open(r.t.Context(), r.faulty, r.cfg, r.parts); err != nil {
+	if r.Scheduler, err = OpenWith(r.t.Context(), r.faulty, r.cfg, r.parts); err != nil {
 		r.t.Fatal("Open:", err)
 	}
 }

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	. "github.com/lapsehq/lapse/tasks"
 )
 
 func TestEveryVerbAtEveryNode(t *testing.T) {
@@ -133,7 +134,7 @@ func TestSameIDAtTwoNodes(t *testing.T) {
 			}
 			held := 0
 			for _, m := range f.nodes {
-				if m.cluster.Knows(id) {
+				if m.Cluster().Knows(id) {
 					held++
 				}
 				m.get(id)
@@ -209,7 +210,7 @@ func TestMadeIDIsKeptAtItsHome(t *testing.T) {
 		}
 		made := f.nodes[0].must(Request{Topic: "t", Delay: time.Hour})
 		shardID, ok := recovery.ShardIDOf(made.ID)
-		if !ok || shardID.Node() != f.nodes[0].engine.NodeNumber {
+		if !ok || shardID.Node() != f.nodes[0].Engine().NodeNumber {
 			t.Errorf("the id %s, made at node a, tells home %v, %v", made.ID, shardID, ok)
 		}
 	})

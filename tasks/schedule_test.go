@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -9,13 +9,14 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // The same request again is recognised, whenever it comes; any other content is not
 // the same.
 func TestScheduleAgain(t *testing.T) {
-	base := Request{ID: "t", Topic: "x", Delay: time.Hour, Payload: []byte("p"), Headers: map[string]string{"a": "1", "b": "2"}, Group: "g", MaxLateness: 24 * time.Hour}
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	base := tasks.Request{ID: "t", Topic: "x", Delay: time.Hour, Payload: []byte("p"), Headers: map[string]string{"a": "1", "b": "2"}, Group: "g", MaxLateness: 24 * time.Hour}
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		first := r.must(base)
 		same := func(what string) {
 			t.Helper()
@@ -33,21 +34,21 @@ func TestScheduleAgain(t *testing.T) {
 		same("once it is ready")
 		d := r.pull("x", "t")[0]
 		same("while it is delivered")
-		r.settle(Verdict{Verb: Release, Delay: ptr(time.Hour)}, d)
+		r.settle(tasks.Verdict{Verb: tasks.Release, Delay: ptr(time.Hour)}, d)
 		same("between two attempts")
-		for what, change := range map[string]func(r *Request){
-			"topic":        func(r *Request) { r.Topic = "y" },
-			"delay":        func(r *Request) { r.Delay++ },
-			"due":          func(r *Request) { r.Delay, r.Due = 0, first.Due },
-			"payload":      func(r *Request) { r.Payload = []byte("q") },
-			"headers":      func(r *Request) { r.Headers = map[string]string{"a": "12", "b": ""} },
-			"group":        func(r *Request) { r.Group = "" },
-			"max_lateness": func(r *Request) { r.MaxLateness = 0 },
+		for what, change := range map[string]func(r *tasks.Request){
+			"topic":        func(r *tasks.Request) { r.Topic = "y" },
+			"delay":        func(r *tasks.Request) { r.Delay++ },
+			"due":          func(r *tasks.Request) { r.Delay, r.Due = 0, first.Due },
+			"payload":      func(r *tasks.Request) { r.Payload = []byte("q") },
+			"headers":      func(r *tasks.Request) { r.Headers = map[string]string{"a": "12", "b": ""} },
+			"group":        func(r *tasks.Request) { r.Group = "" },
+			"max_lateness": func(r *tasks.Request) { r.MaxLateness = 0 },
 		} {
 			other := base
 			change(&other)
 			_, err := r.Schedule(t.Context(), other)
-			want(t, "another "+what, err, ErrExists)
+			want(t, "another "+what, err, tasks.ErrExists)
 		}
 		r.ack(r.pullAfter(time.Hour, "x", "t"))
 		if again := r.must(base); again.Repeated {
@@ -56,7 +57,7 @@ func TestScheduleAgain(t *testing.T) {
 	})
 }
 
-func (r *rig) pullAfter(d time.Duration, topic, id string) Delivery {
+func (r *rig) pullAfter(d time.Duration, topic, id string) tasks.Delivery {
 	r.t.Helper()
 	pass(d)
 	return r.pull(topic, id)[0]
@@ -67,14 +68,14 @@ func (r *rig) pullAfter(d time.Duration, topic, id string) Delivery {
 func TestScheduleWithoutAnAnswer(t *testing.T) {
 	for _, again := range []bool{false, true} {
 		t.Run(fmt.Sprint(again), func(t *testing.T) {
-			bubble(t, Config{}, func(t *testing.T, r *rig) {
+			bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 				_, release := r.faulty.Hold(ledgertest.Apply)
-				_, err := r.Schedule(t.Context(), Request{ID: "t", Topic: "x", Delay: time.Hour})
-				want(t, "Schedule", err, ErrUnknown)
+				_, err := r.Schedule(t.Context(), tasks.Request{ID: "t", Topic: "x", Delay: time.Hour})
+				want(t, "Schedule", err, tasks.ErrUnknown)
 				answer := make(chan error, 1)
 				if again {
 					go func() {
-						_, err := r.Schedule(t.Context(), Request{ID: "t", Topic: "x", Delay: time.Hour})
+						_, err := r.Schedule(t.Context(), tasks.Request{ID: "t", Topic: "x", Delay: time.Hour})
 						answer <- err
 					}()
 					synctest.Wait()
@@ -86,7 +87,7 @@ func TestScheduleWithoutAnAnswer(t *testing.T) {
 					return
 				}
 				want(t, "Schedule again", <-answer, nil)
-				r.wantEnd(recovery.Pending, Pending)
+				r.wantEnd(recovery.Pending, tasks.Pending)
 			})
 		})
 	}
@@ -94,15 +95,15 @@ func TestScheduleWithoutAnAnswer(t *testing.T) {
 
 // A caller that goes away behaves like one that has waited too long.
 func TestScheduleGivenUp(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		_, release := r.faulty.Hold(ledgertest.Apply)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 		defer cancel()
-		_, err := r.Schedule(ctx, Request{ID: "t", Topic: "x"})
-		want(t, "Schedule", err, ErrUnknown)
+		_, err := r.Schedule(ctx, tasks.Request{ID: "t", Topic: "x"})
+		want(t, "Schedule", err, tasks.ErrUnknown)
 		want(t, "Schedule", err, context.DeadlineExceeded)
-		_, err = r.Schedule(ctx, Request{ID: "t2", Topic: "x"})
-		want(t, "Schedule", err, ErrUnavailable)
+		_, err = r.Schedule(ctx, tasks.Request{ID: "t2", Topic: "x"})
+		want(t, "Schedule", err, tasks.ErrUnavailable)
 		release()
 		pass(time.Second)
 		if pendings, _ := r.dump(); len(pendings) != 0 {
@@ -114,14 +115,14 @@ func TestScheduleGivenUp(t *testing.T) {
 
 // In a batch, each request has its own answer, during an outage too.
 func TestBatchDuringOutage(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.must(Request{ID: "there", Topic: "x", Delay: time.Hour})
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.must(tasks.Request{ID: "there", Topic: "x", Delay: time.Hour})
 		_, release := r.faulty.Hold(ledgertest.Apply)
-		results, err := r.ScheduleBatch(t.Context(), []Request{
+		results, err := r.ScheduleBatch(t.Context(), []tasks.Request{
 			{ID: "there", Topic: "x", Delay: time.Hour}, {ID: "there2", Topic: ""}, {ID: "new", Topic: "x"}, {Topic: "x"},
 		})
 		want(t, "ScheduleBatch", err, nil)
-		for i, kind := range []error{nil, ErrInvalid, ErrUnknown, ErrUnknown} {
+		for i, kind := range []error{nil, tasks.ErrInvalid, tasks.ErrUnknown, tasks.ErrUnknown} {
 			want(t, results[i].ID, results[i].Err, kind)
 		}
 		release()
@@ -135,10 +136,10 @@ func TestBatchDuringOutage(t *testing.T) {
 
 // A batch is answered as a whole although it takes several writes.
 func TestLargeBatch(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		requests := make([]Request, MaxBatch)
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		requests := make([]tasks.Request, tasks.MaxBatch)
 		for i := range requests {
-			requests[i] = Request{Topic: "x", Delay: time.Hour}
+			requests[i] = tasks.Request{Topic: "x", Delay: time.Hour}
 		}
 		results, err := r.ScheduleBatch(t.Context(), requests)
 		want(t, "ScheduleBatch", err, nil)
@@ -147,7 +148,7 @@ func TestLargeBatch(t *testing.T) {
 			want(t, res.ID, res.Err, nil)
 			ids[res.ID] = true
 		}
-		if pendings, _ := r.dump(); len(pendings) != MaxBatch || len(ids) != MaxBatch {
+		if pendings, _ := r.dump(); len(pendings) != tasks.MaxBatch || len(ids) != tasks.MaxBatch {
 			t.Errorf("%d in the ledger, %d ids", len(pendings), len(ids))
 		}
 		r.checkConsistency()
@@ -157,13 +158,13 @@ func TestLargeBatch(t *testing.T) {
 // A ledger that says beforehand that it is full takes no new tasks, and still records
 // what becomes of the others.
 func TestLedgerIsFull(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		d := r.one("t", "x")
-		r.must(Request{ID: "moved", Topic: "x", Delay: time.Hour})
+		r.must(tasks.Request{ID: "moved", Topic: "x", Delay: time.Hour})
 		r.faulty.SetCondition(recovery.ErrFull)
 		pass(time.Second) // the ledger is asked once a second
-		_, err := r.Schedule(t.Context(), Request{Topic: "x"})
-		want(t, "Schedule", err, ErrUnavailable)
+		_, err := r.Schedule(t.Context(), tasks.Request{Topic: "x"})
+		want(t, "Schedule", err, tasks.ErrUnavailable)
 		want(t, "Schedule", err, recovery.ErrFull)
 		r.ack(d)
 		want(t, "Cancel", r.Cancel(t.Context(), "moved"), nil)
@@ -172,43 +173,43 @@ func TestLedgerIsFull(t *testing.T) {
 		}
 		r.faulty.SetCondition(nil)
 		pass(time.Second)
-		r.must(Request{Topic: "x"})
+		r.must(tasks.Request{Topic: "x"})
 	})
 }
 
 // What is put in the place of a task that has failed has all of its attempts, and the first
 // one is that of its own receipt, not of an earlier one.
 func TestReplaceCountsAttemptsAnew(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		before := r.one("t", "x")
-		want(t, "release", r.settle(Verdict{Verb: Release, Delay: ptr(time.Hour)}, before).Err, nil)
-		if _, err := r.Replace(t.Context(), Request{ID: "t", Topic: "x"}); err != nil {
+		want(t, "release", r.settle(tasks.Verdict{Verb: tasks.Release, Delay: ptr(time.Hour)}, before).Err, nil)
+		if _, err := r.Replace(t.Context(), tasks.Request{ID: "t", Topic: "x"}); err != nil {
 			t.Fatal(err)
 		}
 		d := r.pull("x", "t")[0]
 		if d.Attempt != 1 || d.LastError != "" {
 			t.Errorf("attempt %d, after %q", d.Attempt, d.LastError)
 		}
-		want(t, "ack by the earlier receipt", r.settle(Verdict{Verb: Ack}, before).Err, ErrStale)
+		want(t, "ack by the earlier receipt", r.settle(tasks.Verdict{Verb: tasks.Ack}, before).Err, tasks.ErrStale)
 		r.ack(d)
 	})
 }
 
 func TestReplaceKeepsAndChanges(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		first, err := r.Replace(t.Context(), Request{ID: "t", Topic: "x", Delay: time.Hour, Payload: []byte("1")})
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		first, err := r.Replace(t.Context(), tasks.Request{ID: "t", Topic: "x", Delay: time.Hour, Payload: []byte("1")})
 		if err != nil || first.Repeated || first.Revision != 1 {
 			t.Fatalf("creates %+v, %v", first, err)
 		}
 		pass(time.Minute)
-		second, err := r.Replace(t.Context(), Request{ID: "t", Topic: "y", Delay: time.Hour, Payload: []byte("2")})
+		second, err := r.Replace(t.Context(), tasks.Request{ID: "t", Topic: "y", Delay: time.Hour, Payload: []byte("2")})
 		if err != nil || !second.Repeated || second.Revision != 2 || second.Topic != "y" || !second.Created.Equal(first.Created) || second.Due.Sub(first.Due) != time.Minute {
 			t.Fatalf("replaces %+v, %v", second, err)
 		}
 		if got := r.get("t"); string(got.Payload) != "2" || got.Topic != "y" {
 			t.Errorf("afterwards %+v", got)
 		}
-		made, err := r.Replace(t.Context(), Request{Topic: "x"})
+		made, err := r.Replace(t.Context(), tasks.Request{Topic: "x"})
 		if err != nil || made.ID == "" || made.Repeated {
 			t.Errorf("without an id: %+v, %v", made, err)
 		}
@@ -217,27 +218,27 @@ func TestReplaceKeepsAndChanges(t *testing.T) {
 }
 
 func TestRescheduleKeepsWhatIsNotGiven(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		first := r.must(Request{ID: "t", Topic: "x", Delay: time.Hour, Payload: []byte("1"), Group: "g"})
-		task, err := r.Reschedule(t.Context(), "t", Move{Payload: []byte("2")})
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		first := r.must(tasks.Request{ID: "t", Topic: "x", Delay: time.Hour, Payload: []byte("1"), Group: "g"})
+		task, err := r.Reschedule(t.Context(), "t", tasks.Move{Payload: []byte("2")})
 		if err != nil || !task.Due.Equal(first.Due) || string(task.Payload) != "2" || task.Group != "g" {
 			t.Errorf("%+v, %v", task, err)
 		}
 		due := first.Due.Add(90*time.Minute + time.Nanosecond)
-		task, err = r.Reschedule(t.Context(), "t", Move{Due: due})
+		task, err = r.Reschedule(t.Context(), "t", tasks.Move{Due: due})
 		if err != nil || task.Due.Before(due) || task.Due.Sub(due) > time.Millisecond || string(task.Payload) != "2" || task.Revision != 3 {
 			t.Errorf("%+v, %v", task, err)
 		}
-		_, err = r.Reschedule(t.Context(), "none", Move{Delay: ptr(time.Hour)})
-		want(t, "Reschedule", err, ErrNotFound)
+		_, err = r.Reschedule(t.Context(), "none", tasks.Move{Delay: ptr(time.Hour)})
+		want(t, "Reschedule", err, tasks.ErrNotFound)
 		_, err = r.Fire(t.Context(), "none")
-		want(t, "Fire", err, ErrNotFound)
+		want(t, "Fire", err, tasks.ErrNotFound)
 		task, err = r.Fire(t.Context(), "t")
 		if err != nil || task.Due.After(r.clock.now()) {
 			t.Errorf("fired %+v, %v", task, err)
 		}
 		r.pull("x", "t")
 		_, err = r.Fire(t.Context(), "t")
-		want(t, "Fire", err, ErrDelivering)
+		want(t, "Fire", err, tasks.ErrDelivering)
 	})
 }

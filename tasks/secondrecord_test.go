@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"fmt"
@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 )
@@ -37,7 +38,7 @@ func TestTwins(t *testing.T) {
 		for i := range 60 {
 			id := fmt.Sprint("x-", i)
 			ids = append(ids, id)
-			own := a.engine.Terms.ShardOf([]byte(id))
+			own := a.Engine().Terms.ShardOf([]byte(id))
 			other := (own + 1) % fleetShards
 			first, second := own, other
 			if i%2 == 0 {
@@ -95,9 +96,9 @@ func TestTwinsOfWhatIsDelivered(t *testing.T) {
 				}
 				due := time.Now().Add(time.Minute).UnixMilli()
 				newer := record.Fields{Flags: record.ChosenID, Revision: 1, Due: due, Next: due, Created: time.Now().UnixMilli() + 1, Topic: []byte("t"), Payload: []byte(`"newer"`)}
-				shard := (a.engine.Terms.ShardOf([]byte("x")) + 1) % fleetShards
+				shard := (a.Engine().Terms.ShardOf([]byte("x")) + 1) % fleetShards
 				a.put(shard, "x", newer)
-				(*engine.Memory)(a.engine).Lock([]recovery.Entry{{Shard: shard, ID: []byte("x"), Spot: recovery.Spot{Place: recovery.Pending, At: due}}})
+				(*engine.Memory)(a.Engine()).Lock([]recovery.Entry{{Shard: shard, ID: []byte("x"), Spot: recovery.Spot{Place: recovery.Pending, At: due}}})
 				pass(time.Second)
 				verdict := Verdict{Verb: Ack}
 				if cancels {
@@ -154,9 +155,9 @@ func TestTwinsOfWhatIsFinished(t *testing.T) {
 				}
 				due := time.Now().Add(time.Minute).UnixMilli()
 				other := record.Fields{Flags: record.ChosenID, Revision: 1, Due: due, Next: due, Created: task.Created.UnixMilli() + row.later, Topic: []byte("t"), Payload: []byte(`"other"`)}
-				e := recovery.Entry{Shard: (a.engine.Terms.ShardOf([]byte("x")) + 1) % fleetShards, ID: []byte("x"), Spot: recovery.Spot{Place: recovery.Pending, At: due}}
+				e := recovery.Entry{Shard: (a.Engine().Terms.ShardOf([]byte("x")) + 1) % fleetShards, ID: []byte("x"), Spot: recovery.Spot{Place: recovery.Pending, At: due}}
 				a.put(e.Shard, "x", other)
-				m := (*engine.Memory)(a.engine)
+				m := (*engine.Memory)(a.Engine())
 				if locked := m.Lock([]recovery.Entry{e}); len(locked) != 1 {
 					t.Fatalf("locked: %v", locked)
 				}

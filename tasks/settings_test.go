@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -11,12 +11,13 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
 func TestSettingsAreKept(t *testing.T) {
-	bubble(t, Config{Topics: map[string]TopicSettings{"brought": {Lease: time.Minute}, "x": {Lease: time.Minute}}}, func(t *testing.T, r *rig) {
-		set, err := r.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour, Concurrency: 7, CountCrashes: true, Retry: Retry{MaxAttempts: 3}}, 0)
+	bubble(t, tasks.Config{Topics: map[string]tasks.TopicSettings{"brought": {Lease: time.Minute}, "x": {Lease: time.Minute}}}, func(t *testing.T, r *rig) {
+		set, err := r.SetTopic(t.Context(), "x", tasks.TopicSettings{Lease: time.Hour, Concurrency: 7, CountCrashes: true, Retry: tasks.Retry{MaxAttempts: 3}}, 0)
 		want(t, "SetTopic", err, nil)
 		for what, again := range map[string]func(){"now": func() {}, "restart": r.restart, "crash": r.crash} {
 			again()
@@ -33,9 +34,9 @@ func TestSettingsAreKept(t *testing.T) {
 		if x, _ := r.Topic("x"); x.Settings.Lease != time.Minute || x.Revision != 0 {
 			t.Errorf("deleted, it has %+v", x)
 		}
-		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x", -1), ErrNoTopic)
+		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x", -1), tasks.ErrNoTopic)
 		_, err = r.Topic("never")
-		want(t, "Topic", err, ErrNoTopic)
+		want(t, "Topic", err, tasks.ErrNoTopic)
 		var names []string
 		for _, topic := range r.Topics() {
 			names = append(names, topic.Name)
@@ -49,18 +50,18 @@ func TestSettingsAreKept(t *testing.T) {
 // A deleted topic is not shown: neither alone nor in lists, nor while a receiver waits for tasks
 // of it. It is again while it has tasks, or settings.
 func TestDeletedTopicIsGone(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		shown := func(when string, shown bool) {
 			t.Helper()
 			_, err := r.Topic("x")
-			page, listErr := r.ListTopics(TopicQuery{})
+			page, listErr := r.ListTopics(tasks.TopicQuery{})
 			want(t, "ListTopics", listErr, nil)
-			if shown != (err == nil) || shown != (len(page.Topics) == 1) || shown != (len(r.Topics()) == 1) || err != nil && !errors.Is(err, ErrNoTopic) {
+			if shown != (err == nil) || shown != (len(page.Topics) == 1) || shown != (len(r.Topics()) == 1) || err != nil && !errors.Is(err, tasks.ErrNoTopic) {
 				t.Errorf("%s: Topic is %v, %d are listed", when, err, len(page.Topics))
 			}
 		}
-		r.topic("x", TopicSettings{Lease: time.Minute})
-		id := r.must(Request{Topic: "x", Delay: time.Hour}).ID
+		r.topic("x", tasks.TopicSettings{Lease: time.Minute})
+		id := r.must(tasks.Request{Topic: "x", Delay: time.Hour}).ID
 		want(t, "Cancel", r.Cancel(t.Context(), id), nil)
 		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x", -1), nil)
 		shown("deleted", false)
@@ -77,13 +78,13 @@ func TestDeletedTopicIsGone(t *testing.T) {
 		shown("while a receiver waits", false)
 		cancel()
 		want(t, "Reserve", <-waiting, nil)
-		r.must(Request{ID: "new", Topic: "x", Delay: time.Hour})
+		r.must(tasks.Request{ID: "new", Topic: "x", Delay: time.Hour})
 		shown("with a new task", true)
 		want(t, "Cancel", r.Cancel(t.Context(), "new"), nil)
 		shown("when that is done", true) // as any topic that was never set up
 
-		r.topic("x", TopicSettings{Lease: time.Minute})
-		r.must(Request{Topic: "x", Delay: time.Hour})
+		r.topic("x", tasks.TopicSettings{Lease: time.Minute})
+		r.must(tasks.Request{Topic: "x", Delay: time.Hour})
 		_, err := r.KillTopic(t.Context(), "x", -1)
 		want(t, "KillTopic", err, nil)
 		shown("with a dead task", true)
@@ -92,7 +93,7 @@ func TestDeletedTopicIsGone(t *testing.T) {
 		shown("without the dead task", false)
 		r.restart()
 		shown("after a restart", false)
-		r.topic("x", TopicSettings{Lease: time.Minute})
+		r.topic("x", tasks.TopicSettings{Lease: time.Minute})
 		shown("set up again", true)
 		r.restart()
 		shown("set up again, after a restart", true)
@@ -100,9 +101,9 @@ func TestDeletedTopicIsGone(t *testing.T) {
 }
 
 func TestRevisions(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		set := func(lease time.Duration, ifRevision int64) (int64, error) {
-			topic, err := r.SetTopic(t.Context(), "x", TopicSettings{Lease: lease}, ifRevision)
+			topic, err := r.SetTopic(t.Context(), "x", tasks.TopicSettings{Lease: lease}, ifRevision)
 			return topic.Revision, err
 		}
 		first, err := set(time.Minute, 0)
@@ -113,9 +114,9 @@ func TestRevisions(t *testing.T) {
 			t.Errorf("revisions %d, %d", first, second)
 		}
 		_, err = set(time.Second, first)
-		want(t, "SetTopic of an old revision", err, ErrRevision)
+		want(t, "SetTopic of an old revision", err, tasks.ErrRevision)
 		_, err = set(time.Second, 0)
-		want(t, "SetTopic of none", err, ErrRevision)
+		want(t, "SetTopic of none", err, tasks.ErrRevision)
 		_, err = set(time.Second, -1)
 		want(t, "SetTopic of any", err, nil)
 	})
@@ -123,20 +124,20 @@ func TestRevisions(t *testing.T) {
 
 // A change whose answer was lost does not stand in the way of the next one.
 func TestSettingsLostAnswer(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Lease: time.Minute})
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", tasks.TopicSettings{Lease: time.Minute})
 		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.PutSetting, After: true})
-		_, err := r.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour}, -1)
-		want(t, "SetTopic", err, ErrUnknown)
+		_, err := r.SetTopic(t.Context(), "x", tasks.TopicSettings{Lease: time.Hour}, -1)
+		want(t, "SetTopic", err, tasks.ErrUnknown)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		topic, err := r.SetTopic(ctx, "x", TopicSettings{Lease: 2 * time.Hour}, -1)
+		topic, err := r.SetTopic(ctx, "x", tasks.TopicSettings{Lease: 2 * time.Hour}, -1)
 		if err != nil || topic.Settings.Lease != 2*time.Hour {
 			t.Errorf("SetTopic afterwards = %+v, %v", topic, err)
 		}
 		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.PutSetting})
-		_, err = r.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Second}, -1)
-		want(t, "SetTopic", err, ErrUnknown)
+		_, err = r.SetTopic(t.Context(), "x", tasks.TopicSettings{Lease: time.Second}, -1)
+		want(t, "SetTopic", err, tasks.ErrUnknown)
 		if topic, _ := r.Topic("x"); topic.Settings.Lease != 2*time.Hour {
 			t.Errorf("not written, it holds: %+v", topic)
 		}
@@ -145,20 +146,20 @@ func TestSettingsLostAnswer(t *testing.T) {
 
 // The same for a deletion behind such a change: the second one knows.
 func TestSettingsDeletedAfterALostAnswer(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Lease: time.Minute})
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", tasks.TopicSettings{Lease: time.Minute})
 		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.PutSetting, After: true})
-		_, err := r.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour}, -1)
-		want(t, "SetTopic", err, ErrUnknown)
-		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x", -1), ErrRevision)
+		_, err := r.SetTopic(t.Context(), "x", tasks.TopicSettings{Lease: time.Hour}, -1)
+		want(t, "SetTopic", err, tasks.ErrUnknown)
+		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x", -1), tasks.ErrRevision)
 		want(t, "DeleteTopic", r.DeleteTopic(t.Context(), "x", -1), nil)
 	})
 }
 
 // Pausing and resuming at the same time as other changes loses neither.
 func TestSettingsTogether(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Lease: time.Minute})
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", tasks.TopicSettings{Lease: time.Minute})
 		var wg sync.WaitGroup
 		for i := range 20 {
 			wg.Go(func() {
@@ -182,11 +183,11 @@ func TestSettingsTogether(t *testing.T) {
 
 // New settings hold for tasks that wait already.
 func TestSettingsHoldAtOnce(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		d := r.one("t", "x")
-		r.topic("x", TopicSettings{Retry: Retry{MaxAttempts: 1}})
-		r.settle(Verdict{Verb: Release}, d)
-		if task := r.get("t"); task.State != Dead {
+		r.topic("x", tasks.TopicSettings{Retry: tasks.Retry{MaxAttempts: 1}})
+		r.settle(tasks.Verdict{Verb: tasks.Release}, d)
+		if task := r.get("t"); task.State != tasks.Dead {
 			t.Errorf("%v after its only attempt", task.State)
 		}
 	})
@@ -195,7 +196,7 @@ func TestSettingsHoldAtOnce(t *testing.T) {
 // Settings that this version cannot read are not replaced by defaults because a caller
 // pauses the topic.
 func TestPauseOfIllegibleSettings(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		const newer = `{"Lease":"of a later version"}`
 		_, err := r.faulty.PutSetting(t.Context(), task.SettingPrefix+"x", 0, []byte(newer))
 		want(t, "PutSetting", err, nil)

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"errors"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	. "github.com/lapsehq/lapse/tasks"
 )
 
 // What a dead node has held is delivered by who adopts it, and so are its dead tasks kept.
@@ -25,10 +26,10 @@ func TestAdopted(t *testing.T) {
 		a.crash()
 		b.adopt(a)
 		b.ack(b.pullOwn("x", due)[0])
-		if got, err := b.engine.Get(t.Context(), later); err != nil || got.State != Pending {
+		if got, err := b.Engine().Get(t.Context(), later); err != nil || got.State != Pending {
 			t.Errorf("Get = %+v, %v", got, err)
 		}
-		if got, err := b.engine.Get(t.Context(), buried); err != nil || got.State != Dead {
+		if got, err := b.Engine().Get(t.Context(), buried); err != nil || got.State != Dead {
 			t.Errorf("Get of the dead = %+v, %v", got, err)
 		}
 		_, err := b.Schedule(t.Context(), Request{ID: buried, Topic: "y"})
@@ -55,20 +56,20 @@ func TestBusyWhileAShardIsRead(t *testing.T) {
 		a.crash()
 		release := b.member.hold("ScanShard")
 		b.adopt(a)
-		if b.engine.IsReplayed() {
+		if b.Engine().IsReplayed() {
 			t.Error("memory claims to know everything")
 		}
 		if !b.Readiness().Ready {
 			t.Error("it is not ready because of a shard that it has adopted")
 		}
-		if _, err := b.engine.Get(t.Context(), id); err != nil {
+		if _, err := b.Engine().Get(t.Context(), id); err != nil {
 			t.Errorf("Get = %v", err)
 		}
 		pass(2 * time.Second)
 		b.pullOwn("x", mine)
 		release()
 		pass(time.Second)
-		if !b.engine.IsReplayed() {
+		if !b.Engine().IsReplayed() {
 			t.Error("the shard was not read")
 		}
 		b.check()
@@ -90,7 +91,7 @@ func TestNothingIsCreatedBeforeTheDeadAreKnown(t *testing.T) {
 		if !errors.Is(err, ErrReplaying) && !errors.Is(err, ErrUnavailable) {
 			t.Errorf("Schedule = %v", err)
 		}
-		_, err = b.engine.Get(t.Context(), id)
+		_, err = b.Engine().Get(t.Context(), id)
 		want(t, "Get", err, ErrReplaying)
 		release()
 		pass(time.Second)
@@ -107,7 +108,7 @@ func TestGainedTwice(t *testing.T) {
 		id := a.create(Request{ID: a.idAt(0), Topic: "x"})
 		a.crash()
 		b.adopt(a)
-		b.engine.AcquireShard(1, false)
+		b.Engine().AcquireShard(1, false)
 		pass(time.Second)
 		if n := b.Stats().ShardsGained; n != 1 {
 			t.Errorf("%d shards were acquired", n)
@@ -131,7 +132,7 @@ func TestGainedWhileTheFormerTenureIsDropped(t *testing.T) {
 		if n := a.Stats().ShardsHeld; n != 1 {
 			t.Fatalf("%d shards are held", n)
 		}
-		if a.engine.IsReplayed() {
+		if a.Engine().IsReplayed() {
 			t.Fatal("the shard was read before its former tenure was gone")
 		}
 		release()
@@ -149,8 +150,8 @@ func TestIDUsedAgainElsewhere(t *testing.T) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 		id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Minute})
 		want(t, "Cancel", a.Cancel(t.Context(), id), nil)
-		shardID := recovery.NewShardID(a.engine.NodeNumber, 0)
-		want(t, "take", b.cluster.AcceptOffer(t.Context(), shardID, "a"), nil)
+		shardID := recovery.NewShardID(a.Engine().NodeNumber, 0)
+		want(t, "take", b.Cluster().AcceptOffer(t.Context(), shardID, "a"), nil)
 		synctest.Wait() // before the shard is asked for again
 		b.create(Request{ID: id, Topic: "x", Delay: time.Minute})
 		pass(10 * time.Second)
@@ -227,18 +228,18 @@ func TestDecidedWhenTheLastShardIsLostUnread(t *testing.T) {
 		c.adopt(a)
 		release := c.member.hold("ScanShard")
 		c.adopt(b)
-		c.engine.Mu.Lock()
-		c.engine.TopicTable.ByName["x"].Undecided = true // as if it had come with that shard
-		c.engine.Mu.Unlock()
+		c.Engine().Mu.Lock()
+		c.Engine().TopicTable.ByName["x"].Undecided = true // as if it had come with that shard
+		c.Engine().Mu.Unlock()
 		d := f.join("d", 1, Config{})
 		d.adopt(c)
 		release()
 		pass(time.Second)
-		c.engine.Mu.Lock()
-		undecided := c.engine.TopicTable.ByName["x"].Undecided
-		c.engine.Mu.Unlock()
-		if undecided || !c.engine.IsReplayed() {
-			t.Errorf("undecided %v, replayed %v", undecided, c.engine.IsReplayed())
+		c.Engine().Mu.Lock()
+		undecided := c.Engine().TopicTable.ByName["x"].Undecided
+		c.Engine().Mu.Unlock()
+		if undecided || !c.Engine().IsReplayed() {
+			t.Errorf("undecided %v, replayed %v", undecided, c.Engine().IsReplayed())
 		}
 		d.pullOwn("x", newest)
 		if _, err := d.Get(t.Context(), lost); err != nil {

@@ -1,17 +1,19 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // backlogOf schedules tasks that are due at once.
 func backlogOf(r *rig, n int, topics ...string) {
 	for _, topic := range topics {
 		for i := range n {
-			r.must(Request{ID: fmt.Sprintf("%s-%d", topic, i), Topic: topic})
+			r.must(tasks.Request{ID: fmt.Sprintf("%s-%d", topic, i), Topic: topic})
 		}
 	}
 }
@@ -19,13 +21,13 @@ func backlogOf(r *rig, n int, topics ...string) {
 // Scarce places are shared by weight, whichever topic came first and however long his deliveries
 // take; what one topic does not need, the others have.
 func TestPlacesAreSharedByWeight(t *testing.T) {
-	bubble(t, Config{MaxDeliveries: 40}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{MaxDeliveries: 40}, func(t *testing.T, r *rig) {
 		running := map[string]*slowHandler{}
 		for topic, weight := range map[string]int{"light": 1, "heavy": 3, "slow": 1} {
 			c := &slowHandler{}
 			running[topic] = c
-			r.topic(topic, TopicSettings{Weight: weight})
-			r.handle(topic, func(ctx context.Context, d *Delivery) error {
+			r.topic(topic, tasks.TopicSettings{Weight: weight})
+			r.handle(topic, func(ctx context.Context, d *tasks.Delivery) error {
 				if d.Topic == "slow" {
 					c.running.Add(1)
 					defer c.running.Add(-1)
@@ -73,12 +75,12 @@ func TestPlacesAreSharedByWeight(t *testing.T) {
 // many of great weight.
 func TestNothingStarves(t *testing.T) {
 	for places, heavies := range map[int]int{1: 1, 2: 5} {
-		bubble(t, Config{MaxDeliveries: places}, func(t *testing.T, r *rig) {
+		bubble(t, tasks.Config{MaxDeliveries: places}, func(t *testing.T, r *rig) {
 			topics := []string{"light"}
-			r.topic("light", TopicSettings{Weight: 1})
+			r.topic("light", tasks.TopicSettings{Weight: 1})
 			for i := range heavies {
 				topics = append(topics, fmt.Sprint("heavy", i))
-				r.topic(topics[i+1], TopicSettings{Weight: 3})
+				r.topic(topics[i+1], tasks.TopicSettings{Weight: 3})
 			}
 			for _, topic := range topics {
 				r.handle(topic, (&slowHandler{}).handler)
@@ -108,7 +110,7 @@ func TestNothingStarves(t *testing.T) {
 
 // A topic that comes late does not make up for the time when it wanted nothing.
 func TestLateComersWaitTheirTurn(t *testing.T) {
-	bubble(t, Config{MaxDeliveries: 1}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{MaxDeliveries: 1}, func(t *testing.T, r *rig) {
 		topics := []string{"a", "b", "late"}
 		for _, topic := range topics {
 			r.handle(topic, (&slowHandler{}).handler)
@@ -129,23 +131,23 @@ func TestLateComersWaitTheirTurn(t *testing.T) {
 // A contender that leaves because MaxInFlight keeps it waiting is not forgotten:
 // the first receipt that makes room lets it go on.
 func TestCrowdAndMaxInFlight(t *testing.T) {
-	bubble(t, Config{MaxDeliveries: 1, MaxInFlight: 2, SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
-		r.handle("later", func(context.Context, *Delivery) error { return ErrLater })
-		r.topic("later", TopicSettings{Lease: time.Hour})
+	bubble(t, tasks.Config{MaxDeliveries: 1, MaxInFlight: 2, SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
+		r.handle("later", func(context.Context, *tasks.Delivery) error { return tasks.ErrLater })
+		r.topic("later", tasks.TopicSettings{Lease: time.Hour})
 		r.handle("busy", (&slowHandler{}).handler)
-		r.must(Request{ID: "first", Topic: "later"}) // shows that the topic leaves deliveries open
+		r.must(tasks.Request{ID: "first", Topic: "later"}) // shows that the topic leaves deliveries open
 		pass(time.Millisecond)
-		r.must(Request{ID: "b", Topic: "busy"}) // has the only place, for a second
+		r.must(tasks.Request{ID: "b", Topic: "busy"}) // has the only place, for a second
 		pass(time.Millisecond)
-		r.must(Request{ID: "second", Topic: "later"}) // is a contender
-		pulled := r.one("p", "pulled")                // and then there is no room for it
+		r.must(tasks.Request{ID: "second", Topic: "later"}) // is a contender
+		pulled := r.one("p", "pulled")                      // and then there is no room for it
 		pass(2 * time.Second)
-		if task := r.get("second"); task.State != Ready {
+		if task := r.get("second"); task.State != tasks.Ready {
 			t.Fatalf("beside two open deliveries it is %v", task.State)
 		}
 		r.ack(pulled)
 		pass(time.Millisecond)
-		if task := r.get("second"); task.State != Delivering {
+		if task := r.get("second"); task.State != tasks.Delivering {
 			t.Errorf("with room for one more it is %v", task.State)
 		}
 		r.checkConsistency()

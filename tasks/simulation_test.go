@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -28,20 +29,20 @@ type simulation struct {
 	rng *rand.Rand
 
 	topics   []string
-	requests []Request  // those that were accepted
-	receipts []Delivery // all that were ever pulled, the newest last
-	fresh    int        // of these, how many this process has pulled
+	requests []tasks.Request  // those that were accepted
+	receipts []tasks.Delivery // all that were ever pulled, the newest last
+	fresh    int              // of these, how many this process has pulled
 	process  atomic.Int32
 	faults   bool   // the ledger fails
 	release  func() // ends a hold-up of the ledger
 }
 
 // Topics of the simulation, and what is special about them.
-var simulated = map[string]TopicSettings{
-	"pulled":  {Lease: 20 * time.Second, DeadRetention: keepsDead, Retry: Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
-	"counted": {Lease: 20 * time.Second, CountCrashes: true, Spread: 7 * time.Second, DeadRetention: keepsDead, Retry: Retry{MaxAttempts: 6, MinBackoff: time.Second, MaxBackoff: time.Minute}},
-	"handled": {Lease: 10 * time.Second, Concurrency: 3, Spread: 2 * time.Second, DeadRetention: keepsDead, Retry: Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
-	"missed":  {Lease: 20 * time.Second, Misfire: MisfireSkip, DeadRetention: keepsDead, Retry: Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
+var simulated = map[string]tasks.TopicSettings{
+	"pulled":  {Lease: 20 * time.Second, DeadRetention: keepsDead, Retry: tasks.Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
+	"counted": {Lease: 20 * time.Second, CountCrashes: true, Spread: 7 * time.Second, DeadRetention: keepsDead, Retry: tasks.Retry{MaxAttempts: 6, MinBackoff: time.Second, MaxBackoff: time.Minute}},
+	"handled": {Lease: 10 * time.Second, Concurrency: 3, Spread: 2 * time.Second, DeadRetention: keepsDead, Retry: tasks.Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
+	"missed":  {Lease: 20 * time.Second, Misfire: tasks.MisfireSkip, DeadRetention: keepsDead, Retry: tasks.Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
 }
 
 // reserved are those that are pulled.
@@ -80,7 +81,7 @@ func simulate(t *testing.T, seed uint64, steps int, options []memledger.Option) 
 		}
 	}()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{Grace: time.Second, SweepBacklog: 2}, options...)
+		r := newRig(t, tasks.Config{Grace: time.Second, SweepBacklog: 2}, options...)
 		s := &simulation{
 			rig: r, rng: rand.New(rand.NewPCG(seed, 0)),
 			m: &model{t: t, clock: r.clock, facts: map[string]*fact{}},
@@ -112,7 +113,7 @@ func (s *simulation) begin() {
 }
 
 // handler behaves as the task's id and attempt say.
-func (s *simulation) handler(ctx context.Context, d *Delivery) error {
+func (s *simulation) handler(ctx context.Context, d *tasks.Delivery) error {
 	term := simulated["handled"].Lease
 	s.m.delivered(d, term, true)
 	process := s.process.Load()
@@ -129,7 +130,7 @@ func (s *simulation) handler(ctx context.Context, d *Delivery) error {
 		if f.open == nil || f.open.receipt != d.Receipt() || f.open.crashed || process != s.process.Load() {
 			return err // it is no longer this delivery's
 		}
-		died := task.Judge(err).Verb == Bury || err != nil && d.Attempt >= simulated["handled"].Retry.MaxAttempts
+		died := task.Judge(err).Verb == tasks.Bury || err != nil && d.Attempt >= simulated["handled"].Retry.MaxAttempts
 		switch {
 		case ctx.Err() != nil:
 			s.m.lastWords(d.ID, err == nil, died)
@@ -149,9 +150,9 @@ func (s *simulation) handler(ctx context.Context, d *Delivery) error {
 	case 5, 6:
 		return conclude(errors.New("no luck"))
 	case 7:
-		return conclude(RetryAfter(errors.New("busy"), 30*time.Second))
+		return conclude(tasks.RetryAfter(errors.New("busy"), 30*time.Second))
 	case 8:
-		return conclude(Kill(errors.New("hopeless")))
+		return conclude(tasks.Kill(errors.New("hopeless")))
 	case 9:
 		time.Sleep(15 * time.Second) // overruns its lease
 		return nil
@@ -205,7 +206,7 @@ func (s *simulation) end() {
 	for range 4 * 60 {
 		pass(time.Minute)
 		for _, name := range reserved {
-			ds, err := s.Reserve(s.t.Context(), name, MaxReserve, 0, 0)
+			ds, err := s.Reserve(s.t.Context(), name, tasks.MaxReserve, 0, 0)
 			want(s.t, "Reserve", err, nil)
 			for i := range ds {
 				s.m.delivered(&ds[i], 20*time.Second, false)
@@ -232,7 +233,7 @@ func (s *simulation) end() {
 	for id := range s.m.facts {
 		task, err := s.Get(s.t.Context(), id)
 		s.m.saw(id, task, err)
-		if err == nil && task.State != Dead {
+		if err == nil && task.State != tasks.Dead {
 			s.m.fault(id, "is still %v", task.State)
 		}
 	}
@@ -258,8 +259,8 @@ func (s *simulation) anyID() string {
 	return fmt.Sprint("id", s.rng.IntN(25))
 }
 
-func (s *simulation) request(id string) Request {
-	r := Request{ID: id, Topic: s.topics[s.rng.IntN(len(s.topics))], Group: s.anyGroup(), Payload: fmt.Append(nil, s.rng.IntN(1000))}
+func (s *simulation) request(id string) tasks.Request {
+	r := tasks.Request{ID: id, Topic: s.topics[s.rng.IntN(len(s.topics))], Group: s.anyGroup(), Payload: fmt.Append(nil, s.rng.IntN(1000))}
 	switch s.rng.IntN(4) {
 	case 0: // due now
 	case 1:

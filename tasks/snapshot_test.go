@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
@@ -29,7 +30,7 @@ func (m *node) inherit() (shardIDs []recovery.ShardID) {
 // handOver has a shard of one node taken by another one.
 func (m *node) handOver(shardID recovery.ShardID, to *node) {
 	m.t.Helper()
-	if err := to.cluster.Fetch(context.Background(), m.name, shardID); err != nil {
+	if err := to.Cluster().Fetch(context.Background(), m.name, shardID); err != nil {
 		m.t.Errorf("handing over: %v", err)
 	}
 }
@@ -110,7 +111,7 @@ func TestSnapshot(t *testing.T) {
 		covered := func(do func()) []recovery.ShardID {
 			t.Helper()
 			var c cluster.Coverage
-			_, err := a.cluster.Covers(t.Context(), &c, func(context.Context) error { do(); return nil })
+			_, err := a.Cluster().Covers(t.Context(), &c, func(context.Context) error { do(); return nil })
 			want(t, "covers", err, nil)
 			pass(time.Second)
 			return c.Covered
@@ -138,10 +139,10 @@ func TestSnapshot(t *testing.T) {
 		}
 		a.member.Uncertain(true)
 		var cov cluster.Coverage
-		_, err := a.cluster.Covers(t.Context(), &cov, func(context.Context) error { return nil })
+		_, err := a.Cluster().Covers(t.Context(), &cov, func(context.Context) error { return nil })
 		want(t, "covers of one that may have lost what it held", err, ErrUnavailable)
 		a.member.Uncertain(false)
-		_, err = a.cluster.Covers(t.Context(), &cov, func(context.Context) error { a.member.Uncertain(true); return nil })
+		_, err = a.Cluster().Covers(t.Context(), &cov, func(context.Context) error { a.member.Uncertain(true); return nil })
 		want(t, "covers of one that may have lost it meanwhile", err, ErrUnavailable)
 		a.member.Uncertain(false)
 	})
@@ -154,15 +155,15 @@ func TestSnapshotOfAMoveInDoubt(t *testing.T) {
 		a, _, _ := suspendMove(t, f, "Apply", nil)
 		synctest.Wait()
 		var c cluster.Coverage
-		_, err := a.cluster.Covers(t.Context(), &c, func(context.Context) error { return nil })
+		_, err := a.Cluster().Covers(t.Context(), &c, func(context.Context) error { return nil })
 		want(t, "covers", err, engine.ErrInDoubt)
 		pass(time.Second)
-		_, err = a.cluster.Covers(t.Context(), &c, func(context.Context) error { return nil })
+		_, err = a.Cluster().Covers(t.Context(), &c, func(context.Context) error { return nil })
 		want(t, "covers, once it is known", err, nil)
-		_, err = a.cluster.Covers(t.Context(), &c, func(context.Context) error {
-			a.engine.Mu.Lock()
-			defer a.engine.Mu.Unlock()
-			a.engine.Spool.MovesInDoubt++
+		_, err = a.Cluster().Covers(t.Context(), &c, func(context.Context) error {
+			a.Engine().Mu.Lock()
+			defer a.Engine().Mu.Unlock()
+			a.Engine().Spool.MovesInDoubt++
 			return nil
 		})
 		want(t, "covers, with one in doubt meanwhile", err, engine.ErrInDoubt)
@@ -182,11 +183,11 @@ func TestRequeueOfAllWhileAShardComes(t *testing.T) {
 		}
 		own := a.shardID(0).NewID()
 		a.bury("x", own)
-		x := a.engine.NewRedrive(&engine.RedriveQuery{Topic: "x", All: true})
-		count := a.engine.DeadCount("x")
+		x := a.Engine().NewRedrive(&engine.RedriveQuery{Topic: "x", All: true})
+		count := a.Engine().DeadCount("x")
 		b.handOver(coming, a)
 		pass(time.Second)
-		if _, _, end, err := x.All(t.Context(), recovery.Ref{}, a.engine.Now(), count); !end || err != nil {
+		if _, _, end, err := x.All(t.Context(), recovery.Ref{}, a.Engine().Now(), count); !end || err != nil {
 			t.Errorf("all = %v, %v", end, err)
 		}
 		if got := a.get(own); got.State == Dead {
@@ -207,7 +208,7 @@ func TestSnapshotOfALossNotToldYet(t *testing.T) {
 		}
 		b.keeps.Store(true)
 		var c cluster.Coverage
-		_, err := a.cluster.Covers(t.Context(), &c, func(context.Context) error {
+		_, err := a.Cluster().Covers(t.Context(), &c, func(context.Context) error {
 			b.member.AdoptFrom(a.member.Member)
 			return nil
 		})
@@ -230,7 +231,7 @@ func TestPurgeCountsWhatIsParked(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- a.handTo(b) }()
 		synctest.Wait()
-		purge := a.engine.NewPurge(&engine.PurgeQuery{Group: "g", Keep: MaxGroupDelivering})
+		purge := a.Engine().NewPurge(&engine.PurgeQuery{Group: "g", Keep: MaxGroupDelivering})
 		if all, err := purge.Run(t.Context(), 0); !all || err != nil || !slices.Equal(purge.Result().Left, []string{id}) {
 			t.Errorf("purge of a group: %t, %v, %+v", all, err, purge.Result())
 		}
@@ -248,7 +249,7 @@ func TestUnknownWhenTheCallerLeaves(t *testing.T) {
 		defer release()
 		ctx, leave := context.WithCancel(t.Context())
 		time.AfterFunc(100*time.Millisecond, leave)
-		got, err := a.cluster.PurgeHere(ctx, engine.PurgeQuery{Topic: "x"})
+		got, err := a.Cluster().PurgeHere(ctx, engine.PurgeQuery{Topic: "x"})
 		if got.Cancelled != 0 {
 			t.Errorf("purgeHere = %+v", got)
 		}
@@ -262,7 +263,7 @@ func TestSnapshotAfterANewNumber(t *testing.T) {
 		a := f.join("a", 2, Config{})
 		a.member.renumbered.Store(77)
 		var c cluster.Coverage
-		_, err := a.cluster.Covers(t.Context(), &c, func(context.Context) error { return nil })
+		_, err := a.Cluster().Covers(t.Context(), &c, func(context.Context) error { return nil })
 		a.member.renumbered.Store(0)
 		if wanted := []recovery.ShardID{recovery.NewShardID(77, 0), recovery.NewShardID(77, 1)}; err != nil || !slices.Equal(c.Covered, wanted) {
 			t.Errorf("covered %v, %v; want %v", c.Covered, err, wanted)

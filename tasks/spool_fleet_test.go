@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
@@ -22,7 +23,7 @@ func suspendMove(t *testing.T, f *fleet, heldUp string, answer error) (a, b *nod
 	if err != nil || !task.Spooled {
 		t.Fatalf("Schedule: %+v, %v", task, err)
 	}
-	if shardID, ok := recovery.ShardIDOf(task.ID); !ok || shardID != a.engine.Fleet.ShardID(0) {
+	if shardID, ok := recovery.ShardIDOf(task.ID); !ok || shardID != a.Engine().Fleet.ShardID(0) {
 		t.Errorf("%s does not tell its shard", task.ID)
 	}
 	if _, err := a.Get(t.Context(), task.ID); err != nil {
@@ -175,9 +176,9 @@ func TestReplaceOfSpooled(t *testing.T) {
 			spooling(t, func(t *testing.T, _ *fleet, a, b *node) {
 				b.member.Uncertain(true)
 				task := b.must(Request{Topic: "x", Delay: time.Hour})
-				b.engine.Mu.Lock()
-				b.engine.Spool.LineLocked(b.engine.LineOf([]byte(task.ID))).Blocked = !moved
-				b.engine.Mu.Unlock()
+				b.Engine().Mu.Lock()
+				b.Engine().Spool.LineLocked(b.Engine().LineOf([]byte(task.ID))).Blocked = !moved
+				b.Engine().Mu.Unlock()
 				b.member.Uncertain(false)
 				_, err := b.Replace(t.Context(), Request{ID: task.ID, Topic: "y", Delay: 2 * time.Hour})
 				want(t, "Replace", err, nil)

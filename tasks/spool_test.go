@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
@@ -50,9 +51,9 @@ func (r *spoolRig) crashBoth() {
 func (r *spoolRig) away() {
 	r.t.Helper()
 	r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
-	for i := range r.engine.Terms.Shards {
+	for i := range r.Engine().Terms.Shards {
 		for n := 0; ; n++ {
-			if id := fmt.Sprintf("probe-%d-%d", i, n); r.engine.Terms.ShardOf([]byte(id)) == i {
+			if id := fmt.Sprintf("probe-%d-%d", i, n); r.Engine().Terms.ShardOf([]byte(id)) == i {
 				_, err := r.Schedule(r.t.Context(), Request{ID: id, Topic: "probe", Delay: time.Hour})
 				want(r.t, "Schedule of a chosen id", err, ErrUnknown)
 				break
@@ -147,7 +148,7 @@ func TestSpoolAfterOneVictim(t *testing.T) {
 			r.spooled("y", time.Hour)
 		}
 		pass(time.Second)
-		if n := r.engine.Committer.Stats().Queued; n != 1 {
+		if n := r.Engine().Committer.Stats().Queued; n != 1 {
 			t.Errorf("the ledger was sent %d changes that it does not answer", n)
 		}
 		r.faulty.Heal()
@@ -331,15 +332,15 @@ func TestSpoolRestart(t *testing.T) {
 		if a := r.settle(Verdict{Verb: Release, Delay: ptr(time.Hour)}, ds[0]); a.Err != nil || !a.Recorded {
 			t.Errorf("released: %+v", a)
 		}
-		last := r.engine.Spool.Last
+		last := r.Engine().Spool.Last
 		_ = r.Close(t.Context()) // the probes are given up
 		r.mem, r.spoolMem = r.mem.Reopen(), r.spoolMem.Reopen()
 		r.spoolFaulty = ledgertest.Wrap(r.spoolMem)
 		r.cfg.Spool = r.spoolFaulty
 		r.open()
 		synctest.Wait()
-		if r.engine.Spool.Last <= last {
-			t.Errorf("numbers go on from %d after %d", r.engine.Spool.Last, last)
+		if r.Engine().Spool.Last <= last {
+			t.Errorf("numbers go on from %d after %d", r.Engine().Spool.Last, last)
 		}
 		r.wantSpool(0, 2)
 		if r.get(retried).Attempt != 1 {

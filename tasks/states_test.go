@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"errors"
@@ -8,6 +8,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
@@ -16,7 +17,7 @@ func each(t *testing.T, test func(r *rig, row *transition)) {
 	for i := range transitions {
 		row := &transitions[i]
 		t.Run(row.name, func(t *testing.T) {
-			bubble(t, Config{}, func(t *testing.T, r *rig) {
+			bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 				r.topic("x", row.settings)
 				row.from(r)
 				test(r, row)
@@ -28,12 +29,12 @@ func each(t *testing.T, test func(r *rig, row *transition)) {
 }
 
 // wantEnd compares t with where a transition should have taken it.
-func (r *rig) wantEnd(place recovery.Place, state State) {
+func (r *rig) wantEnd(place recovery.Place, state tasks.State) {
 	r.t.Helper()
 	r.inLedger("t", place)
 	task, err := r.Get(r.t.Context(), "t")
 	if state == 0 {
-		want(r.t, "Get", err, ErrNotFound)
+		want(r.t, "Get", err, tasks.ErrNotFound)
 	} else if err != nil || task.State != state {
 		r.t.Fatalf("Get = %v, %v; want state %v", task.State, err, state)
 	}
@@ -57,10 +58,10 @@ func (r *rig) begin(row *transition) (answer <-chan error, release func()) {
 
 func (r *rig) wantBusy(state store.State) {
 	r.t.Helper()
-	r.engine.Mu.Lock()
-	defer r.engine.Mu.Unlock()
-	n, ok := r.engine.Store.Find([]byte("t"))
-	if !ok || r.engine.Store.Slot(n).State != state {
+	r.Engine().Mu.Lock()
+	defer r.Engine().Mu.Unlock()
+	n, ok := r.Engine().Store.Find([]byte("t"))
+	if !ok || r.Engine().Store.Slot(n).State != state {
 		r.t.Fatalf("in memory: %v; want state %d", ok, state)
 	}
 }
@@ -88,7 +89,7 @@ func TestBusyMakesOthersWait(t *testing.T) {
 		go func() { _, err := r.Get(r.t.Context(), "t"); others <- err }()
 		go func() { others <- r.Cancel(r.t.Context(), "t") }()
 		go func() {
-			_, err := r.Schedule(r.t.Context(), Request{ID: "t", Topic: "y"})
+			_, err := r.Schedule(r.t.Context(), tasks.Request{ID: "t", Topic: "y"})
 			others <- err
 		}()
 		pass(time.Millisecond)
@@ -99,7 +100,7 @@ func TestBusyMakesOthersWait(t *testing.T) {
 		want(r.t, row.name, <-answer, nil)
 		for range cap(others) {
 			err := <-others
-			if errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnknown) {
+			if errors.Is(err, tasks.ErrUnavailable) || errors.Is(err, tasks.ErrUnknown) {
 				r.t.Errorf("another caller was answered %v", err)
 			}
 		}
@@ -116,15 +117,15 @@ func TestBusyAndNoAnswer(t *testing.T) {
 			r.Cancel(r.t.Context(), "t"),
 			func() error { _, err := r.Get(r.t.Context(), "t"); return err }(),
 		} {
-			want(r.t, "another caller", err, ErrUnavailable)
+			want(r.t, "another caller", err, tasks.ErrUnavailable)
 		}
-		if waited := time.Since(began); waited > 2*r.Scheduler.engine.Config.AnswerWithin {
+		if waited := time.Since(began); waited > 2*r.Scheduler.Engine().Config.AnswerWithin {
 			r.t.Errorf("they waited %v", waited)
 		}
 		if row.silent {
 			want(r.t, row.name, <-answer, nil)
 		} else {
-			want(r.t, row.name, <-answer, ErrUnknown)
+			want(r.t, row.name, <-answer, tasks.ErrUnknown)
 		}
 		r.pull("x") // not delivered
 		r.wantBusy(row.busy)
@@ -149,7 +150,7 @@ func TestGivenUpUnsent(t *testing.T) {
 		_, release := r.faulty.Hold(ledgertest.Apply)
 		blocked := make(chan error, 1)
 		go func() {
-			_, err := r.Schedule(r.t.Context(), Request{ID: "before", Topic: "other"})
+			_, err := r.Schedule(r.t.Context(), tasks.Request{ID: "before", Topic: "other"})
 			blocked <- err
 		}()
 		synctest.Wait()
@@ -158,11 +159,11 @@ func TestGivenUpUnsent(t *testing.T) {
 		case row.silent:
 			want(r.t, row.name, err, nil)
 		case row.kept, row.busy == store.Claiming:
-			want(r.t, row.name, err, ErrUnknown)
+			want(r.t, row.name, err, tasks.ErrUnknown)
 		default:
-			want(r.t, row.name, err, ErrUnavailable)
+			want(r.t, row.name, err, tasks.ErrUnavailable)
 		}
-		want(r.t, "the write before", <-blocked, ErrUnknown)
+		want(r.t, "the write before", <-blocked, tasks.ErrUnknown)
 		release()
 		pass(0)
 		if row.kept {
@@ -211,23 +212,23 @@ func TestCrashInTransition(t *testing.T) {
 // The rows that need no write before they hold.
 
 func TestPendingBecomesReady(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.must(Request{ID: "t", Topic: "x", Delay: time.Minute})
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.must(tasks.Request{ID: "t", Topic: "x", Delay: time.Minute})
 		pass(time.Minute - time.Millisecond)
-		r.wantEnd(recovery.Pending, Pending)
+		r.wantEnd(recovery.Pending, tasks.Pending)
 		pass(2 * time.Millisecond)
-		r.wantEnd(recovery.Pending, Ready)
+		r.wantEnd(recovery.Pending, tasks.Ready)
 		r.checkConsistency()
 	})
 }
 
 func TestClockSetBackMakesReadyPending(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.must(Request{ID: "t", Topic: "x", Delay: time.Minute})
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.must(tasks.Request{ID: "t", Topic: "x", Delay: time.Minute})
 		pass(time.Minute + time.Second)
 		r.clock.step(-time.Hour)
 		r.pull("x")
-		r.wantEnd(recovery.Pending, Pending)
+		r.wantEnd(recovery.Pending, tasks.Pending)
 		r.checkConsistency()
 		pass(time.Hour)
 		r.pull("x", "t")
@@ -235,32 +236,32 @@ func TestClockSetBackMakesReadyPending(t *testing.T) {
 }
 
 func TestHandedOutWritesNothing(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		dueNow(r)
 		calls := r.faulty.Calls(ledgertest.Apply)
 		r.pull("x", "t")
 		if n := r.faulty.Calls(ledgertest.Apply); n != calls {
 			t.Errorf("%d writes", n-calls)
 		}
-		r.wantEnd(recovery.Pending, Delivering)
+		r.wantEnd(recovery.Pending, tasks.Delivering)
 	})
 }
 
 // A retry is armed at once, and recorded as soon as the ledger answers.
 func TestRetryIsArmedBeforeItIsRecorded(t *testing.T) {
 	for name, end := range map[string]func(r *rig){
-		"released": func(r *rig) { _ = settleT(Verdict{Verb: Release, Delay: ptr(time.Minute)})(r) },
+		"released": func(r *rig) { _ = settleT(tasks.Verdict{Verb: tasks.Release, Delay: ptr(time.Minute)})(r) },
 		"lease out": func(r *rig) {
 			pass(hour + time.Second)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, Config{}, func(t *testing.T, r *rig) {
-				r.topic("x", TopicSettings{Retry: Retry{MinBackoff: time.Minute, MaxBackoff: time.Minute}})
+			bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+				r.topic("x", tasks.TopicSettings{Retry: tasks.Retry{MinBackoff: time.Minute, MaxBackoff: time.Minute}})
 				handedOut(r)
 				_, release := r.faulty.Hold(ledgertest.Apply)
 				end(r)
-				if task := r.get("t"); task.State != Pending || task.Attempt != 1 {
+				if task := r.get("t"); task.State != tasks.Pending || task.Attempt != 1 {
 					t.Fatalf("before the answer: %v, attempt %d", task.State, task.Attempt)
 				}
 				pass(2 * time.Minute)

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"fmt"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
@@ -33,14 +34,14 @@ func TestStrayOfAnIDThatIsBeingCreated(t *testing.T) {
 		server.Do("sadd", key+"pending", "t")
 
 		s := owner.Scheduler
-		s.engine.Mu.Lock()
-		n, sl := s.engine.Store.Enter([]byte("t"), nil)
+		s.Engine().Mu.Lock()
+		n, sl := s.Engine().Store.Enter([]byte("t"), nil)
 		sl.State = store.Creating
-		h := s.engine.OwnedLocked(shard)
-		s.engine.Unlock()
+		h := s.Engine().OwnedLocked(shard)
+		s.Engine().Unlock()
 		deleted := make(chan int)
 		go func() {
-			count, err := s.engine.DeleteUnknown(s.engine.Ledger.(recovery.Rewinder), shard, h)
+			count, err := s.Engine().DeleteUnknown(s.Engine().Ledger.(recovery.Rewinder), shard, h)
 			if err != nil {
 				t.Error(err)
 			}
@@ -51,9 +52,9 @@ func TestStrayOfAnIDThatIsBeingCreated(t *testing.T) {
 			t.Error("it does not wait for what becomes of the creation")
 		case <-time.After(200 * time.Millisecond):
 		}
-		s.engine.Mu.Lock()
-		s.engine.UncheckLocked(n)
-		s.engine.Unlock()
+		s.Engine().Mu.Lock()
+		s.Engine().UncheckLocked(n)
+		s.Engine().Unlock()
 		if count := <-deleted; count != 1 {
 			t.Errorf("%d strays were deleted", count)
 		}

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -120,7 +121,7 @@ func TestEventFilters(t *testing.T) {
 		}
 		all.Close()
 		xy.Close()
-		if f := &r.engine.Feed; f.Count != 0 || len(f.All) != 0 || len(f.ByTopic) != 0 {
+		if f := &r.Engine().Feed; f.Count != 0 || len(f.All) != 0 || len(f.ByTopic) != 0 {
 			t.Errorf("left behind: %+v", f)
 		}
 	})

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/diskledger"
+	. "github.com/lapsehq/lapse/tasks"
 )
 
 func benched(b *testing.B, n int) *Scheduler {
@@ -21,7 +22,7 @@ func benched(b *testing.B, n int) *Scheduler {
 	if err != nil {
 		b.Fatal(err)
 	}
-	<-s.engine.Reading.Replayed
+	<-s.Engine().Reading.Replayed
 	due := time.Now().Add(1000 * time.Hour)
 	requests := make([]Request, MaxBatch)
 	for first := 0; first < n; first += len(requests) {
@@ -87,12 +88,12 @@ func BenchmarkSweep(b *testing.B) {
 	})
 	b.Run("Once", func(b *testing.B) {
 		for b.Loop() {
-			s.engine.SweepOnce(false)
+			s.Engine().SweepOnce(false)
 		}
 	})
 	b.Run("SearchAll", func(b *testing.B) {
 		for b.Loop() {
-			if s.engine.SearchOverdue(true) != 0 {
+			if s.Engine().SearchOverdue(true) != 0 {
 				b.Fatal("something was overdue")
 			}
 		}
@@ -109,7 +110,7 @@ func BenchmarkSweep(b *testing.B) {
 
 			fulls := s.Stats().FullSweeps
 			busy, began := spent(), time.Now()
-			s.engine.SweepOnce(true)
+			s.Engine().SweepOnce(true)
 			for tick := time.Tick(100 * time.Millisecond); s.Stats().FullSweeps == fulls; {
 				<-tick
 			}
@@ -118,7 +119,7 @@ func BenchmarkSweep(b *testing.B) {
 
 			fulls = s.Stats().FullSweeps
 			stop = make(chan struct{})
-			s.engine.SweepOnce(true)
+			s.Engine().SweepOnce(true)
 			beside := scheduling(b, s, stop)
 			<-time.After(5 * time.Second)
 			close(stop)

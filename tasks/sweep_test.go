@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -6,6 +6,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	. "github.com/lapsehq/lapse/tasks"
 )
 
 // With a wheel that fires nothing any more, the sweep still finds what is due.
@@ -13,7 +15,7 @@ func TestSweepWithoutTheWheel(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		r.rescues = true
 		r.must(Request{ID: "armed", Topic: "x", Delay: 10 * time.Second})
-		r.engine.Runner.Close()
+		r.Engine().Runner.Close()
 		r.must(Request{ID: "unarmed", Topic: "x", Delay: 20 * time.Second})
 		for _, id := range []string{"armed", "unarmed"} {
 			pass(9 * time.Second)

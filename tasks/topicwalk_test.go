@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"fmt"
@@ -12,15 +12,16 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // fillTopics makes so many topics, named t00000 and so on, that have no tasks.
 func (r *rig) fillTopics(n int) {
-	r.engine.Mu.Lock()
-	defer r.engine.Unlock()
+	r.Engine().Mu.Lock()
+	defer r.Engine().Unlock()
 	for i := range n {
-		if _, err := r.engine.TopicLocked(fmt.Sprintf("t%05d", i), false); err != nil {
+		if _, err := r.Engine().TopicLocked(fmt.Sprintf("t%05d", i), false); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -31,15 +32,15 @@ func TestEachTopicInPieces(t *testing.T) {
 	r := newRig(t, Config{})
 	r.fillTopics(topics)
 	seen, inOne := make(map[string]int), 0
-	r.engine.EachTopicThen(func(v *engine.Topic) {
+	r.Engine().EachTopicThen(func(v *engine.Topic) {
 		seen[v.Name]++
 		if inOne++; inOne > engine.AtOnce {
 			t.Fatalf("%d topics are visited in one critical section", inOne)
 		}
 	}, func() {
 		inOne = 0
-		r.engine.Mu.Lock() // for ever if it were held
-		defer r.engine.Mu.Unlock()
+		r.Engine().Mu.Lock() // for ever if it were held
+		defer r.Engine().Mu.Unlock()
 	})
 	if len(seen) != topics {
 		t.Errorf("%d topics were visited, want %d", len(seen), topics)
@@ -160,11 +161,11 @@ func TestListTopics(t *testing.T) {
 func TestPageOfLargeTopicsEndsEarly(t *testing.T) {
 	r := newRig(t, Config{})
 	r.fillTopics(100)
-	r.engine.Mu.Lock()
+	r.Engine().Mu.Lock()
 	for i := range 100 {
-		r.engine.TopicTable.ByName[fmt.Sprintf("t%05d", i)].Settings.Delivery = make([]byte, 500<<10)
+		r.Engine().TopicTable.ByName[fmt.Sprintf("t%05d", i)].Settings.Delivery = make([]byte, 500<<10)
 	}
-	r.engine.Unlock()
+	r.Engine().Unlock()
 	page, err := r.ListTopics(TopicQuery{})
 	if err != nil || len(page.Topics) != 9 || page.NextCursor != "t00008" {
 		t.Fatalf("%d topics, then %q: %v", len(page.Topics), page.NextCursor, err)

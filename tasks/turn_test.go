@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
@@ -42,10 +43,10 @@ func TestNobodySleepsBesideAReadyTask(t *testing.T) {
 					}()
 				}
 				pass(time.Duration(rng.IntN(5)) * time.Millisecond)
-				r.engine.Mu.Lock()
-				x := r.engine.TopicTable.ByName["x"]
+				r.Engine().Mu.Lock()
+				x := r.Engine().TopicTable.ByName["x"]
 				live, asleep, woken := x.Queue.Live, x.Reservers.Queue.Len(), x.Reservers.Woken
-				r.engine.Mu.Unlock()
+				r.Engine().Mu.Unlock()
 				if live > 0 && asleep > 0 || woken != 0 {
 					t.Fatalf("seed %d, step %d: %d ready, %d asleep, %d woken", seed, step, live, asleep, woken)
 				}
@@ -89,10 +90,10 @@ func TestReadyDuringAClaimInVain(t *testing.T) {
 			t.Fatalf("beside the claim the task is %v", task.State)
 		}
 		pass(200 * time.Millisecond)
-		r.engine.Mu.Lock()
-		n, _ := r.engine.Store.Find([]byte("t"))
-		state := r.engine.Store.Slot(n).State
-		r.engine.Mu.Unlock()
+		r.Engine().Mu.Lock()
+		n, _ := r.Engine().Store.Find([]byte("t"))
+		state := r.Engine().Store.Slot(n).State
+		r.Engine().Mu.Unlock()
 		if state != store.Claiming {
 			t.Errorf("after it the task has state %d", state)
 		}

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"fmt"
@@ -9,12 +9,13 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // patience is for how long the rig's ledger may be silent before it is known not to answer.
 func (r *rig) patience() time.Duration {
-	return r.Scheduler.engine.Config.AnswerWithin / engine.PatienceShare
+	return r.Scheduler.Engine().Config.AnswerWithin / engine.PatienceShare
 }
 
 // atOnceDo runs f, which may not wait for anything that time brings.
@@ -130,7 +131,7 @@ func TestOneServerDown(t *testing.T) {
 		if len(both) != 0 {
 			t.Fatal("the call does not wait for the server that may answer")
 		}
-		if r.engine.LedgerDown(int(begun(ds[1]).Shard)) || !r.engine.LedgerDown(int(begun(ds[0]).Shard)) {
+		if r.Engine().LedgerDown(int(begun(ds[1]).Shard)) || !r.Engine().LedgerDown(int(begun(ds[0]).Shard)) {
 			t.Error("the wrong server is down")
 		}
 		release()

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -13,15 +13,16 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // Tests of what is moved from the spool in several batches.
 
 // spoolLarge spools what is moved in three batches, and returns the ids.
-func spoolLarge(t *testing.T, s *Scheduler) (ids []string) {
+func spoolLarge(t *testing.T, s *tasks.Scheduler) (ids []string) {
 	t.Helper()
 	for range 40 {
-		task, err := s.Schedule(t.Context(), Request{Topic: "y", Delay: time.Hour, Payload: []byte(`"` + strings.Repeat("y", 60_000) + `"`)})
+		task, err := s.Schedule(t.Context(), tasks.Request{Topic: "y", Delay: time.Hour, Payload: []byte(`"` + strings.Repeat("y", 60_000) + `"`)})
 		if err != nil || !task.Spooled {
 			t.Fatalf("Schedule: %v, %v", task.Spooled, err)
 		}
@@ -82,7 +83,7 @@ func TestRewindBetweenTwoSpoolBatches(t *testing.T) {
 		mem := memledger.New(memledger.Nominating(), memledger.Shards(1))
 		l := &rewinding{forgetfulLedger: forgetfulLedger{mem, &forgetful{}}}
 		l.full.Store(true)
-		s, err := Open(t.Context(), l, Config{Node: "a", Spool: memledger.New(), Log: slog.New(slog.DiscardHandler)})
+		s, err := tasks.Open(t.Context(), l, tasks.Config{Node: "a", Spool: memledger.New(), Log: slog.New(slog.DiscardHandler)})
 		want(t, "Open", err, nil)
 		defer s.Close(context.Background())
 		pass(3 * time.Second)

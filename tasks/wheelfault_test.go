@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/internal/store"
@@ -19,7 +20,7 @@ import (
 func wheelFaultBubble(t *testing.T, cfg Config, spoil func([]uint64) []uint64, test func(t *testing.T, r *rig)) {
 	t.Helper()
 	bubble(t, cfg, func(t *testing.T, r *rig) {
-		r.parts.fired = spoil
+		r.parts.Fired = spoil
 		r.restart()
 		synctest.Wait() // for replay
 		r.rescues = true
@@ -228,16 +229,16 @@ func TestWheelFaultAndBacklog(t *testing.T) {
 
 // readyUnnoticed makes a pending task ready, as readyLocked does, but wakes no receiver.
 func (r *rig) readyUnnoticed(id string) {
-	r.engine.Mu.Lock()
-	defer r.engine.Mu.Unlock()
-	n, _ := r.engine.Store.Find([]byte(id))
-	sl := r.engine.Store.Slot(n)
-	r.engine.DisarmLocked(sl)
-	sl.Next = r.engine.Now()
-	r.engine.SetLocked(sl, store.Ready)
-	t := r.engine.TopicTable.ByNumber[sl.Topic]
+	r.Engine().Mu.Lock()
+	defer r.Engine().Mu.Unlock()
+	n, _ := r.Engine().Store.Find([]byte(id))
+	sl := r.Engine().Store.Slot(n)
+	r.Engine().DisarmLocked(sl)
+	sl.Next = r.Engine().Now()
+	r.Engine().SetLocked(sl, store.Ready)
+	t := r.Engine().TopicTable.ByNumber[sl.Topic]
 	t.Queue.Push(dispatch.Item{Next: sl.Next, Value: sl.Value(n)})
-	r.engine.QueuedLocked(t)
+	r.Engine().QueuedLocked(t)
 }
 
 // Ready tasks whose receiver was not woken are found by the next sweep.
@@ -271,7 +272,7 @@ func TestLostWakes(t *testing.T) {
 		if len(a.list()) != 0 || len(got.list()) != 0 {
 			t.Fatal("somebody has heard of it")
 		}
-		pass(r.Scheduler.engine.Config.SweepEvery)
+		pass(r.Scheduler.Engine().Config.SweepEvery)
 		if len(a.list()) != 2 || len(got.list()) != 2 {
 			t.Errorf("handled %v, pulled %v", a.list(), got.list())
 		}

@@ -1,4 +1,4 @@
-package tasks
+package tasks_test
 
 import (
 	"context"
@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // Fire delivers at once: before the deadline, and in the window, also after a change of
@@ -22,7 +23,7 @@ func TestFireIsNotSpread(t *testing.T) {
 			}
 		}
 		for _, id := range []string{"t1", "t2", "t3", "t4"} {
-			r.must(Request{ID: id, Topic: "x", Delay: time.Minute})
+			r.must(tasks.Request{ID: id, Topic: "x", Delay: time.Minute})
 		}
 		_, err := r.Fire(t.Context(), "t1")
 		want(t, "Fire", err, nil)
@@ -35,7 +36,7 @@ func TestFireIsNotSpread(t *testing.T) {
 		want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
 		_, err = r.Fire(t.Context(), "t3")
 		want(t, "Fire", err, nil)
-		_, err = r.Reschedule(t.Context(), "t3", Move{Payload: []byte(`1`)})
+		_, err = r.Reschedule(t.Context(), "t3", tasks.Move{Payload: []byte(`1`)})
 		want(t, "Reschedule", err, nil)
 		pass(time.Second)
 		want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", false), nil)
@@ -43,18 +44,18 @@ func TestFireIsNotSpread(t *testing.T) {
 		want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
 		_, err = r.Fire(t.Context(), "t4")
 		want(t, "Fire", err, nil)
-		task, err := r.Reschedule(t.Context(), "t4", Move{Delay: ptr(time.Duration(0))})
+		task, err := r.Reschedule(t.Context(), "t4", tasks.Move{Delay: ptr(time.Duration(0))})
 		want(t, "Reschedule", err, nil)
 		pass(time.Millisecond)
 		if in := r.get("t4"); !in.Next.Equal(place("t4", task.Due, time.Hour)) {
 			t.Errorf("with a new deadline: %+v", in)
 		}
-		r.must(Request{ID: "t5", Topic: "x", Delay: time.Minute})
+		r.must(tasks.Request{ID: "t5", Topic: "x", Delay: time.Minute})
 		_, err = r.Fire(t.Context(), "t5")
 		want(t, "Fire", err, nil)
-		_, err = r.Reschedule(t.Context(), "t5", Move{Payload: []byte(`1`)})
+		_, err = r.Reschedule(t.Context(), "t5", tasks.Move{Payload: []byte(`1`)})
 		want(t, "Reschedule", err, nil)
-		if in := r.get("t5"); in.State != Ready {
+		if in := r.get("t5"); in.State != tasks.Ready {
 			t.Errorf("fired, and with another payload: %+v", in)
 		}
 		if l := r.counts("x").Lateness; l.Sum < time.Second || l.Sum > 1100*time.Millisecond {
@@ -68,10 +69,10 @@ func TestFireIsNotSpread(t *testing.T) {
 // is a fresh one; a retry is not spread.
 func TestMovesInsideTheWindow(t *testing.T) {
 	const window = time.Hour
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Spread: window, Retry: Retry{MaxAttempts: 2, MinBackoff: time.Second, MaxBackoff: time.Second}})
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", tasks.TopicSettings{Spread: window, Retry: tasks.Retry{MaxAttempts: 2, MinBackoff: time.Second, MaxBackoff: time.Second}})
 		got := &comings{r: r}
-		r.handle("x", func(ctx context.Context, d *Delivery) error {
+		r.handle("x", func(ctx context.Context, d *tasks.Delivery) error {
 			_ = got.handler(ctx, d)
 			return errors.New("no luck")
 		})
@@ -83,20 +84,20 @@ func TestMovesInsideTheWindow(t *testing.T) {
 				t.Fatalf("%+v; want it due %v", task, due)
 			}
 		}
-		due := r.must(Request{ID: id, Topic: "x"}).Due
+		due := r.must(tasks.Request{ID: id, Topic: "x"}).Due
 		stands(due)
-		_, err := r.Reschedule(t.Context(), id, Move{Payload: []byte(`1`)})
+		_, err := r.Reschedule(t.Context(), id, tasks.Move{Payload: []byte(`1`)})
 		want(t, "Reschedule", err, nil)
 		stands(due)
 		if f := r.inLedger(id, recovery.Pending); f.Next != f.Due {
 			t.Errorf("the ledger has next %d, due %d", f.Next, f.Due)
 		}
 		pass(time.Minute)
-		task, err := r.Reschedule(t.Context(), id, Move{Delay: ptr(time.Duration(0))})
+		task, err := r.Reschedule(t.Context(), id, tasks.Move{Delay: ptr(time.Duration(0))})
 		want(t, "Reschedule", err, nil)
 		stands(task.Due)
 		pass(time.Minute)
-		task, err = r.Replace(t.Context(), Request{ID: id, Topic: "x"})
+		task, err = r.Replace(t.Context(), tasks.Request{ID: id, Topic: "x"})
 		want(t, "Replace", err, nil)
 		stands(task.Due)
 
@@ -108,7 +109,7 @@ func TestMovesInsideTheWindow(t *testing.T) {
 			}
 			r.inLedger(id, recovery.Dead)
 			if round == 0 {
-				n, err := requeued(r.Requeue(t.Context(), "x", Requeue{}))
+				n, err := requeued(r.Requeue(t.Context(), "x", tasks.Requeue{}))
 				if want(t, "Requeue", err, nil); n != 1 {
 					t.Fatal("not requeued")
 				}
@@ -124,11 +125,11 @@ func TestLatenessFromThePlace(t *testing.T) {
 	const window, slow = time.Hour, 5 * time.Second
 	for _, counted := range []bool{false, true} {
 		o := &starts{}
-		bubble(t, Config{Observer: o}, func(t *testing.T, r *rig) {
-			set := TopicSettings{Spread: window, CountCrashes: counted, Retry: Retry{MinBackoff: time.Second, MaxBackoff: time.Second}}
+		bubble(t, tasks.Config{Observer: o}, func(t *testing.T, r *rig) {
+			set := tasks.TopicSettings{Spread: window, CountCrashes: counted, Retry: tasks.Retry{MinBackoff: time.Second, MaxBackoff: time.Second}}
 			r.topic("x", set)
-			due := r.must(Request{ID: "t1", Topic: "x", MaxLateness: 10 * time.Second}).Due
-			r.must(Request{ID: "late", Topic: "x", Due: due, MaxLateness: time.Second})
+			due := r.must(tasks.Request{ID: "t1", Topic: "x", MaxLateness: 10 * time.Second}).Due
+			r.must(tasks.Request{ID: "late", Topic: "x", Due: due, MaxLateness: time.Second})
 			for _, id := range []string{"late", "t1"} {
 				if place(id, due, window).Sub(due) < time.Minute {
 					t.Fatalf("%s has an early place", id)
@@ -142,10 +143,10 @@ func TestLatenessFromThePlace(t *testing.T) {
 			if l := o.list(); len(l) != 1 || l[0] < slow || l[0] > slow+2*time.Millisecond {
 				t.Errorf("counts crashes %v: the observer was told %v", counted, l)
 			}
-			r.settle(Verdict{Verb: Release}, d)
+			r.settle(tasks.Verdict{Verb: tasks.Release}, d)
 			pass(2 * time.Second) // its second attempt is 7 s after its place
 			d = r.pull("x", "t1")[0]
-			r.settle(Verdict{Verb: Release}, d)
+			r.settle(tasks.Verdict{Verb: tasks.Release}, d)
 			pass(10 * time.Second)
 			r.pull("x")
 			pass(window)
@@ -161,17 +162,17 @@ func TestLatenessFromThePlace(t *testing.T) {
 // starts keeps the lateness of first attempts.
 type starts struct{ collection[time.Duration] }
 
-func (s *starts) Observe(e Event) {
-	if e.Kind == EventStarted && e.Attempt == 1 {
+func (s *starts) Observe(e tasks.Event) {
+	if e.Kind == tasks.EventStarted && e.Attempt == 1 {
 		s.add(e.Lateness)
 	}
 }
 
 // A task that was handed out and given back has had its place.
 func TestReturnedTaskKeepsItsPlace(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Spread: time.Hour})
-		r.must(Request{ID: "t1", Topic: "x"})
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", tasks.TopicSettings{Spread: time.Hour})
+		r.must(tasks.Request{ID: "t1", Topic: "x"})
 		pass(time.Hour)
 		r.Return(r.pull("x", "t1"))
 		r.ack(r.pull("x", "t1")[0])
@@ -182,12 +183,12 @@ func TestReturnedTaskKeepsItsPlace(t *testing.T) {
 // An attempt on record is the first one, though the process has ended in it: the next
 // is not spread.
 func TestCrashedAttemptIsNotSpreadAgain(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{CountCrashes: true})
-		r.must(Request{ID: "t1", Topic: "x"})
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", tasks.TopicSettings{CountCrashes: true})
+		r.must(tasks.Request{ID: "t1", Topic: "x"})
 		pass(time.Millisecond)
 		r.pull("x", "t1")
-		r.topic("x", TopicSettings{CountCrashes: true, Spread: time.Hour})
+		r.topic("x", tasks.TopicSettings{CountCrashes: true, Spread: time.Hour})
 		r.crash()
 		synctest.Wait()
 		if d := r.pull("x", "t1")[0]; d.Attempt != 2 {
@@ -199,7 +200,7 @@ func TestCrashedAttemptIsNotSpreadAgain(t *testing.T) {
 // What is written of a task in its window stands under its deadline, as before.
 func TestRepairInsideTheWindow(t *testing.T) {
 	spreading(t, time.Hour, func(t *testing.T, r *rig, _ *comings) {
-		due := r.must(Request{ID: "t1", Topic: "x"}).Due
+		due := r.must(tasks.Request{ID: "t1", Topic: "x"}).Due
 		pass(time.Second)
 		r.forget("t1")
 		pass(10 * time.Second)
@@ -212,10 +213,10 @@ func TestRepairInsideTheWindow(t *testing.T) {
 
 // A topic gets a spread while tasks are ready: those are not taken back.
 func TestSpreadOfReadyTasks(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.must(Request{ID: "t1", Topic: "x"})
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.must(tasks.Request{ID: "t1", Topic: "x"})
 		pass(time.Millisecond)
-		r.topic("x", TopicSettings{Spread: time.Hour})
+		r.topic("x", tasks.TopicSettings{Spread: time.Hour})
 		pass(time.Second)
 		r.ack(r.pull("x", "t1")[0])
 	})
