@@ -14,6 +14,5 @@ func (s *Scheduler) Get(ctx context.Context, id string) (Task, error) {
 	if s.cluster.Fleet == nil {
 		return s.engine.Get(ctx, id)
 	}
-	t, _, err := cluster.Routed(ctx, s.cluster, id, cluster.GetMethod, cluster.AboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.engine.Get(ctx, id) })
-	return t, err
+	return cluster.RoutedTask(ctx, s.cluster, id, cluster.GetMethod, cluster.AboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.engine.Get(ctx, id) })
 }

@@ -145,6 +145,9 @@ func fillValue(v reflect.Value, path string) error {
 		return err
 	case reflect.Struct:
 		var err error
+		if v.Type().PkgPath() == reflect.TypeFor[Task]().PkgPath() {
+			err = errors.New(path + ": a " + v.Type().String() + " is for callers, and its fields may get other names")
+		}
 		for i := range v.NumField() {
 			switch f := v.Type().Field(i); {
 			case f.Anonymous && f.Tag == "":

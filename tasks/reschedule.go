@@ -36,9 +36,8 @@ func (s *Scheduler) Reschedule(ctx context.Context, id string, m Move) (Task, er
 	if s.cluster.Fleet == nil {
 		return s.engine.Reschedule(ctx, id, m)
 	}
-	t, _, err := cluster.Routed(ctx, s.cluster, id, cluster.MoveMethod, cluster.AboutMove(ctx, id, m),
+	return cluster.RoutedTask(ctx, s.cluster, id, cluster.MoveMethod, cluster.AboutMove(ctx, id, m),
 		func(ctx context.Context) (Task, error) { return s.engine.Reschedule(ctx, id, m) })
-	return t, err
 }
 
 // Fire makes a pending task due now, also in a topic with a Spread; but if a restart
@@ -49,8 +48,7 @@ func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
 	if s.cluster.Fleet == nil {
 		return s.engine.FireNow(ctx, id)
 	}
-	t, _, err := cluster.Routed(ctx, s.cluster, id, cluster.FireMethod, cluster.AboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.engine.FireNow(ctx, id) })
-	return t, err
+	return cluster.RoutedTask(ctx, s.cluster, id, cluster.FireMethod, cluster.AboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.engine.FireNow(ctx, id) })
 }
 
 // Replace creates the task, or puts it in the place of the pending or ready one

@@ -115,7 +115,7 @@ func (s *Cluster) createThere(ctx context.Context, e *engine.Elsewhere, id strin
 	wanted.ID = id
 	q := aboutRequest(wanted, p.shardID)
 	q.Terms = encodeTerms(ctx)
-	t, err := Call(ctx, s, p.Node, ScheduleMethod, q)
+	t, err := callTask(ctx, s, p.Node, ScheduleMethod, q)
 	if err != nil {
 		t = task.Task{ID: id}
 	}
@@ -125,12 +125,11 @@ func (s *Cluster) createThere(ctx context.Context, e *engine.Elsewhere, id strin
 // ReplaceRouted replaces a task where it is, or creates it where it belongs.
 func (s *Cluster) ReplaceRouted(ctx context.Context, p *engine.Plan, r *task.Request) (task.Task, error) {
 	if task.TermsOf(ctx).Conditional() { // it must be somewhere
-		t, _, err := Routed(ctx, s, p.ID, ReplaceMethod, func(shardID recovery.ShardID) requestQuery {
+		return RoutedTask(ctx, s, p.ID, ReplaceMethod, func(shardID recovery.ShardID) requestQuery {
 			q := aboutRequest(*r, shardID)
 			q.Terms = encodeTerms(ctx)
 			return q
 		}, func(ctx context.Context) (task.Task, error) { return s.Replace(ctx, p) })
-		return t, err
 	}
 	var why error
 	for tries := 0; ; tries++ {
@@ -171,7 +170,7 @@ func (s *Cluster) replaceOnce(ctx context.Context, p *engine.Plan, r *task.Reque
 	}
 	q := aboutRequest(*r, at.shardID)
 	q.Terms = encodeTerms(ctx)
-	t, err := Call(ctx, s, at.Node, ReplaceMethod, q)
+	t, err := callTask(ctx, s, at.Node, ReplaceMethod, q)
 	if err != nil {
 		t = task.Task{ID: p.ID}
 	}

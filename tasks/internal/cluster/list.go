@@ -21,7 +21,7 @@ func (s *Cluster) listHere(ctx context.Context, q engine.ListQuery) (a listReply
 	st, err := s.Covers(ctx, &a.Coverage, func(ctx context.Context) (err error) {
 		size := 0
 		a.Last, err = s.engine.VisitPage(ctx, &q, func(t task.Task, at int64, shard int) bool {
-			a.Tasks, shards = append(a.Tasks, engine.Listed{Task: t, At: at}), append(shards, shard)
+			a.Tasks, shards = append(a.Tasks, wireListed{WireTask(t), at}), append(shards, shard)
 			size += engine.SizeOf(&t)
 			return size < most
 		})
@@ -49,7 +49,9 @@ func (s *Cluster) ListAll(ctx context.Context, q engine.ListQuery) (task.Page, e
 	var end *recovery.Ref
 	c := fanOut[engine.ListQuery, listReply, *listReply]{Cluster: s, method: ListMethod, query: q, here: (*Cluster).listHere, deadAlone: q.State == task.Dead}
 	c.take = func(a *listReply, _ func(recovery.ShardID) bool) {
-		all = append(all, a.Tasks...)
+		for _, t := range a.Tasks {
+			all = append(all, engine.Listed{Task: task.Task(t.Task), At: t.At})
+		}
 		if a.Last != nil && (end == nil || engine.CompareRefs(*a.Last, *end) < 0) {
 			end = a.Last
 		}

@@ -13,12 +13,12 @@ import (
 
 // The methods about single tasks, and what a node replies for those that it owns.
 var (
-	GetMethod      = Method[IDQuery, task.Task]{Name: "get"}
+	GetMethod      = Method[IDQuery, WireTask]{Name: "get"}
 	CancelMethod   = Method[IDQuery, struct{}]{Name: "cancel", writes: true}
-	FireMethod     = Method[IDQuery, task.Task]{Name: "fire", writes: true}
-	MoveMethod     = Method[MoveQuery, task.Task]{Name: "move", writes: true}
-	ScheduleMethod = Method[requestQuery, task.Task]{Name: "schedule", writes: true}
-	ReplaceMethod  = Method[requestQuery, task.Task]{Name: "replace", writes: true}
+	FireMethod     = Method[IDQuery, WireTask]{Name: "fire", writes: true}
+	MoveMethod     = Method[MoveQuery, WireTask]{Name: "move", writes: true}
+	ScheduleMethod = Method[requestQuery, WireTask]{Name: "schedule", writes: true}
+	ReplaceMethod  = Method[requestQuery, WireTask]{Name: "replace", writes: true}
 	BatchMethod    = Method[batchQuery, batchReply]{Name: "batch", writes: true}
 	HasMethod      = Method[HasQuery, HasReply]{Name: "has"}
 )
@@ -64,12 +64,12 @@ type (
 	// A MoveQuery moves a task.
 	MoveQuery struct {
 		IDQuery
-		Move task.Move
+		Move wireMove
 	}
 	// A requestQuery asks for a task. It belongs to that shard; 0 if the caller knows only
 	// that the node has the id.
 	requestQuery struct {
-		Request task.Request
+		Request wireRequest
 		ShardID recovery.ShardID `json:"Home"`
 		Terms   *wireTerms       `json:",omitempty"` // not in a batch, which has its own
 	}
@@ -99,43 +99,48 @@ func AboutID(ctx context.Context, id string) func(recovery.ShardID) IDQuery {
 // AboutMove makes the query that moves a task.
 func AboutMove(ctx context.Context, id string, m task.Move) func(recovery.ShardID) MoveQuery {
 	m.Due = m.Due.UTC()
-	return func(shardID recovery.ShardID) MoveQuery { return MoveQuery{IDQuery{id, shardID, encodeTerms(ctx)}, m} }
+	return func(shardID recovery.ShardID) MoveQuery {
+		return MoveQuery{IDQuery{id, shardID, encodeTerms(ctx)}, wireMove(m)}
+	}
 }
 
 func aboutRequest(r task.Request, shardID recovery.ShardID) requestQuery {
 	r.Due = r.Due.UTC()
-	return requestQuery{Request: r, ShardID: shardID}
+	return requestQuery{Request: wireRequest(r), ShardID: shardID}
 }
 
-func (s *Cluster) handleGet(ctx context.Context, _ string, q IDQuery) (task.Task, error) {
-	return owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return s.engine.Get(ctx, q.ID) })
+func (s *Cluster) handleGet(ctx context.Context, _ string, q IDQuery) (WireTask, error) {
+	return encodeTask(owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return s.engine.Get(ctx, q.ID) }))
 }
 
 func (s *Cluster) handleCancel(ctx context.Context, _ string, q IDQuery) (struct{}, error) {
 	return owned(ctx, s, q, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.engine.CancelHere(ctx, q.ID) })
 }
 
-func (s *Cluster) handleFire(ctx context.Context, _ string, q IDQuery) (task.Task, error) {
-	return owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return s.engine.FireNow(ctx, q.ID) })
+func (s *Cluster) handleFire(ctx context.Context, _ string, q IDQuery) (WireTask, error) {
+	return encodeTask(owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return s.engine.FireNow(ctx, q.ID) }))
 }
 
-func (s *Cluster) handleMove(ctx context.Context, _ string, q MoveQuery) (task.Task, error) {
-	return owned(ctx, s, q.IDQuery, func(ctx context.Context) (task.Task, error) { return s.engine.Reschedule(ctx, q.ID, q.Move) })
+func (s *Cluster) handleMove(ctx context.Context, _ string, q MoveQuery) (WireTask, error) {
+	return encodeTask(owned(ctx, s, q.IDQuery, func(ctx context.Context) (task.Task, error) {
+		return s.engine.Reschedule(ctx, q.ID, task.Move(q.Move))
+	}))
 }
 
-func (s *Cluster) handleSchedule(ctx context.Context, _ string, q requestQuery) (task.Task, error) {
-	return s.createOwned(ctx, &q, s.engine.Create)
+func (s *Cluster) handleSchedule(ctx context.Context, _ string, q requestQuery) (WireTask, error) {
+	return encodeTask(s.createOwned(ctx, &q, s.engine.Create))
 }
 
-func (s *Cluster) handleReplace(ctx context.Context, _ string, q requestQuery) (task.Task, error) {
-	return s.createOwned(ctx, &q, s.Replace)
+func (s *Cluster) handleReplace(ctx context.Context, _ string, q requestQuery) (WireTask, error) {
+	return encodeTask(s.createOwned(ctx, &q, s.Replace))
 }
 
 // createOwned creates a task that another node was asked for, if it belongs here.
 func (s *Cluster) createOwned(ctx context.Context, q *requestQuery, create func(context.Context, *engine.Plan) (task.Task, error)) (task.Task, error) {
 	ctx, cancel := s.engine.Within(q.Terms.in(ctx))
 	defer cancel()
-	p, err := s.engine.PlanFor(ctx, &q.Request)
+	r := task.Request(q.Request)
+	p, err := s.engine.PlanFor(ctx, &r)
 	if err != nil {
 		return task.Task{}, err
 	}

@@ -172,9 +172,9 @@ var ErrorCodes = []struct {
 
 // A WireError is an error on its way to another node.
 type WireError struct {
-	Code   string            `json:"code"`
-	Text   string            `json:"text"`
-	Fields []task.FieldError `json:"fields,omitempty"` // of an InvalidError
+	Code   string      `json:"code"`
+	Text   string      `json:"text"`
+	Fields []wireField `json:"fields,omitempty"` // of an InvalidError
 }
 
 // WireErrorOf returns an error for its way to another node.
@@ -188,7 +188,9 @@ func WireErrorOf(err error) *WireError {
 	}
 	var invalid *task.InvalidError
 	if errors.As(err, &invalid) {
-		f.Fields = invalid.Fields
+		for _, fault := range invalid.Fields {
+			f.Fields = append(f.Fields, wireField(fault))
+		}
 	}
 	return f
 }
@@ -197,7 +199,11 @@ func WireErrorOf(err error) *WireError {
 // mean that something was done.
 func (f *WireError) Err(node string, writes bool) error {
 	if f.Code == "invalid" {
-		return &task.InvalidError{Fields: f.Fields}
+		invalid := &task.InvalidError{}
+		for _, fault := range f.Fields {
+			invalid.Fields = append(invalid.Fields, task.FieldError(fault))
+		}
+		return invalid
 	}
 	for _, c := range ErrorCodes {
 		if c.Code != f.Code {

@@ -151,7 +151,7 @@ func (s *Cluster) settleOwned(ctx context.Context, v *task.Verdict, some []*engi
 
 // settleAt has another node settle deliveries.
 func (s *Cluster) settleAt(ctx context.Context, node string, v *task.Verdict, some []*engine.Settling) {
-	q := settleQuery{Verdict: *v, Receipts: make([]string, len(some)), Terms: encodeTerms(ctx)}
+	q := settleQuery{Verdict: wireVerdict(*v), Receipts: make([]string, len(some)), Terms: encodeTerms(ctx)}
 	for i, p := range some {
 		q.Receipts[i] = p.Answer.Receipt
 	}
@@ -182,7 +182,7 @@ var SettleMethod = Method[settleQuery, settleReply]{Name: "settle", writes: true
 
 type (
 	settleQuery struct {
-		Verdict  task.Verdict
+		Verdict  wireVerdict
 		Receipts []string
 		Terms    *wireTerms `json:",omitempty"`
 	}
@@ -195,7 +195,8 @@ type (
 )
 
 func (s *Cluster) handleSettle(ctx context.Context, _ string, q settleQuery) (settleReply, error) {
-	settlings, err := s.engine.CheckVerdict(&q.Verdict, q.Receipts)
+	v := task.Verdict(q.Verdict)
+	settlings, err := s.engine.CheckVerdict(&v, q.Receipts)
 	if err != nil {
 		return settleReply{}, err
 	}
@@ -208,7 +209,7 @@ func (s *Cluster) handleSettle(ctx context.Context, _ string, q settleQuery) (se
 	}
 	ctx, cancel := s.engine.Within(q.Terms.in(ctx))
 	defer cancel()
-	s.settleOwned(ctx, &q.Verdict, openOf(settlings))
+	s.settleOwned(ctx, &v, openOf(settlings))
 	a := settleReply{Settled: make([]wireSettled, len(settlings))}
 	for i := range settlings {
 		p := &settlings[i].Answer

@@ -60,7 +60,7 @@ var (
 type (
 	listReply struct {
 		Coverage
-		Tasks []engine.Listed
+		Tasks []wireListed
 		Last  *recovery.Ref `json:",omitempty"` // the last position that was looked at; nil: there is nothing behind
 	}
 	// A usedQuery asks whether a topic has tasks that are not dead.

@@ -10,7 +10,7 @@ import (
 // A WireDelivery is a delivery on its way to another node, whose receivers or workers make it.
 // It stays open here, as a delivery that only its receipt can settle.
 type WireDelivery struct {
-	Task    task.Task
+	Task    WireTask
 	Receipt string
 	Lease   time.Duration // what is left of it
 }
@@ -20,7 +20,7 @@ func (s *Cluster) EncodeDeliveries(ds []*engine.Delivery) []WireDelivery {
 	packed := make([]WireDelivery, len(ds))
 	now := s.engine.Elapsed()
 	for i, d := range ds {
-		packed[i] = WireDelivery{d.Task, d.Receipt(), d.Lease.Until - now}
+		packed[i] = WireDelivery{WireTask(d.Task), d.Receipt(), d.Lease.Until - now}
 	}
 	return packed
 }
@@ -35,7 +35,7 @@ func (s *Cluster) decodeDeliveries(from string, packed []WireDelivery, sent time
 		ds[i] = engine.NewDelivery(engine.Delivery{
 			Lease: engine.Lease{Until: sent + p.Lease}, Given: p.Receipt,
 			Source: &engine.Source{Node: from, Lease: p.Lease, Work: work},
-		}, p.Task, wall.Add(p.Lease).UTC())
+		}, task.Task(p.Task), wall.Add(p.Lease).UTC())
 	}
 	return ds
 }
