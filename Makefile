@@ -20,6 +20,7 @@ FAILOVER_AFTER ?= 2s
 AT_ONCE   ?= 1
 JOB       ?=
 DIR       ?= $(CURDIR)/campaign-logs
+FROM      ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
 campaign: TASKS = 50000
 RUN_FLAGS ?=
 COMPARE_FLAGS ?=
@@ -103,6 +104,13 @@ mainjob: build redis ## schedule TASKS=1000000 over HTTP, kill -9 three times, d
 .PHONY: fleet
 fleet: build redis ## ROUNDS=25 of kill -9, SIGSTOP, cuts and hand-overs among three nodes with FLEET_TASKS=60000, on each kind of Redis
 	LAPSE_BIN=$(CURDIR)/bin/lapse LAPSE_FLEET_ROUNDS=$(ROUNDS) LAPSE_FLEET_TASKS=$(FLEET_TASKS) $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 60m -run '^(TestFleetRounds|TestRollingRestart|TestAdoption|TestTwins)$$' ./scripts/crash/
+
+.PHONY: upgrade
+upgrade: build redis ## restart three nodes of version FROM=<tag or commit> with this one, one after the other, under load
+	@[ -n "$(FROM)" ] || { echo "make upgrade FROM=<tag or commit>"; exit 2; }
+	dir=$$(mktemp -d) && trap 'rm -rf "$$dir"' EXIT && git archive "$(FROM)" | tar -x -C "$$dir" && \
+	(cd "$$dir" && $(GO) build -tags $(TAGS) -o "$$dir/lapse" .) && \
+	LAPSE_BIN=$(CURDIR)/bin/lapse LAPSE_FROM="$$dir/lapse" $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 15m -run '^TestRollingUpgrade$$' ./scripts/crash/
 
 .PHONY: campaign
 campaign: build redis ## calls and faults that follow from SEEDS=1-20, judged: NODES=5 TASKS=50000 DURATION=240s FAULTS=all AT_ONCE=1 JOB=

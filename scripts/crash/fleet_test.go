@@ -52,12 +52,13 @@ type node struct {
 type entry struct {
 	url     string
 	proxies []*redistest.Proxy
+	program string // of another version that the node begins with; empty: the program under test
 }
 
 // proxied lets a node reach a Redis through a proxy of its own.
 func proxied(t *testing.T, redis *redistest.Server) entry {
 	p := redistest.NewProxy(t, redis.Addr)
-	return entry{p.URL(), []*redistest.Proxy{p}}
+	return entry{url: p.URL(), proxies: []*redistest.Proxy{p}}
 }
 
 // newFleet starts a node for each entry. They are named a, b, c.
@@ -67,7 +68,7 @@ func newFleet(t *testing.T, entries []entry, flags ...string) *fleet {
 	logs := t.ArtifactDir()
 	for i, e := range entries {
 		s := newServer(t)
-		s.node, s.url = string(rune('a'+i)), e.url
+		s.node, s.url, s.program = string(rune('a'+i)), e.url, e.program
 		s.patience = 6 * time.Second
 		s.log = filepath.Join(logs, s.node+".log")
 		s.flags = append([]string{

@@ -56,7 +56,7 @@ func TestFleetRounds(t *testing.T) {
 		s := redistest.StartSentinel(t)
 		behind := func() entry {
 			url, proxies := s.Behind()
-			return entry{url, proxies}
+			return entry{url: url, proxies: proxies}
 		}
 		f := newFleet(t, entries(t, behind), append(onOutage(false), handover()...)...)
 		fleetRounds(t, f, false, func() {
@@ -69,7 +69,7 @@ func TestFleetRounds(t *testing.T) {
 		c := redistest.StartCluster(t, always...)
 		behind := func() entry {
 			url, proxies := c.Behind()
-			return entry{url, proxies}
+			return entry{url: url, proxies: proxies}
 		}
 		f := newFleet(t, entries(t, behind), append(onOutage(false), handover()...)...)
 		moving := rig.NewWorkers(t)

@@ -5,6 +5,7 @@ package crash
 import (
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -19,10 +20,28 @@ import (
 // TestRollingRestart restarts three nodes one after the other under load, each of them after it has
 // handed its tasks over. Nothing is lost, nothing is delivered twice within its lease, nothing is
 // late by more than a second, and the only server error that a caller gets is 503.
-func TestRollingRestart(t *testing.T) {
+func TestRollingRestart(t *testing.T) { roll(t, "") }
+
+// TestRollingUpgrade starts three nodes of the version that LAPSE_FROM names, and restarts them one
+// after the other with the program under test, with the promises of TestRollingRestart: the nodes of
+// both versions understand one another, and read what the others have stored.
+func TestRollingUpgrade(t *testing.T) {
+	from := os.Getenv("LAPSE_FROM")
+	if from == "" {
+		t.Skip("LAPSE_FROM names no binary of an earlier version; see make upgrade")
+	}
+	roll(t, from)
+}
+
+// roll restarts nodes, which begin with the program of another version if from names one.
+func roll(t *testing.T, from string) {
 	need(t, "--handover")
 	redis := redistest.Start(t, "appendonly yes", "appendfsync always")
-	f := newFleet(t, entries(t, func() entry { return proxied(t, redis) }), "--handover")
+	f := newFleet(t, entries(t, func() entry {
+		e := proxied(t, redis)
+		e.program = from
+		return e
+	}), "--handover")
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	const ahead = 6 * time.Second
@@ -31,6 +50,7 @@ func TestRollingRestart(t *testing.T) {
 	quiet := time.Now().Add(ahead)
 	<-time.After(time.Until(quiet)) // a delay measured now has other causes than a restart
 	for _, n := range f.nodes {
+		n.program = ""
 		over := f.inject(n, HandedOver, nil)
 		over()
 		<-time.After(time.Second) // under load

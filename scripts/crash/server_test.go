@@ -55,6 +55,7 @@ type server struct {
 	flags    []string          // more of them
 	more     []string          // and those of the server itself, on either ledger
 	wrap     []string          // a command that runs the binary, with its first arguments
+	program  string            // the binary of another version; empty: the program under test
 	patience time.Duration     // of its clients: any request is answered within it
 	log      string            // a file for the output of all runs; empty: none
 
@@ -209,6 +210,9 @@ func (s *server) start() *run {
 // command is one more process of the server.
 func (s *server) command() *exec.Cmd {
 	c := command(append([]string{"serve", "--listen", "127.0.0.1:0"}, append(s.where(), s.more...)...)...)
+	if s.program != "" {
+		c.Path, c.Args[0] = s.program, s.program
+	}
 	if len(s.wrap) > 0 {
 		wrapped := exec.Command(s.wrap[0], append(slices.Clone(s.wrap[1:]), c.Args...)...)
 		wrapped.Env = c.Env
