@@ -23,8 +23,8 @@ import (
 func TestRollingRestart(t *testing.T) { roll(t, "") }
 
 // TestRollingUpgrade starts three nodes of the version that LAPSE_FROM names, and restarts them one
-// after the other with the program under test, with the promises of TestRollingRestart: the nodes of
-// both versions understand one another, and read what the others have stored.
+// after the other with the program under test, with the promises of TestRollingRestart: the nodes
+// of both versions understand one another, and read what the others have stored.
 func TestRollingUpgrade(t *testing.T) {
 	from := os.Getenv("LAPSE_FROM")
 	if from == "" {
