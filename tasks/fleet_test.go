@@ -154,27 +154,35 @@ func (n *node) open() {
 	if f.before != nil {
 		f.before(n.member)
 	}
+	var own *Scheduler
+	opened := make(chan struct{})
+	defer close(opened)
+	calls := n.calls(func() *Scheduler {
+		<-opened
+		return own
+	})
 	var err error
-	if n.Scheduler, err = OpenWith(n.t.Context(), n.member, n.cfg, Parts{Peers: n.calls()}); err != nil {
+	if own, err = OpenWith(n.t.Context(), n.member, n.cfg, Parts{Peers: calls}); err != nil {
 		n.t.Fatalf("Open of %s: %v", n.name, err)
 	}
+	n.Scheduler = own
 }
 
 // calls are the calls of a process to its peers, as in production, but for the faults of a test.
-func (n *node) calls() cluster.PeerCalls {
+func (n *node) calls(own func() *Scheduler) cluster.PeerCalls {
 	calls := cluster.PeerCalls{
 		CallRelease: func(ctx context.Context, peer string, shardID recovery.ShardID) error {
 			if p := n.fleet.node(peer); p != nil && p.keeps.Load() {
 				return ErrUnavailable
 			}
-			return callAbout(ctx, n, peer, cluster.ReleaseMethod, shardID)
+			return callAbout(ctx, own(), peer, cluster.ReleaseMethod, shardID)
 		},
 		CallOfferShard: func(ctx context.Context, peer string, shardID recovery.ShardID) error {
 			if p := n.fleet.node(peer); p != nil && p.mute.Load() {
 				<-ctx.Done()
 				return fmt.Errorf("%w: %w", ErrUnknown, ctx.Err())
 			}
-			return callAbout(ctx, n, peer, cluster.OfferShardMethod, shardID)
+			return callAbout(ctx, own(), peer, cluster.OfferShardMethod, shardID)
 		},
 	}
 	if n.fleet.spies {
@@ -182,14 +190,14 @@ func (n *node) calls() cluster.PeerCalls {
 			for range receipts {
 				n.told.add(fmt.Sprint(v.Verb, " ", v.Reason))
 			}
-			return n.Settle(ctx, v, receipts)
+			return own().Settle(ctx, v, receipts)
 		}
 	}
 	return calls
 }
 
 // callAbout calls a method of a peer whose query is about a shard.
-func callAbout[Q any](ctx context.Context, n *node, peer string, m cluster.Method[Q, struct{}], shardID recovery.ShardID) error {
+func callAbout[Q any](ctx context.Context, s *Scheduler, peer string, m cluster.Method[Q, struct{}], shardID recovery.ShardID) error {
 	var query Q
 	text, err := json.Marshal(map[string]recovery.ShardID{"Home": shardID})
 	if err == nil {
@@ -198,7 +206,7 @@ func callAbout[Q any](ctx context.Context, n *node, peer string, m cluster.Metho
 	if err != nil {
 		return err
 	}
-	_, err = cluster.Call(ctx, n.Cluster(), peer, m, query)
+	_, err = cluster.Call(ctx, s.Cluster(), peer, m, query)
 	return err
 }
 
