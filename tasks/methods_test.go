@@ -145,11 +145,10 @@ func fillValue(v reflect.Value, path string) error {
 		return err
 	case reflect.Struct:
 		var err error
-		if v.Type().PkgPath() == reflect.TypeFor[Task]().PkgPath() {
-			err = errors.New(path + ": a " + v.Type().String() + " is for callers, and its fields may get other names")
-		}
 		for i := range v.NumField() {
 			switch f := v.Type().Field(i); {
+			case v.Type().PkgPath() == reflect.TypeFor[Task]().PkgPath():
+				err = errors.New(path + ": a " + v.Type().String() + " is for callers, and its fields may get other names")
 			case f.Anonymous && f.Tag == "":
 				err = errors.Join(err, fillValue(v.Field(i), path))
 			case !f.IsExported(), f.Tag.Get("json") == "-":
