@@ -17,7 +17,7 @@ import (
 )
 
 func TestRetriedUntilMaxAge(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, Config{SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
 		var attempts atomic.Int64
 		if err := r.Handle("down", func(context.Context, *Delivery) error {
 			attempts.Add(1)
@@ -55,7 +55,7 @@ func (r *rig) requeue(t *testing.T, topic, id string) {
 
 // A task that is old when it is tried for the first time is not dead after one attempt.
 func TestLateTaskHasItsAttempts(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, Config{SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
 		r.topic("paused", TopicSettings{Paused: true})
 		r.must(Request{ID: "a", Topic: "paused"})
 		time.Sleep(48 * time.Hour)
@@ -107,7 +107,7 @@ func TestWhatEndsATask(t *testing.T) {
 
 // A topic of which a thousand attempts fail has one line a minute.
 func TestFailuresAreTold(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	bubble(t, Config{SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
 		r.topic("down", TopicSettings{Retry: Retry{MaxAttempts: 2, MinBackoff: time.Second, MaxBackoff: time.Second}})
 		if err := r.Handle("down", func(context.Context, *Delivery) error { return errors.New("refused by the shop") }); err != nil {
 			t.Fatal(err)
