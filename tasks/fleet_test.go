@@ -24,6 +24,7 @@ type fleet struct {
 	ledger *memfleet.Fleet
 	log    *logged               // of all nodes
 	nodes  []*node               // in the order of their first start
+	ended  []*node               // processes that a later one of their node has replaced
 	before func(m *faultyMember) // is called before a node is opened; may be nil
 	spies  bool                  // nodes that are opened keep in told what they send
 
@@ -96,7 +97,7 @@ func poolBubble(t *testing.T, test func(t *testing.T, f *fleet), cfgs ...Config)
 		}
 		pass(3 * time.Second) // all ids are registered by then
 		test(t, f)
-		for _, n := range f.nodes {
+		for _, n := range slices.Concat(f.nodes, f.ended) {
 			if st := n.Stats(); st.MissedWakes != 0 || st.Rescued != 0 {
 				t.Errorf("node %s: the sweep found %d topics that no receiver was woken for, and rescued %d tasks", n.name, st.MissedWakes, st.Rescued)
 			}
@@ -112,7 +113,7 @@ func (f *fleet) start(name string, shards int, cfg Config) *node {
 	n.cfg.Log = slog.New(slog.NewTextHandler(io.MultiWriter(n.log, f.log), nil))
 	n.open()
 	if i := slices.IndexFunc(f.nodes, func(o *node) bool { return o.name == name }); i >= 0 {
-		f.nodes[i] = n
+		f.ended, f.nodes[i] = append(f.ended, f.nodes[i]), n
 	} else {
 		f.nodes = append(f.nodes, n)
 	}
