@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -90,4 +91,89 @@ func callTask[Q any](ctx context.Context, s *Cluster, node string, m Method[Q, W
 func RoutedTask[Q any](ctx context.Context, s *Cluster, id string, m Method[Q, WireTask], q func(recovery.ShardID) Q, here func(context.Context) (task.Task, error)) (task.Task, error) {
 	t, _, err := Routed(ctx, s, id, m, q, func(ctx context.Context) (WireTask, error) { return encodeTask(here(ctx)) })
 	return task.Task(t), err
+}
+
+// A WireDelivery is a delivery on its way to another node, whose receivers or workers make it.
+// It stays open here, as a delivery that only its receipt can settle.
+type WireDelivery struct {
+	Task    WireTask
+	Receipt string
+	Lease   time.Duration // what is left of it
+}
+
+// EncodeDeliveries makes the wire form of deliveries for another node.
+func (s *Cluster) EncodeDeliveries(ds []*engine.Delivery) []WireDelivery {
+	packed := make([]WireDelivery, len(ds))
+	now := s.engine.Elapsed()
+	for i, d := range ds {
+		packed[i] = WireDelivery{WireTask(d.Task), d.Receipt(), d.Lease.Until - now}
+	}
+	return packed
+}
+
+// decodeDeliveries makes deliveries of what another node has sent at some time after sent.
+// Their leases are counted from then, so that none ends here after it has ended there: this
+// node may have stood still meanwhile.
+func (s *Cluster) decodeDeliveries(from string, packed []WireDelivery, sent time.Duration, work any) []*engine.Delivery {
+	ds := make([]*engine.Delivery, len(packed))
+	wall := s.engine.Config.Clock().Add(sent - s.engine.Elapsed())
+	for i, p := range packed {
+		ds[i] = engine.NewDelivery(engine.Delivery{
+			Lease: engine.Lease{Until: sent + p.Lease}, Given: p.Receipt,
+			Source: &engine.Source{Node: from, Lease: p.Lease, Work: work},
+		}, task.Task(p.Task), wall.Add(p.Lease).UTC())
+	}
+	return ds
+}
+
+// splitByLease splits deliveries of another node into those whose leases still run, and those
+// whose leases are over.
+func (s *Cluster) splitByLease(ds []*engine.Delivery) (run, over []*engine.Delivery) {
+	now := s.engine.Elapsed()
+	for _, d := range ds {
+		if d.Lease.Until > now {
+			run = append(run, d)
+		} else {
+			over = append(over, d)
+		}
+	}
+	return run, over
+}
+
+// wireTerms are the terms of a call on their way to another node.
+type wireTerms struct {
+	Topics     []string `json:",omitempty"`
+	MaxTopics  int      `json:",omitempty"`
+	MaxPending int      `json:",omitempty"`
+	Reserved   bool     `json:",omitempty"`
+	Revision   int64    `json:",omitempty"`
+	Created    int64    `json:",omitempty"`
+}
+
+// encodeTerms returns the terms of a call; nil if there are none.
+func encodeTerms(ctx context.Context) *wireTerms {
+	t := task.TermsOf(ctx)
+	if t == nil {
+		return nil
+	}
+	w := &wireTerms{Revision: t.Version.Revision}
+	if !t.Version.Created.IsZero() {
+		w.Created = t.Version.Created.UnixMilli()
+	}
+	if g := t.Grant; g != nil {
+		w.Topics, w.MaxTopics, w.MaxPending, w.Reserved = g.Topics, g.MaxTopics, g.MaxPending, g.Reserved
+	}
+	return w
+}
+
+// in makes the context of a question that another node has asked on these terms.
+func (w *wireTerms) in(ctx context.Context) context.Context {
+	if w == nil {
+		return ctx
+	}
+	t := task.Terms{Grant: &task.Grant{Topics: w.Topics, MaxTopics: w.MaxTopics, MaxPending: w.MaxPending, Reserved: w.Reserved}, Version: task.Version{Revision: w.Revision}}
+	if w.Created != 0 {
+		t.Version.Created = engine.FromMillis(w.Created)
+	}
+	return t.In(ctx)
 }
