@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -24,6 +25,7 @@ type fleet struct {
 	ledger *memfleet.Fleet
 	log    *logged               // of all nodes
 	nodes  []*node               // in the order of their first start
+	latest sync.Map              // the *node by its name, for calls that nodes make on their own
 	ended  []*node               // processes that a later one of their node has replaced
 	before func(m *faultyMember) // is called before a node is opened; may be nil
 	spies  bool                  // nodes that are opened keep in told what they send
@@ -117,6 +119,7 @@ func (f *fleet) start(name string, shards int, cfg Config) *node {
 	} else {
 		f.nodes = append(f.nodes, n)
 	}
+	f.latest.Store(name, n)
 	return n
 }
 
@@ -130,12 +133,9 @@ func (f *fleet) join(name string, shards int, cfg Config) *node {
 
 // node returns the process of a node, dead or alive; nil if it was never started.
 func (f *fleet) node(name string) *node {
-	for _, n := range f.nodes {
-		if n.name == name {
-			return n
-		}
-	}
-	return nil
+	n, _ := f.latest.Load(name)
+	known, _ := n.(*node)
+	return known
 }
 
 // lose loses the messages for which lost returns true; nil: none.
