@@ -309,19 +309,27 @@ func (l *Ledger) adoptOrWait(ctx context.Context) (away []recovery.ShardID, err 
 			return nil, err
 		case err != nil && conn.Refused(err):
 			return nil, fmt.Errorf("%s refuses: %w", l.client, err)
-		case err == nil || l.opts.Wait == nil || !passing(err) || ctx.Err() != nil:
-			return away, err
+		case err == nil:
+			return away, nil
+		case ctx.Err() != nil: // a dial that was refused meanwhile does not mention the context
+			return nil, waitEnded(ctx, err)
+		case l.opts.Wait == nil || !passing(err):
+			return nil, err
 		}
 		l.opts.Wait(err)
 		if time.Since(logged) > logEvery {
 			logged = time.Now()
 			l.log.Warn("waiting for Redis", "redis", l.client.String(), "error", err)
 		}
-		cause := waiting.Wait(ctx, attempt)
-		if cause != nil {
-			return nil, fmt.Errorf("waiting for Redis: %w (last: %w)", cause, err)
+		if waiting.Wait(ctx, attempt) != nil {
+			return nil, waitEnded(ctx, err)
 		}
 	}
+}
+
+// waitEnded returns why Adopt waits no longer for Redis: its context or Close.
+func waitEnded(ctx context.Context, last error) error {
+	return fmt.Errorf("waiting for Redis: %w (last: %w)", context.Cause(ctx), last)
 }
 
 // passing reports whether an error of adopt may go away by itself.
