@@ -197,6 +197,9 @@ type NodesStats struct {
 	HelpTaken int64 `json:"help_taken"`
 	// Deliveries of other nodes' tasks that this one has made during a backlog there.
 	HelpGiven int64 `json:"help_given"`
+	// Settlements of other nodes' tasks for which there was no room while those nodes did not
+	// answer; the tasks may be delivered again.
+	Dropped int64 `json:"settlements_dropped"`
 }
 
 // Forecast reports how many tasks fall due when.

@@ -48,6 +48,7 @@ type NodesStats struct {
 	ReservesTaken int64 `json:"reserves_taken" doc:"Deliveries of other nodes' tasks to receivers that wait at this one."`
 	HelpTaken     int64 `json:"help_taken" doc:"Deliveries of this node's tasks that other nodes have made during a backlog here."`
 	HelpGiven     int64 `json:"help_given" doc:"Deliveries of other nodes' tasks that this one has made during a backlog there."`
+	Dropped       int64 `json:"settlements_dropped" doc:"Settlements of other nodes' tasks for which there was no room while those nodes did not answer; the tasks may be delivered again."`
 }
 
 // FullSweep reports the sweeps over everything.
@@ -186,7 +187,7 @@ func (s *Server) wireStats() Stats {
 		Spool:      SpoolStats{t.Spool.Tasks, t.Spool.Moved, t.Spool.Condition},
 		Memory:     MemoryStats{t.ArenaBytes, t.ArenaLive, t.Armed},
 		Events:     EventStats{t.Subscriptions, t.EventsLost},
-		Nodes:      NodesStats{t.ReservesGiven, t.ReservesTaken, t.HelpTaken, t.HelpGiven},
+		Nodes:      NodesStats{t.ReservesGiven, t.ReservesTaken, t.HelpTaken, t.HelpGiven, t.SettlementsDropped},
 		ClockSteps: t.ClockSteps, TopicsLeftOut: leftOut,
 	}
 }

@@ -118,6 +118,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	counter(reserves, s.ReservesTaken, "taken")
 	counter(help, s.HelpGiven, "given")
 	counter(help, s.HelpTaken, "taken")
+	counter(unsettled, s.SettlementsDropped)
 	counter(auditChecked, s.AuditChecked)
 	counter(auditRepaired, s.AuditRepaired)
 	counter(ledgerRewinds, s.Rewinds)

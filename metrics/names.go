@@ -55,6 +55,7 @@ var (
 	concurrency     = name("sweep_concurrency", "Deliveries at once that a topic without a concurrency of its own may have now; raised during a backlog.")
 	reserves        = name("nodes_reserves_total", "Deliveries to receivers that wait at one node, of tasks that another one holds: given by this one, or taken.", "side")
 	help            = name("nodes_help_total", "Deliveries that one node makes of another one's tasks during a backlog there: help that this one has given, or taken.", "side")
+	unsettled       = name("settlements_dropped_total", "Settlements of other nodes' tasks for which there was no room while those nodes did not answer. Their tasks may be delivered again.")
 	auditChecked    = name("audit_checked_total", "Tasks compared between memory and ledger.")
 	ledgerRewinds   = name("ledger_rewinds_total", "Times that the ledger's storage had lost confirmed writes of a shard, which were written again. Outside a fault it stays 0.")
 	auditRepaired   = name("audit_repaired_total", "Differences between memory and ledger that were repaired. Outside a fault it stays 0.")
@@ -103,7 +104,7 @@ var all = []*prometheus.Desc{
 	tasksNow, scheduled, delivered, died, expired, deadOldest, cancelled, skipped, failed, leaseExpired, panicked, lateness, paused,
 	deliveryOutcomes,
 	info, ready, replayRecords, replaySeconds, rescued, missedWakes, leasesReturned,
-	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, workers, crowd, concurrency, reserves, help, auditChecked, auditRepaired, ledgerRewinds,
+	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, workers, crowd, concurrency, reserves, help, unsettled, auditChecked, auditRepaired, ledgerRewinds,
 	ledgerUp, ledgerStalled, ledgerAccepting, ledgerCommits, ledgerChanges, ledgerRepeats, ledgerQueued, spoolTasks, spoolMoved, unknownRecords,
 	arenaBytes, arenaLive, armed, eventStreams, eventsLost, httpRefused, clockSteps,
 	nodesNow, shardsNow, shardsGained, shardsYielded, shardsLost, shardTasks, unsure, unsureBegun, lostDeliveries, draining,

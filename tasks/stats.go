@@ -48,6 +48,7 @@ func (s *Scheduler) Stats() Stats {
 	x := &s.cluster.Peers.Counts
 	st.ReservesGiven, st.ReservesTaken = x.ReservesGiven, x.ReservesTaken
 	st.HelpTaken, st.HelpGiven = x.OffloadedOut, x.OffloadedIn
+	st.SettlementsDropped = s.cluster.Forward.Dropped
 	st.Subscriptions, st.EventsLost = s.engine.Feed.Count, s.engine.Feed.Lost
 	st.FullSweeps, st.FullSweepAt, st.FullSweepTook = s.engine.Sweep.Fulls, s.engine.Sweep.Last.At, s.engine.Sweep.LastTook
 	st.ClockSteps, st.UnknownRecords = s.engine.Sweep.ClockSteps, s.engine.Reading.Unknown

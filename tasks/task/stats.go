@@ -105,6 +105,9 @@ type PeerStats struct {
 	ReservesTaken int64 // deliveries of other nodes' tasks to receivers that wait here
 	HelpTaken     int64 // deliveries of this node's tasks that others have made during a backlog here
 	HelpGiven     int64 // deliveries of other nodes' tasks that this one has made during their backlogs
+	// SettlementsDropped: settlements of tasks of other nodes for which there was no room while
+	// those nodes did not answer. Their tasks may be delivered again.
+	SettlementsDropped int64
 }
 
 // RelayStats count questions to other nodes, those of other nodes, and what became of them.

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"time"
 
@@ -26,9 +27,10 @@ import (
 //
 // Guarded by Engine.Mu.
 type forwarder struct {
-	Queues map[target]*settleQueue
-	bytes  int  // that the settlements take up
-	full   bool // one was dropped, and the queues have not been empty since
+	Queues  map[target]*settleQueue
+	Dropped int64         // settlements that found their queue full
+	bytes   int           // that the settlements take up
+	warned  time.Duration // when a log line last told of dropped ones
 }
 
 // A target is where settlements go.
@@ -46,8 +48,10 @@ type settlement struct {
 // A settleQueue has the settlements for one target.
 type settleQueue struct {
 	target
+	again   []settlement // of the last batch, what did not arrive; they go first
 	waiting []settlement
 	out     int  // how many are being sent
+	bytes   int  // that its settlements take up
 	sending bool // a goroutine runs sendAll
 }
 
@@ -56,9 +60,12 @@ const (
 	settlementsAtOnce = task.MaxReserve
 	// verdictsAtOnce is how many different verdicts are sent at the same time.
 	verdictsAtOnce = 16
-	// maxForwarded bounds the memory of the settlements, of which each takes up forwardedSize
+	// maxForwarded bounds the memory of the settlements, and maxQueued that of one queue: a node
+	// that does not answer leaves room for those that do. Each settlement takes up forwardedSize
 	// and its texts.
-	maxForwarded, forwardedSize = 64 << 20, 128
+	maxForwarded, maxQueued, forwardedSize = 64 << 20, 16 << 20, 128
+	// warnEvery is the time between two log lines about dropped settlements.
+	warnEvery = 10 * time.Second
 	// lastPause is between two attempts while Close waits.
 	lastPause = 5 * time.Millisecond
 )
@@ -74,25 +81,35 @@ func sizeOf(some ...settlement) (size int) {
 // may call it for a node. What is sent to the owner of a shard waits for sendLast then.
 func (s *Cluster) forwardLocked(to target, o settlement) {
 	f := &s.Forward
-	if f.bytes+sizeOf(o) > maxForwarded {
-		if !f.full {
-			s.engine.Config.Log.Warn("too many settlements wait for other nodes; tasks may be delivered again", "node", s.engine.Config.Node)
-		}
-		f.full = true
+	q, size := f.Queues[to], sizeOf(o)
+	if f.bytes+size > maxForwarded || q != nil && q.bytes+size > maxQueued {
+		s.dropLocked(to)
 		return
 	}
-	q := f.Queues[to]
 	if q == nil {
 		q = &settleQueue{target: to}
 		f.Queues[to] = q
 	}
 	q.waiting = append(q.waiting, o)
-	f.bytes += sizeOf(o)
+	q.bytes, f.bytes = q.bytes+size, f.bytes+size
 	if !q.sending && (to.node != "" || !s.engine.Ended) {
 		q.sending = true
 		s.engine.Life.Handlers.Add(1)
 		go s.sendAll(q)
 	}
+}
+
+// dropLocked counts a settlement for which there is no room.
+func (s *Cluster) dropLocked(to target) {
+	f := &s.Forward
+	f.Dropped++
+	now := s.engine.Elapsed()
+	if f.Dropped > 1 && now-f.warned < warnEvery {
+		return
+	}
+	f.warned = now
+	s.engine.Config.Log.Warn("too many settlements wait for another node; tasks may be delivered again",
+		"node", s.engine.Config.Node, "to", to.node, "shard", to.shardID, "dropped", f.Dropped)
 }
 
 // sendAll sends until the queue is empty. What fails while Close runs is left to sendLast, or, if
@@ -118,7 +135,8 @@ func (s *Cluster) sendAll(q *settleQueue) {
 	}
 }
 
-// sendLast sends what is left for the owners of shards when the handlers have had their time.
+// sendLast sends what is left for the owners of shards when the handlers have had their time. It
+// tries each owner at least once, however little time is left.
 func (s *Cluster) sendLast(ctx context.Context) {
 	for {
 		var all sync.WaitGroup
@@ -126,7 +144,7 @@ func (s *Cluster) sendLast(ctx context.Context) {
 		left := s.Forward.toOwnersLocked()
 		for _, q := range s.Forward.Queues {
 			if !q.sending && q.node == "" {
-				all.Go(func() { s.sendSome(context.WithoutCancel(ctx), q) })
+				all.Go(func() { s.sendQueue(ctx, q) })
 			}
 		}
 		s.engine.Mu.Unlock()
@@ -137,8 +155,24 @@ func (s *Cluster) sendLast(ctx context.Context) {
 		select {
 		case <-time.After(lastPause):
 		case <-ctx.Done():
+			s.engine.Mu.Lock()
+			left = s.Forward.toOwnersLocked()
+			s.engine.Mu.Unlock()
+			if left > 0 {
+				s.engine.Config.Log.Warn("settlements have not arrived at other nodes before the end; their tasks may be delivered again",
+					"node", s.engine.Config.Node, "settlements", left)
+			}
 			return
 		}
+	}
+}
+
+// sendQueue sends a queue until it is empty, a batch fails, or one call has had its time.
+func (s *Cluster) sendQueue(ctx context.Context, q *settleQueue) {
+	ctx, cancel := s.engine.Within(context.WithoutCancel(ctx))
+	defer cancel()
+	for more, failed := true, false; more && !failed && ctx.Err() == nil; {
+		more, failed = s.sendSome(ctx, q)
 	}
 }
 
@@ -146,7 +180,7 @@ func (s *Cluster) sendLast(ctx context.Context) {
 func (f *forwarder) toOwnersLocked() (n int) {
 	for to, q := range f.Queues {
 		if to.node == "" {
-			n += len(q.waiting) + q.out
+			n += len(q.again) + len(q.waiting) + q.out
 		}
 	}
 	return n
@@ -157,11 +191,13 @@ func (f *forwarder) toOwnersLocked() (n int) {
 func (s *Cluster) sendSome(ctx context.Context, q *settleQueue) (more, failed bool) {
 	f := &s.Forward
 	s.engine.Mu.Lock()
-	some := q.waiting[:min(len(q.waiting), settlementsAtOnce)]
-	q.waiting, q.out = q.waiting[len(some):], len(some)
-	if len(some) == 0 {
+	some := q.again
+	if q.again = nil; len(some) == 0 {
+		some = q.waiting[:min(len(q.waiting), settlementsAtOnce)]
+		q.waiting = q.waiting[len(some):]
+	}
+	if q.out = len(some); q.out == 0 {
 		delete(f.Queues, q.target)
-		f.full = f.full && len(f.Queues) > 0
 	}
 	s.engine.Mu.Unlock()
 	if len(some) == 0 {
@@ -181,10 +217,9 @@ func (s *Cluster) sendSome(ctx context.Context, q *settleQueue) (more, failed bo
 	}
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
-	f.bytes -= sizeOf(some...) - sizeOf(left...)
-	if q.out = 0; len(left) > 0 {
-		q.waiting = append(left, q.waiting...)
-	}
+	arrived := sizeOf(some...) - sizeOf(left...)
+	q.bytes, f.bytes = q.bytes-arrived, f.bytes-arrived
+	q.out, q.again = 0, left
 	return true, len(left) > 0
 }
 
@@ -233,8 +268,11 @@ func (s *Cluster) tellOutcomes(ctx context.Context, node string, some []settleme
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
 	a, err := Call(ctx, s, node, OutcomesMethod, told)
+	if err == nil && len(a.Faults) != len(some) {
+		err = fmt.Errorf("%w: node %s has answered for %d of %d outcomes", task.ErrUnknown, node, len(a.Faults), len(some))
+	}
 	for i := range errs {
-		if errs[i] = err; err == nil && i < len(a.Faults) && a.Faults[i].Code != "" {
+		if errs[i] = err; err == nil && a.Faults[i].Code != "" {
 			errs[i] = a.Faults[i].Err(node, false)
 		}
 	}

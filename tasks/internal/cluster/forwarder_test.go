@@ -43,11 +43,19 @@ func TestForwarderIsBounded(t *testing.T) {
 	for range 100 {
 		s.forwardOne(1, "r", task.Verdict{Verb: task.Release, Reason: long})
 	}
-	if n := s.Forward.toOwnersLocked(); n != 63 || !s.Forward.full || s.Forward.bytes > maxForwarded {
+	if n := s.Forward.toOwnersLocked(); n != 15 || s.Forward.Dropped != 85 || s.Forward.bytes > maxQueued {
+		t.Errorf("%d of 16 MiB wait, %d were dropped: %d bytes", n, s.Forward.Dropped, s.Forward.bytes)
+	}
+	for shard := range recovery.ShardID(10) { // a full queue does not take the room of others
+		for range 15 {
+			s.forwardOne(1+shard, "r", task.Verdict{Verb: task.Release, Reason: long})
+		}
+	}
+	if n := s.Forward.toOwnersLocked(); n != 63 || s.Forward.bytes > maxForwarded {
 		t.Errorf("%d of 64 MiB wait: %d bytes", n, s.Forward.bytes)
 	}
 	s.sendLast(t.Context())
-	if arrived != 63 || calls != 1 {
+	if arrived != 63 || calls != 5 {
 		t.Errorf("%d have arrived with %d calls", arrived, calls)
 	}
 	if s.Forward.bytes != 0 || s.Forward.toOwnersLocked() != 0 {
@@ -97,5 +105,34 @@ func TestForwarderSendsAgain(t *testing.T) {
 	s.forwardLocked(target{shardID: 1}, settlement{outcomeOf("over", task.Verdict{Verb: task.Ack}), 0})
 	if s.sendLast(t.Context()); attempts["over"] != 1 || s.Forward.bytes != 0 {
 		t.Errorf("what does not matter any more was sent %d times", attempts["over"])
+	}
+}
+
+// What waits when the time of Close is over is tried once, all of it, until a call fails.
+func TestForwarderSendsAllAtTheEnd(t *testing.T) {
+	arrived := make(map[recovery.ShardID]int)
+	failAfter := 5000
+	s := newForwarder(nil)
+	s.peerCalls.Settle = func(_ context.Context, shard recovery.ShardID, _ task.Verdict, receipts []string) ([]task.Settled, error) {
+		if arrived[shard] >= failAfter {
+			return nil, task.ErrUnavailable
+		}
+		arrived[shard] += len(receipts)
+		return make([]task.Settled, len(receipts)), nil
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for range 2500 {
+		s.forwardOne(1, "r", task.Verdict{Verb: task.Ack})
+	}
+	if s.sendLast(ended); arrived[1] != 2500 || s.Forward.toOwnersLocked() != 0 {
+		t.Errorf("%d of 2,500 have arrived", arrived[1])
+	}
+	failAfter = 1000
+	for range 2500 {
+		s.forwardOne(2, "r", task.Verdict{Verb: task.Ack})
+	}
+	if s.sendLast(ended); arrived[2] != 1000 || s.Forward.toOwnersLocked() != 1500 {
+		t.Errorf("%d have arrived at a node that ended after 1,000, %d wait", arrived[2], s.Forward.toOwnersLocked())
 	}
 }

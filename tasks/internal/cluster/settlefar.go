@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/receipt"
 	"github.com/lapsehq/lapse/tasks/internal/store"
@@ -65,10 +66,17 @@ func (s *Cluster) settlesHereLocked(r *receipt.Receipt) bool {
 func (s *Cluster) settleFar(ctx context.Context, v *task.Verdict, todo []*engine.Settling) {
 	for tries := 0; ; tries++ {
 		groups := make(map[string][]*engine.Settling)
+		places := make(map[recovery.ShardID]place) // looked up once for all receipts of a shard
 		for _, p := range todo {
-			at, err := s.placeOf(ctx, &p.Receipt, tries > 0)
-			if p.Answer.Err = err; err == nil {
-				groups[at.Node] = append(groups[at.Node], p)
+			at, known := places[p.Receipt.ShardID]
+			if !known {
+				at.site, at.err = s.placeOf(ctx, &p.Receipt, tries > 0)
+				if p.Receipt.ShardID != 0 {
+					places[p.Receipt.ShardID] = at
+				}
+			}
+			if p.Answer.Err = at.err; at.err == nil {
+				groups[at.site.Node] = append(groups[at.site.Node], p)
 			}
 		}
 		var group sync.WaitGroup
@@ -91,6 +99,12 @@ func (s *Cluster) settleFar(ctx context.Context, v *task.Verdict, todo []*engine
 			return
 		}
 	}
+}
+
+// A place is the answer to where a receipt's task is.
+type place struct {
+	site Site
+	err  error
 }
 
 // placeOf returns the site of a receipt's task.

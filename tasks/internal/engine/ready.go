@@ -141,6 +141,9 @@ func (s *Engine) WakeLocked(t *Topic) { s.carryOutLocked(s.Dispatch.Wake(&t.Line
 func (s *Engine) carryOutLocked(actions []dispatch.Action) {
 	for _, a := range actions {
 		t := s.TopicTable.ByNumber[a.Line.Number]
+		if &t.Line != a.Line {
+			continue // of a topic that is forgotten; another has its number now
+		}
 		if a.Places > 0 {
 			s.Life.Handlers.Add(1)
 			go s.work(t, a.Places)
