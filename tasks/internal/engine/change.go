@@ -51,12 +51,20 @@ func (s *Engine) Move(ctx context.Context, id string, by Admission, change func(
 	if err != nil {
 		return task.Task{}, err
 	}
-	if err = s.permitLocked(task.TermsOf(ctx), sl); err == nil && sl.State == store.Delivering {
-		err = task.ErrDelivering
-	}
+	t, c, err := s.moveLocked(n, sl, id, task.TermsOf(ctx), &by, change)
+	s.Unlock()
 	if err != nil {
-		s.Unlock()
 		return task.Task{}, err
+	}
+	return t, s.awaitOne(ctx, c)
+}
+
+// moveLocked begins what Move does, and returns the task as it will be.
+func (s *Engine) moveLocked(
+	n uint32, sl *store.Slot, id string, terms *task.Terms, by *Admission, change func(*record.Fields, *Write),
+) (task.Task, *PendingWrite, error) {
+	if err := s.changeableLocked(sl, terms); err != nil {
+		return task.Task{}, nil, err
 	}
 	rec := s.Store.Fields(sl)
 	w := Write{slot: n, op: opMove, Fired: sl.Flags&store.Prompt != 0}
@@ -65,17 +73,15 @@ func (s *Engine) Move(ctx context.Context, id string, by Admission, change func(
 	t := s.describe(id, &rec, task.Pending)
 	w.at, w.rec = rec.Next, rec.Append(nil)
 	if err := s.AdmitLocked(int(sl.Shard), 0, len(w.rec)-len(s.Store.Record(sl))); err != nil {
-		s.Unlock()
-		return task.Task{}, err
+		return task.Task{}, nil, err
 	}
-	if _, err = s.TopicForLocked(&by, t.Topic); err != nil {
-		s.Unlock()
-		return task.Task{}, err
+	if _, err := s.TopicForLocked(by, t.Topic); err != nil {
+		return task.Task{}, nil, err
 	}
 	s.DisarmLocked(sl)
 	s.SetLocked(sl, store.Moving)
 	s.Writes.Arriving++
-	return t, s.submitOne(ctx, w)
+	return t, s.submitLocked(w), nil
 }
 
 // Cancelled makes a repeated cancel get the answer of the first.
@@ -108,25 +114,45 @@ func (s *Engine) CancelHere(ctx context.Context, id string) error {
 	case err != nil:
 		return err
 	}
-	if err = s.permitLocked(task.TermsOf(ctx), sl); err == nil && sl.State == store.Delivering {
-		err = task.ErrDelivering
+	c, err := s.cancelLocked(n, sl, task.TermsOf(ctx))
+	s.Unlock()
+	if err != nil {
+		return err
 	}
+	return s.awaitOne(ctx, c)
+}
+
+// cancelLocked begins to cancel a task. If the ledger is known not to answer, it returns
+// ErrUnrecorded, and the task counts as cancelled.
+func (s *Engine) cancelLocked(n uint32, sl *store.Slot, terms *task.Terms) (*PendingWrite, error) {
+	err := s.changeableLocked(sl, terms)
 	if err == nil {
 		err = s.cancellableLocked(sl)
 	}
 	if err != nil {
-		s.Unlock()
-		return err
+		return nil, err
 	}
 	s.DisarmLocked(sl)
 	s.SetLocked(sl, store.Cancelling)
+	w := Write{slot: n, op: opCancel}
 	if s.LedgerDown(int(sl.Shard)) {
 		sl.Flags |= store.Wanted
-		s.writeLocked(Write{slot: n, op: opCancel})
-		s.Unlock()
-		return task.ErrUnrecorded
+		s.writeLocked(w)
+		return nil, task.ErrUnrecorded
 	}
-	return s.submitOne(ctx, Write{slot: n, op: opCancel})
+	return s.submitLocked(w), nil
+}
+
+// changeableLocked returns nil, or why the caller may not change a task that is at rest:
+// ErrDelivering, or an error of permitLocked.
+func (s *Engine) changeableLocked(sl *store.Slot, terms *task.Terms) error {
+	if err := s.permitLocked(terms, sl); err != nil {
+		return err
+	}
+	if sl.State == store.Delivering {
+		return task.ErrDelivering
+	}
+	return nil
 }
 
 // cancellableLocked returns nil, or ErrUnavailable when the shard is another node's or
@@ -138,14 +164,18 @@ func (s *Engine) cancellableLocked(sl *store.Slot) error {
 	return s.Writable(int(sl.Shard))
 }
 
-// submitOne sends a write, gives the lock up and waits for the answer.
-func (s *Engine) submitOne(ctx context.Context, w Write) error {
+// submitLocked sends one write, for whose answer the caller waits with awaitOne.
+func (s *Engine) submitLocked(w Write) *PendingWrite {
 	c := NewPendingWrite(1)
 	w.pending = c
 	c.add(0, w.slot)
 	s.writeLocked(w)
 	c.Complete()
-	s.Unlock()
+	return c
+}
+
+// awaitOne waits for the answer to the only write of a PendingWrite.
+func (s *Engine) awaitOne(ctx context.Context, c *PendingWrite) error {
 	if err := s.Await(ctx, c); err != nil {
 		return err
 	}
