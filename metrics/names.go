@@ -90,13 +90,13 @@ var (
 	unsureBegun    = name("deliveries_unsure_total", "Deliveries begun meanwhile: each may be a second one. With on_outage: pause it stays 0.")
 	lostDeliveries = name("deliveries_lost_total", "Deliveries that were open when it turned out that their shard had been lost: others may have made them, too.")
 	draining       = name("draining", "1 while the node hands over what it holds, and takes no new tasks.")
-	asked          = name("relay_asked_total", "Questions to other nodes, about their tasks or about shards.")
+	asked          = name("relay_asked_total", "Calls to other nodes, about their tasks or about shards.")
 	askedInVain    = name("relay_asked_failed_total", "Those without an answer: heard by no node, unanswered in time, or not sent since too many were under way (overloaded).", labelOutcome)
 	resent         = name("relay_resent_total", "Messages that were sent again because no answer came.")
-	answered       = name("relay_answered_total", "Questions of other nodes that were answered here.")
-	refused        = name("relay_refused_total", "Questions of other nodes that there was no room to answer.")
-	asking         = name("relay_asking", "Questions that wait for their answer.")
-	answering      = name("relay_answering", "Questions of others that are being answered.")
+	answered       = name("relay_answered_total", "Calls of other nodes that were answered here.")
+	refused        = name("relay_refused_total", "Calls of other nodes that there was no room to answer.")
+	asking         = name("relay_asking", "Calls that wait for their answer.")
+	answering      = name("relay_answering", "Calls of others that are being answered.")
 )
 
 // all lists every metric, for Describe.

@@ -47,7 +47,7 @@ func (s *Scheduler) Requeue(ctx context.Context, topic string, r Requeue) (Reque
 
 // DeleteDead deletes dead tasks of a topic, at the nodes that have them: those with the given
 // ids, or all if ids is nil. It returns how many; ids that are not among the topic's dead are
-// passed over. Errors: as of Requeue, but that ErrOverloaded only comes when too many questions
+// passed over. Errors: as of Requeue, but that ErrOverloaded only comes when too many calls
 // between nodes are under way; then some may be done already.
 func (s *Scheduler) DeleteDead(ctx context.Context, topic string, ids []string) (int, error) {
 	if err := engine.Granted(ctx, topic); err != nil {

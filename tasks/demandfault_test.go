@@ -239,7 +239,7 @@ func TestOffersToAFormerProcess(t *testing.T) {
 }
 
 // A node that has come later is asked as well, and what one tells that has no such
-// question is no error.
+// call is no error.
 func TestNodesThatComeLater(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *fleet) {
 		a := f.nodes[0]

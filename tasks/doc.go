@@ -21,7 +21,7 @@
 //	package task              the words: Task, Request, Delivery, settings, errors. Aliases are here
 //	package internal/engine   one node: the life of its tasks, the sweep, the locks
 //	package internal/cluster  many nodes: calls, directory, hand-over, receivers and workers elsewhere
-//	package internal/relay    question and answer over a bus that may lose messages
+//	package internal/relay    calls over a bus that may lose messages
 //
 // In package internal/cluster:
 //

@@ -262,7 +262,7 @@ func TestLongPurgeInPieces(t *testing.T) {
 			t.Errorf("CancelGroup = %+v, %v", got, err)
 		}
 		if took := time.Since(began); took < 2*f.nodes[0].Engine().Config.AnswerWithin {
-			t.Errorf("it took %v: one question would have done", took)
+			t.Errorf("it took %v: one call would have done", took)
 		}
 
 		fill(fewer)
@@ -277,7 +277,7 @@ func TestLongPurgeInPieces(t *testing.T) {
 	})
 }
 
-// One node hears questions, and says nothing. What the others did is told, and a repeat
+// One node receives calls, and answers nothing. What the others did is told, and a repeat
 // does the rest.
 func TestSilentNodeAmongAll(t *testing.T) {
 	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
@@ -388,7 +388,7 @@ func TestDeadNodeAmongAll(t *testing.T) {
 	})
 }
 
-// A node that does not know the question is named, and no answer pretends to be whole.
+// A node that does not know the method is named, and no answer pretends to be whole.
 func TestOlderVersionAmongAll(t *testing.T) {
 	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
 		ctx := t.Context()

@@ -229,7 +229,7 @@ func TestReceiptAfterItsShardHasMoved(t *testing.T) {
 	})
 }
 
-// A version that does not know a verb says so; fields that it does not know do not matter.
+// A version that does not know a method says so; fields that it does not know do not matter.
 func TestMixedVersions(t *testing.T) {
 	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
 		a, b := f.nodes[0], f.nodes[1]
@@ -263,7 +263,7 @@ func TestVerdictOfTomorrow(t *testing.T) {
 		told := cluster.OutcomesQuery{Outcomes: []cluster.OffloadOutcome{{Receipt: ds[0].Receipt(), Verb: Return + 1}, {Receipt: ds[0].Receipt(), Verb: Ack}}}
 		answer, err := cluster.Call(t.Context(), a.Cluster(), "b", cluster.OutcomesMethod, told)
 		want(t, "ask", err, nil)
-		want(t, "a verb of tomorrow", answer.Faults[0].Err("b", false), cluster.ErrNotUnderstood)
+		want(t, "a method of tomorrow", answer.Faults[0].Err("b", false), cluster.ErrNotUnderstood)
 		if code := answer.Faults[1].Code; code != "" {
 			t.Error("the acknowledgement was answered", code)
 		}

@@ -4,7 +4,7 @@ import (
 	"context"
 )
 
-// What one node answers for itself, without asking others.
+// What one node answers for itself, without a call to others.
 
 // Done is closed when the scheduler has ended: after Close, or because the
 // ledger has passed to another owner.

@@ -32,9 +32,9 @@ import (
 // conversations, and what is new is written by -update, which changes nothing that stands
 // there already: nodes of two versions call one another while they are replaced one by one,
 // so fields and codes are only ever added. What has to become different gets another method.
-var update = flag.Bool("update", false, "add what is new to the golden questions and answers")
+var update = flag.Bool("update", false, "add what is new to the golden calls and answers")
 
-const questionsDir = "testdata/questions/v1"
+const goldenDir = "testdata/questions/v1"
 
 // conversations are all methods, with their queries and replies.
 var conversations = []conversation{
@@ -174,8 +174,8 @@ func fillValue(v reflect.Value, path string) error {
 
 // A talk is two nodes that ask one another. b answers as a test says.
 type talk struct {
-	asker  *cluster.Cluster
-	answer func(q relay.Question) []byte
+	caller *cluster.Cluster
+	answer func(q relay.Call) []byte
 }
 
 func talking(t *testing.T, test func(t *testing.T, k *talk)) {
@@ -189,13 +189,13 @@ func talking(t *testing.T, test func(t *testing.T, k *talk)) {
 			defer member.Crash()
 			r, err := relay.New(relay.Config{
 				Bus: member, Node: name, Incarnation: "1",
-				Answer: func(_ context.Context, q relay.Question) []byte { return k.answer(q) },
+				Answer: func(_ context.Context, q relay.Call) []byte { return k.answer(q) },
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer r.Close()
-			k.asker = &cluster.Cluster{Fleet: &cluster.Fleet{Relay: r}}
+			k.caller = &cluster.Cluster{Fleet: &cluster.Fleet{Relay: r}}
 		}
 		test(t, k)
 	})
@@ -204,38 +204,38 @@ func talking(t *testing.T, test func(t *testing.T, k *talk)) {
 var travelling = cmp.Exporter(func(reflect.Type) bool { return true })
 
 // What nodes ask one another, and what they answer, is the same for every version that
-// knows the verb: encoded byte for byte, and decoded value for value.
-func TestQuestionsStay(t *testing.T) {
+// knows the method: encoded byte for byte, and decoded value for value.
+func TestWireFormatUnchanged(t *testing.T) {
 	var files []string
 	talking(t, func(t *testing.T, k *talk) {
 		for _, c := range conversations {
 			want(t, c.method, c.fault, nil)
-			var sent goldenQuestion
-			k.answer = func(q relay.Question) []byte {
+			var sent goldenCall
+			k.answer = func(q relay.Call) []byte {
 				_, reply := c.hear(q.Body)
-				sent = goldenQuestion{bytes.Clone(q.Body), reply}
+				sent = goldenCall{bytes.Clone(q.Body), reply}
 				return reply
 			}
-			_, err := c.call(k.asker)
+			_, err := c.call(k.caller)
 			want(t, c.method, err, nil)
 			files = append(files, c.method+".json")
 			golden := keptAs(t, c.method+".json", sent)
 			if heard, _ := c.hear(golden.Question); !cmp.Equal(c.query, heard, travelling) {
-				t.Errorf("the question %s is taken for something else:%s", c.method, cmp.Diff(c.query, heard, travelling))
+				t.Errorf("the call %s is taken for something else:%s", c.method, cmp.Diff(c.query, heard, travelling))
 			}
-			k.answer = func(relay.Question) []byte { return golden.Answer }
-			got, err := c.call(k.asker)
+			k.answer = func(relay.Call) []byte { return golden.Answer }
+			got, err := c.call(k.caller)
 			if want(t, c.method, err, nil); !cmp.Equal(c.reply, got, travelling) {
 				t.Errorf("the answer to %s is taken for something else:%s", c.method, cmp.Diff(c.reply, got, travelling))
 			}
 		}
 	})
-	for verb := range cluster.MethodHandlers() {
-		if !slices.Contains(files, verb+".json") {
-			t.Errorf("the verb %s has no golden question: it needs a line in conversations", verb)
+	for method := range cluster.MethodHandlers() {
+		if !slices.Contains(files, method+".json") {
+			t.Errorf("the method %s has no golden call: it needs a line in conversations", method)
 		}
 	}
-	stand, err := os.ReadDir(questionsDir)
+	stand, err := os.ReadDir(goldenDir)
 	want(t, "ReadDir", err, nil)
 	for _, f := range stand {
 		if f.Name() != "faults.json" && !slices.Contains(files, f.Name()) {
@@ -265,14 +265,14 @@ func TestFaultsStay(t *testing.T) {
 	}
 }
 
-// A goldenQuestion is what stands in a verb's file.
-type goldenQuestion struct{ Question, Answer json.RawMessage }
+// A goldenCall is what stands in a method's file.
+type goldenCall struct{ Question, Answer json.RawMessage }
 
 // keptAs wants something to be encoded as it stands in a golden file, and returns what
 // does.
 func keptAs[T any](t *testing.T, name string, now T) T {
 	t.Helper()
-	path := filepath.Join(questionsDir, name)
+	path := filepath.Join(goldenDir, name)
 	encoded, err := json.MarshalIndent(now, "", "  ")
 	want(t, name, err, nil)
 	encoded = append(encoded, '\n')
@@ -329,7 +329,7 @@ func keeps(t *testing.T, name string, stands, encoded []byte) bool {
 	}
 	what := lost("", before, after)
 	if what != "" {
-		t.Errorf("%s: %s is not what it was: a verb that changes its meaning gets another name", name, what)
+		t.Errorf("%s: %s is not what it was: a method that changes its meaning gets another name", name, what)
 	}
 	return what == ""
 }
@@ -343,14 +343,14 @@ func TestFieldsComeAndAreMissing(t *testing.T) {
 			want(t, c.method, c.fault, nil)
 			for _, v := range variants(t, c.query) {
 				if heard, _ := c.hear(v.body); !cmp.Equal(v.means, heard, travelling) {
-					t.Errorf("the question %s %s:%s", c.method, v.what, cmp.Diff(v.means, heard, travelling))
+					t.Errorf("the call %s %s:%s", c.method, v.what, cmp.Diff(v.means, heard, travelling))
 				}
 			}
 			for _, v := range variants(t, c.reply) {
-				k.answer = func(relay.Question) []byte {
+				k.answer = func(relay.Call) []byte {
 					return slices.Concat([]byte(`{"tomorrow":{"answer":1},"answer":`), v.body, []byte("}"))
 				}
-				if got, err := c.call(k.asker); err != nil || !cmp.Equal(v.means, got, travelling) {
+				if got, err := c.call(k.caller); err != nil || !cmp.Equal(v.means, got, travelling) {
 					t.Errorf("the answer to %s %s: %v%s", c.method, v.what, err, cmp.Diff(v.means, got, travelling))
 				}
 			}

@@ -45,7 +45,7 @@ func TestShardMovesWhileAllAreAsked(t *testing.T) {
 				shardID := b.inherit()[0]
 				during := func(call func()) {
 					t.Helper()
-					// Who is late gets no question before the shard has changed hands.
+					// A late node gets no call before the shard has changed hands.
 					f.lose(func(from, to string, _ []byte) bool { return from == a.name && to == f.nodes[late].name })
 					done := make(chan struct{})
 					go func() {

@@ -188,7 +188,7 @@ type (
 	// both.
 	PeerStats = task.PeerStats
 
-	// RelayStats count questions to other nodes, those of other nodes, and what became of them.
+	// RelayStats count calls to other nodes, those of other nodes, and what became of them.
 	RelayStats = task.RelayStats
 
 	// SpoolStats are the figures of Config.Spool.

@@ -50,7 +50,7 @@ type Stats struct {
 
 	Ways []WayStats // of Config.Ways, by kind
 
-	Relay RelayStats // of questions to other nodes and from them; zero if the ledger is not shared
+	Relay RelayStats // of calls to other nodes and from them; zero if the ledger is not shared
 	Spool SpoolStats // zero without Config.Spool
 
 	Ledger     recovery.CommitterStats
@@ -110,7 +110,7 @@ type PeerStats struct {
 	SettlementsDropped int64
 }
 
-// RelayStats count questions to other nodes, those of other nodes, and what became of them.
+// RelayStats count calls to other nodes, those of other nodes, and what became of them.
 type RelayStats = relay.Stats
 
 // SpoolStats are the figures of Config.Spool.

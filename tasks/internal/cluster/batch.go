@@ -264,7 +264,7 @@ func (b *Batch) proveDelayedNotFound(ctx context.Context, delays []delay) {
 	}
 }
 
-// fileAll registers the ids that a round has entered, with one question to the directory,
+// fileAll registers the ids that a round has entered, with one call to the directory,
 // and sends the first writes of those tasks.
 func (b *Batch) fileAll(ctx context.Context, r *round) {
 	if len(r.unfiled) == 0 {
@@ -360,7 +360,7 @@ func (b *Batch) forward(ctx context.Context, forwarded []forwardedRequest) {
 	group.Wait()
 }
 
-// lookAgain looks up, with one question for all, where the ids are that the holders of their
+// lookAgain looks up, with one lookup for all, where the ids are that the holders of their
 // shards did not create with the first attempt.
 func (b *Batch) lookAgain(ctx context.Context, forwarded []forwardedRequest) error {
 	var es []*engine.Elsewhere

@@ -38,7 +38,7 @@ type fanOut[Q, A any, P coveringReply[A]] struct {
 }
 
 // run calls all nodes until all shards are covered. Errors: as of the
-// question; ErrNodeAway and ErrReplaying when the holder of a shard has not covered it in
+// call; ErrNodeAway and ErrReplaying when the holder of a shard has not covered it in
 // time; ErrUnavailable when it is not known who holds what; ErrUnknown when something may
 // have been done that was not answered.
 func (c *fanOut[Q, A, P]) run(ctx context.Context) error {
@@ -75,11 +75,11 @@ func (c *fanOut[Q, A, P]) attempt(ctx, patience context.Context, left map[recove
 	if err != nil {
 		return left, lookupFailed(patience, err)
 	}
-	asking := ctx
+	calling := ctx
 	if !c.method.writes {
-		asking = patience
+		calling = patience
 	}
-	failed := c.round(asking, left, nodes)
+	failed := c.round(calling, left, nodes)
 	if c.over {
 		return left, failed
 	}

@@ -113,20 +113,20 @@ func (s *Cluster) listPeers() {
 func tell[Q any](s *Cluster, node string, m Method[Q, struct{}], what Q) {
 	body, err := json.Marshal(what)
 	if err == nil {
-		err = s.Fleet.Relay.Tell(node, m.Name, body)
+		err = s.Fleet.Relay.Send(node, m.Name, body)
 	}
 	if err != nil {
-		s.engine.Config.Log.Debug("something was not told to other nodes", "verb", m.Name, "to", node, "error", err)
+		s.engine.Config.Log.Debug("message not sent", "method", m.Name, "to", node, "error", err)
 	}
 }
 
 // LateReply processes a reply that has come after its caller stopped waiting. Deliveries in it go
 // to receivers or back to their node.
-func (s *Cluster) LateReply(node, verb string, answer []byte, asked time.Time) {
-	switch verb {
+func (s *Cluster) LateReply(node, method string, answer []byte, called time.Time) {
+	switch method {
 	case ReserveMethod.Name:
 		if a := decodeLate[ReserveReply](answer); a != nil {
-			s.serveFetched(node, a, asked.Sub(s.engine.Started))
+			s.serveFetched(node, a, called.Sub(s.engine.Started))
 		}
 	case OfferMethod.Name:
 		if a := decodeLate[OfferReply](answer); a != nil {
@@ -140,7 +140,7 @@ func (s *Cluster) LateReply(node, verb string, answer []byte, asked time.Time) {
 		if a := decodeLate[offloadReply](answer); a != nil {
 			s.engine.Mu.Lock()
 			defer s.engine.Unlock()
-			s.ReturnUnusedLocked(s.decodeDeliveries(node, a.Deliveries, asked.Sub(s.engine.Started), nil))
+			s.ReturnUnusedLocked(s.decodeDeliveries(node, a.Deliveries, called.Sub(s.engine.Started), nil))
 		}
 	}
 }

@@ -164,7 +164,7 @@ func (s *Cluster) look(ctx context.Context, id string, anew bool) (Site, error) 
 	return Site{}, task.ErrNotFound
 }
 
-// Routed does something with one task: here, or by asking the node that holds its shard.
+// Routed does something with one task: here, or by a call to the node that holds its shard.
 // It looks again while the shard is on its way from one to another, for as long as ctx
 // lasts. It also returns where the task was.
 func Routed[Q, A any](ctx context.Context, s *Cluster, id string, m Method[Q, A], q func(recovery.ShardID) Q, here func(context.Context) (A, error)) (A, Site, error) {

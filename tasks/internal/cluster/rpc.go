@@ -14,7 +14,7 @@ import (
 // Calls between nodes. The query and the reply of a method are JSON, of one type each.
 // Fields that a version does not know are ignored, and those that it does not send are
 // zero, so that versions mix while nodes are replaced one by one. So this is how they
-// change, and TestQuestionsStay has each of them in testdata:
+// change, and TestWireFormatUnchanged has each of them in testdata:
 //
 //   - A query and a reply are objects, and fields are only ever added. None is taken
 //     out, renamed or encoded in another way, and no two differ only in case.
@@ -77,7 +77,7 @@ func Call[Q, A any](ctx context.Context, s *Cluster, node string, m Method[Q, A]
 	if err != nil {
 		return none, err
 	}
-	raw, err := s.Fleet.Relay.Ask(ctx, node, m.Name, body)
+	raw, err := s.Fleet.Relay.Call(ctx, node, m.Name, body)
 	switch {
 	case err == nil:
 	case errors.Is(err, relay.ErrOverloaded):
@@ -109,16 +109,16 @@ func unclear(writes bool) error {
 }
 
 // handleCall answers a call of another node.
-func (s *Cluster) handleCall(ctx context.Context, q relay.Question) []byte {
+func (s *Cluster) handleCall(ctx context.Context, q relay.Call) []byte {
 	select {
 	case <-s.engine.Life.Opened:
 	case <-ctx.Done():
 		return Reply[struct{}]{Fault: WireErrorOf(task.ErrClosed)}.Encode()
 	}
 	s.noteMultiNode()
-	serve, ok := s.Fleet.Methods[q.Verb]
+	serve, ok := s.Fleet.Methods[q.Method]
 	if !ok {
-		return Reply[struct{}]{Fault: WireErrorOf(fmt.Errorf("%w: the verb %q", ErrNotUnderstood, q.Verb))}.Encode()
+		return Reply[struct{}]{Fault: WireErrorOf(fmt.Errorf("%w: the method %q", ErrNotUnderstood, q.Method))}.Encode()
 	}
 	return serve(s, ctx, q.From, q.Body)
 }
@@ -128,7 +128,7 @@ var (
 	// errNotMine is answered when the task's shard is not held here (any more): nothing
 	// was done, and it must be looked for again.
 	errNotMine = errors.New("the task's shard is not held by this node")
-	// errNotUnderstood is the reply to a call of a newer version.
+	// ErrNotUnderstood is the reply to a call of a newer version.
 	ErrNotUnderstood = errors.New("not understood by this version")
 )
 

@@ -16,7 +16,7 @@ import (
 // an error. It goes by shards, since these change hands while the nodes are being asked:
 //
 //   - The node that was asked reads from the registry which shards there are, and puts the same
-//     question to all nodes that live at the same time, itself included: one that holds nothing
+//     call to all nodes that live at the same time, itself included: one that holds nothing
 //     may have spooled tasks. No other node knows what is in the spool of a silent one: a call
 //     that is about spooled tasks, too, fails until that node is back or has left the registry.
 //   - Each does it to all tasks that it has, and answers which shards that covers: those

@@ -166,7 +166,7 @@ func encodeTerms(ctx context.Context) *wireTerms {
 	return w
 }
 
-// in makes the context of a question that another node has asked on these terms.
+// in makes the context of a call of another node on these terms.
 func (w *wireTerms) in(ctx context.Context) context.Context {
 	if w == nil {
 		return ctx

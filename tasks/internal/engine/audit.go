@@ -11,7 +11,7 @@ import (
 const (
 	// AuditSlice is how many tasks of every shard are compared with the ledger at once.
 	AuditSlice = 256
-	// AuditBytes bounds the records of a slice together: the ledger answers no other question
+	// AuditBytes bounds the records of a slice together: the ledger answers no other call
 	// of this node meanwhile.
 	AuditBytes = 1 << 20
 	// AuditRound bounds the records of all shards in one round. The next round begins with the

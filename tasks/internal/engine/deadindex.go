@@ -223,9 +223,9 @@ func (s *Engine) Recheck(ctx context.Context, id string, refusal error) bool {
 // oldestDead is when the first of those that are dead in a topic died. It may lag behind, but
 // only to an earlier time: no task that is dead died before it.
 type oldestDead struct {
-	at     int64 // Unix ms; math.MaxInt64: none that the sweep could delete
-	gone   bool  // that task is dead no longer: the ledger knows the next one
-	asking bool  // the ledger is being asked
+	at      int64 // Unix ms; math.MaxInt64: none that the sweep could delete
+	gone    bool  // that task is dead no longer: the ledger knows the next one
+	looking bool  // the ledger is being read
 }
 
 // addDeadLocked records that a task is dead, on record. It may be called again: the ledger's
@@ -266,7 +266,7 @@ func (s *Engine) removeDeadLocked(t *Topic, shard int, id []byte, died int64) {
 	delete(s.Dead.IDs, hash)
 	t.Gauges[task.Dead]--
 	t.countLocked(0)
-	if l := &t.Oldest; died != noneDead && (died <= l.at || l.asking) {
+	if l := &t.Oldest; died != noneDead && (died <= l.at || l.looking) {
 		l.gone = true
 	}
 }
@@ -274,7 +274,7 @@ func (s *Engine) removeDeadLocked(t *Topic, shard int, id []byte, died int64) {
 // AskLocked begins to ask the ledger for the oldest dead task. It returns what is known so far,
 // for LearnLocked.
 func (l *oldestDead) AskLocked() int64 {
-	l.asking, l.gone = true, false
+	l.looking, l.gone = true, false
 	return l.at
 }
 
@@ -282,7 +282,7 @@ func (l *oldestDead) AskLocked() int64 {
 // about that one, and the ledger is asked again. If a task has died earlier than all others, by
 // a clock that was set back, that time is the answer.
 func (l *oldestDead) LearnLocked(before, answer int64) {
-	l.asking = false
+	l.looking = false
 	if l.at != before {
 		answer = min(l.at, answer)
 	}

@@ -30,7 +30,7 @@ func (s *Engine) loadByID(ctx context.Context, id string) (absent bool, err erro
 }
 
 // LoadAllByID makes sure that ids which replay has not reached are known, if they exist:
-// by asking the ledger for all of them together, or, where it cannot find a record by id
+// by one read of the ledger for all of them together, or, where it cannot find a record by id
 // alone, by waiting for the end of replay. An id that the ledger does not have is absent:
 // only this process could add it, so from then on what memory does not know does not exist.
 func (s *Engine) LoadAllByID(ctx context.Context, loads []IDLoad) {

@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// restartMargin is how much older than this relay a question must at least be younger: a copy may
+// restartMargin is how much older than this relay a call must at least be younger: a copy may
 // have aged in flight by more than its age says.
 const restartMargin = 500 * time.Millisecond
 
-// A remembered question was executed, is being executed, or will never be.
+// A remembered call was executed, is being executed, or will never be.
 type remembered struct {
 	peer     *peer
 	id       uint64
@@ -22,8 +22,8 @@ type remembered struct {
 	gone   bool      // it was forgotten
 }
 
-// questionLocked handles one copy of a question.
-func (r *Relay) questionLocked(p *peer, q *question) {
+// callLocked handles one copy of a call.
+func (r *Relay) callLocked(p *peer, q *call) {
 	now := r.clock()
 	q.ttl = min(q.ttl, uint64(MaxTime.Milliseconds()))
 	if q.echo != 0 && q.echo <= now && now-q.echo < q.ttl {
@@ -39,17 +39,17 @@ func (r *Relay) questionLocked(p *peer, q *question) {
 		// copy may have been, and be forgotten.
 		r.stats.Expired++
 		stamp := appendNumber(nil, now)
-		r.sendReplyLocked(p, &reply{asker: p.incarnation, id: q.id, status: late, size: uint64(len(stamp)), body: stamp})
+		r.sendReplyLocked(p, &reply{caller: p.incarnation, id: q.id, status: late, size: uint64(len(stamp)), body: stamp})
 		return
 	}
 	if q.age > 0 && q.age+p.delay+uint64(restartMargin.Milliseconds()) >= now {
-		r.sendReplyLocked(p, &reply{asker: p.incarnation, id: q.id, status: lost})
+		r.sendReplyLocked(p, &reply{caller: p.incarnation, id: q.id, status: lost})
 		return
 	}
 	h := r.rememberLocked(p, q, now)
 	if h == nil {
 		r.stats.Refused++
-		return // a question without an entry might be executed twice, or after a refusal
+		return // a call without an entry might be executed twice, or after a refusal
 	}
 	size := int(q.size)
 	if !r.admitLocked(size) {
@@ -66,7 +66,7 @@ func (r *Relay) questionLocked(p *peer, q *question) {
 	})
 }
 
-// admitLocked reports whether there is room to execute one more question.
+// admitLocked reports whether there is room to execute one more call.
 func (r *Relay) admitLocked(size int) bool {
 	if r.stats.Answering >= r.cfg.MaxAnswering || r.working+size > r.cfg.MaxBytes {
 		r.stats.Refused++
@@ -82,12 +82,12 @@ func (r *Relay) doneLocked(size int) {
 	r.working -= size
 }
 
-// execute answers a question, once.
-func (r *Relay) execute(ctx context.Context, h *remembered, from string, q *question) {
+// execute answers a call, once.
+func (r *Relay) execute(ctx context.Context, h *remembered, from string, q *call) {
 	body := q.body
 	if body == nil && q.size > 0 {
 		var err error
-		if body, err = r.fetch(ctx, from, bodyKey{questionSide, h.peer.incarnation, q.id}, q.size); err != nil {
+		if body, err = r.fetch(ctx, from, bodyKey{callSide, h.peer.incarnation, q.id}, q.size); err != nil {
 			r.mu.Lock()
 			defer r.mu.Unlock()
 			r.doneLocked(int(q.size))
@@ -95,13 +95,13 @@ func (r *Relay) execute(ctx context.Context, h *remembered, from string, q *ques
 			return
 		}
 	}
-	answer := r.cfg.Answer(ctx, Question{From: from, Verb: q.verb, Body: body})
+	answer := r.cfg.Answer(ctx, Call{From: from, Method: q.method, Body: body})
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.doneLocked(int(q.size))
 	r.stats.Answered++
 	if len(answer) > MaxBody {
-		r.log.Error("an answer is too long to be sent", "verb", q.verb, "bytes", len(answer), "from", from)
+		r.log.Error("an answer is too long to be sent", "method", q.method, "bytes", len(answer), "from", from)
 		h.status = lost
 	} else {
 		h.status, h.answer = answered, answer
@@ -110,8 +110,8 @@ func (r *Relay) execute(ctx context.Context, h *remembered, from string, q *ques
 	r.sendAnswerLocked(h)
 }
 
-// tellingLocked handles a telling.
-func (r *Relay) tellingLocked(p *peer, verb string, body []byte) {
+// notificationLocked handles a notification.
+func (r *Relay) notificationLocked(p *peer, method string, body []byte) {
 	if !r.admitLocked(len(body)) {
 		return
 	}
@@ -119,7 +119,7 @@ func (r *Relay) tellingLocked(p *peer, verb string, body []byte) {
 	r.work.Go(func() {
 		ctx, cancel := context.WithTimeout(r.life, MaxTime)
 		defer cancel()
-		r.cfg.Answer(ctx, Question{From: from, Verb: verb, Body: body, Told: true})
+		r.cfg.Answer(ctx, Call{From: from, Method: method, Body: body, Told: true})
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.doneLocked(len(body))

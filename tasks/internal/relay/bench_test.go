@@ -29,16 +29,16 @@ func (w wire) Send(_ context.Context, node string, message []byte) error {
 	return nil
 }
 
-// BenchmarkAsk is a question of 200 bytes with an equally long answer, from so many callers at
+// BenchmarkCall is a call of 200 bytes with an equally long answer, from so many callers at
 // once.
-func BenchmarkAsk(b *testing.B) {
-	for _, askers := range []int{1, 64, 1024} {
-		b.Run(fmt.Sprint(askers), func(b *testing.B) {
+func BenchmarkCall(b *testing.B) {
+	for _, callers := range []int{1, 64, 1024} {
+		b.Run(fmt.Sprint(callers), func(b *testing.B) {
 			inbox := map[string]chan []byte{"a": make(chan []byte, 1024), "b": make(chan []byte, 1024)}
 			ends := map[string]*Relay{}
 			for node := range inbox {
 				r, err := New(Config{Bus: wire{inbox, node}, Node: node, Incarnation: "1",
-					Answer: func(_ context.Context, q Question) []byte { return q.Body }})
+					Answer: func(_ context.Context, q Call) []byte { return q.Body }})
 				if err != nil {
 					b.Fatal(err)
 				}
@@ -47,19 +47,19 @@ func BenchmarkAsk(b *testing.B) {
 			body := make([]byte, 200)
 			ctx, cancel := context.WithTimeout(b.Context(), time.Minute)
 			defer cancel()
-			// The cost of remembering questions is included.
+			// The cost of remembering calls is included.
 			b.ReportAllocs()
 			b.ResetTimer()
 			var wg sync.WaitGroup
-			for w := range askers {
+			for w := range callers {
 				wg.Go(func() {
 					own, done := context.WithTimeout(ctx, 5*time.Second)
-					for i := w; i < b.N; i += askers {
-						if i%1000 < askers {
+					for i := w; i < b.N; i += callers {
+						if i%1000 < callers {
 							done()
 							own, done = context.WithTimeout(ctx, 5*time.Second)
 						}
-						if _, err := ends["a"].Ask(own, "b", "get", body); err != nil {
+						if _, err := ends["a"].Call(own, "b", "get", body); err != nil {
 							b.Error(err)
 							break
 						}
@@ -73,7 +73,7 @@ func BenchmarkAsk(b *testing.B) {
 				r.Close()
 				close(inbox[node])
 			}
-			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "asks/s")
+			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
 		})
 	}
 }

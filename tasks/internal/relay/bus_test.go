@@ -120,7 +120,7 @@ func open(t testing.TB, n *network, node, incarnation string, change func(c *Con
 	p := n.port(node)
 	c := Config{
 		Bus: p, Node: node, Incarnation: incarnation,
-		Answer: func(_ context.Context, q Question) []byte { return append([]byte(q.Verb+":"), q.Body...) },
+		Answer: func(_ context.Context, q Call) []byte { return append([]byte(q.Method+":"), q.Body...) },
 	}
 	if change != nil {
 		change(&c)

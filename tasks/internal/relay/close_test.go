@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// With Close, a caller learns that there will be no answer, and a node whose question is being
+// With Close, a caller learns that there will be no answer, and a node whose call is being
 // executed still gets its answer.
 func TestClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 0, 0)
 		wait := func(c *Config) {
-			c.Answer = func(ctx context.Context, _ Question) []byte {
+			c.Answer = func(ctx context.Context, _ Call) []byte {
 				<-ctx.Done()
 				return fmt.Append(nil, context.Cause(ctx))
 			}
@@ -24,26 +24,26 @@ func TestClose(t *testing.T) {
 		b, _ := open(t, n, "b", "1", wait)
 		ended := make(chan error)
 		go func() {
-			_, err := b.Ask(t.Context(), "a", "wait", nil)
+			_, err := b.Call(t.Context(), "a", "wait", nil)
 			ended <- err
 		}()
 		time.AfterFunc(time.Second, b.Close)
-		answer, err := a.Ask(within(t, time.Minute), "b", "wait", nil)
+		answer, err := a.Call(within(t, time.Minute), "b", "wait", nil)
 		if err != nil || string(answer) != ErrClosed.Error() {
-			t.Errorf("Ask: %q, %v", answer, err)
+			t.Errorf("Call: %q, %v", answer, err)
 		}
 		err = <-ended
 		wantError(t, err, ErrNoAnswer)
 		if !errors.Is(err, ErrClosed) {
-			t.Errorf("Ask: %v", err)
+			t.Errorf("Call: %v", err)
 		}
 		b.Close()
-		_, err = b.Ask(t.Context(), "a", "get", nil)
+		_, err = b.Call(t.Context(), "a", "get", nil)
 		wantError(t, err, ErrUnheard)
-		if err := b.Tell("a", "get", nil); !errors.Is(err, ErrClosed) {
+		if err := b.Send("a", "get", nil); !errors.Is(err, ErrClosed) {
 			t.Errorf("Tell: %v", err)
 		}
-		_, err = a.Ask(within(t, time.Second), "b", "get", nil)
+		_, err = a.Call(within(t, time.Second), "b", "get", nil)
 		wantError(t, err, ErrNoAnswer)
 	})
 }
@@ -51,12 +51,12 @@ func TestClose(t *testing.T) {
 // Close does not wait for a bus that hangs.
 func TestCloseWithHungBus(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		a, err := New(Config{Bus: hungBus{}, Node: "a", Incarnation: "1", Answer: func(context.Context, Question) []byte { return nil }})
+		a, err := New(Config{Bus: hungBus{}, Node: "a", Incarnation: "1", Answer: func(context.Context, Call) []byte { return nil }})
 		if err != nil {
 			t.Fatal(err)
 		}
 		for i := range 100 {
-			if err := a.Tell(fmt.Sprint("node ", i%10), "x", make([]byte, pieceSize)); err != nil {
+			if err := a.Send(fmt.Sprint("node ", i%10), "x", make([]byte, pieceSize)); err != nil {
 				t.Error(err)
 			}
 		}

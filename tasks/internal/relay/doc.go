@@ -1,10 +1,10 @@
-// Package relay asks questions of other nodes over a bus that may lose, repeat, delay and reorder
-// messages. It knows neither the meaning of the questions nor the kind of bus.
+// Package relay calls other nodes over a bus that may lose, repeat, delay and reorder
+// messages. It knows neither the meaning of the calls nor the kind of bus.
 //
-// [Relay.Ask] sends a question and waits for the answer. Until it arrives, Ask sends the question
-// again, with growing pauses, until its context ends. The other side executes the question at most
+// [Relay.Call] sends a call and waits for the answer. Until it arrives, Call sends the call
+// again, with growing pauses, until its context ends. The other side executes the call at most
 // once: it recognises a repeat by its id, and then reports that it is still working, or gives the
-// same answer again. So an error of Ask says whether the question was executed:
+// same answer again. So an error of Call says whether the call was executed:
 //
 //   - ErrUnheard: it was not, and never will be. The bus reports that no node received it.
 //   - ErrOverloaded: it was not, and never will be. The other side, or this one, has
@@ -12,28 +12,28 @@
 //   - ErrNoAnswer: unknown. It may have been, may be now, or may still be, until its time
 //     to live is over.
 //
-// Ask waits no longer than Config.Silence without a message of the other side about the question.
+// Call waits no longer than Config.Silence without a message of the other side about the call.
 //
-// [Relay.Tell] sends a question once, and there is no answer.
+// [Relay.Send] sends a notification: once, without an answer.
 //
 // # What can go wrong, and what happens then
 //
-//   - A copy of a question arrives late, after its time to live: it is not executed. Each
+//   - A copy of a call arrives late, after its time to live: it is not executed. Each
 //     message carries the time on its sender's clock. If that time lags further behind than in
 //     the quickest message from there within the last two minutes of traffic, the difference is
 //     a delay, and counts against the time to live. So no two clocks need to agree. A clock that
 //     stood still, as that of a suspended machine, makes all messages look late. The other side
 //     then requests a copy that repeats a stamp of its own, and trusts that one.
 //   - The other process is replaced by another one of the same name: the new one cannot know
-//     what the old one has executed. A question that may have arrived before the new one began
+//     what the old one has executed. A call that may have arrived before the new one began
 //     to listen ends with ErrNoAnswer.
-//   - An asking process is replaced by another one of the same name: answers name the
+//   - A calling process is replaced by another one of the same name: answers name the
 //     incarnation that they are for, and the new one ignores those for the old.
 //   - An answer arrives after its caller has left: it is passed to Config.Late, once.
 //   - Memory: all that is kept has a bound, see Limits. What exceeds it is refused if the other
 //     side can be told, and otherwise dropped like a message that the bus has lost. The relay
 //     drops an answer that it can no longer keep, but remembers that it was given: a repeat of
-//     its question ends with ErrNoAnswer.
+//     its call ends with ErrNoAnswer.
 //
 // # Bodies of any size
 //
@@ -62,25 +62,25 @@
 //
 // and its rest, for each kind:
 //
-//	1 question   number  id: the asking process counts its questions from 1
+//	1 call       number  id: the calling process counts its calls from 1
 //	             number  age: since it may first have arrived; 0 if not before this copy
 //	             number  time to live that remains
 //	             number  echo: the stamp of the last answer 'late', or 0
-//	             text    verb
+//	             text    method
 //	             number  length of the body
 //	             ...     the body, or nothing if it has to be fetched
-//	2 answer     text    incarnation of the asking process
+//	2 answer     text    incarnation of the calling process
 //	             number  id
 //	             1 byte  status: 0 answered, 1 still working, 2 overloaded, 3 late,
 //	                     4 executed perhaps, without an answer that could be given
 //	             number  length of the body
 //	             ...     the body, or nothing if it has to be fetched. With status 3 the
 //	                     body is a number: the clock of the answering process
-//	3 telling    text    verb
+//	3 notification text  method
 //	             ...     the body
-//	4 withdrawal number  id of a question whose caller no longer wants an answer
-//	5 fetch      1 byte  0: from the body of a question, 1: of an answer
-//	             text    incarnation of the asking process
+//	4 withdrawal number  id of a call whose caller no longer wants an answer
+//	5 fetch      1 byte  0: from the body of a call, 1: of an answer
+//	             text    incarnation of the calling process
 //	             number  id
 //	             number  position in the body from which a piece is wanted
 //	6 piece      as a fetch, and then the bytes: at most 192 KiB

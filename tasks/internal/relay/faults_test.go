@@ -16,7 +16,7 @@ type record struct {
 	bodies []string
 }
 
-func (e *record) answer(_ context.Context, q Question) []byte {
+func (e *record) answer(_ context.Context, q Call) []byte {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.bodies = append(e.bodies, string(q.Body))
@@ -33,13 +33,13 @@ func (e *record) want(t *testing.T, want ...string) {
 }
 
 // An answer for a process that has ended does not reach the next one of its name, though both have
-// asked their first question.
+// called their first call.
 func TestAnswerForPredecessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 0, 0)
 		old, p := open(t, n, "a", "1", nil)
 		open(t, n, "b", "1", func(c *Config) {
-			c.Answer = func(_ context.Context, q Question) []byte {
+			c.Answer = func(_ context.Context, q Call) []byte {
 				if string(q.Body) == "new" {
 					time.Sleep(time.Second)
 				}
@@ -47,14 +47,14 @@ func TestAnswerForPredecessor(t *testing.T) {
 				return q.Body
 			}
 		})
-		go func() { _, _ = old.Ask(within(t, time.Minute), "b", "get", []byte("old")) }()
+		go func() { _, _ = old.Call(within(t, time.Minute), "b", "get", []byte("old")) }()
 		time.Sleep(time.Millisecond)
 		p.unplug()
 		late := 0
 		next, _ := open(t, n, "a", "2", func(c *Config) { c.Late = func(string, string, []byte, time.Time) { late++ } })
-		answer, err := next.Ask(within(t, time.Minute), "b", "get", []byte("new"))
+		answer, err := next.Call(within(t, time.Minute), "b", "get", []byte("new"))
 		if err != nil || string(answer) != "new" {
-			t.Errorf("Ask: %q, %v", answer, err)
+			t.Errorf("Call: %q, %v", answer, err)
 		}
 		time.Sleep(5 * time.Second)
 		if late > 0 {
@@ -63,9 +63,9 @@ func TestAnswerForPredecessor(t *testing.T) {
 	})
 }
 
-// Questions that a process may have executed before it was replaced are not executed by the next
+// Calls that a process may have executed before it was replaced are not executed by the next
 // one; those that no process can have received are.
-func TestQuestionForPredecessor(t *testing.T) {
+func TestCallForPredecessor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 0, 0)
 		a, _ := open(t, n, "a", "1", nil)
@@ -75,7 +75,7 @@ func TestQuestionForPredecessor(t *testing.T) {
 		time.Sleep(time.Second)
 		ended := make(chan error)
 		go func() {
-			_, err := a.Ask(within(t, time.Minute), "b", "cancel", []byte("first"))
+			_, err := a.Call(within(t, time.Minute), "b", "cancel", []byte("first"))
 			ended <- err
 		}()
 		time.Sleep(time.Second)
@@ -83,7 +83,7 @@ func TestQuestionForPredecessor(t *testing.T) {
 		n.set(func() { n.drop = nil })
 		unheard := make(chan error)
 		go func() {
-			_, err := a.Ask(within(t, time.Minute), "b", "cancel", []byte("second"))
+			_, err := a.Call(within(t, time.Minute), "b", "cancel", []byte("second"))
 			unheard <- err
 		}()
 		time.Sleep(time.Second)
@@ -127,7 +127,7 @@ func (n *network) hold(node string) (release func()) {
 	}
 }
 
-// A process was stopped for a minute, and finds questions whose callers have left, and one whose
+// A process was stopped for a minute, and finds calls whose callers have left, and one whose
 // caller still waits.
 func TestStoppedProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -135,16 +135,16 @@ func TestStoppedProcess(t *testing.T) {
 		a, _ := open(t, n, "a", "1", nil)
 		var done record
 		b, _ := open(t, n, "b", "1", func(c *Config) { c.Answer = done.answer })
-		if _, err := a.Ask(within(t, time.Second), "b", "x", []byte("before")); err != nil {
+		if _, err := a.Call(within(t, time.Second), "b", "x", []byte("before")); err != nil {
 			t.Fatal(err)
 		}
 		release := n.hold("b")
 		ended := make(chan error)
 		go func() {
-			_, err := a.Ask(within(t, 100*time.Second), "b", "x", []byte("patient"))
+			_, err := a.Call(within(t, 100*time.Second), "b", "x", []byte("patient"))
 			ended <- err
 		}()
-		_, err := a.Ask(within(t, 5*time.Second), "b", "x", []byte("gone"))
+		_, err := a.Call(within(t, 5*time.Second), "b", "x", []byte("gone"))
 		wantError(t, err, ErrNoAnswer)
 		time.Sleep(time.Minute)
 		release()
@@ -158,7 +158,7 @@ func TestStoppedProcess(t *testing.T) {
 	})
 }
 
-// Copies that come when their question has been forgotten are not executed again.
+// Copies that come when their call has been forgotten are not executed again.
 func TestLateCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 0, 0)
@@ -174,7 +174,7 @@ func TestLateCopies(t *testing.T) {
 				return from == "b"
 			}
 		})
-		_, err := a.Ask(within(t, 3*time.Second), "b", "x", []byte("once"))
+		_, err := a.Call(within(t, 3*time.Second), "b", "x", []byte("once"))
 		wantError(t, err, ErrNoAnswer)
 		time.Sleep(30 * time.Second)
 		if s := b.Stats(); s.Remembered != 0 {
@@ -195,32 +195,32 @@ func TestClockStoodStill(t *testing.T) {
 		n := newNetwork(1, 0, 0, 10*time.Millisecond)
 		a, _ := open(t, n, "a", "1", nil)
 		b, _ := open(t, n, "b", "1", nil)
-		ask := func(from *Relay, node string) {
+		call := func(from *Relay, node string) {
 			t.Helper()
 			began := time.Now()
-			if _, err := from.Ask(within(t, 3*time.Second), node, "x", nil); err != nil || time.Since(began) > time.Second {
+			if _, err := from.Call(within(t, 3*time.Second), node, "x", nil); err != nil || time.Since(began) > time.Second {
 				t.Errorf("an answer after %v: %v", time.Since(began), err)
 			}
 		}
 		time.Sleep(2 * time.Hour)
-		ask(a, "b")
-		ask(b, "a")
+		call(a, "b")
+		call(b, "a")
 		a.mu.Lock()
 		a.start = a.start.Add(time.Hour) // its clock lags by an hour
 		a.mu.Unlock()
-		ask(a, "b")
-		ask(b, "a")
+		call(a, "b")
+		call(b, "a")
 		if s := b.Stats(); s.Expired != 1 {
 			t.Errorf("Stats: %+v", s)
 		}
-		ask(a, "b")
+		call(a, "b")
 		if s := b.Stats(); s.Expired != 1 {
 			t.Errorf("it was not believed: %+v", s)
 		}
 	})
 }
 
-// A clock stands still for a moment, too short for its machine's messages to look late. Questions
+// A clock stands still for a moment, too short for its machine's messages to look late. Calls
 // from there have less time for a minute or two, and then all of it again. Late messages are
 // recognised also after a long silence.
 func TestClockStoodStillForAMoment(t *testing.T) {
@@ -229,14 +229,14 @@ func TestClockStoodStillForAMoment(t *testing.T) {
 		a, _ := open(t, n, "a", "1", nil)
 		var left time.Duration
 		b, _ := open(t, n, "b", "1", func(c *Config) {
-			c.Answer = func(ctx context.Context, _ Question) []byte {
+			c.Answer = func(ctx context.Context, _ Call) []byte {
 				deadline, _ := ctx.Deadline()
 				left = time.Until(deadline)
 				return nil
 			}
 		})
-		ask := func() error {
-			_, err := a.Ask(within(t, 2*time.Second), "b", "x", nil)
+		call := func() error {
+			_, err := a.Call(within(t, 2*time.Second), "b", "x", nil)
 			return err
 		}
 		for second := range 200 {
@@ -245,17 +245,17 @@ func TestClockStoodStillForAMoment(t *testing.T) {
 				a.start = a.start.Add(1500 * time.Millisecond)
 				a.mu.Unlock()
 			}
-			if err := ask(); err != nil {
+			if err := call(); err != nil {
 				t.Fatal(err)
 			}
 			if (second < 60 || second >= 180) && left < 1990*time.Millisecond {
-				t.Errorf("in second %d a question of 2 s has %v", second, left)
+				t.Errorf("in second %d a call of 2 s has %v", second, left)
 			}
 			time.Sleep(time.Second)
 		}
 		time.Sleep(30 * time.Minute)
 		release := n.hold("b")
-		wantError(t, ask(), ErrNoAnswer)
+		wantError(t, call(), ErrNoAnswer)
 		time.Sleep(3 * time.Second)
 		expired := b.Stats().Expired
 		release()
@@ -266,33 +266,33 @@ func TestClockStoodStillForAMoment(t *testing.T) {
 	})
 }
 
-// Processes come and go, and questions stay without an answer: in time, nothing of them is kept.
+// Processes come and go, and calls stay without an answer: in time, nothing of them is kept.
 func TestNothingIsKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 0, 0)
 		a, _ := open(t, n, "a", "1", func(c *Config) { c.Late = func(string, string, []byte, time.Time) {} })
 		for i := range 3 {
 			b, p := open(t, n, fmt.Sprint("b", i), "1", nil)
-			if _, err := b.Ask(within(t, time.Second), "a", "x", nil); err != nil {
+			if _, err := b.Call(within(t, time.Second), "a", "x", nil); err != nil {
 				t.Error(err)
 			}
 			n.set(func() { n.drop = func(from, _ string, _ []byte) bool { return from != "a" } })
-			_, err := a.Ask(within(t, time.Second), fmt.Sprint("b", i), "x", nil)
+			_, err := a.Call(within(t, time.Second), fmt.Sprint("b", i), "x", nil)
 			wantError(t, err, ErrNoAnswer)
 			n.set(func() { n.drop = nil })
 			p.unplug()
 		}
-		kept := func() (peers, questions int) {
+		kept := func() (peers, calls int) {
 			a.mu.Lock()
 			defer a.mu.Unlock()
 			return len(a.peers), len(a.abandoned)
 		}
-		if peers, questions := kept(); peers != 3 || questions != 3 {
-			t.Errorf("it knows %d processes and %d questions", peers, questions)
+		if peers, calls := kept(); peers != 3 || calls != 3 {
+			t.Errorf("it knows %d processes and %d calls", peers, calls)
 		}
 		time.Sleep(abandonedTime + 2*sweepEvery)
-		if peers, questions := kept(); peers != 3 || questions != 0 {
-			t.Errorf("after a minute, it knows %d processes and %d questions", peers, questions)
+		if peers, calls := kept(); peers != 3 || calls != 0 {
+			t.Errorf("after a minute, it knows %d processes and %d calls", peers, calls)
 		}
 		time.Sleep(peerTime)
 		if peers, _ := kept(); peers != 0 {

@@ -94,14 +94,14 @@ func (r *Relay) fetchPiece(ctx context.Context, node string, key bodyKey, f *fet
 func (r *Relay) fetchLocked(p *peer, key bodyKey, position uint64) {
 	var body []byte
 	switch key.side {
-	case questionSide:
-		if a := r.asking[key.id]; a != nil && key.asker == r.cfg.Incarnation && a.node == p.node {
+	case callSide:
+		if a := r.open[key.id]; a != nil && key.caller == r.cfg.Incarnation && a.node == p.node {
 			body, a.sign = a.body, time.Now()
 		}
 	case answerSide:
 		h := p.remembered[key.id]
-		if key.asker != p.incarnation || h == nil || h.status != answered {
-			r.sendReplyLocked(p, &reply{asker: key.asker, id: key.id, status: lost})
+		if key.caller != p.incarnation || h == nil || h.status != answered {
+			r.sendReplyLocked(p, &reply{caller: key.caller, id: key.id, status: lost})
 			return
 		}
 		body = h.answer

@@ -19,7 +19,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/relay"
 )
 
-// onRedis opens relays over the bus of a Redis, which echo their questions.
+// onRedis opens relays over the bus of a Redis, which echo their calls.
 func onRedis(t testing.TB, server *redistest.Server, nodes ...string) []*relay.Relay {
 	t.Helper()
 	var all []*relay.Relay
@@ -33,7 +33,7 @@ func onRedis(t testing.TB, server *redistest.Server, nodes ...string) []*relay.R
 			t.Fatal(err)
 		}
 		r, err := relay.New(relay.Config{Bus: l, Node: node, Incarnation: "1",
-			Answer: func(_ context.Context, q relay.Question) []byte { return q.Body }})
+			Answer: func(_ context.Context, q relay.Call) []byte { return q.Body }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func TestLargeBodiesOverRedis(t *testing.T) {
 		wg.Go(func() {
 			ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 			defer cancel()
-			answer, err := r.Ask(ctx, "a", "echo", body)
+			answer, err := r.Call(ctx, "a", "echo", body)
 			if err != nil || !bytes.Equal(answer, body) {
 				t.Errorf("an answer of %d bytes: %v", len(answer), err)
 			}
@@ -66,15 +66,15 @@ func TestLargeBodiesOverRedis(t *testing.T) {
 	}
 }
 
-// BenchmarkAskOverRedis is a question of 200 bytes with an equally long answer, between two nodes
-// of one Redis. Bare is the rate of one caller without a relay: the question and the answer are
+// BenchmarkCallOverRedis is a call of 200 bytes with an equally long answer, between two nodes
+// of one Redis. Bare is the rate of one caller without a relay: the call and the answer are
 // published and received, and that is all.
-func BenchmarkAskOverRedis(b *testing.B) {
+func BenchmarkCallOverRedis(b *testing.B) {
 	body := make([]byte, 200)
 	var floor float64
 	rate := func(b *testing.B) float64 {
 		rate := float64(b.N) / b.Elapsed().Seconds()
-		b.ReportMetric(rate, "asks/s")
+		b.ReportMetric(rate, "calls/s")
 		return rate
 	}
 	b.Run("bare", func(b *testing.B) {
@@ -83,7 +83,7 @@ func BenchmarkAskOverRedis(b *testing.B) {
 		client := redis.NewClient(&redis.Options{Addr: server.Addr})
 		b.Cleanup(func() { _ = client.Close() })
 		for b.Loop() {
-			if err := client.Publish(b.Context(), "question", body).Err(); err != nil {
+			if err := client.Publish(b.Context(), "call", body).Err(); err != nil {
 				b.Fatal(err)
 			}
 			if _, err := answers.ReceiveMessage(b.Context()); err != nil {
@@ -92,18 +92,18 @@ func BenchmarkAskOverRedis(b *testing.B) {
 		}
 		floor = rate(b)
 	})
-	for _, askers := range []int{1, 64} {
-		b.Run(fmt.Sprint(askers), func(b *testing.B) {
+	for _, callers := range []int{1, 64} {
+		b.Run(fmt.Sprint(callers), func(b *testing.B) {
 			relays := onRedis(b, redistest.Start(b), "a", "b")
 			var left atomic.Int64
 			left.Store(int64(b.N))
 			b.ResetTimer()
 			var wg sync.WaitGroup
-			for range askers {
+			for range callers {
 				wg.Go(func() {
 					for left.Add(-1) >= 0 {
 						ctx, cancel := context.WithTimeout(b.Context(), 5*time.Second)
-						_, err := relays[0].Ask(ctx, "b", "echo", body)
+						_, err := relays[0].Call(ctx, "b", "echo", body)
 						if cancel(); err != nil {
 							b.Error(err)
 							return
@@ -113,19 +113,19 @@ func BenchmarkAskOverRedis(b *testing.B) {
 			}
 			wg.Wait()
 			b.StopTimer()
-			if asked := rate(b); floor > 0 {
-				b.ReportMetric(asked/floor, "of-bare")
+			if called := rate(b); floor > 0 {
+				b.ReportMetric(called/floor, "of-bare")
 			}
 		})
 	}
 }
 
-// echoes publishes each question as its answer, and returns the subscription to the answers.
+// echoes publishes each call as its answer, and returns the subscription to the answers.
 func echoes(b *testing.B, server *redistest.Server) *redis.PubSub {
 	b.Helper()
 	client := redis.NewClient(&redis.Options{Addr: server.Addr})
-	questions, answers := client.Subscribe(b.Context(), "question"), client.Subscribe(b.Context(), "answer")
-	for _, s := range []*redis.PubSub{questions, answers} {
+	calls, answers := client.Subscribe(b.Context(), "call"), client.Subscribe(b.Context(), "answer")
+	for _, s := range []*redis.PubSub{calls, answers} {
 		if _, err := s.Receive(b.Context()); err != nil {
 			b.Fatal(err)
 		}
@@ -133,7 +133,7 @@ func echoes(b *testing.B, server *redistest.Server) *redis.PubSub {
 	var echoing sync.WaitGroup
 	echoing.Go(func() {
 		for {
-			m, err := questions.ReceiveMessage(context.Background())
+			m, err := calls.ReceiveMessage(context.Background())
 			if err != nil {
 				return
 			}
@@ -141,7 +141,7 @@ func echoes(b *testing.B, server *redistest.Server) *redis.PubSub {
 		}
 	})
 	b.Cleanup(func() {
-		_, _ = questions.Close(), answers.Close()
+		_, _ = calls.Close(), answers.Close()
 		echoing.Wait()
 		_ = client.Close()
 	})

@@ -11,25 +11,25 @@ import (
 	"github.com/hashicorp/go-multierror"
 )
 
-// Errors of Ask. They come wrapped with details; test for them with errors.Is. Each
+// Errors of Call. They come wrapped with details; test for them with errors.Is. Each
 // error is exactly one of the first three, and ErrClosed comes together with one of them.
 var (
-	// ErrUnheard is returned when the question was not executed and never will be, because no
+	// ErrUnheard is returned when the call was not executed and never will be, because no
 	// node received it.
-	ErrUnheard = errors.New("the question was not heard")
-	// ErrOverloaded is returned when the question was not executed and never will be,
+	ErrUnheard = errors.New("no node received the call")
+	// ErrOverloaded is returned when the call was not executed and never will be,
 	// because the other node, or this one, has too many under way.
-	ErrOverloaded = errors.New("too many questions are under way")
-	// ErrNoAnswer is returned when it is unknown whether the question was executed.
-	ErrNoAnswer = errors.New("the question was not answered, and may have been executed")
+	ErrOverloaded = errors.New("too many calls are under way")
+	// ErrNoAnswer is returned when it is unknown whether the call was executed.
+	ErrNoAnswer = errors.New("the call was not answered, and may have been executed")
 	// ErrClosed is returned when the relay was closed before there was an answer.
 	ErrClosed = errors.New("the relay is closed")
 )
 
-// MaxBody is the longest body of a question or an answer, in bytes.
+// MaxBody is the longest body of a call or an answer, in bytes.
 const MaxBody = 32 << 20
 
-// MaxTime is the longest time to live of a question, whatever its caller's context says.
+// MaxTime is the longest time to live of a call, whatever its caller's context says.
 const MaxTime = 2 * time.Minute
 
 // A Bus carries messages between nodes, in no order. A message may be lost.
@@ -43,12 +43,12 @@ type Bus interface {
 	Send(ctx context.Context, node string, message []byte) error
 }
 
-// A Question comes from another node.
-type Question struct {
-	From string // the node that asks
-	Verb string
-	Body []byte
-	Told bool // the sender wants no answer, see Tell
+// A Call comes from another node.
+type Call struct {
+	From   string // the node that calls
+	Method string
+	Body   []byte
+	Told   bool // the sender wants no answer, see Send
 }
 
 // A Config says how a relay answers, and its bounds. Bus, Node, Incarnation and Answer
@@ -59,15 +59,15 @@ type Config struct {
 	// it. Both are at most 255 bytes.
 	Node, Incarnation string
 
-	// Answer answers a question of another node. It encodes errors in its answer, and handles
-	// unknown verbs. Each call has a goroutine of its own. ctx ends with the question's time to
-	// live, when the question is withdrawn, and with Close; the answer is sent even then. The
+	// Answer answers a call of another node. It encodes errors in its answer, and handles
+	// unknown methods. Each call has a goroutine of its own. ctx ends with the call's time to
+	// live, when the call is withdrawn, and with Close; the answer is sent even then. The
 	// answer must not change afterwards.
-	Answer func(ctx context.Context, q Question) []byte
-	// Late gets an answer that came after Ask had returned ErrNoAnswer, at most once for each
-	// question, from a goroutine of its own; asked is when Ask was called. Nil drops it.
-	Late func(node, verb string, answer []byte, asked time.Time)
-	// Silence is how long Ask waits without a message of the other side about its question;
+	Answer func(ctx context.Context, q Call) []byte
+	// Late gets an answer that came after Call had returned ErrNoAnswer, at most once for each
+	// call, from a goroutine of its own; called is when Call was called. Nil drops it.
+	Late func(node, method string, answer []byte, called time.Time)
+	// Silence is how long Call waits without a message of the other side about its call;
 	// MaxTime unless set, and at least 100 ms.
 	Silence time.Duration
 	// Log gets what is wrong with messages. Nil means slog.Default().
@@ -78,14 +78,14 @@ type Config struct {
 
 // Limits bound what a relay keeps. Zero stands for the default.
 type Limits struct {
-	// MaxAsking is how many questions may wait for their answer; 65,536.
-	MaxAsking int
-	// MaxAnswering is how many questions are being answered at once; 4,096.
+	// MaxCalls is how many calls may wait for their answer; 65,536.
+	MaxCalls int
+	// MaxAnswering is how many calls are being answered at once; 4,096.
 	MaxAnswering int
-	// MaxRemembered is how many questions are remembered, to recognise their repeats, until
-	// their time to live is over; 262,144. Questions beyond it are not executed.
+	// MaxRemembered is how many calls are remembered, to recognise their repeats, until
+	// their time to live is over; 262,144. Calls beyond it are not executed.
 	MaxRemembered int
-	// MaxBytes bounds each of three: the questions being answered, the answers
+	// MaxBytes bounds each of three: the calls being answered, the answers
 	// remembered, and what waits to be sent; 128 MiB, at least MaxBody.
 	MaxBytes int
 }
@@ -94,7 +94,7 @@ func (c Config) withDefaults() (Config, error) {
 	for _, d := range []struct {
 		field *int
 		value int
-	}{{&c.MaxAsking, 1 << 16}, {&c.MaxAnswering, 1 << 12}, {&c.MaxRemembered, 1 << 18}, {&c.MaxBytes, 128 << 20}} {
+	}{{&c.MaxCalls, 1 << 16}, {&c.MaxAnswering, 1 << 12}, {&c.MaxRemembered, 1 << 18}, {&c.MaxBytes, 128 << 20}} {
 		if *d.field == 0 {
 			*d.field = d.value
 		}
@@ -115,20 +115,20 @@ func (c Config) withDefaults() (Config, error) {
 	fault(c.Bus == nil || c.Answer == nil, "a relay needs a bus and a way to answer")
 	fault(c.Node == "" || len(c.Node) > maxText, "the node's name must be 1 to 255 bytes")
 	fault(c.Incarnation == "" || len(c.Incarnation) > maxText, "the incarnation must be 1 to 255 bytes")
-	fault(min(c.MaxAsking, c.MaxAnswering, c.MaxRemembered) < 1, "the limits must be positive")
+	fault(min(c.MaxCalls, c.MaxAnswering, c.MaxRemembered) < 1, "the limits must be positive")
 	fault(c.MaxBytes < MaxBody, fmt.Sprintf("the limit of bytes must be at least %d", MaxBody))
 	return c, faults.ErrorOrNil()
 }
 
 // Stats are totals since the start, and what is under way.
 type Stats struct {
-	// Of this node's questions: Asked were sent. They ended with an answer, with ErrNoAnswer
+	// Of this node's calls: Asked were sent. They ended with an answer, with ErrNoAnswer
 	// (Unanswered), with ErrUnheard (Unheard), or refused with ErrOverloaded (Overloaded).
 	// Resent are copies beyond the first; LateAnswers came when no caller waited any more.
 	Asked, Unanswered, Unheard, Overloaded int64
 	Resent, LateAnswers                    int64
 
-	// Of other nodes' questions: Answered were executed, tellings too; Refused were not, for
+	// Of other nodes' calls: Answered were executed, notifications too; Refused were not, for
 	// want of room; Expired came after their time to live. Repeats are copies that were
 	// recognised.
 	Answered, Refused, Expired, Repeats int64
@@ -137,14 +137,14 @@ type Stats struct {
 	// bus did not take; Dropped are frames that were not sent for want of room.
 	Garbage, Failed, Dropped int64
 
-	Asking          int // questions waiting for their answer
-	Answering       int // questions being answered
-	Remembered      int // questions whose repeats would be recognised
+	Asking          int // calls waiting for their answer
+	Answering       int // calls being answered
+	Remembered      int // calls whose repeats would be recognised
 	RememberedBytes int // answers to them
 	Queued          int // bytes that wait to be sent
 }
 
-// A Relay asks other nodes and answers them. All methods may be called concurrently.
+// A Relay calls other nodes and answers them. All methods may be called concurrently.
 type Relay struct {
 	cfg     Config
 	log     *slog.Logger
@@ -161,13 +161,13 @@ type Relay struct {
 	mu        sync.Mutex // guards everything below
 	closed    bool
 	stats     Stats
-	counter   uint64 // of questions
-	asking    map[uint64]*asking
-	abandoned map[uint64]abandoned // by the questions' ids
+	counter   uint64 // of calls
+	open      map[uint64]*openCall
+	abandoned map[uint64]abandoned // by the calls' ids
 	peers     map[process]*peer
-	due       map[int64][]*remembered // questions to forget, by second of the clock
+	due       map[int64][]*remembered // calls to forget, by second of the clock
 	answers   []*remembered           // those that may have an answer, the oldest first
-	working   int                     // bytes of questions being answered
+	working   int                     // bytes of calls being answered
 	lanes     map[string]*lane        // by node; "" is for all other nodes
 	fetching  map[source]*fetching
 }
@@ -186,7 +186,7 @@ func New(cfg Config) (*Relay, error) {
 		life: life, end: end, sending: sending, stop: stop,
 		fetches:   make(chan struct{}, maxFetches),
 		swept:     make(chan struct{}),
-		asking:    map[uint64]*asking{},
+		open:      map[uint64]*openCall{},
 		abandoned: map[uint64]abandoned{},
 		peers:     map[process]*peer{},
 		due:       map[int64][]*remembered{},
@@ -201,7 +201,7 @@ func New(cfg Config) (*Relay, error) {
 	return r, nil
 }
 
-// Close ends every Ask, lets the questions being executed end, and returns when their answers are
+// Close ends every Call, lets the calls being executed end, and returns when their answers are
 // sent, or cannot be. Messages that come afterwards are ignored. It is idempotent. The bus must
 // still work, and may be closed afterwards.
 func (r *Relay) Close() {
@@ -223,7 +223,7 @@ func (r *Relay) Stats() Stats {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	s := r.stats
-	s.Asking = len(r.asking)
+	s.Asking = len(r.open)
 	return s
 }
 
@@ -264,18 +264,18 @@ func (r *Relay) receive(message []byte) {
 // frameLocked handles one frame. size is the size of the whole message.
 func (r *Relay) frameLocked(p *peer, k kind, rest *reader, size int) error {
 	switch k {
-	case questionFrame:
-		if q := rest.question(); !rest.bad {
-			r.questionLocked(p, &q)
+	case callFrame:
+		if q := rest.call(); !rest.bad {
+			r.callLocked(p, &q)
 		}
 	case answerFrame:
 		if a := rest.reply(); !rest.bad {
 			a.body = own(a.body, size)
 			r.replyLocked(p, a)
 		}
-	case tellingFrame:
-		if verb := rest.text(); !rest.bad {
-			r.tellingLocked(p, verb, rest.b)
+	case notificationFrame:
+		if method := rest.text(); !rest.bad {
+			r.notificationLocked(p, method, rest.b)
 		}
 	case withdrawalFrame:
 		if id := rest.number(); !rest.bad {

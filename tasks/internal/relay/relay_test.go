@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// wantError checks that an error of Ask is one, and none of those that exclude it.
+// wantError checks that an error of Call is one, and none of those that exclude it.
 func wantError(t *testing.T, err, want error) {
 	t.Helper()
 	kinds := 0
@@ -23,18 +23,18 @@ func wantError(t *testing.T, err, want error) {
 		}
 	}
 	if !errors.Is(err, want) || kinds != 1 {
-		t.Fatalf("Ask: %v, want %v", err, want)
+		t.Fatalf("Call: %v, want %v", err, want)
 	}
 }
 
-func TestAsk(t *testing.T) {
+func TestCall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 0, 0)
 		a, _ := open(t, n, "a", "1", nil)
 		open(t, n, "b", "1", nil)
 		for _, size := range []int{0, 1, pieceSize, pieceSize + 1, 16 << 20, MaxBody - 4} {
 			body := bytes.Repeat([]byte("lapse"), size/5+1)[:size]
-			answer, err := a.Ask(within(t, time.Minute), "b", "get", body)
+			answer, err := a.Call(within(t, time.Minute), "b", "get", body)
 			if err != nil || !bytes.Equal(answer, append([]byte("get:"), body...)) {
 				t.Fatalf("a body of %d bytes: an answer of %d, %v", size, len(answer), err)
 			}
@@ -48,7 +48,7 @@ func TestAsk(t *testing.T) {
 	})
 }
 
-// Every question is executed exactly once, or not at all if Ask returns ErrUnheard, however badly
+// Every call is executed exactly once, or not at all if Call returns ErrUnheard, however badly
 // the bus behaves.
 func TestOnce(t *testing.T) {
 	for seed := range uint64(20) {
@@ -56,7 +56,7 @@ func TestOnce(t *testing.T) {
 			n := newNetwork(seed, 0.3, 0.3, 400*time.Millisecond)
 			var mu sync.Mutex
 			executed := map[string]int{}
-			answer := func(_ context.Context, q Question) []byte {
+			answer := func(_ context.Context, q Call) []byte {
 				mu.Lock()
 				executed[string(q.Body[:12])]++
 				pause := time.Duration(len(executed)%50) * 10 * time.Millisecond
@@ -79,7 +79,7 @@ func TestOnce(t *testing.T) {
 					if i%50 == 0 {
 						body = append(body, make([]byte, 500_000)...)
 					}
-					got, err := relays[i%3].Ask(within(t, 10*time.Second), nodes[i%3], "verb", body)
+					got, err := relays[i%3].Call(within(t, 10*time.Second), nodes[i%3], "method", body)
 					mu.Lock()
 					times := executed[string(body[:12])]
 					mu.Unlock()
@@ -88,7 +88,7 @@ func TestOnce(t *testing.T) {
 						answered.Add(1)
 					case errors.Is(err, ErrNoAnswer) && times <= 1:
 					default:
-						t.Errorf("seed %d: question %d was executed %d times: %v", seed, i, times, err)
+						t.Errorf("seed %d: call %d was executed %d times: %v", seed, i, times, err)
 					}
 				})
 			}
@@ -111,33 +111,33 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// No node is there: the question was not executed. A node may be there: the outcome is unknown.
+// No node is there: the call was not executed. A node may be there: the outcome is unknown.
 func TestUnheard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 0, 0)
 		a, p := open(t, n, "a", "1", nil)
-		ask := func() error {
-			_, err := a.Ask(within(t, time.Second), "b", "get", nil)
+		call := func() error {
+			_, err := a.Call(within(t, time.Second), "b", "get", nil)
 			return err
 		}
-		err := ask()
+		err := call()
 		wantError(t, err, ErrUnheard)
 		if !errors.Is(err, context.DeadlineExceeded) {
-			t.Errorf("Ask: %v, which does not tell why", err)
+			t.Errorf("Call: %v, which does not tell why", err)
 		}
 		n.set(func() { p.err = errors.New("the bus is broken") })
-		wantError(t, ask(), ErrNoAnswer)
+		wantError(t, call(), ErrNoAnswer)
 		n.set(func() { p.err = nil })
 		open(t, n, "b", "1", nil)
 		n.set(func() { n.drop = func(string, string, []byte) bool { return true } })
-		wantError(t, ask(), ErrNoAnswer)
+		wantError(t, call(), ErrNoAnswer)
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()
-		_, err = a.Ask(ended, "b", "get", nil)
+		_, err = a.Call(ended, "b", "get", nil)
 		wantError(t, err, ErrUnheard)
-		_, err = a.Ask(t.Context(), "a", "get", nil)
+		_, err = a.Call(t.Context(), "a", "get", nil)
 		wantError(t, err, ErrUnheard)
-		_, err = a.Ask(t.Context(), "b", "get", make([]byte, MaxBody+1))
+		_, err = a.Call(t.Context(), "b", "get", make([]byte, MaxBody+1))
 		wantError(t, err, ErrUnheard)
 		if s := a.Stats(); s.Unheard != 1 || s.Unanswered != 2 || s.Failed == 0 {
 			t.Errorf("Stats: %+v", s)
@@ -145,19 +145,19 @@ func TestUnheard(t *testing.T) {
 	})
 }
 
-// A node that begins to listen while it is being asked answers.
+// A node that begins to listen while it is being called answers.
 func TestListensLater(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 0, 0)
 		a, _ := open(t, n, "a", "1", nil)
 		time.AfterFunc(1500*time.Millisecond, func() { open(t, n, "b", "1", nil) })
-		if _, err := a.Ask(within(t, 10*time.Second), "b", "get", nil); err != nil {
+		if _, err := a.Call(within(t, 10*time.Second), "b", "get", nil); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// A long answer is awaited without many copies of the question, and its context ends with the
+// A long answer is awaited without many copies of the call, and its context ends with the
 // caller's.
 func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -165,7 +165,7 @@ func TestDeadline(t *testing.T) {
 		a, _ := open(t, n, "a", "1", nil)
 		var took time.Duration
 		open(t, n, "b", "1", func(c *Config) {
-			c.Answer = func(ctx context.Context, q Question) []byte {
+			c.Answer = func(ctx context.Context, q Call) []byte {
 				began := time.Now()
 				select {
 				case <-ctx.Done():
@@ -176,13 +176,13 @@ func TestDeadline(t *testing.T) {
 				return nil
 			}
 		})
-		if _, err := a.Ask(within(t, time.Minute), "b", "wait", nil); err != nil {
+		if _, err := a.Call(within(t, time.Minute), "b", "wait", nil); err != nil {
 			t.Fatal(err)
 		}
 		if s := a.Stats(); took != 30*time.Second || s.Resent > 15 {
 			t.Errorf("after %v there were %d copies", took, s.Resent)
 		}
-		_, err := a.Ask(within(t, 3*time.Second), "b", "wait", nil)
+		_, err := a.Call(within(t, 3*time.Second), "b", "wait", nil)
 		synctest.Wait()
 		wantError(t, err, ErrNoAnswer)
 		if took != 3*time.Second {
@@ -190,7 +190,7 @@ func TestDeadline(t *testing.T) {
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(time.Second, cancel)
-		_, err = a.Ask(ctx, "b", "wait", nil)
+		_, err = a.Call(ctx, "b", "wait", nil)
 		synctest.Wait()
 		wantError(t, err, ErrNoAnswer)
 		if took != time.Second {
@@ -206,29 +206,29 @@ func TestLate(t *testing.T) {
 		var mu sync.Mutex
 		var got []string
 		a, _ := open(t, n, "a", "1", func(c *Config) {
-			c.Late = func(node, verb string, answer []byte, asked time.Time) {
+			c.Late = func(node, method string, answer []byte, called time.Time) {
 				mu.Lock()
 				defer mu.Unlock()
-				got = append(got, fmt.Sprint(node, " ", verb, " ", len(answer)))
-				if age := time.Since(asked); age < time.Second || age > 2*time.Second {
+				got = append(got, fmt.Sprint(node, " ", method, " ", len(answer)))
+				if age := time.Since(called); age < time.Second || age > 2*time.Second {
 					t.Errorf("it was asked for %v ago", age)
 				}
 			}
 		})
 		open(t, n, "b", "1", func(c *Config) {
-			c.Answer = func(_ context.Context, q Question) []byte {
+			c.Answer = func(_ context.Context, q Call) []byte {
 				time.Sleep(time.Second)
-				if q.Verb == "much" {
+				if q.Method == "much" {
 					return make([]byte, 1<<20)
 				}
 				return []byte("x")
 			}
 		})
-		for _, verb := range []string{"little", "much"} {
-			if _, err := a.Ask(within(t, 2*time.Second), "b", verb, nil); err != nil {
+		for _, method := range []string{"little", "much"} {
+			if _, err := a.Call(within(t, 2*time.Second), "b", method, nil); err != nil {
 				t.Error(err)
 			}
-			_, err := a.Ask(within(t, time.Second/2), "b", verb, nil)
+			_, err := a.Call(within(t, time.Second/2), "b", method, nil)
 			wantError(t, err, ErrNoAnswer)
 			time.Sleep(10 * time.Second)
 		}
@@ -240,15 +240,15 @@ func TestLate(t *testing.T) {
 	})
 }
 
-// Questions beyond the limits are refused, and not executed later by a copy.
+// Calls beyond the limits are refused, and not executed later by a copy.
 func TestOverload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 1, 300*time.Millisecond)
-		a, _ := open(t, n, "a", "1", func(c *Config) { c.MaxAsking = 20 })
+		a, _ := open(t, n, "a", "1", func(c *Config) { c.MaxCalls = 20 })
 		var executed atomic.Int64
 		b, _ := open(t, n, "b", "1", func(c *Config) {
 			c.MaxAnswering = 5
-			c.Answer = func(ctx context.Context, _ Question) []byte {
+			c.Answer = func(ctx context.Context, _ Call) []byte {
 				executed.Add(1)
 				<-ctx.Done()
 				return nil
@@ -260,7 +260,7 @@ func TestOverload(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 30 {
 			wg.Go(func() {
-				_, err := a.Ask(within(t, 5*time.Second), "b", "wait", nil)
+				_, err := a.Call(within(t, 5*time.Second), "b", "wait", nil)
 				switch {
 				case errors.Is(err, ErrOverloaded) && b.Stats().Refused == 0:
 					here.Add(1)
@@ -286,10 +286,10 @@ func TestMemory(t *testing.T) {
 		a, _ := open(t, n, "a", "1", nil)
 		b, _ := open(t, n, "b", "1", func(c *Config) {
 			c.MaxRemembered, c.MaxBytes = 3, MaxBody
-			c.Answer = func(_ context.Context, q Question) []byte { return make([]byte, MaxBody/2) }
+			c.Answer = func(_ context.Context, q Call) []byte { return make([]byte, MaxBody/2) }
 		})
 		for i := range 5 {
-			_, err := a.Ask(within(t, 3*time.Second), "b", "get", nil)
+			_, err := a.Call(within(t, 3*time.Second), "b", "get", nil)
 			if i < 3 && err != nil {
 				t.Error(err)
 			}
@@ -302,13 +302,13 @@ func TestMemory(t *testing.T) {
 			t.Errorf("Stats: %+v", s)
 		}
 		time.Sleep(10 * time.Second)
-		if _, err := a.Ask(within(t, 3*time.Second), "b", "get", nil); err != nil {
+		if _, err := a.Call(within(t, 3*time.Second), "b", "get", nil); err != nil {
 			t.Error(err)
 		}
 	})
 }
 
-// An answer that could not be kept is not given twice, nor is its question executed again.
+// An answer that could not be kept is not given twice, nor is its call executed again.
 func TestForgottenAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 0, 0)
@@ -316,17 +316,17 @@ func TestForgottenAnswer(t *testing.T) {
 		noAnswers := func(from, _ string, _ []byte) bool { return from == "b" }
 		b, _ := open(t, n, "b", "1", func(c *Config) {
 			c.MaxBytes = MaxBody
-			c.Answer = func(_ context.Context, q Question) []byte { return make([]byte, MaxBody) }
+			c.Answer = func(_ context.Context, q Call) []byte { return make([]byte, MaxBody) }
 		})
 		n.set(func() { n.drop = noAnswers })
 		ended := make(chan error)
 		go func() {
-			_, err := a.Ask(within(t, time.Minute), "b", "get", nil)
+			_, err := a.Call(within(t, time.Minute), "b", "get", nil)
 			ended <- err
 		}()
 		time.Sleep(time.Second)
 		n.set(func() { n.drop = nil })
-		if _, err := a.Ask(within(t, time.Minute), "b", "get", nil); err != nil {
+		if _, err := a.Call(within(t, time.Minute), "b", "get", nil); err != nil {
 			t.Error(err)
 		}
 		wantError(t, <-ended, ErrNoAnswer)
@@ -336,7 +336,7 @@ func TestForgottenAnswer(t *testing.T) {
 	})
 }
 
-// A question about which the other node sends nothing is given up after Config.Silence, however
+// A call about which the other node sends nothing is given up after Config.Silence, however
 // long its caller would wait; one that is being executed, or whose body is being fetched, is not.
 func TestSilence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -344,15 +344,15 @@ func TestSilence(t *testing.T) {
 		n := newNetwork(1, 0, 0, 0)
 		a, _ := open(t, n, "a", "1", func(c *Config) { c.Silence = silence })
 		open(t, n, "b", "1", func(c *Config) {
-			c.Answer = func(_ context.Context, q Question) []byte {
+			c.Answer = func(_ context.Context, q Call) []byte {
 				time.Sleep(10 * silence)
 				return q.Body
 			}
 		})
 		large := make([]byte, 8*pieceSize)
 		for _, body := range [][]byte{nil, large} {
-			if answer, err := a.Ask(within(t, time.Minute), "b", "work", body); err != nil || len(answer) != len(body) {
-				t.Errorf("Ask of a node that is working: %d bytes, %v", len(answer), err)
+			if answer, err := a.Call(within(t, time.Minute), "b", "work", body); err != nil || len(answer) != len(body) {
+				t.Errorf("Call of a node that is working: %d bytes, %v", len(answer), err)
 			}
 		}
 		for _, c := range []struct {
@@ -365,7 +365,7 @@ func TestSilence(t *testing.T) {
 		} {
 			n.set(func() { n.drop = c.drop })
 			began := time.Now()
-			_, err := a.Ask(within(t, time.Minute), "b", "work", large)
+			_, err := a.Call(within(t, time.Minute), "b", "work", large)
 			wantError(t, err, ErrNoAnswer)
 			most := 2 * silence
 			if c.drop("b", "a", nil) || c.drop("a", "b", nil) {
@@ -380,7 +380,7 @@ func TestSilence(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		began := time.Now()
-		_, err := a.Ask(within(t, time.Minute), "absent", "work", nil)
+		_, err := a.Call(within(t, time.Minute), "absent", "work", nil)
 		wantError(t, err, ErrUnheard)
 		if took := time.Since(began); took != silence {
 			t.Errorf("absent: given up after %v", took)

@@ -8,7 +8,7 @@ import (
 // sweepEvery is the time between two sweeps of what may be forgotten.
 const sweepEvery = time.Second
 
-// For how long a silent peer is remembered. A question that comes even later than that might be
+// For how long a silent peer is remembered. A call that comes even later than that might be
 // executed again.
 const (
 	peerTime     = time.Hour
@@ -19,7 +19,7 @@ const (
 // A peer is another process that has sent something.
 type peer struct {
 	process
-	remembered map[uint64]*remembered // by the questions' ids
+	remembered map[uint64]*remembered // by the calls' ids
 	seen       uint64                 // when, on our clock
 
 	// The difference between our clock and the peer's stamp: of the last message, the least of
@@ -61,9 +61,9 @@ func (p *peer) withdrawn(id uint64) {
 	}
 }
 
-// rememberLocked remembers a question until its last copy must have come, or returns nil if it
+// rememberLocked remembers a call until its last copy must have come, or returns nil if it
 // cannot.
-func (r *Relay) rememberLocked(p *peer, q *question, now uint64) *remembered {
+func (r *Relay) rememberLocked(p *peer, q *call, now uint64) *remembered {
 	if r.stats.Remembered >= r.cfg.MaxRemembered {
 		return nil
 	}
@@ -110,7 +110,7 @@ func (r *Relay) sweep() {
 	}
 }
 
-// sweepOnce forgets questions that can have no more copies.
+// sweepOnce forgets calls that can have no more copies.
 func (r *Relay) sweepOnce() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

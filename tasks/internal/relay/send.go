@@ -23,13 +23,13 @@ const (
 	frameSize = 128
 )
 
-// An outgoing frame waits to be sent. Questions and answers become frames only when it is their
-// turn: a question carries its age, a withdrawn one is not sent, and an execution may have ended by
+// An outgoing frame waits to be sent. Calls and answers become frames only when it is their
+// turn: a call carries its age, a withdrawn one is not sent, and an execution may have ended by
 // then.
 type outgoing struct {
 	kind       kind
-	asking     *asking     // of a question
-	remembered *remembered // of an answer to a question that is remembered
+	call       *openCall   // of a call frame
+	remembered *remembered // of an answer to a call that is remembered
 	rest, body []byte
 	size       int // about
 }
@@ -48,34 +48,34 @@ func inline(body []byte) []byte {
 	return body
 }
 
-// Tell sends a message to a node, or to all other nodes if node is empty; it may get lost. The
-// other side's Answer gets it, with Question.Told set. Tell copies the body. An error means that it
+// Send sends a message to a node, or to all other nodes if node is empty; it may get lost. The
+// other side's Answer gets it, with Call.Told set. Send copies the body. An error means that it
 // was not sent: it is too long (192 KiB are possible), too much waits to be sent, or the relay is
 // closed.
-func (r *Relay) Tell(node, verb string, body []byte) error {
-	if node == r.cfg.Node || len(node) > maxText || len(verb) > maxText || len(body) > pieceSize {
-		return fmt.Errorf("telling %s to %s: it is for no other node, or too long", verb, node)
+func (r *Relay) Send(node, method string, body []byte) error {
+	if node == r.cfg.Node || len(node) > maxText || len(method) > maxText || len(body) > pieceSize {
+		return fmt.Errorf("telling %s to %s: it is for no other node, or too long", method, node)
 	}
-	rest := append(appendText(make([]byte, 0, 1+len(verb)+len(body)), verb), body...)
+	rest := append(appendText(make([]byte, 0, 1+len(method)+len(body)), method), body...)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
 	case r.closed:
 		return ErrClosed
-	case !r.queueLocked(node, &outgoing{kind: tellingFrame, rest: rest}):
+	case !r.queueLocked(node, &outgoing{kind: notificationFrame, rest: rest}):
 		return errors.New("too much waits to be sent")
 	}
 	return nil
 }
 
-// sendQuestionLocked queues a copy of a question, unless one is queued or in flight.
-func (r *Relay) sendQuestionLocked(a *asking) {
+// sendCallLocked queues a copy of a call, unless one is queued or in flight.
+func (r *Relay) sendCallLocked(a *openCall) {
 	if !a.queued {
-		a.queued = r.queueLocked(a.node, &outgoing{kind: questionFrame, asking: a, body: inline(a.body)})
+		a.queued = r.queueLocked(a.node, &outgoing{kind: callFrame, call: a, body: inline(a.body)})
 	}
 }
 
-// sendAnswerLocked queues the state of a question.
+// sendAnswerLocked queues the state of a call.
 func (r *Relay) sendAnswerLocked(h *remembered) {
 	body := inline(h.answer)
 	if o := h.queued; o != nil {
@@ -120,7 +120,7 @@ func (r *Relay) queueLocked(node string, o *outgoing) bool {
 // run sends until the lane is empty.
 func (r *Relay) run(l *lane) {
 	for {
-		// Callers that have just been answered are about to ask again: one message takes all.
+		// Callers that have just been answered are about to call again: one message takes all.
 		runtime.Gosched()
 		frames, sent := r.next(l)
 		if len(frames) == 0 {
@@ -169,19 +169,19 @@ func (r *Relay) takeLocked(l *lane) []*outgoing {
 func (r *Relay) readyLocked(o *outgoing, now uint64) bool {
 	if h := o.remembered; h != nil {
 		h.queued = nil
-		a := reply{asker: h.peer.incarnation, id: h.id, status: h.status, size: uint64(len(h.answer))}
+		a := reply{caller: h.peer.incarnation, id: h.id, status: h.status, size: uint64(len(h.answer))}
 		o.rest, o.body = a.rest(nil), inline(h.answer)
 	}
-	a := o.asking
+	a := o.call
 	if a == nil {
 		return true
 	}
 	ttl := time.Until(a.deadline).Milliseconds()
-	if r.asking[a.id] != a || ttl <= 0 || r.closed {
+	if r.open[a.id] != a || ttl <= 0 || r.closed {
 		a.queued = false
 		return false
 	}
-	q := question{id: a.id, ttl: uint64(ttl), echo: a.echo, verb: a.verb, size: uint64(len(a.body))}
+	q := call{id: a.id, ttl: uint64(ttl), echo: a.echo, method: a.method, size: uint64(len(a.body))}
 	if a.arrivedAt != 0 {
 		q.age = max(now-a.arrivedAt, 1)
 	}
@@ -221,7 +221,7 @@ func (r *Relay) sent(frames []*outgoing, at uint64, err error) {
 		r.log.Debug("the bus did not take a message", "error", err)
 	}
 	for _, o := range frames {
-		if a := o.asking; a != nil {
+		if a := o.call; a != nil {
 			a.queued, a.sending = false, false
 			if a.arrivedAt == 0 && !unheard {
 				a.arrivedAt = at

@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-func TestTell(t *testing.T) {
+func TestSend(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNetwork(1, 0, 0, 0)
 		var got [3]record
 		var relays []*Relay
 		for i, node := range []string{"a", "b", "c"} {
 			r, _ := open(t, n, node, "1", func(c *Config) {
-				c.Answer = func(ctx context.Context, q Question) []byte {
+				c.Answer = func(ctx context.Context, q Call) []byte {
 					if !q.Told || q.From != "a" {
 						t.Errorf("got %+v", q)
 					}
@@ -26,8 +26,8 @@ func TestTell(t *testing.T) {
 			})
 			relays = append(relays, r)
 		}
-		for _, telling := range []struct{ node, body string }{{"", "all"}, {"b", "one"}, {"absent", "none"}} {
-			if err := relays[0].Tell(telling.node, "x", []byte(telling.body)); err != nil {
+		for _, notification := range []struct{ node, body string }{{"", "all"}, {"b", "one"}, {"absent", "none"}} {
+			if err := relays[0].Send(notification.node, "x", []byte(notification.body)); err != nil {
 				t.Error(err)
 			}
 			time.Sleep(time.Second)
@@ -35,7 +35,7 @@ func TestTell(t *testing.T) {
 		got[0].want(t)
 		got[1].want(t, "all", "one")
 		got[2].want(t, "all")
-		if relays[0].Tell("b", "x", make([]byte, pieceSize+1)) == nil {
+		if relays[0].Send("b", "x", make([]byte, pieceSize+1)) == nil {
 			t.Error("a telling that is too long was sent")
 		}
 	})
@@ -52,14 +52,14 @@ func TestBatching(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 1000 {
 			wg.Go(func() {
-				if _, err := a.Ask(within(t, time.Second), "b", "get", make([]byte, 500)); err != nil {
+				if _, err := a.Call(within(t, time.Second), "b", "get", make([]byte, 500)); err != nil {
 					t.Error(err)
 				}
 			})
 		}
 		wg.Wait()
 		if sends := slow.sends.Load(); sends > 8 {
-			t.Errorf("1000 questions took %d messages", sends)
+			t.Errorf("1000 calls took %d messages", sends)
 		}
 		if s := b.Stats(); s.Answered != 1000 {
 			t.Errorf("Stats: %+v", s)
@@ -82,14 +82,14 @@ func (b *slowBus) Send(ctx context.Context, node string, message []byte) error {
 func TestFullQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a, err := New(Config{Bus: hungBus{}, Node: "a", Incarnation: "1", Limits: Limits{MaxBytes: MaxBody},
-			Answer: func(context.Context, Question) []byte { return nil }})
+			Answer: func(context.Context, Call) []byte { return nil }})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer a.Close()
 		refused := 0
 		for range 500 {
-			if a.Tell("b", "x", make([]byte, pieceSize)) != nil {
+			if a.Send("b", "x", make([]byte, pieceSize)) != nil {
 				refused++
 			}
 		}
@@ -100,7 +100,7 @@ func TestFullQueue(t *testing.T) {
 }
 
 func TestConfig(t *testing.T) {
-	_, err := New(Config{Limits: Limits{MaxAsking: -1, MaxBytes: 1}})
+	_, err := New(Config{Limits: Limits{MaxCalls: -1, MaxBytes: 1}})
 	if err == nil || bytes.Count([]byte(err.Error()), []byte("must")) < 4 {
 		t.Errorf("New: %v", err)
 	}

@@ -15,9 +15,9 @@ const (
 type kind byte
 
 const (
-	questionFrame kind = 1 + iota
+	callFrame kind = 1 + iota
 	answerFrame
-	tellingFrame
+	notificationFrame
 	withdrawalFrame
 	fetchFrame
 	pieceFrame
@@ -38,14 +38,14 @@ const (
 type side byte
 
 const (
-	questionSide side = iota
+	callSide side = iota
 	answerSide
 )
 
 // pieceSize is the largest body, or part of one, that a frame holds.
 const pieceSize = 192 << 10
 
-// maxText is the longest text: names and verbs.
+// maxText is the longest text: names and methods.
 const maxText = 255
 
 // maxHeader is the longest header.
@@ -60,29 +60,29 @@ type header struct {
 // A process is one of the successive processes of a node.
 type process struct{ node, incarnation string }
 
-// A question as a frame holds it.
-type question struct {
+// A call as a frame holds it.
+type call struct {
 	id, age, ttl, echo uint64
-	verb               string
+	method             string
 	size               uint64 // of the body
 	body               []byte // nil if it has to be fetched
 }
 
 // A reply is an answer as a frame holds it.
 type reply struct {
-	asker  string // incarnation
+	caller string // incarnation
 	id     uint64
 	status status
 	size   uint64
 	body   []byte // nil if it has to be fetched
 }
 
-// A bodyKey names one body among all: the asker's incarnation and the question's id
-// name the question.
+// A bodyKey names one body among all: the caller's incarnation and the call's id
+// name the call.
 type bodyKey struct {
-	side  side
-	asker string
-	id    uint64
+	side   side
+	caller string
+	id     uint64
 }
 
 var errGarbage = errors.New("this is no message of a relay")
@@ -103,21 +103,21 @@ func appendFrame(b []byte, k kind, rest, body []byte) []byte {
 	return append(append(b, rest...), body...)
 }
 
-// rest appends all of a question's frame but the body.
-func (q *question) rest(b []byte) []byte {
+// rest appends all of a call's frame but the body.
+func (q *call) rest(b []byte) []byte {
 	for _, n := range [...]uint64{q.id, q.age, q.ttl, q.echo} {
 		b = appendNumber(b, n)
 	}
-	return appendNumber(appendText(b, q.verb), q.size)
+	return appendNumber(appendText(b, q.method), q.size)
 }
 
 func (r *reply) rest(b []byte) []byte {
-	b = appendNumber(appendText(b, r.asker), r.id)
+	b = appendNumber(appendText(b, r.caller), r.id)
 	return appendNumber(append(b, byte(r.status)), r.size)
 }
 
 func (k bodyKey) rest(b []byte, position uint64) []byte {
-	b = appendText(append(b, byte(k.side)), k.asker)
+	b = appendText(append(b, byte(k.side)), k.caller)
 	return appendNumber(appendNumber(b, k.id), position)
 }
 
@@ -194,19 +194,19 @@ func (r *reader) frame() (k kind, rest reader, more bool, err error) {
 	return k, rest, true, nil
 }
 
-func (r *reader) question() question {
-	q := question{id: r.number(), age: r.number(), ttl: r.number(), echo: r.number(), verb: r.text(), size: r.number()}
+func (r *reader) call() call {
+	q := call{id: r.number(), age: r.number(), ttl: r.number(), echo: r.number(), method: r.text(), size: r.number()}
 	q.body = r.body(q.size)
 	return q
 }
 
 func (r *reader) reply() reply {
-	a := reply{asker: r.text(), id: r.number(), status: status(r.byte()), size: r.number()}
+	a := reply{caller: r.text(), id: r.number(), status: status(r.byte()), size: r.number()}
 	a.body = r.body(a.size)
 	return a
 }
 
 func (r *reader) bodyKey() (k bodyKey, position uint64) {
-	k = bodyKey{side: side(r.byte()), asker: r.text(), id: r.number()}
+	k = bodyKey{side: side(r.byte()), caller: r.text(), id: r.number()}
 	return k, r.number()
 }

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Pauses between two copies of a question. Each is twice the one before; once the other side has
+// Pauses between two copies of a call. Each is twice the one before; once the other side has
 // reported that it is working, they are at least patientPause.
 const (
 	firstPause   = 100 * time.Millisecond
@@ -21,20 +21,20 @@ const (
 // be lost.
 const copiesInSilence = 4
 
-// errSilent is why Ask gives up before its context ends.
+// errSilent is why Call gives up before its context ends.
 var errSilent = errors.New("the other node has sent nothing about it")
 
 // abandonedTime is for how long a late answer is passed to Config.Late.
 const abandonedTime = time.Minute
 
-// An asking is a question whose caller waits.
-type asking struct {
-	id         uint64
-	node, verb string
-	body       []byte
-	asked      time.Time
-	deadline   time.Time
-	wake       chan struct{} // holds one token when something has changed
+// An openCall is one whose caller waits.
+type openCall struct {
+	id           uint64
+	node, method string
+	body         []byte
+	called       time.Time
+	deadline     time.Time
+	wake         chan struct{} // holds one token when something has changed
 
 	// Guarded by Relay.mu:
 	queued    bool      // a copy waits to be sent, or is being sent
@@ -43,40 +43,40 @@ type asking struct {
 	arrivedAt uint64    // clock of the first copy that may have arrived; 0 if none
 	echo      uint64    // the stamp of the last answer 'late'
 	patient   bool      // the other side is working on it
-	sign      time.Time // when the other side last sent something about it, or it was asked
+	sign      time.Time // when the other side last sent something about it, or it was called
 	reply     *reply    // the outcome; no caller waits any more
 }
 
-// An abandoned question may still be answered.
+// An abandoned call may still be answered.
 type abandoned struct {
-	node, verb string
-	asked      time.Time
-	until      uint64 // on the clock
+	node, method string
+	called       time.Time
+	until        uint64 // on the clock
 }
 
-// Ask asks another node and returns its answer. It waits until ctx ends, but not longer than
-// MaxTime, nor for Config.Silence without a message of the other side about the question: that it
+// Call calls another node and returns its answer. It waits until ctx ends, but not longer than
+// MaxTime, nor for Config.Silence without a message of the other side about the call: that it
 // is working, that it fetches the body, or a piece of its answer. The body must not change before
-// Ask returns. Errors: ErrUnheard, ErrOverloaded, ErrNoAnswer, and with one of them ErrClosed or
+// Call returns. Errors: ErrUnheard, ErrOverloaded, ErrNoAnswer, and with one of them ErrClosed or
 // the context's.
-func (r *Relay) Ask(ctx context.Context, node, verb string, body []byte) ([]byte, error) {
+func (r *Relay) Call(ctx context.Context, node, method string, body []byte) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, MaxTime)
 	defer cancel()
-	a, err := r.begin(ctx, node, verb, body)
+	a, err := r.begin(ctx, node, method, body)
 	if err != nil {
-		return nil, fmt.Errorf("%s at %s: %w", verb, node, err)
+		return nil, fmt.Errorf("%s at %s: %w", method, node, err)
 	}
 	if err = r.await(ctx, a); err == nil {
 		body, err = r.outcome(ctx, a)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s at %s: %w", verb, node, err)
+		return nil, fmt.Errorf("%s at %s: %w", method, node, err)
 	}
 	return body, nil
 }
 
-// begin registers a question and queues its first copy.
-func (r *Relay) begin(ctx context.Context, node, verb string, body []byte) (*asking, error) {
+// begin registers a call and queues its first copy.
+func (r *Relay) begin(ctx context.Context, node, method string, body []byte) (*openCall, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -84,26 +84,26 @@ func (r *Relay) begin(ctx context.Context, node, verb string, body []byte) (*ask
 		return nil, fmt.Errorf("%w: %w", ErrUnheard, ErrClosed)
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("%w: %w", ErrUnheard, context.Cause(ctx))
-	case node == "" || node == r.cfg.Node || len(node) > maxText || len(verb) > maxText:
-		return nil, fmt.Errorf("%w: it is for no other node, or its verb is too long", ErrUnheard)
+	case node == "" || node == r.cfg.Node || len(node) > maxText || len(method) > maxText:
+		return nil, fmt.Errorf("%w: invalid target node, or the method name is too long", ErrUnheard)
 	case len(body) > MaxBody:
 		return nil, fmt.Errorf("%w: its body has %d bytes, and %d are possible", ErrUnheard, len(body), MaxBody)
-	case len(r.asking) >= r.cfg.MaxAsking:
+	case len(r.open) >= r.cfg.MaxCalls:
 		r.stats.Overloaded++
-		return nil, fmt.Errorf("%w: %d of this node wait for answers", ErrOverloaded, len(r.asking))
+		return nil, fmt.Errorf("%w: %d of this node wait for answers", ErrOverloaded, len(r.open))
 	}
 	r.counter++
 	deadline, _ := ctx.Deadline()
-	a := &asking{id: r.counter, node: node, verb: verb, body: body, asked: time.Now(), deadline: deadline, wake: make(chan struct{}, 1)}
-	a.sign = a.asked
-	r.asking[a.id] = a
+	a := &openCall{id: r.counter, node: node, method: method, body: body, called: time.Now(), deadline: deadline, wake: make(chan struct{}, 1)}
+	a.sign = a.called
+	r.open[a.id] = a
 	r.stats.Asked++
-	r.sendQuestionLocked(a)
+	r.sendCallLocked(a)
 	return a, nil
 }
 
 // await sends copies until there is an outcome, and returns nil when the other side has answered.
-func (r *Relay) await(ctx context.Context, a *asking) error {
+func (r *Relay) await(ctx context.Context, a *openCall) error {
 	pause := firstPause
 	timer := time.NewTimer(jitter(pause))
 	defer timer.Stop()
@@ -122,14 +122,14 @@ func (r *Relay) await(ctx context.Context, a *asking) error {
 				timer.Reset(jitter(pause))
 			}
 			if a.echo != 0 {
-				r.sendQuestionLocked(a)
+				r.sendCallLocked(a)
 			}
 			r.mu.Unlock()
 		case <-timer.C:
 			pause = min(2*pause, r.longestPause())
 			timer.Reset(jitter(pause))
 			r.mu.Lock()
-			r.sendQuestionLocked(a)
+			r.sendCallLocked(a)
 			r.mu.Unlock()
 		case <-silence.C:
 			r.mu.Lock()
@@ -152,26 +152,26 @@ func (r *Relay) longestPause() time.Duration {
 	return min(longestPause, r.cfg.Silence/copiesInSilence)
 }
 
-// jitter spreads the repeats of questions that were asked together.
+// jitter spreads the repeats of calls that were called together.
 func jitter(pause time.Duration) time.Duration {
 	return pause*3/4 + rand.N(pause/2)
 }
 
-// giveUp ends a question without an outcome, unless there is one by now.
-func (r *Relay) giveUp(a *asking, cause error) error {
+// giveUp ends a call without an outcome, unless there is one by now.
+func (r *Relay) giveUp(a *openCall, cause error) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if a.reply != nil {
 		return nil
 	}
-	delete(r.asking, a.id)
+	delete(r.open, a.id)
 	if a.arrivedAt == 0 && !a.sending {
 		r.stats.Unheard++
 		return fmt.Errorf("%w: %w", ErrUnheard, cause)
 	}
 	r.stats.Unanswered++
-	if r.cfg.Late != nil && len(r.abandoned) < r.cfg.MaxAsking {
-		r.abandoned[a.id] = abandoned{a.node, a.verb, a.asked, r.clock() + uint64(abandonedTime.Milliseconds())}
+	if r.cfg.Late != nil && len(r.abandoned) < r.cfg.MaxCalls {
+		r.abandoned[a.id] = abandoned{a.node, a.method, a.called, r.clock() + uint64(abandonedTime.Milliseconds())}
 	}
 	if time.Until(a.deadline) > 0 {
 		r.queueLocked(a.node, &outgoing{kind: withdrawalFrame, rest: appendNumber(nil, a.id)})
@@ -179,8 +179,8 @@ func (r *Relay) giveUp(a *asking, cause error) error {
 	return fmt.Errorf("%w: %w", ErrNoAnswer, cause)
 }
 
-// outcome turns the other side's reply into the result of Ask.
-func (r *Relay) outcome(ctx context.Context, a *asking) ([]byte, error) {
+// outcome turns the other side's reply into the result of Call.
+func (r *Relay) outcome(ctx context.Context, a *openCall) ([]byte, error) {
 	switch a.reply.status {
 	case answered:
 		body, err := r.answerBody(ctx, a.node, a.reply)
@@ -191,7 +191,7 @@ func (r *Relay) outcome(ctx context.Context, a *asking) ([]byte, error) {
 		defer r.mu.Unlock()
 		r.stats.Unanswered++
 		if ctx.Err() != nil || errors.Is(err, errSilent) {
-			r.lateLocked(&abandoned{node: a.node, verb: a.verb, asked: a.asked}, a.reply)
+			r.lateLocked(&abandoned{node: a.node, method: a.method, called: a.called}, a.reply)
 		}
 		return nil, fmt.Errorf("%w: %w", ErrNoAnswer, err)
 	case refused:
@@ -203,7 +203,7 @@ func (r *Relay) outcome(ctx context.Context, a *asking) ([]byte, error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.stats.Unanswered++
-		return nil, fmt.Errorf("%w: its answer was dropped, or the process that was asked has ended", ErrNoAnswer)
+		return nil, fmt.Errorf("%w: its answer was dropped, or the called process has ended", ErrNoAnswer)
 	}
 }
 
@@ -217,10 +217,10 @@ func (r *Relay) answerBody(ctx context.Context, node string, a *reply) ([]byte, 
 
 // replyLocked handles an answer.
 func (r *Relay) replyLocked(p *peer, a reply) {
-	if a.asker != r.cfg.Incarnation {
+	if a.caller != r.cfg.Incarnation {
 		return // for an earlier process of this name
 	}
-	if q := r.asking[a.id]; q != nil && q.node == p.node {
+	if q := r.open[a.id]; q != nil && q.node == p.node {
 		q.sign = time.Now()
 		switch a.status {
 		case working:
@@ -229,12 +229,12 @@ func (r *Relay) replyLocked(p *peer, a reply) {
 			q.echo, _ = binary.Uvarint(a.body)
 		default:
 			q.reply = &a
-			delete(r.asking, a.id)
+			delete(r.open, a.id)
 		}
 		signal(q.wake)
 		return
 	}
-	if f := r.fetching[source{p.node, bodyKey{answerSide, a.asker, a.id}}]; f != nil && a.status == lost {
+	if f := r.fetching[source{p.node, bodyKey{answerSide, a.caller, a.id}}]; f != nil && a.status == lost {
 		f.gone = true
 		signal(f.wake)
 	}
@@ -254,7 +254,7 @@ func (r *Relay) lateLocked(q *abandoned, a *reply) {
 		ctx, cancel := context.WithTimeout(r.life, abandonedTime)
 		defer cancel()
 		if body, err := r.answerBody(ctx, q.node, a); err == nil {
-			r.cfg.Late(q.node, q.verb, body, q.asked)
+			r.cfg.Late(q.node, q.method, body, q.called)
 		}
 	})
 }
