@@ -357,7 +357,7 @@ func (m *Member) take(ctx context.Context, h seenShard, next layout.Token, unrea
 		m.buried.Store(true)
 	}
 	m.Waits.Clear(unreadableShard(h.node, h.index))
-	s.moveLocked(next, 0)
+	s.moveInTurn(next, 0)
 	s.Owned.Store(true)
 	s.Unread.Store(unread)
 	m.peers.mu.Lock()

@@ -31,8 +31,8 @@ func (m *Member) Apply(ctx context.Context, n int, b *recovery.Batch) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	switch {
 	case s.Loss() != nil:
 		return s.Loss()
@@ -48,7 +48,7 @@ func (m *Member) Apply(ctx context.Context, n int, b *recovery.Batch) error {
 	// The second round writes into a shard that was reclaimed; the third is for a Redis that
 	// loses writes again meanwhile.
 	for range 3 {
-		if err = m.applyLocked(ctx, s, b); !errors.Is(err, errReclaimed) {
+		if err = m.applyInTurn(ctx, s, b); !errors.Is(err, errReclaimed) {
 			break
 		}
 	}
@@ -60,10 +60,11 @@ func (m *Member) Apply(ctx context.Context, n int, b *recovery.Batch) error {
 	return err
 }
 
-// errReclaimed is returned by applyLocked when the batch must be sent again.
+// errReclaimed is returned by applyInTurn when the batch must be sent again.
 var errReclaimed = errors.New("the shard was claimed again")
 
-func (m *Member) applyLocked(ctx context.Context, s *Shard, b *recovery.Batch) error {
+// applyInTurn sends a batch once. It returns errReclaimed when the shard had to be claimed again.
+func (m *Member) applyInTurn(ctx context.Context, s *Shard, b *recovery.Batch) error {
 	v, err := m.Replication.Send(ctx, s.Keys.Tasks(), conn.ApplyScript, s.Arguments(b))
 	if conn.WrongType(err) { // nothing was written; the batch is repeated
 		err = errors.Join(err, m.Mender.Mend(ctx, mend.ShardKeys(&s.Keys)[1:]))
@@ -72,7 +73,7 @@ func (m *Member) applyLocked(ctx context.Context, s *Shard, b *recovery.Batch) e
 		return fmt.Errorf("shard %d: %w", s.Number, err)
 	}
 	if v.Code != 0 {
-		s.moveLocked(s.Token, s.Sequence+1)
+		s.moveInTurn(s.Token, s.Sequence+1)
 		if s.batch.dead > 0 {
 			m.buried.Store(true)
 		}
@@ -89,9 +90,9 @@ func (m *Member) applyLocked(ctx context.Context, s *Shard, b *recovery.Batch) e
 	}
 	owner, sequence := v.Text(0), v.Number(1)
 	if owner == s.Token.String() && sequence > s.Sequence {
-		return m.revokeLocked(s, fmt.Sprintf("it has batch %d, written by an unknown process", sequence))
+		return m.revokeInTurn(s, fmt.Sprintf("it has batch %d, written by an unknown process", sequence))
 	}
-	if err := m.reclaimLocked(ctx, s, owner, sequence); err != nil {
+	if err := m.reclaimInTurn(ctx, s, owner, sequence); err != nil {
 		return err
 	}
 	return errReclaimed

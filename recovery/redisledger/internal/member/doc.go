@@ -2,10 +2,13 @@
 //
 // It owns the name in the registry and the heartbeats, what is seen of the other nodes, and the
 // shards: their tokens, the numbers of their batches, their adoption and their hand-over. Member
-// has one mutex, and the watch of the peers has one. Three more are held across round trips: that
-// of a shard during a batch or a claim, naming while the entry is written, and taking while a shard
-// is acquired. None is held while memory is called. Every call of the ledger comes through a door
-// of redisledger.Ledger. A [Probe] is for the tests of the ledger, which know its insides.
+// has one mutex, and the watch of the peers has one; both are held for moments. The other mutexes
+// are turns, which are held across round trips: turn of a shard, naming, taking, and those of the
+// watch. No field that a reader needs waits behind a turn. A function whose name ends with InTurn
+// is called with the turn held. None of all these mutexes is held while memory is called.
+//
+// Every call of the ledger comes through a door of redisledger.Ledger. A [Probe] is for the tests
+// of the ledger, which know its insides.
 //
 // It may call packages conn, layout, clock, identity, mend and notice. It knows no other room: what
 // it needs of the ledger's health and directory its [Config] has as functions.

@@ -20,8 +20,8 @@ func (m *Member) Transfer(ctx context.Context, n int, to string) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	switch {
 	case s.Loss() != nil:
 		return s.Loss()
@@ -47,7 +47,7 @@ func (m *Member) Transfer(ctx context.Context, n int, to string) error {
 		return fmt.Errorf("shard %d: %w: %w", n, recovery.ErrUnanswered, err)
 	}
 	if owner != next.String() {
-		err := m.reclaimLocked(ctx, s, owner, -1)
+		err := m.reclaimInTurn(ctx, s, owner, -1)
 		s.transfer = layout.Token{}
 		if err != nil {
 			return err
@@ -55,7 +55,7 @@ func (m *Member) Transfer(ctx context.Context, n int, to string) error {
 		return fmt.Errorf("shard %d: %w", n, errReclaimed)
 	}
 	m.peers.noteToken(m.ShardID(n), next) // first, or else a new record would have no shard in between
-	m.endLocked(s, fmt.Errorf("shard %d: %w to node %s", n, errTransferred, to))
+	m.endInTurn(s, fmt.Errorf("shard %d: %w to node %s", n, errTransferred, to))
 	return nil
 }
 

@@ -142,9 +142,9 @@ func (m *Member) revokeAll(err error) {
 	m.taking.Lock() // shards that are being acquired at this moment are lost as well
 	defer m.taking.Unlock()
 	for _, s := range m.table.Load().all() {
-		s.mu.Lock()
-		m.endLocked(s, fmt.Errorf("%w: shard %d: %w", recovery.ErrLost, s.Number, err))
-		s.mu.Unlock()
+		s.turn.Lock()
+		m.endInTurn(s, fmt.Errorf("%w: shard %d: %w", recovery.ErrLost, s.Number, err))
+		s.turn.Unlock()
 	}
 	m.Notices.Add(func(w recovery.Watcher) {
 		if w.Ended != nil {

@@ -21,10 +21,12 @@ type Member struct {
 	Config
 	Notices *notice.Queue
 
-	naming sync.Mutex // held while this process writes its entry in the registry
-	taking sync.Mutex // held while this process acquires a shard
-	table  atomic.Pointer[table]
-	peers  watch
+	// Turns, which are held across round trips and guard no field that others read.
+	naming sync.Mutex // to write this process's entry in the registry
+	taking sync.Mutex // to acquire a shard
+
+	table atomic.Pointer[table]
+	peers watch
 
 	checked   int64                     // the last streak in which all shards were seen held
 	kept      atomic.Pointer[time.Time] // when the last heartbeat was sent after which that was so

@@ -148,6 +148,6 @@ func (p Probe) Transferred() int {
 // HoldShard makes a shard look as if a batch were under way, until release is called.
 func (p Probe) HoldShard(n int) (release func()) {
 	s := p.m.Term(n)
-	s.mu.Lock()
-	return s.mu.Unlock
+	s.turn.Lock()
+	return s.turn.Unlock
 }

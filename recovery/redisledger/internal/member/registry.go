@@ -147,7 +147,7 @@ func (m *Member) Follow(ctx context.Context, held Entry, raw string) (bool, erro
 	counts = append(counts, used)
 	slices.Sort(counts)
 	counts = slices.DeleteFunc(slices.Compact(counts), func(n int) bool { return n == m.Shards || n < 1 })
-	return m.writeEntryLocked(ctx, raw, Entry{
+	return m.writeEntryInTurn(ctx, raw, Entry{
 		Incarnation: m.Self.Incarnation,
 		Generation:  max(held.Generation, m.Registration().Generation) + 1,
 		Counts:      append(counts, m.Shards),
@@ -192,9 +192,9 @@ func (m *Member) shardsUsed(ctx context.Context) (int, error) {
 	return used, nil
 }
 
-// writeEntryLocked replaces this node's entry that is stored as raw. It reports false if the
-// stored entry has changed.
-func (m *Member) writeEntryLocked(ctx context.Context, raw string, e Entry) (bool, error) {
+// writeEntryInTurn replaces this node's entry that is stored as raw, with naming held. It reports
+// false if the stored entry has changed.
+func (m *Member) writeEntryInTurn(ctx context.Context, raw string, e Entry) (bool, error) {
 	v, err := conn.Judge(conn.RegisterScript.Run(ctx, m.Client, []string{m.Keys.Nodes()}, m.Self.Node, raw, e.Encode()))
 	if err != nil || v.Code == 0 {
 		return false, err
@@ -214,7 +214,7 @@ func (m *Member) RewriteEntry(ctx context.Context, change func(e *Entry)) (bool,
 			return false, err
 		}
 		change(&held)
-		done, err := m.writeEntryLocked(ctx, raw, held)
+		done, err := m.writeEntryInTurn(ctx, raw, held)
 		if err != nil || done {
 			return done, err
 		}

@@ -26,12 +26,12 @@ func (m *Member) RetireSurplus(ctx context.Context) error {
 }
 
 func (m *Member) retire(ctx context.Context, s *Shard) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.turn.Lock()
+	defer s.turn.Unlock()
 	if !s.isHeld() || s.open != 0 {
 		return nil
 	}
-	retired, err := m.retireLocked(ctx, s)
+	retired, err := m.retireInTurn(ctx, s)
 	if retired {
 		s.Owned.Store(false)
 		m.changeTable(func(*table) {})
@@ -40,7 +40,8 @@ func (m *Member) retire(ctx context.Context, s *Shard) error {
 	return err
 }
 
-func (m *Member) retireLocked(ctx context.Context, s *Shard) (bool, error) {
+// retireInTurn marks a shard as retired if it is empty, and reports whether it did.
+func (m *Member) retireInTurn(ctx context.Context, s *Shard) (bool, error) {
 	marker := layout.NewToken(layout.RetiredNode, m.Self.Incarnation, s.Token.Epoch+1)
 	return conn.RetireScript.Run(ctx, m.Client, s.Keys[:3], s.Token.String(), marker.String()).Bool()
 }

@@ -34,7 +34,10 @@ type Shard struct {
 	at       atomic.Pointer[Position] // token and sequence
 	unbroken atomic.Int64             // Member.unbroken when the shard was last seen with our token
 
-	mu       sync.Mutex // held while a batch or a claim is under way; guards everything below
+	// A batch, a claim, a hand-over and a retirement take turns: each holds turn across its round
+	// trips. Functions whose names end with InTurn are called with turn held, and only they use
+	// the fields below. Readers, which must not wait for Redis, use those above.
+	turn     sync.Mutex
 	Token    layout.Token
 	Sequence int64  // of the last confirmed batch
 	open     uint64 // checksum of the batch whose outcome is open; 0 means none
@@ -83,8 +86,8 @@ func (s *Shard) Position() (Position, error) {
 	return *s.at.Load(), nil
 }
 
-// moveLocked notes a claim or a confirmed batch.
-func (s *Shard) moveLocked(t layout.Token, sequence int64) {
+// moveInTurn notes a claim or a confirmed batch.
+func (s *Shard) moveInTurn(t layout.Token, sequence int64) {
 	if t != s.Token {
 		s.transfer = layout.Token{}
 	}
@@ -127,7 +130,7 @@ func (m *Member) claimAll(ctx context.Context) (away []recovery.ShardID, err err
 		case err != nil:
 			return nil, err
 		case held:
-			s.moveLocked(s.Token, 0)
+			s.moveInTurn(s.Token, 0)
 			s.Owned.Store(true)
 			claimed = append(claimed, s)
 		case s.Token.Node != "" && !s.Token.Retired():
@@ -192,11 +195,11 @@ func (m *Member) claim(ctx context.Context, keys layout.ShardKeys, expected stri
 	return v.Text(0), nil
 }
 
-// reclaimLocked is called when a shard was found with another token than ours, or with a lower
+// reclaimInTurn is called when a shard was found with another token than ours, or with a lower
 // sequence number than was confirmed. It returns nil when the shard is ours again, though its
 // content may be older than what was confirmed, and recovery.ErrLost when another process owns
 // it. After any other error it must be called again: the claim has the same token each time.
-func (m *Member) reclaimLocked(ctx context.Context, s *Shard, owner string, sequence int64) error {
+func (m *Member) reclaimInTurn(ctx context.Context, s *Shard, owner string, sequence int64) error {
 	held := layout.ReadToken(owner)
 	dataset, err := m.Mender.Dataset(ctx)
 	if err != nil {
@@ -211,11 +214,11 @@ func (m *Member) reclaimLocked(ctx context.Context, s *Shard, owner string, sequ
 	case held == next:
 		// Our own claim, whose answer was lost.
 	case (owner == "" || held.Unreadable()) && m.mayBeAdopted(s.unbroken.Load()):
-		return m.revokeLocked(s, "Redis has lost its data, and others may have taken over before")
+		return m.revokeInTurn(s, "Redis has lost its data, and others may have taken over before")
 	case !held.Unreadable() && (held.Epoch > s.Token.Epoch || held.Epoch == s.Token.Epoch && held != s.Token):
-		return m.revokeLocked(s, "its owner is "+owner)
+		return m.revokeInTurn(s, "its owner is "+owner)
 	case revived:
-		return m.revokeLocked(s, "it was adopted from "+owner+", which lives")
+		return m.revokeInTurn(s, "it was adopted from "+owner+", which lives")
 	default:
 		now, err := m.claim(ctx, s.Keys, owner, next)
 		if err != nil {
@@ -227,7 +230,7 @@ func (m *Member) reclaimLocked(ctx context.Context, s *Shard, owner string, sequ
 	}
 	m.Log.Error("Redis has lost writes that it had confirmed; the shard was claimed again",
 		"shard", s.Number, "found", owner, "sequence", sequence, "confirmed", s.Sequence, "token", next.String(), "dataset", dataset)
-	s.moveLocked(next, 0)
+	s.moveInTurn(next, 0)
 	s.unbroken.Store(m.streak())
 	m.buried.Store(true) // an older state may have dead records that were removed since
 	n := s.Number
@@ -258,10 +261,10 @@ func (m *Member) Check(ctx context.Context, s *Shard, before Position, owner str
 	if owner == before.Token.String() && sequence >= before.Sequence {
 		return true, nil
 	}
-	if !s.mu.TryLock() {
+	if !s.turn.TryLock() {
 		return false, nil
 	}
-	defer s.mu.Unlock()
+	defer s.turn.Unlock()
 	if err := s.Loss(); err != nil {
 		return false, err
 	}
@@ -273,7 +276,7 @@ func (m *Member) Check(ctx context.Context, s *Shard, before Position, owner str
 	if owner == s.Token.String() && sequence >= s.Sequence {
 		return true, nil
 	}
-	err = m.reclaimLocked(ctx, s, owner, sequence)
+	err = m.reclaimInTurn(ctx, s, owner, sequence)
 	return err == nil, err
 }
 

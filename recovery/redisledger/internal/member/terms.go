@@ -198,10 +198,9 @@ func (m *Member) Forget(n int) {
 	})
 }
 
-// endLocked ends a term: nothing is written to the shard any more, and a token by which the shard
+// endInTurn ends a term: nothing is written to the shard any more, and a token by which the shard
 // was or may have been transferred is remembered. It reports false if the term had ended before.
-// The caller holds s.mu.
-func (m *Member) endLocked(s *Shard, why error) bool {
+func (m *Member) endInTurn(s *Shard, why error) bool {
 	if !s.ended.CompareAndSwap(nil, &why) {
 		return false
 	}
@@ -213,15 +212,15 @@ func (m *Member) endLocked(s *Shard, why error) bool {
 	return true
 }
 
-// revokeLocked ends a term that was lost, and notifies memory. The caller holds s.mu.
-func (m *Member) revokeLocked(s *Shard, why string) error {
-	return m.endTermLocked(s, fmt.Errorf("%w: shard %d: %s", recovery.ErrLost, s.Number, why))
+// revokeInTurn ends a term that was lost, and notifies memory.
+func (m *Member) revokeInTurn(s *Shard, why string) error {
+	return m.endTermInTurn(s, fmt.Errorf("%w: shard %d: %s", recovery.ErrLost, s.Number, why))
 }
 
-// endTermLocked ends a term with a kind of ErrLost, and notifies memory. The caller holds s.mu.
-func (m *Member) endTermLocked(s *Shard, err error) error {
+// endTermInTurn ends a term with a kind of ErrLost, and notifies memory.
+func (m *Member) endTermInTurn(s *Shard, err error) error {
 	n := s.Number
-	if m.endLocked(s, err) {
+	if m.endInTurn(s, err) {
 		m.Notices.Add(func(w recovery.Watcher) {
 			if w.Lost != nil {
 				w.Lost(n, err)

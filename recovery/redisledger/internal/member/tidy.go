@@ -63,16 +63,16 @@ func (m *Member) longDead() map[string]*peerState {
 
 // RetireAdopted retires a shard of another node, if it is empty.
 func (m *Member) RetireAdopted(ctx context.Context, s *Shard) error {
-	if !s.mu.TryLock() {
+	if !s.turn.TryLock() {
 		return nil // something is being written
 	}
-	defer s.mu.Unlock()
+	defer s.turn.Unlock()
 	if !s.isHeld() || s.open != 0 {
 		return nil
 	}
-	retired, err := m.retireLocked(ctx, s)
+	retired, err := m.retireInTurn(ctx, s)
 	if retired {
-		_ = m.endTermLocked(s, fmt.Errorf("%w: shard %d", recovery.ErrRetired, s.Number))
+		_ = m.endTermInTurn(s, fmt.Errorf("%w: shard %d", recovery.ErrRetired, s.Number))
 	}
 	return err
 }

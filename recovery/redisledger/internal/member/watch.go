@@ -26,8 +26,8 @@ const gapShare = 4
 
 // A watch is what this process sees of the nodes, its own included.
 type watch struct {
-	polling       sync.Mutex  // held by poll
-	readingOwners sync.Mutex  // held by refreshTokens
+	polling       sync.Mutex  // a turn, see Member: held by Poll
+	readingOwners sync.Mutex  // a turn: held by refreshTokens and refreshAll
 	singly        atomic.Bool // heartbeats are read one by one, see readView
 
 	mu    sync.Mutex // guards everything below
