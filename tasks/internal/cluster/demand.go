@@ -76,7 +76,9 @@ type DemandMessage struct {
 	Want   int
 }
 
-type demandsMessage struct{ Wishes []DemandMessage }
+type demandsMessage struct {
+	Demands []DemandMessage `json:"Wishes"`
+}
 
 // A ReserveReply has the tasks that were ready. Without any, the demand stays at the node.
 type ReserveReply struct {

@@ -45,8 +45,8 @@ type Offer struct {
 
 // An OfferReply says which of them no receiver took.
 type OfferReply struct {
-	Back []string      // receipts of those that no receiver waits for
-	Wish DemandMessage // the demand from now on; Serial 0: none
+	Back   []string      // receipts of those that no receiver waits for
+	Demand DemandMessage `json:"Wish"` // the demand from now on; Serial 0: none
 }
 
 // HandleReserve serves the receivers of another node, or keeps their demand as a remote waiter.
@@ -86,7 +86,7 @@ func (s *Cluster) Serve(ctx context.Context, t *engine.Topic, node string, want 
 func (s *Cluster) handleDemands(_ context.Context, from string, told demandsMessage) (none struct{}, err error) {
 	s.engine.Mu.Lock()
 	defer s.engine.Unlock()
-	for _, w := range told.Wishes {
+	for _, w := range told.Demands {
 		if task.ValidName(w.Topic) {
 			s.updateRemoteWaiterLocked(from, w)
 		}
@@ -222,10 +222,10 @@ func (s *Cluster) OfferedLocked(g *RemoteWaiter, ds []*engine.Delivery, sent []W
 	}
 	s.ReturnToOwnerLocked(moved)
 	switch {
-	case err != nil, a.Wish.Serial == 0:
+	case err != nil, a.Demand.Serial == 0:
 		g.want = 0 // until the node announces a demand again
-	case a.Wish.Run == g.run && a.Wish.Serial > g.serial:
-		g.serial, g.want, g.until = a.Wish.Serial, min(a.Wish.Want, task.MaxReserve), s.engine.Elapsed()+remoteWaiterFor
+	case a.Demand.Run == g.run && a.Demand.Serial > g.serial:
+		g.serial, g.want, g.until = a.Demand.Serial, min(a.Demand.Want, task.MaxReserve), s.engine.Elapsed()+remoteWaiterFor
 	}
 }
 
@@ -247,7 +247,7 @@ func (s *Cluster) HandleOffer(ctx context.Context, from string, o Offer) (OfferR
 	}
 	var a OfferReply
 	if w := s.Peers.demands[demandKey{t, o.Lease}]; w != nil && o.Run == s.Peers.Run {
-		a.Wish = s.announceDemandLocked(w, from)
+		a.Demand = s.announceDemandLocked(w, from)
 	}
 	for _, d := range ds {
 		a.Back = append(a.Back, d.Receipt())
