@@ -147,8 +147,8 @@ func fillValue(v reflect.Value, path string) error {
 		var err error
 		for i := range v.NumField() {
 			switch f := v.Type().Field(i); {
-			case v.Type().PkgPath() == reflect.TypeFor[Task]().PkgPath():
-				err = errors.New(path + ": a " + v.Type().String() + " is for callers, and its fields may get other names")
+			case v.Type().PkgPath() != reflect.TypeFor[cluster.WireTask]().PkgPath():
+				err = errors.New(path + ": a " + v.Type().String() + " is not for the wire, and its fields may get other names")
 			case f.Anonymous && f.Tag == "":
 				err = errors.Join(err, fillValue(v.Field(i), path))
 			case !f.IsExported(), f.Tag.Get("json") == "-":

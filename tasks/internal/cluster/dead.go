@@ -23,15 +23,15 @@ func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (done int,
 		return x.Done, x.Passed, err
 	}
 	found := make(map[string]bool)
-	c := fanOut[engine.RedriveQuery, redriveReply, *redriveReply]{
-		Cluster: s, method: RedriveMethod, query: q, here: (*Cluster).redriveHere, deadAlone: true,
+	c := fanOut[wireRedriveQuery, redriveReply, *redriveReply]{
+		Cluster: s, method: RedriveMethod, query: encodeRedriveQuery(&q), here: (*Cluster).redriveHere, deadAlone: true,
 		take: func(a *redriveReply, _ func(recovery.ShardID) bool) {
 			done += a.Done
 			for _, id := range a.IDs {
 				found[id] = true
 			}
 		},
-		next: func(asked engine.RedriveQuery, a *redriveReply) engine.RedriveQuery {
+		next: func(asked wireRedriveQuery, a *redriveReply) wireRedriveQuery {
 			if asked.Left, asked.After = a.Left, a.After; !asked.All {
 				asked.IDs = asked.IDs[len(asked.IDs)-a.Left:]
 			}
@@ -50,7 +50,8 @@ func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (done int,
 }
 
 // redriveHere redrives what this node has, for a while.
-func (s *Cluster) redriveHere(ctx context.Context, q engine.RedriveQuery) (a redriveReply, err error) {
+func (s *Cluster) redriveHere(ctx context.Context, asked wireRedriveQuery) (a redriveReply, err error) {
+	q := asked.decode()
 	if !task.ValidName(q.Topic) {
 		return a, task.Invalid("topic", task.NameProblem)
 	}
@@ -62,7 +63,9 @@ func (s *Cluster) redriveHere(ctx context.Context, q engine.RedriveQuery) (a red
 				a.Left = s.engine.DeadCount(q.Topic)
 			}
 			var end bool
-			a.After, a.Left, end, err = x.All(ctx, q.After, q.Died, a.Left)
+			var after recovery.Ref
+			after, a.Left, end, err = x.All(ctx, q.After, q.Died, a.Left)
+			a.After = wireRef(after)
 			a.More = !end
 		} else {
 			a.Left, err = x.These(ctx, q.IDs)

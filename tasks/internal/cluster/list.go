@@ -12,19 +12,21 @@ import (
 )
 
 // listHere lists what this node has.
-func (s *Cluster) listHere(ctx context.Context, q engine.ListQuery) (a listReply, err error) {
+func (s *Cluster) listHere(ctx context.Context, asked wireListQuery) (a listReply, err error) {
+	q := asked.decode()
 	if q.Limit < 1 || q.Limit > 1000 || q.State == task.Dead && !task.ValidName(q.Topic) {
 		return a, task.Invalid("limit", "must be from 1 to 1000")
 	}
 	most := min(cmp.Or(q.Bytes, task.MaxPageBytes), task.MaxPageBytes)
 	var shards []int
-	st, err := s.Covers(ctx, &a.Coverage, func(ctx context.Context) (err error) {
+	st, err := s.Covers(ctx, &a.Coverage, func(ctx context.Context) error {
 		size := 0
-		a.Last, err = s.engine.VisitPage(ctx, &q, func(t task.Task, at int64, shard int) bool {
+		last, err := s.engine.VisitPage(ctx, &q, func(t task.Task, at int64, shard int) bool {
 			a.Tasks, shards = append(a.Tasks, wireListed{WireTask(t), at}), append(shards, shard)
 			size += engine.SizeOf(&t)
 			return size < most
 		})
+		a.Last = (*wireRef)(last)
 		return err
 	})
 	kept := a.Tasks[:0]
@@ -47,13 +49,13 @@ func (s *Cluster) ListAll(ctx context.Context, q engine.ListQuery) (task.Page, e
 	q.Bytes = max(1, task.MaxPageBytes/max(1, len(nodes)))
 	var all []engine.Listed
 	var end *recovery.Ref
-	c := fanOut[engine.ListQuery, listReply, *listReply]{Cluster: s, method: ListMethod, query: q, here: (*Cluster).listHere, deadAlone: q.State == task.Dead}
+	c := fanOut[wireListQuery, listReply, *listReply]{Cluster: s, method: ListMethod, query: encodeListQuery(&q), here: (*Cluster).listHere, deadAlone: q.State == task.Dead}
 	c.take = func(a *listReply, _ func(recovery.ShardID) bool) {
 		for _, t := range a.Tasks {
 			all = append(all, engine.Listed{Task: task.Task(t.Task), At: t.At})
 		}
-		if a.Last != nil && (end == nil || engine.CompareRefs(*a.Last, *end) < 0) {
-			end = a.Last
+		if last := (*recovery.Ref)(a.Last); last != nil && (end == nil || engine.CompareRefs(*last, *end) < 0) {
+			end = last
 		}
 	}
 	if err := c.run(ctx); err != nil {

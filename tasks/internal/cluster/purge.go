@@ -17,8 +17,8 @@ func (s *Cluster) PurgeAll(ctx context.Context, q engine.PurgeQuery) (t engine.P
 		_, err := p.Run(ctx, 0)
 		return p.Result(), err
 	}
-	c := fanOut[engine.PurgeQuery, PurgeReply, *PurgeReply]{
-		Cluster: s, method: PurgeMethod, query: q, here: (*Cluster).PurgeHere,
+	c := fanOut[WirePurgeQuery, PurgeReply, *PurgeReply]{
+		Cluster: s, method: PurgeMethod, query: WirePurgeQuery(q), here: (*Cluster).PurgeHere,
 		take: func(a *PurgeReply, counts func(recovery.ShardID) bool) { addReply(&t, a, counts) },
 	}
 	err = c.run(ctx)
@@ -56,7 +56,8 @@ func addReply(t *engine.PurgeResult, a *PurgeReply, counts func(recovery.ShardID
 }
 
 // PurgeHere purges what this node has, for a while.
-func (s *Cluster) PurgeHere(ctx context.Context, q engine.PurgeQuery) (PurgeReply, error) {
+func (s *Cluster) PurgeHere(ctx context.Context, asked WirePurgeQuery) (PurgeReply, error) {
+	q := engine.PurgeQuery(asked)
 	if q.Topic != "" && !ValidPurge(q.Topic) || q.Group != "" && !task.ValidName(q.Group) || (q.Topic == "") == (q.Group == "") {
 		return PurgeReply{}, task.Invalid("topic", task.NameProblem)
 	}

@@ -51,17 +51,17 @@ func (c *Coverage) cover() *Coverage { return c }
 
 // The calls to all nodes.
 var (
-	ListMethod    = Method[engine.ListQuery, listReply]{Name: "list"}
+	ListMethod    = Method[wireListQuery, listReply]{Name: "list"}
 	UsedMethod    = Method[usedQuery, usedReply]{Name: "used"}
-	PurgeMethod   = Method[engine.PurgeQuery, PurgeReply]{Name: "purge", writes: true}
-	RedriveMethod = Method[engine.RedriveQuery, redriveReply]{Name: "exhume", writes: true}
+	PurgeMethod   = Method[WirePurgeQuery, PurgeReply]{Name: "purge", writes: true}
+	RedriveMethod = Method[wireRedriveQuery, redriveReply]{Name: "exhume", writes: true}
 )
 
 type (
 	listReply struct {
 		Coverage
 		Tasks []wireListed
-		Last  *recovery.Ref `json:",omitempty"` // the last position that was looked at; nil: there is nothing behind
+		Last  *wireRef `json:",omitempty"` // the last position that was looked at; nil: there is nothing behind
 	}
 	// A usedQuery asks whether a topic has tasks that are not dead.
 	usedQuery struct{ Topic string }
@@ -94,7 +94,7 @@ type (
 		Done  int
 		IDs   []string `json:",omitempty"` // which of the given ones
 		Left  int      `json:",omitempty"`
-		After recovery.Ref
+		After wireRef
 	}
 )
 

@@ -9,13 +9,13 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// The types of package task on their way to another node. They have the same fields, and names of
-// their own for the wire, so that a field can be renamed for callers without a change of what nodes
-// of two versions send one another.
+// The types of other packages on their way to another node. They have the same fields, and names
+// of their own for the wire, so that a field can be renamed for callers without a change of what
+// nodes of two versions send one another.
 //
 // A conversion such as WireTask(t) compiles only while both types have the same fields. A field
-// that is added to package task has to be added here as well. For one that is renamed there, the
-// conversion has to be written out.
+// that is added to the other package has to be added here as well. For one that is renamed there,
+// and for a type with another wire type in it, the conversion has to be written out.
 
 // A WireTask is a task.Task.
 type WireTask struct {
@@ -76,6 +76,66 @@ type wireField struct {
 type wireListed struct {
 	Task WireTask `json:"Task"`
 	At   int64    `json:"At"`
+}
+
+// A wireRef is a recovery.Ref.
+type wireRef struct {
+	ID   string `json:"ID"`
+	Next int64  `json:"Next"`
+}
+
+// A wireListQuery is an engine.ListQuery.
+type wireListQuery struct {
+	Topic    string     `json:"Topic"`
+	Group    string     `json:"Group"`
+	State    task.State `json:"State"`
+	Limit    int        `json:"Limit"`
+	After    wireRef    `json:"After"`
+	Bytes    int        `json:"Bytes,omitempty"`
+	Patterns []string   `json:"Patterns,omitempty"`
+}
+
+func encodeListQuery(q *engine.ListQuery) wireListQuery {
+	return wireListQuery{q.Topic, q.Group, q.State, q.Limit, wireRef(q.After), q.Bytes, q.Patterns}
+}
+
+func (q *wireListQuery) decode() engine.ListQuery {
+	return engine.ListQuery{
+		Topic: q.Topic, Group: q.Group, State: q.State, Limit: q.Limit,
+		After: recovery.Ref(q.After), Bytes: q.Bytes, Patterns: q.Patterns,
+	}
+}
+
+// A WirePurgeQuery is an engine.PurgeQuery.
+type WirePurgeQuery struct {
+	Topic    string   `json:"Topic"`
+	Group    string   `json:"Group"`
+	Kill     bool     `json:"Kill"`
+	Keep     int      `json:"Keep"`
+	Patterns []string `json:"Patterns,omitempty"`
+}
+
+// A wireRedriveQuery is an engine.RedriveQuery.
+type wireRedriveQuery struct {
+	Topic  string   `json:"Topic"`
+	Delete bool     `json:"Delete"`
+	Due    int64    `json:"Due"`
+	All    bool     `json:"All"`
+	IDs    []string `json:"IDs,omitempty"`
+	Died   int64    `json:"Died,omitempty"`
+	Left   int      `json:"Left,omitempty"`
+	After  wireRef  `json:"After"`
+}
+
+func encodeRedriveQuery(q *engine.RedriveQuery) wireRedriveQuery {
+	return wireRedriveQuery{q.Topic, q.Delete, q.Due, q.All, q.IDs, q.Died, q.Left, wireRef(q.After)}
+}
+
+func (q *wireRedriveQuery) decode() engine.RedriveQuery {
+	return engine.RedriveQuery{
+		Topic: q.Topic, Delete: q.Delete, Due: q.Due, All: q.All, IDs: q.IDs,
+		Died: q.Died, Left: q.Left, After: recovery.Ref(q.After),
+	}
 }
 
 // encodeTask makes the reply of a call whose answer is a task.

@@ -238,7 +238,7 @@ type PurgeQuery struct {
 	Topic, Group string
 	Kill         bool
 	Keep         int      // how many of those that are being delivered are to be named
-	Patterns     []string `json:",omitempty"` // as of a ListQuery
+	Patterns     []string // as of a ListQuery
 }
 
 // A PurgeResult is what a purge has done.

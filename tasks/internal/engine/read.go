@@ -253,8 +253,8 @@ type ListQuery struct {
 	State        task.State
 	Limit        int
 	After        recovery.Ref
-	Bytes        int      `json:",omitempty"` // about how much of tasks is wanted at most; 0: MaxPageBytes
-	Patterns     []string `json:",omitempty"` // of the topics that the caller may use; empty: all
+	Bytes        int      // about how much of tasks is wanted at most; 0: MaxPageBytes
+	Patterns     []string // of the topics that the caller may use; empty: all
 }
 
 // A Listed is a task on a page, with its position.

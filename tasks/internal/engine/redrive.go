@@ -319,11 +319,11 @@ func (s *Engine) DeadCount(topic string) int {
 type RedriveQuery struct {
 	Topic  string
 	Delete bool
-	Due    int64    // the new deadline; 0: now
-	All    bool     // instead of the ids
-	IDs    []string `json:",omitempty"`
-	Died   int64    `json:",omitempty"` // of all: when it was asked for, and those that were dead are meant
+	Due    int64 // the new deadline; 0: now
+	All    bool  // instead of the ids
+	IDs    []string
+	Died   int64 // of all: when it was asked for, and those that were dead are meant
 	// Of all, when it has been asked before: how many are left to count, and behind which.
-	Left  int `json:",omitempty"`
+	Left  int
 	After recovery.Ref
 }
