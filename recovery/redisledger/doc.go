@@ -15,11 +15,20 @@
 //
 // # Rooms
 //
-// [Ledger] has the lifecycle and the doors: every call passes use, which refuses it before Adopt
-// and after Close. Behind them:
+// [Ledger] has the lifecycle and the doors: every call that asks Redis passes use, which refuses it
+// before Adopt and after Close. The files of this package:
 //
-//	health, checks    whether the servers are fit, and how they are
-//	read, scan, dead  records; settings, settingchanges: settings
+//	ledger            options, Open, Adopt, Close, use
+//	fleet, directory  doors to member and ids
+//	messages          the door to bus
+//	read, scan, dead  records
+//	settings          settings of topics; settingchanges: what has changed since a version
+//	spoolmark         up to which number a spool has been moved to Redis
+//	checks, refusals  whether the servers are fit, and know the commands that are needed
+//	public            Connect, ParseURL, WithoutSecrets: for other users of the same Redis
+//	erase             deletes all that belongs to a prefix
+//
+// Below it:
 //
 //	internal/member   this node among the nodes: registry, heartbeats, peers, shards and batches
 //	internal/ids      the directory of ids that callers have chosen
@@ -31,7 +40,10 @@
 //	internal/conn     connections and scripts
 //	internal/layout   keys and bytes
 //
-// Imports point down this list. The rooms from ids to identity do not know one another.
+//	internal/clock    time on machines that may be suspended
+//
+// Imports point down this list. The rooms from ids to identity do not know one another; member
+// may use notice, mend and identity.
 //
 // # What can fail
 //

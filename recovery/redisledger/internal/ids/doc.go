@@ -6,7 +6,7 @@
 //
 // # What can fail
 //
-// Every call, with the error of Redis; the outcome of [Directory.File] is open then. File returns
-// recovery.ErrFull if Redis has no room for new ids. An entry that cannot be read fails
-// [Directory.Look], and is left alone by [Directory.ScanDirectory].
+// Every call, with the error of Redis; the outcome of [Directory.Update] is open then. Update
+// returns recovery.ErrFull if Redis has no room for new ids. An entry that cannot be read fails
+// [Directory.Lookup], and [Directory.ScanDirectory] leaves it alone.
 package ids
