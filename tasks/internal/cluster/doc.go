@@ -14,4 +14,23 @@
 // (task.ErrNodeAway, task.ErrUnknown after a write), or the ledger cannot tell where a task is
 // (task.ErrUnavailable). A node without others never fails for their sake: each method does next
 // to nothing there.
+//
+// # The directory
+//
+// A node without others registers no ids. Once another node has joined, it registers new ids before
+// creating the tasks, and existing ids in the background. Until it reports completion, the other
+// nodes ask it about unregistered ids. An entry outlives its task by ten seconds, so that a
+// repeated cancel finds the node that remembers the first one. An entry that a crash left behind
+// does no harm: the owner of its shard replaces it when the id is used again, and the reconciler
+// deletes it.
+//
+// # Deliveries for other nodes
+//
+// A task stays with its owner, in the state delivering, and only its receipt settles it. It counts
+// against Config.MaxInFlight of the owner, and its lease runs out there. So it is ready again when
+// the lease is over, whatever message is lost and whichever node dies.
+//
+//	Reserve finds nothing -> demand -> reserve: sent to node after node -> remote waiter there
+//	ready there, the remote waiter's turn -> offer -> receivers here; the rest is returned
+//	backlog there -> announced -> offload: requested while there is room -> workers here -> outcomes
 package cluster

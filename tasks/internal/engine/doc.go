@@ -24,40 +24,15 @@
 //
 // # The life of a task
 //
-// States with a star are busy: a write for that id is under way. A busy task is
-// not delivered and admits no second operation; others wait for it, so that two
-// writes of one id can never swap.
+// docs/protocol.md, section 1, has the states of a task, and what each change writes. A task is
+// busy while a write for its id is under way. A busy task is not delivered and admits no second
+// operation; others wait for it, so that two writes of one id can never swap. Section 8 has the
+// stages of a shard, from Acquired to Evicting.
 //
-//	from             event                      via          to
-//	absent           Schedule                   creating*    pending
-//	pending          its time has come                       ready, or pending until its place in a Spread
-//	ready            the clock was set back                  pending
-//	ready            handed out                 (claiming*)  delivering
-//	pending, ready   Reschedule, Replace, Fire  moving*      pending
-//	pending, ready   Cancel, Purge, CancelGroup cancelling*  gone: cancelled
-//	pending, ready   KillTopic                  burying*     dead
-//	dead             Cancel, DeleteDead         finishing*   gone: cancelled
-//	delivering       Ack                        finishing*   gone: delivered
-//	delivering       failed, Release, lease out              pending
-//	delivering       Bury, attempts exhausted   burying*     dead
-//	dead             Requeue                    requeuing*   pending
-//	dead             for DeadRetention          finishing*   gone
-//	ready            later than max_lateness    finishing*   gone: skipped
-//	ready            misfired, topic skips      finishing*   gone: skipped
-//	ready            misfired, topic coalesces               pending, until its group is known
-//	pending, ready   not the newest misfired    finishing*   gone: skipped
-//	delivering       Close with an open lease   parking*     delivering, after the next Open
-//	delivering       its shard is handed over   parking*     delivering, at the other node
-//	delivering       which did not come off                  delivering
-//	any              its shard was lost                      not in memory
-//	any, at rest     its shard was handed over               not in memory
-//	not in memory    asked for, or nominated    checking*    pending, ready, absent or dead
-//
-// A retry is armed at once and recorded as soon as the ledger answers; claiming
-// happens only in topics that count crashes. Dead tasks live in the ledger, not
-// in memory. What has become of finished tasks is remembered for the last
-// 65,536 of them, so that a repeated cancel or acknowledgement gets the answer
-// of the first.
+// A retry is armed at once and recorded as soon as the ledger answers. An attempt is recorded
+// before it begins only in topics that count crashes. Dead tasks live in the ledger, not in memory.
+// What has become of finished tasks is remembered for the last 65,536 of them, so that a repeated
+// cancel or acknowledgement gets the answer of the first.
 //
 // # The sweep
 //
