@@ -1,6 +1,10 @@
 // Package cli is the command line. It assembles the program: no other package imports all the
 // others.
 //
+// It owns the commands, the settings of the server and the order of start and shutdown. It may call
+// every package but tasks' and redisledger's internal ones. Only package main calls it. What can
+// fail is a command; its exit code tells how.
+//
 // `lapse serve` reads as the boot order: settings, ledger, scheduler, HTTP server; and, in the
 // other direction, the shutdown. The address is bound before the ledger is opened, and so is that
 // of probes (listen.go). A second server is so refused before it touches anything, and /readyz can

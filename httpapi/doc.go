@@ -5,6 +5,10 @@
 // things: it decodes, calls one method of tasks.Scheduler and encodes. It decides nothing that the
 // scheduler could decide, so that an embedding program and a caller over HTTP are treated alike.
 //
+// It owns the routes, the tokens and their scopes, the form of requests and answers, and the limits
+// of what is read and answered at once. It may call packages tasks, and recovery for its types. It
+// knows neither a particular ledger nor the wheel nor package cli.
+//
 // # Input
 //
 // One strict decoder, scan.go, reads every body over the raw bytes. It refuses unknown fields,

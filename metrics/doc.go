@@ -4,5 +4,9 @@
 // a task nothing. All names stand in names.go. Counters start at zero with the process. Gauges show
 // the moment of the scrape.
 //
-// Nothing here fails: a closed scheduler shows its last figures.
+// It owns the names of the metrics and the choice of the topics that have series of their own. It
+// calls package tasks only, and knows neither HTTP routes nor ledgers.
+//
+// Nothing here fails: a closed scheduler shows its last figures, and the count of nodes is left out
+// while the ledger cannot tell them.
 package metrics

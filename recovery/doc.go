@@ -19,6 +19,10 @@
 // all decisions are taken in that writer's memory, no change carries a
 // condition: applied twice in order, it has the effect of being applied once.
 //
+// It owns the contract of ledgers, the queues of changes that are not committed yet, and the IDs of
+// shards. It calls no other package of Lapse: neither a ledger nor the wheel nor anything that
+// knows a task.
+//
 // What can fail: a ledger may be held by another process ([ErrHeld]), may have
 // refused what was new in a batch for want of room ([ErrFull]), may have passed
 // to another owner ([ErrLost], which is final), or may be out of reach and have

@@ -2,7 +2,8 @@
 // no Redis: a deadline is a Unix time in milliseconds, and what is due then is
 // a bare uint64 that only the caller understands.
 //
-// Two types share the work.
+// It owns the entries and their order, and calls no other package of Lapse. Two types share the
+// work.
 //
 // [Wheel] is the data structure: a hierarchical timing wheel (Varghese and
 // Lauck, "Hashed and Hierarchical Timing Wheels", SOSP 1987). It has no lock,
@@ -16,7 +17,10 @@
 // never a goroutine per timer. The mutex is taken anew for each batch, so that no other caller
 // waits for a whole burst, and timers that are not in a batch yet can still be cancelled.
 //
-// What can go wrong, and what happens then:
+// What can fail: [NewRunner], with what is wrong with its Config. New and Add of a [Wheel], and
+// [Runner.AddBatch], panic at a misuse that their comments name, or at more than 2^32 entries.
+//
+// What can go wrong outside, and what happens then:
 //
 //   - The clock jumps forward, or the machine was suspended: [Runner.Nudge] or
 //     [Runner.Overdue] reads the clock again and fires what has become due.

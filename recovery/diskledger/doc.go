@@ -17,6 +17,9 @@
 // background, until that succeeds; the committer repeats its batch meanwhile. What was confirmed
 // before stays.
 //
+// It owns the directory and the one open instance of Pebble. It calls package recovery and Pebble,
+// and knows neither tasks nor other ledgers.
+//
 // What can fail: Adopt, with recovery.ErrHeld, recovery.ErrLayout or why the
 // directory cannot be read; every method, while the directory is being opened
 // anew; Condition, with recovery.ErrFull, while the disk is running full, and with another

@@ -6,7 +6,12 @@
 // the same records; then a holder of the old handle cannot write any more.
 //
 // By default a scan visits the state at Adopt, oldest first, as the embedded ledger does. With
-// [Nominating] it only nominates ids, in no order and some of them twice, as Redis does. What can
-// fail: Adopt, while another handle is adopted. For every other failure wrap the ledger with
+// [Nominating] it only nominates ids, in no order and some of them twice, as Redis does.
+//
+// It owns the records and settings that its handles share, under one mutex. It calls packages
+// recovery and memshard, and knows neither tasks nor other ledgers.
+//
+// What can fail: Adopt, with recovery.ErrHeld while another handle is adopted; every other method,
+// with recovery.ErrClosed while its handle is not. For other failures wrap the ledger with
 // ledgertest.Wrap.
 package memledger

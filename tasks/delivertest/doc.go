@@ -21,4 +21,7 @@
 //
 // A failure is reported by task: each fault of a task has its whole history with it, as its
 // receiver and the scheduler's observer saw it.
+//
+// It owns the schedulers that it opens and the history of each task. It calls packages tasks and
+// memledger, and knows no way of delivery. What can fail is the test. No program may import it.
 package delivertest

@@ -1,5 +1,3 @@
-// Package redisrig is for tests of ways of delivery into Redis. It opens schedulers with a way, and
-// puts the faults of delivertest between a way and a real Redis.
 package redisrig
 
 import (

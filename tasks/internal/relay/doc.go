@@ -1,6 +1,10 @@
 // Package relay calls other nodes over a bus that may lose, repeat, delay and reorder
 // messages. It knows neither the meaning of the calls nor the kind of bus.
 //
+// It owns the calls under way, the answers that may have to be repeated, and the queues of messages
+// to each node, under one mutex. It calls the [Bus], never with the mutex held, and no package of
+// Lapse.
+//
 // [Relay.Call] sends a call and waits for the answer. Until it arrives, Call sends the call
 // again, with growing pauses, until its context ends. The other side executes the call at most
 // once: it recognises a repeat by its id, and then reports that it is still working, or gives the
