@@ -5,7 +5,6 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"go/types"
 	"io/fs"
 	"maps"
 	"os"
@@ -141,41 +140,6 @@ func TestInterfaces(t *testing.T) {
 			}
 			return true
 		})
-	}
-}
-
-// A function whose name ends with Locked does not release the lock that its caller holds.
-func TestLockedStaysLocked(t *testing.T) {
-	all, positions := sources(t)
-	for i := range all {
-		s := &all[i]
-		for _, d := range s.file.Decls {
-			f, ok := d.(*ast.FuncDecl)
-			if !ok || f.Body == nil || !strings.HasSuffix(f.Name.Name, "Locked") {
-				continue
-			}
-			own := map[string]bool{} // mutexes that the function has locked itself
-			ast.Inspect(f.Body, func(n ast.Node) bool {
-				switch n := n.(type) {
-				case *ast.FuncLit:
-					return false // it runs later
-				case *ast.CallExpr:
-					sel, ok := n.Fun.(*ast.SelectorExpr)
-					if !ok {
-						return true
-					}
-					switch mutex := types.ExprString(sel.X); sel.Sel.Name {
-					case "Lock":
-						own[mutex] = true
-					case "Unlock", "unlock":
-						if !own[mutex] {
-							t.Errorf("%s: %s unlocks", positions.Position(n.Pos()), f.Name.Name)
-						}
-					}
-				}
-				return true
-			})
-		}
 	}
 }
 
