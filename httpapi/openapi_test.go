@@ -15,6 +15,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/lapsehq/lapse/internal/page"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -303,8 +304,9 @@ func TestProblemsAreDocumented(t *testing.T) {
 		}
 	}
 	const file = "../docs/problems.md"
+	text := page.Wrap(b.String())
 	if *update {
-		if err := os.WriteFile(file, []byte(b.String()), 0o644); err != nil {
+		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -312,7 +314,7 @@ func TestProblemsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(got) != b.String() {
+	if string(got) != text {
 		t.Error("docs/problems.md is not up to date: run this test with -update")
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/cli/bench"
+	"github.com/lapsehq/lapse/internal/page"
 )
 
 // A comparison is everything that the page tells.
@@ -54,7 +55,7 @@ func (c *comparison) write(w io.Writer) error {
 	for i := range c.rankings {
 		c.rankings[i].write(&b)
 	}
-	_, err := io.WriteString(w, b.String())
+	_, err := io.WriteString(w, page.Wrap(b.String()))
 	return err
 }
 
