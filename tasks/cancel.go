@@ -20,9 +20,9 @@ func (s *Scheduler) Cancel(ctx context.Context, id string) error {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
 	if s.cluster.Fleet == nil {
-		return engine.Cancelled(s.engine.CancelHere(ctx, id))
+		return engine.Cancelled(s.engine.CancelLocal(ctx, id))
 	}
-	_, at, err := cluster.Routed(ctx, s.cluster, id, cluster.CancelMethod, cluster.AboutID(ctx, id), func(ctx context.Context) (struct{}, error) { return struct{}{}, s.engine.CancelHere(ctx, id) })
+	_, at, err := cluster.Routed(ctx, s.cluster, id, cluster.CancelMethod, cluster.AboutID(ctx, id), func(ctx context.Context) (struct{}, error) { return struct{}{}, s.engine.CancelLocal(ctx, id) })
 	switch gone := engine.Cancelled(err); {
 	case gone == nil && at.Node != "":
 		s.engine.Mu.Lock()

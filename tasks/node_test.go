@@ -97,9 +97,9 @@ func (n *node) create(r Request) string {
 	return n.must(r).ID
 }
 
-// createHere creates a task in the shard that its id names, if this node owns it. It does not ask
+// createOwned creates a task in the shard that its id names, if this node owns it. It does not ask
 // other nodes, and returns ErrUnavailable if another node owns the shard.
-func (n *node) createHere(r Request) error {
+func (n *node) createOwned(r Request) error {
 	ctx, cancel := n.Engine().Within(n.t.Context())
 	defer cancel()
 	p, err := n.Engine().PlanFor(ctx, &r)

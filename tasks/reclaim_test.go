@@ -26,7 +26,7 @@ func TestComingHome(t *testing.T) {
 		if r := a.Readiness(); r.Ready || r.Away != 3 {
 			t.Errorf("%+v", r)
 		}
-		want(t, "creation in a shard that is away", a.createHere(Request{ID: a.idAt(0), Topic: "x"}), ErrUnavailable)
+		want(t, "creation in a shard that is away", a.createOwned(Request{ID: a.idAt(0), Topic: "x"}), ErrUnavailable)
 		b.keeps.Store(false)
 		pass(5 * time.Second)
 		if r := a.Readiness(); !r.Ready || r.Away != 0 {

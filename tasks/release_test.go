@@ -122,12 +122,12 @@ func TestNothingBeginsWhileAShardLeaves(t *testing.T) {
 		pass(time.Second)
 		a.pullOwn("x")
 		for what, err := range map[string]error{
-			"Cancel": a.Engine().CancelHere(t.Context(), later),
+			"Cancel": a.Engine().CancelLocal(t.Context(), later),
 			"Reschedule": func() error {
 				_, err := a.Engine().Reschedule(t.Context(), later, Move{Delay: ptr(time.Second)})
 				return err
 			}(),
-			"Schedule": a.createHere(Request{ID: a.idAt(0), Topic: "x"}),
+			"Schedule": a.createOwned(Request{ID: a.idAt(0), Topic: "x"}),
 			"Settle":   a.ack(d).Err,
 			"release":  a.Engine().ReleaseShard(t.Context(), recovery.NewShardID(a.Engine().NodeNumber, 0), "b"),
 		} {

@@ -169,13 +169,13 @@ func TestLostWhileWriting(t *testing.T) {
 			go func() { ch <- do() }()
 			synctest.Wait()
 		}
-		ask("sent", func() error { return a.createHere(Request{ID: a.idAt(0), Topic: "x"}) })
-		ask("unsent creation", func() error { return a.createHere(Request{ID: a.idAt(0), Topic: "x"}) })
+		ask("sent", func() error { return a.createOwned(Request{ID: a.idAt(0), Topic: "x"}) })
+		ask("unsent creation", func() error { return a.createOwned(Request{ID: a.idAt(0), Topic: "x"}) })
 		ask("unsent move", func() error {
 			_, err := a.Engine().Reschedule(t.Context(), moved, Move{Delay: ptr(time.Hour)})
 			return err
 		})
-		ask("behind it", func() error { return a.Engine().CancelHere(t.Context(), moved) })
+		ask("behind it", func() error { return a.Engine().CancelLocal(t.Context(), moved) })
 		ask("ack", func() error {
 			s := a.ack(d)
 			if s.Recorded {

@@ -249,11 +249,11 @@ func TestUnknownWhenTheCallerLeaves(t *testing.T) {
 		defer release()
 		ctx, leave := context.WithCancel(t.Context())
 		time.AfterFunc(100*time.Millisecond, leave)
-		got, err := a.Cluster().PurgeHere(ctx, cluster.WirePurgeQuery{Topic: "x"})
+		got, err := a.Cluster().PurgeLocal(ctx, cluster.WirePurgeQuery{Topic: "x"})
 		if got.Cancelled != 0 {
-			t.Errorf("purgeHere = %+v", got)
+			t.Errorf("PurgeLocal = %+v", got)
 		}
-		want(t, "purgeHere", err, ErrUnknown)
+		want(t, "PurgeLocal", err, ErrUnknown)
 	})
 }
 

@@ -380,8 +380,8 @@ func testNodes(t *testing.T, h FleetHarness) {
 	}
 }
 
-// allHomes are the shards of all nodes.
-func (c *fleetNode) allHomes() []recovery.ShardID {
+// allShardIDs are the shards of all nodes.
+func (c *fleetNode) allShardIDs() []recovery.ShardID {
 	c.Helper()
 	shardIDs, err := c.ShardIDs(c.Context())
 	if err != nil {
@@ -399,7 +399,7 @@ func testHolders(t *testing.T, h FleetHarness) {
 	}
 	check := func(what string, c *fleetNode, nodes ...string) {
 		t.Helper()
-		all, err := c.Holders(t.Context(), c.allHomes())
+		all, err := c.Holders(t.Context(), c.allShardIDs())
 		if err != nil || len(all) != len(shardIDs) {
 			t.Fatalf("Holders %s = %+v, %v", what, all, err)
 		}

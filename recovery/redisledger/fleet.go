@@ -112,7 +112,7 @@ func (l *Ledger) Accept(ctx context.Context, shardID recovery.ShardID) (bool, er
 		return false, err
 	}
 	defer done()
-	return l.member.AcceptHome(ctx, shardID)
+	return l.member.AcceptShard(ctx, shardID)
 }
 
 // MarkIndexed implements recovery.Directory.

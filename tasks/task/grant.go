@@ -80,39 +80,39 @@ type Version struct {
 // AnyVersion is the version of every task that exists.
 var AnyVersion = Version{Revision: -1}
 
-// Terms are the conditions that go with the context of a call.
-type Terms struct {
+// Conditions are the conditions that go with the context of a call.
+type Conditions struct {
 	Grant   *Grant
 	Version Version // that the task must have; zero: it does not matter
 }
 
-type termsKey struct{}
+type conditionsKey struct{}
 
-// TermsOf returns the terms of a call, nil if there are none.
-func TermsOf(ctx context.Context) *Terms {
-	t, _ := ctx.Value(termsKey{}).(*Terms)
-	return t
+// ConditionsOf returns the conditions of a call, nil if there are none.
+func ConditionsOf(ctx context.Context) *Conditions {
+	c, _ := ctx.Value(conditionsKey{}).(*Conditions)
+	return c
 }
 
-// In returns the context of a call on these terms.
-func (t Terms) In(ctx context.Context) context.Context {
-	return context.WithValue(ctx, termsKey{}, &t)
+// In returns the context of a call with these conditions.
+func (c Conditions) In(ctx context.Context) context.Context {
+	return context.WithValue(ctx, conditionsKey{}, &c)
 }
 
 // Conditional reports whether the call is about a version that must exist.
-func (t *Terms) Conditional() bool { return t != nil && t.Version != (Version{}) }
+func (c *Conditions) Conditional() bool { return c != nil && c.Version != (Version{}) }
 
 // Permit checks whether the call may be about a task. It returns ErrNotGranted if the grant does
 // not allow the topic, and ErrVersion if the task has another version than the call asks for.
-func (t *Terms) Permit(topic string, revision, created int64) error {
+func (c *Conditions) Permit(topic string, revision, created int64) error {
 	switch {
-	case t == nil:
+	case c == nil:
 		return nil
-	case !t.Grant.Allows(topic):
+	case !c.Grant.Allows(topic):
 		return ErrNotGranted
-	case t.Version == (Version{}), t.Version == AnyVersion:
+	case c.Version == (Version{}), c.Version == AnyVersion:
 		return nil
-	case t.Version.Revision != revision, !t.Version.Created.IsZero() && t.Version.Created.UnixMilli() != created:
+	case c.Version.Revision != revision, !c.Version.Created.IsZero() && c.Version.Created.UnixMilli() != created:
 		return ErrVersion
 	}
 	return nil
@@ -123,26 +123,26 @@ func (t *Terms) Permit(topic string, revision, created int64) error {
 // many tasks covers only those of the grant's topics. No call creates a task beyond its bounds, see
 // MaxTopics and MaxPending.
 func WithGrant(ctx context.Context, g *Grant) context.Context {
-	t := Terms{Grant: g}
-	if before := TermsOf(ctx); before != nil {
-		t.Version = before.Version
+	c := Conditions{Grant: g}
+	if before := ConditionsOf(ctx); before != nil {
+		c.Version = before.Version
 	}
-	return t.In(ctx)
+	return c.In(ctx)
 }
 
 // WithVersion returns the context of a Cancel, Fire, Replace or Reschedule that does nothing, and
 // returns ErrRevision, unless the task has that version.
 func WithVersion(ctx context.Context, v Version) context.Context {
-	t := Terms{Version: v}
-	if before := TermsOf(ctx); before != nil {
-		t.Grant = before.Grant
+	c := Conditions{Version: v}
+	if before := ConditionsOf(ctx); before != nil {
+		c.Grant = before.Grant
 	}
-	return t.In(ctx)
+	return c.In(ctx)
 }
 
 // GrantOf returns the grant of a call, nil if there is none.
 func GrantOf(ctx context.Context) *Grant {
-	if t := TermsOf(ctx); t != nil {
+	if t := ConditionsOf(ctx); t != nil {
 		return t.Grant
 	}
 	return nil

@@ -165,7 +165,7 @@ func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
 		_ = b.engine.LearnTopic(ctx, b.Requests[i].Topic) // or else the task waits until they are known
 		p, err := b.engine.Plan(&b.Requests[i], b.By)
 		if err == nil {
-			if err = b.tell(ctx, &p, b.tries > 0); err != nil {
+			if err = b.ownerOfID(ctx, &p, b.tries > 0); err != nil {
 				p.Release()
 			}
 		}
@@ -373,7 +373,7 @@ func (b *Batch) lookAgain(ctx context.Context, forwarded []forwardedRequest) err
 	if len(ids) == 0 {
 		return nil
 	}
-	return b.lookElsewhere(ctx, es, ids)
+	return b.lookUpChosen(ctx, es, ids)
 }
 
 // lookInSpools finds, for a second attempt, those that a node has spooled whose shards others
@@ -394,7 +394,7 @@ func (b *Batch) lookInSpools(ctx context.Context, forwarded []forwardedRequest) 
 }
 
 func (b *Batch) forwardTo(ctx context.Context, node string, part []requestQuery, at []int) {
-	a, err := Call(ctx, b.Cluster, node, BatchMethod, batchQuery{part, encodeTerms(ctx)})
+	a, err := Call(ctx, b.Cluster, node, BatchMethod, batchQuery{part, encodeConditions(ctx)})
 	if err == nil && len(a.Results) != len(part) {
 		err = fmt.Errorf("%w: node %s has answered for %d of %d tasks", task.ErrUnknown, node, len(a.Results), len(part))
 	}

@@ -51,7 +51,7 @@ func (s *Cluster) startPeerCalls() {
 	}
 	if s.peerCalls.Settle == nil {
 		s.peerCalls.Settle = func(ctx context.Context, _ recovery.ShardID, v task.Verdict, receipts []string) ([]task.Settled, error) {
-			return s.settleElsewhere(ctx, v, receipts)
+			return s.settleAnywhere(ctx, v, receipts)
 		}
 	}
 }

@@ -24,7 +24,7 @@ func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (done int,
 	}
 	found := make(map[string]bool)
 	c := fanOut[wireRedriveQuery, redriveReply, *redriveReply]{
-		Cluster: s, method: RedriveMethod, query: encodeRedriveQuery(&q), here: (*Cluster).redriveHere, deadAlone: true,
+		Cluster: s, method: RedriveMethod, query: encodeRedriveQuery(&q), here: (*Cluster).redriveLocal, deadAlone: true,
 		take: func(a *redriveReply, _ func(recovery.ShardID) bool) {
 			done += a.Done
 			for _, id := range a.IDs {
@@ -49,8 +49,8 @@ func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (done int,
 	return done, unknown, nil
 }
 
-// redriveHere redrives what this node has, for a while.
-func (s *Cluster) redriveHere(ctx context.Context, asked wireRedriveQuery) (a redriveReply, err error) {
+// redriveLocal redrives what this node has, for a while.
+func (s *Cluster) redriveLocal(ctx context.Context, asked wireRedriveQuery) (a redriveReply, err error) {
 	q := asked.decode()
 	if !task.ValidName(q.Topic) {
 		return a, task.Invalid("topic", task.NameProblem)

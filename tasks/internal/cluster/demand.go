@@ -259,7 +259,7 @@ func (s *Cluster) renewDemands() {
 	for node, all := range told {
 		for len(all) > 0 {
 			n := min(len(all), demandsAtOnce)
-			tell(s, node, DemandsMethod, demandsMessage{all[:n]})
+			send(s, node, DemandsMethod, demandsMessage{all[:n]})
 			all = all[n:]
 		}
 	}

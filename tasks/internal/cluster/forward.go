@@ -10,9 +10,9 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// tell finds the shard that a chosen id tells, if a node holds it. It is an *engine.Elsewhere
-// if that is another node.
-func (s *Cluster) tell(ctx context.Context, p *engine.Plan, anew bool) error {
+// ownerOfID finds the shard that a chosen id names, if a node holds it. It returns an
+// *engine.Elsewhere if that is another node.
+func (s *Cluster) ownerOfID(ctx context.Context, p *engine.Plan, anew bool) error {
 	if s.Fleet == nil || !p.Chosen {
 		return nil
 	}
@@ -40,13 +40,13 @@ func (s *Cluster) Schedule(ctx context.Context, p *engine.Plan, r *task.Request)
 	var why error
 	for tries := 0; ; tries++ {
 		p.Stale = engine.StaleEntry{}
-		err := s.tell(ctx, p, tries > 0)
+		err := s.ownerOfID(ctx, p, tries > 0)
 		t := task.Task{ID: p.ID}
 		if err == nil {
 			t, err = s.engine.Create(ctx, p)
 		}
 		if e, ok := errors.AsType[*engine.Elsewhere](err); ok {
-			t, err = s.createThere(ctx, e, p.ID, r, tries > 0)
+			t, err = s.createRemote(ctx, e, p.ID, r, tries > 0)
 		}
 		if !passing(err) {
 			return t, err
@@ -57,10 +57,10 @@ func (s *Cluster) Schedule(ctx context.Context, p *engine.Plan, r *task.Request)
 	}
 }
 
-// lookElsewhere looks up, for ids that are not known to be in the directory, whether they are, or
+// lookUpChosen looks up, for ids that are not known to be in the directory, whether they are, or
 // some node has them that has not registered all of its own. This is for a second attempt:
 // with the first, the holder of the shard finds out, and nearly always there is nothing.
-func (s *Cluster) lookElsewhere(ctx context.Context, es []*engine.Elsewhere, ids []string) error {
+func (s *Cluster) lookUpChosen(ctx context.Context, es []*engine.Elsewhere, ids []string) error {
 	dirEntries, err := s.Fleet.ledger.Lookup(ctx, ids)
 	if err != nil {
 		return lookupFailed(ctx, err)
@@ -81,23 +81,23 @@ func (s *Cluster) lookElsewhere(ctx context.Context, es []*engine.Elsewhere, ids
 }
 
 // holderOf tells which node to ask about what is elsewhere, and for which shard.
-func (s *Cluster) holderOf(ctx context.Context, e *engine.Elsewhere, anew bool) (Site, error) {
+func (s *Cluster) holderOf(ctx context.Context, e *engine.Elsewhere, anew bool) (Location, error) {
 	if e.Node != "" {
-		return Site{Node: e.Node}, nil
+		return Location{Node: e.Node}, nil
 	}
 	h, err := s.locate(ctx, e.ShardID, anew)
 	if err != nil {
-		return Site{}, err
+		return Location{}, err
 	}
 	if h.Node == "" || h.Shard >= 0 {
-		return Site{}, errNotMine // any more: it is here, or no node's
+		return Location{}, errNotMine // any more: it is here, or no node's
 	}
 	return s.at(byDirectory, e.ShardID, h)
 }
 
-func (s *Cluster) createThere(ctx context.Context, e *engine.Elsewhere, id string, r *task.Request, anew bool) (task.Task, error) {
+func (s *Cluster) createRemote(ctx context.Context, e *engine.Elsewhere, id string, r *task.Request, anew bool) (task.Task, error) {
 	if e.Unregistered && anew {
-		if err := s.lookElsewhere(ctx, []*engine.Elsewhere{e}, []string{id}); err != nil {
+		if err := s.lookUpChosen(ctx, []*engine.Elsewhere{e}, []string{id}); err != nil {
 			return task.Task{ID: id}, err
 		}
 	}
@@ -115,7 +115,7 @@ func (s *Cluster) createThere(ctx context.Context, e *engine.Elsewhere, id strin
 	wanted := *r
 	wanted.ID = id
 	q := aboutRequest(wanted, p.shardID)
-	q.Terms = encodeTerms(ctx)
+	q.Conditions = encodeConditions(ctx)
 	t, err := callTask(ctx, s, p.Node, ScheduleMethod, q)
 	if err != nil {
 		t = task.Task{ID: id}
@@ -125,10 +125,10 @@ func (s *Cluster) createThere(ctx context.Context, e *engine.Elsewhere, id strin
 
 // ReplaceRouted replaces a task where it is, or creates it where it belongs.
 func (s *Cluster) ReplaceRouted(ctx context.Context, p *engine.Plan, r *task.Request) (task.Task, error) {
-	if task.TermsOf(ctx).Conditional() { // it must be somewhere
+	if task.ConditionsOf(ctx).Conditional() { // it must be somewhere
 		return RoutedTask(ctx, s, p.ID, ReplaceMethod, func(shardID recovery.ShardID) requestQuery {
 			q := aboutRequest(*r, shardID)
-			q.Terms = encodeTerms(ctx)
+			q.Conditions = encodeConditions(ctx)
 			return q
 		}, func(ctx context.Context) (task.Task, error) { return s.Replace(ctx, p) })
 	}
@@ -146,18 +146,18 @@ func (s *Cluster) ReplaceRouted(ctx context.Context, p *engine.Plan, r *task.Req
 }
 
 func (s *Cluster) replaceOnce(ctx context.Context, p *engine.Plan, r *task.Request, anew bool) (task.Task, error) {
-	at, err := s.find(ctx, p.ID, byMemory, anew)
-	if err == nil && anew && at.Node != "" && at.clue == byID {
+	at, err := s.locateTask(ctx, p.ID, byMemory, anew)
+	if err == nil && anew && at.Node != "" && at.stage == byID {
 		spooled := s.querySpools(ctx, []string{p.ID})[0]
 		if err = spooled.err; spooled.node != "" {
-			at = Site{Node: spooled.node, clue: byDirectory}
+			at = Location{Node: spooled.node, stage: byDirectory}
 		}
 	}
 	var e *engine.Elsewhere
 	switch {
 	case err == nil && at.Node == "", errors.Is(err, task.ErrNotFound):
 		var t task.Task
-		if err = s.tell(ctx, p, anew); err == nil {
+		if err = s.ownerOfID(ctx, p, anew); err == nil {
 			t, err = s.Replace(ctx, p)
 		}
 		if !errors.As(err, &e) {
@@ -170,7 +170,7 @@ func (s *Cluster) replaceOnce(ctx context.Context, p *engine.Plan, r *task.Reque
 		return task.Task{ID: p.ID}, err
 	}
 	q := aboutRequest(*r, at.shardID)
-	q.Terms = encodeTerms(ctx)
+	q.Conditions = encodeConditions(ctx)
 	t, err := callTask(ctx, s, at.Node, ReplaceMethod, q)
 	if err != nil {
 		t = task.Task{ID: p.ID}
@@ -191,7 +191,7 @@ func (s *Cluster) Replace(ctx context.Context, p *engine.Plan) (task.Task, error
 			rec.Created, rec.Revision = old.Created, old.Revision
 			rec.Flags = old.Flags & record.ChosenID // who made the id does not change
 		})
-		if !errors.Is(err, task.ErrNotFound) || task.TermsOf(ctx).Conditional() {
+		if !errors.Is(err, task.ErrNotFound) || task.ConditionsOf(ctx).Conditional() {
 			t.Repeated = err == nil
 			return t, err
 		}

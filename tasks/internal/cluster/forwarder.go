@@ -203,7 +203,7 @@ func (s *Cluster) sendSome(ctx context.Context, q *settleQueue) (more, failed bo
 	if len(some) == 0 {
 		return false, false
 	}
-	errs := s.settleThere(ctx, q.target, some)
+	errs := s.settleAtTarget(ctx, q.target, some)
 	var left []settlement
 	now, later := s.engine.Elapsed(), q.node == "" || ctx.Err() == nil
 	for i, err := range errs {
@@ -223,9 +223,9 @@ func (s *Cluster) sendSome(ctx context.Context, q *settleQueue) (more, failed bo
 	return true, len(left) > 0
 }
 
-// settleThere sends settlements once. What the node that has begun the deliveries does not
+// settleAtTarget sends settlements once. What the node that has begun the deliveries does not
 // confirm goes to the owner of the shard, which may be another node by now.
-func (s *Cluster) settleThere(ctx context.Context, to target, some []settlement) []error {
+func (s *Cluster) settleAtTarget(ctx context.Context, to target, some []settlement) []error {
 	errs := make([]error, len(some))
 	if to.node != "" {
 		s.tellOutcomes(ctx, to.node, some, errs)

@@ -11,8 +11,8 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// listHere lists what this node has.
-func (s *Cluster) listHere(ctx context.Context, asked wireListQuery) (a listReply, err error) {
+// listLocal lists what this node has.
+func (s *Cluster) listLocal(ctx context.Context, asked wireListQuery) (a listReply, err error) {
 	q := asked.decode()
 	if q.Limit < 1 || q.Limit > 1000 || q.State == task.Dead && !task.ValidName(q.Topic) {
 		return a, task.Invalid("limit", "must be from 1 to 1000")
@@ -49,7 +49,7 @@ func (s *Cluster) ListAll(ctx context.Context, q engine.ListQuery) (task.Page, e
 	q.Bytes = max(1, task.MaxPageBytes/max(1, len(nodes)))
 	var all []engine.Listed
 	var end *recovery.Ref
-	c := fanOut[wireListQuery, listReply, *listReply]{Cluster: s, method: ListMethod, query: encodeListQuery(&q), here: (*Cluster).listHere, deadAlone: q.State == task.Dead}
+	c := fanOut[wireListQuery, listReply, *listReply]{Cluster: s, method: ListMethod, query: encodeListQuery(&q), here: (*Cluster).listLocal, deadAlone: q.State == task.Dead}
 	c.take = func(a *listReply, _ func(recovery.ShardID) bool) {
 		for _, t := range a.Tasks {
 			all = append(all, engine.Listed{Task: task.Task(t.Task), At: t.At})

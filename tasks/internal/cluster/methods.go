@@ -46,10 +46,10 @@ func MethodHandlers() map[string]RPCHandler {
 	add(Handle(BacklogMethod, (*Cluster).handleBacklog))
 	add(Handle(OffloadMethod, (*Cluster).handleOffload))
 	add(Handle(OutcomesMethod, (*Cluster).handleOutcomes))
-	add(handleAll(ListMethod, (*Cluster).listHere))
-	add(handleAll(UsedMethod, (*Cluster).usedHere))
-	add(handleAll(PurgeMethod, (*Cluster).PurgeHere))
-	add(handleAll(RedriveMethod, (*Cluster).redriveHere))
+	add(handleAll(ListMethod, (*Cluster).listLocal))
+	add(handleAll(UsedMethod, (*Cluster).usedLocal))
+	add(handleAll(PurgeMethod, (*Cluster).PurgeLocal))
+	add(handleAll(RedriveMethod, (*Cluster).redriveLocal))
 	return table
 }
 
@@ -57,9 +57,9 @@ type (
 	// An IDQuery is about one task. The caller believes that it is kept at that shard; 0 if
 	// it knows only that this node has it.
 	IDQuery struct {
-		ID      string
-		ShardID recovery.ShardID `json:"Home"`
-		Terms   *wireTerms       `json:",omitempty"`
+		ID         string
+		ShardID    recovery.ShardID `json:"Home"`
+		Conditions *wireConditions  `json:"Terms,omitempty"`
 	}
 	// A MoveQuery moves a task.
 	MoveQuery struct {
@@ -69,13 +69,13 @@ type (
 	// A requestQuery asks for a task. It belongs to that shard; 0 if the caller knows only
 	// that the node has the id.
 	requestQuery struct {
-		Request wireRequest
-		ShardID recovery.ShardID `json:"Home"`
-		Terms   *wireTerms       `json:",omitempty"` // not in a batch, which has its own
+		Request    wireRequest
+		ShardID    recovery.ShardID `json:"Home"`
+		Conditions *wireConditions  `json:"Terms,omitempty"` // not in a batch, which has its own
 	}
 	batchQuery struct {
-		Requests []requestQuery
-		Terms    *wireTerms `json:",omitempty"`
+		Requests   []requestQuery
+		Conditions *wireConditions `json:"Terms,omitempty"`
 	}
 	batchReply struct{ Results []wireResult }
 	wireResult struct {
@@ -90,7 +90,7 @@ type (
 
 // AboutID makes an idQuery of a shard.
 func AboutID(ctx context.Context, id string) func(recovery.ShardID) IDQuery {
-	return func(shardID recovery.ShardID) IDQuery { return IDQuery{id, shardID, encodeTerms(ctx)} }
+	return func(shardID recovery.ShardID) IDQuery { return IDQuery{id, shardID, encodeConditions(ctx)} }
 }
 
 // Deadlines travel in UTC: the offset of another zone loses its seconds on the way, so
@@ -100,7 +100,7 @@ func AboutID(ctx context.Context, id string) func(recovery.ShardID) IDQuery {
 func AboutMove(ctx context.Context, id string, m task.Move) func(recovery.ShardID) MoveQuery {
 	m.Due = m.Due.UTC()
 	return func(shardID recovery.ShardID) MoveQuery {
-		return MoveQuery{IDQuery{id, shardID, encodeTerms(ctx)}, wireMove(m)}
+		return MoveQuery{IDQuery{id, shardID, encodeConditions(ctx)}, wireMove(m)}
 	}
 }
 
@@ -114,7 +114,7 @@ func (s *Cluster) handleGet(ctx context.Context, _ string, q IDQuery) (WireTask,
 }
 
 func (s *Cluster) handleCancel(ctx context.Context, _ string, q IDQuery) (struct{}, error) {
-	return owned(ctx, s, q, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.engine.CancelHere(ctx, q.ID) })
+	return owned(ctx, s, q, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.engine.CancelLocal(ctx, q.ID) })
 }
 
 func (s *Cluster) handleFire(ctx context.Context, _ string, q IDQuery) (WireTask, error) {
@@ -137,7 +137,7 @@ func (s *Cluster) handleReplace(ctx context.Context, _ string, q requestQuery) (
 
 // createOwned creates a task that another node was asked for, if it belongs here.
 func (s *Cluster) createOwned(ctx context.Context, q *requestQuery, create func(context.Context, *engine.Plan) (task.Task, error)) (task.Task, error) {
-	ctx, cancel := s.engine.Within(q.Terms.in(ctx))
+	ctx, cancel := s.engine.Within(q.Conditions.in(ctx))
 	defer cancel()
 	r := task.Request(q.Request)
 	p, err := s.engine.PlanFor(ctx, &r)
@@ -149,7 +149,7 @@ func (s *Cluster) createOwned(ctx context.Context, q *requestQuery, create func(
 		return task.Task{}, errNotMine
 	}
 	var t task.Task
-	if err = s.tell(ctx, &p, false); err == nil {
+	if err = s.ownerOfID(ctx, &p, false); err == nil {
 		t, err = create(ctx, &p)
 	}
 	return t, owning(err)

@@ -76,7 +76,7 @@ func (s *Cluster) announceBacklog() {
 		told.Topics = s.backlogTopics()
 	}
 	if calls || called {
-		tell(s, "", BacklogMethod, told)
+		send(s, "", BacklogMethod, told)
 	}
 }
 

@@ -109,8 +109,8 @@ func (s *Cluster) listPeers() {
 	}
 }
 
-// tell sends a message to another node, or to all if node is empty. It may get lost.
-func tell[Q any](s *Cluster, node string, m Method[Q, struct{}], what Q) {
+// send sends a message to another node, or to all if node is empty. It may get lost.
+func send[Q any](s *Cluster, node string, m Method[Q, struct{}], what Q) {
 	body, err := json.Marshal(what)
 	if err == nil {
 		err = s.Fleet.Relay.Send(node, m.Name, body)

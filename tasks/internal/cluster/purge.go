@@ -18,7 +18,7 @@ func (s *Cluster) PurgeAll(ctx context.Context, q engine.PurgeQuery) (t engine.P
 		return p.Result(), err
 	}
 	c := fanOut[WirePurgeQuery, PurgeReply, *PurgeReply]{
-		Cluster: s, method: PurgeMethod, query: WirePurgeQuery(q), here: (*Cluster).PurgeHere,
+		Cluster: s, method: PurgeMethod, query: WirePurgeQuery(q), here: (*Cluster).PurgeLocal,
 		take: func(a *PurgeReply, counts func(recovery.ShardID) bool) { addReply(&t, a, counts) },
 	}
 	err = c.run(ctx)
@@ -55,8 +55,8 @@ func addReply(t *engine.PurgeResult, a *PurgeReply, counts func(recovery.ShardID
 	})
 }
 
-// PurgeHere purges what this node has, for a while.
-func (s *Cluster) PurgeHere(ctx context.Context, asked WirePurgeQuery) (PurgeReply, error) {
+// PurgeLocal purges what this node has, for a while.
+func (s *Cluster) PurgeLocal(ctx context.Context, asked WirePurgeQuery) (PurgeReply, error) {
 	q := engine.PurgeQuery(asked)
 	if q.Topic != "" && !ValidPurge(q.Topic) || q.Group != "" && !task.ValidName(q.Group) || (q.Topic == "") == (q.Group == "") {
 		return PurgeReply{}, task.Invalid("topic", task.NameProblem)
@@ -97,7 +97,7 @@ func ValidPurge(topic string) bool { return task.ValidName(strings.TrimSuffix(to
 // UsedAnywhere tells that a topic has tasks at some node, be it that others do not answer.
 func (s *Cluster) UsedAnywhere(ctx context.Context, name string) (used bool, err error) {
 	c := fanOut[usedQuery, usedReply, *usedReply]{
-		Cluster: s, method: UsedMethod, query: usedQuery{name}, here: (*Cluster).usedHere,
+		Cluster: s, method: UsedMethod, query: usedQuery{name}, here: (*Cluster).usedLocal,
 		take: func(a *usedReply, _ func(recovery.ShardID) bool) { used = used || a.Used },
 	}
 	if err = c.run(ctx); used {
@@ -106,7 +106,7 @@ func (s *Cluster) UsedAnywhere(ctx context.Context, name string) (used bool, err
 	return false, err
 }
 
-func (s *Cluster) usedHere(ctx context.Context, q usedQuery) (a usedReply, err error) {
+func (s *Cluster) usedLocal(ctx context.Context, q usedQuery) (a usedReply, err error) {
 	_, err = s.Covers(ctx, &a.Coverage, func(context.Context) error {
 		s.engine.Mu.Lock()
 		defer s.engine.Mu.Unlock()

@@ -14,22 +14,22 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A clue is how a task is found among the nodes. The cheapest comes first, and only what
-// the last one says is final: a task that one clue has led to may be gone since, and an
-// id may seem to tell a shard by chance.
-type clue uint8
+// A lookupStage is one way to find a task among the nodes. The cheapest comes first. Only the
+// answer of the last stage is final: a task that an earlier stage has found may have left since,
+// and an id may name a shard by chance.
+type lookupStage uint8
 
 const (
-	byMemory    clue = iota // this process has the task in memory, or among its dead
-	byID                    // the id tells its shard, which a node holds
-	byDirectory             // the id is registered; or this node is alone, and has what there is
+	byMemory    lookupStage = iota // this process has the task in memory, or among its dead
+	byID                           // the id tells its shard, which a node holds
+	byDirectory                    // the id is registered; or this node is alone, and has what there is
 )
 
-// A Site is where a task is, or would be if it existed.
-type Site struct {
+// A Location is where a task is, or would be if it existed.
+type Location struct {
 	Node    string           // empty: here
 	shardID recovery.ShardID // 0: the node is known to have the task
-	clue    clue
+	stage   lookupStage
 }
 
 func remembered(err error) bool {
@@ -90,17 +90,17 @@ func (s *Cluster) knowsLocked(id []byte) bool {
 	return dead || unread
 }
 
-// find tells where a task is, by a clue not better than the given one. anew mistrusts
+// locateTask finds where a task is, beginning with a lookup stage. anew mistrusts
 // what was learned before. Errors: ErrNotFound when it is nowhere, ErrUnavailable.
-func (s *Cluster) find(ctx context.Context, id string, from clue, anew bool) (Site, error) {
+func (s *Cluster) locateTask(ctx context.Context, id string, from lookupStage, anew bool) (Location, error) {
 	if from == byMemory && s.Knows(id) {
-		return Site{clue: byMemory}, nil
+		return Location{stage: byMemory}, nil
 	}
 	if from <= byID {
 		if shardID, tells := recovery.ShardIDOf(id); tells {
 			h, err := s.locate(ctx, shardID, anew)
 			if err != nil {
-				return Site{}, err
+				return Location{}, err
 			}
 			if h.Node != "" {
 				return s.at(byID, shardID, h)
@@ -108,43 +108,43 @@ func (s *Cluster) find(ctx context.Context, id string, from clue, anew bool) (Si
 		}
 	}
 	if s.SingleNode() {
-		return Site{clue: byDirectory}, nil
+		return Location{stage: byDirectory}, nil
 	}
-	return s.look(ctx, id, anew)
+	return s.locateInDirectory(ctx, id, anew)
 }
 
 // at is the place of a shard, if its holder can be asked.
-func (s *Cluster) at(c clue, shardID recovery.ShardID, h recovery.Holder) (Site, error) {
+func (s *Cluster) at(c lookupStage, shardID recovery.ShardID, h recovery.Holder) (Location, error) {
 	switch {
 	case h.Shard >= 0:
-		return Site{shardID: shardID, clue: c}, nil
+		return Location{shardID: shardID, stage: c}, nil
 	case h.Node == s.Fleet.node:
-		return Site{}, engine.ErrNotHeld // it is just coming or going
+		return Location{}, engine.ErrNotHeld // it is just coming or going
 	case !h.Live:
-		return Site{}, fmt.Errorf("%w: node %s", errOwnerSilent, h.Node)
+		return Location{}, fmt.Errorf("%w: node %s", errOwnerSilent, h.Node)
 	}
-	return Site{Node: h.Node, shardID: shardID, clue: c}, nil
+	return Location{Node: h.Node, shardID: shardID, stage: c}, nil
 }
 
 // errOwnerSilent is answered while no node has adopted a shard whose holder is dead.
 var errOwnerSilent = fmt.Errorf("%w: it gives no sign of life", task.ErrNodeAway)
 
-// look looks an id up that does not tell its shard.
-func (s *Cluster) look(ctx context.Context, id string, anew bool) (Site, error) {
+// locateInDirectory looks up an id that does not name its shard.
+func (s *Cluster) locateInDirectory(ctx context.Context, id string, anew bool) (Location, error) {
 	dirEntries, err := s.Fleet.ledger.Lookup(ctx, []string{id})
 	if err != nil {
-		return Site{}, lookupFailed(ctx, err)
+		return Location{}, lookupFailed(ctx, err)
 	}
 	if shardID := dirEntries[0].ShardID; shardID != 0 {
 		if node := s.lostFromDirectory(ctx, id); node != "" {
-			return Site{Node: node, clue: byDirectory}, nil
+			return Location{Node: node, stage: byDirectory}, nil
 		}
 		h, err := s.locate(ctx, shardID, anew)
 		switch {
 		case err != nil:
-			return Site{}, err
+			return Location{}, err
 		case h.Node == "":
-			return Site{}, task.ErrNotFound // nothing was left there
+			return Location{}, task.ErrNotFound // nothing was left there
 		}
 		return s.at(byDirectory, shardID, h)
 	}
@@ -155,24 +155,24 @@ func (s *Cluster) look(ctx context.Context, id string, anew bool) (Site, error) 
 	}
 	switch {
 	case err != nil:
-		return Site{}, err
+		return Location{}, err
 	case has[0] != "":
-		return Site{Node: has[0], clue: byDirectory}, nil
+		return Location{Node: has[0], stage: byDirectory}, nil
 	case !s.IsIndexed():
-		return Site{clue: byDirectory}, nil
+		return Location{stage: byDirectory}, nil
 	}
-	return Site{}, task.ErrNotFound
+	return Location{}, task.ErrNotFound
 }
 
 // Routed does something with one task: here, or by a call to the node that holds its shard.
 // It looks again while the shard is on its way from one to another, for as long as ctx
 // lasts. It also returns where the task was.
-func Routed[Q, A any](ctx context.Context, s *Cluster, id string, m Method[Q, A], q func(recovery.ShardID) Q, here func(context.Context) (A, error)) (A, Site, error) {
+func Routed[Q, A any](ctx context.Context, s *Cluster, id string, m Method[Q, A], q func(recovery.ShardID) Q, here func(context.Context) (A, error)) (A, Location, error) {
 	from := byMemory
 	var why error
 	for tries := 0; ; {
 		var a A
-		p, err := s.find(ctx, id, from, tries > 0)
+		p, err := s.locateTask(ctx, id, from, tries > 0)
 		found := err == nil
 		switch {
 		case !found:
@@ -182,9 +182,9 @@ func Routed[Q, A any](ctx context.Context, s *Cluster, id string, m Method[Q, A]
 			a, err = callHolder(ctx, s, p.Node, m, q(p.shardID))
 		}
 		switch {
-		case found && errors.Is(err, task.ErrNotFound) && (p.clue == byMemory || p.clue == byID && !remembered(err)):
+		case found && errors.Is(err, task.ErrNotFound) && (p.stage == byMemory || p.stage == byID && !remembered(err)):
 			// By memory it is not known whether it is gone, or its shard.
-			from = p.clue + 1
+			from = p.stage + 1
 		case !passing(err):
 			return a, p, err
 		default:
@@ -239,7 +239,7 @@ func (s *Cluster) ownedShard(shardID recovery.ShardID) *engine.OwnedShard {
 // its shard is held.
 func owned[A any](ctx context.Context, s *Cluster, q IDQuery, do func(context.Context) (A, error)) (A, error) {
 	var none A
-	ctx, cancel := s.engine.Within(q.Terms.in(ctx))
+	ctx, cancel := s.engine.Within(q.Conditions.in(ctx))
 	defer cancel()
 	if !s.owns(q.ID, q.ShardID) {
 		return none, errNotMine

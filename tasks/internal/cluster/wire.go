@@ -200,8 +200,8 @@ func (s *Cluster) splitByLease(ds []*engine.Delivery) (run, over []*engine.Deliv
 	return run, over
 }
 
-// wireTerms are the terms of a call on their way to another node.
-type wireTerms struct {
+// wireConditions are the conditions of a call on their way to another node.
+type wireConditions struct {
 	Topics     []string `json:",omitempty"`
 	MaxTopics  int      `json:",omitempty"`
 	MaxPending int      `json:",omitempty"`
@@ -210,13 +210,13 @@ type wireTerms struct {
 	Created    int64    `json:",omitempty"`
 }
 
-// encodeTerms returns the terms of a call; nil if there are none.
-func encodeTerms(ctx context.Context) *wireTerms {
-	t := task.TermsOf(ctx)
+// encodeConditions returns the conditions of a call; nil if there are none.
+func encodeConditions(ctx context.Context) *wireConditions {
+	t := task.ConditionsOf(ctx)
 	if t == nil {
 		return nil
 	}
-	w := &wireTerms{Revision: t.Version.Revision}
+	w := &wireConditions{Revision: t.Version.Revision}
 	if !t.Version.Created.IsZero() {
 		w.Created = t.Version.Created.UnixMilli()
 	}
@@ -226,12 +226,12 @@ func encodeTerms(ctx context.Context) *wireTerms {
 	return w
 }
 
-// in makes the context of a call of another node on these terms.
-func (w *wireTerms) in(ctx context.Context) context.Context {
+// in makes the context of a call of another node with these conditions.
+func (w *wireConditions) in(ctx context.Context) context.Context {
 	if w == nil {
 		return ctx
 	}
-	t := task.Terms{Grant: &task.Grant{Topics: w.Topics, MaxTopics: w.MaxTopics, MaxPending: w.MaxPending, Reserved: w.Reserved}, Version: task.Version{Revision: w.Revision}}
+	t := task.Conditions{Grant: &task.Grant{Topics: w.Topics, MaxTopics: w.MaxTopics, MaxPending: w.MaxPending, Reserved: w.Reserved}, Version: task.Version{Revision: w.Revision}}
 	if w.Created != 0 {
 		t.Version.Created = engine.FromMillis(w.Created)
 	}

@@ -33,7 +33,7 @@ func (s *Engine) lockTask(ctx context.Context, id string) (uint32, *store.Slot, 
 			s.Unlock()
 			return 0, nil, ErrNotHeld
 		case known && s.cancelledLocked(s.Store.Slot(n)):
-			err := s.permitLocked(task.TermsOf(ctx), s.Store.Slot(n))
+			err := s.permitLocked(task.ConditionsOf(ctx), s.Store.Slot(n))
 			s.Unlock()
 			if err == nil {
 				err = errBeingCancelled

@@ -51,7 +51,7 @@ func (s *Engine) Move(ctx context.Context, id string, by Admission, change func(
 	if err != nil {
 		return task.Task{}, err
 	}
-	t, c, err := s.moveLocked(n, sl, id, task.TermsOf(ctx), &by, change)
+	t, c, err := s.moveLocked(n, sl, id, task.ConditionsOf(ctx), &by, change)
 	s.Unlock()
 	if err != nil {
 		return task.Task{}, err
@@ -61,9 +61,9 @@ func (s *Engine) Move(ctx context.Context, id string, by Admission, change func(
 
 // moveLocked begins what Move does, and returns the task as it will be.
 func (s *Engine) moveLocked(
-	n uint32, sl *store.Slot, id string, terms *task.Terms, by *Admission, change func(*record.Fields, *Write),
+	n uint32, sl *store.Slot, id string, conds *task.Conditions, by *Admission, change func(*record.Fields, *Write),
 ) (task.Task, *PendingWrite, error) {
-	if err := s.changeableLocked(sl, terms); err != nil {
+	if err := s.changeableLocked(sl, conds); err != nil {
 		return task.Task{}, nil, err
 	}
 	rec := s.Store.Fields(sl)
@@ -92,9 +92,9 @@ func Cancelled(err error) error {
 	return err
 }
 
-// CancelHere cancels a task of this node. Errors: as of tasks.Scheduler.Cancel, and ErrCancelled or
-// ErrFinished for a task whose outcome is still known.
-func (s *Engine) CancelHere(ctx context.Context, id string) error {
+// CancelLocal cancels a task of this node. Errors: as of tasks.Scheduler.Cancel, and ErrCancelled
+// or ErrFinished for a task whose outcome is still known.
+func (s *Engine) CancelLocal(ctx context.Context, id string) error {
 	n, sl, err := s.lockTask(ctx, id)
 	switch {
 	case errors.Is(err, errBeingCancelled):
@@ -114,7 +114,7 @@ func (s *Engine) CancelHere(ctx context.Context, id string) error {
 	case err != nil:
 		return err
 	}
-	c, err := s.cancelLocked(n, sl, task.TermsOf(ctx))
+	c, err := s.cancelLocked(n, sl, task.ConditionsOf(ctx))
 	s.Unlock()
 	if err != nil {
 		return err
@@ -124,8 +124,8 @@ func (s *Engine) CancelHere(ctx context.Context, id string) error {
 
 // cancelLocked begins to cancel a task. If the ledger is known not to answer, it returns
 // ErrUnrecorded, and the task counts as cancelled.
-func (s *Engine) cancelLocked(n uint32, sl *store.Slot, terms *task.Terms) (*PendingWrite, error) {
-	err := s.changeableLocked(sl, terms)
+func (s *Engine) cancelLocked(n uint32, sl *store.Slot, conds *task.Conditions) (*PendingWrite, error) {
+	err := s.changeableLocked(sl, conds)
 	if err == nil {
 		err = s.cancellableLocked(sl)
 	}
@@ -145,8 +145,8 @@ func (s *Engine) cancelLocked(n uint32, sl *store.Slot, terms *task.Terms) (*Pen
 
 // changeableLocked returns nil, or why the caller may not change a task that is at rest:
 // ErrDelivering, or an error of permitLocked.
-func (s *Engine) changeableLocked(sl *store.Slot, terms *task.Terms) error {
-	if err := s.permitLocked(terms, sl); err != nil {
+func (s *Engine) changeableLocked(sl *store.Slot, conds *task.Conditions) error {
+	if err := s.permitLocked(conds, sl); err != nil {
 		return err
 	}
 	if sl.State == store.Delivering {

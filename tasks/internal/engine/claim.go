@@ -73,7 +73,7 @@ func (s *Engine) take(b *beginning) (more bool) {
 		return true
 	}
 	s.countTakenLocked(b)
-	if !s.claimLocked(b) {
+	if !s.recordAttemptLocked(b) {
 		s.handOutAllLocked(b)
 	}
 	return false
@@ -145,10 +145,10 @@ func (s *Engine) countTakenLocked(b *beginning) {
 	}
 }
 
-// claimLocked begins to record the attempts of the tasks that were taken. It reports false if
-// they are not recorded beforehand. Otherwise the caller awaits the claims, and claimedLocked
+// recordAttemptLocked begins to record the attempts of the tasks that were taken. It reports false
+// if they are not recorded beforehand. Otherwise the caller awaits the claims, and claimedLocked
 // follows.
-func (s *Engine) claimLocked(b *beginning) bool {
+func (s *Engine) recordAttemptLocked(b *beginning) bool {
 	if !b.topic.Settings.CountCrashes || len(b.taken) == 0 {
 		return false
 	}
@@ -159,7 +159,7 @@ func (s *Engine) claimLocked(b *beginning) bool {
 		setAttempt(rec, record.Attempt(rec)+1, record.Flags(rec)|record.Claimed)
 		s.SetLocked(sl, store.Claiming)
 		b.claims.add(i, n)
-		s.writeLocked(Write{slot: n, op: opClaim, pending: b.claims, index: i})
+		s.writeLocked(Write{slot: n, op: opRecordAttempt, pending: b.claims, index: i})
 	}
 	b.claims.Complete()
 	s.Life.Handlers.Add(1)

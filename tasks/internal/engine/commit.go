@@ -28,19 +28,19 @@ type op uint8
 
 // What a write does, and from which state of its task to which.
 const (
-	opCreate    op = iota // creating   -> pending
-	opMove                // moving     -> pending
-	opRecord              // a retry: the task is pending already
-	opClaim               // claiming   -> delivering
-	opPark                // parking    -> (the process ends, or the shard leaves)
-	opFinish              // finishing  -> gone
-	opCancel              // cancelling -> gone
-	opBury                // burying    -> dead
-	opRequeue             // requeuing  -> pending
-	opForget              // finishing  -> gone, from among the dead
-	OpExpire              // the same, because it was kept long enough
-	opUnspool             // stays where it is; its record goes from the spool to the ledger
-	opUnspooled           // that record is deleted in the spool, or a second record in the ledger; of no task any more
+	opCreate        op = iota // creating   -> pending
+	opMove                    // moving     -> pending
+	opRecord                  // a retry: the task is pending already
+	opRecordAttempt           // claiming   -> delivering
+	opPark                    // parking    -> (the process ends, or the shard leaves)
+	opFinish                  // finishing  -> gone
+	opCancel                  // cancelling -> gone
+	opBury                    // burying    -> dead
+	opRequeue                 // requeuing  -> pending
+	opForget                  // finishing  -> gone, from among the dead
+	OpExpire                  // the same, because it was kept long enough
+	opUnspool                 // stays where it is; its record goes from the spool to the ledger
+	opUnspooled               // that record is deleted in the spool, or a second record in the ledger; of no task any more
 )
 
 // writeLocked sends a task's next write, or keeps it until the one under way is
@@ -74,7 +74,7 @@ func (s *Engine) changeOf(w *Write, sl *store.Slot) recovery.Change {
 		c.From = recovery.Spot{Place: recovery.Pending, At: sl.Stored}
 	}
 	switch w.op {
-	case opCreate, opRecord, opClaim:
+	case opCreate, opRecord, opRecordAttempt:
 		c.Data = s.Store.Record(sl)
 		w.at = record.Next(c.Data)
 		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
@@ -218,7 +218,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		if w.audit {
 			s.Sweep.Repaired++
 		}
-	case opClaim:
+	case opRecordAttempt:
 		sl.Stored = w.at
 		if w.pending.abandoned {
 			s.putBackLocked(w.slot, sl)
@@ -274,7 +274,7 @@ func (s *Engine) droppedLocked(w *Write, sl *store.Slot) {
 		s.Writes.Arriving--
 	case opRequeue, opForget, OpExpire:
 		s.leaveLocked(w.slot, sl)
-	case opClaim, opCancel, opRecord, opPark, opFinish, opBury, opUnspool, opUnspooled:
+	case opRecordAttempt, opCancel, opRecord, opPark, opFinish, opBury, opUnspool, opUnspooled:
 	}
 }
 

@@ -348,7 +348,7 @@ func (s *Engine) noteListed(topic string, count int) {
 
 // cancelDead deletes one dead task, whatever its topic.
 func (s *Engine) cancelDead(ctx context.Context, id string) error {
-	x := Redrive{Engine: s, Op: opForget, terms: task.TermsOf(ctx)}
+	x := Redrive{Engine: s, Op: opForget, conds: task.ConditionsOf(ctx)}
 	if err := x.Piece(ctx, []string{id}); err != nil || x.Done != 0 {
 		return err
 	}
@@ -358,7 +358,7 @@ func (s *Engine) cancelDead(ctx context.Context, id string) error {
 	buried := s.BuriedLocked([]byte(id))
 	s.Unlock()
 	if known || !buried {
-		return s.CancelHere(ctx, id)
+		return s.CancelLocal(ctx, id)
 	}
 	return task.ErrNotFound
 }

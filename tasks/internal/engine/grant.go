@@ -20,7 +20,7 @@ func Granted(ctx context.Context, topic string) error {
 }
 
 // permitLocked checks a task in memory that is at rest.
-func (s *Engine) permitLocked(t *task.Terms, sl *store.Slot) error {
+func (s *Engine) permitLocked(t *task.Conditions, sl *store.Slot) error {
 	if t == nil {
 		return nil
 	}

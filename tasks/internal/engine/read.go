@@ -41,7 +41,7 @@ func (s *Engine) Get(ctx context.Context, id string) (task.Task, error) {
 	if h := s.OwnedLocked(int(sl.Shard)); h != nil && h.transferring {
 		return task.Task{}, ErrHandedOver // the other node may have changed it
 	}
-	if err := s.permitLocked(task.TermsOf(ctx), sl); err != nil {
+	if err := s.permitLocked(task.ConditionsOf(ctx), sl); err != nil {
 		return task.Task{}, err
 	}
 	return s.TaskLocked(n), nil
@@ -53,7 +53,7 @@ func (s *Engine) getDead(ctx context.Context, id string) (task.Task, error) {
 	err := s.Ledger.GetDead(ctx, []string{id}, func(_ int, e recovery.Entry) {
 		if f, err := record.Decode(e.Data); err == nil {
 			t, found = s.describe(id, &f, task.Dead), true
-			refused = task.TermsOf(ctx).Permit(t.Topic, t.Revision, f.Created)
+			refused = task.ConditionsOf(ctx).Permit(t.Topic, t.Revision, f.Created)
 		}
 	})
 	switch {

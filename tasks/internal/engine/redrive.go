@@ -19,11 +19,11 @@ const RedrivenAtOnce = 500
 // A Redrive requeues or deletes dead tasks, in pieces.
 type Redrive struct {
 	*Engine
-	Topic string      // empty: any
-	Op    op          // opRequeue, opForget or OpExpire
-	due   int64       // opRequeue: the new deadline
-	Until int64       // OpExpire: only of those that had died by then
-	terms *task.Terms // of a caller who has named one task; nil: none
+	Topic string           // empty: any
+	Op    op               // opRequeue, opForget or OpExpire
+	due   int64            // opRequeue: the new deadline
+	Until int64            // OpExpire: only of those that had died by then
+	conds *task.Conditions // of a caller who has named one task; nil: none
 	// enough is when to stop, if something was done, on the clock of elapsed; 0: never.
 	Enough time.Duration
 
@@ -123,8 +123,8 @@ func (x *Redrive) Piece(ctx context.Context, ids []string) error {
 	err = x.Ledger.GetDead(ctx, keys, func(i int, e recovery.Entry) {
 		seen[i] = true
 		f, err := record.Decode(e.Data)
-		if err == nil && x.terms != nil {
-			if refused = x.terms.Permit(string(f.Topic), int64(f.Revision), f.Created); refused != nil {
+		if err == nil && x.conds != nil {
+			if refused = x.conds.Permit(string(f.Topic), int64(f.Revision), f.Created); refused != nil {
 				return
 			}
 		}

@@ -254,7 +254,7 @@ func (t *Topic) take(e task.Resolved) {
 	if t.Handler != nil && !t.unread() {
 		t.Deliverer, t.undeliverable = t.Handler, nil
 	}
-	t.Serve(dispatch.Terms{
+	t.Serve(dispatch.Policy{
 		Stopped: t.Stopped(), Pulled: t.Pulled(), Delivered: t.Deliverer != nil, Batches: takesBatches(t.Deliverer),
 		Concurrency: t.Settings.Concurrency, Fixed: t.stored.own, Weight: t.Settings.Weight,
 	}, t.Settings.Rate)

@@ -75,7 +75,7 @@ func (s *Engine) advanceLocked(l *spoolLine) {
 	if l.Moving > 0 || l.Blocked || len(sp.InDoubt) > 0 || s.Writes.refusal.Load() != nil {
 		return
 	}
-	shard, ok := s.heirLocked(s.Store.ID(s.Store.Slot(l.Items[0].slot)))
+	shard, ok := s.targetShardLocked(s.Store.ID(s.Store.Slot(l.Items[0].slot)))
 	if !ok {
 		return
 	}
@@ -91,9 +91,9 @@ func (s *Engine) advanceLocked(l *spoolLine) {
 	}
 }
 
-// heirLocked returns the shard into which a task is to be moved; false if it takes
+// targetShardLocked returns the shard into which a task is to be moved; false if it takes
 // nothing now. A shard must not get tasks of two lines.
-func (s *Engine) heirLocked(id []byte) (shard int, ok bool) {
+func (s *Engine) targetShardLocked(id []byte) (shard int, ok bool) {
 	shard = s.Terms.ShardOf(id)
 	h := s.OwnedLocked(shard)
 	if !h.Takes() || s.deaf(shard, unspoolEvery) || s.Unsure() {

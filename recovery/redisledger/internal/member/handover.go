@@ -91,8 +91,8 @@ func (m *Member) transferTarget(ctx context.Context, to string) (string, error) 
 	return e.Incarnation, nil
 }
 
-// AcceptHome takes a shard over, see recovery.Fleet.Accept.
-func (m *Member) AcceptHome(ctx context.Context, shardID recovery.ShardID) (bool, error) {
+// AcceptShard takes a shard over, see recovery.Fleet.Accept.
+func (m *Member) AcceptShard(ctx context.Context, shardID recovery.ShardID) (bool, error) {
 	node, err := m.nodeOf(ctx, shardID.Node())
 	if err != nil || node == "" {
 		return false, err

@@ -49,7 +49,7 @@ func (m *Member) Holders(ctx context.Context, shardIDs []recovery.ShardID) (map[
 	if err := m.refreshTokens(ctx, shards); err != nil {
 		return nil, err
 	}
-	mine := m.table.Load().byHome
+	mine := m.table.Load().byShardID
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err := m.completeLocked(); err != nil {

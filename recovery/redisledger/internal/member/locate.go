@@ -15,7 +15,7 @@ import (
 
 // Locate returns the holder of a shard, see recovery.Fleet.
 func (m *Member) Locate(ctx context.Context, shardID recovery.ShardID, anew bool) (recovery.Holder, error) {
-	if s := m.table.Load().byHome[shardID]; s != nil && s.isHeld() {
+	if s := m.table.Load().byShardID[shardID]; s != nil && s.isHeld() {
 		return recovery.Holder{Shard: s.Number, Node: m.Self.Node, Live: true}, nil
 	}
 	w := &m.peers
@@ -102,7 +102,7 @@ func (m *Member) KeysOf(ctx context.Context, id string) (layout.ShardKeys, error
 	if !tells {
 		return own, nil
 	}
-	if s := m.table.Load().byHome[shardID]; s != nil {
+	if s := m.table.Load().byShardID[shardID]; s != nil {
 		return s.Keys, nil
 	}
 	node, err := m.nodeOf(ctx, shardID.Node())

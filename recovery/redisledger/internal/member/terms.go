@@ -11,11 +11,11 @@ import (
 // A table holds the terms of this process. It is replaced as a whole, so that readers need no
 // lock.
 type table struct {
-	terms    []*Shard           // by number; nil: a free number. A lost term stays until Forget
-	shardIDs []recovery.ShardID // by number
-	byHome   map[recovery.ShardID]*Shard
-	byOrigin []*originShards // this node's comes first
-	number   uint16          // of this node
+	terms     []*Shard           // by number; nil: a free number. A lost term stays until Forget
+	shardIDs  []recovery.ShardID // by number
+	byShardID map[recovery.ShardID]*Shard
+	byOrigin  []*originShards // this node's comes first
+	number    uint16          // of this node
 }
 
 // An originShards holds those shards of one node that this process holds.
@@ -78,7 +78,7 @@ func (t *table) enter(s *Shard) {
 func (m *Member) changeTable(change func(t *table)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	t := &table{terms: slices.Clone(m.table.Load().terms), byHome: map[recovery.ShardID]*Shard{}}
+	t := &table{terms: slices.Clone(m.table.Load().terms), byShardID: map[recovery.ShardID]*Shard{}}
 	change(t)
 	number := m.entry.Number
 	t.number = number
@@ -101,7 +101,7 @@ func (m *Member) changeTable(change func(t *table)) {
 			continue
 		}
 		for _, number := range numbers {
-			t.byHome[recovery.NewShardID(number, s.index)] = s
+			t.byShardID[recovery.NewShardID(number, s.index)] = s
 		}
 		e := byOrigin[s.node]
 		if e == nil {
@@ -119,7 +119,7 @@ func (m *Member) changeTable(change func(t *table)) {
 func (m *Member) ShardFor(id []byte) int {
 	t := m.table.Load()
 	if shardID, tells := recovery.ShardIDOf(string(id)); tells {
-		if s := t.byHome[shardID]; s != nil {
+		if s := t.byShardID[shardID]; s != nil {
 			return s.Number
 		}
 		if m.peers.isHeld(shardID) {
@@ -143,7 +143,7 @@ func (m *Member) ShardsOf(id string) []*Shard {
 		}
 	}
 	if shardID, tells := recovery.ShardIDOf(id); tells {
-		add(t.byHome[shardID])
+		add(t.byShardID[shardID])
 	}
 	for _, e := range t.byOrigin {
 		for _, count := range e.counts {

@@ -49,7 +49,7 @@ func (b *Board) wake(l *Line) {
 		b.rest(l)
 		return
 	}
-	if l.Terms.Pulled {
+	if l.Policy.Pulled {
 		if l.Reservers.remoteInFront() && b.Room() <= 0 {
 			b.Hold(l) // a receiver of this node gets an error; one of another node waits on
 			return
@@ -73,7 +73,7 @@ func (b *Board) wake(l *Line) {
 
 // still reports whether nothing may begin for a line, or there is nothing to begin.
 func (b *Board) still(l *Line) bool {
-	return l.Terms.Stopped || b.Ended || b.Paused || l.Waiting() == 0
+	return l.Policy.Stopped || b.Ended || b.Paused || l.Waiting() == 0
 }
 
 // Neglected reports whether a line has ready tasks that a worker or a receiver could take, and none
@@ -83,12 +83,12 @@ func (b *Board) Neglected(l *Line) bool {
 	switch {
 	case b.still(l) || l.Allowed(1) == 0 || l.resting || l.contending != 0:
 		return false
-	case l.Terms.Pulled:
+	case l.Policy.Pulled:
 		return l.Reservers.Woken == 0 && l.Reservers.Queue.Len() > 0 && b.Room() > 0
 	case l.AsyncSettle && b.Room() <= 0:
 		return false
 	}
-	return l.Workers < min(l.Terms.Concurrency, l.Busy+l.Allowed(l.Waiting()))
+	return l.Workers < min(l.Policy.Concurrency, l.Busy+l.Allowed(l.Waiting()))
 }
 
 // rest has a line that has no token wait until it has one.
@@ -142,7 +142,7 @@ func (b *Board) Free(leasedOut, reserved int) []Action {
 // RaisedFor returns what a backlog raises a line's concurrency to, be it one that this node
 // offloads from another one; 0 if there is none or if the line has one of its own.
 func (b *Board) RaisedFor(l *Line) int {
-	if !b.Raised && l.Offloads == 0 || l.Terms.Fixed || !l.Terms.Delivered {
+	if !b.Raised && l.Offloads == 0 || l.Policy.Fixed || !l.Policy.Delivered {
 		return 0
 	}
 	return b.MaxConcurrency
@@ -151,7 +151,7 @@ func (b *Board) RaisedFor(l *Line) int {
 // Surplus reports whether a line has more workers than it should have: its settings have changed,
 // or a backlog has gone.
 func (b *Board) Surplus(l *Line) bool {
-	return l.Workers > l.Terms.Concurrency &&
+	return l.Workers > l.Policy.Concurrency &&
 		(l.Workers > b.RaisedFor(l) || b.Workers+b.LeasedOut > b.MaxInFlight)
 }
 
@@ -165,16 +165,16 @@ const maxBatch = 256
 // Example: with a concurrency of 64 there are two workers with 32 places each; raised to 1024 by a
 // backlog, there are more, with 256 places.
 func (b *Board) PlacesOfOne(l *Line) int {
-	if !l.Terms.Batches {
+	if !l.Policy.Batches {
 		return 1
 	}
-	return min(max(max(l.Terms.Concurrency, b.RaisedFor(l))/2, 1), maxBatch)
+	return min(max(max(l.Policy.Concurrency, b.RaisedFor(l))/2, 1), maxBatch)
 }
 
 // start has a worker started for a line that wants one, in one place or several: a line's workers
 // are counted by the deliveries that they may be making.
 func (b *Board) start(l *Line) {
-	most := max(l.Terms.Concurrency-l.Workers, min(b.RaisedFor(l)-l.Workers, b.MaxInFlight-b.Workers-b.LeasedOut))
+	most := max(l.Policy.Concurrency-l.Workers, min(b.RaisedFor(l)-l.Workers, b.MaxInFlight-b.Workers-b.LeasedOut))
 	places := min(b.PlacesOfOne(l), most, b.MaxDeliveries-b.Workers)
 	l.Workers += places
 	b.Workers += places
@@ -211,7 +211,7 @@ func (c share) before(o share) bool {
 
 // share returns that of a line as it would be with some places less.
 func (l *Line) share(less int) share {
-	return share{float64(l.Workers-less) / float64(l.Terms.Weight), l.passes}
+	return share{float64(l.Workers-less) / float64(l.Policy.Weight), l.passes}
 }
 
 func (c contenders) Len() int           { return len(c) }
@@ -239,11 +239,11 @@ func (b *Board) Contenders() int { return len(b.contenders) }
 
 // wants reports whether a line could use one more worker.
 func (b *Board) wants(l *Line) bool {
-	if l.Terms.Stopped || b.Ended || b.Paused || !l.Terms.Delivered || l.AsyncSettle && b.Room() <= 0 {
+	if l.Policy.Stopped || b.Ended || b.Paused || !l.Policy.Delivered || l.AsyncSettle && b.Room() <= 0 {
 		return false
 	}
 	wanted := l.Busy + l.Allowed(l.Waiting())
-	return l.Workers < min(l.Terms.Concurrency, wanted) ||
+	return l.Workers < min(l.Policy.Concurrency, wanted) ||
 		l.Workers < min(b.RaisedFor(l), wanted) && b.Workers+b.LeasedOut < b.MaxInFlight
 }
 
@@ -292,7 +292,7 @@ func (b *Board) CountPasses(l *Line, deliveries, places int) (kept int, actions 
 	if len(b.contenders) == 0 {
 		return places, nil
 	}
-	l.passes += float64(deliveries) / float64(l.Terms.Weight)
+	l.passes += float64(deliveries) / float64(l.Policy.Weight)
 	for places > 0 && b.outshared(l) {
 		places--
 		l.Workers--

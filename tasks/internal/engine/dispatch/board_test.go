@@ -15,7 +15,7 @@ type hall struct {
 	workers []Action // that deliver now, in the order of their starts
 }
 
-func (h *hall) line(t Terms) *Line {
+func (h *hall) line(t Policy) *Line {
 	l := &Line{Number: uint32(len(h.lines))}
 	t.Delivered = true
 	l.Serve(t, task.Rate{})
@@ -73,8 +73,8 @@ func (h *hall) check() {
 		if h.Neglected(l) {
 			h.Errorf("line %d is neglected: %d ready, %d workers", l.Number, l.Queue.Live, l.Workers)
 		}
-		if l.Workers > l.Terms.Concurrency {
-			h.Errorf("line %d has %d workers, and a concurrency of %d", l.Number, l.Workers, l.Terms.Concurrency)
+		if l.Workers > l.Policy.Concurrency {
+			h.Errorf("line %d has %d workers, and a concurrency of %d", l.Number, l.Workers, l.Policy.Concurrency)
 		}
 		places += l.Workers
 	}
@@ -88,7 +88,7 @@ func (h *hall) check() {
 func TestSharesByWeight(t *testing.T) {
 	t.Run("places", func(t *testing.T) {
 		h := &hall{T: t, Board: Board{MaxDeliveries: 12, MaxInFlight: 100}}
-		one, two := h.line(Terms{Concurrency: 100, Weight: 1}), h.line(Terms{Concurrency: 100, Weight: 2})
+		one, two := h.line(Policy{Concurrency: 100, Weight: 1}), h.line(Policy{Concurrency: 100, Weight: 2})
 		h.ready(one, 1000)
 		h.ready(two, 1000)
 		if one.Workers != 12 || h.Contenders() == 0 {
@@ -104,7 +104,7 @@ func TestSharesByWeight(t *testing.T) {
 	})
 	t.Run("deliveries", func(t *testing.T) {
 		h := &hall{T: t, Board: Board{MaxDeliveries: 1, MaxInFlight: 100}}
-		one, three := h.line(Terms{Concurrency: 9, Weight: 1}), h.line(Terms{Concurrency: 9, Weight: 3})
+		one, three := h.line(Policy{Concurrency: 9, Weight: 1}), h.line(Policy{Concurrency: 9, Weight: 3})
 		h.ready(one, 1000)
 		h.ready(three, 1000)
 		for range 400 {
@@ -124,7 +124,7 @@ func TestNoLineIsNeglected(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	h := &hall{T: t, Board: Board{MaxDeliveries: 7, MaxInFlight: 1000, MaxConcurrency: 20}}
 	for range 5 {
-		h.line(Terms{Concurrency: 1 + rng.IntN(6), Weight: 1 + rng.IntN(3)})
+		h.line(Policy{Concurrency: 1 + rng.IntN(6), Weight: 1 + rng.IntN(3)})
 	}
 	for range 20_000 {
 		if rng.IntN(3) == 0 || len(h.workers) == 0 {
@@ -150,7 +150,7 @@ func TestNoLineIsNeglected(t *testing.T) {
 // board is paused.
 func TestHeldLinesGoOn(t *testing.T) {
 	h := &hall{T: t, Board: Board{MaxDeliveries: 10, MaxInFlight: 2}}
-	l := h.line(Terms{Concurrency: 10, Weight: 1})
+	l := h.line(Policy{Concurrency: 10, Weight: 1})
 	l.AsyncSettle = true
 	h.LeasedOut = 2
 	h.ready(l, 3)
@@ -170,8 +170,8 @@ func TestHeldLinesGoOn(t *testing.T) {
 // A line without a token rests until it has one, and is woken once.
 func TestRest(t *testing.T) {
 	h := &hall{T: t, Board: Board{MaxDeliveries: 10, MaxInFlight: 10}}
-	l := h.line(Terms{Concurrency: 10, Weight: 1})
-	l.Serve(l.Terms, task.Rate{PerSecond: 0.001, Burst: 1})
+	l := h.line(Policy{Concurrency: 10, Weight: 1})
+	l.Serve(l.Policy, task.Rate{PerSecond: 0.001, Burst: 1})
 	l.Spend(1)
 	l.Queue.Push(Item{})
 	a := h.Wake(l)
@@ -181,7 +181,7 @@ func TestRest(t *testing.T) {
 	if again := h.Wake(l); len(again) != 0 {
 		t.Errorf("while it rests: %+v", again)
 	}
-	l.Serve(l.Terms, task.Rate{})
+	l.Serve(l.Policy, task.Rate{})
 	if a := h.Wake(l); len(a) != 1 || a[0].Places != 1 {
 		t.Errorf("without a rate: %+v", a)
 	}

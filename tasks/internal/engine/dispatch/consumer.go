@@ -39,7 +39,7 @@ func (k Consumer) Leases() bool { return k.kind != aWorker }
 
 // Fits reports whether the line's tasks are for this consumer.
 func (k Consumer) Fits(l *Line) bool {
-	return l.Terms.Pulled == (k.kind == aReceiver || k.kind == aRemoteWaiter)
+	return l.Policy.Pulled == (k.kind == aReceiver || k.kind == aRemoteWaiter)
 }
 
 // Allowed returns how many of n deliveries it may begin now. A rate holds per node: what the

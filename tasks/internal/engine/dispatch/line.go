@@ -12,7 +12,7 @@ import (
 // deliver them. Guarded by Engine.Mu.
 type Line struct {
 	Number    uint32 // of the topic
-	Terms     Terms
+	Policy    Policy
 	Queue     Queue
 	Reservers Reservers
 	Workers   int // places that its workers have: deliveries that they may make at once
@@ -29,9 +29,9 @@ type Line struct {
 	held       bool          // MaxInFlight keeps it waiting; it is in Board.held
 }
 
-// Terms are how a line is served. They follow from a topic's settings and from what this process
+// A Policy is how a line is served. It follows from a topic's settings and from what this process
 // can deliver.
-type Terms struct {
+type Policy struct {
 	Stopped     bool // no consumer may have its tasks
 	Pulled      bool // receivers ask for its tasks
 	Delivered   bool // workers of this process deliver its tasks
@@ -43,8 +43,8 @@ type Terms struct {
 
 // Serve gives a line other terms and another rate. The tokens that it has stay: settings that are
 // set again and again are not a burst each. The caller stops a rest that is under way.
-func (l *Line) Serve(t Terms, r task.Rate) {
-	l.Terms = t
+func (l *Line) Serve(t Policy, r task.Rate) {
+	l.Policy = t
 	l.resting = false
 	switch {
 	case r == task.Rate{}:

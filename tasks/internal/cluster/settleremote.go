@@ -30,9 +30,9 @@ func (s *Cluster) settleAll(ctx context.Context, v *task.Verdict, settlings []en
 	s.engine.Mu.Unlock()
 	var group sync.WaitGroup
 	if len(far) > 0 {
-		group.Go(func() { s.settleFar(ctx, v, far) })
+		group.Go(func() { s.settleRemote(ctx, v, far) })
 	}
-	err := s.engine.SettleHere(ctx, v, here)
+	err := s.engine.SettleLocal(ctx, v, here)
 	group.Wait()
 	if err != nil {
 		return nil, err
@@ -44,7 +44,7 @@ func (s *Cluster) settleAll(ctx context.Context, v *task.Verdict, settlings []en
 		}
 	}
 	if len(far) > 0 {
-		s.settleFar(ctx, v, far)
+		s.settleRemote(ctx, v, far)
 	}
 	return engine.SettledOf(settlings), nil
 }
@@ -61,22 +61,22 @@ func (s *Cluster) settlesHereLocked(r *receipt.Receipt) bool {
 	return past.Kind == store.WasDelivered && past.Nonce == r.Nonce
 }
 
-// settleFar settles deliveries whose tasks are not in this process's memory, with one call
+// settleRemote settles deliveries whose tasks are not in this process's memory, with one call
 // to each node that holds some of them.
-func (s *Cluster) settleFar(ctx context.Context, v *task.Verdict, todo []*engine.Settling) {
+func (s *Cluster) settleRemote(ctx context.Context, v *task.Verdict, todo []*engine.Settling) {
 	for tries := 0; ; tries++ {
 		groups := make(map[string][]*engine.Settling)
-		places := make(map[recovery.ShardID]place) // looked up once for all receipts of a shard
+		located := make(map[recovery.ShardID]locationResult) // looked up once for all receipts of a shard
 		for _, p := range todo {
-			at, known := places[p.Receipt.ShardID]
+			found, known := located[p.Receipt.ShardID]
 			if !known {
-				at.site, at.err = s.placeOf(ctx, &p.Receipt, tries > 0)
+				found.at, found.err = s.locateReceipt(ctx, &p.Receipt, tries > 0)
 				if p.Receipt.ShardID != 0 {
-					places[p.Receipt.ShardID] = at
+					located[p.Receipt.ShardID] = found
 				}
 			}
-			if p.Answer.Err = at.err; at.err == nil {
-				groups[at.site.Node] = append(groups[at.site.Node], p)
+			if p.Answer.Err = found.err; found.err == nil {
+				groups[found.at.Node] = append(groups[found.at.Node], p)
 			}
 		}
 		var group sync.WaitGroup
@@ -101,23 +101,23 @@ func (s *Cluster) settleFar(ctx context.Context, v *task.Verdict, todo []*engine
 	}
 }
 
-// A place is the answer to where a receipt's task is.
-type place struct {
-	site Site
-	err  error
+// A locationResult is the result of locateReceipt.
+type locationResult struct {
+	at  Location
+	err error
 }
 
-// placeOf returns the site of a receipt's task.
-func (s *Cluster) placeOf(ctx context.Context, r *receipt.Receipt, anew bool) (Site, error) {
-	var at Site
+// locateReceipt finds the node of a receipt's task.
+func (s *Cluster) locateReceipt(ctx context.Context, r *receipt.Receipt, anew bool) (Location, error) {
+	var at Location
 	var err error
 	if r.ShardID == 0 {
-		at, err = s.find(ctx, r.ID, byMemory, anew)
+		at, err = s.locateTask(ctx, r.ID, byMemory, anew)
 	} else {
 		h, e := s.locate(ctx, r.ShardID, anew)
 		switch {
 		case e != nil:
-			return Site{}, e
+			return Location{}, e
 		case h.Node == "":
 			err = task.ErrNotFound // nothing was left there
 		default:
@@ -150,7 +150,7 @@ func (s *Cluster) settleOwned(ctx context.Context, v *task.Verdict, some []*engi
 		}
 	}
 	s.engine.Mu.Unlock()
-	err := s.engine.SettleHere(ctx, v, some)
+	err := s.engine.SettleLocal(ctx, v, some)
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
 	for i, p := range some {
@@ -165,7 +165,7 @@ func (s *Cluster) settleOwned(ctx context.Context, v *task.Verdict, some []*engi
 
 // settleAt has another node settle deliveries.
 func (s *Cluster) settleAt(ctx context.Context, node string, v *task.Verdict, some []*engine.Settling) {
-	q := settleQuery{Verdict: wireVerdict(*v), Receipts: make([]string, len(some)), Terms: encodeTerms(ctx)}
+	q := settleQuery{Verdict: wireVerdict(*v), Receipts: make([]string, len(some)), Conditions: encodeConditions(ctx)}
 	for i, p := range some {
 		q.Receipts[i] = p.Answer.Receipt
 	}
@@ -196,9 +196,9 @@ var SettleMethod = Method[settleQuery, settleReply]{Name: "settle", writes: true
 
 type (
 	settleQuery struct {
-		Verdict  wireVerdict
-		Receipts []string
-		Terms    *wireTerms `json:",omitempty"`
+		Verdict    wireVerdict
+		Receipts   []string
+		Conditions *wireConditions `json:"Terms,omitempty"`
 	}
 	settleReply struct{ Settled []wireSettled }
 	wireSettled struct {
@@ -221,7 +221,7 @@ func (s *Cluster) handleSettle(ctx context.Context, _ string, q settleQuery) (se
 		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)*9/10)
 		defer cancel()
 	}
-	ctx, cancel := s.engine.Within(q.Terms.in(ctx))
+	ctx, cancel := s.engine.Within(q.Conditions.in(ctx))
 	defer cancel()
 	s.settleOwned(ctx, &v, openOf(settlings))
 	a := settleReply{Settled: make([]wireSettled, len(settlings))}
@@ -238,13 +238,13 @@ func (s *Cluster) handleSettle(ctx context.Context, _ string, q settleQuery) (se
 	return a, nil
 }
 
-// settleElsewhere settles deliveries wherever their tasks are now, also while Close runs.
-func (s *Cluster) settleElsewhere(ctx context.Context, v task.Verdict, receipts []string) ([]task.Settled, error) {
+// settleAnywhere settles deliveries wherever their tasks are now, also while Close runs.
+func (s *Cluster) settleAnywhere(ctx context.Context, v task.Verdict, receipts []string) ([]task.Settled, error) {
 	settlings, err := s.engine.CheckVerdict(&v, receipts)
 	if err != nil {
 		return nil, err
 	}
-	s.settleFar(ctx, &v, openOf(settlings))
+	s.settleRemote(ctx, &v, openOf(settlings))
 	return engine.SettledOf(settlings), nil
 }
 

@@ -23,7 +23,7 @@ func (s *Engine) Settle(ctx context.Context, v task.Verdict, receipts []string) 
 	for i := range settlings {
 		here[i] = &settlings[i]
 	}
-	if err := s.SettleHere(ctx, &v, here); err != nil {
+	if err := s.SettleLocal(ctx, &v, here); err != nil {
 		return nil, err
 	}
 	return SettledOf(settlings), nil
@@ -56,8 +56,8 @@ func (s *Engine) CheckVerdict(v *task.Verdict, receipts []string) ([]Settling, e
 	return settlings, nil
 }
 
-// SettleHere settles deliveries of tasks that are here, if they have no answer yet.
-func (s *Engine) SettleHere(ctx context.Context, v *task.Verdict, todo []*Settling) error {
+// SettleLocal settles deliveries of tasks that are here, if they have no answer yet.
+func (s *Engine) SettleLocal(ctx context.Context, v *task.Verdict, todo []*Settling) error {
 	c := NewPendingWrite(len(todo))
 	c.Phase.Store(Sent) // a settled delivery is never taken back
 	grant := task.GrantOf(ctx)

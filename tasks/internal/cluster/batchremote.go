@@ -24,7 +24,7 @@ func (s *Cluster) handleBatch(ctx context.Context, _ string, q batchQuery) (batc
 	if len(q.Requests) > task.MaxBatch {
 		return batchReply{}, ErrNotUnderstood
 	}
-	ctx, cancel := s.engine.Within(q.Terms.in(ctx))
+	ctx, cancel := s.engine.Within(q.Conditions.in(ctx))
 	defer cancel()
 	by, err := s.engine.Admission(ctx)
 	if err != nil {
