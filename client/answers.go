@@ -5,7 +5,7 @@ package client
 import "time"
 
 // The types of this file are those of package httpapi. Their comments are those of the OpenAPI
-// document.
+// document. A field that an answer leaves out is zero.
 
 // Stats is the answer of /v1/stats. Counters begin at the start of the process.
 type Stats struct {

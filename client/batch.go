@@ -50,14 +50,7 @@ func (c *Client) ScheduleBatch(ctx context.Context, requests []Request) ([]Resul
 // batch makes the call of a batch, and stores its answer beside the ids that the tasks have been
 // given.
 func (c *Client) batch(ctx context.Context, q call, results []Result) ([]Result, error) {
-	var answer struct {
-		IDs    []string `json:"ids"`
-		Errors []struct {
-			Index   int      `json:"index"`
-			ID      string   `json:"id"`
-			Problem *Problem `json:"problem"`
-		} `json:"errors"`
-	}
+	var answer batchAnswer
 	if _, err := c.do(ctx, q, &answer); err != nil {
 		if !errors.Is(err, ErrUnknown) {
 			return nil, err

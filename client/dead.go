@@ -39,13 +39,6 @@ type Requeue struct {
 	DueAt time.Time
 }
 
-// Requeued reports which dead tasks came back.
-type Requeued struct {
-	Requeued int `json:"requeued"`
-	// Unknown are those of the ids that are not among the dead of the topic.
-	Unknown []string `json:"unknown,omitempty"`
-}
-
 // RequeueDead brings dead tasks of a topic back: with one new deadline, and all their
 // attempts again.
 //

@@ -34,27 +34,6 @@ const (
 	EventsLost EventKind = "lost"
 )
 
-// An Event is one thing that happened to a task.
-type Event struct {
-	Kind  EventKind `json:"kind"`
-	At    time.Time `json:"at"`
-	ID    string    `json:"id"`
-	Topic string    `json:"topic"`
-	// Attempt is the one that begins (Started), or that ended (Delivered, Retried, Died).
-	Attempt int `json:"attempt,omitempty"`
-	// By is, for Started, the node whose receiver has the task, or that helps with it, if it is
-	// another node.
-	By       string   `json:"by,omitempty"`
-	Lateness Duration `json:"lateness,omitempty"` // Started, first attempts only
-	Error    string   `json:"error,omitempty"`    // Retried, Died: why
-	Count    int64    `json:"count,omitempty"`    // EventsLost, which has no other field: how many
-
-	// Number counts the events of a stream from 1, lost events included.
-	Number int64 `json:"-"`
-	// Data is the server's text: a JSON object on one line.
-	Data []byte `json:"-"`
-}
-
 // EventFilter selects events. Its zero value selects all.
 type EventFilter struct {
 	Topics []string    // up to 100. Empty: all

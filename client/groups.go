@@ -17,15 +17,6 @@ func (c *Client) Group(ctx context.Context, group string, limit int, cursor stri
 	return c.page(ctx, path, Query{Limit: limit, Cursor: cursor})
 }
 
-// GroupCancelled reports what CancelGroup has done.
-type GroupCancelled struct {
-	Cancelled int `json:"cancelled"`
-	// Delivering are the ids of tasks that are being delivered and were not changed: the first
-	// 1,000. MoreDelivering says how many more there were.
-	Delivering     []string `json:"delivering"`
-	MoreDelivering int      `json:"more_delivering,omitempty"`
-}
-
 // CancelGroup cancels all pending and ready tasks of a group, of whatever topic: each
 // definitely, as Cancel does, but not all in one step. Dead tasks are not touched.
 //

@@ -19,13 +19,6 @@ type Query struct {
 	Cursor string
 }
 
-// Page is a part of a list.
-type Page struct {
-	Tasks []Task `json:"tasks"`
-	// NextCursor is the cursor of the next page. Empty: this was the last one.
-	NextCursor string `json:"next_cursor,omitempty"`
-}
-
 // List returns a page of tasks, the soonest first. A list is no snapshot: a task that
 // moves meanwhile may be seen twice or not at all.
 //

@@ -74,37 +74,6 @@ var sentinels = map[string]error{
 	"draining": ErrUnavailable, "node_unavailable": ErrUnavailable, "busy": ErrUnavailable,
 }
 
-// Problem is the server's answer to a call that it refuses (RFC 9457).
-type Problem struct {
-	// Type names the kind of problem: a path on the server where it is explained, or
-	// "about:blank" for an answer that does not come from Lapse, such as a proxy's.
-	Type   string `json:"type"`
-	Title  string `json:"title"`
-	Status int    `json:"status"` // of HTTP
-	Detail string `json:"detail,omitempty"`
-	// Fields are those that are wrong.
-	Fields []FieldFault `json:"errors,omitempty"`
-	// ID is that of the task, if repeating the request with it is safe; IDs are those of a batch.
-	ID  string   `json:"id,omitempty"`
-	IDs []string `json:"ids,omitempty"`
-	// Done is how many tasks were done before the problem, by a call about many.
-	Done int `json:"done,omitempty"`
-	// Recorded is false if the server has done what was asked for but its ledger does not answer
-	// and has not recorded it: the end of the server's process would undo it. Otherwise it is nil.
-	Recorded *bool `json:"recorded,omitempty"`
-
-	// RequestID finds the request in the server's log.
-	RequestID string `json:"request_id,omitempty"`
-	// RetryAfter is how long the server asks to wait. Zero: it does not say.
-	RetryAfter time.Duration `json:"-"`
-}
-
-// FieldFault says what is wrong with one field.
-type FieldFault struct {
-	Field   string `json:"field"`
-	Problem string `json:"problem"`
-}
-
 // Error returns the title, and each field with its fault, or the detail as far as it says more.
 func (p *Problem) Error() string {
 	if len(p.Fields) > 0 {

@@ -18,15 +18,6 @@ type Reservation struct {
 	Lease time.Duration
 }
 
-// Delivery is one attempt to deliver a task. It belongs to the caller until LeaseUntil.
-type Delivery struct {
-	Task
-	// Receipt settles this delivery and no other.
-	Receipt string `json:"receipt"`
-	// LeaseUntil is when the attempt counts as failed, by the server's clock.
-	LeaseUntil time.Time `json:"lease_until"`
-}
-
 // Reserve takes tasks of a topic that are ready, the oldest deadline first, and waits until there
 // is at least one. An empty result is no error. Tasks whose answer got lost are delivered again
 // after their lease.

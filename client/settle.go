@@ -10,26 +10,6 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// Settlement reports the outcome of receipts.
-type Settlement struct {
-	// Settled is how many deliveries were settled.
-	Settled int `json:"settled"`
-	// Recorded reports whether the ledger has confirmed all of them. If not, they are valid all the
-	// same, and are recorded later.
-	Recorded bool `json:"recorded"`
-	// LeaseUntil is, after Extend, when the first of the leases runs out.
-	LeaseUntil *time.Time `json:"lease_until,omitempty"`
-	// Errors are the receipts that settled nothing.
-	Errors []ReceiptError `json:"errors"`
-}
-
-// ReceiptError reports why a receipt settled nothing.
-type ReceiptError struct {
-	Index   int      `json:"index"`        // among the receipts of the call
-	ID      string   `json:"id,omitempty"` // of the task, if the receipt could be read
-	Problem *Problem `json:"problem"`
-}
-
 // Error names the receipt and the reason.
 func (e *ReceiptError) Error() string {
 	if e.ID == "" {

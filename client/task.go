@@ -4,10 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/goccy/go-json"
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/goccy/go-json"
 )
 
 // State is the state of a task.
@@ -30,40 +31,6 @@ const (
 	Buried       Reason = "buried"    // its receiver gave it up
 	TopicDeleted Reason = "deleted"   // its topic was deleted by force
 )
-
-// Task is a task as the server shows it.
-type Task struct {
-	ID    string `json:"id"`
-	Topic string `json:"topic"`
-	State State  `json:"state"`
-	// DueAt is the deadline, NextAt when the next attempt starts. Both in UTC, to the
-	// millisecond, by the server's clock.
-	DueAt  time.Time `json:"due_at"`
-	NextAt time.Time `json:"next_at"`
-	// Payload is JSON; nil if there is none. Binary is set instead if an embedding program gave a
-	// payload that is not JSON.
-	Payload     json.RawMessage   `json:"payload,omitempty"`
-	Binary      []byte            `json:"payload_base64,omitempty"`
-	Headers     map[string]string `json:"headers,omitempty"`
-	Group       string            `json:"group,omitempty"`
-	MaxLateness Duration          `json:"max_lateness,omitempty"` // 0: none
-	// Attempt counts deliveries, a running one included.
-	Attempt int `json:"attempt"`
-	// Revision is 1 at first, and one more with every change.
-	Revision  int64      `json:"revision"`
-	CreatedAt time.Time  `json:"created_at"`
-	DiedAt    *time.Time `json:"died_at,omitempty"` // of a dead task
-	Reason    Reason     `json:"reason,omitempty"`  // why it is dead
-	LastError string     `json:"last_error,omitempty"`
-	Node      string     `json:"node"`
-	// Durability is "spooled" while only the disk of the node has the task, because its
-	// Redis is away; empty otherwise.
-	Durability string `json:"durability,omitempty"`
-
-	// Created is set by Schedule and Put: the task is new. Otherwise Schedule found the
-	// one of an earlier request, and Put has replaced it.
-	Created bool `json:"-"`
-}
 
 // Request describes a task to schedule. Topic is required.
 type Request struct {

@@ -113,13 +113,6 @@ func (t *Topic) Chosen() Settings {
 // AnyRevision lets SetTopic replace settings of any revision.
 const AnyRevision int64 = -1
 
-// A TopicPage is a part of the topics, by name.
-type TopicPage struct {
-	Topics []Topic `json:"topics"`
-	// NextCursor is the cursor of the next page. Empty: this was the last one.
-	NextCursor string `json:"next_cursor,omitempty"`
-}
-
 // ListTopics returns a page of topics, with settings and counts: the first one, or the one of the
 // previous page's NextCursor. limit is 1 to 1,000; 0 stands for 1,000. Errors: ErrInvalid,
 // ErrUnreachable.
@@ -233,12 +226,6 @@ func (c *Client) Pause(ctx context.Context, topic string) error {
 // Resume delivers a topic's tasks again. Errors: those of Pause.
 func (c *Client) Resume(ctx context.Context, topic string) error {
 	return c.onTopic(ctx, call{method: http.MethodPost, effect: same}, topic, "/resume", nil)
-}
-
-// Purged reports what a purge has done.
-type Purged struct {
-	Cancelled  int `json:"cancelled"`
-	Delivering int `json:"delivering"` // not cancelled, since they are being delivered
 }
 
 // Purge cancels all pending and ready tasks of a topic. A name that ends with an asterisk

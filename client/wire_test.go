@@ -39,15 +39,10 @@ func names(t reflect.Type, prefix string) (all []string) {
 	return all
 }
 
-// The types that are not generated have all fields that a server answers, and no others.
+// The types that are not generated as a whole have all fields that a server answers, and no others.
 func TestAnswersAreKnown(t *testing.T) {
 	for _, pair := range [][2]any{
-		{httpapi.Task{}, client.Task{}},
-		{httpapi.TaskPage{}, client.Page{}},
-		{httpapi.ReservedTask{}, client.Delivery{}},
-		{httpapi.SettleAnswer{}, client.Settlement{}},
 		{httpapi.Topic{}, client.Topic{}},
-		{httpapi.Problem{}, client.Problem{}},
 		{struct {
 			httpapi.Event
 			Count int64 `json:"count"` // of httpapi.EventsLost

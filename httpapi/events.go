@@ -15,7 +15,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// Event is the data of a server-sent event.
+// Event is one thing that happened to a task: the data of a server-sent event.
 type Event struct {
 	Kind     string    `json:"kind" enum:"scheduled,started,delivered,retried,dead,cancelled,skipped,rescued" doc:"What happened; also the event's type."`
 	At       string    `json:"at" format:"date-time" doc:"When."`

@@ -26,7 +26,8 @@ type Reserved struct {
 	Tasks []ReservedTask `json:"tasks" nullable:"false" doc:"Oldest deadline first. Empty if nothing was ready in time."`
 }
 
-// ReservedTask is a task with the receipt of this delivery.
+// ReservedTask is one attempt to deliver a task. It belongs to the caller until its lease ends, by
+// the server's clock.
 type ReservedTask struct {
 	Task
 	Receipt    string `json:"receipt" doc:"Settles this delivery, and no other."`

@@ -69,7 +69,7 @@ type Retry struct {
 	MaxBackoff  duration `json:"max_backoff"`
 }
 
-// TopicList is a page of topics.
+// TopicList is a page of topics, by name.
 type TopicList struct {
 	Topics     []Topic `json:"topics" nullable:"false"`
 	NextCursor string  `json:"next_cursor,omitempty" doc:"For the page after this one. Left out at the end."`

@@ -61,7 +61,8 @@ func (d duration) MarshalJSON() ([]byte, error) {
 	return []byte(`"` + formatDuration(time.Duration(d)) + `"`), nil
 }
 
-// Task is a task in an answer.
+// Task is a task as the server shows it. Its times are in UTC, to the millisecond, by the server's
+// clock.
 type Task struct {
 	ID          string            `json:"id"`
 	Topic       string            `json:"topic"`
