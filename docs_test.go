@@ -96,11 +96,10 @@ var (
 )
 
 // Prose in Markdown has lines of at most 100 columns and names its nouns. Tables and code keep
-// their lines. The words of decisions are not checked.
+// their lines.
 func TestProse(t *testing.T) {
 	const columns = 100
 	for page, text := range files(t, ".md") {
-		decision := strings.HasPrefix(filepath.ToSlash(page), "docs/decisions/")
 		// The lines of code stay, empty, so that the others keep their numbers.
 		text = fence.ReplaceAllStringFunc(text, func(code string) string {
 			return strings.Repeat("\n", strings.Count(code, "\n"))
@@ -109,7 +108,7 @@ func TestProse(t *testing.T) {
 			if n := utf8.RuneCountInString(line); n > columns && !strings.HasPrefix(line, "|") {
 				t.Errorf("%s:%d: %d columns, at most %d", page, i+1, n, columns)
 			}
-			if word := vague.FindString(codeSpan.ReplaceAllString(line, "")); word != "" && !decision {
+			if word := vague.FindString(codeSpan.ReplaceAllString(line, "")); word != "" {
 				t.Errorf("%s:%d: %q: name the caller, receiver, node or owner", page, i+1, word)
 			}
 		}
