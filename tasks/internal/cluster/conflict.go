@@ -93,7 +93,7 @@ func (s *Cluster) buryConflict(mine recovery.DirectoryUpdate) bool {
 	if n, known := s.engine.Store.Find([]byte(mine.ID)); known {
 		sl := s.engine.Store.Slot(n)
 		change, ok := s.directoryUpdateLocked(sl)
-		if !ok || change.New != mine.New || sl.State != store.Pending && sl.State != store.Ready || s.engine.Writable(int(sl.Shard)) != nil {
+		if !ok || change.New != mine.New || sl.State != store.Pending && sl.State != store.Ready || s.engine.WritableLocked(int(sl.Shard)) != nil {
 			return false
 		}
 		c := engine.NewPendingWrite(0)

@@ -47,7 +47,7 @@ func (s *Cluster) handleBacklog(_ context.Context, from string, told backlogMess
 	for _, b := range told.Topics {
 		t := s.engine.TopicTable.ByName[b.Topic]
 		if _, ok := s.engine.Config.Resolved[b.Topic]; t == nil && ok {
-			t = s.engine.AddTopic(b.Topic)
+			t = s.engine.AddTopicLocked(b.Topic)
 		}
 		if t == nil || t.Deliverer == nil || wayOf(t) != b.Way {
 			continue

@@ -97,7 +97,7 @@ func (s *Cluster) chooseTopics(limit int) map[*engine.Topic]bool {
 		for _, n := range t.Gauges {
 			c.busy += n
 		}
-		if s.engine.SetUp(t) {
+		if s.engine.SetUpLocked(t) {
 			c.set = 1
 		}
 		part = append(part, c)

@@ -226,7 +226,7 @@ func (s *Engine) AdmitLocked(shard, more, bytes int) error {
 	case s.Writes.Arriving >= s.Config.MaxInFlight:
 		return fmt.Errorf("%w: %d tasks wait for the ledger", task.ErrOverloaded, s.Writes.Arriving)
 	}
-	if err := s.Writable(shard); err != nil {
+	if err := s.WritableLocked(shard); err != nil {
 		return err
 	}
 	if bytes > 0 {

@@ -161,7 +161,7 @@ func (s *Engine) cancellableLocked(sl *store.Slot) error {
 	if s.LedgerDown(int(sl.Shard)) {
 		return s.heldLocked(int(sl.Shard))
 	}
-	return s.Writable(int(sl.Shard))
+	return s.WritableLocked(int(sl.Shard))
 }
 
 // submitLocked sends one write, for whose answer the caller waits with awaitOne.

@@ -252,8 +252,8 @@ func (s *Engine) unclaimLocked(n uint32, sl *store.Slot) bool {
 	return flags&record.Claimed != 0
 }
 
-// spent tells that a task's last attempt was claimed by a process that ended in it.
-func (s *Engine) spent(t *Topic, sl *store.Slot) bool {
+// spentLocked tells that a task's last attempt was claimed by a process that ended in it.
+func (s *Engine) spentLocked(t *Topic, sl *store.Slot) bool {
 	rec := s.Store.Record(sl)
 	return record.Flags(rec)&record.Claimed != 0 && t.Settings.Retry.Over(record.Attempt(rec), s.Now()-record.Due(rec))
 }
@@ -300,7 +300,7 @@ func (s *Engine) takeLocked(t *Topic, passed *int) (uint32, bool) {
 		if sl.Flags&store.Misfired != 0 && s.missedLocked(n, t, sl) {
 			continue
 		}
-		if s.spent(t, sl) {
+		if s.spentLocked(t, sl) {
 			s.expendLocked(n, sl)
 			continue
 		}

@@ -56,7 +56,7 @@ func (s *Engine) writeLocked(w Write) {
 		return
 	}
 	sl.Flags |= store.Writing
-	c := s.changeOf(&w, sl)
+	c := s.changeOfLocked(&w, sl)
 	switch {
 	case w.op == opUnspool:
 		s.Committer.Submit(int(w.shard), c, w)
@@ -67,8 +67,8 @@ func (s *Engine) writeLocked(w Write) {
 	}
 }
 
-// changeOf says what a write means to the ledger. Its slices point into the arena.
-func (s *Engine) changeOf(w *Write, sl *store.Slot) recovery.Change {
+// changeOfLocked says what a write means to the ledger. Its slices point into the arena.
+func (s *Engine) changeOfLocked(w *Write, sl *store.Slot) recovery.Change {
 	c := recovery.Change{ID: s.Store.ID(sl)}
 	if sl.Stored != store.NotStored {
 		c.From = recovery.Spot{Place: recovery.Pending, At: sl.Stored}
@@ -206,7 +206,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		s.Writes.Arriving--
 		s.Store.Rewrite(w.slot, w.rec)
 		s.SetLocked(sl, store.Vacant)
-		sl.Topic = s.keptTopic(record.Topic(w.rec)).Number
+		sl.Topic = s.keptTopicLocked(record.Topic(w.rec)).Number
 		sl.Stored, sl.Next = w.at, w.at
 		sl.Flags &^= store.Windowed | store.Prompt | store.Misfired
 		if w.Fired {

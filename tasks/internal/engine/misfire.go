@@ -187,7 +187,7 @@ func (v *MisfirePass) CompareLocked(n uint32, sl *store.Slot) {
 		return
 	}
 	loser := n
-	if v.later(this, other) {
+	if v.laterLocked(this, other) {
 		v.newest[key], loser = this, other.slot
 	}
 	sl = v.Store.Slot(loser)
@@ -203,8 +203,8 @@ func (v *MisfirePass) standsLocked(key groupOf, c candidate) bool {
 		string(v.Store.Group(sl)) == key.name
 }
 
-// later orders the tasks of a group.
-func (v *MisfirePass) later(a, b candidate) bool {
+// laterLocked orders the tasks of a group.
+func (v *MisfirePass) laterLocked(a, b candidate) bool {
 	c := cmp.Or(cmp.Compare(a.due, b.due), cmp.Compare(a.created, b.created))
 	if c == 0 {
 		c = bytes.Compare(v.Store.ID(v.Store.Slot(a.slot)), v.Store.ID(v.Store.Slot(b.slot)))

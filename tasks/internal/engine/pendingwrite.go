@@ -160,10 +160,10 @@ func (s *Engine) heldLocked(shard int) error {
 	return nil
 }
 
-// Writable returns nil, or ErrUnavailable when the shard is another node's or about to
+// WritableLocked returns nil, or ErrUnavailable when the shard is another node's or about to
 // be, or when the ledger has not answered for so long that another write would only wait
-// behind. The lock is held.
-func (s *Engine) Writable(shard int) error {
+// behind.
+func (s *Engine) WritableLocked(shard int) error {
 	if err := s.heldLocked(shard); err != nil {
 		return err
 	}

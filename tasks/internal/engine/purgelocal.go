@@ -196,7 +196,7 @@ func (p *Purge) visitLocked(n uint32, sl *store.Slot, c *PendingWrite, sent int)
 	switch sl.State {
 	case store.Pending, store.Ready:
 		if p.kill {
-			if err := p.Writable(int(sl.Shard)); err != nil {
+			if err := p.WritableLocked(int(sl.Shard)); err != nil {
 				return sent, err
 			}
 			p.tryLocked(sl, len(c.errs))
@@ -312,7 +312,7 @@ func (s *Engine) ForgetTopic(ctx context.Context, name string, revision int64) e
 	s.Mu.Lock()
 	defer s.Unlock()
 	// Another caller may have set them anew.
-	if have := s.keptTopic([]byte(name)); have.stored.revision == revision {
+	if have := s.keptTopicLocked([]byte(name)); have.stored.revision == revision {
 		s.applyLocked(have, s.Config.Resolved[name], 0)
 	}
 	return nil
@@ -321,5 +321,5 @@ func (s *Engine) ForgetTopic(ctx context.Context, name string, revision int64) e
 func (s *Engine) metTopic(name string) *Topic {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	return s.keptTopic([]byte(name))
+	return s.keptTopicLocked([]byte(name))
 }

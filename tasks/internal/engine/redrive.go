@@ -246,7 +246,7 @@ func (x *Redrive) openLocked() error {
 		if !h.Takes() {
 			continue
 		}
-		if err := x.Writable(shard); err != nil {
+		if err := x.WritableLocked(shard); err != nil {
 			return err
 		}
 	}
@@ -275,7 +275,7 @@ func (x *Redrive) redriveLocked(n uint32, locked int, e recovery.Entry, f *recor
 			return fmt.Errorf("%w: %d tasks are pending", task.ErrOverloaded, others)
 		}
 	}
-	t := x.keptTopic(f.Topic)
+	t := x.keptTopicLocked(f.Topic)
 	sl := x.Store.Slot(n)
 	sl.Topic, sl.Shard, sl.Stored, sl.State = t.Number, uint16(e.Shard), e.Spot.At, store.Vacant
 	if x.Op == opRequeue {

@@ -98,7 +98,7 @@ func (s *Engine) takeSetting(name string, set storedSetting) {
 	e := s.understand(name, set.value)
 	s.Mu.Lock()
 	defer s.Unlock()
-	t := s.keptTopic([]byte(name)) // MaxTopics was minded when they were set
+	t := s.keptTopicLocked([]byte(name)) // MaxTopics was minded when they were set
 	// A lower revision is news if there are no settings: see revisedLocked.
 	if set.revision > t.stored.seen || t.stored.revision == 0 && set.revision < t.stored.seen {
 		t.revisedLocked(set.revision)

@@ -218,7 +218,7 @@ func (s *Engine) readableLocked(e *recovery.Entry) (record.Fields, bool) {
 
 // restoreLocked takes a task up where its record says it stands.
 func (s *Engine) restoreLocked(n uint32, sl *store.Slot, e recovery.Entry, f *record.Fields, now int64) {
-	t := s.keptTopic(f.Topic)
+	t := s.keptTopicLocked(f.Topic)
 	sl.Topic, sl.Shard = t.Number, uint16(e.Shard)
 	sl.Next, sl.Stored, sl.State = f.Next, e.Spot.At, store.Vacant
 	if f.State != record.Parked {

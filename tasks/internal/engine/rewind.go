@@ -239,7 +239,7 @@ func (s *Engine) BuryAgain(shard int, h *OwnedShard, dead []recovery.Ref) (begun
 		s.Writes.scratch = f.Append(s.Writes.scratch[:0])
 		s.Store.Rewrite(n, s.Writes.scratch)
 		sl := s.Store.Slot(n)
-		sl.Topic, sl.Shard, sl.Stored, sl.State = s.keptTopic(f.Topic).Number, uint16(shard), e.Spot.At, store.Vacant
+		sl.Topic, sl.Shard, sl.Stored, sl.State = s.keptTopicLocked(f.Topic).Number, uint16(shard), e.Spot.At, store.Vacant
 		s.SetLocked(sl, store.Burying)
 		// The confirmation counts it again. It may have been who was dead the longest.
 		s.removeDeadLocked(s.TopicTable.ByNumber[sl.Topic], shard, e.ID, math.MinInt64)

@@ -62,7 +62,7 @@ func (s *Engine) storeSettings(ctx context.Context, name string, e task.Resolved
 			return task.Topic{}, fmt.Errorf("%w: %w", task.ErrUnknown, err)
 		}
 		s.Mu.Lock()
-		have = s.keptTopic([]byte(name)) // it may have been forgotten meanwhile
+		have = s.keptTopicLocked([]byte(name)) // it may have been forgotten meanwhile
 		if have.stored.revision == revision && have.stored.seen == seen {
 			have.stored.seen = 0 // nothing is newer, although revisions may have begun anew
 		}

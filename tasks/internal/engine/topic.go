@@ -57,23 +57,23 @@ func (s *Engine) TopicLocked(name string, reserved bool) (*Topic, error) {
 	if !reserved {
 		most -= task.ReservedTopics
 	}
-	if len(s.TopicTable.ByName) >= most && !s.evictTopic() {
+	if len(s.TopicTable.ByName) >= most && !s.evictTopicLocked() {
 		return nil, fmt.Errorf("%w: there are %d topics", task.ErrOverloaded, len(s.TopicTable.ByName))
 	}
-	return s.AddTopic(name), nil
+	return s.AddTopicLocked(name), nil
 }
 
-// keptTopic returns the topic of a task that was accepted once: MaxTopics does not
+// keptTopicLocked returns the topic of a task that was accepted once: MaxTopics does not
 // bound it.
-func (s *Engine) keptTopic(name []byte) *Topic {
+func (s *Engine) keptTopicLocked(name []byte) *Topic {
 	if t, ok := s.TopicTable.ByName[string(name)]; ok {
 		return t
 	}
-	return s.AddTopic(string(name))
+	return s.AddTopicLocked(string(name))
 }
 
-// AddTopic makes a topic that this node has not met.
-func (s *Engine) AddTopic(name string) *Topic {
+// AddTopicLocked makes a topic that this node has not met.
+func (s *Engine) AddTopicLocked(name string) *Topic {
 	t := &Topic{Name: name, Line: dispatch.Line{Number: uint32(len(s.TopicTable.ByNumber))}}
 	e := s.Config.Resolved[name]
 	if !isClosed(s.Reading.settingsRead) {
@@ -92,9 +92,9 @@ func (s *Engine) AddTopic(name string) *Topic {
 	return t
 }
 
-// evictTopic forgets a topic that no task and no caller needs, if it finds one
+// evictTopicLocked forgets a topic that no task and no caller needs, if it finds one
 // quickly, so that names used once do not use the places of topics up for ever.
-func (s *Engine) evictTopic() bool {
+func (s *Engine) evictTopicLocked() bool {
 	const looks = 100
 	n := 0
 	for name, t := range s.TopicTable.ByName {
@@ -124,7 +124,7 @@ func (s *Engine) Topic(name string) (task.Topic, error) {
 	switch {
 	case !isClosed(s.Reading.settingsRead) && (!ok || t.unread()):
 		return task.Topic{}, errSettingsUnread
-	case !ok || s.gone(t):
+	case !ok || s.goneLocked(t):
 		return task.Topic{}, task.ErrNoTopic
 	}
 	return s.DescribeLocked(t), nil
@@ -134,7 +134,7 @@ func (s *Engine) Topic(name string) (task.Topic, error) {
 func (s *Engine) Topics() []task.Topic {
 	var all []task.Topic
 	s.EachTopic(func(t *Topic) {
-		if !s.gone(t) {
+		if !s.goneLocked(t) {
 			all = append(all, s.DescribeLocked(t))
 		}
 	})
@@ -142,12 +142,15 @@ func (s *Engine) Topics() []task.Topic {
 	return all
 }
 
-// gone reports whether a topic was deleted and has neither tasks nor another reason to be shown.
+// goneLocked reports whether a topic was deleted and has neither tasks nor another reason to be
+// shown.
 // The node still knows it, for its counts and for receivers that wait for tasks of it.
-func (s *Engine) gone(t *Topic) bool { return t.stored.deleted && !t.Occupied && !s.SetUp(t) }
+func (s *Engine) goneLocked(t *Topic) bool {
+	return t.stored.deleted && !t.Occupied && !s.SetUpLocked(t)
+}
 
-// SetUp reports whether a topic has settings, stored or of the configuration, or a handler.
-func (s *Engine) SetUp(t *Topic) bool {
+// SetUpLocked reports whether a topic has settings, stored or of the configuration, or a handler.
+func (s *Engine) SetUpLocked(t *Topic) bool {
 	_, brought := s.Config.Resolved[t.Name]
 	return brought || t.stored.revision != 0 || t.Handler != nil
 }
@@ -230,7 +233,7 @@ func (s *Engine) DescribeSome(names []string) (page task.TopicPage) {
 	for i := 0; i < len(names); {
 		s.Mu.Lock()
 		for end := min(i+AtOnce, len(names)); i < end && bytes < topicPageBytes; i++ {
-			if t, ok := s.TopicTable.ByName[names[i]]; ok && !s.gone(t) {
+			if t, ok := s.TopicTable.ByName[names[i]]; ok && !s.goneLocked(t) {
 				page.Topics = append(page.Topics, s.DescribeLocked(t))
 				bytes += describedBytes + len(t.Settings.Delivery)
 			}
@@ -394,7 +397,7 @@ func (s *Engine) LearnTopic(ctx context.Context, name string) error {
 	}
 	s.Mu.Lock()
 	defer s.Unlock()
-	if t := s.keptTopic([]byte(name)); t.unread() {
+	if t := s.keptTopicLocked([]byte(name)); t.unread() {
 		s.applyLocked(t, s.Config.Resolved[name], 0)
 	}
 	return nil

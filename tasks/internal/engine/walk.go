@@ -102,16 +102,16 @@ func (w *Walk) pieceLocked() iter.Seq2[uint32, *store.Slot] {
 		case !ok:
 			w.over = true
 		case w.group != nil:
-			w.members(&topics, yield)
+			w.membersLocked(&topics, yield)
 		default:
-			w.slots(&topics, yield)
+			w.slotsLocked(&topics, yield)
 		}
 	}
 }
 
-// members goes over some tasks of the group. Each of them is a wait for memory or two,
+// membersLocked goes over some tasks of the group. Each of them is a wait for memory or two,
 // so that they are not as many as slots would be.
-func (w *Walk) members(topics *picked, yield func(uint32, *store.Slot) bool) {
+func (w *Walk) membersLocked(topics *picked, yield func(uint32, *store.Slot) bool) {
 	for range AtOnce {
 		n := w.Store.Advance(w.group)
 		if n == 0 {
@@ -124,8 +124,8 @@ func (w *Walk) members(topics *picked, yield func(uint32, *store.Slot) bool) {
 	}
 }
 
-// slots goes over the rest of a chunk.
-func (w *Walk) slots(topics *picked, yield func(uint32, *store.Slot) bool) {
+// slotsLocked goes over the rest of a chunk.
+func (w *Walk) slotsLocked(topics *picked, yield func(uint32, *store.Slot) bool) {
 	if w.over = w.from >= w.end; w.over {
 		return
 	}
