@@ -18,9 +18,9 @@ const (
 	clockRest = time.Hour
 )
 
-// retentionLoop deletes, once in every period of the sweep, who has been dead for
-// longer than TopicSettings.DeadRetention. It has a goroutine of its own: when the ledger
-// does not answer, the sweep goes on.
+// retentionLoop deletes, once in every period of the sweep, the tasks that have been dead for longer
+// than TopicSettings.DeadRetention. It has a goroutine of its own: when the ledger does not answer,
+// the sweep goes on.
 func (s *Engine) retentionLoop() {
 	u := retentionSweeper{Engine: s}
 	s.Every(s.Config.SweepEvery, func() {
@@ -30,7 +30,7 @@ func (s *Engine) retentionLoop() {
 	})
 }
 
-// A retentionSweeper deletes the dead that were kept for as long as their topics say.
+// A retentionSweeper deletes dead tasks that were kept for as long as their topics' settings say.
 type retentionSweeper struct {
 	*Engine
 	at          int  // position of the topic where it goes on
@@ -45,13 +45,12 @@ type retentionSweeper struct {
 // A deadPosition is how far the sweeper has come in a topic.
 type deadPosition struct {
 	topic  *Topic
-	after  recovery.Ref // the last one that it has looked at
-	missed bool         // another caller was about to change one of those before
+	after  recovery.Ref // the last task that was looked at
+	missed bool         // another caller was about to change one of the tasks up to that one
 }
 
-// round visits the topics in turn whose oldest dead were kept long enough. What
-// it does not get done is left to the next one, and so is everything else once the
-// ledger has failed.
+// round visits in turn the topics whose oldest dead were kept for long enough. It deletes at most
+// SweptDeadAtOnce tasks and ends when the ledger fails. The next round goes on from there.
 func (u *retentionSweeper) round() {
 	now := u.readClock()
 	left := SweptDeadAtOnce
@@ -60,7 +59,7 @@ func (u *retentionSweeper) round() {
 		if !ok {
 			break
 		}
-		looked, over, err := u.misfirePass(t, now, min(left, RedrivenAtOnce))
+		looked, over, err := u.expireTopic(t, now, min(left, RedrivenAtOnce))
 		if u.tell(err); err != nil {
 			u.position = deadPosition{}
 			return
@@ -72,8 +71,8 @@ func (u *retentionSweeper) round() {
 	}
 }
 
-// readClock returns the wall clock, in Unix ms, by which the dead are judged: the time
-// before all of them while it is not to be trusted.
+// readClock returns the time of the wall clock, in Unix ms, by which the age of the dead is judged.
+// For a while after the clock was set forward it returns math.MinInt64, so that no task is deleted.
 func (u *retentionSweeper) readClock() int64 {
 	// Both are read for this round alone. The sweep looks for steps too; but a
 	// task that is deleted must be judged by a time that was itself compared.
@@ -91,7 +90,7 @@ func (u *retentionSweeper) readClock() int64 {
 	return wall.UnixMilli()
 }
 
-// tell logs an outage once.
+// tell logs once that the ledger fails, and once that it answers again.
 func (u *retentionSweeper) tell(err error) {
 	switch {
 	case err != nil && !u.unreachable && !u.IsClosing():
@@ -102,19 +101,20 @@ func (u *retentionSweeper) tell(err error) {
 	u.unreachable = err != nil
 }
 
-// next returns the next topic that has to be visited. passed counts those that were
-// passed over or visited: it ends when that is all of them.
+// next returns the next topic that has to be visited. passed counts the topics that were passed over
+// or visited in this round. next reports false when passed counts all of them.
 func (u *retentionSweeper) next(now int64, passed *int) (*Topic, bool) {
 	for {
-		t, over := u.load(now, passed)
+		t, over := u.scanTopics(now, passed)
 		if t != nil || over {
 			return t, t != nil
 		}
 	}
 }
 
-// search looks at some topics under one lock.
-func (u *retentionSweeper) load(now int64, passed *int) (found *Topic, over bool) {
+// scanTopics looks at up to AtOnce topics under one lock. It returns the first one with dead tasks
+// to delete, and reports over if the round has come to its end.
+func (u *retentionSweeper) scanTopics(now int64, passed *int) (found *Topic, over bool) {
 	u.Mu.Lock()
 	defer u.Unlock()
 	total := len(u.TopicTable.ByNumber)
@@ -131,7 +131,7 @@ func (u *retentionSweeper) load(now int64, passed *int) (found *Topic, over bool
 	return nil, *passed >= total
 }
 
-// keepsSince is when the dead must have died, at the latest, to be deleted.
+// keepsSince returns the latest time of death, in Unix ms, at which a task is deleted now.
 func (t *Topic) keepsSince(now int64) int64 {
 	if now == math.MinInt64 {
 		return now
@@ -139,10 +139,10 @@ func (t *Topic) keepsSince(now int64) int64 {
 	return now - t.Settings.DeadRetention.Milliseconds()
 }
 
-// visit deletes up to limit of those of a topic that were kept long enough, the longest
-// dead first, and finds out who is the next to go. It returns how many it has looked at,
-// and whether it has come to the end.
-func (u *retentionSweeper) misfirePass(t *Topic, now int64, limit int) (looked int, over bool, err error) {
+// expireTopic looks at up to limit dead tasks of a topic, the longest dead first, and deletes those
+// that were kept for long enough. It notes when the first of the others died. It returns how many
+// tasks it has looked at, and reports over if no more of the topic are to be deleted.
+func (u *retentionSweeper) expireTopic(t *Topic, now int64, limit int) (looked int, over bool, err error) {
 	if u.position.topic != t {
 		u.position = deadPosition{topic: t}
 	}
@@ -172,16 +172,16 @@ func (u *retentionSweeper) misfirePass(t *Topic, now int64, limit int) (looked i
 	return found.looked, found.over, err
 }
 
-// A find is what the sweeper has seen of a topic.
-type find struct {
-	looked int      // how many
-	ids    []string // of those that were kept long enough
+// expiredDead is one piece of a topic's list of dead tasks, as the sweeper has read it.
+type expiredDead struct {
+	looked int      // how many tasks were read
+	ids    []string // of those that were kept for long enough
 	next   int64    // when the first of the others died; noneDead if there is none
-	over   bool     // it has come to that one, or to the end
+	over   bool     // the piece ends with the first of the others, or with the list
 }
 
-// look reads on where it has stopped the last time.
-func (u *retentionSweeper) look(x *Redrive, limit int) (f find, err error) {
+// look reads the next piece of the list of a topic's dead, of at most limit tasks.
+func (u *retentionSweeper) look(x *Redrive, limit int) (f expiredDead, err error) {
 	f.next, f.over = noneDead, true
 	ctx, cancel := u.Within(u.Life.Context)
 	defer cancel()
