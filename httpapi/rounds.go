@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Rounds release waiting requests together, at most once every pause. Callers that repeat a request
+// rounds release waiting requests together, at most once every pause. Callers that repeat a request
 // without a pause of their own get a bounded part of the processors.
 type rounds struct {
 	pause time.Duration

@@ -29,7 +29,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	return open(ctx, ledger, cfg, parts{})
 }
 
-// Parts are what a test puts in the place of parts of a scheduler. Their zero value is nothing.
+// parts are what a test puts in the place of parts of a scheduler. The zero value replaces none.
 type parts struct {
 	peers cluster.PeerCalls
 	fired func(values []uint64) []uint64 // changes a batch on its way from the wheel

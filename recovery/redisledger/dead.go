@@ -40,7 +40,7 @@ func (l *Ledger) GetDead(ctx context.Context, ids []string, found func(i int, e 
 	}); err != nil || len(missing) == 0 {
 		return err
 	}
-	// A record that is not in its own shard may be in any, see allFor.
+	// A record that is not in its own shard may be in any, see AllFor.
 	places = nil
 	for i := range missing {
 		first := l.member.ShardsOf(ids[i])

@@ -66,7 +66,7 @@ func (h *handler) entry(id string, spot recovery.Spot, data string) recovery.Ent
 	}
 }
 
-// Find implements recovery.Finder. A record that does not come within ioTimeout is read once
+// Find implements recovery.Finder. A record that does not come within conn.IOTimeout is read once
 // more, with the timeout of bulk reads.
 func (l *Ledger) Find(ctx context.Context, id string, found func(e recovery.Entry)) error {
 	done, err := l.use(ctx)

@@ -153,7 +153,7 @@ func (r *shardScan) fields(ctx context.Context, cursor uint64) ([]string, uint64
 	return ids, next, err
 }
 
-// measured reads a page that is sized like a chunk of readMany. If it does not come in time the
+// measured reads a page that is sized like a chunk of ReadMany. If it does not come in time the
 // scan ends with an error; the pages of the next scan are smaller.
 func (r *shardScan) measured(c *bulk.Lane, read func(count int) (found, bytes int, err error)) error {
 	count, _ := c.Next()

@@ -89,7 +89,7 @@ func median(all []float64) float64 {
 	}
 }
 
-// Figures of a result.
+// speed returns a figure of a result, for median.
 func speed(r *bench.Result) float64 { return r.TasksPerSecond }
 
 func late(of func(*bench.Distribution) float64) func(*bench.Result) float64 {

@@ -14,7 +14,7 @@ import (
 // nodes may have created a task with the same id before that is noticed. The task that is
 // registered stays, and its node answers for the id; the other one is buried.
 
-// conflicts are the ids of such tasks of this node, up to keptConflicts.
+// conflicts are the ids of buried tasks of this node, up to keptTombstones.
 type conflicts struct {
 	ids   map[string]struct{}
 	queue fifo[string]

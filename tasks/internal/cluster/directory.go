@@ -21,7 +21,7 @@ import (
 //	registering -> creating  registered under the ID of the task's shard
 //	registering -> absent    it is registered elsewhere, or the directory has not answered
 //
-// An entry outlives its task, by removeAfter or, after a crash, for longer. Where an id is
+// An entry outlives its task, by RemoveAfter or, after a crash, for longer. Where an id is
 // registered under a shard that is held here, and no task is known, the entry is replaced by one
 // with another nonce; so a node that is about to remove the old entry leaves the new one alone.
 //

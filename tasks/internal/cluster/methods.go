@@ -88,7 +88,7 @@ type (
 	HasReply struct{ Has []bool }
 )
 
-// AboutID makes an idQuery of a shard.
+// AboutID returns a function that makes the IDQuery for a shard.
 func AboutID(ctx context.Context, id string) func(recovery.ShardID) IDQuery {
 	return func(shardID recovery.ShardID) IDQuery { return IDQuery{id, shardID, encodeConditions(ctx)} }
 }

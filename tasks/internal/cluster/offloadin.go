@@ -81,7 +81,7 @@ func (h *offload) notify() {
 	}
 }
 
-// help takes tasks of another node as long as there is room for them here.
+// runOffload takes tasks of another node as long as there is room for them here.
 func (s *Cluster) runOffload(h *offload) {
 	defer s.engine.Life.Handlers.Done()
 	pause := time.NewTimer(0)

@@ -27,7 +27,7 @@ type backlogMessage struct {
 
 type backlogTopic struct {
 	Topic string
-	Way   string // see topic.way
+	Way   string // see wayOf
 	Ready int
 }
 

@@ -198,8 +198,8 @@ func Routed[Q, A any](ctx context.Context, s *Cluster, id string, m Method[Q, A]
 	}
 }
 
-// callHolder is call, but for at most half of the time that is left if nothing is written:
-// the holder may have died, and another node may hold the shard then.
+// callHolder is Call. A call that writes nothing gets at most half of the time that is left: the
+// holder may have died, and another node may hold the shard then.
 func callHolder[Q, A any](ctx context.Context, s *Cluster, node string, m Method[Q, A], q Q) (A, error) {
 	if deadline, ok := ctx.Deadline(); ok && !m.writes {
 		var cancel context.CancelFunc

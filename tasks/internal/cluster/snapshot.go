@@ -37,7 +37,7 @@ import (
 // progress. An error comes with what was done before it. Repeating the call does the rest, as
 // everything here may be repeated.
 //
-// A single node asks no other and looks nothing up: see noPeers. It learns of another
+// A single node asks no other and looks nothing up: see NoPeers. It learns of another
 // one within a twentieth of the failover time.
 
 // A Coverage is the part of every answer that says which shards it covers.
@@ -128,8 +128,8 @@ type coveringReply[A any] interface {
 	cover() *Coverage
 }
 
-// handleAll is handle for a method that is called at all nodes: what was done before an error
-// travels with it.
+// handleAll is Handle for a method that is called at all nodes: an error travels with the reply
+// about what was done before.
 func handleAll[Q, A any, P coveringReply[A]](m Method[Q, A], serve func(s *Cluster, ctx context.Context, query Q) (A, error)) (string, RPCHandler) {
 	return Handle(m, func(s *Cluster, ctx context.Context, _ string, query Q) (A, error) {
 		a, err := serve(s, ctx, query)

@@ -11,7 +11,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// sumsAtMost bounds the age of topicSums that are shown again.
+// sumsAtMost bounds the age of Sums that are shown again.
 const sumsAtMost = time.Second
 
 // Sums are the counts of all topics at one moment.

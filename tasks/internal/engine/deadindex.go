@@ -217,11 +217,11 @@ func (s *Engine) Recheck(ctx context.Context, id string, refusal error) bool {
 	return false
 }
 
-// What memory knows of the dead: which ids they have (deadIndex.ids), how many there
-// are of each topic (topic.gauges), and when the first of these died.
+// Memory knows of the dead which ids they have (deadIndex.IDs), how many each topic has
+// (Topic.Gauges), and when the first of a topic died.
 
-// oldestDead is when the first of those that are dead in a topic died. It may lag behind, but
-// only to an earlier time: no task that is dead died before it.
+// oldestDead is when the oldest dead task of a topic died. It may be too early, but never too late:
+// no dead task of the topic died before it.
 type oldestDead struct {
 	at      int64 // Unix ms; math.MaxInt64: none that the sweep could delete
 	gone    bool  // that task is dead no longer: the ledger knows the next one

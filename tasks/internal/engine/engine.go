@@ -28,7 +28,7 @@ type Engine struct {
 	Spool      *spool // nil without Config.Spool
 	Runner     *wheel.Runner
 	Signer     *receipt.Signer
-	Cluster    Cluster   // what is told of the other nodes
+	Cluster    Cluster   // receives what other nodes must learn
 	Started    time.Time // zero of the monotonic clock that leases run on
 
 	Life       lifetime
@@ -87,7 +87,7 @@ type reading struct {
 	Illegible map[uint64]uint16 // hashes of their ids, which no caller may take, and their terms
 }
 
-// Writes are the changes of tasks that are under way.
+// writes are the changes of tasks that are under way.
 type writes struct {
 	refusal atomic.Pointer[error] // why the ledger takes no new records, when last asked
 

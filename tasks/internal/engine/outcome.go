@@ -111,8 +111,8 @@ func (s *Engine) sendLocked(w Write, c *PendingWrite, i int) {
 // first attempt, but waits for its place in the window that begins with the deadline. The
 // place follows from the id: it is the same after a restart, on another node, and
 // however often it is asked for. So nothing about it is written down: the ledger has
-// the deadline as the next attempt, and slot.next is the place for as long as the flag
-// windowed is set.
+// the deadline as the next attempt, and Slot.Next is the place for as long as the flag
+// Windowed is set.
 //
 // Example: Spread 10 s, 10,000 tasks due at 12:00:00.000. One whose id hashes to 0.75 of the
 // range of hashes is delivered at 12:00:07.500, and late from then on.

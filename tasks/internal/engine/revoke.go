@@ -203,8 +203,9 @@ func (s *Engine) failRefusedLocked(w *Write, sl *store.Slot, err error) {
 	s.evictTaskLocked(w.slot, sl)
 }
 
-// lostAnswer is what the caller of a write is told whose shard was lost. A batch that
-// was not answered may have landed before.
+// revokedOutcome returns the error for the caller of a write to a lost shard: ErrNotHeld if the
+// write was never sent or was dropped, and otherwise ErrUnknown, because a batch without an answer
+// may have landed.
 func revokedOutcome(c *PendingWrite, err error) error {
 	if c.Phase.Load() == queued || errors.Is(err, recovery.ErrDropped) {
 		return fmt.Errorf("%w: %w", ErrNotHeld, err)

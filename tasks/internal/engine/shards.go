@@ -12,7 +12,7 @@ import (
 )
 
 // An OwnedShard is one term of one shard: from acquiring it until memory has forgotten it.
-// A slot's shard is the term's number in Engine.Shards. With a ledger that is no
+// A slot's shard is the term's number in Engine.Shards.List. With a ledger that is no
 // recovery.Fleet there are as many as it has shards, held from the beginning to the end.
 // Guarded by Engine.Mu.
 type OwnedShard struct {
@@ -28,7 +28,7 @@ type OwnedShard struct {
 	aborting     bool  // a hand-over that did not come off is being taken back
 	revoked      bool  // it was not transferred
 	evicted      int   // of its tasks
-	// dead holds its dead, as in deadIndex.ids, with the numbers of their topics; nil
+	// dead holds its dead, as in deadIndex.IDs, with the numbers of their topics; nil
 	// if the ledger is no Fleet.
 	dead map[uint64]uint32
 	read chan struct{} // closed when it is not being read into memory any more

@@ -55,7 +55,7 @@ type spool struct {
 	Lines   map[uint64]*spoolLine // by LineOf
 	targets map[uint32]uint16     // by slot: where what is being moved goes
 	InDoubt []inDoubtMove
-	// suspendedMoves is how many moves have ever been in doubt.
+	// MovesInDoubt is how many moves have ever been in doubt.
 	MovesInDoubt int
 	began        time.Time // when the first of them came; zero if there are none
 	moved        int64     // tasks, since the start

@@ -300,7 +300,7 @@ func (t *Topic) resolved() task.Resolved {
 	return task.Resolved{Set: t.explicit(), By: t.Deliverer, Undeliverable: t.undeliverable}
 }
 
-// given is what was set, without the default of Concurrency.
+// explicit returns the settings of the topic without the default of Concurrency.
 func (t *Topic) explicit() task.TopicSettings {
 	set := t.Settings
 	if !t.stored.own {

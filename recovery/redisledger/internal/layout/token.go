@@ -52,7 +52,7 @@ const unreadableNode = " "
 // that an earlier owner that comes back finds that it has lost the shard.
 const unreadableEpoch = 1 << 40
 
-// ReadToken is parseToken for a value from Redis. If the token cannot be read, its bytes
+// ReadToken is ParseToken for a value from Redis. If the token cannot be read, its bytes
 // replace the incarnation of its owner.
 func ReadToken(s string) Token {
 	t, err := ParseToken(s)

@@ -109,7 +109,7 @@ type batchArguments struct {
 	dead    int // values of those that are put among the dead
 }
 
-// add begins or continues a text, and end completes it.
+// end completes a text that add has begun or continued.
 func (a *batchArguments) end() { a.ends = append(a.ends, len(a.buf)) }
 
 func (a *batchArguments) add(text []byte) {

@@ -64,7 +64,7 @@ func (e *Entry) Encode() string {
 
 // decodeEntry reads an entry. It ignores fields of a newer version. The error for an entry that
 // cannot be decoded is recovery.ErrLayout if a newer version has written it, and otherwise
-// errDamaged.
+// mend.ErrDamaged.
 func decodeEntry(node, raw string) (Entry, error) {
 	var e Entry
 	err := json.Unmarshal([]byte(raw), &e)

@@ -191,6 +191,8 @@ func (b *Board) EndWorker(l *Line, places int) []Action {
 	return b.actions
 }
 
+// contenders are the lines that want more places than they have.
+//
 // A worker takes one of MaxDeliveries places, or several if it delivers batches. While there are
 // enough, a line has as many as its concurrency allows. When they are all taken, lines share them
 // by weight: those that want more are contenders, and a worker that has finished a delivery gives
