@@ -18,8 +18,8 @@ const (
 	clockRest = time.Hour
 )
 
-// retentionLoop deletes, once in every period of the sweep, the tasks that have been dead for longer
-// than TopicSettings.DeadRetention. It has a goroutine of its own: when the ledger does not answer,
+// retentionLoop deletes the tasks that have been dead for longer than TopicSettings.DeadRetention,
+// once in every period of the sweep. It has a goroutine of its own: when the ledger does not answer,
 // the sweep goes on.
 func (s *Engine) retentionLoop() {
 	u := retentionSweeper{Engine: s}
@@ -101,8 +101,8 @@ func (u *retentionSweeper) tell(err error) {
 	u.unreachable = err != nil
 }
 
-// next returns the next topic that has to be visited. passed counts the topics that were passed over
-// or visited in this round. next reports false when passed counts all of them.
+// next returns the next topic that has to be visited. passed counts the topics that were passed
+// over or visited in this round. next reports false when passed counts all of them.
 func (u *retentionSweeper) next(now int64, passed *int) (*Topic, bool) {
 	for {
 		t, over := u.scanTopics(now, passed)

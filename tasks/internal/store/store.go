@@ -106,7 +106,7 @@ const (
 const (
 	// ChunkSlots is how many slots are allocated at a time.
 	ChunkSlots = 8192
-	// NotStored in slot.stored: the ledger has no record.
+	// NotStored in Slot.Stored: the ledger has no record.
 	NotStored = math.MinInt64
 )
 
