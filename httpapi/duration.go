@@ -2,110 +2,18 @@ package httpapi
 
 import (
 	"errors"
-	"math"
-	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lapsehq/lapse/internal/timespan"
 )
 
-// A span of time on the wire is a text such as "30m", "7d" or "1d12h30m", in
-// the units of time.ParseDuration and d for 24 hours, or a number of
-// milliseconds.
-
 const (
-	day          = 24 * time.Hour
+	day          = timespan.Day
 	durationForm = `a duration such as "90s", "30m" or "7d", or a number of milliseconds`
 )
 
 var errDuration = errors.New("must be " + durationForm)
-
-// parseDuration reads a duration as text. Days come first, as in "1d12h", and
-// may have a fraction, as in "1.5d". It never repeats the text in its error.
-func parseDuration(text string) (time.Duration, error) {
-	days, rest, found := strings.Cut(text, "d")
-	if !found {
-		return parseClock(text)
-	}
-	if strings.Trim(days, "+-.0123456789") != "" {
-		return 0, errDuration // other units stand after the days
-	}
-	negative := strings.HasPrefix(days, "-")
-	// Days are 24 hours, and ParseDuration is exact where a float is not.
-	whole, err := parseClock(days + "h")
-	if err != nil || whole > math.MaxInt64/24 || whole < math.MinInt64/24 {
-		return 0, errDuration
-	}
-	sum := whole * 24
-	if rest == "" {
-		return sum, nil
-	}
-	if rest[0] == '-' || rest[0] == '+' {
-		return 0, errDuration // a sign stands in front only
-	}
-	clock, err := parseClock(rest)
-	if err != nil {
-		return 0, errDuration
-	}
-	if negative {
-		clock = -clock
-	}
-	if total := sum + clock; (clock >= 0) == (total >= sum) {
-		return total, nil
-	}
-	return 0, errDuration
-}
-
-func parseClock(text string) (time.Duration, error) {
-	d, err := time.ParseDuration(text)
-	if err != nil {
-		return 0, errDuration
-	}
-	return d, nil
-}
-
-// parseMillis reads a number of milliseconds, written as in JSON.
-func parseMillis(number string) (time.Duration, error) {
-	if n, err := strconv.ParseInt(number, 10, 64); err == nil {
-		if n > math.MaxInt64/int64(time.Millisecond) || n < math.MinInt64/int64(time.Millisecond) {
-			return 0, errDuration
-		}
-		return time.Duration(n) * time.Millisecond, nil
-	}
-	f, err := strconv.ParseFloat(number, 64)
-	f *= float64(time.Millisecond)
-	if err != nil || math.Abs(f) >= math.MaxInt64 {
-		return 0, errDuration
-	}
-	return time.Duration(math.Round(f)), nil
-}
-
-// formatDuration writes a duration so that parseDuration reads the same: the
-// largest units first, none of them zero, as in "1d12h" or "1m30s".
-func formatDuration(d time.Duration) string {
-	if d == 0 {
-		return "0s"
-	}
-	var b []byte
-	// The magnitude of the smallest duration fits only without a sign.
-	u := uint64(d)
-	if d < 0 {
-		b = append(b, '-')
-		u = -u
-	}
-	for _, unit := range [...]struct {
-		length time.Duration
-		name   byte
-	}{{day, 'd'}, {time.Hour, 'h'}, {time.Minute, 'm'}} {
-		if n := u / uint64(unit.length); n > 0 {
-			b = append(strconv.AppendUint(b, n, 10), unit.name)
-			u %= uint64(unit.length)
-		}
-	}
-	if u > 0 {
-		b = append(b, time.Duration(u).String()...)
-	}
-	return string(b)
-}
 
 // duration reads a span of time that lies within low and high.
 func (s *scanner) duration(field string) time.Duration {
@@ -113,26 +21,26 @@ func (s *scanner) duration(field string) time.Duration {
 		return 0
 	}
 	var d time.Duration
-	var err error
+	var ok bool
 	switch c := s.peek(); {
 	case c == '"':
 		text := s.text()
 		if s.err != nil {
 			return 0
 		}
-		d, err = parseDuration(string(text))
+		d, ok = timespan.Parse(string(text))
 	case c == '-' || isDigit(c):
 		number := s.raw()
 		if s.err != nil {
 			return 0
 		}
-		d, err = parseMillis(string(number))
+		d, ok = timespan.ParseMillis(string(number))
 	default:
 		s.wrong(field, durationForm)
 		return 0
 	}
-	if err != nil {
-		s.fault(field, err.Error())
+	if !ok {
+		s.fault(field, errDuration.Error())
 		return 0
 	}
 	return d
@@ -143,7 +51,7 @@ func (s *scanner) span(field string, low, high time.Duration) time.Duration {
 	before := len(s.faults)
 	d := s.duration(field)
 	if s.err == nil && len(s.faults) == before && (d < low || d > high) {
-		s.fault(field, "must be from "+formatDuration(low)+" to "+formatDuration(high))
+		s.fault(field, "must be from "+timespan.Format(low)+" to "+timespan.Format(high))
 	}
 	return d
 }

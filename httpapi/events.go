@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humagin"
 	"github.com/gin-gonic/gin"
 
+	"github.com/lapsehq/lapse/internal/timespan"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -212,7 +213,7 @@ func (e *eventStream) encode(v *tasks.Event) {
 		e.text = strconv.AppendInt(append(e.text, `,"attempt":`...), int64(v.Attempt), 10)
 	}
 	if v.Kind == tasks.EventStarted && v.Attempt == 1 {
-		late := formatDuration(v.Lateness.Round(10 * time.Microsecond))
+		late := timespan.Format(v.Lateness.Round(10 * time.Microsecond))
 		e.text = append(append(append(e.text, `,"lateness":"`...), late...), '"')
 	}
 	if v.By != "" {

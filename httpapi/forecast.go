@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/lapsehq/lapse/internal/timespan"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -62,8 +63,12 @@ func (s *Server) forecast(ctx context.Context, in *forecastInput) (*reply[Foreca
 
 // parseSpan reads a duration in a query, in either of the two forms that bodies have.
 func parseSpan(text string) (time.Duration, error) {
+	d, ok := timespan.Parse(text)
 	if len(text) > 0 && isDigit(text[len(text)-1]) {
-		return parseMillis(text)
+		d, ok = timespan.ParseMillis(text)
 	}
-	return parseDuration(text)
+	if !ok {
+		return 0, errDuration
+	}
+	return d, nil
 }

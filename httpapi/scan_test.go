@@ -129,24 +129,6 @@ func FuzzBatch(f *testing.F) {
 	})
 }
 
-func FuzzDuration(f *testing.F) {
-	for _, text := range []string{"7d", "1d12h", "1.5d", "-1d", "-1d1h", "1d-1h", "d", "1d1d", "1h1d", "106751d23h", "106752d", "-106752d", "0", "", "1µs", "1e3s", "+1d", "1dd", "9223372036854775807ns"} {
-		f.Add(text)
-	}
-	f.Fuzz(func(t *testing.T, text string) {
-		d, err := parseDuration(text)
-		if plain, plainErr := time.ParseDuration(text); plainErr == nil && (err != nil || d != plain) {
-			t.Errorf("%q is %v (%v), want %v", text, d, err, plain)
-		}
-		if err != nil {
-			return
-		}
-		if again, err := parseDuration(formatDuration(d)); err != nil || again != d {
-			t.Errorf("%q is %v, which is written %s and read as %v (%v)", text, d, formatDuration(d), again, err)
-		}
-	})
-}
-
 func FuzzInstant(f *testing.F) {
 	for _, text := range []string{"2031-01-02T03:04:05Z", "2031-01-02T03:04:05.000000000001Z", "2031-01-02T03:04:05.1234+01:05", "2031-01-02T3:04:05Z", "2031-01-02T03:04:05,5Z", "2031-01-02T03:04:05+24:00", "2031-02-29T00:00:00Z", "0000-01-01T00:00:00Z", "2031-01-02t03:04:05z", "2031-01-02T03:04:60Z"} {
 		f.Add(text)
@@ -161,40 +143,6 @@ func FuzzInstant(f *testing.F) {
 			t.Errorf("%q is %v, want %v (%v)", text, got, plain, err)
 		}
 	})
-}
-
-func TestDurations(t *testing.T) {
-	for text, want := range map[string]time.Duration{
-		"7d": 7 * day, "1d12h": 36 * time.Hour, "1.5d": 36 * time.Hour, "-1d1h": -25 * time.Hour, "30m": 30 * time.Minute, "0": 0, "1d0.5s": day + 500*time.Millisecond,
-	} {
-		if got, err := parseDuration(text); err != nil || got != want {
-			t.Errorf("%s is %v (%v), want %v", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"", "d", "1", "1w", "1d-1h", "1h1d", "1d1d", "1dx", "106752d", "999999999999d"} {
-		if got, err := parseDuration(text); err == nil {
-			t.Errorf("%q is read as %v", text, got)
-		}
-	}
-	for text, want := range map[string]time.Duration{
-		"1000": time.Second, "1e3": time.Second, "1.5": 1500 * time.Microsecond, "-1": -time.Millisecond, "0": 0,
-	} {
-		if got, err := parseMillis(text); err != nil || got != want {
-			t.Errorf("%s ms are %v (%v), want %v", text, got, err, want)
-		}
-	}
-	for _, text := range []string{"1e400", "1e13", "9223372036854775807", "-1e99"} {
-		if got, err := parseMillis(text); err == nil {
-			t.Errorf("%s ms are read as %v", text, got)
-		}
-	}
-	for d, want := range map[time.Duration]string{
-		0: "0s", day: "1d", 90 * time.Second: "1m30s", 36 * time.Hour: "1d12h", 1500 * time.Millisecond: "1.5s", -time.Hour: "-1h", day + time.Millisecond: "1d1ms",
-	} {
-		if got := formatDuration(d); got != want {
-			t.Errorf("%v is written %s, want %s", d, got, want)
-		}
-	}
 }
 
 func TestInstants(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/goccy/go-json"
 
+	"github.com/lapsehq/lapse/internal/timespan"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -58,7 +59,7 @@ func (duration) Schema(huma.Registry) *huma.Schema {
 
 // MarshalJSON writes the form that requests use.
 func (d duration) MarshalJSON() ([]byte, error) {
-	return []byte(`"` + formatDuration(time.Duration(d)) + `"`), nil
+	return []byte(`"` + timespan.Format(time.Duration(d)) + `"`), nil
 }
 
 // Task is a task as the server shows it. Its times are in UTC, to the millisecond, by the server's
