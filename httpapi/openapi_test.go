@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/lapsehq/lapse/internal/page"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // pagesAndFiles are the routes that are no part of the API.
@@ -328,6 +330,25 @@ func TestEveryErrorHasAProblem(t *testing.T) {
 		}
 		if waits := p.Status == 429 || p.Status == 503; waits != (p.GetHeaders().Get("Retry-After") != "") {
 			t.Errorf("%v: Retry-After is %q", a.err, p.GetHeaders().Get("Retry-After"))
+		}
+	}
+}
+
+// A problem has the text of the kind of error, not that of what the error wraps: it may name files.
+func TestProblemTellsKind(t *testing.T) {
+	moving := task.KindOf(tasks.ErrNodeAway, "shard unavailable; retry")
+	for _, c := range []struct {
+		err  error
+		want string
+	}{
+		{fmt.Errorf("%w (%w)", moving, errors.New("/secret")), "shard unavailable; retry"},
+		{&tasks.NodeError{Node: "b", Err: moving}, "node b: shard unavailable; retry"},
+		{fmt.Errorf("%w: %w", tasks.ErrNodeAway, errors.New("/secret")), "node unavailable"},
+		{fmt.Errorf("%w: %w", tasks.ErrUnavailable, errors.New("/secret")), tasks.ErrUnavailable.Error()},
+		{task.KindOf(tasks.ErrNotFound, "finished"), tasks.ErrNotFound.Error()},
+	} {
+		if p := problemOf(c.err); p == nil || p.Detail != c.want {
+			t.Errorf("%v is answered %+v", c.err, p)
 		}
 	}
 }

@@ -259,7 +259,7 @@ func problemOf(err error) *Problem {
 		case a.tell:
 			return a.kind.with(err.Error())
 		default:
-			return a.kind.with(a.err.Error() + where(err))
+			return a.kind.with(where(err) + textOf(err, a.err, a.kind))
 		}
 	}
 	return nil
@@ -268,9 +268,18 @@ func problemOf(err error) *Problem {
 // where names the node that made a call about the tasks of all nodes fail.
 func where(err error) string {
 	if e := (*tasks.NodeError)(nil); errors.As(err, &e) {
-		return ": node " + e.Node
+		return "node " + e.Node + ": "
 	}
 	return ""
+}
+
+// textOf returns why a request may be repeated, and for other problems the text of their general
+// error: a kind of it may tell a caller about tasks of topics that are not granted to it.
+func textOf(err, general error, k *kind) string {
+	if e := (*tasks.KindError)(nil); k.retry > 0 && errors.As(err, &e) && errors.Is(e, general) {
+		return e.Error()
+	}
+	return general.Error()
 }
 
 // invalidFields is the answer to a request with these faults.

@@ -208,6 +208,9 @@ type (
 	// InvalidError lists everything that is wrong with a request.
 	InvalidError = task.InvalidError
 
+	// A KindError is an error that is a kind of a more general one and has a text of its own.
+	KindError = task.KindError
+
 	// A NodeError says which node is the reason why a call about the tasks of all nodes has failed.
 	NodeError = task.NodeError
 )

@@ -29,7 +29,7 @@ var (
 	// already accepted are kept.
 	ErrOverloaded = errors.New("overloaded")
 	// ErrQuota is a kind of ErrOverloaded: a bound of the caller's Grant is reached.
-	ErrQuota error = &kindError{"a bound of the caller is reached", ErrOverloaded}
+	ErrQuota = KindOf(ErrOverloaded, "quota reached")
 	// ErrUnavailable is returned when the ledger does not take writes at the moment. Nothing was
 	// recorded.
 	ErrUnavailable = errors.New("the ledger is not available")
@@ -39,10 +39,10 @@ var (
 	// ErrUnrecorded is a kind of ErrUnknown: the ledger is known not to answer. This process has
 	// done what was asked for and does not deliver the task; it is recorded when the ledger
 	// answers. Until then the end of this process undoes it.
-	ErrUnrecorded error = &kindError{"done here, and not recorded yet: the ledger does not answer", ErrUnknown}
+	ErrUnrecorded = KindOf(ErrUnknown, "done, but not recorded yet: the ledger does not answer")
 	// ErrReplaying is returned while a node still reads back what it holds, for what it cannot know
 	// before: whether an id exists, or which settings a topic has.
-	ErrReplaying = errors.New("this node still reads back what it holds")
+	ErrReplaying = errors.New("replay in progress")
 	// ErrStale is returned for a receipt whose delivery is over: settled, expired, or handed out
 	// again.
 	ErrStale = errors.New("the receipt is stale")
@@ -56,22 +56,22 @@ var (
 	// caller has seen.
 	ErrRevision = errors.New("the settings have another revision")
 	// ErrVersion is a kind of ErrRevision: the task has another version than the caller has seen.
-	ErrVersion error = &kindError{"the task has another revision", ErrRevision}
+	ErrVersion = KindOf(ErrRevision, "the task has another revision")
 	// ErrHandled is returned by Handle when the topic has a handler or another way of delivery
 	// already, and by Reserve when its tasks are not pulled.
 	ErrHandled = errors.New("the topic has a handler or another way of delivery already")
 	// ErrNotGranted is returned when a Grant does not allow the topic that is named, or that of the
 	// task with the id.
-	ErrNotGranted = errors.New("the topic is none of those that the caller may use")
+	ErrNotGranted = errors.New("topic not granted")
 	// ErrDraining is returned by every method that would create a task once Drain has begun:
 	// another node takes it.
 	ErrDraining = errors.New("this node is being drained")
 	// ErrNodeAway is a kind of ErrUnavailable: the node that has the task, or that was named, does
 	// not answer, or the task is changing hands.
-	ErrNodeAway error = &kindError{"the node that has the task does not answer, or the task is changing hands", ErrUnavailable}
+	ErrNodeAway = KindOf(ErrUnavailable, "node unavailable")
 	// ErrContended is a kind of ErrUnavailable: the ledger answers, but so many requests change the
 	// same task that this one did not get its turn in time.
-	ErrContended error = &kindError{"earlier changes of the same task have taken all the time", ErrUnavailable}
+	ErrContended = KindOf(ErrUnavailable, "too many concurrent changes of the task")
 	// ErrNoNode is returned by DrainNode when no node has the name.
 	ErrNoNode = errors.New("there is no such node")
 	// ErrNoHeir is returned by Drain and DrainNode when no other node takes what this one holds.
@@ -80,15 +80,21 @@ var (
 	ErrClosed = errors.New("the scheduler is closed")
 )
 
-// A kindError is an error that is a kind of another one.
-type kindError struct {
-	text string
-	kind error
+// A KindError is an error that is a kind of a more general one and has a text of its own. The HTTP
+// API shows the text to its callers: it names no file, no host and no value of a request.
+type KindError struct {
+	text    string
+	general error
 }
 
-func (e *kindError) Error() string { return e.text }
+// KindOf returns a *KindError. errors.Is holds between it and the general error, whose text it does
+// not repeat.
+func KindOf(general error, text string) error { return &KindError{text, general} }
 
-func (e *kindError) Unwrap() error { return e.kind }
+func (e *KindError) Error() string { return e.text }
+
+// Unwrap returns the more general error.
+func (e *KindError) Unwrap() error { return e.general }
 
 // A FieldError says what is wrong with one field of a request. It never repeats the value.
 type FieldError struct {

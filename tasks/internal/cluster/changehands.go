@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
@@ -26,7 +25,7 @@ type shardQuery struct {
 // ids keeps its shards until then: no other node would know where the ids are.
 func (s *Cluster) handleRelease(ctx context.Context, from string, q shardQuery) (struct{}, error) {
 	if !s.IsIndexed() {
-		return struct{}{}, fmt.Errorf("%w: its ids are being filed", engine.ErrHandedOver)
+		return struct{}{}, task.KindOf(engine.ErrHandedOver, "shard stays: its ids are being registered; retry")
 	}
 	return struct{}{}, s.engine.ReleaseShard(ctx, q.ShardID, from)
 }

@@ -208,7 +208,7 @@ func (s *Cluster) unindexed(ctx context.Context) ([]string, error) {
 	}
 	for _, n := range nodes {
 		if !n.Self && !n.Live && slices.Contains(names, n.Name) {
-			return nil, fmt.Errorf("%w: node %s, which may have the task, gives no sign of life", errOwnerSilent, n.Name)
+			return nil, task.KindOf(errOwnerSilent, "node "+n.Name+" may have the task and sends no heartbeat")
 		}
 	}
 	return names, nil

@@ -43,10 +43,10 @@ func (s *Cluster) emptySpool(ctx context.Context) error {
 		case left < least:
 			least, since = left, s.engine.Elapsed()
 		case s.engine.Elapsed()-since > DrainPatience:
-			return fmt.Errorf("%w: %d tasks are in the spool of this node alone", task.ErrUnavailable, left)
+			return task.KindOf(task.ErrUnavailable, fmt.Sprintf("%d tasks are only in the spool of this node", left))
 		}
 		if err := s.engine.RestWithin(ctx, drainPause); err != nil {
-			return fmt.Errorf("%d tasks are in the spool of this node alone: %w", left, err)
+			return fmt.Errorf("%d tasks are only in the spool of this node: %w", left, err)
 		}
 	}
 }

@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -136,7 +135,7 @@ func (c *fanOut[Q, A, P]) round(ctx context.Context, left map[recovery.ShardID]r
 func (c *fanOut[Q, A, P]) silentSpool(nodes []recovery.Node) error {
 	for i := range nodes {
 		if n := &nodes[i]; n.Spools && !n.Live && !n.Self && !c.deadAlone && !c.answered[n.Name] {
-			return &task.NodeError{Node: n.Name, Err: fmt.Errorf("%w, and may have spooled tasks", errOwnerSilent)}
+			return &task.NodeError{Node: n.Name, Err: task.KindOf(errOwnerSilent, "no heartbeat; may have spooled tasks")}
 		}
 	}
 	return nil

@@ -99,7 +99,7 @@ func (s *Cluster) querySpool(ctx context.Context, n *recovery.Node, ids []string
 			err = fmt.Errorf("%w: node %s has answered for %d of %d tasks", task.ErrUnavailable, n.Name, len(a.Has), len(some))
 		}
 	} else {
-		err = fmt.Errorf("%w: node %s, which may have spooled the task", errOwnerSilent, n.Name)
+		err = task.KindOf(errOwnerSilent, "node "+n.Name+" may have spooled the task and sends no heartbeat")
 	}
 	for i, k := range at {
 		switch {

@@ -117,7 +117,7 @@ func (s *Cluster) reclaim(shardID recovery.ShardID) error {
 	return s.Fetch(ctx, at.Node, shardID)
 }
 
-var errNoPeers = errors.New("this process cannot talk to other nodes")
+var errNoPeers = errors.New("no connection to other nodes")
 
 // Fetch takes a shard over from a node that lives.
 func (s *Cluster) Fetch(ctx context.Context, node string, shardID recovery.ShardID) error {

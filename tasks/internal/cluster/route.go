@@ -47,7 +47,7 @@ func (s *Cluster) locate(ctx context.Context, shardID recovery.ShardID, anew boo
 
 // errNoTime is why a look-up failed that ran out of time. It is passing: an earlier attempt tells
 // better why there is no answer.
-var errNoTime = fmt.Errorf("%w: no time was left to look up which node has the task", task.ErrUnavailable)
+var errNoTime = task.KindOf(task.ErrUnavailable, "no time left to look up the node of the task")
 
 // lookupFailed returns why a look-up in the ledger has failed.
 func lookupFailed(ctx context.Context, err error) error {
@@ -121,13 +121,13 @@ func (s *Cluster) at(c lookupStage, shardID recovery.ShardID, h recovery.Holder)
 	case h.Node == s.Fleet.node:
 		return Location{}, engine.ErrNotHeld // it is just coming or going
 	case !h.Live:
-		return Location{}, fmt.Errorf("%w: node %s", errOwnerSilent, h.Node)
+		return Location{}, task.KindOf(errOwnerSilent, "node "+h.Node+" sends no heartbeat")
 	}
 	return Location{Node: h.Node, shardID: shardID, stage: c}, nil
 }
 
 // errOwnerSilent is answered while no node has adopted a shard whose holder is dead.
-var errOwnerSilent = fmt.Errorf("%w: it gives no sign of life", task.ErrNodeAway)
+var errOwnerSilent = task.KindOf(task.ErrNodeAway, "no heartbeat; its shards wait for adoption")
 
 // locateInDirectory looks up an id that does not name its shard.
 func (s *Cluster) locateInDirectory(ctx context.Context, id string, anew bool) (Location, error) {
@@ -270,12 +270,15 @@ func silent(err error) bool {
 	return errors.Is(err, relay.ErrUnheard) || errors.Is(err, relay.ErrNoAnswer)
 }
 
+// errChangingOwner is returned when the time has passed in which the new owner could be found.
+var errChangingOwner = task.KindOf(task.ErrNodeAway, engine.ErrNotHeld.Error())
+
 // final is what the caller is told when there is no more time for a passing error.
 func final(err error) error {
 	if errors.Is(err, task.ErrUnavailable) || errors.Is(err, task.ErrReplaying) {
 		return err
 	}
-	return fmt.Errorf("%w: %w", task.ErrNodeAway, err)
+	return fmt.Errorf("%w (%w)", errChangingOwner, err)
 }
 
 const (

@@ -127,7 +127,7 @@ func (s *Cluster) handleCall(ctx context.Context, q relay.Call) []byte {
 var (
 	// errNotMine is answered when the task's shard is not held here (any more): nothing
 	// was done, and it must be looked for again.
-	errNotMine = errors.New("the task's shard is not held by this node")
+	errNotMine = errors.New("not the owner of the task's shard")
 	// ErrNotUnderstood is the reply to a call of a newer version.
 	ErrNotUnderstood = errors.New("not understood by this version")
 )

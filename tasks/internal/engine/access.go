@@ -90,10 +90,10 @@ func (s *Engine) cancelledLocked(sl *store.Slot) bool {
 }
 
 // errBeingCancelled is answered while a cancellation cannot be recorded.
-var errBeingCancelled = fmt.Errorf("%w: the task is cancelled in this process, which is not recorded yet", task.ErrUnavailable)
+var errBeingCancelled = task.KindOf(task.ErrUnavailable, "cancellation not recorded yet")
 
 // ErrIllegible is returned for an id whose record this version cannot read.
-var ErrIllegible = fmt.Errorf("%w: the record of this id cannot be read by this version", task.ErrUnavailable)
+var ErrIllegible = task.KindOf(task.ErrUnavailable, "this version cannot read the record of this id")
 
 // WatchLocked returns a channel that is closed when the task is no longer busy.
 func (s *Engine) WatchLocked(n uint32) <-chan struct{} {

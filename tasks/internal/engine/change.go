@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
@@ -185,6 +184,6 @@ func (s *Engine) awaitOne(ctx context.Context, c *PendingWrite) error {
 // What is remembered of a task that is gone. If its shard is held all the time, no
 // node needs to look any further.
 var (
-	ErrFinished  = fmt.Errorf("%w: it is finished", task.ErrNotFound)
-	ErrCancelled = fmt.Errorf("%w: it is cancelled", task.ErrNotFound)
+	ErrFinished  = task.KindOf(task.ErrNotFound, "the task is finished")
+	ErrCancelled = task.KindOf(task.ErrNotFound, "the task is cancelled")
 )

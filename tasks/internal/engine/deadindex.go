@@ -29,7 +29,7 @@ type deadIndex struct {
 
 // errUnburied is answered while the ledger has an older record of a task in place of the
 // dead one: it is written again.
-var errUnburied = fmt.Errorf("%w: the ledger has lost that the task is dead, which is being written again", task.ErrUnavailable)
+var errUnburied = task.KindOf(task.ErrUnavailable, "burial lost by the ledger; being written again")
 
 // A lostDead is an id that memory takes for dead and of which the ledger has no dead record.
 type lostDead struct {

@@ -69,9 +69,9 @@ func (s *Engine) beginRelease(shardID recovery.ShardID) (int, *OwnedShard, error
 	case h.Stage == draining, h.aborting:
 		return n, h, ErrHandedOver
 	case h.Stage != Active || !s.IsFirstReplayed():
-		return n, h, fmt.Errorf("%w: the shard is still being read", task.ErrReplaying)
+		return n, h, fmt.Errorf("%w: the shard is not active yet", task.ErrReplaying)
 	case h.reconciles > 0:
-		return n, h, fmt.Errorf("%w: the shard is being restored", task.ErrUnavailable)
+		return n, h, task.KindOf(task.ErrUnavailable, "shard is being restored; retry")
 	}
 	s.stageLocked(h, draining)
 	return n, h, nil

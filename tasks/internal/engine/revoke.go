@@ -208,7 +208,7 @@ func (s *Engine) failRefusedLocked(w *Write, sl *store.Slot, err error) {
 // may have landed.
 func revokedOutcome(c *PendingWrite, err error) error {
 	if c.Phase.Load() == queued || errors.Is(err, recovery.ErrDropped) {
-		return fmt.Errorf("%w: %w", ErrNotHeld, err)
+		return fmt.Errorf("%w (%w)", ErrNotHeld, err)
 	}
 	return fmt.Errorf("%w: %w", task.ErrUnknown, err)
 }

@@ -66,9 +66,9 @@ func (h *OwnedShard) Mine() bool { return h != nil && h.Stage != Evicting }
 
 // Why a shard does not take what a caller wants. All are ErrUnavailable.
 var (
-	ErrNotHeld    = fmt.Errorf("%w: its shard is not held by this node at the moment", task.ErrNodeAway)
-	ErrHandedOver = fmt.Errorf("%w: its shard is being handed over to another node", task.ErrNodeAway)
-	ErrUnsure     = fmt.Errorf("%w: this node may have lost what it held", task.ErrUnavailable)
+	ErrNotHeld    = task.KindOf(task.ErrNodeAway, "shard unavailable: ownership is changing; retry")
+	ErrHandedOver = task.KindOf(task.ErrNodeAway, "shard unavailable: moving to another node; retry")
+	ErrUnsure     = task.KindOf(task.ErrUnavailable, "shard ownership uncertain; retry")
 )
 
 // findNodeNumber returns the number of this node in the IDs of its own shards.
@@ -145,7 +145,7 @@ func (s *Engine) Unsure() bool { return s.Fleet != nil && !s.Fleet.Standing().Ce
 func (s *Engine) Acquiring() bool { return s.Fleet != nil && s.Fleet.Standing().Acquiring }
 
 // ErrAcquiring is answered meanwhile to a node that asks whether something exists. It is passing.
-var ErrAcquiring = fmt.Errorf("%w: another one is being taken over", ErrNotHeld)
+var ErrAcquiring = task.KindOf(ErrNotHeld, "shards are being acquired; retry")
 
 // stageLocked takes a term to another stage.
 func (s *Engine) stageLocked(h *OwnedShard, to stage) {

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"fmt"
 	"iter"
 	"slices"
 	"strings"
@@ -184,7 +183,7 @@ func (s *Engine) BeginSnapshot(ctx context.Context) (st Snapshot, movesInDoubt i
 
 // ErrInDoubt is returned while spooled tasks have left memory, and may come back to it. It is
 // passing.
-var ErrInDoubt = fmt.Errorf("%w: it is not known yet whether what was spooled has moved there", ErrNotHeld)
+var ErrInDoubt = task.KindOf(ErrNotHeld, "spool move outcome unknown; retry")
 
 // EndSnapshot leaves out what has changed hands meanwhile, and lists the others.
 func (s *Engine) EndSnapshot(st Snapshot, movesInDoubt int) (covered []recovery.ShardID, err error) {
