@@ -113,7 +113,7 @@ func (c *Client) openEvents(ctx context.Context, q *call) (_ *eventStream, err e
 	}
 	if media, _, _ := mime.ParseMediaType(resp.Header.Get("Content-Type")); media != "text/event-stream" {
 		resp.Body.Close()
-		return nil, fmt.Errorf("%w: what answers sends no events", ErrUnreachable)
+		return nil, fmt.Errorf("%w: the server sends no event stream", ErrUnreachable)
 	}
 	s := &eventStream{ctx: within, cancel: cancel, body: resp.Body, lines: bufio.NewScanner(resp.Body), timer: timer}
 	s.lines.Buffer(nil, longEvent)
@@ -168,7 +168,7 @@ func (s *eventStream) next() (*Event, error) {
 	case s.ctx.Err() != nil:
 		err = errSilent
 	case err == nil:
-		return nil, fmt.Errorf("%w: it has ended the stream of events", ErrUnavailable)
+		return nil, fmt.Errorf("%w: the server has ended the event stream", ErrUnavailable)
 	}
-	return nil, fmt.Errorf("%w: the stream of events broke: %w", ErrUnreachable, err)
+	return nil, fmt.Errorf("%w: the event stream broke: %w", ErrUnreachable, err)
 }

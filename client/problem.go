@@ -41,7 +41,7 @@ var (
 	// ErrReceipt: the text is no receipt of this server.
 	ErrReceipt = errors.New("not a receipt")
 	// ErrRevision: the settings of the topic, or the task, have been changed by another caller.
-	ErrRevision = errors.New("it has another revision")
+	ErrRevision = errors.New("the revision has changed")
 	// ErrTooLarge: a body, payload or header is larger than the server accepts.
 	ErrTooLarge = errors.New("too large")
 	// ErrOverloaded: a limit of the server is reached. Nothing has happened.

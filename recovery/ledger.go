@@ -3,7 +3,6 @@ package recovery
 import (
 	"context"
 	"errors"
-	"fmt"
 )
 
 // Errors of ledgers and of the committer. They come wrapped with details; test
@@ -23,10 +22,10 @@ var (
 	ErrUnanswered = errors.New("the ledger has not answered whether the shard has changed hands")
 	// ErrDropped is what the committer reports for a change whose caller gave up before it
 	// was sent: the ledger has never seen it.
-	ErrDropped = errors.New("given up before it was sent to the ledger")
+	ErrDropped = errors.New("dropped before sending")
 	// ErrRetired is a kind of ErrLost: the shard was empty and its node is gone for good, so
 	// this process has given it up.
-	ErrRetired = fmt.Errorf("%w: nothing was left in it, and its node is gone", ErrLost)
+	ErrRetired error = retiredError{}
 	// ErrClosed is returned by every method of a ledger after Close.
 	ErrClosed = errors.New("the ledger is closed")
 	// ErrLayout is returned by Adopt when the ledger was written by a newer
@@ -47,6 +46,11 @@ var (
 	// by Apply when it has refused the creations of a batch for want of room.
 	ErrFull = errors.New("the ledger is running out of room")
 )
+
+type retiredError struct{}
+
+func (retiredError) Error() string { return "empty adopted shard retired" }
+func (retiredError) Unwrap() error { return ErrLost }
 
 type unheardError struct{}
 

@@ -76,7 +76,7 @@ func TestRetiredShardIsNotLost(t *testing.T) {
 		if s := b.Stats(); s.ShardsLost != 0 || s.ShardsHeld != 1 {
 			t.Errorf("%d shards lost, %d held", s.ShardsLost, s.ShardsHeld)
 		}
-		if !b.log.has(`level=INFO msg="an adopted shard is given up`) || b.log.has("level=ERROR") {
+		if !b.log.has(`level=INFO msg="empty adopted shard retired`) || b.log.has("level=ERROR") {
 			t.Error(b.log.all())
 		}
 	})

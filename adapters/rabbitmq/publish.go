@@ -15,7 +15,7 @@ import (
 // Errors of attempts whose message the broker has not stored.
 var (
 	// ErrUnroutable is returned when a message was routed to no queue.
-	ErrUnroutable = errors.New("it was routed to no queue")
+	ErrUnroutable = errors.New("routed to no queue")
 	// ErrRefused is returned when a queue could not take a message, for instance
 	// because it is full.
 	ErrRefused = errors.New("a queue has refused it")

@@ -20,7 +20,7 @@ import (
 // call erases the keys of servers. An ACL user needs the commands scan and unlink for it.
 func Erase(ctx context.Context, opts Options) (int, error) {
 	if strings.HasPrefix(DefaultPrefix, opts.Prefix) || strings.HasPrefix(opts.Prefix, DefaultPrefix) {
-		return 0, errors.New("erase: only keys of a prefix that no server uses unasked can be erased")
+		return 0, errors.New("erase: give a prefix other than " + DefaultPrefix + ", which servers use; neither may begin with the other")
 	}
 	opts, a, err := opts.withDefaults()
 	if err != nil {

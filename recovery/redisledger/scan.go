@@ -248,7 +248,7 @@ func (r *shardScan) verify(ctx context.Context) (records, ids int64, err error) 
 		return 0, 0, err
 	}
 	if v.Text(0) != r.began.Token.String() || v.Number(1) < r.began.Sequence {
-		return 0, 0, fmt.Errorf("what was read belongs to %s, batch %d, not to %s, batch %d",
+		return 0, 0, fmt.Errorf("shard owner changed during the scan: the records are of %s, batch %d, not of %s, batch %d",
 			v.Text(0), v.Number(1), r.began.Token, r.began.Sequence)
 	}
 	return v.Number(2), v.Number(3), nil

@@ -42,7 +42,7 @@ func ParseTimes(expressions []string) (*Times, error) {
 }
 
 // parseTime returns the schedule of one expression. It fails if text is none, or if
-// its time never comes.
+// its time never occurs.
 func parseTime(text string) (cron.Schedule, error) {
 	text = strings.TrimSpace(text)
 	if zoned := strings.HasPrefix(text, "TZ=") || strings.HasPrefix(text, "CRON_TZ="); zoned && !strings.Contains(text, " ") {
@@ -52,9 +52,9 @@ func parseTime(text string) (cron.Schedule, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Within five years of a date before a leap day: 30 February never comes.
+	// Within five years of a date before a leap day: 30 February never occurs.
 	if schedule.Next(time.Date(2023, 1, 1, 0, 0, 0, 0, time.UTC)).IsZero() {
-		return nil, errors.New("it never comes")
+		return nil, errors.New("the time never occurs")
 	}
 	return schedule, nil
 }

@@ -138,7 +138,7 @@ func (p *policy) checkHost(host string) error {
 func (p *policy) control(ctx context.Context, network, address string, _ syscall.RawConn) error {
 	to, err := netip.ParseAddrPort(address)
 	if err != nil || network != "tcp4" && network != "tcp6" {
-		return fmt.Errorf("%w: it is none of TCP", errRefused)
+		return fmt.Errorf("%w: not a TCP address", errRefused)
 	}
 	if err := p.check(to.Addr()); err != nil {
 		return err

@@ -36,10 +36,10 @@ func (s *Engine) revokeLocked(n int, h *OwnedShard, err error) {
 		return
 	}
 	if errors.Is(err, recovery.ErrRetired) {
-		s.Config.Log.Info("an adopted shard is given up: nothing was left in it, and its node is gone", "node", s.Config.Node, "shard", n)
+		s.Config.Log.Info("empty adopted shard retired", "node", s.Config.Node, "shard", n)
 	} else {
 		s.Shards.Counts.Revoked++
-		s.Config.Log.Error("a shard has passed to another node; its tasks leave memory", "node", s.Config.Node, "shard", n, "error", err)
+		s.Config.Log.Error("shard lost to another node; its tasks leave memory", "node", s.Config.Node, "shard", n, "error", err)
 	}
 	h.revoked = true
 	s.beginEvictionLocked(n, h)

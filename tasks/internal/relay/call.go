@@ -22,7 +22,7 @@ const (
 const copiesInSilence = 4
 
 // errSilent is why Call gives up before its context ends.
-var errSilent = errors.New("the other node has sent nothing about it")
+var errSilent = errors.New("no reply from the other node")
 
 // abandonedTime is for how long a late answer is passed to Config.Late.
 const abandonedTime = time.Minute
@@ -85,9 +85,9 @@ func (r *Relay) begin(ctx context.Context, node, method string, body []byte) (*o
 	case ctx.Err() != nil:
 		return nil, fmt.Errorf("%w: %w", ErrUnheard, context.Cause(ctx))
 	case node == "" || node == r.cfg.Node || len(node) > maxText || len(method) > maxText:
-		return nil, fmt.Errorf("%w: invalid target node, or the method name is too long", ErrUnheard)
+		return nil, fmt.Errorf("%w: invalid target node or method name too long", ErrUnheard)
 	case len(body) > MaxBody:
-		return nil, fmt.Errorf("%w: its body has %d bytes, and %d are possible", ErrUnheard, len(body), MaxBody)
+		return nil, fmt.Errorf("%w: body of %d bytes, at most %d are possible", ErrUnheard, len(body), MaxBody)
 	case len(r.open) >= r.cfg.MaxCalls:
 		r.stats.Overloaded++
 		return nil, fmt.Errorf("%w: %d of this node wait for answers", ErrOverloaded, len(r.open))
@@ -203,7 +203,7 @@ func (r *Relay) outcome(ctx context.Context, a *openCall) ([]byte, error) {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		r.stats.Unanswered++
-		return nil, fmt.Errorf("%w: its answer was dropped, or the called process has ended", ErrNoAnswer)
+		return nil, fmt.Errorf("%w: answer discarded, or the called process has ended", ErrNoAnswer)
 	}
 }
 

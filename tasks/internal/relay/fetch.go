@@ -10,7 +10,7 @@ import (
 // server closes subscribers for which 32 MiB wait, or 8 MiB for a minute.
 const maxFetches = 8
 
-var errGone = errors.New("its body is not kept any more")
+var errGone = errors.New("message body discarded")
 
 // A source is a body and the node that has it.
 type source struct {

@@ -54,7 +54,7 @@ func inline(body []byte) []byte {
 // closed.
 func (r *Relay) Send(node, method string, body []byte) error {
 	if node == r.cfg.Node || len(node) > maxText || len(method) > maxText || len(body) > pieceSize {
-		return fmt.Errorf("telling %s to %s: it is for no other node, or too long", method, node)
+		return fmt.Errorf("send %s to node %s: invalid target node, or method name or body too long", method, node)
 	}
 	rest := append(appendText(make([]byte, 0, 1+len(method)+len(body)), method), body...)
 	r.mu.Lock()
@@ -63,7 +63,7 @@ func (r *Relay) Send(node, method string, body []byte) error {
 	case r.closed:
 		return ErrClosed
 	case !r.queueLocked(node, &outgoing{kind: notificationFrame, rest: rest}):
-		return errors.New("too much waits to be sent")
+		return errors.New("send queue full")
 	}
 	return nil
 }

@@ -85,7 +85,7 @@ type bodyKey struct {
 	id     uint64
 }
 
-var errGarbage = errors.New("this is no message of a relay")
+var errGarbage = errors.New("not a relay message")
 
 func appendText(b []byte, s string) []byte { return append(append(b, byte(len(s))), s...) }
 

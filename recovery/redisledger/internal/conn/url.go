@@ -54,7 +54,7 @@ func ParseURL(s string) (Address, error) {
 func splitURL(s string) (a Address, err error) {
 	scheme, rest, ok := strings.Cut(s, "://")
 	if !ok {
-		return a, errors.New("it has no scheme")
+		return a, errors.New("no scheme")
 	}
 	base, kind, _ := strings.Cut(scheme, "+")
 	switch kind {

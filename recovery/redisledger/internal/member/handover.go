@@ -12,7 +12,7 @@ import (
 )
 
 // errTransferred is the error of calls about a shard that this process has transferred.
-var errTransferred = fmt.Errorf("%w: it was transferred", recovery.ErrLost)
+var errTransferred = fmt.Errorf("%w: transferred", recovery.ErrLost)
 
 // Transfer hands a shard to another node, see recovery.Fleet.
 func (m *Member) Transfer(ctx context.Context, n int, to string) error {
@@ -28,7 +28,7 @@ func (m *Member) Transfer(ctx context.Context, n int, to string) error {
 	case !s.Owned.Load():
 		return fmt.Errorf("shard %d was retired", n)
 	case s.open != 0:
-		return fmt.Errorf("shard %d: its last batch was not answered and must be repeated first", n)
+		return fmt.Errorf("shard %d: the last batch was not answered and must be repeated first", n)
 	}
 	next := s.transfer
 	if next == (layout.Token{}) {
@@ -62,11 +62,11 @@ func (m *Member) Transfer(ctx context.Context, n int, to string) error {
 // transferTarget returns the incarnation of a node that can take a shard over.
 func (m *Member) transferTarget(ctx context.Context, to string) (string, error) {
 	if to == m.Self.Node {
-		return "", errors.New("it is this one")
+		return "", errors.New("target is this node")
 	}
 	raw, err := m.Client.HGet(ctx, m.Keys.Nodes(), to).Result()
 	if errors.Is(err, redis.Nil) {
-		return "", errors.New("it is not registered")
+		return "", errors.New("target node is not registered")
 	}
 	if err != nil {
 		return "", err
@@ -80,13 +80,13 @@ func (m *Member) transferTarget(ctx context.Context, to string) (string, error) 
 	s := m.peers.nodes[to]
 	switch {
 	case e.Released:
-		return "", errors.New("it has ended")
+		return "", errors.New("target node has ended")
 	case e.Number == 0:
-		return "", errors.New("its version takes no shards over")
+		return "", errors.New("target node's version takes no shards over")
 	case e.Format < m.Format:
-		return "", fmt.Errorf("it reads records up to format %d, and this one writes %d", e.Format, m.Format)
+		return "", fmt.Errorf("target node reads records up to format %d, this node writes %d", e.Format, m.Format)
 	case s != nil && s.entry.Incarnation == e.Incarnation && m.deadLocked(s):
-		return "", errors.New("it sends no heartbeat")
+		return "", errors.New("target node sends no heartbeat")
 	}
 	return e.Incarnation, nil
 }

@@ -74,7 +74,7 @@ func decodeEntry(node, raw string) (Entry, error) {
 	case e.Layout > layout.Version:
 		err = fmt.Errorf("its keys have layout %d, and this version knows %d", e.Layout, layout.Version)
 	case e.shards() > MaxShards:
-		err = fmt.Errorf("it has %d shards, and this version knows %d", e.shards(), MaxShards)
+		err = fmt.Errorf("%d shards, and this version knows %d", e.shards(), MaxShards)
 	default:
 		return e, nil
 	}

@@ -32,7 +32,7 @@ import (
 //	a record, a setting                         left alone: memory reports its task or topic
 
 // ErrDamaged is the cause of data that cannot be read though no newer version has written it.
-var ErrDamaged = errors.New("it is damaged")
+var ErrDamaged = errors.New("damaged entry")
 
 // A Key is a key of Redis, and a command that fails if the key has another type than it should.
 type Key struct {
