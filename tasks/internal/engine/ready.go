@@ -144,6 +144,10 @@ func (s *Engine) carryOutLocked(actions []dispatch.Action) {
 		if &t.Line != a.Line {
 			continue // of a topic that is forgotten; another has its number now
 		}
+		if a.Serve != nil {
+			a.Serve()
+			continue
+		}
 		if a.Places > 0 {
 			s.Life.Handlers.Add(1)
 			go s.work(t, a.Places)

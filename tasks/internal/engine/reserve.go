@@ -12,13 +12,14 @@ import (
 // A Waiter is a receiver that asks for a topic's tasks here.
 type Waiter struct {
 	dispatch.Turn
+	Late    bool        // the time to wait is over
 	Fetched []*Delivery // from other nodes
 	topic   *Topic      // in whose queue it stands, or was woken; nil if in none
 }
 
 // NewWaiter returns a receiver that takes so many tasks, and that does not wait if it is late.
 func NewWaiter(limit int, late bool) *Waiter {
-	w := &Waiter{Turn: dispatch.Turn{Limit: limit, Late: late}}
+	w := &Waiter{Turn: dispatch.Turn{Limit: limit}, Late: late}
 	w.Owner = w
 	return w
 }
@@ -61,7 +62,7 @@ func (s *Engine) Queue(ctx context.Context, name string, reserved bool, place *W
 		search = ask()
 	}
 	s.Unlock()
-	woken = place.Wait(ctx, s.Life.Closing, over, search)
+	woken = place.wait(ctx, s.Life.Closing, over, search)
 	s.Mu.Lock()
 	defer s.Unlock()
 	switch {
@@ -76,6 +77,34 @@ func (s *Engine) Queue(ctx context.Context, name string, reserved bool, place *W
 		s.WakeLocked(t) // if it has just been woken, another receiver should be
 	}
 	return woken, nil
+}
+
+// wait reports whether the receiver's turn has come. While other nodes are being asked, it waits
+// for their answers even if the receiver's time is over: what they have is worth the moment.
+func (w *Waiter) wait(ctx context.Context, closing <-chan struct{}, over <-chan time.Time, search <-chan struct{}) bool {
+	if !w.Late {
+		select {
+		case <-w.Ready:
+			return true
+		case <-over:
+			w.Late = true
+		case <-ctx.Done():
+			return false
+		case <-closing:
+			return false
+		}
+	}
+	if search == nil {
+		return false
+	}
+	select {
+	case <-w.Ready:
+		return true
+	case <-search:
+	case <-ctx.Done():
+	case <-closing:
+	}
+	return false
 }
 
 // PullableLocked returns a topic from which a receiver may take tasks. Errors: as of

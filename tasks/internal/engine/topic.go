@@ -260,7 +260,7 @@ func (t *Topic) take(e task.Resolved) {
 	t.Serve(dispatch.Policy{
 		Stopped: t.Stopped(), Pulled: t.Pulled(), Delivered: t.Deliverer != nil, Batches: takesBatches(t.Deliverer),
 		Concurrency: t.Settings.Concurrency, Fixed: t.stored.own, Weight: t.Settings.Weight,
-	}, t.Settings.Rate)
+	}, t.Settings.Rate, time.Now)
 	if t.rest != nil {
 		t.rest.Stop()
 		t.rest = nil
@@ -284,7 +284,7 @@ func (s *Engine) applyLocked(t *Topic, e task.Resolved, revision int64) {
 	}
 	s.countBacklogLocked(t)
 	if pulled && !t.Pulled() {
-		t.Reservers.WakeAll()
+		s.carryOutLocked(s.Dispatch.WakeReceivers(&t.Line))
 	}
 	s.WakeLocked(t)
 }

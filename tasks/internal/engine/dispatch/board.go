@@ -31,6 +31,7 @@ type Action struct {
 	Line   *Line
 	Places int           // start a worker with so many places
 	Rest   time.Duration // instead of that: call Rested after this
+	Serve  func()        // instead of that: call it, for it is the turn of a receiver of another node
 }
 
 // Wake sees to it that a worker or a receiver takes what a line has ready. The actions are valid
@@ -54,7 +55,7 @@ func (b *Board) wake(l *Line) {
 			b.Hold(l) // a receiver of this node gets an error; one of another node waits on
 			return
 		}
-		l.Reservers.Wake(l.Allowed(l.Queue.Live))
+		b.wakeReceiver(l, l.Allowed(l.Queue.Live))
 		return
 	}
 	if l.AsyncSettle && b.Room() <= 0 {
@@ -69,6 +70,22 @@ func (b *Board) wake(l *Line) {
 		}
 		b.start(l)
 	}
+}
+
+// wakeReceiver wakes the receiver of a line that has waited longest, if it has work for it.
+func (b *Board) wakeReceiver(l *Line, tasks int) {
+	if t := l.Reservers.Wake(tasks); t != nil && t.Serve != nil {
+		b.actions = append(b.actions, Action{Line: l, Serve: t.Serve})
+	}
+}
+
+// WakeReceivers wakes all sleeping receivers of a line: there is nothing for them any more.
+func (b *Board) WakeReceivers(l *Line) []Action {
+	b.actions = b.actions[:0]
+	for l.Reservers.Queue.Len() > 0 {
+		b.wakeReceiver(l, math.MaxInt)
+	}
+	return b.actions
 }
 
 // still reports whether nothing may begin for a line, or there is nothing to begin.
@@ -97,7 +114,7 @@ func (b *Board) rest(l *Line) {
 		return
 	}
 	l.resting = true
-	missing := 1 - l.limiter.Tokens()
+	missing := 1 - l.limiter.tokens()
 	pause := time.Duration(math.Ceil(missing/float64(l.limiter.Limit())*float64(time.Second))) + time.Microsecond
 	b.actions = append(b.actions, Action{Line: l, Rest: max(pause, time.Microsecond)})
 }

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -18,7 +19,7 @@ type hall struct {
 func (h *hall) line(t Policy) *Line {
 	l := &Line{Number: uint32(len(h.lines))}
 	t.Delivered = true
-	l.Serve(t, task.Rate{})
+	l.Serve(t, task.Rate{}, time.Now)
 	h.lines = append(h.lines, l)
 	return l
 }
@@ -171,18 +172,43 @@ func TestHeldLinesGoOn(t *testing.T) {
 func TestRest(t *testing.T) {
 	h := &hall{T: t, Board: Board{MaxDeliveries: 10, MaxInFlight: 10}}
 	l := h.line(Policy{Concurrency: 10, Weight: 1})
-	l.Serve(l.Policy, task.Rate{PerSecond: 0.001, Burst: 1})
+	now := time.Unix(0, 0)
+	l.Serve(l.Policy, task.Rate{PerSecond: 0.001, Burst: 1}, func() time.Time { return now })
 	l.Spend(1)
 	l.Queue.Push(Item{})
 	a := h.Wake(l)
-	if len(a) != 1 || a[0].Rest <= 0 || a[0].Places != 0 || h.Neglected(l) {
+	if len(a) != 1 || a[0].Rest.Round(time.Second) != 1000*time.Second || a[0].Places != 0 || h.Neglected(l) {
 		t.Fatalf("without a token: %+v", a)
 	}
+	rest := a[0].Rest
 	if again := h.Wake(l); len(again) != 0 {
 		t.Errorf("while it rests: %+v", again)
 	}
-	l.Serve(l.Policy, task.Rate{})
+	now = now.Add(rest)
+	if a := h.Rested(l); len(a) != 1 || a[0].Places != 1 {
+		t.Errorf("after its rest: %+v", a)
+	}
+	l.Queue.Push(Item{})
+	l.Serve(l.Policy, task.Rate{}, time.Now)
 	if a := h.Wake(l); len(a) != 1 || a[0].Places != 1 {
 		t.Errorf("without a rate: %+v", a)
+	}
+}
+
+// The caller serves a receiver of another node whose turn it is; the board only says so.
+func TestReceiverOfAnotherNode(t *testing.T) {
+	b := Board{MaxInFlight: 10}
+	l := &Line{Policy: Policy{Pulled: true}}
+	served := 0
+	l.Reservers.Join(&Turn{Serve: func() { served++ }})
+	l.Queue.Push(Item{})
+	a := b.Wake(l)
+	if len(a) != 1 || a[0].Line != l || a[0].Serve == nil || served != 0 {
+		t.Fatalf("a ready task: %+v, served %d times", a, served)
+	}
+	l.Reservers.Join(&Turn{})
+	l.Reservers.Join(&Turn{Serve: func() { served++ }})
+	if a := b.WakeReceivers(l); len(a) != 1 || a[0].Serve == nil || l.Reservers.Queue.Len() != 0 {
+		t.Errorf("nothing for receivers any more: %+v, %d sleep", a, l.Reservers.Queue.Len())
 	}
 }

@@ -22,12 +22,20 @@ type Line struct {
 	// AsyncSettle: its deliverer leaves deliveries to their receipts.
 	AsyncSettle bool
 
-	contending int           // 1 + its position in Board.contenders; 0: it is not there
-	passes     float64       // deliveries for its weight, while places were scarce
-	limiter    *rate.Limiter // of its rate; nil: no bound
-	resting    bool          // until the limiter lets another delivery begin
-	held       bool          // MaxInFlight keeps it waiting; it is in Board.held
+	contending int      // 1 + its position in Board.contenders; 0: it is not there
+	passes     float64  // deliveries for its weight, while places were scarce
+	limiter    *limiter // of its rate; nil: no bound
+	resting    bool     // until the limiter lets another delivery begin
+	held       bool     // MaxInFlight keeps it waiting; it is in Board.held
 }
+
+// A limiter counts the tokens of a line's rate on a clock that it was given.
+type limiter struct {
+	rate.Limiter
+	clock func() time.Time
+}
+
+func (l *limiter) tokens() float64 { return l.TokensAt(l.clock()) }
 
 // A Policy is how a line is served. It follows from a topic's settings and from what this process
 // can deliver.
@@ -41,19 +49,21 @@ type Policy struct {
 	Weight      int  // its share of scarce places
 }
 
-// Serve gives a line other terms and another rate. The tokens that it has stay: settings that are
-// set again and again are not a burst each. The caller stops a rest that is under way.
-func (l *Line) Serve(t Policy, r task.Rate) {
+// Serve gives a line other terms and another rate, which is counted on the clock. The tokens that
+// it has stay: settings that are set again and again are not a burst each. The caller stops a rest
+// that is under way.
+func (l *Line) Serve(t Policy, r task.Rate, clock func() time.Time) {
 	l.Policy = t
 	l.resting = false
 	switch {
 	case r == task.Rate{}:
 		l.limiter = nil
 	case l.limiter == nil:
-		l.limiter = rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst)
+		l.limiter = &limiter{*rate.NewLimiter(rate.Limit(r.PerSecond), r.Burst), clock}
 	default:
-		l.limiter.SetLimit(rate.Limit(r.PerSecond))
-		l.limiter.SetBurst(r.Burst)
+		now := clock()
+		l.limiter.SetLimitAt(now, rate.Limit(r.PerSecond))
+		l.limiter.SetBurstAt(now, r.Burst)
 	}
 }
 
@@ -69,12 +79,12 @@ func (l *Line) Allowed(n int) int {
 	if l.limiter == nil {
 		return n
 	}
-	return max(0, min(n, int(l.limiter.Tokens())))
+	return max(0, min(n, int(l.limiter.tokens())))
 }
 
 // Spend takes the tokens of deliveries that begin.
 func (l *Line) Spend(n int) {
 	if l.limiter != nil {
-		l.limiter.AllowN(time.Now(), n)
+		l.limiter.AllowN(l.limiter.clock(), n)
 	}
 }

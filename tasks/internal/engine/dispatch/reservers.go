@@ -1,11 +1,6 @@
 package dispatch
 
-import (
-	"container/list"
-	"context"
-	"math"
-	"time"
-)
+import "container/list"
 
 // Reservers are the receivers that wait for a topic's tasks, first come, first served.
 type Reservers struct {
@@ -21,12 +16,11 @@ type Turn struct {
 	Ready  chan struct{}
 	Place  *list.Element // while it sleeps
 
-	Serve func() // of receivers of another node: called instead of closing Ready
+	Serve func() // of receivers of another node: it becomes an Action, instead of closing Ready
 	Owner any    // the receiver of this node whose turn it is
 
 	// Of others:
 	Limit int  // how many tasks it takes
-	Late  bool // the time to wait is over
 	Want  *int // what it shares with other sleeping receivers: how many tasks all take; may be nil
 	Given bool // it was woken by Give
 }
@@ -78,60 +72,24 @@ func (r *Reservers) Leave(t *Turn) {
 	}
 }
 
-// WakeAll wakes all sleeping receivers: there is nothing for them any more.
-func (r *Reservers) WakeAll() {
-	for r.Queue.Len() > 0 {
-		r.Wake(math.MaxInt)
-	}
-}
-
-// Wake wakes the receiver that has waited longest, unless as many have been woken and have not
-// looked yet as there are ready tasks.
-func (r *Reservers) Wake(tasks int) {
+// Wake wakes the receiver that has waited longest, and returns its turn. It returns nil if none
+// sleeps, or as many have been woken and have not looked yet as there are ready tasks.
+func (r *Reservers) Wake(tasks int) *Turn {
 	front := r.Queue.Front()
 	if front == nil || r.Woken >= tasks {
-		return
+		return nil
 	}
 	t := front.Value.(*Turn)
 	r.remove(t)
 	r.Woken++
-	if t.Serve != nil {
-		t.Serve()
-	} else {
+	if t.Serve == nil {
 		close(t.Ready)
 	}
+	return t
 }
 
 // remoteInFront reports whether the receiver that has waited longest waits at another node.
 func (r *Reservers) remoteInFront() bool {
 	front := r.Queue.Front()
 	return front != nil && front.Value.(*Turn).Serve != nil
-}
-
-// Wait reports whether the turn has come. While other nodes are being asked, it waits for their
-// answers even if the receiver's time is over: what they have is worth the moment.
-func (t *Turn) Wait(ctx context.Context, closing <-chan struct{}, over <-chan time.Time, search <-chan struct{}) bool {
-	if !t.Late {
-		select {
-		case <-t.Ready:
-			return true
-		case <-over:
-			t.Late = true
-		case <-ctx.Done():
-			return false
-		case <-closing:
-			return false
-		}
-	}
-	if search == nil {
-		return false
-	}
-	select {
-	case <-t.Ready:
-		return true
-	case <-search:
-	case <-ctx.Done():
-	case <-closing:
-	}
-	return false
 }
