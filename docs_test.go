@@ -91,8 +91,9 @@ func TestNamedTestsExist(t *testing.T) {
 }
 
 var (
-	vague    = regexp.MustCompile(`(?i)\b(somebody|nobody|whoever|anybody|everybody)\b`)
-	codeSpan = regexp.MustCompile("`[^`\n]*`")
+	vague     = regexp.MustCompile(`(?i)\b(somebody|nobody|whoever|anybody|everybody)\b`)
+	packageOf = regexp.MustCompile(`(?m)^package (\w+)$`)
+	codeSpan  = regexp.MustCompile("`[^`\n]*`")
 )
 
 // Prose in Markdown has lines of at most 100 columns and names its nouns. Tables and code keep
@@ -112,6 +113,44 @@ func TestProse(t *testing.T) {
 				t.Errorf("%s:%d: %q: name the caller, receiver, node or owner", page, i+1, word)
 			}
 		}
+	}
+}
+
+// The last column of the glossary names what exists: `package.Name` is declared, or used, there.
+func TestGlossary(t *testing.T) {
+	code := map[string]string{}
+	for path, text := range files(t, ".go") {
+		if name := packageOf.FindStringSubmatch(text); name != nil && !strings.HasSuffix(path, "_test.go") {
+			code[name[1]] += text
+		}
+	}
+	glossary, err := os.ReadFile("docs/glossary.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows, last := 0, ""
+	for line := range strings.Lines(string(glossary)) {
+		cells := strings.Split(strings.TrimSpace(line), "|")
+		if len(cells) != 6 || strings.HasPrefix(cells[1], " ---") || cells[1] == " word " {
+			continue
+		}
+		rows++
+		if word := strings.ToLower(cells[1]); word <= last {
+			t.Errorf("%s is out of order, or has two rows", cells[1])
+		} else {
+			last = word
+		}
+		for _, span := range codeSpan.FindAllString(cells[4], -1) {
+			of, names, _ := strings.Cut(strings.Trim(span, "`"), ".")
+			for name := range strings.SplitSeq(names, ".") {
+				if !regexp.MustCompile(`\b` + name + `\b`).MatchString(code[of]) {
+					t.Errorf("%s: package %s has no %s", cells[1], of, name)
+				}
+			}
+		}
+	}
+	if rows < 100 {
+		t.Errorf("the glossary has %d rows of four columns", rows)
 	}
 }
 
