@@ -90,6 +90,24 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
+// Every Go file that a page names with its folder exists, from the root or from the folders that
+// docs/architecture.md leaves out.
+func TestNamedFilesExist(t *testing.T) {
+	named := regexp.MustCompile("`([\\w-]+/[\\w/-]+\\.go)`")
+	for page, text := range files(t, ".md") {
+		for _, m := range named.FindAllStringSubmatch(text, -1) {
+			found := false
+			for _, below := range []string{".", "tasks/internal", "recovery/redisledger/internal"} {
+				_, err := os.Stat(filepath.Join(below, m[1]))
+				found = found || err == nil
+			}
+			if !found {
+				t.Errorf("%s names %s, which does not exist", page, m[1])
+			}
+		}
+	}
+}
+
 var (
 	vague     = regexp.MustCompile(`(?i)\b(somebody|nobody|whoever|anybody|everybody)\b`)
 	packageOf = regexp.MustCompile(`(?m)^package (\w+)$`)
