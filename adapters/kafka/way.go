@@ -2,7 +2,6 @@ package kafka
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -11,6 +10,7 @@ import (
 	"github.com/hashicorp/go-multierror"
 	"github.com/twmb/franz-go/pkg/kgo"
 
+	"github.com/lapsehq/lapse/adapters/internal/broker"
 	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/object"
 )
@@ -18,8 +18,8 @@ import (
 // Kind is the way's name in a topic's settings.
 const Kind tasks.Kind = "kafka"
 
-// DefaultTimeout is how long an attempt may take unless Config says otherwise.
-const DefaultTimeout = 10 * time.Second
+// DefaultTimeout is how long an attempt may take unless Config says otherwise: 10 s.
+const DefaultTimeout = broker.DefaultTimeout
 
 // Config configures a way. The zero value of every field is its default.
 type Config struct {
@@ -54,11 +54,9 @@ func New(cfg Config) (*Way, error) {
 			all = multierror.Append(all, fmt.Errorf("brokers[%d]: want host:port", i))
 		}
 	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = DefaultTimeout
-	}
-	if cfg.Timeout < 2*time.Second || cfg.Timeout > time.Hour {
-		all = multierror.Append(all, errors.New("timeout: must be from 2s to 1h"))
+	within, err := broker.Timeout(cfg.Timeout, 2*time.Second)
+	if err != nil {
+		all = multierror.Append(all, err)
 	}
 	// This is how soon brokers that are back are found.
 	options := append([]kgo.Opt{kgo.MetadataMinAge(time.Second)}, cfg.Options...)
@@ -70,13 +68,13 @@ func New(cfg Config) (*Way, error) {
 		// one that is left would come in addition to that of the next attempt.
 		kgo.AllowIdempotentProduceCancellation(),
 		// The client can then still say what was wrong.
-		kgo.RecordDeliveryTimeout(cfg.Timeout-time.Second),
-		kgo.ProduceRequestTimeout(cfg.Timeout),
+		kgo.RecordDeliveryTimeout(within-time.Second),
+		kgo.ProduceRequestTimeout(within),
 	)
 	if all.ErrorOrNil() == nil {
 		client, err := kgo.NewClient(options...)
 		if err == nil {
-			return &Way{client: client, timeout: cfg.Timeout, tally: tasks.NewTallier[outcome](outcomeNames)}, nil
+			return &Way{client: client, timeout: within, tally: tasks.NewTallier[outcome](outcomeNames)}, nil
 		}
 		all = multierror.Append(all, fmt.Errorf("options: %w", err))
 	}

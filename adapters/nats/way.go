@@ -2,7 +2,6 @@ package nats
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -21,8 +20,8 @@ import (
 // Kind is the way's name in a topic's settings.
 const Kind tasks.Kind = "nats"
 
-// DefaultTimeout is how long an attempt may take unless Config says otherwise.
-const DefaultTimeout = 10 * time.Second
+// DefaultTimeout is how long an attempt may take unless Config says otherwise: 10 s.
+const DefaultTimeout = broker.DefaultTimeout
 
 // Config configures a way. The zero value of every field is its default.
 type Config struct {
@@ -50,7 +49,7 @@ type Way struct {
 // everything in the configuration that is wrong, and repeats no URL.
 func New(cfg Config) (*Way, error) {
 	var all *multierror.Error
-	w := &Way{options: natsgo.GetDefaultOptions(), timeout: cfg.Timeout, tally: tasks.NewTallier[outcome](outcomeNames)}
+	w := &Way{options: natsgo.GetDefaultOptions(), tally: tasks.NewTallier[outcome](outcomeNames)}
 	if len(cfg.URLs) == 0 {
 		cfg.URLs = []string{natsgo.DefaultURL}
 	}
@@ -59,11 +58,9 @@ func New(cfg Config) (*Way, error) {
 			all = multierror.Append(all, fmt.Errorf("urls[%d]: want nats://host:port, tls://, ws:// or wss://", i))
 		}
 	}
-	if w.timeout == 0 {
-		w.timeout = DefaultTimeout
-	}
-	if w.timeout < time.Second || w.timeout > time.Hour {
-		all = multierror.Append(all, errors.New("timeout: must be from 1s to 1h"))
+	var err error
+	if w.timeout, err = broker.Timeout(cfg.Timeout, time.Second); err != nil {
+		all = multierror.Append(all, err)
 	}
 	// How soon a server that went away is noticed, and looked for.
 	w.options.PingInterval, w.options.MaxPingsOut = 5*time.Second, 2

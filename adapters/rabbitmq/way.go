@@ -3,7 +3,6 @@ package rabbitmq
 import (
 	"crypto/tls"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -22,8 +21,8 @@ import (
 // Kind is the way's name in a topic's settings.
 const Kind tasks.Kind = "rabbitmq"
 
-// DefaultTimeout is how long an attempt may take unless Config says otherwise.
-const DefaultTimeout = 10 * time.Second
+// DefaultTimeout is how long an attempt may take unless Config says otherwise: 10 s.
+const DefaultTimeout = broker.DefaultTimeout
 
 // Config configures a way. The zero value of every field is its default.
 type Config struct {
@@ -52,7 +51,7 @@ type Way struct {
 // everything in the configuration that is wrong, and repeats no URL.
 func New(cfg Config) (*Way, error) {
 	var all *multierror.Error
-	w := &Way{urls: slices.Clone(cfg.URLs), tls: cfg.TLS, timeout: cfg.Timeout, tally: tasks.NewTallier[outcome](outcomeNames)}
+	w := &Way{urls: slices.Clone(cfg.URLs), tls: cfg.TLS, tally: tasks.NewTallier[outcome](outcomeNames)}
 	if len(w.urls) == 0 {
 		w.urls = []string{"amqp://127.0.0.1:5672"}
 	}
@@ -61,11 +60,9 @@ func New(cfg Config) (*Way, error) {
 			all = multierror.Append(all, fmt.Errorf("urls[%d]: want amqp://user:password@host:port/vhost, or amqps://", i))
 		}
 	}
-	if w.timeout == 0 {
-		w.timeout = DefaultTimeout
-	}
-	if w.timeout < time.Second || w.timeout > time.Hour {
-		all = multierror.Append(all, errors.New("timeout: must be from 1s to 1h"))
+	var err error
+	if w.timeout, err = broker.Timeout(cfg.Timeout, time.Second); err != nil {
+		all = multierror.Append(all, err)
 	}
 	w.link.Connect, w.link.Pause = w.connect, redialAfter
 	w.link.Ended = func(c *connection) bool { return c.conn.IsClosed() }
