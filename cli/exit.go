@@ -37,7 +37,7 @@ var exits = []struct {
 	{exitUsage, []error{errSettings, redisledger.ErrCommands, client.ErrInvalid, client.ErrReceipt, client.ErrTooLarge}},
 	{exitInUse, []error{recovery.ErrHeld, recovery.ErrLost, recovery.ErrLayout, syscall.EADDRINUSE}},
 	{exitUnavailable, []error{client.ErrUnknown, client.ErrUnavailable, client.ErrUnreachable, client.ErrOverloaded}},
-	{exitConflict, []error{client.ErrDelivering, client.ErrDead, client.ErrExists, client.ErrStale, client.ErrRevision, client.ErrHandled, client.ErrInUse, client.ErrNoHeir}},
+	{exitConflict, []error{client.ErrDelivering, client.ErrDead, client.ErrExists, client.ErrStale, client.ErrRevision, client.ErrHandled, client.ErrInUse, client.ErrNoSuccessor}},
 	{exitNotFound, []error{client.ErrNotFound, client.ErrNoTopic, client.ErrNoNode}},
 }
 

@@ -147,7 +147,7 @@ func (s *serve) handOver(scheduler *tasks.Scheduler, log *slog.Logger) {
 	defer cancel()
 	switch err := scheduler.Drain(patience); {
 	case err == nil, errors.Is(err, tasks.ErrClosed):
-	case errors.Is(err, tasks.ErrNoHeir):
+	case errors.Is(err, tasks.ErrNoSuccessor):
 		log.Warn("no other node can take the tasks; they wait for the next start", "node", s.Node, "error", err)
 	default:
 		log.Error("some shards were not handed over; they wait for the next start, or for failover_after", "node", s.Node, "error", err)

@@ -31,8 +31,8 @@ func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
 // DrainNode has a node, through any server of its ledger, hand over its shards to the other nodes
 // and end. It returns when the drain has begun; Nodes shows its progress.
 //
-// Errors: ErrNoNode, ErrNoHeir, ErrUnavailable, ErrUnknown, ErrUnreachable. Repeating the call does
-// no harm.
+// Errors: ErrNoNode, ErrNoSuccessor, ErrUnavailable, ErrUnknown, ErrUnreachable. Repeating the call
+// does no harm.
 func (c *Client) DrainNode(ctx context.Context, name string) error {
 	path, err := pathOf("/v1/nodes/", "node", name)
 	if err != nil {

@@ -24,8 +24,8 @@ var (
 	ErrNoTopic = errors.New("the topic has no settings")
 	// ErrNoNode: no node of this name shares the server's ledger.
 	ErrNoNode = errors.New("there is no such node")
-	// ErrNoHeir: no other node can take over what the node holds.
-	ErrNoHeir = errors.New("no other node can take over")
+	// ErrNoSuccessor: no other node can take over what the node holds.
+	ErrNoSuccessor = errors.New("no other node can take over")
 	// ErrExists: the id is taken by a task with other content.
 	ErrExists = errors.New("the id is taken")
 	// ErrDelivering: the task is being delivered, and can be neither cancelled nor changed.
@@ -66,7 +66,7 @@ var (
 // sentinels maps the last part of a problem's type to its error.
 var sentinels = map[string]error{
 	"malformed": ErrInvalid, "invalid": ErrInvalid, "unsupported_media_type": ErrInvalid,
-	"not_found": ErrNotFound, "topic_not_found": ErrNoTopic, "node_not_found": ErrNoNode, "nobody_to_take_over": ErrNoHeir,
+	"not_found": ErrNotFound, "topic_not_found": ErrNoTopic, "node_not_found": ErrNoNode, "nobody_to_take_over": ErrNoSuccessor,
 	"id_taken": ErrExists, "delivering": ErrDelivering, "dead": ErrDead, "handled": ErrHandled, "topic_in_use": ErrInUse, "delivery_dropped": ErrInUse,
 	"stale_receipt": ErrStale, "bad_receipt": ErrReceipt, "precondition_failed": ErrRevision,
 	"too_large": ErrTooLarge, "overloaded": ErrOverloaded, "quota": ErrOverloaded, "outcome_unknown": ErrUnknown,

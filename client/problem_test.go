@@ -13,7 +13,7 @@ import (
 )
 
 // An answer that comes from a proxy instead of Lapse is recognised.
-func TestStrangers(t *testing.T) {
+func TestAnswerOfAProxy(t *testing.T) {
 	for _, test := range []struct {
 		name   string
 		body   string

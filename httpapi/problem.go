@@ -220,7 +220,7 @@ var answers = []struct {
 	{tasks.ErrQuota, quota, true}, // wraps the next error
 	{tasks.ErrOverloaded, overloaded, true},
 	{tasks.ErrNoNode, noNode, false},
-	{tasks.ErrNoHeir, noSuccessor, false},
+	{tasks.ErrNoSuccessor, noSuccessor, false},
 	{tasks.ErrUnknown, outcomeUnknown, false},
 	{tasks.ErrNodeAway, nodeAway, false}, // wraps the next error
 	{tasks.ErrContended, busy, false},    // wraps the next error

@@ -6,7 +6,7 @@ import (
 	"github.com/google/uuid"
 )
 
-func TestHomeOf(t *testing.T) {
+func TestShardIDOf(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, h := range []ShardID{NewShardID(1, 0), NewShardID(1, MaxIDShard), NewShardID(MaxNodeNumber, 0), NewShardID(MaxNodeNumber, MaxIDShard), NewShardID(0x5a5a, 0x155)} {
 		for range 1000 {
@@ -29,7 +29,7 @@ func TestHomeOf(t *testing.T) {
 	}
 }
 
-func TestHomeOfOthers(t *testing.T) {
+func TestShardIDOfOthers(t *testing.T) {
 	id := NewShardID(3, 5).NewID()
 	for _, other := range []string{
 		"", "order-42", id[1:], id + "0", "{" + id[1:35] + "}", "00000000-0000-7000-8000-000000000000",

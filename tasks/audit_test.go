@@ -116,7 +116,7 @@ func TestFullAudit(t *testing.T) {
 
 // A full sweep that the ledger does not let come to its end holds nothing else up: not
 // the sweep, not Close. And it is told once.
-func TestFullAuditOfADeafLedger(t *testing.T) {
+func TestFullAuditWithoutLedger(t *testing.T) {
 	bubble(t, Config{SweepAt: []string{"1 * * * *"}}, func(t *testing.T, r *rig) {
 		for i := range 1000 {
 			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: 24 * time.Hour})

@@ -309,7 +309,7 @@ func (a *answers) PutSetting(ctx context.Context, name string, ifRevision int64,
 
 // Handlers that leave deliveries to receipts obey MaxInFlight together, as soon as it is
 // known that they do; and when a place is free, one that was kept waiting gets it.
-func TestPledgesObeyMaxInFlight(t *testing.T) {
+func TestLeasedOutObeysMaxInFlight(t *testing.T) {
 	bubble(t, Config{MaxInFlight: 10, SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
 		var ds collection[Delivery]
 		var topics []string

@@ -211,7 +211,7 @@ func TestCloseDuringOutage(t *testing.T) {
 	})
 }
 
-func TestReceiversAreSentHome(t *testing.T) {
+func TestCloseAnswersReceivers(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		shardID := make(chan error, 1)
 		go func() { _, err := r.Reserve(t.Context(), "x", 1, time.Minute, 0); shardID <- err }()

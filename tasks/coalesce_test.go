@@ -114,7 +114,7 @@ func TestMisfireCoalesceBesideACancel(t *testing.T) {
 		want(t, "Cancel", r.Cancel(t.Context(), "t2"), nil)
 		compare("t0")
 		compare("t1")
-		v.Release()
+		v.LetGo()
 		v.Leave()
 		r.come(1, "t1")
 		resume()

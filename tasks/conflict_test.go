@@ -17,7 +17,7 @@ func TestConflictOfTwoNodes(t *testing.T) {
 	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
 		a, b := f.nodes[0], f.nodes[1]
 		a.must(Request{ID: "x", Topic: "t", Delay: time.Hour, Payload: []byte(`"a"`)})
-		f.file("x", f.filed("x"), recovery.DirectoryEntry{})
+		f.file("x", f.entryOf("x"), recovery.DirectoryEntry{})
 		b.must(Request{ID: "x", Topic: "t", Delay: time.Hour, Payload: []byte(`"b"`)})
 		pass(2 * time.Minute)
 		for _, m := range f.nodes {
@@ -46,10 +46,10 @@ func TestEntriesOfNodesThatAreGone(t *testing.T) {
 		f.file("gone", recovery.DirectoryEntry{}, recovery.DirectoryEntry{ShardID: recovery.NewShardID(77, 3), Nonce: 1})
 		f.nodes[0].must(Request{ID: "x", Topic: "t", Delay: time.Hour})
 		pass(3 * cluster.WalkEvery)
-		if got := f.filed("gone"); got.ShardID != 0 {
+		if got := f.entryOf("gone"); got.ShardID != 0 {
 			t.Errorf("still registered: %v", got)
 		}
-		if got := f.filed("x"); got.ShardID == 0 {
+		if got := f.entryOf("x"); got.ShardID == 0 {
 			t.Error("what is in use was taken out")
 		}
 	})

@@ -118,7 +118,7 @@ func TestReserveIsFairBetweenNodes(t *testing.T) {
 
 // No receiver starves: neither those at the node where the tasks are, nor those elsewhere,
 // however many there are of the others and however often they ask.
-func TestNobodyStarvesElsewhere(t *testing.T) {
+func TestNoRemoteReceiverStarves(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *fleet) {
 		const rounds = 300
 		a, b := f.nodes[0], f.nodes[1]

@@ -10,8 +10,8 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
-// filed is where an id is registered.
-func (f *fleet) filed(id string) recovery.DirectoryEntry {
+// entryOf is where an id is registered.
+func (f *fleet) entryOf(id string) recovery.DirectoryEntry {
 	f.t.Helper()
 	dirEntries, err := f.nodes[len(f.nodes)-1].member.Lookup(f.t.Context(), []string{id})
 	if err != nil {
@@ -33,13 +33,13 @@ func TestEntryOutlivesItsTask(t *testing.T) {
 	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
 		a, b := f.nodes[0], f.nodes[1]
 		a.must(Request{ID: "x", Topic: "t", Delay: time.Hour})
-		first := f.filed("x")
+		first := f.entryOf("x")
 		if first.ShardID.Node() != a.Engine().NodeNumber {
 			t.Fatalf("registered under %v", first)
 		}
 		want(t, "Cancel", b.Cancel(t.Context(), "x"), nil)
 		pass(cluster.RemoveAfter - 2*time.Second)
-		if got := f.filed("x"); got != first {
+		if got := f.entryOf("x"); got != first {
 			t.Fatalf("the entry went from %v to %v too early", first, got)
 		}
 		want(t, "Cancel again", b.Cancel(t.Context(), "x"), nil)
@@ -47,17 +47,17 @@ func TestEntryOutlivesItsTask(t *testing.T) {
 		if again := b.must(Request{ID: "x", Topic: "t", Delay: time.Hour}); again.Node != "a" || again.Repeated {
 			t.Fatalf("created again: %+v", again)
 		}
-		second := f.filed("x")
+		second := f.entryOf("x")
 		if second == first || second.ShardID != first.ShardID {
 			t.Fatalf("registered again: %v after %v", second, first)
 		}
 		pass(cluster.RemoveAfter + 5*time.Second)
-		if got := f.filed("x"); got != second {
+		if got := f.entryOf("x"); got != second {
 			t.Fatalf("the entry of a task that exists went from %v to %v", second, got)
 		}
 		want(t, "Cancel", a.Cancel(t.Context(), "x"), nil)
 		pass(cluster.RemoveAfter + 5*time.Second)
-		if got := f.filed("x"); got.ShardID != 0 {
+		if got := f.entryOf("x"); got.ShardID != 0 {
 			t.Fatalf("still registered: %v", got)
 		}
 		if other := b.must(Request{ID: "x", Topic: "t", Delay: time.Hour}); other.Node != "b" {
@@ -78,8 +78,8 @@ func TestStaleEntryHeals(t *testing.T) {
 			_, err := m.Get(t.Context(), id)
 			want(t, "Get", err, ErrNotFound)
 			task := m.must(Request{ID: id, Topic: "t", Delay: time.Hour})
-			if got := f.filed(id); task.Node != "a" || got == stale || got.ShardID.Node() != f.nodes[0].Engine().NodeNumber {
-				t.Errorf("created %+v, filed %v", task, got)
+			if got := f.entryOf(id); task.Node != "a" || got == stale || got.ShardID.Node() != f.nodes[0].Engine().NodeNumber {
+				t.Errorf("created %+v, registered %v", task, got)
 			}
 			results, err := m.ScheduleBatch(t.Context(), []Request{{ID: id, Topic: "t", Delay: time.Hour}, {ID: id + "-b", Topic: "t"}})
 			want(t, "ScheduleBatch", err, nil)
@@ -94,7 +94,7 @@ func TestStaleEntryHeals(t *testing.T) {
 		}
 		f.file("left", recovery.DirectoryEntry{}, recovery.DirectoryEntry{ShardID: f.nodes[2].shardID(0), Nonce: 1})
 		pass(3 * cluster.WalkEvery)
-		if got := f.filed("left"); got.ShardID != 0 {
+		if got := f.entryOf("left"); got.ShardID != 0 {
 			t.Errorf("what belongs to no task is still registered: %v", got)
 		}
 		for i := range f.nodes {
@@ -104,7 +104,7 @@ func TestStaleEntryHeals(t *testing.T) {
 }
 
 // A node that is alone registers nothing. When another one comes, ids stay unique from the
-// first moment, and are all filed soon.
+// first moment, and are all entryOf soon.
 func TestSecondNode(t *testing.T) {
 	fleetBubble(t, 1, func(t *testing.T, f *fleet) {
 		a := f.nodes[0]
@@ -117,8 +117,8 @@ func TestSecondNode(t *testing.T) {
 		want(t, "Reserve", err, nil)
 		_, err = a.Settle(t.Context(), Verdict{Verb: Bury}, []string{ds[0].Receipt()})
 		want(t, "Settle", err, nil)
-		if got := f.filed("x-1"); got.ShardID != 0 {
-			t.Fatalf("a node that is alone has filed %v", got)
+		if got := f.entryOf("x-1"); got.ShardID != 0 {
+			t.Fatalf("a node that is alone has registered %v", got)
 		}
 		b := f.start("b", fleetShards, Config{})
 		b.get("x-7")
@@ -132,12 +132,12 @@ func TestSecondNode(t *testing.T) {
 		_, err = b.Get(t.Context(), "none")
 		want(t, "Get", err, ErrNotFound)
 		a.must(Request{ID: "at-once", Topic: "t", Delay: time.Hour})
-		if got := f.filed("at-once"); got.ShardID.Node() != a.Engine().NodeNumber {
+		if got := f.entryOf("at-once"); got.ShardID.Node() != a.Engine().NodeNumber {
 			t.Errorf("a new id is registered %v", got)
 		}
 		pass(5 * time.Second)
 		for _, id := range []string{"x-0", "x-7", "x-8", "x-299", "deceased"} {
-			if got := f.filed(id); got.ShardID.Node() != a.Engine().NodeNumber {
+			if got := f.entryOf(id); got.ShardID.Node() != a.Engine().NodeNumber {
 				t.Errorf("%s is registered %v", id, got)
 			}
 		}
@@ -172,8 +172,8 @@ func TestUnindexedNodeDies(t *testing.T) {
 			t.Errorf("created twice: %+v", again)
 		}
 		pass(30 * time.Second)
-		if got := f.filed("x-49"); got.ShardID.Node() != a.Engine().NodeNumber {
-			t.Errorf("filed %v", got)
+		if got := f.entryOf("x-49"); got.ShardID.Node() != a.Engine().NodeNumber {
+			t.Errorf("registered %v", got)
 		}
 		_, err = d.Get(t.Context(), "none")
 		want(t, "Get", err, ErrNotFound)
@@ -188,14 +188,14 @@ func TestLostEntries(t *testing.T) {
 		for i := range 20 {
 			id := fmt.Sprint("x-", i)
 			a.must(Request{ID: id, Topic: "t", Delay: time.Hour})
-			f.file(id, f.filed(id), recovery.DirectoryEntry{})
+			f.file(id, f.entryOf(id), recovery.DirectoryEntry{})
 		}
 		a.Engine().Rewound(a.member, 0)
 		pass(5 * time.Second)
 		for i := range 20 {
 			b.get(fmt.Sprint("x-", i))
 			id := fmt.Sprint("x-", i)
-			f.file(id, f.filed(id), recovery.DirectoryEntry{})
+			f.file(id, f.entryOf(id), recovery.DirectoryEntry{})
 		}
 		pass(time.Minute)
 		for i := range 20 {

@@ -39,7 +39,7 @@ func TestLostDirectoryEntry(t *testing.T) {
 	a, b := lossyNode(t, url, "a"), lossyNode(t, url, "b")
 	n := &redisNode{Scheduler: b, t: t}
 	n.waitFor("the nodes know each other", func() bool {
-		return !a.Cluster().NoPeers() && !b.Cluster().NoPeers() && !a.Cluster().SingleNode() && !b.Cluster().SingleNode() && a.Cluster().IsIndexed() && b.Cluster().IsIndexed()
+		return !a.Cluster().NoPeers() && !b.Cluster().NoPeers() && !a.Cluster().NeverHadPeers() && !b.Cluster().NeverHadPeers() && a.Cluster().IsIndexed() && b.Cluster().IsIndexed()
 	})
 	server.Do("save")
 	dump := filepath.Join(server.Dir, "dump.rdb")
@@ -86,7 +86,7 @@ func TestLostDirectoryEntryNoticedByCreation(t *testing.T) {
 	a, b := lossyNode(t, url, "a"), lossyNode(t, url, "b")
 	n := &redisNode{Scheduler: b, t: t}
 	n.waitFor("the nodes know each other", func() bool {
-		return !a.Cluster().NoPeers() && !b.Cluster().NoPeers() && !a.Cluster().SingleNode() && !b.Cluster().SingleNode() && a.Cluster().IsIndexed() && b.Cluster().IsIndexed()
+		return !a.Cluster().NoPeers() && !b.Cluster().NoPeers() && !a.Cluster().NeverHadPeers() && !b.Cluster().NeverHadPeers() && a.Cluster().IsIndexed() && b.Cluster().IsIndexed()
 	})
 	server.Do("save")
 	dump := filepath.Join(server.Dir, "dump.rdb")

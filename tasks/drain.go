@@ -12,7 +12,7 @@ import (
 // of Config.Grace. Then there is nothing left that Close would wait for.
 //
 // What it began stays, also after an error: called again it goes on, and only a restart
-// ends it. Errors: ErrNoHeir when there is no other node that could take anything, which
+// ends it. Errors: ErrNoSuccessor when there is no other node that could take anything, which
 // changes nothing if it is so from the beginning; ErrUnavailable when the ledger does not
 // take what is in the spool; ErrClosed; or why ctx ended.
 func (s *Scheduler) Drain(ctx context.Context) error {

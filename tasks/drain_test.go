@@ -66,17 +66,17 @@ func TestDrain(t *testing.T) {
 }
 
 // Without another node a drain begins nothing.
-func TestNobodyToDrainTo(t *testing.T) {
+func TestDrainWithoutOtherNodes(t *testing.T) {
 	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a := f.join("a", 1, Config{})
-		want(t, "Drain", a.Drain(t.Context()), ErrNoHeir)
+		want(t, "Drain", a.Drain(t.Context()), ErrNoSuccessor)
 		a.create(Request{ID: a.idAt(0), Topic: "x"})
 		b := f.join("b", 1, Config{})
 		b.crash()
-		want(t, "Drain", a.Drain(t.Context()), ErrNoHeir)
+		want(t, "Drain", a.Drain(t.Context()), ErrNoSuccessor)
 	})
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		want(t, "Drain", r.Drain(t.Context()), ErrNoHeir)
+		want(t, "Drain", r.Drain(t.Context()), ErrNoSuccessor)
 		nodes, err := r.Nodes(t.Context())
 		if err != nil || len(nodes) != 1 || !nodes[0].Self || nodes[0].Status == nil {
 			t.Errorf("Nodes = %+v, %v", nodes, err)
@@ -92,7 +92,7 @@ func TestDrainWithoutRoom(t *testing.T) {
 		a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
 		full := []string{b.create(Request{ID: b.idAt(0), Topic: "x", Delay: time.Hour}), b.create(Request{ID: b.idAt(0), Topic: "x", Delay: time.Hour})}
 		err := a.Drain(t.Context())
-		want(t, "Drain", err, ErrNoHeir)
+		want(t, "Drain", err, ErrNoSuccessor)
 		want(t, "Drain", err, ErrOverloaded)
 		for _, id := range full {
 			want(t, "Cancel", b.Cancel(t.Context(), id), nil)
@@ -287,7 +287,7 @@ func TestAllNodesDrainAtOnce(t *testing.T) {
 			n.member.unaware.Store(false)
 		}
 		for range nodes {
-			want(t, "Drain", <-done, ErrNoHeir)
+			want(t, "Drain", <-done, ErrNoSuccessor)
 		}
 		if took := time.Since(began); took >= cluster.DrainPatience {
 			t.Errorf("it took %v", took)

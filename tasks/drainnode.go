@@ -11,7 +11,7 @@ import (
 // when the node has begun; Nodes tells how far it is, or why it has given up, and there
 // Drained tells when it is over. It may be repeated.
 //
-// Errors: ErrNoNode; ErrNoHeir; ErrNodeAway when the node does not answer, or shows no
+// Errors: ErrNoNode; ErrNoSuccessor; ErrNodeAway when the node does not answer, or shows no
 // sign of life; ErrUnavailable; ErrClosed.
 func (s *Scheduler) DrainNode(ctx context.Context, name string) error {
 	nodes, err := s.Nodes(ctx)

@@ -33,7 +33,7 @@ func TestAnswerAfterTheCallerHasLeft(t *testing.T) {
 		_, release := r.faulty.Hold(ledgertest.Apply)
 		p, err := r.Engine().Plan(&Request{ID: "t", Topic: "x", Delay: time.Hour}, engine.Admission{})
 		want(t, "plan", err, nil)
-		defer p.Release()
+		defer p.Free()
 		c := engine.NewPendingWrite(1)
 		r.Engine().Mu.Lock()
 		_, err = r.Engine().CreateLocked(&p, c, 0)

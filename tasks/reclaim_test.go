@@ -11,7 +11,7 @@ import (
 
 // A node that comes back gets its shards from who has adopted them, and is ready once it
 // has read them.
-func TestComingHome(t *testing.T) {
+func TestReclaim(t *testing.T) {
 	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 3, Config{}), f.join("b", 1, Config{})
 		var ids []string

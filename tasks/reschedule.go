@@ -62,7 +62,7 @@ func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
 	if err != nil {
 		return Task{}, err
 	}
-	defer p.Release()
+	defer p.Free()
 	var t Task
 	switch {
 	case s.cluster.Fleet == nil:

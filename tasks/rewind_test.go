@@ -29,12 +29,12 @@ func TestRewoundShardIsMadeEqualToMemory(t *testing.T) {
 			_, err := r.Schedule(t.Context(), Request{ID: ids[i], Topic: "x", Due: due})
 			want(t, "Schedule", err, nil)
 		}
-		filed := recovery.Spot{Place: recovery.Pending, At: due.UnixMilli()}
+		entryOf := recovery.Spot{Place: recovery.Pending, At: due.UnixMilli()}
 		var loss recovery.Batch
 		for _, id := range ids[:50] {
-			loss.Add(recovery.Change{ID: []byte(id), From: filed})
+			loss.Add(recovery.Change{ID: []byte(id), From: entryOf})
 		}
-		loss.Add(strayed("stray", filed.At))
+		loss.Add(strayed("stray", entryOf.At))
 		r.loses(&loss)
 
 		r.storage.watcher.Rewound(0)
@@ -117,9 +117,9 @@ func TestRewoundUnderAConfirmedWrite(t *testing.T) {
 				_, err := r.Schedule(t.Context(), Request{ID: "old", Topic: "x", Delay: time.Hour})
 				want(t, "Schedule", err, nil)
 				var before record.Fields
-				var filed recovery.Spot
+				var entryOf recovery.Spot
 				want(t, "Find", r.ledger.(recovery.Finder).Find(t.Context(), "old", func(e recovery.Entry) {
-					filed = e.Spot
+					entryOf = e.Spot
 					before, _ = record.Decode(slices.Clone(e.Data))
 				}), nil)
 
@@ -145,7 +145,7 @@ func TestRewoundUnderAConfirmedWrite(t *testing.T) {
 					wanted[task.ID] = task.Next.UnixMilli()
 				}
 				if held := r.held(); !maps.Equal(held, wanted) {
-					t.Errorf("the ledger holds %v, memory %v; before %v", held, wanted, filed.At)
+					t.Errorf("the ledger holds %v, memory %v; before %v", held, wanted, entryOf.At)
 				}
 			})
 		})
@@ -211,7 +211,7 @@ func TestReplayAfterARewindFinishesTheFinished(t *testing.T) {
 }
 
 // However many unknown records there are, only so many wait for the committer.
-func TestManyStrays(t *testing.T) {
+func TestManyUnknownRecords(t *testing.T) {
 	rewoundBubble(t, nil, func(t *testing.T, r *rewindRig) {
 		due := time.Now().Add(time.Hour).UnixMilli()
 		var loss recovery.Batch

@@ -192,7 +192,7 @@ func TestBatchAmongNodes(t *testing.T) {
 }
 
 // The id that a 503 names leads a repeat at another node to the right shard.
-func TestMadeIDIsKeptAtItsHome(t *testing.T) {
+func TestMadeIDStaysInItsShard(t *testing.T) {
 	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
 		for i, m := range f.nodes {
 			for n := range fleetShards {
@@ -202,8 +202,8 @@ func TestMadeIDIsKeptAtItsHome(t *testing.T) {
 				if first.Node != m.name || again.Node != m.name || !again.Repeated {
 					t.Errorf("%s of %s: %+v, then %+v", id, m.name, first, again)
 				}
-				filed, err := m.member.Lookup(t.Context(), []string{id})
-				if want(t, "Look", err, nil); filed[0].ShardID != 0 {
+				entryOf, err := m.member.Lookup(t.Context(), []string{id})
+				if want(t, "Look", err, nil); entryOf[0].ShardID != 0 {
 					t.Errorf("%s is registered, and contains its shard", id)
 				}
 			}

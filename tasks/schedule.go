@@ -20,7 +20,7 @@ func (s *Scheduler) Schedule(ctx context.Context, r Request) (Task, error) {
 	if err != nil {
 		return Task{}, err
 	}
-	defer p.Release()
+	defer p.Free()
 	if s.cluster.Fleet != nil {
 		return s.cluster.Schedule(ctx, &p, &r)
 	}

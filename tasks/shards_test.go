@@ -102,7 +102,7 @@ func TestNothingIsCreatedBeforeTheDeadAreKnown(t *testing.T) {
 }
 
 // A shard that was acquired twice is read once.
-func TestGainedTwice(t *testing.T) {
+func TestAcquiredTwice(t *testing.T) {
 	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
 		id := a.create(Request{ID: a.idAt(0), Topic: "x"})
@@ -120,7 +120,7 @@ func TestGainedTwice(t *testing.T) {
 
 // A shard that comes back before memory has evicted it waits for that: the tasks of the
 // two terms have the same ids.
-func TestGainedWhileTheFormerTenureIsDropped(t *testing.T) {
+func TestReacquireWaitsForEviction(t *testing.T) {
 	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 1, Config{AnswerWithin: 20 * time.Millisecond}), f.join("b", 1, Config{})
 		id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Minute})

@@ -130,7 +130,7 @@ func TestLateComersWaitTheirTurn(t *testing.T) {
 
 // A contender that leaves because MaxInFlight keeps it waiting is not forgotten:
 // the first receipt that makes room lets it go on.
-func TestCrowdAndMaxInFlight(t *testing.T) {
+func TestContendersAndMaxInFlight(t *testing.T) {
 	bubble(t, tasks.Config{MaxDeliveries: 1, MaxInFlight: 2, SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
 		r.handle("later", func(context.Context, *tasks.Delivery) error { return tasks.ErrLater })
 		r.topic("later", tasks.TopicSettings{Lease: time.Hour})

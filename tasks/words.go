@@ -318,7 +318,7 @@ var (
 	ErrNotGranted  = task.ErrNotGranted
 	ErrDraining    = task.ErrDraining
 	ErrNoNode      = task.ErrNoNode
-	ErrNoHeir      = task.ErrNoHeir
+	ErrNoSuccessor = task.ErrNoSuccessor
 	ErrClosed      = task.ErrClosed
 	ErrLater       = task.ErrLater
 )

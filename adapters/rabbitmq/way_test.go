@@ -265,7 +265,7 @@ func TestNoPatience(t *testing.T) {
 }
 
 // A broker that reads nothing any more breaks the connection, and blocks no other batch.
-func TestNobodyReads(t *testing.T) {
+func TestBrokerThatReadsNothing(t *testing.T) {
 	here, there := net.Pipe()
 	defer there.Close()
 	if _, err := (&punctual{here, time.Millisecond}).Write([]byte("hello?")); !errors.Is(err, os.ErrDeadlineExceeded) {

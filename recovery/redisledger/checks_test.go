@@ -273,10 +273,10 @@ func testUserOfAFleet(t *testing.T, rules string) {
 		t.Error(err)
 	}
 	if found, err := b.Lookup(t.Context(), []string{"x"}); err != nil || found[0] != dirEntry {
-		t.Errorf("filed is %v: %v", found, err)
+		t.Errorf("the entry is %v: %v", found, err)
 	}
 	if next, err := b.ScanDirectory(t.Context(), "", func(string, recovery.DirectoryEntry) {}); err != nil || next == "" {
-		t.Errorf("ScanFilings goes on at %q: %v", next, err)
+		t.Errorf("ScanEntries goes on at %q: %v", next, err)
 	}
 	b.mark(t, true)
 	transfer(t, a, 0, b)

@@ -107,7 +107,7 @@ func TestDirectory(t *testing.T) {
 }
 
 // Of several nodes that file the same ids at the same time, one gets each id.
-func TestFiledOnce(t *testing.T) {
+func TestRegisteredOnce(t *testing.T) {
 	server := redistest.Start(t)
 	v := newLives(server.URL())
 	const nodes, ids = 4, 500
@@ -137,7 +137,7 @@ func TestFiledOnce(t *testing.T) {
 }
 
 // Redis is out of memory: new ids are refused, and all others of the call change.
-func TestFilingOutOfMemory(t *testing.T) {
+func TestRegisterOutOfMemory(t *testing.T) {
 	server := redistest.Start(t, "maxmemory-policy noeviction")
 	l := oneShard(server.URL()).open(t)
 	adopt(t, l)
@@ -165,7 +165,7 @@ func TestFilingOutOfMemory(t *testing.T) {
 }
 
 // A script that the server has forgotten is sent again, in full.
-func TestFilingWithoutScript(t *testing.T) {
+func TestRegisterWithoutScript(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	l := oneShard(cluster.URL()).open(t)
@@ -183,7 +183,7 @@ func TestFilingWithoutScript(t *testing.T) {
 }
 
 // While a bucket's slot moves, its ids can be registered.
-func TestFilingWhileSlotMoves(t *testing.T) {
+func TestRegisterWhileSlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	l := oneShard(cluster.URL()).open(t)
@@ -210,12 +210,12 @@ func TestUnreadableEntry(t *testing.T) {
 		t.Error("File gives what cannot be read")
 	}
 	if _, err := l.ScanDirectory(t.Context(), fmt.Sprint(layout.BucketOf("a"), ":0"), func(id string, _ recovery.DirectoryEntry) { t.Errorf("a scan gives %s", id) }); err != nil {
-		t.Errorf("ScanFilings: %v", err)
+		t.Errorf("ScanEntries: %v", err)
 	}
 }
 
 // The layout of entries, on which other versions rely.
-func TestFilingBytes(t *testing.T) {
+func TestDirectoryEntryBytes(t *testing.T) {
 	if got := string(layout.AppendEntry(nil, there)); got != "\x03\xff\xff\xff\xff\xff\xff\xff" {
 		t.Errorf("a directory entry is %q", got)
 	}

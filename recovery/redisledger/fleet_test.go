@@ -244,7 +244,7 @@ func TestAdoptTheirPart(t *testing.T) {
 }
 
 // While Redis is stopped no node can send a heartbeat, and so no node counts as dead.
-func TestNobodyDiesWithRedis(t *testing.T) {
+func TestRedisOutageKillsNoNode(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	nodes := []*fleetNode{join(t, server.URL(), "a", nil), join(t, server.URL(), "b", nil)}

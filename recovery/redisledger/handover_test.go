@@ -176,7 +176,7 @@ func TestTransferWithOpenBatch(t *testing.T) {
 
 // A batch of an earlier term that is still in flight must not take the number of one of the new
 // term.
-func TestLateBatchOfAnEarlierTenure(t *testing.T) {
+func TestLateBatchOfAnEarlierTerm(t *testing.T) {
 	server := redistest.Start(t)
 	a := join(t, server.URL(), "a", still)
 	s := a.member.Term(0)

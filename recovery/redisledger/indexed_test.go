@@ -124,7 +124,7 @@ func TestIndexedAdoption(t *testing.T) {
 }
 
 // Until memory knows of an acquired shard, it cannot have registered its ids.
-func TestGainedInSecret(t *testing.T) {
+func TestAcquiredUnknownToMemory(t *testing.T) {
 	t.Parallel()
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", slow), join(t, url, "b", slow)

@@ -249,7 +249,7 @@ func TestMissingToken(t *testing.T) {
 
 // The registry is lost with everything else. Its lack of other nodes by then does not turn a node
 // that may have been adopted from into one that was alone.
-func TestLostRegistryNamesNobody(t *testing.T) {
+func TestLostRegistryNamesNoNode(t *testing.T) {
 	server := redistest.Start(t)
 	v := oneShard(server.URL())
 	v.opts.FailoverAfter = time.Hour // no heartbeat but these

@@ -74,8 +74,9 @@ var (
 	ErrContended = KindOf(ErrUnavailable, "too many concurrent changes of the task")
 	// ErrNoNode is returned by DrainNode when no node has the name.
 	ErrNoNode = errors.New("there is no such node")
-	// ErrNoHeir is returned by Drain and DrainNode when no other node takes what this one holds.
-	ErrNoHeir = errors.New("no other node can take over")
+	// ErrNoSuccessor is returned by Drain and DrainNode when no other node takes what this one
+	// holds.
+	ErrNoSuccessor = errors.New("no other node can take over")
 	// ErrClosed is returned by every method once Close has begun.
 	ErrClosed = errors.New("the scheduler is closed")
 )

@@ -30,11 +30,11 @@ type Batch struct {
 // A round is one attempt at some of the requests.
 type round struct {
 	*engine.PendingWrite
-	delays    []delay
-	unfiled   []*engine.IDClaim
-	elsewhere []forwardedRequest
-	again     []int // requests that come again because of their directory entries
-	refusals  []refusal
+	delays       []delay
+	unregistered []*engine.IDClaim
+	elsewhere    []forwardedRequest
+	again        []int // requests that come again because of their directory entries
+	refusals     []refusal
 }
 
 // A delay is why a request must come again.
@@ -110,7 +110,7 @@ func (b *Batch) round(ctx context.Context, todo []int) []int {
 	for part := range slices.Chunk(todo, engine.AtOnce) {
 		b.createSome(ctx, r, part)
 	}
-	b.fileAll(ctx, r)
+	b.registerAll(ctx, r)
 	b.engine.Mu.Lock()
 	r.Complete()
 	b.engine.Unlock()
@@ -166,7 +166,7 @@ func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
 		p, err := b.engine.Plan(&b.Requests[i], b.By)
 		if err == nil {
 			if err = b.ownerOfID(ctx, &p, b.tries > 0); err != nil {
-				p.Release()
+				p.Free()
 			}
 		}
 		if err != nil {
@@ -195,7 +195,7 @@ func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
 		case errors.Is(err, task.ErrReplaying):
 			r.delays = append(r.delays, delay{index: i})
 		case errors.Is(err, engine.ErrUnregistered):
-			r.unfiled = append(r.unfiled, b.engine.NewIDClaimLocked(n, p, i))
+			r.unregistered = append(r.unregistered, b.engine.NewIDClaimLocked(n, p, i))
 		case !errors.Is(err, engine.ErrRepeated):
 			b.refuse(r, i, err)
 			if err == nil {
@@ -205,7 +205,7 @@ func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
 	}
 	b.engine.Unlock()
 	for k := range part {
-		plans[k].Release()
+		plans[k].Free()
 	}
 }
 
@@ -223,7 +223,7 @@ func (b *Batch) leaveSpooled(ctx context.Context, r *round, part []int, plans []
 	}
 	for i, err := range b.spooledElsewhere(ctx, ids) {
 		if err != nil {
-			plans[at[i]].Release()
+			plans[at[i]].Free()
 			b.refuse(r, part[at[i]], err)
 		}
 	}
@@ -264,14 +264,14 @@ func (b *Batch) proveDelayedNotFound(ctx context.Context, delays []delay) {
 	}
 }
 
-// fileAll registers the ids that a round has entered, with one call to the directory,
+// registerAll registers the ids that a round has entered, with one call to the directory,
 // and sends the first writes of those tasks.
-func (b *Batch) fileAll(ctx context.Context, r *round) {
-	if len(r.unfiled) == 0 {
+func (b *Batch) registerAll(ctx context.Context, r *round) {
+	if len(r.unregistered) == 0 {
 		return
 	}
-	b.register(ctx, r.unfiled)
-	for part := range slices.Chunk(r.unfiled, engine.AtOnce) {
+	b.register(ctx, r.unregistered)
+	for part := range slices.Chunk(r.unregistered, engine.AtOnce) {
 		b.engine.Mu.Lock()
 		for _, f := range part {
 			err := b.engine.ConfirmLocked(f, r.PendingWrite)

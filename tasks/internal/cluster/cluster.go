@@ -34,7 +34,7 @@ func New(e *engine.Engine, calls PeerCalls) *Cluster {
 	if e.Fleet != nil {
 		e.Cluster = rooms{s}
 	} else {
-		e.Cluster = engine.Alone{}
+		e.Cluster = engine.NoCluster{}
 	}
 	return s
 }

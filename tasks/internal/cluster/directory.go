@@ -57,10 +57,10 @@ func (s *Cluster) register(ctx context.Context, rs []*engine.IDClaim) {
 	s.registerOnce(ctx, rs)
 	for now := s.Fleet.ledger.Standing().Doubts; now != doubts; now = s.Fleet.ledger.Standing().Doubts {
 		doubts = now
-		filed := slices.DeleteFunc(slices.Clone(rs), func(r *engine.IDClaim) bool { return r.Err != nil })
+		registered := slices.DeleteFunc(slices.Clone(rs), func(r *engine.IDClaim) bool { return r.Err != nil })
 		s.registerOnce(ctx, rs)
 		var out []recovery.DirectoryUpdate
-		for _, r := range filed {
+		for _, r := range registered {
 			if r.Err != nil {
 				out = append(out, recovery.DirectoryUpdate{ID: r.ID, Old: r.Want})
 			}

@@ -76,7 +76,7 @@ func (s *Cluster) handAllOver(ctx context.Context) error {
 		case len(shardIDs) > 0 && len(successors) == 0 && othersLeave:
 			return fmt.Errorf("%d shards are left: %w", len(shardIDs)+unread, err)
 		case len(shardIDs) > 0 && s.engine.Elapsed()-moved > DrainPatience:
-			return fmt.Errorf("%w: %d shards are left: %w", task.ErrNoHeir, len(shardIDs)+unread, err)
+			return fmt.Errorf("%w: %d shards are left: %w", task.ErrNoSuccessor, len(shardIDs)+unread, err)
 		case len(shardIDs) == 0:
 			moved = s.engine.Elapsed() // no node could take anything
 			if unread == 0 {
@@ -122,7 +122,7 @@ type successor struct {
 // successors lists the other nodes that live and are not being drained.
 func (s *Cluster) successors(ctx context.Context) ([]*successor, error) {
 	if s.peerCalls.CallOfferShard == nil {
-		return nil, fmt.Errorf("%w: the ledger is not shared with other nodes", task.ErrNoHeir)
+		return nil, fmt.Errorf("%w: the ledger is not shared with other nodes", task.ErrNoSuccessor)
 	}
 	nodes, err := s.Nodes(ctx)
 	if err != nil {
@@ -141,13 +141,13 @@ func (s *Cluster) successors(ctx context.Context) ([]*successor, error) {
 	case len(all) == 0 && draining:
 		return nil, errOthersLeave
 	case len(all) == 0:
-		return nil, fmt.Errorf("%w: no other node lives, or all are being drained", task.ErrNoHeir)
+		return nil, fmt.Errorf("%w: no other node lives, or all are being drained", task.ErrNoSuccessor)
 	}
 	return all, nil
 }
 
 // errOthersLeave: all nodes end at the same time, and waiting for a successor is in vain.
-var errOthersLeave = fmt.Errorf("%w: all other nodes are being drained as well", task.ErrNoHeir)
+var errOthersLeave = fmt.Errorf("%w: all other nodes are being drained as well", task.ErrNoSuccessor)
 
 // offerShard has one of the successors take a shard: the successor that holds the fewest is asked
 // first, but one that has not taken a shard comes last. It may be dead, and each call costs the

@@ -82,7 +82,7 @@ type (
 		ID    string
 		Fault *WireError `json:",omitempty"`
 	}
-	// A HasQuery asks which of the ids a node has, filed or not.
+	// A HasQuery asks which of the ids a node has, registered or not.
 	HasQuery struct{ IDs []string }
 	// A HasReply says which of the ids the node has.
 	HasReply struct{ Has []bool }
@@ -144,7 +144,7 @@ func (s *Cluster) createOwned(ctx context.Context, q *requestQuery, create func(
 	if err != nil {
 		return task.Task{}, err
 	}
-	defer p.Release()
+	defer p.Free()
 	if !p.Chosen || !s.owns(p.ID, q.ShardID) {
 		return task.Task{}, errNotMine
 	}

@@ -54,7 +54,7 @@ func (s *Cluster) querySpools(ctx context.Context, ids []string) []spooledAt {
 		shardIDs[i], _ = recovery.ShardIDOf(id)
 		none = none && shardIDs[i].Node() == 0
 	}
-	if none || s.SingleNode() {
+	if none || s.NeverHadPeers() {
 		return found
 	}
 	nodes, err := s.Fleet.ledger.Peers(ctx)

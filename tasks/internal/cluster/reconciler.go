@@ -135,7 +135,7 @@ func (s *Cluster) reconcilerLoop() {
 func (c *reconciler) runOnce() {
 	c.forgetCancels()
 	c.chooseShards()
-	if c.SingleNode() {
+	if c.NeverHadPeers() {
 		return
 	}
 	var err error
@@ -204,11 +204,11 @@ func (c *reconciler) index(ctx context.Context) error {
 	if !c.engine.IsReplayed() {
 		return nil
 	}
-	filed, err := c.registerMemory(ctx)
+	registered, err := c.registerMemory(ctx)
 	if err == nil {
 		var dead int
 		dead, err = c.registerDead(ctx)
-		filed += dead
+		registered += dead
 	}
 	if err == nil {
 		err = c.Fleet.ledger.MarkIndexed(ctx, true)
@@ -223,12 +223,12 @@ func (c *reconciler) index(ctx context.Context) error {
 	if again {
 		c.wakeReconciler()
 	}
-	c.engine.Config.Log.Info("all ids that callers have chosen are filed", "node", c.engine.Config.Node, "filed", filed)
+	c.engine.Config.Log.Info("all ids that callers have chosen are registered", "node", c.engine.Config.Node, "registered", registered)
 	return nil
 }
 
 // registerMemory registers the ids of the tasks in memory. Later ids are registered before.
-func (c *reconciler) registerMemory(ctx context.Context) (filed int, err error) {
+func (c *reconciler) registerMemory(ctx context.Context) (registered int, err error) {
 	for from := uint32(0); ; from += engine.AtOnce {
 		var changes []recovery.DirectoryUpdate
 		c.engine.Mu.Lock()
@@ -240,10 +240,10 @@ func (c *reconciler) registerMemory(ctx context.Context) (filed int, err error) 
 		}
 		c.engine.Mu.Unlock()
 		if err := c.assert(ctx, changes); err != nil {
-			return filed, err
+			return registered, err
 		}
-		if filed += len(changes); from+engine.AtOnce >= total {
-			return filed, nil
+		if registered += len(changes); from+engine.AtOnce >= total {
+			return registered, nil
 		}
 	}
 }
@@ -265,12 +265,12 @@ func (s *Cluster) directoryUpdateLocked(sl *store.Slot) (recovery.DirectoryUpdat
 }
 
 // registerDead registers the ids of the dead, some at a time.
-func (c *reconciler) registerDead(ctx context.Context) (filed int, err error) {
+func (c *reconciler) registerDead(ctx context.Context) (registered int, err error) {
 	changes := make([]recovery.DirectoryUpdate, 0, UpdatesAtOnce)
 	file := func() {
 		err = c.assert(ctx, changes)
 		if err == nil {
-			filed += len(changes)
+			registered += len(changes)
 		}
 		changes = changes[:0]
 	}
@@ -293,7 +293,7 @@ func (c *reconciler) registerDead(ctx context.Context) (filed int, err error) {
 	if err = errors.Join(err, listed); err == nil && len(changes) > 0 {
 		file()
 	}
-	return filed, err
+	return registered, err
 }
 
 // UpdatesAtOnce is how many entries are changed at once in the background.

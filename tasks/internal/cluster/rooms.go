@@ -38,7 +38,7 @@ func (r rooms) UnclaimedLocked(id string, entry recovery.DirectoryEntry) {
 	r.Fleet.tombstones.push(Tombstone{id, entry, r.engine.Elapsed()})
 }
 
-// EntryLocked implements engine.Directory.
+// EntryLocked implements engine.IDDirectory.
 func (r rooms) EntryLocked(sl *store.Slot) (recovery.DirectoryUpdate, bool) {
 	if r.Fleet == nil || r.singleNodeLocked() {
 		return recovery.DirectoryUpdate{}, false
@@ -46,17 +46,17 @@ func (r rooms) EntryLocked(sl *store.Slot) (recovery.DirectoryUpdate, bool) {
 	return r.directoryUpdateLocked(sl)
 }
 
-// EndedLocked implements engine.Directory.
+// EndedLocked implements engine.IDDirectory.
 func (r rooms) EndedLocked(sl *store.Slot) { r.addTombstoneLocked(sl) }
 
-// CompareEntries implements engine.Directory.
+// CompareEntries implements engine.IDDirectory.
 func (r rooms) CompareEntries(ctx context.Context, entries []recovery.DirectoryUpdate) {
 	r.assertSampled(ctx, entries)
 }
 
-// Register implements engine.Directory.
+// Register implements engine.IDDirectory.
 func (r rooms) Register(ctx context.Context, entries []recovery.DirectoryUpdate) {
-	if len(entries) == 0 || r.SingleNode() {
+	if len(entries) == 0 || r.NeverHadPeers() {
 		return
 	}
 	if err := r.assert(ctx, entries); err != nil && !r.engine.IsClosing() {
@@ -108,14 +108,14 @@ func (r rooms) EndOffloadedLocked(d *engine.Delivery, v task.Judgement) {
 // ReturnUnusedLocked implements engine.Offload.
 func (r rooms) ReturnUnusedLocked(ds []*engine.Delivery) { r.Cluster.ReturnUnusedLocked(ds) }
 
-// Status implements engine.Membership.
+// Status implements engine.NodeReporter.
 func (r rooms) Status() []byte { return r.Cluster.status() }
 
-// Doubted implements engine.Directory.
+// Doubted implements engine.IDDirectory.
 func (r rooms) Doubted() { r.Cluster.doubted() }
 
-// SendLastVerdicts implements engine.Membership.
+// SendLastVerdicts implements engine.NodeReporter.
 func (r rooms) SendLastVerdicts(ctx context.Context) { r.Cluster.sendLast(ctx) }
 
-// Leave implements engine.Membership.
+// Leave implements engine.NodeReporter.
 func (r rooms) Leave() { r.unshare() }

@@ -107,7 +107,7 @@ func (s *Cluster) locateTask(ctx context.Context, id string, from lookupStage, a
 			}
 		}
 	}
-	if s.SingleNode() {
+	if s.NeverHadPeers() {
 		return Location{stage: byDirectory}, nil
 	}
 	return s.locateInDirectory(ctx, id, anew)

@@ -152,7 +152,7 @@ var ErrorCodes = []struct {
 	{"delivering", task.ErrDelivering},
 	{"dead", task.ErrDead},
 	{"draining", task.ErrDraining},
-	{"no_heir", task.ErrNoHeir},
+	{"no_heir", task.ErrNoSuccessor},
 	{"quota", task.ErrQuota}, // a kind of the next one
 	{"overloaded", task.ErrOverloaded},
 	{"unrecorded", task.ErrUnrecorded}, // a kind of the next one

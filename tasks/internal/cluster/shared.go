@@ -91,9 +91,9 @@ func (s *Cluster) unshare() {
 	}
 }
 
-// SingleNode reports whether no other node has ever been registered. Once one was, it stays
+// NeverHadPeers reports whether no other node has ever been registered. Once one was, it stays
 // false for the life of this process: going back would gain nothing.
-func (s *Cluster) SingleNode() bool {
+func (s *Cluster) NeverHadPeers() bool {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
 	return s.singleNodeLocked()

@@ -89,8 +89,8 @@ func (s *Engine) audit(a *Auditee) (checked, repaired int, ok bool) {
 	checked, missing, err := recovery.Audit(s.Life.Context, s.Ledger, a, shards, AuditSlice, auditWithin)
 	s.Mu.Lock()
 	s.Sweep.Checked += int64(checked)
-	was := s.Sweep.deaf
-	s.Sweep.deaf = err != nil
+	was := s.Sweep.auditFailing
+	s.Sweep.auditFailing = err != nil
 	s.Mu.Unlock()
 	switch { // once an outage
 	case err != nil && !was && s.Life.Context.Err() == nil:

@@ -13,13 +13,13 @@ import (
 // A beginning is what Begin has in its hands: tasks that were taken off a topic's queue, on their
 // way to deliveries.
 type beginning struct {
-	topic  *Topic
-	by     dispatch.Consumer
-	term   time.Duration // of the leases
-	limit  int
-	taken  []uint32
-	claims *PendingWrite // records the attempts; nil if the topic does not count crashes
-	begun  []*Delivery
+	topic     *Topic
+	by        dispatch.Consumer
+	lease     time.Duration // of the leases
+	limit     int
+	taken     []uint32
+	recording *PendingWrite // records the attempts; nil if the topic does not count crashes
+	begun     []*Delivery
 
 	checked bool // it may begin, see mayBeginLocked
 	// Of a worker:
@@ -32,14 +32,14 @@ type beginning struct {
 }
 
 // Begin takes up to limit tasks off a topic's queue and begins to deliver them: it is the only
-// way to a delivery, for whatever consumer. A term of 0 is the topic's lease. It returns none if
+// way to a delivery, for whatever consumer. A lease of 0 is the topic's lease. It returns none if
 // there are none, or if nothing may be delivered now. It takes the lock itself.
 //
 // In a topic that counts crashes, an attempt is recorded before it is delivered: a
 // task that kills its process then runs out of attempts like any other. Close
 // waits for that.
-func (s *Engine) Begin(ctx context.Context, t *Topic, limit int, term time.Duration, by dispatch.Consumer) []*Delivery {
-	b := beginning{topic: t, by: by, term: term, limit: limit}
+func (s *Engine) Begin(ctx context.Context, t *Topic, limit int, lease time.Duration, by dispatch.Consumer) []*Delivery {
+	b := beginning{topic: t, by: by, lease: lease, limit: limit}
 	return s.run(ctx, &b)
 }
 
@@ -47,13 +47,13 @@ func (s *Engine) Begin(ctx context.Context, t *Topic, limit int, term time.Durat
 func (s *Engine) run(ctx context.Context, b *beginning) []*Delivery {
 	for s.take(b) {
 	}
-	if b.claims == nil {
+	if b.recording == nil {
 		return b.begun
 	}
-	_ = s.Await(ctx, b.claims) // what was not recorded by then is ready again, or will be
+	_ = s.Await(ctx, b.recording) // what was not recorded by then is ready again, or will be
 	s.Mu.Lock()
 	defer s.Unlock()
-	s.claimedLocked(b)
+	s.attemptsRecordedLocked(b)
 	s.handOutAllLocked(b)
 	return b.begun
 }
@@ -128,8 +128,8 @@ func (s *Engine) takePieceLocked(b *beginning) (more bool) {
 // countTakenLocked takes the places of deliveries for the tasks that were taken.
 func (s *Engine) countTakenLocked(b *beginning) {
 	t := b.topic
-	if b.term == 0 {
-		b.term = t.Settings.Lease
+	if b.lease == 0 {
+		b.lease = t.Settings.Lease
 	}
 	if b.by.Leases() {
 		s.Dispatch.LeasedOut += len(b.taken)
@@ -146,34 +146,34 @@ func (s *Engine) countTakenLocked(b *beginning) {
 }
 
 // recordAttemptLocked begins to record the attempts of the tasks that were taken. It reports false
-// if they are not recorded beforehand. Otherwise the caller awaits the claims, and claimedLocked
-// follows.
+// if they are not recorded beforehand. Otherwise the caller awaits the claims, and
+// attemptsRecordedLocked follows.
 func (s *Engine) recordAttemptLocked(b *beginning) bool {
 	if !b.topic.Settings.CountCrashes || len(b.taken) == 0 {
 		return false
 	}
-	b.claims = NewPendingWrite(len(b.taken))
+	b.recording = NewPendingWrite(len(b.taken))
 	for i, n := range b.taken {
 		sl := s.Store.Slot(n)
 		rec := s.Store.Record(sl)
 		setAttempt(rec, record.Attempt(rec)+1, record.Flags(rec)|record.Claimed)
 		s.SetLocked(sl, store.Claiming)
-		b.claims.add(i, n)
-		s.writeLocked(Write{slot: n, op: opRecordAttempt, pending: b.claims, index: i})
+		b.recording.add(i, n)
+		s.writeLocked(Write{slot: n, op: opRecordAttempt, pending: b.recording, index: i})
 	}
-	b.claims.Complete()
+	b.recording.Complete()
 	s.Life.Handlers.Add(1)
 	return true
 }
 
-// claimedLocked keeps those of the tasks whose attempts are recorded and that may still be handed
-// out, and gives up the places of the others.
-func (s *Engine) claimedLocked(b *beginning) {
+// attemptsRecordedLocked keeps those of the tasks whose attempts are recorded and that may still be
+// handed out, and gives up the places of the others.
+func (s *Engine) attemptsRecordedLocked(b *beginning) {
 	defer s.Life.Handlers.Done()
 	t, now := b.topic, s.Now()
 	claimed := b.taken[:0]
 	for i, n := range b.taken {
-		if b.claims.errs[i] != nil {
+		if b.recording.errs[i] != nil {
 			continue
 		}
 		// Meanwhile Close may have begun, the topic may have been paused or be delivered
@@ -214,7 +214,7 @@ func (s *Engine) handOutAllLocked(b *beginning) {
 	}
 	b.begun = make([]*Delivery, len(b.taken))
 	for i, n := range b.taken {
-		b.begun[i] = s.handOutLocked(n, s.Store.Slot(n), b.term, b.claims != nil, b.by)
+		b.begun[i] = s.handOutLocked(n, s.Store.Slot(n), b.lease, b.recording != nil, b.by)
 	}
 }
 

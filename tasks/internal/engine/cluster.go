@@ -13,10 +13,10 @@ import (
 // that take a context are called without it, and may wait for the ledger or another node.
 type Cluster interface {
 	Creation
-	Directory
+	IDDirectory
 	ShardObserver
 	Offload
-	Membership
+	NodeReporter
 }
 
 // A Creation keeps ids unique among all nodes, and says where their tasks belong.
@@ -37,8 +37,8 @@ type Creation interface {
 	UnclaimedLocked(id string, entry recovery.DirectoryEntry)
 }
 
-// A Directory has the ids that callers have chosen, for all nodes.
-type Directory interface {
+// An IDDirectory has the ids that callers have chosen, for all nodes.
+type IDDirectory interface {
 	// EntryLocked returns how the id of a task is registered. It reports false if it is not.
 	EntryLocked(sl *store.Slot) (recovery.DirectoryUpdate, bool)
 	// EndedLocked is called when the task of a slot is about to leave for good.
@@ -73,8 +73,8 @@ type Offload interface {
 	ReturnUnusedLocked(ds []*Delivery)
 }
 
-// A Membership is what other nodes know of this one.
-type Membership interface {
+// A NodeReporter is what other nodes know of this one.
+type NodeReporter interface {
 	// Status is what this node shows the others with every heartbeat.
 	Status() []byte
 	// SendLastVerdicts sends the late verdicts that are left when Close begins.
@@ -84,70 +84,70 @@ type Membership interface {
 	Leave()
 }
 
-// Alone is the Cluster of a node whose ledger is its own: there is no other node to tell.
-type Alone struct{}
+// NoCluster is the Cluster of a node whose ledger is its own: there is no other node to tell.
+type NoCluster struct{}
 
 // Shares implements Creation.
-func (Alone) Shares() bool { return false }
+func (NoCluster) Shares() bool { return false }
 
 // NewID implements Creation.
-func (Alone) NewID() (string, recovery.ShardID) { return task.NewID(), 0 }
+func (NoCluster) NewID() (string, recovery.ShardID) { return task.NewID(), 0 }
 
 // FindSpooled implements Creation.
-func (Alone) FindSpooled(context.Context, *Plan) error { return nil }
+func (NoCluster) FindSpooled(context.Context, *Plan) error { return nil }
 
 // ClaimsLocked implements Creation.
-func (Alone) ClaimsLocked(*Plan) bool { return false }
+func (NoCluster) ClaimsLocked(*Plan) bool { return false }
 
 // Claim implements Creation.
-func (Alone) Claim(context.Context, []*IDClaim) {}
+func (NoCluster) Claim(context.Context, []*IDClaim) {}
 
 // UnclaimedLocked implements Creation.
-func (Alone) UnclaimedLocked(string, recovery.DirectoryEntry) {}
+func (NoCluster) UnclaimedLocked(string, recovery.DirectoryEntry) {}
 
-// EntryLocked implements Directory.
-func (Alone) EntryLocked(*store.Slot) (recovery.DirectoryUpdate, bool) {
+// EntryLocked implements IDDirectory.
+func (NoCluster) EntryLocked(*store.Slot) (recovery.DirectoryUpdate, bool) {
 	return recovery.DirectoryUpdate{}, false
 }
 
-// EndedLocked implements Directory.
-func (Alone) EndedLocked(*store.Slot) {}
+// EndedLocked implements IDDirectory.
+func (NoCluster) EndedLocked(*store.Slot) {}
 
-// CompareEntries implements Directory.
-func (Alone) CompareEntries(context.Context, []recovery.DirectoryUpdate) {}
+// CompareEntries implements IDDirectory.
+func (NoCluster) CompareEntries(context.Context, []recovery.DirectoryUpdate) {}
 
-// Register implements Directory.
-func (Alone) Register(context.Context, []recovery.DirectoryUpdate) {}
+// Register implements IDDirectory.
+func (NoCluster) Register(context.Context, []recovery.DirectoryUpdate) {}
 
-// Doubted implements Directory.
-func (Alone) Doubted() {}
+// Doubted implements IDDirectory.
+func (NoCluster) Doubted() {}
 
 // StagedLocked implements ShardObserver.
-func (Alone) StagedLocked(*OwnedShard) {}
+func (NoCluster) StagedLocked(*OwnedShard) {}
 
 // AcquiredLocked implements ShardObserver.
-func (Alone) AcquiredLocked() {}
+func (NoCluster) AcquiredLocked() {}
 
 // RewoundLocked implements ShardObserver.
-func (Alone) RewoundLocked() {}
+func (NoCluster) RewoundLocked() {}
 
 // LateVerdictLocked implements ShardObserver.
-func (Alone) LateVerdictLocked(LateVerdict) {}
+func (NoCluster) LateVerdictLocked(LateVerdict) {}
 
 // BacklogJudged implements Offload.
-func (Alone) BacklogJudged() {}
+func (NoCluster) BacklogJudged() {}
 
 // EndOffloadedLocked implements Offload.
-func (Alone) EndOffloadedLocked(*Delivery, task.Judgement) {}
+func (NoCluster) EndOffloadedLocked(*Delivery, task.Judgement) {}
 
 // ReturnUnusedLocked implements Offload.
-func (Alone) ReturnUnusedLocked([]*Delivery) {}
+func (NoCluster) ReturnUnusedLocked([]*Delivery) {}
 
-// Status implements Membership.
-func (Alone) Status() []byte { return nil }
+// Status implements NodeReporter.
+func (NoCluster) Status() []byte { return nil }
 
-// SendLastVerdicts implements Membership.
-func (Alone) SendLastVerdicts(context.Context) {}
+// SendLastVerdicts implements NodeReporter.
+func (NoCluster) SendLastVerdicts(context.Context) {}
 
-// Leave implements Membership.
-func (Alone) Leave() {}
+// Leave implements NodeReporter.
+func (NoCluster) Leave() {}

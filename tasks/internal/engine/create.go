@@ -292,10 +292,10 @@ var (
 	ErrWanted   = fmt.Errorf("%w: being created as wanted", ErrBusy)
 	ErrRepeated = errors.New("repeated")
 	// ErrUnregistered: its slot is entered, and its id has to be registered before it is written.
-	ErrUnregistered = errors.New("not filed")
+	ErrUnregistered = errors.New("id not registered")
 	// ErrStale: the id is registered under a shard that is held here, so that it has to be
 	// looked at once more before it counts as free.
-	ErrStale = errors.New("filed here, perhaps for a task that is gone")
+	ErrStale = errors.New("id registered here, task unknown")
 	// ErrCollision: the id that was made is in use, or its shard has gone.
 	ErrCollision = errors.New("another id has to be made")
 )
@@ -431,8 +431,8 @@ type Plan struct {
 // Buffers lends the memory in which records are put together.
 var Buffers = sync.Pool{New: func() any { b := make([]byte, 0, 1024); return &b }}
 
-// Release gives the memory of the record back.
-func (p *Plan) Release() {
+// Free gives the memory of the record back.
+func (p *Plan) Free() {
 	if p.Buf != nil && cap(p.Rec) <= 64<<10 {
 		*p.Buf = p.Rec[:0]
 		Buffers.Put(p.Buf)

@@ -157,7 +157,7 @@ func (v *MisfirePass) Run() bool {
 		}
 		v.Unlock()
 	}
-	return v.Release()
+	return v.LetGo()
 }
 
 func (v *MisfirePass) visitLocked(n uint32, sl *store.Slot, now int64) {
@@ -212,8 +212,8 @@ func (v *MisfirePass) laterLocked(a, b candidate) bool {
 	return c > 0
 }
 
-// Release lets the newest of each group go. It reports false if Close has begun.
-func (v *MisfirePass) Release() bool {
+// LetGo lets the newest of each group go. It reports false if Close has begun.
+func (v *MisfirePass) LetGo() bool {
 	v.Mu.Lock()
 	defer func() { v.Unlock() }()
 	done, now := 0, v.Now()

@@ -207,8 +207,8 @@ func (s *Engine) SpoolsLocked(p *Plan) bool {
 	}
 	shard := s.Terms.ShardOf([]byte(p.ID))
 	h := s.OwnedLocked(shard)
-	deaf := s.Committer.Silent(s.Spool.patience) || h.Takes() && s.deaf(shard, s.Spool.patience)
-	if !p.Spool && !deaf && s.Writes.refusal.Load() == nil && !s.Unsure() {
+	silent := s.Committer.Silent(s.Spool.patience) || h.Takes() && s.ledgerSilent(shard, s.Spool.patience)
+	if !p.Spool && !silent && s.Writes.refusal.Load() == nil && !s.Unsure() {
 		return false
 	}
 	if s.Fleet == nil {
@@ -242,9 +242,9 @@ func (s *Engine) stalled(shard int) time.Duration {
 	return s.Committer.Stalled(shard)
 }
 
-// deaf tells whether the ledger has not answered a shard, or any at all, for longer
+// ledgerSilent reports whether the ledger has not answered a shard, or any at all, for longer
 // than d.
-func (s *Engine) deaf(shard int, d time.Duration) bool {
+func (s *Engine) ledgerSilent(shard int, d time.Duration) bool {
 	return s.Committer.Stalled(shard) > d || s.Committer.Silent(d)
 }
 

@@ -9,11 +9,11 @@ import (
 
 // sweepState is where the sweep stands and what it has found so far.
 type sweepState struct {
-	slots   uint32 // where the search for overdue tasks goes on
-	arena   uint32 // where tidying goes on
-	alarmed bool   // the search has just found something: all is searched next time
-	Called  bool   // the other nodes were told of it
-	deaf    bool   // the ledger could not be read when the audit asked last
+	slots        uint32 // where the search for overdue tasks goes on
+	arena        uint32 // where tidying goes on
+	alarmed      bool   // the search has just found something: all is searched next time
+	Called       bool   // the other nodes were told of it
+	auditFailing bool   // the ledger could not be read when the audit asked last
 
 	lastWall time.Time // of the sweep before, to notice steps of the clock
 	lastMono time.Duration

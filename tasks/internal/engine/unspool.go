@@ -96,7 +96,7 @@ func (s *Engine) advanceLocked(l *spoolLine) {
 func (s *Engine) targetShardLocked(id []byte) (shard int, ok bool) {
 	shard = s.Terms.ShardOf(id)
 	h := s.OwnedLocked(shard)
-	if !h.Takes() || s.deaf(shard, unspoolEvery) || s.Unsure() {
+	if !h.Takes() || s.ledgerSilent(shard, unspoolEvery) || s.Unsure() {
 		return shard, false
 	}
 	shardID, _ := recovery.ShardIDOf(string(id))

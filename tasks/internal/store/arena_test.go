@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A shelf is an arena with the owners of its entries, and what they should be.
-type shelf struct {
+// A arenaRig is an arena with the owners of its entries, and what they should be.
+type arenaRig struct {
 	t     *testing.T
 	rng   *rand.Rand
 	arena *arena
@@ -16,12 +16,12 @@ type shelf struct {
 	held  map[uint32][2][]byte // id and record
 }
 
-func newShelf(t *testing.T, seed uint64) *shelf {
+func newShelf(t *testing.T, seed uint64) *arenaRig {
 	t.Logf("seed %d", seed)
-	return &shelf{t, rand.New(rand.NewPCG(seed, 0)), newArena(), map[uint32]address{}, map[uint32][2][]byte{}}
+	return &arenaRig{t, rand.New(rand.NewPCG(seed, 0)), newArena(), map[uint32]address{}, map[uint32][2][]byte{}}
 }
 
-func (s *shelf) put(slot uint32, size int) {
+func (s *arenaRig) put(slot uint32, size int) {
 	id, rec := fmt.Appendf(nil, "id-%d", slot), make([]byte, size)
 	for i := range rec {
 		rec[i] = byte(s.rng.Uint32())
@@ -29,14 +29,14 @@ func (s *shelf) put(slot uint32, size int) {
 	s.at[slot], s.held[slot] = s.arena.put(slot, id, rec, slot%3 == 0), [2][]byte{id, rec}
 }
 
-func (s *shelf) remove(slot uint32) {
+func (s *arenaRig) remove(slot uint32) {
 	s.arena.remove(s.at[slot])
 	delete(s.at, slot)
 	delete(s.held, slot)
 }
 
 // compact empties all sparse segments and returns how many.
-func (s *shelf) compact() (n int) {
+func (s *arenaRig) compact() (n int) {
 	for i, ok := s.arena.sparse(0); ok; i, ok = s.arena.sparse(i + 1) {
 		s.arena.compact(i, func(slot uint32) address { return s.at[slot] }, func(slot uint32, to address) { s.at[slot] = to })
 		n++
@@ -44,7 +44,7 @@ func (s *shelf) compact() (n int) {
 	return n
 }
 
-func (s *shelf) check() {
+func (s *arenaRig) check() {
 	s.t.Helper()
 	live, size := 0, 0
 	for slot, want := range s.held {

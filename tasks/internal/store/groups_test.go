@@ -9,22 +9,22 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
-// An album is a book with what it should hold: the group of each id, "" for none.
-type album struct {
+// An groupRig is a book with what it should hold: the group of each id, "" for none.
+type groupRig struct {
 	*Store
 	t   *testing.T
 	rng *rand.Rand
 	of  map[string]string
 }
 
-func newAlbum(t *testing.T) *album {
+func newAlbum(t *testing.T) *groupRig {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	return &album{Store: New(), t: t, rng: rand.New(rand.NewPCG(seed, 0)), of: map[string]string{}}
+	return &groupRig{Store: New(), t: t, rng: rand.New(rand.NewPCG(seed, 0)), of: map[string]string{}}
 }
 
 // record is one of random size, of a group.
-func (a *album) record(group string) []byte {
+func (a *groupRig) record(group string) []byte {
 	f := record.Fields{Topic: []byte("topic"), Group: []byte(group), Payload: make([]byte, a.rng.IntN(300))}
 	if a.rng.IntN(2) == 0 {
 		f.Headers = record.AppendHeader(nil, "tenant", "eu")
@@ -32,18 +32,18 @@ func (a *album) record(group string) []byte {
 	return f.Append(nil)
 }
 
-func (a *album) enter(id, group string) {
+func (a *groupRig) enter(id, group string) {
 	_, sl := a.Store.Enter([]byte(id), a.record(group))
 	sl.State, a.of[id] = Pending, group
 }
 
-func (a *album) rewrite(id, group string) {
+func (a *groupRig) rewrite(id, group string) {
 	n, _ := a.Find([]byte(id))
 	a.Store.Rewrite(n, a.record(group))
 	a.of[id] = group
 }
 
-func (a *album) leave(id string) {
+func (a *groupRig) leave(id string) {
 	n, _ := a.Find([]byte(id))
 	a.Slot(n).State = Vacant
 	a.Store.Leave(n)
@@ -51,7 +51,7 @@ func (a *album) leave(id string) {
 }
 
 // members goes over a group.
-func (a *album) members(group string) (ids []string) {
+func (a *groupRig) members(group string) (ids []string) {
 	t := a.OpenGroup(group)
 	defer a.CloseGroup(t)
 	for n := a.Advance(t); n != 0; n = a.Advance(t) {
@@ -61,7 +61,7 @@ func (a *album) members(group string) (ids []string) {
 	return ids
 }
 
-func (a *album) check() {
+func (a *groupRig) check() {
 	a.t.Helper()
 	if err := a.checkGroups(); err != nil {
 		a.t.Fatal(err)
@@ -159,7 +159,7 @@ func TestGroupsThatCollide(t *testing.T) {
 
 // A cursor meets each task once that is there from its begin to its end, whichever task leaves,
 // changes its record or its group, or joins meanwhile.
-func TestTourWhileOthersComeAndGo(t *testing.T) {
+func TestCursorWhileTasksComeAndGo(t *testing.T) {
 	for range 200 {
 		a := newAlbum(t)
 		const n = 60

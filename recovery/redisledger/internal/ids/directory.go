@@ -296,7 +296,7 @@ func (d *Directory) ScanDirectory(ctx context.Context, position string, visit fu
 		for i := 0; i+1 < len(pairs); i += 2 {
 			f, err := layout.DecodeEntry(pairs[i+1])
 			if err != nil {
-				d.Log.Error("a filing cannot be read, and is left as it is", "task", pairs[i], "error", err)
+				d.Log.Error("directory entry unreadable; left as it is", "task", pairs[i], "error", err)
 				continue
 			}
 			visit(pairs[i], f)

@@ -31,7 +31,7 @@ func DecodeEntry(value string) (recovery.DirectoryEntry, error) {
 		n := binary.BigEndian.Uint64([]byte(value))
 		return recovery.DirectoryEntry{ShardID: recovery.ShardID(n >> 32), Nonce: uint32(n)}, nil
 	}
-	return recovery.DirectoryEntry{}, fmt.Errorf("a filing of %d bytes cannot be read", len(value))
+	return recovery.DirectoryEntry{}, fmt.Errorf("directory entry of %d bytes is unreadable", len(value))
 }
 
 // TimeLen is the length of the time in front of a record, big-endian. A pending record is stored as

@@ -12,10 +12,10 @@ import (
 )
 
 // A node's entry in the registry says whether all its ids are registered. A shard that comes from a
-// node with unfiled ids brings along ids that the directory lacks. So before such a shard is
-// claimed, the entry of its new holder is marked as not indexed. unfiled counts these shards;
+// node with unregistered ids brings along ids that the directory lacks. So before such a shard is
+// claimed, the entry of its new holder is marked as not indexed. unregistered counts these shards;
 // Member.mu guards it.
-type unfiled struct {
+type unregistered struct {
 	acquired  int // shards that were claimed, or are about to be, with ids that may not be registered
 	delivered int // those that memory was notified of
 	excepted  int // acquired, when MarkIndexed last refused to set the mark
@@ -26,12 +26,12 @@ var errUnregistered = errors.New("shards were acquired whose ids may not be regi
 
 // MarkIndexed writes the mark of this node, see recovery.Directory.
 func (m *Member) MarkIndexed(ctx context.Context, indexed bool) error {
-	unfiled := false
+	unregistered := false
 	registered, err := m.RewriteEntry(ctx, func(e *Entry) {
 		m.mu.Lock()
 		defer m.mu.Unlock()
-		s := &m.unfiled
-		if unfiled = unfiled || indexed && s.acquired != s.excepted; unfiled {
+		s := &m.unregistered
+		if unregistered = unregistered || indexed && s.acquired != s.excepted; unregistered {
 			if s.delivered == s.acquired {
 				s.excepted = s.acquired // memory knows of all of them now, and may call again
 			}
@@ -44,7 +44,7 @@ func (m *Member) MarkIndexed(ctx context.Context, indexed bool) error {
 		return err
 	case !registered:
 		return fmt.Errorf("%w: node %s is not registered for this process", recovery.ErrLost, m.Self.Node)
-	case unfiled:
+	case unregistered:
 		return errUnregistered
 	}
 	return nil
@@ -64,7 +64,7 @@ func (m *Member) beforeTaking(ctx context.Context, h seenShard) (suspect bool, e
 		return false, nil
 	}
 	m.mu.Lock()
-	m.unfiled.acquired++
+	m.unregistered.acquired++
 	m.mu.Unlock()
 	registered, err := m.RewriteEntry(ctx, func(e *Entry) { e.Indexed = false })
 	if err == nil && !registered {
@@ -79,7 +79,7 @@ func (m *Member) beforeTaking(ctx context.Context, h seenShard) (suspect bool, e
 func (m *Member) afterTaking() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.unfiled.delivered++
+	m.unregistered.delivered++
 }
 
 // isIndexed reports whether all ids of a node are registered, as far as is known.

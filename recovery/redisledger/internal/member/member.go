@@ -35,17 +35,17 @@ type Member struct {
 	buried    atomic.Bool               // there may be dead records
 	acquiring atomic.Int32              // shards that memory was not notified of yet
 
-	mu          sync.Mutex // guards everything below
-	entry       Entry      // of this process in the registry
-	counts      []int      // numbers of shards ever used, as of Adopt
-	numbers     []uint16   // of this node: the current one, and before it former ones
-	origins     map[string]origin
-	lastAnswer  time.Time // when the last answered heartbeat was sent
-	unbroken    int64     // counts streaks of heartbeats without a gap of FailoverAfter
-	recounted   time.Time // when Redis last lost this node's entry
-	warnings    []string  // what an operator should know of the other nodes
-	unfiled     unfiled
-	transferred map[shardName]layout.Token // tokens by which shards were transferred that were not held since
+	mu           sync.Mutex // guards everything below
+	entry        Entry      // of this process in the registry
+	counts       []int      // numbers of shards ever used, as of Adopt
+	numbers      []uint16   // of this node: the current one, and before it former ones
+	origins      map[string]origin
+	lastAnswer   time.Time // when the last answered heartbeat was sent
+	unbroken     int64     // counts streaks of heartbeats without a gap of FailoverAfter
+	recounted    time.Time // when Redis last lost this node's entry
+	warnings     []string  // what an operator should know of the other nodes
+	unregistered unregistered
+	transferred  map[shardName]layout.Token // tokens by which shards were transferred that were not held since
 }
 
 // A Config has what a Member needs. All fields but Version, Address and Format must be set.

@@ -65,7 +65,7 @@ func TestWatch(t *testing.T) {
 
 // The pause between two reads of all owners grows with the nodes. For three nodes it follows from
 // the default failover time.
-func TestSurveyPause(t *testing.T) {
+func TestOwnersPollPause(t *testing.T) {
 	m := New(Config{FailoverAfter: 10 * time.Second})
 	for nodes, want := range map[int]time.Duration{1: 30 * time.Second, 3: 30 * time.Second, 30: 300 * time.Second} {
 		m.peers.nodes = map[string]*peerState{}

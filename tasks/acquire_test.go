@@ -11,7 +11,7 @@ import (
 
 // While a node's ledger has taken a shard of which memory has not been told, no node says
 // that an id does not exist which was not registered: it would be created twice.
-func TestAskedBetweenGainAndKnowledge(t *testing.T) {
+func TestAcquiredBeforeMemoryKnows(t *testing.T) {
 	request := tasks.Request{ID: "x", Topic: "t", Delay: time.Hour}
 	for name, ask := range map[string]func(context.Context, *node) (tasks.Task, error){
 		"Get":      func(ctx context.Context, m *node) (tasks.Task, error) { return m.Get(ctx, "x") },
@@ -42,7 +42,7 @@ func TestAskedBetweenGainAndKnowledge(t *testing.T) {
 
 // A shard may be gained and read while one of its ids is being registered for a caller. What is
 // read is what the caller gets.
-func TestGainedWhileRegistering(t *testing.T) {
+func TestAcquiredWhileRegistering(t *testing.T) {
 	fleetBubble(t, 1, func(t *testing.T, f *fleet) {
 		a := f.nodes[0]
 		b := f.start("b", fleetShards, tasks.Config{})

@@ -13,7 +13,7 @@ import (
 
 // However receivers come, give up and are too slow, none of them sleeps beside a ready
 // task. The sweep, which would mend it, is far away.
-func TestNobodySleepsBesideAReadyTask(t *testing.T) {
+func TestReadyTaskWakesAReceiver(t *testing.T) {
 	for _, counted := range []bool{false, true} {
 		bubble(t, Config{SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
 			seed := rand.Uint64()
