@@ -19,8 +19,8 @@ const (
 )
 
 // retentionLoop deletes the tasks that have been dead for longer than TopicSettings.DeadRetention,
-// once in every period of the sweep. It has a goroutine of its own: when the ledger does not answer,
-// the sweep goes on.
+// once in every period of the sweep. It has a goroutine of its own: when the ledger does not
+// answer, the sweep goes on.
 func (s *Engine) retentionLoop() {
 	u := retentionSweeper{Engine: s}
 	s.Every(s.Config.SweepEvery, func() {
