@@ -66,7 +66,7 @@ func (r *run) extend(ctx context.Context, list []*held) bool {
 	case ctx.Err() == nil && !heals(err):
 		r.fail(err)
 	default:
-		r.o.Log.Debug("leases could not be extended; trying again", "leases", len(list), "err", err)
+		r.o.Log.Debug("leases could not be extended; trying again", "leases", len(list), "error", err)
 	}
 	return err == nil
 }

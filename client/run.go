@@ -84,7 +84,7 @@ func (r *run) receive(ctx context.Context) {
 			failures, told = 0, false
 			continue
 		case err != nil && !told:
-			r.o.Log.Warn("tasks cannot be reserved; trying again until they can", "err", err)
+			r.o.Log.Warn("tasks cannot be reserved; trying again until they can", "error", err)
 			told = true
 		}
 		// An answer without an error and without tasks means that the server does not wait: it
@@ -197,7 +197,7 @@ func (r *run) handle(ctx context.Context, h *held) {
 	}()
 	h.judgement = r.attempt(ctx, h)
 	if h.judgement.verb != ack {
-		r.o.Log.Debug("an attempt has failed", "task", h.ID, "attempt", h.Attempt, "err", h.judgement.reason)
+		r.o.Log.Debug("an attempt has failed", "task", h.ID, "attempt", h.Attempt, "error", h.judgement.reason)
 	}
 }
 

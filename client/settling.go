@@ -41,7 +41,7 @@ func (r *run) settle(batch []*held, j judgement) {
 			r.fail(err)
 			return
 		case failures == 0:
-			r.o.Log.Warn("deliveries cannot be settled; trying again until they can", "deliveries", len(batch), "err", err)
+			r.o.Log.Warn("deliveries cannot be settled; trying again until they can", "deliveries", len(batch), "error", err)
 		}
 		doubtful = doubtful || errors.Is(err, ErrUnknown)
 		r.client.rest(r.settling, failures, err)

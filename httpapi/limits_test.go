@@ -206,7 +206,7 @@ func TestProblemsNameTheRequest(t *testing.T) {
 			<-log
 			continue
 		}
-		if line := <-log; !strings.Contains(line, "request_id=mine operation=broken err=disk secret") {
+		if line := <-log; !strings.Contains(line, "request_id=mine operation=broken error=disk secret") {
 			t.Errorf("the log has %q", line)
 		}
 		<-log

@@ -320,7 +320,7 @@ func (s *Server) translate(ctx huma.Context, _ string, v any) (any, error) {
 	}
 	p.RequestID = humagin.Unwrap(ctx).Writer.Header().Get(requestIDHeader)
 	if p.cause != nil {
-		s.log.Error("a request failed", "request_id", p.RequestID, "operation", ctx.Operation().OperationID, "err", p.cause)
+		s.log.Error("a request failed", "request_id", p.RequestID, "operation", ctx.Operation().OperationID, "error", p.cause)
 	}
 	return p, nil
 }

@@ -98,7 +98,7 @@ func (s *Server) reserve(ctx context.Context, in *topicInput) (*huma.StreamRespo
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
 		if err := writeReserved(humagin.Unwrap(ctx), deliveries); err != nil {
 			s.scheduler.Return(deliveries)
-			s.log.Debug("reserved tasks were given back", "topic", in.Topic, "tasks", len(deliveries), "err", err)
+			s.log.Debug("reserved tasks were given back", "topic", in.Topic, "tasks", len(deliveries), "error", err)
 		}
 	}}, nil
 }

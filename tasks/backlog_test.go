@@ -82,7 +82,7 @@ func TestBacklogRaises(t *testing.T) {
 				t.Errorf("%s: %d at once, want %d; %+v", name, handlers[name].most.Load(), most, topic)
 			}
 		}
-		if s := r.Stats(); s.Backlogs != 1 || s.Concurrency != 200 || !r.log.has("a backlog") {
+		if s := r.Stats(); s.Backlogs != 1 || s.Concurrency != 200 || !r.log.has("backlog began") {
 			t.Errorf("%d backlogs, concurrency %d", s.Backlogs, s.Concurrency)
 		}
 		r.checkConsistency()
@@ -92,7 +92,7 @@ func TestBacklogRaises(t *testing.T) {
 			t.Errorf("%d at once; want 200", n)
 		}
 		pass(21 * time.Second)
-		if s := r.Stats(); s.Concurrency != 64 || s.Backlogs != 1 || s.Backlog != 0 || s.Total.Delivered != 5*79+140+300 || !r.log.has("the backlog is gone") {
+		if s := r.Stats(); s.Concurrency != 64 || s.Backlogs != 1 || s.Backlog != 0 || s.Total.Delivered != 5*79+140+300 || !r.log.has("backlog ended") {
 			t.Errorf("afterwards: %+v", s)
 		}
 		handlers["new"].most.Store(0)

@@ -29,7 +29,7 @@ func TestConflictOfTwoNodes(t *testing.T) {
 		if err != nil || len(dead.Tasks) != 1 || string(dead.Tasks[0].Payload) != `"a"` || !strings.Contains(dead.Tasks[0].LastError, "another node") {
 			t.Errorf("dead: %+v, %v", dead, err)
 		}
-		if n := f.log.count("two nodes have a task"); n != 1 {
+		if n := f.log.count("duplicate task id"); n != 1 {
 			t.Errorf("it is logged %d times", n)
 		}
 		want(t, "Cancel", a.Cancel(t.Context(), "x"), nil)

@@ -26,8 +26,8 @@ func TestDamagedRedis(t *testing.T) {
 	}{
 		{"data set", func(do func(...any) any) { do("set", "lapse:dataset", "garbage") }, 0, "lapse:dataset", "set aside"},
 		{"type of the data set", func(do func(...any) any) { do("del", "lapse:dataset"); do("sadd", "lapse:dataset", "x") }, 0, "lapse:dataset", "set aside"},
-		{"entry", func(do func(...any) any) { do("hset", "lapse:nodes", "a", "garbage") }, 0, "", "entry in the registry"},
-		{"empty entry", func(do func(...any) any) { do("hset", "lapse:nodes", "a", "{}") }, 0, "", "entry in the registry"},
+		{"entry", func(do func(...any) any) { do("hset", "lapse:nodes", "a", "garbage") }, 0, "", "registry entry unreadable"},
+		{"empty entry", func(do func(...any) any) { do("hset", "lapse:nodes", "a", "{}") }, 0, "", "registry entry unreadable"},
 		{"entry of another node", func(do func(...any) any) { do("hset", "lapse:nodes", "b", "garbage") }, 0, "entry of node b", ""},
 		{"registry", func(do func(...any) any) { do("set", "lapse:nodes", "x") }, 0, "lapse:nodes", "set aside"},
 		{"token", func(do func(...any) any) { do("hset", "lapse:{a/1}:tasks", "!o", "garbage") }, 0, "", "token of a shard's owner"},

@@ -58,7 +58,7 @@ func TestReadyWithoutOwnShards(t *testing.T) {
 			t.Error("it is ready")
 		}
 		pass(2 * time.Second)
-		if r := a.Readiness(); !r.Ready || r.Away != 1 || !a.log.has("ready without them") {
+		if r := a.Readiness(); !r.Ready || r.Away != 1 || !a.log.has("ready without own shards") {
 			t.Errorf("%+v", r)
 		}
 		b.keeps.Store(false)

@@ -176,7 +176,7 @@ func TestTwinsOfWhatIsFinished(t *testing.T) {
 				if row.stays {
 					lines = 1
 				}
-				if n := f.log.count("an id has a second record"); n != lines {
+				if n := f.log.count("newer duplicate record"); n != lines {
 					t.Errorf("%d lines of the log tell of it:\n%s", n, f.log.all())
 				}
 				pass(2 * time.Minute)

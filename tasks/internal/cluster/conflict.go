@@ -77,7 +77,7 @@ func (s *Cluster) reportConflict(ctx context.Context, mine recovery.DirectoryUpd
 		return
 	}
 	if s.buryConflict(mine) {
-		s.engine.Config.Log.Error("two nodes have a task with the same id: the directory of ids has lost something; the task that is registered stays, and this one is being buried",
+		s.engine.Config.Log.Error("duplicate task id; burying the unregistered task",
 			"node", s.engine.Config.Node, "task", mine.ID, "here", mine.New.ShardID, "registered", other.ShardID, "at", h.Node)
 	}
 }

@@ -262,7 +262,7 @@ func (s *Cluster) misplaced(sampled []recovery.DirectoryUpdate, now []recovery.D
 		}
 	}
 	if missing > 0 && s.Fleet.indexing == s.Fleet.indexed {
-		s.engine.Config.Log.Error("the directory of ids has lost some; all of this node are registered anew", "node", s.engine.Config.Node)
+		s.engine.Config.Log.Error("directory entries lost; registering all ids again", "node", s.engine.Config.Node)
 		s.reindexLocked()
 	}
 	return other

@@ -291,7 +291,7 @@ func (s *Cluster) drainItself() {
 		close(s.Drain.Done)
 	case errors.Is(err, task.ErrClosed):
 	default:
-		s.engine.Config.Log.Error("this node could not be drained; it takes no new tasks until it is asked again, or restarted", "node", s.engine.Config.Node, "error", err)
+		s.engine.Config.Log.Error("drain failed; no new tasks until a restart or another drain", "node", s.engine.Config.Node, "error", err)
 		s.engine.Mu.Lock()
 		s.Drain.itself = false
 		s.Drain.failed++

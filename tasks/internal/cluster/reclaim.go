@@ -45,7 +45,7 @@ func (s *Cluster) SettledLocked() bool {
 	}
 	s.settled = len(s.Missing) == 0 || s.engine.Elapsed() > ReclaimReady
 	if s.settled && len(s.Missing) > 0 {
-		s.engine.Config.Log.Warn("other nodes have not given back shards of this node; it is ready without them", "node", s.engine.Config.Node, "shards", len(s.Missing))
+		s.engine.Config.Log.Warn("ready without own shards", "node", s.engine.Config.Node, "shards", len(s.Missing))
 	}
 	return s.settled
 }
@@ -84,7 +84,7 @@ func (s *Cluster) reclaimAll() bool {
 			break
 		}
 		if err := s.reclaim(shardID); err != nil {
-			s.engine.Config.Log.Debug("a shard of this node is still another one's", "node", s.engine.Config.Node, "error", err)
+			s.engine.Config.Log.Debug("shard not reclaimed yet", "node", s.engine.Config.Node, "shard", shardID, "error", err)
 			good = false
 		}
 	}

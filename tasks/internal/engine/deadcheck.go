@@ -95,7 +95,7 @@ func (s *Engine) compareDeadOf(n int, h *OwnedShard, rewound bool) error {
 	}
 	s.Mu.Unlock()
 	if c.forgotten+c.learned+c.deleting+c.burying > 0 {
-		s.Config.Log.Error("memory and the ledger did not have the same dead tasks, and are being made equal", "node", s.Config.Node, "shard", n,
+		s.Config.Log.Error("dead index differs from the ledger; correcting", "node", s.Config.Node, "shard", n,
 			"forgotten", c.forgotten, "learned", c.learned, "deleting", c.deleting, "burying", c.burying)
 	}
 	if errors.Is(err, recovery.ErrLost) || errors.Is(err, recovery.ErrClosed) || errors.Is(err, task.ErrClosed) {

@@ -103,9 +103,9 @@ func (s *Engine) noteCertainty(was bool) (is bool) {
 	s.Mu.Unlock()
 	switch {
 	case is && !was:
-		s.Config.Log.Error("this node may have lost what it holds: it has been cut off from the ledger, or suspended, for too long", "node", s.Config.Node, "deliveries", s.Config.OnOutage)
+		s.Config.Log.Error("shard ownership uncertain: no heartbeat answered in time", "node", s.Config.Node, "deliveries", s.Config.OnOutage)
 	case was && !is:
-		s.Config.Log.Info("this node knows again what it holds", "node", s.Config.Node)
+		s.Config.Log.Info("shard ownership certain", "node", s.Config.Node)
 	}
 	if resumes {
 		s.wakeAll()

@@ -63,7 +63,7 @@ func (s *Engine) end(fault error) bool {
 func (s *Engine) Revoke(err error) {
 	first := s.end(err)
 	if first {
-		s.Config.Log.Error("the ledger has passed to another owner; nothing more is delivered here", "error", err)
+		s.Config.Log.Error("ledger lost to another owner; deliveries stop", "node", s.Config.Node, "error", err)
 		s.finish()
 	}
 }
@@ -116,7 +116,7 @@ func (s *Engine) shutDown(ctx context.Context) error {
 	defer cancel()
 
 	if !ended(ctx, &s.Life.Handlers) {
-		s.Config.Log.Warn("handlers still run at the end of the grace; their tasks are delivered again after the next start", "grace", s.Config.Grace)
+		s.Config.Log.Warn("handlers still run after the grace; their tasks are delivered again", "node", s.Config.Node, "grace", s.Config.Grace)
 	}
 	s.Life.Cancel()
 	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), LastWords)
@@ -127,7 +127,7 @@ func (s *Engine) shutDown(ctx context.Context) error {
 	flush, cancelFlush := context.WithTimeout(context.WithoutCancel(ctx), s.Config.AnswerWithin)
 	defer cancelFlush()
 	if !ended(flush, &s.Life.Background) {
-		s.Config.Log.Warn("the ledger does not answer; it is given up")
+		s.Config.Log.Warn("closing without the ledger: it does not answer", "node", s.Config.Node)
 	}
 	s.Cluster.Leave()
 	s.Runner.Close()

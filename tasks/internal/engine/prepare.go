@@ -77,7 +77,7 @@ func (s *Engine) prepare(ctx context.Context) error {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		case <-patience.C:
-			s.Config.Log.Warn("the start goes on before everything is read", "node", s.Config.Node,
+			s.Config.Log.Warn("start continues without what is not read yet", "node", s.Config.Node,
 				"settings", isClosed(s.Reading.settingsRead), "dead", isClosed(s.Reading.deadRead))
 			return nil
 		}
@@ -87,11 +87,11 @@ func (s *Engine) prepare(ctx context.Context) error {
 
 // reads runs one of the loads in the background.
 func (s *Engine) reads(what string, load func(context.Context) error) {
-	s.Waits.Set(what, "it is being read")
+	s.Waits.Set(what, "being read")
 	defer s.Waits.Clear(what)
 	err := s.keepAsking(s.Life.Context, what, load)
 	if err != nil && !errors.Is(err, recovery.ErrLost) && !s.IsClosing() && s.Life.Context.Err() == nil {
-		s.Config.Log.Error("the start was not completed", "node", s.Config.Node, "lacks", what, "error", err)
+		s.Config.Log.Error("start incomplete", "node", s.Config.Node, "lacks", what, "error", err)
 	}
 }
 
@@ -108,7 +108,7 @@ func (s *Engine) keepAsking(ctx context.Context, what string, load func(context.
 		s.Waits.Set(what, err.Error())
 		if told.IsZero() || time.Since(told) >= readFailsEvery {
 			told = time.Now()
-			s.Config.Log.Warn("the ledger does not answer what the start asks for", "node", s.Config.Node, "lacks", what, "error", err)
+			s.Config.Log.Warn("start waits for the ledger", "node", s.Config.Node, "lacks", what, "error", err)
 		}
 		if cause := backoff.Wait(ctx, attempt); cause != nil {
 			return errors.Join(cause, err)

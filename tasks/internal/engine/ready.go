@@ -252,7 +252,7 @@ func (s *Engine) attempt(by task.Deliverer, ds []*Delivery, vs []task.Judgement)
 			for i := range vs {
 				vs[i] = task.Judgement{Verb: task.Release, Reason: fmt.Sprintf("panic: %v", p)}
 			}
-			s.Config.Log.Error("a handler panicked", "task", d.ID, "topic", d.Topic, "attempt", d.Attempt, "deliveries", len(ds), "panic", p, "stack", string(debug.Stack()))
+			s.Config.Log.Error("a handler panicked", "node", s.Config.Node, "task", d.ID, "topic", d.Topic, "attempt", d.Attempt, "deliveries", len(ds), "panic", p, "stack", string(debug.Stack()))
 			s.Mu.Lock()
 			if t, ok := s.TopicTable.ByName[d.Topic]; ok {
 				t.Counts.Panicked += int64(len(ds))

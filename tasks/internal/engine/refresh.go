@@ -158,12 +158,12 @@ var (
 func (s *Engine) understand(topic string, value []byte) task.Resolved {
 	var stored task.TopicSettings
 	if err := json.Unmarshal(value, &stored); err != nil {
-		s.Config.Log.Error("the stored settings of a topic cannot be read; its tasks wait", "topic", topic, "error", err)
+		s.Config.Log.Error("the stored settings of a topic cannot be read; its tasks wait", "node", s.Config.Node, "topic", topic, "error", err)
 		return task.Resolved{Undeliverable: fmt.Errorf("%w: %w", errIllegibleSettings, err)}
 	}
 	e, err := s.Config.ByKind.Resolve(topic, stored)
 	if err != nil {
-		s.Config.Log.Error("the tasks of a topic cannot be delivered by this process; they wait", "topic", topic, "error", err)
+		s.Config.Log.Error("this process cannot deliver the tasks of a topic; they wait", "node", s.Config.Node, "topic", topic, "error", err)
 	}
 	return e
 }

@@ -204,12 +204,12 @@ func (s *Engine) readableLocked(e *recovery.Entry) (record.Fields, bool) {
 		switch {
 		case s.Reading.Unknown > IllegibleLines: // the lock is held, and a downgrade may leave a million
 		case errors.Is(err, record.ErrNewer):
-			s.Config.Log.Warn("a task was written by a newer version; it is kept, and not delivered here", "task", string(e.ID), "error", err)
+			s.Config.Log.Warn("a task was written by a newer version; it is kept, and not delivered here", "node", s.Config.Node, "task", string(e.ID), "error", err)
 		default:
-			s.Config.Log.Error("a task cannot be read; it is kept, and not delivered", "task", string(e.ID), "error", err)
+			s.Config.Log.Error("a task cannot be read; it is kept, and not delivered", "node", s.Config.Node, "task", string(e.ID), "error", err)
 		}
 		if s.Reading.Unknown == IllegibleLines {
-			s.Config.Log.Warn("further tasks that cannot be read here are only counted")
+			s.Config.Log.Warn("further tasks that cannot be read here are only counted", "node", s.Config.Node)
 		}
 		return f, false
 	}

@@ -75,7 +75,7 @@ func (s *Engine) resolveSecondRecords(seconds []secondRecord) {
 			}
 		}
 		if newer+older > 0 {
-			s.Config.Log.Warn("ids have two records each; the newer one stays, and the older one is being deleted", "node", s.Config.Node,
+			s.Config.Log.Warn("duplicate records; deleting the older", "node", s.Config.Node,
 				"found_newer", newer, "found_older", older)
 		}
 		s.Cluster.Register(s.Life.Context, moved)
@@ -97,7 +97,7 @@ func (s *Engine) finishedLocked(e *recovery.Entry, f *record.Fields, h *OwnedSha
 	}
 	id := bytes.Clone(e.ID)
 	s.Life.Background.Go(func() {
-		s.Config.Log.Warn("an id has a second record, which is newer than the finished task; it is delivered as well", "node", s.Config.Node, "task", string(id))
+		s.Config.Log.Warn("newer duplicate record; delivering it", "node", s.Config.Node, "task", string(id))
 		var moved []recovery.DirectoryUpdate
 		s.Mu.Lock()
 		if n, known := s.Store.Find(id); known {

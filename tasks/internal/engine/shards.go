@@ -230,7 +230,7 @@ func (s *Engine) loadShard(n int, h *OwnedShard, former []*OwnedShard) {
 	})
 	if err != nil {
 		if !errors.Is(err, recovery.ErrLost) && !s.IsClosing() {
-			s.Config.Log.Error("a shard was not read to its end", "node", s.Config.Node, "shard", n, "error", err)
+			s.Config.Log.Error("shard not loaded", "node", s.Config.Node, "shard", n, "error", err)
 		}
 		return // Watcher.Lost is told, or the process ends
 	}

@@ -229,9 +229,9 @@ func (s *Engine) judgeBacklog() {
 	s.Mu.Unlock()
 	switch {
 	case is && !was:
-		s.Config.Log.Warn("a backlog: topics without a concurrency of their own are raised",
+		s.Config.Log.Warn("backlog began; concurrency raised",
 			"node", s.Config.Node, "ready", waiting, "concurrency", s.Config.SweepMaxConcurrency)
 	case was && !is:
-		s.Config.Log.Info("the backlog is gone", "node", s.Config.Node, "ready", waiting)
+		s.Config.Log.Info("backlog ended", "node", s.Config.Node, "ready", waiting)
 	}
 }

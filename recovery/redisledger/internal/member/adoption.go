@@ -121,7 +121,7 @@ func (m *Member) plan(r remaining) {
 	m.mu.Unlock()
 	for _, c := range r.warnings {
 		if !slices.Contains(before, c) {
-			m.Log.Warn("adoption: " + c)
+			m.Log.Warn("shards not adopted", "reason", c)
 		}
 	}
 }

@@ -101,7 +101,7 @@ func (m *Member) Register(ctx context.Context) error {
 	for {
 		held, raw, err := m.ReadEntry(ctx)
 		if errors.Is(err, mend.ErrDamaged) {
-			m.Log.Error("this node's entry in the registry cannot be read; it is written anew when its heartbeat has been watched", "error", err)
+			m.Log.Error("registry entry unreadable; rewriting after failover_after", "error", err)
 			m.Waits.Set(unreadableEntry(m.Self.Node), "its heartbeat is watched for "+m.FailoverAfter.String())
 			held, err = Entry{Spools: true}, nil // the node may have a spool
 		}
