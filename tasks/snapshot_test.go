@@ -187,7 +187,7 @@ func TestRequeueOfAllWhileAShardComes(t *testing.T) {
 		count := a.Engine().DeadCount("x")
 		b.handOver(coming, a)
 		pass(time.Second)
-		if _, _, end, err := x.All(t.Context(), recovery.Ref{}, a.Engine().Now(), count); !end || err != nil {
+		if _, _, end, err := x.RedriveTopic(t.Context(), recovery.Ref{}, a.Engine().Now(), count); !end || err != nil {
 			t.Errorf("all = %v, %v", end, err)
 		}
 		if got := a.get(own); got.State == Dead {

@@ -16,10 +16,10 @@ func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (done int,
 	if s.NoPeers() {
 		x := s.engine.NewRedrive(&q)
 		if q.All {
-			_, _, _, err = x.All(ctx, recovery.Ref{}, q.Died, s.engine.DeadCount(q.Topic))
+			_, _, _, err = x.RedriveTopic(ctx, recovery.Ref{}, q.Died, s.engine.DeadCount(q.Topic))
 			return x.Done, nil, err
 		}
-		_, err = x.These(ctx, q.IDs)
+		_, err = x.RedriveIDs(ctx, q.IDs)
 		return x.Done, x.Passed, err
 	}
 	found := make(map[string]bool)
@@ -64,11 +64,11 @@ func (s *Cluster) redriveLocal(ctx context.Context, asked wireRedriveQuery) (a r
 			}
 			var end bool
 			var after recovery.Ref
-			after, a.Left, end, err = x.All(ctx, q.After, q.Died, a.Left)
+			after, a.Left, end, err = x.RedriveTopic(ctx, q.After, q.Died, a.Left)
 			a.After = wireRef(after)
 			a.More = !end
 		} else {
-			a.Left, err = x.These(ctx, q.IDs)
+			a.Left, err = x.RedriveIDs(ctx, q.IDs)
 			a.More = a.Left > 0
 		}
 		return err

@@ -128,11 +128,10 @@ func (s *Engine) UndoDeliveryLocked(d *Delivery) bool {
 	return true
 }
 
-// A leaseContext is the context of one attempt: it ends with the lease, with the
-// attempt, or with the scheduler. What that takes (a timer, and a place in the
-// scheduler's context) is made when the deliverer first asks for it. Most handlers are
-// over in no time and never do, and making it would be a seventh of the work of a
-// delivery.
+// A leaseContext is the context of one attempt: it ends with the lease, with the attempt, or with
+// the engine. The timer for that, and the place in the engine's context, are made when the
+// deliverer first asks for them. Most handlers end at once and never ask, and making them would be
+// a seventh of the work of a delivery.
 type leaseContext struct {
 	parent   context.Context
 	deadline time.Time // with a monotonic reading

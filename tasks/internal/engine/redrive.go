@@ -22,9 +22,9 @@ type Redrive struct {
 	Topic string           // empty: any
 	Op    op               // opRequeue, opForget or OpExpire
 	due   int64            // opRequeue: the new deadline
-	Until int64            // OpExpire: only of those that had died by then
+	Until int64            // OpExpire: only tasks that had died by then
 	conds *task.Conditions // of a caller who has named one task; nil: none
-	// enough is when to stop, if something was done, on the clock of elapsed; 0: never.
+	// Enough is when to stop, if a task was redriven, on the clock of Elapsed; 0: never.
 	Enough time.Duration
 
 	Done   int
@@ -33,7 +33,7 @@ type Redrive struct {
 	Passed []string // ids that were asked for, and are not among the dead of the topic
 }
 
-// Once leaves out ids that come twice: they must not be found missing the second time.
+// Once returns ids with each one once: a second attempt at one would not find its task.
 func Once(ids []string) []string {
 	seen := make(map[string]bool, len(ids))
 	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
@@ -43,14 +43,14 @@ func Once(ids []string) []string {
 	})
 }
 
-// tired reports whether it has been at work for long enough.
+// tired reports whether the redrive has run for long enough.
 func (x *Redrive) tired() bool {
 	return x.Enough > 0 && x.Done > 0 && x.Elapsed() >= x.Enough
 }
 
-// These redrives the tasks with the given ids, of which none comes twice. It returns how many
-// of the ids it has not come to.
-func (x *Redrive) These(ctx context.Context, ids []string) (left int, err error) {
+// RedriveIDs redrives the tasks with the given ids, of which none may come twice. It returns how
+// many of the ids are left.
+func (x *Redrive) RedriveIDs(ctx context.Context, ids []string) (left int, err error) {
 	for len(ids) > 0 && !x.tired() {
 		some := ids[:min(RedrivenAtOnce, len(ids))]
 		if err := x.Piece(ctx, some); err != nil {
@@ -61,18 +61,17 @@ func (x *Redrive) These(ctx context.Context, ids []string) (left int, err error)
 	return len(ids), nil
 }
 
-// All redrives those of the topic's dead that are behind a position in the list: all that
-// had died by a time, and of later ones only until there were as many as were dead in the
-// beginning, or tasks that die again at once would keep it at work for ever. (They are not
-// just left out: another node's clock may be ahead. And not all are counted: a shard that
-// has come since has its own.) It returns the position to which it has come, how many are
-// left to count, and whether it has come to the end.
-func (x *Redrive) All(ctx context.Context, after recovery.Ref, died int64, left int) (recovery.Ref, int, bool, error) {
+// RedriveTopic redrives dead tasks of the topic after a position in the list: all that died by
+// until, and later ones only until it has redriven left tasks in all. So tasks that die again do
+// not keep it running. It redrives some later ones because another node's clock may be ahead. The
+// count alone would not do: a shard that was acquired since has dead tasks of its own. It returns
+// the position that it has reached, what remains of left, and whether the list has ended.
+func (x *Redrive) RedriveTopic(ctx context.Context, after recovery.Ref, until int64, left int) (recovery.Ref, int, bool, error) {
 	before := x.DeadCount(x.Topic)
 	for !x.tired() {
 		var ids []string
 		err := x.Ledger.ListDead(ctx, x.Topic, after, func(e recovery.Entry) bool {
-			if len(ids) == RedrivenAtOnce || left <= len(ids) && e.Spot.At > died {
+			if len(ids) == RedrivenAtOnce || left <= len(ids) && e.Spot.At > until {
 				return false
 			}
 			ids = append(ids, string(e.ID))
@@ -162,7 +161,7 @@ func (x *Redrive) Piece(ctx context.Context, ids []string) error {
 	c.Complete()
 	x.Unlock()
 	x.buryLost(lost)
-	// That an outcome is open weighs more than why no more was begun.
+	// ErrUnknown takes precedence.
 	if late := x.Await(ctx, c); err == nil || errors.Is(late, task.ErrUnknown) {
 		err = late
 	}
@@ -231,8 +230,8 @@ func (x *Redrive) lock(ctx context.Context, ids []string) (locked map[string]uin
 	}
 }
 
-// openLocked tells whether dead tasks may be changed: which shards they are in is not
-// known yet.
+// openLocked returns nil if dead tasks may be changed in every shard that this process holds. It
+// asks about all shards, since it is not known yet which ones the tasks are in.
 func (x *Redrive) openLocked() error {
 	switch {
 	case x.Ended:

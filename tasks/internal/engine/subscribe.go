@@ -11,21 +11,19 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A Subscription hears of what happens to tasks, in the order in which it happens. What
-// finds no room in its buffer, because its reader is slow, is lost and counted: nothing
-// ever waits for a reader, and one that does not read costs a task only the counting.
-//
-// It begins with what happens after Subscribe, and tells of this node alone.
+// A Subscription receives the events of tasks of this node, from Subscribe on, in the order in
+// which they happen. An event that finds no room in its buffer, because the reader is slow, is lost
+// and counted: no task ever waits for a reader, and one that does not read costs only the counting.
 type Subscription struct {
-	scheduler *Engine
-	topics    []string
-	kinds     []task.EventKind
-	patterns  []string
-	events    int // that may wait
-	text      int // bytes of their ids and errors
-	wake      chan struct{}
-	closed    chan struct{}
-	once      sync.Once
+	engine   *Engine
+	topics   []string
+	kinds    []task.EventKind
+	patterns []string
+	events   int // that may wait
+	text     int // bytes of their ids and errors
+	wake     chan struct{}
+	closed   chan struct{}
+	once     sync.Once
 
 	batch []task.Event // given to the reader by Next, whose it is
 
@@ -58,7 +56,7 @@ func (s *Engine) Subscribe(f task.EventFilter) (*Subscription, error) {
 	}
 	topics := slices.Sorted(slices.Values(f.Topics))
 	u := &Subscription{
-		scheduler: s, topics: slices.Compact(topics), kinds: slices.Clone(f.Kinds), patterns: slices.Clone(f.Patterns),
+		engine: s, topics: slices.Compact(topics), kinds: slices.Clone(f.Kinds), patterns: slices.Clone(f.Patterns),
 		events: f.Buffer, text: task.TextPerEvent * f.Buffer,
 		wake: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
@@ -102,7 +100,7 @@ func (f *feed) remove(u *Subscription) {
 // from any goroutine.
 func (u *Subscription) Close() {
 	u.once.Do(func() {
-		s := u.scheduler
+		s := u.engine
 		s.Mu.Lock()
 		s.Feed.remove(u)
 		s.Mu.Unlock()
@@ -118,7 +116,7 @@ func (u *Subscription) Close() {
 // is how many events found no room after these; what the next call returns came after
 // them. The events are valid until the next call. One goroutine at a time may call it.
 //
-// Errors: that of ctx; ErrClosed once the subscription was closed, or the scheduler has
+// Errors: that of ctx; ErrClosed once the subscription was closed, or the engine has
 // ended and everything was returned.
 func (u *Subscription) Next(ctx context.Context) (events []task.Event, lost int64, err error) {
 	if err := ctx.Err(); err != nil {
@@ -135,7 +133,7 @@ func (u *Subscription) Next(ctx context.Context) (events []task.Event, lost int6
 		case <-u.wake:
 		case <-u.closed:
 			return nil, 0, task.ErrClosed
-		case <-u.scheduler.Life.done:
+		case <-u.engine.Life.done:
 			ended = true // but something may have happened just before
 		case <-ctx.Done():
 			return nil, 0, ctx.Err()
