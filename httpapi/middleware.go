@@ -162,7 +162,7 @@ func acceptsJSON(c *gin.Context) bool {
 	return false
 }
 
-// hasZeroWeight tells whether the parameters of a media range have a weight of zero.
+// hasZeroWeight reports whether the parameters of a media range have a weight of zero.
 func hasZeroWeight(params string) bool {
 	for p := range strings.SplitSeq(params, ";") {
 		name, weight, _ := strings.Cut(strings.TrimSpace(p), "=")

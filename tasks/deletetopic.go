@@ -65,7 +65,7 @@ func (s *Scheduler) KillTopic(ctx context.Context, name string, ifRevision int64
 	return k, nil
 }
 
-// TopicInUse tells whether a topic has tasks, at any node, that are pending, ready or being
+// TopicInUse reports whether a topic has tasks, at any node, that are pending, ready or being
 // delivered. Errors: as of DeleteTopic.
 func (s *Scheduler) TopicInUse(ctx context.Context, name string) (bool, error) {
 	_, inUse, err := s.engine.Deletable(ctx, name)

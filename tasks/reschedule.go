@@ -51,10 +51,9 @@ func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
 	return cluster.RoutedTask(ctx, s.cluster, id, cluster.FireMethod, cluster.AboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.engine.FireNow(ctx, id) })
 }
 
-// Replace creates the task, or puts it in the place of the pending or ready one
-// that has its id: the deadline moves, and content and revision with it; attempts are
-// counted anew. Repeated tells that there was one. Errors: as of Schedule and Reschedule,
-// without ErrExists.
+// Replace creates the task, or puts it in the place of the pending or ready task that has its id:
+// the deadline moves, and content and revision with it; attempts are counted anew. Task.Repeated
+// reports whether there was one. Errors: as of Schedule and Reschedule, without ErrExists.
 func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()

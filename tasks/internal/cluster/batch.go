@@ -153,7 +153,7 @@ func (b *Batch) round(ctx context.Context, todo []int) []int {
 	return again
 }
 
-// made tells that Lapse makes the ids of all requests that are left.
+// made reports whether Lapse makes the ids of all requests in todo.
 func (b *Batch) made(todo []int) bool {
 	return !slices.ContainsFunc(todo, func(i int) bool { return b.Requests[i].ID != "" })
 }
@@ -264,8 +264,8 @@ func (b *Batch) proveDelayedNotFound(ctx context.Context, delays []delay) {
 	}
 }
 
-// registerAll registers the ids that a round has entered, with one call to the directory,
-// and sends the first writes of those tasks.
+// registerAll registers the ids that a round has entered with one call to the directory. Then it sends
+// the first writes of those tasks.
 func (b *Batch) registerAll(ctx context.Context, r *round) {
 	if len(r.unregistered) == 0 {
 		return

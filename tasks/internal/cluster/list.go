@@ -62,7 +62,7 @@ func (s *Cluster) ListAll(ctx context.Context, q engine.ListQuery) (task.Page, e
 		return task.Page{}, err
 	}
 	slices.SortFunc(all, func(a, b engine.Listed) int { return engine.CompareRefs(a.Ref(), b.Ref()) })
-	// Who has changed hands, or was listed by a node that had to be asked again, came twice.
+	// A task appears twice if its shard moved, or if its node was called again.
 	seen := make(map[string]bool, len(all))
 	all = slices.DeleteFunc(all, func(t engine.Listed) bool {
 		conflicting := seen[t.Task.ID]

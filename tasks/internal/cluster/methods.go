@@ -155,12 +155,12 @@ func (s *Cluster) createOwned(ctx context.Context, q *requestQuery, create func(
 	return t, owning(err)
 }
 
-// owns tells that a task is known here, or that its shard is held.
+// owns reports whether a task is known here, or its shard is held.
 func (s *Cluster) owns(id string, shardID recovery.ShardID) bool {
 	return s.Knows(id) || shardID != 0 && s.ownedShard(shardID) != nil
 }
 
-// owning makes of an error of a creation what another node is told.
+// owning returns the error that another node gets for an error of a creation.
 func owning(err error) error {
 	if _, ok := errors.AsType[*engine.Elsewhere](err); ok || errors.Is(err, task.ErrClosed) || errors.Is(err, task.ErrDraining) {
 		return errNotMine
@@ -168,8 +168,8 @@ func owning(err error) error {
 	return err
 }
 
-// HandleHas tells which ids this node has. From then on it files those that are created:
-// what it has not by now, it will not have without the directory.
+// HandleHas reports which ids this node has. From then on this node registers the ids of tasks that
+// it creates: an id that it lacks now, it will not have without an entry in the directory.
 func (s *Cluster) HandleHas(ctx context.Context, _ string, q HasQuery) (HasReply, error) {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()

@@ -90,11 +90,12 @@ func purgeReplyOf(p *engine.Purge, st engine.Snapshot) PurgeReply {
 	return a
 }
 
-// ValidPurge tells whether that is the name of a topic, or the beginning of names, which is
-// not empty, and an asterisk.
+// ValidPurge reports whether topic is the name of a topic, or a non-empty beginning of names and an
+// asterisk.
 func ValidPurge(topic string) bool { return task.ValidName(strings.TrimSuffix(topic, "*")) }
 
-// UsedAnywhere tells that a topic has tasks at some node, be it that others do not answer.
+// UsedAnywhere reports whether a topic has tasks at any node. A positive answer counts even if
+// other nodes fail.
 func (s *Cluster) UsedAnywhere(ctx context.Context, name string) (used bool, err error) {
 	c := fanOut[usedQuery, usedReply, *usedReply]{
 		Cluster: s, method: UsedMethod, query: usedQuery{name}, here: (*Cluster).usedLocal,

@@ -36,9 +36,9 @@ func (s *Cluster) joinFleet() {
 	s.engine.Life.Background.Go(s.reclaimLoop)
 }
 
-// SettledLocked tells that the node can do its work: it has read what it held at first,
-// and has got its own shards back, or has waited for them long enough. Later losses are no
-// reason to keep callers away.
+// SettledLocked reports whether the node can do its work: it has read the shards that it held at
+// first, and has got its own shards back or has waited for them for long enough. Later losses do
+// not change that: they are no reason to keep callers away.
 func (s *Cluster) SettledLocked() bool {
 	if s.settled || !s.engine.IsFirstReplayed() {
 		return s.settled

@@ -68,7 +68,7 @@ func reasonOf(before, last error) error {
 	return last
 }
 
-// Knows tells that a task is in memory, or among the dead of a shard that is held.
+// Knows reports whether a task is in memory, or among the dead of a shard that is held.
 func (s *Cluster) Knows(id string) bool {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
@@ -209,8 +209,9 @@ func callHolder[Q, A any](ctx context.Context, s *Cluster, node string, m Method
 	return Call(ctx, s, node, m, q)
 }
 
-// whileHeld does something with a task here. What it does not find does not exist, if the
-// shard with that ID is held all the time; ID 0 stands for all shards.
+// whileHeld runs do, which works on a task of this node. ErrNotFound is final only if this node
+// owned the shard throughout; otherwise whileHeld returns errNotMine. ShardID 0 stands for all
+// shards: then whileHeld returns ErrNotFound as it is.
 func whileHeld[A any](s *Cluster, id string, shardID recovery.ShardID, do func() (A, error)) (A, error) {
 	if s.engine.Unsure() && !s.engine.KnowsSpooled(id) {
 		var none A
@@ -254,8 +255,8 @@ func owned[A any](ctx context.Context, s *Cluster, q IDQuery, do func(context.Co
 	return a, err
 }
 
-// passing tells that a task must be looked for again: its shard is on the way from one
-// node to another, or being read, or there was no time to look; and nothing was done.
+// passing reports whether a task must be looked for again: its shard is changing hands or is being
+// read, or there was no time to look. Nothing was done with the task then.
 func passing(err error) bool {
 	for _, e := range []error{errNotMine, engine.ErrNotHeld, engine.ErrHandedOver, errOwnerSilent, errNoTime, task.ErrReplaying, relay.ErrUnheard} {
 		if errors.Is(err, e) {
@@ -265,7 +266,7 @@ func passing(err error) bool {
 	return errors.Is(err, relay.ErrNoAnswer) && errors.Is(err, task.ErrUnavailable)
 }
 
-// silent reports whether a node has not answered: it has had its time by then.
+// silent reports whether a call has failed because the other node did not answer it in time.
 func silent(err error) bool {
 	return errors.Is(err, relay.ErrUnheard) || errors.Is(err, relay.ErrNoAnswer)
 }
@@ -273,7 +274,7 @@ func silent(err error) bool {
 // errChangingOwner is returned when the time has passed in which the new owner could be found.
 var errChangingOwner = task.KindOf(task.ErrNodeAway, engine.ErrNotHeld.Error())
 
-// final is what the caller is told when there is no more time for a passing error.
+// final returns what the caller gets if a passing error remains when its time is over.
 func final(err error) error {
 	if errors.Is(err, task.ErrUnavailable) || errors.Is(err, task.ErrReplaying) {
 		return err
@@ -282,7 +283,7 @@ func final(err error) error {
 }
 
 const (
-	// Between two attempts to find who holds a shard: at first, and at most.
+	// The pause between two attempts to find the holder of a shard: at first, and at most.
 	firstPause, longestPause = 2 * time.Millisecond, 100 * time.Millisecond
 )
 

@@ -66,11 +66,14 @@ func (r Reply[A]) Encode() []byte {
 	return b
 }
 
-// Call calls a method of another node. If that replies with an error of this package, call
-// returns that error. Others: ErrNodeAway when the call was not heard, and ErrUnavailable when it
-// was not understood; when it was not answered, ErrUnknown if it writes, and ErrNodeAway if not.
-// ErrOverloaded when too many are under way. Where errors.Is tells relay.ErrUnheard or
-// relay.ErrNoAnswer as well, the other node has said nothing.
+// Call calls a method of another node. If the method returns an error that has a code on the wire,
+// Call returns that error. Other errors:
+//   - ErrNodeAway: no node received the call, or a read was not answered.
+//   - ErrUnknown: a write was not answered, or its answer cannot be read.
+//   - ErrUnavailable: the method is unknown there, or the answer of a read cannot be read.
+//   - ErrOverloaded: too many calls are open.
+//
+// If the other node has not answered, the error is relay.ErrUnheard or relay.ErrNoAnswer too.
 func Call[Q, A any](ctx context.Context, s *Cluster, node string, m Method[Q, A], q Q) (A, error) {
 	var none A
 	body, err := json.Marshal(q)

@@ -76,8 +76,8 @@ func (s *Engine) BuriedLocked(id []byte) bool {
 	return dead
 }
 
-// IllegibleLocked tells that the ledger has a record with this id that this
-// version cannot read, and that must be kept.
+// IllegibleLocked reports whether the ledger has a record with this id that this version cannot
+// read. Such a record must be kept.
 func (s *Engine) IllegibleLocked(id []byte) bool {
 	_, ok := s.Reading.Illegible[s.Store.Hash(id)]
 	return ok
@@ -135,16 +135,17 @@ func isClosed(ch <-chan struct{}) bool {
 // IsClosing reports whether Close has begun.
 func (s *Engine) IsClosing() bool { return isClosed(s.Life.Closing) }
 
-// IsFirstReplayed tells that memory knows every id of what this process held at first.
+// IsFirstReplayed reports whether memory knows every id of the shards that this process held at
+// first.
 func (s *Engine) IsFirstReplayed() bool { return isClosed(s.Reading.Replayed) }
 
-// IsReplayed tells that memory knows every id of what this process holds.
+// IsReplayed reports whether memory knows every id of the shards that this process holds.
 func (s *Engine) IsReplayed() bool {
 	return s.IsFirstReplayed() && s.Reading.catchingUp.Load() == 0
 }
 
-// opensLocked tells that there is a shard of which memory does not know yet which of its tasks
-// are dead.
+// opensLocked reports whether this process holds a shard whose dead tasks memory does not know
+// yet.
 func (s *Engine) opensLocked() bool {
 	return !isClosed(s.Reading.deadRead) || s.Reading.catchingUp.Load() > 0 && slices.ContainsFunc(s.Shards.List, func(h *OwnedShard) bool { return h != nil && h.Stage == Acquired })
 }
@@ -215,8 +216,8 @@ func (s *Engine) StartLocked(n uint32, sl *store.Slot, c *PendingWrite, i int) {
 	s.writeLocked(Write{slot: n, op: opCreate, pending: c, index: i})
 }
 
-// AdmitLocked tells whether there is room for so many more tasks and bytes of
-// records, and whether the ledger takes them.
+// AdmitLocked returns nil if there is room for so many more tasks and bytes of records, and the
+// ledger takes them. Errors: ErrOverloaded without room; those of Writable and conditionOf.
 func (s *Engine) AdmitLocked(shard, more, bytes int) error {
 	switch {
 	case more > 0 && s.Store.Len()+more > s.Config.MaxPending:

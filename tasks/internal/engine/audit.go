@@ -163,7 +163,7 @@ func (a *Auditee) Begin() []int {
 // Again implements recovery.Auditee.
 func (a *Auditee) Again(shard int) { a.at[shard] = a.was[shard] }
 
-// Over tells that every shard has come to the end of the store.
+// Over reports whether every shard has come to the end of the store.
 func (a *Auditee) Over() bool {
 	a.s.Mu.Lock()
 	defer a.s.Mu.Unlock()

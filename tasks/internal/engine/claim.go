@@ -79,9 +79,10 @@ func (s *Engine) take(b *beginning) (more bool) {
 	return false
 }
 
-// mayBeginLocked reports whether a consumer may take tasks of a topic. Otherwise a worker's tasks
-// are pulled from now on, or wait for better settings; or places of this worker, which makes fewer
-// deliveries at once now, are for others. A receiver that stands in the queue leaves it.
+// mayBeginLocked reports whether a consumer may take tasks of a topic. It reports false for a
+// worker if the topic has no deliverer any more, or if the worker has more places than the topic
+// now gives one worker. It reports false for a receiver if PullableLocked fails; b.err then says
+// why. A receiver that stands in the queue leaves it.
 func (s *Engine) mayBeginLocked(b *beginning) bool {
 	switch b.by {
 	case dispatch.ByWorker:
@@ -252,13 +253,13 @@ func (s *Engine) unclaimLocked(n uint32, sl *store.Slot) bool {
 	return flags&record.Claimed != 0
 }
 
-// spentLocked tells that a task's last attempt was claimed by a process that ended in it.
+// spentLocked reports whether a task's last attempt was claimed by a process that ended during it.
 func (s *Engine) spentLocked(t *Topic, sl *store.Slot) bool {
 	rec := s.Store.Record(sl)
 	return record.Flags(rec)&record.Claimed != 0 && t.Settings.Retry.Over(record.Attempt(rec), s.Now()-record.Due(rec))
 }
 
-// expendLocked ends that attempt.
+// expendLocked ends the last attempt of a spent task.
 func (s *Engine) expendLocked(n uint32, sl *store.Slot) {
 	s.Dispatch.Leases[n] = Lease{Attempt: record.Attempt(s.Store.Record(sl))}
 	s.failLocked(n, sl, "the process ended during the last attempt", nil, nil, 0)
@@ -310,7 +311,7 @@ func (s *Engine) takeLocked(t *Topic, passed *int) (uint32, bool) {
 	return 0, false
 }
 
-// tooLateLocked tells that a task has passed its max_lateness.
+// tooLateLocked reports whether a task has passed its max_lateness.
 func (s *Engine) tooLateLocked(t *Topic, sl *store.Slot, now int64) bool {
 	rec := s.Store.Record(sl)
 	if record.Flags(rec)&record.HasMaxLateness == 0 {
@@ -328,7 +329,7 @@ func (s *Engine) skipLocked(n uint32, sl *store.Slot) {
 	s.writeLocked(Write{slot: n, op: opFinish})
 }
 
-// isAsideLocked tells that a task must not be handed out because of its shard.
+// isAsideLocked reports whether a task must not be handed out because of its shard's stage.
 func (s *Engine) isAsideLocked(sl *store.Slot) bool {
 	return s.Shards.Inactive > 0 && !s.OwnedLocked(int(sl.Shard)).Takes()
 }

@@ -286,15 +286,15 @@ func Refused(err error) bool {
 	return errors.Is(err, task.ErrDead) || errors.Is(err, ErrIllegible)
 }
 
-// What CreateLocked answers besides the errors of Schedule.
+// Errors of CreateLocked besides those of Schedule.
 var (
 	ErrBusy     = errors.New("busy")
 	ErrWanted   = fmt.Errorf("%w: being created as wanted", ErrBusy)
 	ErrRepeated = errors.New("repeated")
-	// ErrUnregistered: its slot is entered, and its id has to be registered before it is written.
+	// ErrUnregistered: the slot is entered. The id has to be registered before the task is written.
 	ErrUnregistered = errors.New("id not registered")
-	// ErrStale: the id is registered under a shard that is held here, so that it has to be
-	// looked at once more before it counts as free.
+	// ErrStale: the id is registered under a shard that is held here. The caller has to look for
+	// the task once more before the id counts as free.
 	ErrStale = errors.New("id registered here, task unknown")
 	// ErrCollision: the id that was made is in use, or its shard has gone.
 	ErrCollision = errors.New("another id has to be made")

@@ -120,7 +120,7 @@ func (s *Engine) countQuota(q, old *Quota) {
 	})
 }
 
-// RoomLocked tells whether the caller may have one more task.
+// RoomLocked returns nil if the caller may have one more task, and otherwise ErrQuota.
 func (a *Admission) RoomLocked() error {
 	if q := a.quota; q != nil && a.Grant.MaxPending > 0 && q.Tasks >= a.Grant.MaxPending {
 		return fmt.Errorf("%w: %d tasks are pending in its topics", task.ErrQuota, q.Tasks)

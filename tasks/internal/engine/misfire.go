@@ -195,8 +195,8 @@ func (v *MisfirePass) CompareLocked(n uint32, sl *store.Slot) {
 	v.skipLocked(loser, sl)
 }
 
-// standsLocked tells that a candidate is still what it was when it was visited: no
-// caller has cancelled or moved it, or is about to.
+// standsLocked reports whether a candidate is still what it was when it was visited: no caller has
+// cancelled or moved it, or is about to.
 func (v *MisfirePass) standsLocked(key groupOf, c candidate) bool {
 	sl := v.Store.Slot(c.slot)
 	return (sl.State == store.Pending || sl.State == store.Ready) && sl.Flags&store.Misfired != 0 && sl.Topic == key.topic &&

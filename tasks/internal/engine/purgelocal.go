@@ -105,7 +105,7 @@ func (p *Purge) piece(ctx context.Context) error {
 	p.Mu.Lock()
 	c.Complete()
 	p.Unlock()
-	// That an outcome is open weighs more than why no more was begun.
+	// ErrUnknown takes precedence.
 	if late := p.Await(ctx, c); err == nil || errors.Is(late, task.ErrUnknown) {
 		err = late
 	}
@@ -181,8 +181,8 @@ func (p *Purge) tryLocked(sl *store.Slot, at int) {
 	}
 }
 
-// belongsLocked tells whether a task that was waited for is still one to be cancelled: it
-// may have passed to another topic or group.
+// belongsLocked reports whether a task is still to be cancelled after a wait: it may have passed to
+// another topic or group.
 func (p *Purge) belongsLocked(sl *store.Slot) bool {
 	if p.group != "" && string(p.Store.Group(sl)) != p.group {
 		return false
@@ -294,7 +294,7 @@ func (s *Engine) Deletable(ctx context.Context, name string) (revision int64, in
 	return revision, s.UsedLocked(name), nil
 }
 
-// UsedLocked tells that a topic has tasks here that are not dead.
+// UsedLocked reports whether a topic has tasks here that are not dead.
 func (s *Engine) UsedLocked(name string) bool {
 	t, ok := s.TopicTable.ByName[name]
 	return ok && t.Gauges[task.Pending]+t.Gauges[task.Ready]+t.Gauges[task.Delivering] > 0

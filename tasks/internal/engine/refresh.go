@@ -295,8 +295,8 @@ func (s *Engine) restoreSetting(ctx context.Context, settings recovery.Settings,
 	return settings.PutSetting(ctx, name, ifRevision, value)
 }
 
-// settingsLost tells that the ledger has lost its settings, and that RestoreOnce has
-// not written all of them again yet: the key of receipts is never deleted.
+// settingsLost reports whether the ledger has lost its settings, and RestoreOnce has not written
+// all of them again yet. The ledger then lacks the key of receipts, which is never deleted.
 func (s *Engine) settingsLost(ctx context.Context, settings recovery.Settings) (bool, error) {
 	return s.Signer.Lost(ctx, settings)
 }

@@ -58,10 +58,10 @@ const (
 	Evicting                  // it is another node's
 )
 
-// Takes tells that tasks of the shard may come into memory.
+// Takes reports whether tasks of the shard may come into memory.
 func (h *OwnedShard) Takes() bool { return h != nil && (h.Stage == Loading || h.Stage == Active) }
 
-// Mine tells that the shard is this process's, as far as it knows.
+// Mine reports whether this process holds the shard, as far as it knows.
 func (h *OwnedShard) Mine() bool { return h != nil && h.Stage != Evicting }
 
 // Why a shard does not take what a caller wants. All are ErrUnavailable.
@@ -138,7 +138,7 @@ func (s *Engine) ShardNumberLocked(shardID recovery.ShardID) int {
 	return -1
 }
 
-// Unsure tells that others may have taken over what this process believes to hold.
+// Unsure reports whether other nodes may have taken over shards that this process believes to hold.
 func (s *Engine) Unsure() bool { return s.Fleet != nil && !s.Fleet.Standing().Certain }
 
 // Acquiring reports whether the ledger has taken shards of which memory knows nothing yet.

@@ -197,10 +197,10 @@ func (s *Engine) LineOf(id []byte) uint64 {
 	return uint64(s.Terms.ShardOf(id))
 }
 
-// SpoolsLocked tells whether a new task goes to the spool: only if the ledger does not
-// answer. That its shard is away is no reason, since other nodes would look for the task
-// there. In a fleet its id has to tell to which shard it goes from there: one of this node's
-// own, so that others know from the id which node to ask; see querySpools.
+// SpoolsLocked reports whether a new task goes to the spool: only if the ledger does not answer.
+// It is no reason that another node holds the task's shard: other nodes would look for the task
+// there. In a fleet the id has to name the shard to which the task goes from the spool. It is one
+// of this node's own, so that other nodes know from the id which node to ask; see querySpools.
 func (s *Engine) SpoolsLocked(p *Plan) bool {
 	if s.Spool == nil || p.Chosen {
 		return false
@@ -242,8 +242,7 @@ func (s *Engine) stalled(shard int) time.Duration {
 	return s.Committer.Stalled(shard)
 }
 
-// ledgerSilent reports whether the ledger has not answered a shard, or any at all, for longer
-// than d.
+// ledgerSilent reports whether the ledger has not answered a shard, or any shard at all, for longer than d.
 func (s *Engine) ledgerSilent(shard int, d time.Duration) bool {
 	return s.Committer.Stalled(shard) > d || s.Committer.Silent(d)
 }
@@ -306,7 +305,8 @@ func (sp *spool) removeLocked(id []byte, spot recovery.Spot) {
 	sp.committer.Submit(0, recovery.Change{ID: id, From: spot}, Write{op: opUnspooled})
 }
 
-// knownSpooledLocked tells that a task is this process's, whichever node holds the shards.
+// knownSpooledLocked reports whether a task is in this process's spool and is not being moved: then
+// it is this process's, whichever node holds its shard.
 func (s *Engine) knownSpooledLocked(id string) bool {
 	n, known := s.Store.Find([]byte(id))
 	if !known || s.Store.Slot(n).Shard != SpoolShard {

@@ -320,16 +320,17 @@ func (t *Topic) Kind() task.Kind {
 	return task.Pull
 }
 
-// Pulled tells that receivers ask for the topic's tasks.
+// Pulled reports whether receivers ask for the topic's tasks.
 func (t *Topic) Pulled() bool { return t.Deliverer == nil && t.undeliverable == nil }
 
-// unread tells that the topic's settings are not known yet, see loadSettings.
+// unread reports whether the topic's settings are not known yet, see loadSettings.
 func (t *Topic) unread() bool { return errors.Is(t.undeliverable, errSettingsUnread) }
 
 // Stopped reports whether no receiver may have the topic's tasks.
 func (t *Topic) Stopped() bool { return t.Settings.Paused || t.undeliverable != nil }
 
-// deliverableBy tells whether settings may choose a way of delivery in this process.
+// deliverableBy returns nil if settings may choose a way of delivery in this process, and otherwise
+// an ErrInvalid.
 func (t *Topic) deliverableBy(k task.Kind) error {
 	var problem string
 	switch {

@@ -103,8 +103,8 @@ func (s *Engine) targetShardLocked(id []byte) (shard int, ok bool) {
 	return shard, s.Fleet == nil || h.ShardID == shardID
 }
 
-// movable tells that the spool has all that is to be known about a task. One that has
-// died waits for the ledger with its burial: the spool keeps no dead.
+// movable reports whether the spool has the last state of a task. A task that has died waits for
+// the ledger with its burial: the spool keeps no dead.
 func movable(sl *store.Slot) bool {
 	return sl.Flags&store.Writing == 0 && sl.Stored != store.NotStored && (!sl.State.Busy() || sl.State == store.Burying)
 }
@@ -159,7 +159,7 @@ func (s *Engine) landedLocked(n uint32, sl *store.Slot) {
 	s.lineLocked(sl).Moving--
 }
 
-// movesInto tells whether anything is being moved into a shard.
+// movesInto reports whether any task is being moved into a shard.
 func (s *Engine) movesInto(shard int) bool {
 	if s.Spool == nil {
 		return false
@@ -174,7 +174,7 @@ func (s *Engine) movesInto(shard int) bool {
 	return false
 }
 
-// movingTo tells whether a task is being moved into a shard.
+// movingTo reports whether a task is being moved into a shard.
 func (s *Engine) movingTo(n uint32, sl *store.Slot, shard int) bool {
 	if sl.Shard != SpoolShard {
 		return false

@@ -11,10 +11,10 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A Walk goes over the tasks in memory: those of a group, or all, and of these only those
-// of a topic if it is about one. It goes a piece at a time, so that others get the lock in
-// between. What is there from its begin to its end comes by once; what leaves or joins
-// meanwhile, once or not at all.
+// A Walk visits the tasks in memory: those of a group, or all, and of these only the tasks of
+// topics that match its Pick. It visits a piece of them at a time, so that other callers get the
+// lock in between. A task that is present throughout is visited once; one that joins or leaves, at
+// most once.
 type Walk struct {
 	*Engine
 	Pick
@@ -24,13 +24,13 @@ type Walk struct {
 	over      bool          // nothing more comes
 }
 
-// A Pick says which topics something is about. The zero value is all of them.
+// A Pick selects topics. The zero value selects all of them.
 type Pick struct {
 	topic    string   // the only one, or the beginning of names and an asterisk; empty: any
 	patterns []string // of a grant, one of which the topic must match as well; empty: any
 }
 
-// A picked is a pick for as long as the lock is held: topics by their numbers.
+// picked caches which topics match a Pick, by their numbers. It is valid while Mu is held.
 type picked struct {
 	only  uint32          // 0: not just one
 	known map[uint32]bool // of others, those that were asked for; nil: all are picked
@@ -56,7 +56,7 @@ func (s *Engine) pickedLocked(p *Pick) (picked, bool) {
 	return k, true
 }
 
-// has tells whether a topic is picked.
+// has reports whether a topic is picked.
 func (k *picked) has(topic uint32) bool {
 	if k.only != 0 || k.known == nil {
 		return k.only == 0 || topic == k.only
@@ -181,11 +181,12 @@ func (s *Engine) BeginSnapshot(ctx context.Context) (st Snapshot, movesInDoubt i
 	return st, movesInDoubt, nil
 }
 
-// ErrInDoubt is returned while spooled tasks have left memory, and may come back to it. It is
-// passing.
+// ErrInDoubt is returned while the outcome of a move out of the spool is not known: its tasks have
+// left memory and may come back. It is a passing error.
 var ErrInDoubt = task.KindOf(ErrNotHeld, "spool move outcome unknown; retry")
 
-// EndSnapshot leaves out what has changed hands meanwhile, and lists the others.
+// EndSnapshot removes shards that have left this process since BeginSnapshot, and lists the others.
+// Errors: task.ErrClosed; ErrUnsure; ErrInDoubt if a move out of the spool became doubtful since.
 func (s *Engine) EndSnapshot(st Snapshot, movesInDoubt int) (covered []recovery.ShardID, err error) {
 	s.Mu.Lock()
 	defer s.Unlock()
@@ -209,8 +210,8 @@ func (s *Engine) EndSnapshot(st Snapshot, movesInDoubt int) (covered []recovery.
 	return covered, nil
 }
 
-// KeepHeld leaves out what the ledger has lost without having told it yet: it has not read
-// the dead of that.
+// KeepHeld removes shards that the ledger has lost and has not reported yet: it has not read their
+// dead.
 func (s *Engine) KeepHeld(ctx context.Context, st Snapshot) {
 	for n, h := range st {
 		if n == SpoolShard {

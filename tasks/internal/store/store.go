@@ -56,8 +56,8 @@ const (
 	Registering // before creating: its id is on the way into the directory
 )
 
-// Busy tells that a write (or a read) decides what becomes of the task, and
-// that nothing else may be begun before.
+// Busy reports whether a write or a read that is under way decides what becomes of the task. No
+// other one may be begun before.
 func (s State) Busy() bool {
 	switch s {
 	case Pending, Ready, Delivering:
