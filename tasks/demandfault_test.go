@@ -97,7 +97,7 @@ func TestLateAnswersAreNotLost(t *testing.T) {
 		b.must(Request{ID: "t3", Topic: "x"})
 		synctest.Wait()
 		got, _ := b.Cluster().HandleReserve(t.Context(), "a", cluster.DemandMessage{Run: a.Cluster().Peers.Run, Topic: "x", Want: 1})
-		b.Cluster().LateReply("a", cluster.OfferMethod.Name, cluster.Reply[cluster.OfferReply]{Answer: &cluster.OfferReply{Back: []string{got.Deliveries[0].Receipt}}}.Encode(), time.Now())
+		b.Cluster().LateReply("a", cluster.OfferMethod.Name, cluster.Reply[cluster.OfferReply]{Answer: &cluster.OfferReply{Unused: []string{got.Deliveries[0].Receipt}}}.Encode(), time.Now())
 		b.pull("x", "t3")
 	}, Config{}, Config{})
 }
@@ -141,7 +141,7 @@ func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
 		b.must(Request{ID: "t2", Topic: "y"})
 		d := b.pull("y", "t2")[0]
 		o := cluster.Offer{Run: a.Cluster().Peers.Run, Topic: "x", Lease: lease, Deliveries: []cluster.WireDelivery{{Task: cluster.WireTask(d.Task), Receipt: d.Receipt(), Lease: lease}}}
-		if answer, err := a.Cluster().HandleOffer(ctx, "b", o); err != nil || len(answer.Back) != 0 {
+		if answer, err := a.Cluster().HandleOffer(ctx, "b", o); err != nil || len(answer.Unused) != 0 {
 			t.Fatalf("offered a task: %+v, %v", answer, err)
 		}
 		if ds := <-waits; len(ds) != 1 || time.Until(ds[0].LeaseUntil) != lease-cluster.AskWithin*3/4 {
@@ -209,9 +209,9 @@ func TestOfferComesBackAfterAHandOver(t *testing.T) {
 		b.Engine().Mu.Lock()
 		g := &cluster.RemoteWaiter{Topic: b.Engine().TopicTable.ByName["x"]}
 		b.Cluster().OfferedLocked(g, offers[0], packed[0], cluster.OfferReply{}, relay.ErrUnheard)
-		b.Cluster().OfferedLocked(g, offers[1], packed[1], cluster.OfferReply{Back: []string{packed[1][0].Receipt}}, nil)
+		b.Cluster().OfferedLocked(g, offers[1], packed[1], cluster.OfferReply{Unused: []string{packed[1][0].Receipt}}, nil)
 		b.Engine().Unlock()
-		b.Cluster().LateReply("a", cluster.OfferMethod.Name, cluster.Reply[cluster.OfferReply]{Answer: &cluster.OfferReply{Back: []string{packed[2][0].Receipt}}}.Encode(), time.Now())
+		b.Cluster().LateReply("a", cluster.OfferMethod.Name, cluster.Reply[cluster.OfferReply]{Answer: &cluster.OfferReply{Unused: []string{packed[2][0].Receipt}}}.Encode(), time.Now())
 		pass(time.Second)
 		a.pull("x", "t0", "t1", "t2")
 	}, Config{}, Config{})

@@ -45,7 +45,7 @@ type Offer struct {
 
 // An OfferReply says which of them no receiver took.
 type OfferReply struct {
-	Back   []string      // receipts of those that no receiver waits for
+	Unused []string      `json:"Back"` // receipts of those that no receiver waits for
 	Demand DemandMessage `json:"Wish"` // the demand from now on; Serial 0: none
 }
 
@@ -205,14 +205,14 @@ func (s *Cluster) serveRemoteWaiter(g *RemoteWaiter) {
 
 // OfferedLocked processes the answer to an offer.
 func (s *Cluster) OfferedLocked(g *RemoteWaiter, ds []*engine.Delivery, sent []WireDelivery, a OfferReply, err error) {
-	back := make(map[string]bool, len(a.Back))
-	for _, receipt := range a.Back {
-		back[receipt] = true
+	unused := make(map[string]bool, len(a.Unused))
+	for _, receipt := range a.Unused {
+		unused[receipt] = true
 	}
 	unheard := errors.Is(err, relay.ErrUnheard) || errors.Is(err, relay.ErrOverloaded) || errors.Is(err, ErrNotUnderstood) || errors.Is(err, task.ErrClosed)
 	var moved []string
 	for i, d := range ds {
-		if !unheard && !back[sent[i].Receipt] {
+		if !unheard && !unused[sent[i].Receipt] {
 			continue
 		}
 		s.Peers.Counts.ReservesGiven--
@@ -250,7 +250,7 @@ func (s *Cluster) HandleOffer(ctx context.Context, from string, o Offer) (OfferR
 		a.Demand = s.announceDemandLocked(w, from)
 	}
 	for _, d := range ds {
-		a.Back = append(a.Back, d.Receipt())
+		a.Unused = append(a.Unused, d.Receipt())
 	}
 	return a, nil
 }
