@@ -336,7 +336,7 @@ func TestLeasedOutObeysMaxInFlight(t *testing.T) {
 		r.checkConsistency()
 		for done := 0; done < 105; done++ {
 			if done >= len(ds.list()) {
-				t.Fatalf("nobody goes on after %d", done)
+				t.Fatalf("no delivery follows after %d", done)
 			}
 			r.ack(ds.list()[done])
 			pass(101 * time.Millisecond)

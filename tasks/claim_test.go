@@ -148,7 +148,7 @@ func TestClaimingReceiverIsNotWoken(t *testing.T) {
 			state := r.Engine().Store.Slot(n).State
 			r.Engine().Mu.Unlock()
 			if state != store.Claiming {
-				t.Errorf("%s has state %d, nobody claims it", id, state)
+				t.Errorf("%s has state %d; want claiming", id, state)
 			}
 		}
 		release()

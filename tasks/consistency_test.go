@@ -106,7 +106,7 @@ func (s consistency) checkTopics() (errs error) {
 			fault("topic %q counts for a backlog: %v", t.Name, t.Pushed)
 		}
 		if s.engine.Dispatch.Neglected(&t.Line) {
-			fault("topic %q: nobody has been woken for its ready tasks", t.Name)
+			fault("topic %q: no receiver was woken for its ready tasks", t.Name)
 		}
 		for _, state := range []State{Pending, Ready, Delivering} {
 			if t.Gauges[state] != gauges[i][state] {

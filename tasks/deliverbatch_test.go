@@ -400,7 +400,7 @@ func TestBatchesGetTheirPlacesBack(t *testing.T) {
 		c.taken()
 		pass(3 * time.Second)
 		if _, most := c.taken(); most != 4 {
-			t.Errorf("%d at once with 4 places for nobody else", most)
+			t.Errorf("%d at once; want all 4 places for the only topic", most)
 		}
 		r.checkConsistency()
 	})

@@ -159,9 +159,9 @@ func TestUnindexedNodeDies(t *testing.T) {
 		d := f.start("d", fleetShards, Config{})
 		f.nodes = []*node{b, d}
 		_, err := d.Get(t.Context(), "x-3")
-		want(t, "Get while nobody has adopted it", err, ErrUnavailable)
+		want(t, "Get while no node has adopted it", err, ErrUnavailable)
 		_, err = d.Schedule(t.Context(), Request{ID: "x-3", Topic: "t"})
-		want(t, "Schedule while nobody has adopted it", err, ErrUnavailable)
+		want(t, "Schedule while no node has adopted it", err, ErrUnavailable)
 		b.member.AdoptFrom(a.member.Member)
 		for i := range 50 {
 			if got := d.get(fmt.Sprint("x-", i)); got.Node != "b" {

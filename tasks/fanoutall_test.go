@@ -171,9 +171,9 @@ func TestTopicInUseElsewhere(t *testing.T) {
 		for _, m := range f.nodes {
 			want(t, "DeleteTopic at "+m.name, m.DeleteTopic(t.Context(), "x", -1), ErrInUse)
 		}
-		want(t, "DeleteTopic of nobody", a.DeleteTopic(t.Context(), "none", -1), ErrNoTopic)
+		want(t, "DeleteTopic of an unknown topic", a.DeleteTopic(t.Context(), "none", -1), ErrNoTopic)
 		_, err = a.KillTopic(t.Context(), "none", -1)
-		want(t, "KillTopic of nobody", err, ErrNoTopic)
+		want(t, "KillTopic of an unknown topic", err, ErrNoTopic)
 		f.nodes[2].bury("x", "dead")
 		k, err := f.nodes[2].KillTopic(t.Context(), "x", -1)
 		if err != nil || k != (Killed{Killed: 1}) {

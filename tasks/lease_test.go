@@ -132,7 +132,7 @@ func TestSettledLater(t *testing.T) {
 		r.must(tasks.Request{ID: "lost", Topic: "x"})
 		pass(time.Minute)
 		if task := r.get("lost"); task.Attempt < 1 || task.LastError != "the lease ran out" {
-			t.Errorf("nobody has settled it: %+v", task)
+			t.Errorf("the lease did not run out: %+v", task)
 		}
 		r.checkConsistency()
 	})

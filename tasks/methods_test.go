@@ -239,7 +239,7 @@ func TestWireFormatUnchanged(t *testing.T) {
 	want(t, "ReadDir", err, nil)
 	for _, f := range stand {
 		if f.Name() != "faults.json" && !slices.Contains(files, f.Name()) {
-			t.Errorf("nobody answers %s any more, and an older version may ask it", f.Name())
+			t.Errorf("no method answers %s any more, and a node of an older version may call it", f.Name())
 		}
 	}
 }

@@ -295,7 +295,7 @@ func (m *model) saw(id string, task tasks.Task, err error) {
 			f.dues = []int64{due}
 		}
 		if task.State == tasks.Delivering && f.open == nil && !f.loose {
-			m.fault(id, "is being delivered, and to nobody")
+			m.fault(id, "is being delivered, and no receiver has it")
 		}
 		if f.busy() && !f.open.handler && task.State != tasks.Delivering {
 			m.fault(id, "is %v, and its lease ends %v", task.State, f.open.until)

@@ -39,7 +39,7 @@ func (s *simulation) refused(id string, err error) {
 		s.m.is(id, mayBeAlive, "delivering")
 		// A handler may have ended in the very moment.
 		if f.open == nil && !f.loose && f.topic != "handled" && f.topic != "" {
-			s.m.fault(id, "%v, and nobody has it", err)
+			s.m.fault(id, "%v, and no receiver has it", err)
 		}
 	default:
 		s.m.fault(id, "%v", err)

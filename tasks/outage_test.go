@@ -210,7 +210,7 @@ func TestWatchersGiveUp(t *testing.T) {
 		release()
 		pass(time.Millisecond)
 		if <-first; len(r.Engine().Writes.Waiting) != 0 {
-			t.Error("somebody still waits")
+			t.Error("a caller still waits")
 		}
 	})
 }

@@ -268,7 +268,7 @@ func TestPurgeAfterACancelThatWasGivenUp(t *testing.T) {
 		}()
 		pass(time.Millisecond)
 		if len(purged) != 0 {
-			t.Fatalf("nobody knows yet what becomes of the task: %v", <-purged)
+			t.Fatalf("Purge returned before the outcome of the task was known: %v", <-purged)
 		}
 		pass(time.Second)
 		want(t, "Cancel", <-given, ErrUnavailable)

@@ -99,7 +99,7 @@ func TestReserveGivenUpWhenWoken(t *testing.T) {
 			r.must(Request{Topic: "x", Delay: time.Second}) // due as the first one gives up
 			pass(2 * time.Second)
 			if len(got) == 0 || <-got+<-got != 1 {
-				t.Fatal("the task woke somebody who had gone")
+				t.Fatal("the task woke a caller that had gone")
 			}
 		})
 	}

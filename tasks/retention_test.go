@@ -206,7 +206,7 @@ func TestRetentionAfterClockStep(t *testing.T) {
 		r.clock.step(year)
 		pass(50 * time.Minute)
 		if r.wantDead("x", "a", "b"); !r.log.has("no dead task is deleted") {
-			t.Error("nobody was told")
+			t.Error("the log does not say that no dead task is deleted")
 		}
 		want(t, "Cancel", r.Cancel(t.Context(), "a"), nil) // the oldest is known all the same
 		pass(aFewSweeps)

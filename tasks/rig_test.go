@@ -116,7 +116,7 @@ func (r *rig) wantNoRescue() {
 	r.t.Helper()
 	s := r.Stats()
 	if s.MissedWakes != 0 && !r.rescues {
-		r.t.Errorf("the sweep found %d topics that nobody had woken", s.MissedWakes)
+		r.t.Errorf("the sweep found %d topics that no event had woken", s.MissedWakes)
 	}
 	if s.Rescued != r.forgiven && !r.rescues && !r.clock.stepped.Load() {
 		r.t.Errorf("the sweep has rescued %d tasks, %d of them after a step of the clock", s.Rescued, r.forgiven)

@@ -203,7 +203,7 @@ func TestPauseOfIllegibleSettings(t *testing.T) {
 		r.restart()
 		for _, paused := range []bool{true, false} {
 			if err := r.PauseTopic(t.Context(), "x", paused); err == nil {
-				t.Errorf("PauseTopic(%v) has changed settings that nobody here can read", paused)
+				t.Errorf("PauseTopic(%v) has changed settings that this version cannot read", paused)
 			}
 		}
 		if held, _, err := r.faulty.Setting(t.Context(), task.SettingPrefix+"x"); err != nil || string(held) != newer {

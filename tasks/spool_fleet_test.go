@@ -27,7 +27,7 @@ func suspendMove(t *testing.T, f *fleet, heldUp string, answer error) (a, b *nod
 		t.Errorf("%s does not tell its shard", task.ID)
 	}
 	if _, err := a.Get(t.Context(), task.ID); err != nil {
-		t.Errorf("a spooled task is nobody else's: %v", err)
+		t.Errorf("Get of a spooled task at its node: %v", err)
 	}
 	release := a.member.hold(heldUp)
 	a.member.fail("Applied", answer)

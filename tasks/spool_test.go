@@ -205,7 +205,7 @@ func TestSpoolAndRoom(t *testing.T) {
 		_, err := r.Schedule(t.Context(), Request{Topic: "y"})
 		want(t, "Schedule", err, ErrUnavailable)
 		if r.Stats().Spool.Condition == "" {
-			t.Error("nobody is told that the spool is full")
+			t.Error("the condition does not say that the spool is full")
 		}
 		r.faulty.SetCondition(nil) // and yet Apply refuses
 		r.wantSpool(1, 0)

@@ -94,7 +94,7 @@ func TestBusyMakesOthersWait(t *testing.T) {
 		}()
 		pass(time.Millisecond)
 		if len(others) != 0 {
-			r.t.Fatalf("somebody did not wait: %v", <-others)
+			r.t.Fatalf("a caller did not wait: %v", <-others)
 		}
 		release()
 		want(r.t, row.name, <-answer, nil)

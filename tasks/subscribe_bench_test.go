@@ -18,7 +18,7 @@ import (
 // figures are the shortest time with readers by the shortest without.
 func BenchmarkSubscriptions(b *testing.B) {
 	const number = 100_000
-	nobody := tasks.EventFilter{Topics: []string{"other"}}
+	otherTopic := tasks.EventFilter{Topics: []string{"other"}}
 	var heard atomic.Int64
 	cases := []struct {
 		name    string
@@ -30,7 +30,7 @@ func BenchmarkSubscriptions(b *testing.B) {
 		{"1-stuck", 1, tasks.EventFilter{}, false},
 		{"1-fast", 1, tasks.EventFilter{}, true},
 		{"100-stuck", 100, tasks.EventFilter{}, false},
-		{"100-of-another-topic", 100, nobody, true},
+		{"100-of-another-topic", 100, otherTopic, true},
 	}
 	took := make([]time.Duration, len(cases))
 	for b.Loop() {
@@ -91,6 +91,6 @@ func BenchmarkSubscriptions(b *testing.B) {
 	}
 	b.ReportMetric(float64(took[0].Nanoseconds())/number, "ns/task")
 	if heard.Load() == 0 {
-		b.Error("nobody heard anything")
+		b.Error("no subscriber received an event")
 	}
 }

@@ -270,7 +270,7 @@ func TestLostWakes(t *testing.T) {
 		}
 		synctest.Wait()
 		if len(a.list()) != 0 || len(got.list()) != 0 {
-			t.Fatal("somebody has heard of it")
+			t.Fatal("a receiver got a task though the wake was lost")
 		}
 		pass(r.Scheduler.Engine().Config.SweepEvery)
 		if len(a.list()) != 2 || len(got.list()) != 2 {
