@@ -115,20 +115,10 @@ type reconciler struct {
 }
 
 func (s *Cluster) reconcilerLoop() {
-	tick := time.NewTicker(s.engine.Config.SweepEvery)
-	defer tick.Stop()
 	s.engine.Mu.Lock() // the ledger may tell of lost writes already
 	c := reconciler{Cluster: s, marked: s.Fleet.indexing}
 	s.engine.Mu.Unlock()
-	for {
-		select {
-		case <-tick.C:
-		case <-s.Fleet.work:
-		case <-s.engine.Life.Closing:
-			return
-		}
-		c.runOnce()
-	}
+	s.engine.EveryOr(s.engine.Config.SweepEvery, s.Fleet.work, func(bool) { c.runOnce() })
 }
 
 // runOnce does what there is to do now. What fails comes again.

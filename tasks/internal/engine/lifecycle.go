@@ -33,12 +33,20 @@ func (s *Engine) finish() {
 
 // Every calls f once in every period, until Close begins.
 func (s *Engine) Every(period time.Duration, f func()) {
+	s.EveryOr(period, nil, func(bool) { f() })
+}
+
+// EveryOr calls f once in every period, and whenever it receives from wake, until Close begins. It
+// tells f whether it was woken.
+func (s *Engine) EveryOr(period time.Duration, wake <-chan struct{}, f func(woken bool)) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
 	for {
 		select {
 		case <-tick.C:
-			f()
+			f(false)
+		case <-wake:
+			f(true)
 		case <-s.Life.Closing:
 			return
 		}

@@ -54,20 +54,11 @@ const (
 // one of the times for a full sweep has come, and at once when a backlog has begun.
 // An error does not end it.
 func (s *Engine) sweepLoop() {
-	tick := time.NewTicker(s.Config.SweepEvery)
-	defer tick.Stop()
 	s.noteClock()
 	s.Config.Times.Due(s.Config.Clock())
-	for {
-		select {
-		case <-tick.C:
-			s.SweepOnce(s.Config.Times.Due(s.Config.Clock()))
-		case <-s.sweepNow:
-			s.SweepOnce(false)
-		case <-s.Life.Closing:
-			return
-		}
-	}
+	s.EveryOr(s.Config.SweepEvery, s.sweepNow, func(woken bool) {
+		s.SweepOnce(!woken && s.Config.Times.Due(s.Config.Clock()))
+	})
 }
 
 // SweepOnce makes sure that whatever should have moved on does so. Outside a fault

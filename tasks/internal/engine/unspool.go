@@ -20,19 +20,13 @@ const (
 
 // unspoolLoop moves what is spooled to the ledger, until Close begins.
 func (s *Engine) unspoolLoop() {
-	tick := time.NewTicker(unspoolEvery)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
+	s.EveryOr(unspoolEvery, s.Spool.more, func(woken bool) {
+		if !woken {
 			s.Spool.askCondition()
 			s.resolveInDoubt()
-		case <-s.Spool.more:
-		case <-s.Life.Closing:
-			return
 		}
 		s.unspool()
-	}
+	})
 }
 
 // unspool sends the heads of all lines whose shards take them.
