@@ -78,7 +78,7 @@ type redisSettings struct {
 	RedisWaitReplicas  int           `placeholder:"N" help:"How many replicas of Redis must have a task before it counts as accepted, 1 to 64. While fewer do, answers are 503. Default: none."`
 	RedisWaitTimeout   time.Duration `default:"500ms" help:"How long Redis waits for them each time, 1ms to 900ms."`
 	Spool              string        `placeholder:"DIR" help:"Accept tasks without an id of their caller's into this directory while Redis does not take them (202), deliver them in time, and move them to Redis when it is back. One server at a time uses it."`
-	FailoverAfter      time.Duration `default:"10s" help:"For how long a node must show no life sign before another one adopts its tasks. The same for all nodes."`
+	FailoverAfter      time.Duration `default:"10s" help:"For how long a node must send no heartbeat before another one adopts its tasks. The same for all nodes."`
 
 	OnOutage        string        `default:"deliver" placeholder:"deliver|pause" help:"What a node does that was cut off from Redis for so long that others may have adopted its tasks: deliver what it has in memory, perhaps a second time, or pause until it knows. The same for all nodes."`
 	Handover        bool          `help:"Hand all tasks over to other nodes before a stop. Without it they wait for the next start, or for failover-after."`
