@@ -264,8 +264,8 @@ func (b *Batch) proveDelayedNotFound(ctx context.Context, delays []delay) {
 	}
 }
 
-// registerAll registers the ids that a round has entered with one call to the directory. Then it sends
-// the first writes of those tasks.
+// registerAll registers the ids that a round has entered with one call to the directory. Then it
+// sends the first writes of those tasks.
 func (b *Batch) registerAll(ctx context.Context, r *round) {
 	if len(r.unregistered) == 0 {
 		return

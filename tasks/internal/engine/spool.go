@@ -242,7 +242,8 @@ func (s *Engine) stalled(shard int) time.Duration {
 	return s.Committer.Stalled(shard)
 }
 
-// ledgerSilent reports whether the ledger has not answered a shard, or any shard at all, for longer than d.
+// ledgerSilent reports whether the ledger has not answered a shard, or any shard at all, for longer
+// than d.
 func (s *Engine) ledgerSilent(shard int, d time.Duration) bool {
 	return s.Committer.Stalled(shard) > d || s.Committer.Silent(d)
 }
