@@ -234,7 +234,7 @@ func (t *knownToken) name() string {
 // access decides which requests are answered.
 type access struct {
 	tokens atomic.Pointer[tokenSet] // nil: every caller may use every route
-	scopes map[routeKey]allow       // that open a route; it does not change once the routes are built
+	scopes map[routeKey]allow       // by route; it does not change once the routes are built
 	hosts  []string                 // see Config.AllowedHosts
 	guard  *http.CrossOriginProtection
 }

@@ -294,7 +294,8 @@ func testAway(t *testing.T, h FleetHarness) {
 	id := a.ShardID(0).NewID()
 	a.mustPut(0, id, recovery.Spot{}, pending(noon))
 	shardIDs := []recovery.ShardID{a.ShardID(0), a.ShardID(1)}
-	a.mustPut(1, shardIDs[1].NewID(), recovery.Spot{}, pending(noon)) // an empty one may have no holder
+	// An empty shard may have no holder.
+	a.mustPut(1, shardIDs[1].NewID(), recovery.Spot{}, pending(noon))
 	h.Crash(t, a.Fleet)
 	h.Adopt(t, b.Fleet, a.Fleet)
 	b.waitAcquired(2)

@@ -58,7 +58,7 @@ type store struct {
 	// deletedRevision is the highest one of those that were deleted. New ones begin above
 	// it, so that a name's revisions only grow.
 	deletedRevision int64
-	adopted         []memshard.Entry    // pending at Adopt, oldest first; nil after the first scan began
+	adopted         []memshard.Entry    // pending at Adopt, oldest first; nil once a scan has begun
 	first           bool                // the next scan is the first since Adopt
 	exposed         map[string]struct{} // ids that Find handed out since Adopt
 }

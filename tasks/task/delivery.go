@@ -93,17 +93,19 @@ const (
 
 // A Verdict settles deliveries.
 type Verdict struct {
-	Verb   Verb
-	Delay  *time.Duration // Release: until the next attempt; nil means the topic's backoff. 0 to MaxAhead
-	Lease  time.Duration  // Extend: from now; 0 means the topic's lease. 1 s to 24 h
-	Reason string         // Release, Bury: kept as the task's last error, cut at 1 KiB
+	Verb Verb
+	// Delay (Release) is the time until the next attempt, 0 to MaxAhead; nil: the topic's backoff.
+	Delay  *time.Duration
+	Lease  time.Duration // Extend: from now; 0 means the topic's lease. 1 s to 24 h
+	Reason string        // Release, Bury: kept as the task's last error, cut at 1 KiB
 }
 
 // A Settled is the answer to one receipt.
 type Settled struct {
-	Receipt    string
-	ID         string    // of the task, if the receipt could be read
-	Recorded   bool      // the ledger has confirmed it; false: it counts here and now, and is recorded later
+	Receipt string
+	ID      string // of the task, if the receipt could be read
+	// Recorded: the ledger has confirmed it. If false, it holds in memory and is recorded later.
+	Recorded   bool
 	LeaseUntil time.Time // Extend only
 	// Err is ErrReceipt, ErrStale, ErrReplaying or ErrClosed; where the task is another node's also
 	// ErrUnavailable or ErrUnknown. It is nil if the delivery was settled.

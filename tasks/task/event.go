@@ -27,14 +27,19 @@ type Observer interface {
 
 // An Event is one thing that happened to a task.
 type Event struct {
-	Kind     EventKind
-	At       time.Time
-	ID       string
-	Topic    string
-	Attempt  int           // Started: the attempt that begins; Delivered, Retried, Died: the one that ended so
-	Lateness time.Duration // Started, first attempts only: since it was due, or since its place in its topic's Spread
-	By       string        // Started: the node whose receiver has it, or which helps with it; empty if it is this one
-	Err      string        // Retried, Died: why, at most 1 KiB
+	Kind  EventKind
+	At    time.Time
+	ID    string
+	Topic string
+	// Attempt is the attempt that begins (Started), or that has ended (Delivered, Retried, Died).
+	Attempt int
+	// Lateness of a first attempt (Started): the time since the task was due, or since its place in
+	// its topic's Spread.
+	Lateness time.Duration
+	// By (Started) names the node whose receiver has the task, or that took it in a backlog; empty
+	// if that is this node.
+	By  string
+	Err string // Retried, Died: why, at most 1 KiB
 }
 
 // An EventKind names what happened.

@@ -15,7 +15,9 @@ const (
 type Outlook struct {
 	Topic  string        // empty: all topics
 	Window time.Duration // how far to look ahead, MinForecast to MaxAhead
-	Step   time.Duration // 1 to MaxForecastSteps of them make up the window; rounded up to a millisecond
+	// Step is the length of each step, rounded up to a millisecond: 1 to MaxForecastSteps of them
+	// make up the window.
+	Step time.Duration
 }
 
 // Faults returns a fault for each field that is out of range.
@@ -36,11 +38,13 @@ func (o *Outlook) Faults() (f Faults) {
 // memory, be it the first or a retry. It is no snapshot: a task that moves meanwhile may be counted
 // twice or not at all.
 type Forecast struct {
-	From       time.Time     // where the first step begins: now
-	Step       time.Duration // length of each step
-	Counts     []int64       // by step: tasks whose time comes in it; the last one ends with the window or after
-	Ready      int64         // tasks whose time has come, and that wait for their receiver
-	Delivering int64         // tasks that are being delivered
-	Later      int64         // tasks whose time comes after the last step
-	Complete   bool          // false while replay runs: what was not read yet is missing
+	From time.Time     // where the first step begins: now
+	Step time.Duration // length of each step
+	// Counts has for each step the tasks whose time comes in it. The last step ends with the window
+	// or after it.
+	Counts     []int64
+	Ready      int64 // tasks whose time has come, and that wait for their receiver
+	Delivering int64 // tasks that are being delivered
+	Later      int64 // tasks whose time comes after the last step
+	Complete   bool  // false while replay runs: what was not read yet is missing
 }

@@ -6,15 +6,15 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// A Node is one of the processes that share a ledger: what the ledger knows of it, and what its
-// memory had to say with its last sign of life.
+// A Node is one of the processes that share a ledger: what the ledger knows of it, and what it
+// reported with its last heartbeat.
 type Node struct {
 	Name        string
 	Self        bool          // this process
 	Live        bool          // it is not taken for dead
-	Quiet       bool          // it shows no signs of life, be it taken for dead or not
+	Quiet       bool          // it sends no heartbeat, be it taken for dead or not
 	Released    bool          // its last process ended in order
-	Silent      time.Duration // for how long this process has seen no sign of life
+	Silent      time.Duration // for how long this process has seen no heartbeat of it
 	Incarnation string        // names the process among all that had the node's name
 	Process     string        // which process, for people
 	Version     string        // of the program
@@ -46,9 +46,9 @@ type NodeState string
 
 // The states of nodes.
 const (
-	NodeLive     NodeState = "live"     // it shows signs of life
-	NodeDraining NodeState = "draining" // it does, and hands over what it holds
-	NodeSilent   NodeState = "silent"   // it shows none: others adopt what it holds, once it is taken for dead
+	NodeLive     NodeState = "live"     // it sends heartbeats
+	NodeDraining NodeState = "draining" // it sends heartbeats, and hands its shards over
+	NodeSilent   NodeState = "silent"   // it sends none; once it is dead, others adopt its shards
 	NodeReleased NodeState = "released" // its last process has ended in order
 )
 

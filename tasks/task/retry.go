@@ -9,7 +9,9 @@ import (
 // n-th pause is drawn evenly from MinBackoff up to MinBackoff * 2^n, and is never longer than
 // MaxBackoff.
 type Retry struct {
-	MaxAttempts int           // then the task is dead; 1 to MaxRetryAttempts, which is the default (20 with CountCrashes)
+	// MaxAttempts is how many attempts may fail before the task is dead; 1 to MaxRetryAttempts. The
+	// default is MaxRetryAttempts, or 20 with CountCrashes.
+	MaxAttempts int
 	MinBackoff  time.Duration // 1 ms to 24 h, default 1 s
 	MaxBackoff  time.Duration // MinBackoff to 30 days, default 10 min
 

@@ -18,18 +18,32 @@ const (
 // TopicSettings say how the tasks of a topic are delivered and retried. The zero value of a field
 // means its default, except where it says otherwise.
 type TopicSettings struct {
-	Kind          Kind            // a way of Config.Ways; unless set, Handler if one was registered, else Pull
-	Delivery      json.RawMessage `json:",omitempty"` // what the way needs to know: a JSON object, see the way's package
-	Retry         Retry           //
-	Lease         time.Duration   // how long a delivery may stay unsettled; 1 s to 24 h, default 30 s
-	Concurrency   int             // deliveries at once on this node (Pull is not bound by it); 1 to 100,000, default 64, which a backlog may raise
-	Rate          Rate            // deliveries a second on this node; default: no bound
-	Weight        int             // share of the node's places for deliveries when they are scarce, beside other topics; 1 to 1,000, default 1
-	Spread        time.Duration   // window from the deadline on over which the first attempts of tasks of one instant are spread evenly, by their ids; 0 to 24 h, default 0
-	Misfire       Misfire         // what becomes of tasks that fell due while no process held them; default MisfireDeliver
-	CountCrashes  bool            // record each attempt before it is delivered: one more write, and a task that kills its process runs out of attempts too
-	Paused        bool            // accept, but do not deliver
-	DeadRetention time.Duration   // how long dead tasks are kept; 1 min to 3660 days, default 7 days
+	// Kind is a way of Config.Ways. Default: Handler if one was registered, else Pull.
+	Kind Kind
+	// Delivery configures the way: a JSON object, see the way's package.
+	Delivery json.RawMessage `json:",omitempty"`
+	Retry    Retry
+	// Lease is how long a delivery may stay unsettled; 1 s to 24 h, default 30 s.
+	Lease time.Duration
+	// Concurrency bounds the deliveries at once on this node, except for Pull; 1 to 100,000. The
+	// default is 64, which a backlog may raise.
+	Concurrency int
+	Rate        Rate // deliveries a second on this node; default: no bound
+	// Weight is the topic's share of the node's places for deliveries when topics compete for them;
+	// 1 to 1,000, default 1.
+	Weight int
+	// Spread is a window from the deadline on. The first attempts of tasks with one deadline are
+	// spread evenly over it, by their ids; 0 to 24 h, default 0.
+	Spread time.Duration
+	// Misfire says what becomes of tasks that fell due while no process held them; default
+	// MisfireDeliver.
+	Misfire Misfire
+	// CountCrashes has each attempt recorded before it is delivered. That is one more write, but a
+	// task that kills its process runs out of attempts too.
+	CountCrashes bool
+	Paused       bool // tasks are accepted, but not delivered
+	// DeadRetention is how long dead tasks are kept; 1 min to 3660 days, default 7 days.
+	DeadRetention time.Duration
 }
 
 // WithDefaults returns the settings with the defaults of fields that are zero.

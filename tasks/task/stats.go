@@ -9,7 +9,9 @@ import (
 
 // Readiness reports whether the scheduler can take and deliver tasks.
 type Readiness struct {
-	Ready     bool          // the first replay is over, and the node's own shards have come home, or were waited for long enough
+	// Ready: the first replay is over, and the node has got its own shards back, or has waited for
+	// them for long enough.
+	Ready     bool
 	Replayed  int64         // records read so far
 	Elapsed   time.Duration // of the replay
 	LedgerOK  bool          // the ledger answers, takes new records, and is ours
@@ -35,12 +37,14 @@ const MaxStatsTopics = 1000
 
 // Stats are a scheduler's figures at one moment. What is counted is counted since Open.
 type Stats struct {
-	Node      string
-	At        time.Time // when they were taken
-	Topics    []Topic   // at most MaxStatsTopics, by name: those that were set up, then the busiest. Shared with other callers: not to be changed
-	Others    Counts    // of the topics beyond those
-	Beyond    int       // how many topics those are
-	Total     Counts    // of all topics
+	Node string
+	At   time.Time // when they were taken
+	// Topics are at most MaxStatsTopics, by name: those with settings, and then the busiest. Other
+	// callers share the slice: do not change it.
+	Topics    []Topic
+	Others    Counts // of the topics beyond those
+	Beyond    int    // how many topics those are
+	Total     Counts // of all topics
 	Readiness Readiness
 
 	SweepStats
@@ -61,8 +65,10 @@ type Stats struct {
 
 // SweepStats are the figures of the sweep and of what it finds.
 type SweepStats struct {
-	Rescued        int64         // tasks that the sweep found overdue; 0 outside a fault
-	MissedWakes    int64         // topics whose receivers did not know of ready tasks until the sweep came; 0 outside a fault
+	Rescued int64 // tasks that the sweep found overdue; 0 outside a fault
+	// MissedWakes counts topics whose receivers did not know of ready tasks until the sweep came; 0
+	// outside a fault.
+	MissedWakes    int64
 	LeasesReturned int64         // deliveries whose lease ran out
 	AuditChecked   int64         // tasks compared with the ledger
 	AuditRepaired  int64         // of those, missing there and written again; 0 outside a fault
@@ -90,10 +96,12 @@ type ShardStats struct {
 
 // LoadStats are the figures of the work at hand.
 type LoadStats struct {
-	Backlog       int   // ready tasks of topics that this process delivers, see Config.SweepBacklog
-	Backlogs      int64 // times that they were too many
-	Concurrency   int   // what holds now for topics without a Concurrency of their own: raised during a backlog
-	Workers       int   // deliveries that this process is making or has places for, see Config.MaxDeliveries
+	Backlog  int   // ready tasks of topics that this process delivers, see Config.SweepBacklog
+	Backlogs int64 // times that they were too many
+	// Concurrency is that of topics without one of their own. A backlog raises it.
+	Concurrency int
+	// Workers are deliveries that this process makes or has places for, see Config.MaxDeliveries.
+	Workers       int
 	Crowd         int   // topics that want to make more, and have to share
 	Subscriptions int   // that are open, see Scheduler.Subscribe
 	EventsLost    int64 // events that a reader of any subscription was too slow for
@@ -103,8 +111,8 @@ type LoadStats struct {
 type PeerStats struct {
 	ReservesGiven int64 // deliveries of this node's tasks to receivers that wait at other nodes
 	ReservesTaken int64 // deliveries of other nodes' tasks to receivers that wait here
-	HelpTaken     int64 // deliveries of this node's tasks that others have made during a backlog here
-	HelpGiven     int64 // deliveries of other nodes' tasks that this one has made during their backlogs
+	HelpTaken     int64 // deliveries of this node's tasks by others during a backlog here
+	HelpGiven     int64 // deliveries of other nodes' tasks by this one during their backlogs
 	// SettlementsDropped: settlements of tasks of other nodes for which there was no room while
 	// those nodes did not answer. Their tasks may be delivered again.
 	SettlementsDropped int64

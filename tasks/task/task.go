@@ -17,11 +17,13 @@ const (
 
 // A Task is one thing to deliver when due, as it stood when it was asked for.
 type Task struct {
-	ID          string
-	Topic       string
-	State       State
-	Due         time.Time // the deadline, to the millisecond
-	Next        time.Time // when the next attempt starts: Due at first, then its place if the topic has a Spread; later after a backoff
+	ID    string
+	Topic string
+	State State
+	Due   time.Time // the deadline, to the millisecond
+	// Next is when the next attempt starts: first Due, or the task's place after it in a topic with
+	// a Spread; after a failed attempt, the end of the backoff.
+	Next        time.Time
 	Payload     []byte
 	Headers     map[string]string
 	Group       string

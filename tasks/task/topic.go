@@ -46,7 +46,9 @@ const (
 // bound.
 type Rate struct {
 	PerSecond float64 // 0.001 to 1,000,000
-	Burst     int     // how many may begin at once after a rest; 1 to 1,000,000, default PerSecond rounded up
+	// Burst is how many may begin at once after a rest; 1 to 1,000,000. The default is PerSecond
+	// rounded up.
+	Burst int
 }
 
 // Misfire says what becomes of a task whose deadline (its place, in a topic with a Spread) passed
@@ -60,9 +62,12 @@ type Misfire string
 
 // What may become of such tasks.
 const (
-	MisfireDeliver  Misfire = "deliver"  // it is delivered late
-	MisfireSkip     Misfire = "skip"     // it is not delivered, and counts as skipped
-	MisfireCoalesce Misfire = "coalesce" // of such tasks with the same group only the one with the latest deadline is delivered (then the one created last, then the greater id), once replay is over; tasks without a group all are
+	MisfireDeliver Misfire = "deliver" // it is delivered late
+	MisfireSkip    Misfire = "skip"    // it is not delivered, and counts as skipped
+	// MisfireCoalesce delivers one of the misfired tasks of a group, once replay is over: the one
+	// with the latest deadline, then the one created last, then the one with the greater id. Tasks
+	// without a group are all delivered.
+	MisfireCoalesce Misfire = "coalesce"
 )
 
 // Counts are a topic's figures: how many tasks stand where, and what has happened since the start.
@@ -74,7 +79,7 @@ type Counts struct {
 	Failed       int64 // attempts that failed, of any cause
 	LeaseExpired int64 // of those, attempts whose lease ran out
 	Died         int64 // exhausted or buried
-	Expired      int64 // dead tasks that were deleted because TopicSettings.DeadRetention had passed
+	Expired      int64 // dead tasks deleted after TopicSettings.DeadRetention
 	Cancelled    int64
 	Skipped      int64 // past max_lateness, or misfired
 	Panicked     int64 // handlers that panicked; also in Failed

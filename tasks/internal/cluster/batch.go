@@ -19,7 +19,7 @@ type Batch struct {
 	Results   []task.Result
 	notFound  map[string]engine.NotFoundProof // of ids that were looked up in the ledger, in vain
 	spool     bool                            // the ledger did not take those without an id
-	forwarded bool                            // another node has asked: what is elsewhere is its affair
+	forwarded bool                            // for another node, which itself asks the others
 	stale     map[string]engine.StaleEntry
 	By        engine.Admission
 	asked     map[int]bool // requests that were refused and come again
@@ -162,7 +162,7 @@ func (b *Batch) made(todo []int) bool {
 func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
 	var plans [engine.AtOnce]engine.Plan
 	for k, i := range part {
-		_ = b.engine.LearnTopic(ctx, b.Requests[i].Topic) // or else the task waits until they are known
+		_ = b.engine.LearnTopic(ctx, b.Requests[i].Topic) // on failure the task waits for it
 		p, err := b.engine.Plan(&b.Requests[i], b.By)
 		if err == nil {
 			if err = b.ownerOfID(ctx, &p, b.tries > 0); err != nil {

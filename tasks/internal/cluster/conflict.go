@@ -136,7 +136,8 @@ func (c *reconciler) ofRetired(ctx context.Context, page []Tombstone) (changes [
 		if !known {
 			gone = !registered[shardID]
 			if !gone {
-				h, err := c.Fleet.ledger.Locate(ctx, shardID, false) // asks Redis only if its holder does not live
+				// Locate asks Redis only if the holder is dead.
+				h, err := c.Fleet.ledger.Locate(ctx, shardID, false)
 				gone = err == nil && h.Retired
 			}
 			retired[shardID] = gone

@@ -115,7 +115,7 @@ func (s *Cluster) registerPart(ctx context.Context, rs []*engine.IDClaim) {
 		defer s.engine.Mu.Unlock()
 		for _, r := range rs {
 			r.Err = fmt.Errorf("%w: directory of ids: %w", task.ErrUnavailable, err)
-			s.Fleet.tombstones.push(Tombstone{r.ID, r.Want, s.engine.Elapsed()}) // which may have landed
+			s.Fleet.tombstones.push(Tombstone{r.ID, r.Want, s.engine.Elapsed()}) // may have landed
 		}
 		return
 	}
@@ -123,7 +123,7 @@ func (s *Cluster) registerPart(ctx context.Context, rs []*engine.IDClaim) {
 		switch {
 		case now[i] == r.Want:
 		case now[i].ShardID == 0:
-			r.Stale, r.Err = engine.StaleEntry{}, engine.ErrStale // it was: the entry has been removed
+			r.Stale, r.Err = engine.StaleEntry{}, engine.ErrStale // the entry has been removed
 		default:
 			r.Err = s.registeredBefore(ctx, r, now[i])
 		}

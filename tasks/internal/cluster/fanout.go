@@ -44,7 +44,7 @@ func (c *fanOut[Q, A, P]) run(ctx context.Context) error {
 	c.covered, c.answered = make(map[recovery.ShardID]bool), make(map[string]bool)
 	patience, cancel := c.engine.Within(ctx)
 	defer func() { cancel() }()
-	var left map[recovery.ShardID]recovery.Holder // of shards that are not covered; nil before the first round
+	var left map[recovery.ShardID]recovery.Holder // of uncovered shards; nil before the first round
 	var why error
 	for tries := 0; ; tries++ {
 		var err error

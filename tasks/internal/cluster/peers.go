@@ -13,7 +13,7 @@ import (
 type peers struct {
 	list          []*peer       // by name
 	listed        time.Duration // when; 0: never
-	Run           uint32        // random: sets the serials of this process apart from those of earlier ones
+	Run           uint32        // random: tells serials of this process from those of earlier ones
 	serial        uint64        // of the last message about a demand
 	demands       map[demandKey]*Demand
 	remoteWaiters map[remoteWaiterKey]*RemoteWaiter

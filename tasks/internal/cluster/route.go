@@ -22,7 +22,7 @@ type lookupStage uint8
 const (
 	byMemory    lookupStage = iota // this process has the task in memory, or among its dead
 	byID                           // the id tells its shard, which a node holds
-	byDirectory                    // the id is registered; or this node is alone, and has what there is
+	byDirectory                    // the id is registered; or this node is alone and has every task
 )
 
 // A Location is where a task is, or would be if it existed.

@@ -66,7 +66,7 @@ func (s *Cluster) settlesHereLocked(r *receipt.Receipt) bool {
 func (s *Cluster) settleRemote(ctx context.Context, v *task.Verdict, todo []*engine.Settling) {
 	for tries := 0; ; tries++ {
 		groups := make(map[string][]*engine.Settling)
-		located := make(map[recovery.ShardID]locationResult) // looked up once for all receipts of a shard
+		located := make(map[recovery.ShardID]locationResult) // once for all receipts of a shard
 		for _, p := range todo {
 			found, known := located[p.Receipt.ShardID]
 			if !known {

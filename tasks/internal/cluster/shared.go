@@ -25,9 +25,9 @@ type Fleet struct {
 	work          chan struct{} // wakes reconcilerLoop; holds one request
 
 	// Guarded by Engine.Mu:
-	multiNode     bool            // ids that callers choose are registered before their tasks are created
+	multiNode     bool            // callers' ids are registered before their tasks are created
 	indexing      uint64          // how often ids have come that may not all be registered
-	indexed       uint64          // value of indexing when all had been registered for the last time
+	indexed       uint64          // value of indexing when all ids were last registered
 	acquired      int             // shards acquired since reconcilerLoop looked last
 	tombstones    fifo[Tombstone] // directory entries of tasks that are gone
 	recentCancels recentCancels   // cancels that other nodes have confirmed

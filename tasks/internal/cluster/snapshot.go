@@ -61,7 +61,7 @@ type (
 	listReply struct {
 		Coverage
 		Tasks []wireListed
-		Last  *wireRef `json:",omitempty"` // the last position that was looked at; nil: there is nothing behind
+		Last  *wireRef `json:",omitempty"` // the last position looked at; nil: the list has ended
 	}
 	// A usedQuery asks whether a topic has tasks that are not dead.
 	usedQuery struct{ Topic string }

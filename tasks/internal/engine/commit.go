@@ -18,8 +18,8 @@ type Write struct {
 	Fired   bool          // opMove: by Fire
 	audit   bool          // opRecord: the audit has found that the ledger lacks the task
 	at      int64         // the time under which a put files the record
-	rec     []byte        // opMove: the record that takes the old one's place; opPark: what is recorded meanwhile
-	pending *PendingWrite // the caller that waits for it; may be nil. opUnspool: its piece, see newPiece
+	rec     []byte        // opMove: replaces the old record; opPark: the record while parked
+	pending *PendingWrite // of the caller, or nil; opUnspool: of its piece, see newPiece
 	index   int           // of this write in pending
 }
 
@@ -40,7 +40,7 @@ const (
 	opForget                  // finishing  -> gone, from among the dead
 	OpExpire                  // the same, because it was kept long enough
 	opUnspool                 // stays where it is; its record goes from the spool to the ledger
-	opUnspooled               // that record is deleted in the spool, or a second record in the ledger; of no task any more
+	opUnspooled               // deletes what is left of a move: in the spool, or a second record
 )
 
 // writeLocked sends a task's next write, or keeps it until the one under way is

@@ -36,7 +36,7 @@ type Engine struct {
 	failures   FailureLog
 	stored     storedSettings
 	sweepNow   chan struct{}  // asks for a sweep at once; holds one request
-	everything chan fullSweep // asks for the rest of a full sweep: an audit of everything; holds one request
+	everything chan fullSweep // asks for the rest of a full sweep, the audit; holds one request
 
 	Reading reading // partly guarded by Mu
 	Writes  writes  // partly guarded by Mu
@@ -122,7 +122,7 @@ type deliveries struct {
 // An ownership is the terms of shards of this node. Guarded by Engine.Mu.
 type ownership struct {
 	List     []*OwnedShard // by number of the term; nil where there is none
-	granted  bool          // it has those that Open was granted: a number without one has been forgotten
+	granted  bool          // the terms of Open are in it: a number without a term was forgotten
 	Counts   shardCounts
 	Inactive int // terms of which nothing is handed out
 }
@@ -131,7 +131,7 @@ type ownership struct {
 // left. Guarded by Engine.Mu.
 type detached struct {
 	Shards   map[uint64]recovery.ShardID // by nonce: of those whose shards have left
-	Verdicts map[uint64]pendingVerdict   // by nonce: verdicts on deliveries that are being handed over
+	Verdicts map[uint64]pendingVerdict   // by nonce: on deliveries that are being handed over
 }
 
 // New returns an engine that has nothing yet and does nothing.

@@ -90,7 +90,8 @@ func (s *Engine) expire() int {
 	var over []delivery
 	s.Mu.Lock()
 	now, seen := s.Elapsed(), 0
-	for n, l := range s.Dispatch.Leases { // others may change it while the lock is free: the loop allows that
+	// Others may change the map while the lock is free: the loop allows that.
+	for n, l := range s.Dispatch.Leases {
 		if l.Until <= now {
 			over = append(over, delivery{n, l.Nonce})
 		}

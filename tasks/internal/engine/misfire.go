@@ -168,7 +168,8 @@ func (v *MisfirePass) visitLocked(n uint32, sl *store.Slot, now int64) {
 		v.CompareLocked(n, sl)
 	case coalesces:
 		t.Undecided = true
-		if !v.decides && v.IsReplayed() { // since this pass began: decideLocked has not seen this topic
+		// Replay has ended since this pass began: decideLocked has not seen this topic.
+		if !v.decides && v.IsReplayed() {
 			v.misfirePassLocked(t)
 		}
 	case sl.State == store.Pending: // by settings of before, perhaps

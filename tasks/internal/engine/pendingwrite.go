@@ -20,7 +20,7 @@ type PendingWrite struct {
 	// Guarded by Engine.Mu.
 	slots     []uint32 // by index: whose write it is
 	errs      []error  // by index: the answer; ErrOpen until it has come
-	left      int      // writes without an answer, and one for the caller until it has sent them all
+	left      int      // writes without an answer, and one more until the caller has sent all
 	abandoned bool     // the caller has left: no caller reads outcomes that come now
 }
 

@@ -26,7 +26,7 @@ type Purge struct {
 	walk       *Walk
 	busy       []string // ids of visited tasks that another caller was changing
 	Cancelled  int
-	unrecorded bool           // some are cancelled in a shard for which the ledger is known not to answer
+	unrecorded bool           // some are cancelled in a shard for which the ledger does not answer
 	Delivering map[uint16]int // by shard
 	Named      []skipped      // the first of those that were being delivered, up to keep
 	keep       int
@@ -245,7 +245,7 @@ type PurgeQuery struct {
 type PurgeResult struct {
 	Cancelled, Delivering int
 	Left                  []string            // ids of the first of those that were being delivered
-	Retried               map[string]struct{} // ids of cancelled ones that had been delivered before
+	Retried               map[string]struct{} // cancelled tasks that had been delivered before
 }
 
 // NewPurge returns a purge that has not begun.

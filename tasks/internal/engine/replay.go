@@ -202,7 +202,7 @@ func (s *Engine) readableLocked(e *recovery.Entry) (record.Fields, bool) {
 		s.Reading.Illegible[h] = uint16(e.Shard)
 		s.Reading.Unknown++
 		switch {
-		case s.Reading.Unknown > IllegibleLines: // the lock is held, and a downgrade may leave a million
+		case s.Reading.Unknown > IllegibleLines: // a downgrade may leave a million, and Mu is held
 		case errors.Is(err, record.ErrNewer):
 			s.Config.Log.Warn("a task was written by a newer version; it is kept, and not delivered here", "node", s.Config.Node, "task", string(e.ID), "error", err)
 		default:

@@ -143,7 +143,7 @@ func (s *Engine) SettleLocked(v *task.Verdict, p *Settling, c *PendingWrite, i i
 	}
 	sl := s.Store.Slot(n)
 	switch {
-	case sl.State == store.Checking: // its record is being read, which tells whether the receipt counts
+	case sl.State == store.Checking: // its record is being read: it decides on the receipt
 		a.Err = task.ErrReplaying
 		return
 	case !grant.Allows(s.TopicTable.ByNumber[sl.Topic].Name):

@@ -179,7 +179,7 @@ type shardCounts struct {
 	forgotten                      int   // terms whose numbers may stand for others since
 	Evicted                        int64 // tasks that have left memory with their shards
 	Doubtful                       int64 // deliveries whose shards were lost
-	Unsure                         int64 // deliveries that were begun while others may have held the shard
+	Unsure                         int64 // deliveries begun while others may have held the shard
 }
 
 // AcquireShard begins a term of a shard. The ledger calls it: this process holds the shard from

@@ -45,7 +45,7 @@ type spool struct {
 	id         string              // in marks
 	committer  *recovery.Committer[Write]
 	ownedShard *OwnedShard           // stands for that of a shard; it is always held
-	patience   time.Duration         // for how long the ledger may not have answered before schedules go to the spool
+	patience   time.Duration         // after such a silence of the ledger, new tasks are spooled
 	refusal    atomic.Pointer[error] // why the spool takes no new records, when last asked
 	more       chan struct{}         // holds one token when a line may go on
 

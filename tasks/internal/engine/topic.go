@@ -20,14 +20,18 @@ type Topic struct {
 	dispatch.Line
 	rest *time.Timer // while the line rests
 
-	Name          string
-	Settings      task.TopicSettings
-	stored        storedTopic
-	Handler       task.Deliverer // what the program has registered; it goes before what the settings say
-	Deliverer     task.Deliverer // the handler, or what a way has made of the settings; nil: the topic is pulled, or undeliverable
-	undeliverable error          // why no receiver can have its tasks at present: this process cannot do what its settings say
-	Pins          int            // rooms of the cluster that know the topic, so that it must not be forgotten
-	offloaded     []*Delivery    // of tasks of other nodes, which the workers deliver after its own
+	Name     string
+	Settings task.TopicSettings
+	stored   storedTopic
+	Handler  task.Deliverer // registered by the program; it takes precedence over the settings
+	// Deliverer is the handler, or made by a way from the settings; nil: the topic is pulled, or
+	// undeliverable.
+	Deliverer task.Deliverer
+	// undeliverable says why no receiver can have its tasks at present: this process cannot follow
+	// the settings.
+	undeliverable error
+	Pins          int         // uses of the topic in the cluster package: it is not forgotten
+	offloaded     []*Delivery // of tasks of other nodes, which the workers deliver after its own
 
 	Pushed    bool                 // its ready tasks are in Engine.Dispatch.Backlog
 	Slots     int                  // tasks in memory, in whatever state
@@ -35,7 +39,7 @@ type Topic struct {
 	quotas    []*Quota             // in which it counts
 	Undecided bool                 // misfired tasks of it wait to be coalesced
 	Gauges    [task.Dead + 1]int64 // tasks by the state that is shown
-	Oldest    oldestDead           // who has been dead the longest
+	Oldest    oldestDead           // the task that has been dead the longest
 	Counts    task.Counts
 }
 

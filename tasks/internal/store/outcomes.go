@@ -4,7 +4,7 @@ package store
 type Outcome struct {
 	Kind    OutcomeKind
 	Nonce   uint64 // of the receipt that settled it
-	Created int64  // the task, at this node, in Unix milliseconds; 0: not known, or it does not matter
+	Created int64  // of the task, at this node, in Unix ms; 0: not known, or of no matter
 }
 
 // Covers reports whether a record of the same id is that of the finished task, or of an earlier
@@ -31,7 +31,7 @@ const (
 // its list.
 type Outcomes struct {
 	ring   [outcomesKept]pastTask
-	Count  uint64               // of all that were ever added; modulo the ring, where the next one goes
+	Count  uint64               // of all ever added; modulo the ring, the place of the next
 	newest [outcomesKept]uint32 // heads of the lists: 1 + position in ring; 0: empty
 }
 

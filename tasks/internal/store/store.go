@@ -28,11 +28,12 @@ type Slot struct {
 	rec    address     // id and record in the arena
 	Timer  wheel.Timer // while pending
 	hash   uint32      // low half of the id's hash
-	Gen    uint32      // one more whenever the task leaves or enters the wheel or a queue: what was armed before is stale
-	Topic  uint32      // position in the scheduler's topics
-	Shard  uint16
-	State  State
-	Flags  Flags
+	// Gen grows when the task enters or leaves the wheel or a queue: it tells stale timers apart.
+	Gen   uint32
+	Topic uint32 // position in the scheduler's topics
+	Shard uint16
+	State State
+	Flags Flags
 }
 
 // State is a task's state, with the busy ones that callers never see.
@@ -94,11 +95,11 @@ type Flags uint8
 // The marks.
 const (
 	Writing   Flags = 1 << iota // a write of this task is with the committer
-	Wanted                      // being created, and asked for again since; or being cancelled, and never taken back
+	Wanted                      // creating: asked for again since; cancelling: never taken back
 	Sought                      // being checked because a caller asked for it
 	Nominated                   // being checked because replay came across it, perhaps as well
-	Doubtful                    // the write was under way when the shard was rewound: once more before it counts
-	Windowed                    // next is its place in its topic's window, see spread.go; in the record it is when it is due
+	Doubtful                    // its write was under way when the shard was rewound: repeat it
+	Windowed                    // Next is its place in the topic's window, not the record's time
 	Prompt                      // Fire was asked for: it is not spread. Forgotten by a restart
 	Misfired                    // its deadline passed while no node held it, see misfire.go
 )

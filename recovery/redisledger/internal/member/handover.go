@@ -54,7 +54,7 @@ func (m *Member) Transfer(ctx context.Context, n int, to string) error {
 		}
 		return fmt.Errorf("shard %d: %w", n, errReclaimed)
 	}
-	m.peers.noteToken(m.ShardID(n), next) // first, or else a new record would have no shard in between
+	m.peers.noteToken(m.ShardID(n), next) // first: a new record must have a shard at any time
 	m.endInTurn(s, fmt.Errorf("shard %d: %w to node %s", n, errTransferred, to))
 	return nil
 }

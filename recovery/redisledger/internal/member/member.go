@@ -45,7 +45,7 @@ type Member struct {
 	recounted    time.Time // when Redis last lost this node's entry
 	warnings     []string  // what an operator should know of the other nodes
 	unregistered unregistered
-	transferred  map[shardName]layout.Token // tokens by which shards were transferred that were not held since
+	transferred  map[shardName]layout.Token // of shards transferred and not held since
 }
 
 // A Config has what a Member needs. All fields but Version, Address and Format must be set.
@@ -59,7 +59,7 @@ type Config struct {
 	Mender *mend.Mender
 
 	Replication *conn.Replication // confirms batches
-	Writing     chan struct{}     // holds a token for each batch under way: some connections stay free
+	Writing     chan struct{}     // a token for each batch under way: some connections stay free
 
 	Shards           int // of this node's own
 	FailoverAfter    time.Duration

@@ -45,7 +45,7 @@ type watch struct {
 	tokens         map[recovery.ShardID]seenToken // as they were last read
 	ownersRead     time.Time                      // when all of them were
 	emptied        map[string]time.Time           // since when dead, unindexed nodes hold no shard
-	settled        map[layout.Holder]bool         // dead processes whose shards were looked for since
+	settled        map[layout.Holder]bool         // dead processes whose shards were looked for
 	next           time.Time                      // when to look for shards to adopt, at the latest
 	patience       int                            // how many times in a row that failed
 	ownerlessSince map[recovery.ShardID]time.Time

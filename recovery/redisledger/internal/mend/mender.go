@@ -86,7 +86,7 @@ func (d *Mender) Mend(ctx context.Context, keys []Key) error {
 		switch err := probes[i].Err(); {
 		case conn.WrongType(err):
 			faults = append(faults, d.setAside(ctx, k.key, "it has the wrong type", k.probe...))
-		case err != nil && !errors.Is(err, redis.Nil) && !conn.Refused(err): // it may lack the probe
+		case err != nil && !errors.Is(err, redis.Nil) && !conn.Refused(err): // it may lack k.probe
 			faults = append(faults, err)
 		}
 	}

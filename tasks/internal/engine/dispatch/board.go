@@ -31,7 +31,7 @@ type Action struct {
 	Line   *Line
 	Places int           // start a worker with so many places
 	Rest   time.Duration // instead of that: call Rested after this
-	Serve  func()        // instead of that: call it, for it is the turn of a receiver of another node
+	Serve  func()        // call it instead: it is the turn of a receiver of another node
 }
 
 // Wake sees to it that a worker or a receiver takes what a line has ready. The actions are valid
