@@ -56,7 +56,7 @@ func (r *Runner) fill(buf []uint64, slack time.Duration) (n, late int, more bool
 func (r *Runner) readClockLocked() (now int64) {
 	now = r.millis()
 	if was := r.wheel.present(); now < was {
-		r.wheel.Rewind(now)
+		r.wheel.SetBack(now)
 		// Elements due up to a millisecond later have left the queue, or may
 		// have (see nextMillis). The others still wait there.
 		for b, at := range r.queued {

@@ -128,7 +128,7 @@ func (p *pair) advance(now int64) {
 }
 
 func (p *pair) rewind(now int64) {
-	p.wheel.Rewind(now)
+	p.wheel.SetBack(now)
 	p.model.rewind(now)
 }
 

@@ -95,7 +95,7 @@ func (w *Wheel) Cancel(t Timer) (value uint64, ok bool) {
 // until the batch that holds it is emitted. emit may call Add, Cancel, Next and
 // Len; what it adds that is due by now is emitted by the same Advance.
 //
-// A now before the present means that the clock was set back, as in Rewind.
+// A now before the present means that the clock was set back, as in SetBack.
 func (w *Wheel) Advance(now int64, emit func(values []uint64)) int {
 	if w.batch == nil {
 		w.batch = make([]uint64, batchSize)
@@ -117,7 +117,7 @@ func (w *Wheel) Advance(now int64, emit func(values []uint64)) int {
 // lateBefore (leaving out those that were past due when added, which cannot be late), and whether
 // there may be more to do. The present reaches now when there is no more.
 func (w *Wheel) take(now, lateBefore int64, buf []uint64) (n, late int, more bool) {
-	w.Rewind(now)
+	w.SetBack(now)
 	target, lateTick := w.floor(now), w.ceil(lateBefore)
 	for work := len(buf); work > 0; {
 		b, ok := w.first()
@@ -160,11 +160,11 @@ func (w *Wheel) first() (b int, ok bool) {
 	return level*slots + w.occupied[level].first(), true
 }
 
-// Rewind tells the wheel that the clock was set back to now, in Unix
+// SetBack adjusts the wheel when the clock was set back to now, in Unix
 // milliseconds: what is due between now and the present waits again. Nothing
 // happens if now is not before the present. It takes time proportional to the
 // entries that were close to being due.
-func (w *Wheel) Rewind(now int64) {
+func (w *Wheel) SetBack(now int64) {
 	to := w.floor(now)
 	if to >= w.now {
 		return

@@ -80,7 +80,7 @@ func TestSetBackWaitsAgain(t *testing.T) {
 	w.Add(sometime+100, 1)
 	w.Add(sometime+5000, 2)
 	advance(w, sometime+50)
-	w.Rewind(sometime - 1_000_000)
+	w.SetBack(sometime - 1_000_000)
 	w.Add(sometime-500_000, 3)
 	if got := advance(w, sometime-500_001); got != nil {
 		t.Fatalf("emitted %v early on the clock that was set back", got)
