@@ -126,7 +126,7 @@ func (l *Ledger) Adopt(ctx context.Context) (recovery.Terms, error) {
 	case closed:
 		return recovery.Terms{}, l.closedError()
 	case adopted:
-		return recovery.Terms{}, fmt.Errorf("%w: this one has adopted %s already", recovery.ErrHeld, l.dir)
+		return recovery.Terms{}, fmt.Errorf("%w: this process has adopted %s already", recovery.ErrHeld, l.dir)
 	}
 	lock, err := l.lockDirectory()
 	if err != nil {

@@ -143,7 +143,7 @@ func (h *health) checkServers(ctx context.Context) error {
 // fit refuses a server, or warns of it. With force, it warns of what can be overridden.
 func fit(in conn.Info, force bool) (warnings []string, err error) {
 	if v := in["redis_version"]; conn.CompareVersions(v, minVersion) < 0 {
-		return nil, fmt.Errorf("%w: it is version %s, and %s is needed", ErrUnfit, v, minVersion)
+		return nil, fmt.Errorf("%w: version %s, at least %s is needed", ErrUnfit, v, minVersion)
 	}
 	if message := evicting(in); message != "" {
 		if !force {

@@ -238,7 +238,7 @@ func (l *Ledger) Adopt(ctx context.Context) (recovery.Terms, error) {
 	case closed:
 		return recovery.Terms{}, l.closed()
 	case adopted:
-		return recovery.Terms{}, fmt.Errorf("%w: this one has adopted node %s already", recovery.ErrHeld, l.opts.Node)
+		return recovery.Terms{}, fmt.Errorf("%w: this process has adopted node %s already", recovery.ErrHeld, l.opts.Node)
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -123,7 +123,7 @@ func (s *Engine) countQuota(q, old *Quota) {
 // RoomLocked returns nil if the caller may have one more task, and otherwise ErrQuota.
 func (a *Admission) RoomLocked() error {
 	if q := a.quota; q != nil && a.Grant.MaxPending > 0 && q.Tasks >= a.Grant.MaxPending {
-		return fmt.Errorf("%w: %d tasks are pending in its topics", task.ErrQuota, q.Tasks)
+		return fmt.Errorf("%w: %d tasks are pending in the topics of the caller", task.ErrQuota, q.Tasks)
 	}
 	return nil
 }
@@ -132,7 +132,7 @@ func (a *Admission) RoomLocked() error {
 func (s *Engine) TopicForLocked(a *Admission, name string) (*Topic, error) {
 	if q := a.quota; q != nil && a.Grant.MaxTopics > 0 && q.Topics >= a.Grant.MaxTopics {
 		if t, known := s.TopicTable.ByName[name]; !known || !t.Occupied {
-			return nil, fmt.Errorf("%w: %d of its topics have tasks", task.ErrQuota, q.Topics)
+			return nil, fmt.Errorf("%w: %d topics of the caller have tasks", task.ErrQuota, q.Topics)
 		}
 	}
 	return s.TopicLocked(name, a.Grant.HasReserved())

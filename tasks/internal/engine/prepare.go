@@ -37,8 +37,8 @@ const (
 )
 
 var (
-	errSettingsUnread = fmt.Errorf("%w: the settings of the topic are still to be read", task.ErrReplaying)
-	errDeadUnread     = fmt.Errorf("%w: which tasks are dead is still to be read", task.ErrReplaying)
+	errSettingsUnread = task.KindOf(task.ErrReplaying, "settings of the topic not read yet; retry")
+	errDeadUnread     = task.KindOf(task.ErrReplaying, "index of the dead not read yet; retry")
 )
 
 // prepare reads the key of receipts, and begins to read the settings and the index of the dead.

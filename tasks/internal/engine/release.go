@@ -69,7 +69,7 @@ func (s *Engine) beginRelease(shardID recovery.ShardID) (int, *OwnedShard, error
 	case h.Stage == draining, h.aborting:
 		return n, h, ErrHandedOver
 	case h.Stage != Active || !s.IsFirstReplayed():
-		return n, h, fmt.Errorf("%w: the shard is not active yet", task.ErrReplaying)
+		return n, h, task.KindOf(task.ErrReplaying, "shard not active yet; retry")
 	case h.reconciles > 0:
 		return n, h, task.KindOf(task.ErrUnavailable, "shard is being restored; retry")
 	}

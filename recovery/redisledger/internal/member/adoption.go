@@ -261,12 +261,12 @@ func (m *Member) adoptables(found ownerList, r *remaining) []adoptable {
 	}
 	w.unregistered, w.ownerlessSince = unregistered, ownerlessSince
 	for _, node := range slices.Sorted(maps.Keys(refused)) {
-		r.warnings = append(r.warnings, fmt.Sprintf("%d shards are left alone, since node %s may have written records there that are too new for this version", refused[node], node))
+		r.warnings = append(r.warnings, fmt.Sprintf("%d shards are not adopted: node %s may have written records that are too new for this version", refused[node], node))
 	}
 	for _, node := range slices.Sorted(maps.Keys(w.nodes)) {
 		if s := w.nodes[node]; s.fault != nil && m.deadLocked(s) {
-			r.warnings = append(r.warnings, fmt.Sprintf("what node %s has left is left alone: %v", node, s.fault))
-			m.Waits.Set(unreadableEntry(node), "what it has left is left alone until a node of that name starts: "+s.fault.Error())
+			r.warnings = append(r.warnings, fmt.Sprintf("the shards of node %s are not adopted: %v", node, s.fault))
+			m.Waits.Set(unreadableEntry(node), "its shards are not adopted until a node of that name starts: "+s.fault.Error())
 		}
 	}
 	return adoptables

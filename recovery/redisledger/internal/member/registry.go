@@ -102,7 +102,7 @@ func (m *Member) Register(ctx context.Context) error {
 		held, raw, err := m.ReadEntry(ctx)
 		if errors.Is(err, mend.ErrDamaged) {
 			m.Log.Error("registry entry unreadable; rewriting after failover_after", "error", err)
-			m.Waits.Set(unreadableEntry(m.Self.Node), "its heartbeat is watched for "+m.FailoverAfter.String())
+			m.Waits.Set(unreadableEntry(m.Self.Node), "watching the heartbeat for "+m.FailoverAfter.String())
 			held, err = Entry{Spools: true}, nil // the node may have a spool
 		}
 		if err != nil {
@@ -300,7 +300,7 @@ func (m *Member) heartbeatCount(ctx context.Context, node string) (int64, error)
 }
 
 func (m *Member) heldError(held Entry) error {
-	return fmt.Errorf("%w: %s runs as node %s; stop it, or give this one another name with --node",
+	return fmt.Errorf("%w: %s runs as node %s; stop it, or give this process another name with --node",
 		recovery.ErrHeld, held.Process, m.Self.Node)
 }
 
