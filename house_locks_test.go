@@ -73,7 +73,8 @@ func lockFaults(f *ast.FuncDecl) (faults []lockFault) {
 			if !ok {
 				break
 			}
-			mutex := strings.TrimSuffix(types.ExprString(method.X), ".Mu") // Engine has an Unlock of its own
+			// Engine has an Unlock of its own.
+			mutex := strings.TrimSuffix(types.ExprString(method.X), ".Mu")
 			receiver, _, _ := strings.Cut(mutex, ".")
 			switch name := method.Sel.Name; {
 			case name == "Lock", name == "TryLock", name == "RLock":

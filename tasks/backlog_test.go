@@ -237,7 +237,8 @@ func TestOwnConcurrencyIsKept(t *testing.T) {
 		for _, name := range []string{"old", "own", "default"} {
 			topic, err := r.Topic(name)
 			want(t, "Topic", err, nil)
-			retry := Retry{MaxAttempts: 20, MinBackoff: time.Second, MaxBackoff: 10 * time.Minute} // as it was stored before there was a MaxAge
+			// As it was stored before there was a MaxAge.
+			retry := Retry{MaxAttempts: 20, MinBackoff: time.Second, MaxBackoff: 10 * time.Minute}
 			if !reflect.DeepEqual(topic.Settings, TopicSettings{Kind: Pull, Lease: time.Minute, Concurrency: 64, Retry: retry, Weight: 1, Misfire: MisfireDeliver, DeadRetention: 7 * 24 * time.Hour}) {
 				t.Errorf("%s: %+v", name, topic.Settings)
 			}

@@ -164,7 +164,8 @@ func TestPlacesOfAFailedClaim(t *testing.T) {
 	bubble(t, Config{MaxInFlight: 2, SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
 		r.topic("x", TopicSettings{CountCrashes: true})
 		r.handle("y", func(context.Context, *Delivery) error { return ErrLater })
-		r.must(Request{ID: "y1", Topic: "y"}) // its handler shows itself to be one that leaves deliveries open
+		// Its handler shows that it leaves deliveries open.
+		r.must(Request{ID: "y1", Topic: "y"})
 		r.must(Request{ID: "y2", Topic: "y", Delay: time.Second})
 		r.must(Request{ID: "x1", Topic: "x"})
 		_, release := r.faulty.Hold(ledgertest.Apply)

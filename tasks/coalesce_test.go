@@ -66,7 +66,8 @@ func TestMisfireCoalesceWaitsForReplay(t *testing.T) {
 		if task := r.get("t4"); task.State != Pending {
 			t.Errorf("while replay runs: %v", task.State)
 		}
-		r.topic("x", TopicSettings{Misfire: MisfireCoalesce, Lease: time.Hour}) // a reason to look again
+		// A reason to look again.
+		r.topic("x", TopicSettings{Misfire: MisfireCoalesce, Lease: time.Hour})
 		pass(5 * time.Second)
 		r.come(0)
 		resume()

@@ -129,7 +129,8 @@ func TestKilledLaterThanTheAnswer(t *testing.T) {
 		r.topic("x", tasks.TopicSettings{})
 		r.must(tasks.Request{ID: "t", Topic: "x", Delay: time.Hour})
 		_, release := r.faulty.Hold(ledgertest.Apply)
-		go func() { _, _ = r.Schedule(t.Context(), tasks.Request{Topic: "y"}) }() // keeps the committer busy
+		// The goroutine keeps the committer busy.
+		go func() { _, _ = r.Schedule(t.Context(), tasks.Request{Topic: "y"}) }()
 		pass(time.Millisecond)
 		_, err := r.KillTopic(t.Context(), "x", -1)
 		want(t, "KillTopic", err, tasks.ErrUnknown)

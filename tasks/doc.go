@@ -6,7 +6,7 @@
 //	err = s.Handle("order.unpaid", func(ctx context.Context, d *tasks.Delivery) error {
 //		return orders.Cancel(ctx, d.ID)
 //	})
-//	_, err = s.Schedule(ctx, tasks.Request{ID: "42", Topic: "order.unpaid", Delay: 30 * time.Minute})
+//	_, err = s.Schedule(ctx, tasks.Request{ID: "42", Topic: "order.unpaid", Delay: time.Hour})
 //
 // It owns the [Scheduler], which checks the arguments of each call and then calls the engine, which
 // is one node, or the cluster, which deals with the other nodes. Its other types are aliases of

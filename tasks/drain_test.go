@@ -195,7 +195,8 @@ func TestMisfireByHowItCame(t *testing.T) {
 		transferred := a.create(Request{ID: a.idAt(0), Topic: "x"})
 		shardID := recovery.NewShardID(a.Engine().NodeNumber, 0)
 		want(t, "release", a.Engine().ReleaseShard(t.Context(), shardID, "b"), nil)
-		if ok, err := b.member.Member.Accept(t.Context(), shardID); !ok || err != nil { // as the ledger does by itself
+		// As the ledger does by itself.
+		if ok, err := b.member.Member.Accept(t.Context(), shardID); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
 		pass(time.Second)

@@ -131,7 +131,8 @@ func TestCallsToAllNodesReadNoOwners(t *testing.T) {
 	if err != nil || len(page.Tasks) != 30 {
 		t.Errorf("List = %d tasks, %v", len(page.Tasks), err)
 	}
-	cancelled, err := a.CancelGroup(t.Context(), "none") // a batch of cancellations would read tokens itself
+	// A batch of cancellations would read tokens itself.
+	cancelled, err := a.CancelGroup(t.Context(), "none")
 	if err != nil || cancelled.Cancelled != 0 {
 		t.Errorf("CancelGroup = %+v, %v", cancelled, err)
 	}

@@ -336,7 +336,8 @@ func TestCancelledWhereItHasGone(t *testing.T) {
 		var hears atomic.Bool
 		f.lose(func(from, to string, message []byte) bool {
 			return to == next.name && !hears.Load() && bytes.Contains(message, []byte(cluster.PurgeMethod.Name)) ||
-				from == b.name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name)) // b does not take its shard back
+				// Node b does not take its shard back.
+				from == b.name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name))
 		})
 		var got GroupCancelled
 		var cancelled error

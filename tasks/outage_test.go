@@ -161,7 +161,8 @@ func TestContendedChanges(t *testing.T) {
 				done++
 			case errors.Is(err, ErrContended) && errors.Is(err, ErrUnavailable):
 				contended++
-			case errors.Is(err, ErrUnknown) && unknown == 0: // its write was under way when the time was over
+			case errors.Is(err, ErrUnknown) && unknown == 0:
+				// Its write was under way when the time was over.
 				unknown++
 			default:
 				t.Error(err)

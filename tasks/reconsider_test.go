@@ -74,7 +74,8 @@ func TestReconsiderWithoutTheWindow(t *testing.T) {
 		set.Spread = 0
 		value, err := json.Marshal(set.Stored())
 		want(t, "Marshal", err, nil)
-		_, err = r.faulty.PutSetting(t.Context(), task.SettingPrefix+"x", 1, value) // by another node
+		// By another node.
+		_, err = r.faulty.PutSetting(t.Context(), task.SettingPrefix+"x", 1, value)
 		want(t, "PutSetting", err, nil)
 		want(t, "refresh", r.Engine().Refresh(r.faulty), nil)
 		pass(time.Second)

@@ -382,7 +382,8 @@ func TestRequeueBesideRetention(t *testing.T) {
 				died := r.get("a").Died
 				pass(time.Until(died.Add(time.Hour)) - 10*time.Millisecond)
 				_, release := r.faulty.Hold(ledgertest.GetDead)
-				pass(500 * time.Millisecond) // the sweep has locked it, and will not come again for a while
+				// The sweep has locked it, and will not come again for a while.
+				pass(500 * time.Millisecond)
 				if fails {
 					r.faulty.Inject(ledgertest.Fault{Op: ledgertest.GetDead, Times: 1})
 				}

@@ -18,7 +18,7 @@ import (
 // Forgetful is a storage that loses writes when a test says so.
 type forgetful struct {
 	watcher recovery.Watcher
-	lose    func(b *recovery.Batch) // loses what was just written, before that is answered; may be nil
+	lose    func(b *recovery.Batch) // loses a write before it is answered; may be nil
 	gate    chan struct{}           // keeps Apply waiting until it is closed; may be nil
 	// before and after are called with the first scan; either may be nil. An error of before
 	// breaks it.

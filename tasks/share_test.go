@@ -135,7 +135,8 @@ func TestContendersAndMaxInFlight(t *testing.T) {
 		r.handle("later", func(context.Context, *tasks.Delivery) error { return tasks.ErrLater })
 		r.topic("later", tasks.TopicSettings{Lease: time.Hour})
 		r.handle("busy", (&slowHandler{}).handler)
-		r.must(tasks.Request{ID: "first", Topic: "later"}) // shows that the topic leaves deliveries open
+		// Its handler shows that the topic leaves deliveries open.
+		r.must(tasks.Request{ID: "first", Topic: "later"})
 		pass(time.Millisecond)
 		r.must(tasks.Request{ID: "b", Topic: "busy"}) // has the only place, for a second
 		pass(time.Millisecond)

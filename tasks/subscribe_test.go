@@ -208,7 +208,8 @@ func TestEventsAreBoundedInBytes(t *testing.T) {
 func TestSubscriptionsEndWithTheScheduler(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		u := r.subscribe(EventFilter{Kinds: []EventKind{EventDelivered}})
-		r.handle("x", func(context.Context, *Delivery) error { time.Sleep(time.Second); return nil }) // fake
+		// The time is fake.
+		r.handle("x", func(context.Context, *Delivery) error { time.Sleep(time.Second); return nil })
 		r.must(Request{ID: "a", Topic: "x"})
 		pass(time.Millisecond)
 		want(t, "Close", r.Close(context.Background()), nil)

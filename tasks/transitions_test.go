@@ -21,7 +21,7 @@ type transition struct {
 	busy     store.State        // while the write is under way
 	place    recovery.Place     // afterwards, in the ledger
 	state    State              // afterwards; 0: gone
-	late     State              // where t ends if the answer came after the caller had gone; 0: as state
+	late     State              // the state of t if the caller left before the answer; 0: state
 	gone     bool               // then it is nowhere
 	undone   State              // where t ends if its write was never sent; 0: nowhere
 	kept     bool               // the write is sent even though its caller has gone

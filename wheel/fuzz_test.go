@@ -6,10 +6,10 @@ import "testing"
 // and how far, as an exponent and a mantissa.
 func FuzzWheel(f *testing.F) {
 	f.Add([]byte{})
-	f.Add([]byte{0, 0x11, 0, 0x8f, 0, 0xff, 3, 0xf0, 3, 0xff})             // add near and far, advance
+	f.Add([]byte{0, 0x11, 0, 0x8f, 0, 0xff, 3, 0xf0, 3, 0xff})             // add near, far; advance
 	f.Add([]byte{0, 0x85, 0, 0x85, 2, 0, 2, 1, 2, 1, 3, 0x90})             // cancel, twice
-	f.Add([]byte{0, 0xa3, 0, 0x41, 3, 0x81, 4, 0xb2, 0, 0x22, 3, 0xc0})    // set back before the start
-	f.Add([]byte{1, 0x77, 0, 0, 6, 0x31, 0, 0x30, 6, 0x91, 5, 0x92, 3, 1}) // past dues, taken piecemeal
+	f.Add([]byte{0, 0xa3, 0, 0x41, 3, 0x81, 4, 0xb2, 0, 0x22, 3, 0xc0})    // set back before start
+	f.Add([]byte{1, 0x77, 0, 0, 6, 0x31, 0, 0x30, 6, 0x91, 5, 0x92, 3, 1}) // past dues, in pieces
 	f.Fuzz(func(t *testing.T, program []byte) {
 		now := int64(sometime)
 		p := newPair(t, 1, now)

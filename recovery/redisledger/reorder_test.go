@@ -135,7 +135,8 @@ func TestReorderedScripts(t *testing.T) {
 			}
 		}
 		if net.rng.IntN(2) == 0 {
-			_ = l.Apply(t.Context(), 0, randomBatch(net.rng, spots, content{})) // its outcome is open
+			// Its outcome is open.
+			_ = l.Apply(t.Context(), 0, randomBatch(net.rng, spots, content{}))
 			settle(t, observer, l, spots, model)
 		}
 		v.crash()

@@ -108,7 +108,8 @@ func TestTimesComeOnce(t *testing.T) {
 		"never": {nil, []look{{"2026-03-01 00:00:00", false}, {"2036-03-01 00:00:00", false}, {"2016-03-01 00:00:00", false}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			elsewhere := time.FixedZone("elsewhere", -5*3600) // the machine's own zone changes nothing
+			// The machine's own zone changes nothing.
+			elsewhere := time.FixedZone("elsewhere", -5*3600)
 			when, err := ParseTimes(c.at)
 			if err != nil {
 				t.Fatal(err)

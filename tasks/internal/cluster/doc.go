@@ -32,5 +32,5 @@
 //
 //	Reserve finds nothing -> demand -> reserve: sent to node after node -> remote waiter there
 //	ready there, the remote waiter's turn -> offer -> receivers here; the rest is returned
-//	backlog there -> announced -> offload: requested while there is room -> workers here -> outcomes
+//	backlog there -> announced -> offload: taken into free places -> workers here -> outcomes
 package cluster

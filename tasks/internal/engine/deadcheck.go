@@ -17,7 +17,7 @@ import (
 //	dead     no record                       memory forgets it
 //	dead     pending                         it is buried again
 //	other    dead, and memory knows better   the ledger's record is deleted
-//	none     dead                            memory learns it; deleted if the ledger had lost writes
+//	none     dead                            memory learns it; deleted if the ledger lost writes
 //	none     an index member, no record      the member is deleted
 type deadCheck struct {
 	*Engine

@@ -181,7 +181,8 @@ func TestCursorWhileTasksComeAndGo(t *testing.T) {
 				switch a.rng.IntN(4) {
 				case 0:
 					fresh++
-					a.enter(fmt.Sprint("fresh", fresh), "g") // perhaps in the slot of one that has left
+					// Perhaps in the slot of a task that has left.
+					a.enter(fmt.Sprint("fresh", fresh), "g")
 				case 1:
 					if known {
 						a.leave(id)

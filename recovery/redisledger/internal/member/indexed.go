@@ -16,7 +16,7 @@ import (
 // claimed, the entry of its new holder is marked as not indexed. unregistered counts these shards;
 // Member.mu guards it.
 type unregistered struct {
-	acquired  int // shards that were claimed, or are about to be, with ids that may not be registered
+	acquired  int // shards claimed, or about to be, with ids that may not be registered
 	delivered int // those that memory was notified of
 	excepted  int // acquired, when MarkIndexed last refused to set the mark
 }
