@@ -374,7 +374,7 @@ func TestForgottenWhileCutOff(t *testing.T) {
 	b := join(t, server.URL(), "b", still)
 	b.member.KeepOnce()
 	server.Do("hdel", b.keys.Nodes(), "b")
-	b.member.Probe().Answered(time.Now().Add(-2 * time.Hour))
+	b.member.Answered(time.Now().Add(-2 * time.Hour))
 	if err := b.member.Beat(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -250,7 +250,7 @@ func TestRedisOutageKillsNoNode(t *testing.T) {
 	nodes := []*fleetNode{join(t, server.URL(), "a", nil), join(t, server.URL(), "b", nil)}
 	for _, m := range nodes {
 		m.put(t)
-		eventually(t, "it sees the other", func() bool { return len(m.seen()) == 2 && !m.Standing().Alone })
+		eventually(t, "it sees the other", func() bool { return len(m.seen(t)) == 2 && !m.Standing().Alone })
 	}
 	for range 3 {
 		paused := time.Now()
@@ -275,8 +275,16 @@ func TestRedisOutageKillsNoNode(t *testing.T) {
 }
 
 // seen returns the names of the nodes that a node sees.
-func (m *fleetNode) seen() []string {
-	return m.member.Probe().Seen()
+func (m *fleetNode) seen(t testing.TB) (names []string) {
+	t.Helper()
+	nodes, err := m.Peers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range nodes {
+		names = append(names, n.Name)
+	}
+	return names
 }
 
 // watched is how long ago the last poll was answered.

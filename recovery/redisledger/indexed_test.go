@@ -76,7 +76,10 @@ func TestUnindexedDead(t *testing.T) {
 	a.mark(t, true)
 	c.mark(t, true)
 	b.crash()
-	eventually(t, "b is dead", func() bool { _, dead := a.member.Probe().Unindexed(); return slices.Equal(dead, []string{"b"}) })
+	eventually(t, "b is dead", func() bool {
+		peers, err := a.Peers(t.Context())
+		return err == nil && slices.ContainsFunc(peers, func(n recovery.Node) bool { return n.Name == "b" && !n.Live })
+	})
 	a.waitUnindexed(t, "b")
 	c.waitUnindexed(t, "b")
 	if err := a.MarkIndexed(t.Context(), true); err != nil {

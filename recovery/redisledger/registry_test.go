@@ -337,7 +337,7 @@ func TestNotForgottenUnseen(t *testing.T) {
 	}
 	b.waitAcquired(t, 3)
 	eventually(t, "the empty ones are retired", func() bool { _, lost := b.told(); return lost == 3 })
-	if !b.member.Probe().IsHeld(shardID) {
+	if b.member.ShardFor([]byte(shardID.NewID())) >= 0 {
 		t.Error("it does not remember whose the shard was")
 	}
 	server.Do("rename", "aside", tasks)
@@ -354,10 +354,12 @@ func TestForgottenTooLate(t *testing.T) {
 	a, b := join(t, server.URL(), "a", nil), join(t, server.URL(), "b", still)
 	a.crash()
 	b.age(t, 0, "a")
-	raw, count, number := b.member.Probe().Peer("a")
+	raw := server.Do("hget", b.keys.Nodes(), "a").(string)
+	count := server.Do("get", b.keys.Heartbeat("a")).(string)
+	number := int(a.ShardID(0).Node())
 	forget := func(raw, count string) int {
 		keys := []string{b.keys.Nodes(), b.keys.Heartbeat("a"), b.keys.Status(), b.keys.Numbers()}
-		n, err := conn.ForgetScript.Run(t.Context(), b.client, keys, "a", raw, count, int(number)).Int()
+		n, err := conn.ForgetScript.Run(t.Context(), b.client, keys, "a", raw, count, number).Int()
 		if err != nil {
 			t.Fatal(err)
 		}

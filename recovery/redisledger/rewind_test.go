@@ -230,7 +230,7 @@ func TestMissingToken(t *testing.T) {
 				server.Do("hset", "lapse:nodes", "another", "{}")
 			}
 			l.member.KeepOnce()
-			l.member.Probe().Answered(time.Now().Add(-test.gap))
+			l.member.Answered(time.Now().Add(-test.gap))
 			if err := l.member.Beat(t.Context()); err != nil {
 				t.Fatal(err)
 			}
@@ -266,7 +266,7 @@ func TestLostRegistryNamesNoNode(t *testing.T) {
 	}
 	server.Do("hset", "lapse:nodes", "another", "{}")
 	beat()
-	l.member.Probe().Answered(time.Now().Add(-2 * time.Hour))
+	l.member.Answered(time.Now().Add(-2 * time.Hour))
 	beat() // and the shards cannot be checked
 	server.Do("flushall")
 	beat() // registers again

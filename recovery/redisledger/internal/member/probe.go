@@ -49,24 +49,6 @@ func (p Probe) Age(silent time.Duration, nodes ...string) error {
 	return nil
 }
 
-// Seen returns the names of the nodes that the node sees.
-func (p Probe) Seen() (names []string) {
-	p.m.peers.mu.Lock()
-	defer p.m.peers.mu.Unlock()
-	for name := range p.m.peers.nodes {
-		names = append(names, name)
-	}
-	return names
-}
-
-// Peer returns what the node has read of another one.
-func (p Probe) Peer(name string) (entry, count string, number uint16) {
-	p.m.peers.mu.Lock()
-	defer p.m.peers.mu.Unlock()
-	s := p.m.peers.nodes[name]
-	return s.raw, s.count, s.number
-}
-
 // Watched is when the last poll was answered, and whether the watch begins anew with the next one.
 func (p Probe) Watched() (answered time.Time, broken bool) {
 	p.m.peers.mu.Lock()
@@ -104,17 +86,16 @@ func (p Probe) Part(node string, n int, shardID recovery.ShardID, peers ...strin
 	return p.m.peers.partLocked(seenShard{node: node, index: n, shardID: shardID}, peers)
 }
 
-// IsHeld reports whether the node remembers a holder of a shard.
-func (p Probe) IsHeld(shardID recovery.ShardID) bool { return p.m.peers.isHeld(shardID) }
-
 // Lose makes the node forget a term, as if it was lost by mistake.
 func (p Probe) Lose(n int) { p.m.changeTable(func(t *table) { t.terms[n] = nil }) }
 
 // Transfer makes the node take a shard's hand-over for one that was not answered.
-func (p Probe) Transfer(n int, next layout.Token) { p.m.Term(n).transfer = next }
-
-// Unindexed returns the other nodes, live and dead, whose ids may not all be registered.
-func (p Probe) Unindexed() (live, dead []string) { return p.m.unindexedByLife() }
+func (p Probe) Transfer(n int, next layout.Token) {
+	s := p.m.Term(n)
+	s.turn.Lock()
+	defer s.turn.Unlock()
+	s.transfer = next
+}
 
 // ReadOwners reads the owners of all shards, and returns how many it has found.
 func (p Probe) ReadOwners(ctx context.Context) (int, error) {
@@ -130,13 +111,6 @@ func (p Probe) DecideAdoption(ctx context.Context) (adopt func(ctx context.Conte
 
 // SeenHeld sets when the node has last seen that it holds all its shards.
 func (p Probe) SeenHeld(at time.Time) { p.m.kept.Store(&at) }
-
-// Answered sets when the last answered heartbeat was sent.
-func (p Probe) Answered(at time.Time) {
-	p.m.mu.Lock()
-	defer p.m.mu.Unlock()
-	p.m.lastAnswer = at
-}
 
 // Transferred is how many shards the node remembers to have transferred.
 func (p Probe) Transferred() int {
