@@ -101,7 +101,11 @@ func testHealthInAStop(t *testing.T, args ...string) {
 		status, body := got(t, http.DefaultClient, health+"/metrics")
 		return status == 200 && strings.Contains(body, `lapse_tasks{state="delivering",topic="slow"} 1`)
 	}
-	for !delivering() {
+	ready := func() bool {
+		status, _ := got(t, http.DefaultClient, health+"/readyz")
+		return status == 200
+	}
+	for !delivering() || !ready() { // it also takes tasks, and delivers them, while replay is under way
 	}
 	code := make(chan int)
 	go func() { code <- stop() }()
