@@ -118,7 +118,7 @@ func (c *nodesDrain) await(ctx context.Context, s *session, before client.Node) 
 		case now.Status != nil && now.Status.DrainsFailed > failed:
 			return fmt.Errorf("%w: %s takes no new tasks, but could not hand over what it holds: %s", client.ErrUnavailable, c.Node, now.Status.DrainFault)
 		case now.State == client.NodeSilent && now.Status == nil: // it counts as dead
-			return fmt.Errorf("%w: %s shows no sign of life any more; the others adopt what it still held", client.ErrUnavailable, c.Node)
+			return fmt.Errorf("%w: %s sends no heartbeat any more; the others adopt what it still held", client.ErrUnavailable, c.Node)
 		}
 		select {
 		case <-tick.C:

@@ -123,7 +123,7 @@ func TestDrainWaits(t *testing.T) {
 	}{
 		{[]string{fmt.Sprintf(one, "live", "1", false), fmt.Sprintf(one, "live", "1", false), fmt.Sprintf(one, "draining", "1", false), fmt.Sprintf(one, "released", "1", false)}, exitOK, ""},
 		{[]string{fmt.Sprintf(one, "live", "1", false), fmt.Sprintf(one, "live", "2", false)}, exitOK, ""},
-		{[]string{fmt.Sprintf(one, "live", "1", false), fmt.Sprintf(one, "silent", "1", false)}, exitUnavailable, "no sign of life"},
+		{[]string{fmt.Sprintf(one, "live", "1", false), fmt.Sprintf(one, "silent", "1", false)}, exitUnavailable, "no heartbeat"},
 		{[]string{gaveUp(1), gaveUp(1), gaveUp(2)}, exitUnavailable, "no room"},
 		{[]string{fmt.Sprintf(one, "live", "1", true), ""}, exitFailed, "asked about itself"},
 	} {

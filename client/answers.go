@@ -225,11 +225,11 @@ type Node struct {
 	Name string `json:"name"`
 	// This server's own.
 	Self bool `json:"self"`
-	// live: it shows signs of life. draining: it hands over its shards and then ends. silent: it
-	// shows none; once it counts as dead and has no status, other nodes adopt its shards.
+	// live: it sends heartbeats. draining: it hands over its shards and then ends. silent: it
+	// sends none; once it counts as dead and has no status, other nodes adopt its shards.
 	// released: its last process has ended in order.
 	State NodeState `json:"state"`
-	// Time since this server last saw a sign of life of the node.
+	// Time since this server last saw a heartbeat of the node.
 	HeartbeatAge Duration `json:"heartbeat_age"`
 	// Where it serves HTTP. Left out if it does not.
 	Address string `json:"address,omitempty"`
@@ -238,7 +238,7 @@ type Node struct {
 	// The process, in words.
 	Process string     `json:"process,omitempty"`
 	Shards  NodeShards `json:"shards"`
-	// What the node reported with its last sign of life. Left out if the node is silent, or its
+	// What the node reported with its last heartbeat. Left out if the node is silent, or its
 	// report is not known.
 	Status *NodeStatus `json:"status,omitempty"`
 }

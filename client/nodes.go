@@ -10,9 +10,9 @@ type NodeState string
 
 // The states of nodes.
 const (
-	NodeLive     NodeState = "live"     // it shows signs of life
+	NodeLive     NodeState = "live"     // it sends heartbeats
 	NodeDraining NodeState = "draining" // it hands over its shards and then ends
-	// NodeSilent: it shows no sign of life. Once it counts as dead, and has no Status, other nodes
+	// NodeSilent: it sends no heartbeat. Once it counts as dead, and has no Status, other nodes
 	// adopt its shards.
 	NodeSilent   NodeState = "silent"
 	NodeReleased NodeState = "released" // its last process has ended in order

@@ -11,13 +11,13 @@ import (
 type Node struct {
 	Name         string      `json:"name"`
 	Self         bool        `json:"self" doc:"This server's own."`
-	State        string      `json:"state" enum:"live,draining,silent,released" doc:"live: it shows signs of life. draining: it hands over its shards and then ends. silent: it shows none; once it counts as dead and has no status, other nodes adopt its shards. released: its last process has ended in order."`
-	HeartbeatAge duration    `json:"heartbeat_age" doc:"Time since this server last saw a sign of life of the node."`
+	State        string      `json:"state" enum:"live,draining,silent,released" doc:"live: it sends heartbeats. draining: it hands over its shards and then ends. silent: it sends none; once it counts as dead and has no status, other nodes adopt its shards. released: its last process has ended in order."`
+	HeartbeatAge duration    `json:"heartbeat_age" doc:"Time since this server last saw a heartbeat of the node."`
 	Address      string      `json:"address,omitempty" doc:"Where it serves HTTP. Left out if it does not."`
 	Version      string      `json:"version,omitempty" doc:"Of the program."`
 	Process      string      `json:"process,omitempty" doc:"The process, in words."`
 	Shards       NodeShards  `json:"shards"`
-	Status       *NodeStatus `json:"status,omitempty" doc:"What the node reported with its last sign of life. Left out if the node is silent, or its report is not known."`
+	Status       *NodeStatus `json:"status,omitempty" doc:"What the node reported with its last heartbeat. Left out if the node is silent, or its report is not known."`
 }
 
 // NodeShards are how many shards a node has.

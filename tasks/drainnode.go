@@ -7,12 +7,12 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
-// DrainNode has a node of the ledger, be it this one, drain itself: see Drain. It returns
-// when the node has begun; Nodes tells how far it is, or why it has given up, and there
-// Drained tells when it is over. It may be repeated.
+// DrainNode has a node of the ledger drain itself: see Drain. The node may be this one. DrainNode
+// returns when the node has begun. Nodes shows how far it is, or why it has given up. Drained of
+// that node's Scheduler says when it is over. The call may be repeated.
 //
-// Errors: ErrNoNode; ErrNoSuccessor; ErrNodeAway when the node does not answer, or shows no
-// sign of life; ErrUnavailable; ErrClosed.
+// Errors: ErrNoNode; ErrNoSuccessor; ErrNodeAway when the node does not answer, or sends no
+// heartbeat; ErrUnavailable; ErrClosed.
 func (s *Scheduler) DrainNode(ctx context.Context, name string) error {
 	nodes, err := s.Nodes(ctx)
 	if err != nil {

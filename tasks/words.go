@@ -156,8 +156,8 @@ type (
 	// An EventFilter says what a subscription hears of.
 	EventFilter = task.EventFilter
 
-	// A Node is one of the processes that share a ledger: what the ledger knows of it, and what its
-	// memory had to say with its last sign of life.
+	// A Node is one of the processes that share a ledger: what the ledger knows of it, and what it
+	// reported with its last heartbeat.
 	Node = task.Node
 
 	// A NodeState sums up what is known of a node.

@@ -23,7 +23,7 @@ func DescribeNode(k *recovery.Node) task.Node {
 	return n
 }
 
-// status is what other nodes are told with every sign of life.
+// status returns what this node reports to others with each heartbeat, as JSON.
 func (s *Cluster) status() []byte {
 	st := s.nodeStatus()
 	b, err := json.Marshal(&st)

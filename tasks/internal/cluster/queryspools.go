@@ -13,13 +13,13 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A spooled task is at the node whose disk has it, while its id tells a shard of that node which
-// another one may have adopted since. So the registry tells which nodes have spools, and
-// before another node says that a task of a shard of such a node does not exist, or creates it,
-// it asks. Nodes name the shards of what they have spooled with their life signs, too: former
-// versions spooled also under ids of adopted shards.
+// A spooled task is at the node whose disk has it. Its id names a shard of that node, which another
+// node may have adopted since. So the registry says which nodes have spools. Before a node creates
+// a task of a shard of such a node, or answers that it does not exist, it asks that node. With
+// their heartbeats nodes also report the shards of the tasks that they have spooled: former
+// versions also spooled tasks of adopted shards.
 
-// spooledShardsLocked names the shards of what is spooled here, and of what may be.
+// spooledShardsLocked returns the shards of tasks that are in this spool, and of those that may be.
 func (s *Cluster) spooledShardsLocked() (shardIDs []recovery.ShardID) {
 	if s.engine.Spool == nil || s.Fleet == nil {
 		return nil
