@@ -31,7 +31,7 @@ func (s *Cluster) conflictLocked(id string) bool {
 	return ok
 }
 
-// doubted is told by the ledger that the directory may have lost entries.
+// doubted is called by the ledger when the directory may have lost entries.
 func (s *Cluster) doubted() {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
@@ -56,7 +56,7 @@ func (s *Cluster) lostFromDirectory(ctx context.Context, id string) string {
 	return has[0]
 }
 
-// reportConflict is told that an id of a task of this node is registered for another shard. An
+// reportConflict handles an id of a task of this node that is registered for another shard. An
 // entry of a task that is gone is replaced. If the other node has a task with that id, the
 // one here is buried, and the conflict is logged, once.
 func (s *Cluster) reportConflict(ctx context.Context, mine recovery.DirectoryUpdate, other recovery.DirectoryEntry) {

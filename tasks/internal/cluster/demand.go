@@ -43,7 +43,7 @@ type demandKey struct {
 	lease time.Duration // that the receivers ask for; 0: the topic's
 }
 
-// An announcement is what another node was last told of a demand.
+// An announcement is the last message about a demand to another node.
 type announcement struct {
 	serial uint64
 	at     time.Duration // when it was sent

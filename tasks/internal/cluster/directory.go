@@ -242,7 +242,7 @@ func (s *Cluster) assertSampled(ctx context.Context, sampled []recovery.Director
 }
 
 // misplaced returns the samples that the directory has under another shard, and has all ids
-// registered anew if one is missing. What has left memory since does not count.
+// registered anew if one is missing. Tasks that have left memory since do not count.
 func (s *Cluster) misplaced(sampled []recovery.DirectoryUpdate, now []recovery.DirectoryEntry) (other []recovery.DirectoryUpdate) {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()

@@ -91,7 +91,7 @@ func (s *Cluster) reclaimAll() bool {
 	return good
 }
 
-// reclaim asks for one shard. What was accepted comes with Watcher.Acquired.
+// reclaim asks for one shard. Watcher.Acquired is called once the shard was transferred.
 func (s *Cluster) reclaim(shardID recovery.ShardID) error {
 	ctx, cancel := s.engine.Within(s.engine.Life.Context)
 	defer cancel()

@@ -121,7 +121,7 @@ func (s *Cluster) reconcilerLoop() {
 	s.engine.EveryOr(s.engine.Config.SweepEvery, s.Fleet.work, func(bool) { c.runOnce() })
 }
 
-// runOnce does what there is to do now. What fails comes again.
+// runOnce does the work that is due now. Work that fails stays due.
 func (c *reconciler) runOnce() {
 	c.forgetCancels()
 	c.chooseShards()

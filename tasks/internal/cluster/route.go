@@ -36,7 +36,7 @@ func remembered(err error) bool {
 	return errors.Is(err, engine.ErrFinished) || errors.Is(err, engine.ErrCancelled)
 }
 
-// locate tells who holds a shard.
+// locate returns the holder of a shard.
 func (s *Cluster) locate(ctx context.Context, shardID recovery.ShardID, anew bool) (recovery.Holder, error) {
 	h, err := s.Fleet.ledger.Locate(ctx, shardID, anew)
 	if err != nil {

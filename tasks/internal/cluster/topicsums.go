@@ -21,7 +21,7 @@ type Sums struct {
 	Beyond int          // how many those are
 }
 
-// figures computes what Stats says of topics, once for all who ask at the same time.
+// figures computes the figures of topics for Stats, once for all callers at the same time.
 type figures struct {
 	sums  engine.Flight[*Sums]
 	Names engine.Flight[[]string]

@@ -181,8 +181,8 @@ func (s *Engine) awaitOne(ctx context.Context, c *PendingWrite) error {
 	return s.OutcomesOf(c)[0]
 }
 
-// What is remembered of a task that is gone. If its shard is held all the time, no
-// node needs to look any further.
+// Errors for a task that is gone, if its outcome is still known. If this node owned the shard
+// throughout, no other node has to be asked.
 var (
 	ErrFinished  = task.KindOf(task.ErrNotFound, "the task is finished")
 	ErrCancelled = task.KindOf(task.ErrNotFound, "the task is cancelled")

@@ -26,7 +26,7 @@ type Write struct {
 // op says what a write does, and so what its confirmation means.
 type op uint8
 
-// What a write does, and from which state of its task to which.
+// The kinds of writes, each with the state of the task before it and after its confirmation.
 const (
 	opCreate        op = iota // creating   -> pending
 	opMove                    // moving     -> pending
@@ -101,7 +101,7 @@ func (s *Engine) changeOfLocked(w *Write, sl *store.Slot) recovery.Change {
 	return c
 }
 
-// committed is told by the committer what has become of writes, in order.
+// committed receives the outcomes of writes from the committer, in order.
 func (s *Engine) committed(shard int, writes []Write, err error) {
 	if errors.Is(err, recovery.ErrLost) && s.Fleet != nil {
 		s.RevokeShard(shard, err)
@@ -261,9 +261,9 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 	}
 }
 
-// droppedLocked ends a write that has not happened: it was never sent, because its
-// caller had given it up, or the ledger had no room for it. What it did to a task that existed
-// before was undone then (see undoLocked).
+// droppedLocked ends a write that has not happened: it was never sent, because its caller had given
+// it up, or the ledger had no room for it. If the task existed before, undoLocked has undone the
+// change in memory by now.
 func (s *Engine) droppedLocked(w *Write, sl *store.Slot) {
 	switch w.op {
 	case opCreate:

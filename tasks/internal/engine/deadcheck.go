@@ -109,8 +109,8 @@ func (c *deadCheck) readyLocked() bool {
 	return !c.Ended && c.h.Takes() && c.OwnedLocked(c.shard) == c.h && (c.rewound || c.h.reconciles == 0)
 }
 
-// begin takes note of who is dead by memory. From then on addDeadLocked takes those out
-// of missing that die.
+// begin collects the ids that are dead by memory in missing. From then on addDeadLocked removes the
+// ids of tasks that die from it.
 func (c *deadCheck) begin() bool {
 	c.Mu.Lock()
 	defer func() { c.Mu.Unlock() }()

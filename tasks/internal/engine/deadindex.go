@@ -82,7 +82,7 @@ func (s *Engine) findLostDead(ctx context.Context, ids []string) (lost []lostDea
 		if len(refs) == 0 {
 			continue
 		}
-		// What is pending in the ledger is not gone: the ledger has lost the burial.
+		// A task that is pending in the ledger is not gone: the ledger has lost the burial.
 		if err := s.Ledger.Get(ctx, n, refs, func(i int, e recovery.Entry) {
 			missing[i].unburied, missing[i].pending = e.Spot.At, true
 		}); err != nil {

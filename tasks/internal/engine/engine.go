@@ -16,8 +16,8 @@ import (
 	"github.com/lapsehq/lapse/wheel"
 )
 
-// An Engine is one node: what it has in memory, what it delivers, and what it writes. It knows
-// nothing of other nodes; what they have to do with it is told to its cluster.
+// An Engine is one node: its tasks in memory, its deliveries and its writes. It knows nothing of
+// other nodes; it reports to its Cluster what they must learn.
 type Engine struct {
 	Config     task.Checked
 	Ledger     recovery.Ledger

@@ -8,10 +8,10 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// What memory decides by itself counts when it is decided: settlements of deliveries, and
-// cancellations of tasks that are known and not being delivered. The ledger only records
-// it. While the server that keeps a shard is known not to answer, the caller is told at
-// once that it is not recorded yet.
+// Memory alone decides on settlements of deliveries, and on cancellations of tasks that are known
+// and not being delivered. They count at once, and the ledger only records them. While the server
+// that keeps a shard is known not to answer, the caller gets at once the answer that the change is
+// not recorded yet.
 
 // PatienceShare is the part of Config.AnswerWithin for which a server may answer no write
 // at all until it is known not to answer.

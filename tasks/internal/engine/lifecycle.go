@@ -131,7 +131,7 @@ func (s *Engine) shutDown(ctx context.Context) error {
 	defer cancelLast()
 	ended(last, &s.Life.Handlers)
 	s.Cluster.SendLastVerdicts(last)
-	// What is left has a time of its own: handlers may have used up theirs.
+	// The remaining writes have a timeout of their own: handlers may have used up that of ctx.
 	flush, cancelFlush := context.WithTimeout(context.WithoutCancel(ctx), s.Config.AnswerWithin)
 	defer cancelFlush()
 	if !ended(flush, &s.Life.Background) {

@@ -156,9 +156,9 @@ func (s *Engine) ProveAllNotFound(ctx context.Context, loads []IDLoad) NotFoundP
 	return a
 }
 
-// A Flight computes something for all callers that wait for it at the same time. One
-// computation runs at a time; those who come while it runs share the next one, so that each
-// gets what was computed after it had called.
+// A Flight computes a value for all callers that wait for it at the same time. One computation runs
+// at a time. Callers that come while it runs share the next one, so that each caller gets a value
+// whose computation began after its call.
 type Flight[T any] struct {
 	mu            sync.Mutex  // guards what follows
 	running, next *landing[T] // the last computation that has begun, and the one after it

@@ -10,8 +10,8 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// loadSpool takes up what the spool has kept. What the ledger got before the last process
-// ended is deleted: the ledger knows better what has become of it.
+// loadSpool reads the tasks of the spool into memory. It deletes the records of tasks that the last
+// process moved to the ledger: the ledger knows better what has become of these tasks.
 func (s *Engine) loadSpool(ctx context.Context) error {
 	loading := spoolLoading{Engine: s, ctx: ctx, marks: make(map[uint64]int64)}
 	if err := s.Spool.ledger.Scan(ctx, loading.page); err != nil {

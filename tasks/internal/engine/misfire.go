@@ -11,16 +11,16 @@ import (
 
 // A task is misfired when it was read back from the ledger for its first attempt, and its
 // deadline (its place, in a topic with a Spread) is before the moment when this process
-// began to hold its shard. There is no record of when the process before has ended, so
-// that includes what was due before then, and not delivered or not settled.
+// began to hold its shard. There is no record of when the previous process ended. So tasks are
+// misfired too that were due while it ran, and were not delivered or not settled.
 //
-// What becomes of it is decided when it would be delivered, by the settings of that
-// moment; then the flag goes, as it does when a caller moves the task. MisfireCoalesce
-// needs to know the whole group: its grouped tasks are held back, which is pending without
-// a timer, until replay is over. Then, and whenever more are held back, a pass chooses.
+// The settings at the moment of the delivery decide what becomes of a misfired task. Then it loses
+// the flag, as it does when a caller moves it. MisfireCoalesce needs the whole group: misfired
+// tasks with a group are held back, pending without a timer, until replay is over. Then, and
+// whenever more are held back, a pass chooses.
 //
-// Only tasks at rest are compared. One that is just being cancelled or moved does not
-// count; should that be undone, it is held back again, and is the newest of those that are left.
+// A pass compares only tasks at rest. A task that is being cancelled or moved does not count; if
+// that is undone, it is held back again, and is the newest of those that are left.
 
 // foundLocked is told of every task that was restored for another attempt.
 func (s *Engine) foundLocked(t *Topic, sl *store.Slot, f *record.Fields, since int64) {

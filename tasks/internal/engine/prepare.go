@@ -28,7 +28,7 @@ const (
 	readFailsEvery = 10 * time.Second
 )
 
-// What the start waits for, as readiness calls it.
+// The names in readiness of what the start waits for.
 const (
 	waitsForKey      = "the key of receipts"
 	WaitsForSettings = "the settings of topics"
@@ -42,8 +42,9 @@ var (
 )
 
 // prepare reads the key of receipts, and begins to read the settings and the index of the dead.
-// A ledger of one node is read to the end, and an error is returned. What a ledger of several
-// nodes does not answer is asked for again, and after startPatience the start goes on without:
+// From a ledger of one node it reads everything, or returns an error. With a ledger of several
+// nodes it repeats reads that fail, and after startPatience the start goes on without their
+// results:
 //
 //   - The settings of a topic are asked for one by one, before tasks of it are read back, created
 //     or reserved. If they cannot be read, the topic keeps its tasks.

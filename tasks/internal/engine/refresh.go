@@ -16,12 +16,12 @@ import (
 // This file is how settings come from the ledger: at the start, when another node has
 // changed them, and when a change was refused because it was based on older ones.
 
-// refreshEvery is how often a ledger that other nodes use is asked for news. What they
-// set holds here within a second.
+// refreshEvery is the time between two reads of the settings of a ledger that other nodes use.
+// Their changes hold here within a second.
 const refreshEvery = 400 * time.Millisecond
 
-// refreshLoop takes over what other nodes set. An error is no news: an outage is told
-// elsewhere, and what was set meanwhile is found when it is over.
+// refreshLoop takes over settings that other nodes have changed. It does not log errors: an outage
+// is logged elsewhere, and changes made meanwhile are found when it is over.
 func (s *Engine) refreshLoop() {
 	shared, ok := s.Ledger.(recovery.SharedSettings)
 	if !ok {
@@ -153,8 +153,8 @@ var (
 	errIllegibleSettings = errors.New("the stored settings cannot be read")
 )
 
-// understand makes of stored settings what they ask for. What this process cannot do,
-// or cannot read, keeps the topic's tasks waiting, and is told.
+// understand resolves stored settings. If this process cannot read or follow them, it logs that and
+// returns settings with which the topic's tasks wait.
 func (s *Engine) understand(topic string, value []byte) task.Resolved {
 	var stored task.TopicSettings
 	if err := json.Unmarshal(value, &stored); err != nil {
@@ -215,12 +215,11 @@ func (t *Topic) revisedLocked(revision int64) {
 	t.setRevision(revision)
 }
 
-// restoreSettings writes again what the ledger has lost of what it keeps beside the
-// tasks: the key of receipts, without which no receipt would count after the next
-// start, and the settings of topics. What it holds and memory does not is left: it
-// may be what this version cannot read. What stands there under memory's revision was set
-// after the loss, by a node that did not know this one's change: it holds. It goes on until it
-// has succeeded, or Close has begun.
+// restoreSettings writes settings again that the ledger has lost: the key of receipts, without
+// which no receipt would count after the next start, and the settings of topics. It leaves settings
+// alone that memory does not have: this version may not be able to read them. Stored settings with
+// the revision that memory has were set after the loss, by a node that did not know this node's
+// change: they hold. It goes on until it has succeeded, or Close has begun.
 func (s *Engine) restoreSettings() {
 	settings, ok := s.Ledger.(recovery.Settings)
 	if !ok {

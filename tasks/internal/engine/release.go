@@ -212,8 +212,8 @@ func (s *Engine) abortRelease(n int, h *OwnedShard) {
 	s.wakeAll()
 }
 
-// setAsideLocked keeps a task that was taken off its queue, whose shard is draining, from
-// being delivered: it is pending without a timer until it is known who has it.
+// setAsideLocked keeps a task of a draining shard, which was taken off its queue, from being
+// delivered: it is pending without a timer until it is known which node has the shard.
 func (s *Engine) setAsideLocked(sl *store.Slot) {
 	s.SetLocked(sl, store.Pending)
 	sl.Gen++

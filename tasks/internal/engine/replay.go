@@ -10,8 +10,8 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// replay reads the ledger's pending tasks back. What is overdue is delivered
-// while it still runs. It ends when the settings and the dead are known as well.
+// replay reads the ledger's pending tasks back. Overdue tasks are delivered while it still runs. It
+// ends when the settings and the dead are known as well.
 func (s *Engine) replay() {
 	w := replayWatch{s: s, what: "replay"}
 	s.Mu.Lock()

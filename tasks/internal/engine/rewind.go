@@ -241,7 +241,7 @@ func (s *Engine) BuryAgain(shard int, h *OwnedShard, dead []recovery.Ref) (begun
 		sl := s.Store.Slot(n)
 		sl.Topic, sl.Shard, sl.Stored, sl.State = s.keptTopicLocked(f.Topic).Number, uint16(shard), e.Spot.At, store.Vacant
 		s.SetLocked(sl, store.Burying)
-		// The confirmation counts it again. It may have been who was dead the longest.
+		// The confirmation counts it again. The task may have been dead the longest.
 		s.removeDeadLocked(s.TopicTable.ByNumber[sl.Topic], shard, e.ID, math.MinInt64)
 		s.writeLocked(Write{slot: n, op: opBury, at: died})
 		begun++

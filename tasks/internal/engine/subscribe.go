@@ -27,8 +27,8 @@ type Subscription struct {
 
 	batch []task.Event // given to the reader by Next, whose it is
 
-	// A reader takes no lock but this one, which is held for a few instructions: so it
-	// cannot keep Engine.Mu from those who deliver. Engine.Mu may be held before it.
+	// A reader takes no lock but this one, which is held for a few instructions: so it cannot keep
+	// deliveries waiting for Engine.Mu. Engine.Mu may be held before it.
 	mu      sync.Mutex // guards everything below
 	waiting []task.Event
 	bytes   int // of text in them
@@ -37,7 +37,7 @@ type Subscription struct {
 	lost atomic.Int64
 }
 
-// A feed is who hears of what. Guarded by Engine.Mu.
+// A feed holds the subscriptions and the events that they get. Guarded by Engine.Mu.
 type feed struct {
 	events  []task.Event // for the observer, told at Unlock
 	Count   int
