@@ -63,7 +63,7 @@ func (s *Cluster) reportConflict(ctx context.Context, mine recovery.DirectoryUpd
 	h, err := s.locate(ctx, other.ShardID, false)
 	switch {
 	case err != nil:
-		return // the audit comes by again
+		return // the next audit finds it again
 	case h.Shard >= 0 || h.Node == "":
 		mine.Old = other
 		_, _ = s.Fleet.ledger.Update(ctx, []recovery.DirectoryUpdate{mine})

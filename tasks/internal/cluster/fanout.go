@@ -20,11 +20,11 @@ type fanOut[Q, A any, P coveringReply[A]] struct {
 	query  Q
 	// here answers as this node.
 	here func(s *Cluster, ctx context.Context, asked Q) (A, error)
-	// take is called with each answer, one at a time. counts reports whether what the answer
-	// says of a shard counts: it is covered, and no earlier answer has covered it. What an answer
-	// that says More, or that ended with an error, has found in a shard never counts.
+	// take is called with each answer, one at a time. counts reports whether the figures of a shard
+	// in the answer count: this answer covers the shard, and no earlier answer has covered it. They
+	// never count in an answer with More or an error.
 	take func(a *A, counts func(shardID recovery.ShardID) bool)
-	// next makes of a reply that says More the query that follows; nil: the same again.
+	// next returns the query that follows a reply with More; nil: the same query again.
 	next func(asked Q, a *A) Q
 	// deadAlone: the query is about dead tasks, of which no spool has any.
 	deadAlone bool
@@ -36,10 +36,10 @@ type fanOut[Q, A any, P coveringReply[A]] struct {
 	over     bool            // there is an error that repeating does not cure
 }
 
-// run calls all nodes until all shards are covered. Errors: as of the
-// call; ErrNodeAway and ErrReplaying when the holder of a shard has not covered it in
-// time; ErrUnavailable when it is not known who holds what; ErrUnknown when something may
-// have been done that was not answered.
+// run calls all nodes until all shards are covered. Errors: those of the method; ErrNodeAway and
+// ErrReplaying when the holder of a shard has not covered it in time; ErrUnavailable when the
+// holders of shards are not known; ErrUnknown when a call that was not answered may have had an
+// effect.
 func (c *fanOut[Q, A, P]) run(ctx context.Context) error {
 	c.covered, c.answered = make(map[recovery.ShardID]bool), make(map[string]bool)
 	patience, cancel := c.engine.Within(ctx)
@@ -62,8 +62,9 @@ func (c *fanOut[Q, A, P]) run(ctx context.Context) error {
 	}
 }
 
-// attempt asks all nodes that live and have not answered, and those that hold what is left,
-// and returns who holds what is not covered then. The error is nil when nothing is.
+// attempt calls all live nodes that have not answered, and the holders of the shards in left. It
+// returns the shards that are not covered then, with their holders. The error is nil if none is
+// left.
 func (c *fanOut[Q, A, P]) attempt(ctx, patience context.Context, left map[recovery.ShardID]recovery.Holder) (map[recovery.ShardID]recovery.Holder, error) {
 	c.moved = false
 	shardIDs, err := c.Fleet.ledger.ShardIDs(patience)

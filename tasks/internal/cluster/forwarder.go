@@ -22,8 +22,8 @@ import (
 //   - A return is that of a delivery that no receiver has seen.
 //
 // There is a queue for each target. While one batch is on its way the next gathers, so that many
-// settlements share a message. What fails is sent again, with growing pauses, until it does not
-// matter any more. If it is dropped then, the lease of the delivery runs out at the owner.
+// settlements share a message. A settlement that fails is sent again, with growing pauses, until it
+// does not matter any more. If it is dropped then, the lease of the delivery runs out at the owner.
 //
 // Guarded by Engine.Mu.
 type forwarder struct {
@@ -78,7 +78,7 @@ func sizeOf(some ...settlement) (size int) {
 }
 
 // forwardLocked sends a settlement to its target. While Close runs, only what counts as a handler
-// may call it for a node. What is sent to the owner of a shard waits for sendLast then.
+// may call it for a node. A settlement for the owner of a shard waits for sendLast then.
 func (s *Cluster) forwardLocked(to target, o settlement) {
 	f := &s.Forward
 	q, size := f.Queues[to], sizeOf(o)
@@ -112,8 +112,8 @@ func (s *Cluster) dropLocked(to target) {
 		"node", s.engine.Config.Node, "to", to.node, "shard", to.shardID, "dropped", f.Dropped)
 }
 
-// sendAll sends until the queue is empty. What fails while Close runs is left to sendLast, or, if
-// it is for a node, sent again as long as handlers have time.
+// sendAll sends until the queue is empty. Settlements that fail while Close runs are left to
+// sendLast, or, if they are for a node, sent again as long as handlers have time.
 func (s *Cluster) sendAll(q *settleQueue) {
 	defer s.engine.Life.Handlers.Done()
 	var backoff recovery.Backoff
@@ -223,8 +223,8 @@ func (s *Cluster) sendSome(ctx context.Context, q *settleQueue) (more, failed bo
 	return true, len(left) > 0
 }
 
-// settleAtTarget sends settlements once. What the node that has begun the deliveries does not
-// confirm goes to the owner of the shard, which may be another node by now.
+// settleAtTarget sends settlements once. Settlements that the node which has begun the deliveries
+// does not confirm go to the owner of the shard, which may be another node by now.
 func (s *Cluster) settleAtTarget(ctx context.Context, to target, some []settlement) []error {
 	errs := make([]error, len(some))
 	if to.node != "" {

@@ -39,8 +39,8 @@ func (s *Cluster) listLocal(ctx context.Context, asked wireListQuery) (a listRep
 	return a, err
 }
 
-// ListAll merges what all nodes list. The page ends where one of them has not told what
-// follows.
+// ListAll merges the lists of all nodes. The page ends at the first position behind which a node
+// may have tasks that it has not listed.
 func (s *Cluster) ListAll(ctx context.Context, q engine.ListQuery) (task.Page, error) {
 	nodes, err := s.Fleet.ledger.Peers(ctx)
 	if err != nil {

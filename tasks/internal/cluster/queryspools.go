@@ -43,9 +43,9 @@ type spooledAt struct {
 	err  error
 }
 
-// querySpools asks, for ids that tell shards of other nodes with spools, whether those have
-// spooled the tasks. What a node has announced of its spool does not suffice: one that is cut
-// off from the ledger spools, and can announce nothing.
+// querySpools finds out which ids name tasks in the spools of other nodes: it calls the nodes with
+// spools whose shards the ids name. The announcements of these nodes do not suffice: a node that is
+// cut off from the ledger spools tasks and can announce nothing.
 func (s *Cluster) querySpools(ctx context.Context, ids []string) []spooledAt {
 	found := make([]spooledAt, len(ids))
 	shardIDs := make([]recovery.ShardID, len(ids))
@@ -122,8 +122,8 @@ func (s *Cluster) namesOthersShard(p *engine.Plan) bool {
 }
 
 // spooledElsewhere returns, for each id that is to be created, an *Elsewhere if another node
-// has spooled the task, and ErrUnavailable if that is not known. What is known here is not
-// asked for.
+// has spooled the task, and ErrUnavailable if that is not known. It does not ask about tasks
+// that are known here.
 func (s *Cluster) spooledElsewhere(ctx context.Context, ids []string) []error {
 	errs := make([]error, len(ids))
 	var unknown []string

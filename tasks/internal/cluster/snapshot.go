@@ -21,9 +21,9 @@ import (
 //     that is about spooled tasks, too, fails until that node is back or has left the registry.
 //   - Each does it to all tasks that it has, and answers which shards that covers: those
 //     that it held, with all their tasks in memory, from before it began until after it had
-//     ended, in one term. What comes or goes meanwhile, it does not vouch for.
-//   - Only for shards that no answer has covered it looks up who holds them, and asks their
-//     holders, until there are none left. So what a call costs Redis does not grow with the
+//     ended, in one term. Shards that come or go meanwhile are not covered.
+//   - It looks up the holders only of shards that no answer has covered, and calls them, until
+//     none is left. So what a call costs Redis does not grow with the
 //     shards. A shard that no node holds because nothing was left in it needs no answer; that
 //     of a dead node waits until it is adopted.
 //
@@ -98,8 +98,8 @@ type (
 	}
 )
 
-// Covers runs an operation on all that this node has, and enters into its answer what that
-// covers. What it has found in a shard by its number counts if that is still in the snapshot.
+// Covers runs an operation on all tasks of this node, and enters into its answer the shards that it
+// covers. Results of a shard count only if its number is in the snapshot that Covers returns.
 func (s *Cluster) Covers(ctx context.Context, c *Coverage, do func(ctx context.Context) error) (engine.Snapshot, error) {
 	// The reply must be there before the caller's time is over.
 	if deadline, ok := ctx.Deadline(); ok {
