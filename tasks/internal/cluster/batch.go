@@ -72,7 +72,8 @@ func (b *Batch) recheck(ctx context.Context, refusals []refusal) (again []int) {
 	return again
 }
 
-// A refusal is why a request was refused for what memory takes the ledger to have.
+// A refusal is the error of a request that was refused because memory believes that the ledger has
+// a dead or illegible record with its id.
 type refusal struct {
 	index int
 	err   error

@@ -97,8 +97,8 @@ func (c *fanOut[Q, A, P]) attempt(ctx, patience context.Context, left map[recove
 	return left, uncovered(left)
 }
 
-// round asks the holders of what is left, and every node that lives and has not answered:
-// where nothing is held, something may be spooled.
+// round calls the holders of the shards in left, and every live node that has not answered: a node
+// that holds no shard may have spooled tasks.
 func (c *fanOut[Q, A, P]) round(ctx context.Context, left map[recovery.ShardID]recovery.Holder, nodes []recovery.Node) (err error) {
 	asked := make(map[string]bool)
 	for _, n := range nodes {

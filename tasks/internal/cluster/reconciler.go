@@ -108,7 +108,7 @@ func (s *Cluster) IsIndexed() bool {
 // A reconciler keeps the directory in order, as far as it is about this node's tasks.
 type reconciler struct {
 	*Cluster
-	marked      uint64        // Fleet.indexing, when the others were told of it
+	marked      uint64        // Fleet.indexing, when MarkIndexed last recorded it
 	position    string        // of the walk through all entries
 	walked      time.Duration // when it took its last step
 	unreachable bool          // the directory could not be reached the last time

@@ -34,7 +34,7 @@ type Fleet struct {
 	conflict      conflicts       // ids that another node has registered for a task of its own
 }
 
-// A sharedLedger has what a Fleet with a directory and a bus tells of the other nodes.
+// A sharedLedger is a Fleet with a directory and a bus, as far as it is about the other nodes.
 type sharedLedger interface {
 	recovery.Membership
 	recovery.Locator

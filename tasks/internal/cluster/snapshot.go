@@ -22,10 +22,10 @@ import (
 //   - Each does it to all tasks that it has, and answers which shards that covers: those
 //     that it held, with all their tasks in memory, from before it began until after it had
 //     ended, in one term. Shards that come or go meanwhile are not covered.
-//   - It looks up the holders only of shards that no answer has covered, and calls them, until
-//     none is left. So what a call costs Redis does not grow with the
-//     shards. A shard that no node holds because nothing was left in it needs no answer; that
-//     of a dead node waits until it is adopted.
+//   - The node that was asked looks up the holders only of shards that no answer has covered, and
+//     calls these holders, until no shard is left. So the cost of a call in Redis does not grow
+//     with the number of shards. A shard that no node holds because it was empty needs no answer;
+//     the shard of a dead node waits until it is adopted.
 //
 // For example: of three nodes, b hands a shard to c while a group is being cancelled. If c
 // has been asked before it acquired the shard, and b after it had lost it, neither covers it;

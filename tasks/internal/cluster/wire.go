@@ -171,9 +171,9 @@ func (s *Cluster) EncodeDeliveries(ds []*engine.Delivery) []WireDelivery {
 	return packed
 }
 
-// decodeDeliveries makes deliveries of what another node has sent at some time after sent.
-// Their leases are counted from then, so that none ends here after it has ended there: this
-// node may have stood still meanwhile.
+// decodeDeliveries decodes deliveries that another node has sent at some time after sent. Their
+// leases are counted from sent, so that none ends here after it has ended there: this node may have
+// been suspended meanwhile.
 func (s *Cluster) decodeDeliveries(from string, packed []WireDelivery, sent time.Duration, work any) []*engine.Delivery {
 	ds := make([]*engine.Delivery, len(packed))
 	wall := s.engine.Config.Clock().Add(sent - s.engine.Elapsed())

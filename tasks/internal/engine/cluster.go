@@ -8,9 +8,9 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A Cluster is what the engine tells of its tasks and shards to the rooms that deal with other
-// nodes. Methods whose names end with Locked are called with the lock held, and do not wait. Those
-// that take a context are called without it, and may wait for the ledger or another node.
+// A Cluster receives from the engine what other nodes must learn of its tasks and shards. Methods
+// whose names end with Locked are called with the lock held, and do not wait. Those that take a
+// context are called without it, and may wait for the ledger or another node.
 type Cluster interface {
 	Creation
 	IDDirectory
@@ -51,7 +51,7 @@ type IDDirectory interface {
 	Doubted()
 }
 
-// A ShardObserver is told what becomes of the shards of this node.
+// A ShardObserver is notified of changes of the terms of this node.
 type ShardObserver interface {
 	// StagedLocked is called when a term of a shard has come to another stage.
 	StagedLocked(h *OwnedShard)

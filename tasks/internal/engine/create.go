@@ -179,8 +179,8 @@ func Deadline(f *task.Faults, now, due time.Time, delay time.Duration) int64 {
 	return max(Millis(due), 0)
 }
 
-// fingerprint tells requests apart by what was asked for: a delay counts as it
-// was given, not as the deadline that it makes.
+// fingerprint returns a hash of a request as the caller made it. A delay counts as given, not as
+// the deadline that follows from it.
 func fingerprint(r *task.Request, headers []byte) uint64 {
 	var d xxhash.Digest
 	d.Reset()
@@ -281,7 +281,8 @@ func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
 	}
 }
 
-// Refused reports whether an id is refused for what memory takes the ledger to have.
+// Refused reports whether an id was refused because memory believes that the ledger has a dead or
+// illegible record with it.
 func Refused(err error) bool {
 	return errors.Is(err, task.ErrDead) || errors.Is(err, ErrIllegible)
 }

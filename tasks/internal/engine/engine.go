@@ -73,7 +73,7 @@ type lifetime struct {
 	closeErr   error
 }
 
-// A reading is how much memory knows of what the ledger has.
+// A reading is how far the ledger has been read into memory.
 type reading struct {
 	Replayed     chan struct{} // closed when memory knows all that this process held at first
 	settingsRead chan struct{} // closed when the settings of all topics are known
@@ -112,7 +112,8 @@ type topicTable struct {
 	Quotas        quotas
 }
 
-// The deliveries are what is under way, and what dispatch decides by. Guarded by Engine.Mu.
+// deliveries are those under way, and the state by which dispatch decides on new ones. Guarded by
+// Engine.Mu.
 type deliveries struct {
 	dispatch.Board
 	Leases  map[uint32]Lease // deliveries that are not settled, by slot

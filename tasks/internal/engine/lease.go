@@ -193,7 +193,7 @@ type Delivery struct {
 	Source *Source
 }
 
-// NewDelivery completes d with what its receiver gets.
+// NewDelivery completes d with the fields for its receiver.
 func NewDelivery(d Delivery, t task.Task, until time.Time) *Delivery {
 	d.Delivery = task.NewDelivery(t, until, &d)
 	return &d

@@ -22,7 +22,8 @@ import (
 // A pass compares only tasks at rest. A task that is being cancelled or moved does not count; if
 // that is undone, it is held back again, and is the newest of those that are left.
 
-// foundLocked is told of every task that was restored for another attempt.
+// foundLocked is called for every task that was restored for another attempt. It marks misfired
+// ones.
 func (s *Engine) foundLocked(t *Topic, sl *store.Slot, f *record.Fields, since int64) {
 	if sl.State != store.Ready || f.Attempt != 0 || sl.Next >= since {
 		return

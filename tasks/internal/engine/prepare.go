@@ -204,8 +204,8 @@ func (s *Engine) replayedShard(n int) *OwnedShard {
 	return s.OwnedLocked(n)
 }
 
-// learnDead notes a dead task that the ledger has told of, while dead tasks cannot be taken from
-// there. The ledger may tell of one again.
+// learnDead notes a dead task that the ledger has listed. No dead task can be requeued or deleted
+// meanwhile. The ledger may list a task more than once.
 func (s *Engine) learnDead(h *OwnedShard, n int, e recovery.Entry) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()

@@ -175,9 +175,9 @@ func (s *Engine) work(t *Topic, places int) {
 	}
 }
 
-// workOnce makes deliveries, by what holds for the topic when they begin. It reports
-// false if there were none to make, or if there are more workers than there should be.
-// Of its places it may lose some to topics with a better claim.
+// workOnce makes deliveries with the settings of the topic when they begin. It reports false if
+// there were none to make, or if there are more workers than there should be. It may lose some of
+// its places to topics with a better claim.
 func (s *Engine) workOnce(t *Topic, places *int) (more bool) {
 	by, ds := s.beginWork(t, *places)
 	if len(ds) == 0 {
@@ -206,7 +206,7 @@ func (s *Engine) workOnce(t *Topic, places *int) (more bool) {
 	return
 }
 
-// beginWork begins deliveries for a worker, and returns by what they are made.
+// beginWork begins deliveries for a worker, and returns the deliverer that makes them.
 func (s *Engine) beginWork(t *Topic, places int) (by task.Deliverer, ds []*Delivery) {
 	b := beginning{topic: t, by: dispatch.ByWorker, limit: places}
 	ds = s.run(s.Life.Context, &b)

@@ -219,9 +219,9 @@ func (s *Engine) setAsideLocked(sl *store.Slot) {
 	sl.Gen++
 }
 
-// park writes down the deliveries that are still open and can be settled by their
-// receipts, with what is left of their leases, so that they count after the next
-// Open and are not delivered a second time before.
+// park records the open deliveries that can be settled by their receipts, with the rest of their
+// leases. So they count after the next Open, and are not delivered a second time before their
+// leases are over.
 func (s *Engine) park() {
 	s.Mu.Lock()
 	defer s.Unlock()

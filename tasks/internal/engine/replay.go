@@ -184,7 +184,7 @@ func (s *Engine) resolveLocked(n uint32, e recovery.Entry, found bool) {
 	s.notifyLocked(n)
 }
 
-// IllegibleLines is how many records that cannot be read are told one by one.
+// IllegibleLines is how many records that cannot be read are logged one by one.
 const IllegibleLines = 20
 
 // readableLocked takes a record apart. One that this binary cannot read is left in

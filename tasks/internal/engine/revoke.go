@@ -213,7 +213,7 @@ func revokedOutcome(c *PendingWrite, err error) error {
 	return fmt.Errorf("%w: %w", task.ErrUnknown, err)
 }
 
-// evictDead forgets which tasks were dead in a shard, and what could not be read.
+// evictDead forgets the dead tasks of a shard, and its records that could not be read.
 func (s *Engine) evictDead(n int, h *OwnedShard) {
 	s.Mu.Lock()
 	defer func() { s.Unlock() }()

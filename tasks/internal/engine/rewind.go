@@ -169,7 +169,7 @@ func (s *Engine) DeleteUnknown(r recovery.Rewinder, shard int, h *OwnedShard) (d
 }
 
 // deletePage deletes the unknown records of a page, and buries the dead among them again.
-// It returns those of which it is not decided yet what they are.
+// It returns the records on which it cannot decide yet.
 func (s *Engine) deletePage(shard int, h *OwnedShard, page []recovery.Entry) (deleted int, open []recovery.Ref, err error) {
 	deleted, dead, open, err := s.deleteSome(shard, h, page)
 	if err == nil && len(dead) > 0 {

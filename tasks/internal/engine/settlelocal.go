@@ -101,8 +101,8 @@ type Settling struct {
 	shard   int             // repeat: where it is recorded
 }
 
-// report waits for the ledger and completes the answers. It does not wait for what is known
-// not to answer.
+// report waits for the ledger and completes the answers. It does not wait for servers that are
+// known not to answer.
 func (s *Engine) report(ctx context.Context, done []*Settling, c *PendingWrite) {
 	s.awaitSettled(ctx, c) // what is not recorded yet will be; the answer says so
 	recorded := s.OutcomesOf(c)

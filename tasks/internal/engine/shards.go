@@ -232,7 +232,7 @@ func (s *Engine) loadShard(n int, h *OwnedShard, former []*OwnedShard) {
 		if !errors.Is(err, recovery.ErrLost) && !s.IsClosing() {
 			s.Config.Log.Error("shard not loaded", "node", s.Config.Node, "shard", n, "error", err)
 		}
-		return // Watcher.Lost is told, or the process ends
+		return // Watcher.Lost follows, or the process ends
 	}
 	if !s.advance(h, Loading, Active) {
 		return

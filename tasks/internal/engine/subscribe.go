@@ -193,9 +193,8 @@ func (s *Engine) completeLocked(sl *store.Slot, e *task.Event) {
 	}
 }
 
-// emitLocked tells of something that has happened to a task: the subscriptions now, so
-// that they hear of it in this order, the observer at unlock. It costs nothing without
-// either.
+// emitLocked emits an event of a task: to the subscriptions now, so that they get events in this
+// order, and to the observer at Unlock. It costs nothing without either.
 func (s *Engine) emitLocked(kind task.EventKind, sl *store.Slot, e task.Event) {
 	if s.Config.Observer == nil && s.Feed.Count == 0 {
 		return

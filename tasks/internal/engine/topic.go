@@ -272,7 +272,7 @@ func (t *Topic) take(e task.Resolved) {
 }
 
 // applyLocked gives a topic other resolved settings; revision 0 means that no caller has stored its
-// settings. Deliveries under way are not touched: they end by what held when they began.
+// settings. Deliveries under way keep the settings with which they began.
 func (s *Engine) applyLocked(t *Topic, e task.Resolved, revision int64) {
 	pulled, spread, unfit := t.Pulled(), t.Settings.Spread, t.undeliverable != nil
 	t.take(e)

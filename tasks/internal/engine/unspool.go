@@ -11,14 +11,14 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
-// This file moves what is spooled to the ledger, once that answers again.
+// This file moves spooled tasks to the ledger, once the ledger answers again.
 
 const (
 	unspoolEvery  = 100 * time.Millisecond
-	unspoolAtOnce = 500 // tasks of a piece: what is under way waits if the ledger is gone again
+	unspoolAtOnce = 500 // tasks of a piece; they wait if the ledger fails again
 )
 
-// unspoolLoop moves what is spooled to the ledger, until Close begins.
+// unspoolLoop moves spooled tasks to the ledger, until Close begins.
 func (s *Engine) unspoolLoop() {
 	s.EveryOr(unspoolEvery, s.Spool.more, func(woken bool) {
 		if !woken {
