@@ -105,7 +105,7 @@ func testHealthInAStop(t *testing.T, args ...string) {
 		status, _ := got(t, http.DefaultClient, health+"/readyz")
 		return status == 200
 	}
-	for !delivering() || !ready() { // it also takes tasks, and delivers them, while replay is under way
+	for !delivering() || !ready() { // it takes and delivers tasks during replay, too
 	}
 	code := make(chan int)
 	go func() { code <- stop() }()

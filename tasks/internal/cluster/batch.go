@@ -105,7 +105,7 @@ func (b *Batch) Run(ctx context.Context, todo []int) {
 	}
 }
 
-// round creates what can be created and returns what must come again.
+// round creates the tasks that can be created, and returns the requests that need another round.
 func (b *Batch) round(ctx context.Context, todo []int) []int {
 	r := &round{PendingWrite: engine.NewPendingWrite(len(b.Requests))}
 	for part := range slices.Chunk(todo, engine.AtOnce) {

@@ -34,7 +34,7 @@ func (s *Cluster) handleOfferShard(ctx context.Context, from string, q shardQuer
 	return struct{}{}, s.AcceptOffer(ctx, q.ShardID, from)
 }
 
-// startPeerCalls lets this node ask others for what it cannot do by itself.
+// startPeerCalls sets the calls to other nodes that are not set yet.
 func (s *Cluster) startPeerCalls() {
 	about := func(v Method[shardQuery, struct{}]) func(ctx context.Context, node string, shardID recovery.ShardID) error {
 		return func(ctx context.Context, node string, shardID recovery.ShardID) error {
@@ -55,7 +55,7 @@ func (s *Cluster) startPeerCalls() {
 	}
 }
 
-// PeerCalls are how this node asks others for what it cannot do by itself. Each may be nil:
+// PeerCalls are calls that have other nodes do what this node cannot do by itself. Each may be nil:
 // then no node is asked. None of them is called under a lock.
 type PeerCalls struct {
 	// CallRelease has a node release a shard to this one. It returns once the shard was

@@ -5,8 +5,8 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
-// A Cluster is what a node has to do with the other nodes that share its ledger. Without any it
-// does next to nothing.
+// A Cluster is the part of a node that deals with the other nodes that share its ledger. Without
+// any it does next to nothing.
 type Cluster struct {
 	engine *engine.Engine
 
@@ -39,7 +39,7 @@ func New(e *engine.Engine, calls PeerCalls) *Cluster {
 	return s
 }
 
-// StartLoops begins what a node does because other nodes share its ledger.
+// StartLoops starts the loops that a node needs because other nodes share its ledger.
 func (s *Cluster) StartLoops() {
 	s.joinFleet()
 	if s.Fleet != nil {

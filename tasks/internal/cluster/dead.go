@@ -49,7 +49,7 @@ func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (done int,
 	return done, unknown, nil
 }
 
-// redriveLocal redrives what this node has, for a while.
+// redriveLocal redrives dead tasks of this node, for a while.
 func (s *Cluster) redriveLocal(ctx context.Context, asked wireRedriveQuery) (a redriveReply, err error) {
 	q := asked.decode()
 	if !task.ValidName(q.Topic) {

@@ -11,10 +11,10 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A Demand is what the receivers of a topic that wait at this node want from the others. A receiver
-// that finds nothing ready at its node waits, and a task may become ready at any
-// node. So the waiting receivers of a topic have one Demand together, for each length of
-// lease that they ask for. Their node announces it to the other nodes:
+// A Demand is how many tasks the waiting receivers of a topic at this node want from the others. A
+// receiver that finds nothing ready at its node waits, and a task may become ready at any node. So
+// the waiting receivers of a topic have one Demand together, for each length of lease that they ask
+// for. Their node announces it to the other nodes:
 //
 //   - First the node asks the others for ready tasks, one after another and then more at a
 //     time, until there are enough. So receivers with little to do do not have every node
@@ -66,7 +66,7 @@ var ReserveMethod = Method[DemandMessage, ReserveReply]{Name: "reserve", writes:
 // DemandsMethod renews demands; Want 0 withdraws one.
 var DemandsMethod = Method[demandsMessage, struct{}]{Name: "wishes"}
 
-// A DemandMessage is what a node announces of a demand. A message with a lower serial is older
+// A DemandMessage announces a demand. A message with a lower serial is older
 // and does not count any more.
 type DemandMessage struct {
 	Run    uint32 // of the process that counts the serials

@@ -1,4 +1,4 @@
-// Package cluster is what a node has to do with the other nodes that share its ledger.
+// Package cluster is the part of a node that deals with the other nodes that share its ledger.
 //
 // It owns the calls between nodes (rpc.go, methods.go), the place of a task among them (route.go,
 // forward.go, fanout.go), the directory of ids that callers have chosen (directory.go,

@@ -80,7 +80,7 @@ func (s *Cluster) lookUpChosen(ctx context.Context, es []*engine.Elsewhere, ids 
 	return nil
 }
 
-// holderOf tells which node to ask about what is elsewhere, and for which shard.
+// holderOf returns the node to ask about a task of another node, and the shard to ask for.
 func (s *Cluster) holderOf(ctx context.Context, e *engine.Elsewhere, anew bool) (Location, error) {
 	if e.Node != "" {
 		return Location{Node: e.Node}, nil

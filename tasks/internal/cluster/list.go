@@ -11,7 +11,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// listLocal lists what this node has.
+// listLocal lists tasks of this node.
 func (s *Cluster) listLocal(ctx context.Context, asked wireListQuery) (a listReply, err error) {
 	q := asked.decode()
 	if q.Limit < 1 || q.Limit > 1000 || q.State == task.Dead && !task.ValidName(q.Topic) {

@@ -128,14 +128,14 @@ func (s *Cluster) handleOffload(ctx context.Context, from string, ask offloadQue
 var OutcomesMethod = Method[OutcomesQuery, outcomesReply]{Name: "outcomes", writes: true}
 
 type (
-	// An OutcomesQuery reports what has become of deliveries.
+	// An OutcomesQuery reports the outcomes of deliveries.
 	OutcomesQuery struct{ Outcomes []OffloadOutcome }
 	outcomesReply struct {
 		Faults []WireError // one for each outcome; empty if it counts
 	}
 )
 
-// An OffloadOutcome is what has become of a delivery that another node has made.
+// An OffloadOutcome is the outcome of a delivery that another node has made.
 type OffloadOutcome struct {
 	Receipt string
 	Verb    task.Verb

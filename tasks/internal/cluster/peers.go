@@ -30,7 +30,7 @@ func newPeers() peers {
 	}
 }
 
-// peerCounts count what has passed between this node and others since Open.
+// peerCounts count the deliveries that have passed between this node and others since Open.
 type peerCounts struct {
 	ReservesGiven, ReservesTaken int64
 	OffloadedIn, OffloadedOut    int64

@@ -138,7 +138,7 @@ type Auditee struct {
 	sampled []recovery.DirectoryUpdate
 }
 
-// NewAuditee returns what an audit compares. With once it ends at the end of the store.
+// NewAuditee returns the tasks that an audit compares. With once it ends at the end of the store.
 func (s *Engine) NewAuditee(once bool) *Auditee {
 	a := &Auditee{s: s, once: once}
 	a.Begin()

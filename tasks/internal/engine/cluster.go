@@ -43,9 +43,9 @@ type IDDirectory interface {
 	EntryLocked(sl *store.Slot) (recovery.DirectoryUpdate, bool)
 	// EndedLocked is called when the task of a slot is about to leave for good.
 	EndedLocked(sl *store.Slot)
-	// CompareEntries compares what EntryLocked has returned with the directory.
+	// CompareEntries compares entries that EntryLocked has returned with the directory.
 	CompareEntries(ctx context.Context, entries []recovery.DirectoryUpdate)
-	// Register registers what EntryLocked has returned.
+	// Register registers entries that EntryLocked has returned.
 	Register(ctx context.Context, entries []recovery.DirectoryUpdate)
 	// Doubted is called when the directory may have lost entries.
 	Doubted()
@@ -73,9 +73,9 @@ type Offload interface {
 	ReturnUnusedLocked(ds []*Delivery)
 }
 
-// A NodeReporter is what other nodes know of this one.
+// A NodeReporter reports on this node to the others.
 type NodeReporter interface {
-	// Status is what this node shows the others with every heartbeat.
+	// Status returns the report of this node that goes with every heartbeat.
 	Status() []byte
 	// SendLastVerdicts sends the late verdicts that are left when Close begins.
 	SendLastVerdicts(ctx context.Context)

@@ -67,7 +67,8 @@ func (s *Engine) writeLocked(w Write) {
 	}
 }
 
-// changeOfLocked says what a write means to the ledger. Its slices point into the arena.
+// changeOfLocked returns the change of the ledger that a write makes. Its slices point into the
+// arena.
 func (s *Engine) changeOfLocked(w *Write, sl *store.Slot) recovery.Change {
 	c := recovery.Change{ID: s.Store.ID(sl)}
 	if sl.Stored != store.NotStored {

@@ -98,7 +98,7 @@ type writes struct {
 	scratch  []byte                   // for records on their way into the arena
 }
 
-// The storedSettings are what the ledger has of the settings of topics.
+// storedSettings are the settings of topics in the ledger, as far as they are known.
 type storedSettings struct {
 	restoring sync.Mutex   // held while settings that the ledger has lost are written again
 	unstored  atomic.Int64 // the last revision of settings that the ledger does not keep

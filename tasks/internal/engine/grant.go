@@ -49,7 +49,7 @@ const (
 	MaxQuotas = 1000
 )
 
-// quota returns what a grant's bounds are compared with; nil if it has none.
+// quota returns the counts that a grant's bounds are compared with; nil if it has no bounds.
 func (s *Engine) quota(ctx context.Context, g *task.Grant) (*Quota, error) {
 	if g == nil || g.MaxTopics == 0 && g.MaxPending == 0 {
 		return nil, nil
@@ -156,13 +156,13 @@ func (t *Topic) countLocked(change int) {
 	}
 }
 
-// An Admission is what a creation is bounded by.
+// An Admission bounds a creation.
 type Admission struct {
 	Grant *task.Grant
 	quota *Quota // nil: the grant has no bounds
 }
 
-// Admission returns what bounds a creation by this caller. Error: ErrUnavailable when ctx ends
+// Admission returns the bounds of a creation by this caller. Error: ErrUnavailable when ctx ends
 // before the tasks of the caller's topics are counted.
 func (s *Engine) Admission(ctx context.Context) (Admission, error) {
 	by := Admission{Grant: task.GrantOf(ctx)}

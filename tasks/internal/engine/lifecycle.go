@@ -93,7 +93,7 @@ func (s *Engine) Now() int64 { return s.Config.Clock().UnixMilli() }
 // Elapsed is the monotonic clock, for leases.
 func (s *Engine) Elapsed() time.Duration { return time.Since(s.Started) }
 
-// Unlock ends a critical section and tells the observer what happened in it.
+// Unlock ends a critical section and passes its events to the observer.
 func (s *Engine) Unlock() {
 	events := s.Feed.events
 	s.Feed.events = nil

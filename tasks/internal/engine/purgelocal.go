@@ -61,7 +61,7 @@ func (p *Purge) Run(ctx context.Context, enough time.Duration) (all bool, err er
 	return true, nil
 }
 
-// Result returns what was done so far.
+// Result returns the result so far.
 func (p *Purge) Result() PurgeResult {
 	t := PurgeResult{Cancelled: p.Cancelled}
 	for _, n := range p.Delivering {
@@ -241,7 +241,7 @@ type PurgeQuery struct {
 	Patterns     []string // as of a ListQuery
 }
 
-// A PurgeResult is what a purge has done.
+// A PurgeResult counts the tasks of a purge.
 type PurgeResult struct {
 	Cancelled, Delivering int
 	Left                  []string            // ids of the first of those that were being delivered

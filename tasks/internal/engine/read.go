@@ -130,7 +130,7 @@ func (s *Engine) VisitPage(ctx context.Context, q *ListQuery, visit func(t task.
 	return nil, nil
 }
 
-// SizeOf is what a task counts for against MaxPageBytes.
+// SizeOf returns the bytes of MaxPageBytes that a task takes up.
 func SizeOf(t *task.Task) int {
 	n := len(t.ID) + len(t.Topic) + len(t.Group) + len(t.Payload) + len(t.LastError)
 	for name, value := range t.Headers {

@@ -134,7 +134,7 @@ func (s *Engine) countBacklogLocked(t *Topic) {
 	s.sweepNowLocked()
 }
 
-// WakeLocked sees to it that a worker or a receiver takes what a topic has ready.
+// WakeLocked has a worker or a receiver take the ready tasks of a topic, if one may.
 func (s *Engine) WakeLocked(t *Topic) { s.carryOutLocked(s.Dispatch.Wake(&t.Line)) }
 
 // carryOutLocked does what dispatch has decided.
@@ -220,7 +220,7 @@ func (s *Engine) beginWork(t *Topic, places int) (by task.Deliverer, ds []*Deliv
 	return b.deliverer, ds
 }
 
-// returnLocked ends what a worker had to do with a delivery.
+// returnLocked ends a worker's part in a delivery.
 func (s *Engine) returnLocked(t *Topic, d *Delivery, v task.Judgement) {
 	later := t.AsyncSettle // which the conclusion may make so
 	t.Busy--

@@ -77,7 +77,7 @@ func (s *Engine) beginRestoring(shard int) (h *OwnedShard, end func()) {
 	}
 }
 
-// QueueAtMost bounds what waits for the committer while a shard is written anew.
+// QueueAtMost bounds how many writes wait for the committer while a shard is written anew.
 const QueueAtMost = 20_000
 
 // rewrite writes every task of a shard that is at rest. The others have a write under

@@ -29,7 +29,7 @@ func (s *Engine) Settle(ctx context.Context, v task.Verdict, receipts []string) 
 	return SettledOf(settlings), nil
 }
 
-// CheckVerdict checks what is asked for, and reads the receipts.
+// CheckVerdict checks a verdict, and reads the receipts.
 func (s *Engine) CheckVerdict(v *task.Verdict, receipts []string) ([]Settling, error) {
 	var f task.Faults
 	if v.Delay != nil {

@@ -23,7 +23,7 @@ func (s *Engine) SetTopic(ctx context.Context, name string, t task.TopicSettings
 	return s.storeSettings(ctx, name, e, ifRevision)
 }
 
-// storeSettings writes what holds for a topic down, and lets it hold.
+// storeSettings stores settings of a topic, and then applies them.
 func (s *Engine) storeSettings(ctx context.Context, name string, e task.Resolved, ifRevision int64) (task.Topic, error) {
 	for {
 		s.Mu.Lock()
@@ -125,7 +125,7 @@ func (s *Engine) ChangeTopic(ctx context.Context, name string, ifRevision int64,
 	}
 }
 
-// resolvedOf returns what holds for a topic, to change some of it, and its revision.
+// resolvedOf returns the resolved settings of a topic, to change some of them, and their revision.
 func (s *Engine) resolvedOf(name string) (task.Resolved, int64, error) {
 	s.Mu.Lock()
 	defer s.Unlock()

@@ -64,7 +64,7 @@ func (h *OwnedShard) Takes() bool { return h != nil && (h.Stage == Loading || h.
 // Mine reports whether this process holds the shard, as far as it knows.
 func (h *OwnedShard) Mine() bool { return h != nil && h.Stage != Evicting }
 
-// Why a shard does not take what a caller wants. All are ErrUnavailable.
+// Reasons why a shard does not take a write. All are ErrUnavailable.
 var (
 	ErrNotHeld    = task.KindOf(task.ErrNodeAway, "shard unavailable: ownership is changing; retry")
 	ErrHandedOver = task.KindOf(task.ErrNodeAway, "shard unavailable: moving to another node; retry")

@@ -14,7 +14,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// Topic is what a node knows of one topic. Its Line is what dispatch decides about. Guarded by
+// Topic is the state of one topic at this node. Dispatch decides about its Line. Guarded by
 // Engine.Mu.
 type Topic struct {
 	dispatch.Line
@@ -43,7 +43,7 @@ type Topic struct {
 	Counts    task.Counts
 }
 
-// A storedTopic is what is known of the settings that the ledger has of a topic.
+// A storedTopic describes the stored settings of a topic, as far as they are known.
 type storedTopic struct {
 	own      bool  // its concurrency was set; a backlog does not raise it
 	revision int64 // of the stored settings; 0: none
@@ -251,7 +251,7 @@ func (s *Engine) DescribeSome(names []string) (page task.TopicPage) {
 	return page
 }
 
-// describedBytes is about what a topic takes up in an answer, besides Delivery.
+// describedBytes is about how many bytes of an answer a topic takes up, besides Delivery.
 const describedBytes = 1 << 10
 
 // take gives a topic other resolved settings.

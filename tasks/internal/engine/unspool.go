@@ -52,7 +52,7 @@ func (s *Engine) unspool() {
 // piece is abandoned: what is sent later would raise the mark above those that are left behind.
 func newPiece() *PendingWrite { return &PendingWrite{abandoned: true} }
 
-// abandonPiece takes back what was not sent yet of a piece.
+// abandonPiece takes back the writes of a piece that were not sent yet.
 func (w *Write) abandonPiece() { w.pending.Phase.Store(withdrawn) }
 
 // advanceLocked sends the head of a line, unless one is under way already.
@@ -103,8 +103,8 @@ func movable(sl *store.Slot) bool {
 	return sl.Flags&store.Writing == 0 && sl.Stored != store.NotStored && (!sl.State.Busy() || sl.State == store.Burying)
 }
 
-// unspoolChangeLocked is what moving a task means to the ledger. A dead one is moved as it
-// was, to be buried right afterwards.
+// unspoolChangeLocked returns the change of the ledger that moves a task there. A dead one is moved
+// as it was, to be buried right afterwards.
 func (s *Engine) unspoolChangeLocked(c *recovery.Change, w *Write, sl *store.Slot) {
 	c.Data = s.Store.Record(sl)
 	if sl.State == store.Burying {
@@ -147,7 +147,7 @@ func (s *Engine) repeatMoveLocked(w Write, sl *store.Slot) {
 	s.writeLocked(w)
 }
 
-// landedLocked counts an answered opUnspool, before it is known what it means.
+// landedLocked counts an answered opUnspool, before its outcome is looked at.
 func (s *Engine) landedLocked(n uint32, sl *store.Slot) {
 	delete(s.Spool.targets, n)
 	s.lineLocked(sl).Moving--
