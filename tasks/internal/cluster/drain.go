@@ -21,18 +21,18 @@ const (
 	DrainPatience = 15 * time.Second
 )
 
-// A draining is what has become of the calls of DrainNode.
+// A draining is the progress of a drain that a call of DrainNode has begun.
 type draining struct {
 	Done chan struct{} // closed when this node was drained because DrainNode was called
 
 	// Guarded by Engine.Mu:
-	itself bool   // since DrainNode was called
-	failed int    // how often that came to nothing
-	fault  string // why, the last time
+	itself bool   // this node drains itself, since DrainNode was called
+	failed int    // how often the drain has failed
+	fault  string // why it failed the last time
 }
 
-// emptySpool waits until the ledger has all that is spooled. It comes before the shards go:
-// what is spooled can only be moved into those that are held.
+// emptySpool waits until the ledger has all spooled tasks. It comes before the shards go: spooled
+// tasks can only be moved into shards that are held.
 func (s *Cluster) emptySpool(ctx context.Context) error {
 	least, since := math.MaxInt, s.engine.Elapsed()
 	for {

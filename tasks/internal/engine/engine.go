@@ -182,9 +182,9 @@ func (s *Engine) Adopt(ctx context.Context) (err error) {
 	return nil
 }
 
-// watch has the ledger tell what becomes of shards behind this process's back: its
-// storage has lost what it had confirmed (a failover to a replica that was behind, an
-// older file, an empty disk), others have taken them, or left them to it.
+// watch subscribes to changes of shards that this process does not make itself: the ledger's
+// storage has lost confirmed writes (a failover to a replica that was behind, an older file, an
+// empty disk), other nodes have taken shards, or have left them to this one.
 func (s *Engine) watch() {
 	r, ok := s.Ledger.(recovery.Rewinder)
 	if !ok {

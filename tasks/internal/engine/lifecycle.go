@@ -115,8 +115,8 @@ func (s *Engine) Close(ctx context.Context) error {
 	return s.Life.closeErr
 }
 
-// LastWords is how long Close waits for handlers whose context it has cancelled, so that
-// what becomes of their attempts is recorded. Those that do not mind it are given up.
+// LastWords is how long Close waits for handlers whose context it has cancelled, so that the
+// outcomes of their attempts are recorded. Close gives up handlers that ignore their context.
 const LastWords = 100 * time.Millisecond
 
 func (s *Engine) shutDown(ctx context.Context) error {

@@ -29,10 +29,10 @@ func (s *Engine) loadByID(ctx context.Context, id string) (absent bool, err erro
 	return one[0].Absent, one[0].Err
 }
 
-// LoadAllByID makes sure that ids which replay has not reached are known, if they exist:
-// by one read of the ledger for all of them together, or, where it cannot find a record by id
-// alone, by waiting for the end of replay. An id that the ledger does not have is absent:
-// only this process could add it, so from then on what memory does not know does not exist.
+// LoadAllByID makes sure that memory knows the tasks with these ids that exist, also if replay has
+// not reached them. It reads all of them from the ledger at once, or waits for the end of replay if
+// the ledger cannot find a record by its id. An id that the ledger does not have is absent: only
+// this process could add it, so from then on it does not exist unless memory knows it.
 func (s *Engine) LoadAllByID(ctx context.Context, loads []IDLoad) {
 	finder, ok := s.Ledger.(recovery.Finder)
 	if !ok {

@@ -137,7 +137,7 @@ func (s *Engine) enterWindowLocked(t *Topic, sl *store.Slot) bool {
 	return true
 }
 
-// leaveWindowLocked takes a task out of its place: its time is what its record says.
+// leaveWindowLocked takes a task out of its place: its time is that of its record again.
 func (s *Engine) leaveWindowLocked(sl *store.Slot) {
 	if sl.Flags&store.Windowed != 0 {
 		sl.Next = record.Next(s.Store.Record(sl))
@@ -145,8 +145,8 @@ func (s *Engine) leaveWindowLocked(sl *store.Slot) {
 	}
 }
 
-// deadlineLocked is when a delivery should begin at the latest: what lateness is measured
-// against. first tells that it is the first one.
+// deadlineLocked returns the time from which the lateness of a delivery is measured, in Unix ms.
+// first says that it is the first delivery of the task.
 func (s *Engine) deadlineLocked(t *Topic, sl *store.Slot, first bool) int64 {
 	due := record.Due(s.Store.Record(sl))
 	switch {

@@ -43,8 +43,8 @@ func NewPendingWrite(n int) *PendingWrite {
 	return &PendingWrite{left: 1, done: make(chan struct{}), errs: make([]error, n), slots: make([]uint32, n)}
 }
 
-// add announces the write with index i, and resolve records its outcome;
-// complete tells that no more are coming. Engine.Mu is held for each.
+// add announces the write with index i. resolve records its outcome, and Complete says that no more
+// writes follow. Engine.Mu is held for each.
 func (c *PendingWrite) add(i int, slot uint32) {
 	c.errs[i], c.slots[i] = ErrOpen, slot
 	c.left++

@@ -268,8 +268,8 @@ func takesBatches(by task.Deliverer) bool {
 	return ok
 }
 
-// deliver hands tasks to their receiver, several only to one that takes batches, and
-// judges what has become of them.
+// deliver hands tasks to a deliverer, several only to one that takes batches, and judges the
+// outcomes.
 func deliver(ctx context.Context, by task.Deliverer, ds []*Delivery, vs []task.Judgement) {
 	batcher, ok := by.(task.BatchDeliverer)
 	if !ok {

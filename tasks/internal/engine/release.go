@@ -13,10 +13,10 @@ import (
 )
 
 // ReleaseShard hands a shard over to a node that has asked for it. From its beginning nothing new
-// is done with the shard's tasks; what is under way is finished, open deliveries are
-// recorded with their leases, so that they count at the other node; and when the ledger
-// has confirmed everything, the shard changes hands. If that does not come off, all is as
-// it was: memory forgets nothing before.
+// is begun with the shard's tasks. Writes under way are finished, and open deliveries are recorded
+// with their leases, so that they count at the other node. When the ledger has confirmed
+// everything, the shard changes hands. If the release fails before, this node keeps the shard as it
+// was: memory forgets nothing until then.
 //
 // Errors: ErrUnavailable when this node does not hold the shard (it may the next time that
 // it is asked), or is handing it over already; ErrReplaying while it is still being read;

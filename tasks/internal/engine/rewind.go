@@ -36,7 +36,7 @@ func (s *Engine) Rewound(r recovery.Rewinder, shard int) {
 		}
 		defer end()
 		written := s.rewrite(shard, h)
-		// While replay runs, what memory does not know may be what it has not read yet.
+		// While replay runs, memory may not have read a record yet that it does not know.
 		deleted := 0
 		err := s.waitReplayed(s.Life.Context)
 		if err == nil {
@@ -209,9 +209,8 @@ func (s *Engine) deleteSome(shard int, h *OwnedShard, page []recovery.Entry) (de
 	return deleted, dead, open, nil
 }
 
-// BuryAgain buries tasks whose burial is among what was lost: memory has kept
-// nothing of them but that they are dead, so their older records must do. It returns how many
-// burials it has begun.
+// BuryAgain buries tasks whose burials the ledger has lost. Memory has kept of them only that they
+// are dead, so it buries their older records. It returns how many burials it has begun.
 //
 // The ids are locked while their records are read: a burial that ends between the read and its
 // answer leaves a dead record, and a second one would add another member to the ledger's index.

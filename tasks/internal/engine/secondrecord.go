@@ -19,15 +19,15 @@ type secondRecord struct {
 	shard int
 	h     *OwnedShard // of the shard
 	ref   recovery.Ref
-	// seen is what memory's task was when it was last looked at: it may be finished before
-	// the two are compared. created is 0 if it was not known yet.
+	// seen is the version of memory's task when it was last looked at: the task may be finished
+	// before the two are compared. created is 0 if it was not known yet.
 	seen struct {
 		created  int64
 		revision uint32
 	}
 }
 
-// sawLocked notes what memory's task is.
+// sawLocked notes the version of memory's task.
 func (s *Engine) sawLocked(t *secondRecord, sl *store.Slot) {
 	if rec := s.Store.Record(sl); record.Whole(rec) && int(sl.Shard) != t.shard {
 		t.seen.created, t.seen.revision = record.Created(rec), record.Revision(rec)

@@ -115,8 +115,8 @@ func (s *Engine) beginTermLocked(n int) *OwnedShard {
 	return h
 }
 
-// OwnedLocked returns the term with a number, or what stands for one where a task is
-// spooled; nil if there is none.
+// OwnedLocked returns the term with a number, or for SpoolShard the spool's substitute for a term;
+// nil if there is none.
 func (s *Engine) OwnedLocked(shard int) *OwnedShard {
 	if shard == SpoolShard && s.Spool != nil {
 		return s.Spool.ownedShard

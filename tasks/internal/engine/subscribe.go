@@ -182,7 +182,7 @@ func (s *Engine) offerLocked(u *Subscription, sl *store.Slot, e *task.Event) {
 	u.mu.Unlock()
 }
 
-// completeLocked fills in what costs something. All that hear of an event share its
+// completeLocked fills in the fields of an event that cost something. All subscriptions share its
 // texts.
 func (s *Engine) completeLocked(sl *store.Slot, e *task.Event) {
 	if e.ID == "" {

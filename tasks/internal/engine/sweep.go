@@ -184,15 +184,15 @@ func (s *Engine) tidy() {
 	}
 }
 
-// A backlog is more ready tasks, of the topics that this process delivers by itself,
-// than Config.SweepBacklog. It is counted with every task that becomes ready; the
-// first one too many asks for a sweep at once, which begins an episode: topics
-// without a concurrency of their own are raised. Only a sweep ends it, when half as
-// many are left: so there is at most one episode in a period, and a backlog that
-// hovers around its bound does not begin one after the other.
+// There is a backlog if more than Config.SweepBacklog tasks are ready of topics that this process
+// delivers by itself. They are counted whenever a task becomes ready. The first task too many asks
+// for a sweep at once. That sweep begins an episode: it raises the concurrency of topics that have
+// none of their own. Only a sweep ends the episode, when half as many tasks are left. So there is
+// at most one episode in a period, and a backlog that hovers around its bound does not begin one
+// after the other.
 //
-// Paused topics do not count, nor those that are pulled: what they wait for is not
-// concurrency, and one that no receiver pulls must not raise all others for ever.
+// Paused and pulled topics do not count: their tasks do not wait for concurrency, and a topic that
+// no receiver pulls must not raise all others for ever.
 
 // sweepNowLocked asks for a sweep at once if a backlog has begun.
 func (s *Engine) sweepNowLocked() {

@@ -11,10 +11,11 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/clock"
 )
 
+// unregistered counts shards that may have ids which the directory lacks. Member.mu guards it.
+//
 // A node's entry in the registry says whether all its ids are registered. A shard that comes from a
-// node with unregistered ids brings along ids that the directory lacks. So before such a shard is
-// claimed, the entry of its new holder is marked as not indexed. unregistered counts these shards;
-// Member.mu guards it.
+// node with unregistered ids brings them along. So before such a shard is claimed, the entry of its
+// new holder is marked as not indexed.
 type unregistered struct {
 	acquired  int // shards claimed, or about to be, with ids that may not be registered
 	delivered int // those that memory was notified of
