@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,7 +19,10 @@ func newForwarder(settle func(v task.Verdict, receipts []string) ([]task.Settled
 	s := &Cluster{engine: &engine.Engine{}, Forward: forwarder{Queues: make(map[target]*settleQueue)}}
 	s.engine.Started, s.engine.Ended = time.Now(), true
 	s.engine.Config.Log, s.engine.Config.AnswerWithin = slog.New(slog.DiscardHandler), time.Minute
+	var one sync.Mutex // queues are sent at the same time
 	s.peerCalls.Settle = func(_ context.Context, _ recovery.ShardID, v task.Verdict, receipts []string) ([]task.Settled, error) {
+		one.Lock()
+		defer one.Unlock()
 		return settle(v, receipts)
 	}
 	return s
