@@ -18,9 +18,8 @@ import (
 )
 
 // TestRollingRestart restarts three nodes one after the other under load, each of them after it has
-// handed its tasks over. Nothing is lost, nothing is delivered twice within its lease, 99 % are no
-// later than a second, and the only server error that a caller gets is 503. A reserve whose answer
-// ends with its node leaves a few tasks until their lease is over: no other node knows of it.
+// handed its tasks over. Nothing is lost, nothing is delivered twice within its lease, nothing is
+// late by more than a second, and the only server error that a caller gets is 503.
 func TestRollingRestart(t *testing.T) { roll(t, "") }
 
 // TestRollingUpgrade starts three nodes of the version that LAPSE_FROM names, and restarts them one
@@ -71,7 +70,7 @@ func roll(t *testing.T, from string) {
 	if during.n == 0 || v.Accepted == 0 {
 		t.Error("there was no load")
 	}
-	if during.p99 > before.p99+time.Second || during.most > before.most+fleetLease+slack {
+	if limit := time.Second + slack; during.most > before.most+limit {
 		t.Errorf("the restarts have held deliveries up")
 	}
 	if during.most > time.Second {
