@@ -256,3 +256,24 @@ func TestNodesThatComeLater(t *testing.T) {
 		f.nodes[1].pull("x", "t2")
 	}, Config{}, Config{})
 }
+
+// A node that closes while another one hands it tasks returns them: no receiver is left for them,
+// and they would wait until their leases are over.
+func TestCloseReturnsFetched(t *testing.T) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
+		a, b := f.nodes[0], f.nodes[1]
+		b.must(Request{ID: "t", Topic: "x"})
+		synctest.Wait()
+		f.lose(func(from, _ string, _ []byte) bool { return from == "b" })
+		waits := a.reserve(t.Context(), "x", 1, time.Minute, time.Hour)
+		synctest.Wait() // the task is on its way, in an answer that is lost
+		f.lose(nil)
+		closed := make(chan error)
+		go func() { closed <- a.Close(t.Context()) }()
+		if err := <-closed; err != nil {
+			t.Errorf("Close: %v", err)
+		}
+		<-waits
+		b.pull("x", "t")
+	}, Config{}, Config{})
+}

@@ -146,7 +146,11 @@ func (s *Cluster) search(w *Demand, list bool) {
 		var all sync.WaitGroup
 		for _, n := range next {
 			said := s.announceDemandLocked(w, n.name)
-			all.Go(func() { s.requestTasks(w, n, said) })
+			s.engine.Life.Handlers.Add(1) // Close returns what the answer brings
+			all.Go(func() {
+				defer s.engine.Life.Handlers.Done()
+				s.requestTasks(w, n, said)
+			})
 		}
 		s.engine.Unlock()
 		all.Wait()

@@ -8,23 +8,22 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// ReturnUnusedLocked returns deliveries to the nodes that they came from. A task whose delivery
-// cannot be returned is ready again when its lease is over.
+// ReturnUnusedLocked returns deliveries to the nodes that they came from; while Close runs, to the
+// owners of their shards. A task whose delivery cannot be returned is ready again when its lease is
+// over.
 func (s *Cluster) ReturnUnusedLocked(ds []*engine.Delivery) {
-	if s.engine.Ended {
-		return
-	}
 	for _, d := range ds {
-		s.returnLocked(target{node: d.Source.Node}, d.Receipt())
+		if s.engine.Ended {
+			s.ReturnToOwnerLocked([]string{d.Receipt()})
+		} else {
+			s.returnLocked(target{node: d.Source.Node}, d.Receipt())
+		}
 	}
 }
 
 // ReturnToOwnerLocked returns deliveries to the nodes that own their shards now, or will in a
 // moment.
 func (s *Cluster) ReturnToOwnerLocked(receipts []string) {
-	if s.engine.Ended {
-		return
-	}
 	for _, text := range receipts {
 		if r, err := s.engine.Signer.Parse(text); err == nil {
 			s.returnLocked(target{shardID: r.ShardID}, text)
