@@ -103,6 +103,7 @@ func (s *Engine) Await(ctx context.Context, c *PendingWrite) error {
 	}
 	c.abandoned = true
 	if !c.Phase.CompareAndSwap(queued, withdrawn) {
+		s.keepCancelledLocked(c)
 		return fmt.Errorf("%w: %w", task.ErrUnknown, context.Cause(ctx))
 	}
 	now := s.Now()
@@ -112,6 +113,16 @@ func (s *Engine) Await(ctx context.Context, c *PendingWrite) error {
 		}
 	}
 	return fmt.Errorf("%w: %w", task.ErrUnavailable, context.Cause(ctx))
+}
+
+// keepCancelledLocked notes that the cancellations of c hold: they were sent, and nothing takes
+// them back. A caller that asks again while the ledger is known not to answer need not wait.
+func (s *Engine) keepCancelledLocked(c *PendingWrite) {
+	for i, n := range c.slots {
+		if sl := s.Store.Slot(n); errors.Is(c.errs[i], ErrOpen) && sl.State == store.Cancelling {
+			sl.Flags |= store.Wanted
+		}
+	}
 }
 
 // undoLocked returns a task to where it stood before a write that was not sent.
