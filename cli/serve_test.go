@@ -29,7 +29,7 @@ func startedWith(t *testing.T, ways []tasks.Way, args ...string) (url string, st
 }
 
 // startedAt is startedWith for a server that announces so many addresses. The log is complete once
-// stop has returned.
+// stop has returned. A disk that is slow for a moment does not decide on what the server answers.
 func startedAt(t *testing.T, addresses int, ways []tasks.Way, args ...string) (urls []string, log *bytes.Buffer, stop func() int) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -38,7 +38,7 @@ func startedAt(t *testing.T, addresses int, ways []tasks.Way, args ...string) (u
 	code := make(chan int, 1)
 	go func() {
 		defer write.Close()
-		code <- run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0"}, args...), streams{write, &errs}, ways...)
+		code <- run(ctx, append([]string{"serve", "--listen", "127.0.0.1:0", "--answer-within", "1m"}, args...), streams{write, &errs}, ways...)
 	}()
 	lines := bufio.NewScanner(read)
 	for len(urls) < addresses && lines.Scan() {
