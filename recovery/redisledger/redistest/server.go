@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -82,33 +83,34 @@ func newServer(t testing.TB, options []string) *Server {
 	return s
 }
 
+// Servers get some of these ports, and those of their cluster buses are busOffset further up. Linux
+// gives connections, and listeners that ask for any port, ports from 32768 on: a server that is
+// stopped, or is about to start, does not lose its port to them.
+const firstPort, ports, busOffset = 12000, 10000, 10000
+
 // FreeAddr returns an address of the loopback interface on which no process listens, nor, ten
 // thousand ports further up, on the port of its cluster bus. No other test gets it until this one
 // ends, in this process or another.
 func FreeAddr(t testing.TB) string {
 	t.Helper()
-	for range 100 {
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		addr := l.Addr().String()
-		_ = l.Close()
-		port := l.Addr().(*net.TCPAddr).Port
-		if port > 55000 {
-			continue
-		}
-		bus, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port+10000))
-		if err != nil {
-			continue
-		}
-		_ = bus.Close()
-		if reserve(t, port) && reserve(t, port+10000) {
-			return addr
+	for range 1000 {
+		port := firstPort + rand.N(ports)
+		if isFree(port) && isFree(port+busOffset) && reserve(t, port) && reserve(t, port+busOffset) {
+			return loopback(port)
 		}
 	}
 	t.Fatal("no free port")
 	return ""
+}
+
+func loopback(port int) string { return "127.0.0.1:" + strconv.Itoa(port) }
+
+func isFree(port int) bool {
+	l, err := net.Listen("tcp", loopback(port))
+	if err != nil {
+		return false
+	}
+	return l.Close() == nil
 }
 
 // reserve makes sure that no other test gets a port while this one runs: between the choice of a
