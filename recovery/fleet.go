@@ -165,8 +165,12 @@ type DirectoryUpdate struct {
 type Bus interface {
 	// Listen begins to receive messages that are sent to this node or to all. It is called
 	// once, after Adopt. Calls of receive come one at a time; receive may keep the message.
-	// Listening ends with Close of the ledger.
+	// Listening ends with StopListening, or with Close of the ledger.
 	Listen(receive func(message []byte)) error
+	// StopListening ends listening, for good. When it returns, no call of receive is under way or
+	// will come, and a message that is sent from then on is unheard. What was sent before is
+	// received first, unless ctx ends.
+	StopListening(ctx context.Context)
 	// Send sends a message to a node, or to all others if node is empty. An error means that
 	// the message may not have been sent; ErrUnheard means that no node received it.
 	Send(ctx context.Context, node string, message []byte) error

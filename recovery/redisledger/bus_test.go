@@ -1,12 +1,15 @@
 package redisledger
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
@@ -266,10 +269,92 @@ func TestBusUser(t *testing.T) {
 		t.Errorf("Send: %v", err)
 	}
 
-	rules := strings.NewReplacer("+publish", "+spublish", "+subscribe", "+ssubscribe").Replace(minimalRules) + " +cluster"
+	rules := strings.NewReplacer("+publish", "+spublish", "+subscribe", "+ssubscribe", "+unsubscribe", "+sunsubscribe").Replace(minimalRules) + " +cluster"
 	cluster := redistest.StartCluster(t, "user lapse on >secret "+rules)
 	v := newLives(strings.Replace(cluster.URL(), "://", "://lapse:secret@", 1))
 	exchange(t, listening(t, v, "a"), listening(t, v, "b"), "in a cluster")
+}
+
+// A node that stops listening gets what was sent before. What is sent later is unheard, where Redis
+// can tell.
+func TestStopListening(t *testing.T) {
+	t.Parallel()
+	for name, start := range kinds {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := start(t)
+			a, b := listening(t, v, "a"), listening(t, v, "b")
+			exchange(t, a, b, "at first")
+			messages := func() (n int) {
+				for _, m := range b.all() {
+					if m == "message" {
+						n++
+					}
+				}
+				return n
+			}
+			const senders = 8
+			var sent atomic.Int64 // as far as the senders know, b gets them
+			var all sync.WaitGroup
+			over := make(chan struct{})
+			for range senders {
+				all.Go(func() {
+					for {
+						switch err := a.l.Send(t.Context(), "b", []byte("message")); {
+						case err == nil:
+							sent.Add(1)
+						case !errors.Is(err, recovery.ErrUnheard):
+							t.Error(err)
+						}
+						select {
+						case <-over:
+							return
+						default:
+						}
+					}
+				})
+			}
+			eventually(t, "messages come", func() bool { return messages() > 1000 })
+			b.l.StopListening(t.Context())
+			got := messages()
+			close(over)
+			all.Wait()
+			b.l.StopListening(t.Context())
+			if name == "Standalone" && int64(got) != sent.Load() {
+				t.Errorf("%d of %d messages have come", got, sent.Load())
+			}
+			if late := messages() - got; late != 0 {
+				t.Errorf("%d messages came after the end", late)
+			}
+			if err := a.l.Send(t.Context(), "b", nil); errors.Is(err, recovery.ErrUnheard) != (name == "Standalone") {
+				t.Errorf("Send after the end: %v", err)
+			}
+		})
+	}
+}
+
+// Listening ends also where Redis does not confirm it: in an outage, and if its user may not
+// unsubscribe.
+func TestStopListeningWithoutRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t, "user lapse on >secret "+strings.ReplaceAll(minimalRules, " +unsubscribe", ""))
+	a := listening(t, newLives("redis://lapse:secret@"+server.Addr), "a")
+	a.l.StopListening(t.Context())
+	exchange(t, a, listening(t, newLives(server.URL()), "b"), "sending goes on")
+
+	down := redistest.Start(t)
+	c := listening(t, newLives(down.URL()), "c")
+	down.Kill()
+	c.l.StopListening(t.Context())
+	proxy := redistest.NewProxy(t, server.Addr)
+	d := listening(t, newLives(proxy.URL()), "d")
+	defer proxy.Hold()()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	d.l.StopListening(ctx)
+	if ctx.Err() == nil {
+		t.Error("StopListening did not wait for Redis")
+	}
 }
 
 // Close ends listening, also in an outage.

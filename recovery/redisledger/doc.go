@@ -74,6 +74,7 @@
 // time, ping and hello, for another database than 0 select, and in Cluster mode cluster. With
 // Options.WaitReplicas it needs wait, and in Cluster mode asking.
 // To receive messages of other nodes it needs the channels that begin with Options.Prefix and
-// "bus", and the commands publish and subscribe, or in Cluster mode from Redis 7.0 on spublish
-// and ssubscribe.
+// "bus", and the commands publish, subscribe and unsubscribe, or in Cluster mode from Redis 7.0 on
+// spublish, ssubscribe and sunsubscribe. Without the last one, a call of another node may wait in
+// vain while this node stops.
 package redisledger

@@ -23,3 +23,13 @@ func (l *Ledger) Send(ctx context.Context, node string, message []byte) error {
 	defer done()
 	return l.bus.Send(ctx, node, message)
 }
+
+// StopListening implements recovery.Bus.
+func (l *Ledger) StopListening(ctx context.Context) {
+	done, err := l.use(ctx)
+	if err != nil {
+		return // listening has ended with the ledger, or is about to
+	}
+	defer done()
+	l.bus.StopListening(ctx)
+}

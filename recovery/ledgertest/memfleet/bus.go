@@ -17,6 +17,24 @@ func (m *Member) Listen(receive func(message []byte)) error {
 	return nil
 }
 
+// StopListening implements recovery.Bus.
+func (m *Member) StopListening(ctx context.Context) {
+	m.f.mu.Lock()
+	listens := m.receive != nil
+	m.receive = nil
+	m.f.mu.Unlock()
+	if !listens {
+		return
+	}
+	received := make(chan struct{})
+	m.mail.add(func(recovery.Watcher) { close(received) }, m)
+	select {
+	case <-received:
+	case <-m.mail.ended:
+	case <-ctx.Done():
+	}
+}
+
 // Send implements recovery.Bus.
 func (m *Member) Send(ctx context.Context, node string, message []byte) error {
 	if err := m.lock(ctx); err != nil {
@@ -30,7 +48,8 @@ func (m *Member) Send(ctx context.Context, node string, message []byte) error {
 		}
 		heard = true
 		if m.f.drop == nil || !m.f.drop(m.name, name, message) {
-			o.mail.add(func(recovery.Watcher) { o.receive(slices.Clone(message)) }, o)
+			receive := o.receive
+			o.mail.add(func(recovery.Watcher) { receive(slices.Clone(message)) }, o)
 		}
 	}
 	if !heard && node != "" {
@@ -45,9 +64,10 @@ type news struct {
 	calls []func()
 	wake  chan struct{}
 	over  bool
+	ended chan struct{} // closed when run has returned
 }
 
-func newNews() *news { return &news{wake: make(chan struct{}, 1)} }
+func newNews() *news { return &news{wake: make(chan struct{}, 1), ended: make(chan struct{})} }
 
 func (n *news) add(call func(recovery.Watcher), m *Member) {
 	n.mu.Lock()
@@ -76,6 +96,7 @@ func (n *news) signal() {
 }
 
 func (n *news) run() {
+	defer close(n.ended)
 	for range n.wake {
 		for {
 			n.mu.Lock()

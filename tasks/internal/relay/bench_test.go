@@ -24,6 +24,8 @@ func (w wire) Listen(receive func([]byte)) error {
 	return nil
 }
 
+func (w wire) StopListening(context.Context) {}
+
 func (w wire) Send(_ context.Context, node string, message []byte) error {
 	w.inbox[node] <- message
 	return nil

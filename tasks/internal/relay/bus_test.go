@@ -45,7 +45,8 @@ func newNetwork(seed uint64, drop, twice float64, delay time.Duration) *network 
 type port struct {
 	n       *network
 	node    string
-	turn    sync.Mutex // calls of receive come one at a time
+	coming  sync.WaitGroup // messages that the network has taken
+	turn    sync.Mutex     // calls of receive come one at a time
 	receive func([]byte)
 	err     error // of Send; guarded by network.mu
 }
@@ -60,6 +61,12 @@ func (p *port) Listen(receive func([]byte)) error {
 	return nil
 }
 
+func (p *port) StopListening(context.Context) {
+	p.unplug()
+	p.coming.Wait()
+}
+
+// unplug is how a process stops to listen that is killed.
 func (p *port) unplug() {
 	p.n.mu.Lock()
 	defer p.n.mu.Unlock()
@@ -94,7 +101,9 @@ func (p *port) Send(_ context.Context, node string, message []byte) error {
 			if n.delay > 0 {
 				delay = time.Duration(n.rand.Int64N(int64(n.delay)))
 			}
+			to.coming.Add(1)
 			time.AfterFunc(delay, func() {
+				defer to.coming.Done()
 				to.turn.Lock()
 				defer to.turn.Unlock()
 				to.receive(slices.Clone(message))

@@ -44,7 +44,32 @@ func TestClose(t *testing.T) {
 			t.Errorf("Tell: %v", err)
 		}
 		_, err = a.Call(within(t, time.Second), "b", "get", nil)
-		wantError(t, err, ErrNoAnswer)
+		wantError(t, err, ErrUnheard)
+	})
+}
+
+// A call that the bus has taken before its node stopped to listen is answered, however late the
+// message is. Its caller must not wonder whether it was executed.
+func TestCloseAnswersWhatIsOnItsWay(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(1, 0, 0, 0)
+		a, _ := open(t, n, "a", "1", nil)
+		b, _ := open(t, n, "b", "1", nil)
+		for i := range 100 {
+			n.set(func() { n.delay = 80 * time.Millisecond }) // less than the pause before a copy
+			answered := make(chan error)
+			go func() {
+				_, err := a.Call(within(t, time.Minute), "b", "get", nil)
+				answered <- err
+			}()
+			synctest.Wait()
+			b.Close()
+			n.set(func() { n.delay = 0 })
+			if err := <-answered; err != nil {
+				t.Errorf("Call: %v", err)
+			}
+			b, _ = open(t, n, "b", fmt.Sprint("later ", i), nil)
+		}
 	})
 }
 
@@ -71,6 +96,8 @@ func TestCloseWithHungBus(t *testing.T) {
 type hungBus struct{}
 
 func (hungBus) Listen(func([]byte)) error { return nil }
+
+func (hungBus) StopListening(ctx context.Context) { <-ctx.Done() }
 
 func (hungBus) Send(ctx context.Context, _ string, _ []byte) error {
 	<-ctx.Done()

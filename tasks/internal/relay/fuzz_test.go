@@ -9,6 +9,7 @@ import (
 type deafBus struct{}
 
 func (deafBus) Listen(func([]byte)) error                  { return nil }
+func (deafBus) StopListening(context.Context)              {}
 func (deafBus) Send(context.Context, string, []byte) error { return nil }
 
 // message makes a message of another node with one frame.

@@ -37,6 +37,9 @@ type Bus interface {
 	// Listen begins to receive messages to this node or to all; it is called once. Calls of
 	// receive come one at a time; receive may keep the message.
 	Listen(receive func(message []byte)) error
+	// StopListening ends listening, once what was sent before is received, or when ctx ends.
+	// A message that is sent later is unheard. It may be called without Listen, and again.
+	StopListening(ctx context.Context)
 	// Send sends a message to a node, or to all others if node is empty. It does not keep the
 	// message. An error means that the message may not have been sent. An error with a method
 	// Unheard() bool that returns true means that no node received it, or ever will.
@@ -201,9 +204,10 @@ func New(cfg Config) (*Relay, error) {
 	return r, nil
 }
 
-// Close ends every Call, lets the calls being executed end, and returns when their answers are
-// sent, or cannot be. Messages that come afterwards are ignored. It is idempotent. The bus must
-// still work, and may be closed afterwards.
+// Close stops listening, ends every Call, lets the calls being executed end, and returns when their
+// answers are sent, or cannot be. A call that the bus has taken before is answered, and a later one
+// is unheard, so its caller knows that it was not executed. Close is idempotent. The bus must still
+// work, and may be closed afterwards.
 func (r *Relay) Close() {
 	r.closing.Do(func() {
 		r.mu.Lock()
@@ -211,6 +215,7 @@ func (r *Relay) Close() {
 		r.mu.Unlock()
 		r.end(ErrClosed)
 		patience := time.AfterFunc(sendTimeout, r.stop)
+		r.cfg.Bus.StopListening(r.sending)
 		r.work.Wait()
 		<-r.swept
 		patience.Stop()
@@ -243,9 +248,6 @@ func (r *Relay) receive(message []byte) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.closed {
-		return
-	}
 	p := r.peerLocked(h)
 	for {
 		k, rest, more, err := m.frame()

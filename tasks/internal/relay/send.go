@@ -96,10 +96,10 @@ func (r *Relay) sendReplyLocked(p *peer, a *reply) {
 }
 
 // queueLocked queues a frame for a node, or reports that it cannot. Once the relay is closed, it
-// takes only answers: Close waits for their executions.
+// takes only answers: Close waits for the messages and executions that they come from.
 func (r *Relay) queueLocked(node string, o *outgoing) bool {
 	o.size = frameSize + len(o.rest) + len(o.body)
-	if r.closed && o.remembered == nil {
+	if r.closed && o.kind != answerFrame {
 		return false
 	}
 	if r.stats.Queued+o.size > r.cfg.MaxBytes {

@@ -24,6 +24,10 @@ import (
 // each node checks from time to time whether the servers' version has changed.
 type Bus struct {
 	Config
+	wanted    context.Context // ends when StopListening begins
+	stop      context.CancelFunc
+	connected context.Context // the connections end with it
+	end       context.CancelFunc
 	listening sync.WaitGroup // one for each connection
 	turn      sync.Mutex     // held while a message is received
 	begun     atomic.Bool
@@ -43,7 +47,12 @@ type Config struct {
 }
 
 // New makes a bus.
-func New(c Config) *Bus { return &Bus{Config: c} }
+func New(c Config) *Bus {
+	b := &Bus{Config: c}
+	b.connected, b.end = context.WithCancel(c.Life)
+	b.wanted, b.stop = context.WithCancel(b.connected)
+	return b
+}
 
 // Wait returns when listening has ended.
 func (b *Bus) Wait() { b.listening.Wait() }
@@ -66,7 +75,6 @@ func (b *Bus) Listen(receive func(message []byte)) error {
 		return errors.New("this node listens already")
 	}
 	b.refreshVersions(b.Life)
-	ctx, stop := context.WithCancel(b.Life)
 	parts := [][]string{{b.Keys.BusOf(b.Self.Node), b.Keys.BusOfAll()}}
 	if b.Client.IsCluster() { // the slots of the two may be on different servers
 		parts = [][]string{parts[0][:1], parts[0][1:]}
@@ -74,16 +82,25 @@ func (b *Bus) Listen(receive func(message []byte)) error {
 	first := make(chan error, len(parts))
 	for _, channels := range parts {
 		s := &subscription{b: b, channels: channels, receive: receive}
-		b.listening.Go(func() { s.keep(ctx, first) })
+		b.listening.Go(func() { s.keep(first) })
 	}
 	for range parts {
 		if err := <-first; err != nil && conn.Refused(err) {
-			stop()
+			b.end()
 			return fmt.Errorf("listening to other nodes: %w", err)
 		}
 	}
-	context.AfterFunc(b.Life, stop)
 	return nil
+}
+
+// StopListening implements recovery.Bus. Redis confirms the end of a subscription after the
+// messages that it has taken for it. If it does not, as in an outage, or if its user may not
+// unsubscribe, the connection is closed all the same, and messages may be lost.
+func (b *Bus) StopListening(ctx context.Context) {
+	b.stop()
+	defer context.AfterFunc(ctx, b.end)()
+	b.listening.Wait()
+	b.end()
 }
 
 // Send sends a message to a node, or to all others if node is empty. The error is
@@ -157,9 +174,9 @@ type subscription struct {
 // relistening spaces the attempts to listen again.
 var relistening = recovery.Backoff{Min: 10 * time.Millisecond, Max: time.Second}
 
-// keep listens until ctx ends. It sends the outcome of the first attempt to first: nil when the
-// server has confirmed it, otherwise the error.
-func (s *subscription) keep(ctx context.Context, first chan<- error) {
+// keep listens until the bus stops. It sends the outcome of the first attempt to first: nil when
+// the server has confirmed it, otherwise the error.
+func (s *subscription) keep(first chan<- error) {
 	began := func(err error) {
 		if first != nil {
 			first <- err
@@ -168,7 +185,7 @@ func (s *subscription) keep(ctx context.Context, first chan<- error) {
 	}
 	logged := false
 	for attempt := 0; ; attempt++ {
-		err := s.listen(ctx, func() {
+		err := s.listen(s.b.connected, func() {
 			if logged {
 				s.b.Log.Info("messages of other nodes are received again", "channels", s.channels)
 			}
@@ -176,36 +193,45 @@ func (s *subscription) keep(ctx context.Context, first chan<- error) {
 			began(nil)
 		})
 		began(err)
-		if ctx.Err() != nil {
+		if s.b.wanted.Err() != nil {
 			return
 		}
 		if !logged && attempt > 0 {
 			logged = true
 			s.b.Log.Warn("messages of other nodes are not received", "channels", s.channels, "error", err)
 		}
-		if relistening.Wait(ctx, attempt) != nil {
+		if relistening.Wait(s.b.wanted, attempt) != nil {
 			return
 		}
 	}
 }
 
-// errMoved is returned by listen when it must subscribe again at another server.
-var errMoved = errors.New("the channel moved to another server")
+// Why listen ends although the connection works. A channel that has moved is subscribed again at
+// the other server.
+var (
+	errMoved        = errors.New("the channel moved to another server")
+	errUnsubscribed = errors.New("the server has confirmed the end of the subscription")
+)
 
 // listen listens over one connection, and returns why the connection has ended.
 func (s *subscription) listen(ctx context.Context, confirmed func()) error {
 	sharded := s.b.sharded.Load()
 	ps := s.b.Client.Subscribe(ctx)
-	subscribe := ps.Subscribe
+	subscribe, unsubscribe := ps.Subscribe, ps.Unsubscribe
 	if sharded {
-		subscribe = ps.SSubscribe
+		subscribe, unsubscribe = ps.SSubscribe, ps.SUnsubscribe
 	}
 	ended := make(chan struct{})
 	watched := make(chan struct{})
 	s.lastAnswer.Store(time.Now().UnixNano())
 	go func() {
 		defer close(watched)
-		s.watch(ctx, ps, sharded, ended)
+		if s.watch(ctx, ps, sharded, ended) && unsubscribe(ctx, s.channels...) == nil {
+			select {
+			case <-ended:
+			case <-ctx.Done():
+			}
+		}
 		_ = ps.Close() // which also ends a Receive
 	}()
 	defer func() {
@@ -221,7 +247,7 @@ func (s *subscription) listen(ctx context.Context, confirmed func()) error {
 			err = s.take(got, confirmed)
 		}
 	}
-	if ctx.Err() == nil {
+	if s.b.wanted.Err() == nil {
 		s.b.Client.Reload(ctx)
 	}
 	return err
@@ -237,7 +263,12 @@ func (s *subscription) take(got any, confirmed func()) error {
 				confirmed()
 			}
 		default:
-			return errMoved // the slot moved to another server
+			if s.b.wanted.Err() == nil {
+				return errMoved
+			}
+			if s.confirmed--; s.confirmed <= 0 {
+				return errUnsubscribed
+			}
 		}
 	case *redis.Message:
 		message := []byte(m.Payload)
@@ -256,17 +287,17 @@ func (s *subscription) take(got any, confirmed func()) error {
 }
 
 // watch returns when the connection is of no use any more: the server does not answer, or the
-// messages come by the other way.
-func (s *subscription) watch(ctx context.Context, ps *redis.PubSub, sharded bool, ended <-chan struct{}) {
+// messages come by the other way. It reports true when listening is not wanted any more.
+func (s *subscription) watch(ctx context.Context, ps *redis.PubSub, sharded bool, ended <-chan struct{}) (unwanted bool) {
 	tick := time.NewTicker(pingAfter)
 	defer tick.Stop()
 	looked := time.Now()
 	for {
 		select {
-		case <-ctx.Done():
-			return
+		case <-s.b.wanted.Done():
+			return true
 		case <-ended:
-			return
+			return false
 		case <-tick.C:
 		}
 		if time.Since(looked) > versionEvery {
@@ -275,11 +306,11 @@ func (s *subscription) watch(ctx context.Context, ps *redis.PubSub, sharded bool
 		}
 		silent := time.Since(time.Unix(0, s.lastAnswer.Load()))
 		if silent > 3*pingAfter || s.b.sharded.Load() != sharded {
-			return
+			return false
 		}
 		if silent > pingAfter/2 {
 			if ps.Ping(ctx) != nil {
-				return
+				return false
 			}
 		}
 	}
