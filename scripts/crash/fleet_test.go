@@ -258,7 +258,10 @@ func (f *fleet) verdict(deliver bool) Verdict {
 	return v
 }
 
-// keep writes the history of each task with a fault beside the logs.
+// guiltyShown is how many histories of tasks with a fault are logged.
+const guiltyShown = 3
+
+// keep writes the history of each task with a fault beside the logs, and logs the first ones.
 func (f *fleet) keep(v Verdict) {
 	file, err := os.Create(filepath.Join(f.t.ArtifactDir(), "guilty.txt"))
 	if err != nil {
@@ -266,11 +269,14 @@ func (f *fleet) keep(v Verdict) {
 		return
 	}
 	defer file.Close()
-	for _, fault := range v.Faults {
+	for i, fault := range v.Faults {
 		var n int
 		if _, err := fmt.Sscanf(fault, "task %d:", &n); err != nil {
 			f.t.Error(err)
 		}
 		fmt.Fprintf(file, "%s\n%v\n", fault, f.history.tasks[n])
+		if i < guiltyShown {
+			f.t.Logf("%s\n%v", fault, f.history.tasks[n])
+		}
 	}
 }

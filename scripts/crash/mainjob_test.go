@@ -222,7 +222,13 @@ func (j *job) deliver(list []pulled, span Span) {
 	defer j.mu.Unlock()
 	for _, p := range list {
 		f := &j.state[p.Payload.N]
+		if !p.DueAt.Equal(j.due(p.Payload.N)) || span.End.Before(p.DueAt) {
+			j.early++
+		}
 		switch {
+		case uint8(span.Run) < f.run: // this answer came before that of the later run, and waited here
+			j.again++
+			continue
 		case f.ack == Done, f.run == uint8(span.Run):
 			j.blame(p, "delivered in run %d, as in run %d, acknowledgement %v", span.Run, f.run, f.ack)
 		case f.run != 0:
@@ -233,9 +239,6 @@ func (j *job) deliver(list []pulled, span Span) {
 			j.finished.Add(-1)
 		}
 		f.run = uint8(span.Run)
-		if !p.DueAt.Equal(j.due(p.Payload.N)) || span.End.Before(p.DueAt) {
-			j.early++
-		}
 	}
 }
 
