@@ -301,6 +301,10 @@ func (c *taskJudge) explain(before, d *Delivery) string {
 		if either(f.Node) && (f.Trouble == Killed || f.strays() || c.endedAlone(f)) && c.whole(f).meets(from, until) {
 			return "a node was " + string(f.Trouble)
 		}
+		// The shard may have moved to a third node before the acknowledgement, which that node answered.
+		if settled != nil && !settled.Recorded && (f.Trouble == Killed || f.strays()) && c.whole(f).meets(settled.Start, until) {
+			return "a node was " + string(f.Trouble)
+		}
 	}
 	switch {
 	case settled != nil, d.Attempt <= before.Attempt && !c.replaced(before, d):
