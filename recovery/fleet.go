@@ -168,8 +168,8 @@ type Bus interface {
 	// Listening ends with StopListening, or with Close of the ledger.
 	Listen(receive func(message []byte)) error
 	// StopListening ends listening, for good. When it returns, no call of receive is under way or
-	// will come, and a message that is sent from then on is unheard. What was sent before is
-	// received first, unless ctx ends.
+	// will come, and a message that is sent from then on is unheard, where the bus can tell. What
+	// was sent before is received first, unless ctx ends.
 	StopListening(ctx context.Context)
 	// Send sends a message to a node, or to all others if node is empty. An error means that
 	// the message may not have been sent; ErrUnheard means that no node received it.

@@ -259,26 +259,6 @@ func TestCancelGroupDuringAnOutage(t *testing.T) {
 	})
 }
 
-// A task whose cancellation had an open outcome counts as cancelled for a caller that asks again.
-func TestCancelledTwiceDuringAnOutage(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.members(1, time.Hour)
-		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
-		r.within("Cancel", func() { want(t, "Cancel", r.Cancel(t.Context(), "t0"), ErrUnknown) })
-		began := time.Now()
-		want(t, "Cancel again", r.Cancel(t.Context(), "t0"), ErrUnrecorded)
-		_, err := r.CancelGroup(t.Context(), "g")
-		want(t, "CancelGroup", err, ErrUnrecorded)
-		if took := time.Since(began); took != 0 {
-			t.Errorf("the answers took %v", took)
-		}
-		r.faulty.Heal()
-		pass(3 * time.Second)
-		r.inLedger("t0", recovery.Nowhere)
-		r.checkConsistency()
-	})
-}
-
 // members schedules n tasks of the group g.
 func (r *rig) members(n int, delay time.Duration) {
 	r.t.Helper()

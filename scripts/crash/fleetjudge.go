@@ -301,7 +301,7 @@ func (c *taskJudge) explain(before, d *Delivery) string {
 		if either(f.Node) && (f.Trouble == Killed || f.strays() || c.endedAlone(f)) && c.whole(f).meets(from, until) {
 			return "a node was " + string(f.Trouble)
 		}
-		// The shard may have moved to a third node before the acknowledgement, which that node answered.
+		// The shard may have moved before the acknowledgement, which a third node answered then.
 		if settled != nil && !settled.Recorded && (f.Trouble == Killed || f.strays()) && c.whole(f).meets(settled.Start, until) {
 			return "a node was " + string(f.Trouble)
 		}

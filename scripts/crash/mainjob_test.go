@@ -226,7 +226,7 @@ func (j *job) deliver(list []pulled, span Span) {
 			j.early++
 		}
 		switch {
-		case uint8(span.Run) < f.run: // this answer came before that of the later run, and waited here
+		case uint8(span.Run) < f.run: // this answer came before that of the later run
 			j.again++
 			continue
 		case f.ack == Done, f.run == uint8(span.Run):

@@ -83,9 +83,9 @@ func newServer(t testing.TB, options []string) *Server {
 	return s
 }
 
-// Servers get some of these ports, and those of their cluster buses are busOffset further up. Linux
-// gives connections, and listeners that ask for any port, ports from 32768 on: a server that is
-// stopped, or is about to start, does not lose its port to them.
+// Servers get some of these ports, and those of their cluster buses are busOffset further up. By
+// default Linux gives connections, and listeners that ask for any port, ports from 32768 on: a
+// server that is stopped, or is about to start, does not lose its port to them.
 const firstPort, ports, busOffset = 12000, 10000, 10000
 
 // FreeAddr returns an address of the loopback interface on which no process listens, nor, ten
@@ -95,7 +95,7 @@ func FreeAddr(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
 		port := firstPort + rand.N(ports)
-		if isFree(port) && isFree(port+busOffset) && reserve(t, port) && reserve(t, port+busOffset) {
+		if reserve(t, port) && reserve(t, port+busOffset) && isFree(port) && isFree(port+busOffset) {
 			return loopback(port)
 		}
 	}

@@ -274,7 +274,7 @@ func (s *Cluster) renewDemands() {
 func (s *Cluster) Received(ctx context.Context, ds []*engine.Delivery) []*engine.Delivery {
 	s.engine.Mu.Lock()
 	defer s.engine.Unlock()
-	if ctx.Err() == nil || s.engine.Ended {
+	if ctx.Err() == nil {
 		return ds
 	}
 	s.ReturnUnusedLocked(ds)

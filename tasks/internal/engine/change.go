@@ -139,7 +139,9 @@ func (s *Engine) cancelLocked(n uint32, sl *store.Slot, conds *task.Conditions) 
 		s.writeLocked(w)
 		return nil, task.ErrUnrecorded
 	}
-	return s.submitLocked(w), nil
+	c := s.submitLocked(w)
+	c.cancels = true
+	return c, nil
 }
 
 // changeableLocked returns nil, or why the caller may not change a task that is at rest:

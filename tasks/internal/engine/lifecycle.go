@@ -124,7 +124,7 @@ func (s *Engine) shutDown(ctx context.Context) error {
 	defer cancel()
 
 	if !ended(ctx, &s.Life.Handlers) {
-		s.Config.Log.Warn("handlers still run after the grace; their tasks are delivered again", "node", s.Config.Node, "grace", s.Config.Grace)
+		s.Config.Log.Warn("handlers, or calls to other nodes, still run after the grace; the handlers' tasks are delivered again", "node", s.Config.Node, "grace", s.Config.Grace)
 	}
 	s.Life.Cancel()
 	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), LastWords)

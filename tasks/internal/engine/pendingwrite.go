@@ -14,8 +14,9 @@ import (
 
 // A PendingWrite is a caller that waits for one or more writes, all of one kind.
 type PendingWrite struct {
-	Phase atomic.Int32 // queued, sent or withdrawn
-	done  chan struct{}
+	Phase   atomic.Int32 // queued, sent or withdrawn
+	done    chan struct{}
+	cancels bool // its writes are cancellations
 
 	// Guarded by Engine.Mu.
 	slots     []uint32 // by index: whose write it is
@@ -103,7 +104,9 @@ func (s *Engine) Await(ctx context.Context, c *PendingWrite) error {
 	}
 	c.abandoned = true
 	if !c.Phase.CompareAndSwap(queued, withdrawn) {
-		s.keepCancelledLocked(c)
+		if c.cancels {
+			s.keepCancelledLocked(c)
+		}
 		return fmt.Errorf("%w: %w", task.ErrUnknown, context.Cause(ctx))
 	}
 	now := s.Now()

@@ -98,7 +98,7 @@ func (p *Purge) piece(ctx context.Context) error {
 	defer cancel()
 	c := NewPendingWrite(0)
 	p.tried = make(map[int]string)
-	if p.kill {
+	if c.cancels = !p.kill; p.kill {
 		c.Phase.Store(Sent) // a death is never taken back
 	}
 	err := p.collect(ctx, c)

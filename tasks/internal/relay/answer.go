@@ -92,6 +92,7 @@ func (r *Relay) execute(ctx context.Context, h *remembered, from string, q *call
 			defer r.mu.Unlock()
 			r.doneLocked(int(q.size))
 			h.status = refused
+			r.sendAnswerLocked(h)
 			return
 		}
 	}

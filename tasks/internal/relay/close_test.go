@@ -56,7 +56,7 @@ func TestCloseAnswersWhatIsOnItsWay(t *testing.T) {
 		a, _ := open(t, n, "a", "1", nil)
 		b, _ := open(t, n, "b", "1", nil)
 		for i := range 100 {
-			n.set(func() { n.delay = 80 * time.Millisecond }) // less than the pause before a copy
+			n.set(func() { n.delay = 70 * time.Millisecond }) // less than the pause before a copy
 			answered := make(chan error)
 			go func() {
 				_, err := a.Call(within(t, time.Minute), "b", "get", nil)
@@ -69,6 +69,28 @@ func TestCloseAnswersWhatIsOnItsWay(t *testing.T) {
 				t.Errorf("Call: %v", err)
 			}
 			b, _ = open(t, n, "b", fmt.Sprint("later ", i), nil)
+		}
+	})
+}
+
+// A call whose body has to be fetched is refused while its node closes.
+func TestCloseRefusesLargeCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(1, 0, 0, 0)
+		a, _ := open(t, n, "a", "1", nil)
+		b, _ := open(t, n, "b", "1", nil)
+		n.set(func() { n.delay = 70 * time.Millisecond })
+		answered := make(chan error)
+		began := time.Now()
+		go func() {
+			_, err := a.Call(within(t, time.Minute), "b", "get", make([]byte, pieceSize+1))
+			answered <- err
+		}()
+		synctest.Wait()
+		b.Close()
+		wantError(t, <-answered, ErrOverloaded)
+		if took := time.Since(began); took > time.Second {
+			t.Errorf("the refusal took %v", took)
 		}
 	})
 }

@@ -33,8 +33,9 @@
 //     to listen ends with ErrNoAnswer.
 //   - A calling process is replaced by another one of the same name: answers name the
 //     incarnation that they are for, and the new one ignores those for the old.
-//   - A process closes its relay: it answers the calls that the bus has taken until then. Later
-//     ones are unheard.
+//   - A process closes its relay: it answers the calls that the bus has taken until then, and
+//     refuses those whose bodies it would have to fetch. Later ones are unheard, where the bus can
+//     tell. An answer that has to be fetched may be lost.
 //   - An answer arrives after its caller has left: it is passed to Config.Late, once.
 //   - Memory: all that is kept has a bound, see Limits. What exceeds it is refused if the other
 //     side can be told, and otherwise dropped like a message that the bus has lost. The relay

@@ -38,7 +38,8 @@ type Bus interface {
 	// receive come one at a time; receive may keep the message.
 	Listen(receive func(message []byte)) error
 	// StopListening ends listening, once what was sent before is received, or when ctx ends.
-	// A message that is sent later is unheard. It may be called without Listen, and again.
+	// A message that is sent later is unheard, where the bus can tell. It may be called without
+	// Listen, and again.
 	StopListening(ctx context.Context)
 	// Send sends a message to a node, or to all others if node is empty. It does not keep the
 	// message. An error means that the message may not have been sent. An error with a method
@@ -162,7 +163,8 @@ type Relay struct {
 	closing sync.Once
 
 	mu        sync.Mutex // guards everything below
-	closed    bool
+	closed    bool       // Close has begun
+	deaf      bool       // the bus has stopped to listen: what still comes is ignored
 	stats     Stats
 	counter   uint64 // of calls
 	open      map[uint64]*openCall
@@ -205,9 +207,9 @@ func New(cfg Config) (*Relay, error) {
 }
 
 // Close stops listening, ends every Call, lets the calls being executed end, and returns when their
-// answers are sent, or cannot be. A call that the bus has taken before is answered, and a later one
-// is unheard, so its caller knows that it was not executed. Close is idempotent. The bus must still
-// work, and may be closed afterwards.
+// answers are sent, or cannot be. A call that the bus has taken before is answered, unless its
+// answer has to be fetched. A later one is unheard, where the bus can tell: its caller knows that
+// it was not executed. Close is idempotent. The bus must still work, and may be closed afterwards.
 func (r *Relay) Close() {
 	r.closing.Do(func() {
 		r.mu.Lock()
@@ -216,6 +218,9 @@ func (r *Relay) Close() {
 		r.end(ErrClosed)
 		patience := time.AfterFunc(sendTimeout, r.stop)
 		r.cfg.Bus.StopListening(r.sending)
+		r.mu.Lock()
+		r.deaf = true
+		r.mu.Unlock()
 		r.work.Wait()
 		<-r.swept
 		patience.Stop()
@@ -248,6 +253,9 @@ func (r *Relay) receive(message []byte) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.deaf {
+		return
+	}
 	p := r.peerLocked(h)
 	for {
 		k, rest, more, err := m.frame()

@@ -226,7 +226,7 @@ func (s *subscription) listen(ctx context.Context, confirmed func()) error {
 	s.lastAnswer.Store(time.Now().UnixNano())
 	go func() {
 		defer close(watched)
-		if s.watch(ctx, ps, sharded, ended) && unsubscribe(ctx, s.channels...) == nil {
+		if s.watch(ctx, ps, sharded, ended) && !isClosed(ended) && unsubscribe(ctx, s.channels...) == nil {
 			select {
 			case <-ended:
 			case <-ctx.Done():
@@ -239,6 +239,9 @@ func (s *subscription) listen(ctx context.Context, confirmed func()) error {
 		<-watched
 	}()
 	err := subscribe(ctx, s.channels...)
+	if err == nil && s.b.wanted.Err() != nil {
+		err = errUnsubscribed // or about to be, perhaps before the channels were subscribed
+	}
 	s.confirmed = 0
 	for err == nil {
 		var got any
@@ -301,7 +304,7 @@ func (s *subscription) watch(ctx context.Context, ps *redis.PubSub, sharded bool
 		case <-tick.C:
 		}
 		if time.Since(looked) > versionEvery {
-			s.b.refreshVersions(ctx)
+			s.b.refreshVersions(s.b.wanted)
 			looked = time.Now()
 		}
 		silent := time.Since(time.Unix(0, s.lastAnswer.Load()))
@@ -313,5 +316,14 @@ func (s *subscription) watch(ctx context.Context, ps *redis.PubSub, sharded bool
 				return false
 			}
 		}
+	}
+}
+
+func isClosed(ch <-chan struct{}) bool {
+	select {
+	case <-ch:
+		return true
+	default:
+		return false
 	}
 }
