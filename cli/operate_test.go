@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/client"
 )
 
 func TestTopicsCommands(t *testing.T) {
@@ -146,5 +149,36 @@ func TestForecastCommand(t *testing.T) {
 	s.ok("forecast")
 	if query != "" {
 		t.Errorf("asked for %s", query)
+	}
+}
+
+// The table of topics tells of tasks that no receiver takes, though none was delivered late.
+func TestTopicTableShowsWhatIsLate(t *testing.T) {
+	now := time.Now()
+	since := now.Add(-90 * time.Second)
+	list := []client.Topic{{Name: "idle"}, {Name: "stuck", Counts: client.Counts{
+		Ready: 55, ReadyOldestAt: &since,
+		Recent: client.RecentLateness{Count: 55, P99: client.Duration(2 * time.Minute), Max: client.Duration(90 * time.Second)},
+	}}}
+	var b strings.Builder
+	topicTable(&b, list, now)
+	lines := strings.Split(b.String(), "\n")
+	for i, want := range []string{
+		"TOPIC PENDING READY DELIVERING DEAD DELIVERED FAILED LATE (P99) OLDEST READY LATE NOW (P99)",
+		"idle 0 0 0 0 0 0 0s - 0s",
+		"stuck 0 55 0 0 0 0 0s 1m30s 2m",
+	} {
+		if got := strings.Join(strings.Fields(lines[i]), " "); got != want {
+			t.Errorf("line %d: %q; want %q", i, got, want)
+		}
+	}
+	stuck := &list[1]
+	if got, want := lateNow(&stuck.Counts, now), "p50 up to 0s, p99 up to 2m, most 1m30s; 55 ready, the oldest for 1m30s"; got != want {
+		t.Errorf("got %q; want %q", got, want)
+	}
+	stuck.LastError, stuck.LastFailedAt = "no route to host", &since
+	b.Reset()
+	if topicBlock(&b, stuck, now); !strings.Contains(b.String(), "last error     no route to host, 1m30s ago") {
+		t.Errorf("got\n%s", b.String())
 	}
 }

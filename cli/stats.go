@@ -36,6 +36,18 @@ func lateness(n *client.Counts) string {
 	return fmt.Sprintf("mean %s, p50 up to %s, p99 up to %s", n.Lateness.Mean, n.Lateness.P50, n.Lateness.P99)
 }
 
+// lateNow is about the last minutes, and about the tasks that are ready.
+func lateNow(n *client.Counts, now time.Time) string {
+	if n.Recent.Count == 0 {
+		return "nothing is ready, and no first attempt was made in the last 5 minutes"
+	}
+	text := fmt.Sprintf("p50 up to %s, p99 up to %s, most %s", n.Recent.P50, n.Recent.P99, n.Recent.Max)
+	if n.ReadyOldestAt != nil {
+		text += fmt.Sprintf("; %d ready, the oldest for %s", n.Ready, oldest(n, now))
+	}
+	return text
+}
+
 func statsBlock(w io.Writer, s *client.Stats, now time.Time) {
 	n := &s.Total
 	dead := ""
@@ -66,7 +78,7 @@ func statsBlock(w io.Writer, s *client.Stats, now time.Time) {
 		"tasks", fmt.Sprintf("%d pending, %d ready, %d delivering, %d dead", n.Pending, n.Ready, n.Delivering, n.Dead)+dead,
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
 			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),
-		"lateness", lateness(n),
+		"lateness", lateness(n), "late now", lateNow(n, now),
 		"ledger", ledger, "warnings", strings.Join(s.State.Ledger.Warnings, "; "), "memory", fmt.Sprintf("%.1f MiB of tasks", float64(s.Memory.ArenaLive)/(1<<20)),
 		"rescued", strconv.FormatInt(s.Sweep.Rescued, 10))
 	if s.TopicsLeftOut > 0 {
@@ -74,6 +86,6 @@ func statsBlock(w io.Writer, s *client.Stats, now time.Time) {
 	}
 	if len(s.Topics) > 0 {
 		fmt.Fprintln(w)
-		topicTable(w, s.Topics)
+		topicTable(w, s.Topics, now)
 	}
 }

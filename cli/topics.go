@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,6 +9,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/lapsehq/lapse/client"
 )
@@ -24,11 +26,11 @@ func (c *topicsList) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	return s.printList("topics", func(w io.Writer) { topicTable(w, list) })
+	return s.printList("topics", func(w io.Writer) { topicTable(w, list, time.Now()) })
 }
 
-func topicTable(w io.Writer, list []client.Topic) {
-	rows := [][]string{{"TOPIC", "PENDING", "READY", "DELIVERING", "DEAD", "DELIVERED", "FAILED", "LATE (P99)", ""}}
+func topicTable(w io.Writer, list []client.Topic, now time.Time) {
+	rows := [][]string{{"TOPIC", "PENDING", "READY", "DELIVERING", "DEAD", "DELIVERED", "FAILED", "LATE (P99)", "OLDEST READY", "LATE NOW (P99)", ""}}
 	for i := range list {
 		t, n := &list[i], &list[i].Counts
 		paused := ""
@@ -39,7 +41,7 @@ func topicTable(w io.Writer, list []client.Topic) {
 		for _, count := range []int64{n.Pending, n.Ready, n.Delivering, n.Dead, n.Delivered, n.Failed} {
 			row = append(row, strconv.FormatInt(count, 10))
 		}
-		rows = append(rows, append(row, n.Lateness.P99.String(), paused))
+		rows = append(rows, append(row, n.Lateness.P99.String(), oldest(n, now), n.Recent.P99.String(), paused))
 	}
 	table(w, rows)
 }
@@ -59,10 +61,18 @@ func (c *topicsGet) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	return s.print(func(w io.Writer) { topicBlock(w, t) })
+	return s.print(func(w io.Writer) { topicBlock(w, t, time.Now()) })
 }
 
-func topicBlock(w io.Writer, t *client.Topic) {
+// oldest is for how long the oldest ready task has waited to be handed out.
+func oldest(n *client.Counts, now time.Time) string {
+	if n.ReadyOldestAt == nil {
+		return "-"
+	}
+	return roundedText(max(0, now.Sub(*n.ReadyOldestAt)))
+}
+
+func topicBlock(w io.Writer, t *client.Topic, now time.Time) {
 	n := &t.Counts
 	concurrency := strconv.Itoa(t.Concurrency)
 	if t.ConcurrencyNow > t.Concurrency {
@@ -83,7 +93,22 @@ func topicBlock(w io.Writer, t *client.Topic) {
 		"tasks", fmt.Sprintf("%d pending, %d ready, %d delivering, %d dead", n.Pending, n.Ready, n.Delivering, n.Dead),
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
 			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),
-		"lateness", lateness(n))
+		"lateness", lateness(n), "late now", lateNow(n, now), "receivers", receivers(t), "last error", lastError(t, now))
+}
+
+// receivers is how many calls of reserve wait; empty if the topic is not pulled.
+func receivers(t *client.Topic) string {
+	if t.Delivery.Kind != "pull" {
+		return ""
+	}
+	return strconv.FormatInt(t.Counts.Receivers, 10) + " waiting"
+}
+
+func lastError(t *client.Topic, now time.Time) string {
+	if t.LastFailedAt == nil {
+		return ""
+	}
+	return cmp.Or(t.LastError, "no reason given") + ", " + relative(*t.LastFailedAt, now)
 }
 
 func maxAge(d client.Duration) string {
@@ -157,7 +182,7 @@ func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	return s.print(func(w io.Writer) { topicBlock(w, t) })
+	return s.print(func(w io.Writer) { topicBlock(w, t, time.Now()) })
 }
 
 // hasRepeatedField reports whether a JSON object has a field twice. The server, which would refuse

@@ -106,8 +106,16 @@ type Counts struct {
 	Expired   int64 `json:"expired"`
 	Cancelled int64 `json:"cancelled"`
 	// Later than their max_lateness, or not delivered because of their topic's misfire.
-	Skipped  int64    `json:"skipped"`
+	Skipped int64 `json:"skipped"`
+	// Of first attempts since the start.
 	Lateness Lateness `json:"lateness"`
+	// Since when the oldest task has been due that is ready now. Left out if none is.
+	ReadyOldestAt *time.Time `json:"ready_oldest_at,omitempty"`
+	// Calls of reserve that wait at this node.
+	Receivers int64 `json:"receivers"`
+	// Of first attempts in the last 5 minutes, and of the tasks that are ready now, for their
+	// first or a further attempt. The total leaves paused topics out.
+	Recent RecentLateness `json:"recent"`
 }
 
 // Lateness sums up how late first attempts began.
@@ -118,6 +126,16 @@ type Lateness struct {
 	// bound, 1h, is shown as 1h.
 	P50 Duration `json:"p50"`
 	P99 Duration `json:"p99"`
+}
+
+// RecentLateness sums up how late tasks are now.
+type RecentLateness struct {
+	Count int64 `json:"count"`
+	// Half of them are at most this late: the upper bound of a bucket, or max if that is less.
+	P50 Duration `json:"p50"`
+	P99 Duration `json:"p99"`
+	// The greatest, exactly.
+	Max Duration `json:"max"`
 }
 
 // SweepStats are the counts of the sweep and its audit.

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 
 	"github.com/goccy/go-json"
 )
@@ -95,6 +96,10 @@ type Topic struct {
 	ConcurrencyNow int  `json:"concurrency_now"`
 	// Undeliverable says why the node cannot deliver the topic's tasks, which wait.
 	Undeliverable string `json:"undeliverable"`
+	// LastError is why the last attempt failed of those that have failed at the node since its
+	// start; LastFailedAt is when it ended, nil if none has failed.
+	LastError    string     `json:"last_error"`
+	LastFailedAt *time.Time `json:"last_failed_at"`
 	// Revision of the settings; 0 if none are set.
 	Revision int64  `json:"revision"`
 	Counts   Counts `json:"counts"`

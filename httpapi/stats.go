@@ -105,7 +105,19 @@ type Counts struct {
 	Expired      int64    `json:"expired" doc:"Dead tasks that were deleted because dead_retention had passed."`
 	Cancelled    int64    `json:"cancelled"`
 	Skipped      int64    `json:"skipped" doc:"Later than their max_lateness, or not delivered because of their topic's misfire."`
-	Lateness     Lateness `json:"lateness"`
+	Lateness     Lateness `json:"lateness" doc:"Of first attempts since the start."`
+
+	ReadyOldestAt string         `json:"ready_oldest_at,omitempty" format:"date-time" doc:"Since when the oldest task has been due that is ready now. Left out if none is."`
+	Receivers     int64          `json:"receivers" doc:"Calls of reserve that wait at this node."`
+	Recent        RecentLateness `json:"recent" doc:"Of first attempts in the last 5 minutes, and of the tasks that are ready now, for their first or a further attempt. The total leaves paused topics out."`
+}
+
+// RecentLateness sums up how late tasks are now.
+type RecentLateness struct {
+	Count int64    `json:"count"`
+	P50   duration `json:"p50" doc:"Half of them are at most this late: the upper bound of a bucket, or max if that is less."`
+	P99   duration `json:"p99"`
+	Max   duration `json:"max" doc:"The greatest, exactly."`
 }
 
 // Lateness sums up how late first attempts began.
@@ -130,15 +142,17 @@ func wireCounts(c *tasks.Counts) Counts {
 		Scheduled: c.Scheduled, Delivered: c.Delivered, Failed: c.Failed, LeaseExpired: c.LeaseExpired,
 		DeadOldestAt: formatInstant(c.DeadOldest),
 		Panicked:     c.Panicked, Died: c.Died, Expired: c.Expired, Cancelled: c.Cancelled, Skipped: c.Skipped,
-		Lateness: wireLateness(&c.Lateness),
+		Lateness:      wireLateness(&c.Lateness),
+		ReadyOldestAt: formatInstant(c.ReadyOldest), Receivers: c.Receivers, Recent: wireRecent(&c.Recent),
 	}
 }
 
+func wireRecent(r *tasks.RecentLateness) RecentLateness {
+	return RecentLateness{r.Counts.Total(), duration(r.Quantile(0.5)), duration(r.Quantile(0.99)), duration(r.Max)}
+}
+
 func wireLateness(h *tasks.Histogram) Lateness {
-	var l Lateness
-	for _, n := range h.Counts {
-		l.Count += n
-	}
+	l := Lateness{Count: h.Counts.Total()}
 	if l.Count > 0 {
 		mean := h.Sum / time.Duration(l.Count)
 		l.Mean = duration(mean.Round(10 * time.Microsecond))

@@ -59,6 +59,8 @@ type Topic struct {
 	DeadRetention  duration `json:"dead_retention"`
 	Undeliverable  string   `json:"undeliverable,omitempty" doc:"Why this node cannot deliver the topic's tasks: it lacks what their settings need. The tasks wait."`
 	ConcurrencyNow int      `json:"concurrency_now" doc:"The bound in force: concurrency, or more during a backlog."`
+	LastError      string   `json:"last_error,omitempty" doc:"Why the last attempt failed of those that have failed since the start, cut to 256 bytes. Left out if none has."`
+	LastFailedAt   string   `json:"last_failed_at,omitempty" format:"date-time" doc:"When that attempt ended."`
 }
 
 // Retry is the schedule of attempts in an answer.
@@ -86,6 +88,7 @@ func wireTopic(t *tasks.Topic) Topic {
 		DeadRetention: duration(set.DeadRetention), Undeliverable: t.Undeliverable,
 		Revision: t.Revision, Counts: wireCounts(&t.Counts),
 		ConcurrencySet: t.ConcurrencySet, ConcurrencyNow: t.ConcurrencyNow,
+		LastError: t.LastError, LastFailedAt: formatInstant(t.LastFailed),
 	}
 	if set.Rate != (tasks.Rate{}) {
 		wire.Rate = &Rate{set.Rate.PerSecond, set.Rate.Burst}

@@ -3,6 +3,8 @@ package metrics
 import (
 	"context"
 	"net/http"
+	"runtime"
+	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -20,6 +22,20 @@ const (
 	MaxTopics   = tasks.MaxStatsTopics
 	OtherTopics = "_other"
 )
+
+// What the Go tool has stamped into this program; empty as far as it has not.
+var buildVersion, buildRevision = func() (version, revision string) {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "", ""
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" {
+			revision = s.Value
+		}
+	}
+	return info.Main.Version, revision
+}()
 
 // A source has the figures of a scheduler; it is *tasks.Scheduler.
 type source interface {
@@ -87,6 +103,11 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		counter(failed, n.Failed, t.Name)
 		counter(leaseExpired, n.LeaseExpired, t.Name)
 		counter(panicked, n.Panicked, t.Name)
+		gauge(readyOldest, age(n.ReadyOldest, s.At), t.Name)
+		gauge(receivers, float64(n.Receivers), t.Name)
+		gauge(recent, n.Recent.Quantile(0.5).Seconds(), t.Name, "0.5")
+		gauge(recent, n.Recent.Quantile(0.99).Seconds(), t.Name, "0.99")
+		gauge(recent, n.Recent.Max.Seconds(), t.Name, "1")
 		ch <- histogram(&n.Lateness, t.Name)
 		if t.Name != OtherTopics {
 			gauge(paused, truth(t.Settings.Paused), t.Name)
@@ -100,6 +121,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 
 	gauge(info, 1, s.Node)
+	gauge(build, 1, buildVersion, buildRevision, runtime.Version())
 	gauge(ready, truth(s.Readiness.Ready))
 	gauge(replayRecords, float64(s.Readiness.Replayed))
 	gauge(replaySeconds, s.Readiness.Elapsed.Seconds())

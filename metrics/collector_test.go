@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -44,10 +45,12 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		Pending: 1, Ready: 2, Delivering: 3, Dead: 4, Scheduled: 5, Delivered: 6, Failed: 7,
 		LeaseExpired: 8, Died: 9, Cancelled: 10, Skipped: 11, Panicked: 12,
 		Expired: 38, DeadOldest: time.UnixMilli(1_000_000),
+		ReadyOldest: time.UnixMilli(1_009_500), Receivers: 13, Recent: tasks.RecentLateness{Max: 1500 * time.Millisecond},
 	}}
-	topic.Counts.Lateness.Counts[0] = 2                         // up to 1 ms
-	topic.Counts.Lateness.Counts[2] = 3                         // up to 5 ms
-	topic.Counts.Lateness.Counts[len(tasks.LatenessBounds)] = 1 // above
+	topic.Counts.Recent.Counts[1], topic.Counts.Recent.Counts[10] = 3, 1 // up to 2 ms and 2 s
+	topic.Counts.Lateness.Counts[0] = 2                                  // up to 1 ms
+	topic.Counts.Lateness.Counts[2] = 3                                  // up to 5 ms
+	topic.Counts.Lateness.Counts[len(tasks.LatenessBounds)] = 1          // above
 	topic.Counts.Lateness.Sum = 2 * time.Hour
 	got := scrape(t, tasks.Stats{
 		Node: "here", At: time.UnixMilli(1_039_500), Topics: []tasks.Topic{topic},
@@ -85,6 +88,12 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		`lapse_tasks_died_total{topic="order.unpaid"} 9`,
 		`lapse_dead_expired_total{topic="order.unpaid"} 38`,
 		`lapse_dead_oldest_age_seconds{topic="order.unpaid"} 39.5`,
+		`lapse_ready_oldest_age_seconds{topic="order.unpaid"} 30`,
+		`lapse_receivers_waiting{topic="order.unpaid"} 13`,
+		`lapse_lateness_recent_seconds{quantile="0.5",topic="order.unpaid"} 0.002`,
+		`lapse_lateness_recent_seconds{quantile="0.99",topic="order.unpaid"} 1.5`,
+		`lapse_lateness_recent_seconds{quantile="1",topic="order.unpaid"} 1.5`,
+		fmt.Sprintf(`lapse_build_info{goversion=%q,revision=%q,version=%q} 1`, runtime.Version(), buildRevision, buildVersion),
 		`lapse_tasks_cancelled_total{topic="order.unpaid"} 10`,
 		`lapse_tasks_skipped_total{topic="order.unpaid"} 11`,
 		`lapse_attempts_panicked_total{topic="order.unpaid"} 12`,

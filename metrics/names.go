@@ -8,8 +8,11 @@ const (
 	labelState = "state"
 	labelNode  = "node"
 
-	labelKind    = "kind"
-	labelOutcome = "outcome"
+	labelKind     = "kind"
+	labelOutcome  = "outcome"
+	labelQuantile = "quantile"
+
+	labelVersion, labelRevision, labelGo = "version", "revision", "goversion"
 )
 
 func name(name, help string, labels ...string) *prometheus.Desc {
@@ -29,6 +32,9 @@ var (
 	failed       = name("attempts_failed_total", "Attempts that failed, of any cause.", labelTopic)
 	leaseExpired = name("attempts_lease_expired_total", "Attempts whose lease ran out; also in attempts_failed.", labelTopic)
 	panicked     = name("attempts_panicked_total", "Attempts whose handler panicked; also in attempts_failed.", labelTopic)
+	readyOldest  = name("ready_oldest_age_seconds", "How long the oldest task has been due that is ready now, for its first or a further attempt; 0 if none is.", labelTopic)
+	receivers    = name("receivers_waiting", "Calls of reserve that wait at this node for tasks of the topic.", labelTopic)
+	recent       = name("lateness_recent_seconds", "Lateness of first attempts of the last 5 minutes and of tasks that are ready now: the bound of half of them (0.5) and of 99 of 100 (0.99), and the greatest (1); 0 if there are none.", labelTopic, labelQuantile)
 	lateness     = name("lateness_seconds", "Start of a task's first attempt minus its deadline, or minus its place in its topic's spread.", labelTopic)
 	paused       = name("topic_paused", "1 if the topic accepts tasks but does not deliver them.", labelTopic)
 )
@@ -39,6 +45,7 @@ var deliveryOutcomes = name("delivery_outcomes_total", "Attempts by way of deliv
 // Of the node.
 var (
 	info            = name("node_info", "Always 1; tells the name of the node.", labelNode)
+	build           = name("build_info", "Always 1; tells the version of the program, the commit that it was built from, and the version of Go.", labelVersion, labelRevision, labelGo)
 	ready           = name("ready", "1 once replay is over.")
 	replayRecords   = name("replay_records", "Records that the replay at the start has read.")
 	replaySeconds   = name("replay_seconds", "How long that replay took, or has been running.")
@@ -101,9 +108,9 @@ var (
 
 // all lists every metric, for Describe.
 var all = []*prometheus.Desc{
-	tasksNow, scheduled, delivered, died, expired, deadOldest, cancelled, skipped, failed, leaseExpired, panicked, lateness, paused,
+	tasksNow, scheduled, delivered, died, expired, deadOldest, cancelled, skipped, failed, leaseExpired, panicked, readyOldest, receivers, recent, lateness, paused,
 	deliveryOutcomes,
-	info, ready, replayRecords, replaySeconds, rescued, missedWakes, leasesReturned,
+	info, build, ready, replayRecords, replaySeconds, rescued, missedWakes, leasesReturned,
 	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, workers, crowd, concurrency, reserves, help, unsettled, auditChecked, auditRepaired, ledgerRewinds,
 	ledgerUp, ledgerStalled, ledgerAccepting, ledgerCommits, ledgerChanges, ledgerRepeats, ledgerQueued, spoolTasks, spoolMoved, unknownRecords,
 	arenaBytes, arenaLive, armed, eventStreams, eventsLost, httpRefused, clockSteps,

@@ -21,7 +21,8 @@ func (s *Scheduler) Stats() Stats {
 		st.Relay = s.cluster.Fleet.Relay.Stats()
 	}
 	for i := range st.Topics {
-		st.Total.Add(&st.Topics[i].Counts)
+		c := st.Topics[i].Counts.WithoutRest(st.Topics[i].Settings.Paused)
+		st.Total.Add(&c)
 	}
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()

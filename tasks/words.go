@@ -109,6 +109,12 @@ type (
 
 	// A Histogram counts durations in fixed buckets.
 	Histogram = task.Histogram
+
+	// Buckets count durations.
+	Buckets = task.Buckets
+
+	// A RecentLateness says how late tasks are now.
+	RecentLateness = task.RecentLateness
 )
 
 type (
@@ -283,6 +289,8 @@ const (
 	ReservedTopics     = task.ReservedTopics
 	MaxTopicPage       = task.MaxTopicPage
 	MaxStatsTopics     = task.MaxStatsTopics
+	MaxTopicError      = task.MaxTopicError
+	RecentTime         = task.RecentTime
 	MaxGrantTopics     = task.MaxGrantTopics
 	MaxGroupDelivering = task.MaxGroupDelivering
 	MaxEventTopics     = task.MaxEventTopics

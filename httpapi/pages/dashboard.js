@@ -9,11 +9,26 @@ function cell(row, text, numeric) {
   return td;
 }
 
+// The server's clock when it last answered. That of the browser may be wrong.
+let now = Date.now();
+
+// age is how long ago an instant is, in its two greatest units: 3d4h, 5m10s, 12s.
+function age(instant) {
+  let left = Math.max(0, Math.floor((now - Date.parse(instant)) / 1000));
+  const parts = [];
+  for (const [unit, length] of [["d", 86400], ["h", 3600], ["m", 60], ["s", 1]]) {
+    const n = Math.floor(left / length);
+    left -= n * length;
+    if (n > 0 && parts.length < 2) parts.push(n + unit);
+  }
+  return parts.join("") || "0s";
+}
+
 function show(stats) {
   byId("node").textContent = stats.node;
   byId("version").textContent = stats.version;
   byId("uptime").textContent = stats.uptime;
-  byId("late").textContent = stats.total.lateness.p99;
+  byId("late").textContent = stats.total.recent.p99;
   for (const el of document.querySelectorAll("[data-total]"))
     el.textContent = count.format(stats.total[el.dataset.total]);
   byId("topics").replaceChildren(...stats.topics.map(t => {
@@ -23,6 +38,10 @@ function show(stats) {
     cell(row, "").append(name);
     cell(row, t.delivery.kind + (t.paused ? ", paused" : ""));
     for (const n of [c.pending, c.ready, c.delivering, c.dead, c.delivered, c.failed]) cell(row, n, "count");
+    const failed = row.lastElementChild;
+    if (t.last_error) failed.title = new Date(t.last_failed_at).toLocaleString() + ": " + t.last_error;
+    cell(row, c.ready_oldest_at ? age(c.ready_oldest_at) : "-", "text");
+    cell(row, c.recent.p99, "text");
     cell(row, c.lateness.p99, "text");
     return row;
   }));
@@ -30,7 +49,7 @@ function show(stats) {
     const td = cell(byId("topics").insertRow(), stats.topics_left_out > 0
       ? count.format(stats.topics_left_out) + " topics are too many to show here: GET /v1/topics lists them."
       : "No topic yet. Schedule a task, and its topic appears here.");
-    td.colSpan = 9;
+    td.colSpan = 11;
     td.className = "soft";
   }
   const s = stats.state;
@@ -63,6 +82,7 @@ function showNodes(nodes) {
 async function ask(path) {
   const answer = await fetch(path, {headers: {Accept: "application/json"}});
   if (!answer.ok) throw new Error(answer.status);
+  now = Date.parse(answer.headers.get("Date")) || Date.now();
   return answer.json();
 }
 

@@ -7,46 +7,101 @@ import (
 
 // A Histogram counts durations in fixed buckets.
 type Histogram struct {
-	Counts [len(LatenessBounds) + 1]int64 // Counts[i]: up to LatenessBounds[i]; the last one: above
+	Counts Buckets
 	Sum    time.Duration
 }
 
-// LatenessBounds are the upper bounds of the histogram's buckets.
+// Buckets count durations: Buckets[i] those up to LatenessBounds[i], and the last one those above.
+type Buckets [len(LatenessBounds) + 1]int64
+
+// LatenessBounds are the upper bounds of the histogram's buckets. Each is at most 2.5 times the one
+// before, so that an objective between 1 ms and 1 h lies near one of them.
 var LatenessBounds = [...]time.Duration{
 	1 * time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond,
 	10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
 	100 * time.Millisecond, 200 * time.Millisecond, 500 * time.Millisecond,
-	1 * time.Second, 2 * time.Second, 5 * time.Second, 10 * time.Second,
-	time.Minute, 10 * time.Minute, time.Hour,
+	1 * time.Second, 2 * time.Second, 5 * time.Second,
+	10 * time.Second, 25 * time.Second, 1 * time.Minute,
+	2 * time.Minute, 5 * time.Minute, 10 * time.Minute,
+	25 * time.Minute, 1 * time.Hour,
 }
 
-// Observe counts a duration.
-func (h *Histogram) Observe(d time.Duration) {
-	h.Sum += d
+// LatenessBucket returns the position in Buckets at which a duration counts.
+func LatenessBucket(d time.Duration) int {
 	for i, bound := range LatenessBounds {
 		if d <= bound {
-			h.Counts[i]++
-			return
+			return i
 		}
 	}
-	h.Counts[len(LatenessBounds)]++
+	return len(LatenessBounds)
+}
+
+// Total returns how many durations were counted.
+func (b *Buckets) Total() (n int64) {
+	for _, k := range b {
+		n += k
+	}
+	return n
 }
 
 // Quantile returns the bound of the bucket below which that part of the durations are, such as 0.99
 // of them. It is an hour more than the last bound if they are above it, and 0 if nothing was
 // counted.
-func (h *Histogram) Quantile(part float64) time.Duration {
-	total := int64(0)
-	for _, n := range h.Counts {
-		total += n
-	}
+func (b *Buckets) Quantile(part float64) time.Duration {
+	total := b.Total()
 	if total == 0 {
 		return 0
 	}
 	left := int64(part*float64(total)) + 1
-	i := slices.IndexFunc(h.Counts[:], func(n int64) bool { left -= n; return left <= 0 })
+	i := slices.IndexFunc(b[:], func(n int64) bool { left -= n; return left <= 0 })
 	if i < 0 || i == len(LatenessBounds) {
 		return LatenessBounds[len(LatenessBounds)-1] + time.Hour
 	}
 	return LatenessBounds[i]
+}
+
+func (b *Buckets) add(o *Buckets) {
+	for i, n := range o {
+		b[i] += n
+	}
+}
+
+// Observe counts a duration, and returns its bucket.
+func (h *Histogram) Observe(d time.Duration) (bucket int) {
+	bucket = LatenessBucket(d)
+	h.Sum += d
+	h.Counts[bucket]++
+	return bucket
+}
+
+// Add adds the durations of o to h.
+func (h *Histogram) Add(o *Histogram) {
+	h.Sum += o.Sum
+	h.Counts.add(&o.Counts)
+}
+
+// Quantile is that of the counts.
+func (h *Histogram) Quantile(part float64) time.Duration { return h.Counts.Quantile(part) }
+
+// RecentTime is how far back a RecentLateness reaches, at least; at most, it is a minute more.
+const RecentTime = 5 * time.Minute
+
+// A RecentLateness says how late tasks are now: those whose first attempt has begun within
+// RecentTime, by how late it began, and those that are ready, for their first or a further attempt,
+// by how long that has been due.
+type RecentLateness struct {
+	Counts Buckets
+	Max    time.Duration // the greatest of them
+}
+
+// Quantile returns the bound of the bucket below which that part of them are, such as 0.99 of them,
+// or Max if that is less; 0 if there are none.
+func (r *RecentLateness) Quantile(part float64) time.Duration {
+	return min(r.Counts.Quantile(part), r.Max)
+}
+
+// Add adds the durations of o to r.
+func (r *RecentLateness) Add(o *RecentLateness) {
+	r.Counts.add(&o.Counts)
+	r.Max = max(r.Max, o.Max)
 }

@@ -31,7 +31,14 @@ type Topic struct {
 	// settings name a way of delivery that the process does not have, or that does not accept them
 	// (any more). Empty if it can.
 	Undeliverable string
+	// LastError is why the last attempt failed of those that have failed here since the start, at
+	// most MaxTopicError bytes; empty if none has. LastFailed is when it ended.
+	LastError  string
+	LastFailed time.Time
 }
+
+// MaxTopicError bounds Topic.LastError, in bytes.
+const MaxTopicError = 256
 
 // A Kind names a way of delivery.
 type Kind string
@@ -89,9 +96,15 @@ type Counts struct {
 	DeadOldest time.Time
 
 	Lateness Histogram // of first attempts, from the deadline or the place in the Spread on
+
+	// ReadyOldest is since when the oldest task has been due that is ready now; zero if none is.
+	// Right after many ready tasks were cancelled it may be the time of one of them.
+	ReadyOldest time.Time
+	Receivers   int64          // that wait for tasks at this node now
+	Recent      RecentLateness // of the last minutes, and of the tasks that are ready now
 }
 
-// Add adds the figures of o to c. DeadOldest becomes the earlier of the two.
+// Add adds the figures of o to c. DeadOldest and ReadyOldest become the earlier of the two.
 func (c *Counts) Add(o *Counts) {
 	c.Pending += o.Pending
 	c.Ready += o.Ready
@@ -106,13 +119,27 @@ func (c *Counts) Add(o *Counts) {
 	c.Cancelled += o.Cancelled
 	c.Skipped += o.Skipped
 	c.Panicked += o.Panicked
-	if c.DeadOldest.IsZero() || !o.DeadOldest.IsZero() && o.DeadOldest.Before(c.DeadOldest) {
-		c.DeadOldest = o.DeadOldest
+	c.DeadOldest, c.ReadyOldest = earlier(c.DeadOldest, o.DeadOldest), earlier(c.ReadyOldest, o.ReadyOldest)
+	c.Lateness.Add(&o.Lateness)
+	c.Receivers += o.Receivers
+	c.Recent.Add(&o.Recent)
+}
+
+// WithoutRest returns the counts without the lateness of tasks that wait because their topic is
+// paused. Those of all topics are added up so: a pause that is meant hides nothing else.
+func (c Counts) WithoutRest(paused bool) Counts {
+	if paused {
+		c.ReadyOldest, c.Recent = time.Time{}, RecentLateness{}
 	}
-	c.Lateness.Sum += o.Lateness.Sum
-	for i, n := range o.Lateness.Counts {
-		c.Lateness.Counts[i] += n
+	return c
+}
+
+// earlier returns the earlier one of two times, of which a zero one does not count.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
 	}
+	return a
 }
 
 // A TopicQuery asks for a page of topics.

@@ -73,7 +73,7 @@ func (s *Cluster) sumTopics() *Sums {
 			sums.Topics = append(sums.Topics, s.engine.DescribeLocked(t))
 			return
 		}
-		c := t.CountsLocked()
+		c := s.engine.CountsLocked(t).WithoutRest(t.Settings.Paused)
 		sums.Others.Add(&c)
 		sums.Beyond++
 	})

@@ -28,8 +28,8 @@ type Lease struct {
 // already.
 func (s *Engine) handOutLocked(n uint32, sl *store.Slot, term time.Duration, claimed bool, by dispatch.Consumer) *Delivery {
 	t := s.TopicTable.ByNumber[sl.Topic]
-	rec := s.Store.Record(sl)
-	l := Lease{Nonce: newNonce(s.OwnedLocked(int(sl.Shard))), Attempt: record.Attempt(rec), Until: s.Elapsed() + term, LeasedOut: by.Leases()}
+	rec, now := s.Store.Record(sl), s.Elapsed()
+	l := Lease{Nonce: newNonce(s.OwnedLocked(int(sl.Shard))), Attempt: record.Attempt(rec), Until: now + term, LeasedOut: by.Leases()}
 	if !claimed {
 		// A claim that the record still has is that of an earlier attempt, which
 		// ended with its process.
@@ -46,7 +46,7 @@ func (s *Engine) handOutLocked(n uint32, sl *store.Slot, term time.Duration, cla
 	e := task.Event{Attempt: this.Attempt, By: by.Node}
 	if this.Attempt == 1 {
 		e.Lateness = max(0, wall.Sub(FromMillis(s.deadlineLocked(t, sl, true))))
-		t.Counts.Lateness.Observe(e.Lateness)
+		t.observeLocked(now, e.Lateness)
 	}
 	s.emitLocked(task.EventStarted, sl, e)
 	return NewDelivery(Delivery{Slot: n, Lease: l, Shard: sl.Shard, shardID: s.ShardIDLocked(sl), signer: s.Signer}, this, wall.Add(term).UTC())

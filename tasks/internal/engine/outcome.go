@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math/bits"
+	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -47,8 +48,7 @@ func (s *Engine) ackLocked(n uint32, sl *store.Slot, c *PendingWrite, i int) {
 // is dead if that was the last.
 func (s *Engine) failLocked(n uint32, sl *store.Slot, reason string, pause *time.Duration, c *PendingWrite, i int) {
 	t := s.TopicTable.ByNumber[sl.Topic]
-	t.Counts.Failed++
-	s.failures.Failed(t.Name, reason)
+	s.countFailureLocked(t, reason)
 	l := s.Dispatch.Leases[n]
 	if t.Settings.Retry.Over(l.Attempt, s.Now()-record.Due(s.Store.Record(sl))) {
 		s.deadLocked(n, sl, record.Exhausted, reason, c, i)
@@ -67,11 +67,17 @@ func (s *Engine) failLocked(n uint32, sl *store.Slot, reason string, pause *time
 	s.sendLocked(Write{slot: n, op: opRecord}, c, i)
 }
 
+// countFailureLocked counts an attempt that has failed.
+func (s *Engine) countFailureLocked(t *Topic, reason string) {
+	t.Counts.Failed++
+	s.failures.Failed(t.Name, reason)
+	t.lastError, t.lastFail = strings.Clone(task.Cut(reason, task.MaxTopicError)), s.Now()
+}
+
 // buryLocked ends an attempt for good because its receiver said so.
 func (s *Engine) buryLocked(n uint32, sl *store.Slot, reason string, c *PendingWrite, i int) {
 	t := s.TopicTable.ByNumber[sl.Topic]
-	t.Counts.Failed++
-	s.failures.Failed(t.Name, reason)
+	s.countFailureLocked(t, reason)
 	s.deadLocked(n, sl, record.Buried, reason, c, i)
 }
 

@@ -41,6 +41,9 @@ type Topic struct {
 	Gauges    [task.Dead + 1]int64 // tasks by the state that is shown
 	Oldest    oldestDead           // the task that has been dead the longest
 	Counts    task.Counts
+	recent    *recent // first attempts of the last minutes; nil: there was none
+	lastError string
+	lastFail  int64 // when the attempt ended that failed with lastError, Unix ms
 }
 
 // A storedTopic describes the stored settings of a topic, as far as they are known.
@@ -160,20 +163,25 @@ func (s *Engine) SetUpLocked(t *Topic) bool {
 }
 
 // CountsLocked returns the counts of a topic as they are shown.
-func (t *Topic) CountsLocked() task.Counts {
+func (s *Engine) CountsLocked(t *Topic) task.Counts {
 	c := t.Counts
 	c.Pending, c.Ready, c.Delivering, c.Dead = t.Gauges[task.Pending], t.Gauges[task.Ready], t.Gauges[task.Delivering], t.Gauges[task.Dead]
 	c.DeadOldest = t.deadSince()
+	c.Receivers = int64(t.Reservers.Local)
+	s.recentLocked(t, &c)
 	return c
 }
 
 // DescribeLocked returns a topic as callers see it.
 func (s *Engine) DescribeLocked(t *Topic) task.Topic {
-	c := t.CountsLocked()
+	c := s.CountsLocked(t)
 	d := task.Topic{Name: t.Name, Settings: t.Settings, Revision: t.stored.revision, Counts: c}
 	d.Settings.Kind = t.Kind()
 	if t.undeliverable != nil {
 		d.Undeliverable = t.undeliverable.Error()
+	}
+	if t.lastFail != 0 {
+		d.LastError, d.LastFailed = t.lastError, FromMillis(t.lastFail)
 	}
 	d.ConcurrencySet, d.ConcurrencyNow = t.stored.own, max(t.Settings.Concurrency, s.Dispatch.RaisedFor(&t.Line))
 	return d
@@ -239,7 +247,7 @@ func (s *Engine) DescribeSome(names []string) (page task.TopicPage) {
 		for end := min(i+AtOnce, len(names)); i < end && bytes < topicPageBytes; i++ {
 			if t, ok := s.TopicTable.ByName[names[i]]; ok && !s.goneLocked(t) {
 				page.Topics = append(page.Topics, s.DescribeLocked(t))
-				bytes += describedBytes + len(t.Settings.Delivery)
+				bytes += describedBytes + len(t.Settings.Delivery) + len(t.lastError)
 			}
 		}
 		s.Unlock()
@@ -251,8 +259,9 @@ func (s *Engine) DescribeSome(names []string) (page task.TopicPage) {
 	return page
 }
 
-// describedBytes is about how many bytes of an answer a topic takes up, besides Delivery.
-const describedBytes = 1 << 10
+// describedBytes is about how many bytes of an answer a topic takes up, besides Delivery
+// and its last error.
+const describedBytes = 1280
 
 // take gives a topic other resolved settings.
 func (t *Topic) take(e task.Resolved) {

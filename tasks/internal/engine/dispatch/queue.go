@@ -1,6 +1,9 @@
 package dispatch
 
-import "container/heap"
+import (
+	"container/heap"
+	"sort"
+)
 
 // A Queue holds a topic's ready tasks, those that became due first in front.
 //
@@ -42,13 +45,66 @@ func (q *Queue) Pop() (Item, bool) {
 	if q.Count == 0 {
 		return Item{}, false
 	}
-	q.Count--
+	it, fromLate := q.front()
+	q.drop(fromLate)
+	return it, true
+}
+
+// Oldest returns the time of the front item, or false if no item is live. It drops stale items from
+// the front, at most limit of them: behind more, the time that it returns may be that of a stale
+// one.
+func (q *Queue) Oldest(limit int, stale func(value uint64) bool) (next int64, ok bool) {
+	if q.Live == 0 {
+		return 0, false
+	}
+	for ; ; limit-- {
+		it, fromLate := q.front()
+		if limit == 0 || !stale(it.Value) {
+			return it.Next, true
+		}
+		q.drop(fromLate)
+	}
+}
+
+// front returns the front item of a queue that is not empty, and whether the heap has it.
+func (q *Queue) front() (it Item, fromLate bool) {
 	first, ok := q.Run.first()
 	if !ok || len(q.late) > 0 && q.late[0].Next < first.Next {
-		return heap.Pop(&q.late).(Item), true
+		return q.late[0], true
 	}
-	q.Run.shift()
-	return first, true
+	return first, false
+}
+
+// drop removes the front item.
+func (q *Queue) drop(fromLate bool) {
+	q.Count--
+	if fromLate {
+		heap.Pop(&q.late)
+	} else {
+		q.Run.shift()
+	}
+}
+
+// lateSample is about how many items of the heap LiveBefore looks at.
+const lateSample = 256
+
+// LiveBefore sets counts[i] to how many live items have a time before times[i]. The times fall. The
+// counts are estimates as far as items are stale, or are many and came too late for the run.
+func (q *Queue) LiveBefore(times, counts []int64) {
+	clear(counts)
+	step := 1 + len(q.late)/lateSample
+	for i := 0; i < len(q.late); i += step {
+		// It is before the first k of the times.
+		if k := sort.Search(len(times), func(k int) bool { return times[k] <= q.late[i].Next }); k > 0 {
+			counts[k-1] += int64(step)
+		}
+	}
+	late := int64(0)
+	for i := len(times) - 1; i >= 0; i-- {
+		late += counts[i]
+		n := int64(q.Run.before(times[i])) + min(late, int64(len(q.late)))
+		counts[i] = n * int64(q.Live) / int64(max(q.Count, 1))
+	}
 }
 
 // Gone notes that one live item has been taken or has become stale.
@@ -120,6 +176,19 @@ func (r *ring) last() (Item, bool) {
 	}
 	b := r.Blocks[len(r.Blocks)-1]
 	return b[len(b)-1], true
+}
+
+// before returns how many items have a time before next.
+func (r *ring) before(next int64) int {
+	if len(r.Blocks) == 0 {
+		return 0
+	}
+	k := sort.Search(len(r.Blocks)-1, func(i int) bool { return r.Blocks[i+1][0].Next >= next })
+	n := sort.Search(len(r.Blocks[k]), func(i int) bool { return r.Blocks[k][i].Next >= next })
+	if k > 0 { // all blocks but the first and the last are full
+		n += len(r.Blocks[0]) + (k-1)*ringBlock
+	}
+	return max(0, n-r.head)
 }
 
 func (r *ring) shift() {

@@ -2,6 +2,7 @@ package dispatch
 
 import (
 	"cmp"
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -94,5 +95,115 @@ func TestQueueGivesMemoryBack(t *testing.T) {
 	}
 	if len(q.Run.Blocks) > 1 {
 		t.Errorf("%d blocks are left", len(q.Run.Blocks))
+	}
+}
+
+// The oldest live item, and how many live ones are older than an instant, agree with a search.
+func TestQueueOldest(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 1))
+	var q Queue
+	live := map[uint64]int64{} // by value
+	gone := func(v uint64) bool { _, ok := live[v]; return !ok }
+	clock := int64(0)
+	for i := range uint64(20_000) {
+		switch k := rng.IntN(100); {
+		case k < 55:
+			clock += rng.Int64N(3)
+			it := Item{Next: clock, Value: i}
+			if rng.IntN(50) == 0 {
+				it.Next -= rng.Int64N(1000)
+			}
+			q.Push(it)
+			live[i] = it.Next
+		case k < 60: // one is cancelled
+			for v := range live {
+				delete(live, v)
+				q.Gone()
+				break
+			}
+		default:
+			for {
+				it, ok := q.Pop()
+				if !ok {
+					break
+				}
+				if !gone(it.Value) {
+					q.Gone()
+					delete(live, it.Value)
+					break
+				}
+			}
+		}
+		if rng.IntN(20) > 0 {
+			continue
+		}
+		oldest := int64(math.MaxInt64)
+		for _, next := range live {
+			oldest = min(oldest, next)
+		}
+		switch got, ok := q.Oldest(1<<30, gone); {
+		case ok != (len(live) > 0):
+			t.Fatalf("Oldest = %v with %d live items", ok, len(live))
+		case ok && got != oldest:
+			t.Fatalf("Oldest = %d; want %d", got, oldest)
+		}
+		// Stale items, and many late ones, make an estimate of it.
+		times := []int64{clock + 1, clock - rng.Int64N(100), clock - 100 - rng.Int64N(400), clock - 1000, -1}
+		got := make([]int64, len(times))
+		q.LiveBefore(times, got)
+		for k, at := range times {
+			exact := int64(0)
+			for _, next := range live {
+				if next < at {
+					exact++
+				}
+			}
+			if most := int64(q.Count - q.Live + len(q.late)/lateSample); max(got[k]-exact, exact-got[k]) > most {
+				t.Fatalf("LiveBefore = %d; want %d, at most %d off", got[k], exact, most)
+			}
+			if k > 0 && got[k] > got[k-1] {
+				t.Fatalf("LiveBefore = %d: it rises", got)
+			}
+		}
+	}
+}
+
+// A call looks at a bounded number of stale items.
+func TestQueueOldestIsBounded(t *testing.T) {
+	var q Queue
+	for i := range uint64(1000) {
+		q.Push(Item{Next: int64(i), Value: i})
+	}
+	looks := 0
+	stale := func(v uint64) bool { looks++; return v < 999 }
+	for range 999 {
+		q.Gone()
+	}
+	if next, ok := q.Oldest(100, stale); !ok || next != 100 || looks != 100 {
+		t.Errorf("Oldest = %d, %v after %d looks", next, ok, looks)
+	}
+	for range 9 {
+		q.Oldest(100, stale)
+	}
+	if next, _ := q.Oldest(100, stale); next != 999 {
+		t.Errorf("Oldest = %d in the end", next)
+	}
+}
+
+// BenchmarkQueueAges is what the figures of a topic with many ready tasks cost.
+func BenchmarkQueueAges(b *testing.B) {
+	var q Queue
+	for i := range uint64(1_000_000) {
+		q.Push(Item{Next: int64(i), Value: i})
+	}
+	times, counts := make([]int64, 20), make([]int64, 20)
+	for i := range times {
+		times[i] = int64(len(times)-i) * 50_000
+	}
+	for b.Loop() {
+		q.Oldest(16, func(uint64) bool { return false })
+		q.LiveBefore(times, counts)
 	}
 }

@@ -5,6 +5,7 @@ import "container/list"
 // Reservers are the receivers that wait for a topic's tasks, first come, first served.
 type Reservers struct {
 	Queue list.List // of sleeping receivers
+	Local int       // of those, receivers of this node
 	Woken int       // receivers that were woken and have not looked yet
 	last  uint64    // the last number drawn
 }
@@ -41,6 +42,9 @@ func (r *Reservers) Join(t *Turn) {
 	} else {
 		t.Place = r.Queue.InsertAfter(t, before)
 	}
+	if t.Serve == nil {
+		r.Local++
+	}
 	if t.Want != nil {
 		*t.Want += t.Limit
 	}
@@ -50,6 +54,9 @@ func (r *Reservers) Join(t *Turn) {
 func (r *Reservers) remove(t *Turn) {
 	r.Queue.Remove(t.Place)
 	t.Place = nil
+	if t.Serve == nil {
+		r.Local--
+	}
 	if t.Want != nil {
 		*t.Want -= t.Limit
 	}

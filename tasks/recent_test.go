@@ -1,0 +1,180 @@
+package tasks_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/lapsehq/lapse/tasks"
+)
+
+// A topic whose tasks are overdue and not handed out is late, though no delivery was late yet.
+func TestLatenessOfWhatWaits(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{Paused: true})
+		began := r.clock.now()
+		for i := range 55 {
+			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Duration(i+1) * time.Second})
+		}
+		if c := r.counts("x"); !c.ReadyOldest.IsZero() || c.Recent != (RecentLateness{}) {
+			t.Errorf("before the first deadline: %+v", c)
+		}
+		pass(65 * time.Second)
+		c := r.counts("x")
+		if want := began.Add(time.Second); !c.ReadyOldest.Equal(want) {
+			t.Errorf("the oldest has been ready since %v; want %v", c.ReadyOldest, want)
+		}
+		// They are late by 10 to 64 s: one by 10, 15 up to 25, 35 up to 60, 4 more.
+		if got := nonzero(c.Recent.Counts); got != "10s:1 25s:15 1m0s:35 2m0s:4" || c.Recent.Max != 64*time.Second {
+			t.Errorf("recent: %s, max %v", got, c.Recent.Max)
+		}
+		if c.Lateness.Counts.Total() != 0 {
+			t.Errorf("since the start: %v", nonzero(c.Lateness.Counts))
+		}
+		if total := r.Stats().Total; total.Recent != (RecentLateness{}) || !total.ReadyOldest.IsZero() {
+			t.Errorf("the sum of all topics has that of a paused one: %+v", total)
+		}
+		// What is cancelled does not wait any more.
+		want(t, "Cancel", r.Cancel(t.Context(), "t0"), nil)
+		pass(time.Second)
+		if got, want := r.counts("x").ReadyOldest, began.Add(2*time.Second); !got.Equal(want) {
+			t.Errorf("without the oldest: since %v; want %v", got, want)
+		}
+		r.topic("x", TopicSettings{})
+		for range 54 {
+			r.ack(r.pullAny("x"))
+		}
+		c = r.counts("x")
+		if !c.ReadyOldest.IsZero() || c.Recent.Counts.Total() != 54 || c.Recent.Max != 64*time.Second {
+			t.Errorf("delivered: oldest %v, recent %s, max %v", c.ReadyOldest, nonzero(c.Recent.Counts), c.Recent.Max)
+		}
+		if total := r.Stats().Total; total.Recent != c.Recent {
+			t.Errorf("of all topics: %+v; want %+v", total.Recent, c.Recent)
+		}
+	})
+}
+
+// pullAny reserves one task, whichever comes.
+func (r *rig) pullAny(topic string) Delivery {
+	r.t.Helper()
+	ds, err := r.Reserve(r.t.Context(), topic, 1, 0, 0)
+	if want(r.t, "Reserve", err, nil); len(ds) != 1 {
+		r.t.Fatalf("got %d tasks", len(ds))
+	}
+	return ds[0]
+}
+
+// nonzero lists the buckets that have counted something.
+func nonzero(b Buckets) string {
+	var parts []string
+	for i, n := range b {
+		switch {
+		case n == 0:
+		case i == len(LatenessBounds):
+			parts = append(parts, fmt.Sprint("above:", n))
+		default:
+			parts = append(parts, fmt.Sprint(LatenessBounds[i], ":", n))
+		}
+	}
+	return strings.Join(parts, " ")
+}
+
+// What was late a while ago is not late now. It is forgotten after RecentTime, at most a minute
+// later.
+func TestLatenessIsRecent(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		type first struct {
+			at   time.Duration
+			late time.Duration
+		}
+		var all []first
+		began := time.Now()
+		rng := rand.New(rand.NewPCG(1, 2))
+		for range 400 {
+			pass(time.Duration(rng.Int64N(int64(10 * time.Second))).Truncate(time.Millisecond))
+			r.topic("x", TopicSettings{Paused: true})
+			r.must(Request{Topic: "x"})
+			late := time.Duration(rng.Int64N(int64(3 * time.Second))).Truncate(time.Millisecond)
+			pass(late)
+			r.topic("x", TopicSettings{})
+			r.ack(r.pullAny("x"))
+			now := time.Since(began)
+			all = append(all, first{now, late})
+			var sure, possible int64
+			for _, f := range all {
+				if now-f.at < RecentTime {
+					sure++
+				}
+				if now-f.at <= RecentTime+time.Minute {
+					possible++
+				}
+			}
+			if c := r.counts("x"); c.Recent.Counts.Total() < sure || c.Recent.Counts.Total() > possible {
+				t.Fatalf("%d are recent; want %d to %d", c.Recent.Counts.Total(), sure, possible)
+			}
+		}
+		if c := r.counts("x"); c.Lateness.Counts.Total() != 400 {
+			t.Error("since the start some are missing")
+		}
+		pass(RecentTime + time.Minute)
+		if c := r.counts("x"); c.Recent != (RecentLateness{}) {
+			t.Errorf("after a pause: %+v", c.Recent)
+		}
+	})
+}
+
+// A topic shows how many receivers wait at this node.
+func TestReceiversThatWait(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		got := make(chan int)
+		for range 3 {
+			go func() {
+				ds, _ := r.Reserve(t.Context(), "x", 1, 10*time.Second, 0)
+				got <- len(ds)
+			}()
+		}
+		pass(time.Second)
+		if c := r.counts("x"); c.Receivers != 3 {
+			t.Errorf("%d wait", c.Receivers)
+		}
+		r.must(Request{Topic: "x"})
+		if n := <-got; n != 1 || r.counts("x").Receivers != 2 {
+			t.Errorf("a receiver got %d, %d wait", n, r.counts("x").Receivers)
+		}
+		<-got
+		<-got
+		if c := r.counts("x"); c.Receivers != 0 {
+			t.Errorf("in the end %d wait", c.Receivers)
+		}
+	})
+}
+
+// A topic shows why its last failed attempt failed, in few bytes.
+func TestLastErrorOfATopic(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		reason := "the bank does not answer"
+		r.handle("x", func(context.Context, *Delivery) error { return errors.New(reason) })
+		r.topic("x", TopicSettings{Retry: Retry{MinBackoff: time.Hour}})
+		if x, err := r.Topic("x"); err != nil || x.LastError != "" || !x.LastFailed.IsZero() {
+			t.Errorf("at first %q, %v, %v", x.LastError, x.LastFailed, err)
+		}
+		for _, cut := range []string{"", strings.Repeat("ö", MaxTopicError)} {
+			reason += cut
+			at := r.clock.now()
+			r.must(Request{Topic: "x"})
+			pass(time.Second)
+			x, err := r.Topic("x")
+			want(t, "Topic", err, nil)
+			if !strings.HasPrefix(reason, x.LastError) || len(x.LastError) > MaxTopicError || len(x.LastError) < min(len(reason), MaxTopicError-1) {
+				t.Errorf("the last error is %q", x.LastError)
+			}
+			if x.LastFailed.Before(at.Truncate(time.Millisecond)) || x.LastFailed.After(at.Add(time.Second)) {
+				t.Errorf("failed at %v; want %v", x.LastFailed, at)
+			}
+		}
+	})
+}

@@ -1,0 +1,42 @@
+package task
+
+import (
+	"testing"
+	"time"
+)
+
+// An objective between 1 ms and 1 h lies near a bound.
+func TestLatenessBounds(t *testing.T) {
+	for i := 1; i < len(LatenessBounds); i++ {
+		if below, bound := LatenessBounds[i-1], LatenessBounds[i]; bound <= below || 2*bound > 5*below {
+			t.Errorf("after %v comes %v", below, bound)
+		}
+	}
+	if first, last := LatenessBounds[0], LatenessBounds[len(LatenessBounds)-1]; first > time.Millisecond || last < time.Hour {
+		t.Errorf("they begin with %v and end with %v", first, last)
+	}
+}
+
+// A quantile is never above the greatest lateness.
+func TestRecentQuantile(t *testing.T) {
+	var r RecentLateness
+	if got := r.Quantile(0.99); got != 0 {
+		t.Errorf("of none: %v", got)
+	}
+	for _, late := range []time.Duration{time.Millisecond, 30 * time.Second, 3 * time.Hour} {
+		r.Add(recentOf(late))
+	}
+	if p50, p99 := r.Quantile(0.5), r.Quantile(0.99); p50 != time.Minute || p99 != 2*time.Hour {
+		t.Errorf("p50 %v, p99 %v", p50, p99)
+	}
+	one := recentOf(30 * time.Second)
+	if got := one.Quantile(0.5); got != one.Max {
+		t.Errorf("of one: %v", got)
+	}
+}
+
+func recentOf(late time.Duration) *RecentLateness {
+	r := &RecentLateness{Max: late}
+	r.Counts[LatenessBucket(late)] = 1
+	return r
+}
