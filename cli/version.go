@@ -4,7 +4,8 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"runtime/debug"
+
+	"github.com/lapsehq/lapse/internal/stamp"
 )
 
 type version struct{}
@@ -18,18 +19,9 @@ func (version) Run(_ context.Context, std streams, _ *faults) error {
 // buildVersion is the version that the Go tool has stamped into the binary: a version for `go
 // install module@version`, a commit for a build in a clone.
 func buildVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "(unknown) " + runtime.Version()
-	}
-	text := info.Main.Version
-	if text == "" || text == "(devel)" {
-		text = "(devel)"
-		for _, s := range info.Settings {
-			if s.Key == "vcs.revision" {
-				text += " " + s.Value
-			}
-		}
+	text, revision := stamp.Read()
+	if text == "(devel)" && revision != "" {
+		text += " " + revision
 	}
 	return text + " " + runtime.Version()
 }

@@ -4,13 +4,13 @@ import (
 	"context"
 	"net/http"
 	"runtime"
-	"runtime/debug"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/lapsehq/lapse/internal/stamp"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -22,20 +22,6 @@ const (
 	MaxTopics   = tasks.MaxStatsTopics
 	OtherTopics = "_other"
 )
-
-// What the Go tool has stamped into this program; empty as far as it has not.
-var buildVersion, buildRevision = func() (version, revision string) {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "", ""
-	}
-	for _, s := range info.Settings {
-		if s.Key == "vcs.revision" {
-			revision = s.Value
-		}
-	}
-	return info.Main.Version, revision
-}()
 
 // A source has the figures of a scheduler; it is *tasks.Scheduler.
 type source interface {
@@ -121,7 +107,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 
 	gauge(info, 1, s.Node)
-	gauge(build, 1, buildVersion, buildRevision, runtime.Version())
+	version, revision := stamp.Read()
+	gauge(build, 1, version, revision, runtime.Version())
 	gauge(ready, truth(s.Readiness.Ready))
 	gauge(replayRecords, float64(s.Readiness.Replayed))
 	gauge(replaySeconds, s.Readiness.Elapsed.Seconds())

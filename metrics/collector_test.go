@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/lapsehq/lapse/internal/stamp"
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -47,6 +48,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		Expired: 38, DeadOldest: time.UnixMilli(1_000_000),
 		ReadyOldest: time.UnixMilli(1_009_500), Receivers: 13, Recent: tasks.RecentLateness{Max: 1500 * time.Millisecond},
 	}}
+	version, revision := stamp.Read()
 	topic.Counts.Recent.Counts[1], topic.Counts.Recent.Counts[10] = 3, 1 // up to 2 ms and 2 s
 	topic.Counts.Lateness.Counts[0] = 2                                  // up to 1 ms
 	topic.Counts.Lateness.Counts[2] = 3                                  // up to 5 ms
@@ -93,7 +95,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		`lapse_lateness_recent_seconds{quantile="0.5",topic="order.unpaid"} 0.002`,
 		`lapse_lateness_recent_seconds{quantile="0.99",topic="order.unpaid"} 1.5`,
 		`lapse_lateness_recent_seconds{quantile="1",topic="order.unpaid"} 1.5`,
-		fmt.Sprintf(`lapse_build_info{goversion=%q,revision=%q,version=%q} 1`, runtime.Version(), buildRevision, buildVersion),
+		fmt.Sprintf(`lapse_build_info{goversion=%q,revision=%q,version=%q} 1`, runtime.Version(), revision, version),
 		`lapse_tasks_cancelled_total{topic="order.unpaid"} 10`,
 		`lapse_tasks_skipped_total{topic="order.unpaid"} 11`,
 		`lapse_attempts_panicked_total{topic="order.unpaid"} 12`,
