@@ -134,7 +134,7 @@ type RecentLateness struct {
 	// Half of them are at most this late: the upper bound of a bucket, or max if that is less.
 	P50 Duration `json:"p50"`
 	P99 Duration `json:"p99"`
-	// The greatest, exactly.
+	// The greatest, no bound of a bucket.
 	Max Duration `json:"max"`
 }
 

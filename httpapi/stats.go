@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"math"
 	"time"
 
 	"github.com/lapsehq/lapse/tasks"
@@ -117,7 +116,7 @@ type RecentLateness struct {
 	Count int64    `json:"count"`
 	P50   duration `json:"p50" doc:"Half of them are at most this late: the upper bound of a bucket, or max if that is less."`
 	P99   duration `json:"p99"`
-	Max   duration `json:"max" doc:"The greatest, exactly."`
+	Max   duration `json:"max" doc:"The greatest, no bound of a bucket."`
 }
 
 // Lateness sums up how late first attempts began.
@@ -148,28 +147,20 @@ func wireCounts(c *tasks.Counts) Counts {
 }
 
 func wireRecent(r *tasks.RecentLateness) RecentLateness {
-	return RecentLateness{r.Counts.Total(), duration(r.Quantile(0.5)), duration(r.Quantile(0.99)), duration(r.Max)}
+	return RecentLateness{r.Counts.Total(), rounded(r.Quantile(0.5)), rounded(r.Quantile(0.99)), rounded(r.Max)}
 }
+
+// rounded leaves out what no reader wants to see of a lateness.
+func rounded(d time.Duration) duration { return duration(d.Round(10 * time.Microsecond)) }
 
 func wireLateness(h *tasks.Histogram) Lateness {
 	l := Lateness{Count: h.Counts.Total()}
 	if l.Count > 0 {
 		mean := h.Sum / time.Duration(l.Count)
-		l.Mean = duration(mean.Round(10 * time.Microsecond))
-		l.P50, l.P99 = quantile(h, l.Count, 0.5), quantile(h, l.Count, 0.99)
+		l.Mean = rounded(mean)
+		l.P50, l.P99 = within(h.Quantile(0.5)), within(h.Quantile(0.99))
 	}
 	return l
-}
-
-// quantile returns the upper bound of the bucket in which the part q ends.
-func quantile(h *tasks.Histogram, count int64, q float64) duration {
-	rank := int64(math.Ceil(q * float64(count)))
-	for i, bound := range tasks.LatenessBounds {
-		if rank -= h.Counts[i]; rank <= 0 {
-			return duration(bound)
-		}
-	}
-	return duration(tasks.LatenessBounds[len(tasks.LatenessBounds)-1])
 }
 
 // statsPause is the pause between two rounds of answers about many topics.

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"math"
 	"slices"
 	"time"
 )
@@ -44,7 +45,7 @@ func (b *Buckets) Total() (n int64) {
 	return n
 }
 
-// Quantile returns the bound of the bucket below which that part of the durations are, such as 0.99
+// Quantile returns the bound that at least that part of the durations do not exceed, such as 0.99
 // of them. It is an hour more than the last bound if they are above it, and 0 if nothing was
 // counted.
 func (b *Buckets) Quantile(part float64) time.Duration {
@@ -52,7 +53,7 @@ func (b *Buckets) Quantile(part float64) time.Duration {
 	if total == 0 {
 		return 0
 	}
-	left := int64(part*float64(total)) + 1
+	left := int64(math.Ceil(part * float64(total)))
 	i := slices.IndexFunc(b[:], func(n int64) bool { left -= n; return left <= 0 })
 	if i < 0 || i == len(LatenessBounds) {
 		return LatenessBounds[len(LatenessBounds)-1] + time.Hour
@@ -94,7 +95,7 @@ type RecentLateness struct {
 	Max    time.Duration // the greatest of them
 }
 
-// Quantile returns the bound of the bucket below which that part of them are, such as 0.99 of them,
+// Quantile returns the bound that at least that part of them do not exceed, such as 0.99 of them,
 // or Max if that is less; 0 if there are none.
 func (r *RecentLateness) Quantile(part float64) time.Duration {
 	return min(r.Counts.Quantile(part), r.Max)

@@ -35,6 +35,20 @@ func TestRecentQuantile(t *testing.T) {
 	}
 }
 
+// Of two, half are not later than the earlier one. No part rounds up to more than it says.
+func TestQuantileOfFew(t *testing.T) {
+	for part, want := range map[float64]time.Duration{0.01: LatenessBounds[0], 0.5: LatenessBounds[0], 0.51: LatenessBounds[3], 1: LatenessBounds[3]} {
+		h := Histogram{Counts: Buckets{0: 1, 3: 1}}
+		if got := h.Quantile(part); got != want {
+			t.Errorf("quantile %v = %v; want %v", part, got, want)
+		}
+	}
+	hundred := Histogram{Counts: Buckets{0: 99, 3: 1}}
+	if got := hundred.Quantile(0.99); got != LatenessBounds[0] {
+		t.Errorf("99 of 100 are within %v", got)
+	}
+}
+
 func recentOf(late time.Duration) *RecentLateness {
 	r := &RecentLateness{Max: late}
 	r.Counts[LatenessBucket(late)] = 1
