@@ -14,14 +14,14 @@ import (
 
 // A PendingWrite is a caller that waits for one or more writes, all of one kind.
 type PendingWrite struct {
-	Phase   atomic.Int32 // queued, sent or withdrawn
-	done    chan struct{}
-	cancels bool // its writes are cancellations
+	Phase atomic.Int32 // queued, sent or withdrawn
+	done  chan struct{}
 
 	// Guarded by Engine.Mu.
 	slots     []uint32 // by index: whose write it is
 	errs      []error  // by index: the answer; ErrOpen until it has come
 	left      int      // writes without an answer, and one more until the caller has sent all
+	cancels   bool     // its writes are cancellations
 	abandoned bool     // the caller has left: no caller reads outcomes that come now
 }
 

@@ -98,7 +98,8 @@ func (p *Purge) piece(ctx context.Context) error {
 	defer cancel()
 	c := NewPendingWrite(0)
 	p.tried = make(map[int]string)
-	if c.cancels = !p.kill; p.kill {
+	c.cancels = !p.kill
+	if p.kill {
 		c.Phase.Store(Sent) // a death is never taken back
 	}
 	err := p.collect(ctx, c)

@@ -19,7 +19,9 @@ const staleLooks = 16
 
 // A recent has the lateness of the first attempts that have begun within task.RecentTime, by the
 // minute. A topic without any has none.
-type recent [recentSlots]struct {
+type recent [recentSlots]recentMinute
+
+type recentMinute struct {
 	minute int64 // on the monotonic clock, from 1
 	counts [len(task.LatenessBounds) + 1]uint32
 	max    time.Duration
@@ -30,8 +32,7 @@ func (r *recent) observe(now, late time.Duration, bucket int) {
 	minute := minuteOf(now)
 	s := &r[minute%int64(len(r))]
 	if s.minute != minute {
-		*s = recent{}[0]
-		s.minute = minute
+		*s = recentMinute{minute: minute}
 	}
 	s.counts[bucket]++
 	s.max = max(s.max, late)

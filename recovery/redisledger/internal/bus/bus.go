@@ -226,7 +226,7 @@ func (s *subscription) listen(ctx context.Context, confirmed func()) error {
 	s.lastAnswer.Store(time.Now().UnixNano())
 	go func() {
 		defer close(watched)
-		if s.watch(ctx, ps, sharded, ended) && !isClosed(ended) && unsubscribe(ctx, s.channels...) == nil {
+		if s.watch(ctx, ps, sharded, ended) && unsubscribe(ctx, s.channels...) == nil {
 			select {
 			case <-ended:
 			case <-ctx.Done():
@@ -298,7 +298,12 @@ func (s *subscription) watch(ctx context.Context, ps *redis.PubSub, sharded bool
 	for {
 		select {
 		case <-s.b.wanted.Done():
-			return true
+			select {
+			case <-ended:
+				return false
+			default:
+				return true
+			}
 		case <-ended:
 			return false
 		case <-tick.C:
@@ -316,14 +321,5 @@ func (s *subscription) watch(ctx context.Context, ps *redis.PubSub, sharded bool
 				return false
 			}
 		}
-	}
-}
-
-func isClosed(ch <-chan struct{}) bool {
-	select {
-	case <-ch:
-		return true
-	default:
-		return false
 	}
 }
