@@ -133,6 +133,23 @@ func TestBacklogEndsAtHalf(t *testing.T) {
 	})
 }
 
+// An episode lasts half a period at least, also if a sweep comes right after its beginning and
+// finds everything delivered.
+func TestBacklogOutlastsASweep(t *testing.T) {
+	bubble(t, Config{SweepBacklog: 50, SweepEvery: 10 * time.Second}, func(t *testing.T, r *rig) {
+		r.handle("x", func(context.Context, *Delivery) error { time.Sleep(time.Millisecond); return nil })
+		r.many("x", 400)
+		pass(time.Second)
+		for _, want := range []bool{true, false} {
+			r.Engine().SweepOnce(false)
+			if s := r.Stats(); s.Backlog != 0 || s.Backlogs != 1 || (s.Concurrency != 64) != want {
+				t.Errorf("after a sweep: %d of %d episodes wait, concurrency %d; want raised %v", s.Backlog, s.Backlogs, s.Concurrency, want)
+			}
+			pass(6 * time.Second)
+		}
+	})
+}
+
 // Tasks that wait for something else raise nothing: those of paused topics, and those
 // that are pulled. They count as soon as that changes.
 func TestWhatIsNoBacklog(t *testing.T) {

@@ -103,6 +103,38 @@ func TestOffload(t *testing.T) {
 	}
 }
 
+// An offload goes on while the workers of the node with the backlog are busy, also if a sweep finds
+// no task ready for them.
+func TestOffloadOutlastsASweep(t *testing.T) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
+		a := f.nodes[0]
+		var c deliveries
+		for _, n := range f.nodes {
+			if err := n.Handle("x", c.by(n.name, 100*time.Millisecond, nil)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		a.herd("x", 1500) // the nodes take all of them
+		pass(50 * time.Millisecond)
+		first := c.counts("b")
+		if st := a.Stats(); st.Total.Ready != 0 || first == 0 {
+			t.Fatalf("%d tasks are ready, and the other node has taken %d", st.Total.Ready, first)
+		}
+		a.Engine().SweepOnce(false)
+		pass(0)
+		pass(30 * time.Millisecond)
+		for i := range 4000 { // with no announcement before they are delivered
+			if _, err := a.Schedule(t.Context(), Request{ID: fmt.Sprint("later-", i), Topic: "x"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pass(400 * time.Millisecond)
+		if made := c.counts("b") - first; made < 1000 {
+			t.Errorf("the other node has made %d of 4000 deliveries", made)
+		}
+	}, Config{SweepBacklog: 100, SweepEvery: 30 * time.Second}, Config{})
+}
+
 // Whatever becomes of an attempt counts at the node that has the task.
 func TestOffloadResults(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *fleet) {

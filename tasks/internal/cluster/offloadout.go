@@ -80,7 +80,9 @@ func (s *Cluster) announceBacklog() {
 	}
 }
 
-// backlogTopics returns the topics that are announced during a backlog.
+// backlogTopics returns the topics that are announced during a backlog: those with ready tasks, and
+// those whose workers are busy. The latter may just have taken all that was ready, and an offload
+// ends when its topic is not announced.
 func (s *Cluster) backlogTopics() (most []backlogTopic) {
 	type candidate struct {
 		topic *engine.Topic
@@ -88,7 +90,7 @@ func (s *Cluster) backlogTopics() (most []backlogTopic) {
 	}
 	all := Smallest[candidate]{Limit: backlogTopics, Compare: func(a, b candidate) int { return b.ready - a.ready }}
 	s.engine.EachTopic(func(t *engine.Topic) {
-		if t.Pushed && t.Queue.Live > 0 {
+		if t.Pushed && (t.Queue.Live > 0 || t.Busy > 0) {
 			all.Add(candidate{t, t.Queue.Live})
 		}
 	})

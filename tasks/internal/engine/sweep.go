@@ -9,11 +9,12 @@ import (
 
 // sweepState is where the sweep stands and what it has found so far.
 type sweepState struct {
-	slots        uint32 // where the search for overdue tasks goes on
-	arena        uint32 // where tidying goes on
-	alarmed      bool   // the search has just found something: all is searched next time
-	Called       bool   // the other nodes were told of it
-	auditFailing bool   // the ledger could not be read when the audit asked last
+	slots        uint32        // where the search for overdue tasks goes on
+	arena        uint32        // where tidying goes on
+	alarmed      bool          // the search has just found something: all is searched next time
+	raisedAt     time.Duration // when the last backlog began
+	Called       bool          // the other nodes were told of it
+	auditFailing bool          // the ledger could not be read when the audit asked last
 
 	lastWall time.Time // of the sweep before, to notice steps of the clock
 	lastMono time.Duration
@@ -187,8 +188,9 @@ func (s *Engine) tidy() {
 // There is a backlog if more than Config.SweepBacklog tasks are ready of topics that this process
 // delivers by itself. They are counted whenever a task becomes ready. The first task too many asks
 // for a sweep at once. That sweep begins an episode: it raises the concurrency of topics that have
-// none of their own. Only a sweep ends the episode, when half as many tasks are left. So there is
-// at most one episode in a period, and a backlog that hovers around its bound does not begin one
+// none of their own. Only a sweep ends the episode, when half as many tasks are left and half a
+// period is over. So a periodic sweep that comes right after the beginning, while the tasks still
+// arrive, does not end it, and a backlog that hovers around its bound does not begin one episode
 // after the other.
 //
 // Paused and pulled topics do not count: their tasks do not wait for concurrency, and a topic that
@@ -211,9 +213,9 @@ func (s *Engine) judgeBacklog() {
 	was, waiting := s.Dispatch.Raised, s.Dispatch.Backlog
 	switch {
 	case !was && waiting > s.Config.SweepBacklog:
-		s.Dispatch.Raised = true
+		s.Dispatch.Raised, s.Sweep.raisedAt = true, s.Elapsed()
 		s.Sweep.Backlogs++
-	case was && waiting <= s.Config.SweepBacklog/2:
+	case was && waiting <= s.Config.SweepBacklog/2 && s.Elapsed()-s.Sweep.raisedAt >= s.Config.SweepEvery/2:
 		s.Dispatch.Raised = false
 	}
 	is := s.Dispatch.Raised
