@@ -24,7 +24,7 @@ type list struct {
 	paging
 	Topic string `env:"-" placeholder:"NAME" help:"Only of this topic."`
 	Group string `env:"-" placeholder:"NAME" help:"Only of this group. Not with the state dead."`
-	State string `env:"-" placeholder:"STATE" help:"Only in this state: pending, ready, delivering or dead. Default: all but the dead."`
+	State string `env:"-" placeholder:"STATE" help:"Only in this state: pending, retrying (pending, and an attempt was made), ready, delivering or dead. Default: all but the dead."`
 }
 
 // Run lists, the soonest first.

@@ -157,22 +157,25 @@ func TestTopicTableShowsWhatIsLate(t *testing.T) {
 	now := time.Now()
 	since := now.Add(-90 * time.Second)
 	list := []client.Topic{{Name: "idle"}, {Name: "stuck", Counts: client.Counts{
-		Ready: 55, ReadyOldestAt: &since,
+		Pending: 8, Retrying: 7, Ready: 55, ReadyOldestAt: &since,
 		Recent: client.RecentLateness{Count: 55, P99: client.Duration(2 * time.Minute), Max: client.Duration(90 * time.Second)},
 	}}}
 	var b strings.Builder
 	topicTable(&b, list, now)
 	lines := strings.Split(b.String(), "\n")
 	for i, want := range []string{
-		"TOPIC PENDING READY DELIVERING DEAD DELIVERED FAILED LATE (P99) OLDEST READY LATE NOW (P99)",
-		"idle 0 0 0 0 0 0 0s - 0s",
-		"stuck 0 55 0 0 0 0 0s 1m30s 2m",
+		"TOPIC PENDING READY DELIVERING DEAD DELIVERED FAILED LATE (P99) OLDEST READY LATE NOW (P99) RETRYING",
+		"idle 0 0 0 0 0 0 0s - 0s 0",
+		"stuck 8 55 0 0 0 0 0s 1m30s 2m 7",
 	} {
 		if got := strings.Join(strings.Fields(lines[i]), " "); got != want {
 			t.Errorf("line %d: %q; want %q", i, got, want)
 		}
 	}
 	stuck := &list[1]
+	if got, want := taskCounts(&stuck.Counts), "8 pending (7 retrying), 55 ready, 0 delivering, 0 dead"; got != want {
+		t.Errorf("got %q; want %q", got, want)
+	}
 	if got, want := lateNow(&stuck.Counts, now), "p50 up to 0s, p99 up to 2m, most 1m30s; 55 ready, the oldest for 1m30s"; got != want {
 		t.Errorf("got %q; want %q", got, want)
 	}

@@ -48,6 +48,15 @@ func lateNow(n *client.Counts, now time.Time) string {
 	return text
 }
 
+// taskCounts is how many tasks stand where.
+func taskCounts(n *client.Counts) string {
+	retrying := ""
+	if n.Retrying > 0 {
+		retrying = fmt.Sprintf(" (%d retrying)", n.Retrying)
+	}
+	return fmt.Sprintf("%d pending%s, %d ready, %d delivering, %d dead", n.Pending, retrying, n.Ready, n.Delivering, n.Dead)
+}
+
 func statsBlock(w io.Writer, s *client.Stats, now time.Time) {
 	n := &s.Total
 	dead := ""
@@ -75,7 +84,7 @@ func statsBlock(w io.Writer, s *client.Stats, now time.Time) {
 		ledger += ", " + s.State.Ledger.Condition
 	}
 	block(w, s.Node, "version", s.Version, "up", roundedText(time.Duration(s.Uptime)), "state", state,
-		"tasks", fmt.Sprintf("%d pending, %d ready, %d delivering, %d dead", n.Pending, n.Ready, n.Delivering, n.Dead)+dead,
+		"tasks", taskCounts(n)+dead,
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
 			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),
 		"lateness", lateness(n), "late now", lateNow(n, now),

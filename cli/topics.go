@@ -30,7 +30,7 @@ func (c *topicsList) Run(ctx context.Context, std streams, bad *faults) error {
 }
 
 func topicTable(w io.Writer, list []client.Topic, now time.Time) {
-	rows := [][]string{{"TOPIC", "PENDING", "READY", "DELIVERING", "DEAD", "DELIVERED", "FAILED", "LATE (P99)", "OLDEST READY", "LATE NOW (P99)", ""}}
+	rows := [][]string{{"TOPIC", "PENDING", "READY", "DELIVERING", "DEAD", "DELIVERED", "FAILED", "LATE (P99)", "OLDEST READY", "LATE NOW (P99)", "RETRYING", ""}}
 	for i := range list {
 		t, n := &list[i], &list[i].Counts
 		paused := ""
@@ -41,7 +41,7 @@ func topicTable(w io.Writer, list []client.Topic, now time.Time) {
 		for _, count := range []int64{n.Pending, n.Ready, n.Delivering, n.Dead, n.Delivered, n.Failed} {
 			row = append(row, strconv.FormatInt(count, 10))
 		}
-		rows = append(rows, append(row, n.Lateness.P99.String(), oldest(n, now), n.Recent.P99.String(), paused))
+		rows = append(rows, append(row, n.Lateness.P99.String(), oldest(n, now), n.Recent.P99.String(), strconv.FormatInt(n.Retrying, 10), paused))
 	}
 	table(w, rows)
 }
@@ -90,7 +90,7 @@ func topicBlock(w io.Writer, t *client.Topic, now time.Time) {
 		"backoff", t.Retry.MinBackoff.String()+" to "+t.Retry.MaxBackoff.String(), "lease", t.Lease.String(),
 		"concurrency", concurrency, "rate", rate, "weight", strconv.Itoa(t.Weight), "spread", t.Spread.String(), "misfire", t.Misfire,
 		"dead kept", t.DeadRetention.String(), "count crashes", strconv.FormatBool(t.CountCrashes), "revision", strconv.FormatInt(t.Revision, 10),
-		"tasks", fmt.Sprintf("%d pending, %d ready, %d delivering, %d dead", n.Pending, n.Ready, n.Delivering, n.Dead),
+		"tasks", taskCounts(n),
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
 			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),
 		"lateness", lateness(n), "late now", lateNow(n, now), "receivers", receivers(t), "last error", lastError(t, now))

@@ -86,6 +86,7 @@ type Waiting struct {
 
 // Counts are how many tasks are in which state, and what has happened.
 type Counts struct {
+	// Retrying tasks included.
 	Pending    int64 `json:"pending"`
 	Ready      int64 `json:"ready"`
 	Delivering int64 `json:"delivering"`
@@ -111,6 +112,9 @@ type Counts struct {
 	Lateness Lateness `json:"lateness"`
 	// Since when the oldest task has been due that is ready now. Left out if none is.
 	ReadyOldestAt *time.Time `json:"ready_oldest_at,omitempty"`
+	// Tasks of which an attempt was made, and that wait for the next one. They count as pending
+	// too.
+	Retrying int64 `json:"retrying"`
 	// Calls of reserve that wait at this node.
 	Receivers int64 `json:"receivers"`
 	// Of first attempts in the last 5 minutes, and of the tasks that are ready now, for their

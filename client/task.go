@@ -20,6 +20,10 @@ const (
 	Ready      State = "ready"      // due, and not handed out yet
 	Delivering State = "delivering" // handed to its receiver
 	Dead       State = "dead"       // its attempts are exhausted, or it was buried
+
+	// Retrying is a part of Pending: tasks of which an attempt was made. It selects tasks in a
+	// Query; the State of such a task is Pending.
+	Retrying State = "retrying"
 )
 
 // Reason is why a task is dead. It is empty if the reason is no longer known.

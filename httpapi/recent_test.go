@@ -46,6 +46,28 @@ func TestRecentLatenessIsShown(t *testing.T) {
 	}
 }
 
+// A task that waits for another attempt is counted and listed as retrying, and is pending.
+func TestRetryingIsShown(t *testing.T) {
+	r := newRig(t)
+	r.want(r.do("POST", "/v1/tasks", `{"id":"fresh","topic":"t","delay":"1h"}`), 201)
+	r.want(r.do("POST", "/v1/tasks", `{"id":"again","topic":"t"}`), 201)
+	receipt := receiptOf(r.reserve("t", `{"wait":"10s"}`, 1)[0])
+	r.want(r.do("POST", "/v1/receipts/release", `{"receipts":["`+receipt+`"],"delay":"1h"}`), 200)
+	for path, within := range map[string]string{"/v1/topics/t": "counts", "/v1/stats": "total"} {
+		c := r.want(r.do("GET", path, ""), 200)[within].(map[string]any)
+		if c["retrying"] != 1.0 || c["pending"] != 2.0 {
+			t.Errorf("%s: %v pending, %v of them retrying", path, c["pending"], c["retrying"])
+		}
+	}
+	list := r.want(r.do("GET", "/v1/tasks?state=retrying", ""), 200)["tasks"].([]any)
+	if len(list) != 1 {
+		t.Fatalf("%d are listed", len(list))
+	}
+	if task := list[0].(map[string]any); task["id"] != "again" || task["state"] != "pending" || task["attempt"] != 1.0 {
+		t.Errorf("listed: %v", task)
+	}
+}
+
 // The number of calls of reserve that wait is shown.
 func TestReceiversAreShown(t *testing.T) {
 	r := newRig(t)

@@ -88,7 +88,7 @@ type EventStats struct {
 
 // Counts are how many tasks are in which state, and what has happened.
 type Counts struct {
-	Pending    int64 `json:"pending"`
+	Pending    int64 `json:"pending" doc:"Retrying tasks included."`
 	Ready      int64 `json:"ready"`
 	Delivering int64 `json:"delivering"`
 	Dead       int64 `json:"dead"`
@@ -107,6 +107,7 @@ type Counts struct {
 	Lateness     Lateness `json:"lateness" doc:"Of first attempts since the start."`
 
 	ReadyOldestAt string         `json:"ready_oldest_at,omitempty" format:"date-time" doc:"Since when the oldest task has been due that is ready now. Left out if none is."`
+	Retrying      int64          `json:"retrying" doc:"Tasks of which an attempt was made, and that wait for the next one. They count as pending too."`
 	Receivers     int64          `json:"receivers" doc:"Calls of reserve that wait at this node."`
 	Recent        RecentLateness `json:"recent" doc:"Of first attempts in the last 5 minutes, and of the tasks that are ready now, for their first or a further attempt. The total leaves paused topics out."`
 }
@@ -137,7 +138,7 @@ func wireSweep(t *tasks.Stats) SweepStats {
 
 func wireCounts(c *tasks.Counts) Counts {
 	return Counts{
-		Pending: c.Pending, Ready: c.Ready, Delivering: c.Delivering, Dead: c.Dead,
+		Pending: c.Pending, Retrying: c.Retrying, Ready: c.Ready, Delivering: c.Delivering, Dead: c.Dead,
 		Scheduled: c.Scheduled, Delivered: c.Delivered, Failed: c.Failed, LeaseExpired: c.LeaseExpired,
 		DeadOldestAt: formatInstant(c.DeadOldest),
 		Panicked:     c.Panicked, Died: c.Died, Expired: c.Expired, Cancelled: c.Cancelled, Skipped: c.Skipped,

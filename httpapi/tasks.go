@@ -198,7 +198,7 @@ type listTasksInput struct {
 	request
 	Topic  string `query:"topic" maxLength:"128" doc:"Only tasks of this topic."`
 	Group  string `query:"group" maxLength:"128" doc:"Only tasks of this group. Not with the state dead."`
-	State  string `query:"state" enum:"pending,ready,delivering,dead" doc:"Only tasks in this state. Without it, all but the dead."`
+	State  string `query:"state" enum:"pending,retrying,ready,delivering,dead" doc:"Only tasks in this state; retrying: those pending tasks of which an attempt was made. Without it, all but the dead."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Tasks a page."`
 	Cursor string `query:"cursor" maxLength:"1024" doc:"The next_cursor of the page before."`
 }

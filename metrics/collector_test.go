@@ -46,7 +46,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		Pending: 1, Ready: 2, Delivering: 3, Dead: 4, Scheduled: 5, Delivered: 6, Failed: 7,
 		LeaseExpired: 8, Died: 9, Cancelled: 10, Skipped: 11, Panicked: 12,
 		Expired: 38, DeadOldest: time.UnixMilli(1_000_000),
-		ReadyOldest: time.UnixMilli(1_009_500), Receivers: 13, Recent: tasks.RecentLateness{Max: 1500 * time.Millisecond},
+		ReadyOldest: time.UnixMilli(1_009_500), Receivers: 13, Retrying: 14, Recent: tasks.RecentLateness{Max: 1500 * time.Millisecond},
 	}}
 	version, revision := stamp.Read()
 	topic.Counts.Recent.Counts[1], topic.Counts.Recent.Counts[10] = 3, 1 // up to 2 ms and 2 s
@@ -83,6 +83,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		`lapse_tasks{state="ready",topic="order.unpaid"} 2`,
 		`lapse_tasks{state="delivering",topic="order.unpaid"} 3`,
 		`lapse_tasks{state="dead",topic="order.unpaid"} 4`,
+		`lapse_tasks_retrying{topic="order.unpaid"} 14`,
 		`lapse_tasks_scheduled_total{topic="order.unpaid"} 5`,
 		`lapse_tasks_delivered_total{topic="order.unpaid"} 6`,
 		`lapse_attempts_failed_total{topic="order.unpaid"} 7`,

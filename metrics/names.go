@@ -22,6 +22,7 @@ func name(name, help string, labels ...string) *prometheus.Desc {
 // By topic.
 var (
 	tasksNow     = name("tasks", "Tasks by state: pending, ready, delivering or dead.", labelTopic, labelState)
+	retrying     = name("tasks_retrying", "Of the tasks that are pending, those of which an attempt was made: they wait for the next one.", labelTopic)
 	scheduled    = name("tasks_scheduled_total", "Tasks accepted.", labelTopic)
 	delivered    = name("tasks_delivered_total", "Tasks acknowledged by their receiver.", labelTopic)
 	died         = name("tasks_died_total", "Tasks whose attempts were exhausted, or that were buried.", labelTopic)
@@ -108,7 +109,7 @@ var (
 
 // all lists every metric, for Describe.
 var all = []*prometheus.Desc{
-	tasksNow, scheduled, delivered, died, expired, deadOldest, cancelled, skipped, failed, leaseExpired, panicked, readyOldest, receivers, recent, lateness, paused,
+	tasksNow, retrying, scheduled, delivered, died, expired, deadOldest, cancelled, skipped, failed, leaseExpired, panicked, readyOldest, receivers, recent, lateness, paused,
 	deliveryOutcomes,
 	info, build, ready, replayRecords, replaySeconds, rescued, missedWakes, leasesReturned,
 	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, workers, crowd, concurrency, reserves, help, unsettled, auditChecked, auditRepaired, ledgerRewinds,

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"testing"
 
 	"github.com/lapsehq/lapse/recovery"
 	. "github.com/lapsehq/lapse/tasks"
@@ -32,9 +33,17 @@ type consistency struct{ engine *engine.Engine }
 func consistent(e *engine.Engine, ledger recovery.Ledger) error {
 	s := consistency{e}
 	s.engine.Mu.Lock()
-	errs := errors.Join(s.checkBook(), s.engine.Store.Check(), s.checkTopics(), s.checkOpen())
+	errs := errors.Join(s.checkBook(), s.engine.Store.Check(), s.checkTopics(), s.checkRetrying(), s.checkOpen())
 	s.engine.Mu.Unlock()
 	return errors.Join(errs, s.checkLedger(ledger))
+}
+
+// wantCounted checks those counts that are right at any moment.
+func wantCounted(t *testing.T, e *engine.Engine) {
+	t.Helper()
+	e.Mu.Lock()
+	defer e.Mu.Unlock()
+	want(t, "counts", consistency{e}.checkRetrying(), nil)
 }
 
 // checkBook compares slots with timers and with what is counted of them.
@@ -76,6 +85,22 @@ func (s consistency) checkBook() (errs error) {
 	// A move that was given up is counted until the committer gives it back.
 	if arriving > s.engine.Writes.Arriving || writes == 0 && s.engine.Writes.Arriving != 0 && !s.engine.Ended {
 		fault("%d tasks are being created or moved, %d are counted", arriving, s.engine.Writes.Arriving)
+	}
+	return errs
+}
+
+// checkRetrying counts the tasks that are retrying again. It holds whatever is under way.
+func (s consistency) checkRetrying() (errs error) {
+	retrying := make([]int64, len(s.engine.TopicTable.ByNumber))
+	for n := uint32(1); n < s.engine.Store.Slots(); n++ {
+		if sl := s.engine.Store.Slot(n); sl.State.Shown() == Pending && s.engine.Store.Fields(sl).Attempt > 0 {
+			retrying[sl.Topic]++
+		}
+	}
+	for i, t := range s.engine.TopicTable.ByNumber {
+		if t.Retrying != retrying[i] {
+			errs = errors.Join(errs, fmt.Errorf("topic %q counts %d retrying, there are %d", t.Name, t.Retrying, retrying[i]))
+		}
 	}
 	return errs
 }

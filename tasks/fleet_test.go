@@ -86,6 +86,9 @@ func fleetBubble(t *testing.T, n int, test func(t *testing.T, f *fleet)) {
 			pass(3 * time.Second) // all ids are registered by then
 		}
 		test(t, f)
+		for _, n := range f.nodes {
+			wantCounted(t, n.Engine())
+		}
 	})
 }
 

@@ -19,8 +19,8 @@ import (
 // dead tasks is ErrUnavailable.
 func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 	var f task.Faults
-	if q.State > Dead {
-		f.Add("state", "must be pending, ready, delivering or dead")
+	if q.State > Retrying {
+		f.Add("state", "must be pending, ready, delivering, dead or retrying")
 	}
 	if q.Topic != "" && !task.ValidName(q.Topic) {
 		f.Add("topic", task.NameProblem)
@@ -49,6 +49,9 @@ func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 		}
 	}
 	ask := engine.ListQuery{Topic: q.Topic, Group: q.Group, State: q.State, Limit: limit, After: after, Patterns: task.PatternsOf(ctx)}
+	if q.State == Retrying {
+		ask.State, ask.Retrying = Pending, true
+	}
 	if !s.cluster.NoPeers() {
 		return s.cluster.ListAll(ctx, ask)
 	}

@@ -39,7 +39,7 @@ func TestListAgainstSort(t *testing.T) {
 		}
 		_, err = r.List(t.Context(), tasks.Query{Topic: "x", Group: "a", State: tasks.Dead})
 		want(t, "List", err, tasks.ErrInvalid)
-		_, err = r.List(t.Context(), tasks.Query{Topic: "-", Group: "-", State: tasks.Dead + 1})
+		_, err = r.List(t.Context(), tasks.Query{Topic: "-", Group: "-", State: tasks.Retrying + 1})
 		if e := (*tasks.InvalidError)(nil); !errors.As(err, &e) || len(e.Fields) != 3 {
 			t.Errorf("List = %v; want three faults", err)
 		}
@@ -80,7 +80,7 @@ func (r *rig) pages(q tasks.Query) (all []tasks.Task) {
 }
 
 func TestStateNames(t *testing.T) {
-	for _, s := range []tasks.State{tasks.Pending, tasks.Ready, tasks.Delivering, tasks.Dead} {
+	for _, s := range []tasks.State{tasks.Pending, tasks.Ready, tasks.Delivering, tasks.Dead, tasks.Retrying} {
 		if got, ok := tasks.ParseState(s.String()); !ok || got != s {
 			t.Errorf("ParseState(%q) = %v, %v", s, got, ok)
 		}

@@ -107,6 +107,7 @@ func bubble(t *testing.T, cfg Config, test func(t *testing.T, r *rig)) {
 		synctest.Wait() // for replay
 		test(t, r)
 		r.wantNoRescue()
+		wantCounted(t, r.Engine())
 	})
 }
 

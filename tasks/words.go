@@ -227,6 +227,7 @@ const (
 	Ready        = task.Ready
 	Delivering   = task.Delivering
 	Dead         = task.Dead
+	Retrying     = task.Retrying
 	Exhausted    = task.Exhausted
 	Buried       = task.Buried
 	TopicDeleted = task.TopicDeleted

@@ -37,7 +37,7 @@ function show(stats) {
     name.textContent = t.name;
     cell(row, "").append(name);
     cell(row, t.delivery.kind + (t.paused ? ", paused" : ""));
-    for (const n of [c.pending, c.ready, c.delivering, c.dead, c.delivered, c.failed]) cell(row, n, "count");
+    for (const n of [c.pending, c.retrying, c.ready, c.delivering, c.dead, c.delivered, c.failed]) cell(row, n, "count");
     const failed = row.lastElementChild;
     if (t.last_error) failed.title = new Date(t.last_failed_at).toLocaleString() + ": " + t.last_error;
     cell(row, c.ready_oldest_at ? age(c.ready_oldest_at) : "-", "text");
@@ -49,7 +49,7 @@ function show(stats) {
     const td = cell(byId("topics").insertRow(), stats.topics_left_out > 0
       ? count.format(stats.topics_left_out) + " topics are too many to show here: GET /v1/topics lists them."
       : "No topic yet. Schedule a task, and its topic appears here.");
-    td.colSpan = 11;
+    td.colSpan = 12;
     td.className = "soft";
   }
   const s = stats.state;

@@ -55,9 +55,13 @@ const (
 	Ready                       // due, waits for its receiver
 	Delivering                  // handed out, not settled yet
 	Dead                        // attempts exhausted, or buried
+
+	// Retrying is a part of Pending: the tasks of which an attempt was made. Queries select by it;
+	// the State of a task is Pending.
+	Retrying
 )
 
-var stateNames = [...]string{Pending: "pending", Ready: "ready", Delivering: "delivering", Dead: "dead"}
+var stateNames = [...]string{Pending: "pending", Ready: "ready", Delivering: "delivering", Dead: "dead", Retrying: "retrying"}
 
 // ParseState returns the state whose name String returns. It reports false for any other text.
 func ParseState(name string) (State, bool) {

@@ -80,6 +80,7 @@ const (
 // Counts are a topic's figures: how many tasks stand where, and what has happened since the start.
 type Counts struct {
 	Pending, Ready, Delivering, Dead int64 // now
+	Retrying                         int64 // now, of Pending: tasks of which an attempt was made
 
 	Scheduled    int64 // accepted
 	Delivered    int64 // acknowledged
@@ -110,6 +111,7 @@ func (c *Counts) Add(o *Counts) {
 	c.Ready += o.Ready
 	c.Delivering += o.Delivering
 	c.Dead += o.Dead
+	c.Retrying += o.Retrying
 	c.Scheduled += o.Scheduled
 	c.Delivered += o.Delivered
 	c.Failed += o.Failed

@@ -93,16 +93,17 @@ type wireListQuery struct {
 	After    wireRef    `json:"After"`
 	Bytes    int        `json:"Bytes,omitempty"`
 	Patterns []string   `json:"Patterns,omitempty"`
+	Retrying bool       `json:"Retrying,omitempty"` // earlier versions list all that have the state
 }
 
 func encodeListQuery(q *engine.ListQuery) wireListQuery {
-	return wireListQuery{q.Topic, q.Group, q.State, q.Limit, wireRef(q.After), q.Bytes, q.Patterns}
+	return wireListQuery{q.Topic, q.Group, q.State, q.Limit, wireRef(q.After), q.Bytes, q.Patterns, q.Retrying}
 }
 
 func (q *wireListQuery) decode() engine.ListQuery {
 	return engine.ListQuery{
 		Topic: q.Topic, Group: q.Group, State: q.State, Limit: q.Limit,
-		After: recovery.Ref(q.After), Bytes: q.Bytes, Patterns: q.Patterns,
+		After: recovery.Ref(q.After), Bytes: q.Bytes, Patterns: q.Patterns, Retrying: q.Retrying,
 	}
 }
 

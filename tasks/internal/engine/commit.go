@@ -205,8 +205,8 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		s.armLocked(w.slot, sl, now)
 	case opMove:
 		s.Writes.Arriving--
-		s.Store.Rewrite(w.slot, w.rec)
 		s.SetLocked(sl, store.Vacant)
+		s.Store.Rewrite(w.slot, w.rec)
 		sl.Topic = s.keptTopicLocked(record.Topic(w.rec)).Number
 		sl.Stored, sl.Next = w.at, w.at
 		sl.Flags &^= store.Windowed | store.Prompt | store.Misfired
@@ -288,7 +288,8 @@ func (s *Engine) leaveLocked(n uint32, sl *store.Slot) {
 	s.Store.Leave(n)
 }
 
-// SetLocked changes a task's state and its topic's gauges.
+// SetLocked changes a task's state and its topic's gauges. Whether a task is retrying follows from
+// its record, whose attempt may change only while the task is not shown as pending.
 func (s *Engine) SetLocked(sl *store.Slot, to store.State) {
 	t := s.TopicTable.ByNumber[sl.Topic]
 	switch {
@@ -297,7 +298,19 @@ func (s *Engine) SetLocked(sl *store.Slot, to store.State) {
 	case to == store.Vacant && sl.State != store.Vacant:
 		t.countLocked(-1)
 	}
-	t.Gauges[sl.State.Shown()]--
-	t.Gauges[to.Shown()]++
+	before, after := sl.State.Shown(), to.Shown()
+	t.Gauges[before]--
+	t.Gauges[after]++
+	switch {
+	case before == after:
+	case before == task.Pending && t.Retrying > 0 && s.attemptedLocked(sl):
+		t.Retrying--
+	case after == task.Pending && s.attemptedLocked(sl):
+		t.Retrying++
+	}
 	sl.State = to
 }
+
+// attemptedLocked reports whether an attempt of a task was made. It waits for memory: the record
+// is not beside the slot.
+func (s *Engine) attemptedLocked(sl *store.Slot) bool { return record.Attempt(s.Store.Record(sl)) > 0 }

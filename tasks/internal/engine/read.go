@@ -159,12 +159,26 @@ func (s *Engine) selectSoonest(ctx context.Context, q *ListQuery, limit int) (fi
 			w = s.WalkLocked(Pick{q.Topic, q.Patterns}, q.Group)
 			defer w.Leave()
 		}
+		looks := 0 // at records
 		for _, sl := range w.pieceLocked() {
 			if sl.Next < after.Next || len(first) == limit && sl.Next > first[0].Next {
 				continue
 			}
-			if shown := sl.State.Shown(); shown != 0 && (q.State == 0 || shown == q.State) {
+			shown := sl.State.Shown()
+			switch {
+			case q.Retrying:
+				if shown != task.Pending || s.TopicTable.ByNumber[sl.Topic].Retrying == 0 {
+					continue
+				}
+				looks++
+				if s.attemptedLocked(sl) {
+					s.considerLocked(&first, limit, sl, after)
+				}
+			case shown != 0 && (q.State == 0 || shown == q.State):
 				s.considerLocked(&first, limit, sl, after)
+			}
+			if looks == AtOnce {
+				break // the walk goes on behind this task
 			}
 		}
 		s.Unlock()
@@ -255,6 +269,7 @@ type ListQuery struct {
 	After        recovery.Ref
 	Bytes        int      // about how much of tasks is wanted at most; 0: MaxPageBytes
 	Patterns     []string // of the topics that the caller may use; empty: all
+	Retrying     bool     // only those that are retrying; State is Pending
 }
 
 // A Listed is a task on a page, with its position.

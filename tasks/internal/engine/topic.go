@@ -39,6 +39,7 @@ type Topic struct {
 	quotas    []*Quota             // in which it counts
 	Undecided bool                 // misfired tasks of it wait to be coalesced
 	Gauges    [task.Dead + 1]int64 // tasks by the state that is shown
+	Retrying  int64                // of the pending ones, those of which an attempt was made
 	Oldest    oldestDead           // the task that has been dead the longest
 	Counts    task.Counts
 	recent    *recent // first attempts of the last minutes; nil: there was none
@@ -166,6 +167,7 @@ func (s *Engine) SetUpLocked(t *Topic) bool {
 func (s *Engine) CountsLocked(t *Topic) task.Counts {
 	c := t.Counts
 	c.Pending, c.Ready, c.Delivering, c.Dead = t.Gauges[task.Pending], t.Gauges[task.Ready], t.Gauges[task.Delivering], t.Gauges[task.Dead]
+	c.Retrying = t.Retrying
 	c.DeadOldest = t.deadSince()
 	c.Receivers = int64(t.Reservers.Local)
 	s.recentLocked(t, &c)
