@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"net/http"
@@ -62,7 +61,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 	if s.Node == "" {
 		s.Node = nodeName(bound.all.Addr())
 	}
-	announced := sync.OnceFunc(func() { s.printAddresses(std.out, bound) })
+	announced := sync.OnceFunc(func() { s.announce(std.out, bound) })
 
 	// Ledger.
 	ledger, err := s.ledger(bound.all.Addr(), log, announced)
@@ -184,24 +183,6 @@ func (s *serve) shutdown(failure error, servers *servers, last func() error) err
 		all = multierror.Append(all, err)
 	}
 	return all.ErrorOrNil()
-}
-
-// printAddresses says where the server is and how to try it.
-func (s *serve) printAddresses(w io.Writer, bound *listeners) {
-	scheme, auth := "http://", ""
-	if s.TLSCert != "" {
-		scheme = "https://"
-	}
-	url := scheme + reachable(bound.all.Addr())
-	if s.TokenFile != "" {
-		auth = " -H \"Authorization: Bearer $TOKEN\""
-	}
-	fmt.Fprintf(w, "lapse serves on %s\n", url)
-	if bound.health != nil {
-		fmt.Fprintf(w, "health and metrics are served on %s\n", scheme+reachable(bound.health.Addr()))
-	}
-	fmt.Fprintf(w, "tasks are kept %s\n", s.storage())
-	fmt.Fprintf(w, "try: curl %s/v1/tasks%s --json '{\"topic\":\"hello\",\"delay\":\"10s\",\"payload\":\"world\"}'\n", url, auth)
 }
 
 // reachable is an address under which this machine reaches itself.

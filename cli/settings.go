@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"io"
-	"log/slog"
 	"net"
 	"net/url"
 	"time"
@@ -102,12 +100,6 @@ type timeSettings struct {
 	AnswerWithin  time.Duration `default:"2s" help:"How long a request waits for the ledger, past which the answer is 503."`
 }
 
-// logSettings are about the log.
-type logSettings struct {
-	LogLevel  slog.Level `default:"info" help:"debug, info, warn or error."`
-	LogFormat string     `default:"text" help:"text or json."`
-}
-
 // addresses checks the settings and returns the addresses to listen on, for all callers and for
 // probes; nil: missing, or wrong. All faults are noted in bad.
 func (s *settings) addresses(bad *faults) (addr, health *net.TCPAddr) {
@@ -167,12 +159,4 @@ func (s *settings) scheduler(topics map[string]tasks.TopicSettings, ways []tasks
 		Topics:       topics,
 		Ways:         ways,
 	}
-}
-
-func (s *logSettings) logger(w io.Writer) *slog.Logger {
-	options := &slog.HandlerOptions{Level: s.LogLevel}
-	if s.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
-	}
-	return slog.New(slog.NewTextHandler(w, options))
 }
