@@ -117,17 +117,41 @@ func TestFailuresAreTold(t *testing.T) {
 		}
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
-		lines := 0
+		lines, failed, died := 0, 0, 0
 		for line := range strings.Lines(r.log.all()) {
-			if strings.Contains(line, "attempts have failed") {
+			if _, counts, ok := strings.Cut(line, `msg="attempts have failed"`); ok {
 				lines++
-				if !strings.Contains(line, "topic=down") || !strings.Contains(line, `last_error="refused by the shop"`) {
-					t.Error(line)
+				var f, d int
+				if _, err := fmt.Sscanf(counts, " node=local topic=down failed=%d died=%d last_error=\"refused by the shop\"", &f, &d); err != nil {
+					t.Error(line, err)
 				}
+				failed, died = failed+f, died+d
 			}
 		}
-		if lines == 0 || lines > 2 {
-			t.Errorf("%d lines:\n%s", lines, r.log.all())
+		if lines == 0 || lines > 2 || failed != 100 || died != 50 {
+			t.Errorf("%d lines, %d failed, %d died:\n%s", lines, failed, died, r.log.all())
+		}
+	})
+}
+
+// Tasks that die without an attempt are told of as well.
+func TestDeathsAreTold(t *testing.T) {
+	bubble(t, Config{SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
+		set, err := r.SetTopic(t.Context(), "x", TopicSettings{}, -1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 3 {
+			r.must(Request{Topic: "x", Delay: time.Hour})
+		}
+		if killed, err := r.KillTopic(t.Context(), "x", set.Revision); err != nil || killed.Killed != 3 {
+			t.Fatalf("KillTopic = %+v, %v", killed, err)
+		}
+		time.Sleep(5 * time.Minute)
+		synctest.Wait()
+		want := `level=WARN msg="tasks have died" node=local topic=x failed=0 died=3 last_error="the topic was deleted"`
+		if n := strings.Count(r.log.all(), want); n != 1 {
+			t.Errorf("%d lines have %s:\n%s", n, want, r.log.all())
 		}
 	})
 }
@@ -139,13 +163,18 @@ func TestFailuresOfManyTopics(t *testing.T) {
 	for i := range 3 * engine.FailingTopics {
 		l.Failed(fmt.Sprint("t", i), "down")
 	}
-	l.Died("t0")
+	l.Died("t0", "down for good")
 	l.Tell(log, "n", 0)
 	if n := strings.Count(out.all(), "\n"); n != engine.FailingTopics+1 || len(l.ByTopic) != engine.FailingTopics {
 		t.Errorf("%d lines, %d topics kept", n, len(l.ByTopic))
 	}
-	if want := "failed=200 died=0"; !strings.Contains(out.all(), want) {
-		t.Errorf("no line has %q", want)
+	for _, want := range []string{
+		`msg="attempts have failed" node=n topic=t0 failed=1 died=1 last_error="down for good"`,
+		`msg="attempts of further topics have failed" node=n failed=200 died=0 last_error=down`,
+	} {
+		if !strings.Contains(out.all(), want) {
+			t.Errorf("no line has %q", want)
+		}
 	}
 	l.Tell(log, "n", engine.TellFailuresEvery)
 	l.Tell(log, "n", 2*engine.TellFailuresEvery)

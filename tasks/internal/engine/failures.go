@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -26,7 +27,7 @@ type FailureLog struct {
 // failures are those since the last line.
 type failures struct {
 	failed, died int
-	last         string        // the last error
+	last         string        // the last error, or why the last task died
 	quiet        time.Duration // until then nothing is said, on the monotonic clock
 }
 
@@ -55,11 +56,13 @@ func (l *FailureLog) Failed(topic, reason string) {
 	f.last = reason
 }
 
-// Died counts a task that has died.
-func (l *FailureLog) Died(topic string) {
+// Died counts a task that has died. A task whose last attempt failed counts as such as well.
+func (l *FailureLog) Died(topic, reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.of(topic).died++
+	f := l.of(topic)
+	f.died++
+	f.last = reason
 }
 
 // Tell writes the lines whose time has come.
@@ -82,9 +85,18 @@ func (l *FailureLog) Tell(log *slog.Logger, node string, now time.Duration) {
 	}
 	l.mu.Unlock()
 	for name, f := range due {
-		log.Warn("attempts have failed", "node", node, "topic", name, "failed", f.failed, "died", f.died, "last_error", task.Cut(f.last, task.MaxReason))
+		f.tell(log, "", "node", node, "topic", name)
 	}
 	if rest.failed+rest.died > 0 {
-		log.Warn("attempts of further topics have failed", "node", node, "failed", rest.failed, "died", rest.died, "last_error", task.Cut(rest.last, task.MaxReason))
+		rest.tell(log, " of further topics", "node", node)
 	}
+}
+
+// tell writes one line.
+func (f *failures) tell(log *slog.Logger, of string, where ...any) {
+	text := "attempts%s have failed"
+	if f.failed == 0 {
+		text = "tasks%s have died"
+	}
+	log.Warn(fmt.Sprintf(text, of), append(where, "failed", f.failed, "died", f.died, "last_error", task.Cut(f.last, task.MaxReason))...)
 }

@@ -85,7 +85,7 @@ func (s *Engine) buryLocked(n uint32, sl *store.Slot, reason string, c *PendingW
 func (s *Engine) deadLocked(n uint32, sl *store.Slot, state uint8, reason string, c *PendingWrite, i int) {
 	t := s.TopicTable.ByNumber[sl.Topic]
 	t.Counts.Died++
-	s.failures.Died(t.Name)
+	s.failures.Died(t.Name, reason)
 	s.emitLocked(task.EventDied, sl, task.Event{Attempt: int(s.Dispatch.Leases[n].Attempt), Err: reason})
 	died := s.Now()
 	s.SetLocked(sl, store.Burying)

@@ -265,7 +265,9 @@ func (s *Engine) killLocked(n uint32, sl *store.Slot, c *PendingWrite) {
 func (s *Engine) BuryWaitingLocked(n uint32, sl *store.Slot, state byte, reason string, c *PendingWrite) {
 	s.DisarmLocked(sl)
 	f := s.Store.Fields(sl)
-	s.TopicTable.ByNumber[sl.Topic].Counts.Died++
+	t := s.TopicTable.ByNumber[sl.Topic]
+	t.Counts.Died++
+	s.failures.Died(t.Name, reason)
 	s.emitLocked(task.EventDied, sl, task.Event{Attempt: int(f.Attempt), Err: reason})
 	died := s.Now()
 	f.State, f.Next, f.LastError = state, died, []byte(reason)
