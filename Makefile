@@ -68,6 +68,10 @@ lint: tools ## check formatting, vet, golangci-lint with the import directions, 
 	@for dir in $(ADAPTERS); do echo "lint $$dir"; (cd $$dir && $(GO) vet -tags $(TAGS) ./... && $(LINT) run ./...); done
 	@if command -v shellcheck >/dev/null; then shellcheck .ci/run scripts/need-redis scripts/need-brokers scripts/need-browser scripts/bench-compare; fi
 
+.PHONY: alerts
+alerts: ## compare the alerts and the dashboard in deploy/ with the metrics, and run promtool if it is installed
+	$(GO) test -tags $(TAGS) -count 1 -v -run '^(TestAlerts|TestPromtool|TestDashboard|TestScrapeIsWhole|TestQueriesAreChecked)' . | grep -E '^(=== NAME|--- |    [a-z]|ok|FAIL|PASS)'
+
 .PHONY: bench
 bench: ## run the benchmarks COUNT times; text on stdout and in bench/latest.txt (BENCH=regexp COUNT=5)
 	@mkdir -p bench
