@@ -18,12 +18,12 @@ func (s *Scheduler) Err() error {
 	return s.engine.Err()
 }
 
-// Forecast counts tasks by the time of their next attempt. Like List it visits every
-// task in memory once, a few thousand under one lock.
+// Forecast counts the tasks of this node by the time of their next attempt. Like List it visits
+// every task in memory once, a few thousand under one lock.
 //
 // Errors: ErrInvalid, ErrNotGranted, ErrClosed, or why ctx has ended.
 func (s *Scheduler) Forecast(ctx context.Context, o Outlook) (Forecast, error) {
-	return s.engine.Forecast(ctx, o)
+	return s.engine.Forecast(ctx, o, s.engine.Now())
 }
 
 // Reconsider checks again what this process cannot deliver (Topic.Undeliverable), and

@@ -61,6 +61,9 @@ var conversations = []conversation{
 	converse(cluster.UsedMethod),
 	converse(cluster.PurgeMethod),
 	converse(cluster.RedriveMethod),
+	converse(cluster.StatsMethod),
+	converse(cluster.TopicsMethod),
+	converse(cluster.ForecastMethod),
 }
 
 // A conversation is one method's query and reply, both full of values.

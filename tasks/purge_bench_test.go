@@ -79,7 +79,7 @@ func BenchmarkForecast(b *testing.B) {
 	}
 	b.ResetTimer()
 	for range b.N {
-		f, err := s.Forecast(b.Context(), Outlook{Window: time.Hour, Step: time.Minute})
+		f, err := s.Forecast(b.Context(), Outlook{Window: time.Hour, Step: time.Minute}, now)
 		if err != nil || f.Counts[5] == 0 {
 			b.Fatal(f, err)
 		}

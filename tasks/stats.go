@@ -5,56 +5,14 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// Stats returns the figures. With more than MaxStatsTopics topics, what it says of topics may
-// be a second old.
+// Stats returns the figures of this node. With more than MaxStatsTopics topics, what it says of
+// topics may be a second old. FleetStats returns those of all nodes.
 func (s *Scheduler) Stats() Stats {
-	ready, sums := s.Readiness(), s.cluster.TopicSums()
-	st := Stats{
-		Node: s.engine.Config.Node, At: s.engine.Config.Clock(), Topics: sums.Topics, Readiness: ready,
-		Others: sums.Others, Beyond: sums.Beyond, Total: sums.Others,
-		Ledger: s.engine.Committer.Stats(), Armed: s.engine.Runner.Len(), Ways: s.engine.Config.ByKind.Stats(),
-	}
-	if s.cluster.Fleet != nil && s.cluster.Fleet.Relay != nil {
-		st.Relay = s.cluster.Fleet.Relay.Stats()
-	}
-	for i := range st.Topics {
-		c := st.Topics[i].Counts.WithoutRest(st.Topics[i].Settings.Paused)
-		st.Total.Add(&c)
-	}
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
-	st.Rescued, st.LeasesReturned = s.engine.Sweep.Rescued, s.engine.Sweep.Leases
-	st.AuditChecked, st.AuditRepaired = s.engine.Sweep.Checked, s.engine.Sweep.Repaired
-	st.Rewinds = s.engine.Sweep.Rewinds
-	st.MissedWakes, st.Backlog, st.Backlogs = s.engine.Sweep.MissedWakes, s.engine.Dispatch.Backlog, s.engine.Sweep.Backlogs
-	st.Workers, st.Crowd = s.engine.Dispatch.Workers, s.engine.Dispatch.Contenders()
-	st.Concurrency = task.DefaultConcurrency
-	if s.engine.Dispatch.Raised {
-		st.Concurrency = s.engine.Config.SweepMaxConcurrency
-	}
-	for _, h := range s.engine.Shards.List {
-		if h.Mine() {
-			st.ShardsHeld++
-			if h.ShardID != 0 && h.ShardID.Node() != s.engine.NodeNumber {
-				st.ShardsAdopted++
-			}
-		}
-	}
-	n := &s.engine.Shards.Counts
-	st.ShardsGained, st.ShardsYielded, st.ShardsLost, st.TasksDropped = n.Acquired, n.Transferred, n.Revoked, n.Evicted
-	st.UnsureDeliveries, st.LostDeliveries = n.Unsure, n.Doubtful
-	x := &s.cluster.Peers.Counts
-	st.ReservesGiven, st.ReservesTaken = x.ReservesGiven, x.ReservesTaken
-	st.HelpTaken, st.HelpGiven = x.OffloadedOut, x.OffloadedIn
-	st.SettlementsDropped = s.cluster.Forward.Dropped
-	st.Subscriptions, st.EventsLost = s.engine.Feed.Count, s.engine.Feed.Lost
-	st.FullSweeps, st.FullSweepAt, st.FullSweepTook = s.engine.Sweep.Fulls, s.engine.Sweep.Last.At, s.engine.Sweep.LastTook
-	st.ClockSteps, st.UnknownRecords = s.engine.Sweep.ClockSteps, s.engine.Reading.Unknown
-	st.Spool = s.engine.SpoolStatsLocked()
-	st.ArenaBytes, st.ArenaLive = s.engine.Store.Size(), s.engine.Store.Live()
+	ready := s.Readiness()
+	st := s.cluster.Stats()
+	st.Readiness = ready
 	return st
 }
 

@@ -181,6 +181,9 @@ type (
 	// Stats are a scheduler's figures at one moment.
 	Stats = task.Stats
 
+	// A Reach says which nodes the figures of an answer are of.
+	Reach = task.Reach
+
 	// SweepStats are the figures of the sweep and of what it finds.
 	SweepStats = task.SweepStats
 

@@ -26,6 +26,8 @@ type figures struct {
 	sums  engine.Flight[*Sums]
 	Names engine.Flight[[]string]
 
+	gathered gatherings // what other nodes have answered
+
 	mu    sync.Mutex // guards what follows
 	kept  *Sums      // shown again until then; nil if there are few topics
 	until time.Time
@@ -112,6 +114,22 @@ func (s *Cluster) chooseTopics(limit int) map[*engine.Topic]bool {
 		chosen[c.topic] = true
 	}
 	return chosen
+}
+
+// TopicPage is tasks.Scheduler.ListTopics of a query with a limit.
+func (s *Cluster) TopicPage(q task.TopicQuery) task.TopicPage {
+	first := Smallest[string]{Limit: q.Limit + 1, Compare: strings.Compare}
+	for _, name := range s.Figures.Names.Do(s.engine.TopicNames) {
+		if name > q.Cursor && (q.Allows == nil || q.Allows(name)) {
+			first.Add(name)
+		}
+	}
+	names := first.Sorted()
+	page := s.engine.DescribeSome(names[:min(len(names), q.Limit)])
+	if page.NextCursor == "" && len(names) > q.Limit {
+		page.NextCursor = names[q.Limit-1]
+	}
+	return page
 }
 
 // Smallest keeps the smallest of many values.

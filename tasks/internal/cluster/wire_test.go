@@ -5,8 +5,10 @@ import (
 	"os"
 	"reflect"
 	"testing"
+	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // The queries whose conversion is written out lose no field on their way: the golden queries have
@@ -17,6 +19,55 @@ func TestQueriesKeepAllFields(t *testing.T) {
 	keepsAllFields(t, PurgeMethod.Name,
 		func(q *WirePurgeQuery) engine.PurgeQuery { return engine.PurgeQuery(*q) },
 		func(q *engine.PurgeQuery) WirePurgeQuery { return WirePurgeQuery(*q) })
+}
+
+// So do figures: those of each field add up.
+func TestFiguresKeepAllFields(t *testing.T) {
+	full := task.Topic{
+		Name: "x", ConcurrencyNow: 1, Undeliverable: "why", LastError: "error", LastFailed: time.Unix(2, 0),
+	}
+	fill(reflect.ValueOf(&full.Counts).Elem())
+	w := encodeTopic(&full)
+	got, wanted := w.decode("b"), full
+	wanted.Undeliverable = "node b: why"
+	if !reflect.DeepEqual(wanted, got) {
+		t.Errorf("a topic comes back as %+v", got)
+	}
+	sum := got
+	sum.Add(&full)
+	for v, one, i := reflect.ValueOf(sum.Counts), reflect.ValueOf(full.Counts), 0; i < v.NumField(); i++ {
+		if n := v.Field(i); n.CanInt() && n.Int() != 2*one.Field(i).Int() {
+			t.Errorf("%s is not added", v.Type().Field(i).Name)
+		}
+	}
+	var st task.Stats
+	for _, part := range []any{&st.SweepStats, &st.ShardStats, &st.LoadStats, &st.PeerStats, &st.Spool, &st.Ledger, &st.Armed, &st.ArenaBytes, &st.ArenaLive} {
+		fill(reflect.ValueOf(part).Elem())
+	}
+	ws := encodeStats(&st)
+	if got := ws.decode(); !reflect.DeepEqual(st, got) {
+		t.Errorf("stats come back as %+v", got)
+	}
+}
+
+// fill gives every number a value.
+func fill(v reflect.Value) {
+	switch {
+	case v.Type() == reflect.TypeFor[time.Time]():
+		v.Set(reflect.ValueOf(time.Unix(1, 0)))
+	case v.CanInt():
+		v.SetInt(7)
+	case v.Kind() == reflect.String:
+		v.SetString("text")
+	case v.Kind() == reflect.Struct:
+		for i := range v.NumField() {
+			fill(v.Field(i))
+		}
+	case v.Kind() == reflect.Array:
+		for i := range v.Len() {
+			fill(v.Index(i))
+		}
+	}
 }
 
 func keepsAllFields[W, Q any](t *testing.T, method string, decode func(*W) Q, encode func(*Q) W) {

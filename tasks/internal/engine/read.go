@@ -278,13 +278,13 @@ type Listed struct {
 	At   int64 // where it stands in the list
 }
 
-// Forecast is tasks.Scheduler.Forecast.
-func (s *Engine) Forecast(ctx context.Context, o task.Outlook) (task.Forecast, error) {
+// Forecast is tasks.Scheduler.Forecast, from a time on that is now, in Unix milliseconds. Several
+// nodes that forecast together take the same one.
+func (s *Engine) Forecast(ctx context.Context, o task.Outlook, now int64) (task.Forecast, error) {
 	if err := o.Faults().Err(); err != nil {
 		return task.Forecast{}, err
 	}
 	step := RoundUpMillis(o.Step)
-	now := s.Now()
 	f := task.Forecast{
 		From: time.UnixMilli(now), Step: time.Duration(step) * time.Millisecond,
 		Counts:   make([]int64, (RoundUpMillis(o.Window)+step-1)/step),

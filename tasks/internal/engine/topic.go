@@ -163,32 +163,6 @@ func (s *Engine) SetUpLocked(t *Topic) bool {
 	return brought || t.stored.revision != 0 || t.Handler != nil
 }
 
-// CountsLocked returns the counts of a topic as they are shown.
-func (s *Engine) CountsLocked(t *Topic) task.Counts {
-	c := t.Counts
-	c.Pending, c.Ready, c.Delivering, c.Dead = t.Gauges[task.Pending], t.Gauges[task.Ready], t.Gauges[task.Delivering], t.Gauges[task.Dead]
-	c.Retrying = t.Retrying
-	c.DeadOldest = t.deadSince()
-	c.Receivers = int64(t.Reservers.Local)
-	s.recentLocked(t, &c)
-	return c
-}
-
-// DescribeLocked returns a topic as callers see it.
-func (s *Engine) DescribeLocked(t *Topic) task.Topic {
-	c := s.CountsLocked(t)
-	d := task.Topic{Name: t.Name, Settings: t.Settings, Revision: t.stored.revision, Counts: c}
-	d.Settings.Kind = t.Kind()
-	if t.undeliverable != nil {
-		d.Undeliverable = t.undeliverable.Error()
-	}
-	if t.lastFail != 0 {
-		d.LastError, d.LastFailed = t.lastError, FromMillis(t.lastFail)
-	}
-	d.ConcurrencySet, d.ConcurrencyNow = t.stored.own, max(t.Settings.Concurrency, s.Dispatch.RaisedFor(&t.Line))
-	return d
-}
-
 // SortTopics sorts topics by their names.
 func SortTopics(all []task.Topic) {
 	slices.SortFunc(all, func(a, b task.Topic) int { return strings.Compare(a.Name, b.Name) })
@@ -225,11 +199,6 @@ func (s *Engine) someTopicsLocked(from int) []*Topic {
 	return s.TopicTable.ByNumber[from:min(from+AtOnce, len(s.TopicTable.ByNumber))]
 }
 
-const (
-	// A page of topics ends behind the one with which it has so many bytes, by an estimate.
-	topicPageBytes = 4 << 20
-)
-
 // TopicNames returns the names of all topics, in no order.
 func (s *Engine) TopicNames() []string {
 	s.Mu.Lock()
@@ -239,31 +208,6 @@ func (s *Engine) TopicNames() []string {
 	s.EachTopic(func(t *Topic) { names = append(names, t.Name) })
 	return names
 }
-
-// DescribeSome makes a page of topics, as far as they fit into one. Those that were
-// forgotten meanwhile, or are gone, are left out.
-func (s *Engine) DescribeSome(names []string) (page task.TopicPage) {
-	bytes := 0
-	for i := 0; i < len(names); {
-		s.Mu.Lock()
-		for end := min(i+AtOnce, len(names)); i < end && bytes < topicPageBytes; i++ {
-			if t, ok := s.TopicTable.ByName[names[i]]; ok && !s.goneLocked(t) {
-				page.Topics = append(page.Topics, s.DescribeLocked(t))
-				bytes += describedBytes + len(t.Settings.Delivery) + len(t.lastError)
-			}
-		}
-		s.Unlock()
-		if bytes >= topicPageBytes && i < len(names) {
-			page.NextCursor = names[i-1]
-			return page
-		}
-	}
-	return page
-}
-
-// describedBytes is about how many bytes of an answer a topic takes up, besides Delivery
-// and its last error.
-const describedBytes = 1280
 
 // take gives a topic other resolved settings.
 func (t *Topic) take(e task.Resolved) {

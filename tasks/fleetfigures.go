@@ -1,0 +1,67 @@
+package tasks
+
+import (
+	"context"
+
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+)
+
+// What all nodes that share the ledger answer together. Each of these methods takes about
+// GatherWithin at most: what has not answered by then is named in Reach.Missing, and the figures
+// are those of the others. What other nodes have answered may be a second old, so that a node that
+// is polled by many callers asks the others about once a second. At a node without others these
+// methods cost nothing beyond what Stats, Topic, ListTopics and Forecast do.
+
+// GatherWithin bounds how long a node waits for the figures of other nodes.
+const GatherWithin = cluster.GatherWithin
+
+// FleetStats returns the figures of all nodes, added up: of what is no count, the earliest time and
+// the greatest value. Node, At, Readiness, Ways and Relay are those of this node. Topics is empty,
+// and Beyond says how many topics a node has at least, where that is more than MaxStatsTopics or
+// more than a message takes.
+//
+// Errors: why ctx has ended.
+func (s *Scheduler) FleetStats(ctx context.Context) (Stats, Reach, error) {
+	st, reach, err := s.cluster.FleetStats(ctx)
+	if err != nil {
+		return Stats{}, Reach{}, err
+	}
+	st.Readiness = s.Readiness()
+	return st, reach, nil
+}
+
+// FleetTopic returns a topic as all nodes together have met it. Its settings are those that this
+// node knows. Counts are added up, LastError is that of the latest failure, and ConcurrencyNow the
+// greatest.
+//
+// Errors: ErrNoTopic if no node that answers has met it; ErrReplaying; why ctx has ended.
+func (s *Scheduler) FleetTopic(ctx context.Context, name string) (Topic, Reach, error) {
+	return s.cluster.FleetTopic(ctx, name)
+}
+
+// FleetTopics returns a page of the topics that any node has met, each as of FleetTopic. The grant
+// of ctx bounds them as q.Allows does. A page ends early where there are many nodes. Pages are no
+// snapshot. Errors: ErrInvalid; why ctx has ended.
+func (s *Scheduler) FleetTopics(ctx context.Context, q TopicQuery) (TopicPage, Reach, error) {
+	q, err := checkedPage(q)
+	if err != nil {
+		return TopicPage{}, Reach{}, err
+	}
+	granted, allows := GrantOf(ctx), q.Allows
+	q.Allows = func(name string) bool { return granted.Allows(name) && (allows == nil || allows(name)) }
+	return s.cluster.FleetTopics(ctx, q)
+}
+
+// FleetForecast is Forecast of the tasks of all nodes. Complete is false while a node that has
+// answered replays, not because one is missing.
+//
+// Errors: ErrInvalid, ErrNotGranted, ErrClosed, or why ctx has ended.
+func (s *Scheduler) FleetForecast(ctx context.Context, o Outlook) (Forecast, Reach, error) {
+	if o.Topic != "" {
+		if err := engine.Granted(ctx, o.Topic); err != nil {
+			return Forecast{}, Reach{}, err
+		}
+	}
+	return s.cluster.FleetForecast(ctx, o)
+}

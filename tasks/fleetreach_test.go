@@ -1,0 +1,225 @@
+package tasks_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
+)
+
+// wantMissing wants the answers of a node to say within two seconds that these nodes are missing,
+// and why.
+func (n *node) wantMissing(wanted map[string]string) {
+	n.t.Helper()
+	ctx := n.t.Context()
+	for what, call := range map[string]func() (Reach, error){
+		"FleetStats":  func() (Reach, error) { _, r, err := n.FleetStats(ctx); return r, err },
+		"FleetTopic":  func() (Reach, error) { _, r, err := n.FleetTopic(ctx, "x"); return r, err },
+		"FleetTopics": func() (Reach, error) { _, r, err := n.FleetTopics(ctx, TopicQuery{}); return r, err },
+		"FleetForecast": func() (Reach, error) {
+			_, r, err := n.FleetForecast(ctx, Outlook{Window: time.Hour, Step: time.Hour})
+			return r, err
+		},
+	} {
+		began := time.Now()
+		reach, err := call()
+		want(n.t, what, err, nil)
+		missing := map[string]string{}
+		for _, m := range reach.Missing {
+			missing[m.Node] = m.Err.Error()
+			if slices.Contains(reach.Nodes, m.Node) {
+				n.t.Errorf("%s: node %s is missing and is not", what, m.Node)
+			}
+		}
+		if diff := cmp.Diff(wanted, missing); diff != "" {
+			n.t.Errorf("%s misses%s", what, diff)
+		}
+		if took := time.Since(began); took > 2*time.Second {
+			n.t.Errorf("%s took %v", what, took)
+		}
+	}
+}
+
+// A node that is dead or does not answer is named, and the figures of the others are there. It is
+// named no more when others have adopted what it held.
+func TestFleetFiguresNameTheMissing(t *testing.T) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+		for _, name := range []string{"a", "b"} {
+			f.start(name, fleetShards, Config{AnswerWithin: 10 * time.Second})
+		}
+		f.join("c", fleetShards, Config{})
+		a, b, c := f.nodes[0], f.nodes[1], f.nodes[2]
+		a.t = t
+		f.fill(4, "x", "g")
+		pending := func(n int64) {
+			t.Helper()
+			pass(2 * time.Second)
+			if st, _, err := a.FleetStats(t.Context()); err != nil || st.Total.Pending != n {
+				t.Errorf("%d are pending, %v", st.Total.Pending, err)
+			}
+		}
+		pending(12)
+		a.wantMissing(map[string]string{})
+		f.lose(func(from, to string, _ []byte) bool { return from == c.name || to == c.name })
+		pending(8)
+		a.wantMissing(map[string]string{"c": "no answer"})
+		f.lose(nil)
+		pending(12)
+		a.wantMissing(map[string]string{})
+		c.crash()
+		pending(8)
+		a.wantMissing(map[string]string{"c": "no heartbeat"})
+		b.adopt(c)
+		pending(12)
+		a.wantMissing(map[string]string{})
+	})
+}
+
+// A node whose version does not know the calls counts as one that has not answered.
+func TestFleetFiguresOfAnOlderVersion(t *testing.T) {
+	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+		a, b := f.nodes[0], f.nodes[1]
+		a.t = t
+		f.fill(4, "x", "g")
+		for _, method := range []string{cluster.StatsMethod.Name, cluster.TopicsMethod.Name, cluster.ForecastMethod.Name} {
+			delete(b.Cluster().Fleet.Methods, method)
+		}
+		a.wantMissing(map[string]string{"b": "its version cannot tell its figures"})
+		if st, _, err := a.FleetStats(t.Context()); err != nil || st.Total.Pending != 4 {
+			t.Errorf("%d are pending, %v", st.Total.Pending, err)
+		}
+	})
+}
+
+// However many callers ask one node, it asks the others about once a second.
+func TestFleetFiguresAreShared(t *testing.T) {
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+		var asked atomic.Int64
+		for _, n := range f.nodes[1:] {
+			methods := n.Cluster().Fleet.Methods
+			serve := methods[cluster.StatsMethod.Name]
+			methods[cluster.StatsMethod.Name] = func(s *cluster.Cluster, ctx context.Context, from string, body []byte) []byte {
+				asked.Add(1)
+				return serve(s, ctx, from, body)
+			}
+		}
+		gone, leave := context.WithCancel(t.Context())
+		leave()
+		_, _, err := f.nodes[0].FleetStats(gone)
+		want(t, "FleetStats", err, context.Canceled)
+		const pollers, polls, pause = 50, 40, 250 * time.Millisecond
+		var group sync.WaitGroup
+		for range pollers {
+			group.Go(func() {
+				for range polls {
+					if _, reach, err := f.nodes[0].FleetStats(t.Context()); err != nil || len(reach.Nodes) != 3 {
+						t.Errorf("FleetStats: %+v, %v", reach, err)
+					}
+					time.Sleep(pause)
+				}
+			})
+		}
+		group.Wait()
+		synctest.Wait()
+		if n := asked.Load(); n < 2*polls/5 || n > 2*(polls/4+1) {
+			t.Errorf("the others were asked %d times in %v", n, polls*pause)
+		}
+		// Distinct queries are not kept without a bound.
+		for i := range 100 {
+			_, _, err := f.nodes[0].FleetTopic(t.Context(), fmt.Sprint("x", i))
+			want(t, "FleetTopic", err, ErrNoTopic)
+		}
+		if n := f.nodes[0].Cluster().Gathered(); n > 8 {
+			t.Errorf("the answers to %d queries are kept", n)
+		}
+	})
+}
+
+// With too many topics for one answer the total covers all, and pages list them.
+func TestFleetFiguresOfManyTopics(t *testing.T) {
+	const each = 450
+	fleetBubble(t, 4, func(t *testing.T, f *fleet) {
+		for i, n := range f.nodes[:3] {
+			for k := range each {
+				n.must(Request{ID: n.idAt(0), Topic: fmt.Sprintf("t%04d", i*each+k), Delay: time.Hour})
+				n.must(Request{ID: n.idAt(0), Topic: "all", Delay: time.Hour})
+			}
+		}
+		pass(2 * time.Second)
+		st, _, err := f.nodes[0].FleetStats(t.Context())
+		want(t, "FleetStats", err, nil)
+		if len(st.Topics) != 0 || st.Beyond != 3*each+1 || st.Total.Pending != 6*each || st.Others.Pending != 6*each {
+			t.Errorf("%d topics are listed, %d are not; %d tasks", len(st.Topics), st.Beyond, st.Total.Pending)
+		}
+		var names []string
+		var tasks int64
+		for q := (TopicQuery{Limit: 100}); ; { // at a node that has met none
+			page, _, err := f.nodes[3].FleetTopics(t.Context(), q)
+			want(t, "FleetTopics", err, nil)
+			for i := range page.Topics {
+				names, tasks = append(names, page.Topics[i].Name), tasks+page.Topics[i].Counts.Pending
+			}
+			if q.Cursor = page.NextCursor; q.Cursor == "" {
+				break
+			}
+		}
+		if len(names) != 3*each+1 || !slices.IsSorted(names) || tasks != 6*each {
+			t.Errorf("the pages have %d topics with %d tasks", len(names), tasks)
+		}
+		own := WithGrant(t.Context(), &Grant{Topics: []string{"t04*"}})
+		page, _, err := f.nodes[2].FleetTopics(own, TopicQuery{Limit: 100})
+		if want(t, "FleetTopics", err, nil); len(page.Topics) != 100 || page.Topics[0].Name != "t0400" || page.NextCursor != "" {
+			t.Errorf("a limited caller gets %d topics, and then %q", len(page.Topics), page.NextCursor)
+		}
+		_, _, err = f.nodes[2].FleetTopics(own, TopicQuery{Limit: 1001})
+		want(t, "FleetTopics", err, ErrInvalid)
+		outlook := Outlook{Topic: "all", Window: 2 * time.Hour, Step: 2 * time.Hour}
+		_, _, err = f.nodes[2].FleetForecast(own, outlook)
+		want(t, "FleetForecast", err, ErrNotGranted)
+		outlook.Topic = ""
+		forecast, _, err := f.nodes[2].FleetForecast(own, outlook)
+		if want(t, "FleetForecast", err, nil); forecast.Counts[0] != 100 {
+			t.Errorf("a limited caller gets %+v", forecast)
+		}
+	})
+}
+
+// The figures of a node without others are its own.
+func TestFleetFiguresOfOneNode(t *testing.T) {
+	bubble(t, Config{Node: "n1"}, func(t *testing.T, r *rig) {
+		r.must(Request{ID: "a", Topic: "x", Delay: time.Hour})
+		st, reach, err := r.FleetStats(t.Context())
+		if want(t, "FleetStats", err, nil); !slices.Equal(reach.Nodes, []string{"n1"}) || len(reach.Missing) > 0 {
+			t.Errorf("the figures are those of %+v", reach)
+		}
+		if diff := cmp.Diff(r.Stats(), st, cmp.Exporter(func(reflect.Type) bool { return true })); diff != "" {
+			t.Error(diff)
+		}
+		own, err := r.Topic("x")
+		x, _, fleetErr := r.FleetTopic(t.Context(), "x")
+		if err = errors.Join(err, fleetErr); err != nil || !reflect.DeepEqual(own, x) {
+			t.Errorf("the topic is %+v, %v", x, err)
+		}
+		_, _, err = r.FleetTopic(t.Context(), "none")
+		want(t, "FleetTopic", err, ErrNoTopic)
+		page, _, err := r.FleetTopics(t.Context(), TopicQuery{})
+		if want(t, "FleetTopics", err, nil); len(page.Topics) != 1 {
+			t.Errorf("the page is %+v", page)
+		}
+		f, _, err := r.FleetForecast(t.Context(), Outlook{Window: time.Hour, Step: time.Hour})
+		if want(t, "FleetForecast", err, nil); f.Counts[0]+f.Later != 1 {
+			t.Errorf("the forecast is %+v", f)
+		}
+	})
+}

@@ -1,0 +1,246 @@
+package cluster
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// The calls for figures. They read, and no answer is larger than the query allows.
+var (
+	StatsMethod    = Method[statsQuery, statsReply]{Name: "stats"}
+	TopicsMethod   = Method[topicsQuery, topicsReply]{Name: "topics"}
+	ForecastMethod = Method[forecastQuery, forecastReply]{Name: "forecast"}
+)
+
+type (
+	// A statsQuery asks for the figures of a node, and of its topics if all of them are at most
+	// MaxStatsTopics and fit into so many bytes.
+	statsQuery struct{ Bytes int }
+	statsReply struct {
+		Stats  wireStats
+		Total  wireCounts
+		Topics []wireTopic `json:",omitempty"`
+		Beyond int         `json:",omitempty"` // how many topics there are, if Topics lacks them
+	}
+
+	// A topicsQuery asks for a page of topics, of about so many bytes, or for the one of that name.
+	topicsQuery struct {
+		Name     string   `json:",omitempty"`
+		After    string   `json:",omitempty"` // the page begins behind this name
+		Limit    int      `json:",omitempty"`
+		Patterns []string `json:",omitempty"` // of the topics that the caller may see; empty: all
+		Bytes    int
+	}
+	topicsReply struct {
+		Topics []wireTopic `json:",omitempty"`
+		Next   string      `json:",omitempty"` // leads to the next page; empty: there is none
+	}
+
+	// A forecastQuery asks for a forecast from a time on, in Unix milliseconds.
+	forecastQuery struct {
+		Topic    string `json:",omitempty"`
+		Window   time.Duration
+		Step     time.Duration
+		Patterns []string `json:",omitempty"`
+		From     int64
+	}
+	forecastReply struct {
+		Counts     []int64
+		Ready      int64
+		Delivering int64
+		Later      int64
+		Complete   bool
+	}
+)
+
+const (
+	// statsBytes bounds the topics in the answers of all nodes to one query for Stats, and
+	// pageBytes those in one page of topics.
+	statsBytes = 16 << 20
+	pageBytes  = 4 << 20
+)
+
+func (s *Cluster) handleStats(_ context.Context, _ string, q statsQuery) (statsReply, error) {
+	st := s.Stats()
+	a := statsReply{Stats: encodeStats(&st), Total: encodeCounts(&st.Total)}
+	fits := st.Beyond == 0
+	if fits {
+		a.Topics, fits = encodeTopics(st.Topics, q.Bytes)
+	}
+	if !fits {
+		a.Topics, a.Beyond = nil, len(st.Topics)+st.Beyond
+	}
+	return a, nil
+}
+
+// encodeTopics encodes topics until they have so many bytes, at least one. It reports whether these
+// are all.
+func encodeTopics(topics []task.Topic, bytes int) (w []wireTopic, all bool) {
+	for i := range topics {
+		if len(w) > 0 && bytes <= 0 {
+			return w, false
+		}
+		w = append(w, encodeTopic(&topics[i]))
+		bytes -= w[i].size()
+	}
+	return w, true
+}
+
+// FleetStats is tasks.Scheduler.FleetStats, without Readiness.
+func (s *Cluster) FleetStats(ctx context.Context) (task.Stats, task.Reach, error) {
+	g, err := gather(ctx, s, StatsMethod, statsQuery{}, func(q *statsQuery, nodes int) { q.Bytes = statsBytes / nodes })
+	if err != nil {
+		return task.Stats{}, task.Reach{}, err
+	}
+	st := s.Stats()
+	if len(g.answers) == 0 {
+		return st, g.reach, nil
+	}
+	sum := sumOf(st.Topics)
+	beyond := 0 // topics at a node that does not list them
+	if st.Beyond > 0 {
+		beyond = len(st.Topics) + st.Beyond
+	}
+	for i := range g.answers {
+		a := &g.answers[i].reply
+		other := a.Stats.decode()
+		other.Total = a.Total.decode()
+		st.Add(&other)
+		sum.add(s.engine, g.answers[i].node, a.Topics)
+		beyond = max(beyond, a.Beyond)
+	}
+	st.Topics, st.Others, st.Beyond = sum.topics, task.Counts{}, 0
+	if beyond > 0 || len(sum.topics) > task.MaxStatsTopics {
+		st.Topics, st.Others, st.Beyond = nil, st.Total, max(beyond, len(sum.topics))
+	}
+	engine.SortTopics(st.Topics)
+	return st, g.reach, nil
+}
+
+// A topicSum adds up topics of several nodes.
+type topicSum struct {
+	topics []task.Topic
+	at     map[string]int // by name
+}
+
+// sumOf begins with the topics of this node, which stay as they are.
+func sumOf(topics []task.Topic) *topicSum {
+	sum := &topicSum{slices.Clone(topics), make(map[string]int, len(topics))}
+	for i := range topics {
+		sum.at[topics[i].Name] = i
+	}
+	return sum
+}
+
+// add adds topics of another node. The settings are those that this node knows.
+func (t *topicSum) add(e *engine.Engine, node string, topics []wireTopic) {
+	for i := range topics {
+		name := topics[i].Name
+		at, known := t.at[name]
+		if !known {
+			at = len(t.topics)
+			t.at[name], t.topics = at, append(t.topics, e.DescribeUnmet(name))
+		}
+		other := topics[i].decode(node)
+		t.topics[at].Add(&other)
+	}
+}
+
+func (s *Cluster) handleTopics(_ context.Context, _ string, q topicsQuery) (a topicsReply, err error) {
+	var page task.TopicPage
+	if q.Name != "" {
+		page = s.engine.DescribeSome([]string{q.Name})
+	} else {
+		page = s.TopicPage(task.TopicQuery{Limit: min(max(1, q.Limit), task.MaxTopicPage), Cursor: q.After,
+			Allows: func(name string) bool { return task.AnyMatches(q.Patterns, name) }})
+	}
+	var all bool
+	a.Next = page.NextCursor
+	if a.Topics, all = encodeTopics(page.Topics, q.Bytes); !all {
+		a.Next = a.Topics[len(a.Topics)-1].Name
+	}
+	return a, nil
+}
+
+// FleetTopics is tasks.Scheduler.FleetTopics of a query with a limit. The page ends at the first
+// name behind which a node may have topics that it has not listed.
+func (s *Cluster) FleetTopics(ctx context.Context, q task.TopicQuery) (page task.TopicPage, reach task.Reach, err error) {
+	ask := topicsQuery{After: q.Cursor, Limit: q.Limit, Patterns: task.PatternsOf(ctx)}
+	g, err := gather(ctx, s, TopicsMethod, ask, func(q *topicsQuery, nodes int) { q.Bytes = pageBytes / nodes })
+	if err != nil {
+		return page, reach, err
+	}
+	page = s.TopicPage(q)
+	if len(g.answers) == 0 {
+		return page, g.reach, nil
+	}
+	sum, end := sumOf(page.Topics), page.NextCursor
+	for i := range g.answers {
+		a := &g.answers[i].reply
+		sum.add(s.engine, g.answers[i].node, a.Topics)
+		if a.Next != "" && (end == "" || a.Next < end) {
+			end = a.Next
+		}
+	}
+	page.Topics = slices.DeleteFunc(sum.topics, func(t task.Topic) bool {
+		return end != "" && t.Name > end || q.Allows != nil && !q.Allows(t.Name)
+	})
+	engine.SortTopics(page.Topics)
+	if len(page.Topics) > q.Limit {
+		page.Topics = page.Topics[:q.Limit]
+		end = page.Topics[q.Limit-1].Name
+	}
+	page.NextCursor = end
+	return page, g.reach, nil
+}
+
+// FleetTopic is tasks.Scheduler.FleetTopic.
+func (s *Cluster) FleetTopic(ctx context.Context, name string) (t task.Topic, reach task.Reach, err error) {
+	g, err := gather(ctx, s, TopicsMethod, topicsQuery{Name: name}, func(q *topicsQuery, nodes int) { q.Bytes = pageBytes / nodes })
+	if err != nil {
+		return t, reach, err
+	}
+	t, err = s.engine.Topic(name)
+	sum := &topicSum{at: make(map[string]int)}
+	if err == nil {
+		sum = sumOf([]task.Topic{t})
+	}
+	for i := range g.answers {
+		sum.add(s.engine, g.answers[i].node, g.answers[i].reply.Topics)
+	}
+	if len(sum.topics) == 0 {
+		return t, g.reach, err
+	}
+	return sum.topics[0], g.reach, nil
+}
+
+func (s *Cluster) handleForecast(ctx context.Context, _ string, q forecastQuery) (forecastReply, error) {
+	ctx = task.WithGrant(ctx, &task.Grant{Topics: q.Patterns})
+	f, err := s.engine.Forecast(ctx, task.Outlook{Topic: q.Topic, Window: q.Window, Step: q.Step}, q.From)
+	return forecastReply{f.Counts, f.Ready, f.Delivering, f.Later, f.Complete}, err
+}
+
+// FleetForecast is tasks.Scheduler.FleetForecast.
+func (s *Cluster) FleetForecast(ctx context.Context, o task.Outlook) (task.Forecast, task.Reach, error) {
+	if err := o.Faults().Err(); err != nil {
+		return task.Forecast{}, task.Reach{}, err
+	}
+	ask := forecastQuery{Topic: o.Topic, Window: o.Window, Step: o.Step, Patterns: task.PatternsOf(ctx)}
+	g, err := gather(ctx, s, ForecastMethod, ask, func(q *forecastQuery, _ int) { q.From = s.engine.Now() })
+	if err != nil {
+		return task.Forecast{}, task.Reach{}, err
+	}
+	f, err := s.engine.Forecast(ctx, o, g.query.From)
+	if err != nil {
+		return f, g.reach, err
+	}
+	for i := range g.answers {
+		a := &g.answers[i].reply
+		f.Add(&task.Forecast{Counts: a.Counts, Ready: a.Ready, Delivering: a.Delivering, Later: a.Later, Complete: a.Complete})
+	}
+	return f, g.reach, nil
+}
