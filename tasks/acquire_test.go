@@ -3,6 +3,7 @@ package tasks_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -62,6 +63,9 @@ func TestAcquiredWhileRegistering(t *testing.T) {
 			t.Errorf("%+v is not the task that there was: %+v", again, first)
 		}
 		b.check()
+		if log := b.log.all(); strings.Contains(log, "was taken over") {
+			t.Errorf("the log has a line for each shard that was adopted:\n%s", log)
+		}
 		pass(time.Hour)
 		ds, err := b.Reserve(t.Context(), "t", 2, 0, 0)
 		if err != nil || len(ds) != 1 {

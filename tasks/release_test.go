@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -37,6 +38,9 @@ func TestReleaseWithOpenDeliveries(t *testing.T) {
 		pass(100 * time.Millisecond)
 		if n := a.Stats(); n.ShardsYielded != 1 || n.ShardsLost != 0 || n.LostDeliveries != 0 || n.TasksDropped != 3 {
 			t.Errorf("%d transferred, %d lost, %d deliveries lost, %d dropped", n.ShardsYielded, n.ShardsLost, n.LostDeliveries, n.TasksDropped)
+		}
+		if log := b.log.all(); strings.Count(log, `level=INFO msg="a shard was taken over"`) != 1 {
+			t.Errorf("the log does not tell of the hand-over:\n%s", log)
 		}
 		b.pullOwn("x")
 		b.pullOwn("handled")

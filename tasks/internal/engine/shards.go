@@ -3,6 +3,7 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 	"math"
 	"math/rand/v2"
 	"time"
@@ -204,11 +205,15 @@ func (s *Engine) AcquireShard(n int, transferred bool) {
 	}
 	s.Shards.Counts.Acquired++
 	s.Cluster.AcquiredLocked()
-	s.Life.Background.Go(func() { s.loadShard(n, h, former) })
+	level := slog.LevelDebug // the ledger tells of all that were adopted in one line
+	if transferred {
+		level = slog.LevelInfo
+	}
+	s.Life.Background.Go(func() { s.loadShard(n, h, former, level) })
 }
 
-// loadShard reads a shard that was acquired into memory.
-func (s *Engine) loadShard(n int, h *OwnedShard, former []*OwnedShard) {
+// loadShard reads a shard that was acquired into memory. The log has a line at a level.
+func (s *Engine) loadShard(n int, h *OwnedShard, former []*OwnedShard, level slog.Level) {
 	defer close(h.read)
 	began := s.Elapsed()
 	waits := []<-chan struct{}{s.Life.Opened}
@@ -237,7 +242,7 @@ func (s *Engine) loadShard(n int, h *OwnedShard, former []*OwnedShard) {
 	if !s.advance(h, Loading, Active) {
 		return
 	}
-	s.Config.Log.Info("a shard was taken over", "node", s.Config.Node, "shard", n, "read", records, "took", (s.Elapsed() - began).Round(time.Millisecond))
+	s.Config.Log.Log(s.Life.Context, level, "a shard was taken over", "node", s.Config.Node, "shard", n, "read", records, "took", (s.Elapsed() - began).Round(time.Millisecond))
 }
 
 // advance takes a term on, unless it has come to an end meanwhile.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
 	"math/rand/v2"
@@ -47,6 +48,7 @@ func (m *Member) AdoptIfDue(ctx context.Context) {
 	if !m.adoptionDue() {
 		return
 	}
+	before := m.peers.tokensNow()
 	found, err := m.readOwners(ctx)
 	if err == nil {
 		// A node that comes back after this poll finds its shards, and affirms them, after their
@@ -58,7 +60,9 @@ func (m *Member) AdoptIfDue(ctx context.Context) {
 		return
 	}
 	m.acceptFound(ctx, found)
+	m.noteDeaths(ctx, before, found)
 	left := m.adoptFrom(ctx, found)
+	m.noteAdoptions()
 	m.tidy(ctx, found)
 	m.plan(left)
 }
@@ -205,7 +209,13 @@ func (m *Member) adoptFrom(ctx context.Context, found ownerList) (r remaining) {
 			continue
 		}
 		if taken {
-			m.Log.Warn("a shard of a dead node was adopted", "of", o.node, "shard", o.index, "holder", o.token.Node, "tasks", o.size)
+			level := slog.LevelWarn
+			m.peers.mu.Lock()
+			if m.peers.isMournedLocked(o.token.Holder()) {
+				level = slog.LevelDebug // noteAdoptions tells of all its shards in one line
+			}
+			m.peers.mu.Unlock()
+			m.Log.Log(ctx, level, "a shard of a dead node was adopted", "of", o.node, "shard", o.index, "holder", o.token.Node, "tasks", o.size)
 		}
 	}
 	if waiting > 0 {

@@ -3,6 +3,7 @@ package member
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -79,6 +80,13 @@ func (w *watch) allShards() (all []seenShard) {
 		}
 	}
 	return all
+}
+
+// tokensNow returns the tokens as they were last read.
+func (w *watch) tokensNow() map[recovery.ShardID]seenToken {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return maps.Clone(w.tokens)
 }
 
 // readOwners reads the tokens of all shards. It leaves out those on a server that does not

@@ -50,6 +50,7 @@ type watch struct {
 	patience       int                            // how many times in a row that failed
 	ownerlessSince map[recovery.ShardID]time.Time
 	absent         map[string]string // readiness' entries of nodes that are gone, see reportAbsent
+	deaths         map[string]*death // by name
 }
 
 // A peerState is what this process has seen of one node.
@@ -64,6 +65,7 @@ type peerState struct {
 	// another entry.
 	since   time.Time
 	silence silence
+	lived   bool // it was seen to send a heartbeat
 }
 
 // watch watches the other nodes until Close.
@@ -127,6 +129,7 @@ func (m *Member) Poll(ctx context.Context) error {
 	}
 	unnumbered := w.see(seen, m.FailoverAfter/gapShare)
 	m.noteSilence()
+	m.noteReturns()
 	for _, name := range unnumbered {
 		number, err := m.Number(ctx, name)
 		if err != nil {
@@ -230,6 +233,9 @@ func (w *watch) see(v view, gap time.Duration) (unnumbered []string) {
 		}
 		if s.raw != raw || isSign(s.count, v.counts[name]) {
 			s.silence = silence{lastSign: v.answered}
+		}
+		if s.count != "" && isSign(s.count, v.counts[name]) {
+			s.lived = true
 		}
 		if count := v.counts[name]; anew || s.raw != raw || s.count != count {
 			s.since, s.count = v.answered, count
