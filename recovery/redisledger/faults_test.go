@@ -113,7 +113,8 @@ func TestLoading(t *testing.T) {
 	adopt(t, l)
 	apply(t, l, put("a", "1"))
 	for n := range 2000 {
-		server.Do("set", n, strings.Repeat("x", 1024)) // each costs 5 ms until Redis was seen loading
+		// Each costs 5 ms until Redis was seen loading.
+		server.Do("set", n, strings.Repeat("x", 1024))
 	}
 	server.Do("save")
 	server.Kill()
