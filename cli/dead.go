@@ -14,6 +14,10 @@ type deadList struct {
 	remote
 	paging
 	Topic string `arg:"" help:"The topic."`
+	textFilter
+	Reason   string  `env:"-" placeholder:"REASON" help:"Only tasks with this reason: exhausted, buried or deleted."`
+	DiedFrom instant `env:"-" placeholder:"TIME" help:"Only tasks that did not die before this time, RFC 3339."`
+	DiedTo   instant `env:"-" placeholder:"TIME" help:"Only tasks that died before this time."`
 }
 
 // Run lists.
@@ -23,7 +27,11 @@ func (c *deadList) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	return c.pages(ctx, s, client.Query{Topic: c.Topic}, s.ListDead, deadTable)
+	query := client.Query{
+		Topic: c.Topic, IDPrefix: c.IDPrefix, Error: c.Error, Reason: client.Reason(c.Reason),
+		DiedFrom: c.DiedFrom.Time, DiedTo: c.DiedTo.Time,
+	}
+	return c.pages(ctx, s, query, s.ListDead, deadTable)
 }
 
 func deadTable(w io.Writer, list []client.Task, now time.Time) {

@@ -16,6 +16,12 @@ type paging struct {
 	Cursor string `env:"-" placeholder:"TEXT" help:"Where an earlier list has ended."`
 }
 
+// textFilter are the flags by which any list of tasks is filtered.
+type textFilter struct {
+	IDPrefix string `env:"-" placeholder:"TEXT" help:"Only tasks whose ids begin so."`
+	Error    string `env:"-" placeholder:"TEXT" help:"Only tasks whose last error has this in it, in small or capital letters."`
+}
+
 const largestPage = 1000 // the API's limit
 
 // list is the command that lists tasks.
@@ -25,6 +31,9 @@ type list struct {
 	Topic string `env:"-" placeholder:"NAME" help:"Only of this topic."`
 	Group string `env:"-" placeholder:"NAME" help:"Only of this group. Not with the state dead."`
 	State string `env:"-" placeholder:"STATE" help:"Only in this state: pending, retrying (pending, and an attempt was made), ready, delivering or dead. Default: all but the dead."`
+	textFilter
+	DueFrom instant `env:"-" placeholder:"TIME" help:"Only tasks whose next attempt is not before this time, RFC 3339. Not with the state dead."`
+	DueTo   instant `env:"-" placeholder:"TIME" help:"Only tasks whose next attempt is before this time. Not with the state dead."`
 }
 
 // Run lists, the soonest first.
@@ -34,7 +43,10 @@ func (c *list) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	query := client.Query{Topic: c.Topic, Group: c.Group, State: client.State(c.State)}
+	query := client.Query{
+		Topic: c.Topic, Group: c.Group, State: client.State(c.State),
+		IDPrefix: c.IDPrefix, Error: c.Error, DueFrom: c.DueFrom.Time, DueTo: c.DueTo.Time,
+	}
 	return c.pages(ctx, s, query, s.List, taskTable)
 }
 
@@ -48,6 +60,7 @@ func (p *paging) check(bad *faults) {
 func (p *paging) pages(ctx context.Context, s *session, query client.Query,
 	list func(context.Context, client.Query) (*client.Page, error), human func(io.Writer, []client.Task, time.Time)) error {
 	query.Cursor = p.Cursor
+	printed := false
 	for left := p.Limit; p.All || left > 0; {
 		query.Limit = largestPage
 		if !p.All {
@@ -57,8 +70,12 @@ func (p *paging) pages(ctx context.Context, s *session, query client.Query,
 		if err != nil {
 			return err
 		}
-		if err := s.printList("tasks", func(w io.Writer) { human(w, page.Tasks, time.Now()) }); err != nil {
-			return err
+		// A filter leaves pages empty.
+		if len(page.Tasks) > 0 || page.NextCursor == "" && !printed {
+			if err := s.printList("tasks", func(w io.Writer) { human(w, page.Tasks, time.Now()) }); err != nil {
+				return err
+			}
+			printed = true
 		}
 		left -= len(page.Tasks)
 		if query.Cursor = page.NextCursor; query.Cursor == "" {

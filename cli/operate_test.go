@@ -100,6 +100,13 @@ func TestDeadCommands(t *testing.T) {
 	if got := s.lines("dead", "list", "x", "--limit", "10"); len(got) != 4 || got[0]["state"] != "dead" {
 		t.Errorf("got %v", got)
 	}
+	if got := s.lines("dead", "list", "x", "--id-prefix", "b", "--error", "POISON", "--reason", "buried", "--died-from", "2020-01-01T00:00:00Z"); len(got) != 1 || got[0]["id"] != "b" {
+		t.Errorf("got %v", got)
+	}
+	if out := s.ok("dead", "list", "x", "--died-to", "2020-01-01T00:00:00Z", "--json"); out != "" {
+		t.Errorf("got %q", out)
+	}
+	s.fails(exitUsage, []string{"dead", "list", "x", "--reason", "boredom"}, "reason")
 	s.typed("b\nunknown\n")
 	if fields := strings.Fields(rows[1]); !slices.Contains(fields, "buried") {
 		t.Errorf("got\n%s", out)

@@ -134,6 +134,17 @@ func TestGetAndList(t *testing.T) {
 	if out := s.ok("list", "--topic", "unknown", "--json"); out != "" {
 		t.Errorf("got %q", out)
 	}
+	due := s.object("get", "t3")["due_at"].(string)
+	if got := s.lines("list", "--id-prefix", "t", "--due-from", due, "--due-to", "2100-01-01T00:00:00+02:00"); len(got) != 2 || got[0]["id"] != "t3" {
+		t.Errorf("got %v", got)
+	}
+	if got := s.lines("list", "--id-prefix", "t4"); len(got) != 1 {
+		t.Errorf("got %v", got)
+	}
+	if out := s.ok("list", "--error", "none"); !strings.HasPrefix(out, "ID") || strings.Count(out, "\n") != 1 {
+		t.Errorf("got %q", out)
+	}
+	s.fails(exitUsage, []string{"list", "--due-from", "odd"}, "due-from")
 	s.fails(exitUsage, []string{"list", "--state", "odd"}, "state")
 	s.fails(exitUsage, []string{"list", "--cursor", "odd"}, "cursor")
 }

@@ -219,6 +219,28 @@ func TestDead(t *testing.T) {
 	if n != 5 {
 		t.Errorf("%d are dead", n)
 	}
+	now := time.Now()
+	for _, f := range []struct {
+		query client.Query
+		want  int
+	}{
+		{client.Query{Error: "POISON", Reason: client.Buried, DiedFrom: now.Add(-time.Hour), DiedTo: now.Add(time.Hour)}, 5},
+		{client.Query{IDPrefix: "3"}, 1},
+		{client.Query{Error: "none"}, 0},
+		{client.Query{Reason: client.Exhausted}, 0},
+		{client.Query{DiedFrom: now.Add(time.Hour)}, 0},
+		{client.Query{DiedTo: now.Add(-time.Hour)}, 0},
+	} {
+		f.query.Topic = "x"
+		p, err := c.ListDead(ctx, f.query)
+		if err != nil || len(p.Tasks) != f.want {
+			t.Errorf("ListDead(%+v) = %+v, %v; want %d", f.query, p, err, f.want)
+		}
+		f.query.State = client.Dead
+		if p, err = c.List(ctx, f.query); err != nil || len(p.Tasks) != f.want {
+			t.Errorf("List(%+v) = %+v, %v; want %d", f.query, p, err, f.want)
+		}
+	}
 	r, err := c.RequeueDead(ctx, "x", client.Requeue{IDs: []string{"0", "unknown", "1"}, Delay: time.Hour})
 	if err != nil || r.Requeued != 2 || !slices.Equal(r.Unknown, []string{"unknown"}) {
 		t.Errorf("requeued %+v, %v", r, err)
@@ -244,6 +266,8 @@ func TestDead(t *testing.T) {
 	}
 	check(t, "DeleteAllDead", c.DeleteAllDead(ctx, "x"), nil)
 	_, err = c.ListDead(ctx, client.Query{})
+	check(t, "ListDead", err, client.ErrInvalid)
+	_, err = c.ListDead(ctx, client.Query{Topic: "x", DueFrom: now})
 	check(t, "ListDead", err, client.ErrInvalid)
 }
 

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"fmt"
 	"iter"
 	"net/http"
 	"time"
@@ -10,7 +11,7 @@ import (
 )
 
 // ListDead returns a page of the dead tasks of a topic, the longest dead first. Of the
-// query, State is not used.
+// query, Group and State are not used, and DueFrom and DueTo must not be given.
 //
 // Errors: ErrInvalid, ErrUnavailable, ErrUnreachable.
 func (c *Client) ListDead(ctx context.Context, query Query) (*Page, error) {
@@ -18,7 +19,11 @@ func (c *Client) ListDead(ctx context.Context, query Query) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	return c.page(ctx, path+"/dead", Query{Limit: query.Limit, Cursor: query.Cursor})
+	if !query.DueFrom.IsZero() || !query.DueTo.IsZero() {
+		return nil, fmt.Errorf("%w: dead tasks have DiedFrom and DiedTo", ErrInvalid)
+	}
+	query.Topic, query.Group, query.State = "", "", ""
+	return c.page(ctx, path+"/dead", query)
 }
 
 // AllDead goes through all dead tasks of a topic, page by page. It ends after the first

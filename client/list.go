@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"time"
 )
 
 // Query selects tasks.
@@ -17,10 +18,22 @@ type Query struct {
 	Limit int
 	// Cursor is the NextCursor of the previous page. Empty: from the beginning.
 	Cursor string
+
+	// The rest selects among these. Zero values select all.
+
+	IDPrefix string // the beginning of the id
+	Error    string // a part of the last error, in small or capital letters, up to 256 bytes
+	// DueFrom and DueTo are a window of the next attempt, without DueTo. Not with Dead.
+	DueFrom, DueTo time.Time
+	// Reason is why they died, and DiedFrom and DiedTo are a window of their death, without DiedTo.
+	// Only with Dead.
+	Reason           Reason
+	DiedFrom, DiedTo time.Time
 }
 
 // List returns a page of tasks, the soonest first. A list is no snapshot: a task that
-// moves meanwhile may be seen twice or not at all.
+// moves meanwhile may be seen twice or not at all. A page may be empty although there is more: its
+// NextCursor is not.
 //
 // Errors: ErrInvalid, ErrUnavailable, ErrUnreachable.
 func (c *Client) List(ctx context.Context, query Query) (*Page, error) {
@@ -34,9 +47,19 @@ func (c *Client) All(ctx context.Context, query Query) iter.Seq2[*Task, error] {
 
 func (c *Client) page(ctx context.Context, path string, query Query) (*Page, error) {
 	values := url.Values{}
-	for name, value := range map[string]string{"topic": query.Topic, "group": query.Group, "state": string(query.State), "cursor": query.Cursor} {
+	for name, value := range map[string]string{
+		"topic": query.Topic, "group": query.Group, "state": string(query.State), "cursor": query.Cursor,
+		"id_prefix": query.IDPrefix, "error": query.Error, "reason": string(query.Reason),
+	} {
 		if value != "" {
 			values.Set(name, value)
+		}
+	}
+	for name, at := range map[string]time.Time{
+		"due_from": query.DueFrom, "due_to": query.DueTo, "died_from": query.DiedFrom, "died_to": query.DiedTo,
+	} {
+		if !at.IsZero() {
+			values.Set(name, at.Format(time.RFC3339Nano))
 		}
 	}
 	if query.Limit != 0 {

@@ -29,16 +29,22 @@ type Requeued struct {
 
 type listDeadInput struct {
 	request
-	Topic  string `path:"topic" doc:"Name of the topic."`
+	Topic string `path:"topic" doc:"Name of the topic."`
+	TextFilter
+	DiedFilter
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Tasks a page."`
 	Cursor string `query:"cursor" maxLength:"1024" doc:"The next_cursor of the page before."`
 }
 
 // listDead answers GET /v1/topics/{topic}/dead.
 func (s *Server) listDead(ctx context.Context, in *listDeadInput) (*reply[TaskPage], error) {
-	return s.listed(ctx, in.gin, func() (tasks.Page, error) {
-		return s.scheduler.DeadTasks(ctx, in.Topic, in.Limit, in.Cursor)
-	})
+	q := tasks.Query{Topic: in.Topic, State: tasks.Dead, Limit: in.Limit, Cursor: in.Cursor}
+	in.TextFilter.add(&q)
+	q.Reason = tasks.Reason(in.Reason)
+	if err := instants(in.DiedFilter.bounds(&q)); err != nil {
+		return nil, err
+	}
+	return s.listed(ctx, in.gin, func() (tasks.Page, error) { return s.scheduler.List(ctx, q) })
 }
 
 // requeue answers POST /v1/topics/{topic}/dead/requeue.

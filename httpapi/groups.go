@@ -33,14 +33,19 @@ func (s *Server) cancelGroup(ctx context.Context, in *groupInput) (*reply[GroupC
 
 type listGroupInput struct {
 	request
-	Group  string `path:"group" doc:"Name of the group."`
+	Group string `path:"group" doc:"Name of the group."`
+	TextFilter
+	DueFilter
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Tasks a page."`
 	Cursor string `query:"cursor" maxLength:"1024" doc:"The next_cursor of the page before."`
 }
 
 // listGroup answers GET /v1/groups/{group}.
 func (s *Server) listGroup(ctx context.Context, in *listGroupInput) (*reply[TaskPage], error) {
-	return s.listed(ctx, in.gin, func() (tasks.Page, error) {
-		return s.scheduler.List(ctx, tasks.Query{Group: in.Group, Limit: in.Limit, Cursor: in.Cursor})
-	})
+	q := tasks.Query{Group: in.Group, Limit: in.Limit, Cursor: in.Cursor}
+	in.TextFilter.add(&q)
+	if err := instants(in.DueFilter.bounds(&q)); err != nil {
+		return nil, err
+	}
+	return s.listed(ctx, in.gin, func() (tasks.Page, error) { return s.scheduler.List(ctx, q) })
 }

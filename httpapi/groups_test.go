@@ -43,17 +43,23 @@ func TestGroupOfSeveralDeadlines(t *testing.T) {
 	if v["accepted"] != 5.0 {
 		t.Fatalf("accepted %v", v)
 	}
+	week := r.want(r.do("GET", "/v1/tasks/coupon-7.week", ""), 200)["due_at"].(string)
 	for path, want := range map[string]string{
-		"/v1/groups/coupon-7?":                                      "coupon-7.week coupon-7.day coupon-7.close",
-		"/v1/tasks?group=coupon-7&":                                 "coupon-7.week coupon-7.day coupon-7.close",
-		"/v1/tasks?group=coupon-7&topic=coupon.warn&":               "coupon-7.week coupon-7.day",
-		"/v1/tasks?group=coupon-7&state=ready&":                     "",
-		"/v1/tasks?group=coupon-7&topic=unknown&":                   "",
-		"/v1/groups/coupon-8?":                                      "coupon-8.close",
-		"/v1/groups/unknown?":                                       "",
-		"/v1/tasks?topic=coupon.close&":                             "alone coupon-7.close coupon-8.close",
-		"/v1/tasks?":                                                "alone coupon-7.week coupon-7.day coupon-7.close coupon-8.close",
-		"/v1/tasks?group=coupon-7&topic=coupon.warn&state=pending&": "coupon-7.week coupon-7.day",
+		"/v1/groups/coupon-7?due_from=" + week + "&":                             "coupon-7.week coupon-7.day coupon-7.close",
+		"/v1/groups/coupon-7?due_to=" + week + "&":                               "",
+		"/v1/groups/coupon-7?id_prefix=coupon-7.c&":                              "coupon-7.close",
+		"/v1/groups/coupon-7?error=timeout&":                                     "",
+		"/v1/tasks?due_from=" + week + "&id_prefix=coupon-7&topic=coupon.close&": "coupon-7.close",
+		"/v1/groups/coupon-7?":                                                   "coupon-7.week coupon-7.day coupon-7.close",
+		"/v1/tasks?group=coupon-7&":                                              "coupon-7.week coupon-7.day coupon-7.close",
+		"/v1/tasks?group=coupon-7&topic=coupon.warn&":                            "coupon-7.week coupon-7.day",
+		"/v1/tasks?group=coupon-7&state=ready&":                                  "",
+		"/v1/tasks?group=coupon-7&topic=unknown&":                                "",
+		"/v1/groups/coupon-8?":                                                   "coupon-8.close",
+		"/v1/groups/unknown?":                                                    "",
+		"/v1/tasks?topic=coupon.close&":                                          "alone coupon-7.close coupon-8.close",
+		"/v1/tasks?":                                                             "alone coupon-7.week coupon-7.day coupon-7.close coupon-8.close",
+		"/v1/tasks?group=coupon-7&topic=coupon.warn&state=pending&":              "coupon-7.week coupon-7.day",
 	} {
 		if got := r.listed(path); got != want {
 			t.Errorf("GET %s lists %q, want %q", path, got, want)

@@ -196,9 +196,12 @@ func (s *Server) fire(ctx context.Context, in *changeTaskInput) (*taggedTask, er
 
 type listTasksInput struct {
 	request
-	Topic  string `query:"topic" maxLength:"128" doc:"Only tasks of this topic."`
-	Group  string `query:"group" maxLength:"128" doc:"Only tasks of this group. Not with the state dead."`
-	State  string `query:"state" enum:"pending,retrying,ready,delivering,dead" doc:"Only tasks in this state; retrying: those pending tasks of which an attempt was made. Without it, all but the dead."`
+	Topic string `query:"topic" maxLength:"128" doc:"Only tasks of this topic."`
+	Group string `query:"group" maxLength:"128" doc:"Only tasks of this group. Not with the state dead."`
+	State string `query:"state" enum:"pending,retrying,ready,delivering,dead" doc:"Only tasks in this state; retrying: those pending tasks of which an attempt was made. Without it, all but the dead."`
+	TextFilter
+	DueFilter
+	DiedFilter
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Tasks a page."`
 	Cursor string `query:"cursor" maxLength:"1024" doc:"The next_cursor of the page before."`
 }
@@ -206,7 +209,11 @@ type listTasksInput struct {
 // list answers GET /v1/tasks.
 func (s *Server) list(ctx context.Context, in *listTasksInput) (*reply[TaskPage], error) {
 	state, _ := tasks.ParseState(in.State) // none of them is 0; huma has checked the text
-	return s.listed(ctx, in.gin, func() (tasks.Page, error) {
-		return s.scheduler.List(ctx, tasks.Query{Topic: in.Topic, Group: in.Group, State: state, Limit: in.Limit, Cursor: in.Cursor})
-	})
+	q := tasks.Query{Topic: in.Topic, Group: in.Group, State: state, Limit: in.Limit, Cursor: in.Cursor}
+	in.TextFilter.add(&q)
+	q.Reason = tasks.Reason(in.Reason)
+	if err := instants(append(in.DueFilter.bounds(&q), in.DiedFilter.bounds(&q)...)); err != nil {
+		return nil, err
+	}
+	return s.listed(ctx, in.gin, func() (tasks.Page, error) { return s.scheduler.List(ctx, q) })
 }

@@ -173,8 +173,9 @@ type Ledger interface {
 	GetDead(ctx context.Context, ids []string, found func(i int, e Entry)) error
 
 	// ListDead visits the dead records of a label, the longest dead first, beginning after the
-	// record that died at after.Next with after.ID, until visit returns false. An empty label
-	// means all labels, in their order; after must then be zero, because it names no label.
+	// record that died at after.Next with after.ID, until visit returns false. Without after.ID it
+	// begins with the records that died at after.Next. An empty label means all labels, in their
+	// order; after must then be zero, because it names no label.
 	ListDead(ctx context.Context, label string, after Ref, visit func(e Entry) bool) error
 
 	// Close releases the ledger, so that another process can adopt it at once. It is

@@ -23,6 +23,8 @@ type faultyMember struct {
 
 	delay time.Duration // of each batch; does not change
 
+	rewritten atomic.Pointer[func(message []byte) []byte] // changes what is sent; nil: nothing
+
 	mu     sync.Mutex // guards everything below
 	gates  map[string]chan struct{}
 	faults map[string][]error
@@ -93,6 +95,14 @@ func (m *faultyMember) Watch(w recovery.Watcher) {
 		}
 	}
 	m.Member.Watch(w)
+}
+
+// Send may send something else.
+func (m *faultyMember) Send(ctx context.Context, to string, message []byte) error {
+	if rewritten := m.rewritten.Load(); rewritten != nil {
+		message = (*rewritten)(message)
+	}
+	return m.Member.Send(ctx, to, message)
 }
 
 // Update may be answered late.

@@ -7,11 +7,13 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// List returns one page of the tasks that a query selects, at all nodes, soonest first. A page
-// has at most Query.Limit tasks and ends early at MaxPageBytes; its cursor leads on. Each
-// node visits every task in its memory once, or every task of the group that is asked for, a
-// few thousand under one lock, so its cost grows with the number of tasks and does not
-// hold others up. While replay runs at a node that is alone, what was not read yet is missing.
+// List returns one page of the tasks that a query selects, at all nodes, soonest first. A page has
+// at most Query.Limit tasks and ends early at MaxPageBytes; its cursor leads on. Each node visits
+// every task in its memory once, or every task of the group that is asked for, a few thousand under
+// one lock, so its cost grows with the number of tasks and does not hold others up. With IDPrefix,
+// Error or Reason a call looks at some 20,000 of the tasks that the rest of the query selects, at
+// each node: its page may be short, or empty, although its cursor says that there is more. While
+// replay runs at a node that is alone, what was not read yet is missing.
 //
 // Errors: ErrInvalid, ErrUnavailable, ErrClosed; with several nodes also ErrNodeAway and
 // ErrReplaying, while one that holds tasks does not answer, was not replaced yet, or
@@ -28,6 +30,7 @@ func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 	if q.Group != "" && !task.ValidName(q.Group) {
 		f.Add("group", task.NameProblem)
 	}
+	filter := engine.NewFilter(&q, &f)
 	if err := f.Err(); err != nil {
 		return Page{}, err
 	}
@@ -48,7 +51,10 @@ func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 			return Page{}, err
 		}
 	}
-	ask := engine.ListQuery{Topic: q.Topic, Group: q.Group, State: q.State, Limit: limit, After: after, Patterns: task.PatternsOf(ctx)}
+	ask := engine.ListQuery{
+		Topic: q.Topic, Group: q.Group, State: q.State, Limit: limit,
+		After: filter.Start(after), Patterns: task.PatternsOf(ctx), Filter: filter,
+	}
 	if q.State == Retrying {
 		ask.State, ask.Retrying = Pending, true
 	}

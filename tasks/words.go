@@ -294,6 +294,7 @@ const (
 	MaxTopicPage       = task.MaxTopicPage
 	MaxStatsTopics     = task.MaxStatsTopics
 	MaxTopicError      = task.MaxTopicError
+	MaxErrorPart       = task.MaxErrorPart
 	RecentTime         = task.RecentTime
 	MaxGrantTopics     = task.MaxGrantTopics
 	MaxGroupDelivering = task.MaxGroupDelivering

@@ -67,6 +67,12 @@ func testListDead(f *fixture) {
 	if want := "a order order.paid order.unpaid orders z"; strings.Join(labels, " ") != want {
 		f.Errorf("ListDead of all goes through the labels %v, want %s", labels, want)
 	}
+	if got, want := f.listing("order", recovery.Ref{Next: noon}, 10), []string{"also-early-0", "early-0", "late-0"}; !slices.Equal(got, want) {
+		f.Errorf("ListDead(order) from noon on = %v, want %v", got, want)
+	}
+	if got, want := f.listing("order", recovery.Ref{Next: noon + 1}, 10), []string{"late-0"}; !slices.Equal(got, want) {
+		f.Errorf("ListDead(order) after noon = %v, want %v", got, want)
+	}
 	if got := f.listing("", all, 4); len(got) != 4 {
 		f.Errorf("ListDead goes on after visit said no: %v", got)
 	}

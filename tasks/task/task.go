@@ -137,10 +137,22 @@ type Query struct {
 	State  State  // 0: pending, ready and delivering; Dead lists the dead
 	Limit  int    // 1 to 1,000; 0 means 100
 	Cursor string // Page.Cursor of the page before; empty for the first
+
+	// The rest selects among these. Zero values select all.
+	IDPrefix string // the beginning of the id, in its alphabet
+	Error    string // a part of Task.LastError, in small or capital letters, up to MaxErrorPart
+	Reason   Reason // why it died; only with Dead
+	// DueFrom and DueTo are a window of Task.Next, without DueTo. Not with Dead.
+	DueFrom, DueTo time.Time
+	// DiedFrom and DiedTo are a window of Task.Died, without DiedTo. Only with Dead.
+	DiedFrom, DiedTo time.Time
 }
 
+// MaxErrorPart bounds Query.Error, in bytes.
+const MaxErrorPart = 256
+
 // A Page is one page of a list, soonest first. It is no snapshot: a task that moves meanwhile may
-// be seen twice or not at all.
+// be seen twice or not at all. It may be empty although there is more, which its cursor says.
 type Page struct {
 	Tasks  []Task
 	Cursor string // for the next page; empty at the end

@@ -52,12 +52,13 @@ func (s *Cluster) ListAll(ctx context.Context, q engine.ListQuery) (task.Page, e
 	c := fanOut[wireListQuery, listReply, *listReply]{Cluster: s, method: ListMethod, query: encodeListQuery(&q), here: (*Cluster).listLocal, deadAlone: q.State == task.Dead}
 	c.take = func(a *listReply, _ func(recovery.ShardID) bool) {
 		for _, t := range a.Tasks {
-			if q.Retrying && t.Task.Attempt == 0 {
-				continue // a node of an earlier version lists all that have the state
+			// A node of an earlier version lists what has the state and the topic.
+			l := engine.Listed{Task: task.Task(t.Task), At: t.At}
+			if (!q.Retrying || l.Task.Attempt > 0) && q.Filter.Has(l.Ref(), l.Task.LastError, l.Task.Reason) {
+				all = append(all, l)
 			}
-			all = append(all, engine.Listed{Task: task.Task(t.Task), At: t.At})
 		}
-		if last := (*recovery.Ref)(a.Last); last != nil && (end == nil || engine.CompareRefs(*last, *end) < 0) {
+		if last := (*recovery.Ref)(a.Last); last != nil && !q.Filter.Passed(last.Next) && (end == nil || engine.CompareRefs(*last, *end) < 0) {
 			end = last
 		}
 	}

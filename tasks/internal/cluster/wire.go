@@ -93,17 +93,29 @@ type wireListQuery struct {
 	After    wireRef    `json:"After"`
 	Bytes    int        `json:"Bytes,omitempty"`
 	Patterns []string   `json:"Patterns,omitempty"`
-	Retrying bool       `json:"Retrying,omitempty"` // earlier versions list all that have the state
+
+	// What nodes of earlier versions select without.
+	Retrying bool        `json:"Retrying,omitempty"`
+	IDPrefix string      `json:"IDPrefix,omitempty"`
+	Error    string      `json:"Error,omitempty"`
+	Reason   task.Reason `json:"Reason,omitempty"`
+	From     int64       `json:"From,omitempty"`
+	To       int64       `json:"To,omitempty"`
 }
 
 func encodeListQuery(q *engine.ListQuery) wireListQuery {
-	return wireListQuery{q.Topic, q.Group, q.State, q.Limit, wireRef(q.After), q.Bytes, q.Patterns, q.Retrying}
+	f := &q.Filter
+	return wireListQuery{
+		q.Topic, q.Group, q.State, q.Limit, wireRef(q.After), q.Bytes, q.Patterns, q.Retrying,
+		f.IDPrefix, f.Error, f.Reason, f.From, f.To,
+	}
 }
 
 func (q *wireListQuery) decode() engine.ListQuery {
 	return engine.ListQuery{
 		Topic: q.Topic, Group: q.Group, State: q.State, Limit: q.Limit,
 		After: recovery.Ref(q.After), Bytes: q.Bytes, Patterns: q.Patterns, Retrying: q.Retrying,
+		Filter: engine.Filter{IDPrefix: q.IDPrefix, Error: q.Error, Reason: q.Reason, From: q.From, To: q.To},
 	}
 }
 

@@ -313,15 +313,19 @@ func (s *Engine) visitDead(ctx context.Context, q *ListQuery, visit func(t task.
 		return nil, task.ErrClosed
 	}
 	var at recovery.Ref
-	count, listed, full := 0, 0, false
+	count, full := 0, false
+	x := search{Filter: &q.Filter, began: time.Now()}
 	err = s.Ledger.ListDead(ctx, q.Topic, q.After, func(e recovery.Entry) bool {
-		if count == q.Limit || full {
+		switch {
+		case x.Passed(e.Spot.At):
+			return false
+		case count == q.Limit || full || x.over():
 			last = &at
 			return false
 		}
+		x.look(&e)
 		at = recovery.Ref{ID: string(e.ID), Next: e.Spot.At}
-		listed++
-		if f, err := record.Decode(e.Data); err == nil {
+		if f, err := record.Decode(e.Data); err == nil && x.hasRecord(at, &f) {
 			count++
 			full = !visit(s.describe(at.ID, &f, task.Dead), at.Next, e.Shard)
 		}
@@ -330,8 +334,8 @@ func (s *Engine) visitDead(ctx context.Context, q *ListQuery, visit func(t task.
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
 	}
-	if last == nil && q.After == (recovery.Ref{}) {
-		s.noteListed(q.Topic, listed)
+	if last == nil && q.After == (recovery.Ref{}) && q.Filter.To == 0 {
+		s.noteListed(q.Topic, x.looks)
 	}
 	return last, nil
 }

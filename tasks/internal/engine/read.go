@@ -101,33 +101,68 @@ func (s *Engine) describe(id string, f *record.Fields, state task.State) task.Ta
 
 // VisitPage hands out the first tasks here, in their order, each with the time under which
 // it stands in the list, and its shard, until visit returns false. It returns the position
-// behind which there are more, or nil.
+// behind which there may be more, or nil. With a Filter it may have found none before that.
 func (s *Engine) VisitPage(ctx context.Context, q *ListQuery, visit func(t task.Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
 	if q.State == task.Dead {
 		return s.visitDead(ctx, q, visit)
 	}
-	first, err := s.selectSoonest(ctx, q, q.Limit+1)
+	most := q.Limit
+	if q.Filter.searches() {
+		most = LooksAtOnce
+	}
+	first, err := s.selectSoonest(ctx, q, most+1)
 	if err != nil {
 		return nil, err
 	}
 	slices.SortFunc(first, CompareRefs)
-	for i, ref := range first {
-		if i == q.Limit {
+	more := len(first) > most
+	first = first[:min(len(first), most)]
+	listed, full := 0, false
+	for i := 0; i < len(first); {
+		if listed == q.Limit || full {
 			return &first[i-1], nil
 		}
-		var t task.Task
-		shard := 0
-		s.Mu.Lock()
-		n, ok := s.Store.Find([]byte(ref.ID))
-		if ok = ok && s.Store.Slot(n).State.Shown() != 0; ok {
-			t, shard = s.TaskLocked(n), int(s.Store.Slot(n).Shard)
-		}
-		s.Unlock()
-		if ok && !visit(t, ref.Next, shard) && i+1 < len(first) {
-			return &first[i], nil
+		t, shard, n := s.nextListed(q, first[i:])
+		if i += n; t != nil {
+			listed++
+			full = !visit(*t, first[i-1].Next, shard)
 		}
 	}
+	if more {
+		return &first[most-1], nil
+	}
 	return nil, nil
+}
+
+// nextListed looks for a task that is still there and selected. It returns at how many of the
+// tasks it has looked, the one that it has found being the last of them; nil: none of them, and it
+// has looked at as many as is done under one lock.
+func (s *Engine) nextListed(q *ListQuery, refs []recovery.Ref) (found *task.Task, shard, looks int) {
+	s.Mu.Lock()
+	defer s.Unlock()
+	for i, ref := range refs[:min(len(refs), AtOnce)] {
+		n, ok := s.Store.Find([]byte(ref.ID))
+		if !ok {
+			continue
+		}
+		sl := s.Store.Slot(n)
+		if sl.State.Shown() == 0 || !s.selectedLocked(&q.Filter, sl, ref.ID) {
+			continue
+		}
+		t := s.TaskLocked(n)
+		return &t, int(sl.Shard), i + 1
+	}
+	return nil, 0, min(len(refs), AtOnce)
+}
+
+// selectedLocked reports whether a filter selects a task, as it stands now.
+func (s *Engine) selectedLocked(f *Filter, sl *store.Slot, id string) bool {
+	at := recovery.Ref{ID: id, Next: sl.Next}
+	if f.Error == "" {
+		return f.Has(at, "", "")
+	}
+	r := s.Store.Fields(sl)
+	return f.hasRecord(at, &r)
 }
 
 // SizeOf returns the bytes of MaxPageBytes that a task takes up.
@@ -159,22 +194,17 @@ func (s *Engine) selectSoonest(ctx context.Context, q *ListQuery, limit int) (fi
 			w = s.WalkLocked(Pick{q.Topic, q.Patterns}, q.Group)
 			defer w.Leave()
 		}
-		looks := 0 // at records
+		looks := 0 // at ids and records, which are not beside the slots
 		for _, sl := range w.pieceLocked() {
-			if sl.Next < after.Next || len(first) == limit && sl.Next > first[0].Next {
+			if sl.Next < after.Next || q.Filter.Passed(sl.Next) || len(first) == limit && sl.Next > first[0].Next {
 				continue
 			}
 			shown := sl.State.Shown()
-			switch {
-			case q.Retrying:
-				if shown != task.Pending || s.TopicTable.ByNumber[sl.Topic].Retrying == 0 {
-					continue
-				}
-				looks++
-				if s.attemptedLocked(sl) {
-					s.considerLocked(&first, limit, sl, after)
-				}
-			case shown != 0 && (q.State == 0 || shown == q.State):
+			if shown == 0 || q.State != 0 && shown != q.State || q.Retrying && s.TopicTable.ByNumber[sl.Topic].Retrying == 0 {
+				continue
+			}
+			looks++
+			if !q.Retrying || s.attemptedLocked(sl) {
 				s.considerLocked(&first, limit, sl, after)
 			}
 			if looks == AtOnce {
@@ -270,6 +300,7 @@ type ListQuery struct {
 	Bytes        int      // about how much of tasks is wanted at most; 0: MaxPageBytes
 	Patterns     []string // of the topics that the caller may use; empty: all
 	Retrying     bool     // only those that are retrying; State is Pending
+	Filter       Filter
 }
 
 // A Listed is a task on a page, with its position.

@@ -1,0 +1,303 @@
+package tasks_test
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+)
+
+// found reads all pages of a query. Between two pages it may ask another node.
+func found(t *testing.T, next func() *Scheduler, q Query) (all []Task, pages int) {
+	t.Helper()
+	for {
+		page, err := next().List(t.Context(), q)
+		if err != nil {
+			t.Fatalf("List(%+v): %v", q, err)
+		}
+		if n := len(page.Tasks); n > cmp.Or(q.Limit, 100) {
+			t.Fatalf("List(%+v): a page of %d tasks", q, n)
+		}
+		pages++
+		all = append(all, page.Tasks...)
+		if q.Cursor = page.Cursor; q.Cursor == "" {
+			return all, pages
+		}
+	}
+}
+
+// selects is the model of a query.
+func selects(q *Query, t *Task) bool {
+	in := func(at, from, to time.Time) bool {
+		return !at.Before(from) && (to.IsZero() || at.Before(to))
+	}
+	window := in(t.Next, q.DueFrom, q.DueTo)
+	if q.State == Dead {
+		window = in(t.Died, q.DiedFrom, q.DiedTo)
+	}
+	return window && (q.Topic == "" || t.Topic == q.Topic) && (q.Group == "" || t.Group == q.Group) &&
+		(q.State == 0 && t.State != Dead || t.State == q.State || q.State == Retrying && t.State == Pending && t.Attempt > 0) && strings.HasPrefix(t.ID, q.IDPrefix) &&
+		strings.Contains(strings.ToUpper(t.LastError), strings.ToUpper(q.Error)) &&
+		(q.Reason == "" || t.Reason == q.Reason)
+}
+
+func pick[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
+
+// filtersMatchModel makes random tasks and compares random queries with the model. next returns a
+// scheduler to ask.
+func filtersMatchModel(t *testing.T, next func() *Scheduler) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	failures := []string{"Timeout after 5s", "connection refused", "TIMEOUT", "no such order", "élan"}
+	for i := range 300 {
+		r := Request{
+			ID:    fmt.Sprintf("%s%03d", pick(rng, "order-", "order-4", "o", "Order-", "bill:"), i),
+			Topic: pick(rng, "x", "x", "y"), Group: pick(rng, "", "a", "b"), Delay: time.Duration(rng.IntN(60_000)) * time.Millisecond,
+		}
+		if _, err := next().Schedule(t.Context(), r); err != nil {
+			t.Fatal("Schedule:", err)
+		}
+	}
+	for range 30 {
+		pass(time.Second)
+		ds, err := next().Reserve(t.Context(), pick(rng, "x", "y"), 1+rng.IntN(8), 0, time.Hour)
+		if err != nil {
+			t.Fatal("Reserve:", err)
+		}
+		for i := range ds {
+			v := Verdict{Verb: pick(rng, Bury, Release), Reason: pick(rng, failures...)}
+			if later := time.Duration(rng.IntN(100)) * time.Second; v.Verb == Release {
+				v.Delay = &later
+			}
+			if rng.IntN(6) == 0 {
+				continue // stays delivering
+			}
+			if _, err := next().Settle(t.Context(), v, []string{ds[i].Receipt()}); err != nil {
+				t.Fatal("Settle:", err)
+			}
+		}
+	}
+	pass(time.Second)
+	everything, _ := found(t, next, Query{Limit: 1000})
+	for _, topic := range []string{"x", "y"} {
+		dead, _ := found(t, next, Query{Topic: topic, State: Dead, Limit: 1000})
+		everything = append(everything, dead...)
+	}
+	if len(everything) != 300 {
+		t.Fatalf("%d tasks", len(everything))
+	}
+	slices.SortFunc(everything, func(a, b Task) int { return strings.Compare(a.ID, b.ID) })
+	some := 0
+	for range 400 {
+		q := Query{Topic: pick(rng, "", "x", "y"), State: pick(rng, 0, Pending, Retrying, Ready, Delivering, Dead), Limit: pick(rng, 1, 7, 1000)}
+		if q.State == Dead {
+			q.Topic = pick(rng, "x", "y")
+		} else {
+			q.Group = pick(rng, "", "", "a")
+		}
+		one := pick(rng, everything...)
+		if rng.IntN(2) == 0 {
+			q.IDPrefix = pick(rng, one.ID, one.ID[:1+rng.IntN(len(one.ID))], "order-", "none")
+		}
+		if rng.IntN(2) == 0 {
+			q.Error = pick(rng, "timeout", "TIME", "refused", "É", "o", "none")
+		}
+		from, to := &q.DueFrom, &q.DueTo
+		at := one.Next
+		if q.State == Dead {
+			from, to, at = &q.DiedFrom, &q.DiedTo, one.Died
+			q.Reason = pick(rng, "", "", Buried, Exhausted)
+		}
+		if rng.IntN(2) == 0 && !at.IsZero() {
+			*from = at.Add(time.Duration(rng.IntN(3)-1) * 500 * time.Microsecond)
+		}
+		if rng.IntN(2) == 0 && !at.IsZero() {
+			*to = at.Add(pick(rng, 600*time.Microsecond, time.Millisecond, 10*time.Second))
+		}
+		var wanted []Task
+		for i := range everything {
+			if selects(&q, &everything[i]) {
+				wanted = append(wanted, everything[i])
+			}
+		}
+		slices.SortFunc(wanted, func(a, b Task) int {
+			if q.State == Dead {
+				a.Next, b.Next = a.Died, b.Died
+			}
+			return engine.CompareRefs((&engine.Listed{Task: a, At: a.Next.UnixMilli()}).Ref(), (&engine.Listed{Task: b, At: b.Next.UnixMilli()}).Ref())
+		})
+		some += min(1, len(wanted))
+		if got, _ := found(t, next, q); !slices.Equal(idsOf(got), idsOf(wanted)) {
+			t.Errorf("%+v: listed %v, want %v", q, idsOf(got), idsOf(wanted))
+		}
+	}
+	// Nothing is looked at behind the end of a window.
+	end := slices.MinFunc(everything, func(a, b Task) int { return a.Next.Compare(b.Next) }).Next
+	if got, n := found(t, next, Query{DueTo: end, Limit: 1}); got != nil || n != 1 {
+		t.Errorf("before the first task %v, on %d pages", idsOf(got), n)
+	}
+	if some < 40 {
+		t.Errorf("only %d queries have selected tasks", some)
+	}
+}
+
+// Pages together are what the model selects.
+func TestFiltersMatchModel(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		filtersMatchModel(t, func() *Scheduler { return r.Scheduler })
+	})
+}
+
+// Nodes whose version does not know filters give no wrong answer.
+func TestFiltersMatchModelAtAllNodes(t *testing.T) {
+	for name, old := range map[string]bool{"": false, "WithEarlierVersions": true} {
+		t.Run(name, func(t *testing.T) {
+			fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+				if old {
+					for _, n := range f.nodes {
+						n.member.rewritten.Store(&forgetFilters)
+					}
+				}
+				i := 0
+				filtersMatchModel(t, func() *Scheduler {
+					i++
+					return f.nodes[i%len(f.nodes)].Scheduler
+				})
+			})
+		})
+	}
+}
+
+// forgetFilters renames the fields of a filter in a query, so that no node knows them.
+var forgetFilters = func(message []byte) []byte {
+	if !bytes.Contains(message, []byte(`"Limit":`)) || !bytes.Contains(message, []byte(`"After":`)) {
+		return message
+	}
+	message = bytes.Clone(message)
+	for _, field := range []string{"Retrying", "IDPrefix", "Error", "Reason", "From", "To"} {
+		message = bytes.ReplaceAll(message, []byte(`,"`+field+`":`), []byte(`,"#`+field[1:]+`":`))
+	}
+	return message
+}
+
+// A call looks at a bounded number of tasks. Few of many are found all the same, page by page, with
+// other calls in between.
+func TestFilterLooksAtBoundedTasks(t *testing.T) {
+	const pages, number = 3, 2*engine.LooksAtOnce + engine.LooksAtOnce/2
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		var ids []string
+		batch := make([]Request, 0, MaxBatch)
+		for i := range number {
+			id := fmt.Sprintf("t%05d", i)
+			if i%12_345 == 77 {
+				id = fmt.Sprintf("few%05d", i)
+				ids = append(ids, id)
+			}
+			// Many are due at the same time.
+			batch = append(batch, Request{ID: id, Topic: "x", Delay: time.Hour + time.Duration(i/20_000)*time.Second})
+			if len(batch) == MaxBatch || i == number-1 {
+				_, err := r.ScheduleBatch(t.Context(), batch)
+				want(t, "ScheduleBatch", err, nil)
+				batch = batch[:0]
+			}
+		}
+		now := func() *Scheduler { return r.Scheduler }
+		for _, limit := range []int{1, 1000} {
+			got, n := found(t, now, Query{IDPrefix: "few", Limit: limit})
+			if !slices.Equal(idsOf(got), ids) || limit == 1000 && n != pages {
+				t.Errorf("limit %d: %v on %d pages, want %v, with limit 1000 on %d", limit, idsOf(got), n, ids, pages)
+			}
+		}
+		if got, n := found(t, now, Query{Error: "none"}); got != nil || n != pages {
+			t.Errorf("%v on %d pages, want nothing on %d", idsOf(got), n, pages)
+		}
+		// The tasks outside of a window are not looked at.
+		from := r.get("t40001").Next
+		if got, n := found(t, now, Query{IDPrefix: "few", DueFrom: from}); len(got) != 1 || n != 1 {
+			t.Errorf("%v on %d pages, want the last one on 1", idsOf(got), n)
+		}
+		if got, n := found(t, now, Query{IDPrefix: "few", DueTo: r.get("t20000").Next}); len(got) != 2 || n != 1 {
+			t.Errorf("%v on %d pages, want the first two on 1", idsOf(got), n)
+		}
+	})
+}
+
+// A call reads dead tasks of a bounded size.
+func TestFilterReadsBoundedBytes(t *testing.T) {
+	const number, size = 80, 500 << 10
+	bubble(t, Config{MaxPayload: 1 << 20}, func(t *testing.T, r *rig) {
+		payload := []byte(`"` + strings.Repeat("p", size) + `"`)
+		for i := range number {
+			d := r.deliverOne(t, Request{ID: fmt.Sprintf("t%02d", i), Topic: "x", Payload: payload})
+			r.settle(Verdict{Verb: Bury, Reason: fmt.Sprint("failure ", i)}, d)
+		}
+		got, pages := found(t, func() *Scheduler { return r.Scheduler }, Query{Topic: "x", State: Dead, Error: "FAILURE 79"})
+		if len(got) != 1 || got[0].ID != "t79" || pages != 3 {
+			t.Errorf("%v on %d pages, want t79 on 3", idsOf(got), pages)
+		}
+		pass(time.Minute)
+		d := r.deliverOne(t, Request{ID: "later", Topic: "x"})
+		r.settle(Verdict{Verb: Bury, Reason: "another"}, d)
+		for _, q := range []Query{{DiedFrom: time.Now()}, {DiedTo: time.Now().Add(-time.Hour)}} {
+			q.Topic, q.State, q.Error = "x", Dead, "another"
+			got, pages := found(t, func() *Scheduler { return r.Scheduler }, q)
+			if pages != 1 || len(got) == 1 != q.DiedTo.IsZero() {
+				t.Errorf("%+v: %v on %d pages", q, idsOf(got), pages)
+			}
+		}
+	})
+}
+
+func (r *rig) deliverOne(t *testing.T, req Request) Delivery {
+	t.Helper()
+	r.must(req)
+	return r.pull(req.Topic, req.ID)[0]
+}
+
+func TestFilterFaults(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		now := time.Now()
+		for _, c := range []struct {
+			q      Query
+			fields string
+		}{
+			{Query{IDPrefix: "-"}, "id_prefix"},
+			{Query{IDPrefix: strings.Repeat("i", MaxIDBytes+1)}, "id_prefix"},
+			{Query{Error: strings.Repeat("e", MaxErrorPart+1)}, "error"},
+			{Query{DueFrom: now, DueTo: now}, "due_to"},
+			{Query{DueTo: time.UnixMilli(0)}, "due_to"},
+			{Query{Reason: Buried}, "reason"},
+			{Query{DiedFrom: now, DiedTo: now.Add(1)}, "died_from died_to"},
+			{Query{State: Dead, Topic: "x", DueFrom: now, DueTo: now.Add(1)}, "due_from due_to"},
+			{Query{State: Dead, Topic: "x", Reason: "boredom"}, "reason"},
+			{Query{State: Dead, Topic: "x", DiedFrom: now, DiedTo: now.Add(-1)}, "died_to"},
+			{Query{State: Ready, IDPrefix: "-", Reason: Buried, DueFrom: now, DueTo: now}, "id_prefix reason due_to"},
+		} {
+			_, err := r.List(t.Context(), c.q)
+			var e *InvalidError
+			var fields []string
+			if errors.As(err, &e) {
+				for _, f := range e.Fields {
+					fields = append(fields, f.Field)
+				}
+			}
+			if got := strings.Join(fields, " "); got != c.fields {
+				t.Errorf("%+v: %v; want faults of %s", c.q, err, c.fields)
+			}
+		}
+		_, err := r.List(t.Context(), Query{
+			IDPrefix: strings.Repeat("i", MaxIDBytes), Error: strings.Repeat("e", MaxErrorPart),
+			DueFrom: time.Time{}.Add(1), DueTo: now,
+		})
+		want(t, "List", err, nil)
+	})
+}

@@ -1,0 +1,123 @@
+package engine
+
+import (
+	"strings"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// A Filter selects tasks of a list by more than their topic, group and state. The zero value
+// selects all of them.
+//
+// A list is ordered by the time of the next attempt, of dead tasks by that of their death. The
+// window is of the same time. So a list begins at the start of the window and ends at its end. All
+// else has to be looked up in the records, which are far apart in memory, or in the ledger: one
+// call looks at LooksAtOnce of them at most. Its page may be short, or empty, although there is
+// more.
+type Filter struct {
+	IDPrefix string
+	Error    string      // is a part of the last error, whether letters are small or capital
+	Reason   task.Reason // of a death
+	From, To int64       // Unix milliseconds: the window, without To; To 0: it has no end
+}
+
+const (
+	// LooksAtOnce is at how many tasks one call with a Filter looks, at each node.
+	LooksAtOnce = 20_000
+	// Dead tasks are read with their payloads. One call reads about so much of them at most.
+	deadLookBytes = 16 << 20
+	// deadLookTime is after how long such a call reads no more, so that the caller gets an answer
+	// from a slow ledger.
+	deadLookTime = time.Second
+)
+
+// NewFilter returns the filter of a query. It adds to the faults what is wrong with it.
+func NewFilter(q *task.Query, f *task.Faults) Filter {
+	filter := Filter{IDPrefix: q.IDPrefix, Error: q.Error, Reason: q.Reason}
+	if q.IDPrefix != "" && !task.ValidName(q.IDPrefix) {
+		f.Add("id_prefix", task.NameProblem)
+	}
+	if len(q.Error) > task.MaxErrorPart {
+		f.Add("error", "must be at most 256 bytes")
+	}
+	const withDead, withoutDead = "needs the state dead", "must not stand beside the state dead: give died_from and died_to"
+	switch q.Reason {
+	case "", task.Exhausted, task.Buried, task.TopicDeleted:
+	default:
+		f.Add("reason", "must be exhausted, buried or deleted")
+	}
+	if q.Reason != "" && q.State != task.Dead {
+		f.Add("reason", withDead)
+	}
+	due, died := withoutDead, ""
+	if q.State != task.Dead {
+		due, died = "", withDead
+	}
+	filter.window(f, "due", q.DueFrom, q.DueTo, due)
+	filter.window(f, "died", q.DiedFrom, q.DiedTo, died)
+	return filter
+}
+
+// window reads one of the two windows of a query. refused says why it must not be given.
+func (f *Filter) window(faults *task.Faults, name string, from, to time.Time, refused string) {
+	if !from.IsZero() {
+		if refused != "" {
+			faults.Add(name+"_from", refused)
+		}
+		f.From = max(Millis(from), 0)
+	}
+	if !to.IsZero() {
+		f.To = Millis(to)
+		switch {
+		case refused != "":
+			faults.Add(name+"_to", refused)
+		case !to.After(from) || f.To <= 0:
+			faults.Add(name+"_to", "must be after "+name+"_from, and after 1970-01-01T00:00:00Z")
+		}
+	}
+}
+
+// Start is the position behind which a list begins that would begin behind after without the
+// window.
+func (f *Filter) Start(after recovery.Ref) recovery.Ref {
+	if after.Next < f.From {
+		return recovery.Ref{Next: f.From} // every id comes behind the empty one
+	}
+	return after
+}
+
+// Passed reports whether a position is behind the window: nothing follows.
+func (f *Filter) Passed(at int64) bool { return f.To != 0 && at >= f.To }
+
+// Has reports whether a task at a position of the list is selected.
+func (f *Filter) Has(at recovery.Ref, lastError string, reason task.Reason) bool {
+	return at.Next >= f.From && !f.Passed(at.Next) && strings.HasPrefix(at.ID, f.IDPrefix) &&
+		(f.Reason == "" || reason == f.Reason) &&
+		(f.Error == "" || strings.Contains(strings.ToLower(lastError), strings.ToLower(f.Error)))
+}
+
+// hasRecord is Has of a record.
+func (f *Filter) hasRecord(at recovery.Ref, r *record.Fields) bool {
+	return f.Has(at, string(r.LastError), reasons[r.State])
+}
+
+// searches reports whether tasks have to be looked at one by one to find those that are selected.
+func (f *Filter) searches() bool { return f.IDPrefix != "" || f.Error != "" || f.Reason != "" }
+
+// A search counts at how many dead tasks a call has looked.
+type search struct {
+	*Filter
+	began       time.Time
+	looks, size int
+}
+
+// over reports whether the call has looked at enough of them.
+func (x *search) over() bool {
+	return x.searches() && (x.looks >= LooksAtOnce || x.size >= deadLookBytes || time.Since(x.began) >= deadLookTime)
+}
+
+// look counts a record.
+func (x *search) look(e *recovery.Entry) { x.looks, x.size = x.looks+1, x.size+len(e.Data) }
