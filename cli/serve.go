@@ -85,7 +85,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 
 		MaxWaiting: s.MaxWaiting, MaxWaitingPerToken: s.MaxWaitingPerToken,
 		Version: buildVersion(),
-		Metrics: func(of *tasks.Scheduler) http.Handler { return metrics.ServerHandler(of, api.Refusals) },
+		Metrics: func(of *tasks.Scheduler) http.Handler { return metrics.ServerHandler(of, api) },
 		Tokens:  entrance.tokens,
 	})
 	if err != nil {

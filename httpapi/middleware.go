@@ -58,9 +58,11 @@ func (s *Server) middleware(c *gin.Context) {
 		if v := recover(); v != nil {
 			s.panicked(c, id, v)
 		}
+		took := time.Since(started)
+		s.times.observe(c, took)
 		if s.log.Enabled(c.Request.Context(), slog.LevelDebug) {
 			s.log.Debug("request", "request_id", id, "token", caller.name(), "method", c.Request.Method, "path", c.Request.URL.Path,
-				"status", c.Writer.Status(), "bytes", max(c.Writer.Size(), 0), "took", time.Since(started))
+				"status", c.Writer.Status(), "bytes", max(c.Writer.Size(), 0), "took", took)
 		}
 	}()
 	switch {

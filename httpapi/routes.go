@@ -144,6 +144,7 @@ func (s *Server) routes() error {
 	s.page("/openapi.json", anyToken, func(c *gin.Context) { c.Data(http.StatusOK, mediaJSON, s.spec) })
 	s.page("/problems/:name", public, explainProblem)
 	s.probeRoutes()
+	s.times = newTimes(s.engine.Routes())
 	return s.describe(a)
 }
 

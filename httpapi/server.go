@@ -83,6 +83,7 @@ type Server struct {
 	access
 	engine *gin.Engine
 	probes probes
+	times  times
 
 	streams atomic.Int64 // open streams of events
 

@@ -31,9 +31,19 @@ type source interface {
 
 // Collector is a prometheus.Collector over a scheduler's Stats.
 type Collector struct {
-	source   source
-	refusals func() map[string]int64 // nil: of no server
-	nodes    nodes
+	source source
+	server Server // nil: there is none
+	nodes  nodes
+}
+
+// A Server has the figures of an HTTP server that a program makes of a scheduler. Package httpapi
+// has one, as cli shows.
+type Server interface {
+	// Refusals returns how many requests have met which bound, see httpapi.Server.Refusals.
+	Refusals() map[string]int64
+	// EachRoute calls visit with how long the requests of each route took, see
+	// httpapi.Server.EachRoute.
+	EachRoute(visit func(method, route, status string, took tasks.Latency))
 }
 
 // NewCollector makes a collector, for a program with a registry of its own.
@@ -43,15 +53,12 @@ func NewCollector(s *tasks.Scheduler) *Collector { return &Collector{source: s} 
 // and of the process.
 func Handler(s *tasks.Scheduler) http.Handler { return handler(s, nil) }
 
-// ServerHandler is Handler with the counts of what an HTTP server has refused, see
-// httpapi.Server.Refusals.
-func ServerHandler(s *tasks.Scheduler, refusals func() map[string]int64) http.Handler {
-	return handler(s, refusals)
-}
+// ServerHandler is Handler with the figures of an HTTP server.
+func ServerHandler(s *tasks.Scheduler, of Server) http.Handler { return handler(s, of) }
 
-func handler(s source, refusals func() map[string]int64) http.Handler {
+func handler(s source, of Server) http.Handler {
 	r := prometheus.NewRegistry()
-	r.MustRegister(&Collector{source: s, refusals: refusals}, collectors.NewGoCollector(),
+	r.MustRegister(&Collector{source: s, server: of}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4})
 }
@@ -106,6 +113,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 			counter(deliveryOutcomes, n, string(way.Kind), outcome)
 		}
 	}
+	for kind, took := range s.Took.Attempts {
+		ch <- durations(deliveryTook, &took, string(kind))
+	}
 
 	gauge(info, 1, s.Node)
 	version, revision := stamp.Read()
@@ -138,6 +148,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	counter(ledgerCommits, s.Ledger.Commits)
 	counter(ledgerChanges, s.Ledger.Changes)
 	counter(ledgerRepeats, s.Ledger.Repeats)
+	ch <- durations(commitTook, &s.Took.Commits)
 	gauge(ledgerQueued, float64(s.Ledger.Queued))
 	gauge(spoolTasks, float64(s.Spool.Tasks))
 	counter(spoolMoved, s.Spool.Moved)
@@ -149,10 +160,13 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	counter(eventsLost, s.EventsLost)
 	counter(clockSteps, s.ClockSteps)
 
-	if c.refusals != nil {
-		for reason, n := range c.refusals() {
+	if c.server != nil {
+		for reason, n := range c.server.Refusals() {
 			counter(httpRefused, n, reason)
 		}
+		c.server.EachRoute(func(method, route, status string, took tasks.Latency) {
+			ch <- durations(httpTook, &took, method, route, status)
+		})
 	}
 
 	for state, n := range c.nodes.byState(c.source, time.Now()) {
@@ -216,14 +230,25 @@ func bounded(s *tasks.Stats) []tasks.Topic {
 	return topics
 }
 
-// histogram turns counts per bucket into the cumulative ones of Prometheus.
+// histogram makes a metric of the lateness of a topic's tasks.
 func histogram(h *tasks.Histogram, topic string) prometheus.Metric {
-	buckets := make(map[float64]uint64, len(tasks.LatenessBounds))
+	return buckets(lateness, tasks.LatenessBounds[:], h.Counts[:], h.Sum, topic)
+}
+
+// durations makes a metric of how long something took.
+func durations(d *prometheus.Desc, took *tasks.Latency, labels ...string) prometheus.Metric {
+	return buckets(d, tasks.LatencyBounds[:], took.Buckets[:], took.Sum, labels...)
+}
+
+// buckets turns counts per bucket, of which there is one more than there are bounds, into the
+// cumulative ones of Prometheus.
+func buckets(d *prometheus.Desc, bounds []time.Duration, counts []int64, sum time.Duration, labels ...string) prometheus.Metric {
+	upTo := make(map[float64]uint64, len(bounds))
 	var count uint64
-	for i, bound := range tasks.LatenessBounds {
-		count += uint64(h.Counts[i])
-		buckets[bound.Seconds()] = count
+	for i, bound := range bounds {
+		count += uint64(counts[i])
+		upTo[bound.Seconds()] = count
 	}
-	count += uint64(h.Counts[len(tasks.LatenessBounds)])
-	return prometheus.MustNewConstHistogram(lateness, count, h.Sum.Seconds(), buckets, topic)
+	count += uint64(counts[len(bounds)])
+	return prometheus.MustNewConstHistogram(d, count, sum.Seconds(), upTo, labels...)
 }

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"reflect"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -31,10 +32,26 @@ func (f fixed) Nodes(context.Context) ([]tasks.Node, error) {
 	}, nil
 }
 
+// A server has refused requests, and answered one.
+type server struct{}
+
+func (server) Refusals() map[string]int64 { return map[string]int64{"poll": 71} }
+
+func (server) EachRoute(visit func(method, route, status string, took tasks.Latency)) {
+	visit("GET", "/v1/tasks/{id}", "2xx", took(3*time.Millisecond))
+}
+
+// took is a Latency of one duration.
+func took(d time.Duration) (l tasks.Latency) {
+	l.Buckets[slices.IndexFunc(tasks.LatencyBounds[:], func(bound time.Duration) bool { return d <= bound })]++
+	l.Sum = d
+	return l
+}
+
 func scrape(t *testing.T, s tasks.Stats) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	handler(fixed(s), func() map[string]int64 { return map[string]int64{"poll": 71} }).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	handler(fixed(s), server{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != http.StatusOK {
 		t.Fatalf("status %d: %s", w.Code, w.Body)
 	}
@@ -69,16 +86,28 @@ func TestMetricsShowTheFigures(t *testing.T) {
 			Rewinds: 30, ShardsHeld: 50, ShardsAdopted: 9, ShardsGained: 42, ShardsYielded: 43, ShardsLost: 44,
 			TasksDropped: 45, UnsureDeliveries: 46, LostDeliveries: 47, UnknownRecords: 25,
 		},
-		LoadStats:  tasks.LoadStats{Backlog: 35, Backlogs: 36, Concurrency: 37, Workers: 38, Crowd: 39, Subscriptions: 38, EventsLost: 39},
-		PeerStats:  tasks.PeerStats{ReservesGiven: 40, ReservesTaken: 41, HelpTaken: 43, HelpGiven: 42, SettlementsDropped: 44},
-		Relay:      tasks.RelayStats{Asked: 51, Unanswered: 52, Unheard: 53, Overloaded: 54, Resent: 55, Answered: 56, Refused: 57, Asking: 58, Answering: 59},
-		Spool:      tasks.SpoolStats{Tasks: 61, Moved: 62},
-		Ledger:     recovery.CommitterStats{Commits: 18, Changes: 19, Repeats: 20, Queued: 21},
+		LoadStats: tasks.LoadStats{Backlog: 35, Backlogs: 36, Concurrency: 37, Workers: 38, Crowd: 39, Subscriptions: 38, EventsLost: 39},
+		PeerStats: tasks.PeerStats{ReservesGiven: 40, ReservesTaken: 41, HelpTaken: 43, HelpGiven: 42, SettlementsDropped: 44},
+		Relay:     tasks.RelayStats{Asked: 51, Unanswered: 52, Unheard: 53, Overloaded: 54, Resent: 55, Answered: 56, Refused: 57, Asking: 58, Answering: 59},
+		Spool:     tasks.SpoolStats{Tasks: 61, Moved: 62},
+		Ledger:    recovery.CommitterStats{Commits: 18, Changes: 19, Repeats: 20, Queued: 21},
+		Took: tasks.Took{
+			Attempts: map[tasks.Kind]tasks.Latency{"webhook": took(40 * time.Millisecond)},
+			Commits:  took(200 * time.Microsecond),
+		},
 		Armed:      26,
 		ArenaBytes: 22, ArenaLive: 23,
 	})
 	for _, line := range []string{
 		`lapse_http_refused_total{reason="poll"} 71`,
+		`lapse_http_request_duration_seconds_bucket{method="GET",route="/v1/tasks/{id}",status="2xx",le="0.002"} 0`,
+		`lapse_http_request_duration_seconds_bucket{method="GET",route="/v1/tasks/{id}",status="2xx",le="0.005"} 1`,
+		`lapse_http_request_duration_seconds_sum{method="GET",route="/v1/tasks/{id}",status="2xx"} 0.003`,
+		`lapse_delivery_duration_seconds_bucket{kind="webhook",le="0.02"} 0`,
+		`lapse_delivery_duration_seconds_bucket{kind="webhook",le="0.05"} 1`,
+		`lapse_ledger_commit_duration_seconds_bucket{le="0.0001"} 0`,
+		`lapse_ledger_commit_duration_seconds_bucket{le="0.0002"} 1`,
+		`lapse_ledger_commit_duration_seconds_count 1`,
 		`lapse_tasks{state="pending",topic="order.unpaid"} 1`,
 		`lapse_tasks{state="ready",topic="order.unpaid"} 2`,
 		`lapse_tasks{state="delivering",topic="order.unpaid"} 3`,
@@ -191,8 +220,8 @@ func TestDescribeListsWhatCollectSends(t *testing.T) {
 	}
 	ch := make(chan prometheus.Metric, 1000)
 	ways := []tasks.WayStats{{Kind: "webhook", Outcomes: map[string]int64{"2xx": 1}}}
-	refusals := func() map[string]int64 { return map[string]int64{"poll": 1} }
-	(&Collector{source: fixed{Topics: []tasks.Topic{{Name: "a"}}, Ways: ways}, refusals: refusals}).Collect(ch)
+	durations := tasks.Took{Attempts: map[tasks.Kind]tasks.Latency{"webhook": {}}}
+	(&Collector{source: fixed{Topics: []tasks.Topic{{Name: "a"}}, Ways: ways, Took: durations}, server: server{}}).Collect(ch)
 	close(ch)
 	sent := make(map[string]bool)
 	for m := range ch {

@@ -8,6 +8,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lapsehq/lapse/internal/latency"
 )
 
 // A CommitterConfig says what a Committer writes to, and which functions it calls.
@@ -61,7 +63,8 @@ type Committer[T any] struct {
 	cfg     CommitterConfig[T]
 	turns   chan struct{} // holds a token for each lane that has its turn; nil: all have
 	outages *outages
-	ctx     context.Context // ends when Close gives up
+	took    latency.Histogram // batches of all lanes
+	ctx     context.Context   // ends when Close gives up
 
 	began    time.Time
 	answered atomic.Int64 // when a shard was answered for the last time, in nanoseconds since began
@@ -112,7 +115,7 @@ func NewCommitter[T any](cfg CommitterConfig[T]) *Committer[T] {
 
 func (c *Committer[T]) newLane(shard int, stats CommitterStats) *lane[T] {
 	answered := func() { c.answered.Store(int64(time.Since(c.began))) }
-	return newLane(c.ctx, shard, stats, &c.cfg, c.turns, c.outages, answered)
+	return newLane(c.ctx, shard, stats, &c.cfg, c.turns, c.outages, &c.took, answered)
 }
 
 // Open begins to write a shard that was acquired later, or another shard under a number that
@@ -180,6 +183,10 @@ func (c *Committer[T]) Stats() CommitterStats {
 	}
 	return s
 }
+
+// Took returns how long batches took that were answered, from the first sending to the answer,
+// repeats included.
+func (c *Committer[T]) Took() latency.Counts { return c.took.Counts() }
 
 // Close takes no new changes and writes what is queued. When ctx ends first, it
 // gives up the rest, whose tags come back with ErrClosed, and returns an error

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lapsehq/lapse/internal/latency"
 )
 
 // maxSpares is how many used gatherings a lane keeps. With the one that is
@@ -29,8 +31,9 @@ type lane[T any] struct {
 	ctx   context.Context // ends when Close gives up
 	log   *slog.Logger
 
-	onAnswer func()        // called when the ledger has answered a batch
-	outages  *outages      // of all lanes
+	onAnswer func()   // called when the ledger has answered a batch
+	outages  *outages // of all lanes
+	took     *latency.Histogram
 	failing  atomic.Bool   // the batch under way was repeated and is older than the server's limit
 	turns    chan struct{} // holds a token for each lane that has its turn; nil: all have
 	wake     chan struct{} // holds one token when there may be something to do
@@ -50,13 +53,13 @@ type lane[T any] struct {
 	dropped []T // of the batch being filtered; used by run alone
 }
 
-func newLane[T any](ctx context.Context, shard int, stats CommitterStats, cfg *CommitterConfig[T], turns chan struct{}, outages *outages, onAnswer func()) *lane[T] {
+func newLane[T any](ctx context.Context, shard int, stats CommitterStats, cfg *CommitterConfig[T], turns chan struct{}, outages *outages, took *latency.Histogram, onAnswer func()) *lane[T] {
 	l := &lane[T]{
 		cfg:      cfg,
 		shard:    shard,
 		ctx:      ctx,
 		log:      cfg.Log.With("shard", shard),
-		onAnswer: onAnswer, outages: outages,
+		onAnswer: onAnswer, outages: outages, took: took,
 		turns: turns,
 		wake:  make(chan struct{}, 1),
 		ended: make(chan struct{}),
@@ -250,6 +253,9 @@ func (l *lane[T]) write(b *Batch) error {
 	}
 	if !errors.Is(err, ErrClosed) {
 		l.onAnswer()
+	}
+	if answered(err) {
+		l.took.Observe(time.Since(began), 1)
 	}
 	if answered(err) && repeats > 0 {
 		l.log.Info("the ledger answers again", "repeats", repeats, "after", time.Since(began))

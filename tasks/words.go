@@ -63,6 +63,12 @@ type (
 	// "timeout": 1}.
 	Tally = task.Tally
 
+	// Took says how long things took that a process has done.
+	Took = task.Took
+
+	// Latency counts how long something took, in buckets.
+	Latency = task.Latency
+
 	// A Verb is what a receiver says of a delivery.
 	Verb = task.Verb
 
@@ -341,6 +347,7 @@ var (
 	EventKinds     = task.EventKinds
 	NodeStates     = task.NodeStates
 	LatenessBounds = task.LatenessBounds
+	LatencyBounds  = task.LatencyBounds
 )
 
 // AnyVersion is the version of every task that exists.

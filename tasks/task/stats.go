@@ -3,6 +3,7 @@ package task
 import (
 	"time"
 
+	"github.com/lapsehq/lapse/internal/latency"
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/relay"
 )
@@ -53,6 +54,7 @@ type Stats struct {
 	PeerStats
 
 	Ways []WayStats // of Config.Ways, by kind
+	Took Took
 
 	Relay RelayStats // of calls to other nodes and from them; zero if the ledger is not shared
 	Spool SpoolStats // zero without Config.Spool
@@ -117,6 +119,19 @@ type PeerStats struct {
 	// those nodes did not answer. Their tasks may be delivered again.
 	SettlementsDropped int64
 }
+
+// Took says how long things took that this process has done since Open.
+type Took struct {
+	Attempts map[Kind]Latency // that it made itself, by kind: of Config.Ways, and Handler
+	// Commits are batches of changes that the ledger has confirmed, from the first sending on.
+	Commits Latency
+}
+
+// Latency counts how long something took, in buckets.
+type Latency = latency.Counts
+
+// LatencyBounds are the upper bounds of the buckets of a Latency.
+var LatencyBounds = latency.Bounds
 
 // RelayStats count calls to other nodes, those of other nodes, and what became of them.
 type RelayStats = relay.Stats

@@ -5,8 +5,8 @@ import "time"
 // How the figures of several nodes become those of all of them: counts add up, and of what is no
 // count the one that an operator must see remains.
 
-// Add adds the figures of another node to those of this one. Node, At, Readiness, Ways and Relay
-// stay, and so do Topics, Others and Beyond: see Topic.Add.
+// Add adds the figures of another node to those of this one. Node, At, Readiness, Ways, Took and
+// Relay stay, and so do Topics, Others and Beyond: see Topic.Add.
 func (s *Stats) Add(o *Stats) {
 	s.Total.Add(&o.Total)
 	s.SweepStats.add(&o.SweepStats)

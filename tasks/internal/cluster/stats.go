@@ -12,6 +12,10 @@ func (s *Cluster) Stats() task.Stats {
 		Others: sums.Others, Beyond: sums.Beyond, Total: sums.Others,
 		Ledger: s.engine.Committer.Stats(), Armed: s.engine.Runner.Len(), Ways: s.engine.Config.ByKind.Stats(),
 	}
+	st.Took = task.Took{Attempts: make(map[task.Kind]task.Latency, len(s.engine.Dispatch.Took)), Commits: s.engine.Committer.Took()}
+	for kind, h := range s.engine.Dispatch.Took {
+		st.Took.Attempts[kind] = h.Counts()
+	}
 	if s.Fleet != nil && s.Fleet.Relay != nil {
 		st.Relay = s.Fleet.Relay.Stats()
 	}

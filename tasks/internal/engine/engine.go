@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lapsehq/lapse/internal/latency"
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/internal/receipt"
@@ -118,6 +119,9 @@ type deliveries struct {
 	dispatch.Board
 	Leases  map[uint32]Lease // deliveries that are not settled, by slot
 	Backlog int              // ready tasks of the topics that are pushed
+	// Took is how long attempts took that this process made, by the kind of their topic. It has a
+	// histogram for each kind that this process can deliver.
+	Took map[task.Kind]*latency.Histogram
 }
 
 // An ownership is the terms of shards of this node. Guarded by Engine.Mu.
@@ -159,6 +163,10 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 	s.Dispatch.Leases = make(map[uint32]Lease)
 	s.Dispatch.Board = dispatch.Board{
 		MaxDeliveries: cfg.MaxDeliveries, MaxInFlight: cfg.MaxInFlight, MaxConcurrency: cfg.SweepMaxConcurrency,
+	}
+	s.Dispatch.Took = map[task.Kind]*latency.Histogram{task.Handler: {}}
+	for _, k := range cfg.ByKind.Kinds() {
+		s.Dispatch.Took[k] = &latency.Histogram{}
 	}
 	s.Life.Context, s.Life.Cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.Fleet, _ = ledger.(recovery.Fleet)

@@ -191,9 +191,14 @@ func (s *Engine) workOnce(t *Topic, places *int) (more bool) {
 	for i := range vs {
 		vs[i] = task.Judgement{Verb: task.Release, Reason: "the handler ended its goroutine"}
 	}
+	began := s.Elapsed()
 	defer func() {
+		took := s.Elapsed() - began
 		s.Mu.Lock()
 		defer s.Unlock()
+		if h := s.Dispatch.Took[t.Kind()]; h != nil {
+			h.Observe(took, len(ds))
+		}
 		for i, d := range ds {
 			s.returnLocked(t, d, vs[i])
 		}
