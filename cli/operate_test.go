@@ -186,6 +186,10 @@ func TestTopicTableShowsWhatIsLate(t *testing.T) {
 	if got, want := lateNow(&stuck.Counts, now), "p50 up to 0s, p99 up to 2m, most 1m30s; 55 ready, the oldest for 1m30s"; got != want {
 		t.Errorf("got %q; want %q", got, want)
 	}
+	stuck.Counts.Attempts = client.Attempts{Delivered: 1, Retried: 2, Exhausted: 3, Buried: 4, LeaseExpired: 5, Returned: 6}
+	if got, want := attempts(&stuck.Counts), "1 delivered, 2 retried, 3 exhausted, 4 buried, 5 with an expired lease, 6 returned"; got != want {
+		t.Errorf("got %q; want %q", got, want)
+	}
 	stuck.LastError, stuck.LastFailedAt = "no route to host", &since
 	b.Reset()
 	if topicBlock(&b, stuck, now); !strings.Contains(b.String(), "last error     no route to host, 1m30s ago") {

@@ -57,6 +57,13 @@ func taskCounts(n *client.Counts) string {
 	return fmt.Sprintf("%d pending%s, %d ready, %d delivering, %d dead", n.Pending, retrying, n.Ready, n.Delivering, n.Dead)
 }
 
+// attempts is how deliveries have ended since the start of the node.
+func attempts(n *client.Counts) string {
+	a := &n.Attempts
+	return fmt.Sprintf("%d delivered, %d retried, %d exhausted, %d buried, %d with an expired lease, %d returned",
+		a.Delivered, a.Retried, a.Exhausted, a.Buried, a.LeaseExpired, a.Returned)
+}
+
 func statsBlock(w io.Writer, s *client.Stats, now time.Time) {
 	n := &s.Total
 	dead := ""
@@ -87,7 +94,7 @@ func statsBlock(w io.Writer, s *client.Stats, now time.Time) {
 		"tasks", taskCounts(n)+dead,
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
 			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),
-		"lateness", lateness(n), "late now", lateNow(n, now),
+		"attempts", attempts(n), "lateness", lateness(n), "late now", lateNow(n, now),
 		"ledger", ledger, "warnings", strings.Join(s.State.Ledger.Warnings, "; "), "memory", fmt.Sprintf("%.1f MiB of tasks", float64(s.Memory.ArenaLive)/(1<<20)),
 		"rescued", strconv.FormatInt(s.Sweep.Rescued, 10))
 	if s.TopicsLeftOut > 0 {

@@ -93,7 +93,7 @@ func topicBlock(w io.Writer, t *client.Topic, now time.Time) {
 		"tasks", taskCounts(n),
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
 			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),
-		"lateness", lateness(n), "late now", lateNow(n, now), "receivers", receivers(t), "last error", lastError(t, now))
+		"attempts", attempts(n), "lateness", lateness(n), "late now", lateNow(n, now), "receivers", receivers(t), "last error", lastError(t, now))
 }
 
 // receivers is how many calls of reserve wait; empty if the topic is not pulled.

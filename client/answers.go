@@ -112,6 +112,8 @@ type Counts struct {
 	Lateness Lateness `json:"lateness"`
 	// Since when the oldest task has been due that is ready now. Left out if none is.
 	ReadyOldestAt *time.Time `json:"ready_oldest_at,omitempty"`
+	// What has become of deliveries. Each counts once.
+	Attempts Attempts `json:"attempts"`
 	// Tasks of which an attempt was made, and that wait for the next one. They count as pending
 	// too.
 	Retrying int64 `json:"retrying"`
@@ -130,6 +132,22 @@ type Lateness struct {
 	// bound, 1h, is shown as 1h.
 	P50 Duration `json:"p50"`
 	P99 Duration `json:"p99"`
+}
+
+// Attempts are how many deliveries have ended how, since the start.
+type Attempts struct {
+	// Acknowledged.
+	Delivered int64 `json:"delivered"`
+	// Failed; another attempt follows.
+	Retried int64 `json:"retried"`
+	// Failed, and were the last: the task is dead.
+	Exhausted int64 `json:"exhausted"`
+	// Buried by their receiver: the task is dead.
+	Buried int64 `json:"buried"`
+	// Not settled within their lease, whether another attempt follows or not.
+	LeaseExpired int64 `json:"lease_expired"`
+	// Given back unused; no attempt of the task.
+	Returned int64 `json:"returned"`
 }
 
 // RecentLateness sums up how late tasks are now.

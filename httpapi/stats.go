@@ -107,9 +107,20 @@ type Counts struct {
 	Lateness     Lateness `json:"lateness" doc:"Of first attempts since the start."`
 
 	ReadyOldestAt string         `json:"ready_oldest_at,omitempty" format:"date-time" doc:"Since when the oldest task has been due that is ready now. Left out if none is."`
+	Attempts      Attempts       `json:"attempts" doc:"What has become of deliveries. Each counts once."`
 	Retrying      int64          `json:"retrying" doc:"Tasks of which an attempt was made, and that wait for the next one. They count as pending too."`
 	Receivers     int64          `json:"receivers" doc:"Calls of reserve that wait at this node."`
 	Recent        RecentLateness `json:"recent" doc:"Of first attempts in the last 5 minutes, and of the tasks that are ready now, for their first or a further attempt. The total leaves paused topics out."`
+}
+
+// Attempts are how many deliveries have ended how, since the start.
+type Attempts struct {
+	Delivered    int64 `json:"delivered" doc:"Acknowledged."`
+	Retried      int64 `json:"retried" doc:"Failed; another attempt follows."`
+	Exhausted    int64 `json:"exhausted" doc:"Failed, and were the last: the task is dead."`
+	Buried       int64 `json:"buried" doc:"Buried by their receiver: the task is dead."`
+	LeaseExpired int64 `json:"lease_expired" doc:"Not settled within their lease, whether another attempt follows or not."`
+	Returned     int64 `json:"returned" doc:"Given back unused; no attempt of the task."`
 }
 
 // RecentLateness sums up how late tasks are now.
@@ -142,6 +153,10 @@ func wireCounts(c *tasks.Counts) Counts {
 		Scheduled: c.Scheduled, Delivered: c.Delivered, Failed: c.Failed, LeaseExpired: c.LeaseExpired,
 		DeadOldestAt: formatInstant(c.DeadOldest),
 		Panicked:     c.Panicked, Died: c.Died, Expired: c.Expired, Cancelled: c.Cancelled, Skipped: c.Skipped,
+		Attempts: Attempts{
+			Delivered: c.Delivered, Retried: c.Retried, Exhausted: c.Exhausted, Buried: c.Buried,
+			LeaseExpired: c.LeaseExpired, Returned: c.Returned,
+		},
 		Lateness:      wireLateness(&c.Lateness),
 		ReadyOldestAt: formatInstant(c.ReadyOldest), Receivers: c.Receivers, Recent: wireRecent(&c.Recent),
 	}

@@ -63,7 +63,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		Pending: 1, Ready: 2, Delivering: 3, Dead: 4, Scheduled: 5, Delivered: 6, Failed: 7,
 		LeaseExpired: 8, Died: 9, Cancelled: 10, Skipped: 11, Panicked: 12,
 		Expired: 38, DeadOldest: time.UnixMilli(1_000_000),
-		ReadyOldest: time.UnixMilli(1_009_500), Receivers: 13, Retrying: 14, Recent: tasks.RecentLateness{Max: 1500 * time.Millisecond},
+		ReadyOldest: time.UnixMilli(1_009_500), Receivers: 13, Retrying: 14, Retried: 15, Exhausted: 16, Buried: 17, Returned: 18, Recent: tasks.RecentLateness{Max: 1500 * time.Millisecond},
 	}}
 	version, revision := stamp.Read()
 	topic.Counts.Recent.Counts[1], topic.Counts.Recent.Counts[10] = 3, 1 // up to 2 ms and 2 s
@@ -116,6 +116,12 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		`lapse_tasks_scheduled_total{topic="order.unpaid"} 5`,
 		`lapse_tasks_delivered_total{topic="order.unpaid"} 6`,
 		`lapse_attempts_failed_total{topic="order.unpaid"} 7`,
+		`lapse_attempts_total{outcome="delivered",topic="order.unpaid"} 6`,
+		`lapse_attempts_total{outcome="retried",topic="order.unpaid"} 15`,
+		`lapse_attempts_total{outcome="exhausted",topic="order.unpaid"} 16`,
+		`lapse_attempts_total{outcome="buried",topic="order.unpaid"} 17`,
+		`lapse_attempts_total{outcome="lease_expired",topic="order.unpaid"} 8`,
+		`lapse_attempts_total{outcome="returned",topic="order.unpaid"} 18`,
 		`lapse_attempts_lease_expired_total{topic="order.unpaid"} 8`,
 		`lapse_tasks_died_total{topic="order.unpaid"} 9`,
 		`lapse_dead_expired_total{topic="order.unpaid"} 38`,

@@ -34,6 +34,7 @@ var (
 	cancelled    = name("tasks_cancelled_total", "Tasks of this node that were cancelled since its start, dead ones that were deleted included.", labelTopic)
 	skipped      = name("tasks_skipped_total", "Tasks of this node that were given up undelivered since its start: they were later than their max_lateness, or their deadline had passed while no node held them and the topic's misfire says skip or coalesce.", labelTopic)
 	failed       = name("attempts_failed_total", "Attempts at this node that failed since its start, of whatever cause. A task may fail several times and be delivered in the end.", labelTopic)
+	attempts     = name("attempts_total", "Deliveries of tasks of this node that have ended since its start, by topic and outcome, each once: delivered (acknowledged), retried (failed, another attempt follows), exhausted (failed, and was the last), buried (given up by the receiver), lease_expired (not settled within its lease), returned (given back unused). The share that is not delivered is the error rate of the receivers.", labelTopic, labelOutcome)
 	leaseExpired = name("attempts_lease_expired_total", "Attempts at this node whose lease ran out before they were settled, since its start; lapse_attempts_failed_total counts them too. Any increase: receivers die, or their lease is too short, and work is done twice.", labelTopic)
 	panicked     = name("attempts_panicked_total", "Attempts whose handler panicked at this node, since its start; lapse_attempts_failed_total counts them too. Any increase is a fault of the program that embeds Lapse.", labelTopic)
 	readyOldest  = name("ready_oldest_age_seconds", "How long, in seconds, the oldest ready task of the topic at this node has been due, for its first or a further attempt; 0 if none is ready. It grows while receivers are gone or too slow, or the topic is paused (lapse_topic_paused).", labelTopic)
@@ -117,7 +118,7 @@ var (
 
 // all lists every metric, for Describe.
 var all = []*prometheus.Desc{
-	tasksNow, retrying, scheduled, delivered, died, expired, deadOldest, cancelled, skipped, failed, leaseExpired, panicked, readyOldest, receivers, recent, lateness, paused,
+	tasksNow, retrying, scheduled, delivered, died, expired, deadOldest, cancelled, skipped, failed, attempts, leaseExpired, panicked, readyOldest, receivers, recent, lateness, paused,
 	deliveryOutcomes, deliveryTook,
 	info, build, ready, replayRecords, replaySeconds, rescued, missedWakes, leasesReturned,
 	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, workers, crowd, concurrency, reserves, help, unsettled, auditChecked, auditRepaired, ledgerRewinds,

@@ -86,6 +86,10 @@ type Counts struct {
 	Delivered    int64 // acknowledged
 	Failed       int64 // attempts that failed, of any cause
 	LeaseExpired int64 // of those, attempts whose lease ran out
+	Retried      int64 // of those, attempts that were failed and after which another follows
+	Exhausted    int64 // of those, attempts that were failed and were the last
+	Buried       int64 // of those, attempts whose receiver buried the task
+	Returned     int64 // deliveries that their receiver gave back unused; they are no attempts
 	Died         int64 // exhausted or buried
 	Expired      int64 // dead tasks deleted after TopicSettings.DeadRetention
 	Cancelled    int64
@@ -116,6 +120,10 @@ func (c *Counts) Add(o *Counts) {
 	c.Delivered += o.Delivered
 	c.Failed += o.Failed
 	c.LeaseExpired += o.LeaseExpired
+	c.Retried += o.Retried
+	c.Exhausted += o.Exhausted
+	c.Buried += o.Buried
+	c.Returned += o.Returned
 	c.Died += o.Died
 	c.Expired += o.Expired
 	c.Cancelled += o.Cancelled

@@ -147,6 +147,10 @@ type wireCounts struct {
 	Cancelled    int64 `json:"cancelled,omitempty"`
 	Skipped      int64 `json:"skipped,omitempty"`
 	Panicked     int64 `json:"panicked,omitempty"`
+	Retried      int64 `json:"retried,omitempty"`
+	Exhausted    int64 `json:"exhausted,omitempty"`
+	Buried       int64 `json:"buried,omitempty"`
+	Returned     int64 `json:"returned,omitempty"`
 
 	DeadOldest  time.Time     `json:"dead_oldest,omitzero"`
 	Lateness    []wireBucket  `json:"lateness,omitempty"`
@@ -163,6 +167,7 @@ func encodeCounts(c *task.Counts) wireCounts {
 		Pending: c.Pending, Ready: c.Ready, Delivering: c.Delivering, Dead: c.Dead, Retrying: c.Retrying,
 		Scheduled: c.Scheduled, Delivered: c.Delivered, Failed: c.Failed, LeaseExpired: c.LeaseExpired, Died: c.Died,
 		Expired: c.Expired, Cancelled: c.Cancelled, Skipped: c.Skipped, Panicked: c.Panicked,
+		Retried: c.Retried, Exhausted: c.Exhausted, Buried: c.Buried, Returned: c.Returned,
 		DeadOldest: c.DeadOldest, Lateness: encodeBuckets(&c.Lateness.Counts), LatenessSum: c.Lateness.Sum,
 		ReadyOldest: c.ReadyOldest, Receivers: c.Receivers, Recent: encodeBuckets(&c.Recent.Counts), RecentMax: c.Recent.Max,
 	}
@@ -173,6 +178,7 @@ func (w *wireCounts) decode() task.Counts {
 		Pending: w.Pending, Ready: w.Ready, Delivering: w.Delivering, Dead: w.Dead, Retrying: w.Retrying,
 		Scheduled: w.Scheduled, Delivered: w.Delivered, Failed: w.Failed, LeaseExpired: w.LeaseExpired, Died: w.Died,
 		Expired: w.Expired, Cancelled: w.Cancelled, Skipped: w.Skipped, Panicked: w.Panicked,
+		Retried: w.Retried, Exhausted: w.Exhausted, Buried: w.Buried, Returned: w.Returned,
 		DeadOldest: w.DeadOldest, Lateness: task.Histogram{Counts: decodeBuckets(w.Lateness), Sum: w.LatenessSum},
 		ReadyOldest: w.ReadyOldest, Receivers: w.Receivers, Recent: task.RecentLateness{Counts: decodeBuckets(w.Recent), Max: w.RecentMax},
 	}

@@ -109,7 +109,7 @@ func (s *Engine) expire() int {
 			sl := s.Store.Slot(d.slot)
 			if l, ok := s.Dispatch.Leases[d.slot]; ok && l.Nonce == d.nonce && l.Until <= now && sl.State == store.Delivering {
 				s.TopicTable.ByNumber[sl.Topic].Counts.LeaseExpired++
-				s.failLocked(d.slot, sl, "the lease ran out", nil, nil, 0)
+				s.missLocked(d.slot, sl, "the lease ran out", nil, nil, 0)
 				count++
 			}
 		}

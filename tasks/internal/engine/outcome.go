@@ -44,15 +44,25 @@ func (s *Engine) ackLocked(n uint32, sl *store.Slot, c *PendingWrite, i int) {
 	s.sendLocked(Write{slot: n, op: opFinish}, c, i)
 }
 
-// failLocked ends an attempt without success: the task waits for the next one, or
-// is dead if that was the last.
+// failLocked ends an attempt that its receiver has failed, or its process by ending.
 func (s *Engine) failLocked(n uint32, sl *store.Slot, reason string, pause *time.Duration, c *PendingWrite, i int) {
+	counts := &s.TopicTable.ByNumber[sl.Topic].Counts
+	if s.missLocked(n, sl, reason, pause, c, i) {
+		counts.Exhausted++
+	} else {
+		counts.Retried++
+	}
+}
+
+// missLocked ends an attempt without success: the task waits for the next one, or is dead if that
+// was the last, which it reports.
+func (s *Engine) missLocked(n uint32, sl *store.Slot, reason string, pause *time.Duration, c *PendingWrite, i int) (last bool) {
 	t := s.TopicTable.ByNumber[sl.Topic]
 	s.countFailureLocked(t, reason)
 	l := s.Dispatch.Leases[n]
 	if t.Settings.Retry.Over(l.Attempt, s.Now()-record.Due(s.Store.Record(sl))) {
 		s.deadLocked(n, sl, record.Exhausted, reason, c, i)
-		return
+		return true
 	}
 	d := t.Settings.Retry.Pause(l.Attempt)
 	if pause != nil {
@@ -65,6 +75,7 @@ func (s *Engine) failLocked(n uint32, sl *store.Slot, reason string, pause *time
 	s.endAttemptLocked(n, sl, record.Pending, sl.Next, reason)
 	s.armLocked(n, sl, now)
 	s.sendLocked(Write{slot: n, op: opRecord}, c, i)
+	return false
 }
 
 // countFailureLocked counts an attempt that has failed.
@@ -77,6 +88,7 @@ func (s *Engine) countFailureLocked(t *Topic, reason string) {
 // buryLocked ends an attempt for good because its receiver said so.
 func (s *Engine) buryLocked(n uint32, sl *store.Slot, reason string, c *PendingWrite, i int) {
 	t := s.TopicTable.ByNumber[sl.Topic]
+	t.Counts.Buried++
 	s.countFailureLocked(t, reason)
 	s.deadLocked(n, sl, record.Buried, reason, c, i)
 }

@@ -170,6 +170,7 @@ func (s *Engine) SettleLocked(v *task.Verdict, p *Settling, c *PendingWrite, i i
 	case task.Bury:
 		s.buryLocked(n, sl, orText(v.Reason, "buried"), c, i)
 	case task.Return:
+		s.TopicTable.ByNumber[sl.Topic].Counts.Returned++
 		s.putBackLocked(n, sl)
 	case task.Extend:
 		a.LeaseUntil = s.extendLocked(n, sl, v.Lease)
