@@ -195,6 +195,40 @@ func TestFleetFiguresOfManyTopics(t *testing.T) {
 	})
 }
 
+// A topic that was deleted at the node that is asked is gone at once, though other nodes do not
+// know it yet, unless one of them has tasks of it.
+func TestFleetFiguresWithoutDeletedTopics(t *testing.T) {
+	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+		a, b := f.nodes[0], f.nodes[1]
+		for _, name := range []string{"x", "kept"} {
+			_, err := a.SetTopic(t.Context(), name, TopicSettings{}, -1)
+			want(t, "SetTopic", err, nil)
+		}
+		b.must(Request{ID: b.idAt(0), Topic: "kept", Delay: time.Hour})
+		want(t, "Cancel", b.Cancel(t.Context(), b.create(Request{ID: b.idAt(0), Topic: "x", Delay: time.Hour})), nil)
+		pass(2 * time.Second)
+		_, err := a.KillTopic(t.Context(), "kept", -1)
+		want(t, "KillTopic", err, nil)
+		_, _, err = a.FleetTopic(t.Context(), "x") // the answer of b is used again below
+		want(t, "FleetTopic", err, nil)
+		page, _, err := a.FleetTopics(t.Context(), TopicQuery{})
+		if want(t, "FleetTopics", err, nil); len(page.Topics) != 2 {
+			t.Errorf("listed are %+v", page.Topics)
+		}
+		want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), nil)
+		_, _, err = a.FleetTopic(t.Context(), "x")
+		want(t, "FleetTopic of a deleted one", err, ErrNoTopic)
+		kept, _, err := a.FleetTopic(t.Context(), "kept")
+		if want(t, "FleetTopic of one with dead tasks", err, nil); kept.Counts.Dead != 1 {
+			t.Errorf("it has %+v", kept.Counts)
+		}
+		page, _, err = a.FleetTopics(t.Context(), TopicQuery{})
+		if want(t, "FleetTopics", err, nil); len(page.Topics) != 1 || page.Topics[0].Name != "kept" {
+			t.Errorf("listed are %+v", page.Topics)
+		}
+	})
+}
+
 // The figures of a node without others are its own.
 func TestFleetFiguresOfOneNode(t *testing.T) {
 	bubble(t, Config{Node: "n1"}, func(t *testing.T, r *rig) {

@@ -136,11 +136,15 @@ func sumOf(topics []task.Topic) *topicSum {
 	return sum
 }
 
-// add adds topics of another node. The settings are those that this node knows.
+// add adds topics of another node. The settings are those that this node knows. A topic that was
+// deleted here stays out unless it has tasks: the other node may not know yet that it was.
 func (t *topicSum) add(e *engine.Engine, node string, topics []wireTopic) {
 	for i := range topics {
 		name := topics[i].Name
 		at, known := t.at[name]
+		if !known && !topics[i].Counts.haveTasks() && e.IsDeleted(name) {
+			continue
+		}
 		if !known {
 			at = len(t.topics)
 			t.at[name], t.topics = at, append(t.topics, e.DescribeUnmet(name))

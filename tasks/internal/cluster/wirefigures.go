@@ -162,6 +162,8 @@ type wireCounts struct {
 	RecentMax   time.Duration `json:"recent_max,omitempty"`
 }
 
+func (w *wireCounts) haveTasks() bool { return w.Pending+w.Ready+w.Delivering+w.Dead > 0 }
+
 func encodeCounts(c *task.Counts) wireCounts {
 	return wireCounts{
 		Pending: c.Pending, Ready: c.Ready, Delivering: c.Delivering, Dead: c.Dead, Retrying: c.Retrying,

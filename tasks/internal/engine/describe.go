@@ -48,6 +48,15 @@ func (s *Engine) DescribeUnmet(name string) task.Topic {
 	return t
 }
 
+// IsDeleted reports whether a topic was deleted and has no settings since, as far as this node
+// knows.
+func (s *Engine) IsDeleted(name string) bool {
+	s.Mu.Lock()
+	defer s.Unlock()
+	t, ok := s.TopicTable.ByName[name]
+	return ok && t.stored.deleted
+}
+
 // DescribeSome makes a page of topics, as far as they fit into one. Those that were
 // forgotten meanwhile, or are gone, are left out.
 func (s *Engine) DescribeSome(names []string) (page task.TopicPage) {
