@@ -14,6 +14,7 @@ import (
 // forecast is the command that counts the tasks that fall due, by time.
 type forecast struct {
 	remote
+	figures
 	Topic  string `env:"-" placeholder:"NAME" help:"Only of this topic."`
 	Window span   `env:"-" placeholder:"1h" help:"How far to look ahead. Default: 1h."`
 	Step   span   `env:"-" placeholder:"1m" help:"What to count together. Default: a 60th of the window."`
@@ -25,7 +26,7 @@ func (c *forecast) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	f, err := s.Forecast(ctx, client.Outlook{Topic: c.Topic, Window: c.Window.Duration, Step: c.Step.Duration})
+	f, err := s.Forecast(ctx, client.Outlook{Topic: c.Topic, Window: c.Window.Duration, Step: c.Step.Duration, Scope: c.scope()})
 	if err != nil {
 		return err
 	}
@@ -53,4 +54,5 @@ func forecastChart(w io.Writer, f *client.Forecast) {
 	if !f.Complete {
 		fmt.Fprintln(w, "replay is not over: some are missing")
 	}
+	warnOfMissing(w, &f.Reach)
 }

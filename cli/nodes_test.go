@@ -10,6 +10,7 @@ import (
 
 	"github.com/goccy/go-json"
 
+	"github.com/lapsehq/lapse/client"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
@@ -77,6 +78,53 @@ func TestNodes(t *testing.T) {
 	}
 	shells["n3"].fails(exitConflict, []string{"nodes", "drain", "n3"}, "No other node can take over")
 	if code := stops["n3"](); code != exitOK { // with no other node to hand over to
+		t.Errorf("the last server ends with %d", code)
+	}
+}
+
+// Any server shows the counts of all, or of itself alone. One that has handed over what it held is
+// not missing.
+func TestFiguresOfTheFleet(t *testing.T) {
+	server := redistest.Start(t)
+	shells, stops := fleet(t, server, "n1", "n2")
+	n1 := shells["n1"]
+	n1.ok("schedule", "x", "--id", "a", "--delay", "1h")
+	shells["n2"].ok("schedule", "x", "--id", "b", "--delay", "1h")
+	counts := func(s *shell, flags ...string) string {
+		all := s.object(append([]string{"stats"}, flags...)...)
+		return fmt.Sprint(all["total"].(map[string]any)["pending"], all["covers"], all["missing"])
+	}
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	until := func(wanted string) {
+		t.Helper()
+		for got := counts(n1); got != wanted; got = counts(n1) {
+			select {
+			case <-tick.C:
+			case <-time.After(time.Minute):
+				t.Fatalf("got %s", got)
+			}
+		}
+	}
+	until("2 [n1 n2] []") // answers are used again for a second
+	if got := counts(n1, "--scope", "node"); !strings.HasSuffix(got, "[n1] []") {
+		t.Errorf("got %s", got)
+	}
+	n1.prints([]string{"stats"}, "  counts of    n1, n2\n")
+	n1.prints([]string{"topics", "get", "x", "--scope", "node"}, "node n1 alone")
+	n1.prints([]string{"topics", "list"}, "x      2 ")
+	n1.prints([]string{"forecast", "--window", "2h"}, "#")
+	n1.fails(exitUsage, []string{"stats", "--scope", "all"}, "scope")
+	if code := stops["n2"](); code != exitOK {
+		t.Errorf("the server that was stopped ends with %d", code)
+	}
+	until("2 [n1] []")
+	var out strings.Builder
+	warnOfMissing(&out, &client.Reach{Missing: []client.MissingNode{{Node: "n3", Error: "no heartbeat"}}})
+	if out.String() != "\nWithout the figures of n3 (no heartbeat).\n" {
+		t.Errorf("got %q", out.String())
+	}
+	if code := stops["n1"](); code != exitOK {
 		t.Errorf("the last server ends with %d", code)
 	}
 }

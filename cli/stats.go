@@ -11,8 +11,24 @@ import (
 	"github.com/lapsehq/lapse/client"
 )
 
+// figures are the flags of commands that show counts.
+type figures struct {
+	Scope string `env:"-" default:"fleet" enum:"fleet,node" help:"Whose counts: fleet, of all nodes that share the ledger, or node, of the server alone."`
+}
+
+// scope returns the scope if it is not the default, which servers of earlier versions do not know.
+func (f *figures) scope() client.Scope {
+	if f.Scope == string(client.ScopeFleet) {
+		return ""
+	}
+	return client.Scope(f.Scope)
+}
+
 // stats is the command that shows all counts of a server.
-type stats struct{ remote }
+type stats struct {
+	remote
+	figures
+}
 
 // Run shows.
 func (c *stats) Run(ctx context.Context, std streams, bad *faults) error {
@@ -20,7 +36,7 @@ func (c *stats) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	all, err := s.Stats(ctx)
+	all, err := s.Stats(ctx, c.scope())
 	if err != nil {
 		return err
 	}
@@ -64,6 +80,37 @@ func attempts(n *client.Counts) string {
 		a.Delivered, a.Retried, a.Exhausted, a.Buried, a.LeaseExpired, a.Returned)
 }
 
+// coverage says which nodes the figures are of; empty for those of the only node there is.
+func coverage(r *client.Reach) string {
+	switch {
+	case r.Scope == string(client.ScopeNode):
+		return "node " + strings.Join(r.Covers, ", ") + " alone"
+	case len(r.Covers) < 2 && len(r.Missing) == 0:
+		return ""
+	}
+	text := strings.Join(r.Covers, ", ")
+	if len(r.Missing) > 0 {
+		text += "; missing: " + missing(r)
+	}
+	return text
+}
+
+// missing names the nodes whose figures are missing, and says why.
+func missing(r *client.Reach) string {
+	var all []string
+	for _, m := range r.Missing {
+		all = append(all, plain(strings.TrimSpace(m.Node+" ("+m.Error+")")))
+	}
+	return strings.Join(all, ", ")
+}
+
+// warnOfMissing says below a table which nodes it lacks.
+func warnOfMissing(w io.Writer, r *client.Reach) {
+	if len(r.Missing) > 0 {
+		fmt.Fprintf(w, "\nWithout the figures of %s.\n", missing(r))
+	}
+}
+
 func statsBlock(w io.Writer, s *client.Stats, now time.Time) {
 	n := &s.Total
 	dead := ""
@@ -90,7 +137,7 @@ func statsBlock(w io.Writer, s *client.Stats, now time.Time) {
 	if s.State.Ledger.Condition != "" {
 		ledger += ", " + s.State.Ledger.Condition
 	}
-	block(w, s.Node, "version", s.Version, "up", roundedText(time.Duration(s.Uptime)), "state", state,
+	block(w, s.Node, "version", s.Version, "up", roundedText(time.Duration(s.Uptime)), "state", state, "counts of", coverage(&s.Reach),
 		"tasks", taskCounts(n)+dead,
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
 			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),

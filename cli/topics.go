@@ -14,7 +14,10 @@ import (
 	"github.com/lapsehq/lapse/client"
 )
 
-type topicsList struct{ remote }
+type topicsList struct {
+	remote
+	figures
+}
 
 // Run lists.
 func (c *topicsList) Run(ctx context.Context, std streams, bad *faults) error {
@@ -22,11 +25,28 @@ func (c *topicsList) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	list, err := s.Topics(ctx)
+	list, reach, err := allTopics(ctx, s, c.scope())
 	if err != nil {
 		return err
 	}
-	return s.printList("topics", func(w io.Writer) { topicTable(w, list, time.Now()) })
+	return s.printList("topics", func(w io.Writer) {
+		topicTable(w, list, time.Now())
+		warnOfMissing(w, &reach)
+	})
+}
+
+// allTopics returns the topics of all pages. The nodes are those of the last one.
+func allTopics(ctx context.Context, s *session, scope client.Scope) (all []client.Topic, reach client.Reach, err error) {
+	for cursor := ""; ; {
+		p, err := s.ListTopics(ctx, 0, cursor, scope)
+		if err != nil {
+			return nil, reach, err
+		}
+		all, reach = append(all, p.Topics...), p.Reach
+		if cursor = p.NextCursor; cursor == "" {
+			return all, reach, nil
+		}
+	}
 }
 
 func topicTable(w io.Writer, list []client.Topic, now time.Time) {
@@ -48,6 +68,7 @@ func topicTable(w io.Writer, list []client.Topic, now time.Time) {
 
 type topicsGet struct {
 	remote
+	figures
 	Topic string `arg:"" help:"The topic."`
 }
 
@@ -57,7 +78,7 @@ func (c *topicsGet) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	t, err := s.Topic(ctx, c.Topic)
+	t, err := s.Topic(ctx, c.Topic, c.scope())
 	if err != nil {
 		return err
 	}
@@ -93,7 +114,7 @@ func topicBlock(w io.Writer, t *client.Topic, now time.Time) {
 		"tasks", taskCounts(n),
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
 			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),
-		"attempts", attempts(n), "lateness", lateness(n), "late now", lateNow(n, now), "receivers", receivers(t), "last error", lastError(t, now))
+		"attempts", attempts(n), "lateness", lateness(n), "late now", lateNow(n, now), "receivers", receivers(t), "last error", lastError(t, now), "counts of", coverage(&t.Reach))
 }
 
 // receivers is how many calls of reserve wait; empty if the topic is not pulled.

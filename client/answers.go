@@ -7,14 +7,18 @@ import "time"
 // The types of this file are those of package httpapi. Their comments are those of the OpenAPI
 // document. A field that an answer leaves out is zero.
 
-// Stats is the answer of /v1/stats. Counters begin at the start of the process.
+// Stats is the answer of /v1/stats. Counters begin at the start of each process. Those of
+// several nodes are added up.
 type Stats struct {
+	// The node that was asked. Version, uptime and state are its own, whatever the scope.
 	Node    string    `json:"node"`
 	Version string    `json:"version"`
 	Uptime  Duration  `json:"uptime"`
 	State   Readiness `json:"state"`
-	Total   Counts    `json:"total"`
-	// By name. Empty if there are more than 1,000: GET /v1/topics lists them.
+	Reach
+	Total Counts `json:"total"`
+	// By name. Empty if there are more than 1,000, or many at many nodes: GET /v1/topics lists
+	// them.
 	Topics []Topic     `json:"topics"`
 	Sweep  SweepStats  `json:"sweep"`
 	Ledger LedgerStats `json:"ledger"`
@@ -22,7 +26,7 @@ type Stats struct {
 	Memory MemoryStats `json:"memory"`
 	Events EventStats  `json:"events"`
 	Nodes  NodesStats  `json:"nodes"`
-	// How many topics there are, if they are too many for topics.
+	// How many topics there are, at least, if they are too many for topics.
 	TopicsLeftOut int `json:"topics_left_out,omitempty"`
 	// Jumps of the wall clock that were noticed.
 	ClockSteps int64 `json:"clock_steps"`
@@ -117,7 +121,7 @@ type Counts struct {
 	// Tasks of which an attempt was made, and that wait for the next one. They count as pending
 	// too.
 	Retrying int64 `json:"retrying"`
-	// Calls of reserve that wait at this node.
+	// Calls of reserve that wait.
 	Receivers int64 `json:"receivers"`
 	// Of first attempts in the last 5 minutes, and of the tasks that are ready now, for their
 	// first or a further attempt. The total leaves paused topics out.
@@ -173,12 +177,14 @@ type SweepStats struct {
 	Backlog int `json:"backlog"`
 	// How often they were more than sweep.backlog.
 	Backlogs int64 `json:"backlogs"`
-	// The bound of topics without a concurrency of their own; raised during a backlog.
+	// The bound of topics without a concurrency of their own; raised during a backlog. Of
+	// several nodes the greatest.
 	Concurrency int       `json:"concurrency"`
 	Full        FullSweep `json:"full"`
 }
 
-// FullSweep reports the sweeps over everything.
+// FullSweep reports the sweeps over everything. The last one of several nodes is the one
+// that began first.
 type FullSweep struct {
 	// Full sweeps that have ended.
 	Count int64 `json:"count"`
@@ -244,6 +250,7 @@ type NodesStats struct {
 
 // Forecast reports how many tasks fall due when.
 type Forecast struct {
+	Reach
 	// Where the first step begins: now.
 	From time.Time `json:"from"`
 	// Length of each step.
@@ -256,7 +263,7 @@ type Forecast struct {
 	Delivering int64 `json:"delivering"`
 	// Tasks whose next attempt is after the last step.
 	Later int64 `json:"later"`
-	// false while replay runs: what was not read yet is missing.
+	// false while a node that was asked replays: what it has not read yet is missing.
 	Complete bool `json:"complete"`
 }
 
@@ -322,4 +329,23 @@ type NodeLateness struct {
 	// bound, 1h, is shown as 1h.
 	P50 Duration `json:"p50"`
 	P99 Duration `json:"p99"`
+}
+
+// Reach says which nodes the figures of an answer are of.
+type Reach struct {
+	// fleet: the figures are those of all nodes. node: of the node that was asked alone.
+	Scope string `json:"scope"`
+	// Names of the nodes whose figures are in the answer.
+	Covers []string `json:"covers"`
+	// Nodes whose figures are not in the answer: they have not answered within a second, or send
+	// no heartbeat while they hold tasks.
+	Missing []MissingNode `json:"missing"`
+}
+
+// MissingNode is a node whose figures are not in an answer.
+type MissingNode struct {
+	// Its name. Empty: all other nodes, which are not known yet.
+	Node string `json:"node"`
+	// Why.
+	Error string `json:"error"`
 }

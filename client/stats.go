@@ -7,10 +7,30 @@ import (
 	"time"
 )
 
-// Stats returns the counts of the server. Errors: ErrUnreachable.
-func (c *Client) Stats(ctx context.Context) (*Stats, error) {
+// A Scope says whose figures are asked for.
+type Scope string
+
+// The scopes of figures.
+const (
+	ScopeFleet Scope = "fleet" // of all nodes that share the server's ledger; the default
+	ScopeNode  Scope = "node"  // of the server alone
+)
+
+// scoped returns the parameters of a request for figures.
+func scoped(scope []Scope) url.Values {
+	values := url.Values{}
+	if len(scope) > 0 && scope[0] != "" {
+		values.Set("scope", string(scope[0]))
+	}
+	return values
+}
+
+// Stats returns the counts of all nodes that share the server's ledger, or of the server alone with
+// ScopeNode. A node that does not answer is named in Missing, and is no error. Errors: ErrInvalid,
+// ErrUnreachable.
+func (c *Client) Stats(ctx context.Context, scope ...Scope) (*Stats, error) {
 	s := &Stats{}
-	if _, err := c.do(ctx, call{method: http.MethodGet, path: "/v1/stats", effect: reads}, s); err != nil {
+	if _, err := c.do(ctx, call{method: http.MethodGet, path: "/v1/stats", query: scoped(scope), effect: reads}, s); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -32,12 +52,13 @@ type Outlook struct {
 	Topic  string        // empty: all topics
 	Window time.Duration // how far to look ahead. 0: the server's default, an hour
 	Step   time.Duration // length of a step. 0: a 60th of the window
+	Scope  Scope         // empty: ScopeFleet
 }
 
 // Forecast counts pending tasks by the time of their next attempt.
 // Errors: ErrInvalid, ErrUnavailable, ErrUnreachable.
 func (c *Client) Forecast(ctx context.Context, o Outlook) (*Forecast, error) {
-	values := url.Values{}
+	values := scoped([]Scope{o.Scope})
 	if o.Topic != "" {
 		values.Set("topic", o.Topic)
 	}

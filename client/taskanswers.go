@@ -181,6 +181,7 @@ type Event struct {
 
 // TopicPage is a page of topics, by name.
 type TopicPage struct {
+	Reach
 	Topics []Topic `json:"topics"`
 	// For the page after this one. Left out at the end.
 	NextCursor string `json:"next_cursor,omitempty"`

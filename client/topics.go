@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -103,6 +102,9 @@ type Topic struct {
 	// Revision of the settings; 0 if none are set.
 	Revision int64  `json:"revision"`
 	Counts   Counts `json:"counts"`
+	// Reach says which nodes the figures are of. It is empty in a list, which has its own, and in
+	// answers to changes.
+	Reach
 }
 
 // Chosen returns the settings in the form of SetTopic, to change some of them. Settings that are
@@ -121,8 +123,8 @@ const AnyRevision int64 = -1
 // ListTopics returns a page of topics, with settings and counts: the first one, or the one of the
 // previous page's NextCursor. limit is 1 to 1,000; 0 stands for 1,000. Errors: ErrInvalid,
 // ErrUnreachable.
-func (c *Client) ListTopics(ctx context.Context, limit int, cursor string) (*TopicPage, error) {
-	values := url.Values{}
+func (c *Client) ListTopics(ctx context.Context, limit int, cursor string, scope ...Scope) (*TopicPage, error) {
+	values := scoped(scope)
 	if limit != 0 {
 		values.Set("limit", strconv.Itoa(limit))
 	}
@@ -138,10 +140,10 @@ func (c *Client) ListTopics(ctx context.Context, limit int, cursor string) (*Top
 
 // Topics returns all topics, page by page, with settings and counts. Errors:
 // ErrUnreachable.
-func (c *Client) Topics(ctx context.Context) ([]Topic, error) {
+func (c *Client) Topics(ctx context.Context, scope ...Scope) ([]Topic, error) {
 	var all []Topic
 	for cursor := ""; ; {
-		p, err := c.ListTopics(ctx, 0, cursor)
+		p, err := c.ListTopics(ctx, 0, cursor, scope...)
 		if err != nil {
 			return nil, err
 		}
@@ -154,8 +156,8 @@ func (c *Client) Topics(ctx context.Context) ([]Topic, error) {
 
 // Topic returns a topic. Errors: ErrNoTopic if it was never set up and never had a task, or was
 // deleted and has no task; ErrInvalid, ErrUnreachable.
-func (c *Client) Topic(ctx context.Context, name string) (*Topic, error) {
-	return c.topic(ctx, call{method: http.MethodGet, effect: reads}, name)
+func (c *Client) Topic(ctx context.Context, name string, scope ...Scope) (*Topic, error) {
+	return c.topic(ctx, call{method: http.MethodGet, query: scoped(scope), effect: reads}, name)
 }
 
 // SetTopic replaces all settings of a topic. Zero fields get their defaults. A revision other than

@@ -10,16 +10,18 @@ import (
 
 // Forecast reports how many tasks fall due when.
 type Forecast struct {
+	Reach
 	From       string   `json:"from" format:"date-time" doc:"Where the first step begins: now."`
 	Step       duration `json:"step" doc:"Length of each step."`
 	Counts     []int64  `json:"counts" nullable:"false" doc:"By step: tasks whose next attempt falls into it."`
 	Ready      int64    `json:"ready" doc:"Tasks that are due and wait for their receiver."`
 	Delivering int64    `json:"delivering" doc:"Tasks that are being delivered."`
 	Later      int64    `json:"later" doc:"Tasks whose next attempt is after the last step."`
-	Complete   bool     `json:"complete" doc:"false while replay runs: what was not read yet is missing."`
+	Complete   bool     `json:"complete" doc:"false while a node that was asked replays: what it has not read yet is missing."`
 }
 
 type forecastInput struct {
+	ScopeInput
 	Topic  string `query:"topic" maxLength:"128" doc:"Only tasks of this topic."`
 	Window string `query:"window" maxLength:"64" doc:"How far to look ahead, 1s to 3660d. Default 1h."`
 	Step   string `query:"step" maxLength:"64" doc:"Length of a step; 1 to 1,000 make up the window. Default: a 60th of the window."`
@@ -51,14 +53,24 @@ func (s *Server) forecast(ctx context.Context, in *forecastInput) (*reply[Foreca
 	if faults != nil {
 		return nil, invalidFields(faults)
 	}
-	f, err := s.scheduler.Forecast(ctx, o)
+	f, reach, err := s.forecastOf(ctx, in, o)
 	if err != nil {
 		return nil, err
 	}
 	return &reply[Forecast]{Forecast{
-		From: formatInstant(f.From), Step: duration(f.Step), Counts: f.Counts,
+		Reach: reach,
+		From:  formatInstant(f.From), Step: duration(f.Step), Counts: f.Counts,
 		Ready: f.Ready, Delivering: f.Delivering, Later: f.Later, Complete: f.Complete,
 	}}, nil
+}
+
+func (s *Server) forecastOf(ctx context.Context, in *forecastInput, o tasks.Outlook) (tasks.Forecast, Reach, error) {
+	if in.ofNode() {
+		f, err := s.scheduler.Forecast(ctx, o)
+		return f, s.ownReach(), err
+	}
+	f, reach, err := s.scheduler.FleetForecast(ctx, o)
+	return f, wireReach(&reach), err
 }
 
 // parseSpan reads a duration in a query, in either of the two forms that bodies have.

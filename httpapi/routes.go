@@ -81,8 +81,9 @@ func (s *Server) routes() error {
 
 	// Topics.
 	add(a, route{id: "list-topics", allow: readers, method: "GET", path: "/v1/topics", summary: "List topics with settings and counts",
-		about: "By name, page by page.", fails: kinds{invalid}}, s.topics)
+		about: "By name, page by page. The counts are those of all nodes. " + reachAbout, fails: kinds{invalid}}, s.topics)
 	add(a, route{id: "get-topic", allow: readers, method: "GET", path: "/v1/topics/{topic}", summary: "Show a topic",
+		about: "The counts are those of all nodes. " + reachAbout,
 		fails: kinds{invalid, noTopic}}, s.topic)
 	add(a, route{id: "put-topic", allow: admins, method: "PUT", path: "/v1/topics/{topic}", summary: "Set a topic up",
 		about: "Replaces all settings; a field that is left out gets its default. If-Match with an ETag guards against changes by others. " +
@@ -124,9 +125,10 @@ func (s *Server) routes() error {
 		status: 202, fails: kinds{invalid, noNode, noSuccessor, unavailable, nodeAway, closing}}, s.drain)
 
 	// The server itself.
-	add(a, route{id: "stats", allow: readers | allTopics, method: "GET", path: "/v1/stats", summary: "Counts of everything"}, s.stats)
+	add(a, route{id: "stats", allow: readers | allTopics, method: "GET", path: "/v1/stats", summary: "Counts of everything",
+		about: "The counts are those of all nodes. " + reachAbout, fails: kinds{invalid}}, s.stats)
 	add(a, route{id: "forecast", allow: readers, method: "GET", path: "/v1/forecast", summary: "Count the tasks that fall due, by time",
-		about: "Counts the next attempt of each task, be it the first or a retry. It is no snapshot.",
+		about: "Counts the next attempt of each task, be it the first or a retry. It is no snapshot. It covers the tasks of all nodes. " + reachAbout,
 		fails: kinds{invalid, closing}}, s.forecast)
 	add(a, route{id: "events", allow: readers, method: "GET", path: eventsPath, summary: "Stream the events of tasks",
 		about:   "Server-sent events, from now on, without an end. A reader that is too slow loses events; an event of the type lost says how many. Ids count lost events too. They begin again with each stream, and Last-Event-ID changes nothing.",

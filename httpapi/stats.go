@@ -7,22 +7,24 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// Stats is the answer of /v1/stats. Counters begin at the start of the process.
+// Stats is the answer of /v1/stats. Counters begin at the start of each process. Those of several
+// nodes are added up.
 type Stats struct {
-	Node    string      `json:"node"`
-	Version string      `json:"version"`
-	Uptime  duration    `json:"uptime"`
-	State   Readiness   `json:"state"`
-	Total   Counts      `json:"total"`
-	Topics  []Topic     `json:"topics" nullable:"false" doc:"By name. Empty if there are more than 1,000: GET /v1/topics lists them."`
-	Sweep   SweepStats  `json:"sweep"`
-	Ledger  LedgerStats `json:"ledger"`
-	Spool   SpoolStats  `json:"spool"`
-	Memory  MemoryStats `json:"memory"`
-	Events  EventStats  `json:"events"`
-	Nodes   NodesStats  `json:"nodes"`
+	Node    string    `json:"node" doc:"The node that was asked. Version, uptime and state are its own, whatever the scope."`
+	Version string    `json:"version"`
+	Uptime  duration  `json:"uptime"`
+	State   Readiness `json:"state"`
+	Reach
+	Total  Counts      `json:"total"`
+	Topics []Topic     `json:"topics" nullable:"false" doc:"By name. Empty if there are more than 1,000, or many at many nodes: GET /v1/topics lists them."`
+	Sweep  SweepStats  `json:"sweep"`
+	Ledger LedgerStats `json:"ledger"`
+	Spool  SpoolStats  `json:"spool"`
+	Memory MemoryStats `json:"memory"`
+	Events EventStats  `json:"events"`
+	Nodes  NodesStats  `json:"nodes"`
 
-	TopicsLeftOut int `json:"topics_left_out,omitempty" doc:"How many topics there are, if they are too many for topics."`
+	TopicsLeftOut int `json:"topics_left_out,omitempty" doc:"How many topics there are, at least, if they are too many for topics."`
 
 	ClockSteps int64 `json:"clock_steps" doc:"Jumps of the wall clock that were noticed."`
 }
@@ -37,7 +39,7 @@ type SweepStats struct {
 	MissedWakes int64     `json:"missed_wakes" doc:"Topics whose receivers were not notified of ready tasks; without a fault always 0."`
 	Backlog     int       `json:"backlog" doc:"Ready tasks of topics that the node delivers by itself."`
 	Backlogs    int64     `json:"backlogs" doc:"How often they were more than sweep.backlog."`
-	Concurrency int       `json:"concurrency" doc:"The bound of topics without a concurrency of their own; raised during a backlog."`
+	Concurrency int       `json:"concurrency" doc:"The bound of topics without a concurrency of their own; raised during a backlog. Of several nodes the greatest."`
 	Full        FullSweep `json:"full"`
 }
 
@@ -50,7 +52,8 @@ type NodesStats struct {
 	Dropped       int64 `json:"settlements_dropped" doc:"Settlements of other nodes' tasks for which there was no room while those nodes did not answer; the tasks may be delivered again."`
 }
 
-// FullSweep reports the sweeps over everything.
+// FullSweep reports the sweeps over everything. The last one of several nodes is the one that began
+// first.
 type FullSweep struct {
 	Count  int64    `json:"count" doc:"Full sweeps that have ended."`
 	LastAt string   `json:"last_at,omitempty" format:"date-time" doc:"When the last one began; absent if there was none."`
@@ -109,7 +112,7 @@ type Counts struct {
 	ReadyOldestAt string         `json:"ready_oldest_at,omitempty" format:"date-time" doc:"Since when the oldest task has been due that is ready now. Left out if none is."`
 	Attempts      Attempts       `json:"attempts" doc:"What has become of deliveries. Each counts once."`
 	Retrying      int64          `json:"retrying" doc:"Tasks of which an attempt was made, and that wait for the next one. They count as pending too."`
-	Receivers     int64          `json:"receivers" doc:"Calls of reserve that wait at this node."`
+	Receivers     int64          `json:"receivers" doc:"Calls of reserve that wait."`
 	Recent        RecentLateness `json:"recent" doc:"Of first attempts in the last 5 minutes, and of the tasks that are ready now, for their first or a further attempt. The total leaves paused topics out."`
 }
 
@@ -184,17 +187,24 @@ const statsPause = 50 * time.Millisecond
 
 // stats answers GET /v1/stats. When there are so many topics that their counts are cached for a
 // while, repeated calls would return the same, so callers wait for the next round.
-func (s *Server) stats(ctx context.Context, _ *struct{}) (*reply[Stats], error) {
+func (s *Server) stats(ctx context.Context, in *ScopeInput) (*reply[Stats], error) {
 	if s.manyTopics.Load() {
 		if err := s.statsRounds.await(ctx); err != nil {
 			return nil, err
 		}
 	}
-	return &reply[Stats]{s.wireStats()}, nil
+	if in.ofNode() {
+		t := s.scheduler.Stats()
+		return &reply[Stats]{s.wireStats(&t, s.ownReach())}, nil
+	}
+	t, reach, err := s.scheduler.FleetStats(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &reply[Stats]{s.wireStats(&t, wireReach(&reach))}, nil
 }
 
-func (s *Server) wireStats() Stats {
-	t := s.scheduler.Stats()
+func (s *Server) wireStats(t *tasks.Stats, reach Reach) Stats {
 	topics, leftOut := t.Topics, 0
 	s.manyTopics.Store(t.Beyond > 0)
 	if t.Beyond > 0 { // listing them would cost more than all the rest
@@ -202,8 +212,8 @@ func (s *Server) wireStats() Stats {
 	}
 	return Stats{
 		Node: t.Node, Version: s.version, Uptime: duration(time.Since(s.started).Round(time.Second)),
-		State: s.wireReadiness(t.Readiness), Total: wireCounts(&t.Total), Topics: wireTopics(topics),
-		Sweep:      wireSweep(&t),
+		State: s.wireReadiness(t.Readiness), Reach: reach, Total: wireCounts(&t.Total), Topics: wireTopics(topics),
+		Sweep:      wireSweep(t),
 		Ledger:     LedgerStats{t.Ledger.Commits, t.Ledger.Changes, t.Ledger.Repeats, t.Ledger.Queued, t.UnknownRecords},
 		Spool:      SpoolStats{t.Spool.Tasks, t.Spool.Moved, t.Spool.Condition},
 		Memory:     MemoryStats{t.ArenaBytes, t.ArenaLive, t.Armed},

@@ -57,8 +57,8 @@ type Topic struct {
 
 	ConcurrencySet bool     `json:"concurrency_set" doc:"Whether concurrency is set. Unset, it is the default, and a backlog raises it."`
 	DeadRetention  duration `json:"dead_retention"`
-	Undeliverable  string   `json:"undeliverable,omitempty" doc:"Why this node cannot deliver the topic's tasks: it lacks what their settings need. The tasks wait."`
-	ConcurrencyNow int      `json:"concurrency_now" doc:"The bound in force: concurrency, or more during a backlog."`
+	Undeliverable  string   `json:"undeliverable,omitempty" doc:"Why this node cannot deliver the topic's tasks: it lacks what their settings need. The tasks wait. If it can, why another node cannot, which is named."`
+	ConcurrencyNow int      `json:"concurrency_now" doc:"The bound in force: concurrency, or more during a backlog. Of several nodes the greatest."`
 	LastError      string   `json:"last_error,omitempty" doc:"Why the last attempt failed of those that have failed since the start, cut to 256 bytes. Left out if none has."`
 	LastFailedAt   string   `json:"last_failed_at,omitempty" format:"date-time" doc:"When that attempt ended."`
 }
@@ -73,6 +73,7 @@ type Retry struct {
 
 // TopicList is a page of topics, by name.
 type TopicList struct {
+	Reach
 	Topics     []Topic `json:"topics" nullable:"false"`
 	NextCursor string  `json:"next_cursor,omitempty" doc:"For the page after this one. Left out at the end."`
 }
@@ -186,26 +187,55 @@ func replyTopic(t *tasks.Topic) *topicReply {
 }
 
 type listTopicsInput struct {
+	ScopeInput
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"1000" doc:"Topics a page. A page of large settings ends earlier."`
 	Cursor string `query:"cursor" maxLength:"1024" doc:"The next_cursor of the page before."`
 }
 
 // topics answers GET /v1/topics.
 func (s *Server) topics(ctx context.Context, in *listTopicsInput) (*reply[TopicList], error) {
-	page, err := s.scheduler.ListTopics(tasks.TopicQuery{Limit: in.Limit, Cursor: in.Cursor, Allows: tasks.GrantOf(ctx).Allows})
-	if err != nil {
-		return nil, err
+	q, reach := tasks.TopicQuery{Limit: in.Limit, Cursor: in.Cursor, Allows: tasks.GrantOf(ctx).Allows}, s.ownReach()
+	if in.ofNode() {
+		page, err := s.scheduler.ListTopics(q)
+		return &reply[TopicList]{TopicList{reach, wireTopics(page.Topics), page.NextCursor}}, err
 	}
-	return &reply[TopicList]{TopicList{wireTopics(page.Topics), page.NextCursor}}, nil
+	page, of, err := s.scheduler.FleetTopics(ctx, q)
+	return &reply[TopicList]{TopicList{wireReach(&of), wireTopics(page.Topics), page.NextCursor}}, err
+}
+
+// TopicAnswer is a topic with the nodes that its figures are of.
+type TopicAnswer struct {
+	Topic
+	Reach
+}
+
+type topicAnswerReply struct {
+	ETag string `header:"ETag" doc:"Names the revision of the settings, for If-Match."`
+	Body TopicAnswer
+}
+
+type getTopicInput struct {
+	ScopeInput
+	Topic string `path:"topic" doc:"Name of the topic."`
 }
 
 // topic answers GET /v1/topics/{topic}.
-func (s *Server) topic(_ context.Context, in *topicInput) (*topicReply, error) {
-	t, err := s.scheduler.Topic(in.Topic)
+func (s *Server) topic(ctx context.Context, in *getTopicInput) (*topicAnswerReply, error) {
+	t, reach, err := s.topicOf(ctx, in)
 	if err != nil {
 		return nil, err
 	}
-	return replyTopic(&t), nil
+	only := replyTopic(&t)
+	return &topicAnswerReply{only.ETag, TopicAnswer{only.Body, reach}}, nil
+}
+
+func (s *Server) topicOf(ctx context.Context, in *getTopicInput) (tasks.Topic, Reach, error) {
+	if in.ofNode() {
+		t, err := s.scheduler.Topic(in.Topic)
+		return t, s.ownReach(), err
+	}
+	t, reach, err := s.scheduler.FleetTopic(ctx, in.Topic)
+	return t, wireReach(&reach), err
 }
 
 type patchTopicInput struct {

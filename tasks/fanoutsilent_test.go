@@ -76,6 +76,10 @@ func TestSilentNodeOfRedis(t *testing.T) {
 	}
 	proxy.SetUnheard(true) // its heartbeat goes on
 	defer proxy.SetUnheard(false)
+	_, reach, err := a.FleetStats(t.Context())
+	if err != nil || len(reach.Missing) != 1 || reach.Missing[0].Node != "b" || len(reach.Nodes) != 1 {
+		t.Errorf("FleetStats covers %v and misses %v, %v", reach.Nodes, reach.Missing, err)
+	}
 	for what, call := range map[string]func(context.Context) error{
 		"CancelGroup": func(ctx context.Context) error { _, err := a.CancelGroup(ctx, "g"); return err },
 		"Purge":       func(ctx context.Context) error { _, err := a.Purge(ctx, "x"); return err },

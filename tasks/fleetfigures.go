@@ -17,9 +17,9 @@ import (
 const GatherWithin = cluster.GatherWithin
 
 // FleetStats returns the figures of all nodes, added up: of what is no count, the earliest time and
-// the greatest value. Node, At, Readiness, Ways and Relay are those of this node. Topics is empty,
-// and Beyond says how many topics a node has at least, where that is more than MaxStatsTopics or
-// more than a message takes.
+// the greatest value. Node, At, Readiness, Ways, Took and Relay are those of this node. Topics is
+// empty, and Beyond says how many topics a node has at least, where that is more than
+// MaxStatsTopics or more than a message takes.
 //
 // Errors: why ctx has ended.
 func (s *Scheduler) FleetStats(ctx context.Context) (Stats, Reach, error) {

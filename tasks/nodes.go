@@ -4,6 +4,9 @@ import (
 	"context"
 )
 
+// NodeName is the name of this node among those that share the ledger.
+func (s *Scheduler) NodeName() string { return s.cluster.NodeName() }
+
 // Nodes lists the nodes that share the ledger, by name. A ledger that is not shared has
 // one. Errors: ErrUnavailable, ErrClosed.
 func (s *Scheduler) Nodes(ctx context.Context) ([]Node, error) {

@@ -24,7 +24,17 @@ function age(instant) {
   return parts.join("") || "0s";
 }
 
+// showReach says which nodes the cards and the topics are about, and which are missing.
+function showReach(r) {
+  const missing = r.missing.map(m => (m.node + " (" + m.error + ")").trim()).join(", "), el = byId("reach");
+  const text = missing ? "Counts of the fleet without " + missing + "."
+    : r.covers.length > 1 ? "Counts of the fleet: " + count.format(r.covers.length) + " nodes." : "";
+  if (el.textContent !== text) el.textContent = text;
+  el.className = missing ? "bad" : "soft";
+}
+
 function show(stats) {
+  showReach(stats);
   byId("node").textContent = stats.node;
   byId("version").textContent = stats.version;
   byId("uptime").textContent = stats.uptime;
@@ -61,7 +71,7 @@ function show(stats) {
   else tell("", false);
 }
 
-// Where there is one node alone, the figures above are all about it.
+// Where there is one node alone, the figures above say it all.
 function showNodes(nodes) {
   byId("fleet").hidden = nodes.length < 2;
   byId("nodes").replaceChildren(...nodes.map(n => {

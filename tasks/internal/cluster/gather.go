@@ -47,7 +47,7 @@ type nodeAnswer[A any] struct {
 func gather[Q, A any](ctx context.Context, s *Cluster, m Method[Q, A], q Q, complete func(q *Q, nodes int)) (*gathered[Q, A], error) {
 	if s.NoPeers() {
 		complete(&q, 1)
-		return &gathered[Q, A]{query: q, reach: task.Reach{Nodes: []string{s.engine.Config.Node}}}, nil
+		return &gathered[Q, A]{query: q, reach: task.Reach{Nodes: []string{s.NodeName()}}}, nil
 	}
 	key, err := json.Marshal(q)
 	if err != nil {

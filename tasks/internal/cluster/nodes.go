@@ -10,6 +10,14 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
+// NodeName is tasks.Scheduler.NodeName.
+func (s *Cluster) NodeName() string {
+	if s.Fleet != nil {
+		return s.Fleet.node
+	}
+	return s.engine.Config.Node
+}
+
 // DescribeNode returns a node as callers see it.
 func DescribeNode(k *recovery.Node) task.Node {
 	n := task.Node{
