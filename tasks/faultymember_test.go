@@ -124,6 +124,13 @@ func (m *faultyMember) Apply(ctx context.Context, shard int, b *recovery.Batch) 
 	return m.pass(ctx, "Applied") // its answer may be lost
 }
 
+func (m *faultyMember) ListDead(ctx context.Context, label string, after recovery.Ref, visit func(e recovery.Entry) bool) error {
+	if err := m.pass(ctx, "ListDead"); err != nil {
+		return err
+	}
+	return m.Member.ListDead(ctx, label, after, visit)
+}
+
 func (m *faultyMember) Transfer(ctx context.Context, shard int, to string) error {
 	if err := m.pass(ctx, "Transfer"); err != nil {
 		return err

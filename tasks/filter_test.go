@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapsehq/lapse/recovery/ledgertest"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
@@ -255,6 +256,83 @@ func TestFilterReadsBoundedBytes(t *testing.T) {
 			}
 		}
 	})
+}
+
+// filtersProgress lists dead tasks of several nodes from a ledger that is slower than a call may
+// read. hold keeps the ledger from answering.
+func filtersProgress(t *testing.T, nodes []*Scheduler, hold func() (release func())) {
+	const number = 9
+	for i := range number {
+		node, id := nodes[i%len(nodes)], fmt.Sprint("t", i)
+		_, err := node.Schedule(t.Context(), Request{ID: id, Topic: "x"})
+		want(t, "Schedule", err, nil)
+		ds, err := node.Reserve(t.Context(), "x", 1, 0, 0)
+		want(t, "Reserve", err, nil)
+		if len(ds) != 1 || ds[0].ID != id {
+			t.Fatalf("reserved %+v, want %s", ds, id)
+		}
+		_, err = node.Settle(t.Context(), Verdict{Verb: Bury, Reason: fmt.Sprint("Failure ", i)}, []string{ds[0].Receipt()})
+		want(t, "Settle", err, nil)
+		pass(time.Second)
+	}
+	slow := func() *Scheduler {
+		time.AfterFunc(2*time.Second, hold())
+		return nodes[0]
+	}
+	middle, err := nodes[0].Get(t.Context(), "t4")
+	want(t, "Get", err, nil)
+	first, err := nodes[0].List(t.Context(), Query{Topic: "x", State: Dead, Limit: 2})
+	want(t, "List", err, nil)
+	for _, c := range []struct {
+		q     Query
+		first int // of those that are listed
+	}{
+		{Query{Reason: Buried}, 0},
+		{Query{Error: "FAILURE 8"}, 8},
+		{Query{Error: "none"}, number},
+		{Query{IDPrefix: "t", DiedFrom: middle.Died}, 4},
+		{Query{IDPrefix: "t", Cursor: first.Cursor}, 2},
+	} {
+		c.q.Topic, c.q.State = "x", Dead
+		var wanted []string
+		for i := c.first; i < number; i++ {
+			wanted = append(wanted, fmt.Sprint("t", i))
+		}
+		if got, pages := found(t, slow, c.q); !slices.Equal(idsOf(got), wanted) || pages > number {
+			t.Errorf("%+v: %v on %d pages, want %v on %d at most", c.q, idsOf(got), pages, wanted, number)
+		}
+	}
+}
+
+// Each page leads on, however late the ledger answers.
+func TestFilterProgressesWithSlowLedger(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		filtersProgress(t, []*Scheduler{r.Scheduler}, func() func() {
+			_, release := r.faulty.Hold(ledgertest.ListDead)
+			return release
+		})
+	})
+}
+
+func TestFilterProgressesWithSlowLedgerAtAllNodes(t *testing.T) {
+	patient := Config{AnswerWithin: 10 * time.Second}
+	poolBubble(t, func(t *testing.T, f *fleet) {
+		var nodes []*Scheduler
+		for _, n := range f.nodes {
+			nodes = append(nodes, n.Scheduler)
+		}
+		filtersProgress(t, nodes, func() func() {
+			var releases []func()
+			for _, n := range f.nodes {
+				releases = append(releases, n.member.hold("ListDead"))
+			}
+			return func() {
+				for _, release := range releases {
+					release()
+				}
+			}
+		})
+	}, patient, patient, patient)
 }
 
 func (r *rig) deliverOne(t *testing.T, req Request) Delivery {

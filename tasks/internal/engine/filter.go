@@ -19,7 +19,7 @@ import (
 // more.
 type Filter struct {
 	IDPrefix string
-	Error    string      // is a part of the last error, whether letters are small or capital
+	Error    string      // in small letters; a part of the last error, whose letters may be capital
 	Reason   task.Reason // of a death
 	From, To int64       // Unix milliseconds: the window, without To; To 0: it has no end
 }
@@ -36,7 +36,7 @@ const (
 
 // NewFilter returns the filter of a query. It adds to the faults what is wrong with it.
 func NewFilter(q *task.Query, f *task.Faults) Filter {
-	filter := Filter{IDPrefix: q.IDPrefix, Error: q.Error, Reason: q.Reason}
+	filter := Filter{IDPrefix: q.IDPrefix, Error: strings.ToLower(q.Error), Reason: q.Reason}
 	if q.IDPrefix != "" && !task.ValidName(q.IDPrefix) {
 		f.Add("id_prefix", task.NameProblem)
 	}
@@ -96,7 +96,7 @@ func (f *Filter) Passed(at int64) bool { return f.To != 0 && at >= f.To }
 func (f *Filter) Has(at recovery.Ref, lastError string, reason task.Reason) bool {
 	return at.Next >= f.From && !f.Passed(at.Next) && strings.HasPrefix(at.ID, f.IDPrefix) &&
 		(f.Reason == "" || reason == f.Reason) &&
-		(f.Error == "" || strings.Contains(strings.ToLower(lastError), strings.ToLower(f.Error)))
+		(f.Error == "" || strings.Contains(strings.ToLower(lastError), f.Error))
 }
 
 // hasRecord is Has of a record.
@@ -114,9 +114,10 @@ type search struct {
 	looks, size int
 }
 
-// over reports whether the call has looked at enough of them.
+// over reports whether the call has looked at enough of them. It looks at one at least, however
+// late the ledger answers: a list that ends at no position cannot be continued.
 func (x *search) over() bool {
-	return x.searches() && (x.looks >= LooksAtOnce || x.size >= deadLookBytes || time.Since(x.began) >= deadLookTime)
+	return x.searches() && x.looks > 0 && (x.looks >= LooksAtOnce || x.size >= deadLookBytes || time.Since(x.began) >= deadLookTime)
 }
 
 // look counts a record.
