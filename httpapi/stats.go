@@ -123,7 +123,7 @@ type Attempts struct {
 	Exhausted    int64 `json:"exhausted" doc:"Failed, and were the last: the task is dead."`
 	Buried       int64 `json:"buried" doc:"Buried by their receiver: the task is dead."`
 	LeaseExpired int64 `json:"lease_expired" doc:"Not settled within their lease, whether another attempt follows or not."`
-	Returned     int64 `json:"returned" doc:"Given back unused; no attempt of the task."`
+	Returned     int64 `json:"returned" doc:"Given back unused, by a receiver, or by a node that had fetched it for one; no attempt of the task."`
 }
 
 // RecentLateness sums up how late tasks are now.

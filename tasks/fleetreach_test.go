@@ -143,6 +143,10 @@ func TestFleetFiguresAreShared(t *testing.T) {
 		if n := f.nodes[0].Cluster().Gathered(); n > 8 {
 			t.Errorf("the answers to %d queries are kept", n)
 		}
+		pass(2 * time.Second)
+		if n := f.nodes[0].Cluster().Gathered(); n > 0 {
+			t.Errorf("the answers to %d queries are kept for ever", n)
+		}
 	})
 }
 
@@ -254,6 +258,32 @@ func TestFleetFiguresOfOneNode(t *testing.T) {
 		f, _, err := r.FleetForecast(t.Context(), Outlook{Window: time.Hour, Step: time.Hour})
 		if want(t, "FleetForecast", err, nil); f.Counts[0]+f.Later != 1 {
 			t.Errorf("the forecast is %+v", f)
+		}
+	})
+}
+
+// While a node has not read the settings of a topic, it does not show the defaults for them, though
+// another node has met the topic.
+func TestFleetTopicOfUnreadSettings(t *testing.T) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+		a, other := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+		for _, name := range []string{"a-read", "b-unread"} {
+			_, err := other.SetTopic(t.Context(), name, TopicSettings{Concurrency: 7}, -1)
+			want(t, "SetTopic", err, nil)
+		}
+		pass(time.Second)
+		a.crash()
+		var release func()
+		f.before = func(m *faultyMember) { release = m.hold("EachSetting but one") }
+		a = f.join("a", 1, Config{})
+		_, _, err := a.FleetTopic(t.Context(), "b-unread")
+		want(t, "FleetTopic", err, ErrReplaying)
+		release()
+		pass(2 * time.Second)
+		topic, reach, err := a.FleetTopic(t.Context(), "b-unread")
+		want(t, "FleetTopic", err, nil)
+		if topic.Settings.Concurrency != 7 || len(reach.Missing) > 0 {
+			t.Errorf("FleetTopic = %+v, %+v", topic, reach)
 		}
 	})
 }

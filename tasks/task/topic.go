@@ -89,7 +89,7 @@ type Counts struct {
 	Retried      int64 // of those, attempts that were failed and after which another follows
 	Exhausted    int64 // of those, attempts that were failed and were the last
 	Buried       int64 // of those, attempts whose receiver buried the task
-	Returned     int64 // deliveries that their receiver gave back unused; they are no attempts
+	Returned     int64 // deliveries that a receiver or another node gave back unused; no attempts
 	Died         int64 // exhausted or buried
 	Expired      int64 // dead tasks deleted after TopicSettings.DeadRetention
 	Cancelled    int64

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -208,7 +209,9 @@ func (s *Cluster) FleetTopic(ctx context.Context, name string) (t task.Topic, re
 	if err != nil {
 		return t, reach, err
 	}
-	t, err = s.engine.Topic(name)
+	if t, err = s.engine.Topic(name); err != nil && !errors.Is(err, task.ErrNoTopic) {
+		return t, g.reach, err // its settings are not known: the defaults would be taken for them
+	}
 	sum := &topicSum{at: make(map[string]int)}
 	if err == nil {
 		sum = sumOf([]task.Topic{t})

@@ -25,7 +25,8 @@ const (
 	// gatherAgain is how long the answers of the others are used for the same query again, so that
 	// however many callers poll one node, it asks the others about once a second.
 	gatherAgain = time.Second
-	// gatheredAtMost bounds how many queries have answers that are kept.
+	// gatheredAtMost bounds how many queries have answers that are kept, not how many are under
+	// way: those are at most as many as requests.
 	gatheredAtMost = 8
 )
 
@@ -65,7 +66,7 @@ func gatherNow[Q, A any](s *Cluster, m Method[Q, A], q Q, complete func(q *Q, no
 	ctx, cancel := context.WithTimeout(s.engine.Life.Context, GatherWithin)
 	defer cancel()
 	g := &gathered[Q, A]{reach: task.Reach{Nodes: []string{s.Fleet.node}}}
-	nodes, err := s.engine.Fleet.Nodes(ctx)
+	nodes, err := s.fleetNodes(ctx)
 	if err != nil {
 		g.reach.Missing = []*task.NodeError{{Err: task.KindOf(err, "the other nodes are not known")}}
 	}
@@ -100,6 +101,57 @@ func gatherNow[Q, A any](s *Cluster, m Method[Q, A], q Q, complete func(q *Q, no
 	return g
 }
 
+// fleetNodes lists the nodes. It asks the ledger only how many shards the nodes hold that are not
+// there, and of a process no more once that is none: it never holds one again. A node that cannot
+// learn that in time is listed as a holder.
+func (s *Cluster) fleetNodes(ctx context.Context) ([]recovery.Node, error) {
+	nodes, err := s.Fleet.ledger.Peers(ctx)
+	f := &s.Figures
+	f.mu.Lock()
+	gone := make(map[string]bool, len(nodes))
+	unknown := false
+	for i := range nodes {
+		n := &nodes[i]
+		if n.Self || absence(n) == nil {
+			continue
+		}
+		if f.emptied[processOf(n)] {
+			gone[processOf(n)] = true
+			continue
+		}
+		n.Held, unknown = 1, true
+	}
+	f.emptied = gone
+	f.mu.Unlock()
+	if !unknown {
+		return nodes, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, GatherWithin/2) // the rest is for the calls
+	defer cancel()
+	counted, err := f.gathered.do(ctx, "", func() any {
+		counted, err := s.engine.Fleet.Nodes(s.engine.Life.Context)
+		if err != nil {
+			return nil
+		}
+		return counted
+	})
+	now, _ := counted.([]recovery.Node)
+	if err != nil || now == nil {
+		return nodes, nil
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := range now {
+		if n := &now[i]; !n.Self && absence(n) != nil && n.Held+n.Adopted == 0 {
+			f.emptied[processOf(n)] = true
+		}
+	}
+	return now, nil
+}
+
+// processOf identifies a process of a node.
+func processOf(n *recovery.Node) string { return n.Name + " " + n.Incarnation }
+
 // absence returns why a node is not asked; nil if it is.
 func absence(n *recovery.Node) error {
 	switch {
@@ -126,46 +178,35 @@ func unanswered(err error) error {
 	return task.KindOf(err, "no answer")
 }
 
-// A gatherings shares what the other nodes have answered among callers.
+// A gatherings shares values among callers: one that is being computed among all that want it, and
+// one that is there for gatherAgain.
 type gatherings struct {
-	mu sync.Mutex // guards of
-	of map[string]*gathering
+	mu   sync.Mutex // guards everything below
+	of   map[string]*gathering
+	kept []string // keys of the values that are there, the oldest first
 }
 
 type gathering struct {
-	done  chan struct{} // closed when value and ended are set
+	done  chan struct{} // closed when value is set
 	value any
-	ended time.Time
 }
 
-// over reports whether the answers are there.
-func (g *gathering) over() bool {
-	select {
-	case <-g.done:
-		return true
-	default:
-		return false
-	}
-}
-
-// do returns the value of a key, computed by this caller, by another one that computes it now, or
-// by one that has done so within gatherAgain. Errors: why ctx has ended.
+// do returns the value of a key. Errors: why ctx has ended.
 func (s *gatherings) do(ctx context.Context, key string, compute func() any) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
 	s.mu.Lock()
-	s.forgetOldLocked()
 	g, known := s.of[key]
 	if !known {
 		g = &gathering{done: make(chan struct{})}
-		s.addLocked(key, g)
+		if s.of == nil {
+			s.of = make(map[string]*gathering)
+		}
+		s.of[key] = g
+		go s.compute(key, g, compute)
 	}
 	s.mu.Unlock()
-	if !known {
-		g.value, g.ended = compute(), time.Now()
-		close(g.done)
-	}
 	select {
 	case <-g.done:
 		return g.value, nil
@@ -174,34 +215,25 @@ func (s *gatherings) do(ctx context.Context, key string, compute func() any) (an
 	}
 }
 
-// forgetOldLocked forgets values that are too old.
-func (s *gatherings) forgetOldLocked() {
-	for key, g := range s.of {
-		if g.over() && time.Since(g.ended) >= gatherAgain {
+// compute sets a value, keeps it for gatherAgain, and forgets the oldest one beyond gatheredAtMost.
+func (s *gatherings) compute(key string, g *gathering, compute func() any) {
+	g.value = compute()
+	defer close(g.done)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.kept = append(s.kept, key)
+	if len(s.kept) > gatheredAtMost {
+		delete(s.of, s.kept[0])
+		s.kept = s.kept[1:]
+	}
+	time.AfterFunc(gatherAgain, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.of[key] == g {
 			delete(s.of, key)
+			s.kept = slices.DeleteFunc(s.kept, func(k string) bool { return k == key })
 		}
-	}
-}
-
-// addLocked lets other callers share a value, in the place of the oldest one if there are too many.
-// If all of these are being computed, no other caller shares it.
-func (s *gatherings) addLocked(key string, added *gathering) {
-	if s.of == nil {
-		s.of = make(map[string]*gathering)
-	}
-	if len(s.of) >= gatheredAtMost {
-		oldest := ""
-		for k, g := range s.of {
-			if g.over() && (oldest == "" || g.ended.Before(s.of[oldest].ended)) {
-				oldest = k
-			}
-		}
-		if oldest == "" {
-			return
-		}
-		delete(s.of, oldest)
-	}
-	s.of[key] = added
+	})
 }
 
 // Gathered returns how many answers are kept, for tests.

@@ -28,9 +28,10 @@ type figures struct {
 
 	gathered gatherings // what other nodes have answered
 
-	mu    sync.Mutex // guards what follows
-	kept  *Sums      // shown again until then; nil if there are few topics
-	until time.Time
+	mu      sync.Mutex // guards what follows
+	kept    *Sums      // shown again until then; nil if there are few topics
+	until   time.Time
+	emptied map[string]bool // processes that have ended and hold no shard, see fleetNodes
 }
 
 // TopicSums returns the sums, which are shared. If there are more than MaxStatsTopics topics,
