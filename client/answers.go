@@ -150,7 +150,8 @@ type Attempts struct {
 	Buried int64 `json:"buried"`
 	// Not settled within their lease, whether another attempt follows or not.
 	LeaseExpired int64 `json:"lease_expired"`
-	// Given back unused; no attempt of the task.
+	// Given back unused, by a receiver, or by a node that had fetched it for one; no attempt of
+	// the task.
 	Returned int64 `json:"returned"`
 }
 
