@@ -16,6 +16,24 @@ func (s *Scheduler) ScheduleBatch(ctx context.Context, requests []Request) ([]Re
 	if len(requests) > MaxBatch {
 		return nil, task.Invalid("tasks", fmt.Sprintf("must be at most %d", MaxBatch))
 	}
+	if tracer := s.engine.Config.Tracer; tracer != nil {
+		trace, end := tracer.Schedule(ctx, requests)
+		results, err := s.scheduleBatch(WithTrace(ctx, trace), requests)
+		end(resultsOf(results, err))
+		return results, err
+	}
+	return s.scheduleBatch(ctx, requests)
+}
+
+// resultsOf returns the results of a batch, or the error that is that of all.
+func resultsOf(results []Result, err error) []Result {
+	if err != nil {
+		return []Result{{Err: err}}
+	}
+	return results
+}
+
+func (s *Scheduler) scheduleBatch(ctx context.Context, requests []Request) ([]Result, error) {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
 	by, err := s.engine.Admission(ctx)

@@ -393,8 +393,8 @@ func TestDeadNodeAmongAll(t *testing.T) {
 func TestOlderVersionAmongAll(t *testing.T) {
 	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
 		ctx := t.Context()
-		f.fill(2, "x", "g")
-		for _, verb := range []string{"list", "used", "purge", "exhume"} {
+		ids := f.fill(2, "x", "g")
+		for _, verb := range []string{"list", "used", "purge", "exhume", "select", "act", "act_dead"} {
 			delete(f.nodes[2].Cluster().Fleet.Methods, verb)
 		}
 		a := f.nodes[0]
@@ -414,6 +414,14 @@ func TestOlderVersionAmongAll(t *testing.T) {
 		named("Requeue", err)
 		_, err = a.DeleteDead(ctx, "x", nil)
 		named("DeleteDead", err)
+		_, err = a.Act(ctx, Act{Action: CancelAction, Query: Query{Topic: "x"}})
+		named("Act", err)
+		_, err = a.Act(ctx, Act{Action: DeleteAction, IDs: ids, Dry: true})
+		named("Act", err)
+		fired, err := a.Act(ctx, Act{Action: FireAction, IDs: ids})
+		if want(t, "Act", err, nil); fired.Done != 4 || len(fired.Failed) != 2 || !errors.Is(fired.Failed[0].Err, cluster.ErrNotUnderstood) {
+			t.Errorf("Act = %+v", fired)
+		}
 		got, err := a.CancelGroup(ctx, "g")
 		named("CancelGroup", err)
 		if got.Cancelled != 4 {

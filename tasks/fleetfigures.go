@@ -23,7 +23,17 @@ const GatherWithin = cluster.GatherWithin
 //
 // Errors: why ctx has ended.
 func (s *Scheduler) FleetStats(ctx context.Context) (Stats, Reach, error) {
-	st, reach, err := s.cluster.FleetStats(ctx)
+	return s.fleetStats(ctx, false)
+}
+
+// FleetTotals is FleetStats without Topics: Beyond says how many there are, at least. Errors: as of
+// FleetStats.
+func (s *Scheduler) FleetTotals(ctx context.Context) (Stats, Reach, error) {
+	return s.fleetStats(ctx, true)
+}
+
+func (s *Scheduler) fleetStats(ctx context.Context, total bool) (Stats, Reach, error) {
+	st, reach, err := s.cluster.FleetStats(ctx, total)
 	if err != nil {
 		return Stats{}, Reach{}, err
 	}
@@ -42,7 +52,9 @@ func (s *Scheduler) FleetTopic(ctx context.Context, name string) (Topic, Reach, 
 
 // FleetTopics returns a page of the topics that any node has met, each as of FleetTopic. The grant
 // of ctx bounds them as q.Allows does. A page ends early where there are many nodes. Pages are no
-// snapshot. Errors: ErrInvalid; why ctx has ended.
+// snapshot. With a Search or a Sort it takes up to twice GatherWithin: the nodes are asked for the
+// figures that sort the topics, and then for the topics of the page. Errors: ErrInvalid; why ctx
+// has ended.
 func (s *Scheduler) FleetTopics(ctx context.Context, q TopicQuery) (TopicPage, Reach, error) {
 	q, err := checkedPage(q)
 	if err != nil {
@@ -64,4 +76,10 @@ func (s *Scheduler) FleetForecast(ctx context.Context, o Outlook) (Forecast, Rea
 		}
 	}
 	return s.cluster.FleetForecast(ctx, o)
+}
+
+// FleetHistory is History of all nodes, added up. A node whose clock differs counts by its own.
+// Errors: why ctx has ended.
+func (s *Scheduler) FleetHistory(ctx context.Context) (History, Reach, error) {
+	return s.cluster.FleetHistory(ctx)
 }

@@ -181,6 +181,8 @@ func (f *fleet) wantSums(rng *rand.Rand) {
 			f.wantLastError(live, one)
 		}
 		f.wantPages(n, all.Topics, 1+rng.IntN(4))
+		f.wantSorted(n, all.Topics, rng)
+		f.wantHistory(n, all.Total)
 		for _, topic := range []string{"", "t1"} {
 			outlook.Topic = topic
 			forecast, _, err := n.FleetForecast(ctx, outlook)

@@ -27,8 +27,17 @@ func (n *node) wantMissing(wanted map[string]string) {
 		"FleetStats":  func() (Reach, error) { _, r, err := n.FleetStats(ctx); return r, err },
 		"FleetTopic":  func() (Reach, error) { _, r, err := n.FleetTopic(ctx, "x"); return r, err },
 		"FleetTopics": func() (Reach, error) { _, r, err := n.FleetTopics(ctx, TopicQuery{}); return r, err },
+		"FleetTopics by rank": func() (Reach, error) {
+			_, r, err := n.FleetTopics(ctx, TopicQuery{Sort: SortWorst})
+			return r, err
+		},
+		"FleetTotals":  func() (Reach, error) { _, r, err := n.FleetTotals(ctx); return r, err },
+		"FleetHistory": func() (Reach, error) { _, r, err := n.FleetHistory(ctx); return r, err },
 		"FleetForecast": func() (Reach, error) {
-			_, r, err := n.FleetForecast(ctx, Outlook{Window: time.Hour, Step: time.Hour})
+			f, r, err := n.FleetForecast(ctx, Outlook{Window: time.Hour, Step: time.Hour})
+			if f.Complete != (len(wanted) == 0) {
+				n.t.Errorf("a forecast without %v is complete: %v", wanted, f.Complete)
+			}
 			return r, err
 		},
 	} {
@@ -92,7 +101,7 @@ func TestFleetFiguresOfAnOlderVersion(t *testing.T) {
 		a, b := f.nodes[0], f.nodes[1]
 		a.t = t
 		f.fill(4, "x", "g")
-		for _, method := range []string{cluster.StatsMethod.Name, cluster.TopicsMethod.Name, cluster.ForecastMethod.Name} {
+		for _, method := range []string{cluster.StatsMethod.Name, cluster.TopicsMethod.Name, cluster.RanksMethod.Name, cluster.ForecastMethod.Name, cluster.HistoryMethod.Name} {
 			delete(b.Cluster().Fleet.Methods, method)
 		}
 		a.wantMissing(map[string]string{"b": "its version cannot tell its figures"})

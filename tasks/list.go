@@ -20,48 +20,14 @@ import (
 // still reads them, and ErrOverloaded; ErrNotGranted. On a node that is alone only a list of
 // dead tasks is ErrUnavailable.
 func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
-	var f task.Faults
-	if q.State > Retrying {
-		f.Add("state", "must be pending, ready, delivering, dead or retrying")
-	}
-	if q.Topic != "" && !task.ValidName(q.Topic) {
-		f.Add("topic", task.NameProblem)
-	}
-	if q.Group != "" && !task.ValidName(q.Group) {
-		f.Add("group", task.NameProblem)
-	}
-	filter := engine.NewFilter(&q, &f)
-	if err := f.Err(); err != nil {
-		return Page{}, err
-	}
-	if q.State == Dead {
-		switch {
-		case q.Group != "": // the ledger orders the dead by topic only
-			return Page{}, task.Invalid("group", "must not stand beside the state dead")
-		case q.Topic == "":
-			return Page{}, task.Invalid("topic", "must be given with the state dead")
-		}
-	}
-	limit, after, err := engine.PageBounds(q.Limit, q.Cursor)
+	ask, err := checkQuery(ctx, &q)
 	if err != nil {
 		return Page{}, err
-	}
-	if q.Topic != "" {
-		if err := engine.Granted(ctx, q.Topic); err != nil {
-			return Page{}, err
-		}
-	}
-	ask := engine.ListQuery{
-		Topic: q.Topic, Group: q.Group, State: q.State, Limit: limit,
-		After: filter.Start(after), Patterns: task.PatternsOf(ctx), Filter: filter,
-	}
-	if q.State == Retrying {
-		ask.State, ask.Retrying = Pending, true
 	}
 	if !s.cluster.NoPeers() {
 		return s.cluster.ListAll(ctx, ask)
 	}
-	page := Page{Tasks: make([]Task, 0, min(limit, 100))}
+	page := Page{Tasks: make([]Task, 0, min(ask.Limit, 100))}
 	size := 0
 	last, err := s.engine.VisitPage(ctx, &ask, func(t Task, _ int64, _ int) bool {
 		page.Tasks = append(page.Tasks, t)
@@ -75,4 +41,47 @@ func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 		page.Cursor = engine.EncodeCursor(*last)
 	}
 	return page, nil
+}
+
+// checkQuery returns what a query asks for. Errors: ErrInvalid, ErrNotGranted.
+func checkQuery(ctx context.Context, q *Query) (ask engine.ListQuery, err error) {
+	var f task.Faults
+	if q.State > Retrying {
+		f.Add("state", "must be pending, ready, delivering, dead or retrying")
+	}
+	if q.Topic != "" && !task.ValidName(q.Topic) {
+		f.Add("topic", task.NameProblem)
+	}
+	if q.Group != "" && !task.ValidName(q.Group) {
+		f.Add("group", task.NameProblem)
+	}
+	filter := engine.NewFilter(q, &f)
+	if err := f.Err(); err != nil {
+		return ask, err
+	}
+	if q.State == Dead {
+		switch {
+		case q.Group != "": // the ledger orders the dead by topic only
+			return ask, task.Invalid("group", "must not stand beside the state dead")
+		case q.Topic == "":
+			return ask, task.Invalid("topic", "must be given with the state dead")
+		}
+	}
+	limit, after, err := engine.PageBounds(q.Limit, q.Cursor)
+	if err != nil {
+		return ask, err
+	}
+	if q.Topic != "" {
+		if err := engine.Granted(ctx, q.Topic); err != nil {
+			return ask, err
+		}
+	}
+	ask = engine.ListQuery{
+		Topic: q.Topic, Group: q.Group, State: q.State, Limit: limit,
+		After: filter.Start(after), Patterns: task.PatternsOf(ctx), Filter: filter,
+	}
+	if q.State == Retrying {
+		ask.State, ask.Retrying = Pending, true
+	}
+	return ask, nil
 }

@@ -26,6 +26,11 @@ func (s *Scheduler) Forecast(ctx context.Context, o Outlook) (Forecast, error) {
 	return s.engine.Forecast(ctx, o, s.engine.Now())
 }
 
+// History returns what has happened at this node in the last hour, by the minute.
+func (s *Scheduler) History() History {
+	return s.engine.History()
+}
+
 // Reconsider checks again what this process cannot deliver (Topic.Undeliverable), and
 // delivers what it can by now. It is to be called when a way of delivery has got what it
 // lacked, such as a secret.

@@ -61,9 +61,14 @@ var conversations = []conversation{
 	converse(cluster.UsedMethod),
 	converse(cluster.PurgeMethod),
 	converse(cluster.RedriveMethod),
+	converse(cluster.ActMethod),
+	converse(cluster.SelectMethod),
+	converse(cluster.ActDeadMethod),
 	converse(cluster.StatsMethod),
 	converse(cluster.TopicsMethod),
+	converse(cluster.RanksMethod),
 	converse(cluster.ForecastMethod),
+	converse(cluster.HistoryMethod),
 }
 
 // A conversation is one method's query and reply, both full of values.

@@ -58,6 +58,36 @@ func TestLatenessOfWhatWaits(t *testing.T) {
 	})
 }
 
+// The first look after many ready tasks were cancelled finds the oldest one that is left.
+func TestReadyOldestAfterCancels(t *testing.T) {
+	orders := map[string]struct {
+		cancels int
+		which   func(i int) int
+	}{
+		"the oldest first": {3000, func(i int) int { return i }},
+		"in no order":      {3000, func(i int) int { return i * 7 % 3000 }},
+		"the newest first": {1000, func(i int) int { return 999 - i }}, // see staleLooks
+	}
+	for name, order := range orders {
+		t.Run(name, func(t *testing.T) {
+			bubble(t, Config{}, func(t *testing.T, r *rig) {
+				r.topic("x", TopicSettings{Paused: true})
+				began := r.clock.now()
+				for i := range order.cancels + 10 {
+					r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Duration(i+1) * time.Second})
+				}
+				pass(time.Duration(order.cancels+10) * time.Second)
+				for i := range order.cancels {
+					want(t, "Cancel", r.Cancel(t.Context(), fmt.Sprint("t", order.which(i))), nil)
+				}
+				if got, want := r.counts("x").ReadyOldest, began.Add(time.Duration(order.cancels+1)*time.Second); !got.Equal(want) {
+					t.Errorf("ready since %v; want %v", got, want)
+				}
+			})
+		})
+	}
+}
+
 // pullAny reserves one task, whichever comes.
 func (r *rig) pullAny(topic string) Delivery {
 	r.t.Helper()

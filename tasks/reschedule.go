@@ -55,6 +55,13 @@ func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
 // the deadline moves, and content and revision with it; attempts are counted anew. Task.Repeated
 // reports whether there was one. Errors: as of Schedule and Reschedule, without ErrExists.
 func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
+	if s.engine.Config.Tracer != nil {
+		return s.traced(ctx, r, s.replace)
+	}
+	return s.replace(ctx, r)
+}
+
+func (s *Scheduler) replace(ctx context.Context, r Request) (Task, error) {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
 	p, err := s.engine.PlanFor(ctx, &r)

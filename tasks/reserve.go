@@ -58,22 +58,23 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 	for {
 		begun, err := s.engine.Pull(ctx, topic, reserved, place, lease)
 		if err != nil || len(begun) > 0 || wait == 0 && alone {
-			return handOver(begun), err
+			return s.handOver(ctx, begun), err
 		}
 		woken, err := s.engine.Queue(ctx, topic, reserved, place, over, demand)
 		if err != nil || !woken {
-			return handOver(nil), err
+			return s.handOver(ctx, nil), err
 		}
 		if len(place.Fetched) > 0 {
-			return handOver(s.cluster.Received(ctx, place.Fetched)), nil
+			return s.handOver(ctx, s.cluster.Received(ctx, place.Fetched)), nil
 		}
 	}
 }
 
 // handOver gives deliveries to their receiver.
-func handOver(begun []*engine.Delivery) []Delivery {
+func (s *Scheduler) handOver(ctx context.Context, begun []*engine.Delivery) []Delivery {
 	ds := make([]Delivery, len(begun))
 	for i, d := range begun {
+		s.engine.TraceReserved(ctx, d)
 		ds[i] = d.Delivery
 	}
 	return ds

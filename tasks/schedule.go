@@ -14,6 +14,13 @@ import (
 // there, with Repeated set. Errors: ErrInvalid, ErrTooLarge, ErrExists, ErrDead,
 // ErrOverloaded, ErrNotGranted, ErrReplaying, ErrUnavailable, ErrUnknown, ErrClosed.
 func (s *Scheduler) Schedule(ctx context.Context, r Request) (Task, error) {
+	if s.engine.Config.Tracer != nil {
+		return s.traced(ctx, r, s.schedule)
+	}
+	return s.schedule(ctx, r)
+}
+
+func (s *Scheduler) schedule(ctx context.Context, r Request) (Task, error) {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
 	p, err := s.engine.PlanFor(ctx, &r)

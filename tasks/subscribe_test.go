@@ -277,18 +277,14 @@ func TestReadersBesideDeliveries(t *testing.T) {
 		}
 		return nil
 	})
-	stop := make(chan struct{})
+	passing, stop := context.WithCancel(context.Background())
+	defer stop()
 	var passersBy sync.WaitGroup
 	passersBy.Go(func() {
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				u := r.subscribe(EventFilter{Buffer: 1 + rand.IntN(100)})
-				_, _, _ = u.Next(context.Background())
-				u.Close()
-			}
+		for passing.Err() == nil {
+			u := r.subscribe(EventFilter{Buffer: 1 + rand.IntN(100)})
+			_, _, _ = u.Next(passing)
+			u.Close()
 		}
 	})
 	for w := range 4 {
@@ -304,8 +300,8 @@ func TestReadersBesideDeliveries(t *testing.T) {
 	for r.Stats().Total.Delivered < number {
 		<-tick.C
 	}
-	close(stop)
-	r.must(Request{ID: "last", Topic: "y", Delay: time.Hour}) // lets the passer-by go
+	r.must(Request{ID: "last", Topic: "y", Delay: time.Hour})
+	stop()
 	passersBy.Wait()
 	want(t, "Close", r.Close(context.Background()), nil)
 	readers.Wait()

@@ -1,11 +1,16 @@
 package tasks
 
 import (
+	"fmt"
+	"slices"
+
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // ListTopics returns a page of the topics that Topics returns. Pages are no snapshot: a
-// topic that comes or goes meanwhile may be missing. FleetTopics returns those of all nodes.
+// topic that comes or goes meanwhile, or whose figures change, may be missing or listed twice.
+// FleetTopics returns those of all nodes.
 // Errors: ErrInvalid.
 func (s *Scheduler) ListTopics(q TopicQuery) (TopicPage, error) {
 	q, err := checkedPage(q)
@@ -21,7 +26,17 @@ func checkedPage(q TopicQuery) (TopicQuery, error) {
 	if q.Limit < 0 || q.Limit > MaxTopicPage {
 		f.Add("limit", "must be 1 to 1000")
 	}
-	if q.Cursor != "" && !task.ValidName(q.Cursor) {
+	if q.Sort == "" && q.Search != "" {
+		q.Sort = SortName
+	}
+	known := slices.Contains(task.TopicSorts, q.Sort)
+	if q.Sort != "" && !known {
+		f.Add("sort", fmt.Sprintf("must be one of %v", task.TopicSorts))
+	}
+	if len(q.Search) > MaxSearch {
+		f.Add("search", "must have at most 128 bytes")
+	}
+	if q.Cursor != "" && q.Sort == "" && !task.ValidName(q.Cursor) || known && !cluster.CheckCursor(&q) {
 		f.Add("cursor", "must be the next_cursor of the page before")
 	}
 	if q.Limit == 0 {

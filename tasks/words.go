@@ -21,6 +21,15 @@ type (
 	// A Reason says why a task is dead.
 	Reason = task.Reason
 
+	// An Attempt is a delivery that has ended without success.
+	Attempt = task.Attempt
+
+	// An AttemptOutcome says how an attempt has ended.
+	AttemptOutcome = task.AttemptOutcome
+
+	// A Receiver is a Deliverer that names what it delivers to, for Attempt.By.
+	Receiver = task.Receiver
+
 	// A Request asks for a task.
 	Request = task.Request
 
@@ -92,8 +101,11 @@ type (
 	// A TopicQuery asks for a page of topics.
 	TopicQuery = task.TopicQuery
 
-	// A TopicPage is a part of the topics that a node has met, by name.
+	// A TopicPage is a part of the topics that a node has met.
 	TopicPage = task.TopicPage
+
+	// A TopicSort says which topics come first in a page.
+	TopicSort = task.TopicSort
 
 	// A Kind names a way of delivery.
 	Kind = task.Kind
@@ -141,6 +153,12 @@ type (
 
 	// An Outlook says what a forecast is about.
 	Outlook = task.Outlook
+
+	// A History says what has happened in the last hour, by the minute.
+	History = task.History
+
+	// A PastMinute is a minute of a History.
+	PastMinute = task.PastMinute
 
 	// A Forecast says how many deliveries will start when.
 	Forecast = task.Forecast
@@ -242,6 +260,14 @@ const (
 	TopicDeleted = task.TopicDeleted
 )
 
+// How attempts end that are kept.
+const (
+	AttemptFailed       = task.AttemptFailed
+	AttemptLeaseExpired = task.AttemptLeaseExpired
+	AttemptBuried       = task.AttemptBuried
+	AttemptProcessEnded = task.AttemptProcessEnded
+)
+
 // The ways to settle a delivery.
 const (
 	Ack     = task.Ack
@@ -282,6 +308,18 @@ const (
 	EventRescued   = task.EventRescued
 )
 
+// The orders of topics. Each is explained in package task.
+const (
+	SortName    = task.SortName
+	SortWorst   = task.SortWorst
+	SortLate    = task.SortLate
+	SortFailed  = task.SortFailed
+	SortDead    = task.SortDead
+	SortReady   = task.SortReady
+	SortPending = task.SortPending
+	SortPaused  = task.SortPaused
+)
+
 // Limits of requests, whatever the configuration. Each is explained in package task.
 const (
 	MaxIDBytes         = task.MaxIDBytes
@@ -289,6 +327,7 @@ const (
 	MaxHeaders         = task.MaxHeaders
 	MaxAhead           = task.MaxAhead
 	MaxBatch           = task.MaxBatch
+	MaxActs            = task.MaxActs
 	MaxPageBytes       = task.MaxPageBytes
 	MaxReserve         = task.MaxReserve
 	MaxWait            = task.MaxWait
@@ -298,8 +337,14 @@ const (
 	MaxTopics          = task.MaxTopics
 	ReservedTopics     = task.ReservedTopics
 	MaxTopicPage       = task.MaxTopicPage
+	MaxSearch          = task.MaxSearch
+	MaxSortedTopics    = task.MaxSortedTopics
+	LateAfter          = task.LateAfter
 	MaxStatsTopics     = task.MaxStatsTopics
 	MaxTopicError      = task.MaxTopicError
+	MaxAttempts        = task.MaxAttempts
+	MaxAttemptBy       = task.MaxAttemptBy
+	MaxAttemptError    = task.MaxAttemptError
 	MaxErrorPart       = task.MaxErrorPart
 	RecentTime         = task.RecentTime
 	MaxGrantTopics     = task.MaxGrantTopics
@@ -307,6 +352,7 @@ const (
 	MaxEventTopics     = task.MaxEventTopics
 	MaxEventBuffer     = task.MaxEventBuffer
 	MinForecast        = task.MinForecast
+	HistoryMinutes     = task.HistoryMinutes
 	MaxForecastSteps   = task.MaxForecastSteps
 )
 
@@ -320,6 +366,7 @@ var (
 	ErrExists      = task.ErrExists
 	ErrDelivering  = task.ErrDelivering
 	ErrDead        = task.ErrDead
+	ErrNotDead     = task.ErrNotDead
 	ErrOverloaded  = task.ErrOverloaded
 	ErrQuota       = task.ErrQuota
 	ErrUnavailable = task.ErrUnavailable
@@ -384,3 +431,8 @@ func GrantOf(ctx context.Context) *Grant { return task.GrantOf(ctx) }
 
 // A Subscription hears of what happens to tasks, in the order in which it happens.
 type Subscription = engine.Subscription
+
+// WithReceiver makes the context of a Reserve by a receiver of that name, see task.WithReceiver.
+func WithReceiver(ctx context.Context, name string) context.Context {
+	return task.WithReceiver(ctx, name)
+}

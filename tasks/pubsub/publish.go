@@ -21,6 +21,9 @@ type publisher struct {
 	least   int64
 }
 
+// Receiver returns the channel.
+func (p *publisher) Receiver() string { return p.channel }
+
 // Deliver implements task.Deliverer.
 func (p *publisher) Deliver(ctx context.Context, d *task.Delivery) error {
 	return p.DeliverBatch(ctx, []*task.Delivery{d})[0]

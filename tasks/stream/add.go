@@ -16,6 +16,9 @@ type adder struct {
 	maxLen int64 // 0: never trimmed
 }
 
+// Receiver returns the stream's key.
+func (a *adder) Receiver() string { return a.stream }
+
 // Deliver implements task.Deliverer.
 func (a *adder) Deliver(ctx context.Context, d *task.Delivery) error {
 	return a.DeliverBatch(ctx, []*task.Delivery{d})[0]

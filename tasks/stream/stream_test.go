@@ -225,7 +225,10 @@ func TestSettingsAreChecked(t *testing.T) {
 		`{"Stream":"x"}`:                                  {"Stream"},
 		`{"<script>":"x","max_len":99999999999999999999}`: {"(a field)", "max_len"},
 	} {
-		_, err := way.Deliverer("orders", json.RawMessage(object))
+		d, err := way.Deliverer("orders", json.RawMessage(object))
+		if object == "{}" && d.(tasks.Receiver).Receiver() != "mine:stream:orders" {
+			t.Errorf("it is called %s", d.(tasks.Receiver).Receiver())
+		}
 		var invalid *tasks.InvalidError
 		if errors.As(err, &invalid) != (faults != nil) || err == nil != (faults == nil) {
 			t.Errorf("%.40s: %v", object, err)

@@ -83,6 +83,9 @@ type Config struct {
 	// Observer receives an event for each thing that happens to a task. Default: none. For a
 	// listener that listens for a time only, or may be slow, see Scheduler.Subscribe.
 	Observer Observer
+	// Tracer makes spans of the calls that create tasks, and of attempts. Default: none. Tasks keep
+	// the traces of their calls in any case, see WithTrace.
+	Tracer Tracer
 
 	// OnOutage says what becomes of deliveries while this node may have lost what it holds to other
 	// nodes of the same ledger. Default OutageDeliver.

@@ -25,6 +25,8 @@ var (
 	ErrDelivering = errors.New("the task is being delivered")
 	// ErrDead is returned when the task is dead: requeue it or delete it first.
 	ErrDead = errors.New("the task is dead")
+	// ErrNotDead is returned when a task that is to be requeued or deleted is not among the dead.
+	ErrNotDead = errors.New("the task is not dead")
 	// ErrOverloaded is returned when Config.MaxPending or Config.MaxInFlight is reached. Tasks
 	// already accepted are kept.
 	ErrOverloaded = errors.New("overloaded")

@@ -46,5 +46,5 @@ type Forecast struct {
 	Ready      int64 // tasks whose time has come, and that wait for their receiver
 	Delivering int64 // tasks that are being delivered
 	Later      int64 // tasks whose time comes after the last step
-	Complete   bool  // false while replay runs: what was not read yet is missing
+	Complete   bool  // false while replay runs or a node is missing: what it has is not counted
 }

@@ -80,10 +80,12 @@ type Version struct {
 // AnyVersion is the version of every task that exists.
 var AnyVersion = Version{Revision: -1}
 
-// Conditions are the conditions that go with the context of a call.
+// Conditions are what goes with the context of a call: on which conditions it holds, and what has
+// caused it.
 type Conditions struct {
 	Grant   *Grant
 	Version Version // that the task must have; zero: it does not matter
+	Trace   TraceContext
 }
 
 type conditionsKey struct{}
@@ -91,6 +93,14 @@ type conditionsKey struct{}
 // ConditionsOf returns the conditions of a call, nil if there are none.
 func ConditionsOf(ctx context.Context) *Conditions {
 	c, _ := ctx.Value(conditionsKey{}).(*Conditions)
+	return c
+}
+
+// conditionsOf returns a copy of the conditions of a call, the zero value if there are none.
+func conditionsOf(ctx context.Context) (c Conditions) {
+	if before := ConditionsOf(ctx); before != nil {
+		c = *before
+	}
 	return c
 }
 
@@ -123,20 +133,16 @@ func (c *Conditions) Permit(topic string, revision, created int64) error {
 // many tasks covers only those of the grant's topics. No call creates a task beyond its bounds, see
 // MaxTopics and MaxPending.
 func WithGrant(ctx context.Context, g *Grant) context.Context {
-	c := Conditions{Grant: g}
-	if before := ConditionsOf(ctx); before != nil {
-		c.Version = before.Version
-	}
+	c := conditionsOf(ctx)
+	c.Grant = g
 	return c.In(ctx)
 }
 
 // WithVersion returns the context of a Cancel, Fire, Replace or Reschedule that does nothing, and
 // returns ErrRevision, unless the task has that version.
 func WithVersion(ctx context.Context, v Version) context.Context {
-	c := Conditions{Version: v}
-	if before := ConditionsOf(ctx); before != nil {
-		c.Grant = before.Grant
-	}
+	c := conditionsOf(ctx)
+	c.Version = v
 	return c.In(ctx)
 }
 

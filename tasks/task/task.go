@@ -29,13 +29,16 @@ type Task struct {
 	Group       string
 	MaxLateness time.Duration // 0: delivered however late
 	Attempt     int           // deliveries so far, the running one included
-	Revision    int64         // 1 at first, one more with every change by a caller
+	Revision    int64         // 1 at first, higher with every change by a caller
 	Created     time.Time
 	Died        time.Time // of a dead task
 	Reason      Reason    // why it is dead; empty for any other
 	LastError   string    // of the last failed attempt, or why it was buried
 	Node        string    // the node that owns it
 	Spooled     bool      // the ledger does not have it yet, see Config.Spool
+	// Attempts are those that have failed last, the oldest first: at most MaxAttempts, and fewer if
+	// their texts are long. Set by Get, and in lists of dead tasks.
+	Attempts []Attempt
 
 	// Repeated is set by Schedule when the very same request was accepted before, and by Replace
 	// when there was a task to replace.

@@ -103,10 +103,13 @@ type Counts struct {
 	Lateness Histogram // of first attempts, from the deadline or the place in the Spread on
 
 	// ReadyOldest is since when the oldest task has been due that is ready now; zero if none is.
-	// Right after many ready tasks were cancelled it may be the time of one of them.
+	// Right after thousands of ready tasks were cancelled it may be the time of one of them.
 	ReadyOldest time.Time
 	Receivers   int64          // that wait for tasks at this node now
 	Recent      RecentLateness // of the last minutes, and of the tasks that are ready now
+	// FailedRecent are the attempts that have failed within the last RecentTime, and at most a
+	// minute before.
+	FailedRecent int64
 }
 
 // Add adds the figures of o to c. DeadOldest and ReadyOldest become the earlier of the two.
@@ -133,6 +136,7 @@ func (c *Counts) Add(o *Counts) {
 	c.Lateness.Add(&o.Lateness)
 	c.Receivers += o.Receivers
 	c.Recent.Add(&o.Recent)
+	c.FailedRecent += o.FailedRecent
 }
 
 // WithoutRest returns the counts without the lateness of tasks that wait because their topic is
@@ -157,12 +161,53 @@ type TopicQuery struct {
 	Limit  int    // 1 to MaxTopicPage; 0: MaxTopicPage
 	Cursor string // TopicPage.NextCursor of the page before; empty: from the beginning
 
+	// Search leaves out topics whose names do not have this part, in whatever case; empty: none. At
+	// most MaxSearch bytes.
+	Search string
+	Sort   TopicSort // empty: by name
+
 	Allows func(name string) bool // leaves other topics out; nil: none
 }
 
-// A TopicPage is a part of the topics that a node has met, by name. It ends early if the topics are
-// large.
+// A TopicPage is a part of the topics that a node has met, in the order of TopicQuery.Sort. It ends
+// early if the topics are large.
 type TopicPage struct {
 	Topics     []Topic
 	NextCursor string // leads to the next page; empty: there are no more topics
+	// Matched is how many topics all pages have together, with a Search or a Sort: at least, if a
+	// node has more than MaxSortedTopics. Otherwise 0.
+	Matched int
 }
+
+// MaxSearch is how long TopicQuery.Search may be, in bytes.
+const MaxSearch = 128
+
+// MaxSortedTopics is how many topics each other node tells of for a sorted page: those that are
+// first by its own figures.
+const MaxSortedTopics = 20_000
+
+// A TopicSort says which topics come first in a page. Those that it does not tell apart come by
+// name.
+type TopicSort string
+
+// The orders of topics.
+const (
+	SortName TopicSort = "name"
+	// SortWorst: topics that are late come first, those that fail next, then those with dead tasks,
+	// then those that are paused, and then all others. Late are topics that are not paused and have
+	// a task that has been ready for LateAfter or longer. Of these it is as SortLate, of those that
+	// fail as SortFailed, and of those with dead tasks as SortDead.
+	SortWorst   TopicSort = "worst"
+	SortLate    TopicSort = "late"    // the oldest ready task, of topics that are not paused
+	SortFailed  TopicSort = "failed"  // most FailedRecent; of topics without, most Failed
+	SortDead    TopicSort = "dead"    // most dead tasks
+	SortReady   TopicSort = "ready"   // most ready tasks
+	SortPending TopicSort = "pending" // most pending tasks
+	SortPaused  TopicSort = "paused"  // those that are paused, with the most tasks that wait
+)
+
+// TopicSorts are all orders of topics.
+var TopicSorts = []TopicSort{SortName, SortWorst, SortLate, SortFailed, SortDead, SortReady, SortPending, SortPaused}
+
+// LateAfter is for how long a task is ready before SortWorst takes its topic for late.
+const LateAfter = time.Second

@@ -111,6 +111,7 @@ func (w Ways) text() string {
 type Resolved struct {
 	Set           TopicSettings // without defaults
 	By            Deliverer     // made by a way; nil: the topic is pulled, or has a handler
+	Receiver      string        // what By delivers to, if it is a Receiver
 	Undeliverable error         // why this process cannot deliver so
 }
 
@@ -123,6 +124,9 @@ func (w Ways) Resolve(topic string, set TopicSettings) (Resolved, error) {
 	e := Resolved{Set: set}
 	if len(f) == 0 && set.Kind != "" && set.Kind != Pull && set.Kind != Handler {
 		e.By, f = w.deliverer(topic, set)
+	}
+	if named, ok := e.By.(Receiver); ok {
+		e.Receiver = Cut(named.Receiver(), MaxAttemptBy)
 	}
 	e.Undeliverable = f.Err()
 	return e, e.Undeliverable

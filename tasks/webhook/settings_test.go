@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 func TestSettings(t *testing.T) {
@@ -24,6 +25,9 @@ func TestSettings(t *testing.T) {
 		if err != nil {
 			t.Errorf("%s: %v", text, err)
 			continue
+		}
+		if shown := d.(task.Receiver).Receiver(); strings.Contains(text, "?") && shown != "https://shop.example:8443/hooks" || strings.Contains(shown, "?") {
+			t.Errorf("%s: it is called %s", text, shown)
 		}
 		if got := d.(*receiver); got.timeout != want.timeout || got.async != want.async || got.secret != want.secret || got.source != "/topics/x" {
 			t.Errorf("%s: got %+v", text, got)

@@ -23,8 +23,12 @@ func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (done int,
 		return x.Done, x.Passed, err
 	}
 	found := make(map[string]bool)
+	method := RedriveMethod
+	if q.Act != nil {
+		method = ActDeadMethod
+	}
 	c := fanOut[wireRedriveQuery, redriveReply, *redriveReply]{
-		Cluster: s, method: RedriveMethod, query: encodeRedriveQuery(&q), here: (*Cluster).redriveLocal, deadAlone: true,
+		Cluster: s, method: method, query: encodeRedriveQuery(&q), here: (*Cluster).redriveLocal, deadAlone: true,
 		take: func(a *redriveReply, _ func(recovery.ShardID) bool) {
 			done += a.Done
 			for _, id := range a.IDs {
@@ -52,7 +56,11 @@ func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (done int,
 // redriveLocal redrives dead tasks of this node, for a while.
 func (s *Cluster) redriveLocal(ctx context.Context, asked wireRedriveQuery) (a redriveReply, err error) {
 	q := asked.decode()
-	if !task.ValidName(q.Topic) {
+	if act := q.Act; act != nil {
+		if q.All || act.Select == nil {
+			return a, ErrNotUnderstood
+		}
+	} else if !task.ValidName(q.Topic) {
 		return a, task.Invalid("topic", task.NameProblem)
 	}
 	x := s.engine.NewRedrive(&q)

@@ -19,8 +19,11 @@ var (
 
 type (
 	// A statsQuery asks for the figures of a node, and of its topics if all of them are at most
-	// MaxStatsTopics and fit into so many bytes.
-	statsQuery struct{ Bytes int }
+	// MaxStatsTopics and fit into so many bytes. With Total it asks for no topics.
+	statsQuery struct {
+		Bytes int
+		Total bool `json:",omitempty"`
+	}
 	statsReply struct {
 		Stats  wireStats
 		Total  wireCounts
@@ -28,9 +31,11 @@ type (
 		Beyond int         `json:",omitempty"` // how many topics there are, if Topics lacks them
 	}
 
-	// A topicsQuery asks for a page of topics, of about so many bytes, or for the one of that name.
+	// A topicsQuery asks for a page of topics, of about so many bytes, for the one of that name, or
+	// for as many as fit of those names, in that order.
 	topicsQuery struct {
 		Name     string   `json:",omitempty"`
+		Names    []string `json:",omitempty"`
 		After    string   `json:",omitempty"` // the page begins behind this name
 		Limit    int      `json:",omitempty"`
 		Patterns []string `json:",omitempty"` // of the topics that the caller may see; empty: all
@@ -68,7 +73,7 @@ const (
 func (s *Cluster) handleStats(_ context.Context, _ string, q statsQuery) (statsReply, error) {
 	st := s.Stats()
 	a := statsReply{Stats: encodeStats(&st), Total: encodeCounts(&st.Total)}
-	fits := st.Beyond == 0
+	fits := st.Beyond == 0 && !q.Total
 	if fits {
 		a.Topics, fits = encodeTopics(st.Topics, q.Bytes)
 	}
@@ -91,21 +96,21 @@ func encodeTopics(topics []task.Topic, bytes int) (w []wireTopic, all bool) {
 	return w, true
 }
 
-// FleetStats is tasks.Scheduler.FleetStats, without Readiness.
-func (s *Cluster) FleetStats(ctx context.Context) (task.Stats, task.Reach, error) {
-	g, err := gather(ctx, s, StatsMethod, statsQuery{}, func(q *statsQuery, nodes int) { q.Bytes = statsBytes / nodes })
+// FleetStats is tasks.Scheduler.FleetStats, without Readiness, or FleetTotals.
+func (s *Cluster) FleetStats(ctx context.Context, total bool) (task.Stats, task.Reach, error) {
+	g, err := gather(ctx, s, StatsMethod, statsQuery{Total: total}, func(q *statsQuery, nodes int) { q.Bytes = statsBytes / nodes })
 	if err != nil {
 		return task.Stats{}, task.Reach{}, err
 	}
 	st := s.Stats()
-	if len(g.answers) == 0 {
+	beyond := 0 // topics at a node that does not list them
+	if st.Beyond > 0 || total {
+		beyond = len(st.Topics) + st.Beyond
+	}
+	if len(g.answers) == 0 && !total {
 		return st, g.reach, nil
 	}
 	sum := sumOf(st.Topics)
-	beyond := 0 // topics at a node that does not list them
-	if st.Beyond > 0 {
-		beyond = len(st.Topics) + st.Beyond
-	}
 	for i := range g.answers {
 		a := &g.answers[i].reply
 		other := a.Stats.decode()
@@ -115,7 +120,7 @@ func (s *Cluster) FleetStats(ctx context.Context) (task.Stats, task.Reach, error
 		beyond = max(beyond, a.Beyond)
 	}
 	st.Topics, st.Others, st.Beyond = sum.topics, task.Counts{}, 0
-	if beyond > 0 || len(sum.topics) > task.MaxStatsTopics {
+	if total || beyond > 0 || len(sum.topics) > task.MaxStatsTopics {
 		st.Topics, st.Others, st.Beyond = nil, st.Total, max(beyond, len(sum.topics))
 	}
 	engine.SortTopics(st.Topics)
@@ -157,9 +162,12 @@ func (t *topicSum) add(e *engine.Engine, node string, topics []wireTopic) {
 
 func (s *Cluster) handleTopics(_ context.Context, _ string, q topicsQuery) (a topicsReply, err error) {
 	var page task.TopicPage
-	if q.Name != "" {
+	switch {
+	case q.Name != "":
 		page = s.engine.DescribeSome([]string{q.Name})
-	} else {
+	case len(q.Names) > 0:
+		page = s.engine.DescribeSome(q.Names[:min(len(q.Names), task.MaxTopicPage)])
+	default:
 		page = s.TopicPage(task.TopicQuery{Limit: min(max(1, q.Limit), task.MaxTopicPage), Cursor: q.After,
 			Allows: func(name string) bool { return task.AnyMatches(q.Patterns, name) }})
 	}
@@ -171,9 +179,12 @@ func (s *Cluster) handleTopics(_ context.Context, _ string, q topicsQuery) (a to
 	return a, nil
 }
 
-// FleetTopics is tasks.Scheduler.FleetTopics of a query with a limit. The page ends at the first
-// name behind which a node may have topics that it has not listed.
+// FleetTopics is tasks.Scheduler.FleetTopics of a query with a limit. A page by name ends at the
+// first name behind which a node may have topics that it has not listed.
 func (s *Cluster) FleetTopics(ctx context.Context, q task.TopicQuery) (page task.TopicPage, reach task.Reach, err error) {
+	if q.Sort != "" {
+		return s.fleetSorted(ctx, q)
+	}
 	ask := topicsQuery{After: q.Cursor, Limit: q.Limit, Patterns: task.PatternsOf(ctx)}
 	g, err := gather(ctx, s, TopicsMethod, ask, func(q *topicsQuery, nodes int) { q.Bytes = pageBytes / nodes })
 	if err != nil {
@@ -249,5 +260,6 @@ func (s *Cluster) FleetForecast(ctx context.Context, o task.Outlook) (task.Forec
 		a := &g.answers[i].reply
 		f.Add(&task.Forecast{Counts: a.Counts, Ready: a.Ready, Delivering: a.Delivering, Later: a.Later, Complete: a.Complete})
 	}
+	f.Complete = f.Complete && len(g.reach.Missing) == 0
 	return f, g.reach, nil
 }

@@ -46,23 +46,31 @@ type nodeAnswer[A any] struct {
 // query a moment ago. complete enters into a query what does not tell it from others; it gets the
 // number of nodes. A node without others asks none. Errors: why ctx has ended.
 func gather[Q, A any](ctx context.Context, s *Cluster, m Method[Q, A], q Q, complete func(q *Q, nodes int)) (*gathered[Q, A], error) {
+	return gatherFrom(ctx, s, m, q, complete, nil)
+}
+
+// gatherFrom is gather of some of the other nodes: those of which names is true. nil: of all.
+func gatherFrom[Q, A any](ctx context.Context, s *Cluster, m Method[Q, A], q Q, complete func(q *Q, nodes int), names map[string]bool) (*gathered[Q, A], error) {
 	if s.NoPeers() {
 		complete(&q, 1)
 		return &gathered[Q, A]{query: q, reach: task.Reach{Nodes: []string{s.NodeName()}}}, nil
 	}
-	key, err := json.Marshal(q)
+	key, err := json.Marshal(struct {
+		Query Q
+		Names map[string]bool
+	}{q, names})
 	if err != nil {
 		return nil, err
 	}
-	g, err := s.Figures.gathered.do(ctx, m.Name+string(key), func() any { return gatherNow(s, m, q, complete) })
+	g, err := s.Figures.gathered.do(ctx, m.Name+string(key), func() any { return gatherNow(s, m, q, complete, names) })
 	if err != nil {
 		return nil, err
 	}
 	return g.(*gathered[Q, A]), nil
 }
 
-// gatherNow asks all other nodes.
-func gatherNow[Q, A any](s *Cluster, m Method[Q, A], q Q, complete func(q *Q, nodes int)) *gathered[Q, A] {
+// gatherNow asks the other nodes.
+func gatherNow[Q, A any](s *Cluster, m Method[Q, A], q Q, complete func(q *Q, nodes int), names map[string]bool) *gathered[Q, A] {
 	ctx, cancel := context.WithTimeout(s.engine.Life.Context, GatherWithin)
 	defer cancel()
 	g := &gathered[Q, A]{reach: task.Reach{Nodes: []string{s.Fleet.node}}}
@@ -76,6 +84,9 @@ func gatherNow[Q, A any](s *Cluster, m Method[Q, A], q Q, complete func(q *Q, no
 	var calls sync.WaitGroup
 	for i := range nodes {
 		n := &nodes[i]
+		if names != nil && !names[n.Name] {
+			continue
+		}
 		if absent := absence(n); n.Self || absent != nil {
 			if !n.Self && holds(n) {
 				g.reach.Missing = append(g.reach.Missing, &task.NodeError{Node: n.Name, Err: absent})

@@ -22,7 +22,7 @@ func (s *Cluster) listLocal(ctx context.Context, asked wireListQuery) (a listRep
 	st, err := s.Covers(ctx, &a.Coverage, func(ctx context.Context) error {
 		size := 0
 		last, err := s.engine.VisitPage(ctx, &q, func(t task.Task, at int64, shard int) bool {
-			a.Tasks, shards = append(a.Tasks, wireListed{WireTask(t), at}), append(shards, shard)
+			a.Tasks, shards = append(a.Tasks, wireListed{EncodeTask(&t), at}), append(shards, shard)
 			size += engine.SizeOf(&t)
 			return size < most
 		})
@@ -53,7 +53,7 @@ func (s *Cluster) ListAll(ctx context.Context, q engine.ListQuery) (task.Page, e
 	c.take = func(a *listReply, _ func(recovery.ShardID) bool) {
 		for _, t := range a.Tasks {
 			// A node of an earlier version lists what has the state and the topic.
-			l := engine.Listed{Task: task.Task(t.Task), At: t.At}
+			l := engine.Listed{Task: t.Task.decode(), At: t.At}
 			if (!q.Retrying || l.Task.Attempt > 0) && q.Filter.Has(l.Ref(), l.Task.LastError, l.Task.Reason) {
 				all = append(all, l)
 			}
@@ -65,18 +65,7 @@ func (s *Cluster) ListAll(ctx context.Context, q engine.ListQuery) (task.Page, e
 	if err := c.run(ctx); err != nil {
 		return task.Page{}, err
 	}
-	slices.SortFunc(all, func(a, b engine.Listed) int { return engine.CompareRefs(a.Ref(), b.Ref()) })
-	// A task appears twice if its shard moved, or if its node was called again.
-	seen := make(map[string]bool, len(all))
-	all = slices.DeleteFunc(all, func(t engine.Listed) bool {
-		conflicting := seen[t.Task.ID]
-		seen[t.Task.ID] = true
-		return conflicting
-	})
-	if end != nil {
-		n, _ := slices.BinarySearchFunc(all, *end, func(t engine.Listed, end recovery.Ref) int { return cmp.Or(engine.CompareRefs(t.Ref(), end), -1) })
-		all = all[:n]
-	}
+	all = merged(all, end)
 	if n := fitting(all, q.Limit); n < len(all) {
 		last := all[n-1].Ref()
 		all, end = all[:n], &last
@@ -89,6 +78,23 @@ func (s *Cluster) ListAll(ctx context.Context, q engine.ListQuery) (task.Page, e
 		page.Cursor = engine.EncodeCursor(*end)
 	}
 	return page, nil
+}
+
+// merged puts what the nodes have listed in order, each task once, and drops what is behind end.
+func merged(all []engine.Listed, end *recovery.Ref) []engine.Listed {
+	slices.SortFunc(all, func(a, b engine.Listed) int { return engine.CompareRefs(a.Ref(), b.Ref()) })
+	// A task appears twice if its shard moved, or if its node was called again.
+	seen := make(map[string]bool, len(all))
+	all = slices.DeleteFunc(all, func(t engine.Listed) bool {
+		conflicting := seen[t.Task.ID]
+		seen[t.Task.ID] = true
+		return conflicting
+	})
+	if end != nil {
+		n, _ := slices.BinarySearchFunc(all, *end, func(t engine.Listed, end recovery.Ref) int { return cmp.Or(engine.CompareRefs(t.Ref(), end), -1) })
+		all = all[:n]
+	}
+	return all
 }
 
 // fitting returns how many of the first tasks make a page. A node whose budget is small

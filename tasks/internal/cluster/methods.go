@@ -21,6 +21,7 @@ var (
 	ReplaceMethod  = Method[requestQuery, WireTask]{Name: "replace", writes: true}
 	BatchMethod    = Method[batchQuery, batchReply]{Name: "batch", writes: true}
 	HasMethod      = Method[HasQuery, HasReply]{Name: "has"}
+	ActMethod      = Method[actQuery, actReply]{Name: "act", writes: true}
 )
 
 // MethodHandlers returns the handlers of all methods, by the name of the method.
@@ -37,6 +38,7 @@ func MethodHandlers() map[string]RPCHandler {
 	add(Handle(SettleMethod, (*Cluster).handleSettle))
 	add(Handle(ReturnMethod, (*Cluster).handleReturn))
 	add(Handle(HasMethod, (*Cluster).HandleHas))
+	add(Handle(ActMethod, (*Cluster).handleAct))
 	add(Handle(ReleaseMethod, (*Cluster).handleRelease))
 	add(Handle(OfferShardMethod, (*Cluster).handleOfferShard))
 	add(Handle(DrainMethod, (*Cluster).handleDrain))
@@ -48,11 +50,15 @@ func MethodHandlers() map[string]RPCHandler {
 	add(Handle(OutcomesMethod, (*Cluster).handleOutcomes))
 	add(Handle(StatsMethod, (*Cluster).handleStats))
 	add(Handle(TopicsMethod, (*Cluster).handleTopics))
+	add(Handle(RanksMethod, (*Cluster).handleRanks))
+	add(Handle(HistoryMethod, (*Cluster).handleHistory))
 	add(Handle(ForecastMethod, (*Cluster).handleForecast))
 	add(handleAll(ListMethod, (*Cluster).listLocal))
 	add(handleAll(UsedMethod, (*Cluster).usedLocal))
 	add(handleAll(PurgeMethod, (*Cluster).PurgeLocal))
 	add(handleAll(RedriveMethod, (*Cluster).redriveLocal))
+	add(handleAll(SelectMethod, (*Cluster).selectLocal))
+	add(handleAll(ActDeadMethod, (*Cluster).redriveLocal))
 	return table
 }
 
@@ -113,7 +119,7 @@ func aboutRequest(r task.Request, shardID recovery.ShardID) requestQuery {
 }
 
 func (s *Cluster) handleGet(ctx context.Context, _ string, q IDQuery) (WireTask, error) {
-	return encodeTask(owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return s.engine.Get(ctx, q.ID) }))
+	return replyTask(owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return s.engine.Get(ctx, q.ID) }))
 }
 
 func (s *Cluster) handleCancel(ctx context.Context, _ string, q IDQuery) (struct{}, error) {
@@ -121,21 +127,21 @@ func (s *Cluster) handleCancel(ctx context.Context, _ string, q IDQuery) (struct
 }
 
 func (s *Cluster) handleFire(ctx context.Context, _ string, q IDQuery) (WireTask, error) {
-	return encodeTask(owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return s.engine.FireNow(ctx, q.ID) }))
+	return replyTask(owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return s.engine.FireNow(ctx, q.ID) }))
 }
 
 func (s *Cluster) handleMove(ctx context.Context, _ string, q MoveQuery) (WireTask, error) {
-	return encodeTask(owned(ctx, s, q.IDQuery, func(ctx context.Context) (task.Task, error) {
+	return replyTask(owned(ctx, s, q.IDQuery, func(ctx context.Context) (task.Task, error) {
 		return s.engine.Reschedule(ctx, q.ID, task.Move(q.Move))
 	}))
 }
 
 func (s *Cluster) handleSchedule(ctx context.Context, _ string, q requestQuery) (WireTask, error) {
-	return encodeTask(s.createOwned(ctx, &q, s.engine.Create))
+	return replyTask(s.createOwned(ctx, &q, s.engine.Create))
 }
 
 func (s *Cluster) handleReplace(ctx context.Context, _ string, q requestQuery) (WireTask, error) {
-	return encodeTask(s.createOwned(ctx, &q, s.Replace))
+	return replyTask(s.createOwned(ctx, &q, s.Replace))
 }
 
 // createOwned creates a task that another node was asked for, if it belongs here.

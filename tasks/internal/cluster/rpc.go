@@ -171,6 +171,7 @@ var ErrorCodes = []struct {
 	{"revision", task.ErrRevision},
 	{"handled", task.ErrHandled},
 	{"closed", task.ErrClosed},
+	{"not_selected", engine.ErrNotSelected},
 }
 
 // A WireError is an error on its way to another node.

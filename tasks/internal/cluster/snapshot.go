@@ -52,9 +52,13 @@ func (c *Coverage) cover() *Coverage { return c }
 // The calls to all nodes.
 var (
 	ListMethod    = Method[wireListQuery, listReply]{Name: "list"}
+	SelectMethod  = Method[wireListQuery, selectReply]{Name: "select"}
 	UsedMethod    = Method[usedQuery, usedReply]{Name: "used"}
 	PurgeMethod   = Method[WirePurgeQuery, PurgeReply]{Name: "purge", writes: true}
 	RedriveMethod = Method[wireRedriveQuery, redriveReply]{Name: "exhume", writes: true}
+	// ActDeadMethod is RedriveMethod for an act. Nodes of earlier versions would redrive the tasks
+	// whatever the act asks for.
+	ActDeadMethod = Method[wireRedriveQuery, redriveReply]{Name: "act_dead", writes: true}
 )
 
 type (
@@ -62,6 +66,13 @@ type (
 		Coverage
 		Tasks []wireListed
 		Last  *wireRef `json:",omitempty"` // the last position looked at; nil: the list has ended
+	}
+	// A selectReply has the positions of tasks, without their content.
+	selectReply struct {
+		Coverage
+		Node string // that has them
+		Refs []wireRef
+		Last *wireRef `json:",omitempty"` // as of a listReply
 	}
 	// A usedQuery asks whether a topic has tasks that are not dead.
 	usedQuery struct{ Topic string }

@@ -23,39 +23,56 @@ type Sums struct {
 
 // figures computes the figures of topics for Stats, once for all callers at the same time.
 type figures struct {
-	sums  engine.Flight[*Sums]
+	sums  recalled[*Sums]
+	ranks recalled[[]engine.Rank]
 	Names engine.Flight[[]string]
 
 	gathered gatherings // what other nodes have answered
 
-	mu      sync.Mutex // guards what follows
-	kept    *Sums      // shown again until then; nil if there are few topics
-	until   time.Time
+	mu      sync.Mutex      // guards what follows
 	emptied map[string]bool // processes that have ended and hold no shard, see fleetNodes
 }
 
-// TopicSums returns the sums, which are shared. If there are more than MaxStatsTopics topics,
-// they may be as old as nine times the time that they took, and at most sumsAtMost: so readers
-// of Stats cost at most a tenth of one processor.
-func (s *Cluster) TopicSums() *Sums {
-	f := &s.Figures
-	f.mu.Lock()
-	if f.kept != nil && time.Now().Before(f.until) {
-		defer f.mu.Unlock()
-		return f.kept
+// A recalled computes a value once for all callers at the same time. A value that took long is used
+// again for as long as nine times that, and at most sumsAtMost: so its readers cost at most a tenth
+// of one processor.
+type recalled[T any] struct {
+	flight engine.Flight[T]
+
+	mu    sync.Mutex // guards what follows
+	kept  T          // used again until then
+	until time.Time
+}
+
+// do returns the value, which is shared. compute reports whether it is to be used again.
+func (r *recalled[T]) do(compute func() (v T, keep bool)) T {
+	r.mu.Lock()
+	if time.Now().Before(r.until) {
+		defer r.mu.Unlock()
+		return r.kept
 	}
-	f.mu.Unlock()
-	return f.sums.Do(func() *Sums {
+	r.mu.Unlock()
+	return r.flight.Do(func() T {
 		began := time.Now()
-		sums := s.sumTopics()
-		f.mu.Lock()
-		defer f.mu.Unlock()
-		f.kept = nil
-		if sums.Beyond > 0 {
+		v, keep := compute()
+		var none T
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.kept, r.until = none, time.Time{}
+		if keep {
 			took := time.Since(began)
-			f.kept, f.until = sums, began.Add(took+min(9*took, sumsAtMost))
+			r.kept, r.until = v, began.Add(took+min(9*took, sumsAtMost))
 		}
-		return sums
+		return v
+	})
+}
+
+// TopicSums returns the sums, which are shared. If there are more than MaxStatsTopics topics, they
+// may be a little old.
+func (s *Cluster) TopicSums() *Sums {
+	return s.Figures.sums.do(func() (*Sums, bool) {
+		sums := s.sumTopics()
+		return sums, sums.Beyond > 0
 	})
 }
 
@@ -119,6 +136,9 @@ func (s *Cluster) chooseTopics(limit int) map[*engine.Topic]bool {
 
 // TopicPage is tasks.Scheduler.ListTopics of a query with a limit.
 func (s *Cluster) TopicPage(q task.TopicQuery) task.TopicPage {
+	if q.Sort != "" {
+		return s.sortedPage(q)
+	}
 	first := Smallest[string]{Limit: q.Limit + 1, Compare: strings.Compare}
 	for _, name := range s.Figures.Names.Do(s.engine.TopicNames) {
 		if name > q.Cursor && (q.Allows == nil || q.Allows(name)) {

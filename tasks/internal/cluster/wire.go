@@ -37,6 +37,41 @@ type WireTask struct {
 	Node        string            `json:"Node"`
 	Spooled     bool              `json:"Spooled"`
 	Repeated    bool              `json:"Repeated"`
+	Attempts    []wireAttempt     `json:"Attempts,omitempty"`
+}
+
+// A wireAttempt is a task.Attempt.
+type wireAttempt struct {
+	Number  int                 `json:"Number"`
+	Ended   time.Time           `json:"Ended"`
+	Took    time.Duration       `json:"Took,omitempty"`
+	By      string              `json:"By,omitempty"`
+	Outcome task.AttemptOutcome `json:"Outcome"`
+	Error   string              `json:"Error,omitempty"`
+}
+
+// EncodeTask makes the wire form of a task.
+func EncodeTask(t *task.Task) WireTask {
+	w := WireTask{
+		t.ID, t.Topic, t.State, t.Due, t.Next, t.Payload, t.Headers, t.Group, t.MaxLateness, t.Attempt, t.Revision,
+		t.Created, t.Died, t.Reason, t.LastError, t.Node, t.Spooled, t.Repeated, nil,
+	}
+	for _, a := range t.Attempts {
+		w.Attempts = append(w.Attempts, wireAttempt(a))
+	}
+	return w
+}
+
+func (w *WireTask) decode() task.Task {
+	t := task.Task{
+		ID: w.ID, Topic: w.Topic, State: w.State, Due: w.Due, Next: w.Next, Payload: w.Payload, Headers: w.Headers,
+		Group: w.Group, MaxLateness: w.MaxLateness, Attempt: w.Attempt, Revision: w.Revision,
+		Created: w.Created, Died: w.Died, Reason: w.Reason, LastError: w.LastError, Node: w.Node, Spooled: w.Spooled, Repeated: w.Repeated,
+	}
+	for _, a := range w.Attempts {
+		t.Attempts = append(t.Attempts, task.Attempt(a))
+	}
+	return t
 }
 
 // A wireRequest is a task.Request.
@@ -138,32 +173,67 @@ type wireRedriveQuery struct {
 	Died   int64    `json:"Died,omitempty"`
 	Left   int      `json:"Left,omitempty"`
 	After  wireRef  `json:"After"`
+	Act    *wireAct `json:"Act,omitempty"` // of ActDeadMethod
+}
+
+// A wireAct is an engine.ActQuery.
+type wireAct struct {
+	Action task.Action    `json:"Action"`
+	Due    int64          `json:"Due,omitempty"`
+	Shift  int64          `json:"Shift,omitempty"`
+	Select *wireListQuery `json:"Select,omitempty"`
+	Stamp  uint32         `json:"Stamp,omitempty"`
+	Dry    bool           `json:"Dry,omitempty"`
+}
+
+func encodeAct(q *engine.ActQuery) *wireAct {
+	if q == nil {
+		return nil
+	}
+	w := &wireAct{Action: q.Action, Due: q.Due, Shift: q.Shift, Stamp: q.Stamp, Dry: q.Dry}
+	if q.Select != nil {
+		s := encodeListQuery(q.Select)
+		w.Select = &s
+	}
+	return w
+}
+
+func (w *wireAct) decode() *engine.ActQuery {
+	if w == nil {
+		return nil
+	}
+	q := &engine.ActQuery{Action: w.Action, Due: w.Due, Shift: w.Shift, Stamp: w.Stamp, Dry: w.Dry}
+	if w.Select != nil {
+		s := w.Select.decode()
+		q.Select = &s
+	}
+	return q
 }
 
 func encodeRedriveQuery(q *engine.RedriveQuery) wireRedriveQuery {
-	return wireRedriveQuery{q.Topic, q.Delete, q.Due, q.All, q.IDs, q.Died, q.Left, wireRef(q.After)}
+	return wireRedriveQuery{q.Topic, q.Delete, q.Due, q.All, q.IDs, q.Died, q.Left, wireRef(q.After), encodeAct(q.Act)}
 }
 
 func (q *wireRedriveQuery) decode() engine.RedriveQuery {
 	return engine.RedriveQuery{
 		Topic: q.Topic, Delete: q.Delete, Due: q.Due, All: q.All, IDs: q.IDs,
-		Died: q.Died, Left: q.Left, After: recovery.Ref(q.After),
+		Died: q.Died, Left: q.Left, After: recovery.Ref(q.After), Act: q.Act.decode(),
 	}
 }
 
-// encodeTask makes the reply of a call whose answer is a task.
-func encodeTask(t task.Task, err error) (WireTask, error) { return WireTask(t), err }
+// replyTask makes the reply of a call whose answer is a task.
+func replyTask(t task.Task, err error) (WireTask, error) { return EncodeTask(&t), err }
 
 // callTask is Call of a method whose answer is a task.
 func callTask[Q any](ctx context.Context, s *Cluster, node string, m Method[Q, WireTask], q Q) (task.Task, error) {
 	t, err := Call(ctx, s, node, m, q)
-	return task.Task(t), err
+	return t.decode(), err
 }
 
 // RoutedTask is Routed of a method whose answer is a task.
 func RoutedTask[Q any](ctx context.Context, s *Cluster, id string, m Method[Q, WireTask], q func(recovery.ShardID) Q, here func(context.Context) (task.Task, error)) (task.Task, error) {
-	t, _, err := Routed(ctx, s, id, m, q, func(ctx context.Context) (WireTask, error) { return encodeTask(here(ctx)) })
-	return task.Task(t), err
+	t, _, err := Routed(ctx, s, id, m, q, func(ctx context.Context) (WireTask, error) { return replyTask(here(ctx)) })
+	return t.decode(), err
 }
 
 // A WireDelivery is a delivery on its way to another node, whose receivers or workers make it.
@@ -179,7 +249,7 @@ func (s *Cluster) EncodeDeliveries(ds []*engine.Delivery) []WireDelivery {
 	packed := make([]WireDelivery, len(ds))
 	now := s.engine.Elapsed()
 	for i, d := range ds {
-		packed[i] = WireDelivery{WireTask(d.Task), d.Receipt(), d.Lease.Until - now}
+		packed[i] = WireDelivery{EncodeTask(&d.Task), d.Receipt(), d.Lease.Until - now}
 	}
 	return packed
 }
@@ -194,7 +264,7 @@ func (s *Cluster) decodeDeliveries(from string, packed []WireDelivery, sent time
 		ds[i] = engine.NewDelivery(engine.Delivery{
 			Lease: engine.Lease{Until: sent + p.Lease}, Given: p.Receipt,
 			Source: &engine.Source{Node: from, Lease: p.Lease, Work: work},
-		}, task.Task(p.Task), wall.Add(p.Lease).UTC())
+		}, p.Task.decode(), wall.Add(p.Lease).UTC())
 	}
 	return ds
 }
@@ -221,6 +291,9 @@ type wireConditions struct {
 	Reserved   bool     `json:",omitempty"`
 	Revision   int64    `json:",omitempty"`
 	Created    int64    `json:",omitempty"`
+
+	TraceParent string `json:",omitempty"`
+	TraceState  string `json:",omitempty"`
 }
 
 // encodeConditions returns the conditions of a call; nil if there are none.
@@ -229,7 +302,7 @@ func encodeConditions(ctx context.Context) *wireConditions {
 	if t == nil {
 		return nil
 	}
-	w := &wireConditions{Revision: t.Version.Revision}
+	w := &wireConditions{Revision: t.Version.Revision, TraceParent: t.Trace.Parent, TraceState: t.Trace.State}
 	if !t.Version.Created.IsZero() {
 		w.Created = t.Version.Created.UnixMilli()
 	}
@@ -244,7 +317,11 @@ func (w *wireConditions) in(ctx context.Context) context.Context {
 	if w == nil {
 		return ctx
 	}
-	t := task.Conditions{Grant: &task.Grant{Topics: w.Topics, MaxTopics: w.MaxTopics, MaxPending: w.MaxPending, Reserved: w.Reserved}, Version: task.Version{Revision: w.Revision}}
+	t := task.Conditions{
+		Grant:   &task.Grant{Topics: w.Topics, MaxTopics: w.MaxTopics, MaxPending: w.MaxPending, Reserved: w.Reserved},
+		Version: task.Version{Revision: w.Revision},
+		Trace:   task.TraceContext{Parent: w.TraceParent, State: w.TraceState},
+	}
 	if w.Created != 0 {
 		t.Version.Created = engine.FromMillis(w.Created)
 	}

@@ -16,6 +16,9 @@ import (
 func TestQueriesKeepAllFields(t *testing.T) {
 	keepsAllFields(t, ListMethod.Name, (*wireListQuery).decode, encodeListQuery)
 	keepsAllFields(t, RedriveMethod.Name, (*wireRedriveQuery).decode, encodeRedriveQuery)
+	keepsAllFields(t, ActMethod.Name,
+		func(q *wireAct) engine.ActQuery { return *q.decode() },
+		func(q *engine.ActQuery) wireAct { return *encodeAct(q) })
 	keepsAllFields(t, PurgeMethod.Name,
 		func(q *WirePurgeQuery) engine.PurgeQuery { return engine.PurgeQuery(*q) },
 		func(q *engine.PurgeQuery) WirePurgeQuery { return WirePurgeQuery(*q) })

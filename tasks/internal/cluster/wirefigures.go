@@ -156,10 +156,16 @@ type wireCounts struct {
 	Lateness    []wireBucket  `json:"lateness,omitempty"`
 	LatenessSum time.Duration `json:"lateness_sum,omitempty"`
 
-	ReadyOldest time.Time     `json:"ready_oldest,omitzero"`
-	Receivers   int64         `json:"receivers,omitempty"`
-	Recent      []wireBucket  `json:"recent,omitempty"`
-	RecentMax   time.Duration `json:"recent_max,omitempty"`
+	ReadyOldest time.Time `json:"ready_oldest,omitzero"`
+	Receivers   int64     `json:"receivers,omitempty"`
+	wireRecent
+}
+
+// A wireRecent has the figures of the last minutes.
+type wireRecent struct {
+	Recent       []wireBucket  `json:"recent,omitempty"`
+	RecentMax    time.Duration `json:"recent_max,omitempty"`
+	FailedRecent int64         `json:"failed_recent,omitempty"`
 }
 
 func (w *wireCounts) haveTasks() bool { return w.Pending+w.Ready+w.Delivering+w.Dead > 0 }
@@ -171,7 +177,8 @@ func encodeCounts(c *task.Counts) wireCounts {
 		Expired: c.Expired, Cancelled: c.Cancelled, Skipped: c.Skipped, Panicked: c.Panicked,
 		Retried: c.Retried, Exhausted: c.Exhausted, Buried: c.Buried, Returned: c.Returned,
 		DeadOldest: c.DeadOldest, Lateness: encodeBuckets(&c.Lateness.Counts), LatenessSum: c.Lateness.Sum,
-		ReadyOldest: c.ReadyOldest, Receivers: c.Receivers, Recent: encodeBuckets(&c.Recent.Counts), RecentMax: c.Recent.Max,
+		ReadyOldest: c.ReadyOldest, Receivers: c.Receivers,
+		wireRecent: wireRecent{encodeBuckets(&c.Recent.Counts), c.Recent.Max, c.FailedRecent},
 	}
 }
 
@@ -183,6 +190,7 @@ func (w *wireCounts) decode() task.Counts {
 		Retried: w.Retried, Exhausted: w.Exhausted, Buried: w.Buried, Returned: w.Returned,
 		DeadOldest: w.DeadOldest, Lateness: task.Histogram{Counts: decodeBuckets(w.Lateness), Sum: w.LatenessSum},
 		ReadyOldest: w.ReadyOldest, Receivers: w.Receivers, Recent: task.RecentLateness{Counts: decodeBuckets(w.Recent), Max: w.RecentMax},
+		FailedRecent: w.FailedRecent,
 	}
 }
 

@@ -3,7 +3,9 @@ package engine
 import (
 	"context"
 	"errors"
+	"time"
 
+	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -33,10 +35,13 @@ func (s *Engine) newDue(m task.Move) (int64, bool) {
 
 // FireNow makes a task of this node due at once. Errors: as of tasks.Scheduler.Fire.
 func (s *Engine) FireNow(ctx context.Context, id string) (task.Task, error) {
-	return s.Move(ctx, id, Admission{}, func(rec *record.Fields, w *Write) {
-		now := s.Now()
-		rec.Due, rec.Next, w.Fired = min(rec.Due, now), now, true
-	})
+	return s.Move(ctx, id, Admission{}, s.fire)
+}
+
+// fire is the change that makes a task due at once.
+func (s *Engine) fire(rec *record.Fields, w *Write) {
+	now := s.Now()
+	rec.Due, rec.Next, w.Fired = min(rec.Due, now), now, true
 }
 
 // Move writes a new record for a task that is pending or ready.
@@ -50,7 +55,13 @@ func (s *Engine) Move(ctx context.Context, id string, by Admission, change func(
 	if err != nil {
 		return task.Task{}, err
 	}
-	t, c, err := s.moveLocked(n, sl, id, task.ConditionsOf(ctx), &by, change)
+	c := NewPendingWrite(0)
+	rec, err := s.moveLocked(n, sl, task.ConditionsOf(ctx), &by, c, change)
+	var t task.Task
+	if err == nil {
+		t = s.describe(id, &rec, task.Pending)
+	}
+	c.Complete()
 	s.Unlock()
 	if err != nil {
 		return task.Task{}, err
@@ -58,29 +69,31 @@ func (s *Engine) Move(ctx context.Context, id string, by Admission, change func(
 	return t, s.awaitOne(ctx, c)
 }
 
-// moveLocked begins what Move does, and returns the task as it will be.
+// moveLocked begins what Move does, as one of the writes that c waits for. It returns the new
+// record, which is valid while the lock is held.
 func (s *Engine) moveLocked(
-	n uint32, sl *store.Slot, id string, conds *task.Conditions, by *Admission, change func(*record.Fields, *Write),
-) (task.Task, *PendingWrite, error) {
+	n uint32, sl *store.Slot, conds *task.Conditions, by *Admission, c *PendingWrite, change func(*record.Fields, *Write),
+) (rec record.Fields, err error) {
 	if err := s.changeableLocked(sl, conds); err != nil {
-		return task.Task{}, nil, err
+		return rec, err
 	}
-	rec := s.Store.Fields(sl)
-	w := Write{slot: n, op: opMove, Fired: sl.Flags&store.Prompt != 0}
+	rec = s.Store.Fields(sl)
+	w := Write{slot: n, op: opMove, Fired: sl.Flags&store.Prompt != 0, pending: c}
 	change(&rec, &w)
 	rec.Revision++
-	t := s.describe(id, &rec, task.Pending)
 	w.at, w.rec = rec.Next, rec.Append(nil)
 	if err := s.AdmitLocked(int(sl.Shard), 0, len(w.rec)-len(s.Store.Record(sl))); err != nil {
-		return task.Task{}, nil, err
+		return rec, err
 	}
-	if _, err := s.TopicForLocked(by, t.Topic); err != nil {
-		return task.Task{}, nil, err
+	if _, err := s.TopicForLocked(by, string(rec.Topic)); err != nil {
+		return rec, err
 	}
 	s.DisarmLocked(sl)
 	s.SetLocked(sl, store.Moving)
 	s.Writes.Arriving++
-	return t, s.submitLocked(w), nil
+	w.index = c.extend(n)
+	s.writeLocked(w)
+	return rec, nil
 }
 
 // Cancelled makes a repeated cancel get the answer of the first.
@@ -96,24 +109,14 @@ func Cancelled(err error) error {
 func (s *Engine) CancelLocal(ctx context.Context, id string) error {
 	n, sl, err := s.lockTask(ctx, id)
 	switch {
-	case errors.Is(err, errBeingCancelled):
-		return task.ErrUnrecorded
 	case errors.Is(err, task.ErrDead):
 		return s.cancelDead(ctx, id)
-	case errors.Is(err, task.ErrNotFound):
-		s.Mu.Lock()
-		defer s.Unlock()
-		switch s.Outcomes.Find(s.Store.Hash([]byte(id))).Kind {
-		case 0:
-			return err
-		case store.WasCancelled:
-			return ErrCancelled
-		}
-		return ErrFinished
 	case err != nil:
-		return err
+		return s.uncancelled(id, err)
 	}
-	c, err := s.cancelLocked(n, sl, task.ConditionsOf(ctx))
+	c := NewPendingWrite(0)
+	err = s.cancelLocked(n, sl, task.ConditionsOf(ctx), c)
+	c.Complete()
 	s.Unlock()
 	if err != nil {
 		return err
@@ -121,15 +124,35 @@ func (s *Engine) CancelLocal(ctx context.Context, id string) error {
 	return s.awaitOne(ctx, c)
 }
 
-// cancelLocked begins to cancel a task. If the ledger is known not to answer, it returns
-// ErrUnrecorded, and the task counts as cancelled.
-func (s *Engine) cancelLocked(n uint32, sl *store.Slot, conds *task.Conditions) (*PendingWrite, error) {
+// uncancelled returns what a caller is told who wanted to cancel a task and met an error of
+// lockTask.
+func (s *Engine) uncancelled(id string, err error) error {
+	switch {
+	case errors.Is(err, errBeingCancelled):
+		return task.ErrUnrecorded
+	case !errors.Is(err, task.ErrNotFound):
+		return err
+	}
+	s.Mu.Lock()
+	defer s.Unlock()
+	switch s.Outcomes.Find(s.Store.Hash([]byte(id))).Kind {
+	case 0:
+		return err
+	case store.WasCancelled:
+		return ErrCancelled
+	}
+	return ErrFinished
+}
+
+// cancelLocked begins to cancel a task, as one of the writes that c waits for. If the ledger is
+// known not to answer, it returns ErrUnrecorded, and the task counts as cancelled.
+func (s *Engine) cancelLocked(n uint32, sl *store.Slot, conds *task.Conditions, c *PendingWrite) error {
 	err := s.changeableLocked(sl, conds)
 	if err == nil {
 		err = s.cancellableLocked(sl)
 	}
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s.DisarmLocked(sl)
 	s.SetLocked(sl, store.Cancelling)
@@ -137,11 +160,12 @@ func (s *Engine) cancelLocked(n uint32, sl *store.Slot, conds *task.Conditions) 
 	if s.LedgerDown(int(sl.Shard)) {
 		sl.Flags |= store.Wanted
 		s.writeLocked(w)
-		return nil, task.ErrUnrecorded
+		return task.ErrUnrecorded
 	}
-	c := s.submitLocked(w)
 	c.cancels = true
-	return c, nil
+	w.pending, w.index = c, c.extend(n)
+	s.writeLocked(w)
+	return nil
 }
 
 // changeableLocked returns nil, or why the caller may not change a task that is at rest:
@@ -165,16 +189,6 @@ func (s *Engine) cancellableLocked(sl *store.Slot) error {
 	return s.WritableLocked(int(sl.Shard))
 }
 
-// submitLocked sends one write, for whose answer the caller waits with awaitOne.
-func (s *Engine) submitLocked(w Write) *PendingWrite {
-	c := NewPendingWrite(1)
-	w.pending = c
-	c.add(0, w.slot)
-	s.writeLocked(w)
-	c.Complete()
-	return c
-}
-
 // awaitOne waits for the answer to the only write of a PendingWrite.
 func (s *Engine) awaitOne(ctx context.Context, c *PendingWrite) error {
 	if err := s.Await(ctx, c); err != nil {
@@ -189,3 +203,204 @@ var (
 	ErrFinished  = task.KindOf(task.ErrNotFound, "the task is finished")
 	ErrCancelled = task.KindOf(task.ErrNotFound, "the task is cancelled")
 )
+
+// An ActQuery does one thing with each of some tasks.
+type ActQuery struct {
+	Action task.Action
+	Due    int64 // the new deadline, where the action gives one
+	Shift  int64 // of a move, in place of Due: milliseconds that are added to the deadline
+	// Select is what the tasks must be when their turn comes; nil: anything. Of dead tasks only its
+	// Filter and its Patterns count.
+	Select *ListQuery
+	// Stamp is the least revision that a changed task gets. A task that has it, or a higher one,
+	// was changed since the act began, and is not changed again. 0: it does not matter.
+	//
+	// A stamp is the time in seconds at which an act began. Other changes raise a revision by one,
+	// so a revision that is so high comes from an act. Stamps are kept where the revision is: in
+	// the record, so that an act moves a task once, whatever becomes of its node in between.
+	//
+	// For example: an act that begins at 1790000000 moves a task by an hour, and its revision goes
+	// from 3 to 1790000000. The same call comes again: the task is passed over. Its caller changes
+	// the payload: 1790000001. An act that begins two seconds after the first one moves it again.
+	Stamp uint32
+	Dry   bool // nothing is changed
+}
+
+var (
+	// ErrNotSelected is returned for a task that an act is not for, or not any more.
+	ErrNotSelected = errors.New("not selected")
+	errActedSince  = task.KindOf(task.ErrRevision, "the task was changed after this action began")
+)
+
+// NewStamp returns the stamp of an act that begins now. No two acts that begin at this node have
+// the same one.
+func (s *Engine) NewStamp() uint32 {
+	for {
+		last := s.Writes.lastStamp.Load()
+		next := max(last+1, s.stampNow())
+		if s.Writes.lastStamp.CompareAndSwap(last, next) {
+			return next
+		}
+	}
+}
+
+// Stampable reports whether a stamp can be that of an act that has begun at some node: clocks may
+// differ by an hour.
+func (s *Engine) Stampable(stamp uint32) bool {
+	return stamp > 0 && stamp <= max(s.stampNow()+uint32(time.Hour/time.Second), s.Writes.lastStamp.Load())
+}
+
+func (s *Engine) stampNow() uint32 { return uint32(max(s.Config.Clock().Unix(), 0)) }
+
+// hasDead reports whether an act is for a dead task.
+func (q *ActQuery) hasDead(at recovery.Ref, r *record.Fields) bool {
+	return q.Select.Filter.hasRecord(at, r) && task.AnyMatches(q.Select.Patterns, string(r.Topic)) && (q.Stamp == 0 || r.Revision < q.Stamp)
+}
+
+// Act does one thing with each of the tasks that have these ids, of which none may come twice, with
+// one wait for the ledger. It returns an answer for each: nil, ErrNotSelected, or an error of
+// CancelLocal or Move. task.ErrDead is final.
+func (s *Engine) Act(ctx context.Context, q *ActQuery, ids []string) []error {
+	errs, c := make([]error, len(ids)), NewPendingWrite(0)
+	sent := make([]int, len(ids)) // the write, from 1; 0: there is none
+	var dead []int
+	for i, id := range ids {
+		if sent[i], errs[i] = s.actOn(ctx, q, id, c); errors.Is(errs[i], task.ErrDead) {
+			dead = append(dead, i)
+		}
+	}
+	if len(dead) > 0 && q.Select == nil { // a task that was selected was not dead
+		s.actOnDead(ctx, q, ids, dead, c, sent, errs)
+	}
+	s.Mu.Lock()
+	c.Complete()
+	s.Unlock()
+	late := s.Await(ctx, c)
+	answers := s.OutcomesOf(c)
+	for i, w := range sent {
+		if w == 0 {
+			continue
+		}
+		if errs[i] = answers[w-1]; errors.Is(errs[i], ErrOpen) {
+			errs[i] = late
+		}
+	}
+	return errs
+}
+
+// actOnDead acts on those that memory takes for dead, and the ledger may not have.
+func (s *Engine) actOnDead(ctx context.Context, q *ActQuery, ids []string, dead []int, c *PendingWrite, sent []int, errs []error) {
+	again := make([]string, len(dead))
+	for k, i := range dead {
+		again[k] = ids[i]
+	}
+	if s.RecheckDead(ctx, again) != nil {
+		return
+	}
+	for _, i := range dead {
+		sent[i], errs[i] = s.actOn(ctx, q, ids[i], c)
+	}
+}
+
+// actOn begins to act on one task, and returns the number of its write, from 1; 0: none was needed.
+func (s *Engine) actOn(ctx context.Context, q *ActQuery, id string, c *PendingWrite) (write int, err error) {
+	n, sl, err := s.lockTask(ctx, id)
+	switch {
+	case err == nil:
+	case q.Select != nil && (errors.Is(err, task.ErrDead) || remembered(s.uncancelled(id, err))):
+		return 0, ErrNotSelected
+	case q.Action == task.CancelAction:
+		return 0, Cancelled(s.uncancelled(id, err))
+	default:
+		return 0, err
+	}
+	defer s.Unlock()
+	conds := task.ConditionsOf(ctx)
+	if err := s.permitLocked(conds, sl); err != nil {
+		return 0, err
+	}
+	if q.Select != nil && !s.isSelectedLocked(q.Select, sl, id) {
+		return 0, ErrNotSelected
+	}
+	switch is := record.Revision(s.Store.Record(sl)); {
+	case q.Stamp == 0 || is < q.Stamp:
+	case is > q.Stamp:
+		return 0, errActedSince
+	case q.Select != nil:
+		return 0, ErrNotSelected
+	default:
+		return 0, nil // an earlier call has done it
+	}
+	due, err := s.newDueLocked(q, sl)
+	switch {
+	case err != nil:
+		return 0, err
+	case q.Dry:
+		return 0, s.changeableLocked(sl, conds)
+	case q.Action == task.CancelAction:
+		err = s.cancelLocked(n, sl, conds, c)
+	default:
+		_, err = s.moveLocked(n, sl, conds, &Admission{}, c, func(rec *record.Fields, w *Write) {
+			rec.Revision = max(rec.Revision, max(q.Stamp, 1)-1) // moveLocked adds one
+			switch {
+			case q.Action == task.FireAction:
+				s.fire(rec, w)
+			case q.Shift != 0:
+				rec.Due, rec.Next, w.Fired = due, max(rec.Next+q.Shift, 0), false
+			default:
+				rec.Due, rec.Next, w.Fired = due, due, false
+			}
+		})
+	}
+	if err != nil {
+		return 0, err
+	}
+	return len(c.errs), nil
+}
+
+// remembered reports whether an error tells what has become of a task.
+func remembered(err error) bool {
+	return errors.Is(err, ErrFinished) || errors.Is(err, ErrCancelled)
+}
+
+// newDueLocked returns the deadline to which a task is moved.
+func (s *Engine) newDueLocked(q *ActQuery, sl *store.Slot) (int64, error) {
+	if q.Action != task.MoveAction || q.Shift == 0 {
+		return q.Due, nil
+	}
+	due := max(record.Due(s.Store.Record(sl))+q.Shift, 0)
+	if due > s.Now()+task.MaxAhead.Milliseconds() {
+		return 0, task.Invalid("shift", "must lead to a deadline that is at most 3660 days ahead")
+	}
+	return due, nil
+}
+
+// isSelectedLocked reports whether a query selects a task that is at rest.
+func (s *Engine) isSelectedLocked(q *ListQuery, sl *store.Slot, id string) bool {
+	topic := s.TopicTable.ByNumber[sl.Topic].Name
+	switch {
+	case q.Topic != "" && topic != q.Topic, !task.AnyMatches(q.Patterns, topic),
+		q.Group != "" && string(s.Store.Group(sl)) != q.Group,
+		q.State != 0 && sl.State.Shown() != q.State,
+		q.Retrying && !s.attemptedLocked(sl):
+		return false
+	}
+	return s.selectedLocked(&q.Filter, sl, id)
+}
+
+// VisitPositions is VisitPage for the positions of the tasks alone. One call visits up to
+// LooksAtOnce of them. It waits for the end of replay, or what was not read yet would be missing.
+func (s *Engine) VisitPositions(ctx context.Context, q *ListQuery, visit func(at recovery.Ref, shard int)) (last *recovery.Ref, err error) {
+	patience, cancel := s.Within(ctx)
+	err = s.waitReplayed(patience)
+	if cancel(); err != nil {
+		return nil, err
+	}
+	if s.Unsure() {
+		return nil, ErrUnsure
+	}
+	return s.visitPage(ctx, q, true, func(t task.Task, at int64, shard int) bool {
+		visit(recovery.Ref{ID: t.ID, Next: at}, shard)
+		return true
+	})
+}

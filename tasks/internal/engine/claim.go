@@ -27,6 +27,7 @@ type beginning struct {
 	// Of a receiver of this node, whose topic is looked up by its name:
 	place    *Waiter
 	name     string
+	receiver string // its own name
 	reserved bool
 	err      error // why it may not begin
 }
@@ -157,6 +158,9 @@ func (s *Engine) recordAttemptLocked(b *beginning) bool {
 	for i, n := range b.taken {
 		sl := s.Store.Slot(n)
 		rec := s.Store.Record(sl)
+		if record.Flags(rec)&record.Claimed != 0 {
+			rec = s.logCrashLocked(n, sl)
+		}
 		setAttempt(rec, record.Attempt(rec)+1, record.Flags(rec)|record.Claimed)
 		s.SetLocked(sl, store.Claiming)
 		b.recording.add(i, n)
@@ -214,8 +218,9 @@ func (s *Engine) handOutAllLocked(b *beginning) {
 		b.deliverNowLocked(len(b.taken))
 	}
 	b.begun = make([]*Delivery, len(b.taken))
+	receiver := s.receiverOfLocked(b)
 	for i, n := range b.taken {
-		b.begun[i] = s.handOutLocked(n, s.Store.Slot(n), b.lease, b.recording != nil, b.by)
+		b.begun[i] = s.handOutLocked(n, s.Store.Slot(n), b.lease, b.recording != nil, b.by, receiver)
 	}
 }
 
@@ -261,8 +266,8 @@ func (s *Engine) spentLocked(t *Topic, sl *store.Slot) bool {
 
 // expendLocked ends the last attempt of a spent task.
 func (s *Engine) expendLocked(n uint32, sl *store.Slot) {
-	s.Dispatch.Leases[n] = Lease{Attempt: record.Attempt(s.Store.Record(sl))}
-	s.failLocked(n, sl, "the process ended during the last attempt", nil, nil, 0)
+	s.Dispatch.Leases[n] = Lease{Attempt: record.Attempt(s.Store.Record(sl)), Began: notKnown}
+	s.failLocked(n, sl, record.ProcessEnded, "the process ended during the last attempt", nil, nil, 0)
 }
 
 func setAttempt(rec []byte, attempt uint32, flags uint16) {

@@ -201,6 +201,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 			s.enterSpoolLocked(w.slot, sl)
 		}
 		t.Counts.Scheduled++
+		s.TopicTable.History.now().scheduled++
 		s.emitLocked(task.EventScheduled, sl, task.Event{})
 		s.armLocked(w.slot, sl, now)
 	case opMove:
@@ -230,6 +231,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		sl.Stored = w.at
 	case opCancel:
 		t.Counts.Cancelled++
+		s.TopicTable.History.now().cancelled++
 		s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasCancelled})
 		s.emitLocked(task.EventCancelled, sl, task.Event{})
 		s.Cluster.EndedLocked(sl)
@@ -248,6 +250,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		s.removeDeadLocked(t, int(sl.Shard), s.Store.ID(sl), sl.Stored)
 		s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasCancelled})
 		t.Counts.Cancelled++
+		s.TopicTable.History.now().cancelled++
 		s.emitLocked(task.EventCancelled, sl, task.Event{})
 		s.Cluster.EndedLocked(sl)
 		s.leaveLocked(w.slot, sl)

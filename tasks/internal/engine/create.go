@@ -151,6 +151,7 @@ func (s *Engine) Plan(r *task.Request, by Admission) (Plan, error) {
 		p.ID, p.ShardID = s.Cluster.NewID()
 	}
 	p.Print = fingerprint(r, headers)
+	headers = addTrace(headers, r.Headers, by.trace)
 	p.Buf = Buffers.Get().(*[]byte)
 	rec := record.Fields{
 		Revision: 1, Due: due, Next: due, Created: wall.UnixMilli(), Fingerprint: p.Print,
@@ -418,13 +419,13 @@ type Plan struct {
 	ID       string
 	Topic    string
 	Chosen   bool // the caller chose the id
+	Spool    bool // the ledger did not take it
 	NotFound NotFoundProof
 	ShardID  recovery.ShardID // that the id tells, if a node holds it
 	Stale    StaleEntry
 	Rec      []byte
 	Print    uint64 // fingerprint
 	Next     int64
-	Spool    bool    // the ledger did not take it
 	Buf      *[]byte // of rec, from buffers
 	By       Admission
 }

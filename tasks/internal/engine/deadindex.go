@@ -308,13 +308,13 @@ func (t *Topic) deadSince() time.Time {
 const noneDead = math.MaxInt64
 
 // visitDead is VisitPage for the dead.
-func (s *Engine) visitDead(ctx context.Context, q *ListQuery, visit func(t task.Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
+func (s *Engine) visitDead(ctx context.Context, q *ListQuery, bare bool, visit func(t task.Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
 	if s.IsClosing() {
 		return nil, task.ErrClosed
 	}
 	var at recovery.Ref
 	count, full := 0, false
-	x := search{Filter: &q.Filter, began: time.Now()}
+	x := search{Filter: &q.Filter, bare: bare, began: time.Now()}
 	err = s.Ledger.ListDead(ctx, q.Topic, q.After, func(e recovery.Entry) bool {
 		switch {
 		case x.Passed(e.Spot.At):
@@ -327,7 +327,11 @@ func (s *Engine) visitDead(ctx context.Context, q *ListQuery, visit func(t task.
 		at = recovery.Ref{ID: string(e.ID), Next: e.Spot.At}
 		if f, err := record.Decode(e.Data); err == nil && x.hasRecord(at, &f) {
 			count++
-			full = !visit(s.describe(at.ID, &f, task.Dead), at.Next, e.Shard)
+			if bare {
+				full = !visit(task.Task{ID: at.ID}, at.Next, e.Shard)
+				return true
+			}
+			full = !visit(s.describeDead(at.ID, &f), at.Next, e.Shard)
 		}
 		return true
 	})

@@ -90,7 +90,8 @@ type reading struct {
 
 // writes are the changes of tasks that are under way.
 type writes struct {
-	refusal atomic.Pointer[error] // why the ledger takes no new records, when last asked
+	refusal   atomic.Pointer[error] // why the ledger takes no new records, when last asked
+	lastStamp atomic.Uint32         // that NewStamp has returned
 
 	// Guarded by Engine.Mu:
 	Arriving int                      // creations and moves that wait for the ledger
@@ -111,6 +112,7 @@ type topicTable struct {
 	ByNumber      []*Topic
 	vacantNumbers []uint32 // positions in ByNumber of topics that were forgotten
 	Quotas        quotas
+	History       history // of all topics together
 }
 
 // deliveries are those under way, and the state by which dispatch decides on new ones. Guarded by
@@ -154,6 +156,7 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 			ByNumber: []*Topic{{}}, // number 0: of slots that have none, or none yet
 		},
 	}
+	s.TopicTable.History.turn(cfg.Clock())
 	s.Life.Opened, s.Life.Closing = make(chan struct{}), make(chan struct{})
 	s.Life.done, s.Life.closed = make(chan struct{}), make(chan struct{})
 	s.Reading.Replayed = make(chan struct{})

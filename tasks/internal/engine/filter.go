@@ -110,6 +110,7 @@ func (f *Filter) searches() bool { return f.IDPrefix != "" || f.Error != "" || f
 // A search counts at how many dead tasks a call has looked.
 type search struct {
 	*Filter
+	bare        bool // a page may be so long that it is bounded all the same
 	began       time.Time
 	looks, size int
 }
@@ -117,7 +118,7 @@ type search struct {
 // over reports whether the call has looked at enough of them. It looks at one at least, however
 // late the ledger answers: a list that ends at no position cannot be continued.
 func (x *search) over() bool {
-	return x.searches() && x.looks > 0 && (x.looks >= LooksAtOnce || x.size >= deadLookBytes || time.Since(x.began) >= deadLookTime)
+	return (x.searches() || x.bare) && x.looks > 0 && (x.looks >= LooksAtOnce || x.size >= deadLookBytes || time.Since(x.began) >= deadLookTime)
 }
 
 // look counts a record.

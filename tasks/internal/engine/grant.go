@@ -156,17 +156,19 @@ func (t *Topic) countLocked(change int) {
 	}
 }
 
-// An Admission bounds a creation.
+// An Admission is what a call says of the tasks that it creates: their bounds and their trace.
 type Admission struct {
 	Grant *task.Grant
-	quota *Quota // nil: the grant has no bounds
+	quota *Quota             // nil: the grant has no bounds
+	trace *task.TraceContext // nil: none
 }
 
-// Admission returns the bounds of a creation by this caller. Error: ErrUnavailable when ctx ends
-// before the tasks of the caller's topics are counted.
-func (s *Engine) Admission(ctx context.Context) (Admission, error) {
-	by := Admission{Grant: task.GrantOf(ctx)}
-	var err error
+// Admission returns what the call says of the tasks that it creates. Error: ErrUnavailable when ctx
+// ends before the tasks of the caller's topics are counted.
+func (s *Engine) Admission(ctx context.Context) (by Admission, err error) {
+	if c := task.ConditionsOf(ctx); c != nil {
+		by.Grant, by.trace = c.Grant, &c.Trace
+	}
 	by.quota, err = s.quota(ctx, by.Grant)
 	return by, err
 }

@@ -17,19 +17,26 @@ import (
 
 // A Lease is one delivery that is not settled yet.
 type Lease struct {
-	Nonce     uint64        // tells its receipt from those of other deliveries
-	Attempt   uint32        // of this delivery
-	Until     time.Duration // on the monotonic clock
-	LeasedOut bool          // only its receipt can settle it; counts against MaxInFlight
+	Nonce uint64        // tells its receipt from those of other deliveries
+	Until time.Duration // on the monotonic clock
+	// Began is when it was handed out, on the same clock; notKnown if that was another process, or
+	// another term of the shard.
+	Began     time.Duration
+	By        string // its receiver, for the log of attempts; "" if it is not known
+	Attempt   uint32 // of this delivery
+	LeasedOut bool   // only its receipt can settle it; counts against MaxInFlight
 }
+
+// notKnown stands for a time before the process began.
+const notKnown time.Duration = -1
 
 // handOutLocked begins a delivery of a task that was taken off its queue, and
 // claimed if its topic counts crashes. Its place among the deliveries is taken
 // already.
-func (s *Engine) handOutLocked(n uint32, sl *store.Slot, term time.Duration, claimed bool, by dispatch.Consumer) *Delivery {
+func (s *Engine) handOutLocked(n uint32, sl *store.Slot, term time.Duration, claimed bool, by dispatch.Consumer, receiver string) *Delivery {
 	t := s.TopicTable.ByNumber[sl.Topic]
 	rec, now := s.Store.Record(sl), s.Elapsed()
-	l := Lease{Nonce: newNonce(s.OwnedLocked(int(sl.Shard))), Attempt: record.Attempt(rec), Until: now + term, LeasedOut: by.Leases()}
+	l := Lease{Nonce: newNonce(s.OwnedLocked(int(sl.Shard))), Attempt: record.Attempt(rec), Until: now + term, LeasedOut: by.Leases(), Began: now, By: receiver}
 	if !claimed {
 		// A claim that the record still has is that of an earlier attempt, which
 		// ended with its process.
@@ -46,7 +53,7 @@ func (s *Engine) handOutLocked(n uint32, sl *store.Slot, term time.Duration, cla
 	e := task.Event{Attempt: this.Attempt, By: by.Node}
 	if this.Attempt == 1 {
 		e.Lateness = max(0, wall.Sub(FromMillis(s.deadlineLocked(t, sl, true))))
-		t.observeLocked(now, e.Lateness)
+		s.observeLocked(t, now, e.Lateness)
 	}
 	s.emitLocked(task.EventStarted, sl, e)
 	return NewDelivery(Delivery{Slot: n, Lease: l, Shard: sl.Shard, shardID: s.ShardIDLocked(sl), signer: s.Signer}, this, wall.Add(term).UTC())
@@ -109,7 +116,7 @@ func (s *Engine) expire() int {
 			sl := s.Store.Slot(d.slot)
 			if l, ok := s.Dispatch.Leases[d.slot]; ok && l.Nonce == d.nonce && l.Until <= now && sl.State == store.Delivering {
 				s.TopicTable.ByNumber[sl.Topic].Counts.LeaseExpired++
-				s.missLocked(d.slot, sl, "the lease ran out", nil, nil, 0)
+				s.missLocked(d.slot, sl, record.LeaseExpired, "the lease ran out", nil, nil, 0)
 				count++
 			}
 		}

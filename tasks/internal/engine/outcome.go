@@ -21,7 +21,7 @@ func (s *Engine) concludeLocked(t *Topic, n uint32, v task.Judgement) {
 	case task.Bury:
 		s.buryLocked(n, sl, v.Reason, nil, 0)
 	case task.Release:
-		s.failLocked(n, sl, v.Reason, v.Pause, nil, 0)
+		s.failLocked(n, sl, record.Failed, v.Reason, v.Pause, nil, 0)
 	default:
 		if !t.AsyncSettle {
 			t.AsyncSettle = true
@@ -36,6 +36,7 @@ func (s *Engine) concludeLocked(t *Topic, n uint32, v task.Judgement) {
 func (s *Engine) ackLocked(n uint32, sl *store.Slot, c *PendingWrite, i int) {
 	t := s.TopicTable.ByNumber[sl.Topic]
 	t.Counts.Delivered++
+	s.TopicTable.History.now().delivered++
 	l := s.Dispatch.Leases[n]
 	s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasDelivered, Nonce: l.Nonce, Created: record.Created(s.Store.Record(sl))})
 	s.emitLocked(task.EventDelivered, sl, task.Event{Attempt: int(l.Attempt)})
@@ -44,10 +45,11 @@ func (s *Engine) ackLocked(n uint32, sl *store.Slot, c *PendingWrite, i int) {
 	s.sendLocked(Write{slot: n, op: opFinish}, c, i)
 }
 
-// failLocked ends an attempt that its receiver has failed, or its process by ending.
-func (s *Engine) failLocked(n uint32, sl *store.Slot, reason string, pause *time.Duration, c *PendingWrite, i int) {
+// failLocked ends an attempt that its receiver has failed, or its process by ending. outcome is one
+// of package record.
+func (s *Engine) failLocked(n uint32, sl *store.Slot, outcome uint8, reason string, pause *time.Duration, c *PendingWrite, i int) {
 	counts := &s.TopicTable.ByNumber[sl.Topic].Counts
-	if s.missLocked(n, sl, reason, pause, c, i) {
+	if s.missLocked(n, sl, outcome, reason, pause, c, i) {
 		counts.Exhausted++
 	} else {
 		counts.Retried++
@@ -56,12 +58,12 @@ func (s *Engine) failLocked(n uint32, sl *store.Slot, reason string, pause *time
 
 // missLocked ends an attempt without success: the task waits for the next one, or is dead if that
 // was the last, which it reports.
-func (s *Engine) missLocked(n uint32, sl *store.Slot, reason string, pause *time.Duration, c *PendingWrite, i int) (last bool) {
+func (s *Engine) missLocked(n uint32, sl *store.Slot, outcome uint8, reason string, pause *time.Duration, c *PendingWrite, i int) (last bool) {
 	t := s.TopicTable.ByNumber[sl.Topic]
 	s.countFailureLocked(t, reason)
 	l := s.Dispatch.Leases[n]
 	if t.Settings.Retry.Over(l.Attempt, s.Now()-record.Due(s.Store.Record(sl))) {
-		s.deadLocked(n, sl, record.Exhausted, reason, c, i)
+		s.deadLocked(n, sl, record.Exhausted, outcome, reason, c, i)
 		return true
 	}
 	d := t.Settings.Retry.Pause(l.Attempt)
@@ -72,7 +74,7 @@ func (s *Engine) missLocked(n uint32, sl *store.Slot, reason string, pause *time
 	s.emitLocked(task.EventRetried, sl, task.Event{Attempt: int(l.Attempt), Err: reason})
 	// Not before the deadline either, if the clock was set back since.
 	sl.Next = max(now+RoundUpMillis(d), record.Due(s.Store.Record(sl)))
-	s.endAttemptLocked(n, sl, record.Pending, sl.Next, reason)
+	s.endAttemptLocked(n, sl, record.Pending, outcome, sl.Next, reason)
 	s.armLocked(n, sl, now)
 	s.sendLocked(Write{slot: n, op: opRecord}, c, i)
 	return false
@@ -81,6 +83,8 @@ func (s *Engine) missLocked(n uint32, sl *store.Slot, reason string, pause *time
 // countFailureLocked counts an attempt that has failed.
 func (s *Engine) countFailureLocked(t *Topic, reason string) {
 	t.Counts.Failed++
+	s.TopicTable.History.now().failed++
+	t.recentAt(s.Elapsed()).failed++
 	s.failures.Failed(t.Name, reason)
 	t.lastError, t.lastFail = strings.Clone(task.Cut(reason, task.MaxTopicError)), s.Now()
 }
@@ -90,27 +94,30 @@ func (s *Engine) buryLocked(n uint32, sl *store.Slot, reason string, c *PendingW
 	t := s.TopicTable.ByNumber[sl.Topic]
 	t.Counts.Buried++
 	s.countFailureLocked(t, reason)
-	s.deadLocked(n, sl, record.Buried, reason, c, i)
+	s.deadLocked(n, sl, record.Buried, record.GivenUp, reason, c, i)
 }
 
 // deadLocked ends an attempt, and with it the task. The state of its record says why.
-func (s *Engine) deadLocked(n uint32, sl *store.Slot, state uint8, reason string, c *PendingWrite, i int) {
+func (s *Engine) deadLocked(n uint32, sl *store.Slot, state, outcome uint8, reason string, c *PendingWrite, i int) {
 	t := s.TopicTable.ByNumber[sl.Topic]
 	t.Counts.Died++
+	s.TopicTable.History.now().died++
 	s.failures.Died(t.Name, reason)
 	s.emitLocked(task.EventDied, sl, task.Event{Attempt: int(s.Dispatch.Leases[n].Attempt), Err: reason})
 	died := s.Now()
 	s.SetLocked(sl, store.Burying)
-	s.endAttemptLocked(n, sl, state, died, reason)
+	s.endAttemptLocked(n, sl, state, outcome, died, reason)
 	s.sendLocked(Write{slot: n, op: opBury, at: died}, c, i)
 }
 
 // endAttemptLocked closes the delivery and writes its end into the task's record.
-func (s *Engine) endAttemptLocked(n uint32, sl *store.Slot, state uint8, next int64, reason string) {
+func (s *Engine) endAttemptLocked(n uint32, sl *store.Slot, state, outcome uint8, next int64, reason string) {
 	f := s.Store.Fields(sl)
-	f.State, f.Next, f.Attempt = state, next, s.Dispatch.Leases[n].Attempt
+	l := s.Dispatch.Leases[n]
+	f.State, f.Next, f.Attempt = state, next, l.Attempt
 	f.Flags &^= record.Claimed | record.HasLease
 	f.LastError = []byte(task.Cut(reason, task.MaxReason))
+	s.logAttemptLocked(sl, &f, l, outcome, reason)
 	s.Writes.scratch = f.Append(s.Writes.scratch[:0])
 	s.Store.Rewrite(n, s.Writes.scratch)
 	s.closeLocked(n)

@@ -267,6 +267,7 @@ func (s *Engine) BuryWaitingLocked(n uint32, sl *store.Slot, state byte, reason 
 	f := s.Store.Fields(sl)
 	t := s.TopicTable.ByNumber[sl.Topic]
 	t.Counts.Died++
+	s.TopicTable.History.now().died++
 	s.failures.Died(t.Name, reason)
 	s.emitLocked(task.EventDied, sl, task.Event{Attempt: int(f.Attempt), Err: reason})
 	died := s.Now()

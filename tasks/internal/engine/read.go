@@ -44,7 +44,9 @@ func (s *Engine) Get(ctx context.Context, id string) (task.Task, error) {
 	if err := s.permitLocked(task.ConditionsOf(ctx), sl); err != nil {
 		return task.Task{}, err
 	}
-	return s.TaskLocked(n), nil
+	t, f := s.TaskLocked(n), s.Store.Fields(sl)
+	t.Attempts = attemptsOf(&f)
+	return t, nil
 }
 
 func (s *Engine) getDead(ctx context.Context, id string) (task.Task, error) {
@@ -52,7 +54,7 @@ func (s *Engine) getDead(ctx context.Context, id string) (task.Task, error) {
 	found, refused := false, error(nil)
 	err := s.Ledger.GetDead(ctx, []string{id}, func(_ int, e recovery.Entry) {
 		if f, err := record.Decode(e.Data); err == nil {
-			t, found = s.describe(id, &f, task.Dead), true
+			t, found = s.describeDead(id, &f), true
 			refused = task.ConditionsOf(ctx).Permit(t.Topic, t.Revision, f.Created)
 		}
 	})
@@ -99,12 +101,24 @@ func (s *Engine) describe(id string, f *record.Fields, state task.State) task.Ta
 	return t
 }
 
+// describeDead makes a Task of the record of a dead task, with its attempts.
+func (s *Engine) describeDead(id string, f *record.Fields) task.Task {
+	t := s.describe(id, f, task.Dead)
+	t.Attempts = attemptsOf(f)
+	return t
+}
+
 // VisitPage hands out the first tasks here, in their order, each with the time under which
 // it stands in the list, and its shard, until visit returns false. It returns the position
 // behind which there may be more, or nil. With a Filter it may have found none before that.
 func (s *Engine) VisitPage(ctx context.Context, q *ListQuery, visit func(t task.Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
+	return s.visitPage(ctx, q, false, visit)
+}
+
+// visitPage is VisitPage. bare: of the tasks only the ids are wanted.
+func (s *Engine) visitPage(ctx context.Context, q *ListQuery, bare bool, visit func(t task.Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
 	if q.State == task.Dead {
-		return s.visitDead(ctx, q, visit)
+		return s.visitDead(ctx, q, bare, visit)
 	}
 	most := q.Limit
 	if q.Filter.searches() {
@@ -122,7 +136,7 @@ func (s *Engine) VisitPage(ctx context.Context, q *ListQuery, visit func(t task.
 		if listed == q.Limit || full {
 			return &first[i-1], nil
 		}
-		t, shard, n := s.nextListed(q, first[i:])
+		t, shard, n := s.nextListed(q, bare, first[i:])
 		if i += n; t != nil {
 			listed++
 			full = !visit(*t, first[i-1].Next, shard)
@@ -137,7 +151,7 @@ func (s *Engine) VisitPage(ctx context.Context, q *ListQuery, visit func(t task.
 // nextListed looks for a task that is still there and selected. It returns at how many of the
 // tasks it has looked, the one that it has found being the last of them; nil: none of them, and it
 // has looked at as many as is done under one lock.
-func (s *Engine) nextListed(q *ListQuery, refs []recovery.Ref) (found *task.Task, shard, looks int) {
+func (s *Engine) nextListed(q *ListQuery, bare bool, refs []recovery.Ref) (found *task.Task, shard, looks int) {
 	s.Mu.Lock()
 	defer s.Unlock()
 	for i, ref := range refs[:min(len(refs), AtOnce)] {
@@ -148,6 +162,9 @@ func (s *Engine) nextListed(q *ListQuery, refs []recovery.Ref) (found *task.Task
 		sl := s.Store.Slot(n)
 		if sl.State.Shown() == 0 || !s.selectedLocked(&q.Filter, sl, ref.ID) {
 			continue
+		}
+		if bare {
+			return &task.Task{ID: ref.ID}, int(sl.Shard), i + 1
 		}
 		t := s.TaskLocked(n)
 		return &t, int(sl.Shard), i + 1
@@ -165,9 +182,15 @@ func (s *Engine) selectedLocked(f *Filter, sl *store.Slot, id string) bool {
 	return f.hasRecord(at, &r)
 }
 
+// sizeOfAttempt is what the fields of an attempt count for, without its texts.
+const sizeOfAttempt = 100
+
 // SizeOf returns the bytes of MaxPageBytes that a task takes up.
 func SizeOf(t *task.Task) int {
 	n := len(t.ID) + len(t.Topic) + len(t.Group) + len(t.Payload) + len(t.LastError)
+	for i := range t.Attempts {
+		n += sizeOfAttempt + len(t.Attempts[i].By) + len(t.Attempts[i].Error)
+	}
 	for name, value := range t.Headers {
 		n += len(name) + len(value)
 	}

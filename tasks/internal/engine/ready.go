@@ -42,8 +42,12 @@ func (s *Engine) dueLocked(n uint32, sl *store.Slot, now int64) {
 	}
 }
 
+// trimAtOnce is more than one, so that a queue loses stale items in front faster than it gets them.
+const trimAtOnce = 16
+
 // DisarmLocked takes a pending or ready task out of the wheel or its queue.
 func (s *Engine) DisarmLocked(sl *store.Slot) {
+	sl.Gen++
 	switch sl.State {
 	case store.Pending:
 		if sl.Timer != 0 {
@@ -51,9 +55,10 @@ func (s *Engine) DisarmLocked(sl *store.Slot) {
 			sl.Timer = 0
 		}
 	case store.Ready:
-		s.unqueuedLocked(s.TopicTable.ByNumber[sl.Topic])
+		t := s.TopicTable.ByNumber[sl.Topic]
+		s.unqueuedLocked(t)
+		t.Queue.Trim(trimAtOnce, s.staleLocked)
 	}
-	sl.Gen++
 }
 
 // Fired is called by the wheel with tasks whose time has come.
@@ -82,11 +87,14 @@ func (s *Engine) readyLocked(n uint32, sl *store.Slot) {
 	s.QueuedLocked(t)
 	s.WakeLocked(t)
 	if t.Queue.Crowded() {
-		t.Queue.Clean(func(v uint64) bool {
-			_, _, live := s.Store.Unpack(v, store.Ready)
-			return !live
-		})
+		t.Queue.Clean(s.staleLocked)
 	}
+}
+
+// staleLocked reports whether an item of a queue stands for a task that is not ready any more.
+func (s *Engine) staleLocked(value uint64) bool {
+	_, _, live := s.Store.Unpack(value, store.Ready)
+	return !live
 }
 
 // pausedLocked reports whether nothing may be handed out, and remembers it, so that no worker is
@@ -249,8 +257,14 @@ func (s *Engine) returnLocked(t *Topic, d *Delivery, v task.Judgement) {
 
 // attempt calls the deliverer within the lease, the first one if there are several.
 func (s *Engine) attempt(by task.Deliverer, ds []*Delivery, vs []task.Judgement) {
-	ctx := &leaseContext{parent: s.Life.Context, deadline: s.Started.Add(ds[0].Lease.Until)}
-	defer ctx.end()
+	lease := &leaseContext{parent: s.Life.Context, deadline: s.Started.Add(ds[0].Lease.Until)}
+	defer lease.end()
+	ctx := context.Context(lease)
+	if s.Config.Tracer != nil {
+		var spans []func(task.Judgement)
+		ctx, spans = s.trace(ctx, ds)
+		defer endSpans(spans, vs)
+	}
 	defer func() {
 		if p := recover(); p != nil {
 			d := ds[0]

@@ -3,7 +3,6 @@ package engine
 import (
 	"time"
 
-	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -14,32 +13,36 @@ const (
 	recentSlot  = time.Minute
 )
 
-// staleLooks bounds how many stale items are dropped when the oldest ready task is looked for.
-const staleLooks = 16
+// staleLooks bounds how many stale items are dropped when the oldest ready task is looked for. Most
+// have been trimmed before: many are in front only if the newest tasks were cancelled first.
+const staleLooks = 1024
 
-// A recent has the lateness of the first attempts that have begun within task.RecentTime, by the
-// minute. A topic without any has none.
+// A recent has the lateness of the first attempts that have begun within task.RecentTime, and how
+// many attempts have failed within it, by the minute. A topic without any has none.
 type recent [recentSlots]recentMinute
 
 type recentMinute struct {
-	minute int64 // on the monotonic clock, from 1
+	minute int64 // on the monotonic clock, from 1; in a history of the Unix time
 	counts [len(task.LatenessBounds) + 1]uint32
+	failed uint32
 	max    time.Duration
 }
 
-// observe counts a first attempt that begins now, in its bucket of task.LatenessBucket.
-func (r *recent) observe(now, late time.Duration, bucket int) {
+// recentAt returns the minute under way.
+func (t *Topic) recentAt(now time.Duration) *recentMinute {
+	if t.recent == nil {
+		t.recent = new(recent)
+	}
 	minute := minuteOf(now)
-	s := &r[minute%int64(len(r))]
+	s := &t.recent[minute%int64(recentSlots)]
 	if s.minute != minute {
 		*s = recentMinute{minute: minute}
 	}
-	s.counts[bucket]++
-	s.max = max(s.max, late)
+	return s
 }
 
 // addTo adds what is not too old. It reports false if all is.
-func (r *recent) addTo(l *task.RecentLateness, now time.Duration) (any bool) {
+func (r *recent) addTo(c *task.Counts, now time.Duration) (any bool) {
 	minute := minuteOf(now)
 	for i := range r {
 		s := &r[i]
@@ -48,33 +51,46 @@ func (r *recent) addTo(l *task.RecentLateness, now time.Duration) (any bool) {
 		}
 		any = true
 		for k, n := range s.counts {
-			l.Counts[k] += int64(n)
+			c.Recent.Counts[k] += int64(n)
 		}
-		l.Max = max(l.Max, s.max)
+		c.Recent.Max = max(c.Recent.Max, s.max)
+		c.FailedRecent += int64(s.failed)
 	}
 	return any
+}
+
+// failures returns how many attempts have failed, of what is not too old.
+func (r *recent) failures(now time.Duration) (n int64) {
+	minute := minuteOf(now)
+	for i := range r {
+		if s := &r[i]; s.minute != 0 && minute-s.minute < int64(len(r)) {
+			n += int64(s.failed)
+		}
+	}
+	return n
 }
 
 func minuteOf(now time.Duration) int64 { return int64(now/recentSlot) + 1 }
 
 // observeLocked counts how late a first attempt begins.
-func (t *Topic) observeLocked(now, late time.Duration) {
+func (s *Engine) observeLocked(t *Topic, now, late time.Duration) {
 	bucket := t.Counts.Lateness.Observe(late)
-	if t.recent == nil {
-		t.recent = new(recent)
-	}
-	t.recent.observe(now, late, bucket)
+	t.recentAt(now).observe(late, bucket)
+	s.TopicTable.History.now().observe(late, bucket)
+}
+
+// observe counts a duration in its bucket of task.LatenessBucket.
+func (m *recentMinute) observe(late time.Duration, bucket int) {
+	m.counts[bucket]++
+	m.max = max(m.max, late)
 }
 
 // recentLocked adds how late the tasks of a topic are now to its figures.
 func (s *Engine) recentLocked(t *Topic, c *task.Counts) {
-	if t.recent != nil && !t.recent.addTo(&c.Recent, s.Elapsed()) {
+	if t.recent != nil && !t.recent.addTo(c, s.Elapsed()) {
 		t.recent = nil
 	}
-	oldest, ok := t.Queue.Oldest(staleLooks, func(v uint64) bool {
-		_, _, live := s.Store.Unpack(v, store.Ready)
-		return !live
-	})
+	oldest, ok := t.Queue.Oldest(staleLooks, s.staleLocked)
 	if !ok {
 		return
 	}

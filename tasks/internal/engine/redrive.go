@@ -23,6 +23,7 @@ type Redrive struct {
 	Op    op               // opRequeue, opForget or OpExpire
 	due   int64            // opRequeue: the new deadline
 	Until int64            // OpExpire: only tasks that had died by then
+	act   *ActQuery        // for which it is; nil: any task of the topic
 	conds *task.Conditions // of a caller who has named one task; nil: none
 	// Enough is when to stop, if a task was redriven, on the clock of Elapsed; 0: never.
 	Enough time.Duration
@@ -95,7 +96,7 @@ func (x *Redrive) RedriveTopic(ctx context.Context, after recovery.Ref, until in
 
 // NewRedrive returns a redrive that has not begun.
 func (s *Engine) NewRedrive(q *RedriveQuery) *Redrive {
-	x := &Redrive{Engine: s, Topic: q.Topic, Op: opRequeue, due: q.Due}
+	x := &Redrive{Engine: s, Topic: q.Topic, Op: opRequeue, due: q.Due, act: q.Act}
 	if q.Delete {
 		x.Op = opForget
 	} else if x.due == 0 {
@@ -117,7 +118,7 @@ func (x *Redrive) Piece(ctx context.Context, ids []string) error {
 	keys := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, ok := locked[id]; return !ok })
 	c := NewPendingWrite(len(keys))
 	var refused error
-	var sent []int // positions in keys, and in the call
+	var sent, dry []int // positions in keys, and in the call
 	seen := make([]bool, len(keys))
 	err = x.Ledger.GetDead(ctx, keys, func(i int, e recovery.Entry) {
 		seen[i] = true
@@ -130,6 +131,9 @@ func (x *Redrive) Piece(ctx context.Context, ids []string) error {
 		if err != nil || x.Topic != "" && string(f.Topic) != x.Topic || x.Op == OpExpire && e.Spot.At > x.Until {
 			return
 		}
+		if x.act != nil && !x.act.hasDead(recovery.Ref{ID: keys[i], Next: e.Spot.At}, &f) {
+			return
+		}
 		x.Mu.Lock()
 		defer x.Unlock()
 		n, still := locked[keys[i]]
@@ -138,6 +142,10 @@ func (x *Redrive) Piece(ctx context.Context, ids []string) error {
 		}
 		if !x.OwnedLocked(e.Shard).Takes() || forgotten != x.Shards.Counts.forgotten {
 			refused = ErrNotHeld // since it was read, and the number may stand for another shard
+			return
+		}
+		if x.act != nil && x.act.Dry {
+			dry = append(dry, i)
 			return
 		}
 		if refused = x.redriveLocked(n, len(locked), e, &f, c, i); refused == nil {
@@ -165,7 +173,10 @@ func (x *Redrive) Piece(ctx context.Context, ids []string) error {
 	if late := x.Await(ctx, c); err == nil || errors.Is(late, task.ErrUnknown) {
 		err = late
 	}
-	done := make(map[string]bool, len(sent))
+	done := make(map[string]bool, len(sent)+len(dry))
+	for _, i := range dry {
+		done[keys[i]] = true
+	}
 	answers := x.OutcomesOf(c)
 	for _, i := range sent {
 		switch {
@@ -280,6 +291,9 @@ func (x *Redrive) redriveLocked(n uint32, locked int, e recovery.Entry, f *recor
 	if x.Op == opRequeue {
 		f.State, f.Attempt, f.Due, f.Next = record.Pending, 0, x.due, x.due
 		f.Revision++
+		if x.act != nil {
+			f.Revision = max(f.Revision, x.act.Stamp)
+		}
 		x.Writes.scratch = f.Append(x.Writes.scratch[:0])
 		x.Store.Rewrite(n, x.Writes.scratch)
 		sl.Next = x.due
@@ -325,4 +339,6 @@ type RedriveQuery struct {
 	// Of all, when it has been asked before: how many are left to count, and behind which.
 	Left  int
 	After recovery.Ref
+	// Act is the act that redrives the ids, which may be of any topic if Topic is empty; nil: none.
+	Act *ActQuery
 }

@@ -230,6 +230,6 @@ func (s *Engine) restoreLocked(n uint32, sl *store.Slot, e recovery.Entry, f *re
 	// counts until its lease ends.
 	s.SetLocked(sl, store.Delivering)
 	rest := min(max(0, millisDuration(f.LeaseRest)), task.MaxLease)
-	s.Dispatch.Leases[n] = Lease{Nonce: f.Nonce, Attempt: f.Attempt, Until: s.Elapsed() + rest}
+	s.Dispatch.Leases[n] = Lease{Nonce: f.Nonce, Attempt: f.Attempt, Until: s.Elapsed() + rest, Began: notKnown}
 	s.leaveOpenLocked(n)
 }

@@ -35,7 +35,7 @@ func (t *Topic) GiveLocked(sleeper *dispatch.Turn, ds []*Delivery) {
 func (s *Engine) Pull(ctx context.Context, name string, reserved bool, place *Waiter, lease time.Duration) ([]*Delivery, error) {
 	ctx, cancel := s.Within(ctx)
 	defer cancel()
-	b := beginning{by: dispatch.ByReceiver, lease: lease, limit: place.Limit, place: place, name: name, reserved: reserved}
+	b := beginning{by: dispatch.ByReceiver, lease: lease, limit: place.Limit, place: place, name: name, receiver: task.ReceiverOf(ctx), reserved: reserved}
 	return s.run(ctx, &b), b.err
 }
 

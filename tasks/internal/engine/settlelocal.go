@@ -166,7 +166,7 @@ func (s *Engine) SettleLocked(v *task.Verdict, p *Settling, c *PendingWrite, i i
 	case task.Ack:
 		s.ackLocked(n, sl, c, i)
 	case task.Release:
-		s.failLocked(n, sl, orText(v.Reason, "released"), v.Delay, c, i)
+		s.failLocked(n, sl, record.Failed, orText(v.Reason, "released"), v.Delay, c, i)
 	case task.Bury:
 		s.buryLocked(n, sl, orText(v.Reason, "buried"), c, i)
 	case task.Return:
@@ -198,7 +198,7 @@ func (s *Engine) resumeLocked(n uint32, sl *store.Slot, r *receipt.Receipt) bool
 	s.DisarmLocked(sl)
 	sl.Flags &^= store.Misfired
 	s.SetLocked(sl, store.Delivering)
-	s.Dispatch.Leases[n] = Lease{Nonce: r.Nonce, Attempt: r.Attempt, Until: s.Elapsed() + s.TopicTable.ByNumber[sl.Topic].Settings.Lease}
+	s.Dispatch.Leases[n] = Lease{Nonce: r.Nonce, Attempt: r.Attempt, Until: s.Elapsed() + s.TopicTable.ByNumber[sl.Topic].Settings.Lease, Began: notKnown}
 	s.leaveOpenLocked(n)
 	return true
 }

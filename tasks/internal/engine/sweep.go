@@ -101,6 +101,7 @@ func (s *Engine) noteClock() {
 	step := wall.Round(0).Sub(s.Sweep.lastWall.Round(0)) - (mono - s.Sweep.lastMono)
 	first := s.Sweep.lastWall.IsZero()
 	s.Sweep.lastWall, s.Sweep.lastMono = wall, mono
+	s.TopicTable.History.turn(wall)
 	stepped := !first && (step > clockSlack || step < -clockSlack)
 	if stepped {
 		s.Sweep.ClockSteps++

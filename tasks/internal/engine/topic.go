@@ -30,6 +30,7 @@ type Topic struct {
 	// undeliverable says why no receiver can have its tasks at present: this process cannot follow
 	// the settings.
 	undeliverable error
+	receiver      string      // what Deliverer delivers to, if it says so
 	Pins          int         // uses of the topic in the cluster package: it is not forgotten
 	offloaded     []*Delivery // of tasks of other nodes, which the workers deliver after its own
 
@@ -212,9 +213,9 @@ func (s *Engine) TopicNames() []string {
 // take gives a topic other resolved settings.
 func (t *Topic) take(e task.Resolved) {
 	t.Settings, t.stored.own = e.Set.WithDefaults(), e.Set.Concurrency != 0
-	t.Deliverer, t.undeliverable = e.By, e.Undeliverable
+	t.Deliverer, t.receiver, t.undeliverable = e.By, e.Receiver, e.Undeliverable
 	if t.Handler != nil && !t.unread() {
-		t.Deliverer, t.undeliverable = t.Handler, nil
+		t.Deliverer, t.receiver, t.undeliverable = t.Handler, "", nil
 	}
 	t.Serve(dispatch.Policy{
 		Stopped: t.Stopped(), Pulled: t.Pulled(), Delivered: t.Deliverer != nil, Batches: takesBatches(t.Deliverer),
@@ -256,7 +257,7 @@ func (t *Topic) setRevision(revision int64) {
 
 // resolved returns the resolved settings of a topic, to change some of it.
 func (t *Topic) resolved() task.Resolved {
-	return task.Resolved{Set: t.explicit(), By: t.Deliverer, Undeliverable: t.undeliverable}
+	return task.Resolved{Set: t.explicit(), By: t.Deliverer, Receiver: t.receiver, Undeliverable: t.undeliverable}
 }
 
 // explicit returns the settings of the topic without the default of Concurrency.

@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// A record is a task as the ledger and the arena hold it. Layout of version 1,
+// A record is a task as the ledger and the arena hold it. Layout of versions 1 and 2,
 // integers little-endian, times in Unix milliseconds:
 //
 //	offset size
-//	0      1    version, 1
+//	0      1    version: 2 if there are attempts, otherwise 1
 //	1      1    state: 0 pending, 1 delivering with a parked lease; dead: 2 for a reason
 //	            that is not known, 3 its attempts were exhausted, 4 buried by its receiver,
 //	            5 its topic was deleted by force
@@ -40,8 +40,9 @@ import (
 // version of its own; 2 is what dead records said until then, and still say if
 // the ledger has lost why.
 const (
-	// Version is that of the records that Append writes.
-	Version   = 1
+	// Version is the newest version of records, those with attempts.
+	Version   = 2
+	plain     = 1 // the version of those without
 	fixedSize = 44
 
 	stateOffset       = 1
@@ -61,9 +62,10 @@ const (
 	HasMaxLateness
 	HasLease // the time left of a parked lease, and the nonce of its receipt
 	hasLastError
-	Claimed    // the attempt was recorded before it was delivered
-	ChosenID   // the caller chose the id; Lapse made it otherwise
-	knownFlags = 1<<iota - 1
+	Claimed     // the attempt was recorded before it was delivered
+	ChosenID    // the caller chose the id; Lapse made it otherwise
+	hasAttempts // in version 2 always, in version 1 never
+	knownFlags  = 1<<iota - 1
 )
 
 // States. Those from Dead on are of dead tasks.
@@ -102,6 +104,7 @@ type Fields struct {
 	LeaseRest   int64
 	Nonce       uint64
 	LastError   []byte
+	Attempts    []byte // encoded attempts that have failed
 	Payload     []byte
 }
 
@@ -118,9 +121,14 @@ func (f *Fields) Append(dst []byte) []byte {
 	set(len(f.Group) > 0, hasGroup)
 	set(f.MaxLateness != 0, HasMaxLateness)
 	set(len(f.LastError) > 0, hasLastError)
+	set(len(f.Attempts) > 0, hasAttempts)
+	version := byte(plain)
+	if flags&hasAttempts != 0 {
+		version = Version
+	}
 
 	le := binary.LittleEndian
-	dst = append(dst, Version, f.State)
+	dst = append(dst, version, f.State)
 	dst = le.AppendUint16(dst, flags)
 	dst = le.AppendUint32(dst, f.Attempt)
 	dst = le.AppendUint32(dst, f.Revision)
@@ -145,6 +153,9 @@ func (f *Fields) Append(dst []byte) []byte {
 	if flags&hasLastError != 0 {
 		dst = append(binary.AppendUvarint(dst, uint64(len(f.LastError))), f.LastError...)
 	}
+	if flags&hasAttempts != 0 {
+		dst = append(binary.AppendUvarint(dst, uint64(len(f.Attempts))), f.Attempts...)
+	}
 	return append(dst, f.Payload...)
 }
 
@@ -156,7 +167,7 @@ func Decode(rec []byte) (f Fields, err error) {
 	if rec[0] > Version {
 		return f, fmt.Errorf("%w: %d", ErrNewer, rec[0])
 	}
-	if rec[0] != Version || len(rec) < fixedSize+1 {
+	if rec[0] < plain || len(rec) < fixedSize+1 {
 		return f, fmt.Errorf("%w: version %d, %d bytes", ErrBad, rec[0], len(rec))
 	}
 	le := binary.LittleEndian
@@ -170,8 +181,8 @@ func Decode(rec []byte) (f Fields, err error) {
 		Created:     int64(le.Uint64(rec[createdOffset:])),
 		Fingerprint: le.Uint64(rec[fingerprintOffset:]),
 	}
-	if f.State >= States || f.Flags&^uint16(knownFlags) != 0 {
-		return f, fmt.Errorf("%w: state %d, flags %#x", ErrBad, f.State, f.Flags)
+	if f.State >= States || f.Flags&^uint16(knownFlags) != 0 || (rec[0] == Version) != (f.Flags&hasAttempts != 0) {
+		return f, fmt.Errorf("%w: version %d, state %d, flags %#x", ErrBad, rec[0], f.State, f.Flags)
 	}
 	r := reader{rec: rec[fixedSize:]}
 	f.Topic = r.short()
@@ -193,6 +204,12 @@ func Decode(rec []byte) (f Fields, err error) {
 	}
 	if f.Flags&hasLastError != 0 {
 		f.LastError = r.long()
+	}
+	if f.Flags&hasAttempts != 0 {
+		f.Attempts = r.long()
+		if err := checkAttempts(f.Attempts); err != nil {
+			return f, err
+		}
 	}
 	if r.cut || len(f.Topic) == 0 {
 		return f, fmt.Errorf("%w: cut short", ErrBad)
@@ -226,13 +243,18 @@ func (r *reader) short() []byte {
 }
 
 func (r *reader) long() []byte {
-	n, size := binary.Uvarint(r.rec)
+	n := r.uvarint()
+	return r.take(n)
+}
+
+func (r *reader) uvarint() uint64 {
+	v, size := binary.Uvarint(r.rec)
 	if size <= 0 {
 		r.cut, r.rec = true, nil
-		return nil
+		return 0
 	}
 	r.rec = r.rec[size:]
-	return r.take(n)
+	return v
 }
 
 func (r *reader) uint64() uint64 {

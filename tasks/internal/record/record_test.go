@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The fixtures of version 1. They stay as they are for ever: whatever becomes of
+// The fixtures of versions 1 and 2. They stay as they are for ever: whatever becomes of
 // the layout, a ledger that was written with it stays readable. -golden writes
 // those that do not exist yet.
 var golden = flag.Bool("golden", false, "write the fixtures in testdata that are missing")
@@ -45,20 +45,47 @@ var fixtures = map[string]Fields{
 		State: TopicDeleted, Flags: ChosenID, Revision: 1, Due: 1_900_000_000_000, Next: 1_900_000_000_001,
 		Created: 1_800_000_000_000, Fingerprint: 1, Topic: []byte("x"), Payload: []byte("p"),
 	},
+	"attempts.rec": {
+		Flags:   ChosenID | hasLastError | hasAttempts,
+		Attempt: 3, Revision: 1, Due: 1_900_000_000_000, Next: 1_900_000_060_000, Created: 1_800_000_000_001,
+		Fingerprint: 1, Topic: []byte("order.unpaid"), LastError: []byte("HTTP 503"), Attempts: attempts(), Payload: []byte("p"),
+	},
+	"attempts-dead.rec": {
+		State: Exhausted, Flags: hasHeaders | hasAttempts, Attempt: 3, Revision: 1, Due: 1_900_000_000_000, Next: 1_900_000_060_000,
+		Created: 1_800_000_000_001, Topic: []byte("x"), Headers: AppendHeader(nil, "tenant", "eu"), Attempts: attempts(),
+	},
 	"parked.rec": {
 		State: Parked, Flags: HasLease, Attempt: 1, Revision: 1, Due: 1_900_000_000_000, Next: 1_900_000_000_000,
 		Created: 1_800_000_000_000, Topic: []byte("x"), LeaseRest: 1_900_000_030_000, Nonce: 0x1122334455667788, Payload: []byte("p"),
 	},
 }
 
-// Others that version 1 must refuse, and why.
+// attempts are some of each outcome.
+func attempts() (raw []byte) {
+	url := []byte("https://shop.example/hooks/lapse")
+	for _, a := range []PastAttempt{
+		{Failed, 1, 1_900_000_001_000, 250, url, []byte("HTTP 503")},
+		{Failed, 2, 1_900_000_011_000, 10_000, url, []byte("HTTP 503")},
+		{LeaseExpired, 3, 1_900_000_041_000, 30_000, url, []byte("the lease ran out")},
+		{GivenUp, 4, 1_900_000_042_000, 1, []byte("workers"), nil},
+		{ProcessEnded, 5, 1_900_000_099_000, 0, nil, []byte("the process ended during the attempt")},
+	} {
+		raw = AppendAttempt(raw, a)
+	}
+	return raw
+}
+
+// Others that must be refused, and why.
 var unreadable = map[string]error{
-	"newer.rec":           ErrNewer,
-	"damaged-cut.rec":     ErrBad,
-	"damaged-flags.rec":   ErrBad,
-	"damaged-headers.rec": ErrBad,
-	"damaged-state.rec":   ErrBad,
-	"damaged-version.rec": ErrBad,
+	"newer.rec":                    ErrBad, // says 2, and is older than version 2
+	"newer-3.rec":                  ErrNewer,
+	"damaged-attempts.rec":         ErrBad,
+	"damaged-attempts-version.rec": ErrBad,
+	"damaged-cut.rec":              ErrBad,
+	"damaged-flags.rec":            ErrBad,
+	"damaged-headers.rec":          ErrBad,
+	"damaged-state.rec":            ErrBad,
+	"damaged-version.rec":          ErrBad,
 }
 
 // spoiled makes the unreadable ones.
@@ -68,6 +95,16 @@ func spoiled(name string) []byte {
 	switch name {
 	case "newer.rec":
 		rec[0] = 2
+	case "newer-3.rec":
+		rec[0] = 3
+	case "damaged-attempts.rec":
+		f = fixtures["attempts.rec"]
+		f.Attempts = append([]byte{Outcomes}, f.Attempts[1:]...)
+		rec = f.Append(nil)
+	case "damaged-attempts-version.rec":
+		f = fixtures["attempts.rec"]
+		rec = f.Append(nil)
+		rec[0] = 1
 	case "damaged-cut.rec":
 		rec = rec[:fixedSize+5]
 	case "damaged-flags.rec":
@@ -148,6 +185,7 @@ func drawFields(t *rapid.T) Fields {
 		Group:       text("group", 0, 200),
 		MaxLateness: rapid.Int64().Draw(t, "max lateness"),
 		LastError:   text("last error", 0, 300),
+		Attempts:    drawAttempts(t),
 		Payload:     text("payload", 0, 300),
 	}
 	if f.Flags&HasLease != 0 {
@@ -158,7 +196,7 @@ func drawFields(t *rapid.T) Fields {
 	}
 	for flag, on := range map[uint16]bool{
 		hasHeaders: len(f.Headers) > 0, hasGroup: len(f.Group) > 0,
-		HasMaxLateness: f.MaxLateness != 0, hasLastError: len(f.LastError) > 0,
+		HasMaxLateness: f.MaxLateness != 0, hasLastError: len(f.LastError) > 0, hasAttempts: len(f.Attempts) > 0,
 	} {
 		if on {
 			f.Flags |= flag
@@ -175,7 +213,7 @@ func TestRecordRoundTrip(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, part := range []*[]byte{&f.Headers, &f.Group, &f.LastError, &f.Payload, &got.Headers, &got.Group, &got.LastError, &got.Payload} {
+		for _, part := range []*[]byte{&f.Headers, &f.Group, &f.LastError, &f.Attempts, &f.Payload, &got.Headers, &got.Group, &got.LastError, &got.Attempts, &got.Payload} {
 			if len(*part) == 0 {
 				*part = nil
 			}

@@ -50,17 +50,24 @@ func (q *Queue) Pop() (Item, bool) {
 	return it, true
 }
 
-// Oldest returns the time of the front item, or false if no item is live. It drops stale items from
-// the front, at most limit of them: behind more, the time that it returns may be that of a stale
-// one.
+// Oldest returns the time of the front item, or false if no item is live. It trims at most limit
+// items: behind more stale ones, the time that it returns may be that of a stale one.
 func (q *Queue) Oldest(limit int, stale func(value uint64) bool) (next int64, ok bool) {
+	q.Trim(limit, stale)
 	if q.Live == 0 {
 		return 0, false
 	}
-	for ; ; limit-- {
+	it, _ := q.front()
+	return it.Next, true
+}
+
+// Trim drops stale items from the front, at most limit of them. Called for each item that becomes
+// stale, it keeps a live item in front, or one that soon gets there.
+func (q *Queue) Trim(limit int, stale func(value uint64) bool) {
+	for ; limit > 0 && q.Count > 0; limit-- {
 		it, fromLate := q.front()
-		if limit == 0 || !stale(it.Value) {
-			return it.Next, true
+		if !stale(it.Value) {
+			return
 		}
 		q.drop(fromLate)
 	}

@@ -1,0 +1,92 @@
+package tasks_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	. "github.com/lapsehq/lapse/tasks"
+)
+
+// wantHistory wants the history of all nodes, which are younger than an hour, to add up to what
+// they have counted since their start.
+func (f *fleet) wantHistory(n *node, total Counts) {
+	f.t.Helper()
+	h, reach, err := n.FleetHistory(f.t.Context())
+	if want(f.t, "FleetHistory", err, nil); len(reach.Missing) > 0 {
+		f.t.Errorf("the history misses %v", reach.Missing)
+	}
+	var got Counts
+	for i := range h.Minutes {
+		m := &h.Minutes[i]
+		sum(&got, Counts{Scheduled: m.Scheduled, Delivered: m.Delivered, Failed: m.Failed, Died: m.Died, Cancelled: m.Cancelled, Lateness: Histogram{Counts: m.Lateness.Counts}})
+		if i > 0 && m.At.Sub(h.Minutes[i-1].At) != time.Minute {
+			f.t.Errorf("minute %d begins at %v, after %v", i, m.At, h.Minutes[i-1].At)
+		}
+	}
+	wanted := Counts{Scheduled: total.Scheduled, Delivered: total.Delivered, Failed: total.Failed, Died: total.Died, Cancelled: total.Cancelled, Lateness: Histogram{Counts: total.Lateness.Counts}}
+	if diff := cmp.Diff(wanted, got); diff != "" {
+		f.t.Errorf("the history at %s: %s", n.name, diff)
+	}
+}
+
+// Each minute has what happened in it, and after an hour it is forgotten.
+func TestHistory(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		if err := r.Handle("fails", func(context.Context, *Delivery) error { return errors.New("down") }); err != nil {
+			t.Fatal(err)
+		}
+		r.topic("late", TopicSettings{Retry: Retry{MaxAttempts: 1}})
+		began := time.Now()
+		time.Sleep(30 * time.Second) // so that no boundary of a minute is near
+		r.must(Request{ID: "a", Topic: "late"})
+		r.must(Request{ID: "b", Topic: "late"})
+		r.must(Request{ID: "c", Topic: "late", Delay: time.Hour})
+		want(t, "Cancel", r.Cancel(t.Context(), "c"), nil)
+		time.Sleep(2 * time.Minute)
+		for _, verb := range []Verb{Ack, Release} {
+			ds, err := r.Reserve(t.Context(), "late", 1, 0, time.Minute)
+			if want(t, "Reserve", err, nil); len(ds) != 1 {
+				t.Fatalf("%d deliveries", len(ds))
+			}
+			_, err = r.Settle(t.Context(), Verdict{Verb: verb}, []string{ds[0].Receipt()})
+			want(t, "Settle", err, nil)
+		}
+		synctest.Wait()
+		late := RecentLateness{Max: 2 * time.Minute}
+		var h Histogram
+		h.Observe(2 * time.Minute)
+		h.Observe(2 * time.Minute)
+		late.Counts = h.Counts
+		wanted := History{Since: began.UTC(), Minutes: []PastMinute{
+			{At: began.UTC(), Scheduled: 3, Cancelled: 1},
+			{At: began.Add(time.Minute).UTC()},
+			{At: began.Add(2 * time.Minute).UTC(), Delivered: 1, Failed: 1, Died: 1, Lateness: late},
+		}}
+		if diff := cmp.Diff(wanted, r.History()); diff != "" {
+			t.Errorf("the history: %s", diff)
+		}
+		time.Sleep(time.Hour)
+		past := r.History().Minutes
+		if len(past) != HistoryMinutes+1 || past[0].Delivered != 1 || past[HistoryMinutes].At != began.Add(62*time.Minute).UTC() {
+			t.Errorf("an hour later there are %d minutes, from %+v", len(past), past[0])
+		}
+		time.Sleep(time.Minute)
+		for _, m := range r.History().Minutes {
+			if m.Delivered != 0 {
+				t.Errorf("more than an hour later there is %+v", m)
+			}
+		}
+		// One node whose process is younger, and of another hour, adds what it has.
+		sum := History{Since: began, Minutes: []PastMinute{{At: began, Died: 1}, {At: began.Add(time.Minute), Died: 1}}}
+		sum.Add(&History{Since: began.Add(time.Minute), Minutes: []PastMinute{{At: began.Add(time.Minute), Died: 2}, {At: began.Add(2 * time.Minute), Died: 3}}})
+		wanted = History{Since: began.Add(time.Minute), Minutes: []PastMinute{{At: began, Died: 1}, {At: began.Add(time.Minute), Died: 3}, {At: began.Add(2 * time.Minute), Died: 3}}}
+		if diff := cmp.Diff(wanted, sum); diff != "" {
+			t.Errorf("the sum: %s", diff)
+		}
+	})
+}

@@ -1,0 +1,77 @@
+package engine
+
+import (
+	"cmp"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// A task's record has the attempts that have failed last. They are written with what a failed
+// attempt writes anyway. A task that has not failed pays nothing, and keeps a record of version 1,
+// which older nodes read.
+
+// receiverOfLocked returns the name of the receiver of deliveries that begin.
+func (s *Engine) receiverOfLocked(b *beginning) string {
+	named := b.topic.receiver
+	if b.by == dispatch.ByReceiver {
+		named = b.receiver
+	}
+	return cmp.Or(named, b.by.Node, s.Config.Node)
+}
+
+// logAttemptLocked adds the attempt that a lease was for to the record of its task.
+func (s *Engine) logAttemptLocked(sl *store.Slot, f *record.Fields, l Lease, outcome uint8, reason string) {
+	a := record.PastAttempt{
+		Outcome: outcome, Number: l.Attempt, Ended: s.Now(), Error: []byte(task.Cut(reason, task.MaxAttemptError)),
+		By: []byte(task.Cut(cmp.Or(l.By, s.TopicTable.ByNumber[sl.Topic].receiver), task.MaxAttemptBy)),
+	}
+	if l.Began != notKnown {
+		a.Took = max(1, RoundUpMillis(s.Elapsed()-l.Began))
+	}
+	s.addAttemptLocked(f, a)
+}
+
+// addAttemptLocked adds an attempt to a record, unless memory is full: then it takes out those that
+// the record has.
+func (s *Engine) addAttemptLocked(f *record.Fields, a record.PastAttempt) {
+	f.Attempts = record.AppendAttempt(f.Attempts, a)
+	if s.Store.Live() >= s.Config.MaxBytes {
+		f.Attempts = nil
+	}
+}
+
+// logCrashLocked adds the attempt that a task has claimed, and during which its process ended, to
+// its record, which it returns. The caller writes it.
+func (s *Engine) logCrashLocked(n uint32, sl *store.Slot) []byte {
+	f := s.Store.Fields(sl)
+	s.addAttemptLocked(&f, record.PastAttempt{
+		Outcome: record.ProcessEnded, Number: f.Attempt, Ended: s.Now(), Error: []byte("the process ended during the attempt"),
+	})
+	s.Writes.scratch = f.Append(s.Writes.scratch[:0])
+	s.Store.Rewrite(n, s.Writes.scratch)
+	return s.Store.Record(sl)
+}
+
+var attemptOutcomes = [record.Outcomes]task.AttemptOutcome{
+	record.Failed: task.AttemptFailed, record.LeaseExpired: task.AttemptLeaseExpired,
+	record.GivenUp: task.AttemptBuried, record.ProcessEnded: task.AttemptProcessEnded,
+}
+
+// attemptsOf returns the attempts of a record. Nothing of them points into the record.
+func attemptsOf(f *record.Fields) []task.Attempt {
+	past, err := record.DecodeAttempts(f.Attempts)
+	if err != nil || len(past) == 0 {
+		return nil // Decode has checked them
+	}
+	all := make([]task.Attempt, len(past))
+	for i, a := range past {
+		all[i] = task.Attempt{
+			Number: int(a.Number), Ended: FromMillis(a.Ended), Took: millisDuration(a.Took),
+			By: string(a.By), Outcome: attemptOutcomes[a.Outcome], Error: string(a.Error),
+		}
+	}
+	return all
+}

@@ -1,0 +1,141 @@
+package tasks_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/lapsehq/lapse/tasks"
+)
+
+var allSorts = []TopicSort{SortName, SortWorst, SortLate, SortFailed, SortDead, SortReady, SortPending, SortPaused}
+
+// sortsBefore reports whether topic a comes before topic b, as package task says it.
+func sortsBefore(sort TopicSort, now time.Time, a, b *Topic) bool {
+	late := func(t *Topic) time.Duration {
+		if t.Settings.Paused || t.Counts.ReadyOldest.IsZero() {
+			return -1
+		}
+		return now.Sub(t.Counts.ReadyOldest)
+	}
+	paused := func(t *Topic) int64 {
+		if !t.Settings.Paused {
+			return -1
+		}
+		return t.Counts.Pending + t.Counts.Ready
+	}
+	class := func(t *Topic) int {
+		switch {
+		case late(t) >= LateAfter:
+			return 0
+		case t.Counts.FailedRecent > 0:
+			return 1
+		case t.Counts.Dead > 0:
+			return 2
+		case t.Settings.Paused:
+			return 3
+		}
+		return 4
+	}
+	more := func(x, y int64) (before, tie bool) { return x > y, x == y }
+	var before, tie bool
+	switch sort {
+	case SortName:
+		tie = true
+	case SortLate:
+		before, tie = more(int64(late(a)), int64(late(b)))
+	case SortFailed:
+		if before, tie = more(a.Counts.FailedRecent, b.Counts.FailedRecent); tie && a.Counts.FailedRecent == 0 {
+			before, tie = more(a.Counts.Failed, b.Counts.Failed)
+		}
+	case SortDead:
+		before, tie = more(a.Counts.Dead, b.Counts.Dead)
+	case SortReady:
+		before, tie = more(a.Counts.Ready, b.Counts.Ready)
+	case SortPending:
+		before, tie = more(a.Counts.Pending, b.Counts.Pending)
+	case SortPaused:
+		before, tie = more(paused(a), paused(b))
+	case SortWorst:
+		ca, cb := class(a), class(b)
+		if before, tie = ca < cb, ca == cb; tie && ca < 3 {
+			return sortsBefore([]TopicSort{SortLate, SortFailed, SortDead}[ca], now, a, b)
+		}
+	}
+	return before || tie && a.Name < b.Name
+}
+
+// wantSorted wants the pages of each order to have the topics of the fleet that match, in that
+// order, at whatever node they are asked for.
+func (f *fleet) wantSorted(n *node, topics []Topic, rng *rand.Rand) {
+	f.t.Helper()
+	search := []string{"", "T", "1", "t3", "none"}[rng.IntN(5)]
+	matching := slices.DeleteFunc(slices.Clone(topics), func(t Topic) bool {
+		return !strings.Contains(strings.ToLower(t.Name), strings.ToLower(search))
+	})
+	for _, sort := range allSorts {
+		now := time.Now()
+		slices.SortFunc(matching, func(a, b Topic) int {
+			if sortsBefore(sort, now, &a, &b) {
+				return -1
+			}
+			return 1
+		})
+		var wanted, got []string
+		for i := range matching {
+			wanted = append(wanted, fmt.Sprint(matching[i].Name, matching[i].Counts))
+		}
+		for q := (TopicQuery{Limit: 1 + rng.IntN(4), Sort: sort, Search: search}); ; {
+			page, reach, err := n.FleetTopics(f.t.Context(), q)
+			want(f.t, "FleetTopics", err, nil)
+			if len(page.Topics) > q.Limit || page.Matched != len(matching) || len(reach.Missing) > 0 {
+				f.t.Errorf("a page of %d topics by %s has %d of %d, want of %d; missing %v", q.Limit, sort, len(page.Topics), page.Matched, len(matching), reach.Missing)
+			}
+			for i := range page.Topics {
+				got = append(got, fmt.Sprint(page.Topics[i].Name, page.Topics[i].Counts))
+			}
+			if q.Cursor = page.NextCursor; q.Cursor == "" {
+				break
+			}
+		}
+		if !slices.Equal(wanted, got) {
+			f.t.Errorf("by %s, with %q, at %s:\n%s\nwant\n%s", sort, search, n.name, strings.Join(got, "\n"), strings.Join(wanted, "\n"))
+		}
+	}
+}
+
+func TestTopicQueryIsChecked(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		for _, name := range []string{"a", "b"} {
+			r.must(Request{Topic: name, Delay: time.Hour})
+		}
+		page, err := r.ListTopics(TopicQuery{Sort: SortPending, Limit: 1})
+		if want(t, "ListTopics", err, nil); page.NextCursor == "" || page.Matched != 2 {
+			t.Fatalf("the first page is %+v", page)
+		}
+		for field, q := range map[string]TopicQuery{
+			"sort":   {Sort: "best"},
+			"search": {Search: strings.Repeat("x", MaxSearch+1)},
+			"cursor": {Sort: SortDead, Cursor: page.NextCursor},
+		} {
+			_, err := r.ListTopics(q)
+			if want(t, field, err, ErrInvalid); err != nil && !strings.Contains(err.Error(), field) {
+				t.Errorf("%s: %v", field, err)
+			}
+			_, _, err = r.FleetTopics(t.Context(), q)
+			want(t, field, err, ErrInvalid)
+		}
+		for _, cursor := range []string{"pending", "pending~0~1", "pending~0~1~", "pending~0~1~a b", "pending~0~+1~a", "pending~0~1~-", "a", "~~~"} {
+			_, err := r.ListTopics(TopicQuery{Sort: SortPending, Cursor: cursor})
+			want(t, cursor, err, ErrInvalid)
+		}
+		// A token sees its own topics only.
+		page, _, err = r.FleetTopics(WithGrant(t.Context(), &Grant{Topics: []string{"b"}}), TopicQuery{Sort: SortPending})
+		if want(t, "FleetTopics", err, nil); page.Matched != 1 || page.Topics[0].Name != "b" {
+			t.Errorf("the page is %+v", page)
+		}
+	})
+}
