@@ -180,6 +180,9 @@ func sizeOf(t *tasks.Task) int64 {
 	for name, value := range t.Headers {
 		n += len(name) + len(value)
 	}
+	for i := range t.Attempts {
+		n += 150 + len(t.Attempts[i].By) + len(t.Attempts[i].Error)
+	}
 	return int64(n)
 }
 

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -27,7 +28,7 @@ func (s *Server) newAPI(g *gin.Engine) *api {
 	config := huma.Config{
 		OpenAPI: &huma.OpenAPI{
 			OpenAPI: "3.1.0",
-			Servers: []*huma.Server{{URL: "/", Description: "The server that has answered this document."}},
+			Servers: []*huma.Server{{URL: cmp.Or(string(s.prefix), "/"), Description: "The server that has answered this document."}},
 			Info: &huma.Info{
 				Title:       "Lapse",
 				Version:     s.version,
@@ -38,6 +39,7 @@ func (s *Server) newAPI(g *gin.Engine) *api {
 				SecuritySchemes: map[string]*huma.SecurityScheme{
 					"token":    {Type: "http", Scheme: "bearer", Description: "Needed where the server has tokens. The names at each operation are scopes, any of which will do; admin opens everything."},
 					"password": {Type: "http", Scheme: "basic", Description: "For browsers: the token as the password, with any name. For reading only."},
+					"session":  {Type: "apiKey", In: "cookie", Name: sessionCookie, Description: "For browsers: the cookie of POST /v1/session. Except with GET, the header X-Lapse-CSRF must have the csrf of GET /v1/session."},
 				},
 			},
 		},
@@ -107,7 +109,7 @@ func (r *route) security() []map[string][]string {
 		return ways
 	}
 	for _, scope := range (r.allow | admins).scopes() {
-		ways = append(ways, map[string][]string{"token": {string(scope)}})
+		ways = append(ways, map[string][]string{"token": {string(scope)}}, map[string][]string{"session": {string(scope)}})
 		if r.method == http.MethodGet {
 			ways = append(ways, map[string][]string{"password": {string(scope)}})
 		}

@@ -52,7 +52,7 @@ func (s *Server) batch(ctx context.Context, in *request) (*reply[BatchAnswer], e
 	}
 	var results []tasks.Result
 	if len(b.requests) > 0 {
-		if results, err = s.creator.ScheduleBatch(ctx, b.requests); err != nil {
+		if results, err = s.creator.ScheduleBatch(withTrace(ctx, in.gin.Request), b.requests); err != nil {
 			return nil, err
 		}
 	}

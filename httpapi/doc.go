@@ -1,5 +1,5 @@
 // Package httpapi serves a scheduler over HTTP: a JSON API under /v1, the health and metrics
-// endpoints, the OpenAPI document, and two pages for people, a dashboard and a list of the routes.
+// endpoints, the OpenAPI document, and pages for people: a dashboard and a list of the routes.
 //
 // All routes stand in routes.go; each noun has a file with its handlers. A handler does three
 // things: it decodes, calls one method of tasks.Scheduler and encodes. It decides nothing that the

@@ -106,6 +106,7 @@ type eventStream struct {
 	number  int64        // of the last event; lost events count
 	allowed *tokenSet    // the tokens with which the caller was last allowed
 	limit   *tasks.Grant // the topics whose events the caller may read
+	ends    time.Time    // the end of the caller's session; zero: none
 }
 
 // streamEvents writes events until the caller has gone or may not read them any more, or the server
@@ -229,11 +230,15 @@ func (e *eventStream) encode(v *tasks.Event) {
 
 // write sends the encoded text to the connection if the caller may still read it.
 func (e *eventStream) write() error {
-	if now := e.server.tokens.Load(); now != e.allowed {
-		if limit, may := e.server.reader(e.gin.Request); !may || !limit.Equal(e.limit) {
+	if now := e.server.tokens.Load(); now != e.allowed || !e.ends.IsZero() && time.Now().After(e.ends) {
+		who, may := e.server.reader(e.gin.Request)
+		if !may || !who.limit().Equal(e.limit) {
 			return errRevoked
 		}
 		e.allowed = now
+		if who.session != nil {
+			e.ends = who.session.ends
+		}
 	}
 	_ = e.timer.SetWriteDeadline(time.Now().Add(answerTimeout))
 	if e.server.ending.Err() != nil {

@@ -17,7 +17,7 @@ type Forecast struct {
 	Ready      int64    `json:"ready" doc:"Tasks that are due and wait for their receiver."`
 	Delivering int64    `json:"delivering" doc:"Tasks that are being delivered."`
 	Later      int64    `json:"later" doc:"Tasks whose next attempt is after the last step."`
-	Complete   bool     `json:"complete" doc:"false while a node that was asked replays: what it has not read yet is missing."`
+	Complete   bool     `json:"complete" doc:"false while a node that was asked replays, or if one is missing: what it has or has not read yet is not counted."`
 }
 
 type forecastInput struct {

@@ -23,6 +23,16 @@ const requestIDHeader = "X-Request-Id"
 // callerKey is the key under which a request keeps the name of its token.
 const callerKey = "token"
 
+// adminKey is the key under which a request keeps whether its token has the scope admin. A server
+// without tokens does not set it.
+const adminKey = "admin"
+
+// mayAdmin reports whether a request may use what is for admins.
+func mayAdmin(c *gin.Context) bool {
+	admin, known := c.Get(adminKey)
+	return !known || admin == true
+}
+
 // middleware does what every request needs before and after its handler: a request id, limits,
 // access control, an answer if the handler panics, and a line in the log.
 func (s *Server) middleware(c *gin.Context) {
@@ -84,6 +94,7 @@ func (s *Server) middleware(c *gin.Context) {
 	default:
 		if caller != nil {
 			c.Set(callerKey, caller.Name)
+			c.Set(adminKey, caller.may&admins != 0)
 			if caller.limit != nil {
 				c.Request = c.Request.WithContext(tasks.WithGrant(c.Request.Context(), caller.limit))
 			}
@@ -95,7 +106,7 @@ func (s *Server) middleware(c *gin.Context) {
 // isCrossSite reports whether a browser makes the request for a page of another site. Such a page
 // cannot read an answer, but could cause costly ones. A link to the dashboard is allowed.
 func (a *access) isCrossSite(r *http.Request) bool {
-	if r.URL.Path == "/" && r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
+	if (r.URL.Path == "/" || r.URL.Path == "") && r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate" && r.Header.Get("Sec-Fetch-Dest") == "document" {
 		return false
 	}
 	if r.Method != http.MethodGet || r.Header.Get("Sec-Fetch-Site") == "" && r.Header.Get("Origin") == "" {
@@ -109,7 +120,7 @@ func (a *access) isCrossSite(r *http.Request) bool {
 // needNoScheduler has the routes that need no scheduler. The empty path stands for a request that
 // matches no route.
 var needNoScheduler = map[string]bool{
-	"": true, "/healthz": true, "/readyz": true,
+	"": true, "/healthz": true, "/readyz": true, "/": true, "/assets/:build/*file": true, sessionPath: true,
 	"/docs": true, "/openapi.json": true, "/problems/:name": true,
 }
 
@@ -180,6 +191,7 @@ func writeProblem(c *gin.Context, p *Problem) {
 	for name, values := range p.GetHeaders() {
 		c.Writer.Header()[name] = values
 	}
+	answerOf(c).server.prefix.place(p)
 	p.RequestID = c.Writer.Header().Get(requestIDHeader)
 	text, _ := json.Marshal(p) // strings and numbers only: it cannot fail
 	c.Abort()

@@ -1,9 +1,6 @@
 package httpapi
 
 import (
-	"crypto/sha256"
-	"embed"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"html"
@@ -12,55 +9,58 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/gin-gonic/gin"
 )
 
-// The pages for people. They load nothing from other servers. (They are no templates of
-// html/template, which finds methods by name at run time: that makes the linker keep every exported
-// method of the program.)
-//
-//go:embed pages
-var pageFiles embed.FS
-
-func pageFile(name string) string {
-	text, _ := pageFiles.ReadFile("pages/" + name) // embedded: it is there
-	return string(text)
-}
+// pagePolicy is the content security policy of all pages: they load and call this server alone, and
+// nothing that stands in the page itself runs.
+const pagePolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // fillPage returns a page with its marks replaced. Each mark is followed by the HTML in its place.
-func fillPage(name string, marks ...string) []byte {
-	marks = append(marks, "{{style}}", pageFile("style.css"))
+// All URLs in pages are relative, so that a program can serve them below a prefix; up leads to the
+// root from where the page is.
+func fillPage(name, up string, marks ...string) []byte {
+	marks = append(marks, "{{assets}}", up+"assets/"+pageAssets().build, "{{up}}", up)
 	return []byte(strings.NewReplacer(marks...).Replace(pageFile(name)))
 }
 
-// writePage answers with a page. Only the passed script may run in it; "": none.
-func writePage(c *gin.Context, page []byte, script string) {
-	policy := "default-src 'none'; style-src 'unsafe-inline'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-	if script != "" {
-		sum := sha256.Sum256([]byte(script))
-		policy += "; script-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
-	}
-	c.Header("Content-Security-Policy", policy)
+// writePage answers with a page.
+func writePage(c *gin.Context, page []byte) {
+	c.Header("Content-Security-Policy", pagePolicy)
 	c.Header("Referrer-Policy", "no-referrer")
 	c.Data(http.StatusOK, "text/html; charset=utf-8", page)
 }
 
-// dashboard answers GET /. The page asks the API for what it shows.
+// dashboard answers GET /. The page asks the API for what it shows. It is the same for all callers,
+// and also there while the server starts.
 func dashboard(c *gin.Context) {
-	script := pageFile("dashboard.js")
-	c.Header("Cache-Control", "no-store")
-	writePage(c, fillPage("dashboard.html", "{{script}}", script), script)
+	c.Header("Cache-Control", "no-cache")
+	writePage(c, dashboardPage())
 }
+
+// dashboardPage names the modules that the page loads, so that a browser asks for all of them at
+// once and not for each when it has read the one before.
+var dashboardPage = sync.OnceValue(func() []byte {
+	var m markup
+	all := pageAssets()
+	for _, name := range slices.Sorted(maps.Keys(all.files)) {
+		if strings.HasSuffix(name, ".js") && name != "vendor/uplot.js" { // no module
+			m.add("<link rel=\"modulepreload\" href=\"./assets/%s/%s\">\n", all.build, name)
+		}
+	}
+	return fillPage("dashboard.html", "./", "{{modules}}", m.String())
+})
 
 // explainProblem answers GET /problems/{name}, the page to which the type of a problem refers.
 func explainProblem(c *gin.Context) {
 	for _, k := range catalogue {
 		if k.name == c.Param("name") {
-			page := fillPage("problem.html", "{{title}}", html.EscapeString(k.title), "{{type}}", html.EscapeString(problemBase+k.name),
+			page := fillPage("problem.html", "../", "{{title}}", html.EscapeString(k.title), "{{type}}", html.EscapeString(answerOf(c).server.prefix.problemType(k.name)),
 				"{{status}}", strconv.Itoa(k.status), "{{means}}", html.EscapeString(k.means), "{{remedy}}", html.EscapeString(k.remedy))
-			writePage(c, page, "")
+			writePage(c, page)
 			return
 		}
 	}
@@ -90,7 +90,7 @@ func renderDocs(document *huma.OpenAPI) []byte {
 			}
 		}
 	}
-	return fillPage("docs.html", "{{version}}", html.EscapeString(document.Info.Version), "{{routes}}", m.String())
+	return fillPage("docs.html", "./", "{{version}}", html.EscapeString(document.Info.Version), "{{routes}}", m.String())
 }
 
 // operation writes one operation of the page of routes.

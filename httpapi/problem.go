@@ -93,6 +93,9 @@ var (
 	forbidden = &kind{"forbidden", http.StatusForbidden, "The token does not open this",
 		"The token is known, but has none of the scopes that the route needs; or it is limited to other topics than that of the request, or of the task.",
 		"Use a token with the scope that the detail names, or with the topic; or have it added to this one.", 0}
+	unconfirmed = &kind{"csrf", http.StatusForbidden, "The session does not confirm this",
+		"The request is authenticated by the cookie of a session, changes something, and does not bring the session's csrf in the header X-Lapse-CSRF. A page of another site can make a browser send the cookie, but cannot read that text.",
+		"Read csrf of GET /v1/session again, and send it. A program sends Authorization: Bearer instead of a cookie.", 0}
 	crossOrigin = &kind{"cross_origin", http.StatusForbidden, "Refused from another site",
 		"A browser made this request for a page of another origin, or under a name that is not this server's.",
 		"Call the API from a program, or open its pages at 127.0.0.1 or localhost. A proxy in front of it should set the Host header to the server's address. A server without tokens and TLS takes names in the public DNS only if --allowed-host has them.", 0}
@@ -123,6 +126,9 @@ var (
 	dead = &kind{"dead", http.StatusConflict, "The task is dead",
 		"Its attempts are exhausted, or its receiver has buried it.",
 		"Requeue it or delete it under /v1/topics/{topic}/dead.", 0}
+	notDead = &kind{"not_dead", http.StatusConflict, "The task is not dead",
+		"A task that is to be requeued or deleted is not among the dead: it waits, is being delivered, is finished, or is unknown.",
+		"Nothing is needed if it was requeued before. Otherwise look at the task.", 0}
 	handled = &kind{"handled", http.StatusConflict, "The topic is not pulled",
 		"The topic's tasks go to a handler of the program that embeds this server, or by another way of delivery, so they cannot be reserved.",
 		"Reserve from another topic, or set the topic's delivery to pull.", 0}
@@ -193,7 +199,7 @@ var (
 
 // catalogue lists all kinds, by status and then by name.
 var catalogue = []*kind{
-	malformed, unauthorized, crossOrigin, forbidden, noNode, notFound, noSuchRoute, noTopic, wrongMethod, notAcceptable, tooSlow, dead, delivering,
+	malformed, unauthorized, crossOrigin, unconfirmed, forbidden, noNode, notFound, noSuchRoute, noTopic, wrongMethod, notAcceptable, tooSlow, dead, notDead, delivering,
 	dropsDelivery, handled, idTaken, noSuccessor, staleReceipt, inUse, changed, tooLarge, wrongMedia, badReceipt, invalid,
 	overloaded, quota, internal, draining, unavailable, busy, nodeAway, outcomeUnknown, replaying, closing, starting,
 }
@@ -212,6 +218,7 @@ var answers = []struct {
 	{tasks.ErrExists, idTaken, false},
 	{tasks.ErrDelivering, delivering, false},
 	{tasks.ErrDead, dead, false},
+	{tasks.ErrNotDead, notDead, false},
 	{tasks.ErrHandled, handled, false},
 	{tasks.ErrInUse, inUse, false},
 	{tasks.ErrStale, staleReceipt, true},
@@ -309,15 +316,19 @@ func (p *Problem) withID(id string) *Problem {
 }
 
 // translate is a huma transformer. It replaces huma's own errors, which are about parameters only,
-// by problems of the catalogue, and sets the request id in every problem.
+// by problems of the catalogue, and sets the request id in every problem. Types get the prefix.
 func (s *Server) translate(ctx huma.Context, _ string, v any) (any, error) {
 	p, ok := v.(*Problem)
 	if e, theirs := v.(*huma.ErrorModel); theirs {
 		p, ok = problemOfHuma(e), true
 	}
 	if !ok {
+		if v, has := v.(withProblems); has {
+			s.prefix.place(v.problems()...)
+		}
 		return v, nil
 	}
+	s.prefix.place(p)
 	p.RequestID = humagin.Unwrap(ctx).Writer.Header().Get(requestIDHeader)
 	if p.cause != nil {
 		s.log.Error("a request failed", "request_id", p.RequestID, "operation", ctx.Operation().OperationID, "error", p.cause)

@@ -12,7 +12,17 @@ import (
 )
 
 // figurePaths are the routes of figures.
-var figurePaths = []string{"/v1/stats", "/v1/topics", "/v1/topics/x", "/v1/forecast?window=2h&step=2h"}
+var figurePaths = []string{
+	"/v1/stats", "/v1/stats?topics=false", "/v1/topics", "/v1/topics?sort=worst&search=X", "/v1/topics/x", "/v1/history", "/v1/forecast?window=2h&step=2h",
+}
+
+// scoped adds a scope to a path.
+func scoped(path, scope string) string {
+	if strings.Contains(path, "?") {
+		return path + "&scope=" + scope
+	}
+	return path + "?scope=" + scope
+}
 
 // figuresOf asks a server for figures of the topic x, which has the only tasks, and returns how
 // many are pending, and which nodes the answer covers and misses.
@@ -25,6 +35,13 @@ func (r *rig) figuresOf(path string) string {
 		pending = v["topics"].([]any)[0].(map[string]any)["counts"]
 	case v["counts"] != nil && pending == nil:
 		pending = v["counts"]
+	}
+	if points, ok := v["points"].([]any); ok {
+		scheduled := 0.0
+		for _, p := range points {
+			scheduled += p.(map[string]any)["scheduled"].(float64)
+		}
+		pending = []any{scheduled}
 	}
 	var n any
 	if steps, ok := pending.([]any); ok {
@@ -56,10 +73,7 @@ func TestFiguresOfTheFleet(t *testing.T) {
 			if got := r.figuresOf(path); got != "6 fleet [n1 n2 n3] []" {
 				t.Errorf("%s of n%d: %s", path, i+1, got)
 			}
-			own := path + "?scope=node"
-			if path == figurePaths[3] {
-				own = path + "&scope=node"
-			}
+			own := scoped(path, "node")
 			if got := r.figuresOf(own); got != fmt.Sprintf("%d node [n%d] []", i+1, i+1) {
 				t.Errorf("%s: %s", own, got)
 			}
@@ -87,11 +101,7 @@ func TestScopeIsChecked(t *testing.T) {
 		if got := r.figuresOf(path); got != "1 fleet [local] []" {
 			t.Errorf("%s: %s", path, got)
 		}
-		and := "?"
-		if path == figurePaths[3] {
-			and = "&"
-		}
-		a := r.do("GET", path+and+"scope=all", "")
+		a := r.do("GET", scoped(path, "all"), "")
 		r.refused(a, 422, "invalid", "scope")
 		if problem := string(a.body); !containsAll(problem, "fleet", "node") {
 			t.Errorf("%s: %s", path, problem)

@@ -15,6 +15,7 @@ const (
 	refusedUnread
 	refusedSite
 	refusedHost
+	refusedToken
 	numberRefusals
 )
 
@@ -28,6 +29,7 @@ var refusalNames = [numberRefusals]string{
 	refusedUnread:     "unread",
 	refusedSite:       "other_site",
 	refusedHost:       "host",
+	refusedToken:      "token",
 }
 
 type refusals [numberRefusals]atomic.Int64
@@ -44,7 +46,7 @@ func (s *Server) refuse(why refusal, p *Problem) *Problem {
 // (connections closed at max_connections before their request was complete), unread (connections
 // closed at max_connections because their caller did not read the answer), other_site and host
 // (requests refused because a page of another site made them, or because their host name is not the
-// server's).
+// server's), token (requests and logins with a token that the server does not know).
 func (s *Server) Refusals() map[string]int64 {
 	counts := make(map[string]int64, numberRefusals)
 	for why, name := range refusalNames {

@@ -67,9 +67,12 @@ func (s *Server) reserve(ctx context.Context, in *topicInput) (*huma.StreamRespo
 	poll, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ending, cancel)()
+	token := in.gin.GetString(callerKey)
+	if token != "" {
+		poll = tasks.WithReceiver(poll, token)
+	}
 	full := ""
 	if wait > 0 {
-		token := in.gin.GetString(callerKey)
 		if full = s.polls.begin(token); full == "" {
 			defer s.polls.end(token)
 		} else {

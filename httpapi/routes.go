@@ -19,7 +19,7 @@ func (s *Server) newEngine() *gin.Engine {
 	g.HandleMethodNotAllowed = true
 	g.UseRawPath = true // a slash that is written %2F belongs to a name
 	g.Use(s.middleware)
-	g.NoRoute(noRoute)
+	g.NoRoute(s.leadToPage, noRoute)
 	g.NoMethod(noMethod)
 	return g
 }
@@ -37,7 +37,7 @@ func (s *Server) routes() error {
 
 	// Tasks.
 	add(a, route{id: "schedule-task", allow: schedulers, method: "POST", path: "/v1/tasks", summary: "Schedule a task",
-		about: "A request with an id may be repeated: the same content is answered 200 with the task that exists. 202 means that only the disk of this node has the task, until Redis is back.",
+		about: "A request with an id may be repeated: the same content is answered 200 with the task that exists. 202 means that only the disk of this node has the task, until Redis is back. The traceparent and tracestate of the request go to the receiver in the task's headers.",
 		reads: typeOf[NewTask](), status: 201, also: []int{200, 202}, fails: bodies.and(idTaken).and(creates...)}, s.schedule)
 	add(a, route{id: "list-tasks", allow: schedulers | readers, method: "GET", path: "/v1/tasks", summary: "List tasks, soonest first",
 		about: "A list is no snapshot: a task that moves meanwhile may be seen twice or not at all.",
@@ -57,6 +57,11 @@ func (s *Server) routes() error {
 		status: 204, fails: kinds{invalid, notFound, delivering, changed}.and(writes...)}, s.cancel)
 	add(a, route{id: "fire-task", allow: schedulers, method: "POST", path: "/v1/tasks/{id}/fire", summary: "Make a task due now",
 		status: 202, fails: kinds{invalid, notFound, delivering, dead, changed}.and(writes...)}, s.fire)
+	add(a, route{id: "act-on-tasks", allow: schedulers, method: "POST", path: "/v1/tasks/actions", summary: "Cancel, move, fire, requeue or delete many tasks",
+		about: "Those with the ids, or those that a filter selects, at all nodes, up to 1,000 a call: repeat it with cursor set to next_cursor until there is none. " +
+			"A call may find none although there are more. Each task is changed as the request for one would change it, and once at most from the first call to the last. " +
+			"After a problem, repeating the call with the same cursor does the rest.",
+		reads: typeOf[Actions](), fails: bodies.and(writes...)}, s.act)
 
 	// Groups.
 	add(a, route{id: "list-group", allow: schedulers | readers, method: "GET", path: "/v1/groups/{group}", summary: "List the tasks of a group, soonest first",
@@ -81,7 +86,7 @@ func (s *Server) routes() error {
 
 	// Topics.
 	add(a, route{id: "list-topics", allow: readers, method: "GET", path: "/v1/topics", summary: "List topics with settings and counts",
-		about: "By name, page by page. The counts are those of all nodes. " + reachAbout, fails: kinds{invalid}}, s.topics)
+		about: "Page by page, by name or in another order. A topic whose figures change meanwhile may be listed twice or not at all. The counts are those of all nodes. " + reachAbout, fails: kinds{invalid}}, s.topics)
 	add(a, route{id: "get-topic", allow: readers, method: "GET", path: "/v1/topics/{topic}", summary: "Show a topic",
 		about: "The counts are those of all nodes. " + reachAbout,
 		fails: kinds{invalid, noTopic}}, s.topic)
@@ -124,9 +129,22 @@ func (s *Server) routes() error {
 		about:  "Answered when the drain has begun; the list of nodes shows its progress. It may be repeated. The node takes no new tasks, and is not ready, until it has ended.",
 		status: 202, fails: kinds{invalid, noNode, noSuccessor, unavailable, nodeAway, closing}}, s.drain)
 
+	// Sessions of browsers.
+	add(a, route{id: "login", allow: public, method: "POST", path: sessionPath, summary: "Begin a session with a token",
+		about: "For the pages of the server. Sets a cookie, which any server with the token takes for it in the next 12 hours, as long as the token is not removed or replaced.",
+		reads: typeOf[Login](), fails: bodies.and(unauthorized)}, s.login)
+	add(a, route{id: "get-session", allow: public, method: "GET", path: sessionPath, summary: "Tell the caller what it may do",
+		about: "Tells it for the token of the request, in whichever way that came. A request without a token is answered too, with no scopes; one whose Authorization is wrong is refused.",
+		fails: kinds{unauthorized}}, s.session)
+	add(a, route{id: "logout", allow: public, method: "DELETE", path: sessionPath, summary: "End a session in this browser",
+		about: "Takes the cookie away. A copy of it serves until its end; to end all sessions of a token, replace the token.", status: 204, fails: kinds{unconfirmed}}, s.logout)
+
 	// The server itself.
 	add(a, route{id: "stats", allow: readers | allTopics, method: "GET", path: "/v1/stats", summary: "Counts of everything",
 		about: "The counts are those of all nodes. " + reachAbout, fails: kinds{invalid}}, s.stats)
+	add(a, route{id: "history", allow: readers | allTopics, method: "GET", path: "/v1/history", summary: "What has happened in the last hour, by the minute",
+		about: "Of all topics together, added up over all nodes. Each node keeps it in memory, since its start. " + reachAbout,
+		fails: kinds{invalid}}, s.history)
 	add(a, route{id: "forecast", allow: readers, method: "GET", path: "/v1/forecast", summary: "Count the tasks that fall due, by time",
 		about: "Counts the next attempt of each task, be it the first or a retry. It is no snapshot. It covers the tasks of all nodes. " + reachAbout,
 		fails: kinds{invalid, closing}}, s.forecast)
@@ -141,8 +159,9 @@ func (s *Server) routes() error {
 	if s.metrics != nil {
 		s.page(metricsPath, readers|allTopics, func(c *gin.Context) { s.scraped.ServeHTTP(c.Writer, c.Request) })
 	}
-	s.page("/", readers|allTopics, dashboard)
-	s.page("/docs", anyToken, func(c *gin.Context) { writePage(c, s.docs, "") })
+	s.page("/", public, dashboard) // it has no figures: it asks for them, or for a token
+	s.page("/assets/:build/*file", public, serveAsset)
+	s.page("/docs", anyToken, func(c *gin.Context) { writePage(c, s.docs) })
 	s.page("/openapi.json", anyToken, func(c *gin.Context) { c.Data(http.StatusOK, mediaJSON, s.spec) })
 	s.page("/problems/:name", public, explainProblem)
 	s.probeRoutes()

@@ -51,6 +51,10 @@ type Config struct {
 	// Version of the program, shown in the OpenAPI document and on the
 	// dashboard. Default "dev".
 	Version string
+	// Prefix is the path below which callers reach the server, such as /lapse. The program passes
+	// requests on with the prefix, or without it where http.StripPrefix or a proxy takes it away.
+	// Default: none, the server is at the root of its host.
+	Prefix string
 	// Metrics makes the handler of GET /metrics, one for each server that HTTPServer and
 	// HealthServer make. Default: there is no such route.
 	Metrics func(*tasks.Scheduler) http.Handler
@@ -77,6 +81,7 @@ type Server struct {
 	metrics   func(*tasks.Scheduler) http.Handler
 	starting  func() recovery.Health
 	version   string
+	prefix    prefix
 	started   time.Time
 
 	limits
@@ -174,12 +179,15 @@ func newServer(cfg Config) (*Server, error) {
 			return nil, fmt.Errorf("httpapi: Config.AllowedHosts: %q %s", h, wrong)
 		}
 	}
+	if wrong := CheckPrefix(cfg.Prefix); wrong != "" {
+		return nil, fmt.Errorf("httpapi: Config.Prefix %s", wrong)
+	}
 	if cfg.Version == "" {
 		cfg.Version = "dev"
 	}
 	s := &Server{
 		log: cfg.Log, metrics: cfg.Metrics, starting: cfg.Starting,
-		version: cfg.Version,
+		version: cfg.Version, prefix: prefix(cfg.Prefix),
 		started: time.Now(),
 		limits: limits{
 			bodies:    budget{limit: bodiesAhead * cfg.MaxBody},
@@ -272,6 +280,6 @@ func (s *Server) serve(engine *gin.Engine, w http.ResponseWriter, r *http.Reques
 	if r.ContentLength == 0 {
 		hasArrived(r)
 	}
-	engine.ServeHTTP(a, r)
+	engine.ServeHTTP(a, s.prefix.strip(r))
 	a.end()
 }

@@ -31,7 +31,7 @@ func TestStarting(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := serve(t, api)
-	for _, path := range []string{"/docs", "/openapi.json", "/problems/starting"} {
+	for _, path := range []string{"/", "/docs", "/openapi.json", "/problems/starting"} {
 		if a := r.do("GET", path, ""); a.status != http.StatusOK {
 			t.Errorf("%s: %d", path, a.status)
 		}
@@ -47,7 +47,7 @@ func TestStarting(t *testing.T) {
 		ledger["where"] != "redis://far:6379/0" || ledger["condition"] != "connection refused" {
 		t.Errorf("%v", ready)
 	}
-	for _, path := range []string{"/", "/metrics", "/v1/tasks", "/v1/stats", "/v1/events"} {
+	for _, path := range []string{"/metrics", "/v1/tasks", "/v1/stats", "/v1/events"} {
 		a := r.do("GET", path, "")
 		r.refused(a, 503, "starting", "")
 		if a.header.Get("Retry-After") == "" {

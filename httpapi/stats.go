@@ -24,7 +24,7 @@ type Stats struct {
 	Events EventStats  `json:"events"`
 	Nodes  NodesStats  `json:"nodes"`
 
-	TopicsLeftOut int `json:"topics_left_out,omitempty" doc:"How many topics there are, at least, if they are too many for topics."`
+	TopicsLeftOut int `json:"topics_left_out,omitempty" doc:"How many topics there are, at least, if topics leaves them out."`
 
 	ClockSteps int64 `json:"clock_steps" doc:"Jumps of the wall clock that were noticed."`
 }
@@ -113,6 +113,7 @@ type Counts struct {
 	Attempts      Attempts       `json:"attempts" doc:"What has become of deliveries. Each counts once."`
 	Retrying      int64          `json:"retrying" doc:"Tasks of which an attempt was made, and that wait for the next one. They count as pending too."`
 	Receivers     int64          `json:"receivers" doc:"Calls of reserve that wait."`
+	FailedRecent  int64          `json:"failed_recent" doc:"Attempts that failed in the last 5 minutes."`
 	Recent        RecentLateness `json:"recent" doc:"Of first attempts in the last 5 minutes, and of the tasks that are ready now, for their first or a further attempt. The total leaves paused topics out."`
 }
 
@@ -162,6 +163,7 @@ func wireCounts(c *tasks.Counts) Counts {
 		},
 		Lateness:      wireLateness(&c.Lateness),
 		ReadyOldestAt: formatInstant(c.ReadyOldest), Receivers: c.Receivers, Recent: wireRecent(&c.Recent),
+		FailedRecent: c.FailedRecent,
 	}
 }
 
@@ -185,9 +187,14 @@ func wireLateness(h *tasks.Histogram) Lateness {
 // statsPause is the pause between two rounds of answers about many topics.
 const statsPause = 50 * time.Millisecond
 
+type statsInput struct {
+	ScopeInput
+	Topics bool `query:"topics" default:"true" doc:"false: leave topics out. topics_left_out is their number."`
+}
+
 // stats answers GET /v1/stats. When there are so many topics that their counts are cached for a
 // while, repeated calls would return the same, so callers wait for the next round.
-func (s *Server) stats(ctx context.Context, in *ScopeInput) (*reply[Stats], error) {
+func (s *Server) stats(ctx context.Context, in *statsInput) (*reply[Stats], error) {
 	if s.manyTopics.Load() {
 		if err := s.statsRounds.await(ctx); err != nil {
 			return nil, err
@@ -195,19 +202,23 @@ func (s *Server) stats(ctx context.Context, in *ScopeInput) (*reply[Stats], erro
 	}
 	if in.ofNode() {
 		t := s.scheduler.Stats()
-		return &reply[Stats]{s.wireStats(&t, s.ownReach())}, nil
+		return &reply[Stats]{s.wireStats(&t, s.ownReach(), in.Topics)}, nil
 	}
-	t, reach, err := s.scheduler.FleetStats(ctx)
+	figures := s.scheduler.FleetStats
+	if !in.Topics {
+		figures = s.scheduler.FleetTotals
+	}
+	t, reach, err := figures(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &reply[Stats]{s.wireStats(&t, wireReach(&reach))}, nil
+	return &reply[Stats]{s.wireStats(&t, wireReach(&reach), in.Topics)}, nil
 }
 
-func (s *Server) wireStats(t *tasks.Stats, reach Reach) Stats {
+func (s *Server) wireStats(t *tasks.Stats, reach Reach, withTopics bool) Stats {
 	topics, leftOut := t.Topics, 0
-	s.manyTopics.Store(t.Beyond > 0)
-	if t.Beyond > 0 { // listing them would cost more than all the rest
+	s.manyTopics.Store(len(t.Topics)+t.Beyond > tasks.MaxStatsTopics)
+	if t.Beyond > 0 || !withTopics { // listing many would cost more than all the rest
 		topics, leftOut = nil, len(t.Topics)+t.Beyond
 	}
 	return Stats{

@@ -69,7 +69,7 @@ type taggedTask struct {
 func tagged(t *tasks.Task) *taggedTask { return &taggedTask{tagOf(t), wireTask(t)} }
 
 // location is the path of a task. No character of an id needs to be escaped.
-func location(id string) string { return "/v1/tasks/" + id }
+func (s *Server) location(id string) string { return s.prefix.path("/v1/tasks/" + id) }
 
 // schedule answers POST /v1/tasks.
 func (s *Server) schedule(ctx context.Context, in *request) (*taskReply, error) {
@@ -77,7 +77,7 @@ func (s *Server) schedule(ctx context.Context, in *request) (*taskReply, error) 
 	if err := decodeTask(in, &r); err != nil {
 		return nil, err
 	}
-	t, err := s.creator.Schedule(ctx, r)
+	t, err := s.creator.Schedule(withTrace(ctx, in.gin.Request), r)
 	if err != nil {
 		return nil, withTaskID(err, t.ID) // the scheduler's id, if the caller chose none
 	}
@@ -88,7 +88,7 @@ func (s *Server) schedule(ctx context.Context, in *request) (*taskReply, error) 
 	case t.Spooled:
 		status = http.StatusAccepted
 	}
-	return &taskReply{Status: status, ETag: tagOf(&t), Location: location(t.ID), Body: wireTask(&t)}, nil
+	return &taskReply{Status: status, ETag: tagOf(&t), Location: s.location(t.ID), Body: wireTask(&t)}, nil
 }
 
 // put answers PUT /v1/tasks/{id}.
@@ -105,14 +105,14 @@ func (s *Server) put(ctx context.Context, in *changeTaskInput) (*taskReply, erro
 		return nil, invalidField("id", "must be the id in the path, or be left out")
 	}
 	r.ID = in.ID
-	t, err := s.scheduler.Replace(ctx, r)
+	t, err := s.scheduler.Replace(withTrace(ctx, in.gin.Request), r)
 	if err != nil {
 		return nil, withTaskID(err, r.ID)
 	}
 	if t.Repeated {
 		return &taskReply{Status: http.StatusOK, ETag: tagOf(&t), Body: wireTask(&t)}, nil
 	}
-	return &taskReply{Status: http.StatusCreated, ETag: tagOf(&t), Location: location(t.ID), Body: wireTask(&t)}, nil
+	return &taskReply{Status: http.StatusCreated, ETag: tagOf(&t), Location: s.location(t.ID), Body: wireTask(&t)}, nil
 }
 
 func decodeTask(in *request, r *tasks.Request) error {

@@ -244,23 +244,22 @@ type routeKey struct{ method, path string }
 
 // admit returns the token of the caller, nil if the route needs none, and why the call is refused,
 // nil if it is not.
-func (a *access) admit(c *gin.Context) (caller *knownToken, refusal *Problem) {
-	set := a.tokens.Load()
+func (s *Server) admit(c *gin.Context) (caller *knownToken, refusal *Problem) {
+	set := s.tokens.Load()
 	if set == nil || c.FullPath() == "" { // no tokens, or no such route
 		return nil, nil
 	}
-	may := a.scopes[routeKey{c.Request.Method, c.FullPath()}]
+	may := s.scopes[routeKey{c.Request.Method, c.FullPath()}]
 	if may&public != 0 {
 		return nil, nil
 	}
-	text, err := credential(c.Request)
-	if err != nil {
-		return nil, challenge(c, err.Error())
-	}
-	token := set.find(text)
+	who, err := set.identify(c.Request)
+	token := who.token
 	switch {
-	case token == nil:
-		return nil, challenge(c, "the token is unknown")
+	case err != nil:
+		return nil, s.challenge(c, err)
+	case !who.confirms(c.Request):
+		return token, unconfirmed.with(confirmWith)
 	case token.may&(may|admins) == 0:
 		c.Header("WWW-Authenticate", fmt.Sprintf(`Bearer realm="Lapse", error="insufficient_scope", scope=%q`, (may | admins).scopes()[0]))
 		return token, forbidden.with("it needs the scope " + (may | admins).String())
@@ -304,50 +303,83 @@ func (a *access) mayRead(r *http.Request) bool {
 	return may
 }
 
-// reader is mayRead, and also returns the limits of the token.
-func (a *access) reader(r *http.Request) (limit *tasks.Grant, may bool) {
+// reader is mayRead, and also returns who the caller is. Where there are no tokens it has none.
+func (a *access) reader(r *http.Request) (who identity, may bool) {
 	set := a.tokens.Load()
 	if set == nil {
-		return nil, true
+		return identity{}, true
 	}
-	text, err := credential(r)
-	token := set.find(text)
-	if err != nil || token == nil || token.may&(readers|admins) == 0 {
-		return nil, false
+	who, err := set.identify(r)
+	if err != nil || who.token.may&(readers|admins) == 0 {
+		return identity{}, false
 	}
-	return token.limit, true
+	return who, true
 }
 
 // challenge asks for a token. For pages it tells the browser that it may ask the user for one. For
 // calls from an open page it must not.
-func challenge(c *gin.Context, detail string) *Problem {
+func (s *Server) challenge(c *gin.Context, why error) *Problem {
 	header := c.Writer.Header()
 	if !strings.HasPrefix(c.Request.URL.Path, "/v1/") {
 		header.Add("WWW-Authenticate", `Basic realm="Lapse", charset="UTF-8"`)
 	}
 	header.Add("WWW-Authenticate", `Bearer realm="Lapse"`)
-	return unauthorized.with(detail)
+	p := unauthorized.with(why.Error())
+	if errors.Is(why, errUnknownToken) {
+		return s.refuse(refusedToken, p)
+	}
+	return p
 }
 
-// credential returns the token of a request. As a password of HTTP Basic it is for reading only: a
-// browser adds it by itself, also to requests from pages of other sites.
-func credential(r *http.Request) (string, error) {
+// An identity is what a request shows of its caller.
+type identity struct {
+	token    *knownToken // nil: the request shows none that is known
+	session  *session    // nil: the token did not come in the cookie of a session
+	password bool        // the token came as a password of HTTP Basic, and is for reading only
+}
+
+// limit returns the limits of the caller's token; nil if it has none.
+func (who *identity) limit() *tasks.Grant {
+	if who.token == nil {
+		return nil
+	}
+	return who.token.limit
+}
+
+var errUnknownToken = errors.New("the token is unknown")
+
+// identify returns who makes a request. A token in the header of the request comes first. A browser
+// that has a session, and has once been given a password, sends both: then the session counts. As a
+// password a token is for reading only: a browser adds it by itself, also to requests from pages of
+// other sites.
+func (set tokenSet) identify(r *http.Request) (identity, error) {
 	given := r.Header.Values("Authorization")
-	if len(given) == 0 {
-		return "", errors.New("the request has none")
-	}
 	if len(given) > 1 {
-		return "", errors.New("there must be one Authorization header")
+		return identity{}, errors.New("there must be one Authorization header")
 	}
-	scheme, text, _ := strings.Cut(given[0], " ")
-	if strings.EqualFold(scheme, "Bearer") {
-		return strings.TrimSpace(text), nil
-	}
-	if _, password, ok := r.BasicAuth(); ok {
-		if r.Method != http.MethodGet {
-			return "", errors.New("as a password it is for reading only; send Authorization: Bearer")
+	_, text, basic := r.BasicAuth()
+	if len(given) == 0 || basic {
+		who, ended := set.openSession(r)
+		switch {
+		case who.token != nil:
+			return who, nil
+		case ended && !basic:
+			return identity{}, errors.New("the session has ended: log in again")
+		case !basic:
+			return identity{}, errors.New("the request has none")
+		case r.Method != http.MethodGet:
+			return identity{}, errors.New("as a password it is for reading only; send Authorization: Bearer")
 		}
-		return password, nil
+	} else {
+		scheme, rest, _ := strings.Cut(given[0], " ")
+		if !strings.EqualFold(scheme, "Bearer") {
+			return identity{}, errors.New("send Authorization: Bearer")
+		}
+		text = strings.TrimSpace(rest)
 	}
-	return "", errors.New("send Authorization: Bearer")
+	token := set.find(text)
+	if token == nil {
+		return identity{}, errUnknownToken
+	}
+	return identity{token: token, password: basic}, nil
 }

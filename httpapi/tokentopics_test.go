@@ -37,6 +37,7 @@ var ofOthers = map[string]struct {
 	"PATCH /v1/tasks/:id":     {path: "/v1/tasks/theirs", body: `{"delay":"2h"}`, status: 403},
 	"DELETE /v1/tasks/:id":    {path: "/v1/tasks/theirs", status: 403},
 	"POST /v1/tasks/:id/fire": {path: "/v1/tasks/theirs/fire", status: 403},
+	"POST /v1/tasks/actions":  {body: `{"action":"cancel","filter":{"topic":"foreign"}}`, status: 403},
 
 	"GET /v1/groups/:group":    {path: "/v1/groups/g", status: 200},
 	"DELETE /v1/groups/:group": {path: "/v1/groups/g", status: 200},
@@ -54,17 +55,23 @@ var ofOthers = map[string]struct {
 	"GET /v1/events":             {path: "/v1/events?topic=own.a&topic=foreign", status: 403},
 
 	// These report on all topics.
-	"GET /v1/stats": {status: 403, problem: "forbidden"},
-	"GET /metrics":  {status: 403, problem: "forbidden"},
-	"GET /":         {status: 403, problem: "forbidden"},
+	"GET /v1/stats":   {status: 403, problem: "forbidden"},
+	"GET /v1/history": {status: 403, problem: "forbidden"},
+	"GET /metrics":    {status: 403, problem: "forbidden"},
 
 	// These report on none.
 	"GET /v1/nodes":       {status: 200},
+	"GET /":               {status: 200},
+	"POST /v1/session":    {body: `{"token":"secret-own"}`, status: 200},
+	"GET /v1/session":     {status: 200},
+	"DELETE /v1/session":  {status: 204},
 	"GET /docs":           {status: 200},
 	"GET /openapi.json":   {status: 200},
 	"GET /healthz":        {status: 200},
 	"GET /readyz":         {status: 200},
 	"GET /problems/:name": {path: "/problems/invalid", status: 200},
+
+	"GET /assets/:build/*file": {path: "/assets/0/app.js", status: 200},
 }
 
 func TestEveryRouteKnowsTheTopicsOfAToken(t *testing.T) {

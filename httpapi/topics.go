@@ -71,9 +71,10 @@ type Retry struct {
 	MaxBackoff  duration `json:"max_backoff"`
 }
 
-// TopicList is a page of topics, by name.
+// TopicList is a page of topics.
 type TopicList struct {
 	Reach
+	Matched    int     `json:"matched,omitempty" doc:"With search or sort: how many topics all pages have together, at least. Left out if there is none."`
 	Topics     []Topic `json:"topics" nullable:"false"`
 	NextCursor string  `json:"next_cursor,omitempty" doc:"For the page after this one. Left out at the end."`
 }
@@ -188,19 +189,27 @@ func replyTopic(t *tasks.Topic) *topicReply {
 
 type listTopicsInput struct {
 	ScopeInput
+	Search string `query:"search" maxLength:"128" doc:"Only topics whose names have this part, in whatever case."`
+	Sort   string `query:"sort" enum:"name,worst,late,failed,dead,ready,pending,paused" doc:"What comes first. worst: topics that are late, then those that fail, then those with dead tasks, then those that are paused. late: the oldest ready task. failed: most attempts that failed in the last 5 minutes. dead, ready, pending: most such tasks. paused: those that are. Default: name."`
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"1000" doc:"Topics a page. A page of large settings ends earlier."`
 	Cursor string `query:"cursor" maxLength:"1024" doc:"The next_cursor of the page before."`
 }
 
 // topics answers GET /v1/topics.
 func (s *Server) topics(ctx context.Context, in *listTopicsInput) (*reply[TopicList], error) {
-	q, reach := tasks.TopicQuery{Limit: in.Limit, Cursor: in.Cursor, Allows: tasks.GrantOf(ctx).Allows}, s.ownReach()
+	q := tasks.TopicQuery{
+		Search: in.Search, Sort: tasks.TopicSort(in.Sort), Limit: in.Limit, Cursor: in.Cursor, Allows: tasks.GrantOf(ctx).Allows,
+	}
 	if in.ofNode() {
 		page, err := s.scheduler.ListTopics(q)
-		return &reply[TopicList]{TopicList{reach, wireTopics(page.Topics), page.NextCursor}}, err
+		return &reply[TopicList]{wireTopicList(&page, s.ownReach())}, err
 	}
-	page, of, err := s.scheduler.FleetTopics(ctx, q)
-	return &reply[TopicList]{TopicList{wireReach(&of), wireTopics(page.Topics), page.NextCursor}}, err
+	page, reach, err := s.scheduler.FleetTopics(ctx, q)
+	return &reply[TopicList]{wireTopicList(&page, wireReach(&reach))}, err
+}
+
+func wireTopicList(page *tasks.TopicPage, reach Reach) TopicList {
+	return TopicList{reach, page.Matched, wireTopics(page.Topics), page.NextCursor}
 }
 
 // TopicAnswer is a topic with the nodes that its figures are of.

@@ -4,6 +4,9 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks"
 )
 
 func TestTopics(t *testing.T) {
@@ -151,5 +154,60 @@ func TestDead(t *testing.T) {
 	r.want(r.do("DELETE", "/v1/topics/u/dead", `{"all":true}`), 204)
 	if n := r.scheduler.Stats().Total.Dead; n != 0 {
 		t.Errorf("%d are dead", n)
+	}
+}
+
+// Topics are searched and sorted by the server, so that a page of the worst is small however many
+// topics there are. Without them, the answer of the stats is small too.
+func TestWorstOfManyTopics(t *testing.T) {
+	r := newRig(t)
+	const many = 2000
+	all := make([]tasks.Request, many)
+	for i := range all {
+		all[i] = tasks.Request{Topic: fmt.Sprintf("shop%04d", i), Delay: time.Hour}
+	}
+	if _, err := r.scheduler.ScheduleBatch(t.Context(), all); err != nil {
+		t.Fatal(err)
+	}
+	r.bury("Zebra", 1)
+	r.want(r.do("POST", "/v1/topics/shop1000/pause", ""), 204)
+	due := time.Now().Add(-time.Hour).UTC().Format(time.RFC3339)
+	r.want(r.do("POST", "/v1/tasks", `{"topic":"shop1999","due_at":"`+due+`"}`), 201)
+	a := r.do("GET", "/v1/topics?sort=worst&limit=4", "")
+	v := r.want(a, 200)
+	var names []any
+	for _, topic := range v["topics"].([]any) {
+		names = append(names, topic.(map[string]any)["name"])
+	}
+	if got := fmt.Sprint(v["matched"], names); got != "2001 [shop1999 Zebra shop1000 shop0000]" {
+		t.Errorf("the worst are %s", got)
+	}
+	if len(a.body) > 6<<10 {
+		t.Errorf("4 topics take %d bytes", len(a.body))
+	}
+	next := r.want(r.do("GET", "/v1/topics?sort=worst&limit=4&cursor="+v["next_cursor"].(string), ""), 200)
+	if first := next["topics"].([]any)[0].(map[string]any)["name"]; first != "shop0001" {
+		t.Errorf("the next page begins with %v", first)
+	}
+	r.refused(r.do("GET", "/v1/topics?sort=dead&cursor="+v["next_cursor"].(string), ""), 422, "invalid", "cursor")
+	r.refused(r.do("GET", "/v1/topics?sort=best", ""), 422, "invalid", "sort")
+	v = r.want(r.do("GET", "/v1/topics?search=zeb", ""), 200)
+	if c := v["topics"].([]any)[0].(map[string]any)["counts"].(map[string]any); v["matched"] != 1.0 || c["failed_recent"] != 1.0 {
+		t.Errorf("found %v", v)
+	}
+	a = r.do("GET", "/v1/stats?topics=false", "")
+	if v = r.want(a, 200); v["topics_left_out"] != 2001.0 || len(v["topics"].([]any)) > 0 || len(a.body) > 4<<10 {
+		t.Errorf("%d bytes of stats: %v", len(a.body), v)
+	}
+}
+
+func TestStatsWithoutTopics(t *testing.T) {
+	r := newRig(t)
+	r.want(r.do("POST", "/v1/tasks", `{"topic":"t","delay":"1h"}`), 201)
+	for _, scope := range []string{"fleet", "node"} {
+		v := r.want(r.do("GET", "/v1/stats?topics=false&scope="+scope, ""), 200)
+		if v["topics_left_out"] != 1.0 || len(v["topics"].([]any)) > 0 || v["total"].(map[string]any)["pending"] != 1.0 {
+			t.Errorf("of the %s: %v", scope, v)
+		}
 	}
 }

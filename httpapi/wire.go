@@ -76,13 +76,24 @@ type Task struct {
 	Group       string            `json:"group,omitempty"`
 	MaxLateness *duration         `json:"max_lateness,omitempty"`
 	Attempt     int               `json:"attempt" doc:"Deliveries so far, a running one included."`
-	Revision    int64             `json:"revision" doc:"1 at first, one more with every change."`
+	Revision    int64             `json:"revision" doc:"1 at first, higher with every change."`
 	CreatedAt   string            `json:"created_at" format:"date-time"`
 	DiedAt      string            `json:"died_at,omitempty" format:"date-time" doc:"Of a dead task."`
 	Reason      string            `json:"reason,omitempty" enum:"exhausted,buried,deleted" doc:"Why a dead task is dead: its attempts were exhausted, it was buried by its receiver, or its topic was deleted by force. Left out if the reason is no longer known."`
 	LastError   string            `json:"last_error,omitempty" doc:"Of the last failed attempt, or why it was buried."`
 	Node        string            `json:"node" doc:"The node that owns the task."`
+	Attempts    []Attempt         `json:"attempts,omitempty" maxItems:"10" doc:"The attempts that have failed last, the oldest first: at most 10, and fewer if their texts are long. In the answer about one task (GET) and in lists of dead tasks; left out if none has failed."`
 	Durability  string            `json:"durability,omitempty" enum:"spooled" doc:"spooled: only the disk of this node has the task, Redis does not have it yet. Left out otherwise."`
+}
+
+// Attempt is an attempt that has failed.
+type Attempt struct {
+	Number   int       `json:"attempt" doc:"Its number. A task that was requeued begins with 1 again."`
+	At       string    `json:"at" format:"date-time" doc:"When it ended."`
+	Duration *duration `json:"duration,omitempty" doc:"How long it took. Left out if that is not known: the server was restarted meanwhile, or the task has changed its node."`
+	By       string    `json:"by,omitempty" doc:"Its receiver: the URL of a webhook without its query, the name of a stream or channel, the name of the token that reserved the task, otherwise the node that made the attempt or whose receiver had the task. At most 128 bytes. Left out if it is not known."`
+	Outcome  string    `json:"outcome" enum:"failed,lease_expired,buried,process_ended" doc:"failed: it failed, or was released; lease_expired: it was not settled within its lease; buried: its receiver gave the task up; process_ended: the process ended during it, which is known in topics with count_crashes."`
+	Error    string    `json:"error,omitempty" doc:"Why, in at most 256 bytes."`
 }
 
 // spooled is the durability of a task in the spool.
@@ -125,6 +136,9 @@ func wireTask(t *tasks.Task) Task {
 	if t.Spooled {
 		w.Durability = spooled
 	}
+	for i := range t.Attempts {
+		w.Attempts = append(w.Attempts, wireAttempt(&t.Attempts[i]))
+	}
 	if t.MaxLateness > 0 {
 		w.MaxLateness = (*duration)(&t.MaxLateness)
 	}
@@ -134,6 +148,14 @@ func wireTask(t *tasks.Task) Task {
 		} else {
 			w.PayloadB64 = base64.StdEncoding.EncodeToString(t.Payload)
 		}
+	}
+	return w
+}
+
+func wireAttempt(a *tasks.Attempt) Attempt {
+	w := Attempt{Number: a.Number, At: formatInstant(a.Ended), By: a.By, Outcome: string(a.Outcome), Error: a.Error}
+	if a.Took > 0 {
+		w.Duration = (*duration)(&a.Took)
 	}
 	return w
 }

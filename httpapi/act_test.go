@@ -1,0 +1,123 @@
+package httpapi
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+// actions asks for actions until there is no cursor, and returns how many tasks were selected and
+// changed, and why others were not.
+func (r *rig) actions(body string, headers ...string) (matched, done float64, failed []string) {
+	r.Helper()
+	for cursor, more := "", true; more; {
+		v := r.want(r.do("POST", "/v1/tasks/actions", `{`+cursor+strings.TrimPrefix(body, "{"), headers...), 200)
+		matched, done = matched+v["matched"].(float64), done+v["done"].(float64)
+		for _, f := range v["failed"].([]any) {
+			one := f.(map[string]any)
+			failed = append(failed, fmt.Sprint(one["id"], " ", strings.TrimPrefix(one["problem"].(map[string]any)["type"].(string), problemBase)))
+		}
+		var next any
+		next, more = v["next_cursor"]
+		cursor = fmt.Sprintf(`"cursor":%q,`, next)
+	}
+	return matched, done, failed
+}
+
+func TestActions(t *testing.T) {
+	r := newRig(t)
+	for i := range 5 {
+		r.want(r.do("POST", "/v1/tasks", fmt.Sprintf(`{"id":"order-%d","topic":"campaign","group":"g%d","delay":"%dh"}`, i, i%2, i+1)), 201)
+	}
+	due := func(id string) time.Time {
+		at, err := time.Parse(time.RFC3339, r.want(r.do("GET", "/v1/tasks/"+id, ""), 200)["due_at"].(string))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	check := func(body string, matched, done float64, failed string) {
+		t.Helper()
+		m, d, f := r.actions(body)
+		if m != matched || d != done || fmt.Sprint(f) != failed {
+			t.Errorf("%s: %v selected, %v changed, %v; want %v, %v, %s", body, m, d, f, matched, done, failed)
+		}
+	}
+	check(`{"action":"move","shift":"1d","dry_run":true,"filter":{"topic":"campaign"}}`, 5, 0, "[]")
+	before := due("order-1")
+	check(`{"action":"move","shift":"1d","limit":2,"filter":{"topic":"campaign","id_prefix":"order-"}}`, 5, 5, "[]")
+	if by := due("order-1").Sub(before); by != 24*time.Hour {
+		t.Errorf("moved by %v", by)
+	}
+	check(`{"action":"move","shift":-3600000,"ids":["order-1","none"]}`, 2, 1, "[none not_found]")
+	if by := due("order-1").Sub(before); by != 23*time.Hour {
+		t.Errorf("moved by %v", by)
+	}
+	check(`{"action":"move","due_at":"2031-01-31T12:00:00Z","filter":{"group":"g0","state":"pending"}}`, 3, 3, "[]")
+	check(`{"action":"fire","filter":{"topic":"campaign","due_from":"2031-01-31T12:00:00Z"}}`, 3, 3, "[]")
+	receipt := receiptOf(r.reserve("campaign", `{"wait":"60s","max":1}`, 1)[0])
+	check(`{"action":"cancel","filter":{"topic":"campaign","state":"delivering"}}`, 1, 0, fmt.Sprintf("[%s delivering]", "order-0"))
+	r.want(r.do("POST", "/v1/receipts/bury", `{"receipts":["`+receipt+`"],"reason":"no such order"}`), 200)
+	check(`{"action":"cancel","ids":["order-0"]}`, 1, 0, "[order-0 dead]")
+	check(`{"action":"requeue","ids":["order-0","order-1"],"due_at":"2031-01-31T12:00:00Z"}`, 2, 1, "[order-1 not_dead]")
+	check(`{"action":"delete","filter":{"topic":"campaign","reason":"buried"}}`, 0, 0, "[]")
+	check(`{"action":"cancel","filter":{"topic":"campaign"}}`, 5, 5, "[]")
+	if left := r.listed("/v1/tasks?"); left != "" {
+		t.Errorf("left are %s", left)
+	}
+}
+
+func TestWrongActions(t *testing.T) {
+	r := newRig(t)
+	for body, field := range map[string]string{
+		`{"ids":["a"]}`:                 "action",
+		`{"action":"drop","ids":["a"]}`: "action",
+		`{"action":"cancel"}`:           "ids",
+		`{"action":"cancel","ids":["a"],"filter":{"topic":"t"}}`:           "ids",
+		`{"action":"cancel","ids":[]}`:                                     "ids",
+		`{"action":"cancel","filter":{}}`:                                  "filter",
+		`{"action":"cancel","filter":{"topic":""}}`:                        "filter.topic",
+		`{"action":"cancel","filter":{"topic":"t","state":"done"}}`:        "filter.state",
+		`{"action":"cancel","filter":{"topic":"t","state":"dead"}}`:        "filter.state",
+		`{"action":"cancel","filter":{"topic":"t","age":1}}`:               "filter.age",
+		`{"action":"cancel","filter":{"topic":"t","due_from":"now"}}`:      "filter.due_from",
+		`{"action":"cancel","filter":{"topic":"t","reason":"buried"}}`:     "filter.reason",
+		`{"action":"delete","filter":{"reason":"buried"}}`:                 "filter.topic",
+		`{"action":"move","filter":{"topic":"t"}}`:                         "due_at",
+		`{"action":"move","shift":"0s","filter":{"topic":"t"}}`:            "shift",
+		`{"action":"move","shift":"x","filter":{"topic":"t"}}`:             "shift",
+		`{"action":"cancel","shift":"1h","filter":{"topic":"t"}}`:          "shift",
+		`{"action":"cancel","limit":1001,"filter":{"topic":"t"}}`:          "limit",
+		`{"action":"cancel","cursor":"Zx81secret","filter":{"topic":"t"}}`: "cursor",
+		`{"action":"cancel","filter":{"topic":"t"},"undo":true}`:           "undo",
+		`{"action":"cancel","filter":[]}`:                                  "filter",
+		`{"action":"cancel","filter":{"topic":"t"},"dry_run":"yes"}`:       "dry_run",
+		`{"action":"move","due_at":"3000-01-01T00:00:00Z","ids":["a"]}`:    "due_at",
+		`{"action":"cancel","ids":["Zx81 secret"]}`:                        "ids",
+	} {
+		r.refused(r.do("POST", "/v1/tasks/actions", body), 422, "invalid", field)
+	}
+}
+
+// A token acts within its scopes and topics.
+func TestActionsOfTokens(t *testing.T) {
+	r := limitedRig(t)
+	own, admin := bearer("own"), bearer("admin")
+	for _, action := range []string{"requeue", "delete"} {
+		for _, which := range []string{`"filter":{"topic":"own.a"}`, `"ids":["mine"]`} {
+			r.refused(r.do("POST", "/v1/tasks/actions", `{"action":"`+action+`",`+which+`}`, own), 403, "forbidden", "")
+		}
+	}
+	r.refused(r.do("POST", "/v1/tasks/actions", `{"action":"cancel","filter":{"group":"g"}}`, bearer("read")), 403, "forbidden", "")
+	if m, d, f := r.actions(`{"action":"fire","ids":["theirs","mine"]}`, own); m != 2 || d != 1 || fmt.Sprint(f) != "[theirs forbidden]" {
+		t.Errorf("fired %v of %v, %v", d, m, f)
+	}
+	if m, d, f := r.actions(`{"action":"cancel","filter":{"group":"g"}}`, own); m != 1 || d != 1 || f != nil {
+		t.Errorf("cancelled %v of %v, %v", d, m, f)
+	}
+	r.want(r.do("GET", "/v1/tasks/theirs", "", admin), 200)
+	if m, d, f := r.actions(`{"action":"delete","filter":{"topic":"foreign"}}`, admin); m != 0 || d != 0 || f != nil {
+		t.Errorf("deleted %v of %v, %v", d, m, f)
+	}
+}

@@ -1,0 +1,77 @@
+// Calls of the API. All URLs are relative, so that the page works below any prefix.
+
+// patience bounds every request, in ms. A server that hangs must not look healthy.
+const patience = 10_000;
+
+// A Problem is a request that has failed: an answer that is a problem, or none at all.
+export class Problem extends Error {
+  constructor(status, body) {
+    super(body.detail || body.title || "The server answered " + status + ".");
+    Object.assign(this, {status, type: body.type || "", title: body.title || "", errors: body.errors || [], done: body.done || 0});
+  }
+  // unanswered reports whether there was no answer: the outcome of a change is then not known.
+  get unanswered() { return this.status === 0; }
+  is(name) { return this.type.endsWith("/problems/" + name); }
+}
+
+// What the page knows of the server beside its answers.
+let skew = 0; // the server's clock minus that of this machine, in ms
+let csrf = ""; // what each change must carry where a cookie says who asks
+
+export const setCSRF = text => { csrf = text || ""; };
+
+// now is the time by the clock of the server. That of this machine may be wrong.
+export const now = () => Date.now() + skew;
+
+function heardDate(text) {
+  const ahead = Date.parse(text) - Date.now();
+  // The header has whole seconds. What is less is no difference.
+  if (!Number.isNaN(ahead)) skew = Math.abs(ahead) < 2000 ? 0 : ahead;
+}
+
+function withQuery(path, query) {
+  const q = new URLSearchParams();
+  for (const [key, value] of Object.entries(query || {}))
+    if (value !== undefined && value !== null && value !== "") q.set(key, value);
+  return q.size ? path + "?" + q : path;
+}
+
+// exactly keeps whole numbers as they are written that JavaScript would round, such as ids in
+// payloads. A browser that cannot do so rounds them.
+const exactly = (_, value, context) =>
+  (typeof value === "number" && !Number.isSafeInteger(value) && JSON.rawJSON && /^-?\d+$/.test(context?.source) ? JSON.rawJSON(context.source) : value);
+
+// parse reads an answer. Few have a number that long.
+const parse = text => JSON.parse(text, /\d{16}/.test(text) ? exactly : undefined);
+
+// call makes one request. It returns the answer's body with its ETag, or throws a Problem.
+export async function call(method, path, {query, body, headers, signal, accept = []} = {}) {
+  const more = {Accept: "application/json", ...headers};
+  if (body !== undefined && !more["Content-Type"]) more["Content-Type"] = "application/json";
+  if (csrf && method !== "GET") more["X-Lapse-CSRF"] = csrf;
+  const bound = AbortSignal.timeout(patience);
+  let answer, text;
+  try {
+    answer = await fetch(withQuery(path, query), {
+      method, headers: more, body: body === undefined ? undefined : JSON.stringify(body),
+      cache: "no-store", signal: signal ? AbortSignal.any([signal, bound]) : bound,
+    });
+    text = await answer.text();
+  } catch (fault) {
+    if (signal?.aborted) throw fault;
+    throw new Problem(0, {detail: bound.aborted ? "The server does not answer: nothing came within " + patience / 1000 + " s." : "The server does not answer."});
+  }
+  heardDate(answer.headers.get("Date"));
+  let value = null;
+  try { value = text ? parse(text) : null; } catch { value = null; }
+  if (!answer.ok && !accept.includes(answer.status)) throw new Problem(answer.status, value || {});
+  return {value, etag: answer.headers.get("ETag")};
+}
+
+export const get = async (path, query, signal) => (await call("GET", path, {query, signal})).value;
+export const post = async (path, body) => (await call("POST", path, {body})).value;
+
+// The path of something by its name.
+export const topicPath = name => "v1/topics/" + encodeURIComponent(name);
+export const taskPath = id => "v1/tasks/" + encodeURIComponent(id);
+export const nodePath = name => "v1/nodes/" + encodeURIComponent(name);

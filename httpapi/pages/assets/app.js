@@ -1,0 +1,177 @@
+// The frame of the dashboard: who is here, where the page is, and what holds for all views.
+
+import {html, render, useEffect, useRef, useState} from "./vendor/preact.js";
+import {Problem, call, get, setCSRF} from "./api.js";
+import {count, plural, span, age} from "./format.js";
+import {Notices} from "./parts.js";
+import {usePoll} from "./poll.js";
+import {go, link, useRoute} from "./route.js";
+import {Dead} from "./views/dead.js";
+import {Login} from "./views/login.js";
+import {Nodes} from "./views/nodes.js";
+import {Overview} from "./views/overview.js";
+import {Starting} from "./views/starting.js";
+import {TaskView} from "./views/task.js";
+import {Tasks} from "./views/tasks.js";
+import {Topic} from "./views/topic.js";
+import {Topics} from "./views/topics.js";
+
+const views = [["overview", "Overview"], ["topics", "Topics"], ["tasks", "Tasks"], ["dead", "Dead"], ["nodes", "Nodes"]];
+
+// opens reports whether the token of a session opens a view. The overview tells of all topics.
+function opens(session, view) {
+  const reads = session.scopes.includes("read") || session.scopes.includes("admin");
+  if (view === "overview") return reads && !session.topics;
+  return reads || view === "tasks" && session.scopes.includes("schedule");
+}
+
+// mayOf returns what views ask before they show a button: may("admin"), may("schedule").
+const mayOf = session => scope => !session.read_only && (session.scopes.includes("admin") || session.scopes.includes(scope));
+
+// useSession is what the server says of the token of this browser. It is null where none is known, so
+// that the user has to log in, and undefined until the server has answered.
+function useSession() {
+  const [session, set] = useState(undefined);
+  const ask = async () => {
+    try {
+      const s = await get("v1/session");
+      setCSRF(s.csrf);
+      set(s.scopes.length ? s : null);
+    } catch {
+      setTimeout(ask, 2000);
+    }
+  };
+  useEffect(() => { ask(); }, []);
+  return [session, ask];
+}
+
+// useStats asks for the figures of the fleet that the frame shows and most views need. While the
+// server starts it has none: then starting is what /readyz says.
+function useStats(session) {
+  return usePoll(async signal => {
+    if (!session || !opens(session, "overview")) return undefined;
+    try {
+      return await get("v1/stats", {topics: false}, signal);
+    } catch (fault) {
+      if (!(fault instanceof Problem) || !fault.is("starting")) throw fault;
+      const ready = await call("GET", "readyz", {signal, accept: [503]});
+      return {starting: ready.value};
+    }
+  }, [session], 2000);
+}
+
+// useNodes asks for the nodes of the fleet, if the token opens them.
+function useNodes(session) {
+  return usePoll(async signal => {
+    if (!session || !opens(session, "nodes")) return undefined;
+    return (await get("v1/nodes", undefined, signal)).nodes;
+  }, [session], 10_000);
+}
+
+// Search leads to the task with an id, or to the tasks whose ids begin so. The key / comes here.
+function Search() {
+  const input = useRef(null);
+  useEffect(() => {
+    const pressed = e => {
+      if (e.key !== "/" || e.ctrlKey || e.metaKey || e.altKey || /^(input|select|textarea)$/i.test(e.target.tagName)) return;
+      e.preventDefault();
+      input.current.focus();
+    };
+    addEventListener("keydown", pressed);
+    return () => removeEventListener("keydown", pressed);
+  }, []);
+  const submit = e => {
+    e.preventDefault();
+    const id = input.current.value.trim().replace(/^\//, ""); // the key that led here
+    if (!id) return;
+    go(link("tasks", "", {find: id}));
+    input.current.value = "";
+    input.current.blur();
+  };
+  return html`<form role="search" onSubmit=${submit}>
+    <input ref=${input} type="search" name="find" placeholder="Find a task by its id  /" aria-label="Find a task by its id" autocomplete="off" spellcheck="false" /></form>`;
+}
+
+const Mark = () => html`<svg viewBox="0 0 32 32" aria-hidden="true"><path d="M16 1a15 15 0 1 0 0 30 15 15 0 0 0 0-30Zm0 4v11l7.8 7.8A11 11 0 1 1 16 5Z" /></svg>`;
+
+// Reach says how much of the fleet the figures are of. A node that is silent belongs to the fleet also
+// when others have adopted its shards, and no figures are missing any more.
+function Reach({stats, nodes}) {
+  if (!stats?.covers) return html`<span class="reach"></span>`;
+  const {covers, missing} = stats, known = missing.filter(m => m.node).length;
+  const silent = (nodes || []).filter(n => n.state === "silent");
+  if (!missing.length && silent.length)
+    return html`<a class="reach bad" href=${link("nodes")} id="reach" title="Others have its tasks.">${plural(covers.length, "node")}, ${silent.length === 1 ? silent[0].name : count(silent.length)} silent</a>`;
+  if (!missing.length) return html`<a class="reach" href=${link("nodes")} id="reach">${covers.length === 1 ? "1 node" : "All " + covers.length + " nodes"}</a>`;
+  const names = missing.map(m => (m.node || "the others") + ": " + m.error).join("; ");
+  const text = known ? covers.length + " of " + (covers.length + known) + " nodes" : "Only " + plural(covers.length, "node");
+  return html`<a class="reach bad" href=${link("nodes")} id="reach" title=${names}>${text}</a>`;
+}
+
+// Banners are about the server that was asked: they stand above every view.
+function Banners({stats}) {
+  const s = stats?.state, list = [];
+  if (!s) return null;
+  const add = (bad, text) => list.push({bad, text});
+  const missing = stats.missing.map(m => (m.node || "the other nodes") + " (" + m.error + ")").join(", ");
+  if (missing) add(true, "Not the whole fleet: " + missing + " is missing from the figures.");
+  if (s.shutting_down) add(true, "This node is shutting down.");
+  else if (s.draining) add(false, "This node drains: what it holds is handed over to others.");
+  if (s.unsure) add(true, "This node was cut off from the ledger: others may have adopted what it holds.");
+  if (!s.replay.over)
+    add(false, "This node reads its tasks back: " + count(s.replay.records) + " so far, in " + s.replay.elapsed + ". What it has not read is missing from the figures.");
+  const {ok, where, condition} = s.ledger;
+  if (!ok) add(true, "The ledger" + (where ? " " + where : "") + " does not answer as it should" + (condition ? ": " + condition : "") + ". Deliveries go on.");
+  for (const w of s.waiting.slice(0, 3)) add(false, "Waiting for " + span(age(w.since)) + ": " + w.what + (w.detail ? ", " + w.detail : "") + ".");
+  return html`<div id="banners" role="status" aria-live="polite">${list.map(b => html`
+    <div key=${b.text} class=${"banner" + (b.bad ? " bad" : "")}><div>${b.text}</div></div>`)}</div>`;
+}
+
+function place({view, name, params}, props) {
+  const query = JSON.stringify(params);
+  switch (view) {
+    case "topics": return name ? html`<${Topic} key=${name} name=${name} ...${props} />` : html`<${Topics} params=${params} ...${props} />`;
+    case "tasks": return name ? html`<${TaskView} key=${name} id=${name} ...${props} />` : html`<${Tasks} key=${query} params=${params} ...${props} />`;
+    case "dead": return html`<${Dead} key=${query} params=${params} ...${props} />`;
+    case "nodes": return html`<${Nodes} ...${props} />`;
+    case "overview": return html`<${Overview} ...${props} />`;
+    default: return html`<p class="empty">${view ? "There is no such view." : "This token opens nothing that could be shown here."}</p>`;
+  }
+}
+
+function App() {
+  const at = useRoute(), [session, askSession] = useSession(), stats = useStats(session), nodes = useNodes(session), main = useRef(null);
+  const ended = stats.fault?.status === 401; // the session is over, or its token was taken away
+  useEffect(() => { if (ended) askSession(); }, [ended]);
+  const where = at.view + "/" + at.name, first = useRef(true);
+  useEffect(() => { // a view that is opened begins at its top, and is read from there
+    if (first.current) { first.current = false; return; }
+    scrollTo(0, 0);
+    main.current?.querySelector("h1")?.focus({preventScroll: true});
+  }, [where]);
+  if (session === undefined) return html`<main><p class="empty" role="status">Asking the server…</p></main>`;
+  if (session === null) return html`<${Login} entered=${askSession} />`;
+  if (stats.data?.starting) return html`<${Starting} state=${stats.data.starting} poll=${stats} />`;
+  const leave = async () => {
+    await call("DELETE", "v1/session").catch(() => {}); // what is left of it the next answer says
+    askSession();
+  };
+  const dead = stats.data?.total?.dead, open = views.filter(([view]) => opens(session, view));
+  const here = at.view === "overview" && !opens(session, "overview") ? {...at, view: open[0]?.[0]} : at; // the first that it opens
+  return html`<a class="skip" href="#main" onClick=${e => { e.preventDefault(); main.current.querySelector("h1")?.focus(); }}>Skip to the figures</a>
+    <header class="bar">
+      <a class="mark" href="#/"><${Mark} />Lapse</a>
+      <nav aria-label="Views">${open.map(([view, title]) => html`
+        <a key=${view} href=${link(view)} aria-current=${here.view === view ? "page" : undefined}>${title}${view === "dead" && dead > 0 ? html`<b>${count(dead)}</b>` : null}</a>`)}</nav>
+      <${Search} /><${Reach} stats=${stats.data} nodes=${nodes.data} />
+      ${session.open ? null : html`<span class="user"><span>${session.name}</span>
+        ${session.csrf ? html`<button type="button" class="small" onClick=${leave}>Log out</button>` : null}</span>`}
+    </header>
+    <${Banners} stats=${stats.data} />
+    <main ref=${main} id="main">${place(here, {stats, may: mayOf(session)})}</main>
+    <footer class="foot">${stats.data ? html`<span>Asked: <code>${stats.data.node}</code>, Lapse ${stats.data.version}, up ${stats.data.uptime}</span>` : null}
+      <a href="./docs">Routes</a><a href="./openapi.json">OpenAPI</a></footer>
+    <${Notices} />`;
+}
+
+render(html`<${App} />`, document.body);

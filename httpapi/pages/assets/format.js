@@ -1,0 +1,76 @@
+// How figures, times and durations look.
+
+import {now} from "./api.js";
+
+const whole = new Intl.NumberFormat("en");
+const compact = new Intl.NumberFormat("en", {notation: "compact", maximumFractionDigits: 1});
+
+export const count = n => whole.format(n ?? 0);
+// short is for the axes of charts and for narrow places.
+export const short = n => (Math.abs(n) < 100_000 ? whole.format(n) : compact.format(n));
+export const plural = (n, one, many = one + "s") => count(n) + " " + (n === 1 ? one : many);
+
+const units = [["d", 86_400_000], ["h", 3_600_000], ["m", 60_000], ["s", 1000]];
+
+// span shows a duration in its two greatest units: 3d 4h, 5m 10s, 12s. Less than a second is 0s.
+export function span(ms) {
+  let left = Math.max(0, Math.floor(ms));
+  const parts = [];
+  for (const [unit, length] of units) {
+    const n = Math.floor(left / length);
+    left -= n * length;
+    if (n > 0) parts.push(n + unit);
+    else if (parts.length) break;
+    if (parts.length === 2) break;
+  }
+  return parts.join(" ") || "0s";
+}
+
+// millis reads a duration of the API, such as 1h30m or 8.48ms.
+export function millis(text) {
+  const sizes = {d: 86_400_000, h: 3_600_000, m: 60_000, s: 1000, ms: 1, "µs": 1e-3, us: 1e-3, ns: 1e-6};
+  let sum = 0;
+  for (const [, n, unit] of String(text ?? "").matchAll(/([\d.]+)(ms|µs|us|ns|d|h|m|s)/g)) sum += n * sizes[unit];
+  return sum;
+}
+
+// fine shows a short duration of the API with three digits: 8.48 ms, 1.2 s, 4m 12s.
+export function fine(text) {
+  const ms = typeof text === "number" ? text : millis(text);
+  if (ms === 0) return "0";
+  if (ms < 1) return Math.round(ms * 1000) + " µs";
+  if (ms < 1000) return Number(ms.toPrecision(3)) + " ms";
+  if (ms < 60_000) return Number((ms / 1000).toPrecision(3)) + " s";
+  return span(ms);
+}
+
+export const age = instant => now() - Date.parse(instant);
+
+const clock = new Intl.DateTimeFormat("en-GB", {hour: "2-digit", minute: "2-digit", second: "2-digit"});
+const minute = new Intl.DateTimeFormat("en-GB", {hour: "2-digit", minute: "2-digit"});
+const day = new Intl.DateTimeFormat("en-GB", {day: "numeric", month: "short"});
+const year = new Intl.DateTimeFormat("en-GB", {day: "numeric", month: "short", year: "numeric"});
+
+export const hourMinute = at => minute.format(at);
+
+// when shows an instant by the clock of the reader, with the day if that is another one.
+export function when(instant) {
+  const at = new Date(instant), today = new Date(now());
+  if (at.toDateString() === today.toDateString()) return clock.format(at);
+  return (at.getFullYear() === today.getFullYear() ? day : year).format(at) + ", " + clock.format(at);
+}
+
+// away shows how far an instant is: in 4m 10s, 12s ago. The clocks of two machines differ by some
+// milliseconds: what is less than a second ahead is now.
+export function away(instant) {
+  const ms = age(instant);
+  return ms <= -1000 ? "in " + span(-ms) : span(ms) + " ago";
+}
+
+// localInput is an instant as the value of an input of the type datetime-local, and fromInput the
+// other way round.
+export function localInput(at) {
+  const d = new Date(at);
+  return new Date(d.getTime() - d.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+}
+export const fromInput = text => (text ? new Date(text).toISOString() : "");

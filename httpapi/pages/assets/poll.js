@@ -1,0 +1,57 @@
+// What is on the screen is asked for again and again, while the tab is visible.
+
+import {useCallback, useEffect, useRef, useState} from "./vendor/preact.js";
+
+// usePoll calls ask(signal) at once and then each period (ms), and again when deps change. It returns
+//   data   the last answer; kept while later calls fail; undefined before the first one
+//   at     when that answer came, by the clock of this machine
+//   fault  why the last call failed; null if it did not
+//   again  asks now
+// A tab that is hidden asks nothing. It asks at once when it is shown again.
+export function usePoll(ask, deps, period = 2000) {
+  const [state, set] = useState({data: undefined, at: 0, fault: null});
+  const wake = useRef(() => {});
+  useEffect(() => {
+    let timer = 0, over = false, controller = new AbortController();
+    const round = async () => {
+      clearTimeout(timer);
+      controller.abort(); // of a round that this one replaces
+      const mine = controller = new AbortController();
+      try {
+        const data = await ask(mine.signal);
+        if (!mine.signal.aborted) set({data, at: Date.now(), fault: null});
+      } catch (fault) {
+        if (!mine.signal.aborted) set(s => ({...s, fault}));
+      }
+      if (!over && mine === controller) timer = setTimeout(next, period);
+    };
+    const next = () => { if (!document.hidden) round(); };
+    const shown = () => { if (!document.hidden) round(); else clearTimeout(timer); };
+    wake.current = round;
+    set(s => (s.data === undefined && !s.fault ? s : {data: undefined, at: 0, fault: null}));
+    round();
+    document.addEventListener("visibilitychange", shown);
+    return () => {
+      over = true;
+      clearTimeout(timer);
+      controller.abort();
+      document.removeEventListener("visibilitychange", shown);
+    };
+  }, deps);
+  return {...state, again: useCallback(() => wake.current(), [])};
+}
+
+// useClock makes its component appear anew each period (ms).
+export function useClock(period = 1000) {
+  const [, set] = useState(0);
+  useEffect(() => {
+    const timer = setInterval(() => set(n => n + 1), period);
+    return () => clearInterval(timer);
+  }, [period]);
+}
+
+// staleAfter is the age from which an answer is shown as old, in ms.
+export const staleAfter = 8000;
+
+// isStale reports whether what a poll shows is no more what is.
+export const isStale = poll => poll.data !== undefined && (poll.fault !== null && Date.now() - poll.at > 3000 || Date.now() - poll.at > staleAfter && !document.hidden);

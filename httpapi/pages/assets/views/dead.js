@@ -1,0 +1,123 @@
+// Dead tasks: what died and why, and what becomes of them.
+
+import {html, useState} from "../vendor/preact.js";
+import {get, now, topicPath} from "../api.js";
+import {away, count, plural, when} from "../format.js";
+import {Field, Pages, Section, Table, View, noneYet, useChosen} from "../parts.js";
+import {usePoll} from "../poll.js";
+import {go, link} from "../route.js";
+import {Many} from "./many.js";
+
+const pageSize = 20;
+const reasonTexts = {exhausted: "attempts used up", buried: "buried by its receiver", deleted: "its topic was deleted"};
+
+const midnight = days => {
+  const d = new Date(now());
+  d.setHours(0, 0, 0, 0);
+  d.setDate(d.getDate() + days);
+  return d.toISOString();
+};
+
+// windows are the spans of time of death that a link can name.
+const windows = {
+  hour: {text: "in the last hour", of: () => [new Date(now() - 3_600_000).toISOString(), ""]},
+  today: {text: "today", of: () => [midnight(0), ""]},
+  yesterday: {text: "yesterday", of: () => [midnight(-1), midnight(0)]},
+};
+
+// topicsShown is how many topics the list of topics with dead tasks has a page.
+const topicsShown = 15;
+
+export const Dead = ({params, stats, may}) => (params.topic ? html`<${OfTopic} params=${params} may=${may} />` : html`<${ByTopic} stats=${stats} />`);
+
+const topicColumns = [
+  {head: "Topic", cell: t => html`<a href=${link("dead", "", {topic: t.name})}>${t.name}</a>`},
+  {head: "Dead", num: true, cell: t => count(t.counts.dead)},
+  {head: "Oldest died", num: true, cell: t => (t.counts.dead_oldest_at ? away(t.counts.dead_oldest_at) : "")},
+  {head: "Used up, since start", num: true, cell: t => count(t.counts.attempts.exhausted), note: "Deliveries of the topic that were the last attempt of their task, since the nodes started"},
+  {head: "Buried, since start", num: true, cell: t => count(t.counts.attempts.buried), note: "Tasks of the topic that a receiver has buried, since the nodes started"},
+  {head: "Last error of the topic", class: "grow", cell: t => t.last_error},
+];
+
+function ByTopic({stats}) {
+  const [cursors, setCursors] = useState([]);
+  const poll = usePoll(signal => get("v1/topics", {sort: "dead", limit: topicsShown, cursor: cursors[cursors.length - 1]}, signal), [cursors.join()], 5000);
+  const topics = poll.data?.topics.filter(t => t.counts.dead > 0), dead = stats.data?.total.dead;
+  return html`<${View} title="Dead tasks" poll=${poll} lead=${dead === undefined ? "Dead tasks" : dead ? plural(dead, "dead task") : "No task is dead"}>
+    ${topics ? html`<${Table} label="Topics with dead tasks" columns=${topicColumns} rows=${topics} keyOf=${t => t.name}
+        empty="A task is dead when its attempts are used up, or when its receiver buries it." />
+      <${Pages} cursors=${cursors} next=${topics.length === poll.data.topics.length ? poll.data.next_cursor : ""} go=${setCursors} />` : null}
+  </${View}>`;
+}
+
+const reasonOf = t => reasonTexts[t.reason] || "not known";
+
+// byReason counts the tasks of a page by reason and error, the most frequent first.
+function byReason(tasks) {
+  const groups = new Map();
+  for (const t of tasks) {
+    const key = t.reason + "\n" + t.last_error, g = groups.get(key) || {key, reason: t.reason, error: t.last_error, n: 0};
+    g.n++;
+    groups.set(key, g);
+  }
+  return [...groups.values()].sort((a, b) => b.n - a.n);
+}
+
+function Filters({params}) {
+  const [form, set] = useState(params);
+  const field = (name, label, more) => html`<${Field} label=${label} name=${name} value=${form[name] ?? ""} onInput=${v => set(f => ({...f, [name]: v}))} ...${more} />`;
+  // What is chosen holds at once; what is typed, when it is complete.
+  const pick = (name, label, options) => field(name, label, {options, onInput: value => go(link("dead", "", {...form, [name]: value}))});
+  const submit = e => {
+    e.preventDefault();
+    go(link("dead", "", form));
+  };
+  return html`<form class="filters" onSubmit=${submit} aria-label="Filter">
+    ${pick("reason", "Reason", [{value: "", text: "any"}, ...Object.entries(reasonTexts).map(([value, text]) => ({value, text}))])}
+    ${pick("died", "Died", [{value: "", text: "at any time"}, ...Object.entries(windows).map(([value, w]) => ({value, text: w.text}))])}
+    ${field("error", "Text in the last error")}${field("id_prefix", "Id begins")}
+    <div class="actions"><button type="submit" class="main">Find</button>
+      ${Object.keys(params).length > 1 ? html`<button type="button" onClick=${() => go(link("dead", "", {topic: params.topic}))}>Clear</button>` : null}</div>
+  </form>`;
+}
+
+// filterOf is what an action selects for the parameters of the address.
+function filterOf({topic, reason, error, id_prefix, died}) {
+  const [from, to] = windows[died]?.of() ?? ["", ""], all = {topic, reason, error, id_prefix, died_from: from, died_to: to};
+  return Object.fromEntries(Object.entries(all).filter(([, value]) => value));
+}
+
+function OfTopic({params, may}) {
+  const {topic, ...filters} = params, filtered = Object.keys(filters).length > 0;
+  const [cursors, setCursors] = useState([]), [doing, setDoing] = useState(null);
+  const poll = usePoll(signal => {
+    const {topic: _, ...query} = filterOf(params);
+    return get(topicPath(topic) + "/dead", {...query, limit: pageSize, cursor: cursors[cursors.length - 1]}, signal);
+  }, [JSON.stringify(params), cursors.join()], 5000);
+  const tasks = poll.data?.tasks || [], acts = may("admin"), {here, column, none} = useChosen(tasks);
+  const ask = action => setDoing(here.length ? {action, ids: here.map(t => t.id), of: plural(here.length, "chosen task")}
+    : {action, filter: filterOf(params), of: (filtered ? "all dead tasks of " + topic + " that the filter selects" : "all dead tasks of " + topic)});
+  const which = here.length ? plural(here.length, "task") : filtered ? "all of these" : "all";
+  return html`<${View} title=${"Dead of " + topic} lead=${html`Dead of ${topic}`} poll=${poll} back=${{href: link("dead"), text: "Dead tasks"}}>
+    <${Filters} params=${params} />
+    ${tasks.length ? html`<${Section} title="Why, on this page"><dl class="facts">${byReason(tasks).slice(0, 5).map(g => html`<dt key=${g.key} class="num">${count(g.n)}</dt>
+      <dd>${g.error || "no error"} <span class="soft">${reasonTexts[g.reason] || ""}</span></dd>`)}</dl></${Section}>` : null}
+    <${Section} title="Tasks" side=${html`<a href=${link("topics", topic)}>The topic</a>`}>
+      ${acts && tasks.length ? html`<div class="bulk">
+        <button type="button" onClick=${() => ask("requeue")}>Requeue ${which}</button>
+        <button type="button" onClick=${() => ask("delete")}>Delete ${which}</button></div>` : null}
+      ${poll.data ? html`<${Table} label="Dead tasks" columns=${acts ? [column, ...columns] : columns} rows=${tasks} keyOf=${t => t.id}
+        empty=${poll.data.next_cursor ? noneYet : filtered ? "No dead task is as the filter says." : "No task of this topic is dead."} />
+      <${Pages} cursors=${cursors} next=${poll.data.next_cursor} go=${c => { setCursors(c); none(); }} />` : null}
+    </${Section}>
+    ${doing ? html`<${Many} ...${doing} onClose=${() => { setDoing(null); none(); poll.again(); }} />` : null}
+  </${View}>`;
+}
+
+const columns = [
+  {head: "Task", cell: t => html`<a class="id" href=${link("tasks", t.id)}>${t.id}</a>`},
+  {head: "Died", num: true, cell: t => html`<span title=${t.died_at}>${when(t.died_at)}</span>`},
+  {head: "Attempts", num: true, cell: t => count(t.attempt)},
+  {head: "Why", class: "grow", cell: t => html`<span class="clamp" title=${t.last_error}>${t.last_error || reasonOf(t)}</span>`},
+  {head: "Reason", class: "whole", cell: t => html`<span class="soft">${reasonOf(t)}</span>`},
+];

@@ -1,0 +1,109 @@
+// One thing done with many tasks. They are counted first; then the user is asked. It goes in pieces,
+// can be stopped between two of them, and goes on where a piece has failed.
+
+import {html, useEffect, useRef, useState} from "../vendor/preact.js";
+import {now, post} from "../api.js";
+import {count, fromInput, localInput, plural} from "../format.js";
+import {Dialog, Fault, Field, announce} from "../parts.js";
+
+// piece is how many tasks one call changes. countFor bounds the time that counting takes, in ms; what
+// is not counted until then is told as more.
+const piece = 500;
+const countFor = 6000;
+const failuresShown = 5;
+
+const words = {
+  cancel: {title: "Cancel", done: "cancelled", text: "They will not be delivered. This cannot be taken back.", danger: true},
+  move: {title: "Move", done: "moved", text: "Their deadlines change. What is being delivered is left as it is."},
+  fire: {title: "Fire", done: "made due", text: "They are due at once, and delivered as soon as their topics let them."},
+  requeue: {title: "Requeue", done: "came back",
+    text: "They come back with all their attempts before them, and are due at once. If their receiver still fails, they die again."},
+  delete: {title: "Delete", done: "deleted", text: "They and their payloads are lost. This cannot be taken back.", danger: true},
+};
+
+// useCount counts the tasks of a filter, page by page.
+function useCount(action, filter, ids) {
+  const [state, set] = useState({n: ids ? ids.length : 0, over: !!ids, fault: null});
+  useEffect(() => {
+    if (ids) return undefined;
+    let gone = false;
+    (async () => {
+      const end = now() + countFor;
+      let n = 0, cursor;
+      try {
+        do {
+          const page = await post("v1/tasks/actions", {action, filter, dry_run: true, cursor, ...(action === "move" ? {shift: "1s"} : {})});
+          n += page.matched;
+          cursor = page.next_cursor;
+          if (!gone) set({n, over: !cursor || now() >= end, more: !!cursor, fault: null});
+        } while (cursor && !gone && now() < end);
+      } catch (fault) {
+        if (!gone) set({n, over: true, more: true, fault});
+      }
+    })();
+    return () => { gone = true; };
+  }, []);
+  return state;
+}
+
+// When asks for the deadline of tasks that are moved. It hands on what the call needs, or null.
+function When({change}) {
+  const [how, setHow] = useState("later"), [by, setBy] = useState("1d"), [to, setTo] = useState(localInput(now() + 3_600_000));
+  useEffect(() => {
+    if (how === "to") change(to ? {due_at: fromInput(to)} : null);
+    else change(by.trim() ? {shift: (how === "earlier" ? "-" : "") + by.trim()} : null);
+  }, [how, by, to]);
+  return html`<div class="fields">
+    <${Field} label="Move them" name="how" value=${how} onInput=${setHow}
+      options=${[{value: "later", text: "later by"}, {value: "earlier", text: "earlier by"}, {value: "to", text: "to a time"}]} />
+    ${how === "to" ? html`<${Field} label="New deadline, by your clock" name="to" type="datetime-local" step="1" value=${to} onInput=${setTo} required />`
+      : html`<${Field} label="By" name="by" value=${by} onInput=${setBy} hint="Such as 30m, 12h, 1d" required />`}
+  </div>`;
+}
+
+// Many does action with the tasks of ids, or of filter. of names them in the question.
+export function Many({action, of, filter, ids, onClose}) {
+  const w = words[action], counted = useCount(action, filter, ids);
+  const [more, setMore] = useState(action === "move" ? null : {});
+  const [run, setRun] = useState(null), stop = useRef(false), where = useRef({cursor: undefined, done: 0, failed: []});
+  const begun = run !== null, working = run?.working, some = counted.n > 0 || counted.more;
+  const go = async e => {
+    e.preventDefault();
+    if (working) return;
+    const at = where.current;
+    stop.current = false;
+    try {
+      do {
+        setRun({working: true});
+        const piecewise = ids ? {ids} : {filter, limit: piece, cursor: at.cursor};
+        const page = await post("v1/tasks/actions", {action, ...more, ...piecewise});
+        at.done += page.done;
+        at.failed.push(...page.failed);
+        at.cursor = page.next_cursor;
+      } while (at.cursor && !stop.current);
+      setRun({working: false, over: !at.cursor});
+      if (!at.cursor) announce(plural(at.done, "task") + " " + w.done + ".");
+      if (!at.cursor && !at.failed.length) onClose();
+    } catch (fault) {
+      at.done += fault.done || 0;
+      setRun({working: false, fault});
+    }
+  };
+  const close = () => { stop.current = true; onClose(); };
+  const {done, failed} = where.current, dealt = done + failed.length;
+  const sum = counted.over ? (counted.more ? "At least " : "") + plural(counted.n, "task") + "." : "Counting: " + count(counted.n) + " so far…";
+  return html`<${Dialog} title=${w.title + " " + of + "?"} onClose=${close}><form onSubmit=${go}>
+    <p id="counted" role="status">${sum} ${w.text}</p>
+    <${Fault} fault=${counted.fault} />
+    ${action === "move" ? html`<${When} change=${setMore} />` : null}
+    ${begun ? html`<p role="status"><progress max=${Math.max(counted.n, dealt, 1)} value=${dealt} aria-label="Progress"></progress>
+      ${" " + plural(done, "task")} ${w.done}${failed.length ? ", " + count(failed.length) + " not" : ""}.</p>` : null}
+    ${failed.length ? html`<ul>${failed.slice(0, failuresShown).map(f => html`<li key=${f.id}><code>${f.id}</code>: ${f.problem.detail || f.problem.title}</li>`)}
+      ${failed.length > failuresShown ? html`<li>and ${count(failed.length - failuresShown)} more</li>` : null}</ul>` : null}
+    <${Fault} fault=${run?.fault} />
+    <div class="actions">
+      <button type="button" onClick=${close}>${run?.over ? "Close" : working ? "Stop" : "Leave it"}</button>
+      ${run?.over ? null : html`<button type="submit" class=${w.danger ? "danger" : "main"} aria-disabled=${working} disabled=${!some || !more}>
+        ${working ? "Working…" : begun ? "Go on" : w.title}</button>`}
+    </div></form></${Dialog}>`;
+}

@@ -1,0 +1,79 @@
+// The fleet: which node holds what, and which is away.
+
+import {html, useState} from "../vendor/preact.js";
+import {get, nodePath, post} from "../api.js";
+import {fine, millis, plural, short, span} from "../format.js";
+import {Ask, Pill, Table, View} from "../parts.js";
+import {usePoll} from "../poll.js";
+import {quiet} from "./overview.js";
+
+const dash = html`<span class="zero">–</span>`;
+const ofStatus = key => n => (n.status ? quiet(n.status[key]) : dash);
+
+// State says how a node is, in a word or two.
+function State({node: n}) {
+  if (n.state === "silent") return html`<${Pill} bad>silent</${Pill}>`;
+  if (n.state === "draining") return html`<${Pill} warn>draining</${Pill}> <${Drained} node=${n} />`;
+  if (n.state === "released") return html`<${Pill}>stopped</${Pill}>`;
+  if (n.status?.unsure) return html`<${Pill} bad>cut off</${Pill}>`;
+  if (n.status?.catching_up) return html`<${Pill} warn>reading its tasks</${Pill}>`;
+  if (n.status?.backlog) return html`<${Pill} bad>backlog</${Pill}>`;
+  return html`<${Pill}>live</${Pill}>`;
+}
+
+// Drained shows how much of its own shards a node that drains has handed over.
+function Drained({node: n}) {
+  const all = n.shards.own + n.shards.adopted, left = n.shards.held + n.shards.adopted;
+  return html`<span class="soft"><progress max=${all || 1} value=${all - left} aria-label=${"Handed over by " + n.name}></progress> ${all - left} of ${all} shards handed over</span>`;
+}
+
+// note says what a reader must know of a node beside its state.
+function note(n) {
+  const list = [];
+  if (n.state === "silent") {
+    const held = n.shards.held > 0 ? "It still owns " + plural(n.shards.held, "shard") + ": their tasks wait." : "Others hold its tasks.";
+    list.push("no heartbeat for " + span(millis(n.heartbeat_age)) + ". " + held);
+  }
+  if (n.shards.adopted > 0) list.push("holds " + plural(n.shards.adopted, "shard") + " of other nodes");
+  const away = n.shards.own - n.shards.held;
+  if (n.state !== "silent" && n.state !== "released" && away > 0) list.push(plural(away, "shard") + " of its own " + (away === 1 ? "is" : "are") + " with others");
+  if (n.status?.drain_fault) list.push("gave up its drain: " + n.status.drain_fault);
+  return list.join("; ");
+}
+
+export const nodeColumns = [
+  {head: "Node", cell: n => html`<span class="id">${n.name}</span>${n.self ? html` <span class="soft">asked</span>` : null}
+    ${n.version ? html`<div class="note">${n.version}</div>` : null}`},
+  {head: "State", class: "grow", cell: n => html`<${State} node=${n} /> ${note(n)}`},
+  {head: "Heartbeat", num: true, cell: n => (n.self ? dash : span(millis(n.heartbeat_age)) + " ago"), more: true},
+  {head: "Shards", num: true, cell: n => html`${n.shards.held} of ${n.shards.own}`, note: "Of its own, how many it holds"},
+  {head: "Adopted", num: true, cell: n => quiet(n.shards.adopted), note: "Shards of other nodes that it holds"},
+  {head: "Pending", num: true, cell: ofStatus("pending")},
+  {head: "Ready", num: true, cell: ofStatus("ready")},
+  {head: "Delivering", num: true, cell: ofStatus("delivering")},
+  {head: "Dead", num: true, cell: ofStatus("dead"), more: true},
+  {head: "Room", num: true, cell: n => (n.status ? short(n.status.room) : dash), note: "How many more tasks its memory takes", more: true},
+  {head: "p99 late", num: true, cell: n => (n.status ? fine(n.status.lateness.p99) : dash), note: "Since the node started", more: true},
+];
+
+// sentence answers whether this is the whole fleet.
+function sentence(nodes) {
+  const there = nodes.filter(n => n.state !== "released"), silent = there.filter(n => n.state === "silent");
+  if (silent.length) return silent.map(n => n.name).join(", ") + (silent.length === 1 ? " is" : " are") + " silent.";
+  return there.length === 1 ? "One node, and it is live." : "All " + there.length + " nodes are there.";
+}
+
+export function Nodes({may}) {
+  const poll = usePoll(signal => get("v1/nodes", undefined, signal), []);
+  const [draining, setDraining] = useState(null), nodes = poll.data?.nodes;
+  const actions = {head: html`<span class="unseen">Actions</span>`, class: "num", cell: n => (n.state === "live" && nodes.filter(o => o.state === "live").length > 1
+    ? html`<button type="button" class="small" onClick=${() => setDraining(n)} aria-label=${"Drain " + n.name}>Drain</button>` : null)};
+  return html`<${View} title="Nodes" lead=${nodes ? sentence(nodes) : "Nodes"} poll=${poll}>
+    ${nodes ? html`<${Table} label="Nodes" columns=${may("admin") && nodes.length > 1 ? [...nodeColumns, actions] : nodeColumns}
+      rows=${nodes} keyOf=${n => n.name} empty="No node has told of itself." />` : null}
+    ${draining ? html`<${Ask} title=${"Drain " + draining.name + "?"} label="Drain" danger done=${draining.name + " drains."}
+      onClose=${() => { setDraining(null); poll.again(); }} act=${() => post(nodePath(draining.name) + "/drain")}>
+      <p>It hands its ${plural(draining.shards.held + draining.shards.adopted, "shard")} over to the other nodes, takes no new tasks,
+        and its process ends then. No task is lost.</p></${Ask}>` : null}
+  </${View}>`;
+}

@@ -1,0 +1,91 @@
+// The overview answers the first questions of the night: what is wrong, since when, what comes next,
+// and whether this is the whole fleet.
+
+import {html, useState} from "../vendor/preact.js";
+import {get} from "../api.js";
+import {Chart} from "../chart.js";
+import {away, count, fine, hourMinute, plural, when} from "../format.js";
+import {faults, isLate, verdict} from "../judge.js";
+import {Figures, Pill, Section, Table, View} from "../parts.js";
+import {usePoll} from "../poll.js";
+import {link} from "../route.js";
+import {LastHour} from "./lasthour.js";
+import {nodeColumns} from "./nodes.js";
+
+// How many topics the overview shows. The others are in the list of topics.
+const shown = 8;
+
+// Faults shows what is wrong with a topic.
+export const Faults = ({topic}) => html`<div class="faults">${faults(topic).map(f => html`<div key=${f.kind}>
+  <span><${Pill} bad=${f.bad} warn=${!f.bad}>${f.text}</${Pill}></span>${f.detail ? html`<span title=${f.detail}>${f.detail}</span>` : null}</div>`)}</div>`;
+
+const deadLink = t => (t.counts.dead ? html`<a href=${link("dead", "", {topic: t.name})}>${count(t.counts.dead)}</a>` : html`<span class="zero">0</span>`);
+export const quiet = n => (n ? count(n) : html`<span class="zero">0</span>`);
+
+const worstColumns = [
+  {head: "Topic", cell: t => html`<a href=${link("topics", t.name)}>${t.name}</a>`},
+  {head: "What is wrong", class: "grow", cell: t => html`<${Faults} topic=${t} />`},
+  {head: "Ready", num: true, cell: t => quiet(t.counts.ready), note: "Due, and not handed out yet"},
+  {head: "Delivering", num: true, cell: t => quiet(t.counts.delivering)},
+  {head: "Dead", num: true, cell: deadLink},
+];
+
+// totals are the figures of all topics together.
+function totals(total, soon) {
+  const oldest = total.ready_oldest_at;
+  return [
+    {name: "ready", label: "Waiting now", value: count(total.ready), href: link("tasks", "", {state: "ready"}), bad: isLate(total),
+      note: oldest ? "the oldest since " + when(oldest) : "all that was due is handed out"},
+    {name: "late", label: "Late by, last 5 min", value: fine(total.recent.p99), note: "p99; at most " + fine(total.recent.max)},
+    {name: "delivering", label: "Being delivered", value: count(total.delivering), href: link("tasks", "", {state: "delivering"})},
+    {name: "soon", label: "Due in 10 min", value: soon === undefined ? "–" : count(soon), href: link("tasks", "", {due: "next10m"})},
+    {name: "pending", label: "Pending", value: count(total.pending), href: link("tasks", "", {state: "pending"}),
+      note: total.retrying ? count(total.retrying) + " retrying" : "none is retrying"},
+    {name: "dead", label: "Dead", value: count(total.dead), href: link("dead"), bad: total.dead > 0, note: total.dead_oldest_at ? "the oldest " + away(total.dead_oldest_at) : ""},
+  ];
+}
+
+// Forecast draws how many tasks fall due when, of one topic or of all.
+export function Forecast({topic, hour, title = "Falls due"}) {
+  const [wide, setWide] = useState(false);
+  const day = usePoll(signal => (wide ? get("v1/forecast", {window: "24h", step: "30m", topic}, signal) : Promise.resolve(null)), [wide, topic], 15_000);
+  const poll = wide && day.data ? day : hour, f = poll.data;
+  if (!f) return html`<${Section} title=${title}><p class="empty">${poll.fault ? poll.fault.message : "Loading…"}</p></${Section}>`;
+  const from = Date.parse(f.from) / 1000, step = wide && day.data ? 1800 : 60;
+  const x = f.counts.map((_, i) => from + i * step), sum = f.counts.reduce((a, b) => a + b, 0);
+  const peak = f.counts.indexOf(Math.max(...f.counts));
+  const about = sum === 0 ? "Nothing falls due in the next " + (step === 60 ? "hour" : "day") + "."
+    : plural(sum, "task") + ", most at " + hourMinute(x[peak] * 1000) + ": " + count(f.counts[peak]) + (f.later ? "; later " + count(f.later) : "") + ".";
+  return html`<${Section} title=${title} side=${html`<span class="choice">
+      <button type="button" aria-pressed=${!wide} onClick=${() => setWide(false)}>Next hour</button>
+      <button type="button" aria-pressed=${wide} onClick=${() => setWide(true)}>Next day</button></span>`}>
+    <${Chart} key=${step} x=${x} to=${from + f.counts.length * step} series=${[{label: "due", values: f.counts, colour: "--accent", bars: true}]}
+      about=${about + (f.complete ? "" : " Not all tasks are read yet.")}
+      say=${i => hourMinute(x[i] * 1000) + " to " + hourMinute((x[i] + step) * 1000) + ": " + plural(f.counts[i], "task")} />
+  </${Section}>`;
+}
+
+export const forecastOfHour = (topic, signal) => get("v1/forecast", {window: "1h", step: "1m", topic}, signal);
+
+export function Overview({stats}) {
+  const hour = usePoll(signal => forecastOfHour(undefined, signal), [], 10_000);
+  const worst = usePoll(signal => get("v1/topics", {sort: "worst", limit: shown}, signal), [], 2000);
+  const nodes = usePoll(signal => get("v1/nodes", undefined, signal), [], 5000);
+  const s = stats.data;
+  if (!s) return html`<${View} title="Overview" poll=${stats} />`;
+  const wrong = worst.data?.topics.filter(t => faults(t).length), more = wrong?.length === shown && worst.data.next_cursor;
+  return html`<${View} title="Overview" lead=${wrong ? verdict(wrong, more).text : "Overview"} poll=${stats}>
+    <${Figures} label="All topics" list=${totals(s.total, hour.data?.counts.slice(0, 10).reduce((a, b) => a + b, 0))} />
+    <${Section} id="worst" title="Needs a look" side=${html`<a href=${link("topics")}>All topics</a>`}>
+      <${Table} label="Topics with something wrong, the worst first" columns=${worstColumns} rows=${wrong} keyOf=${t => t.name}
+        empty=${wrong ? "No topic is late, failing or paused, and none has dead tasks." : worst.fault?.message || "Loading…"} />
+      ${more ? html`<p class="pages"><a href=${link("topics", "", {sort: "worst"})}>More topics, the worst first</a></p>` : null}
+    </${Section}>
+    <div class="charts"><${LastHour} /></div>
+    <${Forecast} hour=${hour} />
+    <${Section} id="fleet" title="Fleet" side=${html`<a href=${link("nodes")}>Nodes</a>`}>
+      <${Table} label="Nodes" columns=${nodeColumns.filter(c => !c.more)} rows=${nodes.data?.nodes}
+        keyOf=${n => n.name} empty=${nodes.fault ? nodes.fault.message : "Loading…"} />
+    </${Section}>
+  </${View}>`;
+}

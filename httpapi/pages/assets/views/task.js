@@ -1,0 +1,121 @@
+// One task: its story, what it carries, and what can be done with it.
+
+import {html, useState} from "../vendor/preact.js";
+import {call, now, post, taskPath, topicPath} from "../api.js";
+import {away, count, fine, fromInput, localInput, plural, when} from "../format.js";
+import {Ask, Field, Section, View} from "../parts.js";
+import {usePoll} from "../poll.js";
+import {link} from "../route.js";
+import {StatePill} from "./tasks.js";
+
+export function TaskView({id, may}) {
+  const poll = usePoll(async signal => {
+    const {value, etag} = await call("GET", taskPath(id), {signal});
+    return {...value, etag};
+  }, [id], 3000);
+  const [doing, setDoing] = useState(""), t = poll.data, gone = poll.fault?.status === 404;
+  const back = {href: link("tasks"), text: "Tasks"};
+  if (gone) {
+    return html`<${View} title=${id} back=${back} lead=${html`<span class="id">${id}</span>`}>
+      <p class="empty" role="status">
+        ${t ? "The task is finished, or was cancelled, meanwhile. " : "No node has a task with this id: it is finished, was cancelled, or never was. "}
+        <button type="button" class="plain" onClick=${poll.again}>Look again</button></p></${View}>`;
+  }
+  if (!t) return html`<${View} title=${id} poll=${poll} back=${back} lead=${html`<span class="id">${id}</span>`} />`;
+  const payload = t.payload !== undefined ? JSON.stringify(t.payload, null, 2) : t.payload_base64;
+  const choices = actionsOf(t, may), chosen = choices.find(a => a.name === doing);
+  return html`<${View} title=${id} poll=${poll} back=${back} lead=${html`<span class="id">${id}</span> <${StatePill} task=${t} />`}
+      actions=${choices.map(a => html`<button key=${a.name} type="button" onClick=${() => setDoing(a.name)}>${a.label}</button>`)}>
+    <div class="two">
+      <${Section} title="Story"><${Story} task=${t} /></${Section}>
+      <${Section} title="Facts"><dl class="facts">${facts(t).map(([what, value]) => html`<dt key=${what}>${what}</dt><dd>${value}</dd>`)}</dl></${Section}>
+    </div>
+    ${payload ? html`<${Section} title="Payload"><pre tabindex="0">${payload}</pre></${Section}>` : null}
+    ${chosen ? html`<${Doing} key=${doing} action=${chosen} task=${t} onClose=${() => { setDoing(""); poll.again(); }} />` : null}
+  </${View}>`;
+}
+
+function facts(t) {
+  return [
+    ["Topic", html`<a href=${link("topics", t.topic)}>${t.topic}</a>`],
+    ["Group", t.group && html`<a href=${link("tasks", "", {group: t.group})}>${t.group}</a>`],
+    ["Node", html`<code>${t.node}</code>`],
+    ["Attempts", count(t.attempt)],
+    ["Not later than", t.max_lateness && t.max_lateness + " after its deadline"],
+    ["Revision", count(t.revision)],
+    ["Stored", t.durability === "spooled" && "on the disk of this node alone, until Redis is back"],
+    ...Object.entries(t.headers || {}).map(([name, value]) => ["Header " + name, value]),
+  ].filter(([, value]) => value);
+}
+
+const reasons = {exhausted: "Died: its attempts were used up", buried: "Died: its receiver buried it", deleted: "Died: its topic was deleted"};
+
+const outcomes = {
+  failed: "failed", lease_expired: "was not settled within its lease",
+  buried: "was its last: the receiver buried it", process_ended: "ended with its process",
+};
+
+// attempts are those that have failed last; the server keeps a few of them.
+function attempts(t) {
+  const list = (t.attempts || []).map(a => ({at: a.at, bad: true, error: a.error, text: "Attempt " + count(a.attempt) + " " + (outcomes[a.outcome] || a.outcome),
+    by: [a.duration && "after " + fine(a.duration), a.by && "by " + a.by].filter(Boolean).join(", ")}));
+  const before = t.attempt - list.length - (t.state === "delivering" ? 1 : 0);
+  if (before > 0) list.unshift({text: plural(before, "attempt") + " before that", error: list.length ? "" : t.last_error});
+  return list;
+}
+
+// Story tells what has happened to the task and what will, in order.
+function Story({task: t}) {
+  const ahead = Date.parse(t.due_at) > now(), list = [{at: t.created_at, text: "Scheduled"}];
+  if (t.due_at !== t.next_at || t.state !== "pending" || t.attempt > 0) list.push({at: t.due_at, text: ahead ? "Falls due" : "Fell due", ahead});
+  list.push(...attempts(t));
+  if (t.state === "delivering") list.push({text: "Attempt " + count(t.attempt) + " is under way"});
+  else if (t.state === "ready") list.push({at: t.next_at, text: "Ready: waits for its receiver", bad: now() - Date.parse(t.next_at) > 5000});
+  else if (t.state === "dead") list.push({at: t.died_at, text: reasons[t.reason] || "Died", bad: true});
+  else list.push({at: t.next_at, text: "Attempt " + count(t.attempt + 1) + " begins", ahead: true});
+  return html`<ol class="story">${list.map((s, i) => html`<li key=${i} class=${s.bad ? "bad" : s.ahead ? "ahead" : ""}>${s.text}
+    ${s.at ? html` <time datetime=${s.at} title=${s.at}>${when(s.at)}, ${away(s.at)}</time>` : null}
+    ${s.error ? html`<p class="bad">${s.error}</p>` : null}${s.by ? html`<p class="soft">${s.by}</p>` : null}</li>`)}</ol>`;
+}
+
+// actionsOf lists what can be done with a task as it stands.
+function actionsOf(t, may) {
+  const list = [], add = (scope, ...actions) => { if (may(scope)) list.push(...actions); };
+  if (t.state === "dead") add("admin", {name: "requeue", label: "Requeue"}, {name: "delete", label: "Delete", danger: true});
+  else if (t.state !== "delivering") add("schedule", {name: "fire", label: "Fire now"}, {name: "move", label: "Move"}, {name: "cancel", label: "Cancel", danger: true});
+  return list;
+}
+
+const questions = {
+  fire: {title: "Fire it now?", text: "It is due at once, and delivered as soon as its topic lets it.", done: "The task is due now."},
+  cancel: {title: "Cancel the task?", text: "It will not be delivered. This cannot be taken back.", done: "The task is cancelled."},
+  delete: {title: "Delete the dead task?", text: "Its payload is lost with it. This cannot be taken back.", done: "The task is deleted."},
+  requeue: {title: "Requeue the task?", text: "It comes back with all its attempts before it, and is due at once.", done: "The task is back."},
+};
+
+// Doing asks before it does something. It is about the task as it was when the question came up:
+// If-Match refuses the change of a task that another caller has changed meanwhile.
+function Doing({action, task, onClose}) {
+  const [t] = useState(task);
+  const [due, setDue] = useState(localInput(Date.parse(t.due_at))), headers = t.etag ? {"If-Match": t.etag} : {};
+  const path = taskPath(t.id), of = {headers};
+  if (action.name === "move") {
+    const by = ms => setDue(localInput(Date.parse(fromInput(due)) + ms));
+    return html`<${Ask} title="Move the task" label="Move" done="The task has its new deadline." onClose=${onClose} disabled=${!due}
+      act=${() => call("PATCH", path, {...of, body: {due_at: fromInput(due)}})}>
+      <p>Its deadline is ${when(t.due_at)}, ${away(t.due_at)}.</p>
+      <${Field} label="New deadline, by your clock" name="due" type="datetime-local" step="1" value=${due} onInput=${setDue} required />
+      <div class="actions"><button type="button" class="small" onClick=${() => by(3_600_000)}>1 hour later</button>
+        <button type="button" class="small" onClick=${() => by(86_400_000)}>1 day later</button></div>
+    </${Ask}>`;
+  }
+  const acts = {
+    fire: () => call("POST", path + "/fire", of),
+    cancel: () => call("DELETE", path, of),
+    delete: () => call("DELETE", path, of),
+    requeue: () => post(topicPath(t.topic) + "/dead/requeue", {ids: [t.id]}),
+  };
+  const q = questions[action.name];
+  return html`<${Ask} title=${q.title} label=${action.label} danger=${action.danger} act=${acts[action.name]} done=${q.done} onClose=${onClose}>
+    <p><code>${t.id}</code> of ${t.topic}. ${q.text}</p></${Ask}>`;
+}

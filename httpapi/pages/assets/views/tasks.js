@@ -1,0 +1,102 @@
+// Tasks that wait or are being delivered: found by what they are, soonest first.
+
+import {html, useState} from "../vendor/preact.js";
+import {call, get, now, taskPath} from "../api.js";
+import {away, count, plural, when} from "../format.js";
+import {Field, Pages, Pill, Table, View, noneYet, useChosen} from "../parts.js";
+import {usePoll} from "../poll.js";
+import {go, link} from "../route.js";
+import {Many} from "./many.js";
+
+// pageSize keeps a refresh small: a task may have a payload of 64 KiB.
+const pageSize = 20;
+
+// windows are the spans of due time that a link can name: of two instants, each may be left open.
+const minute = 60_000;
+const windows = {
+  overdue: {text: "Due and not delivered", of: () => ["", new Date(now()).toISOString()]},
+  next10m: {text: "Due in 10 minutes", of: () => [new Date(now()).toISOString(), new Date(now() + 10 * minute).toISOString()]},
+  midnight: {text: "Left of what was due by midnight", of: () => ["", new Date(new Date(now()).setHours(0, 1, 0, 0)).toISOString()]},
+};
+
+// queryOf turns the parameters of the address into those of the API.
+function queryOf({due, find, topic, group, state, error}) {
+  const [from, to] = windows[due]?.of() ?? ["", ""], all = {topic, group, state, error, id_prefix: find, due_from: from, due_to: to};
+  return Object.fromEntries(Object.entries(all).filter(([, value]) => value));
+}
+
+export const StatePill = ({task: t}) => {
+  const overdue = t.state === "ready" && Date.parse(t.next_at) < now() - 5000;
+  return html`<${Pill} bad=${t.state === "dead" || overdue}>${t.state === "pending" && t.attempt > 0 ? "retrying" : t.state}</${Pill}>`;
+};
+
+export const taskColumns = [
+  {head: "Task", cell: t => html`<a class="id" href=${link("tasks", t.id)}>${t.id}</a>`},
+  {head: "Topic", cell: t => html`<a href=${link("topics", t.topic)}>${t.topic}</a>${t.group ? html`<div class="note">group ${t.group}</div>` : null}`},
+  {head: "State", cell: t => html`<${StatePill} task=${t} />`},
+  {head: "Next attempt", num: true, cell: t => html`<span title=${t.next_at}>${when(t.next_at)}</span>`},
+  {head: "From now", num: true, cell: t => html`<span class="soft">${away(t.next_at)}</span>`},
+  {head: "Attempts", num: true, cell: t => count(t.attempt)},
+  {head: "Last error", class: "grow", cell: t => t.last_error},
+];
+
+const states = [{value: "", text: "any but dead"}, "pending", "retrying", "ready", "delivering"];
+
+// Filters is the form above the list. It changes the address, and so the list.
+function Filters({params}) {
+  const [form, set] = useState(params);
+  const field = (name, label, more) => html`<${Field} label=${label} name=${name} value=${form[name] ?? ""} onInput=${v => set(f => ({...f, [name]: v}))} ...${more} />`;
+  // What is chosen holds at once; what is typed, when it is complete.
+  const pick = (name, label, options) => field(name, label, {options, onInput: value => go(link("tasks", "", {...form, [name]: value}))});
+  const submit = e => {
+    e.preventDefault();
+    go(link("tasks", "", Object.fromEntries(Object.entries(form).map(([key, value]) => [key, value.trim()]))));
+  };
+  return html`<form class="filters" onSubmit=${submit} aria-label="Filter">
+    ${field("find", "Id, or its beginning")}${field("topic", "Topic")}${field("group", "Group")}
+    ${pick("state", "State", states)}${field("error", "Text in the last error")}
+    ${pick("due", "Due", [{value: "", text: "at any time"}, ...Object.entries(windows).map(([value, w]) => ({value, text: w.text}))])}
+    <div class="actions"><button type="submit" class="main">Find</button>
+      ${Object.keys(params).length ? html`<button type="button" onClick=${() => go(link("tasks"))}>Clear</button>` : null}</div>
+  </form>`;
+}
+
+// exactly asks for the one task that has the id, which may be dead, beside the list of those whose
+// ids begin so.
+async function exactly(id, signal) {
+  try {
+    return (await call("GET", taskPath(id), {signal})).value;
+  } catch (fault) {
+    if (fault.status === 404 || fault.status === 422) return null;
+    throw fault;
+  }
+}
+
+export function Tasks({params, may}) {
+  const [cursors, setCursors] = useState([]), [doing, setDoing] = useState(null);
+  const poll = usePoll(async signal => {
+    const cursor = cursors[cursors.length - 1];
+    const [one, page] = await Promise.all([
+      params.find && !cursor ? exactly(params.find, signal) : null,
+      get("v1/tasks", {...queryOf(params), limit: pageSize, cursor}, signal),
+    ]);
+    const others = one ? page.tasks.filter(t => t.id !== one.id) : page.tasks;
+    return {tasks: one ? [one, ...others] : others, next: page.next_cursor};
+  }, [JSON.stringify(params), cursors.join()], 5000);
+  const page = poll.data, {here, column, none} = useChosen(page?.tasks || []), filtered = Object.keys(params).length > 0;
+  const acts = may("schedule") && page?.tasks.length > 0 && (filtered || here.length > 0);
+  const ask = action => setDoing(here.length ? {action, ids: here.map(t => t.id), of: plural(here.length, "chosen task")}
+    : {action, filter: queryOf(params), of: "all tasks that the filter selects"});
+  const which = here.length ? plural(here.length, "task") : "all of these";
+  const empty = page?.next ? noneYet : params.find ? "No task has this id, or one that begins so. It may be finished." : "No task is as the filter says.";
+  return html`<${View} title="Tasks" poll=${poll}>
+    <${Filters} params=${params} />
+    ${acts ? html`<div class="bulk">
+      <button type="button" onClick=${() => ask("move")}>Move ${which}</button>
+      <button type="button" onClick=${() => ask("fire")}>Fire ${which}</button>
+      <button type="button" onClick=${() => ask("cancel")}>Cancel ${which}</button></div>` : null}
+    ${page ? html`<${Table} label="Tasks" columns=${may("schedule") ? [column, ...taskColumns] : taskColumns} rows=${page.tasks} keyOf=${t => t.id} empty=${empty} />
+      <${Pages} cursors=${cursors} next=${page.next} go=${c => { setCursors(c); none(); }} />` : null}
+    ${doing ? html`<${Many} ...${doing} onClose=${() => { setDoing(null); none(); poll.again(); }} />` : null}
+  </${View}>`;
+}

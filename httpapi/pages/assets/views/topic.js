@@ -1,0 +1,87 @@
+// One topic: how it does, what waits in it, and what it is set to.
+
+import {html, useState} from "../vendor/preact.js";
+import {call, get, post, topicPath} from "../api.js";
+import {age, away, count, fine, plural, span, when} from "../format.js";
+import {isFailing, isLate} from "../judge.js";
+import {Fault, Figures, Pill, Section, Table, View, announce, useAction} from "../parts.js";
+import {usePoll} from "../poll.js";
+import {link} from "../route.js";
+import {Forecast, forecastOfHour} from "./overview.js";
+import {Settings, settingsInWords} from "./settings.js";
+
+export function Topic({name, may}) {
+  const poll = usePoll(async signal => {
+    const {value, etag} = await call("GET", topicPath(name), {signal});
+    return {...value, etag};
+  }, [name]);
+  const hour = usePoll(signal => forecastOfHour(name, signal), [name], 10_000);
+  const waiting = usePoll(signal => get("v1/tasks", {topic: name, state: "ready", limit: 5}, signal), [name], 5000);
+  const [editing, setEditing] = useState(false), switching = useAction(), t = poll.data;
+  const back = {href: link("topics"), text: "Topics"};
+  if (!t) {
+    const unknown = poll.fault?.status === 404;
+    return html`<${View} title=${name} poll=${unknown ? undefined : poll} back=${back}>
+      ${unknown ? html`<p class="empty">No node has met this topic. It appears with its first task, or when it is set up.</p>` : null}</${View}>`;
+  }
+  const pause = () => switching.run(async () => {
+    await post(topicPath(name) + (t.paused ? "/resume" : "/pause"));
+    announce(name + (t.paused ? " is delivered again." : " is paused."));
+    poll.again();
+  });
+  const actions = may("admin") ? html`<button type="button" onClick=${pause} disabled=${switching.busy}>${t.paused ? "Resume" : "Pause"}</button>
+    <button type="button" onClick=${() => setEditing(true)}>Edit settings</button>` : null;
+  return html`<${View} title=${name} poll=${poll} back=${back} actions=${actions}
+      lead=${html`${name} ${t.paused ? html`<${Pill} warn>paused</${Pill}>` : null}`}>
+    <${Fault} fault=${switching.fault} />
+    <${Trouble} topic=${t} />
+    <${Figures} label="Tasks of the topic" list=${figures(t)} />
+    <div class="two">
+      <${Section} title="Oldest waiting" side=${html`<a href=${link("tasks", "", {topic: name, state: "ready"})}>All that wait</a>`}>
+        <${Table} label="Tasks that wait longest" columns=${waitingColumns} rows=${waiting.data?.tasks} keyOf=${w => w.id}
+          empty=${waiting.fault ? waiting.fault.message : waiting.data ? "None waits: all that was due is handed out." : "Loading…"} />
+      </${Section}>
+      <${Forecast} topic=${name} hour=${hour} />
+    </div>
+    <${Section} title="Settings" side=${t.revision === 0 ? "defaults" : "revision " + t.revision}>
+      <dl class="facts wide">${settingsInWords(t).map(([what, value]) => html`<dt key=${what}>${what}</dt><dd>${value}</dd>`)}</dl>
+    </${Section}>
+    ${editing ? html`<${Settings} topic=${t} onClose=${() => setEditing(false)} saved=${poll.again} />` : null}
+  </${View}>`;
+}
+
+const waitingColumns = [
+  {head: "Task", cell: w => html`<a class="id" href=${link("tasks", w.id)}>${w.id}</a>`},
+  {head: "Due since", num: true, cell: w => span(age(w.next_at))},
+  {head: "Attempts", num: true, cell: w => count(w.attempt)},
+];
+
+// Trouble says in sentences what is wrong.
+function Trouble({topic: t}) {
+  const c = t.counts, list = [];
+  if (t.undeliverable) list.push("The tasks wait, for they cannot be delivered: " + t.undeliverable + ".");
+  if (isLate(c) && !t.paused) list.push("Late: " + plural(c.ready, "task") + " ready, the oldest due since " + when(c.ready_oldest_at) + ", " + away(c.ready_oldest_at) + ".");
+  if (t.delivery.kind === "pull" && c.receivers === 0 && c.ready > 0) list.push("No receiver waits for tasks of this topic.");
+  if (isFailing(t)) list.push("Failing: the last attempt failed " + away(t.last_failed_at) + (t.last_error ? ": " + t.last_error : "."));
+  return list.length ? html`<div class="fault" id="trouble">${list.map(text => html`<p key=${text.slice(0, 12)}>${text}</p>`)}</div>` : null;
+}
+
+function figures(t) {
+  const c = t.counts, failed = c.failed;
+  return [
+    {name: "ready", label: "Waiting now", value: count(c.ready), bad: isLate(c) && !t.paused, href: link("tasks", "", {topic: t.name, state: "ready"}),
+      note: c.ready_oldest_at ? "the oldest " + span(age(c.ready_oldest_at)) : "all that was due is handed out"},
+    {name: "delivering", label: "Being delivered", value: count(c.delivering), href: link("tasks", "", {topic: t.name, state: "delivering"}),
+      note: t.delivery.kind === "pull" ? "" : "at most " + count(t.concurrency_now) + " a node"},
+    ...(t.delivery.kind === "pull" ? [{name: "receivers", label: "Receivers waiting", value: count(c.receivers), bad: c.receivers === 0 && c.ready > 0,
+      note: c.receivers ? "for tasks of this topic" : "none pulls now"}] : []),
+    {name: "pending", label: "Pending", value: count(c.pending), href: link("tasks", "", {topic: t.name, state: "pending"}),
+      note: c.retrying ? count(c.retrying) + " retrying" : "none is retrying"},
+    {name: "dead", label: "Dead", value: count(c.dead), bad: c.dead > 0, href: link("dead", "", {topic: t.name}),
+      note: c.dead_oldest_at ? "the oldest " + away(c.dead_oldest_at) : ""},
+    {name: "late", label: "Late by, last 5 min", value: c.recent.count ? fine(c.recent.p99) : "–",
+      note: c.recent.count ? "p99; at most " + fine(c.recent.max) : "no task was due"},
+    {name: "delivered", label: "Delivered", value: count(c.delivered), note: "since the start"},
+    {name: "failed", label: "Failed attempts", value: count(failed), note: t.last_failed_at ? "the last " + away(t.last_failed_at) : "none since the start"},
+  ];
+}

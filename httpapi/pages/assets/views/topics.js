@@ -1,0 +1,47 @@
+// All topics, page by page. The server sorts and searches: there may be thousands.
+
+import {html, useEffect, useState} from "../vendor/preact.js";
+import {get} from "../api.js";
+import {age, fine, plural, span} from "../format.js";
+import {Pages, Table, View} from "../parts.js";
+import {usePoll} from "../poll.js";
+import {go, link} from "../route.js";
+import {Faults, quiet} from "./overview.js";
+
+// pageSize keeps a refresh small: the answer has about 1 kB a topic.
+const pageSize = 12;
+
+const zero = html`<span class="zero">–</span>`;
+
+// A column that can be sorted by names the order of the server. Most come with the greatest first.
+const columns = [
+  {head: "Topic", sort: "name", cell: t => html`<a href=${link("topics", t.name)} title=${t.name}>${t.name}</a>`},
+  {head: "What is wrong", sort: "worst", down: true, class: "grow", cell: t => html`<${Faults} topic=${t} />`},
+  {head: "Delivery", cell: t => t.delivery.kind},
+  {head: "Pending", sort: "pending", down: true, num: true, cell: t => quiet(t.counts.pending)},
+  {head: "Ready", sort: "ready", down: true, num: true, cell: t => quiet(t.counts.ready), note: "Due, and not handed out yet"},
+  {head: "Delivering", num: true, cell: t => quiet(t.counts.delivering)},
+  {head: "Dead", sort: "dead", down: true, num: true, cell: t => quiet(t.counts.dead)},
+  {head: "Failed", sort: "failed", down: true, num: true, cell: t => quiet(t.counts.failed_recent), note: "Attempts of the last 5 minutes"},
+  {head: "Oldest ready", sort: "late", down: true, num: true, cell: t => (t.counts.ready_oldest_at ? span(age(t.counts.ready_oldest_at)) : zero)},
+  {head: "p99 late", num: true, cell: t => (t.counts.recent.count ? fine(t.counts.recent.p99) : zero), note: "Of the last 5 minutes"},
+];
+
+export function Topics({params}) {
+  const {search = "", sort = "worst"} = params, [typed, setTyped] = useState(search), [cursors, setCursors] = useState([]);
+  const poll = usePoll(signal => get("v1/topics", {search, sort, limit: pageSize, cursor: cursors[cursors.length - 1]}, signal), [search, sort, cursors.join()], 3000);
+  const show = next => { setCursors([]); go(link("topics", "", {search, sort, ...next}), true); };
+  useEffect(() => { // what is typed is searched when the typing rests
+    if (typed === search) return undefined;
+    const timer = setTimeout(() => show({search: typed}), 250);
+    return () => clearTimeout(timer);
+  }, [typed]);
+  const page = poll.data;
+  return html`<${View} title="Topics" poll=${poll} lead=${page?.matched ? plural(page.matched, "topic") : "Topics"}
+      actions=${html`<input type="search" class="narrow" name="search" placeholder="Part of a name" aria-label="Search topics"
+        autocomplete="off" spellcheck="false" value=${typed} onInput=${e => setTyped(e.target.value)} />`}>
+    ${page ? html`<${Table} label="Topics" columns=${columns} rows=${page.topics} keyOf=${t => t.name} sorted=${sort} onSort=${by => show({sort: by})}
+        empty=${search ? "No topic has this in its name." : "No topic yet. Schedule a task, and its topic appears here."} />
+      <${Pages} cursors=${cursors} next=${page.next_cursor} go=${setCursors} />` : null}
+  </${View}>`;
+}
