@@ -26,7 +26,7 @@ type Stats struct {
 	Memory MemoryStats `json:"memory"`
 	Events EventStats  `json:"events"`
 	Nodes  NodesStats  `json:"nodes"`
-	// How many topics there are, at least, if they are too many for topics.
+	// How many topics there are, at least, if topics leaves them out.
 	TopicsLeftOut int `json:"topics_left_out,omitempty"`
 	// Jumps of the wall clock that were noticed.
 	ClockSteps int64 `json:"clock_steps"`
@@ -123,6 +123,8 @@ type Counts struct {
 	Retrying int64 `json:"retrying"`
 	// Calls of reserve that wait.
 	Receivers int64 `json:"receivers"`
+	// Attempts that failed in the last 5 minutes.
+	FailedRecent int64 `json:"failed_recent"`
 	// Of first attempts in the last 5 minutes, and of the tasks that are ready now, for their
 	// first or a further attempt. The total leaves paused topics out.
 	Recent RecentLateness `json:"recent"`
@@ -249,6 +251,43 @@ type NodesStats struct {
 	Dropped int64 `json:"settlements_dropped"`
 }
 
+// History reports what has happened in the last hour, by the minute.
+type History struct {
+	Reach
+	// From when on all nodes in covers have counted: the start of the process that began last.
+	Since time.Time `json:"since"`
+	// Length of a point: 1m.
+	Step Duration `json:"step"`
+	// The oldest first. The last one is under way. There are none before the first node began to
+	// count.
+	Points []HistoryPoint `json:"points"`
+}
+
+// HistoryPoint is what has happened within a minute, in all topics together.
+type HistoryPoint struct {
+	// When it began, by the clocks of the nodes.
+	At        time.Time `json:"at"`
+	Scheduled int64     `json:"scheduled"`
+	// Acknowledged.
+	Delivered int64 `json:"delivered"`
+	// Attempts, of any cause.
+	Failed int64 `json:"failed"`
+	// Tasks that died.
+	Dead      int64 `json:"dead"`
+	Cancelled int64 `json:"cancelled"`
+	// Of the first attempts that began.
+	Lateness PointLateness `json:"lateness"`
+}
+
+// PointLateness sums up how late first attempts began within a minute.
+type PointLateness struct {
+	Count int64 `json:"count"`
+	// Half of them were at most this late: the upper bound of a bucket, or max if that is less.
+	P50 Duration `json:"p50"`
+	P99 Duration `json:"p99"`
+	Max Duration `json:"max"`
+}
+
 // Forecast reports how many tasks fall due when.
 type Forecast struct {
 	Reach
@@ -264,7 +303,8 @@ type Forecast struct {
 	Delivering int64 `json:"delivering"`
 	// Tasks whose next attempt is after the last step.
 	Later int64 `json:"later"`
-	// false while a node that was asked replays: what it has not read yet is missing.
+	// false while a node that was asked replays, or if one is missing: what it has or has not
+	// read yet is not counted.
 	Complete bool `json:"complete"`
 }
 

@@ -36,10 +36,10 @@ var generated = []struct {
 	file, imports string
 	types         []string
 }{
-	{"answers.go", `"time"`, []string{"Stats", "Forecast", "Node", "Reach"}},
+	{"answers.go", `"time"`, []string{"Stats", "History", "Forecast", "Node", "Reach"}},
 	{"taskanswers.go", "(\n\t\"time\"\n\n\t\"github.com/goccy/go-json\"\n)", []string{
 		"Task", "TaskPage", "ReservedTask", "SettleAnswer", "BatchAnswer", "Problem", "Event",
-		"TopicList", "Requeued", "Purged", "GroupCancelled",
+		"TopicList", "Requeued", "Purged", "GroupCancelled", "Acted",
 	}},
 }
 
@@ -77,6 +77,7 @@ var clientTypes = map[string]struct {
 var clientFields = map[string]struct{ name, typ string }{
 	"Task.State":      {typ: "State"},
 	"Task.Reason":     {typ: "Reason"},
+	"Attempt.Outcome": {typ: "AttemptOutcome"},
 	"Task.PayloadB64": {name: "Binary", typ: "[]byte"},
 	"Event.Kind":      {typ: "EventKind"},
 	"Node.State":      {typ: "NodeState"},

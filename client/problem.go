@@ -32,6 +32,8 @@ var (
 	ErrDelivering = errors.New("the task is being delivered")
 	// ErrDead: the task is dead. Requeue it or delete it.
 	ErrDead = errors.New("the task is dead")
+	// ErrNotDead: a task that is to be requeued or deleted is not among the dead.
+	ErrNotDead = errors.New("the task is not dead")
 	// ErrHandled: the topic's tasks are not pulled.
 	ErrHandled = errors.New("the topic is not pulled")
 	// ErrInUse: the topic has tasks, and can be neither deleted nor left without its delivery.
@@ -67,7 +69,7 @@ var (
 var sentinels = map[string]error{
 	"malformed": ErrInvalid, "invalid": ErrInvalid, "unsupported_media_type": ErrInvalid,
 	"not_found": ErrNotFound, "topic_not_found": ErrNoTopic, "node_not_found": ErrNoNode, "nobody_to_take_over": ErrNoSuccessor,
-	"id_taken": ErrExists, "delivering": ErrDelivering, "dead": ErrDead, "handled": ErrHandled, "topic_in_use": ErrInUse, "delivery_dropped": ErrInUse,
+	"id_taken": ErrExists, "delivering": ErrDelivering, "dead": ErrDead, "not_dead": ErrNotDead, "handled": ErrHandled, "topic_in_use": ErrInUse, "delivery_dropped": ErrInUse,
 	"stale_receipt": ErrStale, "bad_receipt": ErrReceipt, "precondition_failed": ErrRevision,
 	"too_large": ErrTooLarge, "overloaded": ErrOverloaded, "quota": ErrOverloaded, "outcome_unknown": ErrUnknown,
 	"ledger_unavailable": ErrUnavailable, "replaying": ErrUnavailable, "shutting_down": ErrUnavailable, "starting": ErrUnavailable,

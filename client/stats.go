@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"strconv"
 	"time"
 )
 
@@ -29,8 +30,20 @@ func scoped(scope []Scope) url.Values {
 // ScopeNode. A node that does not answer is named in Missing, and is no error. Errors: ErrInvalid,
 // ErrUnreachable.
 func (c *Client) Stats(ctx context.Context, scope ...Scope) (*Stats, error) {
+	return c.stats(ctx, scoped(scope))
+}
+
+// Totals is Stats without Topics, of which TopicsLeftOut is the number: the answer is small however
+// many topics there are. Errors: those of Stats.
+func (c *Client) Totals(ctx context.Context, scope ...Scope) (*Stats, error) {
+	values := scoped(scope)
+	values.Set("topics", "false")
+	return c.stats(ctx, values)
+}
+
+func (c *Client) stats(ctx context.Context, values url.Values) (*Stats, error) {
 	s := &Stats{}
-	if _, err := c.do(ctx, call{method: http.MethodGet, path: "/v1/stats", query: scoped(scope), effect: reads}, s); err != nil {
+	if _, err := c.do(ctx, call{method: http.MethodGet, path: "/v1/stats", query: values, effect: reads}, s); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -45,6 +58,21 @@ func (c *Client) Ready(ctx context.Context) (*Readiness, error) {
 		return nil, err
 	}
 	return r, nil
+}
+
+// History returns what has happened in the last hour, by the minute, at all nodes that share the
+// server's ledger, or at the server alone with ScopeNode. minutes is how many to show before the
+// one under way, 1 to 60; 0 stands for 60. Errors: ErrInvalid, ErrUnreachable.
+func (c *Client) History(ctx context.Context, minutes int, scope ...Scope) (*History, error) {
+	values := scoped(scope)
+	if minutes != 0 {
+		values.Set("minutes", strconv.Itoa(minutes))
+	}
+	h := &History{}
+	if _, err := c.do(ctx, call{method: http.MethodGet, path: "/v1/history", query: values, effect: reads}, h); err != nil {
+		return nil, err
+	}
+	return h, nil
 }
 
 // Outlook selects what a forecast covers.

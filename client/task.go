@@ -36,6 +36,18 @@ const (
 	TopicDeleted Reason = "deleted"   // its topic was deleted by force
 )
 
+// AttemptOutcome is how an attempt has ended that has failed.
+type AttemptOutcome string
+
+// How attempts end that are kept.
+const (
+	AttemptFailed       AttemptOutcome = "failed"        // it failed, or was released
+	AttemptLeaseExpired AttemptOutcome = "lease_expired" // it was not settled within its lease
+	AttemptBuried       AttemptOutcome = "buried"        // its receiver gave the task up
+	// The process ended during the attempt, in a topic that counts crashes.
+	AttemptProcessEnded AttemptOutcome = "process_ended"
+)
+
 // Request describes a task to schedule. Topic is required.
 type Request struct {
 	// ID has 1 to 128 of A-Za-z0-9._:@-, the first one a letter or digit. Empty: the client makes

@@ -31,7 +31,7 @@ type Task struct {
 	MaxLateness Duration          `json:"max_lateness,omitempty"`
 	// Deliveries so far, a running one included.
 	Attempt int `json:"attempt"`
-	// 1 at first, one more with every change.
+	// 1 at first, higher with every change.
 	Revision  int64     `json:"revision"`
 	CreatedAt time.Time `json:"created_at"`
 	// Of a dead task.
@@ -43,12 +43,37 @@ type Task struct {
 	LastError string `json:"last_error,omitempty"`
 	// The node that owns the task.
 	Node string `json:"node"`
+	// The attempts that have failed last, the oldest first: at most 10, and fewer if their texts
+	// are long. In the answer about one task (GET) and in lists of dead tasks; left out if none
+	// has failed.
+	Attempts []Attempt `json:"attempts,omitempty"`
 	// spooled: only the disk of this node has the task, Redis does not have it yet. Left out
 	// otherwise.
 	Durability string `json:"durability,omitempty"`
 	// Set by Schedule and Put: the task is new. Otherwise Schedule found the task of an earlier
 	// request, and Put has replaced it.
 	Created bool `json:"-"`
+}
+
+// Attempt is an attempt that has failed.
+type Attempt struct {
+	// Its number. A task that was requeued begins with 1 again.
+	Number int `json:"attempt"`
+	// When it ended.
+	At time.Time `json:"at"`
+	// How long it took. Left out if that is not known: the server was restarted meanwhile, or
+	// the task has changed its node.
+	Duration Duration `json:"duration,omitempty"`
+	// Its receiver: the URL of a webhook without its query, the name of a stream or channel, the
+	// name of the token that reserved the task, otherwise the node that made the attempt or
+	// whose receiver had the task. At most 128 bytes. Left out if it is not known.
+	By string `json:"by,omitempty"`
+	// failed: it failed, or was released; lease_expired: it was not settled within its lease;
+	// buried: its receiver gave the task up; process_ended: the process ended during it, which
+	// is known in topics with count_crashes.
+	Outcome AttemptOutcome `json:"outcome"`
+	// Why, in at most 256 bytes.
+	Error string `json:"error,omitempty"`
 }
 
 // Page is a page of a list.
@@ -179,10 +204,13 @@ type Event struct {
 	Data []byte `json:"-"`
 }
 
-// TopicPage is a page of topics, by name.
+// TopicPage is a page of topics.
 type TopicPage struct {
 	Reach
-	Topics []Topic `json:"topics"`
+	// With search or sort: how many topics all pages have together, at least. Left out if there
+	// is none.
+	Matched int     `json:"matched,omitempty"`
+	Topics  []Topic `json:"topics"`
 	// For the page after this one. Left out at the end.
 	NextCursor string `json:"next_cursor,omitempty"`
 }
@@ -211,4 +239,23 @@ type GroupCancelled struct {
 	Delivering []string `json:"delivering"`
 	// How many of those there were beyond the first 1,000. Left out if all are named.
 	MoreDelivering int `json:"more_delivering,omitempty"`
+}
+
+// Acted reports what was done with many tasks.
+type Acted struct {
+	// Tasks that were selected when their turn came. One that has changed since it was found, so
+	// that the filter does not select it any more, does not count.
+	Matched int `json:"matched"`
+	// How many of them were changed. 0 with dry_run.
+	Done int `json:"done"`
+	// The others, and why not.
+	Failed []Refusal `json:"failed"`
+	// For the next call, which is about other tasks. Left out at the end.
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
+// Refusal reports why a task was not changed.
+type Refusal struct {
+	ID      string   `json:"id"`
+	Problem *Problem `json:"problem"`
 }

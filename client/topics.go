@@ -120,22 +120,60 @@ func (t *Topic) Chosen() Settings {
 // AnyRevision lets SetTopic replace settings of any revision.
 const AnyRevision int64 = -1
 
-// ListTopics returns a page of topics, with settings and counts: the first one, or the one of the
-// previous page's NextCursor. limit is 1 to 1,000; 0 stands for 1,000. Errors: ErrInvalid,
-// ErrUnreachable.
-func (c *Client) ListTopics(ctx context.Context, limit int, cursor string, scope ...Scope) (*TopicPage, error) {
-	values := scoped(scope)
-	if limit != 0 {
-		values.Set("limit", strconv.Itoa(limit))
+// TopicQuery selects topics, and says which come first. The zero value is all topics, by name.
+type TopicQuery struct {
+	Search string    // a part of their names, in whatever case; empty: all
+	Sort   TopicSort // empty: by name
+	Limit  int       // 1 to 1,000 a page; 0: 1,000
+	Cursor string    // TopicPage.NextCursor of the page before; empty: the first page
+	Scope  Scope     // empty: ScopeFleet
+}
+
+// A TopicSort says which topics come first. Those that it does not tell apart come by name.
+type TopicSort string
+
+// The orders of topics.
+const (
+	SortName TopicSort = "name"
+	// SortWorst: topics that are late, then those that fail, then those with dead tasks, then those
+	// that are paused, and then all others.
+	SortWorst   TopicSort = "worst"
+	SortLate    TopicSort = "late"    // the oldest ready task
+	SortFailed  TopicSort = "failed"  // most attempts that failed in the last 5 minutes
+	SortDead    TopicSort = "dead"    // most dead tasks
+	SortReady   TopicSort = "ready"   // most ready tasks
+	SortPending TopicSort = "pending" // most pending tasks
+	SortPaused  TopicSort = "paused"  // those that are
+)
+
+// FindTopics returns a page of the topics that q selects, with settings and counts. A topic whose
+// figures change between two pages may be in both or in none. Errors: ErrInvalid, ErrUnreachable.
+func (c *Client) FindTopics(ctx context.Context, q TopicQuery) (*TopicPage, error) {
+	values := scoped([]Scope{q.Scope})
+	for name, value := range map[string]string{"search": q.Search, "sort": string(q.Sort), "cursor": q.Cursor} {
+		if value != "" {
+			values.Set(name, value)
+		}
 	}
-	if cursor != "" {
-		values.Set("cursor", cursor)
+	if q.Limit != 0 {
+		values.Set("limit", strconv.Itoa(q.Limit))
 	}
 	p := &TopicPage{}
 	if _, err := c.do(ctx, call{method: http.MethodGet, path: "/v1/topics", query: values, effect: reads}, p); err != nil {
 		return nil, err
 	}
 	return p, nil
+}
+
+// ListTopics returns a page of topics, with settings and counts: the first one, or the one of the
+// previous page's NextCursor. limit is 1 to 1,000; 0 stands for 1,000. Errors: ErrInvalid,
+// ErrUnreachable.
+func (c *Client) ListTopics(ctx context.Context, limit int, cursor string, scope ...Scope) (*TopicPage, error) {
+	q := TopicQuery{Limit: limit, Cursor: cursor}
+	if len(scope) > 0 {
+		q.Scope = scope[0]
+	}
+	return c.FindTopics(ctx, q)
 }
 
 // Topics returns all topics, page by page, with settings and counts. Errors:

@@ -1,0 +1,46 @@
+package client_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/client"
+)
+
+func TestAct(t *testing.T) {
+	ctx, c := t.Context(), served(t)
+	for i := range 4 {
+		_, err := c.Schedule(ctx, client.Request{ID: fmt.Sprint("t", i), Topic: "x", Group: "g", Delay: time.Hour})
+		check(t, "Schedule", err, nil)
+	}
+	before, err := c.Get(ctx, "t1")
+	check(t, "Get", err, nil)
+	a := client.Act{Action: client.MoveAction, Shift: -time.Minute, Query: client.Query{Topic: "x", DueFrom: time.Now(), Limit: 3}}
+	moved := 0
+	for {
+		done, err := c.Act(ctx, a)
+		if check(t, "Act", err, nil); len(done.Failed) != 0 {
+			t.Errorf("refused %+v", done.Failed)
+		}
+		moved += done.Done
+		if a.Query.Cursor = done.NextCursor; a.Query.Cursor == "" {
+			break
+		}
+	}
+	after, err := c.Get(ctx, "t1")
+	if check(t, "Get", err, nil); moved != 4 || !after.DueAt.Equal(before.DueAt.Add(-time.Minute)) {
+		t.Errorf("%d were moved, from %v to %v", moved, before.DueAt, after.DueAt)
+	}
+	done, err := c.Act(ctx, client.Act{Action: client.CancelAction, DryRun: true, Query: client.Query{Group: "g", State: client.Pending}})
+	if check(t, "Act", err, nil); done.Matched != 4 || done.Done != 0 {
+		t.Errorf("counted %+v", done)
+	}
+	done, err = c.Act(ctx, client.Act{Action: client.DeleteAction, IDs: []string{"t1"}})
+	if check(t, "Act", err, nil); len(done.Failed) != 1 || !errors.Is(done.Failed[0].Problem, client.ErrNotDead) {
+		t.Errorf("deleted %+v", done)
+	}
+	_, err = c.Act(ctx, client.Act{Action: client.CancelAction})
+	check(t, "Act", err, client.ErrInvalid)
+}
