@@ -9,23 +9,34 @@ import (
 	"github.com/lapsehq/lapse/client"
 )
 
-// cancel is the command that cancels tasks: some, or those of a group.
+// cancel is the command that cancels tasks: some, those of a group, or those that flags select.
 type cancel struct {
 	remote
 	IDs   []string `arg:"" optional:"" name:"id" help:"Ids of tasks; - reads them from standard input."`
-	Group string   `env:"-" placeholder:"NAME" help:"All pending and ready tasks of this group, in place of ids."`
+	Group string   `env:"-" placeholder:"NAME" help:"Tasks of this group, in place of ids. Alone: all that are pending or ready, at once."`
+	selection
 }
 
 // Run cancels one after the other, or a group at once.
 func (c *cancel) Run(ctx context.Context, std streams, bad *faults) error {
-	if (c.Group == "") == (len(c.IDs) == 0) {
-		bad.add("id: give ids, or --group, not both")
+	q := c.query(c.Group)
+	filtered := selects(q, c.IDs, bad)
+	whole := q == client.Query{Group: c.Group} && c.acting == acting{}
+	if !filtered {
+		c.unused(bad)
 	}
 	s, err := c.connect(std, bad)
 	if err != nil {
 		return err
 	}
-	if c.Group != "" {
+	switch {
+	case filtered && !whole:
+		return c.run(ctx, s, client.Act{Action: client.CancelAction, Query: q}, "cancelled")
+	case filtered:
+		a := client.Act{Action: client.CancelAction, Query: q}
+		if sure, err := c.sure(ctx, s, a, "cancelled, but for those that are being delivered"); !sure {
+			return err
+		}
 		done, err := s.CancelGroup(ctx, c.Group)
 		if err != nil {
 			return err

@@ -61,7 +61,7 @@ func TestCompletionInBash(t *testing.T) {
 		line []string
 		want string
 	}{
-		{[]string{"to"}, "token topics"},
+		{[]string{"to"}, "token topics top"},
 		{[]string{"topics", "p"}, "pause purge"},
 		{[]string{"topics", "set", "--mis"}, "--misfire"},
 		{[]string{"topics", "set", "--no-p"}, "--no-paused"},

@@ -52,12 +52,31 @@ type choice struct {
 	Topic string   `arg:"" help:"The topic."`
 	IDs   []string `arg:"" optional:"" name:"id" help:"Ids of dead tasks; - reads them from standard input."`
 	All   bool     `env:"-" help:"All dead tasks of the topic."`
+	deadSelection
 }
 
-// check returns the ids. There is at least one, unless all are selected.
+// selected is what the flags select, and whether they do.
+func (c *choice) selected() (client.Query, bool) {
+	q := c.query()
+	given := q != client.Query{} || c.All && c.acting != acting{}
+	q.Topic = c.Topic
+	return q, given
+}
+
+// check returns the ids. There is at least one, unless all are selected, or some by flags.
 func (c *choice) check(bad *faults) []string {
-	if c.All == (len(c.IDs) > 0) {
-		bad.add("id: give ids, or --all, not both")
+	filters := c.query() != client.Query{}
+	given := 0
+	for _, is := range []bool{filters, c.All, len(c.IDs) > 0} {
+		if is {
+			given++
+		}
+	}
+	if given != 1 {
+		bad.add("id: give ids, or --all, or flags that select dead tasks such as --reason, and only one of these")
+	}
+	if !filters && !c.All {
+		c.unused(bad)
 	}
 	ids, err := expand(c.IDs)
 	if err != nil {
@@ -71,7 +90,7 @@ func (c *choice) check(bad *faults) []string {
 type deadRequeue struct {
 	remote
 	choice
-	Delay span    `env:"-" placeholder:"30m" help:"Time until they are due, also in days: 7d, 1d12h. Default: now."`
+	Delay span    `env:"-" placeholder:"30m" help:"Time until they are due, also in days: 7d, 1d12h. Of tasks that flags select: from the time at which the command begins. Default: now."`
 	DueAt instant `env:"-" placeholder:"TIME" help:"Their new deadline itself, RFC 3339. Not with --delay."`
 }
 
@@ -81,9 +100,29 @@ func (c *deadRequeue) Run(ctx context.Context, std streams, bad *faults) error {
 	if c.Delay.given && !c.DueAt.IsZero() {
 		bad.add("delay: must not be given together with --due-at")
 	}
+	q, filtered := c.selected()
+	due := c.DueAt.Time
+	if filtered && c.Delay.given { // the calls of one command have one deadline
+		due = time.Now().Add(c.Delay.Duration).UTC().Truncate(time.Millisecond)
+		if c.Delay.Duration < 0 {
+			bad.add("delay: must not be negative")
+		}
+		if c.Cursor != "" {
+			bad.add("delay: must not be given together with --cursor: give the --due-at that the earlier command has printed")
+		}
+	}
 	s, err := c.connect(std, bad)
 	if err != nil {
 		return err
+	}
+	a := client.Act{Action: client.RequeueAction, DueAt: due, Query: q}
+	if filtered {
+		return c.run(ctx, s, a, "requeued")
+	}
+	if c.All {
+		if sure, err := c.sure(ctx, s, a, "requeued"); !sure {
+			return err
+		}
 	}
 	done, err := s.RequeueDead(ctx, c.Topic, client.Requeue{IDs: ids, All: c.All, Delay: c.Delay.Duration, DueAt: c.DueAt.Time})
 	if err != nil {
@@ -109,7 +148,15 @@ func (c *deadDelete) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
+	q, filtered := c.selected()
+	a := client.Act{Action: client.DeleteAction, Query: q}
+	if filtered {
+		return c.run(ctx, s, a, "deleted")
+	}
 	if c.All {
+		if sure, err := c.sure(ctx, s, a, "deleted"); !sure {
+			return err
+		}
 		err = s.DeleteAllDead(ctx, c.Topic)
 	} else {
 		err = s.DeleteDead(ctx, c.Topic, ids...)

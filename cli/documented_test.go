@@ -245,6 +245,7 @@ const settingsHead = "# Settings\n\n" +
 	"over the variable, which wins over the file. In the file, `sweep_every: 1s` may also be written\n" +
 	"`sweep: {every: 1s}`. Durations are written `500ms`, `90s`, `1h30m`. All faults are reported at once,\n" +
 	"with exit code 64, before anything is touched.\n\n" +
+	"Traces have the variables of OpenTelemetry, and no flags: [operations.md](operations.md#tracing).\n\n" +
 	"## The server\n\n" +
 	"| flag | variable | in the file | default | range | |\n| --- | --- | --- | --- | --- | --- |\n"
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"syscall"
 
 	"github.com/goccy/go-json"
@@ -37,7 +38,7 @@ var exits = []struct {
 	{exitUsage, []error{errSettings, redisledger.ErrCommands, client.ErrInvalid, client.ErrReceipt, client.ErrTooLarge}},
 	{exitInUse, []error{recovery.ErrHeld, recovery.ErrLost, recovery.ErrLayout, syscall.EADDRINUSE}},
 	{exitUnavailable, []error{client.ErrUnknown, client.ErrUnavailable, client.ErrUnreachable, client.ErrOverloaded}},
-	{exitConflict, []error{client.ErrDelivering, client.ErrDead, client.ErrExists, client.ErrStale, client.ErrRevision, client.ErrHandled, client.ErrInUse, client.ErrNoSuccessor}},
+	{exitConflict, []error{client.ErrDelivering, client.ErrDead, client.ErrNotDead, client.ErrExists, client.ErrStale, client.ErrRevision, client.ErrHandled, client.ErrInUse, client.ErrNoSuccessor}},
 	{exitNotFound, []error{client.ErrNotFound, client.ErrNoTopic, client.ErrNoNode}},
 }
 
@@ -103,7 +104,7 @@ func explain(err error) string {
 		switch {
 		case p.Status == 500:
 			text += "; request id " + p.RequestID
-		case p.Type == "/problems/ledger_unavailable", p.Type == "/problems/starting":
+		case strings.HasSuffix(p.Type, "/problems/ledger_unavailable"), strings.HasSuffix(p.Type, "/problems/starting"):
 			text += "; /readyz of the server says why"
 		}
 	}

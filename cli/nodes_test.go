@@ -113,6 +113,8 @@ func TestFiguresOfTheFleet(t *testing.T) {
 	n1.prints([]string{"stats"}, "  counts of    n1, n2\n")
 	n1.prints([]string{"topics", "get", "x", "--scope", "node"}, "node n1 alone")
 	n1.prints([]string{"topics", "list"}, "x      2 ")
+	n1.prints([]string{"topics", "list", "--sort", "worst", "--search", "X"}, "x      2 ")
+	n1.fails(exitUsage, []string{"topics", "list", "--sort", "best"}, "sort")
 	n1.prints([]string{"forecast", "--window", "2h"}, "#")
 	n1.fails(exitUsage, []string{"stats", "--scope", "all"}, "scope")
 	if code := stops["n2"](); code != exitOK {

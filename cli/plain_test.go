@@ -37,7 +37,7 @@ func TestNothingCommandsTheTerminal(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	task := `{"id":"a","topic":"x","state":"dead","payload":` + string(text) + `,"last_error":` + string(text) + `,"group":` + string(text) + `}`
+	task := `{"id":"a","topic":"x","state":"dead","payload":` + string(text) + `,"last_error":` + string(text) + `,"attempts":[{"by":` + string(text) + `,"error":` + string(text) + `}],"group":` + string(text) + `}`
 	s := canned(t, func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case "/v1/tasks":

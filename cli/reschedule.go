@@ -9,18 +9,31 @@ import (
 	"github.com/lapsehq/lapse/client"
 )
 
-// reschedule is the command that moves a deadline.
+// reschedule is the command that moves a deadline, or those of many tasks.
 type reschedule struct {
 	remote
-	ID      string  `arg:"" name:"id" help:"Id of the task."`
+	ID      string  `arg:"" optional:"" name:"id" help:"Id of the task."`
 	Delay   span    `env:"-" placeholder:"30m" help:"The new deadline, from now, also in days: 7d, 1d12h."`
 	DueAt   instant `env:"-" placeholder:"TIME" help:"The new deadline itself, RFC 3339. Not with --delay."`
+	Shift   span    `env:"-" placeholder:"-30m" help:"Moves the deadlines of selected tasks by so much, also back: 1d, --shift=-30m."`
 	Payload string  `env:"-" placeholder:"JSON" help:"The new payload; - reads standard input, @FILE a file. Default: as it is."`
+	Group   string  `env:"-" placeholder:"NAME" help:"Tasks of this group, in place of an id."`
+	selection
 }
 
 // Run moves.
 func (c *reschedule) Run(ctx context.Context, std streams, bad *faults) error {
+	var ids []string
+	if c.ID != "" {
+		ids = []string{c.ID}
+	}
+	if q := c.query(c.Group); selects(q, ids, bad) {
+		return c.many(ctx, q, std, bad)
+	}
+	c.unused(bad)
 	switch {
+	case c.Shift.given:
+		bad.add("shift: is for tasks that are selected by flags")
 	case c.Delay.given && !c.DueAt.IsZero():
 		bad.add("delay: must not be given together with --due-at")
 	case !c.Delay.given && c.DueAt.IsZero() && c.Payload == "":
@@ -41,4 +54,19 @@ func (c *reschedule) Run(ctx context.Context, std streams, bad *faults) error {
 		return err
 	}
 	return s.print(func(w io.Writer) { fmt.Fprintf(w, "%s is due %s\n", t.ID, instantText(t.DueAt, time.Now())) })
+}
+
+// many moves the tasks that are selected.
+func (c *reschedule) many(ctx context.Context, q client.Query, std streams, bad *faults) error {
+	if c.Shift.given && c.Shift.Duration == 0 {
+		bad.add("shift: must not be zero")
+	}
+	if c.Shift.given == !c.DueAt.IsZero() || c.Delay.given || c.Payload != "" {
+		bad.add("shift: must be given, or --due-at, and nothing else, for tasks that are selected by flags")
+	}
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	return c.run(ctx, s, client.Act{Action: client.MoveAction, DueAt: c.DueAt.Time, Shift: c.Shift.Duration, Query: q}, "moved")
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/lapsehq/lapse/httpapi"
 	"github.com/lapsehq/lapse/metrics"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tracing"
 )
 
 // serve is the command that runs a server.
@@ -62,6 +63,11 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 		s.Node = nodeName(bound.all.Addr())
 	}
 	announced := sync.OnceFunc(func() { s.announce(std.out, bound) })
+	traces := s.traces(log)
+	defer traces.Close()
+	if traces != nil {
+		cfg.Tracer = tracing.New(traces)
+	}
 
 	// Ledger.
 	ledger, err := s.ledger(bound.all.Addr(), log, announced)
@@ -164,6 +170,8 @@ func (s *serve) handOver(scheduler *tasks.Scheduler, log *slog.Logger) {
 //  3. the ledger is closed (by the scheduler, which owns it), so that the
 //     next server may open it at once, and so are the ways of delivery;
 //  4. the server of probes ends, which reports all of this.
+//
+// At last Run sends the spans that wait for a collector.
 //
 // The stop signal has ended the context, so no context is passed: each step has a bound of its own.
 // If there was no scheduler yet, last closes the ledger alone.

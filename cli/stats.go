@@ -111,24 +111,28 @@ func warnOfMissing(w io.Writer, r *client.Reach) {
 	}
 }
 
+// nodeState says what the node that was asked is doing: ready, if nothing else.
+func nodeState(r *client.Readiness) string {
+	switch {
+	case r.ShuttingDown:
+		return "shutting down"
+	case r.Draining:
+		return "draining: what it holds is handed over to other nodes"
+	case r.Unsure:
+		return "cut off from the ledger: others may have adopted what it holds"
+	case r.Starting:
+		return "waiting for the ledger"
+	case !r.Ready:
+		return fmt.Sprintf("replaying for %s, %d records so far", roundedText(time.Duration(r.Replay.Elapsed)), r.Replay.Records)
+	}
+	return "ready"
+}
+
 func statsBlock(w io.Writer, s *client.Stats, now time.Time) {
 	n := &s.Total
 	dead := ""
 	if n.DeadOldestAt != nil {
 		dead = ", the first of them " + relative(*n.DeadOldestAt, now)
-	}
-	state := "ready"
-	switch {
-	case s.State.ShuttingDown:
-		state = "shutting down"
-	case s.State.Draining:
-		state = "draining: what it holds is handed over to other nodes"
-	case s.State.Unsure:
-		state = "cut off from the ledger: others may have adopted what it holds"
-	case s.State.Starting:
-		state = "waiting for the ledger"
-	case !s.State.Ready:
-		state = fmt.Sprintf("replaying for %s, %d records so far", roundedText(time.Duration(s.State.Replay.Elapsed)), s.State.Replay.Records)
 	}
 	ledger := fmt.Sprintf("%d changes in %d commits", s.Ledger.Changes, s.Ledger.Commits)
 	if s.State.Ledger.Stalled > 0 {
@@ -137,7 +141,7 @@ func statsBlock(w io.Writer, s *client.Stats, now time.Time) {
 	if s.State.Ledger.Condition != "" {
 		ledger += ", " + s.State.Ledger.Condition
 	}
-	block(w, s.Node, "version", s.Version, "up", roundedText(time.Duration(s.Uptime)), "state", state, "counts of", coverage(&s.Reach),
+	block(w, s.Node, "version", s.Version, "up", roundedText(time.Duration(s.Uptime)), "state", nodeState(&s.State), "counts of", coverage(&s.Reach),
 		"tasks", taskCounts(n)+dead,
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
 			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),

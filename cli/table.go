@@ -82,4 +82,22 @@ func taskBlock(w io.Writer, t *client.Task, now time.Time) {
 	block(w, t.ID, "topic", t.Topic, "state", string(t.State), "due", instantText(t.DueAt, now), "next", next, "died", died,
 		"attempt", fmt.Sprint(t.Attempt), "last error", t.LastError, "payload", payload, "headers", strings.Join(headers, ", "),
 		"group", t.Group, "max lateness", late, "revision", fmt.Sprint(t.Revision), "created", instantText(t.CreatedAt, now), "node", t.Node)
+	if len(t.Attempts) > 0 {
+		fmt.Fprintln(w, "  failed attempts")
+		attemptTable(w, t.Attempts, now)
+	}
+}
+
+// attemptTable is the story of the attempts of a task that have failed.
+func attemptTable(w io.Writer, list []client.Attempt, now time.Time) {
+	rows := [][]string{{"    #", "ENDED", "TOOK", "OUTCOME", "BY", "ERROR"}}
+	for i := range list {
+		a := &list[i]
+		took := ""
+		if a.Duration > 0 {
+			took = a.Duration.String()
+		}
+		rows = append(rows, []string{fmt.Sprint("    ", a.Number), instantText(a.At, now), took, string(a.Outcome), a.By, short(a.Error, 80)})
+	}
+	table(w, rows)
 }

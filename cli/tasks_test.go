@@ -56,7 +56,7 @@ func TestWrongArguments(t *testing.T) {
 		{[]string{"schedule", "--batch", "/no/such/file"}, []string{"batch", "/no/such/file"}},
 		{[]string{"reschedule", "a"}, []string{"delay"}},
 		{[]string{"reschedule", "a", "--delay", "1h", "--due-at", "2031-01-31T12:00:00Z"}, []string{"delay"}},
-		{[]string{"fire"}, []string{"<id>", "lapse fire --help"}},
+		{[]string{"fire"}, []string{"id", "--topic"}},
 		{[]string{"cancel"}, []string{"id", "--group"}},
 		{[]string{"list", "--limit", "0"}, []string{"limit"}},
 		{[]string{"list", "--limit", "-1", "--timeout", "0s"}, []string{"limit", "timeout"}},
@@ -191,7 +191,7 @@ func TestGroupCommands(t *testing.T) {
 	if got := s.lines("list", "--group", "g"); len(got) != 2 || got[0]["id"] != "b" || got[1]["id"] != "a" {
 		t.Errorf("got %v", got)
 	}
-	s.fails(exitUsage, []string{"cancel", "a", "--group", "g"}, "give ids, or --group, not both")
+	s.fails(exitUsage, []string{"cancel", "a", "--group", "g"}, "give ids, or flags", "--group, not both")
 	s.fails(exitUsage, []string{"cancel", "--group", "a/b"}, "group")
 	s.prints([]string{"cancel", "--group", "g"}, "2 tasks of the group g are cancelled\n")
 	if got := s.object("cancel", "--group", "g"); fmt.Sprint(got) != "map[cancelled:0 delivering:[]]" {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,6 +18,8 @@ import (
 type topicsList struct {
 	remote
 	figures
+	Search string `env:"-" placeholder:"PART" help:"Only topics whose names have this part, in whatever case."`
+	Sort   string `env:"-" placeholder:"ORDER" enum:"name,worst,late,failed,dead,ready,pending,paused" help:"What comes first: worst (late, failing, dead, paused), late, failed (in the last 5 minutes), dead, ready, pending, paused or name. Default: name."`
 }
 
 // Run lists.
@@ -25,7 +28,7 @@ func (c *topicsList) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	list, reach, err := allTopics(ctx, s, c.scope())
+	list, reach, err := allTopics(ctx, s, client.TopicQuery{Search: c.Search, Sort: client.TopicSort(c.Sort), Scope: c.scope()})
 	if err != nil {
 		return err
 	}
@@ -36,14 +39,14 @@ func (c *topicsList) Run(ctx context.Context, std streams, bad *faults) error {
 }
 
 // allTopics returns the topics of all pages. The nodes are those of the last one.
-func allTopics(ctx context.Context, s *session, scope client.Scope) (all []client.Topic, reach client.Reach, err error) {
-	for cursor := ""; ; {
-		p, err := s.ListTopics(ctx, 0, cursor, scope)
+func allTopics(ctx context.Context, s *session, q client.TopicQuery) (all []client.Topic, reach client.Reach, err error) {
+	for {
+		p, err := s.FindTopics(ctx, q)
 		if err != nil {
 			return nil, reach, err
 		}
 		all, reach = append(all, p.Topics...), p.Reach
-		if cursor = p.NextCursor; cursor == "" {
+		if q.Cursor = p.NextCursor; q.Cursor == "" {
 			return all, reach, nil
 		}
 	}
@@ -310,7 +313,11 @@ type topicsPause struct {
 
 // Run pauses.
 func (c *topicsPause) Run(ctx context.Context, std streams, bad *faults) error {
-	return c.each(&c.remote, std, bad, "is paused", func(s *session, topic string) error { return s.Pause(ctx, topic) })
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	return c.each(s, "is paused", func(topic string) error { return s.Pause(ctx, topic) })
 }
 
 type topicsResume struct {
@@ -320,18 +327,32 @@ type topicsResume struct {
 
 // Run resumes.
 func (c *topicsResume) Run(ctx context.Context, std streams, bad *faults) error {
-	return c.each(&c.remote, std, bad, "is delivered again", func(s *session, topic string) error { return s.Resume(ctx, topic) })
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	return c.each(s, "is delivered again", func(topic string) error { return s.Resume(ctx, topic) })
 }
 
 type topicsDelete struct {
 	remote
 	Force bool `env:"-" help:"Make their pending and ready tasks dead first."`
+	asking
 	topicNames
 }
 
 // Run forgets.
 func (c *topicsDelete) Run(ctx context.Context, std streams, bad *faults) error {
-	return c.each(&c.remote, std, bad, "has its defaults again", func(s *session, topic string) error {
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	if c.Force {
+		if err := c.sure(ctx, s, &c.asking, "made dead, and the settings forgotten"); err != nil {
+			return err
+		}
+	}
+	return c.each(s, "has its defaults again", func(topic string) error {
 		if c.Force {
 			return s.KillTopic(ctx, topic)
 		}
@@ -343,13 +364,51 @@ func (c *topicsDelete) Run(ctx context.Context, std streams, bad *faults) error 
 	})
 }
 
-func (n *topicNames) each(r *remote, std streams, bad *faults, done string, do func(*session, string) error) error {
-	s, err := r.connect(std, bad)
-	if err != nil {
+// sure asks before something is done with all pending and ready tasks of the topics, and returns an
+// error if the user does not agree. done says what will become of the tasks.
+func (n *topicNames) sure(ctx context.Context, s *session, a *asking, done string) (err error) {
+	if !a.asks(s) {
+		return nil
+	}
+	if n.Topics, err = expand(n.Topics); err != nil || len(n.Topics) == 0 {
 		return err
 	}
+	waiting, least := int64(0), ""
+	for _, topic := range n.Topics {
+		list, reach, err := topicsOf(ctx, s, topic)
+		if err != nil {
+			return err
+		}
+		for i := range list {
+			waiting += list[i].Counts.Pending + list[i].Counts.Ready
+		}
+		if len(reach.Missing) > 0 {
+			least = "at least "
+		}
+	}
+	return a.ask(s, fmt.Sprintf("%s%d tasks of %s will be %s", least, waiting, plain(strings.Join(n.Topics, " ")), done))
+}
+
+// topicsOf returns the topics for which a name stands, which may end with an asterisk.
+func topicsOf(ctx context.Context, s *session, name string) ([]client.Topic, client.Reach, error) {
+	prefix, several := strings.CutSuffix(name, "*")
+	if several {
+		list, reach, err := allTopics(ctx, s, client.TopicQuery{Search: prefix})
+		return slices.DeleteFunc(list, func(t client.Topic) bool { return !strings.HasPrefix(t.Name, prefix) }), reach, err
+	}
+	t, err := s.Topic(ctx, name)
+	switch {
+	case errors.Is(err, client.ErrNoTopic):
+		return nil, client.Reach{}, nil
+	case err != nil:
+		return nil, client.Reach{}, err
+	}
+	return []client.Topic{*t}, t.Reach, nil
+}
+
+func (n *topicNames) each(s *session, done string, do func(string) error) error {
 	return each(n.Topics, func(topic string) error {
-		if err := do(s, topic); err != nil {
+		if err := do(topic); err != nil {
 			return err
 		}
 		return s.print(func(w io.Writer) { fmt.Fprintf(w, "%s %s\n", topic, done) })
@@ -358,6 +417,7 @@ func (n *topicNames) each(r *remote, std streams, bad *faults, done string, do f
 
 type topicsPurge struct {
 	remote
+	asking
 	topicNames
 }
 
@@ -365,6 +425,9 @@ type topicsPurge struct {
 func (c *topicsPurge) Run(ctx context.Context, std streams, bad *faults) error {
 	s, err := c.connect(std, bad)
 	if err != nil {
+		return err
+	}
+	if err := c.sure(ctx, s, &c.asking, "cancelled"); err != nil {
 		return err
 	}
 	return each(c.Topics, func(topic string) error {

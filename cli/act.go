@@ -1,0 +1,219 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/mattn/go-isatty"
+
+	"github.com/lapsehq/lapse/client"
+)
+
+// acting are the flags of commands that do something with all tasks that a filter selects.
+type acting struct {
+	asking
+	DryRun bool   `env:"-" help:"Only count the selected tasks."`
+	Cursor string `env:"-" placeholder:"TEXT" help:"Where an earlier command has ended, whose other flags were the same."`
+}
+
+// asking is the flag of commands that ask on a terminal before they do something with many tasks.
+type asking struct {
+	Yes bool `env:"-" help:"Do it without asking. Without a terminal nothing is asked."`
+}
+
+// asks reports whether the command asks.
+func (c *asking) asks(s *session) bool {
+	return !c.Yes && isTerminal(os.Stdin) && isTerminal(s.std.err)
+}
+
+// ask returns an error unless the user agrees to what will happen.
+func (c *asking) ask(s *session, what string) error {
+	if !confirmed(os.Stdin, s.std.err, what+". Go on?") {
+		return errors.New("nothing was done")
+	}
+	return nil
+}
+
+// selection are the flags by which commands select tasks that are not dead.
+type selection struct {
+	Topic string `env:"-" placeholder:"NAME" help:"Tasks of this topic, in place of ids."`
+	State string `env:"-" placeholder:"STATE" help:"Tasks in this state, in place of ids: pending, retrying (pending, and an attempt was made), ready or delivering."`
+	textFilter
+	DueFrom instant `env:"-" placeholder:"TIME" help:"Tasks whose next attempt is not before this time, RFC 3339, in place of ids."`
+	DueTo   instant `env:"-" placeholder:"TIME" help:"Tasks whose next attempt is before this time, in place of ids."`
+	acting
+}
+
+// query is what the flags select.
+func (c *selection) query(group string) client.Query {
+	return client.Query{
+		Topic: c.Topic, Group: group, State: client.State(c.State), IDPrefix: c.IDPrefix, Error: c.Error,
+		DueFrom: c.DueFrom.Time, DueTo: c.DueTo.Time,
+	}
+}
+
+// selects reports whether the flags select tasks. ids are those that are named instead, if any.
+func selects(q client.Query, ids []string, bad *faults) bool {
+	given := q != client.Query{}
+	if given == (len(ids) > 0) {
+		bad.add("id: give ids, or flags that select tasks such as --topic or --group, not both")
+	}
+	return given
+}
+
+// deadSelection are the flags by which commands select dead tasks of a topic.
+type deadSelection struct {
+	textFilter
+	Reason   string  `env:"-" placeholder:"REASON" help:"Dead tasks with this reason, in place of ids: exhausted, buried or deleted."`
+	DiedFrom instant `env:"-" placeholder:"TIME" help:"Dead tasks that did not die before this time, RFC 3339, in place of ids."`
+	DiedTo   instant `env:"-" placeholder:"TIME" help:"Dead tasks that died before this time, in place of ids."`
+	acting
+}
+
+func (c *deadSelection) query() client.Query {
+	return client.Query{
+		IDPrefix: c.IDPrefix, Error: c.Error, Reason: client.Reason(c.Reason), DiedFrom: c.DiedFrom.Time, DiedTo: c.DiedTo.Time,
+	}
+}
+
+// unused notes flags that are given although no filter is.
+func (c *acting) unused(bad *faults) {
+	if c.Yes || c.DryRun || c.Cursor != "" {
+		bad.add("yes, dry-run and cursor: are for tasks that are selected by flags")
+	}
+}
+
+// run does it, call by call, and says how it goes on a terminal. done says what has become of the
+// tasks, such as "cancelled".
+func (c *acting) run(ctx context.Context, s *session, a client.Act, done string) error {
+	if c.DryRun {
+		selected, err := c.count(ctx, s, a)
+		return errors.Join(err, c.say(s, err, "%d tasks would be %s\n", selected, done))
+	}
+	if c.Cursor == "" {
+		if sure, err := c.sure(ctx, s, a, done); !sure {
+			return err
+		}
+	}
+	progress, failed := isTerminal(s.std.err), []client.Refusal(nil)
+	changed, refused := 0, 0
+	for a.Query.Cursor = c.Cursor; ; {
+		got, err := s.Act(ctx, a)
+		if err != nil {
+			if p := (*client.Problem)(nil); errors.As(err, &p) {
+				changed += p.Done
+			}
+			if a.Query.Cursor == "" || errors.Is(err, client.ErrInvalid) {
+				return fmt.Errorf("%w; %d tasks were %s", err, changed, done)
+			}
+			rest := "--cursor " + a.Query.Cursor
+			if !a.DueAt.IsZero() { // the cursor is for this deadline, which may come from a delay
+				rest += " --due-at " + a.DueAt.Format(time.RFC3339Nano)
+			}
+			return fmt.Errorf("%w; %d tasks were %s; to go on: %s", err, changed, done, rest)
+		}
+		changed, refused = changed+got.Done, refused+len(got.Failed)
+		failed = append(failed, got.Failed[:min(len(got.Failed), max(0, namedRefusals-len(failed)))]...)
+		if s.json {
+			if err := s.print(nil); err != nil {
+				return err
+			}
+		}
+		if a.Query.Cursor = got.NextCursor; a.Query.Cursor == "" {
+			break
+		}
+		if progress {
+			fmt.Fprintf(s.std.err, "\r%d tasks are %s", changed, done)
+		}
+	}
+	if progress {
+		fmt.Fprint(s.std.err, "\r\x1b[K")
+	}
+	if !s.json {
+		if err := c.say(s, nil, "%d tasks are %s\n", changed, done); err != nil {
+			return err
+		}
+	}
+	if refused == 0 {
+		return nil
+	}
+	why := make([]error, len(failed))
+	for i, f := range failed {
+		why[i] = fmt.Errorf("%s: %w", f.ID, f.Problem)
+	}
+	if refused > len(failed) {
+		why = append(why, fmt.Errorf("and %d more", refused-len(failed)))
+	}
+	return fmt.Errorf("%d tasks were not %s: %w", refused, done, errors.Join(why...))
+}
+
+// namedRefusals is how many refused tasks are named.
+const namedRefusals = 20
+
+// sure counts the tasks that are selected, and asks. It reports whether to go on: not if there is
+// none. done says what will become of them.
+func (c *acting) sure(ctx context.Context, s *session, a client.Act, done string) (bool, error) {
+	if !c.asks(s) {
+		return true, nil
+	}
+	selected, err := c.count(ctx, s, a)
+	if err != nil {
+		return false, err
+	}
+	if selected == 0 {
+		return false, c.say(s, nil, "no task is selected\n")
+	}
+	err = c.ask(s, fmt.Sprintf("%d tasks will be %s", selected, done))
+	return err == nil, err
+}
+
+// count counts the tasks that are selected.
+func (c *acting) count(ctx context.Context, s *session, a client.Act) (selected int, err error) {
+	for a.DryRun, a.Query.Limit = true, 0; ; {
+		got, err := s.Act(ctx, a)
+		if err != nil {
+			return selected, err
+		}
+		selected += got.Matched
+		if s.json && c.DryRun {
+			if err := s.print(nil); err != nil {
+				return selected, err
+			}
+		}
+		if a.Query.Cursor = got.NextCursor; a.Query.Cursor == "" {
+			return selected, nil
+		}
+	}
+}
+
+// say writes a line, unless there is an error. With --json it writes nothing.
+func (c *acting) say(s *session, err error, format string, args ...any) error {
+	if err != nil || s.json {
+		return nil
+	}
+	_, err = fmt.Fprintf(s.std.out, format, args...)
+	return err
+}
+
+// confirmed asks a question.
+func confirmed(from io.Reader, to io.Writer, question string) bool {
+	fmt.Fprintf(to, "%s [y/N] ", question)
+	answer, err := bufio.NewReader(from).ReadString('\n')
+	if err != nil { // the end is a no
+		fmt.Fprintln(to)
+	}
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes"
+}
+
+// isTerminal reports whether a stream is one. Tests set it.
+var isTerminal = func(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && isatty.IsTerminal(f.Fd())
+}

@@ -1,0 +1,356 @@
+package cli
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/lapsehq/lapse/client"
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// The looks of text: what is wrong is red, and what matters less is faint. Words say the same, for
+// terminals without colors.
+const (
+	badText  = "\x1b[31m"
+	softText = "\x1b[2m"
+	boldText = "\x1b[1m"
+	pickText = "\x1b[7m"
+)
+
+// staleAfter is how long after the expected answer the figures count as old.
+const staleAfter = 3 * time.Second
+
+// View is the whole screen.
+func (m *topModel) View() tea.View {
+	head, foot := m.head(), m.foot()
+	rows := max(1, m.height-len(head)-len(foot)-1)
+	if m.height == 0 {
+		rows = topicsOnce
+	}
+	lines := slices.Concat(head, m.table(rows))
+	for len(lines)+len(foot) < m.height {
+		lines = append(lines, "")
+	}
+	lines = append(lines, foot...)
+	if m.height > 0 && len(lines) > m.height { // too low for all: the keys go first
+		lines = lines[:m.height]
+	}
+	v := tea.NewView(strings.Join(lines, "\n"))
+	v.AltScreen = true
+	v.WindowTitle = "lapse top " + plain(m.url)
+	return v
+}
+
+// line cuts a text to the width of the terminal, and then gives it a look.
+func (m *topModel) line(look, text string) string {
+	text = plain(text)
+	if m.width > 0 {
+		text = cut(text, m.width)
+	}
+	if !m.color || look == "" || text == "" {
+		return text
+	}
+	return look + text + "\x1b[m"
+}
+
+// cut ends a text that is too wide with an ellipsis.
+func cut(text string, width int) string {
+	if utf8.RuneCountInString(text) <= width {
+		return text
+	}
+	return string([]rune(text)[:max(0, width-1)]) + "…"
+}
+
+// head is what stands above the topics.
+func (m *topModel) head() []string {
+	title := "lapse top " + m.url
+	if s := m.seen.stats; s != nil {
+		title += fmt.Sprintf("  %s %s, up %s", s.Node, s.Version, roundedText(time.Duration(s.Uptime)))
+	}
+	lines := []string{m.line(boldText, title)}
+	if fault := m.stale(); fault != "" {
+		lines = append(lines, m.line(badText, fault))
+	}
+	if m.seen.page == nil {
+		return lines
+	}
+	if fleet := fleetLine(m.seen.nodes); fleet != "" {
+		lines = append(lines, m.line(lookOf(strings.Contains(fleet, ":")), fleet))
+	}
+	if r := &m.seen.page.Reach; len(r.Missing) > 0 {
+		lines = append(lines, m.line(badText, "without the figures of "+missing(r)))
+	}
+	s := m.seen.stats
+	if s == nil {
+		return append(lines, m.line(softText, "the token may not read the totals"), "")
+	}
+	if state := nodeState(&s.State); state != "ready" {
+		lines = append(lines, m.line(badText, s.Node+": "+state))
+	}
+	if l := &s.State.Ledger; l.Condition != "" || l.Stalled > 0 {
+		text := "ledger: " + l.Condition
+		if l.Stalled > 0 {
+			text += " silent for " + roundedText(time.Duration(l.Stalled))
+		}
+		lines = append(lines, m.line(badText, text))
+	}
+	return append(lines, m.line("", "tasks     "+taskCounts(&s.Total)), m.line("", "a second  "+m.rates()),
+		m.line("", "late now  "+lateNow(&s.Total, m.seen.at)), "")
+}
+
+func lookOf(bad bool) string {
+	if bad {
+		return badText
+	}
+	return ""
+}
+
+// stale says that the figures are old, and why; "" if they are not.
+func (m *topModel) stale() string {
+	age := m.now.Sub(m.seen.at)
+	switch {
+	case m.seen.page == nil && m.fault == nil:
+		return "asking the server ..."
+	case m.seen.page == nil:
+		return "no figures: " + explain(m.fault)
+	case m.fault != nil:
+		return fmt.Sprintf("OLD: the figures are of %s ago. %s", roundedText(age.Round(time.Second)), explain(m.fault))
+	case age > m.interval+staleAfter:
+		return fmt.Sprintf("OLD: the figures are of %s ago. The server does not answer", roundedText(age.Round(time.Second)))
+	}
+	return ""
+}
+
+// fleetLine says how many nodes there are. A colon follows if not all are well.
+func fleetLine(nodes []client.Node) string {
+	if len(nodes) < 2 {
+		return ""
+	}
+	var unwell []string
+	for i := range nodes {
+		switch n := &nodes[i]; {
+		case n.State != client.NodeLive:
+			unwell = append(unwell, n.Name+" "+string(n.State))
+		case n.Status != nil && n.Status.CatchingUp:
+			unwell = append(unwell, n.Name+" replaying")
+		case n.Status != nil && n.Status.Unsure:
+			unwell = append(unwell, n.Name+" cut off from the ledger")
+		}
+	}
+	text := fmt.Sprintf("%d nodes", len(nodes))
+	if len(unwell) > 0 {
+		text += ": " + strings.Join(unwell, ", ")
+	}
+	return text
+}
+
+// rates is what has happened since the look before.
+func (m *topModel) rates() string {
+	now, before := m.seen.stats, m.earlier.stats
+	took := m.seen.at.Sub(m.earlier.at)
+	// A node that has come or gone brings or takes what it counted since its start.
+	if before == nil || took <= 0 || !slices.Equal(now.Covers, before.Covers) {
+		return "not known before the next look"
+	}
+	var all []string
+	for _, r := range []struct {
+		name        string
+		now, before int64
+	}{
+		{"scheduled", now.Total.Scheduled, before.Total.Scheduled}, {"delivered", now.Total.Delivered, before.Total.Delivered},
+		{"failed", now.Total.Failed, before.Total.Failed}, {"died", now.Total.Died, before.Total.Died}, {"cancelled", now.Total.Cancelled, before.Total.Cancelled},
+	} {
+		all = append(all, rate(r.now-r.before, took)+" "+r.name)
+	}
+	return strings.Join(all, ", ")
+}
+
+// rate is a number of things for each second. A count that has gone back is that of a node that has
+// started again.
+func rate(n int64, took time.Duration) string {
+	perSecond := float64(n) / took.Seconds()
+	switch {
+	case n < 0:
+		return "-"
+	case perSecond >= 10 || perSecond == math.Trunc(perSecond):
+		return compact(int64(perSecond))
+	}
+	return strconv.FormatFloat(perSecond, 'f', 1, 64)
+}
+
+// compact is a count in at most 6 characters.
+func compact(n int64) string {
+	switch {
+	case n < 100_000:
+		return strconv.FormatInt(n, 10)
+	case n < 10_000_000:
+		return strconv.FormatInt(n/1000, 10) + "k"
+	}
+	return strconv.FormatInt(n/1_000_000, 10) + "M"
+}
+
+// A topColumn is a column of the table of topics.
+type topColumn struct {
+	head  string
+	width int
+	least int // the width of the terminal from which on it is shown
+	cell  func(m *topModel, t *client.Topic) string
+}
+
+// topColumns stand right of the names. They and 16 characters of a name fit into 80 columns.
+var topColumns = []topColumn{
+	{"WHAT", 15, 0, func(m *topModel, t *client.Topic) string { return whatOf(t, m.seen.at) }},
+	{"READY", 6, 0, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.Ready) }},
+	{"OLDEST", 6, 0, func(m *topModel, t *client.Topic) string { return oldest(&t.Counts, m.seen.at) }},
+	{"FAILED", 6, 0, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.FailedRecent) }},
+	{"DEAD", 6, 0, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.Dead) }},
+	{"PENDING", 7, 0, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.Pending) }},
+	{"BUSY", 6, 90, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.Delivering) }},
+	{"OUT/S", 6, 98, func(m *topModel, t *client.Topic) string { return m.topicRate(t) }},
+	{"P99 NOW", 8, 108, func(_ *topModel, t *client.Topic) string { return p99(t) }},
+}
+
+// whatOf says in words what is wrong with a topic, the worst first.
+func whatOf(t *client.Topic, now time.Time) string {
+	n := &t.Counts
+	var words []string
+	for _, w := range []struct {
+		text string
+		is   bool
+	}{
+		{"undeliverable", t.Undeliverable != ""},
+		{"late", !t.Paused && n.ReadyOldestAt != nil && now.Sub(*n.ReadyOldestAt) > tasks.LateAfter},
+		{"failing", n.FailedRecent > 0},
+		{"dead", n.Dead > 0},
+		{"paused", t.Paused},
+	} {
+		if w.is {
+			words = append(words, w.text)
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+func p99(t *client.Topic) string {
+	if t.Counts.Recent.Count == 0 {
+		return "-"
+	}
+	return t.Counts.Recent.P99.String()
+}
+
+// topicRate is how many tasks of a topic were delivered a second since the look before.
+func (m *topModel) topicRate(t *client.Topic) string {
+	took := m.seen.at.Sub(m.earlier.at)
+	if m.earlier.page == nil || took <= 0 || !slices.Equal(m.seen.page.Covers, m.earlier.page.Covers) {
+		return "-"
+	}
+	i := slices.IndexFunc(m.earlier.page.Topics, func(b client.Topic) bool { return b.Name == t.Name })
+	if i < 0 {
+		return "-"
+	}
+	return rate(t.Counts.Delivered-m.earlier.page.Topics[i].Counts.Delivered, took)
+}
+
+// table is the head of the table and so many topics, the chosen one among them.
+func (m *topModel) table(rows int) []string {
+	if m.seen.page == nil {
+		return nil
+	}
+	list := m.seen.page.Topics
+	if len(list) == 0 {
+		text := "no topic yet: schedule a task, and its topic appears here"
+		if m.seen.query.Search != "" {
+			text = fmt.Sprintf("no topic has %q in its name", m.seen.query.Search)
+		}
+		return []string{m.line(softText, text)}
+	}
+	var shown []topColumn
+	name := 0
+	for i := range list {
+		name = max(name, utf8.RuneCountInString(list[i].Name))
+	}
+	room := m.width
+	for _, c := range topColumns {
+		if m.width == 0 || m.width >= c.least {
+			shown = append(shown, c)
+			room -= c.width + 2
+		}
+	}
+	if m.width > 0 {
+		name = min(name, max(room, 8))
+	}
+	name = max(name, len("TOPIC"))
+	cells := make([]string, len(shown))
+	for i, c := range shown {
+		cells[i] = c.head
+	}
+	lines := []string{m.line(softText, rowOf(shown, name, "TOPIC", cells))}
+	first := max(0, min(m.chosen-rows+1, len(list)-rows))
+	for i := first; i < min(first+rows, len(list)); i++ {
+		t := &list[i]
+		for j, c := range shown {
+			cells[j] = c.cell(m, t)
+		}
+		look := ""
+		switch {
+		case i == m.chosen && m.color:
+			look = pickText
+		case cells[0] == "paused":
+			look = softText
+		case cells[0] != "":
+			look = badText
+		}
+		lines = append(lines, m.line(look, rowOf(shown, name, t.Name, cells)))
+	}
+	return lines
+}
+
+// rowOf aligns the cells of a row. Words stand left, numbers right.
+func rowOf(shown []topColumn, width int, name string, cells []string) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%-*s", width, cut(name, width))
+	for i, c := range shown {
+		if i == 0 {
+			fmt.Fprintf(&b, "  %-*s", c.width, cut(cells[i], c.width))
+		} else {
+			fmt.Fprintf(&b, "  %*s", c.width, cells[i])
+		}
+	}
+	return b.String()
+}
+
+// foot is what stands below the topics: more of the chosen one, or a question, and the keys.
+func (m *topModel) foot() []string {
+	more, keys := m.notice, "↑↓ choose  s sort: "+string(m.query.Sort)+"  / search  p pause  q quit"
+	if m.query.Search != "" {
+		keys = "↑↓ choose  s sort: " + string(m.query.Sort) + "  / search: " + m.query.Search + "  esc all  p pause  q quit"
+	}
+	switch t := m.topic(); {
+	case m.mode == searching:
+		more, keys = "search: "+m.typed+"_", "enter search  esc leave it"
+	case m.mode == confirming:
+		more = fmt.Sprintf("Pause %s? Its tasks are accepted and wait, at all nodes.", m.target.Name)
+		if m.target.Paused {
+			more = fmt.Sprintf("Deliver the tasks of %s again, at all nodes?", m.target.Name)
+		}
+		return []string{m.line(boldText, more), m.line(softText, "y yes  any other key no")}
+	case more == "" && t != nil && t.Undeliverable != "":
+		more = t.Name + " cannot be delivered: " + t.Undeliverable
+	case more == "" && t != nil && t.LastFailedAt != nil:
+		more = fmt.Sprintf("%s failed %s: %s", t.Name, relative(*t.LastFailedAt, m.seen.at), t.LastError)
+	}
+	if p := m.seen.page; p != nil && (p.NextCursor != "" || len(m.before) > 0) {
+		keys += fmt.Sprintf("  pgdn page %d", len(m.before)+1)
+		if p.Matched > 0 {
+			keys += fmt.Sprintf(" of %d topics", p.Matched)
+		}
+	}
+	return []string{m.line("", more), m.line(softText, keys)}
+}

@@ -1,0 +1,367 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	tea "charm.land/bubbletea/v2"
+
+	"github.com/lapsehq/lapse/client"
+)
+
+// A fakeTop answers what a test wants, and keeps what it was asked.
+type fakeTop struct {
+	stats  client.Stats
+	nodes  []client.Node
+	topics []client.Topic
+	next   string
+	err    error // of all answers
+	denied error // of the totals alone
+
+	queries []client.TopicQuery
+	changes []string
+}
+
+func (f *fakeTop) Totals(context.Context, ...client.Scope) (*client.Stats, error) {
+	s := f.stats
+	if f.denied != nil {
+		return nil, f.denied
+	}
+	return &s, f.err
+}
+
+func (f *fakeTop) Nodes(context.Context) ([]client.Node, error) { return f.nodes, f.err }
+
+func (f *fakeTop) FindTopics(_ context.Context, q client.TopicQuery) (*client.TopicPage, error) {
+	f.queries = append(f.queries, q)
+	return &client.TopicPage{Reach: f.stats.Reach, Topics: append([]client.Topic(nil), f.topics...), NextCursor: f.next, Matched: len(f.topics)}, f.err
+}
+
+func (f *fakeTop) Pause(_ context.Context, topic string) error {
+	f.changes = append(f.changes, "pause "+topic)
+	return f.err
+}
+
+func (f *fakeTop) Resume(_ context.Context, topic string) error {
+	f.changes = append(f.changes, "resume "+topic)
+	return f.err
+}
+
+// A topRig drives a model as a terminal does.
+type topRig struct {
+	*testing.T
+	server *fakeTop
+	model  *topModel
+}
+
+func newTopRig(t *testing.T, width, height int) *topRig {
+	now := time.Now()
+	late := now.Add(-time.Minute)
+	failing := client.Topic{Name: "mail", LastError: "answered 502\x1b[2J", LastFailedAt: &late}
+	failing.Counts.FailedRecent, failing.Counts.Dead = 12, 3
+	waiting := client.Topic{Name: "order.unpaid"}
+	waiting.Counts.Ready, waiting.Counts.ReadyOldestAt, waiting.Counts.Pending = 55, &late, 1_234_567
+	paused := client.Topic{Name: "a-topic-with-a-name-that-is-too-long-for-any-terminal-there-is"}
+	paused.Paused = true
+	f := &fakeTop{topics: []client.Topic{waiting, failing, paused, {Name: "quiet"}}}
+	f.stats = client.Stats{Node: "n1", Version: "dev", State: client.Readiness{Ready: true}, Reach: client.Reach{Covers: []string{"n1", "n2"}}}
+	f.stats.State.Ledger.OK = true
+	f.stats.Total.Pending, f.stats.Total.Ready = 200, 55
+	f.nodes = []client.Node{{Name: "n1", State: client.NodeLive, Self: true}, {Name: "n2", State: client.NodeLive}}
+	m := &topModel{server: f, ctx: t.Context(), url: "http://lapse", interval: time.Second, timeout: time.Second,
+		query: client.TopicQuery{Sort: client.SortWorst, Limit: topicsOnce}, now: now}
+	r := &topRig{t, f, m}
+	r.send(tea.WindowSizeMsg{Width: width, Height: height})
+	return r
+}
+
+// send gives the model an event, and those that follow from it. The clock is turned by the test.
+func (r *topRig) send(event tea.Msg) {
+	r.Helper()
+	if _, isClock := event.(topClock); isClock {
+		r.model.now = event.(topClock).now
+		r.run(r.model.ask())
+		return
+	}
+	_, follow := r.model.Update(event)
+	r.run(follow)
+}
+
+func (r *topRig) run(follow tea.Cmd) {
+	r.Helper()
+	if follow == nil {
+		return
+	}
+	switch event := follow().(type) {
+	case tea.QuitMsg:
+		r.model.notice = "quit"
+	default:
+		r.send(event)
+	}
+}
+
+// look looks once more, so much later.
+func (r *topRig) look(later time.Duration) { r.send(topClock{r.model.now.Add(later)}) }
+
+func (r *topRig) keys(keys ...string) {
+	r.Helper()
+	for _, k := range keys {
+		code, text := []rune(k)[0], k
+		switch k {
+		case "enter":
+			code, text = tea.KeyEnter, ""
+		case "esc":
+			code, text = tea.KeyEscape, ""
+		case "backspace":
+			code, text = tea.KeyBackspace, ""
+		case "down":
+			code, text = tea.KeyDown, ""
+		case "pgdown":
+			code, text = tea.KeyPgDown, ""
+		case "pgup":
+			code, text = tea.KeyPgUp, ""
+		}
+		r.send(tea.KeyPressMsg{Code: code, Text: text})
+	}
+}
+
+// screen is what the terminal shows. It checks that all of it fits.
+func (r *topRig) screen() string {
+	r.Helper()
+	text := r.model.View().Content
+	lines := strings.Split(text, "\n")
+	if len(lines) > r.model.height {
+		r.Errorf("%d lines on a terminal of %d:\n%s", len(lines), r.model.height, text)
+	}
+	for _, line := range lines {
+		if n := utf8.RuneCountInString(line); n > r.model.width {
+			r.Errorf("%d columns on a terminal of %d: %q", n, r.model.width, line)
+		}
+		if strings.Contains(line, "\x1b[2J") {
+			r.Errorf("the server writes to the terminal: %q", line)
+		}
+	}
+	return text
+}
+
+func (r *topRig) shows(parts ...string) {
+	r.Helper()
+	screen := r.screen()
+	for _, part := range parts {
+		if !strings.Contains(screen, part) {
+			r.Errorf("it does not show %q:\n%s", part, screen)
+		}
+	}
+}
+
+func TestTop(t *testing.T) {
+	r := newTopRig(t, 80, 24)
+	r.shows("asking the server")
+	r.look(0)
+	r.shows("lapse top http://lapse  n1 dev", "2 nodes", "200 pending, 55 ready", "order.unpaid", "late", "1234k", "mail", "failing dead", "paused", "sort: worst", "not known before the next look")
+	rows := strings.Split(r.screen(), "\n")
+	if i := strings.Index(r.screen(), "order.unpaid"); i < 0 || i > strings.Index(r.screen(), "mail") || len(rows) != 24 {
+		t.Errorf("the order is not that of the server:\n%s", r.screen())
+	}
+	r.server.stats.Total.Delivered = 30
+	r.server.stats.Total.Failed = 1
+	r.model.seen.at = r.model.seen.at.Add(-10 * time.Second)
+	r.look(time.Second)
+	took := r.model.seen.at.Sub(r.model.earlier.at)
+	r.shows("a second  0 scheduled, "+rate(30, took)+" delivered, "+rate(1, took)+" failed", "0 died")
+
+	// What is chosen is told more of, and stays chosen when it moves.
+	r.keys("down")
+	r.shows("mail failed 1m ago: answered 502 ")
+	r.server.topics[0], r.server.topics[1] = r.server.topics[1], r.server.topics[0]
+	r.look(time.Second)
+	r.shows("mail failed")
+	if r.model.chosen != 0 {
+		t.Errorf("row %d is chosen", r.model.chosen)
+	}
+	// A count that goes back is that of a node that started again.
+	r.server.stats.Total.Delivered = 0
+	r.look(time.Second)
+	r.shows("- delivered")
+	r.server.stats.Covers = []string{"n1"}
+	r.look(time.Second)
+	r.shows("not known before the next look")
+	r.keys("q")
+	r.shows("quit")
+}
+
+// What is wrong with the fleet stands above all else.
+func TestTopOfAFleetInTrouble(t *testing.T) {
+	r := newTopRig(t, 80, 24)
+	s := &r.server.stats
+	s.Covers, s.Missing = []string{"n1"}, []client.MissingNode{{Node: "n2", Error: "it has not answered"}}
+	r.server.nodes[1].State = client.NodeSilent
+	s.State = client.Readiness{Replay: client.Replay{Records: 1200}}
+	s.State.Ledger.Condition = "redis: connection refused"
+	r.look(0)
+	r.shows("2 nodes: n2 silent", "without the figures of n2 (it has not answered)", "n1: replaying for", "1200 records", "ledger: redis: connection refused")
+	r.server.denied = client.ErrUnauthorized
+	r.look(time.Second)
+	r.shows("the token may not read the totals", "order.unpaid")
+}
+
+// Figures that are old look old, whether the server refuses, is gone or hangs.
+func TestTopLooksStale(t *testing.T) {
+	r := newTopRig(t, 80, 24)
+	r.server.err = errors.New("connection refused")
+	r.look(0)
+	r.shows("no figures: connection refused")
+	r.server.err = nil
+	r.look(time.Second)
+	if strings.Contains(r.screen(), "OLD:") {
+		t.Errorf("it looks old:\n%s", r.screen())
+	}
+	r.server.err = errors.New("connection refused")
+	r.look(7 * time.Second)
+	r.shows("OLD: the figures are of ", " ago. connection refused", "order.unpaid")
+	r.server.err = nil
+	r.look(time.Second)
+
+	// One look is under way, and does not come back. No second one begins.
+	hangs := r.model.ask()
+	asked := r.model.asked
+	for range 60 {
+		_, _ = r.model.Update(topClock{r.model.now.Add(time.Second)})
+	}
+	r.shows("OLD: the figures are of 1m", "The server does not answer")
+	if hangs == nil || r.model.asked != asked {
+		t.Error("another look began meanwhile")
+	}
+}
+
+func TestTopSortsSearchesAndTurnsPages(t *testing.T) {
+	r := newTopRig(t, 80, 24)
+	r.server.next = "2"
+	r.look(0)
+	last := func(want client.TopicQuery) {
+		t.Helper()
+		want.Limit = topicsOnce
+		if got := r.server.queries[len(r.server.queries)-1]; got != want {
+			t.Errorf("the server was asked for %+v, want %+v", got, want)
+		}
+	}
+	last(client.TopicQuery{Sort: client.SortWorst})
+	r.keys("s")
+	last(client.TopicQuery{Sort: client.SortLate})
+	r.keys("S", "S")
+	last(client.TopicQuery{Sort: client.SortName})
+	r.keys("pgdown")
+	last(client.TopicQuery{Sort: client.SortName, Cursor: "2"})
+	r.shows("pgdn page 2 of 4 topics")
+	r.server.next = ""
+	r.look(time.Second)
+	asked := len(r.server.queries)
+	r.keys("pgdown")
+	if len(r.server.queries) != asked {
+		t.Error("it turns the last page")
+	}
+	r.keys("pgup")
+	last(client.TopicQuery{Sort: client.SortName})
+	r.keys("/", "o", "q", "backspace", "r", "ä", "backspace")
+	r.shows("search: or_")
+	r.keys("enter")
+	last(client.TopicQuery{Sort: client.SortName, Search: "or"})
+	r.shows("/ search: or")
+	r.keys("/", "x", "esc")
+	last(client.TopicQuery{Sort: client.SortName, Search: "or"})
+	r.server.topics = nil
+	r.look(time.Second)
+	r.shows(`no topic has "or" in its name`)
+	r.keys("down", "p", "esc")
+	last(client.TopicQuery{Sort: client.SortName})
+	// An answer to an earlier question is not shown.
+	r.server.topics = []client.Topic{{Name: "earlier"}}
+	r.model.asking = true
+	r.keys("s")
+	r.server.topics = []client.Topic{{Name: "later"}}
+	r.send(topLook{query: client.TopicQuery{Sort: client.SortName, Limit: topicsOnce}, page: &client.TopicPage{Topics: []client.Topic{{Name: "earlier"}}}, at: r.model.now})
+	last(client.TopicQuery{Sort: client.SortWorst})
+	r.shows("later")
+}
+
+// A topic is paused after a question.
+func TestTopPauses(t *testing.T) {
+	r := newTopRig(t, 80, 24)
+	r.look(0)
+	r.keys("p")
+	r.shows("Pause order.unpaid?", "y yes  any other key no")
+	r.keys("q")
+	r.shows("nothing was changed")
+	r.keys("p", "enter", "p", "n", "y")
+	if len(r.server.changes) != 0 {
+		t.Errorf("it did %q", r.server.changes)
+	}
+	// The question is about the topic for which it was asked, wherever that is now.
+	r.keys("p")
+	r.server.topics[0], r.server.topics[1] = r.server.topics[1], r.server.topics[0]
+	r.model.chosen = 2
+	r.look(time.Second)
+	r.keys("y")
+	r.shows("order.unpaid is paused")
+	for i := range r.server.topics {
+		r.server.topics[i].Paused = true
+	}
+	r.look(time.Second)
+	r.model.chosen = 1
+	r.keys("p")
+	r.shows("Deliver the tasks of order.unpaid again")
+	r.server.err = client.ErrUnauthorized
+	r.keys("Y")
+	r.shows("a token is given in LAPSE_TOKEN")
+	if fmt.Sprint(r.server.changes) != "[pause order.unpaid resume order.unpaid]" {
+		t.Errorf("it did %q", r.server.changes)
+	}
+}
+
+// It fits terminals of every size, with and without colors.
+func TestTopFits(t *testing.T) {
+	r := newTopRig(t, 80, 24)
+	many := r.server.topics
+	for i := range 100 {
+		many = append(many, client.Topic{Name: fmt.Sprint("topic-", i)})
+	}
+	r.server.topics = many
+	r.look(0)
+	for _, size := range [][2]int{{80, 24}, {200, 60}, {120, 10}, {40, 12}, {20, 6}, {10, 3}, {1, 1}, {300, 400}} {
+		r.send(tea.WindowSizeMsg{Width: size[0], Height: size[1]})
+		for range 103 {
+			r.screen()
+			r.keys("down")
+		}
+		if size[1] >= 10 {
+			r.shows(fmt.Sprint("topic-", 99)[:min(8, size[0])])
+		}
+		r.model.chosen = 0
+	}
+	r.send(tea.WindowSizeMsg{Width: 120, Height: 24})
+	r.shows("BUSY", "OUT/S", "P99 NOW")
+	r.model.color = true
+	if text := r.model.View().Content; !strings.Contains(text, badText) || !strings.Contains(text, pickText) {
+		t.Errorf("there are no colors in %q", text)
+	}
+}
+
+// A topic is late if it is not paused, as docs/http.md says.
+func TestTopOfAPausedTopic(t *testing.T) {
+	now := time.Now()
+	since := now.Add(-time.Minute)
+	topic := client.Topic{Name: "x"}
+	topic.Counts.ReadyOldestAt, topic.Counts.Dead = &since, 1
+	if got := whatOf(&topic, now); got != "late dead" {
+		t.Errorf("got %q", got)
+	}
+	topic.Paused = true
+	if got := whatOf(&topic, now); got != "dead paused" {
+		t.Errorf("got %q, paused", got)
+	}
+}
