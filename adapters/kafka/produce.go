@@ -21,6 +21,9 @@ type producer struct {
 	key   keyFunc
 }
 
+// Receiver returns the topic of Kafka.
+func (p *producer) Receiver() string { return p.topic }
+
 // Deliver implements tasks.Deliverer.
 func (p *producer) Deliver(ctx context.Context, d *tasks.Delivery) error {
 	return p.DeliverBatch(ctx, []*tasks.Delivery{d})[0]

@@ -18,6 +18,9 @@ type publisher struct {
 	subject string
 }
 
+// Receiver returns the subject.
+func (p *publisher) Receiver() string { return p.subject }
+
 // Deliver implements tasks.Deliverer.
 func (p *publisher) Deliver(ctx context.Context, d *tasks.Delivery) error {
 	return p.DeliverBatch(ctx, []*tasks.Delivery{d})[0]

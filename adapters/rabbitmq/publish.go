@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -26,6 +27,9 @@ type publisher struct {
 	way           *Way
 	exchange, key string
 }
+
+// Receiver returns the exchange, if there is one, and the routing key.
+func (p *publisher) Receiver() string { return strings.TrimPrefix(p.exchange+"/"+p.key, "/") }
 
 // Deliver implements tasks.Deliverer.
 func (p *publisher) Deliver(ctx context.Context, d *tasks.Delivery) error {
