@@ -1,6 +1,8 @@
-// Package browser tests the pages of the server in a real browser: that the dashboard shows new
-// events without a reload, that its content security policy lets it work, that the pages of routes
-// and problems can be read, and that a page of another site cannot use the API.
+// Package browser tests the pages of the server in a real browser: every view of the dashboard and
+// every action in it, by the keyboard and on a phone too, the questions of an engineer who is woken
+// at night, that axe-core finds nothing wrong, that the content security policy lets the pages
+// work, and that a page of another site cannot use the API.
 //
-// Its tests have the build tag "browser"; `make browser` runs them.
+// Its tests have the build tag "browser"; `make browser` runs them, and `make night` two of them
+// with many tasks.
 package browser

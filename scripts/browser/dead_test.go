@@ -1,0 +1,100 @@
+//go:build browser
+
+package browser
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// Some dead tasks come back, and all others are deleted.
+func TestDead(t *testing.T) {
+	r := serve(t)
+	r.breaks("invoice.send", "no such template")
+	for i := range 3 {
+		r.schedule("invoice.send", fmt.Sprintf("invoice-%d", i), 0)
+	}
+	p := open(t)
+	p.load(r.url + "/#/dead?topic=invoice.send")
+	p.shows("main", "invoice-2")
+	if err := r.PauseTopic(r.Context(), "invoice.send", true); err != nil { // what comes back stays
+		t.Fatal(err)
+	}
+	p.press("Choose invoice-1")
+	p.press("Requeue 1 task")
+	p.shows("dialog", "Requeue 1 chosen task?")
+	p.pressIn("dialog", "Requeue")
+	p.shows(".notices", "1 task came back.")
+	p.hides("main table", "invoice-1")
+	if n := r.Stats().Total.Dead; n != 2 {
+		t.Errorf("%d are dead", n)
+	}
+	p.press("Delete all")
+	p.press("Leave it")
+	p.press("Delete all")
+	p.shows("#counted", "2 tasks.")
+	p.pressIn("dialog", "Delete")
+	p.shows("main", "No task of this topic is dead.")
+	if s := r.Stats().Total; s.Dead != 0 || s.Ready != 1 {
+		t.Errorf("%d are dead, and %d ready", s.Dead, s.Ready)
+	}
+	p.content()
+}
+
+// Requeue yesterday's dead: those of today stay.
+func TestRequeueByTime(t *testing.T) {
+	r := serve(t)
+	r.breaks("invoice.send", "no such template")
+	r.schedule("invoice.send", "invoice-now", 0)
+	p := open(t)
+	p.load(r.url + "/#/dead?topic=invoice.send")
+	p.shows("main", "invoice-now")
+	p.pick(`main [name="died"]`, "yesterday")
+	p.shows("main", "No dead task is as the filter says.")
+	p.pick(`main [name="died"]`, "hour")
+	p.shows("main", "invoice-now")
+	if err := r.PauseTopic(r.Context(), "invoice.send", true); err != nil { // what comes back stays
+		t.Fatal(err)
+	}
+	p.press("Requeue all of these")
+	p.shows("#counted", "1 task.")
+	p.pressIn("dialog", "Requeue")
+	p.shows(".notices", "1 task came back.")
+	if s := r.Stats().Total; s.Dead != 0 || s.Ready != 1 {
+		t.Errorf("%d are dead, and %d ready", s.Dead, s.Ready)
+	}
+	p.content()
+}
+
+// Move a campaign by a day: more tasks than a call takes.
+func TestMoveGroup(t *testing.T) {
+	r := serve(t)
+	due := time.Now().Add(time.Hour).Truncate(time.Millisecond)
+	for i := range 700 {
+		if _, err := r.Schedule(t.Context(), tasks.Request{ID: fmt.Sprint("news-", i), Topic: "newsletter", Group: "autumn", Due: due}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.schedule("newsletter", "other", time.Hour)
+	p := open(t)
+	p.load(r.url + "/#/tasks")
+	p.fill(`main [name="group"]`, "autumn")
+	p.press("Find")
+	p.press("Move all of these")
+	p.shows("#counted", "700 tasks.")
+	p.pressIn("dialog", "Move")
+	p.shows(".notices", "700 tasks moved.")
+	for _, id := range []string{"news-0", "news-699"} {
+		task, err := r.Get(t.Context(), id)
+		if err != nil || !task.Due.Equal(due.Add(24*time.Hour)) {
+			t.Errorf("%s is due %v, %v", id, task.Due, err)
+		}
+	}
+	if task, err := r.Get(t.Context(), "other"); err != nil || task.Due.After(due.Add(time.Hour)) {
+		t.Errorf("another task is due %v, %v", task.Due, err)
+	}
+	p.content()
+}

@@ -1,0 +1,142 @@
+//go:build browser
+
+package browser
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/httpapi"
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// While the server starts the page says what it waits for, and then shows figures by itself.
+func TestStartingPage(t *testing.T) {
+	quiet := slog.New(slog.DiscardHandler)
+	api, err := httpapi.New(httpapi.Config{Log: quiet, Starting: func() recovery.Health {
+		return recovery.Health{Where: "redis://far:6379/0", Err: errors.New("connection refused"),
+			Waiting: []recovery.Waiting{{What: "the ledger", Detail: "for far", Since: time.Now().Add(-time.Minute)}}}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, _ := listen(t, api)
+	p := open(t)
+	p.load(url)
+	p.shows("h1", "Lapse is starting")
+	p.shows("main", "redis://far:6379/0")
+	p.shows("main", "connection refused")
+	p.shows("main", "the ledger for far since 1m")
+	scheduler, err := tasks.Open(t.Context(), memledger.New(), tasks.Config{Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = scheduler.Close(context.Background()) })
+	api.Attach(scheduler)
+	p.shows("h1", "Nothing is late.")
+}
+
+// hanging is a server that can be made to answer nothing.
+func hanging(t *testing.T) (r *rig, at string, hangs *atomic.Bool) {
+	t.Helper()
+	r = serve(t)
+	hangs = new(atomic.Bool)
+	over := make(chan struct{})
+	target, err := url.Parse(r.url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	at = serveAt(t, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if strings.HasPrefix(q.URL.Path, "/v1/") && hangs.Load() {
+			select {
+			case <-q.Context().Done():
+			case <-over:
+			}
+			return
+		}
+		proxy.ServeHTTP(w, q)
+	}))
+	t.Cleanup(func() { close(over) })
+	return r, at, hangs
+}
+
+// A server that takes requests and answers none does not look healthy. The page recovers by itself.
+func TestServerThatHangs(t *testing.T) {
+	r, url, hangs := hanging(t)
+	p := open(t)
+	p.load(url)
+	p.shows(`[data-figure="pending"] dd`, "0")
+	hangs.Store(true)
+	p.shows(".fresh.bad", "As of ")
+	p.shows(".fresh.bad", "nothing came within 10 s")
+	hangs.Store(false)
+	r.schedule("order.unpaid", "order-42", time.Hour)
+	p.shows(`[data-figure="pending"] dd`, "1")
+	p.shows(".fresh", "Live")
+}
+
+// A tab that is hidden asks nothing, and asks at once when it is shown again.
+func TestHiddenTab(t *testing.T) {
+	r := serve(t)
+	p := open(t)
+	p.load(r.url)
+	p.shows(`[data-figure="pending"] dd`, "0")
+	show := func(shown string) {
+		p.ask(`Object.defineProperty(document, "hidden", {configurable: true, value: ` + shown + ` === false}); document.dispatchEvent(new Event("visibilitychange")); return "";`)
+	}
+	show("false")
+	begun := p.ask(`
+		const from = performance.now();
+		await new Promise(r => setTimeout(r, 5000)); // two periods and more
+		return performance.getEntriesByType("resource").filter(e => e.startTime > from && e.name.includes("/v1/")).map(e => e.name).join()`)
+	if begun != "" {
+		t.Errorf("a tab that is hidden has asked for %s", begun)
+	}
+	r.schedule("order.unpaid", "order-42", time.Hour)
+	show("true")
+	p.shows(`[data-figure="pending"] dd`, "1")
+	p.content()
+}
+
+// All can be reached and done by the keyboard alone, and the focus can be seen.
+func TestKeyboard(t *testing.T) {
+	r := serve(t)
+	r.schedule("order.unpaid", "order-42", time.Hour)
+	p := open(t)
+	p.load(r.url + "/#/tasks/order-42")
+	p.shows("main", "Scheduled")
+	focus := func() string { return eval[string](p, `document.activeElement.textContent.trim()`) }
+	var seen []string
+	for range 30 {
+		p.key("\t")
+		text := focus()
+		if eval[string](p, `getComputedStyle(document.activeElement).outlineStyle`) == "none" {
+			t.Errorf("the focus on %q cannot be seen", text)
+		}
+		if seen = append(seen, text); text == "Cancel" {
+			break
+		}
+	}
+	if focus() != "Cancel" {
+		t.Fatalf("the keyboard reaches %q alone", seen)
+	}
+	p.key("\r")
+	p.shows("dialog", "Cancel the task?")
+	p.key("\x1b")
+	p.waits(func() (bool, string) { return p.text("dialog") == "", "Escape does not close the dialog" })
+	if focus() != "Cancel" {
+		t.Errorf("after the dialog the focus is on %q", focus())
+	}
+	p.content()
+}

@@ -1,0 +1,239 @@
+//go:build browser
+
+package browser
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/client"
+	"github.com/lapsehq/lapse/httpapi"
+	"github.com/lapsehq/lapse/recovery/redisledger"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/webhook"
+)
+
+// nightPatience bounds what many tasks may take.
+const nightPatience = 5 * time.Minute
+
+// A shop receives the webhooks of six topics, and counts how often it has had each task.
+type shop struct {
+	url string
+
+	mu    sync.Mutex
+	got   map[string]int
+	early []string // tasks that came before their deadline
+}
+
+func openShop(t *testing.T) *shop {
+	s := &shop{got: make(map[string]int)}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/hooks/", func(_ http.ResponseWriter, r *http.Request) { s.receive(r, 0) })
+	mux.HandleFunc("/slow/", func(_ http.ResponseWriter, r *http.Request) { s.receive(r, 20*time.Millisecond) })
+	server := httptest.NewServer(mux)
+	t.Cleanup(server.Close)
+	s.url = server.URL
+	return s
+}
+
+// receive answers a webhook, whose body is the task's id, after a while.
+func (s *shop) receive(r *http.Request, after time.Duration) {
+	id, err := io.ReadAll(r.Body)
+	if err != nil {
+		return
+	}
+	due, _ := time.Parse(time.RFC3339, r.Header.Get("lapse-due"))
+	early := time.Now().Before(due)
+	select {
+	case <-time.After(after):
+		s.take(strings.Trim(string(id), `"`), early)
+	case <-r.Context().Done():
+	}
+}
+
+// take notes that a task has come.
+func (s *shop) take(id string, early bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.got[id]++; early {
+		s.early = append(s.early, id)
+	}
+}
+
+// tasks returns how many tasks have come, some of them perhaps more than once.
+func (s *shop) tasks() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.got)
+}
+
+// serveFleet runs three servers that share a Redis.
+func serveFleet(t *testing.T) (nodes []*rig) {
+	redis := redistest.Start(t)
+	for _, name := range []string{"n1", "n2", "n3"} {
+		ledger, err := redisledger.Open(redisledger.Options{URL: "redis://" + redis.Addr, Node: name, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		way, err := webhook.New(webhook.Config{Allow: []string{"loopback"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(way.Close)
+		nodes = append(nodes, serveOn(t, ledger, tasks.Config{Node: name, Ways: []tasks.Way{way}}, httpapi.Config{}))
+	}
+	return nodes
+}
+
+// fleetCount returns a figure of all nodes.
+func (r *rig) fleetCount(of func(*tasks.Counts) int64) int {
+	r.Helper()
+	st, _, err := r.FleetTotals(r.Context())
+	if err != nil {
+		r.Fatal(err)
+	}
+	return int(of(&st.Total))
+}
+
+// pull receives the tasks of a topic until the test ends.
+func pull(t *testing.T, c *client.Client, topic string, shop *shop) {
+	t.Helper()
+	take := func(_ context.Context, d *client.Delivery) error {
+		shop.take(d.ID, time.Now().Before(d.DueAt))
+		return nil
+	}
+	w, err := client.NewWorker(c, topic, take, client.WorkerOptions{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	go func() { defer close(ended); _ = w.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+}
+
+// scheduleAll schedules as many tasks for each topic, by all servers in turn. They fall due within
+// five seconds from the last call on.
+func scheduleAll(t *testing.T, clients []*client.Client, topics []string, number int) {
+	t.Helper()
+	due := time.Now().Add(time.Duration(number) * 50 * time.Microsecond)
+	for i := 0; i < number/len(topics); i += 1000 {
+		for k, topic := range topics {
+			var batch []client.Request
+			for n := i; n < min(i+1000, number/len(topics)); n++ {
+				id := fmt.Sprintf("%s-%d", topic, n)
+				batch = append(batch, client.Request{ID: id, Topic: topic, DueAt: due.Add(time.Duration(n%5000) * time.Millisecond), Payload: []byte(`"` + id + `"`)})
+			}
+			results, err := clients[(i/1000+k)%len(clients)].ScheduleBatch(t.Context(), batch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range results {
+				if r.Problem != nil {
+					t.Fatal(r.Problem)
+				}
+			}
+		}
+	}
+}
+
+// An engineer is woken: of six topics at three nodes one fails, one is slow and one is paused. The
+// page says which and why. The engineer mends the topic, brings its dead back, resumes the one that
+// is paused, and everything is delivered. LAPSE_TASKS is the number of tasks.
+func TestNight(t *testing.T) {
+	number, err := strconv.Atoi(cmp.Or(os.Getenv("LAPSE_TASKS"), "6000"))
+	if err != nil || number < 600 {
+		t.Fatal("LAPSE_TASKS must be a number from 600")
+	}
+	p := open(t)
+	nodes := serveFleet(t)
+	shop := openShop(t)
+	var clients []*client.Client
+	for _, n := range nodes {
+		c, err := client.New(client.Options{URL: n.url})
+		if err != nil {
+			t.Fatal(err)
+		}
+		clients = append(clients, c)
+	}
+	topics := []string{"coupon.expiring", "order.unpaid", "mail.reminder", "groupbuy.close", "cart.reminder", "stock.release"}
+	paths := []string{"/hooks/coupon", "/orders/v1/unpaid", "/slow/mail", "/hooks/groupbuy", "/hooks/cart", ""}
+	for i, topic := range topics {
+		set := tasks.TopicSettings{Paused: topic == "groupbuy.close"}
+		if paths[i] != "" {
+			set.Kind, set.Delivery = "webhook", json.RawMessage(`{"url":"`+shop.url+paths[i]+`"}`)
+			set.Retry = tasks.Retry{MaxAttempts: 2, MinBackoff: 100 * time.Millisecond, MaxBackoff: 200 * time.Millisecond}
+		}
+		if _, err := nodes[i%3].SetTopic(t.Context(), topic, set, -1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	pull(t, clients[2], "stock.release", shop)
+	scheduleAll(t, clients, topics, number)
+
+	each := number / len(topics)
+	counted := eval[string](p, "new Intl.NumberFormat().format("+strconv.Itoa(each)+")")
+	p.load(nodes[1].url)
+	p.waitsFor(nightPatience, func() (bool, string) {
+		dead := nodes[1].fleetCount(func(c *tasks.Counts) int64 { return c.Dead })
+		return shop.tasks() >= 4*each && dead == each, fmt.Sprintf("%d tasks have come, %d are dead", shop.tasks(), dead)
+	})
+	p.shows("h1", "order.unpaid is failing.")
+	p.shows("#reach", "All 3 nodes")
+	p.shows("#worst", "groupbuy.close")
+	p.shows("#worst", "paused")
+	p.press("order.unpaid")
+	p.shows("#trouble", "404")
+	p.shows(`[data-figure="dead"] dd`, counted)
+	p.press("Edit settings")
+	p.fill(`[name="way"]`, `{"url":"`+shop.url+`/hooks/unpaid"}`)
+	p.press("Save")
+	p.shows(".notices", "The settings are saved.")
+
+	p.load(nodes[1].url + "/#/dead?topic=order.unpaid")
+	p.shows("main", "404")
+	p.press("Requeue all")
+	p.pressIn("dialog", "Requeue")
+	p.waitsFor(nightPatience, func() (bool, string) {
+		text := p.text(".notices") + p.text("dialog")
+		return strings.Contains(text, counted+" tasks came back."), "the page says " + text
+	})
+	p.load(nodes[2].url + "/#/topics/groupbuy.close")
+	p.press("Resume")
+	p.hides("h1", "paused")
+	p.waitsFor(nightPatience, func() (bool, string) {
+		left := nodes[0].fleetCount(func(c *tasks.Counts) int64 { return c.Pending + c.Ready + c.Delivering + c.Dead })
+		return shop.tasks() == len(topics)*each && left == 0, fmt.Sprintf("%d tasks have come, %d are left", shop.tasks(), left)
+	})
+	p.load(nodes[0].url + "/#/")
+	p.shows(`[data-figure="ready"]`, "all that was due is handed out")
+	for _, figure := range []string{"ready", "delivering", "pending", "dead"} {
+		p.shows(`[data-figure="`+figure+`"] dd`, "0")
+	}
+	p.hides("#worst", "dead")
+	p.hides("#worst", "paused")
+	p.content()
+	twice := 0
+	for _, n := range shop.got {
+		if n > 1 {
+			twice++
+		}
+	}
+	t.Logf("%d tasks of %d topics were delivered, %d of them more than once", len(shop.got), len(topics), twice)
+	if len(shop.early) > 0 {
+		t.Errorf("%d tasks came early, such as %s", len(shop.early), shop.early[0])
+	}
+}

@@ -1,0 +1,179 @@
+//go:build browser
+
+package browser
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/lapsehq/lapse/httpapi"
+	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// The overview shows new figures without a reload.
+func TestOverview(t *testing.T) {
+	r := serve(t)
+	p := open(t)
+	p.load(r.url)
+	p.shows("h1", "Nothing is late.")
+	p.shows(`[data-figure="pending"] dd`, "0")
+	r.schedule("order.unpaid", "order-42", 5*time.Minute)
+	r.schedule("coupon", "coupon-1", time.Hour+time.Minute)
+	p.shows(`[data-figure="pending"] dd`, "2")
+	p.shows(`[data-figure="soon"] dd`, "1")
+	if err := r.PauseTopic(r.Context(), "order.unpaid", true); err != nil {
+		t.Fatal(err)
+	}
+	p.shows("#worst", "order.unpaid")
+	p.shows("#worst", "paused")
+	p.shows("#reach", "1 node")
+	p.content()
+}
+
+// What is late now and since when, and that no receiver pulls it: the overview says so at once.
+func TestWhatIsLate(t *testing.T) {
+	r := serve(t)
+	r.schedule("cart.reminder", "cart-1", 0)
+	p := open(t)
+	p.load(r.url)
+	p.shows("h1", "cart.reminder is late.")
+	p.shows("#worst", "late1 task ready, the oldest due since ")
+	p.shows("#worst", "no receiver pulls")
+	p.press("cart.reminder")
+	p.shows("#trouble", "No receiver waits for tasks of this topic.")
+	p.shows(`[data-figure="receivers"] dd`, "0")
+	p.shows("main", "cart-1")
+	p.content()
+}
+
+// Which topic fails, with which error, and what is dead and why.
+func TestWhatFails(t *testing.T) {
+	r := serve(t)
+	r.breaks("invoice.send", "no such template: invoice_v2")
+	r.schedule("invoice.send", "invoice-7", 0)
+	p := open(t)
+	p.load(r.url)
+	p.shows("h1", "invoice.send is failing.")
+	p.shows("#worst", "1 failed")
+	p.shows("#worst", "no such template: invoice_v2")
+	p.shows(`[data-figure="dead"] dd`, "1")
+	p.press("Dead1")
+	p.shows("h1", "1 dead task")
+	p.shows("main", "no such template: invoice_v2")
+	p.press("invoice.send")
+	p.shows("main", "invoice-7")
+	p.shows("main", "attempts used up")
+	p.content()
+}
+
+// Is the wave of midnight through: the last hour says what was delivered and how late, and a filter
+// what is left of it.
+func TestWave(t *testing.T) {
+	r := serve(t)
+	done := make(chan struct{}, 20)
+	if err := r.Handle("order.unpaid", func(context.Context, *tasks.Delivery) error { done <- struct{}{}; return nil }); err != nil {
+		t.Fatal(err)
+	}
+	for range 20 {
+		r.schedule("order.unpaid", "", 0)
+	}
+	for range 20 {
+		<-done
+	}
+	r.schedule("order.unpaid", "order-tomorrow", 25*time.Hour)
+	p := open(t)
+	p.load(r.url)
+	p.shows("main", "20 delivered")
+	p.shows("main", "99 of 100 at most; the latest was")
+	p.shows(`[data-figure="ready"]`, "all that was due is handed out")
+	p.load(r.url + "/#/tasks?due=midnight")
+	p.shows("main", "No task is as the filter says.")
+	p.content()
+}
+
+// Is this the whole fleet: the page names the nodes that are missing from its figures.
+func TestWholeFleet(t *testing.T) {
+	fleet := memfleet.New()
+	r := serveOn(t, fleet.Join("n1", 4), tasks.Config{Node: "n1"}, httpapi.Config{})
+	serveOn(t, fleet.Join("n2", 4), tasks.Config{Node: "n2"}, httpapi.Config{})
+	third := fleet.Join("n3", 4)
+	serveOn(t, third, tasks.Config{Node: "n3"}, httpapi.Config{})
+	p := open(t)
+	p.load(r.url)
+	p.shows("#reach", "All 3 nodes")
+	third.Crash()
+	p.shows("#reach", "2 of 3 nodes")
+	p.shows("#banners", "Not the whole fleet: n3")
+	p.press("2 of 3 nodes")
+	p.shows("h1", "n3 is silent.")
+	p.shows("main", "It still owns 4 shards: their tasks wait.")
+	p.content()
+}
+
+// Figures that are old look old, and the page says since when. A tab that is hidden asks nothing.
+func TestServerThatHasGone(t *testing.T) {
+	r := serve(t)
+	p := open(t)
+	p.load(r.url)
+	p.shows(`[data-figure="pending"] dd`, "0")
+	r.stop()
+	p.shows(".fresh.bad", "As of ")
+	p.shows(".fresh.bad", "The server does not answer.")
+	p.waits(func() (bool, string) {
+		return eval[string](p, `getComputedStyle(document.querySelector(".stale")).opacity`) != "1", "figures that are old look as if they were not"
+	})
+}
+
+// The page, and what a refresh asks for, are small.
+func TestWeight(t *testing.T) {
+	r := serve(t)
+	for _, topic := range strings.Fields("a b c d e f g h i j k l m n o p q r s t u v w x y z") {
+		r.schedule("topic."+topic, "task-"+topic, time.Hour)
+	}
+	p := open(t)
+	p.load(r.url)
+	p.shows(`[data-figure="pending"] dd`, "26")
+	p.waits(func() (bool, string) {
+		return eval[int](p, `performance.getEntriesByType("resource").filter(e => e.name.includes("forecast")).length`) > 0, "nothing was asked for"
+	})
+	if all := eval[int](p, transferred); all > 150<<10 {
+		t.Errorf("the first paint takes %d bytes", all)
+	}
+	for _, place := range []struct{ hash, shows string }{{"#/", "Nothing is late."}, {"#/topics", "26 topics"}, {"#/tasks", "Tasks"}} {
+		p.load("about:blank")
+		p.load(r.url + "/" + place.hash)
+		p.shows("h1", place.shows)
+		// Each call of the API that the view makes, once: a refresh makes no more than that.
+		if once := eval[int](p, `[...new Map(performance.getEntriesByType("resource").filter(e => e.name.includes("/v1/")).map(e => [e.name, e])).values()].reduce((n, e) => n + e.transferSize, 0)`); once > 20<<10 {
+			t.Errorf("a refresh of %s takes %d bytes", place.hash, once)
+		}
+	}
+	p.content()
+}
+
+// On a phone no view is wider than the screen.
+func TestPhone(t *testing.T) {
+	r := serve(t)
+	r.breaks("invoice.send.of.a.rather.long.name", "a rather long error, "+strings.Repeat("which.has.no.space", 10))
+	r.schedule("invoice.send.of.a.rather.long.name", "a-rather-long-id-of-a-task-that-may-not-be-cut", 0)
+	r.schedule("cart", strings.Repeat("x", 128), 0)
+	p := open(t)
+	p.do("make it narrow", chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile, chromedp.EmulateTouch))
+	for _, place := range []struct{ hash, shows string }{
+		{"", "failing"}, {"#/topics", "cart"}, {"#/topics/cart", "Oldest waiting"}, {"#/tasks", "xxx"}, {"#/tasks/" + strings.Repeat("x", 128), "Story"},
+		{"#/dead", "invoice"}, {"#/dead?topic=invoice.send.of.a.rather.long.name", "which.has"}, {"#/nodes", "live"},
+	} {
+		p.load("about:blank")
+		p.load(r.url + "/" + place.hash)
+		p.shows("main", place.shows)
+		if wide := eval[int](p, "document.documentElement.scrollWidth"); wide > 360 {
+			t.Errorf("%s is %d wide", place.hash, wide)
+		}
+	}
+	p.content()
+}

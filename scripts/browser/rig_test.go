@@ -1,0 +1,278 @@
+//go:build browser
+
+package browser
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/lapsehq/lapse/httpapi"
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// patience bounds what a page may take to show something.
+const patience = 30 * time.Second
+
+// A rig is a server on a port of its own.
+type rig struct {
+	*testing.T
+	*tasks.Scheduler
+	url  string
+	stop func() // ends it before the test does
+}
+
+// serve runs a server whose ledger is in memory.
+func serve(t *testing.T) *rig {
+	t.Helper()
+	return serveOn(t, memledger.New(), tasks.Config{}, httpapi.Config{})
+}
+
+// serveOn runs a server on a ledger.
+func serveOn(t *testing.T, ledger recovery.Ledger, of tasks.Config, with httpapi.Config) *rig {
+	t.Helper()
+	quiet := slog.New(slog.DiscardHandler)
+	of.Log, with.Log = quiet, quiet
+	scheduler, err := tasks.Open(t.Context(), ledger, of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with.Scheduler = scheduler
+	api, err := httpapi.New(with)
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, stop := listen(t, api)
+	return &rig{t, scheduler, url, closing(t, func() {
+		stop()
+		if err := scheduler.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})}
+}
+
+// listen serves an API on a free port.
+func listen(t *testing.T, api *httpapi.Server) (url string, stop func()) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := api.HTTPServer()
+	served := make(chan struct{})
+	go func() { _ = server.Serve(listener); close(served) }()
+	return "http://" + listener.Addr().String(), closing(t, func() { _ = server.Close(); <-served })
+}
+
+// closing returns a function that runs stop once, and runs it when the test ends.
+func closing(t *testing.T, stop func()) func() {
+	stop = sync.OnceFunc(stop)
+	t.Cleanup(stop)
+	return stop
+}
+
+// schedule schedules a task by its id.
+func (r *rig) schedule(topic, id string, delay time.Duration) {
+	r.Helper()
+	if _, err := r.Schedule(r.Context(), tasks.Request{ID: id, Topic: topic, Delay: delay, Payload: []byte(`{"of":"` + id + `"}`)}); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// breaks has the tasks of a topic die with their first attempt, for a reason.
+func (r *rig) breaks(topic, reason string) {
+	r.Helper()
+	_, err := r.ChangeTopic(r.Context(), topic, -1, func(set *tasks.TopicSettings) error {
+		set.Retry.MaxAttempts = 1
+		return nil
+	})
+	if err != nil {
+		r.Fatal(err)
+	}
+	if err := r.Handle(topic, func(context.Context, *tasks.Delivery) error { return errors.New(reason) }); err != nil {
+		r.Fatal(err)
+	}
+}
+
+// A tab is a page of a browser that collects the page's complaints.
+type tab struct {
+	*testing.T
+	ctx context.Context
+
+	mu         sync.Mutex // guards complaints
+	complaints []string
+}
+
+func open(t *testing.T, more ...chromedp.ExecAllocatorOption) *tab {
+	t.Helper()
+	binary := ""
+	for _, name := range []string{"chromium-headless-shell", "chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			binary = path
+			break
+		}
+	}
+	if binary == "" {
+		t.Skip("no Chromium is installed (on Debian: apt-get install chromium)")
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(binary), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.UserDataDir(t.TempDir()),
+		chromedp.Flag("disable-background-networking", true), chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("disable-quic", true), chromedp.Flag("disable-dev-shm-usage", true))
+	allocator, stop := chromedp.NewExecAllocator(context.Background(), append(options, more...)...)
+	t.Cleanup(stop)
+	ctx, closeTab := chromedp.NewContext(allocator)
+	p := &tab{T: t, ctx: ctx}
+	console := chromedp.Console(ctx)
+	heard := make(chan struct{})
+	go func() {
+		defer close(heard)
+		for m, err := range console {
+			if err != nil {
+				return
+			}
+			p.mu.Lock()
+			p.complaints = append(p.complaints, m.String())
+			p.mu.Unlock()
+		}
+	}()
+	t.Cleanup(func() { closeTab(); <-heard })
+	return p
+}
+
+// load goes to a page and waits until it is there.
+func (p *tab) load(url string) {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, chromedp.Navigate(url)); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// text returns the text of an element, "" if there is none.
+func (p *tab) text(element string) string {
+	p.Helper()
+	return eval[string](p, "document.querySelector('"+element+"')?.textContent ?? ''")
+}
+
+// shows waits until an element has this text.
+func (p *tab) shows(element, text string) {
+	p.Helper()
+	p.waits(func() (bool, string) {
+		now := p.text(element)
+		return strings.Contains(now, text), element + " shows " + now + ", want " + text
+	})
+}
+
+// do does something in the page.
+func (p *tab) do(what string, action chromedp.Action[chromedp.Void]) {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	if err := chromedp.Do(ctx, action); err != nil {
+		p.Fatalf("%s: %v; the page shows %s", what, err, p.text("body"))
+	}
+}
+
+// press presses the button, or follows the link, with this text or label.
+func (p *tab) press(text string) {
+	p.Helper()
+	path := `//*[self::button or self::a or self::input][not(@disabled)][normalize-space(.)="` + text + `" or @aria-label="` + text + `"]`
+	p.do("press "+text, chromedp.Click(path, chromedp.NodeVisible))
+}
+
+// pressIn presses a button within an element.
+func (p *tab) pressIn(element, text string) {
+	p.Helper()
+	p.do("press "+text, chromedp.Click(`//`+element+`//button[not(@disabled)][normalize-space(.)="`+text+`"]`, chromedp.NodeVisible))
+}
+
+// fill replaces what an input has.
+func (p *tab) fill(element, text string) {
+	p.Helper()
+	p.waits(func() (bool, string) {
+		return eval[bool](p, "(e => { e?.focus(); e?.select(); return !!e; })(document.querySelector('"+element+"'))"), "there is no " + element
+	})
+	p.do("fill "+element, chromedp.KeyEvent(text))
+}
+
+// key presses a key.
+func (p *tab) key(key string) {
+	p.Helper()
+	p.do("press a key", chromedp.KeyEvent(key))
+}
+
+// pick chooses an option, by its value.
+func (p *tab) pick(element, value string) {
+	p.Helper()
+	p.waits(func() (bool, string) {
+		return eval[bool](p, `(e => { if (!e) return false; e.value = "`+value+`"; e.dispatchEvent(new Event("input", {bubbles: true})); return true; })(document.querySelector('`+element+`'))`), "there is no " + element
+	})
+}
+
+// eval returns the value of an expression in the page.
+func eval[T any](p *tab, expression string) T {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	value, err := chromedp.Run(ctx, chromedp.Evaluate[T](expression))
+	if err != nil {
+		p.Fatalf("%s: %v", expression, err)
+	}
+	return value
+}
+
+// hides waits until an element has a text no more.
+func (p *tab) hides(element, text string) {
+	p.Helper()
+	p.waits(func() (bool, string) {
+		now := p.text(element)
+		return !strings.Contains(now, text), element + " still shows " + now
+	})
+}
+
+// waits waits until something holds.
+func (p *tab) waits(holds func() (bool, string)) {
+	p.Helper()
+	p.waitsFor(patience, holds)
+}
+
+// waitsFor waits so long until something holds.
+func (p *tab) waitsFor(patience time.Duration, holds func() (bool, string)) {
+	p.Helper()
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	over := time.After(patience)
+	for {
+		ok, but := holds()
+		if ok {
+			return
+		}
+		select {
+		case <-tick.C:
+		case <-over:
+			p.Fatal(but)
+		}
+	}
+}
+
+// content checks that the pages had no complaints.
+func (p *tab) content() {
+	p.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, c := range p.complaints {
+		p.Errorf("the page complains: %s", c)
+	}
+}

@@ -1,0 +1,139 @@
+//go:build browser
+
+package browser
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// Where is order 42: the key / and the id lead to it from any view.
+func TestWhereIsIt(t *testing.T) {
+	r := serve(t)
+	r.schedule("order.unpaid", "order-42", time.Hour)
+	r.schedule("order.unpaid", "order-421", time.Hour)
+	r.schedule("coupon", "coupon-1", time.Hour)
+	p := open(t)
+	p.load(r.url + "/#/nodes")
+	p.shows("main", "live")
+	p.do("press /", chromedp.KeyEvent("/"))
+	p.do("type", chromedp.KeyEvent("order-42\r"))
+	p.shows("main", "order-421")
+	p.hides("main", "coupon-1")
+	p.press("order-42")
+	p.shows("main", "Scheduled")
+	p.shows("main pre", `"of": "order-42"`)
+	if _, err := r.Schedule(t.Context(), tasks.Request{ID: "large", Topic: "x", Delay: time.Hour, Payload: []byte(`{"order":12345678901234567891}`)}); err != nil {
+		t.Fatal(err)
+	}
+	p.load(r.url + "/#/tasks/large")
+	p.shows("main pre", "12345678901234567891")
+	p.load(r.url + "/#/tasks/order-43")
+	p.shows("main", "No node has a task with this id")
+}
+
+// What falls due in the next ten minutes: one click from the overview.
+func TestWhatFallsDue(t *testing.T) {
+	r := serve(t)
+	r.schedule("order.unpaid", "order-soon", 5*time.Minute)
+	r.schedule("order.unpaid", "order-later", 15*time.Minute)
+	p := open(t)
+	p.load(r.url)
+	p.shows(`[data-figure="soon"] dd`, "1")
+	p.do("follow the figure", chromedp.Click(chromedp.CSS(`[data-figure="soon"] a`)))
+	p.shows("main", "order-soon")
+	p.hides("main", "order-later")
+	p.content()
+}
+
+// The filters select, and stand in the address.
+func TestFilters(t *testing.T) {
+	r := serve(t)
+	for i := range 25 {
+		r.schedule("order.unpaid", fmt.Sprintf("order-%02d", i), time.Duration(i+1)*time.Minute)
+	}
+	r.schedule("coupon", "coupon-1", time.Second)
+	p := open(t)
+	p.load(r.url + "/#/tasks")
+	p.shows("main", "coupon-1")
+	p.fill(`[name="topic"]`, "order.unpaid")
+	p.press("Find")
+	p.hides("main table", "coupon-1")
+	p.press("Next")
+	p.shows("main table", "order-24")
+	if at := eval[string](p, "location.hash"); at != "#/tasks?topic=order.unpaid" {
+		t.Errorf("the address is %s", at)
+	}
+	p.fill(`main [name="find"]`, "order-07")
+	p.press("Find")
+	p.hides("main table", "order-24")
+	p.shows("main table", "order-07")
+	p.content()
+}
+
+// A task is moved, fired and cancelled.
+func TestActions(t *testing.T) {
+	r := serve(t)
+	r.schedule("order.unpaid", "order-42", time.Hour)
+	before, err := r.Get(r.Context(), "order-42")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := open(t)
+	p.load(r.url + "/#/tasks/order-42")
+	p.press("Move")
+	p.press("1 day later")
+	p.pressIn("dialog", "Move")
+	p.shows(".notices", "new deadline")
+	after, err := r.Get(r.Context(), "order-42")
+	if by := after.Due.Sub(before.Due); err != nil || by < 24*time.Hour-time.Second || by > 24*time.Hour+time.Second {
+		t.Errorf("it was moved by %v, %v", by, err)
+	}
+	p.press("Fire now")
+	p.pressIn("dialog", "Fire now")
+	p.shows("main", "Ready: waits for its receiver")
+	p.press("Cancel")
+	p.press("Leave it")
+	p.press("Cancel")
+	p.pressIn("dialog", "Cancel")
+	p.shows("main", "The task is finished, or was cancelled, meanwhile.")
+	if _, err := r.Get(r.Context(), "order-42"); err == nil {
+		t.Error("the task is still there")
+	}
+}
+
+// What happened to a task: each of its attempts, when, by which receiver and with which error.
+func TestStory(t *testing.T) {
+	r := serve(t)
+	r.breaks("invoice.send", "no such template")
+	r.schedule("invoice.send", "invoice-7", 0)
+	p := open(t)
+	p.load(r.url + "/#/tasks/invoice-7")
+	p.shows(".story", "Attempt 1 failed")
+	p.shows(".story", "no such template")
+	p.shows(".story", "by local")
+	p.shows(".story", "Died: its attempts were used up")
+	p.content()
+}
+
+// A task that has changed since it was read is not changed blindly.
+func TestChangedMeanwhile(t *testing.T) {
+	r := serve(t)
+	r.schedule("order.unpaid", "order-42", time.Hour)
+	p := open(t)
+	p.load(r.url + "/#/tasks/order-42")
+	p.press("Cancel")
+	if _, err := r.Reschedule(r.Context(), "order-42", tasks.Move{Delay: new(2 * time.Hour)}); err != nil {
+		t.Fatal(err)
+	}
+	p.pressIn("dialog", "Cancel")
+	p.shows("dialog", "It has another revision")
+	if _, err := r.Get(r.Context(), "order-42"); err != nil {
+		t.Error(err)
+	}
+}
