@@ -92,9 +92,14 @@ fuzz: ## run every fuzz target for FUZZTIME=10s
 	done
 
 .PHONY: browser
-browser: ## try the pages in a real Chromium; installs one if there is none
+browser: redis ## try the pages in a real Chromium; installs one if there is none
 	@scripts/need-browser
 	$(GO) test -tags $(TAGS),browser -count 1 ./scripts/browser/
+
+.PHONY: night
+night: redis ## three nodes, TASKS=1000000, the dashboard in a real Chromium: mend a topic that fails, and the cost of open pages
+	@scripts/need-browser
+	LAPSE_TASKS=$(TASKS) $(GO) test -tags $(TAGS),browser -count 1 -v -timeout 30m -run '^(TestNight|TestLargeFleet)$$' ./scripts/browser/
 
 .PHONY: fault
 fault: build redis ## kill -9, SIGSTOP, a full disk, Redis gone or full, nodes cut off, garbage, and a short campaign against the built binary
