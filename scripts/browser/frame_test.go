@@ -32,6 +32,7 @@ func TestStartingPage(t *testing.T) {
 	}
 	url, _ := listen(t, api)
 	p := open(t)
+	p.hurries()
 	p.load(url)
 	p.shows("h1", "Lapse is starting")
 	p.shows("main", "redis://far:6379/0")
@@ -46,27 +47,38 @@ func TestStartingPage(t *testing.T) {
 	p.shows("h1", "Nothing is late.")
 }
 
+// behind serves what the server answers, but for the requests of which answer says that it has
+// answered them.
+func (r *rig) behind(answer func(http.ResponseWriter, *http.Request) bool) (at string) {
+	r.Helper()
+	target, err := url.Parse(r.url)
+	if err != nil {
+		r.Fatal(err)
+	}
+	proxy := httputil.NewSingleHostReverseProxy(target)
+	return serveAt(r.T, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
+		if !answer(w, q) {
+			proxy.ServeHTTP(w, q)
+		}
+	}))
+}
+
 // hanging is a server that can be made to answer nothing.
 func hanging(t *testing.T) (r *rig, at string, hangs *atomic.Bool) {
 	t.Helper()
 	r = serve(t)
 	hangs = new(atomic.Bool)
 	over := make(chan struct{})
-	target, err := url.Parse(r.url)
-	if err != nil {
-		t.Fatal(err)
-	}
-	proxy := httputil.NewSingleHostReverseProxy(target)
-	at = serveAt(t, http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
-		if strings.HasPrefix(q.URL.Path, "/v1/") && hangs.Load() {
-			select {
-			case <-q.Context().Done():
-			case <-over:
-			}
-			return
+	at = r.behind(func(_ http.ResponseWriter, q *http.Request) bool {
+		if !strings.HasPrefix(q.URL.Path, "/v1/") || !hangs.Load() {
+			return false
 		}
-		proxy.ServeHTTP(w, q)
-	}))
+		select {
+		case <-q.Context().Done():
+		case <-over:
+		}
+		return true
+	})
 	t.Cleanup(func() { close(over) })
 	return r, at, hangs
 }
@@ -75,6 +87,7 @@ func hanging(t *testing.T) (r *rig, at string, hangs *atomic.Bool) {
 func TestServerThatHangs(t *testing.T) {
 	r, url, hangs := hanging(t)
 	p := open(t)
+	p.hurries()
 	p.load(url)
 	p.shows(`[data-figure="pending"] dd`, "0")
 	hangs.Store(true)

@@ -19,6 +19,7 @@ import (
 func TestOverview(t *testing.T) {
 	r := serve(t)
 	p := open(t)
+	p.hurries()
 	p.load(r.url)
 	p.shows("h1", "Nothing is late.")
 	p.shows(`[data-figure="pending"] dd`, "0")
@@ -40,6 +41,7 @@ func TestWhatIsLate(t *testing.T) {
 	r := serve(t)
 	r.schedule("cart.reminder", "cart-1", 0)
 	p := open(t)
+	p.hurries()
 	p.load(r.url)
 	p.shows("h1", "cart.reminder is late.")
 	p.shows("#worst", "late1 task ready, the oldest due since ")
@@ -104,6 +106,7 @@ func TestWholeFleet(t *testing.T) {
 	third := fleet.Join("n3", 4)
 	serveOn(t, third, tasks.Config{Node: "n3"}, httpapi.Config{})
 	p := open(t)
+	p.hurries()
 	p.load(r.url)
 	p.shows("#reach", "All 3 nodes")
 	third.Crash()
@@ -119,6 +122,7 @@ func TestWholeFleet(t *testing.T) {
 func TestServerThatHasGone(t *testing.T) {
 	r := serve(t)
 	p := open(t)
+	p.hurries()
 	p.load(r.url)
 	p.shows(`[data-figure="pending"] dd`, "0")
 	r.stop()

@@ -20,6 +20,10 @@ let csrf = ""; // what each change must carry where a cookie says who asks
 
 export const setCSRF = text => { csrf = text || ""; };
 
+// renew asks the server anew who is here, and calls setCSRF. The frame of the page sets it.
+let renew = async () => {};
+export const onDenied = ask => { renew = ask; };
+
 // now is the time by the clock of the server. That of this machine may be wrong.
 export const now = () => Date.now() + skew;
 
@@ -44,8 +48,23 @@ const exactly = (_, value, context) =>
 // parse reads an answer. Few have a number that long.
 const parse = text => JSON.parse(text, /\d{16}/.test(text) ? exactly : undefined);
 
-// call makes one request. It returns the answer's body with its ETag, or throws a Problem.
-export async function call(method, path, {query, body, headers, signal, accept = []} = {}) {
+// call makes one request. It returns the answer's body with its ETag, or throws a Problem. The token
+// of the session may have been taken away, and another tab may have begun another session: then it
+// asks who is here. What was refused for the text of the session before is tried once more.
+export async function call(method, path, options = {}) {
+  const sent = csrf;
+  try {
+    return await request(method, path, options);
+  } catch (fault) {
+    if (fault.status === 401 && path !== sessionPath) renew();
+    if (fault.status !== 403 || !fault.is("csrf")) throw fault;
+    await renew();
+    if (csrf === sent) throw fault;
+    return request(method, path, options);
+  }
+}
+
+async function request(method, path, {query, body, headers, signal, accept = []}) {
   const more = {Accept: "application/json", ...headers};
   if (body !== undefined && !more["Content-Type"]) more["Content-Type"] = "application/json";
   if (csrf && method !== "GET") more["X-Lapse-CSRF"] = csrf;
@@ -71,7 +90,8 @@ export async function call(method, path, {query, body, headers, signal, accept =
 export const get = async (path, query, signal) => (await call("GET", path, {query, signal})).value;
 export const post = async (path, body) => (await call("POST", path, {body})).value;
 
-// The path of something by its name.
+// The path of something, by its name where it has one.
+export const sessionPath = "v1/session";
 export const topicPath = name => "v1/topics/" + encodeURIComponent(name);
 export const taskPath = id => "v1/tasks/" + encodeURIComponent(id);
 export const nodePath = name => "v1/nodes/" + encodeURIComponent(name);

@@ -1,7 +1,7 @@
 // The frame of the dashboard: who is here, where the page is, and what holds for all views.
 
-import {html, render, useEffect, useRef, useState} from "./vendor/preact.js";
-import {Problem, call, get, setCSRF} from "./api.js";
+import {html, render, useCallback, useEffect, useRef, useState} from "./vendor/preact.js";
+import {Problem, call, get, onDenied, sessionPath, setCSRF} from "./api.js";
 import {count, plural, span, age} from "./format.js";
 import {Notices} from "./parts.js";
 import {usePoll} from "./poll.js";
@@ -28,20 +28,39 @@ function opens(session, view) {
 // mayOf returns what views ask before they show a button: may("admin"), may("schedule").
 const mayOf = session => scope => !session.read_only && (session.scopes.includes("admin") || session.scopes.includes(scope));
 
+// The session is asked for again after sessionPeriod, in ms; after a call without an answer earlier.
+const sessionPeriod = 60_000, sessionRetry = 2000;
+
 // useSession is what the server says of the token of this browser. It is null where none is known, so
-// that the user has to log in, and undefined until the server has answered.
+// that the user has to log in, and undefined until the server has answered. An answer that is equal
+// to the one before leaves the object as it is, so that no view is drawn anew.
 function useSession() {
-  const [session, set] = useState(undefined);
-  const ask = async () => {
-    try {
-      const s = await get("v1/session");
-      setCSRF(s.csrf);
-      set(s.scopes.length ? s : null);
-    } catch {
-      setTimeout(ask, 2000);
-    }
-  };
-  useEffect(() => { ask(); }, []);
+  const [session, set] = useState(undefined), asker = useRef(null);
+  const ask = useCallback(() => asker.current(), []);
+  useEffect(() => {
+    let timer = 0, begun = 0, heard = 0;
+    const take = s => set(old => (old !== undefined && JSON.stringify(old) === JSON.stringify(s) ? old : s));
+    asker.current = async () => {
+      const mine = ++begun;
+      let period = sessionPeriod, s = null;
+      try {
+        s = await get(sessionPath);
+      } catch (fault) {
+        if (fault.status !== 401) period = sessionRetry;
+      }
+      if (mine < heard) return; // a later call was answered sooner
+      heard = mine;
+      if (period === sessionPeriod) {
+        setCSRF(s?.csrf);
+        take(s?.scopes.length ? s : null);
+      }
+      clearTimeout(timer);
+      timer = setTimeout(ask, period);
+    };
+    onDenied(ask);
+    ask();
+    return () => { heard = Infinity; clearTimeout(timer); onDenied(async () => {}); };
+  }, []);
   return [session, ask];
 }
 
@@ -141,8 +160,6 @@ function place({view, name, params}, props) {
 
 function App() {
   const at = useRoute(), [session, askSession] = useSession(), stats = useStats(session), nodes = useNodes(session), main = useRef(null);
-  const ended = stats.fault?.status === 401; // the session is over, or its token was taken away
-  useEffect(() => { if (ended) askSession(); }, [ended]);
   const where = at.view + "/" + at.name, first = useRef(true);
   useEffect(() => { // a view that is opened begins at its top, and is read from there
     if (first.current) { first.current = false; return; }
@@ -153,7 +170,7 @@ function App() {
   if (session === null) return html`<${Login} entered=${askSession} />`;
   if (stats.data?.starting) return html`<${Starting} state=${stats.data.starting} poll=${stats} />`;
   const leave = async () => {
-    await call("DELETE", "v1/session").catch(() => {}); // what is left of it the next answer says
+    await call("DELETE", sessionPath).catch(() => {}); // what is left of it the next answer says
     askSession();
   };
   const dead = stats.data?.total?.dead, open = views.filter(([view]) => opens(session, view));

@@ -1,7 +1,7 @@
 // The form for a token. The server keeps it in a cookie that no script can read.
 
 import {html, useEffect, useState} from "../vendor/preact.js";
-import {post} from "../api.js";
+import {post, sessionPath} from "../api.js";
 import {Fault, Field, useAction} from "../parts.js";
 
 export function Login({entered}) {
@@ -13,7 +13,7 @@ export function Login({entered}) {
   const submit = e => {
     e.preventDefault();
     action.run(async () => {
-      await post("v1/session", {token: token.trim()});
+      await post(sessionPath, {token: token.trim()});
       await entered();
     });
   };
