@@ -18,6 +18,7 @@ func TestDead(t *testing.T) {
 		r.schedule("invoice.send", fmt.Sprintf("invoice-%d", i), 0)
 	}
 	p := open(t)
+	p.hurries()
 	p.load(r.url + "/#/dead?topic=invoice.send")
 	p.shows("main", "invoice-2")
 	if err := r.PauseTopic(r.Context(), "invoice.send", true); err != nil { // what comes back stays
@@ -44,12 +45,87 @@ func TestDead(t *testing.T) {
 	p.content()
 }
 
+// What is asked about stays as it is, whatever the page shows meanwhile: a task that was chosen has
+// been deleted by another caller, and all others are left alone.
+func TestChosenStay(t *testing.T) {
+	r := serve(t)
+	r.breaks("invoice.send", "no such template")
+	for i := range 3 {
+		r.schedule("invoice.send", fmt.Sprintf("invoice-%d", i), 0)
+	}
+	p := open(t)
+	p.hurries()
+	p.load(r.url + "/#/dead?topic=invoice.send")
+	p.shows("main table", "invoice-2")
+	p.press("Choose invoice-1")
+	p.press("Delete 1 task")
+	p.shows("dialog", "Delete 1 chosen task?")
+	if _, err := r.DeleteDead(r.Context(), "invoice.send", []string{"invoice-1"}); err != nil {
+		t.Fatal(err)
+	}
+	p.hides("main table", "invoice-1")
+	p.shows("dialog", "Delete 1 chosen task?")
+	p.pressIn("dialog", "Delete")
+	p.shows("dialog", "0 tasks deleted, 1 not.")
+	if n := r.Stats().Total.Dead; n != 2 {
+		t.Errorf("%d are dead", n)
+	}
+	p.content()
+}
+
+// All means all of those that were dead when the user was asked: what dies meanwhile stays.
+func TestDiedMeanwhile(t *testing.T) {
+	r := serve(t)
+	r.breaks("invoice.send", "no such template")
+	r.schedule("invoice.send", "invoice-before", 0)
+	p := open(t)
+	p.hurries()
+	p.load(r.url + "/#/dead?topic=invoice.send")
+	p.shows("main table", "invoice-before")
+	p.press("Delete all")
+	p.shows("#counted", "1 task.")
+	r.schedule("invoice.send", "invoice-after", 0)
+	p.shows("main table", "invoice-after")
+	p.pressIn("dialog", "Delete")
+	p.shows(".notices", "1 task deleted.")
+	p.hides("main table", "invoice-before")
+	p.shows("main table", "invoice-after")
+	p.content()
+}
+
+// The reason and the error of a task whose topic was deleted are the same: it is said once. On one
+// page of several, the reasons are those of that page.
+func TestWhyDead(t *testing.T) {
+	r := serve(t)
+	for i := range 21 {
+		r.schedule("invoice.send", fmt.Sprintf("invoice-%02d", i), time.Hour)
+	}
+	if _, err := r.KillTopic(t.Context(), "invoice.send", -1); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t)
+	p.hurries()
+	p.load(r.url + "/#/dead?topic=invoice.send")
+	p.shows("main", "Why: the 20 tasks of this page")
+	p.shows("main .facts", "its topic was deleted")
+	p.hides("main", "the topic was deleted")
+	p.press("Next")
+	p.shows("main", "Why: the 1 task of this page")
+	if _, err := r.DeleteDead(t.Context(), "invoice.send", []string{"invoice-00"}); err != nil {
+		t.Fatal(err)
+	}
+	p.press("Back")
+	p.hides("main", "of this page")
+	p.content()
+}
+
 // Requeue yesterday's dead: those of today stay.
 func TestRequeueByTime(t *testing.T) {
 	r := serve(t)
 	r.breaks("invoice.send", "no such template")
 	r.schedule("invoice.send", "invoice-now", 0)
 	p := open(t)
+	p.hurries()
 	p.load(r.url + "/#/dead?topic=invoice.send")
 	p.shows("main", "invoice-now")
 	p.pick(`main [name="died"]`, "yesterday")

@@ -4,6 +4,8 @@ package browser
 
 import (
 	"fmt"
+	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -136,4 +138,47 @@ func TestChangedMeanwhile(t *testing.T) {
 	if _, err := r.Get(r.Context(), "order-42"); err != nil {
 		t.Error(err)
 	}
+}
+
+// A task that is not dead any more does not come back: the page says so, and not that it did.
+func TestRequeuedMeanwhile(t *testing.T) {
+	r := serve(t)
+	r.breaks("invoice.send", "no such template")
+	r.schedule("invoice.send", "invoice-7", 0)
+	p := open(t)
+	p.hurries()
+	p.load(r.url + "/#/tasks/invoice-7")
+	p.press("Requeue")
+	p.shows("dialog", "Requeue the task?")
+	if _, err := r.DeleteDead(r.Context(), "invoice.send", []string{"invoice-7"}); err != nil {
+		t.Fatal(err)
+	}
+	p.shows("main", "The task is finished, or was cancelled, meanwhile.")
+	p.pressIn("dialog", "Requeue")
+	p.shows("dialog", "The task is not dead any more")
+}
+
+// The search for an id shows what begins so, and says why it knows nothing of the id itself.
+func TestFoundApart(t *testing.T) {
+	r := serve(t)
+	r.schedule("order.unpaid", "order-42", time.Hour)
+	r.schedule("order.unpaid", "order-421", time.Hour)
+	var listFails atomic.Bool
+	url := r.behind(func(w http.ResponseWriter, q *http.Request) bool {
+		one, list := q.URL.Path == "/v1/tasks/order-42" && !listFails.Load(), q.URL.Path == "/v1/tasks" && listFails.Load()
+		if one || list {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			_, _ = w.Write([]byte(`{"title":"Away","detail":"n3 does not answer"}`))
+		}
+		return one || list
+	})
+	p := open(t)
+	p.hurries()
+	p.load(url + "/#/tasks?find=order-42")
+	p.shows("main .fault", "n3 does not answer")
+	p.shows("main table", "order-421")
+	listFails.Store(true)
+	p.hides("main table", "order-421")
+	p.shows("main .fault", "n3 does not answer")
+	p.shows("main table", "order-42")
 }

@@ -90,3 +90,42 @@ func TestSettings(t *testing.T) {
 	p.press("Save")
 	p.shows("dialog", "It has another revision")
 }
+
+// The address may lead to another order or search while a later page is shown: the list begins
+// anew, and the field shows what is searched.
+func TestTopicsByAddress(t *testing.T) {
+	r := serve(t)
+	for i := range 20 {
+		r.schedule(fmt.Sprintf("topic.%02d", i), "", time.Hour)
+	}
+	p := open(t)
+	typed := func() string { return eval[string](p, `document.querySelector('[name="search"]').value`) }
+	goes := func(address string) { p.ask(`location.hash = "` + address + `"; return ""`) }
+	p.load(r.url + "/#/topics?sort=name")
+	p.press("Next")
+	p.shows("main table", "topic.19")
+	goes("#/topics?sort=pending")
+	p.shows("main table", "topic.00")
+	p.shows(".pages", "Page 1")
+	p.press("Next")
+	p.shows(".pages", "Page 2")
+	p.ask(`history.back(); return ""`)
+	p.shows("main table", "topic.00")
+	p.shows(".pages", "Page 1")
+	p.fill(`[name="search"]`, "c.0")
+	p.shows("h1", "10 topics")
+	p.press("Topics") // in the bar
+	p.shows("h1", "20 topics")
+	if text := typed(); text != "" {
+		t.Errorf("the field shows %q", text)
+	}
+	goes("#/topics?search=c.01")
+	p.shows("h1", "1 topic")
+	if text := typed(); text != "c.01" {
+		t.Errorf("the field shows %q", text)
+	}
+	if fault := p.text(".fault"); fault != "" {
+		t.Errorf("the page shows %s", fault)
+	}
+	p.content()
+}

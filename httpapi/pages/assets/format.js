@@ -44,6 +44,10 @@ export function fine(text) {
   return span(ms);
 }
 
+// lateness shows how late first attempts began: their p99, and the latest of them.
+export const lateness = l => ({value: l.count ? fine(l.p99) : "–",
+  note: !l.count ? "no task was due" : millis(l.max) ? "p99; the latest by " + fine(l.max) : "p99; none was late"});
+
 export const age = instant => now() - Date.parse(instant);
 
 const clock = new Intl.DateTimeFormat("en-GB", {hour: "2-digit", minute: "2-digit", second: "2-digit"});

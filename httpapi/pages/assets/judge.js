@@ -9,15 +9,16 @@ const lateAfter = 1000;
 export const isLate = c => !!c.ready_oldest_at && age(c.ready_oldest_at) >= lateAfter;
 export const isFailing = t => t.counts.failed_recent > 0;
 
-// faults lists what is wrong, the worst first: {kind, text, detail, bad}. A topic that is paused is
+// faults lists what is wrong, the worst first: {kind, text, detail, bad, long}. long: the detail is a
+// text of any length. A topic that is paused is
 // not late: it waits because it was told to.
 export function faults(t) {
   const c = t.counts, list = [];
-  if (t.undeliverable) list.push({kind: "undeliverable", bad: true, text: "cannot be delivered", detail: t.undeliverable});
+  if (t.undeliverable) list.push({kind: "undeliverable", bad: true, text: "cannot be delivered", detail: t.undeliverable, long: true});
   if (!t.paused && isLate(c))
     list.push({kind: "late", bad: true, text: span(age(c.ready_oldest_at)) + " late",
       detail: plural(c.ready, "task") + " ready, the oldest due since " + when(c.ready_oldest_at) + whyNotPulled(t)});
-  if (isFailing(t)) list.push({kind: "failing", bad: true, text: count(c.failed_recent) + " failed", detail: t.last_error || "an attempt failed " + away(t.last_failed_at)});
+  if (isFailing(t)) list.push({kind: "failing", bad: true, text: count(c.failed_recent) + " failed", detail: t.last_error || "an attempt failed " + away(t.last_failed_at), long: true});
   if (c.dead > 0) list.push({kind: "dead", bad: true, text: count(c.dead) + " dead", detail: ""});
   if (t.paused) list.push({kind: "paused", bad: false, text: "paused", detail: c.ready > 0 ? plural(c.ready, "task") + " held back since " + when(c.ready_oldest_at) : ""});
   return list;

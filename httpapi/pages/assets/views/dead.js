@@ -50,13 +50,20 @@ function ByTopic({stats}) {
   </${View}>`;
 }
 
+// whyOf is the error of a dead task. Of one whose topic was deleted, the reason says the same.
+const whyOf = t => (t.reason === "deleted" ? "" : t.last_error);
+
 const reasonOf = t => reasonTexts[t.reason] || "not known";
+
+// justAfter is the time of the last death that the page may show: now, by a clock that may be behind
+// the ones of the nodes.
+const justAfter = tasks => new Date(Math.max(now(), ...tasks.map(t => Date.parse(t.died_at) + 1))).toISOString();
 
 // byReason counts the tasks of a page by reason and error, the most frequent first.
 function byReason(tasks) {
   const groups = new Map();
   for (const t of tasks) {
-    const key = t.reason + "\n" + t.last_error, g = groups.get(key) || {key, reason: t.reason, error: t.last_error, n: 0};
+    const error = whyOf(t), key = t.reason + "\n" + error, g = groups.get(key) || {key, reason: reasonOf(t), error, n: 0};
     g.n++;
     groups.set(key, g);
   }
@@ -95,13 +102,15 @@ function OfTopic({params, may}) {
     return get(topicPath(topic) + "/dead", {...query, limit: pageSize, cursor: cursors[cursors.length - 1]}, signal);
   }, [JSON.stringify(params), cursors.join()], 5000);
   const tasks = poll.data?.tasks || [], acts = may("admin"), {here, column, none} = useChosen(tasks);
+  const paged = cursors.length > 0 || !!poll.data?.next_cursor;
+  // What is asked about stays as it is until the answer: tasks that die meanwhile do not belong to it.
   const ask = action => setDoing(here.length ? {action, ids: here.map(t => t.id), of: plural(here.length, "chosen task")}
-    : {action, filter: filterOf(params), of: (filtered ? "all dead tasks of " + topic + " that the filter selects" : "all dead tasks of " + topic)});
+    : {action, filter: {died_to: justAfter(tasks), ...filterOf(params)}, of: (filtered ? "all dead tasks of " + topic + " that the filter selects" : "all dead tasks of " + topic)});
   const which = here.length ? plural(here.length, "task") : filtered ? "all of these" : "all";
   return html`<${View} title=${"Dead of " + topic} lead=${html`Dead of ${topic}`} poll=${poll} back=${{href: link("dead"), text: "Dead tasks"}}>
     <${Filters} params=${params} />
-    ${tasks.length ? html`<${Section} title="Why, on this page"><dl class="facts">${byReason(tasks).slice(0, 5).map(g => html`<dt key=${g.key} class="num">${count(g.n)}</dt>
-      <dd>${g.error || "no error"} <span class="soft">${reasonTexts[g.reason] || ""}</span></dd>`)}</dl></${Section}>` : null}
+    ${tasks.length ? html`<${Section} title=${paged ? "Why: the " + plural(tasks.length, "task") + " of this page" : "Why"}><dl class="facts">${byReason(tasks).slice(0, 5).map(g => html`<dt key=${g.key} class="num">${count(g.n)}</dt>
+      <dd>${g.error} <span class="soft">${g.reason}</span></dd>`)}</dl></${Section}>` : null}
     <${Section} title="Tasks" side=${html`<a href=${link("topics", topic)}>The topic</a>`}>
       ${acts && tasks.length ? html`<div class="bulk">
         <button type="button" onClick=${() => ask("requeue")}>Requeue ${which}</button>
@@ -118,6 +127,6 @@ const columns = [
   {head: "Task", cell: t => html`<a class="id" href=${link("tasks", t.id)}>${t.id}</a>`},
   {head: "Died", num: true, cell: t => html`<span title=${t.died_at}>${when(t.died_at)}</span>`},
   {head: "Attempts", num: true, cell: t => count(t.attempt)},
-  {head: "Why", class: "grow", cell: t => html`<span class="clamp" title=${t.last_error}>${t.last_error || reasonOf(t)}</span>`},
+  {head: "Why", class: "grow", cell: t => html`<span class="clamp" title=${whyOf(t)}>${whyOf(t)}</span>`},
   {head: "Reason", class: "whole", cell: t => html`<span class="soft">${reasonOf(t)}</span>`},
 ];

@@ -4,7 +4,7 @@
 import {html, useState} from "../vendor/preact.js";
 import {get} from "../api.js";
 import {Chart} from "../chart.js";
-import {away, count, fine, hourMinute, plural, when} from "../format.js";
+import {away, count, hourMinute, lateness, plural, when} from "../format.js";
 import {faults, isLate, verdict} from "../judge.js";
 import {Figures, Pill, Section, Table, View} from "../parts.js";
 import {usePoll} from "../poll.js";
@@ -17,7 +17,7 @@ const shown = 8;
 
 // Faults shows what is wrong with a topic.
 export const Faults = ({topic}) => html`<div class="faults">${faults(topic).map(f => html`<div key=${f.kind}>
-  <span><${Pill} bad=${f.bad} warn=${!f.bad}>${f.text}</${Pill}></span>${f.detail ? html`<span title=${f.detail}>${f.detail}</span>` : null}</div>`)}</div>`;
+  <span><${Pill} bad=${f.bad} warn=${!f.bad}>${f.text}</${Pill}></span>${f.detail ? html`<span class=${f.long ? "clamp" : ""} title=${f.long ? f.detail : undefined}>${f.detail}</span>` : null}</div>`)}</div>`;
 
 const deadLink = t => (t.counts.dead ? html`<a href=${link("dead", "", {topic: t.name})}>${count(t.counts.dead)}</a>` : html`<span class="zero">0</span>`);
 export const quiet = n => (n ? count(n) : html`<span class="zero">0</span>`);
@@ -36,7 +36,7 @@ function totals(total, soon) {
   return [
     {name: "ready", label: "Waiting now", value: count(total.ready), href: link("tasks", "", {state: "ready"}), bad: isLate(total),
       note: oldest ? "the oldest since " + when(oldest) : "all that was due is handed out"},
-    {name: "late", label: "Late by, last 5 min", value: fine(total.recent.p99), note: "p99; at most " + fine(total.recent.max)},
+    {name: "late", label: "Late by, last 5 min", ...lateness(total.recent)},
     {name: "delivering", label: "Being delivered", value: count(total.delivering), href: link("tasks", "", {state: "delivering"})},
     {name: "soon", label: "Due in 10 min", value: soon === undefined ? "–" : count(soon), href: link("tasks", "", {due: "next10m"})},
     {name: "pending", label: "Pending", value: count(total.pending), href: link("tasks", "", {state: "pending"}),

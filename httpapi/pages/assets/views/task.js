@@ -1,7 +1,7 @@
 // One task: its story, what it carries, and what can be done with it.
 
 import {html, useState} from "../vendor/preact.js";
-import {call, now, post, taskPath, topicPath} from "../api.js";
+import {Problem, call, now, post, taskPath, topicPath} from "../api.js";
 import {away, count, fine, fromInput, localInput, plural, when} from "../format.js";
 import {Ask, Field, Section, View} from "../parts.js";
 import {usePoll} from "../poll.js";
@@ -13,25 +13,28 @@ export function TaskView({id, may}) {
     const {value, etag} = await call("GET", taskPath(id), {signal});
     return {...value, etag};
   }, [id], 3000);
-  const [doing, setDoing] = useState(""), t = poll.data, gone = poll.fault?.status === 404;
+  // doing is an action with the task as it was when the question came up: it stays whatever becomes of
+  // the task meanwhile.
+  const [doing, setDoing] = useState(null), t = poll.data, gone = poll.fault?.status === 404;
+  const dialog = doing ? html`<${Doing} key=${doing.action.name} ...${doing} onClose=${() => { setDoing(null); poll.again(); }} />` : null;
   const back = {href: link("tasks"), text: "Tasks"};
   if (gone) {
     return html`<${View} title=${id} back=${back} lead=${html`<span class="id">${id}</span>`}>
       <p class="empty" role="status">
         ${t ? "The task is finished, or was cancelled, meanwhile. " : "No node has a task with this id: it is finished, was cancelled, or never was. "}
-        <button type="button" class="plain" onClick=${poll.again}>Look again</button></p></${View}>`;
+        <button type="button" class="plain" onClick=${poll.again}>Look again</button></p>
+      ${dialog}</${View}>`;
   }
   if (!t) return html`<${View} title=${id} poll=${poll} back=${back} lead=${html`<span class="id">${id}</span>`} />`;
   const payload = t.payload !== undefined ? JSON.stringify(t.payload, null, 2) : t.payload_base64;
-  const choices = actionsOf(t, may), chosen = choices.find(a => a.name === doing);
   return html`<${View} title=${id} poll=${poll} back=${back} lead=${html`<span class="id">${id}</span> <${StatePill} task=${t} />`}
-      actions=${choices.map(a => html`<button key=${a.name} type="button" onClick=${() => setDoing(a.name)}>${a.label}</button>`)}>
+      actions=${actionsOf(t, may).map(action => html`<button key=${action.name} type="button" onClick=${() => setDoing({action, task: t})}>${action.label}</button>`)}>
     <div class="two">
       <${Section} title="Story"><${Story} task=${t} /></${Section}>
       <${Section} title="Facts"><dl class="facts">${facts(t).map(([what, value]) => html`<dt key=${what}>${what}</dt><dd>${value}</dd>`)}</dl></${Section}>
     </div>
     ${payload ? html`<${Section} title="Payload"><pre tabindex="0">${payload}</pre></${Section}>` : null}
-    ${chosen ? html`<${Doing} key=${doing} action=${chosen} task=${t} onClose=${() => { setDoing(""); poll.again(); }} />` : null}
+    ${dialog}
   </${View}>`;
 }
 
@@ -93,10 +96,15 @@ const questions = {
   requeue: {title: "Requeue the task?", text: "It comes back with all its attempts before it, and is due at once.", done: "The task is back."},
 };
 
+// requeue brings a dead task back. The server says how many came back, and 0 is no failure to it.
+async function requeue(t) {
+  const {requeued} = await post(topicPath(t.topic) + "/dead/requeue", {ids: [t.id]});
+  if (!requeued) throw new Problem(404, {title: "Nothing came back", detail: "The task is not dead any more: it was requeued or deleted meanwhile."});
+}
+
 // Doing asks before it does something. It is about the task as it was when the question came up:
 // If-Match refuses the change of a task that another caller has changed meanwhile.
-function Doing({action, task, onClose}) {
-  const [t] = useState(task);
+function Doing({action, task: t, onClose}) {
   const [due, setDue] = useState(localInput(Date.parse(t.due_at))), headers = t.etag ? {"If-Match": t.etag} : {};
   const path = taskPath(t.id), of = {headers};
   if (action.name === "move") {
@@ -113,7 +121,7 @@ function Doing({action, task, onClose}) {
     fire: () => call("POST", path + "/fire", of),
     cancel: () => call("DELETE", path, of),
     delete: () => call("DELETE", path, of),
-    requeue: () => post(topicPath(t.topic) + "/dead/requeue", {ids: [t.id]}),
+    requeue: () => requeue(t),
   };
   const q = questions[action.name];
   return html`<${Ask} title=${q.title} label=${action.label} danger=${action.danger} act=${acts[action.name]} done=${q.done} onClose=${onClose}>

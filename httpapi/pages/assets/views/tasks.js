@@ -3,7 +3,7 @@
 import {html, useState} from "../vendor/preact.js";
 import {call, get, now, taskPath} from "../api.js";
 import {away, count, plural, when} from "../format.js";
-import {Field, Pages, Pill, Table, View, noneYet, useChosen} from "../parts.js";
+import {Fault, Field, Pages, Pill, Table, View, noneYet, useChosen} from "../parts.js";
 import {usePoll} from "../poll.js";
 import {go, link} from "../route.js";
 import {Many} from "./many.js";
@@ -72,29 +72,34 @@ async function exactly(id, signal) {
   }
 }
 
+// found asks for a page of the list, and on the first one for the task that has the id. Either may
+// fail alone: then the page shows what the other has found, and why the one has failed.
+async function found(params, cursor, signal) {
+  const [one, page] = await Promise.allSettled([
+    params.find && !cursor ? exactly(params.find, signal) : null,
+    get("v1/tasks", {...queryOf(params), limit: pageSize, cursor}, signal),
+  ]);
+  if (page.status === "rejected" && !one.value) throw page.reason;
+  const {tasks, next_cursor: next} = page.value ?? {tasks: []}, t = one.value;
+  return {tasks: t ? [t, ...tasks.filter(other => other.id !== t.id)] : tasks, next, fault: one.reason ?? page.reason};
+}
+
 export function Tasks({params, may}) {
   const [cursors, setCursors] = useState([]), [doing, setDoing] = useState(null);
-  const poll = usePoll(async signal => {
-    const cursor = cursors[cursors.length - 1];
-    const [one, page] = await Promise.all([
-      params.find && !cursor ? exactly(params.find, signal) : null,
-      get("v1/tasks", {...queryOf(params), limit: pageSize, cursor}, signal),
-    ]);
-    const others = one ? page.tasks.filter(t => t.id !== one.id) : page.tasks;
-    return {tasks: one ? [one, ...others] : others, next: page.next_cursor};
-  }, [JSON.stringify(params), cursors.join()], 5000);
+  const poll = usePoll(signal => found(params, cursors[cursors.length - 1], signal), [JSON.stringify(params), cursors.join()], 5000);
   const page = poll.data, {here, column, none} = useChosen(page?.tasks || []), filtered = Object.keys(params).length > 0;
   const acts = may("schedule") && page?.tasks.length > 0 && (filtered || here.length > 0);
   const ask = action => setDoing(here.length ? {action, ids: here.map(t => t.id), of: plural(here.length, "chosen task")}
     : {action, filter: queryOf(params), of: "all tasks that the filter selects"});
   const which = here.length ? plural(here.length, "task") : "all of these";
-  const empty = page?.next ? noneYet : params.find ? "No task has this id, or one that begins so. It may be finished." : "No task is as the filter says.";
+  const empty = page?.fault ? "Nothing else was found." : page?.next ? noneYet : params.find ? "No task has this id, or one that begins so. It may be finished." : "No task is as the filter says.";
   return html`<${View} title="Tasks" poll=${poll}>
     <${Filters} params=${params} />
     ${acts ? html`<div class="bulk">
       <button type="button" onClick=${() => ask("move")}>Move ${which}</button>
       <button type="button" onClick=${() => ask("fire")}>Fire ${which}</button>
       <button type="button" onClick=${() => ask("cancel")}>Cancel ${which}</button></div>` : null}
+    <${Fault} fault=${page?.fault} />
     ${page ? html`<${Table} label="Tasks" columns=${may("schedule") ? [column, ...taskColumns] : taskColumns} rows=${page.tasks} keyOf=${t => t.id} empty=${empty} />
       <${Pages} cursors=${cursors} next=${page.next} go=${c => { setCursors(c); none(); }} />` : null}
     ${doing ? html`<${Many} ...${doing} onClose=${() => { setDoing(null); none(); poll.again(); }} />` : null}

@@ -2,7 +2,7 @@
 
 import {html, useState} from "../vendor/preact.js";
 import {call, get, post, topicPath} from "../api.js";
-import {age, away, count, fine, plural, span, when} from "../format.js";
+import {age, away, count, lateness, plural, span, when} from "../format.js";
 import {isFailing, isLate} from "../judge.js";
 import {Fault, Figures, Pill, Section, Table, View, announce, useAction} from "../parts.js";
 import {usePoll} from "../poll.js";
@@ -79,8 +79,7 @@ function figures(t) {
       note: c.retrying ? count(c.retrying) + " retrying" : "none is retrying"},
     {name: "dead", label: "Dead", value: count(c.dead), bad: c.dead > 0, href: link("dead", "", {topic: t.name}),
       note: c.dead_oldest_at ? "the oldest " + away(c.dead_oldest_at) : ""},
-    {name: "late", label: "Late by, last 5 min", value: c.recent.count ? fine(c.recent.p99) : "–",
-      note: c.recent.count ? "p99; at most " + fine(c.recent.max) : "no task was due"},
+    {name: "late", label: "Late by, last 5 min", ...lateness(c.recent)},
     {name: "delivered", label: "Delivered", value: count(c.delivered), note: "since the start"},
     {name: "failed", label: "Failed attempts", value: count(failed), note: t.last_failed_at ? "the last " + away(t.last_failed_at) : "none since the start"},
   ];

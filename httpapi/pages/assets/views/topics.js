@@ -1,6 +1,6 @@
 // All topics, page by page. The server sorts and searches: there may be thousands.
 
-import {html, useEffect, useState} from "../vendor/preact.js";
+import {html, useEffect, useLayoutEffect, useRef, useState} from "../vendor/preact.js";
 import {get} from "../api.js";
 import {age, fine, plural, span} from "../format.js";
 import {Pages, Table, View} from "../parts.js";
@@ -28,14 +28,26 @@ const columns = [
 ];
 
 export function Topics({params}) {
-  const {search = "", sort = "worst"} = params, [typed, setTyped] = useState(search), [cursors, setCursors] = useState([]);
+  const {search = "", sort = "worst"} = params, [typed, setTyped] = useState(search), asked = useRef(search);
+  // Cursors are of one order and one search. The address may change both.
+  const list = search + "\n" + sort, [pages, setPages] = useState({list, cursors: []});
+  const cursors = pages.list === list ? pages.cursors : [], setCursors = to => setPages({list, cursors: to});
   const poll = usePoll(signal => get("v1/topics", {search, sort, limit: pageSize, cursor: cursors[cursors.length - 1]}, signal), [search, sort, cursors.join()], 3000);
-  const show = next => { setCursors([]); go(link("topics", "", {search, sort, ...next}), true); };
+  const show = next => {
+    asked.current = next.search ?? search;
+    setCursors([]);
+    go(link("topics", "", {search, sort, ...next}), true);
+  };
+  useLayoutEffect(() => { // a link, or the browser's history, has led to another search
+    if (asked.current === search) return;
+    asked.current = search;
+    setTyped(search);
+  }, [search]);
   useEffect(() => { // what is typed is searched when the typing rests
     if (typed === search) return undefined;
     const timer = setTimeout(() => show({search: typed}), 250);
     return () => clearTimeout(timer);
-  }, [typed]);
+  }, [typed, search, sort]);
   const page = poll.data;
   return html`<${View} title="Topics" poll=${poll} lead=${page?.matched ? plural(page.matched, "topic") : "Topics"}
       actions=${html`<input type="search" class="narrow" name="search" placeholder="Part of a name" aria-label="Search topics"
