@@ -4,9 +4,11 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
+	"net/url"
 	"strconv"
 	"time"
 
@@ -45,7 +47,7 @@ func (c *client) Stop(context.Context) error {
 }
 
 // UploadTraces implements otlptrace.Client. It tries again while there is time, if another attempt
-// can help.
+// can help. Its error is a *rejection if the collector has taken a part of the spans.
 func (c *client) UploadTraces(ctx context.Context, spans []*pb.ResourceSpans) error {
 	ctx, cancel := context.WithTimeout(ctx, c.settings.timeout)
 	defer cancel()
@@ -88,7 +90,7 @@ const (
 func (c *client) post(ctx context.Context, body []byte) (again bool, after time.Duration, err error) {
 	q, err := http.NewRequestWithContext(ctx, http.MethodPost, c.settings.endpoint.String(), bytes.NewReader(body))
 	if err != nil {
-		return false, 0, err
+		return false, 0, withoutURL(err)
 	}
 	for name, values := range c.settings.headers {
 		q.Header[name] = values
@@ -100,10 +102,10 @@ func (c *client) post(ctx context.Context, body []byte) (again bool, after time.
 	}
 	a, err := c.http.Do(q)
 	if err != nil {
-		return true, 0, err
+		return true, 0, withoutURL(err)
 	}
 	defer a.Body.Close()
-	_, _ = io.Copy(io.Discard, io.LimitReader(a.Body, maxAnswer)) // to keep the connection
+	answer, _ := io.ReadAll(io.LimitReader(a.Body, maxAnswer)) // to the end, to keep the connection
 	switch a.StatusCode {
 	case http.StatusTooManyRequests, http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		seconds, _ := strconv.Atoi(a.Header.Get("Retry-After"))
@@ -112,5 +114,17 @@ func (c *client) post(ctx context.Context, body []byte) (again bool, after time.
 	if a.StatusCode/100 != 2 {
 		return false, 0, fmt.Errorf("the collector has answered %s", a.Status)
 	}
+	if r := rejectionIn(answer); r != nil {
+		return false, 0, r
+	}
 	return false, 0, nil
+}
+
+// withoutURL returns the cause of an error of http.Client, which names the URL. That may be secret:
+// collectors take tokens in its query.
+func withoutURL(err error) error {
+	if u := (*url.Error)(nil); errors.As(err, &u) {
+		return u.Err
+	}
+	return err
 }

@@ -11,6 +11,6 @@
 // program half as large again.
 //
 // What can fail: Open names the variables that are wrong. A collector that is slow, away or full
-// delays nothing. Spans that find no room are dropped, those that it does not take are lost, and
-// both are counted in the log, once a minute.
+// delays nothing. Spans that find no room are dropped, those that it does not take or rejects are
+// lost, and both are counted in the log, once a minute. No error has the URL of the collector.
 package otlp

@@ -26,7 +26,16 @@ type settings struct {
 	tls      *tls.Config
 	queue    int
 	sampler  sdk.Sampler
+
+	delay time.Duration // after which a batch is sent that is not full
+	batch int           // spans, at most queue
 }
+
+// Bounds of what waits for the collector, and of what goes there at once, in spans.
+const (
+	maxQueue = 1_000_000
+	maxBatch = 1 << 16
+)
 
 // An environment looks variables up, and collects what is wrong with them.
 type environment struct {
@@ -62,6 +71,19 @@ func (e *environment) milliseconds(value, variable string, def time.Duration) ti
 	return time.Duration(n) * time.Millisecond
 }
 
+// count reads a variable that is a number of spans, from 1 to a bound.
+func (e *environment) count(variable string, def, bound int) int {
+	value := e.get(variable)
+	if value == "" {
+		return def
+	}
+	n, err := strconv.Atoi(value)
+	if err != nil || n < 1 || n > bound {
+		e.fault(variable, fmt.Sprintf("must be from 1 to %d", bound))
+	}
+	return n
+}
+
 // read returns nil if the environment asks for no traces. Its error names all variables that are
 // wrong.
 func (e *environment) read() (*settings, error) {
@@ -86,14 +108,10 @@ func (e *environment) read() (*settings, error) {
 	default:
 		e.fault(variable, "must be gzip or none")
 	}
-	s.queue = 2048
-	if value := e.get("OTEL_BSP_MAX_QUEUE_SIZE"); value != "" {
-		n, err := strconv.Atoi(value)
-		if err != nil || n < 1 || n > 1_000_000 {
-			e.fault("OTEL_BSP_MAX_QUEUE_SIZE", "must be from 1 to 1000000")
-		}
-		s.queue = n
-	}
+	// The SDK does not look up what is set here: some numbers make it panic or spin.
+	s.queue = e.count("OTEL_BSP_MAX_QUEUE_SIZE", sdk.DefaultMaxQueueSize, maxQueue)
+	s.batch = min(e.count("OTEL_BSP_MAX_EXPORT_BATCH_SIZE", sdk.DefaultMaxExportBatchSize, maxBatch), s.queue)
+	s.delay = e.milliseconds(e.get("OTEL_BSP_SCHEDULE_DELAY"), "OTEL_BSP_SCHEDULE_DELAY", sdk.DefaultScheduleDelay*time.Millisecond)
 	return s, e.bad.ErrorOrNil()
 }
 

@@ -46,13 +46,19 @@ func TestSettingsOfTheEnvironment(t *testing.T) {
 	s, err := readFrom(map[string]string{
 		"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c", "OTEL_EXPORTER_OTLP_HEADERS": "a=1, b = x%20y ,", "OTEL_EXPORTER_OTLP_TIMEOUT": "1500",
 		"OTEL_EXPORTER_OTLP_COMPRESSION": "none", "OTEL_EXPORTER_OTLP_TRACES_COMPRESSION": "gzip", "OTEL_BSP_MAX_QUEUE_SIZE": "7",
+		"OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "5", "OTEL_BSP_SCHEDULE_DELAY": "20",
 	})
-	if err != nil || s.headers.Get("A") != "1" || s.headers.Get("B") != "x y" || s.timeout != 1500*time.Millisecond || !s.gzip || s.queue != 7 || s.tls != nil {
+	if err != nil || s.headers.Get("A") != "1" || s.headers.Get("B") != "x y" || s.timeout != 1500*time.Millisecond || !s.gzip || s.tls != nil ||
+		s.queue != 7 || s.batch != 5 || s.delay != 20*time.Millisecond {
 		t.Errorf("%+v, %v", s, err)
 	}
 	s, err = readFrom(map[string]string{"OTEL_EXPORTER_OTLP_ENDPOINT": "http://c"})
-	if err != nil || len(s.headers) != 0 || s.timeout != 10*time.Second || s.gzip || s.queue != 2048 {
+	if err != nil || len(s.headers) != 0 || s.timeout != 10*time.Second || s.gzip || s.queue != 2048 || s.batch != 512 || s.delay != 5*time.Second {
 		t.Errorf("the defaults are %+v, %v", s, err)
+	}
+	s, err = readFrom(map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_BSP_MAX_QUEUE_SIZE": "7"})
+	if err != nil || s.batch != 7 {
+		t.Errorf("a batch of %d spans in a queue of 7, %v", s.batch, err)
 	}
 }
 
@@ -71,6 +77,15 @@ func TestFaultsOfTheEnvironment(t *testing.T) {
 	for name := range wrong {
 		if !strings.Contains(err.Error(), name+": ") {
 			t.Errorf("%s is not named: %v", name, err)
+		}
+	}
+	for name, values := range map[string][]string{
+		"OTEL_BSP_MAX_QUEUE_SIZE": {"-1", "1000001"}, "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": {"-1", "0", "x", "65537"}, "OTEL_BSP_SCHEDULE_DELAY": {"-5", "0", "5s", "3600001"},
+	} {
+		for _, value := range values {
+			if _, err := readFrom(map[string]string{"OTEL_TRACES_EXPORTER": "otlp", name: value}); err == nil || !strings.Contains(err.Error(), name+": ") {
+				t.Errorf("%s=%s: %v", name, value, err)
+			}
 		}
 	}
 	for _, ratio := range []string{"-0.1", "1.1", "x", "NaN"} {

@@ -2,6 +2,7 @@ package otlp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/url"
@@ -64,7 +65,9 @@ func open(cfg Config, s *settings) (*Provider, error) {
 	log := cfg.Log.With("endpoint", plain(s.endpoint))
 	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) { log.Warn("tracing", "error", err) }))
 	p.lost = &lost{log: log, limit: int64(s.queue)}
-	batches := sdk.NewBatchSpanProcessor(&counted{exporter, p.lost}, sdk.WithMaxQueueSize(s.queue))
+	batches := sdk.NewBatchSpanProcessor(&counted{exporter, p.lost},
+		sdk.WithMaxQueueSize(s.queue), sdk.WithMaxExportBatchSize(s.batch),
+		sdk.WithBatchTimeout(s.delay), sdk.WithExportTimeout(s.timeout))
 	p.sdk = sdk.NewTracerProvider(sdk.WithResource(from), sdk.WithSampler(s.sampler), sdk.WithSpanProcessor(&bounded{batches, p.lost}))
 	p.TracerProvider = p.sdk
 	log.Info("traces go to a collector", "sampler", s.sampler.Description())
@@ -183,11 +186,14 @@ type counted struct {
 
 // ExportSpans implements sdk.SpanExporter. It logs its error itself.
 func (c *counted) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) error {
-	if err := c.SpanExporter.ExportSpans(ctx, spans); err != nil {
-		c.lost.exported(0, len(spans), err)
-	} else {
-		c.lost.exported(len(spans), 0, nil)
+	err := c.SpanExporter.ExportSpans(ctx, spans)
+	failed := 0
+	if r := (*rejection)(nil); errors.As(err, &r) {
+		failed = min(r.spans, len(spans))
+	} else if err != nil {
+		failed = len(spans)
 	}
+	c.lost.exported(len(spans)-failed, failed, err)
 	if c.lost.due(time.Now()) {
 		c.lost.report()
 	}

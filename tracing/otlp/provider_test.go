@@ -5,7 +5,6 @@ import (
 	"compress/gzip"
 	"context"
 	"io"
-	"log/slog"
 	"net/http"
 	"strings"
 	"sync"
@@ -22,6 +21,7 @@ type collector struct {
 	mu      sync.Mutex // guards the rest
 	answers []int      // the last one stays
 	after   string     // Retry-After
+	takes   time.Duration
 	times   []time.Time
 	spans   int
 }
@@ -30,6 +30,7 @@ func (c *collector) RoundTrip(q *http.Request) (*http.Response, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.times = append(c.times, time.Now())
+	time.Sleep(c.takes)
 	status := c.answers[0]
 	if len(c.answers) > 1 {
 		c.answers = c.answers[1:]
@@ -66,17 +67,7 @@ func (c *collector) RoundTrip(q *http.Request) (*http.Response, error) {
 // rig makes a provider whose queue has room for some spans, and what it logs.
 func rig(t *testing.T, c *collector, queue string) (*Provider, *bytes.Buffer) {
 	t.Helper()
-	s, err := readFrom(map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_BSP_MAX_QUEUE_SIZE": queue, "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	var log bytes.Buffer
-	p, err := open(Config{Node: "n", Log: slog.New(slog.NewTextHandler(&log, nil))}, s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.client.http.Transport = c
-	return p, &log
+	return upload(t, map[string]string{"OTEL_BSP_MAX_QUEUE_SIZE": queue, "OTEL_EXPORTER_OTLP_COMPRESSION": "gzip"}, c.RoundTrip)
 }
 
 func spans(p *Provider, n int) {
@@ -89,7 +80,7 @@ func spans(p *Provider, n int) {
 // More spans than there is room for are dropped and counted; the others arrive.
 func TestQueueIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		c := &collector{answers: []int{http.StatusOK}}
+		c := &collector{answers: []int{http.StatusOK}, takes: time.Second}
 		p, log := rig(t, c, "4")
 		spans(p, 10)
 		p.Close()
