@@ -64,9 +64,10 @@ type Attempt struct {
 	// How long it took. Left out if that is not known: the server was restarted meanwhile, or
 	// the task has changed its node.
 	Duration Duration `json:"duration,omitempty"`
-	// Its receiver: the URL of a webhook without its query, the name of a stream or channel, the
-	// name of the token that reserved the task, otherwise the node that made the attempt or
-	// whose receiver had the task. At most 128 bytes. Left out if it is not known.
+	// Its receiver: scheme and host of a webhook (its path may be a secret), the name of a
+	// stream or channel, the name of the token that reserved the task, otherwise the node that
+	// made the attempt or whose receiver had the task. At most 128 bytes. Left out if it is not
+	// known.
 	By string `json:"by,omitempty"`
 	// failed: it failed, or was released; lease_expired: it was not settled within its lease;
 	// buried: its receiver gave the task up; process_ended: the process ended during it, which

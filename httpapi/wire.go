@@ -91,7 +91,7 @@ type Attempt struct {
 	Number   int       `json:"attempt" doc:"Its number. A task that was requeued begins with 1 again."`
 	At       string    `json:"at" format:"date-time" doc:"When it ended."`
 	Duration *duration `json:"duration,omitempty" doc:"How long it took. Left out if that is not known: the server was restarted meanwhile, or the task has changed its node."`
-	By       string    `json:"by,omitempty" doc:"Its receiver: the URL of a webhook without its query, the name of a stream or channel, the name of the token that reserved the task, otherwise the node that made the attempt or whose receiver had the task. At most 128 bytes. Left out if it is not known."`
+	By       string    `json:"by,omitempty" doc:"Its receiver: scheme and host of a webhook (its path may be a secret), the name of a stream or channel, the name of the token that reserved the task, otherwise the node that made the attempt or whose receiver had the task. At most 128 bytes. Left out if it is not known."`
 	Outcome  string    `json:"outcome" enum:"failed,lease_expired,buried,process_ended" doc:"failed: it failed, or was released; lease_expired: it was not settled within its lease; buried: its receiver gave the task up; process_ended: the process ended during it, which is known in topics with count_crashes."`
 	Error    string    `json:"error,omitempty" doc:"Why, in at most 256 bytes."`
 }

@@ -90,3 +90,30 @@ func TestHistory(t *testing.T) {
 		}
 	})
 }
+
+// A node with a wrong clock takes no minute of the last hour from the others.
+func TestHistoryOfAWrongClock(t *testing.T) {
+	for _, ahead := range []time.Duration{time.Minute, 3 * time.Hour, -3 * time.Hour} {
+		fleetBubble(t, 1, func(t *testing.T, f *fleet) {
+			b := f.start("b", fleetShards, Config{Clock: func() time.Time { return time.Now().Add(ahead) }})
+			pass(90 * time.Minute)
+			for _, n := range []*node{f.nodes[0], f.nodes[0], b} {
+				_, err := n.Schedule(t.Context(), Request{Topic: "t", Delay: 24 * time.Hour})
+				want(t, "Schedule", err, nil)
+			}
+			h, _, err := f.nodes[0].FleetHistory(t.Context())
+			want(t, "FleetHistory", err, nil)
+			scheduled := int64(0)
+			for i := range h.Minutes {
+				scheduled += h.Minutes[i].Scheduled
+			}
+			wanted, last := int64(2), time.Now().Truncate(time.Minute)
+			if ahead == time.Minute {
+				wanted, last = 3, last.Add(time.Minute)
+			}
+			if n := len(h.Minutes); scheduled != wanted || n != HistoryMinutes+1 || !h.Minutes[n-1].At.Equal(last) {
+				t.Errorf("with a clock that is %v ahead, %d tasks are in %d minutes to %v; want %d to %v", ahead, scheduled, n, h.Minutes[n-1].At, wanted, last)
+			}
+		})
+	}
+}

@@ -1,6 +1,7 @@
 package tasks_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
 var allSorts = []TopicSort{SortName, SortWorst, SortLate, SortFailed, SortDead, SortReady, SortPending, SortPaused}
@@ -138,4 +140,74 @@ func TestTopicQueryIsChecked(t *testing.T) {
 			t.Errorf("the page is %+v", page)
 		}
 	})
+}
+
+// A node whose topics do not fit into its answer tells of those that come first.
+func TestSortedTopicsBeyondThePage(t *testing.T) {
+	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+		const topics, told = 200, 20
+		for i := range topics {
+			tasks := make([]Request, 1+(i*37)%topics) // of each topic another number
+			for k := range tasks {
+				tasks[k] = Request{Topic: fmt.Sprintf("t%03d", i), Delay: time.Hour}
+			}
+			_, err := f.nodes[1].ScheduleBatch(t.Context(), tasks)
+			want(t, "ScheduleBatch", err, nil)
+		}
+		first := func(page TopicPage, n int) (names []string) {
+			if page.Matched != topics {
+				t.Errorf("%d topics match, want %d", page.Matched, topics)
+			}
+			for i := range page.Topics[:min(n, len(page.Topics))] {
+				names = append(names, page.Topics[i].Name)
+			}
+			return names
+		}
+		for _, sort := range []TopicSort{SortName, SortPending} {
+			page, err := f.nodes[1].ListTopics(TopicQuery{Sort: sort, Search: "t"})
+			want(t, "ListTopics", err, nil)
+			wanted := first(page, told)
+			if got := ranked(t, f.nodes[0], f.nodes[1].name, sort, told*104); !slices.Equal(got, wanted) {
+				t.Errorf("by %s, the node tells of %v, want %v", sort, got, wanted)
+			}
+			for _, n := range f.nodes {
+				page, _, err := n.FleetTopics(t.Context(), TopicQuery{Sort: sort, Search: "t", Limit: told})
+				if want(t, "FleetTopics", err, nil); !slices.Equal(first(page, told), wanted) {
+					t.Errorf("by %s, the first topics at %s are %v, want %v", sort, n.name, first(page, told), wanted)
+				}
+				page, _, err = n.FleetTopics(t.Context(), TopicQuery{Sort: sort, Search: "t", Cursor: string(sort) + "~9~0~z"})
+				if want(t, "FleetTopics", err, nil); len(first(page, 1)) > 0 || page.NextCursor != "" {
+					t.Errorf("by %s, behind the last topic %s lists %v", sort, n.name, page)
+				}
+			}
+		}
+	})
+}
+
+// ranked returns the topics of which a node tells another one for a page, in about so many bytes.
+func ranked(t *testing.T, asking *node, node string, sort TopicSort, bytes int) (names []string) {
+	t.Helper()
+	reply := callJSON(t, asking.Cluster(), node, cluster.RanksMethod, fmt.Sprintf(`{"Sort":%q,"Bytes":%d}`, sort, bytes))
+	var told struct {
+		Ranks []struct {
+			Name string `json:"n"`
+		}
+	}
+	want(t, "Unmarshal", json.Unmarshal(reply, &told), nil)
+	for _, r := range told.Ranks {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+// callJSON calls a method of a node with the JSON of a query, and returns that of the reply.
+func callJSON[Q, A any](t *testing.T, s *cluster.Cluster, node string, m cluster.Method[Q, A], query string) []byte {
+	t.Helper()
+	var q Q
+	want(t, "Unmarshal", json.Unmarshal([]byte(query), &q), nil)
+	a, err := cluster.Call(t.Context(), s, node, m, q)
+	want(t, "Call", err, nil)
+	reply, err := json.Marshal(a)
+	want(t, "Marshal", err, nil)
+	return reply
 }

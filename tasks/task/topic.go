@@ -175,15 +175,15 @@ type TopicPage struct {
 	Topics     []Topic
 	NextCursor string // leads to the next page; empty: there are no more topics
 	// Matched is how many topics all pages have together, with a Search or a Sort: at least, if a
-	// node has more than MaxSortedTopics. Otherwise 0.
+	// node has more than it tells of, see MaxSortedTopics. Otherwise 0.
 	Matched int
 }
 
 // MaxSearch is how long TopicQuery.Search may be, in bytes.
 const MaxSearch = 128
 
-// MaxSortedTopics is how many topics each other node tells of for a sorted page: those that are
-// first by its own figures.
+// MaxSortedTopics is how many topics each other node tells of for a sorted page, of many nodes
+// fewer: those that are first by its own figures.
 const MaxSortedTopics = 20_000
 
 // A TopicSort says which topics come first in a page. Those that it does not tell apart come by

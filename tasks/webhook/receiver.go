@@ -21,15 +21,15 @@ type receiver struct {
 	timeout time.Duration
 	async   bool
 	secret  string
-	url     string        // without its query, which may hold a secret
+	origin  string        // of the URL; the rest may hold a secret
 	blank   *http.Request // the part that all requests share
 }
 
 func newReceiver(w *Way, topic string, set settings) *receiver {
-	shown := url.URL{Scheme: set.url.Scheme, Host: set.url.Host, Path: set.url.Path, RawPath: set.url.RawPath}
+	origin := url.URL{Scheme: set.url.Scheme, Host: set.url.Host}
 	return &receiver{
 		way: w, topic: topic, source: "/topics/" + topic,
-		timeout: set.timeout, async: set.async, secret: set.secret, url: shown.String(),
+		timeout: set.timeout, async: set.async, secret: set.secret, origin: origin.String(),
 		blank: &http.Request{
 			Method: http.MethodPost, URL: set.url, Host: set.url.Host,
 			Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
@@ -37,8 +37,8 @@ func newReceiver(w *Way, topic string, set settings) *receiver {
 	}
 }
 
-// Receiver returns the URL without its query.
-func (r *receiver) Receiver() string { return r.url }
+// Receiver returns scheme and host of the URL: callers see it that may not see the settings.
+func (r *receiver) Receiver() string { return r.origin }
 
 // Deliver makes one attempt. It takes no longer than the topic's timeout, and ends with the lease.
 func (r *receiver) Deliver(ctx context.Context, d *task.Delivery) error {

@@ -49,18 +49,23 @@ func (s *Cluster) handleHistory(context.Context, string, historyQuery) (a histor
 	return a, nil
 }
 
-// FleetHistory is tasks.Scheduler.FleetHistory.
+// FleetHistory is tasks.Scheduler.FleetHistory. Minutes of nodes with clocks that are far from that
+// of this node are left out: they would take the places of the last hour.
 func (s *Cluster) FleetHistory(ctx context.Context) (task.History, task.Reach, error) {
 	g, err := gather(ctx, s, HistoryMethod, historyQuery{}, func(*historyQuery, int) {})
 	if err != nil {
 		return task.History{}, task.Reach{}, err
 	}
 	h := s.engine.History()
+	now := h.Minutes[len(h.Minutes)-1].At
+	first, last := now.Add(-task.HistoryMinutes*time.Minute), now.Add(time.Minute)
 	for i := range g.answers {
 		a := &g.answers[i].reply
 		other := task.History{Since: a.Since}
 		for k := range a.Minutes {
-			other.Minutes = append(other.Minutes, a.Minutes[k].decode())
+			if at := a.Minutes[k].At; !at.Before(first) && !at.After(last) {
+				other.Minutes = append(other.Minutes, a.Minutes[k].decode())
+			}
 		}
 		h.Add(&other)
 	}

@@ -59,21 +59,28 @@ const (
 func (s *Cluster) handleRanks(_ context.Context, _ string, q ranksQuery) (a ranksReply, err error) {
 	ranks := s.ranksOf(&task.TopicQuery{Search: q.Search, Allows: func(name string) bool { return task.AnyMatches(q.Patterns, name) }})
 	a.Matched = len(ranks)
+	size := 0
+	for _, r := range ranks {
+		size += sizeOfRank(r)
+	}
 	first := ranks
-	if len(ranks) > task.MaxSortedTopics {
+	if len(ranks) > task.MaxSortedTopics || size > q.Bytes {
 		first = nil
 		for _, p := range s.firstPlaces(ranks, q.Sort, nil, task.MaxSortedTopics) {
 			first = append(first, p.rank)
 		}
 	}
 	for _, r := range first {
-		if q.Bytes -= rankSize + len(r.Name); q.Bytes < 0 {
+		if q.Bytes -= sizeOfRank(r); q.Bytes < 0 {
 			break
 		}
 		a.Ranks = append(a.Ranks, wireRank{r.Name, r.Oldest, r.Pending, r.Ready, r.Dead, r.Failed, r.FailedRecent})
 	}
 	return a, nil
 }
+
+// sizeOfRank returns about how many bytes of a message a rank takes up.
+func sizeOfRank(r *engine.Rank) int { return rankSize + len(r.Name) }
 
 // ranksOf returns the ranks of the topics of this node that match a query. They are shared.
 func (s *Cluster) ranksOf(q *task.TopicQuery) []*engine.Rank {
@@ -120,6 +127,7 @@ func (s *Cluster) fleetSorted(ctx context.Context, q task.TopicQuery) (page task
 	}
 	ranks, matched := s.addRanks(s.ranksOf(&q), g.answers, &q)
 	places := s.firstPlaces(ranks, q.Sort, placeAt(&q), q.Limit+1)
+	page.Matched = matched
 	names := namesOf(places[:min(len(places), q.Limit)])
 	if len(names) == 0 {
 		return page, g.reach, nil
@@ -136,7 +144,6 @@ func (s *Cluster) fleetSorted(ctx context.Context, q task.TopicQuery) (page task
 	if end < len(places) {
 		page.NextCursor = places[end-1].cursor(q.Sort)
 	}
-	page.Matched = matched
 	return page, reach, nil
 }
 
