@@ -6,10 +6,10 @@ import (
 	"testing"
 )
 
-// Answers of the API must not be cached, and over TLS a browser stays with TLS.
+// What a token opens must not be cached, and over TLS a browser stays with TLS.
 func TestHeadersOfAnswers(t *testing.T) {
 	r := newRig(t)
-	for path, want := range map[string]string{"/v1/tasks": "no-store", "/v1/tasks/none": "no-store", "/v1/none": "no-store", "/healthz": ""} {
+	for path, want := range map[string]string{"/v1/tasks": "no-store", "/v1/tasks/none": "no-store", "/v1/none": "no-store", "/healthz": "no-store", "/docs": "no-store", "/openapi.json": "no-store", "/": "no-cache"} {
 		a := r.do("GET", path, "")
 		if got := a.header.Get("Cache-Control"); got != want || a.header.Get("Strict-Transport-Security") != "" {
 			t.Errorf("%s has %q, %v", path, got, a.header)

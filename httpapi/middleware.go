@@ -44,9 +44,9 @@ func (s *Server) middleware(c *gin.Context) {
 	header := c.Writer.Header()
 	header.Set(requestIDHeader, id)
 	header.Set("X-Content-Type-Options", "nosniff")
-	if strings.HasPrefix(c.Request.URL.Path, "/v1/") {
-		header.Set("Cache-Control", "no-store") // the state of a task must not be cached
-	}
+	// The state of a task must not be cached. What a caller gets by the cookie of a session a proxy
+	// would not know to be for that caller alone. Pages that are for all say so.
+	header.Set("Cache-Control", "no-store")
 	if c.Request.TLS != nil {
 		header.Set("Strict-Transport-Security", "max-age=31536000")
 	}

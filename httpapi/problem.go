@@ -1,8 +1,11 @@
 package httpapi
 
 import (
+	"cmp"
 	"errors"
+	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -10,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humagin"
 
+	"github.com/lapsehq/lapse/internal/choice"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -320,7 +324,7 @@ func (p *Problem) withID(id string) *Problem {
 func (s *Server) translate(ctx huma.Context, _ string, v any) (any, error) {
 	p, ok := v.(*Problem)
 	if e, theirs := v.(*huma.ErrorModel); theirs {
-		p, ok = problemOfHuma(e), true
+		p, ok = problemOfHuma(e, ctx.Operation()), true
 	}
 	if !ok {
 		if v, has := v.(withProblems); has {
@@ -336,8 +340,9 @@ func (s *Server) translate(ctx huma.Context, _ string, v any) (any, error) {
 	return p, nil
 }
 
-// problemOfHuma leaves out the values that huma repeats.
-func problemOfHuma(e *huma.ErrorModel) *Problem {
+// problemOfHuma leaves out the values that huma repeats, and says what the parameters must be as the
+// other checks do.
+func problemOfHuma(e *huma.ErrorModel, op *huma.Operation) *Problem {
 	if e.Status != http.StatusUnprocessableEntity {
 		return internal.with("")
 	}
@@ -348,7 +353,28 @@ func problemOfHuma(e *huma.ErrorModel) *Problem {
 		if len(field) > maxNamed {
 			field = strings.ToValidUTF8(field[:maxNamed], "") + "..."
 		}
-		faults = append(faults, tasks.FieldError{Field: field, Problem: d.Message})
+		faults = append(faults, tasks.FieldError{Field: field, Problem: cmp.Or(mustBe(op, field), d.Message)})
 	}
 	return invalidFields(faults)
+}
+
+// mustBe says what a parameter of an operation must be; "" if its schema says no more than its type.
+func mustBe(op *huma.Operation, name string) string {
+	at := slices.IndexFunc(op.Parameters, func(p *huma.Param) bool { return p.Name == name })
+	if at < 0 {
+		return "is not a known parameter"
+	}
+	schema := op.Parameters[at].Schema
+	if schema.Items != nil {
+		schema = schema.Items
+	}
+	switch {
+	case len(schema.Enum) > 0:
+		return "must be " + choice.Text(schema.Enum)
+	case schema.Type == huma.TypeBoolean:
+		return "must be true or false"
+	case schema.Type == huma.TypeInteger && schema.Minimum != nil && schema.Maximum != nil:
+		return fmt.Sprintf("must be an integer from %.0f to %.0f", *schema.Minimum, *schema.Maximum)
+	}
+	return ""
 }

@@ -1,9 +1,9 @@
 package tasks
 
 import (
-	"fmt"
 	"slices"
 
+	"github.com/lapsehq/lapse/internal/choice"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -24,14 +24,14 @@ func (s *Scheduler) ListTopics(q TopicQuery) (TopicPage, error) {
 func checkedPage(q TopicQuery) (TopicQuery, error) {
 	var f task.Faults
 	if q.Limit < 0 || q.Limit > MaxTopicPage {
-		f.Add("limit", "must be 1 to 1000")
+		f.Add("limit", "must be from 1 to 1000")
 	}
 	if q.Sort == "" && q.Search != "" {
 		q.Sort = SortName
 	}
 	known := slices.Contains(task.TopicSorts, q.Sort)
 	if q.Sort != "" && !known {
-		f.Add("sort", fmt.Sprintf("must be one of %v", task.TopicSorts))
+		f.Add("sort", "must be "+choice.Text(task.TopicSorts))
 	}
 	if len(q.Search) > MaxSearch {
 		f.Add("search", "must have at most 128 bytes")

@@ -112,16 +112,16 @@ func (o Options) withDefaults() (Options, conn.Address, error) {
 	a, err := conn.ParseURL(o.URL)
 	faults = multierror.Append(faults, err, layout.ValidNode(o.Node), layout.ValidPrefix(o.Prefix))
 	if o.Shards < 1 || o.Shards > member.MaxShards {
-		faults = multierror.Append(faults, fmt.Errorf("the number of shards must be 1 to %d", member.MaxShards))
+		faults = multierror.Append(faults, fmt.Errorf("the number of shards must be from 1 to %d", member.MaxShards))
 	}
 	if o.FailoverAfter < member.BeatsPerFailover*time.Millisecond {
 		faults = multierror.Append(faults, fmt.Errorf("the time after which others may adopt must be at least %v", member.BeatsPerFailover*time.Millisecond))
 	}
 	if o.WaitReplicas < 0 || o.WaitReplicas > conn.MaxReplicas {
-		faults = multierror.Append(faults, fmt.Errorf("the number of replicas to wait for must be 1 to %d, or none", conn.MaxReplicas))
+		faults = multierror.Append(faults, fmt.Errorf("the number of replicas to wait for must be from 1 to %d, or none", conn.MaxReplicas))
 	}
 	if o.WaitTimeout < time.Millisecond || o.WaitTimeout > conn.MaxWaitTimeout {
-		faults = multierror.Append(faults, fmt.Errorf("the time to wait for replicas must be 1ms to %v", conn.MaxWaitTimeout))
+		faults = multierror.Append(faults, fmt.Errorf("the time to wait for replicas must be from 1ms to %v", conn.MaxWaitTimeout))
 	}
 	return o, a, faults.ErrorOrNil()
 }

@@ -3,8 +3,9 @@ package task
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
+
+	"github.com/lapsehq/lapse/internal/choice"
 )
 
 // Limits of a subscription.
@@ -89,11 +90,7 @@ func (f *EventFilter) Validate() error {
 		all.Add("topic", NameProblem)
 	}
 	if slices.ContainsFunc(f.Kinds, func(k EventKind) bool { return !slices.Contains(EventKinds, k) }) {
-		names := make([]string, len(EventKinds))
-		for i, k := range EventKinds {
-			names[i] = string(k)
-		}
-		all.Add("kind", "must be one of "+strings.Join(names, ", "))
+		all.Add("kind", "must be "+choice.Text(EventKinds))
 	}
 	if f.Buffer < 0 || f.Buffer > MaxEventBuffer {
 		all.Add("buffer", fmt.Sprintf("must be from 1 to %d", MaxEventBuffer))

@@ -10,6 +10,8 @@ import (
 	"sync/atomic"
 
 	"github.com/hashicorp/go-multierror"
+
+	"github.com/lapsehq/lapse/internal/choice"
 )
 
 // A Way is a way of delivery that topics choose by its kind, at run time: what a program brings
@@ -100,11 +102,7 @@ func (w Ways) Stats() []WayStats {
 
 // text returns a list of what delivery.kind may be.
 func (w Ways) text() string {
-	text := string(Pull)
-	for _, k := range w.Kinds() {
-		text += ", " + string(k)
-	}
-	return text + " or " + string(Handler)
+	return choice.Text(slices.Concat([]Kind{Pull}, w.Kinds(), []Kind{Handler}))
 }
 
 // A Resolved has what holds for a topic: its settings as they were set, and what follows from them.

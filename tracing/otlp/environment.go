@@ -26,6 +26,7 @@ type settings struct {
 	tls      *tls.Config
 	queue    int
 	sampler  sdk.Sampler
+	samples  string // by which sampler, as the variables name it
 
 	delay time.Duration // after which a batch is sent that is not full
 	batch int           // spans, at most queue
@@ -57,6 +58,16 @@ func (e *environment) of(name string) (value, variable string) {
 
 func (e *environment) fault(variable, problem string) {
 	e.bad = multierror.Append(e.bad, fmt.Errorf("%s: %s", variable, problem))
+	e.bad.ErrorFormat = inOneLine
+}
+
+// inOneLine is for the log.
+func inOneLine(errs []error) string {
+	texts := make([]string, len(errs))
+	for i, err := range errs {
+		texts[i] = err.Error()
+	}
+	return strings.Join(texts, "; ")
 }
 
 // milliseconds reads a variable that is a span of time.
@@ -98,7 +109,8 @@ func (e *environment) read() (*settings, error) {
 	if protocol, variable := e.of("PROTOCOL"); protocol != "" && protocol != "http/protobuf" {
 		e.fault(variable, "must be http/protobuf")
 	}
-	s := &settings{endpoint: e.endpoint(), headers: e.headers(), sampler: e.sampler(), tls: e.tls()}
+	s := &settings{endpoint: e.endpoint(), headers: e.headers(), tls: e.tls()}
+	s.sampler, s.samples = e.sampler()
 	value, variable := e.of("TIMEOUT")
 	s.timeout = e.milliseconds(value, variable, 10*time.Second)
 	switch compression, variable := e.of("COMPRESSION"); compression {

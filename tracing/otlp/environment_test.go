@@ -1,6 +1,7 @@
 package otlp
 
 import (
+	"cmp"
 	"strings"
 	"testing"
 	"time"
@@ -71,7 +72,7 @@ func TestFaultsOfTheEnvironment(t *testing.T) {
 		"OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE": "/nowhere",
 	}
 	_, err := readFrom(wrong)
-	if err == nil || strings.Contains(err.Error(), secret) {
+	if err == nil || strings.Contains(err.Error(), secret) || strings.Contains(err.Error(), "\n") {
 		t.Fatalf("got %v", err)
 	}
 	for name := range wrong {
@@ -118,6 +119,9 @@ func TestSamplers(t *testing.T) {
 		s, err := readFrom(map[string]string{"OTEL_TRACES_EXPORTER": "otlp", "OTEL_TRACES_SAMPLER": c.name, "OTEL_TRACES_SAMPLER_ARG": c.arg})
 		if err != nil {
 			t.Fatal(err)
+		}
+		if want := cmp.Or(c.name, "parentbased_always_on"); s.samples != strings.TrimSpace(want+" "+c.arg) {
+			t.Errorf("%s %s: the log says %q", c.name, c.arg, s.samples)
 		}
 		check := func(what string, want bool, p sdk.SamplingParameters) {
 			t.Helper()

@@ -70,7 +70,7 @@ func open(cfg Config, s *settings) (*Provider, error) {
 		sdk.WithBatchTimeout(s.delay), sdk.WithExportTimeout(s.timeout))
 	p.sdk = sdk.NewTracerProvider(sdk.WithResource(from), sdk.WithSampler(s.sampler), sdk.WithSpanProcessor(&bounded{batches, p.lost}))
 	p.TracerProvider = p.sdk
-	log.Info("traces go to a collector", "sampler", s.sampler.Description())
+	log.Info("traces go to a collector", "sampler", s.samples)
 	return p, nil
 }
 

@@ -1,16 +1,21 @@
 package otlp
 
 import (
+	"cmp"
 	"strconv"
+	"strings"
 
 	sdk "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// sampler returns the sampler that OTEL_TRACES_SAMPLER names. Those that go by the parent also go
-// by the link: an attempt has no parent, and should be there if the call that it links to is.
-func (e *environment) sampler() sdk.Sampler {
+// sampler returns the sampler that OTEL_TRACES_SAMPLER names, and its name and argument. Those that
+// go by the parent also go by the link: an attempt has no parent, and should be there if the call
+// that it links to is.
+func (e *environment) sampler() (s sdk.Sampler, samples string) {
+	samples = cmp.Or(e.get("OTEL_TRACES_SAMPLER"), "parentbased_always_on")
 	ratio := func() sdk.Sampler {
 		arg := e.get("OTEL_TRACES_SAMPLER_ARG")
+		samples = strings.TrimSpace(samples + " " + arg)
 		if arg == "" {
 			return sdk.AlwaysSample()
 		}
@@ -20,22 +25,23 @@ func (e *environment) sampler() sdk.Sampler {
 		}
 		return sdk.TraceIDRatioBased(f)
 	}
-	switch e.get("OTEL_TRACES_SAMPLER") {
+	switch samples {
 	case "always_on":
-		return sdk.AlwaysSample()
+		s = sdk.AlwaysSample()
 	case "always_off":
-		return sdk.NeverSample()
+		s = sdk.NeverSample()
 	case "traceidratio":
-		return ratio()
-	case "", "parentbased_always_on":
-		return sdk.ParentBased(byLink{sdk.AlwaysSample()})
+		s = ratio()
+	case "parentbased_always_on":
+		s = sdk.ParentBased(byLink{sdk.AlwaysSample()})
 	case "parentbased_always_off":
-		return sdk.ParentBased(byLink{sdk.NeverSample()})
+		s = sdk.ParentBased(byLink{sdk.NeverSample()})
 	case "parentbased_traceidratio":
-		return sdk.ParentBased(byLink{ratio()})
+		s = sdk.ParentBased(byLink{ratio()})
+	default:
+		e.fault("OTEL_TRACES_SAMPLER", "must be always_on, always_off, traceidratio, or one of these after parentbased_")
 	}
-	e.fault("OTEL_TRACES_SAMPLER", "must be always_on, always_off, traceidratio, or one of these after parentbased_")
-	return nil
+	return s, samples
 }
 
 // byLink samples a span without a parent if the span is sampled to which it has its first link. It

@@ -109,7 +109,7 @@ func TestWrongLines(t *testing.T) {
 		"put a --max= --all=maybe":  "max: must be an integer, not \"\"\nall: must be true, 1, yes, false, 0 or no, not \"maybe\"",
 		"put a --head b":            `head: must be NAME=VALUE, not "b"`,
 		"one":                       `expected "<shape>"; see app one get --help`,
-		"one get square --by me":    `shape: must be one of round, flat, not "square"`,
+		"one get square --by me":    `shape: must be round or flat, not "square"`,
 		"one flat more":             `unexpected argument more; see app one get --help`,
 		"one flat":                  `missing flags: --by=BY; see app one get --help`,
 	} {

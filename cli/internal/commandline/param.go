@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/client"
+	"github.com/lapsehq/lapse/internal/choice"
 )
 
 // argumentSource is the source of arguments. Commas in them separate nothing.
@@ -129,7 +130,7 @@ func (p *Param) fill() error {
 	}
 	text := texts[len(texts)-1] // of several, the last one counts
 	if p.Enum != nil && !slices.Contains(p.Enum, text) {
-		return fmt.Errorf("must be one of %s, not %q", strings.Join(p.Enum, ", "), text)
+		return fmt.Errorf("must be %s, not %q", choice.Text(p.Enum), text)
 	}
 	if p.field.Kind() != reflect.Pointer {
 		return read(text, p.field)
