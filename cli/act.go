@@ -94,7 +94,7 @@ func (c *acting) unused(bad *faults) {
 func (c *acting) run(ctx context.Context, s *session, a client.Act, done string) error {
 	if c.DryRun {
 		selected, err := c.count(ctx, s, a)
-		return errors.Join(err, c.say(s, err, "%d tasks would be %s\n", selected, done))
+		return errors.Join(err, c.say(s, err, "%s would be %s\n", counted(selected, "task", "tasks"), done))
 	}
 	if c.Cursor == "" {
 		if sure, err := c.sure(ctx, s, a, done); !sure {
@@ -110,13 +110,13 @@ func (c *acting) run(ctx context.Context, s *session, a client.Act, done string)
 				changed += p.Done
 			}
 			if a.Query.Cursor == "" || errors.Is(err, client.ErrInvalid) {
-				return fmt.Errorf("%w; %d tasks were %s", err, changed, done)
+				return fmt.Errorf("%w; %s %s", err, counted(changed, "task was", "tasks were"), done)
 			}
 			rest := "--cursor " + a.Query.Cursor
 			if !a.DueAt.IsZero() { // the cursor is for this deadline, which may come from a delay
 				rest += " --due-at " + a.DueAt.Format(time.RFC3339Nano)
 			}
-			return fmt.Errorf("%w; %d tasks were %s; to go on: %s", err, changed, done, rest)
+			return fmt.Errorf("%w; %s %s; to go on: %s", err, counted(changed, "task was", "tasks were"), done, rest)
 		}
 		changed, refused = changed+got.Done, refused+len(got.Failed)
 		failed = append(failed, got.Failed[:min(len(got.Failed), max(0, namedRefusals-len(failed)))]...)
@@ -129,14 +129,14 @@ func (c *acting) run(ctx context.Context, s *session, a client.Act, done string)
 			break
 		}
 		if progress {
-			fmt.Fprintf(s.std.err, "\r%d tasks are %s", changed, done)
+			fmt.Fprintf(s.std.err, "\r%s %s", counted(changed, "task is", "tasks are"), done)
 		}
 	}
 	if progress {
 		fmt.Fprint(s.std.err, "\r\x1b[K")
 	}
 	if !s.json {
-		if err := c.say(s, nil, "%d tasks are %s\n", changed, done); err != nil {
+		if err := c.say(s, nil, "%s %s\n", counted(changed, "task is", "tasks are"), done); err != nil {
 			return err
 		}
 	}
@@ -150,7 +150,7 @@ func (c *acting) run(ctx context.Context, s *session, a client.Act, done string)
 	if refused > len(failed) {
 		why = append(why, fmt.Errorf("and %d more", refused-len(failed)))
 	}
-	return fmt.Errorf("%d tasks were not %s: %w", refused, done, errors.Join(why...))
+	return &failures{fmt.Sprintf("%s not %s:", counted(refused, "task was", "tasks were"), done), why}
 }
 
 // namedRefusals is how many refused tasks are named.
@@ -169,7 +169,7 @@ func (c *acting) sure(ctx context.Context, s *session, a client.Act, done string
 	if selected == 0 {
 		return false, c.say(s, nil, "no task is selected\n")
 	}
-	err = c.ask(s, fmt.Sprintf("%d tasks will be %s", selected, done))
+	err = c.ask(s, fmt.Sprintf("%s will be %s", counted(selected, "task", "tasks"), done))
 	return err == nil, err
 }
 

@@ -37,7 +37,7 @@ func TestActingAsks(t *testing.T) {
 	s.typed("")
 	isTerminal = func(stream any) bool { return stream != os.Stdin }
 	code, out, _ = s.run("fire", "--id-prefix", "order-1")
-	if code != exitOK || out != "1 tasks are made due now\n" {
+	if code != exitOK || out != "1 task is made due now\n" {
 		t.Errorf("%d, %q", code, out)
 	}
 	isTerminal = terminal
@@ -54,7 +54,7 @@ func TestActingTellsWhatItLeft(t *testing.T) {
 	s := newShell(t)
 	s.ready("order-0", "order-1")
 	s.ok("reserve", "x", "--max", "1", "--lease", "1h")
-	s.fails(exitConflict, []string{"cancel", "--topic", "x", "--state", "delivering"}, "1 tasks were not cancelled: order-0: ", "is being delivered")
+	s.fails(exitConflict, []string{"cancel", "--topic", "x", "--state", "delivering"}, "1 task was not cancelled:\n  order-0: ", "is being delivered")
 	for _, args := range [][]string{
 		{"cancel"}, {"cancel", "a", "--topic", "x"}, {"cancel", "a", "--yes"}, {"fire", "a", "--dry-run"},
 		{"reschedule", "--topic", "x"}, {"reschedule", "a", "--shift", "1h"}, {"reschedule", "--topic", "x", "--shift", "1h", "--delay", "1h"},
@@ -81,7 +81,7 @@ func TestActingOnTheDead(t *testing.T) {
 		d := s.lines("reserve", "x", "--max", "1")
 		s.ok("bury", d[0]["receipt"].(string), "--reason", "no "+d[0]["id"].(string))
 	}
-	s.prints([]string{"dead", "requeue", "x", "--error", "order-1", "--due-at", "2031-01-31T12:00:00Z"}, "1 tasks are requeued\n")
+	s.prints([]string{"dead", "requeue", "x", "--error", "order-1", "--due-at", "2031-01-31T12:00:00Z"}, "1 task is requeued\n")
 	if got := s.object("get", "order-1"); got["state"] != "pending" || got["due_at"] != "2031-01-31T12:00:00.000Z" {
 		t.Errorf("got %v", got)
 	}

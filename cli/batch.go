@@ -55,10 +55,10 @@ func (s *session) scheduleBatch(ctx context.Context, name string) error {
 		return fmt.Errorf("%w (scheduled before that: %d)", err, run.taken)
 	}
 	if !s.json {
-		fmt.Fprintf(s.std.out, "scheduled %d of %d tasks\n", run.taken, run.taken+run.refused)
+		fmt.Fprintf(s.std.out, "scheduled %d of %s\n", run.taken, counted(run.taken+run.refused, "task", "tasks"))
 	}
 	if run.refused > 0 {
-		return errors.Join(append([]error{fmt.Errorf("refused %d tasks", run.refused)}, run.reasons...)...)
+		return &failures{"refused " + counted(run.refused, "task", "tasks") + ":", run.reasons}
 	}
 	return nil
 }

@@ -53,12 +53,12 @@ func (c *cancel) Run(ctx context.Context, std streams, bad *faults) error {
 
 // groupCancelled names the tasks that were too late to cancel.
 func groupCancelled(w io.Writer, group string, done *client.GroupCancelled) {
-	fmt.Fprintf(w, "%d tasks of the group %s are cancelled\n", done.Cancelled, group)
+	fmt.Fprintf(w, "%s cancelled\n", counted(done.Cancelled, "task of the group "+group+" is", "tasks of the group "+group+" are"))
 	if n := len(done.Delivering) + done.MoreDelivering; n > 0 {
 		more := ""
 		if done.MoreDelivering > 0 {
 			more = fmt.Sprintf(" and %d more", done.MoreDelivering)
 		}
-		fmt.Fprintf(w, "%d are being delivered, and stay: %s%s\n", n, plain(strings.Join(done.Delivering, " ")), more)
+		fmt.Fprintf(w, "%s: %s%s\n", counted(n, "is being delivered, and stays", "are being delivered, and stay"), plain(strings.Join(done.Delivering, " ")), more)
 	}
 }

@@ -128,12 +128,13 @@ func (c *deadRequeue) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	return s.print(func(w io.Writer) {
-		fmt.Fprintf(w, "%d dead tasks of %s are requeued\n", done.Requeued, c.Topic)
-		if len(done.Unknown) > 0 {
-			fmt.Fprintf(w, "not among its dead: %s\n", plain(strings.Join(done.Unknown, " ")))
-		}
+	err = s.print(func(w io.Writer) {
+		fmt.Fprintf(w, "%s requeued\n", counted(done.Requeued, "dead task of "+c.Topic+" is", "dead tasks of "+c.Topic+" are"))
 	})
+	if len(done.Unknown) > 0 && err == nil {
+		err = fmt.Errorf("%w: %s", client.ErrNotDead, strings.Join(done.Unknown, " "))
+	}
+	return err
 }
 
 type deadDelete struct {

@@ -63,3 +63,28 @@ func (f *faults) err() error {
 	}
 	return fmt.Errorf("%w:%s", errSettings, lines.String())
 }
+
+// failures are errors of several things that a command was to do. Each has a line of its own.
+type failures struct {
+	heading string
+	errs    []error
+}
+
+func (f *failures) Error() string {
+	var b strings.Builder
+	b.WriteString(f.heading)
+	for _, err := range f.errs {
+		b.WriteString("\n  " + strings.ReplaceAll(err.Error(), "\n", "\n  "))
+	}
+	return b.String()
+}
+
+func (f *failures) Unwrap() []error { return f.errs }
+
+// counted is a number of things in words, such as "1 task is" or "2 tasks are".
+func counted[N int | int64](n N, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}

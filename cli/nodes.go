@@ -28,7 +28,7 @@ func (c *nodesList) Run(ctx context.Context, std streams, bad *faults) error {
 
 // nodeTable marks the node that was asked with a star.
 func nodeTable(w io.Writer, list []client.Node) {
-	rows := [][]string{{"NODE", "STATE", "SEEN", "SHARDS", "ADOPTED", "PENDING", "READY", "DELIVERING", "DEAD", "LATE (P99)", "ADDRESS", "VERSION"}}
+	rows := [][]string{{"NODE", "STATE", "SEEN", "SHARDS", "ADOPTED", "PENDING", "READY", "DELIVERING", "DEAD", "LATE P99 ≤", "ADDRESS", "VERSION"}}
 	for i := range list {
 		n := &list[i]
 		name := n.Name
@@ -41,7 +41,7 @@ func nodeTable(w io.Writer, list []client.Node) {
 			for _, count := range []int64{t.Pending, t.Ready, t.Delivering, t.Dead} {
 				row = append(row, strconv.FormatInt(count, 10))
 			}
-			row = append(row, t.Lateness.P99.String())
+			row = append(row, upTo(t.Lateness.P99))
 		} else {
 			row = append(row, "-", "-", "-", "-", "-")
 		}

@@ -157,6 +157,9 @@ func each(names []string, do func(name string) error) error {
 			all = append(all, err)
 		}
 	}
+	if len(names) > 1 && len(all) > 0 {
+		return &failures{fmt.Sprintf("%d of %d failed:", len(all), len(names)), all}
+	}
 	return errors.Join(all...)
 }
 

@@ -52,14 +52,23 @@ func lateness(n *client.Counts) string {
 	return fmt.Sprintf("mean %s, p50 up to %s, p99 up to %s", n.Lateness.Mean, n.Lateness.P50, n.Lateness.P99)
 }
 
+// upTo is a quantile of the lateness in a table: the upper bound of a bucket. It is 0 if nothing
+// was late and if there was nothing.
+func upTo(quantile client.Duration) string {
+	if quantile == 0 {
+		return "-"
+	}
+	return quantile.String()
+}
+
 // lateNow is about the last minutes, and about the tasks that are ready.
 func lateNow(n *client.Counts, now time.Time) string {
 	if n.Recent.Count == 0 {
 		return "nothing is ready, and no first attempt was made in the last 5 minutes"
 	}
 	text := fmt.Sprintf("p50 up to %s, p99 up to %s, most %s", n.Recent.P50, n.Recent.P99, n.Recent.Max)
-	if n.ReadyOldestAt != nil {
-		text += fmt.Sprintf("; %d ready, the oldest for %s", n.Ready, oldest(n, now))
+	if n.ReadyOldestAt != nil { // first: a narrow terminal cuts the end
+		text = fmt.Sprintf("%d ready, the oldest for %s; %s", n.Ready, oldest(n, now), text)
 	}
 	return text
 }

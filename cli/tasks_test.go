@@ -165,7 +165,7 @@ func TestBatchCommand(t *testing.T) {
 	s.prints([]string{"schedule", "--batch", "-"}, "scheduled 2 of 2 tasks\n")
 	// Some are refused, the others stay.
 	mixed := s.file(`{"id":"c","topic":"x","delay":"1h"}` + "\n\n" + `{"id":"d","topic":"?","delay":-1}` + "\n")
-	s.fails(exitUsage, []string{"schedule", "--batch", mixed}, "refused 1 tasks\n", "line 3: ", "topic", "delay")
+	s.fails(exitUsage, []string{"schedule", "--batch", mixed}, "refused 1 task:\n", "line 3: ", "topic", "delay")
 	s.ok("get", "c")
 	code, out, errs := s.run("schedule", "--batch", mixed, "--json")
 	if code != exitUsage || !strings.Contains(out, `{"line":1,"id":"c"}`+"\n") || !strings.Contains(out, `{"line":3,"id":"d","problem":{"type":"/problems/invalid"`) {

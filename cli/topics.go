@@ -53,7 +53,7 @@ func allTopics(ctx context.Context, s *session, q client.TopicQuery) (all []clie
 }
 
 func topicTable(w io.Writer, list []client.Topic, now time.Time) {
-	rows := [][]string{{"TOPIC", "PENDING", "READY", "DELIVERING", "DEAD", "DELIVERED", "FAILED", "LATE (P99)", "OLDEST READY", "LATE NOW (P99)", "RETRYING", ""}}
+	rows := [][]string{{"TOPIC", "PENDING", "READY", "DELIVERING", "DEAD", "DELIVERED", "FAILED", "LATE P99 ≤", "OLDEST READY", "LATE NOW P99 ≤", "RETRYING", ""}}
 	for i := range list {
 		t, n := &list[i], &list[i].Counts
 		paused := ""
@@ -64,7 +64,7 @@ func topicTable(w io.Writer, list []client.Topic, now time.Time) {
 		for _, count := range []int64{n.Pending, n.Ready, n.Delivering, n.Dead, n.Delivered, n.Failed} {
 			row = append(row, strconv.FormatInt(count, 10))
 		}
-		rows = append(rows, append(row, n.Lateness.P99.String(), oldest(n, now), n.Recent.P99.String(), strconv.FormatInt(n.Retrying, 10), paused))
+		rows = append(rows, append(row, upTo(n.Lateness.P99), oldest(n, now), upTo(n.Recent.P99), strconv.FormatInt(n.Retrying, 10), paused))
 	}
 	table(w, rows)
 }
@@ -386,7 +386,7 @@ func (n *topicNames) sure(ctx context.Context, s *session, a *asking, done strin
 			least = "at least "
 		}
 	}
-	return a.ask(s, fmt.Sprintf("%s%d tasks of %s will be %s", least, waiting, plain(strings.Join(n.Topics, " ")), done))
+	return a.ask(s, fmt.Sprintf("%s%s of %s will be %s", least, counted(waiting, "task", "tasks"), plain(strings.Join(n.Topics, " ")), done))
 }
 
 // topicsOf returns the topics for which a name stands, which may end with an asterisk.
@@ -436,7 +436,8 @@ func (c *topicsPurge) Run(ctx context.Context, std streams, bad *faults) error {
 			return err
 		}
 		return s.print(func(w io.Writer) {
-			fmt.Fprintf(w, "%s is purged: %d tasks are cancelled, %d are being delivered and stay\n", topic, p.Cancelled, p.Delivering)
+			fmt.Fprintf(w, "%s is purged: %s cancelled, %s\n", topic,
+				counted(p.Cancelled, "task is", "tasks are"), counted(p.Delivering, "is being delivered and stays", "are being delivered and stay"))
 		})
 	})
 }

@@ -206,10 +206,10 @@ type topColumn struct {
 
 // topColumns stand right of the names. They and 16 characters of a name fit into 80 columns.
 var topColumns = []topColumn{
-	{"WHAT", 15, 0, func(m *topModel, t *client.Topic) string { return whatOf(t, m.seen.at) }},
+	{"WHAT", 16, 0, func(m *topModel, t *client.Topic) string { return whatOf(t, m.seen.at) }},
 	{"READY", 6, 0, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.Ready) }},
 	{"OLDEST", 6, 0, func(m *topModel, t *client.Topic) string { return oldest(&t.Counts, m.seen.at) }},
-	{"FAILED", 6, 0, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.FailedRecent) }},
+	{"FAILED 5M", 9, 0, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.FailedRecent) }},
 	{"DEAD", 6, 0, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.Dead) }},
 	{"PENDING", 7, 0, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.Pending) }},
 	{"BUSY", 6, 90, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.Delivering) }},
@@ -227,6 +227,7 @@ func whatOf(t *client.Topic, now time.Time) string {
 	}{
 		{"undeliverable", t.Undeliverable != ""},
 		{"late", !t.Paused && n.ReadyOldestAt != nil && now.Sub(*n.ReadyOldestAt) > tasks.LateAfter},
+		{"no receiver", unreceived(t)},
 		{"failing", n.FailedRecent > 0},
 		{"dead", n.Dead > 0},
 		{"paused", t.Paused},
@@ -236,6 +237,12 @@ func whatOf(t *client.Topic, now time.Time) string {
 		}
 	}
 	return strings.Join(words, " ")
+}
+
+// unreceived reports whether tasks of a topic are ready, and no receiver pulls them.
+func unreceived(t *client.Topic) bool {
+	n := &t.Counts
+	return t.Delivery.Kind == "pull" && n.Ready > 0 && n.Receivers == 0 && n.Delivering == 0 && !t.Paused
 }
 
 func p99(t *client.Topic) string {
@@ -343,6 +350,8 @@ func (m *topModel) foot() []string {
 		return []string{m.line(boldText, more), m.line(softText, "y yes  any other key no")}
 	case more == "" && t != nil && t.Undeliverable != "":
 		more = t.Name + " cannot be delivered: " + t.Undeliverable
+	case more == "" && t != nil && unreceived(t):
+		more = "no receiver pulls " + t.Name + ": " + counted(t.Counts.Ready, "task is", "tasks are") + " ready"
 	case more == "" && t != nil && t.LastFailedAt != nil:
 		more = fmt.Sprintf("%s failed %s: %s", t.Name, relative(*t.LastFailedAt, m.seen.at), t.LastError)
 	}

@@ -351,6 +351,23 @@ func TestTopFits(t *testing.T) {
 	}
 }
 
+// A terminal of 80 columns says why nothing goes out, and for how long.
+func TestTopIn80Columns(t *testing.T) {
+	r := newTopRig(t, 80, 24)
+	late := time.Now().Add(-100 * time.Hour)
+	n := &r.server.topics[0].Counts
+	r.server.topics[0].Delivery.Kind, n.ReadyOldestAt = "pull", &late
+	n.Recent = client.RecentLateness{Count: 9, P50: client.Duration(90 * time.Minute), P99: client.Duration(100 * time.Hour), Max: client.Duration(99*time.Hour + 59*time.Minute + 59*time.Second)}
+	r.server.stats.Total = *n
+	r.look(0)
+	r.shows("late no receiver ", "no receiver pulls order.unpaid: 55 tasks are ready", "late now  55 ready, the oldest for 4d4h", "FAILED 5M")
+	n.Receivers = 1
+	r.look(time.Second)
+	if strings.Contains(r.screen(), "no receiver") {
+		t.Errorf("with a receiver it shows\n%s", r.screen())
+	}
+}
+
 // A topic is late if it is not paused, as docs/http.md says.
 func TestTopOfAPausedTopic(t *testing.T) {
 	now := time.Now()

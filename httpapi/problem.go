@@ -340,8 +340,8 @@ func (s *Server) translate(ctx huma.Context, _ string, v any) (any, error) {
 	return p, nil
 }
 
-// problemOfHuma leaves out the values that huma repeats, and says what the parameters must be as the
-// other checks do.
+// problemOfHuma leaves out the values that huma repeats, and says what the parameters must be as
+// the other checks do.
 func problemOfHuma(e *huma.ErrorModel, op *huma.Operation) *Problem {
 	if e.Status != http.StatusUnprocessableEntity {
 		return internal.with("")
@@ -358,7 +358,8 @@ func problemOfHuma(e *huma.ErrorModel, op *huma.Operation) *Problem {
 	return invalidFields(faults)
 }
 
-// mustBe says what a parameter of an operation must be; "" if its schema says no more than its type.
+// mustBe says what a parameter of an operation must be; "" if its schema says no more than its
+// type.
 func mustBe(op *huma.Operation, name string) string {
 	at := slices.IndexFunc(op.Parameters, func(p *huma.Param) bool { return p.Name == name })
 	if at < 0 {
