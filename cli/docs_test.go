@@ -138,7 +138,8 @@ answered.
 | 6 | the server cannot be reached, is unavailable or overloaded, or the outcome is unknown: try again |
 | 64 | an argument, a setting or a field is wrong; nothing was changed |
 
-Of several failures, as of ` + "`lapse cancel a b c`" + `, the first that occurs in the order 64, 6, 5, 4, 1 counts. Calls that can be
+Of several failures, as of ` + "`lapse cancel a b c`" + `, the first that occurs in the order 64, 6, 5, 4, 1 counts.
+` + "`lapse dead requeue`" + ` ends with 5 if some of the ids are not among the dead of the topic; the others are requeued. Calls that can be
 repeated without harm have been repeated for some seconds before 6.
 
 ## Receiving in a shell

@@ -90,6 +90,7 @@ func add[I, O any](a *api, r route, handler func(context.Context, *I) (*O, error
 		DefaultStatus: r.status,
 		Responses:     a.failures(r.fails),
 		Security:      r.security(),
+		Middlewares:   huma.Middlewares{a.refuseTwice},
 	}
 	huma.Register(a.API, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := handler(ctx, in)
@@ -150,6 +151,25 @@ func (a *api) failures(fails kinds) map[string]*huma.Response {
 		}
 	}
 	return all
+}
+
+// refuseTwice refuses query parameters that are given twice, unless they are lists. Huma takes the
+// first one.
+func (a *api) refuseTwice(ctx huma.Context, next func(huma.Context)) {
+	var faults []error
+	if u := ctx.URL(); strings.Contains(u.RawQuery, "&") {
+		query := u.Query()
+		for _, p := range ctx.Operation().Parameters {
+			if p.In == "query" && len(query[p.Name]) > 1 && p.Schema.Type != huma.TypeArray {
+				faults = append(faults, &huma.ErrorDetail{Location: "query." + p.Name, Message: givenTwice})
+			}
+		}
+	}
+	if faults == nil {
+		next(ctx)
+		return
+	}
+	_ = huma.WriteErr(a.API, ctx, http.StatusUnprocessableEntity, "", faults...)
 }
 
 // complete adds to the document what huma must not know when it registers the route: huma would

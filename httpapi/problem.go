@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -340,6 +339,9 @@ func (s *Server) translate(ctx huma.Context, _ string, v any) (any, error) {
 	return p, nil
 }
 
+// givenTwice is what is wrong with a field or a parameter that is there more than once.
+const givenTwice = "is given twice"
+
 // problemOfHuma leaves out the values that huma repeats, and says what the parameters must be as
 // the other checks do.
 func problemOfHuma(e *huma.ErrorModel, op *huma.Operation) *Problem {
@@ -353,7 +355,10 @@ func problemOfHuma(e *huma.ErrorModel, op *huma.Operation) *Problem {
 		if len(field) > maxNamed {
 			field = strings.ToValidUTF8(field[:maxNamed], "") + "..."
 		}
-		faults = append(faults, tasks.FieldError{Field: field, Problem: cmp.Or(mustBe(op, field), d.Message)})
+		faults = append(faults, tasks.FieldError{Field: field, Problem: d.Message})
+		if must := mustBe(op, field); must != "" && d.Message != givenTwice {
+			faults[len(faults)-1].Problem = must
+		}
 	}
 	return invalidFields(faults)
 }

@@ -17,6 +17,8 @@ func TestWhatParametersMustBe(t *testing.T) {
 		{"stats?topics=some", "topics", "must be true or false"},
 		{"events?kind=dead&kind=died", "kind", "must be scheduled, started, delivered, retried, dead, cancelled, skipped or rescued"},
 		{"tasks?state=gone", "state", "must be pending, retrying, ready, delivering or dead"},
+		{"topics?scope=node&scope=fleet", "scope", "is given twice"},
+		{"tasks?topic=a&limit=1&topic=a", "topic", "is given twice"},
 		{"tasks?status=ready", "status", "is not a known parameter"},
 	} {
 		a := r.do("GET", "/v1/"+c.query, "")

@@ -148,7 +148,7 @@ func (s *scanner) object(field string) iter.Seq[[]byte] {
 			case len(s.keys)-base > maxFields:
 				s.skip()
 			case s.seen(base, key):
-				s.fault(string(key), "is given twice")
+				s.fault(string(key), givenTwice)
 				s.skip()
 			default:
 				s.keys = append(s.keys, key)

@@ -48,8 +48,9 @@ const (
 // with the same cursor. For that a changed task gets a higher revision than by other changes. A
 // task that another Act has changed since this one began is refused (ErrRevision). So is one that
 // an earlier Act and other callers have changed more often than once a second in between, or that
-// was changed by an Act at a node whose clock is ahead: repeat the Act a little later. Under a
-// Grant, only tasks of its topics are selected.
+// was changed by an Act at a node whose clock is ahead: repeat the Act a little later. Two Acts
+// that begin within one second at two nodes take the changes of one another for their own: a task
+// that both select is changed once. Under a Grant, only tasks of its topics are selected.
 //
 // Of named tasks each is done or is in Acted.Failed, with an error of Cancel, Reschedule or Fire; a
 // dead one is not cancelled. Of selected tasks only those that are refused for good are in it: if a

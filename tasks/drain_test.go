@@ -61,6 +61,10 @@ func TestDrain(t *testing.T) {
 		if settled != 1 {
 			t.Errorf("the receipt was honoured %d times", settled)
 		}
+		lines, shards := a.log.count(`msg="shards were handed over"`), a.log.count("to=b shards=3 ")+a.log.count("to=c shards=3 ")
+		if lines != 2 || shards != 2 || a.log.has("has left memory") {
+			t.Errorf("the log tells of six shards in %d lines, of which %d are right:\n%s", lines, shards, a.log.all())
+		}
 		_ = ids
 	})
 }

@@ -11,7 +11,7 @@ import (
 )
 
 var (
-	ofDeaths = regexp.MustCompile(`level=\w+ msg="(a node is |a dead node was |a shard of a dead node).*`)
+	ofDeaths = regexp.MustCompile(`level=\w+ msg="(a node is |a node has |a node that has ended |a dead node was |a shard of a dead node).*`)
 	spanOfIt = regexp.MustCompile(`(silent|took|after)=[0-9.hmnµ]*s`)
 )
 
@@ -83,6 +83,8 @@ func (m *mourners) say(further ...string) {
 const (
 	isDead     = `level=WARN msg="a node is dead" of=a silent=T shards=4 tasks=4`
 	wasAdopted = `level=INFO msg="a dead node was adopted" of=a by="b (2 shards), c (2 shards)" shards=4 tasks=4 took=T`
+	hasEnded   = `level=INFO msg="a node has ended" of=a silent=T shards=4 tasks=4`
+	wasTaken   = `level=INFO msg="a node that has ended was adopted" of=a by="b (2 shards), c (2 shards)" shards=4 tasks=4 took=T`
 	isBack     = `level=INFO msg="a node is back" of=a after=T`
 )
 
@@ -151,7 +153,7 @@ func TestForgottenNodeIsBack(t *testing.T) {
 	m.say(isBack)
 }
 
-// A node that has stopped in order is dead only if others adopt what it held.
+// A node that has stopped in order has lines only if others adopt what it held, and no warning.
 func TestStoppedNodeIsMourned(t *testing.T) {
 	url := redistest.Start(t).URL()
 	a := join(t, url, "a", still)
@@ -163,5 +165,5 @@ func TestStoppedNodeIsMourned(t *testing.T) {
 	m.look()
 	m.say()
 	m.miss("a", 2*time.Hour)
-	m.say(isDead, wasAdopted)
+	m.say(hasEnded, wasTaken)
 }

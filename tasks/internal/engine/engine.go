@@ -131,7 +131,8 @@ type ownership struct {
 	List     []*OwnedShard // by number of the term; nil where there is none
 	granted  bool          // the terms of Open are in it: a number without a term was forgotten
 	Counts   shardCounts
-	Inactive int // terms of which nothing is handed out
+	Inactive int                 // terms of which nothing is handed out
+	handed   map[string]handOver // by node: of which the log does not tell yet
 }
 
 // The detached are deliveries that handlers are making, and whose shards are leaving or have

@@ -137,6 +137,7 @@ func (s *Engine) shutDown(ctx context.Context) error {
 	if !ended(flush, &s.Life.Background) {
 		s.Config.Log.Warn("closing without the ledger: it does not answer", "node", s.Config.Node)
 	}
+	s.tellHandOvers(true)
 	s.Cluster.Leave()
 	s.Runner.Close()
 	s.park()

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -49,9 +51,52 @@ func (s *Engine) ReleaseShard(ctx context.Context, shardID recovery.ShardID, to 
 		s.abortRelease(n, h)
 		return fmt.Errorf("%w: %w", task.ErrUnavailable, err)
 	}
-	s.Config.Log.Info("a shard was handed over", "node", s.Config.Node, "shard", n, "to", to, "took", (s.Elapsed() - began).Round(time.Microsecond))
+	s.noteHandOver(to, began)
 	return nil
 }
+
+// A handOver is what another node was given since the last line of the log about it.
+type handOver struct {
+	shards      int
+	began, last time.Duration // on the monotonic clock
+}
+
+// noteHandOver counts a shard that was handed over. The log has one line of many: see
+// tellHandOvers.
+func (s *Engine) noteHandOver(to string, began time.Duration) {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if s.Shards.handed == nil {
+		s.Shards.handed = make(map[string]handOver)
+	}
+	h := s.Shards.handed[to]
+	if h.shards == 0 {
+		h.began = began
+	}
+	h.shards, h.last = h.shards+1, s.Elapsed()
+	s.Shards.handed[to] = h
+}
+
+// tellHandOvers writes a line for each node that was given no further shard since the sweep before,
+// or for each node.
+func (s *Engine) tellHandOvers(all bool) {
+	s.Mu.Lock()
+	due, now := make(map[string]handOver), s.Elapsed()
+	for to, h := range s.Shards.handed {
+		if all || now-h.last >= s.Config.SweepEvery || now-h.began >= tellHandOverWithin {
+			due[to] = h
+			delete(s.Shards.handed, to)
+		}
+	}
+	s.Mu.Unlock()
+	for _, to := range slices.Sorted(maps.Keys(due)) {
+		h := due[to]
+		s.Config.Log.Info("shards were handed over", "node", s.Config.Node, "to", to, "shards", h.shards, "took", (h.last - h.began).Round(time.Microsecond))
+	}
+}
+
+// tellHandOverWithin bounds how long the log waits for the end of a hand-over of many shards.
+const tellHandOverWithin = time.Minute
 
 // beginRelease stops new work: nothing more is begun with a shard's tasks.
 func (s *Engine) beginRelease(shardID recovery.ShardID) (int, *OwnedShard, error) {

@@ -91,7 +91,7 @@ func (s *Engine) evictShard(n int, h *OwnedShard) {
 	s.Shards.Counts.forgotten++
 	close(h.gone)
 	s.Unlock()
-	s.Config.Log.Info("a shard has left memory", "node", s.Config.Node, "shard", n, "tasks", h.evicted)
+	s.Config.Log.Debug("a shard has left memory", "node", s.Config.Node, "shard", n, "tasks", h.evicted)
 	s.Fleet.Forget(n)
 }
 

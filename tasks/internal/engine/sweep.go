@@ -84,6 +84,7 @@ func (s *Engine) SweepOnce(full bool) {
 			"rescued", late+lost, "lost_by_wheel", lost, "missed_wakes", missed)
 	}
 	s.failures.Tell(s.Config.Log, s.Config.Node, s.Elapsed())
+	s.tellHandOvers(false)
 	s.tidy()
 	if full {
 		select {

@@ -15,9 +15,9 @@ import (
 // maxDeaths bounds how many dead nodes a node remembers.
 const maxDeaths = 1000
 
-// A death is a node that was taken for dead. It is remembered until the node is back, also when the
-// registry has forgotten the node. The log has one line of the death, one of the adoption and one
-// of the return.
+// A death is a node that was taken for dead, or has ended in order. It is remembered until the node
+// is back, also when the registry has forgotten the node. The log has one line of the death, one of
+// the adoption and one of the return.
 type death struct {
 	of       layout.Holder
 	at       time.Time // when it was noticed
@@ -26,6 +26,7 @@ type death struct {
 	shards   []seenShard
 	tasks    int64 // in these shards; -1: not known
 	adopted  bool  // all of them, or there were none
+	inOrder  bool  // it ended in order, and left its shards to others
 }
 
 // noteDeaths logs which nodes have died since the last look for shards, and what they held. A node
@@ -37,7 +38,7 @@ func (m *Member) noteDeaths(ctx context.Context, before map[recovery.ShardID]see
 	w.mu.Lock()
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
 		s := w.nodes[name]
-		d := &death{of: layout.Holder{Node: name, Incarnation: s.entry.Incarnation}, at: time.Now(), lastSign: s.silence.lastSign, count: s.count}
+		d := &death{of: layout.Holder{Node: name, Incarnation: s.entry.Incarnation}, at: time.Now(), lastSign: s.silence.lastSign, count: s.count, inOrder: s.entry.Released}
 		if name == m.Self.Node || s.fault != nil || !m.deadLocked(s) || w.isMournedLocked(d.of) {
 			continue
 		}
@@ -63,7 +64,11 @@ func (m *Member) noteDeaths(ctx context.Context, before map[recovery.ShardID]see
 			}
 			facts = append(facts, "tasks", d.tasks)
 		}
-		m.Log.Warn("a node is dead", facts...)
+		if d.inOrder {
+			m.Log.Info("a node has ended", facts...)
+		} else {
+			m.Log.Warn("a node is dead", facts...)
+		}
 	}
 }
 
@@ -92,13 +97,19 @@ func (w *watch) isMournedLocked(h layout.Holder) bool {
 
 // noteAdoptions logs which dead nodes hold nothing any more, and which nodes hold their shards now.
 func (m *Member) noteAdoptions() {
-	for _, facts := range m.peers.adoptions() {
-		m.Log.Info("a dead node was adopted", facts...)
+	for _, line := range m.peers.adoptions() {
+		m.Log.Info(line.text, line.facts...)
 	}
 }
 
-// adoptions returns the attributes of each line, once.
-func (w *watch) adoptions() (lines [][]any) {
+// An adoption is a line of the log.
+type adoption struct {
+	text  string
+	facts []any
+}
+
+// adoptions returns each line once.
+func (w *watch) adoptions() (lines []adoption) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, name := range slices.Sorted(maps.Keys(w.deaths)) {
@@ -124,7 +135,11 @@ func (w *watch) adoptions() (lines [][]any) {
 			facts = append(facts, "tasks", d.tasks)
 		}
 		d.shards = nil
-		lines = append(lines, append(facts, "took", time.Since(d.at).Round(time.Millisecond)))
+		text := "a dead node was adopted"
+		if d.inOrder {
+			text = "a node that has ended was adopted"
+		}
+		lines = append(lines, adoption{text, append(facts, "took", time.Since(d.at).Round(time.Millisecond))})
 	}
 	return lines
 }
