@@ -59,7 +59,7 @@ func (p *paging) check(bad *faults) {
 // pages lists page by page, and says where it has ended if there is more.
 func (p *paging) pages(ctx context.Context, s *session, query client.Query,
 	list func(context.Context, client.Query) (*client.Page, error), human func(io.Writer, []client.Task, time.Time)) error {
-	query.Cursor = p.Cursor
+	query.Cursor, query.Brief = p.Cursor, !s.json
 	printed := false
 	for left := p.Limit; p.All || left > 0; {
 		query.Limit = largestPage

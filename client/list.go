@@ -29,6 +29,10 @@ type Query struct {
 	// Only with Dead.
 	Reason           Reason
 	DiedFrom, DiedTo time.Time
+
+	// Brief lists tasks without payload, headers and attempts, and with at most 256 bytes of the
+	// last error. A server that is older lists all.
+	Brief bool
 }
 
 // List returns a page of tasks, the soonest first. A list is no snapshot: a task that
@@ -61,6 +65,9 @@ func (c *Client) page(ctx context.Context, path string, query Query) (*Page, err
 		if !at.IsZero() {
 			values.Set(name, at.Format(time.RFC3339Nano))
 		}
+	}
+	if query.Brief {
+		values.Set("details", "false")
 	}
 	if query.Limit != 0 {
 		values.Set("limit", strconv.Itoa(query.Limit))

@@ -10,7 +10,7 @@ import (
 // task. A delivery does not.
 func TestAttemptsOfATask(t *testing.T) {
 	r := guarded(t, Config{})
-	r.want(r.do("POST", "/v1/tasks", `{"id":"a","topic":"t"}`, bearer("schedule")), 201)
+	r.want(r.do("POST", "/v1/tasks", `{"id":"a","topic":"t","payload":1}`, bearer("schedule")), 201)
 	receipt := func(attempt int) string {
 		v := r.want(r.do("POST", "/v1/topics/t/reserve", `{"wait":"60s"}`, bearer("receive")), 200)
 		d := v["tasks"].([]any)[0].(map[string]any)
@@ -27,6 +27,12 @@ func TestAttemptsOfATask(t *testing.T) {
 	}
 	settle("release", `,"delay":0`, receipt(1))
 	settle("bury", "", receipt(2))
+	for _, path := range []string{"/v1/topics/t/dead?details=false", "/v1/tasks?topic=t&state=dead&details=false"} {
+		v := r.want(r.do("GET", path, "", bearer("read")), 200)["tasks"].([]any)[0].(map[string]any)
+		if v["id"] != "a" || v["last_error"] != "no stock" || v["attempts"] != nil || v["payload"] != nil {
+			t.Errorf("%s shows %v", path, v)
+		}
+	}
 	for _, path := range []string{"/v1/tasks/a", "/v1/topics/t/dead", "/v1/tasks?topic=t&state=dead"} {
 		v := r.want(r.do("GET", path, "", bearer("read")), 200)
 		if list, ok := v["tasks"].([]any); ok {

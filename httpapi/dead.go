@@ -32,13 +32,14 @@ type listDeadInput struct {
 	Topic string `path:"topic" doc:"Name of the topic."`
 	TextFilter
 	DiedFilter
+	DetailFilter
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Tasks a page."`
 	Cursor string `query:"cursor" maxLength:"1024" doc:"The next_cursor of the page before."`
 }
 
 // listDead answers GET /v1/topics/{topic}/dead.
 func (s *Server) listDead(ctx context.Context, in *listDeadInput) (*reply[TaskPage], error) {
-	q := tasks.Query{Topic: in.Topic, State: tasks.Dead, Limit: in.Limit, Cursor: in.Cursor}
+	q := tasks.Query{Topic: in.Topic, State: tasks.Dead, Limit: in.Limit, Cursor: in.Cursor, Brief: !in.Details}
 	in.TextFilter.add(&q)
 	q.Reason = tasks.Reason(in.Reason)
 	if err := instants(in.DiedFilter.bounds(&q)); err != nil {

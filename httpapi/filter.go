@@ -14,6 +14,11 @@ type TextFilter struct {
 
 func (in *TextFilter) add(q *tasks.Query) { q.IDPrefix, q.Error = in.IDPrefix, in.Error }
 
+// A DetailFilter says how much a list tells of each task.
+type DetailFilter struct {
+	Details bool `query:"details" default:"true" doc:"false: leave payload, headers and attempts out, and all but 256 bytes of last_error, so that the answer stays small."`
+}
+
 // A DueFilter filters lists of tasks that are not dead.
 type DueFilter struct {
 	DueFrom string `query:"due_from" maxLength:"64" format:"date-time" doc:"Only tasks whose next attempt (next_at) is not before this time. Not with the state dead."`

@@ -202,6 +202,7 @@ type listTasksInput struct {
 	TextFilter
 	DueFilter
 	DiedFilter
+	DetailFilter
 	Limit  int    `query:"limit" minimum:"1" maximum:"1000" default:"100" doc:"Tasks a page."`
 	Cursor string `query:"cursor" maxLength:"1024" doc:"The next_cursor of the page before."`
 }
@@ -209,7 +210,7 @@ type listTasksInput struct {
 // list answers GET /v1/tasks.
 func (s *Server) list(ctx context.Context, in *listTasksInput) (*reply[TaskPage], error) {
 	state, _ := tasks.ParseState(in.State) // none of them is 0; huma has checked the text
-	q := tasks.Query{Topic: in.Topic, Group: in.Group, State: state, Limit: in.Limit, Cursor: in.Cursor}
+	q := tasks.Query{Topic: in.Topic, Group: in.Group, State: state, Limit: in.Limit, Cursor: in.Cursor, Brief: !in.Details}
 	in.TextFilter.add(&q)
 	q.Reason = tasks.Reason(in.Reason)
 	if err := instants(append(in.DueFilter.bounds(&q), in.DiedFilter.bounds(&q)...)); err != nil {

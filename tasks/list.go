@@ -24,6 +24,21 @@ func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 	if err != nil {
 		return Page{}, err
 	}
+	page, err := s.list(ctx, ask)
+	if q.Brief {
+		for i := range page.Tasks {
+			shorten(&page.Tasks[i])
+		}
+	}
+	return page, err
+}
+
+// shorten leaves out what a brief list does not tell. A node of an earlier version has listed all.
+func shorten(t *Task) {
+	t.Payload, t.Headers, t.Attempts, t.LastError = nil, nil, nil, task.Cut(t.LastError, MaxBriefError)
+}
+
+func (s *Scheduler) list(ctx context.Context, ask engine.ListQuery) (Page, error) {
 	if !s.cluster.NoPeers() {
 		return s.cluster.ListAll(ctx, ask)
 	}
@@ -78,7 +93,7 @@ func checkQuery(ctx context.Context, q *Query) (ask engine.ListQuery, err error)
 	}
 	ask = engine.ListQuery{
 		Topic: q.Topic, Group: q.Group, State: q.State, Limit: limit,
-		After: filter.Start(after), Patterns: task.PatternsOf(ctx), Filter: filter,
+		After: filter.Start(after), Patterns: task.PatternsOf(ctx), Filter: filter, Brief: q.Brief,
 	}
 	if q.State == Retrying {
 		ask.State, ask.Retrying = Pending, true

@@ -346,6 +346,7 @@ const (
 	MaxAttemptBy       = task.MaxAttemptBy
 	MaxAttemptError    = task.MaxAttemptError
 	MaxErrorPart       = task.MaxErrorPart
+	MaxBriefError      = task.MaxBriefError
 	RecentTime         = task.RecentTime
 	MaxGrantTopics     = task.MaxGrantTopics
 	MaxGroupDelivering = task.MaxGroupDelivering

@@ -149,7 +149,14 @@ type Query struct {
 	DueFrom, DueTo time.Time
 	// DiedFrom and DiedTo are a window of Task.Died, without DiedTo. Only with Dead.
 	DiedFrom, DiedTo time.Time
+
+	// Brief lists tasks without Payload, Headers and Attempts, and with at most MaxBriefError of
+	// LastError.
+	Brief bool
 }
+
+// MaxBriefError bounds the last error of a task in a list with Query.Brief, in bytes.
+const MaxBriefError = 256
 
 // MaxErrorPart bounds Query.Error, in bytes.
 const MaxErrorPart = 256

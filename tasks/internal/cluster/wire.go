@@ -136,20 +136,21 @@ type wireListQuery struct {
 	Reason   task.Reason `json:"Reason,omitempty"`
 	From     int64       `json:"From,omitempty"`
 	To       int64       `json:"To,omitempty"`
+	Brief    bool        `json:"Brief,omitempty"`
 }
 
 func encodeListQuery(q *engine.ListQuery) wireListQuery {
 	f := &q.Filter
 	return wireListQuery{
 		q.Topic, q.Group, q.State, q.Limit, wireRef(q.After), q.Bytes, q.Patterns, q.Retrying,
-		f.IDPrefix, f.Error, f.Reason, f.From, f.To,
+		f.IDPrefix, f.Error, f.Reason, f.From, f.To, q.Brief,
 	}
 }
 
 func (q *wireListQuery) decode() engine.ListQuery {
 	return engine.ListQuery{
 		Topic: q.Topic, Group: q.Group, State: q.State, Limit: q.Limit,
-		After: recovery.Ref(q.After), Bytes: q.Bytes, Patterns: q.Patterns, Retrying: q.Retrying,
+		After: recovery.Ref(q.After), Bytes: q.Bytes, Patterns: q.Patterns, Retrying: q.Retrying, Brief: q.Brief,
 		Filter: engine.Filter{IDPrefix: q.IDPrefix, Error: q.Error, Reason: q.Reason, From: q.From, To: q.To},
 	}
 }

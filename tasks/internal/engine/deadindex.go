@@ -331,7 +331,7 @@ func (s *Engine) visitDead(ctx context.Context, q *ListQuery, bare bool, visit f
 				full = !visit(task.Task{ID: at.ID}, at.Next, e.Shard)
 				return true
 			}
-			full = !visit(s.describeDead(at.ID, &f), at.Next, e.Shard)
+			full = !visit(s.listedDead(at.ID, &f, q.Brief), at.Next, e.Shard)
 		}
 		return true
 	})

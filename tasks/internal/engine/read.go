@@ -70,9 +70,15 @@ func (s *Engine) getDead(ctx context.Context, id string) (task.Task, error) {
 }
 
 // TaskLocked describes a task as it stands.
-func (s *Engine) TaskLocked(n uint32) task.Task {
+func (s *Engine) TaskLocked(n uint32) task.Task { return s.listedLocked(n, false) }
+
+// listedLocked describes a task as it stands for a list that is brief or not.
+func (s *Engine) listedLocked(n uint32, brief bool) task.Task {
 	sl := s.Store.Slot(n)
 	f := s.Store.Fields(sl)
+	if brief {
+		f.Payload, f.Headers = nil, nil
+	}
 	t := s.describe(string(s.Store.ID(sl)), &f, sl.State.Shown())
 	t.Next = FromMillis(sl.Next)
 	t.Spooled = sl.Shard == SpoolShard
@@ -99,6 +105,15 @@ func (s *Engine) describe(id string, f *record.Fields, state task.State) task.Ta
 		t.Died, t.Next, t.Reason = t.Next, t.Due, reasons[f.State]
 	}
 	return t
+}
+
+// listedDead makes a Task of the record of a dead task for a list that is brief or not.
+func (s *Engine) listedDead(id string, f *record.Fields, brief bool) task.Task {
+	if !brief {
+		return s.describeDead(id, f)
+	}
+	f.Payload, f.Headers = nil, nil
+	return s.describe(id, f, task.Dead)
 }
 
 // describeDead makes a Task of the record of a dead task, with its attempts.
@@ -166,7 +181,7 @@ func (s *Engine) nextListed(q *ListQuery, bare bool, refs []recovery.Ref) (found
 		if bare {
 			return &task.Task{ID: ref.ID}, int(sl.Shard), i + 1
 		}
-		t := s.TaskLocked(n)
+		t := s.listedLocked(n, q.Brief)
 		return &t, int(sl.Shard), i + 1
 	}
 	return nil, 0, min(len(refs), AtOnce)
@@ -323,6 +338,7 @@ type ListQuery struct {
 	Bytes        int      // about how much of tasks is wanted at most; 0: MaxPageBytes
 	Patterns     []string // of the topics that the caller may use; empty: all
 	Retrying     bool     // only those that are retrying; State is Pending
+	Brief        bool     // without payload, headers and attempts
 	Filter       Filter
 }
 

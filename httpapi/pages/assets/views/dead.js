@@ -99,7 +99,7 @@ function OfTopic({params, may}) {
   const [cursors, setCursors] = useState([]), [doing, setDoing] = useState(null);
   const poll = usePoll(signal => {
     const {topic: _, ...query} = filterOf(params);
-    return get(topicPath(topic) + "/dead", {...query, limit: pageSize, cursor: cursors[cursors.length - 1]}, signal);
+    return get(topicPath(topic) + "/dead", {...query, details: false, limit: pageSize, cursor: cursors[cursors.length - 1]}, signal);
   }, [JSON.stringify(params), cursors.join()], 5000);
   const tasks = poll.data?.tasks || [], acts = may("admin"), {here, column, none} = useChosen(tasks);
   const paged = cursors.length > 0 || !!poll.data?.next_cursor;

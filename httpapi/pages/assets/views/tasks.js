@@ -8,7 +8,7 @@ import {usePoll} from "../poll.js";
 import {go, link} from "../route.js";
 import {Many} from "./many.js";
 
-// pageSize keeps a refresh small: a task may have a payload of 64 KiB.
+// pageSize keeps a refresh small. Lists come without payloads, which the view of one task shows.
 const pageSize = 20;
 
 // windows are the spans of due time that a link can name: of two instants, each may be left open.
@@ -77,7 +77,7 @@ async function exactly(id, signal) {
 async function found(params, cursor, signal) {
   const [one, page] = await Promise.allSettled([
     params.find && !cursor ? exactly(params.find, signal) : null,
-    get("v1/tasks", {...queryOf(params), limit: pageSize, cursor}, signal),
+    get("v1/tasks", {...queryOf(params), details: false, limit: pageSize, cursor}, signal),
   ]);
   if (page.status === "rejected" && !one.value) throw page.reason;
   const {tasks, next_cursor: next} = page.value ?? {tasks: []}, t = one.value;

@@ -16,7 +16,7 @@ export function Topic({name, may}) {
     return {...value, etag};
   }, [name]);
   const hour = usePoll(signal => forecastOfHour(name, signal), [name], 10_000);
-  const waiting = usePoll(signal => get("v1/tasks", {topic: name, state: "ready", limit: 5}, signal), [name], 5000);
+  const waiting = usePoll(signal => get("v1/tasks", {topic: name, state: "ready", details: false, limit: 5}, signal), [name], 5000);
   const [editing, setEditing] = useState(false), switching = useAction(), t = poll.data;
   const back = {href: link("topics"), text: "Topics"};
   if (!t) {
