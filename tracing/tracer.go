@@ -40,10 +40,15 @@ func New(provider trace.TracerProvider) *Tracer {
 	return &Tracer{tracer: provider.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL))}
 }
 
-// Schedule implements task.Tracer. A span in ctx is the parent, else what TraceOf names.
+// Schedule implements task.Tracer. A span in ctx is the parent, else what TraceOf names. The tasks
+// keep the trace of that parent where the call's own span is not sampled. Without a parent they
+// keep the context of the own span all the same: samplers that go by the link find there that the
+// call was not sampled.
 func (t *Tracer) Schedule(ctx context.Context, requests []task.Request) (task.TraceContext, func([]task.Result)) {
 	caused := task.TraceOf(ctx)
-	if !trace.SpanContextFromContext(ctx).IsValid() {
+	if trace.SpanContextFromContext(ctx).IsValid() {
+		caused = t.contextOf(ctx)
+	} else {
 		ctx = t.extract(ctx, carrier(caused))
 	}
 	name, attributes := "schedule", []attribute.KeyValue{
@@ -59,9 +64,9 @@ func (t *Tracer) Schedule(ctx context.Context, requests []task.Request) (task.Tr
 		attributes = append(attributes, semconv.MessagingBatchMessageCount(len(requests)))
 	}
 	ctx, span := t.tracer.Start(ctx, name, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(attributes...))
-	kept := t.contextOf(ctx)
-	if kept.Parent == "" {
-		kept = caused // the provider makes no spans
+	kept := caused
+	if kept.Parent == "" || sent(span) {
+		kept = t.contextOf(ctx)
 	}
 	return kept, func(results []task.Result) { endSchedule(span, len(requests), results) }
 }
@@ -127,7 +132,8 @@ func errorType(err error) string {
 	return "_OTHER"
 }
 
-// Attempt implements task.Tracer.
+// Attempt implements task.Tracer. Where the span is not sampled, the receiver gets the trace that
+// the task keeps.
 func (t *Tracer) Attempt(ctx context.Context, d *task.Delivery, kind task.Kind) (context.Context, task.TraceContext, func(task.Judgement)) {
 	verb, operation := "deliver", semconv.MessagingOperationTypeProcess
 	if kind == task.Pull {
@@ -145,8 +151,16 @@ func (t *Tracer) Attempt(ctx context.Context, d *task.Delivery, kind task.Kind) 
 		options = append(options, trace.WithLinks(trace.Link{SpanContext: kept}))
 	}
 	ctx, span := t.tracer.Start(ctx, verb+" "+d.Topic, options...)
-	return ctx, t.contextOf(ctx), func(v task.Judgement) { endAttempt(span, &v) }
+	var own task.TraceContext
+	if sent(span) {
+		own = t.contextOf(ctx)
+	}
+	return ctx, own, func(v task.Judgement) { endAttempt(span, &v) }
 }
+
+// sent reports whether a span goes to where the provider sends spans, so that others can belong to
+// it. What a provider that makes no spans returns may be the span of another one.
+func sent(span trace.Span) bool { return span.IsRecording() && span.SpanContext().IsSampled() }
 
 // outcomes name what has become of an attempt.
 var outcomes = [...]string{0: "open", task.Ack: "delivered", task.Release: "failed", task.Bury: "buried"}

@@ -152,16 +152,50 @@ func TestSpansOfABatch(t *testing.T) {
 	})
 }
 
-// Where no span is sampled, or none is made, the trace of the caller still comes through.
+// Where no span is sampled, or none is made, the trace of the caller still comes through: to the
+// task and to its receiver. The receiver's own call has a trace as well, which is not the task's.
 func TestTracesThatAreNotSampled(t *testing.T) {
-	bubble(t, func(t *testing.T, r *rig) {
-		ctx := tasks.WithTrace(t.Context(), tasks.ParseTrace(parent, ""))
-		got, err := r.Schedule(ctx, tasks.Request{Topic: "t", Delay: time.Hour})
+	pull := func(t *testing.T, s *tasks.Scheduler) map[string]string {
+		t.Helper()
+		ctx, span := sdk.NewTracerProvider().Tracer("receiver").Start(t.Context(), "pull")
+		defer span.End()
+		ds, err := s.Reserve(ctx, "t", 1, time.Minute, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if p := got.Headers["traceparent"]; p[:35] != parent[:35] || p[36:52] == parent[36:52] || p[53:] != "00" {
-			t.Errorf("the task keeps the trace %s", p)
+		return ds[0].Headers
+	}
+	check := func(t *testing.T, s *tasks.Scheduler) {
+		t.Helper()
+		caused := tasks.WithTrace(t.Context(), tasks.ParseTrace(parent, "a=b"))
+		inProgram, span := sdk.NewTracerProvider().Tracer("program").Start(caused, "caller")
+		defer span.End()
+		own := span.SpanContext()
+		for _, c := range []struct {
+			ctx           context.Context
+			parent, state string
+		}{{caused, parent, "a=b"}, {inProgram, "00-" + own.TraceID().String() + "-" + own.SpanID().String() + "-01", ""}} {
+			got, err := s.Schedule(c.ctx, tasks.Request{Topic: "t"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for what, h := range map[string]map[string]string{"the task": got.Headers, "the receiver": pull(t, s)} {
+				if h["traceparent"] != c.parent || h["tracestate"] != c.state {
+					t.Errorf("%s has the headers %v; want %s", what, h, c.parent)
+				}
+			}
+		}
+	}
+	bubble(t, func(t *testing.T, r *rig) {
+		check(t, r.Scheduler)
+		// Without a caller's trace the task has what says that its call was not sampled.
+		got, err := r.Schedule(t.Context(), tasks.Request{Topic: "t"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := got.Headers["traceparent"]
+		if h := pull(t, r.Scheduler); !strings.HasSuffix(kept, "-00") || h["traceparent"] != kept {
+			t.Errorf("the task keeps %s, its receiver gets the headers %v", kept, h)
 		}
 		if n := len(r.spans.Ended()); n != 0 {
 			t.Errorf("%d spans", n)
@@ -169,19 +203,10 @@ func TestTracesThatAreNotSampled(t *testing.T) {
 	}, sdk.WithSampler(sdk.NeverSample()))
 	synctest.Test(t, func(t *testing.T) {
 		s := open(t, noop.NewTracerProvider())
-		ctx := tasks.WithTrace(t.Context(), tasks.ParseTrace(parent, "a=b"))
-		for _, c := range []context.Context{ctx, t.Context()} {
-			if _, err := s.Schedule(c, tasks.Request{Topic: "t"}); err != nil {
-				t.Fatal(err)
-			}
-			ds, err := s.Reserve(t.Context(), "t", 1, time.Minute, 0)
-			if err != nil {
-				t.Fatal(err)
-			}
-			want := tasks.TraceOf(c)
-			if h := ds[0].Headers; h["traceparent"] != want.Parent || h["tracestate"] != want.State {
-				t.Errorf("the receiver gets the headers %v", h)
-			}
+		check(t, s)
+		got, err := s.Schedule(t.Context(), tasks.Request{Topic: "t"})
+		if h := pull(t, s); err != nil || len(got.Headers) != 0 || len(h) != 0 {
+			t.Errorf("%v: the task has the headers %v, its receiver %v", err, got.Headers, h)
 		}
 	})
 }

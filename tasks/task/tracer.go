@@ -13,8 +13,9 @@ type Tracer interface {
 	Schedule(ctx context.Context, requests []Request) (TraceContext, func([]Result))
 	// Attempt begins the span of an attempt. The headers of d have the trace that the task keeps.
 	// It returns the context for the deliverer, the trace that goes to the receiver, and the
-	// function that ends the span. A judgement without a verb leaves the delivery open: only its
-	// receipt settles it.
+	// function that ends the span. With the zero value as trace, the receiver gets the one that
+	// the task keeps. A judgement without a verb leaves the delivery open: only its receipt
+	// settles it.
 	Attempt(ctx context.Context, d *Delivery, kind Kind) (context.Context, TraceContext, func(Judgement))
 }
 
