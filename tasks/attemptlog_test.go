@@ -179,6 +179,67 @@ func TestAttemptsAreBounded(t *testing.T) {
 	})
 }
 
+// The attempts of a topic that fails leave room for the tasks of others: new tasks come before
+// history. Where tasks take up the rest of the memory, the next failures make room again.
+func TestAttemptsLeaveRoom(t *testing.T) {
+	const failing = 500
+	bubble(t, Config{MaxBytes: 1 << 20}, func(t *testing.T, r *rig) {
+		for i := range failing {
+			r.must(Request{ID: fmt.Sprint("t", i), Topic: "bad"})
+		}
+		round, rounds := 0, 14
+		fail := func() {
+			t.Helper()
+			round++
+			ds, err := r.Reserve(t.Context(), "bad", failing, 0, 0)
+			if want(t, "Reserve", err, nil); len(ds) != failing {
+				t.Fatalf("%d deliveries", len(ds))
+			}
+			for i, d := range ds {
+				r.settle(Verdict{Verb: Release, Delay: ptr(time.Duration(0)), Reason: fmt.Sprint(round, i, strings.Repeat("e", 250))}, d)
+			}
+		}
+		other := Request{Topic: "good", Delay: time.Hour, Payload: make([]byte, 1000)}
+		for round < rounds {
+			fail()
+			if round == 2 && len(r.get("t0").Attempts) != 2 {
+				t.Errorf("there is room, but the task has the attempts %v", r.get("t0").Attempts)
+			}
+			for range 10 {
+				_, err := r.Schedule(t.Context(), other)
+				want(t, fmt.Sprint("a schedule of another topic after failure ", round), err, nil)
+			}
+		}
+		history := func() bool {
+			for i := range failing {
+				if len(r.get(fmt.Sprint("t", i)).Attempts) > 0 {
+					return true
+				}
+			}
+			return false
+		}
+		if !history() {
+			t.Error("no attempts are kept, although tasks use a third of the room")
+		}
+		fill := func() (n int) {
+			for ; ; n++ {
+				if _, err := r.Schedule(t.Context(), other); err != nil {
+					want(t, "a schedule past max_bytes", err, ErrOverloaded)
+					return n
+				}
+			}
+		}
+		before := fill()
+		fail()
+		if again := fill(); again < before {
+			t.Errorf("%d tasks more found room beside history, %d once it had gone", before, again)
+		}
+		if fail(); history() {
+			t.Error("attempts are kept although tasks take up the room")
+		}
+	})
+}
+
 // A task that has not failed has a record that earlier versions read, and so does one whose
 // attempts were forgotten because memory is full.
 func TestAttemptsMakeAnotherVersion(t *testing.T) {

@@ -34,13 +34,16 @@ func (s *Engine) logAttemptLocked(sl *store.Slot, f *record.Fields, l Lease, out
 	s.addAttemptLocked(f, a)
 }
 
-// addAttemptLocked adds an attempt to a record, unless memory is full: then it takes out those that
-// the record has.
+// addAttemptLocked adds an attempt to a record. It takes out those that the record has instead
+// while the tasks use more than three quarters of the memory that they may: new tasks come before
+// history. So the attempts of one topic that fails leave room for the tasks of all others, and the
+// alert LapseMemoryRoom, at 80 %, is about tasks.
 func (s *Engine) addAttemptLocked(f *record.Fields, a record.PastAttempt) {
-	f.Attempts = record.AppendAttempt(f.Attempts, a)
-	if s.Store.Live() >= s.Config.MaxBytes {
+	if s.Store.Live() > s.Config.MaxBytes/4*3 {
 		f.Attempts = nil
+		return
 	}
+	f.Attempts = record.AppendAttempt(f.Attempts, a)
 }
 
 // logCrashLocked adds the attempt that a task has claimed, and during which its process ended, to
