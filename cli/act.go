@@ -43,7 +43,7 @@ func (c *asking) ask(s *session, what string) error {
 // selection are the flags by which commands select tasks that are not dead.
 type selection struct {
 	Topic string `env:"-" placeholder:"NAME" help:"Tasks of this topic, in place of ids."`
-	State string `env:"-" placeholder:"STATE" help:"Tasks in this state, in place of ids: pending, retrying (pending, and an attempt was made), ready or delivering."`
+	State string `env:"-" placeholder:"STATE" help:"Tasks in this state, in place of ids: pending, retrying (pending, and an attempt was made), held (pending, its countdown is held), ready or delivering."`
 	textFilter
 	DueFrom instant `env:"-" placeholder:"TIME" help:"Tasks whose next attempt is not before this time, RFC 3339, in place of ids."`
 	DueTo   instant `env:"-" placeholder:"TIME" help:"Tasks whose next attempt is before this time, in place of ids."`

@@ -30,6 +30,8 @@ func commands(server *serve) *commandline.Command {
 		{Name: "schedule", Group: "Tasks", Target: &schedule{}, Help: "Schedule a task, or a file of them."},
 		{Name: "reschedule", Group: "Tasks", Target: &reschedule{}, Help: "Move the deadline of a task, or change its payload; or move all tasks that flags select."},
 		{Name: "fire", Group: "Tasks", Target: &fire{}, Help: "Make tasks due now: some, or all that flags select."},
+		{Name: "hold", Group: "Tasks", Target: &hold{}, Help: "Hold the countdown of tasks: some, or all that flags select."},
+		{Name: "resume", Group: "Tasks", Target: &resume{}, Help: "Let held countdowns go on: of some tasks, or of all that flags select."},
 		{Name: "cancel", Group: "Tasks", Target: &cancel{}, Help: "Cancel tasks: some, a group of them, or all that flags select."},
 		{Name: "get", Group: "Tasks", Target: &getTasks{}, Help: "Show tasks."},
 		{Name: "list", Group: "Tasks", Target: &list{}, Help: "List tasks, the soonest first."},

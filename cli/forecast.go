@@ -51,6 +51,9 @@ func forecastChart(w io.Writer, f *client.Forecast) {
 	table(w, rows)
 	ahead := time.Duration(len(f.Counts)) * time.Duration(f.Step)
 	fmt.Fprintf(w, "%d later than %s from now\n", f.Later, roundedText(ahead))
+	if f.Held > 0 {
+		fmt.Fprintf(w, "%d held\n", f.Held)
+	}
 	if !f.Complete {
 		fmt.Fprintln(w, "replay is not over: some are missing")
 	}

@@ -30,7 +30,7 @@ type list struct {
 	paging
 	Topic string `env:"-" placeholder:"NAME" help:"Only of this topic."`
 	Group string `env:"-" placeholder:"NAME" help:"Only of this group. Not with the state dead."`
-	State string `env:"-" placeholder:"STATE" help:"Only in this state: pending, retrying (pending, and an attempt was made), ready, delivering or dead. Default: all but the dead."`
+	State string `env:"-" placeholder:"STATE" help:"Only in this state: pending, retrying (pending, and an attempt was made), held (pending, its countdown is held), ready, delivering or dead. Default: all but the dead."`
 	textFilter
 	DueFrom instant `env:"-" placeholder:"TIME" help:"Only tasks whose next attempt is not before this time, RFC 3339. Not with the state dead."`
 	DueTo   instant `env:"-" placeholder:"TIME" help:"Only tasks whose next attempt is before this time. Not with the state dead."`

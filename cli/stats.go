@@ -75,11 +75,18 @@ func lateNow(n *client.Counts, now time.Time) string {
 
 // taskCounts is how many tasks stand where.
 func taskCounts(n *client.Counts) string {
-	retrying := ""
+	var parts []string
 	if n.Retrying > 0 {
-		retrying = fmt.Sprintf(" (%d retrying)", n.Retrying)
+		parts = append(parts, fmt.Sprintf("%d retrying", n.Retrying))
 	}
-	return fmt.Sprintf("%d pending%s, %d ready, %d delivering, %d dead", n.Pending, retrying, n.Ready, n.Delivering, n.Dead)
+	if n.Held > 0 {
+		parts = append(parts, fmt.Sprintf("%d held", n.Held))
+	}
+	among := ""
+	if len(parts) > 0 {
+		among = " (" + strings.Join(parts, ", ") + ")"
+	}
+	return fmt.Sprintf("%d pending%s, %d ready, %d delivering, %d dead", n.Pending, among, n.Ready, n.Delivering, n.Dead)
 }
 
 // attempts is how deliveries have ended since the start of the node.

@@ -51,9 +51,17 @@ func taskTable(w io.Writer, list []client.Task, now time.Time) {
 	rows := [][]string{{"ID", "TOPIC", "STATE", "NEXT", "ATTEMPT", "LAST ERROR"}}
 	for i := range list {
 		t := &list[i]
-		rows = append(rows, []string{t.ID, t.Topic, string(t.State), relative(t.NextAt, now), fmt.Sprint(t.Attempt), short(t.LastError, 60)})
+		rows = append(rows, []string{t.ID, t.Topic, string(t.State), nextText(t, now), fmt.Sprint(t.Attempt), short(t.LastError, 60)})
 	}
 	table(w, rows)
+}
+
+// nextText says when the next attempt of a task starts.
+func nextText(t *client.Task, now time.Time) string {
+	if t.State == client.Held {
+		return "after " + roundedText(time.Duration(t.Remaining))
+	}
+	return relative(t.NextAt, now)
 }
 
 // taskBlock is all about one task.
@@ -66,7 +74,10 @@ func taskBlock(w io.Writer, t *client.Task, now time.Time) {
 	if len(t.Binary) > 0 {
 		payload = fmt.Sprintf("%d bytes that are not JSON", len(t.Binary))
 	}
-	next, died, late := "", "", ""
+	next, held, died, late := "", "", "", ""
+	if t.HeldAt != nil {
+		held = instantText(*t.HeldAt, now) + ", with " + roundedText(time.Duration(t.Remaining)) + " left"
+	}
 	if !t.NextAt.Equal(t.DueAt) {
 		next = instantText(t.NextAt, now)
 	}
@@ -79,7 +90,7 @@ func taskBlock(w io.Writer, t *client.Task, now time.Time) {
 	if t.MaxLateness > 0 {
 		late = t.MaxLateness.String()
 	}
-	block(w, t.ID, "topic", t.Topic, "state", string(t.State), "due", instantText(t.DueAt, now), "next", next, "died", died,
+	block(w, t.ID, "topic", t.Topic, "state", string(t.State), "due", instantText(t.DueAt, now), "next", next, "held", held, "died", died,
 		"attempt", fmt.Sprint(t.Attempt), "last error", t.LastError, "payload", payload, "headers", strings.Join(headers, ", "),
 		"group", t.Group, "max lateness", late, "revision", fmt.Sprint(t.Revision), "created", instantText(t.CreatedAt, now), "node", t.Node)
 	if len(t.Attempts) > 0 {

@@ -99,6 +99,29 @@ func TestRescheduleFireCancel(t *testing.T) {
 	s.fails(exitNotFound, []string{"fire", "c", "--json"}, `{"error":"Unknown or finished","exit":4,"problem":{"type":"/problems/not_found"`)
 }
 
+func TestHoldAndResume(t *testing.T) {
+	s := newShell(t)
+	for _, id := range []string{"a", "b", "c"} {
+		s.ok("schedule", "x", "--id", id, "--delay", "3d", "--group", "g")
+	}
+	s.prints([]string{"hold", "a", "b"}, "a is held, with 3d left\nb is held, with 3d left\n")
+	s.prints([]string{"get", "a"}, "  state     held\n", "  held      ", ", with 3d left\n")
+	s.prints([]string{"list", "--state", "held"}, "a   x      held   after 3d  0\n")
+	s.prints([]string{"stats"}, "3 pending (2 held), 0 ready")
+	s.prints([]string{"forecast", "--window", "7d"}, "0 later than 7d from now\n2 held\n")
+	if got := s.object("resume", "a"); got["state"] != "pending" || got["revision"] != 3.0 {
+		t.Errorf("got %v", got)
+	}
+	s.prints([]string{"hold", "--group", "g", "--dry-run"}, "3 tasks would be held\n")
+	s.prints([]string{"hold", "--group", "g"}, "3 tasks are held\n")
+	s.prints([]string{"resume", "--topic", "x"}, "3 tasks are resumed\n")
+	s.prints([]string{"resume", "--topic", "x"}, "0 tasks are resumed\n")
+	s.prints([]string{"resume", "c"}, "c goes on, and is due in 3d (")
+	s.fails(exitNotFound, []string{"hold", "unknown"}, "Unknown or finished")
+	s.fails(exitUsage, []string{"hold"}, "id")
+	s.fails(exitUsage, []string{"resume", "a", "--yes"}, "yes")
+}
+
 func TestGetAndList(t *testing.T) {
 	s := newShell(t)
 	for i := range 5 {

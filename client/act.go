@@ -11,12 +11,14 @@ import (
 // An Action is what Act does with each of many tasks.
 type Action string
 
-// The actions. The last two are for dead tasks and need a token with the scope admin, the others
-// are for tasks that are not dead.
+// The actions. RequeueAction and DeleteAction are for dead tasks and need a token with the scope
+// admin, the others are for tasks that are not dead.
 const (
 	CancelAction  Action = "cancel"
 	MoveAction    Action = "move"
 	FireAction    Action = "fire"
+	HoldAction    Action = "hold"
+	ResumeAction  Action = "resume" // a query selects held tasks only
 	RequeueAction Action = "requeue"
 	DeleteAction  Action = "delete"
 )
@@ -49,8 +51,13 @@ type Act struct {
 // Some may have been changed before the error; repeating the call does the rest.
 func (c *Client) Act(ctx context.Context, a Act) (*Acted, error) {
 	q := call{method: http.MethodPost, path: "/v1/tasks/actions", effect: again, extra: wholeTopic}
-	if a.Query.Cursor != "" || a.Action == CancelAction || a.Action == MoveAction || a.DryRun {
+	switch a.Action {
+	case CancelAction, MoveAction, HoldAction, ResumeAction:
 		q.effect = same
+	default:
+		if a.Query.Cursor != "" || a.DryRun {
+			q.effect = same
+		}
 	}
 	w := wireAct{
 		Action: a.Action, IDs: a.IDs, DueAt: instant(a.DueAt), Shift: Duration(a.Shift), DryRun: a.DryRun,

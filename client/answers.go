@@ -90,7 +90,7 @@ type Waiting struct {
 
 // Counts are how many tasks are in which state, and what has happened.
 type Counts struct {
-	// Retrying tasks included.
+	// Retrying and held tasks included.
 	Pending    int64 `json:"pending"`
 	Ready      int64 `json:"ready"`
 	Delivering int64 `json:"delivering"`
@@ -121,6 +121,8 @@ type Counts struct {
 	// Tasks of which an attempt was made, and that wait for the next one. They count as pending
 	// too.
 	Retrying int64 `json:"retrying"`
+	// Tasks whose countdown is held. They count as pending too.
+	Held int64 `json:"held"`
 	// Calls of reserve that wait.
 	Receivers int64 `json:"receivers"`
 	// Attempts that failed in the last 5 minutes.
@@ -303,6 +305,8 @@ type Forecast struct {
 	Delivering int64 `json:"delivering"`
 	// Tasks whose next attempt is after the last step.
 	Later int64 `json:"later"`
+	// Tasks whose countdown is held: they do not fall due.
+	Held int64 `json:"held"`
 	// false while a node that was asked replays, or if one is missing: what it has or has not
 	// read yet is not counted.
 	Complete bool `json:"complete"`

@@ -24,6 +24,9 @@ const (
 	// Retrying is a part of Pending: tasks of which an attempt was made. It selects tasks in a
 	// Query; the State of such a task is Pending.
 	Retrying State = "retrying"
+	// Held is a part of Pending: tasks whose countdown is held. It selects tasks, and is the state
+	// of such a task.
+	Held State = "held"
 )
 
 // Reason is why a task is dead. It is empty if the reason is no longer known.
@@ -202,6 +205,18 @@ func (c *Client) Change(ctx context.Context, id string, m Move) (*Task, error) {
 // Fire makes a pending task due now. Errors: those of Change.
 func (c *Client) Fire(ctx context.Context, id string) (*Task, error) {
 	return c.onTask(ctx, call{method: http.MethodPost, effect: again}, id, "/fire")
+}
+
+// HoldTask holds the countdown of a task: it is not delivered until ResumeTask, and then has the
+// time left that it has now. A task that is held already stays as it is. Errors: those of Change.
+func (c *Client) HoldTask(ctx context.Context, id string) (*Task, error) {
+	return c.onTask(ctx, call{method: http.MethodPost, effect: same}, id, "/hold")
+}
+
+// ResumeTask lets the countdown of a held task go on. A task that is not held stays as it is.
+// Errors: those of Change, but for ErrDelivering.
+func (c *Client) ResumeTask(ctx context.Context, id string) (*Task, error) {
+	return c.onTask(ctx, call{method: http.MethodPost, effect: same}, id, "/resume")
 }
 
 // Cancel makes sure that a task is not delivered any more; a dead one is deleted. It

@@ -47,6 +47,12 @@ type Task struct {
 	// are long. In the answer about one task (GET) and in lists of dead tasks; left out if none
 	// has failed.
 	Attempts []Attempt `json:"attempts,omitempty"`
+	// Of a held task: since when its countdown is held. due_at and next_at are what they were
+	// then.
+	HeldAt *time.Time `json:"held_at,omitempty"`
+	// Of a held task: the time until its next attempt that it had at held_at, and has again when
+	// it is resumed. 0s: it was due.
+	Remaining Duration `json:"remaining,omitempty"`
 	// spooled: only the disk of this node has the task, Redis does not have it yet. Left out
 	// otherwise.
 	Durability string `json:"durability,omitempty"`

@@ -9,11 +9,11 @@ import (
 
 // Actions asks for one thing to be done with many tasks.
 type Actions struct {
-	Action string        `json:"action" enum:"cancel,move,fire,requeue,delete" doc:"What is done with each of the tasks. requeue and delete are for dead tasks and need the scope admin, the others are for those that are not dead."`
+	Action string        `json:"action" enum:"cancel,move,fire,hold,resume,requeue,delete" doc:"What is done with each of the tasks. requeue and delete are for dead tasks and need the scope admin, the others are for those that are not dead."`
 	IDs    []string      `json:"ids,omitempty" minItems:"1" maxItems:"1000" nullable:"false" doc:"These tasks."`
 	Filter *ActionFilter `json:"filter,omitempty" doc:"The tasks that all of its fields select. Instead of ids. It must have one field at least, with requeue and delete topic."`
 	DueAt  string        `json:"due_at,omitempty" format:"date-time" doc:"The new deadline, at most 10 years ahead. One in the past is due at once. For move, and for requeue, which makes tasks due now without it."`
-	Shift  span          `json:"shift,omitempty" doc:"For move, instead of due_at: added to the deadline of each task, and to its next attempt. It may begin with a minus. The first call moves nothing: it answers the cursor under which each task is moved once, however often a call is repeated."`
+	Shift  span          `json:"shift,omitempty" doc:"For move, instead of due_at: added to the deadline of each task, and to its next attempt. A held task stays held. It may begin with a minus. The first call moves nothing: it answers the cursor under which each task is moved once, however often a call is repeated."`
 	DryRun bool          `json:"dry_run,omitempty" doc:"true: counts the tasks, up to 20,000 a call, and changes nothing."`
 	Limit  int           `json:"limit,omitempty" minimum:"1" maximum:"1000" doc:"At most so many tasks of a filter are changed. Default: 1,000."`
 	Cursor string        `json:"cursor,omitempty" maxLength:"1024" doc:"The next_cursor of the call before, all other fields being the same."`
@@ -23,11 +23,11 @@ type Actions struct {
 type ActionFilter struct {
 	Topic    string `json:"topic,omitempty" maxLength:"128" doc:"Tasks of this topic."`
 	Group    string `json:"group,omitempty" maxLength:"128" doc:"Tasks of this group. Not of dead tasks."`
-	State    string `json:"state,omitempty" enum:"pending,retrying,ready,delivering,dead" doc:"Tasks in this state. Without it, with requeue and delete the dead, and otherwise all others."`
+	State    string `json:"state,omitempty" enum:"pending,retrying,held,ready,delivering,dead" doc:"Tasks in this state. Without it, with requeue and delete the dead, with resume those that are held, and otherwise all but the dead."`
 	IDPrefix string `json:"id_prefix,omitempty" maxLength:"128" doc:"Tasks whose ids begin so."`
 	Error    string `json:"error,omitempty" maxLength:"256" doc:"Tasks whose last error has this in it, in small or capital letters."`
-	DueFrom  string `json:"due_from,omitempty" format:"date-time" doc:"Tasks whose next attempt is not before this time. Not of dead tasks."`
-	DueTo    string `json:"due_to,omitempty" format:"date-time" doc:"Tasks whose next attempt is before this time. Not of dead tasks."`
+	DueFrom  string `json:"due_from,omitempty" format:"date-time" doc:"Tasks whose next attempt is not before this time. Not of dead tasks, and of no held ones."`
+	DueTo    string `json:"due_to,omitempty" format:"date-time" doc:"Tasks whose next attempt is before this time. Not of dead tasks, and of no held ones."`
 	Reason   string `json:"reason,omitempty" enum:"exhausted,buried,deleted" doc:"Dead tasks with this reason."`
 	DiedFrom string `json:"died_from,omitempty" format:"date-time" doc:"Dead tasks that did not die before this time."`
 	DiedTo   string `json:"died_to,omitempty" format:"date-time" doc:"Dead tasks that died before this time."`
@@ -130,7 +130,7 @@ func (s *scanner) filter(q *tasks.Query) {
 		case name == "state":
 			state, ok := tasks.ParseState(s.str(name))
 			if q.State = state; !ok && s.err == nil && len(s.faults) == 0 {
-				s.fault(name, "must be pending, retrying, ready, delivering or dead")
+				s.fault(name, "must be pending, retrying, held, ready, delivering or dead")
 			}
 		case text != nil:
 			if *text = s.str(name); *text == "" && s.err == nil && len(s.faults) == 0 {

@@ -17,6 +17,7 @@ type Forecast struct {
 	Ready      int64    `json:"ready" doc:"Tasks that are due and wait for their receiver."`
 	Delivering int64    `json:"delivering" doc:"Tasks that are being delivered."`
 	Later      int64    `json:"later" doc:"Tasks whose next attempt is after the last step."`
+	Held       int64    `json:"held" doc:"Tasks whose countdown is held: they do not fall due."`
 	Complete   bool     `json:"complete" doc:"false while a node that was asked replays, or if one is missing: what it has or has not read yet is not counted."`
 }
 
@@ -60,7 +61,7 @@ func (s *Server) forecast(ctx context.Context, in *forecastInput) (*reply[Foreca
 	return &reply[Forecast]{Forecast{
 		Reach: reach,
 		From:  formatInstant(f.From), Step: duration(f.Step), Counts: f.Counts,
-		Ready: f.Ready, Delivering: f.Delivering, Later: f.Later, Complete: f.Complete,
+		Ready: f.Ready, Delivering: f.Delivering, Later: f.Later, Held: f.Held, Complete: f.Complete,
 	}}, nil
 }
 

@@ -206,6 +206,8 @@ func TestAnswersMatchTheirSchemas(t *testing.T) {
 		{"PUT", "/v1/tasks/b", "/v1/tasks/{id}", `{"topic":"t","delay":"1h"}`},
 		{"PATCH", "/v1/tasks/b", "/v1/tasks/{id}", `{"delay":"1h"}`},
 		{"PATCH", "/v1/tasks/none", "/v1/tasks/{id}", `{"delay":"1h"}`},
+		{"POST", "/v1/tasks/b/hold", "/v1/tasks/{id}/hold", ""},
+		{"POST", "/v1/tasks/b/resume", "/v1/tasks/{id}/resume", ""},
 		{"POST", "/v1/tasks/b/fire", "/v1/tasks/{id}/fire", ""},
 		{"POST", "/v1/tasks/batch", "", `[{"topic":"t"},{}]`},
 		{"POST", "/v1/topics/t/reserve", "/v1/topics/{topic}/reserve", `{"wait":"60s"}`},

@@ -57,7 +57,13 @@ func (s *Server) routes() error {
 		status: 204, fails: kinds{invalid, notFound, delivering, changed}.and(writes...)}, s.cancel)
 	add(a, route{id: "fire-task", allow: schedulers, method: "POST", path: "/v1/tasks/{id}/fire", summary: "Make a task due now",
 		status: 202, fails: kinds{invalid, notFound, delivering, dead, changed}.and(writes...)}, s.fire)
-	add(a, route{id: "act-on-tasks", allow: schedulers, method: "POST", path: "/v1/tasks/actions", summary: "Cancel, move, fire, requeue or delete many tasks",
+	add(a, route{id: "hold-task", allow: schedulers, method: "POST", path: "/v1/tasks/{id}/hold", summary: "Hold a task's countdown",
+		about: "The task is not delivered until it is resumed. It keeps the time that it has left. A task that is held already stays as it is.",
+		fails: kinds{invalid, notFound, delivering, dead, changed}.and(writes...)}, s.hold)
+	add(a, route{id: "resume-task", allow: schedulers, method: "POST", path: "/v1/tasks/{id}/resume", summary: "Let a held countdown go on",
+		about: "The task is due after the time that it had left. A task that is not held stays as it is.",
+		fails: kinds{invalid, notFound, dead, changed}.and(writes...)}, s.resume)
+	add(a, route{id: "act-on-tasks", allow: schedulers, method: "POST", path: "/v1/tasks/actions", summary: "Cancel, move, fire, hold, resume, requeue or delete many tasks",
 		about: "Those with the ids, or those that a filter selects, at all nodes, up to 1,000 a call: repeat it with cursor set to next_cursor until there is none. " +
 			"A call may find none although there are more. Each task is changed as the request for one would change it, and once at most from the first call to the last. " +
 			"After a problem, repeating the call with the same cursor does the rest.",

@@ -91,7 +91,7 @@ type EventStats struct {
 
 // Counts are how many tasks are in which state, and what has happened.
 type Counts struct {
-	Pending    int64 `json:"pending" doc:"Retrying tasks included."`
+	Pending    int64 `json:"pending" doc:"Retrying and held tasks included."`
 	Ready      int64 `json:"ready"`
 	Delivering int64 `json:"delivering"`
 	Dead       int64 `json:"dead"`
@@ -112,6 +112,7 @@ type Counts struct {
 	ReadyOldestAt string         `json:"ready_oldest_at,omitempty" format:"date-time" doc:"Since when the oldest task has been due that is ready now. Left out if none is."`
 	Attempts      Attempts       `json:"attempts" doc:"What has become of deliveries. Each counts once."`
 	Retrying      int64          `json:"retrying" doc:"Tasks of which an attempt was made, and that wait for the next one. They count as pending too."`
+	Held          int64          `json:"held" doc:"Tasks whose countdown is held. They count as pending too."`
 	Receivers     int64          `json:"receivers" doc:"Calls of reserve that wait."`
 	FailedRecent  int64          `json:"failed_recent" doc:"Attempts that failed in the last 5 minutes."`
 	Recent        RecentLateness `json:"recent" doc:"Of first attempts in the last 5 minutes, and of the tasks that are ready now, for their first or a further attempt. The total leaves paused topics out."`
@@ -153,7 +154,7 @@ func wireSweep(t *tasks.Stats) SweepStats {
 
 func wireCounts(c *tasks.Counts) Counts {
 	return Counts{
-		Pending: c.Pending, Retrying: c.Retrying, Ready: c.Ready, Delivering: c.Delivering, Dead: c.Dead,
+		Pending: c.Pending, Retrying: c.Retrying, Held: c.Held, Ready: c.Ready, Delivering: c.Delivering, Dead: c.Dead,
 		Scheduled: c.Scheduled, Delivered: c.Delivered, Failed: c.Failed, LeaseExpired: c.LeaseExpired,
 		DeadOldestAt: formatInstant(c.DeadOldest),
 		Panicked:     c.Panicked, Died: c.Died, Expired: c.Expired, Cancelled: c.Cancelled, Skipped: c.Skipped,

@@ -180,6 +180,11 @@ func (s *Server) cancel(ctx context.Context, in *changeTaskInput) (*struct{}, er
 
 // fire answers POST /v1/tasks/{id}/fire.
 func (s *Server) fire(ctx context.Context, in *changeTaskInput) (*taggedTask, error) {
+	return s.changed(ctx, in, s.scheduler.Fire)
+}
+
+// changed answers a request that changes a task and has no body.
+func (s *Server) changed(ctx context.Context, in *changeTaskInput, change func(context.Context, string) (tasks.Task, error)) (*taggedTask, error) {
 	ctx, err := in.in(ctx)
 	if err != nil {
 		return nil, err
@@ -187,18 +192,27 @@ func (s *Server) fire(ctx context.Context, in *changeTaskInput) (*taggedTask, er
 	if err := answerOf(in.gin).take(taskAnswer); err != nil {
 		return nil, err
 	}
-	t, err := s.scheduler.Fire(ctx, in.ID)
+	t, err := change(ctx, in.ID)
 	if err != nil {
 		return nil, withTaskID(err, in.ID)
 	}
 	return tagged(&t), nil
 }
 
+// hold answers POST /v1/tasks/{id}/hold, and resume POST /v1/tasks/{id}/resume.
+func (s *Server) hold(ctx context.Context, in *changeTaskInput) (*taggedTask, error) {
+	return s.changed(ctx, in, s.scheduler.Hold)
+}
+
+func (s *Server) resume(ctx context.Context, in *changeTaskInput) (*taggedTask, error) {
+	return s.changed(ctx, in, s.scheduler.Resume)
+}
+
 type listTasksInput struct {
 	request
 	Topic string `query:"topic" maxLength:"128" doc:"Only tasks of this topic."`
 	Group string `query:"group" maxLength:"128" doc:"Only tasks of this group. Not with the state dead."`
-	State string `query:"state" enum:"pending,retrying,ready,delivering,dead" doc:"Only tasks in this state; retrying: those pending tasks of which an attempt was made. Without it, all but the dead."`
+	State string `query:"state" enum:"pending,retrying,held,ready,delivering,dead" doc:"Only tasks in this state; retrying: those pending tasks of which an attempt was made; held: those whose countdown is held, which are pending too. Without it, all but the dead."`
 	TextFilter
 	DueFilter
 	DiedFilter

@@ -127,6 +127,51 @@ func TestFireAndConflicts(t *testing.T) {
 	r.refused(r.do("POST", "/v1/tasks/a/fire", ""), 409, "dead", "")
 }
 
+func TestHoldAndResume(t *testing.T) {
+	r := newRig(t)
+	made := r.want(r.do("POST", "/v1/tasks", `{"id":"a","topic":"t","delay":"1h"}`), 201)
+	held := r.want(r.do("POST", "/v1/tasks/a/hold", ""), 200)
+	left, err := time.ParseDuration(fmt.Sprint(held["remaining"]))
+	if err != nil || held["state"] != "held" || held["revision"] != 2.0 || held["due_at"] != made["due_at"] || held["next_at"] != made["due_at"] ||
+		left > time.Hour+time.Second || left < 59*time.Minute {
+		t.Errorf("held, it shows %v", held)
+	}
+	a := r.do("POST", "/v1/tasks/a/hold", "")
+	if again := r.want(a, 200); again["revision"] != 2.0 || again["held_at"] != held["held_at"] || a.header.Get("ETag") == "" {
+		t.Errorf("held again, it shows %v", again)
+	}
+	if got := r.listed("/v1/tasks?state=held&"); got != "a" {
+		t.Errorf("listed %s", got)
+	}
+	n := r.want(r.do("GET", "/v1/stats", ""), 200)["total"].(map[string]any)
+	if n["held"] != 1.0 || n["pending"] != 1.0 {
+		t.Errorf("counted %v", n)
+	}
+	if f := r.want(r.do("GET", "/v1/forecast?window=2h", ""), 200); f["held"] != 1.0 || f["later"] != 0.0 {
+		t.Errorf("forecast %v", f)
+	}
+	resumed := r.want(r.do("POST", "/v1/tasks/a/resume", ""), 200)
+	if _, shown := resumed["held_at"]; shown || resumed["state"] != "pending" || resumed["revision"] != 3.0 || resumed["remaining"] != nil {
+		t.Errorf("resumed, it shows %v", resumed)
+	}
+	r.refused(r.do("POST", "/v1/tasks/a/hold", "", "If-Match: "+a.header.Get("ETag")), 412, "precondition_failed", "")
+	r.refused(r.do("POST", "/v1/tasks/b/hold", ""), 404, "not_found", "")
+	r.refused(r.do("POST", "/v1/tasks/b/resume", ""), 404, "not_found", "")
+
+	r.want(r.do("POST", "/v1/tasks", `{"id":"b","topic":"t"}`), 201)
+	r.reserve("t", `{"wait":"60s"}`, 1)
+	r.refused(r.do("POST", "/v1/tasks/b/hold", ""), 409, "delivering", "")
+	for _, action := range []string{"hold", "resume"} {
+		if m, d, f := r.actions(`{"action":"` + action + `","ids":["a","none"]}`); m != 2 || d != 1 || fmt.Sprint(f) != "[none not_found]" {
+			t.Errorf("%s: %v selected, %v done, %v", action, m, d, f)
+		}
+		if m, d, f := r.actions(`{"action":"` + action + `","filter":{"topic":"t","id_prefix":"a"}}`); m != map[string]float64{"hold": 1}[action] || d != m || f != nil {
+			t.Errorf("%s: %v selected, %v done, %v", action, m, d, f)
+		}
+	}
+	r.refused(r.do("POST", "/v1/tasks/actions", `{"action":"resume","filter":{"state":"ready"}}`), 422, "invalid", "filter.state")
+}
+
 func TestList(t *testing.T) {
 	r := newRig(t)
 	for i := range 5 {

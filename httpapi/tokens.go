@@ -21,8 +21,8 @@ type Scope string
 
 // The scopes. /healthz and /readyz need none.
 const (
-	// ScopeSchedule opens create, replace, move, cancel, fire, get and list of tasks, also by
-	// group.
+	// ScopeSchedule opens create, replace, move, cancel, fire, hold, resume, get and list of tasks,
+	// also by group.
 	ScopeSchedule Scope = "schedule"
 	// ScopeReceive opens reserve, and settling of deliveries.
 	ScopeReceive Scope = "receive"

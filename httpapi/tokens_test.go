@@ -37,15 +37,17 @@ func guarded(t *testing.T, hc Config) *rig {
 
 // The scopes of each route, written down a second time, so that a change is deliberate.
 var mayUse = map[string]string{
-	"POST /v1/tasks":          "schedule",
-	"POST /v1/tasks/batch":    "schedule",
-	"GET /v1/tasks":           "schedule read",
-	"GET /v1/tasks/:id":       "schedule read",
-	"PUT /v1/tasks/:id":       "schedule",
-	"PATCH /v1/tasks/:id":     "schedule",
-	"DELETE /v1/tasks/:id":    "schedule",
-	"POST /v1/tasks/:id/fire": "schedule",
-	"POST /v1/tasks/actions":  "schedule", // and some actions admin
+	"POST /v1/tasks":            "schedule",
+	"POST /v1/tasks/batch":      "schedule",
+	"GET /v1/tasks":             "schedule read",
+	"GET /v1/tasks/:id":         "schedule read",
+	"PUT /v1/tasks/:id":         "schedule",
+	"PATCH /v1/tasks/:id":       "schedule",
+	"DELETE /v1/tasks/:id":      "schedule",
+	"POST /v1/tasks/:id/fire":   "schedule",
+	"POST /v1/tasks/:id/hold":   "schedule",
+	"POST /v1/tasks/:id/resume": "schedule",
+	"POST /v1/tasks/actions":    "schedule", // and some actions admin
 
 	"GET /v1/groups/:group":    "schedule read",
 	"DELETE /v1/groups/:group": "schedule",

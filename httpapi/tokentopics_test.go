@@ -29,15 +29,17 @@ var ofOthers = map[string]struct {
 	status     int    // 403: refused because of the topic
 	problem    string // of an answer that is refused for another reason
 }{
-	"POST /v1/tasks":          {body: `{"topic":"foreign"}`, status: 403},
-	"POST /v1/tasks/batch":    {body: `[{"topic":"own.b","delay":"1h"},{"id":"new","topic":"foreign"}]`, status: 200},
-	"GET /v1/tasks":           {path: "/v1/tasks?topic=foreign", status: 403},
-	"GET /v1/tasks/:id":       {path: "/v1/tasks/theirs", status: 403},
-	"PUT /v1/tasks/:id":       {path: "/v1/tasks/theirs", body: `{"topic":"own.a"}`, status: 403},
-	"PATCH /v1/tasks/:id":     {path: "/v1/tasks/theirs", body: `{"delay":"2h"}`, status: 403},
-	"DELETE /v1/tasks/:id":    {path: "/v1/tasks/theirs", status: 403},
-	"POST /v1/tasks/:id/fire": {path: "/v1/tasks/theirs/fire", status: 403},
-	"POST /v1/tasks/actions":  {body: `{"action":"cancel","filter":{"topic":"foreign"}}`, status: 403},
+	"POST /v1/tasks":            {body: `{"topic":"foreign"}`, status: 403},
+	"POST /v1/tasks/batch":      {body: `[{"topic":"own.b","delay":"1h"},{"id":"new","topic":"foreign"}]`, status: 200},
+	"GET /v1/tasks":             {path: "/v1/tasks?topic=foreign", status: 403},
+	"GET /v1/tasks/:id":         {path: "/v1/tasks/theirs", status: 403},
+	"PUT /v1/tasks/:id":         {path: "/v1/tasks/theirs", body: `{"topic":"own.a"}`, status: 403},
+	"PATCH /v1/tasks/:id":       {path: "/v1/tasks/theirs", body: `{"delay":"2h"}`, status: 403},
+	"DELETE /v1/tasks/:id":      {path: "/v1/tasks/theirs", status: 403},
+	"POST /v1/tasks/:id/fire":   {path: "/v1/tasks/theirs/fire", status: 403},
+	"POST /v1/tasks/:id/hold":   {path: "/v1/tasks/theirs/hold", status: 403},
+	"POST /v1/tasks/:id/resume": {path: "/v1/tasks/theirs/resume", status: 403},
+	"POST /v1/tasks/actions":    {body: `{"action":"cancel","filter":{"topic":"foreign"}}`, status: 403},
 
 	"GET /v1/groups/:group":    {path: "/v1/groups/g", status: 200},
 	"DELETE /v1/groups/:group": {path: "/v1/groups/g", status: 200},

@@ -67,7 +67,7 @@ func (d duration) MarshalJSON() ([]byte, error) {
 type Task struct {
 	ID          string            `json:"id"`
 	Topic       string            `json:"topic"`
-	State       string            `json:"state" enum:"pending,ready,delivering,dead"`
+	State       string            `json:"state" enum:"pending,held,ready,delivering,dead"`
 	DueAt       string            `json:"due_at" format:"date-time" doc:"The deadline."`
 	NextAt      string            `json:"next_at" format:"date-time" doc:"When the next attempt starts: at the deadline; in a topic with a spread, at the task's place in it; after a failed attempt, later."`
 	Payload     payload           `json:"payload,omitempty" doc:"As it was given. Left out if the task has none."`
@@ -83,6 +83,8 @@ type Task struct {
 	LastError   string            `json:"last_error,omitempty" doc:"Of the last failed attempt, or why it was buried."`
 	Node        string            `json:"node" doc:"The node that owns the task."`
 	Attempts    []Attempt         `json:"attempts,omitempty" maxItems:"10" doc:"The attempts that have failed last, the oldest first: at most 10, and fewer if their texts are long. In the answer about one task (GET) and in lists of dead tasks; left out if none has failed."`
+	HeldAt      string            `json:"held_at,omitempty" format:"date-time" doc:"Of a held task: since when its countdown is held. due_at and next_at are what they were then."`
+	Remaining   *duration         `json:"remaining,omitempty" doc:"Of a held task: the time until its next attempt that it had at held_at, and has again when it is resumed. 0s: it was due."`
 	Durability  string            `json:"durability,omitempty" enum:"spooled" doc:"spooled: only the disk of this node has the task, Redis does not have it yet. Left out otherwise."`
 }
 
@@ -138,6 +140,9 @@ func wireTask(t *tasks.Task) Task {
 	}
 	for i := range t.Attempts {
 		w.Attempts = append(w.Attempts, wireAttempt(&t.Attempts[i]))
+	}
+	if t.State == tasks.Held {
+		w.HeldAt, w.Remaining = formatInstant(t.HeldAt), (*duration)(&t.Remaining)
 	}
 	if t.MaxLateness > 0 {
 		w.MaxLateness = (*duration)(&t.MaxLateness)

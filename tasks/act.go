@@ -32,25 +32,28 @@ const (
 	CancelAction  = task.CancelAction
 	MoveAction    = task.MoveAction
 	FireAction    = task.FireAction
+	HoldAction    = task.HoldAction
+	ResumeAction  = task.ResumeAction
 	RequeueAction = task.RequeueAction
 	DeleteAction  = task.DeleteAction
 )
 
-// Act does one thing with many tasks at all nodes: cancels, moves or fires those that wait,
-// requeues or deletes dead ones. It is called with Act.Query.Cursor set to Acted.Cursor until that
-// is empty. Each call changes up to Act.Query.Limit tasks and looks for them as a page of List
-// does: it may find none although there are more. With Act.Dry a call counts up to 20,000.
+// Act does one thing with many tasks at all nodes: cancels, moves, fires, holds or resumes those
+// that wait, requeues or deletes dead ones. It is called with Act.Query.Cursor set to Acted.Cursor
+// until that is empty. Each call changes up to Act.Query.Limit tasks and looks for them as a page
+// of List does: it may find none although there are more. With Act.Dry a call counts up to 20,000.
 //
 // A task is selected when it is found, and once more at its owner when its turn comes: one that has
 // changed by then, so that the query does not select it any more, is passed over. Tasks that are
-// being delivered are refused. From its first call to its last an Act of a query moves, fires or
-// requeues a task once, also where the task is found again at its new place, or a call is repeated
-// with the same cursor. For that a changed task gets a higher revision than by other changes. A
-// task that another Act has changed since this one began is refused (ErrRevision). So is one that
-// an earlier Act and other callers have changed more often than once a second in between, or that
-// was changed by an Act at a node whose clock is ahead: repeat the Act a little later. Two Acts
-// that begin within one second at two nodes take the changes of one another for their own: a task
-// that both select is changed once. Under a Grant, only tasks of its topics are selected.
+// being delivered are refused. From its first call to its last an Act of a query moves, fires,
+// holds, resumes or requeues a task once, also where the task is found again at its new place, or a
+// call is repeated with the same cursor. For that a changed task gets a higher revision than by
+// other changes. A task that another Act has changed since this one began is refused (ErrRevision).
+// So is one that an earlier Act and other callers have changed more often than once a second in
+// between, or that was changed by an Act at a node whose clock is ahead: repeat the Act a little
+// later. Two Acts that begin within one second at two nodes take the changes of one another for
+// their own: a task that both select is changed once. Under a Grant, only tasks of its topics are
+// selected.
 //
 // Of named tasks each is done or is in Acted.Failed, with an error of Cancel, Reschedule or Fire; a
 // dead one is not cancelled. Of selected tasks only those that are refused for good are in it: if a
@@ -178,8 +181,11 @@ func (s *Scheduler) planAct(ctx context.Context, a *Act) (*actPlan, error) {
 	}
 	q := a.Query
 	q.Cursor = ""
-	if a.Action.Dead() {
+	switch {
+	case a.Action.Dead():
 		q.State = Dead
+	case a.Action == ResumeAction:
+		q.State = Held
 	}
 	if a.IDs == nil {
 		var err error
@@ -237,9 +243,9 @@ func ofFilter(err error) error {
 // checkAct notes what is wrong with an act, but for what List checks of its query.
 func (s *Scheduler) checkAct(a *Act, f *task.Faults) {
 	switch a.Action {
-	case CancelAction, MoveAction, FireAction, RequeueAction, DeleteAction:
+	case CancelAction, MoveAction, FireAction, HoldAction, ResumeAction, RequeueAction, DeleteAction:
 	default:
-		f.Add("action", "must be cancel, move, fire, requeue or delete")
+		f.Add("action", "must be cancel, move, fire, hold, resume, requeue or delete")
 		return
 	}
 	bare := a.Query
@@ -253,6 +259,8 @@ func (s *Scheduler) checkAct(a *Act, f *task.Faults) {
 		f.Add("filter", "must select by something: all tasks are never meant")
 	case a.IDs == nil && a.Action.Dead() && a.Query.State != 0 && a.Query.State != Dead:
 		f.Add("filter.state", "must be dead, or be left out")
+	case a.IDs == nil && a.Action == ResumeAction && a.Query.State != 0 && a.Query.State != Held:
+		f.Add("filter.state", "must be held, or be left out")
 	case a.IDs == nil && !a.Action.Dead() && a.Query.State == Dead:
 		f.Add("filter.state", "must not be dead: requeue and delete are for dead tasks")
 	}

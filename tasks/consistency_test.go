@@ -89,15 +89,30 @@ func (s consistency) checkBook() (errs error) {
 	return errs
 }
 
-// checkRetrying counts the tasks that are retrying again. It holds whatever is under way.
+// checkRetrying counts the tasks that are retrying, or held, again. It holds whatever is under way.
 func (s consistency) checkRetrying() (errs error) {
-	retrying := make([]int64, len(s.engine.TopicTable.ByNumber))
+	retrying, held := make([]int64, len(s.engine.TopicTable.ByNumber)), make([]int64, len(s.engine.TopicTable.ByNumber))
 	for n := uint32(1); n < s.engine.Store.Slots(); n++ {
-		if sl := s.engine.Store.Slot(n); sl.State.Shown() == Pending && s.engine.Store.Fields(sl).Attempt > 0 {
+		sl := s.engine.Store.Slot(n)
+		if sl.State.Shown() != Pending {
+			continue
+		}
+		f := s.engine.Store.Fields(sl)
+		if f.Attempt > 0 {
 			retrying[sl.Topic]++
+		}
+		is := f.Flags&record.Held != 0
+		if is {
+			held[sl.Topic]++
+		}
+		if is != (sl.Next == record.HeldUntil) || is != (f.Next == record.HeldUntil) {
+			errs = errors.Join(errs, fmt.Errorf("%s: held %v by its flag, next %d, in its record %d", s.engine.Store.ID(sl), is, sl.Next, f.Next))
 		}
 	}
 	for i, t := range s.engine.TopicTable.ByNumber {
+		if t.Held != held[i] {
+			errs = errors.Join(errs, fmt.Errorf("topic %q counts %d held, there are %d", t.Name, t.Held, held[i]))
+		}
 		if t.Retrying != retrying[i] {
 			errs = errors.Join(errs, fmt.Errorf("topic %q counts %d retrying, there are %d", t.Name, t.Retrying, retrying[i]))
 		}

@@ -94,6 +94,9 @@ func (f *fleet) upset(rng *rand.Rand) {
 		_ = n.PauseTopic(ctx, topic, rng.IntN(2) == 0)
 	case 3:
 		_, _ = n.CancelGroup(ctx, topic)
+	case 7:
+		a := []Action{HoldAction, HoldAction, ResumeAction}[rng.IntN(3)]
+		_, _ = n.Act(ctx, Act{Action: a, Query: Query{Topic: topic, Limit: 5}})
 	case 4:
 		to := live[rng.IntN(len(live))]
 		if to != n && rng.IntN(3) == 0 {
@@ -175,7 +178,7 @@ func (f *fleet) wantSums(rng *rand.Rand) {
 		for topic, states := range listed {
 			one, _, err := n.FleetTopic(ctx, topic)
 			c := &one.Counts
-			if want(f.t, "FleetTopic", err, nil); *states != (stateCounts{c.Pending, c.Ready, c.Delivering, c.Dead}) {
+			if want(f.t, "FleetTopic", err, nil); *states != (stateCounts{c.Pending, c.Ready, c.Delivering, c.Dead, c.Held}) {
 				f.t.Errorf("%s at %s has %+v; listed are %+v", topic, n.name, c, states)
 			}
 			f.wantLastError(live, one)
@@ -204,7 +207,7 @@ func (f *fleet) wantSums(rng *rand.Rand) {
 }
 
 // stateCounts counts tasks by state.
-type stateCounts [4]int64
+type stateCounts [5]int64
 
 // listed counts the tasks of all nodes by topic and state, as lists show them.
 func (f *fleet) listed(n *node) map[string]*stateCounts {
@@ -220,6 +223,10 @@ func (f *fleet) listed(n *node) map[string]*stateCounts {
 			topic := page.Tasks[i].Topic
 			if all[topic] == nil {
 				all[topic] = &stateCounts{}
+			}
+			if page.Tasks[i].State == Held {
+				page.Tasks[i].State = Pending
+				all[topic][4]++
 			}
 			all[topic][slices.Index([]State{Pending, Ready, Delivering, Dead}, page.Tasks[i].State)]++
 		}

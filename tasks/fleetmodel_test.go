@@ -15,6 +15,7 @@ import (
 type version struct {
 	payload string // what it says now
 	request string // what was asked for when it was created or replaced
+	held    bool
 }
 
 // A fleetModel is what a user of several nodes may rely on: that they are one.
@@ -165,7 +166,7 @@ func (m *fleetModel) act(n *node, id string) {
 	if m.rnd.IntN(3) == 0 {
 		text = "usual"
 	}
-	switch m.rnd.IntN(6) {
+	switch m.rnd.IntN(8) {
 	case 0, 1:
 		m.get(n, id)
 	case 2:
@@ -176,6 +177,10 @@ func (m *fleetModel) act(n *node, id string) {
 		m.move(n, id, text)
 	case 5:
 		m.replace(n, id, text)
+	case 6:
+		m.hold(n, id, true)
+	case 7:
+		m.hold(n, id, false)
 	}
 }
 
@@ -190,7 +195,9 @@ func (m *fleetModel) get(n *node, id string) {
 	switch {
 	case m.vaguely(id, err):
 	case err == nil:
-		m.exists(id, "get "+string(t.Payload), func(v version) bool { return alive(v) && v.payload == string(t.Payload) })
+		m.exists(id, "get "+string(t.Payload), func(v version) bool {
+			return alive(v) && v.payload == string(t.Payload) && v.held == (t.State == tasks.Held)
+		})
 	case errors.Is(err, tasks.ErrNotFound):
 		m.exists(id, "a wrong 404", none)
 	default:
@@ -199,7 +206,7 @@ func (m *fleetModel) get(n *node, id string) {
 }
 
 func (m *fleetModel) schedule(n *node, id, text string) {
-	wanted := version{text, text}
+	wanted := version{text, text, false}
 	t, err := n.Schedule(m.t.Context(), tasks.Request{ID: id, Topic: "t", Delay: time.Hour, Payload: []byte(text)})
 	m.note(id, n, "schedule "+text, err)
 	switch {
@@ -238,32 +245,56 @@ func (m *fleetModel) cancel(n *node, id string) {
 }
 
 func (m *fleetModel) move(n *node, id, text string) {
+	_, err := n.Reschedule(m.t.Context(), id, tasks.Move{Payload: []byte(text)})
+	m.note(id, n, "move "+text, err)
+	m.changed(id, "move", err, func(v version) version {
+		v.payload = text
+		return v
+	})
+}
+
+func (m *fleetModel) hold(n *node, id string, held bool) {
+	do := n.Resume
+	if held {
+		do = n.Hold
+	}
+	t, err := do(m.t.Context(), id)
+	m.note(id, n, fmt.Sprintf("hold %v", held), err)
+	m.changed(id, "hold", err, func(v version) version {
+		v.held = held
+		return v
+	})
+	if err == nil && (t.State == tasks.Held) != held {
+		m.fail(id, "hold %v: it is %v", held, t.State)
+	}
+}
+
+// changed takes the answer of what changes a task that exists.
+func (m *fleetModel) changed(id, what string, err error, change func(v version) version) {
 	var after []version
 	for v := range m.is(id) {
 		if alive(v) {
-			after = append(after, version{text, v.request})
+			after = append(after, change(v))
 		}
 	}
-	_, err := n.Reschedule(m.t.Context(), id, tasks.Move{Payload: []byte(text)})
-	m.note(id, n, "move "+text, err)
 	switch {
 	case m.vaguely(id, err, after...):
 	case err == nil && len(after) == 0:
-		m.fail(id, "moved")
+		m.fail(id, "%s of no task", what)
 	case err == nil:
 		m.may[id] = make(map[version]bool)
 		for _, v := range after {
 			m.may[id][v] = true
 		}
 	case errors.Is(err, tasks.ErrNotFound):
-		m.exists(id, "a wrong 404 of move", none)
+		m.exists(id, "a wrong 404 of "+what, none)
 	default:
-		m.fail(id, "move: %v", err)
+		m.fail(id, "%s: %v", what, err)
 	}
 }
 
 func (m *fleetModel) replace(n *node, id, text string) {
-	wanted := version{text, text}
+	wanted := version{text, text, false}
 	t, err := n.Replace(m.t.Context(), tasks.Request{ID: id, Topic: "t", Delay: time.Hour, Payload: []byte(text)})
 	m.note(id, n, "replace "+text, err)
 	switch {

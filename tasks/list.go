@@ -61,8 +61,8 @@ func (s *Scheduler) list(ctx context.Context, ask engine.ListQuery) (Page, error
 // checkQuery returns what a query asks for. Errors: ErrInvalid, ErrNotGranted.
 func checkQuery(ctx context.Context, q *Query) (ask engine.ListQuery, err error) {
 	var f task.Faults
-	if q.State > Retrying {
-		f.Add("state", "must be pending, ready, delivering, dead or retrying")
+	if q.State > Held {
+		f.Add("state", "must be pending, retrying, held, ready, delivering or dead")
 	}
 	if q.Topic != "" && !task.ValidName(q.Topic) {
 		f.Add("topic", task.NameProblem)

@@ -41,6 +41,8 @@ var conversations = []conversation{
 	converse(cluster.GetMethod),
 	converse(cluster.CancelMethod),
 	converse(cluster.FireMethod),
+	converse(cluster.HoldMethod),
+	converse(cluster.ResumeMethod),
 	converse(cluster.MoveMethod),
 	converse(cluster.ScheduleMethod),
 	converse(cluster.ReplaceMethod),

@@ -39,6 +39,8 @@ type fact struct {
 	// missable: it may have been due while there was no process, so that it may be skipped,
 	// which is recorded sooner or later.
 	missable bool
+	// held: its countdown is surely held, and the ledger has that.
+	held bool
 	// during: it was delivered while a call was under way, before or after what
 	// the call has done.
 	during bool
@@ -96,12 +98,13 @@ func (m *model) fact(id string) *fact {
 // alive sets a fact to a live task with this deadline, on record.
 func (f *fact) alive(due time.Time) {
 	f.may, f.dues, f.open, f.written, f.loose = mayBeAlive, []int64{due.UnixMilli()}, nil, true, false
-	f.missable = false
+	f.missable, f.held = false, false
 }
 
 // gone sets it to no task, on record.
 func (f *fact) gone() {
 	f.may, f.dues, f.open, f.req, f.topic, f.written, f.loose = mayBeAbsent, nil, nil, "", "", true, false
+	f.held = false
 }
 
 // is says that the task has been seen in this state, which must be possible.
@@ -149,6 +152,9 @@ func (m *model) delivered(d *tasks.Delivery, term time.Duration, handler bool) {
 	f = m.is(d.ID, mayBeAlive, "delivered")
 	if f.dues != nil && !slices.Contains(f.dues, d.Due.UnixMilli()) {
 		m.fault(d.ID, "delivered for the deadline %d, of %d", d.Due.UnixMilli(), f.dues)
+	}
+	if f.held {
+		m.fault(d.ID, "delivered while it is held")
 	}
 	if f.busy() {
 		m.fault(d.ID, "attempt %d is delivered while %d is open until %v", d.Attempt, f.open.attempt, f.open.until)
@@ -293,6 +299,9 @@ func (m *model) saw(id string, task tasks.Task, err error) {
 			m.fault(id, "due %d, of %d", due, f.dues)
 		} else {
 			f.dues = []int64{due}
+		}
+		if f.held && task.State != tasks.Held {
+			m.fault(id, "is %v, and held", task.State)
 		}
 		if task.State == tasks.Delivering && f.open == nil && !f.loose {
 			m.fault(id, "is being delivered, and no receiver has it")

@@ -193,6 +193,7 @@ func (s *simulation) moved(id string, task Task, err error) {
 func (s *simulation) reschedule() {
 	id, delay := s.anyID(), time.Duration(s.rng.Int64N(int64(time.Minute)))
 	s.m.begin()
+	s.maybeFreed(id)
 	task, err := s.Reschedule(s.t.Context(), id, Move{Delay: &delay})
 	s.moved(id, task, err)
 }
@@ -200,6 +201,7 @@ func (s *simulation) reschedule() {
 func (s *simulation) fire() {
 	id := s.anyID()
 	s.m.begin()
+	s.maybeFreed(id)
 	task, err := s.Fire(s.t.Context(), id)
 	s.moved(id, task, err)
 }
@@ -207,6 +209,7 @@ func (s *simulation) fire() {
 func (s *simulation) replace() {
 	r := s.request(s.anyID())
 	s.m.begin()
+	s.maybeFreed(r.ID)
 	task, err := s.Replace(s.t.Context(), r)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
@@ -257,13 +260,13 @@ func (s *simulation) list() {
 		}
 		s.m.mu.Lock()
 		for _, task := range page.Tasks {
-			if seen[task.ID] || task.Next.Before(last) {
+			if seen[task.ID] || listedAt(&task).Before(last) {
 				s.m.fault(task.ID, "listed twice, or out of order")
 			}
 			if group != "" && task.Group != group {
 				s.m.fault(task.ID, "of the group %q is listed in %q", task.Group, group)
 			}
-			seen[task.ID], last = true, task.Next
+			seen[task.ID], last = true, listedAt(&task)
 			if !s.faults {
 				s.m.saw(task.ID, task, nil)
 			}

@@ -110,6 +110,7 @@ func TestRewoundUnderAConfirmedWrite(t *testing.T) {
 			_, err := r.asked.Reschedule(context.Background(), "old", Move{Delay: ptr(2 * time.Hour)})
 			return err
 		},
+		"hold":         func(r *rewindRig) error { _, err := r.asked.Hold(context.Background(), "old"); return err },
 		"cancellation": func(r *rewindRig) error { return r.asked.Cancel(context.Background(), "old") },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -142,7 +143,7 @@ func TestRewoundUnderAConfirmedWrite(t *testing.T) {
 				page, err := r.asked.List(t.Context(), Query{})
 				want(t, "List", err, nil)
 				for _, task := range page.Tasks {
-					wanted[task.ID] = task.Next.UnixMilli()
+					wanted[task.ID] = listedAt(&task).UnixMilli()
 				}
 				if held := r.held(); !maps.Equal(held, wanted) {
 					t.Errorf("the ledger holds %v, memory %v; before %v", held, wanted, entryOf.At)

@@ -155,7 +155,7 @@ func TestArgumentLimits(t *testing.T) {
 			{list(tasks.Query{Limit: -1}), "limit", "1 to 1000"},
 			{list(tasks.Query{Cursor: "?"}), "cursor", "next_cursor"},
 			{list(tasks.Query{Topic: "no topic"}), "topic", "A-Z"},
-			{list(tasks.Query{State: tasks.Retrying + 1}), "state", "pending, ready"},
+			{list(tasks.Query{State: tasks.Held + 1}), "state", "pending, retrying, held, ready"},
 			{list(tasks.Query{State: tasks.Dead}), "topic", "state dead"},
 			{set(tasks.TopicSettings{Retry: tasks.Retry{MaxAttempts: 1000001}}), "retry.max_attempts", "1 to 1000"},
 			{set(tasks.TopicSettings{Retry: tasks.Retry{MaxAttempts: -1}}), "retry.max_attempts", "1 to 1000"},

@@ -255,6 +255,7 @@ const (
 	Delivering   = task.Delivering
 	Dead         = task.Dead
 	Retrying     = task.Retrying
+	Held         = task.Held
 	Exhausted    = task.Exhausted
 	Buried       = task.Buried
 	TopicDeleted = task.TopicDeleted

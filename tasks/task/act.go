@@ -5,11 +5,13 @@ import "time"
 // An Action is what Act does with each of many tasks.
 type Action string
 
-// The actions. All but the last two are for tasks that are not dead.
+// The actions. All but RequeueAction and DeleteAction are for tasks that are not dead.
 const (
 	CancelAction  Action = "cancel"  // as Cancel does; the dead stay
 	MoveAction    Action = "move"    // to another deadline, as Reschedule does
 	FireAction    Action = "fire"    // as Fire does
+	HoldAction    Action = "hold"    // as Hold does
+	ResumeAction  Action = "resume"  // as Resume does; a query selects held tasks only
 	RequeueAction Action = "requeue" // dead tasks, as Requeue does
 	DeleteAction  Action = "delete"  // dead tasks, as DeleteDead does
 )
@@ -35,8 +37,9 @@ type Act struct {
 	// whose tasks are due at once without it.
 	Due time.Time
 	// Shift is added to the deadline and to the next attempt of each task, for MoveAction in place
-	// of Due. It may be negative. The first call, which has no Cursor, moves nothing and returns
-	// the cursor under which no task is moved twice, however often a call is repeated.
+	// of Due. It may be negative. A held task stays held. The first call, which has no Cursor,
+	// moves nothing and returns the cursor under which no task is moved twice, however often a call
+	// is repeated.
 	Shift time.Duration
 	// Dry counts the tasks, and changes nothing.
 	Dry bool

@@ -46,5 +46,6 @@ type Forecast struct {
 	Ready      int64 // tasks whose time has come, and that wait for their receiver
 	Delivering int64 // tasks that are being delivered
 	Later      int64 // tasks whose time comes after the last step
+	Held       int64 // tasks whose countdown is held
 	Complete   bool  // false while replay runs or a node is missing: what it has is not counted
 }

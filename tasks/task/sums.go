@@ -99,6 +99,7 @@ func (f *Forecast) Add(o *Forecast) {
 	f.Ready += o.Ready
 	f.Delivering += o.Delivering
 	f.Later += o.Later
+	f.Held += o.Held
 	f.Complete = f.Complete && o.Complete
 }
 

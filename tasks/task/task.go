@@ -36,6 +36,10 @@ type Task struct {
 	LastError   string    // of the last failed attempt, or why it was buried
 	Node        string    // the node that owns it
 	Spooled     bool      // the ledger does not have it yet, see Config.Spool
+	// HeldAt is when the countdown of a held task was held; zero: it is not. Due and Next are what
+	// they were then. Remaining is the time from HeldAt to Next; 0: the task was due.
+	HeldAt    time.Time
+	Remaining time.Duration
 	// Attempts are those that have failed last, the oldest first: at most MaxAttempts, and fewer if
 	// their texts are long. Set by Get, and in lists of dead tasks.
 	Attempts []Attempt
@@ -62,9 +66,13 @@ const (
 	// Retrying is a part of Pending: the tasks of which an attempt was made. Queries select by it;
 	// the State of a task is Pending.
 	Retrying
+
+	// Held is a part of Pending: the tasks whose countdown is held. Queries select by it, and it is
+	// the State of such a task.
+	Held
 )
 
-var stateNames = [...]string{Pending: "pending", Ready: "ready", Delivering: "delivering", Dead: "dead", Retrying: "retrying"}
+var stateNames = [...]string{Pending: "pending", Ready: "ready", Delivering: "delivering", Dead: "dead", Retrying: "retrying", Held: "held"}
 
 // ParseState returns the state whose name String returns. It reports false for any other text.
 func ParseState(name string) (State, bool) {
@@ -145,7 +153,8 @@ type Query struct {
 	IDPrefix string // the beginning of the id, in its alphabet
 	Error    string // a part of Task.LastError, in small or capital letters, up to MaxErrorPart
 	Reason   Reason // why it died; only with Dead
-	// DueFrom and DueTo are a window of Task.Next, without DueTo. Not with Dead.
+	// DueFrom and DueTo are a window of Task.Next, without DueTo. Not with Dead. A held task is in
+	// no window.
 	DueFrom, DueTo time.Time
 	// DiedFrom and DiedTo are a window of Task.Died, without DiedTo. Only with Dead.
 	DiedFrom, DiedTo time.Time

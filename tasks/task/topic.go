@@ -81,6 +81,7 @@ const (
 type Counts struct {
 	Pending, Ready, Delivering, Dead int64 // now
 	Retrying                         int64 // now, of Pending: tasks of which an attempt was made
+	Held                             int64 // now, of Pending: tasks whose countdown is held
 
 	Scheduled    int64 // accepted
 	Delivered    int64 // acknowledged
@@ -119,6 +120,7 @@ func (c *Counts) Add(o *Counts) {
 	c.Delivering += o.Delivering
 	c.Dead += o.Dead
 	c.Retrying += o.Retrying
+	c.Held += o.Held
 	c.Scheduled += o.Scheduled
 	c.Delivered += o.Delivered
 	c.Failed += o.Failed

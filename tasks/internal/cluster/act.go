@@ -188,7 +188,7 @@ type (
 func (s *Cluster) handleAct(ctx context.Context, _ string, asked actQuery) (actReply, error) {
 	q := asked.decode()
 	switch q.Action {
-	case task.CancelAction, task.MoveAction, task.FireAction:
+	case task.CancelAction, task.MoveAction, task.FireAction, task.HoldAction, task.ResumeAction:
 	default:
 		return actReply{}, ErrNotUnderstood
 	}

@@ -60,6 +60,7 @@ type (
 		Delivering int64
 		Later      int64
 		Complete   bool
+		Held       int64 `json:",omitempty"`
 	}
 )
 
@@ -239,7 +240,7 @@ func (s *Cluster) FleetTopic(ctx context.Context, name string) (t task.Topic, re
 func (s *Cluster) handleForecast(ctx context.Context, _ string, q forecastQuery) (forecastReply, error) {
 	ctx = task.WithGrant(ctx, &task.Grant{Topics: q.Patterns})
 	f, err := s.engine.Forecast(ctx, task.Outlook{Topic: q.Topic, Window: q.Window, Step: q.Step}, q.From)
-	return forecastReply{f.Counts, f.Ready, f.Delivering, f.Later, f.Complete}, err
+	return forecastReply{f.Counts, f.Ready, f.Delivering, f.Later, f.Complete, f.Held}, err
 }
 
 // FleetForecast is tasks.Scheduler.FleetForecast.
@@ -258,7 +259,7 @@ func (s *Cluster) FleetForecast(ctx context.Context, o task.Outlook) (task.Forec
 	}
 	for i := range g.answers {
 		a := &g.answers[i].reply
-		f.Add(&task.Forecast{Counts: a.Counts, Ready: a.Ready, Delivering: a.Delivering, Later: a.Later, Complete: a.Complete})
+		f.Add(&task.Forecast{Counts: a.Counts, Ready: a.Ready, Delivering: a.Delivering, Later: a.Later, Held: a.Held, Complete: a.Complete})
 	}
 	f.Complete = f.Complete && len(g.reach.Missing) == 0
 	return f, g.reach, nil

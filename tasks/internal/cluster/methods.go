@@ -16,6 +16,8 @@ var (
 	GetMethod      = Method[IDQuery, WireTask]{Name: "get"}
 	CancelMethod   = Method[IDQuery, struct{}]{Name: "cancel", writes: true}
 	FireMethod     = Method[IDQuery, WireTask]{Name: "fire", writes: true}
+	HoldMethod     = Method[IDQuery, WireTask]{Name: "hold", writes: true}
+	ResumeMethod   = Method[IDQuery, WireTask]{Name: "resume", writes: true}
 	MoveMethod     = Method[MoveQuery, WireTask]{Name: "move", writes: true}
 	ScheduleMethod = Method[requestQuery, WireTask]{Name: "schedule", writes: true}
 	ReplaceMethod  = Method[requestQuery, WireTask]{Name: "replace", writes: true}
@@ -31,6 +33,8 @@ func MethodHandlers() map[string]RPCHandler {
 	add(Handle(GetMethod, (*Cluster).handleGet))
 	add(Handle(CancelMethod, (*Cluster).handleCancel))
 	add(Handle(FireMethod, (*Cluster).handleFire))
+	add(Handle(HoldMethod, (*Cluster).handleHold))
+	add(Handle(ResumeMethod, (*Cluster).handleResume))
 	add(Handle(MoveMethod, (*Cluster).handleMove))
 	add(Handle(ScheduleMethod, (*Cluster).handleSchedule))
 	add(Handle(ReplaceMethod, (*Cluster).handleReplace))
@@ -128,6 +132,14 @@ func (s *Cluster) handleCancel(ctx context.Context, _ string, q IDQuery) (struct
 
 func (s *Cluster) handleFire(ctx context.Context, _ string, q IDQuery) (WireTask, error) {
 	return replyTask(owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return s.engine.FireNow(ctx, q.ID) }))
+}
+
+func (s *Cluster) handleHold(ctx context.Context, _ string, q IDQuery) (WireTask, error) {
+	return replyTask(owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return s.engine.Hold(ctx, q.ID) }))
+}
+
+func (s *Cluster) handleResume(ctx context.Context, _ string, q IDQuery) (WireTask, error) {
+	return replyTask(owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return s.engine.Resume(ctx, q.ID) }))
 }
 
 func (s *Cluster) handleMove(ctx context.Context, _ string, q MoveQuery) (WireTask, error) {

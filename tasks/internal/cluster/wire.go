@@ -38,6 +38,8 @@ type WireTask struct {
 	Spooled     bool              `json:"Spooled"`
 	Repeated    bool              `json:"Repeated"`
 	Attempts    []wireAttempt     `json:"Attempts,omitempty"`
+	HeldAt      time.Time         `json:"HeldAt,omitzero"`
+	Remaining   time.Duration     `json:"Remaining,omitempty"`
 }
 
 // A wireAttempt is a task.Attempt.
@@ -54,7 +56,7 @@ type wireAttempt struct {
 func EncodeTask(t *task.Task) WireTask {
 	w := WireTask{
 		t.ID, t.Topic, t.State, t.Due, t.Next, t.Payload, t.Headers, t.Group, t.MaxLateness, t.Attempt, t.Revision,
-		t.Created, t.Died, t.Reason, t.LastError, t.Node, t.Spooled, t.Repeated, nil,
+		t.Created, t.Died, t.Reason, t.LastError, t.Node, t.Spooled, t.Repeated, nil, t.HeldAt, t.Remaining,
 	}
 	for _, a := range t.Attempts {
 		w.Attempts = append(w.Attempts, wireAttempt(a))
@@ -67,6 +69,7 @@ func (w *WireTask) decode() task.Task {
 		ID: w.ID, Topic: w.Topic, State: w.State, Due: w.Due, Next: w.Next, Payload: w.Payload, Headers: w.Headers,
 		Group: w.Group, MaxLateness: w.MaxLateness, Attempt: w.Attempt, Revision: w.Revision,
 		Created: w.Created, Died: w.Died, Reason: w.Reason, LastError: w.LastError, Node: w.Node, Spooled: w.Spooled, Repeated: w.Repeated,
+		HeldAt: w.HeldAt, Remaining: w.Remaining,
 	}
 	for _, a := range w.Attempts {
 		t.Attempts = append(t.Attempts, task.Attempt(a))

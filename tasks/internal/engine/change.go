@@ -15,12 +15,18 @@ import (
 func (s *Engine) Reschedule(ctx context.Context, id string, m task.Move) (task.Task, error) {
 	return s.Move(ctx, id, Admission{}, func(rec *record.Fields, w *Write) {
 		if due, ok := s.newDue(m); ok {
-			rec.Due, rec.Next, w.Fired = due, due, false
+			s.moveTo(due, rec, w)
 		}
 		if m.Payload != nil {
 			rec.Payload = m.Payload
 		}
 	})
+}
+
+// moveTo is the change that gives a task another deadline. It ends a hold.
+func (s *Engine) moveTo(due int64, rec *record.Fields, w *Write) {
+	rec.Release()
+	rec.Due, rec.Next, w.Fired = due, due, false
 }
 
 func (s *Engine) newDue(m task.Move) (int64, bool) {
@@ -38,14 +44,22 @@ func (s *Engine) FireNow(ctx context.Context, id string) (task.Task, error) {
 	return s.Move(ctx, id, Admission{}, s.fire)
 }
 
-// fire is the change that makes a task due at once.
+// fire is the change that makes a task due at once. It ends a hold.
 func (s *Engine) fire(rec *record.Fields, w *Write) {
 	now := s.Now()
+	if rec.Flags&record.Held != 0 {
+		rec.Resume(now)
+	}
 	rec.Due, rec.Next, w.Fired = min(rec.Due, now), now, true
 }
 
 // Move writes a new record for a task that is pending or ready.
 func (s *Engine) Move(ctx context.Context, id string, by Admission, change func(*record.Fields, *Write)) (task.Task, error) {
+	return s.moveUnless(ctx, id, "", by, change)
+}
+
+// moveUnless is Move. If the task is already as an action wants it, it returns the task instead.
+func (s *Engine) moveUnless(ctx context.Context, id string, a task.Action, by Admission, change func(*record.Fields, *Write)) (task.Task, error) {
 	ctx, cancel := s.Within(ctx)
 	defer cancel()
 	n, sl, err := s.lockTask(ctx, id)
@@ -54,6 +68,10 @@ func (s *Engine) Move(ctx context.Context, id string, by Admission, change func(
 	}
 	if err != nil {
 		return task.Task{}, err
+	}
+	if isAsWanted(a, sl) {
+		defer s.Unlock()
+		return s.readLocked(n, sl, task.ConditionsOf(ctx))
 	}
 	c := NewPendingWrite(0)
 	rec, err := s.moveLocked(n, sl, task.ConditionsOf(ctx), &by, c, change)
@@ -335,6 +353,8 @@ func (s *Engine) actOn(ctx context.Context, q *ActQuery, id string, c *PendingWr
 	switch {
 	case err != nil:
 		return 0, err
+	case isAsWanted(q.Action, sl):
+		return 0, nil
 	case q.Dry:
 		return 0, s.changeableLocked(sl, conds)
 	case q.Action == task.CancelAction:
@@ -342,20 +362,31 @@ func (s *Engine) actOn(ctx context.Context, q *ActQuery, id string, c *PendingWr
 	default:
 		_, err = s.moveLocked(n, sl, conds, &Admission{}, c, func(rec *record.Fields, w *Write) {
 			rec.Revision = max(rec.Revision, max(q.Stamp, 1)-1) // moveLocked adds one
-			switch {
-			case q.Action == task.FireAction:
-				s.fire(rec, w)
-			case q.Shift != 0:
-				rec.Due, rec.Next, w.Fired = due, max(rec.Next+q.Shift, 0), false
-			default:
-				rec.Due, rec.Next, w.Fired = due, due, false
-			}
+			s.changeBy(q, due, rec, w)
 		})
 	}
 	if err != nil {
 		return 0, err
 	}
 	return len(c.errs), nil
+}
+
+// changeBy is the change that an act makes. due is the new deadline, if it gives one.
+func (s *Engine) changeBy(q *ActQuery, due int64, rec *record.Fields, w *Write) {
+	switch {
+	case q.Action == task.FireAction:
+		s.fire(rec, w)
+	case q.Action == task.HoldAction:
+		rec.Hold(s.Now())
+	case q.Action == task.ResumeAction:
+		rec.Resume(s.Now())
+	case q.Shift == 0:
+		s.moveTo(due, rec, w)
+	case rec.Flags&record.Held != 0:
+		rec.Due, rec.HeldNext, w.Fired = due, rec.HeldNext+q.Shift, false
+	default:
+		rec.Due, rec.Next, w.Fired = due, max(rec.Next+q.Shift, 0), false
+	}
 }
 
 // remembered reports whether an error tells what has become of a task.
@@ -368,8 +399,11 @@ func (s *Engine) newDueLocked(q *ActQuery, sl *store.Slot) (int64, error) {
 	if q.Action != task.MoveAction || q.Shift == 0 {
 		return q.Due, nil
 	}
-	due := max(record.Due(s.Store.Record(sl))+q.Shift, 0)
-	if due > s.Now()+task.MaxAhead.Milliseconds() {
+	due, from := max(record.Due(s.Store.Record(sl))+q.Shift, 0), s.Now()
+	if sl.Next == record.HeldUntil {
+		from = s.Store.Fields(sl).HeldAt
+	}
+	if due > from+task.MaxAhead.Milliseconds() {
 		return 0, task.Invalid("shift", "must lead to a deadline that is at most 3660 days ahead")
 	}
 	return due, nil
@@ -381,7 +415,7 @@ func (s *Engine) isSelectedLocked(q *ListQuery, sl *store.Slot, id string) bool 
 	switch {
 	case q.Topic != "" && topic != q.Topic, !task.AnyMatches(q.Patterns, topic),
 		q.Group != "" && string(s.Store.Group(sl)) != q.Group,
-		q.State != 0 && sl.State.Shown() != q.State,
+		!hasState(sl, q.State),
 		q.Retrying && !s.attemptedLocked(sl):
 		return false
 	}

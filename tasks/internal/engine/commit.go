@@ -311,6 +311,9 @@ func (s *Engine) SetLocked(sl *store.Slot, to store.State) {
 	case after == task.Pending && s.attemptedLocked(sl):
 		t.Retrying++
 	}
+	if sl.Next == record.HeldUntil && before != after {
+		t.countHeldLocked(before, after)
+	}
 	sl.State = to
 }
 

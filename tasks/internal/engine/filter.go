@@ -89,8 +89,11 @@ func (f *Filter) Start(after recovery.Ref) recovery.Ref {
 	return after
 }
 
-// Passed reports whether a position is behind the window: nothing follows.
-func (f *Filter) Passed(at int64) bool { return f.To != 0 && at >= f.To }
+// Passed reports whether a position is behind the window: nothing follows. A held task has no next
+// attempt, and is in no window.
+func (f *Filter) Passed(at int64) bool {
+	return f.To != 0 && at >= f.To || f.From != 0 && at == record.HeldUntil
+}
 
 // Has reports whether a task at a position of the list is selected.
 func (f *Filter) Has(at recovery.Ref, lastError string, reason task.Reason) bool {

@@ -273,6 +273,7 @@ func (s *Engine) BuryWaitingLocked(n uint32, sl *store.Slot, state byte, reason 
 	died := s.Now()
 	f.State, f.Next, f.LastError = state, died, []byte(reason)
 	f.Flags &^= record.Claimed | record.HasLease
+	f.Release()
 	s.Writes.scratch = f.Append(s.Writes.scratch[:0])
 	s.Store.Rewrite(n, s.Writes.scratch)
 	s.SetLocked(sl, store.Burying)

@@ -38,15 +38,23 @@ func (s *Engine) Get(ctx context.Context, id string) (task.Task, error) {
 		return task.Task{}, err
 	}
 	defer s.Unlock()
+	t, err := s.readLocked(n, sl, task.ConditionsOf(ctx))
+	if err == nil {
+		f := s.Store.Fields(sl)
+		t.Attempts = attemptsOf(&f)
+	}
+	return t, err
+}
+
+// readLocked returns a task as it stands, or why the caller may not be told.
+func (s *Engine) readLocked(n uint32, sl *store.Slot, conds *task.Conditions) (task.Task, error) {
 	if h := s.OwnedLocked(int(sl.Shard)); h != nil && h.transferring {
 		return task.Task{}, ErrHandedOver // the other node may have changed it
 	}
-	if err := s.permitLocked(task.ConditionsOf(ctx), sl); err != nil {
+	if err := s.permitLocked(conds, sl); err != nil {
 		return task.Task{}, err
 	}
-	t, f := s.TaskLocked(n), s.Store.Fields(sl)
-	t.Attempts = attemptsOf(&f)
-	return t, nil
+	return s.TaskLocked(n), nil
 }
 
 func (s *Engine) getDead(ctx context.Context, id string) (task.Task, error) {
@@ -80,7 +88,9 @@ func (s *Engine) listedLocked(n uint32, brief bool) task.Task {
 		f.Payload, f.Headers = nil, nil
 	}
 	t := s.describe(string(s.Store.ID(sl)), &f, sl.State.Shown())
-	t.Next = FromMillis(sl.Next)
+	if t.State != task.Held {
+		t.Next = FromMillis(sl.Next)
+	}
 	t.Spooled = sl.Shard == SpoolShard
 	if l, ok := s.Dispatch.Leases[n]; ok {
 		t.Attempt = int(l.Attempt)
@@ -100,6 +110,10 @@ func (s *Engine) describe(id string, f *record.Fields, state task.State) task.Ta
 	}
 	if len(f.Headers) > 0 {
 		t.Headers, _ = record.DecodeHeaders(f.Headers) // checked by decode
+	}
+	if state == task.Pending && f.Flags&record.Held != 0 {
+		t.State, t.Next, t.HeldAt = task.Held, FromMillis(f.HeldNext), FromMillis(f.HeldAt)
+		t.Remaining = max(0, millisDuration(f.HeldNext-f.HeldAt))
 	}
 	if state == task.Dead {
 		t.Died, t.Next, t.Reason = t.Next, t.Due, reasons[f.State]
@@ -237,8 +251,7 @@ func (s *Engine) selectSoonest(ctx context.Context, q *ListQuery, limit int) (fi
 			if sl.Next < after.Next || q.Filter.Passed(sl.Next) || len(first) == limit && sl.Next > first[0].Next {
 				continue
 			}
-			shown := sl.State.Shown()
-			if shown == 0 || q.State != 0 && shown != q.State || q.Retrying && s.TopicTable.ByNumber[sl.Topic].Retrying == 0 {
+			if !hasState(sl, q.State) || q.Retrying && s.TopicTable.ByNumber[sl.Topic].Retrying == 0 {
 				continue
 			}
 			looks++
@@ -252,6 +265,15 @@ func (s *Engine) selectSoonest(ctx context.Context, q *ListQuery, limit int) (fi
 		s.Unlock()
 	}
 	return first, nil
+}
+
+// hasState reports whether a task is shown in a state, or is held; 0: in any.
+func hasState(sl *store.Slot, state task.State) bool {
+	shown := sl.State.Shown()
+	if state == task.Held {
+		return shown == task.Pending && sl.Next == record.HeldUntil
+	}
+	return shown != 0 && (state == 0 || shown == state)
 }
 
 // considerLocked keeps a task if it is among the soonest so far.
@@ -400,6 +422,8 @@ func (s *Engine) countChunk(f *task.Forecast, from uint32, topics *Pick, now, st
 		switch k := (sl.Next - now) / step; {
 		case shown == task.Delivering:
 			f.Delivering++
+		case sl.Next == record.HeldUntil:
+			f.Held++
 		case sl.Next <= now:
 			f.Ready++
 		case k < int64(len(f.Counts)):

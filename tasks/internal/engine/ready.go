@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 	"github.com/lapsehq/lapse/wheel"
@@ -27,9 +28,12 @@ func (s *Engine) armLocked(n uint32, sl *store.Slot, now int64) {
 	}
 }
 
+// waitLocked makes a task wait in the wheel, or a held one outside of it.
 func (s *Engine) waitLocked(n uint32, sl *store.Slot) {
 	s.SetLocked(sl, store.Pending)
-	sl.Timer = s.Runner.Add(sl.Next, sl.Value(n))
+	if sl.Next != record.HeldUntil {
+		sl.Timer = s.Runner.Add(sl.Next, sl.Value(n))
+	}
 }
 
 // dueLocked makes a task whose time has come ready, unless it first has to wait for its

@@ -234,6 +234,7 @@ func (s *Engine) BuryAgain(shard int, h *OwnedShard, dead []recovery.Ref) (begun
 		died := s.Now()
 		f.State, f.Next = record.Dead, died
 		f.Flags &^= record.Claimed | record.HasLease
+		f.Release()
 		f.LastError = []byte("dead; the ledger has lost why")
 		s.Writes.scratch = f.Append(s.Writes.scratch[:0])
 		s.Store.Rewrite(n, s.Writes.scratch)

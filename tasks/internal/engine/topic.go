@@ -41,6 +41,7 @@ type Topic struct {
 	Undecided bool                 // misfired tasks of it wait to be coalesced
 	Gauges    [task.Dead + 1]int64 // tasks by the state that is shown
 	Retrying  int64                // of the pending ones, those of which an attempt was made
+	Held      int64                // of the pending ones, those whose countdown is held
 	Oldest    oldestDead           // the task that has been dead the longest
 	Counts    task.Counts
 	recent    *recent // first attempts of the last minutes; nil: there was none

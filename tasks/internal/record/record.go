@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// A record is a task as the ledger and the arena hold it. Layout of versions 1 and 2,
+// A record is a task as the ledger and the arena hold it. Layout of versions 1 to 3,
 // integers little-endian, times in Unix milliseconds:
 //
 //	offset size
-//	0      1    version: 2 if there are attempts, otherwise 1
+//	0      1    version: 3 if the countdown is held; otherwise 2 if there are attempts, else 1
 //	1      1    state: 0 pending, 1 delivering with a parked lease; dead: 2 for a reason
 //	            that is not known, 3 its attempts were exhausted, 4 buried by its receiver,
 //	            5 its topic was deleted by force
@@ -19,7 +19,7 @@ import (
 //	4      4    attempt: deliveries that have ended, or begun if claimed
 //	8      4    revision
 //	12     8    due
-//	20     8    next attempt; of a dead task the time of its death
+//	20     8    next attempt; of a dead task the time of its death, of a held one HeldUntil
 //	28     8    created
 //	36     8    fingerprint of the request that created it
 //	44     1+n  topic, length first
@@ -29,6 +29,8 @@ import (
 //	HasMaxLateness   8   milliseconds
 //	HasLease         8+8 milliseconds left of the lease, nonce of its receipt
 //	hasLastError     uvarint length, text
+//	hasAttempts      uvarint length, attempts: see attempts.go
+//	Held             8+8 when the task was held, the next attempt that it had
 //	then the payload, to the end.
 //
 // A change of this layout gets a new version number, and this version stays
@@ -40,10 +42,16 @@ import (
 // version of its own; 2 is what dead records said until then, and still say if
 // the ledger has lost why.
 const (
-	// Version is the newest version of records, those with attempts.
-	Version   = 2
-	plain     = 1 // the version of those without
-	fixedSize = 44
+	// Version is the newest version of records, those with a held countdown. Nodes that do not
+	// know it keep such records and deliver none.
+	Version      = 3
+	withAttempts = 2 // the version of those with attempts
+	plain        = 1 // the version of those with neither
+	fixedSize    = 44
+
+	// HeldUntil is the next attempt of a held task: the last millisecond of the year 9999. No
+	// deadline is so late.
+	HeldUntil = 253_402_300_799_999
 
 	stateOffset       = 1
 	flagsOffset       = 2
@@ -55,7 +63,7 @@ const (
 	fingerprintOffset = 36
 )
 
-// Flags. Append sets those of optional parts from the parts themselves, but for HasLease.
+// Flags. Append sets those of optional parts from the parts themselves, but for HasLease and Held.
 const (
 	hasHeaders uint16 = 1 << iota
 	hasGroup
@@ -65,6 +73,7 @@ const (
 	Claimed     // the attempt was recorded before it was delivered
 	ChosenID    // the caller chose the id; Lapse made it otherwise
 	hasAttempts // in version 2 always, in version 1 never
+	Held        // the countdown is held; in version 3 always, in the others never
 	knownFlags  = 1<<iota - 1
 )
 
@@ -105,13 +114,15 @@ type Fields struct {
 	Nonce       uint64
 	LastError   []byte
 	Attempts    []byte // encoded attempts that have failed
+	HeldAt      int64  // of a held task, as HeldNext
+	HeldNext    int64
 	Payload     []byte
 }
 
 // Append appends the record of f to dst. The flags of optional parts follow
 // from the parts themselves.
 func (f *Fields) Append(dst []byte) []byte {
-	flags := f.Flags & (Claimed | ChosenID | HasLease)
+	flags := f.Flags & (Claimed | ChosenID | HasLease | Held)
 	set := func(on bool, flag uint16) {
 		if on {
 			flags |= flag
@@ -122,13 +133,9 @@ func (f *Fields) Append(dst []byte) []byte {
 	set(f.MaxLateness != 0, HasMaxLateness)
 	set(len(f.LastError) > 0, hasLastError)
 	set(len(f.Attempts) > 0, hasAttempts)
-	version := byte(plain)
-	if flags&hasAttempts != 0 {
-		version = Version
-	}
 
 	le := binary.LittleEndian
-	dst = append(dst, version, f.State)
+	dst = append(dst, versionOf(flags), f.State)
 	dst = le.AppendUint16(dst, flags)
 	dst = le.AppendUint32(dst, f.Attempt)
 	dst = le.AppendUint32(dst, f.Revision)
@@ -156,7 +163,22 @@ func (f *Fields) Append(dst []byte) []byte {
 	if flags&hasAttempts != 0 {
 		dst = append(binary.AppendUvarint(dst, uint64(len(f.Attempts))), f.Attempts...)
 	}
+	if flags&Held != 0 {
+		dst = le.AppendUint64(dst, uint64(f.HeldAt))
+		dst = le.AppendUint64(dst, uint64(f.HeldNext))
+	}
 	return append(dst, f.Payload...)
+}
+
+// versionOf returns the version of a record with these flags: the first that has its parts.
+func versionOf(flags uint16) byte {
+	switch {
+	case flags&Held != 0:
+		return Version
+	case flags&hasAttempts != 0:
+		return withAttempts
+	}
+	return plain
 }
 
 // Decode takes a record apart. Errors: ErrNewer, ErrBad.
@@ -181,7 +203,7 @@ func Decode(rec []byte) (f Fields, err error) {
 		Created:     int64(le.Uint64(rec[createdOffset:])),
 		Fingerprint: le.Uint64(rec[fingerprintOffset:]),
 	}
-	if f.State >= States || f.Flags&^uint16(knownFlags) != 0 || (rec[0] == Version) != (f.Flags&hasAttempts != 0) {
+	if f.State >= States || f.Flags&^uint16(knownFlags) != 0 || rec[0] != versionOf(f.Flags) {
 		return f, fmt.Errorf("%w: version %d, state %d, flags %#x", ErrBad, rec[0], f.State, f.Flags)
 	}
 	r := reader{rec: rec[fixedSize:]}
@@ -211,11 +233,35 @@ func Decode(rec []byte) (f Fields, err error) {
 			return f, err
 		}
 	}
+	if f.Flags&Held != 0 {
+		f.HeldAt = int64(r.uint64())
+		f.HeldNext = int64(r.uint64())
+	}
 	if r.cut || len(f.Topic) == 0 {
 		return f, fmt.Errorf("%w: cut short", ErrBad)
 	}
 	f.Payload = r.rec
 	return f, nil
+}
+
+// Hold holds the countdown of a task that waits for its next attempt, from now on.
+func (f *Fields) Hold(now int64) {
+	f.Flags |= Held
+	f.HeldAt, f.HeldNext, f.Next = now, f.Next, HeldUntil
+}
+
+// Resume lets a held countdown go on: the next attempt and the deadline are as far from now as they
+// were from the moment of the hold.
+func (f *Fields) Resume(now int64) {
+	next := max(now+f.HeldNext-f.HeldAt, 0)
+	f.Due, f.Next = max(f.Due+next-f.HeldNext, 0), next
+	f.Release()
+}
+
+// Release takes the hold off a record. Due and Next stay.
+func (f *Fields) Release() {
+	f.Flags &^= Held
+	f.HeldAt, f.HeldNext = 0, 0
 }
 
 // reader takes parts off the front of a record.

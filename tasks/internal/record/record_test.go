@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The fixtures of versions 1 and 2. They stay as they are for ever: whatever becomes of
+// The fixtures of versions 1 to 3. They stay as they are for ever: whatever becomes of
 // the layout, a ledger that was written with it stays readable. -golden writes
 // those that do not exist yet.
 var golden = flag.Bool("golden", false, "write the fixtures in testdata that are missing")
@@ -54,6 +54,16 @@ var fixtures = map[string]Fields{
 		State: Exhausted, Flags: hasHeaders | hasAttempts, Attempt: 3, Revision: 1, Due: 1_900_000_000_000, Next: 1_900_000_060_000,
 		Created: 1_800_000_000_001, Topic: []byte("x"), Headers: AppendHeader(nil, "tenant", "eu"), Attempts: attempts(),
 	},
+	"held.rec": {
+		Flags: ChosenID | HasMaxLateness | Held, Revision: 2, Due: 1_900_000_000_000, Next: HeldUntil, Created: 1_800_000_000_001,
+		Fingerprint: 1, Topic: []byte("order.unpaid"), MaxLateness: 60_000, HeldAt: 1_899_999_400_000, HeldNext: 1_900_000_000_000,
+		Payload: []byte("p"),
+	},
+	"held-attempts.rec": {
+		Flags: hasLastError | hasAttempts | Held, Attempt: 3, Revision: 4, Due: 1_900_000_000_000, Next: HeldUntil,
+		Created: 1_800_000_000_001, Topic: []byte("x"), LastError: []byte("HTTP 503"), Attempts: attempts(),
+		HeldAt: 1_900_000_050_000, HeldNext: 1_900_000_060_000,
+	},
 	"parked.rec": {
 		State: Parked, Flags: HasLease, Attempt: 1, Revision: 1, Due: 1_900_000_000_000, Next: 1_900_000_000_000,
 		Created: 1_800_000_000_000, Topic: []byte("x"), LeaseRest: 1_900_000_030_000, Nonce: 0x1122334455667788, Payload: []byte("p"),
@@ -78,7 +88,9 @@ func attempts() (raw []byte) {
 // Others that must be refused, and why.
 var unreadable = map[string]error{
 	"newer.rec":                    ErrBad, // says 2, and is older than version 2
-	"newer-3.rec":                  ErrNewer,
+	"newer-3.rec":                  ErrBad, // says 3, and is older than version 3
+	"newer-4.rec":                  ErrNewer,
+	"damaged-held-version.rec":     ErrBad,
 	"damaged-attempts.rec":         ErrBad,
 	"damaged-attempts-version.rec": ErrBad,
 	"damaged-cut.rec":              ErrBad,
@@ -97,6 +109,12 @@ func spoiled(name string) []byte {
 		rec[0] = 2
 	case "newer-3.rec":
 		rec[0] = 3
+	case "newer-4.rec":
+		rec[0] = 4
+	case "damaged-held-version.rec":
+		f = fixtures["held-attempts.rec"]
+		rec = f.Append(nil)
+		rec[0] = 2
 	case "damaged-attempts.rec":
 		f = fixtures["attempts.rec"]
 		f.Attempts = append([]byte{Outcomes}, f.Attempts[1:]...)
@@ -174,7 +192,7 @@ func drawFields(t *rapid.T) Fields {
 	}
 	f := Fields{
 		State:       rapid.Uint8Range(0, States-1).Draw(t, "state"),
-		Flags:       rapid.Uint16().Draw(t, "flags") & (Claimed | ChosenID | HasLease),
+		Flags:       rapid.Uint16().Draw(t, "flags") & (Claimed | ChosenID | HasLease | Held),
 		Attempt:     rapid.Uint32().Draw(t, "attempt"),
 		Revision:    rapid.Uint32().Draw(t, "revision"),
 		Due:         rapid.Int64().Draw(t, "due"),
@@ -190,6 +208,9 @@ func drawFields(t *rapid.T) Fields {
 	}
 	if f.Flags&HasLease != 0 {
 		f.LeaseRest, f.Nonce = rapid.Int64().Draw(t, "lease"), rapid.Uint64().Draw(t, "nonce")
+	}
+	if f.Flags&Held != 0 {
+		f.HeldAt, f.HeldNext = rapid.Int64().Draw(t, "held"), rapid.Int64().Draw(t, "held next")
 	}
 	for range rapid.IntRange(0, 3).Draw(t, "headers") {
 		f.Headers = AppendHeader(f.Headers, rapid.String().Draw(t, "name"), rapid.String().Draw(t, "value"))

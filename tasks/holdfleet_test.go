@@ -1,0 +1,282 @@
+package tasks_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery/diskledger"
+	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+)
+
+// Any node holds a task, and the rest of its countdown goes with its shard, whether that is handed
+// over or adopted.
+func TestHoldAtAllNodes(t *testing.T) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+		ctx := t.Context()
+		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+		id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: 30 * time.Minute})
+		chosen := a.create(Request{ID: "order-42", Topic: "x", Delay: 30 * time.Minute})
+		pass(10 * time.Minute)
+		for _, one := range []string{id, chosen} {
+			for range 2 {
+				got, err := b.Hold(ctx, one)
+				if want(t, "Hold", err, nil); got.State != Held || got.Remaining != 20*time.Minute || got.Revision != 2 || got.HeldAt.IsZero() {
+					t.Errorf("held: %+v", got)
+				}
+			}
+		}
+		wantHeld := func(what string, atA, atB int64) {
+			t.Helper()
+			for n, want := range map[*node]int64{a: atA, b: atB} {
+				if n.dead {
+					continue
+				}
+				if got := n.Stats().Total.Held; got != want {
+					t.Errorf("%s: %s counts %d; want %d", what, n.name, got, want)
+				}
+				got, sorted := n.pages(Query{State: Held}), []string{id, chosen}
+				slices.Sort(sorted)
+				if !slices.Equal(got, sorted) {
+					t.Errorf("%s: %s lists %q; want %q", what, n.name, got, sorted)
+				}
+				for _, one := range sorted {
+					if got := n.get(one); got.State != Held || got.Remaining != 20*time.Minute {
+						t.Errorf("%s: at %s: %+v", what, n.name, got)
+					}
+				}
+				n.check()
+			}
+		}
+		wantHeld("held", 2-b.Stats().Total.Held, b.Stats().Total.Held)
+		fc, _, err := b.FleetForecast(ctx, Outlook{Window: time.Hour, Step: time.Minute})
+		if err != nil || fc.Held != 2 || slices.Max(fc.Counts) != 0 || fc.Later != 0 {
+			t.Errorf("forecast %+v, %v", fc, err)
+		}
+		b.keeps.Store(true)
+		want(t, "hand-over", a.handTo(b), nil)
+		pass(time.Hour)
+		wantHeld("handed over", 0, 2)
+		b.crash()
+		a.adopt(b)
+		pass(time.Hour)
+		wantHeld("adopted", 2, 0)
+		got, err := a.Resume(ctx, id)
+		if want(t, "Resume", err, nil); got.State != Pending || !got.Due.Equal(a.clockNow().Add(20*time.Minute)) {
+			t.Errorf("resumed: %+v", got)
+		}
+	})
+}
+
+// clockNow is the wall clock of a node.
+func (n *node) clockNow() time.Time { return n.Engine().Config.Clock() }
+
+// A node of an earlier version does not know the calls. The caller is told so, and a held task that
+// such a node has adopted is neither delivered nor lost: its record is of a newer version.
+func TestHoldAtAnEarlierVersion(t *testing.T) {
+	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+		ctx := t.Context()
+		a, b := f.nodes[0], f.nodes[1]
+		id := b.create(Request{ID: b.idAt(0), Topic: "x", Delay: time.Minute})
+		held := b.create(Request{ID: b.idAt(0), Topic: "x", Delay: time.Minute})
+		_, err := a.Hold(ctx, held)
+		want(t, "Hold", err, nil)
+		delete(b.Cluster().Fleet.Methods, "hold")
+		delete(b.Cluster().Fleet.Methods, "resume")
+		for _, call := range []func(context.Context, string) (Task, error){a.Hold, a.Resume} {
+			_, err := call(ctx, id)
+			want(t, "a call of tomorrow", err, ErrUnavailable)
+			want(t, "a call of tomorrow", err, cluster.ErrNotUnderstood)
+		}
+		if got := b.get(id); got.State != Pending {
+			t.Errorf("it is %v", got.State)
+		}
+	})
+	f := record.Fields{Revision: 1, Next: 1, Topic: []byte("x")}
+	f.Hold(2)
+	if rec := f.Append(nil); rec[0] != 3 {
+		t.Errorf("version %d", rec[0])
+	}
+}
+
+// Many tasks are held by a filter, call by call, and resumed. A repeated call changes nothing more.
+func TestActsHold(t *testing.T) {
+	for _, nodes := range []int{1, 2} {
+		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
+			fleetBubble(t, nodes, func(t *testing.T, f *fleet) {
+				ctx, left := t.Context(), map[string]time.Duration{}
+				turn := 0
+				next := func() *Scheduler { turn++; return f.nodes[turn%nodes].Scheduler }
+				for i := range 40 {
+					topic := []string{"x", "x", "x", "y"}[i%4]
+					one, err := next().Schedule(ctx, Request{ID: fmt.Sprint("t", i), Topic: topic, Delay: time.Duration(i+10) * time.Minute})
+					want(t, "Schedule", err, nil)
+					if topic == "x" {
+						left[one.ID] = time.Duration(i+5) * time.Minute
+					}
+				}
+				pass(5 * time.Minute)
+				_, err := next().Hold(ctx, "t1") // by another caller
+				want(t, "Hold", err, nil)
+				hold := Act{Action: HoldAction, Query: Query{Topic: "x", Limit: 7}}
+				dry := hold
+				dry.Dry = true
+				if got := acted(t, next, dry); got.Matched != 30 || got.Done != 0 {
+					t.Errorf("counted %+v", got)
+				}
+				if got := acted(t, next, hold); got.Done != 30 || len(got.Failed) != 0 {
+					t.Errorf("held %+v", got)
+				}
+				pass(time.Hour)
+				if got := acted(t, next, hold); got.Done != 30 {
+					t.Errorf("held again %+v", got)
+				}
+				for id, rest := range left {
+					if got, err := next().Get(ctx, id); err != nil || got.State != Held || got.Remaining != rest || id == "t1" && got.Revision != 2 {
+						t.Errorf("%+v, %v; want %v", got, err, rest)
+					}
+				}
+				// A shift leaves them held.
+				if got := acted(t, next, Act{Action: MoveAction, Shift: time.Minute, Query: Query{Topic: "x", State: Held, Limit: 7}}); got.Done != 30 {
+					t.Errorf("moved %+v", got)
+				}
+				for _, state := range []State{Pending, Ready, Retrying} {
+					_, err := next().Act(ctx, Act{Action: ResumeAction, Query: Query{Topic: "x", State: state}})
+					want(t, "resume of "+state.String(), err, ErrInvalid)
+				}
+				resume := Act{Action: ResumeAction, Query: Query{Topic: "x", Limit: 7}}
+				dry = resume
+				dry.Dry = true
+				if got := acted(t, next, dry); got.Matched != 30 || got.Done != 0 {
+					t.Errorf("counted %+v", got)
+				}
+				now := f.nodes[0].clockNow()
+				one, err := next().Act(ctx, Act{Action: ResumeAction, IDs: []string{"t1", "t3", "nobody"}})
+				if want(t, "Act", err, nil); one.Done != 2 || len(one.Failed) != 1 || !errors.Is(one.Failed[0].Err, ErrNotFound) {
+					t.Errorf("resumed %+v", one) // t3 was not held
+				}
+				if got := acted(t, next, resume); got.Done != 29 {
+					t.Errorf("resumed %+v", got)
+				}
+				if got := acted(t, next, resume); got.Matched != 0 {
+					t.Errorf("resumed again %+v", got)
+				}
+				for id, rest := range left {
+					if got, err := next().Get(ctx, id); err != nil || got.State != Pending || !got.Due.Equal(now.Add(rest+time.Minute)) {
+						t.Errorf("%+v, %v; want %v after %v", got, err, rest+time.Minute, now)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A task in the spool is held there, and stays held when the ledger gets it.
+func TestHoldInTheSpool(t *testing.T) {
+	spoolBubble(t, func(t *testing.T, r *spoolRig) {
+		r.away()
+		id := r.spooled("x", time.Hour)
+		if got := r.hold(id); !got.Spooled && !r.get(id).Spooled {
+			t.Errorf("held: %+v", got)
+		}
+		r.crashBoth()
+		r.wantLeft("after a crash", r.get(id), time.Hour)
+		r.faulty.Heal()
+		r.wantSpool(0, 1)
+		pass(5 * time.Hour)
+		r.wantHeld("in the ledger", id)
+		r.resume(id)
+		pass(time.Hour)
+		r.pull("x", id)
+	}, memledger.Shards(4))
+}
+
+// A hold whose outcome is not known may be repeated. One that was not sent has not happened.
+func TestHoldWithoutTheLedger(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.must(Request{ID: "a", Topic: "x", Delay: time.Hour})
+		r.must(Request{ID: "b", Topic: "x", Delay: time.Hour})
+		_, release := r.faulty.Hold(ledgertest.Apply)
+		_, err := r.Hold(t.Context(), "a")
+		want(t, "Hold", err, ErrUnknown)
+		_, err = r.Hold(t.Context(), "b")
+		want(t, "Hold behind it", err, ErrUnavailable)
+		release()
+		pass(time.Second)
+		if got := r.hold("a"); got.Revision != 2 || got.Remaining != time.Hour {
+			t.Errorf("repeated: %+v", got)
+		}
+		r.wantHeld("repeated", "a")
+		if got := r.get("b"); got.State != Pending || got.Revision != 1 {
+			t.Errorf("the other: %+v", got)
+		}
+		_, release = r.faulty.Hold(ledgertest.Apply)
+		_, err = r.Resume(t.Context(), "a")
+		want(t, "Resume", err, ErrUnknown)
+		release()
+		pass(time.Second)
+		due := r.get("a").Due
+		if got := r.resume("a"); got.Revision != 3 || !got.Due.Equal(due) {
+			t.Errorf("repeated: %+v", got)
+		}
+		r.wantHeld("resumed")
+	})
+}
+
+// The real ledgers keep a held task, too.
+func TestHoldOnRealLedgers(t *testing.T) {
+	t.Run("disk", func(t *testing.T) {
+		dir := t.TempDir()
+		holdThrough(t, func() *Scheduler {
+			ledger, err := diskledger.Open(dir, diskledger.Options{})
+			want(t, "open", err, nil)
+			s, err := Open(t.Context(), ledger, Config{Log: slog.New(slog.DiscardHandler)})
+			want(t, "Open", err, nil)
+			return s
+		})
+	})
+	t.Run("redis", func(t *testing.T) {
+		n := newRedisNode(t, redistest.Start(t).URL())
+		want(t, "Close", n.Close(t.Context()), nil)
+		holdThrough(t, func() *Scheduler { n.open(); return n.Scheduler })
+	})
+}
+
+// holdThrough holds tasks through restarts.
+func holdThrough(t *testing.T, open func() *Scheduler) {
+	s, ctx := open(), t.Context()
+	for _, id := range []string{"a", "b"} {
+		_, err := s.Schedule(ctx, Request{ID: id, Topic: "x", Delay: 200 * time.Millisecond})
+		want(t, "Schedule", err, nil)
+		_, err = s.Hold(ctx, id)
+		want(t, "Hold", err, nil)
+	}
+	held, err := s.Get(ctx, "a")
+	want(t, "Get", err, nil)
+	for range 2 {
+		want(t, "Close", s.Close(context.Background()), nil)
+		s = open()
+		<-s.Engine().Reading.Replayed
+		got, err := s.Get(ctx, "a")
+		if want(t, "Get", err, nil); got.State != Held || got.Remaining != held.Remaining || !got.HeldAt.Equal(held.HeldAt) || got.Revision != 2 {
+			t.Errorf("after a restart: %+v; want %+v", got, held)
+		}
+	}
+	want(t, "Cancel", s.Cancel(ctx, "b"), nil)
+	_, err = s.Resume(ctx, "a")
+	want(t, "Resume", err, nil)
+	ds, err := s.Reserve(ctx, "x", 2, time.Minute, 0)
+	if err != nil || len(ds) != 1 || ds[0].ID != "a" {
+		t.Errorf("reserved %+v, %v", ds, err)
+	}
+	want(t, "Close", s.Close(context.Background()), nil)
+}

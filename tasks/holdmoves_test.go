@@ -1,0 +1,72 @@
+package tasks_test
+
+import (
+	"time"
+
+	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+)
+
+// The moves of a simulation that hold countdowns, and let them go on.
+
+func (s *simulation) hold() {
+	id := s.anyID()
+	s.m.begin()
+	task, err := s.Hold(s.t.Context(), id)
+	s.moved(id, task, err)
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	if f := s.m.fact(id); err == nil && !(f.during && s.faults) {
+		f.held = true
+	}
+}
+
+func (s *simulation) resume() {
+	id := s.anyID()
+	s.m.begin()
+	s.maybeFreed(id)
+	task, err := s.Resume(s.t.Context(), id)
+	if err == nil && task.State != Pending { // it was not held, and may be anything
+		s.m.mu.Lock()
+		defer s.m.mu.Unlock()
+		s.m.over(id, s.faults)
+		s.m.saw(id, task, nil)
+		return
+	}
+	s.moved(id, task, err)
+}
+
+// maybeFreed says that a task may not be held any more, whatever becomes of the call that begins.
+func (s *simulation) maybeFreed(id string) {
+	s.m.mu.Lock()
+	defer s.m.mu.Unlock()
+	s.m.fact(id).held = false
+}
+
+// listedAt is where a task stands in a list: held ones come last.
+func listedAt(task *Task) time.Time {
+	if task.State == Held {
+		return time.UnixMilli(record.HeldUntil)
+	}
+	return task.Next
+}
+
+// resumeAll resumes whatever is held.
+func (s *simulation) resumeAll() {
+	held := s.pages(Query{State: Held, Limit: 1000})
+	s.m.mu.Lock()
+	for _, task := range held {
+		f := s.m.fact(task.ID)
+		f.held, f.dues = false, nil
+	}
+	for id, f := range s.m.facts {
+		if f.held && f.may == mayBeAlive && !f.spent() && !f.missable {
+			s.m.fault(id, "is not listed as held")
+		}
+	}
+	s.m.mu.Unlock()
+	done, err := s.Act(s.t.Context(), Act{Action: ResumeAction, Query: Query{State: Held}})
+	if want(s.t, "Act", err, nil); done.Done != len(held) || done.Cursor != "" || len(done.Failed) > 0 {
+		s.t.Errorf("resumed %+v of %d", done, len(held))
+	}
+}
