@@ -16,6 +16,8 @@ const words = {
   cancel: {title: "Cancel", done: "cancelled", text: "They will not be delivered. This cannot be taken back.", danger: true},
   move: {title: "Move", done: "moved", text: "Their deadlines change. What is being delivered is left as it is."},
   fire: {title: "Fire", done: "made due", text: "They are due at once, and delivered as soon as their topics let them."},
+  hold: {title: "Hold", done: "held", text: "Their countdowns stop, and they are not delivered until they are resumed. What is being delivered is left as it is."},
+  resume: {title: "Resume", done: "resumed", text: "Their countdowns go on with the time that they had left."},
   requeue: {title: "Requeue", done: "came back",
     text: "They come back with all their attempts before them, and are due at once. If their receiver still fails, they die again."},
   delete: {title: "Delete", done: "deleted", text: "They and their payloads are lost. This cannot be taken back.", danger: true},

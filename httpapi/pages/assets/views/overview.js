@@ -40,7 +40,7 @@ function totals(total, soon) {
     {name: "delivering", label: "Being delivered", value: count(total.delivering), href: link("tasks", "", {state: "delivering"})},
     {name: "soon", label: "Due in 10 min", value: soon === undefined ? "–" : count(soon), href: link("tasks", "", {due: "next10m"})},
     {name: "pending", label: "Pending", value: count(total.pending), href: link("tasks", "", {state: "pending"}),
-      note: total.retrying ? count(total.retrying) + " retrying" : "none is retrying"},
+      note: (total.retrying ? count(total.retrying) + " retrying" : "none is retrying") + (total.held ? ", " + count(total.held) + " held" : "")},
     {name: "dead", label: "Dead", value: count(total.dead), href: link("dead"), bad: total.dead > 0, note: total.dead_oldest_at ? "the oldest " + away(total.dead_oldest_at) : ""},
   ];
 }

@@ -70,10 +70,12 @@ function attempts(t) {
 // Story tells what has happened to the task and what will, in order.
 function Story({task: t}) {
   const ahead = Date.parse(t.due_at) > now(), list = [{at: t.created_at, text: "Scheduled"}];
-  if (t.due_at !== t.next_at || t.state !== "pending" || t.attempt > 0) list.push({at: t.due_at, text: ahead ? "Falls due" : "Fell due", ahead});
+  if (t.state === "held" ? t.due_at < t.held_at : t.due_at !== t.next_at || t.state !== "pending" || t.attempt > 0) list.push({at: t.due_at, text: ahead ? "Falls due" : "Fell due", ahead});
   list.push(...attempts(t));
   if (t.state === "delivering") list.push({text: "Attempt " + count(t.attempt) + " is under way"});
   else if (t.state === "ready") list.push({at: t.next_at, text: "Ready: waits for its receiver", bad: now() - Date.parse(t.next_at) > 5000});
+  else if (t.state === "held") list.push({at: t.held_at, text: "Held, with " + fine(t.remaining) + " left until attempt " + count(t.attempt + 1)},
+    {text: "Waits until it is resumed", ahead: true});
   else if (t.state === "dead") list.push({at: t.died_at, text: reasons[t.reason] || "Died", bad: true});
   else list.push({at: t.next_at, text: "Attempt " + count(t.attempt + 1) + " begins", ahead: true});
   return html`<ol class="story">${list.map((s, i) => html`<li key=${i} class=${s.bad ? "bad" : s.ahead ? "ahead" : ""}>${s.text}
@@ -85,12 +87,15 @@ function Story({task: t}) {
 function actionsOf(t, may) {
   const list = [], add = (scope, ...actions) => { if (may(scope)) list.push(...actions); };
   if (t.state === "dead") add("admin", {name: "requeue", label: "Requeue"}, {name: "delete", label: "Delete", danger: true});
-  else if (t.state !== "delivering") add("schedule", {name: "fire", label: "Fire now"}, {name: "move", label: "Move"}, {name: "cancel", label: "Cancel", danger: true});
+  else if (t.state !== "delivering") add("schedule", {name: "fire", label: "Fire now"}, {name: "move", label: "Move"},
+    t.state === "held" ? {name: "resume", label: "Resume"} : {name: "hold", label: "Hold"}, {name: "cancel", label: "Cancel", danger: true});
   return list;
 }
 
 const questions = {
   fire: {title: "Fire it now?", text: "It is due at once, and delivered as soon as its topic lets it.", done: "The task is due now."},
+  hold: {title: "Hold the task?", text: "Its countdown stops, and it is not delivered until it is resumed.", done: "The task is held."},
+  resume: {title: "Resume the task?", text: "Its countdown goes on with the time that it had left.", done: "The countdown goes on."},
   cancel: {title: "Cancel the task?", text: "It will not be delivered. This cannot be taken back.", done: "The task is cancelled."},
   delete: {title: "Delete the dead task?", text: "Its payload is lost with it. This cannot be taken back.", done: "The task is deleted."},
   requeue: {title: "Requeue the task?", text: "It comes back with all its attempts before it, and is due at once.", done: "The task is back."},
@@ -119,6 +124,8 @@ function Doing({action, task: t, onClose}) {
   }
   const acts = {
     fire: () => call("POST", path + "/fire", of),
+    hold: () => call("POST", path + "/hold", of),
+    resume: () => call("POST", path + "/resume", of),
     cancel: () => call("DELETE", path, of),
     delete: () => call("DELETE", path, of),
     requeue: () => requeue(t),

@@ -2,7 +2,7 @@
 
 import {html, useState} from "../vendor/preact.js";
 import {call, get, now, taskPath} from "../api.js";
-import {away, count, plural, when} from "../format.js";
+import {away, count, fine, plural, when} from "../format.js";
 import {Fault, Field, Pages, Pill, Table, View, noneYet, useChosen} from "../parts.js";
 import {usePoll} from "../poll.js";
 import {go, link} from "../route.js";
@@ -30,17 +30,19 @@ export const StatePill = ({task: t}) => {
   return html`<${Pill} bad=${t.state === "dead" || overdue}>${t.state === "pending" && t.attempt > 0 ? "retrying" : t.state}</${Pill}>`;
 };
 
+const isHeld = t => t.state === "held";
+
 export const taskColumns = [
   {head: "Task", cell: t => html`<a class="id" href=${link("tasks", t.id)}>${t.id}</a>`},
   {head: "Topic", cell: t => html`<a href=${link("topics", t.topic)}>${t.topic}</a>${t.group ? html`<div class="note">group ${t.group}</div>` : null}`},
   {head: "State", cell: t => html`<${StatePill} task=${t} />`},
-  {head: "Next attempt", num: true, cell: t => html`<span title=${t.next_at}>${when(t.next_at)}</span>`},
-  {head: "From now", num: true, cell: t => html`<span class="soft">${away(t.next_at)}</span>`},
+  {head: "Next attempt", num: true, cell: t => isHeld(t) ? html`<span class="soft">held</span>` : html`<span title=${t.next_at}>${when(t.next_at)}</span>`},
+  {head: "From now", num: true, cell: t => html`<span class="soft">${isHeld(t) ? fine(t.remaining) + " left" : away(t.next_at)}</span>`},
   {head: "Attempts", num: true, cell: t => count(t.attempt)},
   {head: "Last error", class: "grow", cell: t => t.last_error},
 ];
 
-const states = [{value: "", text: "any but dead"}, "pending", "retrying", "ready", "delivering"];
+const states = [{value: "", text: "any but dead"}, "pending", "retrying", "held", "ready", "delivering"];
 
 // Filters is the form above the list. It changes the address, and so the list.
 function Filters({params}) {
@@ -89,6 +91,9 @@ export function Tasks({params, may}) {
   const poll = usePoll(signal => found(params, cursors[cursors.length - 1], signal), [JSON.stringify(params), cursors.join()], 5000);
   const page = poll.data, {here, column, none} = useChosen(page?.tasks || []), filtered = Object.keys(params).length > 0;
   const acts = may("schedule") && page?.tasks.length > 0 && (filtered || here.length > 0);
+  // A filter of another state selects none to resume.
+  const resumes = here.length ? here.some(isHeld) : ["", "held"].includes(params.state ?? "") && page?.tasks.some(isHeld);
+  const holds = here.length ? !here.every(isHeld) : params.state !== "held";
   const ask = action => setDoing(here.length ? {action, ids: here.map(t => t.id), of: plural(here.length, "chosen task")}
     : {action, filter: queryOf(params), of: "all tasks that the filter selects"});
   const which = here.length ? plural(here.length, "task") : "all of these";
@@ -98,6 +103,8 @@ export function Tasks({params, may}) {
     ${acts ? html`<div class="bulk">
       <button type="button" onClick=${() => ask("move")}>Move ${which}</button>
       <button type="button" onClick=${() => ask("fire")}>Fire ${which}</button>
+      ${holds ? html`<button type="button" onClick=${() => ask("hold")}>Hold ${which}</button>` : null}
+      ${resumes ? html`<button type="button" onClick=${() => ask("resume")}>Resume ${here.length || params.state ? which : "those that are held"}</button>` : null}
       <button type="button" onClick=${() => ask("cancel")}>Cancel ${which}</button></div>` : null}
     <${Fault} fault=${page?.fault} />
     ${page ? html`<${Table} label="Tasks" columns=${may("schedule") ? [column, ...taskColumns] : taskColumns} rows=${page.tasks} keyOf=${t => t.id} empty=${empty} />
