@@ -19,7 +19,7 @@ import (
 
 	"github.com/lapsehq/lapse/httpapi"
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/recovery/diskledger"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -35,10 +35,14 @@ type rig struct {
 	stop func() // ends it before the test does
 }
 
-// serve runs a server whose ledger is in memory.
+// serve runs a server whose ledger is on the disk, as that of make run is.
 func serve(t *testing.T) *rig {
 	t.Helper()
-	return serveOn(t, memledger.New(), tasks.Config{}, httpapi.Config{})
+	ledger, err := diskledger.Open(t.TempDir(), diskledger.Options{MinFree: -1, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return serveOn(t, ledger, tasks.Config{}, httpapi.Config{})
 }
 
 // serveOn runs a server on a ledger.
