@@ -174,6 +174,7 @@ type fakeTracer struct {
 	mu    sync.Mutex // guards the rest
 	spans int
 	open  int
+	links map[string]int // attempts by the trace that their task keeps
 }
 
 func (f *fakeTracer) begin() TraceContext {
@@ -194,7 +195,13 @@ func (f *fakeTracer) Schedule(context.Context, []Request) (TraceContext, func([]
 	return f.begin(), func([]Result) { f.end() }
 }
 
-func (f *fakeTracer) Attempt(ctx context.Context, _ *Delivery, _ Kind) (context.Context, TraceContext, func(task.Judgement)) {
+func (f *fakeTracer) Attempt(ctx context.Context, d *Delivery, _ Kind) (context.Context, TraceContext, func(task.Judgement)) {
+	f.mu.Lock()
+	if f.links == nil {
+		f.links = make(map[string]int)
+	}
+	f.links[d.Headers["traceparent"]]++
+	f.mu.Unlock()
 	return ctx, f.begin(), func(task.Judgement) { f.end() }
 }
 
@@ -230,4 +237,39 @@ func TestAttemptsOfOtherNodesAreTraced(t *testing.T) {
 			t.Errorf("%d spans, %d of them open", tracer.spans, tracer.open)
 		}
 	}, Config{}, Config{Tracer: tracer})
+}
+
+// A node that takes a part of a backlog makes the spans of its attempts, with links to what has
+// scheduled the tasks at the node that has them.
+func TestOffloadedAttemptsAreTraced(t *testing.T) {
+	const count = 2000
+	here, there := &fakeTracer{}, &fakeTracer{}
+	poolBubble(t, func(t *testing.T, f *fleet) {
+		a := f.nodes[0]
+		for _, n := range f.nodes {
+			if err := n.Handle("x", func(context.Context, *Delivery) error {
+				time.Sleep(100 * time.Millisecond)
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		reqs := make([]Request, count)
+		for i := range reqs {
+			reqs[i] = Request{Topic: "x", Delay: time.Minute}
+		}
+		_, err := a.ScheduleBatch(t.Context(), reqs)
+		want(t, "ScheduleBatch", err, nil)
+		for a.Stats().Total.Delivered < count {
+			pass(time.Second)
+		}
+		// Each task keeps span 1 of the first node, which is that of the batch.
+		if linked := there.links[traceOf(1).Parent]; there.spans == 0 || linked != there.spans || here.open != 0 || there.open != 0 {
+			t.Errorf("%d attempts of the helper, %d of them with a link to the batch; %d and %d spans are open",
+				there.spans, linked, here.open, there.open)
+		}
+		if got := here.spans - 1 + there.spans; got != count {
+			t.Errorf("%d spans of attempts; want %d", got, count)
+		}
+	}, Config{SweepBacklog: 100, Tracer: here}, Config{SweepHelper: true, Tracer: there})
 }

@@ -31,7 +31,10 @@ func testSuccess(f *fixture) {
 			r.Due = now().Add(-time.Hour)
 		}
 		if i%3 == 0 {
-			r.Headers = map[string]string{"tenant": "eu", "trace": strings.Repeat("0af7", 8)}
+			r.Headers = map[string]string{
+				"tenant": "eu", "trace": strings.Repeat("0af7", 8),
+				"traceparent": "00-" + strings.Repeat("0af7", 8) + "-00f067aa0ba902b7-01", "tracestate": "vendor=1",
+			}
 		}
 		reqs = append(reqs, r)
 	}
