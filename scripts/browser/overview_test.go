@@ -54,6 +54,25 @@ func TestWhatIsLate(t *testing.T) {
 	p.content()
 }
 
+// Why nothing is delivered can be read on a narrow screen too.
+func TestLateIsNotCut(t *testing.T) {
+	r := serve(t)
+	for i := range 12 {
+		r.schedule("cart.reminder.of.a.long.name", fmt.Sprint("cart-", i), 0)
+	}
+	p := open(t)
+	for _, width := range []int64{1000, 390, 320} {
+		p.do("resize", chromedp.EmulateViewport(width, 800))
+		p.load("about:blank")
+		p.load(r.url)
+		p.shows("#worst", "no receiver pulls")
+		if cut := eval[bool](p, `(e => e.scrollHeight > e.clientHeight && getComputedStyle(e).overflow === "hidden")(document.querySelector("#worst .faults span + span"))`); cut {
+			t.Errorf("at %d the reason is cut", width)
+		}
+	}
+	p.content()
+}
+
 // Which topic fails, with which error, and what is dead and why.
 func TestWhatFails(t *testing.T) {
 	r := serve(t)
