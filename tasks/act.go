@@ -47,13 +47,10 @@ const (
 // changed by then, so that the query does not select it any more, is passed over. Tasks that are
 // being delivered are refused. From its first call to its last an Act of a query moves, fires,
 // holds, resumes or requeues a task once, also where the task is found again at its new place, or a
-// call is repeated with the same cursor. For that a changed task gets a higher revision than by
-// other changes. A task that another Act has changed since this one began is refused (ErrRevision).
-// So is one that an earlier Act and other callers have changed more often than once a second in
-// between, or that was changed by an Act at a node whose clock is ahead: repeat the Act a little
-// later. Two Acts that begin within one second at two nodes take the changes of one another for
-// their own: a task that both select is changed once. Under a Grant, only tasks of its topics are
-// selected.
+// call is repeated with the same cursor. For that a changed task keeps in its record which Act has
+// changed it last, and when that one began. A task that an Act has changed that began later than
+// this one, or at a node whose clock is ahead, is refused (ErrRevision): begin again a little
+// later. Other changes do not matter. Under a Grant, only tasks of its topics are selected.
 //
 // Of named tasks each is done or is in Acted.Failed, with an error of Cancel, Reschedule or Fire; a
 // dead one is not cancelled. Of selected tasks only those that are refused for good are in it: if a
@@ -131,12 +128,15 @@ func (s *Scheduler) actOnDead(ctx context.Context, p *actPlan, targets []cluster
 	for i := range targets {
 		ids[i] = targets[i].ID
 	}
-	var unknown []string
-	done.Done, unknown, err = s.cluster.Redrive(ctx, engine.RedriveQuery{
+	r, err := s.cluster.Redrive(ctx, engine.RedriveQuery{
 		Topic: p.list.Topic, Delete: p.query.Action == DeleteAction, Due: p.query.Due, IDs: ids, Act: &p.query,
 	})
-	if p.ids != nil {
-		for _, id := range unknown {
+	done.Done = r.Done
+	for _, id := range r.Acted {
+		done.Failed = append(done.Failed, Refusal{ID: id, Err: engine.ErrActedSince})
+	}
+	if p.ids != nil && err == nil {
+		for _, id := range r.Unknown {
 			done.Failed = append(done.Failed, Refusal{ID: id, Err: ErrNotDead})
 		}
 	}
@@ -158,7 +158,7 @@ type actPlan struct {
 	ids    []string // each once; nil: list selects the tasks
 	list   engine.ListQuery
 	query  engine.ActQuery
-	stamp  uint32 // of the whole act; see engine.ActQuery
+	stamp  uint64 // of the whole act; see engine.ActQuery
 	digest uint64 // tells the act from others
 	begins bool   // this call does no more than to return a cursor
 }
@@ -177,7 +177,7 @@ func (s *Scheduler) planAct(ctx context.Context, a *Act) (*actPlan, error) {
 	}
 	p := &actPlan{digest: cluster.DigestAct(a), query: engine.ActQuery{Action: a.Action, Shift: a.Shift.Milliseconds(), Dry: a.Dry}}
 	if !a.Due.IsZero() {
-		p.query.Due = engine.Millis(a.Due)
+		p.query.Due = max(engine.Millis(a.Due), 0)
 	}
 	q := a.Query
 	q.Cursor = ""

@@ -354,7 +354,7 @@ func TestWrongActs(t *testing.T) {
 		begun, err := r.Act(t.Context(), shift)
 		want(t, "Act", err, nil)
 		with := func(q Query, cursor string) Query { q.Cursor = cursor; return q }
-		ahead := cluster.ActCursor{Stamp: uint32(time.Now().Unix()) + 4000, Digest: cluster.DigestAct(&shift)}.Encode()
+		ahead := cluster.ActCursor{Stamp: uint64(time.Now().Add(4000*time.Second).UnixMilli()) << 22, Digest: cluster.DigestAct(&shift)}.Encode()
 		for field, a := range map[string]Act{
 			"action":        {Action: "drop", Query: byTopic},
 			"filter":        {Action: CancelAction},

@@ -38,11 +38,11 @@ func (s *Scheduler) Requeue(ctx context.Context, topic string, r Requeue) (Reque
 	if err := f.Err(); err != nil {
 		return Requeued{}, err
 	}
-	done, unknown, err := s.cluster.Redrive(ctx, q)
+	done, err := s.cluster.Redrive(ctx, q)
 	if err != nil {
-		return Requeued{Requeued: done}, err
+		return Requeued{Requeued: done.Done}, err
 	}
-	return Requeued{Requeued: done, Unknown: unknown}, nil
+	return Requeued{Requeued: done.Done, Unknown: done.Unknown}, nil
 }
 
 // DeleteDead deletes dead tasks of a topic, at the nodes that have them: those with the given
@@ -56,6 +56,6 @@ func (s *Scheduler) DeleteDead(ctx context.Context, topic string, ids []string) 
 	if !task.ValidName(topic) {
 		return 0, task.Invalid("topic", task.NameProblem)
 	}
-	done, _, err := s.cluster.Redrive(ctx, engine.RedriveQuery{Topic: topic, Delete: true, All: ids == nil, IDs: ids})
-	return done, err
+	r, err := s.cluster.Redrive(ctx, engine.RedriveQuery{Topic: topic, Delete: true, All: ids == nil, IDs: ids})
+	return r.Done, err
 }

@@ -9,20 +9,19 @@ import (
 )
 
 // Redrive redrives at all nodes: all that are dead by now (for later ones there is another
-// call), or those with the ids. It returns how many, and which of the ids are not among the
-// dead of the topic.
-func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (done int, unknown []string, err error) {
+// call), or those with the ids. What it returns is right also beside an error, as far as it goes.
+func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (r Redriven, err error) {
 	q.IDs, q.Died = engine.Once(q.IDs), s.engine.Now()
 	if s.NoPeers() {
 		x := s.engine.NewRedrive(&q)
 		if q.All {
 			_, _, _, err = x.RedriveTopic(ctx, recovery.Ref{}, q.Died, s.engine.DeadCount(q.Topic))
-			return x.Done, nil, err
+			return Redriven{Done: x.Done}, err
 		}
 		_, err = x.RedriveIDs(ctx, q.IDs)
-		return x.Done, x.Passed, err
+		return Redriven{x.Done, x.Passed, x.Acted}, err
 	}
-	found := make(map[string]bool)
+	found, acted := make(map[string]bool), make(map[string]bool)
 	method := RedriveMethod
 	if q.Act != nil {
 		method = ActDeadMethod
@@ -30,9 +29,12 @@ func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (done int,
 	c := fanOut[wireRedriveQuery, redriveReply, *redriveReply]{
 		Cluster: s, method: method, query: encodeRedriveQuery(&q), here: (*Cluster).redriveLocal, deadAlone: true,
 		take: func(a *redriveReply, _ func(recovery.ShardID) bool) {
-			done += a.Done
+			r.Done += a.Done
 			for _, id := range a.IDs {
 				found[id] = true
+			}
+			for _, id := range a.Acted {
+				acted[id] = true
 			}
 		},
 		next: func(asked wireRedriveQuery, a *redriveReply) wireRedriveQuery {
@@ -42,15 +44,24 @@ func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (done int,
 			return asked
 		},
 	}
-	if err = c.run(ctx); err != nil {
-		return done, nil, err
-	}
+	err = c.run(ctx)
 	for _, id := range q.IDs {
-		if !found[id] {
-			unknown = append(unknown, id)
+		switch {
+		case found[id]:
+		case acted[id]:
+			r.Acted = append(r.Acted, id)
+		default:
+			r.Unknown = append(r.Unknown, id)
 		}
 	}
-	return done, unknown, nil
+	return r, err
+}
+
+// Redriven is what a Redrive has done.
+type Redriven struct {
+	Done    int
+	Unknown []string // ids that were not redriven: without an error they are not among the dead
+	Acted   []string // ids that another act has changed since the one that redrives began
 }
 
 // redriveLocal redrives dead tasks of this node, for a while.
@@ -82,6 +93,6 @@ func (s *Cluster) redriveLocal(ctx context.Context, asked wireRedriveQuery) (a r
 		return err
 	})
 	a.More = a.More && err == nil
-	a.Done, a.IDs = x.Done, x.Found
+	a.Done, a.IDs, a.Acted = x.Done, x.Found, x.Acted
 	return a, err
 }

@@ -188,7 +188,7 @@ func (s *Cluster) Replace(ctx context.Context, p *engine.Plan) (task.Task, error
 		t, err := s.engine.Move(ctx, p.ID, p.By, func(rec *record.Fields, w *engine.Write) {
 			old := *rec
 			*rec, w.Fired = wanted, false
-			rec.Created, rec.Revision = old.Created, old.Revision
+			rec.Created, rec.Revision, rec.Stamp = old.Created, old.Revision, old.Stamp
 			rec.Flags = old.Flags & record.ChosenID // who made the id does not change
 		})
 		if !errors.Is(err, task.ErrNotFound) || task.ConditionsOf(ctx).Conditional() {

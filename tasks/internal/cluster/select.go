@@ -85,24 +85,24 @@ func (s *Cluster) selectLocal(ctx context.Context, asked wireListQuery) (a selec
 // big-endian:
 //
 //	0   1  version, 1
-//	1   4  stamp
-//	5   8  digest
-//	13  8  time of the position
-//	21     its id
+//	1   8  stamp
+//	9   8  digest
+//	17  8  time of the position
+//	25     its id
 type ActCursor struct {
-	Stamp  uint32       // see engine.ActQuery
+	Stamp  uint64       // see engine.ActQuery
 	Digest uint64       // of the act: its cursors are no use for another one
 	After  recovery.Ref // the position behind which the next call begins
 }
 
 const (
 	actCursorVersion = 1
-	actCursorFixed   = 21
+	actCursorFixed   = 25
 )
 
 // Encode returns the text.
 func (c ActCursor) Encode() string {
-	b := binary.BigEndian.AppendUint32([]byte{actCursorVersion}, c.Stamp)
+	b := binary.BigEndian.AppendUint64([]byte{actCursorVersion}, c.Stamp)
 	b = binary.BigEndian.AppendUint64(b, c.Digest)
 	b = binary.BigEndian.AppendUint64(b, uint64(c.After.Next))
 	return base64.RawURLEncoding.EncodeToString(append(b, c.After.ID...))
@@ -114,8 +114,8 @@ func DecodeActCursor(text string) (c ActCursor, ok bool) {
 	if err != nil || len(b) < actCursorFixed || b[0] != actCursorVersion || strings.ContainsAny(text, "\r\n") {
 		return c, false
 	}
-	c.Stamp, c.Digest = binary.BigEndian.Uint32(b[1:]), binary.BigEndian.Uint64(b[5:])
-	c.After = recovery.Ref{ID: string(b[actCursorFixed:]), Next: int64(binary.BigEndian.Uint64(b[13:]))}
+	c.Stamp, c.Digest = binary.BigEndian.Uint64(b[1:]), binary.BigEndian.Uint64(b[9:])
+	c.After = recovery.Ref{ID: string(b[actCursorFixed:]), Next: int64(binary.BigEndian.Uint64(b[17:]))}
 	return c, c.After.ID == "" || task.ValidName(c.After.ID)
 }
 

@@ -106,6 +106,7 @@ type (
 		IDs   []string `json:",omitempty"` // which of the given ones
 		Left  int      `json:",omitempty"`
 		After wireRef
+		Acted []string `json:",omitempty"` // of the ids; see engine.Redrive
 	}
 )
 

@@ -186,7 +186,7 @@ type wireAct struct {
 	Due    int64          `json:"Due,omitempty"`
 	Shift  int64          `json:"Shift,omitempty"`
 	Select *wireListQuery `json:"Select,omitempty"`
-	Stamp  uint32         `json:"Stamp,omitempty"`
+	Stamp  uint64         `json:"Stamp,omitempty"`
 	Dry    bool           `json:"Dry,omitempty"`
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -96,11 +97,16 @@ func (s *Engine) moveLocked(
 		return rec, err
 	}
 	rec = s.Store.Fields(sl)
+	stamped := rec.Stamp != 0
 	w := Write{slot: n, op: opMove, Fired: sl.Flags&store.Prompt != 0, pending: c}
 	change(&rec, &w)
 	rec.Revision++
 	w.at, w.rec = rec.Next, rec.Append(nil)
-	if err := s.AdmitLocked(int(sl.Shard), 0, len(w.rec)-len(s.Store.Record(sl))); err != nil {
+	grown := len(w.rec) - len(s.Store.Record(sl))
+	if rec.Stamp != 0 && !stamped {
+		grown -= record.StampSize // tasks can be moved while memory is full
+	}
+	if err := s.AdmitLocked(int(sl.Shard), 0, grown); err != nil {
 		return rec, err
 	}
 	if _, err := s.TopicForLocked(by, string(rec.Topic)); err != nil {
@@ -230,49 +236,54 @@ type ActQuery struct {
 	// Select is what the tasks must be when their turn comes; nil: anything. Of dead tasks only its
 	// Filter and its Patterns count.
 	Select *ListQuery
-	// Stamp is the least revision that a changed task gets. A task that has it, or a higher one,
-	// was changed since the act began, and is not changed again. 0: it does not matter.
-	//
-	// A stamp is the time in seconds at which an act began. Other changes raise a revision by one,
-	// so a revision that is so high comes from an act. Stamps are kept where the revision is: in
-	// the record, so that an act moves a task once, whatever becomes of its node in between.
-	//
-	// For example: an act that begins at 1790000000 moves a task by an hour, and its revision goes
-	// from 3 to 1790000000. The same call comes again: the task is passed over. Its caller changes
-	// the payload: 1790000001. An act that begins two seconds after the first one moves it again.
-	Stamp uint32
+	// Stamp is that of the act; see package record. 0: each call of the act changes the task.
+	Stamp uint64
 	Dry   bool // nothing is changed
 }
 
 var (
 	// ErrNotSelected is returned for a task that an act is not for, or not any more.
 	ErrNotSelected = errors.New("not selected")
-	errActedSince  = task.KindOf(task.ErrRevision, "the task was changed after this action began")
+	// ErrActedSince is returned for a task that an act has changed that began later.
+	ErrActedSince = task.KindOf(task.ErrRevision, "another action has changed the task since this one began")
+	errActed      = errors.New("an earlier call of this action has changed the task")
 )
 
-// NewStamp returns the stamp of an act that begins now. No two acts that begin at this node have
-// the same one.
-func (s *Engine) NewStamp() uint32 {
+// How far a stamp may be ahead of the clock. The clocks of nodes differ by less.
+const stampAhead = time.Hour
+
+// NewStamp returns the stamp of an act that begins now.
+func (s *Engine) NewStamp() uint64 {
 	for {
 		last := s.Writes.lastStamp.Load()
-		next := max(last+1, s.stampNow())
+		next := max(last+1, record.NewStamp(s.Config.Clock()))
 		if s.Writes.lastStamp.CompareAndSwap(last, next) {
 			return next
 		}
 	}
 }
 
-// Stampable reports whether a stamp can be that of an act that has begun at some node: clocks may
-// differ by an hour.
-func (s *Engine) Stampable(stamp uint32) bool {
-	return stamp > 0 && stamp <= max(s.stampNow()+uint32(time.Hour/time.Second), s.Writes.lastStamp.Load())
+// Stampable reports whether a stamp can be that of an act that has begun at some node.
+func (s *Engine) Stampable(stamp uint64) bool {
+	latest := record.LowestStamp(s.Config.Clock().Add(stampAhead))
+	return stamp > 0 && stamp <= max(latest, s.Writes.lastStamp.Load())
 }
 
-func (s *Engine) stampNow() uint32 { return uint32(max(s.Config.Clock().Unix(), 0)) }
+// changes returns nil if an act is to change a task whose record has this stamp. Otherwise it
+// returns errActed or ErrActedSince.
+func (q *ActQuery) changes(stamp uint64) error {
+	switch {
+	case q.Stamp == 0 || stamp < q.Stamp:
+		return nil
+	case stamp == q.Stamp:
+		return errActed
+	}
+	return ErrActedSince
+}
 
 // hasDead reports whether an act is for a dead task.
 func (q *ActQuery) hasDead(at recovery.Ref, r *record.Fields) bool {
-	return q.Select.Filter.hasRecord(at, r) && task.AnyMatches(q.Select.Patterns, string(r.Topic)) && (q.Stamp == 0 || r.Revision < q.Stamp)
+	return q.Select.Filter.hasRecord(at, r) && task.AnyMatches(q.Select.Patterns, string(r.Topic))
 }
 
 // Act does one thing with each of the tasks that have these ids, of which none may come twice, with
@@ -340,14 +351,13 @@ func (s *Engine) actOn(ctx context.Context, q *ActQuery, id string, c *PendingWr
 	if q.Select != nil && !s.isSelectedLocked(q.Select, sl, id) {
 		return 0, ErrNotSelected
 	}
-	switch is := record.Revision(s.Store.Record(sl)); {
-	case q.Stamp == 0 || is < q.Stamp:
-	case is > q.Stamp:
-		return 0, errActedSince
-	case q.Select != nil:
+	switch err := q.changes(record.Stamp(s.Store.Record(sl))); {
+	case errors.Is(err, errActed) && q.Select == nil:
+		return 0, nil
+	case errors.Is(err, errActed):
 		return 0, ErrNotSelected
-	default:
-		return 0, nil // an earlier call has done it
+	case err != nil:
+		return 0, err
 	}
 	due, err := s.newDueLocked(q, sl)
 	switch {
@@ -361,7 +371,7 @@ func (s *Engine) actOn(ctx context.Context, q *ActQuery, id string, c *PendingWr
 		err = s.cancelLocked(n, sl, conds, c)
 	default:
 		_, err = s.moveLocked(n, sl, conds, &Admission{}, c, func(rec *record.Fields, w *Write) {
-			rec.Revision = max(rec.Revision, max(q.Stamp, 1)-1) // moveLocked adds one
+			rec.Stamp = cmp.Or(q.Stamp, rec.Stamp)
 			s.changeBy(q, due, rec, w)
 		})
 	}

@@ -91,7 +91,7 @@ type reading struct {
 // writes are the changes of tasks that are under way.
 type writes struct {
 	refusal   atomic.Pointer[error] // why the ledger takes no new records, when last asked
-	lastStamp atomic.Uint32         // that NewStamp has returned
+	lastStamp atomic.Uint64         // that NewStamp has returned
 
 	// Guarded by Engine.Mu:
 	Arriving int                      // creations and moves that wait for the ledger

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,7 @@ type Redrive struct {
 	Done   int
 	missed bool     // OpExpire: another caller was about to change one of them
 	Found  []string // ids that were asked for, and are done
+	Acted  []string // that were not, since another act has changed the task after this one began
 	Passed []string // ids that were asked for, and are not among the dead of the topic
 }
 
@@ -119,7 +121,7 @@ func (x *Redrive) Piece(ctx context.Context, ids []string) error {
 	c := NewPendingWrite(len(keys))
 	var refused error
 	var sent, dry []int // positions in keys, and in the call
-	seen := make([]bool, len(keys))
+	seen, acted := make([]bool, len(keys)), make(map[string]bool)
 	err = x.Ledger.GetDead(ctx, keys, func(i int, e recovery.Entry) {
 		seen[i] = true
 		f, err := record.Decode(e.Data)
@@ -133,6 +135,12 @@ func (x *Redrive) Piece(ctx context.Context, ids []string) error {
 		}
 		if x.act != nil && !x.act.hasDead(recovery.Ref{ID: keys[i], Next: e.Spot.At}, &f) {
 			return
+		}
+		if x.act != nil {
+			if err := x.act.changes(f.Stamp); err != nil {
+				acted[keys[i]] = errors.Is(err, ErrActedSince)
+				return
+			}
 		}
 		x.Mu.Lock()
 		defer x.Unlock()
@@ -188,9 +196,12 @@ func (x *Redrive) Piece(ctx context.Context, ids []string) error {
 	}
 	x.Done += len(done)
 	for _, id := range ids {
-		if done[id] {
+		switch {
+		case done[id]:
 			x.Found = append(x.Found, id)
-		} else {
+		case acted[id]:
+			x.Acted = append(x.Acted, id)
+		default:
 			x.Passed = append(x.Passed, id)
 		}
 	}
@@ -292,7 +303,7 @@ func (x *Redrive) redriveLocked(n uint32, locked int, e recovery.Entry, f *recor
 		f.State, f.Attempt, f.Due, f.Next = record.Pending, 0, x.due, x.due
 		f.Revision++
 		if x.act != nil {
-			f.Revision = max(f.Revision, x.act.Stamp)
+			f.Stamp = cmp.Or(x.act.Stamp, f.Stamp)
 		}
 		x.Writes.scratch = f.Append(x.Writes.scratch[:0])
 		x.Store.Rewrite(n, x.Writes.scratch)

@@ -11,7 +11,8 @@ import (
 // integers little-endian, times in Unix milliseconds:
 //
 //	offset size
-//	0      1    version: 3 if the countdown is held; otherwise 2 if there are attempts, else 1
+//	0      1    version: 3 if the countdown is held or there is a stamp; otherwise 2 if there are
+//	            attempts, else 1
 //	1      1    state: 0 pending, 1 delivering with a parked lease; dead: 2 for a reason
 //	            that is not known, 3 its attempts were exhausted, 4 buried by its receiver,
 //	            5 its topic was deleted by force
@@ -31,6 +32,7 @@ import (
 //	hasLastError     uvarint length, text
 //	hasAttempts      uvarint length, attempts: see attempts.go
 //	Held             8+8 when the task was held, the next attempt that it had
+//	hasStamp         8   stamp of the last action that has changed the task
 //	then the payload, to the end.
 //
 // A change of this layout gets a new version number, and this version stays
@@ -42,8 +44,8 @@ import (
 // version of its own; 2 is what dead records said until then, and still say if
 // the ledger has lost why.
 const (
-	// Version is the newest version of records, those with a held countdown. Nodes that do not
-	// know it keep such records and deliver none.
+	// Version is the newest version of records, those with a held countdown or a stamp. Nodes that
+	// do not know it keep such records and deliver none.
 	Version      = 3
 	withAttempts = 2 // the version of those with attempts
 	plain        = 1 // the version of those with neither
@@ -52,6 +54,9 @@ const (
 	// HeldUntil is the next attempt of a held task: the last millisecond of the year 9999. No
 	// deadline is so late.
 	HeldUntil = 253_402_300_799_999
+
+	// StampSize is how much longer a stamp makes a record.
+	StampSize = 8
 
 	stateOffset       = 1
 	flagsOffset       = 2
@@ -73,8 +78,9 @@ const (
 	Claimed     // the attempt was recorded before it was delivered
 	ChosenID    // the caller chose the id; Lapse made it otherwise
 	hasAttempts // in version 2 always, in version 1 never
-	Held        // the countdown is held; in version 3 always, in the others never
-	knownFlags  = 1<<iota - 1
+	Held        // the countdown is held; never in versions 1 and 2, as hasStamp
+	hasStamp
+	knownFlags = 1<<iota - 1
 )
 
 // States. Those from Dead on are of dead tasks.
@@ -116,6 +122,7 @@ type Fields struct {
 	Attempts    []byte // encoded attempts that have failed
 	HeldAt      int64  // of a held task, as HeldNext
 	HeldNext    int64
+	Stamp       uint64 // of the last action that has changed the task; 0: none has
 	Payload     []byte
 }
 
@@ -133,6 +140,7 @@ func (f *Fields) Append(dst []byte) []byte {
 	set(f.MaxLateness != 0, HasMaxLateness)
 	set(len(f.LastError) > 0, hasLastError)
 	set(len(f.Attempts) > 0, hasAttempts)
+	set(f.Stamp != 0, hasStamp)
 
 	le := binary.LittleEndian
 	dst = append(dst, versionOf(flags), f.State)
@@ -167,13 +175,16 @@ func (f *Fields) Append(dst []byte) []byte {
 		dst = le.AppendUint64(dst, uint64(f.HeldAt))
 		dst = le.AppendUint64(dst, uint64(f.HeldNext))
 	}
+	if flags&hasStamp != 0 {
+		dst = le.AppendUint64(dst, f.Stamp)
+	}
 	return append(dst, f.Payload...)
 }
 
 // versionOf returns the version of a record with these flags: the first that has its parts.
 func versionOf(flags uint16) byte {
 	switch {
-	case flags&Held != 0:
+	case flags&(Held|hasStamp) != 0:
 		return Version
 	case flags&hasAttempts != 0:
 		return withAttempts
@@ -236,6 +247,9 @@ func Decode(rec []byte) (f Fields, err error) {
 	if f.Flags&Held != 0 {
 		f.HeldAt = int64(r.uint64())
 		f.HeldNext = int64(r.uint64())
+	}
+	if f.Flags&hasStamp != 0 {
+		f.Stamp = r.uint64()
 	}
 	if r.cut || len(f.Topic) == 0 {
 		return f, fmt.Errorf("%w: cut short", ErrBad)
@@ -380,6 +394,18 @@ func Attempt(rec []byte) uint32 { return binary.LittleEndian.Uint32(rec[attemptO
 // SetAttempt writes the number of the last delivery.
 func SetAttempt(rec []byte, attempt uint32) {
 	binary.LittleEndian.PutUint32(rec[attemptOffset:], attempt)
+}
+
+// Stamp returns that of the last action that has changed the task; 0: none has.
+func Stamp(rec []byte) uint64 {
+	if Flags(rec)&hasStamp == 0 {
+		return 0
+	}
+	f, err := Decode(rec)
+	if err != nil {
+		return 0 // the record was checked when it was read
+	}
+	return f.Stamp
 }
 
 // Revision returns the number of the last change.

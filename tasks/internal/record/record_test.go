@@ -64,6 +64,18 @@ var fixtures = map[string]Fields{
 		Created: 1_800_000_000_001, Topic: []byte("x"), LastError: []byte("HTTP 503"), Attempts: attempts(),
 		HeldAt: 1_900_000_050_000, HeldNext: 1_900_000_060_000,
 	},
+	"held-stamped.rec": {
+		Flags: Held | hasStamp, Revision: 2, Due: 1_900_000_000_000, Next: HeldUntil, Created: 1_800_000_000_001,
+		Topic: []byte("x"), HeldAt: 1_899_999_400_000, HeldNext: 1_900_000_000_000, Stamp: 0x69_2a_0f_fe_11_22_33_44,
+	},
+	"stamped.rec": {
+		Flags: ChosenID | hasStamp, Revision: 2, Due: 1_900_000_000_000, Next: 1_900_000_000_000, Created: 1_800_000_000_001,
+		Fingerprint: 1, Topic: []byte("order.unpaid"), Stamp: 0x69_2a_0f_fe_11_22_33_44, Payload: []byte("p"),
+	},
+	"stamped-attempts.rec": {
+		Flags: hasLastError | hasAttempts | hasStamp, Attempt: 3, Revision: 4, Due: 1_900_000_000_000, Next: 1_900_000_060_000,
+		Created: 1_800_000_000_001, Topic: []byte("x"), LastError: []byte("HTTP 503"), Attempts: attempts(), Stamp: 1,
+	},
 	"parked.rec": {
 		State: Parked, Flags: HasLease, Attempt: 1, Revision: 1, Due: 1_900_000_000_000, Next: 1_900_000_000_000,
 		Created: 1_800_000_000_000, Topic: []byte("x"), LeaseRest: 1_900_000_030_000, Nonce: 0x1122334455667788, Payload: []byte("p"),
@@ -91,6 +103,7 @@ var unreadable = map[string]error{
 	"newer-3.rec":                  ErrBad, // says 3, and is older than version 3
 	"newer-4.rec":                  ErrNewer,
 	"damaged-held-version.rec":     ErrBad,
+	"damaged-stamp-version.rec":    ErrBad,
 	"damaged-attempts.rec":         ErrBad,
 	"damaged-attempts-version.rec": ErrBad,
 	"damaged-cut.rec":              ErrBad,
@@ -113,6 +126,10 @@ func spoiled(name string) []byte {
 		rec[0] = 4
 	case "damaged-held-version.rec":
 		f = fixtures["held-attempts.rec"]
+		rec = f.Append(nil)
+		rec[0] = 2
+	case "damaged-stamp-version.rec":
+		f = fixtures["stamped-attempts.rec"]
 		rec = f.Append(nil)
 		rec[0] = 2
 	case "damaged-attempts.rec":
@@ -204,6 +221,7 @@ func drawFields(t *rapid.T) Fields {
 		MaxLateness: rapid.Int64().Draw(t, "max lateness"),
 		LastError:   text("last error", 0, 300),
 		Attempts:    drawAttempts(t),
+		Stamp:       rapid.Uint64().Draw(t, "stamp"),
 		Payload:     text("payload", 0, 300),
 	}
 	if f.Flags&HasLease != 0 {
@@ -217,7 +235,7 @@ func drawFields(t *rapid.T) Fields {
 	}
 	for flag, on := range map[uint16]bool{
 		hasHeaders: len(f.Headers) > 0, hasGroup: len(f.Group) > 0,
-		HasMaxLateness: f.MaxLateness != 0, hasLastError: len(f.LastError) > 0, hasAttempts: len(f.Attempts) > 0,
+		HasMaxLateness: f.MaxLateness != 0, hasLastError: len(f.LastError) > 0, hasAttempts: len(f.Attempts) > 0, hasStamp: f.Stamp != 0,
 	} {
 		if on {
 			f.Flags |= flag
@@ -247,7 +265,7 @@ func TestRecordRoundTrip(t *testing.T) {
 				t.Fatalf("cut at %d of %d, the record is read", n, len(rec))
 			}
 		}
-		if Attempt(rec) != f.Attempt || Flags(rec) != f.Flags || Fingerprint(rec) != f.Fingerprint {
+		if Attempt(rec) != f.Attempt || Stamp(rec) != f.Stamp || Flags(rec) != f.Flags || Fingerprint(rec) != f.Fingerprint {
 			t.Fatal("read in place, fields are others")
 		}
 	})

@@ -1,0 +1,265 @@
+package tasks_test
+
+import (
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+)
+
+// Acts that begin at several nodes in one moment: each is done, or is refused and says so.
+func TestActsThatBeginTogether(t *testing.T) {
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+		f.nodes[0].must(Request{ID: "t", Topic: "x", Delay: time.Hour})
+		late := 0
+		for round := range 30 {
+			before := f.nodes[0].get("t").Due
+			acts := make([]Act, len(f.nodes))
+			for i, n := range f.nodes {
+				acts[i] = Act{Action: MoveAction, Shift: time.Duration(1+i*i*24) * time.Hour, IDs: []string{"t"}}
+				first, err := n.Act(t.Context(), acts[i])
+				want(t, "Act", err, nil)
+				acts[i].Query.Cursor = first.Cursor
+			}
+			moved := time.Duration(0)
+			for repeat := range 2 {
+				for i, a := range acts {
+					got, err := f.nodes[(i+repeat)%3].Act(t.Context(), a)
+					want(t, "Act", err, nil)
+					switch {
+					case got.Done == 1 && repeat == 0:
+						moved += a.Shift
+					case got.Done == 0 && (len(got.Failed) != 1 || !errors.Is(got.Failed[0].Err, ErrRevision)):
+						t.Errorf("round %d: %+v", round, got)
+					case got.Done == 0:
+						late++
+					}
+				}
+			}
+			if now := f.nodes[0].get("t").Due; !now.Equal(before.Add(moved)) {
+				t.Fatalf("round %d: it was moved by %v, and callers were told %v", round, now.Sub(before), moved)
+			}
+			pass(time.Millisecond)
+		}
+		if late == 0 {
+			t.Error("no act was refused")
+		}
+		moved, err := f.nodes[0].Act(t.Context(), Act{Action: MoveAction, Due: time.Now().Add(time.Hour), Query: Query{Topic: "x"}})
+		if want(t, "Act", err, nil); moved.Done != 1 {
+			t.Errorf("moved: %+v", moved)
+		}
+		for range 20 {
+			fired, err := f.nodes[1].Act(t.Context(), Act{Action: FireAction, Query: Query{Topic: "x"}})
+			want(t, "Act", err, nil)
+			if ready := f.nodes[0].get("t").State == Ready; ready != (fired.Done == 1) || fired.Matched != 1 {
+				t.Fatalf("fired: %+v; ready: %v", fired, ready)
+			} else if ready {
+				return
+			}
+			pass(time.Millisecond)
+		}
+		t.Error("it was never fired")
+	})
+}
+
+// Other changes in between do not keep an act from a task, however many there are, and do not let
+// it change the task twice.
+func TestActsBetweenOtherChanges(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		first := r.must(Request{ID: "t", Topic: "x", Delay: time.Hour})
+		got, err := r.Act(t.Context(), Act{Action: MoveAction, Due: first.Due.Add(time.Hour), Query: Query{Topic: "x"}})
+		if want(t, "Act", err, nil); got.Done != 1 || r.get("t").Revision != first.Revision+1 {
+			t.Errorf("moved: %+v, %+v", got, r.get("t"))
+		}
+		patch := func() {
+			_, err := r.Reschedule(t.Context(), "t", Move{Payload: []byte(`1`)})
+			want(t, "Reschedule", err, nil)
+		}
+		patch()
+		for n := range 5 {
+			pass(time.Second)
+			before := r.get("t")
+			a := Act{Action: MoveAction, Shift: 24 * time.Hour, IDs: []string{"t"}}
+			begun, err := r.Act(t.Context(), a)
+			want(t, "Act", err, nil)
+			a.Query.Cursor = begun.Cursor
+			for call := range 3 {
+				if call > 0 && n%2 == 0 {
+					patch()
+				}
+				if call == 2 && n%2 == 1 {
+					now := r.get("t")
+					_, err := r.Replace(t.Context(), Request{ID: "t", Topic: "x", Due: now.Due})
+					want(t, "Replace", err, nil)
+				}
+				got, err := r.Act(t.Context(), a)
+				if want(t, "Act", err, nil); got.Done != 1 {
+					t.Errorf("shift %d, call %d: %+v", n, call, got)
+				}
+				if due := r.get("t").Due; !due.Equal(before.Due.Add(a.Shift)) {
+					t.Fatalf("shift %d, call %d: moved by %v", n, call, due.Sub(before.Due))
+				}
+				r.restart()
+			}
+		}
+	})
+}
+
+// However many acts begin, their stamps stay with the clock: another node goes on with them, and
+// after a restart tasks can be moved again.
+func TestStampsStayWithTheClock(t *testing.T) {
+	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+		f.nodes[0].must(Request{ID: "t", Topic: "x", Delay: 100 * time.Hour})
+		for i := range 5000 {
+			_, err := f.nodes[0].Act(t.Context(), Act{Action: CancelAction, IDs: []string{"none"}, Dry: i%2 == 0})
+			want(t, "Act", err, nil)
+		}
+		shift := Act{Action: MoveAction, Shift: time.Minute, Query: Query{Topic: "x"}}
+		begun, err := f.nodes[0].Act(t.Context(), shift)
+		want(t, "Act", err, nil)
+		shift.Query.Cursor = begun.Cursor
+		got, err := f.nodes[1].Act(t.Context(), shift)
+		if want(t, "Act", err, nil); got.Done != 1 {
+			t.Errorf("the other node: %+v", got)
+		}
+		f.nodes[0].stop()
+		f.nodes[0].restart()
+		pass(5 * time.Second)
+		fired, err := f.nodes[1].Act(t.Context(), Act{Action: FireAction, Query: Query{Topic: "x"}})
+		if want(t, "Act", err, nil); fired.Done != 1 || len(fired.Failed) != 0 {
+			t.Errorf("fired: %+v", fired)
+		}
+	})
+}
+
+// An act at a node whose clock was ahead keeps dead tasks from being requeued for a while. The
+// answer says so, and counts what the dry run has counted.
+func TestRequeueNamesTheTasksThatItLeaves(t *testing.T) {
+	now := func() Act { return Act{Action: MoveAction, Due: time.Now(), Query: Query{Group: "g"}} }
+	requests := []Request{{ID: "free", Topic: "x"}, {ID: "left", Topic: "x", Group: "g", Delay: time.Hour}}
+	check := func(t *testing.T, s *Scheduler) {
+		for range requests {
+			ds, err := s.Reserve(t.Context(), "x", 1, 10*time.Second, 0)
+			if want(t, "Reserve", err, nil); len(ds) != 1 {
+				t.Fatalf("reserved %+v", ds)
+			}
+			_, err = s.Settle(t.Context(), Verdict{Verb: Bury}, []string{ds[0].Receipt()})
+			want(t, "Settle", err, nil)
+		}
+		a := Act{Action: RequeueAction, Query: Query{Topic: "x"}, Dry: true}
+		counted, err := s.Act(t.Context(), a)
+		want(t, "Act", err, nil)
+		a.Dry = false
+		got, err := s.Act(t.Context(), a)
+		if want(t, "Act", err, nil); got.Matched != counted.Matched || got.Done != 1 || len(got.Failed) != 1 {
+			t.Fatalf("counted %+v, got %+v", counted, got)
+		}
+		if left := got.Failed[0]; left.ID != "left" || !errors.Is(left.Err, ErrRevision) {
+			t.Errorf("left: %+v", left)
+		}
+		pass(2 * time.Minute)
+		got, err = s.Act(t.Context(), a)
+		if want(t, "Act", err, nil); got.Done != 1 || len(got.Failed) != 0 {
+			t.Errorf("later: %+v", got)
+		}
+	}
+	t.Run("one node", func(t *testing.T) {
+		bubble(t, Config{}, func(t *testing.T, r *rig) {
+			for _, q := range requests {
+				r.must(q)
+			}
+			r.clock.step(time.Minute)
+			moved, err := r.Act(t.Context(), now())
+			if want(t, "Act", err, nil); moved.Done != 1 {
+				t.Fatalf("moved: %+v", moved)
+			}
+			r.clock.step(-time.Minute)
+			r.restart()
+			pass(time.Second)
+			check(t, r.Scheduler)
+		})
+	})
+	t.Run("two nodes", func(t *testing.T) {
+		fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+			ahead := f.start("ahead", fleetShards, Config{Clock: func() time.Time { return time.Now().Add(time.Minute) }})
+			pass(5 * time.Second)
+			f.nodes[0].must(requests[0])
+			f.nodes[1].must(requests[1])
+			moved, err := ahead.Act(t.Context(), now())
+			if want(t, "Act", err, nil); moved.Done != 1 {
+				t.Fatalf("moved: %+v", moved)
+			}
+			pass(5 * time.Second)
+			check(t, f.nodes[0].Scheduler)
+		})
+	})
+}
+
+// A deadline before 1970 is that of 1970: the task stays in lists.
+func TestActsMoveToLongAgo(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		long := time.Date(1960, 1, 1, 0, 0, 0, 0, time.UTC)
+		for i, a := range []Act{
+			{Action: MoveAction, Due: long, Query: Query{Topic: "x"}},
+			{Action: MoveAction, Due: long, IDs: []string{"1"}},
+			{Action: RequeueAction, Due: long, IDs: []string{"2"}},
+		} {
+			id := fmt.Sprint(i)
+			if a.Action == RequeueAction {
+				r.settle(Verdict{Verb: Bury}, r.one(id, "x"))
+			} else {
+				r.must(Request{ID: id, Topic: "x", Delay: time.Hour})
+			}
+			got, err := r.Act(t.Context(), a)
+			if want(t, "Act", err, nil); got.Done != 1 {
+				t.Errorf("%+v: %+v", a, got)
+			}
+			pass(time.Second)
+			if one := r.get(id); one.Due.UnixMilli() < 0 || one.State != Ready {
+				t.Errorf("%+v: %+v", a, one)
+			}
+			if page, err := r.List(t.Context(), Query{Topic: "x"}); err != nil || len(page.Tasks) != 1 {
+				t.Errorf("%+v: listed are %+v, %v", a, page.Tasks, err)
+			}
+			if got, err = r.Act(t.Context(), Act{Action: CancelAction, Query: Query{Topic: "x"}}); err != nil || got.Done != 1 {
+				t.Errorf("%+v: cancelled %+v, %v", a, got, err)
+			}
+		}
+	})
+}
+
+// Memory that is full takes no tasks, but those that it has can be moved and fired. Only tasks that
+// an act has changed have the longer record.
+func TestActsWhileMemoryIsFull(t *testing.T) {
+	bubble(t, Config{MaxBytes: 1 << 20}, func(t *testing.T, r *rig) {
+		r.must(Request{ID: "t", Topic: "x", Delay: time.Hour})
+		for i := 0; ; i++ {
+			_, err := r.Schedule(t.Context(), Request{ID: fmt.Sprint("full", i), Topic: "y", Delay: time.Hour, Payload: make([]byte, 10_000)})
+			if errors.Is(err, ErrOverloaded) {
+				break
+			}
+			want(t, "Schedule", err, nil)
+		}
+		_, err := r.Reschedule(t.Context(), "t", Move{Due: time.Now().Add(2 * time.Hour)})
+		want(t, "Reschedule", err, nil)
+		if _, f := r.held("t"); f.Stamp != 0 {
+			t.Errorf("moved by itself: %+v", f)
+		}
+		got, err := r.Act(t.Context(), Act{Action: MoveAction, Due: time.Now().Add(3 * time.Hour), Query: Query{Topic: "x"}})
+		if want(t, "Act", err, nil); got.Done != 1 {
+			t.Errorf("moved: %+v", got)
+		}
+		got, err = r.Act(t.Context(), Act{Action: FireAction, Query: Query{Topic: "y", Limit: 10}})
+		if want(t, "Act", err, nil); got.Done != 10 {
+			t.Errorf("fired: %+v", got)
+		}
+		_, f := r.held("t")
+		_, plain := r.held("full50")
+		if f.Stamp == 0 || plain.Stamp != 0 || f.Append(nil)[0] != record.Version || plain.Append(nil)[0] != 1 {
+			t.Errorf("stamps %d and %d, versions %d and %d", f.Stamp, plain.Stamp, f.Append(nil)[0], plain.Append(nil)[0])
+		}
+	})
+}

@@ -1,0 +1,32 @@
+package record
+
+import (
+	"math/rand/v2"
+	"time"
+)
+
+// A stamp tells an action on many tasks from all others, and which of two began first: the
+// milliseconds since 1970 at which it began, and below them stampNoise random bits. Its cursor has
+// it. Each task that the action changes has it in its record, written together with the change.
+// Other changes leave it there. So an action that meets a task once more knows what became of it,
+// whatever node asks, and whatever became of the nodes in between:
+//
+//	stamp of the task     the action
+//	none, or a lower one  changes it
+//	that of the action    has done so already
+//	a higher one          is refused: an action that began later has changed it
+//
+// For example: one action begins to shift tasks by an hour, another one 1 ms later by a day. Both
+// reach task t, the first one first, and t moves by 25 hours. The call of the first one comes
+// again, since its answer was lost: the stamp of t is higher, and the call is refused. It could not
+// know whether t still needs its hour.
+//
+// Two nodes whose actions begin in the same millisecond draw the same bits once in four million
+// times. The milliseconds suffice until the year 2109.
+const stampNoise = 22
+
+// LowestStamp returns the lowest stamp of a moment.
+func LowestStamp(now time.Time) uint64 { return uint64(max(now.UnixMilli(), 0)) << stampNoise }
+
+// NewStamp returns a stamp of an action that begins now.
+func NewStamp(now time.Time) uint64 { return LowestStamp(now) + rand.Uint64N(1<<stampNoise) }
