@@ -12,6 +12,7 @@ import (
 // events is the command that prints the events of tasks.
 type events struct {
 	remote
+	Scope  string   `env:"-" default:"fleet" enum:"fleet,node" help:"Whose events: fleet, of all nodes that share the ledger, or node, of the server alone."`
 	Topics []string `name:"topic" sep:"none" env:"-" placeholder:"NAME" help:"Only of this topic. May be given several times."`
 	Kinds  []string `name:"kind" sep:"none" env:"-" placeholder:"KIND" help:"Only of this kind: scheduled, started, delivered, retried, dead, cancelled, skipped or rescued. May be given several times."`
 }
@@ -23,6 +24,9 @@ func (c *events) Run(ctx context.Context, std streams, bad *faults) error {
 		return err
 	}
 	filter := client.EventFilter{Topics: c.Topics}
+	if c.Scope == string(client.ScopeNode) { // earlier versions do not know the default
+		filter.Scope = client.ScopeNode
+	}
 	for _, k := range c.Kinds {
 		filter.Kinds = append(filter.Kinds, client.EventKind(k))
 	}
@@ -30,6 +34,7 @@ func (c *events) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
+	many := false // whether there are other nodes
 	for e, err := range all {
 		switch {
 		case ctx.Err() != nil:
@@ -37,7 +42,8 @@ func (c *events) Run(ctx context.Context, std streams, bad *faults) error {
 		case err != nil:
 			return err
 		}
-		line := eventLine(e)
+		many = many || e.Kind == client.NodeCovered || e.Kind == client.NodeMissing
+		line := eventLine(e, many)
 		if c.JSON {
 			line = string(plainJSON(e.Data))
 		}
@@ -48,11 +54,27 @@ func (c *events) Run(ctx context.Context, std streams, bad *faults) error {
 	return nil
 }
 
-func eventLine(e *client.Event) string {
-	if e.Kind == client.EventsLost {
+// eventLine shows an event, with its node if there are many.
+func eventLine(e *client.Event, many bool) string {
+	node := plain(e.Node)
+	switch {
+	case e.Kind == client.EventsLost && many:
+		return fmt.Sprintf("-- %d events of node %s were lost: this reader was too slow", e.Count, node)
+	case e.Kind == client.EventsLost:
 		return fmt.Sprintf("-- %d events were lost: this reader was too slow", e.Count)
+	case e.Kind == client.NodeCovered && e.Gap:
+		return fmt.Sprintf("-- node %s is covered; events of it may be missing before this", node)
+	case e.Kind == client.NodeCovered:
+		return fmt.Sprintf("-- node %s is covered", node)
+	case e.Kind == client.NodeMissing:
+		return fmt.Sprintf("-- node %s is missing: %s", node, plain(e.Error))
+	case e.Kind == client.NodeLeft:
+		return fmt.Sprintf("-- node %s has left", node)
 	}
 	var notes []string
+	if many {
+		notes = append(notes, "on "+node)
+	}
 	if e.Attempt > 0 {
 		notes = append(notes, fmt.Sprint("attempt ", e.Attempt))
 	}

@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	"github.com/goccy/go-json"
+
+	"github.com/lapsehq/lapse/client"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
 // following runs a command that goes on until it is stopped, which is no failure.
@@ -53,6 +56,53 @@ func TestEvents(t *testing.T) {
 	}
 	s.fails(exitUsage, []string{"events", "--kind", "died"}, "kind ")
 	s.fails(exitUsage, []string{"events", "--topic", ""}, "topic ")
+}
+
+// The events of all nodes come from any of them, with the names of the nodes.
+func TestEventsOfTheFleet(t *testing.T) {
+	server := redistest.Start(t)
+	shells, stops := fleet(t, server, "n1", "n2")
+	n1, n2 := shells["n1"], shells["n2"]
+	n1.until(func() bool { return len(n1.object("stats")["covers"].([]any)) == 2 })
+	all, stopAll := n1.following("events")
+	own, stopOwn := n1.following("events", "--scope", "node")
+	n1.until(func() bool {
+		return n1.object("stats", "--scope", "node")["events"].(map[string]any)["streams"] == 2.0
+	})
+	n1.until(func() bool { return strings.Contains(all.String(), "-- node n2 is covered\n") })
+	n2.ok("schedule", "x", "--id", "theirs", "--delay", "1h")
+	n1.ok("schedule", "x", "--id", "ours", "--delay", "1h")
+	n1.until(func() bool {
+		return strings.Contains(all.String(), "scheduled  x  theirs  on n2\n") && strings.Contains(all.String(), "scheduled  x  ours  on n1\n") &&
+			strings.HasSuffix(own.String(), "scheduled  x  ours\n")
+	})
+	if code := stops["n2"](); code != exitOK {
+		t.Errorf("the server that was stopped ends with %d", code)
+	}
+	n1.until(func() bool { return strings.HasSuffix(all.String(), "-- node n2 has left\n") })
+	if strings.Contains(own.String(), "n2") || strings.Contains(own.String(), "theirs") {
+		t.Errorf("told %q", own.String())
+	}
+	n1.fails(exitUsage, []string{"events", "--scope", "all"}, "scope")
+	stopAll()
+	stopOwn()
+	if code := stops["n1"](); code != exitOK {
+		t.Errorf("the last server ends with %d", code)
+	}
+}
+
+func TestEventLines(t *testing.T) {
+	for want, e := range map[string]client.Event{
+		"-- 7 events of node n2 were lost: this reader was too slow": {Kind: client.EventsLost, Node: "n2", Count: 7},
+		"-- node n2 is covered": {Kind: client.NodeCovered, Node: "n2"},
+		"-- node n2 is covered; events of it may be missing before this": {Kind: client.NodeCovered, Node: "n2", Gap: true},
+		"-- node n2 is missing: no answer":                               {Kind: client.NodeMissing, Node: "n2", Error: "no answer"},
+		"-- node n2 has left":                                            {Kind: client.NodeLeft, Node: "n2"},
+	} {
+		if got := eventLine(&e, true); got != want {
+			t.Errorf("got %q, want %q", got, want)
+		}
+	}
 }
 
 // A gap is reported. A server that ends the stream, or breaks it, is a failure that may pass.

@@ -63,7 +63,8 @@ var clientTypes = map[string]struct {
 	"Task": {fields: []field{{"Set by Schedule and Put: the task is new. Otherwise Schedule found the task of an " +
 		"earlier request, and Put has replaced it.", "Created", "bool", "-"}}},
 	"Event": {fields: []field{
-		{"Of EventsLost, which has no other field: how many.", "Count", "int64", "count,omitempty"},
+		{"Of EventsLost: how many.", "Count", "int64", "count,omitempty"},
+		{"Of NodeCovered: events of the node before, since the stream began, may be missing.", "Gap", "bool", "gap,omitempty"},
 		{"Counts the events of a stream from 1, lost events included.", "Number", "int64", "-"},
 		{"The server's text: a JSON object on one line.", "Data", "[]byte", "-"},
 	}},

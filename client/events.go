@@ -30,14 +30,24 @@ const (
 	EventCancelled EventKind = "cancelled"
 	EventSkipped   EventKind = "skipped" // later than its MaxLateness, or misfired
 	EventRescued   EventKind = "rescued" // the server's sweep found it overdue
-	// EventsLost is not an event of a task: the reader was too slow for Event.Count events.
+	// EventsLost is not an event of a task: the reader was too slow for Event.Count events of
+	// Event.Node.
 	EventsLost EventKind = "lost"
+	// NodeCovered is not an event of a task: the stream has those of Event.Node from here on. With
+	// Event.Gap some of those before may be missing.
+	NodeCovered EventKind = "covered"
+	// NodeMissing is not an event of a task: the stream has those of Event.Node no more, since the
+	// node does not answer. Event.Error says why.
+	NodeMissing EventKind = "missing"
+	// NodeLeft is not an event of a task: Event.Node has ended, and holds none.
+	NodeLeft EventKind = "left"
 )
 
 // EventFilter selects events. Its zero value selects all.
 type EventFilter struct {
 	Topics []string    // up to 100. Empty: all
-	Kinds  []EventKind // empty: all. EventsLost always comes
+	Kinds  []EventKind // empty: all. EventsLost and the changes of nodes always come
+	Scope  Scope       // empty: ScopeFleet; of earlier versions of servers, ScopeNode
 }
 
 const (
@@ -49,8 +59,10 @@ const (
 
 var errSilent = errors.New("the server has fallen silent")
 
-// Events opens a stream of the events of tasks on the server, in order, beginning with those after
-// Events has returned. Range over it: it goes on until the loop is left, ctx ends, or there is an
+// Events opens a stream of the events of tasks at all nodes, beginning with those after Events has
+// returned. Events of one node come in order, those of several as they arrive. NodeCovered says
+// that the events of another node than the server's are in the stream, NodeMissing that they are
+// not. Range over it: it goes on until the loop is left, ctx ends, or there is an
 // error, which comes last. Events between the end of a stream and the next one are missed.
 //
 // Errors of Events: ErrInvalid, ErrOverloaded (too many streams are open), ErrUnavailable,
@@ -63,6 +75,9 @@ func (c *Client) Events(ctx context.Context, f EventFilter) (iter.Seq2[*Event, e
 	}
 	for _, k := range f.Kinds {
 		q.query.Add("kind", string(k))
+	}
+	if f.Scope != "" {
+		q.query.Set("scope", string(f.Scope))
 	}
 	var s *eventStream
 	_, err := c.repeat(ctx, &q, func(ctx context.Context, q *call) (_ *answer, err error) {

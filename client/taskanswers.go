@@ -193,6 +193,8 @@ type Event struct {
 	// The task.
 	ID    string `json:"id"`
 	Topic string `json:"topic"`
+	// The node that has the task.
+	Node string `json:"node"`
 	// Of started: the attempt that begins; of delivered, retried and dead: the one that ended
 	// so.
 	Attempt int `json:"attempt,omitempty"`
@@ -203,8 +205,10 @@ type Event struct {
 	Lateness Duration `json:"lateness,omitempty"`
 	// Of retried and dead: why.
 	Error string `json:"error,omitempty"`
-	// Of EventsLost, which has no other field: how many.
+	// Of EventsLost: how many.
 	Count int64 `json:"count,omitempty"`
+	// Of NodeCovered: events of the node before, since the stream began, may be missing.
+	Gap bool `json:"gap,omitempty"`
 	// Counts the events of a stream from 1, lost events included.
 	Number int64 `json:"-"`
 	// The server's text: a JSON object on one line.

@@ -46,6 +46,7 @@ func TestAnswersAreKnown(t *testing.T) {
 		{struct {
 			httpapi.Event
 			Count int64 `json:"count"` // of httpapi.EventsLost
+			Gap   bool  `json:"gap"`   // of httpapi.NodeChange
 		}{}, client.Event{}},
 	} {
 		server, known := names(reflect.TypeOf(pair[0]), ""), names(reflect.TypeOf(pair[1]), "")

@@ -22,6 +22,7 @@ type Event struct {
 	At       string    `json:"at" format:"date-time" doc:"When."`
 	ID       string    `json:"id" doc:"The task."`
 	Topic    string    `json:"topic"`
+	Node     string    `json:"node" doc:"The node that has the task."`
 	Attempt  int       `json:"attempt,omitempty" doc:"Of started: the attempt that begins; of delivered, retried and dead: the one that ended so."`
 	By       string    `json:"by,omitempty" doc:"Of started: the node whose receiver has the task, or which helps with it, if it is another one."`
 	Lateness *duration `json:"lateness,omitempty" doc:"Of started, first attempts only: how long after its deadline."`
@@ -31,7 +32,16 @@ type Event struct {
 // EventsLost is the data of the event that reports a gap to a slow reader.
 type EventsLost struct {
 	Kind  string `json:"kind" enum:"lost"`
-	Count int64  `json:"count" doc:"Events that this reader was too slow for, between the one before and the one after."`
+	Node  string `json:"node" doc:"The node whose events they are."`
+	Count int64  `json:"count" doc:"Events of the node that this reader was too slow for, between the one before and the one after."`
+}
+
+// NodeChange is the data of the event that says whether a node's events are in the stream.
+type NodeChange struct {
+	Kind  string `json:"kind" enum:"covered,missing,left" doc:"covered: the stream has the node's events from here on. missing: it has none, since the node does not answer, or has died and still holds tasks. left: the node has ended, and holds none."`
+	Node  string `json:"node" doc:"The node. Never the one that is asked."`
+	Gap   bool   `json:"gap,omitempty" doc:"Of covered: events of the node before, since the stream began, may be missing."`
+	Error string `json:"error,omitempty" doc:"Of missing: why."`
 }
 
 const (
@@ -61,6 +71,7 @@ const (
 
 type eventsInput struct {
 	request
+	ScopeInput
 	Topics []string `query:"topic,explode" maxItems:"100" nullable:"false" doc:"Only events of this topic. May be repeated, for several."`
 	Kinds  []string `query:"kind,explode" enum:"scheduled,started,delivered,retried,dead,cancelled,skipped,rescued" nullable:"false" doc:"Only events of this kind. May be repeated, for several."`
 }
@@ -84,7 +95,7 @@ func (s *Server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 		s.streams.Add(-1)
 		return nil, s.refuse(refusedStream, overloaded.with(strconv.Itoa(maxEventStreams)+" event streams are open"))
 	}
-	subscription, err := s.scheduler.Subscribe(f)
+	subscription, err := s.subscribe(ctx, f, in.ofNode() || ctx.Value(headOnly{}) != nil)
 	if err != nil {
 		s.streams.Add(-1)
 		return nil, err
@@ -96,12 +107,48 @@ func (s *Server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 	}}, nil
 }
 
+// A subscription is a tasks.FleetSubscription, or ownEvents.
+type subscription interface {
+	Next(ctx context.Context) (tasks.NodeEvents, error)
+	Close()
+}
+
+// ownEvents are the events of this node alone.
+type ownEvents struct {
+	*tasks.Subscription
+	node string
+}
+
+// Next implements subscription.
+func (o ownEvents) Next(ctx context.Context) (tasks.NodeEvents, error) {
+	events, lost, err := o.Subscription.Next(ctx)
+	return tasks.NodeEvents{Node: o.node, Events: events, Lost: lost}, err
+}
+
+// subscribe subscribes to the events of this node, or of all. It waits for the other nodes, for
+// about a second at most.
+func (s *Server) subscribe(ctx context.Context, f tasks.EventFilter, own bool) (subscription, error) {
+	if own {
+		u, err := s.scheduler.Subscribe(f)
+		return ownEvents{u, s.scheduler.NodeName()}, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(s.ending, cancel)()
+	u, err := s.scheduler.FleetSubscribe(ctx, f)
+	if err != nil && s.ending.Err() != nil {
+		err = closing.with("")
+	}
+	return u, err
+}
+
 // An eventStream is one answer of server-sent events.
 type eventStream struct {
 	server  *Server
 	gin     *gin.Context
 	timer   *http.ResponseController
 	text    []byte       // not written yet
+	node    []byte       // JSON: the name of the node whose events are added
 	wrote   int          // events in the last batch
 	number  int64        // of the last event; lost events count
 	allowed *tokenSet    // the tokens with which the caller was last allowed
@@ -111,7 +158,7 @@ type eventStream struct {
 
 // streamEvents writes events until the caller has gone or may not read them any more, or the server
 // ends.
-func (s *Server) streamEvents(c *gin.Context, subscription *tasks.Subscription, limit *tasks.Grant) {
+func (s *Server) streamEvents(c *gin.Context, subscription subscription, limit *tasks.Grant) {
 	answerOf(c).stream = true
 	header := c.Writer.Header()
 	header.Set("Content-Type", mediaEvents)
@@ -131,18 +178,18 @@ func (s *Server) streamEvents(c *gin.Context, subscription *tasks.Subscription, 
 }
 
 // next waits for events, or for the time of a heartbeat, and writes them.
-func (e *eventStream) next(ctx context.Context, subscription *tasks.Subscription) error {
+func (e *eventStream) next(ctx context.Context, subscription subscription) error {
 	rest := max(gather, fairShare*time.Duration(int64(e.wrote)*e.server.streams.Load()))
 	if err := pause(ctx, rest); err != nil {
 		return err
 	}
 	wait, cancel := context.WithTimeout(ctx, heartbeat-rest)
 	defer cancel()
-	events, lost, err := subscription.Next(wait)
-	e.wrote = len(events)
+	n, err := subscription.Next(wait)
+	e.wrote = len(n.Events)
 	switch {
 	case err == nil:
-		err = e.add(events, lost)
+		err = e.add(&n)
 	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
 		e.text, err = append(e.text, ":\n\n"...), nil
 	}
@@ -175,21 +222,32 @@ func (e *eventStream) endWithServer(cancel func()) (over func()) {
 
 var errRevoked = errors.New("the token no longer allows this")
 
-// add encodes events, and writes all but the last piece of them.
-func (e *eventStream) add(events []tasks.Event, lost int64) error {
-	for i := range events {
+// add encodes what was heard of a node, and writes all but the last piece of it.
+func (e *eventStream) add(n *tasks.NodeEvents) error {
+	e.node, _ = json.Marshal(n.Node) // a string: it cannot fail
+	for i := range n.Events {
 		if len(e.text) >= eventPiece {
 			if err := e.write(); err != nil {
 				return err
 			}
 		}
-		e.encode(&events[i])
+		e.encode(&n.Events[i])
 	}
-	if lost > 0 {
-		e.number += lost
+	if n.Lost > 0 {
+		e.number += n.Lost
 		e.begin("lost")
-		e.text = append(e.text, `{"kind":"lost","count":`...)
-		e.text = append(strconv.AppendInt(e.text, lost, 10), "}\n\n"...)
+		e.text = append(append(e.text, `{"kind":"lost","node":`...), e.node...)
+		e.text = strconv.AppendInt(append(e.text, `,"count":`...), n.Lost, 10)
+		e.text = append(e.text, "}\n\n"...)
+	}
+	if n.Change != "" {
+		change := NodeChange{Kind: string(n.Change), Node: n.Node, Gap: n.Gap}
+		if n.Err != nil {
+			change.Error = n.Err.Error()
+		}
+		text, _ := json.Marshal(change) // strings: it cannot fail
+		e.begin(change.Kind)
+		e.text = append(append(e.text, text...), "\n\n"...)
 	}
 	return nil
 }
@@ -209,7 +267,8 @@ func (e *eventStream) encode(v *tasks.Event) {
 	e.text = append(append(e.text, `{"kind":"`...), v.Kind...)
 	e.text = v.At.UTC().AppendFormat(append(e.text, `","at":"`...), instantLayout)
 	e.text = append(append(e.text, `","id":"`...), v.ID...)
-	e.text = append(append(append(e.text, `","topic":"`...), v.Topic...), '"')
+	e.text = append(append(e.text, `","topic":"`...), v.Topic...)
+	e.text = append(append(e.text, `","node":`...), e.node...)
 	if v.Attempt > 0 {
 		e.text = strconv.AppendInt(append(e.text, `,"attempt":`...), int64(v.Attempt), 10)
 	}

@@ -23,9 +23,10 @@ type told struct {
 	kind   string
 	data   string
 
-	Kind, At, ID, Topic, Lateness, Error string
-	Attempt                              int
-	Count                                int64
+	Kind, At, ID, Topic, Node, Lateness, Error string
+	Attempt                                    int
+	Count                                      int64
+	Gap                                        bool
 }
 
 func (e told) String() string {
@@ -143,7 +144,7 @@ func TestEventsOfATask(t *testing.T) {
 		if err != nil || at.Before(began) || at.After(time.Now()) || len(e.At) != len("2026-11-20T13:36:41.248Z") {
 			t.Errorf("%s: at %s", e, e.At)
 		}
-		if e.Topic != "t" || e.number != int64(i+1) {
+		if e.Topic != "t" || e.Node != "local" || e.number != int64(i+1) {
 			t.Errorf("%s: topic %s, number %d", e, e.Topic, e.number)
 		}
 	}
@@ -165,15 +166,15 @@ func TestEventsAreAsDescribed(t *testing.T) {
 		want  string
 	}{
 		{tasks.Event{Kind: tasks.EventStarted, At: at, ID: "a", Topic: "t", Attempt: 1, Lateness: 1234567 * time.Nanosecond},
-			`{"kind":"started","at":"2026-11-20T12:36:41.248Z","id":"a","topic":"t","attempt":1,"lateness":"1.23ms"}`},
+			`{"kind":"started","at":"2026-11-20T12:36:41.248Z","id":"a","topic":"t","node":"n1","attempt":1,"lateness":"1.23ms"}`},
 		{tasks.Event{Kind: tasks.EventStarted, At: at, ID: "a", Topic: "t", Attempt: 1},
-			`{"kind":"started","at":"2026-11-20T12:36:41.248Z","id":"a","topic":"t","attempt":1,"lateness":"0s"}`},
+			`{"kind":"started","at":"2026-11-20T12:36:41.248Z","id":"a","topic":"t","node":"n1","attempt":1,"lateness":"0s"}`},
 		{tasks.Event{Kind: tasks.EventStarted, At: at, ID: "a", Topic: "t", Attempt: 2},
-			`{"kind":"started","at":"2026-11-20T12:36:41.248Z","id":"a","topic":"t","attempt":2}`},
+			`{"kind":"started","at":"2026-11-20T12:36:41.248Z","id":"a","topic":"t","node":"n1","attempt":2}`},
 		{tasks.Event{Kind: tasks.EventDied, At: at, ID: "a", Topic: "t", Attempt: 3, Err: "bad\r\n\xff"},
-			`{"kind":"dead","at":"2026-11-20T12:36:41.248Z","id":"a","topic":"t","attempt":3,"error":"bad\r\n\ufffd"}`},
+			`{"kind":"dead","at":"2026-11-20T12:36:41.248Z","id":"a","topic":"t","node":"n1","attempt":3,"error":"bad\r\n\ufffd"}`},
 	} {
-		e := eventStream{number: 41}
+		e := eventStream{number: 41, node: []byte(`"n1"`)}
 		e.encode(&c.event)
 		if got, want := string(e.text), "id: 42\nevent: "+string(c.event.Kind)+"\ndata: "+c.want+"\n\n"; got != want {
 			t.Errorf("told\n%s\nwant\n%s", got, want)

@@ -155,8 +155,8 @@ func (s *Server) routes() error {
 		about: "Counts the next attempt of each task, be it the first or a retry. It is no snapshot. It covers the tasks of all nodes. " + reachAbout,
 		fails: kinds{invalid, closing}}, s.forecast)
 	add(a, route{id: "events", allow: readers, method: "GET", path: eventsPath, summary: "Stream the events of tasks",
-		about:   "Server-sent events, from now on, without an end. A reader that is too slow loses events; an event of the type lost says how many. Ids count lost events too. They begin again with each stream, and Last-Event-ID changes nothing.",
-		streams: []any{Event{}, EventsLost{}}, fails: kinds{invalid, overloaded, closing}}, s.events)
+		about:   "Server-sent events of all nodes, from now on, without an end. Those of each node come in order, those of several as they arrive. An event of the type covered says from when on the events of another node are in the stream, one of the type missing that they are not, because the node does not answer. With scope=node the stream has the events of the node that is asked alone. A reader that is too slow loses events; an event of the type lost says how many. Ids count lost events too. They begin again with each stream, and Last-Event-ID changes nothing.",
+		streams: []any{Event{}, EventsLost{}, NodeChange{}}, fails: kinds{invalid, overloaded, closing}}, s.events)
 	add(a, route{id: "alive", allow: public, method: "GET", path: "/healthz", summary: "Report whether the server is alive",
 		about: "503 once the scheduler has ended: the process should be restarted."}, s.alive)
 	add(a, route{id: "ready", allow: public, method: "GET", path: "/readyz", summary: "Report whether replay is complete",

@@ -97,7 +97,7 @@ func TestSlowEventReader(t *testing.T) {
 				return false
 			case e.kind == "lost":
 				lost, gaps = lost+e.Count, gaps+1
-				if e.data != fmt.Sprintf(`{"kind":"lost","count":%d}`, e.Count) || e.Count < 1 {
+				if e.data != fmt.Sprintf(`{"kind":"lost","node":"local","count":%d}`, e.Count) || e.Count < 1 {
 					t.Errorf("told %s", e.data)
 				}
 			default:

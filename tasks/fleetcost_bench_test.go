@@ -37,6 +37,17 @@ func BenchmarkFleetCommands(b *testing.B) {
 						_, _ = s.Reserve(ctx, "empty", 1, time.Minute, 0)
 					}
 				}},
+				{"Events", func(ctx context.Context, s *Scheduler, _ int) {
+					u, err := s.FleetSubscribe(ctx, EventFilter{})
+					if err != nil {
+						b.Error(err)
+						return
+					}
+					defer u.Close()
+					for err == nil {
+						_, err = u.Next(ctx)
+					}
+				}},
 				{"Chosen", func(ctx context.Context, s *Scheduler, i int) {
 					tick := time.NewTicker(time.Second)
 					defer tick.Stop()

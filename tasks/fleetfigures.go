@@ -5,6 +5,7 @@ import (
 
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // What all nodes that share the ledger answer together. Each of these methods takes about
@@ -82,4 +83,33 @@ func (s *Scheduler) FleetForecast(ctx context.Context, o Outlook) (Forecast, Rea
 // Errors: why ctx has ended.
 func (s *Scheduler) FleetHistory(ctx context.Context) (History, Reach, error) {
 	return s.cluster.FleetHistory(ctx)
+}
+
+type (
+	// A FleetSubscription hears of what happens to tasks at all nodes that share the ledger.
+	FleetSubscription = cluster.FleetSubscription
+
+	// NodeEvents are what a FleetSubscription has heard of one node.
+	NodeEvents = task.NodeEvents
+
+	// A NodeChange says whether a FleetSubscription hears of a node's events from now on.
+	NodeChange = task.NodeChange
+)
+
+// What becomes of a node while a FleetSubscription is open.
+const (
+	NodeCovered = task.NodeCovered
+	NodeMissing = task.NodeMissing
+	NodeLeft    = task.NodeLeft
+)
+
+// FleetSubscribe is Subscribe at all nodes that share the ledger. The subscription begins with what
+// happens after FleetSubscribe has returned: it waits until the nodes that live have answered, and
+// GatherWithin at most. One that has not is reported as NodeMissing. The filter holds for each
+// node, its Buffer for this one: at others up to 2,048 events wait. The caller closes the
+// subscription. At a node without others it is what Subscribe is.
+//
+// Errors: as of Subscribe; why ctx has ended.
+func (s *Scheduler) FleetSubscribe(ctx context.Context, f EventFilter) (*FleetSubscription, error) {
+	return s.cluster.FleetSubscribe(ctx, f)
 }

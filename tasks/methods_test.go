@@ -71,6 +71,7 @@ var conversations = []conversation{
 	converse(cluster.RanksMethod),
 	converse(cluster.ForecastMethod),
 	converse(cluster.HistoryMethod),
+	converse(cluster.EventsMethod),
 }
 
 // A conversation is one method's query and reply, both full of values.

@@ -43,6 +43,32 @@ type Event struct {
 	Err string // Retried, Died: why, at most 1 KiB
 }
 
+// NodeEvents are what a FleetSubscription has heard of one node: events, how many were lost after
+// them, or a change of whether they are heard of.
+type NodeEvents struct {
+	Node   string  // its name
+	Events []Event // in the order in which they happened there
+	// Lost is how many events are missing after these, because the reader was too slow, or did not
+	// ask often enough.
+	Lost int64
+
+	Change NodeChange // empty if there are events, or some are lost
+	// Gap (NodeCovered): events of the node that happened before, while the subscription was open,
+	// may be missing.
+	Gap bool
+	Err error // NodeMissing: why
+}
+
+// A NodeChange says whether a FleetSubscription hears of a node's events from now on.
+type NodeChange string
+
+// What becomes of a node while a FleetSubscription is open.
+const (
+	NodeCovered NodeChange = "covered" // its events are heard of from now on
+	NodeMissing NodeChange = "missing" // it does not answer, or has died and still holds tasks
+	NodeLeft    NodeChange = "left"    // it has ended, and holds no task
+)
+
 // An EventKind names what happened.
 type EventKind string
 

@@ -105,7 +105,7 @@ type LoadStats struct {
 	// Workers are deliveries that this process makes or has places for, see Config.MaxDeliveries.
 	Workers       int
 	Crowd         int   // topics that want to make more, and have to share
-	Subscriptions int   // that are open, see Scheduler.Subscribe
+	Subscriptions int   // that are open here, see Scheduler.Subscribe and FleetSubscribe
 	EventsLost    int64 // events that a reader of any subscription was too slow for
 }
 

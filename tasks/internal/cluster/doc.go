@@ -5,7 +5,7 @@
 // reconciler.go), the hand-over of shards (drain.go, reclaim.go), receivers that wait at other
 // nodes (demand.go, remotewaiter.go), the backlog that others help with (offloadout.go,
 // offloadin.go), the settlement of what other nodes have (settleremote.go, forwarder.go), and the
-// figures of all nodes (gather.go, fleetfigures.go).
+// figures (gather.go, fleetfigures.go) and events (fleetevents.go, eventfeed.go) of all nodes.
 //
 // It calls the engine of this node, the ledger, and the relay that carries messages. The engine
 // tells it of tasks and shards by the interface engine.Cluster. Its maps are guarded by Engine.Mu,

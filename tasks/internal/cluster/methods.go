@@ -57,6 +57,7 @@ func MethodHandlers() map[string]RPCHandler {
 	add(Handle(RanksMethod, (*Cluster).handleRanks))
 	add(Handle(HistoryMethod, (*Cluster).handleHistory))
 	add(Handle(ForecastMethod, (*Cluster).handleForecast))
+	add(Handle(EventsMethod, (*Cluster).handleEvents))
 	add(handleAll(ListMethod, (*Cluster).listLocal))
 	add(handleAll(UsedMethod, (*Cluster).usedLocal))
 	add(handleAll(PurgeMethod, (*Cluster).PurgeLocal))

@@ -23,6 +23,7 @@ type Fleet struct {
 	newTaskShards atomic.Pointer[[]recovery.ShardID]
 	turn          atomic.Uint32 // of the next of them
 	work          chan struct{} // wakes reconcilerLoop; holds one request
+	feeds         eventFeeds    // events of this node for readers at others
 
 	// Guarded by Engine.Mu:
 	multiNode     bool            // callers' ids are registered before their tasks are created
@@ -88,6 +89,7 @@ func (s *Cluster) Share(ctx context.Context) error {
 func (s *Cluster) unshare() {
 	if s.Fleet != nil && s.Fleet.Relay != nil {
 		s.Fleet.Relay.Close()
+		s.Fleet.feeds.close()
 	}
 }
 

@@ -19,13 +19,16 @@ type Subscription struct {
 	topics   []string
 	kinds    []task.EventKind
 	patterns []string
-	events   int // that may wait
-	text     int // bytes of their ids and errors
+	events   int  // that may wait
+	text     int  // bytes of their ids and errors
+	remote   bool // its reader is at another node
 	wake     chan struct{}
 	closed   chan struct{}
 	once     sync.Once
 
-	batch []task.Event // given to the reader by Next, whose it is
+	// The reader's, that is, of the caller of Next:
+	batch  []task.Event // returned by Next
+	others bool         // what other nodes have told comes next
 
 	// A reader takes no lock but this one, which is held for a few instructions: so it cannot keep
 	// deliveries waiting for Engine.Mu. Engine.Mu may be held before it.
@@ -41,13 +44,21 @@ type Subscription struct {
 type feed struct {
 	events  []task.Event // for the observer, told at Unlock
 	Count   int
+	Remote  int                        // how many of them have their reader at another node
 	All     []*Subscription            // that hear of every topic
 	ByTopic map[string][]*Subscription // those of the others that hear of one
 	Lost    int64                      // events, of all subscriptions there were
 }
 
 // Subscribe is tasks.Scheduler.Subscribe.
-func (s *Engine) Subscribe(f task.EventFilter) (*Subscription, error) {
+func (s *Engine) Subscribe(f task.EventFilter) (*Subscription, error) { return s.subscribe(f, false) }
+
+// SubscribeRemote is Subscribe for a reader at another node.
+func (s *Engine) SubscribeRemote(f task.EventFilter) (*Subscription, error) {
+	return s.subscribe(f, true)
+}
+
+func (s *Engine) subscribe(f task.EventFilter, remote bool) (*Subscription, error) {
 	if err := f.Validate(); err != nil {
 		return nil, err
 	}
@@ -57,7 +68,7 @@ func (s *Engine) Subscribe(f task.EventFilter) (*Subscription, error) {
 	topics := slices.Sorted(slices.Values(f.Topics))
 	u := &Subscription{
 		engine: s, topics: slices.Compact(topics), kinds: slices.Clone(f.Kinds), patterns: slices.Clone(f.Patterns),
-		events: f.Buffer, text: task.TextPerEvent * f.Buffer,
+		events: f.Buffer, text: task.TextPerEvent * f.Buffer, remote: remote,
 		wake: make(chan struct{}, 1), closed: make(chan struct{}),
 	}
 	s.Mu.Lock()
@@ -71,6 +82,9 @@ func (s *Engine) Subscribe(f task.EventFilter) (*Subscription, error) {
 
 func (f *feed) add(u *Subscription) {
 	f.Count++
+	if u.remote {
+		f.Remote++
+	}
 	if len(u.topics) == 0 {
 		f.All = append(f.All, u)
 		return
@@ -86,6 +100,9 @@ func (f *feed) add(u *Subscription) {
 func (f *feed) remove(u *Subscription) {
 	is := func(o *Subscription) bool { return o == u }
 	f.Count--
+	if u.remote {
+		f.Remote--
+	}
 	f.All = slices.DeleteFunc(f.All, is)
 	for _, t := range u.topics {
 		if left := slices.DeleteFunc(f.ByTopic[t], is); len(left) > 0 {
@@ -119,24 +136,42 @@ func (u *Subscription) Close() {
 // Errors: that of ctx; ErrClosed once the subscription was closed, or the engine has
 // ended and everything was returned.
 func (u *Subscription) Next(ctx context.Context) (events []task.Event, lost int64, err error) {
+	n, err := u.NextOf(ctx, nil)
+	return n.Events, n.Lost, err
+}
+
+// NextOf is Next, and returns what comes on the channel others too. If there is always something of
+// both, it returns them in turn.
+func (u *Subscription) NextOf(ctx context.Context, others <-chan task.NodeEvents) (n task.NodeEvents, err error) {
 	if err := ctx.Err(); err != nil {
-		return nil, 0, err
+		return n, err
+	}
+	if u.others {
+		u.others = false
+		select {
+		case n = <-others:
+			return n, nil
+		default:
+		}
 	}
 	for ended := false; ; {
-		if events, lost = u.take(); len(events) > 0 || lost > 0 {
-			return events, lost, nil
+		if n.Events, n.Lost = u.take(); len(n.Events) > 0 || n.Lost > 0 {
+			u.others = true
+			return n, nil
 		}
 		if ended {
-			return nil, 0, task.ErrClosed
+			return n, task.ErrClosed
 		}
 		select {
+		case n = <-others:
+			return n, nil
 		case <-u.wake:
 		case <-u.closed:
-			return nil, 0, task.ErrClosed
+			return n, task.ErrClosed
 		case <-u.engine.Life.done:
 			ended = true // but something may have happened just before
 		case <-ctx.Done():
-			return nil, 0, ctx.Err()
+			return n, ctx.Err()
 		}
 	}
 }
