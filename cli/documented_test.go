@@ -160,8 +160,10 @@ var topicMeanings = map[string]string{
 	"misfire": "What becomes of tasks that fell due while no process held them: `deliver`, `skip`, or `coalesce`, which delivers" +
 		" the latest of each group. See [http.md](http.md#herds-and-misfires).",
 	"dead_retention": "How long dead tasks are kept. **Then they are deleted for good.**",
-	"count_crashes":  "Record each attempt before it is delivered: one more write, and a task that kills its process runs out of attempts too.",
-	"paused":         "Accept tasks, but do not deliver them.",
+	"keep_finished": "How long finished tasks can be read, with their outcome. A request that is repeated within that time is answered" +
+		" as a repeat. 0: not at all. See [http.md](http.md#finished-tasks).",
+	"count_crashes": "Record each attempt before it is delivered: one more write, and a task that kills its process runs out of attempts too.",
+	"paused":        "Accept tasks, but do not deliver them.",
 }
 
 // settingsOfTopics reads what a topic may have in the file.

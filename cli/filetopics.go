@@ -37,6 +37,7 @@ type topicInFile struct {
 	CountCrashes  bool          `yaml:"count_crashes"`
 	Paused        bool          `yaml:"paused"`
 	DeadRetention time.Duration `yaml:"dead_retention"`
+	KeepFinished  time.Duration `yaml:"keep_finished"`
 }
 
 // settings returns the settings of a topic in the file.
@@ -52,6 +53,7 @@ func (t *topicInFile) settings() (tasks.TopicSettings, error) {
 		CountCrashes:  t.CountCrashes,
 		Paused:        t.Paused,
 		DeadRetention: t.DeadRetention,
+		KeepFinished:  t.KeepFinished,
 	}
 	kind, found := t.Delivery["kind"]
 	if text, ok := kind.(string); ok {
@@ -183,6 +185,7 @@ func topicText(t *tasks.TopicSettings) string {
 		parts = append(parts, "misfire: "+string(t.Misfire))
 	}
 	duration(&parts, "dead_retention", t.DeadRetention)
+	duration(&parts, "keep_finished", t.KeepFinished)
 	if t.CountCrashes {
 		parts = append(parts, "count_crashes: true")
 	}

@@ -29,8 +29,8 @@ type list struct {
 	remote
 	paging
 	Topic string `env:"-" placeholder:"NAME" help:"Only of this topic."`
-	Group string `env:"-" placeholder:"NAME" help:"Only of this group. Not with the state dead."`
-	State string `env:"-" placeholder:"STATE" help:"Only in this state: pending, retrying (pending, and an attempt was made), held (pending, its countdown is held), ready, delivering or dead. Default: all but the dead."`
+	Group string `env:"-" placeholder:"NAME" help:"Only of this group. Not with the states dead and finished."`
+	State string `env:"-" placeholder:"STATE" help:"Only in this state: pending, retrying (pending, and an attempt was made), held (pending, its countdown is held), ready, delivering, dead or finished (kept because of the topic's keep_finished). Default: all but the dead and the finished."`
 	textFilter
 	DueFrom instant `env:"-" placeholder:"TIME" help:"Only tasks whose next attempt is not before this time, RFC 3339. Not with the state dead."`
 	DueTo   instant `env:"-" placeholder:"TIME" help:"Only tasks whose next attempt is before this time. Not with the state dead."`

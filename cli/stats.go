@@ -86,7 +86,11 @@ func taskCounts(n *client.Counts) string {
 	if len(parts) > 0 {
 		among = " (" + strings.Join(parts, ", ") + ")"
 	}
-	return fmt.Sprintf("%d pending%s, %d ready, %d delivering, %d dead", n.Pending, among, n.Ready, n.Delivering, n.Dead)
+	finished := ""
+	if n.Finished > 0 {
+		finished = fmt.Sprintf(", %d finished", n.Finished)
+	}
+	return fmt.Sprintf("%d pending%s, %d ready, %d delivering, %d dead%s", n.Pending, among, n.Ready, n.Delivering, n.Dead, finished)
 }
 
 // attempts is how deliveries have ended since the start of the node.

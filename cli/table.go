@@ -74,7 +74,7 @@ func taskBlock(w io.Writer, t *client.Task, now time.Time) {
 	if len(t.Binary) > 0 {
 		payload = fmt.Sprintf("%d bytes that are not JSON", len(t.Binary))
 	}
-	next, held, died, late := "", "", "", ""
+	next, held, died, finished, late := "", "", "", "", ""
 	if t.HeldAt != nil {
 		held = instantText(*t.HeldAt, now) + ", with " + roundedText(time.Duration(t.Remaining)) + " left"
 	}
@@ -87,10 +87,16 @@ func taskBlock(w io.Writer, t *client.Task, now time.Time) {
 			died += ", " + string(t.Reason)
 		}
 	}
+	if t.FinishedAt != nil {
+		finished = instantText(*t.FinishedAt, now)
+		if t.Outcome != "" {
+			finished += ", " + string(t.Outcome)
+		}
+	}
 	if t.MaxLateness > 0 {
 		late = t.MaxLateness.String()
 	}
-	block(w, t.ID, "topic", t.Topic, "state", string(t.State), "due", instantText(t.DueAt, now), "next", next, "held", held, "died", died,
+	block(w, t.ID, "topic", t.Topic, "state", string(t.State), "due", instantText(t.DueAt, now), "next", next, "held", held, "died", died, "finished", finished,
 		"attempt", fmt.Sprint(t.Attempt), "last error", t.LastError, "payload", payload, "headers", strings.Join(headers, ", "),
 		"group", t.Group, "max lateness", late, "revision", fmt.Sprint(t.Revision), "created", instantText(t.CreatedAt, now), "node", t.Node)
 	if len(t.Attempts) > 0 {

@@ -113,7 +113,7 @@ func topicBlock(w io.Writer, t *client.Topic, now time.Time) {
 	block(w, t.Name, "delivery", way, "undeliverable", t.Undeliverable, "paused", strconv.FormatBool(t.Paused), "max attempts", strconv.Itoa(t.Retry.MaxAttempts), "max age", maxAge(t.Retry.MaxAge),
 		"backoff", t.Retry.MinBackoff.String()+" to "+t.Retry.MaxBackoff.String(), "lease", t.Lease.String(),
 		"concurrency", concurrency, "rate", rate, "weight", strconv.Itoa(t.Weight), "spread", t.Spread.String(), "misfire", t.Misfire,
-		"dead kept", t.DeadRetention.String(), "count crashes", strconv.FormatBool(t.CountCrashes), "revision", strconv.FormatInt(t.Revision, 10),
+		"dead kept", t.DeadRetention.String(), "finished kept", t.KeepFinished.String(), "count crashes", strconv.FormatBool(t.CountCrashes), "revision", strconv.FormatInt(t.Revision, 10),
 		"tasks", taskCounts(n),
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
 			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),
@@ -159,6 +159,7 @@ type topicsSet struct {
 	Spread        span     `env:"-" placeholder:"1m" help:"Window over which tasks of one instant are delivered, to 24h."`
 	Misfire       string   `env:"-" placeholder:"deliver" help:"What becomes of tasks that fell due while no process held them: deliver, skip or coalesce."`
 	DeadRetention span     `env:"-" placeholder:"7d" help:"How long dead tasks are kept, 1m to 3660d."`
+	KeepFinished  span     `env:"-" placeholder:"0" help:"How long finished tasks can be read and are not created anew, to 30d; 0: not at all."`
 	CountCrashes  *bool    `env:"-" negatable:"" help:"Record each attempt before it is delivered."`
 	Paused        *bool    `env:"-" negatable:"" help:"Accept tasks, but do not deliver them."`
 }
@@ -266,6 +267,7 @@ func (c *topicsSet) patch() map[string]any {
 	setIfGiven(patch, "weight", c.Weight)
 	setIfGiven(patch, "spread", (*client.Duration)(c.Spread.pointer()))
 	setIfGiven(patch, "dead_retention", (*client.Duration)(c.DeadRetention.pointer()))
+	setIfGiven(patch, "keep_finished", (*client.Duration)(c.KeepFinished.pointer()))
 	setIfGiven(patch, "concurrency", c.Concurrency)
 	setIfGiven(patch, "count_crashes", c.CountCrashes)
 	setIfGiven(patch, "paused", c.Paused)

@@ -118,6 +118,8 @@ type Counts struct {
 	ReadyOldestAt *time.Time `json:"ready_oldest_at,omitempty"`
 	// What has become of deliveries. Each counts once.
 	Attempts Attempts `json:"attempts"`
+	// Finished tasks that are kept because of their topic's keep_finished.
+	Finished int64 `json:"finished"`
 	// Tasks of which an attempt was made, and that wait for the next one. They count as pending
 	// too.
 	Retrying int64 `json:"retrying"`

@@ -78,6 +78,7 @@ var clientTypes = map[string]struct {
 var clientFields = map[string]struct{ name, typ string }{
 	"Task.State":      {typ: "State"},
 	"Task.Reason":     {typ: "Reason"},
+	"Task.Outcome":    {typ: "Outcome"},
 	"Attempt.Outcome": {typ: "AttemptOutcome"},
 	"Task.PayloadB64": {name: "Binary", typ: "[]byte"},
 	"Event.Kind":      {typ: "EventKind"},

@@ -12,8 +12,8 @@ import (
 // Query selects tasks.
 type Query struct {
 	Topic string // empty: of all topics
-	Group string // empty: all, also those without a group. Not with Dead
-	State State  // empty: all but the dead. Dead needs a topic
+	Group string // empty: all, also those without a group. Not with Dead and Finished
+	State State  // empty: all but the dead and the finished. These two need a topic
 	// Limit is how many tasks a page has at most, 1 to 1,000. 0: 100.
 	Limit int
 	// Cursor is the NextCursor of the previous page. Empty: from the beginning.

@@ -14,12 +14,14 @@ import (
 // State is the state of a task.
 type State string
 
-// The states of a task. Finished tasks are not found.
+// The states of a task. Finished tasks are found only for as long as their topic keeps them, see
+// Settings.KeepFinished.
 const (
 	Pending    State = "pending"    // waits for its time
 	Ready      State = "ready"      // due, and not handed out yet
 	Delivering State = "delivering" // handed to its receiver
 	Dead       State = "dead"       // its attempts are exhausted, or it was buried
+	Finished   State = "finished"   // delivered, cancelled or skipped; see Task.Outcome
 
 	// Retrying is a part of Pending: tasks of which an attempt was made. It selects tasks in a
 	// Query; the State of such a task is Pending.
@@ -37,6 +39,16 @@ const (
 	Exhausted    Reason = "exhausted" // its last attempt failed, or ran out of time
 	Buried       Reason = "buried"    // its receiver gave it up
 	TopicDeleted Reason = "deleted"   // its topic was deleted by force
+)
+
+// Outcome is what has become of a finished task. It is empty if that is no longer known.
+type Outcome string
+
+// What may have become of it.
+const (
+	OutcomeDelivered Outcome = "delivered" // acknowledged
+	OutcomeCancelled Outcome = "cancelled" // by a caller
+	OutcomeSkipped   Outcome = "skipped"   // too late, or misfired
 )
 
 // AttemptOutcome is how an attempt has ended that has failed.

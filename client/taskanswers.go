@@ -16,7 +16,9 @@ import (
 type Task struct {
 	ID    string `json:"id"`
 	Topic string `json:"topic"`
-	State State  `json:"state"`
+	// finished: it is done, and kept because of its topic's keep_finished; without that a
+	// finished task is not found.
+	State State `json:"state"`
 	// The deadline.
 	DueAt time.Time `json:"due_at"`
 	// When the next attempt starts: at the deadline; in a topic with a spread, at the task's
@@ -39,6 +41,11 @@ type Task struct {
 	// Why a dead task is dead: its attempts were exhausted, it was buried by its receiver, or
 	// its topic was deleted by force. Left out if the reason is no longer known.
 	Reason Reason `json:"reason,omitempty"`
+	// Of a finished task.
+	FinishedAt *time.Time `json:"finished_at,omitempty"`
+	// What has become of a finished task: it was acknowledged; a caller cancelled it; or it was
+	// given up undelivered, as too late or misfired. Left out if that is no longer known.
+	Outcome Outcome `json:"outcome,omitempty"`
 	// Of the last failed attempt, or why it was buried.
 	LastError string `json:"last_error,omitempty"`
 	// The node that owns the task.

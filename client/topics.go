@@ -32,6 +32,9 @@ type Settings struct {
 	Misfire string `json:"misfire,omitempty"`
 	// DeadRetention is how long dead tasks are kept, 1 min to 3660 days.
 	DeadRetention Duration `json:"dead_retention,omitempty"`
+	// KeepFinished is how long finished tasks can be read, and the same request is answered as a
+	// repeated one, up to 30 days. 0: not at all.
+	KeepFinished Duration `json:"keep_finished,omitempty"`
 	// CountCrashes records each attempt before it is delivered.
 	CountCrashes bool `json:"count_crashes"`
 	// Paused: tasks are accepted, but not delivered.

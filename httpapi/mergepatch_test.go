@@ -119,7 +119,7 @@ func TestPatchTopic(t *testing.T) {
 func TestPatchesAtTheSameTime(t *testing.T) {
 	r := newRig(t)
 	done := make(chan int)
-	fields := []string{`"lease":"7m"`, `"weight":7`, `"concurrency":7`, `"misfire":"skip"`, `"spread":"7s"`, `"count_crashes":true`, `"dead_retention":"7m"`, `"retry":{"max_attempts":7}`}
+	fields := []string{`"lease":"7m"`, `"weight":7`, `"concurrency":7`, `"misfire":"skip"`, `"spread":"7s"`, `"count_crashes":true`, `"dead_retention":"7m"`, `"keep_finished":"7m"`, `"retry":{"max_attempts":7}`}
 	for _, field := range fields {
 		go func() { done <- r.do("PATCH", "/v1/topics/t", "{"+field+"}").status }()
 	}
@@ -133,7 +133,7 @@ func TestPatchesAtTheSameTime(t *testing.T) {
 		t.Fatal(err)
 	}
 	set := topic.Settings
-	if got := fmt.Sprint(set.Lease, set.Weight, set.Concurrency, set.Misfire, set.Spread, set.CountCrashes, set.DeadRetention, set.Retry.MaxAttempts); got != "7m0s 7 7skip7s true 7m0s 7" {
+	if got := fmt.Sprint(set.Lease, set.Weight, set.Concurrency, set.Misfire, set.Spread, set.CountCrashes, set.DeadRetention, set.KeepFinished, set.Retry.MaxAttempts); got != "7m0s 7 7skip7s true 7m0s 7m0s 7" {
 		t.Error(got)
 	}
 }
@@ -143,7 +143,7 @@ func TestSettingsSurviveAPatch(t *testing.T) {
 	set := tasks.TopicSettings{
 		Kind: "hook", Delivery: json.RawMessage(`{"url":"https://a?b=<c>&d"}`), Retry: tasks.Retry{MaxAttempts: 7, MinBackoff: 1234567 * time.Microsecond, MaxBackoff: 29*24*time.Hour + time.Millisecond},
 		Lease: time.Hour + 1500*time.Millisecond, Concurrency: 3, Rate: tasks.Rate{PerSecond: 0.123456789, Burst: 3}, Weight: 1000, Spread: 90 * time.Second,
-		Misfire: tasks.MisfireCoalesce, CountCrashes: true, Paused: true, DeadRetention: 3660 * 24 * time.Hour,
+		Misfire: tasks.MisfireCoalesce, CountCrashes: true, Paused: true, DeadRetention: 3660 * 24 * time.Hour, KeepFinished: 30*24*time.Hour - time.Millisecond,
 	}
 	got := set
 	if err := patched([]byte(`{}`))(&got); err != nil {

@@ -166,7 +166,7 @@ func TestDecoderKnowsTheDescribedFields(t *testing.T) {
 		}
 		for _, name := range []string{"id", "topic", "delay", "due_at", "payload", "headers", "max_lateness", "group", "delivery", "retry",
 			"lease", "concurrency", "count_crashes", "paused", "kind", "max_attempts", "min_backoff", "max_backoff", "receipts", "reason",
-			"rate", "per_second", "burst", "weight", "spread", "misfire", "dead_retention"} {
+			"rate", "per_second", "burst", "weight", "spread", "misfire", "dead_retention", "keep_finished"} {
 			if !known[name] && !unknown(c.decode, name) {
 				t.Errorf("%T does not describe %s, which is accepted", c.described, name)
 			}

@@ -189,6 +189,7 @@ var badInput = []struct {
 	{"topic: unknown misfire", "PUT", "/v1/topics/t", `{"misfire":"Zx81secret"}`, 422, "invalid", "misfire", nil},
 	{"topic: empty misfire", "PUT", "/v1/topics/t", `{"misfire":""}`, 422, "invalid", "misfire", nil},
 	{"topic: dead forgotten at once", "PUT", "/v1/topics/t", `{"dead_retention":"1s"}`, 422, "invalid", "dead_retention", nil},
+	{"topic: finished kept for too long", "PUT", "/v1/topics/t", `{"keep_finished":"31d"}`, 422, "invalid", "keep_finished", nil},
 	{"topic: object of another type", "PUT", "/v1/topics/t", `{"delivery":"pull"}`, 422, "invalid", "delivery", nil},
 	{"topic: paused of another type", "PUT", "/v1/topics/t", `{"paused":1}`, 422, "invalid", "paused", nil},
 	{"topic: broken If-Match", "PUT", "/v1/topics/t", `{}`, 422, "invalid", "If-Match", []string{"If-Match: Zx81secret"}},

@@ -111,6 +111,7 @@ type Counts struct {
 
 	ReadyOldestAt string         `json:"ready_oldest_at,omitempty" format:"date-time" doc:"Since when the oldest task has been due that is ready now. Left out if none is."`
 	Attempts      Attempts       `json:"attempts" doc:"What has become of deliveries. Each counts once."`
+	Finished      int64          `json:"finished" doc:"Finished tasks that are kept because of their topic's keep_finished."`
 	Retrying      int64          `json:"retrying" doc:"Tasks of which an attempt was made, and that wait for the next one. They count as pending too."`
 	Held          int64          `json:"held" doc:"Tasks whose countdown is held. They count as pending too."`
 	Receivers     int64          `json:"receivers" doc:"Calls of reserve that wait."`
@@ -154,7 +155,7 @@ func wireSweep(t *tasks.Stats) SweepStats {
 
 func wireCounts(c *tasks.Counts) Counts {
 	return Counts{
-		Pending: c.Pending, Retrying: c.Retrying, Held: c.Held, Ready: c.Ready, Delivering: c.Delivering, Dead: c.Dead,
+		Pending: c.Pending, Retrying: c.Retrying, Held: c.Held, Finished: c.Finished, Ready: c.Ready, Delivering: c.Delivering, Dead: c.Dead,
 		Scheduled: c.Scheduled, Delivered: c.Delivered, Failed: c.Failed, LeaseExpired: c.LeaseExpired,
 		DeadOldestAt: formatInstant(c.DeadOldest),
 		Panicked:     c.Panicked, Died: c.Died, Expired: c.Expired, Cancelled: c.Cancelled, Skipped: c.Skipped,

@@ -23,6 +23,7 @@ type NewTopic struct {
 	Paused       bool      `json:"paused,omitempty" doc:"Accept tasks, but do not deliver them."`
 
 	DeadRetention span `json:"dead_retention,omitempty" doc:"How long dead tasks are kept, 1m to 3660d. Default 7d."`
+	KeepFinished  span `json:"keep_finished,omitempty" doc:"How long finished tasks can be read, and the same request is answered as a repeated one, 0 to 30d. Default 0: not at all."`
 }
 
 // NewRetry describes the schedule of attempts in a request.
@@ -57,6 +58,7 @@ type Topic struct {
 
 	ConcurrencySet bool     `json:"concurrency_set" doc:"Whether concurrency is set. Unset, it is the default, and a backlog raises it."`
 	DeadRetention  duration `json:"dead_retention"`
+	KeepFinished   duration `json:"keep_finished" doc:"How long finished tasks are kept; 0s: not at all."`
 	Undeliverable  string   `json:"undeliverable,omitempty" doc:"Why this node cannot deliver the topic's tasks: it lacks what their settings need. The tasks wait. If it can, why another node cannot, which is named."`
 	ConcurrencyNow int      `json:"concurrency_now" doc:"The bound in force: concurrency, or more during a backlog. Of several nodes the greatest."`
 	LastError      string   `json:"last_error,omitempty" doc:"Why the last attempt failed of those that have failed since the start, cut to 256 bytes. Left out if none has."`
@@ -87,7 +89,7 @@ func wireTopic(t *tasks.Topic) Topic {
 		Lease: duration(set.Lease), Concurrency: set.Concurrency,
 		Weight: set.Weight, Spread: duration(set.Spread), Misfire: string(set.Misfire),
 		CountCrashes: set.CountCrashes, Paused: set.Paused,
-		DeadRetention: duration(set.DeadRetention), Undeliverable: t.Undeliverable,
+		DeadRetention: duration(set.DeadRetention), KeepFinished: duration(set.KeepFinished), Undeliverable: t.Undeliverable,
 		Revision: t.Revision, Counts: wireCounts(&t.Counts),
 		ConcurrencySet: t.ConcurrencySet, ConcurrencyNow: t.ConcurrencyNow,
 		LastError: t.LastError, LastFailedAt: formatInstant(t.LastFailed),
@@ -130,6 +132,8 @@ func (s *scanner) settings(t *tasks.TopicSettings) {
 			}
 		case "dead_retention":
 			t.DeadRetention = s.span("dead_retention", time.Minute, tasks.MaxAhead)
+		case "keep_finished":
+			t.KeepFinished = s.span("keep_finished", 0, tasks.MaxKeepFinished)
 		case "count_crashes":
 			t.CountCrashes = s.boolean("count_crashes")
 		case "paused":

@@ -67,7 +67,7 @@ func (d duration) MarshalJSON() ([]byte, error) {
 type Task struct {
 	ID          string            `json:"id"`
 	Topic       string            `json:"topic"`
-	State       string            `json:"state" enum:"pending,held,ready,delivering,dead"`
+	State       string            `json:"state" enum:"pending,held,ready,delivering,dead,finished" doc:"finished: it is done, and kept because of its topic's keep_finished; without that a finished task is not found."`
 	DueAt       string            `json:"due_at" format:"date-time" doc:"The deadline."`
 	NextAt      string            `json:"next_at" format:"date-time" doc:"When the next attempt starts: at the deadline; in a topic with a spread, at the task's place in it; after a failed attempt, later."`
 	Payload     payload           `json:"payload,omitempty" doc:"As it was given. Left out if the task has none."`
@@ -80,6 +80,8 @@ type Task struct {
 	CreatedAt   string            `json:"created_at" format:"date-time"`
 	DiedAt      string            `json:"died_at,omitempty" format:"date-time" doc:"Of a dead task."`
 	Reason      string            `json:"reason,omitempty" enum:"exhausted,buried,deleted" doc:"Why a dead task is dead: its attempts were exhausted, it was buried by its receiver, or its topic was deleted by force. Left out if the reason is no longer known."`
+	FinishedAt  string            `json:"finished_at,omitempty" format:"date-time" doc:"Of a finished task."`
+	Outcome     string            `json:"outcome,omitempty" enum:"delivered,cancelled,skipped" doc:"What has become of a finished task: it was acknowledged; a caller cancelled it; or it was given up undelivered, as too late or misfired. Left out if that is no longer known."`
 	LastError   string            `json:"last_error,omitempty" doc:"Of the last failed attempt, or why it was buried."`
 	Node        string            `json:"node" doc:"The node that owns the task."`
 	Attempts    []Attempt         `json:"attempts,omitempty" maxItems:"10" doc:"The attempts that have failed last, the oldest first: at most 10, and fewer if their texts are long. In the answer about one task (GET) and in lists of dead tasks; left out if none has failed."`
@@ -133,6 +135,7 @@ func wireTask(t *tasks.Task) Task {
 		Headers: t.Headers, Group: t.Group,
 		Attempt: t.Attempt, Revision: t.Revision,
 		CreatedAt: formatInstant(t.Created), DiedAt: formatInstant(t.Died),
+		FinishedAt: formatInstant(t.Finished), Outcome: string(t.Outcome),
 		Reason: string(t.Reason), LastError: t.LastError, Node: t.Node,
 	}
 	if t.Spooled {

@@ -88,6 +88,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(tasksNow, float64(n.Dead), t.Name, tasks.Dead.String())
 		gauge(retrying, float64(n.Retrying), t.Name)
 		gauge(held, float64(n.Held), t.Name)
+		gauge(finished, float64(n.Finished), t.Name)
 		counter(scheduled, n.Scheduled, t.Name)
 		counter(delivered, n.Delivered, t.Name)
 		counter(died, n.Died, t.Name)

@@ -261,6 +261,8 @@ func (s *Scheduler) checkAct(a *Act, f *task.Faults) {
 		f.Add("filter.state", "must be dead, or be left out")
 	case a.IDs == nil && a.Action == ResumeAction && a.Query.State != 0 && a.Query.State != Held:
 		f.Add("filter.state", "must be held, or be left out")
+	case a.IDs == nil && a.Query.State == Finished:
+		f.Add("filter.state", "must not be finished: nothing can be done with finished tasks")
 	case a.IDs == nil && !a.Action.Dead() && a.Query.State == Dead:
 		f.Add("filter.state", "must not be dead: requeue and delete are for dead tasks")
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -15,6 +16,9 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
+
+// keptSuffix ends the labels of finished tasks in the ledger.
+const keptSuffix = "!"
 
 // checkConsistency compares everything that a scheduler keeps twice: the book
 // with its index and its arena, the gauges and queues with a recount, and, where
@@ -72,7 +76,7 @@ func (s consistency) checkBook() (errs error) {
 		}
 		if f, err := record.Decode(b.Record(sl)); err != nil {
 			fault("record of %s: %w", id, err)
-		} else if string(f.Topic) != s.engine.TopicTable.ByNumber[sl.Topic].Name {
+		} else if string(f.Topic) != strings.TrimSuffix(s.engine.TopicTable.ByNumber[sl.Topic].Name, keptSuffix) {
 			fault("%s: topic %s in its record, %s in its slot", id, f.Topic, s.engine.TopicTable.ByNumber[sl.Topic].Name)
 		}
 		if _, ok := s.engine.Writes.Deferred[n]; ok && sl.Flags&store.Writing == 0 {
@@ -173,7 +177,7 @@ func (s consistency) checkTopics() (errs error) {
 	for _, q := range s.engine.TopicTable.Quotas.ByPatterns {
 		counted := engine.Quota{}
 		for _, t := range s.engine.TopicTable.ByNumber {
-			if t.Name != "" && task.AnyMatches(q.Patterns, t.Name) {
+			if t.Name != "" && !strings.HasSuffix(t.Name, keptSuffix) && task.AnyMatches(q.Patterns, t.Name) {
 				counted.Tasks += t.Slots
 				if t.Occupied {
 					counted.Topics++
@@ -259,13 +263,16 @@ func (s consistency) checkLedger(ledger recovery.Ledger) (errs error) {
 	for id := range pendings {
 		fault("%s is in the ledger, not in memory", id)
 	}
-	if len(deads) != len(s.engine.Dead.IDs) {
-		fault("%d dead in the ledger, %d in the index", len(deads), len(s.engine.Dead.IDs))
+	if dead, kept := len(s.engine.Dead.IDs), len(s.engine.Dead.Kept); len(deads) != dead+kept {
+		fault("%d dead and finished in the ledger, %d dead and %d finished in the index", len(deads), dead, kept)
 	}
 	byTopic := make(map[string]int64)
 	for id, e := range deads {
 		if !s.engine.BuriedLocked([]byte(id)) {
 			fault("%s is dead and not in the index", id)
+		}
+		if kept := strings.HasSuffix(e.Spot.Label, keptSuffix); kept != s.engine.KeptLocked([]byte(id)) || kept != record.IsFinished(e.Data[1]) {
+			fault("%s is finished by its label: %v; by memory or its record it is not so", id, kept)
 		}
 		byTopic[e.Spot.Label]++
 	}

@@ -61,8 +61,8 @@ func (s *Scheduler) list(ctx context.Context, ask engine.ListQuery) (Page, error
 // checkQuery returns what a query asks for. Errors: ErrInvalid, ErrNotGranted.
 func checkQuery(ctx context.Context, q *Query) (ask engine.ListQuery, err error) {
 	var f task.Faults
-	if q.State > Held {
-		f.Add("state", "must be pending, retrying, held, ready, delivering or dead")
+	if q.State > Finished {
+		f.Add("state", "must be pending, retrying, held, ready, delivering, dead or finished")
 	}
 	if q.Topic != "" && !task.ValidName(q.Topic) {
 		f.Add("topic", task.NameProblem)
@@ -74,12 +74,12 @@ func checkQuery(ctx context.Context, q *Query) (ask engine.ListQuery, err error)
 	if err := f.Err(); err != nil {
 		return ask, err
 	}
-	if q.State == Dead {
+	if engine.ListsBuried(q.State) {
 		switch {
-		case q.Group != "": // the ledger orders the dead by topic only
-			return ask, task.Invalid("group", "must not stand beside the state dead")
+		case q.Group != "": // the ledger orders them by topic only
+			return ask, task.Invalid("group", "must not stand beside the state "+q.State.String())
 		case q.Topic == "":
-			return ask, task.Invalid("topic", "must be given with the state dead")
+			return ask, task.Invalid("topic", "must be given with the state "+q.State.String())
 		}
 	}
 	limit, after, err := engine.PageBounds(q.Limit, q.Cursor)

@@ -125,7 +125,7 @@ func (m *model) is(id string, state may, what string) *fact {
 // spent tells that a process may have ended in the last attempt, which it had
 // claimed: then the task dies without a word.
 func (f *fact) spent() bool {
-	return f.loose && f.topic != "pulled" && f.topic != "handled" && f.topic != "missed"
+	return f.loose && f.topic != "pulled" && f.topic != "handled" && f.topic != "missed" && f.topic != "kept"
 }
 
 // busy tells that the last delivery is surely not over.
@@ -287,9 +287,20 @@ func (m *model) over(id string, faults bool) bool {
 	return f.during
 }
 
+// finished checks a finished task that is kept.
+func (m *model) finished(id string, task tasks.Task) {
+	if task.Topic != "kept" || task.Outcome == "" || task.Finished.IsZero() {
+		m.fault(id, "finished, of topic %q, outcome %q, finished %v", task.Topic, task.Outcome, task.Finished)
+	}
+}
+
 // saw compares an answer about a task with what is known, and learns from it.
 func (m *model) saw(id string, task tasks.Task, err error) {
 	m.note(id, "seen %v, %v", task.State, err)
+	if err == nil && task.State == tasks.Finished { // it is gone, but kept to be read
+		m.finished(id, task)
+		err = tasks.ErrNotFound
+	}
 	switch {
 	case err == nil && task.State == tasks.Dead:
 		m.is(id, mayBeDead, "Get").may = mayBeDead

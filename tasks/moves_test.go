@@ -33,6 +33,13 @@ func (s *simulation) refused(id string, err error) {
 		s.m.saw(id, Task{}, err)
 	case errors.Is(err, ErrDead):
 		s.m.is(id, mayBeDead, "dead").may = mayBeDead
+	case errors.Is(err, ErrExists) && f.may&mayBeAbsent != 0: // a finished one may be kept
+		task, err := s.Get(s.t.Context(), id)
+		if err == nil || !s.excused(id, err) {
+			if s.m.saw(id, task, err); err != nil {
+				s.m.fault(id, "it exists, and is not found")
+			}
+		}
 	case errors.Is(err, ErrExists):
 		s.m.is(id, mayBeAlive, "exists").may = mayBeAlive
 	case errors.Is(err, ErrDelivering):
@@ -108,6 +115,7 @@ func (s *simulation) batch() {
 	rs := make([]Request, 1+s.rng.IntN(6))
 	for i := range rs {
 		rs[i] = s.request(s.anyID())
+		rs[i].Payload = fmt.Append(rs[i].Payload, s.rng.Uint64()) // no repeat of a finished task
 	}
 	s.m.begin()
 	results, err := s.ScheduleBatch(s.t.Context(), rs)
@@ -413,6 +421,9 @@ func (s *simulation) setTopic() {
 	name := s.topics[s.rng.IntN(len(s.topics))]
 	set := simulated[name]
 	set.Spread = time.Duration(s.rng.IntN(3)) * time.Duration(s.rng.Int64N(int64(20*time.Second)))
+	if name == "kept" {
+		set.KeepFinished = time.Duration(s.rng.IntN(2)) * keepsFinishedFor
+	}
 	if name == "missed" {
 		set.Misfire = []Misfire{MisfireDeliver, MisfireSkip, MisfireCoalesce}[s.rng.IntN(3)]
 	}

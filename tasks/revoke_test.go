@@ -155,10 +155,17 @@ func TestVerdictIsRepeated(t *testing.T) {
 }
 
 // Writes of a lost shard are answered: those that were sent may have landed, and the
-// others have not. An acknowledgement among them counts at the new holder.
+// others have not. An acknowledgement among them counts at the new holder, also in a topic that
+// keeps its finished tasks.
 func TestLostWhileWriting(t *testing.T) {
+	t.Run("deleted", func(t *testing.T) { lostWhileWriting(t, 0) })
+	t.Run("kept", func(t *testing.T) { lostWhileWriting(t, time.Hour) })
+}
+
+func lostWhileWriting(t *testing.T, keep time.Duration) {
 	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+		cfg := Config{Topics: map[string]TopicSettings{"y": {KeepFinished: keep}}}
+		a, b := f.join("a", 1, cfg), f.join("b", 1, cfg)
 		moved, acked := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Minute}), a.create(Request{ID: a.idAt(0), Topic: "y"})
 		d := a.pullOwn("y", acked)[0]
 		release := a.member.hold("Apply")
@@ -201,8 +208,12 @@ func TestLostWhileWriting(t *testing.T) {
 		if err := <-answers["behind it"]; err == nil {
 			t.Error("a task of a lost shard was cancelled")
 		}
-		_, err := b.Engine().Get(t.Context(), acked)
-		want(t, "Get of the acknowledged one", err, ErrNotFound)
+		got, err := b.Engine().Get(t.Context(), acked)
+		if keep == 0 {
+			want(t, "Get of the acknowledged one", err, ErrNotFound)
+		} else if err != nil || got.Outcome != OutcomeDelivered || got.Attempt != 1 {
+			t.Errorf("Get of the acknowledged one = %+v, %v", got, err)
+		}
 		if got, err := b.Engine().Get(t.Context(), moved); err != nil || got.Revision != 1 {
 			t.Errorf("Get of the moved one = %+v, %v", got, err)
 		}

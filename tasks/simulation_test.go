@@ -42,14 +42,18 @@ var simulated = map[string]tasks.TopicSettings{
 	"pulled":  {Lease: 20 * time.Second, DeadRetention: keepsDead, Retry: tasks.Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
 	"counted": {Lease: 20 * time.Second, CountCrashes: true, Spread: 7 * time.Second, DeadRetention: keepsDead, Retry: tasks.Retry{MaxAttempts: 6, MinBackoff: time.Second, MaxBackoff: time.Minute}},
 	"handled": {Lease: 10 * time.Second, Concurrency: 3, Spread: 2 * time.Second, DeadRetention: keepsDead, Retry: tasks.Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
+	"kept":    {Lease: 20 * time.Second, KeepFinished: keepsFinishedFor, DeadRetention: keepsDead, Retry: tasks.Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
 	"missed":  {Lease: 20 * time.Second, Misfire: tasks.MisfireSkip, DeadRetention: keepsDead, Retry: tasks.Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
 }
 
 // reserved are those that are pulled.
-var reserved = []string{"pulled", "counted", "missed"}
+var reserved = []string{"pulled", "counted", "missed", "kept"}
 
 // keepsDead is how long they keep their dead: some of a run are deleted.
 const keepsDead = 3 * time.Minute
+
+// keepsFinishedFor is how long one of them keeps its finished tasks.
+const keepsFinishedFor = 2 * time.Minute
 
 func TestSimulation(t *testing.T) {
 	runs, steps := *runs, 400
@@ -234,7 +238,7 @@ func (s *simulation) end() {
 	for id := range s.m.facts {
 		task, err := s.Get(s.t.Context(), id)
 		s.m.saw(id, task, err)
-		if err == nil && task.State != tasks.Dead {
+		if err == nil && task.State != tasks.Dead && task.State != tasks.Finished {
 			s.m.fault(id, "is still %v", task.State)
 		}
 	}
@@ -242,8 +246,8 @@ func (s *simulation) end() {
 	// step of the clock no task is deleted for a while.
 	pass(2 * time.Hour)
 	s.checkConsistency()
-	if c := s.Stats().Total; c.Dead != 0 || !c.DeadOldest.IsZero() {
-		s.t.Errorf("%d are still dead, since %v", c.Dead, c.DeadOldest)
+	if c := s.Stats().Total; c.Dead != 0 || c.Finished != 0 || !c.DeadOldest.IsZero() {
+		s.t.Errorf("%d are still dead, since %v, and %d finished ones are kept", c.Dead, c.DeadOldest, c.Finished)
 	}
 	if s.m.told == 0 {
 		s.t.Error("nothing was delivered at all")

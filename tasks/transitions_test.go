@@ -174,6 +174,73 @@ var transitions = []transition{
 		do:   func(r *rig) error { _, err := r.Reserve(r.t.Context(), "x", 1, 0, 0); return err },
 		busy: store.Finishing, place: recovery.Nowhere, kept: true, silent: true,
 	},
+	{
+		name: "delivering, Ack, finished tasks kept", settings: keepsFinished, from: handedOut, do: settleT(Verdict{Verb: Ack}),
+		busy: store.Finishing, place: recovery.Dead, state: Finished, kept: true,
+		check: func(_, after record.Fields) error { return wantFields(after, 1, 1, record.Delivered) },
+	},
+	{
+		name:     "delivering, Ack of a claimed attempt, finished tasks kept",
+		settings: TopicSettings{KeepFinished: 10 * time.Hour, CountCrashes: true}, from: handedOut, do: settleT(Verdict{Verb: Ack}),
+		busy: store.Finishing, place: recovery.Dead, state: Finished, kept: true,
+		check: func(_, after record.Fields) error {
+			if after.Flags&record.Claimed != 0 {
+				return errors.New("the attempt is marked as claimed")
+			}
+			return wantFields(after, 1, 1, record.Delivered)
+		},
+	},
+	{
+		name: "pending, Cancel, finished tasks kept", settings: keepsFinished, from: inAnHour, do: cancelT,
+		busy: store.Cancelling, place: recovery.Dead, state: Finished, undone: Pending,
+		check: func(_, after record.Fields) error { return wantFields(after, 1, 0, record.Cancelled) },
+	},
+	{
+		name: "held, Cancel, finished tasks kept", settings: keepsFinished,
+		from: func(r *rig) {
+			inAnHour(r)
+			_, err := r.Hold(r.t.Context(), "t")
+			want(r.t, "Hold", err, nil)
+		},
+		do: cancelT, busy: store.Cancelling, place: recovery.Dead, state: Finished, undone: Held,
+		check: func(_, after record.Fields) error {
+			if after.Flags&record.Held != 0 {
+				return errors.New("it is still held")
+			}
+			return wantFields(after, 2, 0, record.Cancelled)
+		},
+	},
+	{
+		name: "ready, Purge, finished tasks kept", settings: keepsFinished, from: dueNow,
+		do:   func(r *rig) error { _, err := r.Purge(r.t.Context(), "x"); return err },
+		busy: store.Cancelling, place: recovery.Dead, state: Finished, undone: Ready,
+		check: func(_, after record.Fields) error { return wantFields(after, 1, 0, record.Cancelled) },
+	},
+	{
+		name: "ready, max_lateness passed, finished tasks kept", settings: keepsFinished,
+		from: func(r *rig) {
+			r.must(Request{ID: "t", Topic: "x", MaxLateness: time.Second})
+			pass(2 * time.Second)
+		},
+		do:   func(r *rig) error { _, err := r.Reserve(r.t.Context(), "x", 1, 0, 0); return err },
+		busy: store.Finishing, place: recovery.Dead, state: Finished, kept: true, silent: true,
+		check: func(_, after record.Fields) error { return wantFields(after, 1, 0, record.Skipped) },
+	},
+	{
+		name: "finished, kept long enough", settings: TopicSettings{KeepFinished: time.Hour}, from: finishedTask,
+		do:   func(*rig) error { pass(time.Hour + time.Second); return nil },
+		busy: store.Finishing, place: recovery.Nowhere, silent: true, undone: Finished,
+	},
+}
+
+// keepsFinished outlasts what the rows wait for.
+var keepsFinished = TopicSettings{KeepFinished: 10 * time.Hour}
+
+func finishedTask(r *rig) {
+	handedOut(r)
+	if err := settleT(Verdict{Verb: Ack})(r); err != nil {
+		r.t.Fatal("Ack:", err)
+	}
 }
 
 const hour = time.Hour // the lease of handedOut

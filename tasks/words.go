@@ -24,6 +24,9 @@ type (
 	// An Attempt is a delivery that has ended without success.
 	Attempt = task.Attempt
 
+	// An Outcome says what has become of a finished task.
+	Outcome = task.Outcome
+
 	// An AttemptOutcome says how an attempt has ended.
 	AttemptOutcome = task.AttemptOutcome
 
@@ -261,6 +264,14 @@ const (
 	TopicDeleted = task.TopicDeleted
 )
 
+// The state of a finished task that is kept, and what has become of it.
+const (
+	Finished         = task.Finished
+	OutcomeDelivered = task.OutcomeDelivered
+	OutcomeCancelled = task.OutcomeCancelled
+	OutcomeSkipped   = task.OutcomeSkipped
+)
+
 // How attempts end that are kept.
 const (
 	AttemptFailed       = task.AttemptFailed
@@ -327,6 +338,7 @@ const (
 	MaxHeaderBytes     = task.MaxHeaderBytes
 	MaxHeaders         = task.MaxHeaders
 	MaxAhead           = task.MaxAhead
+	MaxKeepFinished    = task.MaxKeepFinished
 	MaxBatch           = task.MaxBatch
 	MaxActs            = task.MaxActs
 	MaxPageBytes       = task.MaxPageBytes

@@ -13,6 +13,8 @@ const (
 	DefaultConcurrency = 64
 	maxDelivery        = 16 << 10  // bytes of a topic's delivery object
 	maxPerSecond       = 1_000_000 // of Rate.PerSecond and Rate.Burst
+	// MaxKeepFinished bounds TopicSettings.KeepFinished.
+	MaxKeepFinished = 30 * 24 * time.Hour
 )
 
 // TopicSettings say how the tasks of a topic are delivered and retried. The zero value of a field
@@ -44,6 +46,10 @@ type TopicSettings struct {
 	Paused       bool // tasks are accepted, but not delivered
 	// DeadRetention is how long dead tasks are kept; 1 min to 3660 days, default 7 days.
 	DeadRetention time.Duration
+	// KeepFinished is how long finished tasks are kept: they can be read, and a request for the
+	// same task is answered as a repeated one. 0 to 30 days; default 0, and then nothing
+	// is written for it.
+	KeepFinished time.Duration `json:",omitempty"`
 }
 
 // WithDefaults returns the settings with the defaults of fields that are zero.
@@ -105,6 +111,7 @@ func (t TopicSettings) Faults() (f Faults) {
 		f.Add("misfire", "must be deliver, skip or coalesce")
 	}
 	within(t.DeadRetention >= time.Minute && t.DeadRetention <= MaxAhead, "dead_retention", "must be from 1 min to 3660 days")
+	within(t.KeepFinished >= 0 && t.KeepFinished <= MaxKeepFinished, "keep_finished", "must be from 0 to 30 days")
 	return f
 }
 

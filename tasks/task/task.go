@@ -33,6 +33,8 @@ type Task struct {
 	Created     time.Time
 	Died        time.Time // of a dead task
 	Reason      Reason    // why it is dead; empty for any other
+	Finished    time.Time // of a finished task that is kept, see TopicSettings.KeepFinished
+	Outcome     Outcome   // what has become of a finished task; empty for any other
 	LastError   string    // of the last failed attempt, or why it was buried
 	Node        string    // the node that owns it
 	Spooled     bool      // the ledger does not have it yet, see Config.Spool
@@ -56,7 +58,8 @@ func NewID() string { return uuid.Must(uuid.NewV7()).String() }
 // state before it is shown.
 type State uint8
 
-// The states of a task. A finished task has none: it is no longer known.
+// The states of a task. A finished task has one only while it is kept, see
+// TopicSettings.KeepFinished. Otherwise it is no longer known.
 const (
 	Pending    State = iota + 1 // waits for its next attempt
 	Ready                       // due, waits for its receiver
@@ -70,9 +73,12 @@ const (
 	// Held is a part of Pending: the tasks whose countdown is held. Queries select by it, and it is
 	// the State of such a task.
 	Held
+
+	// Finished tasks are delivered, cancelled or skipped, and kept to be read.
+	Finished
 )
 
-var stateNames = [...]string{Pending: "pending", Ready: "ready", Delivering: "delivering", Dead: "dead", Retrying: "retrying", Held: "held"}
+var stateNames = [...]string{Pending: "pending", Ready: "ready", Delivering: "delivering", Dead: "dead", Retrying: "retrying", Held: "held", Finished: "finished"}
 
 // ParseState returns the state whose name String returns. It reports false for any other text.
 func ParseState(name string) (State, bool) {
@@ -100,6 +106,16 @@ const (
 	Exhausted    Reason = "exhausted" // its last attempt failed, or ran out of time
 	Buried       Reason = "buried"    // its receiver said so: Bury, Kill
 	TopicDeleted Reason = "deleted"   // its topic was deleted by force
+)
+
+// An Outcome says what has become of a finished task.
+type Outcome string
+
+// The outcomes of finished tasks. It is empty if the ledger does not know it (any more).
+const (
+	OutcomeDelivered Outcome = "delivered" // acknowledged
+	OutcomeCancelled Outcome = "cancelled" // by a caller
+	OutcomeSkipped   Outcome = "skipped"   // past max_lateness, or misfired
 )
 
 // A Request asks for a task. Either Due or Delay says when; both zero means now.
@@ -144,8 +160,8 @@ type Result struct {
 // A Query selects tasks for List.
 type Query struct {
 	Topic  string // empty: all topics
-	Group  string // empty: all tasks, also those without a group; not with Dead
-	State  State  // 0: pending, ready and delivering; Dead lists the dead
+	Group  string // empty: all tasks, also those without a group; not with Dead and Finished
+	State  State  // 0: pending, ready and delivering; Dead and Finished need a topic
 	Limit  int    // 1 to 1,000; 0 means 100
 	Cursor string // Page.Cursor of the page before; empty for the first
 

@@ -82,6 +82,7 @@ type Counts struct {
 	Pending, Ready, Delivering, Dead int64 // now
 	Retrying                         int64 // now, of Pending: tasks of which an attempt was made
 	Held                             int64 // now, of Pending: tasks whose countdown is held
+	Finished                         int64 // now: finished tasks that are kept
 
 	Scheduled    int64 // accepted
 	Delivered    int64 // acknowledged
@@ -121,6 +122,7 @@ func (c *Counts) Add(o *Counts) {
 	c.Dead += o.Dead
 	c.Retrying += o.Retrying
 	c.Held += o.Held
+	c.Finished += o.Finished
 	c.Scheduled += o.Scheduled
 	c.Delivered += o.Delivered
 	c.Failed += o.Failed

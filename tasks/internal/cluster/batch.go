@@ -35,6 +35,7 @@ type round struct {
 	elsewhere    []forwardedRequest
 	again        []int // requests that come again because of their directory entries
 	refusals     []refusal
+	kept         []engine.KeptRepeat // requests with the ids of finished tasks that are kept
 }
 
 // A delay is why a request must come again.
@@ -68,6 +69,29 @@ func (b *Batch) recheck(ctx context.Context, refusals []refusal) (again []int) {
 	}
 	for _, i := range again {
 		b.asked[i], b.Results[i].Err = true, nil
+	}
+	return again
+}
+
+// compareKept answers requests with the ids of finished tasks, and returns those that come again.
+func (b *Batch) compareKept(ctx context.Context, kept []engine.KeptRepeat) (again []int) {
+	for part := range slices.Chunk(kept, engine.RedrivenAtOnce) {
+		b.engine.CompareKept(ctx, part)
+		for i := range part {
+			if p := &part[i]; errors.Is(p.Err, engine.ErrKept) {
+				again = append(again, p.Index)
+			} else {
+				b.Results[p.Index].Err = p.Err
+			}
+		}
+	}
+	if len(again) > 0 {
+		if err := b.engine.KeptPause(ctx); err != nil {
+			for _, i := range again {
+				b.Results[i].Err = err
+			}
+			return nil
+		}
 	}
 	return again
 }
@@ -138,6 +162,7 @@ func (b *Batch) round(ctx context.Context, todo []int) []int {
 	if len(r.refusals) > 0 {
 		again = append(again, b.recheck(ctx, r.refusals)...)
 	}
+	again = append(again, b.compareKept(ctx, r.kept)...)
 	b.proveDelayedNotFound(ctx, r.delays)
 	for _, d := range r.delays {
 		if d.busy != nil {
@@ -195,6 +220,8 @@ func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
 			r.delays = append(r.delays, delay{index: i, busy: b.engine.WatchLocked(n), wanted: errors.Is(err, engine.ErrWanted)})
 		case errors.Is(err, task.ErrReplaying):
 			r.delays = append(r.delays, delay{index: i})
+		case errors.Is(err, engine.ErrKept):
+			r.kept = append(r.kept, engine.KeptRepeat{ID: p.ID, Print: p.Print, Index: i})
 		case errors.Is(err, engine.ErrUnregistered):
 			r.unregistered = append(r.unregistered, b.engine.NewIDClaimLocked(n, p, i))
 		case !errors.Is(err, engine.ErrRepeated):

@@ -195,6 +195,11 @@ func (s *Cluster) Replace(ctx context.Context, p *engine.Plan) (task.Task, error
 			t.Repeated = err == nil
 			return t, err
 		}
+		if errors.Is(err, engine.ErrKept) { // it is finished: a new task takes its id
+			if err := s.engine.DropKept(ctx, p.ID); err != nil {
+				return task.Task{ID: p.ID}, err
+			}
+		}
 		// Between the look and the creation another caller may create it: then it
 		// is there to be replaced.
 		t, err = s.engine.Create(ctx, p)

@@ -14,7 +14,7 @@ import (
 // listLocal lists tasks of this node.
 func (s *Cluster) listLocal(ctx context.Context, asked wireListQuery) (a listReply, err error) {
 	q := asked.decode()
-	if q.Limit < 1 || q.Limit > 1000 || q.State == task.Dead && !task.ValidName(q.Topic) {
+	if q.Limit < 1 || q.Limit > 1000 || engine.ListsBuried(q.State) && !task.ValidName(q.Topic) {
 		return a, task.Invalid("limit", "must be from 1 to 1000")
 	}
 	most := min(cmp.Or(q.Bytes, task.MaxPageBytes), task.MaxPageBytes)
@@ -49,7 +49,7 @@ func (s *Cluster) ListAll(ctx context.Context, q engine.ListQuery) (task.Page, e
 	q.Bytes = max(1, task.MaxPageBytes/max(1, len(nodes)))
 	var all []engine.Listed
 	var end *recovery.Ref
-	c := fanOut[wireListQuery, listReply, *listReply]{Cluster: s, method: ListMethod, query: encodeListQuery(&q), here: (*Cluster).listLocal, deadAlone: q.State == task.Dead}
+	c := fanOut[wireListQuery, listReply, *listReply]{Cluster: s, method: ListMethod, query: encodeListQuery(&q), here: (*Cluster).listLocal, deadAlone: engine.ListsBuried(q.State)}
 	c.take = func(a *listReply, _ func(recovery.ShardID) bool) {
 		for _, t := range a.Tasks {
 			// A node of an earlier version lists what has the state and the topic.

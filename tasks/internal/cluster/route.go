@@ -84,8 +84,7 @@ func (s *Cluster) knowsLocked(id []byte) bool {
 			return s.engine.OwnedLocked(int(sl.Shard)).Mine()
 		}
 	}
-	_, dead := s.engine.Dead.IDs[h]
-	dead = dead && !s.conflictLocked(string(id))
+	dead := s.engine.BuriedLocked(id) && !s.conflictLocked(string(id))
 	_, unread := s.engine.Reading.Illegible[h]
 	return dead || unread
 }

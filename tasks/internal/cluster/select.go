@@ -28,7 +28,7 @@ func (s *Cluster) Select(ctx context.Context, q engine.ListQuery) (some []Target
 		})
 	} else {
 		c := fanOut[wireListQuery, selectReply, *selectReply]{
-			Cluster: s, method: SelectMethod, query: encodeListQuery(&q), here: (*Cluster).selectLocal, deadAlone: q.State == task.Dead,
+			Cluster: s, method: SelectMethod, query: encodeListQuery(&q), here: (*Cluster).selectLocal, deadAlone: engine.ListsBuried(q.State),
 			take: func(a *selectReply, _ func(recovery.ShardID) bool) {
 				for _, at := range a.Refs {
 					all = append(all, engine.Listed{Task: task.Task{ID: at.ID, Node: a.Node}, At: at.Next})
@@ -59,7 +59,7 @@ func (s *Cluster) Select(ctx context.Context, q engine.ListQuery) (some []Target
 // selectLocal selects tasks of this node.
 func (s *Cluster) selectLocal(ctx context.Context, asked wireListQuery) (a selectReply, err error) {
 	q := asked.decode()
-	if q.Limit < 1 || q.Limit > engine.LooksAtOnce || q.State == task.Dead && !task.ValidName(q.Topic) {
+	if q.Limit < 1 || q.Limit > engine.LooksAtOnce || engine.ListsBuried(q.State) && !task.ValidName(q.Topic) {
 		return a, task.Invalid("limit", fmt.Sprintf("must be from 1 to %d", engine.LooksAtOnce))
 	}
 	a.Node = s.NodeName()

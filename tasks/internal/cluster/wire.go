@@ -40,6 +40,8 @@ type WireTask struct {
 	Attempts    []wireAttempt     `json:"Attempts,omitempty"`
 	HeldAt      time.Time         `json:"HeldAt,omitzero"`
 	Remaining   time.Duration     `json:"Remaining,omitempty"`
+	Finished    time.Time         `json:"Finished,omitzero"`
+	Outcome     task.Outcome      `json:"Outcome,omitempty"`
 }
 
 // A wireAttempt is a task.Attempt.
@@ -57,6 +59,7 @@ func EncodeTask(t *task.Task) WireTask {
 	w := WireTask{
 		t.ID, t.Topic, t.State, t.Due, t.Next, t.Payload, t.Headers, t.Group, t.MaxLateness, t.Attempt, t.Revision,
 		t.Created, t.Died, t.Reason, t.LastError, t.Node, t.Spooled, t.Repeated, nil, t.HeldAt, t.Remaining,
+		t.Finished, t.Outcome,
 	}
 	for _, a := range t.Attempts {
 		w.Attempts = append(w.Attempts, wireAttempt(a))
@@ -70,6 +73,7 @@ func (w *WireTask) decode() task.Task {
 		Group: w.Group, MaxLateness: w.MaxLateness, Attempt: w.Attempt, Revision: w.Revision,
 		Created: w.Created, Died: w.Died, Reason: w.Reason, LastError: w.LastError, Node: w.Node, Spooled: w.Spooled, Repeated: w.Repeated,
 		HeldAt: w.HeldAt, Remaining: w.Remaining,
+		Finished: w.Finished, Outcome: w.Outcome,
 	}
 	for _, a := range w.Attempts {
 		t.Attempts = append(t.Attempts, task.Attempt(a))

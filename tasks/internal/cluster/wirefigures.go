@@ -138,6 +138,7 @@ type wireCounts struct {
 	Dead       int64 `json:"dead,omitempty"`
 	Retrying   int64 `json:"retrying,omitempty"`
 	Held       int64 `json:"held,omitempty"`
+	Finished   int64 `json:"finished,omitempty"`
 
 	Scheduled    int64 `json:"scheduled,omitempty"`
 	Delivered    int64 `json:"delivered,omitempty"`
@@ -173,7 +174,7 @@ func (w *wireCounts) haveTasks() bool { return w.Pending+w.Ready+w.Delivering+w.
 
 func encodeCounts(c *task.Counts) wireCounts {
 	return wireCounts{
-		Pending: c.Pending, Ready: c.Ready, Delivering: c.Delivering, Dead: c.Dead, Retrying: c.Retrying, Held: c.Held,
+		Pending: c.Pending, Ready: c.Ready, Delivering: c.Delivering, Dead: c.Dead, Retrying: c.Retrying, Held: c.Held, Finished: c.Finished,
 		Scheduled: c.Scheduled, Delivered: c.Delivered, Failed: c.Failed, LeaseExpired: c.LeaseExpired, Died: c.Died,
 		Expired: c.Expired, Cancelled: c.Cancelled, Skipped: c.Skipped, Panicked: c.Panicked,
 		Retried: c.Retried, Exhausted: c.Exhausted, Buried: c.Buried, Returned: c.Returned,
@@ -185,7 +186,7 @@ func encodeCounts(c *task.Counts) wireCounts {
 
 func (w *wireCounts) decode() task.Counts {
 	return task.Counts{
-		Pending: w.Pending, Ready: w.Ready, Delivering: w.Delivering, Dead: w.Dead, Retrying: w.Retrying, Held: w.Held,
+		Pending: w.Pending, Ready: w.Ready, Delivering: w.Delivering, Dead: w.Dead, Retrying: w.Retrying, Held: w.Held, Finished: w.Finished,
 		Scheduled: w.Scheduled, Delivered: w.Delivered, Failed: w.Failed, LeaseExpired: w.LeaseExpired, Died: w.Died,
 		Expired: w.Expired, Cancelled: w.Cancelled, Skipped: w.Skipped, Panicked: w.Panicked,
 		Retried: w.Retried, Exhausted: w.Exhausted, Buried: w.Buried, Returned: w.Returned,

@@ -12,7 +12,7 @@ import (
 
 // lockTask waits until nothing is under way with a task, and returns its slot with Engine.Mu held.
 // On an error the lock is not held: ErrNotFound,
-// ErrDead, ErrReplaying, ErrUnavailable (ErrContended and errBeingCancelled among them),
+// ErrKept, ErrDead, ErrReplaying, ErrUnavailable (ErrContended and errBeingCancelled among them),
 // ErrClosed.
 func (s *Engine) lockTask(ctx context.Context, id string) (uint32, *store.Slot, error) {
 	key := []byte(id)
@@ -46,6 +46,9 @@ func (s *Engine) lockTask(ctx context.Context, id string) (uint32, *store.Slot, 
 				return 0, nil, err
 			}
 			waits++
+		case s.KeptLocked(key):
+			s.Unlock()
+			return 0, nil, ErrKept
 		case s.BuriedLocked(key):
 			s.Unlock()
 			return 0, nil, task.ErrDead
@@ -70,10 +73,32 @@ func (s *Engine) lockTask(ctx context.Context, id string) (uint32, *store.Slot, 
 	}
 }
 
-// BuriedLocked reports whether the task with this id is dead.
-func (s *Engine) BuriedLocked(id []byte) bool {
-	_, dead := s.Dead.IDs[s.Store.Hash(id)]
-	return dead
+// BuriedLocked reports whether the task with this id is dead, or finished and kept: the ledger has
+// it at the place of the dead.
+func (s *Engine) BuriedLocked(id []byte) bool { return s.buriedHashLocked(s.Store.Hash(id)) }
+
+func (s *Engine) buriedHashLocked(hash uint64) bool {
+	_, dead := s.Dead.IDs[hash]
+	_, kept := s.Dead.Kept[hash]
+	return dead || kept
+}
+
+// takenLocked returns why the id with this hash, which is not in memory, cannot be that of a new
+// task; nil if it can. 64 bits of a seeded hash: the chance that an id is taken for another one
+// among a million dead is one in ten million million.
+func (s *Engine) takenLocked(hash uint64) error {
+	_, dead := s.Dead.IDs[hash]
+	_, kept := s.Dead.Kept[hash]
+	_, unread := s.Reading.Illegible[hash]
+	switch {
+	case dead:
+		return task.ErrDead
+	case kept:
+		return ErrKept
+	case unread:
+		return ErrIllegible
+	}
+	return nil
 }
 
 // IllegibleLocked reports whether the ledger has a record with this id that this version cannot

@@ -136,7 +136,7 @@ func (s *Engine) CancelLocal(ctx context.Context, id string) error {
 	case errors.Is(err, task.ErrDead):
 		return s.cancelDead(ctx, id)
 	case err != nil:
-		return s.uncancelled(id, err)
+		return s.uncancelled(ctx, id, err)
 	}
 	c := NewPendingWrite(0)
 	err = s.cancelLocked(n, sl, task.ConditionsOf(ctx), c)
@@ -150,8 +150,10 @@ func (s *Engine) CancelLocal(ctx context.Context, id string) error {
 
 // uncancelled returns what a caller is told who wanted to cancel a task and met an error of
 // lockTask.
-func (s *Engine) uncancelled(id string, err error) error {
+func (s *Engine) uncancelled(ctx context.Context, id string, err error) error {
 	switch {
+	case errors.Is(err, ErrKept):
+		return s.keptOutcome(ctx, id)
 	case errors.Is(err, errBeingCancelled):
 		return task.ErrUnrecorded
 	case !errors.Is(err, task.ErrNotFound):
@@ -180,7 +182,7 @@ func (s *Engine) cancelLocked(n uint32, sl *store.Slot, conds *task.Conditions, 
 	}
 	s.DisarmLocked(sl)
 	s.SetLocked(sl, store.Cancelling)
-	w := Write{slot: n, op: opCancel}
+	w := s.newCancelLocked(n, sl)
 	if s.LedgerDown(int(sl.Shard)) {
 		sl.Flags |= store.Wanted
 		s.writeLocked(w)
@@ -190,6 +192,15 @@ func (s *Engine) cancelLocked(n uint32, sl *store.Slot, conds *task.Conditions, 
 	w.pending, w.index = c, c.extend(n)
 	s.writeLocked(w)
 	return nil
+}
+
+// newCancelLocked returns the write that cancels a task.
+func (s *Engine) newCancelLocked(n uint32, sl *store.Slot) Write {
+	w := Write{slot: n, op: opCancel}
+	if t := s.TopicTable.ByNumber[sl.Topic]; t.Settings.KeepFinished > 0 {
+		s.keepLocked(t, sl, &w, record.Cancelled, record.Attempt(s.Store.Record(sl)))
+	}
+	return w
 }
 
 // changeableLocked returns nil, or why the caller may not change a task that is at rest:
@@ -336,10 +347,10 @@ func (s *Engine) actOn(ctx context.Context, q *ActQuery, id string, c *PendingWr
 	n, sl, err := s.lockTask(ctx, id)
 	switch {
 	case err == nil:
-	case q.Select != nil && (errors.Is(err, task.ErrDead) || remembered(s.uncancelled(id, err))):
+	case q.Select != nil && (errors.Is(err, task.ErrDead) || remembered(s.uncancelled(ctx, id, err))):
 		return 0, ErrNotSelected
 	case q.Action == task.CancelAction:
-		return 0, Cancelled(s.uncancelled(id, err))
+		return 0, Cancelled(s.uncancelled(ctx, id, err))
 	default:
 		return 0, err
 	}

@@ -327,11 +327,16 @@ func (s *Engine) tooLateLocked(t *Topic, sl *store.Slot, now int64) bool {
 }
 
 func (s *Engine) skipLocked(n uint32, sl *store.Slot) {
-	s.TopicTable.ByNumber[sl.Topic].Counts.Skipped++
+	t := s.TopicTable.ByNumber[sl.Topic]
+	t.Counts.Skipped++
 	s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasSkipped, Created: record.Created(s.Store.Record(sl))})
 	s.emitLocked(task.EventSkipped, sl, task.Event{})
+	w := Write{slot: n, op: opFinish}
+	if t.Settings.KeepFinished > 0 {
+		s.keepLocked(t, sl, &w, record.Skipped, record.Attempt(s.Store.Record(sl)))
+	}
 	s.SetLocked(sl, store.Finishing)
-	s.writeLocked(Write{slot: n, op: opFinish})
+	s.writeLocked(w)
 }
 
 // isAsideLocked reports whether a task must not be handed out because of its shard's stage.

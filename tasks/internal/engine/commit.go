@@ -17,8 +17,9 @@ type Write struct {
 	shard   uint16        // opUnspool: where the record goes
 	Fired   bool          // opMove: by Fire
 	audit   bool          // opRecord: the audit has found that the ledger lacks the task
+	keeps   bool          // opFinish, opCancel: the record stays, see kept.go
 	at      int64         // the time under which a put files the record
-	rec     []byte        // opMove: replaces the old record; opPark: the record while parked
+	rec     []byte        // opMove, opCancel that keeps: the new one; opPark: the one while parked
 	pending *PendingWrite // of the caller, or nil; opUnspool: of its piece, see newPiece
 	index   int           // of this write in pending
 }
@@ -33,8 +34,8 @@ const (
 	opRecord                  // a retry: the task is pending already
 	opRecordAttempt           // claiming   -> delivering
 	opPark                    // parking    -> (the process ends, or the shard leaves)
-	opFinish                  // finishing  -> gone
-	opCancel                  // cancelling -> gone
+	opFinish                  // finishing  -> gone, or kept
+	opCancel                  // cancelling -> gone, or kept
 	opBury                    // burying    -> dead
 	opRequeue                 // requeuing  -> pending
 	opForget                  // finishing  -> gone, from among the dead
@@ -48,6 +49,7 @@ const (
 // would have said. The burial of a spooled task is kept until the ledger has the task.
 func (s *Engine) writeLocked(w Write) {
 	sl := s.Store.Slot(w.slot)
+	w.keeps = w.keeps && sl.Shard != SpoolShard // which keeps nothing
 	if sl.Flags&store.Writing != 0 || sl.Shard == SpoolShard && w.op == opBury {
 		if old, ok := s.Writes.Deferred[w.slot]; ok && old.pending != nil {
 			old.pending.resolve(old.index, errSuperseded)
@@ -97,7 +99,11 @@ func (s *Engine) changeOfLocked(w *Write, sl *store.Slot) recovery.Change {
 		c.From = recovery.Spot{Place: recovery.Dead, At: sl.Stored, Label: s.TopicTable.ByNumber[sl.Topic].Name}
 	case opUnspool:
 		s.unspoolChangeLocked(&c, w, sl)
-	case opFinish, opCancel, opUnspooled:
+	case opFinish, opCancel:
+		if w.keeps {
+			s.keptChangeLocked(&c, w, sl)
+		}
+	case opUnspooled:
 	}
 	return c
 }
@@ -234,11 +240,9 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		s.TopicTable.History.now().cancelled++
 		s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasCancelled})
 		s.emitLocked(task.EventCancelled, sl, task.Event{})
-		s.Cluster.EndedLocked(sl)
-		s.leaveLocked(w.slot, sl)
+		s.endedLocked(w, t, sl)
 	case opFinish:
-		s.Cluster.EndedLocked(sl)
-		s.leaveLocked(w.slot, sl)
+		s.endedLocked(w, t, sl)
 	case opBury:
 		s.addDeadLocked(t, int(sl.Shard), s.Store.ID(sl), w.at)
 		s.leaveLocked(w.slot, sl)

@@ -257,6 +257,12 @@ func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
 			s.Unlock()
 			t.Repeated = true
 			return t, nil
+		case errors.Is(err, ErrKept):
+			s.Unlock()
+			if t, err := s.repeatKept(ctx, p); !errors.Is(err, ErrKept) {
+				return t, err
+			}
+			continue
 		case !rechecked && Refused(err):
 			s.Unlock()
 			if !s.Recheck(ctx, p.ID, err) {
@@ -332,17 +338,12 @@ func (s *Engine) CreateLocked(p *Plan, c *PendingWrite, i int) (uint32, error) {
 		}
 		return n, task.ErrExists
 	}
-	if _, dead := s.Dead.IDs[h]; dead && !p.Chosen {
+	if !p.Chosen && s.buriedHashLocked(h) {
 		return 0, ErrCollision
 	}
 	if p.Chosen {
-		// 64 bits of a seeded hash: the chance that an id is taken for another
-		// one among a million dead is one in ten million million.
-		if _, dead := s.Dead.IDs[h]; dead {
-			return 0, task.ErrDead
-		}
-		if _, unread := s.Reading.Illegible[h]; unread {
-			return 0, ErrIllegible
+		if err := s.takenLocked(h); err != nil {
+			return 0, err
 		}
 		if p.NotFound != s.NotFoundProofLocked(true) && !s.IsReplayed() {
 			return 0, task.ErrReplaying

@@ -200,7 +200,7 @@ func (c *deadCheck) compareLocked(e recovery.Entry, recorded bool) {
 	case known && c.Store.Slot(n).State.MaybeDead():
 		c.open = true
 	case recorded && !known && !c.rewound && c.Outcomes.FindSince(hash, c.h.past).Kind == 0:
-		c.addDeadLocked(c.keptTopicLocked([]byte(e.Spot.Label)), c.shard, e.ID, e.Spot.At)
+		c.addDeadLocked(c.labelledLocked(e.Spot.Label), c.shard, e.ID, e.Spot.At)
 		c.learned++
 	default:
 		c.Committer.Submit(c.shard, recovery.Change{ID: e.ID, From: e.Spot}, Write{op: opUnspooled})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strings"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -22,9 +23,20 @@ import (
 // Engine.Mu.
 type deadIndex struct {
 	IDs     map[uint64]struct{}     // hashes of the ids of the dead
+	Kept    map[uint64]struct{}     // hashes of the ids of finished tasks that are kept
 	checks  map[*deadCheck]struct{} // that are under way
 	doubted bool                    // a comparison of all shards was asked for
 	running bool                    // such a comparison is under way
+	// keptTold is when the last line was logged about finished tasks that are not kept, by Elapsed.
+	keptTold time.Duration
+}
+
+// of returns the hashes among which are those of the tasks that count as dead in a topic.
+func (d *deadIndex) of(t *Topic) map[uint64]struct{} {
+	if t.of != nil {
+		return d.Kept
+	}
+	return d.IDs
 }
 
 // errUnburied is answered while the ledger has an older record of a task in place of the
@@ -131,8 +143,9 @@ func (s *Engine) forgetDeadLocked(h *OwnedShard, hash uint64) bool {
 		return false
 	}
 	delete(h.dead, hash)
-	delete(s.Dead.IDs, hash)
-	s.TopicTable.ByNumber[number].lostDead()
+	t := s.TopicTable.ByNumber[number]
+	delete(s.Dead.of(t), hash)
+	t.lostDead()
 	return true
 }
 
@@ -235,7 +248,7 @@ func (s *Engine) addDeadLocked(t *Topic, shard int, id []byte, died int64) {
 	for c := range s.Dead.checks {
 		delete(c.missing, hash)
 	}
-	_, again := s.Dead.IDs[hash]
+	_, again := s.Dead.of(t)[hash]
 	if h := s.OwnedLocked(shard); h != nil && h.dead != nil {
 		if _, again = h.dead[hash]; !again {
 			h.dead[hash] = t.Number
@@ -244,7 +257,7 @@ func (s *Engine) addDeadLocked(t *Topic, shard int, id []byte, died int64) {
 	if again {
 		return
 	}
-	s.Dead.IDs[hash] = struct{}{}
+	s.Dead.of(t)[hash] = struct{}{}
 	if t.Gauges[task.Dead] == 0 || died < t.Oldest.at {
 		t.Oldest.at = died
 	}
@@ -263,7 +276,7 @@ func (s *Engine) removeDeadLocked(t *Topic, shard int, id []byte, died int64) {
 		}
 		delete(h.dead, hash)
 	}
-	delete(s.Dead.IDs, hash)
+	delete(s.Dead.of(t), hash)
 	t.Gauges[task.Dead]--
 	t.countLocked(0)
 	if l := &t.Oldest; died != noneDead && (died <= l.at || l.looking) {
@@ -307,7 +320,7 @@ func (t *Topic) deadSince() time.Time {
 // noneDead is the answer that there is none.
 const noneDead = math.MaxInt64
 
-// visitDead is VisitPage for the dead.
+// visitDead is VisitPage for the dead, and for the finished tasks that are kept.
 func (s *Engine) visitDead(ctx context.Context, q *ListQuery, bare bool, visit func(t task.Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
 	if s.IsClosing() {
 		return nil, task.ErrClosed
@@ -315,7 +328,11 @@ func (s *Engine) visitDead(ctx context.Context, q *ListQuery, bare bool, visit f
 	var at recovery.Ref
 	count, full := 0, false
 	x := search{Filter: &q.Filter, bare: bare, began: time.Now()}
-	err = s.Ledger.ListDead(ctx, q.Topic, q.After, func(e recovery.Entry) bool {
+	label := q.Topic
+	if q.State == task.Finished {
+		label += keptSuffix
+	}
+	err = s.Ledger.ListDead(ctx, label, q.After, func(e recovery.Entry) bool {
 		switch {
 		case x.Passed(e.Spot.At):
 			return false
@@ -331,7 +348,7 @@ func (s *Engine) visitDead(ctx context.Context, q *ListQuery, bare bool, visit f
 				full = !visit(task.Task{ID: at.ID}, at.Next, e.Shard)
 				return true
 			}
-			full = !visit(s.listedDead(at.ID, &f, q.Brief), at.Next, e.Shard)
+			full = !visit(s.listedBuried(at.ID, &f, q.Brief), at.Next, e.Shard)
 		}
 		return true
 	})
@@ -339,17 +356,22 @@ func (s *Engine) visitDead(ctx context.Context, q *ListQuery, bare bool, visit f
 		return nil, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
 	}
 	if last == nil && q.After == (recovery.Ref{}) && q.Filter.To == 0 {
-		s.noteListed(q.Topic, x.looks)
+		s.noteListed(label, x.looks)
 	}
 	return last, nil
 }
 
-// noteListed has memory compared with the ledger if a whole list of a topic's dead has fewer
-// tasks than memory counts.
-func (s *Engine) noteListed(topic string, count int) {
+// noteListed has memory compared with the ledger if the whole list of a label has fewer tasks than
+// memory counts.
+func (s *Engine) noteListed(label string, count int) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	if t, ok := s.TopicTable.ByName[topic]; ok && t.Gauges[task.Dead] > int64(count) {
+	name, kept := strings.CutSuffix(label, keptSuffix)
+	t, ok := s.TopicTable.ByName[name]
+	if kept && ok {
+		t, ok = t.kept, t.kept != nil
+	}
+	if ok && t.Gauges[task.Dead] > int64(count) {
 		s.doubtDeadLocked()
 	}
 }

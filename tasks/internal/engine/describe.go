@@ -15,6 +15,9 @@ func (s *Engine) CountsLocked(t *Topic) task.Counts {
 	c := t.Counts
 	c.Pending, c.Ready, c.Delivering, c.Dead = t.Gauges[task.Pending], t.Gauges[task.Ready], t.Gauges[task.Delivering], t.Gauges[task.Dead]
 	c.Retrying, c.Held = t.Retrying, t.Held
+	if t.kept != nil {
+		c.Finished = t.kept.Gauges[task.Dead]
+	}
 	c.DeadOldest = t.deadSince()
 	c.Receivers = int64(t.Reservers.Local)
 	s.recentLocked(t, &c)

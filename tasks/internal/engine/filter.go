@@ -44,6 +44,7 @@ func NewFilter(q *task.Query, f *task.Faults) Filter {
 		f.Add("error", "must be at most 256 bytes")
 	}
 	const withDead, withoutDead = "needs the state dead", "must not stand beside the state dead: give died_from and died_to"
+	const withoutFinished = "must not stand beside the state finished"
 	switch q.Reason {
 	case "", task.Exhausted, task.Buried, task.TopicDeleted:
 	default:
@@ -52,9 +53,12 @@ func NewFilter(q *task.Query, f *task.Faults) Filter {
 	if q.Reason != "" && q.State != task.Dead {
 		f.Add("reason", withDead)
 	}
-	due, died := withoutDead, ""
-	if q.State != task.Dead {
-		due, died = "", withDead
+	due, died := "", withDead
+	switch q.State {
+	case task.Dead:
+		due, died = withoutDead, ""
+	case task.Finished:
+		due = withoutFinished
 	}
 	filter.window(f, "due", q.DueFrom, q.DueTo, due)
 	filter.window(f, "died", q.DiedFrom, q.DiedTo, died)

@@ -282,7 +282,7 @@ func (s *Engine) passOnLocked(sl *store.Slot) {
 	}
 	f := s.Store.Fields(sl)
 	attempt := f.Attempt
-	if f.Flags&record.Claimed == 0 {
+	if f.Flags&record.Claimed == 0 && !record.IsFinished(f.State) { // else it counts already
 		attempt++
 	}
 	shardID := s.OwnedLocked(int(sl.Shard)).ShardID

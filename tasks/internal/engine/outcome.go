@@ -40,9 +40,13 @@ func (s *Engine) ackLocked(n uint32, sl *store.Slot, c *PendingWrite, i int) {
 	l := s.Dispatch.Leases[n]
 	s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasDelivered, Nonce: l.Nonce, Created: record.Created(s.Store.Record(sl))})
 	s.emitLocked(task.EventDelivered, sl, task.Event{Attempt: int(l.Attempt)})
+	w := Write{slot: n, op: opFinish}
+	if t.Settings.KeepFinished > 0 {
+		s.keepLocked(t, sl, &w, record.Delivered, l.Attempt)
+	}
 	s.closeLocked(n)
 	s.SetLocked(sl, store.Finishing)
-	s.sendLocked(Write{slot: n, op: opFinish}, c, i)
+	s.sendLocked(w, c, i)
 }
 
 // failLocked ends an attempt that its receiver has failed, or its process by ending. outcome is one

@@ -212,5 +212,5 @@ func (s *Engine) learnDead(h *OwnedShard, n int, e recovery.Entry) {
 	if !h.Mine() || h.Stage == Acquired || s.OwnedLocked(n) != h {
 		return // it is lost, and the number may stand for another shard
 	}
-	s.addDeadLocked(s.keptTopicLocked([]byte(e.Spot.Label)), n, e.ID, e.Spot.At)
+	s.addDeadLocked(s.labelledLocked(e.Spot.Label), n, e.ID, e.Spot.At)
 }

@@ -212,10 +212,12 @@ func (p *Purge) visitLocked(n uint32, sl *store.Slot, c *PendingWrite, sent int)
 		if p.LedgerDown(int(sl.Shard)) {
 			p.unrecorded = true
 			sl.Flags |= store.Wanted
-			p.writeLocked(Write{slot: n, op: opCancel})
+			p.writeLocked(p.newCancelLocked(n, sl))
 		} else {
 			p.tryLocked(sl, len(c.errs))
-			p.writeLocked(Write{slot: n, op: opCancel, pending: c, index: c.extend(n)})
+			w := p.newCancelLocked(n, sl)
+			w.pending, w.index = c, c.extend(n)
+			p.writeLocked(w)
 		}
 		return sent + 1, nil
 	case store.Delivering, store.Parking: // until it is settled, here or where its shard goes

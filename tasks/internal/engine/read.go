@@ -21,8 +21,8 @@ import (
 // Get returns a task of this node. Errors: as of tasks.Scheduler.Get.
 func (s *Engine) Get(ctx context.Context, id string) (task.Task, error) {
 	n, sl, err := s.lockTask(ctx, id)
-	for rechecked := false; errors.Is(err, task.ErrDead); {
-		t, absent := s.getDead(ctx, id)
+	for rechecked := false; errors.Is(err, task.ErrDead) || errors.Is(err, ErrKept); {
+		t, absent := s.getBuried(ctx, id)
 		if rechecked || !errors.Is(absent, task.ErrNotFound) {
 			return t, absent
 		}
@@ -57,12 +57,13 @@ func (s *Engine) readLocked(n uint32, sl *store.Slot, conds *task.Conditions) (t
 	return s.TaskLocked(n), nil
 }
 
-func (s *Engine) getDead(ctx context.Context, id string) (task.Task, error) {
+// getBuried reads a task that is dead, or finished and kept.
+func (s *Engine) getBuried(ctx context.Context, id string) (task.Task, error) {
 	var t task.Task
 	found, refused := false, error(nil)
 	err := s.Ledger.GetDead(ctx, []string{id}, func(_ int, e recovery.Entry) {
 		if f, err := record.Decode(e.Data); err == nil {
-			t, found = s.describeDead(id, &f), true
+			t, found = s.describeBuried(id, &f), true
 			refused = task.ConditionsOf(ctx).Permit(t.Topic, t.Revision, f.Created)
 		}
 	})
@@ -115,24 +116,35 @@ func (s *Engine) describe(id string, f *record.Fields, state task.State) task.Ta
 		t.State, t.Next, t.HeldAt = task.Held, FromMillis(f.HeldNext), FromMillis(f.HeldAt)
 		t.Remaining = max(0, millisDuration(f.HeldNext-f.HeldAt))
 	}
-	if state == task.Dead {
+	switch state {
+	case task.Dead:
 		t.Died, t.Next, t.Reason = t.Next, t.Due, reasons[f.State]
+	case task.Finished:
+		t.Finished, t.Next, t.Outcome = t.Next, t.Due, endsOf[f.State]
 	}
 	return t
 }
 
-// listedDead makes a Task of the record of a dead task for a list that is brief or not.
-func (s *Engine) listedDead(id string, f *record.Fields, brief bool) task.Task {
+// listedBuried makes a Task of a record at the place of the dead, for a list that is brief or not.
+func (s *Engine) listedBuried(id string, f *record.Fields, brief bool) task.Task {
 	if !brief {
-		return s.describeDead(id, f)
+		return s.describeBuried(id, f)
 	}
 	f.Payload, f.Headers = nil, nil
-	return s.describe(id, f, task.Dead)
+	return s.describe(id, f, buriedState(f))
 }
 
-// describeDead makes a Task of the record of a dead task, with its attempts.
-func (s *Engine) describeDead(id string, f *record.Fields) task.Task {
-	t := s.describe(id, f, task.Dead)
+// buriedState is the state of a task whose record is at the place of the dead.
+func buriedState(f *record.Fields) task.State {
+	if record.IsFinished(f.State) {
+		return task.Finished
+	}
+	return task.Dead
+}
+
+// describeBuried makes a Task of a record at the place of the dead, with its attempts.
+func (s *Engine) describeBuried(id string, f *record.Fields) task.Task {
+	t := s.describe(id, f, buriedState(f))
 	t.Attempts = attemptsOf(f)
 	return t
 }
@@ -144,9 +156,12 @@ func (s *Engine) VisitPage(ctx context.Context, q *ListQuery, visit func(t task.
 	return s.visitPage(ctx, q, false, visit)
 }
 
+// ListsBuried reports whether the ledger has the tasks of a state in lists, by topic.
+func ListsBuried(state task.State) bool { return state == task.Dead || state == task.Finished }
+
 // visitPage is VisitPage. bare: of the tasks only the ids are wanted.
 func (s *Engine) visitPage(ctx context.Context, q *ListQuery, bare bool, visit func(t task.Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
-	if q.State == task.Dead {
+	if ListsBuried(q.State) {
 		return s.visitDead(ctx, q, bare, visit)
 	}
 	most := q.Limit

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -20,7 +21,8 @@ const RedrivenAtOnce = 500
 // A Redrive requeues or deletes dead tasks, in pieces.
 type Redrive struct {
 	*Engine
-	Topic string           // empty: any
+	Topic string           // its label in the ledger; empty: any
+	kept  bool             // finished tasks, in place of the dead
 	Op    op               // opRequeue, opForget or OpExpire
 	due   int64            // opRequeue: the new deadline
 	Until int64            // OpExpire: only tasks that had died by then
@@ -130,7 +132,7 @@ func (x *Redrive) Piece(ctx context.Context, ids []string) error {
 				return
 			}
 		}
-		if err != nil || x.Topic != "" && string(f.Topic) != x.Topic || x.Op == OpExpire && e.Spot.At > x.Until {
+		if err != nil || record.IsFinished(f.State) != x.kept || x.Topic != "" && string(f.Topic) != strings.TrimSuffix(x.Topic, keptSuffix) || x.Op == OpExpire && e.Spot.At > x.Until {
 			return
 		}
 		if x.act != nil && !x.act.hasDead(recovery.Ref{ID: keys[i], Next: e.Spot.At}, &f) {
@@ -296,7 +298,7 @@ func (x *Redrive) redriveLocked(n uint32, locked int, e recovery.Entry, f *recor
 			return fmt.Errorf("%w: %d tasks are pending", task.ErrOverloaded, others)
 		}
 	}
-	t := x.keptTopicLocked(f.Topic)
+	t := x.buriedTopicLocked(f)
 	sl := x.Store.Slot(n)
 	sl.Topic, sl.Shard, sl.Stored, sl.State = t.Number, uint16(e.Shard), e.Spot.At, store.Vacant
 	if x.Op == opRequeue {

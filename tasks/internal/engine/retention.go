@@ -19,7 +19,8 @@ const (
 )
 
 // retentionLoop deletes the tasks that have been dead for longer than TopicSettings.DeadRetention,
-// once in every period of the sweep. It has a goroutine of its own: when the ledger does not
+// and finished ones that were kept for longer than TopicSettings.KeepFinished, once in every period
+// of the sweep. It has a goroutine of its own: when the ledger does not
 // answer, the sweep goes on.
 func (s *Engine) retentionLoop() {
 	u := retentionSweeper{Engine: s}
@@ -131,10 +132,14 @@ func (u *retentionSweeper) scanTopics(now int64, passed *int) (found *Topic, ove
 	return nil, *passed >= total
 }
 
-// keepsSince returns the latest time of death, in Unix ms, at which a task is deleted now.
+// keepsSince returns the latest time of death, in Unix ms, at which a task is deleted now. Finished
+// tasks are not deleted while it is not known for how long they are to be kept.
 func (t *Topic) keepsSince(now int64) int64 {
-	if now == math.MinInt64 {
-		return now
+	switch {
+	case now == math.MinInt64, t.of != nil && t.of.unknownSettings():
+		return math.MinInt64
+	case t.of != nil:
+		return now - RoundUpMillis(t.of.Settings.KeepFinished)
 	}
 	return now - t.Settings.DeadRetention.Milliseconds()
 }
@@ -147,7 +152,7 @@ func (u *retentionSweeper) expireTopic(t *Topic, now int64, limit int) (looked i
 		u.position = deadPosition{topic: t}
 	}
 	u.Mu.Lock()
-	x := Redrive{Engine: u.Engine, Topic: t.Name, Op: OpExpire, Until: t.keepsSince(now)}
+	x := Redrive{Engine: u.Engine, Topic: t.Name, Op: OpExpire, kept: t.of != nil, Until: t.keepsSince(now)}
 	before := t.Oldest.AskLocked()
 	u.Unlock()
 

@@ -223,8 +223,9 @@ func (s *Engine) evictDead(n int, h *OwnedShard) {
 			s.Unlock()
 			s.Mu.Lock()
 		}
-		delete(s.Dead.IDs, hash)
-		s.TopicTable.ByNumber[number].lostDead()
+		t := s.TopicTable.ByNumber[number]
+		delete(s.Dead.of(t), hash)
+		t.lostDead()
 	}
 	h.dead = nil
 	for hash, shard := range s.Reading.Illegible {

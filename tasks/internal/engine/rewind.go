@@ -231,19 +231,25 @@ func (s *Engine) BuryAgain(shard int, h *OwnedShard, dead []recovery.Ref) (begun
 			return
 		}
 		delete(locked, refs[i].ID)
-		died := s.Now()
-		f.State, f.Next = record.Dead, died
-		f.Flags &^= record.Claimed | record.HasLease
-		f.Release()
-		f.LastError = []byte("dead; the ledger has lost why")
+		w, t, state := Write{slot: n, op: opBury, at: s.Now()}, s.keptTopicLocked(f.Topic), store.Burying
+		counts := t
+		if s.KeptLocked(e.ID) {
+			w.op, w.keeps, counts, state = opFinish, true, s.keptOfLocked(t), store.Finishing
+			s.finishAgainLocked(&f, e.ID, h, w.at)
+		} else {
+			f.State, f.Next = record.Dead, w.at
+			f.Flags &^= record.Claimed | record.HasLease
+			f.Release()
+			f.LastError = []byte("dead; the ledger has lost why")
+		}
 		s.Writes.scratch = f.Append(s.Writes.scratch[:0])
 		s.Store.Rewrite(n, s.Writes.scratch)
 		sl := s.Store.Slot(n)
-		sl.Topic, sl.Shard, sl.Stored, sl.State = s.keptTopicLocked(f.Topic).Number, uint16(shard), e.Spot.At, store.Vacant
-		s.SetLocked(sl, store.Burying)
+		sl.Topic, sl.Shard, sl.Stored, sl.State = t.Number, uint16(shard), e.Spot.At, store.Vacant
+		s.SetLocked(sl, state)
 		// The confirmation counts it again. The task may have been dead the longest.
-		s.removeDeadLocked(s.TopicTable.ByNumber[sl.Topic], shard, e.ID, math.MinInt64)
-		s.writeLocked(Write{slot: n, op: opBury, at: died})
+		s.removeDeadLocked(counts, shard, e.ID, math.MinInt64)
+		s.writeLocked(w)
 		begun++
 	})
 	s.Mu.Lock()

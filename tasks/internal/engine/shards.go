@@ -265,7 +265,7 @@ func (s *Engine) readDead(n int, h *OwnedShard) bool {
 			s.Mu.Lock()
 			defer s.Mu.Unlock()
 			if h.Stage == Acquired {
-				s.addDeadLocked(s.keptTopicLocked([]byte(e.Spot.Label)), n, e.ID, e.Spot.At)
+				s.addDeadLocked(s.labelledLocked(e.Spot.Label), n, e.ID, e.Spot.At)
 			}
 		})
 		switch {

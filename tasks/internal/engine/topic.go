@@ -43,6 +43,8 @@ type Topic struct {
 	Retrying  int64                // of the pending ones, those of which an attempt was made
 	Held      int64                // of the pending ones, those whose countdown is held
 	Oldest    oldestDead           // the task that has been dead the longest
+	kept      *Topic               // has its finished tasks that are kept; nil: there was none
+	of        *Topic               // of such a one: the topic; nil for any other
 	Counts    task.Counts
 	recent    *recent // first attempts of the last minutes; nil: there was none
 	lastError string
@@ -84,22 +86,34 @@ func (s *Engine) keptTopicLocked(name []byte) *Topic {
 
 // AddTopicLocked makes a topic that this node has not met.
 func (s *Engine) AddTopicLocked(name string) *Topic {
-	t := &Topic{Name: name, Line: dispatch.Line{Number: uint32(len(s.TopicTable.ByNumber))}}
+	t := &Topic{Name: name}
 	e := s.Config.Resolved[name]
 	if !isClosed(s.Reading.settingsRead) {
 		e.Undeliverable = errSettingsUnread
 	}
 	t.take(e)
 	s.countBacklogLocked(t)
-	if k := len(s.TopicTable.vacantNumbers); k > 0 {
-		t.Number, s.TopicTable.vacantNumbers = s.TopicTable.vacantNumbers[k-1], s.TopicTable.vacantNumbers[:k-1]
-		s.TopicTable.ByNumber[t.Number] = t
-	} else {
-		s.TopicTable.ByNumber = append(s.TopicTable.ByNumber, t)
-	}
+	s.numberLocked(t)
 	t.quotas = s.TopicTable.Quotas.of(name)
 	s.TopicTable.ByName[name] = t
 	return t
+}
+
+// numberLocked gives a topic its place.
+func (s *Engine) numberLocked(t *Topic) {
+	if k := len(s.TopicTable.vacantNumbers); k > 0 {
+		t.Number, s.TopicTable.vacantNumbers = s.TopicTable.vacantNumbers[k-1], s.TopicTable.vacantNumbers[:k-1]
+		s.TopicTable.ByNumber[t.Number] = t
+		return
+	}
+	t.Number = uint32(len(s.TopicTable.ByNumber))
+	s.TopicTable.ByNumber = append(s.TopicTable.ByNumber, t)
+}
+
+// vacateLocked gives the place of a topic free.
+func (s *Engine) vacateLocked(t *Topic) {
+	s.TopicTable.ByNumber[t.Number] = &Topic{}
+	s.TopicTable.vacantNumbers = append(s.TopicTable.vacantNumbers, t.Number)
 }
 
 // evictTopicLocked forgets a topic that no task and no caller needs, if it finds one
@@ -110,8 +124,9 @@ func (s *Engine) evictTopicLocked() bool {
 	for name, t := range s.TopicTable.ByName {
 		if t.idle() {
 			delete(s.TopicTable.ByName, name)
-			s.TopicTable.ByNumber[t.Number] = &Topic{}
-			s.TopicTable.vacantNumbers = append(s.TopicTable.vacantNumbers, t.Number)
+			if s.vacateLocked(t); t.kept != nil {
+				s.vacateLocked(t.kept)
+			}
 			return true
 		}
 		if n++; n == looks {
@@ -123,7 +138,7 @@ func (s *Engine) evictTopicLocked() bool {
 
 func (t *Topic) idle() bool {
 	return t.Slots == 0 && t.Gauges[task.Dead] == 0 && t.stored.revision == 0 && t.Handler == nil &&
-		t.Workers == 0 && t.Reservers.Queue.Len() == 0 && t.Pins == 0 && t.Offloads == 0
+		t.Workers == 0 && t.Reservers.Queue.Len() == 0 && t.Pins == 0 && t.Offloads == 0 && (t.kept == nil || t.kept.idle())
 }
 
 // Topic is tasks.Scheduler.Topic.
@@ -182,7 +197,7 @@ func (s *Engine) EachTopicThen(visit func(*Topic), then func()) {
 		s.Mu.Lock()
 		part := s.someTopicsLocked(from)
 		for _, t := range part {
-			if t.Name != "" { // else its place is vacant
+			if t.Name != "" && t.of == nil { // else its place is vacant, or has finished tasks
 				visit(t)
 			}
 		}
@@ -283,6 +298,11 @@ func (t *Topic) Kind() task.Kind {
 
 // Pulled reports whether receivers ask for the topic's tasks.
 func (t *Topic) Pulled() bool { return t.Deliverer == nil && t.undeliverable == nil }
+
+// unknownSettings reports whether the topic's settings are not known, or cannot be read.
+func (t *Topic) unknownSettings() bool {
+	return t.unread() || errors.Is(t.undeliverable, errIllegibleSettings)
+}
 
 // unread reports whether the topic's settings are not known yet, see loadSettings.
 func (t *Topic) unread() bool { return errors.Is(t.undeliverable, errSettingsUnread) }

@@ -12,15 +12,17 @@ import (
 //
 //	offset size
 //	0      1    version: 3 if the countdown is held or there is a stamp; otherwise 2 if there are
-//	            attempts, else 1
+//	            attempts or the task is finished, else 1
 //	1      1    state: 0 pending, 1 delivering with a parked lease; dead: 2 for a reason
 //	            that is not known, 3 its attempts were exhausted, 4 buried by its receiver,
-//	            5 its topic was deleted by force
+//	            5 its topic was deleted by force; finished: 6 in a way that is not known,
+//	            7 delivered, 8 cancelled, 9 skipped
 //	2      2    flags, see below
 //	4      4    attempt: deliveries that have ended, or begun if claimed
 //	8      4    revision
 //	12     8    due
-//	20     8    next attempt; of a dead task the time of its death, of a held one HeldUntil
+//	20     8    next attempt; of a dead or finished task the time of its end, of a held
+//	            one HeldUntil
 //	28     8    created
 //	36     8    fingerprint of the request that created it
 //	44     1+n  topic, length first
@@ -47,7 +49,7 @@ const (
 	// Version is the newest version of records, those with a held countdown or a stamp. Nodes that
 	// do not know it keep such records and deliver none.
 	Version      = 3
-	withAttempts = 2 // the version of those with attempts
+	withAttempts = 2 // the version of those with attempts, and of finished tasks
 	plain        = 1 // the version of those with neither
 	fixedSize    = 44
 
@@ -77,7 +79,7 @@ const (
 	hasLastError
 	Claimed     // the attempt was recorded before it was delivered
 	ChosenID    // the caller chose the id; Lapse made it otherwise
-	hasAttempts // in version 2 always, in version 1 never
+	hasAttempts // never in version 1
 	Held        // the countdown is held; never in versions 1 and 2, as hasStamp
 	hasStamp
 	knownFlags = 1<<iota - 1
@@ -91,8 +93,15 @@ const (
 	Exhausted          // its attempts were exhausted
 	Buried             // by its receiver
 	TopicDeleted       // by force
+	Finished           // in a way that the ledger does not know. From here on never in version 1
+	Delivered          // finished: acknowledged
+	Cancelled          // finished: by a caller
+	Skipped            // finished: too late, or misfired
 	States             // how many there are
 )
+
+// IsFinished reports whether a state is that of a finished task, which is kept to be read.
+func IsFinished(state uint8) bool { return state >= Finished && state < States }
 
 var (
 	// ErrNewer is returned for a record of a version that this program does not know.
@@ -141,9 +150,8 @@ func (f *Fields) Append(dst []byte) []byte {
 	set(len(f.LastError) > 0, hasLastError)
 	set(len(f.Attempts) > 0, hasAttempts)
 	set(f.Stamp != 0, hasStamp)
-
 	le := binary.LittleEndian
-	dst = append(dst, versionOf(flags), f.State)
+	dst = append(dst, versionOf(f.State, flags), f.State)
 	dst = le.AppendUint16(dst, flags)
 	dst = le.AppendUint32(dst, f.Attempt)
 	dst = le.AppendUint32(dst, f.Revision)
@@ -181,12 +189,12 @@ func (f *Fields) Append(dst []byte) []byte {
 	return append(dst, f.Payload...)
 }
 
-// versionOf returns the version of a record with these flags: the first that has its parts.
-func versionOf(flags uint16) byte {
+// versionOf returns the version of a record: the first that has its parts and its state.
+func versionOf(state uint8, flags uint16) byte {
 	switch {
 	case flags&(Held|hasStamp) != 0:
 		return Version
-	case flags&hasAttempts != 0:
+	case flags&hasAttempts != 0, state >= Finished:
 		return withAttempts
 	}
 	return plain
@@ -214,7 +222,7 @@ func Decode(rec []byte) (f Fields, err error) {
 		Created:     int64(le.Uint64(rec[createdOffset:])),
 		Fingerprint: le.Uint64(rec[fingerprintOffset:]),
 	}
-	if f.State >= States || f.Flags&^uint16(knownFlags) != 0 || rec[0] != versionOf(f.Flags) {
+	if f.State >= States || f.Flags&^uint16(knownFlags) != 0 || rec[0] != versionOf(f.State, f.Flags) {
 		return f, fmt.Errorf("%w: version %d, state %d, flags %#x", ErrBad, rec[0], f.State, f.Flags)
 	}
 	r := reader{rec: rec[fixedSize:]}

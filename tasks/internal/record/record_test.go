@@ -76,6 +76,22 @@ var fixtures = map[string]Fields{
 		Flags: hasLastError | hasAttempts | hasStamp, Attempt: 3, Revision: 4, Due: 1_900_000_000_000, Next: 1_900_000_060_000,
 		Created: 1_800_000_000_001, Topic: []byte("x"), LastError: []byte("HTTP 503"), Attempts: attempts(), Stamp: 1,
 	},
+	"finished.rec": {
+		State: Finished, Revision: 1, Due: 1_900_000_000_000, Next: 1_900_000_000_250,
+		Created: 1_800_000_000_000, Fingerprint: 1, Topic: []byte("x"), Payload: []byte("p"),
+	},
+	"finished-delivered.rec": {
+		State: Delivered, Flags: ChosenID | hasLastError | hasAttempts, Attempt: 6, Revision: 2, Due: 1_900_000_000_000, Next: 1_900_000_100_000,
+		Created: 1_800_000_000_000, Fingerprint: 1, Topic: []byte("x"), LastError: []byte("HTTP 503"), Attempts: attempts(), Payload: []byte("p"),
+	},
+	"finished-cancelled.rec": {
+		State: Cancelled, Flags: hasGroup, Revision: 1, Due: 1_900_000_000_000, Next: 1_800_000_001_000,
+		Created: 1_800_000_000_000, Fingerprint: 1, Topic: []byte("x"), Group: []byte("g"), Payload: []byte("p"),
+	},
+	"finished-skipped.rec": {
+		State: Skipped, Flags: HasMaxLateness, Revision: 1, Due: 1_900_000_000_000, Next: 1_900_000_005_000,
+		Created: 1_800_000_000_000, Fingerprint: 1, Topic: []byte("x"), MaxLateness: 1000, Payload: []byte("p"),
+	},
 	"parked.rec": {
 		State: Parked, Flags: HasLease, Attempt: 1, Revision: 1, Due: 1_900_000_000_000, Next: 1_900_000_000_000,
 		Created: 1_800_000_000_000, Topic: []byte("x"), LeaseRest: 1_900_000_030_000, Nonce: 0x1122334455667788, Payload: []byte("p"),
@@ -110,6 +126,7 @@ var unreadable = map[string]error{
 	"damaged-flags.rec":            ErrBad,
 	"damaged-headers.rec":          ErrBad,
 	"damaged-state.rec":            ErrBad,
+	"damaged-finished-version.rec": ErrBad, // a finished task in version 1
 	"damaged-version.rec":          ErrBad,
 }
 
@@ -148,6 +165,10 @@ func spoiled(name string) []byte {
 		rec[fixedSize+1+len(f.Topic)+1] = 200 // the length of the first name
 	case "damaged-state.rec":
 		rec[stateOffset] = 9
+	case "damaged-finished-version.rec":
+		f = fixtures["finished.rec"]
+		rec = f.Append(nil)
+		rec[0] = 1
 	case "damaged-version.rec":
 		rec[0] = 0
 	}

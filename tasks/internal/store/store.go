@@ -68,9 +68,10 @@ func (s State) Busy() bool {
 }
 
 // MaybeDead reports whether the ledger's record of the task may rightly be that of a dead one:
-// it is dying, is being taken from among the dead, or is being looked up.
+// it is dying, is being taken from among the dead, or is being looked up. A finished task is kept
+// in the same place.
 func (s State) MaybeDead() bool {
-	return s == Burying || s == Requeuing || s.Undecided()
+	return s == Burying || s == Requeuing || s == Finishing || s == Cancelling || s.Undecided()
 }
 
 // Undecided reports whether the task is being created or looked up: there may be none.

@@ -1,0 +1,62 @@
+package httpapi
+
+import (
+	"fmt"
+	"testing"
+)
+
+// A topic with keep_finished shows what has become of its tasks. The same POST is a repeat, another
+// one a conflict, and a PUT makes a new task.
+func TestFinishedTasks(t *testing.T) {
+	r := newRig(t)
+	topic := r.want(r.do("PUT", "/v1/topics/t", `{"keep_finished":"30d"}`), 200)
+	if topic["keep_finished"] != "30d" {
+		t.Errorf("the topic shows %v", topic["keep_finished"])
+	}
+	topic = r.want(r.do("PATCH", "/v1/topics/t", `{"lease":"1m"}`), 200)
+	if topic["keep_finished"] != "30d" {
+		t.Errorf("after a patch of something else it shows %v", topic["keep_finished"])
+	}
+	const request = `{"id":"a","topic":"t","payload":{"order":42}}`
+	r.want(r.do("POST", "/v1/tasks", request), 201)
+	v := r.want(r.do("POST", "/v1/topics/t/reserve", `{"wait":"60s"}`), 200)
+	receipt := receiptOf(v["tasks"].([]any)[0].(map[string]any))
+	r.want(r.do("POST", "/v1/receipts/ack", `{"receipts":["`+receipt+`"]}`), 200)
+	r.want(r.do("POST", "/v1/tasks", `{"id":"b","topic":"t","delay":"1h"}`), 201)
+	r.want(r.do("DELETE", "/v1/tasks/b", ""), 204)
+
+	finished := func(what string, v map[string]any, outcome string) {
+		t.Helper()
+		if v["state"] != "finished" || v["outcome"] != outcome || v["finished_at"] == nil || v["reason"] != nil || v["died_at"] != nil {
+			t.Errorf("%s: %v", what, v)
+		}
+	}
+	finished("GET", r.want(r.do("GET", "/v1/tasks/a", ""), 200), "delivered")
+	finished("GET", r.want(r.do("GET", "/v1/tasks/b", ""), 200), "cancelled")
+	finished("the same POST", r.want(r.do("POST", "/v1/tasks", request), 200), "delivered")
+	r.want(r.do("POST", "/v1/tasks", `{"id":"a","topic":"t","payload":{"order":43}}`), 409)
+	for _, details := range []string{"", "&details=false"} {
+		list := r.want(r.do("GET", "/v1/tasks?topic=t&state=finished"+details, ""), 200)["tasks"].([]any)
+		if len(list) != 2 {
+			t.Fatalf("%d are listed", len(list))
+		}
+		finished("the list", list[0].(map[string]any), "delivered")
+		finished("the list", list[1].(map[string]any), "cancelled")
+	}
+	r.want(r.do("GET", "/v1/tasks?state=finished", ""), 422)
+	r.want(r.do("POST", "/v1/tasks/actions", `{"action":"fire","filter":{"topic":"t","state":"finished"}}`), 422)
+	if dead := r.want(r.do("GET", "/v1/topics/t/dead", ""), 200)["tasks"].([]any); len(dead) != 0 {
+		t.Errorf("dead: %v", dead)
+	}
+	r.want(r.do("DELETE", "/v1/tasks/b", ""), 204)
+	r.want(r.do("DELETE", "/v1/tasks/a", ""), 404)
+	r.want(r.do("PATCH", "/v1/tasks/a", `{"delay":"1h"}`), 404)
+	r.want(r.do("POST", "/v1/tasks/a/fire", ""), 404)
+	counts := r.want(r.do("GET", "/v1/topics/t", ""), 200)["counts"].(map[string]any)
+	if got := fmt.Sprint(counts["finished"], counts["dead"], counts["delivered"]); got != "2 0 1" {
+		t.Errorf("finished, dead, delivered: %s", got)
+	}
+	if v := r.want(r.do("PUT", "/v1/tasks/a", request), 201); v["state"] != "pending" && v["state"] != "ready" {
+		t.Errorf("PUT: %v", v)
+	}
+}
