@@ -251,21 +251,17 @@ type (
 	NodeError = task.NodeError
 )
 
-// The states of a task, and why it is dead.
+// The states of a task, why it is dead, and what has become of it.
 const (
-	Pending      = task.Pending
-	Ready        = task.Ready
-	Delivering   = task.Delivering
-	Dead         = task.Dead
-	Retrying     = task.Retrying
-	Held         = task.Held
-	Exhausted    = task.Exhausted
-	Buried       = task.Buried
-	TopicDeleted = task.TopicDeleted
-)
-
-// The state of a finished task that is kept, and what has become of it.
-const (
+	Pending          = task.Pending
+	Ready            = task.Ready
+	Delivering       = task.Delivering
+	Dead             = task.Dead
+	Retrying         = task.Retrying
+	Held             = task.Held
+	Exhausted        = task.Exhausted
+	Buried           = task.Buried
+	TopicDeleted     = task.TopicDeleted
 	Finished         = task.Finished
 	OutcomeDelivered = task.OutcomeDelivered
 	OutcomeCancelled = task.OutcomeCancelled
