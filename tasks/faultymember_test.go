@@ -23,6 +23,8 @@ type faultyMember struct {
 
 	delay time.Duration // of each batch; does not change
 
+	reading atomic.Int64 // nanoseconds that ListDead takes for each task
+
 	rewritten atomic.Pointer[func(message []byte) []byte] // changes what is sent; nil: nothing
 
 	mu     sync.Mutex // guards everything below
@@ -128,7 +130,10 @@ func (m *faultyMember) ListDead(ctx context.Context, label string, after recover
 	if err := m.pass(ctx, "ListDead"); err != nil {
 		return err
 	}
-	return m.Member.ListDead(ctx, label, after, visit)
+	return m.Member.ListDead(ctx, label, after, func(e recovery.Entry) bool {
+		time.Sleep(time.Duration(m.reading.Load()))
+		return ctx.Err() == nil && visit(e)
+	})
 }
 
 func (m *faultyMember) Transfer(ctx context.Context, shard int, to string) error {

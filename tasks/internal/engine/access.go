@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -71,6 +72,48 @@ func (s *Engine) lockTask(ctx context.Context, id string) (uint32, *store.Slot, 
 			}
 		}
 	}
+}
+
+// actOnDead acts on those that memory takes for dead, and the ledger may not have.
+func (s *Engine) actOnDead(ctx context.Context, q *ActQuery, ids []string, dead []int, c *PendingWrite, sent []int, errs []error) {
+	again := make([]string, len(dead))
+	for k, i := range dead {
+		again[k] = ids[i]
+	}
+	if s.RecheckDead(ctx, again) != nil {
+		return
+	}
+	for _, i := range dead {
+		sent[i], errs[i] = s.actOn(ctx, q, ids[i], c)
+	}
+}
+
+// areBusy reports which of the tasks are busy.
+func (s *Engine) areBusy(ids []string) []bool {
+	busy := make([]bool, 0, len(ids))
+	for some := range slices.Chunk(ids, AtOnce) {
+		s.Mu.Lock()
+		for _, id := range some {
+			n, known := s.Store.Find([]byte(id))
+			busy = append(busy, known && s.Store.Slot(n).State.Busy())
+		}
+		s.Mu.Unlock()
+	}
+	return busy
+}
+
+// actOnBusy is actOn for a task that was busy. It waits for half of the time that is left, so that
+// a task that stays busy leaves time for others, and for their writes.
+func (s *Engine) actOnBusy(ctx context.Context, q *ActQuery, id string, c *PendingWrite) (write int, err error) {
+	if ctx.Err() != nil {
+		return 0, fmt.Errorf("%w: %w", task.ErrUnavailable, context.Cause(ctx))
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, time.Until(deadline)/2, ErrLate)
+		defer cancel()
+	}
+	return s.actOn(ctx, q, id, c)
 }
 
 // BuriedLocked reports whether the task with this id is dead, or finished and kept: the ledger has

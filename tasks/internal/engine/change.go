@@ -303,9 +303,19 @@ func (q *ActQuery) hasDead(at recovery.Ref, r *record.Fields) bool {
 func (s *Engine) Act(ctx context.Context, q *ActQuery, ids []string) []error {
 	errs, c := make([]error, len(ids)), NewPendingWrite(0)
 	sent := make([]int, len(ids)) // the write, from 1; 0: there is none
-	var dead []int
-	for i, id := range ids {
-		if sent[i], errs[i] = s.actOn(ctx, q, id, c); errors.Is(errs[i], task.ErrDead) {
+	var dead, busy []int
+	for i, later := range s.areBusy(ids) {
+		if later {
+			busy = append(busy, i)
+			continue
+		}
+		sent[i], errs[i] = s.actOn(ctx, q, ids[i], c)
+	}
+	for _, i := range busy {
+		sent[i], errs[i] = s.actOnBusy(ctx, q, ids[i], c)
+	}
+	for i, err := range errs {
+		if errors.Is(err, task.ErrDead) {
 			dead = append(dead, i)
 		}
 	}
@@ -326,20 +336,6 @@ func (s *Engine) Act(ctx context.Context, q *ActQuery, ids []string) []error {
 		}
 	}
 	return errs
-}
-
-// actOnDead acts on those that memory takes for dead, and the ledger may not have.
-func (s *Engine) actOnDead(ctx context.Context, q *ActQuery, ids []string, dead []int, c *PendingWrite, sent []int, errs []error) {
-	again := make([]string, len(dead))
-	for k, i := range dead {
-		again[k] = ids[i]
-	}
-	if s.RecheckDead(ctx, again) != nil {
-		return
-	}
-	for _, i := range dead {
-		sent[i], errs[i] = s.actOn(ctx, q, ids[i], c)
-	}
 }
 
 // actOn begins to act on one task, and returns the number of its write, from 1; 0: none was needed.
@@ -441,21 +437,4 @@ func (s *Engine) isSelectedLocked(q *ListQuery, sl *store.Slot, id string) bool 
 		return false
 	}
 	return s.selectedLocked(&q.Filter, sl, id)
-}
-
-// VisitPositions is VisitPage for the positions of the tasks alone. One call visits up to
-// LooksAtOnce of them. It waits for the end of replay, or what was not read yet would be missing.
-func (s *Engine) VisitPositions(ctx context.Context, q *ListQuery, visit func(at recovery.Ref, shard int)) (last *recovery.Ref, err error) {
-	patience, cancel := s.Within(ctx)
-	err = s.waitReplayed(patience)
-	if cancel(); err != nil {
-		return nil, err
-	}
-	if s.Unsure() {
-		return nil, ErrUnsure
-	}
-	return s.visitPage(ctx, q, true, func(t task.Task, at int64, shard int) bool {
-		visit(recovery.Ref{ID: t.ID, Next: at}, shard)
-		return true
-	})
 }

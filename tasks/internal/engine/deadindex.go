@@ -327,7 +327,7 @@ func (s *Engine) visitDead(ctx context.Context, q *ListQuery, bare bool, visit f
 	}
 	var at recovery.Ref
 	count, full := 0, false
-	x := search{Filter: &q.Filter, bare: bare, began: time.Now()}
+	x := search{Filter: &q.Filter, bare: bare, until: time.Now().Add(lookTime(ctx))}
 	label := q.Topic
 	if q.State == task.Finished {
 		label += keptSuffix

@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"context"
 	"strings"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -30,9 +32,18 @@ const (
 	// Dead tasks are read with their payloads. One call reads about so much of them at most.
 	deadLookBytes = 16 << 20
 	// deadLookTime is after how long such a call reads no more, so that the caller gets an answer
-	// from a slow ledger.
+	// from a slow ledger. It is a quarter of the time that the caller has left, if that is less.
 	deadLookTime = time.Second
 )
+
+// lookTime returns for how long one call reads dead tasks.
+func lookTime(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return deadLookTime
+	}
+	return min(deadLookTime, time.Until(deadline)/4)
+}
 
 // NewFilter returns the filter of a query. It adds to the faults what is wrong with it.
 func NewFilter(q *task.Query, f *task.Faults) Filter {
@@ -118,15 +129,75 @@ func (f *Filter) searches() bool { return f.IDPrefix != "" || f.Error != "" || f
 type search struct {
 	*Filter
 	bare        bool // a page may be so long that it is bounded all the same
-	began       time.Time
+	until       time.Time
 	looks, size int
 }
 
 // over reports whether the call has looked at enough of them. It looks at one at least, however
 // late the ledger answers: a list that ends at no position cannot be continued.
 func (x *search) over() bool {
-	return (x.searches() || x.bare) && x.looks > 0 && (x.looks >= LooksAtOnce || x.size >= deadLookBytes || time.Since(x.began) >= deadLookTime)
+	return (x.searches() || x.bare) && x.looks > 0 && (x.looks >= LooksAtOnce || x.size >= deadLookBytes || !time.Now().Before(x.until))
 }
 
 // look counts a record.
 func (x *search) look(e *recovery.Entry) { x.looks, x.size = x.looks+1, x.size+len(e.Data) }
+
+// VisitPositions is VisitPage for the positions of the tasks alone. One call visits up to
+// LooksAtOnce of them. It waits for the end of replay, or what was not read yet would be missing.
+func (s *Engine) VisitPositions(ctx context.Context, q *ListQuery, visit func(at recovery.Ref, shard int)) (last *recovery.Ref, err error) {
+	patience, cancel := s.Within(ctx)
+	err = s.waitReplayed(patience)
+	if cancel(); err != nil {
+		return nil, err
+	}
+	if s.Unsure() {
+		return nil, ErrUnsure
+	}
+	return s.visitPage(ctx, q, true, func(t task.Task, at int64, shard int) bool {
+		visit(recovery.Ref{ID: t.ID, Next: at}, shard)
+		return true
+	})
+}
+
+// A position is where a task stands in the list, and its shard.
+type position struct {
+	recovery.Ref
+	shard int
+}
+
+// nextPositions looks for tasks that are still there and selected, up to limit of them. It returns
+// at how many it has looked: at most at as many as is done under one lock.
+func (s *Engine) nextPositions(q *ListQuery, refs []recovery.Ref, limit int) (some []position, looks int) {
+	s.Mu.Lock()
+	defer s.Unlock()
+	for ; looks < min(len(refs), AtOnce) && len(some) < limit; looks++ {
+		if _, sl := s.stillListedLocked(q, refs[looks]); sl != nil {
+			some = append(some, position{refs[looks], int(sl.Shard)})
+		}
+	}
+	return some, looks
+}
+
+// stillListedLocked returns a task that was found for a list; nil if it is not there any more, or
+// not selected.
+func (s *Engine) stillListedLocked(q *ListQuery, ref recovery.Ref) (uint32, *store.Slot) {
+	n, ok := s.Store.Find([]byte(ref.ID))
+	if !ok {
+		return 0, nil
+	}
+	sl := s.Store.Slot(n)
+	if sl.State.Shown() == 0 || !s.selectedLocked(&q.Filter, sl, ref.ID) {
+		return 0, nil
+	}
+	return n, sl
+}
+
+// selectedLocked reports whether a filter selects a task, as it stands now.
+func (s *Engine) selectedLocked(f *Filter, sl *store.Slot, id string) bool {
+	at := recovery.Ref{ID: id, Next: sl.Next}
+	if f.Error == "" {
+		return f.Has(at, "", "")
+	}
+	r := s.Store.Fields(sl)
+	return f.hasRecord(at, &r)
+}

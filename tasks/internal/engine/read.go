@@ -180,7 +180,15 @@ func (s *Engine) visitPage(ctx context.Context, q *ListQuery, bare bool, visit f
 		if listed == q.Limit || full {
 			return &first[i-1], nil
 		}
-		t, shard, n := s.nextListed(q, bare, first[i:])
+		if bare {
+			some, n := s.nextPositions(q, first[i:], q.Limit-listed)
+			for _, at := range some {
+				visit(task.Task{ID: at.ID}, at.Next, at.shard)
+			}
+			listed, i = listed+len(some), i+n
+			continue
+		}
+		t, shard, n := s.nextListed(q, first[i:])
 		if i += n; t != nil {
 			listed++
 			full = !visit(*t, first[i-1].Next, shard)
@@ -195,35 +203,17 @@ func (s *Engine) visitPage(ctx context.Context, q *ListQuery, bare bool, visit f
 // nextListed looks for a task that is still there and selected. It returns at how many of the
 // tasks it has looked, the one that it has found being the last of them; nil: none of them, and it
 // has looked at as many as is done under one lock.
-func (s *Engine) nextListed(q *ListQuery, bare bool, refs []recovery.Ref) (found *task.Task, shard, looks int) {
+func (s *Engine) nextListed(q *ListQuery, refs []recovery.Ref) (found *task.Task, shard, looks int) {
 	s.Mu.Lock()
 	defer s.Unlock()
-	for i, ref := range refs[:min(len(refs), AtOnce)] {
-		n, ok := s.Store.Find([]byte(ref.ID))
-		if !ok {
-			continue
+	refs = refs[:min(len(refs), AtOnce)]
+	for i, ref := range refs {
+		if n, sl := s.stillListedLocked(q, ref); sl != nil {
+			t := s.listedLocked(n, q.Brief)
+			return &t, int(sl.Shard), i + 1
 		}
-		sl := s.Store.Slot(n)
-		if sl.State.Shown() == 0 || !s.selectedLocked(&q.Filter, sl, ref.ID) {
-			continue
-		}
-		if bare {
-			return &task.Task{ID: ref.ID}, int(sl.Shard), i + 1
-		}
-		t := s.listedLocked(n, q.Brief)
-		return &t, int(sl.Shard), i + 1
 	}
-	return nil, 0, min(len(refs), AtOnce)
-}
-
-// selectedLocked reports whether a filter selects a task, as it stands now.
-func (s *Engine) selectedLocked(f *Filter, sl *store.Slot, id string) bool {
-	at := recovery.Ref{ID: id, Next: sl.Next}
-	if f.Error == "" {
-		return f.Has(at, "", "")
-	}
-	r := s.Store.Fields(sl)
-	return f.hasRecord(at, &r)
+	return nil, 0, len(refs)
 }
 
 // sizeOfAttempt is what the fields of an attempt count for, without its texts.
