@@ -63,8 +63,9 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		Pending: 1, Ready: 2, Delivering: 3, Dead: 4, Scheduled: 5, Delivered: 6, Failed: 7,
 		LeaseExpired: 8, Died: 9, Cancelled: 10, Skipped: 11, Panicked: 12,
 		Expired: 38, DeadOldest: time.UnixMilli(1_000_000),
-		ReadyOldest: time.UnixMilli(1_009_500), Receivers: 13, Retrying: 14, Retried: 15, Exhausted: 16, Buried: 17, Returned: 18, Recent: tasks.RecentLateness{Max: 1500 * time.Millisecond},
+		ReadyOldest: time.UnixMilli(1_009_500), Receivers: 13, Retried: 15, Exhausted: 16, Buried: 17, Returned: 18, Recent: tasks.RecentLateness{Max: 1500 * time.Millisecond},
 	}}
+	topic.Counts.Retrying = 14
 	version, revision := stamp.Read()
 	topic.Counts.Recent.Counts[1], topic.Counts.Recent.Counts[10] = 3, 1 // up to 2 ms and 2 s
 	topic.Counts.Lateness.Counts[0] = 2                                  // up to 1 ms

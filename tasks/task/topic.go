@@ -80,9 +80,8 @@ const (
 // Counts are a topic's figures: how many tasks stand where, and what has happened since the start.
 type Counts struct {
 	Pending, Ready, Delivering, Dead int64 // now
-	Retrying                         int64 // now, of Pending: tasks of which an attempt was made
-	Held                             int64 // now, of Pending: tasks whose countdown is held
-	Finished                         int64 // now: finished tasks that are kept
+	PendingCounts
+	Finished int64 // now: finished tasks that are kept
 
 	Scheduled    int64 // accepted
 	Delivered    int64 // acknowledged
@@ -112,6 +111,12 @@ type Counts struct {
 	// FailedRecent are the attempts that have failed within the last RecentTime, and at most a
 	// minute before.
 	FailedRecent int64
+}
+
+// PendingCounts are parts of the pending tasks, now.
+type PendingCounts struct {
+	Retrying int64 // tasks of which an attempt was made
+	Held     int64 // tasks whose countdown is held
 }
 
 // Add adds the figures of o to c. DeadOldest and ReadyOldest become the earlier of the two.

@@ -136,9 +136,8 @@ type wireCounts struct {
 	Ready      int64 `json:"ready,omitempty"`
 	Delivering int64 `json:"delivering,omitempty"`
 	Dead       int64 `json:"dead,omitempty"`
-	Retrying   int64 `json:"retrying,omitempty"`
-	Held       int64 `json:"held,omitempty"`
-	Finished   int64 `json:"finished,omitempty"`
+	wirePending
+	Finished int64 `json:"finished,omitempty"`
 
 	Scheduled    int64 `json:"scheduled,omitempty"`
 	Delivered    int64 `json:"delivered,omitempty"`
@@ -163,6 +162,12 @@ type wireCounts struct {
 	wireRecent
 }
 
+// A wirePending is a task.PendingCounts.
+type wirePending struct {
+	Retrying int64 `json:"retrying,omitempty"`
+	Held     int64 `json:"held,omitempty"`
+}
+
 // A wireRecent has the figures of the last minutes.
 type wireRecent struct {
 	Recent       []wireBucket  `json:"recent,omitempty"`
@@ -174,7 +179,7 @@ func (w *wireCounts) haveTasks() bool { return w.Pending+w.Ready+w.Delivering+w.
 
 func encodeCounts(c *task.Counts) wireCounts {
 	return wireCounts{
-		Pending: c.Pending, Ready: c.Ready, Delivering: c.Delivering, Dead: c.Dead, Retrying: c.Retrying, Held: c.Held, Finished: c.Finished,
+		Pending: c.Pending, Ready: c.Ready, Delivering: c.Delivering, Dead: c.Dead, wirePending: wirePending(c.PendingCounts), Finished: c.Finished,
 		Scheduled: c.Scheduled, Delivered: c.Delivered, Failed: c.Failed, LeaseExpired: c.LeaseExpired, Died: c.Died,
 		Expired: c.Expired, Cancelled: c.Cancelled, Skipped: c.Skipped, Panicked: c.Panicked,
 		Retried: c.Retried, Exhausted: c.Exhausted, Buried: c.Buried, Returned: c.Returned,
@@ -186,8 +191,9 @@ func encodeCounts(c *task.Counts) wireCounts {
 
 func (w *wireCounts) decode() task.Counts {
 	return task.Counts{
-		Pending: w.Pending, Ready: w.Ready, Delivering: w.Delivering, Dead: w.Dead, Retrying: w.Retrying, Held: w.Held, Finished: w.Finished,
-		Scheduled: w.Scheduled, Delivered: w.Delivered, Failed: w.Failed, LeaseExpired: w.LeaseExpired, Died: w.Died,
+		Pending: w.Pending, Ready: w.Ready, Delivering: w.Delivering, Dead: w.Dead, Finished: w.Finished,
+		PendingCounts: task.PendingCounts(w.wirePending),
+		Scheduled:     w.Scheduled, Delivered: w.Delivered, Failed: w.Failed, LeaseExpired: w.LeaseExpired, Died: w.Died,
 		Expired: w.Expired, Cancelled: w.Cancelled, Skipped: w.Skipped, Panicked: w.Panicked,
 		Retried: w.Retried, Exhausted: w.Exhausted, Buried: w.Buried, Returned: w.Returned,
 		DeadOldest: w.DeadOldest, Lateness: task.Histogram{Counts: decodeBuckets(w.Lateness), Sum: w.LatenessSum},

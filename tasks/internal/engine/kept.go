@@ -32,7 +32,7 @@ var ErrKept = task.KindOf(ErrFinished, "the task is finished")
 // keptOfLocked returns the topic that has the finished tasks of a topic.
 func (s *Engine) keptOfLocked(t *Topic) *Topic {
 	if t.kept == nil {
-		t.kept = &Topic{Name: t.Name + keptSuffix, of: t}
+		t.kept = &Topic{Name: t.Name + keptSuffix, keeping: keeping{of: t}}
 		s.numberLocked(t.kept)
 	}
 	return t.kept

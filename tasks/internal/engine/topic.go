@@ -43,12 +43,17 @@ type Topic struct {
 	Retrying  int64                // of the pending ones, those of which an attempt was made
 	Held      int64                // of the pending ones, those whose countdown is held
 	Oldest    oldestDead           // the task that has been dead the longest
-	kept      *Topic               // has its finished tasks that are kept; nil: there was none
-	of        *Topic               // of such a one: the topic; nil for any other
+	keeping
 	Counts    task.Counts
 	recent    *recent // first attempts of the last minutes; nil: there was none
 	lastError string
 	lastFail  int64 // when the attempt ended that failed with lastError, Unix ms
+}
+
+// A keeping ties a topic to the one that its finished tasks count in, see kept.go.
+type keeping struct {
+	kept *Topic // has the finished tasks that are kept; nil: there was none
+	of   *Topic // of such a one: the topic; nil for any other
 }
 
 // A storedTopic describes the stored settings of a topic, as far as they are known.
