@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/diskledger"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
@@ -279,4 +280,31 @@ func holdThrough(t *testing.T, open func() *Scheduler) {
 		t.Errorf("reserved %+v, %v", ds, err)
 	}
 	want(t, "Close", s.Close(context.Background()), nil)
+}
+
+// An action at a node that may have handed the task's shard over says nothing about the task, also
+// if it stands there as the action wants it.
+func TestActsDuringAHandOver(t *testing.T) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+		ctx := t.Context()
+		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+		id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
+		_, err := a.Hold(ctx, id)
+		want(t, "Hold", err, nil)
+		b.keeps.Store(true)
+		shardID, _ := recovery.ShardIDOf(id)
+		want(t, "Transfer", a.member.Member.Transfer(ctx, 0, "b"), nil)
+		a.member.fail("Transfer", slices.Repeat([]error{recovery.ErrUnanswered}, 40)...)
+		want(t, "hand-over", a.handTo(b), ErrUnknown)
+		if ok, err := b.member.Accept(ctx, shardID); !ok || err != nil {
+			t.Fatalf("Accept: %v, %v", ok, err)
+		}
+		pass(time.Second)
+		_, err = b.Resume(ctx, id)
+		want(t, "Resume", err, nil)
+		if acted, err := a.Act(ctx, Act{Action: HoldAction, IDs: []string{id}}); acted.Done != 0 {
+			t.Errorf("a node that has lost the task holds it: %+v, %v", acted, err)
+		}
+		pass(time.Minute)
+	})
 }

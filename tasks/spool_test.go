@@ -350,3 +350,29 @@ func TestSpoolRestart(t *testing.T) {
 		r.inLedger(parked, recovery.Nowhere)
 	})
 }
+
+// A spooled task of a topic that was deleted by force is not delivered before its deadline if the
+// process ends between the move to the ledger and the burial. If it was held, it stays so.
+func TestKilledInTheSpool(t *testing.T) {
+	for _, held := range []bool{false, true} {
+		for after := 3; after <= 6; after++ {
+			spoolBubble(t, func(t *testing.T, r *spoolRig) {
+				r.away()
+				id := r.spooled("x", time.Hour)
+				if held {
+					r.hold(id)
+				}
+				_, _ = r.KillTopic(t.Context(), "x", -1)
+				r.faulty.Heal()
+				r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Nth: after, Times: -1})
+				pass(3 * time.Second)
+				r.crashBoth()
+				r.faulty.Heal()
+				pass(5 * time.Second)
+				if got, err := r.Reserve(t.Context(), "x", 10, time.Minute, 0); len(got) > 0 {
+					t.Errorf("held %t, fault %d: delivered an hour early: %v, %v", held, after, got, err)
+				}
+			}, memledger.Shards(4))
+		}
+	}
+}

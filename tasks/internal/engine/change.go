@@ -371,7 +371,8 @@ func (s *Engine) actOn(ctx context.Context, q *ActQuery, id string, c *PendingWr
 	case err != nil:
 		return 0, err
 	case isAsWanted(q.Action, sl):
-		return 0, nil
+		_, err := s.readLocked(n, sl, conds)
+		return 0, err
 	case q.Dry:
 		return 0, s.changeableLocked(sl, conds)
 	case q.Action == task.CancelAction:

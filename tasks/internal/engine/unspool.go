@@ -110,6 +110,10 @@ func (s *Engine) unspoolChangeLocked(c *recovery.Change, w *Write, sl *store.Slo
 	if sl.State == store.Burying {
 		f := s.Store.Fields(sl)
 		f.State = record.Pending
+		f.Next = max(f.Next, f.Due) // never early, if the process ends before the burial
+		if sl.Next == record.HeldUntil {
+			f.Hold(s.Now())
+		}
 		s.Writes.scratch = f.Append(s.Writes.scratch[:0])
 		c.Data = s.Writes.scratch
 	}
