@@ -123,6 +123,28 @@ func TestStory(t *testing.T) {
 	p.content()
 }
 
+// A topic's page sets for how long finished tasks are kept. The page of such a task says what has
+// become of it, and offers nothing to do.
+func TestFinished(t *testing.T) {
+	r := serve(t)
+	r.schedule("order.unpaid", "order-42", time.Hour)
+	p := open(t)
+	p.load(r.url + "/#/topics/order.unpaid")
+	p.shows("main", "not kept")
+	p.press("Edit settings")
+	p.fill(`[name="keep_finished"]`, "1d")
+	p.press("Save")
+	p.shows(".notices", "The settings are saved.")
+	p.shows("main", "kept for 1d")
+	p.load(r.url + "/#/tasks/order-42")
+	p.press("Cancel")
+	p.pressIn("dialog", "Cancel")
+	p.shows(".notices", "The task is cancelled.")
+	p.shows(".story", "Cancelled by a caller")
+	p.hides("main", "Fire now")
+	p.content()
+}
+
 // A task that has changed since it was read is not changed blindly.
 func TestChangedMeanwhile(t *testing.T) {
 	r := serve(t)

@@ -24,6 +24,7 @@ export function settingsInWords(t) {
     ["Spread", t.spread === "0s" ? none : "over " + t.spread],
     ["After an outage", misfires[t.misfire] || t.misfire],
     ["Dead tasks", "kept for " + t.dead_retention],
+    ["Finished tasks", t.keep_finished === "0s" ? "not kept" : "kept for " + t.keep_finished],
     ["Crashes", t.count_crashes ? "count as attempts" : "do not count as attempts"],
   ];
 }
@@ -43,6 +44,7 @@ const fields = [
   {name: "spread", label: "Spread", of: t => t.spread},
   {name: "misfire", label: "After an outage", of: t => t.misfire, options: ["deliver", "skip", "coalesce"]},
   {name: "dead_retention", label: "Keep dead tasks for", of: t => t.dead_retention},
+  {name: "keep_finished", label: "Keep finished tasks for", of: t => t.keep_finished, hint: "0s: they are not kept"},
   {name: "count_crashes", label: "Crashes count as attempts", type: "checkbox", of: t => t.count_crashes},
 ];
 

@@ -58,11 +58,13 @@ const outcomes = {
   buried: "was its last: the receiver buried it", process_ended: "ended with its process",
 };
 
+const ends = {delivered: "Delivered", cancelled: "Cancelled by a caller", skipped: "Given up undelivered: it was too late"};
+
 // attempts are those that have failed last; the server keeps a few of them.
 function attempts(t) {
   const list = (t.attempts || []).map(a => ({at: a.at, bad: true, error: a.error, text: "Attempt " + count(a.attempt) + " " + (outcomes[a.outcome] || a.outcome),
     by: [a.duration && "after " + fine(a.duration), a.by && "by " + a.by].filter(Boolean).join(", ")}));
-  const before = t.attempt - list.length - (t.state === "delivering" ? 1 : 0);
+  const before = t.attempt - list.length - (t.state === "delivering" || t.outcome === "delivered" ? 1 : 0);
   if (before > 0) list.unshift({text: plural(before, "attempt") + " before that", error: list.length ? "" : t.last_error});
   return list;
 }
@@ -70,13 +72,14 @@ function attempts(t) {
 // Story tells what has happened to the task and what will, in order.
 function Story({task: t}) {
   const ahead = Date.parse(t.due_at) > now(), list = [{at: t.created_at, text: "Scheduled"}];
-  if (t.state === "held" ? t.due_at < t.held_at : t.due_at !== t.next_at || t.state !== "pending" || t.attempt > 0) list.push({at: t.due_at, text: ahead ? "Falls due" : "Fell due", ahead});
+  if (t.state === "finished" ? !ahead : t.state === "held" ? t.due_at < t.held_at : t.due_at !== t.next_at || t.state !== "pending" || t.attempt > 0) list.push({at: t.due_at, text: ahead ? "Falls due" : "Fell due", ahead});
   list.push(...attempts(t));
   if (t.state === "delivering") list.push({text: "Attempt " + count(t.attempt) + " is under way"});
   else if (t.state === "ready") list.push({at: t.next_at, text: "Ready: waits for its receiver", bad: now() - Date.parse(t.next_at) > 5000});
   else if (t.state === "held") list.push({at: t.held_at, text: "Held, with " + fine(t.remaining) + " left until attempt " + count(t.attempt + 1)},
     {text: "Waits until it is resumed", ahead: true});
   else if (t.state === "dead") list.push({at: t.died_at, text: reasons[t.reason] || "Died", bad: true});
+  else if (t.state === "finished") list.push({at: t.finished_at, text: ends[t.outcome] || "Finished"});
   else list.push({at: t.next_at, text: "Attempt " + count(t.attempt + 1) + " begins", ahead: true});
   return html`<ol class="story">${list.map((s, i) => html`<li key=${i} class=${s.bad ? "bad" : s.ahead ? "ahead" : ""}>${s.text}
     ${s.at ? html` <time datetime=${s.at} title=${s.at}>${when(s.at)}, ${away(s.at)}</time>` : null}
@@ -87,7 +90,7 @@ function Story({task: t}) {
 function actionsOf(t, may) {
   const list = [], add = (scope, ...actions) => { if (may(scope)) list.push(...actions); };
   if (t.state === "dead") add("admin", {name: "requeue", label: "Requeue"}, {name: "delete", label: "Delete", danger: true});
-  else if (t.state !== "delivering") add("schedule", {name: "fire", label: "Fire now"}, {name: "move", label: "Move"},
+  else if (t.state !== "delivering" && t.state !== "finished") add("schedule", {name: "fire", label: "Fire now"}, {name: "move", label: "Move"},
     t.state === "held" ? {name: "resume", label: "Resume"} : {name: "hold", label: "Hold"}, {name: "cancel", label: "Cancel", danger: true});
   return list;
 }
