@@ -150,7 +150,7 @@ func TestActsHold(t *testing.T) {
 				if got := acted(t, next, Act{Action: MoveAction, Shift: time.Minute, Query: Query{Topic: "x", State: Held, Limit: 7}}); got.Done != 30 {
 					t.Errorf("moved %+v", got)
 				}
-				pass(time.Millisecond) // which of two actions of one millisecond comes first is left to chance
+				pass(time.Millisecond) // actions of one millisecond come in any order
 				for _, state := range []State{Pending, Ready, Retrying} {
 					_, err := next().Act(ctx, Act{Action: ResumeAction, Query: Query{Topic: "x", State: state}})
 					want(t, "resume of "+state.String(), err, ErrInvalid)
