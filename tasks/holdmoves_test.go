@@ -23,10 +23,12 @@ func (s *simulation) hold() {
 
 func (s *simulation) resume() {
 	id := s.anyID()
+	before, _ := s.Get(s.t.Context(), id)
 	s.m.begin()
 	s.maybeFreed(id)
 	task, err := s.Resume(s.t.Context(), id)
-	if err == nil && task.State != Pending { // it was not held, and may be anything
+	// It was not held if it has no other revision: then its receipt is as good as before.
+	if err == nil && (task.State != Pending || task.Revision == before.Revision) {
 		s.m.mu.Lock()
 		defer s.m.mu.Unlock()
 		s.m.over(id, s.faults)
