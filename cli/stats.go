@@ -66,11 +66,19 @@ func lateNow(n *client.Counts, now time.Time) string {
 	if n.Recent.Count == 0 {
 		return "nothing is ready, and no first attempt was made in the last 5 minutes"
 	}
-	text := fmt.Sprintf("p50 up to %s, p99 up to %s, most %s", n.Recent.P50, n.Recent.P99, n.Recent.Max)
+	text := fmt.Sprintf("p50 up to %s, p99 up to %s, most %s", latenessText(n.Recent.P50), latenessText(n.Recent.P99), latenessText(n.Recent.Max))
 	if n.ReadyOldestAt != nil { // first: a narrow terminal cuts the end
 		text = fmt.Sprintf("%d ready, the oldest for %s; %s", n.Ready, oldest(n, now), text)
 	}
 	return text
+}
+
+// latenessText is a lateness in a few characters.
+func latenessText(d client.Duration) string {
+	if time.Duration(d) < time.Second {
+		return d.String()
+	}
+	return roundedText(time.Duration(d))
 }
 
 // taskCounts is how many tasks stand where.

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -23,10 +24,10 @@ type top struct {
 	Interval time.Duration `env:"-" default:"2s" help:"Time between two looks at the server, 500ms to 1h."`
 	Sort     string        `env:"-" default:"worst" enum:"worst,late,failed,dead,ready,pending,paused,name" help:"Which topics come first: worst, late, failed, dead, ready, pending, paused or name. Worst are those that are late, then those that fail, have dead tasks, are paused."`
 	Search   string        `env:"-" placeholder:"TEXT" help:"Only topics that have this in their names."`
-	Once     bool          `env:"-" help:"Look once, print and end. That is also what it does with --json, and where its output or input is no terminal."`
+	Once     bool          `env:"-" help:"Look once, print and end. That is also what it does with --json, and where its output or input is no terminal, or TERM is dumb."`
 }
 
-const topDetail = "Keys: up and down choose a topic, pgup and pgdn turn pages, s and S choose what comes first, / searches, " +
+const topDetail = "Keys: up and down choose a topic, pgup and pgdn show those above and below, home and end the first and last of a page of 100, s and S choose what comes first, / searches, " +
 	"p pauses or resumes the topic (it asks first), space looks at once, q ends. NO_COLOR is honoured."
 
 // Bounds of --interval, and the topics that are printed once.
@@ -47,7 +48,7 @@ func (c *top) Run(ctx context.Context, std streams, bad *faults) error {
 	}
 	m := &topModel{server: s.Client, query: client.TopicQuery{Search: c.Search, Sort: client.TopicSort(c.Sort), Limit: topicsOnce, Scope: c.scope()},
 		ctx: ctx, url: c.Server, interval: c.Interval, timeout: c.Timeout}
-	if c.Once || c.JSON || !isTerminal(os.Stdin) || !isTerminal(std.out) {
+	if c.Once || c.JSON || os.Getenv("TERM") == "dumb" || !isTerminal(os.Stdin) || !isTerminal(std.out) {
 		return c.once(s, m)
 	}
 	m.color = true
@@ -121,8 +122,8 @@ type topModel struct {
 	timeout  time.Duration
 
 	query   client.TopicQuery
-	before  []string // the cursors of the pages before this one
-	width   int      // of the terminal; 0: not known, nothing is cut
+	before  []topPage // the pages before this one
+	width   int       // of the terminal; 0: not known, nothing is cut
 	height  int
 	color   bool
 	now     time.Time
@@ -131,11 +132,18 @@ type topModel struct {
 	seen    topLook // the last one that succeeded
 	earlier topLook // the one before, for rates
 	fault   error   // why the last look failed; nil if it did not
-	chosen  int     // row of the page
+	chosen  int     // row of the page; beyond its end: the last one of the page that is asked for
+	first   int     // row that is shown first
 	mode    topMode
 	typed   string        // the search that is being typed
 	target  *client.Topic // the topic that is to be paused or resumed
 	notice  string        // what has come of it
+}
+
+// A topPage is a page of topics that the server has answered.
+type topPage struct {
+	cursor string // where it begins
+	topics int
 }
 
 type (
@@ -166,8 +174,16 @@ func (m *topModel) look(answered func(name string)) topLook {
 			answered("nodes")
 		}
 	}
-	seen.at = time.Now()
+	seen.at, seen.err = time.Now(), m.noAnswer(seen.err, client.ErrUnreachable)
 	return seen
+}
+
+// noAnswer is an error of this kind if err is that the time has run out, else err.
+func (m *topModel) noAnswer(err, kind error) error {
+	if !errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return fmt.Errorf("%w: no answer in %s", kind, roundedText(m.timeout))
 }
 
 // Init begins the first look, and the clock.
@@ -230,11 +246,11 @@ func (m *topModel) saw(v topLook) tea.Cmd {
 	}
 	if v.err == nil {
 		name := ""
-		if t := m.topic(); t != nil {
+		if t := m.topic(); t != nil && v.query == m.seen.query {
 			name = t.Name
 		}
 		m.earlier, m.seen = m.seen, v
-		// The same topic stays chosen, wherever it is now.
+		// The same topic stays chosen, wherever it is now, but in another order the first one is.
 		if i := slices.IndexFunc(v.page.Topics, func(t client.Topic) bool { return t.Name == name }); i >= 0 {
 			m.chosen = i
 		}
@@ -275,30 +291,27 @@ func (m *topModel) key(k tea.KeyPressMsg) tea.Cmd {
 		}
 	case "home":
 		m.chosen = 0
+	case "end":
+		if m.seen.page != nil {
+			m.chosen = max(0, len(m.seen.page.Topics)-1)
+		}
 	case "pgdown":
-		if p := m.seen.page; p != nil && p.NextCursor != "" && m.query.Cursor == m.seen.query.Cursor {
-			m.before = append(m.before, m.query.Cursor)
-			return m.turn(p.NextCursor)
-		}
+		return m.down()
 	case "pgup":
-		if n := len(m.before); n > 0 {
-			cursor := m.before[n-1]
-			m.before = m.before[:n-1]
-			return m.turn(cursor)
-		}
+		return m.up()
 	case "s", "S":
 		step := 1
 		if name == "S" {
 			step = len(topSorts) - 1
 		}
 		m.query.Sort = topSorts[(slices.Index(topSorts, m.query.Sort)+step)%len(topSorts)]
-		return m.first()
+		return m.anew()
 	case "/":
 		m.mode, m.typed = searching, m.query.Search
 	case "esc":
 		if m.query.Search != "" {
 			m.query.Search = ""
-			return m.first()
+			return m.anew()
 		}
 	case "p":
 		if t := m.topic(); t != nil {
@@ -311,14 +324,51 @@ func (m *topModel) key(k tea.KeyPressMsg) tea.Cmd {
 	return nil
 }
 
-// first asks for the first page of another query.
-func (m *topModel) first() tea.Cmd {
+// down shows the topics below those that are shown. Below the last one of a page of the server
+// begins the next page.
+func (m *topModel) down() tea.Cmd {
+	p, rows := m.seen.page, m.rows()
+	switch {
+	case p == nil || m.query != m.seen.query: // another page is on its way
+	case m.first+rows < len(p.Topics):
+		m.first += rows
+		m.chosen = min(m.chosen+rows, len(p.Topics)-1)
+	case p.NextCursor != "":
+		m.before = append(m.before, topPage{m.query.Cursor, len(p.Topics)})
+		return m.turn(p.NextCursor)
+	default:
+		m.chosen = max(0, len(p.Topics)-1)
+	}
+	return nil
+}
+
+// up shows the topics above those that are shown.
+func (m *topModel) up() tea.Cmd {
+	rows, n := m.rows(), len(m.before)
+	switch {
+	case m.query != m.seen.query:
+	case m.first > 0:
+		m.first, m.chosen = max(0, m.first-rows), max(0, m.chosen-rows)
+	case n > 0:
+		cursor := m.before[n-1].cursor
+		m.before = m.before[:n-1]
+		ask := m.turn(cursor)
+		m.chosen = m.query.Limit
+		return ask
+	default:
+		m.chosen = 0
+	}
+	return nil
+}
+
+// anew asks for the first page of another query.
+func (m *topModel) anew() tea.Cmd {
 	m.before = nil
 	return m.turn("")
 }
 
 func (m *topModel) turn(cursor string) tea.Cmd {
-	m.query.Cursor, m.chosen = cursor, 0
+	m.query.Cursor, m.chosen, m.first = cursor, 0, 0
 	return m.ask()
 }
 
@@ -328,7 +378,7 @@ func (m *topModel) search(key, text string) tea.Cmd {
 		m.mode = browsing
 	case "enter":
 		m.mode, m.query.Search = browsing, m.typed
-		return m.first()
+		return m.anew()
 	case "backspace":
 		_, size := utf8.DecodeLastRuneInString(m.typed)
 		m.typed = m.typed[:len(m.typed)-size]
@@ -355,6 +405,6 @@ func (m *topModel) confirm(key string) tea.Cmd {
 	return func() tea.Msg {
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
-		return topDone{text, change(ctx, t.Name)}
+		return topDone{text, m.noAnswer(change(ctx, t.Name), client.ErrUnknown)}
 	}
 }

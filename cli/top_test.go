@@ -126,6 +126,20 @@ func TestTopInATerminal(t *testing.T) {
 	}
 }
 
+// A dumb terminal has no screen of its own.
+func TestTopInADumbTerminal(t *testing.T) {
+	s := newShell(t)
+	s.prints([]string{"topics", "pause", "mail"}, "paused")
+	x, command := inTerminal(t, 24, 80, []string{"TERM=dumb"}, "top", "--server", s.url)
+	x.shows(0, "mail")
+	if err := command.Wait(); err != nil {
+		t.Errorf("it ends with %v", err)
+	}
+	if text := x.screen.String(); strings.Contains(text, "\x1b") {
+		t.Errorf("it writes %q", text)
+	}
+}
+
 // With NO_COLOR there is no color. SIGTERM ends it as q does, and gives the screen back.
 func TestTopWithoutColors(t *testing.T) {
 	s := newShell(t)

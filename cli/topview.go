@@ -24,17 +24,16 @@ const (
 	pickText = "\x1b[7m"
 )
 
+// footLines is how many lines stand below the topics.
+const footLines = 2
+
 // staleAfter is how long after the expected answer the figures count as old.
 const staleAfter = 3 * time.Second
 
 // View is the whole screen.
 func (m *topModel) View() tea.View {
-	head, foot := m.head(), m.foot()
-	rows := max(1, m.height-len(head)-len(foot)-1)
-	if m.height == 0 {
-		rows = topicsOnce
-	}
-	lines := slices.Concat(head, m.table(rows))
+	lines := slices.Concat(m.head(), m.table(m.rows()))
+	foot := m.foot()
 	for len(lines)+len(foot) < m.height {
 		lines = append(lines, "")
 	}
@@ -46,6 +45,14 @@ func (m *topModel) View() tea.View {
 	v.AltScreen = true
 	v.WindowTitle = "lapse top " + plain(m.url)
 	return v
+}
+
+// rows is how many topics find room between the head, the heads of the columns and the foot.
+func (m *topModel) rows() int {
+	if m.height == 0 {
+		return topicsOnce
+	}
+	return max(1, m.height-len(m.head())-1-footLines)
 }
 
 // line cuts a text to the width of the terminal, and then gives it a look.
@@ -204,14 +211,18 @@ type topColumn struct {
 	cell  func(m *topModel, t *client.Topic) string
 }
 
-// topColumns stand right of the names. They and 16 characters of a name fit into 80 columns.
+// The width of what is wrong with a topic: the least one, and that of all words together.
+const leastWhat, mostWhat = 16, 43
+
+// topColumns stand right of the names. They and 18 characters of a name fit into 80 columns, the
+// first two and 14 characters into 40.
 var topColumns = []topColumn{
-	{"WHAT", 16, 0, func(m *topModel, t *client.Topic) string { return whatOf(t, m.seen.at) }},
+	{"WHAT", leastWhat, 0, func(m *topModel, t *client.Topic) string { return whatOf(t, m.seen.at) }},
 	{"READY", 6, 0, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.Ready) }},
-	{"OLDEST", 6, 0, func(m *topModel, t *client.Topic) string { return oldest(&t.Counts, m.seen.at) }},
-	{"FAILED 5M", 9, 0, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.FailedRecent) }},
-	{"DEAD", 6, 0, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.Dead) }},
-	{"PENDING", 7, 0, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.Pending) }},
+	{"OLDEST", 6, 48, func(m *topModel, t *client.Topic) string { return oldest(&t.Counts, m.seen.at) }},
+	{"FAILED 5M", 9, 59, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.FailedRecent) }},
+	{"DEAD", 6, 67, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.Dead) }},
+	{"PENDING", 7, 76, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.Pending) }},
 	{"BUSY", 6, 90, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.Delivering) }},
 	{"OUT/S", 6, 98, func(m *topModel, t *client.Topic) string { return m.topicRate(t) }},
 	{"P99 NOW", 8, 108, func(_ *topModel, t *client.Topic) string { return p99(t) }},
@@ -249,7 +260,7 @@ func p99(t *client.Topic) string {
 	if t.Counts.Recent.Count == 0 {
 		return "-"
 	}
-	return t.Counts.Recent.P99.String()
+	return latenessText(t.Counts.Recent.P99)
 }
 
 // topicRate is how many tasks of a topic were delivered a second since the look before.
@@ -290,17 +301,19 @@ func (m *topModel) table(rows int) []string {
 			room -= c.width + 2
 		}
 	}
+	name = max(name, len("TOPIC"))
+	shown[0].width = mostWhat
 	if m.width > 0 {
 		name = min(name, max(room, 8))
+		shown[0].width = min(leastWhat+max(room-name, 0), mostWhat)
 	}
-	name = max(name, len("TOPIC"))
 	cells := make([]string, len(shown))
 	for i, c := range shown {
 		cells[i] = c.head
 	}
 	lines := []string{m.line(softText, rowOf(shown, name, "TOPIC", cells))}
-	first := max(0, min(m.chosen-rows+1, len(list)-rows))
-	for i := first; i < min(first+rows, len(list)); i++ {
+	m.first = max(0, min(max(min(m.first, m.chosen), m.chosen-rows+1), len(list)-rows))
+	for i := m.first; i < min(m.first+rows, len(list)); i++ {
 		t := &list[i]
 		for j, c := range shown {
 			cells[j] = c.cell(m, t)
@@ -335,9 +348,13 @@ func rowOf(shown []topColumn, width int, name string, cells []string) string {
 
 // foot is what stands below the topics: more of the chosen one, or a question, and the keys.
 func (m *topModel) foot() []string {
-	more, keys := m.notice, "↑↓ choose  s sort: "+string(m.query.Sort)+"  / search  p pause  q quit"
+	more, keys := m.notice, "s sort: "+string(m.query.Sort)+"  / search"
 	if m.query.Search != "" {
-		keys = "↑↓ choose  s sort: " + string(m.query.Sort) + "  / search: " + m.query.Search + "  esc all  p pause  q quit"
+		keys += ": " + m.query.Search + "  esc all"
+	}
+	keys += "  p pause  q quit"
+	if m.width == 0 || m.width >= 60 {
+		keys = "↑↓ choose  " + keys
 	}
 	switch t := m.topic(); {
 	case m.mode == searching:
@@ -355,11 +372,25 @@ func (m *topModel) foot() []string {
 	case more == "" && t != nil && t.LastFailedAt != nil:
 		more = fmt.Sprintf("%s failed %s: %s", t.Name, relative(*t.LastFailedAt, m.seen.at), t.LastError)
 	}
-	if p := m.seen.page; p != nil && (p.NextCursor != "" || len(m.before) > 0) {
-		keys += fmt.Sprintf("  pgdn page %d", len(m.before)+1)
-		if p.Matched > 0 {
-			keys += fmt.Sprintf(" of %d topics", p.Matched)
-		}
+	return []string{m.line("", more), m.line(softText, keys+m.place())}
+}
+
+// place says which topics of how many are shown, if these are not all.
+func (m *topModel) place() string {
+	p := m.seen.page
+	switch {
+	case p == nil || m.mode == searching:
+		return ""
+	case m.query != m.seen.query:
+		return "  asking the server ..."
 	}
-	return []string{m.line("", more), m.line(softText, keys)}
+	from, all := 0, max(p.Matched, len(p.Topics))
+	for _, b := range m.before {
+		from += b.topics
+	}
+	last := min(m.first+m.rows(), len(p.Topics))
+	if last <= m.first || from == 0 && last-m.first == all && p.NextCursor == "" {
+		return ""
+	}
+	return fmt.Sprintf("  pgdn %d-%d of %d", from+m.first+1, from+last, all)
 }

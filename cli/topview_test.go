@@ -16,12 +16,13 @@ import (
 
 // A fakeTop answers what a test wants, and keeps what it was asked.
 type fakeTop struct {
-	stats  client.Stats
-	nodes  []client.Node
-	topics []client.Topic
-	next   string
-	err    error // of all answers
-	denied error // of the totals alone
+	stats   client.Stats
+	nodes   []client.Node
+	topics  []client.Topic
+	next    string
+	matched int   // of all pages; 0: those of this one
+	err     error // of all answers
+	denied  error // of the totals alone
 
 	queries []client.TopicQuery
 	changes []string
@@ -39,7 +40,7 @@ func (f *fakeTop) Nodes(context.Context) ([]client.Node, error) { return f.nodes
 
 func (f *fakeTop) FindTopics(_ context.Context, q client.TopicQuery) (*client.TopicPage, error) {
 	f.queries = append(f.queries, q)
-	return &client.TopicPage{Reach: f.stats.Reach, Topics: append([]client.Topic(nil), f.topics...), NextCursor: f.next, Matched: len(f.topics)}, f.err
+	return &client.TopicPage{Reach: f.stats.Reach, Topics: append([]client.Topic(nil), f.topics...), NextCursor: f.next, Matched: max(f.matched, len(f.topics))}, f.err
 }
 
 func (f *fakeTop) Pause(_ context.Context, topic string) error {
@@ -121,6 +122,8 @@ func (r *topRig) keys(keys ...string) {
 			code, text = tea.KeyBackspace, ""
 		case "down":
 			code, text = tea.KeyDown, ""
+		case "end":
+			code, text = tea.KeyEnd, ""
 		case "pgdown":
 			code, text = tea.KeyPgDown, ""
 		case "pgup":
@@ -241,8 +244,9 @@ func TestTopLooksStale(t *testing.T) {
 
 func TestTopSortsSearchesAndTurnsPages(t *testing.T) {
 	r := newTopRig(t, 80, 24)
-	r.server.next = "2"
+	r.server.next, r.server.matched = "2", 9
 	r.look(0)
+	r.shows("pgdn 1-4 of 9")
 	last := func(want client.TopicQuery) {
 		t.Helper()
 		want.Limit = topicsOnce
@@ -257,7 +261,7 @@ func TestTopSortsSearchesAndTurnsPages(t *testing.T) {
 	last(client.TopicQuery{Sort: client.SortName})
 	r.keys("pgdown")
 	last(client.TopicQuery{Sort: client.SortName, Cursor: "2"})
-	r.shows("pgdn page 2 of 4 topics")
+	r.shows("pgdn 5-8 of 9")
 	r.server.next = ""
 	r.look(time.Second)
 	asked := len(r.server.queries)
@@ -287,6 +291,20 @@ func TestTopSortsSearchesAndTurnsPages(t *testing.T) {
 	r.send(topLook{query: client.TopicQuery{Sort: client.SortName, Limit: topicsOnce}, page: &client.TopicPage{Topics: []client.Topic{{Name: "earlier"}}}, at: r.model.now})
 	last(client.TopicQuery{Sort: client.SortWorst})
 	r.shows("later")
+}
+
+// A time that runs out is told in words, and the kind of error gives the exit code.
+func TestTopWithoutAnAnswer(t *testing.T) {
+	r := newTopRig(t, 80, 24)
+	r.look(0)
+	r.server.err = context.DeadlineExceeded
+	r.look(time.Second)
+	r.shows(": no answer in 1s")
+	r.keys("p", "y")
+	r.shows("the outcome is unknown: no answer in 1s")
+	if code := exitOf(r.model.fault); code != exitUnavailable {
+		t.Errorf("the exit code is %d", code)
+	}
 }
 
 // A topic is paused after a question.
