@@ -51,15 +51,22 @@ func taskTable(w io.Writer, list []client.Task, now time.Time) {
 	rows := [][]string{{"ID", "TOPIC", "STATE", "NEXT", "ATTEMPT", "LAST ERROR"}}
 	for i := range list {
 		t := &list[i]
-		rows = append(rows, []string{t.ID, t.Topic, string(t.State), nextText(t, now), fmt.Sprint(t.Attempt), short(t.LastError, 60)})
+		state := string(t.State)
+		if t.Outcome != "" {
+			state += ", " + string(t.Outcome)
+		}
+		rows = append(rows, []string{t.ID, t.Topic, state, nextText(t, now), fmt.Sprint(t.Attempt), short(t.LastError, 60)})
 	}
 	table(w, rows)
 }
 
-// nextText says when the next attempt of a task starts.
+// nextText says when the next attempt of a task starts, if there is to be one.
 func nextText(t *client.Task, now time.Time) string {
-	if t.State == client.Held {
+	switch t.State {
+	case client.Held:
 		return "after " + roundedText(time.Duration(t.Remaining))
+	case client.Dead, client.Finished:
+		return "-"
 	}
 	return relative(t.NextAt, now)
 }

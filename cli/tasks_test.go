@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"net/http"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -250,5 +251,24 @@ func TestRelative(t *testing.T) {
 	}
 	if got := short(strings.Repeat("é", 50), 10); got != "ééééééé..." {
 		t.Errorf("got %q", got)
+	}
+}
+
+// Tasks that are finished or dead have no next attempt.
+func TestListOfWhatHasEnded(t *testing.T) {
+	s := newShell(t)
+	s.prints([]string{"topics", "set", "order.unpaid", "--keep-finished", "1h"}, "finished kept  1h")
+	for _, id := range []string{"kept", "killed"} {
+		s.prints([]string{"schedule", "order.unpaid", "--id", id, "--delay", "1h"}, "scheduled")
+	}
+	s.prints([]string{"cancel", "kept"}, "cancelled")
+	out := s.ok("list", "--state", "finished", "--topic", "order.unpaid")
+	if !regexp.MustCompile(`(?m)^kept +order.unpaid +finished, cancelled +- +0$`).MatchString(out) {
+		t.Errorf("it prints\n%s", out)
+	}
+	s.ok("topics", "delete", "order.unpaid", "--force")
+	out = s.ok("list", "--state", "dead", "--topic", "order.unpaid")
+	if !regexp.MustCompile(`(?m)^killed +order.unpaid +dead +- +0\b`).MatchString(out) {
+		t.Errorf("it prints\n%s", out)
 	}
 }
