@@ -313,8 +313,8 @@ func TestDashboard(t *testing.T) {
 		SchemaVersion int
 		Templating    struct {
 			List []struct {
-				Name, Type string
-				Query      json.RawMessage
+				Name, Type, Definition string
+				Query                  json.RawMessage
 			}
 		}
 		Panels []panel
@@ -340,6 +340,9 @@ func TestDashboard(t *testing.T) {
 			continue
 		} else if err := json.Unmarshal(v.Query, &asked); err != nil {
 			t.Fatal(err)
+		}
+		if v.Definition != asked.Query { // Grafana shows the one and asks the other
+			t.Errorf("the variable %s is defined as %s, and asks for %s", v.Name, v.Definition, asked.Query)
 		}
 		m := labelValues.FindStringSubmatch(asked.Query)
 		if m == nil {
