@@ -28,7 +28,7 @@ COMPARE_FLAGS ?=
 LINT_VERSION := v2.15.0
 LINT         := $(or $(shell command -v golangci-lint 2>/dev/null),$(wildcard $(shell $(GO) env GOPATH)/bin/golangci-lint),$(CURDIR)/bin/golangci-lint)
 ADAPTERS     := adapters/nats adapters/rabbitmq adapters/kafka
-BENCHED      := ./wheel/... ./recovery/... ./tasks/... ./httpapi/... ./client/...
+BENCHED      := ./wheel/... ./recovery/... ./tasks/... ./httpapi/... ./client/... ./tracing/...
 
 .PHONY: help
 help: ## list the targets
