@@ -92,16 +92,24 @@ func (c *acting) unused(bad *faults) {
 // run does it, call by call, and says how it goes on a terminal. done says what has become of the
 // tasks, such as "cancelled".
 func (c *acting) run(ctx context.Context, s *session, a client.Act, done string) error {
+	query := a.Query
 	if c.DryRun {
 		selected, err := c.count(ctx, s, a)
+		if err == nil && selected == 0 && c.Cursor == "" {
+			err = s.checkQuery(ctx, query)
+		}
 		return errors.Join(err, c.say(s, err, "%s would be %s\n", counted(selected, "task", "tasks"), done))
 	}
+	total := tasksUnknown
 	if c.Cursor == "" {
-		if sure, err := c.sure(ctx, s, a, done); !sure {
+		selected, err := c.sure(ctx, s, a, done)
+		if err != nil || selected == 0 {
 			return err
 		}
+		total = selected
 	}
-	progress, failed := isTerminal(s.std.err), []client.Refusal(nil)
+	progress, failed := s.progress("tasks", total), []client.Refusal(nil)
+	defer progress.end()
 	changed, refused := 0, 0
 	for a.Query.Cursor = c.Cursor; ; {
 		got, err := s.Act(ctx, a)
@@ -109,14 +117,15 @@ func (c *acting) run(ctx context.Context, s *session, a client.Act, done string)
 			if p := (*client.Problem)(nil); errors.As(err, &p) {
 				changed += p.Done
 			}
+			was := counted(changed, "task was", "tasks were") + " " + done
 			if a.Query.Cursor == "" || errors.Is(err, client.ErrInvalid) {
-				return fmt.Errorf("%w; %s %s", err, counted(changed, "task was", "tasks were"), done)
+				return &partial{err, was}
 			}
 			rest := "--cursor " + a.Query.Cursor
 			if !a.DueAt.IsZero() { // the cursor is for this deadline, which may come from a delay
 				rest += " --due-at " + a.DueAt.Format(time.RFC3339Nano)
 			}
-			return fmt.Errorf("%w; %s %s; to go on: %s", err, counted(changed, "task was", "tasks were"), done, rest)
+			return &partial{err, was + "; to go on: " + rest}
 		}
 		changed, refused = changed+got.Done, refused+len(got.Failed)
 		failed = append(failed, got.Failed[:min(len(got.Failed), max(0, namedRefusals-len(failed)))]...)
@@ -128,12 +137,13 @@ func (c *acting) run(ctx context.Context, s *session, a client.Act, done string)
 		if a.Query.Cursor = got.NextCursor; a.Query.Cursor == "" {
 			break
 		}
-		if progress {
-			fmt.Fprintf(s.std.err, "\r%s %s", counted(changed, "task is", "tasks are"), done)
-		}
+		progress.add(got.Done + len(got.Failed))
 	}
-	if progress {
-		fmt.Fprint(s.std.err, "\r\x1b[K")
+	progress.end()
+	if changed == 0 && refused == 0 && c.Cursor == "" {
+		if err := s.checkQuery(ctx, query); err != nil {
+			return err
+		}
 	}
 	if !s.json {
 		if err := c.say(s, nil, "%s %s\n", counted(changed, "task is", "tasks are"), done); err != nil {
@@ -156,21 +166,24 @@ func (c *acting) run(ctx context.Context, s *session, a client.Act, done string)
 // namedRefusals is how many refused tasks are named.
 const namedRefusals = 20
 
-// sure counts the tasks that are selected, and asks. It reports whether to go on: not if there is
-// none. done says what will become of them.
-func (c *acting) sure(ctx context.Context, s *session, a client.Act, done string) (bool, error) {
+// sure counts the tasks that are selected, and asks. It returns how many there are; if there is
+// none, the command has nothing to do. It is tasksUnknown where the command does not ask. done says
+// what will become of them.
+func (c *acting) sure(ctx context.Context, s *session, a client.Act, done string) (selected int, err error) {
 	if !c.asks(s) {
-		return true, nil
+		return tasksUnknown, nil
 	}
-	selected, err := c.count(ctx, s, a)
-	if err != nil {
-		return false, err
+	query := a.Query
+	if selected, err = c.count(ctx, s, a); err != nil {
+		return 0, err
 	}
 	if selected == 0 {
-		return false, c.say(s, nil, "no task is selected\n")
+		if err := s.checkQuery(ctx, query); err != nil {
+			return 0, err
+		}
+		return 0, c.say(s, nil, "no task is selected\n")
 	}
-	err = c.ask(s, fmt.Sprintf("%s will be %s", counted(selected, "task", "tasks"), done))
-	return err == nil, err
+	return selected, c.ask(s, fmt.Sprintf("%s will be %s", counted(selected, "task", "tasks"), done))
 }
 
 // count counts the tasks that are selected.

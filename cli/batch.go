@@ -32,6 +32,7 @@ type batchRun struct {
 	taken    int
 	refused  int
 	reasons  []error // of the first of them
+	progress *progress
 }
 
 // scheduleBatch schedules each line of a file. A line that cannot be read ends it, a task that is
@@ -46,13 +47,14 @@ func (s *session) scheduleBatch(ctx context.Context, name string) error {
 		}
 		defer file.Close()
 	}
-	run := &batchRun{session: s}
+	run := &batchRun{session: s, progress: s.progress("tasks", tasksUnknown)}
 	err := run.read(ctx, file)
 	if err == nil {
 		err = run.send(ctx)
 	}
+	run.progress.end()
 	if err != nil {
-		return fmt.Errorf("%w (scheduled before that: %d)", err, run.taken)
+		return &partial{err, fmt.Sprint("scheduled before that: ", run.taken)}
 	}
 	if !s.json {
 		fmt.Fprintf(s.std.out, "scheduled %d of %s\n", run.taken, counted(run.taken+run.refused, "task", "tasks"))
@@ -144,6 +146,7 @@ func (b *batchRun) send(ctx context.Context) error {
 			b.reasons = append(b.reasons, fmt.Errorf("line %d: %w", b.lines[i], r.Problem))
 		}
 	}
+	b.progress.add(len(results))
 	b.requests, b.lines, b.size = b.requests[:0], b.lines[:0], 0
 	_, err = b.std.out.Write(report.Bytes())
 	return err

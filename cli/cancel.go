@@ -34,14 +34,18 @@ func (c *cancel) Run(ctx context.Context, std streams, bad *faults) error {
 		return c.run(ctx, s, client.Act{Action: client.CancelAction, Query: q}, "cancelled")
 	case filtered:
 		a := client.Act{Action: client.CancelAction, Query: q}
-		if sure, err := c.sure(ctx, s, a, "cancelled, but for those that are being delivered"); !sure {
+		if selected, err := c.sure(ctx, s, a, "cancelled, but for those that are being delivered"); err != nil || selected == 0 {
 			return err
 		}
 		done, err := s.CancelGroup(ctx, c.Group)
 		if err != nil {
 			return err
 		}
-		return s.print(func(w io.Writer) { groupCancelled(w, c.Group, done) })
+		err = s.print(func(w io.Writer) { groupCancelled(w, c.Group, done) })
+		if err == nil && done.Cancelled+len(done.Delivering)+done.MoreDelivering == 0 {
+			err = unknownGroup(c.Group)
+		}
+		return err
 	}
 	return each(c.IDs, func(id string) error {
 		if err := s.Cancel(ctx, id); err != nil {

@@ -70,7 +70,7 @@ func commands(server *serve) *commandline.Command {
 const description = "Lapse makes things happen the moment their time runs out.\n\n" +
 	"Exit codes: 0 done; 1 failed; 2 a defect of Lapse (a panic); 3 address or data in use; 4 unknown or finished; " +
 	"5 the state forbids it; 6 server unreachable, unavailable or overloaded, or outcome unknown: try again; " +
-	"64 wrong arguments or settings."
+	"7 not allowed; 64 wrong arguments or settings; 130 interrupted."
 
 // streams are where a command writes.
 type streams struct{ out, err io.Writer }

@@ -13,7 +13,7 @@ import (
 type deadList struct {
 	remote
 	paging
-	Topic string `arg:"" help:"The topic."`
+	Topic string `arg:"" optional:"" help:"The topic. Default: all of them, those with most dead tasks first."`
 	textFilter
 	Reason   string  `env:"-" placeholder:"REASON" help:"Only tasks with this reason: exhausted, buried or deleted."`
 	DiedFrom instant `env:"-" placeholder:"TIME" help:"Only tasks that did not die before this time, RFC 3339."`
@@ -23,6 +23,9 @@ type deadList struct {
 // Run lists.
 func (c *deadList) Run(ctx context.Context, std streams, bad *faults) error {
 	c.check(bad)
+	if c.Topic == "" && c.Cursor != "" {
+		bad.add("cursor: is for the list of one topic: give the topic too")
+	}
 	s, err := c.connect(std, bad)
 	if err != nil {
 		return err
@@ -31,7 +34,83 @@ func (c *deadList) Run(ctx context.Context, std streams, bad *faults) error {
 		Topic: c.Topic, IDPrefix: c.IDPrefix, Error: c.Error, Reason: client.Reason(c.Reason),
 		DiedFrom: c.DiedFrom.Time, DiedTo: c.DiedTo.Time,
 	}
+	if c.Topic == "" {
+		return c.topics(ctx, s, query)
+	}
 	return c.pages(ctx, s, query, s.ListDead, deadTable)
+}
+
+// topics lists the dead tasks of all topics, one topic after the other.
+func (c *deadList) topics(ctx context.Context, s *session, query client.Query) error {
+	left, listed := c.Limit, false
+	for q := (client.TopicQuery{Sort: client.SortDead}); ; {
+		p, err := s.aside.FindTopics(ctx, q)
+		if err != nil {
+			return err
+		}
+		for i := range p.Topics {
+			t := &p.Topics[i]
+			if t.Counts.Dead == 0 {
+				return c.listed(s, listed, &p.Reach)
+			}
+			if left <= 0 && !c.All {
+				fmt.Fprintln(s.std.err, "there is more: --limit, --all, or a topic")
+				return nil
+			}
+			n, err := c.topic(ctx, s, query, t.Name, left)
+			if err != nil {
+				return err
+			}
+			left, listed = left-n, listed || n > 0
+		}
+		if q.Cursor = p.NextCursor; q.Cursor == "" {
+			return c.listed(s, listed, &p.Reach)
+		}
+	}
+}
+
+// topic lists dead tasks of one topic under its name, and returns how many.
+func (c *deadList) topic(ctx context.Context, s *session, query client.Query, topic string, most int) (n int, err error) {
+	query.Topic, query.Brief = topic, !s.json
+	for query.Cursor = ""; c.All || n < most; {
+		query.Limit = largestPage
+		if !c.All {
+			query.Limit = min(most-n, largestPage)
+		}
+		page, err := s.ListDead(ctx, query)
+		if err != nil {
+			return n, err
+		}
+		if len(page.Tasks) > 0 {
+			err := s.printList("tasks", func(w io.Writer) {
+				if n == 0 {
+					fmt.Fprintf(w, "%s\n", plain(topic))
+				}
+				deadTable(w, page.Tasks, time.Now())
+			})
+			if err != nil {
+				return n, err
+			}
+		}
+		n += len(page.Tasks)
+		if query.Cursor = page.NextCursor; query.Cursor == "" {
+			return n, nil
+		}
+	}
+	fmt.Fprintf(s.std.err, "there is more of %s: --limit or --all, or lapse dead list %s --cursor %s\n", plain(topic), plain(topic), query.Cursor)
+	return n, nil
+}
+
+// listed ends the list of all topics.
+func (c *deadList) listed(s *session, any bool, reach *client.Reach) error {
+	if s.json {
+		return nil
+	}
+	if !any {
+		fmt.Fprintln(s.std.out, "no task is dead, or none that the flags select")
+	}
+	warnOfMissing(s.std.out, reach)
+	return nil
 }
 
 func deadTable(w io.Writer, list []client.Task, now time.Time) {
@@ -120,11 +199,14 @@ func (c *deadRequeue) Run(ctx context.Context, std streams, bad *faults) error {
 		return c.run(ctx, s, a, "requeued")
 	}
 	if c.All {
-		if sure, err := c.sure(ctx, s, a, "requeued"); !sure {
+		if selected, err := c.sure(ctx, s, a, "requeued"); err != nil || selected == 0 {
 			return err
 		}
 	}
 	done, err := s.RequeueDead(ctx, c.Topic, client.Requeue{IDs: ids, All: c.All, Delay: c.Delay.Duration, DueAt: c.DueAt.Time})
+	if err == nil && done.Requeued+len(done.Unknown) == 0 {
+		err = s.checkTopic(ctx, c.Topic)
+	}
 	if err != nil {
 		return err
 	}
@@ -155,7 +237,10 @@ func (c *deadDelete) Run(ctx context.Context, std streams, bad *faults) error {
 		return c.run(ctx, s, a, "deleted")
 	}
 	if c.All {
-		if sure, err := c.sure(ctx, s, a, "deleted"); !sure {
+		if selected, err := c.sure(ctx, s, a, "deleted"); err != nil || selected == 0 {
+			return err
+		}
+		if err := s.checkTopic(ctx, c.Topic); err != nil {
 			return err
 		}
 		err = s.DeleteAllDead(ctx, c.Topic)

@@ -25,18 +25,19 @@
 // Exit codes, for service managers and scripts:
 //
 //	0  done; a server: stopped as asked (SIGTERM, SIGINT)
-//	1  failed, or not allowed: the message says why. bench: also when it was
-//	   interrupted, or a promise was broken
+//	1  failed: the message says why. bench: also when a promise was broken
 //	2  the process has panicked: a defect of Lapse, and no code that it chooses
 //	3  the address, the data directory or the node's name is in use by another
 //	   process, another one has taken the tasks over, or a newer version has
 //	   written them: starting again at once would not help
-//	4  the task is unknown or finished, or the topic has no settings
+//	4  the task is unknown or finished; the topic, the group or the node is unknown
 //	5  the state forbids it: the task is being delivered or dead, the id is taken,
 //	   the receipt is stale, the settings have changed
 //	6  the server cannot be reached, is unavailable or overloaded, or the outcome is
 //	   unknown: trying again may help
+//	7  not allowed: the token is missing or unknown, or does not open this
 //	64 the command line, a setting or a field is wrong; nothing was touched
+//	130 interrupted before it was done
 //
 // exit.go maps errors to them.
 //

@@ -130,17 +130,30 @@ answered.
 | code | means |
 | --- | --- |
 | 0 | done; a server: stopped as asked |
-| 1 | failed, or not allowed: the message says why |
+| 1 | failed: the message says why |
 | 2 | a defect of Lapse: it has panicked, standard error tells where |
 | 3 | the address, the data directory or the node's name is in use, another server has taken the tasks over, or a newer version has written them |
-| 4 | the task is unknown or finished, or the topic has no settings |
+| 4 | the task is unknown or finished; the topic, the group or the node is unknown |
 | 5 | the state forbids it: the task is being delivered or dead, the id is taken, the receipt is stale, the settings have changed |
 | 6 | the server cannot be reached, is unavailable or overloaded, or the outcome is unknown: try again |
+| 7 | not allowed: the token is missing or unknown, or does not open this |
 | 64 | an argument, a setting or a field is wrong; nothing was changed |
+| 130 | interrupted before it was done; what was done by then stays done |
 
-Of several failures, as of ` + "`lapse cancel a b c`" + `, the first that occurs in the order 64, 6, 5, 4, 1 counts.
+Of several failures, as of ` + "`lapse cancel a b c`" + `, the first that occurs in the order 64, 130, 7, 6, 5, 4, 1 counts.
 ` + "`lapse dead requeue`" + ` ends with 5 if some of the ids are not among the dead of the topic; the others are requeued. Calls that can be
 repeated without harm have been repeated for some seconds before 6.
+
+## Names that do not exist
+
+A topic that has no settings and no tasks, or a group of which no task waits, is mostly a slip of the hand. A command that
+is given one ends with 4, creates nothing, and says which topics have such a name:
+
+- ` + "`lapse topics pause`" + ` and ` + "`set`" + ` create a topic with ` + "`--create`" + `. ` + "`set`" + ` needs it only where the new name is
+  almost that of another topic.
+- ` + "`lapse schedule`" + ` creates a topic by its first task. On a terminal it says so if the name is almost that of another one.
+- ` + "`lapse reserve --follow`" + ` and ` + "`lapse events`" + ` say on standard error that they wait for the first task.
+- A token that may not read the topic is not asked about it; the command then does as it was told.
 
 ## Receiving in a shell
 

@@ -30,6 +30,11 @@ func (c *events) Run(ctx context.Context, std streams, bad *faults) error {
 	for _, k := range c.Kinds {
 		filter.Kinds = append(filter.Kinds, client.EventKind(k))
 	}
+	for _, topic := range c.Topics {
+		if err := s.checkTopic(ctx, topic); err != nil {
+			fmt.Fprintf(std.err, "lapse: waiting for the first event: %s\n", plainLines(err.Error()))
+		}
+	}
 	all, err := s.Events(ctx, filter)
 	if err != nil {
 		return err

@@ -30,6 +30,8 @@ func (s *shell) following(args ...string) (out *screen, stop func()) {
 
 func TestEvents(t *testing.T) {
 	s := newShell(t)
+	s.ok("topics", "set", "x", "--lease", "30s")
+	s.ok("topics", "set", "y", "--lease", "30s")
 	all, stopAll := s.following("events")
 	some, stopSome := s.following("events", "--topic", "x", "--topic", "y", "--kind", "started", "--kind", "dead", "--json")
 	s.until(func() bool { return s.object("stats")["events"].(map[string]any)["streams"] == 2.0 })

@@ -27,7 +27,9 @@ const (
 	exitNotFound    = 4
 	exitConflict    = 5
 	exitUnavailable = 6
-	exitUsage       = 64 // EX_USAGE of sysexits.h
+	exitDenied      = 7
+	exitUsage       = 64  // EX_USAGE of sysexits.h
+	exitInterrupted = 130 // that of a shell for a program that SIGINT has ended
 )
 
 // exits maps errors to exit codes. Of several errors, the first match in this order counts.
@@ -37,6 +39,8 @@ var exits = []struct {
 }{
 	{exitUsage, []error{errSettings, redisledger.ErrCommands, client.ErrInvalid, client.ErrReceipt, client.ErrTooLarge}},
 	{exitInUse, []error{recovery.ErrHeld, recovery.ErrLost, recovery.ErrLayout, syscall.EADDRINUSE}},
+	{exitInterrupted, []error{context.Canceled}},
+	{exitDenied, []error{client.ErrUnauthorized}},
 	{exitUnavailable, []error{client.ErrUnknown, client.ErrUnavailable, client.ErrUnreachable, client.ErrOverloaded}},
 	{exitConflict, []error{client.ErrDelivering, client.ErrDead, client.ErrNotDead, client.ErrExists, client.ErrStale, client.ErrRevision, client.ErrHandled, client.ErrInUse, client.ErrNoSuccessor}},
 	{exitNotFound, []error{client.ErrNotFound, client.ErrNoTopic, client.ErrNoNode}},
@@ -81,8 +85,20 @@ func printError(w io.Writer, err error) {
 	}
 }
 
+// A partial is an error of a command that had done a part of its work by then.
+type partial struct {
+	error
+	done string // what was done, and how to go on
+}
+
+func (p *partial) Error() string { return p.error.Error() + "; " + p.done }
+func (p *partial) Unwrap() error { return p.error }
+
 // explain is the text of an error, with what the operator can do about it.
 func explain(err error) string {
+	if p := (*partial)(nil); errors.As(err, &p) {
+		return explain(p.error) + "; " + p.done
+	}
 	text := err.Error()
 	switch {
 	case errors.Is(err, context.Canceled) && errors.Is(err, client.ErrUnknown):

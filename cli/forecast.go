@@ -27,25 +27,30 @@ func (c *forecast) Run(ctx context.Context, std streams, bad *faults) error {
 		return err
 	}
 	f, err := s.Forecast(ctx, client.Outlook{Topic: c.Topic, Window: c.Window.Duration, Step: c.Step.Duration, Scope: c.scope()})
+	if err == nil && c.Topic != "" && f.Ready+f.Delivering+f.Later+f.Held == 0 && slices.Max(append(f.Counts, 0)) == 0 {
+		err = s.checkTopic(ctx, c.Topic)
+	}
 	if err != nil {
 		return err
 	}
 	return s.print(func(w io.Writer) { forecastChart(w, f) })
 }
 
-// forecastChart draws the steps in which something falls due.
+// forecastChart draws the steps up to the last one in which something falls due, without a gap.
 func forecastChart(w io.Writer, f *client.Forecast) {
 	const width = 40
 	var rows [][]string
-	if len(f.Counts) > 0 {
-		largest := max(slices.Max(f.Counts), 1)
-		for i, n := range f.Counts {
-			if n > 0 {
-				begins := f.From.Add(time.Duration(i) * time.Duration(f.Step))
-				bar := strings.Repeat("#", int(max(n*width/largest, 1)))
-				rows = append(rows, []string{begins.Local().Format("01-02 15:04:05"), fmt.Sprint(n), bar})
-			}
+	counts := f.Counts
+	for len(counts) > 0 && counts[len(counts)-1] == 0 {
+		counts = counts[:len(counts)-1]
+	}
+	for i, n := range counts {
+		begins := f.From.Add(time.Duration(i) * time.Duration(f.Step))
+		bar := strings.Repeat("#", int(n*width/slices.Max(counts)))
+		if n > 0 && bar == "" {
+			bar = "#"
 		}
+		rows = append(rows, []string{begins.Local().Format("01-02 15:04:05"), fmt.Sprint(n), bar})
 	}
 	fmt.Fprintf(w, "%d ready, %d delivering; next attempts by %s:\n", f.Ready, f.Delivering, roundedText(time.Duration(f.Step)))
 	table(w, rows)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"io"
 	"time"
+
+	"github.com/lapsehq/lapse/client"
 )
 
 // getTasks is the command that shows tasks.
@@ -23,6 +25,10 @@ func (c *getTasks) Run(ctx context.Context, std streams, bad *faults) error {
 		if err != nil {
 			return err
 		}
-		return s.print(func(w io.Writer) { taskBlock(w, t, time.Now()) })
+		var topic *client.Topic
+		if !s.json && t.FinishedAt == nil {
+			topic, _ = s.Topic(ctx, t.Topic) // the task's own story is whole without it
+		}
+		return s.print(func(w io.Writer) { taskBlock(w, t, topic, time.Now()) })
 	})
 }

@@ -34,6 +34,7 @@ type list struct {
 	textFilter
 	DueFrom instant `env:"-" placeholder:"TIME" help:"Only tasks whose next attempt is not before this time, RFC 3339. Not with the state dead."`
 	DueTo   instant `env:"-" placeholder:"TIME" help:"Only tasks whose next attempt is before this time. Not with the state dead."`
+	Wide    bool    `env:"-" help:"More columns, whole times, and 250 letters of errors."`
 }
 
 // Run lists, the soonest first.
@@ -46,6 +47,9 @@ func (c *list) Run(ctx context.Context, std streams, bad *faults) error {
 	query := client.Query{
 		Topic: c.Topic, Group: c.Group, State: client.State(c.State),
 		IDPrefix: c.IDPrefix, Error: c.Error, DueFrom: c.DueFrom.Time, DueTo: c.DueTo.Time,
+	}
+	if c.Wide {
+		return c.pages(ctx, s, query, s.List, wideTaskTable)
 	}
 	return c.pages(ctx, s, query, s.List, taskTable)
 }
@@ -69,6 +73,11 @@ func (p *paging) pages(ctx context.Context, s *session, query client.Query,
 		page, err := list(ctx, query)
 		if err != nil {
 			return err
+		}
+		if len(page.Tasks) == 0 && page.NextCursor == "" && !printed && p.Cursor == "" {
+			if err := s.checkQuery(ctx, client.Query{Topic: query.Topic, Group: query.Group}); err != nil {
+				return err
+			}
 		}
 		// A filter leaves pages empty.
 		if len(page.Tasks) > 0 || page.NextCursor == "" && !printed {

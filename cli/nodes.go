@@ -123,7 +123,7 @@ func (c *nodesDrain) await(ctx context.Context, s *session, before client.Node) 
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return context.Cause(ctx)
+			return &partial{context.Cause(ctx), c.Node + " goes on handing over; lapse nodes shows it"}
 		}
 	}
 }

@@ -29,7 +29,7 @@ func TestTopicsCommands(t *testing.T) {
 		s.fails(exitUsage, []string{"topics", "set", "x", "--delivery", way}, "delivery")
 	}
 	s.fails(exitUsage, []string{"topics", "set", "x", "--lease", "1ms", "--concurrency", "1000000"}, "lease", "concurrency")
-	s.prints([]string{"topics", "pause", "x", "y"}, "x is paused\ny is paused\n")
+	s.prints([]string{"topics", "pause", "--create", "x", "y"}, "x is paused\ny is paused\n")
 	if got := s.lines("topics", "list"); len(got) != 2 || got[0]["paused"] != true || got[0]["name"] != "x" {
 		t.Errorf("got %v", got)
 	}
@@ -40,7 +40,13 @@ func TestTopicsCommands(t *testing.T) {
 		t.Errorf("got\n%s", out)
 	}
 	s.prints([]string{"topics", "delete", "x", "y"}, "x has its defaults again\ny has its defaults again\n")
-	s.fails(exitNotFound, []string{"topics", "delete", "unknown"}, "no settings")
+	for _, verb := range []string{"get", "pause", "resume", "delete", "purge"} {
+		s.fails(exitNotFound, []string{"topics", verb, "unknown"}, "no settings")
+	}
+	s.fails(exitNotFound, []string{"topics", "purge", "unknown.*"}, `no name of a topic begins with "unknown."`)
+	if got := s.lines("topics", "list"); len(got) != 0 {
+		t.Errorf("a command has created %v", got)
+	}
 	s.prints([]string{"schedule", "z", "--id", "z-1", "--delay", "1h"}, "z-1 is scheduled")
 	s.fails(exitConflict, []string{"topics", "delete", "z"}, "has tasks", "--force", "purge")
 	s.prints([]string{"topics", "delete", "z", "--force"}, "z has its defaults again")
@@ -150,9 +156,10 @@ func TestForecastCommand(t *testing.T) {
 	if query != "step=1m&topic=x&window=5m" {
 		t.Errorf("asked for %s", query)
 	}
-	if rows := strings.Split(out, "\n"); len(rows) != 7 || rows[0] != "5 ready, 2 delivering; next attempts by 1m:" ||
-		!strings.HasSuffix(rows[1], "  4     #") || !strings.HasSuffix(rows[2], "  2000  "+strings.Repeat("#", 40)) ||
-		rows[4] != "77 later than 5m from now" || !strings.Contains(rows[5], "some are missing") {
+	if rows := strings.Split(out, "\n"); len(rows) != 9 || rows[0] != "5 ready, 2 delivering; next attempts by 1m:" ||
+		!strings.HasSuffix(rows[1], "  0") || !strings.HasSuffix(rows[2], "  4     #") || !strings.HasSuffix(rows[3], "  0") ||
+		!strings.HasSuffix(rows[4], "  2000  "+strings.Repeat("#", 40)) ||
+		rows[6] != "77 later than 5m from now" || !strings.Contains(rows[7], "some are missing") {
 		t.Errorf("got\n%s", out)
 	}
 	s.ok("forecast")

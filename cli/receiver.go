@@ -50,6 +50,9 @@ func newReceiver(s *session, c *reserve) *receiver {
 func (r *receiver) run(ctx context.Context) error {
 	var running sync.WaitGroup
 	err := r.receive(ctx, &running)
+	if n := len(r.slots); ctx.Err() != nil && n > 0 {
+		r.report("interrupted: waiting for %s; a second time leaves them alone", counted(n, "command that runs", "commands that run"))
+	}
 	running.Wait()
 	if err != nil && ctx.Err() == nil {
 		return err

@@ -30,6 +30,7 @@ type remote struct {
 // A session is a command's connection to its server and its user.
 type session struct {
 	*client.Client
+	aside    *client.Client // for questions of whose answers nothing is printed
 	std      streams
 	json     bool
 	recorder *recorder
@@ -53,12 +54,16 @@ func (r *remote) connect(std streams, bad *faults) (*session, error) {
 	s := &session{std: std, json: r.JSON}
 	o := client.Options{URL: r.Server, Token: token, Timeout: r.Timeout, UserAgent: "lapse"}
 	o.HTTPClient = &http.Client{Transport: transport}
+	var err error
+	if s.aside, err = client.New(o); err != nil {
+		bad.include(err)
+		return s, bad.err()
+	}
+	s.Client = s.aside
 	if r.JSON {
 		s.recorder = &recorder{inner: transport}
-		o.HTTPClient.Transport = s.recorder
-	}
-	var err error
-	if s.Client, err = client.New(o); err != nil {
+		o.HTTPClient = &http.Client{Transport: s.recorder}
+		s.Client, err = client.New(o)
 		bad.include(err)
 	}
 	return s, bad.err()

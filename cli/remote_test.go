@@ -92,7 +92,7 @@ func TestExitCodesOfCalls(t *testing.T) {
 		name   string
 		code   int
 	}{
-		{400, "malformed", exitUsage}, {401, "unauthorized", exitFailed}, {403, "forbidden", exitFailed}, {404, "not_found", exitNotFound},
+		{400, "malformed", exitUsage}, {401, "unauthorized", exitDenied}, {403, "forbidden", exitDenied}, {404, "not_found", exitNotFound},
 		{404, "topic_not_found", exitNotFound}, {404, "no_such_route", exitFailed}, {405, "method_not_allowed", exitFailed},
 		{409, "delivering", exitConflict}, {409, "dead", exitConflict}, {409, "handled", exitConflict}, {409, "id_taken", exitConflict},
 		{409, "stale_receipt", exitConflict}, {412, "precondition_failed", exitConflict}, {413, "too_large", exitUsage}, {422, "invalid", exitUsage},

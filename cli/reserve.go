@@ -45,6 +45,13 @@ func (c *reserve) Run(ctx context.Context, std streams, bad *faults) error {
 	if c.Follow && !c.Wait.given {
 		c.Wait.Duration = defaultWait
 	}
+	switch err := s.checkTopic(ctx, c.Topic); {
+	case err == nil:
+	case c.Follow: // a receiver may begin before the first task
+		fmt.Fprintf(std.err, "lapse: waiting for the first task: %s\n", plainLines(err.Error()))
+	default:
+		return err
+	}
 	if c.Exec != "" {
 		if !c.Lease.given {
 			c.Lease.Duration = defaultLease

@@ -42,6 +42,10 @@ func (c *schedule) Run(ctx context.Context, std streams, bad *faults) error {
 			return err
 		}
 	}
+	slip := ""
+	if isTerminal(std.err) && !s.json {
+		slip = s.slip(ctx, c.Topic)
+	}
 	call := s.Schedule
 	if c.Replace {
 		call = s.Put
@@ -65,6 +69,9 @@ func (c *schedule) Run(ctx context.Context, std streams, bad *faults) error {
 			done = "there already"
 		}
 		fmt.Fprintf(w, "%s is %s: due %s\n", t.ID, done, instantText(t.DueAt, time.Now()))
+		if slip != "" {
+			fmt.Fprintf(w, "It is the first task of %s. Was it for %s? Then: lapse cancel %s\n", c.Topic, slip, t.ID)
+		}
 	})
 }
 

@@ -108,7 +108,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 		if ctx.Err() != nil {
 			err = nil // asked to stop during the wait
 		}
-		return errors.Join(err, s.shutdown(nil, servers, ledger.Close))
+		return errors.Join(err, s.shutdown(nil, servers, log, ledger.Close))
 	}
 	ways.attach(scheduler)
 	api.Attach(scheduler)
@@ -118,7 +118,9 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 	var failure error
 	select {
 	case <-ctx.Done():
-		log.Info("stopping", "node", s.Node)
+		total := scheduler.Stats().Total
+		log.Info("stopping; a second signal ends the process at once", "node", s.Node, "delivering", total.Delivering,
+			"grace", s.ShutdownGrace, "handover", s.Handover)
 		s.handOver(scheduler, log)
 	case <-scheduler.Drained():
 		log.Info("stopping: the node holds no shards any more", "node", s.Node)
@@ -126,7 +128,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 		failure = scheduler.Err()
 	case failure = <-servers.failed:
 	}
-	return s.shutdown(failure, servers, func() error {
+	return s.shutdown(failure, servers, log, func() error {
 		defer ways.close()
 		return scheduler.Close(context.Background())
 	})
@@ -175,15 +177,19 @@ func (s *serve) handOver(scheduler *tasks.Scheduler, log *slog.Logger) {
 //
 // The stop signal has ended the context, so no context is passed: each step has a bound of its own.
 // If there was no scheduler yet, last closes the ledger alone.
-func (s *serve) shutdown(failure error, servers *servers, last func() error) error {
+func (s *serve) shutdown(failure error, servers *servers, log *slog.Logger, last func() error) error {
 	var all *multierror.Error
+	waits := tellWaits(log)
+	defer waits("")
 	if failure != nil {
 		all = multierror.Append(all, failure)
 	}
 	// No request takes longer than its wait for the ledger.
+	waits("requests in progress")
 	if err := servers.end(s.AnswerWithin + time.Second); err != nil {
 		all = multierror.Append(all, err)
 	}
+	waits("deliveries under way, and what is to be recorded")
 	if err := last(); err != nil {
 		all = multierror.Append(all, fmt.Errorf("stopping the scheduler: %w", err))
 	}
@@ -191,6 +197,33 @@ func (s *serve) shutdown(failure error, servers *servers, last func() error) err
 		all = multierror.Append(all, err)
 	}
 	return all.ErrorOrNil()
+}
+
+// tellWaits logs, each second, what a stop waits for: the text of the last call of the function
+// that it returns. An empty text ends that.
+func tellWaits(log *slog.Logger) func(step string) {
+	steps, ended := make(chan string), make(chan struct{})
+	go func() {
+		defer close(ended)
+		tick := time.NewTicker(time.Second)
+		defer tick.Stop()
+		for step := ""; ; {
+			select {
+			case step = <-steps:
+				if step == "" {
+					return
+				}
+			case <-tick.C:
+				log.Info("still stopping", "waiting_for", step)
+			}
+		}
+	}()
+	return func(step string) {
+		steps <- step
+		if step == "" {
+			<-ended
+		}
+	}
 }
 
 // reachable is an address under which this machine reaches itself.

@@ -60,6 +60,24 @@ func taskTable(w io.Writer, list []client.Task, now time.Time) {
 	table(w, rows)
 }
 
+// wideTaskTable is a list of tasks with more about each.
+func wideTaskTable(w io.Writer, list []client.Task, now time.Time) {
+	rows := [][]string{{"ID", "TOPIC", "STATE", "DUE", "NEXT", "ATTEMPT", "GROUP", "REVISION", "CREATED", "NODE", "LAST ERROR"}}
+	for i := range list {
+		t := &list[i]
+		next := timeText(t.NextAt)
+		switch t.State {
+		case client.Held, client.Dead, client.Finished:
+			next = nextText(t, now)
+		}
+		rows = append(rows, []string{
+			t.ID, t.Topic, string(t.State), timeText(t.DueAt), next, fmt.Sprint(t.Attempt), t.Group, fmt.Sprint(t.Revision),
+			timeText(t.CreatedAt), t.Node, short(t.LastError, 250),
+		})
+	}
+	table(w, rows)
+}
+
 // nextText says when the next attempt of a task starts, if there is to be one.
 func nextText(t *client.Task, now time.Time) string {
 	switch t.State {
@@ -71,8 +89,8 @@ func nextText(t *client.Task, now time.Time) string {
 	return relative(t.NextAt, now)
 }
 
-// taskBlock is all about one task.
-func taskBlock(w io.Writer, t *client.Task, now time.Time) {
+// taskBlock is all about one task. Without its topic it does not tell what comes next.
+func taskBlock(w io.Writer, t *client.Task, topic *client.Topic, now time.Time) {
 	var headers []string
 	for _, name := range slices.Sorted(maps.Keys(t.Headers)) {
 		headers = append(headers, name+"="+t.Headers[name])
@@ -103,13 +121,49 @@ func taskBlock(w io.Writer, t *client.Task, now time.Time) {
 	if t.MaxLateness > 0 {
 		late = t.MaxLateness.String()
 	}
-	block(w, t.ID, "topic", t.Topic, "state", string(t.State), "due", instantText(t.DueAt, now), "next", next, "held", held, "died", died, "finished", finished,
-		"attempt", fmt.Sprint(t.Attempt), "last error", t.LastError, "payload", payload, "headers", strings.Join(headers, ", "),
+	way, giveUp := "", ""
+	if topic != nil {
+		way, giveUp = wayText(topic), giveUpText(t, topic, now)
+	}
+	block(w, t.ID, "topic", t.Topic, "delivery", way, "state", string(t.State), "due", instantText(t.DueAt, now), "next", next, "held", held, "died", died, "finished", finished,
+		"attempt", fmt.Sprint(t.Attempt), "gives up", giveUp, "last error", t.LastError, "payload", payload, "headers", strings.Join(headers, ", "),
 		"group", t.Group, "max lateness", late, "revision", fmt.Sprint(t.Revision), "created", instantText(t.CreatedAt, now), "node", t.Node)
 	if len(t.Attempts) > 0 {
 		fmt.Fprintln(w, "  failed attempts")
 		attemptTable(w, t.Attempts, now)
 	}
+}
+
+// wayText says how a topic's tasks are delivered, and what keeps them from it.
+func wayText(topic *client.Topic) string {
+	text := topic.Delivery.Kind
+	switch {
+	case topic.Undeliverable != "":
+		text += ", impossible: " + topic.Undeliverable
+	case topic.Paused:
+		text += ", paused"
+	case topic.Delivery.Kind == "pull" && len(topic.Missing) == 0 && topic.Counts.Receivers == 0:
+		text += ", no receiver waits"
+	}
+	return text
+}
+
+// manyAttempts is the default of max_attempts, which no task reaches.
+const manyAttempts = 1_000_000
+
+// giveUpText says when a failed attempt of a task will be the last one.
+func giveUpText(t *client.Task, topic *client.Topic, now time.Time) string {
+	if t.State == client.Dead {
+		return ""
+	}
+	var ends []string
+	if topic.Retry.MaxAttempts < manyAttempts {
+		ends = append(ends, "after "+counted(topic.Retry.MaxAttempts, "attempt", "attempts"))
+	}
+	if age := time.Duration(topic.Retry.MaxAge); age > 0 {
+		ends = append(ends, instantText(t.DueAt.Add(age), now))
+	}
+	return strings.Join(ends, ", or ")
 }
 
 // attemptTable is the story of the attempts of a task that have failed.

@@ -27,7 +27,7 @@ func TestTopOnce(t *testing.T) {
 	s := newShell(t)
 	s.prints([]string{"top"}, "lapse top http://", "no topic yet")
 	s.prints([]string{"schedule", "order.unpaid", "--delay", "1h"}, "scheduled")
-	s.prints([]string{"topics", "pause", "mail"}, "mail is paused")
+	s.prints([]string{"topics", "pause", "--create", "mail"}, "mail is paused")
 	out := s.ok("top", "--once", "--sort", "pending")
 	if !regexp.MustCompile(`(?m)^TOPIC +WHAT +READY +OLDEST +FAILED 5M +DEAD +PENDING +BUSY +OUT/S +P99 NOW$\n^order.unpaid +0 +- +0 +0 +1 +0 +- +-$\n^mail +paused `).MatchString(out) || strings.Contains(out, "\x1b") {
 		t.Errorf("it prints\n%s", out)
@@ -143,7 +143,7 @@ func TestTopInADumbTerminal(t *testing.T) {
 // With NO_COLOR there is no color. SIGTERM ends it as q does, and gives the screen back.
 func TestTopWithoutColors(t *testing.T) {
 	s := newShell(t)
-	s.prints([]string{"topics", "pause", "mail"}, "paused")
+	s.prints([]string{"topics", "pause", "--create", "mail"}, "paused")
 	x, command := inTerminal(t, 24, 80, []string{"NO_COLOR=1"}, "top", "--server", s.url)
 	x.shows(0, "mail")
 	if err := command.Process.Signal(syscall.SIGTERM); err != nil {

@@ -52,6 +52,9 @@ func relative(t, now time.Time) string {
 	return roundedText(-d) + " ago"
 }
 
+// timeText is a time to the millisecond, without how far away it is.
+func timeText(t time.Time) string { return t.Local().Format("2006-01-02 15:04:05.000") }
+
 // roundedText is a duration to two units, or to a tenth of a second below a minute.
 func roundedText(d time.Duration) string {
 	switch {

@@ -90,7 +90,7 @@ func (p *parser) argument(word string) error {
 		for i, child := range c.Below {
 			names[i] = child.Name
 		}
-		return fmt.Errorf("unexpected argument %s%s", word, suggest(word, names))
+		return fmt.Errorf("unexpected argument %s%s", word, Suggest(word, names))
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func (p *parser) flag(word string) error {
 	switch {
 	case f == nil:
 		word, _, _ := strings.Cut(word, "=")
-		return fmt.Errorf("unknown flag %s%s", word, suggest(word, c.flagNames()))
+		return fmt.Errorf("unknown flag %s%s", word, Suggest(word, c.flagNames()))
 	case hasValue:
 	case f.IsBool():
 		value = "true"

@@ -5,11 +5,15 @@ import (
 	"strings"
 )
 
-// suggest names what a word that is not known may mean, "" if nothing is like it.
-func suggest(word string, names []string) string {
+// mostSuggestions is how many names a suggestion has.
+const mostSuggestions = 3
+
+// Suggest names what a word that is not known may mean: names that begin with it, or differ from it
+// in two letters at most. It returns "" if no name is like it.
+func Suggest(word string, names []string) string {
 	var like []string
 	for _, name := range names {
-		if strings.HasPrefix(name, word) || distance(word, name) <= 2 {
+		if (strings.HasPrefix(name, word) || Distance(word, name) <= 2) && len(like) < mostSuggestions {
 			like = append(like, fmt.Sprintf("%q", name))
 		}
 	}
@@ -22,8 +26,8 @@ func suggest(word string, names []string) string {
 	return ", did you mean one of " + strings.Join(like, ", ") + "?"
 }
 
-// distance is how many bytes must be inserted, deleted or replaced to make one text of another.
-func distance(a, b string) int {
+// Distance is how many bytes must be inserted, deleted or replaced to make one text of another.
+func Distance(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {
 		row[j] = j

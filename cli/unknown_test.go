@@ -1,0 +1,117 @@
+package cli
+
+import (
+	"os"
+	"strings"
+	"testing"
+)
+
+// A name that the server does not know ends a command with its own exit code, and creates nothing.
+func TestUnknownNames(t *testing.T) {
+	s := newShell(t)
+	s.ok("schedule", "order.unpaid", "--id", "a", "--delay", "1h", "--group", "g")
+	for _, args := range []string{
+		"topics pause", "topics resume", "topics delete", "topics delete --force --yes", "topics purge --yes", "topics set --lease 1m", "list --topic",
+		"dead list", "dead requeue --all", "dead delete --all --yes", "dead requeue --reason buried", "dead delete --reason buried --yes", "dead requeue --reason buried --dry-run",
+		"cancel --yes --topic", "fire --yes --topic", "hold --yes --topic", "resume --yes --topic", "reschedule --yes --shift 1h --topic",
+		"cancel --dry-run --topic", "forecast --topic", "reserve", "list --state dead --topic", "list --state finished --topic", "list --wide --topic",
+	} {
+		s.fails(exitNotFound, append(strings.Fields(args), "order.unpiad"), `the topic "order.unpiad" is unknown`, `did you mean "order.unpaid"?`)
+	}
+	for _, args := range []string{"cancel --group", "cancel --yes --topic order.unpaid --group", "list --group", "fire --yes --group", "hold --yes --group", "reschedule --yes --shift 1h --group"} {
+		s.fails(exitNotFound, append(strings.Fields(args), "unknown"), `the group "unknown" is unknown or finished`)
+	}
+	if got := s.lines("topics", "list"); len(got) != 1 {
+		t.Errorf("a command has created one of %v", got)
+	}
+	// A topic and a group that exist may have none of what the command looks for.
+	s.ok("list", "--topic", "order.unpaid", "--state", "dead")
+	s.ok("dead", "list", "order.unpaid")
+	s.ok("cancel", "--group", "g", "--state", "held", "--yes")
+	s.ok("dead", "requeue", "order.unpaid", "--all")
+	// Names that are meant.
+	s.ok("topics", "set", "order.unpiad", "--lease", "1m", "--create")
+	s.ok("topics", "set", "mail", "--lease", "1m")
+	s.ok("topics", "set", "shop.1", "--lease", "1m")
+	s.ok("topics", "set", "shop.2", "--lease", "1m")
+}
+
+// A terminal is told of a new topic whose name is almost that of another one; a script is not.
+func TestScheduleTellsOfSlip(t *testing.T) {
+	s := newShell(t)
+	s.ok("schedule", "order.unpaid", "--delay", "1h")
+	const told = "It is the first task of order.unpiad. Was it for order.unpaid? Then: lapse cancel a\n"
+	if out := s.ok("schedule", "order.unpiid", "--id", "b", "--delay", "1h"); strings.Contains(out, "first task") {
+		t.Errorf("got %s", out)
+	}
+	was := isTerminal
+	t.Cleanup(func() { isTerminal = was })
+	isTerminal = func(stream any) bool { return stream != os.Stdin }
+	if out := s.ok("schedule", "order.unpiad", "--id", "a", "--delay", "1h"); !strings.Contains(out, told) && !strings.Contains(out, "order.unpiid") {
+		t.Errorf("got %s", out)
+	}
+	if out := s.ok("schedule", "order.unpaid", "--delay", "1h"); strings.Contains(out, "first task") {
+		t.Errorf("got %s", out)
+	}
+}
+
+func TestSlips(t *testing.T) {
+	for _, c := range []struct {
+		name, known string
+		slip        bool
+	}{
+		{"order.unpiad", "order.unpaid", true}, {"order.unpaidd", "order.unpaid", true}, {"Order.unpaid", "order.unpaid", true},
+		{"order.paid", "order.unpaid", true}, {"order.late", "order.unpaid", false}, {"shop.1", "shop.2", false}, {"shop.10", "shop.2", false},
+		{"mail", "mai", false}, {"mails", "mail", true}, {"a", "b", false}, {"mail", "male", false},
+	} {
+		if got := isSlip(c.name, c.known); got != c.slip {
+			t.Errorf("%s for %s: %t", c.name, c.known, got)
+		}
+	}
+}
+
+// The dead tasks of all topics are listed topic by topic, as many as are asked for.
+func TestDeadListOfAllTopics(t *testing.T) {
+	s := newShell(t)
+	s.prints([]string{"dead", "list"}, "no task is dead")
+	for _, id := range []string{"mail:a", "order:b", "order:c"} {
+		topic, name, _ := strings.Cut(id, ":")
+		s.ok("schedule", topic, "--id", name)
+		for _, d := range s.lines("reserve", topic, "--wait", "5s") {
+			s.ok("bury", d["receipt"].(string), "--reason", "poison of "+topic)
+		}
+	}
+	out := s.ok("dead", "list")
+	order, mail := strings.Index(out, "order\nID"), strings.Index(out, "mail\nID")
+	if order < 0 || mail < order || strings.Count(out, "poison of order") != 2 || strings.Count(out, "poison of mail") != 1 {
+		t.Errorf("got\n%s", out)
+	}
+	if got := s.lines("dead", "list", "--all"); len(got) != 3 || got[0]["topic"] != "order" || got[2]["topic"] != "mail" {
+		t.Errorf("got %v", got)
+	}
+	if code, out, errs := s.run("dead", "list", "--limit", "1"); code != exitOK || strings.Contains(out, "mail") || !strings.Contains(errs, "there is more of order") {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+	if code, out, errs := s.run("dead", "list", "--limit", "2"); code != exitOK || strings.Contains(out, "mail") || !strings.Contains(errs, "there is more: --limit, --all, or a topic") {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+	if got := s.lines("dead", "list", "--error", "MAIL"); len(got) != 1 || got[0]["id"] != "a" {
+		t.Errorf("got %v", got)
+	}
+	s.fails(exitUsage, []string{"dead", "list", "--cursor", "x"}, "cursor: is for the list of one topic")
+}
+
+// A list can show more of each task, and a task tells what comes next.
+func TestWholeStory(t *testing.T) {
+	s := newShell(t)
+	s.ok("topics", "set", "order", "--max-attempts", "3")
+	s.ok("schedule", "order", "--id", "a", "--delay", "1h", "--group", "g")
+	out := s.ok("list", "--wide")
+	rows := strings.Split(out, "\n")
+	if !strings.HasPrefix(rows[0], "ID  TOPIC  STATE    DUE ") || !strings.Contains(rows[0], "GROUP  REVISION  CREATED") || strings.Fields(rows[1])[8] != "g" {
+		t.Errorf("got\n%s", out)
+	}
+	s.prints([]string{"get", "a"}, "  delivery  pull, no receiver waits\n", "  gives up  after 3 attempts, or in 1d1h (")
+	s.ok("topics", "pause", "order")
+	s.prints([]string{"get", "a"}, "  delivery  pull, paused\n")
+}
