@@ -129,7 +129,7 @@ func TestTopInATerminal(t *testing.T) {
 // A dumb terminal has no screen of its own.
 func TestTopInADumbTerminal(t *testing.T) {
 	s := newShell(t)
-	s.prints([]string{"topics", "pause", "mail"}, "paused")
+	s.prints([]string{"topics", "pause", "--create", "mail"}, "paused")
 	x, command := inTerminal(t, 24, 80, []string{"TERM=dumb"}, "top", "--server", s.url)
 	x.shows(0, "mail")
 	if err := command.Wait(); err != nil {
