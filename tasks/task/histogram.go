@@ -95,10 +95,14 @@ type RecentLateness struct {
 	Max    time.Duration // the greatest of them
 }
 
-// Quantile returns the bound that at least that part of them do not exceed, such as 0.99 of them,
-// or Max if that is less; 0 if there are none.
+// Quantile returns the bound that at least that part of them do not exceed, such as 0.99 of them;
+// Max if that is less, or if they are above the last bound; 0 if there are none.
 func (r *RecentLateness) Quantile(part float64) time.Duration {
-	return min(r.Counts.Quantile(part), r.Max)
+	bound := r.Counts.Quantile(part)
+	if bound > LatenessBounds[len(LatenessBounds)-1] {
+		return r.Max
+	}
+	return min(bound, r.Max)
 }
 
 // Add adds the durations of o to r.
