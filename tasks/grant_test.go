@@ -104,6 +104,33 @@ func TestGrantAtEveryNode(t *testing.T) {
 	})
 }
 
+// A finished task that is kept is as much out of reach as one that waits: a caller who may not use
+// its topic cannot replace it, at whichever node it asks.
+func TestGrantOfKeptTasks(t *testing.T) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+		cfg := Config{Topics: map[string]TopicSettings{"foreign": {KeepFinished: time.Hour}, "own.a": {KeepFinished: time.Hour}}}
+		a, b := f.join("a", 1, cfg), f.join("b", 1, cfg)
+		pass(3 * time.Second)
+		ctx, limited := t.Context(), ownTopics(t.Context())
+		for _, topic := range []string{"foreign", "own.a"} {
+			a.must(Request{ID: topic, Topic: topic, Delay: time.Hour})
+			want(t, "Cancel", a.Cancel(ctx, topic), nil)
+		}
+		for _, asked := range []*node{a, b} {
+			_, err := asked.Replace(limited, Request{ID: "foreign", Topic: "own.a", Delay: time.Hour})
+			want(t, "Replace", err, ErrNotGranted)
+			if got := asked.get("foreign"); got.State != Finished || got.Topic != "foreign" {
+				t.Errorf("the task has become %+v", got)
+			}
+		}
+		got, err := b.Replace(limited, Request{ID: "own.a", Topic: "own.b", Delay: time.Hour})
+		want(t, "Replace", err, nil)
+		if got.State != Pending {
+			t.Errorf("the task has become %+v", got)
+		}
+	})
+}
+
 func TestForecastOfAGrant(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		for i, topic := range []string{"own.a", "own.b", "other", "own", "own.a"} {

@@ -236,8 +236,9 @@ func (s *Engine) KeptPause(ctx context.Context) error {
 }
 
 // DropKept deletes a finished task that is kept, so that a new one can have its id. It passes over
-// a task that another caller is about to delete.
+// a task that another caller is about to delete. Errors: task.ErrNotGranted if the task is of a
+// topic that the caller may not use; those of a redrive.
 func (s *Engine) DropKept(ctx context.Context, id string) error {
-	x := Redrive{Engine: s, Op: OpExpire, kept: true, Until: math.MaxInt64}
+	x := Redrive{Engine: s, Op: OpExpire, kept: true, Until: math.MaxInt64, conds: task.ConditionsOf(ctx)}
 	return x.Piece(ctx, []string{id})
 }
