@@ -202,3 +202,40 @@ func TestDamagedRecordInRedis(t *testing.T) {
 		t.Errorf("Redis holds %v", held)
 	}
 }
+
+// A change of some settings of a topic goes by what another node has just stored, also where what
+// this node knows does not allow the change, or is older than the revision that the caller has.
+func TestChangeOfTopicRightAfterAnotherNode(t *testing.T) {
+	g := newRedisFleet(t, redistest.Start(t).URL(), "a", "b")
+	a, b := g.nodes[0], g.nodes[1]
+	for i := range 10 {
+		topic := fmt.Sprint("x", i)
+		_, err := a.SetTopic(t.Context(), topic, TopicSettings{Lease: time.Minute}, -1)
+		want(t, "SetTopic", err, nil)
+		_, err = b.ChangeTopic(t.Context(), topic, -1, func(s *TopicSettings) error {
+			if s.Lease != time.Minute {
+				return fmt.Errorf("the change is based on a lease of %v", s.Lease)
+			}
+			s.Weight = 2
+			return nil
+		})
+		want(t, "ChangeTopic", err, nil)
+
+		made, err := a.SetTopic(t.Context(), topic+".y", TopicSettings{Lease: time.Minute}, -1)
+		want(t, "SetTopic", err, nil)
+		made, err = b.ChangeTopic(t.Context(), topic+".y", made.Revision, func(s *TopicSettings) error {
+			s.Weight = 2
+			return nil
+		})
+		want(t, "ChangeTopic of a revision", err, nil)
+		if made.Settings.Weight != 2 || made.Settings.Lease != time.Minute {
+			t.Fatalf("settings %+v", made.Settings)
+		}
+		made, err = a.SetTopic(t.Context(), topic+".z", TopicSettings{Weight: 2}, -1)
+		want(t, "SetTopic", err, nil)
+		_, err = b.SetTopic(t.Context(), topic+".z", TopicSettings{Weight: 3}, made.Revision)
+		want(t, "SetTopic of a revision", err, nil)
+		_, err = a.SetTopic(t.Context(), topic+".z", TopicSettings{Weight: 4}, made.Revision)
+		want(t, "SetTopic of an old revision", err, ErrRevision)
+	}
+}

@@ -25,28 +25,33 @@ func (s *Engine) SetTopic(ctx context.Context, name string, t task.TopicSettings
 
 // storeSettings stores settings of a topic, and then applies them.
 func (s *Engine) storeSettings(ctx context.Context, name string, e task.Resolved, ifRevision int64) (task.Topic, error) {
-	for {
+	for caughtUp := false; ; {
 		s.Mu.Lock()
-		have, known := s.TopicTable.ByName[name]
-		if !known {
+		have, met := s.TopicTable.ByName[name]
+		if !met {
 			have = &Topic{} // as it would be
 		}
 		var err error
 		switch {
 		case s.Ended:
 			err = task.ErrClosed
-		case ifRevision >= 0 && !isClosed(s.Reading.settingsRead) && (!known || have.unread()):
+		case ifRevision >= 0 && !isClosed(s.Reading.settingsRead) && (!met || have.unread()):
 			err = errSettingsUnread
 		case ifRevision >= 0 && have.stored.revision != ifRevision:
 			err = task.ErrRevision
 		default:
 			err = have.deliverableBy(e.Set.Kind)
 		}
+		known := have.stored.revision
 		if err == nil {
 			have, err = s.TopicLocked(name, true)
 		}
 		if err != nil {
 			s.Unlock()
+			if errors.Is(err, task.ErrRevision) && ifRevision > known && !caughtUp && s.catchUpTopic(ctx, name, known) {
+				caughtUp = true
+				continue
+			}
 			return task.Topic{}, err
 		}
 		revision, seen := have.stored.revision, have.stored.seen
@@ -97,25 +102,22 @@ func (s *Engine) ChangeTopic(ctx context.Context, name string, ifRevision int64,
 	if !task.ValidName(name) {
 		return task.Topic{}, task.Invalid("topic", task.NameProblem)
 	}
-	for {
+	for caughtUp := false; ; {
 		e, revision, err := s.resolvedOf(name)
-		if err == nil && ifRevision >= 0 && revision != ifRevision {
+		if err != nil {
+			return task.Topic{}, err
+		}
+		if ifRevision >= 0 && revision != ifRevision {
 			err = task.ErrRevision
-		}
-		if err != nil {
-			return task.Topic{}, err
-		}
-		set := e.Set.Stored()
-		set.Delivery = bytes.Clone(set.Delivery)
-		if err := change(&set); err != nil {
-			return task.Topic{}, err
-		}
-		if set.Kind == e.Set.Kind && bytes.Equal(set.Delivery, e.Set.Delivery) {
-			e.Set, err = set, set.Validate()
 		} else {
-			e, err = s.Config.ByKind.Resolve(name, set)
+			e, err = s.changed(name, e, change)
 		}
 		if err != nil {
+			// What was changed may be older than what another node has just stored.
+			if !caughtUp && s.catchUpTopic(ctx, name, revision) {
+				caughtUp = true
+				continue
+			}
 			return task.Topic{}, err
 		}
 		t, err := s.storeSettings(ctx, name, e, revision)
@@ -123,6 +125,38 @@ func (s *Engine) ChangeTopic(ctx context.Context, name string, ifRevision int64,
 			return t, err
 		}
 	}
+}
+
+// changed returns the settings that a change makes of those of a topic.
+func (s *Engine) changed(name string, e task.Resolved, change func(*task.TopicSettings) error) (task.Resolved, error) {
+	set := e.Set.Stored()
+	set.Delivery = bytes.Clone(set.Delivery)
+	if err := change(&set); err != nil {
+		return e, err
+	}
+	if set.Kind != e.Set.Kind || !bytes.Equal(set.Delivery, e.Set.Delivery) {
+		return s.Config.ByKind.Resolve(name, set)
+	}
+	e.Set = set
+	return e, set.Validate()
+}
+
+// catchUpTopic reads the settings of a topic from a ledger that other nodes write to as well, and
+// reports whether they were newer than the revision known. Then they hold here.
+func (s *Engine) catchUpTopic(ctx context.Context, name string, known int64) bool {
+	shared, ok := s.Ledger.(recovery.SharedSettings)
+	if !ok {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.Config.AnswerWithin)
+	defer cancel()
+	if _, revision, err := shared.Setting(ctx, task.SettingPrefix+name); err != nil || revision <= known {
+		return false
+	}
+	s.Mu.Lock()
+	t, err := s.TopicLocked(name, true)
+	s.Unlock()
+	return err == nil && s.reloadTopic(ctx, name, t, known) == nil
 }
 
 // resolvedOf returns the resolved settings of a topic, to change some of them, and their revision.
