@@ -29,3 +29,32 @@ func TestGetShowsAttempts(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 }
+
+// A task that waits for another attempt is retrying for people. The API has it as pending.
+func TestRetryingTask(t *testing.T) {
+	s := newShell(t)
+	s.ok("topics", "set", "x", "--min-backoff", "1h", "--max-backoff", "1h")
+	s.prints([]string{"schedule", "x", "--id", "a"}, "a is scheduled")
+	receipt := s.lines("reserve", "x", "--wait", "60s", "--json")[0]["receipt"].(string)
+	s.ok("release", receipt)
+	s.prints([]string{"schedule", "x", "--id", "b", "--delay", "1d"}, "b is scheduled")
+	for _, query := range [][]string{{"list", "--state", "retrying"}, {"list"}} {
+		rows := strings.Split(s.ok(query...), "\n")
+		if got := strings.Fields(rows[1]); len(got) < 3 || got[0] != "a" || got[2] != "retrying" {
+			t.Errorf("%v: %q", query, rows)
+		}
+	}
+	if rows := strings.Split(s.ok("list"), "\n"); strings.Fields(rows[2])[2] != "pending" {
+		t.Errorf("got %q", rows)
+	}
+	if out := s.ok("get", "a"); !strings.Contains(out, "retrying") {
+		t.Errorf("got\n%s", out)
+	}
+	if got := s.object("get", "a")["state"]; got != "pending" {
+		t.Errorf("the state is %v in JSON", got)
+	}
+	s.ok("hold", "a")
+	if out := s.ok("get", "a"); !strings.Contains(out, "held") || strings.Contains(out, "retrying") {
+		t.Errorf("got\n%s", out)
+	}
+}

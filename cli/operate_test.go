@@ -199,6 +199,10 @@ func TestTopicTableShowsWhatIsLate(t *testing.T) {
 	if got, want := attempts(&stuck.Counts), "1 delivered, 2 retried, 3 exhausted, 4 buried, 5 with an expired lease, 6 returned"; got != want {
 		t.Errorf("got %q; want %q", got, want)
 	}
+	b.Reset()
+	if statsBlock(&b, &client.Stats{Total: client.Counts{Receivers: 3}}, now); !strings.Contains(b.String(), "receivers    3 waiting") {
+		t.Errorf("got\n%s", b.String())
+	}
 	stuck.LastError, stuck.LastFailedAt = "no route to host", &since
 	b.Reset()
 	if topicBlock(&b, stuck, now); !strings.Contains(b.String(), "last error     no route to host, 1m30s ago") {

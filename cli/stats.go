@@ -156,6 +156,14 @@ func nodeState(r *client.Readiness) string {
 	return "ready"
 }
 
+// waiting is how many calls of reserve wait, of all topics; empty if there are none.
+func waiting(n *client.Counts) string {
+	if n.Receivers == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d waiting", n.Receivers)
+}
+
 func statsBlock(w io.Writer, s *client.Stats, now time.Time) {
 	n := &s.Total
 	dead := ""
@@ -174,7 +182,7 @@ func statsBlock(w io.Writer, s *client.Stats, now time.Time) {
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
 			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),
 		"attempts", attempts(n), "lateness", lateness(n), "late now", lateNow(n, now),
-		"ledger", ledger, "warnings", strings.Join(s.State.Ledger.Warnings, "; "), "memory", fmt.Sprintf("%.1f MiB of tasks", float64(s.Memory.ArenaLive)/(1<<20)),
+		"receivers", waiting(n), "ledger", ledger, "warnings", strings.Join(s.State.Ledger.Warnings, "; "), "memory", fmt.Sprintf("%.1f MiB of tasks", float64(s.Memory.ArenaLive)/(1<<20)),
 		"rescued", strconv.FormatInt(s.Sweep.Rescued, 10))
 	if s.TopicsLeftOut > 0 {
 		fmt.Fprintf(w, "\n%d topics; lapse topics list shows them.\n", s.TopicsLeftOut)

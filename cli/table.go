@@ -51,11 +51,7 @@ func taskTable(w io.Writer, list []client.Task, now time.Time) {
 	rows := [][]string{{"ID", "TOPIC", "STATE", "NEXT", "ATTEMPT", "LAST ERROR"}}
 	for i := range list {
 		t := &list[i]
-		state := string(t.State)
-		if t.Outcome != "" {
-			state += ", " + string(t.Outcome)
-		}
-		rows = append(rows, []string{t.ID, t.Topic, state, nextText(t, now), fmt.Sprint(t.Attempt), short(t.LastError, 60)})
+		rows = append(rows, []string{t.ID, t.Topic, stateText(t), nextText(t, now), fmt.Sprint(t.Attempt), short(t.LastError, 60)})
 	}
 	table(w, rows)
 }
@@ -71,11 +67,23 @@ func wideTaskTable(w io.Writer, list []client.Task, now time.Time) {
 			next = nextText(t, now)
 		}
 		rows = append(rows, []string{
-			t.ID, t.Topic, string(t.State), timeText(t.DueAt), next, fmt.Sprint(t.Attempt), t.Group, fmt.Sprint(t.Revision),
+			t.ID, t.Topic, stateText(t), timeText(t.DueAt), next, fmt.Sprint(t.Attempt), t.Group, fmt.Sprint(t.Revision),
 			timeText(t.CreatedAt), t.Node, short(t.LastError, 250),
 		})
 	}
 	table(w, rows)
+}
+
+// stateText is the state that --state selects a task by. A task that waits for another attempt after
+// one that failed is retrying.
+func stateText(t *client.Task) string {
+	if t.State == client.Pending && t.Attempt > 0 {
+		return string(client.Retrying)
+	}
+	if t.Outcome != "" {
+		return string(t.State) + ", " + string(t.Outcome)
+	}
+	return string(t.State)
 }
 
 // nextText says when the next attempt of a task starts, if there is to be one.
@@ -125,7 +133,7 @@ func taskBlock(w io.Writer, t *client.Task, topic *client.Topic, now time.Time) 
 	if topic != nil {
 		way, giveUp = wayText(topic), giveUpText(t, topic, now)
 	}
-	block(w, t.ID, "topic", t.Topic, "delivery", way, "state", string(t.State), "due", instantText(t.DueAt, now), "next", next, "held", held, "died", died, "finished", finished,
+	block(w, t.ID, "topic", t.Topic, "delivery", way, "state", stateText(t), "due", instantText(t.DueAt, now), "next", next, "held", held, "died", died, "finished", finished,
 		"attempt", fmt.Sprint(t.Attempt), "gives up", giveUp, "last error", t.LastError, "payload", payload, "headers", strings.Join(headers, ", "),
 		"group", t.Group, "max lateness", late, "revision", fmt.Sprint(t.Revision), "created", instantText(t.CreatedAt, now), "node", t.Node)
 	if len(t.Attempts) > 0 {
