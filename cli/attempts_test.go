@@ -58,3 +58,15 @@ func TestRetryingTask(t *testing.T) {
 		t.Errorf("got\n%s", out)
 	}
 }
+
+// The delivery of a finished task stands below those of its attempts that have failed.
+func TestGetShowsTheDelivery(t *testing.T) {
+	s := newShell(t)
+	s.ok("topics", "set", "x", "--keep-finished", "1h")
+	s.prints([]string{"schedule", "x", "--id", "a"}, "a is scheduled")
+	s.ok("ack", s.lines("reserve", "x", "--wait", "60s", "--json")[0]["receipt"].(string))
+	rows := strings.Split(strings.TrimSpace(s.ok("get", "a")), "\n")
+	if last := rows[len(rows)-1]; rows[len(rows)-3] != "  attempts" || !strings.HasPrefix(last, "    1  ") || !strings.Contains(last, "  delivered  ") {
+		t.Errorf("got %q", rows)
+	}
+}

@@ -74,8 +74,8 @@ func wideTaskTable(w io.Writer, list []client.Task, now time.Time) {
 	table(w, rows)
 }
 
-// stateText is the state that --state selects a task by. A task that waits for another attempt after
-// one that failed is retrying.
+// stateText is the state that --state selects a task by, and how a finished task has ended. A task
+// that waits for another attempt after one that failed is retrying.
 func stateText(t *client.Task) string {
 	if t.State == client.Pending && t.Attempt > 0 {
 		return string(client.Retrying)
@@ -137,7 +137,11 @@ func taskBlock(w io.Writer, t *client.Task, topic *client.Topic, now time.Time) 
 		"attempt", fmt.Sprint(t.Attempt), "gives up", giveUp, "last error", t.LastError, "payload", payload, "headers", strings.Join(headers, ", "),
 		"group", t.Group, "max lateness", late, "revision", fmt.Sprint(t.Revision), "created", instantText(t.CreatedAt, now), "node", t.Node)
 	if len(t.Attempts) > 0 {
-		fmt.Fprintln(w, "  failed attempts")
+		head := "  failed attempts"
+		if t.Attempts[len(t.Attempts)-1].Outcome == client.AttemptDelivered {
+			head = "  attempts"
+		}
+		fmt.Fprintln(w, head)
 		attemptTable(w, t.Attempts, now)
 	}
 }
@@ -174,7 +178,7 @@ func giveUpText(t *client.Task, topic *client.Topic, now time.Time) string {
 	return strings.Join(ends, ", or ")
 }
 
-// attemptTable is the story of the attempts of a task that have failed.
+// attemptTable is the story of the attempts of a task.
 func attemptTable(w io.Writer, list []client.Attempt, now time.Time) {
 	rows := [][]string{{"    #", "ENDED", "TOOK", "OUTCOME", "BY", "ERROR"}}
 	for i := range list {

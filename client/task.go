@@ -51,7 +51,7 @@ const (
 	OutcomeSkipped   Outcome = "skipped"   // too late, or misfired
 )
 
-// AttemptOutcome is how an attempt has ended that has failed.
+// AttemptOutcome is how an attempt has ended.
 type AttemptOutcome string
 
 // How attempts end that are kept.
@@ -61,6 +61,7 @@ const (
 	AttemptBuried       AttemptOutcome = "buried"        // its receiver gave the task up
 	// The process ended during the attempt, in a topic that counts crashes.
 	AttemptProcessEnded AttemptOutcome = "process_ended"
+	AttemptDelivered    AttemptOutcome = "delivered" // it was the delivery of a finished task
 )
 
 // Request describes a task to schedule. Topic is required.

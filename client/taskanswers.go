@@ -50,9 +50,9 @@ type Task struct {
 	LastError string `json:"last_error,omitempty"`
 	// The node that owns the task.
 	Node string `json:"node"`
-	// The attempts that have failed last, the oldest first: at most 10, and fewer if their texts
-	// are long. In the answer about one task (GET) and in lists of dead tasks; left out if none
-	// has failed.
+	// The attempts that have failed last, the oldest first, and the delivery of a finished task:
+	// at most 10, and fewer if their texts are long. In the answer about one task (GET) and in
+	// lists of dead and of finished tasks; left out if there is none.
 	Attempts []Attempt `json:"attempts,omitempty"`
 	// Of a held task: since when its countdown is held. due_at and next_at are what they were
 	// then.
@@ -68,7 +68,7 @@ type Task struct {
 	Created bool `json:"-"`
 }
 
-// Attempt is an attempt that has failed.
+// Attempt is an attempt that has ended.
 type Attempt struct {
 	// Its number. A task that was requeued begins with 1 again.
 	Number int `json:"attempt"`
@@ -84,7 +84,7 @@ type Attempt struct {
 	By string `json:"by,omitempty"`
 	// failed: it failed, or was released; lease_expired: it was not settled within its lease;
 	// buried: its receiver gave the task up; process_ended: the process ended during it, which
-	// is known in topics with count_crashes.
+	// is known in topics with count_crashes; delivered: the last one of a finished task.
 	Outcome AttemptOutcome `json:"outcome"`
 	// Why, in at most 256 bytes.
 	Error string `json:"error,omitempty"`

@@ -84,19 +84,19 @@ type Task struct {
 	Outcome     string            `json:"outcome,omitempty" enum:"delivered,cancelled,skipped" doc:"What has become of a finished task: it was acknowledged; a caller cancelled it; or it was given up undelivered, as too late or misfired. Left out if that is no longer known."`
 	LastError   string            `json:"last_error,omitempty" doc:"Of the last failed attempt, or why it was buried."`
 	Node        string            `json:"node" doc:"The node that owns the task."`
-	Attempts    []Attempt         `json:"attempts,omitempty" maxItems:"10" doc:"The attempts that have failed last, the oldest first: at most 10, and fewer if their texts are long. In the answer about one task (GET) and in lists of dead tasks; left out if none has failed."`
+	Attempts    []Attempt         `json:"attempts,omitempty" maxItems:"10" doc:"The attempts that have failed last, the oldest first, and the delivery of a finished task: at most 10, and fewer if their texts are long. In the answer about one task (GET) and in lists of dead and of finished tasks; left out if there is none."`
 	HeldAt      string            `json:"held_at,omitempty" format:"date-time" doc:"Of a held task: since when its countdown is held. due_at and next_at are what they were then."`
 	Remaining   *duration         `json:"remaining,omitempty" doc:"Of a held task: the time until its next attempt that it had at held_at, and has again when it is resumed. 0s: it was due."`
 	Durability  string            `json:"durability,omitempty" enum:"spooled" doc:"spooled: only the disk of this node has the task, Redis does not have it yet. Left out otherwise."`
 }
 
-// Attempt is an attempt that has failed.
+// Attempt is an attempt that has ended.
 type Attempt struct {
 	Number   int       `json:"attempt" doc:"Its number. A task that was requeued begins with 1 again."`
 	At       string    `json:"at" format:"date-time" doc:"When it ended."`
 	Duration *duration `json:"duration,omitempty" doc:"How long it took. Left out if that is not known: the server was restarted meanwhile, or the task has changed its node."`
 	By       string    `json:"by,omitempty" doc:"Its receiver: scheme and host of a webhook (its path may be a secret), the name of a stream or channel, the name of the token that reserved the task, otherwise the node that made the attempt or whose receiver had the task. At most 128 bytes. Left out if it is not known."`
-	Outcome  string    `json:"outcome" enum:"failed,lease_expired,buried,process_ended" doc:"failed: it failed, or was released; lease_expired: it was not settled within its lease; buried: its receiver gave the task up; process_ended: the process ended during it, which is known in topics with count_crashes."`
+	Outcome  string    `json:"outcome" enum:"failed,lease_expired,buried,process_ended,delivered" doc:"failed: it failed, or was released; lease_expired: it was not settled within its lease; buried: its receiver gave the task up; process_ended: the process ended during it, which is known in topics with count_crashes; delivered: the last one of a finished task."`
 	Error    string    `json:"error,omitempty" doc:"Why, in at most 256 bytes."`
 }
 

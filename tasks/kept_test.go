@@ -163,6 +163,44 @@ func TestRepeatOfAKeptTask(t *testing.T) {
 	})
 }
 
+// The last attempt of a finished task that is kept is its delivery. Where none was made, only those
+// that have failed are told.
+func TestDeliveryOfAKeptTask(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{KeepFinished: time.Hour, Retry: Retry{MinBackoff: time.Second, MaxBackoff: time.Second}})
+		for _, id := range []string{"at once", "later", "cancelled"} {
+			r.must(Request{ID: strings.ReplaceAll(id, " ", "-"), Topic: "x"})
+			d := r.reserveAs("worker-1", "x")
+			pass(10 * time.Millisecond)
+			if id == "at once" {
+				r.ack(d)
+				continue
+			}
+			r.settle(Verdict{Verb: Release, Reason: "no stock"}, d)
+			if id == "cancelled" {
+				want(t, "Cancel", r.Cancel(t.Context(), id), nil)
+				continue
+			}
+			pass(2 * time.Second)
+			d = r.reserveAs("worker-2", "x")
+			pass(20 * time.Millisecond)
+			r.ack(d)
+		}
+		for range 2 {
+			r.attempted("delivered at once", "at-once", "1 delivered by worker-1 in 10ms: ")
+			r.attempted("delivered later", "later", "1 failed by worker-1 in 10ms: no stock", "2 delivered by worker-2 in 20ms: ")
+			r.attempted("cancelled", "cancelled", "1 failed by worker-1 in 10ms: no stock")
+			page, err := r.List(t.Context(), Query{Topic: "x", State: Finished})
+			want(t, "List", err, nil)
+			if len(page.Tasks) != 3 || len(page.Tasks[1].Attempts) != 2 {
+				t.Errorf("listed %+v", page.Tasks)
+			}
+			r.restart()
+		}
+		r.checkConsistency()
+	})
+}
+
 // Replace puts a new task in the place of one that is kept, and says that there was none to
 // replace.
 func TestReplaceOfAKeptTask(t *testing.T) {

@@ -274,6 +274,7 @@ const (
 	AttemptLeaseExpired = task.AttemptLeaseExpired
 	AttemptBuried       = task.AttemptBuried
 	AttemptProcessEnded = task.AttemptProcessEnded
+	AttemptDelivered    = task.AttemptDelivered
 )
 
 // The ways to settle a delivery.

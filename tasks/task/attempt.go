@@ -8,7 +8,7 @@ import (
 // MaxAttempts bounds Task.Attempts.
 const MaxAttempts = 10
 
-// An Attempt is a delivery that has ended without success.
+// An Attempt is a delivery that has ended: without success, or as that of a finished task.
 type Attempt struct {
 	Number int       // as Task.Attempt was; a requeued task begins with 1 again
 	Ended  time.Time // to the millisecond
@@ -40,6 +40,8 @@ const (
 	// AttemptProcessEnded is the outcome of an attempt during which the process ended, in topics
 	// that count crashes.
 	AttemptProcessEnded AttemptOutcome = "process_ended"
+	// AttemptDelivered is the outcome of the last attempt of a finished task that is kept.
+	AttemptDelivered AttemptOutcome = "delivered"
 )
 
 // A Receiver is a Deliverer that names what it delivers to, for Attempt.By.

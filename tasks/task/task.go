@@ -42,8 +42,9 @@ type Task struct {
 	// they were then. Remaining is the time from HeldAt to Next; 0: the task was due.
 	HeldAt    time.Time
 	Remaining time.Duration
-	// Attempts are those that have failed last, the oldest first: at most MaxAttempts, and fewer if
-	// their texts are long. Set by Get, and in lists of dead tasks.
+	// Attempts are those that have failed last, the oldest first, and the delivery of a finished
+	// task: at most MaxAttempts, and fewer if their texts are long. Set by Get, and in lists of
+	// dead and of finished tasks.
 	Attempts []Attempt
 
 	// Repeated is set by Schedule when the very same request was accepted before, and by Replace

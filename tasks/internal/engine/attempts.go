@@ -11,7 +11,7 @@ import (
 
 // A task's record has the attempts that have failed last. They are written with what a failed
 // attempt writes anyway. A task that has not failed pays nothing, and keeps a record of version 1,
-// which older nodes read.
+// which older nodes read. The record of a finished task that is kept has its delivery as well.
 
 // receiverOfLocked returns the name of the receiver of deliveries that begin.
 func (s *Engine) receiverOfLocked(b *beginning) string {
@@ -24,6 +24,11 @@ func (s *Engine) receiverOfLocked(b *beginning) string {
 
 // logAttemptLocked adds the attempt that a lease was for to the record of its task.
 func (s *Engine) logAttemptLocked(sl *store.Slot, f *record.Fields, l Lease, outcome uint8, reason string) {
+	s.addAttemptLocked(f, s.pastAttemptLocked(sl, l, outcome, reason))
+}
+
+// pastAttemptLocked returns the attempt that a lease was for, which ends now.
+func (s *Engine) pastAttemptLocked(sl *store.Slot, l Lease, outcome uint8, reason string) record.PastAttempt {
 	a := record.PastAttempt{
 		Outcome: outcome, Number: l.Attempt, Ended: s.Now(), Error: []byte(task.Cut(reason, task.MaxAttemptError)),
 		By: []byte(task.Cut(cmp.Or(l.By, s.TopicTable.ByNumber[sl.Topic].receiver), task.MaxAttemptBy)),
@@ -31,7 +36,7 @@ func (s *Engine) logAttemptLocked(sl *store.Slot, f *record.Fields, l Lease, out
 	if l.Began != notKnown {
 		a.Took = max(1, RoundUpMillis(s.Elapsed()-l.Began))
 	}
-	s.addAttemptLocked(f, a)
+	return a
 }
 
 // addAttemptLocked adds an attempt to a record. It takes out those that the record has instead
@@ -44,6 +49,12 @@ func (s *Engine) addAttemptLocked(f *record.Fields, a record.PastAttempt) {
 		return
 	}
 	f.Attempts = record.AppendAttempt(f.Attempts, a)
+}
+
+// logDeliveryLocked adds the attempt with which a task was delivered to the record that is kept of
+// it. It has room: the task is about to leave memory.
+func (s *Engine) logDeliveryLocked(sl *store.Slot, f *record.Fields, l Lease) {
+	f.Attempts = record.AppendAttempt(f.Attempts, s.pastAttemptLocked(sl, l, record.Acked, ""))
 }
 
 // logCrashLocked adds the attempt that a task has claimed, and during which its process ended, to
@@ -60,7 +71,7 @@ func (s *Engine) logCrashLocked(n uint32, sl *store.Slot) []byte {
 
 var attemptOutcomes = [record.Outcomes]task.AttemptOutcome{
 	record.Failed: task.AttemptFailed, record.LeaseExpired: task.AttemptLeaseExpired,
-	record.GivenUp: task.AttemptBuried, record.ProcessEnded: task.AttemptProcessEnded,
+	record.GivenUp: task.AttemptBuried, record.ProcessEnded: task.AttemptProcessEnded, record.Acked: task.AttemptDelivered,
 }
 
 // attemptsOf returns the attempts of a record. Nothing of them points into the record.

@@ -198,7 +198,7 @@ func (s *Engine) cancelLocked(n uint32, sl *store.Slot, conds *task.Conditions, 
 func (s *Engine) newCancelLocked(n uint32, sl *store.Slot) Write {
 	w := Write{slot: n, op: opCancel}
 	if t := s.TopicTable.ByNumber[sl.Topic]; t.Settings.KeepFinished > 0 {
-		s.keepLocked(t, sl, &w, record.Cancelled, record.Attempt(s.Store.Record(sl)))
+		s.keepLocked(t, sl, &w, record.Cancelled, Lease{Attempt: record.Attempt(s.Store.Record(sl))})
 	}
 	return w
 }

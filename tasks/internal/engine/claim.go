@@ -333,7 +333,7 @@ func (s *Engine) skipLocked(n uint32, sl *store.Slot) {
 	s.emitLocked(task.EventSkipped, sl, task.Event{})
 	w := Write{slot: n, op: opFinish}
 	if t.Settings.KeepFinished > 0 {
-		s.keepLocked(t, sl, &w, record.Skipped, record.Attempt(s.Store.Record(sl)))
+		s.keepLocked(t, sl, &w, record.Skipped, Lease{Attempt: record.Attempt(s.Store.Record(sl))})
 	}
 	s.SetLocked(sl, store.Finishing)
 	s.writeLocked(w)

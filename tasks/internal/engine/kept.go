@@ -56,8 +56,8 @@ func (s *Engine) buriedTopicLocked(f *record.Fields) *Topic {
 }
 
 // keepLocked has a write that is about to end a task keep its record. state is one of package
-// record.
-func (s *Engine) keepLocked(t *Topic, sl *store.Slot, w *Write, state uint8, attempt uint32) {
+// record. last is the lease of a delivery; otherwise it has the number of the last attempt alone.
+func (s *Engine) keepLocked(t *Topic, sl *store.Slot, w *Write, state uint8, last Lease) {
 	switch {
 	case sl.Shard == SpoolShard, s.conditionOf(int(sl.Shard)) != nil:
 		return
@@ -68,7 +68,10 @@ func (s *Engine) keepLocked(t *Topic, sl *store.Slot, w *Write, state uint8, att
 	f := s.Store.Fields(sl)
 	w.keeps, w.at = true, s.Now()
 	finish(&f, state, w.at)
-	f.Attempt = attempt
+	f.Attempt = last.Attempt
+	if state == record.Delivered {
+		s.logDeliveryLocked(sl, &f, last)
+	}
 	if w.op == opCancel {
 		w.rec = f.Append(nil) // it may be taken back
 		return

@@ -42,7 +42,7 @@ func (s *Engine) ackLocked(n uint32, sl *store.Slot, c *PendingWrite, i int) {
 	s.emitLocked(task.EventDelivered, sl, task.Event{Attempt: int(l.Attempt)})
 	w := Write{slot: n, op: opFinish}
 	if t.Settings.KeepFinished > 0 {
-		s.keepLocked(t, sl, &w, record.Delivered, l.Attempt)
+		s.keepLocked(t, sl, &w, record.Delivered, l)
 	}
 	s.closeLocked(n)
 	s.SetLocked(sl, store.Finishing)

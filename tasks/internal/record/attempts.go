@@ -5,9 +5,10 @@ import (
 	"fmt"
 )
 
-// The attempts of a record are those that have failed last, the oldest first. Each is
+// The attempts of a record are those that have failed last, the oldest first. In the record of a
+// finished task that was delivered, the last one is that delivery. Each is
 //
-//	1        outcome: 0 failed, 1 its lease ran out, 2 buried, 3 its process ended
+//	1        outcome: 0 failed, 1 its lease ran out, 2 buried, 3 its process ended, 4 delivered
 //	uvarint  number of the attempt
 //	uvarint  when it ended, Unix ms
 //	uvarint  how long it took, ms; 0: not known
@@ -32,10 +33,11 @@ const (
 	LeaseExpired              // not settled in time
 	GivenUp                   // the receiver has buried the task
 	ProcessEnded              // that was making it
+	Acked                     // it was the delivery of a finished task
 	Outcomes                  // how many there are
 )
 
-// A PastAttempt is one that has failed. Its slices point into the record.
+// A PastAttempt is one that has ended. Its slices point into the record.
 type PastAttempt struct {
 	Outcome uint8
 	Number  uint32

@@ -84,6 +84,11 @@ var fixtures = map[string]Fields{
 		State: Delivered, Flags: ChosenID | hasLastError | hasAttempts, Attempt: 6, Revision: 2, Due: 1_900_000_000_000, Next: 1_900_000_100_000,
 		Created: 1_800_000_000_000, Fingerprint: 1, Topic: []byte("x"), LastError: []byte("HTTP 503"), Attempts: attempts(), Payload: []byte("p"),
 	},
+	"finished-told.rec": {
+		State: Delivered, Flags: ChosenID | hasLastError | hasAttempts, Attempt: 6, Revision: 2, Due: 1_900_000_000_000, Next: 1_900_000_100_000,
+		Created: 1_800_000_000_000, Fingerprint: 1, Topic: []byte("x"), LastError: []byte("HTTP 503"), Payload: []byte("p"),
+		Attempts: AppendAttempt(attempts(), PastAttempt{Outcome: Acked, Number: 6, Ended: 1_900_000_100_000, Took: 12, By: []byte("workers")}),
+	},
 	"finished-cancelled.rec": {
 		State: Cancelled, Flags: hasGroup, Revision: 1, Due: 1_900_000_000_000, Next: 1_800_000_001_000,
 		Created: 1_800_000_000_000, Fingerprint: 1, Topic: []byte("x"), Group: []byte("g"), Payload: []byte("p"),

@@ -55,16 +55,16 @@ const reasons = {exhausted: "Died: its attempts were used up", buried: "Died: it
 
 const outcomes = {
   failed: "failed", lease_expired: "was not settled within its lease",
-  buried: "was its last: the receiver buried it", process_ended: "ended with its process",
+  buried: "was its last: the receiver buried it", process_ended: "ended with its process", delivered: "delivered it",
 };
 
 const ends = {delivered: "Delivered", cancelled: "Cancelled by a caller", skipped: "Given up undelivered: it was too late"};
 
-// attempts are those that have failed last; the server keeps a few of them.
+// attempts are those that have failed last, and the delivery; the server keeps a few of them.
 function attempts(t) {
-  const list = (t.attempts || []).map(a => ({at: a.at, bad: true, error: a.error, text: "Attempt " + count(a.attempt) + " " + (outcomes[a.outcome] || a.outcome),
+  const list = (t.attempts || []).map(a => ({at: a.at, bad: a.outcome !== "delivered", error: a.error, text: "Attempt " + count(a.attempt) + " " + (outcomes[a.outcome] || a.outcome),
     by: [a.duration && "after " + fine(a.duration), a.by && "by " + a.by].filter(Boolean).join(", ")}));
-  const before = t.attempt - list.length - (t.state === "delivering" || t.outcome === "delivered" ? 1 : 0);
+  const before = t.attempt - list.length - (t.state === "delivering" ? 1 : 0);
   if (before > 0) list.unshift({text: plural(before, "attempt") + " before that", error: list.length ? "" : t.last_error});
   return list;
 }
