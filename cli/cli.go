@@ -2,13 +2,16 @@ package cli
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"os"
 	"os/signal"
 	"reflect"
+	"runtime"
 	"syscall"
 
 	"github.com/lapsehq/lapse/cli/internal/commandline"
+	"github.com/lapsehq/lapse/internal/stamp"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -22,6 +25,8 @@ func commands(server *serve) *commandline.Command {
 	complete := &completion{}
 	all := commandline.New(&commandline.Command{Name: "lapse", Help: description, Below: []*commandline.Command{
 		{Name: "serve", Target: server, Help: "Serve tasks over HTTP, and keep them on the local disk or in Redis."},
+		{Name: "doctor", Target: &doctor{}, Help: "Look whether this machine and its Redis are fit for a server with these settings, and say what to do where they are not.",
+			Detail: doctorDetail},
 		{Name: "bench", Target: &benchmark{}, Help: "Measure how fast and how late Lapse is, and what it costs.",
 			Detail: benchDetail},
 		{Name: "token", Target: &token{}, Help: "Make a token for the token file of a server."},
@@ -128,8 +133,10 @@ func parse(args []string, std streams, server *serve, bad *faults) (*commandline
 			f.Give("environment "+f.Env, text)
 		}
 	}
-	if command.Target == server {
-		if err := server.file.read(command); err != nil {
+	if configured, is := command.Target.(interface{ configFile() *configFile }); is {
+		file := configured.configFile()
+		file.faults = bad
+		if err := file.read(command); err != nil {
 			return nil, &commandline.UsageError{Command: command, Err: err}
 		}
 	}
@@ -141,4 +148,22 @@ func parse(args []string, std streams, server *serve, bad *faults) (*commandline
 		}
 		return false
 	})
+}
+
+type version struct{}
+
+// Run prints one line: the module's version, its commit and the Go version.
+func (version) Run(_ context.Context, std streams, _ *faults) error {
+	_, err := fmt.Fprintln(std.out, "lapse", buildVersion())
+	return err
+}
+
+// buildVersion is the version that the Go tool has stamped into the binary: a version for `go
+// install module@version`, a commit for a build in a clone.
+func buildVersion() string {
+	text, revision := stamp.Read()
+	if text == "(devel)" && revision != "" {
+		text += " " + revision
+	}
+	return text + " " + runtime.Version()
 }

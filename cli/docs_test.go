@@ -25,8 +25,11 @@ func TestCommandsAreDocumented(t *testing.T) {
 			fmt.Fprintf(&b, "\n## %s\n", group)
 		}
 		fmt.Fprintf(&b, "\n### `%s`\n\n%s\n", usage(leaf), sentence(leaf.Help, leaf.Detail))
-		if leaf.Name == "serve" {
+		switch leaf.Name {
+		case "serve":
 			b.WriteString("\nIts settings are listed by `lapse serve --help`, and with their values by `lapse serve --print-config`.\n")
+		case "doctor":
+			b.WriteString("\nIts other flags are those of `lapse serve`.\n")
 		}
 		var rows []string
 		for _, arg := range leaf.Args {
@@ -34,7 +37,7 @@ func TestCommandsAreDocumented(t *testing.T) {
 		}
 		for _, f := range leaf.Flags {
 			switch {
-			case leaf.Name == "serve" && !notSettings[f.Name]:
+			case (leaf.Name == "serve" || leaf.Name == "doctor") && !notSettings[f.Name]:
 			case f.Group == "Server":
 				if !common[f.Name] {
 					common[f.Name] = true

@@ -34,8 +34,8 @@ type configFile struct {
 	faults *faults
 }
 
-// notSettings are flags of serve that select actions, not settings.
-var notSettings = map[string]bool{"config": true, "print-config": true, "help": true}
+// notSettings are flags of serve and doctor that select actions, not settings.
+var notSettings = map[string]bool{"config": true, "print-config": true, "help": true, "json": true}
 
 // read reads the file that serve's flag --config names, if it does, and gives the other flags its
 // values: those of the line and of the environment win.

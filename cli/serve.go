@@ -25,10 +25,14 @@ import (
 // serve is the command that runs a server.
 type serve struct {
 	settings
+	PrintConfig bool `env:"-" help:"Print the settings in effect as YAML that --config reads back, with where each comes from, and do nothing else."`
+
 	file     configFile
 	extra    []tasks.Way          // ways of delivery of the calling program
 	commands *commandline.Command // all of them
 }
+
+func (s *serve) configFile() *configFile { return &s.file }
 
 // Run starts the parts of a server, each on the previous one. It returns once the server has
 // stopped: nil if it was asked to.

@@ -14,7 +14,6 @@ type settings struct {
 	nodeSettings
 	accessSettings
 	webhookSettings
-	PrintConfig bool `env:"-" help:"Print the settings in effect as YAML that --config reads back, with where each comes from, and do nothing else."`
 	limitSettings
 	redisSettings
 	sweepSettings

@@ -7,15 +7,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/lapsehq/lapse/cli/bench"
 	"github.com/lapsehq/lapse/cli/internal/commandline"
 )
 
 // warnOfMemory warns if tasks may take more memory than there is: then the kernel ends the process
 // before a schedule is refused.
 func (s *settings) warnOfMemory(log *slog.Logger) {
-	machine := int64(bench.ThisMachine().MemoryMB) << 20
-	if has := memoryLimit(machine, "/sys/fs/cgroup/memory.max"); has > 0 && s.MaxBytes > has/2 {
+	if has := memoryHere(); has > 0 && s.MaxBytes > has/2 {
 		log.Warn("max_bytes is more than half of the memory here: set max_bytes and max_pending to what fits",
 			"max_bytes", s.MaxBytes, "memory", has)
 	}
