@@ -333,7 +333,8 @@ type Node struct {
 	Process string     `json:"process,omitempty"`
 	Shards  NodeShards `json:"shards"`
 	// What the node reported with its last heartbeat. Left out if the node is silent, or its
-	// report is not known.
+	// report is not known. Also for a token that is limited to some topics: the report counts
+	// the tasks of all.
 	Status *NodeStatus `json:"status,omitempty"`
 }
 

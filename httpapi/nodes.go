@@ -17,7 +17,7 @@ type Node struct {
 	Version      string      `json:"version,omitempty" doc:"Of the program."`
 	Process      string      `json:"process,omitempty" doc:"The process, in words."`
 	Shards       NodeShards  `json:"shards"`
-	Status       *NodeStatus `json:"status,omitempty" doc:"What the node reported with its last heartbeat. Left out if the node is silent, or its report is not known."`
+	Status       *NodeStatus `json:"status,omitempty" doc:"What the node reported with its last heartbeat. Left out if the node is silent, or its report is not known. Also for a token that is limited to some topics: the report counts the tasks of all."`
 }
 
 // NodeShards are how many shards a node has.
@@ -57,6 +57,11 @@ type NodeList struct {
 // nodes answers GET /v1/nodes.
 func (s *Server) nodes(ctx context.Context, _ *struct{}) (*reply[NodeList], error) {
 	list, err := s.wireNodes(ctx)
+	if limit := tasks.GrantOf(ctx); limit != nil && len(limit.Topics) > 0 {
+		for i := range list {
+			list[i].Status = nil
+		}
+	}
 	return &reply[NodeList]{NodeList{list}}, err
 }
 

@@ -76,6 +76,17 @@ var ofOthers = map[string]struct {
 	"GET /assets/:build/*file": {path: "/assets/0/app.js", status: 200},
 }
 
+// The reports of nodes count the tasks of all topics, so a limited token does not get them.
+func TestLimitedTokenSeesNodesWithoutCounts(t *testing.T) {
+	r := limitedRig(t)
+	for caller, has := range map[string]bool{"own": false, "admin": true} {
+		n := r.want(r.do("GET", "/v1/nodes", "", bearer(caller)), 200)["nodes"].([]any)[0].(map[string]any)
+		if _, got := n["status"]; got != has || n["state"] != "live" {
+			t.Errorf("%s gets %v", caller, n)
+		}
+	}
+}
+
 func TestEveryRouteKnowsTheTopicsOfAToken(t *testing.T) {
 	r := limitedRig(t)
 	for _, route := range r.api.engine.Routes() {
