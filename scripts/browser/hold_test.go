@@ -46,7 +46,8 @@ func TestHoldMany(t *testing.T) {
 	p.press("Hold all of these")
 	p.shows("dialog", "3 tasks.")
 	p.pressIn("dialog", "Hold")
-	p.shows("main table", "59m")
+	p.shows(".notices", "3 tasks held.")
+	p.shows("main table", " left")
 	if n := r.Stats().Total.Held; n != 3 {
 		t.Errorf("%d are held", n)
 	}
