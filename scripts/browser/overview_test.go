@@ -216,23 +216,33 @@ func TestWeightOfLargeTasks(t *testing.T) {
 	p.content()
 }
 
-// On a phone no view is wider than the screen.
+// cutOff names what is wider than the sheet that it is in, and marks that are higher than a line.
+const cutOff = `[...document.querySelectorAll(".sheet")].filter(e => e.scrollWidth > e.clientWidth).concat(
+	[...document.querySelectorAll(".pill")].filter(e => e.offsetHeight > 30)).map(e => e.textContent.slice(0, 80)).join("; ")`
+
+// On a phone no view is wider than the screen, and nothing in it is cut off.
 func TestPhone(t *testing.T) {
 	r := serve(t)
 	r.breaks("invoice.send.of.a.rather.long.name", "a rather long error, "+strings.Repeat("which.has.no.space", 10))
 	r.schedule("invoice.send.of.a.rather.long.name", "a-rather-long-id-of-a-task-that-may-not-be-cut", 0)
 	r.schedule("cart", strings.Repeat("x", 128), 0)
+	if _, err := r.Schedule(t.Context(), tasks.Request{ID: "news-1", Topic: "newsletter", Group: "campaign-of-the-autumn", Delay: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
 	p := open(t)
 	p.do("make it narrow", chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile, chromedp.EmulateTouch))
 	for _, place := range []struct{ hash, shows string }{
 		{"", "failing"}, {"#/topics", "cart"}, {"#/topics/cart", "Oldest waiting"}, {"#/tasks", "xxx"}, {"#/tasks/" + strings.Repeat("x", 128), "Story"},
-		{"#/dead", "invoice"}, {"#/dead?topic=invoice.send.of.a.rather.long.name", "which.has"}, {"#/nodes", "live"},
+		{"#/tasks?topic=newsletter", "campaign"}, {"#/dead", "invoice"}, {"#/dead?topic=invoice.send.of.a.rather.long.name", "which.has"}, {"#/nodes", "live"},
 	} {
 		p.load("about:blank")
 		p.load(r.url + "/" + place.hash)
 		p.shows("main", place.shows)
 		if wide := eval[int](p, "document.documentElement.scrollWidth"); wide > 360 {
 			t.Errorf("%s is %d wide", place.hash, wide)
+		}
+		if cut := eval[string](p, cutOff); cut != "" {
+			t.Errorf("of %s is cut off: %s", place.hash, cut)
 		}
 	}
 	p.content()
