@@ -153,3 +153,33 @@ func TestKeyboard(t *testing.T) {
 	}
 	p.content()
 }
+
+// Where one call fails and all others are answered, what it has told before looks old, and the page
+// says why. So does the heading that is made of it.
+func TestPartThatIsOld(t *testing.T) {
+	r := serve(t)
+	r.schedule("cart.reminder", "cart-1", 0)
+	var fails atomic.Bool
+	url := r.behind(func(w http.ResponseWriter, q *http.Request) bool {
+		if q.URL.Path != "/v1/topics" || !fails.Load() {
+			return false
+		}
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = w.Write([]byte(`{"title":"Away","detail":"n3 does not answer"}`))
+		return true
+	})
+	p := open(t)
+	p.hurries()
+	p.load(url)
+	p.shows("h1", "cart.reminder is late.")
+	fails.Store(true)
+	p.shows("#worst .fresh.bad", "n3 does not answer")
+	p.shows("#worst .stale", "cart.reminder")
+	p.shows("h1.stale", "cart.reminder is late.")
+	p.shows(".head .fresh", "Live")
+	if p.text("#fleet .stale") != "" {
+		t.Error("the nodes look old, too")
+	}
+	fails.Store(false)
+	p.waits(func() (bool, string) { return p.text("#worst .stale") == "", "it still looks old" })
+}

@@ -149,7 +149,13 @@ func TestServerThatHasGone(t *testing.T) {
 	p.shows(".fresh.bad", "As of ")
 	p.shows(".fresh.bad", "The server does not answer.")
 	p.waits(func() (bool, string) {
-		return eval[string](p, `getComputedStyle(document.querySelector(".stale")).opacity`) != "1", "figures that are old look as if they were not"
+		var fresh []string
+		for _, element := range []string{"h1", "#reach", ".figures"} {
+			if eval[bool](p, `(e => { for (; e; e = e.parentElement) if (getComputedStyle(e).opacity < 1) return false; return true; })(document.querySelector("`+element+`"))`) {
+				fresh = append(fresh, element)
+			}
+		}
+		return len(fresh) == 0, fmt.Sprintf("%v are old and look as if they were not", fresh)
 	})
 }
 

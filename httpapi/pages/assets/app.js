@@ -4,7 +4,7 @@ import {html, render, useCallback, useEffect, useRef, useState} from "./vendor/p
 import {Problem, call, get, onDenied, sessionPath, setCSRF} from "./api.js";
 import {count, plural, span, age} from "./format.js";
 import {Notices} from "./parts.js";
-import {usePoll} from "./poll.js";
+import {isStale, useClock, usePoll} from "./poll.js";
 import {go, link, useRoute} from "./route.js";
 import {Dead} from "./views/dead.js";
 import {Login} from "./views/login.js";
@@ -113,6 +113,12 @@ function Search() {
 
 const Mark = () => html`<svg viewBox="0 0 32 32" aria-hidden="true"><path d="M16 1a15 15 0 1 0 0 30 15 15 0 0 0 0-30Zm0 4v11l7.8 7.8A11 11 0 1 1 16 5Z" /></svg>`;
 
+// Aged is something of a poll's figures. It looks old while they are.
+function Aged({poll, children}) {
+  useClock();
+  return html`<span class=${isStale(poll) ? "stale" : ""}>${children}</span>`;
+}
+
 // Reach says how much of the fleet the figures are of. A node that is silent belongs to the fleet also
 // when others have adopted its shards, and no figures are missing any more.
 function Reach({stats, nodes}) {
@@ -179,8 +185,8 @@ function App() {
     <header class="bar">
       <a class="mark" href="#/"><${Mark} />Lapse</a>
       <nav aria-label="Views">${open.map(([view, title]) => html`
-        <a key=${view} href=${link(view)} aria-current=${here.view === view ? "page" : undefined}>${title}${view === "dead" && dead > 0 ? html`<b>${count(dead)}</b>` : null}</a>`)}</nav>
-      <${Search} /><${Reach} stats=${stats.data} nodes=${nodes.data} />
+        <a key=${view} href=${link(view)} aria-current=${here.view === view ? "page" : undefined}>${title}${view === "dead" && dead > 0 ? html`<${Aged} poll=${stats}><b>${count(dead)}</b></${Aged}>` : null}</a>`)}</nav>
+      <${Search} /><${Aged} poll=${stats}><${Reach} stats=${stats.data} nodes=${nodes.data} /></${Aged}>
       ${session.open ? null : html`<span class="user"><span>${session.name}</span>
         ${session.csrf ? html`<button type="button" class="small" onClick=${leave}>Log out</button>` : null}</span>`}
     </header>

@@ -44,9 +44,15 @@ export const Figures = ({label, list}) => html`<dl class="figures" aria-label=${
   <div key=${f.label} class=${f.bad ? "bad" : ""} data-figure=${f.name}><dt>${f.label}</dt>
   <dd>${f.href ? html`<a href=${f.href}>${f.value}</a>` : f.value}</dd>${f.note ? html`<dd class="note">${f.note}</dd>` : null}</div>`)}</dl>`;
 
-// Section is a part of a view under a heading.
-export const Section = ({title, side, children, id}) => html`<section id=${id} aria-label=${title}>
-  <div class="section"><h2>${title}</h2>${side ? html`<div class="side">${side}</div>` : null}</div>${children}</section>`;
+// Section is a part of a view under a heading. Where it has a poll of its own it looks old while that
+// poll's figures are, and says so.
+export function Section({title, side, poll, children, id}) {
+  useClock();
+  const old = poll && isStale(poll);
+  return html`<section id=${id} aria-label=${title}>
+    <div class="section"><h2>${title}</h2>${old ? html`<${Fresh} poll=${poll} />` : null}${side ? html`<div class="side">${side}</div>` : null}</div>
+    <div class=${old ? "stale" : ""}>${children}</div></section>`;
+}
 
 // Fresh says of when the figures are. It is quiet while they are as they should be.
 export function Fresh({poll}) {
@@ -58,14 +64,15 @@ export function Fresh({poll}) {
     : "Live"}</p>`;
 }
 
-// View is a view with its heading. While the poll's figures are old, all of them look old.
-export function View({title, poll, lead, actions, back, children}) {
+// View is a view with its heading. While the poll's figures are old, all of them look old. The heading
+// may tell of another poll, leadPoll, and then looks old with that one too.
+export function View({title, poll, lead, leadPoll, actions, back, children}) {
   useClock();
   useEffect(() => { document.title = title + " · Lapse"; }, [title]);
-  const old = poll && isStale(poll);
+  const old = poll && isStale(poll), leadOld = old || leadPoll && isStale(leadPoll);
   return html`<div class="head">
       ${back ? html`<a class="back" href=${back.href}>${back.text}</a>` : null}
-      <h1 tabindex="-1">${lead ?? title}</h1>
+      <h1 tabindex="-1" class=${leadOld ? "stale" : ""}>${lead ?? title}</h1>
       ${poll ? html`<${Fresh} poll=${poll} />` : null}
       ${actions ? html`<div class="actions">${actions}</div>` : null}
     </div>

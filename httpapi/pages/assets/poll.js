@@ -7,6 +7,7 @@ import {useCallback, useEffect, useRef, useState} from "./vendor/preact.js";
 //   at     when that answer came, by the clock of this machine
 //   fault  why the last call failed; null if it did not
 //   again  asks now
+//   period how often it asks, in ms
 // A tab that is hidden asks nothing. It asks at once when it is shown again.
 export function usePoll(ask, deps, period = 2000) {
   const [state, set] = useState({data: undefined, at: 0, fault: null});
@@ -38,7 +39,7 @@ export function usePoll(ask, deps, period = 2000) {
       document.removeEventListener("visibilitychange", shown);
     };
   }, deps);
-  return {...state, again: useCallback(() => wake.current(), [])};
+  return {...state, period, again: useCallback(() => wake.current(), [])};
 }
 
 // useClock makes its component appear anew each period (ms).
@@ -50,8 +51,9 @@ export function useClock(period = 1000) {
   }, [period]);
 }
 
-// staleAfter is the age from which an answer is shown as old, in ms.
-export const staleAfter = 8000;
+// staleAfter is the age from which an answer is shown as old, in ms. What is asked for seldom may be
+// older by as much.
+const staleAfter = 8000, often = 2000;
 
 // isStale reports whether what a poll shows is no more what is.
-export const isStale = poll => poll.data !== undefined && (poll.fault !== null && Date.now() - poll.at > 3000 || Date.now() - poll.at > staleAfter && !document.hidden);
+export const isStale = poll => poll.data !== undefined && (poll.fault !== null && Date.now() - poll.at > 3000 || Date.now() - poll.at > staleAfter + Math.max(0, poll.period - often) && !document.hidden);

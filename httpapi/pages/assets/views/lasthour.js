@@ -36,14 +36,14 @@ export function LastHour() {
   const sum = key => points.reduce((n, p) => n + p[key], 0), failed = sum("failed");
   const worst = points.reduce((a, p) => (millis(p.lateness.max) > millis(a.lateness.max) ? p : a));
   const since = Date.parse(poll.data.since) > now() - 55 * minute ? " since " + when(poll.data.since) : "";
-  return html`<${Section} title="Delivered, last hour">
+  return html`<${Section} title="Delivered, last hour" poll=${poll}>
       <${Chart} ...${axis} x=${x}
         series=${[{label: "delivered", values: points.map(p => p.delivered), colour: "--accent", bars: true},
           {label: "failed", values: points.map(p => p.failed || null), colour: "--bad", bars: true}]}
         about=${count(sum("delivered")) + " delivered" + (failed ? ", " + plural(failed, "attempt") + " failed" : "") + since + "."}
         say=${i => at(i) + count(points[i].delivered) + " delivered, " + count(points[i].failed) + " failed, " + count(points[i].scheduled) + " scheduled"} />
     </${Section}>
-    <${Section} title="Lateness, last hour">
+    <${Section} title="Lateness, last hour" poll=${poll}>
       <${Chart} ...${axis} x=${x} format=${fine} series=${[{label: "p99", values: points.map(p => (p.lateness.count ? millis(p.lateness.p99) : null)), colour: "--accent"}]}
         about=${worst.lateness.count ? "99 of 100 at most; the latest was " + fine(worst.lateness.max) + ", at " + hourMinute(Date.parse(worst.at)) + "." : "No task was due."}
         say=${i => at(i) + inWords(points[i].lateness)} />

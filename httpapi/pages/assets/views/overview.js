@@ -7,7 +7,7 @@ import {Chart} from "../chart.js";
 import {away, count, hourMinute, lateness, plural, when} from "../format.js";
 import {faults, isLate, verdict} from "../judge.js";
 import {Figures, Pill, Section, Table, View} from "../parts.js";
-import {usePoll} from "../poll.js";
+import {isStale, usePoll} from "../poll.js";
 import {link} from "../route.js";
 import {LastHour} from "./lasthour.js";
 import {nodeColumns} from "./nodes.js";
@@ -56,7 +56,7 @@ export function Forecast({topic, hour, title = "Falls due"}) {
   const peak = f.counts.indexOf(Math.max(...f.counts));
   const about = sum === 0 ? "Nothing falls due in the next " + (step === 60 ? "hour" : "day") + "."
     : plural(sum, "task") + ", most at " + hourMinute(x[peak] * 1000) + ": " + count(f.counts[peak]) + (f.later ? "; later " + count(f.later) : "") + ".";
-  return html`<${Section} title=${title} side=${html`<span class="choice">
+  return html`<${Section} title=${title} poll=${poll} side=${html`<span class="choice">
       <button type="button" aria-pressed=${!wide} onClick=${() => setWide(false)}>Next hour</button>
       <button type="button" aria-pressed=${wide} onClick=${() => setWide(true)}>Next day</button></span>`}>
     <${Chart} key=${step} x=${x} to=${from + f.counts.length * step} series=${[{label: "due", values: f.counts, colour: "--accent", bars: true}]}
@@ -73,17 +73,19 @@ export function Overview({stats}) {
   const nodes = usePoll(signal => get("v1/nodes", undefined, signal), [], 5000);
   const s = stats.data;
   if (!s) return html`<${View} title="Overview" poll=${stats} />`;
+  // A forecast that is old tells of other ten minutes.
+  const soon = isStale(hour) ? undefined : hour.data?.counts.slice(0, 10).reduce((a, b) => a + b, 0);
   const wrong = worst.data?.topics.filter(t => faults(t).length), more = wrong?.length === shown && worst.data.next_cursor;
-  return html`<${View} title="Overview" lead=${wrong ? verdict(wrong, more).text : "Overview"} poll=${stats}>
-    <${Figures} label="All topics" list=${totals(s.total, hour.data?.counts.slice(0, 10).reduce((a, b) => a + b, 0))} />
-    <${Section} id="worst" title="Needs a look" side=${html`<a href=${link("topics")}>All topics</a>`}>
+  return html`<${View} title="Overview" lead=${wrong ? verdict(wrong, more).text : "Overview"} leadPoll=${worst} poll=${stats}>
+    <${Figures} label="All topics" list=${totals(s.total, soon)} />
+    <${Section} id="worst" title="Needs a look" poll=${worst} side=${html`<a href=${link("topics")}>All topics</a>`}>
       <${Table} label="Topics with something wrong, the worst first" columns=${worstColumns} rows=${wrong} keyOf=${t => t.name}
         empty=${wrong ? "No topic is late, failing or paused, and none has dead tasks." : worst.fault?.message || "Loading…"} />
       ${more ? html`<p class="pages"><a href=${link("topics", "", {sort: "worst"})}>More topics, the worst first</a></p>` : null}
     </${Section}>
     <div class="charts"><${LastHour} /></div>
     <${Forecast} hour=${hour} />
-    <${Section} id="fleet" title="Fleet" side=${html`<a href=${link("nodes")}>Nodes</a>`}>
+    <${Section} id="fleet" title="Fleet" poll=${nodes} side=${html`<a href=${link("nodes")}>Nodes</a>`}>
       <${Table} label="Nodes" columns=${nodeColumns.filter(c => !c.more)} rows=${nodes.data?.nodes}
         keyOf=${n => n.name} empty=${nodes.fault ? nodes.fault.message : "Loading…"} />
     </${Section}>

@@ -37,7 +37,7 @@ export function Topic({name, may}) {
     <${Trouble} topic=${t} />
     <${Figures} label="Tasks of the topic" list=${figures(t)} />
     <div class="two">
-      <${Section} title="Oldest waiting" side=${html`<a href=${link("tasks", "", {topic: name, state: "ready"})}>All that wait</a>`}>
+      <${Section} title="Oldest waiting" poll=${waiting} side=${html`<a href=${link("tasks", "", {topic: name, state: "ready"})}>All that wait</a>`}>
         <${Table} label="Tasks that wait longest" columns=${waitingColumns} rows=${waiting.data?.tasks} keyOf=${w => w.id}
           empty=${waiting.fault ? waiting.fault.message : waiting.data ? "None waits: all that was due is handed out." : "Loading…"} />
       </${Section}>
