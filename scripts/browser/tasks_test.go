@@ -142,6 +142,43 @@ func TestFinished(t *testing.T) {
 	p.shows(".notices", "The task is cancelled.")
 	p.shows(".story", "Cancelled by a caller")
 	p.hides("main", "Fire now")
+	p.load(r.url + "/#/topics/order.unpaid")
+	p.press("1 now")
+	p.shows("main table", "order-42")
+	p.shows("main table", "cancelled")
+	p.hides("main", "all of these")
+	p.load(r.url + "/#/tasks?state=finished")
+	p.shows("main", "Finished tasks are listed of one topic: name it.")
+	p.fill(`main [name="topic"]`, "order.unpaid")
+	p.press("Find")
+	p.shows("main table", "order-42")
+	p.fill(`main [name="group"]`, "autumn")
+	p.press("Find")
+	p.shows("main", "Finished tasks are not found by their group")
+	p.content()
+}
+
+// A dead task that is found by its id is brought back there. What can be done with others is not
+// offered for it.
+func TestFoundDead(t *testing.T) {
+	r := serve(t)
+	r.breaks("invoice.send", "no such template")
+	r.schedule("invoice.send", "invoice-7", 0)
+	p := open(t)
+	p.hurries()
+	p.load(r.url + "/#/tasks?find=invoice-7")
+	p.shows("main table", "died ")
+	p.hides("main", "all of these")
+	p.press("Choose invoice-7")
+	if err := r.PauseTopic(r.Context(), "invoice.send", true); err != nil { // what comes back stays
+		t.Fatal(err)
+	}
+	p.hides("main", "Cancel 1 task")
+	p.press("Requeue 1 task")
+	p.pressIn("dialog", "Requeue")
+	p.shows(".notices", "1 task came back.")
+	p.shows("main table", "ready")
+	p.shows("main", "Move all of these")
 	p.content()
 }
 

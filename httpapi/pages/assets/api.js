@@ -6,7 +6,8 @@ const patience = 10_000;
 // A Problem is a request that has failed: an answer that is a problem, or none at all.
 export class Problem extends Error {
   constructor(status, body) {
-    super(body.detail || body.title || "The server answered " + status + ".");
+    const fields = (body.errors || []).map(e => e.field + " " + e.problem).join("; ");
+    super(fields || body.detail || body.title || "The server answered " + status + ".");
     Object.assign(this, {status, type: body.type || "", title: body.title || "", errors: body.errors || [], done: body.done || 0});
   }
   // unanswered reports whether there was no answer: the outcome of a change is then not known.

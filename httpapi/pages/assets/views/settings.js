@@ -5,6 +5,7 @@ import {html, useState} from "../vendor/preact.js";
 import {call, topicPath} from "../api.js";
 import {count, plural} from "../format.js";
 import {Ask, Field} from "../parts.js";
+import {link} from "../route.js";
 
 const none = "none";
 
@@ -24,7 +25,7 @@ export function settingsInWords(t) {
     ["Spread", t.spread === "0s" ? none : "over " + t.spread],
     ["After an outage", misfires[t.misfire] || t.misfire],
     ["Dead tasks", "kept for " + t.dead_retention],
-    ["Finished tasks", t.keep_finished === "0s" ? "not kept" : "kept for " + t.keep_finished],
+    ["Finished tasks", t.keep_finished === "0s" ? "not kept" : html`kept for ${t.keep_finished}, <a href=${link("tasks", "", {topic: t.name, state: "finished"})}>${count(t.counts.finished)} now</a>`],
     ["Crashes", t.count_crashes ? "count as attempts" : "do not count as attempts"],
   ];
 }

@@ -31,18 +31,32 @@ export const StatePill = ({task: t}) => {
 };
 
 const isHeld = t => t.state === "held";
+const isOver = t => t.state === "dead" || t.state === "finished";
+
+// next says when a task's next attempt is; fromNow how far that is, or since when there is none.
+const next = t => (isHeld(t) || isOver(t) ? html`<span class="zero">–</span>` : html`<span title=${t.next_at}>${when(t.next_at)}</span>`);
+const fromNow = t => (isHeld(t) ? fine(t.remaining) + " left" : t.state === "dead" ? "died " + away(t.died_at) : t.state === "finished" ? "ended " + away(t.finished_at) : away(t.next_at));
 
 export const taskColumns = [
   {head: "Task", cell: t => html`<a class="id" href=${link("tasks", t.id)}>${t.id}</a>`},
   {head: "Topic", cell: t => html`<a href=${link("topics", t.topic)}>${t.topic}</a>${t.group ? html`<div class="note">group ${t.group}</div>` : null}`},
   {head: "State", cell: t => html`<${StatePill} task=${t} />`},
-  {head: "Next attempt", num: true, cell: t => isHeld(t) ? html`<span class="soft">held</span>` : html`<span title=${t.next_at}>${when(t.next_at)}</span>`},
-  {head: "From now", num: true, cell: t => html`<span class="soft">${isHeld(t) ? fine(t.remaining) + " left" : away(t.next_at)}</span>`},
+  {head: "Next attempt", num: true, cell: next},
+  {head: "From now", num: true, cell: t => html`<span class="soft">${fromNow(t)}</span>`},
   {head: "Attempts", num: true, cell: t => count(t.attempt)},
   {head: "Last error", class: "grow", cell: t => t.last_error},
 ];
 
-const states = [{value: "", text: "any but dead"}, "pending", "retrying", "held", "ready", "delivering"];
+// finishedColumns are those of tasks that have ended.
+const finishedColumns = [
+  ...taskColumns.slice(0, 2),
+  {head: "Outcome", cell: t => t.outcome || "not known"},
+  {head: "Ended", num: true, cell: t => html`<span title=${t.finished_at}>${when(t.finished_at)}</span>`},
+  {head: "From now", num: true, cell: t => html`<span class="soft">${away(t.finished_at)}</span>`},
+  ...taskColumns.slice(-2),
+];
+
+const states = [{value: "", text: "any but dead or finished"}, "pending", "retrying", "held", "ready", "delivering", "finished"];
 
 // Filters is the form above the list. It changes the address, and so the list.
 function Filters({params}) {
@@ -79,25 +93,34 @@ async function exactly(id, signal) {
 async function found(params, cursor, signal) {
   const [one, page] = await Promise.allSettled([
     params.find && !cursor ? exactly(params.find, signal) : null,
-    get("v1/tasks", {...queryOf(params), details: false, limit: pageSize, cursor}, signal),
+    refusal(params) ? {tasks: []} : get("v1/tasks", {...queryOf(params), details: false, limit: pageSize, cursor}, signal),
   ]);
   if (page.status === "rejected" && !one.value) throw page.reason;
   const {tasks, next_cursor: next} = page.value ?? {tasks: []}, t = one.value;
   return {tasks: t ? [t, ...tasks.filter(other => other.id !== t.id)] : tasks, next, fault: one.reason ?? page.reason};
 }
 
+// refusal says why the server would not list what is asked for, "" if it does.
+function refusal({state, topic, group, due}) {
+  if (state !== "finished") return "";
+  if (!topic) return "Finished tasks are listed of one topic: name it. They are kept where the topic says so.";
+  return group || due ? "Finished tasks are not found by their group or their deadline: leave these out." : "";
+}
+
 export function Tasks({params, may}) {
   const [cursors, setCursors] = useState([]), [doing, setDoing] = useState(null);
   const poll = usePoll(signal => found(params, cursors[cursors.length - 1], signal), [JSON.stringify(params), cursors.join()], 5000);
   const page = poll.data, {here, column, none} = useChosen(page?.tasks || []), filtered = Object.keys(params).length > 0;
-  const acts = may("schedule") && page?.tasks.length > 0 && (filtered || here.length > 0);
+  // A filter selects none that is dead or finished; one that is dead may have been found by its id.
+  const dead = here.length > 0 && here.every(t => t.state === "dead"), ended = params.state === "finished";
+  const acts = may("schedule") && (here.length ? !here.every(isOver) : filtered && page?.tasks.some(t => !isOver(t)));
   // A filter of another state selects none to resume.
   const resumes = here.length ? here.some(isHeld) : ["", "held"].includes(params.state ?? "") && page?.tasks.some(isHeld);
   const holds = here.length ? !here.every(isHeld) : params.state !== "held";
   const ask = action => setDoing(here.length ? {action, ids: here.map(t => t.id), of: plural(here.length, "chosen task")}
     : {action, filter: queryOf(params), of: "all tasks that the filter selects"});
   const which = here.length ? plural(here.length, "task") : "all of these";
-  const empty = page?.fault ? "Nothing else was found." : page?.next ? noneYet : params.find ? "No task has this id, or one that begins so. It may be finished." : "No task is as the filter says.";
+  const empty = refusal(params) || (page?.fault ? "Nothing else was found." : page?.next ? noneYet : params.find ? "No task has this id, or one that begins so. It may be finished." : "No task is as the filter says.");
   return html`<${View} title="Tasks" poll=${poll}>
     <${Filters} params=${params} />
     ${acts ? html`<div class="bulk">
@@ -106,8 +129,11 @@ export function Tasks({params, may}) {
       ${holds ? html`<button type="button" onClick=${() => ask("hold")}>Hold ${which}</button>` : null}
       ${resumes ? html`<button type="button" onClick=${() => ask("resume")}>Resume ${here.length || params.state ? which : "those that are held"}</button>` : null}
       <button type="button" onClick=${() => ask("cancel")}>Cancel ${which}</button></div>` : null}
+    ${dead && may("admin") ? html`<div class="bulk">
+      <button type="button" onClick=${() => ask("requeue")}>Requeue ${which}</button>
+      <button type="button" onClick=${() => ask("delete")}>Delete ${which}</button></div>` : null}
     <${Fault} fault=${page?.fault} />
-    ${page ? html`<${Table} label="Tasks" columns=${may("schedule") ? [column, ...taskColumns] : taskColumns} rows=${page.tasks} keyOf=${t => t.id} empty=${empty} />
+    ${page ? html`<${Table} label="Tasks" columns=${ended ? finishedColumns : may("schedule") ? [column, ...taskColumns] : taskColumns} rows=${page.tasks} keyOf=${t => t.id} empty=${empty} />
       <${Pages} cursors=${cursors} next=${page.next} go=${c => { setCursors(c); none(); }} />` : null}
     ${doing ? html`<${Many} ...${doing} onClose=${() => { setDoing(null); none(); poll.again(); }} />` : null}
   </${View}>`;
