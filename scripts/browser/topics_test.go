@@ -3,9 +3,13 @@
 package browser
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // Many topics come page by page.
@@ -126,6 +130,64 @@ func TestTopicsByAddress(t *testing.T) {
 	}
 	if fault := p.text(".fault"); fault != "" {
 		t.Errorf("the page shows %s", fault)
+	}
+	p.content()
+}
+
+// The page of a topic tells why attempts have failed: the last one, and those of tasks that will be
+// tried again.
+func TestLastErrors(t *testing.T) {
+	r := serve(t)
+	_, err := r.ChangeTopic(t.Context(), "invoice.send", -1, func(set *tasks.TopicSettings) error {
+		set.Retry = tasks.Retry{MinBackoff: time.Hour, MaxBackoff: 2 * time.Hour}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Handle("invoice.send", func(_ context.Context, d *tasks.Delivery) error { return errors.New("no template for " + d.ID) }); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t)
+	p.hurries()
+	p.load(r.url + "/#/topics/invoice.send")
+	p.shows("#errors", "No attempt has failed since the start.")
+	r.schedule("invoice.send", "invoice-7", 0)
+	p.shows("#errors .empty", "no template for invoice-7")
+	r.schedule("invoice.send", "invoice-8", 0)
+	p.shows("#errors .empty", "no template for invoice-8")
+	p.shows("#errors table", "no template for invoice-7")
+	p.press("invoice-7")
+	p.shows(".story", "Attempt 1 failed")
+	p.content()
+}
+
+// The columns of a table stay where they are when its texts change.
+func TestColumnsStay(t *testing.T) {
+	r := serve(t)
+	r.schedule("cart", "cart-1", time.Hour)
+	p := open(t)
+	p.hurries()
+	p.load(r.url + "/#/tasks")
+	columns := func() string {
+		return eval[string](p, `[...document.querySelectorAll("main th")].map(e => Math.round(e.getBoundingClientRect().left)).join()`)
+	}
+	p.shows("main table", "cart-1")
+	tasksBefore := columns()
+	p.load(r.url + "/#/topics")
+	p.shows("main table", "cart")
+	topicsBefore := columns()
+	for i := range 1200 {
+		r.schedule("a.topic.with.a.rather.long.name", fmt.Sprintf("a-task-with-a-rather-long-id-%04d", i), 30*time.Minute)
+	}
+	p.shows("main table", "1,200")
+	if after := columns(); after != topicsBefore {
+		t.Errorf("the columns of topics go from %s to %s", topicsBefore, after)
+	}
+	p.load(r.url + "/#/tasks")
+	p.shows("main table", "a-task-with-a-rather-long-id-0000")
+	if after := columns(); after != tasksBefore {
+		t.Errorf("the columns of tasks go from %s to %s", tasksBefore, after)
 	}
 	p.content()
 }

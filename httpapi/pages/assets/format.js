@@ -64,11 +64,14 @@ export function when(instant) {
   return (at.getFullYear() === today.getFullYear() ? day : year).format(at) + ", " + clock.format(at);
 }
 
+// ago shows for how long (ms) something is over.
+export const ago = ms => (ms < 1000 ? "just now" : span(ms) + " ago");
+
 // away shows how far an instant is: in 4m 10s, 12s ago. The clocks of two machines differ by some
 // milliseconds: what is less than a second ahead is now.
 export function away(instant) {
   const ms = age(instant);
-  return ms <= -1000 ? "in " + span(-ms) : span(ms) + " ago";
+  return ms <= -1000 ? "in " + span(-ms) : ago(ms);
 }
 
 // localInput is an instant as the value of an input of the type datetime-local, and fromInput the

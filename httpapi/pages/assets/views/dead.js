@@ -36,7 +36,7 @@ const topicColumns = [
   {head: "Oldest died", num: true, cell: t => (t.counts.dead_oldest_at ? away(t.counts.dead_oldest_at) : "")},
   {head: "Used up, since start", num: true, cell: t => count(t.counts.attempts.exhausted), note: "Deliveries of the topic that were the last attempt of their task, since the nodes started"},
   {head: "Buried, since start", num: true, cell: t => count(t.counts.attempts.buried), note: "Tasks of the topic that a receiver has buried, since the nodes started"},
-  {head: "Last error of the topic", class: "grow", cell: t => t.last_error},
+  {head: "Last error of the topic", class: "grow", cell: t => html`<span class="clamp" title=${t.last_error}>${t.last_error}</span>`},
 ];
 
 function ByTopic({stats}) {

@@ -36,9 +36,9 @@ export function LastHour() {
   const sum = key => points.reduce((n, p) => n + p[key], 0), failed = sum("failed");
   const worst = points.reduce((a, p) => (millis(p.lateness.max) > millis(a.lateness.max) ? p : a));
   const since = Date.parse(poll.data.since) > now() - 55 * minute ? " since " + when(poll.data.since) : "";
-  return html`<${Section} title="Delivered, last hour" poll=${poll}>
+  return html`<${Section} title="Attempts, last hour" poll=${poll}>
       <${Chart} ...${axis} x=${x}
-        series=${[{label: "delivered", values: points.map(p => p.delivered), colour: "--accent", bars: true},
+        series=${[{label: "all", values: points.map(p => p.delivered + p.failed), colour: "--accent", bars: true}, // what failed is drawn over its foot
           {label: "failed", values: points.map(p => p.failed || null), colour: "--bad", bars: true}]}
         about=${count(sum("delivered")) + " delivered" + (failed ? ", " + plural(failed, "attempt") + " failed" : "") + since + "."}
         say=${i => at(i) + count(points[i].delivered) + " delivered, " + count(points[i].failed) + " failed, " + count(points[i].scheduled) + " scheduled"} />

@@ -2,7 +2,7 @@
 
 import {html, useState} from "../vendor/preact.js";
 import {get, nodePath, post} from "../api.js";
-import {fine, millis, plural, short, span} from "../format.js";
+import {ago, fine, millis, plural, short, span} from "../format.js";
 import {Ask, Pill, Table, View} from "../parts.js";
 import {usePoll} from "../poll.js";
 import {quiet} from "./overview.js";
@@ -45,7 +45,7 @@ export const nodeColumns = [
   {head: "Node", cell: n => html`<span class="id">${n.name}</span>${n.self ? html` <span class="soft">asked</span>` : null}
     ${n.version ? html`<div class="note">${n.version}</div>` : null}`},
   {head: "State", class: "grow", cell: n => html`<${State} node=${n} /> ${note(n)}`},
-  {head: "Heartbeat", num: true, cell: n => (n.self ? dash : span(millis(n.heartbeat_age)) + " ago"), more: true},
+  {head: "Heartbeat", num: true, cell: n => (n.self ? dash : ago(millis(n.heartbeat_age))), more: true},
   {head: "Shards", num: true, cell: n => html`${n.shards.held} of ${n.shards.own}`, note: "Of its own, how many it holds"},
   {head: "Adopted", num: true, cell: n => quiet(n.shards.adopted), note: "Shards of other nodes that it holds"},
   {head: "Pending", num: true, cell: ofStatus("pending")},
@@ -53,7 +53,7 @@ export const nodeColumns = [
   {head: "Delivering", num: true, cell: ofStatus("delivering")},
   {head: "Dead", num: true, cell: ofStatus("dead"), more: true},
   {head: "Room", num: true, cell: n => (n.status ? short(n.status.room) : dash), note: "How many more tasks its memory takes", more: true},
-  {head: "p99 late", num: true, cell: n => (n.status ? fine(n.status.lateness.p99) : dash), note: "Since the node started", more: true},
+  {head: "p99 since start", num: true, cell: n => (n.status ? fine(n.status.lateness.p99) : dash), note: "How late first attempts began, since the node started", more: true},
 ];
 
 // sentence answers whether this is the whole fleet.

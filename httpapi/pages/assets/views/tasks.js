@@ -39,24 +39,24 @@ const fromNow = t => (isHeld(t) ? fine(t.remaining) + " left" : t.state === "dea
 
 export const taskColumns = [
   {head: "Task", cell: t => html`<a class="id" href=${link("tasks", t.id)}>${t.id}</a>`},
-  {head: "Topic", cell: t => html`<a href=${link("topics", t.topic)}>${t.topic}</a>${t.group ? html`<div class="note">group ${t.group}</div>` : null}`},
-  {head: "State", cell: t => html`<${StatePill} task=${t} />`},
+  {head: "Topic", class: "name", cell: t => html`<a href=${link("topics", t.topic)}>${t.topic}</a>${t.group ? html`<div class="note">group ${t.group}</div>` : null}`},
+  {head: "State", class: "state", cell: t => html`<${StatePill} task=${t} />`},
   {head: "Next attempt", num: true, cell: next},
   {head: "From now", num: true, cell: t => html`<span class="soft">${fromNow(t)}</span>`},
   {head: "Attempts", num: true, cell: t => count(t.attempt)},
-  {head: "Last error", class: "grow", cell: t => t.last_error},
+  {head: "Last error", class: "grow", cell: t => html`<span class="clamp" title=${t.last_error}>${t.last_error}</span>`},
 ];
 
 // finishedColumns are those of tasks that have ended.
 const finishedColumns = [
   ...taskColumns.slice(0, 2),
-  {head: "Outcome", cell: t => t.outcome || "not known"},
+  {head: "Outcome", class: "state", cell: t => t.outcome || "not known"},
   {head: "Ended", num: true, cell: t => html`<span title=${t.finished_at}>${when(t.finished_at)}</span>`},
   {head: "From now", num: true, cell: t => html`<span class="soft">${away(t.finished_at)}</span>`},
   ...taskColumns.slice(-2),
 ];
 
-const states = [{value: "", text: "any but dead or finished"}, "pending", "retrying", "held", "ready", "delivering", "finished"];
+const states = [{value: "", text: "any not ended"}, "pending", "retrying", "held", "ready", "delivering", "finished"];
 
 // Filters is the form above the list. It changes the address, and so the list.
 function Filters({params}) {

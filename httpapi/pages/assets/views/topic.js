@@ -17,6 +17,7 @@ export function Topic({name, may}) {
   }, [name]);
   const hour = usePoll(signal => forecastOfHour(name, signal), [name], 10_000);
   const waiting = usePoll(signal => get("v1/tasks", {topic: name, state: "ready", details: false, limit: 5}, signal), [name], 5000);
+  const retrying = usePoll(signal => get("v1/tasks", {topic: name, state: "retrying", details: false, limit: 5}, signal), [name], 5000);
   const [editing, setEditing] = useState(false), switching = useAction(), t = poll.data;
   const back = {href: link("topics"), text: "Topics"};
   if (!t) {
@@ -41,8 +42,9 @@ export function Topic({name, may}) {
         <${Table} label="Tasks that wait longest" columns=${waitingColumns} rows=${waiting.data?.tasks} keyOf=${w => w.id}
           empty=${waiting.fault ? waiting.fault.message : waiting.data ? "None waits: all that was due is handed out." : "Loading…"} />
       </${Section}>
-      <${Forecast} topic=${name} hour=${hour} />
+      <${LastErrors} topic=${t} retrying=${retrying} />
     </div>
+    <${Forecast} topic=${name} hour=${hour} />
     <${Section} title="Settings" side=${t.revision === 0 ? "defaults" : "revision " + t.revision}>
       <dl class="facts wide">${settingsInWords(t).map(([what, value]) => html`<dt key=${what}>${what}</dt><dd>${value}</dd>`)}</dl>
     </${Section}>
@@ -52,9 +54,28 @@ export function Topic({name, may}) {
 
 const waitingColumns = [
   {head: "Task", cell: w => html`<a class="id" href=${link("tasks", w.id)}>${w.id}</a>`},
-  {head: "Due since", num: true, cell: w => span(age(w.next_at))},
+  {head: "Waits for", num: true, cell: w => span(age(w.next_at))},
   {head: "Attempts", num: true, cell: w => count(w.attempt)},
 ];
+
+const errorColumns = [
+  {head: "Retries", cell: r => html`<a class="id" href=${link("tasks", r.id)}>${r.id}</a>`},
+  {head: "Attempts", num: true, cell: r => count(r.attempt)},
+  {head: "Next", num: true, cell: r => away(r.next_at)},
+  {head: "Last error", class: "grow", cell: r => html`<span class="clamp" title=${r.last_error}>${r.last_error}</span>`},
+];
+
+// LastErrors tells why attempts have failed: the last one of the topic, and those of tasks that will be
+// tried again. What is dead has a view of its own.
+function LastErrors({topic: t, retrying}) {
+  const tasks = retrying.data?.tasks, dead = t.counts.dead;
+  return html`<${Section} id="errors" title="Last errors" poll=${retrying}
+      side=${dead ? html`<a href=${link("dead", "", {topic: t.name})}>Those of ${plural(dead, "dead task")}</a>` : null}>
+    <p class="empty">${t.last_failed_at ? html`<time datetime=${t.last_failed_at}>${when(t.last_failed_at)}</time>, ${away(t.last_failed_at)}: ${t.last_error}`
+      : "No attempt has failed since the start."}</p>
+    ${tasks?.length ? html`<${Table} label="Tasks that will be tried again" columns=${errorColumns} rows=${tasks} keyOf=${r => r.id} />` : null}
+  </${Section}>`;
+}
 
 // Trouble says in sentences what is wrong.
 function Trouble({topic: t}) {

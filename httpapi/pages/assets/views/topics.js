@@ -15,16 +15,15 @@ const zero = html`<span class="zero">–</span>`;
 
 // A column that can be sorted by names the order of the server. Most come with the greatest first.
 const columns = [
-  {head: "Topic", sort: "name", cell: t => html`<a href=${link("topics", t.name)} title=${t.name}>${t.name}</a>`},
+  {head: "Topic", sort: "name", cell: t => html`<a href=${link("topics", t.name)}>${t.name}</a><div class="note">${t.delivery.kind}</div>`},
   {head: "What is wrong", sort: "worst", down: true, class: "grow", cell: t => html`<${Faults} topic=${t} />`},
-  {head: "Delivery", cell: t => t.delivery.kind},
   {head: "Pending", sort: "pending", down: true, num: true, cell: t => quiet(t.counts.pending)},
   {head: "Ready", sort: "ready", down: true, num: true, cell: t => quiet(t.counts.ready), note: "Due, and not handed out yet"},
   {head: "Delivering", num: true, cell: t => quiet(t.counts.delivering)},
   {head: "Dead", sort: "dead", down: true, num: true, cell: t => quiet(t.counts.dead)},
-  {head: "Failed", sort: "failed", down: true, num: true, cell: t => quiet(t.counts.failed_recent), note: "Attempts of the last 5 minutes"},
+  {head: "Failed 5m", sort: "failed", down: true, num: true, cell: t => quiet(t.counts.failed_recent), note: "Attempts of the last 5 minutes"},
   {head: "Oldest ready", sort: "late", down: true, num: true, cell: t => (t.counts.ready_oldest_at ? span(age(t.counts.ready_oldest_at)) : zero)},
-  {head: "p99 late", num: true, cell: t => (t.counts.recent.count ? fine(t.counts.recent.p99) : zero), note: "Of the last 5 minutes"},
+  {head: "p99 late 5m", num: true, cell: t => (t.counts.recent.count ? fine(t.counts.recent.p99) : zero), note: "Of the last 5 minutes"},
 ];
 
 export function Topics({params}) {
