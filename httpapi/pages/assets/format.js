@@ -23,7 +23,7 @@ export function span(ms) {
     else if (parts.length) break;
     if (parts.length === 2) break;
   }
-  return parts.join(" ") || "0s";
+  return parts.join("\u00a0") || "0s"; // a line does not end within it
 }
 
 // millis reads a duration of the API, such as 1h30m or 8.48ms.
@@ -38,9 +38,9 @@ export function millis(text) {
 export function fine(text) {
   const ms = typeof text === "number" ? text : millis(text);
   if (ms === 0) return "0";
-  if (ms < 1) return Math.round(ms * 1000) + " µs";
-  if (ms < 1000) return Number(ms.toPrecision(3)) + " ms";
-  if (ms < 60_000) return Number((ms / 1000).toPrecision(3)) + " s";
+  if (ms < 1) return Math.round(ms * 1000) + "\u00a0µs";
+  if (ms < 1000) return Number(ms.toPrecision(3)) + "\u00a0ms";
+  if (ms < 60_000) return Number((ms / 1000).toPrecision(3)) + "\u00a0s";
   return span(ms);
 }
 
