@@ -20,6 +20,7 @@ FAILOVER_AFTER ?= 2s
 AT_ONCE   ?= 1
 JOB       ?=
 DIR       ?= $(CURDIR)/campaign-logs
+LEDGERS   ?= disk redis fleet
 FROM      ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
 campaign: TASKS = 50000
 RUN_FLAGS ?=
@@ -92,9 +93,9 @@ fuzz: ## run every fuzz target for FUZZTIME=10s
 	done
 
 .PHONY: browser
-browser: redis ## try the pages in a real Chromium; installs one if there is none
+browser: redis ## try the pages in a real Chromium, on each of LEDGERS='disk redis fleet'; installs a browser if there is none
 	@scripts/need-browser
-	$(GO) test -tags $(TAGS),browser -count 1 ./scripts/browser/
+	for ledger in $(LEDGERS); do LAPSE_LEDGER=$$ledger $(GO) test -tags $(TAGS),browser -count 1 ./scripts/browser/ || exit 1; done
 
 .PHONY: night
 night: redis ## three nodes, TASKS=1000000, the dashboard in a real Chromium: mend a topic that fails, and the cost of open pages

@@ -123,7 +123,7 @@ func TestAccessible(t *testing.T) {
 				t.Errorf("%s, %s:\n%s", view.name, look.name, wrong)
 			}
 			if folder != "" {
-				p.picture(filepath.Join(folder, view.name+"-"+look.name+".png"))
+				p.picture(filepath.Join(folder, view.name+"-"+look.name+".png"), chromedp.FullScreenshot(100))
 			}
 		}
 	}
@@ -131,11 +131,11 @@ func TestAccessible(t *testing.T) {
 }
 
 // picture keeps what the page shows.
-func (p *tab) picture(path string) {
+func (p *tab) picture(path string, of chromedp.Action[[]byte]) {
 	p.Helper()
 	ctx, cancel := context.WithTimeout(p.ctx, patience)
 	defer cancel()
-	image, err := chromedp.Run(ctx, chromedp.FullScreenshot(100))
+	image, err := chromedp.Run(ctx, of)
 	if err != nil {
 		p.Fatal(err)
 	}

@@ -3,9 +3,10 @@
 // at night, that axe-core finds nothing wrong, that the content security policy lets the pages
 // work, and that a page of another site cannot use the API.
 //
-// Most servers have their ledger on the disk, as that of make run is; some are a fleet, in memory
-// or on a Redis.
+// Most servers have their ledger on the disk, as that of make run is. With LAPSE_LEDGER=redis the
+// same tests have it on a Redis, and with LAPSE_LEDGER=fleet they schedule at one of three servers
+// that share a Redis, and look at the page of another.
 //
-// Its tests have the build tag "browser"; `make browser` runs them, and `make night` two of them
-// with many tasks.
+// Its tests have the build tag "browser"; `make browser` runs them on each ledger, and `make night`
+// two of them with many tasks.
 package browser

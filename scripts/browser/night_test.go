@@ -82,20 +82,27 @@ func (s *shop) tasks() int {
 
 // serveFleet runs three servers that share a Redis.
 func serveFleet(t *testing.T) (nodes []*rig) {
+	t.Helper()
 	redis := redistest.Start(t)
 	for _, name := range []string{"n1", "n2", "n3"} {
-		ledger, err := redisledger.Open(redisledger.Options{URL: "redis://" + redis.Addr, Node: name, Log: slog.New(slog.DiscardHandler)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		way, err := webhook.New(webhook.Config{Allow: []string{"loopback"}})
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(way.Close)
-		nodes = append(nodes, serveOn(t, ledger, tasks.Config{Node: name, Ways: []tasks.Way{way}}, httpapi.Config{}))
+		nodes = append(nodes, serveRedis(t, redis.Addr, name))
 	}
 	return nodes
+}
+
+// serveRedis runs a server that keeps its tasks in a Redis.
+func serveRedis(t *testing.T, addr, name string) *rig {
+	t.Helper()
+	ledger, err := redisledger.Open(redisledger.Options{URL: "redis://" + addr, Node: name, Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	way, err := webhook.New(webhook.Config{Allow: []string{"loopback"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(way.Close)
+	return serveOn(t, ledger, tasks.Config{Node: name, Ways: []tasks.Way{way}}, httpapi.Config{})
 }
 
 // fleetCount returns a figure of all nodes.

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"log/slog"
 	"net"
+	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -20,6 +21,7 @@ import (
 	"github.com/lapsehq/lapse/httpapi"
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/diskledger"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -35,14 +37,28 @@ type rig struct {
 	stop func() // ends it before the test does
 }
 
-// serve runs a server whose ledger is on the disk, as that of make run is.
+// serve runs a server whose ledger is on the disk, as that of make run is. LAPSE_LEDGER can name
+// another one: redis, or fleet, which is three servers that share a Redis. Then the test schedules
+// at the first and looks at the page of the second.
 func serve(t *testing.T) *rig {
 	t.Helper()
-	ledger, err := diskledger.Open(t.TempDir(), diskledger.Options{MinFree: -1, Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
+	switch where := os.Getenv("LAPSE_LEDGER"); where {
+	case "", "disk":
+		ledger, err := diskledger.Open(t.TempDir(), diskledger.Options{MinFree: -1, Log: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return serveOn(t, ledger, tasks.Config{}, httpapi.Config{})
+	case "redis":
+		return serveRedis(t, redistest.Start(t).Addr, "n1")
+	case "fleet":
+		nodes := serveFleet(t)
+		nodes[0].url, nodes[0].stop = nodes[1].url, nodes[1].stop
+		return nodes[0]
+	default:
+		t.Fatalf("LAPSE_LEDGER is %s, not disk, redis or fleet", where)
+		return nil
 	}
-	return serveOn(t, ledger, tasks.Config{}, httpapi.Config{})
 }
 
 // serveOn runs a server on a ledger.

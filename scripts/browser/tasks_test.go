@@ -118,7 +118,11 @@ func TestStory(t *testing.T) {
 	p.load(r.url + "/#/tasks/invoice-7")
 	p.shows(".story", "Attempt 1 failed")
 	p.shows(".story", "no such template")
-	p.shows(".story", "by local")
+	task, err := r.Get(t.Context(), "invoice-7")
+	if err != nil || len(task.Attempts) != 1 {
+		t.Fatal(task, err)
+	}
+	p.shows(".story", "by "+task.Attempts[0].By)
 	p.shows(".story", "Died: its attempts were used up")
 	p.content()
 }
@@ -136,6 +140,10 @@ func TestFinished(t *testing.T) {
 	p.press("Save")
 	p.shows(".notices", "The settings are saved.")
 	p.shows("main", "kept for 1d")
+	p.waits(func() (bool, string) { // until the node of the task has heard of it
+		topic, err := r.Topic("order.unpaid")
+		return err == nil && topic.Settings.KeepFinished > 0, fmt.Sprintf("the topic is %+v, %v", topic.Settings, err)
+	})
 	p.load(r.url + "/#/tasks/order-42")
 	p.press("Cancel")
 	p.pressIn("dialog", "Cancel")

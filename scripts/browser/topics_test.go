@@ -49,14 +49,10 @@ func TestPause(t *testing.T) {
 	p.press("Pause")
 	p.shows(".notices", "order.unpaid is paused.")
 	p.shows("h1", "paused")
-	if !paused() {
-		t.Error("the topic is not paused")
-	}
+	p.waits(func() (bool, string) { return paused(), "the topic is not paused" })
 	p.press("Resume")
 	p.hides("h1", "paused")
-	if paused() {
-		t.Error("the topic is still paused")
-	}
+	p.waits(func() (bool, string) { return !paused(), "the topic is still paused" })
 	p.content()
 }
 
