@@ -238,7 +238,7 @@ func TestWeightOfLargeTasks(t *testing.T) {
 const cutOff = `[...document.querySelectorAll(".sheet")].filter(e => e.scrollWidth > e.clientWidth).concat(
 	[...document.querySelectorAll(".pill")].filter(e => e.offsetHeight > 30)).map(e => e.textContent.slice(0, 80)).join("; ")`
 
-// On a phone no view is wider than the screen, and nothing in it is cut off.
+// On a phone or a tablet no view is wider than the screen, and nothing in it is cut off.
 func TestPhone(t *testing.T) {
 	r := serve(t)
 	r.breaks("invoice.send.of.a.rather.long.name", "a rather long error, "+strings.Repeat("which.has.no.space", 10))
@@ -248,20 +248,33 @@ func TestPhone(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := open(t)
+	for _, width := range []int64{320, 360, 700, 768, 961} {
+		p.do("make it narrow", chromedp.EmulateViewport(width, 740, chromedp.EmulateMobile, chromedp.EmulateTouch))
+		p.fits(r.url, int(width))
+	}
+	p.load("about:blank")
+	p.load(r.url + "/#/topics")
 	p.do("make it narrow", chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile, chromedp.EmulateTouch))
+	p.pick(`[name="sort"]`, "name")
+	p.shows("main tbody tr:first-child", "cart")
+	p.content()
+}
+
+// fits checks that each view of TestPhone is as wide as the screen.
+func (p *tab) fits(url string, width int) {
+	p.Helper()
 	for _, place := range []struct{ hash, shows string }{
 		{"", "failing"}, {"#/topics", "cart"}, {"#/topics/cart", "Oldest waiting"}, {"#/tasks", "xxx"}, {"#/tasks/" + strings.Repeat("x", 128), "Story"},
 		{"#/tasks?topic=newsletter", "campaign"}, {"#/dead", "invoice"}, {"#/dead?topic=invoice.send.of.a.rather.long.name", "which.has"}, {"#/nodes", "live"},
 	} {
 		p.load("about:blank")
-		p.load(r.url + "/" + place.hash)
+		p.load(url + "/" + place.hash)
 		p.shows("main", place.shows)
-		if wide := eval[int](p, "document.documentElement.scrollWidth"); wide > 360 {
-			t.Errorf("%s is %d wide", place.hash, wide)
+		if wide := eval[int](p, "document.documentElement.scrollWidth"); wide > width {
+			p.Errorf("%s is %d wide, not %d", place.hash, wide, width)
 		}
 		if cut := eval[string](p, cutOff); cut != "" {
-			t.Errorf("of %s is cut off: %s", place.hash, cut)
+			p.Errorf("at %d, of %s is cut off: %s", width, place.hash, cut)
 		}
 	}
-	p.content()
 }

@@ -8,13 +8,13 @@ import {isStale, useClock} from "./poll.js";
 // Pill is a short mark. Only what is wrong has a colour.
 export const Pill = ({bad, warn, children}) => html`<span class=${"pill" + (bad ? " bad" : warn ? " warn" : "")}>${children}</span>`;
 
-// Table shows rows. A column is {head, num, cell(row), note, sort}; where sort is set, its head is a
+// Table shows rows. A column is {head, num, class, cell(row), note, sort}; where sort is set, its head is a
 // button. On a narrow screen each row becomes a block in which each cell has its head before it.
 export function Table({label, columns, rows, keyOf, empty, sorted, onSort, rowClass}) {
   const first = columns.find(c => c.class !== "tick"); // it names the row
   if (!rows?.length) return html`<p class="empty">${empty}</p>`;
   return html`<div class="sheet"><table aria-label=${label}>
-    <thead><tr>${columns.map(c => html`<th scope="col" class=${c.num ? "num" : c.class || ""} title=${c.note}
+    <thead><tr>${columns.map(c => html`<th scope="col" class=${(c.num ? "num " : "") + (c.class || "")} title=${c.note}
       aria-sort=${c.sort && sorted === c.sort ? (c.down ? "descending" : "ascending") : undefined}>
       ${c.sort && onSort ? html`<button type="button" class="sort" onClick=${() => onSort(c.sort)}>${c.head}</button>` : c.head}</th>`)}</tr></thead>
     <tbody>${rows.map(row => html`<tr key=${keyOf(row)} class=${rowClass ? rowClass(row) : undefined}>

@@ -33,7 +33,7 @@ export const Dead = ({params, stats, may}) => (params.topic ? html`<${OfTopic} p
 const topicColumns = [
   {head: "Topic", cell: t => html`<a href=${link("dead", "", {topic: t.name})}>${t.name}</a>`},
   {head: "Dead", num: true, cell: t => count(t.counts.dead)},
-  {head: "Oldest died", num: true, cell: t => (t.counts.dead_oldest_at ? away(t.counts.dead_oldest_at) : "")},
+  {head: "Oldest died", class: "time", num: true, cell: t => (t.counts.dead_oldest_at ? away(t.counts.dead_oldest_at) : "")},
   {head: "Used up, since start", num: true, cell: t => count(t.counts.attempts.exhausted), note: "Deliveries of the topic that were the last attempt of their task, since the nodes started"},
   {head: "Buried, since start", num: true, cell: t => count(t.counts.attempts.buried), note: "Tasks of the topic that a receiver has buried, since the nodes started"},
   {head: "Last error of the topic", class: "grow", cell: t => html`<span class="clamp" title=${t.last_error}>${t.last_error}</span>`},
@@ -125,7 +125,7 @@ function OfTopic({params, may}) {
 
 const columns = [
   {head: "Task", cell: t => html`<a class="id" href=${link("tasks", t.id)}>${t.id}</a>`},
-  {head: "Died", num: true, cell: t => html`<span title=${t.died_at}>${when(t.died_at)}</span>`},
+  {head: "Died", class: "time", num: true, cell: t => html`<span title=${t.died_at}>${when(t.died_at)}</span>`},
   {head: "Attempts", num: true, cell: t => count(t.attempt)},
   {head: "Why", class: "grow", cell: t => html`<span class="clamp" title=${whyOf(t)}>${whyOf(t)}</span>`},
   {head: "Reason", class: "whole", cell: t => html`<span class="soft">${reasonOf(t)}</span>`},

@@ -50,10 +50,10 @@ export const nodeColumns = [
   {head: "Adopted", num: true, cell: n => quiet(n.shards.adopted), note: "Shards of other nodes that it holds"},
   {head: "Pending", num: true, cell: ofStatus("pending")},
   {head: "Ready", num: true, cell: ofStatus("ready")},
-  {head: "Delivering", num: true, cell: ofStatus("delivering")},
+  {head: "Delivering", class: "spare", num: true, cell: ofStatus("delivering")},
   {head: "Dead", num: true, cell: ofStatus("dead"), more: true},
-  {head: "Room", num: true, cell: n => (n.status ? short(n.status.room) : dash), note: "How many more tasks its memory takes", more: true},
-  {head: "p99 since start", num: true, cell: n => (n.status ? fine(n.status.lateness.p99) : dash), note: "How late first attempts began, since the node started", more: true},
+  {head: "Room", class: "spare", num: true, cell: n => (n.status ? short(n.status.room) : dash), note: "How many more tasks its memory takes", more: true},
+  {head: "p99 since start", class: "spare", num: true, cell: n => (n.status ? fine(n.status.lateness.p99) : dash), note: "How late first attempts began, since the node started", more: true},
 ];
 
 // sentence answers whether this is the whole fleet.

@@ -41,8 +41,8 @@ export const taskColumns = [
   {head: "Task", cell: t => html`<a class="id" href=${link("tasks", t.id)}>${t.id}</a>`},
   {head: "Topic", class: "name", cell: t => html`<a href=${link("topics", t.topic)}>${t.topic}</a>${t.group ? html`<div class="note">group ${t.group}</div>` : null}`},
   {head: "State", class: "state", cell: t => html`<${StatePill} task=${t} />`},
-  {head: "Next attempt", num: true, cell: next},
-  {head: "From now", num: true, cell: t => html`<span class="soft">${fromNow(t)}</span>`},
+  {head: "Next attempt", class: "time", num: true, cell: next},
+  {head: "From now", class: "time", num: true, cell: t => html`<span class="soft">${fromNow(t)}</span>`},
   {head: "Attempts", num: true, cell: t => count(t.attempt)},
   {head: "Last error", class: "grow", cell: t => html`<span class="clamp" title=${t.last_error}>${t.last_error}</span>`},
 ];
@@ -51,8 +51,8 @@ export const taskColumns = [
 const finishedColumns = [
   ...taskColumns.slice(0, 2),
   {head: "Outcome", class: "state", cell: t => t.outcome || "not known"},
-  {head: "Ended", num: true, cell: t => html`<span title=${t.finished_at}>${when(t.finished_at)}</span>`},
-  {head: "From now", num: true, cell: t => html`<span class="soft">${away(t.finished_at)}</span>`},
+  {head: "Ended", class: "time", num: true, cell: t => html`<span title=${t.finished_at}>${when(t.finished_at)}</span>`},
+  {head: "From now", class: "time", num: true, cell: t => html`<span class="soft">${away(t.finished_at)}</span>`},
   ...taskColumns.slice(-2),
 ];
 

@@ -16,15 +16,19 @@ const zero = html`<span class="zero">–</span>`;
 // A column that can be sorted by names the order of the server. Most come with the greatest first.
 const columns = [
   {head: "Topic", sort: "name", cell: t => html`<a href=${link("topics", t.name)}>${t.name}</a><div class="note">${t.delivery.kind}</div>`},
-  {head: "What is wrong", sort: "worst", down: true, class: "grow", cell: t => html`<${Faults} topic=${t} />`},
+  {head: "What is wrong", sort: "worst", down: true, order: "the worst first", class: "grow", cell: t => html`<${Faults} topic=${t} />`},
   {head: "Pending", sort: "pending", down: true, num: true, cell: t => quiet(t.counts.pending)},
   {head: "Ready", sort: "ready", down: true, num: true, cell: t => quiet(t.counts.ready), note: "Due, and not handed out yet"},
-  {head: "Delivering", num: true, cell: t => quiet(t.counts.delivering)},
+  {head: "Delivering", class: "spare", num: true, cell: t => quiet(t.counts.delivering)},
   {head: "Dead", sort: "dead", down: true, num: true, cell: t => quiet(t.counts.dead)},
   {head: "Failed 5m", sort: "failed", down: true, num: true, cell: t => quiet(t.counts.failed_recent), note: "Attempts of the last 5 minutes"},
-  {head: "Oldest ready", sort: "late", down: true, num: true, cell: t => (t.counts.ready_oldest_at ? span(age(t.counts.ready_oldest_at)) : zero)},
-  {head: "p99 late 5m", num: true, cell: t => (t.counts.recent.count ? fine(t.counts.recent.p99) : zero), note: "Of the last 5 minutes"},
+  {head: "Oldest ready", class: "spare", sort: "late", down: true, order: "the oldest first", num: true, cell: t => (t.counts.ready_oldest_at ? span(age(t.counts.ready_oldest_at)) : zero)},
+  {head: "p99 late 5m", class: "spare", num: true, cell: t => (t.counts.recent.count ? fine(t.counts.recent.p99) : zero), note: "Of the last 5 minutes"},
 ];
+
+// Sorting chooses the order where the heads of the columns are not shown.
+const Sorting = ({sort, show}) => html`<select class="sorting narrow" name="sort" aria-label="Sort topics" value=${sort} onInput=${e => show({sort: e.target.value})}>
+  ${columns.filter(c => c.sort).map(c => html`<option value=${c.sort} selected=${c.sort === sort}>${c.head}, ${c.order || (c.down ? "most first" : "from A")}</option>`)}</select>`;
 
 export function Topics({params}) {
   const {search = "", sort = "worst"} = params, [typed, setTyped] = useState(search), asked = useRef(search);
@@ -49,7 +53,7 @@ export function Topics({params}) {
   }, [typed, search, sort]);
   const page = poll.data;
   return html`<${View} title="Topics" poll=${poll} lead=${page?.matched ? plural(page.matched, "topic") : "Topics"}
-      actions=${html`<input type="search" class="narrow" name="search" placeholder="Part of a name" aria-label="Search topics"
+      actions=${html`<${Sorting} sort=${sort} show=${show} /><input type="search" class="narrow" name="search" placeholder="Part of a name" aria-label="Search topics"
         autocomplete="off" spellcheck="false" value=${typed} onInput=${e => setTyped(e.target.value)} />`}>
     ${page ? html`<${Table} label="Topics" columns=${columns} rows=${page.topics} keyOf=${t => t.name} sorted=${sort} onSort=${by => show({sort: by})}
         empty=${search ? "No topic has this in its name." : "No topic yet. Schedule a task, and its topic appears here."} />
