@@ -12,6 +12,7 @@ import (
 
 	"github.com/goccy/go-json"
 
+	"github.com/lapsehq/lapse/cli/internal/procgroup"
 	"github.com/lapsehq/lapse/client"
 )
 
@@ -153,7 +154,7 @@ func (r *receiver) execute(ctx context.Context, d *client.Delivery) error {
 	command.Stdout, command.Stderr = r.std.out, r.std.err
 	command.Env = append(os.Environ(), describe(d)...)
 	command.WaitDelay = orphanGrace
-	ownProcessGroup(command)
+	procgroup.Own(command)
 	if err := command.Start(); err != nil {
 		return err
 	}

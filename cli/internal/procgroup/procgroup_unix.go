@@ -1,6 +1,6 @@
 //go:build unix
 
-package cli
+package procgroup
 
 import (
 	"errors"
@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// ownProcessGroup puts a command into a process group of its own. A kill reaches all processes that
+// Own puts a command into a process group of its own. A kill reaches all processes that
 // it has started. An interruption at the keyboard, which reaches a whole group, does not reach it.
-func ownProcessGroup(command *exec.Cmd) {
+func Own(command *exec.Cmd) {
 	command.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	command.Cancel = func() error {
 		err := syscall.Kill(-command.Process.Pid, syscall.SIGKILL)
