@@ -35,7 +35,8 @@ type shop struct {
 
 	mu    sync.Mutex
 	got   map[string]int
-	early []string // tasks that came before their deadline
+	early []string        // tasks that came before their deadline
+	late  []time.Duration // of those that were pulled
 }
 
 func openShop(t *testing.T) *shop {
@@ -115,11 +116,15 @@ func (r *rig) fleetCount(of func(*tasks.Counts) int64) int {
 	return int(of(&st.Total))
 }
 
-// pull receives the tasks of a topic until the test ends.
-func pull(t *testing.T, c *client.Client, topic string, shop *shop) {
+// pull receives the tasks of a topic until the returned function is called, or the test ends.
+func pull(t *testing.T, c *client.Client, topic string, shop *shop) (stop func()) {
 	t.Helper()
 	take := func(_ context.Context, d *client.Delivery) error {
-		shop.take(d.ID, time.Now().Before(d.DueAt))
+		late := time.Since(d.DueAt)
+		shop.mu.Lock()
+		shop.late = append(shop.late, late)
+		shop.mu.Unlock()
+		shop.take(d.ID, late < 0)
 		return nil
 	}
 	w, err := client.NewWorker(c, topic, take, client.WorkerOptions{Log: slog.New(slog.DiscardHandler)})
@@ -129,7 +134,9 @@ func pull(t *testing.T, c *client.Client, topic string, shop *shop) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() { defer close(ended); _ = w.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-ended })
+	stop = func() { cancel(); <-ended }
+	t.Cleanup(stop)
+	return stop
 }
 
 // scheduleAll schedules as many tasks for each topic, by all servers in turn. They fall due within

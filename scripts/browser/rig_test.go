@@ -130,7 +130,8 @@ func (r *rig) breaks(topic, reason string) {
 // A tab is a page of a browser that collects the page's complaints.
 type tab struct {
 	*testing.T
-	ctx context.Context
+	ctx   context.Context
+	close context.CancelFunc
 
 	mu         sync.Mutex // guards complaints
 	complaints []string
@@ -155,7 +156,7 @@ func open(t *testing.T, more ...chromedp.ExecAllocatorOption) *tab {
 	allocator, stop := chromedp.NewExecAllocator(context.Background(), append(options, more...)...)
 	t.Cleanup(stop)
 	ctx, closeTab := chromedp.NewContext(allocator)
-	p := &tab{T: t, ctx: ctx}
+	p := &tab{T: t, ctx: ctx, close: closeTab}
 	console := chromedp.Console(ctx)
 	heard := make(chan struct{})
 	go func() {
