@@ -33,11 +33,13 @@ func (s *Server) newAPI(g *gin.Engine) *api {
 				Title:       "Lapse",
 				Version:     s.version,
 				Description: "Makes things happen the moment their time runs out. Every failure is a problem document (RFC 9457) of a type that /problems/ explains.",
+				Contact:     &huma.Contact{Name: "Lapse", URL: "https://github.com/lapsehq/lapse"},
+				License:     &huma.License{Name: "Apache License 2.0", Identifier: "Apache-2.0"},
 			},
 			Components: &huma.Components{
 				Schemas: huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer),
 				SecuritySchemes: map[string]*huma.SecurityScheme{
-					"token":    {Type: "http", Scheme: "bearer", Description: "Needed where the server has tokens. The names at each operation are scopes, any of which will do; admin opens everything."},
+					"token":    {Type: "http", Scheme: "bearer", Description: "Needed where the server has tokens. The x-scopes of each operation are the scopes of which it needs any; admin opens everything."},
 					"password": {Type: "http", Scheme: "basic", Description: "For browsers: the token as the password, with any name. For reading only."},
 					"session":  {Type: "apiKey", In: "cookie", Name: sessionCookie, Description: "For browsers: the cookie of POST /v1/session. Except with GET, the header X-Lapse-CSRF must have the csrf of GET /v1/session."},
 				},
@@ -86,10 +88,11 @@ func add[I, O any](a *api, r route, handler func(context.Context, *I) (*O, error
 	}
 	op := huma.Operation{
 		OperationID: r.id, Method: r.method, Path: r.path,
-		Summary: r.summary, Description: r.about,
+		Summary: r.summary, Description: r.description(), Tags: []string{subjectOf(r.path)},
 		DefaultStatus: r.status,
 		Responses:     a.failures(r.fails),
 		Security:      r.security(),
+		Extensions:    r.extensions(),
 		Middlewares:   huma.Middlewares{a.refuseTwice},
 	}
 	huma.Register(a.API, op, func(ctx context.Context, in *I) (*O, error) {
@@ -103,19 +106,34 @@ func add[I, O any](a *api, r route, handler func(context.Context, *I) (*O, error
 }
 
 // security describes which credentials open a route: one entry for each. An empty list says that
-// none is needed; without a list the document would say nothing.
+// none is needed; without a list the document would say nothing. The lists of names are empty,
+// since only OAuth 2 and OpenID Connect have scopes for all tools: x-scopes has them.
 func (r *route) security() []map[string][]string {
 	ways := []map[string][]string{}
 	if r.allow == public {
 		return ways
 	}
-	for _, scope := range (r.allow | admins).scopes() {
-		ways = append(ways, map[string][]string{"token": {string(scope)}}, map[string][]string{"session": {string(scope)}})
-		if r.method == http.MethodGet {
-			ways = append(ways, map[string][]string{"password": {string(scope)}})
-		}
+	ways = append(ways, map[string][]string{"token": {}}, map[string][]string{"session": {}})
+	if r.method == http.MethodGet {
+		ways = append(ways, map[string][]string{"password": {}})
 	}
 	return ways
+}
+
+// extensions name the scopes of which a route needs any.
+func (r *route) extensions() map[string]any {
+	if r.allow == public {
+		return nil
+	}
+	return map[string]any{"x-scopes": (r.allow | admins).scopes()}
+}
+
+// description tells what is to be known of a route, and who may use it.
+func (r *route) description() string {
+	if r.allow == public {
+		return r.about + " Needs no token."
+	}
+	return r.about + " Needs the scope " + (r.allow | admins).String() + "."
 }
 
 // problem turns an error of a handler into the answer. An error that is in no table is a defect.
@@ -134,16 +152,18 @@ func problem(ctx context.Context, err error) *Problem {
 // failures describes the answers of these kinds, and of any other kind.
 func (a *api) failures(fails kinds) map[string]*huma.Response {
 	schema := a.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[Problem](), true, "Problem")
-	content := map[string]*huma.MediaType{problemMedia: {Schema: schema}}
-	all := map[string]*huma.Response{"default": {Description: "A problem", Content: content}}
+	content := func() map[string]*huma.MediaType { return map[string]*huma.MediaType{problemMedia: {Schema: schema}} }
+	all := map[string]*huma.Response{"default": {Description: "A problem", Content: content()}}
+	a.exemplify(all["default"], internal)
 	for _, k := range fails {
 		status := strconv.Itoa(k.status)
 		line := "`" + problemBase + k.name + "`: " + k.title + "."
 		if r := all[status]; r == nil {
-			all[status] = &huma.Response{Description: line, Content: content}
+			all[status] = &huma.Response{Description: line, Content: content()}
 		} else if !strings.Contains(r.Description, line) {
 			r.Description += " " + line
 		}
+		a.exemplify(all[status], k)
 		if k.retry > 0 {
 			all[status].Headers = map[string]*huma.Param{"Retry-After": {
 				Description: "Seconds to wait.", Schema: &huma.Schema{Type: huma.TypeInteger},
@@ -209,6 +229,10 @@ func (a *api) complete(r route) {
 	for _, status := range r.also {
 		other := *success
 		other.Description = http.StatusText(status)
+		other.Content = map[string]*huma.MediaType{} // with an example of its own
+		for media, m := range success.Content {
+			other.Content[media] = &huma.MediaType{Schema: m.Schema}
+		}
 		op.Responses[strconv.Itoa(status)] = &other
 	}
 }
@@ -219,6 +243,9 @@ func (s *Server) describe(a *api) error {
 	// huma registers its own error type for every operation. No operation refers to it.
 	delete(document.Components.Schemas.Map(), "ErrorModel")
 	delete(document.Components.Schemas.Map(), "ErrorDetail")
+	if err := illustrate(document); err != nil {
+		return err
+	}
 	var err error
 	if s.spec, err = document.MarshalJSON(); err != nil {
 		return fmt.Errorf("httpapi: OpenAPI document: %w", err)

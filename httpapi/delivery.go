@@ -34,9 +34,8 @@ func (Delivery) Schema(huma.Registry) *huma.Schema {
 		Type: huma.TypeObject,
 		Properties: map[string]*huma.Schema{"kind": {
 			Type: huma.TypeString,
-			Description: "pull; webhook, stream, pubsub or another way that the server has; handler: a function of the " +
+			Description: "pull, the default; webhook, stream, pubsub or another way that the server has; handler: a function of the " +
 				"program that embeds this server, which cannot be chosen where there is none.",
-			Default: string(tasks.Pull),
 		}},
 		AdditionalProperties: true,
 		Description:          "The way of delivery, and the fields of that way: docs/delivery.md lists them.",

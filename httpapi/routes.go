@@ -3,6 +3,7 @@ package httpapi
 import (
 	"net/http"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/gin-gonic/gin"
 
 	"github.com/lapsehq/lapse/tasks"
@@ -24,8 +25,9 @@ func (s *Server) newEngine() *gin.Engine {
 	return g
 }
 
-// routes builds the router. Every route of the server stands here, with the scopes that open it.
-func (s *Server) routes() error {
+// routes builds the router, and returns the document that describes it. Every route of the server
+// stands here, with the scopes that open it.
+func (s *Server) routes() (*huma.OpenAPI, error) {
 	s.engine = s.newEngine()
 	a := s.newAPI(s.engine)
 
@@ -46,16 +48,19 @@ func (s *Server) routes() error {
 		about: "Takes a JSON array, or with application/x-ndjson one task a line. Tasks are taken or refused one by one; text that is not JSON refuses the whole batch.",
 		reads: typeOf[[]NewTask](), lines: true, fails: bodies.and(creates...)}, s.batch)
 	add(a, route{id: "get-task", allow: schedulers | readers, method: "GET", path: "/v1/tasks/{id}", summary: "Show a task",
+		about: "With the attempts that have failed last. A finished task is found only for as long as its topic keeps it.",
 		fails: kinds{invalid, notFound, unavailable, busy, nodeAway, replaying, closing}}, s.get)
 	add(a, route{id: "put-task", allow: schedulers, method: "PUT", path: "/v1/tasks/{id}", summary: "Create or replace a task",
 		about: "A task that exists gets the new deadline and content in one step.",
 		reads: typeOf[TaskBody](), also: []int{201}, fails: bodies.and(delivering, dead, changed).and(creates...)}, s.put)
 	add(a, route{id: "change-task", allow: schedulers, method: "PATCH", path: "/v1/tasks/{id}", summary: "Move a task's deadline, or change its payload",
+		about: "What the request names changes, in one step: the old deadline is never delivered after the answer. All else stays.",
 		reads: typeOf[TaskChange](), fails: bodies.and(notFound, delivering, dead, changed).and(writes...)}, s.patch)
 	add(a, route{id: "cancel-task", allow: schedulers, method: "DELETE", path: "/v1/tasks/{id}", summary: "Cancel a task",
 		about:  "Repeated soon after, it is answered 204 again.",
 		status: 204, fails: kinds{invalid, notFound, delivering, changed}.and(writes...)}, s.cancel)
 	add(a, route{id: "fire-task", allow: schedulers, method: "POST", path: "/v1/tasks/{id}/fire", summary: "Make a task due now",
+		about:  "The task is delivered as soon as its receiver has room, whatever its deadline was.",
 		status: 202, fails: kinds{invalid, notFound, delivering, dead, changed}.and(writes...)}, s.fire)
 	add(a, route{id: "hold-task", allow: schedulers, method: "POST", path: "/v1/tasks/{id}/hold", summary: "Hold a task's countdown",
 		about: "The task is not delivered until it is resumed. It keeps the time that it has left. A task that is held already stays as it is.",
@@ -82,12 +87,16 @@ func (s *Server) routes() error {
 		about: "Waits until there is at least one, or until wait is over. Each task is delivered to one caller, until its lease runs out.",
 		reads: typeOf[Reserve](), optional: true, answers: typeOf[Reserved](), fails: bodies.and(handled, closing)}, s.reserve)
 	add(a, route{id: "ack", allow: receivers, method: "POST", path: "/v1/receipts/ack", summary: "Finish deliveries: the tasks are done",
+		about: "Each receipt has its own outcome: those that settled nothing are listed in errors. An ack that was answered may be repeated.",
 		reads: typeOf[AckReceipts](), fails: bodies.and(closing)}, s.settle(tasks.Ack))
 	add(a, route{id: "release", allow: receivers, method: "POST", path: "/v1/receipts/release", summary: "Give deliveries back: another attempt follows",
+		about: "The attempt counts. Without delay the next attempt follows after the backoff of the topic.",
 		reads: typeOf[ReleaseReceipts](), fails: bodies.and(closing)}, s.settle(tasks.Release))
 	add(a, route{id: "extend", allow: receivers, method: "POST", path: "/v1/receipts/extend", summary: "Begin the leases of deliveries again",
+		about: "From now on, for lease, or for the lease of the topic. For receivers that are still at work.",
 		reads: typeOf[ExtendReceipts](), fails: bodies.and(closing)}, s.settle(tasks.Extend))
 	add(a, route{id: "bury", allow: receivers, method: "POST", path: "/v1/receipts/bury", summary: "Give deliveries up: the tasks are dead",
+		about: "They get no further attempt. Dead tasks are kept for the dead_retention of their topic, and can be requeued.",
 		reads: typeOf[BuryReceipts](), fails: bodies.and(closing)}, s.settle(tasks.Bury))
 
 	// Topics.
@@ -109,8 +118,10 @@ func (s *Server) routes() error {
 			"at a time, and those that are being delivered are left to their receivers.",
 		status: 204, fails: kinds{invalid, noTopic, inUse, changed}.and(writes...)}, s.deleteTopic)
 	add(a, route{id: "pause-topic", allow: admins, method: "POST", path: "/v1/topics/{topic}/pause", summary: "Stop delivering a topic's tasks",
+		about:  "New tasks are accepted, and wait. Deliveries that have begun go on.",
 		status: 204, fails: kinds{invalid, unavailable, outcomeUnknown, closing}}, s.pause(true))
 	add(a, route{id: "resume-topic", allow: admins, method: "POST", path: "/v1/topics/{topic}/resume", summary: "Deliver a topic's tasks again",
+		about:  "Tasks that fell due meanwhile are delivered now, the oldest deadline first.",
 		status: 204, fails: kinds{invalid, unavailable, outcomeUnknown, closing}}, s.pause(false))
 
 	add(a, route{id: "purge-topic", allow: admins, method: "DELETE", path: "/v1/topics/{topic}/tasks", summary: "Cancel all pending and ready tasks of a topic",
@@ -119,6 +130,7 @@ func (s *Server) routes() error {
 
 	// Dead tasks.
 	add(a, route{id: "list-dead", allow: readers, method: "GET", path: "/v1/topics/{topic}/dead", summary: "List dead tasks",
+		about: "Of all nodes, the longest dead first, with the reason of their death and the attempts that have failed last.",
 		fails: lists}, s.listDead)
 	add(a, route{id: "requeue-dead", allow: admins, method: "POST", path: "/v1/topics/{topic}/dead/requeue", summary: "Bring dead tasks back",
 		about: "They have all their attempts again, and one deadline: now, unless it is given. Ids that are not among the dead of the topic are skipped, and listed as unknown.",
@@ -130,7 +142,7 @@ func (s *Server) routes() error {
 	// Nodes.
 	add(a, route{id: "list-nodes", allow: readers, method: "GET", path: "/v1/nodes", summary: "List the nodes that share the ledger",
 		about: "As this node last saw them, by name. On a ledger of one node the list has that node only.",
-		fails: kinds{unavailable, closing}}, s.nodes)
+		fails: kinds{invalid, unavailable, closing}}, s.nodes)
 	add(a, route{id: "drain-node", allow: admins, method: "POST", path: "/v1/nodes/{node}/drain", summary: "Have a node hand over its shards and end",
 		about:  "Answered when the drain has begun; the list of nodes shows its progress. It may be repeated. The node takes no new tasks, and is not ready, until it has ended.",
 		status: 202, fails: kinds{invalid, noNode, noSuccessor, unavailable, nodeAway, closing}}, s.drain)
@@ -141,9 +153,9 @@ func (s *Server) routes() error {
 		reads: typeOf[Login](), fails: bodies.and(unauthorized)}, s.login)
 	add(a, route{id: "get-session", allow: public, method: "GET", path: sessionPath, summary: "Tell the caller what it may do",
 		about: "Tells it for the token of the request, in whichever way that came. A request without a token is answered too, with no scopes; one whose Authorization is wrong is refused.",
-		fails: kinds{unauthorized}}, s.session)
+		fails: kinds{invalid, unauthorized}}, s.session)
 	add(a, route{id: "logout", allow: public, method: "DELETE", path: sessionPath, summary: "End a session in this browser",
-		about: "Takes the cookie away. A copy of it serves until its end; to end all sessions of a token, replace the token.", status: 204, fails: kinds{unconfirmed}}, s.logout)
+		about: "Takes the cookie away. A copy of it serves until its end; to end all sessions of a token, replace the token.", status: 204, fails: kinds{invalid, unconfirmed}}, s.logout)
 
 	// The server itself.
 	add(a, route{id: "stats", allow: readers | allTopics, method: "GET", path: "/v1/stats", summary: "Counts of everything",
@@ -158,9 +170,9 @@ func (s *Server) routes() error {
 		about:   "Server-sent events of all nodes, from now on, without an end. Those of each node come in order, those of several as they arrive. An event of the type covered says from when on the events of another node are in the stream, one of the type missing that they are not, because the node does not answer. With scope=node the stream has the events of the node that is asked alone. A reader that is too slow loses events; an event of the type lost says how many. Ids count lost events too. They begin again with each stream, and Last-Event-ID changes nothing.",
 		streams: []any{Event{}, EventsLost{}, NodeChange{}}, fails: kinds{invalid, overloaded, closing}}, s.events)
 	add(a, route{id: "alive", allow: public, method: "GET", path: "/healthz", summary: "Report whether the server is alive",
-		about: "503 once the scheduler has ended: the process should be restarted."}, s.alive)
+		about: "503 once the scheduler has ended: the process should be restarted.", fails: kinds{invalid}}, s.alive)
 	add(a, route{id: "ready", allow: public, method: "GET", path: "/readyz", summary: "Report whether replay is complete",
-		about: "503 while the server waits for its ledger at the start and reads its tasks back, and while it drains or shuts down. A later outage of the ledger shows in the body only: the server goes on delivering."}, s.ready)
+		about: "503 while the server waits for its ledger at the start and reads its tasks back, and while it drains or shuts down. A later outage of the ledger shows in the body only: the server goes on delivering.", fails: kinds{invalid}}, s.ready)
 
 	if s.metrics != nil {
 		s.page(metricsPath, readers|allTopics, func(c *gin.Context) { s.scraped.ServeHTTP(c.Writer, c.Request) })
@@ -172,7 +184,7 @@ func (s *Server) routes() error {
 	s.page("/problems/:name", public, explainProblem)
 	s.probeRoutes()
 	s.times = newTimes(s.engine.Routes())
-	return s.describe(a)
+	return a.OpenAPI(), s.describe(a)
 }
 
 // page adds a route that is not part of the API.

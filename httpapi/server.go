@@ -211,7 +211,8 @@ func newServer(cfg Config) (*Server, error) {
 		}
 	}
 	s.ending, s.end = context.WithCancel(context.Background())
-	return s, s.routes()
+	_, err := s.routes()
+	return s, err
 }
 
 // Close ends the waiting long-polls, which are answered at once with no tasks, and the streams of
