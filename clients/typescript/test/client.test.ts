@@ -70,9 +70,9 @@ test("batches, lists and groups", async () => {
 
 test("topics", async () => {
   const set = await client.putTopic("set", { lease: "1m", retry: { max_attempts: 3 } });
-  assert.deepEqual([set.lease, set.retry.max_attempts, set.revision], ["1m", 3, 1]);
-  await assert.rejects(client.patchTopic("set", { lease: "2m" }, { revision: 7 }), failure("precondition_failed"));
-  const changed = await client.patchTopic("set", { lease: "2m", retry: null }, { revision: 1 });
+  assert.deepEqual([set.lease, set.retry.max_attempts], ["1m", 3]);
+  await assert.rejects(client.patchTopic("set", { lease: "2m" }, { revision: set.revision + 7 }), failure("precondition_failed"));
+  const changed = await client.patchTopic("set", { lease: "2m", retry: null }, { revision: set.revision });
   assert.deepEqual([changed.lease, changed.retry.max_attempts], ["2m", 1_000_000]);
   await client.pauseTopic("set");
   assert.equal((await client.topic("set")).paused, true);

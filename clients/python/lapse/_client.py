@@ -1,0 +1,333 @@
+"""The client that blocks. tools/generate.py makes the one for asyncio of this file."""
+
+from __future__ import annotations
+
+import dataclasses
+import ssl
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Any, List, cast
+
+from . import types as t
+from ._core import (
+    MISSING, WHOLE_TOPIC, Answer, Attempts, Call, Options, Span, Time, encode, given, instant, new_id, options, path, plain,
+    receipts_of, seconds, span, task, with_ids,
+)
+from ._errors import LapseError
+from ._http import Events, Transport
+
+
+class Client:
+    """Calls one server. Every call fails with a LapseError.
+
+    A call is repeated where that is safe: after an answer that says that nothing has happened, and
+    after a lost answer if a second request changes nothing more. So tasks without an id get one
+    before they are sent. Threads may share a client.
+
+    url: of the server, such as "http://127.0.0.1:7480". It may have a path, for a proxy.
+    token: sent as a bearer token with every request.
+    timeout: seconds that each attempt of a call may take. Reserve adds its wait, and calls that may
+      touch all tasks of a topic add two minutes.
+    retries: how often a call is repeated where that is safe. 0: never, and then no ids are made.
+    max_wait: the longest pause before a repetition in seconds. A server that asks for more gets none.
+    max_answer: the longest answer in bytes.
+    context: of TLS. Default: the system's certificates.
+    """
+
+    def __init__(
+        self, url: str, token: str | None = None, *, timeout: float = 10, retries: int = 3, max_wait: float = 10,
+        max_answer: int = 64 << 20, context: ssl.SSLContext | None = None,
+    ) -> None:
+        self._o: Options = options(url, token, timeout, retries, max_wait, max_answer, context)
+        self._transport = Transport()
+
+    def with_options(self, *, timeout: float | None = None, retries: int | None = None) -> Client:
+        """Returns a client with other options that shares the connections of this one."""
+        other = object.__new__(type(self))
+        other._transport = self._transport
+        other._o = dataclasses.replace(self._o, **given(timeout=timeout, retries=retries))
+        return other
+
+    def close(self) -> None:
+        """Ends the connections that are idle. The client may be used again."""
+        self._transport.close()
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # Tasks.
+
+    def schedule(
+        self, topic: str, *, delay: Span | None = None, due_at: Time | None = None, payload: Any = MISSING,
+        id: str | None = None, headers: Mapping[str, str] | None = None, max_lateness: Span | None = None,
+        group: str | None = None,
+    ) -> t.ScheduledTask:
+        """Has a task delivered when it is due. It is recorded once this returns. The payload is any
+        JSON. "created" of the answer is False if the same task was there before."""
+        if id is None and self._o.retries > 0:
+            id = new_id()
+        body = task(given(id=id, topic=topic, delay=delay, due_at=due_at, headers=headers, max_lateness=max_lateness, group=group), payload)
+        try:
+            return self._put(Call("POST", "/v1/tasks", "again" if id is None else "same", body=encode(body)))
+        except LapseError as e:
+            raise with_ids(e, id=id)
+
+    def schedule_batch(self, tasks: Iterable[t.NewTask]) -> t.BatchAnswer:
+        """Schedules up to 10,000 tasks with one request. Each is taken or refused by itself: see
+        "errors" of the answer."""
+        body = [plain(one) for one in tasks]
+        if self._o.retries > 0:
+            for one in body:
+                one.setdefault("id", new_id())
+        safe = all("id" in one for one in body)
+        call = Call("POST", "/v1/tasks/batch", "same" if safe else "again", body=encode(body))
+        try:
+            return cast(t.BatchAnswer, self._json(call))
+        except LapseError as e:
+            raise with_ids(e, ids=[one["id"] for one in body] if safe else None)
+
+    def put(
+        self, id: str, topic: str, *, delay: Span | None = None, due_at: Time | None = None, payload: Any = MISSING,
+        headers: Mapping[str, str] | None = None, max_lateness: Span | None = None, group: str | None = None,
+    ) -> t.ScheduledTask:
+        """Creates a task, or replaces a pending or ready one as a whole."""
+        body = task(given(topic=topic, delay=delay, due_at=due_at, headers=headers, max_lateness=max_lateness, group=group), payload)
+        return self._put(Call("PUT", path("/v1/tasks/", id), "same", body=encode(body)))
+
+    def get(self, id: str) -> t.Task:
+        return cast(t.Task, self._json(Call("GET", path("/v1/tasks/", id), "reads")))
+
+    def patch(self, id: str, *, delay: Span | None = None, due_at: Time | None = None, payload: Any = MISSING) -> t.Task:
+        """Moves the deadline of a task, or gives it another payload, in one step."""
+        body = encode(task(given(delay=delay, due_at=due_at), payload))
+        return cast(t.Task, self._json(Call("PATCH", path("/v1/tasks/", id), "same", body=body)))
+
+    def reschedule(self, id: str, when: Any) -> t.Task:
+        """Moves the deadline of a task: by a span from now, or to a datetime."""
+        body = {"due_at": instant("when", when)} if hasattr(when, "tzinfo") else {"delay": span("when", when)}
+        return cast(t.Task, self._json(Call("PATCH", path("/v1/tasks/", id), "same", body=encode(body))))
+
+    def cancel(self, id: str) -> None:
+        """Makes sure that a task is not delivered any more. A dead one is deleted."""
+        self._call(Call("DELETE", path("/v1/tasks/", id), "same"))
+
+    def fire(self, id: str) -> t.Task:
+        """Makes a pending task due now."""
+        return cast(t.Task, self._json(Call("POST", path("/v1/tasks/", id, "/fire"), "again")))
+
+    def hold(self, id: str) -> t.Task:
+        """Holds the countdown of a task: it keeps the time that is left until it is resumed."""
+        return cast(t.Task, self._json(Call("POST", path("/v1/tasks/", id, "/hold"), "same")))
+
+    def resume(self, id: str) -> t.Task:
+        """Lets a held countdown go on."""
+        return cast(t.Task, self._json(Call("POST", path("/v1/tasks/", id, "/resume"), "same")))
+
+    def list(self, **query: Any) -> Iterator[t.Task]:
+        """Yields all tasks that a query selects, soonest first, page by page. The query has the
+        names of GET /v1/tasks: topic, group, state, id_prefix, error, due_from, due_to, reason,
+        died_from, died_to, details, limit (of a page)."""
+        return self._pages("/v1/tasks", "tasks", query)
+
+    def list_page(self, **query: Any) -> t.TaskPage:
+        """Returns one page of list. It may be empty although there are more: then it has a next_cursor."""
+        return cast(t.TaskPage, self._json(Call("GET", "/v1/tasks", "reads", given(**query))))
+
+    def act(
+        self, action: str, *, ids: Iterable[str] | None = None, filter: t.ActionFilter | None = None, due_at: Time | None = None,
+        shift: Span | None = None, dry_run: bool = False, limit: int | None = None, cursor: str | None = None,
+    ) -> t.Acted:
+        """Does one thing with up to 1,000 tasks. Repeat it with the next_cursor as cursor until there is
+        none, or use act_all."""
+        again = action in ("fire", "requeue", "delete") and not cursor and not dry_run
+        body = given(action=action, ids=None if ids is None else receipts_of(ids), filter=filter, due_at=due_at, shift=shift,
+                     dry_run=dry_run or None, limit=limit, cursor=cursor)
+        call = Call("POST", "/v1/tasks/actions", "again" if again else "same", body=encode(body), extra=WHOLE_TOPIC)
+        return cast(t.Acted, self._json(call))
+
+    def act_all(
+        self, action: str, *, filter: t.ActionFilter, due_at: Time | None = None, shift: Span | None = None, dry_run: bool = False,
+    ) -> Iterator[t.Acted]:
+        """Does one thing with all tasks that a filter selects, and yields the answer of each call."""
+        cursor: str | None = None
+        while True:
+            answer = self.act(action, filter=filter, due_at=due_at, shift=shift, dry_run=dry_run, cursor=cursor)
+            yield answer
+            cursor = answer.get("next_cursor")
+            if not cursor:
+                return
+
+    # Groups.
+
+    def group(self, group: str, **query: Any) -> Iterator[t.Task]:
+        """Yields all tasks of a group, of whatever topics, soonest first."""
+        return self._pages(path("/v1/groups/", group), "tasks", query)
+
+    def cancel_group(self, group: str) -> t.GroupCancelled:
+        """Cancels all pending and ready tasks of a group."""
+        return cast(t.GroupCancelled, self._json(Call("DELETE", path("/v1/groups/", group), "again", extra=WHOLE_TOPIC)))
+
+    # Topics.
+
+    def topics(self, **query: Any) -> Iterator[t.Topic]:
+        """Yields all topics. The query has the names of GET /v1/topics: search, sort, scope, limit."""
+        return self._pages("/v1/topics", "topics", query)
+
+    def topics_page(self, **query: Any) -> t.TopicList:
+        return cast(t.TopicList, self._json(Call("GET", "/v1/topics", "reads", given(**query))))
+
+    def topic(self, topic: str, *, scope: str | None = None) -> t.TopicAnswer:
+        return cast(t.TopicAnswer, self._json(Call("GET", path("/v1/topics/", topic), "reads", given(scope=scope))))
+
+    def put_topic(self, topic: str, settings: t.NewTopic, *, revision: int | None = None, replace: bool | None = None) -> t.Topic:
+        """Replaces all settings of a topic: what is left out gets its default. With a revision it is
+        refused (precondition_failed) if the settings have another one; 0: if there are any."""
+        call = Call("PUT", path("/v1/topics/", topic), "same", given(replace=replace), encode(plain(settings)))
+        return cast(t.Topic, self._json(_guarded(call, revision)))
+
+    def patch_topic(self, topic: str, change: Mapping[str, Any], *, revision: int | None = None) -> t.Topic:
+        """Changes some settings of a topic; None gives a field its default."""
+        call = Call("PATCH", path("/v1/topics/", topic), "same", body=encode(plain(change)))
+        return cast(t.Topic, self._json(_guarded(call, revision)))
+
+    def delete_topic(self, topic: str, *, force: bool | None = None, revision: int | None = None) -> None:
+        """Forgets the settings of a topic without tasks. With force its tasks become dead first."""
+        call = Call("DELETE", path("/v1/topics/", topic), "again", given(force=force), extra=WHOLE_TOPIC if force else 0)
+        self._call(_guarded(call, revision))
+
+    def pause_topic(self, topic: str) -> None:
+        self._call(Call("POST", path("/v1/topics/", topic, "/pause"), "same"))
+
+    def resume_topic(self, topic: str) -> None:
+        self._call(Call("POST", path("/v1/topics/", topic, "/resume"), "same"))
+
+    def purge_topic(self, topic: str) -> t.Purged:
+        """Cancels all pending and ready tasks of a topic, or of all topics whose names begin so
+        ("order.*")."""
+        return cast(t.Purged, self._json(Call("DELETE", path("/v1/topics/", topic, "/tasks"), "again", extra=WHOLE_TOPIC)))
+
+    # Receivers.
+
+    def reserve(self, topic: str, *, max: int | None = None, wait: Span | None = None, lease: Span | None = None) -> List[t.Delivery]:
+        """Takes tasks that are ready, and waits for the first one as long as wait says. A worker does
+        all of this by itself."""
+        body = encode(given(max=max, wait=wait, lease=lease))
+        call = Call("POST", path("/v1/topics/", topic, "/reserve"), "again", body=body, extra=seconds("wait", wait))
+        answer = self._json(call)
+        return cast("List[t.Delivery]", answer["tasks"])
+
+    def ack(self, receipts: str | Iterable[str]) -> t.Settlement:
+        """Finishes deliveries: the tasks are done. Up to 1,000 receipts, here and below; each has its
+        own outcome."""
+        return cast(t.Settlement, self._json(_verdict("ack", "same", receipts)))
+
+    def release(self, receipts: str | Iterable[str], *, delay: Span | None = None, reason: str | None = None) -> t.Settlement:
+        """Gives deliveries back: another attempt follows after the delay, or after the topic's backoff."""
+        return cast(t.Settlement, self._json(_verdict("release", "again", receipts, delay=delay, reason=reason)))
+
+    def extend(self, receipts: str | Iterable[str], *, lease: Span | None = None) -> t.Settlement:
+        """Begins the leases of deliveries again."""
+        return cast(t.Settlement, self._json(_verdict("extend", "same", receipts, lease=lease)))
+
+    def bury(self, receipts: str | Iterable[str], *, reason: str | None = None) -> t.Settlement:
+        """Gives deliveries up: the tasks are dead."""
+        return cast(t.Settlement, self._json(_verdict("bury", "again", receipts, reason=reason)))
+
+    # Dead tasks.
+
+    def dead(self, topic: str, **query: Any) -> Iterator[t.Task]:
+        """Yields the dead tasks of a topic, the longest dead first. The query has the names of GET
+        /v1/topics/{topic}/dead: reason, error, id_prefix, died_from, died_to, details, limit."""
+        return self._pages(path("/v1/topics/", topic, "/dead"), "tasks", query)
+
+    def requeue_dead(
+        self, topic: str, *, ids: Iterable[str] | None = None, all: bool = False, delay: Span | None = None, due_at: Time | None = None,
+    ) -> t.Requeued:
+        """Brings dead tasks back: those with the ids, or all."""
+        body = encode(given(ids=None if ids is None else receipts_of(ids), all=all or None, delay=delay, due_at=due_at))
+        call = Call("POST", path("/v1/topics/", topic, "/dead/requeue"), "again", body=body, extra=WHOLE_TOPIC)
+        return cast(t.Requeued, self._json(call))
+
+    def delete_dead(self, topic: str, *, ids: Iterable[str] | None = None, all: bool = False) -> None:
+        """Deletes dead tasks: those with the ids, or all."""
+        body = encode(given(ids=None if ids is None else receipts_of(ids), all=all or None))
+        # A repeated call for all would also delete tasks that have died since.
+        self._call(Call("DELETE", path("/v1/topics/", topic, "/dead"), "again" if all else "same", body=body, extra=WHOLE_TOPIC))
+
+    # The server.
+
+    def nodes(self) -> List[t.Node]:
+        answer = self._json(Call("GET", "/v1/nodes", "reads"))
+        return cast("List[t.Node]", answer["nodes"])
+
+    def drain_node(self, node: str) -> None:
+        """Has a node hand over its tasks and end. It returns when that has begun."""
+        self._call(Call("POST", path("/v1/nodes/", node, "/drain"), "same"))
+
+    def stats(self, *, scope: str | None = None, topics: bool | None = None) -> t.Stats:
+        return cast(t.Stats, self._json(Call("GET", "/v1/stats", "reads", given(scope=scope, topics=topics))))
+
+    def history(self, *, minutes: int | None = None, scope: str | None = None) -> t.History:
+        return cast(t.History, self._json(Call("GET", "/v1/history", "reads", given(minutes=minutes, scope=scope))))
+
+    def forecast(self, *, topic: str | None = None, window: str | None = None, step: str | None = None, scope: str | None = None) -> t.Forecast:
+        return cast(t.Forecast, self._json(Call("GET", "/v1/forecast", "reads", given(topic=topic, window=window, step=step, scope=scope))))
+
+    def ready(self) -> t.Readiness:
+        """Asks once whether the server is ready. That it is not is no failure."""
+        return cast(t.Readiness, self._json(Call("GET", "/readyz", "reads", also=503)))
+
+    def events(self, *, topics: Iterable[str] = (), kinds: Iterable[str] = (), scope: str | None = None) -> Events:
+        """Opens a stream of the events of tasks, beginning with those after this returns. It goes on
+        until it is left or fails; events until the next stream are missed."""
+        call = Call("GET", "/v1/events", "reads", given(topic=[*topics], kind=[*kinds], scope=scope),
+                    accept="text/event-stream, application/problem+json")
+        attempts = Attempts(self._o, call)
+        while True:
+            try:
+                return self._transport.open(self._o, call, self._o.timeout)
+            except LapseError as e:
+                time.sleep(attempts.pause(e))
+
+    def _call(self, call: Call) -> Answer:
+        """Makes a call, and repeats it as long as that is safe."""
+        attempts = Attempts(self._o, call)
+        while True:
+            try:
+                answer = self._transport.send(self._o, call, self._o.timeout + call.extra)
+                return answer.checked(call)
+            except LapseError as e:
+                time.sleep(attempts.pause(e))
+
+    def _json(self, call: Call) -> Any:
+        answer = self._call(call)
+        return answer.json(call)
+
+    def _put(self, call: Call) -> t.ScheduledTask:
+        answer = self._call(call)
+        return cast(t.ScheduledTask, {**answer.json(call), "created": answer.status != 200})
+
+    def _pages(self, path: str, name: str, query: Mapping[str, Any]) -> Iterator[Any]:
+        query = given(**query)
+        while True:
+            page = self._json(Call("GET", path, "reads", query))
+            for one in page[name]:
+                yield one
+            if not page.get("next_cursor"):
+                return
+            query = {**query, "cursor": page["next_cursor"]}
+
+
+def _guarded(call: Call, revision: int | None) -> Call:
+    if revision is not None:
+        # A repeated call would find its own new revision.
+        call.effect, call.headers = "again", {"If-Match": f'"{revision}"'}
+    return call
+
+
+def _verdict(verb: str, effect: Any, receipts: str | Iterable[str], **more: Any) -> Call:
+    return Call("POST", f"/v1/receipts/{verb}", effect, body=encode({"receipts": receipts_of(receipts), **given(**more)}))

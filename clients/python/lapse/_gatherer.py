@@ -1,0 +1,46 @@
+"""Natural batching."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Gatherer(Generic[T]):
+    """Makes calls of values that are added: a call takes all values that were added during the
+    previous one. There is no timer, so that a single value does not wait."""
+
+    def __init__(self, most: int, size: int, call: Callable[[list[T]], Awaitable[None]]) -> None:
+        """At most ``most`` calls at once, of at most ``size`` values each."""
+        self._most, self._size, self._call = most, size, call
+        self._waiting: list[T] = []
+        self._calls: set[asyncio.Task[None]] = set()
+
+    def add(self, value: T) -> None:
+        self._waiting.append(value)
+        if len(self._calls) < self._most:
+            task = asyncio.create_task(self._work())
+            self._calls.add(task)
+            task.add_done_callback(self._calls.discard)
+
+    async def idle(self) -> None:
+        """Returns once no call is under way and no value waits."""
+        while self._calls:
+            await asyncio.wait(self._calls)
+            await asyncio.sleep(0)  # for the callbacks
+
+    async def cancel(self) -> None:
+        """Ends the calls under way, and drops the values that wait."""
+        self._waiting.clear()
+        for task in self._calls:
+            task.cancel()
+        await self.idle()
+
+    async def _work(self) -> None:
+        await asyncio.sleep(0)  # what is added at the same moment goes together
+        while self._waiting:
+            batch, self._waiting = self._waiting[: self._size], self._waiting[self._size :]
+            await self._call(batch)

@@ -1,0 +1,46 @@
+"""How handlers say what becomes of their deliveries."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ._core import Span, seconds
+
+_LONGEST_REASON = 1024
+_TEN_YEARS = 3650 * 86400.0
+
+
+class Bury(Exception):
+    """Raised by a handler: another attempt cannot mend this, and the task becomes dead."""
+
+
+class Retry(Exception):
+    """Raised by a handler: the next attempt starts after the delay, in place of the topic's backoff."""
+
+    def __init__(self, delay: Span, reason: str = "") -> None:
+        super().__init__(reason or "the handler asks for another attempt")
+        self.delay = min(max(seconds("delay", delay), 0.0), _TEN_YEARS)
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How a delivery is to be settled."""
+
+    verb: Literal["ack", "release", "bury"]
+    reason: str | None = None
+    delay: float | None = None  # of release, in seconds; None: the topic's backoff
+
+
+def judge(error: BaseException, on_failure: Literal["release", "bury"]) -> Judgement:
+    """Reads a handler's failure."""
+    try:
+        reason = str(error) or type(error).__name__
+    except Exception:
+        reason = type(error).__name__
+    reason = reason[:_LONGEST_REASON]
+    if isinstance(error, Bury):
+        return Judgement("bury", reason)
+    if isinstance(error, Retry):
+        return Judgement("release", reason, error.delay)
+    return Judgement(on_failure, reason)

@@ -1,0 +1,320 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import pathlib
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+import lapse
+from conftest import Proxy, Server, until
+
+
+class Run:
+    """A worker that runs in a thread, of either kind, with a handler that may block."""
+
+    def __init__(self, kind: str, url: str, topic: str, handler: Callable[..., object], **options: Any) -> None:
+        self.told: list[tuple[BaseException, Any]] = []
+        self.failure: BaseException | None = None
+        options.setdefault("on_error", lambda e, d: self.told.append((e, d)))
+        if kind == "sync":
+            self.worker: Any = lapse.Worker(lapse.Client(url, retries=1), topic, handler, **options)
+            self._run = self.worker.run
+            self.stop = self.worker.stop
+        else:
+            async def handle(delivery: Any, context: lapse.Context) -> None:
+                # Beside the loop: handlers of these tests wait for others.
+                await asyncio.to_thread(handler, delivery, context)
+
+            async def main() -> None:
+                self._loop = asyncio.get_running_loop()
+                async with lapse.AsyncClient(url, retries=1) as client:
+                    self.worker = lapse.AsyncWorker(client, topic, handle, **options)
+                    self._made.set()
+                    await self.worker.run()
+
+            self._made = threading.Event()
+            self._run = lambda: asyncio.run(main())
+            self.stop = self._stop_async
+        self._thread = threading.Thread(target=self._main)
+        self._thread.start()
+        if kind == "async":
+            self._made.wait()
+
+    def _stop_async(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(lambda: self._loop.create_task(self.worker.stop()))
+
+    def _main(self) -> None:
+        try:
+            self._run()
+        except BaseException as e:
+            self.failure = e
+
+    def join(self) -> None:
+        self._thread.join(30)
+        assert not self._thread.is_alive()
+        if self.failure is not None:
+            raise self.failure
+
+
+@pytest.fixture(params=["sync", "async"])
+def work(request: pytest.FixtureRequest, server: Server) -> Iterator[Callable[..., contextlib.AbstractContextManager[Run]]]:
+    @contextlib.contextmanager
+    def start(topic: str, handler: Callable[..., object], url: str = server.url, **options: Any) -> Iterator[Run]:
+        run = Run(request.param, url, topic, handler, **options)
+        try:
+            yield run
+        finally:
+            until(lambda: (run.stop(), not run._thread.is_alive())[1]) if run._thread.is_alive() else None
+            run.join()
+
+    yield start
+
+
+@pytest.fixture
+def topic(request: pytest.FixtureRequest) -> str:
+    return "".join(ch if ch.isalnum() else "-" for ch in request.node.name)
+
+
+def gone(client: lapse.Client, id: str) -> bool:
+    try:
+        client.get(id)
+    except lapse.LapseError as e:
+        return e.code == "not_found"
+    return False
+
+
+def test_each_task_is_handled_once(work: Any, client: lapse.Client, topic: str) -> None:
+    client.schedule_batch([{"topic": topic, "payload": i} for i in range(300)])
+    seen: list[int] = []
+    lock, now, most = threading.Lock(), 0, 0
+
+    def handle(delivery: Any, context: lapse.Context) -> None:
+        nonlocal now, most
+        with lock:
+            now += 1
+            most = max(most, now)
+        seen.append(delivery["payload"])
+        with lock:
+            now -= 1
+
+    with work(topic, handle, concurrency=8, prefetch=20) as run:
+        until(lambda: run.worker.stats.acked == 300)
+    assert sorted(seen) == list(range(300)) and most <= 8
+    assert run.worker.stats == lapse.WorkerStats(reserved=300, acked=300)
+    assert list(client.list(topic=topic)) == []
+
+
+def test_acknowledgements_go_together(work: Any, client: lapse.Client, proxy: Proxy, topic: str) -> None:
+    client.schedule_batch([{"topic": topic} for _ in range(100)])
+    with work(topic, lambda delivery, context: None, url=proxy.url, concurrency=100) as run:
+        until(lambda: run.worker.stats.acked == 100)
+    assert len([1 for _, path, _ in proxy.seen if path == "/v1/receipts/ack"]) < 60
+
+
+def test_a_handler_that_fails(work: Any, client: lapse.Client, topic: str) -> None:
+    client.put_topic(topic, {"retry": {"max_attempts": 3, "min_backoff": "1h", "max_backoff": "1h"}})
+    client.schedule_batch([{"id": f"{topic}-{how}", "topic": topic, "payload": how} for how in ("plain", "retry", "bury")])
+
+    def handle(delivery: Any, context: lapse.Context) -> None:
+        if delivery["payload"] == "retry":
+            raise lapse.Retry("1ms", "at once")
+        if delivery["payload"] == "bury":
+            raise lapse.Bury("no such order")
+        raise OSError("half \ud800 of a pair")
+
+    with work(topic, handle) as run:
+        until(lambda: run.worker.stats.released >= 4 and run.worker.stats.buried == 1)
+    got = {how: client.get(f"{topic}-{how}") for how in ("plain", "retry", "bury")}
+    assert (got["plain"]["last_error"], got["plain"]["state"]) == ("half ? of a pair", "pending")
+    assert (got["retry"]["attempt"], got["retry"]["state"], got["retry"]["last_error"]) == (3, "dead", "at once")
+    assert (got["bury"]["reason"], got["bury"]["last_error"]) == ("buried", "no such order")
+    assert any(isinstance(e, lapse.Bury) and d["id"] == f"{topic}-bury" for e, d in run.told)
+
+
+def test_on_failure_bury(work: Any, client: lapse.Client, topic: str) -> None:
+    client.schedule(topic, id=topic)
+
+    def handle(delivery: Any, context: lapse.Context) -> None:
+        raise ValueError
+
+    def on_error(error: BaseException, delivery: Any) -> None:
+        raise RuntimeError("and a hook that fails ends nothing")
+
+    with work(topic, handle, on_failure="bury", on_error=on_error) as run:
+        until(lambda: run.worker.stats.buried == 1)
+    assert (client.get(topic)["state"], client.get(topic)["last_error"]) == ("dead", "ValueError")
+
+
+def test_a_lease_is_extended_while_a_handler_runs(work: Any, client: lapse.Client, topic: str) -> None:
+    client.schedule(topic, id=topic)
+    attempts = []
+
+    def handle(delivery: Any, context: lapse.Context) -> None:
+        attempts.append(delivery["attempt"])
+        began = time.monotonic()
+        until(lambda: time.monotonic() - began > 2.2 and run.worker.stats.extended >= 4)  # more than two leases
+
+    with work(topic, handle, lease="1s", concurrency=2) as run:
+        until(lambda: gone(client, topic))
+    assert attempts == [1] and run.worker.stats.lost == 0
+
+
+def test_a_handler_learns_that_its_lease_is_lost(work: Any, client: lapse.Client, topic: str) -> None:
+    client.schedule(topic, id=topic)
+    reasons: list[Any] = []
+
+    def handle(delivery: Any, context: lapse.Context) -> None:
+        client.release(delivery["receipt"], delay="1h")  # as if another had it
+        assert context.ended.wait(30)
+        reasons.append(context.reason)
+
+    with work(topic, handle, lease="1s") as run:
+        until(lambda: reasons and run.worker.stats.lost == 1)
+    assert reasons[0].code == "lease_lost"
+
+
+def test_a_stop_waits_for_handlers_and_releases_the_rest(work: Any, client: lapse.Client, topic: str) -> None:
+    client.schedule_batch([{"id": f"{topic}-{i}", "topic": topic} for i in range(3)])
+    began, go = threading.Event(), threading.Event()
+
+    def handle(delivery: Any, context: lapse.Context) -> None:
+        began.set()
+        go.wait(30)
+
+    with work(topic, handle, concurrency=1, prefetch=2) as run:
+        assert began.wait(30)
+        until(lambda: run.worker.stats.waiting == 2)
+        run.stop()
+        until(lambda: run.worker.stats.returned == 2)
+        assert client.get(f"{topic}-2")["state"] == "ready" and run.worker.stats.running == 1
+        go.set()
+        run.join()
+    assert gone(client, f"{topic}-0")
+    assert (run.worker.stats.acked, run.worker.stats.unsettled) == (1, 0)
+
+
+def test_a_stop_ends_handlers_after_the_grace(work: Any, client: lapse.Client, topic: str) -> None:
+    client.schedule(topic, id=topic)
+    began = threading.Event()
+
+    def handle(delivery: Any, context: lapse.Context) -> None:
+        began.set()
+        assert context.ended.wait(30)
+        raise RuntimeError("not done")
+
+    with work(topic, handle, grace="50ms") as run:
+        assert began.wait(30)
+        run.stop()
+        run.join()
+    assert client.get(topic)["state"] == "ready"
+
+
+def test_a_worker_outlives_a_crash_of_the_server(work: Any, tmp_path: pathlib.Path, topic: str) -> None:
+    own = Server(tmp_path)
+    client = lapse.Client(own.url)
+    began, go = threading.Event(), threading.Event()
+
+    def handle(delivery: Any, context: lapse.Context) -> None:
+        began.set()
+        assert go.wait(30)
+
+    try:
+        client.schedule(topic)
+        with work(topic, handle, url=own.url, wait="1s") as run:
+            assert began.wait(30)
+            own.crash()
+            go.set()
+            until(lambda: run.worker.stats.acked == 1)
+            client.schedule(topic)
+            until(lambda: run.worker.stats.acked == 2)
+        assert run.worker.stats.reserved == 2
+    finally:
+        client.close()
+        own.stop()
+
+
+def test_a_lost_answer_to_an_ack_is_no_lost_lease(work: Any, client: lapse.Client, proxy: Proxy, topic: str) -> None:
+    client.schedule(topic)
+    lost: list[str] = []
+
+    def fate(path: str, nth: int) -> str:
+        if path.endswith("/ack") and len(lost) < 5:
+            lost.append(path)
+            return "lose"
+        return "pass"
+
+    proxy.fate = fate
+    with work(topic, lambda delivery, context: None, url=proxy.url) as run:
+        until(lambda: run.worker.stats.acked == 1)
+    assert (run.worker.stats.lost, run.worker.stats.unsettled) == (0, 0)
+
+
+def test_a_worker_that_is_refused_says_why(work: Any, client: lapse.Client, topic: str) -> None:
+    client.put_topic(topic, {"delivery": {"kind": "webhook", "url": "http://127.0.0.1:9/"}})
+    with pytest.raises(lapse.LapseError) as e:
+        with work(topic, lambda delivery, context: None) as run:
+            run.join()
+    assert e.value.code == "handled"
+    for wrong in ({"concurrency": 0}, {"lease": "1 hour"}, {"on_failure": "drop"}, {"wait": "61s"}):
+        with pytest.raises(ValueError):
+            lapse.Worker(client, topic, lambda delivery, context: None, **wrong)
+
+
+def test_a_coroutine_is_cancelled_when_its_lease_is_lost(client: lapse.Client, server: Server, topic: str) -> None:
+    client.schedule(topic)
+
+    async def main() -> None:
+        ended = asyncio.Event()
+
+        async def handle(delivery: Any, context: lapse.Context) -> None:
+            await asyncio.to_thread(client.release, delivery["receipt"], delay="1h")
+            try:
+                await asyncio.sleep(60)
+            finally:
+                assert context.reason is not None and context.reason.code == "lease_lost"
+                ended.set()
+
+        async with lapse.AsyncClient(server.url) as c:
+            worker = lapse.AsyncWorker(c, topic, handle, lease="1s", on_error=lambda e, d: None)
+            run = asyncio.create_task(worker.run())
+            await asyncio.wait_for(ended.wait(), 30)
+            with pytest.raises(RuntimeError):
+                await worker.run()
+            run.cancel()  # stops it in order
+            with pytest.raises(asyncio.CancelledError):
+                await run
+            assert (worker.stats.lost, worker.stats.unsettled) == (1, 0)
+
+    asyncio.run(main())
+
+
+PROGRAM = """
+import signal, sys
+sys.path.insert(0, {path!r})
+import lapse
+worker = lapse.Worker(lapse.Client({url!r}), {topic!r}, lambda delivery, context: print(delivery["payload"], flush=True))
+signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+worker.run()
+print("stopped", flush=True)
+"""
+
+
+@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGINT])
+def test_a_program_stops_on_a_signal(client: lapse.Client, server: Server, topic: str, how: signal.Signals) -> None:
+    client.schedule(topic, payload="done")
+    program = PROGRAM.format(path=str(pathlib.Path(lapse.__file__).parent.parent), url=server.url, topic=topic)
+    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
+        assert p.stdout is not None and p.stdout.readline() == "done\n"
+        p.send_signal(how)
+        out, err = p.communicate(timeout=30)
+    assert (out == "stopped\n" and p.returncode == 0) if how == signal.SIGTERM else "KeyboardInterrupt" in err
+    until(lambda: not list(client.list(topic=topic)))
