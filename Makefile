@@ -33,7 +33,7 @@ BENCHED      := ./wheel/... ./recovery/... ./tasks/... ./httpapi/... ./client/..
 
 .PHONY: help
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z][a-z-]*:.*## / {printf "  make %-16s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## build bin/lapse, statically linked
@@ -67,7 +67,7 @@ lint: tools ## check formatting, vet, golangci-lint with the import directions, 
 	@if $(GO) build -tags $(TAGS) -ldflags=-dumpdep -o /dev/null . 2>&1 | grep -m 3 '<ReflectMethod>'; then \
 		echo "these find methods by name at run time: the linker keeps every exported method of the program, 13 MB"; exit 1; fi
 	@for dir in $(ADAPTERS); do echo "lint $$dir"; (cd $$dir && $(GO) vet -tags $(TAGS) ./... && $(LINT) run ./...); done
-	@if command -v shellcheck >/dev/null; then shellcheck .ci/run scripts/need-redis scripts/need-brokers scripts/need-browser scripts/bench-compare; fi
+	@if command -v shellcheck >/dev/null; then shellcheck .ci/run scripts/need-redis scripts/need-brokers scripts/need-browser scripts/need-clients scripts/clients scripts/bench-compare; fi
 
 .PHONY: alerts
 alerts: ## compare the alerts and the dashboard in deploy/ with the metrics, and run promtool if it is installed
@@ -96,6 +96,16 @@ fuzz: ## run every fuzz target for FUZZTIME=10s
 browser: redis ## try the pages in a real Chromium, on each of LEDGERS='disk redis fleet'; installs a browser if there is none
 	@scripts/need-browser
 	for ledger in $(LEDGERS); do LAPSE_LEDGER=$$ledger $(GO) test -tags $(TAGS),browser -count 1 ./scripts/browser/ || exit 1; done
+
+.PHONY: clients
+clients: build ## test the clients in TypeScript and Python against the server, and the OpenAPI document; installs node and pytest if they are missing
+	@scripts/need-clients
+	scripts/clients
+
+.PHONY: clients-generate
+clients-generate: build ## generate what the clients have of the OpenAPI document
+	@scripts/need-clients
+	scripts/clients generate
 
 .PHONY: night
 night: redis ## three nodes, TASKS=1000000, the dashboard in a real Chromium: mend a topic that fails, and the cost of open pages
@@ -135,7 +145,7 @@ cover: ## write coverage.html, and print the coverage of each package
 	@$(GO) tool cover -func=coverage.out | tail -1
 
 .PHONY: ci
-ci: lint test adapters race browser fault ## everything that must pass before a change goes in
+ci: lint test adapters race clients browser fault ## everything that must pass before a change goes in
 
 .PHONY: redis
 redis:
@@ -154,4 +164,4 @@ tools: ## install golangci-lint into bin/ if it is missing
 
 .PHONY: clean
 clean: ## remove what the other targets have made; the data in ./lapse-data stays
-	rm -rf bin bench/latest.txt coverage.out coverage.html
+	rm -rf bin bench/latest.txt coverage.out coverage.html clients/typescript/{node_modules,build,dist}

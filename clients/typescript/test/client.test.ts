@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { Client, LapseError, type Task, newId } from "../src/index.js";
+import { type Actions, Client, LapseError, type NewTask, type Reserve, type Task, type TaskChange, type TopicSettings, newId } from "../src/index.js";
 import { Server, token, tokenFile } from "./server.js";
 
 let server: Server;
@@ -160,6 +160,15 @@ test("a token", async () => {
   } finally {
     await guarded.stop();
   }
+});
+
+test("what the server does not require, the types do not either", () => {
+  const task: NewTask = { topic: "t" };
+  const change: TaskChange = {};
+  const settings: TopicSettings = { delivery: {}, retry: {}, rate: { per_second: 1 } };
+  const reserve: Reserve = {};
+  const actions: Actions = { action: "fire" };
+  assert.equal([task, change, settings, reserve, actions].length, 5);
 });
 
 test("ids sort by time", () => {

@@ -1,0 +1,84 @@
+"""Runs the programs of docs/clients.md as they stand."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+
+import lapse
+from conftest import SECRET, Server, free_port, until
+
+ROOT = pathlib.Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs/clients.md").read_text()
+PROGRAMS = dict(re.findall(r"^```python\n# (\S+\.py)\n(.*?)^```", PAGE, re.M | re.S))
+
+
+def start(dir: pathlib.Path, server: Server, name: str, **env: str) -> subprocess.Popen[str]:
+    (dir / name).write_text(PROGRAMS[name])
+    path = str(ROOT / "clients/python")
+    return subprocess.Popen([sys.executable, "-W", "error", "-W", "ignore::ResourceWarning", name], cwd=dir, env={**os.environ, "LAPSE_URL": server.url, "PYTHONPATH": path, **env},
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def ends(dir: pathlib.Path, server: Server, name: str) -> str:
+    """Runs a program that ends by itself."""
+    with start(dir, server, name) as p:
+        out, _ = p.communicate(timeout=60)
+    assert p.returncode == 0, out
+    return out
+
+
+def stops(dir: pathlib.Path, server: Server, name: str, lines: list[str], **env: str) -> str:
+    """Runs a program until it has said all lines, and stops it."""
+    said: list[str] = []
+    with start(dir, server, name, **env) as p:
+        assert p.stdout is not None
+        out = p.stdout
+        reader = threading.Thread(target=lambda: said.extend(iter(out.readline, "")))
+        reader.start()
+        until(lambda: p.poll() is not None or all(line + "\n" in said for line in lines), 60)
+        p.send_signal(signal.SIGTERM)
+        p.wait(30)
+        reader.join()
+    assert p.returncode == 0 and all(line + "\n" in said for line in lines), said
+    return "".join(said)
+
+
+def test_every_program_is_here() -> None:
+    assert sorted(PROGRAMS) == ["aio.py", "calls.py", "events.py", "failures.py", "hook.py", "mail.py", "send.py", "worker.py"]
+    assert len(re.findall(r"^```python$", PAGE, re.M)) == len(PROGRAMS)
+
+
+def test_getting_started(tmp_path: pathlib.Path, server: Server) -> None:
+    assert ends(tmp_path, server, "send.py").startswith("order-43 is due at 20")
+    stops(tmp_path, server, "worker.py", ["cancel {'order': 43} attempt 1"])
+    assert ends(tmp_path, server, "aio.py") == "remind {'coupon': 7}\n"
+
+
+def test_calls(tmp_path: pathlib.Path, server: Server) -> None:
+    assert ends(tmp_path, server, "calls.py") == "2 tasks\ncoupon-8.day pending\ncoupon-8.close pending\n{'cancelled': 2, 'delivering': []}\n"
+    assert ends(tmp_path, server, "events.py") == "scheduled\n"
+    assert ends(tmp_path, server, "failures.py") == "too late: Unknown or finished\n"
+
+
+def test_worker(tmp_path: pathlib.Path, server: Server) -> None:
+    out = stops(tmp_path, server, "mail.py", ["sent to zoe@shop.example False", "post-2 no address", "post-3 the mailbox is full"])
+    assert "acked=1, released=1, buried=1" in out
+
+
+def test_webhook(tmp_path: pathlib.Path, server: Server, client: lapse.Client) -> None:
+    port = free_port()
+    command = re.search(r"^lapse (topics set .*)$", PAGE, re.M)
+    assert command is not None
+    args = shlex.split(command[1].replace(":8000/", f":{port}/"))
+    subprocess.run([os.environ["LAPSE_BIN"], *args, "--server", server.url], check=True, capture_output=True, timeout=30)
+    client.patch_topic("order.expired", {"retry": {"min_backoff": "50ms"}})
+    client.schedule("order.expired", id="order.44", payload={"order": 44})
+    lines = ["cancel order.44 {'order': 44}"]
+    stops(tmp_path, server, "hook.py", lines, PORT=str(port), LAPSE_SECRETS="whsec_" + "A" * 32 + " " + SECRET)
