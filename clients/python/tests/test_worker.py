@@ -258,6 +258,25 @@ def test_a_lost_answer_to_an_ack_is_no_lost_lease(work: Any, client: lapse.Clien
     assert (run.worker.stats.lost, run.worker.stats.unsettled) == (0, 0)
 
 
+def test_a_lost_answer_to_a_release_is_no_lost_lease(work: Any, client: lapse.Client, proxy: Proxy, topic: str) -> None:
+    client.schedule(topic)
+    releases: list[str] = []
+
+    def fate(path: str, nth: int) -> str:
+        if path.endswith("/release"):
+            releases.append(path)
+            return "lose" if len(releases) == 1 else "pass"
+        return "pass"
+
+    def handle(delivery: Any, context: lapse.Context) -> None:
+        raise lapse.Retry("1h", "later")
+
+    proxy.fate = fate
+    with work(topic, handle, url=proxy.url) as run:
+        until(lambda: run.worker.stats.released + run.worker.stats.lost == 1)
+    assert len(releases) >= 2 and (run.worker.stats.released, run.worker.stats.lost) == (1, 0)
+
+
 def test_a_worker_that_is_refused_says_why(work: Any, client: lapse.Client, topic: str) -> None:
     client.put_topic(topic, {"delivery": {"kind": "webhook", "url": "http://127.0.0.1:9/"}})
     with pytest.raises(lapse.LapseError) as e:

@@ -40,6 +40,7 @@ export class Server {
     const args = ["serve", "--listen", listen, "--data", join(this.dir, "data"), "--webhook-secret-file", join(this.dir, "secrets.yaml"), ...this.flags];
     const child = spawn(binary, args, { stdio: ["ignore", "pipe", "pipe"] });
     this.process = child;
+    process.once("exit", () => child.kill("SIGKILL")); // also when a test has hung
     const said: string[] = [];
     for (const stream of [child.stdout, child.stderr]) {
       const lines = createInterface({ input: stream! });

@@ -185,6 +185,17 @@ test("a lost answer to an ack is no lost lease", async () => {
   assert.deepEqual([worker.stats.lost, worker.stats.unsettled], [0, 0]);
 });
 
+test("a lost answer to a release is no lost lease", async () => {
+  const proxy = await Proxy.start(server.url);
+  await client.schedule({ id: "release-lost", topic: "release-lost" });
+  let lost = 0;
+  proxy.fate = (seen) => (seen.path.endsWith("/release") && lost++ < 1 ? "lose" : "pass");
+  const worker = new Worker(new Client(proxy.url), "release-lost", () => Promise.reject(new Retry("1h", "later")), quiet);
+  await running(worker, () => until(() => worker.stats.released + worker.stats.lost === 1));
+  await proxy.stop();
+  assert.deepEqual([lost >= 2, worker.stats.released, worker.stats.lost], [true, 1, 0]);
+});
+
 test("a worker that is refused says why", async () => {
   await client.putTopic("hooked", { delivery: { kind: "webhook", url: "http://127.0.0.1:9/" } });
   await assert.rejects(new Worker(client, "hooked", () => {}, quiet).run(), (e) => e instanceof LapseError && e.code === "handled");
