@@ -61,7 +61,7 @@ var clientTypes = map[string]struct {
 	"BatchAnswer":  {name: "batchAnswer"},
 	"BatchError":   {name: "batchError"},
 	"Task": {fields: []field{{"Set by Schedule and Put: the task is new. Otherwise Schedule found the task of an " +
-		"earlier request, and Put has replaced it.", "Created", "bool", "-"}}},
+		"earlier request, and Put has replaced it.", "Created", "bool", "-"}, {"Names the revision, for IfMatch. Tasks of lists and deliveries have none.", "ETag", "string", "-"}}},
 	"Event": {fields: []field{
 		{"Of EventsLost: how many.", "Count", "int64", "count,omitempty"},
 		{"Of NodeCovered: events of the node before, since the stream began, may be missing.", "Gap", "bool", "gap,omitempty"},

@@ -47,7 +47,18 @@ func TestTasks(t *testing.T) {
 	if changed, err = c.Change(ctx, "a", client.After(0)); err != nil || changed.DueAt.After(time.Now().Add(time.Second)) {
 		t.Errorf("got %+v, %v", changed, err)
 	}
-	check(t, "Cancel", c.Cancel(ctx, "a"), nil)
+	if now, err := c.Get(ctx, "a"); err != nil || now.ETag != changed.ETag || now.ETag == "" {
+		t.Errorf("got %+v, %v, want the ETag %s", now, err, changed.ETag)
+	}
+	old := client.IfMatch(ctx, replaced.ETag)
+	check(t, "Cancel of another revision", c.Cancel(old, "a"), client.ErrRevision)
+	_, err = c.Put(old, client.Request{ID: "a", Topic: "x"})
+	check(t, "Put of another revision", err, client.ErrRevision)
+	_, err = c.HoldTask(old, "a")
+	check(t, "HoldTask of another revision", err, client.ErrRevision)
+	held, err := c.HoldTask(client.IfMatch(ctx, changed.ETag), "a")
+	check(t, "HoldTask of this revision", err, nil)
+	check(t, "Cancel", c.Cancel(client.IfMatch(ctx, held.ETag), "a"), nil)
 	check(t, "Cancel again", c.Cancel(ctx, "a"), nil)
 	_, err = c.Get(ctx, "a")
 	check(t, "Get", err, client.ErrNotFound)
@@ -100,6 +111,11 @@ func TestBatch(t *testing.T) {
 	}
 	if !errors.Is(got[3].Problem, client.ErrInvalid) || got[3].ID != "b" || got[2].Problem == nil {
 		t.Errorf("refused: %+v", got[2:])
+	}
+	again, err := c.ScheduleBatch(ctx, []client.Request{{ID: "new", Topic: "x"}, batch[0], batch[2]})
+	check(t, "ScheduleBatch again", err, nil)
+	if again[0].Repeated || !again[1].Repeated || again[2].Repeated || again[2].Problem == nil {
+		t.Errorf("repeated: %+v", again)
 	}
 	_, err = c.ScheduleBatch(ctx, []client.Request{{Topic: "x"}, {Topic: "x", Payload: []byte("nope")}})
 	check(t, "a payload that is no JSON", err, client.ErrInvalid)

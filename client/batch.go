@@ -13,6 +13,9 @@ type Result struct {
 	ID string
 	// Problem is nil if the task was scheduled.
 	Problem *Problem
+	// Repeated: the task was there already, since the same request was accepted before. A server
+	// that is older never says so.
+	Repeated bool
 }
 
 // ScheduleBatch schedules up to 10,000 tasks with one request. The server accepts or refuses each
@@ -70,11 +73,20 @@ func (c *Client) batch(ctx context.Context, q call, results []Result) ([]Result,
 			results[i].ID = id
 		}
 	}
+	if len(answer.Repeated) > 0 {
+		there := make(map[string]bool, len(answer.Repeated))
+		for _, id := range answer.Repeated {
+			there[id] = true
+		}
+		for i := range results {
+			results[i].Repeated = there[results[i].ID]
+		}
+	}
 	for _, e := range answer.Errors {
 		if e.Index < 0 || e.Index >= len(results) || e.Problem == nil {
 			return nil, errors.New("the answer to a batch names a task that is not in it")
 		}
-		results[e.Index].Problem = e.Problem
+		results[e.Index].Problem, results[e.Index].Repeated = e.Problem, false
 		if e.ID != "" {
 			results[e.Index].ID = e.ID
 		}

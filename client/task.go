@@ -181,11 +181,15 @@ func (c *Client) put(ctx context.Context, q call, r *Request) (*Task, error) {
 	if q.body, err = r.encode(); err != nil {
 		return nil, err
 	}
+	if q.method == http.MethodPut {
+		q.withIfMatch(ctx)
+	}
 	t := &Task{}
 	a, err := c.do(ctx, q, t)
 	if err != nil {
 		return nil, err
 	}
+	t.ETag = a.header.Get("ETag")
 	t.Created = a.status == http.StatusCreated || a.status == http.StatusAccepted
 	return t, nil
 }
@@ -242,7 +246,9 @@ func (c *Client) Cancel(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
-	_, err = c.do(ctx, call{method: http.MethodDelete, path: path, effect: same}, nil)
+	q := call{method: http.MethodDelete, path: path, effect: same}
+	q.withIfMatch(ctx)
+	_, err = c.do(ctx, q, nil)
 	return err
 }
 
@@ -252,10 +258,15 @@ func (c *Client) onTask(ctx context.Context, q call, id, rest string) (*Task, er
 		return nil, err
 	}
 	q.path = path + rest
+	if q.method != http.MethodGet {
+		q.withIfMatch(ctx)
+	}
 	t := &Task{}
-	if _, err := c.do(ctx, q, t); err != nil {
+	a, err := c.do(ctx, q, t)
+	if err != nil {
 		return nil, err
 	}
+	t.ETag = a.header.Get("ETag")
 	return t, nil
 }
 

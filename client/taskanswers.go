@@ -66,6 +66,8 @@ type Task struct {
 	// Set by Schedule and Put: the task is new. Otherwise Schedule found the task of an earlier
 	// request, and Put has replaced it.
 	Created bool `json:"-"`
+	// Names the revision, for IfMatch. Tasks of lists and deliveries have none.
+	ETag string `json:"-"`
 }
 
 // Attempt is an attempt that has ended.
@@ -177,6 +179,9 @@ type batchAnswer struct {
 	IDs []string `json:"ids"`
 	// The tasks that were not scheduled, in the order of the batch.
 	Errors []batchError `json:"errors"`
+	// The ids of scheduled tasks that were there already, since the same request was accepted
+	// before. Left out if there are none.
+	Repeated []string `json:"repeated,omitempty"`
 	// The ids of scheduled tasks that are spooled: only the disk of this node has them yet. Left
 	// out if there are none.
 	Spooled []string `json:"spooled,omitempty"`

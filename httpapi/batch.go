@@ -13,6 +13,7 @@ type BatchAnswer struct {
 	Accepted int          `json:"accepted" doc:"How many tasks were scheduled."`
 	IDs      []string     `json:"ids" nullable:"false" doc:"The id of each task, in the order of the batch; empty for a task that was not scheduled."`
 	Errors   []BatchError `json:"errors" nullable:"false" doc:"The tasks that were not scheduled, in the order of the batch."`
+	Repeated []string     `json:"repeated,omitempty" doc:"The ids of scheduled tasks that were there already, since the same request was accepted before. Left out if there are none."`
 	Spooled  []string     `json:"spooled,omitempty" doc:"The ids of scheduled tasks that are spooled: only the disk of this node has them yet. Left out if there are none."`
 }
 
@@ -133,6 +134,9 @@ func (b *batch) answer(results []tasks.Result) (*BatchAnswer, error) {
 		if r.Err == nil {
 			a.Accepted++
 			a.IDs[b.index[i]] = r.ID
+			if r.Repeated {
+				a.Repeated = append(a.Repeated, r.ID)
+			}
 			if r.Spooled {
 				a.Spooled = append(a.Spooled, r.ID)
 			}

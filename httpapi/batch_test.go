@@ -44,7 +44,7 @@ func TestBatch(t *testing.T) {
 		r.want(r.do("GET", "/v1/tasks/"+ids[2].(string), ""), 200)
 		// A repeated batch accepts tasks that exist with the same content.
 		v = r.want(r.do("POST", "/v1/tasks/batch", `[{"id":"`+p+`a","topic":"t","delay":"1h"},{"id":"`+p+`a2","topic":"t","delay":"1h"}]`), 200)
-		if v["accepted"] != 2.0 {
+		if v["accepted"] != 2.0 || fmt.Sprint(v["repeated"]) != "["+p+"a]" {
 			t.Errorf("repeated, it is answered %v", v)
 		}
 		v = r.want(r.do("POST", "/v1/tasks/batch", `[{"id":"`+p+`a","topic":"t","delay":"2h"}]`), 200)

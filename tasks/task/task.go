@@ -153,9 +153,10 @@ type Move struct {
 
 // A Result is the answer to one request of a batch: the id, or why not.
 type Result struct {
-	ID      string
-	Err     error
-	Spooled bool // as of Task
+	ID       string
+	Err      error
+	Spooled  bool // as of Task
+	Repeated bool // the task was there already, of the very same request
 }
 
 // A Query selects tasks for List.

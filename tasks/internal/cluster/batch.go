@@ -81,7 +81,7 @@ func (b *Batch) compareKept(ctx context.Context, kept []engine.KeptRepeat) (agai
 			if p := &part[i]; errors.Is(p.Err, engine.ErrKept) {
 				again = append(again, p.Index)
 			} else {
-				b.Results[p.Index].Err = p.Err
+				b.Results[p.Index].Err, b.Results[p.Index].Repeated = p.Err, p.Err == nil
 			}
 		}
 	}
@@ -224,7 +224,9 @@ func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
 			r.kept = append(r.kept, engine.KeptRepeat{ID: p.ID, Print: p.Print, Index: i})
 		case errors.Is(err, engine.ErrUnregistered):
 			r.unregistered = append(r.unregistered, b.engine.NewIDClaimLocked(n, p, i))
-		case !errors.Is(err, engine.ErrRepeated):
+		case errors.Is(err, engine.ErrRepeated):
+			b.Results[i].Repeated = true
+		default:
 			b.refuse(r, i, err)
 			if err == nil {
 				b.Results[i].Spooled = b.engine.Store.Slot(n).Shard == engine.SpoolShard
@@ -431,6 +433,8 @@ func (b *Batch) forwardTo(ctx context.Context, node string, part []requestQuery,
 			b.Results[i].Err = err
 		} else if f := a.Results[k].Fault; f != nil {
 			b.Results[i].Err = f.Err(node, true)
+		} else {
+			b.Results[i].Repeated = a.Results[k].Repeated
 		}
 	}
 }

@@ -45,7 +45,7 @@ func (s *Cluster) handleBatch(ctx context.Context, _ string, q batchQuery) (batc
 	b.Run(ctx, todo)
 	a := batchReply{Results: make([]wireResult, len(b.Results))}
 	for i, r := range b.Results {
-		a.Results[i].ID = r.ID
+		a.Results[i].ID, a.Results[i].Repeated = r.ID, r.Repeated && r.Err == nil
 		if r.Err != nil {
 			a.Results[i].Fault = WireErrorOf(owning(r.Err))
 		}

@@ -93,8 +93,9 @@ type (
 	}
 	batchReply struct{ Results []wireResult }
 	wireResult struct {
-		ID    string
-		Fault *WireError `json:",omitempty"`
+		ID       string
+		Fault    *WireError `json:",omitempty"`
+		Repeated bool       `json:",omitempty"`
 	}
 	// A HasQuery asks which of the ids a node has, registered or not.
 	HasQuery struct{ IDs []string }
