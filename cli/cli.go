@@ -63,6 +63,7 @@ func commands(server *serve) *commandline.Command {
 			{Name: "requeue", Target: &deadRequeue{}, Help: "Bring dead tasks back, some or all that flags select, with all their attempts: due at once, or when you say."},
 			{Name: "delete", Target: &deadDelete{}, Help: "Delete dead tasks: some, or all that flags select."},
 		}},
+		{Name: "import", Group: "Operation", Help: "Bring in what another system has scheduled.", Below: importCommands()},
 		{Name: "stats", Group: "Operation", Target: &stats{}, Help: "Show the counts of a server."},
 		{Name: "top", Group: "Operation", Target: &top{}, Help: "Watch the topics of a fleet, the worst first, and pause them.", Detail: topDetail},
 		{Name: "forecast", Group: "Operation", Target: &forecast{}, Help: "Count the tasks that fall due, by time."},

@@ -12,6 +12,9 @@ import (
 	"github.com/goccy/go-json"
 
 	"github.com/lapsehq/lapse/cli/internal/commandline"
+	"github.com/lapsehq/lapse/cli/internal/movein"
+	"github.com/lapsehq/lapse/cli/internal/movein/asynqtasks"
+	"github.com/lapsehq/lapse/cli/internal/movein/rediskeys"
 	"github.com/lapsehq/lapse/client"
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger"
@@ -37,10 +40,12 @@ var exits = []struct {
 	code int
 	errs []error
 }{
+	{exitUsage, []error{rediskeys.ErrNotify, asynqtasks.ErrServers}},
 	{exitUsage, []error{errSettings, redisledger.ErrCommands, client.ErrInvalid, client.ErrReceipt, client.ErrTooLarge}},
 	{exitInUse, []error{recovery.ErrHeld, recovery.ErrLost, recovery.ErrLayout, syscall.EADDRINUSE}},
 	{exitInterrupted, []error{context.Canceled}},
 	{exitDenied, []error{client.ErrUnauthorized}},
+	{exitUnavailable, []error{movein.ErrSource}},
 	{exitUnavailable, []error{client.ErrUnknown, client.ErrUnavailable, client.ErrUnreachable, client.ErrOverloaded}},
 	{exitConflict, []error{client.ErrDelivering, client.ErrDead, client.ErrNotDead, client.ErrExists, client.ErrStale, client.ErrRevision, client.ErrHandled, client.ErrInUse, client.ErrNoSuccessor}},
 	{exitNotFound, []error{client.ErrNotFound, client.ErrNoTopic, client.ErrNoNode}},

@@ -40,6 +40,7 @@ type session struct {
 func (r *remote) connect(std streams, bad *faults) (*session, error) {
 	token := tokenFrom(r.TokenFrom, bad)
 	transport := http.DefaultTransport.(*http.Transport).Clone()
+	transport.MaxIdleConnsPerHost = 64 // an import makes many calls at once
 	transport.TLSClientConfig = &tls.Config{MinVersion: tls.VersionTLS12}
 	if r.CAFile != "" {
 		pem, err := os.ReadFile(r.CAFile)

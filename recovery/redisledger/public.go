@@ -1,6 +1,8 @@
 package redisledger
 
 import (
+	"time"
+
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/redis/go-redis/v9"
 )
@@ -14,6 +16,20 @@ func Connect(url string, connections int) (redis.UniversalClient, error) {
 		return nil, err
 	}
 	c, err := conn.Connect(a, nil, connections, conn.IOTimeout)
+	if err != nil {
+		return nil, err
+	}
+	return c.UniversalClient, nil
+}
+
+// ConnectReader is Connect for a caller that only reads, at a master or a replica. answer bounds
+// each command.
+func ConnectReader(url string, connections int, answer time.Duration) (redis.UniversalClient, error) {
+	a, err := conn.ParseURL(url)
+	if err != nil {
+		return nil, err
+	}
+	c, err := conn.ConnectReader(a, connections, answer)
 	if err != nil {
 		return nil, err
 	}

@@ -37,6 +37,17 @@ type Client struct {
 // does not connect yet. config is used instead of what the address says about TLS; nil means the
 // address's. It fails if the files that the address names cannot be read.
 func Connect(a Address, config *tls.Config, connections int, answer time.Duration) (*Client, error) {
+	return connect(a, config, connections, answer, refuseReplica)
+}
+
+// ConnectReader is Connect for a caller that only reads: a replica will do.
+func ConnectReader(a Address, connections int, answer time.Duration) (*Client, error) {
+	return connect(a, nil, connections, answer, nil)
+}
+
+// connect is Connect with a check of each new connection, which the client of a cluster does not
+// make.
+func connect(a Address, config *tls.Config, connections int, answer time.Duration, check func(context.Context, *redis.Conn) error) (*Client, error) {
 	if config == nil {
 		var err error
 		if config, err = a.tls(); err != nil {
@@ -72,7 +83,7 @@ func Connect(a Address, config *tls.Config, connections int, answer time.Duratio
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
 	if a.mode != cluster {
-		o.OnConnect = refuseReplica
+		o.OnConnect = check
 	}
 	made := &Client{address: a, tls: config}
 	switch a.mode {

@@ -1,0 +1,51 @@
+package movein
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+)
+
+// reasonsKept is how many reasons of refusals are kept.
+const reasonsKept = 20
+
+// Counts say what an import has done. They may be read while it runs.
+type Counts struct {
+	Read      atomic.Int64 // things of the source that were looked at, those of repeated scans included
+	Imported  atomic.Int64 // new tasks
+	Repeated  atomic.Int64 // tasks that were there already
+	Moved     atomic.Int64 // tasks of an earlier import that got a new deadline or payload
+	Cancelled atomic.Int64 // tasks of an earlier import whose thing was deleted in the source
+	Kept      atomic.Int64 // ids that a task has which is not of this import; it was left as it is
+	NoTTL     atomic.Int64 // keys without a TTL
+	Gone      atomic.Int64 // gone from the source before they were read
+	Taken     atomic.Int64 // jobs that a worker of the source took meanwhile
+	Deleted   atomic.Int64 // things deleted in the source after their tasks were accepted
+
+	mu      sync.Mutex // guards refused, reasons
+	refused int64
+	reasons []error
+}
+
+// Refuse counts a thing of which no task was made.
+func (c *Counts) Refuse(name string, why error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.refused++; len(c.reasons) < reasonsKept {
+		c.reasons = append(c.reasons, fmt.Errorf("%q: %w", name, why))
+	}
+}
+
+// Refused returns how many things were refused, and why the first of them were.
+func (c *Counts) Refused() (int64, []error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.refused, c.reasons
+}
+
+// Accepted is how many things have tasks now.
+func (c *Counts) Accepted() int64 { return c.Imported.Load() + c.Repeated.Load() + c.Moved.Load() }
+
+// ErrSource is wrapped by errors of the source, which cannot be reached or used.
+var ErrSource = errors.New("the source cannot be read")

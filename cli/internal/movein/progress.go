@@ -1,0 +1,100 @@
+package movein
+
+import (
+	"fmt"
+	"io"
+	"sync"
+	"time"
+
+	"github.com/schollz/progressbar/v3"
+)
+
+// redraw is how often progress is shown.
+const redraw = 200 * time.Millisecond
+
+// Progress shows on a terminal how far an import is.
+type Progress struct {
+	counts *Counts
+	stop   chan struct{}
+	done   chan struct{}
+	once   sync.Once
+
+	mu  sync.Mutex // guards bar, and what is written to its terminal
+	bar *progressbar.ProgressBar
+	to  io.Writer
+}
+
+// NewProgress begins to show progress of so many things, 0 meaning that their number is not known.
+// A nil terminal shows nothing. Stop ends it.
+func NewProgress(terminal io.Writer, counts *Counts, things int64) *Progress {
+	p := &Progress{counts: counts, stop: make(chan struct{}), done: make(chan struct{}), to: terminal}
+	if terminal == nil {
+		close(p.done)
+		return p
+	}
+	if things == 0 {
+		things = -1 // a spinner
+	}
+	p.bar = progressbar.NewOptions64(things, progressbar.OptionSetWriter(terminal), progressbar.OptionShowCount(), progressbar.OptionShowIts(),
+		progressbar.OptionSetWidth(20), progressbar.OptionThrottle(0), progressbar.OptionClearOnFinish(), progressbar.OptionSetElapsedTime(true))
+	go p.run()
+	return p
+}
+
+func (p *Progress) run() {
+	defer close(p.done)
+	tick := time.NewTicker(redraw)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+			p.show()
+		case <-p.stop:
+			return
+		}
+	}
+}
+
+func (p *Progress) show() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bar.Describe(fmt.Sprintf("%d tasks", p.counts.Accepted()))
+	read := p.counts.Read.Load()
+	if most := p.bar.GetMax64(); most > 0 && read >= most {
+		p.bar.ChangeMax64(read + 1) // there are more than it seemed: a bar that is full would end
+	}
+	_ = p.bar.Set64(read)
+}
+
+// Size says that there are about so many things.
+func (p *Progress) Size(things int64) {
+	if p.bar == nil || things == 0 {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.bar.ChangeMax64(p.counts.Read.Load() + things)
+}
+
+// Tell writes a line above what is shown, or to another writer if nothing is.
+func (p *Progress) Tell(otherwise io.Writer, line string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bar != nil {
+		_ = p.bar.Clear()
+	}
+	fmt.Fprintln(otherwise, line)
+}
+
+// Stop takes away what is shown.
+func (p *Progress) Stop() {
+	p.once.Do(func() {
+		close(p.stop)
+		<-p.done
+		if p.bar != nil {
+			p.mu.Lock()
+			defer p.mu.Unlock()
+			_ = p.bar.Clear()
+		}
+	})
+}
