@@ -97,6 +97,13 @@ func (m *importer) scanOnce(ctx context.Context, node *redis.Client, batches cha
 		}
 	}
 	for cursor := uint64(0); ; {
+		if pace.pingDue() {
+			began := time.Now()
+			if err := m.source.try(ctx, func() error { return node.Ping(ctx).Err() }); err != nil {
+				return err
+			}
+			pace.pinged(time.Since(began))
+		}
 		var keys []string
 		var next uint64
 		var took time.Duration
