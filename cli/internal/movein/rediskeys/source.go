@@ -37,16 +37,15 @@ func newSource(ctx context.Context, client redis.UniversalClient) (*source, erro
 	if c, ok := client.(*redis.Client); ok {
 		s.db = c.Options().DB
 	}
-	err := s.try(ctx, func() error {
-		err := client.Process(ctx, expireTime(ctx, "lapse"))
-		s.absolute = err == nil
-		if err != nil && strings.Contains(err.Error(), "unknown command") {
-			return nil
-		}
-		return err
-	})
-	if err != nil {
-		return nil, err
+	// Once: an operator who has mistyped the address should not wait.
+	err := client.Process(ctx, expireTime(ctx, "lapse"))
+	switch {
+	case ctx.Err() != nil:
+		return nil, context.Cause(ctx)
+	case err == nil, redis.HasErrorPrefix(err, "NOPERM") && strings.Contains(err.Error(), " key"):
+		s.absolute = true // it is known, and the key is not one that may be read
+	case !strings.Contains(err.Error(), "unknown command"):
+		return nil, fmt.Errorf("%w: %w", movein.ErrSource, err)
 	}
 	if text, err := client.Info(ctx, "memory").Result(); err == nil {
 		s.evicts = evicts(text)
