@@ -129,6 +129,9 @@ func (r *importRun) end(ctx context.Context, err error) error {
 	if err != nil || n == 0 {
 		return err
 	}
+	for i, reason := range reasons {
+		reasons[i] = errors.New(reason.Error()) // the command line is not at fault
+	}
 	return &failures{"no task was made of " + counted(n, "thing", "things") + " of the source:", reasons}
 }
 

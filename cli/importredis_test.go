@@ -314,3 +314,32 @@ func eventually(t *testing.T, what string, yes func() bool) {
 		}
 	}
 }
+
+// Before Redis 7.0 a deadline follows from what is left of it, so it varies by a moment. A repeated
+// import does not take that for a move, and nothing is early.
+func TestImportOldRedis(t *testing.T) {
+	s, source := newShell(t), redistest.Start(t, `rename-command PEXPIRETIME ""`)
+	const keys = 1500
+	deadline := time.Now().Add(time.Hour).Truncate(time.Millisecond)
+	p := source.Client().Pipeline()
+	for i := range keys {
+		p.Do(t.Context(), "SET", "order:"+strconv.Itoa(i), "v", "PXAT", deadline.UnixMilli())
+	}
+	if _, err := p.Exec(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	wantCounts(t, "first", s.imported(importingFrom(source.URL())...), map[string]int{"imported": keys})
+	for _, id := range []string{"order:0", "order:777"} {
+		if d := s.task(id).DueAt.Sub(deadline); d < 0 || d > time.Second {
+			t.Errorf("%s is due %s after its key expires", id, d)
+		}
+	}
+	got := s.imported(importingFrom(source.URL())...)
+	if got["repeated"] != keys {
+		t.Errorf("repeated: counted %v", got)
+	}
+	source.Do("EXPIRE", "order:0", 7200)
+	if got := s.imported(importingFrom(source.URL())...); got["moved"] != 1 {
+		t.Errorf("after EXPIRE: counted %v", got)
+	}
+}
