@@ -179,6 +179,9 @@ func (s *Server) Pause() { _ = s.cmd.Process.Signal(syscall.SIGSTOP) }
 // Resume continues a paused process.
 func (s *Server) Resume() { _ = s.cmd.Process.Signal(syscall.SIGCONT) }
 
+// Pid is that of the process, while it runs.
+func (s *Server) Pid() int { return s.cmd.Process.Pid }
+
 // URL is the server's address for a ledger.
 func (s *Server) URL() string { return "redis://" + s.Addr }
 

@@ -15,6 +15,8 @@ import (
 const (
 	// batchSize is how many tasks are created with one request.
 	batchSize = 1000
+	// valueBatch is the same where values make them large.
+	valueBatch = 100
 	// writers is how many requests are under way at once.
 	writers = 4
 	// lastWrites is how long writes that have begun may go on after the import was interrupted.

@@ -10,17 +10,20 @@ import (
 )
 
 const (
-	leastPage = 50
-	firstPage = 250
-	mostPage  = 1000
-	// valuePage is the largest page where values are read, too.
-	valuePage = 100
+	leastPage = 16
+	// mostPage is how many keys a page has. Other clients wait while Redis is busy with one: with
+	// 128 keys the 99th percentile of their waits grew by 0.6 of itself, with 512 by 2.5.
+	mostPage = 128
+	// valuePage is the same where values are read, too.
+	valuePage = 32
+	// burst is how many keys may be read at once under a rate.
+	burst = 1000
 	// A SCAN that takes slowPage longer than a PING makes the next pages smaller, and one that
 	// takes less than quickPage longer makes them larger.
 	slowPage  = 2 * time.Millisecond
 	quickPage = time.Millisecond
 	// pingEvery is after how many pages the PING is measured again.
-	pingEvery = 32
+	pingEvery = 128
 	// Rests are gathered: a machine that is busy ends short ones late.
 	leastRest = 2 * time.Millisecond
 	mostRest  = 250 * time.Millisecond
@@ -42,9 +45,9 @@ type pacer struct {
 // newPacer makes the pacer of a scan. All pacers of an import share the limiter.
 func newPacer(limit *rate.Limiter, values bool) *pacer {
 	if values {
-		return &pacer{limit: limit, page: leastPage, most: valuePage}
+		return &pacer{limit: limit, page: valuePage, most: valuePage}
 	}
-	return &pacer{limit: limit, page: firstPage, most: mostPage}
+	return &pacer{limit: limit, page: mostPage, most: mostPage}
 }
 
 // limiterOf returns the limiter for so many keys a second, nil if there is no bound.
@@ -52,7 +55,7 @@ func limiterOf(perSecond int) *rate.Limiter {
 	if perSecond == 0 {
 		return nil
 	}
-	return rate.NewLimiter(rate.Limit(perSecond), mostPage)
+	return rate.NewLimiter(rate.Limit(perSecond), burst)
 }
 
 // pingDue reports whether a PING is to be measured before the next page.
@@ -85,7 +88,7 @@ func (p *pacer) scanned(took time.Duration) {
 func (p *pacer) rest(ctx context.Context, keys int, took time.Duration) error {
 	if p.limit != nil {
 		for keys > 0 { // a page may have more keys than were asked for
-			n := min(keys, mostPage)
+			n := min(keys, burst)
 			if err := p.limit.WaitN(ctx, n); err != nil {
 				return err
 			}

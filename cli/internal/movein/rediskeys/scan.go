@@ -126,7 +126,7 @@ func (m *importer) scanOnce(ctx context.Context, node *redis.Client, batches cha
 			}
 			took += time.Since(began)
 			batch = append(batch, m.counted(page)...)
-			if len(batch) >= batchSize || m.Values && len(batch) >= valuePage {
+			if len(batch) >= batchSize || m.Values && len(batch) >= valueBatch {
 				if err := send(); err != nil {
 					return err
 				}
