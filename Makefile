@@ -44,7 +44,7 @@ run: build ## serve on 127.0.0.1:7480 with the ledger in ./lapse-data (RUN_FLAGS
 	@exec bin/lapse serve $(RUN_FLAGS)
 
 .PHONY: test
-test: redis ## run all tests; installs redis-server if it is missing
+test: redis beanstalkd ## run all tests; installs redis-server and beanstalkd if they are missing
 	$(GO) test -tags $(TAGS) ./...
 	cd scripts/compare && $(GO) test -tags $(TAGS) ./...
 
@@ -53,7 +53,7 @@ adapters: brokers ## test the queue adapters against real brokers; installs nats
 	@for dir in $(ADAPTERS); do echo "test $$dir"; (cd $$dir && $(GO) test -tags $(TAGS) ./...); done
 
 .PHONY: race
-race: redis ## run all tests under the race detector, and once more on a single processor; needs a C compiler
+race: redis beanstalkd ## run all tests under the race detector, and once more on a single processor; needs a C compiler
 	CGO_ENABLED=1 $(GO) test -tags $(TAGS) -race -short -timeout 30m ./...
 	$(GO) test -tags $(TAGS) -cpu 1 -short ./...
 
@@ -67,7 +67,7 @@ lint: tools ## check formatting, vet, golangci-lint with the import directions, 
 	@if $(GO) build -tags $(TAGS) -ldflags=-dumpdep -o /dev/null . 2>&1 | grep -m 3 '<ReflectMethod>'; then \
 		echo "these find methods by name at run time: the linker keeps every exported method of the program, 13 MB"; exit 1; fi
 	@for dir in $(ADAPTERS); do echo "lint $$dir"; (cd $$dir && $(GO) vet -tags $(TAGS) ./... && $(LINT) run ./...); done
-	@if command -v shellcheck >/dev/null; then shellcheck .ci/run scripts/need-redis scripts/need-brokers scripts/need-browser scripts/need-clients scripts/clients scripts/bench-compare; fi
+	@if command -v shellcheck >/dev/null; then shellcheck .ci/run scripts/need-* scripts/clients scripts/bench-compare; fi
 
 .PHONY: alerts
 alerts: ## compare the alerts and the dashboard in deploy/ with the metrics, and run promtool if it is installed
@@ -113,13 +113,19 @@ night: redis ## three nodes, TASKS=1000000, the dashboard in a real Chromium: me
 	LAPSE_TASKS=$(TASKS) $(GO) test -tags $(TAGS),browser -count 1 -v -timeout 30m -run '^(TestNight|TestLargeFleet)$$' ./scripts/browser/
 
 .PHONY: fault
-fault: build redis ## kill -9, SIGSTOP, a full disk, Redis gone or full, nodes cut off, garbage, and a short campaign against the built binary
+fault: build redis beanstalkd ## kill -9, SIGSTOP, a full disk, Redis gone or full, nodes cut off, garbage, and a short campaign against the built binary
 	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),fault -count 1 -v -parallel 4 -timeout 15m ./scripts/crash/
 	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 10m ./scripts/campaign/
+	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 10m ./scripts/movein/
 
 .PHONY: mainjob
 mainjob: build redis ## schedule TASKS=1000000 over HTTP, kill -9 three times, deliver all, on each ledger; prints the figures
 	LAPSE_BIN=$(CURDIR)/bin/lapse LAPSE_TASKS=$(TASKS) $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 30m -run '^TestMainJob$$' ./scripts/crash/
+
+.PHONY: movein
+movein: build redis ## import TASKS=1000000 keys of a Redis beside a client of it, and move in 200,000 with a subscriber that stays; prints the figures
+	LAPSE_BIN=$(CURDIR)/bin/lapse LAPSE_TASKS=$(TASKS) $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 15m -run '^TestRate$$' ./scripts/movein/
+	LAPSE_BIN=$(CURDIR)/bin/lapse LAPSE_TASKS=200000 $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 15m -run '^TestMoveIn$$' ./scripts/movein/
 
 .PHONY: fleet
 fleet: build redis ## ROUNDS=25 of kill -9, SIGSTOP, cuts and hand-overs among three nodes with FLEET_TASKS=60000, on each kind of Redis
@@ -150,6 +156,10 @@ ci: lint test adapters race clients browser fault ## everything that must pass b
 .PHONY: redis
 redis:
 	@scripts/need-redis
+
+.PHONY: beanstalkd
+beanstalkd:
+	@scripts/need-beanstalkd
 
 .PHONY: brokers
 brokers:

@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"strings"
+	"log/slog"
+	"net"
 	"sync"
 	"time"
 
@@ -14,6 +15,9 @@ import (
 
 	"github.com/lapsehq/lapse/cli/internal/commandline"
 	"github.com/lapsehq/lapse/cli/internal/movein"
+	"github.com/lapsehq/lapse/cli/internal/movein/asynqtasks"
+	"github.com/lapsehq/lapse/cli/internal/movein/beanstalkjobs"
+	"github.com/lapsehq/lapse/cli/internal/movein/rediskeys"
 	"github.com/lapsehq/lapse/client"
 	"github.com/lapsehq/lapse/recovery/redisledger"
 )
@@ -138,27 +142,11 @@ func (r *importRun) end(ctx context.Context, err error) error {
 // summary prints the counts.
 func (r *importRun) summary(interrupted bool) error {
 	c := r.writer.Counts
-	refused, _ := c.Refused()
 	seconds := time.Since(r.began).Seconds()
-	figures := []struct {
-		n          int64
-		name, text string
-	}{
-		{c.Imported.Load(), "imported", "imported %d"},
-		{c.Repeated.Load(), "repeated", "there already %d"},
-		{c.Moved.Load(), "moved", "moved %d"},
-		{c.Cancelled.Load(), "cancelled", "cancelled %d"},
-		{c.NoTTL.Load(), "without_ttl", "without TTL %d"},
-		{c.Gone.Load(), "gone", "gone meanwhile %d"},
-		{c.Taken.Load(), "taken", "taken by a worker meanwhile %d"},
-		{c.Kept.Load(), "kept", "left to tasks that are not of this import %d"},
-		{c.Deleted.Load(), "deleted", "deleted in the source %d"},
-		{refused, "refused", "refused %d"},
-	}
 	if r.json {
 		answer := map[string]any{"seconds": seconds, "interrupted": interrupted}
-		for _, f := range figures {
-			answer[f.name] = f.n
+		for _, f := range c.Figures() {
+			answer[f.Name] = f.N
 		}
 		text, err := json.Marshal(answer)
 		if err != nil {
@@ -167,13 +155,7 @@ func (r *importRun) summary(interrupted bool) error {
 		_, err = fmt.Fprintf(r.std.out, "%s\n", text)
 		return err
 	}
-	var parts []string
-	for i, f := range figures {
-		if f.n > 0 || i == 0 {
-			parts = append(parts, fmt.Sprintf(f.text, f.n))
-		}
-	}
-	text := strings.Join(parts, ", ") + fmt.Sprintf(" (%.1f s, %.0f tasks/s)", seconds, float64(c.Accepted())/max(seconds, 1e-3))
+	text := fmt.Sprintf("%s (%.1f s, %.0f tasks/s)", c, seconds, float64(c.Accepted())/max(seconds, 1e-3))
 	if interrupted {
 		text += "; interrupted, repeat the command for the rest"
 	}
@@ -196,4 +178,144 @@ func checkTopic(topic string, bad *faults) {
 	if !movein.IsID(topic) {
 		bad.add("topic: must be 1 to 128 of A-Za-z0-9._:@-, the first one a letter or digit")
 	}
+}
+
+// importRedis is the command that makes tasks of keys with a TTL. The URL may hold a password, so
+// it can come from the environment.
+type importRedis struct {
+	importing
+	From       string        `placeholder:"URL" default:"redis://127.0.0.1:6379" help:"Redis to read: a URL as lapse serve --redis takes it, also with a password. A replica will do."`
+	Match      string        `env:"-" required:"" placeholder:"PATTERN" help:"Only keys that match, as of SCAN: order:*."`
+	Topic      string        `env:"-" required:"" placeholder:"NAME" help:"Topic of the tasks."`
+	Watch      bool          `env:"-" help:"Follow the source until interrupted: new keys become tasks, EXPIRE moves them, DEL and PERSIST cancel them."`
+	Rescan     time.Duration `env:"-" placeholder:"10m" default:"10m" help:"With --watch: scan the keys again so often, since notifications may be lost."`
+	Configure  bool          `env:"-" help:"With --watch: switch the notifications on that it needs (CONFIG SET notify-keyspace-events)."`
+	WithValues bool          `env:"-" help:"Put the values of strings into the payloads, up to 40 KiB each."`
+	CancelGone bool          `env:"-" help:"After a scan, cancel the tasks of earlier imports whose keys are gone before their deadlines."`
+	Rate       int           `env:"-" placeholder:"N" help:"Read at most so many keys a second. Default: as fast as goes without harming the source."`
+	Source     string        `env:"-" placeholder:"NAME" default:"redis" help:"Name of the source, in the header imported of its tasks. Two sources for one topic need two names."`
+}
+
+// importRedisDetail says more than fits on a line.
+const importRedisDetail = "It only reads, in pages, and rests as long as Redis was busy with one. A task has the key as its id" +
+	" and is due when the key expires. It may be interrupted and repeated at any time: nothing is lost and nothing comes twice." +
+	" See docs/moving-from-redis-expiry.md."
+
+// Run imports.
+func (c *importRedis) Run(ctx context.Context, std streams, bad *faults) error {
+	checkTopic(c.Topic, bad)
+	if c.Match == "" {
+		bad.add(`match: must not be empty; "*" matches all keys`)
+	}
+	if c.Rate < 0 || c.Rate > 10_000_000 {
+		bad.add("rate: must be from 1 to 10000000")
+	}
+	if c.Rescan < time.Second || c.Rescan > 24*time.Hour {
+		bad.add("rescan: must be from 1s to 24h")
+	}
+	if c.Configure && !c.Watch {
+		bad.add("configure: goes with watch only")
+	}
+	if !isHeader(c.Source) {
+		bad.add("source: must be 1 to 128 printable characters of ASCII")
+	}
+	from := sourceRedis(c.From, bad)
+	if from != nil {
+		defer from.Close()
+	}
+	r, err := c.start(std, bad, c.Source)
+	if err != nil {
+		return err
+	}
+	redis.SetLogger(redisLog{slog.New(slog.DiscardHandler)}) // the error of the run has it
+	return r.end(ctx, func() error {
+		if err := r.keepFinished(ctx, c.Topic); err != nil {
+			return err
+		}
+		return rediskeys.Run(ctx, rediskeys.Options{
+			Redis: from, Writer: r.writer, Topic: c.Topic, Match: c.Match, Values: c.WithValues, Rate: c.Rate,
+			CancelGone: c.CancelGone, Watch: c.Watch, Rescan: c.Rescan, Configure: c.Configure,
+			Tell: r.tell, Size: r.progress.Size,
+		})
+	}())
+}
+
+// isHeader reports whether a text may be the value of a header that names a source.
+func isHeader(text string) bool {
+	if text == "" || len(text) > 128 {
+		return false
+	}
+	for i := range len(text) {
+		if text[i] < ' ' || text[i] > '~' {
+			return false
+		}
+	}
+	return true
+}
+
+// importAsynq is the command that makes tasks of what asynq has scheduled.
+type importAsynq struct {
+	importing
+	From         string   `placeholder:"URL" default:"redis://127.0.0.1:6379" help:"Redis of asynq: a URL as lapse serve --redis takes it, also with a password and a database."`
+	Topic        string   `env:"-" placeholder:"NAME" help:"Topic of all tasks. Default: the type of each."`
+	Queue        []string `env:"-" placeholder:"NAME,..." help:"Only these queues. Default: all."`
+	DeleteSource bool     `env:"-" help:"Delete each task in asynq once Lapse has accepted it."`
+	WhileRunning bool     `env:"-" help:"Import although servers of asynq are running. What falls due meanwhile may be done by both."`
+}
+
+// importAsynqDetail says more than fits on a line.
+const importAsynqDetail = "It reads the sets scheduled and retry of asynq's queues. Stop the servers of asynq before, and let them finish what is pending." +
+	" It may be interrupted and repeated at any time. See docs/moving-from-asynq.md."
+
+// Run imports.
+func (c *importAsynq) Run(ctx context.Context, std streams, bad *faults) error {
+	if c.Topic != "" {
+		checkTopic(c.Topic, bad)
+	}
+	from := sourceRedis(c.From, bad)
+	if from != nil {
+		defer from.Close()
+	}
+	r, err := c.start(std, bad, "asynq")
+	if err != nil {
+		return err
+	}
+	redis.SetLogger(redisLog{slog.New(slog.DiscardHandler)}) // the error of the run has it
+	return r.end(ctx, asynqtasks.Run(ctx, asynqtasks.Options{
+		Redis: from, Writer: r.writer, Topic: c.Topic, Queues: c.Queue, WhileRunning: c.WhileRunning, DeleteSource: c.DeleteSource,
+		Prepare: r.keepFinished, Size: r.progress.Size,
+	}))
+}
+
+// importBeanstalkd is the command that moves the jobs of a beanstalkd.
+type importBeanstalkd struct {
+	importing
+	From  string   `env:"-" placeholder:"HOST:PORT" default:"127.0.0.1:11300" help:"The beanstalkd."`
+	Topic string   `env:"-" placeholder:"NAME" help:"Topic of all tasks. Default: the name of the tube."`
+	Tube  []string `env:"-" placeholder:"NAME,..." help:"Only these tubes. Default: all."`
+	Name  string   `env:"-" placeholder:"NAME" help:"Name of the beanstalkd in the ids of its tasks. Give the same when it is imported again at another address. Default: its address."`
+}
+
+// importBeanstalkdDetail says more than fits on a line.
+const importBeanstalkdDetail = "A job is deleted in beanstalkd once Lapse has accepted its task. Jobs that are buried, or that a worker has reserved, stay." +
+	" It may be interrupted and repeated at any time. See docs/moving-from-beanstalkd.md."
+
+// Run imports.
+func (c *importBeanstalkd) Run(ctx context.Context, std streams, bad *faults) error {
+	if c.Topic != "" {
+		checkTopic(c.Topic, bad)
+	}
+	if _, _, err := net.SplitHostPort(c.From); err != nil {
+		bad.add("from: must be HOST:PORT")
+	}
+	if c.Name == "" {
+		c.Name = c.From
+	}
+	r, err := c.start(std, bad, "beanstalkd")
+	if err != nil {
+		return err
+	}
+	return r.end(ctx, beanstalkjobs.Run(ctx, beanstalkjobs.Options{
+		Addr: c.From, Name: c.Name, Writer: r.writer, Topic: c.Topic, Tubes: c.Tube, Prepare: r.keepFinished, Size: r.progress.Size,
+	}))
 }

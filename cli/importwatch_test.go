@@ -94,7 +94,8 @@ func TestImportRedisWatch(t *testing.T) {
 	}
 	at := source.Do("PEXPIRETIME", "order:again").(int64)
 	mine := s.task("order:mine")
-	s.ok("schedule", "order.expired", "--id", "order:mine", "--delay", "3h", "--replace") // its writer has moved
+	// Its writer has moved.
+	s.ok("schedule", "order.expired", "--id", "order:mine", "--delay", "3h", "--replace")
 
 	source.Do("SET", "order:new", "v", "EX", 3600)
 	source.Do("EXPIRE", "order:moved", 7200)

@@ -136,7 +136,7 @@ func (l *lapse) killed(t *testing.T, longest time.Duration, args ...string) (kil
 			return kills
 		case <-time.After(time.Millisecond + rand.N(longest)):
 			_ = i.cmd.Process.Kill()
-			<-ended
+			_ = <-ended
 			kills++
 			longest += longest / 10 // it comes to an end
 		}

@@ -3,6 +3,7 @@ package movein
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 )
@@ -12,7 +13,7 @@ const reasonsKept = 20
 
 // Counts say what an import has done. They may be read while it runs.
 type Counts struct {
-	Read      atomic.Int64 // things of the source that were looked at, those of repeated scans included
+	Read      atomic.Int64 // things of the source that were looked at, with repeats
 	Imported  atomic.Int64 // new tasks
 	Repeated  atomic.Int64 // tasks that were there already
 	Moved     atomic.Int64 // tasks of an earlier import that got a new deadline or payload
@@ -42,6 +43,41 @@ func (c *Counts) Refused() (int64, []error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.refused, c.reasons
+}
+
+// A Figure is one of the counts.
+type Figure struct {
+	N    int64
+	Name string // in JSON
+	text string
+}
+
+// Figures returns all counts.
+func (c *Counts) Figures() []Figure {
+	refused, _ := c.Refused()
+	return []Figure{
+		{c.Imported.Load(), "imported", "imported %d"},
+		{c.Repeated.Load(), "repeated", "there already %d"},
+		{c.Moved.Load(), "moved", "moved %d"},
+		{c.Cancelled.Load(), "cancelled", "cancelled %d"},
+		{c.NoTTL.Load(), "without_ttl", "without TTL %d"},
+		{c.Gone.Load(), "gone", "gone meanwhile %d"},
+		{c.Taken.Load(), "taken", "taken by a worker meanwhile %d"},
+		{c.Kept.Load(), "kept", "left to tasks that are not of this import %d"},
+		{c.Deleted.Load(), "deleted", "deleted in the source %d"},
+		{refused, "refused", "refused %d"},
+	}
+}
+
+// String tells the counts that are not zero, and that of new tasks.
+func (c *Counts) String() string {
+	var parts []string
+	for i, f := range c.Figures() {
+		if f.N > 0 || i == 0 {
+			parts = append(parts, fmt.Sprintf(f.text, f.N))
+		}
+	}
+	return strings.Join(parts, ", ")
 }
 
 // Accepted is how many things have tasks now.

@@ -46,9 +46,9 @@ func IsID(text string) bool {
 	return true
 }
 
-// PayloadOf makes a payload of what a source has: JSON stays as it is, and the encoding is "". Other
-// text becomes a JSON string, of the encoding "text". What is no UTF-8 becomes a string in base64,
-// of the encoding "base64". Nothing stays nothing.
+// PayloadOf makes a payload of what a source has. JSON stays as it is, and the encoding is "".
+// Other text becomes a JSON string, of the encoding "text". What is no UTF-8 becomes a string in
+// base64, of the encoding "base64". Nothing stays nothing.
 func PayloadOf(body []byte) (payload []byte, encoding string) {
 	switch {
 	case len(body) == 0:

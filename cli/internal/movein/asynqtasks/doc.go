@@ -8,7 +8,7 @@
 //	asynq:queues                 set of the queues' names
 //	asynq:{<queue>}:scheduled    sorted set of ids, by Unix seconds; also :retry
 //	asynq:{<queue>}:t:<id>       hash; field msg is a message of protocol buffers
-//	asynq:servers                sorted set of the servers that run, by when that is no longer known
+//	asynq:servers                sorted set of running servers, by when they count as gone
 //
 // Tasks that are pending or active stay where they are: asynq's workers finish them.
 package asynqtasks
