@@ -67,6 +67,7 @@ func (c *importing) start(std streams, bad *faults, source string) (*importRun, 
 	asked := c.JSON
 	c.JSON = false // what the API answers is not what is printed
 	s, err := c.connect(std, bad)
+	c.JSON = asked
 	if err != nil {
 		return nil, err
 	}

@@ -37,6 +37,8 @@ const (
 	// A request has at most so many tasks, and not much more bytes of payloads.
 	batchTasks = 5000
 	batchBytes = 4 << 20
+	// lastWrites is how long writes that have begun may go on after an import was interrupted.
+	lastWrites = 10 * time.Second
 	// callsAtOnce bounds the calls about single tasks.
 	callsAtOnce = 32
 	// attempts bounds how often a task is looked at that others change.
@@ -342,5 +344,18 @@ func Wait(ctx context.Context, d time.Duration) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
+	}
+}
+
+// Grace returns a context for writes that have begun. It goes on for 10 s after ctx has ended.
+func Grace(ctx context.Context) (context.Context, context.CancelFunc) {
+	work, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() {
+		_ = Wait(work, lastWrites)
+		cancel(context.Cause(ctx))
+	})
+	return work, func() {
+		stop()
+		cancel(nil)
 	}
 }

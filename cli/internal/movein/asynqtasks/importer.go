@@ -129,9 +129,11 @@ func (o *Options) importSet(ctx context.Context, queue, set string) error {
 	}
 }
 
-// importPage creates the tasks of some entries. It goes on to the end when ctx ends.
+// importPage creates the tasks of some entries. It goes on when ctx ends, as far as movein.Grace
+// allows.
 func (o *Options) importPage(ctx context.Context, entries []entry) error {
-	work := context.WithoutCancel(ctx)
+	work, end := movein.Grace(ctx)
+	defer end()
 	if err := o.readMessages(work, entries); err != nil {
 		return err
 	}

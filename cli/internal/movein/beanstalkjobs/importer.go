@@ -225,9 +225,11 @@ func (t *tube) delayed(ctx context.Context) error {
 	}
 }
 
-// move creates the tasks of jobs, and deletes the jobs. It goes on to the end when ctx ends.
+// move creates the tasks of jobs, and deletes the jobs. It goes on when ctx ends, as far as
+// movein.Grace allows.
 func (t *tube) move(ctx context.Context, batch []job) error {
-	work := context.WithoutCancel(ctx)
+	work, end := movein.Grace(ctx)
+	defer end()
 	if err := t.Prepare(work, t.topic); err != nil {
 		return err
 	}

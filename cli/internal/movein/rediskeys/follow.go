@@ -32,7 +32,7 @@ func (m *importer) follow(ctx context.Context) error {
 		return interruptedOr(ctx, err)
 	}
 	m.hands.takeLost() // nothing was lost yet
-	work, end := grace(ctx)
+	work, end := movein.Grace(ctx)
 	defer end()
 	group, groupCtx := errgroup.WithContext(ctx)
 	scans, scanned := make(chan struct{}, 1), make(chan struct{}, 1)

@@ -19,8 +19,6 @@ const (
 	valueBatch = 100
 	// writers is how many requests are under way at once.
 	writers = 4
-	// lastWrites is how long writes that have begun may go on after the import was interrupted.
-	lastWrites = 10 * time.Second
 	// drift bounds by how much a deadline varies that follows from PTTL.
 	drift = 100 * time.Millisecond
 	// skew is by how much the clocks of a cluster's nodes may differ.
@@ -89,16 +87,6 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	return m.compare(ctx, func(context.Context) error { return nil })
-}
-
-// grace returns a context for writes that goes on for a while after ctx has ended.
-func grace(ctx context.Context) (context.Context, context.CancelFunc) {
-	work, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() {
-		_ = movein.Wait(work, lastWrites)
-		cancel()
-	})
-	return work, func() { stop(); cancel() }
 }
 
 // write creates or moves the tasks of keys that have a TTL.

@@ -25,7 +25,7 @@ func (m *importer) scan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	work, end := grace(ctx)
+	work, end := movein.Grace(ctx)
 	defer end()
 	writing, work := errgroup.WithContext(work)
 	batches := make(chan []deadline, writers)
