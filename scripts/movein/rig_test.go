@@ -125,10 +125,11 @@ func (l *lapse) killed(t *testing.T, longest time.Duration, args ...string) (kil
 	t.Helper()
 	for {
 		i := l.startImport(t, args...)
-		ended := make(chan error, 1)
-		go func() { ended <- i.cmd.Wait() }()
+		ended := make(chan struct{})
+		var err error
+		go func() { err = i.cmd.Wait(); close(ended) }()
 		select {
-		case err := <-ended:
+		case <-ended:
 			if err != nil {
 				t.Fatalf("import: %v: %s%s", err, &i.out, &i.errs)
 			}
@@ -136,7 +137,7 @@ func (l *lapse) killed(t *testing.T, longest time.Duration, args ...string) (kil
 			return kills
 		case <-time.After(time.Millisecond + rand.N(longest)):
 			_ = i.cmd.Process.Kill()
-			_ = <-ended
+			<-ended
 			kills++
 			longest += longest / 10 // it comes to an end
 		}
