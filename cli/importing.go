@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -166,7 +167,12 @@ func (r *importRun) summary(interrupted bool) error {
 
 // sourceRedis makes a client for a source. A fault is noted in bad.
 func sourceRedis(url string, bad *faults) redis.UniversalClient {
-	c, err := redisledger.ConnectReader(url, sourceConnections, sourceAnswer)
+	text, err := input("from", url)
+	if err != nil {
+		bad.include(err)
+		return nil
+	}
+	c, err := redisledger.ConnectReader(strings.TrimSpace(string(text)), sourceConnections, sourceAnswer)
 	if err != nil {
 		bad.add("from: %w", err)
 		return nil
@@ -181,11 +187,10 @@ func checkTopic(topic string, bad *faults) {
 	}
 }
 
-// importRedis is the command that makes tasks of keys with a TTL. The URL may hold a password, so
-// it can come from the environment.
+// importRedis is the command that makes tasks of keys with a TTL.
 type importRedis struct {
 	importing
-	From       string        `placeholder:"URL" default:"redis://127.0.0.1:6379" help:"Redis to read: a URL as lapse serve --redis takes it, also with a password. A replica will do."`
+	From       string        `env:"-" placeholder:"URL" default:"redis://127.0.0.1:6379" help:"Redis to read: a URL as lapse serve --redis takes it; @FILE and - read it from a file and from standard input, so that a password is in no list of processes. A replica will do."`
 	Match      string        `env:"-" required:"" placeholder:"PATTERN" help:"Only keys that match, as of SCAN: order:*."`
 	Topic      string        `env:"-" required:"" placeholder:"NAME" help:"Topic of the tasks."`
 	Watch      bool          `env:"-" help:"Follow the source until interrupted: new keys become tasks, EXPIRE moves them, DEL and PERSIST cancel them."`
@@ -257,7 +262,7 @@ func isHeader(text string) bool {
 // importAsynq is the command that makes tasks of what asynq has scheduled.
 type importAsynq struct {
 	importing
-	From         string   `placeholder:"URL" default:"redis://127.0.0.1:6379" help:"Redis of asynq: a URL as lapse serve --redis takes it, also with a password and a database."`
+	From         string   `env:"-" placeholder:"URL" default:"redis://127.0.0.1:6379" help:"Redis of asynq: a URL as lapse serve --redis takes it, also with a database; @FILE and - read it from a file and from standard input."`
 	Topic        string   `env:"-" placeholder:"NAME" help:"Topic of all tasks. Default: the type of each."`
 	Queue        []string `env:"-" placeholder:"NAME,..." help:"Only these queues. Default: all."`
 	DeleteSource bool     `env:"-" help:"Delete each task in asynq once Lapse has accepted it."`

@@ -3,6 +3,8 @@ package cli
 import (
 	"context"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -210,7 +212,11 @@ func TestImportRedisRights(t *testing.T) {
 	least := documentedRights(t)
 	source.Do(append([]any{"ACL", "SETUSER", "mover", "on", ">secret"}, least...)...)
 	as := strings.Replace(source.URL(), "redis://", "redis://mover:secret@", 1)
-	wantCounts(t, "with the least rights", s.imported(importingFrom(as, "--with-values", "--cancel-gone")...), map[string]int{"imported": 1})
+	file := filepath.Join(t.TempDir(), "url")
+	if err := os.WriteFile(file, []byte(as+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wantCounts(t, "with the least rights", s.imported(importingFrom("@"+file, "--with-values", "--cancel-gone")...), map[string]int{"imported": 1})
 	code, _, errs := s.run(importingFrom(as, "--watch")...)
 	if code != exitUsage || !strings.Contains(errs, "CONFIG SET notify-keyspace-events Kg$e") {
 		t.Errorf("exit code %d, %s", code, errs)
