@@ -120,6 +120,9 @@ class BatchAnswer(TypedDict):
     errors: list[BatchError]
     # The id of each task, in the order of the batch; empty for a task that was not scheduled.
     ids: list[str]
+    # The ids of scheduled tasks that were there already, since the same request was accepted
+    # before. Left out if there are none.
+    repeated: NotRequired[Any]
     # The ids of scheduled tasks that are spooled: only the disk of this node has them yet. Left
     # out if there are none.
     spooled: NotRequired[Any]

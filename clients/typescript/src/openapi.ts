@@ -790,6 +790,8 @@ export interface components {
             errors: components["schemas"]["BatchError"][];
             /** @description The id of each task, in the order of the batch; empty for a task that was not scheduled. */
             ids: string[];
+            /** @description The ids of scheduled tasks that were there already, since the same request was accepted before. Left out if there are none. */
+            repeated?: string[] | null;
             /** @description The ids of scheduled tasks that are spooled: only the disk of this node has them yet. Left out if there are none. */
             spooled?: string[] | null;
         };
