@@ -5,12 +5,14 @@ package main
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 )
@@ -83,16 +85,46 @@ func (u unit) run(t *testing.T, binary string, env []string, serving func(p *os.
 	return cmd.ProcessState.ExitCode(), errs.String()
 }
 
+// builds has the program that faultBinary has built, and its directory.
+var builds struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// faultBinary returns the program with the tag fault: it panics at SIGUSR1 and hangs at SIGUSR2.
+func faultBinary(t *testing.T) string {
+	t.Helper()
+	binary := func() string { return filepath.Join(builds.dir, "lapse") }
+	builds.once.Do(func() {
+		if builds.dir, builds.err = os.MkdirTemp("", "lapse-fault-*"); builds.err != nil {
+			return
+		}
+		if out, err := exec.Command("go", "build", "-tags", "nomsgpack,fault", "-o", binary(), ".").CombinedOutput(); err != nil {
+			builds.err = fmt.Errorf("%w\n%s", err, out)
+		}
+	})
+	if builds.err != nil {
+		t.Fatal(builds.err)
+	}
+	return binary()
+}
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if builds.dir != "" {
+		os.RemoveAll(builds.dir)
+	}
+	os.Exit(code)
+}
+
 // The result of systemd for each end of the server: after a panic it is started again. After a
 // wrong setting it is not, nor when another process has its data, nor when it was asked to stop.
 func TestUnitAndExitCodes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds the binary")
 	}
-	binary := filepath.Join(t.TempDir(), "lapse")
-	if out, err := exec.Command("go", "build", "-tags", "nomsgpack,fault", "-o", binary, ".").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	binary := faultBinary(t)
 	u := readUnit(t)
 	signal := func(s syscall.Signal) func(*os.Process) {
 		return func(p *os.Process) { _ = p.Signal(s) }

@@ -209,3 +209,16 @@ func TestTopicTableShowsWhatIsLate(t *testing.T) {
 		t.Errorf("got\n%s", b.String())
 	}
 }
+
+func TestHealthCommand(t *testing.T) {
+	s := newShell(t)
+	s.prints([]string{"health"}, "alive\n")
+	s.prints([]string{"health", "--ready"}, "ready\n")
+	if got := s.object("health"); got["status"] != "alive" {
+		t.Errorf("got %v", got)
+	}
+	var out, errs screen
+	if code := run(t.Context(), []string{"health", "--server", "http://127.0.0.1:1"}, streams{&out, &errs}); code != exitUnavailable {
+		t.Errorf("without a server: exit code %d: %s", code, errs.String())
+	}
+}

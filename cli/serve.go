@@ -16,6 +16,8 @@ import (
 	"github.com/hashicorp/go-multierror"
 
 	"github.com/lapsehq/lapse/cli/internal/commandline"
+	"github.com/lapsehq/lapse/cli/internal/fault"
+	"github.com/lapsehq/lapse/cli/internal/service"
 	"github.com/lapsehq/lapse/httpapi"
 	"github.com/lapsehq/lapse/metrics"
 	"github.com/lapsehq/lapse/tasks"
@@ -103,10 +105,13 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 	}
 	servers := bound.serve(api, entrance.certificates, s.MaxConnections)
 	entrance.watch(ctx, api, ways, log)
+	manager := service.NewManager(log)
+	defer manager.End()
+	manager.Ready()
 
 	// Scheduler. It owns the ledger from here on; replay goes on in the
 	// background.
-	cfg.Node, cfg.Log = s.Node, log
+	cfg.Node, cfg.Log, cfg.Observer = s.Node, log, fault.Observer
 	scheduler, err := tasks.Open(ctx, ledger, cfg)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -117,6 +122,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 	ways.attach(scheduler)
 	api.Attach(scheduler)
 	announced()
+	manager.Serving(s.Node, scheduler.Moving)
 
 	// This lasts until the server is asked to stop, drained, or unable to go on.
 	var failure error
@@ -125,6 +131,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 		total := scheduler.Stats().Total
 		log.Info("stopping; a second signal ends the process at once", "node", s.Node, "delivering", total.Delivering,
 			"grace", s.ShutdownGrace, "handover", s.Handover)
+		manager.Stopping(s.stopsWithin())
 		s.handOver(scheduler, log)
 	case <-scheduler.Drained():
 		log.Info("stopping: the node holds no shards any more", "node", s.Node)
@@ -132,6 +139,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 		failure = scheduler.Err()
 	case failure = <-servers.failed:
 	}
+	manager.Stopping(s.stopsWithin())
 	return s.shutdown(failure, servers, log, func() error {
 		defer ways.close()
 		return scheduler.Close(context.Background())
@@ -163,6 +171,16 @@ func (s *serve) handOver(scheduler *tasks.Scheduler, log *slog.Logger) {
 	default:
 		log.Error("some shards were not handed over; they wait for the next start, or for failover_after", "node", s.Node, "error", err)
 	}
+}
+
+// stopsWithin is how long handOver and shutdown take at most.
+func (s *serve) stopsWithin() time.Duration {
+	const ledger, margin = 4 * time.Second, 2 * time.Second
+	d := s.AnswerWithin + time.Second + s.ShutdownGrace + ledger + margin
+	if s.Handover {
+		d += s.HandoverTimeout
+	}
+	return d
 }
 
 // shutdown stops the parts in an order in which each still has the parts that it needs. Before it,

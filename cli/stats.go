@@ -43,6 +43,39 @@ func (c *stats) Run(ctx context.Context, std streams, bad *faults) error {
 	return s.print(func(w io.Writer) { statsBlock(w, all, time.Now()) })
 }
 
+// health is the command that asks a server whether it is well. Probes of containers, which have no
+// other program for it, run it.
+type health struct {
+	remote
+	Ready bool `env:"-" help:"Ask whether it is ready, too: whether it has read back its tasks, and is not about to stop."`
+}
+
+// Run asks once. Error: client.ErrUnavailable with what is wrong.
+func (c *health) Run(ctx context.Context, std streams, bad *faults) error {
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	alive, err := s.Alive(ctx)
+	if err != nil {
+		return err
+	}
+	if alive.Status != "alive" {
+		return fmt.Errorf("%w: the server says that it is %s %s", client.ErrUnavailable, alive.Status, alive.Detail)
+	}
+	if !c.Ready {
+		return s.print(func(w io.Writer) { fmt.Fprintln(w, "alive") })
+	}
+	ready, err := s.Client.Ready(ctx)
+	if err != nil {
+		return err
+	}
+	if !ready.Ready {
+		return fmt.Errorf("%w: the server is alive, and not ready: /readyz says why", client.ErrUnavailable)
+	}
+	return s.print(func(w io.Writer) { fmt.Fprintln(w, "ready") })
+}
+
 // lateness is for people: the quantiles are the upper bounds of wide buckets, and would otherwise
 // seem to be far above the mean.
 func lateness(n *client.Counts) string {

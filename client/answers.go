@@ -397,3 +397,12 @@ type MissingNode struct {
 	// Why.
 	Error string `json:"error"`
 }
+
+// Alive is the answer of /healthz.
+type Alive struct {
+	// ended: the scheduler has ended. stuck: it does not move any more. With either, restart the
+	// process.
+	Status string `json:"status"`
+	// With stuck: which part of the scheduler does not move, and for how long.
+	Detail string `json:"detail,omitempty"`
+}

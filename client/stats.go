@@ -49,6 +49,17 @@ func (c *Client) stats(ctx context.Context, values url.Values) (*Stats, error) {
 	return s, nil
 }
 
+// Alive asks once whether the server does its work. An answer that it does not is no error: Alive
+// says what is wrong. Errors: ErrUnreachable.
+func (c *Client) Alive(ctx context.Context) (*Alive, error) {
+	a := &Alive{}
+	q := call{method: http.MethodGet, path: "/healthz", effect: reads, also: http.StatusServiceUnavailable}
+	if _, err := c.do(ctx, q, a); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
 // Ready asks once whether the server is ready. An answer that it is not is no error: Readiness says
 // how far it is. Errors: ErrUnreachable.
 func (c *Client) Ready(ctx context.Context) (*Readiness, error) {

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
@@ -10,8 +11,18 @@ import (
 
 // Alive is the answer of /healthz.
 type Alive struct {
-	Status string `json:"status" enum:"alive,ended"`
+	Status string `json:"status" enum:"alive,ended,stuck" doc:"ended: the scheduler has ended. stuck: it does not move any more. With either, restart the process."`
+	Detail string `json:"detail,omitempty" doc:"With stuck: which part of the scheduler does not move, and for how long."`
 }
+
+const (
+	// stuckAfter is how long the scheduler has not moved when it counts as stuck. Work that is
+	// larger than any bound allows takes a part of it.
+	stuckAfter = 10 * time.Second
+	// movingWithin is how long one probe waits for the scheduler to move. It is less than any
+	// prober waits, and enough for a process that was suspended for longer than stuckAfter.
+	movingWithin = 250 * time.Millisecond
+)
 
 // Readiness is the answer of /readyz.
 type Readiness struct {
@@ -68,15 +79,22 @@ func statusOf[B any](ok bool, body B) *statusReply[B] {
 }
 
 // alive answers GET /healthz.
-func (s *Server) alive(context.Context, *struct{}) (*statusReply[Alive], error) {
-	if s.attached.Load() {
-		select {
-		case <-s.scheduler.Done():
-			return statusOf(false, Alive{"ended"}), nil
-		default:
-		}
+func (s *Server) alive(ctx context.Context, _ *struct{}) (*statusReply[Alive], error) {
+	if !s.attached.Load() {
+		return statusOf(true, Alive{Status: "alive"}), nil
 	}
-	return statusOf(true, Alive{"alive"}), nil
+	select {
+	case <-s.scheduler.Done():
+		return statusOf(false, Alive{Status: "ended"}), nil
+	default:
+	}
+	ctx, cancel := context.WithTimeout(ctx, movingWithin)
+	defer cancel()
+	var stuck *tasks.StuckError
+	if err := s.scheduler.Moving(ctx); errors.As(err, &stuck) && stuck.For >= stuckAfter {
+		return statusOf(false, Alive{"stuck", stuck.Error()}), nil
+	}
+	return statusOf(true, Alive{Status: "alive"}), nil
 }
 
 type probe struct{ request }

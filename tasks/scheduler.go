@@ -10,6 +10,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // A Scheduler takes tasks in and delivers them when they are due. Its methods
@@ -76,6 +77,16 @@ func open(ctx context.Context, ledger recovery.Ledger, config Config, h parts) (
 // It is idempotent. An error tells what could not be written: after the next Open
 // those tasks stand as they stood before.
 func (s *Scheduler) Close(ctx context.Context) error { return s.engine.Close(ctx) }
+
+// Moving returns nil once the scheduler has shown that it moves: its lock was taken, its wheel has
+// read the clock, and a sweep under way has come further. It waits for that until ctx ends, and
+// then returns a *StuckError. Judge by StuckError.For, not by the wait alone: a busy scheduler may
+// need a second, and a process that was suspended has had no time to answer. It says nothing about
+// the ledger, which Readiness reports. It returns nil once the scheduler is closed.
+func (s *Scheduler) Moving(ctx context.Context) error { return s.engine.Moving(ctx) }
+
+// A StuckError says that a scheduler does not move.
+type StuckError = task.StuckError
 
 // Format is the version of the newest records that this version of the package reads and
 // writes. A ledger that several nodes share is told, so that none of them adopts what

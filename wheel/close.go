@@ -15,6 +15,7 @@ func (r *Runner) Close() {
 		// that is firing finds closed when it comes for the next batch.
 		r.closed = true
 		r.wheel = nil
+		r.beatLocked()
 		close(r.exit)
 	}
 	r.mu.Unlock()

@@ -38,6 +38,9 @@ func (r *Runner) fill(buf []uint64, slack time.Duration) (n, late int, more bool
 		return 0, 0, false
 	}
 	now := r.readClockLocked()
+	if slack == ownLoop {
+		r.beatLocked()
+	}
 	n, late, more = r.wheel.take(now, now-slack.Milliseconds(), buf)
 	r.offerLocked()
 	switch {

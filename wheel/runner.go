@@ -65,10 +65,11 @@ type Runner struct {
 	closed  bool
 	wheel   *Wheel // nil once closed
 	queued  [buckets]int64
-	nudged  bool       // nudge is in queue
-	taking  time.Time  // when the loop last left timers that were due; zero if it left none
-	spare   []*element // for reuse
-	buffers [][]uint64 // for reuse
+	nudged  bool          // nudge is in queue
+	taking  time.Time     // when the loop last left timers that were due; zero if it left none
+	spare   []*element    // for reuse
+	buffers [][]uint64    // for reuse
+	pulse   chan struct{} // closed when the loop next fills a batch; nil without callers of Pulse
 }
 
 // NewRunner starts a Runner; Close stops it. The error lists everything that is
@@ -166,6 +167,33 @@ func (r *Runner) Len() int {
 		return 0
 	}
 	return r.wheel.Len()
+}
+
+// Pulse returns a channel that is closed when the Runner's goroutine next reads its clock to fire
+// what is due. If it is not doing so already, it is woken through the queue, as by a timer. The
+// channel is closed at once if the Runner is closed. Pulse waits for the Runner's mutex: a caller
+// that wants to know whether the Runner moves calls it from a goroutine of its own.
+func (r *Runner) Pulse() <-chan struct{} {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.pulse == nil {
+		r.pulse = make(chan struct{})
+	}
+	pulse := r.pulse
+	if r.closed {
+		r.beatLocked()
+	} else {
+		r.nudgeLocked()
+	}
+	return pulse
+}
+
+// beatLocked tells the callers of Pulse that the loop moves.
+func (r *Runner) beatLocked() {
+	if r.pulse != nil {
+		close(r.pulse)
+		r.pulse = nil
+	}
 }
 
 // Overdue fires, on the caller's goroutine, whatever is due now. It returns how

@@ -255,3 +255,43 @@ func TestConfigFaults(t *testing.T) {
 		t.Error("a negative tick is accepted")
 	}
 }
+
+// A pulse comes from a Runner that rests, from one that fires, and from one that is closed. It does
+// not come while Fire hangs.
+func TestPulse(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hang := make(chan struct{})
+		firing := make(chan struct{})
+		r, err := NewRunner(Config{Fire: func([]uint64) { close(firing); <-hang }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer r.Close()
+		beats := func(c <-chan struct{}) bool {
+			synctest.Wait()
+			select {
+			case <-c:
+				return true
+			default:
+				return false
+			}
+		}
+		if !beats(r.Pulse()) {
+			t.Error("none comes from a Runner that rests")
+		}
+		r.Add(time.Now().Add(time.Second).UnixMilli(), 1)
+		<-firing
+		first, second := r.Pulse(), r.Pulse()
+		if beats(first) || beats(second) {
+			t.Error("it comes although Fire hangs")
+		}
+		close(hang)
+		if !beats(first) || !beats(second) {
+			t.Error("none comes when Fire goes on")
+		}
+		r.Close()
+		if !beats(r.Pulse()) {
+			t.Error("none comes from a closed Runner")
+		}
+	})
+}

@@ -2,7 +2,9 @@ package task
 
 import (
 	"errors"
+	"fmt"
 	"strings"
+	"time"
 )
 
 // Errors of the scheduler's methods, to be tested for with errors.Is. An error that says why
@@ -98,6 +100,17 @@ func (e *KindError) Error() string { return e.text }
 
 // Unwrap returns the more general error.
 func (e *KindError) Unwrap() error { return e.general }
+
+// A StuckError says that a scheduler does not move. Only the end of its process mends it.
+type StuckError struct {
+	Part string        // which part does not: its lock, its wheel or its sweep
+	For  time.Duration // for how long, at least
+}
+
+// Error names the part.
+func (e *StuckError) Error() string {
+	return fmt.Sprintf("the scheduler does not move: %s has not answered for %s", e.Part, e.For.Round(time.Millisecond))
+}
 
 // A FieldError says what is wrong with one field of a request. It never repeats the value.
 type FieldError struct {

@@ -11,6 +11,7 @@ import (
 	"github.com/lapsehq/lapse/internal/latency"
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
+	"github.com/lapsehq/lapse/tasks/internal/pulse"
 	"github.com/lapsehq/lapse/tasks/internal/receipt"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -72,6 +73,8 @@ type lifetime struct {
 	closeBegun atomic.Bool
 	closed     chan struct{} // closed when Close is over, which closeErr waits for
 	closeErr   error
+
+	pulse pulse.Pulse // whether it moves
 }
 
 // A reading is how far the ledger has been read into memory.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/pulse"
 )
 
 // Memory alone decides on settlements of deliveries, and on cancellations of tasks that are known
@@ -111,4 +112,18 @@ func (s *Engine) noteCertainty(was bool) (is bool) {
 		s.wakeAll()
 	}
 	return is
+}
+
+// Moving is tasks.Scheduler.Moving.
+func (s *Engine) Moving(ctx context.Context) error {
+	return s.Life.pulse.Moving(ctx, []pulse.Part{
+		{Name: "its lock", Wait: func() { _ = s.Err() }},
+		{Name: "its wheel", Wait: func() {
+			select {
+			case <-s.Runner.Pulse():
+			case <-s.Life.done:
+			}
+		}},
+		{Name: "its sweep", Wait: func() { s.Life.pulse.Swept(s.Life.done) }},
+	})
 }

@@ -134,6 +134,7 @@ func (s *Engine) shutDown(ctx context.Context) error {
 	// The remaining writes have a timeout of their own: handlers may have used up that of ctx.
 	flush, cancelFlush := context.WithTimeout(context.WithoutCancel(ctx), s.Config.AnswerWithin)
 	defer cancelFlush()
+	s.Life.pulse.End(flush)
 	if !ended(flush, &s.Life.Background) {
 		s.Config.Log.Warn("closing without the ledger: it does not answer", "node", s.Config.Node)
 	}

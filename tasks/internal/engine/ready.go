@@ -79,6 +79,7 @@ func (s *Engine) Fired(values []uint64) {
 			}
 		}
 		s.Unlock()
+		s.Life.pulse.Step()
 		values = values[n:]
 	}
 }

@@ -58,7 +58,7 @@ func (s *Engine) sweepLoop() {
 	s.noteClock()
 	s.Config.Times.Due(s.Config.Clock())
 	s.EveryOr(s.Config.SweepEvery, s.sweepNow, func(woken bool) {
-		s.SweepOnce(!woken && s.Config.Times.Due(s.Config.Clock()))
+		s.Life.pulse.Sweep(func() { s.SweepOnce(!woken && s.Config.Times.Due(s.Config.Clock())) })
 	})
 }
 
@@ -134,6 +134,7 @@ func (s *Engine) SearchOverdue(all bool) (found int) {
 		n, to := s.searchSomeLocked(from)
 		s.Unlock()
 		found, from = found+n, to
+		s.Life.pulse.Step()
 	}
 	s.Mu.Lock()
 	if from >= s.Store.Slots() {
