@@ -23,6 +23,9 @@ DIR       ?= $(CURDIR)/campaign-logs
 LEDGERS   ?= disk redis fleet
 FROM      ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
 campaign: TASKS = 50000
+REVISION  ?= HEAD
+TARGETS   ?=
+VERSION   ?=
 RUN_FLAGS ?=
 COMPARE_FLAGS ?=
 
@@ -64,10 +67,11 @@ lint: tools ## check formatting, vet, golangci-lint with the import directions, 
 	$(GO) vet -tags $(TAGS),fault,browser ./...
 	cd scripts/compare && $(GO) vet -tags $(TAGS) ./...
 	$(LINT) run ./...
+	cd scripts/release && $(GO) vet -tags $(TAGS) ./... && $(LINT) run ./...
 	@if $(GO) build -tags $(TAGS) -ldflags=-dumpdep -o /dev/null . 2>&1 | grep -m 3 '<ReflectMethod>'; then \
 		echo "these find methods by name at run time: the linker keeps every exported method of the program, 13 MB"; exit 1; fi
 	@for dir in $(ADAPTERS); do echo "lint $$dir"; (cd $$dir && $(GO) vet -tags $(TAGS) ./... && $(LINT) run ./...); done
-	@if command -v shellcheck >/dev/null; then shellcheck .ci/run scripts/need-* scripts/clients scripts/bench-compare; fi
+	@if command -v shellcheck >/dev/null; then shellcheck .ci/run scripts/need-* scripts/clients scripts/bench-compare scripts/known-vulnerabilities scripts/release/package/*.sh; fi
 
 .PHONY: alerts
 alerts: ## compare the alerts and the dashboard in deploy/ with the metrics, and run promtool if it is installed
@@ -82,15 +86,30 @@ bench: ## run the benchmarks COUNT times; text on stdout and in bench/latest.txt
 bench-compare: build ## run Lapse beside asynq, beanstalkd and Redis expiry; writes docs/comparison.md and .svg (20 minutes)
 	scripts/bench-compare $(COMPARE_FLAGS)
 
+.PHONY: release
+release: ## binaries, archives, packages, SBOMs and checksums of REVISION=HEAD into dist/ (TARGETS=linux/amd64)
+	cd scripts/release && $(GO) run . -revision $(REVISION) -targets "$(TARGETS)" -out $(CURDIR)/dist
+
+.PHONY: release-prepare
+release-prepare: ## make the adapters require VERSION=v1.2.3, which is about to be tagged
+	cd scripts/release && $(GO) run . -prepare "$(VERSION)"
+
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME=10s
-	@for pkg in $$($(GO) list -tags $(TAGS) ./...); do \
-		targets=$$($(GO) test -tags $(TAGS) -list '^Fuzz' $$pkg); \
-		for target in $$(grep '^Fuzz' <<<"$$targets" || true); do \
-			echo "fuzz $$pkg $$target"; \
-			$(GO) test -tags $(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $$pkg; \
+	@for file in $$(grep -rlE --include='*_test.go' '^func Fuzz' . | sort); do \
+		for target in $$(sed -nE 's/^func (Fuzz\w+)\(.*/\1/p' "$$file"); do \
+			echo "fuzz $$file $$target"; \
+			$(GO) test -tags $(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")"; \
 		done; \
 	done
+
+.PHONY: vuln
+vuln: ## look for known vulnerabilities in what is linked in; passed over where their list cannot be had
+	@scripts/known-vulnerabilities $(GO)
+
+.PHONY: release-test
+release-test: redis ## make a release of this machine's target, install its packages into a fresh root, and run what deploy/ describes
+	cd scripts/release && $(GO) test -tags $(TAGS) -count 1 -timeout 20m ./...
 
 .PHONY: browser
 browser: redis ## try the pages in a real Chromium, on each of LEDGERS='disk redis fleet'; installs a browser if there is none
@@ -151,7 +170,8 @@ cover: ## write coverage.html, and print the coverage of each package
 	@$(GO) tool cover -func=coverage.out | tail -1
 
 .PHONY: ci
-ci: lint test adapters race clients browser fault ## everything that must pass before a change goes in
+ci: lint vuln test adapters race clients browser fault release-test ## everything that must pass before a change goes in
+	$(MAKE) fuzz FUZZTIME=3s
 
 .PHONY: redis
 redis:
@@ -174,4 +194,4 @@ tools: ## install golangci-lint into bin/ if it is missing
 
 .PHONY: clean
 clean: ## remove what the other targets have made; the data in ./lapse-data stays
-	rm -rf bin bench/latest.txt coverage.out coverage.html clients/typescript/{node_modules,build,dist}
+	rm -rf bin dist bench/latest.txt coverage.out coverage.html clients/typescript/{node_modules,build,dist}

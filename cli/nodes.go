@@ -53,7 +53,7 @@ func nodeTable(w io.Writer, list []client.Node) {
 type nodesDrain struct {
 	remote
 	Wait bool   `env:"-" help:"Return when it has ended, and not when it has begun. Ask another node than the one that ends."`
-	Node string `arg:"" help:"Its name."`
+	Node string `arg:"" optional:"" help:"Its name. Default: the server that is asked."`
 }
 
 // Run drains.
@@ -63,10 +63,11 @@ func (c *nodesDrain) Run(ctx context.Context, std streams, bad *faults) error {
 		return err
 	}
 	var before client.Node
-	if c.Wait {
+	if c.Wait || c.Node == "" {
 		if before, err = c.find(ctx, s); err != nil {
 			return err
 		}
+		c.Node = before.Name
 	}
 	if err := s.DrainNode(ctx, c.Node); err != nil {
 		return err
@@ -81,13 +82,13 @@ func (c *nodesDrain) Run(ctx context.Context, std streams, bad *faults) error {
 	return err
 }
 
-// find returns the node as the server knows it.
+// find returns the node as the server knows it, or the server itself if no name is given.
 func (c *nodesDrain) find(ctx context.Context, s *session) (client.Node, error) {
 	list, err := s.Nodes(ctx)
 	if err != nil {
 		return client.Node{}, err
 	}
-	i := slices.IndexFunc(list, func(n client.Node) bool { return n.Name == c.Node })
+	i := slices.IndexFunc(list, func(n client.Node) bool { return n.Name == c.Node || c.Node == "" && n.Self })
 	if i < 0 {
 		return client.Node{}, fmt.Errorf("%w: %s", client.ErrNoNode, c.Node)
 	}

@@ -2,11 +2,9 @@ module github.com/lapsehq/lapse/adapters/kafka
 
 go 1.26.0
 
-replace github.com/lapsehq/lapse => ../..
-
 require (
 	github.com/hashicorp/go-multierror v1.1.1
-	github.com/lapsehq/lapse v0.0.0-00010101000000-000000000000
+	github.com/lapsehq/lapse v0.1.0
 	github.com/twmb/franz-go v1.22.2
 	github.com/twmb/franz-go/pkg/kfake v0.0.0-20260918054303-01f206a7e32c
 	github.com/twmb/franz-go/pkg/kmsg v1.15.0

@@ -2,11 +2,9 @@ module github.com/lapsehq/lapse/adapters/nats
 
 go 1.26.0
 
-replace github.com/lapsehq/lapse => ../..
-
 require (
 	github.com/hashicorp/go-multierror v1.1.1
-	github.com/lapsehq/lapse v0.0.0-00010101000000-000000000000
+	github.com/lapsehq/lapse v0.1.0
 	github.com/nats-io/nats.go v1.55.0
 	go.uber.org/goleak v1.3.0
 )
