@@ -7,12 +7,12 @@ import (
 	"slices"
 )
 
-// A record is a task as the ledger and the arena hold it. Layout of versions 1 to 3,
+// A record is a task as the ledger and the arena hold it. Layout of versions 1 to 4,
 // integers little-endian, times in Unix milliseconds:
 //
 //	offset size
-//	0      1    version: 3 if the countdown is held or there is a stamp; otherwise 2 if there are
-//	            attempts or the task is finished, else 1
+//	0      1    version: 4 if there is a target; otherwise 3 if the countdown is held or there
+//	            is a stamp; otherwise 2 if there are attempts or the task is finished, else 1
 //	1      1    state: 0 pending, 1 delivering with a parked lease; dead: 2 for a reason
 //	            that is not known, 3 its attempts were exhausted, 4 buried by its receiver,
 //	            5 its topic was deleted by force; finished: 6 in a way that is not known,
@@ -35,6 +35,7 @@ import (
 //	hasAttempts      uvarint length, attempts: see attempts.go
 //	Held             8+8 when the task was held, the next attempt that it had
 //	hasStamp         8   stamp of the last action that has changed the task
+//	HasTarget        uvarint length, target: see target.go
 //	then the payload, to the end.
 //
 // A change of this layout gets a new version number, and this version stays
@@ -46,11 +47,12 @@ import (
 // version of its own; 2 is what dead records said until then, and still say if
 // the ledger has lost why.
 const (
-	// Version is the newest version of records, those with a held countdown or a stamp. Nodes that
-	// do not know it keep such records and deliver none.
-	Version      = 3
+	// Version is the newest version of records, those with a target. Nodes that do not know it keep
+	// such records and deliver none.
+	Version      = 4
+	withHold     = 3 // the version of those with a held countdown or a stamp
 	withAttempts = 2 // the version of those with attempts, and of finished tasks
-	plain        = 1 // the version of those with neither
+	plain        = 1 // the version of those with nothing of that
 	fixedSize    = 44
 
 	// HeldUntil is the next attempt of a held task: the last millisecond of the year 9999. No
@@ -82,6 +84,7 @@ const (
 	hasAttempts // never in version 1
 	Held        // the countdown is held; never in versions 1 and 2, as hasStamp
 	hasStamp
+	HasTarget  // what the task says of its own delivery; never before version 4
 	knownFlags = 1<<iota - 1
 )
 
@@ -132,6 +135,7 @@ type Fields struct {
 	HeldAt      int64  // of a held task, as HeldNext
 	HeldNext    int64
 	Stamp       uint64 // of the last action that has changed the task; 0: none has
+	Target      []byte // encoded; see Target
 	Payload     []byte
 }
 
@@ -150,6 +154,7 @@ func (f *Fields) Append(dst []byte) []byte {
 	set(len(f.LastError) > 0, hasLastError)
 	set(len(f.Attempts) > 0, hasAttempts)
 	set(f.Stamp != 0, hasStamp)
+	set(len(f.Target) > 0, HasTarget)
 	le := binary.LittleEndian
 	dst = append(dst, versionOf(f.State, flags), f.State)
 	dst = le.AppendUint16(dst, flags)
@@ -186,14 +191,19 @@ func (f *Fields) Append(dst []byte) []byte {
 	if flags&hasStamp != 0 {
 		dst = le.AppendUint64(dst, f.Stamp)
 	}
+	if flags&HasTarget != 0 {
+		dst = append(binary.AppendUvarint(dst, uint64(len(f.Target))), f.Target...)
+	}
 	return append(dst, f.Payload...)
 }
 
 // versionOf returns the version of a record: the first that has its parts and its state.
 func versionOf(state uint8, flags uint16) byte {
 	switch {
-	case flags&(Held|hasStamp) != 0:
+	case flags&HasTarget != 0:
 		return Version
+	case flags&(Held|hasStamp) != 0:
+		return withHold
 	case flags&hasAttempts != 0, state >= Finished:
 		return withAttempts
 	}
@@ -258,6 +268,12 @@ func Decode(rec []byte) (f Fields, err error) {
 	}
 	if f.Flags&hasStamp != 0 {
 		f.Stamp = r.uint64()
+	}
+	if f.Flags&HasTarget != 0 {
+		f.Target = r.long()
+		if _, err := DecodeTarget(f.Target); err != nil {
+			return f, err
+		}
 	}
 	if r.cut || len(f.Topic) == 0 {
 		return f, fmt.Errorf("%w: cut short", ErrBad)
@@ -402,18 +418,6 @@ func Attempt(rec []byte) uint32 { return binary.LittleEndian.Uint32(rec[attemptO
 // SetAttempt writes the number of the last delivery.
 func SetAttempt(rec []byte, attempt uint32) {
 	binary.LittleEndian.PutUint32(rec[attemptOffset:], attempt)
-}
-
-// Stamp returns that of the last action that has changed the task; 0: none has.
-func Stamp(rec []byte) uint64 {
-	if Flags(rec)&hasStamp == 0 {
-		return 0
-	}
-	f, err := Decode(rec)
-	if err != nil {
-		return 0 // the record was checked when it was read
-	}
-	return f.Stamp
 }
 
 // Revision returns the number of the last change.

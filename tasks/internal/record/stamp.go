@@ -30,3 +30,15 @@ func LowestStamp(now time.Time) uint64 { return uint64(max(now.UnixMilli(), 0)) 
 
 // NewStamp returns a stamp of an action that begins now.
 func NewStamp(now time.Time) uint64 { return LowestStamp(now) + rand.Uint64N(1<<stampNoise) }
+
+// Stamp returns that of the last action that has changed the task; 0: none has.
+func Stamp(rec []byte) uint64 {
+	if Flags(rec)&hasStamp == 0 {
+		return 0
+	}
+	f, err := Decode(rec)
+	if err != nil {
+		return 0 // the record was checked when it was read
+	}
+	return f.Stamp
+}
