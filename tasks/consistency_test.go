@@ -129,10 +129,14 @@ func (s consistency) checkTopics() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
 	gauges := make([][Dead + 1]int64, len(s.engine.TopicTable.ByNumber))
 	readies := make([]int, len(s.engine.TopicTable.ByNumber))
+	strays := make([]int, len(s.engine.TopicTable.ByNumber))
 	for n := uint32(1); n < s.engine.Store.Slots(); n++ {
 		if sl := s.engine.Store.Slot(n); sl.State != store.Vacant {
 			gauges[sl.Topic][sl.State.Shown()]++
-			if sl.State == store.Ready {
+			switch {
+			case sl.State == store.Ready && sl.Flags&store.Stray != 0:
+				strays[sl.Topic]++
+			case sl.State == store.Ready:
 				readies[sl.Topic]++
 			}
 		}
@@ -169,6 +173,9 @@ func (s consistency) checkTopics() (errs error) {
 		})
 		if live != readies[i] || t.Queue.Live != live || t.Queue.Count != items {
 			fault("topic %q: %d ready; its queue holds %d, %d of them live, and counts %d, %d", t.Name, readies[i], items, live, t.Queue.Count, t.Queue.Live)
+		}
+		if t.Strays.Live != strays[i] {
+			fault("topic %q: %d strays, %d are counted", t.Name, strays[i], t.Strays.Live)
 		}
 		if t.Deliverer == nil && (t.Workers != 0 || t.Busy != 0) || t.Busy > t.Workers {
 			fault("topic %q: %d of %d workers are busy", t.Name, t.Busy, t.Workers)

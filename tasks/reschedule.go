@@ -9,8 +9,8 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// Reschedule gives a pending or ready task a new deadline, a new payload, or
-// both, in one step: until the ledger has the new record, the task is not
+// Reschedule gives a pending or ready task a new deadline, a new payload, a new
+// target, or several of them, in one step: until the ledger has the new record, the task is not
 // delivered, and there is never a moment in which it exists twice or not at all.
 //
 // Errors: ErrInvalid, ErrTooLarge, ErrNotFound, ErrDelivering, ErrDead,
@@ -36,7 +36,7 @@ func (s *Scheduler) Reschedule(ctx context.Context, id string, m Move) (Task, er
 	if s.cluster.Fleet == nil {
 		return s.engine.Reschedule(ctx, id, m)
 	}
-	return cluster.RoutedTask(ctx, s.cluster, id, cluster.MoveMethod, cluster.AboutMove(ctx, id, m),
+	return cluster.RoutedTask(ctx, s.cluster, id, cluster.MoveMethodOf(&m), cluster.AboutMove(ctx, id, m),
 		func(ctx context.Context) (Task, error) { return s.engine.Reschedule(ctx, id, m) })
 }
 

@@ -50,6 +50,9 @@ type TopicSettings struct {
 	// same task is answered as a repeated one. 0 to 30 days; default 0, and then nothing
 	// is written for it.
 	KeepFinished time.Duration `json:",omitempty"`
+	// TaskDelivery lets tasks have a Target: their own receiver, as far as the way of delivery lets
+	// them choose it, and their own Retry. Without it, a task that has a receiver of its own waits.
+	TaskDelivery bool `json:",omitempty"`
 }
 
 // WithDefaults returns the settings with the defaults of fields that are zero.
@@ -93,10 +96,7 @@ func (t TopicSettings) Faults() (f Faults) {
 			f.Add(field, problem)
 		}
 	}
-	within(t.Retry.MaxAttempts >= 1 && t.Retry.MaxAttempts <= MaxRetryAttempts, "retry.max_attempts", "must be from 1 to 1000000")
-	within(t.Retry.MaxAge == 0 || t.Retry.MaxAge >= time.Second && t.Retry.MaxAge <= MaxAhead, "retry.max_age", "must be from 1 s to 3660 days")
-	within(t.Retry.MinBackoff >= time.Millisecond && t.Retry.MinBackoff <= 24*time.Hour, "retry.min_backoff", "must be from 1 ms to 24 h")
-	within(t.Retry.MaxBackoff >= t.Retry.MinBackoff && t.Retry.MaxBackoff <= 30*24*time.Hour, "retry.max_backoff", "must be from min_backoff to 30 days")
+	t.Retry.within(&f, "retry.", false)
 	within(t.Lease >= MinLease && t.Lease <= MaxLease, "lease", LeaseRange)
 	within(t.Concurrency >= 1 && t.Concurrency <= 100_000, "concurrency", "must be from 1 to 100000")
 	if r := t.Rate; r != (Rate{}) {

@@ -46,6 +46,7 @@ type Task struct {
 	// task: at most MaxAttempts, and fewer if their texts are long. Set by Get, and in lists of
 	// dead and of finished tasks.
 	Attempts []Attempt
+	Target   *Target // what the task says of its own delivery; nil: nothing
 
 	// Repeated is set by Schedule when the very same request was accepted before, and by Replace
 	// when there was a task to replace.
@@ -141,14 +142,19 @@ type Request struct {
 	// counts as skipped. In a topic with a Spread it counts from the task's place. 0 means any. 1
 	// ms to MaxAhead.
 	MaxLateness time.Duration
+	// Target is what the task says of its own delivery; nil: nothing. The topic must allow it, see
+	// TopicSettings.TaskDelivery.
+	Target *Target
 }
 
-// A Move gives a task a new deadline, a new payload, or both. The zero Due and a nil Delay keep the
-// deadline; a nil Payload keeps the payload.
+// A Move gives a task a new deadline, a new payload, a new target, or several of them. The zero Due
+// and a nil Delay keep the deadline; a nil Payload keeps the payload, and a nil Target keeps the
+// target. A Target that says nothing takes it away.
 type Move struct {
 	Due     time.Time
 	Delay   *time.Duration
 	Payload []byte
+	Target  *Target
 }
 
 // A Result is the answer to one request of a batch: the id, or why not.
@@ -177,8 +183,8 @@ type Query struct {
 	// DiedFrom and DiedTo are a window of Task.Died, without DiedTo. Only with Dead.
 	DiedFrom, DiedTo time.Time
 
-	// Brief lists tasks without Payload, Headers and Attempts, and with at most MaxBriefError of
-	// LastError.
+	// Brief lists tasks without Payload, Headers, Target and Attempts, and with at most
+	// MaxBriefError of LastError.
 	Brief bool
 }
 

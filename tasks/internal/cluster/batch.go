@@ -359,8 +359,12 @@ func (b *Batch) forward(ctx context.Context, forwarded []forwardedRequest) {
 		return
 	}
 	b.lookInSpools(ctx, forwarded)
-	groups := make(map[string][]requestQuery)
-	indices := make(map[string][]int)
+	type receiver struct {
+		node   string
+		target bool // the tasks have targets: see BatchToMethod
+	}
+	groups := make(map[receiver][]requestQuery)
+	indices := make(map[receiver][]int)
 	for _, t := range forwarded {
 		if b.Results[t.index].Err != nil {
 			continue
@@ -371,20 +375,22 @@ func (b *Batch) forward(ctx context.Context, forwarded []forwardedRequest) {
 		}
 		wanted := b.Requests[t.index]
 		wanted.ID = b.Results[t.index].ID
-		groups[at.Node] = append(groups[at.Node], aboutRequest(wanted, at.shardID))
-		indices[at.Node] = append(indices[at.Node], t.index)
+		to := receiver{at.Node, wanted.Target != nil}
+		groups[to] = append(groups[to], aboutRequest(wanted, at.shardID))
+		indices[to] = append(indices[to], t.index)
 	}
 	var group sync.WaitGroup
-	for node, all := range groups {
+	for to, all := range groups {
+		m := either(BatchMethod, BatchToMethod, to.target)
 		for len(all) > 0 {
 			n, size := 0, 0
 			for n < min(len(all), sentAtOnce) && size < sentBytes {
-				size += len(all[n].Request.Payload)
+				size += len(all[n].Request.Payload) + all[n].Request.Target.size()
 				n++
 			}
-			part, at := all[:n], indices[node][:n]
-			all, indices[node] = all[n:], indices[node][n:]
-			group.Go(func() { b.forwardTo(ctx, node, part, at) })
+			part, at := all[:n], indices[to][:n]
+			all, indices[to] = all[n:], indices[to][n:]
+			group.Go(func() { b.forwardTo(ctx, to.node, m, part, at) })
 		}
 	}
 	group.Wait()
@@ -423,8 +429,8 @@ func (b *Batch) lookInSpools(ctx context.Context, forwarded []forwardedRequest) 
 	}
 }
 
-func (b *Batch) forwardTo(ctx context.Context, node string, part []requestQuery, at []int) {
-	a, err := Call(ctx, b.Cluster, node, BatchMethod, batchQuery{part, encodeConditions(ctx)})
+func (b *Batch) forwardTo(ctx context.Context, node string, m Method[batchQuery, batchReply], part []requestQuery, at []int) {
+	a, err := Call(ctx, b.Cluster, node, m, batchQuery{part, encodeConditions(ctx)})
 	if err == nil && len(a.Results) != len(part) {
 		err = fmt.Errorf("%w: node %s has answered for %d of %d tasks", task.ErrUnknown, node, len(a.Results), len(part))
 	}

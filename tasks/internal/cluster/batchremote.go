@@ -32,7 +32,7 @@ func (s *Cluster) handleBatch(ctx context.Context, _ string, q batchQuery) (batc
 	}
 	b := &Batch{Cluster: s, forwarded: true, By: by, Requests: make([]task.Request, len(q.Requests)), Results: make([]task.Result, len(q.Requests))}
 	for i := range q.Requests {
-		b.Requests[i] = task.Request(q.Requests[i].Request)
+		b.Requests[i] = q.Requests[i].Request.decode()
 	}
 	todo := b.Distinct()
 	todo = slices.DeleteFunc(todo, func(i int) bool {

@@ -116,7 +116,7 @@ func (s *Cluster) createRemote(ctx context.Context, e *engine.Elsewhere, id stri
 	wanted.ID = id
 	q := aboutRequest(wanted, p.shardID)
 	q.Conditions = encodeConditions(ctx)
-	t, err := callTask(ctx, s, p.Node, ScheduleMethod, q)
+	t, err := callTask(ctx, s, p.Node, either(ScheduleMethod, ScheduleToMethod, r.Target != nil), q)
 	if err != nil {
 		t = task.Task{ID: id}
 	}
@@ -125,8 +125,9 @@ func (s *Cluster) createRemote(ctx context.Context, e *engine.Elsewhere, id stri
 
 // ReplaceRouted replaces a task where it is, or creates it where it belongs.
 func (s *Cluster) ReplaceRouted(ctx context.Context, p *engine.Plan, r *task.Request) (task.Task, error) {
+	replace := either(ReplaceMethod, ReplaceToMethod, r.Target != nil)
 	if task.ConditionsOf(ctx).Conditional() { // it must be somewhere
-		return RoutedTask(ctx, s, p.ID, ReplaceMethod, func(shardID recovery.ShardID) requestQuery {
+		return RoutedTask(ctx, s, p.ID, replace, func(shardID recovery.ShardID) requestQuery {
 			q := aboutRequest(*r, shardID)
 			q.Conditions = encodeConditions(ctx)
 			return q
@@ -135,7 +136,7 @@ func (s *Cluster) ReplaceRouted(ctx context.Context, p *engine.Plan, r *task.Req
 	var why error
 	for tries := 0; ; tries++ {
 		p.Stale = engine.StaleEntry{}
-		t, err := s.replaceOnce(ctx, p, r, tries > 0)
+		t, err := s.replaceOnce(ctx, p, r, replace, tries > 0)
 		if !passing(err) {
 			return t, err
 		}
@@ -145,7 +146,7 @@ func (s *Cluster) ReplaceRouted(ctx context.Context, p *engine.Plan, r *task.Req
 	}
 }
 
-func (s *Cluster) replaceOnce(ctx context.Context, p *engine.Plan, r *task.Request, anew bool) (task.Task, error) {
+func (s *Cluster) replaceOnce(ctx context.Context, p *engine.Plan, r *task.Request, m Method[requestQuery, WireTask], anew bool) (task.Task, error) {
 	at, err := s.locateTask(ctx, p.ID, byMemory, anew)
 	if err == nil && anew && at.Node != "" && at.stage == byID {
 		spooled := s.querySpools(ctx, []string{p.ID})[0]
@@ -171,7 +172,7 @@ func (s *Cluster) replaceOnce(ctx context.Context, p *engine.Plan, r *task.Reque
 	}
 	q := aboutRequest(*r, at.shardID)
 	q.Conditions = encodeConditions(ctx)
-	t, err := callTask(ctx, s, at.Node, ReplaceMethod, q)
+	t, err := callTask(ctx, s, at.Node, m, q)
 	if err != nil {
 		t = task.Task{ID: p.ID}
 	}

@@ -36,9 +36,13 @@ func MethodHandlers() map[string]RPCHandler {
 	add(Handle(HoldMethod, (*Cluster).handleHold))
 	add(Handle(ResumeMethod, (*Cluster).handleResume))
 	add(Handle(MoveMethod, (*Cluster).handleMove))
+	add(Handle(MoveToMethod, (*Cluster).handleMove))
 	add(Handle(ScheduleMethod, (*Cluster).handleSchedule))
+	add(Handle(ScheduleToMethod, (*Cluster).handleSchedule))
 	add(Handle(ReplaceMethod, (*Cluster).handleReplace))
+	add(Handle(ReplaceToMethod, (*Cluster).handleReplace))
 	add(Handle(BatchMethod, (*Cluster).handleBatch))
+	add(Handle(BatchToMethod, (*Cluster).handleBatch))
 	add(Handle(SettleMethod, (*Cluster).handleSettle))
 	add(Handle(ReturnMethod, (*Cluster).handleReturn))
 	add(Handle(HasMethod, (*Cluster).HandleHas))
@@ -115,13 +119,13 @@ func AboutID(ctx context.Context, id string) func(recovery.ShardID) IDQuery {
 func AboutMove(ctx context.Context, id string, m task.Move) func(recovery.ShardID) MoveQuery {
 	m.Due = m.Due.UTC()
 	return func(shardID recovery.ShardID) MoveQuery {
-		return MoveQuery{IDQuery{id, shardID, encodeConditions(ctx)}, wireMove(m)}
+		return MoveQuery{IDQuery{id, shardID, encodeConditions(ctx)}, encodeMove(&m)}
 	}
 }
 
 func aboutRequest(r task.Request, shardID recovery.ShardID) requestQuery {
 	r.Due = r.Due.UTC()
-	return requestQuery{Request: wireRequest(r), ShardID: shardID}
+	return requestQuery{Request: encodeRequest(&r), ShardID: shardID}
 }
 
 func (s *Cluster) handleGet(ctx context.Context, _ string, q IDQuery) (WireTask, error) {
@@ -146,7 +150,7 @@ func (s *Cluster) handleResume(ctx context.Context, _ string, q IDQuery) (WireTa
 
 func (s *Cluster) handleMove(ctx context.Context, _ string, q MoveQuery) (WireTask, error) {
 	return replyTask(owned(ctx, s, q.IDQuery, func(ctx context.Context) (task.Task, error) {
-		return s.engine.Reschedule(ctx, q.ID, task.Move(q.Move))
+		return s.engine.Reschedule(ctx, q.ID, q.Move.decode())
 	}))
 }
 
@@ -162,7 +166,7 @@ func (s *Cluster) handleReplace(ctx context.Context, _ string, q requestQuery) (
 func (s *Cluster) createOwned(ctx context.Context, q *requestQuery, create func(context.Context, *engine.Plan) (task.Task, error)) (task.Task, error) {
 	ctx, cancel := s.engine.Within(q.Conditions.in(ctx))
 	defer cancel()
-	r := task.Request(q.Request)
+	r := q.Request.decode()
 	p, err := s.engine.PlanFor(ctx, &r)
 	if err != nil {
 		return task.Task{}, err

@@ -123,7 +123,7 @@ func (s *Cluster) runOffload(h *offload) {
 func (s *Cluster) offloadOnce(h *offload, want int) bool {
 	ctx, cancel := context.WithTimeout(s.engine.Life.Context, AskWithin)
 	asked := s.engine.Elapsed()
-	a, err := Call(ctx, s, h.key.node, OffloadMethod, offloadQuery{h.topic.Name, h.way, want})
+	a, err := Call(ctx, s, h.key.node, OffloadMethod, offloadQuery{h.topic.Name, h.way, want, true})
 	cancel()
 	s.engine.Mu.Lock()
 	defer s.engine.Unlock()

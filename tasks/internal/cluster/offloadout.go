@@ -38,6 +38,8 @@ type offloadQuery struct {
 	Topic string
 	Way   string
 	Want  int
+	// Targets: the node delivers tasks to targets of their own. Nodes of earlier versions do not.
+	Targets bool `json:",omitempty"`
 }
 
 type offloadReply struct {
@@ -109,7 +111,7 @@ func (s *Cluster) handleOffload(ctx context.Context, from string, ask offloadQue
 	s.engine.Mu.Lock()
 	ended := s.engine.Ended
 	t := s.engine.TopicTable.ByName[ask.Topic]
-	gives := s.engine.Dispatch.Raised && t != nil && t.Pushed && wayOf(t) == ask.Way
+	gives := s.engine.Dispatch.Raised && t != nil && t.Pushed && wayOf(t) == ask.Way && (ask.Targets || !t.Settings.TaskDelivery)
 	s.engine.Unlock()
 	switch {
 	case ended:

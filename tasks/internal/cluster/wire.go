@@ -42,6 +42,7 @@ type WireTask struct {
 	Remaining   time.Duration     `json:"Remaining,omitempty"`
 	Finished    time.Time         `json:"Finished,omitzero"`
 	Outcome     task.Outcome      `json:"Outcome,omitempty"`
+	Target      *wireTarget       `json:"Target,omitempty"`
 }
 
 // A wireAttempt is a task.Attempt.
@@ -59,7 +60,7 @@ func EncodeTask(t *task.Task) WireTask {
 	w := WireTask{
 		t.ID, t.Topic, t.State, t.Due, t.Next, t.Payload, t.Headers, t.Group, t.MaxLateness, t.Attempt, t.Revision,
 		t.Created, t.Died, t.Reason, t.LastError, t.Node, t.Spooled, t.Repeated, nil, t.HeldAt, t.Remaining,
-		t.Finished, t.Outcome,
+		t.Finished, t.Outcome, encodeTarget(t.Target),
 	}
 	for _, a := range t.Attempts {
 		w.Attempts = append(w.Attempts, wireAttempt(a))
@@ -73,7 +74,7 @@ func (w *WireTask) decode() task.Task {
 		Group: w.Group, MaxLateness: w.MaxLateness, Attempt: w.Attempt, Revision: w.Revision,
 		Created: w.Created, Died: w.Died, Reason: w.Reason, LastError: w.LastError, Node: w.Node, Spooled: w.Spooled, Repeated: w.Repeated,
 		HeldAt: w.HeldAt, Remaining: w.Remaining,
-		Finished: w.Finished, Outcome: w.Outcome,
+		Finished: w.Finished, Outcome: w.Outcome, Target: w.Target.decode(),
 	}
 	for _, a := range w.Attempts {
 		t.Attempts = append(t.Attempts, task.Attempt(a))
@@ -91,6 +92,7 @@ type wireRequest struct {
 	Headers     map[string]string `json:"Headers"`
 	Group       string            `json:"Group"`
 	MaxLateness time.Duration     `json:"MaxLateness"`
+	Target      *wireTarget       `json:"Target,omitempty"` // not to nodes of earlier versions
 }
 
 // A wireMove is a task.Move.
@@ -98,6 +100,7 @@ type wireMove struct {
 	Due     time.Time      `json:"Due"`
 	Delay   *time.Duration `json:"Delay"`
 	Payload []byte         `json:"Payload"`
+	Target  *wireTarget    `json:"Target,omitempty"` // not to nodes of earlier versions
 }
 
 // A wireVerdict is a task.Verdict.

@@ -14,7 +14,14 @@ import (
 
 // Reschedule changes a task of this node. Errors: as of tasks.Scheduler.Reschedule.
 func (s *Engine) Reschedule(ctx context.Context, id string, m task.Move) (task.Task, error) {
+	target, given, err := s.moveTarget(ctx, id, &m)
+	if err != nil {
+		return task.Task{}, err
+	}
 	return s.Move(ctx, id, Admission{}, func(rec *record.Fields, w *Write) {
+		if given {
+			rec.Target = target
+		}
 		if due, ok := s.newDue(m); ok {
 			s.moveTo(due, rec, w)
 		}

@@ -185,7 +185,7 @@ func (s *Engine) attemptsRecordedLocked(b *beginning) {
 		// otherwise, the clock may have been set back, the shard be draining, or the ledger
 		// have taken too long.
 		sl := s.Store.Slot(n)
-		if s.Ended || t.Stopped() || s.isAsideLocked(sl) || s.pausedLocked() || !b.by.Fits(&t.Line) || sl.Next > now || s.tooLateLocked(t, sl, now) {
+		if s.Ended || t.Stopped() || s.isAsideLocked(sl) || s.pausedLocked() || !b.by.Fits(&t.Line) || sl.Next > now || s.tooLateLocked(t, sl, now) || s.isStrayLocked(t, sl) {
 			s.putBackLocked(n, sl)
 		} else {
 			claimed = append(claimed, n)
@@ -261,7 +261,7 @@ func (s *Engine) unclaimLocked(n uint32, sl *store.Slot) bool {
 // spentLocked reports whether a task's last attempt was claimed by a process that ended during it.
 func (s *Engine) spentLocked(t *Topic, sl *store.Slot) bool {
 	rec := s.Store.Record(sl)
-	return record.Flags(rec)&record.Claimed != 0 && t.Settings.Retry.Over(record.Attempt(rec), s.Now()-record.Due(rec))
+	return record.Flags(rec)&record.Claimed != 0 && s.retryLocked(t, sl).Over(record.Attempt(rec), s.Now()-record.Due(rec))
 }
 
 // expendLocked ends the last attempt of a spent task.
@@ -301,6 +301,10 @@ func (s *Engine) takeLocked(t *Topic, passed *int) (uint32, bool) {
 		}
 		if s.tooLateLocked(t, sl, now) {
 			s.skipLocked(n, sl)
+			continue
+		}
+		if s.isStrayLocked(t, sl) {
+			s.strayLocked(n, t, sl)
 			continue
 		}
 		if sl.Flags&store.Misfired != 0 && s.missedLocked(n, t, sl) {

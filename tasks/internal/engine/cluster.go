@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/store"
@@ -151,3 +152,30 @@ func (NoCluster) SendLastVerdicts(context.Context) {}
 
 // Leave implements NodeReporter.
 func (NoCluster) Leave() {}
+
+// An Elsewhere is why a task cannot be created here: its id belongs to another shard, or
+// to a node that has it and has not registered it yet.
+type Elsewhere struct {
+	ShardID recovery.ShardID
+	Node    string // instead of the shard
+	// Unregistered: the caller has chosen the id, and the shard is where this node would create
+	// the task. The directory has not been asked yet.
+	Unregistered bool
+}
+
+func (e *Elsewhere) Error() string {
+	if e.Node != "" {
+		return "the id is in use at node " + e.Node
+	}
+	return fmt.Sprintf("the id belongs to shard %d of node number %d", e.ShardID.Shard(), e.ShardID.Node())
+}
+
+// Tells reports whether an id contains the ID of the shard: such ids are not registered.
+func Tells(id []byte, shardID recovery.ShardID) bool {
+	const length, version = 36, 14
+	if len(id) != length || id[version] != '7' {
+		return false
+	}
+	told, ok := recovery.ShardIDOf(string(id))
+	return ok && told == shardID
+}

@@ -76,33 +76,6 @@ func (s *Engine) ConfirmLocked(r *IDClaim, c *PendingWrite) error {
 	return err
 }
 
-// An Elsewhere is why a task cannot be created here: its id belongs to another shard, or
-// to a node that has it and has not registered it yet.
-type Elsewhere struct {
-	ShardID recovery.ShardID
-	Node    string // instead of the shard
-	// Unregistered: the caller has chosen the id, and the shard is where this node would create
-	// the task. The directory has not been asked yet.
-	Unregistered bool
-}
-
-func (e *Elsewhere) Error() string {
-	if e.Node != "" {
-		return "the id is in use at node " + e.Node
-	}
-	return fmt.Sprintf("the id belongs to shard %d of node number %d", e.ShardID.Shard(), e.ShardID.Node())
-}
-
-// Tells reports whether an id contains the ID of the shard: such ids are not registered.
-func Tells(id []byte, shardID recovery.ShardID) bool {
-	const length, version = 36, 14
-	if len(id) != length || id[version] != '7' {
-		return false
-	}
-	told, ok := recovery.ShardIDOf(string(id))
-	return ok && told == shardID
-}
-
 // PlanFor is Plan for a caller: it looks up what the caller may create, and the settings of the
 // topic. Errors: as of Plan and Admission.
 func (s *Engine) PlanFor(ctx context.Context, r *task.Request) (Plan, error) {
@@ -146,17 +119,21 @@ func (s *Engine) Plan(r *task.Request, by Admission) (Plan, error) {
 	if len(headers) > task.MaxHeaderBytes {
 		return Plan{}, fmt.Errorf("%w: headers must be at most %d bytes together", task.ErrTooLarge, task.MaxHeaderBytes)
 	}
+	target, err := s.TargetFor(r.Topic, r.Target)
+	if err != nil {
+		return Plan{}, err
+	}
 	p := Plan{ID: r.ID, Topic: r.Topic, Chosen: chosen, Next: due, By: by}
 	if !chosen {
 		p.ID, p.ShardID = s.Cluster.NewID()
 	}
-	p.Print = fingerprint(r, headers)
+	p.Print = fingerprint(r, headers, target)
 	headers = addTrace(headers, r.Headers, by.trace)
 	p.Buf = Buffers.Get().(*[]byte)
 	rec := record.Fields{
 		Revision: 1, Due: due, Next: due, Created: wall.UnixMilli(), Fingerprint: p.Print,
 		Topic: []byte(r.Topic), Headers: headers, Group: []byte(r.Group),
-		MaxLateness: RoundUpMillis(r.MaxLateness), Payload: r.Payload,
+		MaxLateness: RoundUpMillis(r.MaxLateness), Payload: r.Payload, Target: target,
 	}
 	if chosen {
 		rec.Flags = record.ChosenID
@@ -182,7 +159,7 @@ func Deadline(f *task.Faults, now, due time.Time, delay time.Duration) int64 {
 
 // fingerprint returns a hash of a request as the caller made it. A delay counts as given, not as
 // the deadline that follows from it.
-func fingerprint(r *task.Request, headers []byte) uint64 {
+func fingerprint(r *task.Request, headers, target []byte) uint64 {
 	var d xxhash.Digest
 	d.Reset()
 	var n [8]byte
@@ -206,6 +183,10 @@ func fingerprint(r *task.Request, headers []byte) uint64 {
 	number(int64(len(headers)))
 	_, _ = d.Write(headers)
 	_, _ = d.Write(r.Payload)
+	if len(target) > 0 { // else it is the fingerprint of before there were targets
+		number(int64(len(target)))
+		_, _ = d.Write(target)
+	}
 	return d.Sum64()
 }
 

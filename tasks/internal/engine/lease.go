@@ -43,6 +43,9 @@ func (s *Engine) handOutLocked(n uint32, sl *store.Slot, term time.Duration, cla
 		setAttempt(rec, l.Attempt, record.Flags(rec)&^record.Claimed)
 		l.Attempt++
 	}
+	if own := s.ownTargetLocked(sl); len(own.Receiver) > 0 {
+		l.By = string(own.Receiver)
+	}
 	s.Dispatch.Leases[n] = l
 	s.SetLocked(sl, store.Delivering)
 	if s.Unsure() {

@@ -66,11 +66,12 @@ func (s *Engine) missLocked(n uint32, sl *store.Slot, outcome uint8, reason stri
 	t := s.TopicTable.ByNumber[sl.Topic]
 	s.countFailureLocked(t, reason)
 	l := s.Dispatch.Leases[n]
-	if t.Settings.Retry.Over(l.Attempt, s.Now()-record.Due(s.Store.Record(sl))) {
+	retry := s.retryLocked(t, sl)
+	if retry.Over(l.Attempt, s.Now()-record.Due(s.Store.Record(sl))) {
 		s.deadLocked(n, sl, record.Exhausted, outcome, reason, c, i)
 		return true
 	}
-	d := t.Settings.Retry.Pause(l.Attempt)
+	d := retry.Pause(l.Attempt)
 	if pause != nil {
 		d = *pause
 	}

@@ -86,13 +86,16 @@ func (s *Engine) listedLocked(n uint32, brief bool) task.Task {
 	sl := s.Store.Slot(n)
 	f := s.Store.Fields(sl)
 	if brief {
-		f.Payload, f.Headers = nil, nil
+		f.Payload, f.Headers, f.Target = nil, nil, nil
 	}
 	t := s.describe(string(s.Store.ID(sl)), &f, sl.State.Shown())
 	if t.State != task.Held {
 		t.Next = FromMillis(sl.Next)
 	}
 	t.Spooled = sl.Shard == SpoolShard
+	if t.Target != nil {
+		t.Target.Undeliverable = s.TopicTable.ByNumber[sl.Topic].missesTarget(string(t.Target.Kind))
+	}
 	if l, ok := s.Dispatch.Leases[n]; ok {
 		t.Attempt = int(l.Attempt)
 	}
@@ -107,7 +110,7 @@ func (s *Engine) describe(id string, f *record.Fields, state task.State) task.Ta
 		Payload: append([]byte(nil), f.Payload...), Group: string(f.Group),
 		MaxLateness: millisDuration(f.MaxLateness),
 		Attempt:     int(f.Attempt), Revision: int64(f.Revision),
-		LastError: string(f.LastError), Node: s.Config.Node,
+		LastError: string(f.LastError), Node: s.Config.Node, Target: targetOf(f),
 	}
 	if len(f.Headers) > 0 {
 		t.Headers, _ = record.DecodeHeaders(f.Headers) // checked by decode
@@ -130,7 +133,7 @@ func (s *Engine) listedBuried(id string, f *record.Fields, brief bool) task.Task
 	if !brief {
 		return s.describeBuried(id, f)
 	}
-	f.Payload, f.Headers = nil, nil
+	f.Payload, f.Headers, f.Target = nil, nil, nil
 	return s.describe(id, f, buriedState(f))
 }
 
@@ -222,6 +225,9 @@ const sizeOfAttempt = 100
 // SizeOf returns the bytes of MaxPageBytes that a task takes up.
 func SizeOf(t *task.Task) int {
 	n := len(t.ID) + len(t.Topic) + len(t.Group) + len(t.Payload) + len(t.LastError)
+	if t.Target != nil {
+		n += sizeOfAttempt + len(t.Target.Settings)
+	}
 	for i := range t.Attempts {
 		n += sizeOfAttempt + len(t.Attempts[i].By) + len(t.Attempts[i].Error)
 	}

@@ -60,6 +60,10 @@ func (s *Engine) DisarmLocked(sl *store.Slot) {
 		}
 	case store.Ready:
 		t := s.TopicTable.ByNumber[sl.Topic]
+		if sl.Flags&store.Stray != 0 {
+			s.unstrayLocked(t, sl)
+			return
+		}
 		s.unqueuedLocked(t)
 		t.Queue.Trim(trimAtOnce, s.staleLocked)
 	}
@@ -320,11 +324,20 @@ func (s *Engine) takeOffloadedLocked(t *Topic, places int) []*Delivery {
 	}
 	s.ReturnStaleLocked(t)
 	n := t.Allowed(min(places, len(t.offloaded)))
-	ds := t.offloaded[:n:n]
-	for _, d := range ds {
+	var ds, unfit []*Delivery
+	for _, d := range t.offloaded[:n] {
+		if d.OwnSettings() != nil && t.missesTarget(string(d.Target.Kind)) != "" {
+			unfit = append(unfit, d)
+			continue
+		}
 		d.Source.Began = s.Elapsed()
+		ds = append(ds, d)
 	}
 	t.keepOffloaded(t.offloaded[n:])
+	if len(unfit) > 0 {
+		s.Cluster.ReturnUnusedLocked(unfit)
+	}
+	n = len(ds)
 	t.Spend(n)
 	t.Busy += n
 	if t.AsyncSettle {

@@ -30,9 +30,9 @@ type Topic struct {
 	// undeliverable says why no receiver can have its tasks at present: this process cannot follow
 	// the settings.
 	undeliverable error
-	receiver      string      // what Deliverer delivers to, if it says so
-	Pins          int         // uses of the topic in the cluster package: it is not forgotten
-	offloaded     []*Delivery // of tasks of other nodes, which the workers deliver after its own
+	receiving
+	Pins      int         // uses of the topic in the cluster package: it is not forgotten
+	offloaded []*Delivery // of tasks of other nodes, which the workers deliver after its own
 
 	Pushed    bool                 // its ready tasks are in Engine.Dispatch.Backlog
 	Slots     int                  // tasks in memory, in whatever state
@@ -238,6 +238,7 @@ func (t *Topic) take(e task.Resolved) {
 	if t.Handler != nil && !t.unread() {
 		t.Deliverer, t.receiver, t.undeliverable = t.Handler, "", nil
 	}
+	_, t.targeter = t.Deliverer.(task.Targeter)
 	t.Serve(dispatch.Policy{
 		Stopped: t.Stopped(), Pulled: t.Pulled(), Delivered: t.Deliverer != nil, Batches: takesBatches(t.Deliverer),
 		Concurrency: t.Settings.Concurrency, Fixed: t.stored.own, Weight: t.Settings.Weight,
@@ -264,6 +265,7 @@ func (s *Engine) applyLocked(t *Topic, e task.Resolved, revision int64) {
 		s.misfirePassLocked(t)
 	}
 	s.countBacklogLocked(t)
+	s.returnStraysLocked(t)
 	if pulled && !t.Pulled() {
 		s.carryOutLocked(s.Dispatch.WakeReceivers(&t.Line))
 	}

@@ -103,6 +103,10 @@ const (
 	Windowed                    // Next is its place in the topic's window, not the record's time
 	Prompt                      // Fire was asked for: it is not spread. Forgotten by a restart
 	Misfired                    // its deadline passed while no node held it, see misfire.go
+
+	// Stray is of a ready task: it waits outside of its topic's queue, since the topic cannot
+	// deliver it to the target that it has. No task that is ready is Nominated.
+	Stray = Nominated
 )
 
 const (
