@@ -51,6 +51,27 @@ func (o *Object) Int(field string, low, high, def int64) int64 {
 	return read(o, field, def, problem, func(v int64) bool { return v >= low && v <= high })
 }
 
+// Patterns returns a field that is a list of up to 100 names, each of which may end with an
+// asterisk that stands for any end; nil if it was not given.
+func (o *Object) Patterns(field string) []string {
+	problem := "must be a list of up to 100 names, or beginnings of names and an asterisk"
+	list := read(o, field, nil, problem, func(v []string) bool {
+		return len(v) <= 100 && !slices.ContainsFunc(v, func(p string) bool { return !Name(p) })
+	})
+	if list == nil && o.Has(field) {
+		list = []string{} // a fault was noted, or it is empty: none
+	}
+	return list
+}
+
+// Matches reports whether a name has one of the patterns. nil stands for all names.
+func Matches(patterns []string, name string) bool {
+	return patterns == nil || slices.ContainsFunc(patterns, func(p string) bool {
+		start, many := strings.CutSuffix(p, "*")
+		return p == name || many && strings.HasPrefix(name, start)
+	})
+}
+
 func read[T any](o *Object, field string, def T, problem string, valid func(T) bool) T {
 	o.known = append(o.known, field)
 	raw, given := o.fields[field]

@@ -13,12 +13,15 @@ import (
 // min_receivers asks for.
 var ErrTooFewReceivers = errors.New("too few receivers")
 
-// A publisher delivers the tasks of one topic. It implements task.BatchDeliverer.
+// A publisher delivers the tasks of one topic, on channels of their own if they have some. It
+// implements task.BatchDeliverer and task.Targeter.
 type publisher struct {
 	way     *Way
 	channel string
 	message func(d *task.Delivery) any // text or bytes
 	least   int64
+
+	taskChannels []string // patterns of those that tasks may choose; nil: all
 }
 
 // Receiver returns the channel.
@@ -31,17 +34,27 @@ func (p *publisher) Deliver(ctx context.Context, d *task.Delivery) error {
 
 // DeliverBatch implements task.BatchDeliverer.
 func (p *publisher) DeliverBatch(ctx context.Context, ds []*task.Delivery) []error {
-	commands := make([]redispipe.Command, len(ds))
+	errs := make([]error, len(ds))
+	commands := make([]redispipe.Command, 0, len(ds))
+	sent := make([]int, 0, len(ds)) // the index of each command's delivery
 	for i, d := range ds {
-		commands[i] = redispipe.Command{
-			Args:  []any{"publish", p.channel, p.message(d)},
-			Bytes: len(p.channel) + len(d.Payload) + len(d.ID) + headers(d),
+		channel := p.channel
+		if own := d.OwnSettings(); own != nil {
+			if channel, errs[i] = p.target(own); errs[i] != nil {
+				errs[i] = fmt.Errorf("not sent: %w", errs[i])
+				p.way.tally.Count(refusedTarget)
+				continue
+			}
 		}
+		sent = append(sent, i)
+		commands = append(commands, redispipe.Command{
+			Args:  []any{"publish", channel, p.message(d)},
+			Bytes: len(channel) + len(d.Payload) + len(d.ID) + headers(d),
+		})
 	}
 	redispipe.Send(ctx, p.way.client, commands)
-	errs := make([]error, len(ds))
-	for i := range commands {
-		errs[i] = p.judge(&commands[i])
+	for k := range commands {
+		errs[sent[k]] = p.judge(&commands[k])
 	}
 	return errs
 }
@@ -70,7 +83,7 @@ func (p *publisher) judge(c *redispipe.Command) error {
 	}
 	p.way.tally.Count(o)
 	if err != nil {
-		return fmt.Errorf("channel %s: %w", p.channel, err)
+		return fmt.Errorf("channel %v: %w", c.Args[1], err)
 	}
 	return nil
 }
@@ -79,15 +92,17 @@ func (p *publisher) judge(c *redispipe.Command) error {
 type outcome int
 
 const (
-	published   outcome = iota
-	unheard             // published and acknowledged, though there was no subscriber
-	tooFew              // fewer than min_receivers
-	refused             // Redis replied with an error
-	unreachable         // it did not reply
+	published     outcome = iota
+	unheard               // published and acknowledged, though there was no subscriber
+	tooFew                // fewer than min_receivers
+	refused               // Redis replied with an error
+	unreachable           // it did not reply
+	refusedTarget         // not sent: the task's own delivery does not hold (any more)
 )
 
 var outcomeNames = []string{
 	published: "published", unheard: "no_receivers", tooFew: "too_few_receivers", refused: "refused", unreachable: "unreachable",
+	refusedTarget: "refused_target",
 }
 
 // Tally implements task.Tally, with the names above.

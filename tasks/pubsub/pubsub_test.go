@@ -124,7 +124,7 @@ func TestReceivers(t *testing.T) {
 		t.Errorf("%q, %q", a, b)
 	}
 	until(t, "it is finished", func() bool { _, err := s.Get(t.Context(), "kept"); return errors.Is(err, tasks.ErrNotFound) })
-	if c := way.Tally(); c["published"] != 1 || c["no_receivers"] != 1 || len(c) != 5 {
+	if c := way.Tally(); c["published"] != 1 || c["no_receivers"] != 1 || len(c) != 6 {
 		t.Errorf("%v", c)
 	}
 }

@@ -9,11 +9,14 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// An adder delivers the tasks of one topic. It implements task.BatchDeliverer.
+// An adder delivers the tasks of one topic, to streams of their own if they have some. It
+// implements task.BatchDeliverer and task.Targeter.
 type adder struct {
 	way    *Way
 	stream string
 	maxLen int64 // 0: never trimmed
+
+	taskStreams []string // patterns of those that tasks may choose; nil: all
 }
 
 // Receiver returns the stream's key.
@@ -26,25 +29,34 @@ func (a *adder) Deliver(ctx context.Context, d *task.Delivery) error {
 
 // DeliverBatch implements task.BatchDeliverer.
 func (a *adder) DeliverBatch(ctx context.Context, ds []*task.Delivery) []error {
-	commands := make([]redispipe.Command, len(ds))
+	errs := make([]error, len(ds))
+	commands := make([]redispipe.Command, 0, len(ds))
+	sent := make([]int, 0, len(ds)) // the index of each command's delivery
 	for i, d := range ds {
-		commands[i] = a.command(d)
+		stream := a.stream
+		if own := d.OwnSettings(); own != nil {
+			if stream, errs[i] = a.target(own); errs[i] != nil {
+				errs[i] = fmt.Errorf("not sent: %w", errs[i])
+				a.way.tally.Count(refusedTarget)
+				continue
+			}
+		}
+		commands, sent = append(commands, a.command(stream, d)), append(sent, i)
 	}
 	redispipe.Send(ctx, a.way.client, commands)
-	errs := make([]error, len(ds))
-	for i := range commands {
-		if err := commands[i].Err; err != nil {
-			errs[i] = fmt.Errorf("stream %s: %w", a.stream, err)
+	for k := range commands {
+		if err := commands[k].Err; err != nil {
+			errs[sent[k]] = fmt.Errorf("stream %v: %w", commands[k].Args[1], err)
 		}
-		a.way.tally.Count(outcomeOf(commands[i].Err))
+		a.way.tally.Count(outcomeOf(commands[k].Err))
 	}
 	return errs
 }
 
-// command adds a task.
-func (a *adder) command(d *task.Delivery) redispipe.Command {
+// command adds a task to a stream.
+func (a *adder) command(stream string, d *task.Delivery) redispipe.Command {
 	args := make([]any, 0, 18+2*len(d.Headers))
-	args = append(args, "xadd", a.stream)
+	args = append(args, "xadd", stream)
 	if a.maxLen > 0 {
 		args = append(args, "maxlen", "~", a.maxLen)
 	}
@@ -53,7 +65,7 @@ func (a *adder) command(d *task.Delivery) redispipe.Command {
 		args = append(args, "group", d.Group)
 	}
 	args = append(args, "payload", d.Payload)
-	size := len(a.stream) + len(d.ID) + len(d.Topic) + len(d.Group) + len(d.Payload)
+	size := len(stream) + len(d.ID) + len(d.Topic) + len(d.Group) + len(d.Payload)
 	for name, value := range d.Headers {
 		args = append(args, "h:"+name, value)
 		size += len(name) + len(value)
@@ -65,12 +77,13 @@ func (a *adder) command(d *task.Delivery) redispipe.Command {
 type outcome int
 
 const (
-	added       outcome = iota
-	refused             // Redis replied with an error
-	unreachable         // it did not reply
+	added         outcome = iota
+	refused               // Redis replied with an error
+	unreachable           // it did not reply
+	refusedTarget         // not sent: the task's own delivery does not hold (any more)
 )
 
-var outcomeNames = []string{added: "added", refused: "refused", unreachable: "unreachable"}
+var outcomeNames = []string{added: "added", refused: "refused", unreachable: "unreachable", refusedTarget: "refused_target"}
 
 func outcomeOf(err error) outcome {
 	switch {

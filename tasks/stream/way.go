@@ -48,16 +48,35 @@ func (w *Way) Kind() task.Kind { return Kind }
 // Deliverer implements task.Way.
 func (w *Way) Deliverer(topic string, settings json.RawMessage) (task.Deliverer, error) {
 	o := object.Parse(settings)
-	ours := w.prefix + "stream:"
 	a := &adder{way: w}
-	a.stream = o.Text("stream", ours+topic,
-		"must be a key of 1 to 512 bytes, without spaces and control characters, and begin with "+ours+" if it begins with "+w.prefix,
-		func(s string) bool {
-			return object.Name(s) && (!strings.HasPrefix(s, w.prefix) || strings.HasPrefix(s, ours))
-		})
+	a.stream = w.stream(o, w.prefix+"stream:"+topic)
+	a.taskStreams = o.Patterns("task_streams")
 	a.maxLen = o.Int("max_len", 0, maxMaxLen, DefaultMaxLen)
 	if err := o.Err(); err != nil {
 		return nil, err
 	}
 	return a, nil
+}
+
+// stream reads the key of a stream.
+func (w *Way) stream(o *object.Object, def string) string {
+	ours := w.prefix + "stream:"
+	return o.Text("stream", def,
+		"must be a key of 1 to 512 bytes, without spaces and control characters, and begin with "+ours+" if it begins with "+w.prefix,
+		func(s string) bool {
+			return object.Name(s) && (!strings.HasPrefix(s, w.prefix) || strings.HasPrefix(s, ours))
+		})
+}
+
+// CheckTarget implements task.Targeter. The receiver is the key of the stream.
+func (a *adder) CheckTarget(settings json.RawMessage) (string, error) { return a.target(settings) }
+
+// target returns the stream that a task has chosen.
+func (a *adder) target(settings json.RawMessage) (string, error) {
+	o := object.Parse(settings)
+	stream := a.way.stream(o, a.stream)
+	if o.Has("stream") && !object.Matches(a.taskStreams, stream) {
+		o.Fault("stream", "must be one that the topic lets tasks choose (task_streams)")
+	}
+	return stream, o.Err()
 }

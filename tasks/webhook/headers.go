@@ -71,6 +71,12 @@ func (r *receiver) headers(d *task.Delivery) http.Header {
 			one(name, value)
 		}
 	}
+	for name, value := range r.extra { // which were checked; they go before those of the task
+		if name == "content-type" {
+			name = contentType
+		}
+		one(name, value)
+	}
 	one(userAgent, "lapse")
 	due := d.Due.UTC().Format(timeForm)
 	one(ceSpecVersion, "1.0")

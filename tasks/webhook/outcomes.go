@@ -6,6 +6,7 @@ type outcome int
 // The outcomes, in the order of an attempt.
 const (
 	unsigned       outcome = iota // not sent: the secret that the topic names is missing
+	refusedTarget                 // not sent: the task's own delivery does not hold (any more)
 	dns                           // the host's name could not be resolved
 	refusedAddress                // the address that the name resolves to is not allowed
 	dial                          // no connection
@@ -23,7 +24,7 @@ const (
 )
 
 var outcomeNames = []string{
-	unsigned: "unsigned", dns: "dns", refusedAddress: "refused_address", dial: "dial", tlsFailed: "tls",
+	unsigned: "unsigned", refusedTarget: "refused_target", dns: "dns", refusedAddress: "refused_address", dial: "dial", tlsFailed: "tls",
 	timeout: "timeout", broken: "broken", stopped: "stopped",
 	ok: "2xx", redirect: "3xx", refused: "4xx", gone: "gone", throttled: "throttled", failed: "5xx", odd: "odd_status",
 }

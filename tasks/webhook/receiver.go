@@ -7,13 +7,13 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/url"
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A receiver delivers the tasks of one topic to its URL.
+// A receiver delivers the tasks of one topic to its URL, or to those that the tasks have. It is a
+// task.Targeter.
 type receiver struct {
 	way     *Way
 	topic   string
@@ -23,17 +23,16 @@ type receiver struct {
 	secret  string
 	origin  string        // of the URL; the rest may hold a secret
 	blank   *http.Request // the part that all requests share
+
+	taskHosts []string          // that tasks may choose; nil: all
+	extra     map[string]string // headers of a task's own target
 }
 
 func newReceiver(w *Way, topic string, set settings) *receiver {
-	origin := url.URL{Scheme: set.url.Scheme, Host: set.url.Host}
 	return &receiver{
 		way: w, topic: topic, source: "/topics/" + topic,
-		timeout: set.timeout, async: set.async, secret: set.secret, origin: origin.String(),
-		blank: &http.Request{
-			Method: http.MethodPost, URL: set.url, Host: set.url.Host,
-			Proto: "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		},
+		timeout: set.timeout, async: set.async, secret: set.secret, origin: originOf(set.url), blank: blankTo(set.url),
+		taskHosts: set.taskHosts,
 	}
 }
 
@@ -42,7 +41,11 @@ func (r *receiver) Receiver() string { return r.origin }
 
 // Deliver makes one attempt. It takes no longer than the topic's timeout, and ends with the lease.
 func (r *receiver) Deliver(ctx context.Context, d *task.Delivery) error {
-	o, err := r.attempt(ctx, d)
+	to, err := r.of(d)
+	o := refusedTarget
+	if err == nil {
+		o, err = to.attempt(ctx, d)
+	}
 	r.way.tally.Count(o)
 	return err
 }

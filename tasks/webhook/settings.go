@@ -19,6 +19,9 @@ import (
 //	mode     "sync": the answer settles the delivery; "async": a good answer leaves it open,
 //	         and its receipt settles it; default "sync"
 //	secret   name of the secret that requests are signed with; without it they are not signed
+//	task_hosts
+//	         hosts that tasks may choose in a topic with task_delivery: each is a name, or "*." and a
+//	         name for all below it; default: all that the way may reach
 //
 // There is no field for an Authorization header or the like: every caller that may read topics
 // could read it. Receivers know their sender by the signature.
@@ -27,6 +30,8 @@ type settings struct {
 	timeout time.Duration
 	async   bool
 	secret  string
+
+	taskHosts []string // nil: all
 }
 
 const (
@@ -56,6 +61,8 @@ func readSettings(text json.RawMessage) (settings, []task.FieldError) {
 			if set.async = mode == "async"; ok && !set.async && mode != "sync" {
 				r.fault(name, "must be sync or async")
 			}
+		case "task_hosts":
+			set.taskHosts = r.hosts(name, value)
 		case "secret":
 			if name, ok := r.text(name, value); ok {
 				if set.secret = name; !validName(name) {

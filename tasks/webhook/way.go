@@ -78,10 +78,12 @@ func (w *Way) Deliverer(topic string, settings json.RawMessage) (task.Deliverer,
 	return newReceiver(w, topic, set), nil
 }
 
+const addressText = "must lead to a public address, or to one that webhook.allow lists"
+
 // faults returns what is wrong with valid settings in this process.
 func (w *Way) faults(set *settings) (f []task.FieldError) {
 	if set.url != nil && w.policy.checkHost(set.url.Hostname()) != nil {
-		f = append(f, task.FieldError{Field: "url", Problem: "must lead to a public address, or to one that webhook.allow lists"})
+		f = append(f, task.FieldError{Field: "url", Problem: addressText})
 	}
 	if set.secret != "" && !w.secrets.Load().has(set.secret) {
 		f = append(f, task.FieldError{Field: "secret", Problem: "must name a secret that this process has"})
