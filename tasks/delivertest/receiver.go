@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"maps"
+	"strings"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ type Arrival struct {
 	Headers map[string]string // of the task, names in lower case; others may be among them
 	Receipt string            // empty unless the way carries it
 	At      time.Time         // zero means now; a broker may have a better time
+	Own     bool              // it came to a target of its task's own, see Targeted
 }
 
 // An Answer is the answer of a receiver to an arrival.
@@ -55,6 +57,8 @@ type Receiver struct {
 	script func(a Arrival, n int) Answer
 	busy   int // arrivals that have no answer yet
 	most   int // the most that there were since the script was set
+
+	own, plain map[string]bool // tasks that came to their targets, or to the topic's receiver
 }
 
 func accept(Arrival, int) Answer { return Answer{Say: Accept} }
@@ -79,6 +83,14 @@ func (r *Receiver) Receive(ctx context.Context, a Arrival) Answer {
 	a.Payload, a.Headers = bytes.Clone(a.Payload), maps.Clone(a.Headers)
 	seen, n := r.h.arrive(a)
 	r.mu.Lock()
+	if r.own == nil {
+		r.own, r.plain = map[string]bool{}, map[string]bool{}
+	}
+	if a.Own {
+		r.own[a.ID] = true
+	} else {
+		r.plain[a.ID] = true
+	}
 	script := r.script
 	r.busy++
 	r.most = max(r.most, r.busy)
@@ -111,6 +123,34 @@ func (r *Receiver) underWay() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.busy
+}
+
+// came returns how many tasks have come to their own targets, or to the topic's receiver.
+func (r *Receiver) came(own bool) int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if own {
+		return len(r.own)
+	}
+	return len(r.plain)
+}
+
+// misplaced returns how many tasks have come to the wrong one of these, by the beginnings of their
+// ids.
+func (r *Receiver) misplaced() (n int) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for id := range r.own {
+		if strings.HasPrefix(id, "plain") {
+			n++
+		}
+	}
+	for id := range r.plain {
+		if !strings.HasPrefix(id, "plain") {
+			n++
+		}
+	}
+	return n
 }
 
 // mostAtOnce returns how many arrivals had no answer at the same time since the script was set.

@@ -45,6 +45,7 @@ func Run(t *testing.T, fresh func(t *testing.T, r *Receiver) Rig) {
 		{"Crash", testCrash},
 		{"CrashCounted", testCrashCounted},
 		{"Load", testLoad},
+		{"Targets", testTargets},
 	} {
 		t.Run(c.name, func(t *testing.T) { c.test(newFixture(t, fresh)) })
 	}

@@ -21,13 +21,15 @@ func TestConformance(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := &rig{redisrig.Put(t, server, client), delivertest.Stored{
-			Way: pubsub.New(client, pubsub.Config{}), Delivery: `{"channel":"all","format":"envelope","min_receivers":1}`,
+			Way: pubsub.New(client, pubsub.Config{}), Delivery: `{"channel":"all","format":"envelope","min_receivers":1,"task_channels":["own"]}`,
 			Lacks: map[delivertest.Ability]string{delivertest.Payloads: "in an envelope it is an equal value, and alone it has no id"},
 		}}
 		subscriber := server.Client()
-		events := subscriber.Subscribe(t.Context(), "all")
-		if _, err := events.Receive(t.Context()); err != nil {
-			t.Fatal(err)
+		events := subscriber.Subscribe(t.Context(), "all", "own")
+		for range 2 {
+			if _, err := events.Receive(t.Context()); err != nil {
+				t.Fatal(err)
+			}
 		}
 		var reading sync.WaitGroup
 		reading.Go(func() {
@@ -40,7 +42,7 @@ func TestConformance(t *testing.T) {
 				if err := json.Unmarshal([]byte(m.Payload), &e); err != nil {
 					t.Error(err)
 				}
-				r.Receive(context.Background(), delivertest.Arrival{ID: e.ID, Attempt: e.Attempt, Headers: e.Headers})
+				r.Receive(context.Background(), delivertest.Arrival{Own: m.Channel == "own", ID: e.ID, Attempt: e.Attempt, Headers: e.Headers})
 			}
 		})
 		t.Cleanup(func() {
@@ -55,4 +57,12 @@ func TestConformance(t *testing.T) {
 type rig struct {
 	*redisrig.Fault
 	delivertest.Stored
+}
+
+// Targets implements delivertest.Targeted.
+func (*rig) Targets() (own json.RawMessage, refused []json.RawMessage) {
+	for _, text := range []string{`{"channel":"__sentinel__:hello"}`, `{"channel":""}`, `{"format":"payload"}`, `{"channel":"theirs"}`} {
+		refused = append(refused, json.RawMessage(text))
+	}
+	return json.RawMessage(`{"channel":"own"}`), refused
 }

@@ -2,7 +2,9 @@ package stream_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"iter"
 	"strconv"
 	"strings"
 	"sync"
@@ -25,7 +27,7 @@ func TestConformance(t *testing.T) {
 			t.Fatal(err)
 		}
 		b := &rig{redisrig.Put(t, server, client), delivertest.Stored{
-			Way: stream.New(client, stream.Config{}), Delivery: `{"stream":"all","max_len":0}`,
+			Way: stream.New(client, stream.Config{}), Delivery: `{"stream":"all","max_len":0,"task_streams":["ow*","lapse:*"]}`,
 		}}
 		reader := server.Client()
 		var reading sync.WaitGroup
@@ -44,19 +46,26 @@ type rig struct {
 	delivertest.Stored
 }
 
-// read hands the entries of the stream to the receiver, until the client is closed.
+// Targets implements delivertest.Targeted.
+func (*rig) Targets() (own json.RawMessage, refused []json.RawMessage) {
+	for _, text := range []string{`{"stream":"lapse:nodes"}`, `{"stream":"a b"}`, `{"max_len":1}`, `{"stream":"theirs"}`} {
+		refused = append(refused, json.RawMessage(text))
+	}
+	return json.RawMessage(`{"stream":"own"}`), refused
+}
+
+// read hands the entries of the streams to the receiver, until the client is closed.
 func read(t *testing.T, c *redis.Client, r *delivertest.Receiver) {
-	last := "0"
+	last := map[string]string{"all": "0", "own": "0"}
 	for {
-		streams, err := c.XRead(context.Background(), &redis.XReadArgs{Streams: []string{"all", last}, Count: 1000, Block: 50_000_000}).Result()
+		streams, err := c.XRead(context.Background(), &redis.XReadArgs{Streams: []string{"all", "own", last["all"], last["own"]}, Count: 1000, Block: 50_000_000}).Result()
 		if errors.Is(err, redis.ErrClosed) {
 			return
 		}
 		if err != nil {
 			continue // nothing new, or the server is paused
 		}
-		for _, e := range streams[0].Messages {
-			last = e.ID
+		for e := range messages(streams, last) {
 			text := func(field string) string { s, _ := e.Values[field].(string); return s }
 			attempt, err := strconv.Atoi(text("attempt"))
 			if err != nil {
@@ -68,7 +77,27 @@ func read(t *testing.T, c *redis.Client, r *delivertest.Receiver) {
 					headers[name] = text(field)
 				}
 			}
-			r.Receive(context.Background(), delivertest.Arrival{ID: text("id"), Attempt: attempt, Payload: []byte(text("payload")), Headers: headers})
+			r.Receive(context.Background(), delivertest.Arrival{Own: e.own, ID: text("id"), Attempt: attempt, Payload: []byte(text("payload")), Headers: headers})
+		}
+	}
+}
+
+// A message is an entry of one of the streams.
+type message struct {
+	redis.XMessage
+	own bool // of the stream that tasks choose
+}
+
+// messages returns the entries, and notes the last one of each stream.
+func messages(streams []redis.XStream, last map[string]string) iter.Seq[message] {
+	return func(yield func(message) bool) {
+		for _, s := range streams {
+			for _, e := range s.Messages {
+				last[s.Stream] = e.ID
+				if !yield(message{e, s.Stream == "own"}) {
+					return
+				}
+			}
 		}
 	}
 }

@@ -77,6 +77,15 @@ func (h *hooks) Cannot() map[delivertest.Ability]string {
 	return nil
 }
 
+// Targets implements delivertest.Targeted.
+func (h *hooks) Targets() (own json.RawMessage, refused []json.RawMessage) {
+	own = json.RawMessage(`{"url":"` + h.server.URL + `/own?a=1&b=2","timeout":"3s","headers":{"x-own":"1","authorization":"Bearer x"}}`)
+	for _, text := range []string{`{"url":"ftp://shop.example"}`, `{"url":"http://10.0.0.1/"}`, `{"mode":"async"}`, `{"headers":{"host":"x"}}`, `{"timeout":"1ms"}`} {
+		refused = append(refused, json.RawMessage(text))
+	}
+	return own, refused
+}
+
 // ServeHTTP receives one request and answers it as the test wants. An asynchronous receiver
 // that is done says so by the receipt.
 func (h *hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -92,7 +101,14 @@ func (h *hooks) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	for name := range r.Header {
 		headers[strings.ToLower(name)] = r.Header.Get(name)
 	}
-	answer := h.receiver.Receive(r.Context(), delivertest.Arrival{
+	own := r.URL.Path == "/own"
+	if own && (r.URL.RawQuery != "a=1&b=2" || r.Header.Get("x-own") != "1" || r.Header.Get("authorization") != "Bearer x") {
+		h.t.Errorf("to its own target came %s with %v", r.URL, r.Header)
+	}
+	if r.Header.Get("webhook-signature") == "" {
+		h.t.Error("it is not signed")
+	}
+	answer := h.receiver.Receive(r.Context(), delivertest.Arrival{Own: own,
 		ID: r.Header.Get("ce-id"), Attempt: attempt, Payload: body, Headers: headers, Receipt: r.Header.Get("lapse-receipt"),
 	})
 	switch answer.Say {

@@ -20,8 +20,8 @@ import (
 //	         and its receipt settles it; default "sync"
 //	secret   name of the secret that requests are signed with; without it they are not signed
 //	task_hosts
-//	         hosts that tasks may choose in a topic with task_delivery: each is a name, or "*." and a
-//	         name for all below it; default: all that the way may reach
+//	         hosts that tasks may choose in a topic with task_delivery: each is a name, or "*."
+//	         and a name for all below it; default: all that the way may reach
 //
 // There is no field for an Authorization header or the like: every caller that may read topics
 // could read it. Receivers know their sender by the signature.
