@@ -103,6 +103,7 @@ func readRequest(line []byte) (client.Request, error) {
 		Headers     map[string]string `json:"headers"`
 		MaxLateness client.Duration   `json:"max_lateness"`
 		Group       string            `json:"group"`
+		Delivery    *client.Target    `json:"delivery"`
 	}
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	decoder.DisallowUnknownFields()
@@ -113,7 +114,7 @@ func readRequest(line []byte) (client.Request, error) {
 		return client.Request{}, errors.New("there is more than one task")
 	}
 	return client.Request{ID: t.ID, Topic: t.Topic, Delay: time.Duration(t.Delay), DueAt: t.DueAt, Payload: t.Payload,
-		Headers: t.Headers, MaxLateness: time.Duration(t.MaxLateness), Group: t.Group}, nil
+		Headers: t.Headers, MaxLateness: time.Duration(t.MaxLateness), Group: t.Group, Delivery: t.Delivery}, nil
 }
 
 // send schedules the collected lines, and reports the outcome.

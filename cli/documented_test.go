@@ -163,6 +163,7 @@ var topicMeanings = map[string]string{
 	"keep_finished": "How long finished tasks can be read, with their outcome. A request that is repeated within that time is answered" +
 		" as a repeat. 0: not at all. See [http.md](http.md#finished-tasks).",
 	"count_crashes": "Record each attempt before it is delivered: one more write, and a task that kills its process runs out of attempts too.",
+	"task_delivery": "Let tasks have a `delivery` of their own: their receiver, as far as the kind lets them choose it, and their `retry`. See [delivery.md](delivery.md#a-tasks-own-delivery).",
 	"paused":        "Accept tasks, but do not deliver them.",
 }
 

@@ -38,6 +38,7 @@ type topicInFile struct {
 	Paused        bool          `yaml:"paused"`
 	DeadRetention time.Duration `yaml:"dead_retention"`
 	KeepFinished  time.Duration `yaml:"keep_finished"`
+	TaskDelivery  bool          `yaml:"task_delivery"`
 }
 
 // settings returns the settings of a topic in the file.
@@ -54,6 +55,7 @@ func (t *topicInFile) settings() (tasks.TopicSettings, error) {
 		Paused:        t.Paused,
 		DeadRetention: t.DeadRetention,
 		KeepFinished:  t.KeepFinished,
+		TaskDelivery:  t.TaskDelivery,
 	}
 	kind, found := t.Delivery["kind"]
 	if text, ok := kind.(string); ok {
@@ -189,6 +191,9 @@ func topicText(t *tasks.TopicSettings) string {
 	if t.CountCrashes {
 		parts = append(parts, "count_crashes: true")
 	}
+	if t.TaskDelivery {
+		parts = append(parts, "task_delivery: true")
+	}
 	if t.Paused {
 		parts = append(parts, "paused: true")
 	}
@@ -202,4 +207,55 @@ func deliveryText(t *tasks.TopicSettings) string {
 		return `{kind: ` + string(t.Kind) + `}` // text from the file is always JSON
 	}
 	return string(text)
+}
+
+// hasRepeatedField reports whether a JSON object has a field twice. The server, which would refuse
+// that, does not see both.
+func hasRepeatedField(object string) bool {
+	d := json.NewDecoder(strings.NewReader(object))
+	seen := map[any]bool{}
+	for _, err := d.Token(); err == nil && d.More(); {
+		name, _ := d.Token()
+		if seen[name] {
+			return true
+		}
+		seen[name] = true
+		var value json.RawMessage
+		err = d.Decode(&value)
+	}
+	return false
+}
+
+// replaceWay is a patch that replaces one way of delivery by another.
+func replaceWay(old, way client.Way) map[string]any {
+	patch := map[string]any{"kind": way.Kind}
+	for name := range old.Settings {
+		patch[name] = nil
+	}
+	for name, value := range way.Settings {
+		if inner, is := old.Settings[name].(map[string]any); is {
+			value = replaceValue(inner, value)
+		}
+		patch[name] = value
+	}
+	return patch
+}
+
+// replaceValue is the patch that replaces an object by a value.
+func replaceValue(old map[string]any, value any) any {
+	fields, is := value.(map[string]any)
+	if !is {
+		return value
+	}
+	patch := map[string]any{}
+	for name := range old {
+		patch[name] = nil
+	}
+	for name, v := range fields {
+		if inner, is := old[name].(map[string]any); is {
+			v = replaceValue(inner, v)
+		}
+		patch[name] = v
+	}
+	return patch
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -21,6 +22,7 @@ type schedule struct {
 	Header      map[string]string `env:"-" placeholder:"NAME=VALUE" mapsep:"none" help:"Handed to the receiver. May be given several times."`
 	Group       string            `env:"-" placeholder:"NAME" help:"Names the tasks that belong together."`
 	MaxLateness span              `env:"-" placeholder:"2h" help:"Not delivered if later than that."`
+	Delivery    string            `env:"-" placeholder:"JSON" help:"What is other for this task than for its topic, which must have task_delivery: '{\"url\":\"https://shop/hooks/42\",\"retry\":{\"max_attempts\":5}}'."`
 	Replace     bool              `env:"-" help:"Replace the task of this id, if there is one. Needs --id."`
 	Batch       string            `env:"-" placeholder:"FILE" help:"Schedule the tasks in a file, one JSON object a line as in the HTTP API; - reads standard input."`
 }
@@ -41,6 +43,10 @@ func (c *schedule) Run(ctx context.Context, std streams, bad *faults) error {
 		if r.Payload, err = input("payload", c.Payload); err != nil {
 			return err
 		}
+	}
+	if c.Delivery != "" {
+		r.Delivery = new(client.Target)
+		_ = json.Unmarshal([]byte(c.Delivery), r.Delivery) // check has read it
 	}
 	slip := ""
 	if isTerminal(std.err) && !s.json {
@@ -77,7 +83,7 @@ func (c *schedule) Run(ctx context.Context, std streams, bad *faults) error {
 
 func (c *schedule) check(bad *faults) {
 	single := c.ID != "" || c.Delay.given || !c.DueAt.IsZero() || c.Payload != "" || len(c.Header) > 0 ||
-		c.Group != "" || c.MaxLateness.given || c.Replace
+		c.Group != "" || c.MaxLateness.given || c.Delivery != "" || c.Replace
 	switch {
 	case c.Batch != "" && (c.Topic != "" || single):
 		bad.add("batch: the file says everything: give no topic, and no flag about a single task")
@@ -86,6 +92,13 @@ func (c *schedule) check(bad *faults) {
 	}
 	if c.Delay.given && !c.DueAt.IsZero() {
 		bad.add("delay: must not be given together with --due-at")
+	}
+	if c.Delivery != "" {
+		if err := json.Unmarshal([]byte(c.Delivery), new(client.Target)); err != nil {
+			bad.add("delivery: must be a JSON object, such as {\"url\":\"https://shop/hooks/42\"}")
+		} else if hasRepeatedField(c.Delivery) {
+			bad.add("delivery: must not have a field twice")
+		}
 	}
 	if c.Replace && c.ID == "" {
 		bad.add("replace: needs --id")

@@ -1,6 +1,8 @@
 package cli
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"io"
 	"maps"
@@ -129,11 +131,16 @@ func taskBlock(w io.Writer, t *client.Task, topic *client.Topic, now time.Time) 
 	if t.MaxLateness > 0 {
 		late = t.MaxLateness.String()
 	}
+	own := ""
+	if t.Delivery != nil {
+		text, _ := json.Marshal(t.Delivery) // it came as JSON
+		own = string(text)
+	}
 	way, giveUp := "", ""
 	if topic != nil {
 		way, giveUp = wayText(topic), giveUpText(t, topic, now)
 	}
-	block(w, t.ID, "topic", t.Topic, "delivery", way, "state", stateText(t), "due", instantText(t.DueAt, now), "next", next, "held", held, "died", died, "finished", finished,
+	block(w, t.ID, "topic", t.Topic, "delivery", way, "own delivery", own, "delivers to", t.DeliversTo, "undeliverable", t.Undeliverable, "state", stateText(t), "due", instantText(t.DueAt, now), "next", next, "held", held, "died", died, "finished", finished,
 		"attempt", fmt.Sprint(t.Attempt), "gives up", giveUp, "last error", t.LastError, "payload", payload, "headers", strings.Join(headers, ", "),
 		"group", t.Group, "max lateness", late, "revision", fmt.Sprint(t.Revision), "created", instantText(t.CreatedAt, now), "node", t.Node)
 	if len(t.Attempts) > 0 {
@@ -169,10 +176,15 @@ func giveUpText(t *client.Task, topic *client.Topic, now time.Time) string {
 		return ""
 	}
 	var ends []string
-	if topic.Retry.MaxAttempts < manyAttempts {
-		ends = append(ends, "after "+counted(topic.Retry.MaxAttempts, "attempt", "attempts"))
+	retry := topic.Retry
+	if topic.TaskDelivery && t.Delivery != nil {
+		retry.MaxAttempts = cmp.Or(t.Delivery.Retry.MaxAttempts, retry.MaxAttempts)
+		retry.MaxAge = cmp.Or(t.Delivery.Retry.MaxAge, retry.MaxAge)
 	}
-	if age := time.Duration(topic.Retry.MaxAge); age > 0 {
+	if retry.MaxAttempts < manyAttempts {
+		ends = append(ends, "after "+counted(retry.MaxAttempts, "attempt", "attempts"))
+	}
+	if age := time.Duration(retry.MaxAge); age > 0 {
 		ends = append(ends, instantText(t.DueAt.Add(age), now))
 	}
 	return strings.Join(ends, ", or ")

@@ -39,6 +39,24 @@ func TestScheduleCommand(t *testing.T) {
 	}
 }
 
+// A task's own delivery, one by one and from a file.
+func TestScheduleWithDelivery(t *testing.T) {
+	s := newShell(t)
+	s.fails(exitUsage, []string{"schedule", "x", "--delivery", `{"retry":{"max_attempts":5}}`}, "task_delivery")
+	s.prints([]string{"topics", "set", "x", "--task-delivery"}, "task delivery", "true")
+	s.prints([]string{"schedule", "x", "--id", "a", "--delay", "1h", "--delivery", `{"retry":{"max_attempts":5,"max_age":"2h"}}`}, "a is scheduled")
+	s.prints([]string{"schedule", "--batch", s.file(`{"id":"b","topic":"x","delay":"1h","delivery":{"retry":{"max_attempts":5,"max_age":"2h"}}}` + "\n")}, "1")
+	for _, id := range []string{"a", "b"} {
+		if got := fmt.Sprint(s.object("get", id)["delivery"]); got != "map[retry:map[max_age:2h max_attempts:5]]" {
+			t.Errorf("%s: %s", id, got)
+		}
+	}
+	s.prints([]string{"get", "a"}, `"max_attempts":5`)
+	s.fails(exitUsage, []string{"schedule", "x", "--delivery", `{"url":"https://a.example"}`}, "delivery")
+	s.fails(exitUsage, []string{"schedule", "x", "--delivery", `{"retry":{},"retry":{}}`}, "twice")
+	s.fails(exitUsage, []string{"schedule", "x", "--delivery", "here"}, "must be a JSON object")
+}
+
 // Nothing is sent if the command line is wrong, and all faults are reported.
 func TestWrongArguments(t *testing.T) {
 	s := &shell{t, "http://127.0.0.1:1"} // no server is there

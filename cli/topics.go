@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/lapsehq/lapse/client"
@@ -112,7 +111,7 @@ func topicBlock(w io.Writer, t *client.Topic, now time.Time) {
 	block(w, t.Name, "delivery", way, "undeliverable", t.Undeliverable, "paused", strconv.FormatBool(t.Paused), "max attempts", strconv.Itoa(t.Retry.MaxAttempts), "max age", maxAge(t.Retry.MaxAge),
 		"backoff", t.Retry.MinBackoff.String()+" to "+t.Retry.MaxBackoff.String(), "lease", t.Lease.String(),
 		"concurrency", concurrency, "rate", rate, "weight", strconv.Itoa(t.Weight), "spread", t.Spread.String(), "misfire", t.Misfire,
-		"dead kept", t.DeadRetention.String(), "finished kept", t.KeepFinished.String(), "count crashes", strconv.FormatBool(t.CountCrashes), "revision", strconv.FormatInt(t.Revision, 10),
+		"dead kept", t.DeadRetention.String(), "finished kept", t.KeepFinished.String(), "count crashes", strconv.FormatBool(t.CountCrashes), "task delivery", strconv.FormatBool(t.TaskDelivery), "revision", strconv.FormatInt(t.Revision, 10),
 		"tasks", taskCounts(n),
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
 			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),
@@ -159,6 +158,7 @@ type topicsSet struct {
 	Misfire       string   `env:"-" placeholder:"deliver" help:"What becomes of tasks that fell due while no process held them: deliver, skip or coalesce."`
 	DeadRetention span     `env:"-" placeholder:"7d" help:"How long dead tasks are kept, 1m to 3660d."`
 	KeepFinished  span     `env:"-" placeholder:"0" help:"How long finished tasks can be read and are not created anew, to 30d; 0: not at all."`
+	TaskDelivery  *bool    `env:"-" negatable:"" help:"Let tasks have a delivery of their own: their receiver and their retry."`
 	CountCrashes  *bool    `env:"-" negatable:"" help:"Record each attempt before it is delivered."`
 	Paused        *bool    `env:"-" negatable:"" help:"Accept tasks, but do not deliver them."`
 	Create        bool     `env:"-" help:"Also a topic that does not exist yet, and has almost the name of one that does."`
@@ -215,57 +215,6 @@ func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
 	return s.print(func(w io.Writer) { topicBlock(w, t, time.Now()) })
 }
 
-// hasRepeatedField reports whether a JSON object has a field twice. The server, which would refuse
-// that, does not see both.
-func hasRepeatedField(object string) bool {
-	d := json.NewDecoder(strings.NewReader(object))
-	seen := map[any]bool{}
-	for _, err := d.Token(); err == nil && d.More(); {
-		name, _ := d.Token()
-		if seen[name] {
-			return true
-		}
-		seen[name] = true
-		var value json.RawMessage
-		err = d.Decode(&value)
-	}
-	return false
-}
-
-// replaceWay is a patch that replaces one way of delivery by another.
-func replaceWay(old, way client.Way) map[string]any {
-	patch := map[string]any{"kind": way.Kind}
-	for name := range old.Settings {
-		patch[name] = nil
-	}
-	for name, value := range way.Settings {
-		if inner, is := old.Settings[name].(map[string]any); is {
-			value = replaceValue(inner, value)
-		}
-		patch[name] = value
-	}
-	return patch
-}
-
-// replaceValue is the patch that replaces an object by a value.
-func replaceValue(old map[string]any, value any) any {
-	fields, is := value.(map[string]any)
-	if !is {
-		return value
-	}
-	patch := map[string]any{}
-	for name := range old {
-		patch[name] = nil
-	}
-	for name, v := range fields {
-		if inner, is := old[name].(map[string]any); is {
-			v = replaceValue(inner, v)
-		}
-		patch[name] = v
-	}
-	return patch
-}
-
 // patch holds the given settings, by the names of the API.
 func (c *topicsSet) patch() map[string]any {
 	patch, retry := map[string]any{}, map[string]any{}
@@ -275,6 +224,7 @@ func (c *topicsSet) patch() map[string]any {
 	setIfGiven(patch, "keep_finished", (*client.Duration)(c.KeepFinished.pointer()))
 	setIfGiven(patch, "concurrency", c.Concurrency)
 	setIfGiven(patch, "count_crashes", c.CountCrashes)
+	setIfGiven(patch, "task_delivery", c.TaskDelivery)
 	setIfGiven(patch, "paused", c.Paused)
 	setIfGiven(patch, "lease", (*client.Duration)(c.Lease.pointer()))
 	if c.Misfire != "" {

@@ -39,7 +39,7 @@ var generated = []struct {
 	{"answers.go", `"time"`, []string{"Stats", "History", "Forecast", "Node", "Reach", "Alive"}},
 	{"taskanswers.go", "(\n\t\"time\"\n\n\t\"github.com/goccy/go-json\"\n)", []string{
 		"Task", "TaskPage", "ReservedTask", "SettleAnswer", "BatchAnswer", "Problem", "Event",
-		"TopicList", "Requeued", "Purged", "GroupCancelled", "Acted",
+		"TopicList", "Requeued", "Purged", "GroupCancelled", "Acted", "Receiving",
 	}},
 }
 
@@ -60,6 +60,7 @@ var clientTypes = map[string]struct {
 	"SettleAnswer": {name: "Settlement"},
 	"BatchAnswer":  {name: "batchAnswer"},
 	"BatchError":   {name: "batchError"},
+	"TaskDelivery": {name: "Target"},
 	"Task": {fields: []field{{"Set by Schedule and Put: the task is new. Otherwise Schedule found the task of an " +
 		"earlier request, and Put has replaced it.", "Created", "bool", "-"}, {"Names the revision, for IfMatch. Tasks of lists and deliveries have none.", "ETag", "string", "-"}}},
 	"Event": {fields: []field{
@@ -88,7 +89,7 @@ var clientFields = map[string]struct{ name, typ string }{
 
 // byHand are types of the server whose counterparts are written by hand, since requests share their
 // fields. TestAnswersAreKnown compares them.
-var byHand = map[string]bool{"Topic": true}
+var byHand = map[string]bool{"Topic": true, "TaskDelivery": true}
 
 // The types of answers have one source, the server's.
 func TestAnswersAreGenerated(t *testing.T) {

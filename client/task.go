@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"time"
@@ -82,6 +83,50 @@ type Request struct {
 	MaxLateness time.Duration
 	// Group names the tasks that belong together.
 	Group string
+	// Delivery is what is other for this task than for its topic, which must have TaskDelivery.
+	// Nil: nothing.
+	Delivery *Target
+}
+
+// Target is what a task says of its own delivery: fields of the topic's way that are others for
+// this task, such as Target{Settings: map[string]any{"url": "https://shop/hooks/42"}}, and its own
+// retry.
+type Target struct {
+	Kind     string // that of the topic; it need not be given
+	Settings map[string]any
+	Retry    Retry // zero fields are as in the topic
+}
+
+// MarshalJSON writes all into one object.
+func (t Target) MarshalJSON() ([]byte, error) {
+	all := map[string]any{}
+	maps.Copy(all, t.Settings)
+	if t.Kind != "" {
+		all["kind"] = t.Kind
+	}
+	if t.Retry != (Retry{}) {
+		all["retry"] = t.Retry
+	}
+	return json.Marshal(all)
+}
+
+// UnmarshalJSON is the reverse.
+func (t *Target) UnmarshalJSON(text []byte) error {
+	*t = Target{}
+	var known struct {
+		Kind  string `json:"kind"`
+		Retry Retry  `json:"retry"`
+	}
+	if err := json.Unmarshal(text, &known); err != nil {
+		return err
+	}
+	if err := json.Unmarshal(text, &t.Settings); err != nil {
+		return err
+	}
+	t.Kind, t.Retry = known.Kind, known.Retry
+	delete(t.Settings, "kind")
+	delete(t.Settings, "retry")
+	return nil
 }
 
 // encode writes the request for the wire.
@@ -94,7 +139,8 @@ func (r *Request) encode() ([]byte, error) {
 		Headers     map[string]string `json:"headers,omitempty"`
 		MaxLateness Duration          `json:"max_lateness,omitempty"`
 		Group       string            `json:"group,omitempty"`
-	}{r.ID, r.Topic, Duration(r.Delay), instant(r.DueAt), r.Headers, Duration(r.MaxLateness), r.Group})
+		Delivery    *Target           `json:"delivery,omitempty"`
+	}{r.ID, r.Topic, Duration(r.Delay), instant(r.DueAt), r.Headers, Duration(r.MaxLateness), r.Group, r.Delivery})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
@@ -134,6 +180,8 @@ type Move struct {
 	Delay   *time.Duration // the new deadline, from now
 	DueAt   time.Time      // or as a time
 	Payload []byte         // JSON
+	// Delivery replaces what the task says of its own delivery; an empty one takes it away.
+	Delivery *Target
 }
 
 // After is a Move by a delay from now.
@@ -199,7 +247,7 @@ func (c *Client) Get(ctx context.Context, id string) (*Task, error) {
 	return c.onTask(ctx, call{method: http.MethodGet, effect: reads}, id, "")
 }
 
-// Change moves the deadline of a pending or ready task, or gives it another payload, in
+// Change moves the deadline of a pending or ready task, or gives it another payload or delivery, in
 // one step: the old deadline is never delivered after it.
 //
 // Errors: ErrInvalid, ErrNotFound, ErrDelivering, ErrDead, ErrTooLarge, ErrOverloaded,
@@ -208,7 +256,8 @@ func (c *Client) Change(ctx context.Context, id string, m Move) (*Task, error) {
 	text, err := json.Marshal(struct {
 		Delay *Duration  `json:"delay,omitempty"`
 		DueAt *time.Time `json:"due_at,omitempty"`
-	}{(*Duration)(m.Delay), instant(m.DueAt)})
+		To    *Target    `json:"delivery,omitempty"`
+	}{(*Duration)(m.Delay), instant(m.DueAt), m.Delivery})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}

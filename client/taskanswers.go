@@ -63,6 +63,7 @@ type Task struct {
 	// spooled: only the disk of this node has the task, Redis does not have it yet. Left out
 	// otherwise.
 	Durability string `json:"durability,omitempty"`
+	Receiving
 	// Set by Schedule and Put: the task is new. Otherwise Schedule found the task of an earlier
 	// request, and Put has replaced it.
 	Created bool `json:"-"`
@@ -281,4 +282,17 @@ type Acted struct {
 type Refusal struct {
 	ID      string   `json:"id"`
 	Problem *Problem `json:"problem"`
+}
+
+// Receiving says where a task goes that has a delivery of its own.
+type Receiving struct {
+	// What the task says of its own delivery. A caller that may not see the settings of topics
+	// (scope read) sees only its kind and retry.
+	Delivery *Target `json:"delivery,omitempty"`
+	// Of a task with a receiver of its own: scheme and host of the URL (its path may be a
+	// secret), or the name of the stream or channel.
+	DeliversTo string `json:"delivers_to,omitempty"`
+	// Why such a task waits although it is due: its topic has another kind by now, or no
+	// task_delivery. It goes on when the settings of the topic change.
+	Undeliverable string `json:"undeliverable,omitempty"`
 }

@@ -35,6 +35,8 @@ type Settings struct {
 	// KeepFinished is how long finished tasks can be read, and the same request is answered as a
 	// repeated one, up to 30 days. 0: not at all.
 	KeepFinished Duration `json:"keep_finished,omitempty"`
+	// TaskDelivery lets tasks have a Request.Delivery.
+	TaskDelivery bool `json:"task_delivery"`
 	// CountCrashes records each attempt before it is delivered.
 	CountCrashes bool `json:"count_crashes"`
 	// Paused: tasks are accepted, but not delivered.

@@ -180,6 +180,9 @@ func sizeOf(t *tasks.Task) int64 {
 	for name, value := range t.Headers {
 		n += len(name) + len(value)
 	}
+	if t.Target != nil {
+		n += 150 + len(t.Target.Settings)
+	}
 	for i := range t.Attempts {
 		n += 150 + len(t.Attempts[i].By) + len(t.Attempts[i].Error)
 	}
@@ -223,5 +226,5 @@ func (s *Server) listed(ctx context.Context, c *gin.Context, list func() (tasks.
 	if err := a.take(size); err != nil {
 		return nil, err
 	}
-	return &reply[TaskPage]{wirePage(page)}, nil
+	return &reply[TaskPage]{wirePage(page, seesAll(c))}, nil
 }

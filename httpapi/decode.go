@@ -34,6 +34,8 @@ func (s *scanner) task(r *tasks.Request) {
 			r.MaxLateness = s.span("max_lateness", time.Millisecond, tasks.MaxAhead)
 		case "group":
 			r.Group = s.str("group")
+		case "delivery":
+			r.Target = s.target()
 		default:
 			s.unknown(key)
 		}
@@ -71,13 +73,15 @@ func (s *scanner) move(m *tasks.Move) {
 			when.due = true
 		case "payload":
 			m.Payload = s.raw()
+		case "delivery":
+			m.Target = s.target()
 		default:
 			s.unknown(key)
 		}
 	}
 	when.check(s)
-	if s.err == nil && len(s.faults) == 0 && !when.delay && !when.due && m.Payload == nil {
-		s.fault("", "must have delay, due_at or payload")
+	if s.err == nil && len(s.faults) == 0 && !when.delay && !when.due && m.Payload == nil && m.Target == nil {
+		s.fault("", "must have delay, due_at, payload or delivery")
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+	"github.com/gin-gonic/gin"
 
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -44,11 +46,25 @@ func (Delivery) Schema(huma.Registry) *huma.Schema {
 
 // delivery reads a way of delivery; the way itself checks its fields.
 func (s *scanner) delivery(t *tasks.TopicSettings) {
+	if rest := s.way(func(name string) bool {
+		if name == "kind" {
+			t.Kind = tasks.Kind(s.str("kind"))
+		}
+		return name == "kind"
+	}); rest != nil {
+		t.Delivery = rest
+	}
+}
+
+// way reads an object of a way of delivery, and returns the fields that own has not read; nil if
+// there are none.
+func (s *scanner) way(own func(name string) bool) json.RawMessage {
 	s.within = "delivery."
+	defer func() { s.within = "" }()
 	rest := []byte("{")
 	for key := range s.object("") {
-		if string(key) == "kind" {
-			t.Kind = tasks.Kind(s.str("kind"))
+		if own(string(key)) {
+			s.within = "delivery."
 			continue
 		}
 		value := s.raw()
@@ -65,9 +81,114 @@ func (s *scanner) delivery(t *tasks.TopicSettings) {
 		}
 		rest = append(append(append(rest, name...), ':'), value...)
 	}
-	if len(rest) > 1 {
-		rest = append(rest, '}')
-		t.Delivery = rest
+	if len(rest) == 1 {
+		return nil
 	}
-	s.within = ""
+	return append(rest, '}')
+}
+
+// TaskDelivery is what a task says of its own delivery, on the wire: fields of its topic's delivery
+// that are others for this task, and its own retry.
+type TaskDelivery struct {
+	Kind     string
+	Settings json.RawMessage // an object, or empty
+	Retry    tasks.Retry     // without what is as in the topic
+}
+
+// MarshalJSON puts the kind in front of the way's own fields, and the retry behind them.
+func (d TaskDelivery) MarshalJSON() ([]byte, error) {
+	object := map[string]any{}
+	if len(d.Settings) > 0 {
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal(d.Settings, &fields); err != nil {
+			return nil, err
+		}
+		for name, value := range fields {
+			object[name] = value
+		}
+	}
+	if d.Kind != "" {
+		object["kind"] = d.Kind
+	}
+	if d.Retry != (tasks.Retry{}) {
+		retry := map[string]any{}
+		if d.Retry.MaxAttempts != 0 {
+			retry["max_attempts"] = d.Retry.MaxAttempts
+		}
+		for name, v := range map[string]time.Duration{"max_age": d.Retry.MaxAge, "min_backoff": d.Retry.MinBackoff, "max_backoff": d.Retry.MaxBackoff} {
+			if v != 0 {
+				retry[name] = duration(v)
+			}
+		}
+		object["retry"] = retry
+	}
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
+	e.SetEscapeHTML(false)
+	err := e.Encode(object)
+	return text.Bytes(), err
+}
+
+// Schema implements huma.SchemaProvider.
+func (TaskDelivery) Schema(r huma.Registry) *huma.Schema {
+	return &huma.Schema{
+		Type: huma.TypeObject,
+		Properties: map[string]*huma.Schema{
+			"kind":  {Type: huma.TypeString, Description: "That of the topic. It need not be given."},
+			"retry": r.Schema(typeOf[NewRetry](), true, "NewRetry"),
+		},
+		AdditionalProperties: true,
+		Description: "What is other for this task than for its topic, which must have task_delivery. webhook: url, headers, timeout; " +
+			"stream: stream; pubsub: channel; and retry, of which the topic has what is left out. The topic keeps all the rest, " +
+			"and says what tasks may choose. At most 4 KiB.",
+	}
+}
+
+// target reads what a task says of its own delivery. null says nothing.
+func (s *scanner) target() *tasks.Target {
+	t := &tasks.Target{}
+	if s.err == nil && s.peek() == 'n' {
+		if value := s.raw(); s.err == nil && string(value) != "null" {
+			s.fault("delivery", "must be an object")
+		}
+		return t
+	}
+	t.Settings = s.way(func(name string) bool {
+		switch name {
+		case "kind":
+			t.Kind = tasks.Kind(s.str("kind"))
+		case "retry":
+			s.retry(&t.Retry, "delivery.")
+		default:
+			return false
+		}
+		return true
+	})
+	return t
+}
+
+// Receiving says where a task goes that has a delivery of its own.
+type Receiving struct {
+	Delivery      *TaskDelivery `json:"delivery,omitempty" doc:"What the task says of its own delivery. A caller that may not see the settings of topics (scope read) sees only its kind and retry."`
+	DeliversTo    string        `json:"delivers_to,omitempty" doc:"Of a task with a receiver of its own: scheme and host of the URL (its path may be a secret), or the name of the stream or channel."`
+	Undeliverable string        `json:"undeliverable,omitempty" doc:"Why such a task waits although it is due: its topic has another kind by now, or no task_delivery. It goes on when the settings of the topic change."`
+}
+
+// blindKey is set for a caller that may not see the settings of topics.
+const blindKey = "blind"
+
+// seesAll reports whether a caller may see where tasks go, with paths and headers.
+func seesAll(c *gin.Context) bool { return !c.GetBool(blindKey) }
+
+// wireTarget adds a target to a task. A caller that may not see the settings of topics does not see
+// those of the task either.
+func (w *Task) wireTarget(t *tasks.Target, all bool) {
+	if t == nil {
+		return
+	}
+	w.Delivery = &TaskDelivery{Kind: string(t.Kind), Retry: t.Retry}
+	if all {
+		w.Delivery.Settings = t.Settings
+	}
+	w.DeliversTo, w.Undeliverable = t.Receiver, t.Undeliverable
 }

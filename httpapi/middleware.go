@@ -95,6 +95,7 @@ func (s *Server) middleware(c *gin.Context) {
 		if caller != nil {
 			c.Set(callerKey, caller.Name)
 			c.Set(adminKey, caller.may&admins != 0)
+			c.Set(blindKey, caller.may&(readers|admins) == 0)
 			if caller.limit != nil {
 				c.Request = c.Request.WithContext(tasks.WithGrant(c.Request.Context(), caller.limit))
 			}

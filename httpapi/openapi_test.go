@@ -161,7 +161,7 @@ func TestDecoderKnowsTheDescribedFields(t *testing.T) {
 		{NewTask{}, func(s *scanner) { s.task(new(tasks.Request)) }},
 		{TaskChange{}, func(s *scanner) { s.move(new(tasks.Move)) }},
 		{NewTopic{}, func(s *scanner) { s.settings(new(tasks.TopicSettings)) }},
-		{NewRetry{}, func(s *scanner) { s.retry(new(tasks.Retry)) }},
+		{NewRetry{}, func(s *scanner) { s.retry(new(tasks.Retry), "") }},
 		{Rate{}, func(s *scanner) { s.rate(new(tasks.Rate)) }},
 		{AckReceipts{}, verdict(tasks.Ack)},
 		{ReleaseReceipts{}, verdict(tasks.Release)},

@@ -112,7 +112,7 @@ func writeReserved(c *gin.Context, deliveries []tasks.Delivery) error {
 	answer := Reserved{Tasks: make([]ReservedTask, len(deliveries))}
 	for i := range deliveries {
 		d := &deliveries[i]
-		answer.Tasks[i] = ReservedTask{wireTask(&d.Task), d.Receipt(), formatInstant(d.LeaseUntil)}
+		answer.Tasks[i] = ReservedTask{wireTask(&d.Task, seesAll(c)), d.Receipt(), formatInstant(d.LeaseUntil)}
 	}
 	var text bytes.Buffer
 	if err := marshal(&text, answer); err != nil {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/gin-gonic/gin"
+
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -66,7 +68,9 @@ type taggedTask struct {
 	Body Task
 }
 
-func tagged(t *tasks.Task) *taggedTask { return &taggedTask{tagOf(t), wireTask(t)} }
+func tagged(t *tasks.Task, c *gin.Context) *taggedTask {
+	return &taggedTask{tagOf(t), wireTask(t, seesAll(c))}
+}
 
 // location is the path of a task. No character of an id needs to be escaped.
 func (s *Server) location(id string) string { return s.prefix.path("/v1/tasks/" + id) }
@@ -88,7 +92,7 @@ func (s *Server) schedule(ctx context.Context, in *request) (*taskReply, error) 
 	case t.Spooled:
 		status = http.StatusAccepted
 	}
-	return &taskReply{Status: status, ETag: tagOf(&t), Location: s.location(t.ID), Body: wireTask(&t)}, nil
+	return &taskReply{Status: status, ETag: tagOf(&t), Location: s.location(t.ID), Body: wireTask(&t, seesAll(in.gin))}, nil
 }
 
 // put answers PUT /v1/tasks/{id}.
@@ -110,9 +114,9 @@ func (s *Server) put(ctx context.Context, in *changeTaskInput) (*taskReply, erro
 		return nil, withTaskID(err, r.ID)
 	}
 	if t.Repeated {
-		return &taskReply{Status: http.StatusOK, ETag: tagOf(&t), Body: wireTask(&t)}, nil
+		return &taskReply{Status: http.StatusOK, ETag: tagOf(&t), Body: wireTask(&t, seesAll(in.gin))}, nil
 	}
-	return &taskReply{Status: http.StatusCreated, ETag: tagOf(&t), Location: s.location(t.ID), Body: wireTask(&t)}, nil
+	return &taskReply{Status: http.StatusCreated, ETag: tagOf(&t), Location: s.location(t.ID), Body: wireTask(&t, seesAll(in.gin))}, nil
 }
 
 func decodeTask(in *request, r *tasks.Request) error {
@@ -141,7 +145,7 @@ func (s *Server) get(ctx context.Context, in *taskInput) (*taggedTask, error) {
 	if err := answerOf(in.gin).take(sizeOf(&t)); err != nil {
 		return nil, err
 	}
-	return tagged(&t), nil
+	return tagged(&t, in.gin), nil
 }
 
 // patch answers PATCH /v1/tasks/{id}.
@@ -166,7 +170,7 @@ func (s *Server) patch(ctx context.Context, in *changeTaskInput) (*taggedTask, e
 	if err != nil {
 		return nil, withTaskID(err, in.ID)
 	}
-	return tagged(&t), nil
+	return tagged(&t, in.gin), nil
 }
 
 // cancel answers DELETE /v1/tasks/{id}.
@@ -196,7 +200,7 @@ func (s *Server) changed(ctx context.Context, in *changeTaskInput, change func(c
 	if err != nil {
 		return nil, withTaskID(err, in.ID)
 	}
-	return tagged(&t), nil
+	return tagged(&t, in.gin), nil
 }
 
 // hold answers POST /v1/tasks/{id}/hold, and resume POST /v1/tasks/{id}/resume.

@@ -24,6 +24,7 @@ type NewTopic struct {
 
 	DeadRetention span `json:"dead_retention,omitempty" doc:"How long dead tasks are kept, 1m to 3660d. Default 7d."`
 	KeepFinished  span `json:"keep_finished,omitempty" doc:"How long finished tasks can be read, and the same request is answered as a repeated one, 0 to 30d. Default 0: not at all."`
+	TaskDelivery  bool `json:"task_delivery,omitempty" doc:"Let tasks have a delivery of their own: their receiver, as far as the kind lets them choose it, and their retry. Without it, tasks that have a receiver of their own wait."`
 }
 
 // NewRetry describes the schedule of attempts in a request.
@@ -59,6 +60,7 @@ type Topic struct {
 	ConcurrencySet bool     `json:"concurrency_set" doc:"Whether concurrency is set. Unset, it is the default, and a backlog raises it."`
 	DeadRetention  duration `json:"dead_retention"`
 	KeepFinished   duration `json:"keep_finished" doc:"How long finished tasks are kept; 0s: not at all."`
+	TaskDelivery   bool     `json:"task_delivery" doc:"Whether tasks may have a delivery of their own."`
 	Undeliverable  string   `json:"undeliverable,omitempty" doc:"Why this node cannot deliver the topic's tasks: it lacks what their settings need. The tasks wait. If it can, why another node cannot, which is named."`
 	ConcurrencyNow int      `json:"concurrency_now" doc:"The bound in force: concurrency, or more during a backlog. Of several nodes the greatest."`
 	LastError      string   `json:"last_error,omitempty" doc:"Why the last attempt failed of those that have failed since the start, cut to 256 bytes. Left out if none has."`
@@ -92,7 +94,7 @@ func wireTopic(t *tasks.Topic) Topic {
 		DeadRetention: duration(set.DeadRetention), KeepFinished: duration(set.KeepFinished), Undeliverable: t.Undeliverable,
 		Revision: t.Revision, Counts: wireCounts(&t.Counts),
 		ConcurrencySet: t.ConcurrencySet, ConcurrencyNow: t.ConcurrencyNow,
-		LastError: t.LastError, LastFailedAt: formatInstant(t.LastFailed),
+		LastError: t.LastError, LastFailedAt: formatInstant(t.LastFailed), TaskDelivery: set.TaskDelivery,
 	}
 	if set.Rate != (tasks.Rate{}) {
 		wire.Rate = &Rate{set.Rate.PerSecond, set.Rate.Burst}
@@ -115,7 +117,7 @@ func (s *scanner) settings(t *tasks.TopicSettings) {
 		case "delivery":
 			s.delivery(t)
 		case "retry":
-			s.retry(&t.Retry)
+			s.retry(&t.Retry, "")
 		case "lease":
 			t.Lease = s.span("lease", tasks.MinLease, tasks.MaxLease)
 		case "concurrency":
@@ -136,6 +138,8 @@ func (s *scanner) settings(t *tasks.TopicSettings) {
 			t.KeepFinished = s.span("keep_finished", 0, tasks.MaxKeepFinished)
 		case "count_crashes":
 			t.CountCrashes = s.boolean("count_crashes")
+		case "task_delivery":
+			t.TaskDelivery = s.boolean("task_delivery")
 		case "paused":
 			t.Paused = s.boolean("paused")
 		default:
@@ -162,9 +166,9 @@ func (s *scanner) rate(r *tasks.Rate) {
 	s.within = ""
 }
 
-func (s *scanner) retry(r *tasks.Retry) {
+func (s *scanner) retry(r *tasks.Retry, within string) {
 	const longest = 30 * day
-	s.within = "retry."
+	s.within = within + "retry."
 	for key := range s.object("") {
 		switch string(key) {
 		case "max_attempts":

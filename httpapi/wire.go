@@ -26,6 +26,7 @@ type NewTask struct {
 	Headers     map[string]string `json:"headers,omitempty" maxProperties:"64" doc:"Handed to the receiver, at most 8 KiB together."`
 	MaxLateness span              `json:"max_lateness,omitempty" doc:"Not delivered if later than that."`
 	Group       string            `json:"group,omitempty" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" maxLength:"128" doc:"Names the tasks that belong together."`
+	Delivery    *TaskDelivery     `json:"delivery,omitempty"`
 }
 
 // TaskBody describes a task that is put under the id in the path.
@@ -36,6 +37,8 @@ type TaskChange struct {
 	Delay   span   `json:"delay,omitempty" doc:"The new deadline, from now. Not together with due_at."`
 	DueAt   string `json:"due_at,omitempty" format:"date-time" doc:"The new deadline."`
 	Payload any    `json:"payload,omitempty" doc:"The new payload."`
+
+	Delivery *TaskDelivery `json:"delivery,omitempty" doc:"Replaces the delivery of its own that the task has; null takes it away."`
 }
 
 // span is a duration in a request.
@@ -88,6 +91,7 @@ type Task struct {
 	HeldAt      string            `json:"held_at,omitempty" format:"date-time" doc:"Of a held task: since when its countdown is held. due_at and next_at are what they were then."`
 	Remaining   *duration         `json:"remaining,omitempty" doc:"Of a held task: the time until its next attempt that it had at held_at, and has again when it is resumed. 0s: it was due."`
 	Durability  string            `json:"durability,omitempty" enum:"spooled" doc:"spooled: only the disk of this node has the task, Redis does not have it yet. Left out otherwise."`
+	Receiving
 }
 
 // Attempt is an attempt that has ended.
@@ -128,7 +132,8 @@ func formatInstant(t time.Time) string {
 	return t.UTC().Format(instantLayout)
 }
 
-func wireTask(t *tasks.Task) Task {
+// wireTask returns a task for a caller that may see all of it, or not.
+func wireTask(t *tasks.Task, all bool) Task {
 	w := Task{
 		ID: t.ID, Topic: t.Topic, State: t.State.String(),
 		DueAt: formatInstant(t.Due), NextAt: formatInstant(t.Next),
@@ -144,6 +149,7 @@ func wireTask(t *tasks.Task) Task {
 	for i := range t.Attempts {
 		w.Attempts = append(w.Attempts, wireAttempt(&t.Attempts[i]))
 	}
+	w.wireTarget(t.Target, all)
 	if t.State == tasks.Held {
 		w.HeldAt, w.Remaining = formatInstant(t.HeldAt), (*duration)(&t.Remaining)
 	}
@@ -176,10 +182,10 @@ func isJSON(data []byte) bool {
 	return s.err == nil
 }
 
-func wirePage(p tasks.Page) TaskPage {
+func wirePage(p tasks.Page, all bool) TaskPage {
 	w := TaskPage{Tasks: make([]Task, len(p.Tasks)), NextCursor: p.Cursor}
 	for i := range p.Tasks {
-		w.Tasks[i] = wireTask(&p.Tasks[i])
+		w.Tasks[i] = wireTask(&p.Tasks[i], all)
 	}
 	return w
 }

@@ -26,6 +26,7 @@ export function settingsInWords(t) {
     ["After an outage", misfires[t.misfire] || t.misfire],
     ["Dead tasks", "kept for " + t.dead_retention],
     ["Finished tasks", t.keep_finished === "0s" ? "not kept" : html`kept for ${t.keep_finished}, <a href=${link("tasks", "", {topic: t.name, state: "finished"})}>${count(t.counts.finished)} now</a>`],
+    ["Tasks", t.task_delivery ? "may have a delivery of their own" : "are all delivered alike"],
     ["Crashes", t.count_crashes ? "count as attempts" : "do not count as attempts"],
   ];
 }
@@ -46,6 +47,7 @@ const fields = [
   {name: "misfire", label: "After an outage", of: t => t.misfire, options: ["deliver", "skip", "coalesce"]},
   {name: "dead_retention", label: "Keep dead tasks for", of: t => t.dead_retention},
   {name: "keep_finished", label: "Keep finished tasks for", of: t => t.keep_finished, hint: "0s: they are not kept"},
+  {name: "task_delivery", label: "Tasks may have a delivery of their own", type: "checkbox", of: t => t.task_delivery},
   {name: "count_crashes", label: "Crashes count as attempts", type: "checkbox", of: t => t.count_crashes},
 ];
 

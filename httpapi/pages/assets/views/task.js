@@ -44,6 +44,8 @@ function facts(t) {
     ["Group", t.group && html`<a href=${link("tasks", "", {group: t.group})}>${t.group}</a>`],
     ["Node", html`<code>${t.node}</code>`],
     ["Attempts", count(t.attempt)],
+    ["Goes to", t.delivers_to && html`<code>${t.delivers_to}</code>`],
+    ["Its own delivery", t.delivery && html`<code>${JSON.stringify(t.delivery)}</code>`],
     ["Not later than", t.max_lateness && t.max_lateness + " after its deadline"],
     ["Revision", count(t.revision)],
     ["Stored", t.durability === "spooled" && "on the disk of this node alone, until Redis is back"],
@@ -75,6 +77,7 @@ function Story({task: t}) {
   if (t.state === "finished" ? !ahead : t.state === "held" ? t.due_at < t.held_at : t.due_at !== t.next_at || t.state !== "pending" || t.attempt > 0) list.push({at: t.due_at, text: ahead ? "Falls due" : "Fell due", ahead});
   list.push(...attempts(t));
   if (t.state === "delivering") list.push({text: "Attempt " + count(t.attempt) + " is under way"});
+  else if (t.state === "ready" && t.undeliverable) list.push({at: t.next_at, text: "Ready, but cannot be delivered", error: t.undeliverable, bad: true});
   else if (t.state === "ready") list.push({at: t.next_at, text: "Ready: waits for its receiver", bad: now() - Date.parse(t.next_at) > 5000});
   else if (t.state === "held") list.push({at: t.held_at, text: "Held, with " + fine(t.remaining) + " left until attempt " + count(t.attempt + 1)},
     {text: "Waits until it is resumed", ahead: true});
