@@ -148,7 +148,14 @@ func (c *Committer[T]) Open(shard int) {
 // ErrClosed, so that no caller waits for ever. It is called from another goroutine than the
 // caller's.
 func (c *Committer[T]) Submit(shard int, ch Change, tag T) {
-	(*c.lanes.Load())[shard].submit(ch, tag)
+	(*c.lanes.Load())[shard].submit([]Change{ch}, []T{tag})
+}
+
+// SubmitTogether is Submit for changes of different ids that are written in one batch: all of them
+// or none. There are exceptions of which Done tells: those that Keep drops, and creations that the
+// ledger refuses with ErrFull. None of them has a mark. They are reported in their order.
+func (c *Committer[T]) SubmitTogether(shard int, changes []Change, tags []T) {
+	(*c.lanes.Load())[shard].submit(changes, tags)
 }
 
 // Stalled is for how long the shard's current batch has been under way,

@@ -2,6 +2,7 @@ package recovery_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"testing/synctest"
 
@@ -82,5 +83,32 @@ func TestOpenAfterClose(t *testing.T) {
 		d.submit(1, "late")
 		synctest.Wait()
 		d.want("1 closed: late")
+	})
+}
+
+// Changes that are submitted together are in one batch, whatever is queued before them.
+func TestTogether(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := newDesk(t, func(cfg *recovery.CommitterConfig[string]) {
+			cfg.Terms.MaxChanges, cfg.Terms.MaxBytes = 3, 100
+		})
+		pair := func(one, two string) {
+			d.committer.SubmitTogether(0, []recovery.Change{creation(one, 1), creation(two, 1)}, []string{one, two})
+		}
+		reached, release := d.ledger.Hold(ledgertest.Apply)
+		d.submit(0, "first")
+		<-reached
+		d.submit(0, "a", "b")
+		pair("c", "d")
+		pair("e", strings.Repeat("L", 100))
+		d.submit(0, "f")
+		pair("g", "h")
+		pair("i", "j")
+		release()
+		synctest.Wait()
+		d.want("0 ok: first", "0 ok: a b", "0 ok: c d", "0 ok: e "+strings.Repeat("L", 100), "0 ok: f g h", "0 ok: i j")
+		if s := d.committer.Stats(); s.Queued != 0 || s.Changes != 12 {
+			t.Errorf("Stats = %+v", s)
+		}
 	})
 }

@@ -69,12 +69,18 @@ func newLane[T any](ctx context.Context, shard int, stats CommitterStats, cfg *C
 	return l
 }
 
-func (l *lane[T]) submit(ch Change, tag T) {
+func (l *lane[T]) submit(changes []Change, tags []T) {
+	size := 0
+	for i := range changes {
+		size += len(changes[i].ID) + len(changes[i].Data)
+	}
 	l.mu.Lock()
-	g := l.gatheringLocked(len(ch.ID)+len(ch.Data), ch.Mark.Number != 0)
-	g.batch.Add(ch)
-	g.tags = append(g.tags, tag)
-	l.stats.Queued++
+	g := l.gatheringLocked(len(changes), size, changes[0].Mark.Number != 0)
+	for i := range changes {
+		g.batch.Add(changes[i])
+	}
+	g.tags = append(g.tags, tags...)
+	l.stats.Queued += len(changes)
 	if l.over && !l.late {
 		l.late = true
 		go l.answerLate()
@@ -83,13 +89,13 @@ func (l *lane[T]) submit(ch Change, tag T) {
 	l.signal()
 }
 
-// gatheringLocked returns the gathering that has room for size more bytes, of changes
-// with a mark or of those without.
-func (l *lane[T]) gatheringLocked(size int, marked bool) *gathering[T] {
+// gatheringLocked returns the gathering that has room for n more changes of together size bytes,
+// with a mark or without.
+func (l *lane[T]) gatheringLocked(n, size int, marked bool) *gathering[T] {
 	t := &l.cfg.Terms
-	if n := len(l.queue); n > 0 {
-		g := l.queue[n-1]
-		if g.batch.Len() < t.MaxChanges && g.batch.Bytes()+size <= t.MaxBytes && g.batch.marked(marked) {
+	if last := len(l.queue) - 1; last >= 0 {
+		g := l.queue[last]
+		if g.batch.Len()+n <= t.MaxChanges && g.batch.Bytes()+size <= t.MaxBytes && g.batch.marked(marked) {
 			return g
 		}
 	}
