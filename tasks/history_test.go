@@ -23,12 +23,12 @@ func (f *fleet) wantHistory(n *node, total Counts) {
 	var got Counts
 	for i := range h.Minutes {
 		m := &h.Minutes[i]
-		sum(&got, Counts{Scheduled: m.Scheduled, Delivered: m.Delivered, Failed: m.Failed, Died: m.Died, Cancelled: m.Cancelled, Lateness: Histogram{Counts: m.Lateness.Counts}})
+		sum(&got, Counts{Scheduled: m.Scheduled, Delivered: m.Delivered, Failed: m.Failed, DeathCounts: DeathCounts{Died: m.Died}, Cancelled: m.Cancelled, Lateness: Histogram{Counts: m.Lateness.Counts}})
 		if i > 0 && m.At.Sub(h.Minutes[i-1].At) != time.Minute {
 			f.t.Errorf("minute %d begins at %v, after %v", i, m.At, h.Minutes[i-1].At)
 		}
 	}
-	wanted := Counts{Scheduled: total.Scheduled, Delivered: total.Delivered, Failed: total.Failed, Died: total.Died, Cancelled: total.Cancelled, Lateness: Histogram{Counts: total.Lateness.Counts}}
+	wanted := Counts{Scheduled: total.Scheduled, Delivered: total.Delivered, Failed: total.Failed, DeathCounts: DeathCounts{Died: total.Died}, Cancelled: total.Cancelled, Lateness: Histogram{Counts: total.Lateness.Counts}}
 	if diff := cmp.Diff(wanted, got); diff != "" {
 		f.t.Errorf("the history at %s: %s", n.name, diff)
 	}

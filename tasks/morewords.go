@@ -12,3 +12,17 @@ type (
 
 // MaxTarget bounds Target.Settings, in bytes.
 const MaxTarget = task.MaxTarget
+
+type (
+	// OnDead says what becomes of a task that dies, besides the dead task.
+	OnDead = task.OnDead
+
+	// DeathCounts are the figures of deaths, since the start.
+	DeathCounts = task.DeathCounts
+)
+
+// A chain of follow-ups of dead tasks, and the headers that tell of the death.
+const (
+	MaxDeaths  = task.MaxDeaths
+	DeadHeader = task.DeadHeader
+)

@@ -53,7 +53,27 @@ type TopicSettings struct {
 	// TaskDelivery lets tasks have a Target: their own receiver, as far as the way of delivery lets
 	// them choose it, and their own Retry. Without it, a task that has a receiver of its own waits.
 	TaskDelivery bool `json:",omitempty"`
+	// OnDead has a task that dies followed by one of another topic; the zero value: by none.
+	OnDead OnDead `json:",omitzero"`
 }
+
+// OnDead says what becomes of a task whose attempts are exhausted, or that its receiver has buried:
+// besides the dead task there is a new one, its follow-up, of another topic. It has the payload,
+// the group and the headers of the dead task, and headers that tell of the death, see DeadHeader.
+// One write of the ledger makes both.
+//
+// A dead task has no follow-up if its topic was deleted by force, if there is no room for one, or
+// if the chain of deaths that led to it has come through that topic before, or is MaxDeaths long.
+type OnDead struct {
+	Topic string
+	Delay time.Duration // from the death to the deadline of the follow-up, 0 to MaxAhead
+}
+
+// MaxDeaths bounds a chain of follow-ups that have died.
+const MaxDeaths = 10
+
+// DeadHeader begins the names of headers that tell of the death before a follow-up.
+const DeadHeader = "lapse-dead-"
 
 // WithDefaults returns the settings with the defaults of fields that are zero.
 func (t TopicSettings) WithDefaults() TopicSettings {
@@ -111,6 +131,13 @@ func (t TopicSettings) Faults() (f Faults) {
 		f.Add("misfire", "must be deliver, skip or coalesce")
 	}
 	within(t.DeadRetention >= time.Minute && t.DeadRetention <= MaxAhead, "dead_retention", "must be from 1 min to 3660 days")
+	switch d := t.OnDead; {
+	case d.Topic == "" && d.Delay != 0:
+		f.Add("on_dead.topic", "must be given beside on_dead.delay")
+	case d.Topic != "" && !ValidName(d.Topic):
+		f.Add("on_dead.topic", NameProblem)
+	}
+	f.CheckDelay("on_dead.delay", t.OnDead.Delay)
 	within(t.KeepFinished >= 0 && t.KeepFinished <= MaxKeepFinished, "keep_finished", "must be from 0 to 30 days")
 	return f
 }

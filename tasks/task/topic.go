@@ -91,11 +91,10 @@ type Counts struct {
 	Exhausted    int64 // of those, attempts that were failed and were the last
 	Buried       int64 // of those, attempts whose receiver buried the task
 	Returned     int64 // deliveries that a receiver or another node gave back unused; no attempts
-	Died         int64 // exhausted or buried
-	Expired      int64 // dead tasks deleted after TopicSettings.DeadRetention
-	Cancelled    int64
-	Skipped      int64 // past max_lateness, or misfired
-	Panicked     int64 // handlers that panicked; also in Failed
+	DeathCounts
+	Cancelled int64
+	Skipped   int64 // past max_lateness, or misfired
+	Panicked  int64 // handlers that panicked; also in Failed
 
 	// DeadOldest is when the first of those that are dead now died; zero if there are none. It
 	// follows within a period of the sweep.
@@ -119,6 +118,16 @@ type PendingCounts struct {
 	Held     int64 // tasks whose countdown is held
 }
 
+// DeathCounts are the figures of deaths, since the start.
+type DeathCounts struct {
+	Died    int64 // exhausted or buried
+	Expired int64 // dead tasks deleted after TopicSettings.DeadRetention
+	// FollowUps are the tasks of TopicSettings.OnDead. FollowUpsLost are those that were not made
+	// since there was no room; FollowUpsEnded those that were not made since their chain had come
+	// through the topic before, or was too long. Those tasks are dead, and that is all.
+	FollowUps, FollowUpsLost, FollowUpsEnded int64
+}
+
 // Add adds the figures of o to c. DeadOldest and ReadyOldest become the earlier of the two.
 func (c *Counts) Add(o *Counts) {
 	c.Pending += o.Pending
@@ -138,6 +147,9 @@ func (c *Counts) Add(o *Counts) {
 	c.Returned += o.Returned
 	c.Died += o.Died
 	c.Expired += o.Expired
+	c.FollowUps += o.FollowUps
+	c.FollowUpsLost += o.FollowUpsLost
+	c.FollowUpsEnded += o.FollowUpsEnded
 	c.Cancelled += o.Cancelled
 	c.Skipped += o.Skipped
 	c.Panicked += o.Panicked

@@ -49,6 +49,9 @@ var notFromTasks = map[string]bool{
 // letters and digits: there, ce_id would be another ce-id.
 func notFromTask(name string) bool {
 	name = asHyphens.Replace(name)
+	if strings.HasPrefix(name, task.DeadHeader) {
+		return false // what tells of a death before this task is in its headers
+	}
 	return notFromTasks[name] || strings.HasPrefix(name, "ce-") || strings.HasPrefix(name, "webhook-") || strings.HasPrefix(name, "lapse-")
 }
 

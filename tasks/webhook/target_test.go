@@ -148,3 +148,19 @@ func TestTargetFields(t *testing.T) {
 		}
 	}
 }
+
+// What tells of the death before a follow-up reaches its receiver, and nothing else of Lapse's.
+func TestDeadHeaders(t *testing.T) {
+	got := make(chan http.Header, 1)
+	s := serve(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header })
+	d := to(t, newWay(t, here), s.URL)
+	one := order("{}")
+	one.Headers = map[string]string{"lapse-dead-topic": "x", "lapse_dead_id": "a", "lapse-topic": "no", "lapse-deadline": "no"}
+	if err := d.Deliver(t.Context(), one); err != nil {
+		t.Fatal(err)
+	}
+	h := <-got
+	if h.Get("lapse-dead-topic") != "x" || h.Get("lapse-topic") != "order.unpaid" || h.Get("lapse-deadline") != "" {
+		t.Errorf("%v", h)
+	}
+}

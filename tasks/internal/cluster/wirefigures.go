@@ -143,15 +143,14 @@ type wireCounts struct {
 	Delivered    int64 `json:"delivered,omitempty"`
 	Failed       int64 `json:"failed,omitempty"`
 	LeaseExpired int64 `json:"lease_expired,omitempty"`
-	Died         int64 `json:"died,omitempty"`
-	Expired      int64 `json:"expired,omitempty"`
-	Cancelled    int64 `json:"cancelled,omitempty"`
-	Skipped      int64 `json:"skipped,omitempty"`
-	Panicked     int64 `json:"panicked,omitempty"`
-	Retried      int64 `json:"retried,omitempty"`
-	Exhausted    int64 `json:"exhausted,omitempty"`
-	Buried       int64 `json:"buried,omitempty"`
-	Returned     int64 `json:"returned,omitempty"`
+	wireDeaths
+	Cancelled int64 `json:"cancelled,omitempty"`
+	Skipped   int64 `json:"skipped,omitempty"`
+	Panicked  int64 `json:"panicked,omitempty"`
+	Retried   int64 `json:"retried,omitempty"`
+	Exhausted int64 `json:"exhausted,omitempty"`
+	Buried    int64 `json:"buried,omitempty"`
+	Returned  int64 `json:"returned,omitempty"`
 
 	DeadOldest  time.Time     `json:"dead_oldest,omitzero"`
 	Lateness    []wireBucket  `json:"lateness,omitempty"`
@@ -160,6 +159,15 @@ type wireCounts struct {
 	ReadyOldest time.Time `json:"ready_oldest,omitzero"`
 	Receivers   int64     `json:"receivers,omitempty"`
 	wireRecent
+}
+
+// A wireDeaths is a task.DeathCounts.
+type wireDeaths struct {
+	Died           int64 `json:"died,omitempty"`
+	Expired        int64 `json:"expired,omitempty"`
+	FollowUps      int64 `json:"follow_ups,omitempty"`
+	FollowUpsLost  int64 `json:"follow_ups_lost,omitempty"`
+	FollowUpsEnded int64 `json:"follow_ups_ended,omitempty"`
 }
 
 // A wirePending is a task.PendingCounts.
@@ -180,8 +188,8 @@ func (w *wireCounts) haveTasks() bool { return w.Pending+w.Ready+w.Delivering+w.
 func encodeCounts(c *task.Counts) wireCounts {
 	return wireCounts{
 		Pending: c.Pending, Ready: c.Ready, Delivering: c.Delivering, Dead: c.Dead, wirePending: wirePending(c.PendingCounts), Finished: c.Finished,
-		Scheduled: c.Scheduled, Delivered: c.Delivered, Failed: c.Failed, LeaseExpired: c.LeaseExpired, Died: c.Died,
-		Expired: c.Expired, Cancelled: c.Cancelled, Skipped: c.Skipped, Panicked: c.Panicked,
+		Scheduled: c.Scheduled, Delivered: c.Delivered, Failed: c.Failed, LeaseExpired: c.LeaseExpired, wireDeaths: wireDeaths(c.DeathCounts),
+		Cancelled: c.Cancelled, Skipped: c.Skipped, Panicked: c.Panicked,
 		Retried: c.Retried, Exhausted: c.Exhausted, Buried: c.Buried, Returned: c.Returned,
 		DeadOldest: c.DeadOldest, Lateness: encodeBuckets(&c.Lateness.Counts), LatenessSum: c.Lateness.Sum,
 		ReadyOldest: c.ReadyOldest, Receivers: c.Receivers,
@@ -193,8 +201,8 @@ func (w *wireCounts) decode() task.Counts {
 	return task.Counts{
 		Pending: w.Pending, Ready: w.Ready, Delivering: w.Delivering, Dead: w.Dead, Finished: w.Finished,
 		PendingCounts: task.PendingCounts(w.wirePending),
-		Scheduled:     w.Scheduled, Delivered: w.Delivered, Failed: w.Failed, LeaseExpired: w.LeaseExpired, Died: w.Died,
-		Expired: w.Expired, Cancelled: w.Cancelled, Skipped: w.Skipped, Panicked: w.Panicked,
+		Scheduled:     w.Scheduled, Delivered: w.Delivered, Failed: w.Failed, LeaseExpired: w.LeaseExpired, DeathCounts: task.DeathCounts(w.wireDeaths),
+		Cancelled: w.Cancelled, Skipped: w.Skipped, Panicked: w.Panicked,
 		Retried: w.Retried, Exhausted: w.Exhausted, Buried: w.Buried, Returned: w.Returned,
 		DeadOldest: w.DeadOldest, Lateness: task.Histogram{Counts: decodeBuckets(w.Lateness), Sum: w.LatenessSum},
 		ReadyOldest: w.ReadyOldest, Receivers: w.Receivers, Recent: task.RecentLateness{Counts: decodeBuckets(w.Recent), Max: w.RecentMax},

@@ -12,16 +12,19 @@ import (
 
 // A Write is one change of one task on its way through the committer.
 type Write struct {
-	slot    uint32
-	op      op
-	shard   uint16        // opUnspool: where the record goes
-	Fired   bool          // opMove: by Fire
-	audit   bool          // opRecord: the audit has found that the ledger lacks the task
-	keeps   bool          // opFinish, opCancel: the record stays, see kept.go
-	at      int64         // the time under which a put files the record
-	rec     []byte        // opMove, opCancel that keeps: the new one; opPark: the one while parked
-	pending *PendingWrite // of the caller, or nil; opUnspool: of its piece, see newPiece
-	index   int           // of this write in pending
+	slot  uint32
+	op    op
+	shard uint16 // opUnspool: where the record goes
+	Fired bool   // opMove: by Fire
+	audit bool   // opRecord: the audit has found that the ledger lacks the task
+	keeps bool   // opFinish, opCancel: the record stays, see kept.go
+	// followed: of opBury, its follow-up was made, or there is none; see ondead.go.
+	followed bool
+	after    *Topic        // of the opCreate of a follow-up: the topic of the dead task
+	at       int64         // the time under which a put files the record
+	rec      []byte        // opMove, opCancel that keeps: the new one; opPark: the one while parked
+	pending  *PendingWrite // of the caller, or nil; opUnspool: of its piece, see newPiece
+	index    int           // of this write in pending
 }
 
 // op says what a write does, and so what its confirmation means.
@@ -58,6 +61,9 @@ func (s *Engine) writeLocked(w Write) {
 		return
 	}
 	sl.Flags |= store.Writing
+	if w.op == opBury && s.submitBuryLocked(w, sl) {
+		return
+	}
 	c := s.changeOfLocked(&w, sl)
 	switch {
 	case w.op == opUnspool:
@@ -196,7 +202,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 	case opCreate:
 		s.Writes.Arriving--
 		sl.Stored = w.at
-		if w.pending.abandoned && sl.Flags&store.Wanted == 0 {
+		if w.pending != nil && w.pending.abandoned && sl.Flags&store.Wanted == 0 {
 			// Its caller was told that the outcome is unknown and did not ask again.
 			s.SetLocked(sl, store.Cancelling)
 			s.writeLocked(Write{slot: w.slot, op: opCancel})
@@ -205,6 +211,9 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		sl.Flags &^= store.Wanted
 		if sl.Shard == SpoolShard {
 			s.enterSpoolLocked(w.slot, sl)
+		}
+		if w.after != nil {
+			w.after.Counts.FollowUps++
 		}
 		t.Counts.Scheduled++
 		s.TopicTable.History.now().scheduled++
@@ -276,6 +285,9 @@ func (s *Engine) droppedLocked(w *Write, sl *store.Slot) {
 	switch w.op {
 	case opCreate:
 		s.Writes.Arriving--
+		if w.after != nil {
+			s.refusedFollowUpLocked(w.after, sl)
+		}
 		s.Cluster.EndedLocked(sl)
 		s.leaveLocked(w.slot, sl)
 	case opMove:

@@ -29,6 +29,8 @@ type deadIndex struct {
 	running bool                    // such a comparison is under way
 	// keptTold is when the last line was logged about finished tasks that are not kept, by Elapsed.
 	keptTold time.Duration
+	// followTold is the same of follow-ups that were not made.
+	followTold time.Duration
 }
 
 // of returns the hashes among which are those of the tasks that count as dead in a topic.

@@ -44,6 +44,9 @@ func (s *Engine) storeSettings(ctx context.Context, name string, e task.Resolved
 		}
 		known := have.stored.revision
 		if err == nil {
+			err = s.checkOnDeadLocked(name, &e.Set)
+		}
+		if err == nil {
 			have, err = s.TopicLocked(name, true)
 		}
 		if err != nil {
