@@ -163,6 +163,8 @@ var topicMeanings = map[string]string{
 	"keep_finished": "How long finished tasks can be read, with their outcome. A request that is repeated within that time is answered" +
 		" as a repeat. 0: not at all. See [http.md](http.md#finished-tasks).",
 	"count_crashes": "Record each attempt before it is delivered: one more write, and a task that kills its process runs out of attempts too.",
+	"on_dead.topic": "A task that dies is followed by a new one of this topic. See [http.md](http.md#what-dies-goes-on).",
+	"on_dead.delay": "From the death to the deadline of that task.",
 	"task_delivery": "Let tasks have a `delivery` of their own: their receiver, as far as the kind lets them choose it, and their `retry`. See [delivery.md](delivery.md#a-tasks-own-delivery).",
 	"paused":        "Accept tasks, but do not deliver them.",
 }
@@ -196,6 +198,9 @@ func settingsOfTopics(t *testing.T) (all []documented) {
 			d.refused = func(value string) string {
 				if name == "rate.burst" {
 					value += ", per_second: 1" // without which there is none
+				}
+				if name == "on_dead.delay" {
+					value += ", topic: other" // the same
 				}
 				text := "topics: {t: {" + strings.ReplaceAll(name, ".", ": {") + ": " + value + strings.Repeat("}", strings.Count(name, ".")) + "}}\n"
 				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {

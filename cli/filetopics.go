@@ -39,6 +39,10 @@ type topicInFile struct {
 	DeadRetention time.Duration `yaml:"dead_retention"`
 	KeepFinished  time.Duration `yaml:"keep_finished"`
 	TaskDelivery  bool          `yaml:"task_delivery"`
+	OnDead        struct {
+		Topic string        `yaml:"topic"`
+		Delay time.Duration `yaml:"delay"`
+	} `yaml:"on_dead"`
 }
 
 // settings returns the settings of a topic in the file.
@@ -56,6 +60,7 @@ func (t *topicInFile) settings() (tasks.TopicSettings, error) {
 		DeadRetention: t.DeadRetention,
 		KeepFinished:  t.KeepFinished,
 		TaskDelivery:  t.TaskDelivery,
+		OnDead:        tasks.OnDead(t.OnDead),
 	}
 	kind, found := t.Delivery["kind"]
 	if text, ok := kind.(string); ok {
@@ -190,6 +195,11 @@ func topicText(t *tasks.TopicSettings) string {
 	duration(&parts, "keep_finished", t.KeepFinished)
 	if t.CountCrashes {
 		parts = append(parts, "count_crashes: true")
+	}
+	if t.OnDead.Topic != "" {
+		next := []string{"topic: " + t.OnDead.Topic}
+		duration(&next, "delay", t.OnDead.Delay)
+		parts = append(parts, "on_dead: {"+strings.Join(next, ", ")+"}")
 	}
 	if t.TaskDelivery {
 		parts = append(parts, "task_delivery: true")

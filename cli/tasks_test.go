@@ -57,6 +57,17 @@ func TestScheduleWithDelivery(t *testing.T) {
 	s.fails(exitUsage, []string{"schedule", "x", "--delivery", "here"}, "must be a JSON object")
 }
 
+// What follows a dead task.
+func TestOnDeadCommand(t *testing.T) {
+	s := newShell(t)
+	s.prints([]string{"topics", "set", "x", "--on-dead", "y", "--on-dead-delay", "1h"}, "followed by a task of y after 1h")
+	s.prints([]string{"topics", "set", "x", "--on-dead-delay", "0"}, "followed by a task of y")
+	s.fails(exitUsage, []string{"topics", "set", "x", "--on-dead", "x"}, "on_dead.topic")
+	if got := s.object("topics", "set", "x", "--on-dead", ""); got["on_dead"] != nil {
+		t.Errorf("got %v", got["on_dead"])
+	}
+}
+
 // Nothing is sent if the command line is wrong, and all faults are reported.
 func TestWrongArguments(t *testing.T) {
 	s := &shell{t, "http://127.0.0.1:1"} // no server is there

@@ -111,7 +111,7 @@ func topicBlock(w io.Writer, t *client.Topic, now time.Time) {
 	block(w, t.Name, "delivery", way, "undeliverable", t.Undeliverable, "paused", strconv.FormatBool(t.Paused), "max attempts", strconv.Itoa(t.Retry.MaxAttempts), "max age", maxAge(t.Retry.MaxAge),
 		"backoff", t.Retry.MinBackoff.String()+" to "+t.Retry.MaxBackoff.String(), "lease", t.Lease.String(),
 		"concurrency", concurrency, "rate", rate, "weight", strconv.Itoa(t.Weight), "spread", t.Spread.String(), "misfire", t.Misfire,
-		"dead kept", t.DeadRetention.String(), "finished kept", t.KeepFinished.String(), "count crashes", strconv.FormatBool(t.CountCrashes), "task delivery", strconv.FormatBool(t.TaskDelivery), "revision", strconv.FormatInt(t.Revision, 10),
+		"dead kept", t.DeadRetention.String(), "finished kept", t.KeepFinished.String(), "count crashes", strconv.FormatBool(t.CountCrashes), "on dead", onDead(t.OnDead), "task delivery", strconv.FormatBool(t.TaskDelivery), "revision", strconv.FormatInt(t.Revision, 10),
 		"tasks", taskCounts(n),
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
 			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),
@@ -131,6 +131,16 @@ func lastError(t *client.Topic, now time.Time) string {
 		return ""
 	}
 	return cmp.Or(t.LastError, "no reason given") + ", " + relative(*t.LastFailedAt, now)
+}
+
+func onDead(d *client.OnDead) string {
+	switch {
+	case d == nil:
+		return ""
+	case d.Delay == 0:
+		return "followed by a task of " + d.Topic
+	}
+	return "followed by a task of " + d.Topic + " after " + d.Delay.String()
 }
 
 func maxAge(d client.Duration) string {
@@ -158,6 +168,8 @@ type topicsSet struct {
 	Misfire       string   `env:"-" placeholder:"deliver" help:"What becomes of tasks that fell due while no process held them: deliver, skip or coalesce."`
 	DeadRetention span     `env:"-" placeholder:"7d" help:"How long dead tasks are kept, 1m to 3660d."`
 	KeepFinished  span     `env:"-" placeholder:"0" help:"How long finished tasks can be read and are not created anew, to 30d; 0: not at all."`
+	OnDead        *string  `env:"-" placeholder:"TOPIC" help:"A task that dies is followed by one of this topic; an empty one takes that away."`
+	OnDeadDelay   span     `env:"-" placeholder:"0" help:"From the death to the deadline of that task."`
 	TaskDelivery  *bool    `env:"-" negatable:"" help:"Let tasks have a delivery of their own: their receiver and their retry."`
 	CountCrashes  *bool    `env:"-" negatable:"" help:"Record each attempt before it is delivered."`
 	Paused        *bool    `env:"-" negatable:"" help:"Accept tasks, but do not deliver them."`
@@ -215,6 +227,19 @@ func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
 	return s.print(func(w io.Writer) { topicBlock(w, t, time.Now()) })
 }
 
+// patchOnDead adds what follows a dead task.
+func (c *topicsSet) patchOnDead(patch map[string]any) {
+	onDead := map[string]any{}
+	setIfGiven(onDead, "topic", c.OnDead)
+	setIfGiven(onDead, "delay", (*client.Duration)(c.OnDeadDelay.pointer()))
+	switch {
+	case c.OnDead != nil && *c.OnDead == "":
+		patch["on_dead"] = nil
+	case len(onDead) > 0:
+		patch["on_dead"] = onDead
+	}
+}
+
 // patch holds the given settings, by the names of the API.
 func (c *topicsSet) patch() map[string]any {
 	patch, retry := map[string]any{}, map[string]any{}
@@ -224,6 +249,7 @@ func (c *topicsSet) patch() map[string]any {
 	setIfGiven(patch, "keep_finished", (*client.Duration)(c.KeepFinished.pointer()))
 	setIfGiven(patch, "concurrency", c.Concurrency)
 	setIfGiven(patch, "count_crashes", c.CountCrashes)
+	c.patchOnDead(patch)
 	setIfGiven(patch, "task_delivery", c.TaskDelivery)
 	setIfGiven(patch, "paused", c.Paused)
 	setIfGiven(patch, "lease", (*client.Duration)(c.Lease.pointer()))

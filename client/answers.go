@@ -127,6 +127,8 @@ type Counts struct {
 	Held int64 `json:"held"`
 	// Calls of reserve that wait.
 	Receivers int64 `json:"receivers"`
+	// Of dead tasks, in topics with on_dead, since the start.
+	FollowUps FollowUps `json:"follow_ups"`
 	// Attempts that failed in the last 5 minutes.
 	FailedRecent int64 `json:"failed_recent"`
 	// Of first attempts in the last 5 minutes, and of the tasks that are ready now, for their
@@ -159,6 +161,15 @@ type Attempts struct {
 	// Given back unused, by a receiver, or by a node that had fetched it for one; no attempt of
 	// the task.
 	Returned int64 `json:"returned"`
+}
+
+// FollowUps are the tasks of on_dead.
+type FollowUps struct {
+	Made int64 `json:"made"`
+	// Not made, since there was no room. Those tasks are dead, and that is all.
+	Lost int64 `json:"lost"`
+	// Not made, since the chain of deaths had come through the topic before, or was too long.
+	Ended int64 `json:"ended"`
 }
 
 // RecentLateness sums up how late tasks are now.

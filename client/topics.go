@@ -35,12 +35,20 @@ type Settings struct {
 	// KeepFinished is how long finished tasks can be read, and the same request is answered as a
 	// repeated one, up to 30 days. 0: not at all.
 	KeepFinished Duration `json:"keep_finished,omitempty"`
+	// OnDead has a task that dies followed by one of another topic; nil: by none.
+	OnDead *OnDead `json:"on_dead,omitempty"`
 	// TaskDelivery lets tasks have a Request.Delivery.
 	TaskDelivery bool `json:"task_delivery"`
 	// CountCrashes records each attempt before it is delivered.
 	CountCrashes bool `json:"count_crashes"`
 	// Paused: tasks are accepted, but not delivered.
 	Paused bool `json:"paused"`
+}
+
+// OnDead says what follows a dead task.
+type OnDead struct {
+	Topic string   `json:"topic"`
+	Delay Duration `json:"delay,omitempty"` // from the death to the deadline, to 10 years
 }
 
 // Way is a way of delivery, with the fields that the way itself defines, such as

@@ -163,6 +163,7 @@ func TestDecoderKnowsTheDescribedFields(t *testing.T) {
 		{NewTopic{}, func(s *scanner) { s.settings(new(tasks.TopicSettings)) }},
 		{NewRetry{}, func(s *scanner) { s.retry(new(tasks.Retry), "") }},
 		{Rate{}, func(s *scanner) { s.rate(new(tasks.Rate)) }},
+		{OnDeadIn{}, func(s *scanner) { s.onDead(new(tasks.OnDead)) }},
 		{AckReceipts{}, verdict(tasks.Ack)},
 		{ReleaseReceipts{}, verdict(tasks.Release)},
 		{ExtendReceipts{}, verdict(tasks.Extend)},

@@ -115,8 +115,16 @@ type Counts struct {
 	Retrying      int64          `json:"retrying" doc:"Tasks of which an attempt was made, and that wait for the next one. They count as pending too."`
 	Held          int64          `json:"held" doc:"Tasks whose countdown is held. They count as pending too."`
 	Receivers     int64          `json:"receivers" doc:"Calls of reserve that wait."`
+	FollowUps     FollowUps      `json:"follow_ups" doc:"Of dead tasks, in topics with on_dead, since the start."`
 	FailedRecent  int64          `json:"failed_recent" doc:"Attempts that failed in the last 5 minutes."`
 	Recent        RecentLateness `json:"recent" doc:"Of first attempts in the last 5 minutes, and of the tasks that are ready now, for their first or a further attempt. The total leaves paused topics out."`
+}
+
+// FollowUps are the tasks of on_dead.
+type FollowUps struct {
+	Made  int64 `json:"made"`
+	Lost  int64 `json:"lost" doc:"Not made, since there was no room. Those tasks are dead, and that is all."`
+	Ended int64 `json:"ended" doc:"Not made, since the chain of deaths had come through the topic before, or was too long."`
 }
 
 // Attempts are how many deliveries have ended how, since the start.
@@ -165,7 +173,7 @@ func wireCounts(c *tasks.Counts) Counts {
 		},
 		Lateness:      wireLateness(&c.Lateness),
 		ReadyOldestAt: formatInstant(c.ReadyOldest), Receivers: c.Receivers, Recent: wireRecent(&c.Recent),
-		FailedRecent: c.FailedRecent,
+		FailedRecent: c.FailedRecent, FollowUps: FollowUps{c.FollowUps, c.FollowUpsLost, c.FollowUpsEnded},
 	}
 }
 

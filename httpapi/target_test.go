@@ -133,3 +133,35 @@ func TestTaskDeliveryRefused(t *testing.T) {
 	r.refused(r.do("POST", "/v1/tasks", `{"topic":"closed","delivery":`+ownURL+`}`, bearer("schedule")), 422, "invalid", "delivery")
 	r.refused(r.do("PATCH", "/v1/topics/w", `{"task_delivery":"yes"}`, bearer("admin"), "Content-Type: application/merge-patch+json"), 422, "invalid", "task_delivery")
 }
+
+// What follows a dead task is set, shown, merged and taken away.
+func TestOnDeadSetting(t *testing.T) {
+	r := newRig(t)
+	shown := func(a map[string]any) string { return fmt.Sprint(a["on_dead"]) }
+	merge := "Content-Type: application/merge-patch+json"
+	if got := shown(r.want(r.do("PUT", "/v1/topics/x", `{"on_dead":{"topic":"y","delay":"1h"},"retry":{"max_attempts":1}}`), 200)); got != "map[delay:1h topic:y]" {
+		t.Errorf("set: %s", got)
+	}
+	if got := shown(r.want(r.do("PATCH", "/v1/topics/x", `{"on_dead":{"delay":null}}`, merge), 200)); got != "map[delay:0s topic:y]" {
+		t.Errorf("patched: %s", got)
+	}
+	r.want(r.do("POST", "/v1/tasks", `{"id":"a","topic":"x","payload":{"n":1}}`), 201)
+	receipt := r.reserve("x", `{"max":1}`, 1)[0].(map[string]any)["receipt"].(string)
+	r.want(r.do("POST", "/v1/receipts/release", `{"receipts":["`+receipt+`"],"reason":"no such order"}`), 200)
+	next := r.reserve("y", `{"max":1,"wait":"5s"}`, 1)[0].(map[string]any)
+	if h := next["headers"].(map[string]any); h["lapse-dead-id"] != "a" || h["lapse-dead-error"] != "no such order" || fmt.Sprint(next["payload"]) != "map[n:1]" {
+		t.Errorf("the follow-up: %v", next)
+	}
+	if got := fmt.Sprint(r.want(r.do("GET", "/v1/topics/x", ""), 200)["counts"].(map[string]any)["follow_ups"]); got != "map[ended:0 lost:0 made:1]" {
+		t.Errorf("counts: %s", got)
+	}
+	if got := shown(r.want(r.do("PATCH", "/v1/topics/x", `{"on_dead":null}`, merge), 200)); got != "<nil>" {
+		t.Errorf("taken away: %s", got)
+	}
+	for body, field := range map[string]string{
+		`{"on_dead":{"topic":"x"}}`: "on_dead.topic", `{"on_dead":{"delay":"1h"}}`: "on_dead.topic", `{"on_dead":{"topic":"a b"}}`: "on_dead.topic",
+		`{"on_dead":{"topic":"y","delay":"-1s"}}`: "on_dead.delay", `{"on_dead":{"topic":"y","to":1}}`: "on_dead.to", `{"on_dead":"y"}`: "on_dead",
+	} {
+		r.refused(r.do("PUT", "/v1/topics/x", body), 422, "invalid", field)
+	}
+}

@@ -22,9 +22,23 @@ type NewTopic struct {
 	CountCrashes bool      `json:"count_crashes,omitempty" doc:"Record each attempt before it is delivered."`
 	Paused       bool      `json:"paused,omitempty" doc:"Accept tasks, but do not deliver them."`
 
-	DeadRetention span `json:"dead_retention,omitempty" doc:"How long dead tasks are kept, 1m to 3660d. Default 7d."`
-	KeepFinished  span `json:"keep_finished,omitempty" doc:"How long finished tasks can be read, and the same request is answered as a repeated one, 0 to 30d. Default 0: not at all."`
-	TaskDelivery  bool `json:"task_delivery,omitempty" doc:"Let tasks have a delivery of their own: their receiver, as far as the kind lets them choose it, and their retry. Without it, tasks that have a receiver of their own wait."`
+	DeadRetention span      `json:"dead_retention,omitempty" doc:"How long dead tasks are kept, 1m to 3660d. Default 7d."`
+	KeepFinished  span      `json:"keep_finished,omitempty" doc:"How long finished tasks can be read, and the same request is answered as a repeated one, 0 to 30d. Default 0: not at all."`
+	OnDead        *OnDeadIn `json:"on_dead,omitempty"`
+
+	TaskDelivery bool `json:"task_delivery,omitempty" doc:"Let tasks have a delivery of their own: their receiver, as far as the kind lets them choose it, and their retry. Without it, tasks that have a receiver of their own wait."`
+}
+
+// OnDeadIn describes what follows a dead task, in a request.
+type OnDeadIn struct {
+	Topic string `json:"topic" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" minLength:"1" maxLength:"128" doc:"A task that dies (attempts exhausted, too old, or buried) is followed by a new one of this topic, with its payload, group and headers, and headers lapse-dead-* that tell of the death."`
+	Delay span   `json:"delay,omitempty" doc:"From the death to the deadline of that task, at most 10 years. Default 0."`
+}
+
+// OnDead says what follows a dead task.
+type OnDead struct {
+	Topic string   `json:"topic"`
+	Delay duration `json:"delay"`
 }
 
 // NewRetry describes the schedule of attempts in a request.
@@ -61,6 +75,7 @@ type Topic struct {
 	DeadRetention  duration `json:"dead_retention"`
 	KeepFinished   duration `json:"keep_finished" doc:"How long finished tasks are kept; 0s: not at all."`
 	TaskDelivery   bool     `json:"task_delivery" doc:"Whether tasks may have a delivery of their own."`
+	OnDead         *OnDead  `json:"on_dead,omitempty" doc:"What follows a dead task. Absent: nothing."`
 	Undeliverable  string   `json:"undeliverable,omitempty" doc:"Why this node cannot deliver the topic's tasks: it lacks what their settings need. The tasks wait. If it can, why another node cannot, which is named."`
 	ConcurrencyNow int      `json:"concurrency_now" doc:"The bound in force: concurrency, or more during a backlog. Of several nodes the greatest."`
 	LastError      string   `json:"last_error,omitempty" doc:"Why the last attempt failed of those that have failed since the start, cut to 256 bytes. Left out if none has."`
@@ -95,6 +110,9 @@ func wireTopic(t *tasks.Topic) Topic {
 		Revision: t.Revision, Counts: wireCounts(&t.Counts),
 		ConcurrencySet: t.ConcurrencySet, ConcurrencyNow: t.ConcurrencyNow,
 		LastError: t.LastError, LastFailedAt: formatInstant(t.LastFailed), TaskDelivery: set.TaskDelivery,
+	}
+	if set.OnDead != (tasks.OnDead{}) {
+		wire.OnDead = &OnDead{set.OnDead.Topic, duration(set.OnDead.Delay)}
 	}
 	if set.Rate != (tasks.Rate{}) {
 		wire.Rate = &Rate{set.Rate.PerSecond, set.Rate.Burst}
@@ -138,6 +156,8 @@ func (s *scanner) settings(t *tasks.TopicSettings) {
 			t.KeepFinished = s.span("keep_finished", 0, tasks.MaxKeepFinished)
 		case "count_crashes":
 			t.CountCrashes = s.boolean("count_crashes")
+		case "on_dead":
+			s.onDead(&t.OnDead)
 		case "task_delivery":
 			t.TaskDelivery = s.boolean("task_delivery")
 		case "paused":
@@ -146,6 +166,24 @@ func (s *scanner) settings(t *tasks.TopicSettings) {
 			s.unknown(key)
 		}
 	}
+}
+
+func (s *scanner) onDead(d *tasks.OnDead) {
+	s.within = "on_dead."
+	for key := range s.object("") {
+		switch string(key) {
+		case "topic":
+			d.Topic = s.str("topic")
+		case "delay":
+			d.Delay = s.span("delay", 0, tasks.MaxAhead)
+		default:
+			s.unknown(key)
+		}
+	}
+	if s.err == nil && d.Topic == "" && len(s.faults) == 0 {
+		s.fault("topic", "must be given")
+	}
+	s.within = ""
 }
 
 func (s *scanner) rate(r *tasks.Rate) {

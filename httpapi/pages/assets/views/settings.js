@@ -25,6 +25,7 @@ export function settingsInWords(t) {
     ["Spread", t.spread === "0s" ? none : "over " + t.spread],
     ["After an outage", misfires[t.misfire] || t.misfire],
     ["Dead tasks", "kept for " + t.dead_retention],
+    ["What dies", t.on_dead ? html`is followed by a task of <code>${t.on_dead.topic}</code>${t.on_dead.delay === "0s" ? "" : " after " + t.on_dead.delay}` : "is followed by nothing"],
     ["Finished tasks", t.keep_finished === "0s" ? "not kept" : html`kept for ${t.keep_finished}, <a href=${link("tasks", "", {topic: t.name, state: "finished"})}>${count(t.counts.finished)} now</a>`],
     ["Tasks", t.task_delivery ? "may have a delivery of their own" : "are all delivered alike"],
     ["Crashes", t.count_crashes ? "count as attempts" : "do not count as attempts"],
@@ -47,6 +48,8 @@ const fields = [
   {name: "misfire", label: "After an outage", of: t => t.misfire, options: ["deliver", "skip", "coalesce"]},
   {name: "dead_retention", label: "Keep dead tasks for", of: t => t.dead_retention},
   {name: "keep_finished", label: "Keep finished tasks for", of: t => t.keep_finished, hint: "0s: they are not kept"},
+  {name: "on_dead.topic", label: "What dies is followed by a task of", of: t => t.on_dead?.topic ?? "", hint: "A topic; left out: nothing follows"},
+  {name: "on_dead.delay", label: "So long after its death", of: t => t.on_dead?.delay ?? ""},
   {name: "task_delivery", label: "Tasks may have a delivery of their own", type: "checkbox", of: t => t.task_delivery},
   {name: "count_crashes", label: "Crashes count as attempts", type: "checkbox", of: t => t.count_crashes},
 ];
@@ -72,6 +75,7 @@ function patchOf(t, form) {
     else patch[outer] = given;
   }
   if (patch.rate && form["rate.per_second"] === "") patch.rate = null;
+  if (patch.on_dead && form["on_dead.topic"] === "") patch.on_dead = null;
   if (form.kind !== t.delivery.kind || form.way !== wayOf(t)) {
     const {kind, ...was} = t.delivery, way = form.way.trim() ? JSON.parse(form.way) : {};
     patch.delivery = {...Object.fromEntries(Object.keys(was).map(key => [key, null])), ...way, kind: form.kind};

@@ -74,6 +74,8 @@ function attempts(t) {
 // Story tells what has happened to the task and what will, in order.
 function Story({task: t}) {
   const ahead = Date.parse(t.due_at) > now(), list = [{at: t.created_at, text: "Scheduled"}];
+  const dead = t.headers?.["lapse-dead-id"];
+  if (dead) list[0] = {at: t.created_at, text: html`Follows <a href=${link("tasks", dead)}>${dead}</a> of ${t.headers["lapse-dead-topic"]}, which has died`, error: t.headers["lapse-dead-error"]};
   if (t.state === "finished" ? !ahead : t.state === "held" ? t.due_at < t.held_at : t.due_at !== t.next_at || t.state !== "pending" || t.attempt > 0) list.push({at: t.due_at, text: ahead ? "Falls due" : "Fell due", ahead});
   list.push(...attempts(t));
   if (t.state === "delivering") list.push({text: "Attempt " + count(t.attempt) + " is under way"});
