@@ -55,7 +55,7 @@ func (b *Board) wake(l *Line) {
 			b.Hold(l) // a receiver of this node gets an error; one of another node waits on
 			return
 		}
-		b.wakeReceiver(l, l.Allowed(l.Queue.Live))
+		b.wakeReceiver(l, l.Allowed(l.Takeable()))
 		return
 	}
 	if l.AsyncSettle && b.Room() <= 0 {

@@ -14,6 +14,7 @@ type Line struct {
 	Number    uint32 // of the topic
 	Policy    Policy
 	Queue     Queue
+	Groups    *Groups // bounds the deliveries of a group; nil: no bound
 	Reservers Reservers
 	Workers   int // places that its workers have: deliveries that they may make at once
 	Busy      int // of those, how many are taken by a delivery
@@ -67,8 +68,62 @@ func (l *Line) Serve(t Policy, r task.Rate, clock func() time.Time) {
 	}
 }
 
-// Waiting returns how many tasks wait for a worker of this process.
-func (l *Line) Waiting() int { return l.Queue.Live + l.Offloaded }
+// Waiting returns how many tasks wait for a worker of this process, and may begin.
+func (l *Line) Waiting() int { return l.Takeable() + l.Offloaded }
+
+// Takeable returns how many ready tasks may begin, as far as their groups are concerned.
+func (l *Line) Takeable() int {
+	if l.Groups == nil {
+		return l.Queue.Live
+	}
+	return l.Queue.Live + l.Groups.Free
+}
+
+// Blocked returns how many ready tasks wait for deliveries of their groups to end.
+func (l *Line) Blocked() int {
+	if l.Groups == nil {
+		return 0
+	}
+	return l.Groups.Live - l.Groups.Free
+}
+
+// Pop returns the ready task that is next, stale or not, and whether it comes out of a group. The
+// caller calls Queue.Gone if it does not, and if it is not stale.
+func (l *Line) Pop(stale func(value uint64) bool) (it Item, grouped, ok bool) {
+	if l.Groups != nil {
+		if next, free := l.Groups.front(); free {
+			if l.Queue.Count == 0 {
+				return l.Groups.pop(stale), true, true
+			}
+			if first, _ := l.Queue.front(); next <= first.Next {
+				return l.Groups.pop(stale), true, true
+			}
+		}
+	}
+	it, ok = l.Queue.Pop()
+	return it, false, ok
+}
+
+// OldestReady is Queue.Oldest of all ready tasks.
+func (l *Line) OldestReady(limit int, stale func(value uint64) bool) (next int64, ok bool) {
+	next, ok = l.Queue.Oldest(limit, stale)
+	if l.Groups != nil {
+		if at, grouped := l.Groups.oldest(limit, stale); grouped && (!ok || at < next) {
+			next, ok = at, true
+		}
+	}
+	return next, ok
+}
+
+// LiveBefore is Queue.LiveBefore of all ready tasks, and returns how many there are.
+func (l *Line) LiveBefore(times, counts []int64) (live int64) {
+	l.Queue.LiveBefore(times, counts)
+	if l.Groups == nil {
+		return int64(l.Queue.Live)
+	}
+	l.Groups.liveBefore(times, counts)
+	return int64(l.Queue.Live + l.Groups.Live)
+}
 
 // Limited reports whether the line has a rate.
 func (l *Line) Limited() bool { return l.limiter != nil }

@@ -1,6 +1,7 @@
 package dispatch
 
 import (
+	"cmp"
 	"container/heap"
 	"sort"
 )
@@ -123,7 +124,7 @@ func (q *Queue) Crowded() bool { return q.Count > 1024 && q.Count > 4*q.Live }
 // Clean drops what is stale.
 func (q *Queue) Clean(stale func(value uint64) bool) {
 	old := *q
-	*q = Queue{}
+	*q = Queue{Run: ring{initial: old.Run.initial}}
 	for {
 		it, ok := old.Pop()
 		if !ok {
@@ -153,6 +154,9 @@ func (h *lateHeap) Pop() any {
 type ring struct {
 	Blocks [][]Item
 	head   int // position in the first block
+	// initial is the size of the first block, and each later one is twice as long; 0: 16, and then
+	// ringBlock.
+	initial int
 }
 
 const ringBlock = 1024
@@ -161,8 +165,11 @@ func (r *ring) push(it Item) {
 	k := len(r.Blocks)
 	if k == 0 || len(r.Blocks[k-1]) == cap(r.Blocks[k-1]) {
 		size := ringBlock
-		if k == 0 {
-			size = 16 // most queues hold a few tasks at a time
+		switch {
+		case k > 0 && r.initial > 0: // one of many queues: it grows step by step
+			size = min(ringBlock, 2*cap(r.Blocks[k-1]))
+		case k == 0:
+			size = cmp.Or(r.initial, 16) // most queues hold a few tasks at a time
 		}
 		r.Blocks = append(r.Blocks, make([]Item, 0, size))
 		k++
@@ -192,7 +199,12 @@ func (r *ring) before(next int64) int {
 	}
 	k := sort.Search(len(r.Blocks)-1, func(i int) bool { return r.Blocks[i+1][0].Next >= next })
 	n := sort.Search(len(r.Blocks[k]), func(i int) bool { return r.Blocks[k][i].Next >= next })
-	if k > 0 { // all blocks but the first and the last are full
+	switch { // all blocks but the last are full
+	case k > 0 && r.initial > 0:
+		for _, b := range r.Blocks[:k] {
+			n += len(b)
+		}
+	case k > 0:
 		n += len(r.Blocks[0]) + (k-1)*ringBlock
 	}
 	return max(0, n-r.head)
