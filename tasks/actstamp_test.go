@@ -7,7 +7,6 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
-	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // Acts that begin at several nodes in one moment: each is done, or is refused and says so.

@@ -130,12 +130,17 @@ func (s consistency) checkTopics() (errs error) {
 	gauges := make([][Dead + 1]int64, len(s.engine.TopicTable.ByNumber))
 	readies := make([]int, len(s.engine.TopicTable.ByNumber))
 	strays := make([]int, len(s.engine.TopicTable.ByNumber))
+	grouped, places := make([]int, len(s.engine.TopicTable.ByNumber)), make([]int, len(s.engine.TopicTable.ByNumber))
 	for n := uint32(1); n < s.engine.Store.Slots(); n++ {
 		if sl := s.engine.Store.Slot(n); sl.State != store.Vacant {
 			gauges[sl.Topic][sl.State.Shown()]++
 			switch {
 			case sl.State == store.Ready && sl.Flags&store.Stray != 0:
 				strays[sl.Topic]++
+			case sl.State == store.Ready && sl.Flags&store.InGroup != 0:
+				grouped[sl.Topic]++
+			case sl.State.Occupying() && sl.Flags&store.Occupies != 0:
+				places[sl.Topic]++
 			case sl.State == store.Ready:
 				readies[sl.Topic]++
 			}
@@ -148,7 +153,7 @@ func (s consistency) checkTopics() (errs error) {
 			pledged += t.Busy
 		}
 		if t.Pushed {
-			backlog += t.Queue.Live
+			backlog += t.Takeable()
 		}
 		if pushed := t.Deliverer != nil && !t.Settings.Paused; t.Pushed != pushed {
 			fault("topic %q counts for a backlog: %v", t.Name, t.Pushed)
@@ -173,6 +178,18 @@ func (s consistency) checkTopics() (errs error) {
 		})
 		if live != readies[i] || t.Queue.Live != live || t.Queue.Count != items {
 			fault("topic %q: %d ready; its queue holds %d, %d of them live, and counts %d, %d", t.Name, readies[i], items, live, t.Queue.Count, t.Queue.Live)
+		}
+		if g := t.Groups; g != nil {
+			live, busy := g.Check(func(value uint64) bool {
+				_, _, ok := s.engine.Store.Unpack(value, store.Ready)
+				return ok
+			})
+			if live != grouped[i] || busy != places[i] || g.Live != live || g.Counted != g.Free {
+				fault("topic %q: %d ready in groups, which hold %d and count %d; %d places, %d are counted; %d may begin, %d are counted",
+					t.Name, grouped[i], live, g.Live, places[i], busy, g.Free, g.Counted)
+			}
+		} else if grouped[i] != 0 || places[i] != 0 {
+			fault("topic %q has no groups, %d tasks in them and %d places", t.Name, grouped[i], places[i])
 		}
 		if t.Strays.Live != strays[i] {
 			fault("topic %q: %d strays, %d are counted", t.Name, strays[i], t.Strays.Live)

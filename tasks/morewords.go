@@ -26,3 +26,9 @@ const (
 	MaxDeaths  = task.MaxDeaths
 	DeadHeader = task.DeadHeader
 )
+
+// MaxPerGroup bounds TopicSettings.ConcurrencyPerGroup.
+const MaxPerGroup = task.MaxPerGroup
+
+// ReadyCounts are parts of the ready tasks, now.
+type ReadyCounts = task.ReadyCounts

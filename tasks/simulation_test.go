@@ -39,9 +39,9 @@ type simulation struct {
 
 // Topics of the simulation, and what is special about them.
 var simulated = map[string]tasks.TopicSettings{
-	"pulled":  {Lease: 20 * time.Second, DeadRetention: keepsDead, Retry: tasks.Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
-	"counted": {Lease: 20 * time.Second, CountCrashes: true, Spread: 7 * time.Second, DeadRetention: keepsDead, Retry: tasks.Retry{MaxAttempts: 6, MinBackoff: time.Second, MaxBackoff: time.Minute}},
-	"handled": {Lease: 10 * time.Second, Concurrency: 3, Spread: 2 * time.Second, DeadRetention: keepsDead, Retry: tasks.Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
+	"pulled":  {Lease: 20 * time.Second, ConcurrencyPerGroup: 3, DeadRetention: keepsDead, Retry: tasks.Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
+	"counted": {Lease: 20 * time.Second, ConcurrencyPerGroup: 2, CountCrashes: true, Spread: 7 * time.Second, DeadRetention: keepsDead, Retry: tasks.Retry{MaxAttempts: 6, MinBackoff: time.Second, MaxBackoff: time.Minute}},
+	"handled": {Lease: 10 * time.Second, Concurrency: 3, ConcurrencyPerGroup: 1, Spread: 2 * time.Second, DeadRetention: keepsDead, Retry: tasks.Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
 	"kept":    {Lease: 20 * time.Second, KeepFinished: keepsFinishedFor, DeadRetention: keepsDead, Retry: tasks.Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
 	"missed":  {Lease: 20 * time.Second, Misfire: tasks.MisfireSkip, DeadRetention: keepsDead, Retry: tasks.Retry{MaxAttempts: 4, MinBackoff: time.Second, MaxBackoff: time.Minute}},
 }

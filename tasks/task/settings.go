@@ -13,6 +13,8 @@ const (
 	DefaultConcurrency = 64
 	maxDelivery        = 16 << 10  // bytes of a topic's delivery object
 	maxPerSecond       = 1_000_000 // of Rate.PerSecond and Rate.Burst
+	// MaxPerGroup bounds TopicSettings.ConcurrencyPerGroup.
+	MaxPerGroup = 10_000
 	// MaxKeepFinished bounds TopicSettings.KeepFinished.
 	MaxKeepFinished = 30 * 24 * time.Hour
 )
@@ -53,6 +55,10 @@ type TopicSettings struct {
 	// TaskDelivery lets tasks have a Target: their own receiver, as far as the way of delivery lets
 	// them choose it, and their own Retry. Without it, a task that has a receiver of its own waits.
 	TaskDelivery bool `json:",omitempty"`
+	// ConcurrencyPerGroup bounds the deliveries at once of one group of tasks on this node, by
+	// whatever kind, Pull too; 1 to 10,000. Tasks without a group are not bound. 0, the default: no
+	// bound.
+	ConcurrencyPerGroup int `json:",omitempty"`
 	// OnDead has a task that dies followed by one of another topic; the zero value: by none.
 	OnDead OnDead `json:",omitzero"`
 }
@@ -131,6 +137,7 @@ func (t TopicSettings) Faults() (f Faults) {
 		f.Add("misfire", "must be deliver, skip or coalesce")
 	}
 	within(t.DeadRetention >= time.Minute && t.DeadRetention <= MaxAhead, "dead_retention", "must be from 1 min to 3660 days")
+	within(t.ConcurrencyPerGroup >= 0 && t.ConcurrencyPerGroup <= MaxPerGroup, "concurrency_per_group", "must be from 0 to 10000")
 	switch d := t.OnDead; {
 	case d.Topic == "" && d.Delay != 0:
 		f.Add("on_dead.topic", "must be given beside on_dead.delay")

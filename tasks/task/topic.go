@@ -81,6 +81,7 @@ const (
 type Counts struct {
 	Pending, Ready, Delivering, Dead int64 // now
 	PendingCounts
+	ReadyCounts
 	Finished int64 // now: finished tasks that are kept
 
 	Scheduled    int64 // accepted
@@ -118,6 +119,14 @@ type PendingCounts struct {
 	Held     int64 // tasks whose countdown is held
 }
 
+// ReadyCounts are parts of the ready tasks, now.
+type ReadyCounts struct {
+	// Blocked are those that wait for deliveries of their groups to end, in a topic with
+	// ConcurrencyPerGroup.
+	Blocked int64
+	Strays  int64 // those whose topic cannot deliver them to their Target
+}
+
 // DeathCounts are the figures of deaths, since the start.
 type DeathCounts struct {
 	Died    int64 // exhausted or buried
@@ -136,6 +145,8 @@ func (c *Counts) Add(o *Counts) {
 	c.Dead += o.Dead
 	c.Retrying += o.Retrying
 	c.Held += o.Held
+	c.Blocked += o.Blocked
+	c.Strays += o.Strays
 	c.Finished += o.Finished
 	c.Scheduled += o.Scheduled
 	c.Delivered += o.Delivered

@@ -92,8 +92,8 @@ func (s *Cluster) backlogTopics() (most []backlogTopic) {
 	}
 	all := Smallest[candidate]{Limit: backlogTopics, Compare: func(a, b candidate) int { return b.ready - a.ready }}
 	s.engine.EachTopic(func(t *engine.Topic) {
-		if t.Pushed && (t.Queue.Live > 0 || t.Busy > 0) {
-			all.Add(candidate{t, t.Queue.Live})
+		if ready := t.Takeable(); t.Pushed && (ready > 0 || t.Busy > 0) {
+			all.Add(candidate{t, ready})
 		}
 	})
 	s.engine.Mu.Lock()

@@ -137,6 +137,7 @@ type wireCounts struct {
 	Delivering int64 `json:"delivering,omitempty"`
 	Dead       int64 `json:"dead,omitempty"`
 	wirePending
+	wireReady
 	Finished int64 `json:"finished,omitempty"`
 
 	Scheduled    int64 `json:"scheduled,omitempty"`
@@ -159,6 +160,12 @@ type wireCounts struct {
 	ReadyOldest time.Time `json:"ready_oldest,omitzero"`
 	Receivers   int64     `json:"receivers,omitempty"`
 	wireRecent
+}
+
+// A wireReady is a task.ReadyCounts.
+type wireReady struct {
+	Blocked int64 `json:"blocked,omitempty"`
+	Strays  int64 `json:"strays,omitempty"`
 }
 
 // A wireDeaths is a task.DeathCounts.
@@ -187,7 +194,7 @@ func (w *wireCounts) haveTasks() bool { return w.Pending+w.Ready+w.Delivering+w.
 
 func encodeCounts(c *task.Counts) wireCounts {
 	return wireCounts{
-		Pending: c.Pending, Ready: c.Ready, Delivering: c.Delivering, Dead: c.Dead, wirePending: wirePending(c.PendingCounts), Finished: c.Finished,
+		Pending: c.Pending, Ready: c.Ready, Delivering: c.Delivering, Dead: c.Dead, wirePending: wirePending(c.PendingCounts), wireReady: wireReady(c.ReadyCounts), Finished: c.Finished,
 		Scheduled: c.Scheduled, Delivered: c.Delivered, Failed: c.Failed, LeaseExpired: c.LeaseExpired, wireDeaths: wireDeaths(c.DeathCounts),
 		Cancelled: c.Cancelled, Skipped: c.Skipped, Panicked: c.Panicked,
 		Retried: c.Retried, Exhausted: c.Exhausted, Buried: c.Buried, Returned: c.Returned,
@@ -200,8 +207,8 @@ func encodeCounts(c *task.Counts) wireCounts {
 func (w *wireCounts) decode() task.Counts {
 	return task.Counts{
 		Pending: w.Pending, Ready: w.Ready, Delivering: w.Delivering, Dead: w.Dead, Finished: w.Finished,
-		PendingCounts: task.PendingCounts(w.wirePending),
-		Scheduled:     w.Scheduled, Delivered: w.Delivered, Failed: w.Failed, LeaseExpired: w.LeaseExpired, DeathCounts: task.DeathCounts(w.wireDeaths),
+		PendingCounts: task.PendingCounts(w.wirePending), ReadyCounts: task.ReadyCounts(w.wireReady),
+		Scheduled: w.Scheduled, Delivered: w.Delivered, Failed: w.Failed, LeaseExpired: w.LeaseExpired, DeathCounts: task.DeathCounts(w.wireDeaths),
 		Cancelled: w.Cancelled, Skipped: w.Skipped, Panicked: w.Panicked,
 		Retried: w.Retried, Exhausted: w.Exhausted, Buried: w.Buried, Returned: w.Returned,
 		DeadOldest: w.DeadOldest, Lateness: task.Histogram{Counts: decodeBuckets(w.Lateness), Sum: w.LatenessSum},

@@ -281,15 +281,26 @@ func setAttempt(rec []byte, attempt uint32, flags uint16) {
 func (s *Engine) takeLocked(t *Topic, passed *int) (uint32, bool) {
 	now := s.Now()
 	for ; *passed < AtOnce && !t.Stopped() && !s.Ended && !s.pausedLocked(); *passed++ {
-		it, ok := t.Queue.Pop()
+		it, grouped, ok := t.Pop(s.staleLocked)
 		if !ok {
 			break
 		}
 		n, sl, live := s.Store.Unpack(it.Value, store.Ready)
-		if !live {
+		switch {
+		case grouped:
+			s.groupsChangedLocked(t)
+			if !live {
+				continue
+			}
+			sl.Flags &^= store.InGroup
+		case !live:
 			continue
+		default:
+			s.unqueuedLocked(t)
+			if t.Groups != nil && s.joinGroupLocked(n, t, sl) {
+				continue // it became ready before there was a bound
+			}
 		}
-		s.unqueuedLocked(t)
 		if s.isAsideLocked(sl) {
 			s.setAsideLocked(sl)
 			continue
@@ -315,6 +326,9 @@ func (s *Engine) takeLocked(t *Topic, passed *int) (uint32, bool) {
 			continue
 		}
 		sl.Gen++
+		if t.Groups != nil {
+			s.occupyLocked(t, sl)
+		}
 		return n, true
 	}
 	return 0, false

@@ -327,6 +327,9 @@ func (s *Engine) SetLocked(sl *store.Slot, to store.State) {
 	case after == task.Pending && s.attemptedLocked(sl):
 		t.Retrying++
 	}
+	if t.Groups != nil && sl.State.Occupying() != to.Occupying() {
+		s.groupOfLocked(t, sl, to)
+	}
 	if sl.Next == record.HeldUntil && before != after {
 		t.countHeldLocked(before, after)
 	}

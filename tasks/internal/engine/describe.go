@@ -16,6 +16,7 @@ func (s *Engine) CountsLocked(t *Topic) task.Counts {
 	c := t.Counts
 	c.Pending, c.Ready, c.Delivering, c.Dead = t.Gauges[task.Pending], t.Gauges[task.Ready], t.Gauges[task.Delivering], t.Gauges[task.Dead]
 	c.Retrying, c.Held = t.Retrying, t.Held
+	c.Blocked, c.Strays = int64(t.Blocked()), int64(t.Strays.Live)
 	if t.kept != nil {
 		c.Finished = t.kept.Gauges[task.Dead]
 	}
@@ -107,7 +108,7 @@ func (s *Engine) Ranks() []Rank {
 			Name: t.Name, Paused: t.Settings.Paused, Failed: t.Counts.Failed,
 			Pending: t.Gauges[task.Pending], Ready: t.Gauges[task.Ready], Dead: t.Gauges[task.Dead],
 		}
-		r.Oldest, _ = t.Queue.Oldest(staleLooks, s.staleLocked)
+		r.Oldest, _ = t.OldestReady(staleLooks, s.staleLocked)
 		if t.recent != nil {
 			r.FailedRecent = t.recent.failures(s.Elapsed())
 		}
@@ -212,7 +213,7 @@ func (s *Engine) recentLocked(t *Topic, c *task.Counts) {
 	if t.recent != nil && !t.recent.addTo(c, s.Elapsed()) {
 		t.recent = nil
 	}
-	oldest, ok := t.Queue.Oldest(staleLooks, s.staleLocked)
+	oldest, ok := t.OldestReady(staleLooks, s.staleLocked)
 	if !ok {
 		return
 	}
@@ -223,8 +224,7 @@ func (s *Engine) recentLocked(t *Topic, c *task.Counts) {
 	for i, bound := range task.LatenessBounds {
 		times[i] = now - bound.Milliseconds()
 	}
-	t.Queue.LiveBefore(times[:], older[:])
-	younger := int64(t.Queue.Live)
+	younger := t.LiveBefore(times[:], older[:])
 	for i, n := range older {
 		c.Recent.Counts[i] += younger - n
 		younger = n

@@ -60,12 +60,15 @@ func (s *Engine) DisarmLocked(sl *store.Slot) {
 		}
 	case store.Ready:
 		t := s.TopicTable.ByNumber[sl.Topic]
-		if sl.Flags&store.Stray != 0 {
+		switch {
+		case sl.Flags&store.Stray != 0:
 			s.unstrayLocked(t, sl)
-			return
+		case sl.Flags&store.InGroup != 0:
+			s.leaveGroupLocked(t, sl)
+		default:
+			s.unqueuedLocked(t)
+			t.Queue.Trim(trimAtOnce, s.staleLocked)
 		}
-		s.unqueuedLocked(t)
-		t.Queue.Trim(trimAtOnce, s.staleLocked)
 	}
 }
 
@@ -92,6 +95,10 @@ func (s *Engine) Fired(values []uint64) {
 func (s *Engine) readyLocked(n uint32, sl *store.Slot) {
 	s.SetLocked(sl, store.Ready)
 	t := s.TopicTable.ByNumber[sl.Topic]
+	if t.Groups != nil && s.joinGroupLocked(n, t, sl) {
+		s.WakeLocked(t)
+		return
+	}
 	t.Queue.Push(dispatch.Item{Next: sl.Next, Value: sl.Value(n)})
 	s.QueuedLocked(t)
 	s.WakeLocked(t)
@@ -144,10 +151,10 @@ func (s *Engine) countBacklogLocked(t *Topic) {
 	}
 	t.Pushed = pushed
 	if !pushed {
-		s.Dispatch.Backlog -= t.Queue.Live
+		s.Dispatch.Backlog -= t.countedReady()
 		return
 	}
-	s.Dispatch.Backlog += t.Queue.Live
+	s.Dispatch.Backlog += t.countedReady()
 	s.sweepNowLocked()
 }
 

@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/internal/record"
@@ -201,9 +200,9 @@ func (s *Engine) retryLocked(t *Topic, sl *store.Slot) task.Retry {
 		return t.Settings.Retry
 	}
 	r := s.ownTargetLocked(sl)
-	ms := func(v int64) time.Duration { return millisDuration(v) }
 	return t.Settings.Retry.Of(task.Retry{
-		MaxAttempts: int(r.MaxAttempts), MaxAge: ms(r.MaxAge), MinBackoff: ms(r.MinBackoff), MaxBackoff: ms(r.MaxBackoff),
+		MaxAttempts: int(r.MaxAttempts), MaxAge: millisDuration(r.MaxAge),
+		MinBackoff: millisDuration(r.MinBackoff), MaxBackoff: millisDuration(r.MaxBackoff),
 	})
 }
 
@@ -211,4 +210,107 @@ func (s *Engine) retryLocked(t *Topic, sl *store.Slot) task.Retry {
 func (s *Engine) receiverNameLocked(t *Topic, sl *store.Slot) string {
 	r := s.ownTargetLocked(sl)
 	return cmp.Or(string(r.Receiver), t.receiver)
+}
+
+// A topic may bound how many tasks of one group are delivered at once here, see dispatch.Groups. A
+// task that has such a place has the flag Occupies, from the moment at which it is taken until it
+// leaves the states of a delivery: settled, failed, given back, its lease run out, or its shard
+// gone. Tasks that were delivered before there was a bound have none.
+
+// joinGroupLocked queues a ready task with its group. It reports false if it is not bound.
+func (s *Engine) joinGroupLocked(n uint32, t *Topic, sl *store.Slot) bool {
+	if !t.Groups.Bounds() || !s.Store.Grouped(sl) {
+		return false
+	}
+	sl.Flags |= store.InGroup
+	t.Groups.Add(s.Store.Group(sl), dispatch.Item{Next: sl.Next, Value: sl.Value(n)})
+	s.groupsChangedLocked(t)
+	return true
+}
+
+// leaveGroupLocked takes a ready task out of the queue of its group. Its generation is not that of
+// its item any more.
+func (s *Engine) leaveGroupLocked(t *Topic, sl *store.Slot) {
+	sl.Flags &^= store.InGroup
+	t.Groups.Gone(s.Store.Group(sl), trimAtOnce, s.staleLocked)
+	s.groupsChangedLocked(t)
+}
+
+// countedReady returns how many ready tasks of a topic count in a backlog, if the topic does.
+func (t *Topic) countedReady() int {
+	if t.Groups == nil {
+		return t.Queue.Live
+	}
+	return t.Queue.Live + t.Groups.Counted
+}
+
+// groupsChangedLocked counts in the backlog what may begin.
+func (s *Engine) groupsChangedLocked(t *Topic) {
+	change := t.Groups.Free - t.Groups.Counted
+	t.Groups.Counted = t.Groups.Free
+	if change != 0 && t.Pushed {
+		s.Dispatch.Backlog += change
+		s.sweepNowLocked()
+	}
+}
+
+// groupOfLocked begins or ends the delivery of a task in its group. The state of the task is about
+// to change.
+func (s *Engine) groupOfLocked(t *Topic, sl *store.Slot, to store.State) {
+	if to.Occupying() {
+		if sl.Flags&store.Occupies == 0 { // else it was taken off the queue
+			s.occupyLocked(t, sl)
+		}
+		return
+	}
+	if sl.Flags&store.Occupies == 0 {
+		return
+	}
+	sl.Flags &^= store.Occupies
+	t.Groups.End(s.Store.Group(sl))
+	s.groupsChangedLocked(t)
+	s.WakeLocked(t)
+}
+
+// occupyLocked takes a place in the group of a task that is about to be delivered.
+func (s *Engine) occupyLocked(t *Topic, sl *store.Slot) {
+	if t.Groups.Bounds() && s.Store.Grouped(sl) {
+		sl.Flags |= store.Occupies
+		t.Groups.Begin(s.Store.Group(sl))
+		s.groupsChangedLocked(t)
+	}
+}
+
+// reviewGroupsLocked looks at the groups of a topic again whose bound has changed, in the
+// background.
+func (s *Engine) reviewGroupsLocked(t *Topic) {
+	if t.Groups == nil || s.Ended {
+		return
+	}
+	s.groupsChangedLocked(t)
+	if s.reviewSomeLocked(t) {
+		s.Life.Background.Go(func() {
+			for s.reviewSome(t) {
+			}
+		})
+	}
+}
+
+func (s *Engine) reviewSome(t *Topic) (more bool) {
+	s.Mu.Lock()
+	defer s.Unlock()
+	more = t.Groups != nil && !s.Ended && s.reviewSomeLocked(t)
+	s.WakeLocked(t)
+	return more
+}
+
+// reviewSomeLocked looks at some groups. When there is nothing left of a bound that was taken away,
+// the topic has no groups any more.
+func (s *Engine) reviewSomeLocked(t *Topic) (more bool) {
+	more = t.Groups.Review(AtOnce)
+	s.groupsChangedLocked(t)
+	if !more && !t.Groups.Bounds() && t.Groups.Empty() {
+		t.Groups = nil
+	}
+	return more
 }

@@ -243,6 +243,11 @@ func (t *Topic) take(e task.Resolved) {
 		Stopped: t.Stopped(), Pulled: t.Pulled(), Delivered: t.Deliverer != nil, Batches: takesBatches(t.Deliverer),
 		Concurrency: t.Settings.Concurrency, Fixed: t.stored.own, Weight: t.Settings.Weight,
 	}, t.Settings.Rate, time.Now)
+	if n := t.Settings.ConcurrencyPerGroup; t.Groups != nil {
+		t.Groups.SetLimit(n)
+	} else if n > 0 {
+		t.Groups = dispatch.NewGroups(n)
+	}
 	if t.rest != nil {
 		t.rest.Stop()
 		t.rest = nil
@@ -266,6 +271,7 @@ func (s *Engine) applyLocked(t *Topic, e task.Resolved, revision int64) {
 	}
 	s.countBacklogLocked(t)
 	s.returnStraysLocked(t)
+	s.reviewGroupsLocked(t)
 	if pulled && !t.Pulled() {
 		s.carryOutLocked(s.Dispatch.WakeReceivers(&t.Line))
 	}

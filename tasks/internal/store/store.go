@@ -77,6 +77,9 @@ func (s State) MaybeDead() bool {
 // Undecided reports whether the task is being created or looked up: there may be none.
 func (s State) Undecided() bool { return s == Creating || s == Registering || s == Checking }
 
+// Occupying reports whether a task in this state is being delivered, or about to be.
+func (s State) Occupying() bool { return s == Claiming || s == Delivering || s == Parking }
+
 // Shown is the state that callers see.
 func (s State) Shown() task.State {
 	switch s {
@@ -107,6 +110,12 @@ const (
 	// Stray is of a ready task: it waits outside of its topic's queue, since the topic cannot
 	// deliver it to the target that it has. No task that is ready is Nominated.
 	Stray = Nominated
+	// InGroup is of a ready task: it waits in the queue of its group. No task that is ready is
+	// Sought.
+	InGroup = Sought
+	// Occupies is of a task that is being delivered: it counts in its group. No such task is
+	// Sought.
+	Occupies = Sought
 )
 
 const (
