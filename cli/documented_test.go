@@ -162,11 +162,12 @@ var topicMeanings = map[string]string{
 	"dead_retention": "How long dead tasks are kept. **Then they are deleted for good.**",
 	"keep_finished": "How long finished tasks can be read, with their outcome. A request that is repeated within that time is answered" +
 		" as a repeat. 0: not at all. See [http.md](http.md#finished-tasks).",
-	"count_crashes": "Record each attempt before it is delivered: one more write, and a task that kills its process runs out of attempts too.",
-	"on_dead.topic": "A task that dies is followed by a new one of this topic. See [http.md](http.md#what-dies-goes-on).",
-	"on_dead.delay": "From the death to the deadline of that task.",
-	"task_delivery": "Let tasks have a `delivery` of their own: their receiver, as far as the kind lets them choose it, and their `retry`. See [delivery.md](delivery.md#a-tasks-own-delivery).",
-	"paused":        "Accept tasks, but do not deliver them.",
+	"count_crashes":         "Record each attempt before it is delivered: one more write, and a task that kills its process runs out of attempts too.",
+	"concurrency_per_group": "Deliveries of one group of tasks at once, on each node, by pull too. Tasks without a group are not bound. 0: no bound. See [http.md](http.md#groups).",
+	"on_dead.topic":         "A task that dies is followed by a new one of this topic. See [http.md](http.md#what-dies-goes-on).",
+	"on_dead.delay":         "From the death to the deadline of that task.",
+	"task_delivery":         "Let tasks have a `delivery` of their own: their receiver, as far as the kind lets them choose it, and their `retry`. See [delivery.md](delivery.md#a-tasks-own-delivery).",
+	"paused":                "Accept tasks, but do not deliver them.",
 }
 
 // settingsOfTopics reads what a topic may have in the file.

@@ -39,6 +39,7 @@ type topicInFile struct {
 	DeadRetention time.Duration `yaml:"dead_retention"`
 	KeepFinished  time.Duration `yaml:"keep_finished"`
 	TaskDelivery  bool          `yaml:"task_delivery"`
+	PerGroup      int           `yaml:"concurrency_per_group"`
 	OnDead        struct {
 		Topic string        `yaml:"topic"`
 		Delay time.Duration `yaml:"delay"`
@@ -61,6 +62,8 @@ func (t *topicInFile) settings() (tasks.TopicSettings, error) {
 		KeepFinished:  t.KeepFinished,
 		TaskDelivery:  t.TaskDelivery,
 		OnDead:        tasks.OnDead(t.OnDead),
+
+		ConcurrencyPerGroup: t.PerGroup,
 	}
 	kind, found := t.Delivery["kind"]
 	if text, ok := kind.(string); ok {
@@ -180,6 +183,7 @@ func topicText(t *tasks.TopicSettings) string {
 	}
 	duration(&parts, "lease", t.Lease)
 	number(&parts, "concurrency", t.Concurrency)
+	number(&parts, "concurrency_per_group", t.ConcurrencyPerGroup)
 	if t.Rate.PerSecond != 0 {
 		rate = append(rate, fmt.Sprintf("per_second: %v", t.Rate.PerSecond))
 	}

@@ -57,6 +57,16 @@ func TestScheduleWithDelivery(t *testing.T) {
 	s.fails(exitUsage, []string{"schedule", "x", "--delivery", "here"}, "must be a JSON object")
 }
 
+// The bound of groups.
+func TestPerGroupCommand(t *testing.T) {
+	s := newShell(t)
+	s.prints([]string{"topics", "set", "x", "--concurrency-per-group", "2"}, "per group", "2; 0 tasks wait")
+	if got := s.object("topics", "set", "x", "--concurrency-per-group", "0"); fmt.Sprint(got["concurrency_per_group"]) != "0" {
+		t.Errorf("got %v", got["concurrency_per_group"])
+	}
+	s.fails(exitUsage, []string{"topics", "set", "x", "--concurrency-per-group", "10001"}, "concurrency_per_group")
+}
+
 // What follows a dead task.
 func TestOnDeadCommand(t *testing.T) {
 	s := newShell(t)

@@ -110,7 +110,7 @@ func topicBlock(w io.Writer, t *client.Topic, now time.Time) {
 	}
 	block(w, t.Name, "delivery", way, "undeliverable", t.Undeliverable, "paused", strconv.FormatBool(t.Paused), "max attempts", strconv.Itoa(t.Retry.MaxAttempts), "max age", maxAge(t.Retry.MaxAge),
 		"backoff", t.Retry.MinBackoff.String()+" to "+t.Retry.MaxBackoff.String(), "lease", t.Lease.String(),
-		"concurrency", concurrency, "rate", rate, "weight", strconv.Itoa(t.Weight), "spread", t.Spread.String(), "misfire", t.Misfire,
+		"concurrency", concurrency, "per group", perGroup(t), "rate", rate, "weight", strconv.Itoa(t.Weight), "spread", t.Spread.String(), "misfire", t.Misfire,
 		"dead kept", t.DeadRetention.String(), "finished kept", t.KeepFinished.String(), "count crashes", strconv.FormatBool(t.CountCrashes), "on dead", onDead(t.OnDead), "task delivery", strconv.FormatBool(t.TaskDelivery), "revision", strconv.FormatInt(t.Revision, 10),
 		"tasks", taskCounts(n),
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
@@ -131,6 +131,14 @@ func lastError(t *client.Topic, now time.Time) string {
 		return ""
 	}
 	return cmp.Or(t.LastError, "no reason given") + ", " + relative(*t.LastFailedAt, now)
+}
+
+// perGroup is the bound of the deliveries of a group; empty if there is none.
+func perGroup(t *client.Topic) string {
+	if t.ConcurrencyPerGroup == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%d; %d tasks wait for others of their groups", t.ConcurrencyPerGroup, t.Counts.Blocked)
 }
 
 func onDead(d *client.OnDead) string {
@@ -168,6 +176,7 @@ type topicsSet struct {
 	Misfire       string   `env:"-" placeholder:"deliver" help:"What becomes of tasks that fell due while no process held them: deliver, skip or coalesce."`
 	DeadRetention span     `env:"-" placeholder:"7d" help:"How long dead tasks are kept, 1m to 3660d."`
 	KeepFinished  span     `env:"-" placeholder:"0" help:"How long finished tasks can be read and are not created anew, to 30d; 0: not at all."`
+	PerGroup      string   `name:"concurrency-per-group" env:"-" placeholder:"N" help:"Deliveries of one group of tasks at once, on each node, 1 to 10000; 0: no bound."`
 	OnDead        *string  `env:"-" placeholder:"TOPIC" help:"A task that dies is followed by one of this topic; an empty one takes that away."`
 	OnDeadDelay   span     `env:"-" placeholder:"0" help:"From the death to the deadline of that task."`
 	TaskDelivery  *bool    `env:"-" negatable:"" help:"Let tasks have a delivery of their own: their receiver and their retry."`
@@ -182,6 +191,9 @@ func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
 		if d.given && d.Duration == 0 {
 			bad.add("%s: must not be zero", name)
 		}
+	}
+	if _, err := strconv.Atoi(c.PerGroup); err != nil && c.PerGroup != "" {
+		bad.add("concurrency-per-group: must be a number")
 	}
 	var way client.Way
 	if c.Delivery != "" {
@@ -248,6 +260,9 @@ func (c *topicsSet) patch() map[string]any {
 	setIfGiven(patch, "dead_retention", (*client.Duration)(c.DeadRetention.pointer()))
 	setIfGiven(patch, "keep_finished", (*client.Duration)(c.KeepFinished.pointer()))
 	setIfGiven(patch, "concurrency", c.Concurrency)
+	if n, err := strconv.Atoi(c.PerGroup); err == nil {
+		patch["concurrency_per_group"] = n
+	}
 	setIfGiven(patch, "count_crashes", c.CountCrashes)
 	c.patchOnDead(patch)
 	setIfGiven(patch, "task_delivery", c.TaskDelivery)

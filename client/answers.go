@@ -95,6 +95,7 @@ type Counts struct {
 	Ready      int64 `json:"ready"`
 	Delivering int64 `json:"delivering"`
 	Dead       int64 `json:"dead"`
+	ReadyParts
 	// When the oldest dead task died. Left out if there is none.
 	DeadOldestAt *time.Time `json:"dead_oldest_at,omitempty"`
 	Scheduled    int64      `json:"scheduled"`
@@ -416,4 +417,14 @@ type Alive struct {
 	Status string `json:"status"`
 	// With stuck: which part of the scheduler does not move, and for how long.
 	Detail string `json:"detail,omitempty"`
+}
+
+// ReadyParts are parts of the ready tasks.
+type ReadyParts struct {
+	// Tasks that wait for deliveries of their groups to end, in topics with
+	// concurrency_per_group. They count as ready too.
+	Blocked int64 `json:"blocked"`
+	// Tasks with a delivery of their own that their topic cannot make, see undeliverable of a
+	// task. They count as ready too.
+	Strays int64 `json:"strays"`
 }

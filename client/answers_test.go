@@ -36,7 +36,7 @@ var generated = []struct {
 	file, imports string
 	types         []string
 }{
-	{"answers.go", `"time"`, []string{"Stats", "History", "Forecast", "Node", "Reach", "Alive"}},
+	{"answers.go", `"time"`, []string{"Stats", "History", "Forecast", "Node", "Reach", "Alive", "ReadyParts"}},
 	{"taskanswers.go", "(\n\t\"time\"\n\n\t\"github.com/goccy/go-json\"\n)", []string{
 		"Task", "TaskPage", "ReservedTask", "SettleAnswer", "BatchAnswer", "Problem", "Event",
 		"TopicList", "Requeued", "Purged", "GroupCancelled", "Acted", "Receiving",

@@ -35,6 +35,9 @@ type Settings struct {
 	// KeepFinished is how long finished tasks can be read, and the same request is answered as a
 	// repeated one, up to 30 days. 0: not at all.
 	KeepFinished Duration `json:"keep_finished,omitempty"`
+	// ConcurrencyPerGroup bounds the deliveries at once of one group of tasks, on each node, to
+	// 10,000; 0: no bound.
+	ConcurrencyPerGroup int `json:"concurrency_per_group,omitempty"`
 	// OnDead has a task that dies followed by one of another topic; nil: by none.
 	OnDead *OnDead `json:"on_dead,omitempty"`
 	// TaskDelivery lets tasks have a Request.Delivery.

@@ -95,6 +95,7 @@ type Counts struct {
 	Ready      int64 `json:"ready"`
 	Delivering int64 `json:"delivering"`
 	Dead       int64 `json:"dead"`
+	ReadyParts
 
 	DeadOldestAt string `json:"dead_oldest_at,omitempty" format:"date-time" doc:"When the oldest dead task died. Left out if there is none."`
 
@@ -118,6 +119,12 @@ type Counts struct {
 	FollowUps     FollowUps      `json:"follow_ups" doc:"Of dead tasks, in topics with on_dead, since the start."`
 	FailedRecent  int64          `json:"failed_recent" doc:"Attempts that failed in the last 5 minutes."`
 	Recent        RecentLateness `json:"recent" doc:"Of first attempts in the last 5 minutes, and of the tasks that are ready now, for their first or a further attempt. The total leaves paused topics out."`
+}
+
+// ReadyParts are parts of the ready tasks.
+type ReadyParts struct {
+	Blocked int64 `json:"blocked" doc:"Tasks that wait for deliveries of their groups to end, in topics with concurrency_per_group. They count as ready too."`
+	Strays  int64 `json:"strays" doc:"Tasks with a delivery of their own that their topic cannot make, see undeliverable of a task. They count as ready too."`
 }
 
 // FollowUps are the tasks of on_dead.
@@ -164,7 +171,8 @@ func wireSweep(t *tasks.Stats) SweepStats {
 func wireCounts(c *tasks.Counts) Counts {
 	return Counts{
 		Pending: c.Pending, Retrying: c.Retrying, Held: c.Held, Finished: c.Finished, Ready: c.Ready, Delivering: c.Delivering, Dead: c.Dead,
-		Scheduled: c.Scheduled, Delivered: c.Delivered, Failed: c.Failed, LeaseExpired: c.LeaseExpired,
+		ReadyParts: ReadyParts(c.ReadyCounts),
+		Scheduled:  c.Scheduled, Delivered: c.Delivered, Failed: c.Failed, LeaseExpired: c.LeaseExpired,
 		DeadOldestAt: formatInstant(c.DeadOldest),
 		Panicked:     c.Panicked, Died: c.Died, Expired: c.Expired, Cancelled: c.Cancelled, Skipped: c.Skipped,
 		Attempts: Attempts{

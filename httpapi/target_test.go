@@ -146,7 +146,7 @@ func TestOnDeadSetting(t *testing.T) {
 		t.Errorf("patched: %s", got)
 	}
 	r.want(r.do("POST", "/v1/tasks", `{"id":"a","topic":"x","payload":{"n":1}}`), 201)
-	receipt := r.reserve("x", `{"max":1}`, 1)[0].(map[string]any)["receipt"].(string)
+	receipt := r.reserve("x", `{"max":1,"wait":"5s"}`, 1)[0].(map[string]any)["receipt"].(string)
 	r.want(r.do("POST", "/v1/receipts/release", `{"receipts":["`+receipt+`"],"reason":"no such order"}`), 200)
 	next := r.reserve("y", `{"max":1,"wait":"5s"}`, 1)[0].(map[string]any)
 	if h := next["headers"].(map[string]any); h["lapse-dead-id"] != "a" || h["lapse-dead-error"] != "no such order" || fmt.Sprint(next["payload"]) != "map[n:1]" {
@@ -163,5 +163,31 @@ func TestOnDeadSetting(t *testing.T) {
 		`{"on_dead":{"topic":"y","delay":"-1s"}}`: "on_dead.delay", `{"on_dead":{"topic":"y","to":1}}`: "on_dead.to", `{"on_dead":"y"}`: "on_dead",
 	} {
 		r.refused(r.do("PUT", "/v1/topics/x", body), 422, "invalid", field)
+	}
+}
+
+// A bound for groups is set, shown and felt.
+func TestPerGroupSetting(t *testing.T) {
+	r := newRig(t)
+	if got := r.want(r.do("PUT", "/v1/topics/x", `{"concurrency_per_group":1}`), 200)["concurrency_per_group"]; fmt.Sprint(got) != "1" {
+		t.Errorf("set: %v", got)
+	}
+	for _, id := range []string{"a", "b"} {
+		r.want(r.do("POST", "/v1/tasks", `{"id":"`+id+`","topic":"x","group":"g"}`), 201)
+	}
+	ready := func() int {
+		return int(r.want(r.do("GET", "/v1/topics/x", ""), 200)["counts"].(map[string]any)["ready"].(float64))
+	}
+	r.until("ready", 2, ready)
+	r.reserve("x", `{"max":2}`, 1)
+	if got := r.want(r.do("GET", "/v1/topics/x", ""), 200)["counts"].(map[string]any); fmt.Sprint(got["ready"], got["blocked"], got["strays"]) != "1 1 0" {
+		t.Errorf("counts: %v", got)
+	}
+	if got := r.want(r.do("PATCH", "/v1/topics/x", `{"concurrency_per_group":null}`, "Content-Type: application/merge-patch+json"), 200)["concurrency_per_group"]; fmt.Sprint(got) != "0" {
+		t.Errorf("taken away: %v", got)
+	}
+	r.reserve("x", `{"max":2}`, 1)
+	for _, bad := range []string{"-1", "10001", `"1"`, "1.5"} {
+		r.refused(r.do("PUT", "/v1/topics/x", `{"concurrency_per_group":`+bad+`}`), 422, "invalid", "concurrency_per_group")
 	}
 }

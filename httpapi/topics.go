@@ -24,6 +24,7 @@ type NewTopic struct {
 
 	DeadRetention span      `json:"dead_retention,omitempty" doc:"How long dead tasks are kept, 1m to 3660d. Default 7d."`
 	KeepFinished  span      `json:"keep_finished,omitempty" doc:"How long finished tasks can be read, and the same request is answered as a repeated one, 0 to 30d. Default 0: not at all."`
+	PerGroup      int       `json:"concurrency_per_group,omitempty" minimum:"0" maximum:"10000" doc:"Deliveries of one group of tasks at once, on each node, by pull too. Tasks without a group are not bound. Default 0: no bound."`
 	OnDead        *OnDeadIn `json:"on_dead,omitempty"`
 
 	TaskDelivery bool `json:"task_delivery,omitempty" doc:"Let tasks have a delivery of their own: their receiver, as far as the kind lets them choose it, and their retry. Without it, tasks that have a receiver of their own wait."`
@@ -74,6 +75,7 @@ type Topic struct {
 	ConcurrencySet bool     `json:"concurrency_set" doc:"Whether concurrency is set. Unset, it is the default, and a backlog raises it."`
 	DeadRetention  duration `json:"dead_retention"`
 	KeepFinished   duration `json:"keep_finished" doc:"How long finished tasks are kept; 0s: not at all."`
+	PerGroup       int      `json:"concurrency_per_group" doc:"Deliveries of one group of tasks at once, on each node; 0: no bound."`
 	TaskDelivery   bool     `json:"task_delivery" doc:"Whether tasks may have a delivery of their own."`
 	OnDead         *OnDead  `json:"on_dead,omitempty" doc:"What follows a dead task. Absent: nothing."`
 	Undeliverable  string   `json:"undeliverable,omitempty" doc:"Why this node cannot deliver the topic's tasks: it lacks what their settings need. The tasks wait. If it can, why another node cannot, which is named."`
@@ -109,7 +111,7 @@ func wireTopic(t *tasks.Topic) Topic {
 		DeadRetention: duration(set.DeadRetention), KeepFinished: duration(set.KeepFinished), Undeliverable: t.Undeliverable,
 		Revision: t.Revision, Counts: wireCounts(&t.Counts),
 		ConcurrencySet: t.ConcurrencySet, ConcurrencyNow: t.ConcurrencyNow,
-		LastError: t.LastError, LastFailedAt: formatInstant(t.LastFailed), TaskDelivery: set.TaskDelivery,
+		LastError: t.LastError, LastFailedAt: formatInstant(t.LastFailed), TaskDelivery: set.TaskDelivery, PerGroup: set.ConcurrencyPerGroup,
 	}
 	if set.OnDead != (tasks.OnDead{}) {
 		wire.OnDead = &OnDead{set.OnDead.Topic, duration(set.OnDead.Delay)}
@@ -156,6 +158,8 @@ func (s *scanner) settings(t *tasks.TopicSettings) {
 			t.KeepFinished = s.span("keep_finished", 0, tasks.MaxKeepFinished)
 		case "count_crashes":
 			t.CountCrashes = s.boolean("count_crashes")
+		case "concurrency_per_group":
+			t.ConcurrencyPerGroup = s.integer("concurrency_per_group", 0, tasks.MaxPerGroup)
 		case "on_dead":
 			s.onDead(&t.OnDead)
 		case "task_delivery":

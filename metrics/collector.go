@@ -88,6 +88,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		gauge(tasksNow, float64(n.Dead), t.Name, tasks.Dead.String())
 		gauge(retrying, float64(n.Retrying), t.Name)
 		gauge(held, float64(n.Held), t.Name)
+		gauge(blocked, float64(n.Blocked), t.Name)
+		gauge(strays, float64(n.Strays), t.Name)
 		gauge(finished, float64(n.Finished), t.Name)
 		counter(scheduled, n.Scheduled, t.Name)
 		counter(delivered, n.Delivered, t.Name)

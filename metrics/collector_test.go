@@ -61,7 +61,7 @@ func scrape(t *testing.T, s tasks.Stats) string {
 func TestMetricsShowTheFigures(t *testing.T) {
 	topic := tasks.Topic{Name: "order.unpaid", Settings: tasks.TopicSettings{Paused: true}, Counts: tasks.Counts{
 		Pending: 1, Ready: 2, Delivering: 3, Dead: 4, Scheduled: 5, Delivered: 6, Failed: 7,
-		LeaseExpired: 8, DeathCounts: tasks.DeathCounts{Died: 9, Expired: 38, FollowUps: 72, FollowUpsLost: 73, FollowUpsEnded: 74}, Cancelled: 10, Skipped: 11, Panicked: 12,
+		LeaseExpired: 8, ReadyCounts: tasks.ReadyCounts{Blocked: 75, Strays: 76}, DeathCounts: tasks.DeathCounts{Died: 9, Expired: 38, FollowUps: 72, FollowUpsLost: 73, FollowUpsEnded: 74}, Cancelled: 10, Skipped: 11, Panicked: 12,
 		DeadOldest:  time.UnixMilli(1_000_000),
 		ReadyOldest: time.UnixMilli(1_009_500), Receivers: 13, Retried: 15, Exhausted: 16, Buried: 17, Returned: 18, Recent: tasks.RecentLateness{Max: 1500 * time.Millisecond},
 	}}
@@ -117,6 +117,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		`lapse_tasks_scheduled_total{topic="order.unpaid"} 5`,
 		`lapse_tasks_delivered_total{topic="order.unpaid"} 6`,
 		`lapse_attempts_failed_total{topic="order.unpaid"} 7`,
+		`lapse_tasks_blocked{topic="order.unpaid"} 75`, `lapse_tasks_strays{topic="order.unpaid"} 76`,
 		`lapse_on_dead_total{outcome="made",topic="order.unpaid"} 72`,
 		`lapse_on_dead_total{outcome="lost",topic="order.unpaid"} 73`,
 		`lapse_on_dead_total{outcome="ended",topic="order.unpaid"} 74`,

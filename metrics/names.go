@@ -27,6 +27,8 @@ var (
 	tasksNow     = name("tasks", "Tasks that this node holds now, by topic and state: pending (waits for its time), ready (due, waits for a receiver), delivering (handed out, not settled), dead (out of attempts, or buried; kept until requeued or deleted). The states add up to all tasks. Sum over the nodes for the fleet.", labelTopic, labelState)
 	retrying     = name("tasks_retrying", "Tasks of this node that wait for another attempt after one that failed, now. lapse_tasks counts them as pending. Many of them: the receivers of the topic fail.", labelTopic)
 	held         = name("tasks_held", "Tasks of this node whose countdown is held, now. lapse_tasks counts them as pending. They wait until they are resumed, however long that takes.", labelTopic)
+	blocked      = name("tasks_blocked", "Ready tasks of the topic at this node that wait for deliveries of their groups to end, now, because of the topic's concurrency_per_group. They count as ready in lapse_tasks too.", labelTopic)
+	strays       = name("tasks_strays", "Ready tasks of the topic at this node with a delivery of their own that the topic cannot make, now: it has another kind, or no task_delivery any more. They wait until its settings change, and count as ready in lapse_tasks too. More than 0: mend the topic, or the tasks.", labelTopic)
 	finished     = name("tasks_finished", "Finished tasks of the topic that this node keeps now, because the topic's keep_finished says so. They are not in lapse_tasks. Each costs this node some 40 bytes, and the ledger its record.", labelTopic)
 	scheduled    = name("tasks_scheduled_total", "Tasks that this node has accepted since its start.", labelTopic)
 	delivered    = name("tasks_delivered_total", "Tasks of this node that their receiver has acknowledged, since the start of the node.", labelTopic)
@@ -121,7 +123,7 @@ var (
 
 // all lists every metric, for Describe.
 var all = []*prometheus.Desc{
-	tasksNow, retrying, held, finished, scheduled, delivered, died, onDead, expired, deadOldest, cancelled, skipped, failed, attempts, leaseExpired, panicked, readyOldest, receivers, recent, lateness, paused,
+	tasksNow, retrying, held, blocked, strays, finished, scheduled, delivered, died, onDead, expired, deadOldest, cancelled, skipped, failed, attempts, leaseExpired, panicked, readyOldest, receivers, recent, lateness, paused,
 	deliveryOutcomes, deliveryTook,
 	info, build, ready, replayRecords, replaySeconds, rescued, missedWakes, leasesReturned,
 	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, workers, crowd, concurrency, reserves, help, unsettled, auditChecked, auditRepaired, ledgerRewinds,

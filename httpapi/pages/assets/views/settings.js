@@ -20,6 +20,7 @@ export function settingsInWords(t) {
     ["Lease", t.lease],
     ["Concurrency", kind === "pull" ? "as many as receivers take"
       : count(t.concurrency) + (t.concurrency_set ? "" : ", raised during a backlog") + (t.concurrency_now !== t.concurrency ? "; now " + count(t.concurrency_now) : "")],
+    ["Of one group", t.concurrency_per_group ? count(t.concurrency_per_group) + " at once on each node" + (t.counts.blocked ? "; now waiting for others of their groups: " + count(t.counts.blocked) : "") : "no bound"],
     ["Rate", t.rate ? t.rate.per_second + " a second on each node" + (t.rate.burst ? ", " + count(t.rate.burst) + " at once" : "") : "no bound"],
     ["Weight", count(t.weight)],
     ["Spread", t.spread === "0s" ? none : "over " + t.spread],
@@ -41,6 +42,7 @@ const fields = [
   {name: "retry.max_backoff", label: "Longest backoff", of: t => t.retry.max_backoff},
   {name: "lease", label: "Lease", of: t => t.lease, hint: "How long a delivery may take"},
   {name: "concurrency", label: "Concurrency", number: true, of: t => (t.concurrency_set ? t.concurrency : ""), hint: "Left out: 64, raised during a backlog"},
+  {name: "concurrency_per_group", label: "At once of one group", number: true, of: t => t.concurrency_per_group || "", hint: "On each node; left out: no bound"},
   {name: "rate.per_second", label: "Rate, a second", number: true, of: t => t.rate?.per_second ?? "", hint: "On each node; left out: no bound"},
   {name: "rate.burst", label: "Burst", number: true, of: t => t.rate?.burst ?? ""},
   {name: "weight", label: "Weight", number: true, of: t => t.weight},
