@@ -1,6 +1,9 @@
 package recovery
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // A Fleet is a ledger that several nodes share. Each node holds shards: at first those of its
 // own name, later also shards that it has adopted from other nodes.
@@ -103,6 +106,8 @@ type Standing struct {
 	// some within the last failover time, and nodes may not have registered their ids anew.
 	Doubts   uint64
 	Doubtful bool
+	// FailoverAfter is for how long a node must send no heartbeat before others adopt its shards.
+	FailoverAfter time.Duration
 }
 
 // A Directory maps ids that callers have chosen, which do not contain a shard id, to shards. The

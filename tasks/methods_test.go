@@ -76,6 +76,7 @@ var conversations = []conversation{
 	converse(cluster.ForecastMethod),
 	converse(cluster.HistoryMethod),
 	converse(cluster.EventsMethod),
+	converse(cluster.CoalesceMethod),
 }
 
 // A conversation is one method's query and reply, both full of values.

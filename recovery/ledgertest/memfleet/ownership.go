@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 )
@@ -58,12 +59,15 @@ func (m *Member) Holders(ctx context.Context, shardIDs []recovery.ShardID) (map[
 	return all, nil
 }
 
+// failoverAfter is what Standing says. A test decides itself when a node adopts another's shards.
+const failoverAfter = 10 * time.Second
+
 // Standing implements recovery.Fleet.
 func (m *Member) Standing() recovery.Standing {
 	m.f.mu.Lock()
 	defer m.f.mu.Unlock()
 	alone := len(m.f.members) == 1
-	return recovery.Standing{Alone: alone, Certain: alone || !m.uncertain, Acquiring: m.acquiring > 0}
+	return recovery.Standing{Alone: alone, Certain: alone || !m.uncertain, Acquiring: m.acquiring > 0, FailoverAfter: failoverAfter}
 }
 
 // Peers implements recovery.Fleet.

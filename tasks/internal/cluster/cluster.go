@@ -45,5 +45,6 @@ func (s *Cluster) StartLoops() {
 	if s.Fleet != nil {
 		s.engine.Life.Background.Go(s.reconcilerLoop)
 		s.engine.Life.Background.Go(s.peersLoop)
+		s.engine.Life.Background.Go(s.coalesceLoop)
 	}
 }

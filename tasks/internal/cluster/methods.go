@@ -62,6 +62,7 @@ func MethodHandlers() map[string]RPCHandler {
 	add(Handle(HistoryMethod, (*Cluster).handleHistory))
 	add(Handle(ForecastMethod, (*Cluster).handleForecast))
 	add(Handle(EventsMethod, (*Cluster).handleEvents))
+	add(Handle(CoalesceMethod, (*Cluster).handleCoalesce))
 	add(handleAll(ListMethod, (*Cluster).listLocal))
 	add(handleAll(UsedMethod, (*Cluster).usedLocal))
 	add(handleAll(PurgeMethod, (*Cluster).PurgeLocal))

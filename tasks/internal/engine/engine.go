@@ -43,20 +43,20 @@ type Engine struct {
 	Reading reading // partly guarded by Mu
 	Writes  writes  // partly guarded by Mu
 
-	Mu           sync.Mutex // guards everything below
-	Store        *store.Store
-	TopicTable   topicTable
-	Dispatch     deliveries
-	Shards       ownership
-	Detached     detached
-	Dead         deadIndex
-	Outcomes     *store.Outcomes
-	Feed         feed
-	Sweep        sweepState
-	passesWanted map[*Topic]bool // topics that wait for runMisfirePasses; nil if it does not run
-	Draining     bool
-	Ended        bool  // Close has begun, or the ledger was lost
-	Fault        error // why the ledger was lost
+	Mu         sync.Mutex // guards everything below
+	Store      *store.Store
+	TopicTable topicTable
+	Dispatch   deliveries
+	Shards     ownership
+	Detached   detached
+	Dead       deadIndex
+	Outcomes   *store.Outcomes
+	Feed       feed
+	Sweep      sweepState
+	Misfires   misfires
+	Draining   bool
+	Ended      bool  // Close has begun, or the ledger was lost
+	Fault      error // why the ledger was lost
 }
 
 // A lifetime is how far an engine has come, and what runs in it.
@@ -160,6 +160,7 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 			ByNumber: []*Topic{{}}, // number 0: of slots that have none, or none yet
 		},
 	}
+	s.Misfires.Held = make(chan struct{}, 1)
 	s.TopicTable.History.turn(cfg.Clock())
 	s.Life.Opened, s.Life.Closing = make(chan struct{}), make(chan struct{})
 	s.Life.done, s.Life.closed = make(chan struct{}), make(chan struct{})

@@ -3,7 +3,11 @@ package engine
 import (
 	"bytes"
 	"cmp"
+	"slices"
+	"time"
 
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine/coalesce"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -21,6 +25,18 @@ import (
 //
 // A pass compares only tasks at rest. A task that is being cancelled or moved does not count; if
 // that is undone, it is held back again, and is the newest of those that are left.
+//
+// The newest of a group is let go, unless other nodes may have misfired tasks of the group. Then it
+// stays held back, as a coalesce.Choice, and package cluster asks them, see Choices and Decide.
+
+// A misfires is what is to be decided about misfired tasks. Guarded by Engine.Mu.
+type misfires struct {
+	wanted  map[*Topic]bool // topics that wait for runMisfirePasses; nil if it does not run
+	passing map[*Topic]bool // topics of the pass that runs
+	Board   coalesce.Board
+	Skipped int64         // tasks of which a later one of their group is delivered
+	Held    chan struct{} // tells package cluster of new choices; holds one request
+}
 
 // foundLocked is called for every task that was restored for another attempt. It marks misfired
 // ones.
@@ -81,11 +97,11 @@ func (s *Engine) misfirePassLocked(t *Topic) {
 	if s.Ended {
 		return
 	}
-	if s.passesWanted == nil {
-		s.passesWanted = make(map[*Topic]bool)
+	if s.Misfires.wanted == nil {
+		s.Misfires.wanted = make(map[*Topic]bool)
 		s.Life.Background.Go(s.runMisfirePasses)
 	}
-	s.passesWanted[t] = true
+	s.Misfires.wanted[t] = true
 }
 
 // NewMisfirePassLocked begins a pass for some topics. The caller must run or leave it.
@@ -100,14 +116,15 @@ func (s *Engine) NewMisfirePassLocked(topics map[*Topic]bool) *MisfirePass {
 func (s *Engine) runMisfirePasses() {
 	for {
 		s.Mu.Lock()
-		v := s.NewMisfirePassLocked(s.passesWanted)
-		s.passesWanted = nil
+		v := s.NewMisfirePassLocked(s.Misfires.wanted)
+		s.Misfires.wanted = nil
 		if len(v.Topics) > 0 {
-			s.passesWanted = make(map[*Topic]bool)
+			s.Misfires.wanted = make(map[*Topic]bool)
 		}
 		for t := range v.Topics {
 			t.Undecided = false
 		}
+		s.Misfires.passing = v.Topics
 		s.Unlock()
 		if len(v.Topics) == 0 || !v.Run() {
 			return
@@ -166,7 +183,12 @@ func (v *MisfirePass) visitLocked(n uint32, sl *store.Slot, now int64) {
 	coalesces := sl.Flags&store.Misfired != 0 && t.Settings.Misfire == task.MisfireCoalesce && v.Store.Grouped(sl)
 	switch {
 	case coalesces && v.decides && !t.Stopped() && v.OwnedLocked(int(sl.Shard)).Stage == Active:
-		v.CompareLocked(n, sl)
+		if v.tooLateLocked(t, sl, now) { // others must not be skipped for it
+			v.DisarmLocked(sl)
+			v.skipLocked(n, sl)
+		} else {
+			v.CompareLocked(n, sl)
+		}
 	case coalesces:
 		t.Undecided = true
 		// Replay has ended since this pass began: decideLocked has not seen this topic.
@@ -195,6 +217,7 @@ func (v *MisfirePass) CompareLocked(n uint32, sl *store.Slot) {
 	sl = v.Store.Slot(loser)
 	v.DisarmLocked(sl)
 	v.skipLocked(loser, sl)
+	v.Misfires.Skipped++
 }
 
 // standsLocked reports whether a candidate is still what it was when it was visited: no caller has
@@ -214,8 +237,15 @@ func (v *MisfirePass) laterLocked(a, b candidate) bool {
 	return c > 0
 }
 
-// LetGo lets the newest of each group go. It reports false if Close has begun.
+// LetGo lets the newest of each group go, or holds it back until other nodes have been asked. It
+// reports false if Close has begun.
 func (v *MisfirePass) LetGo() bool {
+	var peers recovery.Standing
+	shared := v.Cluster.Shares()
+	if shared {
+		peers = v.Fleet.Standing()
+		shared = !peers.Alone
+	}
 	v.Mu.Lock()
 	defer func() { v.Unlock() }()
 	done, now := 0, v.Now()
@@ -231,12 +261,180 @@ func (v *MisfirePass) LetGo() bool {
 		if !v.standsLocked(key, c) {
 			continue
 		}
-		sl := v.Store.Slot(c.slot)
-		sl.Flags &^= store.Misfired
-		if sl.State == store.Pending {
-			v.DisarmLocked(sl)
-			v.armLocked(c.slot, sl, now)
+		switch sl := v.Store.Slot(c.slot); {
+		case shared:
+			v.holdChoiceLocked(sl, peers.FailoverAfter)
+		case sl.State == store.Pending:
+			v.letGoLocked(c.slot, sl, now)
+		default:
+			sl.Flags &^= store.Misfired
 		}
 	}
 	return !v.Ended
+}
+
+// letGoLocked has a pending misfired task delivered.
+func (s *Engine) letGoLocked(n uint32, sl *store.Slot, now int64) {
+	sl.Flags &^= store.Misfired
+	s.DisarmLocked(sl)
+	s.armLocked(n, sl, now)
+}
+
+// holdChoiceLocked holds the newest task of a group back.
+func (s *Engine) holdChoiceLocked(sl *store.Slot, failover time.Duration) {
+	c := s.candidateLocked(sl)
+	if known := s.Misfires.Board.OpenIn(c.Group); known != nil && known.Candidate == c && heldBack(sl) {
+		return
+	}
+	s.DisarmLocked(sl)
+	if sl.State == store.Ready {
+		s.SetLocked(sl, store.Pending)
+	}
+	s.Misfires.Board.Hold(coalesce.NewChoice(&c, s.Elapsed(), s.boundsLocked(sl, failover)))
+	select {
+	case s.Misfires.Held <- struct{}{}:
+	default: // it has been told
+	}
+}
+
+// boundsLocked returns for how long a task may be held back.
+func (s *Engine) boundsLocked(sl *store.Slot, failover time.Duration) coalesce.Bounds {
+	t, rec := s.TopicTable.ByNumber[sl.Topic], s.Store.Record(sl)
+	b := coalesce.Bounds{FailoverAfter: failover, Lease: t.Settings.Lease}
+	if record.Flags(rec)&record.HasMaxLateness != 0 {
+		f := s.Store.Fields(sl)
+		b.Late = s.Elapsed() + millisDuration(s.deadlineLocked(t, sl, f.Attempt == 0)+f.MaxLateness-s.Now())
+	}
+	return b
+}
+
+// candidateLocked returns what a misfired task is to its group.
+func (s *Engine) candidateLocked(sl *store.Slot) coalesce.Candidate {
+	rec := s.Store.Record(sl)
+	return coalesce.Candidate{
+		Group: coalesce.Group{Topic: s.TopicTable.ByNumber[sl.Topic].Name, Name: string(record.Group(rec))},
+		Due:   record.Due(rec), Created: record.Created(rec), ID: string(s.Store.ID(sl)),
+	}
+}
+
+// findLocked returns the task that is a candidate, if it is what it was then.
+func (s *Engine) findLocked(c *coalesce.Candidate) (uint32, *store.Slot, bool) {
+	n, ok := s.Store.Find([]byte(c.ID))
+	if !ok {
+		return 0, nil, false
+	}
+	sl := s.Store.Slot(n)
+	return n, sl, !sl.State.Undecided() && s.candidateLocked(sl) == *c
+}
+
+// Choices takes at most AtOnce choices that are held back, for package cluster to ask other nodes
+// about them. It passes over those of topics that are stopped, whose wait begins anew, and drops
+// those that are held back no more. It returns how many it has dealt with.
+func (s *Engine) Choices() (taken []*coalesce.Choice, passed int) {
+	s.Mu.Lock()
+	defer s.Unlock()
+	for ; passed < AtOnce && !s.Ended; passed++ {
+		c := s.Misfires.Board.Next()
+		if c == nil {
+			break
+		}
+		_, sl, found := s.findLocked(&c.Candidate)
+		switch {
+		case !found || !heldBack(sl):
+			s.Misfires.Board.End(c)
+		case s.TopicTable.ByNumber[sl.Topic].Stopped():
+			c.Restart(s.Elapsed())
+			s.Misfires.Board.Requeue(c)
+		default:
+			taken = append(taken, c)
+		}
+	}
+	return taken, passed
+}
+
+// Decide decides about at most AtOnce choices that Choices has returned, by what the other nodes
+// know.
+func (s *Engine) Decide(choices []*coalesce.Choice, others []coalesce.Standing) {
+	s.Mu.Lock()
+	defer s.Unlock()
+	if s.Ended {
+		return
+	}
+	for i, c := range choices {
+		s.decideOneLocked(c, others[i])
+	}
+}
+
+func (s *Engine) decideOneLocked(c *coalesce.Choice, others coalesce.Standing) {
+	b := &s.Misfires.Board
+	if !b.IsOpen(c) {
+		return // another one has taken its place
+	}
+	n, sl, found := s.findLocked(&c.Candidate)
+	if !found || !heldBack(sl) {
+		b.End(c)
+		return
+	}
+	t, now := s.TopicTable.ByNumber[sl.Topic], s.Elapsed()
+	st := max(others, s.standingLocked(&c.Candidate))
+	switch {
+	case t.Settings.Misfire != task.MisfireCoalesce: // any more; missedLocked decides
+		b.End(c)
+		s.DisarmLocked(sl)
+		s.armLocked(n, sl, s.Now())
+	case t.Stopped(), s.OwnedLocked(int(sl.Shard)).Stage != Active, c.Waits(st, now):
+		b.Requeue(c)
+	case st == coalesce.Delivered:
+		b.End(c)
+		s.DisarmLocked(sl)
+		s.skipLocked(n, sl)
+		s.Misfires.Skipped++
+	default:
+		b.End(c)
+		b.Remember(&c.Candidate, now)
+		s.letGoLocked(n, sl, s.Now())
+	}
+}
+
+// Standings returns what this node knows of candidates of other nodes. Errors: task.ErrClosed.
+func (s *Engine) Standings(of []coalesce.Candidate) (known []coalesce.Standing, err error) {
+	for part := range slices.Chunk(of, AtOnce) {
+		s.Mu.Lock()
+		if s.Ended {
+			err = task.ErrClosed
+		}
+		for i := range part {
+			known = append(known, s.standingLocked(&part[i]))
+		}
+		s.Unlock()
+	}
+	return known, err
+}
+
+// standingLocked returns what this node knows of the candidates that are later than one.
+func (s *Engine) standingLocked(than *coalesce.Candidate) coalesce.Standing {
+	waiting := false
+	if c, acknowledged := s.Misfires.Board.Remembered(than.Group); c != nil && c.Later(than) {
+		if acknowledged {
+			return coalesce.Delivered
+		}
+		waiting = s.comesLocked(c)
+	}
+	if c := s.Misfires.Board.OpenIn(than.Group); c != nil && c.Later(than) {
+		waiting = waiting || s.comesLocked(&c.Candidate)
+	}
+	t := s.TopicTable.ByName[than.Topic]
+	switch {
+	case waiting:
+		return coalesce.Waiting
+	case !s.IsReplayed() || s.Acquiring() || t != nil && (t.Undecided || s.Misfires.wanted[t] || s.Misfires.passing[t]):
+		return coalesce.Unsettled
+	}
+	return coalesce.None
+}
+
+// comesLocked reports whether a candidate still waits for its delivery, or is being delivered.
+func (s *Engine) comesLocked(c *coalesce.Candidate) bool {
+	_, sl, found := s.findLocked(c)
+	return found && sl.Next != record.HeldUntil && sl.State != store.Finishing && sl.State != store.Burying
 }

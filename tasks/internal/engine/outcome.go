@@ -40,6 +40,9 @@ func (s *Engine) ackLocked(n uint32, sl *store.Slot, c *PendingWrite, i int) {
 	l := s.Dispatch.Leases[n]
 	s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasDelivered, Nonce: l.Nonce, Created: record.Created(s.Store.Record(sl))})
 	s.emitLocked(task.EventDelivered, sl, task.Event{Attempt: int(l.Attempt)})
+	if t.Settings.Misfire == task.MisfireCoalesce {
+		s.Misfires.Board.Acknowledged(t.Name, s.Store.Group(sl), s.Store.ID(sl))
+	}
 	w := Write{slot: n, op: opFinish}
 	if t.Settings.KeepFinished > 0 {
 		s.keepLocked(t, sl, &w, record.Delivered, l)

@@ -19,5 +19,7 @@ func (m *Member) Standing() recovery.Standing {
 		Alone:     alone,
 		Certain:   !ended && (alone || clock.Since(*m.kept.Load()) < limit),
 		Acquiring: m.acquiring.Load() > 0,
+
+		FailoverAfter: m.FailoverAfter,
 	}
 }

@@ -1,0 +1,208 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/engine/coalesce"
+)
+
+// Of the misfired tasks of a group, the nodes have one delivered. Each holds its latest one back
+// and asks the others for later ones, until there is none, or one was acknowledged, or it has
+// waited for too long. See docs/decisions/0013-coalesce.md.
+
+// CoalesceMethod asks a node for misfired tasks of groups.
+var CoalesceMethod = Method[coalesceQuery, coalesceReply]{Name: "coalesce"}
+
+type (
+	coalesceQuery struct{ Groups []wireCandidate }
+	// A wireCandidate is a coalesce.Candidate.
+	wireCandidate struct {
+		Topic   string
+		Group   string
+		Due     int64
+		Created int64
+		ID      string
+	}
+	coalesceReply struct {
+		Standings []int // a coalesce.Standing for each group of the query
+	}
+)
+
+const (
+	// coalesceFirst and coalesceLast bound the time between two questions about the same task.
+	coalesceFirst = 250 * time.Millisecond
+	coalesceLast  = 2 * time.Second
+	// coalesceForget is how often is looked for what need not be remembered any more.
+	coalesceForget = time.Minute
+)
+
+// coalesceLoop compares the choices of this node with those of others, until Close.
+func (s *Cluster) coalesceLoop() {
+	asking, pause, next := false, coalesceFirst, time.Now().Add(coalesceForget)
+	timer := time.NewTimer(time.Until(next))
+	defer timer.Stop()
+	for {
+		select {
+		case <-timer.C:
+		case <-s.engine.Misfires.Held:
+			if asking { // about others; the new ones come with them, soon
+				pause = coalesceFirst
+				if soon := time.Now().Add(pause); soon.Before(next) {
+					next = soon
+					timer.Reset(pause)
+				}
+				continue
+			}
+		case <-s.engine.Life.Closing:
+			return
+		}
+		s.forgetChoices()
+		began, rest := time.Now(), coalesceForget
+		if asking = s.compareChoices(); asking {
+			rest = max(pause, time.Since(began)) // it asks for at most half of the time
+			pause = min(2*pause, coalesceLast)
+		} else {
+			pause = coalesceFirst
+		}
+		next = time.Now().Add(rest)
+		timer.Reset(rest)
+	}
+}
+
+// compareChoices asks about all choices once. It reports whether there are some left.
+func (s *Cluster) compareChoices() bool {
+	r := s.newComparison()
+	for left := s.openChoices(); left > 0; {
+		choices, passed := s.engine.Choices()
+		if passed == 0 {
+			break
+		}
+		left -= passed
+		if len(choices) > 0 {
+			s.engine.Decide(choices, r.ask(choices))
+		}
+	}
+	return s.openChoices() > 0
+}
+
+// openChoices returns how many tasks are held back until other nodes have been asked.
+func (s *Cluster) openChoices() int {
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	return s.engine.Misfires.Board.Open()
+}
+
+// forgetChoices forgets what this node has let go too long ago.
+func (s *Cluster) forgetChoices() {
+	for more := true; more; {
+		s.engine.Mu.Lock()
+		more = s.engine.Misfires.Board.Forget(s.engine.Elapsed(), engine.AtOnce)
+		s.engine.Unlock()
+	}
+}
+
+// A comparison is one round of questions to the other nodes.
+type comparison struct {
+	*Cluster
+	nodes   []string // those that are asked
+	unasked bool     // others may have misfired tasks, too
+
+	mu     sync.Mutex      // guards silent, and what ask has learnt
+	silent map[string]bool // nodes
+}
+
+// newComparison begins a round.
+func (s *Cluster) newComparison() *comparison {
+	r := &comparison{Cluster: s, silent: make(map[string]bool)}
+	if s.NoPeers() {
+		return r
+	}
+	ctx, cancel := context.WithTimeout(s.engine.Life.Context, GatherWithin)
+	defer cancel()
+	nodes, err := s.fleetNodes(ctx)
+	r.unasked = err != nil
+	for i := range nodes {
+		switch n := &nodes[i]; {
+		case n.Self:
+		case absence(n) == nil:
+			r.nodes = append(r.nodes, n.Name)
+		case holds(n):
+			r.unasked = true
+		}
+	}
+	return r
+}
+
+// ask asks the other nodes about choices. One that has not answered is not asked again in this
+// round, so that a round ends soon.
+func (r *comparison) ask(choices []*coalesce.Choice) []coalesce.Standing {
+	known := make([]coalesce.Standing, len(choices))
+	query := coalesceQuery{Groups: make([]wireCandidate, len(choices))}
+	for i, c := range choices {
+		query.Groups[i] = wireCandidate{c.Topic, c.Name, c.Due, c.Created, c.ID}
+	}
+	learn := func(of func(i int) coalesce.Standing) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for i := range known {
+			known[i] = max(known[i], of(i))
+		}
+	}
+	unsettled := func(int) coalesce.Standing { return coalesce.Unsettled }
+	if r.unasked {
+		learn(unsettled)
+	}
+	ctx, cancel := context.WithTimeout(r.engine.Life.Context, GatherWithin)
+	defer cancel()
+	var calls sync.WaitGroup
+	for _, node := range r.nodes {
+		r.mu.Lock()
+		silent := r.silent[node]
+		r.mu.Unlock()
+		if silent {
+			learn(unsettled)
+			continue
+		}
+		calls.Go(func() {
+			a, err := Call(ctx, r.Cluster, node, CoalesceMethod, query)
+			switch {
+			case errors.Is(err, ErrNotUnderstood): // nor will it be
+			case err != nil || len(a.Standings) != len(known):
+				learn(unsettled)
+				r.mu.Lock()
+				defer r.mu.Unlock()
+				r.silent[node] = true
+			default:
+				learn(func(i int) coalesce.Standing { return decodeStanding(a.Standings[i]) })
+			}
+		})
+	}
+	calls.Wait()
+	return known
+}
+
+// decodeStanding returns what another node has answered. What only a later version knows is no
+// reason to skip anything.
+func decodeStanding(n int) coalesce.Standing {
+	if n < int(coalesce.None) || n > int(coalesce.Delivered) {
+		return coalesce.Unsettled
+	}
+	return coalesce.Standing(n)
+}
+
+func (s *Cluster) handleCoalesce(_ context.Context, _ string, q coalesceQuery) (coalesceReply, error) {
+	of := make([]coalesce.Candidate, len(q.Groups))
+	for i, g := range q.Groups {
+		of[i] = coalesce.Candidate{Group: coalesce.Group{Topic: g.Topic, Name: g.Group}, Due: g.Due, Created: g.Created, ID: g.ID}
+	}
+	known, err := s.engine.Standings(of)
+	a := coalesceReply{Standings: make([]int, len(known))}
+	for i, st := range known {
+		a.Standings[i] = int(st)
+	}
+	return a, err
+}
