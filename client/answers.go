@@ -27,7 +27,8 @@ type Stats struct {
 	Events EventStats  `json:"events"`
 	Nodes  NodesStats  `json:"nodes"`
 	// How many topics there are, at least, if topics leaves them out.
-	TopicsLeftOut int `json:"topics_left_out,omitempty"`
+	TopicsLeftOut int           `json:"topics_left_out,omitempty"`
+	Coalesce      CoalesceStats `json:"coalesce"`
 	// Jumps of the wall clock that were noticed.
 	ClockSteps int64 `json:"clock_steps"`
 }
@@ -265,6 +266,15 @@ type NodesStats struct {
 	// Settlements of other nodes' tasks for which there was no room while those nodes did not
 	// answer; the tasks may be delivered again.
 	Dropped int64 `json:"settlements_dropped"`
+}
+
+// CoalesceStats are about misfired tasks of topics that coalesce them.
+type CoalesceStats struct {
+	// Tasks that wait, because other nodes do not answer or have a later one of their group.
+	HeldBack int `json:"held_back"`
+	// Tasks of which a later one of their group was delivered. The skipped of the topics have
+	// them, too.
+	Skipped int64 `json:"skipped"`
 }
 
 // History reports what has happened in the last hour, by the minute.

@@ -26,6 +26,8 @@ type Stats struct {
 
 	TopicsLeftOut int `json:"topics_left_out,omitempty" doc:"How many topics there are, at least, if topics leaves them out."`
 
+	Coalesce CoalesceStats `json:"coalesce"`
+
 	ClockSteps int64 `json:"clock_steps" doc:"Jumps of the wall clock that were noticed."`
 }
 
@@ -87,6 +89,12 @@ type MemoryStats struct {
 type EventStats struct {
 	Streams int   `json:"streams" doc:"Streams that are open."`
 	Lost    int64 `json:"lost" doc:"Events that their readers were too slow for."`
+}
+
+// CoalesceStats are about misfired tasks of topics that coalesce them.
+type CoalesceStats struct {
+	HeldBack int   `json:"held_back" doc:"Tasks that wait, because other nodes do not answer or have a later one of their group."`
+	Skipped  int64 `json:"skipped" doc:"Tasks of which a later one of their group was delivered. The skipped of the topics have them, too."`
 }
 
 // Counts are how many tasks are in which state, and what has happened.
@@ -247,6 +255,7 @@ func (s *Server) wireStats(t *tasks.Stats, reach Reach, withTopics bool) Stats {
 		Spool:      SpoolStats{t.Spool.Tasks, t.Spool.Moved, t.Spool.Condition},
 		Memory:     MemoryStats{t.ArenaBytes, t.ArenaLive, t.Armed},
 		Events:     EventStats{t.Subscriptions, t.EventsLost},
+		Coalesce:   CoalesceStats{t.Coalescing, t.Coalesced},
 		Nodes:      NodesStats{t.ReservesGiven, t.ReservesTaken, t.HelpTaken, t.HelpGiven, t.SettlementsDropped},
 		ClockSteps: t.ClockSteps, TopicsLeftOut: leftOut,
 	}

@@ -171,6 +171,8 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(armed, float64(s.Armed))
 	gauge(eventStreams, float64(s.Subscriptions))
 	counter(eventsLost, s.EventsLost)
+	gauge(coalescing, float64(s.Coalescing))
+	counter(coalesced, s.Coalesced)
 	counter(clockSteps, s.ClockSteps)
 
 	if c.server != nil {

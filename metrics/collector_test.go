@@ -87,7 +87,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 			Rewinds: 30, ShardsHeld: 50, ShardsAdopted: 9, ShardsGained: 42, ShardsYielded: 43, ShardsLost: 44,
 			TasksDropped: 45, UnsureDeliveries: 46, LostDeliveries: 47, UnknownRecords: 25,
 		},
-		LoadStats: tasks.LoadStats{Backlog: 35, Backlogs: 36, Concurrency: 37, Workers: 38, Crowd: 39, Subscriptions: 38, EventsLost: 39},
+		LoadStats: tasks.LoadStats{Backlog: 35, Backlogs: 36, Concurrency: 37, Workers: 38, Crowd: 39, Subscriptions: 38, EventsLost: 39, Coalescing: 72, Coalesced: 73},
 		PeerStats: tasks.PeerStats{ReservesGiven: 40, ReservesTaken: 41, HelpTaken: 43, HelpGiven: 42, SettlementsDropped: 44},
 		Relay:     tasks.RelayStats{Asked: 51, Unanswered: 52, Unheard: 53, Overloaded: 54, Resent: 55, Answered: 56, Refused: 57, Asking: 58, Answering: 59},
 		Spool:     tasks.SpoolStats{Tasks: 61, Moved: 62},
@@ -168,6 +168,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		`lapse_relay_asked_failed_total{outcome="overloaded"} 54`, `lapse_relay_resent_total 55`, `lapse_relay_answered_total 56`,
 		`lapse_relay_refused_total 57`, `lapse_relay_asking 58`, `lapse_relay_answering 59`,
 		`lapse_nodes_reserves_total{side="given"} 40`, `lapse_nodes_reserves_total{side="taken"} 41`,
+		`lapse_coalesce_held_back 72`, `lapse_coalesce_skipped_total 73`,
 		`lapse_settlements_dropped_total 44`, `lapse_nodes_help_total{side="given"} 42`, `lapse_nodes_help_total{side="taken"} 43`,
 		`lapse_event_streams 38`, `lapse_events_lost_total 39`,
 	} {

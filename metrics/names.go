@@ -95,6 +95,8 @@ var (
 	armed           = name("wheel_armed", "Tasks in the timing wheel of this node, now: those that are pending.")
 	eventStreams    = name("event_streams", "Readers of events that are connected to this node, now. Those of other nodes that hear of its events are not counted.")
 	eventsLost      = name("events_lost_total", "Events of this node that readers, here or at other nodes, have lost since its start, because they were too slow. No task is any later for it.")
+	coalescing      = name("coalesce_held_back", "Misfired tasks of this node that are held back, now: their topics coalesce, and other nodes that do not answer, or that have a later task of the group, keep them waiting for a bounded time.")
+	coalesced       = name("coalesce_skipped_total", "Misfired tasks that this node has skipped since its start because a later one of their group is delivered, here or at another node. They are in lapse_tasks_skipped_total, too.")
 	httpRefused     = name("http_refused_total", "Requests and connections that this node has refused since its start, by reason. Requests that met a bound: body, answer, poll, event_stream. Requests that a page of another site made: other_site; that named another host: host. Requests and logins with a token that the node does not know: token. Closed connections: of an address that had too many: address; at max_connections before their request was complete: unfinished; at max_connections since their caller did not read the answer: unread.", "reason")
 	httpTook        = name("http_request_duration_seconds", "How long this node took to answer HTTP requests since its start, in seconds, from the end of the header to the end of the answer, by method, route and class of status. Routes where callers wait (reserve) or read a stream (events) include that time. Requests that match no route have the route none.", "method", "route", "status")
 	clockSteps      = name("clock_steps_total", "Jumps of the wall clock of this node that it has noticed since its start. Deadlines are kept by that clock: find out what sets it.")
@@ -128,7 +130,7 @@ var all = []*prometheus.Desc{
 	info, build, ready, replayRecords, replaySeconds, rescued, missedWakes, leasesReturned,
 	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, workers, crowd, concurrency, reserves, help, unsettled, auditChecked, auditRepaired, ledgerRewinds,
 	ledgerUp, ledgerStalled, ledgerAccepting, ledgerCommits, ledgerChanges, ledgerRepeats, commitTook, ledgerQueued, spoolTasks, spoolMoved, unknownRecords,
-	arenaBytes, arenaLive, armed, eventStreams, eventsLost, httpRefused, httpTook, clockSteps,
+	arenaBytes, arenaLive, armed, eventStreams, eventsLost, coalescing, coalesced, httpRefused, httpTook, clockSteps,
 	nodesNow, shardsNow, shardsGained, shardsYielded, shardsLost, shardTasks, unsure, unsureBegun, lostDeliveries, draining,
 	asked, askedInVain, resent, answered, refused, asking, answering,
 }

@@ -164,6 +164,17 @@ func TestMisfireCoalesceWithoutTheNewest(t *testing.T) {
 	}
 }
 
+// One that is past its max_lateness is not delivered, and others are not skipped for it.
+func TestMisfireCoalesceTooLate(t *testing.T) {
+	missing(t, MisfireCoalesce, func(t *testing.T, r *rig) {
+		for i, lateness := range []time.Duration{0, time.Hour, time.Minute} {
+			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Group: "g", Delay: time.Duration(10+i) * time.Second, MaxLateness: lateness})
+		}
+		r.down(10 * time.Minute)
+		r.come(2, "t1")
+	})
+}
+
 // Many groups, more than one lock's worth, delivered by a handler; and a second restart
 // before the ledger has heard of what was skipped.
 func TestMisfireCoalesceMany(t *testing.T) {

@@ -59,11 +59,11 @@ func (c *coalescing) task(n *node, group string, delay time.Duration) string {
 
 // spread creates so many tasks in each of so many groups, on the nodes in turn. They are due within
 // two seconds.
-func (c *coalescing) spread(groups, each int) {
+func (c *coalescing) spread(nodes []*node, groups, each int) {
 	c.t.Helper()
 	for i := range each {
 		for g := range groups {
-			c.task(c.nodes[(g+i)%len(c.nodes)], fmt.Sprint("g", g), time.Second+time.Duration(i)*10*time.Millisecond)
+			c.task(nodes[(g+i)%len(nodes)], fmt.Sprint("g", g), time.Second+time.Duration(i)*10*time.Millisecond)
 		}
 	}
 }
@@ -148,6 +148,13 @@ func TestCoalesceOverAllNodes(t *testing.T) {
 				pass(4 * time.Second)
 			}
 		},
+		"OneRestarts": func(c *coalescing) {
+			c.handle(c.nodes[1])
+			c.handle(c.nodes[2])
+			c.nodes[0].crash()
+			pass(time.Minute)
+			c.restart(c.nodes[0])
+		},
 		"OneDoesNotComeBack": func(c *coalescing) {
 			c.crash()
 			pass(time.Minute)
@@ -168,7 +175,11 @@ func TestCoalesceOverAllNodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			coalescingBubble(t, 3, TopicSettings{}, func(t *testing.T, c *coalescing) {
-				c.spread(groups, each)
+				if name == "OneRestarts" {
+					c.spread(c.nodes[:1], groups, each)
+				} else {
+					c.spread(c.nodes, groups, each)
+				}
 				outage(c)
 				pass(20 * time.Second)
 				c.wantDeliveries(groups)

@@ -107,6 +107,10 @@ type LoadStats struct {
 	Crowd         int   // topics that want to make more, and have to share
 	Subscriptions int   // that are open here, see Scheduler.Subscribe and FleetSubscribe
 	EventsLost    int64 // events that a reader of any subscription was too slow for
+	// Coalescing is how many misfired tasks are held back, because other nodes may have later ones
+	// of their groups.
+	Coalescing int
+	Coalesced  int64 // misfired tasks that were skipped for a later one of their group
 }
 
 // PeerStats count what passes between nodes that share a ledger: each such delivery counts at both.

@@ -60,6 +60,8 @@ func (l *LoadStats) add(o *LoadStats) {
 	l.Crowd += o.Crowd
 	l.Subscriptions += o.Subscriptions
 	l.EventsLost += o.EventsLost
+	l.Coalescing += o.Coalescing
+	l.Coalesced += o.Coalesced
 }
 
 func (p *PeerStats) add(o *PeerStats) {

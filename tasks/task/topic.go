@@ -72,7 +72,8 @@ const (
 	MisfireDeliver Misfire = "deliver" // it is delivered late
 	MisfireSkip    Misfire = "skip"    // it is not delivered, and counts as skipped
 	// MisfireCoalesce delivers one of the misfired tasks of a group, once replay is over: the one
-	// with the latest deadline, then the one created last, then the one with the greater id. Tasks
+	// with the latest deadline, then the one created last, then the one with the greater id. Nodes
+	// that share a ledger ask one another for later ones, and wait for a bounded time. Tasks
 	// without a group are all delivered.
 	MisfireCoalesce Misfire = "coalesce"
 )

@@ -50,6 +50,7 @@ func (s *Cluster) Stats() task.Stats {
 	st.HelpTaken, st.HelpGiven = x.OffloadedOut, x.OffloadedIn
 	st.SettlementsDropped = s.Forward.Dropped
 	st.Subscriptions, st.EventsLost = s.engine.Feed.Count-s.engine.Feed.Remote, s.engine.Feed.Lost
+	st.Coalescing, st.Coalesced = s.engine.Misfires.Board.Open(), s.engine.Misfires.Skipped
 	st.FullSweeps, st.FullSweepAt, st.FullSweepTook = s.engine.Sweep.Fulls, s.engine.Sweep.Last.At, s.engine.Sweep.LastTook
 	st.ClockSteps, st.UnknownRecords = s.engine.Sweep.ClockSteps, s.engine.Reading.Unknown
 	st.Spool = s.engine.SpoolStatsLocked()

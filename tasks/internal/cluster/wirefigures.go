@@ -59,6 +59,8 @@ type (
 		Crowd         int   `json:"crowd,omitempty"`
 		Subscriptions int   `json:"subscriptions,omitempty"`
 		EventsLost    int64 `json:"events_lost,omitempty"`
+		Coalescing    int   `json:"coalescing,omitempty"`
+		Coalesced     int64 `json:"coalesced,omitempty"`
 	}
 	// A wirePeerStats is a task.PeerStats.
 	wirePeerStats struct {

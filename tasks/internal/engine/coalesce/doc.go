@@ -6,9 +6,9 @@
 // of it. A Standing is what a node can say about the candidates of a group that are later than a
 // given one.
 //
-//	latest of this node ──> Hold ──> Next ──> other nodes are asked ──> Requeue
-//	                                                               ├──> End: it is skipped
-//	                                                               └──> End, Remember: it is let go
+//	latest of this node ──> Hold ──> Next ──> others are asked ──> Requeue
+//	                                                          ├──> End: it is skipped
+//	                                                          └──> End, Remember: it is let go
 //
 // The package is passive. It has no lock, no goroutine and no clock: its caller holds
 // engine.Engine's mutex. Nothing in it can fail. See docs/decisions/0013-coalesce.md.
