@@ -63,7 +63,7 @@ func (s *Cluster) coalesceLoop() {
 		s.forgetChoices()
 		began, rest := time.Now(), coalesceForget
 		if asking = s.compareChoices(); asking {
-			rest = max(pause, time.Since(began)) // it asks for at most half of the time
+			rest = max(pause, 3*time.Since(began)) // it asks for at most a quarter of the time
 			pause = min(2*pause, coalesceLast)
 		} else {
 			pause = coalesceFirst
