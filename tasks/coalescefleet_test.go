@@ -11,6 +11,7 @@ import (
 
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
+	"github.com/lapsehq/lapse/tasks/internal/engine/coalesce"
 )
 
 // A coalescing is a fleet whose nodes coalesce the misfired tasks of topic x.
@@ -208,6 +209,105 @@ func TestCoalesceAdoptedByTwo(t *testing.T) {
 		b.adopt(y)
 		pass(5 * time.Second)
 		c.wantDeliveries(1)
+	})
+}
+
+// A node remembers what it has let go, for what is adopted later.
+func TestCoalesceAdoptedAfterwards(t *testing.T) {
+	coalescingBubble(t, 4, TopicSettings{}, func(t *testing.T, c *coalescing) {
+		a, b, x, y := c.nodes[0], c.nodes[1], c.nodes[2], c.nodes[3]
+		c.task(x, "g", time.Second)
+		c.task(y, "g", 2*time.Second)
+		c.handle(a)
+		c.handle(b)
+		x.crash()
+		y.crash()
+		pass(10 * time.Second)
+		a.adopt(y)
+		pass(40 * time.Second)
+		c.wantDeliveries(1) // no other node had adopted the rest
+		b.adopt(x)
+		pass(5 * time.Second)
+		c.wantDeliveries(1)
+		if n := c.skipped(); n != 1 {
+			t.Errorf("%d were skipped; want 1", n)
+		}
+	})
+}
+
+// Shards that are handed over in order, while their tasks are held back or waited for, have no
+// misfired tasks at their next node. Nothing is skipped for them.
+func TestCoalesceHandedOver(t *testing.T) {
+	for name, of := range map[string]int{"Older": 0, "Newest": 1} {
+		t.Run(name, func(t *testing.T) {
+			coalescingBubble(t, 3, TopicSettings{}, func(t *testing.T, c *coalescing) {
+				older := c.task(c.nodes[0], "g", time.Second)
+				newest := c.task(c.nodes[1], "g", 2*time.Second)
+				c.crash()
+				pass(time.Minute)
+				for _, n := range c.nodes {
+					n.restart()
+				}
+				pass(3 * time.Second)
+				c.nodes[2].keeps.Store(true) // its owner asks for it
+				want(t, "hand-over", c.nodes[of].handTo(c.nodes[2]), nil)
+				pass(5 * time.Second)
+				if one := c.nodes[2].get([]string{older, newest}[of]); one.State != Ready {
+					t.Errorf("what was handed over is %v", one.State)
+				}
+				for _, n := range c.nodes {
+					c.handle(n)
+				}
+				pass(5 * time.Second)
+				c.wantDeliveries(2)
+			})
+		})
+	}
+}
+
+// A paused topic decides nothing, however long that takes.
+func TestCoalescePaused(t *testing.T) {
+	coalescingBubble(t, 2, TopicSettings{}, func(t *testing.T, c *coalescing) {
+		a, b := c.nodes[0], c.nodes[1]
+		older := c.task(a, "g", time.Second)
+		newest := c.task(b, "g", 2*time.Second)
+		c.crash()
+		pass(time.Minute)
+		a.restart()
+		b.restart()
+		pass(5 * time.Second)
+		want(t, "PauseTopic", a.PauseTopic(t.Context(), "x", true), nil)
+		pass(time.Hour)
+		if one := a.get(older); one.State != Pending {
+			t.Fatalf("the older one is %v", one.State)
+		}
+		want(t, "PauseTopic", a.PauseTopic(t.Context(), "x", false), nil)
+		pass(time.Minute)
+		b.ack(b.pullOwn("x", newest)[0])
+		pass(5 * time.Second)
+		if n := c.skipped(); n != 1 {
+			t.Errorf("%d were skipped; want 1", n)
+		}
+	})
+}
+
+// A node without others asks none, and remembers nothing.
+func TestCoalesceAlone(t *testing.T) {
+	coalescingBubble(t, 1, TopicSettings{}, func(t *testing.T, c *coalescing) {
+		c.spread(c.nodes, 3, 2)
+		c.crash()
+		pass(time.Minute)
+		sent := c.sent.Load()
+		c.restart(c.nodes...)
+		pass(100 * time.Millisecond)
+		c.wantDeliveries(3)
+		e := c.nodes[0].Engine()
+		e.Mu.Lock()
+		defer e.Mu.Unlock()
+		known, _ := e.Misfires.Board.Remembered(coalesce.Group{Topic: "x", Name: "g0"})
+		if n := c.sent.Load() - sent; n != 0 || known != nil {
+			t.Errorf("%d messages were sent; remembered: %+v", n, known)
+		}
 	})
 }
 

@@ -100,7 +100,7 @@ func (s *Cluster) openChoices() int {
 func (s *Cluster) forgetChoices() {
 	for more := true; more; {
 		s.engine.Mu.Lock()
-		more = s.engine.Misfires.Board.Forget(s.engine.Elapsed(), engine.AtOnce)
+		more = s.engine.Misfires.Board.Forget(s.engine.Elapsed(), engine.AtOnce, s.engine.ComesLocked)
 		s.engine.Unlock()
 	}
 }

@@ -418,10 +418,10 @@ func (s *Engine) standingLocked(than *coalesce.Candidate) coalesce.Standing {
 		if acknowledged {
 			return coalesce.Delivered
 		}
-		waiting = s.comesLocked(c)
+		waiting = s.ComesLocked(c)
 	}
 	if c := s.Misfires.Board.OpenIn(than.Group); c != nil && c.Later(than) {
-		waiting = waiting || s.comesLocked(&c.Candidate)
+		waiting = waiting || s.ComesLocked(&c.Candidate)
 	}
 	t := s.TopicTable.ByName[than.Topic]
 	switch {
@@ -433,8 +433,8 @@ func (s *Engine) standingLocked(than *coalesce.Candidate) coalesce.Standing {
 	return coalesce.None
 }
 
-// comesLocked reports whether a candidate still waits for its delivery, or is being delivered.
-func (s *Engine) comesLocked(c *coalesce.Candidate) bool {
+// ComesLocked reports whether a candidate still waits for its delivery, or is being delivered.
+func (s *Engine) ComesLocked(c *coalesce.Candidate) bool {
 	_, sl, found := s.findLocked(c)
 	return found && sl.Next != record.HeldUntil && sl.State != store.Finishing && sl.State != store.Burying
 }

@@ -10,7 +10,7 @@ const (
 	// MostRemembered bounds how many candidates that were let go are remembered, about 200 bytes
 	// each.
 	MostRemembered = 1 << 17
-	// RememberedFor is how long.
+	// RememberedFor is how long, or as long as they wait.
 	RememberedFor = time.Hour
 
 	unsettledBeyond = 10 * time.Second
@@ -184,15 +184,24 @@ func (b *Board) Remembered(g Group) (c *Candidate, delivered bool) {
 	return &r.Candidate, r.delivered
 }
 
-// Forget forgets at most so many candidates that were let go too long ago. It reports whether
-// there may be more.
-func (b *Board) Forget(now time.Duration, most int) (more bool) {
+// Forget looks at most at so many candidates that were let go too long ago, and forgets all but
+// those that still come: they are remembered as long again. It reports whether there may be more.
+func (b *Board) Forget(now time.Duration, most int, comes func(c *Candidate) bool) (more bool) {
 	for range most {
 		e := b.letOut.Front()
-		if e == nil || now-e.Value.(*remembered).at < RememberedFor {
+		if e == nil {
 			return false
 		}
-		b.forget(e)
+		r := e.Value.(*remembered)
+		switch {
+		case now-r.at < RememberedFor:
+			return false
+		case comes(&r.Candidate):
+			r.at = now
+			b.letOut.MoveToBack(e)
+		default:
+			b.forget(e)
+		}
 	}
 	return true
 }

@@ -96,11 +96,17 @@ func TestRemembers(t *testing.T) {
 	if c, _ := b.Remembered(Group{"x", "g"}); c != nil || b.letOut.Len() != MostRemembered || len(b.let) != MostRemembered {
 		t.Fatalf("%d, %d; %+v", len(b.let), b.letOut.Len(), c)
 	}
-	if b.Forget(RememberedFor+2*time.Minute-1, 10) || len(b.let) != MostRemembered {
+	gone := func(*Candidate) bool { return false }
+	if b.Forget(RememberedFor+2*time.Minute-1, 10, gone) || len(b.let) != MostRemembered {
 		t.Fatal("forgotten too soon")
 	}
-	for b.Forget(RememberedFor+2*time.Minute, 1000) {
+	const now = RememberedFor + 2*time.Minute
+	for b.Forget(now, 1000, func(c *Candidate) bool { return c.Name == "7" }) {
 	}
+	if c, _ := b.Remembered(Group{"x", "7"}); c == nil || len(b.let) != 1 || b.letOut.Len() != 1 {
+		t.Fatalf("%d are left; of 7 %+v", len(b.let), c)
+	}
+	b.Forget(now+RememberedFor, 1, gone)
 	if len(b.let)+b.letOut.Len() != 0 {
 		t.Fatalf("%d are left", len(b.let))
 	}
