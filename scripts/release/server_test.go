@@ -4,11 +4,13 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"net"
 	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"syscall"
 	"testing"
@@ -119,4 +121,26 @@ func makeToken(t *testing.T, binary, dir string) (file, text string) {
 	}
 	text, _, _ = strings.Cut(shown.String(), "\n")
 	return file, text
+}
+
+// A scrape tells the tag that the server was built from.
+func TestBuildInfo(t *testing.T) {
+	cmd := exec.Command(unpackBinary(t), "serve")
+	addr := freeAddr(t)
+	cmd.Env = []string{"LAPSE_LISTEN=" + addr, "LAPSE_DATA=" + t.TempDir()}
+	p := begin(t, cmd)
+	p.answers("http://" + addr + "/readyz")
+	resp, err := http.Get("http://" + addr + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if line := regexp.MustCompile(`(?m)^lapse_build_info\{.*$`).FindString(string(text)); !strings.Contains(line, `version="`+testVersion+`"`) {
+		t.Errorf("it says %q", line)
+	}
+	p.stop()
 }
