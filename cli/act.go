@@ -53,7 +53,7 @@ type selection struct {
 // query is what the flags select.
 func (c *selection) query(group string) client.Query {
 	return client.Query{
-		Topic: c.Topic, Group: group, State: client.State(c.State), IDPrefix: c.IDPrefix, Error: c.Error,
+		Topic: c.Topic, Group: group, State: client.State(c.State), IDPrefix: c.IDPrefix, Error: c.Error, ErrorLike: c.ErrorLike,
 		DueFrom: c.DueFrom.Time, DueTo: c.DueTo.Time,
 	}
 }
@@ -70,6 +70,7 @@ func selects(q client.Query, ids []string, bad *faults) bool {
 // deadSelection are the flags by which commands select dead tasks of a topic.
 type deadSelection struct {
 	textFilter
+	Group    string  `env:"-" placeholder:"NAME" help:"Dead tasks of this group, in place of ids."`
 	Reason   string  `env:"-" placeholder:"REASON" help:"Dead tasks with this reason, in place of ids: exhausted, buried or deleted."`
 	DiedFrom instant `env:"-" placeholder:"TIME" help:"Dead tasks that did not die before this time, RFC 3339, in place of ids."`
 	DiedTo   instant `env:"-" placeholder:"TIME" help:"Dead tasks that died before this time, in place of ids."`
@@ -78,7 +79,8 @@ type deadSelection struct {
 
 func (c *deadSelection) query() client.Query {
 	return client.Query{
-		IDPrefix: c.IDPrefix, Error: c.Error, Reason: client.Reason(c.Reason), DiedFrom: c.DiedFrom.Time, DiedTo: c.DiedTo.Time,
+		Group: c.Group, IDPrefix: c.IDPrefix, Error: c.Error, ErrorLike: c.ErrorLike, Reason: client.Reason(c.Reason),
+		DiedFrom: c.DiedFrom.Time, DiedTo: c.DiedTo.Time,
 	}
 }
 

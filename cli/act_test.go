@@ -93,6 +93,30 @@ func TestActingOnTheDead(t *testing.T) {
 	s.prints([]string{"dead", "delete", "x", "--reason", "buried", "--dry-run"}, "0 tasks would be deleted\n")
 }
 
+// The dead of a group are listed, requeued and deleted, and those whose errors are alike.
+func TestActingOnTheDeadOfAGroup(t *testing.T) {
+	s := newShell(t)
+	s.ok("topics", "set", "x", "--keep-finished", "1h")
+	for i, group := range []string{"campaign-3", "campaign-3", "campaign-4"} {
+		s.ok("schedule", "x", "--id", fmt.Sprint("order-", i), "--group", group)
+	}
+	for i, d := range s.lines("reserve", "x", "--max", "3") {
+		s.ok("bury", d["receipt"].(string), "--reason", fmt.Sprint("no order ", i))
+	}
+	if got := s.lines("dead", "list", "x", "--group", "campaign-3"); len(got) != 2 {
+		t.Errorf("listed %v", got)
+	}
+	s.prints([]string{"dead", "delete", "x", "--group", "campaign-3", "--error-like", "no order 77", "--dry-run"}, "2 tasks would be deleted\n")
+	s.prints([]string{"dead", "delete", "x", "--group", "campaign-3", "--error-like", "no orders", "--dry-run"}, "0 tasks would be deleted\n")
+	s.prints([]string{"dead", "requeue", "x", "--group", "campaign-3"}, "2 tasks are requeued\n")
+	s.fails(exitNotFound, []string{"dead", "delete", "x", "--group", "campaign-5"}, `the group "campaign-5" is unknown`)
+	s.prints([]string{"dead", "delete", "x", "--group", "campaign-4"}, "1 task is deleted\n")
+	s.ok("cancel", "order-0")
+	if got := s.lines("list", "--state", "finished", "--topic", "x", "--group", "campaign-3"); len(got) != 1 || got[0]["id"] != "order-0" {
+		t.Errorf("listed %v", got)
+	}
+}
+
 // One deadline is for all calls of the command.
 func TestActingOnTheDeadLater(t *testing.T) {
 	s := newShell(t)

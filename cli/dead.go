@@ -15,6 +15,7 @@ type deadList struct {
 	paging
 	Topic string `arg:"" optional:"" help:"The topic. Default: all of them, those with most dead tasks first."`
 	textFilter
+	Group    string  `env:"-" placeholder:"NAME" help:"Only tasks of this group."`
 	Reason   string  `env:"-" placeholder:"REASON" help:"Only tasks with this reason: exhausted, buried or deleted."`
 	DiedFrom instant `env:"-" placeholder:"TIME" help:"Only tasks that did not die before this time, RFC 3339."`
 	DiedTo   instant `env:"-" placeholder:"TIME" help:"Only tasks that died before this time."`
@@ -31,7 +32,7 @@ func (c *deadList) Run(ctx context.Context, std streams, bad *faults) error {
 		return err
 	}
 	query := client.Query{
-		Topic: c.Topic, IDPrefix: c.IDPrefix, Error: c.Error, Reason: client.Reason(c.Reason),
+		Topic: c.Topic, Group: c.Group, IDPrefix: c.IDPrefix, Error: c.Error, ErrorLike: c.ErrorLike, Reason: client.Reason(c.Reason),
 		DiedFrom: c.DiedFrom.Time, DiedTo: c.DiedTo.Time,
 	}
 	if c.Topic == "" {

@@ -18,8 +18,9 @@ type paging struct {
 
 // textFilter are the flags by which any list of tasks is filtered.
 type textFilter struct {
-	IDPrefix string `env:"-" placeholder:"TEXT" help:"Only tasks whose ids begin so."`
-	Error    string `env:"-" placeholder:"TEXT" help:"Only tasks whose last error has this in it, in small or capital letters."`
+	IDPrefix  string `env:"-" placeholder:"TEXT" help:"Only tasks whose ids begin so."`
+	Error     string `env:"-" placeholder:"TEXT" help:"Only tasks whose last error has this in it, in small or capital letters."`
+	ErrorLike string `env:"-" placeholder:"TEXT" help:"Only tasks whose last error is this but for numbers, as lapse dead reasons prints it."`
 }
 
 const largestPage = 1000 // the API's limit
@@ -29,7 +30,7 @@ type list struct {
 	remote
 	paging
 	Topic string `env:"-" placeholder:"NAME" help:"Only of this topic."`
-	Group string `env:"-" placeholder:"NAME" help:"Only of this group. Not with the states dead and finished."`
+	Group string `env:"-" placeholder:"NAME" help:"Only of this group."`
 	State string `env:"-" placeholder:"STATE" help:"Only in this state: pending, retrying (pending, and an attempt was made), held (pending, its countdown is held), ready, delivering, dead or finished (kept because of the topic's keep_finished). Default: all but the dead and the finished."`
 	textFilter
 	DueFrom instant `env:"-" placeholder:"TIME" help:"Only tasks whose next attempt is not before this time, RFC 3339. Not with the state dead."`
@@ -46,7 +47,7 @@ func (c *list) Run(ctx context.Context, std streams, bad *faults) error {
 	}
 	query := client.Query{
 		Topic: c.Topic, Group: c.Group, State: client.State(c.State),
-		IDPrefix: c.IDPrefix, Error: c.Error, DueFrom: c.DueFrom.Time, DueTo: c.DueTo.Time,
+		IDPrefix: c.IDPrefix, Error: c.Error, ErrorLike: c.ErrorLike, DueFrom: c.DueFrom.Time, DueTo: c.DueTo.Time,
 	}
 	if c.Wide {
 		return c.pages(ctx, s, query, s.List, wideTaskTable)

@@ -76,11 +76,17 @@ func (s *session) checkTopics(ctx context.Context, name string) error {
 
 // checkGroup returns an error if no task of the group waits.
 func (s *session) checkGroup(ctx context.Context, group string) error {
-	page, err := s.aside.List(ctx, client.Query{Group: group, Limit: 1, Brief: true})
-	if err != nil || len(page.Tasks) > 0 || page.NextCursor != "" {
+	if s.hasGroup(ctx, s.aside.List, client.Query{Group: group}) {
 		return nil
 	}
 	return unknownGroup(group)
+}
+
+// hasGroup reports whether a list may have tasks.
+func (s *session) hasGroup(ctx context.Context, list func(context.Context, client.Query) (*client.Page, error), q client.Query) bool {
+	q.Limit, q.Brief = 1, true
+	page, err := list(ctx, q)
+	return err != nil || len(page.Tasks) > 0 || page.NextCursor != ""
 }
 
 // unknownGroup is the error about a group of which no task waits.
@@ -96,10 +102,10 @@ func (s *session) checkQuery(ctx context.Context, q client.Query) error {
 			return err
 		}
 	}
-	if q.Group != "" {
-		return s.checkGroup(ctx, q.Group)
+	if q.Group == "" || q.Topic != "" && s.hasGroup(ctx, s.aside.ListDead, client.Query{Topic: q.Topic, Group: q.Group}) {
+		return nil
 	}
-	return nil
+	return s.checkGroup(ctx, q.Group)
 }
 
 // checkNew returns an error if a topic that does not exist yet looks like a slip of one that does.

@@ -65,7 +65,7 @@ func (c *Client) Act(ctx context.Context, a Act) (*Acted, error) {
 	}
 	if a.IDs == nil {
 		w.Filter = &wireFilter{
-			a.Query.Topic, a.Query.Group, a.Query.State, a.Query.IDPrefix, a.Query.Error, a.Query.Reason,
+			a.Query.Topic, a.Query.Group, a.Query.State, a.Query.IDPrefix, a.Query.Error, a.Query.ErrorLike, a.Query.Reason,
 			instant(a.Query.DueFrom), instant(a.Query.DueTo), instant(a.Query.DiedFrom), instant(a.Query.DiedTo),
 		}
 	}
@@ -93,14 +93,15 @@ type wireAct struct {
 }
 
 type wireFilter struct {
-	Topic    string     `json:"topic,omitempty"`
-	Group    string     `json:"group,omitempty"`
-	State    State      `json:"state,omitempty"`
-	IDPrefix string     `json:"id_prefix,omitempty"`
-	Error    string     `json:"error,omitempty"`
-	Reason   Reason     `json:"reason,omitempty"`
-	DueFrom  *time.Time `json:"due_from,omitempty"`
-	DueTo    *time.Time `json:"due_to,omitempty"`
-	DiedFrom *time.Time `json:"died_from,omitempty"`
-	DiedTo   *time.Time `json:"died_to,omitempty"`
+	Topic     string     `json:"topic,omitempty"`
+	Group     string     `json:"group,omitempty"`
+	State     State      `json:"state,omitempty"`
+	IDPrefix  string     `json:"id_prefix,omitempty"`
+	Error     string     `json:"error,omitempty"`
+	ErrorLike string     `json:"error_like,omitempty"`
+	Reason    Reason     `json:"reason,omitempty"`
+	DueFrom   *time.Time `json:"due_from,omitempty"`
+	DueTo     *time.Time `json:"due_to,omitempty"`
+	DiedFrom  *time.Time `json:"died_from,omitempty"`
+	DiedTo    *time.Time `json:"died_to,omitempty"`
 }

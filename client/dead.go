@@ -10,8 +10,8 @@ import (
 	"github.com/goccy/go-json"
 )
 
-// ListDead returns a page of the dead tasks of a topic, the longest dead first. Of the
-// query, Group and State are not used, and DueFrom and DueTo must not be given.
+// ListDead returns a page of the dead tasks of a topic, the longest dead first. State of the query
+// is not used, and DueFrom and DueTo must not be given.
 //
 // Errors: ErrInvalid, ErrUnavailable, ErrUnreachable.
 func (c *Client) ListDead(ctx context.Context, query Query) (*Page, error) {
@@ -22,7 +22,7 @@ func (c *Client) ListDead(ctx context.Context, query Query) (*Page, error) {
 	if !query.DueFrom.IsZero() || !query.DueTo.IsZero() {
 		return nil, fmt.Errorf("%w: dead tasks have DiedFrom and DiedTo", ErrInvalid)
 	}
-	query.Topic, query.Group, query.State = "", "", ""
+	query.Topic, query.State = "", ""
 	return c.page(ctx, path+"/dead", query)
 }
 

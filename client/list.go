@@ -12,7 +12,7 @@ import (
 // Query selects tasks.
 type Query struct {
 	Topic string // empty: of all topics
-	Group string // empty: all, also those without a group. Not with Dead and Finished
+	Group string // empty: all, also those without a group
 	State State  // empty: all but the dead and the finished. These two need a topic
 	// Limit is how many tasks a page has at most, 1 to 1,000. 0: 100.
 	Limit int
@@ -23,6 +23,9 @@ type Query struct {
 
 	IDPrefix string // the beginning of the id
 	Error    string // a part of the last error, in small or capital letters, up to 256 bytes
+	// ErrorLike is what the last error is but for numbers, such as DeadReason.Error. Up to 1,024
+	// bytes.
+	ErrorLike string
 	// DueFrom and DueTo are a window of the next attempt, without DueTo. Not with Dead.
 	DueFrom, DueTo time.Time
 	// Reason is why they died, and DiedFrom and DiedTo are a window of their death, without DiedTo.
@@ -53,7 +56,7 @@ func (c *Client) page(ctx context.Context, path string, query Query) (*Page, err
 	values := url.Values{}
 	for name, value := range map[string]string{
 		"topic": query.Topic, "group": query.Group, "state": string(query.State), "cursor": query.Cursor,
-		"id_prefix": query.IDPrefix, "error": query.Error, "reason": string(query.Reason),
+		"id_prefix": query.IDPrefix, "error": query.Error, "error_like": query.ErrorLike, "reason": string(query.Reason),
 	} {
 		if value != "" {
 			values.Set(name, value)

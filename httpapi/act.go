@@ -21,16 +21,17 @@ type Actions struct {
 
 // ActionFilter selects tasks as the parameters of the lists do.
 type ActionFilter struct {
-	Topic    string `json:"topic,omitempty" maxLength:"128" doc:"Tasks of this topic."`
-	Group    string `json:"group,omitempty" maxLength:"128" doc:"Tasks of this group. Not of dead tasks."`
-	State    string `json:"state,omitempty" enum:"pending,retrying,held,ready,delivering,dead" doc:"Tasks in this state. Without it, with requeue and delete the dead, with resume those that are held, and otherwise all but the dead."`
-	IDPrefix string `json:"id_prefix,omitempty" maxLength:"128" doc:"Tasks whose ids begin so."`
-	Error    string `json:"error,omitempty" maxLength:"256" doc:"Tasks whose last error has this in it, in small or capital letters."`
-	DueFrom  string `json:"due_from,omitempty" format:"date-time" doc:"Tasks whose next attempt is not before this time. Not of dead tasks, and of no held ones."`
-	DueTo    string `json:"due_to,omitempty" format:"date-time" doc:"Tasks whose next attempt is before this time. Not of dead tasks, and of no held ones."`
-	Reason   string `json:"reason,omitempty" enum:"exhausted,buried,deleted" doc:"Dead tasks with this reason."`
-	DiedFrom string `json:"died_from,omitempty" format:"date-time" doc:"Dead tasks that did not die before this time."`
-	DiedTo   string `json:"died_to,omitempty" format:"date-time" doc:"Dead tasks that died before this time."`
+	Topic     string `json:"topic,omitempty" maxLength:"128" doc:"Tasks of this topic."`
+	Group     string `json:"group,omitempty" maxLength:"128" doc:"Tasks of this group."`
+	State     string `json:"state,omitempty" enum:"pending,retrying,held,ready,delivering,dead" doc:"Tasks in this state. Without it, with requeue and delete the dead, with resume those that are held, and otherwise all but the dead."`
+	IDPrefix  string `json:"id_prefix,omitempty" maxLength:"128" doc:"Tasks whose ids begin so."`
+	Error     string `json:"error,omitempty" maxLength:"256" doc:"Tasks whose last error has this in it, in small or capital letters."`
+	ErrorLike string `json:"error_like,omitempty" maxLength:"1024" doc:"Tasks whose last error is this but for numbers; (none): those without one."`
+	DueFrom   string `json:"due_from,omitempty" format:"date-time" doc:"Tasks whose next attempt is not before this time. Not of dead tasks, and of no held ones."`
+	DueTo     string `json:"due_to,omitempty" format:"date-time" doc:"Tasks whose next attempt is before this time. Not of dead tasks, and of no held ones."`
+	Reason    string `json:"reason,omitempty" enum:"exhausted,buried,deleted" doc:"Dead tasks with this reason."`
+	DiedFrom  string `json:"died_from,omitempty" format:"date-time" doc:"Dead tasks that did not die before this time."`
+	DiedTo    string `json:"died_to,omitempty" format:"date-time" doc:"Dead tasks that died before this time."`
 }
 
 // Acted reports what was done with many tasks.
@@ -121,7 +122,7 @@ func (s *scanner) act(a *tasks.Act) {
 func (s *scanner) filter(q *tasks.Query) {
 	s.within = "filter."
 	defer func() { s.within = "" }()
-	texts := map[string]*string{"topic": &q.Topic, "group": &q.Group, "id_prefix": &q.IDPrefix, "error": &q.Error, "reason": (*string)(&q.Reason)}
+	texts := map[string]*string{"topic": &q.Topic, "group": &q.Group, "id_prefix": &q.IDPrefix, "error": &q.Error, "error_like": &q.ErrorLike, "reason": (*string)(&q.Reason)}
 	times := map[string]*time.Time{"due_from": &q.DueFrom, "due_to": &q.DueTo, "died_from": &q.DiedFrom, "died_to": &q.DiedTo}
 	for key := range s.object("") {
 		name := string(key)

@@ -68,6 +68,39 @@ func TestActions(t *testing.T) {
 	}
 }
 
+// The dead of a group are found and acted on, and those with errors that are alike.
+func TestActionsOnTheDeadOfAGroup(t *testing.T) {
+	r := newRig(t)
+	for i := range 4 {
+		r.want(r.do("POST", "/v1/tasks", fmt.Sprintf(`{"id":"order-%d","topic":"t","group":"g%d"}`, i, i%2)), 201)
+	}
+	for i := range 4 {
+		receipt := receiptOf(r.reserve("t", `{"wait":"60s","max":1}`, 1)[0])
+		r.want(r.do("POST", "/v1/receipts/bury", fmt.Sprintf(`{"receipts":[%q],"reason":"no stock %d"}`, receipt, i/3)), 200)
+	}
+	for query, want := range map[string]string{
+		"group=g0": "order-0 order-2", "group=none": "", "group=g1&error=stock+1": "order-3",
+		"error_like=no+stock+99": "order-0 order-1 order-2 order-3", "group=g0&error_like=no": "",
+	} {
+		if got := r.listed("/v1/topics/t/dead?" + query + "&"); got != want {
+			t.Errorf("%s: %q, want %q", query, got, want)
+		}
+		if got := r.listed("/v1/tasks?topic=t&state=dead&" + query + "&"); got != want {
+			t.Errorf("%s: %q in the list of tasks, want %q", query, got, want)
+		}
+	}
+	if m, d, _ := r.actions(`{"action":"requeue","filter":{"topic":"t","group":"g0","error_like":"no stock 7"}}`); m != 2 || d != 2 {
+		t.Errorf("%v selected, %v requeued", m, d)
+	}
+	if m, d, _ := r.actions(`{"action":"delete","filter":{"topic":"t","group":"g1"}}`); m != 2 || d != 2 {
+		t.Errorf("%v selected, %v deleted", m, d)
+	}
+	if left := r.listed("/v1/tasks?topic=t&"); left != "order-0 order-2" {
+		t.Errorf("left are %q", left)
+	}
+	r.refused(r.do("GET", "/v1/topics/t/dead?group=%21", ""), 422, "invalid", "group")
+}
+
 func TestWrongActions(t *testing.T) {
 	r := newRig(t)
 	for body, field := range map[string]string{

@@ -30,6 +30,7 @@ type Requeued struct {
 type listDeadInput struct {
 	request
 	Topic string `path:"topic" doc:"Name of the topic."`
+	Group string `query:"group" maxLength:"128" doc:"Only tasks of this group."`
 	TextFilter
 	DiedFilter
 	DetailFilter
@@ -39,7 +40,7 @@ type listDeadInput struct {
 
 // listDead answers GET /v1/topics/{topic}/dead.
 func (s *Server) listDead(ctx context.Context, in *listDeadInput) (*reply[TaskPage], error) {
-	q := tasks.Query{Topic: in.Topic, State: tasks.Dead, Limit: in.Limit, Cursor: in.Cursor, Brief: !in.Details}
+	q := tasks.Query{Topic: in.Topic, Group: in.Group, State: tasks.Dead, Limit: in.Limit, Cursor: in.Cursor, Brief: !in.Details}
 	in.TextFilter.add(&q)
 	q.Reason = tasks.Reason(in.Reason)
 	if err := instants(in.DiedFilter.bounds(&q)); err != nil {

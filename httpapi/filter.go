@@ -8,11 +8,14 @@ import (
 
 // A TextFilter filters lists of tasks by text.
 type TextFilter struct {
-	IDPrefix string `query:"id_prefix" maxLength:"128" doc:"Only tasks whose ids begin so."`
-	Error    string `query:"error" maxLength:"256" doc:"Only tasks whose last error has this in it, in small or capital letters. At most 256 bytes."`
+	IDPrefix  string `query:"id_prefix" maxLength:"128" doc:"Only tasks whose ids begin so."`
+	Error     string `query:"error" maxLength:"256" doc:"Only tasks whose last error has this in it, in small or capital letters. At most 256 bytes."`
+	ErrorLike string `query:"error_like" maxLength:"1024" doc:"Only tasks whose last error is this but for numbers, such as the error of one of the reasons of dead tasks; (none): those without one."`
 }
 
-func (in *TextFilter) add(q *tasks.Query) { q.IDPrefix, q.Error = in.IDPrefix, in.Error }
+func (in *TextFilter) add(q *tasks.Query) {
+	q.IDPrefix, q.Error, q.ErrorLike = in.IDPrefix, in.Error, in.ErrorLike
+}
 
 // A DetailFilter says how much a list tells of each task.
 type DetailFilter struct {

@@ -135,7 +135,7 @@ var badInput = []struct {
 	{"group with a slash", "DELETE", "/v1/groups/a%2Fb", "", 422, "invalid", "group", nil},
 	{"list of a group of no name", "GET", "/v1/groups/-", "", 422, "invalid", "group", nil},
 	{"group of a list in another alphabet", "GET", "/v1/tasks?group=%21", "", 422, "invalid", "group", nil},
-	{"dead tasks of a group", "GET", "/v1/tasks?topic=t&state=dead&group=g", "", 422, "invalid", "group", nil},
+	{"finished tasks of all topics", "GET", "/v1/tasks?state=finished&group=g", "", 422, "invalid", "topic", nil},
 	{"id prefix in another alphabet", "GET", "/v1/tasks?id_prefix=%21", "", 422, "invalid", "id_prefix", nil},
 	{"part of an error above 256 bytes", "GET", "/v1/groups/g?error=" + strings.Repeat("%C3%BC", 129), "", 422, "invalid", "error", nil},
 	{"due_from is no time", "GET", "/v1/tasks?due_from=Zx81secret", "", 422, "invalid", "due_from", nil},

@@ -215,7 +215,7 @@ func (s *Server) resume(ctx context.Context, in *changeTaskInput) (*taggedTask, 
 type listTasksInput struct {
 	request
 	Topic string `query:"topic" maxLength:"128" doc:"Only tasks of this topic."`
-	Group string `query:"group" maxLength:"128" doc:"Only tasks of this group. Not with the states dead and finished."`
+	Group string `query:"group" maxLength:"128" doc:"Only tasks of this group."`
 	State string `query:"state" enum:"pending,retrying,held,ready,delivering,dead,finished" doc:"Only tasks in this state; retrying: those pending tasks of which an attempt was made; held: those whose countdown is held, which are pending too; finished: those that are kept, the one first that finished first. Without it, all but the dead and the finished. Dead and finished need a topic."`
 	TextFilter
 	DueFilter

@@ -105,11 +105,15 @@ func (w *twin) query(dead bool, one Task) Query {
 	if w.rng.IntN(3) == 0 {
 		q.Error = pick(w.rng, "timeout", "REF")
 	}
+	if w.rng.IntN(4) == 0 {
+		q.ErrorLike = pick(w.rng, "timeout", "refused", "(none)")
+	}
+	q.Group = pick(w.rng, "", "", "a")
 	if dead {
 		q.Reason = pick(w.rng, "", Buried, Exhausted)
 		return q
 	}
-	q.State, q.Group = pick(w.rng, 0, Pending, Retrying, Ready, Delivering), pick(w.rng, "", "", "a")
+	q.State = pick(w.rng, 0, Pending, Retrying, Ready, Delivering)
 	if w.rng.IntN(2) == 0 {
 		q.Topic, q.DueFrom = "", one.Next.Add(-250*time.Millisecond)
 	}

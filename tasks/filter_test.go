@@ -14,6 +14,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // found reads all pages of a query. Between two pages it may ask another node.
@@ -47,6 +48,7 @@ func selects(q *Query, t *Task) bool {
 	return window && (q.Topic == "" || t.Topic == q.Topic) && (q.Group == "" || t.Group == q.Group) &&
 		(q.State == 0 && t.State != Dead || t.State == q.State || q.State == Retrying && t.State == Pending && t.Attempt > 0) && strings.HasPrefix(t.ID, q.IDPrefix) &&
 		strings.Contains(strings.ToUpper(t.LastError), strings.ToUpper(q.Error)) &&
+		(q.ErrorLike == "" || task.LikeError(t.LastError) == task.LikeError(q.ErrorLike)) &&
 		(q.Reason == "" || t.Reason == q.Reason)
 }
 
@@ -58,7 +60,7 @@ func filtersMatchModel(t *testing.T, next func() *Scheduler) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	failures := []string{"Timeout after 5s", "connection refused", "TIMEOUT", "no such order", "élan"}
+	failures := []string{"Timeout after 5s", "Timeout after 77s", "connection refused", "TIMEOUT", "no such order", "élan"}
 	for i := range 300 {
 		r := Request{
 			ID:    fmt.Sprintf("%s%03d", pick(rng, "order-", "order-4", "o", "Order-", "bill:"), i),
@@ -102,15 +104,17 @@ func filtersMatchModel(t *testing.T, next func() *Scheduler) {
 		q := Query{Topic: pick(rng, "", "x", "y"), State: pick(rng, 0, Pending, Retrying, Ready, Delivering, Dead), Limit: pick(rng, 1, 7, 1000)}
 		if q.State == Dead {
 			q.Topic = pick(rng, "x", "y")
-		} else {
-			q.Group = pick(rng, "", "", "a")
 		}
+		q.Group = pick(rng, "", "", "a")
 		one := pick(rng, everything...)
 		if rng.IntN(2) == 0 {
 			q.IDPrefix = pick(rng, one.ID, one.ID[:1+rng.IntN(len(one.ID))], "order-", "none")
 		}
 		if rng.IntN(2) == 0 {
 			q.Error = pick(rng, "timeout", "TIME", "refused", "É", "o", "none")
+		}
+		if rng.IntN(3) == 0 {
+			q.ErrorLike = pick(rng, "Timeout after 1234s", "Timeout after #", "connection refused", "timeout", "(none)")
 		}
 		from, to := &q.DueFrom, &q.DueTo
 		at := one.Next

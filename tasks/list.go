@@ -11,9 +11,10 @@ import (
 // at most Query.Limit tasks and ends early at MaxPageBytes; its cursor leads on. Each node visits
 // every task in its memory once, or every task of the group that is asked for, a few thousand under
 // one lock, so its cost grows with the number of tasks and does not hold others up. With IDPrefix,
-// Error or Reason a call looks at some 20,000 of the tasks that the rest of the query selects, at
-// each node: its page may be short, or empty, although its cursor says that there is more. While
-// replay runs at a node that is alone, what was not read yet is missing.
+// Error, ErrorLike or Reason, and with the Group of dead or finished tasks, a call looks at some
+// 20,000 of the tasks that the rest of the query selects, at each node: its page may be short, or
+// empty, although its cursor says that there is more. While replay runs at a node that is alone,
+// what was not read yet is missing.
 //
 // Errors: ErrInvalid, ErrUnavailable, ErrClosed; with several nodes also ErrNodeAway and
 // ErrReplaying, while one that holds tasks does not answer, was not replaced yet, or
@@ -74,13 +75,8 @@ func checkQuery(ctx context.Context, q *Query) (ask engine.ListQuery, err error)
 	if err := f.Err(); err != nil {
 		return ask, err
 	}
-	if engine.ListsBuried(q.State) {
-		switch {
-		case q.Group != "": // the ledger orders them by topic only
-			return ask, task.Invalid("group", "must not stand beside the state "+q.State.String())
-		case q.Topic == "":
-			return ask, task.Invalid("topic", "must be given with the state "+q.State.String())
-		}
+	if engine.ListsBuried(q.State) && q.Topic == "" { // the ledger orders them by topic only
+		return ask, task.Invalid("topic", "must be given with the state "+q.State.String())
 	}
 	limit, after, err := engine.PageBounds(q.Limit, q.Cursor)
 	if err != nil {

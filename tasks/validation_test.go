@@ -158,7 +158,7 @@ func TestArgumentLimits(t *testing.T) {
 			{list(tasks.Query{State: tasks.Finished + 1}), "state", "pending, retrying, held, ready"},
 			{list(tasks.Query{State: tasks.Dead}), "topic", "state dead"},
 			{list(tasks.Query{State: tasks.Finished}), "topic", "state finished"},
-			{list(tasks.Query{State: tasks.Finished, Topic: "x", Group: "g"}), "group", "state finished"},
+			{list(tasks.Query{ErrorLike: strings.Repeat("x", 1025)}), "error_like", "1024 bytes"},
 			{list(tasks.Query{State: tasks.Finished, Topic: "x", DueFrom: time.Now()}), "due_from", "state finished"},
 			{list(tasks.Query{State: tasks.Finished, Topic: "x", DiedTo: time.Now()}), "died_to", "state dead"},
 			{set(tasks.TopicSettings{KeepFinished: -1}), "keep_finished", "0 to 30 days"},

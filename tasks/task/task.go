@@ -168,7 +168,7 @@ type Result struct {
 // A Query selects tasks for List.
 type Query struct {
 	Topic  string // empty: all topics
-	Group  string // empty: all tasks, also those without a group; not with Dead and Finished
+	Group  string // empty: all tasks, also those without a group
 	State  State  // 0: pending, ready and delivering; Dead and Finished need a topic
 	Limit  int    // 1 to 1,000; 0 means 100
 	Cursor string // Page.Cursor of the page before; empty for the first
@@ -176,7 +176,10 @@ type Query struct {
 	// The rest selects among these. Zero values select all.
 	IDPrefix string // the beginning of the id, in its alphabet
 	Error    string // a part of Task.LastError, in small or capital letters, up to MaxErrorPart
-	Reason   Reason // why it died; only with Dead
+	// ErrorLike selects tasks whose LastError is this but for numbers: LikeError of both is the
+	// same. Up to MaxReason.
+	ErrorLike string
+	Reason    Reason // why it died; only with Dead
 	// DueFrom and DueTo are a window of Task.Next, without DueTo. Not with Dead. A held task is in
 	// no window.
 	DueFrom, DueTo time.Time

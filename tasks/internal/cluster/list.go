@@ -54,7 +54,7 @@ func (s *Cluster) ListAll(ctx context.Context, q engine.ListQuery) (task.Page, e
 		for _, t := range a.Tasks {
 			// A node of an earlier version lists what has the state and the topic.
 			l := engine.Listed{Task: t.Task.decode(), At: t.At}
-			if (!q.Retrying || l.Task.Attempt > 0) && q.Filter.Has(l.Ref(), l.Task.LastError, l.Task.Reason) {
+			if (!q.Retrying || l.Task.Attempt > 0) && q.Filter.Has(&l) {
 				all = append(all, l)
 			}
 		}

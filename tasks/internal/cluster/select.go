@@ -127,5 +127,8 @@ func DigestAct(a *task.Act) uint64 {
 	millis := [4]int64{engine.Millis(q.DueFrom), engine.Millis(q.DueTo), engine.Millis(q.DiedFrom), engine.Millis(q.DiedTo)}
 	fmt.Fprintf(h, "%q %d %d %t %q %q %q %d %q %q %q %d", a.Action, engine.Millis(a.Due), a.Shift, a.Dry, a.IDs,
 		q.Topic, q.Group, q.State, q.IDPrefix, q.Error, q.Reason, millis)
+	if q.ErrorLike != "" {
+		fmt.Fprintf(h, " %q", q.ErrorLike)
+	}
 	return h.Sum64()
 }

@@ -22,6 +22,8 @@ import (
 type Filter struct {
 	IDPrefix string
 	Error    string      // in small letters; a part of the last error, whose letters may be capital
+	Like     string      // a pattern of task.LikeError, that of the last error
+	Group    string      // of tasks that the ledger lists; those in memory are found by their group
 	Reason   task.Reason // of a death
 	From, To int64       // Unix milliseconds: the window, without To; To 0: it has no end
 }
@@ -48,11 +50,20 @@ func lookTime(ctx context.Context) time.Duration {
 // NewFilter returns the filter of a query. It adds to the faults what is wrong with it.
 func NewFilter(q *task.Query, f *task.Faults) Filter {
 	filter := Filter{IDPrefix: q.IDPrefix, Error: strings.ToLower(q.Error), Reason: q.Reason}
+	if q.ErrorLike != "" {
+		filter.Like = task.LikeError(q.ErrorLike)
+	}
+	if ListsBuried(q.State) {
+		filter.Group = q.Group
+	}
 	if q.IDPrefix != "" && !task.ValidName(q.IDPrefix) {
 		f.Add("id_prefix", task.NameProblem)
 	}
 	if len(q.Error) > task.MaxErrorPart {
 		f.Add("error", "must be at most 256 bytes")
+	}
+	if len(q.ErrorLike) > task.MaxReason {
+		f.Add("error_like", "must be at most 1024 bytes")
 	}
 	const withDead, withoutDead = "needs the state dead", "must not stand beside the state dead: give died_from and died_to"
 	const withoutFinished = "must not stand beside the state finished"
@@ -110,20 +121,35 @@ func (f *Filter) Passed(at int64) bool {
 	return f.To != 0 && at >= f.To || f.From != 0 && at == record.HeldUntil
 }
 
-// Has reports whether a task at a position of the list is selected.
-func (f *Filter) Has(at recovery.Ref, lastError string, reason task.Reason) bool {
-	return at.Next >= f.From && !f.Passed(at.Next) && strings.HasPrefix(at.ID, f.IDPrefix) &&
-		(f.Reason == "" || reason == f.Reason) &&
-		(f.Error == "" || strings.Contains(strings.ToLower(lastError), f.Error))
+// hasPosition reports whether a task at a position of the list may be selected.
+func (f *Filter) hasPosition(at recovery.Ref) bool {
+	return at.Next >= f.From && !f.Passed(at.Next) && strings.HasPrefix(at.ID, f.IDPrefix)
+}
+
+// hasError reports whether the last error of a task is selected.
+func (f *Filter) hasError(text string) bool {
+	return (f.Error == "" || strings.Contains(strings.ToLower(text), f.Error)) && (f.Like == "" || task.LikeError(text) == f.Like)
+}
+
+// readsErrors reports whether the last errors of tasks decide which are selected.
+func (f *Filter) readsErrors() bool { return f.Error != "" || f.Like != "" }
+
+// Has reports whether a task of a list is selected.
+func (f *Filter) Has(l *Listed) bool {
+	t := &l.Task
+	return f.hasPosition(l.Ref()) && (f.Reason == "" || t.Reason == f.Reason) && (f.Group == "" || t.Group == f.Group) && f.hasError(t.LastError)
 }
 
 // hasRecord is Has of a record.
 func (f *Filter) hasRecord(at recovery.Ref, r *record.Fields) bool {
-	return f.Has(at, string(r.LastError), reasons[r.State])
+	return f.hasPosition(at) && (f.Reason == "" || reasons[r.State] == f.Reason) && (f.Group == "" || string(r.Group) == f.Group) &&
+		(!f.readsErrors() || f.hasError(string(r.LastError)))
 }
 
 // searches reports whether tasks have to be looked at one by one to find those that are selected.
-func (f *Filter) searches() bool { return f.IDPrefix != "" || f.Error != "" || f.Reason != "" }
+func (f *Filter) searches() bool {
+	return f.IDPrefix != "" || f.readsErrors() || f.Reason != "" || f.Group != ""
+}
 
 // A search counts at how many dead tasks a call has looked.
 type search struct {
@@ -195,8 +221,8 @@ func (s *Engine) stillListedLocked(q *ListQuery, ref recovery.Ref) (uint32, *sto
 // selectedLocked reports whether a filter selects a task, as it stands now.
 func (s *Engine) selectedLocked(f *Filter, sl *store.Slot, id string) bool {
 	at := recovery.Ref{ID: id, Next: sl.Next}
-	if f.Error == "" {
-		return f.Has(at, "", "")
+	if !f.readsErrors() {
+		return f.hasPosition(at)
 	}
 	r := s.Store.Fields(sl)
 	return f.hasRecord(at, &r)
