@@ -60,6 +60,7 @@ func commands(server *serve) *commandline.Command {
 		}},
 		{Name: "dead", Group: "Operation", Help: "Look at dead tasks, bring them back or delete them.", Below: []*commandline.Command{
 			{Name: "list", Target: &deadList{}, Help: "List the dead tasks of a topic, the longest dead first."},
+			{Name: "reasons", Target: &deadReasons{}, Help: "Say why tasks are dead: count them by topic, reason and error."},
 			{Name: "requeue", Target: &deadRequeue{}, Help: "Bring dead tasks back, some or all that flags select, with all their attempts: due at once, or when you say."},
 			{Name: "delete", Target: &deadDelete{}, Help: "Delete dead tasks: some, or all that flags select."},
 		}},

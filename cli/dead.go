@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -125,6 +126,68 @@ func deadTable(w io.Writer, list []client.Task, now time.Time) {
 		rows = append(rows, []string{t.ID, died, string(t.Reason), fmt.Sprint(t.Attempt), relative(t.DueAt, now), short(t.LastError, 80)})
 	}
 	table(w, rows)
+}
+
+// deadReasons is the command that counts dead tasks by reason.
+type deadReasons struct {
+	remote
+	figures
+	Topic string `arg:"" optional:"" help:"The topic. Default: all of them."`
+	textFilter
+	Group    string  `env:"-" placeholder:"NAME" help:"Only tasks of this group."`
+	Reason   string  `env:"-" placeholder:"REASON" help:"Only tasks with this reason: exhausted, buried or deleted."`
+	DiedFrom instant `env:"-" placeholder:"TIME" help:"Only tasks that did not die before this time, RFC 3339."`
+	DiedTo   instant `env:"-" placeholder:"TIME" help:"Only tasks that died before this time."`
+	Limit    int     `env:"-" default:"50" help:"At most so many reasons, those of most tasks first. 50 at most."`
+}
+
+// Run counts.
+func (c *deadReasons) Run(ctx context.Context, std streams, bad *faults) error {
+	if c.Limit < 1 || c.Limit > 50 {
+		bad.add("limit: must be from 1 to 50")
+	}
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	r, err := s.DeadReasons(ctx, client.Query{
+		Topic: c.Topic, Group: c.Group, IDPrefix: c.IDPrefix, Error: c.Error, ErrorLike: c.ErrorLike, Reason: client.Reason(c.Reason),
+		DiedFrom: c.DiedFrom.Time, DiedTo: c.DiedTo.Time, Limit: c.Limit,
+	}, c.scope())
+	if err == nil && len(r.Reasons) == 0 {
+		err = s.checkQuery(ctx, client.Query{Topic: c.Topic, Group: c.Group})
+	}
+	if err != nil {
+		return err
+	}
+	return s.print(func(w io.Writer) { reasonTable(w, r, c.Topic == "", time.Now()) })
+}
+
+func reasonTable(w io.Writer, r *client.DeadReasons, ofAll bool, now time.Time) {
+	rows := [][]string{{"TASKS", "TOPIC", "REASON", "FIRST DIED", "LAST DIED", "ERROR"}}
+	for i := range r.Reasons {
+		one := &r.Reasons[i]
+		rows = append(rows, []string{
+			fmt.Sprint(one.Count), one.Topic, string(one.Reason), relative(one.FirstDiedAt, now), relative(one.LastDiedAt, now), short(one.Error, 120),
+		})
+	}
+	for i := range rows {
+		if !ofAll {
+			rows[i] = slices.Delete(rows[i], 1, 2)
+		}
+	}
+	if len(r.Reasons) == 0 {
+		fmt.Fprintln(w, "no task is dead, or none that the flags select")
+	} else {
+		table(w, rows)
+	}
+	if r.LeftOut > 0 {
+		fmt.Fprintf(w, "and %s for other reasons\n", counted(r.LeftOut, "task", "tasks"))
+	}
+	if !r.Complete && len(r.Missing) == 0 {
+		fmt.Fprintf(w, "Not complete: %d of %s were looked at, the longest dead first. --died-from leads to later ones.\n", r.LookedAt, counted(r.Dead, "dead task", "dead tasks"))
+	}
+	warnOfMissing(w, &r.Reach)
 }
 
 // choice names dead tasks of a topic: some, or all.

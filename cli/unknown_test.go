@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"fmt"
+	"net/http"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -99,6 +102,51 @@ func TestDeadListOfAllTopics(t *testing.T) {
 		t.Errorf("got %v", got)
 	}
 	s.fails(exitUsage, []string{"dead", "list", "--cursor", "x"}, "cursor: is for the list of one topic")
+}
+
+// Dead tasks are counted by topic, reason and error.
+func TestDeadReasons(t *testing.T) {
+	s := newShell(t)
+	s.prints([]string{"dead", "reasons", "--reason", "deleted"}, "no task is dead")
+	for i := range 3 {
+		s.ok("schedule", "order", "--id", fmt.Sprint("o", i))
+		for _, d := range s.lines("reserve", "order", "--wait", "5s") {
+			s.ok("bury", d["receipt"].(string), "--reason", fmt.Sprintf("order %d:\x1b[2J HTTP 503", i))
+		}
+	}
+	s.ok("schedule", "mail", "--id", "m", "--group", "g")
+	s.ok("bury", s.lines("reserve", "mail", "--wait", "5s")[0]["receipt"].(string))
+	for _, c := range []struct {
+		args  string
+		lines []string
+	}{
+		{"", []string{`TASKS +TOPIC +REASON +FIRST DIED +LAST DIED +ERROR`, `3 +order +buried .* order #: \[# HTTP 503`, `1 +mail +buried .* buried`}},
+		{"order", []string{`TASKS +REASON .*`, `3 +buried .*`}},
+		{"--limit 1", []string{`TASKS .*`, `3 +order .*`, `and 1 task for other reasons`}},
+		{"--scope node --group g", []string{`TASKS .*`, `1 +mail .*`}},
+		{"order --died-to 2020-01-01T00:00:00Z", []string{`no task is dead, or none that the flags select`}},
+		{"--error-like buried", []string{`TASKS .*`, `1 +mail .*`}},
+	} {
+		out := s.ok(append([]string{"dead", "reasons"}, strings.Fields(c.args)...)...)
+		if !regexp.MustCompile("^" + strings.Join(c.lines, " *\n") + " *\n$").MatchString(out) {
+			t.Errorf("%s: got\n%s, want %q", c.args, out, c.lines)
+		}
+	}
+	r := s.object("dead", "reasons", "--limit", "1")
+	if one := r["reasons"].([]any)[0].(map[string]any); one["count"] != 3.0 || one["example"] != "order 0:\x1b[2J HTTP 503" || r["complete"] != true || r["looked_at"] != 4.0 || r["left_out"] != 1.0 {
+		t.Errorf("got %v", r)
+	}
+	s.fails(exitUsage, []string{"dead", "reasons", "--limit", "51"}, "limit: must be from 1 to 50")
+	s.fails(exitNotFound, []string{"dead", "reasons", "ordre"}, `the topic "ordre" is unknown`)
+}
+
+// What was not looked at is told.
+func TestDeadReasonsNotComplete(t *testing.T) {
+	s := canned(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"reasons":[{"topic":"t","error":"e","count":20000,"first_died_at":"2026-01-01T00:00:00Z","last_died_at":"2026-01-01T00:00:00Z"}],"looked_at":20000,"dead":70000,"complete":false,"missing":[]}`)
+	})
+	s.prints([]string{"dead", "reasons", "t"}, "Not complete: 20000 of 70000 dead tasks were looked at, the longest dead first. --died-from leads to later ones.\n")
 }
 
 // A list can show more of each task, and a task tells what comes next.

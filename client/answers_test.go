@@ -39,7 +39,7 @@ var generated = []struct {
 	{"answers.go", `"time"`, []string{"Stats", "History", "Forecast", "Node", "Reach", "Alive", "ReadyParts"}},
 	{"taskanswers.go", "(\n\t\"time\"\n\n\t\"github.com/goccy/go-json\"\n)", []string{
 		"Task", "TaskPage", "ReservedTask", "SettleAnswer", "BatchAnswer", "Problem", "Event",
-		"TopicList", "Requeued", "Purged", "GroupCancelled", "Acted", "Receiving",
+		"TopicList", "DeadReasons", "Requeued", "Purged", "GroupCancelled", "Acted", "Receiving",
 	}},
 }
 
@@ -77,14 +77,15 @@ var clientTypes = map[string]struct {
 
 // clientFields are fields for which the client has another name, or a type of its own.
 var clientFields = map[string]struct{ name, typ string }{
-	"Task.State":      {typ: "State"},
-	"Task.Reason":     {typ: "Reason"},
-	"Task.Outcome":    {typ: "Outcome"},
-	"Attempt.Outcome": {typ: "AttemptOutcome"},
-	"Task.PayloadB64": {name: "Binary", typ: "[]byte"},
-	"Event.Kind":      {typ: "EventKind"},
-	"Node.State":      {typ: "NodeState"},
-	"Problem.Errors":  {name: "Fields"},
+	"Task.State":        {typ: "State"},
+	"Task.Reason":       {typ: "Reason"},
+	"DeadReason.Reason": {typ: "Reason"},
+	"Task.Outcome":      {typ: "Outcome"},
+	"Attempt.Outcome":   {typ: "AttemptOutcome"},
+	"Task.PayloadB64":   {name: "Binary", typ: "[]byte"},
+	"Event.Kind":        {typ: "EventKind"},
+	"Node.State":        {typ: "NodeState"},
+	"Problem.Errors":    {name: "Fields"},
 }
 
 // byHand are types of the server whose counterparts are written by hand, since requests share their

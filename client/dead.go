@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"maps"
 	"net/http"
 	"time"
 
@@ -24,6 +25,34 @@ func (c *Client) ListDead(ctx context.Context, query Query) (*Page, error) {
 	}
 	query.Topic, query.State = "", ""
 	return c.page(ctx, path+"/dead", query)
+}
+
+// DeadReasons says why tasks are dead: those of a topic, or of all topics if the query has none. It
+// counts those that the query selects, at all nodes that share the server's ledger, or at the
+// server alone with ScopeNode. Limit of the query bounds the reasons, 1 to 50; 0 means 50. State,
+// Cursor and Brief are not used, and DueFrom and DueTo must not be given.
+//
+// Errors: ErrInvalid, ErrUnavailable, ErrUnreachable.
+func (c *Client) DeadReasons(ctx context.Context, query Query, scope ...Scope) (*DeadReasons, error) {
+	path := "/v1/dead/reasons"
+	if query.Topic != "" {
+		of, err := pathOf("/v1/topics/", "topic", query.Topic)
+		if err != nil {
+			return nil, err
+		}
+		path = of + "/dead/reasons"
+	}
+	if !query.DueFrom.IsZero() || !query.DueTo.IsZero() {
+		return nil, fmt.Errorf("%w: dead tasks have DiedFrom and DiedTo", ErrInvalid)
+	}
+	query.Topic, query.State, query.Cursor, query.Brief = "", "", "", false
+	values := query.values()
+	maps.Copy(values, scoped(scope))
+	r := &DeadReasons{}
+	if _, err := c.do(ctx, call{method: http.MethodGet, path: path, query: values, effect: reads}, r); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // AllDead goes through all dead tasks of a topic, page by page. It ends after the first

@@ -53,6 +53,15 @@ func (c *Client) All(ctx context.Context, query Query) iter.Seq2[*Task, error] {
 }
 
 func (c *Client) page(ctx context.Context, path string, query Query) (*Page, error) {
+	p := &Page{}
+	if _, err := c.do(ctx, call{method: http.MethodGet, path: path, query: query.values(), effect: reads}, p); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+// values are the parameters of a list.
+func (query *Query) values() url.Values {
 	values := url.Values{}
 	for name, value := range map[string]string{
 		"topic": query.Topic, "group": query.Group, "state": string(query.State), "cursor": query.Cursor,
@@ -75,11 +84,7 @@ func (c *Client) page(ctx context.Context, path string, query Query) (*Page, err
 	if query.Limit != 0 {
 		values.Set("limit", strconv.Itoa(query.Limit))
 	}
-	p := &Page{}
-	if _, err := c.do(ctx, call{method: http.MethodGet, path: path, query: values, effect: reads}, p); err != nil {
-		return nil, err
-	}
-	return p, nil
+	return values
 }
 
 func pages(ctx context.Context, query Query, list func(context.Context, Query) (*Page, error)) iter.Seq2[*Task, error] {

@@ -239,6 +239,42 @@ type TopicPage struct {
 	NextCursor string `json:"next_cursor,omitempty"`
 }
 
+// DeadReasons says why tasks are dead, and how many died of each reason.
+type DeadReasons struct {
+	Reach
+	// Those of most tasks first.
+	Reasons []DeadReason `json:"reasons"`
+	// Tasks that were looked at and selected, and that none of these reasons counts.
+	LeftOut int `json:"left_out"`
+	// How many dead tasks were looked at.
+	LookedAt int `json:"looked_at"`
+	// How many tasks of the topic, or of the topics, are dead, whatever the parameters select.
+	Dead int `json:"dead"`
+	// There are no others that are selected. false: one call looks at 20,000 tasks of each node
+	// at most, the longest dead first, or a node is missing.
+	Complete bool `json:"complete"`
+}
+
+// DeadReason counts the dead tasks of one topic that died for one reason, of errors that are
+// the same but for numbers.
+type DeadReason struct {
+	Topic string `json:"topic"`
+	// Left out if it is not known.
+	Reason Reason `json:"reason,omitempty"`
+	// What their last errors have in common: the beginning of the first line, of at most 120
+	// bytes, in which a # takes the place of what has digits. As error_like it selects these
+	// tasks. (none): they have none.
+	Error string `json:"error"`
+	// The last error of one of them, at most 256 bytes.
+	Example string `json:"example,omitempty"`
+	// How many they are.
+	Count int `json:"count"`
+	// When the first of them died.
+	FirstDiedAt time.Time `json:"first_died_at"`
+	// When the last of them died.
+	LastDiedAt time.Time `json:"last_died_at"`
+}
+
 // Requeued reports which dead tasks came back.
 type Requeued struct {
 	// How many came back.

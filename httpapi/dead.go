@@ -49,6 +49,86 @@ func (s *Server) listDead(ctx context.Context, in *listDeadInput) (*reply[TaskPa
 	return s.listed(ctx, in.gin, func() (tasks.Page, error) { return s.scheduler.List(ctx, q) })
 }
 
+// DeadReasons says why tasks are dead, and how many died of each reason.
+type DeadReasons struct {
+	Reach
+	Reasons  []DeadReason `json:"reasons" nullable:"false" maxItems:"50" doc:"Those of most tasks first."`
+	LeftOut  int          `json:"left_out" doc:"Tasks that were looked at and selected, and that none of these reasons counts."`
+	LookedAt int          `json:"looked_at" doc:"How many dead tasks were looked at."`
+	Dead     int          `json:"dead" doc:"How many tasks of the topic, or of the topics, are dead, whatever the parameters select."`
+	Complete bool         `json:"complete" doc:"There are no others that are selected. false: one call looks at 20,000 tasks of each node at most, the longest dead first, or a node is missing."`
+}
+
+// DeadReason counts the dead tasks of one topic that died for one reason, of errors that are the
+// same but for numbers.
+type DeadReason struct {
+	Topic       string `json:"topic"`
+	Reason      string `json:"reason,omitempty" enum:"exhausted,buried,deleted" doc:"Left out if it is not known."`
+	Error       string `json:"error" doc:"What their last errors have in common: the beginning of the first line, of at most 120 bytes, in which a # takes the place of what has digits. As error_like it selects these tasks. (none): they have none."`
+	Example     string `json:"example,omitempty" doc:"The last error of one of them, at most 256 bytes."`
+	Count       int    `json:"count" doc:"How many they are."`
+	FirstDiedAt string `json:"first_died_at" format:"date-time" doc:"When the first of them died."`
+	LastDiedAt  string `json:"last_died_at" format:"date-time" doc:"When the last of them died."`
+}
+
+// reasonsAbout is part of what the routes of reasons say.
+const reasonsAbout = "Errors count as one that are the same but for numbers. The tasks are those of all nodes. " + reachAbout
+
+// ReasonFilter selects the dead tasks whose reasons are counted.
+type ReasonFilter struct {
+	ScopeInput
+	Group string `query:"group" maxLength:"128" doc:"Only tasks of this group."`
+	TextFilter
+	DiedFilter
+	Limit int `query:"limit" minimum:"1" maximum:"50" default:"50" doc:"Tell of so many reasons at most."`
+}
+
+type topicReasonsInput struct {
+	Topic string `path:"topic" doc:"Name of the topic."`
+	ReasonFilter
+}
+
+// topicReasons answers GET /v1/topics/{topic}/dead/reasons.
+func (s *Server) topicReasons(ctx context.Context, in *topicReasonsInput) (*reply[DeadReasons], error) {
+	return s.reasons(ctx, in.Topic, &in.ReasonFilter)
+}
+
+type allReasonsInput struct{ ReasonFilter }
+
+// allReasons answers GET /v1/dead/reasons.
+func (s *Server) allReasons(ctx context.Context, in *allReasonsInput) (*reply[DeadReasons], error) {
+	return s.reasons(ctx, "", &in.ReasonFilter)
+}
+
+func (s *Server) reasons(ctx context.Context, topic string, in *ReasonFilter) (*reply[DeadReasons], error) {
+	q := tasks.Query{Topic: topic, Group: in.Group, Reason: tasks.Reason(in.Reason)}
+	in.TextFilter.add(&q)
+	if err := instants(in.DiedFilter.bounds(&q)); err != nil {
+		return nil, err
+	}
+	if in.ofNode() {
+		r, err := s.scheduler.DeadReasons(ctx, q)
+		return &reply[DeadReasons]{wireReasons(&r, s.ownReach(), in.Limit)}, err
+	}
+	r, reach, err := s.scheduler.FleetDeadReasons(ctx, q)
+	return &reply[DeadReasons]{wireReasons(&r, wireReach(&reach), in.Limit)}, err
+}
+
+func wireReasons(r *tasks.DeadReasons, reach Reach, limit int) DeadReasons {
+	wire := DeadReasons{Reach: reach, Reasons: []DeadReason{}, LeftOut: r.LeftOut, LookedAt: r.LookedAt, Dead: r.Dead, Complete: r.Complete}
+	for i := range r.Reasons {
+		one := &r.Reasons[i]
+		if i >= limit {
+			wire.LeftOut += one.Count
+			continue
+		}
+		wire.Reasons = append(wire.Reasons, DeadReason{
+			one.Topic, string(one.Reason), one.Error, one.Example, one.Count, formatInstant(one.FirstDied), formatInstant(one.LastDied),
+		})
+	}
+	return wire
+}
+
 // requeue answers POST /v1/topics/{topic}/dead/requeue.
 func (s *Server) requeue(ctx context.Context, in *topicInput) (*reply[Requeued], error) {
 	var q tasks.Requeue

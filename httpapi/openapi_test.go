@@ -233,6 +233,8 @@ func TestAnswersMatchTheirSchemas(t *testing.T) {
 		{"GET", "/v1/topics/t", "/v1/topics/{topic}", ""},
 		{"GET", "/v1/topics", "", ""},
 		{"GET", "/v1/topics/dead/dead", "/v1/topics/{topic}/dead", ""},
+		{"GET", "/v1/topics/dead/dead/reasons", "/v1/topics/{topic}/dead/reasons", ""},
+		{"GET", "/v1/dead/reasons?scope=node", "/v1/dead/reasons", ""},
 		{"POST", "/v1/topics/dead/dead/requeue", "/v1/topics/{topic}/dead/requeue", `{"all":true}`},
 		{"GET", "/v1/forecast", "", ""},
 		{"GET", "/v1/forecast?window=0", "/v1/forecast", ""},

@@ -132,6 +132,10 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 	add(a, route{id: "list-dead", allow: readers, method: "GET", path: "/v1/topics/{topic}/dead", summary: "List dead tasks",
 		about: "Of all nodes, the longest dead first, with the reason of their death and the attempts that have failed last.",
 		fails: lists}, s.listDead)
+	add(a, route{id: "dead-reasons-of-topic", allow: readers, method: "GET", path: "/v1/topics/{topic}/dead/reasons", summary: "Count a topic's dead tasks by reason and error",
+		about: reasonsAbout, fails: kinds{invalid, unavailable, closing}}, s.topicReasons)
+	add(a, route{id: "dead-reasons", allow: readers, method: "GET", path: "/v1/dead/reasons", summary: "Count the dead tasks of all topics by topic, reason and error",
+		about: "Of the topics of the token. Each topic has a share of the tasks that are looked at. " + reasonsAbout, fails: kinds{invalid, unavailable, closing}}, s.allReasons)
 	add(a, route{id: "requeue-dead", allow: admins, method: "POST", path: "/v1/topics/{topic}/dead/requeue", summary: "Bring dead tasks back",
 		about: "They have all their attempts again, and one deadline: now, unless it is given. Ids that are not among the dead of the topic are skipped, and listed as unknown.",
 		reads: typeOf[Requeue](), fails: bodies.and(writes...)}, s.requeue)

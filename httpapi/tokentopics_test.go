@@ -50,11 +50,13 @@ var ofOthers = map[string]struct {
 	"POST /v1/receipts/extend":       {status: 200},
 	"POST /v1/receipts/bury":         {status: 200},
 
-	"GET /v1/topics":             {status: 200},
-	"GET /v1/topics/:topic":      {path: "/v1/topics/foreign", status: 403},
-	"GET /v1/topics/:topic/dead": {path: "/v1/topics/foreign/dead", status: 403},
-	"GET /v1/forecast":           {path: "/v1/forecast?topic=foreign", status: 403},
-	"GET /v1/events":             {path: "/v1/events?topic=own.a&topic=foreign", status: 403},
+	"GET /v1/topics":                     {status: 200},
+	"GET /v1/topics/:topic":              {path: "/v1/topics/foreign", status: 403},
+	"GET /v1/topics/:topic/dead":         {path: "/v1/topics/foreign/dead", status: 403},
+	"GET /v1/topics/:topic/dead/reasons": {path: "/v1/topics/foreign/dead/reasons", status: 403},
+	"GET /v1/dead/reasons":               {status: 200},
+	"GET /v1/forecast":                   {path: "/v1/forecast?topic=foreign", status: 403},
+	"GET /v1/events":                     {path: "/v1/events?topic=own.a&topic=foreign", status: 403},
 
 	// These report on all topics.
 	"GET /v1/stats":   {status: 403, problem: "forbidden"},

@@ -3,6 +3,7 @@ package tasks_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"runtime"
 	"testing"
 	"time"
@@ -62,4 +63,35 @@ func heap() int64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)
 	return int64(m.HeapAlloc)
+}
+
+// BenchmarkDeadReasons measures one call that says why 100,000 dead tasks are dead.
+func BenchmarkDeadReasons(b *testing.B) {
+	onEachKept(b, func(b *testing.B, ledger func() recovery.Ledger) {
+		const n = 100_000
+		s := open(b, ledger(), tasks.Config{})
+		defer s.Close(context.Background())
+		err := s.Handle("dead", func(_ context.Context, d *tasks.Delivery) error {
+			return tasks.Kill(fmt.Errorf("order %s: the receiver answered %d after %v", d.ID, 500+len(d.ID)%4, time.Since(d.Due)))
+		})
+		if err != nil {
+			b.Fatal(err)
+		}
+		now := time.Now()
+		fill(b, s, n, "dead", func(int) time.Time { return now })
+		wait(func() bool { return s.Stats().Total.Dead == n })
+		longest, looked := time.Duration(0), 0
+		for i := 0; b.Loop(); i++ {
+			// Another question each time, or the answer before would be used again.
+			q := tasks.Query{Topic: "dead", DiedFrom: time.UnixMilli(int64(i) + 1)}
+			began := time.Now()
+			r, err := s.DeadReasons(b.Context(), q)
+			if err != nil {
+				b.Fatal(err)
+			}
+			longest, looked = max(longest, time.Since(began)), looked+r.LookedAt
+		}
+		b.ReportMetric(float64(longest.Microseconds())/1e3, "ms/slowest")
+		b.ReportMetric(float64(looked)/float64(b.N), "looked-at/op")
+	})
 }

@@ -188,7 +188,7 @@ var forgetFilters = func(message []byte) []byte {
 		return message
 	}
 	message = bytes.Clone(message)
-	for _, field := range []string{"Retrying", "IDPrefix", "Error", "Reason", "From", "To"} {
+	for _, field := range []string{"Retrying", "IDPrefix", "Error", "Reason", "From", "To", "Like"} {
 		message = bytes.ReplaceAll(message, []byte(`,"`+field+`":`), []byte(`,"#`+field[1:]+`":`))
 	}
 	return message

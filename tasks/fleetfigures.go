@@ -86,6 +86,55 @@ func (s *Scheduler) FleetHistory(ctx context.Context) (History, Reach, error) {
 }
 
 type (
+	// DeadReasons says why tasks are dead.
+	DeadReasons = task.DeadReasons
+
+	// A DeadReason counts the dead tasks of one topic, one reason, and errors that are the same but
+	// for numbers.
+	DeadReason = task.DeadReason
+)
+
+// MaxDeadReasons bounds how many reasons a DeadReasons tells of.
+const MaxDeadReasons = task.MaxDeadReasons
+
+// FleetDeadReasons says why dead tasks are dead: those at all nodes that a query selects, at most
+// MaxDeadReasons reasons, those of most tasks first. It looks at as many tasks as a page of List
+// does, the longest dead first, and says whether these are all. Topic may be empty, for the topics
+// that the grant of ctx allows; Limit and Cursor are not used, and State may be Dead only.
+//
+// Errors: ErrInvalid, ErrNotGranted, ErrUnavailable, ErrClosed; why ctx has ended.
+func (s *Scheduler) FleetDeadReasons(ctx context.Context, q Query) (DeadReasons, Reach, error) {
+	ask, err := checkReasons(ctx, q)
+	if err != nil {
+		return DeadReasons{}, Reach{}, err
+	}
+	return s.cluster.FleetDeadReasons(ctx, &ask)
+}
+
+// DeadReasons is FleetDeadReasons of this node alone. Errors: as of FleetDeadReasons.
+func (s *Scheduler) DeadReasons(ctx context.Context, q Query) (DeadReasons, error) {
+	ask, err := checkReasons(ctx, q)
+	if err != nil {
+		return DeadReasons{}, err
+	}
+	r, err := s.cluster.NodeDeadReasons(ctx, &ask)
+	if err != nil {
+		return DeadReasons{}, err
+	}
+	tally := task.DeadTally{DeadReasons: r}
+	return tally.Most(MaxDeadReasons), nil
+}
+
+// checkReasons returns what a query about the reasons of dead tasks asks for.
+func checkReasons(ctx context.Context, q Query) (engine.ListQuery, error) {
+	if q.State != 0 && q.State != Dead {
+		return engine.ListQuery{}, task.Invalid("state", "must be dead, or be left out")
+	}
+	q.State, q.Brief = Dead, false
+	return checkSelection(ctx, &q)
+}
+
+type (
 	// A FleetSubscription hears of what happens to tasks at all nodes that share the ledger.
 	FleetSubscription = cluster.FleetSubscription
 

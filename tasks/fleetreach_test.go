@@ -31,6 +31,13 @@ func (n *node) wantMissing(wanted map[string]string) {
 			_, r, err := n.FleetTopics(ctx, TopicQuery{Sort: SortWorst})
 			return r, err
 		},
+		"FleetDeadReasons": func() (Reach, error) {
+			d, r, err := n.FleetDeadReasons(ctx, Query{})
+			if d.Complete != (len(wanted) == 0) {
+				n.t.Errorf("the reasons without %v are complete: %v", wanted, d.Complete)
+			}
+			return r, err
+		},
 		"FleetTotals":  func() (Reach, error) { _, r, err := n.FleetTotals(ctx); return r, err },
 		"FleetHistory": func() (Reach, error) { _, r, err := n.FleetHistory(ctx); return r, err },
 		"FleetForecast": func() (Reach, error) {

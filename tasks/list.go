@@ -61,6 +61,22 @@ func (s *Scheduler) list(ctx context.Context, ask engine.ListQuery) (Page, error
 
 // checkQuery returns what a query asks for. Errors: ErrInvalid, ErrNotGranted.
 func checkQuery(ctx context.Context, q *Query) (ask engine.ListQuery, err error) {
+	if ask, err = checkSelection(ctx, q); err != nil {
+		return ask, err
+	}
+	if engine.ListsBuried(q.State) && q.Topic == "" { // the ledger orders them by topic only
+		return ask, task.Invalid("topic", "must be given with the state "+q.State.String())
+	}
+	limit, after, err := engine.PageBounds(q.Limit, q.Cursor)
+	if err != nil {
+		return ask, err
+	}
+	ask.Limit, ask.After = limit, ask.Filter.Start(after)
+	return ask, nil
+}
+
+// checkSelection returns what a query selects, whatever its page. Errors: as of checkQuery.
+func checkSelection(ctx context.Context, q *Query) (ask engine.ListQuery, err error) {
 	var f task.Faults
 	if q.State > Finished {
 		f.Add("state", "must be pending, retrying, held, ready, delivering, dead or finished")
@@ -75,21 +91,13 @@ func checkQuery(ctx context.Context, q *Query) (ask engine.ListQuery, err error)
 	if err := f.Err(); err != nil {
 		return ask, err
 	}
-	if engine.ListsBuried(q.State) && q.Topic == "" { // the ledger orders them by topic only
-		return ask, task.Invalid("topic", "must be given with the state "+q.State.String())
-	}
-	limit, after, err := engine.PageBounds(q.Limit, q.Cursor)
-	if err != nil {
-		return ask, err
-	}
 	if q.Topic != "" {
 		if err := engine.Granted(ctx, q.Topic); err != nil {
 			return ask, err
 		}
 	}
 	ask = engine.ListQuery{
-		Topic: q.Topic, Group: q.Group, State: q.State, Limit: limit,
-		After: filter.Start(after), Patterns: task.PatternsOf(ctx), Filter: filter, Brief: q.Brief,
+		Topic: q.Topic, Group: q.Group, State: q.State, Patterns: task.PatternsOf(ctx), Filter: filter, Brief: q.Brief,
 	}
 	if q.State == Retrying {
 		ask.State, ask.Retrying = Pending, true

@@ -69,6 +69,7 @@ var conversations = []conversation{
 	converse(cluster.RedriveMethod),
 	converse(cluster.ActMethod),
 	converse(cluster.SelectMethod),
+	converse(cluster.SelectMoreMethod),
 	converse(cluster.ActDeadMethod),
 	converse(cluster.StatsMethod),
 	converse(cluster.TopicsMethod),
@@ -77,6 +78,7 @@ var conversations = []conversation{
 	converse(cluster.HistoryMethod),
 	converse(cluster.EventsMethod),
 	converse(cluster.CoalesceMethod),
+	converse(cluster.DeadReasonsMethod),
 }
 
 // A conversation is one method's query and reply, both full of values.

@@ -63,11 +63,13 @@ func MethodHandlers() map[string]RPCHandler {
 	add(Handle(ForecastMethod, (*Cluster).handleForecast))
 	add(Handle(EventsMethod, (*Cluster).handleEvents))
 	add(Handle(CoalesceMethod, (*Cluster).handleCoalesce))
+	add(Handle(DeadReasonsMethod, (*Cluster).handleDeadReasons))
 	add(handleAll(ListMethod, (*Cluster).listLocal))
 	add(handleAll(UsedMethod, (*Cluster).usedLocal))
 	add(handleAll(PurgeMethod, (*Cluster).PurgeLocal))
 	add(handleAll(RedriveMethod, (*Cluster).redriveLocal))
 	add(handleAll(SelectMethod, (*Cluster).selectLocal))
+	add(handleAll(SelectMoreMethod, (*Cluster).selectLocal))
 	add(handleAll(ActDeadMethod, (*Cluster).redriveLocal))
 	return table
 }

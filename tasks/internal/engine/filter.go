@@ -1,7 +1,10 @@
 package engine
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -226,4 +229,99 @@ func (s *Engine) selectedLocked(f *Filter, sl *store.Slot, id string) bool {
 	}
 	r := s.Store.Fields(sl)
 	return f.hasRecord(at, &r)
+}
+
+// DeadReasons says why dead tasks of this node are dead: those of a topic, or of all topics of
+// q.Patterns, that a query selects. It looks at LooksAtOnce of them, as a page of a list does. Of
+// several topics each has a share of that, so that one with many dead tasks leaves the others some;
+// those with most come first. Errors: task.ErrClosed, task.ErrUnavailable.
+func (s *Engine) DeadReasons(ctx context.Context, q *ListQuery, limit int) (task.DeadReasons, error) {
+	if s.IsClosing() {
+		return task.DeadReasons{}, task.ErrClosed
+	}
+	topics := s.deadTopics(q)
+	var t task.DeadTally
+	t.Complete = isClosed(s.Reading.deadRead)
+	x := search{Filter: &q.Filter, bare: true, until: time.Now().Add(lookTime(ctx))}
+	shares, spare := sharesOf(topics, LooksAtOnce), 0
+	for i := range topics {
+		t.Dead += topics[i].dead
+		if !t.Complete && x.over() {
+			continue
+		}
+		looked := x.looks
+		whole, err := s.tallyDead(ctx, topics[i].name, shares[i]+spare, &x, &t)
+		if err != nil {
+			return task.DeadReasons{}, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+		}
+		spare += shares[i] - (x.looks - looked)
+		t.Complete = t.Complete && whole
+	}
+	t.LookedAt = x.looks
+	return t.Most(limit), nil
+}
+
+// tallyDead counts the dead tasks of a topic. It looks at so many of them at most, and reports
+// whether these are all that a filter may select.
+func (s *Engine) tallyDead(ctx context.Context, topic string, most int, x *search, t *task.DeadTally) (whole bool, err error) {
+	whole = true
+	err = s.Ledger.ListDead(ctx, topic, x.Start(recovery.Ref{}), func(e recovery.Entry) bool {
+		switch {
+		case x.Passed(e.Spot.At):
+			return false
+		case most <= 0 || x.over():
+			whole = false
+			return false
+		}
+		x.look(&e)
+		most--
+		f, err := record.Decode(e.Data)
+		if err != nil || !x.hasRecord(recovery.Ref{ID: string(e.ID), Next: e.Spot.At}, &f) {
+			return true
+		}
+		text, died := string(f.LastError), FromMillis(e.Spot.At)
+		t.AddReason(task.DeadReason{
+			Topic: topic, Reason: reasons[f.State], Error: task.LikeError(text), Example: task.Cut(text, task.MaxBriefError),
+			Count: 1, FirstDied: died, LastDied: died,
+		})
+		return true
+	})
+	return whole, err
+}
+
+// A deadTopic is a topic with dead tasks.
+type deadTopic struct {
+	name string
+	dead int
+}
+
+// deadTopics returns the topics whose dead tasks a query is about, those with most first.
+func (s *Engine) deadTopics(q *ListQuery) (topics []deadTopic) {
+	if q.Topic != "" {
+		return []deadTopic{{q.Topic, s.DeadCount(q.Topic)}}
+	}
+	s.EachTopic(func(t *Topic) {
+		if dead := t.Gauges[task.Dead]; dead > 0 && task.AnyMatches(q.Patterns, t.Name) {
+			topics = append(topics, deadTopic{t.Name, int(dead)})
+		}
+	})
+	slices.SortFunc(topics, func(a, b deadTopic) int { return cmp.Or(cmp.Compare(b.dead, a.dead), cmp.Compare(a.name, b.name)) })
+	return topics
+}
+
+// sharesOf divides a number of looks among topics, the one with most dead tasks being the first: as
+// many as it has to each, if that is no more than its equal part of what those with fewer leave. A
+// single one gets all, since its count may be behind.
+//
+//	9 looks among topics of 100, 4 and 1  ->  4, 4, 1
+func sharesOf(topics []deadTopic, looks int) []int {
+	shares := make([]int, len(topics))
+	for i := len(topics) - 1; i > 0; i-- {
+		shares[i] = min(topics[i].dead, looks/(i+1))
+		looks -= shares[i]
+	}
+	if len(topics) > 0 {
+		shares[0] = looks
+	}
+	return shares
 }
