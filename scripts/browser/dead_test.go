@@ -3,7 +3,10 @@
 package browser
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -29,7 +32,7 @@ func TestDead(t *testing.T) {
 	p.shows("dialog", "Requeue 1 chosen task?")
 	p.pressIn("dialog", "Requeue")
 	p.shows(".notices", "1 task came back.")
-	p.hides("main table", "invoice-1")
+	p.hides(`[aria-label="Dead tasks"]`, "invoice-1")
 	if n := r.Stats().Total.Dead; n != 2 {
 		t.Errorf("%d are dead", n)
 	}
@@ -56,14 +59,14 @@ func TestChosenStay(t *testing.T) {
 	p := open(t)
 	p.hurries()
 	p.load(r.url + "/#/dead?topic=invoice.send")
-	p.shows("main table", "invoice-2")
+	p.shows(`[aria-label="Dead tasks"]`, "invoice-2")
 	p.press("Choose invoice-1")
 	p.press("Delete 1 task")
 	p.shows("dialog", "Delete 1 chosen task?")
 	if _, err := r.DeleteDead(r.Context(), "invoice.send", []string{"invoice-1"}); err != nil {
 		t.Fatal(err)
 	}
-	p.hides("main table", "invoice-1")
+	p.hides(`[aria-label="Dead tasks"]`, "invoice-1")
 	p.shows("dialog", "Delete 1 chosen task?")
 	p.pressIn("dialog", "Delete")
 	p.shows("dialog", "0 tasks deleted, 1 not.")
@@ -81,20 +84,20 @@ func TestDiedMeanwhile(t *testing.T) {
 	p := open(t)
 	p.hurries()
 	p.load(r.url + "/#/dead?topic=invoice.send")
-	p.shows("main table", "invoice-before")
+	p.shows(`[aria-label="Dead tasks"]`, "invoice-before")
 	p.press("Delete all")
 	p.shows("#counted", "1 task.")
 	r.schedule("invoice.send", "invoice-after", 0)
-	p.shows("main table", "invoice-after")
+	p.shows(`[aria-label="Dead tasks"]`, "invoice-after")
 	p.pressIn("dialog", "Delete")
 	p.shows(".notices", "1 task deleted.")
-	p.hides("main table", "invoice-before")
-	p.shows("main table", "invoice-after")
+	p.hides(`[aria-label="Dead tasks"]`, "invoice-before")
+	p.shows(`[aria-label="Dead tasks"]`, "invoice-after")
 	p.content()
 }
 
-// The reason and the error of a task whose topic was deleted are the same: it is said once. On one
-// page of several, the reasons are those of that page.
+// The reason and the error of a task whose topic was deleted are the same: it is said once. All
+// dead tasks are counted, on whatever page.
 func TestWhyDead(t *testing.T) {
 	r := serve(t)
 	for i := range 21 {
@@ -106,16 +109,87 @@ func TestWhyDead(t *testing.T) {
 	p := open(t)
 	p.hurries()
 	p.load(r.url + "/#/dead?topic=invoice.send")
-	p.shows("main", "Why: the 20 tasks of this page")
-	p.shows("main .facts", "its topic was deleted")
+	p.shows("#why", "its topic was deleted")
+	p.shows("#why tbody tr", "21")
 	p.hides("main", "the topic was deleted")
 	p.press("Next")
-	p.shows("main", "Why: the 1 task of this page")
-	if _, err := r.DeleteDead(t.Context(), "invoice.send", []string{"invoice-00"}); err != nil {
+	p.shows("#why tbody tr", "21")
+	p.content()
+}
+
+// What is dead and why, of all topics and of one. The tasks of one reason come back, all of them
+// and no others.
+func TestDeadByReason(t *testing.T) {
+	r := serve(t)
+	if err := r.Handle("invoice.send", func(_ context.Context, d *tasks.Delivery) error {
+		if strings.HasPrefix(d.ID, "a") {
+			return tasks.Kill(fmt.Errorf("order %s: HTTP 503", strings.TrimPrefix(d.ID, "a")))
+		}
+		return tasks.Kill(errors.New("no such template"))
+	}); err != nil {
 		t.Fatal(err)
 	}
-	p.press("Back")
-	p.hides("main", "of this page")
+	for i := range 25 {
+		r.schedule("invoice.send", fmt.Sprint("a", i), 0)
+	}
+	r.schedule("invoice.send", "b", 0)
+	r.breaks("mail", "refused")
+	r.schedule("mail", "m", 0)
+	p := open(t)
+	p.hurries()
+	p.load(r.url + "/#/dead")
+	p.shows("#why", "order #: HTTP 503")
+	p.shows("#why", "refused")
+	p.press("no such template")
+	p.shows("h1", "Dead of invoice.send")
+	p.shows("#why tr.chosen", "no such template")
+	p.hides(`[aria-label="Dead tasks"]`, "a0")
+	p.press("order #: HTTP 503")
+	p.shows("#why tr.chosen", "25")
+	p.hides(`[aria-label="Dead tasks"]`, "no such template")
+	if err := r.PauseTopic(r.Context(), "invoice.send", true); err != nil { // what comes back stays
+		t.Fatal(err)
+	}
+	p.content()
+	p.press("Requeue all of these")
+	p.shows("#counted", "25 tasks.")
+	p.pressIn("dialog", "Requeue")
+	p.shows(".notices", "25 tasks came back.")
+	p.hides("#why", "order #: HTTP 503")
+	p.press("All reasons")
+	p.shows(`[aria-label="Dead tasks"]`, "no such template")
+	if s := r.Stats().Total; s.Dead != 2 || s.Ready != 25 {
+		t.Errorf("%d are dead, and %d ready", s.Dead, s.Ready)
+	}
+	p.content()
+}
+
+// The dead of a group come back, and those of another one stay.
+func TestRequeueGroup(t *testing.T) {
+	r := serve(t)
+	r.breaks("newsletter", "no such template")
+	for i := range 4 {
+		if _, err := r.Schedule(t.Context(), tasks.Request{ID: fmt.Sprint("news-", i), Topic: "newsletter", Group: fmt.Sprint("campaign-", i%2)}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := open(t)
+	p.hurries()
+	p.load(r.url + "/#/dead?topic=newsletter")
+	p.shows("#why tbody tr", "4")
+	p.fill(`main [name="group"]`, "campaign-1")
+	p.press("Find")
+	p.hides(`[aria-label="Dead tasks"]`, "news-0")
+	if err := r.PauseTopic(r.Context(), "newsletter", true); err != nil { // what comes back stays
+		t.Fatal(err)
+	}
+	p.press("Requeue all of these")
+	p.shows("#counted", "2 tasks.")
+	p.pressIn("dialog", "Requeue")
+	p.shows(".notices", "2 tasks came back.")
+	if s := r.Stats().Total; s.Dead != 2 || s.Ready != 2 {
+		t.Errorf("%d are dead, and %d ready", s.Dead, s.Ready)
+	}
 	p.content()
 }
 

@@ -162,7 +162,7 @@ func TestFinished(t *testing.T) {
 	p.shows("main table", "order-42")
 	p.fill(`main [name="group"]`, "autumn")
 	p.press("Find")
-	p.shows("main", "Finished tasks are not found by their group")
+	p.shows("main", "No task is as the filter says.")
 	p.content()
 }
 

@@ -74,13 +74,11 @@ func TestSettings(t *testing.T) {
 	p.press("Save")
 	p.shows(".notices", "The settings are saved.")
 	p.shows("main", "5 attempts")
-	topic, err := r.Topic("order.unpaid")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if topic.Settings.Retry.MaxAttempts != 5 || topic.Settings.Lease != time.Minute || topic.ConcurrencySet {
-		t.Errorf("the settings are %+v", topic.Settings)
-	}
+	p.waits(func() (bool, string) { // until the other nodes have heard of it
+		topic, err := r.Topic("order.unpaid")
+		return err == nil && topic.Settings.Retry.MaxAttempts == 5 && topic.Settings.Lease == time.Minute && !topic.ConcurrencySet,
+			fmt.Sprintf("the settings are %+v, %v", topic.Settings, err)
+	})
 	// The second change of the two does not undo the first.
 	p.press("Edit settings")
 	if err := r.PauseTopic(r.Context(), "order.unpaid", true); err != nil {

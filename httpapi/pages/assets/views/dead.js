@@ -3,7 +3,7 @@
 import {html, useState} from "../vendor/preact.js";
 import {get, now, topicPath} from "../api.js";
 import {away, count, plural, when} from "../format.js";
-import {Field, Pages, Section, Table, View, noneYet, useChosen} from "../parts.js";
+import {Fault, Field, Pages, Section, Table, View, noneYet, useChosen} from "../parts.js";
 import {usePoll} from "../poll.js";
 import {go, link} from "../route.js";
 import {Many} from "./many.js";
@@ -20,7 +20,8 @@ const midnight = days => {
 
 // windows are the spans of time of death that a link can name.
 const windows = {
-  hour: {text: "in the last hour", of: () => [new Date(now() - 3_600_000).toISOString(), ""]},
+  // By whole minutes, so that the server can use an answer again.
+  hour: {text: "in the last hour", of: () => [new Date(Math.floor(now() / 60_000 - 60) * 60_000).toISOString(), ""]},
   today: {text: "today", of: () => [midnight(0), ""]},
   yesterday: {text: "yesterday", of: () => [midnight(-1), midnight(0)]},
 };
@@ -39,14 +40,47 @@ const topicColumns = [
   {head: "Last error of the topic", class: "grow", cell: t => html`<span class="clamp" title=${t.last_error}>${t.last_error}</span>`},
 ];
 
+// whyShown is how many reasons are shown.
+const whyShown = 8;
+
+// Why counts dead tasks by reason and error, those that query selects. Each reason leads to its tasks;
+// of are the parameters that the address keeps. chosen has those of the reason that it names.
+function Why({path, query, of, chosen, byTopic}) {
+  const poll = usePoll(signal => get(path, {...query(), limit: whyShown}, signal), [path, JSON.stringify(of)], 5000), why = poll.data;
+  if (!why) return poll.fault ? html`<${Section} title="Why"><${Fault} fault=${poll.fault} again=${poll.again} /></${Section}>` : null;
+  if (!why.reasons.length && why.complete) return null;
+  const is = r => chosen && r.error === chosen.error_like && (r.reason || "") === (chosen.reason || "");
+  const text = r => (r.reason === "deleted" ? reasonOf(r) : r.error === "(none)" ? "no error" : r.error);
+  const to = r => link("dead", "", is(r) ? of : {...of, topic: r.topic, reason: r.reason, error_like: r.error});
+  const columns = [
+    {head: "Error", class: "grow", cell: r => html`<a href=${to(r)} aria-current=${is(r) ? "true" : undefined} title=${r.example}><span class="clamp">${text(r)}</span></a>`},
+    {head: "Tasks", num: true, cell: r => count(r.count)},
+    ...(byTopic ? [{head: "Topic", cell: r => r.topic}] : []),
+    {head: "Reason", class: "whole", cell: r => html`<span class="soft">${reasonOf(r)}</span>`},
+    {head: "First died", class: "time", num: true, cell: r => html`<span title=${r.first_died_at}>${when(r.first_died_at)}</span>`},
+    {head: "Last died", class: "time", num: true, cell: r => html`<span title=${r.last_died_at}>${when(r.last_died_at)}</span>`},
+  ];
+  const notes = [
+    why.left_out ? plural(why.left_out, "task") + " more for other reasons." : "",
+    !why.complete && !why.missing.length ? count(why.looked_at) + " of " + plural(why.dead, "dead task") + " were looked at, the longest dead first." : "",
+    why.missing.length ? "Without the dead of " + why.missing.map(m => m.node || "the other nodes").join(", ") + "." : "",
+  ].filter(Boolean).join(" ");
+  return html`<${Section} id="why" title="Why" poll=${poll} side=${chosen ? html`<a href=${link("dead", "", of)}>All reasons</a>` : null}>
+    <${Table} label="Reasons" columns=${columns} rows=${why.reasons} keyOf=${r => r.topic + "\n" + r.reason + "\n" + r.error} rowClass=${r => (is(r) ? "chosen" : undefined)}
+      empty="None among those that were looked at." />
+    ${notes ? html`<p class="hint soft">${notes}</p>` : null}
+  </${Section}>`;
+}
+
 function ByTopic({stats}) {
   const [cursors, setCursors] = useState([]);
   const poll = usePoll(signal => get("v1/topics", {sort: "dead", limit: topicsShown, cursor: cursors[cursors.length - 1]}, signal), [cursors.join()], 5000);
   const topics = poll.data?.topics.filter(t => t.counts.dead > 0), dead = stats.data?.total.dead;
   return html`<${View} title="Dead tasks" poll=${poll} lead=${dead === undefined ? "Dead tasks" : dead ? plural(dead, "dead task") : "No task is dead"}>
-    ${topics ? html`<${Table} label="Topics with dead tasks" columns=${topicColumns} rows=${topics} keyOf=${t => t.name}
+    ${topics?.length ? html`<${Why} path="v1/dead/reasons" query=${() => ({})} of=${{}} byTopic=${true} />` : null}
+    ${topics ? html`<${Section} title="Topics"><${Table} label="Topics with dead tasks" columns=${topicColumns} rows=${topics} keyOf=${t => t.name}
         empty="A task is dead when its attempts are used up, or when its receiver buries it." />
-      <${Pages} cursors=${cursors} next=${topics.length === poll.data.topics.length ? poll.data.next_cursor : ""} go=${setCursors} />` : null}
+      <${Pages} cursors=${cursors} next=${topics.length === poll.data.topics.length ? poll.data.next_cursor : ""} go=${setCursors} /></${Section}>` : null}
   </${View}>`;
 }
 
@@ -58,17 +92,6 @@ const reasonOf = t => reasonTexts[t.reason] || "not known";
 // justAfter is the time of the last death that the page may show: now, by a clock that may be behind
 // the ones of the nodes.
 const justAfter = tasks => new Date(Math.max(now(), ...tasks.map(t => Date.parse(t.died_at) + 1))).toISOString();
-
-// byReason counts the tasks of a page by reason and error, the most frequent first.
-function byReason(tasks) {
-  const groups = new Map();
-  for (const t of tasks) {
-    const error = whyOf(t), key = t.reason + "\n" + error, g = groups.get(key) || {key, reason: reasonOf(t), error, n: 0};
-    g.n++;
-    groups.set(key, g);
-  }
-  return [...groups.values()].sort((a, b) => b.n - a.n);
-}
 
 function Filters({params}) {
   const [form, set] = useState(params);
@@ -82,15 +105,15 @@ function Filters({params}) {
   return html`<form class="filters" onSubmit=${submit} aria-label="Filter">
     ${pick("reason", "Reason", [{value: "", text: "any"}, ...Object.entries(reasonTexts).map(([value, text]) => ({value, text}))])}
     ${pick("died", "Died", [{value: "", text: "at any time"}, ...Object.entries(windows).map(([value, w]) => ({value, text: w.text}))])}
-    ${field("error", "Text in the last error")}${field("id_prefix", "Id begins")}
+    ${field("error", "Text in the last error")}${field("id_prefix", "Id begins")}${field("group", "Group")}
     <div class="actions"><button type="submit" class="main">Find</button>
       ${Object.keys(params).length > 1 ? html`<button type="button" onClick=${() => go(link("dead", "", {topic: params.topic}))}>Clear</button>` : null}</div>
   </form>`;
 }
 
 // filterOf is what an action selects for the parameters of the address.
-function filterOf({topic, reason, error, id_prefix, died}) {
-  const [from, to] = windows[died]?.of() ?? ["", ""], all = {topic, reason, error, id_prefix, died_from: from, died_to: to};
+function filterOf({topic, reason, error, error_like, group, id_prefix, died}) {
+  const [from, to] = windows[died]?.of() ?? ["", ""], all = {topic, reason, error, error_like, group, id_prefix, died_from: from, died_to: to};
   return Object.fromEntries(Object.entries(all).filter(([, value]) => value));
 }
 
@@ -102,15 +125,16 @@ function OfTopic({params, may}) {
     return get(topicPath(topic) + "/dead", {...query, details: false, limit: pageSize, cursor: cursors[cursors.length - 1]}, signal);
   }, [JSON.stringify(params), cursors.join()], 5000);
   const tasks = poll.data?.tasks || [], acts = may("admin"), {here, column, none} = useChosen(tasks);
-  const paged = cursors.length > 0 || !!poll.data?.next_cursor;
   // What is asked about stays as it is until the answer: tasks that die meanwhile do not belong to it.
   const ask = action => setDoing(here.length ? {action, ids: here.map(t => t.id), of: plural(here.length, "chosen task")}
     : {action, filter: {died_to: justAfter(tasks), ...filterOf(params)}, of: (filtered ? "all dead tasks of " + topic + " that the filter selects" : "all dead tasks of " + topic)});
   const which = here.length ? plural(here.length, "task") : filtered ? "all of these" : "all";
+  // The reasons are those of all that the other parameters select, so that another one can be chosen.
+  const {error_like: like, ...others} = params;
+  if (like) delete others.reason;
   return html`<${View} title=${"Dead of " + topic} lead=${html`Dead of ${topic}`} poll=${poll} back=${{href: link("dead"), text: "Dead tasks"}}>
     <${Filters} params=${params} />
-    ${tasks.length ? html`<${Section} title=${paged ? "Why: the " + plural(tasks.length, "task") + " of this page" : "Why"}><dl class="facts">${byReason(tasks).slice(0, 5).map(g => html`<dt key=${g.key} class="num">${count(g.n)}</dt>
-      <dd>${g.error} <span class="soft">${g.reason}</span></dd>`)}</dl></${Section}>` : null}
+    <${Why} path=${topicPath(topic) + "/dead/reasons"} query=${() => { const {topic: _, ...query} = filterOf(others); return query; }} of=${others} chosen=${like ? params : null} />
     <${Section} title="Tasks" side=${html`<a href=${link("topics", topic)}>The topic</a>`}>
       ${acts && tasks.length ? html`<div class="bulk">
         <button type="button" onClick=${() => ask("requeue")}>Requeue ${which}</button>

@@ -101,10 +101,10 @@ async function found(params, cursor, signal) {
 }
 
 // refusal says why the server would not list what is asked for, "" if it does.
-function refusal({state, topic, group, due}) {
+function refusal({state, topic, due}) {
   if (state !== "finished") return "";
   if (!topic) return "Finished tasks are listed of one topic: name it. They are kept where the topic says so.";
-  return group || due ? "Finished tasks are not found by their group or their deadline: leave these out." : "";
+  return due ? "Finished tasks are not found by their deadline: leave it out." : "";
 }
 
 export function Tasks({params, may}) {
