@@ -42,6 +42,10 @@ func TestShardsLost(t *testing.T) {
 		if n := b.Stats().Total; n.Pending+n.Ready != 900 || n.Dead != 1 {
 			t.Errorf("%+v", n)
 		}
+		pass(aFewSweeps)
+		if lines := a.log.count("shards lost to other nodes"); lines != 1 || a.log.count("shards=3 ") != 1 {
+			t.Errorf("%d lines about the lost shards", lines)
+		}
 		b.keeps.Store(false)
 		// Its own shards come home, under numbers that were used before.
 		pass(5 * time.Second)

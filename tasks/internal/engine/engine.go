@@ -136,6 +136,7 @@ type ownership struct {
 	Counts   shardCounts
 	Inactive int                 // terms of which nothing is handed out
 	handed   map[string]handOver // by node: of which the log does not tell yet
+	lost     lostShards          // of which the log does not tell yet
 }
 
 // The detached are deliveries that handlers are making, and whose shards are leaving or have

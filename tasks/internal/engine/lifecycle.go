@@ -139,6 +139,7 @@ func (s *Engine) shutDown(ctx context.Context) error {
 		s.Config.Log.Warn("closing without the ledger: it does not answer", "node", s.Config.Node)
 	}
 	s.tellHandOvers(true)
+	s.tellLost(true)
 	s.Cluster.Leave()
 	s.Runner.Close()
 	s.park()

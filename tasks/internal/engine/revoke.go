@@ -39,10 +39,41 @@ func (s *Engine) revokeLocked(n int, h *OwnedShard, err error) {
 		s.Config.Log.Info("empty adopted shard retired", "node", s.Config.Node, "shard", n)
 	} else {
 		s.Shards.Counts.Revoked++
-		s.Config.Log.Error("shard lost to another node; its tasks leave memory", "node", s.Config.Node, "shard", n, "error", err)
+		s.Shards.lost.addLocked(s.Elapsed(), n, err)
 	}
 	h.revoked = true
 	s.beginEvictionLocked(n, h)
+}
+
+// lostShards are what other nodes have adopted since the last line of the log about it. A process
+// that was suspended finds all of its shards lost: that is one line.
+type lostShards struct {
+	number      int
+	shard       int   // the first one
+	err         error // why that is lost
+	began, last time.Duration
+}
+
+func (l *lostShards) addLocked(now time.Duration, shard int, err error) {
+	if l.number == 0 {
+		l.shard, l.err, l.began = shard, err, now
+	}
+	l.number, l.last = l.number+1, now
+}
+
+// tellLost writes a line about the shards that were lost, once no further one has been for a
+// period of the sweep, or at once.
+func (s *Engine) tellLost(all bool) {
+	s.Mu.Lock()
+	l, now := s.Shards.lost, s.Elapsed()
+	due := l.number > 0 && (all || now-l.last >= s.Config.SweepEvery || now-l.began >= tellHandOverWithin)
+	if due {
+		s.Shards.lost = lostShards{}
+	}
+	s.Mu.Unlock()
+	if due {
+		s.Config.Log.Error("shards lost to other nodes; their tasks leave memory", "node", s.Config.Node, "shards", l.number, "shard", l.shard, "error", l.err)
+	}
 }
 
 // beginEvictionLocked begins to evict a shard that is another node's now.

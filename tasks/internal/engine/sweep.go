@@ -85,6 +85,7 @@ func (s *Engine) SweepOnce(full bool) {
 	}
 	s.failures.Tell(s.Config.Log, s.Config.Node, s.Elapsed())
 	s.tellHandOvers(false)
+	s.tellLost(false)
 	s.tidy()
 	if full {
 		select {
