@@ -66,7 +66,7 @@ func (s *Server) act(ctx context.Context, in *request) (*reply[Acted], error) {
 	done, err := s.scheduler.Act(ctx, a)
 	if done.Done > 0 && !a.Dry {
 		s.log.Info("tasks were acted on", "request_id", in.gin.Writer.Header().Get(requestIDHeader), "token", in.gin.GetString(callerKey),
-			"action", a.Action, "topic", a.Query.Topic, "done", done.Done, "failed", len(done.Failed), "complete", err == nil && done.Cursor == "")
+			"action", a.Action, "topic", a.Query.Topic, "group", a.Query.Group, "ids", len(a.IDs), "done", done.Done, "failed", len(done.Failed), "complete", err == nil && done.Cursor == "")
 	}
 	if err != nil {
 		return nil, withDone(err, done.Done)

@@ -1,10 +1,15 @@
 package httpapi
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // actions asks for actions until there is no cursor, and returns how many tasks were selected and
@@ -65,6 +70,52 @@ func TestActions(t *testing.T) {
 	check(`{"action":"cancel","filter":{"topic":"campaign"}}`, 5, 5, "[]")
 	if left := r.listed("/v1/tasks?"); left != "" {
 		t.Errorf("left are %s", left)
+	}
+}
+
+// A list by id has the task in whatever state, and is empty where there is none for the caller.
+func TestListById(t *testing.T) {
+	r := limitedRig(t)
+	own, admin := bearer("own"), bearer("admin")
+	ids := func(query, who string) string {
+		v := r.want(r.do("GET", "/v1/tasks?id="+query, "", who), 200)
+		var all []string
+		for _, one := range v["tasks"].([]any) {
+			m := one.(map[string]any)
+			all = append(all, fmt.Sprint(m["id"], " ", m["state"], " ", m["payload"] != nil))
+		}
+		return fmt.Sprint(all, v["next_cursor"])
+	}
+	r.want(r.do("PUT", "/v1/tasks/dies", `{"topic":"own.a","payload":1}`, admin), 201)
+	r.want(r.do("POST", "/v1/tasks/mine/hold", "", admin), 200)
+	v := r.want(r.do("POST", "/v1/topics/own.a/reserve", `{"wait":"60s"}`, admin), 200)
+	r.want(r.do("POST", "/v1/receipts/bury", `{"receipts":["`+receiptOf(v["tasks"].([]any)[0])+`"]}`, admin), 200)
+	for query, want := range map[string]string{"dies": "[dies dead true] <nil>", "dies&details=false": "[dies dead false] <nil>", "none": "[] <nil>", "theirs": "[] <nil>"} {
+		if got := ids(query, own); got != want {
+			t.Errorf("%s: %s, want %s", query, got, want)
+		}
+	}
+	if got := ids("theirs", admin); got == "[] <nil>" {
+		t.Error("an admin does not find a task")
+	}
+	for _, query := range []string{"id=a&topic=own.a", "id=a&state=dead", "id=a&cursor=x"} {
+		r.refused(r.do("GET", "/v1/tasks?"+query, "", own), 422, "invalid", "id")
+	}
+}
+
+// The log says what an action was asked to change.
+func TestActionsAreLogged(t *testing.T) {
+	var text bytes.Buffer
+	r := newRigOn(t, memledger.New(), tasks.Config{}, Config{Log: slog.New(slog.NewTextHandler(&text, nil))})
+	for _, id := range []string{"a", "b"} {
+		r.want(r.do("POST", "/v1/tasks", `{"id":"`+id+`","topic":"t","group":"g","delay":"1h"}`), 201)
+	}
+	r.actions(`{"action":"fire","filter":{"group":"g"}}`)
+	r.actions(`{"action":"cancel","ids":["a","b","none"]}`)
+	for _, part := range []string{`action=fire topic="" group=g ids=0 done=2`, `action=cancel topic="" group="" ids=3 done=2 failed=1`} {
+		if !strings.Contains(text.String(), part) {
+			t.Errorf("%s is not in %s", part, &text)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"strconv"
 	"strings"
@@ -214,6 +215,7 @@ func (s *Server) resume(ctx context.Context, in *changeTaskInput) (*taggedTask, 
 
 type listTasksInput struct {
 	request
+	ID    string `query:"id" maxLength:"128" doc:"Only the task that has this id, in whatever state: an empty list if there is none, or if the token may not use its topic. With no other parameter but details."`
 	Topic string `query:"topic" maxLength:"128" doc:"Only tasks of this topic."`
 	Group string `query:"group" maxLength:"128" doc:"Only tasks of this group."`
 	State string `query:"state" enum:"pending,retrying,held,ready,delivering,dead,finished" doc:"Only tasks in this state; retrying: those pending tasks of which an attempt was made; held: those whose countdown is held, which are pending too; finished: those that are kept, the one first that finished first. Without it, all but the dead and the finished. Dead and finished need a topic."`
@@ -234,5 +236,29 @@ func (s *Server) list(ctx context.Context, in *listTasksInput) (*reply[TaskPage]
 	if err := instants(append(in.DueFilter.bounds(&q), in.DiedFilter.bounds(&q)...)); err != nil {
 		return nil, err
 	}
+	if in.ID != "" {
+		return s.listOne(ctx, in, q)
+	}
 	return s.listed(ctx, in.gin, func() (tasks.Page, error) { return s.scheduler.List(ctx, q) })
+}
+
+// listOne lists the task that has an id, dead or finished ones included.
+func (s *Server) listOne(ctx context.Context, in *listTasksInput, q tasks.Query) (*reply[TaskPage], error) {
+	if q.Limit, q.Brief = 0, false; q != (tasks.Query{}) {
+		return nil, invalidField("id", "must not stand beside other parameters than details")
+	}
+	return s.listed(ctx, in.gin, func() (tasks.Page, error) {
+		t, err := s.scheduler.Get(ctx, in.ID)
+		switch {
+		case errors.Is(err, tasks.ErrNotFound), errors.Is(err, tasks.ErrNotGranted):
+			return tasks.Page{}, nil
+		case err != nil:
+			return tasks.Page{}, err
+		}
+		if !in.Details {
+			t.Payload, t.Headers, t.Attempts = nil, nil, nil
+			t.LastError = strings.ToValidUTF8(t.LastError[:min(len(t.LastError), tasks.MaxBriefError)], "")
+		}
+		return tasks.Page{Tasks: []tasks.Task{t}}, nil
+	})
 }
