@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
+
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -161,6 +163,27 @@ func TestDeadByReason(t *testing.T) {
 	if s := r.Stats().Total; s.Dead != 2 || s.Ready != 25 {
 		t.Errorf("%d are dead, and %d ready", s.Dead, s.Ready)
 	}
+	p.content()
+}
+
+// On a narrow screen all tasks of a page are chosen at once, too.
+func TestChooseAllOnAPhone(t *testing.T) {
+	r := serve(t)
+	r.breaks("invoice.send", "no such template")
+	for i := range 3 {
+		r.schedule("invoice.send", fmt.Sprintf("invoice-%d", i), 0)
+	}
+	p := open(t)
+	p.hurries()
+	p.do("make it narrow", chromedp.EmulateViewport(360, 740, chromedp.EmulateMobile, chromedp.EmulateTouch))
+	p.load(r.url + "/#/dead?topic=invoice.send")
+	p.shows(`[aria-label="Dead tasks"]`, "invoice-2")
+	if !eval[bool](p, `(box => { box.click(); return box.offsetHeight > 0; })(document.querySelector("label.all input"))`) {
+		t.Error("the box that chooses all is not to be seen")
+	}
+	p.press("Delete 3 tasks")
+	p.pressIn("dialog", "Delete")
+	p.shows("main", "No task of this topic is dead.")
 	p.content()
 }
 

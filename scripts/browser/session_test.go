@@ -104,6 +104,15 @@ func TestLimitedTokens(t *testing.T) {
 	p.hides(".bar nav", "Topics")
 	p.press("Tasks")
 	p.shows("main", "coupon-1")
+	links := func() int { return eval[int](p, `document.querySelectorAll('main a[href*="/topics/"]').length`) }
+	if n := links(); n != 0 {
+		t.Errorf("one who may see no topic is led to %d", n)
+	}
+	p.press("coupon-1")
+	p.shows("main", "Facts")
+	if n := links(); n != 0 {
+		t.Errorf("one who may see no topic is led to %d", n)
+	}
 	p.content()
 }
 

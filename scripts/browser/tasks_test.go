@@ -71,6 +71,9 @@ func TestFilters(t *testing.T) {
 	if at := eval[string](p, "location.hash"); at != "#/tasks?topic=order.unpaid" {
 		t.Errorf("the address is %s", at)
 	}
+	p.fill(`main [name="find"]`, "order-unknown") // which is no complaint in the console
+	p.press("Find")
+	p.shows("main", "No task has this id")
 	p.fill(`main [name="find"]`, "order-07")
 	p.press("Find")
 	p.hides("main table", "order-24")

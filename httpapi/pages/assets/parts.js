@@ -14,7 +14,7 @@ export function Table({label, columns, rows, keyOf, empty, sorted, onSort, rowCl
   const first = columns.find(c => c.class !== "tick"); // it names the row
   if (!rows?.length) return html`<p class="empty">${empty}</p>`;
   return html`<div class="sheet"><table aria-label=${label}>
-    <thead><tr>${columns.map(c => html`<th scope="col" class=${(c.num ? "num " : "") + (c.class || "")} title=${c.note}
+    <thead><tr>${columns.map(c => c.class === "tick" ? html`<td class="tick">${c.head}</td>` : html`<th scope="col" class=${(c.num ? "num " : "") + (c.class || "")} title=${c.note}
       aria-sort=${c.sort && sorted === c.sort ? (c.down ? "descending" : "ascending") : undefined}>
       ${c.sort && onSort ? html`<button type="button" class="sort" onClick=${() => onSort(c.sort)}>${c.head}</button>` : c.head}</th>`)}</tr></thead>
     <tbody>${rows.map(row => html`<tr key=${keyOf(row)} class=${rowClass ? rowClass(row) : undefined}>
@@ -23,7 +23,8 @@ export function Table({label, columns, rows, keyOf, empty, sorted, onSort, rowCl
   </table></div>`;
 }
 
-// useChosen keeps which rows of a list are chosen, and makes the column of boxes that chooses them.
+// useChosen keeps which rows of a list are chosen, and makes the column of boxes that chooses them. all
+// chooses all of them where the head of the column is not shown.
 export function useChosen(rows) {
   const [ids, set] = useState(new Set()), here = rows.filter(r => ids.has(r.id));
   const choose = (id, on) => set(old => {
@@ -32,11 +33,13 @@ export function useChosen(rows) {
     else next.delete(id);
     return next;
   });
+  const box = more => html`<input type="checkbox" ...${more} checked=${rows.length > 0 && here.length === rows.length}
+      onChange=${e => set(new Set(e.target.checked ? rows.map(r => r.id) : []))} />`;
+  const all = rows.length ? html`<label class="all">${box()} Choose all on this page</label>` : null;
   const column = {class: "tick",
-    head: html`<input type="checkbox" aria-label="Choose all on this page" checked=${rows.length > 0 && here.length === rows.length}
-      onChange=${e => set(new Set(e.target.checked ? rows.map(r => r.id) : []))} />`,
+    head: box({"aria-label": "Choose all on this page"}),
     cell: r => html`<input type="checkbox" aria-label=${"Choose " + r.id} checked=${ids.has(r.id)} onChange=${e => choose(r.id, e.target.checked)} />`};
-  return {here, column, none: () => set(new Set())};
+  return {here, column, all, none: () => set(new Set())};
 }
 
 // Figures is a row of numbers, each with what it counts.

@@ -124,7 +124,7 @@ function OfTopic({params, may}) {
     const {topic: _, ...query} = filterOf(params);
     return get(topicPath(topic) + "/dead", {...query, details: false, limit: pageSize, cursor: cursors[cursors.length - 1]}, signal);
   }, [JSON.stringify(params), cursors.join()], 5000);
-  const tasks = poll.data?.tasks || [], acts = may("admin"), {here, column, none} = useChosen(tasks);
+  const tasks = poll.data?.tasks || [], acts = may("admin"), {here, column, all, none} = useChosen(tasks);
   // What is asked about stays as it is until the answer: tasks that die meanwhile do not belong to it.
   const ask = action => setDoing(here.length ? {action, ids: here.map(t => t.id), of: plural(here.length, "chosen task")}
     : {action, filter: {died_to: justAfter(tasks), ...filterOf(params)}, of: (filtered ? "all dead tasks of " + topic + " that the filter selects" : "all dead tasks of " + topic)});
@@ -139,6 +139,7 @@ function OfTopic({params, may}) {
       ${acts && tasks.length ? html`<div class="bulk">
         <button type="button" onClick=${() => ask("requeue")}>Requeue ${which}</button>
         <button type="button" onClick=${() => ask("delete")}>Delete ${which}</button></div>` : null}
+      ${acts ? all : null}
       ${poll.data ? html`<${Table} label="Dead tasks" columns=${acts ? [column, ...columns] : columns} rows=${tasks} keyOf=${t => t.id}
         empty=${poll.data.next_cursor ? noneYet : filtered ? "No dead task is as the filter says." : "No task of this topic is dead."} />
       <${Pages} cursors=${cursors} next=${poll.data.next_cursor} go=${c => { setCursors(c); none(); }} />` : null}

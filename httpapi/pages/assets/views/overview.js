@@ -34,7 +34,7 @@ const worstColumns = [
 function totals(total, soon) {
   const oldest = total.ready_oldest_at;
   return [
-    {name: "ready", label: "Waiting now", value: count(total.ready), href: link("tasks", "", {state: "ready"}), bad: isLate(total),
+    {name: "ready", label: "Ready", value: count(total.ready), href: link("tasks", "", {state: "ready"}), bad: isLate(total),
       note: oldest ? "the oldest since " + when(oldest) : "all that was due is handed out"},
     {name: "late", label: "Late by, last 5 min", ...lateness(total.recent)},
     {name: "delivering", label: "Being delivered", value: count(total.delivering), href: link("tasks", "", {state: "delivering"})},

@@ -6,7 +6,7 @@ import {away, count, fine, fromInput, localInput, plural, when} from "../format.
 import {Ask, Field, Section, View} from "../parts.js";
 import {usePoll} from "../poll.js";
 import {link} from "../route.js";
-import {StatePill} from "./tasks.js";
+import {StatePill, TopicLink} from "./tasks.js";
 
 export function TaskView({id, may}) {
   const poll = usePoll(async signal => {
@@ -31,16 +31,16 @@ export function TaskView({id, may}) {
       actions=${actionsOf(t, may).map(action => html`<button key=${action.name} type="button" onClick=${() => setDoing({action, task: t})}>${action.label}</button>`)}>
     <div class="two">
       <${Section} title="Story"><${Story} task=${t} /></${Section}>
-      <${Section} title="Facts"><dl class="facts">${facts(t).map(([what, value]) => html`<dt key=${what}>${what}</dt><dd>${value}</dd>`)}</dl></${Section}>
+      <${Section} title="Facts"><dl class="facts">${facts(t, may).map(([what, value]) => html`<dt key=${what}>${what}</dt><dd>${value}</dd>`)}</dl></${Section}>
     </div>
     ${payload ? html`<${Section} title="Payload"><pre tabindex="0">${payload}</pre></${Section}>` : null}
     ${dialog}
   </${View}>`;
 }
 
-function facts(t) {
+function facts(t, may) {
   return [
-    ["Topic", html`<a href=${link("topics", t.topic)}>${t.topic}</a>`],
+    ["Topic", html`<${TopicLink} name=${t.topic} may=${may} />`],
     ["Group", t.group && html`<a href=${link("tasks", "", {group: t.group})}>${t.group}</a>`],
     ["Node", html`<code>${t.node}</code>`],
     ["Attempts", count(t.attempt)],

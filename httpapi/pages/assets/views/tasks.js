@@ -1,7 +1,7 @@
 // Tasks that wait or are being delivered: found by what they are, soonest first.
 
 import {html, useState} from "../vendor/preact.js";
-import {call, get, now, taskPath} from "../api.js";
+import {get, now} from "../api.js";
 import {away, count, fine, plural, when} from "../format.js";
 import {Fault, Field, Pages, Pill, Table, View, noneYet, useChosen} from "../parts.js";
 import {usePoll} from "../poll.js";
@@ -37,9 +37,12 @@ const isOver = t => t.state === "dead" || t.state === "finished";
 const next = t => (isHeld(t) || isOver(t) ? html`<span class="zero">–</span>` : html`<span title=${t.next_at}>${when(t.next_at)}</span>`);
 const fromNow = t => (isHeld(t) ? fine(t.remaining) + " left" : t.state === "dead" ? "died " + away(t.died_at) : t.state === "finished" ? "ended " + away(t.finished_at) : away(t.next_at));
 
-export const taskColumns = [
+// TopicLink leads to a topic, for those who may see it: may("read").
+export const TopicLink = ({name, may}) => (may("read") ? html`<a href=${link("topics", name)}>${name}</a>` : name);
+
+export const taskColumns = may => [
   {head: "Task", cell: t => html`<a class="id" href=${link("tasks", t.id)}>${t.id}</a>`},
-  {head: "Topic", class: "name", cell: t => html`<a href=${link("topics", t.topic)}>${t.topic}</a>${t.group ? html`<div class="note">group ${t.group}</div>` : null}`},
+  {head: "Topic", class: "name", cell: t => html`<${TopicLink} name=${t.topic} may=${may} />${t.group ? html`<div class="note">group ${t.group}</div>` : null}`},
   {head: "State", class: "state", cell: t => html`<${StatePill} task=${t} />`},
   {head: "Next attempt", class: "time", num: true, cell: next},
   {head: "From now", class: "time", num: true, cell: t => html`<span class="soft">${fromNow(t)}</span>`},
@@ -48,12 +51,12 @@ export const taskColumns = [
 ];
 
 // finishedColumns are those of tasks that have ended.
-const finishedColumns = [
-  ...taskColumns.slice(0, 2),
+const finishedColumns = may => [
+  ...taskColumns(may).slice(0, 2),
   {head: "Outcome", class: "state", cell: t => t.outcome || "not known"},
   {head: "Ended", class: "time", num: true, cell: t => html`<span title=${t.finished_at}>${when(t.finished_at)}</span>`},
   {head: "From now", class: "time", num: true, cell: t => html`<span class="soft">${away(t.finished_at)}</span>`},
-  ...taskColumns.slice(-2),
+  ...taskColumns(may).slice(-2),
 ];
 
 const states = [{value: "", text: "any not ended"}, "pending", "retrying", "held", "ready", "delivering", "finished"];
@@ -80,12 +83,8 @@ function Filters({params}) {
 // exactly asks for the one task that has the id, which may be dead, beside the list of those whose
 // ids begin so.
 async function exactly(id, signal) {
-  try {
-    return (await call("GET", taskPath(id), {signal})).value;
-  } catch (fault) {
-    if (fault.status === 404 || fault.status === 422) return null;
-    throw fault;
-  }
+  if (!/^[A-Za-z0-9][\w.:@-]{0,127}$/.test(id)) return null;
+  return (await get("v1/tasks", {id, details: false}, signal)).tasks[0] ?? null;
 }
 
 // found asks for a page of the list, and on the first one for the task that has the id. Either may
@@ -110,7 +109,7 @@ function refusal({state, topic, due}) {
 export function Tasks({params, may}) {
   const [cursors, setCursors] = useState([]), [doing, setDoing] = useState(null);
   const poll = usePoll(signal => found(params, cursors[cursors.length - 1], signal), [JSON.stringify(params), cursors.join()], 5000);
-  const page = poll.data, {here, column, none} = useChosen(page?.tasks || []), filtered = Object.keys(params).length > 0;
+  const page = poll.data, {here, column, all, none} = useChosen(page?.tasks || []), filtered = Object.keys(params).length > 0;
   // A filter selects none that is dead or finished; one that is dead may have been found by its id.
   const dead = here.length > 0 && here.every(t => t.state === "dead"), ended = params.state === "finished";
   const acts = may("schedule") && (here.length ? !here.every(isOver) : filtered && page?.tasks.some(t => !isOver(t)));
@@ -133,7 +132,8 @@ export function Tasks({params, may}) {
       <button type="button" onClick=${() => ask("requeue")}>Requeue ${which}</button>
       <button type="button" onClick=${() => ask("delete")}>Delete ${which}</button></div>` : null}
     <${Fault} fault=${page?.fault} />
-    ${page ? html`<${Table} label="Tasks" columns=${ended ? finishedColumns : may("schedule") ? [column, ...taskColumns] : taskColumns} rows=${page.tasks} keyOf=${t => t.id} empty=${empty} />
+    ${may("schedule") && !ended ? all : null}
+    ${page ? html`<${Table} label="Tasks" columns=${ended ? finishedColumns(may) : may("schedule") ? [column, ...taskColumns(may)] : taskColumns(may)} rows=${page.tasks} keyOf=${t => t.id} empty=${empty} />
       <${Pages} cursors=${cursors} next=${page.next} go=${c => { setCursors(c); none(); }} />` : null}
     ${doing ? html`<${Many} ...${doing} onClose=${() => { setDoing(null); none(); poll.again(); }} />` : null}
   </${View}>`;

@@ -90,7 +90,7 @@ function Trouble({topic: t}) {
 function figures(t) {
   const c = t.counts, failed = c.failed;
   return [
-    {name: "ready", label: "Waiting now", value: count(c.ready), bad: isLate(c) && !t.paused, href: link("tasks", "", {topic: t.name, state: "ready"}),
+    {name: "ready", label: "Ready", value: count(c.ready), bad: isLate(c) && !t.paused, href: link("tasks", "", {topic: t.name, state: "ready"}),
       note: c.ready_oldest_at ? "the oldest " + span(age(c.ready_oldest_at)) : "all that was due is handed out"},
     {name: "delivering", label: "Being delivered", value: count(c.delivering), href: link("tasks", "", {topic: t.name, state: "delivering"}),
       note: t.delivery.kind === "pull" ? "" : "at most " + count(t.concurrency_now) + " a node"},
