@@ -94,7 +94,14 @@ func serveFleet(t *testing.T) (nodes []*rig) {
 // serveRedis runs a server that keeps its tasks in a Redis.
 func serveRedis(t *testing.T, addr, name string) *rig {
 	t.Helper()
-	ledger, err := redisledger.Open(redisledger.Options{URL: "redis://" + addr, Node: name, Log: slog.New(slog.DiscardHandler)})
+	return serveRedisBy(t, redisledger.Options{URL: "redis://" + addr, Node: name})
+}
+
+// serveRedisBy is serveRedis with options.
+func serveRedisBy(t *testing.T, by redisledger.Options) *rig {
+	t.Helper()
+	by.Log = slog.New(slog.DiscardHandler)
+	ledger, err := redisledger.Open(by)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,7 +110,7 @@ func serveRedis(t *testing.T, addr, name string) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(way.Close)
-	return serveOn(t, ledger, tasks.Config{Node: name, Ways: []tasks.Way{way}}, httpapi.Config{})
+	return serveOn(t, ledger, tasks.Config{Node: by.Node, Ways: []tasks.Way{way}}, httpapi.Config{})
 }
 
 // fleetCount returns a figure of all nodes.

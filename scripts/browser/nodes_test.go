@@ -8,6 +8,8 @@ import (
 
 	"github.com/lapsehq/lapse/httpapi"
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
+	"github.com/lapsehq/lapse/recovery/redisledger"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -45,5 +47,41 @@ func TestDrain(t *testing.T) {
 	p.shows(".notices", "n2 drains.")
 	<-away.Drained()
 	p.shows("main", "holds 4 shards of other nodes")
+	p.content()
+}
+
+// The same on a real Redis: a node is cut off, the page says which one is missing, others adopt what
+// it held, and it comes back. Then it is drained.
+func TestNodesOnRedis(t *testing.T) {
+	redis := redistest.Start(t)
+	serve := func(url, name string) *rig {
+		return serveRedisBy(t, redisledger.Options{URL: url, Node: name, FailoverAfter: 3 * time.Second})
+	}
+	proxy := redistest.NewProxy(t, redis.Addr)
+	r := serve(redis.URL(), "n1")
+	serve(redis.URL(), "n2")
+	third := serve(proxy.URL(), "n3")
+	third.schedule("order.unpaid", "order-42", time.Hour)
+	p := open(t)
+	p.hurries()
+	p.load(r.url)
+	p.shows("#reach", "All 3 nodes")
+	proxy.Sever(redistest.Reset)
+	p.shows("#banners", "Not the whole fleet: n3")
+	p.shows("#reach", "n3 silent")
+	p.load(r.url + "/#/nodes")
+	p.shows("h1", "n3 is silent.")
+	p.shows("main", "Others hold its tasks.")
+	proxy.Heal()
+	p.shows("#reach", "All 3 nodes")
+	p.hides("main", "Others hold its tasks.")
+	p.press("Drain n3")
+	p.pressIn("dialog", "Drain")
+	p.shows(".notices", "n3 drains.")
+	<-third.Drained()
+	p.shows("main", "of other nodes")
+	if _, err := r.Get(t.Context(), "order-42"); err != nil {
+		t.Error("the task of the node that was drained:", err)
+	}
 	p.content()
 }
