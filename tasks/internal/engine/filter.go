@@ -289,23 +289,23 @@ func (s *Engine) tallyDead(ctx context.Context, topic string, most int, x *searc
 	return whole, err
 }
 
-// A deadTopic is a topic with dead tasks.
-type deadTopic struct {
+// A topicOfDead is a topic with dead tasks.
+type topicOfDead struct {
 	name string
 	dead int
 }
 
 // deadTopics returns the topics whose dead tasks a query is about, those with most first.
-func (s *Engine) deadTopics(q *ListQuery) (topics []deadTopic) {
+func (s *Engine) deadTopics(q *ListQuery) (topics []topicOfDead) {
 	if q.Topic != "" {
-		return []deadTopic{{q.Topic, s.DeadCount(q.Topic)}}
+		return []topicOfDead{{q.Topic, s.DeadCount(q.Topic)}}
 	}
 	s.EachTopic(func(t *Topic) {
 		if dead := t.Gauges[task.Dead]; dead > 0 && task.AnyMatches(q.Patterns, t.Name) {
-			topics = append(topics, deadTopic{t.Name, int(dead)})
+			topics = append(topics, topicOfDead{t.Name, int(dead)})
 		}
 	})
-	slices.SortFunc(topics, func(a, b deadTopic) int { return cmp.Or(cmp.Compare(b.dead, a.dead), cmp.Compare(a.name, b.name)) })
+	slices.SortFunc(topics, func(a, b topicOfDead) int { return cmp.Or(cmp.Compare(b.dead, a.dead), cmp.Compare(a.name, b.name)) })
 	return topics
 }
 
@@ -314,7 +314,7 @@ func (s *Engine) deadTopics(q *ListQuery) (topics []deadTopic) {
 // single one gets all, since its count may be behind.
 //
 //	9 looks among topics of 100, 4 and 1  ->  4, 4, 1
-func sharesOf(topics []deadTopic, looks int) []int {
+func sharesOf(topics []topicOfDead, looks int) []int {
 	shares := make([]int, len(topics))
 	for i := len(topics) - 1; i > 0; i-- {
 		shares[i] = min(topics[i].dead, looks/(i+1))
