@@ -1,0 +1,140 @@
+package docs
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// The tools that pages call, made once: the binary of this tree, and Redis' programs, which take
+// the port of the page's shell.
+var (
+	toolsOnce sync.Once
+	toolsDir  string
+	toolsErr  error
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if toolsDir != "" {
+		_ = os.RemoveAll(toolsDir)
+	}
+	os.Exit(code)
+}
+
+// tools returns the directory of the tools.
+func tools(t *testing.T) string {
+	t.Helper()
+	toolsOnce.Do(func() { toolsDir, toolsErr = makeTools() })
+	if toolsErr != nil {
+		t.Fatal(toolsErr)
+	}
+	return toolsDir
+}
+
+func makeTools() (dir string, err error) {
+	if dir, err = os.MkdirTemp("", "lapse-docs-"); err != nil {
+		return "", err
+	}
+	binary := filepath.Join(dir, "lapse")
+	if built := os.Getenv("LAPSE_BIN"); built != "" {
+		if err := os.Symlink(built, binary); err != nil {
+			return dir, err
+		}
+	} else {
+		build := exec.Command("go", "build", "-tags", "nomsgpack", "-trimpath", "-ldflags", "-s -w", "-o", binary, ".")
+		build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0") // as make build does
+		if out, err := build.CombinedOutput(); err != nil {
+			return dir, fmt.Errorf("go build: %w\n%s", err, out)
+		}
+	}
+	for name, line := range map[string]string{
+		"redis-server": `exec %s "$@" --port "$REDIS_PORT" --bind 127.0.0.1 --save '' --dir "$(mktemp -d)"`,
+		"redis-cli":    `exec %s -p "$REDIS_PORT" "$@"`,
+	} {
+		real, err := exec.LookPath(name)
+		if err != nil {
+			return dir, fmt.Errorf("%w: make redis installs it", err)
+		}
+		script := "#!/bin/sh\n" + fmt.Sprintf(line, real) + "\n"
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(script), 0o700); err != nil {
+			return dir, err
+		}
+	}
+	return dir, nil
+}
+
+// goEnvironment returns the environment with what Go finds below the home directory, which is
+// another one in a page's shell.
+func goEnvironment(t *testing.T) []string {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	out, err := exec.CommandContext(ctx, "go", "env", "GOPATH", "GOCACHE", "GOMODCACHE", "GOPROXY", "GONOSUMDB", "GOFLAGS", "GOSUMDB").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	values := strings.Split(string(out), "\n")
+	var all []string
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, "LAPSE_") && !strings.HasPrefix(e, "OTEL_") && !strings.HasPrefix(e, "GO") {
+			all = append(all, e)
+		}
+	}
+	return append(all, "GOPATH="+values[0], "GOCACHE="+values[1], "GOMODCACHE="+values[2], "GOPROXY="+values[3],
+		"GONOSUMDB="+values[4], "GOFLAGS=-tags=nomsgpack "+values[5], "GOSUMDB="+values[6])
+}
+
+// freePorts returns ports that were free a moment ago: of ten in a row for nodes of Lapse all digits
+// but the last, and one for each other port that pages name.
+func freePorts(t *testing.T) (lapse string, others map[string]string) {
+	t.Helper()
+	var taken []net.Listener // until all are known
+	defer func() {
+		for _, l := range taken {
+			_ = l.Close()
+		}
+	}()
+	listen := func(port int) (string, bool) {
+		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			return "", false
+		}
+		taken = append(taken, l)
+		_, name, _ := net.SplitHostPort(l.Addr().String())
+		return name, true
+	}
+	for range 1000 {
+		tens := 1100 + rand.IntN(2100) // below those that systems give away
+		free := true
+		for digit := range 4 {
+			_, ok := listen(10*tens + digit)
+			free = free && ok
+		}
+		if free {
+			lapse = strconv.Itoa(tens)
+			break
+		}
+	}
+	if lapse == "" {
+		t.Fatal("no four ports in a row are free")
+	}
+	others = map[string]string{}
+	for _, shown := range []string{"6379", "8000", "8080", "3000", "5432"} {
+		number, ok := listen(0)
+		if !ok {
+			t.Fatal("no port is free")
+		}
+		others[shown] = number
+	}
+	return lapse, others
+}

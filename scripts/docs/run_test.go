@@ -1,0 +1,90 @@
+package docs
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// Every command of README.md and docs runs, and prints what the page shows.
+func TestCommands(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it runs for most of a minute")
+	}
+	tools := tools(t)
+	only := os.Getenv("LAPSE_PAGE") // while writing a page
+	var running sync.WaitGroup
+	for _, page := range pages(t) {
+		for i, session := range sessions(blocksOf(page, readPage(t, page))) {
+			if only != "" && !strings.Contains(page, only) {
+				continue
+			}
+			// They wait most of the time: all at once, not as many as there are processors.
+			running.Go(func() {
+				name := filepath.Base(page)
+				if i > 0 {
+					name += "-" + string(rune('a'+i))
+				}
+				t.Run(name, func(t *testing.T) { runSession(t, tools, session) })
+			})
+		}
+	}
+	running.Wait()
+}
+
+// sessions parts the blocks of a page where it begins anew, and leaves those out that have none to
+// run.
+func sessions(blocks []block) [][]block {
+	all := [][]block{nil}
+	for _, b := range blocks {
+		if b.lang == "new shell" {
+			all = append(all, nil)
+			continue
+		}
+		all[len(all)-1] = append(all[len(all)-1], b)
+	}
+	var some [][]block
+	for _, session := range all {
+		runs := false
+		for _, b := range session {
+			runs = runs || hasCommands(b)
+		}
+		if runs {
+			some = append(some, session)
+		}
+	}
+	return some
+}
+
+// hasCommands reports whether a block is one that a shell runs.
+func hasCommands(b block) bool {
+	switch b.lang {
+	case "", "sh", "run", "redis":
+		return exempt[b.name()] == ""
+	}
+	return false
+}
+
+// runSession runs the blocks of a page in order.
+func runSession(t *testing.T, tools string, blocks []block) {
+	s := newShell(t, tools)
+	if !slices.ContainsFunc(blocks, func(b block) bool { return strings.Contains(b.text, "make build") }) {
+		s.linkBinary(tools)
+	}
+	for _, b := range blocks {
+		switch {
+		case b.file != "":
+			s.write(b.file, s.ports.Replace(b.text))
+		case b.lang == "redis":
+			words := strings.Join(strings.Fields(b.text), " ")
+			s.run(command{page: b.page, line: b.line, text: "redis-cli " + strings.NewReplacer(">", `\>`, "&", `\&`, "*", `\*`, "~", `\~`).Replace(words), output: "OK"})
+		case hasCommands(b):
+			for _, c := range commandsOf(b) {
+				s.run(c)
+			}
+		}
+	}
+}
