@@ -25,7 +25,7 @@ var volatile = []struct {
 	{regexp.MustCompile(`\b[0-9a-f]{64}\b`), "<digest>", false},
 	{regexp.MustCompile(`[A-Za-z0-9_-]{48,}`), "<receipt>", true},
 	{regexp.MustCompile(`\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d)?(\.\d+)?( ?[+-]\d{4}|Z)?`), "<time>", false},
-	{regexp.MustCompile(`\b(\d+h)?(\d+m)?\d+(\.\d+)?(ms|µs)|\b(\d+h)?(\d+m)?\d+\.\d+s|\b(\d+h)?\d+m\d+s|\b[0-9]+s\b`), "<time>", false},
+	{regexp.MustCompile(`\b(?:\d+d)?(?:\d+h)?(?:\d+m)?(?:\d+(?:\.\d+)?(?:ms|µs|s)|\d+m\d+s)\b`), "<time>", false},
 	{regexp.MustCompile(`\b\d{10,13}-\d+\b`), "<entry>", false},
 }
 
