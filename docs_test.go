@@ -171,27 +171,3 @@ func TestGlossary(t *testing.T) {
 		t.Errorf("the glossary has %d rows of four columns", rows)
 	}
 }
-
-// The program in README.md is compiled, as an example of package tasks.
-func TestReadmeIsCompiled(t *testing.T) {
-	example, err := os.ReadFile("tasks/example_disk_test.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	readme, err := os.ReadFile("README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, program, found := strings.Cut(string(readme), "```go\n")
-	program, _, _ = strings.Cut(program, "```")
-	if !found || len(program) < 100 {
-		t.Fatal("README.md has no program")
-	}
-	for line := range strings.Lines(program) {
-		// The example has its settings, and returns what the last call does.
-		line = strings.TrimSpace(strings.ReplaceAll(line, "tasks.Config{}", "quiet"))
-		if !strings.Contains(string(example), line) {
-			t.Errorf("not in the example: %s", line)
-		}
-	}
-}

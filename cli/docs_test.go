@@ -166,9 +166,11 @@ releases it, and it comes again after the topic's backoff. The lease is extended
 is killed, with all that it has started, if it is lost all the same. The first SIGTERM or SIGINT ends the asking, and what
 runs is waited for; the second one ends lapse, and what runs goes on without an extension of its lease.
 
+<!-- run: lapse serve -->
 ` + "```" + `
-$ lapse schedule order.unpaid --id order-42 --delay 30m --payload '{"order":42}'
-order-42 is scheduled: due in 30m (2026-11-20 14:06:41.249 +0000)
-$ lapse reserve order.unpaid --follow --max 8 --exec 'curl -fsS --json @- https://shop.internal/cancel'
+$ lapse schedule order.unpaid --id order-42 --delay 2s --payload '{"order":42}'
+order-42 is scheduled: due in 2s (2026-11-20 14:06:41.249 +0000)
+$ lapse reserve order.unpaid --follow --max 8 --exec 'echo "cancel $LAPSE_TASK_ID: $(cat)"'
+cancel order-42: {"order":42}
 ` + "```" + `
 `

@@ -73,6 +73,30 @@ func Example_orderTimeout() {
 	// Output: order-42 of Grace is cancelled
 }
 
+// A receiver of a server elsewhere, as README.md shows it.
+func ExampleWorker() {
+	c, end := lapse()
+	defer end()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	type Order struct{ Number int }
+	cancelOrder := func(_ context.Context, number int) error {
+		fmt.Println("order", number, "is cancelled")
+		stop() // a shop would go on
+		return nil
+	}
+
+	_, err := c.Schedule(ctx, client.Request{ID: "order-42", Topic: "order.unpaid", Payload: []byte(`{"Number":42}`)})
+	must(err)
+	w, err := client.NewWorker(c, "order.unpaid", client.Decode(func(ctx context.Context, o Order, d *client.Delivery) error {
+		return cancelOrder(ctx, o.Number) // nil acknowledges, an error: again later
+	}), client.WorkerOptions{Concurrency: 16})
+	must(err)
+	err = w.Run(ctx) // until ctx ends, and what is under way is done
+	must(err)
+	// Output: order 42 is cancelled
+}
+
 // One coupon has several deadlines: two reminders and the end. They share a group, and
 // are scheduled with one request.
 func Example_couponReminder() {

@@ -50,7 +50,7 @@ func (c *comparison) write(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString(intro)
 	m := &c.machine
-	fmt.Fprintf(&b, "%s, %d cores, %d MB, %s %s/%s, kernel %s, on %s, %d rounds. %s.\n\n```\n%s\n```\n",
+	fmt.Fprintf(&b, "%s, %d cores, %d MB, %s %s/%s, kernel %s, on %s, %d rounds. %s.\n\n```sh\n%s\n```\n",
 		m.CPU, m.Cores, m.MemoryMB, m.Go, m.OS, m.Arch, m.Kernel, c.when.Format(time.DateOnly), c.rounds, strings.Join(c.versions, ", "), c.command)
 	for i := range c.rankings {
 		c.rankings[i].write(&b)

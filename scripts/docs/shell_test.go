@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"sync"
@@ -21,7 +22,7 @@ import (
 const patience = 60 * time.Second
 
 // settling is for what jobs in the background print after a command has ended.
-const settling = 1 * time.Second
+const settling = 15 * time.Second
 
 // A shell runs the commands of a page, as a reader would type them: with jobs, in a directory of
 // its own, in which the files of the repository stand.
@@ -195,6 +196,12 @@ func (s *shell) run(c command) {
 	if before, _, comment := strings.Cut(typed, "   #"); comment && !strings.Contains(typed, "\n") {
 		typed = before
 	}
+	if strings.HasPrefix(typed, "lapse bench") {
+		typed += " --tasks 200 --rate 500 --duration 100ms" // whatever it says before
+		if !strings.Contains(typed, "--workload") {
+			typed += " --workload single"
+		}
+	}
 	from := s.mark()
 	background := isServer(typed)
 	if background {
@@ -248,7 +255,11 @@ func (s *shell) run(c command) {
 	s.t.Logf("%s:%d:\n$ %s\n%s", c.page, c.line, typed, output)
 	s.known.learn(c.output, output)
 	if strings.Contains(typed, "lapse serve") && strings.HasSuffix(typed, "&") {
-		s.run(command{page: c.page, line: c.line, text: ready, hidden: true})
+		text := ready
+		if at := listens.FindStringSubmatch(typed); at != nil {
+			text = strings.ReplaceAll(text, "7480", at[1])
+		}
+		s.run(command{page: c.page, line: c.line, text: text, hidden: true})
 	}
 	if interrupted {
 		return
@@ -267,6 +278,8 @@ func (s *shell) run(c command) {
 
 // ready waits until the server has read its tasks.
 const ready = `until curl -fs 127.0.0.1:7480/readyz || curl -fsk https://127.0.0.1:7480/readyz; do sleep 0.1; done >/dev/null 2>&1`
+
+var listens = regexp.MustCompile(`--listen \S*:(\d+)`)
 
 // followFor is how long a command may go on when the page shows no more of its output.
 func followFor(c command) time.Duration {

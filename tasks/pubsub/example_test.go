@@ -59,3 +59,25 @@ func Example_cacheInvalidation() {
 	// Output:
 	// price:7 is forgotten; left are map[price:8:4.50]
 }
+
+// A subscriber of Redis' expiry events needs no change.
+func Example_subscriber() {
+	ctx, stop := context.WithCancel(context.Background())
+	stop() // a shop would go on
+	client, err := redisledger.Connect(exampleURL, 4)
+	if err != nil {
+		panic(err)
+	}
+	defer client.Close()
+	forget := func(session string) { fmt.Println(session, "is forgotten") }
+
+	events := client.Subscribe(ctx, "__keyevent@0__:expired")
+	defer events.Close()
+	if ctx.Err() != nil {
+		return
+	}
+	for m := range events.Channel() {
+		forget(m.Payload) // session:77
+	}
+	// Output:
+}

@@ -19,12 +19,13 @@ import (
 const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 
 // hook receives tasks: what docs/delivery.md shows.
-func hook(done chan<- string) http.HandlerFunc {
+func hook(cancel func(order int, task string) error) http.Handler {
 	verifier, err := standardwebhooks.NewWebhook(secret)
 	if err != nil {
 		panic(err)
 	}
-	return func(w http.ResponseWriter, r *http.Request) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST /hooks/lapse", func(w http.ResponseWriter, r *http.Request) {
 		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 		if err != nil || verifier.Verify(body, r.Header) != nil {
 			http.Error(w, "not genuine", http.StatusUnauthorized)
@@ -35,14 +36,20 @@ func hook(done chan<- string) http.HandlerFunc {
 			http.Error(w, "no order", http.StatusGone) // no further attempt could mend it
 			return
 		}
-		done <- fmt.Sprintf("%s, attempt %s: order %d is cancelled", r.Header.Get("ce-id"), r.Header.Get("lapse-attempt"), task.Order)
-	}
+		if err := cancel(task.Order, r.Header.Get("ce-id")); err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError) // again, after the backoff
+		}
+	})
+	return mux
 }
 
 // A program that embeds Lapse brings the way along, and a topic chooses it.
 func Example() {
 	ctx, done := context.Background(), make(chan string)
-	receiver := httptest.NewServer(hook(done))
+	receiver := httptest.NewServer(hook(func(order int, task string) error {
+		done <- fmt.Sprintf("%s: order %d is cancelled", task, order)
+		return nil
+	}))
 	defer receiver.Close()
 
 	way, err := webhook.New(webhook.Config{
@@ -70,5 +77,5 @@ func Example() {
 		panic(err)
 	}
 	fmt.Println(<-done)
-	// Output: order-42, attempt 1: order 42 is cancelled
+	// Output: order-42: order 42 is cancelled
 }

@@ -1,0 +1,80 @@
+package docs
+
+import (
+	"math"
+	"os"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Each page of docs reads easily enough.
+func TestReadingEase(t *testing.T) {
+	for _, page := range pages(t) {
+		if got := ease(readPage(t, page)); got < leastEase {
+			t.Errorf("%s: the reading ease is %.1f, at least %d is wanted: shorter sentences, shorter words", page, got, leastEase)
+		} else {
+			t.Logf("%s: %.1f", page, got)
+		}
+	}
+}
+
+// Each page shows how something is done: a command, a program or data.
+func TestEveryPageHasAnExample(t *testing.T) {
+	for _, page := range pages(t) {
+		shown := 0
+		for _, b := range blocksOf(page, readPage(t, page)) {
+			if b.lang != "run" && b.lang != "new shell" && b.lang != "text" {
+				shown++
+			}
+		}
+		if shown == 0 {
+			t.Errorf("%s has no example", page)
+		}
+	}
+}
+
+func TestSyllables(t *testing.T) {
+	text, err := os.ReadFile("testdata/syllables.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words, right, sum, want := 0, 0, 0, 0
+	for line := range strings.Lines(string(text)) {
+		word, number, found := strings.Cut(strings.TrimSpace(line), " ")
+		n, err := strconv.Atoi(number)
+		if !found || strings.HasPrefix(line, "#") {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		words++
+		want += n
+		got := syllables(word)
+		sum += got
+		if got == n {
+			right++
+		} else {
+			t.Logf("%s has %d, not %d", word, n, got)
+		}
+	}
+	if share := float64(right) / float64(words); words < 500 || share < 0.98 {
+		t.Errorf("%.3f of %d words are right, want 0.98", share, words)
+	}
+	if off := math.Abs(float64(sum)/float64(want) - 1); off > 0.01 {
+		t.Errorf("all together are off by %.3f", off)
+	}
+}
+
+func TestEase(t *testing.T) {
+	for text, want := range map[string]float64{
+		"The cat sat on the mat.": 206.835 - 1.015*6 - 84.6,
+		"# Title\n\nThe cat sat. It sat on `x`.\n\n| a | table |\n\n```\ncode is not read\n```\n- one\n- two\n": 206.835 - 1.015*9.0/4 - 84.6,
+		"See [the page](https://example.org/a.b.c), 3.5 times.":                                                 206.835 - 1.015*4 - 84.6,
+	} {
+		if got := ease(text); math.Abs(got-want) > 0.01 {
+			t.Errorf("%q has %.2f, want %.2f: %q", text, got, want, sentencesOf(text))
+		}
+	}
+}
