@@ -254,6 +254,10 @@ const settingsHead = "# Settings\n\n" +
 	"over the variable, which wins over the file. In the file, `sweep_every: 1s` may also be written\n" +
 	"`sweep: {every: 1s}`. Durations are written `500ms`, `90s`, `1h30m`. All faults are reported at once,\n" +
 	"with exit code 64, before anything is touched.\n\n" +
+	"A file `lapse.yaml`, and what becomes of it with a flag and a variable:\n\n" +
+	"```yaml lapse.yaml\nmax_pending: 2500000\nfailover_after: 5s\ntopics:\n  mail:\n    rate: {per_second: 50}\n```\n\n" +
+	"```\n$ LAPSE_MAX_PENDING=1000000 lapse serve --config lapse.yaml --node mail-1 --print-config\n" +
+	...\nnode: \"mail-1\"  # flag --node\n...\nmax_pending: 1000000  # environment LAPSE_MAX_PENDING\n...\nfailover_after: 5s  # lapse.yaml:2\n...\n```\n\n" +
 	"Traces have the variables of OpenTelemetry, and no flags: [operations.md](operations.md#tracing).\n\n" +
 	"## The server\n\n" +
 	"| flag | variable | in the file | default | range | |\n| --- | --- | --- | --- | --- | --- |\n"
