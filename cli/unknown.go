@@ -44,14 +44,15 @@ func (s *session) checkTopic(ctx context.Context, name string) error {
 }
 
 // lacksTopic reports whether no node has the topic. The one that is asked answers first: it mostly
-// has it, and waits for no other.
+// has it, and waits for no other. While a node does not answer, it may be the one that has it.
 func (s *session) lacksTopic(ctx context.Context, name string) bool {
 	for _, scope := range []client.Scope{client.ScopeNode, client.ScopeFleet} {
 		if _, err := s.aside.Topic(ctx, name, scope); !errors.Is(err, client.ErrNoTopic) {
 			return false
 		}
 	}
-	return true
+	p, err := s.aside.FindTopics(ctx, client.TopicQuery{Search: name, Limit: 1})
+	return err == nil && len(p.Missing) == 0
 }
 
 // checkTopics is checkTopic for a name that may end with an asterisk: one of the topics is enough.

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"os"
 	"regexp"
 	"strings"
@@ -37,6 +38,34 @@ func TestUnknownNames(t *testing.T) {
 	s.ok("topics", "set", "mail", "--lease", "1m")
 	s.ok("topics", "set", "shop.1", "--lease", "1m")
 	s.ok("topics", "set", "shop.2", "--lease", "1m")
+}
+
+// While a node does not answer, a topic may be its own: a name that the others do not know is no
+// slip.
+func TestNameThatAMissingNodeMayKnow(t *testing.T) {
+	missing := `{"node":"n1","error":"no heartbeat"}`
+	answers := http.NewServeMux()
+	answers.HandleFunc("GET /v1/topics/x", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/problem+json")
+		w.WriteHeader(http.StatusNotFound)
+		fmt.Fprint(w, `{"type":"/problems/topic_not_found","title":"Unknown topic","status":404}`)
+	})
+	answers.HandleFunc("GET /v1/topics", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprintf(w, `{"scope":"fleet","covers":["n2"],"missing":[%s],"topics":[]}`, missing)
+	})
+	answers.HandleFunc("POST /v1/topics/x/reserve", func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"tasks":[]}`)
+	})
+	server := httptest.NewServer(answers)
+	defer server.Close()
+	s := &shell{t, server.URL}
+	if code, _, errs := s.run("reserve", "x"); code != exitOK {
+		t.Errorf("exit code %d: %s", code, errs)
+	}
+	missing = ""
+	s.fails(exitNotFound, []string{"reserve", "x"}, "unknown")
 }
 
 // A terminal is told of a new topic whose name is almost that of another one; a script is not.
