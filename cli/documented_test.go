@@ -257,7 +257,7 @@ const settingsHead = "# Settings\n\n" +
 	"A file `lapse.yaml`, and what becomes of it with a flag and a variable:\n\n" +
 	"```yaml lapse.yaml\nmax_pending: 2500000\nfailover_after: 5s\ntopics:\n  mail:\n    rate: {per_second: 50}\n```\n\n" +
 	"```\n$ LAPSE_MAX_PENDING=1000000 lapse serve --config lapse.yaml --node mail-1 --print-config\n" +
-	...\nnode: \"mail-1\"  # flag --node\n...\nmax_pending: 1000000  # environment LAPSE_MAX_PENDING\n...\nfailover_after: 5s  # lapse.yaml:2\n...\n```\n\n" +
+	"...\nnode: \"mail-1\"  # flag --node\n...\nmax_pending: 1000000  # environment LAPSE_MAX_PENDING\n...\nfailover_after: 5s  # lapse.yaml:2\n...\n```\n\n" +
 	"Traces have the variables of OpenTelemetry, and no flags: [operations.md](operations.md#tracing).\n\n" +
 	"## The server\n\n" +
 	"| flag | variable | in the file | default | range | |\n| --- | --- | --- | --- | --- | --- |\n"
