@@ -43,6 +43,8 @@ The systems do not promise the same:
   event has a name and no payload. Keys expire when Redis finds them.
 - **time.AfterFunc** records nothing.
 
+What users of these systems ask for, by thread: [what-users-ask.md](what-users-ask.md).
+
 `
 
 // write writes the page.

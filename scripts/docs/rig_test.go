@@ -91,7 +91,7 @@ func goEnvironment(t *testing.T) []string {
 		}
 	}
 	return append(all, "GOPATH="+values[0], "GOCACHE="+values[1], "GOMODCACHE="+values[2], "GOPROXY="+values[3],
-		"GONOSUMDB="+values[4], "GOFLAGS=-tags=nomsgpack -trimpath "+values[5], "GOSUMDB="+values[6])
+		"GONOSUMDB="+values[4], "CGO_ENABLED=0", "GOFLAGS=-tags=nomsgpack -trimpath "+values[5], "GOSUMDB="+values[6])
 }
 
 // freePorts returns ports that were free a moment ago: of ten in a row for nodes of Lapse all digits

@@ -2,6 +2,7 @@ package docs
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -68,8 +69,18 @@ func hasCommands(b block) bool {
 	return false
 }
 
+// languageTools are what programs in other languages need, which a machine for tests may lack.
+var languageTools = []string{"java", "node", "python3", "ruby"}
+
 // runSession runs the blocks of a page in order.
 func runSession(t *testing.T, tools string, blocks []block) {
+	for _, b := range blocks {
+		if tool, _, _ := strings.Cut(strings.TrimPrefix(b.text, "$ "), " "); hasCommands(b) && slices.Contains(languageTools, tool) {
+			if _, err := exec.LookPath(tool); err != nil {
+				t.Skipf("%s:%d: there is no %s", b.page, b.line, tool)
+			}
+		}
+	}
 	s := newShell(t, tools)
 	if !slices.ContainsFunc(blocks, func(b block) bool { return strings.Contains(b.text, "make build") }) {
 		s.linkBinary(tools)
