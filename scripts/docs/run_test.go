@@ -62,6 +62,9 @@ func sessions(blocks []block) [][]block {
 
 // hasCommands reports whether a block is one that a shell runs.
 func hasCommands(b block) bool {
+	if elsewhere[b.page] != "" {
+		return false
+	}
 	switch b.lang {
 	case "", "sh", "run", "redis":
 		return exempt[b.name()] == ""
@@ -69,13 +72,13 @@ func hasCommands(b block) bool {
 	return false
 }
 
-// languageTools are what programs in other languages need, which a machine for tests may lack.
-var languageTools = []string{"java", "node", "python3", "ruby"}
+// optional are programs that pages call and that a machine for tests may lack.
+var optional = []string{"beanstalkd", "java", "node", "python3", "ruby"}
 
 // runSession runs the blocks of a page in order.
 func runSession(t *testing.T, tools string, blocks []block) {
 	for _, b := range blocks {
-		if tool, _, _ := strings.Cut(strings.TrimPrefix(b.text, "$ "), " "); hasCommands(b) && slices.Contains(languageTools, tool) {
+		if tool, _, _ := strings.Cut(strings.TrimPrefix(b.text, "$ "), " "); hasCommands(b) && slices.Contains(optional, tool) {
 			if _, err := exec.LookPath(tool); err != nil {
 				t.Skipf("%s:%d: there is no %s", b.page, b.line, tool)
 			}

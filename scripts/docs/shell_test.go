@@ -73,7 +73,7 @@ func newShell(t *testing.T, tools string) *shell {
 	s.process.Env = append(goEnvironment(t),
 		"HOME="+s.dir, "TMPDIR="+t.TempDir(), "PATH="+tools+":"+os.Getenv("PATH"), "LC_ALL=C.UTF-8",
 		"LAPSE_SERVER=http://127.0.0.1:"+lapse+"0", "LAPSE_LISTEN=127.0.0.1:"+lapse+"0",
-		"REDIS_PORT="+others["6379"], "REDISCLI_HISTFILE=/dev/null")
+		"REDIS_PORT="+others["6379"], "BEANSTALKD_PORT="+others["11300"], "REDISCLI_HISTFILE=/dev/null")
 	s.process.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // all that it starts can be found
 	reader, output := pipe(t)
 	commands, input := pipe(t)
