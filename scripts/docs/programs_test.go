@@ -40,7 +40,7 @@ func TestPrograms(t *testing.T) {
 			case b.lang == "" && !strings.HasPrefix(b.text, "$ "):
 				t.Errorf("%s:%d: a transcript begins with a command; other text has a language", page, b.line)
 			case exempt[b.name()] != "", b.lang == "sql": // see TestSQL
-			case before.MatchString(b.text): // of another system, which this repository does not test
+			case before.MatchString(b.text): // code of another system
 			case b.file != "":
 				if !slices.ContainsFunc(blocks[i+1:], func(c block) bool { return hasCommands(c) && strings.Contains(c.text, b.file) }) {
 					t.Errorf("%s:%d: no command after it names %s", page, b.line, b.file)

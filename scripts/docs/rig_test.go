@@ -98,8 +98,8 @@ func goEnvironment(t *testing.T) []string {
 		"GONOSUMDB="+values[4], "CGO_ENABLED=0", "GOFLAGS=-tags=nomsgpack -trimpath "+values[5], "GOSUMDB="+values[6])
 }
 
-// freePorts returns ports that were free a moment ago: of ten in a row for nodes of Lapse all digits
-// but the last, and one for each other port that pages name.
+// freePorts returns ports that were free a moment ago: of ten in a row for nodes of Lapse all
+// digits but the last, and one for each other port that pages name.
 func freePorts(t *testing.T) (lapse string, others map[string]string) {
 	t.Helper()
 	var taken []net.Listener // until all are known

@@ -1,0 +1,136 @@
+//go:build browser
+
+package browser
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+
+	"github.com/lapsehq/lapse/httpapi"
+	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// loadDocs goes to the page of the API, and waits until its forms are there.
+func (p *tab) loadDocs(url string) {
+	p.Helper()
+	p.load("about:blank")
+	p.load(url + "/docs")
+	p.waits(func() (bool, string) {
+		return eval[bool](p, `document.documentElement.dataset.ready === "true"`), "the forms are not there"
+	})
+}
+
+// try opens an operation, and presses a button of it.
+func (p *tab) try(operation, button string) {
+	p.Helper()
+	eval[int](p, `(document.getElementById("`+operation+`").open = true, 0)`)
+	p.do("press "+button, chromedp.Click(`//details[@id="`+operation+`"]//button[normalize-space(.)="`+button+`"]`, chromedp.NodeVisible))
+}
+
+// A user schedules a task with the form that comes first, looks at it, and cancels it.
+func TestDocsForms(t *testing.T) {
+	r := serve(t)
+	p := open(t)
+	p.loadDocs(r.url)
+	if first := eval[string](p, `document.querySelector("details").id`); first != "schedule-task" {
+		t.Errorf("the page begins with %s", first)
+	}
+	p.shows("#schedule-task pre.copy", "curl "+r.url+"/v1/tasks --json '{")
+	p.try("schedule-task", "Send")
+	p.shows("#schedule-task .answer", "201 Created")
+	p.shows("#schedule-task .answer pre", `"id": "order-42"`)
+	p.try("get-task", "Send")
+	p.shows("#get-task .answer", "200 OK")
+	p.try("cancel-task", "Send")
+	p.shows("#cancel-task [type=submit]", "Really send it")
+	if _, err := r.Get(t.Context(), "order-42"); err != nil {
+		t.Errorf("one press has cancelled it: %v", err)
+	}
+	p.try("cancel-task", "Really send it")
+	p.shows("#cancel-task .answer", "204")
+
+	// A stream goes on until the user stops it.
+	p.try("events", "Send")
+	p.shows("#events .answer pre", ": events")
+	p.try("events", "Stop")
+	p.shows("#events .answer", "stopped")
+
+	// A link to an operation opens it.
+	p.load("about:blank")
+	p.load(r.url + "/docs#reserve-tasks")
+	p.waits(func() (bool, string) {
+		return eval[bool](p, `document.getElementById("reserve-tasks").open`), "it is not open"
+	})
+	p.content()
+
+	// The console of the browser complains of the failure, and the page shows it.
+	p.try("get-task", "Send")
+	p.shows("#get-task .answer", "404")
+	p.shows("#get-task .answer pre", "/problems/not_found")
+}
+
+// On a server with tokens the forms send with the session that the page has begun. The page itself
+// wants a token, too, which a browser sends as a password.
+func TestDocsWithTokens(t *testing.T) {
+	r := serveOn(t, memledger.New(), tasks.Config{}, httpapi.Config{Tokens: tokens(httpapi.ScopeRead, httpapi.ScopeSchedule)})
+	p := open(t)
+	p.load(r.url + "/")
+	p.fill(`[name="token"]`, "read")
+	p.press("Log in")
+	p.shows(".user", "read")
+	p.loadDocs(r.url)
+	p.shows("#session", "read")
+	p.shows("#schedule-task pre.copy", `curl -H "Authorization: Bearer $TOKEN" `)
+	p.try("list-tasks", "Send")
+	p.shows("#list-tasks .answer", "200 OK")
+	p.try("schedule-task", "Send")
+	p.shows("#schedule-task .answer", "403")
+	if out := p.ask(`return (await fetch("v1/session", {method: "DELETE", headers: {"X-Lapse-CSRF": (await (await fetch("v1/session")).json()).csrf}})).status + ""`); out != "204" {
+		t.Fatalf("to log out is answered %s", out)
+	}
+	p.load("about:blank")
+	p.load(r.url + "/")
+	p.fill(`[name="token"]`, "schedule")
+	p.press("Log in")
+	p.shows(".user", "schedule")
+	p.loadDocs(r.url)
+	p.try("schedule-task", "Send")
+	p.shows("#schedule-task .answer", "201 Created")
+}
+
+// The page passes the tests of axe-core with all operations open, in both themes and on a phone,
+// where nothing of it is wider than the screen.
+func TestDocsAccessible(t *testing.T) {
+	r := serve(t)
+	p := open(t)
+	script, folder := axe(t), os.Getenv("LAPSE_SCREENSHOTS")
+	for _, look := range []struct {
+		name, theme   string
+		width, height int64
+	}{{"desktop", "light", 1280, 800}, {"dark", "dark", 1280, 800}, {"phone", "light", 360, 740}} {
+		p.do("resize", chromedp.EmulateViewport(look.width, look.height))
+		p.theme(look.theme)
+		p.loadDocs(r.url)
+		p.try("ready", "Send")
+		p.shows("#ready .answer", "200 OK")
+		eval[int](p, `document.querySelectorAll("details").forEach(d => { d.open = true; }), 0`)
+		if wide := eval[int](p, `document.documentElement.scrollWidth - innerWidth`); wide > 0 {
+			t.Errorf("%s: the page is %d px too wide", look.name, wide)
+		}
+		eval[int](p, script+"; 0")
+		if wrong := p.ask(`
+			const r = await axe.run(document, {runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"]});
+			return r.violations.map(v => v.id + ": " + v.help + "\n" + v.nodes.slice(0, 3).map(n => "  " + n.html.slice(0, 200) + "\n  " + n.failureSummary).join("\n")).join("\n");`); wrong != "" {
+			t.Errorf("%s:\n%s", look.name, wrong)
+		}
+		if folder != "" {
+			eval[int](p, `document.querySelectorAll("details:not(#schedule-task)").forEach(d => { d.open = false; }), 0`)
+			p.picture(filepath.Join(folder, "docs-"+look.name+".png"), chromedp.FullScreenshot(100))
+		}
+	}
+	p.content()
+}
