@@ -39,6 +39,8 @@ require (
 	pgregory.net/rapid v1.3.0
 )
 
+require github.com/evanw/esbuild v0.28.2
+
 require (
 	github.com/DataDog/zstd v1.5.7 // indirect
 	github.com/RaduBerinde/axisds v0.1.0 // indirect

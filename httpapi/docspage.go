@@ -136,7 +136,7 @@ func (p *docsPage) body(op *huma.Operation) string {
 	return p.value(docsContent(op.RequestBody.Content))
 }
 
-// answer returns the example of a success: of 201 rather than of 200, which is that of a repetition.
+// answer returns the example of a success. 201 comes before 200, which is that of a repetition.
 func (p *docsPage) answer(op *huma.Operation) (status, text string) {
 	for _, status := range append([]string{"201"}, slices.Sorted(maps.Keys(op.Responses))...) {
 		if op.Responses[status] == nil {

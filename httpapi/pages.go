@@ -45,7 +45,8 @@ var dashboardPage = sync.OnceValue(func() []byte {
 	var m markup
 	all := pageAssets()
 	for _, name := range slices.Sorted(maps.Keys(all.files)) {
-		if strings.HasSuffix(name, ".js") && name != "vendor/uplot.js" && name != "docs.js" { // no module, and that of another page
+		// One is no module, and the other one that of another page.
+		if strings.HasSuffix(name, ".js") && name != "vendor/uplot.js" && name != "docs.js" {
 			m.add("<link rel=\"modulepreload\" href=\"./assets/%s/%s\">\n", all.build, name)
 		}
 	}

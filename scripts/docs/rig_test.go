@@ -57,6 +57,9 @@ func makeTools() (dir string, err error) {
 			return dir, fmt.Errorf("go build: %w\n%s", err, out)
 		}
 	}
+	if err := makeModules(dir); err != nil {
+		return dir, err
+	}
 	for name, line := range map[string]string{
 		"beanstalkd":   `exec %s -l 127.0.0.1 -p "$BEANSTALKD_PORT"`,
 		"redis-server": `exec %s "$@" --port "$REDIS_PORT" --bind 127.0.0.1 --save '' --dir "$(mktemp -d)"`,

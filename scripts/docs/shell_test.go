@@ -53,6 +53,9 @@ func newShell(t *testing.T, tools string) *shell {
 	t.Helper()
 	s := &shell{t: t, dir: t.TempDir(), known: memory{}}
 	s.linkTree()
+	if err := os.Symlink(filepath.Join(tools, "node_modules"), filepath.Join(s.dir, "node_modules")); err != nil {
+		t.Fatal(err)
+	}
 	lapse, others := freePorts(t)
 	var pairs, back []string
 	port := func(shown, number string) {
@@ -72,6 +75,7 @@ func newShell(t *testing.T, tools string) *shell {
 	s.process.Dir = s.dir
 	s.process.Env = append(goEnvironment(t),
 		"HOME="+s.dir, "TMPDIR="+t.TempDir(), "PATH="+tools+":"+os.Getenv("PATH"), "LC_ALL=C.UTF-8",
+		"PYTHONPATH="+filepath.Join(s.dir, "clients", "python"), "PYTHONDONTWRITEBYTECODE=1",
 		"LAPSE_SERVER=http://127.0.0.1:"+lapse+"0", "LAPSE_LISTEN=127.0.0.1:"+lapse+"0",
 		"REDIS_PORT="+others["6379"], "BEANSTALKD_PORT="+others["11300"], "REDISCLI_HISTFILE=/dev/null")
 	s.process.SysProcAttr = &syscall.SysProcAttr{Setsid: true} // all that it starts can be found
@@ -183,7 +187,7 @@ func (s *shell) mark() int {
 }
 
 // run types a command, and waits until it has ended and what the page shows of its output is there.
-// One that goes on when all of that has been printed is interrupted, as a reader would do.
+// One that goes on when all of that has been printed is ended, as a reader would do.
 func (s *shell) run(c command) {
 	s.t.Helper()
 	switch first, _, _ := strings.Cut(c.text, " "); {
@@ -233,7 +237,7 @@ func (s *shell) run(c command) {
 			break
 		}
 		if shows && !c.hidden && !interrupted && time.Since(seen) > followFor(c) {
-			s.interrupt(children)
+			s.end(children)
 			interrupted = true
 		}
 		select {
@@ -242,8 +246,8 @@ func (s *shell) run(c command) {
 		case <-tick.C:
 		case <-late:
 			tick.Stop()
-			s.t.Errorf("%s:%d:\n$ %s\nlacks %q, has ended: %v; it has printed\n%s",
-				c.page, c.line, typed, missing(c.output, s.printed(from)), ended, s.printed(from))
+			s.t.Errorf("%s:%d:\n$ %s\nlacks %q; has ended: %v, with status %d; it has printed\n%s",
+				c.page, c.line, typed, missing(c.output, s.printed(from)), ended, status, s.printed(from))
 			if !ended || c.hidden {
 				s.t.FailNow()
 			}
@@ -326,11 +330,12 @@ func (s *shell) children() map[int]bool {
 	return all
 }
 
-// interrupt does to the job in front what Ctrl-C does: the one that was not there before.
-func (s *shell) interrupt(before map[int]bool) {
+// end ends the job in front: the one that was not there before. It does not take the signal of
+// Ctrl-C, which would end the shell, too.
+func (s *shell) end(before map[int]bool) {
 	for pid, ours := range s.children() {
 		if ours && !before[pid] {
-			_ = syscall.Kill(-pid, syscall.SIGINT)
+			_ = syscall.Kill(-pid, syscall.SIGTERM)
 		}
 	}
 }
