@@ -114,19 +114,20 @@ func docsContent(content map[string]*huma.MediaType) *huma.MediaType {
 
 // value returns the example of a body as text, "" if there is none.
 func (p *docsPage) value(m *huma.MediaType) string {
-	for _, name := range slices.Sorted(maps.Keys(m.Examples)) {
-		value := p.document.Components.Examples[strings.TrimPrefix(m.Examples[name].Ref, exampleRef)].Value
-		if text, isText := value.(string); isText {
-			return text
-		}
-		var b bytes.Buffer
-		encoder := json.NewEncoder(&b)
-		encoder.SetEscapeHTML(false)
-		encoder.SetIndent("", "  ")
-		_ = encoder.Encode(value) // it came from JSON
-		return strings.TrimSpace(b.String())
+	names := slices.Sorted(maps.Keys(m.Examples))
+	if len(names) == 0 {
+		return ""
 	}
-	return ""
+	value := p.document.Components.Examples[strings.TrimPrefix(m.Examples[names[0]].Ref, exampleRef)].Value
+	if text, isText := value.(string); isText {
+		return text
+	}
+	var b bytes.Buffer
+	encoder := json.NewEncoder(&b)
+	encoder.SetEscapeHTML(false)
+	encoder.SetIndent("", "  ")
+	_ = encoder.Encode(value) // it came from JSON
+	return strings.TrimSpace(b.String())
 }
 
 func (p *docsPage) body(op *huma.Operation) string {
