@@ -38,7 +38,7 @@ type TaskChange struct {
 	DueAt   string `json:"due_at,omitempty" format:"date-time" doc:"The new deadline."`
 	Payload any    `json:"payload,omitempty" doc:"The new payload."`
 
-	Delivery *TaskDelivery `json:"delivery,omitempty" doc:"Replaces the delivery of its own that the task has; null takes it away."`
+	Delivery *TaskDelivery `json:"delivery,omitempty" doc:"Replaces the delivery of its own that the task has; an empty one, or null, takes it away."`
 }
 
 // span is a duration in a request.

@@ -64,13 +64,16 @@ class Client:
     def schedule(
         self, topic: str, *, delay: Span | None = None, due_at: Time | None = None, payload: Any = MISSING,
         id: str | None = None, headers: Mapping[str, str] | None = None, max_lateness: Span | None = None,
-        group: str | None = None,
+        group: str | None = None, delivery: Mapping[str, Any] | None = None,
     ) -> t.ScheduledTask:
         """Has a task delivered when it is due. It is recorded once this returns. The payload is any
-        JSON. "created" of the answer is False if the same task was there before."""
+        JSON. delivery is what is other for this task than for its topic, such as {"url": ...}.
+        "created" of the answer is False if the same task was there before."""
         if id is None and self._o.retries > 0:
             id = new_id()
-        body = task(given(id=id, topic=topic, delay=delay, due_at=due_at, headers=headers, max_lateness=max_lateness, group=group), payload)
+        body = task(given(
+            id=id, topic=topic, delay=delay, due_at=due_at, headers=headers, max_lateness=max_lateness, group=group, delivery=delivery,
+        ), payload)
         try:
             return self._put(Call("POST", "/v1/tasks", "again" if id is None else "same", body=encode(body)))
         except LapseError as e:
@@ -93,17 +96,24 @@ class Client:
     def put(
         self, id: str, topic: str, *, delay: Span | None = None, due_at: Time | None = None, payload: Any = MISSING,
         headers: Mapping[str, str] | None = None, max_lateness: Span | None = None, group: str | None = None,
+        delivery: Mapping[str, Any] | None = None,
     ) -> t.ScheduledTask:
         """Creates a task, or replaces a pending or ready one as a whole."""
-        body = task(given(topic=topic, delay=delay, due_at=due_at, headers=headers, max_lateness=max_lateness, group=group), payload)
+        body = task(given(
+            topic=topic, delay=delay, due_at=due_at, headers=headers, max_lateness=max_lateness, group=group, delivery=delivery,
+        ), payload)
         return self._put(Call("PUT", path("/v1/tasks/", id), "same", body=encode(body)))
 
     def get(self, id: str) -> t.Task:
         return cast(t.Task, self._json(Call("GET", path("/v1/tasks/", id), "reads")))
 
-    def patch(self, id: str, *, delay: Span | None = None, due_at: Time | None = None, payload: Any = MISSING) -> t.Task:
-        """Moves the deadline of a task, or gives it another payload, in one step."""
-        body = encode(task(given(delay=delay, due_at=due_at), payload))
+    def patch(
+        self, id: str, *, delay: Span | None = None, due_at: Time | None = None, payload: Any = MISSING,
+        delivery: Mapping[str, Any] | None = None,
+    ) -> t.Task:
+        """Moves the deadline of a task, or gives it another payload or delivery, in one step. An empty
+        delivery takes away what the task has of its own."""
+        body = encode(task(given(delay=delay, due_at=due_at, delivery=delivery), payload))
         return cast(t.Task, self._json(Call("PATCH", path("/v1/tasks/", id), "same", body=body)))
 
     def reschedule(self, id: str, when: Any) -> t.Task:

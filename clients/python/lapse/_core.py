@@ -252,14 +252,14 @@ _TIMES = ("due_at", "due_from", "due_to", "died_from", "died_to")
 
 
 def plain(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Encodes the spans and times of an object, and those of its retry and filter."""
+    """Encodes the spans and times of an object, and those of the objects in it."""
     out: dict[str, Any] = {}
     for name, value in fields.items():
         if name in _SPANS:
             value = span(name, value)
         elif name in _TIMES:
             value = instant(name, value)
-        elif name in ("retry", "filter") and isinstance(value, Mapping):
+        elif name in ("retry", "filter", "delivery", "on_dead") and isinstance(value, Mapping):
             value = plain(value)
         out[name] = value
     return out

@@ -74,7 +74,11 @@ class Actions(TypedDict):
 
 
 class Alive(TypedDict):
-    status: Literal["alive", "ended"]
+    # ended: the scheduler has ended. stuck: it does not move any more. With either, restart the
+    # process.
+    status: Literal["alive", "ended", "stuck"]
+    # With stuck: which part of the scheduler does not move, and for how long.
+    detail: NotRequired[str]
 
 
 class Attempt(TypedDict):
@@ -152,6 +156,9 @@ class Choice(TypedDict):
 class Counts(TypedDict):
     # What has become of deliveries. Each counts once.
     attempts: Attempts
+    # Tasks that wait for deliveries of their groups to end, in topics with concurrency_per_group.
+    # They count as ready too.
+    blocked: int
     cancelled: int
     dead: int
     # Acknowledged.
@@ -166,6 +173,8 @@ class Counts(TypedDict):
     failed_recent: int
     # Finished tasks that are kept because of their topic's keep_finished.
     finished: int
+    # Of dead tasks, in topics with on_dead, since the start.
+    follow_ups: FollowUps
     # Tasks whose countdown is held. They count as pending too.
     held: int
     # Of first attempts since the start.
@@ -188,6 +197,9 @@ class Counts(TypedDict):
     scheduled: int
     # Later than their max_lateness, or not delivered because of their topic's misfire.
     skipped: int
+    # Tasks with a delivery of their own that their topic cannot make, see undeliverable of a
+    # task. They count as ready too.
+    strays: int
     # When the oldest dead task died. Left out if there is none.
     dead_oldest_at: NotRequired[str]
     # Since when the oldest task has been due that is ready now. Left out if none is.
@@ -242,6 +254,14 @@ class FieldFault(TypedDict):
     field: str
     # What it must be.
     problem: str
+
+
+class FollowUps(TypedDict):
+    # Not made, since the chain of deaths had come through the topic before, or was too long.
+    ended: int
+    # Not made, since there was no room. Those tasks are dead, and that is all.
+    lost: int
+    made: int
 
 
 Forecast = TypedDict("Forecast", {
@@ -397,6 +417,10 @@ class NewTask(TypedDict):
     topic: str
     # Time until the task is due, at most 10 years. Not together with due_at; neither means now.
     delay: NotRequired[Span]
+    # What is other for this task than for its topic, which must have task_delivery. webhook: url,
+    # headers, timeout; stream: stream; pubsub: channel; and retry, of which the topic has what is
+    # left out. The topic keeps all the rest, and says what tasks may choose. At most 4 KiB.
+    delivery: NotRequired[dict[str, Any]]
     # The deadline, at most 10 years ahead. One in the past is due at once.
     due_at: NotRequired[Time]
     # Names the tasks that belong together.
@@ -416,6 +440,9 @@ class NewTopic(TypedDict):
     # Deliveries at once; pull is not bound by it. Default 64. Left out, a backlog may raise it
     # (sweep.max_concurrency).
     concurrency: NotRequired[int]
+    # Deliveries of one group of tasks at once, on each node, by pull too. Tasks without a group
+    # are not bound. Default 0: no bound.
+    concurrency_per_group: NotRequired[int]
     # Record each attempt before it is delivered.
     count_crashes: NotRequired[bool]
     # How long dead tasks are kept, 1m to 3660d. Default 7d.
@@ -431,6 +458,7 @@ class NewTopic(TypedDict):
     # of one second included. coalesce: of those with the same group only the one with the latest
     # deadline is delivered.
     misfire: NotRequired[Literal["deliver", "skip", "coalesce"]]
+    on_dead: NotRequired[OnDeadIn]
     # Accept tasks, but do not deliver them.
     paused: NotRequired[bool]
     rate: NotRequired[Rate]
@@ -438,6 +466,9 @@ class NewTopic(TypedDict):
     # Window over which tasks of one instant are delivered, 0 to 24h. Each has a place in it that
     # follows from its id. Default 0.
     spread: NotRequired[Span]
+    # Let tasks have a delivery of their own: their receiver, as far as the kind lets them choose
+    # it, and their retry. Without it, tasks that have a receiver of their own wait.
+    task_delivery: NotRequired[bool]
     # Share of the node's places for deliveries when they are scarce, beside other topics. Default
     # 1.
     weight: NotRequired[int]
@@ -533,6 +564,19 @@ class NodesStats(TypedDict):
     # Settlements of other nodes' tasks for which there was no room while those nodes did not
     # answer; the tasks may be delivered again.
     settlements_dropped: int
+
+
+class OnDead(TypedDict):
+    delay: str
+    topic: str
+
+
+class OnDeadIn(TypedDict):
+    # A task that dies (attempts exhausted, too old, or buried) is followed by a new one of this
+    # topic, with its payload, group and headers, and headers lapse-dead-* that tell of the death.
+    topic: str
+    # From the death to the deadline of that task, at most 10 years. Default 0.
+    delay: NotRequired[Span]
 
 
 class PointLateness(TypedDict):
@@ -697,6 +741,12 @@ class Delivery(TypedDict):
     # at most 10, and fewer if their texts are long. In the answer about one task (GET) and in
     # lists of dead and of finished tasks; left out if there is none.
     attempts: NotRequired[Any]
+    # Of a task with a receiver of its own: scheme and host of the URL (its path may be a secret),
+    # or the name of the stream or channel.
+    delivers_to: NotRequired[str]
+    # What the task says of its own delivery. A caller that may not see the settings of topics
+    # (scope read) sees only its kind and retry.
+    delivery: NotRequired[dict[str, Any]]
     # Of a dead task.
     died_at: NotRequired[str]
     # spooled: only the disk of this node has the task, Redis does not have it yet. Left out
@@ -725,6 +775,9 @@ class Delivery(TypedDict):
     # Of a held task: the time until its next attempt that it had at held_at, and has again when
     # it is resumed. 0s: it was due.
     remaining: NotRequired[str]
+    # Why such a task waits although it is due: its topic has another kind by now, or no
+    # task_delivery. It goes on when the settings of the topic change.
+    undeliverable: NotRequired[str]
 
 
 class Retry(TypedDict):
@@ -845,6 +898,12 @@ class Task(TypedDict):
     # at most 10, and fewer if their texts are long. In the answer about one task (GET) and in
     # lists of dead and of finished tasks; left out if there is none.
     attempts: NotRequired[Any]
+    # Of a task with a receiver of its own: scheme and host of the URL (its path may be a secret),
+    # or the name of the stream or channel.
+    delivers_to: NotRequired[str]
+    # What the task says of its own delivery. A caller that may not see the settings of topics
+    # (scope read) sees only its kind and retry.
+    delivery: NotRequired[dict[str, Any]]
     # Of a dead task.
     died_at: NotRequired[str]
     # spooled: only the disk of this node has the task, Redis does not have it yet. Left out
@@ -873,6 +932,9 @@ class Task(TypedDict):
     # Of a held task: the time until its next attempt that it had at held_at, and has again when
     # it is resumed. 0s: it was due.
     remaining: NotRequired[str]
+    # Why such a task waits although it is due: its topic has another kind by now, or no
+    # task_delivery. It goes on when the settings of the topic change.
+    undeliverable: NotRequired[str]
 
 
 class TaskBody(TypedDict):
@@ -880,6 +942,10 @@ class TaskBody(TypedDict):
     topic: str
     # Time until the task is due, at most 10 years. Not together with due_at; neither means now.
     delay: NotRequired[Span]
+    # What is other for this task than for its topic, which must have task_delivery. webhook: url,
+    # headers, timeout; stream: stream; pubsub: channel; and retry, of which the topic has what is
+    # left out. The topic keeps all the rest, and says what tasks may choose. At most 4 KiB.
+    delivery: NotRequired[dict[str, Any]]
     # The deadline, at most 10 years ahead. One in the past is due at once.
     due_at: NotRequired[Time]
     # Names the tasks that belong together.
@@ -898,6 +964,8 @@ class TaskBody(TypedDict):
 class TaskChange(TypedDict):
     # The new deadline, from now. Not together with due_at.
     delay: NotRequired[Span]
+    # Replaces the delivery of its own that the task has; an empty one, or null, takes it away.
+    delivery: NotRequired[dict[str, Any]]
     # The new deadline.
     due_at: NotRequired[Time]
     # The new payload.
@@ -914,6 +982,8 @@ class Topic(TypedDict):
     concurrency: int
     # The bound in force: concurrency, or more during a backlog. Of several nodes the greatest.
     concurrency_now: int
+    # Deliveries of one group of tasks at once, on each node; 0: no bound.
+    concurrency_per_group: int
     # Whether concurrency is set. Unset, it is the default, and a backlog raises it.
     concurrency_set: bool
     count_crashes: bool
@@ -931,12 +1001,16 @@ class Topic(TypedDict):
     # Of the settings; 0 if none are set.
     revision: int
     spread: str
+    # Whether tasks may have a delivery of their own.
+    task_delivery: bool
     weight: int
     # Why the last attempt failed of those that have failed since the start, cut to 256 bytes.
     # Left out if none has.
     last_error: NotRequired[str]
     # When that attempt ended.
     last_failed_at: NotRequired[str]
+    # What follows a dead task. Absent: nothing.
+    on_dead: NotRequired[OnDead]
     # Absent: no bound.
     rate: NotRequired[Rate]
     # Why this node cannot deliver the topic's tasks: it lacks what their settings need. The tasks
@@ -948,6 +1022,8 @@ class TopicAnswer(TypedDict):
     concurrency: int
     # The bound in force: concurrency, or more during a backlog. Of several nodes the greatest.
     concurrency_now: int
+    # Deliveries of one group of tasks at once, on each node; 0: no bound.
+    concurrency_per_group: int
     # Whether concurrency is set. Unset, it is the default, and a backlog raises it.
     concurrency_set: bool
     count_crashes: bool
@@ -972,12 +1048,16 @@ class TopicAnswer(TypedDict):
     # fleet: the figures are those of all nodes. node: of the node that was asked alone.
     scope: Literal["fleet", "node"]
     spread: str
+    # Whether tasks may have a delivery of their own.
+    task_delivery: bool
     weight: int
     # Why the last attempt failed of those that have failed since the start, cut to 256 bytes.
     # Left out if none has.
     last_error: NotRequired[str]
     # When that attempt ended.
     last_failed_at: NotRequired[str]
+    # What follows a dead task. Absent: nothing.
+    on_dead: NotRequired[OnDead]
     # Absent: no bound.
     rate: NotRequired[Rate]
     # Why this node cannot deliver the topic's tasks: it lacks what their settings need. The tasks

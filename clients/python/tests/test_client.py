@@ -102,6 +102,16 @@ def test_batches_lists_and_groups(c: Any, name: str) -> None:
     assert c.cancel_group(name) == {"cancelled": 2, "delivering": []}
 
 
+def test_a_task_with_a_delivery_of_its_own(c: Any, name: str) -> None:
+    c.put_topic(name, {"task_delivery": True, "concurrency_per_group": 1, "on_dead": {"topic": name + "-dead", "delay": datetime.timedelta(hours=1)}})
+    retry = {"max_attempts": 5, "max_age": datetime.timedelta(hours=2)}
+    made = c.schedule(name, delay="1h", id=name, delivery={"retry": retry})
+    assert made["delivery"] == {"retry": {"max_attempts": 5, "max_age": "2h"}}
+    assert "delivery" not in c.patch(name, delivery={})
+    assert c.put(name, name, delay="1h", delivery={"retry": retry})["delivery"] == made["delivery"]
+    fails("invalid", c.schedule, name, delivery={"url": "https://shop.example"})
+
+
 def test_topics(c: Any, name: str) -> None:
     set_ = c.put_topic(name, {"lease": datetime.timedelta(minutes=1), "retry": {"max_attempts": 3, "min_backoff": datetime.timedelta(seconds=2)}})
     assert (set_["lease"], set_["retry"]["max_attempts"], set_["retry"]["min_backoff"]) == ("1m", 3, "2s")

@@ -719,8 +719,13 @@ export interface components {
             shift?: string | number;
         };
         Alive: {
-            /** @enum {string} */
-            status: "alive" | "ended";
+            /** @description With stuck: which part of the scheduler does not move, and for how long. */
+            detail?: string;
+            /**
+             * @description ended: the scheduler has ended. stuck: it does not move any more. With either, restart the process.
+             * @enum {string}
+             */
+            status: "alive" | "ended" | "stuck";
         };
         Attempt: {
             /**
@@ -819,6 +824,11 @@ export interface components {
         Counts: {
             /** @description What has become of deliveries. Each counts once. */
             attempts: components["schemas"]["Attempts"];
+            /**
+             * Format: int64
+             * @description Tasks that wait for deliveries of their groups to end, in topics with concurrency_per_group. They count as ready too.
+             */
+            blocked: number;
             /** Format: int64 */
             cancelled: number;
             /** Format: int64 */
@@ -857,6 +867,8 @@ export interface components {
              * @description Finished tasks that are kept because of their topic's keep_finished.
              */
             finished: number;
+            /** @description Of dead tasks, in topics with on_dead, since the start. */
+            follow_ups: components["schemas"]["FollowUps"];
             /**
              * Format: int64
              * @description Tasks whose countdown is held. They count as pending too.
@@ -905,6 +917,11 @@ export interface components {
              * @description Later than their max_lateness, or not delivered because of their topic's misfire.
              */
             skipped: number;
+            /**
+             * Format: int64
+             * @description Tasks with a delivery of their own that their topic cannot make, see undeliverable of a task. They count as ready too.
+             */
+            strays: number;
         };
         Event: {
             /**
@@ -976,6 +993,20 @@ export interface components {
              * @example must be an integer from 1 to 1000
              */
             problem: string;
+        };
+        FollowUps: {
+            /**
+             * Format: int64
+             * @description Not made, since the chain of deaths had come through the topic before, or was too long.
+             */
+            ended: number;
+            /**
+             * Format: int64
+             * @description Not made, since there was no room. Those tasks are dead, and that is all.
+             */
+            lost: number;
+            /** Format: int64 */
+            made: number;
         };
         Forecast: {
             /** @description false while a node that was asked replays, or if one is missing: what it has or has not read yet is not counted. */
@@ -1204,6 +1235,14 @@ export interface components {
         NewTask: {
             /** @description Time until the task is due, at most 10 years. Not together with due_at; neither means now. */
             delay?: string | number;
+            /** @description What is other for this task than for its topic, which must have task_delivery. webhook: url, headers, timeout; stream: stream; pubsub: channel; and retry, of which the topic has what is left out. The topic keeps all the rest, and says what tasks may choose. At most 4 KiB. */
+            delivery?: {
+                /** @description That of the topic. It need not be given. */
+                kind?: string;
+                retry?: components["schemas"]["NewRetry"];
+            } & {
+                [key: string]: unknown;
+            };
             /**
              * Format: date-time
              * @description The deadline, at most 10 years ahead. One in the past is due at once.
@@ -1230,6 +1269,11 @@ export interface components {
              * @description Deliveries at once; pull is not bound by it. Default 64. Left out, a backlog may raise it (sweep.max_concurrency).
              */
             concurrency?: number;
+            /**
+             * Format: int64
+             * @description Deliveries of one group of tasks at once, on each node, by pull too. Tasks without a group are not bound. Default 0: no bound.
+             */
+            concurrency_per_group?: number;
             /** @description Record each attempt before it is delivered. */
             count_crashes?: boolean;
             /** @description How long dead tasks are kept, 1m to 3660d. Default 7d. */
@@ -1250,12 +1294,15 @@ export interface components {
              * @enum {string}
              */
             misfire?: "deliver" | "skip" | "coalesce";
+            on_dead?: components["schemas"]["OnDeadIn"];
             /** @description Accept tasks, but do not deliver them. */
             paused?: boolean;
             rate?: components["schemas"]["Rate"];
             retry?: components["schemas"]["NewRetry"];
             /** @description Window over which tasks of one instant are delivered, 0 to 24h. Each has a place in it that follows from its id. Default 0. */
             spread?: string | number;
+            /** @description Let tasks have a delivery of their own: their receiver, as far as the kind lets them choose it, and their retry. Without it, tasks that have a receiver of their own wait. */
+            task_delivery?: boolean;
             /**
              * Format: int64
              * @description Share of the node's places for deliveries when they are scarce, beside other topics. Default 1.
@@ -1383,6 +1430,17 @@ export interface components {
              * @description Settlements of other nodes' tasks for which there was no room while those nodes did not answer; the tasks may be delivered again.
              */
             settlements_dropped: number;
+        };
+        OnDead: {
+            /** @example 30m */
+            delay: string;
+            topic: string;
+        };
+        OnDeadIn: {
+            /** @description From the death to the deadline of that task, at most 10 years. Default 0. */
+            delay?: string | number;
+            /** @description A task that dies (attempts exhausted, too old, or buried) is followed by a new one of this topic, with its payload, group and headers, and headers lapse-dead-* that tell of the death. */
+            topic: string;
         };
         PointLateness: {
             /** Format: int64 */
@@ -1567,6 +1625,16 @@ export interface components {
             attempts?: components["schemas"]["Attempt"][] | null;
             /** Format: date-time */
             created_at: string;
+            /** @description Of a task with a receiver of its own: scheme and host of the URL (its path may be a secret), or the name of the stream or channel. */
+            delivers_to?: string;
+            /** @description What the task says of its own delivery. A caller that may not see the settings of topics (scope read) sees only its kind and retry. */
+            delivery?: {
+                /** @description That of the topic. It need not be given. */
+                kind?: string;
+                retry?: components["schemas"]["NewRetry"];
+            } & {
+                [key: string]: unknown;
+            };
             /**
              * Format: date-time
              * @description Of a dead task.
@@ -1645,6 +1713,8 @@ export interface components {
              */
             state: "pending" | "held" | "ready" | "delivering" | "dead" | "finished";
             topic: string;
+            /** @description Why such a task waits although it is due: its topic has another kind by now, or no task_delivery. It goes on when the settings of the topic change. */
+            undeliverable?: string;
         };
         Retry: {
             /**
@@ -1788,6 +1858,16 @@ export interface components {
             attempts?: components["schemas"]["Attempt"][] | null;
             /** Format: date-time */
             created_at: string;
+            /** @description Of a task with a receiver of its own: scheme and host of the URL (its path may be a secret), or the name of the stream or channel. */
+            delivers_to?: string;
+            /** @description What the task says of its own delivery. A caller that may not see the settings of topics (scope read) sees only its kind and retry. */
+            delivery?: {
+                /** @description That of the topic. It need not be given. */
+                kind?: string;
+                retry?: components["schemas"]["NewRetry"];
+            } & {
+                [key: string]: unknown;
+            };
             /**
              * Format: date-time
              * @description Of a dead task.
@@ -1859,10 +1939,20 @@ export interface components {
              */
             state: "pending" | "held" | "ready" | "delivering" | "dead" | "finished";
             topic: string;
+            /** @description Why such a task waits although it is due: its topic has another kind by now, or no task_delivery. It goes on when the settings of the topic change. */
+            undeliverable?: string;
         };
         TaskBody: {
             /** @description Time until the task is due, at most 10 years. Not together with due_at; neither means now. */
             delay?: string | number;
+            /** @description What is other for this task than for its topic, which must have task_delivery. webhook: url, headers, timeout; stream: stream; pubsub: channel; and retry, of which the topic has what is left out. The topic keeps all the rest, and says what tasks may choose. At most 4 KiB. */
+            delivery?: {
+                /** @description That of the topic. It need not be given. */
+                kind?: string;
+                retry?: components["schemas"]["NewRetry"];
+            } & {
+                [key: string]: unknown;
+            };
             /**
              * Format: date-time
              * @description The deadline, at most 10 years ahead. One in the past is due at once.
@@ -1886,6 +1976,14 @@ export interface components {
         TaskChange: {
             /** @description The new deadline, from now. Not together with due_at. */
             delay?: string | number;
+            /** @description Replaces the delivery of its own that the task has; an empty one, or null, takes it away. */
+            delivery?: {
+                /** @description That of the topic. It need not be given. */
+                kind?: string;
+                retry?: components["schemas"]["NewRetry"];
+            } & {
+                [key: string]: unknown;
+            };
             /**
              * Format: date-time
              * @description The new deadline.
@@ -1907,6 +2005,11 @@ export interface components {
              * @description The bound in force: concurrency, or more during a backlog. Of several nodes the greatest.
              */
             concurrency_now: number;
+            /**
+             * Format: int64
+             * @description Deliveries of one group of tasks at once, on each node; 0: no bound.
+             */
+            concurrency_per_group: number;
             /** @description Whether concurrency is set. Unset, it is the default, and a backlog raises it. */
             concurrency_set: boolean;
             count_crashes: boolean;
@@ -1936,6 +2039,8 @@ export interface components {
             lease: string;
             misfire: string;
             name: string;
+            /** @description What follows a dead task. Absent: nothing. */
+            on_dead?: components["schemas"]["OnDead"];
             paused: boolean;
             /** @description Absent: no bound. */
             rate?: components["schemas"]["Rate"];
@@ -1947,6 +2052,8 @@ export interface components {
             revision: number;
             /** @example 30m */
             spread: string;
+            /** @description Whether tasks may have a delivery of their own. */
+            task_delivery: boolean;
             /** @description Why this node cannot deliver the topic's tasks: it lacks what their settings need. The tasks wait. If it can, why another node cannot, which is named. */
             undeliverable?: string;
             /** Format: int64 */
@@ -1960,6 +2067,11 @@ export interface components {
              * @description The bound in force: concurrency, or more during a backlog. Of several nodes the greatest.
              */
             concurrency_now: number;
+            /**
+             * Format: int64
+             * @description Deliveries of one group of tasks at once, on each node; 0: no bound.
+             */
+            concurrency_per_group: number;
             /** @description Whether concurrency is set. Unset, it is the default, and a backlog raises it. */
             concurrency_set: boolean;
             count_crashes: boolean;
@@ -1993,6 +2105,8 @@ export interface components {
             /** @description Nodes whose figures are not in the answer: they have not answered within a second, or send no heartbeat while they hold tasks. */
             missing: components["schemas"]["MissingNode"][];
             name: string;
+            /** @description What follows a dead task. Absent: nothing. */
+            on_dead?: components["schemas"]["OnDead"];
             paused: boolean;
             /** @description Absent: no bound. */
             rate?: components["schemas"]["Rate"];
@@ -2009,6 +2123,8 @@ export interface components {
             scope: "fleet" | "node";
             /** @example 30m */
             spread: string;
+            /** @description Whether tasks may have a delivery of their own. */
+            task_delivery: boolean;
             /** @description Why this node cannot deliver the topic's tasks: it lacks what their settings need. The tasks wait. If it can, why another node cannot, which is named. */
             undeliverable?: string;
             /** Format: int64 */

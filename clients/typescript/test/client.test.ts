@@ -44,6 +44,14 @@ test("a task from its request to its end", async () => {
   });
 });
 
+test("a task with a delivery of its own", async () => {
+  await client.putTopic("own", { task_delivery: true, concurrency_per_group: 1, on_dead: { topic: "own-dead", delay: "1h" } });
+  const made = await client.schedule({ id: "own-1", topic: "own", delay: "1h", delivery: { retry: { max_attempts: 5, max_age: "2h" } } });
+  assert.deepEqual(made.delivery, { retry: { max_attempts: 5, max_age: "2h" } });
+  assert.equal((await client.patch("own-1", { delivery: {} })).delivery, undefined);
+  await assert.rejects(client.schedule({ topic: "own", delivery: { url: "https://shop.example" } }), failure("invalid"));
+});
+
 test("a wrong request names its fields", async () => {
   await assert.rejects(client.schedule({ topic: "t", delay: "soon" }), (e) => e instanceof LapseError && e.status === 422 && e.errors[0]?.field === "delay" && e.message.includes("delay"));
   await assert.rejects(client.get(""), TypeError);
