@@ -61,8 +61,7 @@ var clientTypes = map[string]struct {
 	"BatchAnswer":  {name: "batchAnswer"},
 	"BatchError":   {name: "batchError"},
 	"TaskDelivery": {name: "Target"},
-	"Task": {fields: []field{{"Set by Schedule and Put: the task is new. Otherwise Schedule found the task of an " +
-		"earlier request, and Put has replaced it.", "Created", "bool", "-"}, {"Names the revision, for IfMatch. Tasks of lists and deliveries have none.", "ETag", "string", "-"}}},
+	"Task":         {fields: []field{{"What the answer says beside the task.", "Answered", "", "-"}}},
 	"Event": {fields: []field{
 		{"Of EventsLost: how many.", "Count", "int64", "count,omitempty"},
 		{"Of NodeCovered: events of the node before, since the stream began, may be missing.", "Gap", "bool", "gap,omitempty"},

@@ -65,6 +65,15 @@ const (
 	AttemptDelivered    AttemptOutcome = "delivered" // it was the delivery of a finished task
 )
 
+// Answered is what an answer says beside its task.
+type Answered struct {
+	// Created is set by Schedule and Put: the task is new. Otherwise Schedule found the task of an
+	// earlier request, and Put has replaced it.
+	Created bool
+	// ETag names the revision, for IfMatch. Tasks of lists and deliveries have none.
+	ETag string
+}
+
 // Request describes a task to schedule. Topic is required.
 type Request struct {
 	// ID has 1 to 128 of A-Za-z0-9._:@-, the first one a letter or digit. Empty: the client makes

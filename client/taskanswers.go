@@ -64,11 +64,8 @@ type Task struct {
 	// otherwise.
 	Durability string `json:"durability,omitempty"`
 	Receiving
-	// Set by Schedule and Put: the task is new. Otherwise Schedule found the task of an earlier
-	// request, and Put has replaced it.
-	Created bool `json:"-"`
-	// Names the revision, for IfMatch. Tasks of lists and deliveries have none.
-	ETag string `json:"-"`
+	// What the answer says beside the task.
+	Answered `json:"-"`
 }
 
 // Attempt is an attempt that has ended.

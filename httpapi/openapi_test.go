@@ -208,7 +208,7 @@ func TestAnswersMatchTheirSchemas(t *testing.T) {
 		t.Fatal(err)
 	}
 	registry := huma.NewMapRegistry("#/components/schemas/", huma.DefaultSchemaNamer)
-	for _, v := range []any{Task{}, TaskPage{}, BatchAnswer{}, Reserved{}, SettleAnswer{}, Topic{}, TopicList{}, Requeued{}, Purged{}, Forecast{}, History{}, NodeList{}, Stats{}, TopicAnswer{}, Alive{}, Readiness{}, Problem{}} {
+	for _, v := range []any{Task{}, TaskPage{}, BatchAnswer{}, Reserved{}, SettleAnswer{}, Topic{}, TopicList{}, Requeued{}, Purged{}, Forecast{}, History{}, NodeList{}, Stats{}, TopicAnswer{}, DeadReasons{}, Alive{}, Readiness{}, Problem{}} {
 		registry.Schema(reflect.TypeOf(v), true, "")
 	}
 	r.bury("dead", 1)

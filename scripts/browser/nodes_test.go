@@ -50,8 +50,8 @@ func TestDrain(t *testing.T) {
 	p.content()
 }
 
-// The same on a real Redis: a node is cut off, the page says which one is missing, others adopt what
-// it held, and it comes back. Then it is drained.
+// The same on a real Redis: a node is cut off, the page says which one is missing, others adopt
+// what it held, and it comes back. Then it is drained.
 func TestNodesOnRedis(t *testing.T) {
 	redis := redistest.Start(t)
 	serve := func(url, name string) *rig {
