@@ -36,7 +36,9 @@ class ActionFilter(TypedDict):
     due_to: NotRequired[str]
     # Tasks whose last error has this in it, in small or capital letters.
     error: NotRequired[str]
-    # Tasks of this group. Not of dead tasks.
+    # Tasks whose last error is this but for numbers; (none): those without one.
+    error_like: NotRequired[str]
+    # Tasks of this group.
     group: NotRequired[str]
     # Tasks whose ids begin so.
     id_prefix: NotRequired[str]
@@ -153,6 +155,14 @@ class Choice(TypedDict):
     ids: NotRequired[list[str]]
 
 
+class CoalesceStats(TypedDict):
+    # Tasks that wait, because other nodes do not answer or have a later one of their group.
+    held_back: int
+    # Tasks of which a later one of their group was delivered. The skipped of the topics have
+    # them, too.
+    skipped: int
+
+
 class Counts(TypedDict):
     # What has become of deliveries. Each counts once.
     attempts: Attempts
@@ -204,6 +214,45 @@ class Counts(TypedDict):
     dead_oldest_at: NotRequired[str]
     # Since when the oldest task has been due that is ready now. Left out if none is.
     ready_oldest_at: NotRequired[str]
+
+
+class DeadReason(TypedDict):
+    # How many they are.
+    count: int
+    # What their last errors have in common: the beginning of the first line, of at most 120
+    # bytes, in which a # takes the place of what has digits. As error_like it selects these
+    # tasks. (none): they have none.
+    error: str
+    # When the first of them died.
+    first_died_at: str
+    # When the last of them died.
+    last_died_at: str
+    topic: str
+    # The last error of one of them, at most 256 bytes.
+    example: NotRequired[str]
+    # Left out if it is not known.
+    reason: NotRequired[Literal["exhausted", "buried", "deleted"]]
+
+
+class DeadReasons(TypedDict):
+    # There are no others that are selected. false: one call looks at 20,000 tasks of each node at
+    # most, the longest dead first, or a node is missing.
+    complete: bool
+    # Names of the nodes whose figures are in the answer.
+    covers: list[str]
+    # How many tasks of the topic, or of the topics, are dead, whatever the parameters select.
+    dead: int
+    # Tasks that were looked at and selected, and that none of these reasons counts.
+    left_out: int
+    # How many dead tasks were looked at.
+    looked_at: int
+    # Nodes whose figures are not in the answer: they have not answered within a second, or send
+    # no heartbeat while they hold tasks.
+    missing: list[MissingNode]
+    # Those of most tasks first.
+    reasons: list[DeadReason]
+    # fleet: the figures are those of all nodes. node: of the node that was asked alone.
+    scope: Literal["fleet", "node"]
 
 
 class Event(TypedDict):
@@ -832,6 +881,7 @@ class SpoolStats(TypedDict):
 class Stats(TypedDict):
     # Jumps of the wall clock that were noticed.
     clock_steps: int
+    coalesce: CoalesceStats
     # Names of the nodes whose figures are in the answer.
     covers: list[str]
     events: EventStats

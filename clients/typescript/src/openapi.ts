@@ -44,6 +44,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/dead/reasons": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count the dead tasks of all topics by topic, reason and error
+         * @description Of the topics of the token. Each topic has a share of the tasks that are looked at. Errors count as one that are the same but for numbers. The tasks are those of all nodes. A node that does not answer within a second is named in missing. What other nodes have answered may be a second old. With scope=node the figures are those of the node that is asked alone. Needs the scope read.
+         */
+        get: operations["dead-reasons"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/events": {
         parameters: {
             query?: never;
@@ -528,6 +548,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/topics/{topic}/dead/reasons": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count a topic's dead tasks by reason and error
+         * @description Errors count as one that are the same but for numbers. The tasks are those of all nodes. A node that does not answer within a second is named in missing. What other nodes have answered may be a second old. With scope=node the figures are those of the node that is asked alone. Needs the scope read.
+         */
+        get: operations["dead-reasons-of-topic"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/topics/{topic}/dead/requeue": {
         parameters: {
             query?: never;
@@ -674,7 +714,9 @@ export interface components {
             due_to?: string;
             /** @description Tasks whose last error has this in it, in small or capital letters. */
             error?: string;
-            /** @description Tasks of this group. Not of dead tasks. */
+            /** @description Tasks whose last error is this but for numbers; (none): those without one. */
+            error_like?: string;
+            /** @description Tasks of this group. */
             group?: string;
             /** @description Tasks whose ids begin so. */
             id_prefix?: string;
@@ -821,6 +863,18 @@ export interface components {
             /** @description These. */
             ids?: string[];
         };
+        CoalesceStats: {
+            /**
+             * Format: int64
+             * @description Tasks that wait, because other nodes do not answer or have a later one of their group.
+             */
+            held_back: number;
+            /**
+             * Format: int64
+             * @description Tasks of which a later one of their group was delivered. The skipped of the topics have them, too.
+             */
+            skipped: number;
+        };
         Counts: {
             /** @description What has become of deliveries. Each counts once. */
             attempts: components["schemas"]["Attempts"];
@@ -922,6 +976,63 @@ export interface components {
              * @description Tasks with a delivery of their own that their topic cannot make, see undeliverable of a task. They count as ready too.
              */
             strays: number;
+        };
+        DeadReason: {
+            /**
+             * Format: int64
+             * @description How many they are.
+             */
+            count: number;
+            /** @description What their last errors have in common: the beginning of the first line, of at most 120 bytes, in which a # takes the place of what has digits. As error_like it selects these tasks. (none): they have none. */
+            error: string;
+            /** @description The last error of one of them, at most 256 bytes. */
+            example?: string;
+            /**
+             * Format: date-time
+             * @description When the first of them died.
+             */
+            first_died_at: string;
+            /**
+             * Format: date-time
+             * @description When the last of them died.
+             */
+            last_died_at: string;
+            /**
+             * @description Left out if it is not known.
+             * @enum {string}
+             */
+            reason?: "exhausted" | "buried" | "deleted";
+            topic: string;
+        };
+        DeadReasons: {
+            /** @description There are no others that are selected. false: one call looks at 20,000 tasks of each node at most, the longest dead first, or a node is missing. */
+            complete: boolean;
+            /** @description Names of the nodes whose figures are in the answer. */
+            covers: string[];
+            /**
+             * Format: int64
+             * @description How many tasks of the topic, or of the topics, are dead, whatever the parameters select.
+             */
+            dead: number;
+            /**
+             * Format: int64
+             * @description Tasks that were looked at and selected, and that none of these reasons counts.
+             */
+            left_out: number;
+            /**
+             * Format: int64
+             * @description How many dead tasks were looked at.
+             */
+            looked_at: number;
+            /** @description Nodes whose figures are not in the answer: they have not answered within a second, or send no heartbeat while they hold tasks. */
+            missing: components["schemas"]["MissingNode"][];
+            /** @description Those of most tasks first. */
+            reasons: components["schemas"]["DeadReason"][];
+            /**
+             * @description fleet: the figures are those of all nodes. node: of the node that was asked alone.
+             * @enum {string}
+             */
+            scope: "fleet" | "node";
         };
         Event: {
             /**
@@ -1784,6 +1895,7 @@ export interface components {
              * @description Jumps of the wall clock that were noticed.
              */
             clock_steps: number;
+            coalesce: components["schemas"]["CoalesceStats"];
             /** @description Names of the nodes whose figures are in the answer. */
             covers: string[];
             events: components["schemas"]["EventStats"];
@@ -2243,6 +2355,107 @@ export interface operations {
             };
         };
     };
+    "dead-reasons": {
+        parameters: {
+            query?: {
+                /** @description fleet: of all nodes that share the ledger. node: of the node that is asked alone. */
+                scope?: "fleet" | "node";
+                /**
+                 * @description Only tasks of this group.
+                 * @example customer-7
+                 */
+                group?: string;
+                /**
+                 * @description Only tasks whose ids begin so.
+                 * @example order-4
+                 */
+                id_prefix?: string;
+                /** @description Only tasks whose last error has this in it, in small or capital letters. At most 256 bytes. */
+                error?: string;
+                /** @description Only tasks whose last error is this but for numbers, such as the error of one of the reasons of dead tasks; (none): those without one. */
+                error_like?: string;
+                /** @description Only dead tasks with this reason. */
+                reason?: "exhausted" | "buried" | "deleted";
+                /**
+                 * @description Only dead tasks that did not die before this time.
+                 * @example 2027-01-31T00:00:00Z
+                 */
+                died_from?: string;
+                /**
+                 * @description Only dead tasks that died before this time.
+                 * @example 2027-02-01T00:00:00Z
+                 */
+                died_to?: string;
+                /**
+                 * @description Tell of so many reasons at most.
+                 * @example 10
+                 */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeadReasons"];
+                };
+            };
+            /** @description `/problems/unauthorized`: A token is needed. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/forbidden`: The token does not open this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/invalid`: A field is wrong. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/ledger_unavailable`: The ledger is not available. `/problems/shutting_down`: Shutting down. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     events: {
         parameters: {
             query?: {
@@ -2423,6 +2636,8 @@ export interface operations {
                 id_prefix?: string;
                 /** @description Only tasks whose last error has this in it, in small or capital letters. At most 256 bytes. */
                 error?: string;
+                /** @description Only tasks whose last error is this but for numbers, such as the error of one of the reasons of dead tasks; (none): those without one. */
+                error_like?: string;
                 /**
                  * @description Only tasks whose next attempt (next_at) is not before this time. Not with the state dead.
                  * @example 2027-01-31T00:00:00Z
@@ -3508,12 +3723,17 @@ export interface operations {
         parameters: {
             query?: {
                 /**
+                 * @description Only the task that has this id, in whatever state: an empty list if there is none, or if the token may not use its topic. With no other parameter but details.
+                 * @example order-42
+                 */
+                id?: string;
+                /**
                  * @description Only tasks of this topic.
                  * @example order.unpaid
                  */
                 topic?: string;
                 /**
-                 * @description Only tasks of this group. Not with the states dead and finished.
+                 * @description Only tasks of this group.
                  * @example customer-7
                  */
                 group?: string;
@@ -3526,6 +3746,8 @@ export interface operations {
                 id_prefix?: string;
                 /** @description Only tasks whose last error has this in it, in small or capital letters. At most 256 bytes. */
                 error?: string;
+                /** @description Only tasks whose last error is this but for numbers, such as the error of one of the reasons of dead tasks; (none): those without one. */
+                error_like?: string;
                 /**
                  * @description Only tasks whose next attempt (next_at) is not before this time. Not with the state dead.
                  * @example 2027-01-31T00:00:00Z
@@ -5393,12 +5615,19 @@ export interface operations {
         parameters: {
             query?: {
                 /**
+                 * @description Only tasks of this group.
+                 * @example customer-7
+                 */
+                group?: string;
+                /**
                  * @description Only tasks whose ids begin so.
                  * @example order-4
                  */
                 id_prefix?: string;
                 /** @description Only tasks whose last error has this in it, in small or capital letters. At most 256 bytes. */
                 error?: string;
+                /** @description Only tasks whose last error is this but for numbers, such as the error of one of the reasons of dead tasks; (none): those without one. */
+                error_like?: string;
                 /** @description Only dead tasks with this reason. */
                 reason?: "exhausted" | "buried" | "deleted";
                 /**
@@ -5594,6 +5823,113 @@ export interface operations {
                 };
             };
             /** @description `/problems/outcome_unknown`: The outcome is unknown. `/problems/ledger_unavailable`: The ledger is not available. `/problems/busy`: Too many requests change the same task. `/problems/node_unavailable`: The node does not answer. `/problems/replaying`: Still replaying. `/problems/draining`: The node is draining. `/problems/shutting_down`: Shutting down. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "dead-reasons-of-topic": {
+        parameters: {
+            query?: {
+                /** @description fleet: of all nodes that share the ledger. node: of the node that is asked alone. */
+                scope?: "fleet" | "node";
+                /**
+                 * @description Only tasks of this group.
+                 * @example customer-7
+                 */
+                group?: string;
+                /**
+                 * @description Only tasks whose ids begin so.
+                 * @example order-4
+                 */
+                id_prefix?: string;
+                /** @description Only tasks whose last error has this in it, in small or capital letters. At most 256 bytes. */
+                error?: string;
+                /** @description Only tasks whose last error is this but for numbers, such as the error of one of the reasons of dead tasks; (none): those without one. */
+                error_like?: string;
+                /** @description Only dead tasks with this reason. */
+                reason?: "exhausted" | "buried" | "deleted";
+                /**
+                 * @description Only dead tasks that did not die before this time.
+                 * @example 2027-01-31T00:00:00Z
+                 */
+                died_from?: string;
+                /**
+                 * @description Only dead tasks that died before this time.
+                 * @example 2027-02-01T00:00:00Z
+                 */
+                died_to?: string;
+                /**
+                 * @description Tell of so many reasons at most.
+                 * @example 10
+                 */
+                limit?: number;
+            };
+            header?: never;
+            path: {
+                /**
+                 * @description Name of the topic.
+                 * @example order.unpaid
+                 */
+                topic: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DeadReasons"];
+                };
+            };
+            /** @description `/problems/unauthorized`: A token is needed. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/forbidden`: The token does not open this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/invalid`: A field is wrong. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/ledger_unavailable`: The ledger is not available. `/problems/shutting_down`: Shutting down. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
