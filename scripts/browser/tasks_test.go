@@ -235,12 +235,13 @@ func TestFoundApart(t *testing.T) {
 	r.schedule("order.unpaid", "order-421", time.Hour)
 	var listFails atomic.Bool
 	url := r.behind(func(w http.ResponseWriter, q *http.Request) bool {
-		one, list := q.URL.Path == "/v1/tasks/order-42" && !listFails.Load(), q.URL.Path == "/v1/tasks" && listFails.Load()
-		if one || list {
+		// Either the list fails, or the search for the one task.
+		fails := q.URL.Path == "/v1/tasks" && q.URL.Query().Has("id") != listFails.Load()
+		if fails {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			_, _ = w.Write([]byte(`{"title":"Away","detail":"n3 does not answer"}`))
 		}
-		return one || list
+		return fails
 	})
 	p := open(t)
 	p.hurries()
