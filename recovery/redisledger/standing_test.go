@@ -47,13 +47,13 @@ func TestCertain(t *testing.T) {
 		a.member.Probe().SeenHeld(at)
 		return a.Standing()
 	}
-	if got, want := ago(2*time.Hour), (recovery.Standing{Alone: true, Certain: true}); got != want {
+	if got, want := ago(2*time.Hour), (recovery.Standing{Alone: true, Certain: true, FailoverAfter: time.Hour}); got != want {
 		t.Errorf("alone, after a long time: %+v", got)
 	}
 	join(t, server.URL(), "b", still)
 	a.member.KeepOnce()
 	for after, certain := range map[time.Duration]bool{0: true, 53 * time.Minute: true, 55 * time.Minute: false, 2 * time.Hour: false} {
-		if got, want := ago(after), (recovery.Standing{Certain: certain}); got != want {
+		if got, want := ago(after), (recovery.Standing{Certain: certain, FailoverAfter: time.Hour}); got != want {
 			t.Errorf("after %v: %+v, want %+v", after, got, want)
 		}
 	}
