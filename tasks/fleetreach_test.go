@@ -108,7 +108,7 @@ func TestFleetFiguresOfAnOlderVersion(t *testing.T) {
 		a, b := f.nodes[0], f.nodes[1]
 		a.t = t
 		f.fill(4, "x", "g")
-		for _, method := range []string{cluster.StatsMethod.Name, cluster.TopicsMethod.Name, cluster.RanksMethod.Name, cluster.ForecastMethod.Name, cluster.HistoryMethod.Name} {
+		for _, method := range []string{cluster.StatsMethod.Name, cluster.TopicsMethod.Name, cluster.RanksMethod.Name, cluster.ForecastMethod.Name, cluster.HistoryMethod.Name, cluster.DeadReasonsMethod.Name} {
 			delete(b.Cluster().Fleet.Methods, method)
 		}
 		a.wantMissing(map[string]string{"b": "its version cannot tell its figures"})
