@@ -101,47 +101,47 @@ func goEnvironment(t *testing.T) []string {
 		"GONOSUMDB="+values[4], "CGO_ENABLED=0", "GOFLAGS=-tags=nomsgpack -trimpath "+values[5], "GOSUMDB="+values[6])
 }
 
-// freePorts returns ports that were free a moment ago: of ten in a row for nodes of Lapse all
-// digits but the last, and one for each other port that pages name.
+// decades are the tens of ports that shells take, each once, in an order of chance: above those that
+// systems give to connections, and those of the tests' Redis servers.
+var decades struct {
+	sync.Mutex
+	left []int
+}
+
+const firstDecade, lastDecade = 6110, 6550
+
+// freePorts returns ports of one decade that no other shell gets: of four in a row for nodes of
+// Lapse all digits but the last, and one for each other port that pages name.
 func freePorts(t *testing.T) (lapse string, others map[string]string) {
 	t.Helper()
-	var taken []net.Listener // until all are known
-	defer func() {
-		for _, l := range taken {
-			_ = l.Close()
+	decades.Lock()
+	defer decades.Unlock()
+	if decades.left == nil {
+		decades.left = rand.Perm(lastDecade - firstDecade)
+	}
+	for len(decades.left) > 0 {
+		tens := firstDecade + decades.left[0]
+		decades.left = decades.left[1:]
+		if areFree(10*tens, 8) {
+			others = map[string]string{}
+			for i, shown := range []string{"6379", "8000", "8080", "11300"} {
+				others[shown] = strconv.Itoa(10*tens + 4 + i)
+			}
+			return strconv.Itoa(tens), others
 		}
-	}()
-	listen := func(port int) (string, bool) {
+	}
+	t.Fatal("no eight ports in a row are free")
+	return "", nil
+}
+
+// areFree reports whether so many ports are free, from one on.
+func areFree(from, number int) bool {
+	for port := from; port < from+number; port++ {
 		l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
 		if err != nil {
-			return "", false
+			return false
 		}
-		taken = append(taken, l)
-		_, name, _ := net.SplitHostPort(l.Addr().String())
-		return name, true
+		_ = l.Close()
 	}
-	for range 1000 {
-		tens := 1100 + rand.IntN(2100) // below those that systems give away
-		free := true
-		for digit := range 4 {
-			_, ok := listen(10*tens + digit)
-			free = free && ok
-		}
-		if free {
-			lapse = strconv.Itoa(tens)
-			break
-		}
-	}
-	if lapse == "" {
-		t.Fatal("no four ports in a row are free")
-	}
-	others = map[string]string{}
-	for _, shown := range []string{"6379", "8000", "8080", "11300"} {
-		number, ok := listen(0)
-		if !ok {
-			t.Fatal("no port is free")
-		}
-		others[shown] = number
-	}
-	return lapse, others
+	return true
 }
