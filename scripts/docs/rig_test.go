@@ -101,8 +101,8 @@ func goEnvironment(t *testing.T) []string {
 		"GONOSUMDB="+values[4], "CGO_ENABLED=0", "GOFLAGS=-tags=nomsgpack -trimpath "+values[5], "GOSUMDB="+values[6])
 }
 
-// decades are the tens of ports that shells take, each once, in an order of chance: above those that
-// systems give to connections, and those of the tests' Redis servers.
+// decades are the tens of ports that shells take, each once, in an order of chance. They are above
+// those that systems give to connections, and those of the tests' Redis servers.
 var decades struct {
 	sync.Mutex
 	left []int
