@@ -24,10 +24,17 @@ import (
 type courier struct {
 	kind    tasks.Kind
 	batches bool
-	fail    func(d *tasks.Delivery, to string) error // nil: nothing fails
 
 	mu   sync.Mutex
 	sent []string
+	fail func(d *tasks.Delivery, to string) error // nil: nothing fails
+}
+
+// failing lets deliveries end with what fail returns from now on; nil: nothing fails.
+func (c *courier) failing(fail func(d *tasks.Delivery, to string) error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.fail = fail
 }
 
 func (c *courier) Kind() tasks.Kind { return c.kind }
@@ -89,9 +96,10 @@ func (r *round) Deliver(_ context.Context, d *tasks.Delivery) error {
 	}
 	r.mu.Lock()
 	r.sent = append(r.sent, d.ID+" to "+to)
+	fail := r.fail
 	r.mu.Unlock()
-	if r.fail != nil {
-		return r.fail(d, to)
+	if fail != nil {
+		return fail(d, to)
 	}
 	return nil
 }
@@ -151,12 +159,12 @@ func TestTarget(t *testing.T) {
 						t.Errorf("a brief list shows %+v", task.Target)
 					}
 				}
-				c.fail = func(d *tasks.Delivery, to string) error {
+				c.failing(func(d *tasks.Delivery, to string) error {
 					if d.ID == "a" {
 						return fmt.Errorf("%s is closed", to)
 					}
 					return nil
-				}
+				})
 				pass(time.Minute)
 				c.want(t, "at first", "a to oslo", "b to rome")
 				r.crash()
@@ -168,7 +176,7 @@ func TestTarget(t *testing.T) {
 				if dead.State != tasks.Dead || dead.Target == nil || len(dead.Attempts) != 3 || dead.Attempts[0].By != "city of oslo" {
 					t.Errorf("dead: %+v", dead)
 				}
-				c.fail = nil
+				c.failing(nil)
 				n, err := r.Requeue(t.Context(), "x", tasks.Requeue{})
 				if want(t, "Requeue", err, nil); n.Requeued != 1 {
 					t.Errorf("requeued: %+v", n)
