@@ -4,6 +4,7 @@ package browser
 
 import (
 	"testing"
+	"time"
 
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -28,7 +29,8 @@ func TestTargetsDeathsGroups(t *testing.T) {
 	p.shows("main", "2 at once on each node")
 	p.content()
 
-	r.schedule("order.unpaid", "order-42", 0)
+	// Other nodes of a fleet know the settings within a second.
+	r.schedule("order.unpaid", "order-42", 3*time.Second)
 	ds, err := r.Reserve(r.Context(), "order.unpaid", 1, tasks.MaxWait, 0)
 	if err != nil || len(ds) != 1 {
 		t.Fatal(len(ds), err)
