@@ -341,9 +341,11 @@ func TestPerGroupOffloaded(t *testing.T) {
 			_, err := n.SetTopic(ctx, "x", tasks.TopicSettings{ConcurrencyPerGroup: 2}, -1)
 			want(t, "SetTopic", err, nil)
 		}
-		reqs := make([]tasks.Request, 4000)
+		// The groups have more places than the first node, whose concurrency rises to 1,024. With fewer
+		// it may take them all, and leave none to the other.
+		reqs := make([]tasks.Request, 8000)
 		for i := range reqs {
-			reqs[i] = tasks.Request{ID: fmt.Sprint("t", i), Topic: "x", Group: fmt.Sprint("g", i%500)}
+			reqs[i] = tasks.Request{ID: fmt.Sprint("t", i), Topic: "x", Group: fmt.Sprint("g", i%2000)}
 		}
 		_, err := a.ScheduleBatch(ctx, reqs)
 		want(t, "ScheduleBatch", err, nil)
