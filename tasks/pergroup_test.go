@@ -341,8 +341,8 @@ func TestPerGroupOffloaded(t *testing.T) {
 			_, err := n.SetTopic(ctx, "x", tasks.TopicSettings{ConcurrencyPerGroup: 2}, -1)
 			want(t, "SetTopic", err, nil)
 		}
-		// The groups have more places than the first node, whose concurrency rises to 1,024. With fewer
-		// it may take them all, and leave none to the other.
+		// The groups have more places than the first node, whose concurrency rises to 1,024. Of
+		// fewer it may take all, and leave none to the other.
 		reqs := make([]tasks.Request, 8000)
 		for i := range reqs {
 			reqs[i] = tasks.Request{ID: fmt.Sprint("t", i), Topic: "x", Group: fmt.Sprint("g", i%2000)}
