@@ -100,6 +100,7 @@ func TestActingOnTheDeadOfAGroup(t *testing.T) {
 	for i, group := range []string{"campaign-3", "campaign-3", "campaign-4"} {
 		s.ok("schedule", "x", "--id", fmt.Sprint("order-", i), "--group", group)
 	}
+	s.until(func() bool { return len(s.lines("list", "--topic", "x", "--state", "ready")) == 3 })
 	for i, d := range s.lines("reserve", "x", "--max", "3") {
 		s.ok("bury", d["receipt"].(string), "--reason", fmt.Sprint("no order ", i))
 	}

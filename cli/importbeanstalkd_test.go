@@ -91,7 +91,7 @@ func TestImportBeanstalkd(t *testing.T) {
 		}
 		tasks[task.Headers["beanstalkd-job"]] = task
 	}
-	if got := tasks[fmt.Sprint(ready)]; string(got.Payload) != `{"order":1}` || got.State != client.Ready || got.Headers["beanstalkd-tube"] != "mail" ||
+	if got := tasks[fmt.Sprint(ready)]; string(got.Payload) != `{"order":1}` || got.DueAt.After(time.Now().Add(time.Second)) || got.Headers["beanstalkd-tube"] != "mail" ||
 		got.Headers["beanstalkd-priority"] != "7" || got.Headers["beanstalkd-ttr"] != "60" || !strings.HasPrefix(got.ID, fmt.Sprintf("beanstalkd:b:%d:", ready)) {
 		t.Errorf("a ready job is %+v", got)
 	}
@@ -140,7 +140,9 @@ func TestImportBeanstalkdRepeated(t *testing.T) {
 			}
 		})
 	}
-	again("ready", 0, func(string) {})
+	again("ready", 0, func(id string) {
+		eventually(t, "ready", func() bool { return s.task(id).State == client.Ready })
+	})
 	again("delayed", time.Hour, func(string) {})
 	again("delivered", 0, func(string) { s.ok("reserve", "delivered", "--exec", "true", "--wait", "10s") })
 	again("fired", time.Hour, func(id string) {

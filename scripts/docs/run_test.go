@@ -18,6 +18,7 @@ func TestCommands(t *testing.T) {
 	tools := tools(t)
 	only := os.Getenv("LAPSE_PAGE") // while writing a page
 	var running sync.WaitGroup
+	failures := make(chan string, 1000) // above what the sessions have printed, which is long
 	for _, page := range pages(t) {
 		for i, session := range sessions(blocksOf(page, readPage(t, page))) {
 			if only != "" && !strings.Contains(page, only) {
@@ -29,11 +30,17 @@ func TestCommands(t *testing.T) {
 				if i > 0 {
 					name += "-" + string(rune('a'+i))
 				}
-				t.Run(name, func(t *testing.T) { runSession(t, tools, session) })
+				t.Run(name, func(t *testing.T) {
+					runSession(t, tools, session, func(reason string) { failures <- reason })
+				})
 			})
 		}
 	}
 	running.Wait()
+	close(failures)
+	for reason := range failures {
+		t.Error(reason)
+	}
 }
 
 // sessions parts the blocks of a page where it begins anew, and leaves those out that have none to
@@ -76,7 +83,7 @@ func hasCommands(b block) bool {
 var optional = []string{"beanstalkd", "java", "node", "python3", "ruby"}
 
 // runSession runs the blocks of a page in order.
-func runSession(t *testing.T, tools string, blocks []block) {
+func runSession(t *testing.T, tools string, blocks []block, failed func(reason string)) {
 	for _, b := range blocks {
 		if tool, _, _ := strings.Cut(strings.TrimPrefix(b.text, "$ "), " "); hasCommands(b) && slices.Contains(optional, tool) {
 			if _, err := exec.LookPath(tool); err != nil {
@@ -84,7 +91,7 @@ func runSession(t *testing.T, tools string, blocks []block) {
 			}
 		}
 	}
-	s := newShell(t, tools)
+	s := newShell(t, tools, failed)
 	if !slices.ContainsFunc(blocks, func(b block) bool { return strings.Contains(b.text, "make build") }) {
 		s.linkBinary(tools)
 	}

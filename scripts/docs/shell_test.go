@@ -35,6 +35,7 @@ type shell struct {
 	ports   *strings.Replacer // from those of the pages to free ones
 	shown   *strings.Replacer // and back
 	known   memory
+	failed  func(reason string) // tells the test of all pages
 
 	mu     sync.Mutex // guards output
 	output bytes.Buffer
@@ -49,9 +50,9 @@ while IFS= read -r -d '' typed <&3; do
 done`
 
 // newShell starts a shell. tools has the programs of this tree, home what the shell may write to.
-func newShell(t *testing.T, tools string) *shell {
+func newShell(t *testing.T, tools string, failed func(reason string)) *shell {
 	t.Helper()
-	s := &shell{t: t, dir: t.TempDir(), known: memory{}}
+	s := &shell{t: t, dir: t.TempDir(), known: memory{}, failed: failed}
 	s.linkTree()
 	if err := os.Symlink(filepath.Join(tools, "node_modules"), filepath.Join(s.dir, "node_modules")); err != nil {
 		t.Fatal(err)
@@ -246,6 +247,7 @@ func (s *shell) run(c command) {
 		case <-tick.C:
 		case <-late:
 			tick.Stop()
+			s.failed(fmt.Sprintf("%s:%d: lacks %q", c.page, c.line, missing(c.output, s.printed(from))))
 			s.t.Errorf("%s:%d:\n$ %s\nlacks %q; has ended: %v, with status %d; it has printed\n%s",
 				c.page, c.line, typed, missing(c.output, s.printed(from)), ended, status, s.printed(from))
 			if !ended || c.hidden {
@@ -265,6 +267,9 @@ func (s *shell) run(c command) {
 		}
 		s.run(command{page: c.page, line: c.line, text: text, hidden: true})
 	}
+	if strings.HasPrefix(typed, "python3 ") && strings.HasSuffix(typed, "&") {
+		s.run(command{page: c.page, line: c.line, text: listening, hidden: true})
+	}
 	if interrupted {
 		return
 	}
@@ -273,6 +278,7 @@ func (s *shell) run(c command) {
 		failed = true // curl itself is content
 	}
 	if failed {
+		s.failed(fmt.Sprintf("%s:%d: status %d", c.page, c.line, status))
 		s.t.Errorf("%s:%d: status %d of\n$ %s\n%s", c.page, c.line, status, typed, output)
 		if c.hidden {
 			s.t.FailNow()
@@ -282,6 +288,10 @@ func (s *shell) run(c command) {
 
 // ready waits until the server has read its tasks.
 const ready = `until curl -fs 127.0.0.1:7480/readyz || curl -fsk https://127.0.0.1:7480/readyz; do sleep 0.1; done >/dev/null 2>&1`
+
+// listening waits until the receiver of a page takes connections: the attempt before that fails, and
+// the page shows the first one.
+const listening = `until curl -s -o /dev/null 127.0.0.1:8000; do sleep 0.1; done`
 
 var listens = regexp.MustCompile(`--listen \S*:(\d+)`)
 
