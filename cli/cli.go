@@ -64,7 +64,12 @@ func commands(server *serve) *commandline.Command {
 			{Name: "requeue", Target: &deadRequeue{}, Help: "Bring dead tasks back, some or all that flags select, with all their attempts: due at once, or when you say."},
 			{Name: "delete", Target: &deadDelete{}, Help: "Delete dead tasks: some, or all that flags select."},
 		}},
-		{Name: "import", Group: "Operation", Help: "Bring in what another system has scheduled.", Below: importCommands()},
+		{Name: "backup", Group: "Operation", Target: &backup{}, Help: "Back the embedded ledger of a server up, while it runs.", Detail: backupDetail},
+		{Name: "restore", Group: "Operation", Target: &restore{}, Help: "Make a data directory of a backup.", Detail: restoreDetail},
+		{Name: "export", Group: "Operation", Target: &export{}, Help: "Export everything that a server has, while it runs.", Detail: exportDetail},
+		{Name: "import", Group: "Operation", Help: "Bring in an export, or what another system has scheduled.", Below: append([]*commandline.Command{
+			{Name: "file", Target: &importFile{}, Help: "Import what lapse export has written.", Detail: importFileDetail},
+		}, importCommands()...)},
 		{Name: "stats", Group: "Operation", Target: &stats{}, Help: "Show the counts of a server."},
 		{Name: "health", Group: "Operation", Target: &health{}, Help: "Ask a server whether it is alive, and with --ready whether it is ready. The status is 6 if it is not."},
 		{Name: "top", Group: "Operation", Target: &top{}, Help: "Watch the topics of a fleet, the worst first, and pause them.", Detail: topDetail},

@@ -39,7 +39,7 @@ var generated = []struct {
 	{"answers.go", `"time"`, []string{"Stats", "History", "Forecast", "Node", "Reach", "Alive", "ReadyParts"}},
 	{"taskanswers.go", "(\n\t\"time\"\n\n\t\"github.com/goccy/go-json\"\n)", []string{
 		"Task", "TaskPage", "ReservedTask", "SettleAnswer", "BatchAnswer", "Problem", "Event",
-		"TopicList", "DeadReasons", "Requeued", "Purged", "GroupCancelled", "Acted", "Receiving",
+		"TopicList", "DeadReasons", "Requeued", "Purged", "GroupCancelled", "Acted", "Receiving", "Imported", "Backup",
 	}},
 }
 

@@ -2,6 +2,7 @@ package client
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -22,7 +23,8 @@ type call struct {
 	path   string // escaped
 	query  url.Values
 	header http.Header
-	body   []byte        // JSON; nil for none
+	body   []byte        // nil for none
+	media  string        // of the body; empty: JSON
 	extra  time.Duration // on top of the timeout
 	effect effect
 	also   int // a status besides 2xx that is a success
@@ -150,7 +152,7 @@ func (c *Client) request(ctx context.Context, q *call) (*http.Request, error) {
 		r.Header[name] = values
 	}
 	if q.body != nil {
-		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Content-Type", cmp.Or(q.media, "application/json"))
 	}
 	r.Header.Set("Accept", "application/json")
 	r.Header.Set("User-Agent", c.agent)

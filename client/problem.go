@@ -26,6 +26,8 @@ var (
 	ErrNoNode = errors.New("there is no such node")
 	// ErrNoSuccessor: no other node can take over what the node holds.
 	ErrNoSuccessor = errors.New("no other node can take over")
+	// ErrNoBackup: the server can make no backup now, or none at all.
+	ErrNoBackup = errors.New("no backup was made")
 	// ErrExists: the id is taken by a task with other content.
 	ErrExists = errors.New("the id is taken")
 	// ErrDelivering: the task is being delivered, and can be neither cancelled nor changed.
@@ -68,7 +70,7 @@ var (
 // sentinels maps the last part of a problem's type to its error.
 var sentinels = map[string]error{
 	"malformed": ErrInvalid, "invalid": ErrInvalid, "unsupported_media_type": ErrInvalid,
-	"not_found": ErrNotFound, "topic_not_found": ErrNoTopic, "node_not_found": ErrNoNode, "nobody_to_take_over": ErrNoSuccessor,
+	"not_found": ErrNotFound, "topic_not_found": ErrNoTopic, "node_not_found": ErrNoNode, "nobody_to_take_over": ErrNoSuccessor, "no_backup": ErrNoBackup,
 	"id_taken": ErrExists, "delivering": ErrDelivering, "dead": ErrDead, "not_dead": ErrNotDead, "handled": ErrHandled, "topic_in_use": ErrInUse, "delivery_dropped": ErrInUse,
 	"stale_receipt": ErrStale, "bad_receipt": ErrReceipt, "precondition_failed": ErrRevision,
 	"too_large": ErrTooLarge, "overloaded": ErrOverloaded, "quota": ErrOverloaded, "outcome_unknown": ErrUnknown,

@@ -329,3 +329,37 @@ type Receiving struct {
 	// task_delivery. It goes on when the settings of the topic change.
 	Undeliverable string `json:"undeliverable,omitempty"`
 }
+
+// Imported reports what has become of the lines of an import.
+type Imported struct {
+	// Tasks that were imported.
+	Imported int `json:"imported"`
+	// Tasks that were there already, from an earlier import or as the source of the export.
+	Present int `json:"present"`
+	// Topics whose settings were stored.
+	Topics int `json:"topics"`
+	// Topics that have settings already, which were left as they are.
+	TopicsPresent int `json:"topics_present"`
+	// The lines that were not imported, in their order.
+	Errors []ImportError `json:"errors"`
+}
+
+// ImportError reports why a line was not imported.
+type ImportError struct {
+	// Its number in the body, from 1.
+	Line int `json:"line"`
+	// The id of its task, or the name of its topic, unless that is the fault.
+	ID      string   `json:"id,omitempty"`
+	Problem *Problem `json:"problem"`
+}
+
+// Backup is a backup that was made.
+type Backup struct {
+	Name string `json:"name"`
+	// Its directory, on the machine of the server.
+	Path string `json:"path"`
+	// How long its files are. Those that it shares with the ledger take no room until the ledger
+	// drops them.
+	Bytes int64    `json:"bytes"`
+	Took  Duration `json:"took"`
+}

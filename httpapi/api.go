@@ -74,6 +74,7 @@ type route struct {
 	reads            reflect.Type // the body; nil: none
 	optional         bool         // the body may be left out
 	lines            bool         // the body may be one value a line
+	takes, tells     string       // the body, or the answer, has lines: of what
 	media            string       // another media type that the body may have
 	answers          reflect.Type // the answer, where the handler's type does not tell
 	streams          []any        // what the server-sent events of the answer hold
@@ -215,7 +216,13 @@ func (a *api) complete(r route) {
 			}
 		}
 	}
+	if r.takes != "" {
+		op.RequestBody = &huma.RequestBody{Required: true, Content: linesOf(r.takes)}
+	}
 	success := op.Responses[strconv.Itoa(op.DefaultStatus)]
+	if r.tells != "" {
+		success.Content = linesOf(r.tells)
+	}
 	if r.answers != nil {
 		success.Content = map[string]*huma.MediaType{mediaJSON: {Schema: schemas.Schema(r.answers, true, "")}}
 	}
@@ -235,6 +242,11 @@ func (a *api) complete(r route) {
 		}
 		op.Responses[strconv.Itoa(status)] = &other
 	}
+}
+
+// linesOf describes a text of lines.
+func linesOf(description string) map[string]*huma.MediaType {
+	return map[string]*huma.MediaType{mediaNDJSON: {Schema: &huma.Schema{Type: huma.TypeString, Description: description}}}
 }
 
 // describe freezes the OpenAPI document and the page that shows it.

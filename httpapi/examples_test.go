@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/lapsehq/lapse/recovery/diskledger"
 	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/webhook"
 )
@@ -113,7 +115,11 @@ func TestExamplesWork(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(hooks.Close)
-	r := newRigWith(t, tasks.Config{Ways: []tasks.Way{hooks}}, Config{})
+	ledger, err := diskledger.Open(filepath.Join(t.TempDir(), "data"), diskledger.Options{MinFree: -1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRigOn(t, ledger, tasks.Config{Ways: []tasks.Way{hooks}}, Config{BackupDir: t.TempDir()})
 	_, operations := describedOperations(t)
 	var all examples
 	if err := json.Unmarshal(examplesFile, &all); err != nil {

@@ -85,6 +85,14 @@ func (b BatchAnswer) problems() []*Problem {
 	return all
 }
 
+func (a Imported) problems() []*Problem {
+	all := make([]*Problem, len(a.Errors))
+	for i, e := range a.Errors {
+		all[i] = e.Problem
+	}
+	return all
+}
+
 func (a Acted) problems() []*Problem {
 	all := make([]*Problem, len(a.Failed))
 	for i, f := range a.Failed {

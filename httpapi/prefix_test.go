@@ -72,7 +72,8 @@ func TestPrefix(t *testing.T) {
 			refused := v["errors"].([]any)
 			refused = append(refused, r.want(r.do("POST", "/v1/tasks/actions", `{"action":"fire","ids":["x"]}`), 200)["failed"].([]any)...)
 			refused = append(refused, r.want(r.do("POST", "/v1/receipts/ack", `{"receipts":["x"]}`), 200)["errors"].([]any)...)
-			if len(refused) != 4 {
+			refused = append(refused, r.want(r.do("POST", "/v1/import", `{"type":"x"}`, asLines), 200)["errors"].([]any)...)
+			if len(refused) != 5 {
 				t.Fatalf("%d entries are refused", len(refused))
 			}
 			var types []string
@@ -190,8 +191,9 @@ func TestAnswersWithProblems(t *testing.T) {
 		}
 	}
 	slices.Sort(have)
-	// Acted, BatchAnswer and SettleAnswer have them in these entries, and TestPrefix tries them.
-	if want := []string{"BatchError", "ReceiptError", "Refusal"}; !slices.Equal(have, want) {
+	// Acted, BatchAnswer, Imported and SettleAnswer have them in these entries, and TestPrefix
+	// tries them.
+	if want := []string{"BatchError", "ImportError", "ReceiptError", "Refusal"}; !slices.Equal(have, want) {
 		t.Errorf("problems stand in %v. The answer of a new one has a method problems, as in prefix.go.", have)
 	}
 }

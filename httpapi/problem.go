@@ -195,6 +195,9 @@ var (
 	closing = &kind{"shutting_down", http.StatusServiceUnavailable, "Shutting down",
 		"The server is about to end. Tasks already accepted are kept.",
 		"Repeat the request after Retry-After seconds, or with another server.", time.Second}
+	noBackup = &kind{"no_backup", http.StatusConflict, "No backup was made",
+		"The server has no directory for backups, keeps its tasks in Redis, has a backup of this name, or has no room for one. The detail says which.",
+		"Do what the detail says. Tasks in Redis are backed up by the means of Redis, or exported.", 0}
 	internal = &kind{"internal", http.StatusInternalServerError, "Internal error",
 		"A defect of the server. Its log has the details.",
 		"Search the log for the X-Request-Id of the answer, and report it.", 0}
@@ -203,7 +206,7 @@ var (
 // catalogue lists all kinds, by status and then by name.
 var catalogue = []*kind{
 	malformed, unauthorized, crossOrigin, unconfirmed, forbidden, noNode, notFound, noSuchRoute, noTopic, wrongMethod, notAcceptable, tooSlow, dead, notDead, delivering,
-	dropsDelivery, handled, idTaken, noSuccessor, staleReceipt, inUse, changed, tooLarge, wrongMedia, badReceipt, invalid,
+	dropsDelivery, handled, idTaken, noBackup, noSuccessor, staleReceipt, inUse, changed, tooLarge, wrongMedia, badReceipt, invalid,
 	overloaded, quota, internal, draining, unavailable, busy, nodeAway, outcomeUnknown, replaying, closing, starting,
 }
 

@@ -143,6 +143,20 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 		about: "Ids that are not dead are skipped.",
 		reads: typeOf[Choice](), status: 204, fails: bodies.and(writes...)}, s.deleteDead)
 
+	// Everything.
+	add(a, route{id: "export", allow: admins, method: "GET", path: "/v1/export", summary: "Export everything, page by page",
+		about: "Topics, tasks, dead tasks and finished ones that are kept, of all nodes, one JSON object a line. The last line of a page has the cursor of the next one, or says that the export is complete. " +
+			"A task that exists from the first page to the last is in the export at least once, whatever becomes of it meanwhile. Any server of the fleet can answer the next page, also after a restart.",
+		tells: "One JSON object a line, see docs/export.md.", fails: lists}, s.export)
+	add(a, route{id: "import", allow: admins, method: "POST", path: "/v1/import", summary: "Import lines of an export",
+		about: "Up to 10,000 topics and tasks, each as it was where it was exported: with its deadline, attempts, revision and fingerprint. A task that is there already counts as present, so that a request may be repeated; another task under its id is not replaced. " +
+			"Lines are taken or refused one by one; text that is not JSON refuses the whole body.",
+		takes: "Lines of GET /v1/export, in any order. Lines of the types next and end are passed over.", fails: bodies.and(creates...)}, s.importAll)
+
+	add(a, route{id: "backup", allow: admins, method: "POST", path: "/v1/backup", summary: "Back the embedded ledger up, while the server runs",
+		about: "Makes a directory below the server's directory of backups that holds everything, and that a server can be started on or lapse restore can copy. For tasks on the disk of this server; those in Redis are backed up by the means of Redis.",
+		reads: typeOf[NewBackup](), optional: true, fails: bodies.and(noBackup, unavailable, closing)}, s.backup)
+
 	// Nodes.
 	add(a, route{id: "list-nodes", allow: readers, method: "GET", path: "/v1/nodes", summary: "List the nodes that share the ledger",
 		about: "As this node last saw them, by name. On a ledger of one node the list has that node only.",

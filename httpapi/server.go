@@ -58,6 +58,9 @@ type Config struct {
 	// Metrics makes the handler of GET /metrics, one for each server that HTTPServer and
 	// HealthServer make. Default: there is no such route.
 	Metrics func(*tasks.Scheduler) http.Handler
+	// BackupDir is the directory below which POST /v1/backup makes backups of an embedded ledger.
+	// It must exist. Default: no backups are made.
+	BackupDir string
 	// Tokens are those that callers may have, see SetTokens. Default: every caller may use every
 	// route.
 	Tokens []Token
@@ -83,6 +86,7 @@ type Server struct {
 	version   string
 	prefix    prefix
 	started   time.Time
+	backups   string // Config.BackupDir
 
 	limits
 	access
@@ -188,7 +192,7 @@ func newServer(cfg Config) (*Server, error) {
 	s := &Server{
 		log: cfg.Log, metrics: cfg.Metrics, starting: cfg.Starting,
 		version: cfg.Version, prefix: prefix(cfg.Prefix),
-		started: time.Now(),
+		started: time.Now(), backups: cfg.BackupDir,
 		limits: limits{
 			bodies:    budget{limit: bodiesAhead * cfg.MaxBody},
 			answers:   budget{limit: cfg.MaxAnswers},

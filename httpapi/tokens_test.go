@@ -83,6 +83,10 @@ var mayUse = map[string]string{
 
 	"POST /v1/nodes/:node/drain": "",
 
+	"GET /v1/export":  "",
+	"POST /v1/import": "",
+	"POST /v1/backup": "",
+
 	"POST /v1/session":   "public",
 	"GET /v1/session":    "public",
 	"DELETE /v1/session": "public",

@@ -81,13 +81,16 @@ type Spot struct {
 // A Change takes one record from where it stands to where it shall stand.
 //
 //	creation   Nowhere -> Pending        burial    Pending -> Dead
-//	move       Pending -> Pending        requeue   Dead    -> Pending
-//	deletion   Pending -> Nowhere        removal   Dead    -> Nowhere
+//	           Nowhere -> Dead           requeue   Dead    -> Pending
+//	move       Pending -> Pending        removal   Dead    -> Nowhere
+//	deletion   Pending -> Nowhere
+//
+// A creation among the dead is that of a record which comes from another ledger.
 type Change struct {
 	ID       []byte
 	From, To Spot
 	Data     []byte // the whole record at its new place; nil for Nowhere
-	Mark     Mark   // of a creation that comes from a spool, for a SpoolMarks
+	Mark     Mark   // of a pending record that comes from a spool, for a SpoolMarks
 }
 
 // Creation reports whether the record is new to the ledger.

@@ -4,6 +4,8 @@ import (
 	"io"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -17,8 +19,11 @@ import (
 //
 // Removing files may fail without consequences: Pebble tries again at its next
 // start.
+//
+// What is written below a directory that leaveOut names is not fenced: it is no part of the store.
 type fence struct {
 	vfs.FS
+	apart   atomic.Pointer[string]
 	cause   atomic.Pointer[error] // why it was cut; nil while it is open
 	tripped chan struct{}         // holds a token once it was cut
 }
@@ -40,6 +45,21 @@ func (f *fence) cut(err error) {
 	if f.cause.CompareAndSwap(nil, &err) {
 		f.tripped <- struct{}{}
 	}
+}
+
+// leaveOut names a directory below which nothing is fenced, with itself; "": none.
+func (f *fence) leaveOut(dir string) {
+	if dir == "" {
+		f.apart.Store(nil)
+		return
+	}
+	f.apart.Store(&dir)
+}
+
+// isApart reports whether a file is not fenced.
+func (f *fence) isApart(name string) bool {
+	dir := f.apart.Load()
+	return dir != nil && (name == *dir || strings.HasPrefix(name, *dir+string(filepath.Separator)))
 }
 
 // write does one writing operation, unless the fence is cut.
@@ -67,10 +87,16 @@ func (f *fence) open(do func() (vfs.File, error)) (vfs.File, error) {
 }
 
 func (f *fence) Create(name string, category vfs.DiskWriteCategory) (vfs.File, error) {
+	if f.isApart(name) {
+		return f.FS.Create(name, category)
+	}
 	return f.open(func() (vfs.File, error) { return f.FS.Create(name, category) })
 }
 
 func (f *fence) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts ...vfs.OpenOption) (vfs.File, error) {
+	if f.isApart(name) {
+		return f.FS.OpenReadWrite(name, category, opts...)
+	}
 	return f.open(func() (vfs.File, error) { return f.FS.OpenReadWrite(name, category, opts...) })
 }
 
@@ -80,20 +106,32 @@ func (f *fence) ReuseForWrite(oldname, newname string, category vfs.DiskWriteCat
 
 // OpenDir opens a directory for syncing.
 func (f *fence) OpenDir(name string) (vfs.File, error) {
+	if f.isApart(name) {
+		return f.FS.OpenDir(name)
+	}
 	return f.open(func() (vfs.File, error) { return f.FS.OpenDir(name) })
 }
 
 func (f *fence) Link(oldname, newname string) error {
+	if f.isApart(newname) {
+		return f.FS.Link(oldname, newname)
+	}
 	f.write(func() error { return f.FS.Link(oldname, newname) })
 	return nil
 }
 
 func (f *fence) Rename(oldname, newname string) error {
+	if f.isApart(newname) {
+		return f.FS.Rename(oldname, newname)
+	}
 	f.write(func() error { return f.FS.Rename(oldname, newname) })
 	return nil
 }
 
 func (f *fence) MkdirAll(dir string, perm os.FileMode) error {
+	if f.isApart(dir) {
+		return f.FS.MkdirAll(dir, perm)
+	}
 	f.write(func() error { return f.FS.MkdirAll(dir, perm) })
 	return nil
 }

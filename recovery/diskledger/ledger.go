@@ -45,8 +45,8 @@ type Options struct {
 // some file operations on a failing disk.
 var reopening = recovery.Backoff{Min: 20 * time.Millisecond, Max: 5 * time.Second}
 
-// A Ledger is a ledger in a directory. It implements recovery.Ledger, Settings
-// and Conditioner.
+// A Ledger is a ledger in a directory. It implements recovery.Ledger, Settings,
+// Conditioner and Backer.
 type Ledger struct {
 	dir       string // without symbolic links once it is locked
 	fs        vfs.FS
@@ -62,6 +62,7 @@ type Ledger struct {
 	buried atomic.Bool
 
 	settings sync.Mutex // held by PutSetting
+	backup   sync.Mutex // held by Backup
 
 	stop context.CancelFunc // ends keep
 	kept chan struct{}      // closed when keep has returned

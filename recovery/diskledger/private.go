@@ -26,6 +26,11 @@ func (p private) OpenReadWrite(name string, category vfs.DiskWriteCategory, opts
 	return restrict(name, f, err)
 }
 
+// MkdirAll implements vfs.FS.
+func (p private) MkdirAll(dir string, perm os.FileMode) error {
+	return p.FS.MkdirAll(dir, perm&^others)
+}
+
 func restrict(name string, f vfs.File, err error) (vfs.File, error) {
 	if err != nil {
 		return nil, err

@@ -57,6 +57,11 @@ func testChanges(f *fixture) {
 	f.put("remove", pending(noon), "1")
 	f.put("remove", dead("topic", noon+1), "2")
 	f.remove("remove")
+	f.put("born-dead", dead("topic", noon), "1")
+	f.put("requeue-born-dead", dead("topic", noon), "1")
+	f.put("requeue-born-dead", pending(noon+2), "2")
+	f.put("remove-born-dead", dead("topic", noon), "1")
+	f.remove("remove-born-dead")
 	f.put("relabel", dead("topic", noon), "1")
 	f.put("relabel", dead("other", noon), "2")
 	f.put("redate", dead("topic", noon), "1")
@@ -80,6 +85,7 @@ func testRepeatedBatch(f *fixture) {
 			return dead("topic", noon), "buried"
 		},
 		func(string, int) (recovery.Spot, string) { return recovery.Spot{}, "" },
+		func(_ string, n int) (recovery.Spot, string) { return dead("topic", noon+int64(n)), "created dead" },
 	}
 	for _, step := range steps {
 		var changes []recovery.Change

@@ -107,13 +107,13 @@ func (f *fixture) verify() {
 	}
 }
 
-// apply writes changes as one batch a shard, and updates the model. A burial of a record that is
-// not pending goes by way of the pending, in a batch before.
+// apply writes changes as one batch a shard, and updates the model. A dead record that moves among
+// the dead goes by way of the pending, in a batch before.
 func (f *fixture) apply(changes ...recovery.Change) {
 	f.Helper()
 	var before []recovery.Change
 	for i := range changes {
-		if c := &changes[i]; c.To.Place == recovery.Dead && c.From.Place != recovery.Pending {
+		if c := &changes[i]; c.To.Place == recovery.Dead && c.From.Place == recovery.Dead {
 			way := pending(c.To.At)
 			before = append(before, recovery.Change{ID: c.ID, From: c.From, To: way, Data: c.Data})
 			c.From = way

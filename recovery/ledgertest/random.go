@@ -93,7 +93,7 @@ func (w *walk) live(changes int) {
 	w.settle(w.read(w.ledger))
 }
 
-// next makes a change of a record that is not in flight, one of the six kinds.
+// next makes a change of a record that is not in flight, one of the seven kinds.
 func (w *walk) next() recovery.Change {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -116,6 +116,10 @@ func (w *walk) next() recovery.Change {
 		case recovery.Dead:
 			if r < 5 {
 				to = recovery.Spot{}
+			}
+		case recovery.Nowhere:
+			if r < 2 {
+				to = dead(fmt.Sprint("topic-", w.rng.IntN(3)), noon+int64(w.rng.IntN(20)))
 			}
 		}
 		c := w.change(id, to, fmt.Sprint("v", w.rng.Uint32()))

@@ -46,6 +46,11 @@ func TestOutOfMemory(t *testing.T) {
 	apply(t, l, change("a", "3")) // nothing is removed, nothing is new
 	refuse(t, l, put("e", "4"), remove("a"), change("b", "4"), bury("c", "4"))
 	wantHeld(t, server.Client(), l, content{"b": "4", "d": "1", "dead c": "4"})
+	bornDead := bury("g", "4")
+	bornDead.From = recovery.Spot{}
+	refuse(t, l, bornDead, change("b", "4"))
+	refuse(t, l, bornDead)
+	wantHeld(t, server.Client(), l, content{"b": "4", "d": "1", "dead c": "4"})
 
 	v.crash()
 	server.Do("srem", l.member.Term(0).Keys.Pending(), "d") // as if torn: the set needs repair

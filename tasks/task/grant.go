@@ -65,6 +65,12 @@ func Matches(pattern, topic string) bool {
 	return pattern == topic
 }
 
+// ValidPattern reports whether a text is the name of a topic, or the beginning of names and an
+// asterisk.
+func ValidPattern(p string) bool {
+	return p == "*" || ValidName(strings.TrimSuffix(p, "*"))
+}
+
 // AnyMatches reports whether the topic matches one of the patterns. It is true if there are none.
 func AnyMatches(patterns []string, topic string) bool {
 	return len(patterns) == 0 || slices.ContainsFunc(patterns, func(p string) bool { return Matches(p, topic) })

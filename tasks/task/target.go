@@ -116,17 +116,70 @@ func (p *TargetPolicy) Check(t *Target) (*Target, error) {
 	return &own, nil
 }
 
-// settings checks the settings of a target and adds them to own.
-func (p *TargetPolicy) settings(t, own *Target) Faults {
+// Stored returns a target that another ledger has stored in the form in which Check returns it,
+// with its Kind and its Receiver. What the topic lets tasks choose is not looked at: a task keeps
+// its target whatever the topic says by now, and waits if it cannot be delivered so. nil: nothing
+// is said. Error: an *InvalidError.
+func (t *Target) Stored() (*Target, error) {
+	if t == nil {
+		return nil, nil
+	}
+	var f Faults
+	t.Retry.within(&f, "delivery.retry.", true)
+	own := Target{Retry: t.Retry}
 	var fields map[string]any
-	given := bytes.TrimSpace(t.Settings)
+	if len(t.Settings) > 0 {
+		var problem string
+		if fields, problem = objectOf(t.Settings); problem != "" {
+			f.Add("delivery", problem)
+		}
+	}
+	switch {
+	case len(fields) == 0 && t.Kind != "":
+		f.Add("delivery.kind", "must not be given without a field for it")
+	case len(fields) == 0 && t.Receiver != "":
+		f.Add("delivers_to", "must not be given without a receiver in delivery")
+	case len(fields) > 0 && !ValidName(string(t.Kind)):
+		f.Add("delivery.kind", "must be given, and "+NameProblem)
+	case len(t.Receiver) > MaxAttemptBy:
+		f.Add("delivers_to", "must be at most 128 bytes")
+	}
+	if len(fields) > 0 {
+		own.Kind, own.Receiver = t.Kind, t.Receiver
+		var err error
+		if own.Settings, err = Canonical(fields); err != nil || len(own.Settings) > MaxTarget {
+			f.Add("delivery", "must be a JSON object of at most 4 KiB")
+		}
+	}
+	if err := f.Err(); err != nil {
+		return nil, err
+	}
+	if own.IsZero() {
+		return nil, nil
+	}
+	return &own, nil
+}
+
+// objectOf reads settings of a target, or says what is wrong with them.
+func objectOf(settings json.RawMessage) (fields map[string]any, problem string) {
+	given := bytes.TrimSpace(settings)
 	d := json.NewDecoder(bytes.NewReader(given))
 	d.UseNumber()
 	switch {
 	case len(given) > MaxTarget:
-		return Faults{{"delivery", "must be at most 4 KiB long"}}
+		return nil, "must be at most 4 KiB long"
 	case !bytes.HasPrefix(given, []byte("{")) || !json.Valid(given) || d.Decode(&fields) != nil:
-		return Faults{{"delivery", "must be a JSON object"}}
+		return nil, "must be a JSON object"
+	}
+	return fields, ""
+}
+
+// settings checks the settings of a target and adds them to own.
+func (p *TargetPolicy) settings(t, own *Target) Faults {
+	fields, problem := objectOf(t.Settings)
+	switch {
+	case problem != "":
+		return Faults{{"delivery", problem}}
 	case len(fields) == 0:
 		return nil
 	case p.Undeliverable != nil:

@@ -119,6 +119,16 @@ class Attempts(TypedDict):
     returned: int
 
 
+class Backup(TypedDict):
+    # How long its files are. Those that it shares with the ledger take no room until the ledger
+    # drops them.
+    bytes: int
+    name: str
+    # Its directory, on the machine of the server.
+    path: str
+    took: str
+
+
 class BatchAnswer(TypedDict):
     # How many tasks were scheduled.
     accepted: int
@@ -391,6 +401,27 @@ class HistoryPoint(TypedDict):
     scheduled: int
 
 
+class ImportError(TypedDict):
+    # Its number in the body, from 1.
+    line: int
+    problem: Problem
+    # The id of its task, or the name of its topic, unless that is the fault.
+    id: NotRequired[str]
+
+
+class Imported(TypedDict):
+    # The lines that were not imported, in their order.
+    errors: list[ImportError]
+    # Tasks that were imported.
+    imported: int
+    # Tasks that were there already, from an earlier import or as the source of the export.
+    present: int
+    # Topics whose settings were stored.
+    topics: int
+    # Topics that have settings already, which were left as they are.
+    topics_present: int
+
+
 class Lateness(TypedDict):
     count: int
     mean: str
@@ -447,6 +478,12 @@ class MissingNode(TypedDict):
     error: str
     # Its name. Empty: all other nodes, which are not known yet.
     node: str
+
+
+class NewBackup(TypedDict):
+    # Name of its directory, below the directory of backups. Default: the time, such as
+    # 20261124T120000.000Z.
+    name: NotRequired[str]
 
 
 class NewRetry(TypedDict):

@@ -44,6 +44,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/backup": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Back the embedded ledger up, while the server runs
+         * @description Makes a directory below the server's directory of backups that holds everything, and that a server can be started on or lapse restore can copy. For tasks on the disk of this server; those in Redis are backed up by the means of Redis. Needs the scope admin.
+         */
+        post: operations["backup"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/dead/reasons": {
         parameters: {
             query?: never;
@@ -76,6 +96,26 @@ export interface paths {
          * @description Server-sent events of all nodes, from now on, without an end. Those of each node come in order, those of several as they arrive. An event of the type covered says from when on the events of another node are in the stream, one of the type missing that they are not, because the node does not answer. With scope=node the stream has the events of the node that is asked alone. A reader that is too slow loses events; an event of the type lost says how many. Ids count lost events too. They begin again with each stream, and Last-Event-ID changes nothing. Needs the scope read.
          */
         get: operations["events"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/export": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Export everything, page by page
+         * @description Topics, tasks, dead tasks and finished ones that are kept, of all nodes, one JSON object a line. The last line of a page has the cursor of the next one, or says that the export is complete. A task that exists from the first page to the last is in the export at least once, whatever becomes of it meanwhile. Any server of the fleet can answer the next page, also after a restart. Needs the scope admin.
+         */
+        get: operations["export"];
         put?: never;
         post?: never;
         delete?: never;
@@ -142,6 +182,26 @@ export interface paths {
         get: operations["history"];
         put?: never;
         post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/import": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Import lines of an export
+         * @description Up to 10,000 topics and tasks, each as it was where it was exported: with its deadline, attempts, revision and fingerprint. A task that is there already counts as present, so that a request may be repeated; another task under its id is not replaced. Lines are taken or refused one by one; text that is not JSON refuses the whole body. Needs the scope admin.
+         */
+        post: operations["import"];
         delete?: never;
         options?: never;
         head?: never;
@@ -827,6 +887,18 @@ export interface components {
              */
             returned: number;
         };
+        Backup: {
+            /**
+             * Format: int64
+             * @description How long its files are. Those that it shares with the ledger take no room until the ledger drops them.
+             */
+            bytes: number;
+            name: string;
+            /** @description Its directory, on the machine of the server. */
+            path: string;
+            /** @example 30m */
+            took: string;
+        };
         BatchAnswer: {
             /**
              * Format: int64
@@ -1246,6 +1318,40 @@ export interface components {
             /** Format: int64 */
             scheduled: number;
         };
+        ImportError: {
+            /** @description The id of its task, or the name of its topic, unless that is the fault. */
+            id?: string;
+            /**
+             * Format: int64
+             * @description Its number in the body, from 1.
+             */
+            line: number;
+            problem: components["schemas"]["Problem"];
+        };
+        Imported: {
+            /** @description The lines that were not imported, in their order. */
+            errors: components["schemas"]["ImportError"][];
+            /**
+             * Format: int64
+             * @description Tasks that were imported.
+             */
+            imported: number;
+            /**
+             * Format: int64
+             * @description Tasks that were there already, from an earlier import or as the source of the export.
+             */
+            present: number;
+            /**
+             * Format: int64
+             * @description Topics whose settings were stored.
+             */
+            topics: number;
+            /**
+             * Format: int64
+             * @description Topics that have settings already, which were left as they are.
+             */
+            topics_present: number;
+        };
         Lateness: {
             /** Format: int64 */
             count: number;
@@ -1329,6 +1435,10 @@ export interface components {
             error: string;
             /** @description Its name. Empty: all other nodes, which are not known yet. */
             node: string;
+        };
+        NewBackup: {
+            /** @description Name of its directory, below the directory of backups. Default: the time, such as 20261124T120000.000Z. */
+            name?: string;
         };
         NewRetry: {
             /** @description The first attempt that fails this long after the deadline is the last one, 1s to 3660d. Default: 24h where max_attempts is left out, else no bound. */
@@ -2355,6 +2465,124 @@ export interface operations {
             };
         };
     };
+    backup: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: {
+            content: {
+                "application/json": components["schemas"]["NewBackup"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Backup"];
+                };
+            };
+            /** @description `/problems/malformed`: The body cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/unauthorized`: A token is needed. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/forbidden`: The token does not open this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/no_backup`: No backup was made. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/too_large`: Too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/unsupported_media_type`: Another Content-Type is needed. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/invalid`: A field is wrong. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/overloaded`: Overloaded. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/ledger_unavailable`: The ledger is not available. `/problems/shutting_down`: Shutting down. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "dead-reasons": {
         parameters: {
             query?: {
@@ -2520,6 +2748,90 @@ export interface operations {
                 };
             };
             /** @description `/problems/shutting_down`: Shutting down. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    export: {
+        parameters: {
+            query?: {
+                /** @description Only these topics: names, or beginnings of names and an asterisk. Default: all. */
+                topic?: string[] | null;
+                /** @description The cursor of the last line of the page before. Without it the export begins. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    "Content-Type"?: string;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/x-ndjson": string;
+                };
+            };
+            /** @description `/problems/unauthorized`: A token is needed. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/forbidden`: The token does not open this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/invalid`: A field is wrong. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/overloaded`: Overloaded. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/ledger_unavailable`: The ledger is not available. `/problems/node_unavailable`: The node does not answer. `/problems/replaying`: Still replaying. `/problems/shutting_down`: Shutting down. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
@@ -2865,6 +3177,118 @@ export interface operations {
             /** @description `/problems/invalid`: A field is wrong. */
             422: {
                 headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    import: {
+        parameters: {
+            query?: {
+                /** @description true: settings of topics that exist are replaced. */
+                replace_topics?: boolean;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/x-ndjson": string;
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Imported"];
+                };
+            };
+            /** @description `/problems/malformed`: The body cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/unauthorized`: A token is needed. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/forbidden`: The token does not open this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/too_large`: Too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/unsupported_media_type`: Another Content-Type is needed. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/invalid`: A field is wrong. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/overloaded`: Overloaded. `/problems/quota`: A bound of the token is reached. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/outcome_unknown`: The outcome is unknown. `/problems/ledger_unavailable`: The ledger is not available. `/problems/busy`: Too many requests change the same task. `/problems/node_unavailable`: The node does not answer. `/problems/replaying`: Still replaying. `/problems/draining`: The node is draining. `/problems/shutting_down`: Shutting down. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
                     [name: string]: unknown;
                 };
                 content: {

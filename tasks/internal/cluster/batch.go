@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -16,6 +15,7 @@ import (
 type Batch struct {
 	*Cluster
 	Requests  []task.Request
+	Records   [][]byte // of an import, beside ids and topics in Requests; else nil
 	Results   []task.Result
 	notFound  map[string]engine.NotFoundProof // of ids that were looked up in the ledger, in vain
 	spool     bool                            // the ledger did not take those without an id
@@ -189,7 +189,7 @@ func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
 	var plans [engine.AtOnce]engine.Plan
 	for k, i := range part {
 		_ = b.engine.LearnTopic(ctx, b.Requests[i].Topic) // on failure the task waits for it
-		p, err := b.engine.Plan(&b.Requests[i], b.By)
+		p, err := b.plan(i)
 		if err == nil {
 			if err = b.ownerOfID(ctx, &p, b.tries > 0); err != nil {
 				p.Free()
@@ -221,7 +221,7 @@ func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
 		case errors.Is(err, task.ErrReplaying):
 			r.delays = append(r.delays, delay{index: i})
 		case errors.Is(err, engine.ErrKept):
-			r.kept = append(r.kept, engine.KeptRepeat{ID: p.ID, Print: p.Print, Index: i})
+			r.kept = append(r.kept, engine.KeptRepeat{ID: p.ID, Which: p.Which(), Index: i})
 		case errors.Is(err, engine.ErrUnregistered):
 			r.unregistered = append(r.unregistered, b.engine.NewIDClaimLocked(n, p, i))
 		case errors.Is(err, engine.ErrRepeated):
@@ -385,7 +385,7 @@ func (b *Batch) forward(ctx context.Context, forwarded []forwardedRequest) {
 		for len(all) > 0 {
 			n, size := 0, 0
 			for n < min(len(all), sentAtOnce) && size < sentBytes {
-				size += len(all[n].Request.Payload) + all[n].Request.Target.size()
+				size += b.sizeOf(indices[to][n])
 				n++
 			}
 			part, at := all[:n], indices[to][:n]
@@ -425,22 +425,6 @@ func (b *Batch) lookInSpools(ctx context.Context, forwarded []forwardedRequest) 
 	for i, found := range b.querySpools(ctx, ids) {
 		if b.Results[forwarded[i].index].Err = found.err; found.node != "" {
 			*forwarded[i].Elsewhere = engine.Elsewhere{Node: found.node}
-		}
-	}
-}
-
-func (b *Batch) forwardTo(ctx context.Context, node string, m Method[batchQuery, batchReply], part []requestQuery, at []int) {
-	a, err := Call(ctx, b.Cluster, node, m, batchQuery{part, encodeConditions(ctx)})
-	if err == nil && len(a.Results) != len(part) {
-		err = fmt.Errorf("%w: node %s has answered for %d of %d tasks", task.ErrUnknown, node, len(a.Results), len(part))
-	}
-	for k, i := range at { // which no other goroutine touches
-		if err != nil {
-			b.Results[i].Err = err
-		} else if f := a.Results[k].Fault; f != nil {
-			b.Results[i].Err = f.Err(node, true)
-		} else {
-			b.Results[i].Repeated = a.Results[k].Repeated
 		}
 	}
 }

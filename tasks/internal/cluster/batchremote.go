@@ -2,9 +2,12 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"slices"
 
+	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/portable"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -19,24 +22,55 @@ const (
 	sentAtOnce, sentBytes = 1000, 1 << 20
 )
 
+// ImportMethod is BatchMethod for tasks of another ledger, with their records.
+var ImportMethod = Method[importQuery, batchReply]{Name: "import", writes: true}
+
+type (
+	importQuery struct {
+		Tasks      []importedTask
+		Conditions *wireConditions `json:"Terms,omitempty"`
+	}
+	importedTask struct {
+		ID, Topic string
+		ShardID   recovery.ShardID `json:"Home"`
+		Record    []byte
+	}
+)
+
 // handleBatch creates those of another node's requests that belong here.
 func (s *Cluster) handleBatch(ctx context.Context, _ string, q batchQuery) (batchReply, error) {
-	if len(q.Requests) > task.MaxBatch {
+	b := &Batch{Requests: make([]task.Request, len(q.Requests))}
+	shardIDs := make([]recovery.ShardID, len(q.Requests))
+	for i := range q.Requests {
+		b.Requests[i], shardIDs[i] = q.Requests[i].Request.decode(), q.Requests[i].ShardID
+	}
+	return s.createBatch(ctx, b, shardIDs, q.Conditions)
+}
+
+// handleImport creates those of another node's imported tasks that belong here.
+func (s *Cluster) handleImport(ctx context.Context, _ string, q importQuery) (batchReply, error) {
+	b := &Batch{Requests: make([]task.Request, len(q.Tasks)), Records: make([][]byte, len(q.Tasks))}
+	shardIDs := make([]recovery.ShardID, len(q.Tasks))
+	for i, t := range q.Tasks {
+		b.Requests[i], b.Records[i], shardIDs[i] = task.Request{ID: t.ID, Topic: t.Topic}, t.Record, t.ShardID
+	}
+	return s.createBatch(ctx, b, shardIDs, q.Conditions)
+}
+
+// createBatch creates the tasks of another node's batch that belong into the given shards here.
+func (s *Cluster) createBatch(ctx context.Context, b *Batch, shardIDs []recovery.ShardID, conds *wireConditions) (batchReply, error) {
+	if len(b.Requests) > task.MaxBatch {
 		return batchReply{}, ErrNotUnderstood
 	}
-	ctx, cancel := s.engine.Within(q.Conditions.in(ctx))
+	ctx, cancel := s.engine.Within(conds.in(ctx))
 	defer cancel()
 	by, err := s.engine.Admission(ctx)
 	if err != nil {
 		return batchReply{}, err
 	}
-	b := &Batch{Cluster: s, forwarded: true, By: by, Requests: make([]task.Request, len(q.Requests)), Results: make([]task.Result, len(q.Requests))}
-	for i := range q.Requests {
-		b.Requests[i] = q.Requests[i].Request.decode()
-	}
-	todo := b.Distinct()
-	todo = slices.DeleteFunc(todo, func(i int) bool {
-		if id := b.Requests[i].ID; id != "" && s.owns(id, q.Requests[i].ShardID) {
+	b.Cluster, b.forwarded, b.By, b.Results = s, true, by, make([]task.Result, len(b.Requests))
+	todo := slices.DeleteFunc(b.Distinct(), func(i int) bool {
+		if id := b.Requests[i].ID; id != "" && s.owns(id, shardIDs[i]) {
 			return false
 		}
 		b.Results[i].Err = errNotMine
@@ -51,4 +85,49 @@ func (s *Cluster) handleBatch(ctx context.Context, _ string, q batchQuery) (batc
 		}
 	}
 	return a, nil
+}
+
+// plan plans the creation of one task.
+func (b *Batch) plan(i int) (engine.Plan, error) {
+	if b.Records != nil {
+		return portable.Plan(b.engine, b.Requests[i].ID, b.Records[i], b.By)
+	}
+	return b.engine.Plan(&b.Requests[i], b.By)
+}
+
+// sizeOf is about how long the message to another node gets by a task.
+func (b *Batch) sizeOf(i int) int {
+	if b.Records != nil {
+		return len(b.Records[i])
+	}
+	return len(b.Requests[i].Payload) + encodeTarget(b.Requests[i].Target).size()
+}
+
+// callOwner has another node create tasks that belong there. at has their indices in the batch.
+func (b *Batch) callOwner(ctx context.Context, node string, m Method[batchQuery, batchReply], part []requestQuery, at []int) (batchReply, error) {
+	if b.Records == nil {
+		return Call(ctx, b.Cluster, node, m, batchQuery{part, encodeConditions(ctx)})
+	}
+	q := importQuery{Tasks: make([]importedTask, len(part)), Conditions: encodeConditions(ctx)}
+	for k, i := range at {
+		q.Tasks[k] = importedTask{b.Results[i].ID, b.Requests[i].Topic, part[k].ShardID, b.Records[i]}
+	}
+	return Call(ctx, b.Cluster, node, ImportMethod, q)
+}
+
+// forwardTo has another node create tasks that belong there, and notes the results.
+func (b *Batch) forwardTo(ctx context.Context, node string, m Method[batchQuery, batchReply], part []requestQuery, at []int) {
+	a, err := b.callOwner(ctx, node, m, part, at)
+	if err == nil && len(a.Results) != len(part) {
+		err = fmt.Errorf("%w: node %s has answered for %d of %d tasks", task.ErrUnknown, node, len(a.Results), len(part))
+	}
+	for k, i := range at { // which no other goroutine touches
+		if err != nil {
+			b.Results[i].Err = err
+		} else if f := a.Results[k].Fault; f != nil {
+			b.Results[i].Err = f.Err(node, true)
+		} else {
+			b.Results[i].Repeated = a.Results[k].Repeated
+		}
+	}
 }

@@ -43,6 +43,7 @@ func MethodHandlers() map[string]RPCHandler {
 	add(Handle(ReplaceToMethod, (*Cluster).handleReplace))
 	add(Handle(BatchMethod, (*Cluster).handleBatch))
 	add(Handle(BatchToMethod, (*Cluster).handleBatch))
+	add(Handle(ImportMethod, (*Cluster).handleImport))
 	add(Handle(SettleMethod, (*Cluster).handleSettle))
 	add(Handle(ReturnMethod, (*Cluster).handleReturn))
 	add(Handle(HasMethod, (*Cluster).HandleHas))
@@ -71,6 +72,8 @@ func MethodHandlers() map[string]RPCHandler {
 	add(handleAll(SelectMethod, (*Cluster).selectLocal))
 	add(handleAll(SelectMoreMethod, (*Cluster).selectLocal))
 	add(handleAll(ActDeadMethod, (*Cluster).redriveLocal))
+	add(handleAll(ExportMethod, (*Cluster).exportLocal))
+	add(Handle(RequeuedMethod, (*Cluster).handleRequeued))
 	return table
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -129,11 +130,19 @@ func (s *Engine) buriedHashLocked(hash uint64) bool {
 // takenLocked returns why the id with this hash, which is not in memory, cannot be that of a new
 // task; nil if it can. 64 bits of a seeded hash: the chance that an id is taken for another one
 // among a million dead is one in ten million million.
-func (s *Engine) takenLocked(hash uint64) error {
+//
+// An imported task that has been finished here a short while ago is ErrRepeated: its import is
+// repeated, and a second delivery is not wanted. For that of a dead id the error is ErrKept, since
+// the dead task may be the same.
+func (s *Engine) takenLocked(p *Plan, hash uint64) error {
 	_, dead := s.Dead.IDs[hash]
 	_, kept := s.Dead.Kept[hash]
 	_, unread := s.Reading.Illegible[hash]
 	switch {
+	case p.Imported && (dead || kept):
+		return ErrKept
+	case p.Imported && s.Outcomes.Find(hash).Created == record.Created(p.Rec):
+		return ErrRepeated
 	case dead:
 		return task.ErrDead
 	case kept:
@@ -240,6 +249,19 @@ func (s *Engine) notifyLocked(n uint32) {
 	}
 }
 
+// AwaitRead waits until memory knows every task of this node, and which are dead. Errors:
+// ErrReplaying, ErrClosed.
+func (s *Engine) AwaitRead(ctx context.Context) error {
+	select {
+	case <-s.Reading.deadRead:
+		return s.waitReplayed(ctx)
+	case <-s.Life.Closing:
+		return task.ErrClosed
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %w", errDeadUnread, context.Cause(ctx))
+	}
+}
+
 func (s *Engine) waitReplayed(ctx context.Context) error {
 	over := s.Reading.Replayed
 	for {
@@ -281,7 +303,11 @@ func (s *Engine) WaitCreated(ctx context.Context, ch <-chan struct{}, wanted boo
 func (s *Engine) StartLocked(n uint32, sl *store.Slot, c *PendingWrite, i int) {
 	s.SetLocked(sl, store.Creating)
 	c.add(i, n)
-	s.writeLocked(Write{slot: n, op: opCreate, pending: c, index: i})
+	w := Write{slot: n, op: opCreate, pending: c, index: i}
+	if record.State(s.Store.Record(sl)) >= record.Dead {
+		w.op = opCreateDead
+	}
+	s.writeLocked(w)
 }
 
 // AdmitLocked returns nil if there is room for so many more tasks and bytes of records, and the
@@ -302,6 +328,20 @@ func (s *Engine) AdmitLocked(shard, more, bytes int) error {
 		return s.conditionOf(shard)
 	}
 	return nil
+}
+
+// admitPlanLocked is AdmitLocked for a planned task. One that is dead or finished stays in memory
+// only until the ledger has it.
+func (s *Engine) admitPlanLocked(shard int, p *Plan) error {
+	state := record.State(p.Rec)
+	if record.IsFinished(state) && len(s.Dead.Kept) >= s.Config.MaxPending {
+		return fmt.Errorf("%w: %d finished tasks are kept", task.ErrOverloaded, len(s.Dead.Kept))
+	}
+	more := 1
+	if state >= record.Dead {
+		more = 0
+	}
+	return s.AdmitLocked(shard, more, len(p.Rec))
 }
 
 // Condition returns ErrUnavailable when the ledger has said, when it was last

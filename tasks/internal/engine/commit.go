@@ -33,6 +33,7 @@ type op uint8
 // The kinds of writes, each with the state of the task before it and after its confirmation.
 const (
 	opCreate        op = iota // creating   -> pending
+	opCreateDead              // creating   -> dead, or kept: it comes from another ledger
 	opMove                    // moving     -> pending
 	opRecord                  // a retry: the task is pending already
 	opRecordAttempt           // claiming   -> delivering
@@ -93,6 +94,10 @@ func (s *Engine) changeOfLocked(w *Write, sl *store.Slot) recovery.Change {
 	case opMove:
 		c.Data = w.rec
 		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
+	case opCreateDead:
+		c.Data = s.Store.Record(sl)
+		w.at = record.Next(c.Data)
+		c.To = recovery.Spot{Place: recovery.Dead, At: w.at, Label: s.buriedAsLocked(sl).Name}
 	case opBury:
 		c.Data = s.Store.Record(sl)
 		c.To = recovery.Spot{Place: recovery.Dead, At: w.at, Label: s.TopicTable.ByNumber[sl.Topic].Name}
@@ -219,6 +224,13 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		s.TopicTable.History.now().scheduled++
 		s.emitLocked(task.EventScheduled, sl, task.Event{})
 		s.armLocked(w.slot, sl, now)
+		if sl.State != store.Ready {
+			sl.Flags &^= store.Misfired // it has a place in a window, and is not late
+		}
+	case opCreateDead:
+		s.Writes.Arriving--
+		s.addDeadLocked(s.buriedAsLocked(sl), int(sl.Shard), s.Store.ID(sl), w.at)
+		s.leaveLocked(w.slot, sl)
 	case opMove:
 		s.Writes.Arriving--
 		s.SetLocked(sl, store.Vacant)
@@ -247,7 +259,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 	case opCancel:
 		t.Counts.Cancelled++
 		s.TopicTable.History.now().cancelled++
-		s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasCancelled})
+		s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasCancelled, Created: record.Created(s.Store.Record(sl))})
 		s.emitLocked(task.EventCancelled, sl, task.Event{})
 		s.endedLocked(w, t, sl)
 	case opFinish:
@@ -261,7 +273,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		s.armLocked(w.slot, sl, now)
 	case opForget:
 		s.removeDeadLocked(t, int(sl.Shard), s.Store.ID(sl), sl.Stored)
-		s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasCancelled})
+		s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasCancelled, Created: record.Created(s.Store.Record(sl))})
 		t.Counts.Cancelled++
 		s.TopicTable.History.now().cancelled++
 		s.emitLocked(task.EventCancelled, sl, task.Event{})
@@ -283,7 +295,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 // change in memory by now.
 func (s *Engine) droppedLocked(w *Write, sl *store.Slot) {
 	switch w.op {
-	case opCreate:
+	case opCreate, opCreateDead:
 		s.Writes.Arriving--
 		if w.after != nil {
 			s.refusedFollowUpLocked(w.after, sl)

@@ -305,7 +305,7 @@ func (s *Engine) CreateLocked(p *Plan, c *PendingWrite, i int) (uint32, error) {
 			return 0, ErrCollision
 		}
 		sl := s.Store.Slot(n)
-		same := func() bool { return record.Fingerprint(s.Store.Record(sl)) == p.Print }
+		same := func() bool { return p.Which().Is(s.Store.Record(sl)) }
 		switch {
 		case sl.State == store.Creating && same():
 			sl.Flags |= store.Wanted
@@ -323,7 +323,7 @@ func (s *Engine) CreateLocked(p *Plan, c *PendingWrite, i int) (uint32, error) {
 		return 0, ErrCollision
 	}
 	if p.Chosen {
-		if err := s.takenLocked(h); err != nil {
+		if err := s.takenLocked(p, h); err != nil {
 			return 0, err
 		}
 		if p.NotFound != s.NotFoundProofLocked(true) && !s.IsReplayed() {
@@ -343,7 +343,7 @@ func (s *Engine) CreateLocked(p *Plan, c *PendingWrite, i int) (uint32, error) {
 	if err != nil {
 		return 0, err
 	}
-	if err := s.AdmitLocked(shard, 1, len(p.Rec)); err != nil {
+	if err := s.admitPlanLocked(shard, p); err != nil {
 		return 0, err
 	}
 	if err := p.By.RoomLocked(); err != nil {
@@ -355,6 +355,7 @@ func (s *Engine) CreateLocked(p *Plan, c *PendingWrite, i int) (uint32, error) {
 	}
 	n, sl := s.Store.Enter(id, p.Rec)
 	sl.Next, sl.Topic, sl.Shard = p.Next, t.Number, uint16(shard)
+	s.markImportedLocked(sl, t, p)
 	if shard == SpoolShard {
 		s.Spool.NumberLocked(n)
 	}
@@ -405,6 +406,7 @@ type Plan struct {
 	NotFound NotFoundProof
 	ShardID  recovery.ShardID // that the id tells, if a node holds it
 	Stale    StaleEntry
+	Imported bool // it is a task of another ledger
 	Rec      []byte
 	Print    uint64 // fingerprint
 	Next     int64

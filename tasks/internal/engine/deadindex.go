@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 
@@ -31,6 +33,14 @@ type deadIndex struct {
 	keptTold time.Duration
 	// followTold is the same of follow-ups that were not made.
 	followTold time.Duration
+	Requeued   store.Requeued // the last that have left
+}
+
+func newDeadIndex() deadIndex {
+	return deadIndex{
+		IDs: make(map[uint64]struct{}), Kept: make(map[uint64]struct{}),
+		Requeued: store.Requeued{Run: rand.Uint64()},
+	}
 }
 
 // of returns the hashes among which are those of the tasks that count as dead in a topic.
@@ -361,6 +371,23 @@ func (s *Engine) visitDead(ctx context.Context, q *ListQuery, bare bool, visit f
 		s.noteListed(label, x.looks)
 	}
 	return last, nil
+}
+
+// BuriedLabels returns the labels, from one on, under which the ledger has dead or finished tasks
+// of topics that are wanted, in their order.
+func (s *Engine) BuriedLabels(from string, wanted func(topic string) bool) (labels []string) {
+	s.EachTopic(func(t *Topic) {
+		if !wanted(t.Name) {
+			return
+		}
+		for _, l := range []*Topic{t, t.kept} {
+			if l != nil && l.Gauges[task.Dead] > 0 && l.Name >= from {
+				labels = append(labels, l.Name)
+			}
+		}
+	})
+	slices.Sort(labels)
+	return slices.Compact(labels)
 }
 
 // noteListed has memory compared with the ledger if the whole list of a label has fewer tasks than

@@ -2,8 +2,10 @@ package engine
 
 import (
 	"cmp"
+	"slices"
 	"time"
 
+	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -286,4 +288,99 @@ func (s *Engine) History() task.History {
 		all.Minutes = append(all.Minutes, m)
 	}
 	return all
+}
+
+// describe makes a Task of a record. Nothing of it points into the record.
+func (s *Engine) describe(id string, f *record.Fields, state task.State) task.Task {
+	return describeAt(s.Config.Node, id, f, state)
+}
+
+func describeAt(node, id string, f *record.Fields, state task.State) task.Task {
+	t := task.Task{
+		ID: id, Topic: string(f.Topic), State: state,
+		Due: FromMillis(f.Due), Next: FromMillis(f.Next), Created: FromMillis(f.Created),
+		Payload: append([]byte(nil), f.Payload...), Group: string(f.Group),
+		MaxLateness: millisDuration(f.MaxLateness),
+		Attempt:     int(f.Attempt), Revision: int64(f.Revision),
+		LastError: string(f.LastError), Node: node, Target: targetOf(f),
+	}
+	if len(f.Headers) > 0 {
+		t.Headers, _ = record.DecodeHeaders(f.Headers) // checked by decode
+	}
+	if state == task.Pending && f.Flags&record.Held != 0 {
+		t.State, t.Next, t.HeldAt = task.Held, FromMillis(f.HeldNext), FromMillis(f.HeldAt)
+		t.Remaining = max(0, millisDuration(f.HeldNext-f.HeldAt))
+	}
+	switch state {
+	case task.Dead:
+		t.Died, t.Next, t.Reason = t.Next, t.Due, reasons[f.State]
+	case task.Finished:
+		t.Finished, t.Next, t.Outcome = t.Next, t.Due, endsOf[f.State]
+	}
+	return t
+}
+
+// DescribeRecord makes a Task of a record of whatever state, with its attempts. Its Node is empty.
+// A task that was being delivered is pending.
+func DescribeRecord(id string, f *record.Fields) task.Task {
+	state := task.Pending
+	if f.State >= record.Dead {
+		state = buriedState(f)
+	}
+	t := describeAt("", id, f, state)
+	t.Attempts = attemptsOf(f)
+	return t
+}
+
+// StoredTopics returns up to n topics whose settings are stored and that are wanted, by name, from
+// behind one on. last is the last one that it has looked at; empty: there are no more. unreadable
+// counts settings that this version cannot read.
+func (s *Engine) StoredTopics(after string, n int, wanted func(topic string) bool) (all []task.ExportedTopic, last string, unreadable int, err error) {
+	if !isClosed(s.Reading.settingsRead) {
+		return nil, "", 0, errSettingsUnread
+	}
+	var names []string
+	s.EachTopic(func(t *Topic) {
+		if t.stored.revision > 0 && t.Name > after && wanted(t.Name) {
+			names = append(names, t.Name)
+		}
+	})
+	slices.Sort(names)
+	if len(names) > n {
+		names, last = names[:n], names[n-1]
+	}
+	for _, name := range names {
+		if e, _, err := s.resolvedOf(name); err == nil {
+			all = append(all, task.ExportedTopic{Name: name, Settings: e.Set.Stored()})
+		} else {
+			unreadable++
+		}
+	}
+	return all, last, unreadable, nil
+}
+
+// AttemptStateOf returns what a record has for the outcome of an attempt.
+func AttemptStateOf(o task.AttemptOutcome) (state uint8, known bool) {
+	i := slices.Index(attemptOutcomes[:], o)
+	return uint8(max(i, 0)), i >= 0 && o != ""
+}
+
+// DeadStateOf returns the state of the record of a task that is dead for a reason; empty: the
+// reason is not known.
+func DeadStateOf(r task.Reason) (state uint8, known bool) {
+	if r == "" {
+		return record.Dead, true
+	}
+	i := slices.Index(reasons[:], r)
+	return uint8(max(i, 0)), i >= 0
+}
+
+// FinishedStateOf returns the state of the record of a finished task; empty: its outcome is not
+// known.
+func FinishedStateOf(o task.Outcome) (state uint8, known bool) {
+	if o == "" {
+		return record.Finished, true
+	}
+	i := slices.Index(endsOf[:], o)
+	return uint8(max(i, 0)), i >= 0
 }

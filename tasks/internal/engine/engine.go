@@ -154,7 +154,7 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 		everything: make(chan fullSweep, 1),
 		Store:      store.New(),
 		Outcomes:   store.NewOutcomes(),
-		Dead:       deadIndex{IDs: make(map[uint64]struct{}), Kept: make(map[uint64]struct{})},
+		Dead:       newDeadIndex(),
 		Detached:   detached{make(map[uint64]recovery.ShardID), make(map[uint64]pendingVerdict)},
 		TopicTable: topicTable{
 			ByName:   make(map[string]*Topic),

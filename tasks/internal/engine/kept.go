@@ -46,6 +46,15 @@ func (s *Engine) labelledLocked(label string) *Topic {
 	return s.keptTopicLocked([]byte(label))
 }
 
+// buriedAsLocked returns the topic that an imported task counts in, which is dead or finished.
+func (s *Engine) buriedAsLocked(sl *store.Slot) *Topic {
+	t := s.TopicTable.ByNumber[sl.Topic]
+	if record.IsFinished(record.State(s.Store.Record(sl))) {
+		return s.keptOfLocked(t)
+	}
+	return t
+}
+
 // buriedTopicLocked returns the topic that a record at the place of the dead counts in.
 func (s *Engine) buriedTopicLocked(f *record.Fields) *Topic {
 	t := s.keptTopicLocked(f.Topic)
@@ -157,17 +166,35 @@ func (s *Engine) keptOutcome(ctx context.Context, id string) error {
 	return ErrKept
 }
 
-// A KeptRepeat is a request for a task with the id of a finished one that is kept.
+// A KeptRepeat is a request for a task with the id of a finished one that is kept, or the import of
+// a task with the id of one that is dead or finished.
 type KeptRepeat struct {
 	ID    string
-	Print uint64 // the fingerprint of the request, see Plan
-	Index int    // of the request, in a batch
+	Which Which
+	Index int // of the request, in a batch
 
 	Task task.Task
 	// Err is nil if the finished task was requested with the same content, and task.ErrExists if it
 	// was not. It is ErrKept if there is no such task any more: then the request has to be made
 	// once more.
 	Err error
+}
+
+// Which tells whether a record is that of the task which a plan is about.
+type Which struct {
+	Print    uint64 // the fingerprint of the request
+	Imported bool
+	Created  int64 // of an imported task
+}
+
+// Is reports whether a record is that of the task.
+func (w Which) Is(rec []byte) bool {
+	return record.Fingerprint(rec) == w.Print && (!w.Imported || record.Created(rec) == w.Created)
+}
+
+// Which tells which task a plan is about.
+func (p *Plan) Which() Which {
+	return Which{p.Print, p.Imported, record.Created(p.Rec)}
 }
 
 // CompareKept compares requests with the finished tasks that have their ids. It reads all of them
@@ -183,8 +210,8 @@ func (s *Engine) CompareKept(ctx context.Context, all []KeptRepeat) {
 		switch {
 		case err != nil:
 			r.Err = ErrIllegible
-		case !record.IsFinished(f.State): // it is another task, which has died since
-		case f.Fingerprint != r.Print:
+		case !record.IsFinished(f.State) && !r.Which.Imported: // another task, which has died since
+		case !r.Which.Is(e.Data):
 			r.Err = task.ErrExists
 		default:
 			r.Task, r.Err = s.describeBuried(r.ID, &f), nil
@@ -216,7 +243,7 @@ func (s *Engine) CompareKept(ctx context.Context, all []KeptRepeat) {
 // repeatKept returns the answer to a request with the id of a finished task that is kept. Error
 // ErrKept: there is no such task any more.
 func (s *Engine) repeatKept(ctx context.Context, p *Plan) (task.Task, error) {
-	one := []KeptRepeat{{ID: p.ID, Print: p.Print}}
+	one := []KeptRepeat{{ID: p.ID, Which: p.Which()}}
 	s.CompareKept(ctx, one)
 	t, err := one[0].Task, one[0].Err
 	t.ID = p.ID
@@ -244,4 +271,21 @@ func (s *Engine) KeptPause(ctx context.Context) error {
 func (s *Engine) DropKept(ctx context.Context, id string) error {
 	x := Redrive{Engine: s, Op: OpExpire, kept: true, Until: math.MaxInt64, conds: task.ConditionsOf(ctx)}
 	return x.Piece(ctx, []string{id})
+}
+
+// markImportedLocked marks an imported task whose deadline has passed while no node held it. A
+// caller who leaves before the answer does not undo an import: a repeated one would take the task
+// for one that was imported before and cancelled since.
+func (s *Engine) markImportedLocked(sl *store.Slot, t *Topic, p *Plan) {
+	if !p.Imported {
+		return
+	}
+	sl.Flags |= store.Wanted
+	if record.State(p.Rec) != record.Pending || record.Attempt(p.Rec) != 0 || p.Next >= s.Now() {
+		return
+	}
+	sl.Flags |= store.Misfired
+	if t.Settings.Misfire == task.MisfireCoalesce && s.Store.Grouped(sl) {
+		t.Undecided = true
+	}
 }

@@ -102,32 +102,6 @@ func (s *Engine) listedLocked(n uint32, brief bool) task.Task {
 	return t
 }
 
-// describe makes a Task of a record. Nothing of it points into the record.
-func (s *Engine) describe(id string, f *record.Fields, state task.State) task.Task {
-	t := task.Task{
-		ID: id, Topic: string(f.Topic), State: state,
-		Due: FromMillis(f.Due), Next: FromMillis(f.Next), Created: FromMillis(f.Created),
-		Payload: append([]byte(nil), f.Payload...), Group: string(f.Group),
-		MaxLateness: millisDuration(f.MaxLateness),
-		Attempt:     int(f.Attempt), Revision: int64(f.Revision),
-		LastError: string(f.LastError), Node: s.Config.Node, Target: targetOf(f),
-	}
-	if len(f.Headers) > 0 {
-		t.Headers, _ = record.DecodeHeaders(f.Headers) // checked by decode
-	}
-	if state == task.Pending && f.Flags&record.Held != 0 {
-		t.State, t.Next, t.HeldAt = task.Held, FromMillis(f.HeldNext), FromMillis(f.HeldAt)
-		t.Remaining = max(0, millisDuration(f.HeldNext-f.HeldAt))
-	}
-	switch state {
-	case task.Dead:
-		t.Died, t.Next, t.Reason = t.Next, t.Due, reasons[f.State]
-	case task.Finished:
-		t.Finished, t.Next, t.Outcome = t.Next, t.Due, endsOf[f.State]
-	}
-	return t
-}
-
 // listedBuried makes a Task of a record at the place of the dead, for a list that is brief or not.
 func (s *Engine) listedBuried(id string, f *record.Fields, brief bool) task.Task {
 	if !brief {

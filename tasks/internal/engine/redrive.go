@@ -311,6 +311,7 @@ func (x *Redrive) redriveLocked(n uint32, locked int, e recovery.Entry, f *recor
 		x.Store.Rewrite(n, x.Writes.scratch)
 		sl.Next = x.due
 		x.SetLocked(sl, store.Requeuing)
+		x.Dead.Requeued.Add(string(e.ID)) // before the ledger can show that it is not dead
 	} else {
 		x.Store.Rewrite(n, e.Data)
 		x.SetLocked(sl, store.Finishing) // which, unlike cancelling, is not shown as pending

@@ -212,7 +212,7 @@ func (s *Engine) evictTaskLocked(n uint32, sl *store.Slot) bool {
 
 // failRefusedLocked ends a write that was refused because the shard is another node's.
 func (s *Engine) failRefusedLocked(w *Write, sl *store.Slot, err error) {
-	if w.op == opCreate || w.op == opMove {
+	if w.op == opCreate || w.op == opCreateDead || w.op == opMove {
 		s.Writes.Arriving--
 	}
 	if w.pending != nil {

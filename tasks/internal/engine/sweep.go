@@ -176,8 +176,14 @@ func (s *Engine) wakeAll() (missed int) {
 	return missed
 }
 
-// tidy empties sparse segments of the arena.
+// orderKept is how long the order of the store stays when no export asks for it.
+const orderKept = time.Minute
+
+// tidy empties sparse segments of the arena, and drops what no export needs any more.
 func (s *Engine) tidy() {
+	s.Mu.Lock()
+	s.Store.DropOrder(time.Now().Add(-orderKept))
+	s.Mu.Unlock()
 	for range tidySections {
 		s.Mu.Lock()
 		s.Sweep.arena = s.Store.Tidy(s.Sweep.arena, tidyAtOnce)

@@ -41,11 +41,19 @@ func (s *Engine) TargetFor(topic string, t *task.Target) ([]byte, error) {
 	if err != nil || own == nil {
 		return nil, err
 	}
+	return EncodeTarget(own), nil
+}
+
+// EncodeTarget returns a target as a record has it; nil if it says nothing.
+func EncodeTarget(t *task.Target) []byte {
+	if t.IsZero() {
+		return nil
+	}
 	return record.AppendTarget(nil, &record.Target{
-		Kind: []byte(own.Kind), Receiver: []byte(own.Receiver), Settings: own.Settings,
-		MaxAttempts: uint64(own.Retry.MaxAttempts), MaxAge: RoundUpMillis(own.Retry.MaxAge),
-		MinBackoff: RoundUpMillis(own.Retry.MinBackoff), MaxBackoff: RoundUpMillis(own.Retry.MaxBackoff),
-	}), nil
+		Kind: []byte(t.Kind), Receiver: []byte(t.Receiver), Settings: t.Settings,
+		MaxAttempts: uint64(t.Retry.MaxAttempts), MaxAge: RoundUpMillis(t.Retry.MaxAge),
+		MinBackoff: RoundUpMillis(t.Retry.MinBackoff), MaxBackoff: RoundUpMillis(t.Retry.MaxBackoff),
+	})
 }
 
 func (s *Engine) targetPolicy(topic string) (task.TargetPolicy, error) {

@@ -420,6 +420,9 @@ func SetAttempt(rec []byte, attempt uint32) {
 	binary.LittleEndian.PutUint32(rec[attemptOffset:], attempt)
 }
 
+// State returns the state.
+func State(rec []byte) uint8 { return rec[stateOffset] }
+
 // Revision returns the number of the last change.
 func Revision(rec []byte) uint32 { return binary.LittleEndian.Uint32(rec[revisionOffset:]) }
 

@@ -18,6 +18,7 @@ type Store struct {
 	arena  *arena
 	index  *index
 	groups groups
+	order  *Order // nil: none is wanted
 }
 
 // A Slot is what is at hand about one task; the rest is in its record. 48 bytes,
@@ -172,6 +173,9 @@ func (b *Store) Enter(id, rec []byte) (uint32, *Slot) {
 	group := record.Group(rec)
 	*s = Slot{hash: uint32(h), Gen: s.Gen + 1, Stored: NotStored, rec: b.arena.put(n, id, rec, len(group) > 0)}
 	b.index.add(b, h, n)
+	if b.order != nil {
+		b.order.add(id, n)
+	}
 	if len(group) > 0 {
 		b.groups.add(b, n)
 	}

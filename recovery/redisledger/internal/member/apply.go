@@ -122,7 +122,7 @@ func (s *Shard) Arguments(b *recovery.Batch) []any {
 	a := &s.batch
 	a.buf, a.ends = a.buf[:0], a.ends[:0]
 	sizes := a.blocks(s, b)
-	a.dead = sizes[5]
+	a.dead = sizes[5] + sizes[8]
 
 	// One string for all of them: a slice of bytes would be boxed for each.
 	a.text = string(a.buf)
@@ -134,7 +134,7 @@ func (s *Shard) Arguments(b *recovery.Batch) []any {
 	}
 
 	keys := s.Keys[:2]
-	if sizes[3]+sizes[4]+sizes[5] > 0 {
+	if sizes[3]+sizes[4]+a.dead > 0 {
 		keys = s.Keys[:]
 	}
 	a.command = conn.ApplyScript.Head(a.command, keys)
@@ -148,8 +148,8 @@ func (s *Shard) Arguments(b *recovery.Batch) []any {
 	return a.command
 }
 
-// blocks fills in the eight blocks, and returns their sizes.
-func (a *batchArguments) blocks(s *Shard, b *recovery.Batch) (sizes [8]int) {
+// blocks fills in the ten blocks, and returns their sizes.
+func (a *batchArguments) blocks(s *Shard, b *recovery.Batch) (sizes [10]int) {
 	size := func(block int, fill func(c *recovery.Change)) {
 		before := len(a.ends)
 		for i := range b.Len() {
@@ -164,7 +164,7 @@ func (a *batchArguments) blocks(s *Shard, b *recovery.Batch) (sizes [8]int) {
 		a.end()
 	}
 	size(0, func(c *recovery.Change) {
-		if c.Creation() {
+		if c.Creation() && c.To.Place == recovery.Pending {
 			put(c)
 		}
 	})
@@ -193,25 +193,29 @@ func (a *batchArguments) blocks(s *Shard, b *recovery.Batch) (sizes [8]int) {
 			a.end()
 		}
 	})
-	size(5, func(c *recovery.Change) {
-		if c.To.Place == recovery.Dead {
-			a.add(c.ID)
-			a.buf = layout.AppendDead(a.buf, c.To.At, c.To.Label, c.Data)
-			a.end()
-		}
-	})
-	size(6, func(c *recovery.Change) {
-		if c.To.Place == recovery.Dead {
-			a.add([]byte("0"))
-			a.buf = layout.AppendDeadRef(a.buf, c.To.Label, c.To.At, c.ID)
-			a.end()
-		}
-	})
+	bury := func(records, members int, created bool) {
+		size(records, func(c *recovery.Change) {
+			if c.To.Place == recovery.Dead && c.Creation() == created {
+				a.add(c.ID)
+				a.buf = layout.AppendDead(a.buf, c.To.At, c.To.Label, c.Data)
+				a.end()
+			}
+		})
+		size(members, func(c *recovery.Change) {
+			if c.To.Place == recovery.Dead && c.Creation() == created {
+				a.add([]byte("0"))
+				a.buf = layout.AppendDeadRef(a.buf, c.To.Label, c.To.At, c.ID)
+				a.end()
+			}
+		})
+	}
+	bury(5, 6, false)
 	if mark := b.Mark(); mark.Number > 0 {
 		a.add([]byte(layout.MarkPrefix + mark.Spool))
 		a.buf = strconv.AppendInt(a.buf, mark.Number, 10)
 		a.end()
 		sizes[7] = 2
 	}
+	bury(8, 9, true)
 	return sizes
 }

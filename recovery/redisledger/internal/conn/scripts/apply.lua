@@ -6,13 +6,15 @@
 -- repeated batch is recognised, and any other changes nothing.
 --
 -- KEYS: tasks, pending, and for a batch with dead records: dead, deadindex
--- ARGV: token, sequence, the sizes of eight blocks, the blocks:
+-- ARGV: token, sequence, the sizes of ten blocks, the blocks:
 --   1 field and record of new tasks; it ends with '!s' and the sequence
 --   2 ids that leave the pending       3 field and record of other pending tasks
 --   4 ids that leave the dead          5 members that leave the index
---   6 id and record of new dead tasks
+--   6 id and record of tasks that die
 --   7 score and member of the same
 --   8 field and number of a spool's mark, if all new tasks come from that spool
+--   9 id and record of new tasks that are dead, which come from another ledger
+--   10 score and member of the same
 -- Returns {1, refused, inherited} written, {2, refused} written before, {0, owner,
 -- sequence} not written.
 --
@@ -52,8 +54,8 @@ if dead then
 end
 
 local from, to = {}, {}
-local at = 11
-for block = 1, 8 do
+local at = 13
+for block = 1, 10 do
   from[block] = at
   at = at + tonumber(ARGV[2 + block])
   to[block] = at - 1
@@ -77,7 +79,7 @@ if type(reply) == 'table' then
   end
   redis.call('SREM', pending, '') -- a removal, though of nothing
   redis.call('HSET', tasks, '!s', ARGV[2])
-  if to[1] > from[1] + 1 then
+  if to[1] > from[1] + 1 or to[9] > from[9] then
     refused = 1
     redis.call('HSET', tasks, '!r', ARGV[2])
   end
@@ -105,4 +107,8 @@ if #ids > 0 then
 end
 call('HSET', dead, 6)
 call('ZADD', index, 7)
+if refused == 0 then
+  call('HSET', dead, 9)
+  call('ZADD', index, 10)
+end
 return {1, refused, inherited}

@@ -1,0 +1,92 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/lapsehq/lapse/recovery/diskledger"
+)
+
+// backup is the command that backs the ledger of a server up.
+type backup struct {
+	remote
+	Name string `arg:"" optional:"" help:"Name of the backup, a directory below the server's --backup-dir. Default: the time."`
+}
+
+const backupDetail = "It holds everything that was confirmed, and is made on the machine of the server, which needs --backup-dir. " +
+	"A server can be started on it (--data), and lapse restore copies it. For tasks in Redis, use the means of Redis, or lapse export."
+
+// Run has the server make a backup.
+func (c *backup) Run(ctx context.Context, std streams, bad *faults) error {
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	b, err := s.Backup(ctx, c.Name)
+	if err != nil {
+		return err
+	}
+	return s.print(func(w io.Writer) {
+		fmt.Fprintf(w, "%s is made: %d MiB in %s, after %v\n", b.Name, b.Bytes>>20, b.Path, b.Took)
+	})
+}
+
+// restore is the command that makes a data directory of a backup.
+type restore struct {
+	Backup string `arg:"" help:"Directory of the backup."`
+	Data   string `env:"-" placeholder:"DIR" default:"./lapse-data" help:"Where its copy goes: a directory that does not exist, or is empty."`
+}
+
+const restoreDetail = "The server must not run yet. The backup stays as it is. " +
+	"A receipt that was given out before the backup counts in the copy as well, so a copy and the server that it comes from must not both have receivers."
+
+// Run restores.
+func (c *restore) Run(ctx context.Context, std streams, bad *faults) error {
+	if err := bad.err(); err != nil {
+		return err
+	}
+	log := slog.New(slog.NewTextHandler(std.err, &slog.HandlerOptions{Level: slog.LevelError}))
+	if err := diskledger.Restore(ctx, c.Backup, c.Data, diskledger.Options{Log: log, MinFree: -1}); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(std.out, "restored; start it with lapse serve --data %s\n", c.Data)
+	return err
+}
+
+// checkBackups checks the directory of backups, which must exist before the server does anything.
+func (s *settings) checkBackups(bad *faults) {
+	if s.BackupDir == "" {
+		return
+	}
+	if s.Redis != "" {
+		bad.add("backup-dir: only for tasks on the disk; those in Redis are backed up by the means of Redis, or with lapse export")
+		return
+	}
+	dir, err := filepath.Abs(s.BackupDir)
+	data, failed := filepath.Abs(s.Data)
+	if err = errors.Join(err, failed); err != nil {
+		bad.add("backup-dir: %w", err)
+		return
+	}
+	if dir == data || strings.HasPrefix(dir+string(filepath.Separator), data+string(filepath.Separator)) {
+		bad.add("backup-dir: must not be data, or below it")
+		return
+	}
+	switch info, err := os.Stat(dir); {
+	case errors.Is(err, fs.ErrNotExist):
+		bad.add("backup-dir: %s does not exist", s.BackupDir)
+	case err != nil:
+		bad.add("backup-dir: %w", err)
+	case !info.IsDir():
+		bad.add("backup-dir: %s is no directory", s.BackupDir)
+	default:
+		s.BackupDir = dir
+	}
+}

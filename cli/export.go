@@ -1,0 +1,243 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/goccy/go-json"
+
+	"github.com/lapsehq/lapse/cli/internal/exportfile"
+	"github.com/lapsehq/lapse/client"
+)
+
+// movePatience is how long an export or import goes on while the server cannot serve it: longer
+// than a restart takes.
+const movePatience = time.Minute
+
+// export is the command that exports everything.
+type export struct {
+	remote
+	Output string   `env:"-" placeholder:"FILE" help:"Where the export goes; a name that ends with .gz or .zst has it compressed. A repeated command goes on where an interrupted one has ended. Default: standard output."`
+	Topic  []string `env:"-" placeholder:"NAME" help:"Only these topics; order.* stands for all whose names begin so. May be repeated."`
+}
+
+const exportDetail = "A line for each topic, task, dead task and finished task that is kept, as JSON; the last line says that the export is complete. " +
+	"The server goes on meanwhile: a task that is there from the beginning to the end is in the export, as it was at some moment in between. " +
+	"lapse import file brings it into another server, whatever its ledger is."
+
+// Run exports.
+func (c *export) Run(ctx context.Context, std streams, bad *faults) error {
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	to := exportTo{add: func(page []byte, _ string) error { _, err := std.out.Write(page); return err }}
+	if c.Output != "" {
+		w, err := exportfile.New(c.Output, c.Topic)
+		switch {
+		case errors.Is(err, exportfile.ErrExists), errors.Is(err, exportfile.ErrOther):
+			return fmt.Errorf("%w: output: %w", errSettings, err)
+		case err != nil:
+			return fmt.Errorf("output: %w", err)
+		}
+		defer w.Close()
+		to = exportTo{w.Add, w.Cursor(), w.Lines(), w.Finish}
+		if to.lines > 0 {
+			fmt.Fprintf(std.err, "going on behind line %d, which an earlier command has written\n", to.lines)
+		}
+	}
+	counts, err := s.export(ctx, c.Topic, &to)
+	if err != nil {
+		if to.finish != nil {
+			err = fmt.Errorf("%w (after %d lines; repeat the command to go on)", err, to.lines)
+		}
+		return err
+	}
+	if to.finish == nil {
+		return nil
+	}
+	return s.tellExported(counts)
+}
+
+// exportTo is where an export goes.
+type exportTo struct {
+	add    func(page []byte, next string) error
+	cursor string
+	lines  int64
+	finish func() error // nil: nothing is to be done
+}
+
+// export exports page by page. A page that cannot be had at the moment is asked for again.
+func (s *session) export(ctx context.Context, topics []string, to *exportTo) (counts client.ExportCounts, err error) {
+	bar := s.progress("lines", tasksUnknown)
+	defer bar.end()
+	for since := time.Now(); ; {
+		page, err := s.Export(ctx, client.ExportQuery{Topics: topics, Cursor: to.cursor})
+		if err != nil {
+			if !passing(err) || ctx.Err() != nil || time.Since(since) > movePatience {
+				return counts, err
+			}
+			if err := rest(ctx, time.Second); err != nil {
+				return counts, err
+			}
+			continue
+		}
+		if err := to.add(page.Lines, page.NextCursor); err != nil {
+			return counts, fmt.Errorf("output: %w", err)
+		}
+		n := linesIn(page.Lines)
+		to.lines += int64(n)
+		bar.add(n)
+		to.cursor, since = page.NextCursor, time.Now()
+		if page.NextCursor != "" {
+			continue
+		}
+		if to.finish != nil {
+			err = to.finish()
+		}
+		return page.Counts, err
+	}
+}
+
+// tellExported tells what an export has.
+func (s *session) tellExported(c client.ExportCounts) error {
+	if s.json {
+		text, err := json.Marshal(c)
+		if err == nil {
+			_, err = fmt.Fprintf(s.std.out, "%s\n", text)
+		}
+		return err
+	}
+	fmt.Fprintf(s.std.out, "exported %s, %s, %d dead and %d finished\n", counted(c.Topics, "topic", "topics"), counted(c.Tasks, "task", "tasks"), c.Dead, c.Finished)
+	if c.Unreadable > 0 {
+		return fmt.Errorf("%s of a newer version, or damaged, could not be exported", counted(c.Unreadable, "record", "records"))
+	}
+	return nil
+}
+
+// passing reports whether the server may do later what it could not do now.
+func passing(err error) bool {
+	return errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrUnreachable) || errors.Is(err, client.ErrOverloaded) || errors.Is(err, client.ErrUnknown)
+}
+
+// rest waits, unless ctx ends.
+func rest(ctx context.Context, d time.Duration) error {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func linesIn(text []byte) (n int) {
+	for _, c := range text {
+		if c == '\n' {
+			n++
+		}
+	}
+	return n
+}
+
+// importFile is the command that imports an export.
+type importFile struct {
+	remote
+	File          string `arg:"" help:"What lapse export has written, compressed or not; - is standard input."`
+	ReplaceTopics bool   `env:"-" help:"Replace the settings of topics that the server has. Default: they stay as they are."`
+}
+
+const importFileDetail = "Each task comes as it was, with its deadline, attempts and revision. " +
+	"A task that the server has already stays as it is, so that the command may be repeated: after an interruption it goes on where it has ended."
+
+// Run imports.
+func (c *importFile) Run(ctx context.Context, std streams, bad *faults) error {
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	file, err := exportfile.Open(c.File)
+	if err != nil {
+		return fmt.Errorf("%w: file: %w", errSettings, err)
+	}
+	defer file.Close()
+	o := client.ImportOptions{ReplaceTopics: c.ReplaceTopics, Skip: file.Imported(c.Server), Patience: movePatience}
+	if o.Skip > 0 {
+		fmt.Fprintf(std.err, "going on behind line %d, which an earlier command has imported\n", o.Skip)
+	}
+	done, reasons, err := s.importFrom(ctx, c.Server, file, o)
+	if err == nil || errors.Is(err, client.ErrTruncated) { // there is nothing to go on with
+		err = errors.Join(err, file.Forget())
+	}
+	if tell := s.tellImported(done); tell != nil {
+		return tell
+	}
+	switch {
+	case errors.Is(err, context.Canceled), err != nil && passing(err):
+		return fmt.Errorf("%w (after %d lines; repeat the command to go on)", err, done.Lines)
+	case err != nil:
+		return err
+	case done.Refused > 0:
+		return &failures{"not imported " + counted(int(done.Refused), "line", "lines") + ":", reasons}
+	}
+	return nil
+}
+
+// importFrom imports a file, and notes how far it has come.
+func (s *session) importFrom(ctx context.Context, server string, file *exportfile.Reader, o client.ImportOptions) (client.ImportProgress, []error, error) {
+	things, total := "bytes", int(file.Size())
+	if total == 0 {
+		things, total = "lines", tasksUnknown
+	}
+	bar := s.progress(things, total)
+	defer bar.end()
+	var shown int64
+	noted := true
+	o.Progress = func(p client.ImportProgress) {
+		at := p.Lines
+		if total > 0 {
+			at = file.Done()
+		}
+		bar.add(int(at - shown))
+		shown = at
+		if err := file.Note(server, p.Lines); err != nil && noted {
+			noted = false
+			fmt.Fprintf(s.std.err, "a repeated command will begin anew: %v\n", err)
+		}
+	}
+	var reasons []error
+	done, err := s.ImportFrom(ctx, io.Reader(file), o, func(e client.ImportError) {
+		if len(reasons) < reasonsTold {
+			reasons = append(reasons, fmt.Errorf("line %d: %w", e.Line, e.Problem))
+		}
+	})
+	return done, reasons, err
+}
+
+// tellImported tells what was imported.
+func (s *session) tellImported(p client.ImportProgress) error {
+	if s.json {
+		text, err := json.Marshal(struct {
+			Imported      int64 `json:"imported"`
+			Present       int64 `json:"present"`
+			Topics        int64 `json:"topics"`
+			TopicsPresent int64 `json:"topics_present"`
+			Refused       int64 `json:"refused"`
+			Lines         int64 `json:"lines"`
+		}{p.Imported, p.Present, p.Topics, p.TopicsPresent, p.Refused, p.Lines})
+		if err == nil {
+			_, err = fmt.Fprintf(s.std.out, "%s\n", text)
+		}
+		return err
+	}
+	text := fmt.Sprintf("imported %s and %s", counted(int(p.Imported), "task", "tasks"), counted(int(p.Topics), "topic", "topics"))
+	if p.Present+p.TopicsPresent > 0 {
+		text += fmt.Sprintf("; there already: %s and %s", counted(int(p.Present), "task", "tasks"), counted(int(p.TopicsPresent), "topic", "topics"))
+	}
+	_, err := fmt.Fprintln(s.std.out, text)
+	return err
+}

@@ -1,0 +1,12 @@
+// Package exportfile writes exports to files and reads them. A file may be compressed, as its name
+// says: .gz or .zst.
+//
+// An export that is interrupted leaves two files beside the one that it is to become: with the
+// suffix .partial what was written, and with .progress how much of that counts, and the cursor of
+// the next page. The next export into the same file goes on there. Each page is on the disk before
+// .progress counts it, and is compressed by itself, so that the file can be cut off behind it.
+//
+// An import keeps beside the file, with the suffix .imported, how much of it is done.
+//
+// What can fail: the files, and progress that belongs to another export.
+package exportfile

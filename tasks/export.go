@@ -1,0 +1,111 @@
+package tasks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/portable"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+type (
+	// An Exported is a task as an export has it, and as an import takes it.
+	Exported = task.Exported
+
+	// An ExportQuery asks for a page of an export.
+	ExportQuery = task.ExportQuery
+
+	// An ExportPage is a part of an export.
+	ExportPage = task.ExportPage
+
+	// ExportCounts are the lines of an export by their kind.
+	ExportCounts = task.ExportCounts
+
+	// An ExportedTopic is the stored settings of a topic.
+	ExportedTopic = task.ExportedTopic
+)
+
+// MaxExportCursor bounds ExportQuery.Cursor, in bytes.
+const MaxExportCursor = cluster.MaxExportCursor
+
+// Export returns a page of everything that the ledger has, at all nodes: settings of topics, tasks,
+// dead tasks and finished ones that are kept. It is called with Cursor set to that of the page
+// before, until there is none. A page may be empty although there are more. Any node of the ledger
+// can be asked for the next page.
+//
+// A task that exists from the first page to the last is exported at least once, as it stood at some
+// moment in between, whatever becomes of it meanwhile. One that changes may be exported twice.
+//
+// Errors: ErrInvalid, ErrReplaying, ErrUnavailable (also when dead tasks are requeued so often that
+// the export cannot end), ErrClosed; with several nodes also ErrNodeAway and ErrOverloaded. After
+// an error the same page can be asked for again.
+func (s *Scheduler) Export(ctx context.Context, q ExportQuery) (ExportPage, error) {
+	if len(q.Topics) > task.MaxExportTopics {
+		return ExportPage{}, task.Invalid("topic", fmt.Sprintf("must be at most %d", task.MaxExportTopics))
+	}
+	for _, t := range q.Topics {
+		if !task.ValidPattern(t) {
+			return ExportPage{}, task.Invalid("topic", "must be a name, or the beginning of names and an asterisk")
+		}
+	}
+	ctx, cancel := s.engine.Within(ctx)
+	defer cancel()
+	return s.cluster.ExportPage(ctx, q)
+}
+
+// Import takes tasks of another ledger in, at most MaxBatch, with one wait for the ledger: each as
+// it stood there, with its attempts, revision and fingerprint. It replaces no task. A task that is
+// there already has a Result with Repeated: an import may be repeated as long as its tasks are
+// there. Each task stands for itself and has its own Result, in order; an id that stands twice is
+// an error of the second. Results have the errors of ScheduleBatch; ErrExists if another task has
+// the id.
+//
+// A task that was being delivered waits for its next attempt. Deadlines that have passed count as
+// missed while no node held the task, see TopicSettings.Misfire. Imported tasks are never spooled.
+//
+// The error is for the import as a whole: ErrInvalid if it is too long; ErrUnavailable.
+func (s *Scheduler) Import(ctx context.Context, all []Exported) ([]Result, error) {
+	if len(all) > MaxBatch {
+		return nil, task.Invalid("tasks", fmt.Sprintf("must be at most %d", MaxBatch))
+	}
+	ctx, cancel := s.engine.Within(ctx)
+	defer cancel()
+	by, err := s.engine.Admission(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b := &cluster.Batch{
+		Cluster: s.cluster, By: by,
+		Requests: make([]Request, len(all)), Records: make([][]byte, len(all)), Results: make([]Result, len(all)),
+	}
+	for i := range all {
+		b.Requests[i] = Request{ID: all[i].ID, Topic: all[i].Topic}
+	}
+	todo := slices.DeleteFunc(b.Distinct(), func(i int) bool {
+		b.Records[i], b.Results[i].Err = portable.Record(&all[i])
+		return b.Results[i].Err != nil
+	})
+	b.Run(ctx, todo)
+	return b.Results, nil
+}
+
+// ImportTopic stores the settings of a topic of another ledger, unless the topic has settings here
+// and replace is false. Errors: ErrExists if it has; as of SetTopic; ErrNotGranted.
+func (s *Scheduler) ImportTopic(ctx context.Context, t ExportedTopic, replace bool) error {
+	if err := engine.Granted(ctx, t.Name); err != nil {
+		return err
+	}
+	revision := int64(0)
+	if replace {
+		revision = -1
+	}
+	_, err := s.engine.SetTopic(ctx, t.Name, t.Settings, revision)
+	if errors.Is(err, ErrRevision) {
+		return ErrExists
+	}
+	return err
+}

@@ -1,0 +1,64 @@
+package portable
+
+import (
+	"cmp"
+	"strings"
+
+	"github.com/lapsehq/lapse/tasks/internal/store"
+)
+
+// A Position is a place in the order in which the tasks of a pass are exported: behind the task
+// that it names. The zero Position is before all tasks.
+type Position struct {
+	Place uint64 // InMemory: the hash of the id, see store.PlaceOf
+	Label string // Buried: of the ledger
+	At    int64  // Buried: the time of death, or of the end
+	ID    string
+}
+
+// Compare orders two positions of one pass.
+func (p Position) Compare(o Position) int {
+	return cmp.Or(cmp.Compare(p.Place, o.Place), strings.Compare(p.Label, o.Label), cmp.Compare(p.At, o.At), strings.Compare(p.ID, o.ID))
+}
+
+// behindIDs is behind every id: it is no character of one, and sorts after all that are.
+const behindIDs = "~"
+
+// endOf is the position behind all tasks of a list of the store's Order.
+func endOf(list int) Position { return Position{Place: store.EndOf(list), ID: behindIDs} }
+
+// A Pass is a part of an export.
+type Pass uint8
+
+// The passes that read ranges.
+const (
+	InMemory Pass = iota + 1 // tasks that are neither dead nor finished
+	Buried                   // dead and finished ones
+)
+
+// A Query asks for the tasks of a pass that come behind a position, or for those with some ids.
+type Query struct {
+	Pass   Pass // 0: IDs
+	From   Position
+	IDs    []string
+	Topics []string // patterns; empty: all topics
+	// Grant are the patterns of the topics that the caller may use; empty: all.
+	Grant []string
+	Bytes int // about how many are wanted
+}
+
+// An Item is the record of one task.
+type Item struct {
+	Position
+	Record []byte
+	Shard  int // its number at this node
+}
+
+// A Part is what one node has for a Query.
+type Part struct {
+	Items []Item
+	// Last is the position up to which the part is complete; nil: to the end.
+	Last *Position
+	// Unreadable counts dead or finished tasks in the part that this version cannot read.
+	Unreadable int
+}

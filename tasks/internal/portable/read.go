@@ -1,0 +1,284 @@
+package portable
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// Bounds of a part.
+const (
+	// MostItems is how many tasks a part has at most.
+	MostItems = 10_000
+	// MostIDs is about how many tasks a Query may ask by their ids.
+	MostIDs = 500
+	// readFor is how long a part is read before it ends where it is.
+	readFor = time.Second
+	// itemBytes is what an item counts for besides its id and its record.
+	itemBytes = 64
+	// slotsAtOnce is how many slots are read into the store's Order under one lock.
+	slotsAtOnce = 4 * engine.AtOnce
+)
+
+// A reading is a Query that is being answered.
+type reading struct {
+	*engine.Engine
+	query *Query
+	part  Part
+	bytes int
+	most  int // bytes
+	until time.Time
+}
+
+// Read answers a Query about the tasks of this node. Errors: ErrReplaying, ErrUnavailable,
+// ErrClosed.
+func Read(ctx context.Context, e *engine.Engine, q *Query) (Part, error) {
+	if err := e.AwaitRead(ctx); err != nil {
+		return Part{}, err
+	}
+	r := &reading{Engine: e, query: q, until: time.Now().Add(readFor)}
+	r.most = min(cmp.Or(q.Bytes, task.MaxPageBytes), task.MaxPageBytes)
+	var err error
+	switch q.Pass {
+	case InMemory:
+		err = r.memory(ctx)
+	case Buried:
+		err = r.buried(ctx)
+	default:
+		err = r.named(ctx)
+	}
+	return r.part, err
+}
+
+// full reports whether the part ends here.
+func (r *reading) full() bool {
+	return r.bytes >= r.most || len(r.part.Items) >= MostItems || time.Now().After(r.until)
+}
+
+// wants reports whether tasks of a topic are asked for.
+func (r *reading) wants(topic string) bool {
+	return task.AnyMatches(r.query.Topics, topic) && task.AnyMatches(r.query.Grant, topic)
+}
+
+// add adds a task. It reports false if no more are wanted.
+func (r *reading) add(at Position, rec []byte, shard int) bool {
+	r.part.Items = append(r.part.Items, Item{at, bytes.Clone(rec), shard})
+	r.bytes += itemBytes + len(at.ID) + len(rec)
+	return r.bytes < r.most && len(r.part.Items) < MostItems
+}
+
+// order has the store make its Order, if there is none.
+func (r *reading) order(ctx context.Context) error {
+	for {
+		r.Mu.Lock()
+		ended, done := r.Ended, r.Store.OrderSome(slotsAtOnce, time.Now())
+		r.Unlock()
+		switch {
+		case ended:
+			return task.ErrClosed
+		case done:
+			return nil
+		case ctx.Err() != nil:
+			return fmt.Errorf("%w: %w", task.ErrUnavailable, context.Cause(ctx))
+		}
+	}
+}
+
+// memory reads tasks that are neither dead nor finished, one list of the Order after the other.
+func (r *reading) memory(ctx context.Context) error {
+	if err := r.order(ctx); err != nil {
+		return err
+	}
+	for list := store.ListOf(r.query.From.Place); list < store.OrderLists; list++ {
+		var err error
+		if r.part.Last, err = r.list(list); err != nil {
+			return err
+		}
+		switch {
+		case r.part.Last != nil:
+			return nil
+		case list+1 < store.OrderLists && r.full():
+			at := endOf(list)
+			r.part.Last = &at
+			return nil
+		}
+	}
+	return nil
+}
+
+// A candidate is a task of a list that may be exported.
+type candidate struct {
+	Position
+	slot uint32
+}
+
+// list reads the tasks of one list, in their order. last is where it has ended before their end;
+// nil if it has not. A task that was in memory when list began is read, unless it has left memory
+// by then.
+func (r *reading) list(list int) (last *Position, err error) {
+	r.Mu.Lock()
+	if r.Ended {
+		r.Unlock()
+		return nil, task.ErrClosed
+	}
+	slots := r.Store.Ordered(list) // which only grows
+	r.Unlock()
+	var all []candidate
+	for part := range slices.Chunk(slots, engine.AtOnce) {
+		r.Mu.Lock()
+		for _, n := range part {
+			sl := r.Store.Slot(n)
+			if sl.State.Shown() == 0 {
+				continue
+			}
+			id := r.Store.ID(sl)
+			at := Position{Place: store.PlaceOf(id)}
+			if store.ListOf(at.Place) != list || !r.wants(string(record.Topic(r.Store.Record(sl)))) {
+				continue
+			}
+			if at.ID = string(id); at.Compare(r.query.From) > 0 {
+				all = append(all, candidate{at, n})
+			}
+		}
+		r.Unlock()
+		if len(all) > 2*MostItems {
+			all = first(all)
+			last = &Position{}
+		}
+	}
+	all = slices.CompactFunc(sorted(all), func(a, b candidate) bool { return a.ID == b.ID })
+	if last != nil {
+		*last = all[len(all)-1].Position
+	}
+	for part := range slices.Chunk(all, engine.AtOnce) {
+		if r.copied(part) {
+			at := r.part.Items[len(r.part.Items)-1].Position
+			return &at, nil
+		}
+	}
+	return last, nil
+}
+
+func sorted(all []candidate) []candidate {
+	slices.SortFunc(all, func(a, b candidate) int { return a.Compare(b.Position) })
+	return all
+}
+
+// first returns the first of many candidates.
+func first(all []candidate) []candidate { return sorted(all)[:MostItems] }
+
+// copied copies the records of some candidates, and reports whether no more are wanted.
+func (r *reading) copied(some []candidate) (full bool) {
+	r.Mu.Lock()
+	defer r.Unlock()
+	for i := range some {
+		c := &some[i]
+		if sl := r.Store.Slot(c.slot); sl.State.Shown() != 0 && string(r.Store.ID(sl)) == c.ID {
+			if !r.add(c.Position, r.Store.Record(sl), int(sl.Shard)) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// buried reads dead and finished tasks, one label of the ledger after the other.
+func (r *reading) buried(ctx context.Context) error {
+	labels := r.BuriedLabels(r.query.From.Label, r.wants)
+	for _, label := range labels {
+		var after recovery.Ref
+		if label == r.query.From.Label {
+			after = recovery.Ref{ID: r.query.From.ID, Next: r.query.From.At}
+		}
+		full := false
+		err := r.Ledger.ListDead(ctx, label, after, func(e recovery.Entry) bool {
+			if full {
+				at := r.part.Items[len(r.part.Items)-1].Position
+				r.part.Last = &at
+				return false
+			}
+			if _, err := record.Decode(e.Data); err != nil {
+				r.part.Unreadable++
+				return true
+			}
+			full = !r.add(Position{Label: label, At: e.Spot.At, ID: string(e.ID)}, e.Data, e.Shard) || time.Now().After(r.until)
+			return true
+		})
+		switch {
+		case errors.Is(err, recovery.ErrClosed):
+			return task.ErrClosed
+		case err != nil:
+			return fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+		case r.part.Last != nil:
+			return nil
+		case full, time.Now().After(r.until):
+			r.part.Last = &Position{Label: label, At: math.MaxInt64, ID: behindIDs}
+			return nil
+		}
+	}
+	return nil
+}
+
+// named reads the tasks with some ids, wherever they are.
+func (r *reading) named(ctx context.Context) error {
+	if len(r.query.IDs) > MostIDs {
+		return task.Invalid("ids", "must be at most 500")
+	}
+	for ids := r.query.IDs; len(ids) > 0; {
+		// Under the lock a task that exists is in memory, or among the buried: the slot of one that
+		// is requeued is entered before it counts as buried no longer, and leaves after it does.
+		var dead []string
+		r.Mu.Lock()
+		if r.Ended {
+			r.Unlock()
+			return task.ErrClosed
+		}
+		for _, id := range ids {
+			key := []byte(id)
+			if n, ok := r.Store.Find(key); ok && r.Store.Slot(n).State.Shown() != 0 {
+				sl := r.Store.Slot(n)
+				if rec := r.Store.Record(sl); r.wants(string(record.Topic(rec))) {
+					r.add(Position{ID: id}, rec, int(sl.Shard))
+				}
+			} else if r.BuriedLocked(key) {
+				dead = append(dead, id)
+			}
+		}
+		r.Unlock()
+		found := make(map[string]bool, len(dead))
+		if err := r.Ledger.GetDead(ctx, dead, func(i int, e recovery.Entry) {
+			found[dead[i]] = true
+			switch f, err := record.Decode(e.Data); {
+			case err != nil:
+				r.part.Unreadable++
+			case r.wants(string(f.Topic)):
+				r.add(Position{ID: dead[i]}, e.Data, e.Shard)
+			}
+		}); err != nil {
+			return fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+		}
+		ids = slices.DeleteFunc(dead, func(id string) bool { return found[id] })
+		if len(ids) == 0 {
+			break
+		}
+		// They have just been requeued, or the ledger has lost them.
+		if err := r.RecheckDead(ctx, ids); err != nil {
+			return err
+		}
+		if err := r.RestWithin(ctx, engine.BusyPause); err != nil {
+			return fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+		}
+	}
+	return nil
+}

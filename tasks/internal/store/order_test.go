@@ -1,0 +1,90 @@
+package store
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/record"
+)
+
+// Every task that is there is in the list of its id, whenever it came.
+func TestOrderHasEveryTask(t *testing.T) {
+	seed := rand.Uint64()
+	t.Log("seed", seed)
+	rng := rand.New(rand.NewPCG(seed, 0))
+	b, slots := New(), map[string]uint32{}
+	rec := (&record.Fields{Topic: []byte("t")}).Append(nil)
+	now := time.Now()
+	change := func() {
+		id := fmt.Sprint("task-", rng.IntN(3000))
+		if n, ok := slots[id]; ok {
+			b.Leave(n)
+			delete(slots, id)
+			return
+		}
+		slots[id], _ = b.Enter([]byte(id), rec)
+	}
+	for range 4000 {
+		change()
+	}
+	for !b.OrderSome(100, now) {
+		for range 50 {
+			change()
+		}
+	}
+	for range 4000 {
+		change()
+	}
+	for id, n := range slots {
+		found := false
+		for _, k := range b.Ordered(ListOf(PlaceOf([]byte(id)))) {
+			found = found || k == n
+		}
+		if !found {
+			t.Fatalf("%s is in no list", id)
+		}
+	}
+	b.DropOrder(now)
+	if b.order == nil {
+		t.Error("the order was dropped while it was in use")
+	}
+	b.DropOrder(now.Add(time.Second))
+	if b.order != nil {
+		t.Error("the order stays")
+	}
+}
+
+// An order in which many tasks have come and gone begins anew.
+func TestOrderIsBounded(t *testing.T) {
+	b := New()
+	rec := (&record.Fields{Topic: []byte("t")}).Append(nil)
+	b.OrderSome(1, time.Now())
+	for range spareEntries + 2 {
+		n, _ := b.Enter([]byte("task"), rec)
+		b.Leave(n)
+	}
+	if b.OrderSome(1, time.Now()); b.order.entries > 1 {
+		t.Errorf("the order has %d entries for no task", b.order.entries)
+	}
+}
+
+// What was requeued is known from a number on, or said to be forgotten.
+func TestRequeued(t *testing.T) {
+	var r Requeued
+	for i := range requeuedKept + 10 {
+		r.Add(fmt.Sprint(i))
+	}
+	if ids, ok := r.Since(12, 3); !ok || fmt.Sprint(ids) != "[12 13 14]" {
+		t.Errorf("from 12 on: %v %v", ids, ok)
+	}
+	if ids, ok := r.Since(r.Count, 3); !ok || len(ids) != 0 {
+		t.Errorf("from the end on: %v %v", ids, ok)
+	}
+	for _, number := range []uint64{9, r.Count + 1} {
+		if _, ok := r.Since(number, 1); ok {
+			t.Errorf("%d is not said to be forgotten", number)
+		}
+	}
+}

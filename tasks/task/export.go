@@ -1,0 +1,48 @@
+package task
+
+// An Exported is a task as an export has it, and as an import takes it.
+type Exported struct {
+	// Task is the task as it stood. Its State is Pending, Held, Dead or Finished: a task that was
+	// ready or being delivered waits for its next attempt where it is imported. Next of a pending
+	// task is the time on record, without a place in a Spread.
+	Task
+	// Fingerprint is that of the request which created the task. A repeated request has the same.
+	Fingerprint uint64
+	// Stamp tells which act has changed the task last; 0: none has.
+	Stamp uint64
+}
+
+// An ExportQuery asks for a page of an export.
+type ExportQuery struct {
+	// Topics are names, or beginnings of names and an asterisk; empty: all topics.
+	Topics []string
+	// Cursor is that of the page before; empty: the export begins.
+	Cursor string
+}
+
+// MaxExportTopics bounds ExportQuery.Topics.
+const MaxExportTopics = 100
+
+// An ExportPage is a part of an export.
+type ExportPage struct {
+	Topics []ExportedTopic // with stored settings
+	Tasks  []Exported
+	// Cursor is for the next page; empty at the end.
+	Cursor string
+	// Counts are those of all pages so far.
+	Counts ExportCounts
+}
+
+// ExportCounts are the lines of an export by their kind. A task that changes while the export runs
+// may count twice.
+type ExportCounts struct {
+	Topics, Pending, Dead, Finished int
+	// Unreadable counts records that this version cannot read. They are not exported.
+	Unreadable int
+}
+
+// An ExportedTopic is the stored settings of a topic.
+type ExportedTopic struct {
+	Name     string
+	Settings TopicSettings
+}
