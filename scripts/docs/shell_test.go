@@ -289,7 +289,7 @@ func (s *shell) run(c command) {
 // ready waits until the server has read its tasks.
 const ready = `until curl -fs 127.0.0.1:7480/readyz || curl -fsk https://127.0.0.1:7480/readyz; do sleep 0.1; done >/dev/null 2>&1`
 
-// listening waits until the receiver of a page takes connections: the attempt before that fails, and
+// listening waits until the receiver of a page takes connections. An attempt before that fails, and
 // the page shows the first one.
 const listening = `until curl -s -o /dev/null 127.0.0.1:8000; do sleep 0.1; done`
 
