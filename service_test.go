@@ -19,10 +19,12 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
 // watchdogPeriod is WatchdogSec of the tests. That of the unit would make them wait.
-const watchdogPeriod = 2 * time.Second
+const watchdogPeriod = 4 * time.Second
 
 // A supervisor does with the server what systemd does with a service of Type=notify: it listens at
 // NOTIFY_SOCKET, aborts a process that has not fed its watchdog for WatchdogSec, and starts it
@@ -72,12 +74,7 @@ func supervise(t *testing.T, env ...string) *supervisor {
 	if err != nil {
 		t.Fatal(err)
 	}
-	free, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	addr := free.Addr().String()
-	free.Close()
+	addr := redistest.FreeAddr(t)
 	s := &supervisor{
 		t: t, unit: readUnit(t), socket: socket, url: "http://" + addr,
 		told: make(chan string, 1000), ended: make(chan error, 10),

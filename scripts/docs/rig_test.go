@@ -13,6 +13,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
 // The tools that pages call, made once: the binary of this tree, and Redis' programs, which take
@@ -110,8 +112,9 @@ var decades struct {
 
 const firstDecade, lastDecade = 6110, 6550
 
-// freePorts returns ports of one decade that no other shell gets: of four in a row for nodes of
-// Lapse all digits but the last, and one for each other port that pages name.
+// freePorts returns ports of one decade that no other shell gets, in this process or another: of
+// four in a row for nodes of Lapse all digits but the last, and one for each other port that pages
+// name.
 func freePorts(t *testing.T) (lapse string, others map[string]string) {
 	t.Helper()
 	decades.Lock()
@@ -122,7 +125,7 @@ func freePorts(t *testing.T) (lapse string, others map[string]string) {
 	for len(decades.left) > 0 {
 		tens := firstDecade + decades.left[0]
 		decades.left = decades.left[1:]
-		if areFree(10*tens, 8) {
+		if redistest.Reserve(t, 10*tens) && areFree(10*tens, 8) {
 			others = map[string]string{}
 			for i, shown := range []string{"6379", "8000", "8080", "11300"} {
 				others[shown] = strconv.Itoa(10*tens + 4 + i)

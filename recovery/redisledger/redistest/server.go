@@ -95,7 +95,7 @@ func FreeAddr(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
 		port := firstPort + rand.N(ports)
-		if reserve(t, port) && reserve(t, port+busOffset) && isFree(port) && isFree(port+busOffset) {
+		if Reserve(t, port) && Reserve(t, port+busOffset) && isFree(port) && isFree(port+busOffset) {
 			return loopback(port)
 		}
 	}
@@ -113,10 +113,11 @@ func isFree(port int) bool {
 	return l.Close() == nil
 }
 
-// reserve makes sure that no other test gets a port while this one runs: between the choice of a
-// port and the start of its server, and while the server is stopped. It does so by an abstract
-// socket, which ends with the process; systems other than Linux have none.
-func reserve(t testing.TB, port int) bool {
+// Reserve makes sure that no other test that asks here gets a port while this one runs: between the
+// choice of a port and the start of its server, and while the server is stopped. It reports whether
+// no other has it. It does so by an abstract socket, which ends with the process; systems other
+// than Linux have none, and there it reserves nothing.
+func Reserve(t testing.TB, port int) bool {
 	l, err := net.Listen("unix", "@lapse-redistest-"+strconv.Itoa(port))
 	if err != nil {
 		return !errors.Is(err, syscall.EADDRINUSE)
