@@ -142,9 +142,9 @@ mainjob: build redis ## schedule TASKS=1000000 over HTTP, kill -9 three times, d
 	LAPSE_BIN=$(CURDIR)/bin/lapse LAPSE_TASKS=$(TASKS) $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 30m -run '^TestMainJob$$' ./scripts/crash/
 
 .PHONY: movein
-movein: build redis ## import TASKS=1000000 keys of a Redis beside a client of it, and move in 200,000 with a subscriber that stays; prints the figures
+movein: build redis ## import TASKS=1000000 keys of a Redis beside a client of it, and move 200,000 in and out with a subscriber that stays; prints the figures
 	LAPSE_BIN=$(CURDIR)/bin/lapse LAPSE_TASKS=$(TASKS) $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 15m -run '^TestRate$$' ./scripts/movein/
-	LAPSE_BIN=$(CURDIR)/bin/lapse LAPSE_TASKS=200000 $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 15m -run '^TestMoveIn$$' ./scripts/movein/
+	LAPSE_BIN=$(CURDIR)/bin/lapse LAPSE_TASKS=200000 $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 15m -run '^TestMainJob$$' ./scripts/movein/
 
 .PHONY: fleet
 fleet: build redis ## ROUNDS=25 of kill -9, SIGSTOP, cuts and hand-overs among three nodes with FLEET_TASKS=60000, on each kind of Redis

@@ -39,7 +39,7 @@ func TestKilledRedis(t *testing.T) {
 	l, source := serve(t), redistest.Start(t)
 	began := time.Now()
 	deadline := func(i int) time.Duration { return 15*time.Second + time.Duration(i)*10*time.Second/time.Duration(keys) }
-	fill(t, source.Client(), 0, keys, deadline)
+	fill(t, source.Client(), "order", 0, keys, deadline)
 	r := l.receive(t, "order.expired")
 	args := []string{"redis", "--from", source.URL(), "--match", "order:*", "--topic", "order.expired"}
 	kills := l.killed(t, 300*time.Millisecond, args...)

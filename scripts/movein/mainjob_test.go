@@ -4,6 +4,7 @@ package movein
 
 import (
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -51,35 +52,94 @@ func (s *subscriber) count() int {
 	return len(s.heard)
 }
 
-// TestMoveIn is the main job: LAPSE_TASKS keys (50,000 unless set) with TTLs and a subscriber that
-// stays as it is. One command moves them in, and follows the writers, which then move one after
-// the other. The subscriber hears of every key, in time, from Lapse alone: Redis' own events are
-// off.
-func TestMoveIn(t *testing.T) {
+// TestMainJob has LAPSE_TASKS keys (50,000 unless set) with TTLs and a subscriber that stays as it
+// is. One command moves them in, to a server that keeps its tasks in a Redis of its own, and
+// follows the writers, which then move one after the other. Every tenth key goes to workers that
+// acknowledge it. When half of the keys have expired, an export and an import move the other half to
+// a server that keeps its tasks on disk. The subscriber and the workers hear of every key once, in
+// time, from Lapse alone: Redis' own events are off.
+func TestMainJob(t *testing.T) {
 	keys := number(t, "LAPSE_TASKS", 50_000)
 	writers, each := 4, 500
 	source := redistest.Start(t, "hz 100")
-	l := serve(t, "--delivery-redis", source.URL())
-	if _, err := l.ChangeTopic(t.Context(), "order.expired", map[string]any{
-		"delivery": map[string]any{"kind": "pubsub", "compat": "keyevent", "db": 0, "min_receivers": 1}, "concurrency": 1000,
-	}, client.AnyRevision); err != nil {
-		t.Fatal(err)
+	first := serveOn(t, "--redis", redistest.Start(t, "appendonly yes").URL(), "--node", "first", "--delivery-redis", source.URL())
+	for topic, settings := range map[string]map[string]any{
+		"order.expired": {"delivery": map[string]any{"kind": "pubsub", "compat": "keyevent", "db": 0, "min_receivers": 1}, "concurrency": 1000},
+		"cart.expired":  {},
+	} {
+		if _, err := first.ChangeTopic(t.Context(), topic, settings, client.AnyRevision); err != nil {
+			t.Fatal(err)
+		}
 	}
 	c := source.Client()
 	s := subscribe(t, c)
 	began := time.Now()
-	fill(t, c, 0, keys, func(i int) time.Duration {
-		// Those that expire before they are in are Redis' own.
-		return 20*time.Second + time.Duration(keys)*100*time.Microsecond + time.Duration(i)*10*time.Second/time.Duration(keys)
-	})
-	i := l.startImport(t, "redis", "--from", source.URL(), "--match", "order:*", "--topic", "order.expired", "--watch", "--configure")
-	wait(t, "import that follows", func() bool { return l.left(t, "order.expired") >= keys })
+	// Those that expire before they are in are Redis' own, so there is time for the import. Between
+	// the two halves there is time for the export and the import.
+	room := 12*time.Second + time.Duration(keys)*100*time.Microsecond
+	ttl := func(i int) time.Duration {
+		after := room + time.Duration(i)*10*time.Second/time.Duration(keys)
+		if i >= keys/2 {
+			after += room
+		}
+		return after
+	}
+	fill(t, c, "order", 0, keys*9/10, func(i int) time.Duration { return ttl(i * 10 / 9) })
+	fill(t, c, "cart", 0, keys/10, func(i int) time.Duration { return ttl(i * 10) })
+	orders := first.startImport(t, "redis", "--from", source.URL(), "--match", "order:*", "--topic", "order.expired", "--watch", "--configure")
+	carts := first.startImport(t, "redis", "--from", source.URL(), "--match", "cart:*", "--topic", "cart.expired")
+	wait(t, "import that follows", func() bool { return first.left(t, "order.expired") >= keys*9/10 })
+	if err := carts.cmd.Wait(); err != nil {
+		t.Fatalf("the import of carts: %v: %s", err, &carts.errs)
+	}
 	t.Logf("%d keys are in after %s", keys, time.Since(began).Round(time.Millisecond))
+	worker := first.receive(t, "cart.expired")
 
 	// Writers go on: the first half of each with Redis, then with Lapse. Some delete their keys.
+	due, deleted := write(t, c, first, writers, each)
+	for i := 0; i < keys*9/10; i += 1000 { // deadlines are read again where they matter to the judge
+		key := fmt.Sprint("order:", i)
+		if at := expiry(t, c, key); !at.IsZero() {
+			due[key] = at
+		}
+	}
+	want := keys * 9 / 10
+	for key := range due {
+		if strings.HasPrefix(key, "order:w") && !deleted[key] {
+			want++
+		}
+	}
+	half := want - keys*9/20
+	wait(t, "expiry of the first half", func() bool {
+		return s.count() >= half && first.left(t, "order.expired") <= keys*9/20 && first.left(t, "cart.expired") <= keys/20
+	})
+	got := worker.end()
+	if err := orders.cmd.Process.Signal(syscall.SIGINT); err != nil {
+		t.Fatal(err)
+	}
+	if err := orders.cmd.Wait(); err != nil {
+		t.Errorf("the import: %v: %s", err, &orders.errs)
+	}
+	t.Logf("the import: %s%s", &orders.errs, &orders.out)
+
+	second := moveOut(t, first, source.URL())
+	again := second.receive(t, "cart.expired")
+	wait(t, "expiry of every key", func() bool {
+		return s.count() >= want && second.left(t, "order.expired") == 0 && second.left(t, "cart.expired") == 0
+	})
+	s.judge(t, want, due, deleted)
+	for id, n := range again.end() {
+		got[id] += n
+	}
+	once(t, got, keys/10, func(i int) string { return fmt.Sprint("cart:", i) }, func(int) bool { return false })
+}
+
+// write has writers set keys of which each second half is set at Lapse. It returns when they are
+// due, and which were deleted.
+func write(t *testing.T, c *redis.Client, l *lapse, writers, each int) (due map[string]time.Time, deleted map[string]bool) {
+	t.Helper()
 	var mu sync.Mutex
-	due := map[string]time.Time{}
-	deleted := map[string]bool{}
+	due, deleted = map[string]time.Time{}, map[string]bool{}
 	w := rig.NewWorkers(t)
 	for n := range writers {
 		w.Go(func() {
@@ -112,39 +172,43 @@ func TestMoveIn(t *testing.T) {
 		})
 	}
 	w.Wait()
-	for i := range keys {
-		at, err := time.Time{}, error(nil)
-		if i%1000 == 0 { // deadlines are read again where they matter to the judge
-			at, err = expiry(t, c, fmt.Sprint("order:", i))
-		}
-		if err == nil && !at.IsZero() {
-			due[fmt.Sprint("order:", i)] = at
-		}
-	}
-	want := keys
-	for key := range due {
-		if strings.HasPrefix(key, "order:w") && !deleted[key] {
-			want++
-		}
-	}
-	wait(t, "expiry of every key", func() bool { return s.count() >= want && l.left(t, "order.expired") == 0 })
-	if err := i.cmd.Process.Signal(syscall.SIGINT); err != nil {
-		t.Fatal(err)
-	}
-	if err := i.cmd.Wait(); err != nil {
-		t.Errorf("the import: %v: %s", err, &i.errs)
-	}
-	t.Logf("the import: %s%s", &i.errs, &i.out)
-	s.judge(t, want, due, deleted)
+	return due, deleted
 }
 
-// expiry is when a key expires.
-func expiry(t *testing.T, c *redis.Client, key string) (time.Time, error) {
-	ms, err := c.Do(t.Context(), "PEXPIRETIME", key).Int64()
-	if err != nil || ms < 0 {
-		return time.Time{}, err
+// moveOut moves everything from a server to one that keeps its tasks on disk, as docs/export.md
+// says, and returns that.
+func moveOut(t *testing.T, from *lapse, redis string) *lapse {
+	t.Helper()
+	began := time.Now()
+	topics := []string{"order.expired", "cart.expired"}
+	run := func(l *lapse, args ...string) {
+		t.Helper()
+		if out, err := l.command(args...).CombinedOutput(); err != nil {
+			t.Fatalf("lapse %s: %v: %s", strings.Join(args, " "), err, out)
+		}
 	}
-	return time.UnixMilli(ms), nil
+	file := filepath.Join(t.TempDir(), "all.ndjson.zst")
+	run(from, append([]string{"topics", "pause"}, topics...)...)
+	run(from, "export", "--output", file)
+	from.stop()
+	to := serve(t, "--delivery-redis", redis)
+	run(to, "import", "file", file)
+	run(to, append([]string{"topics", "resume"}, topics...)...)
+	t.Logf("moved out in %s", time.Since(began).Round(time.Millisecond))
+	return to
+}
+
+// expiry is when a key expires; zero if it does not, or is gone.
+func expiry(t *testing.T, c *redis.Client, key string) time.Time {
+	t.Helper()
+	ms, err := c.Do(t.Context(), "PEXPIRETIME", key).Int64()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if ms < 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
 }
 
 // judge compares what was heard with what was to be heard.

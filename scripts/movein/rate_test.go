@@ -28,7 +28,7 @@ func TestRate(t *testing.T) {
 	source := redistest.Start(t)
 	first(t, source.Pid())
 	l := serve(t)
-	fill(t, source.Client(), 0, keys, func(i int) time.Duration { return time.Hour + time.Duration(i)*time.Millisecond })
+	fill(t, source.Client(), "order", 0, keys, func(i int) time.Duration { return time.Hour + time.Duration(i)*time.Millisecond })
 	run := func() {
 		out, err := exec.Command(program, "import", "redis", "--from", source.URL(), "--match", "order:*", "--topic", "order.expired", "--server", l.url).CombinedOutput()
 		if err != nil {

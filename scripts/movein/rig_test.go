@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -58,26 +59,39 @@ func number(t *testing.T, name string, otherwise int) int {
 type lapse struct {
 	*client.Client
 	url string
+	// stop ends the server as an operator does.
+	stop func()
 }
 
-// serve starts a server, and waits until it is ready.
+// serve starts a server that keeps its tasks on disk, and waits until it is ready.
 func serve(t *testing.T, args ...string) *lapse {
 	t.Helper()
+	return serveOn(t, append(args, "--data", t.TempDir())...)
+}
+
+// serveOn starts a server whose arguments name its ledger, and waits until it is ready.
+func serveOn(t *testing.T, args ...string) *lapse {
+	t.Helper()
 	addr := redistest.FreeAddr(t)
-	cmd := exec.Command(program, append([]string{"serve", "--listen", addr, "--data", t.TempDir(), "--log-level", "warn", "--answer-within", "30s"}, args...)...)
+	cmd := exec.Command(program, append([]string{"serve", "--listen", addr, "--log-level", "warn", "--answer-within", "30s"}, args...)...)
 	var log bytes.Buffer
 	cmd.Stderr = &log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
+	l := &lapse{url: "http://" + addr}
+	l.stop = sync.OnceFunc(func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait()
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("the server: %v", err)
+		}
+	})
+	t.Cleanup(func() {
+		l.stop()
 		if t.Failed() {
 			t.Logf("the server: %s", &log)
 		}
 	})
-	l := &lapse{url: "http://" + addr}
 	wait(t, "server that is ready", func() bool {
 		resp, err := http.Get(l.url + "/readyz")
 		if err != nil {
@@ -102,6 +116,11 @@ func wait(t *testing.T, what string, yes func() bool) {
 	}
 }
 
+// command is one of the command line, for this server.
+func (l *lapse) command(args ...string) *exec.Cmd {
+	return exec.Command(program, append(args, "--server", l.url)...)
+}
+
 // An import is a process.
 type importing struct {
 	cmd       *exec.Cmd
@@ -110,7 +129,7 @@ type importing struct {
 
 func (l *lapse) startImport(t *testing.T, args ...string) *importing {
 	t.Helper()
-	i := &importing{cmd: exec.Command(program, append(append([]string{"import"}, args...), "--server", l.url, "--timeout", "1m")...)}
+	i := &importing{cmd: l.command(append([]string{"import"}, append(args, "--timeout", "1m")...)...)}
 	i.cmd.Stdout, i.cmd.Stderr = &i.out, &i.errs
 	if err := i.cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -195,14 +214,14 @@ func (l *lapse) left(t *testing.T, topic string) int {
 	return int(p.Counts.Pending + p.Counts.Ready + p.Counts.Delivering)
 }
 
-// fill sets keys order:<from> up to order:<to-1>, each with its TTL.
-func fill(t *testing.T, c *redis.Client, from, to int, ttl func(i int) time.Duration) {
+// fill sets keys <kind>:<from> up to <kind>:<to-1>, each with its TTL.
+func fill(t *testing.T, c *redis.Client, kind string, from, to int, ttl func(i int) time.Duration) {
 	t.Helper()
 	const page = 10_000
 	for ; from < to; from += page {
 		p := c.Pipeline()
 		for i := from; i < min(from+page, to); i++ {
-			p.Set(t.Context(), fmt.Sprintf("order:%d", i), "v", ttl(i))
+			p.Set(t.Context(), fmt.Sprintf("%s:%d", kind, i), "v", ttl(i))
 		}
 		if _, err := p.Exec(t.Context()); err != nil {
 			t.Fatal(err)
