@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 )
 
 // WithProgram calls run with the path of the program under test, and returns what it returns. The
@@ -23,7 +24,13 @@ func WithProgram(run func(path string) int) int {
 	}
 	defer os.RemoveAll(dir)
 	path = filepath.Join(dir, "lapse")
-	build := exec.Command("go", "build", "-tags", "nomsgpack", "-o", path, "github.com/lapsehq/lapse")
+	// It is built in its own module: that of the caller need not know what it is made of.
+	module, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/lapsehq/lapse").Output()
+	if err != nil {
+		return failed("go list:", err)
+	}
+	build := exec.Command("go", "build", "-tags", "nomsgpack", "-o", path, ".")
+	build.Dir = strings.TrimSpace(string(module))
 	if out, err := build.CombinedOutput(); err != nil {
 		return failed(err, "\n"+string(out))
 	}
