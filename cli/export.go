@@ -80,7 +80,7 @@ func (s *session) export(ctx context.Context, topics []string, to *exportTo) (co
 			if !passing(err) || ctx.Err() != nil || time.Since(since) > movePatience {
 				return counts, err
 			}
-			if err := rest(ctx, time.Second); err != nil {
+			if err := pause(ctx, time.Second); err != nil {
 				return counts, err
 			}
 			continue
@@ -121,18 +121,6 @@ func (s *session) tellExported(c client.ExportCounts) error {
 // passing reports whether the server may do later what it could not do now.
 func passing(err error) bool {
 	return errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrUnreachable) || errors.Is(err, client.ErrOverloaded) || errors.Is(err, client.ErrUnknown)
-}
-
-// rest waits, unless ctx ends.
-func rest(ctx context.Context, d time.Duration) error {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
 }
 
 func linesIn(text []byte) (n int) {

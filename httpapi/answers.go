@@ -189,22 +189,32 @@ func sizeOf(t *tasks.Task) int64 {
 	return int64(n)
 }
 
+// beginPage waits until one page more may be made at the same moment. endPage ends it.
+func (s *Server) beginPage(ctx context.Context, busy string) error {
+	patience := time.NewTimer(pagePatience)
+	defer patience.Stop()
+	select {
+	case s.pages <- struct{}{}:
+		return nil
+	case <-patience.C:
+		return s.refuse(refusedAnswer, overloaded.with(busy))
+	case <-ctx.Done():
+		return closing.with("the caller has gone")
+	}
+}
+
+func (s *Server) endPage() { <-s.pages }
+
 // listed answers with a page of tasks. Pages take at most half of the budget of answers, so that
 // callers who do not read their lists leave room for receivers. Pages of one token take at most a
 // quarter, so that they leave room for other lists. The number of pages made at the same moment is
 // bounded, since a page has no size before it is made.
 func (s *Server) listed(ctx context.Context, c *gin.Context, list func() (tasks.Page, error)) (*reply[TaskPage], error) {
 	const busy = "too many lists are asked for at once"
-	patience := time.NewTimer(pagePatience)
-	defer patience.Stop()
-	select {
-	case s.pages <- struct{}{}:
-	case <-patience.C:
-		return nil, s.refuse(refusedAnswer, overloaded.with(busy))
-	case <-ctx.Done():
-		return nil, closing.with("the caller has gone")
+	if err := s.beginPage(ctx, busy); err != nil {
+		return nil, err
 	}
-	defer func() { <-s.pages }()
+	defer s.endPage()
 	page, err := list()
 	if err != nil {
 		return nil, err

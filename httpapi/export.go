@@ -43,16 +43,10 @@ type exportReply struct {
 // export answers GET /v1/export.
 func (s *Server) export(ctx context.Context, in *exportInput) (*exportReply, error) {
 	const busy = "too many exports and lists are asked for at once"
-	patience := time.NewTimer(pagePatience)
-	defer patience.Stop()
-	select {
-	case s.pages <- struct{}{}:
-	case <-patience.C:
-		return nil, s.refuse(refusedAnswer, overloaded.with(busy))
-	case <-ctx.Done():
-		return nil, closing.with("the caller has gone")
+	if err := s.beginPage(ctx, busy); err != nil {
+		return nil, err
 	}
-	defer func() { <-s.pages }()
+	defer s.endPage()
 	page, err := s.scheduler.Export(ctx, tasks.ExportQuery{Topics: in.Topic, Cursor: in.Cursor})
 	if err != nil {
 		return nil, err
