@@ -55,9 +55,9 @@ func (s *subscriber) count() int {
 // TestMainJob has LAPSE_TASKS keys (50,000 unless set) with TTLs and a subscriber that stays as it
 // is. One command moves them in, to a server that keeps its tasks in a Redis of its own, and
 // follows the writers, which then move one after the other. Every tenth key goes to workers that
-// acknowledge it. When half of the keys have expired, an export and an import move the other half to
-// a server that keeps its tasks on disk. The subscriber and the workers hear of every key once, in
-// time, from Lapse alone: Redis' own events are off.
+// acknowledge it. When half of the keys have expired, an export and an import move the other half
+// to a server that keeps its tasks on disk. The subscriber and the workers hear of every key once,
+// in time, from Lapse alone: Redis' own events are off.
 func TestMainJob(t *testing.T) {
 	keys := number(t, "LAPSE_TASKS", 50_000)
 	writers, each := 4, 500
@@ -97,7 +97,7 @@ func TestMainJob(t *testing.T) {
 
 	// Writers go on: the first half of each with Redis, then with Lapse. Some delete their keys.
 	due, deleted := write(t, c, first, writers, each)
-	for i := 0; i < keys*9/10; i += 1000 { // deadlines are read again where they matter to the judge
+	for i := 0; i < keys*9/10; i += 1000 { // the judge wants the deadlines of some
 		key := fmt.Sprint("order:", i)
 		if at := expiry(t, c, key); !at.IsZero() {
 			due[key] = at
