@@ -24,7 +24,7 @@ import (
 )
 
 // watchdogPeriod is WatchdogSec of the tests. That of the unit would make them wait.
-const watchdogPeriod = 4 * time.Second
+const watchdogPeriod = 3 * time.Second
 
 // A supervisor does with the server what systemd does with a service of Type=notify: it listens at
 // NOTIFY_SOCKET, aborts a process that has not fed its watchdog for WatchdogSec, and starts it
@@ -41,7 +41,7 @@ type supervisor struct {
 
 	mu      sync.Mutex // guards what follows
 	process *os.Process
-	fed     time.Time
+	fed     time.Time // zero until the process is ready: systemd does not watch it before
 	starts  int
 	aborted int
 	stop    bool // the end of the process is no failure
@@ -118,7 +118,7 @@ func (s *supervisor) start() {
 		s.ended <- err
 		return
 	}
-	s.process, s.fed = cmd.Process, time.Now()
+	s.process, s.fed = cmd.Process, time.Time{}
 	s.starts++
 	go s.await(cmd)
 }
@@ -149,7 +149,7 @@ func (s *supervisor) hear() {
 		}
 		for line := range strings.Lines(string(buf[:n])) {
 			line = strings.TrimSpace(line)
-			if line == "WATCHDOG=1" {
+			if line == "WATCHDOG=1" || line == "READY=1" {
 				s.mu.Lock()
 				s.fed = time.Now()
 				s.mu.Unlock()
@@ -174,7 +174,7 @@ func (s *supervisor) watch(over <-chan struct{}) {
 		case <-tick.C:
 		}
 		s.mu.Lock()
-		if time.Since(s.fed) > watchdogPeriod && !s.stop {
+		if !s.fed.IsZero() && time.Since(s.fed) > watchdogPeriod && !s.stop {
 			s.fed = time.Now()
 			s.aborted++
 			_ = s.process.Signal(syscall.SIGABRT)
