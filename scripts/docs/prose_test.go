@@ -3,6 +3,7 @@ package docs
 import (
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -30,6 +31,16 @@ func TestEveryPageHasAnExample(t *testing.T) {
 		}
 		if shown == 0 {
 			t.Errorf("%s has no example", page)
+		}
+	}
+}
+
+// The index names each page.
+func TestIndexHasEveryPage(t *testing.T) {
+	index := readPage(t, "docs/README.md")
+	for _, page := range pages(t) {
+		if name := filepath.Base(page); name != "README.md" && !strings.Contains(index, "]("+name+")") {
+			t.Errorf("docs/README.md does not name %s", page)
 		}
 	}
 }
