@@ -36,8 +36,8 @@ const (
 	beanstalkWindow    = 100
 )
 
-func openBeanstalkd(ctx context.Context, instant bool) (bench.System, error) {
-	s, err := startBeanstalkd(ctx)
+func openBeanstalkd(ctx context.Context, instant bool, options ...string) (bench.System, error) {
+	s, err := startBeanstalkd(ctx, options...)
 	if err != nil {
 		return nil, err
 	}

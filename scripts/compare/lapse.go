@@ -13,13 +13,13 @@ type lapseServer struct {
 	redis  *server // nil: on disk
 }
 
-// openLapse starts one on a Redis of its own, or on disk.
-func openLapse(ctx context.Context, binary string, onRedis bool) (bench.System, error) {
+// openLapse starts one on a Redis of its own with these options, or on disk if they are nil.
+func openLapse(ctx context.Context, binary string, onRedis []string) (bench.System, error) {
 	var redis *server
 	address := ""
-	if onRedis {
+	if onRedis != nil {
 		var err error
-		if redis, err = startRedis(ctx); err != nil {
+		if redis, err = startRedis(ctx, onRedis...); err != nil {
 			return nil, err
 		}
 		address = redis.addr

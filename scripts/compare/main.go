@@ -37,7 +37,7 @@ func run(ctx context.Context) error {
 	duration := flag.Duration("duration", 5*time.Second, "of the steady rate")
 	binary := flag.String("lapse", "", "the lapse binary")
 	out := flag.String("out", "", "directory for comparison.md and comparison.svg")
-	only := flag.String("only", "", "regular expression for the rows: channel, single, batch, burst, million, steady, among")
+	only := flag.String("only", "", "regular expression for the rows: channel, single, synced, batch, burst, million, steady, among")
 	version := flag.String("version", "", "of Lapse, for the page")
 	flag.Parse()
 	chosen, err := regexp.Compile(*only)
@@ -57,7 +57,12 @@ func run(ctx context.Context) error {
 			return err
 		}
 		defer redis.stop()
-		z.redisAddr = redis.addr
+		synced, err := startRedis(ctx, "--appendfsync", "always")
+		if err != nil {
+			return err
+		}
+		defer synced.stop()
+		z.redisAddr, z.syncedAddr = redis.addr, synced.addr
 	}
 	c := comparison{
 		when: time.Now(), rounds: *rounds, machine: bench.ThisMachine(), versions: versions(ctx, *version), command: command(*rounds, *tasks, *duration, *only, z),

@@ -46,6 +46,16 @@ type sizes struct {
 	among     bool // 60,000 tasks in 60 s among five million
 	binary    string
 	redisAddr string // with AOF everysec, for Lapse and asynq
+	// syncedAddr is a Redis that syncs its file before it answers. With synced it has the place of
+	// the other one, and beanstalkd syncs as well.
+	syncedAddr string
+	synced     bool
+}
+
+// withSync is the same with systems that sync each write before they answer.
+func (z sizes) withSync() sizes {
+	z.redisAddr, z.synced = z.syncedAddr, true
+	return z
 }
 
 // Names of entrants.
@@ -69,6 +79,7 @@ const (
 func matrix(z sizes) []row {
 	load := bench.Load{Tasks: z.tasks, Callers: 64, Batch: 1000, Payload: 200, Duration: z.duration, Rest: 2 * time.Second, Patience: 30 * time.Second}
 	steady, million, among := load, load, load
+	y := z.withSync()
 	steady.Rate = 10_000
 	million.Tasks = 10 * z.tasks
 	among.Rate, among.Duration, among.Background = 1000, time.Minute, 5_000_000
@@ -86,6 +97,20 @@ func matrix(z sizes) []row {
 			note:     "Accepted by Lapse on disk is synced; on Redis, and by asynq, it is in Redis, which syncs its file every second; by beanstalkd it is in a log that is synced every 50 ms.",
 			entrants: []entrant{z.embeddedRedis(bench.Single), z.asynq(bench.Single), z.http(bench.Single), z.httpRedis(bench.Single), z.beanstalkd(bench.Single, false)},
 			ratios:   []ratio{{of: lapseRedis, to: asynqName, bar: 2}, {of: lapseHTTP, to: beanName}, {of: lapseHTTPR, to: beanName}},
+		},
+		{
+			key: "synced", title: fmt.Sprintf("%d tasks scheduled one by one, by 64 callers: each synced before its answer", z.tasks), load: load,
+			note: "The same durability for all: Redis has `appendfsync always`, and beanstalkd `-f 0`. Lapse on disk is as it always is.",
+			entrants: []entrant{y.embeddedDisk(bench.Single), y.embeddedRedis(bench.Single), y.asynq(bench.Single), y.http(bench.Single), y.httpRedis(bench.Single),
+				y.beanstalkd(bench.Single, false)},
+			ratios: []ratio{{of: lapseRedis, to: asynqName}, {of: lapseHTTP, to: beanName, bar: 2}, {of: lapseHTTPR, to: beanName}},
+		},
+		{
+			key: "synced burst", title: fmt.Sprintf("%d tasks due at one instant, handled and forgotten: each end synced", z.tasks), load: load,
+			note: "As the burst below, with the durability of the row above.",
+			entrants: []entrant{y.embeddedDisk(bench.Burst), y.embeddedRedis(bench.Burst), y.asynq(bench.Burst), y.http(bench.Burst), y.httpRedis(bench.Burst),
+				y.beanstalkd(bench.Burst, true)},
+			ratios: []ratio{{of: lapseRedis, to: asynqName, bar: 15}, {of: lapseHTTP, to: beanName, bar: 1.3}, {of: lapseHTTPR, to: beanName, bar: 1.3}},
 		},
 		{
 			key: "batch", title: fmt.Sprintf("%d tasks scheduled, 1000 a request, by 4 senders", z.tasks), load: load,
@@ -153,13 +178,13 @@ func (z sizes) embeddedDisk(w workload) entrant {
 
 func (z sizes) http(w workload) entrant {
 	return on(lapseHTTP, true, "", w, func(ctx context.Context) (bench.System, error) {
-		return openLapse(ctx, z.binary, false)
+		return openLapse(ctx, z.binary, nil)
 	})
 }
 
 func (z sizes) httpRedis(w workload) entrant {
 	return on(lapseHTTPR, true, "redis-server", w, func(ctx context.Context) (bench.System, error) {
-		return openLapse(ctx, z.binary, true)
+		return openLapse(ctx, z.binary, z.redis())
 	})
 }
 
@@ -168,7 +193,19 @@ func (z sizes) asynq(w workload) entrant {
 }
 
 func (z sizes) beanstalkd(w workload, instant bool) entrant {
-	return on(beanName, false, "beanstalkd", w, func(ctx context.Context) (bench.System, error) { return openBeanstalkd(ctx, instant) })
+	var options []string
+	if z.synced {
+		options = []string{"-f", "0"}
+	}
+	return on(beanName, false, "beanstalkd", w, func(ctx context.Context) (bench.System, error) { return openBeanstalkd(ctx, instant, options...) })
+}
+
+// redis are the options of a Redis of a server's own.
+func (z sizes) redis() []string {
+	if z.synced {
+		return []string{"--appendfsync", "always"}
+	}
+	return []string{"--appendfsync", "everysec"}
 }
 
 func (z sizes) expiry(w workload, fast bool) entrant {

@@ -38,7 +38,7 @@ The systems do not promise the same:
 - **asynq** records in Redis, too, delivers until acknowledged, and does much else. Deadlines are whole seconds, and
   due tasks are looked for once a second at the most (every 5 s by default).
 - **beanstalkd** keeps a log that is synced every 50 ms by default: what was accepted in the last moment before a power
-  failure is lost. Delays are whole seconds.
+  failure is lost. Delays are whole seconds. Two rows compare all of them with each write synced.
 - **Redis expiry events** are not acknowledged and not kept: who does not listen at that moment never learns of the task. An
   event has a name and no payload. Keys expire when Redis finds them.
 - **time.AfterFunc** records nothing.

@@ -98,10 +98,11 @@ func startRedis(ctx context.Context, options ...string) (*server, error) {
 	})
 }
 
-// startBeanstalkd starts one with a binlog, which it syncs every 50 ms: its default.
-func startBeanstalkd(ctx context.Context) (*server, error) {
+// startBeanstalkd starts one with a binlog, which it syncs every 50 ms, its default, unless the
+// options say otherwise.
+func startBeanstalkd(ctx context.Context, options ...string) (*server, error) {
 	return start(ctx, "beanstalkd", func(host, port, dir string) []string {
-		return []string{"-l", host, "-p", port, "-b", dir}
+		return append([]string{"-l", host, "-p", port, "-b", dir}, options...)
 	})
 }
 
