@@ -124,8 +124,6 @@ func TestActionsOnTheDeadOfAGroup(t *testing.T) {
 	r := newRig(t)
 	for i := range 4 {
 		r.want(r.do("POST", "/v1/tasks", fmt.Sprintf(`{"id":"order-%d","topic":"t","group":"g%d"}`, i, i%2)), 201)
-	}
-	for i := range 4 {
 		receipt := receiptOf(r.reserve("t", `{"wait":"60s","max":1}`, 1)[0])
 		r.want(r.do("POST", "/v1/receipts/bury", fmt.Sprintf(`{"receipts":[%q],"reason":"no stock %d"}`, receipt, i/3)), 200)
 	}

@@ -2,6 +2,8 @@ package tasks_test
 
 import (
 	"context"
+	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -13,12 +15,16 @@ import (
 // A shop is the code of an application, which docs/embedding.md tests.
 type shop struct {
 	scheduler *tasks.Scheduler
+
+	mu        sync.Mutex // guards cancelled: handlers run in goroutines of their own
 	cancelled []string
 }
 
 func newShop(s *tasks.Scheduler) (*shop, error) {
 	shop := &shop{scheduler: s}
 	return shop, s.Handle("order.unpaid", func(_ context.Context, d *tasks.Delivery) error {
+		shop.mu.Lock()
+		defer shop.mu.Unlock()
 		shop.cancelled = append(shop.cancelled, d.ID)
 		return nil
 	})
@@ -27,6 +33,13 @@ func newShop(s *tasks.Scheduler) (*shop, error) {
 func (s *shop) order(ctx context.Context, id string) error {
 	_, err := s.scheduler.Schedule(ctx, tasks.Request{ID: id, Topic: "order.unpaid", Delay: 30 * time.Minute})
 	return err
+}
+
+// gone are the orders that were cancelled.
+func (s *shop) gone() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.cancelled)
 }
 
 func (s *shop) pay(ctx context.Context, id string) error { return s.scheduler.Cancel(ctx, id) }
@@ -55,13 +68,13 @@ func TestUnpaidOrdersAreCancelled(t *testing.T) {
 
 		time.Sleep(29 * time.Minute) // of the bubble's clock: no time passes
 		synctest.Wait()
-		if len(shop.cancelled) != 0 {
-			t.Fatalf("%v are cancelled early", shop.cancelled)
+		if got := shop.gone(); len(got) != 0 {
+			t.Fatalf("%v are cancelled early", got)
 		}
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
-		if len(shop.cancelled) != 1 || shop.cancelled[0] != "order-42" {
-			t.Fatalf("%v are cancelled, not order-42", shop.cancelled)
+		if got := shop.gone(); len(got) != 1 || got[0] != "order-42" {
+			t.Fatalf("%v are cancelled, not order-42", got)
 		}
 	})
 }
