@@ -53,7 +53,7 @@ func (c *deadList) topics(ctx context.Context, s *session, query client.Query) e
 		for i := range p.Topics {
 			t := &p.Topics[i]
 			if t.Counts.Dead == 0 {
-				return c.listed(s, listed, &p.Reach)
+				return c.listed(ctx, s, listed, &p.Reach)
 			}
 			if left <= 0 && !c.All {
 				fmt.Fprintln(s.std.err, "there is more: --limit, --all, or a topic")
@@ -66,7 +66,7 @@ func (c *deadList) topics(ctx context.Context, s *session, query client.Query) e
 			left, listed = left-n, listed || n > 0
 		}
 		if q.Cursor = p.NextCursor; q.Cursor == "" {
-			return c.listed(s, listed, &p.Reach)
+			return c.listed(ctx, s, listed, &p.Reach)
 		}
 	}
 }
@@ -104,7 +104,12 @@ func (c *deadList) topic(ctx context.Context, s *session, query client.Query, to
 }
 
 // listed ends the list of all topics.
-func (c *deadList) listed(s *session, any bool, reach *client.Reach) error {
+func (c *deadList) listed(ctx context.Context, s *session, any bool, reach *client.Reach) error {
+	if !any && c.Group != "" && len(reach.Missing) == 0 {
+		if err := s.checkGroup(ctx, c.Group); err != nil {
+			return err
+		}
+	}
 	if s.json {
 		return nil
 	}
@@ -268,7 +273,7 @@ func (c *deadRequeue) Run(ctx context.Context, std streams, bad *faults) error {
 		}
 	}
 	done, err := s.RequeueDead(ctx, c.Topic, client.Requeue{IDs: ids, All: c.All, Delay: c.Delay.Duration, DueAt: c.DueAt.Time})
-	if err == nil && done.Requeued+len(done.Unknown) == 0 {
+	if err == nil && done.Requeued == 0 {
 		err = s.checkTopic(ctx, c.Topic)
 	}
 	if err != nil {
@@ -304,9 +309,11 @@ func (c *deadDelete) Run(ctx context.Context, std streams, bad *faults) error {
 		if selected, err := c.sure(ctx, s, a, "deleted"); err != nil || selected == 0 {
 			return err
 		}
-		if err := s.checkTopic(ctx, c.Topic); err != nil {
-			return err
-		}
+	}
+	if err := s.checkTopic(ctx, c.Topic); err != nil {
+		return err
+	}
+	if c.All {
 		err = s.DeleteAllDead(ctx, c.Topic)
 	} else {
 		err = s.DeleteDead(ctx, c.Topic, ids...)

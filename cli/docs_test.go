@@ -152,8 +152,8 @@ repeated without harm have been repeated for some seconds before 6.
 A topic that has no settings and no tasks, or a group of which no task waits, is mostly a slip of the hand. A command that
 is given one ends with 4, creates nothing, and says which topics have such a name:
 
-- ` + "`lapse topics pause`" + ` and ` + "`set`" + ` create a topic with ` + "`--create`" + `. ` + "`set`" + ` needs it only where the new name is
-  almost that of another topic.
+- ` + "`lapse topics pause`" + ` and ` + "`set`" + ` create a topic with ` + "`--create`" + `. ` + "`set`" + ` needs it only where the new name, or
+  that of ` + "`--on-dead`" + `, is almost that of another topic.
 - ` + "`lapse schedule`" + ` creates a topic by its first task. On a terminal it says so if the name is almost that of another one.
 - ` + "`lapse reserve --follow`" + ` and ` + "`lapse events`" + ` say on standard error that they wait for the first task.
 - A token that may not read the topic is not asked about it; the command then does as it was told.

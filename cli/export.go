@@ -34,7 +34,10 @@ func (c *export) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	to := exportTo{add: func(page []byte, _ string) error { _, err := std.out.Write(page); return err }}
+	to := exportTo{
+		add:     func(page []byte, _ string) error { _, err := std.out.Write(page); return err },
+		discard: func() error { return nil },
+	}
 	if c.Output != "" {
 		w, err := exportfile.New(c.Output, c.Topic)
 		switch {
@@ -44,9 +47,14 @@ func (c *export) Run(ctx context.Context, std streams, bad *faults) error {
 			return fmt.Errorf("output: %w", err)
 		}
 		defer w.Close()
-		to = exportTo{w.Add, w.Cursor(), w.Lines(), w.Finish}
+		to = exportTo{w.Add, w.Cursor(), w.Lines(), w.Finish, w.Discard}
 		if to.lines > 0 {
 			fmt.Fprintf(std.err, "going on behind line %d, which an earlier command has written\n", to.lines)
+		}
+	}
+	if to.lines == 0 {
+		if err := s.checkExported(ctx, c.Topic); err != nil {
+			return errors.Join(err, to.discard())
 		}
 	}
 	counts, err := s.export(ctx, c.Topic, &to)
@@ -64,10 +72,11 @@ func (c *export) Run(ctx context.Context, std streams, bad *faults) error {
 
 // exportTo is where an export goes.
 type exportTo struct {
-	add    func(page []byte, next string) error
-	cursor string
-	lines  int64
-	finish func() error // nil: nothing is to be done
+	add     func(page []byte, next string) error
+	cursor  string
+	lines   int64
+	finish  func() error // nil: nothing is to be done
+	discard func() error // nothing was added
 }
 
 // export exports page by page. A page that cannot be had at the moment is asked for again.

@@ -90,3 +90,19 @@ func TestExportGoesOn(t *testing.T) {
 		t.Errorf("%s after %s, %v", got, first, err)
 	}
 }
+
+// A topic that does not exist leaves no file. One without settings may have finished tasks, which
+// are exported.
+func TestExportOfUnknownTopic(t *testing.T) {
+	s := newShell(t)
+	s.ok("topics", "set", "x", "--keep-finished", "1h")
+	s.ok("schedule", "x", "--id", "a")
+	s.ok("reserve", "x", "--ack", "--wait", "5s")
+	s.ok("topics", "delete", "x")
+	file := filepath.Join(t.TempDir(), "all.ndjson")
+	s.fails(exitNotFound, []string{"export", "--output", file, "--topic", "x", "--topic", "y"}, `the topic "y" is unknown`)
+	if left, _ := filepath.Glob(file + "*"); len(left) != 0 {
+		t.Errorf("there remain %v", left)
+	}
+	s.prints([]string{"export", "--output", file, "--topic", "x"}, "exported 0 topics, 0 tasks, 0 dead and 1 finished")
+}

@@ -182,7 +182,7 @@ type topicsSet struct {
 	TaskDelivery  *bool    `env:"-" negatable:"" help:"Let tasks have a delivery of their own: their receiver and their retry."`
 	CountCrashes  *bool    `env:"-" negatable:"" help:"Record each attempt before it is delivered."`
 	Paused        *bool    `env:"-" negatable:"" help:"Accept tasks, but do not deliver them."`
-	Create        bool     `env:"-" help:"Also a topic that does not exist yet, and has almost the name of one that does."`
+	Create        bool     `env:"-" help:"Also a topic, or one of --on-dead, that does not exist yet, and has almost the name of one that does."`
 }
 
 // Run changes the given settings, unless another caller changes them meanwhile.
@@ -224,6 +224,11 @@ func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
 		}
 	case err != nil:
 		return err
+	}
+	if c.OnDead != nil && *c.OnDead != "" && !c.Create {
+		if err := s.checkNew(ctx, *c.OnDead); err != nil {
+			return err
+		}
 	}
 	if c.Burst != nil && (c.Rate == nil && have.Rate == nil || c.Rate != nil && *c.Rate == 0) {
 		return fmt.Errorf("%w: burst: needs a rate, and the topic has none: give --rate too", errSettings)

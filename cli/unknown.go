@@ -75,16 +75,31 @@ func (s *session) checkTopics(ctx context.Context, name string) error {
 	}
 }
 
+// checkExported is checkTopics for all topics of an export. One without settings may have finished
+// tasks, which an export has, too.
+func (s *session) checkExported(ctx context.Context, topics []string) error {
+	for _, name := range topics {
+		err := s.checkTopics(ctx, name)
+		if errors.As(err, new(*unknownTopic)) && s.hasTasks(ctx, s.aside.List, client.Query{Topic: name, State: client.Finished}) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // checkGroup returns an error if no task of the group waits.
 func (s *session) checkGroup(ctx context.Context, group string) error {
-	if s.hasGroup(ctx, s.aside.List, client.Query{Group: group}) {
+	if s.hasTasks(ctx, s.aside.List, client.Query{Group: group}) {
 		return nil
 	}
 	return unknownGroup(group)
 }
 
-// hasGroup reports whether a list may have tasks.
-func (s *session) hasGroup(ctx context.Context, list func(context.Context, client.Query) (*client.Page, error), q client.Query) bool {
+// hasTasks reports whether a list may have tasks.
+func (s *session) hasTasks(ctx context.Context, list func(context.Context, client.Query) (*client.Page, error), q client.Query) bool {
 	q.Limit, q.Brief = 1, true
 	page, err := list(ctx, q)
 	return err != nil || len(page.Tasks) > 0 || page.NextCursor != ""
@@ -103,7 +118,7 @@ func (s *session) checkQuery(ctx context.Context, q client.Query) error {
 			return err
 		}
 	}
-	if q.Group == "" || q.Topic != "" && s.hasGroup(ctx, s.aside.ListDead, client.Query{Topic: q.Topic, Group: q.Group}) {
+	if q.Group == "" || q.Topic != "" && s.hasTasks(ctx, s.aside.ListDead, client.Query{Topic: q.Topic, Group: q.Group}) {
 		return nil
 	}
 	return s.checkGroup(ctx, q.Group)

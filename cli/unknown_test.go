@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -19,10 +20,16 @@ func TestUnknownNames(t *testing.T) {
 		"dead list", "dead requeue --all", "dead delete --all --yes", "dead requeue --reason buried", "dead delete --reason buried --yes", "dead requeue --reason buried --dry-run",
 		"cancel --yes --topic", "fire --yes --topic", "hold --yes --topic", "resume --yes --topic", "reschedule --yes --shift 1h --topic",
 		"cancel --dry-run --topic", "forecast --topic", "reserve", "list --state dead --topic", "list --state finished --topic", "list --wide --topic",
+		"export --topic", "dead reasons",
 	} {
 		s.fails(exitNotFound, append(strings.Fields(args), "order.unpiad"), `the topic "order.unpiad" is unknown`, `did you mean "order.unpaid"?`)
 	}
-	for _, args := range []string{"cancel --group", "cancel --yes --topic order.unpaid --group", "list --group", "fire --yes --group", "hold --yes --group", "reschedule --yes --shift 1h --group"} {
+	for _, args := range []string{"dead requeue order.unpiad a", "dead delete order.unpiad a b", "topics set order.unpaid --on-dead order.unpiad",
+		"export --topic order.unpaid --topic order.unpiad", "export --output " + filepath.Join(t.TempDir(), "all.ndjson") + " --topic order.unpiad"} {
+		s.fails(exitNotFound, strings.Fields(args), `the topic "order.unpiad" is unknown`, `did you mean "order.unpaid"?`)
+	}
+	s.fails(exitNotFound, []string{"export", "--topic", "ordre.*"}, `no name of a topic begins with "ordre."`)
+	for _, args := range []string{"dead list --group", "dead list order.unpaid --group", "dead reasons --group", "dead requeue order.unpaid --group", "cancel --group", "cancel --yes --topic order.unpaid --group", "list --group", "fire --yes --group", "hold --yes --group", "reschedule --yes --shift 1h --group"} {
 		s.fails(exitNotFound, append(strings.Fields(args), "unknown"), `the group "unknown" is unknown or finished`)
 	}
 	if got := s.lines("topics", "list"); len(got) != 1 {
@@ -31,6 +38,10 @@ func TestUnknownNames(t *testing.T) {
 	// A topic and a group that exist may have none of what the command looks for.
 	s.ok("list", "--topic", "order.unpaid", "--state", "dead")
 	s.ok("dead", "list", "order.unpaid")
+	s.ok("dead", "list", "--group", "g")
+	s.ok("export", "--topic", "order.*")
+	s.ok("topics", "set", "order.unpaid", "--on-dead", "order.unpiad", "--create")
+	s.ok("topics", "set", "order.unpaid", "--on-dead", "")
 	s.ok("cancel", "--group", "g", "--state", "held", "--yes")
 	s.ok("dead", "requeue", "order.unpaid", "--all")
 	// Names that are meant.

@@ -131,6 +131,11 @@ func (w *Writer) Close() error {
 	return err
 }
 
+// Discard closes a file to which nothing was added, and removes it.
+func (w *Writer) Discard() error {
+	return errors.Join(w.Close(), os.Remove(w.name+partialSuffix))
+}
+
 // compress compresses a page as the name of its file says, so that it can be read by itself.
 func compress(name string, page []byte) ([]byte, error) {
 	var out bytes.Buffer
