@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/lapsehq/lapse/cli/internal/commandline"
@@ -62,7 +63,11 @@ func completedFrom(command *commandline.Command, c completed) []completed {
 		}
 	}
 	c.flags = []candidate{{name: "help", short: 'h', help: "Show help."}}
-	for _, f := range command.Flags {
+	flags := command.Flags
+	if command.Target == nil {
+		flags = serverFlagsBelow(command)
+	}
+	for _, f := range flags {
 		c.flags = append(c.flags, candidate{name: f.Name, help: f.Help, value: !f.IsBool()})
 		if f.Negatable {
 			c.flags = append(c.flags, candidate{name: "no-" + f.Name, help: f.Help})
@@ -74,6 +79,18 @@ func completedFrom(command *commandline.Command, c completed) []completed {
 		below = append(below, completedFrom(child, completed{parent: c.path(), name: child.Name})...)
 	}
 	return append([]completed{c}, below...)
+}
+
+// serverFlagsBelow are the flags of a server, which may stand before a command that has them.
+func serverFlagsBelow(command *commandline.Command) (flags []*commandline.Param) {
+	for _, leaf := range command.Leaves() {
+		for _, f := range leaf.Flags {
+			if f.Group == "Server" && !slices.ContainsFunc(flags, func(g *commandline.Param) bool { return g.Name == f.Name }) {
+				flags = append(flags, f)
+			}
+		}
+	}
+	return flags
 }
 
 // writeBash writes a script for bash, or for zsh, which runs the same function through its

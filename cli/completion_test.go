@@ -68,6 +68,9 @@ func TestCompletionInBash(t *testing.T) {
 		{[]string{"set", "--mis"}, ""}, // no command of its own
 		{[]string{"help", "topics", "s"}, "set"},
 		{[]string{"--server", "http://127.0.0.1:1", "topics", "l"}, "list"},
+		{[]string{"--se"}, "--server"},
+		{[]string{"topics", "--j"}, "--json"},
+		{[]string{"topics", "--server", "http://127.0.0.1:1", "l"}, "list"},
 		{[]string{"get", "topics", "p"}, ""}, // an id like a command
 		{[]string{"get", "-"}, "--help -h --server --token-from --ca-file --timeout --json"},
 		{[]string{"completion", ""}, "bash zsh fish"},

@@ -51,7 +51,7 @@ func TestCommandsAreDocumented(t *testing.T) {
 			fmt.Fprintf(&b, "\n| | default | |\n| --- | --- | --- |\n%s", strings.Join(rows, ""))
 		}
 	}
-	b.WriteString("\n## Flags of all commands that call a server\n\n| | default | |\n| --- | --- | --- |\n")
+	b.WriteString("\n## Flags of all commands that call a server\n\nThey may stand before the command, between its words and after it.\n\n| | default | |\n| --- | --- | --- |\n")
 	for _, f := range about {
 		b.WriteString(flagRow(f))
 	}

@@ -18,7 +18,12 @@ func TestRearranged(t *testing.T) {
 		"--server=u --json topics list": "topics list --server=u --json",
 		"--timeout 3s ack -- -r":        "ack --timeout 3s -- -r",
 		"get a --server u":              "get a --server u",
-		"--server":                      "--server",
+		"--server":                      "",
+		"topics --server u list":        "topics list --server u",
+		"--json dead --timeout 3s list": "dead list --json --timeout 3s",
+		"nodes --json":                  "nodes --json",
+		"get --json -- -a":              "get --json -- -a",
+		"get --server":                  "get --server",
 		"--listen x serve":              "--listen x serve",
 		"schedule t --payload help":     "schedule t --payload help",
 	} {
