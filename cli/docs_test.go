@@ -154,6 +154,8 @@ is given one ends with 4, creates nothing, and says which topics have such a nam
 
 - ` + "`lapse topics pause`" + ` and ` + "`set`" + ` create a topic with ` + "`--create`" + `. ` + "`set`" + ` needs it only where the new name, or
   that of ` + "`--on-dead`" + `, is almost that of another topic.
+- ` + "`lapse import redis`, `asynq` and `beanstalkd`" + ` create the topic of ` + "`--topic`" + `, and need ` + "`--create`" + ` where its
+  name is almost that of another one.
 - ` + "`lapse schedule`" + ` creates a topic by its first task. On a terminal it says so if the name is almost that of another one.
 - ` + "`lapse reserve --follow`" + ` and ` + "`lapse events`" + ` say on standard error that they wait for the first task.
 - A token that may not read the topic is not asked about it; the command then does as it was told.

@@ -45,6 +45,7 @@ const (
 type importing struct {
 	remote
 	KeepFinished span `env:"-" placeholder:"1d" default:"1d" help:"Have the topic keep its finished tasks for so long at least (keep_finished, scope admin), so that an import that is repeated delivers nothing twice. 0s: leave the topic as it is."`
+	Create       bool `env:"-" help:"Also a topic that does not exist yet, and has almost the name of one that does."`
 }
 
 // An importRun is an import under way.
@@ -80,6 +81,15 @@ func (c *importing) start(std streams, bad *faults, source string) (*importRun, 
 	return &importRun{session: s, keep: c.KeepFinished.Duration, kept: make(map[string]bool), json: asked, began: time.Now(),
 		writer:   &movein.Writer{Client: s.Client, Source: source, Counts: counts},
 		progress: movein.NewProgress(terminal, counts, 0)}, nil
+}
+
+// checkNamed returns an error if the topic that a user has named looks like a slip of one that
+// exists.
+func (c *importing) checkNamed(ctx context.Context, r *importRun, topic string) error {
+	if topic == "" || c.Create {
+		return nil
+	}
+	return r.checkNew(ctx, topic)
 }
 
 // tell writes a line for the operator.
@@ -235,6 +245,9 @@ func (c *importRedis) Run(ctx context.Context, std streams, bad *faults) error {
 	}
 	redis.SetLogger(redisLog{slog.New(slog.DiscardHandler)}) // the error of the run has it
 	return r.end(ctx, func() error {
+		if err := c.checkNamed(ctx, r, c.Topic); err != nil {
+			return err
+		}
 		if err := r.keepFinished(ctx, c.Topic); err != nil {
 			return err
 		}
@@ -287,6 +300,9 @@ func (c *importAsynq) Run(ctx context.Context, std streams, bad *faults) error {
 		return err
 	}
 	redis.SetLogger(redisLog{slog.New(slog.DiscardHandler)}) // the error of the run has it
+	if err := c.checkNamed(ctx, r, c.Topic); err != nil {
+		return r.end(ctx, err)
+	}
 	return r.end(ctx, asynqtasks.Run(ctx, asynqtasks.Options{
 		Redis: from, Writer: r.writer, Topic: c.Topic, Queues: c.Queue, WhileRunning: c.WhileRunning, DeleteSource: c.DeleteSource,
 		Prepare: r.keepFinished, Size: r.progress.Size,
@@ -320,6 +336,9 @@ func (c *importBeanstalkd) Run(ctx context.Context, std streams, bad *faults) er
 	r, err := c.start(std, bad, "beanstalkd")
 	if err != nil {
 		return err
+	}
+	if err := c.checkNamed(ctx, r, c.Topic); err != nil {
+		return r.end(ctx, err)
 	}
 	return r.end(ctx, beanstalkjobs.Run(ctx, beanstalkjobs.Options{
 		Addr: c.From, Name: c.Name, Writer: r.writer, Topic: c.Topic, Tubes: c.Tube, Prepare: r.keepFinished, Size: r.progress.Size,

@@ -9,6 +9,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
 // A name that the server does not know ends a command with its own exit code, and creates nothing.
@@ -49,6 +51,23 @@ func TestUnknownNames(t *testing.T) {
 	s.ok("topics", "set", "mail", "--lease", "1m")
 	s.ok("topics", "set", "shop.1", "--lease", "1m")
 	s.ok("topics", "set", "shop.2", "--lease", "1m")
+}
+
+// An import takes the name of a new topic for a slip if it is almost that of another one, and reads
+// nothing then.
+func TestImportIntoSlip(t *testing.T) {
+	s, source := newShell(t), redistest.Start(t)
+	s.ok("topics", "set", "order.expired", "--lease", "1m")
+	fill(t, source.Client(), 3)
+	redis := []string{"import", "redis", "--from", source.URL(), "--match", "*", "--topic", "order.expird"}
+	for _, args := range [][]string{redis, {"import", "asynq", "--from", source.URL(), "--topic", "order.expird"},
+		{"import", "beanstalkd", "--from", redistest.FreeAddr(t), "--topic", "order.expird"}} {
+		s.fails(exitNotFound, args, `the topic "order.expird" is unknown`, `did you mean "order.expired"?`, "--create")
+	}
+	if got := s.lines("topics", "list"); len(got) != 1 {
+		t.Errorf("an import has created one of %v", got)
+	}
+	wantCounts(t, "created", s.imported(append(redis, "--create")...), map[string]int{"imported": 3})
 }
 
 // While a node does not answer, a topic may be its own: a name that the others do not know is no
