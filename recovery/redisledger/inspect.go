@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -27,6 +28,8 @@ const (
 	farClock = 100 * time.Millisecond
 	// nearFull is the share of maxmemory from which on an operator should act.
 	nearFull = 0.75
+	// appendfsync and save are settings of Redis.
+	appendfsync, save = "appendfsync", "save"
 )
 
 // Inspect finds out whether a Redis is fit for a ledger with these options, without being one: it
@@ -82,6 +85,10 @@ func (i *inspection) unreachable(ctx context.Context, err error) {
 		do = "check user and password in the URL, and the user's ACL (docs/operations.md, Redis)"
 	case errors.Is(err, conn.ErrReplica):
 		do = "name the master, or use redis+sentinel:// or redis+cluster://, which find it"
+	case strings.Contains(text, "cluster support disabled"):
+		do = "the server is no Redis Cluster: write redis:// in place of redis+cluster://"
+	case strings.Contains(text, "DB index is out of range"):
+		do = "name a database that the server has: the number behind the last / of the URL"
 	case i.client.AnswersPing(ctx):
 		do = "it answers PING alone: name the Redis itself and no proxy, or check TLS (rediss://)"
 	}
@@ -90,8 +97,23 @@ func (i *inspection) unreachable(ctx context.Context, err error) {
 
 // servers looks at INFO of every server that takes writes. It reports whether it could.
 func (i *inspection) servers(ctx context.Context) bool {
+	var mu sync.Mutex
 	var all []conn.Info
-	err := i.client.EachInfo(ctx, []string{"server", "memory", "persistence", "replication", "cluster"}, func(in conn.Info) error {
+	err := i.client.EachServer(ctx, func(ctx context.Context, c *redis.Client) error {
+		in, err := conn.InfoOf(ctx, c, []string{"server", "memory", "persistence", "replication", "cluster"})
+		if err != nil {
+			return err
+		}
+		// Lapse needs no CONFIG: a user who may not call it learns less.
+		for _, name := range []string{appendfsync, save} {
+			if got, err := c.ConfigGet(ctx, name).Result(); err == nil {
+				if value, has := got[name]; has {
+					in["config "+name] = value
+				}
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
 		all = append(all, in)
 		return nil
 	})
@@ -169,9 +191,19 @@ func (i *inspection) persistence(in conn.Info, name string) {
 	case in["loading"] == "1":
 		i.add(checkup.Warn, "persistence"+name, "Redis reads its files", "wait until it has; Lapse waits too")
 	case in["aof_enabled"] == "0":
-		i.add(checkup.Warn, "persistence"+name, "appendonly is off: a crash of Redis loses the tasks of the minutes before", "set appendonly to yes, and appendfsync to everysec or always")
+		found := "appendonly is off: a crash of Redis loses the tasks of the minutes before"
+		if saves, known := in["config "+save]; known && saves == "" {
+			found = "appendonly is off, and so is save: a crash of Redis loses all tasks"
+		}
+		i.add(checkup.Warn, "persistence"+name, found, "set appendonly to yes, and appendfsync to everysec or always")
 	case cmp.Or(in["aof_last_write_status"], "ok") != "ok", cmp.Or(in["aof_last_bgrewrite_status"], "ok") != "ok":
 		i.add(checkup.Fail, "persistence"+name, "Redis could not write its append-only file", "look at Redis' log, and at the room on its disk")
+	case in["config "+appendfsync] == "no":
+		i.add(checkup.Warn, "persistence"+name, "appendonly is on, but appendfsync is no: a loss of power loses up to 30 s", "set appendfsync to everysec or always")
+	case in["config "+appendfsync] == "everysec":
+		i.add(checkup.OK, "persistence"+name, "appendonly is on, appendfsync is everysec: a loss of power loses the last 1 to 2 s", "")
+	case in["config "+appendfsync] == "always":
+		i.add(checkup.OK, "persistence"+name, "appendonly is on, appendfsync is always", "")
 	default:
 		i.add(checkup.OK, "persistence"+name, "appendonly is on; appendfsync says what a loss of power costs", "")
 	}
@@ -236,7 +268,8 @@ func (i *inspection) commands(ctx context.Context) {
 		case redis.HasErrorPrefix(err, "NOPERM"):
 			refused = append(refused, "+"+name)
 		default:
-			i.add(checkup.Unknown, "commands", fmt.Sprintf("%s: %v", name, err), "try again when Redis takes writes")
+			v, do := refusal(err)
+			i.add(v, "commands", fmt.Sprintf("%s: %v", name, err), do)
 			return
 		}
 	}
@@ -254,6 +287,25 @@ func (i *inspection) commands(ctx context.Context) {
 	default:
 		i.add(checkup.OK, "commands", fmt.Sprintf("all %d that Lapse needs may be called", len(calls)+1), "")
 	}
+}
+
+// refusals are errors with which a server refuses calls until an operator acts, and what to do.
+var refusals = []struct{ prefix, do string }{
+	{"CLUSTERDOWN", "give each slot a master that runs: CLUSTER INFO and redis-cli --cluster check say which lacks one"},
+	{"MISCONF", "Redis cannot write its files: look at its log, and at the room on its disk"},
+	{"NOREPLICAS", "connect the replicas that min-replicas-to-write asks for, or lower it"},
+	{"OOM", "raise maxmemory, or delete what else is there"},
+	{"READONLY", "name the master, or use redis+sentinel:// or redis+cluster://, which find it"},
+}
+
+// refusal judges an error that is neither about the user nor about a command.
+func refusal(err error) (v checkup.Verdict, do string) {
+	for _, r := range refusals {
+		if redis.HasErrorPrefix(err, r.prefix) {
+			return checkup.Fail, r.do
+		}
+	}
+	return checkup.Unknown, "try again when Redis takes writes"
 }
 
 // neededCalls are calls of the commands that every ledger needs, in an order that leaves no key.

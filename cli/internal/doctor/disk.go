@@ -44,7 +44,7 @@ func Disk(setting, dir string) (findings []checkup.Finding) {
 	}
 	kind, free, err := storage(where)
 	if err != nil {
-		add(checkup.Unknown, "disk", err.Error(), "")
+		add(checkup.Unknown, "disk", err.Error(), fmt.Sprintf("see that it is a local disk with more than %d MiB free", littleFree>>20))
 	} else {
 		findings = append(findings, disk(setting, kind, free))
 	}

@@ -29,7 +29,7 @@ func TestJudgements(t *testing.T) {
 		"few files":        {files(1024, 10_000), checkup.Warn, "LimitNOFILE=12048"},
 		"memory":           {Memory(8<<30, 16<<30), checkup.OK, ""},
 		"little memory":    {Memory(8<<30, 10<<30), checkup.Warn, "5368709120"},
-		"unknown memory":   {Memory(8<<30, 0), checkup.Unknown, ""},
+		"unknown memory":   {Memory(8<<30, 0), checkup.Unknown, "max-bytes"},
 		"clock":            {clock(true, true), checkup.OK, ""},
 		"free clock":       {clock(false, true), checkup.Warn, "NTP"},
 		"unknown clock":    {clock(false, false), checkup.Unknown, "NTP"},

@@ -18,7 +18,7 @@ func Files(connections int) checkup.Finding {
 	const subject = "open files"
 	var limit syscall.Rlimit
 	if err := syscall.Getrlimit(syscall.RLIMIT_NOFILE, &limit); err != nil {
-		return checkup.Finding{Subject: subject, Verdict: checkup.Unknown, Found: err.Error()}
+		return checkup.Finding{Subject: subject, Verdict: checkup.Unknown, Found: err.Error(), Do: "see that as many files as connections may be open (ulimit -n)"}
 	}
 	return files(limit.Max, connections)
 }
@@ -43,7 +43,8 @@ func Memory(maxBytes, has int64) checkup.Finding {
 	found := fmt.Sprintf("tasks may take %d MiB", maxBytes>>20)
 	switch {
 	case has == 0:
-		return checkup.Finding{Subject: subject, Verdict: checkup.Unknown, Found: found + "; how much there is is not known"}
+		return checkup.Finding{Subject: subject, Verdict: checkup.Unknown, Found: found + "; how much there is is not known",
+			Do: "set max-bytes to half of what this process may use"}
 	case maxBytes > has/2:
 		return checkup.Finding{Subject: subject, Verdict: checkup.Warn, Found: fmt.Sprintf("%s, this process %d MiB", found, has>>20),
 			Do: fmt.Sprintf("set max-bytes to %d at most, and max-pending to what fits (about 600 bytes a task): past them callers get 429, past the memory the kernel ends the process", has/2)}

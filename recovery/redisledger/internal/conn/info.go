@@ -34,18 +34,27 @@ func (in Info) Number(name string) float64 {
 func (c *Client) EachInfo(ctx context.Context, sections []string, f func(in Info) error) error {
 	var mu sync.Mutex
 	return c.EachServer(ctx, func(ctx context.Context, c *redis.Client) error {
-		text := ""
-		for _, section := range sections { // several in one command only since 7.0
-			part, err := c.Info(ctx, section).Result()
-			if err != nil {
-				return err
-			}
-			text += part
+		in, err := InfoOf(ctx, c, sections)
+		if err != nil {
+			return err
 		}
 		mu.Lock()
 		defer mu.Unlock()
-		return f(ParseInfo(text))
+		return f(in)
 	})
+}
+
+// InfoOf reads sections of INFO of one server.
+func InfoOf(ctx context.Context, c *redis.Client, sections []string) (Info, error) {
+	text := ""
+	for _, section := range sections { // several in one command only since 7.0
+		part, err := c.Info(ctx, section).Result()
+		if err != nil {
+			return nil, err
+		}
+		text += part
+	}
+	return ParseInfo(text), nil
 }
 
 // Replicas counts the replicas that are connected and have reported lately. One that hangs
