@@ -101,6 +101,9 @@ func writeBash(w *strings.Builder, all []completed, zsh bool) {
 	if zsh {
 		shell = "zsh"
 	}
+	if zsh {
+		w.WriteString("#compdef lapse\n")
+	}
 	fmt.Fprintf(w, "# Completion of lapse in %s: source <(lapse completion %[1]s)\n", shell)
 	if zsh {
 		w.WriteString("(( $+functions[compdef] )) || { autoload -U compinit && compinit; }\n")
@@ -138,6 +141,10 @@ func writeBash(w *strings.Builder, all []completed, zsh bool) {
 }
 complete -o default -F _lapse lapse
 `, strings.Join(steps, "|"), strings.Join(cases, "\n"))
+	if zsh {
+		// A file of fpath is run by the first completion, which it must answer.
+		w.WriteString("if [[ ${funcstack[1]} == _lapse ]]; then _bash_complete -o default -F _lapse; fi\n")
+	}
 }
 
 // writeFish writes a script for fish.

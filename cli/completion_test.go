@@ -47,6 +47,31 @@ func TestCompletionScripts(t *testing.T) {
 	}
 }
 
+// zsh finds the script by itself as a file of fpath, which runs it as a function at the first
+// completion.
+func TestCompletionOfZshInPath(t *testing.T) {
+	script := completionOf(t, "zsh")
+	if !strings.HasPrefix(script, "#compdef lapse\n") {
+		t.Errorf("it begins with %q", script[:40])
+	}
+	zsh, err := exec.LookPath("zsh")
+	if err != nil {
+		t.Skip("there is no zsh")
+	}
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "_lapse"), []byte(script), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	// Outside of a completion, the function that answers one can only be recorded.
+	const first = `fpath=($1 $fpath); autoload -U compinit && compinit -u -D; print $_comps[lapse]
+_bash_complete() { print -r -- $* }; autoload -U +X bashcompinit; bashcompinit() {}; complete() { _comps[lapse]=bash }
+_lapse; print $_comps[lapse]`
+	said, err := exec.CommandContext(t.Context(), zsh, "-fc", first, "zsh", dir).CombinedOutput()
+	if want := "_lapse\n-o default -F _lapse\nbash\n"; err != nil || string(said) != want {
+		t.Errorf("%v: %s, want %s", err, said, want)
+	}
+}
+
 // The last word of a line is the one that bash completes.
 func TestCompletionInBash(t *testing.T) {
 	bash, err := exec.LookPath("bash")

@@ -42,7 +42,7 @@ func writePackage(dir, format string, src source, t target, b *built) error {
 			FileInfo: &files.ContentFileInfo{Mode: mode, MTime: src.time, Owner: "root", Group: "root"}})
 		return nil
 	}
-	for _, f := range packaged(b) {
+	for _, f := range packaged(format, b) {
 		kind := ""
 		if strings.HasPrefix(f.name, "/etc/") {
 			kind = files.TypeConfigNoReplace
@@ -89,8 +89,11 @@ func describe(src source, t target) *nfpm.Info {
 	}
 }
 
+// zshFunctions are the folders in which zsh looks for completions of packages.
+var zshFunctions = map[string]string{"deb": "/usr/share/zsh/vendor-completions", "rpm": "/usr/share/zsh/site-functions"}
+
 // packaged are the files of a package.
-func packaged(b *built) []file {
+func packaged(format string, b *built) []file {
 	list := []file{
 		{"/usr/bin/lapse", 0o755, b.binary},
 		{"/usr/lib/systemd/system/lapse.service", 0o644, b.texts[unitFile]},
@@ -98,7 +101,7 @@ func packaged(b *built) []file {
 		{"/etc/lapse/lapse.env", 0o600, b.texts[configFile]},
 		{"/usr/share/bash-completion/completions/lapse", 0o644, b.completions["bash"]},
 		{"/usr/share/fish/vendor_completions.d/lapse.fish", 0o644, b.completions["fish"]},
-		{"/usr/share/lapse/completion.zsh", 0o644, b.completions["zsh"]},
+		{zshFunctions[format] + "/_lapse", 0o644, b.completions["zsh"]},
 		{"/usr/share/doc/lapse/copyright", 0o644, b.texts["LICENSE"]},
 		{"/usr/share/doc/lapse/CHANGELOG.md", 0o644, b.texts["CHANGELOG.md"]},
 	}
