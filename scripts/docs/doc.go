@@ -19,6 +19,7 @@
 // A comment "<!-- run: COMMAND -->" is a command that the reader of the page does not see: it
 // brings the server to where the next block begins. "<!-- new shell -->" begins anew, with another
 // directory and other ports. Blocks that no test can run stand in exempt_test.go, with the reason.
+// The pages of elsewhere_test.go have commands that other tests try, which it names one by one.
 //
 // The other tests are about the prose: how easy it reads, and that each page has an example.
 package docs

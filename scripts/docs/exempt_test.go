@@ -18,12 +18,6 @@ var exempt = map[string]string{
 	"docs/delivery.md: kcat -b 127.0.0.1:9092 -C -t orders.expired -f '%k %h %s\\n'":                                           broker,
 }
 
-// elsewhere are the pages whose commands and programs other tests run.
-var elsewhere = map[string]string{
-	"docs/clients.md": "make clients: clients/typescript/test/docs.test.ts, clients/python/tests/test_docs.py",
-	"docs/install.md": "scripts/release: the archive, the packages and go install; no machine for tests has Docker and Kubernetes",
-}
-
 const (
 	long   = "it takes 20 minutes, and make bench-compare tries it"
 	broker = "it needs a broker and its command line; make adapters tries the way of delivery with a real one"

@@ -29,7 +29,7 @@ var languages = []string{
 func TestPrograms(t *testing.T) {
 	examples := compiledExamples(t)
 	for _, page := range pages(t) {
-		if elsewhere[page] != "" {
+		if elsewhere[page] != nil {
 			continue
 		}
 		blocks := blocksOf(page, readPage(t, page))

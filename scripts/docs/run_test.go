@@ -69,7 +69,7 @@ func sessions(blocks []block) [][]block {
 
 // hasCommands reports whether a block is one that a shell runs.
 func hasCommands(b block) bool {
-	if elsewhere[b.page] != "" {
+	if elsewhere[b.page] != nil {
 		return false
 	}
 	switch b.lang {
