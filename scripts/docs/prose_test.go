@@ -45,6 +45,24 @@ func TestIndexHasEveryPage(t *testing.T) {
 	}
 }
 
+// Each page about moving says what gets better, and as often what does not.
+func TestMovingIsNotAllBetter(t *testing.T) {
+	moving := 0
+	for _, page := range pages(t) {
+		if !strings.HasPrefix(page, "docs/moving") {
+			continue
+		}
+		moving++
+		text := readPage(t, page)
+		if better, not := strings.Count(text, "\n**Better.** "), strings.Count(text, "\n**Not better.** "); better == 0 || better != not {
+			t.Errorf("%s says %d times what gets better, and %d times what does not", page, better, not)
+		}
+	}
+	if moving < 4 {
+		t.Errorf("there are only %d pages about moving", moving)
+	}
+}
+
 func TestSyllables(t *testing.T) {
 	text, err := os.ReadFile("testdata/syllables.txt")
 	if err != nil {
