@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lapsehq/lapse/client"
@@ -133,4 +134,54 @@ func TestImportSendsAgain(t *testing.T) {
 	c = over(t, client.Options{Retries: -1, MaxWait: time.Nanosecond}, func(*http.Request, string) (*http.Response, error) { return problem(503, "ledger_unavailable"), nil })
 	_, err = c.ImportFrom(t.Context(), strings.NewReader(text), client.ImportOptions{Patience: time.Millisecond}, nil)
 	check(t, "ImportFrom without a ledger", err, client.ErrUnavailable)
+}
+
+// Tasks are sent when the settings of topics before them are stored: a topic may be paused.
+func TestImportTopicsFirst(t *testing.T) {
+	var text strings.Builder
+	text.WriteString(`{"type":"lapse_export","version":1}` + "\n" + `{"type":"topic","topic":"x"}` + "\n")
+	const tasks = 25_000
+	for range tasks {
+		text.WriteString(`{"type":"task"}` + "\n")
+	}
+	fmt.Fprintf(&text, `{"type":"end","topics":1,"tasks":%d,"dead":0,"finished":0}`+"\n", tasks)
+	synctest.Test(t, func(t *testing.T) {
+		var stored atomic.Bool
+		c := over(t, client.Options{}, func(_ *http.Request, body string) (*http.Response, error) {
+			if strings.Contains(body, `"topic"`) {
+				time.Sleep(time.Second) // in which the others would come
+				stored.Store(true)
+			} else if !stored.Load() {
+				t.Error("tasks are sent before the settings of their topic are stored")
+			}
+			return answer(200, `{"imported":1,"errors":[]}`), nil
+		})
+		_, err := c.ImportFrom(t.Context(), strings.NewReader(text.String()), client.ImportOptions{}, nil)
+		check(t, "ImportFrom", err, nil)
+	})
+}
+
+// Lines that are too long together for a server go with several requests.
+func TestImportOfLongBodies(t *testing.T) {
+	const most = 100
+	c := over(t, client.Options{}, func(_ *http.Request, body string) (*http.Response, error) {
+		if len(body) > most {
+			return problem(413, "too_large"), nil
+		}
+		return answer(200, fmt.Sprintf(`{"imported":%d,"errors":[]}`, strings.Count(body, `"task"`))), nil
+	})
+	text := `{"type":"lapse_export","version":1}` + "\n"
+	for i := range 9 {
+		text += fmt.Sprintf(`{"type":"task","id":"%0*d"}`, 30, i) + "\n"
+	}
+	text += `{"type":"task","id":"` + strings.Repeat("a", most) + `"}` + "\n" + `{"type":"end","topics":0,"tasks":10,"dead":0,"finished":0}` + "\n"
+	var refused []int
+	done, err := c.ImportFrom(t.Context(), strings.NewReader(text), client.ImportOptions{}, func(e client.ImportError) {
+		check(t, "a long line", e.Problem, client.ErrTooLarge)
+		refused = append(refused, e.Line)
+	})
+	check(t, "ImportFrom", err, nil)
+	if done.Imported != 9 || !slices.Equal(refused, []int{11}) {
+		t.Errorf("%+v, refused %v", done, refused)
+	}
 }

@@ -125,6 +125,9 @@ func (c *Client) ImportFrom(ctx context.Context, r io.Reader, o ImportOptions, r
 		select {
 		case queue <- part:
 			go part.send(ctx, m)
+			if part.topics {
+				<-part.done // its tasks come after it: a topic may be paused
+			}
 		case <-ctx.Done():
 			err = context.Cause(ctx)
 		}
@@ -170,6 +173,7 @@ func (m *importing) add(p *importPart) {
 type importPart struct {
 	text     []byte
 	lines    []importedLine // of the text
+	topics   bool           // the text has settings of topics
 	lastLine int64          // the number of the last line that is done with this part
 	endsAt   int64          // and how many bytes of the export
 
@@ -183,16 +187,23 @@ type importedLine struct {
 	from, to int // in the text
 }
 
-// send imports a part, and sends again what the server cannot take at the moment.
+// send imports a part.
 func (p *importPart) send(ctx context.Context, m *importing) {
 	defer close(p.done)
-	text, lines := p.text, p.lines
-	if len(lines) == 0 {
-		return
+	if len(p.lines) > 0 {
+		p.sendLines(ctx, m, p.text, p.lines)
 	}
+}
+
+// sendLines imports some lines of a part, and sends again what the server cannot take at the
+// moment. If all of them are too long for one request, it sends them with two.
+func (p *importPart) sendLines(ctx context.Context, m *importing, text []byte, lines []importedLine) {
 	began := time.Now()
 	for n := 0; ; n++ {
 		a, err := m.Import(ctx, text, m.o.ReplaceTopics)
+		if errors.Is(err, ErrTooLarge) && ctx.Err() == nil && p.split(ctx, m, text, lines, err) {
+			return
+		}
 		passing := err != nil && (errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOverloaded) || errors.Is(err, ErrUnreachable) || errors.Is(err, ErrUnknown))
 		if ctx.Err() != nil || err != nil && (!passing || time.Since(began) > m.o.Patience) {
 			p.err = err
@@ -222,6 +233,29 @@ func (p *importPart) send(ctx context.Context, m *importing) {
 			timer.Stop()
 		}
 	}
+}
+
+// split sends each half of some lines by itself. A line that is too long alone is refused. It
+// reports false if the error has no problem that could be told of a line.
+func (p *importPart) split(ctx context.Context, m *importing, text []byte, lines []importedLine, err error) bool {
+	if len(lines) == 1 {
+		problem, ok := errors.AsType[*Problem](err)
+		if ok {
+			p.sum.Errors = append(p.sum.Errors, ImportError{Line: int(lines[0].number), Problem: problem})
+		}
+		return ok
+	}
+	half := len(lines) / 2
+	at := lines[half].from
+	second := make([]importedLine, 0, len(lines)-half)
+	for _, l := range lines[half:] {
+		second = append(second, importedLine{l.number, l.from - at, l.to - at})
+	}
+	p.sendLines(ctx, m, text[:at], lines[:half])
+	if p.err == nil {
+		p.sendLines(ctx, m, text[at:], second)
+	}
+	return true
 }
 
 // rest adds the answer about some lines, and returns those that are to be sent again.
@@ -284,6 +318,7 @@ func (r *exportReader) next() (*importPart, error) {
 		}
 		r.line++
 		r.bytes += int64(len(line))
+		topics := r.counts.Topics
 		wanted, err := r.wants(line)
 		if err != nil {
 			return p.upTo(r), fmt.Errorf("line %d: %w", r.line, err)
@@ -293,6 +328,7 @@ func (r *exportReader) next() (*importPart, error) {
 				p.text = append(p.text, r.head...)
 				p.lines = append(p.lines, importedLine{1, 0, len(p.text)})
 			}
+			p.topics = p.topics || r.counts.Topics > topics
 			from := len(p.text)
 			p.text = append(p.text, line...)
 			p.lines = append(p.lines, importedLine{r.line, from, len(p.text)})
