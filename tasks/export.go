@@ -60,8 +60,9 @@ func (s *Scheduler) Export(ctx context.Context, q ExportQuery) (ExportPage, erro
 // Import takes tasks of another ledger in, at most MaxBatch, with one wait for the ledger: each as
 // it stood there, with its attempts, revision and fingerprint. It replaces no task. A task that is
 // there already has a Result with Repeated: an import may be repeated as long as its tasks are
-// there. Each task stands for itself and has its own Result, in order; an id that stands twice is
-// an error of the second. Results have the errors of ScheduleBatch; ErrExists if another task has
+// there. Each task stands for itself and has its own Result, in order. A task that stands twice, as
+// one that changed while it was exported, is imported as it stands first; the second is Repeated.
+// Two tasks with one id are an error of the second. Results have the errors of ScheduleBatch; ErrExists if another task has
 // the id.
 //
 // A task that was being delivered waits for its next attempt. Deadlines that have passed count as
@@ -90,7 +91,23 @@ func (s *Scheduler) Import(ctx context.Context, all []Exported) ([]Result, error
 		return b.Results[i].Err != nil
 	})
 	b.Run(ctx, todo)
+	answerTwice(all, b.Results)
 	return b.Results, nil
+}
+
+// answerTwice gives a task that stands a second time in an import the result of the first one.
+func answerTwice(all []Exported, results []Result) {
+	first := make(map[string]int, len(all))
+	for i := range all {
+		x := &all[i]
+		k, twice := first[x.ID]
+		if !twice {
+			first[x.ID] = i
+		} else if o := &all[k]; x.Fingerprint == o.Fingerprint && engine.Millis(x.Created) == engine.Millis(o.Created) {
+			results[i] = results[k]
+			results[i].Repeated = results[i].Err == nil
+		}
+	}
 }
 
 // ImportTopic stores the settings of a topic of another ledger, unless the topic has settings here

@@ -235,7 +235,9 @@ func TestImportRefuses(t *testing.T) {
 		}
 		large := good
 		large.Payload = make([]byte, 101)
-		results, _ := r.Import(t.Context(), []Exported{large, good, good})
+		other := good
+		other.Fingerprint++
+		results, _ := r.Import(t.Context(), []Exported{large, other})
 		want(t, "a large payload", results[0].Err, ErrTooLarge)
 		want(t, "the id of the one before", results[1].Err, ErrInvalid)
 		_, err := r.Export(t.Context(), ExportQuery{Cursor: "x"})
