@@ -1,6 +1,7 @@
 package tasks_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -26,6 +27,48 @@ func TestImportOfTaskThatStandsTwice(t *testing.T) {
 		_, after := exportAll(t, r, ExportQuery{}, nil)
 		if got := byID(after)["a"]; got.State != Pending {
 			t.Errorf("it is %v", got.State)
+		}
+	})
+}
+
+// However large the tasks are that are requeued while an export runs, its pages are bounded.
+func TestExportOfLargeRequeued(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		const dead = 300
+		all := make([]Exported, dead)
+		now := time.Now()
+		for i := range all {
+			all[i] = Exported{Task: Task{ID: fmt.Sprint("task-", i), Topic: "x", State: Dead, Due: now, Died: now, Created: now, Revision: 1, Payload: make([]byte, 60_000)}}
+		}
+		_, err := r.Import(t.Context(), all)
+		want(t, "Import", err, nil)
+		q := ExportQuery{}
+		found := map[string]bool{}
+		for pages := 1; ; pages++ {
+			page, err := r.Export(t.Context(), q)
+			want(t, "Export", err, nil)
+			bytes := 0
+			for i := range page.Tasks {
+				found[page.Tasks[i].ID] = true
+				bytes += len(page.Tasks[i].Payload)
+			}
+			if bytes > 2*MaxPageBytes {
+				t.Errorf("page %d has %d MiB", pages, bytes>>20)
+			}
+			if q.Cursor = page.Cursor; q.Cursor == "" {
+				break
+			}
+			if pages == 2 {
+				n, err := requeued(r.Requeue(t.Context(), "x", Requeue{}))
+				want(t, "Requeue", err, nil)
+				if n != dead {
+					t.Errorf("%d are requeued", n)
+				}
+				pass(time.Second)
+			}
+		}
+		if len(found) != dead {
+			t.Errorf("the export has %d of %d tasks", len(found), dead)
 		}
 	})
 }

@@ -321,19 +321,27 @@ func (s *Cluster) exportAgain(ctx context.Context, c *exportCursor, q portable.Q
 		known = known && slices.Contains(nodes, node)
 	}
 	next := maps.Clone(c.Marks)
-	var ids []string
+	var all portable.Part
+	asked, bytes := 0, 0
 	for _, node := range nodes {
-		if !known {
-			break
-		}
-		a, err := s.requeuedAt(ctx, node, requeuedQuery{c.Marks[node], portable.MostIDs - len(ids)})
-		if err != nil {
-			return err
-		}
-		known = !a.Forgotten
-		ids, next[node] = append(ids, a.IDs...), a.Next
-		if len(ids) == portable.MostIDs {
-			break
+		for known && asked < portable.MostIDs && bytes < task.MaxPageBytes {
+			a, err := s.requeuedAt(ctx, node, requeuedQuery{next[node], s.requeuedAtOnce()})
+			if err != nil {
+				return err
+			}
+			if known = !a.Forgotten; len(a.IDs) == 0 {
+				break
+			}
+			q.IDs = engine.Once(a.IDs)
+			part, err := s.exportAll(ctx, q)
+			if err != nil {
+				return err
+			}
+			next[node], asked = a.Next, asked+len(a.IDs)
+			all.Items, all.Unreadable = append(all.Items, part.Items...), all.Unreadable+part.Unreadable
+			for _, item := range part.Items {
+				bytes += len(item.Record)
+			}
 		}
 	}
 	switch {
@@ -342,15 +350,16 @@ func (s *Cluster) exportAgain(ctx context.Context, c *exportCursor, q portable.Q
 	case !known:
 		c.Round++
 		return s.beginRound(ctx, c)
-	case len(ids) == 0:
+	case asked == 0:
 		c.Stage = exportOver
 		return nil
 	}
-	q.IDs = engine.Once(ids)
-	part, err := s.exportAll(ctx, q)
-	if err != nil {
-		return err
-	}
 	c.Marks = next
-	return c.add(page, &part)
+	return c.add(page, &all)
+}
+
+// requeuedAtOnce is how many requeued tasks are read at once: so few that the largest payloads
+// make half of a page.
+func (s *Cluster) requeuedAtOnce() int {
+	return min(max(task.MaxPageBytes/2/s.engine.Config.MaxPayload, 1), portable.MostIDs)
 }
