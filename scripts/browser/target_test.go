@@ -13,10 +13,7 @@ import (
 // a follow-up begins with the dead task.
 func TestTargetsDeathsGroups(t *testing.T) {
 	r := serve(t)
-	_, err := r.SetTopic(r.Context(), "order.unpaid", tasks.TopicSettings{Retry: tasks.Retry{MaxAttempts: 1}}, -1)
-	if err != nil {
-		t.Fatal(err)
-	}
+	r.schedule("order.unpaid", "order-41", time.Hour) // settings would reach the page's node later
 	p := open(t)
 	p.load(r.url + "/#/topics/order.unpaid")
 	p.shows("main", "is followed by nothing")
