@@ -62,8 +62,8 @@ func (s *Scheduler) Export(ctx context.Context, q ExportQuery) (ExportPage, erro
 // there already has a Result with Repeated: an import may be repeated as long as its tasks are
 // there. Each task stands for itself and has its own Result, in order. A task that stands twice, as
 // one that changed while it was exported, is imported as it stands first; the second is Repeated.
-// Two tasks with one id are an error of the second. Results have the errors of ScheduleBatch; ErrExists if another task has
-// the id.
+// Two tasks with one id are an error of the second. Results have the errors of ScheduleBatch;
+// ErrExists if another task has the id.
 //
 // A task that was being delivered waits for its next attempt. Deadlines that have passed count as
 // missed while no node held the task, see TopicSettings.Misfire. Imported tasks are never spooled.
