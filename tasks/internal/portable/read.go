@@ -78,31 +78,37 @@ func (r *reading) add(at Position, rec []byte, shard int) bool {
 	return r.bytes < r.most && len(r.part.Items) < MostItems
 }
 
-// order has the store make its Order, if there is none.
-func (r *reading) order(ctx context.Context) error {
+// slots returns the slots of a list of the store's Order, after it had the store complete the Order.
+// Another export may have it begin anew at any time, and it is dropped when it was not used: so it
+// is complete under the lock under which the list is taken.
+func (r *reading) slots(ctx context.Context, list int) ([]uint32, error) {
 	for {
 		r.Mu.Lock()
-		ended, done := r.Ended, r.Store.OrderSome(slotsAtOnce, time.Now())
+		ended, whole := r.Ended, r.Store.OrderSome(slotsAtOnce, time.Now())
+		slots, _ := r.Store.Ordered(list)
 		r.Unlock()
 		switch {
 		case ended:
-			return task.ErrClosed
-		case done:
-			return nil
+			return nil, task.ErrClosed
+		case whole:
+			return slots, nil
 		case ctx.Err() != nil:
-			return fmt.Errorf("%w: %w", task.ErrUnavailable, context.Cause(ctx))
+			return nil, fmt.Errorf("%w: %w", task.ErrUnavailable, context.Cause(ctx))
 		}
 	}
 }
 
+// errOrder is the cause of an error when the Order could not be completed in time. What was read
+// into it stays for the next call.
+var errOrder = errors.New("the tasks in memory could not be put in order in time; repeat the call")
+
 // memory reads tasks that are neither dead nor finished, one list of the Order after the other.
 func (r *reading) memory(ctx context.Context) error {
-	if err := r.order(ctx); err != nil {
-		return err
-	}
+	ctx, cancel := context.WithTimeoutCause(ctx, r.Config.AnswerWithin, errOrder)
+	defer cancel()
 	for list := store.ListOf(r.query.From.Place); list < store.OrderLists; list++ {
 		var err error
-		if r.part.Last, err = r.list(list); err != nil {
+		if r.part.Last, err = r.list(ctx, list); err != nil {
 			return err
 		}
 		switch {
@@ -126,14 +132,11 @@ type candidate struct {
 // list reads the tasks of one list, in their order. last is where it has ended before their end;
 // nil if it has not. A task that was in memory when list began is read, unless it has left memory
 // by then.
-func (r *reading) list(list int) (last *Position, err error) {
-	r.Mu.Lock()
-	if r.Ended {
-		r.Unlock()
-		return nil, task.ErrClosed
+func (r *reading) list(ctx context.Context, list int) (last *Position, err error) {
+	slots, err := r.slots(ctx, list)
+	if err != nil {
+		return nil, err
 	}
-	slots := r.Store.Ordered(list) // which only grows
-	r.Unlock()
 	var all []candidate
 	for part := range slices.Chunk(slots, engine.AtOnce) {
 		r.Mu.Lock()

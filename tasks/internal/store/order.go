@@ -19,6 +19,7 @@ type Order struct {
 	lists   [OrderLists][]uint32
 	entries int
 	read    uint32    // slots before it are in
+	whole   bool      // all slots that were there when it began are in
 	Used    time.Time // when it was asked for last
 }
 
@@ -48,21 +49,23 @@ func (b *Store) OrderSome(n int, now time.Time) bool {
 	}
 	o := b.order
 	o.Used = now
-	for ; n > 0 && o.read < b.end; n-- {
+	for ; n > 0 && o.read < b.end && !o.whole; n-- {
 		if s := b.Slot(o.read); s.rec != 0 {
 			o.add(b.arena.id(s.rec), o.read)
 		}
 		o.read++
 	}
-	return o.read >= b.end
+	o.whole = o.whole || o.read >= b.end
+	return o.whole
 }
 
-// Ordered returns the slots of a list of the Order.
-func (b *Store) Ordered(list int) []uint32 {
-	if b.order == nil {
-		return nil
+// Ordered returns the slots of a list of the Order, which only grows. It reports false if the Order
+// is not there, or does not have all slots yet: tasks may be missing in the list.
+func (b *Store) Ordered(list int) (slots []uint32, whole bool) {
+	if b.order == nil || !b.order.whole {
+		return nil, false
 	}
-	return b.order.lists[list]
+	return b.order.lists[list], true
 }
 
 // DropOrder gives the memory of the Order back if it was not asked for since a time.

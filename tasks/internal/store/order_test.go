@@ -39,7 +39,11 @@ func TestOrderHasEveryTask(t *testing.T) {
 	}
 	for id, n := range slots {
 		found := false
-		for _, k := range b.Ordered(ListOf(PlaceOf([]byte(id)))) {
+		list, whole := b.Ordered(ListOf(PlaceOf([]byte(id))))
+		if !whole {
+			t.Fatal("the order is not whole")
+		}
+		for _, k := range list {
 			found = found || k == n
 		}
 		if !found {
@@ -61,12 +65,22 @@ func TestOrderIsBounded(t *testing.T) {
 	b := New()
 	rec := (&record.Fields{Topic: []byte("t")}).Append(nil)
 	b.OrderSome(1, time.Now())
-	for range spareEntries + 2 {
+	for range spareEntries + 400 {
 		n, _ := b.Enter([]byte("task"), rec)
 		b.Leave(n)
 	}
+	for range 100 {
+		b.Enter(fmt.Append(nil, "task-", b.used), rec)
+	}
 	if b.OrderSome(1, time.Now()); b.order.entries > 1 {
-		t.Errorf("the order has %d entries for no task", b.order.entries)
+		t.Errorf("the order has %d entries for one slot", b.order.entries)
+	}
+	if _, whole := b.Ordered(0); whole {
+		t.Error("the order counts as whole, and has just begun anew")
+	}
+	b.DropOrder(time.Now().Add(time.Second))
+	if _, whole := b.Ordered(0); whole {
+		t.Error("the order counts as whole, and was dropped")
 	}
 }
 
