@@ -96,6 +96,49 @@ func TestExportOverNodes(t *testing.T) {
 	})
 }
 
+// A node that joins while an export runs takes shards over, requeues their dead tasks, and is gone
+// with its log of them before the export looks for requeued tasks. No task is missing.
+func TestExportWhileNodeComesAndGoes(t *testing.T) {
+	for _, end := range []func(*node){(*node).stop, (*node).crash} {
+		fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+			ids := f.exportable(240, 60)
+			a, b := f.nodes[0], f.nodes[1]
+			requeued := 0
+			_, tasks := exportAll(t, a, ExportQuery{}, func(pages int) exporter {
+				if pages == 4 { // memory has been read, but for its end
+					c := f.join("c", 1, Config{})
+					c.keeps.Store(true)
+					for _, n := range []*node{a, b} {
+						want(t, "hand-over", n.handTo(c), nil)
+					}
+					pass(5 * time.Second)
+					done, err := b.Requeue(t.Context(), "x", Requeue{Due: time.Now().Add(time.Hour)})
+					want(t, "Requeue", err, nil)
+					requeued += done.Requeued
+					if c.Stats().Total.Pending == 0 {
+						t.Error("the node that has joined holds no task")
+					}
+					end(c)
+					a.adopt(c)
+					pass(5 * time.Second)
+				}
+				return f.nodes[pages%2]
+			})
+			all := byID(tasks)
+			for _, id := range ids {
+				if _, ok := all[id]; !ok {
+					t.Errorf("%s is missing", id)
+				}
+			}
+			if requeued != 60 {
+				t.Errorf("%d tasks were requeued", requeued)
+			}
+			f.node("c").restart()
+			pass(5 * time.Second)
+		})
+	}
+}
+
 // A fleet imports what one node has exported. Every node knows it, and a repetition at another node
 // changes nothing.
 func TestImportOverNodes(t *testing.T) {

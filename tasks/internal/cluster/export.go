@@ -5,12 +5,10 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/portable"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -19,28 +17,8 @@ import (
 // that any node can make it, also after a restart. docs/decisions/0014-export.md says why no task
 // is missing.
 
-// The calls of exports. ExportMethod is called at all nodes.
-var (
-	ExportMethod   = Method[wireExportQuery, exportReply]{Name: "export"}
-	RequeuedMethod = Method[requeuedQuery, requeuedReply]{Name: "requeued"}
-)
-
-type (
-	// A requeuedQuery asks for the ids of tasks that were requeued at a node, from a number on.
-	// With Limit 0 it asks for the present number.
-	requeuedQuery struct {
-		Mark  requeuedMark
-		Limit int
-	}
-	requeuedReply struct {
-		IDs  []string
-		Next requeuedMark
-		// Forgotten: the node does not know (any more) what was requeued since.
-		Forgotten bool `json:",omitempty"`
-	}
-	// A requeuedMark is a number of a process, see store.Requeued.
-	requeuedMark struct{ Run, Number uint64 }
-)
+// ExportMethod is called at all nodes for a page of a pass.
+var ExportMethod = Method[wireExportQuery, exportReply]{Name: "export"}
 
 // exportLocal reads a part of the tasks of this node.
 func (s *Cluster) exportLocal(ctx context.Context, asked wireExportQuery) (a exportReply, err error) {
@@ -96,54 +74,6 @@ func (s *Cluster) exportAll(ctx context.Context, q portable.Query) (portable.Par
 	return all, nil
 }
 
-// handleRequeued answers which tasks were requeued here.
-func (s *Cluster) handleRequeued(_ context.Context, _ string, q requeuedQuery) (a requeuedReply, err error) {
-	s.engine.Mu.Lock()
-	defer s.engine.Unlock()
-	if s.engine.Ended {
-		return a, task.ErrClosed
-	}
-	r := &s.engine.Dead.Requeued
-	if q.Limit <= 0 {
-		a.Next = requeuedMark{r.Run, r.Count}
-		return a, nil
-	}
-	ids, known := r.Since(q.Mark.Number, min(q.Limit, portable.MostIDs))
-	if !known || q.Mark.Run != 0 && q.Mark.Run != r.Run {
-		a.Forgotten = true
-		return a, nil
-	}
-	a.IDs, a.Next = ids, requeuedMark{r.Run, q.Mark.Number + uint64(len(ids))}
-	return a, nil
-}
-
-// requeuedAt calls RequeuedMethod of a node, which may be this one.
-func (s *Cluster) requeuedAt(ctx context.Context, node string, q requeuedQuery) (requeuedReply, error) {
-	if s.Fleet == nil || node == s.Fleet.node {
-		return s.handleRequeued(ctx, node, q)
-	}
-	return callHolder(ctx, s, node, RequeuedMethod, q)
-}
-
-// liveNodes are the names of the nodes that can be asked, in order. That of a node without a fleet
-// is empty.
-func (s *Cluster) liveNodes(ctx context.Context) (names []string, err error) {
-	if s.Fleet == nil {
-		return []string{""}, nil
-	}
-	nodes, err := s.Fleet.ledger.Peers(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
-	}
-	for _, n := range nodes {
-		if n.Live || n.Self {
-			names = append(names, n.Name)
-		}
-	}
-	slices.Sort(names)
-	return names, nil
-}
-
 // An exportCursor is how far an export has come.
 type exportCursor struct {
 	Version int            `json:"v"`
@@ -151,8 +81,8 @@ type exportCursor struct {
 	Round   int            `json:"r"`
 	From    wireExportedAt `json:"p"`
 	Topic   string         `json:"t,omitempty"` // the last one
-	// Marks are the numbers of the nodes: when the round began, and in the last stage how far each
-	// was read.
+	// Marks are the numbers of the nodes that held shards when the round began, and in the last
+	// stage how far each was read.
 	Marks  map[string]requeuedMark `json:"m,omitempty"`
 	Counts task.ExportCounts       `json:"c"`
 }
@@ -171,8 +101,8 @@ const (
 
 const (
 	exportVersion = 1
-	// exportRounds bounds how often an export begins again because a node has forgotten which tasks
-	// were requeued.
+	// exportRounds bounds how often an export begins again because it is not known which tasks were
+	// requeued.
 	exportRounds = 10
 	// MaxExportCursor bounds the text of a cursor. It has a number for each node.
 	MaxExportCursor = 64 << 10
@@ -252,24 +182,6 @@ func (s *Cluster) exportSettings(ctx context.Context, c *exportCursor, q *portab
 	return s.beginRound(ctx, c)
 }
 
-// beginRound notes which tasks were requeued before.
-func (s *Cluster) beginRound(ctx context.Context, c *exportCursor) error {
-	nodes, err := s.liveNodes(ctx)
-	if err != nil {
-		return err
-	}
-	c.Marks = make(map[string]requeuedMark, len(nodes))
-	for _, node := range nodes {
-		a, err := s.requeuedAt(ctx, node, requeuedQuery{})
-		if err != nil {
-			return err
-		}
-		c.Marks[node] = a.Next
-	}
-	c.Stage, c.From = exportMemory, wireExportedAt{}
-	return nil
-}
-
 // exportPart exports a part of a pass.
 func (s *Cluster) exportPart(ctx context.Context, c *exportCursor, q portable.Query, page *task.ExportPage) error {
 	part, err := s.exportAll(ctx, q)
@@ -307,59 +219,4 @@ func (c *exportCursor) add(page *task.ExportPage, part *portable.Part) error {
 		}
 	}
 	return nil
-}
-
-// exportAgain exports tasks that were requeued since the round began. Another round begins if a
-// node does not know them.
-func (s *Cluster) exportAgain(ctx context.Context, c *exportCursor, q portable.Query, page *task.ExportPage) error {
-	nodes, err := s.liveNodes(ctx)
-	if err != nil {
-		return err
-	}
-	known := true
-	for node := range c.Marks {
-		known = known && slices.Contains(nodes, node)
-	}
-	next := maps.Clone(c.Marks)
-	var all portable.Part
-	asked, bytes := 0, 0
-	for _, node := range nodes {
-		for known && asked < portable.MostIDs && bytes < task.MaxPageBytes {
-			a, err := s.requeuedAt(ctx, node, requeuedQuery{next[node], s.requeuedAtOnce()})
-			if err != nil {
-				return err
-			}
-			if known = !a.Forgotten; len(a.IDs) == 0 {
-				break
-			}
-			q.IDs = engine.Once(a.IDs)
-			part, err := s.exportAll(ctx, q)
-			if err != nil {
-				return err
-			}
-			next[node], asked = a.Next, asked+len(a.IDs)
-			all.Items, all.Unreadable = append(all.Items, part.Items...), all.Unreadable+part.Unreadable
-			for _, item := range part.Items {
-				bytes += len(item.Record)
-			}
-		}
-	}
-	switch {
-	case !known && c.Round+1 == exportRounds:
-		return fmt.Errorf("%w: the export has begun %d times; each time a node was restarted, or too many dead tasks were requeued", task.ErrUnavailable, exportRounds)
-	case !known:
-		c.Round++
-		return s.beginRound(ctx, c)
-	case asked == 0:
-		c.Stage = exportOver
-		return nil
-	}
-	c.Marks = next
-	return c.add(page, &all)
-}
-
-// requeuedAtOnce is how many requeued tasks are read at once: so few that the largest payloads
-// make half of a page.
-func (s *Cluster) requeuedAtOnce() int {
-	return min(max(task.MaxPageBytes/2/s.engine.Config.MaxPayload, 1), portable.MostIDs)
 }

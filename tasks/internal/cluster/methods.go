@@ -73,7 +73,7 @@ func MethodHandlers() map[string]RPCHandler {
 	add(handleAll(SelectMoreMethod, (*Cluster).selectLocal))
 	add(handleAll(ActDeadMethod, (*Cluster).redriveLocal))
 	add(handleAll(ExportMethod, (*Cluster).exportLocal))
-	add(Handle(RequeuedMethod, (*Cluster).handleRequeued))
+	add(handleAll(RequeuedMethod, (*Cluster).requeuedLocal))
 	return table
 }
 

@@ -204,6 +204,7 @@ func (s *Engine) AcquireShard(n int, transferred bool) {
 		h.since = math.MinInt64 // a node has held it all the time: nothing is misfired
 	}
 	s.Shards.Counts.Acquired++
+	s.Dead.Requeued.Renew()
 	s.Cluster.AcquiredLocked()
 	level := slog.LevelDebug // the ledger tells of all that were adopted in one line
 	if transferred {

@@ -78,9 +78,9 @@ func (r *reading) add(at Position, rec []byte, shard int) bool {
 	return r.bytes < r.most && len(r.part.Items) < MostItems
 }
 
-// slots returns the slots of a list of the store's Order, after it had the store complete the Order.
-// Another export may have it begin anew at any time, and it is dropped when it was not used: so it
-// is complete under the lock under which the list is taken.
+// slots returns the slots of a list of the store's Order, after it had the store complete it.
+// Another export may have the Order begin anew at any time, and it is dropped when it was not used:
+// so it is complete under the lock under which the list is taken.
 func (r *reading) slots(ctx context.Context, list int) ([]uint32, error) {
 	for {
 		r.Mu.Lock()

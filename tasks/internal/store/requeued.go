@@ -1,14 +1,20 @@
 package store
 
+import "math/rand/v2"
+
 // Requeued remembers the ids of the last requeuedKept tasks that were requeued, each under a number
 // that grows by one. An export reads from it which tasks have left the dead since it began.
 type Requeued struct {
-	Run   uint64   // tells these numbers from those of other processes
+	Run   uint64   // tells these numbers from those of other processes, and of before Renew
 	ids   []string // a ring, of up to requeuedKept
 	Count uint64   // of all ever added: the number of the next one
 }
 
 const requeuedKept = 1 << 16
+
+// Renew has the numbers that were given before count as forgotten: there are tasks now of which
+// another process may have requeued some.
+func (r *Requeued) Renew() { r.Run = rand.Uint64() }
 
 // Add remembers a task.
 func (r *Requeued) Add(id string) {
