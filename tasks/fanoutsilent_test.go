@@ -29,7 +29,13 @@ func TestSilentNodeCostsAnswerWithin(t *testing.T) {
 		cancel := func() error { _, err := a.CancelGroup(t.Context(), "g"); return err }
 		purge := func() error { _, err := a.Purge(t.Context(), "x"); return err }
 		list := func() error { _, err := a.List(t.Context(), Query{}); return err }
+		page, err := a.Export(t.Context(), ExportQuery{})
+		want(t, "first page of an export", err, nil)
+		first := func() error { _, err := a.Export(t.Context(), ExportQuery{}); return err }
+		second := func() error { _, err := a.Export(t.Context(), ExportQuery{Cursor: page.Cursor}); return err }
 		f.lose(func(from, to string, _ []byte) bool { return from == silent.name || to == silent.name })
+		measure("first page", first, ErrNodeAway)
+		measure("second page", second, ErrNodeAway)
 		measure("CancelGroup", cancel, ErrUnknown)
 		measure("Purge", purge, ErrUnknown)
 		measure("List", list, ErrNodeAway)
@@ -40,6 +46,8 @@ func TestSilentNodeCostsAnswerWithin(t *testing.T) {
 		measure("CancelGroup without the node", cancel, ErrNodeAway)
 		measure("Purge without the node", purge, ErrNodeAway)
 		measure("List without the node", list, ErrNodeAway)
+		measure("first page without the node", first, ErrNodeAway)
+		measure("second page without the node", second, ErrNodeAway)
 	})
 }
 

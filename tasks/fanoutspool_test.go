@@ -136,6 +136,10 @@ func TestManyTasksAndASilentSpool(t *testing.T) {
 		if got.Cancelled != 0 {
 			t.Errorf("CancelGroup = %+v", got)
 		}
+		settings, err := a.Export(t.Context(), ExportQuery{})
+		want(t, "first page of an export", err, nil)
+		_, err = a.Export(t.Context(), ExportQuery{Cursor: settings.Cursor})
+		named("Export", err)
 		_, err = a.List(t.Context(), Query{Topic: "x", State: Dead})
 		want(t, "List of the dead", err, nil)
 		_, err = a.DeleteDead(t.Context(), "x", nil)
@@ -146,6 +150,10 @@ func TestManyTasksAndASilentSpool(t *testing.T) {
 		pass(5 * time.Second)
 		if got := a.pages(Query{Group: "g"}); !slices.Equal(got, []string{task.ID}) {
 			t.Errorf("List = %v", got)
+		}
+		_, exported := exportAll(t, a, ExportQuery{Cursor: settings.Cursor}, nil)
+		if _, ok := byID(exported)[task.ID]; !ok {
+			t.Error("the spooled task is missing in the export")
 		}
 		if got, err := a.CancelGroup(t.Context(), "g"); err != nil || got.Cancelled != 1 {
 			t.Errorf("CancelGroup = %+v, %v", got, err)
