@@ -27,9 +27,9 @@
 //	0  done; a server: stopped as asked (SIGTERM, SIGINT)
 //	1  failed: the message says why. bench: also when a promise was broken
 //	2  the process has panicked: a defect of Lapse, and no code that it chooses
-//	3  the address, the data directory or the node's name is in use by another
-//	   process, another one has taken the tasks over, or a newer version has
-//	   written them: starting again at once would not help
+//	3  the address, the data directory, the file of an export or the node's name
+//	   is in use by another process, another one has taken the tasks over, or a
+//	   newer version has written them: starting again at once would not help
 //	4  the task is unknown or finished; the topic, the group or the node is unknown
 //	5  the state forbids it: the task is being delivered or dead, the id is taken,
 //	   the receipt is stale, the settings have changed

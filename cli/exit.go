@@ -12,6 +12,7 @@ import (
 	"github.com/goccy/go-json"
 
 	"github.com/lapsehq/lapse/cli/internal/commandline"
+	"github.com/lapsehq/lapse/cli/internal/exportfile"
 	"github.com/lapsehq/lapse/cli/internal/movein"
 	"github.com/lapsehq/lapse/cli/internal/movein/asynqtasks"
 	"github.com/lapsehq/lapse/cli/internal/movein/rediskeys"
@@ -42,7 +43,7 @@ var exits = []struct {
 }{
 	{exitUsage, []error{rediskeys.ErrNotify, asynqtasks.ErrServers}},
 	{exitUsage, []error{errSettings, redisledger.ErrCommands, client.ErrInvalid, client.ErrReceipt, client.ErrTooLarge}},
-	{exitInUse, []error{recovery.ErrHeld, recovery.ErrLost, recovery.ErrLayout, syscall.EADDRINUSE}},
+	{exitInUse, []error{recovery.ErrHeld, recovery.ErrLost, recovery.ErrLayout, exportfile.ErrBusy, syscall.EADDRINUSE}},
 	{exitInterrupted, []error{context.Canceled}},
 	{exitDenied, []error{client.ErrUnauthorized}},
 	{exitUnavailable, []error{movein.ErrSource}},

@@ -39,7 +39,7 @@ func (c *export) Run(ctx context.Context, std streams, bad *faults) error {
 		discard: func() error { return nil },
 	}
 	if c.Output != "" {
-		w, err := exportfile.New(c.Output, c.Topic)
+		w, err := exportfile.New(c.Output, c.Server, c.Topic)
 		switch {
 		case errors.Is(err, exportfile.ErrExists), errors.Is(err, exportfile.ErrOther):
 			return fmt.Errorf("%w: output: %w", errSettings, err)
@@ -47,6 +47,9 @@ func (c *export) Run(ctx context.Context, std streams, bad *faults) error {
 			return fmt.Errorf("output: %w", err)
 		}
 		defer w.Close()
+		if why := w.Anew(); why != "" {
+			fmt.Fprintf(std.err, "beginning anew: %s\n", why)
+		}
 		to = exportTo{w.Add, w.Cursor(), w.Lines(), w.Finish, w.Discard}
 		if to.lines > 0 {
 			fmt.Fprintf(std.err, "going on behind line %d, which an earlier command has written\n", to.lines)
@@ -60,7 +63,7 @@ func (c *export) Run(ctx context.Context, std streams, bad *faults) error {
 	counts, err := s.export(ctx, c.Topic, &to)
 	if err != nil {
 		if to.finish != nil {
-			err = fmt.Errorf("%w (after %d lines; repeat the command to go on)", err, to.lines)
+			err = &partial{err, fmt.Sprintf("%s written; repeat the command to go on", counted(to.lines, "line is", "lines are"))}
 		}
 		return err
 	}

@@ -1,11 +1,18 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
+
+	"github.com/lapsehq/lapse/cli/internal/exportfile"
 )
 
 // An export of one server is imported by another one, compressed or not, and by way of a pipe.
@@ -64,31 +71,87 @@ func TestImportOfWrongFiles(t *testing.T) {
 	s.fails(exitUsage, []string{"import", "file", "/no/such/file"}, "/no/such/file")
 }
 
-// An interrupted command leaves what a repeated one goes on with.
+// An interrupted command leaves what a repeated one goes on with, at the same server.
 func TestExportGoesOn(t *testing.T) {
 	s := newShell(t)
 	s.ok("schedule", "x", "--id", "a", "--delay", "1h")
+	s.ok("schedule", "x", "--id", "b", "--delay", "1h")
+	s.ok("topics", "set", "x", "--weight", "7")
 	file := filepath.Join(t.TempDir(), "all.ndjson")
-	if err := os.WriteFile(file+".partial", []byte("{\"type\":\"lapse_export\",\"version\":1}\nrubbish"), 0o600); err != nil {
+	var broken atomic.Bool // the server answers the first page only
+	front := fronting(s, func(w http.ResponseWriter, r *http.Request) bool {
+		if broken.Load() && r.URL.Query().Has("cursor") {
+			http.Error(w, "broken", http.StatusForbidden)
+			return true
+		}
+		return false
+	})
+	interrupted := func() {
+		t.Helper()
+		broken.Store(true)
+		front.fails(exitDenied, []string{"export", "--output", file}, "repeat the command to go on")
+		broken.Store(false)
+		for _, suffix := range []string{".partial", ".progress"} {
+			if _, err := os.Stat(file + suffix); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	exported := func(hint string) {
+		t.Helper()
+		code, out, errs := front.run("export", "--output", file)
+		if code != exitOK || !strings.Contains(out, "exported 1 topic, 2 tasks") || !strings.Contains(errs, hint) {
+			t.Errorf("exit code %d, %s%s", code, out, errs)
+		}
+		got, err := os.ReadFile(file)
+		if err != nil || strings.Count(string(got), "\n") != 5 || strings.ContainsAny(string(got), "\x00") || strings.Contains(string(got), "rubbish") {
+			t.Errorf("%s, %v", got, err)
+		}
+		if err := os.Remove(file); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	interrupted()
+	front.fails(exitUsage, []string{"export", "--output", file, "--topic", "y"}, "something else was interrupted", file+".progress")
+	s.fails(exitUsage, []string{"export", "--output", file}, "something else was interrupted", front.url, file+".progress")
+	rest, err := os.OpenFile(file+".partial", os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
 		t.Fatal(err)
 	}
-	text := s.ok("export")
-	if strings.Count(text, "\n") != 3 {
-		t.Fatalf("exported %s", text)
-	}
-	first := strings.SplitAfter(text, "\n")[0]
-	if err := os.WriteFile(file+".progress", fmt.Appendf(nil, `{"cursor":"","bytes":%d,"lines":1}`, len(`{"type":"lapse_export","version":1}`)+1), 0o600); err != nil {
+	_, err = rest.WriteString("rubbish")
+	if err := errors.Join(err, rest.Close()); err != nil {
 		t.Fatal(err)
 	}
-	s.fails(exitUsage, []string{"export", "--output", file, "--topic", "y"}, "something else was interrupted", file+".progress")
-	code, out, errs := s.run("export", "--output", file)
-	if code != exitOK || !strings.Contains(out, "exported 0 topics, 1 task") || !strings.Contains(errs, "going on behind line 1") {
-		t.Errorf("exit code %d, %s%s", code, out, errs)
+	exported("going on behind line 2,")
+
+	interrupted()
+	if err := os.Truncate(file+".partial", 5); err != nil {
+		t.Fatal(err)
 	}
-	got, err := os.ReadFile(file)
-	if err != nil || !strings.HasPrefix(string(got), `{"type":"lapse_export","version":1}`+"\n{") || strings.Contains(string(got), "rubbish") {
-		t.Errorf("%s after %s, %v", got, first, err)
+	exported("beginning anew: " + file + ".partial has 5 bytes")
+
+	busy, err := exportfile.New(file, front.url, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
+	defer busy.Close()
+	front.fails(exitInUse, []string{"export", "--output", file}, "another lapse export writes "+file)
+}
+
+// fronting is a shell of a server that passes on to that of s what it does not answer itself.
+func fronting(s *shell, answer func(w http.ResponseWriter, r *http.Request) bool) *shell {
+	s.Helper()
+	to, err := url.Parse(s.url)
+	if err != nil {
+		s.Fatal(err)
+	}
+	pass := httputil.NewSingleHostReverseProxy(to)
+	return canned(s.T, func(w http.ResponseWriter, r *http.Request) {
+		if !answer(w, r) {
+			pass.ServeHTTP(w, r)
+		}
+	})
 }
 
 // A topic that does not exist leaves no file. One without settings may have finished tasks, which

@@ -2,9 +2,10 @@
 // says: .gz or .zst.
 //
 // An export that is interrupted leaves two files beside the one that it is to become: with the
-// suffix .partial what was written, and with .progress how much of that counts, and the cursor of
-// the next page. The next export into the same file goes on there. Each page is on the disk before
-// .progress counts it, and is compressed by itself, so that the file can be cut off behind it.
+// suffix .partial what was written, and with .progress how much of that counts, of which server,
+// and the cursor of the next page. The next export of that server into the same file goes on there.
+// Each page is on the disk before .progress counts it, and is compressed by itself, so that the
+// file can be cut off behind it. One export at a time writes a file: .partial is locked.
 //
 // An import keeps beside the file, with the suffix .imported, how much of it is done.
 //

@@ -5,6 +5,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 )
 
@@ -17,7 +18,7 @@ func add(t *testing.T, w *Writer, page, next string) {
 
 func begun(t *testing.T, name string, topics ...string) *Writer {
 	t.Helper()
-	w, err := New(name, topics)
+	w, err := New(name, "a", topics)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,8 +38,11 @@ func TestGoesOn(t *testing.T) {
 		}
 		_ = w.Close()
 
-		if _, err := New(name, nil); !errors.Is(err, ErrOther) {
+		if _, err := New(name, "a", nil); !errors.Is(err, ErrOther) {
 			t.Errorf("an export of other topics: %v", err)
+		}
+		if _, err := New(name, "b", []string{"x"}); !errors.Is(err, ErrOther) || !strings.Contains(err.Error(), `the server "a"`) || !strings.Contains(err.Error(), name+".progress") {
+			t.Errorf("an export of another server: %v", err)
 		}
 		w = begun(t, name, "x")
 		if w.Cursor() != "three" || w.Lines() != 3 {
@@ -48,7 +52,7 @@ func TestGoesOn(t *testing.T) {
 		if err := w.Finish(); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := New(name, []string{"x"}); !errors.Is(err, ErrExists) {
+		if _, err := New(name, "a", []string{"x"}); !errors.Is(err, ErrExists) {
 			t.Errorf("over a file that exists: %v", err)
 		}
 		r, err := Open(name)
@@ -68,6 +72,67 @@ func TestGoesOn(t *testing.T) {
 		if info, err := os.Stat(name); err != nil || info.Mode().Perm() != 0o600 {
 			t.Errorf("other users can read it: %v, %v", info.Mode(), err)
 		}
+	}
+}
+
+// What an interrupted export has left is not gone on with where something of it is missing.
+func TestBeginsAnew(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "all.ndjson")
+	for _, test := range []struct {
+		missing, why string
+		break_       func(w *Writer) error
+	}{
+		{"the end of the partial file", "has 1 bytes, and should have 2", func(*Writer) error { return os.Truncate(name+".partial", 1) }},
+		{"the partial file", "has 0 bytes, and should have 2", func(*Writer) error { return os.Remove(name + ".partial") }},
+		{"the cursor", "does not say where to go on", func(w *Writer) error { return w.Add(nil, "") }},
+	} {
+		w := begun(t, name)
+		add(t, w, "1\n", "two")
+		if err := errors.Join(test.break_(w), w.Close()); err != nil {
+			t.Fatal(err)
+		}
+		w = begun(t, name)
+		if w.Cursor() != "" || w.Lines() != 0 || !strings.Contains(w.Anew(), test.why) {
+			t.Errorf("without %s: goes on at %q behind line %d: %s", test.missing, w.Cursor(), w.Lines(), w.Anew())
+		}
+		if _, err := os.Stat(name + ".progress"); err == nil {
+			t.Errorf("without %s: what is written now is counted by the old progress", test.missing)
+		}
+		add(t, w, "3\n", "")
+		if err := w.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		if text, err := os.ReadFile(name); err != nil || string(text) != "3\n" {
+			t.Errorf("without %s: %q, %v", test.missing, text, err)
+		}
+		if err := os.Remove(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// Two exports do not write the same file, and one that is refused leaves everything as it is.
+func TestOneAtATime(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "all.ndjson")
+	w := begun(t, name)
+	for _, page := range []string{"1\n", "2\n"} {
+		if _, err := New(name, "a", nil); !errors.Is(err, ErrBusy) || !strings.Contains(err.Error(), name) {
+			t.Errorf("while another one writes: %v", err)
+		}
+		add(t, w, page, "next")
+	}
+	if err := w.Finish(); err != nil {
+		t.Fatal(err)
+	}
+	if text, err := os.ReadFile(name); err != nil || string(text) != "1\n2\n" {
+		t.Errorf("%q, %v", text, err)
+	}
+	other := filepath.Join(t.TempDir(), "other.ndjson")
+	if err := begun(t, other).Discard(); err != nil {
+		t.Fatal(err)
+	}
+	if err := begun(t, other).Close(); err != nil {
+		t.Errorf("after one that has ended: %v", err)
 	}
 }
 

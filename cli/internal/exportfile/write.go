@@ -14,6 +14,7 @@ import (
 
 	"github.com/goccy/go-json"
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -27,61 +28,155 @@ var (
 	ErrExists = errors.New("the file exists")
 	// ErrOther: what an interrupted export has left is of another one.
 	ErrOther = errors.New("an export of something else was interrupted")
+	// ErrBusy: another process writes the file.
+	ErrBusy = errors.New("another lapse export writes")
 )
 
 // A Writer writes an export to a file.
 type Writer struct {
 	name    string
-	file    *os.File
+	file    *os.File // locked
 	written progress
+	anew    string
 }
 
 // progress is how much of a partial file counts.
 type progress struct {
+	Server string   `json:"server"`           // that is exported
 	Topics []string `json:"topics,omitempty"` // that the export is limited to
 	Cursor string   `json:"cursor"`           // of the next page
 	Bytes  int64    `json:"bytes"`
 	Lines  int64    `json:"lines"`
 }
 
-// New begins a file, or goes on with what an interrupted export of the same topics has left.
-// Errors: ErrExists, ErrOther, or those of the files.
-func New(name string, topics []string) (w *Writer, err error) {
-	if _, err := os.Stat(name); !errors.Is(err, fs.ErrNotExist) {
-		if err == nil {
-			err = fmt.Errorf("%w: %s", ErrExists, name)
-		}
+// New begins a file, or goes on with what an interrupted export of the same server and topics has
+// left. Errors: ErrExists, ErrOther, ErrBusy, or those of the files.
+func New(name, server string, topics []string) (w *Writer, err error) {
+	if err := checkAbsent(name); err != nil {
 		return nil, err
 	}
-	w = &Writer{name: name, written: progress{Topics: topics}}
-	text, err := os.ReadFile(name + progressSuffix)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-	case err != nil:
-		return nil, err
-	default:
-		var before progress
-		if err := json.Unmarshal(text, &before); err != nil {
-			return nil, fmt.Errorf("%s: %w", name+progressSuffix, err)
-		}
-		if !slices.Equal(before.Topics, topics) {
-			return nil, fmt.Errorf("%w; to begin anew, remove %s and %s", ErrOther, name+progressSuffix, name+partialSuffix)
-		}
-		w.written = before
-	}
-	if w.file, err = os.OpenFile(name+partialSuffix, os.O_RDWR|os.O_CREATE, 0o600); err != nil {
+	w = &Writer{name: name, written: progress{Server: strings.TrimRight(server, "/"), Topics: topics}}
+	if w.file, err = locked(name); err != nil {
 		return nil, err
 	}
-	// What was written behind the last page that counts is not needed.
-	err = w.file.Truncate(w.written.Bytes)
-	if err == nil {
-		_, err = w.file.Seek(w.written.Bytes, io.SeekStart)
-	}
-	if err != nil {
-		return nil, errors.Join(err, w.file.Close())
+	if err := w.begin(); err != nil {
+		return nil, errors.Join(err, w.abandon())
 	}
 	return w, nil
 }
+
+// checkAbsent returns ErrExists if the file is there.
+func checkAbsent(name string) error {
+	_, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		err = fmt.Errorf("%w: %s", ErrExists, name)
+	}
+	return err
+}
+
+// locked opens the partial file, and locks it. The lock is the kernel's and ends with the process,
+// however it ends.
+func locked(name string) (*os.File, error) {
+	f, err := os.OpenFile(name+partialSuffix, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	switch {
+	case errors.Is(err, unix.EWOULDBLOCK):
+		err = fmt.Errorf("%w %s", ErrBusy, name)
+	case err != nil:
+		err = fmt.Errorf("locking %s: %w", f.Name(), err)
+	default:
+		// The other process may have renamed or removed the file before it has unlocked it.
+		var mine, there fs.FileInfo
+		if mine, err = f.Stat(); err == nil {
+			there, err = os.Stat(f.Name())
+		}
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !os.SameFile(mine, there) {
+			err = fmt.Errorf("%w %s", ErrBusy, name)
+		}
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// begin finds out where the file goes on, and cuts it off there.
+func (w *Writer) begin() error {
+	if err := checkAbsent(w.name); err != nil { // another process has ended before the lock
+		return err
+	}
+	if err := w.resume(); err != nil {
+		return err
+	}
+	// What was written behind the last page that counts is not needed.
+	if err := w.file.Truncate(w.written.Bytes); err != nil {
+		return err
+	}
+	_, err := w.file.Seek(w.written.Bytes, io.SeekStart)
+	return err
+}
+
+// resume reads what an interrupted export has left.
+func (w *Writer) resume() error {
+	text, err := os.ReadFile(w.name + progressSuffix)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var before progress
+	if err := json.Unmarshal(text, &before); err != nil {
+		return fmt.Errorf("%s: %w", w.name+progressSuffix, err)
+	}
+	what := ""
+	switch {
+	case before.Server != w.written.Server:
+		what = fmt.Sprintf("it was of the server %q", before.Server)
+	case !slices.Equal(before.Topics, w.written.Topics):
+		what = "it was of other topics"
+	}
+	if what != "" {
+		return fmt.Errorf("%w: %s; to begin anew, remove %s and %s", ErrOther, what, w.name+progressSuffix, w.name+partialSuffix)
+	}
+	info, err := w.file.Stat()
+	if err != nil {
+		return err
+	}
+	switch {
+	case info.Size() < before.Bytes:
+		w.anew = fmt.Sprintf("%s has %d bytes, and should have %d", w.name+partialSuffix, info.Size(), before.Bytes)
+	case before.Cursor == "":
+		w.anew = w.name + progressSuffix + " does not say where to go on"
+	default:
+		w.written = before
+		return nil
+	}
+	// It must not count what is written from now on.
+	if err := os.Remove(w.name + progressSuffix); err != nil {
+		return err
+	}
+	return syncDirectory(w.name)
+}
+
+// abandon closes a file that New could not begin, and removes it if there is nothing in it.
+func (w *Writer) abandon() error {
+	info, err := w.file.Stat()
+	if err == nil && info.Size() == 0 {
+		return w.Discard()
+	}
+	return errors.Join(err, w.Close())
+}
+
+// Anew says why the export does not go on with what an interrupted one has left; empty: it does, or
+// there was nothing.
+func (w *Writer) Anew() string { return w.anew }
 
 // Cursor is that of the next page; empty: the export begins.
 func (w *Writer) Cursor() string { return w.written.Cursor }
@@ -109,16 +204,15 @@ func (w *Writer) Add(page []byte, next string) error {
 
 // Finish gives the file its name.
 func (w *Writer) Finish() error {
-	if err := w.Close(); err != nil {
-		return err
+	// The file is unlocked last: until then no other export begins.
+	err := os.Rename(w.name+partialSuffix, w.name)
+	if err == nil {
+		err = os.Remove(w.name + progressSuffix)
 	}
-	if err := os.Rename(w.name+partialSuffix, w.name); err != nil {
-		return err
+	if err == nil {
+		err = syncDirectory(w.name)
 	}
-	if err := os.Remove(w.name + progressSuffix); err != nil {
-		return err
-	}
-	return syncDirectory(w.name)
+	return errors.Join(err, w.Close())
 }
 
 // Close leaves the file as it is, so that another export can go on. It may be called again.
@@ -133,7 +227,7 @@ func (w *Writer) Close() error {
 
 // Discard closes a file to which nothing was added, and removes it.
 func (w *Writer) Discard() error {
-	return errors.Join(w.Close(), os.Remove(w.name+partialSuffix))
+	return errors.Join(os.Remove(w.name+partialSuffix), w.Close())
 }
 
 // compress compresses a page as the name of its file says, so that it can be read by itself.
