@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/goccy/go-json"
@@ -165,30 +166,60 @@ func (c *importFile) Run(ctx context.Context, std streams, bad *faults) error {
 		return fmt.Errorf("%w: file: %w", errSettings, err)
 	}
 	defer file.Close()
-	o := client.ImportOptions{ReplaceTopics: c.ReplaceTopics, Skip: file.Imported(c.Server), Patience: movePatience}
-	if o.Skip > 0 {
-		fmt.Fprintf(std.err, "going on behind line %d, which an earlier command has imported\n", o.Skip)
+	noted, anew := file.Imported(c.Server, c.ReplaceTopics)
+	switch {
+	case anew != "":
+		fmt.Fprintf(std.err, "beginning anew: %s\n", anew)
+	case noted.Lines > 0:
+		fmt.Fprintf(std.err, "going on behind line %d, which an earlier command has imported\n", noted.Lines)
 	}
-	done, reasons, err := s.importFrom(ctx, c.Server, file, o)
+	done, err := s.importFrom(ctx, file, &noted)
 	if err == nil || errors.Is(err, client.ErrTruncated) { // there is nothing to go on with
 		err = errors.Join(err, file.Forget())
 	}
-	if tell := s.tellImported(done); tell != nil {
-		return tell
+	if err == nil || done.Imported+done.Present+done.Topics+done.TopicsPresent+done.Refused > 0 {
+		if tell := s.tellImported(done); tell != nil {
+			return tell
+		}
 	}
-	switch {
-	case errors.Is(err, context.Canceled), err != nil && passing(err):
-		return fmt.Errorf("%w (after %d lines; repeat the command to go on)", err, done.Lines)
-	case err != nil:
-		return err
-	case done.Refused > 0:
-		return &failures{"not imported " + counted(int(done.Refused), "line", "lines") + ":", reasons}
-	}
-	return nil
+	return importedSoFar(err, &noted, done)
 }
 
-// importFrom imports a file, and notes how far it has come.
-func (s *session) importFrom(ctx context.Context, server string, file *exportfile.Reader, o client.ImportOptions) (client.ImportProgress, []error, error) {
+// importedSoFar is the error of an import: what ended it, and which lines were refused, also by
+// commands that were interrupted before it.
+func importedSoFar(err error, noted *exportfile.Imported, done client.ImportProgress) error {
+	var refused *failures
+	if noted.Refused > 0 {
+		refused = &failures{heading: "not imported " + counted(noted.Refused, "line", "lines")}
+		if earlier := noted.Refused - done.Refused; earlier > 0 {
+			refused.heading += fmt.Sprintf(" (%d of them by an earlier command)", earlier)
+		}
+		refused.heading += ":"
+		for _, e := range noted.Reasons {
+			if e.Problem == nil {
+				continue // the file that keeps them was changed
+			}
+			refused.errs = append(refused.errs, fmt.Errorf("line %d: %w", e.Line, e.Problem))
+		}
+	}
+	var more []string
+	if errors.Is(err, context.Canceled) || err != nil && passing(err) {
+		more = append(more, counted(noted.Lines, "line is", "lines are")+" done; repeat the command to go on")
+	}
+	switch {
+	case err == nil && refused != nil:
+		return refused
+	case refused != nil:
+		more = append(more, refused.Error())
+	}
+	if len(more) > 0 {
+		return &partial{err, strings.Join(more, "; ")}
+	}
+	return err
+}
+
+// importFrom imports a file from where noted says, and notes how far it has come.
+func (s *session) importFrom(ctx context.Context, file *exportfile.Reader, noted *exportfile.Imported) (client.ImportProgress, error) {
 	things, total := "bytes", int(file.Size())
 	if total == 0 {
 		things, total = "lines", tasksUnknown
@@ -196,7 +227,8 @@ func (s *session) importFrom(ctx context.Context, server string, file *exportfil
 	bar := s.progress(things, total)
 	defer bar.end()
 	var shown int64
-	noted := true
+	writable, earlier := true, noted.Refused
+	o := client.ImportOptions{ReplaceTopics: noted.ReplaceTopics, Skip: noted.Lines, Patience: movePatience}
 	o.Progress = func(p client.ImportProgress) {
 		at := p.Lines
 		if total > 0 {
@@ -204,18 +236,17 @@ func (s *session) importFrom(ctx context.Context, server string, file *exportfil
 		}
 		bar.add(int(at - shown))
 		shown = at
-		if err := file.Note(server, p.Lines); err != nil && noted {
-			noted = false
+		noted.Lines, noted.Refused = p.Lines, earlier+p.Refused
+		if err := file.Note(noted); err != nil && writable {
+			writable = false
 			fmt.Fprintf(s.std.err, "a repeated command will begin anew: %v\n", err)
 		}
 	}
-	var reasons []error
-	done, err := s.ImportFrom(ctx, io.Reader(file), o, func(e client.ImportError) {
-		if len(reasons) < reasonsTold {
-			reasons = append(reasons, fmt.Errorf("line %d: %w", e.Line, e.Problem))
+	return s.ImportFrom(ctx, io.Reader(file), o, func(e client.ImportError) {
+		if len(noted.Reasons) < reasonsTold {
+			noted.Reasons = append(noted.Reasons, e)
 		}
 	})
-	return done, reasons, err
 }
 
 // tellImported tells what was imported.

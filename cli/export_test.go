@@ -1,13 +1,17 @@
 package cli
 
 import (
+	"bytes"
+	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httputil"
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -168,4 +172,116 @@ func TestExportOfUnknownTopic(t *testing.T) {
 		t.Errorf("there remain %v", left)
 	}
 	s.prints([]string{"export", "--output", file, "--topic", "x"}, "exported 0 topics, 0 tasks, 0 dead and 1 finished")
+}
+
+// A half is an import that was interrupted after most of its file.
+type half struct {
+	*shell // the server
+	file   string
+	errs   string // what the interrupted command has said
+}
+
+// halfImported interrupts an import of a topic and more tasks than a request takes. The second task
+// is refused.
+func halfImported(t *testing.T) half {
+	t.Helper()
+	const tasks = 10_050
+	from := newShell(t)
+	from.ok("schedule", "x", "--id", "task-00000", "--delay", "1h")
+	from.ok("topics", "set", "x", "--weight", "7")
+	lines := strings.SplitAfter(from.ok("export"), "\n")
+	if len(lines) != 5 {
+		t.Fatalf("exported %q", lines)
+	}
+	var text strings.Builder
+	text.WriteString(lines[0] + lines[1])
+	for i := range tasks {
+		line := strings.Replace(lines[2], "task-00000", fmt.Sprintf("task-%05d", i), 1)
+		if i == 1 {
+			line = strings.Replace(line, `"fingerprint":"`, `"fingerprint":"x`, 1)
+		}
+		text.WriteString(line)
+	}
+	fmt.Fprintf(&text, `{"type":"end","topics":1,"tasks":%d,"dead":0,"finished":0,"unreadable":0}`+"\n", tasks)
+	h := half{file: from.file(text.String())}
+
+	to := newShell(t)
+	to.ok("topics", "set", "x", "--weight", "8")
+	ctx, interrupt := context.WithCancel(t.Context())
+	defer interrupt()
+	last := fmt.Sprintf("task-%05d", tasks-1)
+	h.shell = fronting(to, func(w http.ResponseWriter, r *http.Request) bool {
+		if r.URL.Path != "/v1/import" || ctx.Err() != nil {
+			return false
+		}
+		body, err := io.ReadAll(r.Body)
+		if err != nil {
+			t.Error(err)
+		}
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if !bytes.Contains(body, []byte(last)) {
+			return false
+		}
+		for r.Context().Err() == nil { // until what comes before it is done
+			if _, err := os.Stat(h.file + ".imported"); err == nil {
+				interrupt()
+				return true
+			}
+			runtime.Gosched()
+		}
+		return true
+	})
+	var o, e screen
+	if code := run(ctx, []string{"import", "file", h.file, "--server", h.url}, streams{&o, &e}); code != exitInterrupted {
+		t.Errorf("exit code %d: %s%s", code, &o, &e)
+	}
+	h.errs = e.String()
+	return h
+}
+
+// The lines that were refused before an interruption are told then, and again in the end.
+func TestImportGoesOn(t *testing.T) {
+	h := halfImported(t)
+	for _, part := range []string{"repeat the command to go on", "not imported 1 line:", "line 4: ", "fingerprint"} {
+		if !strings.Contains(h.errs, part) {
+			t.Errorf("%q is not in\n%s", part, h.errs)
+		}
+	}
+	code, out, errs := h.run("import", "file", h.file)
+	if code != exitUsage || !strings.HasPrefix(errs, "going on behind line ") || strings.Contains(out, "there already") {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+	for _, part := range []string{"not imported 1 line (1 of them by an earlier command):", "line 4: ", "fingerprint"} {
+		if !strings.Contains(errs, part) {
+			t.Errorf("%q is not in\n%s", part, errs)
+		}
+	}
+	if left, _ := filepath.Glob(h.file + ".*"); len(left) != 0 {
+		t.Errorf("there remain %v", left)
+	}
+}
+
+// An import with --replace-topics does not go on with one that has left the topics as they were.
+func TestImportBeginsAnew(t *testing.T) {
+	h := halfImported(t)
+	code, out, errs := h.run("import", "file", h.file, "--replace-topics")
+	if code != exitUsage || !strings.HasPrefix(errs, "beginning anew: "+h.file+".imported") || !strings.Contains(out, "and 1 topic; there already: ") {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+	if n := fmt.Sprint(h.object("topics", "get", "x")["weight"]); n != "7" {
+		t.Errorf("the weight is %s", n)
+	}
+}
+
+// A command that has done nothing tells only why.
+func TestImportNotAllowed(t *testing.T) {
+	s := newShell(t)
+	s.ok("schedule", "x", "--id", "a", "--delay", "1h")
+	file := s.file(s.ok("export"))
+	tokens := written(t, "tokens.yaml", lineOf("a", "old", "read"))
+	to, _ := started(t, "--data", t.TempDir(), "--token-file", tokens)
+	code, out, errs := (&shell{t, to}).run("import", "file", file)
+	if code != exitDenied || out != "" || !strings.Contains(errs, "token") {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
 }

@@ -7,7 +7,8 @@
 // Each page is on the disk before .progress counts it, and is compressed by itself, so that the
 // file can be cut off behind it. One export at a time writes a file: .partial is locked.
 //
-// An import keeps beside the file, with the suffix .imported, how much of it is done.
+// An import keeps beside the file, with the suffix .imported, how much of it is done, by which
+// server, and which lines were refused.
 //
 // What can fail: the files, and progress that belongs to another export.
 package exportfile

@@ -7,6 +7,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/lapsehq/lapse/client"
 )
 
 func add(t *testing.T, w *Writer, page, next string) {
@@ -136,7 +140,7 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
-// What was imported is known for one server and one state of the file.
+// What was imported is known for one import and one state of the file.
 func TestImported(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "all.ndjson")
 	if err := os.WriteFile(name, []byte("1\n2\n"), 0o600); err != nil {
@@ -151,18 +155,35 @@ func TestImported(t *testing.T) {
 		t.Cleanup(func() { _ = r.Close() })
 		return r
 	}
-	if err := open().Note("a", 7); err != nil {
+	want := Imported{"a", true, 7, 1, []client.ImportError{{Line: 3, ID: "x", Problem: &client.Problem{Type: "/problems/invalid"}}}}
+	if err := open().Note(&want); err != nil {
 		t.Fatal(err)
 	}
-	if a, b := open().Imported("a"), open().Imported("b"); a != 7 || b != 0 {
-		t.Errorf("imported %d lines, and at another server %d", a, b)
+	anew := func(server string, replaceTopics bool, why string) {
+		t.Helper()
+		got, anew := open().Imported(server, replaceTopics)
+		if diff := cmp.Diff(Imported{Server: server, ReplaceTopics: replaceTopics}, got); diff != "" || !strings.Contains(anew, why) {
+			t.Errorf("begins anew because %q: %s", anew, diff)
+		}
 	}
+	got, why := open().Imported("a/", true)
+	if diff := cmp.Diff(want, got); diff != "" || why != "" {
+		t.Errorf("%s: %s", why, diff)
+	}
+	anew("b", true, `the server "a"`)
+	anew("a", false, "with --replace-topics")
 	if err := os.WriteFile(name, []byte("1\n2\n3\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if n := open().Imported("a"); n != 0 {
-		t.Errorf("of another file %d lines are imported", n)
+	anew("a", true, "has changed")
+	if err := open().Note(&Imported{Server: "a"}); err != nil {
+		t.Fatal(err)
 	}
+	anew("a", true, "without --replace-topics")
+	if err := os.WriteFile(name+".imported", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	anew("a", true, name+".imported: ")
 	for range 2 {
 		if err := open().Forget(); err != nil {
 			t.Error(err)

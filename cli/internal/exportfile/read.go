@@ -5,14 +5,18 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/goccy/go-json"
 	"github.com/klauspost/compress/zstd"
+
+	"github.com/lapsehq/lapse/client"
 )
 
 const importedSuffix = ".imported"
@@ -74,7 +78,7 @@ func (r *Reader) Close() error {
 
 // Size is the length of the file; 0 if it is not known.
 func (r *Reader) Size() int64 {
-	if r.info == nil || !r.info.Mode().IsRegular() {
+	if !r.regular() {
 		return 0
 	}
 	return r.info.Size()
@@ -96,39 +100,70 @@ func (c counter) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// imported is how much of a file a server has imported.
-type imported struct {
-	Server string    `json:"server"`
-	Size   int64     `json:"size"`     // of the file
-	Time   time.Time `json:"modified"` // of the file
-	Lines  int64     `json:"lines"`
+// Imported is how much of a file a server has imported.
+type Imported struct {
+	Server        string `json:"server"`
+	ReplaceTopics bool   `json:"replace_topics"`
+	Lines         int64  `json:"lines"`
+	// Refused is how many of the lines were not imported, and Reasons says why of the first ones.
+	Refused int64                `json:"refused"`
+	Reasons []client.ImportError `json:"reasons,omitempty"`
 }
 
-// Imported returns how many lines at the beginning of the file an interrupted import has brought to
-// a server.
-func (r *Reader) Imported(server string) int64 {
-	var d imported
-	text, err := os.ReadFile(r.name + importedSuffix)
-	if err != nil || json.Unmarshal(text, &d) != nil {
-		return 0
-	}
-	if r.info == nil || d.Server != server || d.Size != r.info.Size() || !d.Time.Equal(r.info.ModTime()) {
-		return 0
-	}
-	return d.Lines
+// noted is an Imported, and of which state of the file it is.
+type noted struct {
+	Imported Imported  `json:"imported"`
+	Size     int64     `json:"size"`
+	Time     time.Time `json:"modified"`
 }
 
-// Note notes how many lines a server has imported. It does nothing for standard input, and returns
-// an error where the file's directory cannot be written.
-func (r *Reader) Note(server string, lines int64) error {
-	if r.info == nil || !r.info.Mode().IsRegular() {
+// Imported returns how much of the file an interrupted import into a server has done. Where one was
+// interrupted that was another import, the import begins anew, and anew says why.
+func (r *Reader) Imported(server string, replaceTopics bool) (done Imported, anew string) {
+	done = Imported{Server: strings.TrimRight(server, "/"), ReplaceTopics: replaceTopics}
+	if !r.regular() {
+		return done, ""
+	}
+	name := r.name + importedSuffix
+	text, err := os.ReadFile(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return done, ""
+	}
+	var before noted
+	if err == nil {
+		err = json.Unmarshal(text, &before)
+	}
+	switch {
+	case err != nil:
+		return done, fmt.Sprintf("%s: %v", name, err)
+	case before.Imported.Server != done.Server:
+		return done, fmt.Sprintf("%s is about the server %q", name, before.Imported.Server)
+	case before.Imported.ReplaceTopics && !replaceTopics:
+		return done, name + " is about an import with --replace-topics"
+	case replaceTopics && !before.Imported.ReplaceTopics:
+		return done, name + " is about an import without --replace-topics"
+	case before.Size != r.info.Size(), !before.Time.Equal(r.info.ModTime()):
+		return done, r.name + " has changed since an import of it was interrupted"
+	}
+	return before.Imported, ""
+}
+
+// Note notes how much is imported. It does nothing for standard input, and returns an error where
+// the file's directory cannot be written.
+func (r *Reader) Note(done *Imported) error {
+	if !r.regular() {
 		return nil
 	}
-	return save(r.name+importedSuffix, imported{server, r.info.Size(), r.info.ModTime(), lines})
+	return save(r.name+importedSuffix, noted{*done, r.info.Size(), r.info.ModTime()})
 }
+
+func (r *Reader) regular() bool { return r.info != nil && r.info.Mode().IsRegular() }
 
 // Forget removes what Note has written.
 func (r *Reader) Forget() error {
+	if !r.regular() {
+		return nil
+	}
 	err := os.Remove(r.name + importedSuffix)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
