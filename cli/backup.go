@@ -53,10 +53,18 @@ func (c *restore) Run(ctx context.Context, std streams, bad *faults) error {
 		return err
 	}
 	log := slog.New(slog.NewTextHandler(std.err, &slog.HandlerOptions{Level: slog.LevelError}))
-	if err := diskledger.Restore(ctx, c.Backup, c.Data, diskledger.Options{Log: log, MinFree: -1}); err != nil {
+	var shown *progress
+	err := diskledger.Restore(ctx, c.Backup, c.Data, diskledger.Options{Log: log, MinFree: -1}, func(copied, total int64) {
+		if shown == nil {
+			shown = bytesProgress(std.err, total)
+		}
+		shown.addBytes(copied)
+	})
+	shown.end()
+	if err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(std.out, "restored; start it with lapse serve --data %s\n", c.Data)
+	_, err = fmt.Fprintf(std.out, "restored; start it with lapse serve --data %s\n", c.Data)
 	return err
 }
 

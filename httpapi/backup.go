@@ -69,6 +69,8 @@ func (s *Server) backup(_ context.Context, in *request) (*reply[Backup], error) 
 		return nil, noBackup.with("there is a backup of this name")
 	case errors.Is(err, recovery.ErrBackupRunning):
 		return nil, overloaded.with("another backup is being made")
+	case errors.Is(err, recovery.ErrInTheWay):
+		return nil, noBackup.with(name + partialBackup + " in the directory of backups was not left by a backup, and stays as it is: move it away, or give the backup another name")
 	case errors.Is(err, recovery.ErrFull):
 		return nil, noBackup.with("the disk has no room for it")
 	case err != nil:

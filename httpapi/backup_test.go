@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"os"
 	"strings"
 	"testing"
 
@@ -22,6 +23,14 @@ func TestBackup(t *testing.T) {
 	}
 	r.want(r.do("POST", "/v1/backup", ""), 200)
 	r.refused(r.do("POST", "/v1/backup", `{"name":"first"}`), 409, "no_backup", "")
+	if err := os.WriteFile(backups+"/mine.partial", nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	a := r.do("POST", "/v1/backup", `{"name":"mine"}`)
+	r.refused(a, 409, "no_backup", "")
+	if _, err := os.Stat(backups + "/mine.partial"); err != nil || !strings.Contains(string(a.body), "mine.partial") {
+		t.Errorf("a file in the way: %s, %v", a.body, err)
+	}
 	for _, name := range []string{"../x", "a/b", ".x", "x.partial", "a b"} {
 		r.refused(r.do("POST", "/v1/backup", `{"name":"`+name+`"}`), 422, "invalid", "name")
 	}

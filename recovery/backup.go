@@ -11,6 +11,8 @@ var (
 	ErrBackupExists = errors.New("the directory of the backup exists")
 	// ErrBackupRunning: another backup is being made.
 	ErrBackupRunning = errors.New("another backup is being made")
+	// ErrInTheWay: where the backup would be made first there is something that no backup has left.
+	ErrInTheWay = errors.New("what is in the way is no unfinished backup")
 )
 
 // A Backer is a ledger that can be copied while it is used.
@@ -21,7 +23,7 @@ type Backer interface {
 	// A backup that was interrupted is not taken for a whole one, and is replaced by the next with
 	// its name.
 	//
-	// Errors: ErrBackupExists, ErrBackupRunning; ErrFull if there is no room; ErrClosed; those of
-	// the files.
+	// Errors: ErrBackupExists, ErrBackupRunning, ErrInTheWay; ErrFull if there is no room;
+	// ErrClosed; those of the files.
 	Backup(ctx context.Context, dir string) (bytes int64, err error)
 }

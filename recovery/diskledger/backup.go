@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -15,10 +14,15 @@ import (
 )
 
 const (
-	// partialSuffix ends the name of a backup that is being made, draftSuffix that of a directory
-	// into which one is being restored.
+	// partialSuffix ends the name of the directory in which a backup is being made.
 	partialSuffix = ".partial"
-	draftSuffix   = ".restoring"
+	// unfinishedName is the first file in that directory. Without it, the directory is not Lapse's.
+	unfinishedName    = "UNFINISHED"
+	unfinishedContent = "an unfinished backup of Lapse; the next one of its name replaces it\n"
+	// partialStore is where in that directory the store is copied to.
+	partialStore = "store"
+	// probeName is a link that says whether files can be linked there.
+	probeName = "probe"
 )
 
 // Backup implements recovery.Backer. The records are linked where the file system allows it: then a
@@ -41,51 +45,105 @@ func (l *Ledger) Backup(ctx context.Context, dir string) (bytes int64, err error
 	}
 	defer e.users.Done()
 	partial := dir + partialSuffix
-	if err := os.RemoveAll(partial); err != nil { // of an interrupted one
+	if err := beginPartial(partial); err != nil {
 		return 0, err
 	}
-	if err := l.roomFor(e, filepath.Dir(dir)); err != nil {
-		return 0, err
-	}
-	e.fence.leaveOut(filepath.Dir(dir))
-	defer e.fence.leaveOut("")
-	if err = e.db.Checkpoint(partial, pebble.WithFlushedWAL()); err == nil {
-		err = e.fence.broken() // behind which it has copied less than everything
-	}
-	if err == nil {
-		bytes, err = finishBackup(partial, dir)
+	bytes, err = l.copyStore(e, partial, dir)
+	if failed := os.RemoveAll(partial); err == nil && failed != nil {
+		l.log.Warn("the backup is made; what is left of the making cannot be removed", "dir", partial, "error", failed)
+	} else {
+		err = errors.Join(err, failed)
 	}
 	if err != nil {
-		return 0, errors.Join(fmt.Errorf("backup of %s: %w", l.dir, err), os.RemoveAll(partial))
+		return 0, fmt.Errorf("backup of %s: %w", l.dir, err)
 	}
 	return bytes, nil
 }
 
-// roomFor returns ErrFull if a backup does not fit into a directory. Files that can be linked take
-// no room; the log is always copied.
-func (l *Ledger) roomFor(e *engine, parent string) error {
-	m := e.db.Metrics()
-	need := m.WAL.PhysicalSize + m.MemTable.Size
-	probe := filepath.Join(parent, ".lapse-link")
-	if err := os.Link(filepath.Join(l.dir, markerName), probe); err != nil {
-		need += m.DiskSpaceUsage()
-	} else if err := os.Remove(probe); err != nil {
+// copyStore makes a backup: first as a part of the directory partial, which exists.
+func (l *Ledger) copyStore(e *engine, partial, dir string) (bytes int64, err error) {
+	if err := l.roomFor(e, partial); err != nil {
+		return 0, err
+	}
+	e.fence.leaveOut(partial)
+	defer e.fence.leaveOut("")
+	store := filepath.Join(partial, partialStore)
+	if err := e.db.Checkpoint(store, pebble.WithFlushedWAL()); err != nil {
+		return 0, err
+	}
+	if err := e.fence.broken(); err != nil { // behind which it has copied less than everything
+		return 0, err
+	}
+	return finishBackup(store, dir)
+}
+
+// beginPartial makes the directory in which a backup is made. It replaces the one of an interrupted
+// backup, and nothing else.
+func beginPartial(partial string) error {
+	switch info, err := os.Lstat(partial); {
+	case errors.Is(err, fs.ErrNotExist):
+	case err != nil:
+		return err
+	case !info.IsDir():
+		return fmt.Errorf("%w: %s", recovery.ErrInTheWay, partial)
+	default:
+		if err := removePartial(partial); err != nil {
+			return err
+		}
+	}
+	if err := os.Mkdir(partial, 0o700); err != nil {
 		return err
 	}
-	usage, err := l.fs.GetDiskUsage(parent)
+	if err := writeSynced(filepath.Join(partial, unfinishedName), []byte(unfinishedContent)); err != nil {
+		return errors.Join(err, os.RemoveAll(partial))
+	}
+	return nil
+}
+
+// removePartial removes what an interrupted backup has left: its mark last, so that this can be
+// interrupted as well.
+func removePartial(partial string) error {
+	files, err := os.ReadDir(partial)
+	if err != nil {
+		return err
+	}
+	if len(files) > 0 { // otherwise it ended before its mark was made
+		if _, err := os.Lstat(filepath.Join(partial, unfinishedName)); errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%w: %s has no file %s", recovery.ErrInTheWay, partial, unfinishedName)
+		} else if err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{partialStore, probeName, unfinishedName, ""} {
+		if err := os.RemoveAll(filepath.Join(partial, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// roomFor returns ErrFull if a backup does not fit into a directory. Files that can be linked take
+// no room; the log is always copied.
+func (l *Ledger) roomFor(e *engine, partial string) error {
+	m := e.db.Metrics()
+	need := m.WAL.PhysicalSize + m.MemTable.Size
+	if err := os.Link(filepath.Join(l.dir, markerName), filepath.Join(partial, probeName)); err != nil {
+		need += m.DiskSpaceUsage()
+	}
+	usage, err := l.fs.GetDiskUsage(partial)
 	if err != nil {
 		return fmt.Errorf("the directory of backups: %w", err)
 	}
 	if usage.AvailBytes < need+l.space.floor {
 		return fmt.Errorf("%w: a backup needs %d MiB in %s, which has %d left, of which %d are kept free",
-			recovery.ErrFull, need>>20, parent, usage.AvailBytes>>20, l.space.floor>>20)
+			recovery.ErrFull, need>>20, filepath.Dir(partial), usage.AvailBytes>>20, l.space.floor>>20)
 	}
 	return nil
 }
 
 // finishBackup makes the copy of a store a ledger, and gives it its name.
-func finishBackup(partial, dir string) (bytes int64, err error) {
-	files, err := os.ReadDir(partial)
+func finishBackup(store, dir string) (bytes int64, err error) {
+	files, err := os.ReadDir(store)
 	if err != nil {
 		return 0, err
 	}
@@ -96,13 +154,13 @@ func finishBackup(partial, dir string) (bytes int64, err error) {
 		}
 		bytes += info.Size()
 	}
-	if err := writeSynced(filepath.Join(partial, markerName), fmt.Appendf(nil, markerFormat, layoutVersion)); err != nil {
+	if err := writeSynced(filepath.Join(store, markerName), fmt.Appendf(nil, markerFormat, layoutVersion)); err != nil {
 		return 0, err
 	}
-	if err := syncDir(partial); err != nil {
+	if err := syncDir(store); err != nil {
 		return 0, err
 	}
-	if err := os.Rename(partial, dir); err != nil {
+	if err := os.Rename(store, dir); err != nil {
 		return 0, err
 	}
 	return bytes, syncDir(filepath.Dir(dir))
@@ -123,103 +181,4 @@ func syncDir(name string) error {
 		return err
 	}
 	return errors.Join(dir.Sync(), dir.Close())
-}
-
-// Restore makes a ledger of a backup: a copy in a directory that does not exist, or is empty. The
-// backup stays as it is. The copy was opened once, so that a damaged backup is an error. An
-// interrupted Restore leaves nothing in the directory, and may be repeated.
-func Restore(ctx context.Context, backup, dir string, o Options) error {
-	dir, err := filepath.Abs(dir)
-	if err != nil {
-		return err
-	}
-	if files, err := os.ReadDir(dir); err == nil && len(files) > 0 {
-		return fmt.Errorf("%s is not empty: name an empty directory, or one that does not exist", dir)
-	}
-	from, err := Open(backup, o)
-	if err != nil {
-		return err
-	}
-	if err := from.checkBackup(); err != nil {
-		return err
-	}
-	draft := dir + draftSuffix
-	if err := os.RemoveAll(draft); err != nil { // of an interrupted one
-		return err
-	}
-	if err := from.copyTo(ctx, draft); err != nil {
-		return errors.Join(fmt.Errorf("restoring %s: %w", backup, err), os.RemoveAll(draft))
-	}
-	copied, err := Open(draft, o)
-	if err == nil {
-		if _, err = copied.Adopt(ctx); err == nil {
-			err = copied.Close()
-		}
-	}
-	if err != nil {
-		return errors.Join(fmt.Errorf("the copy of %s cannot be opened: %w", backup, err), os.RemoveAll(draft))
-	}
-	if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := os.Rename(draft, dir); err != nil {
-		return err
-	}
-	return syncDir(filepath.Dir(dir))
-}
-
-// checkBackup returns an error if the directory is no ledger, or one that is in use.
-func (l *Ledger) checkBackup() error {
-	if _, err := os.Stat(filepath.Join(l.dir, markerName)); err != nil {
-		return fmt.Errorf("%s is no backup: it has no file %s: %w", l.dir, markerName, err)
-	}
-	if _, err := l.readMarker(); err != nil {
-		return err
-	}
-	// A backup may be where nothing can be written. Then no process can use it either.
-	lock, err := pebble.LockDirectory(l.dir, l.fs)
-	var denied *fs.PathError
-	switch {
-	case err == nil:
-		return lock.Close()
-	case errors.As(err, &denied):
-		return nil
-	}
-	return fmt.Errorf("%w: %s is no backup; it is in use by %s", recovery.ErrHeld, l.dir, l.owner())
-}
-
-// copyTo copies the files of the ledger.
-func (l *Ledger) copyTo(ctx context.Context, dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	files, err := os.ReadDir(l.dir)
-	if err != nil {
-		return err
-	}
-	for _, f := range files {
-		if name := f.Name(); f.Type().IsRegular() && name != "LOCK" && name != ownerName {
-			if err := ctx.Err(); err != nil {
-				return err
-			}
-			if err := copyFile(filepath.Join(l.dir, name), filepath.Join(dir, name)); err != nil {
-				return err
-			}
-		}
-	}
-	return syncDir(dir)
-}
-
-func copyFile(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Sync(), out.Close())
 }
