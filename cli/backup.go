@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/lapsehq/lapse/recovery/diskledger"
 )
@@ -78,13 +77,18 @@ func (s *settings) checkBackups(bad *faults) {
 		return
 	}
 	dir, err := filepath.Abs(s.BackupDir)
-	data, failed := filepath.Abs(s.Data)
+	if err != nil {
+		bad.add("backup-dir: %w", err)
+		return
+	}
+	backups, err := resolved(s.BackupDir)
+	data, failed := resolved(s.Data)
 	if err = errors.Join(err, failed); err != nil {
 		bad.add("backup-dir: %w", err)
 		return
 	}
-	if dir == data || strings.HasPrefix(dir+string(filepath.Separator), data+string(filepath.Separator)) {
-		bad.add("backup-dir: must not be data, or below it")
+	if contains(data, backups) || contains(backups, data) {
+		bad.add("backup-dir: %s must not be data (%s), be in it, or have it in itself: name a directory beside it", s.BackupDir, s.Data)
 		return
 	}
 	switch info, err := os.Stat(dir); {
@@ -97,4 +101,26 @@ func (s *settings) checkBackups(bad *faults) {
 	default:
 		s.BackupDir = dir
 	}
+}
+
+// contains reports whether a directory is another one, or has it below itself. Both are absolute
+// and without symbolic links.
+func contains(dir, other string) bool {
+	path, err := filepath.Rel(dir, other)
+	return err == nil && filepath.IsLocal(path)
+}
+
+// resolved returns the absolute path of a directory without symbolic links. It may not exist yet.
+func resolved(dir string) (string, error) {
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", err
+	}
+	path, err := filepath.EvalSymlinks(dir)
+	if parent := filepath.Dir(dir); errors.Is(err, fs.ErrNotExist) && parent != dir {
+		if path, err = resolved(parent); err == nil {
+			path = filepath.Join(path, filepath.Base(dir))
+		}
+	}
+	return path, err
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -53,16 +54,55 @@ func TestBackupAndRestoreCommands(t *testing.T) {
 	}
 }
 
+// On a terminal, a restore shows how many bytes it has copied. One that is interrupted leaves
+// nothing.
+func TestRestoreShowsProgress(t *testing.T) {
+	backups, to := t.TempDir(), filepath.Join(t.TempDir(), "restored")
+	url, stop := started(t, "--data", filepath.Join(t.TempDir(), "data"), "--backup-dir", backups)
+	(&shell{t, url}).ok("backup", "b")
+	stop()
+	was := isTerminal
+	t.Cleanup(func() { isTerminal = was })
+	isTerminal = func(any) bool { return true }
+	var out, errs screen
+	interrupted, interrupt := context.WithCancel(t.Context())
+	interrupt()
+	if code := run(interrupted, []string{"restore", filepath.Join(backups, "b"), "--data", to}, streams{&out, &errs}); code != exitInterrupted {
+		t.Errorf("interrupted: %d, %s", code, errs.String())
+	}
+	if _, err := os.Stat(to); err == nil {
+		t.Error("an interrupted restore leaves a directory")
+	}
+	if code := run(t.Context(), []string{"restore", filepath.Join(backups, "b"), "--data", to}, streams{&out, &errs}); code != exitOK || !strings.Contains(errs.String(), "B/") {
+		t.Errorf("restore: %d, %q", code, errs.String())
+	}
+}
+
 func TestBackupDirIsChecked(t *testing.T) {
-	data, file := t.TempDir(), filepath.Join(t.TempDir(), "file")
+	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	root := t.TempDir()
+	data := filepath.Join(root, "data")
+	links := t.TempDir()
+	for name, to := range map[string]string{"root": root, "below": filepath.Join(data, "below")} {
+		if err := os.Symlink(to, filepath.Join(links, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.MkdirAll(filepath.Join(root, "data", "below"), 0o700); err != nil {
+		t.Fatal(err)
+	}
 	for dir, says := range map[string]string{
-		"/no/such/directory":         "does not exist",
-		file:                         "no directory",
-		data:                         "must not be data",
-		filepath.Join(data, "below"): "must not be data",
+		root:                          "backup-dir: " + root + " must not be data",
+		"/":                           "must not be data",
+		filepath.Join(links, "root"):  "must not be data",
+		filepath.Join(links, "below"): "must not be data",
+		"/no/such/directory":          "does not exist",
+		file:                          "no directory",
+		data:                          "must not be data",
+		filepath.Join(data, "below"):  "must not be data",
 	} {
 		s := &settings{nodeSettings: nodeSettings{Data: data, BackupDir: dir}}
 		var bad faults
@@ -70,6 +110,23 @@ func TestBackupDirIsChecked(t *testing.T) {
 		if err := bad.err(); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%s: %v", dir, err)
 		}
+	}
+	for _, dir := range []string{root + "/backups", root + "/data-backups"} {
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		s := &settings{nodeSettings: nodeSettings{Data: filepath.Join(links, "root", "new"), BackupDir: dir}}
+		var bad faults
+		s.checkBackups(&bad)
+		if err := bad.err(); err != nil || s.BackupDir != dir {
+			t.Errorf("%s: %v", dir, err)
+		}
+	}
+	around := &settings{nodeSettings: nodeSettings{Data: filepath.Join(links, "root", "new"), BackupDir: root}}
+	var refused faults
+	around.checkBackups(&refused)
+	if err := refused.err(); err == nil || !strings.Contains(err.Error(), "must not be data") {
+		t.Errorf("around data that does not exist: %v", err)
 	}
 	s := &settings{nodeSettings: nodeSettings{Redis: "redis://127.0.0.1", BackupDir: data}}
 	var bad faults

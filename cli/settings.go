@@ -26,7 +26,7 @@ type nodeSettings struct {
 	Listen       string `default:"127.0.0.1:7480" help:"Address to serve on, host:port."`
 	HealthListen string `placeholder:"ADDR" help:"Address of a second listener, host:port, that serves /healthz, /readyz and /metrics alone, with connections of its own: it answers while all of max-connections are in use. Tokens, TLS and insecure as for listen. Default: none."`
 	Data         string `placeholder:"DIR" help:"Keep tasks in this directory. One server at a time uses it. Default, without --redis: ./lapse-data."`
-	BackupDir    string `placeholder:"DIR" help:"Directory below which lapse backup makes backups of data. It must exist, outside of data; on the same file system, a backup is made at once. Default: no backups are made."`
+	BackupDir    string `placeholder:"DIR" help:"Directory below which lapse backup makes backups of data. It must exist, neither in data nor around it; on the same file system, a backup is made at once. Default: no backups are made."`
 	Redis        string `placeholder:"URL" help:"Keep tasks in Redis instead: redis://, redis+sentinel://host,host/master or redis+cluster://host,host; with rediss for TLS."`
 	Node         string `placeholder:"NAME" help:"Name of this node, under which Redis keeps its tasks. Default: the address it serves on."`
 	Advertise    string `placeholder:"URL" help:"Where callers and other nodes reach this server, as the list of nodes shows it. Default: the address it serves on; the first of the machine if it serves on all."`
