@@ -248,13 +248,10 @@ func (c *importRedis) Run(ctx context.Context, std streams, bad *faults) error {
 		if err := c.checkNamed(ctx, r, c.Topic); err != nil {
 			return err
 		}
-		if err := r.keepFinished(ctx, c.Topic); err != nil {
-			return err
-		}
 		return rediskeys.Run(ctx, rediskeys.Options{
 			Redis: from, Writer: r.writer, Topic: c.Topic, Match: c.Match, Values: c.WithValues, Rate: c.Rate,
 			CancelGone: c.CancelGone, Watch: c.Watch, Rescan: c.Rescan, Configure: c.Configure,
-			Tell: r.tell, Size: r.progress.Size,
+			Prepare: r.keepFinished, Tell: r.tell, Size: r.progress.Size,
 		})
 	}())
 }

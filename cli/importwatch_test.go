@@ -190,4 +190,5 @@ func TestImportRedisNeedsNotifications(t *testing.T) {
 	if code != exitUsage || !strings.Contains(errs, `is "xE" and lacks Kg$e. Give --configure, or: redis-cli CONFIG SET notify-keyspace-events xEKg$e`) {
 		t.Errorf("exit code %d, %s", code, errs)
 	}
+	s.fails(exitNotFound, []string{"topics", "get", "order.expired"}) // nothing was changed
 }

@@ -21,6 +21,9 @@ func (m *importer) follow(ctx context.Context) error {
 	if err := m.checkNotifications(ctx); err != nil {
 		return interruptedOr(ctx, err)
 	}
+	if err := m.Prepare(ctx, m.Topic); err != nil {
+		return interruptedOr(ctx, err)
+	}
 	m.hands.activate()
 	heard := make(map[string]*subscriber)
 	defer func() {

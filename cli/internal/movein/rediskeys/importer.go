@@ -46,6 +46,9 @@ type Options struct {
 	Rescan time.Duration
 	// Configure: with Watch, the notifications of the source are switched on.
 	Configure bool
+	// Prepare is called with the topic before its first task, once nothing speaks against the
+	// import.
+	Prepare func(ctx context.Context, topic string) error
 	// Tell is called with lines for the operator.
 	Tell func(format string, args ...any)
 	// Size is called with about how many keys the source has, before each scan.
@@ -82,6 +85,9 @@ func Run(ctx context.Context, o Options) error {
 	}
 	if o.Watch {
 		return m.follow(ctx)
+	}
+	if err := m.Prepare(ctx, m.Topic); err != nil {
+		return err
 	}
 	if err := m.scan(ctx); err != nil {
 		return err
