@@ -52,6 +52,9 @@ func (s *Server) export(ctx context.Context, in *exportInput) (*exportReply, err
 		return nil, err
 	}
 	size := int64(taskAnswer)
+	for i := range page.Topics {
+		size += sizeOfTopic(&page.Topics[i])
+	}
 	for i := range page.Tasks {
 		size += sizeOf(&page.Tasks[i].Task)
 	}
@@ -81,6 +84,11 @@ func (s *Server) export(ctx context.Context, in *exportInput) (*exportReply, err
 		text = appendEnd(text, &page.Counts)
 	}
 	return &exportReply{mediaNDJSON, text}, nil
+}
+
+// sizeOfTopic returns about how many bytes the line of a topic has.
+func sizeOfTopic(t *tasks.ExportedTopic) int64 {
+	return int64(500 + len(t.Name) + len(t.Settings.Delivery) + len(t.Settings.OnDead.Topic))
 }
 
 // appendEnd appends the line that ends an export.

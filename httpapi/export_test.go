@@ -174,3 +174,25 @@ func TestExportIsForAdmins(t *testing.T) {
 		t.Errorf("status %d", a.status)
 	}
 }
+
+// The topics of a page count as its tasks do.
+func TestTopicsOfAnExportAreCounted(t *testing.T) {
+	r := newRigWith(t, tasks.Config{}, Config{MaxAnswers: LeastMaxAnswers})
+	for i := range 100 {
+		r.do("PUT", fmt.Sprintf("/v1/topics/t%03d", i), `{"concurrency":1000,"rate":{"per_second":1000,"burst":1000},"on_dead":{"topic":"x","delay":"1h"}}`)
+	}
+	a := r.do("GET", "/v1/export", "")
+	if a.status != 200 || len(a.body) < 2*taskAnswer {
+		t.Fatalf("%d, %d bytes", a.status, len(a.body))
+	}
+	used := int64(LeastMaxAnswers/2 - len(a.body))
+	r.api.answers.used.Store(used)
+	r.refused(r.do("GET", "/v1/export", ""), 429, "overloaded", "")
+	if now := r.api.answers.used.Load(); now != used {
+		t.Errorf("%d bytes are counted, want %d", now, used)
+	}
+	r.api.answers.used.Store(0)
+	if size := sizeOfTopic(&tasks.ExportedTopic{Settings: tasks.TopicSettings{Delivery: make([]byte, 32<<10)}}); size < 32<<10 {
+		t.Errorf("a topic with 32 KiB of settings counts as %d bytes", size)
+	}
+}
