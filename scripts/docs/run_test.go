@@ -18,14 +18,18 @@ func TestCommands(t *testing.T) {
 	tools := tools(t)
 	only := os.Getenv("LAPSE_PAGE") // while writing a page
 	var running sync.WaitGroup
+	atOnce := make(chan struct{}, 12)
 	failures := make(chan string, 1000) // above what the sessions have printed, which is long
 	for _, page := range pages(t) {
 		for i, session := range sessions(blocksOf(page, readPage(t, page))) {
 			if only != "" && !strings.Contains(page, only) {
 				continue
 			}
-			// They wait most of the time: all at once, not as many as there are processors.
+			// They wait most of the time: more at once than there are processors, but not all. As
+			// many servers that start keep other tests from the disk for seconds.
 			running.Go(func() {
+				atOnce <- struct{}{}
+				defer func() { <-atOnce }()
 				name := filepath.Base(page)
 				if i > 0 {
 					name += "-" + string(rune('a'+i))
