@@ -161,6 +161,23 @@ func TestImportTopicsFirst(t *testing.T) {
 	})
 }
 
+// No task is sent if the settings of the topics before it could not be stored.
+func TestImportWithoutItsTopics(t *testing.T) {
+	text := `{"type":"lapse_export","version":1}` + "\n" + `{"type":"topic","topic":"x"}` + "\n" +
+		strings.Repeat(`{"type":"task"}`+"\n", 50_000)
+	for range 20 { // requests would go at the same time
+		var requests atomic.Int64
+		c := over(t, client.Options{}, func(*http.Request, string) (*http.Response, error) {
+			requests.Add(1)
+			return problem(401, "unauthorized"), nil
+		})
+		_, err := c.ImportFrom(t.Context(), strings.NewReader(text), client.ImportOptions{}, nil)
+		if check(t, "ImportFrom", err, client.ErrUnauthorized); requests.Load() != 1 {
+			t.Fatalf("%d requests", requests.Load())
+		}
+	}
+}
+
 // Lines that are too long together for a server go with several requests.
 func TestImportOfLongBodies(t *testing.T) {
 	const most = 100

@@ -126,7 +126,10 @@ func (c *Client) ImportFrom(ctx context.Context, r io.Reader, o ImportOptions, r
 		case queue <- part:
 			go part.send(ctx, m)
 			if part.topics {
-				<-part.done // its tasks come after it: a topic may be paused
+				<-part.done // its tasks come after it, and only then: a topic may be paused
+				if err == nil {
+					err = part.err
+				}
 			}
 		case <-ctx.Done():
 			err = context.Cause(ctx)
