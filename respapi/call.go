@@ -1,0 +1,168 @@
+package respapi
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"github.com/lapsehq/lapse/respapi/internal/resp"
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// A call is one command under way.
+type call struct {
+	c    *conn
+	ctx  context.Context // of the caller
+	verb *verb           // nil: there is none of that name
+	args [][]byte        // the first is the name
+	out  *resp.Writer
+}
+
+func (c *conn) newCall(args [][]byte) *call {
+	return &call{c: c, ctx: c.ctx, verb: lookup(args), args: args, out: &c.answer}
+}
+
+// scheduler returns the scheduler. refusal has made sure that there is one.
+func (x *call) scheduler() *tasks.Scheduler { return x.c.server.scheduler.Load() }
+
+// fail answers an error of the scheduler.
+func (x *call) fail(err error) { x.out.Error(errorText(err)) }
+
+// name returns the name of the command as Redis shows it.
+func (x *call) name() string { return strings.ToLower(string(x.args[0])) }
+
+// refusal returns the answer to a call that may not be made; "" if it may.
+func (x *call) refusal() string {
+	v := x.verb
+	switch {
+	case v == nil:
+		return unknownCommand(x.args)
+	case !v.takes(len(x.args)):
+		return "ERR wrong number of arguments for '" + v.fullName() + "' command"
+	case x.c.caller == nil && v.flags&noAuth == 0:
+		return errNoAuth
+	case x.c.caller != nil && !x.c.caller.may(v.scope):
+		return "NOPERM this token has no permissions to run the '" + v.fullName() + "' command"
+	case x.c.subs.any() && !x.out.Three && v.flags&inSubscription == 0:
+		return "ERR Can't execute '" + v.fullName() + "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
+	case v.flags&needsTasks != 0 && x.c.server.scheduler.Load() == nil:
+		return errLoading
+	}
+	return ""
+}
+
+// execute answers a command, or queues it for EXEC.
+func (c *conn) execute(x *call) {
+	c.recheck()
+	c.begin(x)
+	from := len(c.answer.Buf)
+	refusal := x.refusal()
+	switch {
+	case refusal != "":
+		if c.multi != nil {
+			c.multi.spoilt = true
+		}
+		x.out.Error(refusal)
+	case c.multi != nil && x.verb.flags&notQueued == 0:
+		c.queue(x)
+	default:
+		x.verb.run(x)
+	}
+	c.count(c.answer.Buf[from:])
+	switch c.silence {
+	case off, skipThis:
+		c.answer.Buf = c.answer.Buf[:from]
+	}
+	switch c.silence {
+	case skipNext:
+		c.silence = skipThis
+	case skipThis:
+		c.silence = loud
+	}
+}
+
+// count counts a command that was answered.
+func (c *conn) count(answer []byte) {
+	c.server.counts.commands.Add(1)
+	if len(answer) > 0 && answer[0] == '-' {
+		c.server.counts.failed.Add(1)
+	}
+}
+
+// together answers x and the commands after it that have arrived, as long as each is about another
+// key and changes nothing but that. It returns the first command that was not answered; nil if none
+// has arrived.
+func (c *conn) together(x *call) (next [][]byte, err error) {
+	c.recheck()
+	calls, keys := []*call{x}, map[string]bool(nil)
+	for {
+		if next, err = c.in.Ready(); next == nil || len(calls) == mostTogether {
+			break
+		}
+		y := c.newCall(next)
+		if y.verb == nil || !y.verb.together() || !y.verb.takes(len(next)) || len(x.args) < 2 {
+			break
+		}
+		if keys == nil {
+			keys = map[string]bool{string(x.args[1]): true}
+		}
+		if key := string(next[1]); keys[key] {
+			break
+		} else {
+			keys[key] = true
+		}
+		calls = append(calls, y)
+	}
+	if len(calls) == 1 {
+		c.execute(x)
+		return next, err
+	}
+	c.runTogether(calls)
+	return next, err
+}
+
+// runTogether answers commands at the same time, and puts the answers in their order.
+func (c *conn) runTogether(calls []*call) {
+	var group sync.WaitGroup
+	var sets []*call
+	outs := make([]resp.Writer, len(calls))
+	for i, x := range calls {
+		c.begin(x)
+		outs[i].Three = c.answer.Three
+		x.out = &outs[i]
+		switch refusal := x.refusal(); {
+		case refusal != "":
+			x.out.Error(refusal)
+		case x.verb.batch:
+			sets = append(sets, x)
+		default:
+			group.Go(func() { x.verb.run(x) })
+		}
+	}
+	if len(sets) > 0 {
+		setAll(sets)
+	}
+	group.Wait()
+	for i := range outs {
+		c.count(outs[i].Buf)
+		c.answer.Buf = append(c.answer.Buf, outs[i].Buf...)
+	}
+}
+
+// unknownCommand returns Redis' answer to a command that there is not.
+func unknownCommand(args [][]byte) string {
+	var b strings.Builder
+	if v := verbs[strings.ToLower(string(args[0]))]; v != nil { // a subcommand
+		return "ERR unknown subcommand '" + cut(args[1], 128) + "'. Try " + strings.ToUpper(v.name) + " HELP."
+	}
+	b.WriteString("ERR unknown command '" + cut(args[0], 128) + "', with args beginning with: ")
+	for _, a := range args[1:] {
+		if b.Len() >= 128 {
+			break
+		}
+		b.WriteString("'" + cut(a, 128-b.Len()) + "' ")
+	}
+	return b.String()
+}
+
+func cut(b []byte, n int) string { return string(b[:min(len(b), max(n, 0))]) }

@@ -1,0 +1,194 @@
+package respapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"sync/atomic"
+	"time"
+
+	"github.com/lapsehq/lapse/respapi/internal/resp"
+)
+
+const (
+	// mostTogether is how many commands of a pipeline run at the same time.
+	mostTogether = 256
+	// signInWithin is how long a client has to say who it is, where there are tokens.
+	signInWithin = 30 * time.Second
+)
+
+// A conn is the connection of a client. Its goroutine reads commands and answers them; all fields
+// without a comment about other goroutines are its own.
+type conn struct {
+	server *Server
+	nc     net.Conn
+	in     *resp.Reader
+	out    *output     // any goroutine may push
+	answer resp.Writer // answers that are not sent yet
+	id     int64
+	since  time.Time
+	ending bool // the connection ends after the answers
+
+	caller *Caller // nil: the client has not said who it is
+	digest Digest  // of its token
+	epoch  int64   // of the tokens when caller was looked up
+	ctx    context.Context
+
+	silence silence
+	multi   *transaction // nil: none was begun
+	subs    subscriptions
+	shown   atomic.Pointer[shown]
+	last    atomic.Int64 // Unix nanoseconds of the last command
+	lastDid atomic.Pointer[verb]
+}
+
+// shown is what CLIENT LIST tells of a connection. Other goroutines read it.
+type shown struct {
+	name, library, version string
+	three                  bool
+}
+
+// A silence says which answers CLIENT REPLY has suppressed.
+type silence uint8
+
+const (
+	loud     silence = iota
+	off              // no answers until CLIENT REPLY ON
+	skipNext         // of CLIENT REPLY SKIP: the next command has no answer
+	skipThis
+)
+
+func (s *Server) newConn(nc net.Conn) *conn {
+	c := &conn{server: s, nc: nc, id: s.lastID.Add(1), since: time.Now()}
+	c.out = &output{nc: nc, slow: func() {
+		s.counts.slow.Add(1)
+		s.log.Warn("a subscriber does not read its messages and is cut off", "client", nc.RemoteAddr().String(), "bytes", mostPushed)
+	}}
+	c.in = resp.NewReader(nc, resp.Limits{Command: s.cfg.MaxCommand, Take: s.take})
+	c.shown.Store(&shown{})
+	c.last.Store(c.since.UnixNano())
+	if s.cfg.Authenticate == nil {
+		c.setCaller(openCaller)
+	} else {
+		c.setCaller(nil)
+		_ = nc.SetReadDeadline(c.since.Add(signInWithin))
+	}
+	return c
+}
+
+// change changes what is shown of the connection.
+func (c *conn) change(f func(*shown)) {
+	s := *c.shown.Load()
+	f(&s)
+	c.shown.Store(&s)
+}
+
+// begin notes that a command begins.
+func (c *conn) begin(x *call) {
+	c.last.Store(time.Now().UnixNano())
+	c.lastDid.Store(x.verb)
+}
+
+// interrupt has the connection end once its commands are answered. Any goroutine may call it.
+func (c *conn) interrupt() { _ = c.nc.SetReadDeadline(time.Unix(1, 0)) }
+
+// serve answers commands until the client leaves.
+func (c *conn) serve() {
+	defer c.nc.Close()
+	defer c.in.Close()
+	defer c.out.close()
+	defer c.unsubscribeAll()
+	for !c.ending {
+		args, err := c.in.Next()
+		if err != nil {
+			c.tell(err)
+			break
+		}
+		if err = c.pipeline(args); err == nil {
+			err = c.flush()
+		}
+		if err != nil {
+			return
+		}
+	}
+	_ = c.flush()
+}
+
+// tell answers an error of the reader, after which the connection ends.
+func (c *conn) tell(err error) {
+	var wrong *resp.ProtocolError
+	switch {
+	case errors.As(err, &wrong):
+		c.server.counts.badInput.Add(1)
+		c.answer.Error("ERR " + wrong.Error())
+	case errors.Is(err, resp.ErrTooLarge):
+		c.server.counts.badInput.Add(1)
+		c.answer.Error(errCommandLarge)
+	}
+}
+
+// pipeline answers a command, and all that have arrived with it.
+func (c *conn) pipeline(args [][]byte) error {
+	var err error
+	for args != nil && err == nil && !c.ending {
+		x := c.newCall(args)
+		if x.verb == nil || !x.verb.together() || c.multi != nil || c.silence != loud {
+			c.execute(x)
+			args, err = c.in.Ready()
+		} else {
+			args, err = c.together(x)
+		}
+		if err == nil && len(c.answer.Buf) >= flushAt {
+			err = c.flush()
+		}
+	}
+	if err != nil && !c.ending {
+		c.tell(err)
+		c.ending = true
+		err = nil
+	}
+	return err
+}
+
+// flush sends the answers.
+func (c *conn) flush() error {
+	if len(c.answer.Buf) == 0 {
+		return nil
+	}
+	err := c.out.send(c.answer.Buf)
+	if c.answer.Buf = c.answer.Buf[:0]; cap(c.answer.Buf) > restingOutput {
+		c.answer.Buf = nil
+	}
+	return err
+}
+
+// blocked calls f, which waits. Its context ends when the client leaves, or the server ends.
+// Arguments of the command are not valid in f.
+func (c *conn) blocked(f func(ctx context.Context)) {
+	if err := c.flush(); err != nil {
+		c.ending = true
+		return
+	}
+	ctx, cancel := context.WithCancel(c.ctx)
+	defer cancel()
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			if err := c.in.Peek(); err != nil {
+				if !isTimeout(err) && !errors.Is(err, io.ErrShortBuffer) {
+					cancel() // the client has left
+				}
+				return
+			}
+		}
+	}()
+	f(ctx)
+	c.interrupt()
+	<-ended
+	_ = c.nc.SetReadDeadline(time.Time{})
+	if c.server.ending.Err() != nil {
+		c.ending = true
+	}
+}

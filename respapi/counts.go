@@ -1,0 +1,13 @@
+package respapi
+
+import "sync/atomic"
+
+// counts are what the server has counted since it began.
+type counts struct {
+	accepted atomic.Int64 // connections
+	refused  atomic.Int64 // connections beyond Config.MaxConnections
+	commands atomic.Int64
+	failed   atomic.Int64 // commands that were answered with an error
+	badInput atomic.Int64 // connections that ended with a protocol error
+	slow     atomic.Int64 // subscribers that were cut off because they did not read
+}

@@ -1,0 +1,40 @@
+// Package respapi serves a scheduler to clients of Redis: a key with a TTL is a task, and its
+// expired event comes on time.
+//
+// A key is a task whose id is made from the key (package internal/keyid), whose payload is the
+// value, and whose deadline is the end of the TTL. Its topic is that of the longest prefix in
+// Config.Topics. A key without a TTL is a held task. A key exists as long as its task waits for its
+// deadline. From then on the task is an expiry, which is delivered as any task is: to subscribers,
+// to the readers of a stream, or in whatever other way the topic says.
+//
+//	bytes -> internal/resp: command -> table: verb -> handler -> tasks.Scheduler -> answer
+//	deadline -> keyevent (a way of delivery) -> the hubs of all nodes -> subscribers
+//	deadline -> ready -> XREADGROUP (Reserve) -> XACK (Settle)
+//
+// It owns the connections and their bounds, the table of verbs, the subscriptions and the entries
+// of streams that are out. A verb decides nothing that the scheduler could decide. It may call
+// packages tasks and tasks/task. It knows neither a ledger nor HTTP nor package cli.
+//
+// # The table
+//
+// All verbs stand in table.go, with their arity, flags, keys and scope; each family has a file with
+// its handlers. What is not in the table is answered as Redis answers an unknown command.
+//
+// # Pipelines
+//
+// A connection has one goroutine, which reads commands and answers them in order. Commands of a
+// pipeline that have arrived together and are about different keys run at the same time, so that
+// they wait for the ledger once. Commands about one key take effect in their order.
+//
+// # Bounds
+//
+// A command has at most Config.MaxCommand bytes, and all commands that are being read together
+// sixteen times as many. A connection that does not read its answers is not read from. A subscriber
+// whose messages take up more than 32 MiB is cut off, as in Redis.
+//
+// # What can fail
+//
+// Every error of the scheduler has one error code, see errors.go. TRYAGAIN means that nothing was
+// done and that the command may be repeated; UNKNOWN that it may have been done. An answer that is
+// no error comes after the ledger has the write.
+package respapi

@@ -1,0 +1,43 @@
+package respapi
+
+import (
+	"context"
+	"errors"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// The texts of Redis for what its clients know.
+const (
+	errSyntax       = "ERR syntax error"
+	errNotInteger   = "ERR value is not an integer or out of range"
+	errWrongType    = "WRONGTYPE Operation against a key holding the wrong kind of value"
+	errNoKey        = "ERR no such key"
+	errLoading      = "LOADING Redis is loading the dataset in memory"
+	errNoAuth       = "NOAUTH Authentication required."
+	errWrongPass    = "WRONGPASS invalid username-password pair or user is disabled."
+	errNestedMulti  = "ERR MULTI calls can not be nested"
+	errAborted      = "EXECABORT Transaction discarded because of previous errors."
+	errMaxClients   = "ERR max number of clients reached"
+	errKeyTooLong   = "ERR the key must be at most 512 bytes long"
+	errCommandLarge = "ERR Protocol error: the command is too large"
+)
+
+// errorText returns the answer for an error of the scheduler. An error without an entry here is one
+// of which the caller can know nothing but its text.
+func errorText(err error) string {
+	code := "ERR"
+	switch {
+	case errors.Is(err, tasks.ErrReplaying):
+		return errLoading
+	case errors.Is(err, tasks.ErrNotGranted):
+		code = "NOPERM"
+	case errors.Is(err, tasks.ErrOverloaded):
+		code = "OOM"
+	case errors.Is(err, tasks.ErrUnknown), errors.Is(err, tasks.ErrUnrecorded):
+		code = "UNKNOWN"
+	case errors.Is(err, tasks.ErrUnavailable), errors.Is(err, tasks.ErrClosed), errors.Is(err, context.Canceled):
+		code = "TRYAGAIN"
+	}
+	return code + " " + err.Error()
+}

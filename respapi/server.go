@@ -1,0 +1,249 @@
+package respapi
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/go-multierror"
+
+	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// Bounds of Config.
+const (
+	MostConnections  = 1_000_000
+	LeastMaxCommand  = 64 << 10
+	MostMaxCommand   = 1 << 30
+	MaxTopicPrefixes = 1000
+
+	defaultConnections = 10_000
+	defaultMaxCommand  = 16 << 20
+	defaultPersistent  = 1_000_000
+	commandsAtOnce     = 16 // Config.MaxCommand of all commands that are being read
+)
+
+// Config configures a server.
+type Config struct {
+	// Topics has the topic of keys, by prefix of the key: the longest one counts. Default: all keys
+	// are of the topic "expired". Keys without a topic are refused. At most MaxTopicPrefixes.
+	Topics map[string]string
+	// Authenticate returns the caller whose token has this digest. It is also called for callers
+	// that are connected, whenever Recheck was called. Default: no passwords, every client may use
+	// every verb.
+	Authenticate func(Digest) (*Caller, bool)
+	// MaxConnections bounds the connections, 1 to MostConnections. Default 10,000.
+	MaxConnections int
+	// MaxCommand bounds a command, in bytes, 64 KiB to 1 GiB. All commands that are being read at
+	// the same moment may have 16 times as many bytes together. Default 16 MiB.
+	MaxCommand int
+	// MaxPersistent bounds the keys without a TTL at each node: further ones are refused. Default
+	// 1,000,000.
+	MaxPersistent int
+	// Notify are the classes of events that subscribers get, as notify-keyspace-events has them.
+	// CONFIG SET changes them on this node until it ends. Default "Ex": expired events.
+	Notify *string
+	// Flush lets FLUSHDB and FLUSHALL delete all keys. Default: they are refused.
+	Flush bool
+	// Version of the program, for INFO and HELLO. Default "dev".
+	Version string
+	// Log receives messages for the operator. Default slog.Default().
+	Log *slog.Logger
+}
+
+// Validate returns everything that is wrong with a configuration.
+func (c *Config) Validate() error {
+	var all *multierror.Error
+	bad := func(ok bool, format string, args ...any) {
+		if !ok {
+			all = multierror.Append(all, fmt.Errorf(format, args...))
+		}
+	}
+	bad(len(c.Topics) <= MaxTopicPrefixes, "resp.topics must have at most %d prefixes", MaxTopicPrefixes)
+	for prefix, topic := range c.Topics {
+		bad(task.ValidName(topic), "resp.topics[%.100q]: %s", prefix, task.NameProblem)
+	}
+	bad(c.MaxConnections >= 0 && c.MaxConnections <= MostConnections, "resp.max_connections must be from 1 to %d", MostConnections)
+	bad(c.MaxCommand == 0 || c.MaxCommand >= LeastMaxCommand && c.MaxCommand <= MostMaxCommand,
+		"resp.max_command must be from %d to %d bytes", LeastMaxCommand, MostMaxCommand)
+	bad(c.MaxPersistent >= 0, "resp.max_persistent must not be negative")
+	return all.ErrorOrNil()
+}
+
+// A prefix is an entry of Config.Topics.
+type prefix struct{ text, topic string }
+
+// Server serves the connections of Redis clients. It is safe for concurrent use.
+type Server struct {
+	cfg      Config
+	log      *slog.Logger
+	prefixes []prefix // the longest first
+	started  time.Time
+
+	scheduler atomic.Pointer[tasks.Scheduler] // nil before Attach
+	reading   atomic.Int64                    // bytes of large commands that are being read
+	epoch     atomic.Int64                    // of the tokens, see Recheck
+	lastID    atomic.Int64                    // of a connection
+	counts    counts
+
+	mu        sync.Mutex // guards what follows
+	listeners []net.Listener
+	conns     map[int64]*conn
+	closed    bool
+	work      sync.WaitGroup
+
+	ending context.Context // done once Close is called
+	end    context.CancelFunc
+}
+
+// New makes a server. It refuses all commands but those about the connection until Attach. Error:
+// that of Config.Validate.
+func New(cfg Config) (*Server, error) {
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, defaultConnections)
+	cfg.MaxCommand = cmp.Or(cfg.MaxCommand, defaultMaxCommand)
+	cfg.MaxPersistent = cmp.Or(cfg.MaxPersistent, defaultPersistent)
+	cfg.Version = cmp.Or(cfg.Version, "dev")
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	if len(cfg.Topics) == 0 {
+		cfg.Topics = map[string]string{"": "expired"}
+	}
+	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), conns: make(map[int64]*conn)}
+	for text, topic := range cfg.Topics {
+		s.prefixes = append(s.prefixes, prefix{text, topic})
+	}
+	slices.SortFunc(s.prefixes, func(a, b prefix) int {
+		return cmp.Or(cmp.Compare(len(b.text), len(a.text)), strings.Compare(a.text, b.text))
+	})
+	s.ending, s.end = context.WithCancel(context.Background())
+	return s, nil
+}
+
+// Attach gives the server its scheduler, once.
+func (s *Server) Attach(scheduler *tasks.Scheduler) { s.scheduler.Store(scheduler) }
+
+// Recheck has every connection look up its token before its next command, because the tokens have
+// changed.
+func (s *Server) Recheck() { s.epoch.Add(1) }
+
+// topicOf returns the topic of a key. It reports false if no prefix matches.
+func (s *Server) topicOf(key []byte) (string, bool) {
+	for _, p := range s.prefixes {
+		if len(key) >= len(p.text) && string(key[:len(p.text)]) == p.text {
+			return p.topic, true
+		}
+	}
+	return "", false
+}
+
+// take counts bytes of large commands that are being read.
+func (s *Server) take(n int) bool {
+	if s.reading.Add(int64(n)) > int64(s.cfg.MaxCommand)*commandsAtOnce && n > 0 {
+		s.reading.Add(int64(-n))
+		return false
+	}
+	return true
+}
+
+// Serve accepts connections until Close is called, and then returns nil. It may be called for
+// several listeners.
+func (s *Server) Serve(l net.Listener) error {
+	s.mu.Lock()
+	if s.closed {
+		s.mu.Unlock()
+		return l.Close()
+	}
+	s.listeners = append(s.listeners, l)
+	s.mu.Unlock()
+	for pause := time.Duration(0); ; {
+		nc, err := l.Accept()
+		switch {
+		case err == nil:
+			pause = 0
+			s.accept(nc)
+		case s.ending.Err() != nil:
+			return nil
+		case errors.Is(err, net.ErrClosed):
+			return err
+		default: // too many open files, say
+			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
+			s.log.Warn("a connection of a Redis client cannot be accepted", "error", err, "again_in", pause)
+			select {
+			case <-time.After(pause):
+			case <-s.ending.Done():
+			}
+		}
+	}
+}
+
+// accept begins to serve a connection, unless there are too many.
+func (s *Server) accept(nc net.Conn) {
+	s.mu.Lock()
+	if s.closed || len(s.conns) >= s.cfg.MaxConnections {
+		full := !s.closed
+		s.mu.Unlock()
+		if full {
+			s.counts.refused.Add(1)
+			_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
+			_, _ = nc.Write([]byte("-" + errMaxClients + "\r\n"))
+		}
+		nc.Close()
+		return
+	}
+	c := s.newConn(nc)
+	s.conns[c.id] = c
+	s.work.Add(1)
+	s.mu.Unlock()
+	s.counts.accepted.Add(1)
+	go func() {
+		defer s.work.Done()
+		defer func() {
+			s.mu.Lock()
+			delete(s.conns, c.id)
+			s.mu.Unlock()
+		}()
+		c.serve()
+	}()
+}
+
+// Close ends the server: no new connections, commands in progress have until ctx ends, and then all
+// connections are closed. Error: that of ctx if connections had to be cut off in a command.
+func (s *Server) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	s.end()
+	for _, l := range s.listeners {
+		l.Close()
+	}
+	for _, c := range s.conns {
+		c.interrupt()
+	}
+	s.mu.Unlock()
+	done := make(chan struct{})
+	go func() { s.work.Wait(); close(done) }()
+	select {
+	case <-done:
+		return nil
+	case <-ctx.Done():
+	}
+	s.mu.Lock()
+	for _, c := range s.conns {
+		c.nc.Close()
+	}
+	s.mu.Unlock()
+	<-done
+	return ctx.Err()
+}

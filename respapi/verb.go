@@ -1,0 +1,103 @@
+package respapi
+
+import (
+	"slices"
+	"strings"
+)
+
+// A flag says something about a verb.
+type flag uint16
+
+const (
+	needsTasks     flag = 1 << iota // it needs the scheduler
+	writes                          // it changes keys
+	fast                            // it takes the same time whatever there is
+	pushes                          // it is about subscriptions
+	blocks                          // it may wait
+	noAuth                          // callers may use it who have not said who they are
+	inSubscription                  // subscribers may use it, in version 2 of the protocol
+	notQueued                       // MULTI does not queue it
+	apart                           // it runs alone, also in a pipeline
+)
+
+// A verb is a command that there is.
+type verb struct {
+	name  string
+	arity int // how many arguments with the name; -n: at least n
+	flags flag
+	scope Scope
+	// Where the keys stand, as COMMAND tells it: the first, the last (negative: from the end), and
+	// the step. 0: there are none.
+	first, last, step int
+	run               func(*call)
+	batch             bool // the commands of a pipeline go to setAll
+	parent            *verb
+	subs              map[string]*verb // subcommands; nil: it has none
+}
+
+// together reports whether commands of a pipeline may run at the same time: the verb is about one
+// key, which is its first argument, and nothing else.
+func (v *verb) together() bool { return v.first == 1 && v.last == 1 && v.flags&apart == 0 }
+
+// takes reports whether the verb can have so many arguments, its name counted.
+func (v *verb) takes(n int) bool { return n == v.arity || v.arity < 0 && n >= -v.arity }
+
+// fullName returns the name as Redis shows it: config|get.
+func (v *verb) fullName() string {
+	if v.parent != nil {
+		return v.parent.name + "|" + v.name
+	}
+	return v.name
+}
+
+// verbs are all verbs, by name in lower case.
+var verbs map[string]*verb
+
+// index returns verbs by name.
+func index(list ...*verb) map[string]*verb {
+	all := make(map[string]*verb, len(list))
+	for _, v := range list {
+		all[v.name] = v
+		for _, sub := range v.subs {
+			sub.parent = v
+		}
+	}
+	return all
+}
+
+// lookup returns the verb of a command, nil if there is none.
+func lookup(args [][]byte) *verb {
+	v := find(verbs, args[0])
+	if v != nil && v.subs != nil && len(args) > 1 {
+		return find(v.subs, args[1])
+	}
+	return v
+}
+
+// find returns a verb by its name, in whatever letters.
+func find(all map[string]*verb, name []byte) *verb {
+	var lower [32]byte
+	if len(name) > len(lower) {
+		return nil
+	}
+	for i, c := range name {
+		if c >= 'A' && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		lower[i] = c
+	}
+	return all[string(lower[:len(name)])]
+}
+
+// names returns the names of all verbs in order.
+func names() []string {
+	list := make([]string, 0, len(verbs))
+	for n := range verbs {
+		list = append(list, n)
+	}
+	slices.Sort(list)
+	return list
+}
+
+// is reports whether an argument is this word, in whatever letters.
+func is(arg []byte, word string) bool { return strings.EqualFold(string(arg), word) }
