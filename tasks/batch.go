@@ -44,3 +44,19 @@ func (s *Scheduler) scheduleBatch(ctx context.Context, requests []Request) ([]Re
 	b.Run(ctx, b.Distinct())
 	return b.Results, nil
 }
+
+// ReplaceBatch replaces or creates many tasks, at most MaxBatch. Each request is a Replace of its
+// own, with its Result, in order; Result.Repeated reports whether there was a task to replace. If
+// an id stands more than once, the last request that can be accepted wins, and those before it get
+// its Result. The error is for the batch as a whole, as of ScheduleBatch.
+func (s *Scheduler) ReplaceBatch(ctx context.Context, requests []Request) ([]Result, error) {
+	if len(requests) > MaxBatch {
+		return nil, task.Invalid("tasks", fmt.Sprintf("must be at most %d", MaxBatch))
+	}
+	results := make([]Result, len(requests))
+	for i := range requests {
+		t, err := s.Replace(ctx, requests[i])
+		results[i] = Result{ID: t.ID, Err: err, Spooled: t.Spooled, Repeated: t.Repeated}
+	}
+	return results, nil
+}

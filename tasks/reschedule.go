@@ -54,6 +54,10 @@ func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
 // Replace creates the task, or puts it in the place of the pending or ready task that has its id:
 // the deadline moves, and content and revision with it; attempts are counted anew. Task.Repeated
 // reports whether there was one. Errors: as of Schedule and Reschedule, without ErrExists.
+//
+// With Request.Supersede it also takes the place of a task that is being delivered, that is dead,
+// or that is finished and kept, in one write: a crash leaves the one or the other. From then on the
+// receipt of that delivery is stale, and what its handler returns is not heard.
 func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
 	if s.engine.Config.Tracer != nil {
 		return s.traced(ctx, r, s.replace)

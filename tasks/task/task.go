@@ -145,6 +145,12 @@ type Request struct {
 	// Target is what the task says of its own delivery; nil: nothing. The topic must allow it, see
 	// TopicSettings.TaskDelivery.
 	Target *Target
+	// Held has the task created held: it has no deadline until it is resumed, moved or replaced.
+	// Due or Delay say what is left of its countdown, Task.Remaining; both zero mean 0.
+	Held bool
+	// Supersede has Replace also take the place of a task that is being delivered, is dead, or is
+	// finished and kept. See Replace. Schedule ignores it.
+	Supersede bool
 }
 
 // A Move gives a task a new deadline, a new payload, a new target, or several of them. The zero Due

@@ -93,6 +93,8 @@ type wireRequest struct {
 	Group       string            `json:"Group"`
 	MaxLateness time.Duration     `json:"MaxLateness"`
 	Target      *wireTarget       `json:"Target,omitempty"` // not to nodes of earlier versions
+	Held        bool              `json:"Held,omitempty"`   // the same, as the next one
+	Supersede   bool              `json:"Supersede,omitempty"`
 }
 
 // A wireMove is a task.Move.

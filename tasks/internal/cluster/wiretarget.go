@@ -69,13 +69,14 @@ func (w *wireTarget) size() int {
 }
 
 func encodeRequest(r *task.Request) wireRequest {
-	return wireRequest{r.ID, r.Topic, r.Due, r.Delay, r.Payload, r.Headers, r.Group, r.MaxLateness, encodeTarget(r.Target)}
+	return wireRequest{r.ID, r.Topic, r.Due, r.Delay, r.Payload, r.Headers, r.Group, r.MaxLateness, encodeTarget(r.Target), r.Held, r.Supersede}
 }
 
 func (w *wireRequest) decode() task.Request {
 	return task.Request{
 		ID: w.ID, Topic: w.Topic, Due: w.Due, Delay: w.Delay, Payload: w.Payload, Headers: w.Headers,
 		Group: w.Group, MaxLateness: w.MaxLateness, Target: w.Target.decode(),
+		Held: w.Held, Supersede: w.Supersede,
 	}
 }
 

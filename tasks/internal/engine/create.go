@@ -138,6 +138,10 @@ func (s *Engine) Plan(r *task.Request, by Admission) (Plan, error) {
 	if chosen {
 		rec.Flags = record.ChosenID
 	}
+	if r.Held {
+		rec.Hold(Millis(wall)) // rounded as due is, so that a whole delay remains what it is
+		p.Next = rec.Next
+	}
 	p.Rec = rec.Append((*p.Buf)[:0])
 	return p, nil
 }
@@ -186,6 +190,9 @@ func fingerprint(r *task.Request, headers, target []byte) uint64 {
 	if len(target) > 0 { // else it is the fingerprint of before there were targets
 		number(int64(len(target)))
 		_, _ = d.Write(target)
+	}
+	if r.Held { // the same, and -1 is no length
+		number(-1)
 	}
 	return d.Sum64()
 }
@@ -255,7 +262,7 @@ func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
 			s.Unlock()
 			return task.Task{ID: p.ID}, err
 		}
-		t := s.TaskLocked(n)
+		t := s.shownLocked(n, task.Pending, false)
 		s.Unlock()
 		if s.TakenBack(ctx, p, c) {
 			p.ID, p.Spool = s.OtherID(p.ID), true
@@ -264,7 +271,6 @@ func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
 		if err := s.Await(ctx, c); err != nil {
 			return task.Task{ID: p.ID}, err
 		}
-		t.State = task.Pending
 		return t, s.OutcomesOf(c)[0]
 	}
 }

@@ -83,12 +83,17 @@ func (s *Engine) TaskLocked(n uint32) task.Task { return s.listedLocked(n, false
 
 // listedLocked describes a task as it stands for a list that is brief or not.
 func (s *Engine) listedLocked(n uint32, brief bool) task.Task {
+	return s.shownLocked(n, s.Store.Slot(n).State.Shown(), brief)
+}
+
+// shownLocked describes a task in a state that it has, or is about to have.
+func (s *Engine) shownLocked(n uint32, state task.State, brief bool) task.Task {
 	sl := s.Store.Slot(n)
 	f := s.Store.Fields(sl)
 	if brief {
 		f.Payload, f.Headers, f.Target = nil, nil, nil
 	}
-	t := s.describe(string(s.Store.ID(sl)), &f, sl.State.Shown())
+	t := s.describe(string(s.Store.ID(sl)), &f, state)
 	if t.State != task.Held {
 		t.Next = FromMillis(sl.Next)
 	}
