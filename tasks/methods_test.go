@@ -82,6 +82,7 @@ var conversations = []conversation{
 	converse(cluster.EventsMethod),
 	converse(cluster.CoalesceMethod),
 	converse(cluster.DeadReasonsMethod),
+	converse(cluster.MessageMethod),
 }
 
 // A conversation is one method's query and reply, both full of values.

@@ -65,6 +65,7 @@ func MethodHandlers() map[string]RPCHandler {
 	add(Handle(EventsMethod, (*Cluster).handleEvents))
 	add(Handle(CoalesceMethod, (*Cluster).handleCoalesce))
 	add(Handle(DeadReasonsMethod, (*Cluster).handleDeadReasons))
+	add(Handle(MessageMethod, (*Cluster).handleMessage))
 	add(handleAll(ListMethod, (*Cluster).listLocal))
 	add(handleAll(UsedMethod, (*Cluster).usedLocal))
 	add(handleAll(PurgeMethod, (*Cluster).PurgeLocal))

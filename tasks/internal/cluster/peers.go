@@ -19,6 +19,7 @@ type peers struct {
 	remoteWaiters map[remoteWaiterKey]*RemoteWaiter
 	Offloads      map[offloadKey]*offload
 	Counts        peerCounts
+	messages      messages // of the program; it has a mutex of its own
 }
 
 func newPeers() peers {

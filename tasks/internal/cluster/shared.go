@@ -80,7 +80,7 @@ func (s *Cluster) Share(ctx context.Context) error {
 	s.startPeerCalls()
 	sh.Relay, err = relay.New(relay.Config{
 		Bus: ledger, Node: sh.node, Incarnation: uuid.NewString(),
-		Answer: s.handleCall, Late: s.LateReply, Silence: s.engine.Config.AnswerWithin, Log: s.engine.Config.Log,
+		Answer: s.handleCall, Late: s.LateReply, InOrder: isMessage, Silence: s.engine.Config.AnswerWithin, Log: s.engine.Config.Log,
 	})
 	return err
 }

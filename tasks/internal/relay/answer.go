@@ -111,8 +111,64 @@ func (r *Relay) execute(ctx context.Context, h *remembered, from string, q *call
 	r.sendAnswerLocked(h)
 }
 
-// notificationLocked handles a notification.
-func (r *Relay) notificationLocked(p *peer, method string, body []byte) {
+// maxInbox is how many notifications of one process may wait for their turn. So a handler that
+// hangs keeps a bounded part of the room that all processes share.
+const maxInbox = 1 << 14
+
+// inboxShare is the share of Limits.MaxBytes that the notifications of one process may take.
+const inboxShare = 8
+
+// enterInboxLocked has a notification wait for its turn. size is the size of its message.
+func (r *Relay) enterInboxLocked(p *peer, q Call, size int) {
+	if p.unread >= maxInbox || p.bytes+len(q.Body) > r.cfg.MaxBytes/inboxShare || r.inTurn+len(q.Body) > r.cfg.MaxBytes {
+		r.stats.Refused++
+		return
+	}
+	q.Body = own(q.Body, size)
+	r.inTurn += len(q.Body)
+	p.bytes += len(q.Body)
+	p.unread++
+	p.inbox = append(p.inbox, q)
+	if !p.reading {
+		p.reading = true
+		r.work.Go(func() { r.readInbox(p) })
+	}
+}
+
+// readInbox answers the notifications of a process until there are no more. Once the relay is
+// closed, it drops them.
+func (r *Relay) readInbox(p *peer) {
+	for {
+		r.mu.Lock()
+		batch := p.inbox
+		p.inbox = nil
+		p.reading = len(batch) > 0
+		r.mu.Unlock()
+		if len(batch) == 0 {
+			return
+		}
+		for _, q := range batch {
+			if r.life.Err() == nil {
+				ctx, cancel := context.WithTimeout(r.life, MaxTime)
+				r.cfg.Answer(ctx, q)
+				cancel()
+			}
+			r.mu.Lock()
+			r.inTurn -= len(q.Body)
+			p.bytes -= len(q.Body)
+			p.unread--
+			r.stats.Answered++ // or dropped, at the end
+			r.mu.Unlock()
+		}
+	}
+}
+
+// notificationLocked handles a notification. size is the size of its message.
+func (r *Relay) notificationLocked(p *peer, method string, body []byte, size int) {
+	if r.cfg.InOrder != nil && r.cfg.InOrder(method) {
+		r.enterInboxLocked(p, Call{From: p.node, Method: method, Body: body, Told: true}, size)
+		return
+	}
 	if !r.admitLocked(len(body)) {
 		return
 	}

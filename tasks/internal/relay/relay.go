@@ -71,6 +71,10 @@ type Config struct {
 	// Late gets an answer that came after Call had returned ErrNoAnswer, at most once for each
 	// call, from a goroutine of its own; called is when Call was called. Nil drops it.
 	Late func(node, method string, answer []byte, called time.Time)
+	// InOrder reports whether notifications of a method are answered one at a time for each process
+	// that sends them, in the order in which they come. They are no part of MaxAnswering. Nil:
+	// each has a goroutine of its own. It is called with the relay's mutex held.
+	InOrder func(method string) bool
 	// Silence is how long Call waits without a message of the other side about its call;
 	// MaxTime unless set, and at least 100 ms.
 	Silence time.Duration
@@ -89,8 +93,8 @@ type Limits struct {
 	// MaxRemembered is how many calls are remembered, to recognise their repeats, until
 	// their time to live is over; 262,144. Calls beyond it are not executed.
 	MaxRemembered int
-	// MaxBytes bounds each of three: the calls being answered, the answers
-	// remembered, and what waits to be sent; 128 MiB, at least MaxBody.
+	// MaxBytes bounds each of four: the calls being answered, the answers remembered, what waits
+	// to be sent, and the notifications that wait for their turn; 128 MiB, at least MaxBody.
 	MaxBytes int
 }
 
@@ -173,6 +177,7 @@ type Relay struct {
 	due       map[int64][]*remembered // calls to forget, by second of the clock
 	answers   []*remembered           // those that may have an answer, the oldest first
 	working   int                     // bytes of calls being answered
+	inTurn    int                     // bytes of notifications that wait for their turn
 	lanes     map[string]*lane        // by node; "" is for all other nodes
 	fetching  map[source]*fetching
 }
@@ -285,7 +290,7 @@ func (r *Relay) frameLocked(p *peer, k kind, rest *reader, size int) error {
 		}
 	case notificationFrame:
 		if method := rest.text(); !rest.bad {
-			r.notificationLocked(p, method, rest.b)
+			r.notificationLocked(p, method, rest.b, size)
 		}
 	case withdrawalFrame:
 		if id := rest.number(); !rest.bad {

@@ -28,6 +28,11 @@ type peer struct {
 	difference, least, before int64
 	began                     uint64
 	delay                     uint64
+
+	inbox   []Call // notifications that wait for their turn, see Config.InOrder
+	unread  int    // how many there are, with those that were taken out and are not answered yet
+	bytes   int    // of their bodies
+	reading bool   // a goroutine answers them
 }
 
 // clockPeriod bounds for how long the quickest message serves as a measure of later ones: clocks

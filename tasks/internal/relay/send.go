@@ -16,6 +16,9 @@ const messageSize = 256 << 10
 // sendTimeout is how long the bus may take for one message.
 const sendTimeout = 2 * time.Second
 
+// MaxNotification is the longest body that Send takes, in bytes.
+const MaxNotification = pieceSize
+
 // The size of a frame besides its rest: its kind and length, at most; and about its size besides
 // its body.
 const (

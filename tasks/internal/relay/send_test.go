@@ -3,6 +3,7 @@ package relay
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -104,4 +105,59 @@ func TestConfig(t *testing.T) {
 	if err == nil || bytes.Count([]byte(err.Error()), []byte("must")) < 4 {
 		t.Errorf("New: %v", err)
 	}
+}
+
+// Notifications in order are answered in the order of their sender, one at a time. One that hangs
+// keeps a bounded number of them waiting, and no others.
+func TestNotificationsInOrder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		n := newNetwork(1, 0, 0, 0)
+		sender, _ := open(t, n, "a", "1", nil)
+		other, _ := open(t, n, "c", "1", nil)
+		hang := make(chan struct{})
+		var got, apart record
+		b, _ := open(t, n, "b", "1", func(c *Config) {
+			c.InOrder = func(method string) bool { return method == "ordered" }
+			c.Answer = func(ctx context.Context, q Call) []byte {
+				switch {
+				case q.From == "a" && string(q.Body) == "hang":
+					<-hang
+				case q.Method == "ordered":
+					return got.answer(ctx, q)
+				}
+				return apart.answer(ctx, q)
+			}
+		})
+		send := func(r *Relay, method, body string) {
+			t.Helper()
+			if err := r.Send("b", method, []byte(body)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var all []string
+		for i := range 1000 {
+			all = append(all, fmt.Sprint(i))
+			send(sender, "ordered", all[i])
+		}
+		time.Sleep(time.Second)
+		got.want(t, all...)
+
+		send(sender, "ordered", "hang")
+		for range maxInbox + 10 {
+			send(sender, "ordered", "waits")
+		}
+		send(sender, "apart", "at once")
+		send(other, "ordered", "of another process")
+		time.Sleep(time.Second)
+		apart.want(t, "at once")
+		got.want(t, append(all, "of another process")...)
+		if s := b.Stats(); s.Refused < 9 || s.Refused > 11 {
+			t.Errorf("Stats: %+v", s)
+		}
+		close(hang)
+		time.Sleep(time.Second)
+		if s := b.Stats(); s.Answering != 0 || b.inTurn != 0 || int(s.Answered) != 1000+maxInbox+10+3-int(s.Refused) {
+			t.Errorf("%d bytes wait, %+v", b.inTurn, s)
+		}
+	})
 }
