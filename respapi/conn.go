@@ -37,6 +37,7 @@ type conn struct {
 
 	silence silence
 	multi   *transaction // nil: none was begun
+	watched []watched
 	subs    subscriptions
 	shown   atomic.Pointer[shown]
 	last    atomic.Int64 // Unix nanoseconds of the last command

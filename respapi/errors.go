@@ -12,6 +12,7 @@ const (
 	errSyntax       = "ERR syntax error"
 	errNotInteger   = "ERR value is not an integer or out of range"
 	errWrongType    = "WRONGTYPE Operation against a key holding the wrong kind of value"
+	errStringLarge  = "ERR string exceeds maximum allowed size (proto-max-bulk-len)"
 	errNoKey        = "ERR no such key"
 	errLoading      = "LOADING Redis is loading the dataset in memory"
 	errNoAuth       = "NOAUTH Authentication required."
@@ -30,6 +31,10 @@ func errorText(err error) string {
 	switch {
 	case errors.Is(err, tasks.ErrReplaying):
 		return errLoading
+	case errors.Is(err, errOtherTopic):
+		return errWrongType
+	case errors.Is(err, tasks.ErrTooLarge):
+		return errStringLarge
 	case errors.Is(err, tasks.ErrNotGranted):
 		code = "NOPERM"
 	case errors.Is(err, tasks.ErrOverloaded):

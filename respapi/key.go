@@ -17,19 +17,45 @@ type key struct {
 	topic   string
 }
 
-// key returns the key in an argument. It answers and reports false if it cannot be one.
-func (x *call) key(name []byte) (k key, ok bool) {
-	topic, ok := x.c.server.topicOf(name)
+// streamPrefix begins the keys of streams, see stream.go. The name of a topic follows.
+const streamPrefix = "expired:"
+
+// isStream reports whether a name is that of the stream of a topic that has keys.
+func (s *Server) isStream(name []byte) bool {
+	if len(name) <= len(streamPrefix) || string(name[:len(streamPrefix)]) != streamPrefix {
+		return false
+	}
+	_, ok := s.hasKeys[string(name[len(streamPrefix):])]
+	return ok
+}
+
+// keyTopic returns the topic of a key, or the answer to a name that cannot be one.
+func (s *Server) keyTopic(name []byte) (topic, problem string) {
+	topic, ok := s.topicOf(name)
 	switch {
 	case len(name) > keyid.MaxKey:
-		x.out.Error(errKeyTooLong)
-		return k, false
+		return "", errKeyTooLong
+	case s.isStream(name):
+		return "", errWrongType
 	case !ok:
-		x.out.Error("ERR no prefix in resp.topics matches the key")
+		return "", "ERR no prefix in resp.topics matches the key"
+	}
+	return topic, ""
+}
+
+// key returns the key in an argument. It answers and reports false if it cannot be one.
+func (x *call) key(name []byte) (k key, ok bool) {
+	topic, problem := x.c.server.keyTopic(name)
+	if problem != "" {
+		x.out.Error(problem)
 		return k, false
 	}
+	return keyOf(name, topic), true
+}
+
+func keyOf(name []byte, topic string) key {
 	id, escaped := keyid.Encode(name)
-	return key{name: name, id: id, escaped: escaped, topic: topic}, true
+	return key{name: name, id: id, escaped: escaped, topic: topic}
 }
 
 // headers returns the headers of the key's task.

@@ -6,6 +6,7 @@ import "bytes"
 const (
 	mostQueued      = 10_000  // commands
 	mostQueuedBytes = 4 << 20 // bytes of them
+	mostWatched     = 10_000  // keys of a connection
 )
 
 // A transaction is what MULTI has begun. EXEC runs its commands one after the other. Each of them
@@ -14,7 +15,6 @@ type transaction struct {
 	queued []*call
 	bytes  int
 	spoilt bool // a command could not be queued: EXEC is refused
-
 }
 
 // queue keeps a command for EXEC.
@@ -49,13 +49,19 @@ func runDiscard(x *call) {
 		x.out.Error("ERR DISCARD without MULTI")
 		return
 	}
-	x.c.multi = nil
+	x.c.multi, x.c.watched = nil, nil
 	x.out.OK()
 }
 
+// runExec answers EXEC. It is refused if a watched key has changed since WATCH. The keys are
+// compared before the first command runs: a client that changes one of them after that, while the
+// commands run, is not noticed, unlike in Redis.
 func runExec(x *call) {
 	t := x.c.multi
 	x.c.multi = nil
+	if t != nil {
+		defer func() { x.c.watched = nil }()
+	}
 	switch {
 	case t == nil:
 		x.out.Error("ERR EXEC without MULTI")
@@ -63,6 +69,17 @@ func runExec(x *call) {
 	case t.spoilt:
 		x.out.Error(errAborted)
 		return
+	}
+	if len(x.c.watched) > 0 {
+		unchanged, err := x.isUnchanged()
+		switch {
+		case err != nil:
+			x.fail(err)
+			return
+		case !unchanged:
+			x.out.NullArray()
+			return
+		}
 	}
 	x.out.Array(len(t.queued))
 	for _, y := range t.queued {

@@ -86,14 +86,17 @@ type prefix struct{ text, topic string }
 type Server struct {
 	cfg      Config
 	log      *slog.Logger
-	prefixes []prefix // the longest first
+	prefixes []prefix            // the longest first
+	hasKeys  map[string]struct{} // the topics of keys
 	started  time.Time
 
-	scheduler atomic.Pointer[tasks.Scheduler] // nil before Attach
-	reading   atomic.Int64                    // bytes of large commands that are being read
-	epoch     atomic.Int64                    // of the tokens, see Recheck
-	lastID    atomic.Int64                    // of a connection
-	counts    counts
+	scheduler  atomic.Pointer[tasks.Scheduler] // nil before Attach
+	reading    atomic.Int64                    // bytes of large commands that are being read
+	epoch      atomic.Int64                    // of the tokens, see Recheck
+	lastID     atomic.Int64                    // of a connection
+	turns      *turns
+	persistent persistent
+	counts     counts
 
 	mu        sync.Mutex // guards what follows
 	listeners []net.Listener
@@ -121,9 +124,10 @@ func New(cfg Config) (*Server, error) {
 	if len(cfg.Topics) == 0 {
 		cfg.Topics = map[string]string{"": "expired"}
 	}
-	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), conns: make(map[int64]*conn)}
+	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), conns: make(map[int64]*conn), turns: newTurns(), hasKeys: make(map[string]struct{})}
 	for text, topic := range cfg.Topics {
 		s.prefixes = append(s.prefixes, prefix{text, topic})
+		s.hasKeys[topic] = struct{}{}
 	}
 	slices.SortFunc(s.prefixes, func(a, b prefix) int {
 		return cmp.Or(cmp.Compare(len(b.text), len(a.text)), strings.Compare(a.text, b.text))

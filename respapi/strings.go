@@ -1,8 +1,387 @@
 package respapi
 
-// setAll answers plain SET commands of one pipeline, which are about different keys.
-func setAll(sets []*call) {
-	for _, x := range sets {
-		x.verb.run(x)
+import (
+	"errors"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// options are what SET and GETEX say besides the key and the value.
+type options struct {
+	nx, xx, get, keep, persist bool
+	until                      []byte // the argument of unit
+	unit                       unit
+}
+
+// A unit says what the number of a TTL means.
+type unit struct{ seconds, relative bool }
+
+var (
+	seconds     = unit{seconds: true, relative: true}
+	millis      = unit{relative: true}
+	unixSeconds = unit{seconds: true}
+	unixMillis  = unit{}
+)
+
+// readOptions reads the options of SET, or those of GETEX. It answers and reports false if they
+// cannot be.
+func (x *call) readOptions(args [][]byte, ofSet bool) (o options, ok bool) {
+	for i := 0; i < len(args); i++ {
+		arg, left := args[i], len(args)-i-1
+		// An option may stand twice, but not beside one that says something else.
+		timed := func(u unit) bool {
+			if left == 0 || o.keep || o.persist || o.until != nil && o.unit != u {
+				return false
+			}
+			i++
+			o.until, o.unit = args[i], u
+			return true
+		}
+		switch {
+		case ofSet && is(arg, "nx") && !o.xx:
+			o.nx = true
+		case ofSet && is(arg, "xx") && !o.nx:
+			o.xx = true
+		case ofSet && is(arg, "get"):
+			o.get = true
+		case ofSet && is(arg, "keepttl") && o.until == nil:
+			o.keep = true
+		case !ofSet && is(arg, "persist") && o.until == nil:
+			o.persist = true
+		case is(arg, "ex") && timed(seconds), is(arg, "px") && timed(millis),
+			is(arg, "exat") && timed(unixSeconds), is(arg, "pxat") && timed(unixMillis):
+		default:
+			x.out.Error(errSyntax)
+			return o, false
+		}
 	}
+	return o, true
+}
+
+// invalidTime answers that a TTL is none.
+func (x *call) invalidTime() {
+	x.out.Error("ERR invalid expire time in '" + x.verb.fullName() + "' command")
+}
+
+// until returns the deadline that an argument says. It answers and reports false if it is none.
+func (x *call) until(arg []byte, u unit) (due time.Time, ok bool) {
+	n, ok := parseInt(arg)
+	if !ok {
+		x.out.Error(errNotInteger)
+		return due, false
+	}
+	now := time.Now().UnixMilli()
+	if n <= 0 || u.seconds && n > math.MaxInt64/1000 {
+		x.invalidTime()
+		return due, false
+	}
+	if u.seconds {
+		n *= 1000
+	}
+	if u.relative {
+		n += now // below 0 if it is too much
+	}
+	if n <= 0 || n > now+task.MaxAhead.Milliseconds() {
+		x.invalidTime()
+		return due, false
+	}
+	return time.UnixMilli(n), true
+}
+
+// A setting is a SET that was understood.
+type setting struct {
+	options
+	key key
+	due time.Time // zero: none
+}
+
+// plain reports whether the setting does not depend on what is there.
+func (s *setting) plain() bool { return !s.nx && !s.xx && !s.get && !s.keep }
+
+// readSet reads a SET. It answers and reports false if it is none.
+func (x *call) readSet() (s setting, ok bool) {
+	if s.options, ok = x.readOptions(x.args[3:], true); !ok {
+		return s, false
+	}
+	if s.until != nil {
+		if s.due, ok = x.until(s.options.until, s.unit); !ok {
+			return s, false
+		}
+	}
+	s.key, ok = x.key(x.args[1])
+	return s, ok
+}
+
+func runSet(x *call) {
+	if s, ok := x.readSet(); ok {
+		x.runSetting(&s, x.args[2])
+	}
+}
+
+func (x *call) runSetting(s *setting, value []byte) {
+	if s.plain() {
+		r, err := x.request(&s.key, value, s.due)
+		if err == nil {
+			err = x.set(r)
+		}
+		x.answerSet(&s.key, s.due, err)
+		return
+	}
+	var before []byte
+	was, done := false, false
+	_, err := x.update(&s.key, func(old *tasks.Task) change {
+		was, before = old != nil, nil
+		if was {
+			before = old.Payload
+		}
+		if done = !(s.nx && was || s.xx && !was); !done {
+			return change{}
+		}
+		due := s.due
+		if s.keep {
+			due = dueOf(old)
+		}
+		return change{put, value, due}
+	})
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	if done {
+		x.changed(&s.key, s.due)
+	}
+	switch {
+	case s.get && was:
+		x.value(before)
+	case s.get, !done:
+		x.out.Null()
+	default:
+		x.out.OK()
+	}
+}
+
+// changed tells subscribers that a key was set.
+func (x *call) changed(k *key, due time.Time) {
+	x.c.server.notify(classString, "set", k.name)
+	if !due.IsZero() {
+		x.c.server.notify(classGeneric, "expire", k.name)
+	}
+}
+
+// answerSet answers a plain SET.
+func (x *call) answerSet(k *key, due time.Time, err error) {
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	x.changed(k, due)
+	x.out.OK()
+}
+
+// setAll answers SET commands of one pipeline, which are about different keys. Those that do not
+// depend on what is there go to the scheduler together.
+func setAll(sets []*call) {
+	var group sync.WaitGroup
+	defer group.Wait()
+	requests := make([]tasks.Request, 0, len(sets))
+	known := make([]setting, 0, len(sets))
+	calls := make([]*call, 0, len(sets))
+	for _, x := range sets {
+		s, ok := x.readSet()
+		if !ok {
+			continue
+		}
+		if !s.plain() {
+			group.Go(func() { x.runSetting(&s, x.args[2]) })
+			continue
+		}
+		r, err := x.request(&s.key, x.args[2], s.due)
+		if err != nil {
+			x.fail(err)
+			continue
+		}
+		requests, known, calls = append(requests, r), append(known, s), append(calls, x)
+	}
+	if len(requests) == 0 {
+		return
+	}
+	x := calls[0]
+	for i, err := range x.setMany(requests) {
+		calls[i].answerSet(&known[i].key, known[i].due, err)
+	}
+}
+
+// setMany is set for many keys, with one wait for the ledger. It returns an error for each.
+func (x *call) setMany(requests []tasks.Request) []error {
+	errs := make([]error, len(requests))
+	for from := 0; from < len(requests); from += tasks.MaxBatch {
+		some := requests[from:min(from+tasks.MaxBatch, len(requests))]
+		results, err := x.scheduler().ReplaceBatch(x.ctx, some)
+		for i := range some {
+			if err != nil {
+				errs[from+i] = err
+			} else {
+				errs[from+i] = results[i].Err
+			}
+		}
+	}
+	var expiring []int
+	for i, err := range errs {
+		if isExpiring(err) {
+			expiring = append(expiring, i)
+		}
+	}
+	each(len(expiring), func(i int) { errs[expiring[i]] = x.supersede(requests[expiring[i]]) })
+	return errs
+}
+
+// runSetEx answers SETEX and PSETEX.
+func runSetEx(u unit) func(*call) {
+	return func(x *call) {
+		due, ok := x.until(x.args[2], u)
+		if !ok {
+			return
+		}
+		if k, ok := x.key(x.args[1]); ok {
+			x.runSetting(&setting{key: k, due: due}, x.args[3])
+		}
+	}
+}
+
+func runSetNX(x *call) {
+	k, ok := x.key(x.args[1])
+	if !ok {
+		return
+	}
+	done := false
+	_, err := x.update(&k, func(old *tasks.Task) change {
+		if done = old == nil; !done {
+			return change{}
+		}
+		return change{deed: put, value: x.args[2]}
+	})
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	if done {
+		x.changed(&k, time.Time{})
+	}
+	x.out.Flag(done)
+}
+
+func runGetSet(x *call) {
+	if k, ok := x.key(x.args[1]); ok {
+		x.runSetting(&setting{options: options{get: true}, key: k}, x.args[2])
+	}
+}
+
+// pairs returns the keys and the requests of MSET. It answers and reports false if they cannot be.
+func (x *call) pairs() (keys []key, requests []tasks.Request, ok bool) {
+	args := x.args[1:]
+	if len(args)%2 != 0 {
+		x.out.Error("ERR wrong number of arguments for '" + x.verb.fullName() + "' command")
+		return nil, nil, false
+	}
+	for i := 0; i < len(args); i += 2 {
+		k, ok := x.key(args[i])
+		if !ok {
+			return nil, nil, false
+		}
+		r, err := x.request(&k, args[i+1], time.Time{})
+		if err != nil {
+			x.fail(err)
+			return nil, nil, false
+		}
+		keys, requests = append(keys, k), append(requests, r)
+	}
+	return keys, requests, true
+}
+
+// runMSet answers MSET. Each key is set in one step, not all of them in one: after an error the
+// others may be set.
+func runMSet(x *call) {
+	keys, requests, ok := x.pairs()
+	if !ok {
+		return
+	}
+	var failed error
+	for i, err := range x.setMany(requests) {
+		if err != nil {
+			failed = err
+			continue
+		}
+		x.changed(&keys[i], time.Time{})
+	}
+	if failed != nil {
+		x.fail(failed)
+		return
+	}
+	x.out.OK()
+}
+
+// errKeyExists is returned for a key that must not exist.
+var errKeyExists = errors.New("the key exists")
+
+// create makes a key that must not exist. Errors: errKeyExists; as of update.
+func (x *call) create(k *key, value []byte, due time.Time) (tasks.Task, error) {
+	exists := false
+	t, err := x.update(k, func(old *tasks.Task) change {
+		if exists = old != nil; exists {
+			return change{}
+		}
+		return change{put, value, due}
+	})
+	if err == nil && exists {
+		err = errKeyExists
+	}
+	return t, err
+}
+
+// runMSetNX answers MSETNX. Keys are made one after the other. If one of them exists by then, those
+// that were made are deleted again: another client may have seen them.
+func runMSetNX(x *call) {
+	keys, requests, ok := x.pairs()
+	if !ok {
+		return
+	}
+	last := make(map[string]int, len(keys)) // of the values of one key, the last one holds
+	for i := range keys {
+		last[keys[i].id] = i
+	}
+	found, err := x.findAll(keys)
+	for i := range found {
+		if found[i].ID != "" && err == nil {
+			err = errKeyExists
+		}
+	}
+	made := make(map[int]tasks.Version)
+	for i := 0; i < len(keys) && err == nil; i++ {
+		if last[keys[i].id] != i {
+			continue
+		}
+		var t tasks.Task
+		if t, err = x.create(&keys[i], requests[i].Payload, time.Time{}); err == nil {
+			made[i] = versionOf(&t)
+		}
+	}
+	if err == nil {
+		for i := range made {
+			x.changed(&keys[i], time.Time{})
+		}
+		x.out.Int(1)
+		return
+	}
+	for i, v := range made {
+		_ = x.scheduler().CancelOnce(tasks.WithVersion(x.ctx, v), keys[i].id) // unless another client has it by now
+	}
+	if errors.Is(err, errKeyExists) {
+		x.out.Int(0)
+		return
+	}
+	x.fail(err)
 }

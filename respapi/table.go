@@ -1,5 +1,8 @@
 package respapi
 
+// keyScope is that of verbs that read keys: who may schedule a task may look at it.
+const keyScope = ScopeSchedule | ScopeRead
+
 // The table of all verbs. init, since COMMAND reads the table that it stands in.
 func init() {
 	verbs = index(
@@ -17,5 +20,57 @@ func init() {
 		&verb{name: "multi", arity: 1, flags: fast | notQueued, scope: anyScope, run: runMulti},
 		&verb{name: "exec", arity: 1, flags: notQueued, scope: anyScope, run: runExec},
 		&verb{name: "discard", arity: 1, flags: fast | notQueued, scope: anyScope, run: runDiscard},
+		&verb{name: "watch", arity: -2, flags: needsTasks | fast | notQueued, scope: keyScope, first: 1, last: -1, step: 1, run: runWatch},
+		&verb{name: "unwatch", arity: 1, flags: fast, scope: anyScope, run: runUnwatch},
+
+		// Values: strings.go, values.go.
+		&verb{name: "set", arity: -3, flags: needsTasks | writes, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runSet, batch: true},
+		&verb{name: "setex", arity: 4, flags: needsTasks | writes, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runSetEx(seconds)},
+		&verb{name: "psetex", arity: 4, flags: needsTasks | writes, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runSetEx(millis)},
+		&verb{name: "setnx", arity: 3, flags: needsTasks | writes | fast, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runSetNX},
+		&verb{name: "getset", arity: 3, flags: needsTasks | writes | fast, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runGetSet},
+		&verb{name: "mset", arity: -3, flags: needsTasks | writes, scope: ScopeSchedule, first: 1, last: -1, step: 2, run: runMSet},
+		&verb{name: "msetnx", arity: -3, flags: needsTasks | writes, scope: ScopeSchedule, first: 1, last: -1, step: 2, run: runMSetNX},
+		&verb{name: "get", arity: 2, flags: needsTasks | fast, scope: keyScope, first: 1, last: 1, step: 1, run: runGet},
+		&verb{name: "getex", arity: -2, flags: needsTasks | writes | fast, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runGetEx},
+		&verb{name: "getdel", arity: 2, flags: needsTasks | writes | fast, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runGetDel},
+		&verb{name: "mget", arity: -2, flags: needsTasks | fast, scope: keyScope, first: 1, last: -1, step: 1, run: runMGet},
+		&verb{name: "strlen", arity: 2, flags: needsTasks | fast, scope: keyScope, first: 1, last: 1, step: 1, run: runStrLen},
+		&verb{name: "append", arity: 3, flags: needsTasks | writes | fast, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runAppend},
+		&verb{name: "incr", arity: 2, flags: needsTasks | writes | fast, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runAdd(1)},
+		&verb{name: "decr", arity: 2, flags: needsTasks | writes | fast, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runAdd(-1)},
+		&verb{name: "incrby", arity: 3, flags: needsTasks | writes | fast, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runIncrBy},
+		&verb{name: "decrby", arity: 3, flags: needsTasks | writes | fast, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runDecrBy},
+		&verb{name: "incrbyfloat", arity: 3, flags: needsTasks | writes | fast, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runIncrByFloat},
+		&verb{name: "getrange", arity: 4, flags: needsTasks, scope: keyScope, first: 1, last: 1, step: 1, run: runGetRange},
+		&verb{name: "substr", arity: 4, flags: needsTasks, scope: keyScope, first: 1, last: 1, step: 1, run: runGetRange},
+		&verb{name: "setrange", arity: 4, flags: needsTasks | writes, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runSetRange},
+
+		// Deadlines: expire.go.
+		&verb{name: "expire", arity: -3, flags: needsTasks | writes | fast, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runExpire(seconds)},
+		&verb{name: "pexpire", arity: -3, flags: needsTasks | writes | fast, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runExpire(millis)},
+		&verb{name: "expireat", arity: -3, flags: needsTasks | writes | fast, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runExpire(unixSeconds)},
+		&verb{name: "pexpireat", arity: -3, flags: needsTasks | writes | fast, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runExpire(unixMillis)},
+		&verb{name: "persist", arity: 2, flags: needsTasks | writes | fast, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runPersist},
+		&verb{name: "ttl", arity: 2, flags: needsTasks | fast, scope: keyScope, first: 1, last: 1, step: 1, run: runTTL(seconds)},
+		&verb{name: "pttl", arity: 2, flags: needsTasks | fast, scope: keyScope, first: 1, last: 1, step: 1, run: runTTL(millis)},
+		&verb{name: "expiretime", arity: 2, flags: needsTasks | fast, scope: keyScope, first: 1, last: 1, step: 1, run: runTTL(unixSeconds)},
+		&verb{name: "pexpiretime", arity: 2, flags: needsTasks | fast, scope: keyScope, first: 1, last: 1, step: 1, run: runTTL(unixMillis)},
+
+		// Keys: keys.go, scan.go.
+		&verb{name: "del", arity: -2, flags: needsTasks | writes, scope: ScopeSchedule, first: 1, last: -1, step: 1, run: runDel},
+		&verb{name: "unlink", arity: -2, flags: needsTasks | writes | fast, scope: ScopeSchedule, first: 1, last: -1, step: 1, run: runDel},
+		&verb{name: "exists", arity: -2, flags: needsTasks | fast, scope: keyScope, first: 1, last: -1, step: 1, run: runExists},
+		&verb{name: "touch", arity: -2, flags: needsTasks | fast, scope: keyScope, first: 1, last: -1, step: 1, run: runExists},
+		&verb{name: "type", arity: 2, flags: needsTasks | fast, scope: keyScope, first: 1, last: 1, step: 1, run: runType},
+		&verb{name: "rename", arity: 3, flags: needsTasks | writes, scope: ScopeSchedule, first: 1, last: 2, step: 1, run: runRename(false)},
+		&verb{name: "renamenx", arity: 3, flags: needsTasks | writes | fast, scope: ScopeSchedule, first: 1, last: 2, step: 1, run: runRename(true)},
+		&verb{name: "copy", arity: -3, flags: needsTasks | writes, scope: ScopeSchedule, first: 1, last: 2, step: 1, run: runCopy},
+		&verb{name: "keys", arity: 2, flags: needsTasks, scope: keyScope, run: runKeys},
+		&verb{name: "scan", arity: -2, flags: needsTasks, scope: keyScope, run: runScan},
+		&verb{name: "randomkey", arity: 1, flags: needsTasks, scope: keyScope, run: runRandomKey},
+		&verb{name: "dbsize", arity: 1, flags: needsTasks | fast, scope: keyScope, run: runDBSize},
+		&verb{name: "flushdb", arity: -1, flags: needsTasks | writes, scope: ScopeSchedule, run: runFlush},
+		&verb{name: "flushall", arity: -1, flags: needsTasks | writes, scope: ScopeSchedule, run: runFlush},
 	)
 }

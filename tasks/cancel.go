@@ -17,21 +17,29 @@ import (
 // answered; after ErrUnrecorded this process never delivers it. Both times it is nil when
 // the call is repeated later.
 func (s *Scheduler) Cancel(ctx context.Context, id string) error {
+	err := s.CancelOnce(ctx, id)
+	switch {
+	case errors.Is(err, engine.ErrCancelled):
+		return nil
+	case errors.Is(err, ErrNotFound) && s.cluster.Fleet != nil && !errors.Is(err, engine.ErrFinished) && s.cluster.CancelledRecently(id):
+		return nil
+	}
+	return err
+}
+
+// CancelOnce is Cancel that returns nil once: of several callers that cancel a task one is told
+// that it has done so, and the others ErrNotFound. Errors: as of Cancel.
+func (s *Scheduler) CancelOnce(ctx context.Context, id string) error {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
 	if s.cluster.Fleet == nil {
-		return engine.Cancelled(s.engine.CancelLocal(ctx, id))
+		return s.engine.CancelLocal(ctx, id)
 	}
 	_, at, err := cluster.Routed(ctx, s.cluster, id, cluster.CancelMethod, cluster.AboutID(ctx, id), func(ctx context.Context) (struct{}, error) { return struct{}{}, s.engine.CancelLocal(ctx, id) })
-	switch gone := engine.Cancelled(err); {
-	case gone == nil && at.Node != "":
+	if engine.Cancelled(err) == nil && at.Node != "" {
 		s.engine.Mu.Lock()
 		s.cluster.AddRecentCancelLocked(id)
 		s.engine.Mu.Unlock()
-		return nil
-	case errors.Is(gone, ErrNotFound) && !errors.Is(gone, engine.ErrFinished) && s.cluster.CancelledRecently(id):
-		return nil
-	default:
-		return gone
 	}
+	return err
 }

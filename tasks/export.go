@@ -25,6 +25,12 @@ type (
 	// ExportCounts are the lines of an export by their kind.
 	ExportCounts = task.ExportCounts
 
+	// A ScanQuery asks for some of the tasks.
+	ScanQuery = task.ScanQuery
+
+	// A ScanPage is a part of a scan.
+	ScanPage = task.ScanPage
+
 	// An ExportedTopic is the stored settings of a topic.
 	ExportedTopic = task.ExportedTopic
 )
@@ -44,17 +50,44 @@ const MaxExportCursor = cluster.MaxExportCursor
 // the export cannot end), ErrClosed; with several nodes also ErrNodeAway and ErrOverloaded. After
 // an error the same page can be asked for again.
 func (s *Scheduler) Export(ctx context.Context, q ExportQuery) (ExportPage, error) {
-	if len(q.Topics) > task.MaxExportTopics {
-		return ExportPage{}, task.Invalid("topic", fmt.Sprintf("must be at most %d", task.MaxExportTopics))
-	}
-	for _, t := range q.Topics {
-		if !task.ValidPattern(t) {
-			return ExportPage{}, task.Invalid("topic", "must be a name, or the beginning of names and an asterisk")
-		}
+	if err := checkTopics(q.Topics); err != nil {
+		return ExportPage{}, err
 	}
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
 	return s.cluster.ExportPage(ctx, q)
+}
+
+// checkTopics checks the patterns of an export or a scan.
+func checkTopics(patterns []string) error {
+	if len(patterns) > task.MaxExportTopics {
+		return task.Invalid("topic", fmt.Sprintf("must be at most %d", task.MaxExportTopics))
+	}
+	for _, t := range patterns {
+		if !task.ValidPattern(t) {
+			return task.Invalid("topic", "must be a name, or the beginning of names and an asterisk")
+		}
+	}
+	return nil
+}
+
+// Scan returns some of the tasks at all nodes that are neither dead nor finished, in the order of
+// hashes of their ids. It is called with Cursor set to that of the page before, until that is 0. A
+// page may be empty although there are more. Any node of the ledger can be asked for the next page.
+// A task that exists from the first page to the last is returned at least once. For the first page
+// a node puts its tasks in order, which it keeps for some minutes.
+//
+// Errors: as of Export, except that dead tasks which are requeued do not matter.
+func (s *Scheduler) Scan(ctx context.Context, q ScanQuery) (ScanPage, error) {
+	if err := checkTopics(q.Topics); err != nil {
+		return ScanPage{}, err
+	}
+	if q.Limit < 1 || q.Limit > task.MaxScan {
+		return ScanPage{}, task.Invalid("limit", fmt.Sprintf("must be from 1 to %d", task.MaxScan))
+	}
+	ctx, cancel := s.engine.Within(ctx)
+	defer cancel()
+	return s.cluster.Scan(ctx, q)
 }
 
 // Import takes tasks of another ledger in, at most MaxBatch, with one wait for the ledger: each as

@@ -20,6 +20,28 @@ type ExportQuery struct {
 	Cursor string
 }
 
+// A ScanQuery asks for some of the tasks that are neither dead nor finished.
+type ScanQuery struct {
+	// Topics are as in an ExportQuery.
+	Topics []string
+	// Cursor is that of the page before; 0: the scan begins. It is below 2^48+1.
+	Cursor uint64
+	// Limit is how many tasks are wanted, 1 to MaxScan. There may be more where ids are alike by
+	// their hashes.
+	Limit int
+}
+
+// A ScanPage is a part of a scan.
+type ScanPage struct {
+	// Tasks are as in an ExportPage, without Payload, Target and Attempts.
+	Tasks []Exported
+	// Cursor is for the next page; 0 at the end.
+	Cursor uint64
+}
+
+// MaxScan bounds ScanQuery.Limit.
+const MaxScan = 5000
+
 // MaxExportTopics bounds ExportQuery.Topics.
 const MaxExportTopics = 100
 

@@ -10,6 +10,8 @@ type wireExportQuery struct {
 	Topics []string       `json:"Topics,omitempty"`
 	Grant  []string       `json:"Grant,omitempty"`
 	Bytes  int            `json:"Bytes,omitempty"`
+	Items  int            `json:"Items,omitempty"`
+	Brief  bool           `json:"Brief,omitempty"`
 }
 
 // A wireExportedAt is a portable.Position.
@@ -35,9 +37,9 @@ type exportReply struct {
 }
 
 func encodeExportQuery(q *portable.Query) wireExportQuery {
-	return wireExportQuery{q.Pass, wireExportedAt(q.From), q.IDs, q.Topics, q.Grant, q.Bytes}
+	return wireExportQuery{q.Pass, wireExportedAt(q.From), q.IDs, q.Topics, q.Grant, q.Bytes, q.Items, q.Brief}
 }
 
 func (w *wireExportQuery) decode() portable.Query {
-	return portable.Query{Pass: w.Pass, From: portable.Position(w.From), IDs: w.IDs, Topics: w.Topics, Grant: w.Grant, Bytes: w.Bytes}
+	return portable.Query{Pass: w.Pass, From: portable.Position(w.From), IDs: w.IDs, Topics: w.Topics, Grant: w.Grant, Bytes: w.Bytes, Items: w.Items, Brief: w.Brief}
 }

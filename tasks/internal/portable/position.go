@@ -27,6 +27,20 @@ const behindIDs = "~"
 // endOf is the position behind all tasks of a list of the store's Order.
 func endOf(list int) Position { return Position{Place: store.EndOf(list), ID: behindIDs} }
 
+// BeforeCell is the position before all tasks of a cell. Places with the same beginning, but for so
+// many bits at their end, are a cell.
+func BeforeCell(cell uint64, bits int) Position {
+	if cell == 0 {
+		return Position{}
+	}
+	return Position{Place: cell<<bits - 1, ID: behindIDs}
+}
+
+// EndsCell reports whether a position is behind all tasks of its cell.
+func (p Position) EndsCell(bits int) bool {
+	return p.ID == behindIDs && p.Place&(1<<bits-1) == 1<<bits-1
+}
+
 // A Pass is a part of an export.
 type Pass uint8
 
@@ -45,6 +59,9 @@ type Query struct {
 	// Grant are the patterns of the topics that the caller may use; empty: all.
 	Grant []string
 	Bytes int // about how many are wanted
+	Items int // how many tasks are wanted at most; 0: MostItems
+	// Brief: the records of tasks in memory are wanted without payload, target and attempts.
+	Brief bool
 }
 
 // An Item is the record of one task.

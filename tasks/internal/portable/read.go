@@ -38,7 +38,9 @@ type reading struct {
 	part  Part
 	bytes int
 	most  int // bytes
+	items int // at most
 	until time.Time
+	brief []byte // a record without its payload
 }
 
 // Read answers a Query about the tasks of this node. Errors: ErrReplaying, ErrUnavailable,
@@ -49,6 +51,7 @@ func Read(ctx context.Context, e *engine.Engine, q *Query) (Part, error) {
 	}
 	r := &reading{Engine: e, query: q, until: time.Now().Add(readFor)}
 	r.most = min(cmp.Or(q.Bytes, task.MaxPageBytes), task.MaxPageBytes)
+	r.items = min(max(cmp.Or(q.Items, MostItems), 1), MostItems)
 	var err error
 	switch q.Pass {
 	case InMemory:
@@ -63,7 +66,7 @@ func Read(ctx context.Context, e *engine.Engine, q *Query) (Part, error) {
 
 // full reports whether the part ends here.
 func (r *reading) full() bool {
-	return r.bytes >= r.most || len(r.part.Items) >= MostItems || time.Now().After(r.until)
+	return r.bytes >= r.most || len(r.part.Items) >= r.items || time.Now().After(r.until)
 }
 
 // wants reports whether tasks of a topic are asked for.
@@ -75,25 +78,27 @@ func (r *reading) wants(topic string) bool {
 func (r *reading) add(at Position, rec []byte, shard int) bool {
 	r.part.Items = append(r.part.Items, Item{at, bytes.Clone(rec), shard})
 	r.bytes += itemBytes + len(at.ID) + len(rec)
-	return r.bytes < r.most && len(r.part.Items) < MostItems
+	return r.bytes < r.most && len(r.part.Items) < r.items
 }
 
-// slots returns the slots of a list of the store's Order, after it had the store complete it.
-// Another export may have the Order begin anew at any time, and it is dropped when it was not used:
+// slots returns the first list of the store's Order from one on that has slots, and these slots,
+// after it had the store complete the Order. It returns OrderLists if there is none. Another export may have the Order begin anew at any time, and it is dropped when it was not used:
 // so it is complete under the lock under which the list is taken.
-func (r *reading) slots(ctx context.Context, list int) ([]uint32, error) {
+func (r *reading) slots(ctx context.Context, from int) (list int, slots []uint32, err error) {
 	for {
 		r.Mu.Lock()
 		ended, whole := r.Ended, r.Store.OrderSome(slotsAtOnce, time.Now())
-		slots, _ := r.Store.Ordered(list)
+		if list = r.Store.NextList(from); whole && list < store.OrderLists {
+			slots, _ = r.Store.Ordered(list)
+		}
 		r.Unlock()
 		switch {
 		case ended:
-			return nil, task.ErrClosed
+			return 0, nil, task.ErrClosed
 		case whole:
-			return slots, nil
+			return list, slots, nil
 		case ctx.Err() != nil:
-			return nil, fmt.Errorf("%w: %w", task.ErrUnavailable, context.Cause(ctx))
+			return 0, nil, fmt.Errorf("%w: %w", task.ErrUnavailable, context.Cause(ctx))
 		}
 	}
 }
@@ -107,10 +112,14 @@ func (r *reading) memory(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.Config.AnswerWithin, errOrder)
 	defer cancel()
 	for list := store.ListOf(r.query.From.Place); list < store.OrderLists; list++ {
-		var err error
-		if r.part.Last, err = r.list(ctx, list); err != nil {
+		next, slots, err := r.slots(ctx, list)
+		if err != nil {
 			return err
 		}
+		if list = next; list == store.OrderLists {
+			return nil
+		}
+		r.part.Last = r.list(list, slots)
 		switch {
 		case r.part.Last != nil:
 			return nil
@@ -132,11 +141,7 @@ type candidate struct {
 // list reads the tasks of one list, in their order. last is where it has ended before their end;
 // nil if it has not. A task that was in memory when list began is read, unless it has left memory
 // by then.
-func (r *reading) list(ctx context.Context, list int) (last *Position, err error) {
-	slots, err := r.slots(ctx, list)
-	if err != nil {
-		return nil, err
-	}
+func (r *reading) list(list int, slots []uint32) (last *Position) {
 	var all []candidate
 	for part := range slices.Chunk(slots, engine.AtOnce) {
 		r.Mu.Lock()
@@ -167,10 +172,10 @@ func (r *reading) list(ctx context.Context, list int) (last *Position, err error
 	for part := range slices.Chunk(all, engine.AtOnce) {
 		if r.copied(part) {
 			at := r.part.Items[len(r.part.Items)-1].Position
-			return &at, nil
+			return &at
 		}
 	}
-	return last, nil
+	return last
 }
 
 func sorted(all []candidate) []candidate {
@@ -188,7 +193,14 @@ func (r *reading) copied(some []candidate) (full bool) {
 	for i := range some {
 		c := &some[i]
 		if sl := r.Store.Slot(c.slot); sl.State.Shown() != 0 && string(r.Store.ID(sl)) == c.ID {
-			if !r.add(c.Position, r.Store.Record(sl), int(sl.Shard)) {
+			rec := r.Store.Record(sl)
+			if r.query.Brief {
+				f := r.Store.Fields(sl)
+				f.Payload, f.Target, f.Attempts = nil, nil, nil
+				r.brief = f.Append(r.brief[:0])
+				rec = r.brief
+			}
+			if !r.add(c.Position, rec, int(sl.Shard)) {
 				return true
 			}
 		}

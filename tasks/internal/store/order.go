@@ -68,6 +68,17 @@ func (b *Store) Ordered(list int) (slots []uint32, whole bool) {
 	return b.order.lists[list], true
 }
 
+// NextList returns the first list of the Order from one on that has slots; OrderLists if none has.
+func (b *Store) NextList(list int) int {
+	if b.order == nil {
+		return list
+	}
+	for list < OrderLists && len(b.order.lists[list]) == 0 {
+		list++
+	}
+	return list
+}
+
 // DropOrder gives the memory of the Order back if it was not asked for since a time.
 func (b *Store) DropOrder(since time.Time) {
 	if b.order != nil && b.order.Used.Before(since) {

@@ -1,0 +1,316 @@
+package respapi
+
+import (
+	"context"
+	"errors"
+	"hash/maphash"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// Verbs that read a key and then change it compare and set: the scheduler makes the change only if
+// the task has the version that was read. So they are atomic, whatever other nodes of a fleet do.
+// The clients of this node take turns, so that many of them can change one key. A version has the
+// time of the task's creation, in milliseconds: a key that is deleted and set again, both in the
+// millisecond in which it was created before, can be mistaken for the earlier one.
+
+const (
+	// mostTries is how often a change is tried that others have come before.
+	mostTries = 100
+	// turnWithin is how long a change waits for its turn.
+	turnWithin = 5 * time.Second
+	// longestPause is the longest pause between two tries.
+	longestPause = 20 * time.Millisecond
+	// supersedeAfter is how long SET waits for the delivery of the key's expired event.
+	supersedeAfter = 100 * time.Millisecond
+	// turnStripes is how many keys can be changed at the same time at most.
+	turnStripes = 1024
+	// mostAtOnce is how many keys of one command are looked up or changed at the same time.
+	mostAtOnce = 32
+)
+
+// errContended is returned for a change that was not made, because others came before it each time.
+var errContended = task.KindOf(task.ErrUnavailable, "too many clients change the key; nothing was done")
+
+// turns make the clients of this node change a key one after the other.
+type turns struct {
+	seed    maphash.Seed
+	stripes [turnStripes]chan struct{}
+}
+
+func newTurns() *turns {
+	t := &turns{seed: maphash.MakeSeed()}
+	for i := range t.stripes {
+		t.stripes[i] = make(chan struct{}, 1)
+	}
+	return t
+}
+
+// take waits for the turn of a task's changes, and returns what ends it. Error: errContended if it
+// has waited for turnWithin; why ctx has ended.
+func (t *turns) take(ctx context.Context, id string) (done func(), err error) {
+	c := t.stripes[maphash.String(t.seed, id)%turnStripes]
+	select {
+	case c <- struct{}{}:
+		return func() { <-c }, nil
+	default:
+	}
+	timer := time.NewTimer(turnWithin)
+	defer timer.Stop()
+	select {
+	case c <- struct{}{}:
+		return func() { <-c }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	case <-timer.C:
+		return nil, errContended
+	}
+}
+
+// A deed is what a verb does with a key.
+type deed uint8
+
+const (
+	leave  deed = iota // nothing
+	put                // give it a value, and a deadline or none
+	move               // give it another deadline
+	hold               // take its deadline away
+	remove             // delete it
+)
+
+// A change is a deed and what it needs.
+type change struct {
+	deed  deed
+	value []byte
+	due   time.Time // zero: none
+}
+
+// dueOf returns the deadline of a key, zero if it has none, or does not exist.
+func dueOf(t *tasks.Task) time.Time {
+	if t == nil || t.State == tasks.Held {
+		return time.Time{}
+	}
+	return t.Due
+}
+
+// versionOf returns the version that a change must find. It is the zero Version if there is no
+// task.
+func versionOf(t *tasks.Task) tasks.Version {
+	return tasks.Version{Revision: t.Revision, Created: t.Created}
+}
+
+// update reads a key and makes the change that decide wants. decide gets the task of a key that
+// exists, else nil. It may be called again if another client comes first. It returns the task as it
+// is then; the zero Task if nothing was done, or if there is none any more. Errors: as of found and
+// of the scheduler's methods; errContended.
+func (x *call) update(k *key, decide func(old *tasks.Task) change) (tasks.Task, error) {
+	done, err := x.c.server.turns.take(x.ctx, k.id)
+	if err != nil {
+		return tasks.Task{}, err
+	}
+	defer done()
+	waiting := time.Now().Add(supersedeAfter)
+	for try := range mostTries {
+		t, err := x.found(x.ctx, k)
+		if err != nil {
+			return tasks.Task{}, err
+		}
+		var old *tasks.Task
+		if t.ID != "" && isLive(&t, time.Now()) {
+			old = &t
+		}
+		var now tasks.Task
+		want := decide(old)
+		switch {
+		case want.deed == leave:
+			return tasks.Task{}, nil
+		case t.State == tasks.Delivering && time.Now().Before(waiting) && x.isPublished(k.topic):
+			err = tasks.ErrDelivering // for the moment
+		default:
+			now, err = x.apply(k, &t, old != nil, want)
+		}
+		if !isConflict(err) {
+			return now, err
+		}
+		if err := rest(x.ctx, try); err != nil {
+			return tasks.Task{}, err
+		}
+	}
+	return tasks.Task{}, errContended
+}
+
+// isConflict reports whether a change was refused because the task is not what it was.
+func isConflict(err error) bool {
+	return errors.Is(err, task.ErrVersion) || errors.Is(err, tasks.ErrNotFound) || errors.Is(err, tasks.ErrExists) ||
+		errors.Is(err, tasks.ErrDelivering) || errors.Is(err, tasks.ErrDead)
+}
+
+// rest waits before the next try.
+func rest(ctx context.Context, try int) error {
+	if try == 0 {
+		return nil
+	}
+	pause := min(time.Millisecond<<min(try, 10), longestPause)
+	timer := time.NewTimer(pause/2 + rand.N(pause/2))
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+// apply makes a change, if the task is still what was read. t is the zero Task if there was none.
+// live: it is a key that exists.
+func (x *call) apply(k *key, t *tasks.Task, live bool, want change) (tasks.Task, error) {
+	ctx, s := x.ctx, x.scheduler()
+	if t.ID != "" {
+		ctx = tasks.WithVersion(ctx, versionOf(t))
+	}
+	switch want.deed {
+	case move:
+		return s.Reschedule(ctx, k.id, tasks.Move{Due: want.due})
+	case hold:
+		if err := x.c.server.persistent.admit(x.c.server); err != nil {
+			return tasks.Task{}, err
+		}
+		return s.Hold(ctx, k.id)
+	case remove:
+		return tasks.Task{}, s.CancelOnce(ctx, k.id)
+	}
+	return x.applyPut(ctx, k, t, live, want)
+}
+
+// applyPut gives a key a value. A key that keeps its deadline keeps what else its task has.
+func (x *call) applyPut(ctx context.Context, k *key, t *tasks.Task, live bool, want change) (tasks.Task, error) {
+	s := x.scheduler()
+	if live && len(want.value) > 0 && want.due.Equal(dueOf(t)) {
+		return s.Reschedule(ctx, k.id, tasks.Move{Payload: want.value})
+	}
+	r, err := x.request(k, want.value, want.due)
+	if err != nil {
+		return tasks.Task{}, err
+	}
+	if t.ID == "" {
+		made, err := s.Schedule(ctx, r)
+		if err == nil && made.Repeated { // of another client, which wants the very same
+			err = tasks.ErrExists
+		}
+		return made, err
+	}
+	r.Supersede = !live
+	return s.Replace(ctx, r)
+}
+
+// request returns the request for a key with a value. Error: that of persistent.admit, if it has no
+// deadline.
+func (x *call) request(k *key, value []byte, due time.Time) (r tasks.Request, err error) {
+	r = tasks.Request{ID: k.id, Topic: k.topic, Payload: value, Headers: k.headers(), Due: due}
+	if due.IsZero() {
+		r.Held = true
+		err = x.c.server.persistent.admit(x.c.server)
+	}
+	return r, err
+}
+
+// set stores a key whatever was there. A key whose expired event is being published waits for it a
+// moment, so that the event is not lost; any other expiry is taken back.
+func (x *call) set(r tasks.Request) error {
+	_, err := x.scheduler().Replace(x.ctx, r)
+	if isExpiring(err) {
+		err = x.supersede(r)
+	}
+	return err
+}
+
+// isExpiring reports whether Replace was refused because the task is an expiry that is being
+// delivered, or was not.
+func isExpiring(err error) bool {
+	return errors.Is(err, tasks.ErrDelivering) || errors.Is(err, tasks.ErrDead)
+}
+
+// supersede is set for a key that has expired.
+func (x *call) supersede(r tasks.Request) error {
+	until := time.Now().Add(supersedeAfter)
+	for try := 1; time.Now().Before(until) && x.isPublished(r.Topic); try++ {
+		if err := rest(x.ctx, min(try, 3)); err != nil {
+			return err
+		}
+		_, err := x.scheduler().Replace(x.ctx, r)
+		if errors.Is(err, tasks.ErrDead) {
+			break
+		}
+		if !errors.Is(err, tasks.ErrDelivering) {
+			return err
+		}
+	}
+	r.Supersede = true
+	_, err := x.scheduler().Replace(x.ctx, r)
+	return err
+}
+
+// keyeventKind is the way of delivery that publishes expired events.
+const keyeventKind task.Kind = "keyevent"
+
+// isPublished reports whether the expired events of a topic are published: that takes milliseconds.
+func (x *call) isPublished(topic string) bool {
+	t, err := x.scheduler().Topic(topic)
+	return err == nil && t.Settings.Kind == keyeventKind
+}
+
+// persistent counts the keys without a TTL of this node.
+type persistent struct {
+	mu    sync.Mutex
+	at    time.Time // when they were counted
+	count int64
+	added int64 // since then; some of them may have been there before
+}
+
+// countEvery is how long a count of keys holds.
+const countEvery = 100 * time.Millisecond
+
+// errPersistent is returned for a key without a TTL, of which there are too many.
+var errPersistent = task.KindOf(task.ErrOverloaded, "this node has as many keys without a TTL as resp.max_persistent allows")
+
+// admit counts another key. Error: errPersistent.
+func (p *persistent) admit(s *Server) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := time.Now(); now.Sub(p.at) > countEvery {
+		p.at, p.count, p.added = now, 0, 0
+		for topic := range s.hasKeys {
+			if t, err := s.scheduler.Load().Topic(topic); err == nil {
+				p.count += t.Counts.Held
+			}
+		}
+	}
+	if p.count+p.added >= int64(s.cfg.MaxPersistent) {
+		return errPersistent
+	}
+	p.added++
+	return nil
+}
+
+// each calls f with all numbers below n, some at the same time.
+func each(n int, f func(i int)) {
+	if n == 1 {
+		f(0)
+		return
+	}
+	var group sync.WaitGroup
+	var next atomic.Int64
+	for range min(n, mostAtOnce) {
+		group.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				f(i)
+			}
+		})
+	}
+	group.Wait()
+}

@@ -1,0 +1,158 @@
+package respapi
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// conditions are those of EXPIRE.
+type conditions struct{ nx, xx, gt, lt bool }
+
+// readConditions reads the conditions of EXPIRE. It answers and reports false if they cannot be.
+func (x *call) readConditions(args [][]byte) (c conditions, ok bool) {
+	for _, a := range args {
+		switch strings.ToLower(string(a)) {
+		case "nx":
+			c.nx = true
+		case "xx":
+			c.xx = true
+		case "gt":
+			c.gt = true
+		case "lt":
+			c.lt = true
+		default:
+			x.out.Error("ERR Unsupported option " + cut(a, 128))
+			return c, false
+		}
+	}
+	switch {
+	case c.nx && (c.xx || c.gt || c.lt):
+		x.out.Error("ERR NX and XX, GT or LT options at the same time are not compatible")
+		return c, false
+	case c.gt && c.lt:
+		x.out.Error("ERR GT and LT options at the same time are not compatible")
+		return c, false
+	}
+	return c, true
+}
+
+// allow reports whether a key may get a deadline, in Unix milliseconds. No deadline counts as one
+// that never comes.
+func (c *conditions) allow(t *tasks.Task, when int64) bool {
+	due := dueOf(t)
+	now := due.UnixMilli()
+	switch {
+	case c.nx && !due.IsZero(), c.xx && due.IsZero(),
+		c.gt && (due.IsZero() || when <= now), c.lt && !due.IsZero() && when >= now:
+		return false
+	}
+	return true
+}
+
+// runExpire answers EXPIRE, PEXPIRE, EXPIREAT and PEXPIREAT.
+func runExpire(u unit) func(*call) {
+	return func(x *call) { x.expire(u) }
+}
+
+func (x *call) expire(u unit) {
+	conds, ok := x.readConditions(x.args[3:])
+	if !ok {
+		return
+	}
+	when, ok := parseInt(x.args[2])
+	if !ok {
+		x.out.Error(errNotInteger)
+		return
+	}
+	now := time.Now().UnixMilli()
+	if u.seconds {
+		if when > math.MaxInt64/1000 || when < math.MinInt64/1000 {
+			x.invalidTime()
+			return
+		}
+		when *= 1000
+	}
+	if u.relative {
+		if when > math.MaxInt64-now {
+			x.invalidTime()
+			return
+		}
+		when += now
+	}
+	if when > now+task.MaxAhead.Milliseconds() {
+		x.invalidTime()
+		return
+	}
+	k, ok := x.key(x.args[1])
+	if !ok {
+		return
+	}
+	var did deed
+	_, err := x.update(&k, func(old *tasks.Task) change {
+		switch {
+		case old == nil || !conds.allow(old, when):
+			did = leave
+		case when <= time.Now().UnixMilli():
+			did = remove
+		default:
+			did = move
+		}
+		return change{deed: did, due: time.UnixMilli(when)}
+	})
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	x.told(&k, did)
+	x.out.Flag(did != leave)
+}
+
+func runPersist(x *call) {
+	k, ok := x.key(x.args[1])
+	if !ok {
+		return
+	}
+	var did deed
+	_, err := x.update(&k, func(old *tasks.Task) change {
+		did = leave
+		if old != nil && old.State != tasks.Held {
+			did = hold
+		}
+		return change{deed: did}
+	})
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	x.told(&k, did)
+	x.out.Flag(did == hold)
+}
+
+// runTTL answers TTL, PTTL, EXPIRETIME and PEXPIRETIME.
+func runTTL(u unit) func(*call) {
+	return func(x *call) {
+		t, ok := x.read()
+		switch {
+		case !ok:
+			return
+		case t == nil:
+			x.out.Int(-2)
+			return
+		case t.State == tasks.Held:
+			x.out.Int(-1)
+			return
+		}
+		n := t.Due.UnixMilli()
+		if u.relative {
+			n = max(n-time.Now().UnixMilli(), 0)
+		}
+		if u.seconds {
+			n = (n + 500) / 1000
+		}
+		x.out.Int(n)
+	}
+}

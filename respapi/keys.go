@@ -1,0 +1,323 @@
+package respapi
+
+import (
+	"errors"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// runDel answers DEL and UNLINK. Keys are deleted one by one, not all in one step.
+func runDel(x *call) {
+	n, err := x.countEach(func(k *key) (bool, error) {
+		if t, err := x.live(x.ctx, k); t == nil || err != nil {
+			return false, err
+		}
+		done := false
+		_, err := x.update(k, func(old *tasks.Task) change {
+			if done = old != nil; !done {
+				return change{}
+			}
+			return change{deed: remove}
+		})
+		return done && err == nil, err
+	}, false)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	x.out.Int(n)
+}
+
+// runExists answers EXISTS and TOUCH.
+func runExists(x *call) {
+	n, err := x.countEach(func(k *key) (bool, error) {
+		t, err := x.live(x.ctx, k)
+		return t != nil, err
+	}, true)
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	x.out.Int(n)
+}
+
+// countEach counts the keys of a command for which f is true. A stream counts as exists says; what
+// cannot be a key does not count. After an error of f for one key the others may be done.
+func (x *call) countEach(f func(*key) (bool, error), exists bool) (n int64, err error) {
+	names := x.args[1:]
+	yes, errs := make([]bool, len(names)), make([]error, len(names))
+	each(len(names), func(i int) {
+		topic, problem := x.c.server.keyTopic(names[i])
+		switch {
+		case problem == errWrongType:
+			yes[i] = exists
+		case problem == "":
+			k := keyOf(names[i], topic)
+			yes[i], errs[i] = f(&k)
+		}
+	})
+	for i := range yes {
+		if errs[i] != nil && !errors.Is(errs[i], errOtherTopic) {
+			err = errs[i]
+		}
+		if yes[i] {
+			n++
+		}
+		if yes[i] && !exists {
+			x.c.server.notify(classGeneric, "del", names[i])
+		}
+	}
+	return n, err
+}
+
+// runType answers TYPE.
+func runType(x *call) {
+	topic, problem := x.c.server.keyTopic(x.args[1])
+	if problem != "" {
+		x.out.Simple(map[bool]string{true: "stream", false: "none"}[problem == errWrongType])
+		return
+	}
+	k := keyOf(x.args[1], topic)
+	t, err := x.live(x.ctx, &k)
+	switch {
+	case err != nil && !errors.Is(err, errOtherTopic):
+		x.fail(err)
+	case t == nil:
+		x.out.Simple("none")
+	default:
+		x.out.Simple("string")
+	}
+}
+
+// runRename answers RENAME and RENAMENX. The new key is made before the old one is deleted: a crash
+// in between leaves both.
+func runRename(onlyNew bool) func(*call) {
+	return func(x *call) { x.rename(onlyNew) }
+}
+
+func (x *call) rename(onlyNew bool) {
+	from, ok := x.key(x.args[1])
+	if !ok {
+		return
+	}
+	to, ok := x.key(x.args[2])
+	if !ok {
+		return
+	}
+	made := tasks.Task{} // the new key, once it is there
+	for try := range mostTries {
+		t, err := x.live(x.ctx, &from)
+		switch {
+		case err != nil:
+			x.unmake(&to, &made, onlyNew)
+			x.fail(err)
+			return
+		case t == nil:
+			x.unmake(&to, &made, onlyNew)
+			x.out.Error(errNoKey)
+			return
+		case from.id == to.id && onlyNew:
+			x.out.Int(0)
+			return
+		case from.id == to.id:
+			x.out.OK()
+			return
+		}
+		if made, err = x.copyTo(&to, t, &made, !onlyNew); err == nil {
+			err = x.scheduler().CancelOnce(tasks.WithVersion(x.ctx, versionOf(t)), from.id)
+		}
+		switch {
+		case err == nil:
+			x.c.server.notify(classGeneric, "rename_from", from.name)
+			x.c.server.notify(classGeneric, "rename_to", to.name)
+			if onlyNew {
+				x.out.Int(1)
+			} else {
+				x.out.OK()
+			}
+			return
+		case errors.Is(err, errKeyExists):
+			x.out.Int(0)
+			return
+		case !isConflict(err):
+			x.fail(err)
+			return
+		}
+		if err := rest(x.ctx, try); err != nil {
+			x.fail(err)
+			return
+		}
+	}
+	x.fail(errContended)
+}
+
+// unmake deletes the new key of a RENAMENX whose old key is gone, unless another client has changed
+// it.
+func (x *call) unmake(k *key, made *tasks.Task, onlyNew bool) {
+	if made.ID != "" && onlyNew {
+		_ = x.scheduler().CancelOnce(tasks.WithVersion(x.ctx, versionOf(made)), k.id) // or it has changed
+	}
+}
+
+// copyTo makes a key with the value and the deadline of another one. Unless replace is true, the
+// key must not exist, or be what was made before. Errors: errKeyExists; as of update.
+func (x *call) copyTo(to *key, t, made *tasks.Task, replace bool) (tasks.Task, error) {
+	exists := false
+	now, err := x.update(to, func(old *tasks.Task) change {
+		if exists = old != nil && !replace && versionOf(old) != versionOf(made); exists {
+			return change{}
+		}
+		return change{put, t.Payload, dueOf(t)}
+	})
+	if err == nil && exists {
+		err = errKeyExists
+	}
+	return now, err
+}
+
+// runCopy answers COPY source destination [DB n] [REPLACE].
+func runCopy(x *call) {
+	replace := false
+	for rest := x.args[3:]; len(rest) > 0; {
+		switch {
+		case is(rest[0], "replace"):
+			replace, rest = true, rest[1:]
+		case is(rest[0], "db") && len(rest) > 1:
+			n, ok := parseInt(rest[1])
+			if !ok {
+				x.out.Error(errNotInteger)
+				return
+			}
+			if n != 0 {
+				x.out.Error("ERR DB index is out of range")
+				return
+			}
+			rest = rest[2:]
+		default:
+			x.out.Error(errSyntax)
+			return
+		}
+	}
+	from, ok := x.key(x.args[1])
+	if !ok {
+		return
+	}
+	to, ok := x.key(x.args[2])
+	if !ok {
+		return
+	}
+	if from.id == to.id {
+		x.out.Error("ERR source and destination objects are the same")
+		return
+	}
+	t, err := x.live(x.ctx, &from)
+	if err == nil && t != nil {
+		_, err = x.copyTo(&to, t, &tasks.Task{}, replace)
+	}
+	switch {
+	case err == nil && t != nil:
+		x.c.server.notify(classGeneric, "copy_to", to.name)
+		x.out.Int(1)
+	case err == nil, errors.Is(err, errKeyExists):
+		x.out.Int(0)
+	default:
+		x.fail(err)
+	}
+}
+
+// runDBSize answers DBSIZE: how many tasks of the topics of keys wait for their first attempt, or
+// have no deadline. It visits no task. An expiry that is being delivered does not count; a task of
+// these topics that is no key does.
+func runDBSize(x *call) {
+	n := int64(0)
+	for topic := range x.c.server.hasKeys {
+		t, _, err := x.scheduler().FleetTopic(x.ctx, topic)
+		switch {
+		case err == nil:
+			n += t.Counts.Pending - t.Counts.Retrying
+		case !errors.Is(err, tasks.ErrNoTopic):
+			x.fail(err)
+			return
+		}
+	}
+	x.out.Int(max(n, 0))
+}
+
+// runFlush answers FLUSHDB and FLUSHALL: it deletes all keys, one by one. Expiries that were not
+// delivered yet go with them, but for those that are being delivered.
+func runFlush(x *call) {
+	switch {
+	case len(x.args) > 2, len(x.args) == 2 && !is(x.args[1], "async") && !is(x.args[1], "sync"):
+		x.out.Error(errSyntax)
+		return
+	case !x.c.server.cfg.Flush:
+		x.out.Error("ERR " + x.name() + " is off; the setting resp.flush allows it")
+		return
+	}
+	for topic := range x.c.server.hasKeys {
+		if _, err := x.scheduler().Purge(x.ctx, topic); err != nil {
+			x.fail(err)
+			return
+		}
+	}
+	x.out.OK()
+}
+
+// A watched key is what EXEC compares.
+type watched struct {
+	key     key
+	exists  bool
+	version tasks.Version
+}
+
+// runWatch answers WATCH.
+func runWatch(x *call) {
+	c := x.c
+	if c.multi != nil {
+		x.out.Error("ERR WATCH inside MULTI is not allowed")
+		return
+	}
+	if len(c.watched)+len(x.args)-1 > mostWatched {
+		x.out.Error("ERR a connection must watch at most 10000 keys")
+		return
+	}
+	for _, name := range x.args[1:] {
+		k, ok := x.key(append([]byte(nil), name...))
+		if !ok {
+			return
+		}
+		t, err := x.live(x.ctx, &k)
+		if err != nil {
+			x.fail(err)
+			return
+		}
+		w := watched{key: k}
+		if t != nil {
+			w.exists, w.version = true, versionOf(t)
+		}
+		c.watched = append(c.watched, w)
+	}
+	x.out.OK()
+}
+
+// isUnchanged reports whether all watched keys are what they were. A key that has changed and
+// changed back is not; one that has expired is not.
+func (x *call) isUnchanged() (bool, error) {
+	for i := range x.c.watched {
+		w := &x.c.watched[i]
+		t, err := x.live(x.ctx, &w.key)
+		switch {
+		case err != nil:
+			return false, err
+		case (t != nil) != w.exists, t != nil && versionOf(t) != w.version:
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+// runUnwatch answers UNWATCH.
+func runUnwatch(x *call) {
+	x.c.watched = nil
+	x.out.OK()
+}
