@@ -40,9 +40,12 @@ func (d *doctor) configFile() *configFile { return &d.file }
 func (d *doctor) Run(ctx context.Context, std streams, bad *faults) error {
 	redisTo(slog.New(slog.DiscardHandler))
 	findings := d.settingsOf(bad)
-	findings = append(findings, look.Files(d.MaxConnections), look.Memory(d.MaxBytes, memoryHere()), look.Clock(), look.Address("listen", d.Listen))
+	findings = append(findings, look.Files(d.connections()), look.Memory(d.MaxBytes, memoryHere()), look.Clock(), look.Address("listen", d.Listen))
 	if d.HealthListen != "" {
 		findings = append(findings, look.Address("health-listen", d.HealthListen))
+	}
+	if d.RedisListen != "" {
+		findings = append(findings, look.RedisAddress("redis-listen", network(d.RedisListen), addressOf(d.RedisListen), d.redisIsOpen() && d.TokenFile == ""))
 	}
 	if d.Redis == "" {
 		findings = append(findings, look.Disk("data", cmp.Or(d.Data, defaultData))...)
@@ -71,6 +74,7 @@ func (d *doctor) settingsOf(bad *faults) (findings []checkup.Finding) {
 	addr, _ := d.addresses(bad)
 	d.entrance(bad)
 	ways := d.ways(addr, bad)
+	d.redisPort(bad)
 	defer ways.close()
 	cfg := d.scheduler(d.file.topics, ways.list())
 	bad.include(cfg.Validate())

@@ -76,6 +76,8 @@ func TestDoctorFails(t *testing.T) {
 		{[]string{"--data", "/dev/null/x"}, "data directory", "not a directory", "--data", true},
 		{[]string{"--token-file", "missing.yaml"}, "token-file", "no such file", "--token-file", false},
 		{[]string{"--tls-cert", "a.pem", "--tls-key", "b.pem"}, "certificate", "no such file", "--tls-cert", false},
+		{[]string{"--redis-listen", "192.0.2.1:0", "--insecure"}, "redis-listen", "192.0.2.1", "--redis-listen", true},
+		{[]string{"--redis-listen", "unix:///dev/null/x"}, "redis-listen", "not a directory", "--redis-listen", true},
 		{[]string{"--health-listen", "192.0.2.1:0", "--insecure"}, "health-listen", "192.0.2.1", "--health-listen", true},
 	} {
 		code, found, errs := diagnosed(t, c.args...)

@@ -20,6 +20,7 @@ type entrance struct {
 	tokenFile    string
 	tokens       []httpapi.Token
 	certificates *certificates // nil: no TLS
+	changed      func()        // called after the tokens were replaced; nil: not
 }
 
 // entrance checks the settings of access, and reads the files. All faults are noted in bad.
@@ -147,6 +148,9 @@ func (e *entrance) reload(api *httpapi.Server, log *slog.Logger) {
 		} else {
 			added, removed, changed := changesOf(e.tokens, tokens)
 			e.tokens = tokens
+			if e.changed != nil {
+				e.changed()
+			}
 			log.Info("the tokens were read again", "added", added, "removed", removed, "changed", changed)
 		}
 	}

@@ -117,8 +117,10 @@ func explain(err error) string {
 		text += "; --ca-file names those that may have signed it"
 	case errors.Is(err, client.ErrUnreachable) && errors.Is(err, syscall.ECONNREFUSED):
 		text += "; lapse serve starts a server, --server or LAPSE_SERVER names another one"
-	case errors.As(err, new(errHealthListen)):
-		text += "; --health-listen names another one"
+	case errors.As(err, new(errListen)):
+		bound := errListen{}
+		errors.As(err, &bound)
+		text += "; --" + bound.setting + " names another one"
 	case errors.Is(err, syscall.EADDRINUSE):
 		text += "; --listen names another one, as in --listen 127.0.0.1:7481"
 	}

@@ -157,6 +157,10 @@ func (c *configFile) flatten(prefix string, nested map[string]any) error {
 		switch v := nested[key].(type) {
 		case nil: // a name without a value: not set
 		case map[string]any:
+			if name == "resp-topics" {
+				c.values[name] = pairs(v)
+				continue
+			}
 			if err := c.flatten(name+"-", v); err != nil {
 				return err
 			}
@@ -175,6 +179,14 @@ func (c *configFile) flatten(prefix string, nested map[string]any) error {
 		}
 	}
 	return nil
+}
+
+// pairs returns a mapping in the form that flags have: NAME=VALUE.
+func pairs(mapping map[string]any) (texts []string) {
+	for _, key := range slices.Sorted(maps.Keys(mapping)) {
+		texts = append(texts, fmt.Sprint(key, "=", mapping[key]))
+	}
+	return texts
 }
 
 // give gives the flags of serve what the file holds. It notes every name that is no setting, and

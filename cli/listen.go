@@ -15,47 +15,61 @@ import (
 type listeners struct {
 	all    net.Listener
 	health net.Listener // for probes; nil: there is none
+	redis  net.Listener // for clients of Redis; nil: there is none
 }
 
-// An errHealthListen is why the address for probes cannot be bound.
-type errHealthListen struct{ error }
+// An errListen is why the address of a setting cannot be bound.
+type errListen struct {
+	error
+	setting string
+}
 
-func (e errHealthListen) Error() string { return "health-listen: " + e.error.Error() }
-func (e errHealthListen) Unwrap() error { return e.error }
+func (e errListen) Error() string { return e.setting + ": " + e.error.Error() }
+func (e errListen) Unwrap() error { return e.error }
 
-// listen binds the addresses; that for probes may be nil.
-func listen(addr, health *net.TCPAddr) (*listeners, error) {
+// listen binds the addresses; that for probes may be nil, and that for clients of Redis empty.
+func listen(addr, health *net.TCPAddr, redis string) (*listeners, error) {
 	all, err := net.ListenTCP("tcp", addr)
 	if err != nil {
 		return nil, err
 	}
 	l := &listeners{all: all}
-	if health == nil {
-		return l, nil
+	if health != nil {
+		if l.health, err = net.ListenTCP("tcp", health); err != nil {
+			l.health = nil
+			return nil, errors.Join(errListen{err, "health-listen"}, l.close())
+		}
 	}
-	if l.health, err = net.ListenTCP("tcp", health); err != nil {
-		return nil, errors.Join(errHealthListen{err}, all.Close())
+	if redis != "" {
+		if l.redis, err = listenRedis(redis); err != nil {
+			return nil, errors.Join(errListen{err, "redis-listen"}, l.close())
+		}
 	}
 	return l, nil
 }
 
 func (l *listeners) close() error {
-	if l.health == nil {
-		return l.all.Close()
+	err := l.all.Close()
+	if l.health != nil {
+		err = errors.Join(err, l.health.Close())
 	}
-	return errors.Join(l.all.Close(), l.health.Close())
+	if l.redis != nil {
+		err = errors.Join(err, l.redis.Close())
+	}
+	return err
 }
 
 // servers are the servers of the listeners.
 type servers struct {
 	all    *http.Server
 	health *http.Server // nil: there is none
-	failed chan error   // why one of them has ended
+	redis  *redisPort
+	failed chan error // why one of them has ended
 }
 
 // serve begins to serve, the probes first.
-func (l *listeners) serve(api *httpapi.Server, certificates *certificates, maxConnections int) *servers {
-	s := &servers{all: api.HTTPServer(), failed: make(chan error, 2)}
+func (l *listeners) serve(api *httpapi.Server, redis *redisPort, certificates *certificates, maxConnections int) *servers {
+	s := &servers{all: api.HTTPServer(), redis: redis, failed: make(chan error, 3)}
 	limited := api.LimitConnections(s.all, l.all, maxConnections)
 	if l.health != nil {
 		var few net.Listener
@@ -66,12 +80,28 @@ func (l *listeners) serve(api *httpapi.Server, certificates *certificates, maxCo
 			}
 		}()
 	}
+	if l.redis != nil {
+		go func() {
+			if err := redis.serve(l.redis, certificates); err != nil {
+				s.failed <- fmt.Errorf("redis-listen: %w", err)
+			}
+		}()
+	}
 	go func() { s.failed <- certificates.serve(s.all, limited) }()
 	return s
 }
 
-// end ends the server of all callers. Requests have that long to end.
-func (s *servers) end(patience time.Duration) error { return end(s.all, patience) }
+// end ends the servers of all callers. Requests and commands have that long to end.
+func (s *servers) end(patience time.Duration) error {
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		s.redis.close(patience)
+	}()
+	err := end(s.all, patience)
+	<-ended
+	return err
+}
 
 // endHealth ends the server of probes.
 func (s *servers) endHealth() error {

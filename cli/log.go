@@ -44,10 +44,17 @@ func (s *serve) announce(w io.Writer, bound *listeners) {
 	if bound.health != nil {
 		health = scheme + reachable(bound.health.Addr())
 	}
+	redis := ""
+	if bound.redis != nil {
+		redis = s.redisURL(bound.redis.Addr())
+	}
 	if s.LogFormat == "json" {
 		facts := []any{"node", s.Node, "url", url, "storage", s.storage()}
 		if health != "" {
 			facts = append(facts, "health_url", health)
+		}
+		if redis != "" {
+			facts = append(facts, "redis_url", redis)
 		}
 		jsonLogger(w, slog.LevelInfo).Info("lapse serves", facts...)
 		return
@@ -58,6 +65,9 @@ func (s *serve) announce(w io.Writer, bound *listeners) {
 	fmt.Fprintf(w, "lapse serves on %s\n", url)
 	if health != "" {
 		fmt.Fprintf(w, "health and metrics are served on %s\n", health)
+	}
+	if redis != "" {
+		fmt.Fprintf(w, "clients of Redis are served on %s\n", redis)
 	}
 	fmt.Fprintf(w, "tasks are kept %s\n", s.storage())
 	fmt.Fprintf(w, "try: curl %s/v1/tasks%s --json '{\"topic\":\"hello\",\"delay\":\"10s\",\"payload\":\"world\"}'\n", url, auth)

@@ -43,6 +43,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 	addr, health := s.addresses(bad)
 	entrance := s.entrance(bad)
 	ways := s.ways(addr, bad)
+	port := s.redisPort(bad)
 	cfg := s.scheduler(s.file.topics, append(ways.list(), s.extra...))
 	bad.include(cfg.Validate())
 	if err := bad.err(); err != nil {
@@ -55,13 +56,13 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 	slog.SetDefault(log)
 	redisTo(log)
 	tuneCollector()
-	entrance.warn(!addr.IP.IsLoopback() || health != nil && !health.IP.IsLoopback(), log)
+	entrance.warn(!addr.IP.IsLoopback() || health != nil && !health.IP.IsLoopback() || s.redisIsOpen(), log)
 	s.warnOfMemory(log)
 	s.warnOfModes(log)
 	warnOfVariables(s.commands, os.Environ(), log)
 
 	// The addresses.
-	bound, err := listen(addr, health)
+	bound, err := listen(addr, health, s.RedisListen)
 	if err != nil {
 		return err
 	}
@@ -103,7 +104,10 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return errors.Join(err, bound.close(), ledger.Close())
 	}
-	servers := bound.serve(api, entrance.certificates, s.MaxConnections)
+	if err = port.open(api, entrance, bound.redis != nil, log); err != nil {
+		return errors.Join(err, bound.close(), ledger.Close())
+	}
+	servers := bound.serve(api, port, entrance.certificates, s.MaxConnections)
 	entrance.watch(ctx, api, ways, log)
 	manager := service.NewManager(log)
 	defer manager.End()
@@ -121,6 +125,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 	}
 	ways.attach(scheduler)
 	api.Attach(scheduler)
+	port.attach(scheduler)
 	announced()
 	manager.Serving(s.Node, scheduler.Moving)
 
@@ -188,7 +193,7 @@ func (s *serve) stopsWithin() time.Duration {
 // no new tasks, while its shards pass to other nodes one by one. Then:
 //
 //  1. no new connections, and the waiting long-polls are answered (Shutdown
-//     does both), then the requests in progress are finished;
+//     does both), then the requests and the commands in progress are finished;
 //  2. the scheduler hands nothing out any more, waits for running handlers,
 //     and records their results;
 //  3. the ledger is closed (by the scheduler, which owns it), so that the

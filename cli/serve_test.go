@@ -42,7 +42,7 @@ func startedAt(t *testing.T, addresses int, ways []tasks.Way, args ...string) (u
 	}()
 	lines := bufio.NewScanner(read)
 	for len(urls) < addresses && lines.Scan() {
-		if url := regexp.MustCompile(`https?://[0-9.:]+`).FindString(lines.Text()); url != "" {
+		if url := regexp.MustCompile(`(?:http|redis)s?://[0-9.:]+`).FindString(lines.Text()); url != "" {
 			urls = append(urls, url)
 		}
 	}

@@ -15,6 +15,7 @@ type settings struct {
 	accessSettings
 	webhookSettings
 	limitSettings
+	respSettings
 	redisSettings
 	sweepSettings
 	timeSettings
@@ -68,6 +69,17 @@ type limitSettings struct {
 	MaxWaitingPerToken int `default:"5000" help:"How many of these one token may have."`
 }
 
+// respSettings are about the port for clients of Redis.
+type respSettings struct {
+	RedisListen        string   `placeholder:"ADDR" help:"Address for clients of Redis, host:port or unix:///path, where a key with a TTL is a task. The mode of the socket file is 0600, or as in unix:///path?mode=0660. Tokens, TLS and insecure as for listen, but no TLS on a socket file. Default: none."`
+	RespTopics         []string `sep:";" placeholder:"PREFIX=TOPIC" help:"Topic of the keys that begin with this prefix; the longest prefix counts. May be repeated. In the file a list, or a mapping of prefixes to topics. Keys without a topic are refused. Default: all keys are of the topic expired."`
+	RespMaxConnections int      `default:"10000" help:"Connections of clients of Redis at once, past which new ones are refused. One address (of IPv6: a /64) may have max-connections-per-address of them; default: half."`
+	RespMaxCommand     int      `default:"16777216" help:"Bytes of a command of theirs. All commands in memory together may have 16 times as much."`
+	RespMaxPersistent  int      `default:"1000000" help:"Keys without a TTL on each node, past which they are refused."`
+	RespNotify         string   `default:"Ex" help:"Classes of events that subscribers get, as notify-keyspace-events of Redis has them."`
+	RespFlush          bool     `help:"Let FLUSHDB and FLUSHALL cancel all tasks that are keys."`
+}
+
 // redisSettings are about tasks in Redis, and the nodes that share it.
 type redisSettings struct {
 	RedisPrefix        string        `default:"lapse:" help:"Beginning of all keys in Redis."`
@@ -104,6 +116,7 @@ type timeSettings struct {
 // probes; nil: missing, or wrong. All faults are noted in bad.
 func (s *settings) addresses(bad *faults) (addr, health *net.TCPAddr) {
 	addr = s.address("listen", s.Listen, bad)
+	s.checkRedisListen(bad)
 	if s.HealthListen != "" {
 		health = s.address("health-listen", s.HealthListen, bad)
 	}

@@ -45,6 +45,7 @@ func TestDefaults(t *testing.T) {
 		nodeSettings: nodeSettings{Listen: "127.0.0.1:7480"},
 		limitSettings: limitSettings{MaxPending: 20_000_000, MaxBytes: 8 << 30, MaxInFlight: 100_000, MaxDeliveries: 4096, MaxPayload: 64 << 10,
 			MaxBody: 16 << 20, MaxAnswers: 64 << 20, MaxConnections: 10_000, MaxWaiting: 10_000, MaxWaitingPerToken: 5000},
+		respSettings: respSettings{RespMaxConnections: 10_000, RespMaxCommand: 16 << 20, RespMaxPersistent: 1_000_000, RespNotify: "Ex"},
 		redisSettings: redisSettings{RedisPrefix: "lapse:", RedisShards: 16, RedisWaitTimeout: 500 * time.Millisecond, FailoverAfter: 10 * time.Second,
 			OnOutage: "deliver", HandoverTimeout: 30 * time.Second},
 		sweepSettings: sweepSettings{SweepEvery: time.Second, SweepBacklog: 100_000, SweepMaxConcurrency: 1024},
@@ -161,6 +162,31 @@ topics:
 	}
 	if diff := cmp.Diff(want, file.topics); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// The topics of keys are a list or a mapping, here and there.
+func TestTopicsOfKeys(t *testing.T) {
+	want := map[string]string{"order:": "order.expired", "a=b": "eq", "": "expired"}
+	for name, text := range map[string]string{
+		"in the environment": "",
+		"nested":             `resp: {topics: {"order:": order.expired, "a=b": eq, "": expired}, flush: true}`,
+		"flat":               "resp_topics:\n  'order:': order.expired\n  a=b: eq\n  '': expired",
+		"a list":             `resp_topics: ["order:=order.expired", "a=b=eq", "=expired"]`,
+	} {
+		t.Run(name, func(t *testing.T) {
+			if text == "" {
+				t.Setenv("LAPSE_RESP_TOPICS", "order:=order.expired;a=b=eq;=expired")
+			}
+			got, _, bad, err := parsed(t, text)
+			if err != nil || bad.err() != nil {
+				t.Fatal(err, bad.err())
+			}
+			port := got.redisPort(bad)
+			if diff := cmp.Diff(want, port.cfg.Topics); diff != "" || bad.err() != nil || port.cfg.Flush != (name == "nested") {
+				t.Errorf("%s %v", diff, bad.err())
+			}
+		})
 	}
 }
 

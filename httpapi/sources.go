@@ -69,3 +69,48 @@ func sourceOf(addr net.Addr) netip.Prefix {
 	source, _ := ip.Prefix(bits)
 	return source
 }
+
+// LimitSources bounds the connections that one address has at a listener that is not of HTTP, by
+// the rules of LimitConnections. Further ones are closed.
+func (s *Server) LimitSources(l net.Listener, limit int) net.Listener {
+	return &sourceListener{Listener: l, sources: sources{limit: limit, log: s.log, open: make(map[netip.Prefix]int)},
+		tooMany: func() { s.refusals[refusedAddress].Add(1) }}
+}
+
+// A sourceListener accepts connections of addresses that may have one more.
+type sourceListener struct {
+	net.Listener
+	sources sources
+	tooMany func() // called for each connection that was closed
+}
+
+// Accept waits for a connection of an address that may have one more.
+func (l *sourceListener) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		source, ok := l.sources.begin(conn)
+		switch {
+		case ok && !source.IsValid():
+			return conn, nil
+		case ok:
+			return &sourceConn{Conn: conn, end: sync.OnceFunc(func() { l.sources.end(source) })}, nil
+		}
+		conn.Close()
+		l.tooMany()
+	}
+}
+
+// A sourceConn frees its place when it is closed.
+type sourceConn struct {
+	net.Conn
+	end func()
+}
+
+// Close closes the connection.
+func (c *sourceConn) Close() error {
+	c.end()
+	return c.Conn.Close()
+}

@@ -211,8 +211,9 @@ func validTokenName(name string) bool {
 }
 
 // find returns the token with this text, or nil. It takes the same time in every case.
-func (set tokenSet) find(text string) *knownToken {
-	digest := sha256.Sum256([]byte(text))
+func (set tokenSet) find(text string) *knownToken { return set.findDigest(sha256.Sum256([]byte(text))) }
+
+func (set tokenSet) findDigest(digest [sha256.Size]byte) *knownToken {
 	found := -1
 	for i := range set {
 		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(digest[:], set[i].SHA256[:]), i, found)
@@ -221,6 +222,20 @@ func (set tokenSet) find(text string) *knownToken {
 		return nil
 	}
 	return &set[found]
+}
+
+// Bearer returns the token with this digest of its text, and the limits of its calls, nil if there
+// are none. It reports false if there is no such token. It takes the same time in every case.
+func (s *Server) Bearer(digest [sha256.Size]byte) (t Token, limit *tasks.Grant, ok bool) {
+	set := s.tokens.Load()
+	if set == nil {
+		return Token{}, nil, false
+	}
+	known := set.findDigest(digest)
+	if known == nil {
+		return Token{}, nil, false
+	}
+	return known.Token, known.limit, true
 }
 
 // name returns the name of the token, "" if t is nil.

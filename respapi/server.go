@@ -3,6 +3,7 @@ package respapi
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -24,6 +25,7 @@ const (
 	MostConnections  = 1_000_000
 	LeastMaxCommand  = 64 << 10
 	MostMaxCommand   = 1 << 30
+	MostPersistent   = 100_000_000
 	MaxTopicPrefixes = 1000
 
 	defaultConnections = 10_000
@@ -46,8 +48,8 @@ type Config struct {
 	// MaxCommand bounds a command, in bytes, 64 KiB to 1 GiB. All commands that are being read at
 	// the same moment may have 16 times as many bytes together. Default 16 MiB.
 	MaxCommand int
-	// MaxPersistent bounds the keys without a TTL at each node: further ones are refused. Default
-	// 1,000,000.
+	// MaxPersistent bounds the keys without a TTL at each node, 1 to MostPersistent: further ones
+	// are refused. Default 1,000,000.
 	MaxPersistent int
 	// Notify are the classes of events that subscribers get, as notify-keyspace-events has them.
 	// CONFIG SET changes them on this node until it ends. Default "Ex": expired events.
@@ -74,10 +76,18 @@ func (c *Config) Validate() error {
 	}
 	bad(c.MaxConnections >= 0 && c.MaxConnections <= MostConnections, "resp.max_connections must be from 1 to %d", MostConnections)
 	bad(c.MaxCommand == 0 || c.MaxCommand >= LeastMaxCommand && c.MaxCommand <= MostMaxCommand,
-		"resp.max_command must be from %d to %d bytes", LeastMaxCommand, MostMaxCommand)
-	bad(c.MaxPersistent >= 0, "resp.max_persistent must not be negative")
+		"resp.max_command must be from %d to %d", LeastMaxCommand, MostMaxCommand)
+	bad(c.MaxPersistent >= 0 && c.MaxPersistent <= MostPersistent, "resp.max_persistent must be from 1 to %d", MostPersistent)
+	if c.Notify != nil {
+		for _, class := range *c.Notify {
+			bad(strings.ContainsRune(notifyClasses, class), "resp.notify: there is no class %q", class)
+		}
+	}
 	return all.ErrorOrNil()
 }
+
+// notifyClasses are the letters of notify-keyspace-events.
+const notifyClasses = "KEg$lshzxetdmnA"
 
 // A prefix is an entry of Config.Topics.
 type prefix struct{ text, topic string }
@@ -201,8 +211,11 @@ func (s *Server) accept(nc net.Conn) {
 		s.mu.Unlock()
 		if full {
 			s.counts.refused.Add(1)
-			_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
-			_, _ = nc.Write([]byte("-" + errMaxClients + "\r\n"))
+			// With TLS, the write would wait for the client.
+			if _, secret := nc.(*tls.Conn); !secret {
+				_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
+				_, _ = nc.Write([]byte("-" + errMaxClients + "\r\n"))
+			}
 		}
 		nc.Close()
 		return

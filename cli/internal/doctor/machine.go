@@ -4,7 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"syscall"
+	"time"
 
 	"github.com/lapsehq/lapse/internal/checkup"
 )
@@ -64,4 +66,48 @@ func Address(setting, address string) checkup.Finding {
 			Do: "nothing, if the server runs already; otherwise choose another --" + setting}
 	}
 	return checkup.Finding{Subject: setting, Verdict: checkup.Fail, Found: err.Error(), Do: "choose an address of this machine with --" + setting}
+}
+
+// RedisAddress finds out whether the server could listen for clients of Redis. open says that other
+// machines can reach the address, and need no token.
+func RedisAddress(setting, network, address string, open bool) checkup.Finding {
+	f := checkup.Good(setting, address+" is free")
+	listener, err := net.Listen(network, address)
+	switch {
+	case err == nil:
+		_ = listener.Close()
+	case errors.Is(err, syscall.EADDRINUSE):
+		f = checkup.Finding{Subject: setting, Verdict: checkup.Warn, Found: address + " is in use; " + pinged(network, address),
+			Do: "nothing, if the server runs already; otherwise choose another --" + setting}
+	default:
+		return checkup.Finding{Subject: setting, Verdict: checkup.Fail, Found: err.Error(), Do: "choose an address of this machine, or a path in a directory that the user of the server may write to, with --" + setting}
+	}
+	if open {
+		f.Verdict, f.Found = checkup.Warn, f.Found+"; other machines can reach it, and no token is needed"
+		f.Do = "set token-file, or listen on 127.0.0.1 or a socket file"
+	}
+	return f
+}
+
+// pinged says how what listens at an address answers PING.
+func pinged(network, address string) string {
+	const within = time.Second
+	conn, err := net.DialTimeout(network, address, within)
+	if err != nil {
+		return "no process listens there any more, and the server will replace the file"
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(within))
+	answer := make([]byte, 64)
+	n := 0
+	if _, err = conn.Write([]byte("PING\r\n")); err == nil {
+		n, err = conn.Read(answer)
+	}
+	switch text := string(answer[:n]); {
+	case strings.HasPrefix(text, "+PONG"), strings.HasPrefix(text, "-NOAUTH"):
+		return "a server of the protocol of Redis answers there"
+	case err != nil:
+		return "what listens there does not answer PING: " + err.Error()
+	}
+	return "what listens there does not answer PING as a server of Redis"
 }

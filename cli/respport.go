@@ -1,0 +1,235 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/lapsehq/lapse/httpapi"
+	"github.com/lapsehq/lapse/respapi"
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// unixScheme begins an address of redis-listen that is a socket file.
+const unixScheme = "unix://"
+
+// network returns the network of an address of redis-listen.
+func network(listen string) string {
+	if strings.HasPrefix(listen, unixScheme) {
+		return "unix"
+	}
+	return "tcp"
+}
+
+// addressOf returns the address of redis-listen as package net has it.
+func addressOf(listen string) string {
+	path, _, err := socketFile(listen)
+	if network(listen) == "tcp" || err != nil {
+		return listen
+	}
+	return path
+}
+
+// socketFile reads unix:///path?mode=0660.
+func socketFile(listen string) (path string, mode fs.FileMode, err error) {
+	u, err := url.Parse(listen)
+	if err != nil || u.Host != "" || u.Path == "" {
+		return "", 0, errors.New("want host:port or unix:///path")
+	}
+	mode = 0o600
+	for name, values := range u.Query() {
+		n, err := strconv.ParseUint(values[0], 8, 32)
+		if name != "mode" || len(values) != 1 || err != nil || n&^0o777 != 0 || n&0o600 != 0o600 {
+			return "", 0, errors.New("want a mode from 0600 to 0777, as in unix:///path?mode=0660")
+		}
+		mode = fs.FileMode(n)
+	}
+	return u.Path, mode, nil
+}
+
+// checkRedisListen checks the address for clients of Redis.
+func (s *settings) checkRedisListen(bad *faults) {
+	switch {
+	case s.RedisListen == "":
+	case network(s.RedisListen) == "unix":
+		if _, _, err := socketFile(s.RedisListen); err != nil {
+			bad.add("redis-listen: %w", err)
+		}
+	case s.RedisListen == s.Listen, s.RedisListen == s.HealthListen:
+		if _, port, _ := net.SplitHostPort(s.RedisListen); port != "0" {
+			bad.add("redis-listen: must be another address than those of listen and health-listen")
+		}
+	default:
+		s.address("redis-listen", s.RedisListen, bad)
+	}
+}
+
+// redisIsOpen reports whether other machines can reach the port for clients of Redis.
+func (s *settings) redisIsOpen() bool {
+	if s.RedisListen == "" || network(s.RedisListen) == "unix" {
+		return false
+	}
+	addr, err := net.ResolveTCPAddr("tcp", s.RedisListen)
+	return err == nil && !addr.IP.IsLoopback()
+}
+
+// connections returns how many connections all listeners may have at once.
+func (s *settings) connections() int {
+	if s.RedisListen == "" {
+		return s.MaxConnections
+	}
+	return s.MaxConnections + s.RespMaxConnections
+}
+
+// redisURL returns how clients of Redis name an address of this server.
+func (s *settings) redisURL(addr net.Addr) string {
+	switch {
+	case addr.Network() == "unix":
+		return unixScheme + addr.String()
+	case s.TLSCert != "":
+		return "rediss://" + reachable(addr)
+	}
+	return "redis://" + reachable(addr)
+}
+
+// A redisPort serves the clients of Redis, if there is an address for them.
+type redisPort struct {
+	cfg        respapi.Config
+	perAddress int
+	api        *httpapi.Server
+	server     *respapi.Server // nil: there is no such address
+}
+
+// redisPort checks the settings of the port. All faults are noted in bad.
+func (s *settings) redisPort(bad *faults) *redisPort {
+	p := &redisPort{perAddress: s.MaxConnectionsPerAddress, cfg: respapi.Config{
+		MaxConnections: s.RespMaxConnections,
+		MaxCommand:     s.RespMaxCommand,
+		MaxPersistent:  s.RespMaxPersistent,
+		Notify:         &s.RespNotify,
+		Flush:          s.RespFlush,
+		Version:        buildVersion(),
+	}}
+	if p.perAddress == 0 {
+		p.perAddress = max(1, s.RespMaxConnections/2)
+	}
+	if len(s.RespTopics) > 0 {
+		p.cfg.Topics = make(map[string]string, len(s.RespTopics))
+	}
+	for _, text := range s.RespTopics {
+		at := strings.LastIndexByte(text, '=') // a topic has none
+		if at < 0 {
+			bad.add("resp-topics: want PREFIX=TOPIC, not %.100q", text)
+			continue
+		}
+		prefix, topic := text[:at], text[at+1:]
+		if _, twice := p.cfg.Topics[prefix]; twice {
+			bad.add("resp-topics: the prefix %.100q is given twice", prefix)
+		}
+		p.cfg.Topics[prefix] = topic
+	}
+	for _, fault := range flattenedErrors(p.cfg.Validate()) {
+		bad.include(fault)
+	}
+	return p
+}
+
+// open makes the server, if its address was bound. Its passwords are the tokens of the HTTP API.
+func (p *redisPort) open(api *httpapi.Server, entrance *entrance, bound bool, log *slog.Logger) (err error) {
+	if !bound {
+		return nil
+	}
+	p.api, p.cfg.Log = api, log
+	if entrance.tokenFile != "" {
+		p.cfg.Authenticate = p.caller
+	}
+	if p.server, err = respapi.New(p.cfg); err != nil {
+		return err
+	}
+	entrance.changed = p.server.Recheck
+	return nil
+}
+
+// caller returns the caller whose token has this digest.
+func (p *redisPort) caller(d respapi.Digest) (*respapi.Caller, bool) {
+	token, grant, ok := p.api.Bearer(d)
+	if !ok {
+		return nil, false
+	}
+	c := &respapi.Caller{Name: token.Name, Grant: grant}
+	for _, scope := range token.Scopes {
+		c.Scopes |= respScopes[scope]
+	}
+	return c, true
+}
+
+var respScopes = map[httpapi.Scope]respapi.Scope{
+	httpapi.ScopeSchedule: respapi.ScopeSchedule,
+	httpapi.ScopeReceive:  respapi.ScopeReceive,
+	httpapi.ScopeRead:     respapi.ScopeRead,
+	httpapi.ScopeAdmin:    respapi.ScopeAdmin,
+}
+
+// serve serves clients until close.
+func (p *redisPort) serve(l net.Listener, certificates *certificates) error {
+	l = p.api.LimitSources(l, p.perAddress)
+	if certificates != nil && l.Addr().Network() == "tcp" {
+		l = tlsListener{l, certificates}
+	}
+	return p.server.Serve(l)
+}
+
+// attach gives the server its scheduler. Until then it answers that it is loading.
+func (p *redisPort) attach(scheduler *tasks.Scheduler) {
+	if p.server != nil {
+		p.server.Attach(scheduler)
+	}
+}
+
+// close ends the server. Commands have that long to end, then their connections are cut off.
+func (p *redisPort) close(patience time.Duration) {
+	if p.server == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	_ = p.server.Close(ctx) // its only error is that of ctx
+}
+
+// listenRedis binds an address of redis-listen. A socket file that a dead process has left behind
+// is replaced.
+func listenRedis(listen string) (net.Listener, error) {
+	if network(listen) == "tcp" {
+		return net.Listen("tcp", listen)
+	}
+	path, mode, err := socketFile(listen)
+	if err != nil {
+		return nil, err
+	}
+	l, err := net.Listen("unix", path)
+	if errors.Is(err, syscall.EADDRINUSE) {
+		if _, dead := net.DialTimeout("unix", path, time.Second); !errors.Is(dead, syscall.ECONNREFUSED) {
+			return nil, err
+		}
+		if err := os.Remove(path); err != nil {
+			return nil, err
+		}
+		l, err = net.Listen("unix", path)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Chmod(path, mode); err != nil {
+		return nil, errors.Join(fmt.Errorf("the mode of the socket file: %w", err), l.Close())
+	}
+	return l, nil
+}

@@ -1,0 +1,195 @@
+package cli
+
+import (
+	"bufio"
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/internal/checkup"
+)
+
+// redisClient is a connection that sends lines and reads the first line of each answer.
+type redisClient struct {
+	t  *testing.T
+	nc net.Conn
+	in *bufio.Reader
+}
+
+func dialed(t *testing.T, nc net.Conn, err error) *redisClient {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { nc.Close() })
+	_ = nc.SetDeadline(time.Now().Add(time.Minute))
+	return &redisClient{t, nc, bufio.NewReader(nc)}
+}
+
+func dialRedis(t *testing.T, network, address string) *redisClient {
+	t.Helper()
+	nc, err := net.Dial(network, address)
+	return dialed(t, nc, err)
+}
+
+func (c *redisClient) ask(line string) string {
+	c.t.Helper()
+	if _, err := io.WriteString(c.nc, line+"\r\n"); err != nil {
+		c.t.Fatal(err)
+	}
+	answer, err := c.in.ReadString('\n')
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return strings.TrimSpace(answer)
+}
+
+func TestRedisListen(t *testing.T) {
+	urls, _, stop := startedAt(t, 2, nil, "--data", t.TempDir(), "--redis-listen", "127.0.0.1:0")
+	c := dialRedis(t, "tcp", strings.TrimPrefix(urls[1], "redis://"))
+	if got := c.ask("PING"); got != "+PONG" {
+		t.Errorf("PING is answered %s", got)
+	}
+	// An idle client does not delay the stop.
+	if code := stop(); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+	if _, err := c.in.ReadByte(); err != io.EOF {
+		t.Errorf("the connection was not closed: %v", err)
+	}
+}
+
+// While the ledger is away, the port is open and says so.
+func TestRedisListenBeforeTheLedger(t *testing.T) {
+	urls, _, stop := startedAt(t, 2, nil, "--redis", "redis://127.0.0.1:1", "--node", "a", "--redis-listen", "127.0.0.1:0")
+	c := dialRedis(t, "tcp", strings.TrimPrefix(urls[1], "redis://"))
+	if got := c.ask("PING"); got != "+PONG" {
+		t.Errorf("PING is answered %s", got)
+	}
+	if code := stop(); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// Tokens are passwords. One that is taken away holds no longer, also for clients that are there.
+func TestRedisTokens(t *testing.T) {
+	a := newAuthority(t)
+	cert, key := a.save(a.server("server"))
+	tokens := written(t, "tokens.yaml", lineOf("a", "old", "read"))
+	urls, _, stop := startedAt(t, 2, nil, "--data", t.TempDir(), "--token-file", tokens, "--tls-cert", cert, "--tls-key", key, "--redis-listen", "127.0.0.1:0")
+	address, secret := strings.CutPrefix(urls[1], "rediss://")
+	if !secret {
+		t.Fatalf("announced %s", urls[1])
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(a.cert)
+	nc, err := tls.Dial("tcp", address, &tls.Config{RootCAs: pool})
+	c := dialed(t, nc, err)
+	for _, step := range [][2]string{
+		{"PING", "-NOAUTH Authentication required."},
+		{"AUTH wrong", "-WRONGPASS invalid username-password pair or user is disabled."},
+		{"AUTH default old", "+OK"},
+		{"PING", "+PONG"},
+	} {
+		if got := c.ask(step[0]); got != step[1] {
+			t.Errorf("%s is answered %s", step[0], got)
+		}
+	}
+	overwrite(t, tokens, written(t, "tokens.yaml", lineOf("b", "new", "read")))
+	if err := syscall.Kill(os.Getpid(), syscall.SIGHUP); err != nil {
+		t.Fatal(err)
+	}
+	for c.ask("PING") != "-NOAUTH Authentication required." { // until the signal has arrived
+	}
+	if got := c.ask("AUTH new"); got != "+OK" {
+		t.Errorf("the new token is answered %s", got)
+	}
+	if code := stop(); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// A socket file is its owner's alone unless the setting says otherwise. One that a dead process has
+// left is replaced, and that of a living one is not.
+func TestRedisSocketFile(t *testing.T) {
+	dir, err := os.MkdirTemp("", "lapse")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "s")
+	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left.SetUnlinkOnClose(false)
+	left.Close()
+	for mode, query := range map[os.FileMode]string{0o600: "", 0o660: "?mode=0660"} {
+		_, _, stop := startedAt(t, 1, nil, "--data", t.TempDir(), "--redis-listen", "unix://"+path+query)
+		if got := dialRedis(t, "unix", path).ask("PING"); got != "+PONG" {
+			t.Errorf("PING is answered %s", got)
+		}
+		info, err := os.Stat(path)
+		if err != nil || info.Mode().Perm() != mode {
+			t.Errorf("the mode is %v, want %v: %v", info.Mode(), mode, err)
+		}
+		var out, errs bytes.Buffer
+		code := run(t.Context(), []string{"serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--redis-listen", "unix://" + path}, streams{&out, &errs})
+		if code != exitInUse || !strings.Contains(errs.String(), "--redis-listen names another one") {
+			t.Errorf("a second server: exit code %d: %s", code, &errs)
+		}
+		_, found, _ := diagnosed(t, "--data", t.TempDir(), "--redis-listen", "unix://"+path)
+		if f := found["redis-listen"]; f.Verdict != checkup.Warn || !strings.Contains(f.Found, "a server of the protocol of Redis answers there") {
+			t.Errorf("doctor finds %+v", f)
+		}
+		if code := stop(); code != exitOK {
+			t.Errorf("exit code %d", code)
+		}
+		if _, err := os.Stat(path); err == nil {
+			t.Error("the file is left")
+		}
+	}
+}
+
+func TestRedisListenRefused(t *testing.T) {
+	for text, args := range map[string][]string{
+		"redis-listen: must be another address":                 {"--listen", "127.0.0.1:7480", "--redis-listen", "127.0.0.1:7480"},
+		"redis-listen: want host:port":                          {"--redis-listen", "7481"},
+		"redis-listen: 0.0.0.0:0 can be reached from other mac": {"--redis-listen", "0.0.0.0:0"},
+		"redis-listen: want a mode":                             {"--redis-listen", "unix:///tmp/s?mode=9"},
+		"redis-listen: want host:port or unix:///path":          {"--redis-listen", "unix://host/path"},
+		`resp-topics: want PREFIX=TOPIC, not "a"`:               {"--resp-topics", "a"},
+		`resp-topics: the prefix "a" is given twice`:            {"--resp-topics", "a=b", "--resp-topics", "a=c"},
+		`resp.topics["a"]: `:                                    {"--resp-topics", "a= "},
+		"resp.max_command must be from 65536 to 1073741824":     {"--resp-max-command", "7"},
+		"resp.notify: there is no class 'q'":                    {"--resp-notify", "Eq"},
+	} {
+		var out, errs bytes.Buffer
+		code := run(t.Context(), append([]string{"serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0"}, args...), streams{&out, &errs})
+		if code != exitUsage || !strings.Contains(errs.String(), text) {
+			t.Errorf("%q: exit code %d: %s", args, code, &errs)
+		}
+	}
+}
+
+func TestDoctorLooksAtTheRedisPort(t *testing.T) {
+	_, found, _ := diagnosed(t, "--data", t.TempDir(), "--redis-listen", "0.0.0.0:0", "--insecure")
+	if f := found["redis-listen"]; f.Verdict != checkup.Warn || !strings.Contains(f.Found, "no token is needed") || !strings.Contains(f.Do, "token-file") {
+		t.Errorf("open to others: %+v", f)
+	}
+	_, found, _ = diagnosed(t, "--data", t.TempDir(), "--redis-listen", "127.0.0.1:0", "--max-connections", "10", "--resp-max-connections", "7")
+	if f := found["redis-listen"]; f.Verdict != checkup.OK {
+		t.Errorf("free: %+v", f)
+	}
+	if f := found["open files"]; !strings.Contains(f.Found, "2065 are needed") {
+		t.Errorf("open files: %+v", f)
+	}
+}
