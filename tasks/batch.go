@@ -13,16 +13,35 @@ import (
 // id that stands twice is an error of the second. The error is for the batch as a
 // whole: ErrInvalid if it is too long; ErrUnavailable.
 func (s *Scheduler) ScheduleBatch(ctx context.Context, requests []Request) ([]Result, error) {
+	return s.tracedBatch(ctx, requests, s.scheduleBatch)
+}
+
+// ReplaceBatch replaces or creates many tasks, at most MaxBatch, with one wait for the ledger. Each
+// request is a Replace of its own, with its Result, in order; Result.Repeated reports whether there
+// was a task to replace. Where an id stands more than once, the last of its requests is carried
+// out, and those before it get its Result; one that is refused for a reason of its own leaves the
+// id to the one before it. The error is for the batch as a whole, as of ScheduleBatch; it is
+// ErrInvalid also for a context with a version, which is that of one task.
+func (s *Scheduler) ReplaceBatch(ctx context.Context, requests []Request) ([]Result, error) {
+	if task.ConditionsOf(ctx).Conditional() {
+		return nil, task.Invalid("version", "must not be asked for by a batch")
+	}
+	return s.tracedBatch(ctx, requests, s.replaceBatch)
+}
+
+// tracedBatch carries out a batch, and makes a span of it.
+func (s *Scheduler) tracedBatch(ctx context.Context, requests []Request, call func(context.Context, []Request) ([]Result, error)) ([]Result, error) {
 	if len(requests) > MaxBatch {
 		return nil, task.Invalid("tasks", fmt.Sprintf("must be at most %d", MaxBatch))
 	}
-	if tracer := s.engine.Config.Tracer; tracer != nil {
-		trace, end := tracer.Schedule(ctx, requests)
-		results, err := s.scheduleBatch(WithTrace(ctx, trace), requests)
-		end(resultsOf(results, err))
-		return results, err
+	tracer := s.engine.Config.Tracer
+	if tracer == nil {
+		return call(ctx, requests)
 	}
-	return s.scheduleBatch(ctx, requests)
+	trace, end := tracer.Schedule(ctx, requests)
+	results, err := call(WithTrace(ctx, trace), requests)
+	end(resultsOf(results, err))
+	return results, err
 }
 
 // resultsOf returns the results of a batch, or the error that is that of all.
@@ -45,18 +64,65 @@ func (s *Scheduler) scheduleBatch(ctx context.Context, requests []Request) ([]Re
 	return b.Results, nil
 }
 
-// ReplaceBatch replaces or creates many tasks, at most MaxBatch. Each request is a Replace of its
-// own, with its Result, in order; Result.Repeated reports whether there was a task to replace. If
-// an id stands more than once, the last request that can be accepted wins, and those before it get
-// its Result. The error is for the batch as a whole, as of ScheduleBatch.
-func (s *Scheduler) ReplaceBatch(ctx context.Context, requests []Request) ([]Result, error) {
-	if len(requests) > MaxBatch {
-		return nil, task.Invalid("tasks", fmt.Sprintf("must be at most %d", MaxBatch))
+func (s *Scheduler) replaceBatch(ctx context.Context, requests []Request) ([]Result, error) {
+	ctx, cancel := s.engine.Within(ctx)
+	defer cancel()
+	by, err := s.engine.Admission(ctx)
+	if err != nil {
+		return nil, err
 	}
-	results := make([]Result, len(requests))
+	b := &cluster.Batch{Cluster: s.cluster, Requests: requests, Results: make([]Result, len(requests)), By: by, Replaces: true}
+	todo, before := lastOfEach(requests)
 	for i := range requests {
-		t, err := s.Replace(ctx, requests[i])
-		results[i] = Result{ID: t.ID, Err: err, Spooled: t.Spooled, Repeated: t.Repeated}
+		b.Results[i].ID = requests[i].ID
 	}
-	return results, nil
+	for len(todo) > 0 {
+		b.Run(ctx, todo)
+		again := todo[:0]
+		for _, i := range todo {
+			r := &b.Results[i]
+			r.Repeated = r.Repeated && r.Err == nil
+			if before == nil || before[i] == 0 {
+				continue
+			}
+			if r.Err != nil && !mayPass(r.Err) {
+				again = append(again, before[i]-1)
+				continue
+			}
+			// As if they had been carried out one after the other.
+			first := *r
+			for r.Repeated = r.Err == nil; before[i] > 0; i = before[i] - 1 {
+				b.Results[before[i]-1] = *r
+			}
+			b.Results[i] = first
+		}
+		todo = again
+	}
+	return b.Results, nil
+}
+
+// lastOfEach returns the last request of each id, and all without one. before has for each request
+// the number, from 1, of the one before it with the same id, 0 if there is none; nil if no id
+// stands twice.
+func lastOfEach(requests []Request) (last, before []int) {
+	last = make([]int, 0, len(requests))
+	seen := make(map[string]int, len(requests))
+	for i := range requests {
+		id := requests[i].ID
+		if id == "" {
+			last = append(last, i)
+			continue
+		}
+		k, twice := seen[id]
+		if !twice {
+			seen[id] = len(last)
+			last = append(last, i)
+			continue
+		}
+		if before == nil {
+			before = make([]int, len(requests))
+		}
+		before[i], last[k] = last[k]+1, i
+	}
+	return last, before
 }

@@ -4,7 +4,8 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"sync"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -22,6 +23,7 @@ type Batch struct {
 	forwarded bool                            // for another node, which itself asks the others
 	stale     map[string]engine.StaleEntry
 	By        engine.Admission
+	Replaces  bool         // each request is a Replace
 	asked     map[int]bool // requests that were refused and come again
 	waits     map[int]int  // how many earlier changes of its id a request has seen end
 	tries     int          // rounds after which something had to be looked for again
@@ -36,6 +38,7 @@ type round struct {
 	again        []int // requests that come again because of their directory entries
 	refusals     []refusal
 	kept         []engine.KeptRepeat // requests with the ids of finished tasks that are kept
+	buried       []int               // requests that replace what is dead, or finished and kept
 }
 
 // A delay is why a request must come again.
@@ -140,7 +143,7 @@ func (b *Batch) round(ctx context.Context, todo []int) []int {
 	r.Complete()
 	b.engine.Unlock()
 
-	b.forward(ctx, r.elsewhere)
+	b.forward(ctx, append(r.elsewhere, b.replacedElsewhere(ctx, todo)...))
 	if !b.spool && b.made(todo) && b.engine.TakenBack(ctx, &engine.Plan{}, r.PendingWrite) {
 		b.spool = true
 		answers := b.engine.OutcomesOf(r.PendingWrite)
@@ -163,6 +166,7 @@ func (b *Batch) round(ctx context.Context, todo []int) []int {
 		again = append(again, b.recheck(ctx, r.refusals)...)
 	}
 	again = append(again, b.compareKept(ctx, r.kept)...)
+	again = append(again, b.replaceBuried(ctx, r.buried)...)
 	b.proveDelayedNotFound(ctx, r.delays)
 	for _, d := range r.delays {
 		if d.busy != nil {
@@ -220,6 +224,8 @@ func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
 			r.delays = append(r.delays, delay{index: i, busy: b.engine.WatchLocked(n), wanted: errors.Is(err, engine.ErrWanted)})
 		case errors.Is(err, task.ErrReplaying):
 			r.delays = append(r.delays, delay{index: i})
+		case b.Replaces && errors.Is(err, engine.ErrKept), b.Replaces && p.Supersedes && errors.Is(err, task.ErrDead):
+			r.buried = append(r.buried, i)
 		case errors.Is(err, engine.ErrKept):
 			r.kept = append(r.kept, engine.KeptRepeat{ID: p.ID, Which: p.Which(), Index: i})
 		case errors.Is(err, engine.ErrUnregistered):
@@ -230,6 +236,7 @@ func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
 			b.refuse(r, i, err)
 			if err == nil {
 				b.Results[i].Spooled = b.engine.Store.Slot(n).Shard == engine.SpoolShard
+				b.Results[i].Repeated = p.Replaced != nil
 			}
 		}
 	}
@@ -359,12 +366,10 @@ func (b *Batch) forward(ctx context.Context, forwarded []forwardedRequest) {
 		return
 	}
 	b.lookInSpools(ctx, forwarded)
-	type receiver struct {
-		node   string
-		target bool // the tasks have targets: see BatchToMethod
-	}
+	type receiver struct{ node, method string }
 	groups := make(map[receiver][]requestQuery)
 	indices := make(map[receiver][]int)
+	methods := make(map[string]Method[batchQuery, batchReply])
 	for _, t := range forwarded {
 		if b.Results[t.index].Err != nil {
 			continue
@@ -375,13 +380,16 @@ func (b *Batch) forward(ctx context.Context, forwarded []forwardedRequest) {
 		}
 		wanted := b.Requests[t.index]
 		wanted.ID = b.Results[t.index].ID
-		to := receiver{at.Node, wanted.Target != nil}
+		m := b.methodOf(&wanted)
+		to := receiver{at.Node, m.Name}
+		methods[m.Name] = m
 		groups[to] = append(groups[to], aboutRequest(wanted, at.shardID))
 		indices[to] = append(indices[to], t.index)
 	}
-	var group sync.WaitGroup
+	var group errgroup.Group
+	group.SetLimit(callsAtOnce)
 	for to, all := range groups {
-		m := either(BatchMethod, BatchToMethod, to.target)
+		m := methods[to.method]
 		for len(all) > 0 {
 			n, size := 0, 0
 			for n < min(len(all), sentAtOnce) && size < sentBytes {
@@ -390,10 +398,13 @@ func (b *Batch) forward(ctx context.Context, forwarded []forwardedRequest) {
 			}
 			part, at := all[:n], indices[to][:n]
 			all, indices[to] = all[n:], indices[to][n:]
-			group.Go(func() { b.forwardTo(ctx, to.node, m, part, at) })
+			group.Go(func() error {
+				b.forwardTo(ctx, to.node, m, part, at)
+				return nil
+			})
 		}
 	}
-	group.Wait()
+	_ = group.Wait()
 }
 
 // lookAgain looks up, with one lookup for all, where the ids are that the holders of their

@@ -2,8 +2,11 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
@@ -20,6 +23,8 @@ type forwardedRequest struct {
 const (
 	// Of one message to another node: how many tasks, and about how many bytes.
 	sentAtOnce, sentBytes = 1000, 1 << 20
+	// callsAtOnce is how many messages of a batch are on their way at once.
+	callsAtOnce = 64
 )
 
 // ImportMethod is BatchMethod for tasks of another ledger, with their records.
@@ -39,7 +44,16 @@ type (
 
 // handleBatch creates those of another node's requests that belong here.
 func (s *Cluster) handleBatch(ctx context.Context, _ string, q batchQuery) (batchReply, error) {
-	b := &Batch{Requests: make([]task.Request, len(q.Requests))}
+	return s.carryOutBatch(ctx, &Batch{}, &q)
+}
+
+// handleReplaceBatch is handleBatch for replacements.
+func (s *Cluster) handleReplaceBatch(ctx context.Context, _ string, q batchQuery) (batchReply, error) {
+	return s.carryOutBatch(ctx, &Batch{Replaces: true}, &q)
+}
+
+func (s *Cluster) carryOutBatch(ctx context.Context, b *Batch, q *batchQuery) (batchReply, error) {
+	b.Requests = make([]task.Request, len(q.Requests))
 	shardIDs := make([]recovery.ShardID, len(q.Requests))
 	for i := range q.Requests {
 		b.Requests[i], shardIDs[i] = q.Requests[i].Request.decode(), q.Requests[i].ShardID
@@ -92,7 +106,90 @@ func (b *Batch) plan(i int) (engine.Plan, error) {
 	if b.Records != nil {
 		return portable.Plan(b.engine, b.Requests[i].ID, b.Records[i], b.By)
 	}
-	return b.engine.Plan(&b.Requests[i], b.By)
+	p, err := b.engine.Plan(&b.Requests[i], b.By)
+	p.Replaces = b.Replaces && p.Chosen
+	return p, err
+}
+
+// methodOf returns the method that has another node carry out a request.
+func (b *Batch) methodOf(r *task.Request) Method[batchQuery, batchReply] {
+	if b.Replaces {
+		return ReplaceBatchMethod
+	}
+	return batchMethods.of(r)
+}
+
+// replacedElsewhere returns those of the replacements that this node takes no new tasks for, and
+// whose ids other nodes have.
+func (b *Batch) replacedElsewhere(ctx context.Context, todo []int) (all []forwardedRequest) {
+	if !b.Replaces || b.forwarded || b.Fleet == nil {
+		return nil
+	}
+	var ids []string
+	var at []int
+	for _, i := range todo {
+		if b.Requests[i].ID != "" && takesNone(b.Results[i].Err) {
+			ids, at = append(ids, b.Requests[i].ID), append(at, i)
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	for k, e := range b.findElsewhere(ctx, ids) {
+		if i := at[k]; e != nil {
+			b.Results[i].Err = nil
+			all = append(all, forwardedRequest{i, e})
+		}
+	}
+	return all
+}
+
+// dropsAtOnce is how many finished tasks are deleted at once whose ids new ones take.
+const dropsAtOnce = 16
+
+// replaceBuried carries out requests with the ids of tasks that are dead, or finished and kept. It
+// returns those that come again, since there is no such task any more.
+func (b *Batch) replaceBuried(ctx context.Context, buried []int) (again []int) {
+	var over []engine.BuriedReplacement
+	var drops errgroup.Group
+	drops.SetLimit(dropsAtOnce)
+	for _, i := range buried {
+		if b.Requests[i].Supersede {
+			if p, err := b.plan(i); err != nil {
+				b.Results[i].Err = err
+			} else {
+				over = append(over, engine.BuriedReplacement{Plan: &p, Index: i})
+			}
+			continue
+		}
+		again = append(again, i)
+		drops.Go(func() error {
+			b.Results[i].Err = b.engine.DropKept(ctx, b.Requests[i].ID)
+			return nil
+		})
+	}
+	for part := range slices.Chunk(over, engine.RedrivenAtOnce) {
+		b.engine.ReplaceBuried(ctx, part)
+		for k := range part {
+			r := &part[k]
+			b.Results[r.Index].Err, b.Results[r.Index].Repeated = r.Err, r.Task.Repeated
+			if errors.Is(r.Err, engine.ErrUnburied) {
+				b.Results[r.Index].Err, again = nil, append(again, r.Index)
+			}
+			r.Plan.Free()
+		}
+	}
+	_ = drops.Wait()
+	again = slices.DeleteFunc(again, func(i int) bool { return b.Results[i].Err != nil })
+	if len(again) > 0 {
+		if err := b.engine.KeptPause(ctx); err != nil {
+			for _, i := range again {
+				b.Results[i].Err = err
+			}
+			return nil
+		}
+	}
+	return again
 }
 
 // sizeOf is about how long the message to another node gets by a task.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
-	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -37,6 +36,11 @@ func (s *Cluster) ownerOfID(ctx context.Context, p *engine.Plan, anew bool) erro
 
 // Schedule creates a planned task where it belongs.
 func (s *Cluster) Schedule(ctx context.Context, p *engine.Plan, r *task.Request) (task.Task, error) {
+	return s.createRouted(ctx, p, r, scheduleMethods.of(r))
+}
+
+// createRouted creates or replaces a planned task where it belongs, which may be another node.
+func (s *Cluster) createRouted(ctx context.Context, p *engine.Plan, r *task.Request, m Method[requestQuery, WireTask]) (task.Task, error) {
 	var why error
 	for tries := 0; ; tries++ {
 		p.Stale = engine.StaleEntry{}
@@ -45,8 +49,13 @@ func (s *Cluster) Schedule(ctx context.Context, p *engine.Plan, r *task.Request)
 		if err == nil {
 			t, err = s.engine.Create(ctx, p)
 		}
-		if e, ok := errors.AsType[*engine.Elsewhere](err); ok {
-			t, err = s.createRemote(ctx, e, p.ID, r, tries > 0)
+		e, elsewhere := errors.AsType[*engine.Elsewhere](err)
+		if p.Replaces && takesNone(err) {
+			e = s.findElsewhere(ctx, []string{p.ID})[0]
+			elsewhere = e != nil
+		}
+		if elsewhere {
+			t, err = s.createRemote(ctx, e, p.ID, r, m, tries > 0)
 		}
 		if !passing(err) {
 			return t, err
@@ -80,6 +89,31 @@ func (s *Cluster) lookUpChosen(ctx context.Context, es []*engine.Elsewhere, ids 
 	return nil
 }
 
+// takesNone reports whether this node has refused a task because it takes no new ones now. Another
+// node may have one to replace.
+func takesNone(err error) bool {
+	return errors.Is(err, task.ErrDraining) || errors.Is(err, task.ErrOverloaded) || errors.Is(err, task.ErrUnavailable) && !passing(err)
+}
+
+// findElsewhere returns for each id which other node has its task, or which shard of another node;
+// nil if none has, or if that cannot be known.
+func (s *Cluster) findElsewhere(ctx context.Context, ids []string) []*engine.Elsewhere {
+	es := make([]*engine.Elsewhere, len(ids))
+	if s.NeverHadPeers() {
+		return es
+	}
+	for i := range es {
+		es[i] = &engine.Elsewhere{}
+	}
+	err := s.lookUpChosen(ctx, es, ids)
+	for i, e := range es {
+		if err != nil || e.Node == "" && (e.ShardID == 0 || s.ownedShard(e.ShardID) != nil) {
+			es[i] = nil
+		}
+	}
+	return es
+}
+
 // holderOf returns the node to ask about a task of another node, and the shard to ask for.
 func (s *Cluster) holderOf(ctx context.Context, e *engine.Elsewhere, anew bool) (Location, error) {
 	if e.Node != "" {
@@ -95,7 +129,7 @@ func (s *Cluster) holderOf(ctx context.Context, e *engine.Elsewhere, anew bool) 
 	return s.at(byDirectory, e.ShardID, h)
 }
 
-func (s *Cluster) createRemote(ctx context.Context, e *engine.Elsewhere, id string, r *task.Request, anew bool) (task.Task, error) {
+func (s *Cluster) createRemote(ctx context.Context, e *engine.Elsewhere, id string, r *task.Request, m Method[requestQuery, WireTask], anew bool) (task.Task, error) {
 	if e.Unregistered && anew {
 		if err := s.lookUpChosen(ctx, []*engine.Elsewhere{e}, []string{id}); err != nil {
 			return task.Task{ID: id}, err
@@ -116,7 +150,7 @@ func (s *Cluster) createRemote(ctx context.Context, e *engine.Elsewhere, id stri
 	wanted.ID = id
 	q := aboutRequest(wanted, p.shardID)
 	q.Conditions = encodeConditions(ctx)
-	t, err := callTask(ctx, s, p.Node, either(ScheduleMethod, ScheduleToMethod, r.Target != nil), q)
+	t, err := callTask(ctx, s, p.Node, m, q)
 	if err != nil {
 		t = task.Task{ID: id}
 	}
@@ -125,88 +159,21 @@ func (s *Cluster) createRemote(ctx context.Context, e *engine.Elsewhere, id stri
 
 // ReplaceRouted replaces a task where it is, or creates it where it belongs.
 func (s *Cluster) ReplaceRouted(ctx context.Context, p *engine.Plan, r *task.Request) (task.Task, error) {
-	replace := either(ReplaceMethod, ReplaceToMethod, r.Target != nil)
-	if task.ConditionsOf(ctx).Conditional() { // it must be somewhere
-		return RoutedTask(ctx, s, p.ID, replace, func(shardID recovery.ShardID) requestQuery {
-			q := aboutRequest(*r, shardID)
-			q.Conditions = encodeConditions(ctx)
-			return q
-		}, func(ctx context.Context) (task.Task, error) { return s.Replace(ctx, p) })
+	m := replaceMethods.of(r)
+	if !task.ConditionsOf(ctx).Conditional() {
+		p.Replaces = p.Chosen
+		return s.createRouted(ctx, p, r, m)
 	}
-	var why error
-	for tries := 0; ; tries++ {
-		p.Stale = engine.StaleEntry{}
-		t, err := s.replaceOnce(ctx, p, r, replace, tries > 0)
-		if !passing(err) {
-			return t, err
-		}
-		if why = reasonOf(why, err); !s.pause(ctx, tries) {
-			return task.Task{ID: p.ID}, final(why)
-		}
-	}
-}
-
-func (s *Cluster) replaceOnce(ctx context.Context, p *engine.Plan, r *task.Request, m Method[requestQuery, WireTask], anew bool) (task.Task, error) {
-	at, err := s.locateTask(ctx, p.ID, byMemory, anew)
-	if err == nil && anew && at.Node != "" && at.stage == byID {
-		spooled := s.querySpools(ctx, []string{p.ID})[0]
-		if err = spooled.err; spooled.node != "" {
-			at = Location{Node: spooled.node, stage: byDirectory}
-		}
-	}
-	var e *engine.Elsewhere
-	switch {
-	case err == nil && at.Node == "", errors.Is(err, task.ErrNotFound):
-		var t task.Task
-		if err = s.ownerOfID(ctx, p, anew); err == nil {
-			t, err = s.Replace(ctx, p)
-		}
-		if !errors.As(err, &e) {
-			return t, err
-		}
-		if at, err = s.holderOf(ctx, e, anew); err != nil {
-			return task.Task{ID: p.ID}, err
-		}
-	case err != nil:
-		return task.Task{ID: p.ID}, err
-	}
-	q := aboutRequest(*r, at.shardID)
-	q.Conditions = encodeConditions(ctx)
-	t, err := callTask(ctx, s, at.Node, m, q)
-	if err != nil {
-		t = task.Task{ID: p.ID}
-	}
-	return t, err
+	// It must be somewhere.
+	return RoutedTask(ctx, s, p.ID, m, func(shardID recovery.ShardID) requestQuery {
+		q := aboutRequest(*r, shardID)
+		q.Conditions = encodeConditions(ctx)
+		return q
+	}, func(ctx context.Context) (task.Task, error) { return s.Replace(ctx, p) })
 }
 
 // Replace replaces a task that is here, or creates it.
 func (s *Cluster) Replace(ctx context.Context, p *engine.Plan) (task.Task, error) {
-	wanted, err := record.Decode(p.Rec)
-	if err != nil {
-		return task.Task{}, err
-	}
-	for p.Chosen {
-		t, err := s.engine.Move(ctx, p.ID, p.By, func(rec *record.Fields, w *engine.Write) {
-			old := *rec
-			*rec, w.Fired = wanted, false
-			rec.Created, rec.Revision, rec.Stamp = old.Created, old.Revision, old.Stamp
-			rec.Flags = old.Flags & record.ChosenID // who made the id does not change
-		})
-		if !errors.Is(err, task.ErrNotFound) || task.ConditionsOf(ctx).Conditional() {
-			t.Repeated = err == nil
-			return t, err
-		}
-		if errors.Is(err, engine.ErrKept) { // it is finished: a new task takes its id
-			if err := s.engine.DropKept(ctx, p.ID); err != nil {
-				return task.Task{ID: p.ID}, err
-			}
-		}
-		// Between the look and the creation another caller may create it: then it
-		// is there to be replaced.
-		t, err = s.engine.Create(ctx, p)
-		if !errors.Is(err, task.ErrExists) && !t.Repeated {
-			return t, err
-		}
-	}
+	p.Replaces = p.Chosen
 	return s.engine.Create(ctx, p)
 }

@@ -1,12 +1,9 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"time"
 
-	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -103,9 +100,21 @@ func (s *Engine) moveLocked(
 	if err := s.changeableLocked(sl, conds); err != nil {
 		return rec, err
 	}
+	rec, w, err := s.newMoveLocked(n, sl, by, change)
+	if err != nil {
+		return rec, err
+	}
+	w.pending, w.index = c, c.extend(n)
+	s.startMoveLocked(w, sl)
+	return rec, nil
+}
+
+// newMoveLocked returns the new record of a task that is changed, which is valid while the lock is
+// held, and the write of it.
+func (s *Engine) newMoveLocked(n uint32, sl *store.Slot, by *Admission, change func(*record.Fields, *Write)) (rec record.Fields, w Write, err error) {
 	rec = s.Store.Fields(sl)
 	stamped := rec.Stamp != 0
-	w := Write{slot: n, op: opMove, Fired: sl.Flags&store.Prompt != 0, pending: c}
+	w = Write{slot: n, op: opMove, Fired: sl.Flags&store.Prompt != 0}
 	change(&rec, &w)
 	rec.Revision++
 	w.at, w.rec = rec.Next, rec.Append(nil)
@@ -113,18 +122,23 @@ func (s *Engine) moveLocked(
 	if rec.Stamp != 0 && !stamped {
 		grown -= record.StampSize // tasks can be moved while memory is full
 	}
-	if err := s.AdmitLocked(int(sl.Shard), 0, grown); err != nil {
-		return rec, err
+	if err = s.AdmitLocked(int(sl.Shard), 0, grown); err == nil {
+		_, err = s.TopicForLocked(by, string(rec.Topic))
 	}
-	if _, err := s.TopicForLocked(by, string(rec.Topic)); err != nil {
-		return rec, err
+	return rec, w, err
+}
+
+// startMoveLocked sends the write of a new record. A task that is being delivered keeps its lease
+// until the ledger has the record: if the write is taken back, the delivery goes on.
+func (s *Engine) startMoveLocked(w Write, sl *store.Slot) {
+	if sl.State == store.Delivering {
+		s.SetLocked(sl, store.Replacing)
+	} else {
+		s.DisarmLocked(sl)
+		s.SetLocked(sl, store.Moving)
 	}
-	s.DisarmLocked(sl)
-	s.SetLocked(sl, store.Moving)
 	s.Writes.Arriving++
-	w.index = c.extend(n)
 	s.writeLocked(w)
-	return rec, nil
 }
 
 // Cancelled makes a repeated cancel get the answer of the first.
@@ -246,203 +260,33 @@ var (
 	ErrCancelled = task.KindOf(task.ErrNotFound, "the task is cancelled")
 )
 
-// An ActQuery does one thing with each of some tasks.
-type ActQuery struct {
-	Action task.Action
-	Due    int64 // the new deadline, where the action gives one
-	Shift  int64 // of a move, in place of Due: milliseconds that are added to the deadline
-	// Select is what the tasks must be when their turn comes; nil: anything. Of dead tasks only its
-	// Filter and its Patterns count.
-	Select *ListQuery
-	// Stamp is that of the act; see package record. 0: each call of the act changes the task.
-	Stamp uint64
-	Dry   bool // nothing is changed
+// A held task is a pending one with record.HeldUntil as its next attempt. That time never comes, so
+// the sweep, the audit, replay and a hand-over deal with it as with any pending task. Only the
+// wheel does not have it: its queue cannot wait so long. The record says when the task was held,
+// and the next attempt that it had. See docs/decisions/0012-hold.md.
+
+// Hold holds the countdown of a task of this node. Errors: as of tasks.Scheduler.Hold.
+func (s *Engine) Hold(ctx context.Context, id string) (task.Task, error) {
+	return s.moveUnless(ctx, id, task.HoldAction, Admission{}, func(rec *record.Fields, _ *Write) { rec.Hold(s.Now()) })
 }
 
-var (
-	// ErrNotSelected is returned for a task that an act is not for, or not any more.
-	ErrNotSelected = errors.New("not selected")
-	// ErrActedSince is returned for a task that an act has changed that began later.
-	ErrActedSince = task.KindOf(task.ErrRevision, "another action has changed the task since this one began")
-	errActed      = errors.New("an earlier call of this action has changed the task")
-)
-
-// How far a stamp may be ahead of the clock. The clocks of nodes differ by less.
-const stampAhead = time.Hour
-
-// NewStamp returns the stamp of an act that begins now.
-func (s *Engine) NewStamp() uint64 {
-	for {
-		last := s.Writes.lastStamp.Load()
-		next := max(last+1, record.NewStamp(s.Config.Clock()))
-		if s.Writes.lastStamp.CompareAndSwap(last, next) {
-			return next
-		}
-	}
+// Resume lets the countdown of a task of this node go on. Errors: as of tasks.Scheduler.Resume.
+func (s *Engine) Resume(ctx context.Context, id string) (task.Task, error) {
+	return s.moveUnless(ctx, id, task.ResumeAction, Admission{}, func(rec *record.Fields, _ *Write) { rec.Resume(s.Now()) })
 }
 
-// Stampable reports whether a stamp can be that of an act that has begun at some node.
-func (s *Engine) Stampable(stamp uint64) bool {
-	latest := record.LowestStamp(s.Config.Clock().Add(stampAhead))
-	return stamp > 0 && stamp <= max(latest, s.Writes.lastStamp.Load())
+// isAsWanted reports whether a task is held already, or not held, as the action wants it.
+func isAsWanted(a task.Action, sl *store.Slot) bool {
+	held := sl.Next == record.HeldUntil
+	return a == task.HoldAction && held || a == task.ResumeAction && !held
 }
 
-// changes returns nil if an act is to change a task whose record has this stamp. Otherwise it
-// returns errActed or ErrActedSince.
-func (q *ActQuery) changes(stamp uint64) error {
-	switch {
-	case q.Stamp == 0 || stamp < q.Stamp:
-		return nil
-	case stamp == q.Stamp:
-		return errActed
+// countHeldLocked counts a held task that begins or ceases to be shown as pending.
+func (t *Topic) countHeldLocked(before, after task.State) {
+	switch task.Pending {
+	case before:
+		t.Held--
+	case after:
+		t.Held++
 	}
-	return ErrActedSince
-}
-
-// hasDead reports whether an act is for a dead task.
-func (q *ActQuery) hasDead(at recovery.Ref, r *record.Fields) bool {
-	return q.Select.Filter.hasRecord(at, r) && task.AnyMatches(q.Select.Patterns, string(r.Topic))
-}
-
-// Act does one thing with each of the tasks that have these ids, of which none may come twice, with
-// one wait for the ledger. It returns an answer for each: nil, ErrNotSelected, or an error of
-// CancelLocal or Move. task.ErrDead is final.
-func (s *Engine) Act(ctx context.Context, q *ActQuery, ids []string) []error {
-	errs, c := make([]error, len(ids)), NewPendingWrite(0)
-	sent := make([]int, len(ids)) // the write, from 1; 0: there is none
-	var dead, busy []int
-	for i, later := range s.areBusy(ids) {
-		if later {
-			busy = append(busy, i)
-			continue
-		}
-		sent[i], errs[i] = s.actOn(ctx, q, ids[i], c)
-	}
-	for _, i := range busy {
-		sent[i], errs[i] = s.actOnBusy(ctx, q, ids[i], c)
-	}
-	for i, err := range errs {
-		if errors.Is(err, task.ErrDead) {
-			dead = append(dead, i)
-		}
-	}
-	if len(dead) > 0 && q.Select == nil { // a task that was selected was not dead
-		s.actOnDead(ctx, q, ids, dead, c, sent, errs)
-	}
-	s.Mu.Lock()
-	c.Complete()
-	s.Unlock()
-	late := s.Await(ctx, c)
-	answers := s.OutcomesOf(c)
-	for i, w := range sent {
-		if w == 0 {
-			continue
-		}
-		if errs[i] = answers[w-1]; errors.Is(errs[i], ErrOpen) {
-			errs[i] = late
-		}
-	}
-	return errs
-}
-
-// actOn begins to act on one task, and returns the number of its write, from 1; 0: none was needed.
-func (s *Engine) actOn(ctx context.Context, q *ActQuery, id string, c *PendingWrite) (write int, err error) {
-	n, sl, err := s.lockTask(ctx, id)
-	switch {
-	case err == nil:
-	case q.Select != nil && (errors.Is(err, task.ErrDead) || remembered(s.uncancelled(ctx, id, err))):
-		return 0, ErrNotSelected
-	case q.Action == task.CancelAction:
-		return 0, Cancelled(s.uncancelled(ctx, id, err))
-	default:
-		return 0, err
-	}
-	defer s.Unlock()
-	conds := task.ConditionsOf(ctx)
-	if err := s.permitLocked(conds, sl); err != nil {
-		return 0, err
-	}
-	if q.Select != nil && !s.isSelectedLocked(q.Select, sl, id) {
-		return 0, ErrNotSelected
-	}
-	switch err := q.changes(record.Stamp(s.Store.Record(sl))); {
-	case errors.Is(err, errActed) && q.Select == nil:
-		return 0, nil
-	case errors.Is(err, errActed):
-		return 0, ErrNotSelected
-	case err != nil:
-		return 0, err
-	}
-	due, err := s.newDueLocked(q, sl)
-	switch {
-	case err != nil:
-		return 0, err
-	case isAsWanted(q.Action, sl):
-		_, err := s.readLocked(n, sl, conds)
-		return 0, err
-	case q.Dry:
-		return 0, s.changeableLocked(sl, conds)
-	case q.Action == task.CancelAction:
-		err = s.cancelLocked(n, sl, conds, c)
-	default:
-		_, err = s.moveLocked(n, sl, conds, &Admission{}, c, func(rec *record.Fields, w *Write) {
-			rec.Stamp = cmp.Or(q.Stamp, rec.Stamp)
-			s.changeBy(q, due, rec, w)
-		})
-	}
-	if err != nil {
-		return 0, err
-	}
-	return len(c.errs), nil
-}
-
-// changeBy is the change that an act makes. due is the new deadline, if it gives one.
-func (s *Engine) changeBy(q *ActQuery, due int64, rec *record.Fields, w *Write) {
-	switch {
-	case q.Action == task.FireAction:
-		s.fire(rec, w)
-	case q.Action == task.HoldAction:
-		rec.Hold(s.Now())
-	case q.Action == task.ResumeAction:
-		rec.Resume(s.Now())
-	case q.Shift == 0:
-		s.moveTo(due, rec, w)
-	case rec.Flags&record.Held != 0:
-		rec.Due, rec.HeldNext, w.Fired = due, rec.HeldNext+q.Shift, false
-	default:
-		rec.Due, rec.Next, w.Fired = due, max(rec.Next+q.Shift, 0), false
-	}
-}
-
-// remembered reports whether an error tells what has become of a task.
-func remembered(err error) bool {
-	return errors.Is(err, ErrFinished) || errors.Is(err, ErrCancelled)
-}
-
-// newDueLocked returns the deadline to which a task is moved.
-func (s *Engine) newDueLocked(q *ActQuery, sl *store.Slot) (int64, error) {
-	if q.Action != task.MoveAction || q.Shift == 0 {
-		return q.Due, nil
-	}
-	due, from := max(record.Due(s.Store.Record(sl))+q.Shift, 0), s.Now()
-	if sl.Next == record.HeldUntil {
-		from = s.Store.Fields(sl).HeldAt
-	}
-	if due > from+task.MaxAhead.Milliseconds() {
-		return 0, task.Invalid("shift", "must lead to a deadline that is at most 3660 days ahead")
-	}
-	return due, nil
-}
-
-// isSelectedLocked reports whether a query selects a task that is at rest.
-func (s *Engine) isSelectedLocked(q *ListQuery, sl *store.Slot, id string) bool {
-	topic := s.TopicTable.ByNumber[sl.Topic].Name
-	switch {
-	case q.Topic != "" && topic != q.Topic, !task.AnyMatches(q.Patterns, topic),
-		q.Group != "" && string(s.Store.Group(sl)) != q.Group,
-		!hasState(sl, q.State),
-		q.Retrying && !s.attemptedLocked(sl):
-		return false
-	}
-	return s.selectedLocked(&q.Filter, sl, id)
 }

@@ -20,11 +20,13 @@ type Write struct {
 	keeps bool   // opFinish, opCancel: the record stays, see kept.go
 	// followed: of opBury, its follow-up was made, or there is none; see ondead.go.
 	followed bool
-	after    *Topic        // of the opCreate of a follow-up: the topic of the dead task
-	at       int64         // the time under which a put files the record
-	rec      []byte        // opMove, opCancel that keeps: the new one; opPark: the one while parked
-	pending  *PendingWrite // of the caller, or nil; opUnspool: of its piece, see newPiece
-	index    int           // of this write in pending
+	// after is, of the opCreate of a follow-up, the topic of the dead task; of an opRequeue that
+	// replaces a task, the topic that this one counts in.
+	after   *Topic
+	at      int64         // the time under which a put files the record
+	rec     []byte        // opMove, opCancel that keeps: the new one; opPark: the one while parked
+	pending *PendingWrite // of the caller, or nil; opUnspool: of its piece, see newPiece
+	index   int           // of this write in pending
 }
 
 // op says what a write does, and so what its confirmation means.
@@ -34,14 +36,14 @@ type op uint8
 const (
 	opCreate        op = iota // creating   -> pending
 	opCreateDead              // creating   -> dead, or kept: it comes from another ledger
-	opMove                    // moving     -> pending
+	opMove                    // moving     -> pending; replacing -> pending
 	opRecord                  // a retry: the task is pending already
 	opRecordAttempt           // claiming   -> delivering
 	opPark                    // parking    -> (the process ends, or the shard leaves)
 	opFinish                  // finishing  -> gone, or kept
 	opCancel                  // cancelling -> gone, or kept
 	opBury                    // burying    -> dead
-	opRequeue                 // requeuing  -> pending
+	opRequeue                 // requeuing  -> pending, as it was or replaced
 	opForget                  // finishing  -> gone, from among the dead
 	OpExpire                  // the same, because it was kept long enough
 	opUnspool                 // stays where it is; its record goes from the spool to the ledger
@@ -104,7 +106,7 @@ func (s *Engine) changeOfLocked(w *Write, sl *store.Slot) recovery.Change {
 	case opRequeue:
 		c.Data = s.Store.Record(sl)
 		w.at = record.Next(c.Data)
-		c.From = recovery.Spot{Place: recovery.Dead, At: sl.Stored, Label: s.TopicTable.ByNumber[sl.Topic].Name}
+		c.From = recovery.Spot{Place: recovery.Dead, At: sl.Stored, Label: s.requeuedFromLocked(w, sl).Name}
 		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
 	case opForget, OpExpire:
 		c.From = recovery.Spot{Place: recovery.Dead, At: sl.Stored, Label: s.TopicTable.ByNumber[sl.Topic].Name}
@@ -117,6 +119,15 @@ func (s *Engine) changeOfLocked(w *Write, sl *store.Slot) recovery.Change {
 	case opUnspooled:
 	}
 	return c
+}
+
+// requeuedFromLocked returns the topic in which a task counts among the dead, or the kept, until it
+// is requeued or replaced.
+func (s *Engine) requeuedFromLocked(w *Write, sl *store.Slot) *Topic {
+	if w.after != nil {
+		return w.after
+	}
+	return s.TopicTable.ByNumber[sl.Topic]
 }
 
 // committed receives the outcomes of writes from the committer, in order.
@@ -233,6 +244,9 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		s.leaveLocked(w.slot, sl)
 	case opMove:
 		s.Writes.Arriving--
+		if sl.State == store.Replacing {
+			s.dropDeliveryLocked(w.slot)
+		}
 		s.SetLocked(sl, store.Vacant)
 		s.Store.Rewrite(w.slot, w.rec)
 		sl.Topic = s.keptTopicLocked(record.Topic(w.rec)).Number
@@ -268,8 +282,14 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		s.addDeadLocked(t, int(sl.Shard), s.Store.ID(sl), w.at)
 		s.leaveLocked(w.slot, sl)
 	case opRequeue:
-		s.removeDeadLocked(t, int(sl.Shard), s.Store.ID(sl), sl.Stored)
+		from := s.requeuedFromLocked(w, sl)
+		s.removeDeadLocked(from, int(sl.Shard), s.Store.ID(sl), sl.Stored)
 		sl.Stored = w.at
+		if from.of != nil { // for its topic it is a new one
+			t.Counts.Scheduled++
+			s.TopicTable.History.now().scheduled++
+			s.emitLocked(task.EventScheduled, sl, task.Event{})
+		}
 		s.armLocked(w.slot, sl, now)
 	case opForget:
 		s.removeDeadLocked(t, int(sl.Shard), s.Store.ID(sl), sl.Stored)

@@ -123,7 +123,7 @@ func (s *Engine) Plan(r *task.Request, by Admission) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	p := Plan{ID: r.ID, Topic: r.Topic, Chosen: chosen, Next: due, By: by}
+	p := Plan{ID: r.ID, Topic: r.Topic, Chosen: chosen, Next: due, By: by, Supersedes: r.Supersede}
 	if !chosen {
 		p.ID, p.ShardID = s.Cluster.NewID()
 	}
@@ -245,9 +245,9 @@ func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
 			s.Unlock()
 			t.Repeated = true
 			return t, nil
-		case errors.Is(err, ErrKept):
+		case errors.Is(err, ErrKept), p.Replaces && p.Supersedes && errors.Is(err, task.ErrDead):
 			s.Unlock()
-			if t, err := s.repeatKept(ctx, p); !errors.Is(err, ErrKept) {
+			if t, again, err := s.takeBuriedID(ctx, p, err); !again {
 				return t, err
 			}
 			continue
@@ -262,7 +262,7 @@ func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
 			s.Unlock()
 			return task.Task{ID: p.ID}, err
 		}
-		t := s.shownLocked(n, task.Pending, false)
+		t := s.plannedLocked(n, p)
 		s.Unlock()
 		if s.TakenBack(ctx, p, c) {
 			p.ID, p.Spool = s.OtherID(p.ID), true
@@ -301,7 +301,7 @@ func (s *Engine) CreateLocked(p *Plan, c *PendingWrite, i int) (uint32, error) {
 		return 0, task.ErrClosed
 	}
 	spools := s.SpoolsLocked(p)
-	if s.Unsure() && !spools {
+	if s.Unsure() && !spools && !(p.Replaces && s.knownSpooledLocked(p.ID)) {
 		return 0, ErrUnsure
 	}
 	id := []byte(p.ID)
@@ -309,6 +309,9 @@ func (s *Engine) CreateLocked(p *Plan, c *PendingWrite, i int) (uint32, error) {
 	if n, ok := s.Store.FindHashed(h, id); ok {
 		if !p.Chosen {
 			return 0, ErrCollision
+		}
+		if p.Replaces {
+			return n, s.replaceLocked(n, p, c, i)
 		}
 		sl := s.Store.Slot(n)
 		same := func() bool { return p.Which().Is(s.Store.Record(sl)) }
@@ -334,6 +337,9 @@ func (s *Engine) CreateLocked(p *Plan, c *PendingWrite, i int) (uint32, error) {
 		}
 		if p.NotFound != s.NotFoundProofLocked(true) && !s.IsReplayed() {
 			return 0, task.ErrReplaying
+		}
+		if p.Replaces && p.By.conds.Conditional() {
+			return 0, task.ErrNotFound
 		}
 		if f := p.Stale; f.ShardID != 0 && !f.Vacant && !s.OwnedLocked(s.ShardNumberLocked(f.ShardID)).Takes() {
 			return 0, ErrNotHeld // any more: there may be a task after all
@@ -413,11 +419,16 @@ type Plan struct {
 	ShardID  recovery.ShardID // that the id tells, if a node holds it
 	Stale    StaleEntry
 	Imported bool // it is a task of another ledger
-	Rec      []byte
-	Print    uint64 // fingerprint
-	Next     int64
-	Buf      *[]byte // of rec, from buffers
-	By       Admission
+	// Replaces: the task takes the place of one that has its id. Supersedes: also of one that is
+	// being delivered, dead, or finished and kept. Replaced is its record then; nil if there was
+	// none to replace.
+	Replaces, Supersedes bool
+	Replaced             []byte
+	Rec                  []byte
+	Print                uint64 // fingerprint
+	Next                 int64
+	Buf                  *[]byte // of rec, from buffers
+	By                   Admission
 }
 
 // Buffers lends the memory in which records are put together.

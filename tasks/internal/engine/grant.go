@@ -159,6 +159,7 @@ func (t *Topic) countLocked(change int) {
 // An Admission is what a call says of the tasks that it creates: their bounds and their trace.
 type Admission struct {
 	Grant *task.Grant
+	conds *task.Conditions   // of the call; nil: none
 	quota *Quota             // nil: the grant has no bounds
 	trace *task.TraceContext // nil: none
 }
@@ -167,7 +168,7 @@ type Admission struct {
 // ends before the tasks of the caller's topics are counted.
 func (s *Engine) Admission(ctx context.Context) (by Admission, err error) {
 	if c := task.ConditionsOf(ctx); c != nil {
-		by.Grant, by.trace = c.Grant, &c.Trace
+		by.Grant, by.conds, by.trace = c.Grant, c, &c.Trace
 	}
 	by.quota, err = s.quota(ctx, by.Grant)
 	return by, err

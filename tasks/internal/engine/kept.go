@@ -143,6 +143,12 @@ func (s *Engine) KeptLocked(id []byte) bool {
 	return kept
 }
 
+func (s *Engine) isKept(id string) bool {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return s.KeptLocked([]byte(id))
+}
+
 // endsOf are what the states of the records of finished tasks say. See package record.
 var endsOf = [record.States]task.Outcome{
 	record.Delivered: task.OutcomeDelivered, record.Cancelled: task.OutcomeCancelled, record.Skipped: task.OutcomeSkipped,

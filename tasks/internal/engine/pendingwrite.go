@@ -141,9 +141,12 @@ func (s *Engine) undoLocked(n uint32, c *PendingWrite, now int64) {
 			s.Writes.Arriving-- // otherwise when the committer gives it back
 		}
 	}
-	switch sl.State {
+	was := sl.State
+	switch was {
 	case store.Moving, store.Cancelling:
 		s.armLocked(n, sl, now)
+	case store.Replacing:
+		s.SetLocked(sl, store.Delivering)
 	case store.Claiming:
 		s.unclaimLocked(n, sl)
 	default:
@@ -154,6 +157,9 @@ func (s *Engine) undoLocked(n uint32, c *PendingWrite, now int64) {
 		s.writeLocked(Write{slot: n, op: opRecord})
 	}
 	s.notifyLocked(n)
+	if was == store.Replacing {
+		s.honourVerdictLocked(n, sl)
+	}
 }
 
 // OutcomesOf returns the outcomes of writes that no caller waits for any more.

@@ -225,7 +225,7 @@ func (p *Purge) visitLocked(n uint32, sl *store.Slot, c *PendingWrite, sent int)
 		if len(p.Named) < p.keep {
 			p.Named = append(p.Named, skipped{string(p.Store.ID(sl)), sl.Shard})
 		}
-	case store.Claiming, store.Moving, store.Cancelling:
+	case store.Claiming, store.Moving, store.Replacing, store.Cancelling:
 		// It was there when the purge began, and may be pending again soon; that
 		// a caller cancels it does not say that it works out.
 		p.busy = append(p.busy, string(p.Store.ID(sl)))

@@ -261,7 +261,7 @@ func (s *Engine) returnLocked(t *Topic, d *Delivery, v task.Judgement) {
 		// The lease has run out, and the task is no longer this delivery's; or its
 		// shard has left.
 		s.endDetachedLocked(d, v)
-	case s.Store.Slot(d.Slot).State == store.Parking:
+	case s.Store.Slot(d.Slot).State == store.Parking, s.Store.Slot(d.Slot).State == store.Replacing:
 		s.Detached.Verdicts[l.Nonce] = pendingVerdict{d, v}
 	default:
 		s.concludeLocked(t, d.Slot, v)

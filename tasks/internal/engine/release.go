@@ -292,8 +292,5 @@ func (s *Engine) unparkLocked(n uint32, sl *store.Slot) {
 	s.SetLocked(sl, store.Delivering)
 	s.writeLocked(Write{slot: n, op: opRecord})
 	s.notifyLocked(n)
-	if u, ok := s.Detached.Verdicts[s.Dispatch.Leases[n].Nonce]; ok {
-		delete(s.Detached.Verdicts, s.Dispatch.Leases[n].Nonce)
-		s.concludeLocked(s.TopicTable.ByNumber[sl.Topic], n, u.judgement)
-	}
+	s.honourVerdictLocked(n, sl)
 }

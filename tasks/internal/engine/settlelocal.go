@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -56,8 +57,35 @@ func (s *Engine) CheckVerdict(v *task.Verdict, receipts []string) ([]Settling, e
 	return settlings, nil
 }
 
-// SettleLocal settles deliveries of tasks that are here, if they have no answer yet.
+// SettleLocal settles deliveries of tasks that are here, if they have no answer yet. It waits for
+// replacements of these tasks that are under way.
 func (s *Engine) SettleLocal(ctx context.Context, v *task.Verdict, todo []*Settling) error {
+	for len(todo) > 0 {
+		if err := s.settleOnce(ctx, v, todo); err != nil {
+			return err
+		}
+		todo = s.awaitReplaced(ctx, todo)
+	}
+	return nil
+}
+
+// errBeingReplaced is answered for a receipt while it is not known yet whether its task is
+// replaced.
+var errBeingReplaced = task.KindOf(task.ErrUnavailable, "the task is being replaced; retry")
+
+// awaitReplaced waits for the replacements that have kept some receipts from being settled, and
+// returns those receipts.
+func (s *Engine) awaitReplaced(ctx context.Context, todo []*Settling) (again []*Settling) {
+	for _, p := range todo {
+		if errors.Is(p.Answer.Err, errBeingReplaced) && !s.LedgerDown(p.shard) && s.WaitBusy(ctx, p.first, 0) == nil {
+			p.Answer.Err, p.first = nil, nil
+			again = append(again, p)
+		}
+	}
+	return again
+}
+
+func (s *Engine) settleOnce(ctx context.Context, v *task.Verdict, todo []*Settling) error {
 	c := NewPendingWrite(len(todo))
 	c.Phase.Store(Sent) // a settled delivery is never taken back
 	grant := task.GrantOf(ctx)
@@ -95,10 +123,12 @@ func SettledOf(settlings []Settling) []task.Settled {
 type Settling struct {
 	Receipt receipt.Receipt
 	Answer  task.Settled
-	Missed  bool            // the task was not found in memory
-	repeat  bool            // of an acknowledgement
-	first   <-chan struct{} // repeat: closed when the first one is recorded; nil if it is
-	shard   int             // repeat: where it is recorded
+	Missed  bool // the task was not found in memory
+	repeat  bool // of an acknowledgement
+	// first is closed when the first acknowledgement is recorded, of a repeat; nil if it is. Of
+	// errBeingReplaced, when it is known whether the task is replaced.
+	first <-chan struct{}
+	shard int // where that is recorded
 }
 
 // report waits for the ledger and completes the answers. It does not wait for servers that are
@@ -151,6 +181,9 @@ func (s *Engine) SettleLocked(v *task.Verdict, p *Settling, c *PendingWrite, i i
 		return
 	case sl.State == store.Parking:
 		a.Err = ErrHandedOver
+		return
+	case sl.State == store.Replacing: // which may be taken back
+		a.Err, p.first, p.shard = errBeingReplaced, s.WatchLocked(n), int(sl.Shard)
 		return
 	}
 	if l, ok := s.Dispatch.Leases[n]; sl.State == store.Delivering && ok {

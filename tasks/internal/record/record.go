@@ -156,6 +156,9 @@ func (f *Fields) Append(dst []byte) []byte {
 	set(f.Stamp != 0, hasStamp)
 	set(len(f.Target) > 0, HasTarget)
 	le := binary.LittleEndian
+	if dst == nil {
+		dst = make([]byte, 0, f.most())
+	}
 	dst = append(dst, versionOf(f.State, flags), f.State)
 	dst = le.AppendUint16(dst, flags)
 	dst = le.AppendUint32(dst, f.Attempt)
@@ -195,6 +198,13 @@ func (f *Fields) Append(dst []byte) []byte {
 		dst = append(binary.AppendUvarint(dst, uint64(len(f.Target))), f.Target...)
 	}
 	return append(dst, f.Payload...)
+}
+
+// most returns how many bytes a record has at most.
+func (f *Fields) most() int {
+	const rest = 4*8 + StampSize + 2 + 4*binary.MaxVarintLen32 // fields of fixed size, and lengths
+	return fixedSize + rest + len(f.Topic) + len(f.Headers) + len(f.Group) + len(f.LastError) + len(f.Attempts) +
+		len(f.Target) + len(f.Payload)
 }
 
 // versionOf returns the version of a record: the first that has its parts and its state.
@@ -280,26 +290,6 @@ func Decode(rec []byte) (f Fields, err error) {
 	}
 	f.Payload = r.rec
 	return f, nil
-}
-
-// Hold holds the countdown of a task that waits for its next attempt, from now on.
-func (f *Fields) Hold(now int64) {
-	f.Flags |= Held
-	f.HeldAt, f.HeldNext, f.Next = now, f.Next, HeldUntil
-}
-
-// Resume lets a held countdown go on: the next attempt and the deadline are as far from now as they
-// were from the moment of the hold.
-func (f *Fields) Resume(now int64) {
-	next := max(now+f.HeldNext-f.HeldAt, 0)
-	f.Due, f.Next = max(f.Due+next-f.HeldNext, 0), next
-	f.Release()
-}
-
-// Release takes the hold off a record. Due and Next stay.
-func (f *Fields) Release() {
-	f.Flags &^= Held
-	f.HeldAt, f.HeldNext = 0, 0
 }
 
 // reader takes parts off the front of a record.

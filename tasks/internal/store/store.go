@@ -56,6 +56,7 @@ const (
 	Parking
 	Checking
 	Registering // before creating: its id is on the way into the directory
+	Replacing   // moving, of a task that is being delivered: its lease stays until the write counts
 )
 
 // Busy reports whether a write or a read that is under way decides what becomes of the task. No
@@ -79,7 +80,9 @@ func (s State) MaybeDead() bool {
 func (s State) Undecided() bool { return s == Creating || s == Registering || s == Checking }
 
 // Occupying reports whether a task in this state is being delivered, or about to be.
-func (s State) Occupying() bool { return s == Claiming || s == Delivering || s == Parking }
+func (s State) Occupying() bool {
+	return s == Claiming || s == Delivering || s == Parking || s == Replacing
+}
 
 // Shown is the state that callers see.
 func (s State) Shown() task.State {
@@ -88,7 +91,7 @@ func (s State) Shown() task.State {
 		return task.Pending
 	case Ready, Claiming:
 		return task.Ready
-	case Delivering, Burying, Parking:
+	case Delivering, Burying, Parking, Replacing:
 		return task.Delivering
 	}
 	return 0
