@@ -1,6 +1,7 @@
 package respapi
 
 import (
+	"bytes"
 	"context"
 	"strings"
 	"sync"
@@ -165,4 +166,8 @@ func unknownCommand(args [][]byte) string {
 	return b.String()
 }
 
-func cut(b []byte, n int) string { return string(b[:min(len(b), max(n, 0))]) }
+// cut returns what Redis shows of an argument in an error: up to n bytes, and none after a zero.
+func cut(b []byte, n int) string {
+	b, _, _ = bytes.Cut(b, []byte{0})
+	return string(b[:min(len(b), max(n, 0))])
+}

@@ -138,7 +138,7 @@ func runSelect(x *call) {
 	n, err := strconv.ParseInt(string(x.args[1]), 10, 32)
 	switch {
 	case err != nil:
-		x.out.Error("ERR invalid DB index")
+		x.out.Error(errNotInteger)
 	case n != 0:
 		x.out.Error("ERR DB index is out of range")
 	default:

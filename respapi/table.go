@@ -7,7 +7,7 @@ const keyScope = ScopeSchedule | ScopeRead
 func init() {
 	verbs = index(
 		// About the connection: connection.go, client.go, info.go.
-		&verb{name: "hello", arity: -1, flags: noAuth | fast | notQueued, scope: anyScope, run: runHello},
+		&verb{name: "hello", arity: -1, flags: noAuth | fast, scope: anyScope, run: runHello},
 		&verb{name: "auth", arity: -2, flags: noAuth | fast, scope: anyScope, run: runAuth},
 		&verb{name: "ping", arity: -1, flags: fast | inSubscription, scope: anyScope, run: runPing},
 		&verb{name: "echo", arity: 2, flags: fast, scope: anyScope, run: runEcho},
