@@ -170,7 +170,6 @@ func TestRedisListenRefused(t *testing.T) {
 		`resp-topics: the prefix "a" is given twice`:            {"--resp-topics", "a=b", "--resp-topics", "a=c"},
 		`resp.topics["a"]: `:                                    {"--resp-topics", "a= "},
 		"resp.max_command must be from 65536 to 1073741824":     {"--resp-max-command", "7"},
-		"resp.notify: there is no class 'q'":                    {"--resp-notify", "Eq"},
 	} {
 		var out, errs bytes.Buffer
 		code := run(t.Context(), append([]string{"serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0"}, args...), streams{&out, &errs})

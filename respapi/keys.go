@@ -225,22 +225,14 @@ func runCopy(x *call) {
 	}
 }
 
-// runDBSize answers DBSIZE: how many tasks of the topics of keys wait for their first attempt, or
-// have no deadline. It visits no task. An expiry that is being delivered does not count; a task of
-// these topics that is no key does.
+// runDBSize answers DBSIZE: how many keys there are, see countKeys.
 func runDBSize(x *call) {
-	n := int64(0)
-	for topic := range x.c.server.hasKeys {
-		t, _, err := x.scheduler().FleetTopic(x.ctx, topic)
-		switch {
-		case err == nil:
-			n += t.Counts.Pending - t.Counts.Retrying
-		case !errors.Is(err, tasks.ErrNoTopic):
-			x.fail(err)
-			return
-		}
+	n, _, err := x.countKeys(x.ctx)
+	if err != nil {
+		x.fail(err)
+		return
 	}
-	x.out.Int(max(n, 0))
+	x.out.Int(n)
 }
 
 // runFlush answers FLUSHDB and FLUSHALL: it deletes all keys, one by one. Expiries that were not

@@ -78,16 +78,8 @@ func (c *Config) Validate() error {
 	bad(c.MaxCommand == 0 || c.MaxCommand >= LeastMaxCommand && c.MaxCommand <= MostMaxCommand,
 		"resp.max_command must be from %d to %d", LeastMaxCommand, MostMaxCommand)
 	bad(c.MaxPersistent >= 0 && c.MaxPersistent <= MostPersistent, "resp.max_persistent must be from 1 to %d", MostPersistent)
-	if c.Notify != nil {
-		for _, class := range *c.Notify {
-			bad(strings.ContainsRune(notifyClasses, class), "resp.notify: there is no class %q", class)
-		}
-	}
 	return all.ErrorOrNil()
 }
-
-// notifyClasses are the letters of notify-keyspace-events.
-const notifyClasses = "KEg$lshzxetdmnA"
 
 // A prefix is an entry of Config.Topics.
 type prefix struct{ text, topic string }

@@ -14,6 +14,11 @@ func init() {
 		&verb{name: "select", arity: 2, flags: fast, scope: anyScope, run: runSelect},
 		&verb{name: "quit", arity: -1, flags: noAuth | fast | inSubscription | notQueued, scope: anyScope, run: runQuit},
 		&verb{name: "reset", arity: 1, flags: noAuth | fast | inSubscription | notQueued, scope: anyScope, run: runReset},
+		&verb{name: "client", arity: -2, scope: anyScope, subs: clientVerbs()},
+		&verb{name: "command", arity: -1, scope: anyScope, run: runCommand, subs: commandVerbs()},
+		&verb{name: "info", arity: -1, scope: anyScope, run: runInfo},
+		&verb{name: "role", arity: 1, flags: fast, scope: anyScope, run: runRole},
+		&verb{name: "wait", arity: 3, scope: anyScope, run: runWait},
 		&verb{name: "time", arity: 1, flags: fast, scope: anyScope, run: runTime},
 
 		// Transactions: multi.go.
