@@ -17,6 +17,8 @@ type call struct {
 	verb *verb           // nil: there is none of that name
 	args [][]byte        // the first is the name
 	out  *resp.Writer
+
+	queued bool // it runs in EXEC
 }
 
 func (c *conn) newCall(args [][]byte) *call {
@@ -57,6 +59,7 @@ func (c *conn) execute(x *call) {
 	c.recheck()
 	c.begin(x)
 	from := len(c.answer.Buf)
+	c.flushed = false
 	refusal := x.refusal()
 	switch {
 	case refusal != "":
@@ -68,6 +71,9 @@ func (c *conn) execute(x *call) {
 		c.queue(x)
 	default:
 		x.verb.run(x)
+	}
+	if c.flushed { // in a command that waited
+		from, c.flushed = 0, false
 	}
 	c.count(c.answer.Buf[from:])
 	switch c.silence {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/respapi/internal/resp"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 const (
@@ -29,6 +30,9 @@ type conn struct {
 	id     int64
 	since  time.Time
 	ending bool // the connection ends after the answers
+
+	flushed bool             // answers were sent since the command began
+	unsent  []tasks.Delivery // whose entries are among the answers that are not sent yet
 
 	caller *Caller // nil: the client has not said who it is
 	digest Digest  // of its token
@@ -158,6 +162,13 @@ func (c *conn) flush() error {
 		return nil
 	}
 	err := c.out.send(c.answer.Buf)
+	if len(c.unsent) > 0 {
+		if err != nil {
+			c.server.scheduler.Load().Return(c.unsent)
+		}
+		c.unsent = nil
+	}
+	c.flushed = true
 	if c.answer.Buf = c.answer.Buf[:0]; cap(c.answer.Buf) > restingOutput {
 		c.answer.Buf = nil
 	}
@@ -165,21 +176,23 @@ func (c *conn) flush() error {
 }
 
 // blocked calls f, which waits. Its context ends when the client leaves, or the server ends.
-// Arguments of the command are not valid in f.
-func (c *conn) blocked(f func(ctx context.Context)) {
+// Arguments of the command are not valid in f, nor after it. It reports whether the client is still
+// there, as far as is known.
+func (c *conn) blocked(f func(ctx context.Context)) bool {
 	if err := c.flush(); err != nil {
 		c.ending = true
-		return
+		return false
 	}
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
-	ended := make(chan struct{})
+	ended, left := make(chan struct{}), false
 	go func() {
 		defer close(ended)
 		for {
 			if err := c.in.Peek(); err != nil {
 				if !isTimeout(err) && !errors.Is(err, io.ErrShortBuffer) {
-					cancel() // the client has left
+					left = true
+					cancel()
 				}
 				return
 			}
@@ -189,7 +202,8 @@ func (c *conn) blocked(f func(ctx context.Context)) {
 	c.interrupt()
 	<-ended
 	_ = c.nc.SetReadDeadline(time.Time{})
-	if c.server.ending.Err() != nil {
+	if left || c.server.ending.Err() != nil {
 		c.ending = true
 	}
+	return !left
 }

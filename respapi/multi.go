@@ -31,7 +31,7 @@ func (c *conn) queue(x *call) {
 		x.out.Error("ERR a transaction must have at most 10000 commands, and 4 MiB of them")
 		return
 	}
-	t.queued, t.bytes = append(t.queued, &call{c: c, ctx: x.ctx, verb: x.verb, args: args}), t.bytes+n
+	t.queued, t.bytes = append(t.queued, &call{c: c, ctx: x.ctx, verb: x.verb, args: args, queued: true}), t.bytes+n
 	x.out.Simple("QUEUED")
 }
 

@@ -99,6 +99,7 @@ type Server struct {
 	turns      *turns
 	persistent persistent
 	counts     counts
+	streams    streams
 
 	mu        sync.Mutex // guards what follows
 	listeners []net.Listener
@@ -139,7 +140,12 @@ func New(cfg Config) (*Server, error) {
 }
 
 // Attach gives the server its scheduler, once.
-func (s *Server) Attach(scheduler *tasks.Scheduler) { s.scheduler.Store(scheduler) }
+func (s *Server) Attach(scheduler *tasks.Scheduler) {
+	if err := scheduler.OnMessage(ackSubject, s.acknowledgeFor); err != nil {
+		s.log.Error("messages of other nodes cannot be answered", "subject", ackSubject, "error", err)
+	}
+	s.scheduler.Store(scheduler)
+}
 
 // Recheck has every connection look up its token before its next command, because the tokens have
 // changed.

@@ -77,5 +77,34 @@ func init() {
 		&verb{name: "dbsize", arity: 1, flags: needsTasks | fast, scope: keyScope, run: runDBSize},
 		&verb{name: "flushdb", arity: -1, flags: needsTasks | writes, scope: ScopeSchedule, run: runFlush},
 		&verb{name: "flushall", arity: -1, flags: needsTasks | writes, scope: ScopeSchedule, run: runFlush},
+
+		// Streams: streamread.go, streamack.go, streamclaim.go, streaminfo.go, streamgroup.go.
+		&verb{name: "xreadgroup", arity: -7, flags: needsTasks | writes | blocks, scope: ScopeReceive, run: runReadGroup},
+		&verb{name: "xack", arity: -4, flags: needsTasks | writes | fast, scope: ScopeReceive, first: 1, last: 1, step: 1, run: runAck},
+		&verb{name: "xdel", arity: -3, flags: needsTasks | writes | fast, scope: ScopeReceive, first: 1, last: 1, step: 1, run: runXDel},
+		&verb{name: "xclaim", arity: -6, flags: needsTasks | writes | fast, scope: ScopeReceive, first: 1, last: 1, step: 1, run: runClaim},
+		&verb{name: "xautoclaim", arity: -6, flags: needsTasks | writes | fast, scope: ScopeReceive, first: 1, last: 1, step: 1, run: runAutoClaim},
+		&verb{name: "xpending", arity: -3, flags: needsTasks, scope: ScopeReceive | ScopeRead, first: 1, last: 1, step: 1, run: runPending},
+		&verb{name: "xlen", arity: 2, flags: needsTasks | fast, scope: ScopeReceive | ScopeRead, first: 1, last: 1, step: 1, run: runLen},
+		&verb{name: "xgroup", arity: -2, scope: ScopeReceive, subs: index(
+			&verb{name: "create", arity: -5, flags: needsTasks | writes, scope: ScopeReceive, first: 2, last: 2, step: 1, run: runGroupCreate},
+			&verb{name: "destroy", arity: 4, flags: needsTasks | writes, scope: ScopeAdmin, first: 2, last: 2, step: 1, run: runGroupDestroy},
+			&verb{name: "setid", arity: -5, flags: needsTasks | writes, scope: ScopeReceive, first: 2, last: 2, step: 1, run: runGroupSetID},
+			&verb{name: "createconsumer", arity: 5, flags: needsTasks | writes, scope: ScopeReceive, first: 2, last: 2, step: 1, run: runGroupCreateConsumer},
+			&verb{name: "delconsumer", arity: 5, flags: needsTasks | writes, scope: ScopeReceive, first: 2, last: 2, step: 1, run: runGroupDelConsumer},
+			&verb{name: "help", arity: 2, scope: anyScope, run: runGroupHelp},
+		)},
+		&verb{name: "xinfo", arity: -2, scope: ScopeReceive | ScopeRead, subs: index(
+			&verb{name: "stream", arity: -3, flags: needsTasks, scope: ScopeReceive | ScopeRead, first: 2, last: 2, step: 1, run: runInfoStream},
+			&verb{name: "groups", arity: 3, flags: needsTasks, scope: ScopeReceive | ScopeRead, first: 2, last: 2, step: 1, run: runInfoGroups},
+			&verb{name: "consumers", arity: 4, flags: needsTasks, scope: ScopeReceive | ScopeRead, first: 2, last: 2, step: 1, run: runInfoConsumers},
+			&verb{name: "help", arity: 2, scope: anyScope, run: runInfoHelp},
+		)},
+		&verb{name: "xadd", arity: -5, flags: writes | fast, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runNoEntries},
+		&verb{name: "xtrim", arity: -4, flags: writes, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runNoEntries},
+		&verb{name: "xsetid", arity: -3, flags: writes | fast, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runNoEntries},
+		&verb{name: "xread", arity: -4, flags: blocks, scope: ScopeReceive, run: runNoReader},
+		&verb{name: "xrange", arity: -4, scope: ScopeReceive, first: 1, last: 1, step: 1, run: runNoReader},
+		&verb{name: "xrevrange", arity: -4, scope: ScopeReceive, first: 1, last: 1, step: 1, run: runNoReader},
 	)
 }

@@ -1,0 +1,376 @@
+package respapi
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/lapsehq/lapse/respapi/internal/keyid"
+	"github.com/lapsehq/lapse/tasks"
+)
+
+const (
+	// mostStreams is how many streams one XREADGROUP may read.
+	mostStreams = 64
+	// mostEntryBytes is how many bytes of answers a command begins to add further entries after.
+	mostEntryBytes = tasks.MaxPageBytes
+	// headerField is before the name of a header, as a field of an entry.
+	headerField = "header."
+)
+
+// A groupRead is an XREADGROUP.
+type groupRead struct {
+	group, consumer []byte
+	count           int
+	block           time.Duration // negative: it does not wait; 0: as long as it takes
+	noAck           bool
+	keys, ids       [][]byte
+	from            []sourced
+}
+
+// A sourced is one stream of an XREADGROUP.
+type sourced struct {
+	key     streamKey
+	stream  *stream
+	history bool    // of the consumer's own entries
+	after   entryID // of history
+}
+
+// A batch is what an XREADGROUP has got from one stream.
+type batch struct {
+	ids   []entryID
+	tasks []*tasks.Task // nil: there is no such task any more
+}
+
+// runReadGroup answers XREADGROUP.
+func runReadGroup(x *call) {
+	r, ok := x.parseReadGroup()
+	if !ok || !x.findSources(r) {
+		return
+	}
+	history := slices.ContainsFunc(r.from, func(s sourced) bool { return s.history })
+	got := make([][]tasks.Delivery, len(r.from))
+	err := x.takeReady(r, got)
+	if err == nil && !history && r.block >= 0 && !x.queued && !slices.ContainsFunc(got, func(ds []tasks.Delivery) bool { return len(ds) > 0 }) {
+		if !x.c.blocked(func(ctx context.Context) { err = x.await(ctx, r, got) }) {
+			for _, ds := range got {
+				x.scheduler().Return(ds)
+			}
+			return
+		}
+	}
+	if err == nil && r.noAck {
+		err = x.acknowledgeAll(got)
+	}
+	if err != nil {
+		for _, ds := range got {
+			x.scheduler().Return(ds)
+		}
+		if errors.Is(err, tasks.ErrHandled) {
+			x.noGroup(r.from[0].key.name, r.group, " in XREADGROUP with GROUP option")
+		} else {
+			x.fail(err)
+		}
+		return
+	}
+	x.answerRead(r, got)
+}
+
+// parseReadGroup reads the arguments of an XREADGROUP. It answers and reports false if they are
+// wrong.
+func (x *call) parseReadGroup() (*groupRead, bool) {
+	r := &groupRead{count: tasks.MaxReserve, block: -1}
+	for i := 1; i < len(x.args) && r.keys == nil; i++ {
+		more := len(x.args) - i - 1
+		switch arg := x.args[i]; {
+		case is(arg, "block") && more > 0:
+			i++
+			n, ok := x.number(x.args[i], "ERR timeout is not an integer or out of range")
+			if !ok {
+				return r, false
+			}
+			if n < 0 {
+				x.out.Error("ERR timeout is negative")
+				return r, false
+			}
+			if r.block = time.Duration(n) * time.Millisecond; n > int64(longestBlock/time.Millisecond) {
+				r.block = 0
+			}
+		case is(arg, "count") && more > 0:
+			i++
+			n, ok := x.number(x.args[i], errNotInteger)
+			if !ok {
+				return r, false
+			}
+			r.count = counted(n)
+		case is(arg, "streams") && more > 0:
+			if more%2 != 0 {
+				x.out.Error("ERR Unbalanced XREAD list of streams: for each stream key an ID or '$' must be specified.")
+				return r, false
+			}
+			r.keys, r.ids = x.args[i+1:i+1+more/2], x.args[i+1+more/2:]
+		case is(arg, "group") && more >= 2:
+			r.group, r.consumer = x.args[i+1], x.args[i+2]
+			i += 2
+		case is(arg, "noack"):
+			r.noAck = true
+		default:
+			x.out.Error(errSyntax)
+			return r, false
+		}
+	}
+	switch {
+	case r.keys == nil:
+		x.out.Error(errSyntax)
+	case r.group == nil:
+		x.out.Error("ERR Missing GROUP option for XREADGROUP")
+	case len(r.keys) > mostStreams:
+		x.out.Error("ERR XREADGROUP reads at most " + strconv.Itoa(mostStreams) + " streams")
+	default:
+		return r, true
+	}
+	return r, false
+}
+
+// longestBlock is the longest time that a client can wait for; longer ones have no end.
+const longestBlock = 10 * 365 * 24 * time.Hour
+
+// findSources looks the streams up. It answers and reports false if one cannot be read.
+func (x *call) findSources(r *groupRead) bool {
+	for i, name := range r.keys {
+		s := sourced{key: streamKey{name: string(name), topic: topicOfStream(name)}}
+		if s.key.topic != "" && !x.granted(s.key.topic) {
+			return false
+		}
+		// A stream that is known has a group, or Reserve reports that it no longer has.
+		if s.stream = x.c.server.streams.of(s.key.topic); s.stream == nil {
+			k, ok := x.stream(name)
+			if !ok {
+				return false
+			}
+			if s.key = k; !k.group {
+				x.noGroup(k.name, r.group, " in XREADGROUP with GROUP option")
+				return false
+			}
+		}
+		switch id := r.ids[i]; string(id) {
+		case ">":
+		case "$":
+			x.out.Error("ERR The $ ID is meaningless in the context of XREADGROUP: you want to read the history of this consumer by specifying a proper ID, or use the > ID to get new messages. The $ ID would just return an empty result set.")
+			return false
+		default:
+			after, ok := parseEntryID(id, 0)
+			if !ok {
+				x.out.Error(errBadEntryID)
+				return false
+			}
+			s.history, s.after = true, after
+		}
+		r.from = append(r.from, s)
+	}
+	for i := range r.from {
+		t, _, ok := x.consumer(&r.from[i].key, r.consumer)
+		if !ok {
+			return false
+		}
+		r.from[i].stream = t
+	}
+	r.consumer, r.group = slices.Clone(r.consumer), slices.Clone(r.group)
+	return true
+}
+
+// takeReady reserves what is ready, of each stream.
+func (x *call) takeReady(r *groupRead, got [][]tasks.Delivery) error {
+	for i, bytes := 0, 0; i < len(r.from) && bytes < mostEntryBytes; i++ {
+		if r.from[i].history {
+			continue
+		}
+		ds, err := x.scheduler().Reserve(x.ctx, r.from[i].key.topic, r.count, 0, 0)
+		if err != nil {
+			return err
+		}
+		got[i] = ds
+		for j := range ds {
+			bytes += len(ds[j].Payload)
+		}
+	}
+	return nil
+}
+
+// await waits until one of the streams has something, or the time is over. It may find more than
+// that of one stream. Errors: those of Reserve.
+func (x *call) await(ctx context.Context, r *groupRead, got [][]tasks.Delivery) error {
+	var end time.Time
+	if r.block > 0 {
+		end = time.Now().Add(r.block)
+	}
+	if len(r.from) == 1 {
+		var err error
+		got[0], err = x.awaitOne(ctx, r.from[0].key.topic, r.count, end)
+		return err
+	}
+	first, found := context.WithCancel(ctx)
+	defer found()
+	var mu sync.Mutex
+	var failed error
+	var group sync.WaitGroup
+	for i := range r.from {
+		group.Go(func() {
+			ds, err := x.awaitOne(first, r.from[i].key.topic, r.count, end)
+			mu.Lock()
+			defer mu.Unlock()
+			if got[i] = ds; len(ds) > 0 || err != nil {
+				if first.Err() == nil {
+					failed = err
+				}
+				found()
+			}
+		})
+	}
+	group.Wait()
+	return failed
+}
+
+// awaitOne waits until a topic has something, until ctx ends, or until the time is over, unless
+// that is zero.
+func (x *call) awaitOne(ctx context.Context, topic string, count int, end time.Time) ([]tasks.Delivery, error) {
+	for ctx.Err() == nil {
+		wait := tasks.MaxWait
+		if !end.IsZero() {
+			if wait = min(wait, time.Until(end)); wait <= 0 {
+				break
+			}
+		}
+		if ds, err := x.scheduler().Reserve(ctx, topic, count, wait, 0); len(ds) > 0 || err != nil {
+			return ds, err
+		}
+	}
+	return nil, nil
+}
+
+// acknowledgeAll acknowledges what was reserved. What is no longer this delivery's is left out.
+func (x *call) acknowledgeAll(got [][]tasks.Delivery) error {
+	for _, ds := range got {
+		if len(ds) == 0 {
+			continue
+		}
+		receipts := make([]string, len(ds))
+		for i := range ds {
+			receipts[i] = ds[i].Receipt()
+		}
+		settled, err := x.scheduler().Settle(x.ctx, tasks.Verdict{Verb: tasks.Ack}, receipts)
+		if err != nil {
+			return err
+		}
+		for i := range settled {
+			if err := unsettled(&settled[i]); err != nil && !isOver(err) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// answerRead answers with what was reserved, and with the consumer's own entries.
+func (x *call) answerRead(r *groupRead, got [][]tasks.Delivery) {
+	batches, streams := make([]batch, len(r.from)), 0
+	for i, s := range r.from {
+		b := &batches[i]
+		switch ds := got[i]; {
+		case s.history:
+			var err error
+			if *b, err = x.history(s.stream, string(r.consumer), s.after, r.count); err != nil {
+				x.fail(err)
+				return
+			}
+			streams++
+		case len(ds) == 0:
+			continue
+		case r.noAck:
+			for j := range ds {
+				b.ids = append(b.ids, entryIDOf(&ds[j].Task))
+			}
+			streams++
+		default:
+			b.ids = s.stream.handOut(string(r.consumer), ds)
+			x.c.unsent = append(x.c.unsent, ds...)
+			streams++
+		}
+		for j := range got[i] {
+			b.tasks = append(b.tasks, &got[i][j].Task)
+		}
+	}
+	if streams == 0 {
+		x.out.NullArray()
+		return
+	}
+	if x.out.Three {
+		x.out.Map(streams)
+	} else {
+		x.out.Array(streams)
+	}
+	for i, s := range r.from {
+		if b := &batches[i]; s.history || len(b.ids) > 0 {
+			if !x.out.Three {
+				x.out.Array(2)
+			}
+			x.out.Text(s.key.name)
+			x.answerBatch(b)
+		}
+	}
+}
+
+// answerBatch answers with entries.
+func (x *call) answerBatch(b *batch) {
+	x.out.Array(len(b.ids))
+	for i, id := range b.ids {
+		x.out.Array(2)
+		x.out.Text(id.String())
+		if b.tasks[i] == nil {
+			x.out.NullArray()
+		} else {
+			x.answerFields(b.tasks[i])
+		}
+	}
+}
+
+// answerFields answers with the fields of an entry.
+func (x *call) answerFields(t *tasks.Task) {
+	key, ok := keyid.Decode(t.ID, t.Headers[keyid.Header])
+	if !ok {
+		key = t.ID
+	}
+	headers := make([]string, 0, len(t.Headers))
+	for name := range t.Headers {
+		if name != keyid.Header {
+			headers = append(headers, name)
+		}
+	}
+	slices.Sort(headers)
+	fields := 5 + len(headers)
+	if t.Group != "" {
+		fields++
+	}
+	x.out.Array(2 * fields)
+	x.out.Text("key")
+	x.out.Text(key)
+	x.out.Text("value")
+	x.out.Bulk(t.Payload)
+	x.out.Text("topic")
+	x.out.Text(t.Topic)
+	x.out.Text("due")
+	x.out.Text(strconv.FormatInt(t.Due.UnixMilli(), 10))
+	x.out.Text("attempt")
+	x.out.Text(strconv.Itoa(t.Attempt))
+	if t.Group != "" {
+		x.out.Text("group")
+		x.out.Text(t.Group)
+	}
+	for _, name := range headers {
+		x.out.Text(headerField + name)
+		x.out.Text(t.Headers[name])
+	}
+}
