@@ -189,10 +189,11 @@ func (p *redisPort) serve(l net.Listener, certificates *certificates) error {
 }
 
 // attach gives the server its scheduler. Until then it answers that it is loading.
-func (p *redisPort) attach(scheduler *tasks.Scheduler) {
-	if p.server != nil {
-		p.server.Attach(scheduler)
+func (p *redisPort) attach(scheduler *tasks.Scheduler) error {
+	if p.server == nil {
+		return nil
 	}
+	return p.server.Attach(scheduler)
 }
 
 // close ends the server. Commands have that long to end, then their connections are cut off.

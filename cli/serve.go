@@ -125,7 +125,9 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 	}
 	ways.attach(scheduler)
 	api.Attach(scheduler)
-	port.attach(scheduler)
+	if err := port.attach(scheduler); err != nil {
+		return errors.Join(err, s.shutdown(nil, servers, log, func() error { return scheduler.Close(context.Background()) }))
+	}
 	announced()
 	manager.Serving(s.Node, scheduler.Moving)
 

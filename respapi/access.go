@@ -79,4 +79,5 @@ func (c *conn) setCaller(caller *Caller) {
 	if caller != nil {
 		c.ctx = caller.context(c.server.ending)
 	}
+	c.tellHub()
 }

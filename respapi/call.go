@@ -46,7 +46,7 @@ func (x *call) refusal() string {
 		return errNoAuth
 	case x.c.caller != nil && !x.c.caller.may(v.scope):
 		return "NOPERM this token has no permissions to run the '" + v.fullName() + "' command"
-	case x.c.subs.any() && !x.out.Three && v.flags&inSubscription == 0:
+	case x.c.subscribed > 0 && !x.out.Three && v.flags&inSubscription == 0:
 		return "ERR Can't execute '" + v.fullName() + "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
 	case v.flags&needsTasks != 0 && x.c.server.scheduler.Load() == nil:
 		return errLoading
@@ -58,8 +58,7 @@ func (x *call) refusal() string {
 func (c *conn) execute(x *call) {
 	c.recheck()
 	c.begin(x)
-	from := len(c.answer.Buf)
-	c.flushed = false
+	c.from = len(c.answer.Buf)
 	refusal := x.refusal()
 	switch {
 	case refusal != "":
@@ -72,13 +71,10 @@ func (c *conn) execute(x *call) {
 	default:
 		x.verb.run(x)
 	}
-	if c.flushed { // in a command that waited
-		from, c.flushed = 0, false
-	}
-	c.count(c.answer.Buf[from:])
+	c.count(c.answer.Buf[c.from:])
 	switch c.silence {
 	case off, skipThis:
-		c.answer.Buf = c.answer.Buf[:from]
+		c.answer.Buf = c.answer.Buf[:c.from]
 	}
 	switch c.silence {
 	case skipNext:

@@ -107,7 +107,7 @@ func runClientList(x *call) {
 	switch rest := x.args[2:]; {
 	case len(rest) == 0:
 	case is(rest[0], "type") && len(rest) == 2:
-		subscriber := x.c.subs.any()
+		subscriber := x.c.subscribed > 0
 		switch {
 		case is(rest[1], "normal"):
 			shown = !subscriber
@@ -145,7 +145,7 @@ func runClientList(x *call) {
 func (c *conn) describe() string {
 	now, s := time.Now(), c.shown.Load()
 	flags, resp, did := "N", 2, ""
-	if c.subs.any() {
+	if c.subscribed > 0 {
 		flags = "P"
 	}
 	if s.three {
@@ -155,7 +155,7 @@ func (c *conn) describe() string {
 		did = v.fullName()
 	}
 	idle := now.Sub(time.Unix(0, c.last.Load()))
-	channels, patterns := c.subs.counts()
+	channels, patterns := len(c.subs.channels), len(c.subs.patterns)
 	return fmt.Sprintf("id=%d addr=%s laddr=%s name=%s age=%d idle=%d flags=%s db=0 sub=%d psub=%d ssub=0 multi=-1 cmd=%s user=%s redir=-1 resp=%d lib-name=%s lib-ver=%s\n",
 		c.id, c.nc.RemoteAddr(), c.nc.LocalAddr(), s.name, int(now.Sub(c.since).Seconds()), int(idle.Seconds()), flags,
 		channels, patterns, did, c.caller.Name, resp, s.library, s.version)

@@ -27,11 +27,11 @@ type conn struct {
 	in     *resp.Reader
 	out    *output     // any goroutine may push
 	answer resp.Writer // answers that are not sent yet
+	from   int         // where the answer to the command under way begins in it
 	id     int64
 	since  time.Time
 	ending bool // the connection ends after the answers
 
-	flushed bool             // answers were sent since the command began
 	unsent  []tasks.Delivery // whose entries are among the answers that are not sent yet
 
 	caller *Caller // nil: the client has not said who it is
@@ -39,13 +39,14 @@ type conn struct {
 	epoch  int64   // of the tokens when caller was looked up
 	ctx    context.Context
 
-	silence silence
-	multi   *transaction // nil: none was begun
-	watched []watched
-	subs    subscriptions
-	shown   atomic.Pointer[shown]
-	last    atomic.Int64 // Unix nanoseconds of the last command
-	lastDid atomic.Pointer[verb]
+	silence    silence
+	multi      *transaction // nil: none was begun
+	watched    []watched
+	subs       subscriber
+	subscribed int // channels and patterns
+	shown      atomic.Pointer[shown]
+	last       atomic.Int64 // Unix nanoseconds of the last command
+	lastDid    atomic.Pointer[verb]
 }
 
 // shown is what CLIENT LIST tells of a connection. Other goroutines read it.
@@ -71,6 +72,7 @@ func (s *Server) newConn(nc net.Conn) *conn {
 		s.log.Warn("a subscriber does not read its messages and is cut off", "client", nc.RemoteAddr().String(), "bytes", mostPushed)
 	}}
 	c.in = resp.NewReader(nc, resp.Limits{Command: s.cfg.MaxCommand, Take: s.take})
+	c.subs = subscriber{out: c.out, channels: make(map[string]int), patterns: make(map[string]int)}
 	c.shown.Store(&shown{})
 	c.last.Store(c.since.UnixNano())
 	if s.cfg.Authenticate == nil {
@@ -168,7 +170,7 @@ func (c *conn) flush() error {
 		}
 		c.unsent = nil
 	}
-	c.flushed = true
+	c.from = 0
 	if c.answer.Buf = c.answer.Buf[:0]; cap(c.answer.Buf) > restingOutput {
 		c.answer.Buf = nil
 	}

@@ -64,6 +64,7 @@ func runHello(x *call) {
 	x.out.Text("master")
 	x.out.Text("modules")
 	x.out.Array(0)
+	c.tellHub()
 }
 
 // redisVersion is the version of Redis whose answers the verbs have. Clients decide by it which
@@ -116,7 +117,7 @@ func runPing(x *call) {
 	switch {
 	case len(x.args) > 2:
 		x.out.Error("ERR wrong number of arguments for 'ping' command")
-	case x.c.subs.any() && !x.out.Three:
+	case x.c.subscribed > 0 && !x.out.Three:
 		x.out.Array(2)
 		x.out.Text("pong")
 		if len(x.args) == 2 {

@@ -1,12 +1,23 @@
 package respapi
 
-// classes are classes of events, as notify-keyspace-events has them.
-type classes uint32
+// notify tells the subscribers of all nodes that something has happened to a key: class and event
+// as Redis has them, such as classString and "set". It is called once the ledger has the change. An
+// event may get lost between nodes, and is never repeated. It costs next to nothing as long as no
+// subscriber of any node hears this class.
+func (s *Server) notify(class classes, event string, key []byte) {
+	if s.wanted()&class == 0 {
+		return
+	}
+	topic, _ := s.topicOf(key)
+	s.publishEvent(class, topic, event, string(key))
+}
 
-const (
-	classGeneric classes = 1 << iota
-	classString
-)
-
-// notify tells the subscribers of all nodes that something has happened to a key.
-func (s *Server) notify(class classes, event string, key []byte) {}
+// publishEvent tells the subscribers of all nodes of an event of some keys of a topic, once.
+func (s *Server) publishEvent(class classes, topic, event string, keys ...string) {
+	if classes(s.peers.all.Load())&class != 0 {
+		for _, key := range keys {
+			s.relayFrame(class, topic, event, key)
+		}
+	}
+	s.hub.publishEvents(class, topic, event, keys)
+}

@@ -11,6 +11,8 @@ const (
 	// mostPushed is how many bytes may wait for a subscriber, as in Redis
 	// (client-output-buffer-limit pubsub 32mb).
 	mostPushed = 32 << 20
+	// mostAnswers is how many bytes of answers wait for a subscriber when it is read from no more.
+	mostAnswers = 1 << 20
 	// flushAt is how many bytes of answers are sent although more commands have arrived.
 	flushAt = 64 << 10
 	// writeWithin bounds a write of which the client reads nothing.
@@ -32,12 +34,13 @@ type output struct {
 	pushing bool          // there is a goroutine that writes
 	wake    chan struct{} // 1: something is pending
 	room    chan struct{} // closed when the goroutine has taken what was pending; nil: no one waits
+	stalled bool          // full does not count it until the client has read something
 	closing bool          // the goroutine ends when it has written everything
 	failed  error
 	done    chan struct{} // closed when the goroutine has ended
 }
 
-// send sends answers. It waits for the client if there is no goroutine.
+// send sends answers. It waits for the client as long as many bytes are pending.
 func (o *output) send(b []byte) error {
 	o.mu.Lock()
 	if !o.pushing {
@@ -45,7 +48,11 @@ func (o *output) send(b []byte) error {
 		return o.write(b)
 	}
 	err := o.addLocked(b)
+	room := o.fullLocked(mostAnswers)
 	o.mu.Unlock()
+	if room != nil {
+		<-room
+	}
 	return err
 }
 
@@ -73,6 +80,8 @@ func (o *output) addLocked(b []byte) error {
 	if o.failed == nil && len(o.pending)+len(b) > mostPushed {
 		o.failed = errSlow
 		o.pending = nil
+		o.roomLocked()
+		o.wakeLocked()
 		o.slow()
 		o.nc.Close()
 	}
@@ -119,10 +128,7 @@ func (o *output) run() {
 		o.mu.Lock()
 		b := o.pending
 		o.pending = spare[:0]
-		if o.room != nil {
-			close(o.room)
-			o.room = nil
-		}
+		o.roomLocked()
 		failed, closing := o.failed, o.closing
 		o.mu.Unlock()
 		switch {
@@ -152,19 +158,40 @@ func (o *output) fail(err error) {
 	if o.failed == nil {
 		o.failed = err
 	}
-	if o.room != nil {
-		close(o.room)
-		o.room = nil
-	}
+	o.roomLocked()
 	o.pending = nil
 	o.nc.Close()
 }
 
+// roomLocked wakes those that wait for room.
+func (o *output) roomLocked() {
+	o.stalled = false
+	if o.room != nil {
+		close(o.room)
+		o.room = nil
+	}
+}
+
+// stall has full not count the client until it has read something. room is what full has returned.
+func (o *output) stall(room <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stalled = o.room == room
+}
+
 // full returns a channel if many bytes are pending: it is closed when the client has read some of
-// them, or is gone. It returns nil if there is room.
+// them, or is gone. It returns nil if there is room, or the client is stalled.
 func (o *output) full(bytes int) <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.stalled {
+		return nil
+	}
+	return o.fullLocked(bytes)
+}
+
+// fullLocked is full, whether the client is stalled or not.
+func (o *output) fullLocked(bytes int) <-chan struct{} {
 	if o.failed != nil || len(o.pending) < bytes {
 		return nil
 	}

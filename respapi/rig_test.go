@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/memledger"
 	. "github.com/lapsehq/lapse/respapi"
 	"github.com/lapsehq/lapse/tasks"
@@ -31,6 +32,12 @@ type rig struct {
 // newRig starts a server with its scheduler, and stops both when the test ends.
 func newRig(t *testing.T, cfg Config, scheduling tasks.Config) *rig {
 	t.Helper()
+	return newRigOn(t, memledger.New(), cfg, scheduling)
+}
+
+// newRigOn is newRig on a ledger.
+func newRigOn(t *testing.T, ledger recovery.Ledger, cfg Config, scheduling tasks.Config) *rig {
+	t.Helper()
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
@@ -39,11 +46,13 @@ func newRig(t *testing.T, cfg Config, scheduling tasks.Config) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	scheduler, err := tasks.Open(t.Context(), memledger.New(), scheduling)
+	scheduler, err := tasks.Open(t.Context(), ledger, scheduling)
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.Attach(scheduler)
+	if err := server.Attach(scheduler); err != nil {
+		t.Fatal(err)
+	}
 	r := &rig{t: t, server: server, scheduler: scheduler}
 	r.addr = r.listen()
 	t.Cleanup(func() {

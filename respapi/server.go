@@ -100,6 +100,8 @@ type Server struct {
 	persistent persistent
 	counts     counts
 	streams    streams
+	hub        *hub
+	peers      *peers
 
 	mu        sync.Mutex // guards what follows
 	listeners []net.Listener
@@ -135,21 +137,37 @@ func New(cfg Config) (*Server, error) {
 	slices.SortFunc(s.prefixes, func(a, b prefix) int {
 		return cmp.Or(cmp.Compare(len(b.text), len(a.text)), strings.Compare(a.text, b.text))
 	})
+	flags := toKeyevent | classExpired
+	if cfg.Notify != nil {
+		flags, _ = parseClasses(*cfg.Notify)
+	}
+	s.hub, s.peers = newHub(flags), newPeers()
+	s.hub.changed = func() { poke(s.peers.changed) }
 	s.ending, s.end = context.WithCancel(context.Background())
 	return s, nil
 }
 
-// Attach gives the server its scheduler, once.
-func (s *Server) Attach(scheduler *tasks.Scheduler) {
+// Attach gives the server its scheduler, once, right after it was opened. All nodes that share a
+// ledger must have the same Config.Topics. Error: that of Scheduler.OnMessage.
+func (s *Server) Attach(scheduler *tasks.Scheduler) error {
+	if err := s.talk(scheduler); err != nil {
+		return err
+	}
 	if err := scheduler.OnMessage(ackSubject, s.acknowledgeFor); err != nil {
-		s.log.Error("messages of other nodes cannot be answered", "subject", ackSubject, "error", err)
+		return err
 	}
 	s.scheduler.Store(scheduler)
+	return nil
 }
 
 // Recheck has every connection look up its token before its next command, because the tokens have
-// changed.
-func (s *Server) Recheck() { s.epoch.Add(1) }
+// changed. Subscribers whose token is none any more are cut off at once.
+func (s *Server) Recheck() {
+	s.epoch.Add(1)
+	if s.cfg.Authenticate != nil {
+		s.hub.recheck(s.cfg.Authenticate)
+	}
+}
 
 // topicOf returns the topic of a key. It reports false if no prefix matches.
 func (s *Server) topicOf(key []byte) (string, bool) {

@@ -115,7 +115,7 @@ type stream struct {
 
 	mu        sync.Mutex // guards what follows
 	group     string     // the name by which the group was called last
-	entries   map[entryID]*entry
+	entries   map[entryID]*outEntry
 	ends      leases
 	consumers map[string]*consumer
 	last      entryID // the greatest that was handed out
@@ -130,8 +130,8 @@ type consumer struct {
 	seen time.Time // when it asked for entries last
 }
 
-// An entry is a task that is out.
-type entry struct {
+// An outEntry is a task that is out.
+type outEntry struct {
 	id         entryID
 	task       string // id of the task
 	receipt    string
@@ -144,7 +144,7 @@ type entry struct {
 }
 
 // leases are the entries that are out, as a heap: that whose lease ends first is the root.
-type leases []*entry
+type leases []*outEntry
 
 func (l leases) Len() int           { return len(l) }
 func (l leases) Less(i, j int) bool { return l[i].until.Before(l[j].until) }
@@ -153,8 +153,8 @@ func (l leases) Swap(i, j int) {
 	l[i].index, l[j].index = i, j
 }
 func (l *leases) Push(e any) {
-	e.(*entry).index = len(*l)
-	*l = append(*l, e.(*entry))
+	e.(*outEntry).index = len(*l)
+	*l = append(*l, e.(*outEntry))
 }
 func (l *leases) Pop() any {
 	last := len(*l) - 1
@@ -177,7 +177,7 @@ func (s *streams) add(topic string) *stream {
 	defer s.mu.Unlock()
 	t := s.byTopic[topic]
 	if t == nil {
-		t = &stream{topic: topic, entries: make(map[entryID]*entry), consumers: make(map[string]*consumer)}
+		t = &stream{topic: topic, entries: make(map[entryID]*outEntry), consumers: make(map[string]*consumer)}
 		if s.byTopic == nil {
 			s.byTopic = make(map[string]*stream)
 		}
@@ -202,7 +202,7 @@ func (t *stream) lock(now time.Time) {
 }
 
 // dropLocked takes an entry out.
-func (t *stream) dropLocked(e *entry) {
+func (t *stream) dropLocked(e *outEntry) {
 	heap.Remove(&t.ends, e.index)
 	delete(t.entries, e.id)
 	e.consumer.out--
@@ -231,12 +231,12 @@ func (t *stream) consumerLocked(name string, now time.Time) (c *consumer, fresh 
 
 // handOut notes that a consumer has got tasks, and returns the ids of their entries.
 func (t *stream) handOut(name string, ds []tasks.Delivery) []entryID {
-	fresh := make([]*entry, len(ds))
+	fresh := make([]*outEntry, len(ds))
 	ids := make([]entryID, len(ds))
 	for i := range ds {
 		d := &ds[i]
 		ids[i] = entryIDOf(&d.Task)
-		fresh[i] = &entry{id: ids[i], task: d.ID, receipt: d.Receipt(), deliveries: int64(d.Attempt), until: d.LeaseUntil}
+		fresh[i] = &outEntry{id: ids[i], task: d.ID, receipt: d.Receipt(), deliveries: int64(d.Attempt), until: d.LeaseUntil}
 	}
 	now := time.Now()
 	t.lock(now)
@@ -359,14 +359,14 @@ func (x *call) noGroup(key string, group []byte, more string) {
 }
 
 // outLocked returns the entries not before a bound that in reports true for, in order.
-func (t *stream) outLocked(from entryID, in func(*entry) bool) []*entry {
-	var list []*entry
+func (t *stream) outLocked(from entryID, in func(*outEntry) bool) []*outEntry {
+	var list []*outEntry
 	for _, e := range t.entries {
 		if e.id.compare(from) >= 0 && in(e) {
 			list = append(list, e)
 		}
 	}
-	slices.SortFunc(list, func(a, b *entry) int { return a.id.compare(b.id) })
+	slices.SortFunc(list, func(a, b *outEntry) int { return a.id.compare(b.id) })
 	return list
 }
 

@@ -30,7 +30,7 @@ func isOver(err error) bool {
 // settle gives a verdict on entries. It drops those that are over, and those that were settled, of
 // which it returns the number. If kept is not nil, it is called with those instead. The error is
 // the last one of an entry of which the outcome is not known. Such entries stay.
-func (s *Server) settle(ctx context.Context, t *stream, v tasks.Verdict, list []settling, kept func(*entry, *tasks.Settled)) (n int, err error) {
+func (s *Server) settle(ctx context.Context, t *stream, v tasks.Verdict, list []settling, kept func(*outEntry, *tasks.Settled)) (n int, err error) {
 	for part := range slices.Chunk(list, tasks.MaxReserve) {
 		receipts := make([]string, len(part))
 		for i := range part {
@@ -64,12 +64,12 @@ func (s *Server) settle(ctx context.Context, t *stream, v tasks.Verdict, list []
 
 // A settling is an entry that is being settled.
 type settling struct {
-	entry   *entry
+	entry   *outEntry
 	receipt string
 }
 
 // settlings returns what it takes to settle entries.
-func settlings(list []*entry) []settling {
+func settlings(list []*outEntry) []settling {
 	all := make([]settling, len(list))
 	for i, e := range list {
 		all[i] = settling{e, e.receipt}

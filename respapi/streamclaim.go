@@ -24,14 +24,14 @@ type claim struct {
 // claim takes entries over: their leases begin anew. It returns the ids of those that were taken,
 // with their tasks unless the claim is for ids only, and of those that were over already. It may
 // take only the first ones if they are large. Errors: as of settle; those of Scheduler.Get.
-func (x *call) claim(t *stream, c claim, list []*entry) (b batch, over []entryID, err error) {
+func (x *call) claim(t *stream, c claim, list []*outEntry) (b batch, over []entryID, err error) {
 	bytes := 0
 	for part := range slices.Chunk(list, claimedAtOnce) {
 		if bytes >= mostEntryBytes {
 			break
 		}
 		taken := make([]string, 0, len(part))
-		_, err = x.c.server.settle(x.ctx, t, tasks.Verdict{Verb: tasks.Extend}, settlings(part), func(e *entry, s *tasks.Settled) {
+		_, err = x.c.server.settle(x.ctx, t, tasks.Verdict{Verb: tasks.Extend}, settlings(part), func(e *outEntry, s *tasks.Settled) {
 			t.extendLocked(e, c, s.LeaseUntil)
 			b.ids, taken = append(b.ids, e.id), append(taken, e.task)
 		})
@@ -65,7 +65,7 @@ func (x *call) claim(t *stream, c claim, list []*entry) (b batch, over []entryID
 }
 
 // extendLocked gives an entry to the consumer of a claim.
-func (t *stream) extendLocked(e *entry, c claim, until time.Time) {
+func (t *stream) extendLocked(e *outEntry, c claim, until time.Time) {
 	to := t.consumers[c.consumer]
 	if to == nil { // it was forgotten a moment ago
 		to = &consumer{name: c.consumer}
@@ -93,7 +93,7 @@ func (x *call) history(t *stream, name string, after entryID, count int) (batch,
 	}
 	now := time.Now()
 	t.lock(now)
-	mine := t.outLocked(from, func(e *entry) bool { return e.consumer.name == name })
+	mine := t.outLocked(from, func(e *outEntry) bool { return e.consumer.name == name })
 	t.mu.Unlock()
 	b, _, err := x.claim(t, claim{consumer: name, since: now, deliveries: -1}, mine[:min(len(mine), count)])
 	return b, err
@@ -133,7 +133,7 @@ func runClaim(x *call) {
 		return
 	}
 	t.lock(now)
-	var list []*entry
+	var list []*outEntry
 	for _, id := range ids {
 		if e := t.entries[id]; e != nil && now.Sub(e.since) >= c.least {
 			list = append(list, e)
@@ -261,8 +261,8 @@ func runAutoClaim(x *call) {
 // entries as it may claim.
 func (x *call) autoClaim(t *stream, c claim, from entryID, count int) {
 	t.lock(c.since)
-	all := t.outLocked(from, func(*entry) bool { return true })
-	var list []*entry
+	all := t.outLocked(from, func(*outEntry) bool { return true })
+	var list []*outEntry
 	next := entryID{}
 	for i, e := range all {
 		if i == 10*count || len(list) == count {

@@ -222,7 +222,7 @@ func runGroupDelConsumer(x *call) {
 	}
 	name := string(x.args[4])
 	t.lock(time.Now())
-	mine := t.outLocked(entryID{}, func(e *entry) bool { return e.consumer.name == name })
+	mine := t.outLocked(entryID{}, func(e *outEntry) bool { return e.consumer.name == name })
 	t.mu.Unlock()
 	var atOnce time.Duration
 	again := tasks.Verdict{Verb: tasks.Release, Delay: &atOnce, Reason: "the consumer was deleted"}

@@ -32,7 +32,7 @@ func runPending(x *call) {
 		x.pendingSummary(t)
 		return
 	}
-	list := t.outLocked(r.from, func(e *entry) bool {
+	list := t.outLocked(r.from, func(e *outEntry) bool {
 		return e.id.compare(r.to) <= 0 && now.Sub(e.since) >= r.least && (r.consumer == nil || e.consumer.name == string(r.consumer))
 	})
 	list = list[:min(int64(len(list)), max(r.count, 0))]
@@ -234,7 +234,7 @@ func (x *call) infoFull(k *streamKey, t *stream, ready int64, most int) {
 		x.out.Array(0)
 		return
 	}
-	list := t.outLocked(entryID{}, func(*entry) bool { return true })
+	list := t.outLocked(entryID{}, func(*outEntry) bool { return true })
 	x.out.Array(1)
 	x.out.Map(7)
 	x.out.Text("name")
@@ -254,7 +254,7 @@ func (x *call) infoFull(k *streamKey, t *stream, ready int64, most int) {
 		x.out.Int(e.since.UnixMilli())
 		x.out.Int(e.deliveries)
 	}
-	own := make(map[*consumer][]*entry)
+	own := make(map[*consumer][]*outEntry)
 	for _, e := range list {
 		if len(own[e.consumer]) < most {
 			own[e.consumer] = append(own[e.consumer], e)

@@ -51,7 +51,9 @@ func openUnheard(t *testing.T, ledger recovery.Ledger, scheduling tasks.Config) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.Attach(scheduler)
+	if err := server.Attach(scheduler); err != nil {
+		t.Fatal(err)
+	}
 	return &rig{t: t, server: server, scheduler: scheduler}
 }
 

@@ -1,10 +1,205 @@
 package respapi
 
-// subscriptions are what a connection has subscribed to.
-type subscriptions struct{}
+import (
+	"maps"
+	"slices"
+	"strings"
 
-func (s *subscriptions) any() bool { return false }
+	"github.com/lapsehq/lapse/respapi/internal/glob"
+)
 
-func (s *subscriptions) counts() (channels, patterns int) { return 0, 0 }
+// handOver gives the answers that are not sent yet to the output, so that messages come after them.
+// c is a subscriber, or becomes one.
+func (c *conn) handOver() {
+	c.out.beginPushing()
+	if len(c.answer.Buf) > 0 {
+		c.out.push(c.answer.Buf) // if it fails, the connection ends
+	}
+	c.answer.Buf, c.from = c.answer.Buf[:0], 0
+}
 
-func (c *conn) unsubscribeAll() {}
+// tellHub tells the hub of a change of the client, from which the next message on counts.
+func (c *conn) tellHub() {
+	if c.subscribed == 0 {
+		c.subs.three, c.subs.caller, c.subs.digest = c.answer.Three, c.caller, c.digest
+		return
+	}
+	h := c.server.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	c.handOver()
+	c.subs.three, c.subs.caller, c.subs.digest = c.answer.Three, c.caller, c.digest
+}
+
+func runSubscribe(x *call)    { x.subscribe("subscribe", false) }
+func runPsubscribe(x *call)   { x.subscribe("psubscribe", true) }
+func runUnsubscribe(x *call)  { x.unsubscribe("unsubscribe", false) }
+func runPunsubscribe(x *call) { x.unsubscribe("punsubscribe", true) }
+
+// subscribe answers SUBSCRIBE and PSUBSCRIBE. Each confirmation is sent before the first message
+// that follows from it.
+func (x *call) subscribe(verb string, patterns bool) {
+	c, h := x.c, x.c.server.hub
+	if !c.caller.may(ScopeReceive) {
+		for _, name := range x.args[1:] {
+			if strings.HasPrefix(string(name), "__key") {
+				x.out.Error("NOPERM this token has no permissions to access one of the channels used as arguments")
+				return
+			}
+		}
+	}
+	c.tellHub()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, name := range x.args[1:] {
+		if !h.addLocked(&c.subs, string(name), patterns) {
+			x.out.Error("ERR too many subscriptions")
+			break
+		}
+		c.confirm(verb, name, c.subs.count())
+	}
+	c.subscribed = c.subs.count()
+	c.handOver()
+}
+
+// unsubscribe answers UNSUBSCRIBE and PUNSUBSCRIBE.
+func (x *call) unsubscribe(verb string, patterns bool) {
+	c, h := x.c, x.c.server.hub
+	names := x.args[1:]
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(names) == 0 {
+		for _, name := range slices.Sorted(maps.Keys(c.subs.of(patterns))) {
+			names = append(names, []byte(name))
+		}
+	}
+	if len(names) == 0 {
+		c.confirm(verb, nil, c.subs.count())
+	}
+	for _, name := range names {
+		h.removeLocked(&c.subs, string(name), patterns)
+		c.confirm(verb, name, c.subs.count())
+	}
+	if c.subscribed > 0 {
+		c.handOver()
+	}
+	c.subscribed = c.subs.count()
+}
+
+// confirm writes that a subscription has begun or ended. They have no answers: CLIENT REPLY does
+// not suppress them.
+func (c *conn) confirm(verb string, name []byte, count int) {
+	c.answer.Push(3)
+	c.answer.Text(verb)
+	if name == nil {
+		c.answer.Null()
+	} else {
+		c.answer.Bulk(name)
+	}
+	c.answer.Int(int64(count))
+}
+
+// unsubscribeAll ends all subscriptions without a word.
+func (c *conn) unsubscribeAll() {
+	if c.subscribed == 0 {
+		return
+	}
+	h := c.server.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, patterns := range []bool{false, true} {
+		for name := range c.subs.of(patterns) {
+			h.removeLocked(&c.subs, name, patterns)
+		}
+	}
+	c.handOver()
+	c.subscribed = 0
+}
+
+// runPublish answers PUBLISH with the number of subscribers of this node, as a node of Redis
+// Cluster does. Those of other nodes get the message, too.
+func runPublish(x *call) {
+	c, s := x.c, x.c.server
+	channel, text := string(x.args[1]), string(x.args[2])
+	if !s.relay(channel, text) {
+		x.out.Error("ERR a message to subscribers of other nodes must be at most 512 KiB long")
+		return
+	}
+	if c.subscribed > 0 {
+		c.handOver() // what was answered before comes before the message
+	}
+	x.out.Int(int64(s.hub.publish(channel, text)))
+}
+
+// runPubsub answers a subcommand of PUBSUB about this node.
+func runPubsubChannels(x *call) {
+	if len(x.args) > 3 {
+		x.out.Error("ERR unknown subcommand or wrong number of arguments for '" + cut(x.args[1], 128) + "'. Try PUBSUB HELP.")
+		return
+	}
+	h := x.c.server.hub
+	h.mu.Lock()
+	names := slices.Sorted(maps.Keys(h.channels))
+	h.mu.Unlock()
+	if len(x.args) == 3 {
+		names = slices.DeleteFunc(names, func(name string) bool { return !glob.Match(x.args[2], []byte(name)) })
+	}
+	x.out.Array(len(names))
+	for _, name := range names {
+		x.out.Text(name)
+	}
+}
+
+func runPubsubNumsub(x *call) {
+	h := x.c.server.hub
+	x.out.Array(2 * (len(x.args) - 2))
+	for _, name := range x.args[2:] {
+		n := 0
+		h.mu.Lock()
+		if e := h.channels[string(name)]; e != nil {
+			n = len(e.all)
+		}
+		h.mu.Unlock()
+		x.out.Bulk(name)
+		x.out.Int(int64(n))
+	}
+}
+
+func runPubsubNumpat(x *call) {
+	h := x.c.server.hub
+	h.mu.Lock()
+	n := len(h.patterns)
+	h.mu.Unlock()
+	x.out.Int(int64(n))
+}
+
+// help answers HELP.
+func help(lines ...string) func(*call) {
+	return func(x *call) {
+		x.out.Array(len(lines))
+		for _, line := range lines {
+			x.out.Simple(line)
+		}
+	}
+}
+
+// pubsubVerbs are the subcommands of PUBSUB.
+func pubsubVerbs() map[string]*verb {
+	return index(
+		&verb{name: "channels", arity: -2, flags: pushes, scope: anyScope, run: runPubsubChannels},
+		&verb{name: "numsub", arity: -2, flags: pushes, scope: anyScope, run: runPubsubNumsub},
+		&verb{name: "numpat", arity: 2, flags: pushes, scope: anyScope, run: runPubsubNumpat},
+		&verb{name: "help", arity: 2, scope: anyScope, run: help(
+			"PUBSUB <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
+			"CHANNELS [<pattern>]",
+			"    Return the currently active channels matching a <pattern> (default: '*').",
+			"NUMPAT",
+			"    Return number of subscriptions to patterns.",
+			"NUMSUB [<channel> ...]",
+			"    Return the number of subscribers for the specified channels, excluding",
+			"    pattern subscriptions(default: no channels).",
+			"HELP",
+			"    Prints this help.",
+		)},
+	)
+}

@@ -21,6 +21,15 @@ func init() {
 		&verb{name: "wait", arity: 3, scope: anyScope, run: runWait},
 		&verb{name: "time", arity: 1, flags: fast, scope: anyScope, run: runTime},
 
+		// Subscriptions: subscriptions.go, config.go.
+		&verb{name: "subscribe", arity: -2, flags: pushes | inSubscription, scope: ScopeReceive | ScopeSchedule, run: runSubscribe},
+		&verb{name: "psubscribe", arity: -2, flags: pushes | inSubscription, scope: ScopeReceive | ScopeSchedule, run: runPsubscribe},
+		&verb{name: "unsubscribe", arity: -1, flags: pushes | inSubscription, scope: anyScope, run: runUnsubscribe},
+		&verb{name: "punsubscribe", arity: -1, flags: pushes | inSubscription, scope: anyScope, run: runPunsubscribe},
+		&verb{name: "publish", arity: 3, flags: pushes | fast, scope: ScopeReceive | ScopeSchedule, run: runPublish},
+		&verb{name: "pubsub", arity: -2, scope: anyScope, subs: pubsubVerbs()},
+		&verb{name: "config", arity: -2, scope: anyScope, subs: configVerbs()},
+
 		// Transactions: multi.go.
 		&verb{name: "multi", arity: 1, flags: fast | notQueued, scope: anyScope, run: runMulti},
 		&verb{name: "exec", arity: 1, flags: notQueued, scope: anyScope, run: runExec},

@@ -133,3 +133,6 @@ func Decode(id, escaped string) (key string, ok bool) {
 	key, ok = unescape(id)
 	return key, ok && key != "" && beginsID(key[0])
 }
+
+// IsHashed reports whether an id does not tell its key, so that Decode needs the header.
+func IsHashed(id string) bool { return strings.HasPrefix(id, hashed) }

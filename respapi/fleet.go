@@ -1,0 +1,279 @@
+package respapi
+
+import (
+	"context"
+	"encoding/binary"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// Subjects of the messages between nodes.
+const (
+	subjectWants   = "resp.wants"   // what the subscribers of a node wish for
+	subjectEvents  = "resp.events"  // events and messages for subscribers, sent once
+	subjectExpired = "resp.expired" // expired events, answered with who got them
+)
+
+const (
+	// wantsEvery is how often a node repeats what its subscribers wish for.
+	wantsEvery = time.Second
+	// wantsHold is how long that holds.
+	wantsHold = 3 * time.Second
+	// mostRelayed bounds a message to subscribers of other nodes.
+	mostRelayed = 512 << 10
+	// relayBytes is how many bytes of events go in one message between nodes.
+	relayBytes = 64 << 10
+	// mostUnsent bounds the events that wait to be sent to other nodes.
+	mostUnsent = 16 << 20
+)
+
+// peers is what the other nodes wish for, and what is on its way to them.
+type peers struct {
+	mu     sync.Mutex // guards what follows
+	wants  map[string]peerWants
+	unsent [][]byte // frames
+	bytes  int      // of them
+
+	all     atomic.Uint32 // what any of them wishes for
+	changed chan struct{} // 1: that of a peer or of this node has changed
+	wake    chan struct{} // 1: frames are unsent
+}
+
+// peerWants is what the subscribers of a node wish for.
+type peerWants struct {
+	classes classes
+	until   time.Time
+}
+
+func newPeers() *peers {
+	return &peers{wants: make(map[string]peerWants), changed: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
+}
+
+// poke wakes the reader of a channel of one place.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// set notes what a node wishes for.
+func (p *peers) set(node string, c classes, until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c == 0 {
+		delete(p.wants, node)
+	} else {
+		p.wants[node] = peerWants{c, until}
+	}
+	p.reviewLocked()
+}
+
+// forget drops what has not been repeated.
+func (p *peers) forget(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for node, w := range p.wants {
+		if w.until.Before(now) {
+			delete(p.wants, node)
+		}
+	}
+	p.reviewLocked()
+}
+
+func (p *peers) reviewLocked() {
+	var all classes
+	for _, w := range p.wants {
+		all |= w.classes
+	}
+	if p.all.Swap(uint32(all)) != uint32(all) {
+		poke(p.changed)
+	}
+}
+
+// with returns the nodes that wish for a class.
+func (p *peers) with(class classes) (nodes []string) {
+	if classes(p.all.Load())&class == 0 {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for node, w := range p.wants {
+		if w.classes&class != 0 {
+			nodes = append(nodes, node)
+		}
+	}
+	return nodes
+}
+
+// wanted returns the classes that a subscriber of any node wishes for.
+func (s *Server) wanted() classes { return classes(s.hub.wants.Load() | s.peers.all.Load()) }
+
+// talk begins to talk to the other nodes.
+func (s *Server) talk(scheduler *tasks.Scheduler) error {
+	for subject, f := range map[string]tasks.MessageHandler{
+		subjectWants: s.onWants, subjectEvents: s.onEvents, subjectExpired: s.onExpired,
+	} {
+		if err := scheduler.OnMessage(subject, f); err != nil {
+			return err
+		}
+	}
+	s.background(func() { s.tellWants(scheduler) })
+	s.background(func() { s.sendEvents(scheduler) })
+	return nil
+}
+
+// background runs f, which ends when the server does.
+func (s *Server) background(f func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.closed {
+		s.work.Go(f)
+	}
+}
+
+// tellWants tells the other nodes what the subscribers of this one wish for. When the first
+// subscriber of expired events comes, the tasks that wait for it are delivered.
+func (s *Server) tellWants(scheduler *tasks.Scheduler) {
+	ticker := time.NewTicker(wantsEvery)
+	defer ticker.Stop()
+	var told, had classes
+	for open := true; open; {
+		again := false
+		select {
+		case <-ticker.C:
+			again = true
+			s.peers.forget(time.Now())
+		case <-s.peers.changed:
+		case <-s.ending.Done():
+			open = false
+		}
+		wants := classes(s.hub.wants.Load())
+		if !open {
+			wants = 0
+		}
+		if wants != told || again && wants != 0 {
+			told = wants
+			scheduler.Broadcast(subjectWants, strconv.AppendUint(nil, uint64(wants), 10))
+		}
+		if all := s.wanted(); all != had {
+			if all&^had&classExpired != 0 && open {
+				scheduler.Reconsider()
+			}
+			had = all
+		}
+	}
+}
+
+func (s *Server) onWants(_ context.Context, from string, body []byte) ([]byte, error) {
+	wants, err := strconv.ParseUint(string(body), 10, 32)
+	if err == nil {
+		s.peers.set(from, classes(wants), time.Now().Add(wantsHold))
+	}
+	return nil, err
+}
+
+// add has a frame sent to the other nodes. It reports false if too much is unsent.
+func (p *peers) add(frame []byte) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.bytes+len(frame) > mostUnsent {
+		return false
+	}
+	p.unsent, p.bytes = append(p.unsent, frame), p.bytes+len(frame)
+	poke(p.wake)
+	return true
+}
+
+// sendEvents sends frames to the other nodes, those together that have come while others were sent.
+func (s *Server) sendEvents(scheduler *tasks.Scheduler) {
+	for {
+		select {
+		case <-s.peers.wake:
+		case <-s.ending.Done():
+			return
+		}
+		s.peers.mu.Lock()
+		frames := s.peers.unsent
+		s.peers.unsent, s.peers.bytes = nil, 0
+		s.peers.mu.Unlock()
+		var body []byte
+		for _, f := range frames {
+			if len(body) > 0 && len(body)+len(f) > relayBytes {
+				scheduler.Broadcast(subjectEvents, body)
+				body = body[:0]
+			}
+			body = append(body, f...)
+		}
+		if len(body) > 0 {
+			scheduler.Broadcast(subjectEvents, body)
+		}
+	}
+}
+
+// relay sends a message to the subscribers of other nodes, if there are any. It reports false if it
+// is too long for that.
+func (s *Server) relay(channel, text string) bool {
+	if classes(s.peers.all.Load())&anyMessage == 0 {
+		return true
+	}
+	if len(channel)+len(text) > mostRelayed {
+		return false
+	}
+	s.relayFrame(anyMessage, "", channel, text)
+	return true
+}
+
+// relayFrame sends an event or a message to the other nodes.
+func (s *Server) relayFrame(class classes, topic, event, key string) {
+	frame := make([]byte, 0, len(topic)+len(event)+len(key)+4*binary.MaxVarintLen32)
+	frame = binary.AppendUvarint(frame, uint64(class))
+	for _, text := range []string{topic, event, key} {
+		frame = appendText(frame, text)
+	}
+	if !s.peers.add(frame) {
+		s.counts.unsent.Add(1)
+	}
+}
+
+// onEvents takes frames of another node.
+func (s *Server) onEvents(_ context.Context, _ string, body []byte) ([]byte, error) {
+	for r := (frameReader{b: body}); len(r.b) > 0; {
+		class, topic, event, key := classes(r.number()), r.text(), r.text(), r.text()
+		switch {
+		case r.bad:
+			return nil, errBadFrame
+		case class == anyMessage:
+			s.hub.publish(event, key)
+		default:
+			s.hub.publishEvents(class, topic, event, []string{key})
+		}
+	}
+	return nil, nil
+}
+
+// onExpired publishes expired events of another node. The answer has a byte for each: 1 if a
+// subscriber got it.
+func (s *Server) onExpired(ctx context.Context, _ string, body []byte) ([]byte, error) {
+	r := frameReader{b: body}
+	topic := r.text()
+	var keys []string
+	for len(r.b) > 0 {
+		keys = append(keys, r.text())
+	}
+	if r.bad {
+		return nil, errBadFrame
+	}
+	s.hub.awaitRoom(ctx, topic)
+	answer := make([]byte, len(keys))
+	for i, heard := range s.hub.publishEvents(classExpired, topic, expiredEvent, keys) {
+		if heard {
+			answer[i] = 1
+		}
+	}
+	return answer, nil
+}

@@ -1,0 +1,204 @@
+package respapi
+
+import (
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/lapsehq/lapse/respapi/internal/resp"
+)
+
+// Bounds of subscriptions.
+const (
+	mostSubscriptions     = 10_000  // channels and patterns of a connection
+	mostSubscriptionBytes = 1 << 20 // of their names
+	mostHubSubscriptions  = 1_000_000
+	mostHubBytes          = 256 << 20
+
+	// batchBytes is how many bytes for a subscriber are gathered before they go to its output.
+	batchBytes = 64 << 10
+	// backlogBytes is how many bytes wait for a subscriber when deliveries begin to wait for it.
+	backlogBytes = 256 << 10
+	// stalledAfter is how long deliveries wait for a subscriber that reads nothing.
+	stalledAfter = time.Second
+)
+
+// A hub has the subscriptions of all connections of this node. Its mutex may be held when that of
+// an output is taken, not the other way round.
+type hub struct {
+	mu          sync.Mutex // guards what follows
+	flags       classes    // of notify-keyspace-events
+	channels    map[string]*entry
+	patterns    map[string]*entry
+	subscribers map[*subscriber]struct{}
+	total       int // subscriptions, each of a connection counted
+	bytes       int // of their names
+	keyevents   [32]int
+	keyspaces   int // entries that may hear channels of keys
+	dirty       []*subscriber
+	encoding    [2]resp.Writer // of the message on its way, for both versions
+
+	wants   atomic.Uint32 // classes that subscribers of this node wish for; with anyMessage
+	changed func()        // is called under mu when wants has changed
+}
+
+// An entry has the subscribers of a channel or a pattern.
+type entry struct {
+	name    string
+	pattern bool
+	want    want
+	all     []*subscriber
+}
+
+// A subscriber is a connection that has subscribed to something.
+type subscriber struct {
+	out    *output
+	three  bool // version 3 of the protocol
+	caller *Caller
+	digest Digest
+	// channels and patterns have the place of the subscriber in entry.all.
+	channels, patterns map[string]int
+	bytes              int
+	batch              []byte // messages on their way to out
+	gone               bool   // out has failed
+}
+
+func newHub(flags classes) *hub {
+	return &hub{
+		flags: flags, channels: make(map[string]*entry), patterns: make(map[string]*entry),
+		subscribers: make(map[*subscriber]struct{}), changed: func() {},
+	}
+}
+
+// count returns how many subscriptions there are.
+func (u *subscriber) count() int { return len(u.channels) + len(u.patterns) }
+
+// of returns the subscriptions of one sort.
+func (u *subscriber) of(pattern bool) map[string]int {
+	if pattern {
+		return u.patterns
+	}
+	return u.channels
+}
+
+func (h *hub) of(pattern bool) map[string]*entry {
+	if pattern {
+		return h.patterns
+	}
+	return h.channels
+}
+
+// hears reports whether a subscriber may hear of a topic's keys.
+func (u *subscriber) hears(topic string) bool {
+	return u.caller != nil && u.caller.may(ScopeReceive) && (u.caller.Grant == nil || topic != "" && u.caller.Grant.Allows(topic))
+}
+
+// addLocked subscribes. It reports false if there are too many subscriptions.
+func (h *hub) addLocked(u *subscriber, name string, pattern bool) bool {
+	if _, ok := u.of(pattern)[name]; ok {
+		return true
+	}
+	if u.count() >= mostSubscriptions || u.bytes+len(name) > mostSubscriptionBytes ||
+		h.total >= mostHubSubscriptions || h.bytes+len(name) > mostHubBytes {
+		return false
+	}
+	e := h.of(pattern)[name]
+	if e == nil {
+		e = &entry{name: name, pattern: pattern, want: wantOf(name, pattern)}
+		h.of(pattern)[name] = e
+		h.weighLocked(e, 1)
+	}
+	u.of(pattern)[name] = len(e.all)
+	e.all = append(e.all, u)
+	h.subscribers[u] = struct{}{}
+	h.total++
+	u.bytes += len(name)
+	h.bytes += len(name)
+	h.reviewLocked()
+	return true
+}
+
+// removeLocked ends a subscription, if there is one.
+func (h *hub) removeLocked(u *subscriber, name string, pattern bool) {
+	i, ok := u.of(pattern)[name]
+	if !ok {
+		return
+	}
+	e := h.of(pattern)[name]
+	last := len(e.all) - 1
+	e.all[i] = e.all[last]
+	e.all[i].of(pattern)[name] = i
+	e.all[last] = nil
+	e.all = e.all[:last]
+	delete(u.of(pattern), name)
+	if last == 0 {
+		delete(h.of(pattern), name)
+		h.weighLocked(e, -1)
+	}
+	h.total--
+	u.bytes -= len(name)
+	h.bytes -= len(name)
+	if u.count() == 0 {
+		delete(h.subscribers, u)
+	}
+	h.reviewLocked()
+}
+
+// weighLocked counts what an entry wants.
+func (h *hub) weighLocked(e *entry, n int) {
+	for i := range h.keyevents {
+		if e.want.keyevent&(1<<i) != 0 {
+			h.keyevents[i] += n
+		}
+	}
+	if e.want.keyspace {
+		h.keyspaces += n
+	}
+}
+
+// reviewLocked finds out what the subscribers wish for, and tells of a change.
+func (h *hub) reviewLocked() {
+	var wants classes
+	for i, n := range h.keyevents {
+		if n > 0 && h.flags&toKeyevent != 0 {
+			wants |= h.flags & (1 << i)
+		}
+	}
+	if h.keyspaces > 0 && h.flags&toKeyspace != 0 {
+		wants |= h.flags
+	}
+	wants &= events
+	if h.total > 0 {
+		wants |= anyMessage
+	}
+	if h.wants.Swap(uint32(wants)) != uint32(wants) {
+		h.changed()
+	}
+}
+
+// setFlags sets notify-keyspace-events.
+func (h *hub) setFlags(flags classes) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.flags = flags
+	h.reviewLocked()
+}
+
+func (h *hub) getFlags() classes {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.flags
+}
+
+// recheck looks up the tokens of all subscribers again.
+func (h *hub) recheck(authenticate func(Digest) (*Caller, bool)) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for u := range h.subscribers {
+		caller, ok := authenticate(u.digest)
+		if u.caller = caller; !ok {
+			u.caller = nil
+			u.out.nc.Close()
+		}
+	}
+}

@@ -1,0 +1,171 @@
+package respapi_test
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	. "github.com/lapsehq/lapse/respapi"
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// The answers are those of Redis, byte for byte. Each script is one connection.
+func TestSubscriptionsAsRedis(t *testing.T) {
+	real := redistest.Start(t)
+	ours := newRig(t, Config{}, tasks.Config{})
+	for _, script := range []string{
+		"SUBSCRIBE a\nUNSUBSCRIBE\nUNSUBSCRIBE\nPUNSUBSCRIBE\nUNSUBSCRIBE zz\nPSUBSCRIBE a* a*\nPUBLISH a 1\nSUBSCRIBE\nPUNSUBSCRIBE x y",
+		"SUBSCRIBE a b a\nUNSUBSCRIBE a\nPING\nPING x\nPSUBSCRIBE b\nPUNSUBSCRIBE\nECHO a\nUNSUBSCRIBE b\nPING",
+		"PING\nSUBSCRIBE a\nRESET\nPING\nPUBLISH a 1\nPUBSUB CHANNELS",
+		"SUBSCRIBE a\nQUIT",
+		"HELLO 3\nSUBSCRIBE a\nPUBLISH a hi\nPSUBSCRIBE a*\nPING\nPUBLISH a ho\nUNSUBSCRIBE\nPUNSUBSCRIBE\nPUNSUBSCRIBE\nPUBLISH a he",
+		"HELLO 3\nPSUBSCRIBE [ab]?\nPUBLISH ax 1\nPUBLISH cx 1\nPUBLISH bxx 1\nPUBLISH bx 1\nHELLO 2\nPUBLISH a 1",
+		"MULTI\nSUBSCRIBE a\nPSUBSCRIBE a*\nPUBLISH a hello\nUNSUBSCRIBE\nEXEC\nPUNSUBSCRIBE\nPUBLISH a 1",
+		"HELLO 3\nMULTI\nSUBSCRIBE a\nPUBLISH a hello\nPING\nEXEC",
+		"PUBSUB CHANNELS\nPUBSUB NUMSUB a b\nPUBSUB NUMSUB\nPUBSUB NUMPAT\nPUBSUB NUMPAT 1\nPUBSUB CHANNELS a b\nPUBSUB FOO\nPUBSUB\nPUBLISH a",
+		"HELLO 3\nSUBSCRIBE a b c\nPSUBSCRIBE a b\nPUBSUB CHANNELS [a]\nPUBSUB NUMSUB a b x\nPUBSUB NUMPAT",
+		"CONFIG SET notify-keyspace-events Ex\nCONFIG GET notify*\nCONFIG SET notify-keyspace-events AKE\nCONFIG GET notify*\nCONFIG SET notify-keyspace-events g$xE\nCONFIG GET notify*",
+		"CONFIG SET notify-keyspace-events KEAmn\nCONFIG GET NOTIFY*\nCONFIG SET notify-keyspace-events Q\nCONFIG SET foo bar\nCONFIG SET notify-keyspace-events\nCONFIG SET\nCONFIG\nCONFIG GET\nCONFIG GET a b c\nCONFIG FOO\nCONFIG GET maxmemory maxmemory x",
+		"CONFIG SET notify-keyspace-events E notify-keyspace-events K\nCONFIG SET NOTIFY-keyspace-events mKEe\nCONFIG GET notify*\nCONFIG SET notify-keyspace-events \"\"\nCONFIG GET notify*\nCONFIG SET notify-keyspace-events g$lshzxetdmn\nCONFIG GET notify*\nCONFIG SET notify-keyspace-events xnE$gK\nCONFIG GET notify*\nHELLO 3\nCONFIG GET nothing",
+	} {
+		want, got := exchange(t, real.Addr, script), exchange(t, ours.addr, script)
+		if got != want {
+			t.Errorf("%q:\n got %q\nwant %q", script, got, want)
+		}
+	}
+}
+
+// exchange sends commands of one connection together, and returns what comes until QUIT is
+// answered. The number of the connection is not compared.
+func exchange(t *testing.T, addr, script string) string {
+	t.Helper()
+	nc, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer nc.Close()
+	_ = nc.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := io.WriteString(nc, strings.ReplaceAll(script, "\n", "\r\n")+"\r\nQUIT\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	all, err := io.ReadAll(bufio.NewReader(nc))
+	if err != nil {
+		t.Fatalf("%q: %v after %q", script, err, all)
+	}
+	var lines []string
+	for line := range strings.SplitSeq(string(all), "\r\n") {
+		if strings.HasPrefix(line, ":") && len(lines) > 1 && lines[len(lines)-1] == "id" {
+			line = ":id"
+		}
+		lines = append(lines, line)
+	}
+	return strings.Join(lines, "|")
+}
+
+// want reads an answer, or a message, and compares it.
+func (w *wire) want(want string) {
+	w.t.Helper()
+	if got := w.answer(); got != want {
+		w.t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestMessages(t *testing.T) {
+	r := newRig(t, Config{}, tasks.Config{})
+	a, b, p := r.dial(), r.dial(), r.dial()
+	a.ask("*3 subscribe news :1", "SUBSCRIBE", "news")
+	b.command("HELLO", "3")
+	b.answer()
+	b.ask(">3 psubscribe n* :1", "PSUBSCRIBE", "n*")
+	b.ask(">3 subscribe news :2", "SUBSCRIBE", "news")
+	p.ask(":3", "PUBLISH", "news", "a\r\nb")
+	a.want("*3 message news a\r\nb")
+	got := map[string]bool{b.answer(): true, b.answer(): true}
+	if !got[">3 message news a\r\nb"] || !got[">4 pmessage n* news a\r\nb"] {
+		t.Errorf("the messages are %v", got)
+	}
+	b.ask("+PONG", "PING")
+	a.nc.Close()
+	b.ask(">3 unsubscribe news :1", "UNSUBSCRIBE", "news")
+	for {
+		p.command("PUBSUB", "NUMSUB", "news")
+		if p.answer() == "*2 news :0" {
+			break
+		}
+	}
+	p.ask(":1", "PUBLISH", "nobody", "x")
+	p.ask("*2 news :0", "PUBSUB", "NUMSUB", "news")
+	p.ask(":1", "PUBSUB", "NUMPAT")
+}
+
+// A confirmation comes before the first message of its channel.
+func TestConfirmationIsFirst(t *testing.T) {
+	r := newRig(t, Config{}, tasks.Config{})
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	p := r.dial()
+	go func() {
+		defer close(stopped)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				p.command("PUBLISH", "c", "x")
+				p.answer()
+			}
+		}
+	}()
+	for range 200 {
+		w := r.dial()
+		w.send("PING\r\nSUBSCRIBE c\r\n")
+		w.want("+PONG")
+		w.want("*3 subscribe c :1")
+		w.want("*3 message c x")
+		w.nc.Close()
+	}
+	close(stop)
+	<-stopped
+}
+
+// A subscriber that does not read is cut off, and counted; others get everything.
+func TestSlowSubscriber(t *testing.T) {
+	r := newRig(t, Config{}, tasks.Config{})
+	slow, quick, p := r.dial(), r.dial(), r.dial()
+	slow.ask("*3 subscribe c :1", "SUBSCRIBE", "c")
+	quick.ask("*3 subscribe c :1", "SUBSCRIBE", "c")
+	text := strings.Repeat("x", 1<<20)
+	for i := 0; ; i++ {
+		p.command("PUBLISH", "c", text)
+		receivers := p.answer()
+		quick.want("*3 message c " + text)
+		if receivers == ":1" {
+			break
+		}
+		if i > 100 {
+			t.Fatal("100 MiB wait for a subscriber that does not read")
+		}
+	}
+	if _, err := io.Copy(io.Discard, slow.in); err != nil && !strings.Contains(err.Error(), "reset") {
+		t.Errorf("the slow subscriber is not cut off: %v", err)
+	}
+}
+
+func TestSubscriptionBounds(t *testing.T) {
+	w := newRig(t, Config{}, tasks.Config{}).dial()
+	args := []string{"SUBSCRIBE"}
+	for i := range 10_001 {
+		args = append(args, fmt.Sprint(i))
+	}
+	w.command(args...)
+	for i := range 10_000 {
+		w.want(fmt.Sprintf("*3 subscribe %d :%d", i, i+1))
+	}
+	w.want("-ERR too many subscriptions")
+	w.ask("*3 unsubscribe 0 :9999", "UNSUBSCRIBE", "0")
+	w.ask("-ERR too many subscriptions", "SUBSCRIBE", strings.Repeat("x", 1<<20))
+}
