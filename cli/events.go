@@ -14,7 +14,7 @@ type events struct {
 	remote
 	Scope  string   `env:"-" default:"fleet" enum:"fleet,node" help:"Whose events: fleet, of all nodes that share the ledger, or node, of the server alone."`
 	Topics []string `name:"topic" sep:"none" env:"-" placeholder:"NAME" help:"Only of this topic. May be given several times."`
-	Kinds  []string `name:"kind" sep:"none" env:"-" placeholder:"KIND" help:"Only of this kind: scheduled, started, delivered, retried, dead, cancelled, skipped or rescued. May be given several times."`
+	Kinds  []string `name:"kind" sep:"none" env:"-" placeholder:"KIND" help:"Only of this kind: scheduled, started, delivered, retried, dead, cancelled, skipped, rescued, or due, which has to be named. May be given several times."`
 }
 
 // Run prints events, a line each, until it is interrupted, which is no failure.
@@ -83,7 +83,7 @@ func eventLine(e *client.Event, many bool) string {
 	if e.Attempt > 0 {
 		notes = append(notes, fmt.Sprint("attempt ", e.Attempt))
 	}
-	if e.Kind == client.EventStarted && e.Attempt == 1 {
+	if e.Kind == client.EventStarted && e.Attempt == 1 || e.Kind == client.EventDue {
 		notes = append(notes, roundedText(time.Duration(e.Lateness))+" late")
 	}
 	line := fmt.Sprintf("%s  %-9s  %s  %s  %s", e.At.Local().Format("2006-01-02 15:04:05.000"), plain(string(e.Kind)), plain(e.Topic), plain(e.ID), strings.Join(notes, ", "))

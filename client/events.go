@@ -30,6 +30,9 @@ const (
 	EventCancelled EventKind = "cancelled"
 	EventSkipped   EventKind = "skipped" // later than its MaxLateness, or misfired
 	EventRescued   EventKind = "rescued" // the server's sweep found it overdue
+	// EventDue says that a task has become ready for its first attempt. It comes only if
+	// EventFilter.Kinds names it, and for some tasks more than once.
+	EventDue EventKind = "due"
 	// EventsLost is not an event of a task: the reader was too slow for Event.Count events of
 	// Event.Node.
 	EventsLost EventKind = "lost"
@@ -46,7 +49,7 @@ const (
 // EventFilter selects events. Its zero value selects all.
 type EventFilter struct {
 	Topics []string    // up to 100. Empty: all
-	Kinds  []EventKind // empty: all. EventsLost and the changes of nodes always come
+	Kinds  []EventKind // empty: all but EventDue. EventsLost and the changes of nodes always come
 	Scope  Scope       // empty: ScopeFleet; of earlier versions of servers, ScopeNode
 }
 

@@ -211,7 +211,7 @@ type Event struct {
 	// Of started: the node whose receiver has the task, or which helps with it, if it is another
 	// one.
 	By string `json:"by,omitempty"`
-	// Of started, first attempts only: how long after its deadline.
+	// Of due, and of started if it is the first attempt: how long after its deadline.
 	Lateness Duration `json:"lateness,omitempty"`
 	// Of retried and dead: why.
 	Error string `json:"error,omitempty"`

@@ -18,14 +18,14 @@ import (
 
 // Event is one thing that happened to a task: the data of a server-sent event.
 type Event struct {
-	Kind     string    `json:"kind" enum:"scheduled,started,delivered,retried,dead,cancelled,skipped,rescued" doc:"What happened; also the event's type."`
+	Kind     string    `json:"kind" enum:"scheduled,started,delivered,retried,dead,cancelled,skipped,rescued,due" doc:"What happened; also the event's type."`
 	At       string    `json:"at" format:"date-time" doc:"When."`
 	ID       string    `json:"id" doc:"The task."`
 	Topic    string    `json:"topic"`
 	Node     string    `json:"node" doc:"The node that has the task."`
 	Attempt  int       `json:"attempt,omitempty" doc:"Of started: the attempt that begins; of delivered, retried and dead: the one that ended so."`
 	By       string    `json:"by,omitempty" doc:"Of started: the node whose receiver has the task, or which helps with it, if it is another one."`
-	Lateness *duration `json:"lateness,omitempty" doc:"Of started, first attempts only: how long after its deadline."`
+	Lateness *duration `json:"lateness,omitempty" doc:"Of due, and of started if it is the first attempt: how long after its deadline."`
 	Error    string    `json:"error,omitempty" doc:"Of retried and dead: why."`
 }
 
@@ -73,7 +73,7 @@ type eventsInput struct {
 	request
 	ScopeInput
 	Topics []string `query:"topic,explode" maxItems:"100" nullable:"false" doc:"Only events of this topic. May be repeated, for several."`
-	Kinds  []string `query:"kind,explode" enum:"scheduled,started,delivered,retried,dead,cancelled,skipped,rescued" nullable:"false" doc:"Only events of this kind. May be repeated, for several."`
+	Kinds  []string `query:"kind,explode" enum:"scheduled,started,delivered,retried,dead,cancelled,skipped,rescued,due" nullable:"false" doc:"Only events of this kind. May be repeated, for several. Without it, all but due."`
 }
 
 // events answers GET /v1/events.
@@ -272,7 +272,7 @@ func (e *eventStream) encode(v *tasks.Event) {
 	if v.Attempt > 0 {
 		e.text = strconv.AppendInt(append(e.text, `,"attempt":`...), int64(v.Attempt), 10)
 	}
-	if v.Kind == tasks.EventStarted && v.Attempt == 1 {
+	if v.Kind == tasks.EventStarted && v.Attempt == 1 || v.Kind == tasks.EventDue {
 		late := timespan.Format(v.Lateness.Round(10 * time.Microsecond))
 		e.text = append(append(append(e.text, `,"lateness":"`...), late...), '"')
 	}

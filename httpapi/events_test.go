@@ -171,6 +171,8 @@ func TestEventsAreAsDescribed(t *testing.T) {
 			`{"kind":"started","at":"2026-11-20T12:36:41.248Z","id":"a","topic":"t","node":"n1","attempt":1,"lateness":"0s"}`},
 		{tasks.Event{Kind: tasks.EventStarted, At: at, ID: "a", Topic: "t", Attempt: 2},
 			`{"kind":"started","at":"2026-11-20T12:36:41.248Z","id":"a","topic":"t","node":"n1","attempt":2}`},
+		{tasks.Event{Kind: tasks.EventDue, At: at, ID: "a", Topic: "t", Lateness: time.Millisecond},
+			`{"kind":"due","at":"2026-11-20T12:36:41.248Z","id":"a","topic":"t","node":"n1","lateness":"1ms"}`},
 		{tasks.Event{Kind: tasks.EventDied, At: at, ID: "a", Topic: "t", Attempt: 3, Err: "bad\r\n\xff"},
 			`{"kind":"dead","at":"2026-11-20T12:36:41.248Z","id":"a","topic":"t","node":"n1","attempt":3,"error":"bad\r\n\ufffd"}`},
 	} {

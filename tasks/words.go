@@ -315,6 +315,7 @@ const (
 	EventCancelled = task.EventCancelled
 	EventSkipped   = task.EventSkipped
 	EventRescued   = task.EventRescued
+	EventDue       = task.EventDue
 )
 
 // The orders of topics. Each is explained in package task.

@@ -34,8 +34,8 @@ type Event struct {
 	Topic string
 	// Attempt is the attempt that begins (Started), or that has ended (Delivered, Retried, Died).
 	Attempt int
-	// Lateness of a first attempt (Started): the time since the task was due, or since its place in
-	// its topic's Spread.
+	// Lateness of a first attempt (Started), or of a task that has become ready for it (Due): the
+	// time since the task was due, or since its place in its topic's Spread.
 	Lateness time.Duration
 	// By (Started) names the node whose receiver has the task, or that took it in a backlog; empty
 	// if that is this node.
@@ -82,21 +82,29 @@ const (
 	EventCancelled EventKind = "cancelled"
 	EventSkipped   EventKind = "skipped" // later than its max_lateness, or misfired
 	EventRescued   EventKind = "rescued" // the sweep found it overdue
+	// EventDue says that a task has become ready for its first attempt: its deadline has come, or
+	// its place in its topic's Spread. It comes again when the task is read back from the ledger
+	// before that attempt, be it by another node that adopts it, and when the task becomes due anew
+	// because it was moved, or because the clock was set back. It comes before what makes the task
+	// wait or end without an attempt, such as a pause or a max_lateness. Only subscriptions whose
+	// Kinds name it hear of it, and no Observer does.
+	EventDue EventKind = "due"
 )
 
 // EventKinds are all kinds there are.
 var EventKinds = []EventKind{
 	EventScheduled, EventStarted, EventDelivered, EventRetried, EventDied, EventCancelled, EventSkipped, EventRescued,
+	EventDue,
 }
 
-// An EventFilter says what a subscription hears of. Its zero value is everything.
+// An EventFilter says what a subscription hears of. Its zero value is everything but EventDue.
 type EventFilter struct {
 	// Topics are those whose events the subscription hears of, up to MaxEventTopics. They may
 	// include topics that no node has met yet. Empty: all.
 	Topics []string
 	// Patterns are as in a Grant: the subscription hears only of topics that match one. Empty: any.
 	Patterns []string
-	// Kinds are the kinds of events that the subscription hears of. Empty: all.
+	// Kinds are the kinds of events that the subscription hears of. Empty: all but EventDue.
 	Kinds []EventKind
 	// Buffer is how many events may wait for Next, 1 to MaxEventBuffer, as long as their ids and
 	// errors take no more than 256 bytes each on average. 0: 4,096.

@@ -271,7 +271,7 @@ class Event(TypedDict):
     # The task.
     id: str
     # What happened; also the event's type.
-    kind: Literal["scheduled", "started", "delivered", "retried", "dead", "cancelled", "skipped", "rescued"]
+    kind: Literal["scheduled", "started", "delivered", "retried", "dead", "cancelled", "skipped", "rescued", "due"]
     # The node that has the task.
     node: str
     topic: str
@@ -282,7 +282,7 @@ class Event(TypedDict):
     by: NotRequired[str]
     # Of retried and dead: why.
     error: NotRequired[str]
-    # Of started, first attempts only: how long after its deadline.
+    # Of due, and of started if it is the first attempt: how long after its deadline.
     lateness: NotRequired[str]
 
 

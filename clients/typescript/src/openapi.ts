@@ -1127,9 +1127,9 @@ export interface components {
              * @description What happened; also the event's type.
              * @enum {string}
              */
-            kind: "scheduled" | "started" | "delivered" | "retried" | "dead" | "cancelled" | "skipped" | "rescued";
+            kind: "scheduled" | "started" | "delivered" | "retried" | "dead" | "cancelled" | "skipped" | "rescued" | "due";
             /**
-             * @description Of started, first attempts only: how long after its deadline.
+             * @description Of due, and of started if it is the first attempt: how long after its deadline.
              * @example 30m
              */
             lateness?: string;
@@ -2691,8 +2691,8 @@ export interface operations {
                 scope?: "fleet" | "node";
                 /** @description Only events of this topic. May be repeated, for several. */
                 topic?: string[];
-                /** @description Only events of this kind. May be repeated, for several. */
-                kind?: ("scheduled" | "started" | "delivered" | "retried" | "dead" | "cancelled" | "skipped" | "rescued")[];
+                /** @description Only events of this kind. May be repeated, for several. Without it, all but due. */
+                kind?: ("scheduled" | "started" | "delivered" | "retried" | "dead" | "cancelled" | "skipped" | "rescued" | "due")[];
             };
             header?: never;
             path?: never;

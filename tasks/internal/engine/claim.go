@@ -237,7 +237,7 @@ func (s *Engine) putBackLocked(n uint32, sl *store.Slot) {
 		f.Flags &^= record.Claimed | record.HasLease
 		s.Writes.scratch = f.Append(s.Writes.scratch[:0])
 		s.Store.Rewrite(n, s.Writes.scratch)
-		s.armLocked(n, sl, s.Now())
+		s.rearmLocked(n, sl, s.Now())
 		s.writeLocked(Write{slot: n, op: opRecord})
 		return
 	}
@@ -254,7 +254,7 @@ func (s *Engine) unclaimLocked(n uint32, sl *store.Slot) bool {
 	if flags&record.Claimed != 0 {
 		setAttempt(rec, record.Attempt(rec)-1, flags&^record.Claimed)
 	}
-	s.armLocked(n, sl, s.Now())
+	s.rearmLocked(n, sl, s.Now())
 	return flags&record.Claimed != 0
 }
 

@@ -197,7 +197,7 @@ func (v *MisfirePass) visitLocked(n uint32, sl *store.Slot, now int64) {
 		}
 	case sl.State == store.Pending: // by settings of before, perhaps
 		v.DisarmLocked(sl)
-		v.armLocked(n, sl, now)
+		v.rearmLocked(n, sl, now)
 	}
 }
 
@@ -277,7 +277,7 @@ func (v *MisfirePass) LetGo() bool {
 func (s *Engine) letGoLocked(n uint32, sl *store.Slot, now int64) {
 	sl.Flags &^= store.Misfired
 	s.DisarmLocked(sl)
-	s.armLocked(n, sl, now)
+	s.rearmLocked(n, sl, now)
 }
 
 // holdChoiceLocked holds the newest task of a group back.
@@ -381,7 +381,7 @@ func (s *Engine) decideOneLocked(c *coalesce.Choice, others coalesce.Standing) {
 	case t.Settings.Misfire != task.MisfireCoalesce: // any more; missedLocked decides
 		b.End(c)
 		s.DisarmLocked(sl)
-		s.armLocked(n, sl, s.Now())
+		s.rearmLocked(n, sl, s.Now())
 	case t.Stopped(), s.OwnedLocked(int(sl.Shard)).Stage != Active, c.Waits(st, now):
 		b.Requeue(c)
 	case st == coalesce.Delivered:

@@ -17,12 +17,17 @@ import (
 const AtOnce = 256
 
 // armLocked makes a task wait for its next attempt, or ready if that is now.
-func (s *Engine) armLocked(n uint32, sl *store.Slot, now int64) {
+func (s *Engine) armLocked(n uint32, sl *store.Slot, now int64) { s.armAnewLocked(n, sl, now, true) }
+
+// rearmLocked is armLocked of a task that was ready before: EventDue is not emitted again.
+func (s *Engine) rearmLocked(n uint32, sl *store.Slot, now int64) { s.armAnewLocked(n, sl, now, false) }
+
+func (s *Engine) armAnewLocked(n uint32, sl *store.Slot, now int64, emits bool) {
 	s.leaveWindowLocked(sl)
 	sl.Gen++
 	sl.Timer = 0
 	if sl.Next <= now {
-		s.dueLocked(n, sl, now)
+		s.dueLocked(n, sl, now, emits)
 	} else {
 		s.waitLocked(n, sl)
 	}
@@ -37,13 +42,16 @@ func (s *Engine) waitLocked(n uint32, sl *store.Slot) {
 }
 
 // dueLocked makes a task whose time has come ready, unless it first has to wait for its
-// place in its topic's window. Its generation is fresh.
-func (s *Engine) dueLocked(n uint32, sl *store.Slot, now int64) {
+// place in its topic's window. Its generation is fresh. emits: EventDue is emitted.
+func (s *Engine) dueLocked(n uint32, sl *store.Slot, now int64, emits bool) {
 	if t := s.TopicTable.ByNumber[sl.Topic]; t.Settings.Spread != 0 && s.enterWindowLocked(t, sl) && sl.Next > now {
 		s.waitLocked(n, sl)
-	} else {
-		s.readyLocked(n, sl)
+		return
 	}
+	if emits {
+		s.emitDueLocked(sl, now)
+	}
+	s.readyLocked(n, sl)
 }
 
 // trimAtOnce is more than one, so that a queue loses stale items in front faster than it gets them.
@@ -82,7 +90,7 @@ func (s *Engine) Fired(values []uint64) {
 			if n, sl, ok := s.Store.Unpack(v, store.Pending); ok {
 				sl.Timer = wheel.Timer(0)
 				sl.Gen++
-				s.dueLocked(n, sl, now)
+				s.dueLocked(n, sl, now, true)
 			}
 		}
 		s.Unlock()

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -45,6 +46,7 @@ type feed struct {
 	events  []task.Event // for the observer, told at Unlock
 	Count   int
 	Remote  int                        // how many of them have their reader at another node
+	Due     int                        // how many of them hear of EventDue
 	All     []*Subscription            // that hear of every topic
 	ByTopic map[string][]*Subscription // those of the others that hear of one
 	Lost    int64                      // events, of all subscriptions there were
@@ -85,6 +87,9 @@ func (f *feed) add(u *Subscription) {
 	if u.remote {
 		f.Remote++
 	}
+	if u.hears(task.EventDue) {
+		f.Due++
+	}
 	if len(u.topics) == 0 {
 		f.All = append(f.All, u)
 		return
@@ -102,6 +107,9 @@ func (f *feed) remove(u *Subscription) {
 	f.Count--
 	if u.remote {
 		f.Remote--
+	}
+	if u.hears(task.EventDue) {
+		f.Due--
 	}
 	f.All = slices.DeleteFunc(f.All, is)
 	for _, t := range u.topics {
@@ -186,10 +194,19 @@ func (u *Subscription) take() (events []task.Event, lost int64) {
 	return u.batch, u.lost.Swap(0)
 }
 
+// hears reports whether the subscription is to events of a kind. To hear of EventDue, it must name
+// that.
+func (u *Subscription) hears(k task.EventKind) bool {
+	if len(u.kinds) == 0 {
+		return k != task.EventDue
+	}
+	return slices.Contains(u.kinds, k)
+}
+
 // offerLocked gives an event to a subscription that hears of its topic. The event has no
 // id until a subscription has room for it.
 func (s *Engine) offerLocked(u *Subscription, sl *store.Slot, e *task.Event) {
-	if len(u.kinds) > 0 && !slices.Contains(u.kinds, e.Kind) || len(u.patterns) > 0 && !task.AnyMatches(u.patterns, e.Topic) {
+	if !u.hears(e.Kind) || len(u.patterns) > 0 && !task.AnyMatches(u.patterns, e.Topic) {
 		return
 	}
 	// Once something is lost all else is, until the reader comes: so that it can be told
@@ -235,14 +252,29 @@ func (s *Engine) emitLocked(kind task.EventKind, sl *store.Slot, e task.Event) {
 		return
 	}
 	e.Kind, e.Topic = kind, s.TopicTable.ByNumber[sl.Topic].Name
-	for _, u := range s.Feed.All {
-		s.offerLocked(u, sl, &e)
-	}
-	for _, u := range s.Feed.ByTopic[e.Topic] {
-		s.offerLocked(u, sl, &e)
-	}
+	s.offerAllLocked(sl, &e)
 	if s.Config.Observer != nil {
 		s.completeLocked(sl, &e)
 		s.Feed.events = append(s.Feed.events, e)
 	}
+}
+
+// offerAllLocked gives an event to all subscriptions that hear of its topic.
+func (s *Engine) offerAllLocked(sl *store.Slot, e *task.Event) {
+	for _, u := range s.Feed.All {
+		s.offerLocked(u, sl, e)
+	}
+	for _, u := range s.Feed.ByTopic[e.Topic] {
+		s.offerLocked(u, sl, e)
+	}
+}
+
+// emitDueLocked emits EventDue of a task that has become ready, if it is for the first attempt.
+func (s *Engine) emitDueLocked(sl *store.Slot, now int64) {
+	if s.Feed.Due == 0 || record.Attempt(s.Store.Record(sl)) != 0 {
+		return
+	}
+	t := s.TopicTable.ByNumber[sl.Topic]
+	late := max(0, millisDuration(now-s.deadlineLocked(t, sl, true)))
+	s.offerAllLocked(sl, &task.Event{Kind: task.EventDue, Topic: t.Name, Lateness: late})
 }

@@ -156,7 +156,7 @@ func (s *Engine) searchSomeLocked(from uint32) (found int, to uint32) {
 		if sl := &rest[i]; sl.State == store.Pending && sl.Next < before && !heldBack(sl) && !s.isAsideLocked(sl) {
 			s.emitLocked(task.EventRescued, sl, task.Event{})
 			s.DisarmLocked(sl)
-			s.dueLocked(from, sl, now)
+			s.dueLocked(from, sl, now, true)
 			found++
 		}
 		from++
