@@ -190,7 +190,7 @@ func (b *Batch) made(todo []int) bool {
 
 // createSome checks a few requests without the lock and enters them under it.
 func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
-	var plans [engine.AtOnce]engine.Plan
+	plans := make([]engine.Plan, len(part))
 	for k, i := range part {
 		_ = b.engine.LearnTopic(ctx, b.Requests[i].Topic) // on failure the task waits for it
 		p, err := b.plan(i)
@@ -206,7 +206,7 @@ func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
 		p.NotFound, p.Stale, p.Spool = b.notFound[p.ID], b.stale[p.ID], b.spool
 		plans[k] = p
 	}
-	b.leaveSpooled(ctx, r, part, plans[:len(part)])
+	b.leaveSpooled(ctx, r, part, plans)
 	b.engine.Mu.Lock()
 	for k, i := range part {
 		p := &plans[k]

@@ -82,8 +82,9 @@ func (r *reading) add(at Position, rec []byte, shard int) bool {
 }
 
 // slots returns the first list of the store's Order from one on that has slots, and these slots,
-// after it had the store complete the Order. It returns OrderLists if there is none. Another export may have the Order begin anew at any time, and it is dropped when it was not used:
-// so it is complete under the lock under which the list is taken.
+// after it had the store complete the Order. It returns OrderLists if there is none. Another export
+// may have the Order begin anew at any time, and it is dropped when it was not used: so it is
+// complete under the lock under which the list is taken.
 func (r *reading) slots(ctx context.Context, from int) (list int, slots []uint32, err error) {
 	for {
 		r.Mu.Lock()
