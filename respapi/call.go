@@ -3,6 +3,7 @@ package respapi
 import (
 	"bytes"
 	"context"
+	"hash/maphash"
 	"strings"
 	"sync"
 
@@ -97,7 +98,7 @@ func (c *conn) count(answer []byte) {
 // has arrived.
 func (c *conn) together(x *call) (next [][]byte, err error) {
 	c.recheck()
-	calls, keys := []*call{x}, map[string]bool(nil)
+	calls := []*call{x}
 	for {
 		if next, err = c.in.Ready(); next == nil || len(calls) == mostTogether {
 			break
@@ -106,14 +107,17 @@ func (c *conn) together(x *call) (next [][]byte, err error) {
 		if y.verb == nil || !y.verb.together() || !y.verb.takes(len(next)) || len(x.args) < 2 {
 			break
 		}
-		if keys == nil {
-			keys = map[string]bool{string(x.args[1]): true}
+		if len(calls) == 1 {
+			if clear(c.keys); c.keys == nil {
+				c.keys = make(map[uint64]struct{})
+			}
+			c.keys[c.hash(x.args[1])] = struct{}{}
 		}
-		if key := string(next[1]); keys[key] {
+		key := c.hash(next[1])
+		if _, twice := c.keys[key]; twice {
 			break
-		} else {
-			keys[key] = true
 		}
+		c.keys[key] = struct{}{}
 		calls = append(calls, y)
 	}
 	if len(calls) == 1 {
@@ -123,6 +127,9 @@ func (c *conn) together(x *call) (next [][]byte, err error) {
 	c.runTogether(calls)
 	return next, err
 }
+
+// hash returns the hash of a key. Two keys with one hash count as the same key.
+func (c *conn) hash(key []byte) uint64 { return maphash.Bytes(c.server.turns.seed, key) }
 
 // runTogether answers commands at the same time, and puts the answers in their order.
 func (c *conn) runTogether(calls []*call) {

@@ -146,7 +146,7 @@ func (x *call) update(k *key, decide func(old *tasks.Task) change) (tasks.Task, 
 
 // isConflict reports whether a change was refused because the task is not what it was.
 func isConflict(err error) bool {
-	return errors.Is(err, task.ErrVersion) || errors.Is(err, tasks.ErrNotFound) || errors.Is(err, tasks.ErrExists) ||
+	return errors.Is(err, tasks.ErrRevision) || errors.Is(err, tasks.ErrNotFound) || errors.Is(err, tasks.ErrExists) ||
 		errors.Is(err, tasks.ErrDelivering) || errors.Is(err, tasks.ErrDead)
 }
 

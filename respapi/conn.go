@@ -32,7 +32,7 @@ type conn struct {
 	since  time.Time
 	ending bool // the connection ends after the answers
 
-	unsent  []tasks.Delivery // whose entries are among the answers that are not sent yet
+	unsent []tasks.Delivery // whose entries are among the answers that are not sent yet
 
 	caller *Caller // nil: the client has not said who it is
 	digest Digest  // of its token
@@ -42,6 +42,7 @@ type conn struct {
 	silence    silence
 	multi      *transaction // nil: none was begun
 	watched    []watched
+	keys       map[uint64]struct{} // hashes of the keys of commands that run at the same time
 	subs       subscriber
 	subscribed int // channels and patterns
 	shown      atomic.Pointer[shown]

@@ -155,7 +155,7 @@ func (x *call) rename(onlyNew bool) {
 // it.
 func (x *call) unmake(k *key, made *tasks.Task, onlyNew bool) {
 	if made.ID != "" && onlyNew {
-		_ = x.scheduler().CancelOnce(tasks.WithVersion(x.ctx, versionOf(made)), k.id) // or it has changed
+		_ = x.scheduler().CancelOnce(tasks.WithVersion(x.ctx, versionOf(made)), k.id)
 	}
 }
 

@@ -15,7 +15,7 @@ import (
 
 const (
 	// keysWithin is how long KEYS may take.
-	keysWithin = 10 * time.Second
+	keysWithin = 30 * time.Second
 	// cursorCells is how many cursors there are: those of Scheduler.Scan.
 	cursorCells = 1 << 48
 )

@@ -376,8 +376,8 @@ func runMSetNX(x *call) {
 		x.out.Int(1)
 		return
 	}
-	for i, v := range made {
-		_ = x.scheduler().CancelOnce(tasks.WithVersion(x.ctx, v), keys[i].id) // unless another client has it by now
+	for i, v := range made { // unless another client has changed it by now
+		_ = x.scheduler().CancelOnce(tasks.WithVersion(x.ctx, v), keys[i].id)
 	}
 	if errors.Is(err, errKeyExists) {
 		x.out.Int(0)
