@@ -189,10 +189,12 @@ func (p *redisPort) serve(l net.Listener, certificates *certificates) error {
 }
 
 // attach gives the server its scheduler. Until then it answers that it is loading.
-func (p *redisPort) attach(scheduler *tasks.Scheduler) error {
+// Expired events go to its subscribers from then on. Without a server, tasks of that way wait.
+func (p *redisPort) attach(scheduler *tasks.Scheduler, way *respapi.Keyevent) error {
 	if p.server == nil {
 		return nil
 	}
+	way.Attach(p.server)
 	return p.server.Attach(scheduler)
 }
 

@@ -125,7 +125,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 	}
 	ways.attach(scheduler)
 	api.Attach(scheduler)
-	if err := port.attach(scheduler); err != nil {
+	if err := port.attach(scheduler, ways.keyevent); err != nil {
 		return errors.Join(err, s.shutdown(nil, servers, log, func() error { return scheduler.Close(context.Background()) }))
 	}
 	announced()

@@ -14,6 +14,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/lapsehq/lapse/recovery/redisledger"
+	"github.com/lapsehq/lapse/respapi"
 	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/pubsub"
 	"github.com/lapsehq/lapse/tasks/stream"
@@ -26,6 +27,8 @@ type ways struct {
 	secretFile string   // "": there are no secrets
 	names      []string // of the secrets
 
+	keyevent *respapi.Keyevent
+
 	redis      []tasks.Way // those that need a Redis, if there is one
 	closeRedis func()      // closes their connections
 
@@ -34,7 +37,7 @@ type ways struct {
 
 // list returns the ways for the configuration of package tasks.
 func (w *ways) list() []tasks.Way {
-	return append([]tasks.Way{w.webhook}, w.redis...)
+	return append([]tasks.Way{w.webhook, w.keyevent}, w.redis...)
 }
 
 // close is called once the scheduler is closed.
@@ -46,7 +49,7 @@ func (w *ways) close() {
 // ways makes the ways of delivery. All faults are noted in bad. addr is what the server
 // listens on, nil if that is wrong.
 func (s *settings) ways(addr *net.TCPAddr, bad *faults) *ways {
-	w := &ways{secretFile: s.WebhookSecretFile}
+	w := &ways{secretFile: s.WebhookSecretFile, keyevent: &respapi.Keyevent{}}
 	w.webhook = s.webhook(addr, bad)
 	w.redis, w.closeRedis = s.redisWays(bad)
 	if s.WebhookSecretFile != "" {

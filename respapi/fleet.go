@@ -23,6 +23,9 @@ const (
 	wantsEvery = time.Second
 	// wantsHold is how long that holds.
 	wantsHold = 3 * time.Second
+	// answerWithin is how long a delivery waits for other nodes. It is longer than a node waits for
+	// its subscribers.
+	answerWithin = 2 * stalledAfter
 	// mostRelayed bounds a message to subscribers of other nodes.
 	mostRelayed = 512 << 10
 	// relayBytes is how many bytes of events go in one message between nodes.
@@ -165,6 +168,7 @@ func (s *Server) tellWants(scheduler *tasks.Scheduler) {
 				scheduler.Reconsider()
 			}
 			had = all
+			poke(s.due)
 		}
 	}
 }
@@ -276,4 +280,15 @@ func (s *Server) onExpired(ctx context.Context, _ string, body []byte) ([]byte, 
 		}
 	}
 	return answer, nil
+}
+
+// askExpired has another node publish expired events, and returns its answer.
+func (s *Server) askExpired(ctx context.Context, scheduler *tasks.Scheduler, node string, body []byte) []byte {
+	answer, err := scheduler.Ask(ctx, node, subjectExpired, body)
+	if err != nil {
+		// Until it says again what its subscribers wish for, it is not asked.
+		s.peers.set(node, 0, time.Time{})
+		s.log.Debug("a node does not publish expired events", "node", node, "error", err)
+	}
+	return answer
 }

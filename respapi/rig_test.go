@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	"github.com/lapsehq/lapse/recovery/memledger"
 	. "github.com/lapsehq/lapse/respapi"
 	"github.com/lapsehq/lapse/tasks"
@@ -42,10 +43,13 @@ func newRigOn(t *testing.T, ledger recovery.Ledger, cfg Config, scheduling tasks
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	scheduling.Log = cfg.Log
+	way := &Keyevent{}
+	scheduling.Ways = append(scheduling.Ways, way)
 	server, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
+	way.Attach(server)
 	scheduler, err := tasks.Open(t.Context(), ledger, scheduling)
 	if err != nil {
 		t.Fatal(err)
@@ -166,4 +170,17 @@ func (w *wire) ask(want string, args ...string) {
 	if got := w.answer(); got != want {
 		w.t.Errorf("%q: the answer is %q, want %q", args, got, want)
 	}
+}
+
+// newFleet starts so many servers whose schedulers share a ledger.
+func newFleet(t *testing.T, n int, cfg Config) (nodes []*rig, members []*memfleet.Member) {
+	t.Helper()
+	fleet := memfleet.New()
+	for i := range n {
+		name := string(rune('a' + i))
+		m := fleet.Join(name, 2)
+		members = append(members, m)
+		nodes = append(nodes, newRigOn(t, m, cfg, tasks.Config{Node: name}))
+	}
+	return nodes, members
 }

@@ -102,6 +102,7 @@ type Server struct {
 	streams    streams
 	hub        *hub
 	peers      *peers
+	due        chan struct{} // 1: what is wished for has changed
 
 	mu        sync.Mutex // guards what follows
 	listeners []net.Listener
@@ -141,14 +142,15 @@ func New(cfg Config) (*Server, error) {
 	if cfg.Notify != nil {
 		flags, _ = parseClasses(*cfg.Notify)
 	}
-	s.hub, s.peers = newHub(flags), newPeers()
+	s.hub, s.peers, s.due = newHub(flags), newPeers(), make(chan struct{}, 1)
 	s.hub.changed = func() { poke(s.peers.changed) }
 	s.ending, s.end = context.WithCancel(context.Background())
 	return s, nil
 }
 
-// Attach gives the server its scheduler, once, right after it was opened. All nodes that share a
-// ledger must have the same Config.Topics. Error: that of Scheduler.OnMessage.
+// Attach gives the server its scheduler, once, right after it was opened. Topics of Config.Topics
+// that were never set are delivered by Keyevent from now on. All nodes that share a ledger must
+// have the same Config.Topics. Error: that of Scheduler.OnMessage.
 func (s *Server) Attach(scheduler *tasks.Scheduler) error {
 	if err := s.talk(scheduler); err != nil {
 		return err
@@ -157,6 +159,8 @@ func (s *Server) Attach(scheduler *tasks.Scheduler) error {
 		return err
 	}
 	s.scheduler.Store(scheduler)
+	s.background(func() { s.setTopics(scheduler) })
+	s.background(func() { s.followDue(scheduler) })
 	return nil
 }
 

@@ -2,6 +2,7 @@ package respapi_test
 
 import (
 	"bufio"
+	"crypto/sha256"
 	"fmt"
 	"io"
 	"net"
@@ -168,4 +169,57 @@ func TestSubscriptionBounds(t *testing.T) {
 	w.want("-ERR too many subscriptions")
 	w.ask("*3 unsubscribe 0 :9999", "UNSUBSCRIBE", "0")
 	w.ask("-ERR too many subscriptions", "SUBSCRIBE", strings.Repeat("x", 1<<20))
+}
+
+// Tokens say which keys a subscriber hears of. One that is withdrawn ends its subscriptions.
+func TestSubscriptionsOfTokens(t *testing.T) {
+	callers := map[Digest]*Caller{}
+	for name, c := range map[string]Caller{
+		"all":   {Scopes: ScopeReceive | ScopeSchedule},
+		"order": {Scopes: ScopeReceive, Grant: &tasks.Grant{Topics: []string{"order.*"}}},
+		"write": {Scopes: ScopeSchedule},
+		"read":  {Scopes: ScopeRead},
+	} {
+		callers[sha256.Sum256([]byte(name))] = &c
+	}
+	r := newRig(t, Config{
+		Authenticate: func(d Digest) (*Caller, bool) { c, ok := callers[d]; return c, ok },
+		Topics:       map[string]string{"": "other", "order:": "order.expired"},
+	}, tasks.Config{})
+	as := func(name string) *wire {
+		w := r.dial()
+		w.ask("+OK", "AUTH", name)
+		return w
+	}
+	all, order, write := as("all"), as("order"), as("write")
+	all.ask("*3 psubscribe * :1", "PSUBSCRIBE", "*")
+	order.ask("*3 subscribe __keyevent@0__:expired :1", "SUBSCRIBE", "__keyevent@0__:expired")
+	write.ask("-NOPERM this token has no permissions to access one of the channels used as arguments", "PSUBSCRIBE", "__key*")
+	write.ask("*3 psubscribe * :1", "PSUBSCRIBE", "*")
+	as("read").ask("-NOPERM this token has no permissions to run the 'subscribe' command", "SUBSCRIBE", "c")
+	r.fire("other", "x")
+	all.want("*4 pmessage * __keyevent@0__:expired x")
+	r.fire("order.expired", "order:1")
+	all.want("*4 pmessage * __keyevent@0__:expired order:1")
+	order.want("*3 message __keyevent@0__:expired order:1")
+	as("all").ask(":2", "PUBLISH", "c", "hi")
+	write.want("*4 pmessage * c hi") // and none of the events
+	as("write").ask("-NOPERM this token has no permissions to run the 'config|set' command", "CONFIG", "SET", "notify-keyspace-events", "KEA")
+	as("write").ask("+OK", "CONFIG", "SET", "notify-keyspace-events", "Ex")
+
+	delete(callers, sha256.Sum256([]byte("order")))
+	r.server.Recheck()
+	if _, err := order.in.ReadByte(); err != io.EOF {
+		t.Errorf("after its token was withdrawn, a subscriber reads %v", err)
+	}
+}
+
+// fire schedules tasks that are due at once.
+func (r *rig) fire(topic string, ids ...string) {
+	r.t.Helper()
+	for _, id := range ids {
+		if _, err := r.scheduler.Schedule(r.t.Context(), tasks.Request{ID: id, Topic: topic}); err != nil {
+			r.t.Fatal(err)
+		}
+	}
 }

@@ -29,6 +29,9 @@ type Deliverer interface {
 // ErrLater is returned by a Deliverer whose receiver settles by receipt.
 var ErrLater = errors.New("settled later by its receipt")
 
+// ErrNoReceiver is returned by a Deliverer that has no receiver at the moment.
+var ErrNoReceiver = errors.New("no receiver")
+
 // HandlerFunc is a Deliverer that is a function of this process.
 type HandlerFunc func(ctx context.Context, d *Delivery) error
 

@@ -1,0 +1,12 @@
+package respapi
+
+import "github.com/lapsehq/lapse/respapi/internal/keyid"
+
+// KeyID returns the id of a key.
+func KeyID(key string) string {
+	id, _ := keyid.Encode([]byte(key))
+	return id
+}
+
+// Wanted reports whether a subscriber of any node hears expired events.
+func (s *Server) Wanted() bool { return s.wanted()&classExpired != 0 }

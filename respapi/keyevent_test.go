@@ -1,0 +1,121 @@
+package respapi_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	. "github.com/lapsehq/lapse/respapi"
+	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+const expiredChannel = "__keyevent@0__:expired"
+
+// subscribed returns a connection that has subscribed to expired events.
+func (r *rig) subscribed() *wire {
+	r.t.Helper()
+	w := r.dial()
+	w.ask("*3 subscribe "+expiredChannel+" :1", "SUBSCRIBE", expiredChannel)
+	return w
+}
+
+// await waits until ok is true.
+func (r *rig) await(what string, ok func() bool) {
+	r.t.Helper()
+	for range 2000 {
+		if ok() {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	r.t.Fatalf("not within 10 s: %s", what)
+}
+
+// kindIs reports whether a topic has a way of delivery.
+func (r *rig) kindIs(topic string, kind task.Kind) func() bool {
+	return func() bool {
+		t, err := r.scheduler.Topic(topic)
+		return err == nil && t.Settings.Kind == kind
+	}
+}
+
+// figures returns the counts of a topic.
+func (r *rig) figures(topic string) task.Counts {
+	r.t.Helper()
+	t, err := r.scheduler.Topic(topic)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return t.Counts
+}
+
+func TestKeyevent(t *testing.T) {
+	r := newRig(t, Config{Notify: new("KEx")}, tasks.Config{})
+	w, both := r.subscribed(), r.dial()
+	both.command("HELLO", "3")
+	both.answer()
+	both.ask(">3 psubscribe __key*__:* :1", "PSUBSCRIBE", "__key*__:*")
+	both.ask(">3 subscribe __keyspace@0__:a :2", "SUBSCRIBE", "__keyspace@0__:a")
+	r.fire("expired", "a")
+	w.want("*3 message " + expiredChannel + " a")
+	both.want(">3 message __keyspace@0__:a expired")
+	both.want(">4 pmessage __key*__:* __keyspace@0__:a expired")
+	both.want(">4 pmessage __key*__:* " + expiredChannel + " a")
+	r.fire("expired", "b@20c", "d@zz")
+	w.want("*3 message " + expiredChannel + " b c")
+	w.want("*3 message " + expiredChannel + " d@zz") // no key: its id
+	long := strings.Repeat("x ", 200)
+	request := tasks.Request{ID: KeyID(long), Topic: "expired", Headers: map[string]string{"lapse-key": strings.Repeat("x@20", 200)}}
+	if _, err := r.scheduler.Schedule(t.Context(), request); err != nil {
+		t.Fatal(err)
+	}
+	w.want("*3 message " + expiredChannel + " " + long)
+	r.await("the tasks are acknowledged", func() bool { return r.figures("expired").Delivered == 4 })
+}
+
+func TestKeyeventSettings(t *testing.T) {
+	var way Keyevent
+	if _, err := way.Deliverer("t", json.RawMessage(`{"channel":"x"}`)); !errors.Is(err, task.ErrInvalid) {
+		t.Errorf("an unknown field: %v", err)
+	}
+	if _, err := way.Deliverer("t", json.RawMessage(`{}`)); err != nil {
+		t.Error(err)
+	}
+}
+
+// Subscribers of any node hear of the keys of any node, and so do those of PUBLISH.
+func TestFleetEvents(t *testing.T) {
+	nodes, _ := newFleet(t, 3, Config{})
+	first, second := nodes[1].subscribed(), nodes[2].subscribed()
+	second.ask("*3 subscribe news :2", "SUBSCRIBE", "news")
+	p := nodes[0].dial()
+	p.ask(":0", "PUBLISH", "news", "nothing") // may reach it or not
+	var want []string
+	for i := range 200 {
+		want = append(want, fmt.Sprintf("key:%03d", i))
+	}
+	nodes[0].await("the nodes know one another's subscribers", func() bool { return nodes[0].server.Wanted() })
+	nodes[0].fire("expired", want...)
+	for _, w := range []*wire{first, second} {
+		var got []string
+		for len(got) < len(want) {
+			if key, ok := strings.CutPrefix(w.answer(), "*3 message "+expiredChannel+" "); ok {
+				got = append(got, key)
+			}
+		}
+		slices.Sort(got)
+		if !slices.Equal(got, want) {
+			t.Errorf("a subscriber got %d keys", len(got))
+		}
+	}
+	p.ask(":0", "PUBLISH", "news", "hello")
+	second.want("*3 message news hello")
+	first.nc.Close()
+	second.nc.Close()
+	nodes[0].await("the subscribers are forgotten", func() bool { return !nodes[0].server.Wanted() })
+}

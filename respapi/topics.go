@@ -1,0 +1,185 @@
+package respapi
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/lapsehq/lapse/respapi/internal/keyid"
+	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+const (
+	// topicsAgain is the longest pause before a topic is tried again that could not be set.
+	topicsAgain = 30 * time.Second
+	// dueBuffer is how many expired events of topics with another way of delivery may wait.
+	dueBuffer = 100_000
+	// readWithin bounds a read of the key of a task whose id does not tell it.
+	readWithin = time.Second
+	// tellLostEvery is how often the log tells of lost events.
+	tellLostEvery = time.Minute
+)
+
+// eventDue is emitted when a task becomes due.
+const eventDue task.EventKind = "due"
+
+// topicNames returns the topics of Config.Topics.
+func (s *Server) topicNames() []string {
+	names := make(map[string]bool)
+	for _, p := range s.prefixes {
+		names[p.topic] = true
+	}
+	return slices.Sorted(maps.Keys(names))
+}
+
+// setTopics has the topics that were never set delivered by Keyevent. While the ledger is away, it
+// tries again.
+func (s *Server) setTopics(scheduler *tasks.Scheduler) {
+	names := s.topicNames()
+	for pause := 100 * time.Millisecond; ; pause = min(2*pause, topicsAgain) {
+		var failed error
+		names = slices.DeleteFunc(names, func(name string) bool {
+			err := s.setTopic(scheduler, name)
+			if err != nil {
+				failed = err
+			}
+			return err == nil
+		})
+		if len(names) == 0 || s.ending.Err() != nil || errors.Is(failed, tasks.ErrClosed) {
+			return
+		}
+		s.log.Warn("topics of keys could not be set up, and are tried again", "topics", len(names), "error", failed, "again_in", pause)
+		select {
+		case <-time.After(pause):
+		case <-s.ending.Done():
+			return
+		}
+	}
+}
+
+// setTopic has a topic delivered by Keyevent, unless it was set up otherwise.
+func (s *Server) setTopic(scheduler *tasks.Scheduler, name string) error {
+	if t, err := scheduler.Topic(name); err == nil && (t.Revision > 0 || t.Settings.Kind == task.Handler) {
+		return nil
+	}
+	_, err := scheduler.SetTopic(s.ending, name, task.TopicSettings{Kind: KindKeyevent}, 0)
+	switch {
+	case errors.Is(err, tasks.ErrRevision):
+		return nil // another node, or a caller, has set it
+	case errors.Is(err, tasks.ErrInvalid):
+		s.log.Error("a topic of keys cannot be delivered as expired events", "topic", name, "error", err)
+		return nil
+	case err == nil:
+		s.log.Info("a topic of keys is delivered as expired events", "topic", name)
+	}
+	return err
+}
+
+// otherTopics returns the topics of keys that Keyevent does not deliver.
+func (s *Server) otherTopics(scheduler *tasks.Scheduler) (names []string) {
+	for _, name := range s.topicNames() {
+		if t, err := scheduler.Topic(name); err == nil && t.Settings.Kind != KindKeyevent {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// followDue publishes the expired events of topics with another way of delivery, once, as long as
+// there are subscribers of them.
+func (s *Server) followDue(scheduler *tasks.Scheduler) {
+	ticker := time.NewTicker(time.Second)
+	defer ticker.Stop()
+	var names []string
+	stop := func() {}
+	defer func() { stop() }()
+	for {
+		want := []string(nil)
+		if s.wanted()&classExpired != 0 {
+			want = s.otherTopics(scheduler)
+		}
+		if !slices.Equal(want, names) {
+			stop()
+			stop = s.publishDue(scheduler, want)
+			names = want
+		}
+		select {
+		case <-ticker.C:
+		case <-s.due:
+		case <-s.ending.Done():
+			return
+		}
+	}
+}
+
+// publishDue begins to publish the expired events of topics, and returns what ends it.
+func (s *Server) publishDue(scheduler *tasks.Scheduler, topics []string) (stop func()) {
+	if len(topics) == 0 {
+		return func() {}
+	}
+	filter := task.EventFilter{Kinds: []task.EventKind{eventDue}, Topics: topics, Buffer: dueBuffer}
+	if len(topics) > task.MaxEventTopics {
+		filter.Topics = nil
+	}
+	subscription, err := scheduler.Subscribe(filter)
+	if err != nil {
+		s.log.Warn("expired events of topics with another way of delivery are not published", "error", err)
+		return func() {}
+	}
+	known := make(map[string]bool)
+	for _, name := range topics {
+		known[name] = true
+	}
+	ctx, cancel := context.WithCancel(s.ending)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		var told time.Time
+		for {
+			all, lost, err := subscription.Next(ctx)
+			if err != nil {
+				return
+			}
+			if s.counts.lost.Add(lost); lost > 0 && time.Since(told) > tellLostEvery {
+				told = time.Now()
+				s.log.Warn("expired events were lost, because they came faster than they can be published", "lost", lost)
+			}
+			s.publishDueEvents(ctx, scheduler, slices.DeleteFunc(all, func(e task.Event) bool { return !known[e.Topic] }))
+		}
+	}()
+	return func() {
+		cancel()
+		subscription.Close()
+		<-done
+	}
+}
+
+// publishDueEvents publishes the expired events of tasks that are due.
+func (s *Server) publishDueEvents(ctx context.Context, scheduler *tasks.Scheduler, all []task.Event) {
+	for len(all) > 0 {
+		topic, keys := all[0].Topic, []string(nil)
+		for len(all) > 0 && all[0].Topic == topic && len(keys) < mostTogether {
+			if key, ok := s.dueKey(ctx, scheduler, all[0].ID); ok {
+				keys = append(keys, key)
+			} else {
+				s.counts.lost.Add(1)
+			}
+			all = all[1:]
+		}
+		s.publishEvent(classExpired, topic, expiredEvent, keys...)
+	}
+}
+
+// dueKey returns the key of a task. It reports false if only the task tells it, and cannot be read.
+func (s *Server) dueKey(ctx context.Context, scheduler *tasks.Scheduler, id string) (key string, ok bool) {
+	if !keyid.IsHashed(id) {
+		return eventKey(id, nil), true
+	}
+	ctx, cancel := context.WithTimeout(ctx, readWithin)
+	defer cancel()
+	t, err := scheduler.Get(ctx, id)
+	return eventKey(id, t.Headers), err == nil
+}
