@@ -132,14 +132,20 @@ func (r *rig) expire(topic, prefix string, n int) {
 	}
 }
 
-// connect returns a connection to an address.
-func connect(t *testing.T, addr string) *wire {
+// connectTo returns a connection to an address.
+func connectTo(t testing.TB, addr string) net.Conn {
 	nc, err := net.Dial("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { nc.Close() })
 	_ = nc.SetDeadline(time.Now().Add(60 * time.Second))
+	return nc
+}
+
+// connect is connectTo for commands.
+func connect(t *testing.T, addr string) *wire {
+	nc := connectTo(t, addr)
 	return &wire{t, nc, bufio.NewReader(nc)}
 }
 
