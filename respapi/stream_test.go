@@ -300,8 +300,9 @@ func TestStreamClientLeaves(t *testing.T) {
 		if len(ids) == 0 {
 			t.Fatalf("only %d of %d tasks have come", got, clients*each)
 		}
-		w.ask(fmt.Sprint(":", len(ids)), append([]string{"XACK", "expired:t", "g"}, ids...)...)
-		got += len(ids)
+		n := 0 // on a busy machine, leases end meanwhile
+		_, _ = fmt.Sscan(w.got(append([]string{"XACK", "expired:t", "g"}, ids...)...)[1:], &n)
+		got += n
 	}
 }
 

@@ -29,7 +29,7 @@ func (silentWay) Deliverer(string, json.RawMessage) (task.Deliverer, error) {
 
 // withWays is a configuration whose topics can be of the kinds keyevent and elsewhere.
 func withWays() tasks.Config {
-	return tasks.Config{Ways: []tasks.Way{silentWay("keyevent"), silentWay("elsewhere")}}
+	return tasks.Config{AnswerWithin: 20 * time.Second, Ways: []tasks.Way{silentWay("keyevent"), silentWay("elsewhere")}}
 }
 
 // openRig starts a server with a scheduler on this ledger. It stops neither.
