@@ -141,6 +141,12 @@ func (c *conn) pipeline(args [][]byte) error {
 	var err error
 	for args != nil && err == nil && !c.ending {
 		x := c.newCall(args)
+		if x.verb == nil && isHTTP(args[0]) {
+			c.server.counts.badInput.Add(1)
+			c.server.log.Warn("a client of the Redis port speaks HTTP and is cut off", "client", c.nc.RemoteAddr().String())
+			c.ending = true
+			break
+		}
 		if x.verb == nil || !x.verb.together() || c.multi != nil || c.silence != loud {
 			c.execute(x)
 			args, err = c.in.Ready()
@@ -158,6 +164,11 @@ func (c *conn) pipeline(args [][]byte) error {
 	}
 	return err
 }
+
+// isHTTP reports whether what stands for a name begins a request of HTTP, or a line of it. A page of
+// the web could have a browser send one, whose body would be commands. Redis ends such a connection
+// too.
+func isHTTP(name []byte) bool { return is(name, "post") || is(name, "host:") }
 
 // flush sends the answers.
 func (c *conn) flush() error {
