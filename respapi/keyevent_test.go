@@ -119,3 +119,22 @@ func TestFleetEvents(t *testing.T) {
 	second.nc.Close()
 	nodes[0].await("the subscribers are forgotten", func() bool { return !nodes[0].server.Wanted() })
 }
+
+// A topic that was set up otherwise stays so. Its expired events come all the same, once.
+func TestEventsOfOtherWays(t *testing.T) {
+	r := newRig(t, Config{Topics: map[string]string{"": "expired", "job:": "jobs"}}, tasks.Config{})
+	r.await("the topics are set", func() bool { return r.kindIs("expired", KindKeyevent)() && r.kindIs("jobs", KindKeyevent)() })
+	if _, err := r.scheduler.SetTopic(t.Context(), "jobs", tasks.TopicSettings{Kind: tasks.Pull}, -1); err != nil {
+		t.Fatal(err)
+	}
+	w := r.subscribed()
+	r.await("events of jobs come", func() bool {
+		r.fire("jobs", fmt.Sprintf("job:%d", time.Now().UnixNano()))
+		r.fire("expired", "after")
+		return strings.HasPrefix(w.answer(), "*3 message "+expiredChannel+" job:")
+	})
+	got, err := r.scheduler.Reserve(t.Context(), "jobs", 1, 0, 0)
+	if err != nil || len(got) != 1 {
+		t.Errorf("the task is to be reserved: %d, %v", len(got), err)
+	}
+}

@@ -23,9 +23,6 @@ const (
 	tellLostEvery = time.Minute
 )
 
-// eventDue is emitted when a task becomes due.
-const eventDue task.EventKind = "due"
-
 // topicNames returns the topics of Config.Topics.
 func (s *Server) topicNames() []string {
 	names := make(map[string]bool)
@@ -120,7 +117,7 @@ func (s *Server) publishDue(scheduler *tasks.Scheduler, topics []string) (stop f
 	if len(topics) == 0 {
 		return func() {}
 	}
-	filter := task.EventFilter{Kinds: []task.EventKind{eventDue}, Topics: topics, Buffer: dueBuffer}
+	filter := task.EventFilter{Kinds: []task.EventKind{task.EventDue}, Topics: topics, Buffer: dueBuffer}
 	if len(topics) > task.MaxEventTopics {
 		filter.Topics = nil
 	}
