@@ -69,7 +69,7 @@ func (s consistency) checkBook() (errs error) {
 			if sl.Timer != 0 {
 				armed++
 			}
-		case store.Creating, store.Moving:
+		case store.Creating, store.Moving, store.Replacing:
 			arriving++
 		case store.Checking:
 			continue

@@ -83,6 +83,60 @@ var transitions = []transition{
 		},
 	},
 	{
+		name: "absent, Schedule held", from: func(*rig) {},
+		do: func(r *rig) error {
+			_, err := r.Schedule(r.t.Context(), Request{ID: "t", Topic: "x", Held: true})
+			return err
+		},
+		busy: store.Creating, place: recovery.Pending, state: Held, gone: true,
+		check: func(_, after record.Fields) error { return wantFields(after, 1, 0, record.Pending) },
+	},
+	{
+		name: "ready, Replace by a held one", from: dueNow, do: supersede(Request{Held: true, Delay: time.Hour}),
+		busy: store.Moving, place: recovery.Pending, state: Held, undone: Ready,
+		check: func(_, after record.Fields) error { return wantFields(after, 2, 0, record.Pending) },
+	},
+	{
+		name: "delivering, superseded", from: handedOut, do: supersede(Request{Delay: time.Hour, Payload: []byte("2")}),
+		busy: store.Replacing, place: recovery.Pending, state: Pending, undone: Delivering,
+		check: func(before, after record.Fields) error {
+			if string(after.Payload) != "2" || after.Created != before.Created {
+				return fmt.Errorf("payload %q, created %d, before %d", after.Payload, after.Created, before.Created)
+			}
+			return wantFields(after, 2, 0, record.Pending)
+		},
+	},
+	{
+		name: "delivering, superseded by one that is due", from: handedOut, do: supersede(Request{}),
+		busy: store.Replacing, place: recovery.Pending, state: Ready, undone: Delivering,
+	},
+	{
+		name:     "delivering a claimed attempt, superseded by a held one",
+		settings: TopicSettings{CountCrashes: true}, from: handedOut, do: supersede(Request{Held: true}),
+		busy: store.Replacing, place: recovery.Pending, state: Held, undone: Delivering,
+		check: func(_, after record.Fields) error {
+			if after.Flags&record.Claimed != 0 {
+				return errors.New("an attempt is marked as claimed")
+			}
+			return wantFields(after, 2, 0, record.Pending)
+		},
+	},
+	{
+		name: "dead, superseded", from: buried, do: supersede(Request{Delay: time.Hour, Payload: []byte("2")}),
+		busy: store.Requeuing, place: recovery.Pending, state: Pending, undone: Dead,
+		check: func(before, after record.Fields) error {
+			if string(after.Payload) != "2" || after.Created != before.Created || len(after.LastError) > 0 {
+				return fmt.Errorf("payload %q, created %d, before %d, error %q", after.Payload, after.Created, before.Created, after.LastError)
+			}
+			return wantFields(after, 2, 0, record.Pending)
+		},
+	},
+	{
+		name: "finished, superseded", settings: keepsFinished, from: finishedTask, do: supersede(Request{Delay: time.Hour}),
+		busy: store.Requeuing, place: recovery.Pending, state: Pending, undone: Finished,
+		check: func(_, after record.Fields) error { return wantFields(after, 2, 0, record.Pending) },
+	},
+	{
 		name: "pending, Cancel", from: inAnHour, do: cancelT,
 		busy: store.Cancelling, place: recovery.Nowhere, undone: Pending,
 	},
@@ -249,6 +303,15 @@ func inAnHour(r *rig) { r.must(Request{ID: "t", Topic: "x", Delay: time.Hour}) }
 func dueNow(r *rig)   { r.must(Request{ID: "t", Topic: "x"}) }
 func cancelT(r *rig) error {
 	return r.Cancel(r.t.Context(), "t")
+}
+
+// supersede replaces t by whatever is asked for, in the same topic.
+func supersede(req Request) func(r *rig) error {
+	return func(r *rig) error {
+		req.ID, req.Topic, req.Supersede = "t", "x", true
+		_, err := r.Replace(r.t.Context(), req)
+		return err
+	}
 }
 
 // handedOut leaves the receipt where settleT finds it.

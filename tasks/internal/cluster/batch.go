@@ -23,10 +23,11 @@ type Batch struct {
 	forwarded bool                            // for another node, which itself asks the others
 	stale     map[string]engine.StaleEntry
 	By        engine.Admission
-	Replaces  bool         // each request is a Replace
-	asked     map[int]bool // requests that were refused and come again
-	waits     map[int]int  // how many earlier changes of its id a request has seen end
-	tries     int          // rounds after which something had to be looked for again
+	Replaces  bool          // each request is a Replace
+	asked     map[int]bool  // requests that were refused and come again
+	waits     map[int]int   // how many earlier changes of its id a request has seen end
+	plans     []engine.Plan // of the requests that are being entered
+	tries     int           // rounds after which something had to be looked for again
 }
 
 // A round is one attempt at some of the requests.
@@ -190,7 +191,14 @@ func (b *Batch) made(todo []int) bool {
 
 // createSome checks a few requests without the lock and enters them under it.
 func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
+<<<<<<< HEAD
 	plans := make([]engine.Plan, len(part))
+=======
+	if b.plans == nil {
+		b.plans = make([]engine.Plan, len(part)) // no later part is longer
+	}
+	plans := b.plans[:len(part)]
+>>>>>>> 5b43ce3c (tasks: test held requests and superseding, and make batches lean)
 	for k, i := range part {
 		_ = b.engine.LearnTopic(ctx, b.Requests[i].Topic) // on failure the task waits for it
 		p, err := b.plan(i)
@@ -203,8 +211,8 @@ func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
 			b.refuse(r, i, err)
 			continue
 		}
-		p.NotFound, p.Stale, p.Spool = b.notFound[p.ID], b.stale[p.ID], b.spool
 		plans[k] = p
+		plans[k].NotFound, plans[k].Stale, plans[k].Spool = b.notFound[p.ID], b.stale[p.ID], b.spool
 	}
 	b.leaveSpooled(ctx, r, part, plans)
 	b.engine.Mu.Lock()
@@ -244,6 +252,7 @@ func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
 	for k := range part {
 		plans[k].Free()
 	}
+	clear(plans)
 }
 
 // leaveSpooled refuses requests for tasks that another node has spooled, or may have.

@@ -100,8 +100,11 @@ func (s *Engine) moveLocked(
 	if err := s.changeableLocked(sl, conds); err != nil {
 		return rec, err
 	}
-	rec, w, err := s.newMoveLocked(n, sl, by, change)
-	if err != nil {
+	rec = s.Store.Fields(sl)
+	stamp := rec.Stamp
+	w := Write{slot: n, op: opMove, Fired: sl.Flags&store.Prompt != 0}
+	change(&rec, &w)
+	if err := s.recordMoveLocked(&w, sl, &rec, stamp, by); err != nil {
 		return rec, err
 	}
 	w.pending, w.index = c, c.extend(n)
@@ -109,23 +112,20 @@ func (s *Engine) moveLocked(
 	return rec, nil
 }
 
-// newMoveLocked returns the new record of a task that is changed, which is valid while the lock is
-// held, and the write of it.
-func (s *Engine) newMoveLocked(n uint32, sl *store.Slot, by *Admission, change func(*record.Fields, *Write)) (rec record.Fields, w Write, err error) {
-	rec = s.Store.Fields(sl)
-	stamped := rec.Stamp != 0
-	w = Write{slot: n, op: opMove, Fired: sl.Flags&store.Prompt != 0}
-	change(&rec, &w)
+// recordMoveLocked completes the write of a new record of a task, whose stamp was another one, or
+// the same, before.
+func (s *Engine) recordMoveLocked(w *Write, sl *store.Slot, rec *record.Fields, stamp uint64, by *Admission) error {
 	rec.Revision++
 	w.at, w.rec = rec.Next, rec.Append(nil)
 	grown := len(w.rec) - len(s.Store.Record(sl))
-	if rec.Stamp != 0 && !stamped {
+	if rec.Stamp != 0 && stamp == 0 {
 		grown -= record.StampSize // tasks can be moved while memory is full
 	}
-	if err = s.AdmitLocked(int(sl.Shard), 0, grown); err == nil {
-		_, err = s.TopicForLocked(by, string(rec.Topic))
+	if err := s.AdmitLocked(int(sl.Shard), 0, grown); err != nil {
+		return err
 	}
-	return rec, w, err
+	_, err := s.TopicForLocked(by, string(rec.Topic))
+	return err
 }
 
 // startMoveLocked sends the write of a new record. A task that is being delivered keeps its lease

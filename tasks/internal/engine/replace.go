@@ -31,19 +31,18 @@ func (s *Engine) replaceLocked(n uint32, p *Plan, c *PendingWrite, i int) error 
 	case sl.State == store.Delivering && !p.Supersedes:
 		return task.ErrDelivering
 	}
-	wanted, err := record.Decode(p.Rec)
+	rec, err := record.Decode(p.Rec)
 	if err != nil {
 		return err
 	}
-	_, w, err := s.newMoveLocked(n, sl, &p.By, func(rec *record.Fields, w *Write) {
-		wanted.Succeed(rec)
-		*rec, w.Fired = wanted, false
-	})
-	if err != nil {
+	old := s.Store.Fields(sl)
+	rec.Succeed(&old)
+	w := Write{slot: n, op: opMove, pending: c, index: i}
+	if err := s.recordMoveLocked(&w, sl, &rec, rec.Stamp, &p.By); err != nil {
 		return err
 	}
 	c.add(i, n)
-	w.pending, w.index, p.Replaced = c, i, w.rec
+	p.Replaced = w.rec
 	s.startMoveLocked(w, sl)
 	return nil
 }
