@@ -4,8 +4,10 @@ import (
 	"bufio"
 	"encoding/json"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -21,6 +23,7 @@ import (
 	"github.com/lapsehq/lapse/httpapi"
 	"github.com/lapsehq/lapse/metrics"
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
+	"github.com/lapsehq/lapse/respapi"
 	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/webhook"
 )
@@ -41,6 +44,28 @@ var (
 	sampleLabel = regexp.MustCompile(`(\w+)="((?:[^"\\]|\\.)*)"`)
 )
 
+// pinged has a port answer a command.
+func pinged(t *testing.T, port *respapi.Server) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = port.Serve(l) }()
+	c, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	if _, err := io.WriteString(c, "PING\r\nPING\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	// The second answer comes once the first command is counted.
+	if _, err := io.ReadFull(c, make([]byte, len("+PONG\r\n+PONG\r\n"))); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // scraped returns all series of a server that is one of several nodes and has had a topic.
 func scraped(t *testing.T) map[string]*metricSeries {
 	t.Helper()
@@ -57,10 +82,16 @@ func scraped(t *testing.T) map[string]*metricSeries {
 	if _, err := scheduler.Schedule(t.Context(), tasks.Request{Topic: "x"}); err != nil {
 		t.Fatal(err)
 	}
+	port, err := respapi.New(respapi.Config{Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close(t.Context())
+	pinged(t, port)
 	var api *httpapi.Server
 	api, err = httpapi.New(httpapi.Config{
 		Log:     quiet,
-		Metrics: func(of *tasks.Scheduler) http.Handler { return metrics.ServerHandler(of, api) },
+		Metrics: func(of *tasks.Scheduler) http.Handler { return metrics.ServerHandler(of, api, port) },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -386,7 +417,7 @@ func TestDashboard(t *testing.T) {
 			}
 		}
 	}
-	want := []string{"Overview", "Throughput", "Lateness", "Deliveries by outcome", "Ledger", "Nodes", "Sweep and audit"}
+	want := []string{"Overview", "Throughput", "Lateness", "Deliveries by outcome", "Ledger", "Nodes", "Sweep and audit", "Clients of Redis"}
 	if !slices.Equal(rows, want) || board.UID != "lapse" || board.SchemaVersion < 36 {
 		t.Errorf("the rows are %q, want %q; uid %s, schema %d", rows, want, board.UID, board.SchemaVersion)
 	}

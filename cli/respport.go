@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/httpapi"
+	"github.com/lapsehq/lapse/metrics"
 	"github.com/lapsehq/lapse/respapi"
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -196,6 +197,14 @@ func (p *redisPort) attach(scheduler *tasks.Scheduler, way *respapi.Keyevent) er
 	}
 	way.Attach(p.server)
 	return p.server.Attach(scheduler)
+}
+
+// figures returns the figures of the server for metrics, nil if there is none.
+func (p *redisPort) figures() metrics.Port {
+	if p.server == nil {
+		return nil
+	}
+	return p.server
 }
 
 // close ends the server. Commands have that long to end, then their connections are cut off.

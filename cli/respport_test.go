@@ -7,6 +7,7 @@ import (
 	"crypto/x509"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -55,8 +56,15 @@ func (c *redisClient) ask(line string) string {
 func TestRedisListen(t *testing.T) {
 	urls, _, stop := startedAt(t, 2, nil, "--data", t.TempDir(), "--redis-listen", "127.0.0.1:0")
 	c := dialRedis(t, "tcp", strings.TrimPrefix(urls[1], "redis://"))
-	if got := c.ask("PING"); got != "+PONG" {
-		t.Errorf("PING is answered %s", got)
+	if answer := c.ask("PING"); answer != "+PONG" {
+		t.Errorf("PING is answered %s", answer)
+	}
+	for status := 0; status != 200; { // replay is soon over
+		status, _ = got(t, http.DefaultClient, urls[0]+"/readyz")
+	}
+	if _, text := got(t, http.DefaultClient, urls[0]+"/metrics"); !strings.Contains(text, "\nlapse_resp_connections 1\n") ||
+		!strings.Contains(text, `lapse_resp_commands_total{command="ping",outcome="done"} 1`) {
+		t.Error("the metrics do not know the connection")
 	}
 	// An idle client does not delay the stop.
 	if code := stop(); code != exitOK {

@@ -98,7 +98,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 
 		MaxWaiting: s.MaxWaiting, MaxWaitingPerToken: s.MaxWaitingPerToken,
 		Version: buildVersion(),
-		Metrics: func(of *tasks.Scheduler) http.Handler { return metrics.ServerHandler(of, api) },
+		Metrics: func(of *tasks.Scheduler) http.Handler { return metrics.ServerHandler(of, api, port.figures()) },
 		Tokens:  entrance.tokens, BackupDir: s.BackupDir,
 	})
 	if err != nil {

@@ -33,6 +33,7 @@ type source interface {
 type Collector struct {
 	source source
 	server Server // nil: there is none
+	port   Port   // nil: there is none
 	nodes  nodes
 }
 
@@ -46,19 +47,33 @@ type Server interface {
 	EachRoute(visit func(method, route, status string, took tasks.Latency))
 }
 
+// A Port has the figures of a port for clients of Redis. Package respapi has one.
+type Port interface {
+	// Connections returns how many there are, and how many there have been by outcome.
+	Connections() (now int, total map[string]int64)
+	// EachCommand calls visit with how often each command was done, and how often it failed.
+	EachCommand(visit func(name string, done, failed int64))
+	// Subscribers returns how many there are, how many were cut off, and how many events were
+	// dropped.
+	Subscribers() (now int, cut, dropped int64)
+}
+
 // NewCollector makes a collector, for a program with a registry of its own.
 func NewCollector(s *tasks.Scheduler) *Collector { return &Collector{source: s} }
 
 // Handler answers scrapes with the metrics of the scheduler, of the Go runtime
 // and of the process.
-func Handler(s *tasks.Scheduler) http.Handler { return handler(s, nil) }
+func Handler(s *tasks.Scheduler) http.Handler { return handler(s, nil, nil) }
 
-// ServerHandler is Handler with the figures of an HTTP server.
-func ServerHandler(s *tasks.Scheduler, of Server) http.Handler { return handler(s, of) }
+// ServerHandler is Handler with the figures of an HTTP server, and of a port for clients of Redis,
+// nil if there is none.
+func ServerHandler(s *tasks.Scheduler, of Server, port Port) http.Handler {
+	return handler(s, of, port)
+}
 
-func handler(s source, of Server) http.Handler {
+func handler(s source, of Server, port Port) http.Handler {
 	r := prometheus.NewRegistry()
-	r.MustRegister(&Collector{source: s, server: of}, collectors.NewGoCollector(),
+	r.MustRegister(&Collector{source: s, server: of, port: port}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4})
 }
@@ -182,6 +197,22 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		c.server.EachRoute(func(method, route, status string, took tasks.Latency) {
 			ch <- durations(httpTook, &took, method, route, status)
 		})
+	}
+
+	if c.port != nil {
+		now, total := c.port.Connections()
+		gauge(respNow, float64(now))
+		for outcome, n := range total {
+			counter(respTotal, n, outcome)
+		}
+		c.port.EachCommand(func(name string, done, failed int64) {
+			counter(respCommands, done, name, "done")
+			counter(respCommands, failed, name, "error")
+		})
+		subscribers, cut, dropped := c.port.Subscribers()
+		gauge(respSubscribers, float64(subscribers))
+		counter(respCut, cut)
+		counter(respDropped, dropped)
 	}
 
 	for state, n := range c.nodes.byState(c.source, time.Now()) {

@@ -41,6 +41,15 @@ func (server) EachRoute(visit func(method, route, status string, took tasks.Late
 	visit("GET", "/v1/tasks/{id}", "2xx", took(3*time.Millisecond))
 }
 
+// A port has answered commands.
+type port struct{}
+
+func (port) Connections() (int, map[string]int64) { return 72, map[string]int64{"refused": 73} }
+
+func (port) EachCommand(visit func(name string, done, failed int64)) { visit("set", 74, 75) }
+
+func (port) Subscribers() (now int, cut, dropped int64) { return 76, 77, 78 }
+
 // took is a Latency of one duration.
 func took(d time.Duration) (l tasks.Latency) {
 	l.Buckets[slices.IndexFunc(tasks.LatencyBounds[:], func(bound time.Duration) bool { return d <= bound })]++
@@ -51,7 +60,7 @@ func took(d time.Duration) (l tasks.Latency) {
 func scrape(t *testing.T, s tasks.Stats) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	handler(fixed(s), server{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	handler(fixed(s), server{}, port{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != http.StatusOK {
 		t.Fatalf("status %d: %s", w.Code, w.Body)
 	}
@@ -101,6 +110,13 @@ func TestMetricsShowTheFigures(t *testing.T) {
 	})
 	for _, line := range []string{
 		`lapse_http_refused_total{reason="poll"} 71`,
+		`lapse_resp_connections 72`,
+		`lapse_resp_connections_total{outcome="refused"} 73`,
+		`lapse_resp_commands_total{command="set",outcome="done"} 74`,
+		`lapse_resp_commands_total{command="set",outcome="error"} 75`,
+		`lapse_resp_subscribers 76`,
+		`lapse_resp_subscribers_cut_total 77`,
+		`lapse_resp_events_dropped_total 78`,
 		`lapse_http_request_duration_seconds_bucket{method="GET",route="/v1/tasks/{id}",status="2xx",le="0.002"} 0`,
 		`lapse_http_request_duration_seconds_bucket{method="GET",route="/v1/tasks/{id}",status="2xx",le="0.005"} 1`,
 		`lapse_http_request_duration_seconds_sum{method="GET",route="/v1/tasks/{id}",status="2xx"} 0.003`,
@@ -233,7 +249,7 @@ func TestDescribeListsWhatCollectSends(t *testing.T) {
 	ch := make(chan prometheus.Metric, 1000)
 	ways := []tasks.WayStats{{Kind: "webhook", Outcomes: map[string]int64{"2xx": 1}}}
 	durations := tasks.Took{Attempts: map[tasks.Kind]tasks.Latency{"webhook": {}}}
-	(&Collector{source: fixed{Topics: []tasks.Topic{{Name: "a"}}, Ways: ways, Took: durations}, server: server{}}).Collect(ch)
+	(&Collector{source: fixed{Topics: []tasks.Topic{{Name: "a"}}, Ways: ways, Took: durations}, server: server{}, port: port{}}).Collect(ch)
 	close(ch)
 	sent := make(map[string]bool)
 	for m := range ch {

@@ -99,6 +99,12 @@ var (
 	coalesced       = name("coalesce_skipped_total", "Misfired tasks that this node has skipped since its start because a later one of their group is delivered, here or at another node. They are in lapse_tasks_skipped_total, too.")
 	httpRefused     = name("http_refused_total", "Requests and connections that this node has refused since its start, by reason. Requests that met a bound: body, answer, poll, event_stream. Requests that a page of another site made: other_site; that named another host: host. Requests and logins with a token that the node does not know: token. Closed connections: of an address that had too many: address; at max_connections before their request was complete: unfinished; at max_connections since their caller did not read the answer: unread.", "reason")
 	httpTook        = name("http_request_duration_seconds", "How long this node took to answer HTTP requests since its start, in seconds, from the end of the header to the end of the answer, by method, route and class of status. Routes where callers wait (reserve) or read a stream (events) include that time. Requests that match no route have the route none.", "method", "route", "status")
+	respNow         = name("resp_connections", "Connections of clients of Redis to this node, now, of at most the setting resp_max_connections.")
+	respTotal       = name("resp_connections_total", "Connections of clients of Redis to this node since its start, by outcome: accepted; refused (more than resp_max_connections); bad_input (accepted, and ended by the node because of bytes that are no command, or a command beyond resp_max_command).", labelOutcome)
+	respCommands    = name("resp_commands_total", "Commands of clients of Redis that this node has answered since its start, by command, with its subcommands, and outcome: done or error. Commands that there are not have the command unknown.", "command", labelOutcome)
+	respSubscribers = name("resp_subscribers", "Clients of Redis that have subscribed to a channel or a pattern at this node, now.")
+	respCut         = name("resp_subscribers_cut_total", "Subscribers that this node has cut off since its start because they did not read what they had subscribed to. What was on its way to them is lost.")
+	respDropped     = name("resp_events_dropped_total", "Events that subscribers at other nodes have not got since the start of this node, because too much waited to be sent to them. Expired events that are acknowledged are not among them: they are sent again.")
 	clockSteps      = name("clock_steps_total", "Jumps of the wall clock of this node that it has noticed since its start. Deadlines are kept by that clock: find out what sets it.")
 )
 
@@ -131,6 +137,7 @@ var all = []*prometheus.Desc{
 	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, workers, crowd, concurrency, reserves, help, unsettled, auditChecked, auditRepaired, ledgerRewinds,
 	ledgerUp, ledgerStalled, ledgerAccepting, ledgerCommits, ledgerChanges, ledgerRepeats, commitTook, ledgerQueued, spoolTasks, spoolMoved, unknownRecords,
 	arenaBytes, arenaLive, armed, eventStreams, eventsLost, coalescing, coalesced, httpRefused, httpTook, clockSteps,
+	respNow, respTotal, respCommands, respSubscribers, respCut, respDropped,
 	nodesNow, shardsNow, shardsGained, shardsYielded, shardsLost, shardTasks, unsure, unsureBegun, lostDeliveries, draining,
 	asked, askedInVain, resent, answered, refused, asking, answering,
 }

@@ -72,7 +72,7 @@ func (c *conn) execute(x *call) {
 	default:
 		x.verb.run(x)
 	}
-	c.count(c.answer.Buf[c.from:])
+	c.count(x, c.answer.Buf[c.from:])
 	switch c.silence {
 	case off, skipThis:
 		c.answer.Buf = c.answer.Buf[:c.from]
@@ -86,10 +86,14 @@ func (c *conn) execute(x *call) {
 }
 
 // count counts a command that was answered.
-func (c *conn) count(answer []byte) {
+func (c *conn) count(x *call, answer []byte) {
 	c.server.counts.commands.Add(1)
+	t := c.server.tallyOf(x.verb)
 	if len(answer) > 0 && answer[0] == '-' {
 		c.server.counts.failed.Add(1)
+		t.failed.Add(1)
+	} else {
+		t.done.Add(1)
 	}
 }
 
@@ -154,7 +158,7 @@ func (c *conn) runTogether(calls []*call) {
 	}
 	group.Wait()
 	for i := range outs {
-		c.count(outs[i].Buf)
+		c.count(calls[i], outs[i].Buf)
 		c.answer.Buf = append(c.answer.Buf, outs[i].Buf...)
 	}
 }

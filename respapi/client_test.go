@@ -108,6 +108,27 @@ func TestInfo(t *testing.T) {
 	w.ask("# Replication\r\nrole:master\r\nconnected_slaves:0\r\n\r\n# Keyspace\r\ndb0:keys=2,expires=1,avg_ttl=0\r\n", "INFO", "keyspace", "replication")
 }
 
+// What was done and what failed is counted by command; what clients invent has one name.
+func TestCommandsAreCounted(t *testing.T) {
+	r := newRig(t, Config{}, tasks.Config{})
+	w := r.dial()
+	w.send("PING\r\nPING\r\nECHO\r\nCLIENT ID\r\nFOO\r\nBAR\r\nTTL a\r\nTTL b\r\n")
+	for range 8 {
+		w.answer()
+	}
+	w.ask("+PONG", "PING") // what came before is counted
+	got := map[string][2]int64{}
+	r.server.EachCommand(func(name string, done, failed int64) { got[name] = [2]int64{done, failed} })
+	for name, want := range map[string][2]int64{"echo": {0, 1}, "client": {1, 0}, "unknown": {0, 2}, "ttl": {2, 0}} {
+		if got[name] != want {
+			t.Errorf("%s was done and failed %d times, want %d", name, got[name], want)
+		}
+	}
+	if now, total := r.server.Connections(); now != 1 || total["accepted"] != 1 || total["bad_input"] != 0 {
+		t.Errorf("connections: %d, %v", now, total)
+	}
+}
+
 // Before the ledger has been reached, clients learn that the server is loading.
 func TestInfoBeforeTheScheduler(t *testing.T) {
 	server, err := New(Config{})

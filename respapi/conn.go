@@ -165,9 +165,9 @@ func (c *conn) pipeline(args [][]byte) error {
 	return err
 }
 
-// isHTTP reports whether what stands for a name begins a request of HTTP, or a line of it. A page of
-// the web could have a browser send one, whose body would be commands. Redis ends such a connection
-// too.
+// isHTTP reports whether what stands for a name begins a request of HTTP, or a line of it. A page
+// of the web could have a browser send one, whose body would be commands. Redis ends such a
+// connection too.
 func isHTTP(name []byte) bool { return is(name, "post") || is(name, "host:") }
 
 // flush sends the answers.

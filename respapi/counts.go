@@ -1,6 +1,9 @@
 package respapi
 
-import "sync/atomic"
+import (
+	"cmp"
+	"sync/atomic"
+)
 
 // counts are what the server has counted since it began.
 type counts struct {
@@ -12,4 +15,54 @@ type counts struct {
 	unsent   atomic.Int64 // events dropped, because too much waits to be sent to other nodes
 	lost     atomic.Int64 // expired events of other ways of delivery, not published
 	slow     atomic.Int64 // subscribers that were cut off because they did not read
+}
+
+// A tally counts the calls of one verb, with its subcommands.
+type tally struct{ done, failed atomic.Int64 }
+
+// newTallies returns a tally for each verb, and that of unknown commands under "".
+func newTallies() map[string]*tally {
+	all := map[string]*tally{"": {}}
+	for name := range verbs {
+		all[name] = &tally{}
+	}
+	return all
+}
+
+// tallyOf returns the tally of a verb; nil: the command is unknown.
+func (s *Server) tallyOf(v *verb) *tally {
+	switch {
+	case v == nil:
+		return s.tallies[""]
+	case v.parent != nil:
+		return s.tallies[v.parent.name]
+	}
+	return s.tallies[v.name]
+}
+
+// Connections returns how many connections there are, and how many there have been by outcome:
+// accepted, refused (beyond Config.MaxConnections), bad_input (accepted, and ended by the server
+// because of bytes that are no command).
+func (s *Server) Connections() (now int, total map[string]int64) {
+	n := &s.counts
+	return s.connections(), map[string]int64{"accepted": n.accepted.Load(), "refused": n.refused.Load(), "bad_input": n.badInput.Load()}
+}
+
+// EachCommand calls visit with how often each verb was answered, and how often with an error. It
+// leaves out those that were never used. Commands that there are not have the name unknown.
+func (s *Server) EachCommand(visit func(name string, done, failed int64)) {
+	for name, t := range s.tallies {
+		if done, failed := t.done.Load(), t.failed.Load(); done+failed > 0 {
+			visit(cmp.Or(name, "unknown"), done, failed)
+		}
+	}
+}
+
+// Subscribers returns how many clients have subscribed to something, how many were cut off because
+// they did not read, and how many events other nodes have not got because too much waited for them.
+func (s *Server) Subscribers() (now int, cut, dropped int64) {
+	s.hub.mu.Lock()
+	now = len(s.hub.subscribers)
+	s.hub.mu.Unlock()
+	return now, s.counts.slow.Load(), s.counts.unsent.Load() + s.counts.lost.Load()
 }

@@ -108,6 +108,11 @@ func statsInfo(x *call, add func(string, any)) {
 	add("rejected_connections", n.refused.Load())
 	add("evicted_keys", 0)
 	add("evicted_clients", 0)
+	x.c.server.hub.mu.Lock()
+	channels, patterns := len(x.c.server.hub.channels), len(x.c.server.hub.patterns)
+	x.c.server.hub.mu.Unlock()
+	add("pubsub_channels", channels)
+	add("pubsub_patterns", patterns)
 	add("total_error_replies", n.failed.Load())
 }
 

@@ -104,7 +104,8 @@ func TestBadInputIsBounded(t *testing.T) {
 	r.dial().ask("+PONG", "PING")
 }
 
-// A page of the web can have a browser send requests to the port. The commands in them are not done.
+// A page of the web can have a browser send requests to the port. The commands in them are not
+// done.
 func TestBrowsersAreCutOff(t *testing.T) {
 	r := newRig(t, Config{}, tasks.Config{})
 	for _, request := range []string{

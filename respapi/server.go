@@ -99,6 +99,7 @@ type Server struct {
 	turns      *turns
 	persistent persistent
 	counts     counts
+	tallies    map[string]*tally // by verb; it does not change
 	streams    streams
 	hub        *hub
 	peers      *peers
@@ -130,7 +131,7 @@ func New(cfg Config) (*Server, error) {
 	if len(cfg.Topics) == 0 {
 		cfg.Topics = map[string]string{"": "expired"}
 	}
-	s := &Server{cfg: cfg, log: cfg.Log, started: time.Now(), conns: make(map[int64]*conn), turns: newTurns(), hasKeys: make(map[string]struct{})}
+	s := &Server{cfg: cfg, tallies: newTallies(), log: cfg.Log, started: time.Now(), conns: make(map[int64]*conn), turns: newTurns(), hasKeys: make(map[string]struct{})}
 	for text, topic := range cfg.Topics {
 		s.prefixes = append(s.prefixes, prefix{text, topic})
 		s.hasKeys[topic] = struct{}{}
