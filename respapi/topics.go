@@ -19,6 +19,8 @@ const (
 	dueBuffer = 100_000
 	// readWithin bounds a read of the key of a task whose id does not tell it.
 	readWithin = time.Second
+	// keyeventsAtOnce is the concurrency of topics that are set up for Keyevent: 16 batches.
+	keyeventsAtOnce = 16 * 256
 	// tellLostEvery is how often the log tells of lost events.
 	tellLostEvery = time.Minute
 )
@@ -57,12 +59,13 @@ func (s *Server) setTopics(scheduler *tasks.Scheduler) {
 	}
 }
 
-// setTopic has a topic delivered by Keyevent, unless it was set up otherwise.
+// setTopic has a topic delivered by Keyevent, unless it was set up otherwise. Publishing costs a
+// million at one instant little, and the default concurrency is for receivers that work.
 func (s *Server) setTopic(scheduler *tasks.Scheduler, name string) error {
 	if t, err := scheduler.Topic(name); err == nil && (t.Revision > 0 || t.Settings.Kind == task.Handler) {
 		return nil
 	}
-	_, err := scheduler.SetTopic(s.ending, name, task.TopicSettings{Kind: KindKeyevent}, 0)
+	_, err := scheduler.SetTopic(s.ending, name, task.TopicSettings{Kind: KindKeyevent, Concurrency: keyeventsAtOnce}, 0)
 	switch {
 	case errors.Is(err, tasks.ErrRevision):
 		return nil // another node, or a caller, has set it

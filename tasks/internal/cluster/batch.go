@@ -191,14 +191,10 @@ func (b *Batch) made(todo []int) bool {
 
 // createSome checks a few requests without the lock and enters them under it.
 func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
-<<<<<<< HEAD
-	plans := make([]engine.Plan, len(part))
-=======
 	if b.plans == nil {
 		b.plans = make([]engine.Plan, len(part)) // no later part is longer
 	}
 	plans := b.plans[:len(part)]
->>>>>>> 5b43ce3c (tasks: test held requests and superseding, and make batches lean)
 	for k, i := range part {
 		_ = b.engine.LearnTopic(ctx, b.Requests[i].Topic) // on failure the task waits for it
 		p, err := b.plan(i)
