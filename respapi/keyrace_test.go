@@ -283,6 +283,7 @@ func TestExpiredKeys(t *testing.T) {
 		}
 		return ds[0]
 	}
+	w.ask("+OK", "XGROUP", "CREATE", "expired:expired", "g", "$")
 	w.ask("+OK", "SET", "k", "old", "PX", "1")
 	d := reserve()
 	w.ask("$-1", "GET", "k")

@@ -27,9 +27,9 @@ func (silentWay) Deliverer(string, json.RawMessage) (task.Deliverer, error) {
 	return task.HandlerFunc(func(context.Context, *task.Delivery) error { return nil }), nil
 }
 
-// withWays is a configuration whose topics can be of the kinds keyevent and elsewhere.
+// withWays is a configuration whose topics can be of the kind elsewhere, beside keyevent.
 func withWays() tasks.Config {
-	return tasks.Config{AnswerWithin: 20 * time.Second, Ways: []tasks.Way{silentWay("keyevent"), silentWay("elsewhere")}}
+	return tasks.Config{AnswerWithin: 20 * time.Second, Ways: []tasks.Way{silentWay("elsewhere")}}
 }
 
 // openRig starts a server with a scheduler on this ledger. It stops neither.
@@ -47,6 +47,9 @@ func openUnheard(t *testing.T, ledger recovery.Ledger, scheduling tasks.Config) 
 	if err != nil {
 		t.Fatal(err)
 	}
+	way := &Keyevent{}
+	way.Attach(server)
+	scheduling.Ways = append(scheduling.Ways, way)
 	scheduler, err := tasks.Open(t.Context(), ledger, scheduling)
 	if err != nil {
 		t.Fatal(err)
