@@ -60,7 +60,7 @@ func newShell(t *testing.T, tools string, failed func(reason string)) *shell {
 	lapse, others := freePorts(t)
 	var pairs, back []string
 	port := func(shown, number string) {
-		for _, host := range []string{"127.0.0.1:", "localhost:", "0.0.0.0:", "lapse.example:", "(\"127.0.0.1\", "} {
+		for _, host := range []string{"127.0.0.1:", "localhost:", "0.0.0.0:", "lapse.example:", "(\"127.0.0.1\", ", "redis-cli -p "} {
 			pairs = append(pairs, host+shown, host+number)
 			back = append(back, host+number, host+shown)
 		}
