@@ -64,7 +64,7 @@ race: redis beanstalkd ## run all tests under the race detector, and once more o
 lint: tools ## check formatting, vet, golangci-lint with the import directions, what the linker may leave out, shellcheck if present
 	@unformatted=$$(gofmt -l .); \
 	if [ -n "$$unformatted" ]; then echo "gofmt is needed for:"; echo "$$unformatted"; exit 1; fi
-	$(GO) vet -tags $(TAGS),fault,browser ./...
+	$(GO) vet -tags $(TAGS),fault,browser,clients ./...
 	cd scripts/compare && $(GO) vet -tags $(TAGS) ./...
 	$(LINT) run ./...
 	cd scripts/release && $(GO) vet -tags $(TAGS) ./... && $(LINT) run ./...
@@ -117,9 +117,11 @@ browser: redis ## try the pages in a real Chromium, on each of LEDGERS='disk red
 	for ledger in $(LEDGERS); do LAPSE_LEDGER=$$ledger $(GO) test -tags $(TAGS),browser -count 1 ./scripts/browser/ || exit 1; done
 
 .PHONY: clients
-clients: build ## test the clients in TypeScript and Python against the server, and the OpenAPI document; installs node and pytest if they are missing
+clients: build ## test the clients in TypeScript and Python, the OpenAPI document, and clients of Redis against the server; installs what is missing
 	@scripts/need-clients
 	scripts/clients
+	@scripts/need-redis-clients
+	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),clients -count 1 -v -timeout 15m ./scripts/respclients/
 
 .PHONY: clients-generate
 clients-generate: build ## generate what the clients have of the OpenAPI document
@@ -132,10 +134,11 @@ night: redis ## three nodes, TASKS=1000000, the dashboard in a real Chromium: me
 	LAPSE_TASKS=$(TASKS) $(GO) test -tags $(TAGS),browser -count 1 -v -timeout 30m -run '^(TestNight|TestLargeFleet)$$' ./scripts/browser/
 
 .PHONY: fault
-fault: build redis beanstalkd ## kill -9, SIGSTOP, a full disk, Redis gone or full, nodes cut off, garbage, and a short campaign against the built binary
+fault: build redis beanstalkd redis-clients ## kill -9, SIGSTOP, a full disk, Redis gone or full, nodes cut off, garbage, and a short campaign against the built binary
 	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),fault -count 1 -v -parallel 4 -timeout 15m ./scripts/crash/
 	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 10m ./scripts/campaign/
 	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 10m ./scripts/movein/
+	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 15m ./scripts/respclients/
 
 .PHONY: mainjob
 mainjob: build redis ## schedule TASKS=1000000 over HTTP, kill -9 three times, deliver all, on each ledger; prints the figures
@@ -180,6 +183,10 @@ redis:
 .PHONY: beanstalkd
 beanstalkd:
 	@scripts/need-beanstalkd
+
+.PHONY: redis-clients
+redis-clients:
+	@scripts/need-redis-clients
 
 .PHONY: brokers
 brokers:
