@@ -78,7 +78,7 @@ type Topic struct {
 	PerGroup       int      `json:"concurrency_per_group" doc:"Deliveries of one group of tasks at once, on each node; 0: no bound."`
 	TaskDelivery   bool     `json:"task_delivery" doc:"Whether tasks may have a delivery of their own."`
 	OnDead         *OnDead  `json:"on_dead,omitempty" doc:"What follows a dead task. Absent: nothing."`
-	Undeliverable  string   `json:"undeliverable,omitempty" doc:"Why this node cannot deliver the topic's tasks: it lacks what their settings need. The tasks wait. If it can, why another node cannot, which is named."`
+	Undeliverable  string   `json:"undeliverable,omitempty" doc:"Why this node cannot deliver the topic's tasks: it lacks what their settings need, or has no receiver at the moment. The tasks wait. If it can, why another node cannot, which is named."`
 	ConcurrencyNow int      `json:"concurrency_now" doc:"The bound in force: concurrency, or more during a backlog. Of several nodes the greatest."`
 	LastError      string   `json:"last_error,omitempty" doc:"Why the last attempt failed of those that have failed since the start, cut to 256 bytes. Left out if none has."`
 	LastFailedAt   string   `json:"last_failed_at,omitempty" format:"date-time" doc:"When that attempt ended."`

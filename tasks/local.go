@@ -33,9 +33,17 @@ func (s *Scheduler) History() History {
 
 // Reconsider checks again what this process cannot deliver (Topic.Undeliverable), and
 // delivers what it can by now. It is to be called when a way of delivery has got what it
-// lacked, such as a secret.
+// lacked, such as a secret. It includes what ReceiverCame does for all topics.
 func (s *Scheduler) Reconsider() {
 	s.engine.Reconsider()
+}
+
+// ReceiverCame has the tasks of topics tried at once that wait at this node because their deliverer
+// has no receiver (ErrNoReceiver): there may be one now. Without a topic it is about all. A
+// deliverer that is looking for a receiver at this moment, and finds none, is called again.
+// ReceiverCame waits for nothing, and costs little where no task waits.
+func (s *Scheduler) ReceiverCame(topics ...string) {
+	s.engine.ReceiverCame(topics...)
 }
 
 // SetTopic replaces a topic's settings; zero fields take their defaults. They hold for

@@ -30,5 +30,9 @@ const (
 // MaxPerGroup bounds TopicSettings.ConcurrencyPerGroup.
 const MaxPerGroup = task.MaxPerGroup
 
+// ErrNoReceiver is returned by a Deliverer that has no receiver at the moment, see
+// task.ErrNoReceiver.
+var ErrNoReceiver = task.ErrNoReceiver
+
 // ReadyCounts are parts of the ready tasks, now.
 type ReadyCounts = task.ReadyCounts

@@ -163,7 +163,7 @@ func (t *Tracer) Attempt(ctx context.Context, d *task.Delivery, kind task.Kind) 
 func sent(span trace.Span) bool { return span.IsRecording() && span.SpanContext().IsSampled() }
 
 // outcomes name what has become of an attempt.
-var outcomes = [...]string{0: "open", task.Ack: "delivered", task.Release: "failed", task.Bury: "buried"}
+var outcomes = [...]string{0: "open", task.Ack: "delivered", task.Release: "failed", task.Bury: "buried", task.Return: "returned"}
 
 func endAttempt(span trace.Span, v *task.Judgement) {
 	span.SetAttributes(outcomeKey.String(outcomes[v.Verb]))

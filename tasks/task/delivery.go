@@ -21,13 +21,23 @@ const (
 // leases, retries and death are the scheduler's.
 type Deliverer interface {
 	// Deliver makes one attempt. nil acknowledges it; an error fails it, and Kill and RetryAfter
-	// say more. ErrLater leaves it open: its receipt settles it before its lease ends. ctx ends
-	// with the lease.
+	// say more. ErrLater leaves it open: its receipt settles it before its lease ends. After
+	// ErrNoReceiver the attempt does not count. ctx ends with the lease.
 	Deliver(ctx context.Context, d *Delivery) error
 }
 
-// ErrLater is returned by a Deliverer whose receiver settles by receipt.
-var ErrLater = errors.New("settled later by its receipt")
+// Errors by which a Deliverer says that it has neither succeeded nor failed.
+var (
+	// ErrLater is returned by a Deliverer whose receiver settles by receipt.
+	ErrLater = errors.New("settled later by its receipt")
+	// ErrNoReceiver is returned by a Deliverer that has no receiver at the moment for tasks of the
+	// topic, such as one that hands tasks to connected clients. The task is ready again at once. The
+	// attempt does not count, and is no failure. If a deliverer returns it for all deliveries that
+	// it was given together, the topic's tasks wait at this node until Scheduler.ReceiverCame is
+	// called, or Scheduler.Reconsider. Until then one task a second is tried. Meanwhile
+	// Topic.Undeliverable has the text of the error.
+	ErrNoReceiver = errors.New("no receiver at the moment")
+)
 
 // ErrNoReceiver is returned by a Deliverer that has no receiver at the moment.
 var ErrNoReceiver = errors.New("no receiver")

@@ -23,6 +23,8 @@ func Judge(err error) Judgement {
 		return Judgement{Verb: Ack}
 	case errors.Is(err, ErrLater):
 		return Judgement{}
+	case errors.Is(err, ErrNoReceiver):
+		return Judgement{Verb: Return, Reason: err.Error()}
 	case errors.As(err, &death):
 		return Judgement{Verb: Bury, Reason: err.Error()}
 	case errors.As(err, &pause):

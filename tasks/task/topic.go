@@ -29,7 +29,7 @@ type Topic struct {
 	ConcurrencyNow int
 	// Undeliverable says why this process cannot deliver the topic's tasks, which wait: its
 	// settings name a way of delivery that the process does not have, or that does not accept them
-	// (any more). Empty if it can.
+	// (any more), or its deliverer has no receiver at the moment (ErrNoReceiver). Empty if it can.
 	Undeliverable string
 	// LastError is why the last attempt failed of those that have failed here since the start, at
 	// most MaxTopicError bytes; empty if none has. LastFailed is when it ended.

@@ -1100,8 +1100,8 @@ class Topic(TypedDict):
     on_dead: NotRequired[OnDead]
     # Absent: no bound.
     rate: NotRequired[Rate]
-    # Why this node cannot deliver the topic's tasks: it lacks what their settings need. The tasks
-    # wait. If it can, why another node cannot, which is named.
+    # Why this node cannot deliver the topic's tasks: it lacks what their settings need, or has no
+    # receiver at the moment. The tasks wait. If it can, why another node cannot, which is named.
     undeliverable: NotRequired[str]
 
 
@@ -1147,8 +1147,8 @@ class TopicAnswer(TypedDict):
     on_dead: NotRequired[OnDead]
     # Absent: no bound.
     rate: NotRequired[Rate]
-    # Why this node cannot deliver the topic's tasks: it lacks what their settings need. The tasks
-    # wait. If it can, why another node cannot, which is named.
+    # Why this node cannot deliver the topic's tasks: it lacks what their settings need, or has no
+    # receiver at the moment. The tasks wait. If it can, why another node cannot, which is named.
     undeliverable: NotRequired[str]
 
 

@@ -2276,7 +2276,7 @@ export interface components {
             spread: string;
             /** @description Whether tasks may have a delivery of their own. */
             task_delivery: boolean;
-            /** @description Why this node cannot deliver the topic's tasks: it lacks what their settings need. The tasks wait. If it can, why another node cannot, which is named. */
+            /** @description Why this node cannot deliver the topic's tasks: it lacks what their settings need, or has no receiver at the moment. The tasks wait. If it can, why another node cannot, which is named. */
             undeliverable?: string;
             /** Format: int64 */
             weight: number;
@@ -2347,7 +2347,7 @@ export interface components {
             spread: string;
             /** @description Whether tasks may have a delivery of their own. */
             task_delivery: boolean;
-            /** @description Why this node cannot deliver the topic's tasks: it lacks what their settings need. The tasks wait. If it can, why another node cannot, which is named. */
+            /** @description Why this node cannot deliver the topic's tasks: it lacks what their settings need, or has no receiver at the moment. The tasks wait. If it can, why another node cannot, which is named. */
             undeliverable?: string;
             /** Format: int64 */
             weight: number;

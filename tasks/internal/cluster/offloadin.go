@@ -147,7 +147,7 @@ func (s *Cluster) offloadWantLocked(h *offload) (want int, more bool) {
 	if (h.over || h.until < s.engine.Elapsed()) && t.Offloaded == 0 {
 		return 0, false
 	}
-	if h.over || t.Stopped() || s.engine.Dispatch.Raised {
+	if h.over || t.Stopped() || t.Rests() || s.engine.Dispatch.Raised {
 		return 0, true
 	}
 	places := s.engine.Config.MaxDeliveries
@@ -164,6 +164,9 @@ func (s *Cluster) offloadWantLocked(h *offload) (want int, more bool) {
 	waiting := t.Waiting()
 	limit := max(t.Settings.Concurrency, s.engine.Dispatch.RaisedFor(&t.Line))
 	want = min(limit-t.Busy, places-s.engine.Dispatch.Workers, task.MaxReserve) + h.ahead(limit) - waiting
+	if t.Lacks() {
+		want = min(want, 1-waiting) // to see whether there is a receiver again
+	}
 	return max(0, t.Allowed(want+waiting)-waiting), true
 }
 

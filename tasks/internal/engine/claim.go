@@ -24,6 +24,7 @@ type beginning struct {
 	checked bool // it may begin, see mayBeginLocked
 	// Of a worker:
 	deliverer task.Deliverer
+	arrivals  uint64 // of the topic, when the deliveries begin
 	// Of a receiver of this node, whose topic is looked up by its name:
 	place    *Waiter
 	name     string
@@ -210,6 +211,7 @@ func (b *beginning) deliverNowLocked(n int) {
 	if now := b.topic.Deliverer; now != nil && (n == 1 || takesBatches(now)) {
 		b.deliverer = now
 	}
+	b.arrivals = b.topic.arrivals
 }
 
 // handOutAllLocked begins the deliveries of the tasks that were taken.

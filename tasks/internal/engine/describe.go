@@ -33,8 +33,11 @@ func (s *Engine) DescribeLocked(t *Topic) task.Topic {
 	c := s.CountsLocked(t)
 	d := task.Topic{Name: t.Name, Settings: t.Settings, Revision: t.stored.revision, Counts: c}
 	d.Settings.Kind = t.Kind()
-	if t.undeliverable != nil {
+	switch {
+	case t.undeliverable != nil:
 		d.Undeliverable = t.undeliverable.Error()
+	case t.Lacks() && c.Ready+c.Delivering > 0:
+		d.Undeliverable = t.lacking
 	}
 	if t.lastFail != 0 {
 		d.LastError, d.LastFailed = t.lastError, FromMillis(t.lastFail)

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"math/bits"
+	"slices"
 	"strings"
 	"time"
 
@@ -22,12 +23,67 @@ func (s *Engine) concludeLocked(t *Topic, n uint32, v task.Judgement) {
 		s.buryLocked(n, sl, v.Reason, nil, 0)
 	case task.Release:
 		s.failLocked(n, sl, record.Failed, v.Reason, v.Pause, nil, 0)
+	case task.Return:
+		t.Counts.Returned++
+		s.putBackLocked(n, sl)
 	default:
 		if !t.AsyncSettle {
 			t.AsyncSettle = true
 			s.Dispatch.ReservedInFlight += t.Busy
 		}
 		s.leaveOpenLocked(n)
+	}
+}
+
+// lookAgainAfter is how long the workers of a topic rest whose deliverer has no receiver.
+const lookAgainAfter = time.Second
+
+// judgeReceiverLocked has the workers of a topic rest if its deliverer has found no receiver for
+// any of the deliveries that it was given together, and otherwise ends their rest. arrivals is that
+// of the topic when they began: a receiver that has come since is tried at once.
+func (s *Engine) judgeReceiverLocked(t *Topic, arrivals uint64, vs []task.Judgement) {
+	if slices.ContainsFunc(vs, func(v task.Judgement) bool { return v.Verb != task.Return }) {
+		if t.Lacks() {
+			s.receiverCameLocked(t)
+		}
+		return
+	}
+	if arrivals != t.arrivals {
+		return
+	}
+	s.Dispatch.Lack(&t.Line)
+	t.lacking = strings.Clone(task.Cut(vs[0].Reason, task.MaxTopicError))
+	s.countBacklogLocked(t)
+	s.ReturnStaleLocked(t)
+	if t.lookAgain == nil {
+		t.lookAgain = time.AfterFunc(lookAgainAfter, func() {
+			s.Mu.Lock()
+			defer s.Unlock()
+			if t.arrivals == arrivals { // else this timer was stopped too late
+				t.lookAgain = nil
+				s.carryOutLocked(s.Dispatch.Probe(&t.Line))
+			}
+		})
+	}
+}
+
+// receiverCameLocked ends the rest of a topic's workers, if they rest: there may be a receiver.
+func (s *Engine) receiverCameLocked(t *Topic) {
+	t.received()
+	if t.Lacks() {
+		actions := s.Dispatch.Receive(&t.Line)
+		s.countBacklogLocked(t)
+		s.carryOutLocked(actions)
+	}
+}
+
+// received notes that there may be a receiver from now on.
+func (t *Topic) received() {
+	t.arrivals++
+	t.lacking = ""
+	if t.lookAgain != nil {
+		t.lookAgain.Stop()
+		t.lookAgain = nil
 	}
 }
 

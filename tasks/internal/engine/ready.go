@@ -153,7 +153,7 @@ func (s *Engine) unqueuedLocked(t *Topic) {
 
 // countBacklogLocked is called when a topic may have begun or ceased to count.
 func (s *Engine) countBacklogLocked(t *Topic) {
-	pushed := t.Deliverer != nil && !t.Settings.Paused
+	pushed := t.Deliverer != nil && !t.Settings.Paused && !t.Lacks()
 	if pushed == t.Pushed {
 		return
 	}
@@ -211,7 +211,7 @@ func (s *Engine) work(t *Topic, places int) {
 // there were none to make, or if there are more workers than there should be. It may lose some of
 // its places to topics with a better claim.
 func (s *Engine) workOnce(t *Topic, places *int) (more bool) {
-	by, ds := s.beginWork(t, *places)
+	b, ds := s.beginWork(t, *places)
 	if len(ds) == 0 {
 		return false
 	}
@@ -231,6 +231,7 @@ func (s *Engine) workOnce(t *Topic, places *int) (more bool) {
 		if h := s.Dispatch.Took[t.Kind()]; h != nil {
 			h.Observe(took, len(ds))
 		}
+		s.judgeReceiverLocked(t, b.arrivals, vs)
 		for i, d := range ds {
 			s.returnLocked(t, d, vs[i])
 		}
@@ -239,22 +240,22 @@ func (s *Engine) workOnce(t *Topic, places *int) (more bool) {
 		*places = kept
 		more = kept > 0 && !s.Dispatch.Surplus(&t.Line)
 	}()
-	s.attempt(by, ds, vs)
+	s.attempt(b.deliverer, ds, vs)
 	return
 }
 
-// beginWork begins deliveries for a worker, and returns the deliverer that makes them.
-func (s *Engine) beginWork(t *Topic, places int) (by task.Deliverer, ds []*Delivery) {
-	b := beginning{topic: t, by: dispatch.ByWorker, limit: places}
-	ds = s.run(s.Life.Context, &b)
+// beginWork begins deliveries for a worker, and returns with them how they have begun.
+func (s *Engine) beginWork(t *Topic, places int) (b *beginning, ds []*Delivery) {
+	b = &beginning{topic: t, by: dispatch.ByWorker, limit: places}
+	ds = s.run(s.Life.Context, b)
 	if len(ds) > 0 || !b.checked {
-		return b.deliverer, ds
+		return b, ds
 	}
 	s.Mu.Lock()
 	defer s.Unlock()
 	ds = s.takeOffloadedLocked(t, places)
 	b.deliverNowLocked(len(ds))
-	return b.deliverer, ds
+	return b, ds
 }
 
 // returnLocked ends a worker's part in a delivery.
@@ -338,7 +339,7 @@ func (s *Engine) takeOffloadedLocked(t *Topic, places int) []*Delivery {
 		return nil
 	}
 	s.ReturnStaleLocked(t)
-	n := t.Allowed(min(places, len(t.offloaded)))
+	n := dispatch.ByWorker.Allowed(&t.Line, min(places, len(t.offloaded)))
 	var ds, unfit []*Delivery
 	for _, d := range t.offloaded[:n] {
 		if d.OwnSettings() != nil && t.missesTarget(string(d.Target.Kind)) != "" {
@@ -353,7 +354,7 @@ func (s *Engine) takeOffloadedLocked(t *Topic, places int) []*Delivery {
 		s.Cluster.ReturnUnusedLocked(unfit)
 	}
 	n = len(ds)
-	t.Spend(n)
+	dispatch.ByWorker.Spend(&t.Line, n)
 	t.Busy += n
 	if t.AsyncSettle {
 		s.Dispatch.ReservedInFlight += n
@@ -365,10 +366,10 @@ func (s *Engine) takeOffloadedLocked(t *Topic, places int) []*Delivery {
 }
 
 // ReturnStaleLocked returns offloaded deliveries that have waited here for a quarter of their
-// leases: their receiver is to have time.
+// leases: their receiver is to have time. It returns all while there is no receiver.
 func (s *Engine) ReturnStaleLocked(t *Topic) {
 	now, n := s.Elapsed(), 0
-	for n < len(t.offloaded) && (t.Stopped() || t.offloaded[n].Lease.Until-now < t.offloaded[n].Source.Lease/4*3) {
+	for n < len(t.offloaded) && (t.Stopped() || t.Rests() || t.offloaded[n].Lease.Until-now < t.offloaded[n].Source.Lease/4*3) {
 		n++
 	}
 	s.Cluster.ReturnUnusedLocked(t.offloaded[:n])

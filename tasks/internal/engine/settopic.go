@@ -199,3 +199,47 @@ func (s *Engine) PauseTopic(ctx context.Context, name string, paused bool) error
 		}
 	}
 }
+
+// Reconsider is tasks.Scheduler.Reconsider.
+func (s *Engine) Reconsider() {
+	s.ReceiverCame()
+	type candidate struct {
+		name     string
+		set      task.TopicSettings
+		revision int64
+	}
+	var all []candidate
+	s.EachTopic(func(t *Topic) {
+		// Settings that could not be read have no kind; only better ones help.
+		if t.undeliverable != nil && t.Settings.Kind != "" {
+			all = append(all, candidate{t.Name, t.explicit(), t.stored.revision})
+		}
+	})
+	for _, c := range all {
+		e, err := s.Config.ByKind.Resolve(c.name, c.set)
+		if err != nil {
+			continue
+		}
+		s.Mu.Lock()
+		// Else a caller has set it anew meanwhile, or it was forgotten.
+		if t, ok := s.TopicTable.ByName[c.name]; ok && t.undeliverable != nil && t.stored.revision == c.revision {
+			s.applyLocked(t, e, c.revision)
+		}
+		s.Unlock()
+	}
+}
+
+// ReceiverCame is tasks.Scheduler.ReceiverCame.
+func (s *Engine) ReceiverCame(topics ...string) {
+	if len(topics) == 0 {
+		s.EachTopic(s.receiverCameLocked)
+		return
+	}
+	s.Mu.Lock()
+	defer s.Unlock()
+	for _, name := range topics {
+		if t, ok := s.TopicTable.ByName[name]; ok {
+			s.receiverCameLocked(t)
+		}
+	}
+}

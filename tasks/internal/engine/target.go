@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/internal/record"
@@ -23,6 +24,11 @@ type receiving struct {
 	receiver string         // what Deliverer delivers to, if it says so
 	targeter bool           // Deliverer delivers tasks to targets of their own
 	Strays   dispatch.Queue // in the order in which they have become so
+	// lacking says why Deliverer has no receiver, if the line lacks one. arrivals counts how often
+	// it was said that there may be one again; lookAgain is when the workers look for one.
+	lacking   string
+	arrivals  uint64
+	lookAgain *time.Timer
 	// returning is how many of them a goroutine still has to look at again; 0: there is none.
 	returning int
 }

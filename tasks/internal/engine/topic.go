@@ -252,6 +252,7 @@ func (t *Topic) take(e task.Resolved) {
 		t.rest.Stop()
 		t.rest = nil
 	}
+	t.received()
 }
 
 // applyLocked gives a topic other resolved settings; revision 0 means that no caller has stored its
@@ -338,34 +339,6 @@ func (t *Topic) deliverableBy(k task.Kind) error {
 		return nil
 	}
 	return task.Invalid("delivery.kind", problem)
-}
-
-// Reconsider is tasks.Scheduler.Reconsider.
-func (s *Engine) Reconsider() {
-	type candidate struct {
-		name     string
-		set      task.TopicSettings
-		revision int64
-	}
-	var all []candidate
-	s.EachTopic(func(t *Topic) {
-		// Settings that could not be read have no kind; only better ones help.
-		if t.undeliverable != nil && t.Settings.Kind != "" {
-			all = append(all, candidate{t.Name, t.explicit(), t.stored.revision})
-		}
-	})
-	for _, c := range all {
-		e, err := s.Config.ByKind.Resolve(c.name, c.set)
-		if err != nil {
-			continue
-		}
-		s.Mu.Lock()
-		// Else a caller has set it anew meanwhile, or it was forgotten.
-		if t, ok := s.TopicTable.ByName[c.name]; ok && t.undeliverable != nil && t.stored.revision == c.revision {
-			s.applyLocked(t, e, c.revision)
-		}
-		s.Unlock()
-	}
 }
 
 // LearnTopic asks for the settings of one topic, if they are not known. After that they are, or

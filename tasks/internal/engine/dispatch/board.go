@@ -90,7 +90,7 @@ func (b *Board) WakeReceivers(l *Line) []Action {
 
 // still reports whether nothing may begin for a line, or there is nothing to begin.
 func (b *Board) still(l *Line) bool {
-	return l.Policy.Stopped || b.Ended || b.Paused || l.Waiting() == 0
+	return l.Policy.Stopped || b.Ended || b.Paused || l.still() || l.Waiting() == 0
 }
 
 // Neglected reports whether a line has ready tasks that a worker or a receiver could take, and none
@@ -193,6 +193,9 @@ func (b *Board) PlacesOfOne(l *Line) int {
 func (b *Board) start(l *Line) {
 	most := max(l.Policy.Concurrency-l.Workers, min(b.RaisedFor(l)-l.Workers, b.MaxInFlight-b.Workers-b.LeasedOut))
 	places := min(b.PlacesOfOne(l), most, b.MaxDeliveries-b.Workers)
+	if l.lacks {
+		places, l.probe = min(places, 1), probeSent
+	}
 	l.Workers += places
 	b.Workers += places
 	b.actions = append(b.actions, Action{Line: l, Places: places})
@@ -203,6 +206,7 @@ func (b *Board) EndWorker(l *Line, places int) []Action {
 	b.actions = b.actions[:0]
 	l.Workers -= places
 	b.Workers -= places
+	l.endProbe()
 	b.place()
 	b.wake(l)
 	return b.actions
@@ -258,7 +262,7 @@ func (b *Board) Contenders() int { return len(b.contenders) }
 
 // wants reports whether a line could use one more worker.
 func (b *Board) wants(l *Line) bool {
-	if l.Policy.Stopped || b.Ended || b.Paused || !l.Policy.Delivered || l.AsyncSettle && b.Room() <= 0 {
+	if l.Policy.Stopped || b.Ended || b.Paused || l.still() || !l.Policy.Delivered || l.AsyncSettle && b.Room() <= 0 {
 		return false
 	}
 	wanted := l.Busy + l.Allowed(l.Waiting())

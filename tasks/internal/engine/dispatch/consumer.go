@@ -43,19 +43,29 @@ func (k Consumer) Fits(l *Line) bool {
 }
 
 // Allowed returns how many of n deliveries it may begin now. A rate holds per node: what the
-// workers of another node take counts against the rate there.
+// workers of another node take counts against the rate there. They take nothing while this node
+// lacks a receiver.
 func (k Consumer) Allowed(l *Line, n int) int {
-	if k.kind == aRemoteWorker {
+	switch {
+	case k.kind == aRemoteWorker && l.lacks:
+		return 0
+	case k.kind == aRemoteWorker:
 		return n
+	case k.kind == aWorker:
+		n = l.probed(n)
 	}
 	return l.Allowed(n)
 }
 
 // Spend takes the tokens of deliveries that it begins.
 func (k Consumer) Spend(l *Line, n int) {
-	if k.kind != aRemoteWorker {
-		l.Spend(n)
+	if k.kind == aRemoteWorker {
+		return
 	}
+	if k.kind == aWorker && n > 0 {
+		l.probe = noProbe
+	}
+	l.Spend(n)
 }
 
 // Bytes bounds the records that it takes at once, give or take one task: what goes to another

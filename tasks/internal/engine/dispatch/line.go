@@ -28,6 +28,8 @@ type Line struct {
 	limiter    *limiter // of its rate; nil: no bound
 	resting    bool     // until the limiter lets another delivery begin
 	held       bool     // MaxInFlight keeps it waiting; it is in Board.held
+	lacks      bool     // its deliverer has no receiver, see Board.Lack
+	probe      probe    // of a line that lacks one
 }
 
 // A limiter counts the tokens of a line's rate on a clock that it was given.
@@ -56,6 +58,7 @@ type Policy struct {
 func (l *Line) Serve(t Policy, r task.Rate, clock func() time.Time) {
 	l.Policy = t
 	l.resting = false
+	l.lacks, l.probe = false, noProbe // of the deliverer before
 	switch {
 	case r == task.Rate{}:
 		l.limiter = nil
