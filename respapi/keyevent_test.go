@@ -138,3 +138,30 @@ func TestEventsOfOtherWays(t *testing.T) {
 		t.Errorf("the task is to be reserved: %d, %v", len(got), err)
 	}
 }
+
+// Tasks wait for a subscriber. It gets all of them, once.
+func TestNoSubscriber(t *testing.T) {
+	r := newRig(t, Config{}, tasks.Config{})
+	r.await("the topic is set", r.kindIs("expired", KindKeyevent))
+	var want []string
+	for i := range 1000 {
+		want = append(want, fmt.Sprintf("key:%04d", i))
+	}
+	r.fire("expired", want...)
+	other := r.dial()
+	other.ask("*3 subscribe news :1", "SUBSCRIBE", "news")
+	w := r.subscribed()
+	var got []string
+	for range want {
+		got = append(got, strings.TrimPrefix(w.answer(), "*3 message "+expiredChannel+" "))
+	}
+	slices.Sort(got)
+	if !slices.Equal(got, want) {
+		t.Errorf("the subscriber got %d keys, the first is %s", len(got), got[0])
+	}
+	r.await("all are acknowledged", func() bool { return r.figures("expired").Delivered == 1000 })
+	if n := r.figures("expired"); n.Failed != 0 || n.Dead != 0 {
+		t.Errorf("%d attempts have failed", n.Failed)
+	}
+	w.ask("*2 pong ", "PING") // and nothing came twice
+}

@@ -39,9 +39,6 @@ var (
 	ErrNoReceiver = errors.New("no receiver at the moment")
 )
 
-// ErrNoReceiver is returned by a Deliverer that has no receiver at the moment.
-var ErrNoReceiver = errors.New("no receiver")
-
 // HandlerFunc is a Deliverer that is a function of this process.
 type HandlerFunc func(ctx context.Context, d *Delivery) error
 
