@@ -176,8 +176,8 @@ func TestRedisListenRefused(t *testing.T) {
 		"redis-listen: want host:port or unix:///path":          {"--redis-listen", "unix://host/path"},
 		`resp-topics: want PREFIX=TOPIC, not "a"`:               {"--resp-topics", "a"},
 		`resp-topics: the prefix "a" is given twice`:            {"--resp-topics", "a=b", "--resp-topics", "a=c"},
-		`resp.topics["a"]: `:                                    {"--resp-topics", "a= "},
-		"resp.max_command must be from 65536 to 1073741824":     {"--resp-max-command", "7"},
+		`resp_topics["a"]: `:                                    {"--resp-topics", "a= "},
+		"resp_max_command must be from 65536 to 1073741824":     {"--resp-max-command", "7"},
 	} {
 		var out, errs bytes.Buffer
 		code := run(t.Context(), append([]string{"serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0"}, args...), streams{&out, &errs})

@@ -276,7 +276,7 @@ type persistent struct {
 const countEvery = 100 * time.Millisecond
 
 // errPersistent is returned for a key without a TTL, of which there are too many.
-var errPersistent = task.KindOf(task.ErrOverloaded, "this node has as many keys without a TTL as resp.max_persistent allows")
+var errPersistent = task.KindOf(task.ErrOverloaded, "this node has as many keys without a TTL as resp_max_persistent allows")
 
 // admit counts another key. Error: errPersistent.
 func (p *persistent) admit(s *Server) error {

@@ -38,7 +38,7 @@ func (s *Server) keyTopic(name []byte) (topic, problem string) {
 	case s.isStream(name):
 		return "", errWrongType
 	case !ok:
-		return "", "ERR no prefix in resp.topics matches the key"
+		return "", "ERR no prefix in resp_topics matches the key"
 	}
 	return topic, ""
 }

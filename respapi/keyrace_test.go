@@ -3,6 +3,7 @@ package respapi_test
 import (
 	"context"
 	"fmt"
+	"io"
 	"log/slog"
 	"strconv"
 	"strings"
@@ -31,7 +32,9 @@ func startRig(t *testing.T, ledger recovery.Ledger, cfg Config, scheduling tasks
 	if err != nil {
 		t.Fatal(err)
 	}
-	server.Attach(scheduler)
+	if err := server.Attach(scheduler); err != nil {
+		t.Fatal(err)
+	}
 	r = &rig{t: t, server: server, scheduler: scheduler}
 	r.addr = r.listen()
 	stop = sync.OnceFunc(func() {
@@ -263,7 +266,7 @@ func TestOtherTasks(t *testing.T) {
 	w.ask(":1", "EXISTS", "expired:expired")
 	w.ask("-WRONGTYPE Operation against a key holding the wrong kind of value", "SET", "expired:expired", "v")
 	w.ask("+none", "TYPE", "expired:other")
-	w.ask("-ERR flushall is off; the setting resp.flush allows it", "FLUSHALL")
+	w.ask("-ERR flushall is off; the setting resp_flush allows it", "FLUSHALL")
 	w.ask("-ERR the key must be at most 512 bytes long", "SET", strings.Repeat("k", 513), "v")
 	w.ask("-ERR string exceeds maximum allowed size (proto-max-bulk-len)", "SET", "k", strings.Repeat("v", 256<<10+1))
 	if got, err := r.scheduler.Get(t.Context(), "other"); err != nil || got.Topic != "else" {
@@ -312,7 +315,7 @@ func TestExpiredKeys(t *testing.T) {
 	w.ask("after", "GET", "k")
 
 	w.ask(":1", "PEXPIRE", "k", "1")
-	d = reserve()
+	reserve()
 	w.ask(":1", "INCR", "k") // in the place of a delivery
 }
 
@@ -320,7 +323,7 @@ func TestPersistentKeysAreBounded(t *testing.T) {
 	w := newRig(t, Config{MaxPersistent: 2}, tasks.Config{}).dial()
 	w.ask("+OK", "SET", "a", "1")
 	w.ask("+OK", "SET", "b", "1")
-	const refused = "-OOM this node has as many keys without a TTL as resp.max_persistent allows"
+	const refused = "-OOM this node has as many keys without a TTL as resp_max_persistent allows"
 	w.ask(refused, "SET", "c", "1")
 	w.ask(refused, "INCR", "d")
 	w.ask("+OK", "SET", "c", "1", "EX", "100")
@@ -334,7 +337,7 @@ func TestPipelineOfKeys(t *testing.T) {
 	for i := range 1000 {
 		fmt.Fprintf(&b, "SET k%d %d PX 100000\r\nGET k%d\r\nSET bad%d v PX 0\r\n", i%300, i, i%300, i)
 	}
-	go w.send(b.String())
+	go func() { _, _ = io.WriteString(w.nc, b.String()) }()
 	for i := range 1000 {
 		if got := w.answer() + " " + w.answer() + " " + w.answer(); got != fmt.Sprintf("+OK %d -ERR invalid expire time in 'set' command", i) {
 			t.Fatalf("the answers to commands %d are %q", i, got)

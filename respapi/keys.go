@@ -243,7 +243,7 @@ func runFlush(x *call) {
 		x.out.Error(errSyntax)
 		return
 	case !x.c.server.cfg.Flush:
-		x.out.Error("ERR " + x.name() + " is off; the setting resp.flush allows it")
+		x.out.Error("ERR " + x.name() + " is off; the setting resp_flush allows it")
 		return
 	}
 	for topic := range x.c.server.hasKeys {

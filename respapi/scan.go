@@ -135,7 +135,7 @@ func runKeys(x *call) {
 			size += len(name) + 32
 		}
 		if size > x.c.server.cfg.MaxCommand {
-			x.out.Error("ERR the keys exceed resp.max_command together; use SCAN")
+			x.out.Error("ERR the keys exceed resp_max_command together; use SCAN")
 			return
 		}
 		all = append(all, names...)

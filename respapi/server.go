@@ -70,14 +70,14 @@ func (c *Config) Validate() error {
 			all = multierror.Append(all, fmt.Errorf(format, args...))
 		}
 	}
-	bad(len(c.Topics) <= MaxTopicPrefixes, "resp.topics must have at most %d prefixes", MaxTopicPrefixes)
+	bad(len(c.Topics) <= MaxTopicPrefixes, "resp_topics must have at most %d prefixes", MaxTopicPrefixes)
 	for prefix, topic := range c.Topics {
-		bad(task.ValidName(topic), "resp.topics[%.100q]: %s", prefix, task.NameProblem)
+		bad(task.ValidName(topic), "resp_topics[%.100q]: %s", prefix, task.NameProblem)
 	}
-	bad(c.MaxConnections >= 0 && c.MaxConnections <= MostConnections, "resp.max_connections must be from 1 to %d", MostConnections)
+	bad(c.MaxConnections >= 0 && c.MaxConnections <= MostConnections, "resp_max_connections must be from 1 to %d", MostConnections)
 	bad(c.MaxCommand == 0 || c.MaxCommand >= LeastMaxCommand && c.MaxCommand <= MostMaxCommand,
-		"resp.max_command must be from %d to %d", LeastMaxCommand, MostMaxCommand)
-	bad(c.MaxPersistent >= 0 && c.MaxPersistent <= MostPersistent, "resp.max_persistent must be from 1 to %d", MostPersistent)
+		"resp_max_command must be from %d to %d", LeastMaxCommand, MostMaxCommand)
+	bad(c.MaxPersistent >= 0 && c.MaxPersistent <= MostPersistent, "resp_max_persistent must be from 1 to %d", MostPersistent)
 	return all.ErrorOrNil()
 }
 

@@ -38,7 +38,9 @@ func benchmarkSet(b *testing.B, clients, pipeline int) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	server.Attach(scheduler)
+	if err := server.Attach(scheduler); err != nil {
+		b.Fatal(err)
+	}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		b.Fatal(err)

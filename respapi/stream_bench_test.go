@@ -74,7 +74,9 @@ func respRounds(b *testing.B, scheduler *tasks.Scheduler) (round, end func()) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	server.Attach(scheduler)
+	if err := server.Attach(scheduler); err != nil {
+		b.Fatal(err)
+	}
 	r := &rig{server: server, scheduler: scheduler}
 	l := httptest.NewUnstartedServer(nil).Listener
 	go func() { _ = server.Serve(l) }()

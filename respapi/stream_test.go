@@ -82,7 +82,7 @@ func TestStreamGroup(t *testing.T) {
 	const none = "' or consumer group 'g' in XREADGROUP with GROUP option"
 	w.ask("-NOGROUP No such key 'expired:t"+none, "XREADGROUP", "GROUP", "g", "c", "STREAMS", "expired:t", ">")
 	w.ask("-NOGROUP No such key 'expired:keyevent"+none, "XREADGROUP", "GROUP", "g", "c", "STREAMS", "expired:keyevent", ">")
-	w.ask("+OK", "XGROUP", "CREATE", "expired:t", "g", "$") // resp.topics has it
+	w.ask("+OK", "XGROUP", "CREATE", "expired:t", "g", "$") // resp_topics has it
 	w.ask("+OK", "XGROUP", "CREATE", "expired:keyevent", "g", "0")
 	kind("keyevent", tasks.Pull)
 	w.ask("-BUSYGROUP Consumer Group name already exists", "XGROUP", "CREATE", "expired:keyevent", "other", "0")

@@ -57,7 +57,7 @@ func (x *call) findAll(keys []key) ([]tasks.Task, error) {
 // value answers a value. The answers of one transaction are bounded as a command is.
 func (x *call) value(b []byte) {
 	if len(x.out.Buf) > max(x.c.server.cfg.MaxCommand, flushAt) {
-		x.out.Error("ERR the answers of the transaction exceed resp.max_command")
+		x.out.Error("ERR the answers of the transaction exceed resp_max_command")
 		return
 	}
 	x.out.Bulk(b)
@@ -108,7 +108,7 @@ func runMGet(x *call) {
 			return
 		case size > x.c.server.cfg.MaxCommand:
 			x.out.Buf = x.out.Buf[:from]
-			x.out.Error("ERR the values exceed resp.max_command together")
+			x.out.Error("ERR the values exceed resp_max_command together")
 			return
 		}
 		for i := range all {

@@ -69,8 +69,6 @@ type Reader struct {
 	spans []span
 	left  int // arguments that are missing; 0: no array was begun
 	bulk  int // length of the argument that is missing, -1 before its length was read
-
-	args [][]byte
 }
 
 // NewReader returns a reader of the commands that a connection sends.
