@@ -117,7 +117,7 @@ func wait(t *testing.T, limit time.Duration, what string, yes func() bool) {
 type script struct {
 	cmd    *exec.Cmd
 	in     io.WriteCloser
-	lines  chan string // of standard output; closed at its end, and has room for those that are not read
+	lines  chan string // of standard output; closed at its end, with room for all
 	errs   bytes.Buffer
 	ended  chan struct{}
 	result error // once ended is closed

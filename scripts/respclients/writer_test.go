@@ -4,6 +4,7 @@ package respclients
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"strings"
@@ -83,8 +84,9 @@ func (j *job) writeGo(count int, addresses []string) {
 
 // errorOf returns the text of an error that the server has answered.
 func errorOf(c *redis.Cmd) string {
-	if err, ok := c.Err().(redis.Error); ok {
-		return err.Error()
+	var answered redis.Error
+	if errors.As(c.Err(), &answered) {
+		return answered.Error()
 	}
 	return ""
 }
