@@ -90,11 +90,15 @@ func (s *Scheduler) replaceBatch(ctx context.Context, requests []Request) ([]Res
 				continue
 			}
 			// As if they had been carried out one after the other.
-			first := *r
-			for r.Repeated = r.Err == nil; before[i] > 0; i = before[i] - 1 {
-				b.Results[before[i]-1] = *r
+			answer := *r
+			for n := before[i]; n > 0; n = before[n-1] {
+				if err := b.Check(n - 1); err != nil {
+					b.Results[n-1].Err = err
+					continue
+				}
+				b.Results[i].Repeated = r.Err == nil
+				i, b.Results[n-1] = n-1, answer
 			}
-			b.Results[i] = first
 		}
 		todo = again
 	}

@@ -33,8 +33,8 @@ func (n *node) stale(what string, d Delivery) {
 }
 
 // Any node supersedes a task of any: one that a receiver of any has reserved, one that is dead, and
-// one that is finished and kept. The receipts are stale at all nodes, as they are when the shard has
-// moved since.
+// one that is finished and kept. The receipts are stale at all nodes, also when the shard has moved
+// since.
 func TestSupersedeAtAllNodes(t *testing.T) {
 	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		ctx := t.Context()

@@ -111,6 +111,13 @@ func (b *Batch) plan(i int) (engine.Plan, error) {
 	return p, err
 }
 
+// Check returns why a request would be refused for a reason of its own, wherever its task is.
+func (b *Batch) Check(i int) error {
+	p, err := b.plan(i)
+	p.Free()
+	return err
+}
+
 // methodOf returns the method that has another node carry out a request.
 func (b *Batch) methodOf(r *task.Request) Method[batchQuery, batchReply] {
 	if b.Replaces {
