@@ -57,7 +57,10 @@ func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
 //
 // With Request.Supersede it also takes the place of a task that is being delivered, that is dead,
 // or that is finished and kept, in one write: a crash leaves the one or the other. From then on the
-// receipt of that delivery is stale, and what its handler returns is not heard.
+// receipt of that delivery is stale, and what its handler returns is not heard. The task that is
+// replaced keeps its time of creation, and its revision grows, in these states as in others; a
+// version that the call asks for (WithVersion) is compared. Task.Repeated is false for a finished
+// one.
 func (s *Scheduler) Replace(ctx context.Context, r Request) (Task, error) {
 	if s.engine.Config.Tracer != nil {
 		return s.traced(ctx, r, s.replace)
