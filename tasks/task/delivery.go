@@ -32,9 +32,9 @@ var (
 	ErrLater = errors.New("settled later by its receipt")
 	// ErrNoReceiver is returned by a Deliverer that has no receiver at the moment for tasks of the
 	// topic, such as one that hands tasks to connected clients. The task is ready again at once.
-	// The attempt does not count, and is no failure. If a deliverer returns it for all deliveries that
-	// it was given together, the topic's tasks wait at this node until Scheduler.ReceiverCame is
-	// called, or Scheduler.Reconsider. Until then one task a second is tried. Meanwhile
+	// The attempt does not count, and is no failure. If a deliverer returns it for all deliveries
+	// that it was given together, the topic's tasks wait at this node until Scheduler.ReceiverCame
+	// is called, or Scheduler.Reconsider. Until then one task a second is tried. Meanwhile
 	// Topic.Undeliverable has the text of the error.
 	ErrNoReceiver = errors.New("no receiver at the moment")
 )
