@@ -15,7 +15,7 @@ func TestWhatParametersMustBe(t *testing.T) {
 		{"topics?limit=1e3", "limit", "must be an integer from 1 to 1000"},
 		{"history?minutes=61", "minutes", "must be an integer from 1 to 60"},
 		{"stats?topics=some", "topics", "must be true or false"},
-		{"events?kind=dead&kind=died", "kind", "must be scheduled, started, delivered, retried, dead, cancelled, skipped or rescued"},
+		{"events?kind=dead&kind=died", "kind", "must be scheduled, started, delivered, retried, dead, cancelled, skipped, rescued or due"},
 		{"tasks?state=gone", "state", "must be pending, retrying, held, ready, delivering, dead or finished"},
 		{"topics?scope=node&scope=fleet", "scope", "is given twice"},
 		{"tasks?topic=a&limit=1&topic=a", "topic", "is given twice"},

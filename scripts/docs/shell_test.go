@@ -261,11 +261,16 @@ func (s *shell) run(c command) {
 	s.t.Logf("%s:%d:\n$ %s\n%s", c.page, c.line, typed, output)
 	s.known.learn(c.output, output)
 	if strings.Contains(typed, "lapse serve") && strings.HasSuffix(typed, "&") {
-		text := ready
-		if at := listens.FindStringSubmatch(typed); at != nil {
-			text = strings.ReplaceAll(text, "7480", at[1])
+		at := "7480"
+		if listen := listens.FindStringSubmatch(typed); listen != nil {
+			at = listen[1]
 		}
-		s.run(command{page: c.page, line: c.line, text: text, hidden: true})
+		s.awaitReady(c, at)
+	}
+	if strings.Contains(typed, "lapse serve") && strings.HasPrefix(typed, "for n in 1 2 3;") {
+		for _, at := range []string{"7481", "7482", "7483"} {
+			s.awaitReady(c, at)
+		}
 	}
 	if strings.HasPrefix(typed, "python3 ") && strings.HasSuffix(typed, "&") {
 		s.run(command{page: c.page, line: c.line, text: listening, hidden: true})
@@ -284,6 +289,11 @@ func (s *shell) run(c command) {
 			s.t.FailNow()
 		}
 	}
+}
+
+// awaitReady waits until the server that a command has started is ready.
+func (s *shell) awaitReady(c command, port string) {
+	s.run(command{page: c.page, line: c.line, text: strings.ReplaceAll(ready, "7480", port), hidden: true})
 }
 
 // ready waits until the server has read its tasks.
