@@ -214,37 +214,6 @@ func (s *simulation) fire() {
 	s.moved(id, task, err)
 }
 
-func (s *simulation) replace() {
-	r := s.request(s.anyID())
-	s.m.begin()
-	s.maybeFreed(r.ID)
-	task, err := s.Replace(s.t.Context(), r)
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
-	f := s.m.fact(r.ID)
-	s.m.note(r.ID, "Replace for %v: repeated %v, %v", task.Due, task.Repeated, err)
-	switch {
-	case s.m.over(r.ID, s.faults):
-	case err == nil:
-		if f.busy() {
-			s.m.fault(r.ID, "replaced while it is being delivered")
-		}
-		was := mayBeAbsent
-		if task.Repeated {
-			was = mayBeAlive
-		}
-		s.m.is(r.ID, was, "replaced").alive(task.Due)
-		f.topic, f.group, f.req = r.Topic, r.Group, fmt.Sprint(r)
-	case errors.Is(err, ErrUnknown):
-		s.excused(r.ID, err)
-		f.unsure(time.Time{})
-		f.dues = nil
-	case s.excused(r.ID, err):
-	default:
-		s.refused(r.ID, err)
-	}
-}
-
 func (s *simulation) look() {
 	id := s.anyID()
 	task, err := s.Get(s.t.Context(), id)

@@ -173,7 +173,7 @@ func (s *simulation) step() {
 		do     func()
 	}
 	moves := []move{
-		{14, s.schedule}, {4, s.again}, {3, s.batch}, {7, s.cancel}, {5, s.reschedule}, {3, s.replace}, {3, s.fire}, {3, s.hold}, {4, s.resume},
+		{14, s.schedule}, {4, s.again}, {3, s.batch}, {7, s.cancel}, {5, s.reschedule}, {4, s.replace}, {3, s.replaceBatch}, {3, s.fire}, {3, s.hold}, {4, s.resume},
 		{8, s.look}, {2, s.list}, {14, s.reserve}, {16, s.verdict}, {2, s.giveBack}, {3, s.requeue}, {1, s.deleteDead}, {1, s.purgeTopic}, {2, s.cancelGroup},
 		{2, s.pauseTopic}, {2, s.setTopic}, {20, s.wait}, {2, s.stepClock}, {3, s.breakLedger}, {6, s.heal}, {1, s.kill}, {1, s.cleanly}, {2, s.inspect},
 	}
