@@ -122,6 +122,21 @@ func TestLostDeadTask(t *testing.T) {
 				}
 				return err
 			},
+			"superseded": func(id string) error {
+				task, err := g.next().Replace(t.Context(), Request{ID: id, Topic: "x", Delay: time.Hour, Supersede: true})
+				if task.Repeated {
+					t.Error("there was nothing to supersede")
+				}
+				return err
+			},
+			"superseded-in-a-batch": func(id string) error {
+				results, err := g.next().ReplaceBatch(t.Context(), []Request{
+					{ID: id, Topic: "x", Delay: time.Hour, Supersede: true}, {ID: "kept", Topic: "x", Delay: time.Hour},
+				})
+				want(t, "ReplaceBatch", err, nil)
+				want(t, "of what is dead", results[1].Err, ErrDead)
+				return results[0].Err
+			},
 			"batched": func(id string) error {
 				results, err := g.next().ScheduleBatch(t.Context(), []Request{
 					{ID: id, Topic: "x", Delay: time.Hour}, {ID: "kept", Topic: "x", Delay: time.Hour},

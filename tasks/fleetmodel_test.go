@@ -295,7 +295,20 @@ func (m *fleetModel) changed(id, what string, err error, change func(v version) 
 
 func (m *fleetModel) replace(n *node, id, text string) {
 	wanted := version{text, text, false}
-	t, err := n.Replace(m.t.Context(), tasks.Request{ID: id, Topic: "t", Delay: time.Hour, Payload: []byte(text)})
+	r := tasks.Request{ID: id, Topic: "t", Delay: time.Hour, Payload: []byte(text), Supersede: m.rnd.IntN(2) == 0}
+	var t tasks.Result
+	var err error
+	if m.rnd.IntN(2) == 0 {
+		var one tasks.Task
+		one, err = n.Replace(m.t.Context(), r)
+		t.Repeated = one.Repeated
+	} else {
+		var results []tasks.Result
+		results, err = n.ReplaceBatch(m.t.Context(), []tasks.Request{r})
+		if err == nil {
+			t, err = results[0], results[0].Err
+		}
+	}
 	m.note(id, n, "replace "+text, err)
 	switch {
 	case m.vaguely(id, err, wanted):

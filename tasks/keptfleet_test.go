@@ -165,6 +165,15 @@ func TestLostKeptTask(t *testing.T) {
 				_, err := g.next().Replace(t.Context(), Request{ID: id, Topic: "x", Delay: time.Hour})
 				return err
 			},
+			"superseded": func(id string) error {
+				_, err := g.next().Replace(t.Context(), Request{ID: id, Topic: "x", Delay: time.Hour, Supersede: true})
+				return err
+			},
+			"replaced-in-a-batch": func(id string) error {
+				results, err := g.next().ReplaceBatch(t.Context(), []Request{{ID: id, Topic: "x", Delay: time.Hour}})
+				want(t, "ReplaceBatch", err, nil)
+				return results[0].Err
+			},
 			"batched": func(id string) error {
 				results, err := g.next().ScheduleBatch(t.Context(), []Request{{ID: id, Topic: "x", Delay: time.Hour}})
 				want(t, "ScheduleBatch", err, nil)

@@ -3,10 +3,15 @@ package tasks_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/diskledger"
+	"github.com/lapsehq/lapse/recovery/redisledger"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
@@ -179,4 +184,90 @@ func TestSettleWhileSupersededInAnOutage(t *testing.T) {
 		pass(time.Minute)
 		r.checkConsistency()
 	})
+}
+
+// In a topic that coalesces, the task of a group that was chosen may be superseded while it is
+// delivered. It comes once more, and those that were skipped for it do not.
+func TestSupersedeAndCoalesce(t *testing.T) {
+	missing(t, MisfireCoalesce, func(t *testing.T, r *rig) {
+		r.in(time.Second, "t0", "g")
+		r.in(2*time.Second, "t1", "g")
+		r.down(10 * time.Minute)
+		d := r.pull("x", "t1")[0]
+		r.supersede(Request{ID: "t1", Topic: "x", Group: "g", Delay: time.Minute})
+		r.stale("superseded", d)
+		r.come(1)
+		pass(time.Minute)
+		r.come(1, "t1")
+		r.in(time.Minute, "t2", "g")
+		r.supersede(Request{ID: "t2", Topic: "x", Group: "g", Held: true})
+		r.in(time.Minute, "t3", "g")
+		r.down(10 * time.Minute)
+		r.come(0, "t3")
+		r.wantHeld("held", "t2")
+	})
+}
+
+// With each real ledger, what is dead, or finished and kept, is superseded by one write, and is that
+// alone after a restart.
+func TestSupersedeOnRealLedgers(t *testing.T) {
+	dir, server := t.TempDir(), redistest.Start(t)
+	for name, ledger := range map[string]func() (recovery.Ledger, error){
+		"disk": func() (recovery.Ledger, error) { return diskledger.Open(dir, diskledger.Options{}) },
+		"redis": func() (recovery.Ledger, error) {
+			return redisledger.Open(redisledger.Options{
+				URL: server.URL(), Node: "a", Shards: 2, FailoverAfter: time.Second, Log: slog.New(slog.DiscardHandler),
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			open := func() *Scheduler {
+				l, err := ledger()
+				want(t, "opening the ledger", err, nil)
+				s, err := Open(t.Context(), l, Config{Log: slog.New(slog.DiscardHandler)})
+				want(t, "Open", err, nil)
+				<-s.Engine().Reading.Replayed
+				return s
+			}
+			s := open()
+			_, err := s.SetTopic(t.Context(), "x", TopicSettings{KeepFinished: time.Hour}, -1)
+			want(t, "SetTopic", err, nil)
+			ends := map[string]Verb{"dead": Bury, "kept": Ack, "open": 0}
+			receipts := make(map[string]string)
+			for id := range ends {
+				_, err := s.Schedule(t.Context(), Request{ID: id, Topic: "x"})
+				want(t, "Schedule", err, nil)
+				ds, err := s.Reserve(t.Context(), "x", 1, time.Minute, time.Minute)
+				if want(t, "Reserve", err, nil); len(ds) != 1 {
+					t.Fatal("it is not reserved")
+				}
+				receipts[id] = ds[0].Receipt()
+				if ends[id] != 0 {
+					_, err = s.Settle(t.Context(), Verdict{Verb: ends[id]}, []string{receipts[id]})
+					want(t, "Settle", err, nil)
+				}
+			}
+			for round := range 2 { // the second one of tasks that wait
+				for id := range ends {
+					_, err := s.Replace(t.Context(), Request{ID: id, Topic: "y", Delay: time.Hour, Payload: []byte("new"), Supersede: true})
+					want(t, "Replace", err, nil)
+				}
+				want(t, "Close", s.Close(t.Context()), nil)
+				s = open()
+				for id := range ends {
+					got, err := s.Get(t.Context(), id)
+					if want(t, "Get", err, nil); got.State != Pending || got.Topic != "y" || got.Revision != int64(2+round) || string(got.Payload) != "new" {
+						t.Errorf("%s: %+v", id, got)
+					}
+					answers, err := s.Settle(t.Context(), Verdict{Verb: Release}, []string{receipts[id]})
+					want(t, "Settle", err, nil)
+					want(t, "an old receipt", answers[0].Err, ErrStale)
+				}
+				if n := s.Stats().Total; n.Pending != 3 || n.Dead+n.Finished+n.Delivering != 0 {
+					t.Errorf("%+v", n)
+				}
+			}
+			want(t, "Close", s.Close(t.Context()), nil)
+		})
+	}
 }
