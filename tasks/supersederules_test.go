@@ -208,8 +208,8 @@ func TestSupersedeAndCoalesce(t *testing.T) {
 	})
 }
 
-// With each real ledger, what is dead, or finished and kept, is superseded by one write, and is that
-// alone after a restart.
+// With each real ledger, what is dead, or finished and kept, is superseded by one write. It is that
+// task alone after a restart.
 func TestSupersedeOnRealLedgers(t *testing.T) {
 	dir, server := t.TempDir(), redistest.Start(t)
 	for name, ledger := range map[string]func() (recovery.Ledger, error){
