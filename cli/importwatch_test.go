@@ -162,7 +162,10 @@ func TestImportRedisWatchLosesNothing(t *testing.T) {
 	proxy.Heal()
 	w.becomes("order:2", isPending)
 	w.becomes("order:1", isCancelled)
-	if counts := w.end(); counts["imported"] != 2 || counts["cancelled"] != 1 {
+	// The end may come before the answer to the last change, which is not counted then.
+	source.Do("SET", "order:3", "v", "EX", 3600)
+	w.becomes("order:3", isPending)
+	if counts := w.end(); counts["imported"] < 2 || counts["cancelled"] != 1 {
 		t.Errorf("counted %v", counts)
 	}
 }
@@ -179,7 +182,9 @@ func TestImportRedisWatchOutage(t *testing.T) {
 	listen := strings.TrimPrefix(url, "http://")
 	started(t, "--data", data, "--listen", listen)
 	w.becomes("order:1", isPending)
-	if counts := w.end(); counts["imported"] != 1 {
+	source.Do("SET", "order:2", "v", "EX", 3600)
+	w.becomes("order:2", isPending)
+	if counts := w.end(); counts["imported"] < 1 { // the last one may not be counted
 		t.Errorf("counted %v", counts)
 	}
 }
