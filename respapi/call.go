@@ -102,9 +102,9 @@ func (c *conn) count(x *call, answer []byte) {
 // has arrived.
 func (c *conn) together(x *call) (next [][]byte, err error) {
 	c.recheck()
-	calls := []*call{x}
+	calls, reads := []*call{x}, x.verb.reads()
 	for {
-		if next, err = c.in.Ready(); next == nil || len(calls) == mostTogether {
+		if next, err = c.in.Ready(); next == nil || len(calls) == mostTogether || reads == readTogether {
 			break
 		}
 		y := c.newCall(next)
@@ -122,7 +122,7 @@ func (c *conn) together(x *call) (next [][]byte, err error) {
 			break
 		}
 		c.keys[key] = struct{}{}
-		calls = append(calls, y)
+		calls, reads = append(calls, y), reads+y.verb.reads()
 	}
 	if len(calls) == 1 {
 		c.execute(x)

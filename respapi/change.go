@@ -255,13 +255,10 @@ func (x *call) supersede(r tasks.Request) error {
 	return err
 }
 
-// keyeventKind is the way of delivery that publishes expired events.
-const keyeventKind task.Kind = "keyevent"
-
 // isPublished reports whether the expired events of a topic are published: that takes milliseconds.
 func (x *call) isPublished(topic string) bool {
 	t, err := x.scheduler().Topic(topic)
-	return err == nil && t.Settings.Kind == keyeventKind
+	return err == nil && t.Settings.Kind == KindKeyevent
 }
 
 // persistent counts the keys without a TTL of this node.

@@ -81,7 +81,7 @@ func (o *output) addLocked(b []byte) error {
 		o.failed = errSlow
 		o.pending = nil
 		o.roomLocked()
-		o.wakeLocked()
+		poke(o.wake)
 		o.slow()
 		o.nc.Close()
 	}
@@ -89,16 +89,9 @@ func (o *output) addLocked(b []byte) error {
 		return o.failed
 	}
 	if o.pending = append(o.pending, b...); len(o.pending) == len(b) {
-		o.wakeLocked()
+		poke(o.wake)
 	}
 	return nil
-}
-
-func (o *output) wakeLocked() {
-	select {
-	case o.wake <- struct{}{}:
-	default:
-	}
 }
 
 // beginPushing starts the goroutine that writes. push may be called from now on.
@@ -207,7 +200,7 @@ func (o *output) close() {
 	pushing := o.pushing
 	o.closing = true
 	if pushing {
-		o.wakeLocked()
+		poke(o.wake)
 	}
 	o.mu.Unlock()
 	if pushing {

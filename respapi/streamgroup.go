@@ -109,7 +109,7 @@ func runGroupCreate(x *call) {
 		case k.group:
 			x.out.Error(errBusyGroup)
 			return
-		case kind != keyeventKind && kind != tasks.Pull:
+		case kind != KindKeyevent && kind != tasks.Pull:
 			x.out.Error("ERR the topic '" + k.topic + "' is delivered by " + string(kind) + ", and so it has no group")
 			return
 		}
@@ -138,7 +138,7 @@ func runGroupDestroy(x *call) {
 			x.out.Int(0)
 			return
 		}
-		if done, again := x.changeKind(&k, keyeventKind); done {
+		if done, again := x.changeKind(&k, KindKeyevent); done {
 			x.c.server.streams.forget(k.topic)
 			x.out.Int(1)
 			return

@@ -17,6 +17,8 @@ const (
 	topicsAgain = 30 * time.Second
 	// dueBuffer is how many expired events of topics with another way of delivery may wait.
 	dueBuffer = 100_000
+	// dueAtOnce is how many of them are published at once.
+	dueAtOnce = 256
 	// readWithin bounds a read of the key of a task whose id does not tell it.
 	readWithin = time.Second
 	// keyeventsAtOnce is the concurrency of topics that are set up for Keyevent: 16 batches.
@@ -26,13 +28,7 @@ const (
 )
 
 // topicNames returns the topics of Config.Topics.
-func (s *Server) topicNames() []string {
-	names := make(map[string]bool)
-	for _, p := range s.prefixes {
-		names[p.topic] = true
-	}
-	return slices.Sorted(maps.Keys(names))
-}
+func (s *Server) topicNames() []string { return slices.Sorted(maps.Keys(s.hasKeys)) }
 
 // setTopics has the topics that were never set delivered by Keyevent. While the ledger is away, it
 // tries again.
@@ -161,7 +157,7 @@ func (s *Server) publishDue(scheduler *tasks.Scheduler, topics []string) (stop f
 func (s *Server) publishDueEvents(ctx context.Context, scheduler *tasks.Scheduler, all []task.Event) {
 	for len(all) > 0 {
 		topic, keys := all[0].Topic, []string(nil)
-		for len(all) > 0 && all[0].Topic == topic && len(keys) < mostTogether {
+		for len(all) > 0 && all[0].Topic == topic && len(keys) < dueAtOnce {
 			if key, ok := s.dueKey(ctx, scheduler, all[0].ID); ok {
 				keys = append(keys, key)
 			} else {

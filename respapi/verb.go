@@ -39,6 +39,14 @@ type verb struct {
 // key, which is its first argument, and nothing else.
 func (v *verb) together() bool { return v.first == 1 && v.last == 1 && v.flags&apart == 0 }
 
+// reads returns 1 for a verb that only reads, else 0.
+func (v *verb) reads() int {
+	if v.flags&writes == 0 {
+		return 1
+	}
+	return 0
+}
+
 // takes reports whether the verb can have so many arguments, its name counted.
 func (v *verb) takes(n int) bool { return n == v.arity || v.arity < 0 && n >= -v.arity }
 
