@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	// mostTogether is how many commands of a pipeline run at the same time. Those that only read are
-	// fewer: their answers are in memory together, and do not wait for the ledger.
+	// mostTogether is how many commands of a pipeline run at the same time. Those that only read
+	// are fewer: their answers are in memory together, and do not wait for the ledger.
 	mostTogether, readTogether = 256, 16
 	// signInWithin is how long a client has to say who it is, where there are tokens.
 	signInWithin = 30 * time.Second
