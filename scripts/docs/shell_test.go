@@ -18,8 +18,9 @@ import (
 	"time"
 )
 
-// patience bounds what a command of a page may take.
-const patience = 60 * time.Second
+// patience bounds what a command of a page may take. Some compile and link a program, beside other
+// packages' tests: on two processors that has taken longer than a minute.
+const patience = 4 * time.Minute
 
 // settling is for what jobs in the background print after a command has ended.
 const settling = 15 * time.Second
