@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -12,7 +13,8 @@ import (
 	"github.com/lapsehq/lapse/cli/bench"
 )
 
-// expiry schedules a task as a key of Redis that expires, and receives the event. An event carries
+// expiry schedules a task as a key of Redis, or of Lapse's port for its clients, that expires, and
+// receives the event. An event carries
 // the key's name only, goes to the subscribers of that moment, and is not acknowledged: a receiver
 // that is away or dies loses it. The comparison does not count that against it.
 type expiry struct {
@@ -34,7 +36,29 @@ func openExpiry(ctx context.Context, options ...string) (bench.System, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &expiry{server: s, client: redis.NewClient(&redis.Options{Addr: s.addr, PoolSize: 64, ReadTimeout: time.Minute})}, nil
+	return newExpiry(s), nil
+}
+
+// openPort starts Lapse on disk for the same clients, which have another address and no other
+// change. Unlike Redis it keeps an expired key until a subscriber was there.
+func openPort(ctx context.Context, binary string) (bench.System, error) {
+	s, err := startLapsePort(ctx, binary)
+	if err != nil {
+		return nil, err
+	}
+	e := newExpiry(s)
+	for e.client.DBSize(ctx).Err() != nil { // it reads its tasks
+		select {
+		case <-ctx.Done():
+			return nil, errors.Join(context.Cause(ctx), e.Close())
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+	return e, nil
+}
+
+func newExpiry(s *server) *expiry {
+	return &expiry{server: s, client: redis.NewClient(&redis.Options{Addr: s.addr, PoolSize: 64, ReadTimeout: time.Minute})}
 }
 
 // expiryKey is what is left of a payload when its key expires: its number.

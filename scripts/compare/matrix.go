@@ -71,6 +71,8 @@ const (
 	streamName  = "Lapse embedded, Redis, by stream"
 	expiryName  = "Redis expiry events"
 	expiryFast  = "Redis expiry events, hz 500, effort 10"
+	expirySync  = "Redis expiry events, synced"
+	portName    = "Lapse by its Redis port, disk"
 	timersName  = "time.AfterFunc"
 	deletesName = "bare deletes of the Redis ledger"
 )
@@ -113,6 +115,18 @@ func matrix(z sizes) []row {
 			ratios: []ratio{{of: lapseRedis, to: asynqName, bar: 15}, {of: lapseHTTP, to: beanName, bar: 1.3}, {of: lapseHTTPR, to: beanName, bar: 1.3}},
 		},
 		{
+			key: "port", title: fmt.Sprintf("%d keys with a TTL set one by one, by 64 callers", z.tasks), load: load,
+			note:     "The same client in all rows. Lapse answers when the key is synced to disk; Redis syncs its file every second, or before each answer.",
+			entrants: []entrant{z.port(bench.Single), z.expiry(bench.Single, false), y.expirySynced(bench.Single), z.http(bench.Single)},
+			ratios:   []ratio{{of: portName, to: expiryName}, {of: portName, to: expirySync}, {of: portName, to: lapseHTTP}},
+		},
+		{
+			key: "port burst", title: fmt.Sprintf("%d keys that expire at one instant reach a subscriber", million.Tasks), load: million,
+			note:     "The same client in all rows. Lapse also syncs that each event was published; Redis forgets it.",
+			entrants: []entrant{z.port(bench.Burst), z.expiry(bench.Burst, false), z.expiry(bench.Burst, true)},
+			ratios:   []ratio{{of: portName, to: expiryName, bar: 3}, {of: portName, to: expiryFast, bar: 0.8}},
+		},
+		{
 			key: "batch", title: fmt.Sprintf("%d tasks scheduled, 1000 a request, by 4 senders", z.tasks), load: load,
 			note:     "asynq has no batches. beanstalkd gets 1000 commands at once.",
 			entrants: []entrant{z.embeddedRedis(bench.Batch), z.http(bench.Batch), z.httpRedis(bench.Batch), z.beanstalkd(bench.Batch, false)},
@@ -148,8 +162,8 @@ func matrix(z sizes) []row {
 		rows = append(rows, row{
 			key: "among", title: "60,000 tasks due over 60 s, among 5 million pending: lateness", lateness: true, load: among,
 			note:     "Redis looks for expired keys at random, so few among many are found late or not at all within the run.",
-			entrants: []entrant{z.embeddedRedis(bench.Steady), z.inRedis(bench.Steady, pubsub.Kind), z.expiry(bench.Steady, false)},
-			ratios:   []ratio{{of: lapseRedis, to: expiryName}, {of: channelName, to: expiryName}},
+			entrants: []entrant{z.embeddedRedis(bench.Steady), z.inRedis(bench.Steady, pubsub.Kind), z.port(bench.Steady), z.expiry(bench.Steady, false)},
+			ratios:   []ratio{{of: lapseRedis, to: expiryName}, {of: channelName, to: expiryName}, {of: portName, to: expiryName}},
 		})
 	}
 	return rows
@@ -214,6 +228,14 @@ func (z sizes) expiry(w workload, fast bool) entrant {
 		name, options = expiryFast, []string{"--hz", "500", "--active-expire-effort", "10"}
 	}
 	return on(name, false, "redis-server", w, func(ctx context.Context) (bench.System, error) { return openExpiry(ctx, options...) })
+}
+
+func (z sizes) expirySynced(w workload) entrant {
+	return on(expirySync, false, "redis-server", w, func(ctx context.Context) (bench.System, error) { return openExpiry(ctx, z.redis()...) })
+}
+
+func (z sizes) port(w workload) entrant {
+	return on(portName, true, "", w, func(ctx context.Context) (bench.System, error) { return openPort(ctx, z.binary) })
 }
 
 func (z sizes) inRedis(w workload, way tasks.Kind) entrant {

@@ -116,3 +116,12 @@ func startLapse(ctx context.Context, binary, redis string) (*server, error) {
 		return append(args, "--data", filepath.Join(dir, "data"))
 	})
 }
+
+// startLapsePort starts `lapse serve` on disk, with a port for clients of Redis, which is the
+// server's address.
+func startLapsePort(ctx context.Context, binary string) (*server, error) {
+	return start(ctx, binary, func(host, port, dir string) []string {
+		return []string{"serve", "--listen", net.JoinHostPort(host, "0"), "--redis-listen", net.JoinHostPort(host, port), "--log-level", "warn",
+			"--answer-within", "20s", "--data", filepath.Join(dir, "data")}
+	})
+}
