@@ -134,6 +134,9 @@ func (x *call) update(k *key, decide func(old *tasks.Task) change) (tasks.Task, 
 		default:
 			now, err = x.apply(k, &t, old != nil, want)
 		}
+		if err == nil && want.deed == put && old == nil {
+			x.c.server.notify(classNew, "new", k.name)
+		}
 		if !isConflict(err) {
 			return now, err
 		}

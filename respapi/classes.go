@@ -10,7 +10,7 @@ import (
 type classes uint32
 
 const (
-	classGeneric classes = 1 << iota // g: del, expire, persist, rename_from, rename_to
+	classGeneric classes = 1 << iota // g: del, expire, persist, rename_from, rename_to, copy_to
 	classString                      // $: set, incrby, append and the like
 	classList                        // l: there are none
 	classSet                         // s: none
@@ -20,7 +20,7 @@ const (
 	classEvicted                     // e: none
 	classStream                      // t: none
 	classModule                      // d: none
-	classNew                         // n: new
+	classNew                         // n: new; as in Redis, A is without it
 	toKeyspace                       // K: events go to __keyspace@0__:<key>
 	toKeyevent                       // E: events go to __keyevent@0__:<event>
 	classMiss                        // m: none
@@ -76,7 +76,7 @@ func (c classes) String() string {
 
 // eventNames are the events that there are, by class.
 var eventNames = map[string]classes{
-	"del": classGeneric, "expire": classGeneric, "persist": classGeneric, "rename_from": classGeneric, "rename_to": classGeneric,
+	"del": classGeneric, "expire": classGeneric, "persist": classGeneric, "rename_from": classGeneric, "rename_to": classGeneric, "copy_to": classGeneric,
 	"set": classString, "append": classString, "incrby": classString, "incrbyfloat": classString, "setrange": classString,
 	expiredEvent: classExpired,
 	"new":        classNew,

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/respapi"
 	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -164,4 +165,42 @@ func TestNoSubscriber(t *testing.T) {
 		t.Errorf("%d attempts have failed", n.Failed)
 	}
 	w.ask("*2 pong ", "PING") // and nothing came twice
+}
+
+// The events of each command are those of Redis, in its order, on channels and patterns.
+func TestEventsAsRedis(t *testing.T) {
+	real := redistest.Start(t)
+	ours := newRig(t, Config{}, tasks.Config{})
+	events := func(addr string, script []string) (got []string) {
+		dial := func() *wire { return (&rig{t: t, addr: addr}).dial() }
+		w, all, copies := dial(), dial(), dial()
+		w.ask("+OK", "CONFIG", "SET", "notify-keyspace-events", "KEAn")
+		all.ask("*3 psubscribe __key*__:* :1", "PSUBSCRIBE", "__key*__:*")
+		copies.ask("*3 subscribe __keyevent@0__:copy_to :1", "SUBSCRIBE", "__keyevent@0__:copy_to")
+		for _, command := range script {
+			w.command(strings.Fields(command)...)
+			w.answer()
+			w.command("PUBLISH", "__key__:", command)
+			w.answer()
+			for {
+				event := all.answer()
+				got = append(got, event)
+				if strings.HasSuffix(event, " "+command) {
+					break
+				}
+			}
+		}
+		copies.want("*3 message __keyevent@0__:copy_to k2")
+		return got
+	}
+	script := []string{
+		"SET k 1", "SET k 2", "SET k 3 EX 100", "SET k 4 KEEPTTL", "GETSET k 5", "SET none 1 XX", "SET x 1 NX", "SET x 1 NX", "SETNX x2 1",
+		"SETEX e 100 v", "PSETEX e 10000 v", "INCR n", "DECR n", "INCRBYFLOAT f 1.5", "APPEND a x", "APPEND a x", "SETRANGE r 2 x",
+		"EXPIRE k 100", "PERSIST k", "GETEX k EX 10", "GETEX k PERSIST", "EXPIRE k -1", "SET k 1", "COPY k k2", "COPY k k2 REPLACE",
+		"RENAME k k3", "RENAME k3 k2", "RENAMENX k2 k4", "MSET m 1", "MSET m 2", "MSETNX m2 1", "GETDEL m2", "DEL m k4 none", "UNLINK x", "TOUCH a",
+	}
+	want, got := events(real.Addr, script), events(ours.addr, script)
+	if !slices.Equal(got, want) {
+		t.Errorf("the events are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
+	}
 }

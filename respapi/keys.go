@@ -162,13 +162,17 @@ func (x *call) unmake(k *key, made *tasks.Task, onlyNew bool) {
 // copyTo makes a key with the value and the deadline of another one. Unless replace is true, the
 // key must not exist, or be what was made before. Errors: errKeyExists; as of update.
 func (x *call) copyTo(to *key, t, made *tasks.Task, replace bool) (tasks.Task, error) {
-	exists := false
+	exists, took := false, false
 	now, err := x.update(to, func(old *tasks.Task) change {
 		if exists = old != nil && !replace && versionOf(old) != versionOf(made); exists {
 			return change{}
 		}
+		took = old != nil && made.ID == ""
 		return change{put, t.Payload, dueOf(t)}
 	})
+	if err == nil && took { // Redis deletes the key that was there, and so tells of a new one
+		x.c.server.notify(classNew, "new", to.name)
+	}
 	if err == nil && exists {
 		err = errKeyExists
 	}

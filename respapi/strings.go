@@ -99,8 +99,14 @@ type setting struct {
 	due time.Time // zero: none
 }
 
-// plain reports whether the setting does not depend on what is there.
-func (s *setting) plain() bool { return !s.nx && !s.xx && !s.get && !s.keep }
+// plain reports whether neither the setting nor its events depend on what is there.
+func (x *call) plain(s *setting) bool {
+	return !s.nx && !s.xx && !s.get && !s.keep && !x.c.server.tellsNew()
+}
+
+// tellsNew reports whether a subscriber of any node hears of new keys. Then a verb must know
+// whether the key was there.
+func (s *Server) tellsNew() bool { return s.wanted()&classNew != 0 }
 
 // readSet reads a SET. It answers and reports false if it is none.
 func (x *call) readSet() (s setting, ok bool) {
@@ -123,7 +129,7 @@ func runSet(x *call) {
 }
 
 func (x *call) runSetting(s *setting, value []byte) {
-	if s.plain() {
+	if x.plain(s) {
 		r, err := x.request(&s.key, value, s.due)
 		if err == nil {
 			err = x.set(r)
@@ -195,7 +201,7 @@ func setAll(sets []*call) {
 		if !ok {
 			continue
 		}
-		if !s.plain() {
+		if !x.plain(&s) {
 			group.Go(func() { x.runSetting(&s, x.args[2]) })
 			continue
 		}
@@ -236,6 +242,17 @@ func (x *call) setMany(requests []tasks.Request) []error {
 		}
 	}
 	each(len(expiring), func(i int) { errs[expiring[i]] = x.supersede(requests[expiring[i]]) })
+	return errs
+}
+
+// setInTurn is setMany for keys without a deadline whose events depend on what is there.
+func (x *call) setInTurn(keys []key, requests []tasks.Request) []error {
+	errs := make([]error, len(requests))
+	for i := range requests {
+		_, errs[i] = x.update(&keys[i], func(*tasks.Task) change {
+			return change{deed: put, value: requests[i].Payload}
+		})
+	}
 	return errs
 }
 
@@ -309,8 +326,12 @@ func runMSet(x *call) {
 	if !ok {
 		return
 	}
+	set := x.setMany
+	if x.c.server.tellsNew() {
+		set = func(requests []tasks.Request) []error { return x.setInTurn(keys, requests) }
+	}
 	var failed error
-	for i, err := range x.setMany(requests) {
+	for i, err := range set(requests) {
 		if err != nil {
 			failed = err
 			continue
@@ -370,8 +391,10 @@ func runMSetNX(x *call) {
 		}
 	}
 	if err == nil {
-		for i := range made {
-			x.changed(&keys[i], time.Time{})
+		for i := range keys {
+			if _, ok := made[i]; ok {
+				x.changed(&keys[i], time.Time{})
+			}
 		}
 		x.out.Int(1)
 		return
