@@ -122,6 +122,8 @@ clients: build ## test the clients in TypeScript and Python, the OpenAPI documen
 	scripts/clients
 	@scripts/need-redis-clients
 	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),clients -count 1 -v -timeout 15m ./scripts/respclients/
+	@scripts/need-redis-tests
+	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),clients -count 1 -v -timeout 10m ./scripts/redissuite/
 
 .PHONY: clients-generate
 clients-generate: build ## generate what the clients have of the OpenAPI document
