@@ -131,6 +131,8 @@ var interpreters = map[string]func() string{
 	".js":  finder([]string{"node"}, "--input-type=module", "-e", "import 'ioredis'; import 'ioredis5'; import 'redis'; import 'redis4'"),
 	".php": finder([]string{"php"}, "-r", "new Redis(); require 'Predis/Autoloader.php';"),
 	".rb":  finder([]string{"ruby"}, "-e", "require 'redis'"),
+	".sh":  finder([]string{"bash"}, "-c", "command -v redis-cli"),
+	".go":  finder([]string{"go"}, "version"),
 }
 
 // finder returns a function that returns the first program with which a check succeeds.
@@ -160,7 +162,11 @@ func run(t *testing.T, file string, args ...string) *script {
 	t.Helper()
 	need(t, file)
 	s := &script{lines: make(chan string, 1<<16), ended: make(chan struct{})}
-	s.cmd = exec.Command(interpreters[filepath.Ext(file)](), append([]string{filepath.Join("testdata", file)}, args...)...)
+	args = append([]string{filepath.Join("testdata", file)}, args...)
+	if filepath.Ext(file) == ".go" {
+		args = append([]string{"run"}, args...)
+	}
+	s.cmd = exec.Command(interpreters[filepath.Ext(file)](), args...)
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it may have processes of its own
 	s.cmd.Stderr = &s.errs
 	out, err := s.cmd.StdoutPipe()

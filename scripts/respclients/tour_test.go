@@ -47,6 +47,9 @@ func TestTour(t *testing.T) {
 		{"RedisRB", "ruby/tour.rb", ""},
 		{"PhpRedis", "php/tour.php", "phpredis"},
 		{"Predis", "php/tour.php", "predis"},
+		{"GoRedis", "go/tour.go", "3"},
+		{"GoRedisRESP2", "go/tour.go", "2"},
+		{"RedisCLI", "cli/tour.sh", ""},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			need(t, c.file)
