@@ -6,7 +6,9 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -52,8 +54,9 @@ func TestMoveUnderKills(t *testing.T) {
 		}
 
 		file := filepath.Join(t.TempDir(), "all.ndjson.gz")
+		address := front(t, func() *server { return from }) // a restarted server has another port
 		kills := untilDone(t, rng, quick, func() *server { return from }, func() *exec.Cmd {
-			return command("export", "--output", file, "--server", from.latest().base)
+			return command("export", "--output", file, "--server", address)
 		})
 		t.Logf("the export was done after %d kills", kills)
 		kills = untilDone(t, rng, slow, func() *server { return to }, func() *exec.Cmd {
@@ -86,6 +89,41 @@ func sameContent(t *testing.T, want, got map[string]string) {
 	if lost+other > 0 || len(got) != len(want) {
 		t.Errorf("of %d tasks and topics %d are lost and %d changed; the target has %d", len(want), lost, other, len(got))
 	}
+}
+
+// front returns the base address of a load balancer that passes each connection on to the server
+// that next returns. An export goes on only at the address where it began.
+func front(t *testing.T, next func() *server) (base string) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var group sync.WaitGroup
+	t.Cleanup(func() { _ = l.Close(); group.Wait() })
+	var choosing sync.Mutex // guards next
+	group.Go(func() {
+		for {
+			from, err := l.Accept()
+			if err != nil {
+				return
+			}
+			group.Go(func() {
+				defer from.Close()
+				choosing.Lock()
+				address := strings.TrimPrefix(next().latest().base, "http://")
+				choosing.Unlock()
+				to, err := net.Dial("tcp", address)
+				if err != nil {
+					return
+				}
+				defer to.Close()
+				group.Go(func() { defer to.Close(); _, _ = io.Copy(to, from) })
+				_, _ = io.Copy(from, to)
+			})
+		}
+	})
+	return "http://" + l.Addr().String()
 }
 
 // untilDone runs a command until it succeeds. Meanwhile it, or a server that victim chooses, is
@@ -244,8 +282,10 @@ func TestMoveThroughFleet(t *testing.T) {
 		return command("import", "file", into, "--server", victim().latest().base)
 	})
 	t.Logf("the import was done after %d kills", kills)
+	calls := 0
+	address := front(t, func() *server { calls++; return f.nodes[calls%len(f.nodes)].server })
 	kills = untilDone(t, rng, quick, victim, func() *exec.Cmd {
-		return command("export", "--output", outOf, "--topic", "later", "--server", victim().latest().base)
+		return command("export", "--output", outOf, "--topic", "later", "--server", address)
 	})
 	t.Logf("the export was done after %d kills", kills)
 	if out, err := command("import", "file", outOf, "--server", last.latest().base).CombinedOutput(); err != nil {
