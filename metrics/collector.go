@@ -51,8 +51,9 @@ type Server interface {
 type Port interface {
 	// Connections returns how many there are, and how many there have been by outcome.
 	Connections() (now int, total map[string]int64)
-	// EachCommand calls visit with how often each command was done, and how often it failed.
-	EachCommand(visit func(name string, done, failed int64))
+	// EachCommand calls visit with how often each command was done, how often it failed, and how
+	// long both took.
+	EachCommand(visit func(name string, done, failed int64, took tasks.Latency))
 	// Subscribers returns how many there are, how many were cut off, and how many events were
 	// dropped.
 	Subscribers() (now int, cut, dropped int64)
@@ -205,9 +206,10 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		for outcome, n := range total {
 			counter(respTotal, n, outcome)
 		}
-		c.port.EachCommand(func(name string, done, failed int64) {
+		c.port.EachCommand(func(name string, done, failed int64, took tasks.Latency) {
 			counter(respCommands, done, name, "done")
 			counter(respCommands, failed, name, "error")
+			ch <- durations(respTook, &took, name)
 		})
 		subscribers, cut, dropped := c.port.Subscribers()
 		gauge(respSubscribers, float64(subscribers))

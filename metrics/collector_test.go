@@ -46,7 +46,9 @@ type port struct{}
 
 func (port) Connections() (int, map[string]int64) { return 72, map[string]int64{"refused": 73} }
 
-func (port) EachCommand(visit func(name string, done, failed int64)) { visit("set", 74, 75) }
+func (port) EachCommand(visit func(name string, done, failed int64, took tasks.Latency)) {
+	visit("set", 74, 75, took(3*time.Millisecond))
+}
 
 func (port) Subscribers() (now int, cut, dropped int64) { return 76, 77, 78 }
 
@@ -114,6 +116,9 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		`lapse_resp_connections_total{outcome="refused"} 73`,
 		`lapse_resp_commands_total{command="set",outcome="done"} 74`,
 		`lapse_resp_commands_total{command="set",outcome="error"} 75`,
+		`lapse_resp_command_seconds_bucket{command="set",le="0.002"} 0`,
+		`lapse_resp_command_seconds_bucket{command="set",le="0.005"} 1`,
+		`lapse_resp_command_seconds_sum{command="set"} 0.003`,
 		`lapse_resp_subscribers 76`,
 		`lapse_resp_subscribers_cut_total 77`,
 		`lapse_resp_events_dropped_total 78`,

@@ -102,6 +102,7 @@ var (
 	respNow         = name("resp_connections", "Connections of clients of Redis to this node, now, of at most the setting resp_max_connections.")
 	respTotal       = name("resp_connections_total", "Connections of clients of Redis to this node since its start, by outcome: accepted; refused (more than resp_max_connections); bad_input (accepted, and ended by the node because of bytes that are no command, or a command beyond resp_max_command).", labelOutcome)
 	respCommands    = name("resp_commands_total", "Commands of clients of Redis that this node has answered since its start, by command, with its subcommands, and outcome: done or error. Commands that there are not have the command unknown.", "command", labelOutcome)
+	respTook        = name("resp_command_seconds", "How long this node took to answer commands of clients of Redis since its start, in seconds, from when a command was read until its answer was ready to be sent, by command, with its subcommands. The time for which a command with BLOCK waits is left out. Commands that there are not have the command unknown.", "command")
 	respSubscribers = name("resp_subscribers", "Clients of Redis that have subscribed to a channel or a pattern at this node, now.")
 	respCut         = name("resp_subscribers_cut_total", "Subscribers that this node has cut off since its start because they did not read what they had subscribed to. What was on its way to them is lost.")
 	respDropped     = name("resp_events_dropped_total", "Events that subscribers at other nodes have not got since the start of this node, because too much waited to be sent to them. Expired events that are acknowledged are not among them: they are sent again.")
@@ -137,7 +138,7 @@ var all = []*prometheus.Desc{
 	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, workers, crowd, concurrency, reserves, help, unsettled, auditChecked, auditRepaired, ledgerRewinds,
 	ledgerUp, ledgerStalled, ledgerAccepting, ledgerCommits, ledgerChanges, ledgerRepeats, commitTook, ledgerQueued, spoolTasks, spoolMoved, unknownRecords,
 	arenaBytes, arenaLive, armed, eventStreams, eventsLost, coalescing, coalesced, httpRefused, httpTook, clockSteps,
-	respNow, respTotal, respCommands, respSubscribers, respCut, respDropped,
+	respNow, respTotal, respCommands, respTook, respSubscribers, respCut, respDropped,
 	nodesNow, shardsNow, shardsGained, shardsYielded, shardsLost, shardTasks, unsure, unsureBegun, lostDeliveries, draining,
 	asked, askedInVain, resent, answered, refused, asking, answering,
 }

@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/lapsehq/lapse/respapi/internal/resp"
 	"github.com/lapsehq/lapse/tasks"
@@ -19,7 +20,8 @@ type call struct {
 	args [][]byte        // the first is the name
 	out  *resp.Writer
 
-	queued bool // it runs in EXEC
+	queued bool          // it runs in EXEC
+	waited time.Duration // of its time, because it is a command that waits
 }
 
 func (c *conn) newCall(args [][]byte) *call {
@@ -58,7 +60,8 @@ func (x *call) refusal() string {
 // execute answers a command, or queues it for EXEC.
 func (c *conn) execute(x *call) {
 	c.recheck()
-	c.begin(x)
+	begun := time.Now()
+	c.begin(x, begun)
 	c.from = len(c.answer.Buf)
 	refusal := x.refusal()
 	switch {
@@ -72,7 +75,7 @@ func (c *conn) execute(x *call) {
 	default:
 		x.verb.run(x)
 	}
-	c.count(x, c.answer.Buf[c.from:])
+	c.count(x, c.answer.Buf[c.from:]).took.Observe(time.Since(begun)-x.waited, 1)
 	switch c.silence {
 	case off, skipThis:
 		c.answer.Buf = c.answer.Buf[:c.from]
@@ -85,8 +88,8 @@ func (c *conn) execute(x *call) {
 	}
 }
 
-// count counts a command that was answered.
-func (c *conn) count(x *call, answer []byte) {
+// count counts a command that was answered, and returns the tally of its verb.
+func (c *conn) count(x *call, answer []byte) *tally {
 	c.server.counts.commands.Add(1)
 	t := c.server.tallyOf(x.verb)
 	if len(answer) > 0 && answer[0] == '-' {
@@ -95,6 +98,7 @@ func (c *conn) count(x *call, answer []byte) {
 	} else {
 		t.done.Add(1)
 	}
+	return t
 }
 
 // together answers x and the commands after it that have arrived, as long as each is about another
@@ -140,8 +144,9 @@ func (c *conn) runTogether(calls []*call) {
 	var group sync.WaitGroup
 	var sets []*call
 	outs := make([]resp.Writer, len(calls))
+	begun := time.Now()
 	for i, x := range calls {
-		c.begin(x)
+		c.begin(x, begun)
 		outs[i].Three = c.answer.Three
 		x.out = &outs[i]
 		switch refusal := x.refusal(); {
@@ -157,9 +162,14 @@ func (c *conn) runTogether(calls []*call) {
 		setAll(sets)
 	}
 	group.Wait()
+	took, alike := time.Since(begun), 0
 	for i := range outs {
-		c.count(calls[i], outs[i].Buf)
+		t := c.count(calls[i], outs[i].Buf)
 		c.answer.Buf = append(c.answer.Buf, outs[i].Buf...)
+		if alike++; i+1 == len(calls) || calls[i+1].verb != calls[i].verb {
+			t.took.Observe(took, alike)
+			alike = 0
+		}
 	}
 }
 

@@ -118,7 +118,7 @@ func TestCommandsAreCounted(t *testing.T) {
 	}
 	w.ask("+PONG", "PING") // what came before is counted
 	got := map[string][2]int64{}
-	r.server.EachCommand(func(name string, done, failed int64) { got[name] = [2]int64{done, failed} })
+	r.server.EachCommand(func(name string, done, failed int64, _ tasks.Latency) { got[name] = [2]int64{done, failed} })
 	for name, want := range map[string][2]int64{"echo": {0, 1}, "client": {1, 0}, "unknown": {0, 2}, "ttl": {2, 0}} {
 		if got[name] != want {
 			t.Errorf("%s was done and failed %d times, want %d", name, got[name], want)

@@ -94,8 +94,8 @@ func (c *conn) change(f func(*shown)) {
 }
 
 // begin notes that a command begins.
-func (c *conn) begin(x *call) {
-	c.last.Store(time.Now().UnixNano())
+func (c *conn) begin(x *call, now time.Time) {
+	c.last.Store(now.UnixNano())
 	c.lastDid.Store(x.verb)
 }
 
@@ -192,8 +192,10 @@ func (c *conn) flush() error {
 
 // blocked calls f, which waits. Its context ends when the client leaves, or the server ends.
 // Arguments of the command are not valid in f, nor after it. It reports whether the client is still
-// there, as far as is known.
-func (c *conn) blocked(f func(ctx context.Context)) bool {
+// there, as far as is known. How long it takes does not count as time of the command.
+func (x *call) blocked(f func(ctx context.Context)) bool {
+	c, since := x.c, time.Now()
+	defer func() { x.waited += time.Since(since) }()
 	if err := c.flush(); err != nil {
 		c.ending = true
 		return false

@@ -3,6 +3,9 @@ package respapi
 import (
 	"cmp"
 	"sync/atomic"
+
+	"github.com/lapsehq/lapse/internal/latency"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // counts are what the server has counted since it began.
@@ -18,7 +21,10 @@ type counts struct {
 }
 
 // A tally counts the calls of one verb, with its subcommands.
-type tally struct{ done, failed atomic.Int64 }
+type tally struct {
+	done, failed atomic.Int64
+	took         latency.Histogram
+}
 
 // newTallies returns a tally for each verb, and that of unknown commands under "".
 func newTallies() map[string]*tally {
@@ -48,12 +54,15 @@ func (s *Server) Connections() (now int, total map[string]int64) {
 	return s.connections(), map[string]int64{"accepted": n.accepted.Load(), "refused": n.refused.Load(), "bad_input": n.badInput.Load()}
 }
 
-// EachCommand calls visit with how often each verb was answered, and how often with an error. It
-// leaves out those that were never used. Commands that there are not have the name unknown.
-func (s *Server) EachCommand(visit func(name string, done, failed int64)) {
+// EachCommand calls visit with how often each verb was answered, how often with an error, and how
+// long that took, from when a command was read until its answer was ready to be sent. What a
+// command with BLOCK waits for does not count. Commands of a pipeline that run at the same time
+// have their answers ready together. It leaves out verbs that were never used. Commands that there
+// are not have the name unknown.
+func (s *Server) EachCommand(visit func(name string, done, failed int64, took tasks.Latency)) {
 	for name, t := range s.tallies {
 		if done, failed := t.done.Load(), t.failed.Load(); done+failed > 0 {
-			visit(cmp.Or(name, "unknown"), done, failed)
+			visit(cmp.Or(name, "unknown"), done, failed, t.took.Counts())
 		}
 	}
 }

@@ -55,7 +55,7 @@ func runReadGroup(x *call) {
 	got := make([][]tasks.Delivery, len(r.from))
 	err := x.takeReady(r, got)
 	if err == nil && !history && r.block >= 0 && !x.queued && !slices.ContainsFunc(got, func(ds []tasks.Delivery) bool { return len(ds) > 0 }) {
-		if !x.c.blocked(func(ctx context.Context) { err = x.await(ctx, r, got) }) {
+		if !x.blocked(func(ctx context.Context) { err = x.await(ctx, r, got) }) {
 			for _, ds := range got {
 				x.scheduler().Return(ds)
 			}

@@ -75,8 +75,15 @@ func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 // inBubble runs a test in a bubble, with a connection to a server whose topic t has a group.
 func inBubble(t *testing.T, f func(t *testing.T, r *rig, w *wire)) {
+	t.Helper()
+	inBubbleOn(t, func() recovery.Ledger { return memledger.New() }, f)
+}
+
+// inBubbleOn is inBubble on a ledger.
+func inBubbleOn(t *testing.T, ledger func() recovery.Ledger, f func(t *testing.T, r *rig, w *wire)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		r := openUnheard(t, memledger.New(), withWays())
+		r := openUnheard(t, ledger(), withWays())
 		l := make(pipes)
 		served := make(chan error, 1)
 		go func() { served <- r.server.Serve(l) }()

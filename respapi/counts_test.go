@@ -1,0 +1,75 @@
+package respapi_test
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// A slowLedger takes its time for each write.
+type slowLedger struct {
+	*memledger.Ledger
+	takes time.Duration
+}
+
+func (l slowLedger) Apply(ctx context.Context, shard int, b *recovery.Batch) error {
+	time.Sleep(l.takes)
+	return l.Ledger.Apply(ctx, shard, b)
+}
+
+// took returns how long the commands of each verb have taken.
+func (r *rig) took() map[string]tasks.Latency {
+	all := make(map[string]tasks.Latency)
+	r.server.EachCommand(func(name string, done, failed int64, took tasks.Latency) {
+		if took.Total() != done+failed {
+			r.t.Errorf("%s was answered %d times, and the times of %d are counted", name, done+failed, took.Total())
+		}
+		all[name] = took
+	})
+	return all
+}
+
+// The time of a command is counted by its verb, from when it was read until the ledger has its
+// write. Commands of a pipeline that run together wait for one write.
+func TestTimesOfCommandsAreCounted(t *testing.T) {
+	const write = 30 * time.Millisecond
+	ledger := func() recovery.Ledger { return slowLedger{memledger.New(), write} }
+	inBubbleOn(t, ledger, func(t *testing.T, r *rig, w *wire) {
+		w.ask("+OK", "SET", "a", "1", "EX", "100")
+		w.send("INCR n\r\nGET m\r\nGET o\r\nNONE\r\n")
+		for range 4 {
+			w.answer()
+		}
+		w.ask("+OK", "MULTI")
+		w.ask("+QUEUED", "ECHO", "x")
+		w.ask("*1 x", "EXEC")
+		w.ask("+PONG", "PING") // what came before is counted
+		all := r.took()
+		for name, want := range map[string]struct {
+			n   int64
+			sum time.Duration
+		}{"set": {1, write}, "incr": {1, write}, "get": {2, 2 * write}, "unknown": {1, 0}, "multi": {1, 0}, "exec": {1, 0}, "echo": {1, 0}} {
+			took := all[name]
+			if took.Total() != want.n || took.Sum != want.sum {
+				t.Errorf("%s has %d times, %v together; want %d, %v", name, took.Total(), took.Sum, want.n, want.sum)
+			}
+		}
+	})
+}
+
+// What a command with BLOCK waits for is not its time.
+func TestTimesLeaveOutWaits(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, w *wire) {
+		for range 2 {
+			w.ask("*-1", "XREADGROUP", "GROUP", "g", "me", "BLOCK", "3000", "STREAMS", "expired:t", ">")
+		}
+		w.ask("+PONG", "PING") // what came before is counted
+		if took := r.took()["xreadgroup"]; took.Total() != 2 || took.Sum != 0 {
+			t.Errorf("two reads that wait have %d times, %v together", took.Total(), took.Sum)
+		}
+	})
+}
