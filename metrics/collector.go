@@ -54,9 +54,10 @@ type Port interface {
 	// EachCommand calls visit with how often each command was done, how often it failed, and how
 	// long both took.
 	EachCommand(visit func(name string, done, failed int64, took tasks.Latency))
-	// Subscribers returns how many there are, how many were cut off, and how many events were
-	// dropped.
-	Subscribers() (now int, cut, dropped int64)
+	// Subscribers returns how many there are, and how many were cut off.
+	Subscribers() (now int, cut int64)
+	// EventsDropped returns how many events subscribers have not got, by reason.
+	EventsDropped() map[string]int64
 }
 
 // NewCollector makes a collector, for a program with a registry of its own.
@@ -211,10 +212,12 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 			counter(respCommands, failed, name, "error")
 			ch <- durations(respTook, &took, name)
 		})
-		subscribers, cut, dropped := c.port.Subscribers()
+		subscribers, cut := c.port.Subscribers()
 		gauge(respSubscribers, float64(subscribers))
 		counter(respCut, cut)
-		counter(respDropped, dropped)
+		for reason, n := range c.port.EventsDropped() {
+			counter(respDropped, n, reason)
+		}
 	}
 
 	for state, n := range c.nodes.byState(c.source, time.Now()) {

@@ -50,7 +50,9 @@ func (port) EachCommand(visit func(name string, done, failed int64, took tasks.L
 	visit("set", 74, 75, took(3*time.Millisecond))
 }
 
-func (port) Subscribers() (now int, cut, dropped int64) { return 76, 77, 78 }
+func (port) Subscribers() (now int, cut int64) { return 76, 77 }
+
+func (port) EventsDropped() map[string]int64 { return map[string]int64{"unsent": 78, "lost": 79} }
 
 // took is a Latency of one duration.
 func took(d time.Duration) (l tasks.Latency) {
@@ -121,7 +123,8 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		`lapse_resp_command_seconds_sum{command="set"} 0.003`,
 		`lapse_resp_subscribers 76`,
 		`lapse_resp_subscribers_cut_total 77`,
-		`lapse_resp_events_dropped_total 78`,
+		`lapse_resp_events_dropped_total{reason="unsent"} 78`,
+		`lapse_resp_events_dropped_total{reason="lost"} 79`,
 		`lapse_http_request_duration_seconds_bucket{method="GET",route="/v1/tasks/{id}",status="2xx",le="0.002"} 0`,
 		`lapse_http_request_duration_seconds_bucket{method="GET",route="/v1/tasks/{id}",status="2xx",le="0.005"} 1`,
 		`lapse_http_request_duration_seconds_sum{method="GET",route="/v1/tasks/{id}",status="2xx"} 0.003`,

@@ -105,7 +105,7 @@ var (
 	respTook        = name("resp_command_seconds", "How long this node took to answer commands of clients of Redis since its start, in seconds, from when a command was read until its answer was ready to be sent, by command, with its subcommands. The time for which a command with BLOCK waits is left out. Commands that there are not have the command unknown.", "command")
 	respSubscribers = name("resp_subscribers", "Clients of Redis that have subscribed to a channel or a pattern at this node, now.")
 	respCut         = name("resp_subscribers_cut_total", "Subscribers that this node has cut off since its start because they did not read what they had subscribed to. What was on its way to them is lost.")
-	respDropped     = name("resp_events_dropped_total", "Events that subscribers at other nodes have not got since the start of this node, because too much waited to be sent to them. Expired events that are acknowledged are not among them: they are sent again.")
+	respDropped     = name("resp_events_dropped_total", "Events that subscribers have not got since the start of this node, by reason: unsent (other nodes did not get them, because too much waited to be sent to them); lost (expired events of topics with another way of delivery than keyevent, which came faster than the node can publish them). Expired events that are acknowledged are not among them: they are sent again.", "reason")
 	clockSteps      = name("clock_steps_total", "Jumps of the wall clock of this node that it has noticed since its start. Deadlines are kept by that clock: find out what sets it.")
 )
 

@@ -100,7 +100,7 @@ func TestInfo(t *testing.T) {
 	w.command("INFO")
 	all := w.answer()
 	for _, line := range []string{"# Server", "redis_version:7.0.15", "lapse_version:1.2.3", "# Clients", "connected_clients:1", "maxclients:77", "loading:0",
-		"total_connections_received:1", "total_commands_processed:3", "total_error_replies:1", "role:master", "# Keyspace", "db0:keys=2,expires=1,avg_ttl=0"} {
+		"total_connections_received:1", "total_commands_processed:3", "total_error_replies:1", "client_output_buffer_limit_disconnections:0", "lapse_events_unsent:0", "lapse_events_lost:0", "role:master", "# Keyspace", "db0:keys=2,expires=1,avg_ttl=0"} {
 		if !strings.Contains(all, line+"\r\n") {
 			t.Errorf("%q is not in %s", line, all)
 		}

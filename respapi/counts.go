@@ -15,7 +15,7 @@ type counts struct {
 	commands atomic.Int64
 	failed   atomic.Int64 // commands that were answered with an error
 	badInput atomic.Int64 // connections that ended with a protocol error
-	unsent   atomic.Int64 // events dropped, because too much waits to be sent to other nodes
+	unsent   atomic.Int64 // events and messages that other nodes do not get, because too much waits to be sent
 	lost     atomic.Int64 // expired events of other ways of delivery, not published
 	slow     atomic.Int64 // subscribers that were cut off because they did not read
 }
@@ -67,11 +67,19 @@ func (s *Server) EachCommand(visit func(name string, done, failed int64, took ta
 	}
 }
 
-// Subscribers returns how many clients have subscribed to something, how many were cut off because
-// they did not read, and how many events other nodes have not got because too much waited for them.
-func (s *Server) Subscribers() (now int, cut, dropped int64) {
+// Subscribers returns how many clients have subscribed to something, and how many were cut off
+// because they did not read.
+func (s *Server) Subscribers() (now int, cut int64) {
 	s.hub.mu.Lock()
 	now = len(s.hub.subscribers)
 	s.hub.mu.Unlock()
-	return now, s.counts.slow.Load(), s.counts.unsent.Load() + s.counts.lost.Load()
+	return now, s.counts.slow.Load()
+}
+
+// EventsDropped returns how many events and messages subscribers have not got, by reason. unsent:
+// other nodes did not get them, because too much waited to be sent to them. lost: expired events of
+// topics with another way of delivery than keyevent, which came faster than this node can publish
+// them, or whose key could not be read.
+func (s *Server) EventsDropped() map[string]int64 {
+	return map[string]int64{"unsent": s.counts.unsent.Load(), "lost": s.counts.lost.Load()}
 }

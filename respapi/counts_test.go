@@ -2,11 +2,13 @@ package respapi_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	. "github.com/lapsehq/lapse/respapi"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -72,4 +74,22 @@ func TestTimesLeaveOutWaits(t *testing.T) {
 			t.Errorf("two reads that wait have %d times, %v together", took.Total(), took.Sum)
 		}
 	})
+}
+
+// Events that other nodes did not get, and those that were never published, have figures of their
+// own.
+func TestDroppedEventsAreToldApart(t *testing.T) {
+	r := newRig(t, Config{}, tasks.Config{})
+	r.server.CountDropped(3, 5)
+	if got := r.server.EventsDropped(); got["unsent"] != 3 || got["lost"] != 5 || len(got) != 2 {
+		t.Errorf("dropped events: %v", got)
+	}
+	w := r.dial()
+	w.command("INFO", "stats")
+	all := w.answer()
+	for _, line := range []string{"lapse_events_unsent:3", "lapse_events_lost:5"} {
+		if !strings.Contains(all, line+"\r\n") {
+			t.Errorf("%q is not in %s", line, all)
+		}
+	}
 }

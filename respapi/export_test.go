@@ -10,3 +10,9 @@ func KeyID(key string) string {
 
 // Wanted reports whether a subscriber of any node hears expired events.
 func (s *Server) Wanted() bool { return s.wanted()&classExpired != 0 }
+
+// CountDropped counts events that subscribers have not got.
+func (s *Server) CountDropped(unsent, lost int64) {
+	s.counts.unsent.Add(unsent)
+	s.counts.lost.Add(lost)
+}

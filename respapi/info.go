@@ -114,6 +114,9 @@ func statsInfo(x *call, add func(string, any)) {
 	add("pubsub_channels", channels)
 	add("pubsub_patterns", patterns)
 	add("total_error_replies", n.failed.Load())
+	add("client_output_buffer_limit_disconnections", n.slow.Load())
+	add("lapse_events_unsent", n.unsent.Load())
+	add("lapse_events_lost", n.lost.Load())
 }
 
 func replicationInfo(_ *call, add func(string, any)) {
