@@ -102,12 +102,21 @@ func (s *settings) redisURL(addr net.Addr) string {
 	return "redis://" + reachable(addr)
 }
 
+// boundRedis returns how clients of Redis name the address that was bound for them, "" if none was.
+func (s *settings) boundRedis(l *listeners) string {
+	if l.redis == nil {
+		return ""
+	}
+	return s.redisURL(l.redis.Addr())
+}
+
 // A redisPort serves the clients of Redis, if there is an address for them.
 type redisPort struct {
 	cfg        respapi.Config
 	perAddress int
 	api        *httpapi.Server
 	server     *respapi.Server // nil: there is no such address
+	address    string          // as clients name it
 }
 
 // redisPort checks the settings of the port. All faults are noted in bad.
@@ -144,12 +153,12 @@ func (s *settings) redisPort(bad *faults) *redisPort {
 	return p
 }
 
-// open makes the server, if its address was bound. Its passwords are the tokens of the HTTP API.
-func (p *redisPort) open(api *httpapi.Server, entrance *entrance, bound bool, log *slog.Logger) (err error) {
-	if !bound {
+// open makes the server, if there is an address that clients use. Its passwords are the tokens of the HTTP API.
+func (p *redisPort) open(api *httpapi.Server, entrance *entrance, address string, log *slog.Logger) (err error) {
+	if address == "" {
 		return nil
 	}
-	p.api, p.cfg.Log = api, log
+	p.api, p.cfg.Log, p.address = api, log, address
 	if entrance.tokenFile != "" {
 		p.cfg.Authenticate = p.caller
 	}
@@ -205,6 +214,22 @@ func (p *redisPort) figures() metrics.Port {
 		return nil
 	}
 	return p.server
+}
+
+// state returns the state of the server for probes and the dashboard, nil if there is none.
+func (p *redisPort) state() *httpapi.RedisPort {
+	if p.server == nil {
+		return nil
+	}
+	state := &httpapi.RedisPort{Serving: true, Address: p.address}
+	if err := p.server.Accepting(); err != nil {
+		state.Serving, state.Fault = false, err.Error()
+	}
+	state.Connections, _ = p.server.Connections()
+	state.Subscribers, state.SubscribersCut = p.server.Subscribers()
+	dropped := p.server.EventsDropped()
+	state.EventsUnsent, state.EventsLost = dropped["unsent"], dropped["lost"]
+	return state
 }
 
 // close ends the server. Commands have that long to end, then their connections are cut off.

@@ -66,6 +66,20 @@ func TestRedisListen(t *testing.T) {
 		!strings.Contains(text, `lapse_resp_commands_total{command="ping",outcome="done"} 1`) {
 		t.Error("the metrics do not know the connection")
 	}
+	if answer := c.ask("SUBSCRIBE news"); answer != "*3" {
+		t.Errorf("SUBSCRIBE is answered %s", answer)
+	}
+	for range 5 { // the rest of that answer
+		if _, err := c.in.ReadString('\n'); err != nil {
+			t.Fatal(err)
+		}
+	}
+	state := `"redis":{"serving":true,"address":"` + urls[1] + `","connections":1,"subscribers":1,"subscribers_cut":0,"events_unsent":0,"events_lost":0}`
+	for _, path := range []string{"/readyz", "/v1/stats"} {
+		if _, text := got(t, http.DefaultClient, urls[0]+path); !strings.Contains(text, state) {
+			t.Errorf("%s does not tell of the port: %s", path, text)
+		}
+	}
 	// An idle client does not delay the stop.
 	if code := stop(); code != exitOK {
 		t.Errorf("exit code %d", code)

@@ -99,12 +99,13 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 		MaxWaiting: s.MaxWaiting, MaxWaitingPerToken: s.MaxWaitingPerToken,
 		Version: buildVersion(),
 		Metrics: func(of *tasks.Scheduler) http.Handler { return metrics.ServerHandler(of, api, port.figures()) },
+		Redis:   port.state,
 		Tokens:  entrance.tokens, BackupDir: s.BackupDir,
 	})
 	if err != nil {
 		return errors.Join(err, bound.close(), ledger.Close())
 	}
-	if err = port.open(api, entrance, bound.redis != nil, log); err != nil {
+	if err = port.open(api, entrance, s.boundRedis(bound), log); err != nil {
 		return errors.Join(err, bound.close(), ledger.Close())
 	}
 	servers := bound.serve(api, port, entrance.certificates, s.MaxConnections)

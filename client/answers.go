@@ -52,6 +52,8 @@ type Readiness struct {
 	Ledger LedgerState `json:"ledger"`
 	// Everything that is stuck or not served yet, longest wait first.
 	Waiting []Waiting `json:"waiting"`
+	// The port for clients of Redis. Left out if the node has none.
+	Redis *RedisPort `json:"redis,omitempty"`
 }
 
 // Replay reports how far the reading back of tasks has come.
@@ -87,6 +89,29 @@ type Waiting struct {
 	// Name of the thing that it waits for.
 	Detail string    `json:"detail,omitempty"`
 	Since  time.Time `json:"since"`
+}
+
+// RedisPort reports the state of a node's port for clients of Redis. Its counters begin at
+// the start of the process.
+type RedisPort struct {
+	// It accepts connections. Whether it does decides nothing about ready.
+	Serving bool `json:"serving"`
+	// Why the last connection could not be accepted.
+	Fault string `json:"fault,omitempty"`
+	// Where clients of Redis on the machine of the node reach it.
+	Address string `json:"address,omitempty"`
+	// Now.
+	Connections int `json:"connections"`
+	// Connections that have subscribed to something, now.
+	Subscribers int `json:"subscribers"`
+	// Subscribers that were cut off because they did not read.
+	SubscribersCut int64 `json:"subscribers_cut"`
+	// Events and messages that other nodes did not get, because too much waited to be sent to
+	// them.
+	EventsUnsent int64 `json:"events_unsent"`
+	// Expired events of topics with another way of delivery than keyevent that were not
+	// published.
+	EventsLost int64 `json:"events_lost"`
 }
 
 // Counts are how many tasks are in which state, and what has happened.

@@ -35,6 +35,20 @@ type Readiness struct {
 	Replay       Replay     `json:"replay"`
 	Ledger       LedgerView `json:"ledger"`
 	Waiting      []Waiting  `json:"waiting" nullable:"false" doc:"Everything that is stuck or not served yet, longest wait first."`
+	Redis        *RedisPort `json:"redis,omitempty" doc:"The port for clients of Redis. Left out if the node has none."`
+}
+
+// RedisPort reports the state of a node's port for clients of Redis. Its counters begin at the
+// start of the process.
+type RedisPort struct {
+	Serving        bool   `json:"serving" doc:"It accepts connections. Whether it does decides nothing about ready."`
+	Fault          string `json:"fault,omitempty" doc:"Why the last connection could not be accepted."`
+	Address        string `json:"address,omitempty" doc:"Where clients of Redis on the machine of the node reach it."`
+	Connections    int    `json:"connections" doc:"Now."`
+	Subscribers    int    `json:"subscribers" doc:"Connections that have subscribed to something, now."`
+	SubscribersCut int64  `json:"subscribers_cut" doc:"Subscribers that were cut off because they did not read."`
+	EventsUnsent   int64  `json:"events_unsent" doc:"Events and messages that other nodes did not get, because too much waited to be sent to them."`
+	EventsLost     int64  `json:"events_lost" doc:"Expired events of topics with another way of delivery than keyevent that were not published."`
 }
 
 // Waiting is one thing that is stuck or not served yet.
@@ -100,7 +114,8 @@ func (s *Server) alive(ctx context.Context, _ *struct{}) (*statusReply[Alive], e
 type probe struct{ request }
 
 // ready answers GET /readyz. A caller without the scope to read anything else does not learn the
-// state of the ledger either, since that would name hosts and files.
+// state of the ledger and of the port for clients of Redis either, since that would name hosts and
+// files.
 func (s *Server) ready(_ context.Context, in *probe) (*statusReply[Readiness], error) {
 	var r Readiness
 	if s.attached.Load() {
@@ -113,6 +128,9 @@ func (s *Server) ready(_ context.Context, in *probe) (*statusReply[Readiness], e
 		r.Ledger = LedgerView{OK: r.Ledger.OK, Stalled: r.Ledger.Stalled}
 		for i := range r.Waiting {
 			r.Waiting[i].Detail = ""
+		}
+		if r.Redis != nil {
+			r.Redis = &RedisPort{Serving: r.Redis.Serving}
 		}
 	}
 	return statusOf(r.Ready, r), nil
@@ -143,11 +161,15 @@ func (s *Server) wireReadiness(r tasks.Readiness) Readiness {
 	for i, w := range r.Waiting {
 		waiting[i] = Waiting{w.What, w.Detail, formatInstant(w.Since)}
 	}
+	var redis *RedisPort
+	if s.redis != nil {
+		redis = s.redis()
+	}
 	return Readiness{
 		Ready:        r.Ready && !ending && !r.Draining,
 		ShuttingDown: ending,
 		Draining:     r.Draining, Unsure: r.Unsure, Away: r.Away,
 		Replay: Replay{r.Ready, r.Replayed, duration(r.Elapsed.Round(time.Millisecond))},
-		Ledger: ledger, Waiting: waiting,
+		Ledger: ledger, Waiting: waiting, Redis: redis,
 	}
 }

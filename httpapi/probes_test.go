@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lapsehq/lapse/metrics"
 	"github.com/lapsehq/lapse/recovery/memledger"
@@ -247,5 +248,30 @@ func TestMetricsOfProbes(t *testing.T) {
 		if w.Code != 200 || w.Body.String() != want {
 			t.Errorf("answered %d %q, want %q", w.Code, w.Body, want)
 		}
+	}
+}
+
+// The port for clients of Redis is told of before there is a scheduler and after, and whether it
+// serves does not decide whether the node is ready. Callers who may not read learn no more than
+// that.
+func TestReadinessTellsOfTheRedisPort(t *testing.T) {
+	state := RedisPort{Fault: "too many open files", Address: "redis://127.0.0.1:7481", Connections: 3, Subscribers: 2, SubscribersCut: 1, EventsUnsent: 4, EventsLost: 5}
+	r := guarded(t, Config{Redis: func() *RedisPort { return &state }})
+	for r.do("GET", "/readyz", "").status != 200 {
+		time.Sleep(time.Millisecond)
+	}
+	if v := r.want(r.do("GET", "/readyz", ""), 200)["redis"].(map[string]any); v["serving"] != false || v["address"] != nil || v["fault"] != nil || v["connections"] != 0.0 {
+		t.Errorf("without a token it is %v", v)
+	}
+	state.Serving = true
+	if v := r.want(r.do("GET", "/readyz", ""), 200)["redis"].(map[string]any); v["serving"] != true {
+		t.Errorf("a port that serves is %v", v)
+	}
+	if state.Address == "" {
+		t.Error("the state of the port was changed")
+	}
+	if v := r.want(r.do("GET", "/v1/stats", "", bearer("read")), 200)["state"].(map[string]any)["redis"].(map[string]any); v["address"] != state.Address ||
+		v["fault"] != state.Fault || v["connections"] != 3.0 || v["subscribers"] != 2.0 || v["subscribers_cut"] != 1.0 || v["events_unsent"] != 4.0 || v["events_lost"] != 5.0 {
+		t.Errorf("with a token it is %v", v)
 	}
 }

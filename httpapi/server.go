@@ -58,6 +58,9 @@ type Config struct {
 	// Metrics makes the handler of GET /metrics, one for each server that HTTPServer and
 	// HealthServer make. Default: there is no such route.
 	Metrics func(*tasks.Scheduler) http.Handler
+	// Redis returns the state of the port for clients of Redis that the program has opened, nil if
+	// there is none. Default: there is none.
+	Redis func() *RedisPort
 	// BackupDir is the directory below which POST /v1/backup makes backups of an embedded ledger.
 	// It must exist. Default: no backups are made.
 	BackupDir string
@@ -83,6 +86,7 @@ type Server struct {
 	scraped   http.Handler     // its metrics
 	metrics   func(*tasks.Scheduler) http.Handler
 	starting  func() recovery.Health
+	redis     func() *RedisPort // nil: there is none
 	version   string
 	prefix    prefix
 	started   time.Time
@@ -190,7 +194,7 @@ func newServer(cfg Config) (*Server, error) {
 		cfg.Version = "dev"
 	}
 	s := &Server{
-		log: cfg.Log, metrics: cfg.Metrics, starting: cfg.Starting,
+		log: cfg.Log, metrics: cfg.Metrics, starting: cfg.Starting, redis: cfg.Redis,
 		version: cfg.Version, prefix: prefix(cfg.Prefix),
 		started: time.Now(), backups: cfg.BackupDir,
 		limits: limits{

@@ -15,7 +15,7 @@ type counts struct {
 	commands atomic.Int64
 	failed   atomic.Int64 // commands that were answered with an error
 	badInput atomic.Int64 // connections that ended with a protocol error
-	unsent   atomic.Int64 // events and messages that other nodes do not get, because too much waits to be sent
+	unsent   atomic.Int64 // events for other nodes that were dropped, because too much waits
 	lost     atomic.Int64 // expired events of other ways of delivery, not published
 	slow     atomic.Int64 // subscribers that were cut off because they did not read
 }

@@ -2,6 +2,9 @@ package respapi_test
 
 import (
 	"context"
+	"errors"
+	"log/slog"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -91,5 +94,47 @@ func TestDroppedEventsAreToldApart(t *testing.T) {
 		if !strings.Contains(all, line+"\r\n") {
 			t.Errorf("%q is not in %s", line, all)
 		}
+	}
+}
+
+// A brokenListener is one whose connections fail until it is closed.
+type brokenListener chan error
+
+func (f brokenListener) Accept() (net.Conn, error) {
+	if err, ok := <-f; ok {
+		return nil, err
+	}
+	return nil, net.ErrClosed
+}
+
+func (f brokenListener) Close() error   { return nil }
+func (f brokenListener) Addr() net.Addr { return &net.TCPAddr{} }
+
+// The server says that it accepts no connections until it accepts one.
+func TestAcceptingTellsOfFaults(t *testing.T) {
+	server, err := New(Config{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rig{t: t, server: server}
+	if err := server.Accepting(); err != nil {
+		t.Error(err)
+	}
+	bad, wrong, served := make(brokenListener, 1), errors.New("too many open files"), make(chan error)
+	go func() { served <- server.Serve(bad) }()
+	bad <- wrong
+	waitFor(t, "the fault is told", func() bool { return errors.Is(server.Accepting(), wrong) })
+	r.addr = r.listen()
+	r.dial().ask("+PONG", "PING")
+	if err := server.Accepting(); err != nil {
+		t.Errorf("a connection was accepted, and yet %v", err)
+	}
+	close(bad)
+	if err := <-served; !errors.Is(err, net.ErrClosed) || !errors.Is(server.Accepting(), net.ErrClosed) {
+		t.Errorf("the listener has ended with %v: %v", err, server.Accepting())
+	}
+	_ = server.Close(t.Context())
+	if err := server.Accepting(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("a server that is closed: %v", err)
 	}
 }

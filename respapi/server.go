@@ -96,6 +96,7 @@ type Server struct {
 	reading    atomic.Int64                    // bytes of large commands that are being read
 	epoch      atomic.Int64                    // of the tokens, see Recheck
 	lastID     atomic.Int64                    // of a connection
+	fault      atomic.Pointer[error]           // why the last connection could not be accepted
 	turns      *turns
 	persistent persistent
 	counts     counts
@@ -208,12 +209,15 @@ func (s *Server) Serve(l net.Listener) error {
 		switch {
 		case err == nil:
 			pause = 0
+			s.fault.Store(nil)
 			s.accept(nc)
 		case s.ending.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
+			s.fault.Store(&err)
 			return err
 		default: // too many open files, say
+			s.fault.Store(&err)
 			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
 			s.log.Warn("a connection of a Redis client cannot be accepted", "error", err, "again_in", pause)
 			select {
@@ -222,6 +226,18 @@ func (s *Server) Serve(l net.Listener) error {
 			}
 		}
 	}
+}
+
+// Accepting returns nil as long as connections are accepted. Errors: net.ErrClosed once Close was
+// called or a listener has ended, or why the last connection could not be accepted.
+func (s *Server) Accepting() error {
+	if fault := s.fault.Load(); fault != nil {
+		return *fault
+	}
+	if s.ending.Err() != nil {
+		return net.ErrClosed
+	}
+	return nil
 }
 
 // accept begins to serve a connection, unless there are too many.

@@ -730,6 +730,8 @@ class Readiness(TypedDict):
     unsure: bool
     # Everything that is stuck or not served yet, longest wait first.
     waiting: list[Waiting]
+    # The port for clients of Redis. Left out if the node has none.
+    redis: NotRequired[RedisPort]
 
 
 class ReceiptError(TypedDict):
@@ -747,6 +749,26 @@ class RecentLateness(TypedDict):
     # Half of them are at most this late: the upper bound of a bucket, or max if that is less.
     p50: str
     p99: str
+
+
+class RedisPort(TypedDict):
+    # Now.
+    connections: int
+    # Expired events of topics with another way of delivery than keyevent that were not published.
+    events_lost: int
+    # Events and messages that other nodes did not get, because too much waited to be sent to
+    # them.
+    events_unsent: int
+    # It accepts connections. Whether it does decides nothing about ready.
+    serving: bool
+    # Connections that have subscribed to something, now.
+    subscribers: int
+    # Subscribers that were cut off because they did not read.
+    subscribers_cut: int
+    # Where clients of Redis on the machine of the node reach it.
+    address: NotRequired[str]
+    # Why the last connection could not be accepted.
+    fault: NotRequired[str]
 
 
 class Refusal(TypedDict):

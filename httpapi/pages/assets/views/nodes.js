@@ -2,8 +2,8 @@
 
 import {html, useState} from "../vendor/preact.js";
 import {get, nodePath, post} from "../api.js";
-import {ago, fine, millis, plural, short, span} from "../format.js";
-import {Ask, Pill, Table, View} from "../parts.js";
+import {ago, count, fine, millis, plural, short, span} from "../format.js";
+import {Ask, Figures, Pill, Section, Table, View} from "../parts.js";
 import {usePoll} from "../poll.js";
 import {quiet} from "./overview.js";
 
@@ -63,7 +63,18 @@ function sentence(nodes) {
   return there.length === 1 ? "One node, and it is live." : "All " + there.length + " nodes are there.";
 }
 
-export function Nodes({may}) {
+// port are the figures of the asked node's port for clients of Redis.
+function port(p) {
+  const dropped = p.events_unsent + p.events_lost;
+  return [
+    {name: "connections", label: "Connections", value: count(p.connections), bad: !p.serving, note: p.serving ? p.address : "it accepts none: " + (p.fault || "it is closed")},
+    {name: "subscribers", label: "Subscribers", value: count(p.subscribers)},
+    {name: "cut", label: "Subscribers cut off", value: count(p.subscribers_cut), bad: p.subscribers_cut > 0, note: "since the start, because they did not read"},
+    {name: "dropped", label: "Events dropped", value: count(dropped), bad: dropped > 0, note: count(p.events_unsent) + " unsent to other nodes, " + count(p.events_lost) + " lost"},
+  ];
+}
+
+export function Nodes({may, stats}) {
   const poll = usePoll(signal => get("v1/nodes", undefined, signal), []);
   const [draining, setDraining] = useState(null), nodes = poll.data?.nodes;
   const actions = {head: html`<span class="unseen">Actions</span>`, class: "num", cell: n => (n.state === "live" && nodes.filter(o => o.state === "live").length > 1
@@ -71,6 +82,8 @@ export function Nodes({may}) {
   return html`<${View} title="Nodes" lead=${nodes ? sentence(nodes) : "Nodes"} poll=${poll}>
     ${nodes ? html`<${Table} label="Nodes" columns=${may("admin") && nodes.length > 1 ? [...nodeColumns, actions] : nodeColumns}
       rows=${nodes} keyOf=${n => n.name} empty="No node has told of itself." />` : null}
+    ${stats.data?.state.redis ? html`<${Section} id="redis" title=${"Redis clients of " + stats.data.node} poll=${stats}>
+      <${Figures} label="Port for clients of Redis" list=${port(stats.data.state.redis)} /></${Section}>` : null}
     ${draining ? html`<${Ask} title=${"Drain " + draining.name + "?"} label="Drain" danger done=${draining.name + " drains."}
       onClose=${() => { setDraining(null); poll.again(); }} act=${() => post(nodePath(draining.name) + "/drain")}>
       <p>It hands its ${plural(draining.shards.held + draining.shards.adopted, "shard")} over to the other nodes, takes no new tasks,
