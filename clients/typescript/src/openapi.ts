@@ -1742,6 +1742,8 @@ export interface components {
             draining: boolean;
             ledger: components["schemas"]["LedgerView"];
             ready: boolean;
+            /** @description The port for clients of Redis. Left out if the node has none. */
+            redis?: components["schemas"]["RedisPort"];
             replay: components["schemas"]["Replay"];
             /** @description Requests are still answered, but should go elsewhere. */
             shutting_down: boolean;
@@ -1777,6 +1779,39 @@ export interface components {
             p50: string;
             /** @example 30m */
             p99: string;
+        };
+        RedisPort: {
+            /** @description Where clients of Redis on the machine of the node reach it. */
+            address?: string;
+            /**
+             * Format: int64
+             * @description Now.
+             */
+            connections: number;
+            /**
+             * Format: int64
+             * @description Expired events of topics with another way of delivery than keyevent that were not published.
+             */
+            events_lost: number;
+            /**
+             * Format: int64
+             * @description Events and messages that other nodes did not get, because too much waited to be sent to them.
+             */
+            events_unsent: number;
+            /** @description Why the last connection could not be accepted. */
+            fault?: string;
+            /** @description It accepts connections. Whether it does decides nothing about ready. */
+            serving: boolean;
+            /**
+             * Format: int64
+             * @description Connections that have subscribed to something, now.
+             */
+            subscribers: number;
+            /**
+             * Format: int64
+             * @description Subscribers that were cut off because they did not read.
+             */
+            subscribers_cut: number;
         };
         Refusal: {
             id: string;
