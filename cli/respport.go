@@ -124,6 +124,7 @@ func (s *settings) redisPort(bad *faults) *redisPort {
 	p := &redisPort{perAddress: s.MaxConnectionsPerAddress, cfg: respapi.Config{
 		MaxConnections: s.RespMaxConnections,
 		MaxCommand:     s.RespMaxCommand,
+		MaxAnswers:     s.MaxAnswers,
 		MaxPersistent:  s.RespMaxPersistent,
 		Notify:         &s.RespNotify,
 		Flush:          s.RespFlush,

@@ -60,7 +60,7 @@ type limitSettings struct {
 	MaxPayload    int   `default:"65536" help:"Bytes of a payload."`
 
 	MaxBody        int64 `default:"16777216" help:"Bytes of a request's body. All bodies in memory together may have 16 times as much."`
-	MaxAnswers     int64 `default:"67108864" help:"Bytes of answers in memory that their callers have not read yet, past which lists and what tells of tasks are refused with 429. Lists may take half of it."`
+	MaxAnswers     int64 `default:"67108864" help:"Bytes of answers in memory that their callers have not read yet, past which lists and what tells of tasks are refused with 429. Lists may take half of it. The answers to clients of Redis may have as many besides."`
 	MaxConnections int   `default:"10000" help:"Connections at once. Past it a new one takes the place of one whose request does not come to its end, or of an idle one, or waits."`
 
 	MaxConnectionsPerAddress int `placeholder:"N" help:"Connections at once from one address (of IPv6: from a /64), past which they are closed at once; the loopback address has no bound. Default: half of max-connections."`

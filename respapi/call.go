@@ -53,6 +53,8 @@ func (x *call) refusal() string {
 		return "ERR Can't execute '" + v.fullName() + "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
 	case v.flags&needsTasks != 0 && x.c.server.scheduler.Load() == nil:
 		return errLoading
+	case v.tells(x.args) && x.c.server.crowded():
+		return errUnread
 	}
 	return ""
 }
@@ -80,6 +82,7 @@ func (c *conn) execute(x *call) {
 	case off, skipThis:
 		c.answer.Buf = c.answer.Buf[:c.from]
 	}
+	c.holdLarge()
 	switch c.silence {
 	case skipNext:
 		c.silence = skipThis
@@ -162,6 +165,7 @@ func (c *conn) runTogether(calls []*call) {
 		setAll(sets)
 	}
 	group.Wait()
+	defer c.holdLarge()
 	took, alike := time.Since(begun), 0
 	for i := range outs {
 		t := c.count(calls[i], outs[i].Buf)

@@ -28,6 +28,7 @@ type conn struct {
 	in     *resp.Reader
 	out    *output     // any goroutine may push
 	answer resp.Writer // answers that are not sent yet
+	held   int         // bytes of it that the server counts as unread
 	from   int         // where the answer to the command under way begins in it
 	id     int64
 	since  time.Time
@@ -108,6 +109,7 @@ func (c *conn) serve() {
 	defer c.in.Close()
 	defer c.out.close()
 	defer c.unsubscribeAll()
+	defer func() { c.server.unread.Add(-int64(c.held)) }()
 	for !c.ending {
 		args, err := c.in.Next()
 		if err != nil {
@@ -171,12 +173,28 @@ func (c *conn) pipeline(args [][]byte) error {
 // connection too.
 func isHTTP(name []byte) bool { return is(name, "post") || is(name, "host:") }
 
+// hold counts the answers that were made since as unread.
+func (c *conn) hold() {
+	c.server.unread.Add(int64(len(c.answer.Buf) - c.held))
+	c.held = len(c.answer.Buf)
+}
+
+// holdLarge is hold once it makes a difference to the budget of all connections.
+func (c *conn) holdLarge() {
+	if len(c.answer.Buf)-c.held >= flushAt {
+		c.hold()
+	}
+}
+
 // flush sends the answers.
 func (c *conn) flush() error {
 	if len(c.answer.Buf) == 0 {
 		return nil
 	}
+	c.hold()
 	err := c.out.send(c.answer.Buf)
+	c.server.unread.Add(-int64(c.held))
+	c.held = 0
 	if len(c.unsent) > 0 {
 		if err != nil {
 			c.server.scheduler.Load().Return(c.unsent)

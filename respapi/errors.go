@@ -21,6 +21,7 @@ const (
 	errAborted      = "EXECABORT Transaction discarded because of previous errors."
 	errMaxClients   = "ERR max number of clients reached"
 	errKeyTooLong   = "ERR the key must be at most 512 bytes long"
+	errUnread       = "TRYAGAIN too many answers wait for clients that do not read them; nothing was done"
 	errCommandLarge = "ERR Protocol error: the command is too large"
 )
 

@@ -16,3 +16,6 @@ func (s *Server) CountDropped(unsent, lost int64) {
 	s.counts.unsent.Add(unsent)
 	s.counts.lost.Add(lost)
 }
+
+// Unread returns how many bytes of answers are made and not sent yet.
+func (s *Server) Unread() int64 { return s.unread.Load() }

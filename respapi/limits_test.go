@@ -191,3 +191,38 @@ func TestOtherTasksDoNotWait(t *testing.T) {
 		}
 	}
 }
+
+// Once clients leave too many answers unread, commands that tell what is stored are refused, until
+// these clients read or are gone. Commands that only write go on.
+func TestUnreadAnswersAreBoundedTogether(t *testing.T) {
+	const most, values, size = 8 << 20, 250, 60 << 10
+	r := newRig(t, Config{MaxAnswers: most}, tasks.Config{})
+	w := r.dial()
+	value := strings.Repeat("v", size)
+	w.ask("+OK", "SET", "k", value)
+	w.ask("+OK", "SET", "n", "1")
+	slow := r.dial()
+	slow.command(append([]string{"MGET"}, strings.Split(strings.Repeat("k ", values-1)+"k", " ")...)...)
+	waitFor(t, "the answer is unread", func() bool { return r.server.Unread() >= most })
+	const refused = "-TRYAGAIN too many answers wait for clients that do not read them; nothing was done"
+	for _, command := range []string{"GET n", "MGET n n", "GETSET n 2", "GETDEL n", "SET n 2 GET", "XREADGROUP GROUP g c STREAMS expired:t >"} {
+		w.ask(refused, strings.Fields(command)...)
+	}
+	w.ask("+PONG", "PING")
+	w.ask("+OK", "SET", "m", "3")
+	w.ask("+OK", "MULTI")
+	w.ask("+QUEUED", "SET", "m", "4")
+	w.ask(refused, "EXEC")
+	w.ask("+PONG", "PING") // the transaction is over
+	if got := slow.answer(); len(got) < values*size {
+		t.Errorf("the slow client has got %d bytes", len(got))
+	}
+	waitFor(t, "the answer is read", func() bool { return r.server.Unread() == 0 })
+	w.ask("1", "GET", "n")
+	w.ask("3", "GET", "m")
+	slow.command(append([]string{"MGET"}, strings.Split(strings.Repeat("k ", values-1)+"k", " ")...)...)
+	waitFor(t, "the answer is unread", func() bool { return r.server.Unread() >= most })
+	slow.nc.Close()
+	waitFor(t, "the slow client is gone", func() bool { return r.server.Unread() == 0 })
+	w.ask("1", "GET", "n")
+}

@@ -69,6 +69,9 @@ func runExec(x *call) {
 	case t.spoilt:
 		x.out.Error(errAborted)
 		return
+	case x.c.server.crowded():
+		x.out.Error(errUnread)
+		return
 	}
 	if len(x.c.watched) > 0 {
 		unchanged, err := x.isUnchanged()

@@ -31,6 +31,7 @@ const (
 	defaultConnections = 10_000
 	defaultMaxCommand  = 16 << 20
 	defaultPersistent  = 1_000_000
+	defaultMaxAnswers  = 64 << 20
 	commandsAtOnce     = 16 // Config.MaxCommand of all commands that are being read
 )
 
@@ -48,6 +49,9 @@ type Config struct {
 	// MaxCommand bounds a command, in bytes, 64 KiB to 1 GiB. All commands that are being read at
 	// the same moment may have 16 times as many bytes together. Default 16 MiB.
 	MaxCommand int
+	// MaxAnswers bounds the bytes of answers of all connections that their clients have not read
+	// yet. Past it, commands that tell what is stored are refused. Default 64 MiB.
+	MaxAnswers int64
 	// MaxPersistent bounds the keys without a TTL at each node, 1 to MostPersistent: further ones
 	// are refused. Default 1,000,000.
 	MaxPersistent int
@@ -77,6 +81,7 @@ func (c *Config) Validate() error {
 	bad(c.MaxConnections >= 0 && c.MaxConnections <= MostConnections, "resp_max_connections must be from 1 to %d", MostConnections)
 	bad(c.MaxCommand == 0 || c.MaxCommand >= LeastMaxCommand && c.MaxCommand <= MostMaxCommand,
 		"resp_max_command must be from %d to %d", LeastMaxCommand, MostMaxCommand)
+	bad(c.MaxAnswers >= 0, "max_answers must not be negative")
 	bad(c.MaxPersistent >= 0 && c.MaxPersistent <= MostPersistent, "resp_max_persistent must be from 1 to %d", MostPersistent)
 	return all.ErrorOrNil()
 }
@@ -94,6 +99,7 @@ type Server struct {
 
 	scheduler  atomic.Pointer[tasks.Scheduler] // nil before Attach
 	reading    atomic.Int64                    // bytes of large commands that are being read
+	unread     atomic.Int64                    // bytes of answers that are made, and not sent yet
 	epoch      atomic.Int64                    // of the tokens, see Recheck
 	lastID     atomic.Int64                    // of a connection
 	fault      atomic.Pointer[error]           // why the last connection could not be accepted
@@ -124,6 +130,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, defaultConnections)
 	cfg.MaxCommand = cmp.Or(cfg.MaxCommand, defaultMaxCommand)
+	cfg.MaxAnswers = cmp.Or(cfg.MaxAnswers, defaultMaxAnswers)
 	cfg.MaxPersistent = cmp.Or(cfg.MaxPersistent, defaultPersistent)
 	cfg.Version = cmp.Or(cfg.Version, "dev")
 	if cfg.Log == nil {

@@ -47,6 +47,26 @@ func (v *verb) reads() int {
 	return 0
 }
 
+// tells reports whether the answer to a command may have what is stored, of whatever size.
+func (v *verb) tells(args [][]byte) bool {
+	switch {
+	case v.flags&needsTasks == 0:
+		return false
+	case v.flags&writes == 0:
+		return true
+	}
+	switch v.name {
+	case "getset", "getex", "getdel", "xreadgroup", "xclaim", "xautoclaim":
+		return true
+	case "set": // with GET
+		return slices.ContainsFunc(args[min(3, len(args)):], func(a []byte) bool { return is(a, "get") })
+	}
+	return false
+}
+
+// crowded reports whether clients have left so many answers unread that no more are made.
+func (s *Server) crowded() bool { return s.unread.Load() >= s.cfg.MaxAnswers }
+
 // takes reports whether the verb can have so many arguments, its name counted.
 func (v *verb) takes(n int) bool { return n == v.arity || v.arity < 0 && n >= -v.arity }
 
