@@ -154,7 +154,8 @@ func (s *settings) redisPort(bad *faults) *redisPort {
 	return p
 }
 
-// open makes the server, if there is an address that clients use. Its passwords are the tokens of the HTTP API.
+// open makes the server, if there is an address that clients use. Its passwords are the tokens of
+// the HTTP API.
 func (p *redisPort) open(api *httpapi.Server, entrance *entrance, address string, log *slog.Logger) (err error) {
 	if address == "" {
 		return nil
