@@ -105,8 +105,8 @@ func (c *conn) count(x *call, answer []byte) *tally {
 }
 
 // together answers x and the commands after it that have arrived, as long as each is about another
-// key and changes nothing but that. It returns the first command that was not answered; nil if none
-// has arrived.
+// key and changes nothing but that; XACKs may be about the same stream. It returns the first
+// command that was not answered; nil if none has arrived.
 func (c *conn) together(x *call) (next [][]byte, err error) {
 	c.recheck()
 	calls, reads := []*call{x}, x.verb.reads()
@@ -120,15 +120,15 @@ func (c *conn) together(x *call) (next [][]byte, err error) {
 		}
 		if len(calls) == 1 {
 			if clear(c.keys); c.keys == nil {
-				c.keys = make(map[uint64]struct{})
+				c.keys = make(map[uint64]*verb)
 			}
-			c.keys[c.hash(x.args[1])] = struct{}{}
+			c.keys[c.hash(x.args[1])] = x.verb
 		}
 		key := c.hash(next[1])
-		if _, twice := c.keys[key]; twice {
+		if before := c.keys[key]; before != nil && (before != y.verb || !y.verb.repeats) {
 			break
 		}
-		c.keys[key] = struct{}{}
+		c.keys[key] = y.verb
 		calls, reads = append(calls, y), reads+y.verb.reads()
 	}
 	if len(calls) == 1 {
@@ -145,7 +145,7 @@ func (c *conn) hash(key []byte) uint64 { return maphash.Bytes(c.server.turns.see
 // runTogether answers commands at the same time, and puts the answers in their order.
 func (c *conn) runTogether(calls []*call) {
 	var group sync.WaitGroup
-	var sets []*call
+	batches := make(map[*verb][]*call)
 	outs := make([]resp.Writer, len(calls))
 	begun := time.Now()
 	for i, x := range calls {
@@ -155,14 +155,14 @@ func (c *conn) runTogether(calls []*call) {
 		switch refusal := x.refusal(); {
 		case refusal != "":
 			x.out.Error(refusal)
-		case x.verb.batch:
-			sets = append(sets, x)
+		case x.verb.batch != nil:
+			batches[x.verb] = append(batches[x.verb], x)
 		default:
 			group.Go(func() { x.verb.run(x) })
 		}
 	}
-	if len(sets) > 0 {
-		setAll(sets)
+	for v, list := range batches {
+		group.Go(func() { v.batch(list) })
 	}
 	group.Wait()
 	defer c.holdLarge()

@@ -44,7 +44,7 @@ type conn struct {
 	silence    silence
 	multi      *transaction // nil: none was begun
 	watched    []watched
-	keys       map[uint64]struct{} // hashes of the keys of commands that run at the same time
+	keys       map[uint64]*verb // by hashes of the keys of commands that run at the same time
 	subs       subscriber
 	subscribed int // channels and patterns
 	shown      atomic.Pointer[shown]

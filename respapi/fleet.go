@@ -44,6 +44,7 @@ type peers struct {
 	all     atomic.Uint32 // what any of them wishes for
 	changed chan struct{} // 1: that of a peer or of this node has changed
 	wake    chan struct{} // 1: frames are unsent
+	silent  atomic.Int64  // when a node that does not answer was logged last, in Unix nanoseconds
 }
 
 // peerWants is what the subscribers of a node wish for.
@@ -120,6 +121,7 @@ func (s *Server) wanted() classes { return classes(s.hub.wants.Load() | s.peers.
 func (s *Server) talk(scheduler *tasks.Scheduler) error {
 	for subject, f := range map[string]tasks.MessageHandler{
 		subjectWants: s.onWants, subjectEvents: s.onEvents, subjectExpired: s.onExpired,
+		ackSubject: s.acknowledgeFor, subjectPending: s.onPending, subjectGroup: s.onGroup, subjectClaim: s.onClaim,
 	} {
 		if err := scheduler.OnMessage(subject, f); err != nil {
 			return err

@@ -90,7 +90,7 @@ func (r *rig) listen() string {
 
 // A wire is a connection on which a test writes bytes and reads lines.
 type wire struct {
-	t  *testing.T
+	t  testing.TB
 	nc net.Conn
 	in *bufio.Reader
 }

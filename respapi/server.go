@@ -164,9 +164,6 @@ func (s *Server) Attach(scheduler *tasks.Scheduler) error {
 	if err := s.talk(scheduler); err != nil {
 		return err
 	}
-	if err := scheduler.OnMessage(ackSubject, s.acknowledgeFor); err != nil {
-		return err
-	}
 	s.scheduler.Store(scheduler)
 	s.background(func() { s.setTopics(scheduler) })
 	s.background(func() { s.followDue(scheduler) })

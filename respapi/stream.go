@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -120,7 +119,6 @@ type stream struct {
 	consumers map[string]*consumer
 	last      entryID // the greatest that was handed out
 	read      int64   // entries that were handed out
-	turn      uint64  // of the last settle
 }
 
 // A consumer is a receiver by the name that it gave.
@@ -140,7 +138,7 @@ type outEntry struct {
 	deliveries int64
 	until      time.Time // end of its lease
 	index      int       // in leases
-	turn       uint64    // of stream.turn, of the settle that took it last
+	claimed    bool      // a claim of it is under way
 }
 
 // leases are the entries that are out, as a heap: that whose lease ends first is the root.
@@ -367,15 +365,5 @@ func (t *stream) outLocked(from entryID, in func(*outEntry) bool) []*outEntry {
 		}
 	}
 	slices.SortFunc(list, func(a, b *outEntry) int { return a.id.compare(b.id) })
-	return list
-}
-
-// consumersLocked returns the consumers by name.
-func (t *stream) consumersLocked() []*consumer {
-	list := make([]*consumer, 0, len(t.consumers))
-	for _, c := range t.consumers {
-		list = append(list, c)
-	}
-	slices.SortFunc(list, func(a, b *consumer) int { return strings.Compare(a.name, b.name) })
 	return list
 }

@@ -17,6 +17,8 @@ import (
 
 	"github.com/lapsehq/lapse/httpapi"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/recovery/redisledger"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/respapi"
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -167,4 +169,61 @@ func httpRounds(b *testing.B, scheduler *tasks.Scheduler) (round, end func()) {
 			b.Fatal(settled)
 		}
 	}, s.Close
+}
+
+// BenchmarkAckPipeline acknowledges 256 entries by as many commands of one pipeline, over Redis.
+func BenchmarkAckPipeline(b *testing.B) {
+	const each = 256
+	quiet := slog.New(slog.DiscardHandler)
+	ledger, err := redisledger.Open(redisledger.Options{URL: redistest.Start(b).URL(), Node: "bench", Log: quiet})
+	if err != nil {
+		b.Fatal(err)
+	}
+	scheduler, err := tasks.Open(b.Context(), ledger, tasks.Config{Log: quiet})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer scheduler.Close(b.Context())
+	server, err := New(Config{Log: quiet})
+	if err != nil {
+		b.Fatal(err)
+	}
+	if err := server.Attach(scheduler); err != nil {
+		b.Fatal(err)
+	}
+	defer server.Close(b.Context())
+	l := httptest.NewUnstartedServer(nil).Listener
+	go func() { _ = server.Serve(l) }()
+	nc := connectTo(b, l.Addr().String())
+	w := &wire{b, nc, bufio.NewReader(nc)}
+	fmt.Fprint(nc, "XGROUP CREATE expired:t g $ MKSTREAM\r\n")
+	w.line()
+	took := time.Duration(0)
+	for n := range b.N {
+		requests := make([]tasks.Request, each)
+		for i := range requests {
+			requests[i] = tasks.Request{ID: fmt.Sprint("order:", n, ":", i), Topic: "t", Due: time.UnixMilli(900_000_000_000)}
+		}
+		if _, err := scheduler.ScheduleBatch(b.Context(), requests); err != nil {
+			b.Fatal(err)
+		}
+		var acks strings.Builder
+		count := 0
+		for count < each {
+			fmt.Fprint(nc, "XREADGROUP GROUP g c COUNT 256 BLOCK 1000 STREAMS expired:t >\r\n")
+			for _, id := range idsOf(w.answer()) {
+				fmt.Fprintf(&acks, "XACK expired:t g %s\r\n", id)
+				count++
+			}
+		}
+		began := time.Now()
+		fmt.Fprint(nc, acks.String())
+		for range each {
+			if got := w.line(); got != ":1" {
+				b.Fatal(got)
+			}
+		}
+		took += time.Since(began)
+	}
+	b.ReportMetric(float64(b.N*each)/took.Seconds(), "acks/s")
 }

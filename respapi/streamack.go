@@ -1,14 +1,12 @@
 package respapi
 
 import (
+	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"slices"
-	"sync/atomic"
+	"sync"
 	"time"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -77,72 +75,153 @@ func settlings(list []*outEntry) []settling {
 	return all
 }
 
-// acknowledge acknowledges the entries with these ids that this node has handed out. It returns how
-// many, and the ids of which it knows nothing. Error: as of settle.
-func (s *Server) acknowledge(ctx context.Context, topic string, ids []entryID) (n int, unknown []entryID, err error) {
+// What became of an id of an XACK.
+const (
+	ackUnknown byte = iota // the node has not handed it out, or it is over
+	acked
+	ackedBefore // the id came twice
+	ackFailed   // the outcome is not known
+)
+
+// acknowledge acknowledges the entries with these ids that this node has handed out. It returns
+// what became of each. The error is that of the last id that failed.
+func (s *Server) acknowledge(ctx context.Context, topic string, ids []entryID) (states []byte, err error) {
+	states = make([]byte, len(ids))
 	t := s.streams.of(topic)
 	if t == nil {
-		return 0, ids, nil
+		return states, nil
 	}
-	list := make([]settling, 0, len(ids))
+	list, places := make([]settling, 0, len(ids)), make(map[*outEntry]int, len(ids))
 	t.lock(time.Now())
-	t.turn++
-	for _, id := range ids {
-		switch e := t.entries[id]; {
-		case e == nil:
-			unknown = append(unknown, id)
-		case e.turn != t.turn: // not twice
-			e.turn = t.turn
-			list = append(list, settling{e, e.receipt})
+	for i, id := range ids {
+		e := t.entries[id]
+		if e == nil {
+			continue
 		}
+		if _, twice := places[e]; twice {
+			states[i] = ackedBefore
+			continue
+		}
+		places[e] = i
+		list = append(list, settling{e, e.receipt})
 	}
 	t.mu.Unlock()
-	n, err = s.settle(ctx, t, tasks.Verdict{Verb: tasks.Ack}, list, nil)
-	return n, unknown, err
+	_, err = s.settle(ctx, t, tasks.Verdict{Verb: tasks.Ack}, list, func(e *outEntry, _ *tasks.Settled) {
+		t.dropLocked(e)
+		states[places[e]] = acked
+	})
+	if err != nil {
+		t.mu.Lock()
+		for e, i := range places {
+			if e.index >= 0 {
+				states[i] = ackFailed
+			}
+		}
+		t.mu.Unlock()
+	}
+	return states, err
 }
 
 // runAck answers XACK key group id [id ...].
-func runAck(x *call) { x.acknowledge(x.args[3:]) }
+func runAck(x *call) { ackAll([]*call{x}) }
 
 // runXDel answers XDEL key id [id ...]: it acknowledges entries that are out.
-func runXDel(x *call) { x.acknowledge(x.args[2:]) }
+func runXDel(x *call) { ackAll([]*call{x}) }
 
-// acknowledge acknowledges entries, also those that other nodes have handed out.
-func (x *call) acknowledge(args [][]byte) {
-	topic := topicOfStream(x.args[1])
+// An acking is an XACK or XDEL of a pipeline: its ids are those of its topic from a place on.
+type acking struct {
+	call     *call
+	from, to int
+}
+
+// ackAll answers commands of a pipeline that acknowledge entries. Those of one stream wait for the
+// ledger together.
+func ackAll(calls []*call) {
+	ids, ackings := make(map[string][]entryID), make(map[string][]acking)
+	for _, x := range calls {
+		topic, own, ok := x.readAck()
+		if !ok {
+			continue
+		}
+		from := len(ids[topic])
+		ids[topic] = append(ids[topic], own...)
+		ackings[topic] = append(ackings[topic], acking{x, from, from + len(own)})
+	}
+	var group sync.WaitGroup
+	defer group.Wait()
+	for topic, list := range ackings {
+		group.Go(func() { answerAcks(list, topic, ids[topic]) })
+	}
+}
+
+// readAck reads an XACK or XDEL. It answers and reports false if there is nothing to be done.
+func (x *call) readAck() (topic string, ids []entryID, ok bool) {
+	args := x.args[2:]
+	if x.verb.name == "xack" {
+		args = args[1:]
+	}
+	topic = topicOfStream(x.args[1])
 	switch {
 	case topic == "" && !x.isNoString(x.args[1]), topic != "" && !x.granted(topic):
-		return
+		return topic, nil, false
 	}
-	ids := make([]entryID, len(args))
+	ids = make([]entryID, len(args))
 	for i, arg := range args {
-		var ok bool
 		if ids[i], ok = parseEntryID(arg, 0); !ok {
 			x.out.Error(errBadEntryID)
-			return
+			return topic, nil, false
 		}
 	}
 	if topic == "" {
 		x.out.Int(0)
-		return
+		return topic, nil, false
 	}
-	n, unknown, err := x.c.server.acknowledge(x.ctx, topic, ids)
-	if err == nil && len(unknown) > 0 {
-		var more int
-		more, err = x.c.server.acknowledgeElsewhere(x.ctx, topic, unknown)
-		n += more
+	return topic, ids, true
+}
+
+// answerAcks acknowledges entries of a stream, also those that other nodes have handed out.
+func answerAcks(list []acking, topic string, ids []entryID) {
+	x := list[0].call
+	states, err := x.c.server.acknowledge(x.ctx, topic, ids)
+	var places []int
+	var unknown []entryID
+	first := make(map[entryID]struct{})
+	for i, state := range states {
+		if _, twice := first[ids[i]]; state == ackUnknown && !twice {
+			first[ids[i]] = struct{}{}
+			places, unknown = append(places, i), append(unknown, ids[i])
+		}
 	}
-	if err != nil {
-		x.fail(err)
-		return
+	if len(unknown) > 0 {
+		more, failed := x.c.server.acknowledgeElsewhere(x.ctx, topic, unknown)
+		for i, place := range places {
+			states[place] = more[i]
+		}
+		if failed != nil {
+			err = failed
+		}
 	}
-	x.out.Int(int64(n))
+	for _, a := range list {
+		n, failed := 0, false
+		for _, state := range states[a.from:a.to] {
+			switch state {
+			case acked:
+				n++
+			case ackFailed:
+				failed = true
+			}
+		}
+		if failed {
+			a.call.fail(err)
+		} else {
+			a.call.out.Int(int64(n))
+		}
+	}
 }
 
 const (
-	// ackSubject is the subject of messages that acknowledge entries of another node: the length of
-	// the topic in 2 bytes, the topic, and 16 bytes an id. The answer is the number of those that
-	// were acknowledged, in 4 bytes. Integers are big-endian.
+	// ackSubject is the subject of messages that acknowledge entries of another node: the topic,
+	// and the ids. The answer has a byte for each id: what became of it.
 	ackSubject = "resp.ack"
 	// mostAskedAck is how many ids one message has.
 	mostAskedAck = 10_000
@@ -150,60 +229,71 @@ const (
 	ackWithin = 10 * time.Second
 )
 
-// acknowledgeElsewhere acknowledges entries that other nodes have handed out. It returns how many.
-// Error: that of a node that may have them and does not answer.
-func (s *Server) acknowledgeElsewhere(ctx context.Context, topic string, ids []entryID) (int, error) {
+// acknowledgeElsewhere acknowledges entries that other nodes have handed out. It returns what
+// became of each: an id that no node has acknowledged has failed if a node that may have it does not
+// answer. Error: that of such a node.
+func (s *Server) acknowledgeElsewhere(ctx context.Context, topic string, ids []entryID) (states []byte, err error) {
+	states = make([]byte, len(ids))
 	scheduler := s.scheduler.Load()
 	peers := scheduler.Peers()
 	if len(peers) == 0 {
-		return 0, nil
+		return states, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, ackWithin)
 	defer cancel()
-	var group errgroup.Group
-	var total atomic.Int64
+	rest := states
 	for part := range slices.Chunk(ids, mostAskedAck) {
-		body := binary.BigEndian.AppendUint16(nil, uint16(len(topic)))
-		body = append(body, topic...)
+		body := appendText(nil, topic)
 		for _, id := range part {
-			body = binary.BigEndian.AppendUint64(body, id.ms)
-			body = binary.BigEndian.AppendUint64(body, id.seq)
+			body = id.appendTo(body)
 		}
+		var group sync.WaitGroup
+		var mu sync.Mutex // guards rest, err
 		for _, peer := range peers {
-			group.Go(func() error {
-				answer, err := scheduler.Ask(ctx, peer, ackSubject, body)
+			group.Go(func() {
+				answer, failed := scheduler.Ask(ctx, peer, ackSubject, body)
+				mu.Lock()
+				defer mu.Unlock()
 				switch {
-				case err == nil && len(answer) == 4:
-					total.Add(int64(binary.BigEndian.Uint32(answer)))
-				case errors.Is(err, tasks.ErrNodeAway), !errors.Is(err, tasks.ErrUnavailable):
-					return err
-				} // else the node has no such port
-				return nil
+				case failed == nil && len(answer) == len(part):
+				case failed == nil:
+					failed = errBadFrame
+				case !errors.Is(failed, tasks.ErrNodeAway) && errors.Is(failed, tasks.ErrUnavailable):
+					return // the node has no such port
+				}
+				if failed != nil {
+					err, answer = failed, bytes.Repeat([]byte{ackFailed}, len(part))
+				}
+				for i, state := range answer {
+					if state == ackFailed && err == nil {
+						err = tasks.ErrUnknown
+					}
+					if rest[i] != acked && (state == acked || state > rest[i]) {
+						rest[i] = state
+					}
+				}
 			})
 		}
-		if err := group.Wait(); err != nil {
-			return 0, err
-		}
+		group.Wait()
+		rest = rest[len(part):]
 	}
-	return int(total.Load()), nil
+	return states, err
 }
 
 // acknowledgeFor acknowledges entries for another node.
 func (s *Server) acknowledgeFor(ctx context.Context, _ string, body []byte) ([]byte, error) {
-	malformed := errors.New("the message is malformed")
-	if len(body) < 2 {
-		return nil, malformed
+	f := frameReader{b: body}
+	topic := f.text()
+	var ids []entryID
+	for len(f.b) > 0 {
+		ids = append(ids, f.id())
 	}
-	length := int(binary.BigEndian.Uint16(body))
-	body = body[2:]
-	if len(body) < length || (len(body)-length)%16 != 0 {
-		return nil, malformed
+	if f.bad {
+		return nil, errBadFrame
 	}
-	topic, body := string(body[:length]), body[length:]
-	ids := make([]entryID, 0, len(body)/16)
-	for ; len(body) > 0; body = body[16:] {
-		ids = append(ids, entryID{binary.BigEndian.Uint64(body), binary.BigEndian.Uint64(body[8:])})
+	states, err := s.acknowledge(ctx, topic, ids)
+	if err != nil {
+		s.log.Debug("an acknowledgement for another node failed", "topic", topic, "error", err)
 	}
-	n, _, err := s.acknowledge(ctx, topic, ids)
-	return binary.BigEndian.AppendUint32(nil, uint32(n)), err
+	return states, nil
 }

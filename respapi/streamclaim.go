@@ -2,6 +2,8 @@ package respapi
 
 import (
 	"container/heap"
+	"context"
+	"encoding/binary"
 	"errors"
 	"slices"
 	"time"
@@ -19,59 +21,171 @@ type claim struct {
 	least      time.Duration // how long they have been idle at least
 	deliveries int64         // of them from now on; negative: one more
 	justID     bool
+	own        bool // only those that the consumer has
 }
 
-// claim takes entries over: their leases begin anew. It returns the ids of those that were taken,
-// with their tasks unless the claim is for ids only, and of those that were over already. It may
-// take only the first ones if they are large. Errors: as of settle; those of Scheduler.Get.
-func (x *call) claim(t *stream, c claim, list []*outEntry) (b batch, over []entryID, err error) {
-	bytes := 0
-	for part := range slices.Chunk(list, claimedAtOnce) {
+// claimHere takes over those of the entries that this node has handed out: their leases begin anew.
+// It returns the tasks of those that were taken, those that were over already, and those of which
+// this node knows nothing. Errors: as of settle.
+func (s *Server) claimHere(ctx context.Context, topic string, c claim, ids []entryID) (taken map[entryID]string, over, unknown []entryID, err error) {
+	taken = make(map[entryID]string, len(ids))
+	t := s.streams.of(topic)
+	if t == nil {
+		return taken, nil, ids, nil
+	}
+	var list []*outEntry
+	now := time.Now()
+	t.lock(now)
+	for _, id := range ids {
+		switch e := t.entries[id]; {
+		case e == nil:
+			unknown = append(unknown, id)
+		case e.claimed || now.Sub(e.since) < c.least || c.own && e.consumer.name != c.consumer:
+		default:
+			e.claimed = true
+			list = append(list, e)
+		}
+	}
+	part := settlings(list)
+	t.mu.Unlock()
+	_, err = s.settle(ctx, t, tasks.Verdict{Verb: tasks.Extend}, part, func(e *outEntry, s *tasks.Settled) {
+		if t.extendLocked(e, c, s.LeaseUntil) {
+			taken[e.id] = e.task
+		}
+	})
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, e := range list {
+		if e.claimed = false; e.index < 0 {
+			over = append(over, e.id)
+		}
+	}
+	return taken, over, unknown, err
+}
+
+// claimIDs is claimHere at all nodes. An entry whose node does not answer is not among those that
+// were taken.
+func (s *Server) claimIDs(ctx context.Context, topic string, c claim, ids []entryID) (taken map[entryID]string, over []entryID, err error) {
+	taken, over, unknown, err := s.claimHere(ctx, topic, c, ids)
+	unknown = append(unknown, over...) // which may have been handed out again, by another node
+	if err != nil || len(unknown) == 0 {
+		return taken, over, err
+	}
+	body := appendText(appendText(nil, topic), c.consumer)
+	flags := uint64(0)
+	if c.justID {
+		flags |= 1
+	}
+	if c.own {
+		flags |= 2
+	}
+	for _, n := range []uint64{uint64(max(0, time.Since(c.since))), uint64(c.least), uint64(c.deliveries + 1), flags} {
+		body = binary.AppendUvarint(body, n)
+	}
+	for _, id := range unknown {
+		body = id.appendTo(body)
+	}
+	s.askPeers(ctx, subjectClaim, body, func(f *frameReader) {
+		for n := f.number(); n > 0 && !f.bad; n-- {
+			if id, task := f.id(), f.text(); !f.bad {
+				taken[id] = task
+			}
+		}
+		for len(f.b) > 0 {
+			if id := f.id(); !f.bad {
+				over = append(over, id)
+			}
+		}
+	})
+	over = slices.DeleteFunc(over, func(id entryID) bool { _, ok := taken[id]; return ok })
+	slices.SortFunc(over, entryID.compare)
+	return taken, slices.Compact(over), nil
+}
+
+// onClaim claims entries for another node.
+func (s *Server) onClaim(ctx context.Context, _ string, body []byte) ([]byte, error) {
+	f := frameReader{b: body}
+	topic, c := f.text(), claim{consumer: f.text()}
+	c.since = time.Now().Add(-time.Duration(f.number()))
+	c.least, c.deliveries = time.Duration(f.number()), int64(f.number())-1
+	flags := f.number()
+	c.justID, c.own = flags&1 != 0, flags&2 != 0
+	var ids []entryID
+	for len(f.b) > 0 {
+		ids = append(ids, f.id())
+	}
+	if f.bad || len(ids) > tasks.MaxReserve || len(c.consumer) > mostConsumerName {
+		return nil, errBadFrame
+	}
+	taken, over, _, err := s.claimHere(ctx, topic, c, ids)
+	if err != nil && len(taken) == 0 {
+		return nil, err
+	}
+	b := binary.AppendUvarint(nil, uint64(len(taken)))
+	for id, task := range taken {
+		b = appendText(id.appendTo(b), task)
+	}
+	for _, id := range over {
+		b = id.appendTo(b)
+	}
+	return b, nil
+}
+
+// claim takes entries over, at all nodes. It returns the ids of those that were taken, with their
+// tasks unless the claim is for ids only, those that were over already, and how many it has looked
+// at: fewer than all if they are large. Errors: as of settle; those of Scheduler.Get.
+func (x *call) claim(topic string, c claim, ids []entryID) (b batch, over []entryID, looked int, err error) {
+	bytes, most := 0, claimedAtOnce
+	if c.justID {
+		most = tasks.MaxReserve
+	}
+	for part := range slices.Chunk(ids, most) {
 		if bytes >= mostEntryBytes {
 			break
 		}
-		taken := make([]string, 0, len(part))
-		_, err = x.c.server.settle(x.ctx, t, tasks.Verdict{Verb: tasks.Extend}, settlings(part), func(e *outEntry, s *tasks.Settled) {
-			t.extendLocked(e, c, s.LeaseUntil)
-			b.ids, taken = append(b.ids, e.id), append(taken, e.task)
-		})
+		looked += len(part)
+		taken, gone, err := x.c.server.claimIDs(x.ctx, topic, c, part)
 		if err != nil {
-			return b, over, err
+			return b, over, looked, err
 		}
-		t.mu.Lock()
-		for _, e := range part {
-			if e.index < 0 {
-				over = append(over, e.id)
+		over = append(over, gone...)
+		for _, id := range part {
+			name, ok := taken[id]
+			if !ok {
+				continue
 			}
-		}
-		t.mu.Unlock()
-		if c.justID {
-			continue
-		}
-		for _, id := range taken {
-			found, err := x.scheduler().Get(x.ctx, id)
+			if c.least > 0 { // an id that comes twice is no longer idle
+				delete(taken, id)
+			}
+			if b.ids = append(b.ids, id); c.justID {
+				continue
+			}
+			found, err := x.scheduler().Get(x.ctx, name)
 			switch {
 			case errors.Is(err, tasks.ErrNotFound):
 				b.tasks = append(b.tasks, nil)
 			case err != nil:
-				return b, over, err
+				return b, over, looked, err
 			default:
 				b.tasks = append(b.tasks, &found)
 				bytes += len(found.Payload)
 			}
 		}
 	}
-	return b, over, nil
+	return b, over, looked, nil
 }
 
-// extendLocked gives an entry to the consumer of a claim.
-func (t *stream) extendLocked(e *outEntry, c claim, until time.Time) {
-	to := t.consumers[c.consumer]
-	if to == nil { // it was forgotten a moment ago
-		to = &consumer{name: c.consumer}
-		t.consumers[c.consumer] = to
+// extendLocked gives an entry to the consumer of a claim. It reports false if there are too many
+// consumers.
+func (t *stream) extendLocked(e *outEntry, c claim, until time.Time) bool {
+	now := time.Now()
+	e.until = until
+	heap.Fix(&t.ends, e.index)
+	to, _ := t.consumerLocked(c.consumer, now)
+	if to == nil {
+		return false
 	}
-	to.seen = time.Now()
+	to.seen = now
 	e.consumer.out--
 	to.out++
 	e.consumer, e.since = to, c.since
@@ -81,21 +195,21 @@ func (t *stream) extendLocked(e *outEntry, c claim, until time.Time) {
 	case !c.justID:
 		e.deliveries++
 	}
-	e.until = until
-	heap.Fix(&t.ends, e.index)
+	return true
 }
 
 // history returns the entries of a consumer after an id. It has them again, from now on.
-func (x *call) history(t *stream, name string, after entryID, count int) (batch, error) {
+func (x *call) history(topic, name string, after entryID, count int) (batch, error) {
 	from, ok := after.next()
 	if !ok {
 		return batch{}, nil
 	}
-	now := time.Now()
-	t.lock(now)
-	mine := t.outLocked(from, func(e *outEntry) bool { return e.consumer.name == name })
-	t.mu.Unlock()
-	b, _, err := x.claim(t, claim{consumer: name, since: now, deliveries: -1}, mine[:min(len(mine), count)])
+	mine, _ := x.c.server.pending(x.ctx, topic, pendingRange{from: from, to: lastEntryID, count: int64(count), consumer: []byte(name)})
+	ids := make([]entryID, len(mine))
+	for i, e := range mine {
+		ids[i] = e.id
+	}
+	b, _, _, err := x.claim(topic, claim{consumer: name, since: time.Now(), deliveries: -1, own: true}, ids)
 	return b, err
 }
 
@@ -128,19 +242,10 @@ func runClaim(x *call) {
 	if !x.claimOptions(rest, &c, now) {
 		return
 	}
-	t, _, ok := x.consumer(&k, x.args[3])
-	if !ok {
+	if _, _, ok = x.consumer(&k, x.args[3]); !ok {
 		return
 	}
-	t.lock(now)
-	var list []*outEntry
-	for _, id := range ids {
-		if e := t.entries[id]; e != nil && now.Sub(e.since) >= c.least {
-			list = append(list, e)
-		}
-	}
-	t.mu.Unlock()
-	b, _, err := x.claim(t, c, list)
+	b, _, _, err := x.claim(k.topic, c, ids)
 	if err != nil {
 		x.fail(err)
 		return
@@ -250,37 +355,37 @@ func runAutoClaim(x *call) {
 		x.noGroup(k.name, x.args[2], "")
 		return
 	}
-	t, _, ok := x.consumer(&k, x.args[3])
-	if !ok {
+	if _, _, ok = x.consumer(&k, x.args[3]); !ok {
 		return
 	}
-	x.autoClaim(t, c, from, counted(count))
+	x.autoClaim(k.topic, c, from, counted(count))
 }
 
 // autoClaim claims entries from an id on, and answers. Like Redis it looks at ten times as many
-// entries as it may claim.
-func (x *call) autoClaim(t *stream, c claim, from entryID, count int) {
-	t.lock(c.since)
-	all := t.outLocked(from, func(*outEntry) bool { return true })
-	var list []*outEntry
+// entries as it may claim. The cursor is the id of an entry, and so it is the same at all nodes.
+func (x *call) autoClaim(topic string, c claim, from entryID, count int) {
+	all, more := x.c.server.pending(x.ctx, topic, pendingRange{from: from, to: lastEntryID, count: int64(10*count) + 1})
+	var list []entryID
 	next := entryID{}
+	if more && len(all) <= 10*count { // the answer of another node was cut
+		next, _ = all[len(all)-1].id.next()
+	}
 	for i, e := range all {
 		if i == 10*count || len(list) == count {
 			next = e.id
 			break
 		}
-		if c.since.Sub(e.since) >= c.least {
-			list = append(list, e)
+		if e.idle >= c.least {
+			list = append(list, e.id)
 		}
 	}
-	t.mu.Unlock()
-	b, over, err := x.claim(t, c, list)
+	b, over, looked, err := x.claim(topic, c, list)
 	if err != nil {
 		x.fail(err)
 		return
 	}
-	if n := len(b.ids) + len(over); n < len(list) { // they are large
-		next = list[n].id
+	if looked < len(list) { // they are large
+		next = list[looked]
 	}
 	x.out.Array(3)
 	x.out.Text(next.String())

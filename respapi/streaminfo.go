@@ -1,6 +1,7 @@
 package respapi
 
 import (
+	"slices"
 	"strconv"
 	"time"
 )
@@ -24,24 +25,17 @@ func runPending(x *call) {
 		x.noGroup(k.name, args[2], "")
 		return
 	}
-	t := x.c.server.streams.add(k.topic)
-	now := time.Now()
-	t.lock(now)
-	defer t.mu.Unlock()
 	if len(args) == 3 {
-		x.pendingSummary(t)
+		x.pendingSummary(x.c.server.figures(x.ctx, k.topic))
 		return
 	}
-	list := t.outLocked(r.from, func(e *outEntry) bool {
-		return e.id.compare(r.to) <= 0 && now.Sub(e.since) >= r.least && (r.consumer == nil || e.consumer.name == string(r.consumer))
-	})
-	list = list[:min(int64(len(list)), max(r.count, 0))]
+	list, _ := x.c.server.pending(x.ctx, k.topic, r)
 	x.out.Array(len(list))
 	for _, e := range list {
 		x.out.Array(4)
 		x.out.Text(e.id.String())
-		x.out.Text(e.consumer.name)
-		x.out.Int(max(0, now.Sub(e.since).Milliseconds()))
+		x.out.Text(e.consumer)
+		x.out.Int(e.idle.Milliseconds())
 		x.out.Int(e.deliveries)
 	}
 }
@@ -92,39 +86,24 @@ func (x *call) pendingRange(r *pendingRange) (ok bool) {
 	return true
 }
 
-// pendingSummary answers XPENDING without a range. The caller holds the lock of the stream.
-func (x *call) pendingSummary(t *stream) {
+// pendingSummary answers XPENDING without a range.
+func (x *call) pendingSummary(g *groupFigures) {
 	x.out.Array(4)
-	x.out.Int(int64(len(t.entries)))
-	if len(t.entries) == 0 {
+	x.out.Int(g.out)
+	if g.out == 0 {
 		x.out.Null()
 		x.out.Null()
 		x.out.NullArray()
 		return
 	}
-	first, last := lastEntryID, entryID{}
-	for id := range t.entries {
-		if id.compare(first) < 0 {
-			first = id
-		}
-		if id.compare(last) > 0 {
-			last = id
-		}
-	}
-	x.out.Text(first.String())
-	x.out.Text(last.String())
-	all := t.consumersLocked()
-	busy := all[:0]
-	for _, c := range all {
-		if c.out > 0 {
-			busy = append(busy, c)
-		}
-	}
+	x.out.Text(g.first.String())
+	x.out.Text(g.last.String())
+	busy := slices.DeleteFunc(g.names(), func(name string) bool { return g.consumers[name].out == 0 })
 	x.out.Array(len(busy))
-	for _, c := range busy {
+	for _, name := range busy {
 		x.out.Array(2)
-		x.out.Text(c.name)
-		x.out.Text(strconv.Itoa(c.out))
+		x.out.Text(name)
+		x.out.Text(strconv.FormatInt(g.consumers[name].out, 10))
 	}
 }
 
@@ -188,32 +167,27 @@ func runInfoStream(x *call) {
 	if !ok {
 		return
 	}
-	t := x.c.server.streams.of(k.topic)
-	if t == nil {
-		t = new(stream) // one of which nothing is out
-	}
-	t.lock(time.Now())
-	defer t.mu.Unlock()
+	g := x.c.server.figures(x.ctx, k.topic)
 	if full {
 		x.out.Map(9)
 	} else {
 		x.out.Map(10)
 	}
 	x.field("length", ready+out)
-	x.field("radix-tree-keys", int64(len(t.entries)))
-	x.field("radix-tree-nodes", int64(len(t.entries))+1)
+	x.field("radix-tree-keys", g.out)
+	x.field("radix-tree-nodes", g.out+1)
 	x.out.Text("last-generated-id")
-	x.out.Text(t.last.String())
+	x.out.Text(g.delivered.String())
 	x.out.Text("max-deleted-entry-id")
 	x.out.Text("0-0")
-	x.field("entries-added", t.read+ready)
+	x.field("entries-added", g.read+ready)
 	x.out.Text("recorded-first-entry-id")
 	x.out.Text("0-0")
 	if full {
 		x.out.Text("entries")
 		x.out.Array(0)
 		x.out.Text("groups")
-		x.infoFull(&k, t, ready, counted(most))
+		x.infoFull(&k, g, ready, counted(most))
 		return
 	}
 	groups := int64(0)
@@ -227,54 +201,54 @@ func runInfoStream(x *call) {
 	x.out.Null()
 }
 
-// infoFull answers with the group of a stream, with all of its consumers. The caller holds the lock
-// of the stream.
-func (x *call) infoFull(k *streamKey, t *stream, ready int64, most int) {
+// infoFull answers with the group of a stream, with all of its consumers.
+func (x *call) infoFull(k *streamKey, g *groupFigures, ready int64, most int) {
 	if !k.group {
 		x.out.Array(0)
 		return
 	}
-	list := t.outLocked(entryID{}, func(*outEntry) bool { return true })
+	list, _ := x.c.server.pending(x.ctx, k.topic, pendingRange{to: lastEntryID, count: mostListed})
+	now := time.Now()
 	x.out.Array(1)
 	x.out.Map(7)
 	x.out.Text("name")
-	x.out.Text(t.groupName())
+	x.out.Text(g.groupName())
 	x.out.Text("last-delivered-id")
-	x.out.Text(t.last.String())
-	x.field("entries-read", t.read)
+	x.out.Text(g.delivered.String())
+	x.field("entries-read", g.read)
 	x.field("lag", ready)
-	x.field("pel-count", int64(len(list)))
+	x.field("pel-count", g.out)
 	x.out.Text("pending")
 	shown := list[:min(len(list), most)]
 	x.out.Array(len(shown))
 	for _, e := range shown {
 		x.out.Array(4)
 		x.out.Text(e.id.String())
-		x.out.Text(e.consumer.name)
-		x.out.Int(e.since.UnixMilli())
+		x.out.Text(e.consumer)
+		x.out.Int(now.Add(-e.idle).UnixMilli())
 		x.out.Int(e.deliveries)
 	}
-	own := make(map[*consumer][]*outEntry)
+	own := make(map[string][]pendingEntry)
 	for _, e := range list {
 		if len(own[e.consumer]) < most {
 			own[e.consumer] = append(own[e.consumer], e)
 		}
 	}
-	consumers := t.consumersLocked()
 	x.out.Text("consumers")
-	x.out.Array(len(consumers))
-	for _, c := range consumers {
+	x.out.Array(len(g.consumers))
+	for _, name := range g.names() {
+		c := g.consumers[name]
 		x.out.Map(4)
 		x.out.Text("name")
-		x.out.Text(c.name)
-		x.field("seen-time", c.seen.UnixMilli())
-		x.field("pel-count", int64(c.out))
+		x.out.Text(name)
+		x.field("seen-time", now.Add(-c.idle).UnixMilli())
+		x.field("pel-count", c.out)
 		x.out.Text("pending")
-		x.out.Array(len(own[c]))
-		for _, e := range own[c] {
+		x.out.Array(len(own[name]))
+		for _, e := range own[name] {
 			x.out.Array(3)
 			x.out.Text(e.id.String())
-			x.out.Int(e.since.UnixMilli())
+			x.out.Int(now.Add(-e.idle).UnixMilli())
 			x.out.Int(e.deliveries)
 		}
 	}
@@ -284,14 +258,6 @@ func (x *call) infoFull(k *streamKey, t *stream, ready int64, most int) {
 func (x *call) field(name string, n int64) {
 	x.out.Text(name)
 	x.out.Int(n)
-}
-
-// groupName returns the name by which the group is shown. The caller holds the lock.
-func (t *stream) groupName() string {
-	if t.group == "" {
-		return "lapse" // of a group that was made elsewhere
-	}
-	return t.group
 }
 
 // runInfoGroups answers XINFO GROUPS key.
@@ -308,18 +274,16 @@ func runInfoGroups(x *call) {
 	if !ok {
 		return
 	}
-	t := x.c.server.streams.add(k.topic)
-	t.lock(time.Now())
-	defer t.mu.Unlock()
+	g := x.c.server.figures(x.ctx, k.topic)
 	x.out.Array(1)
 	x.out.Map(6)
 	x.out.Text("name")
-	x.out.Text(t.groupName())
-	x.field("consumers", int64(len(t.consumers)))
-	x.field("pending", int64(len(t.entries)))
+	x.out.Text(g.groupName())
+	x.field("consumers", int64(len(g.consumers)))
+	x.field("pending", g.out)
 	x.out.Text("last-delivered-id")
-	x.out.Text(t.last.String())
-	x.field("entries-read", t.read)
+	x.out.Text(g.delivered.String())
+	x.field("entries-read", g.read)
 	x.field("lag", ready)
 }
 
@@ -333,18 +297,15 @@ func runInfoConsumers(x *call) {
 		x.out.Error("NOGROUP No such consumer group '" + string(x.args[3]) + "' for key name '" + k.name + "'")
 		return
 	}
-	t := x.c.server.streams.add(k.topic)
-	now := time.Now()
-	t.lock(now)
-	defer t.mu.Unlock()
-	list := t.consumersLocked()
-	x.out.Array(len(list))
-	for _, c := range list {
+	g := x.c.server.figures(x.ctx, k.topic)
+	x.out.Array(len(g.consumers))
+	for _, name := range g.names() {
+		c := g.consumers[name]
 		x.out.Map(3)
 		x.out.Text("name")
-		x.out.Text(c.name)
-		x.field("pending", int64(c.out))
-		x.field("idle", max(0, now.Sub(c.seen).Milliseconds()))
+		x.out.Text(name)
+		x.field("pending", c.out)
+		x.field("idle", c.idle.Milliseconds())
 	}
 }
 

@@ -282,7 +282,7 @@ func (x *call) answerRead(r *groupRead, got [][]tasks.Delivery) {
 		switch ds := got[i]; {
 		case s.history:
 			var err error
-			if *b, err = x.history(s.stream, string(r.consumer), s.after, r.count); err != nil {
+			if *b, err = x.history(s.key.topic, string(r.consumer), s.after, r.count); err != nil {
 				x.fail(err)
 				return
 			}

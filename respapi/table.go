@@ -38,7 +38,7 @@ func init() {
 		&verb{name: "unwatch", arity: 1, flags: fast, scope: anyScope, run: runUnwatch},
 
 		// Values: strings.go, values.go.
-		&verb{name: "set", arity: -3, flags: needsTasks | writes, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runSet, batch: true},
+		&verb{name: "set", arity: -3, flags: needsTasks | writes, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runSet, batch: setAll},
 		&verb{name: "setex", arity: 4, flags: needsTasks | writes, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runSetEx(seconds)},
 		&verb{name: "psetex", arity: 4, flags: needsTasks | writes, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runSetEx(millis)},
 		&verb{name: "setnx", arity: 3, flags: needsTasks | writes | fast, scope: ScopeSchedule, first: 1, last: 1, step: 1, run: runSetNX},
@@ -89,8 +89,8 @@ func init() {
 
 		// Streams: streamread.go, streamack.go, streamclaim.go, streaminfo.go, streamgroup.go.
 		&verb{name: "xreadgroup", arity: -7, flags: needsTasks | writes | blocks, scope: ScopeReceive, run: runReadGroup},
-		&verb{name: "xack", arity: -4, flags: needsTasks | writes | fast, scope: ScopeReceive, first: 1, last: 1, step: 1, run: runAck},
-		&verb{name: "xdel", arity: -3, flags: needsTasks | writes | fast, scope: ScopeReceive, first: 1, last: 1, step: 1, run: runXDel},
+		&verb{name: "xack", arity: -4, flags: needsTasks | writes | fast, scope: ScopeReceive, first: 1, last: 1, step: 1, run: runAck, batch: ackAll, repeats: true},
+		&verb{name: "xdel", arity: -3, flags: needsTasks | writes | fast, scope: ScopeReceive, first: 1, last: 1, step: 1, run: runXDel, batch: ackAll, repeats: true},
 		&verb{name: "xclaim", arity: -6, flags: needsTasks | writes | fast, scope: ScopeReceive, first: 1, last: 1, step: 1, run: runClaim},
 		&verb{name: "xautoclaim", arity: -6, flags: needsTasks | writes | fast, scope: ScopeReceive, first: 1, last: 1, step: 1, run: runAutoClaim},
 		&verb{name: "xpending", arity: -3, flags: needsTasks, scope: ScopeReceive | ScopeRead, first: 1, last: 1, step: 1, run: runPending},

@@ -30,9 +30,11 @@ type verb struct {
 	// the step. 0: there are none.
 	first, last, step int
 	run               func(*call)
-	batch             bool // the commands of a pipeline go to setAll
-	parent            *verb
-	subs              map[string]*verb // subcommands; nil: it has none
+	// batch answers commands of a pipeline; nil: each runs for itself.
+	batch   func([]*call)
+	repeats bool // several commands about one key may be in a batch
+	parent  *verb
+	subs    map[string]*verb // subcommands; nil: it has none
 }
 
 // together reports whether commands of a pipeline may run at the same time: the verb is about one
