@@ -302,65 +302,6 @@ type CoalesceStats struct {
 	Skipped int64 `json:"skipped"`
 }
 
-// History reports what has happened in the last hour, by the minute.
-type History struct {
-	Reach
-	// From when on all nodes in covers have counted: the start of the process that began last.
-	Since time.Time `json:"since"`
-	// Length of a point: 1m.
-	Step Duration `json:"step"`
-	// The oldest first. The last one is under way. There are none before the first node began to
-	// count.
-	Points []HistoryPoint `json:"points"`
-}
-
-// HistoryPoint is what has happened within a minute, in all topics together.
-type HistoryPoint struct {
-	// When it began, by the clocks of the nodes.
-	At        time.Time `json:"at"`
-	Scheduled int64     `json:"scheduled"`
-	// Acknowledged.
-	Delivered int64 `json:"delivered"`
-	// Attempts, of any cause.
-	Failed int64 `json:"failed"`
-	// Tasks that died.
-	Dead      int64 `json:"dead"`
-	Cancelled int64 `json:"cancelled"`
-	// Of the first attempts that began.
-	Lateness PointLateness `json:"lateness"`
-}
-
-// PointLateness sums up how late first attempts began within a minute.
-type PointLateness struct {
-	Count int64 `json:"count"`
-	// Half of them were at most this late: the upper bound of a bucket, or max if that is less.
-	P50 Duration `json:"p50"`
-	P99 Duration `json:"p99"`
-	Max Duration `json:"max"`
-}
-
-// Forecast reports how many tasks fall due when.
-type Forecast struct {
-	Reach
-	// Where the first step begins: now.
-	From time.Time `json:"from"`
-	// Length of each step.
-	Step Duration `json:"step"`
-	// By step: tasks whose next attempt falls into it.
-	Counts []int64 `json:"counts"`
-	// Tasks that are due and wait for their receiver.
-	Ready int64 `json:"ready"`
-	// Tasks that are being delivered.
-	Delivering int64 `json:"delivering"`
-	// Tasks whose next attempt is after the last step.
-	Later int64 `json:"later"`
-	// Tasks whose countdown is held: they do not fall due.
-	Held int64 `json:"held"`
-	// false while a node that was asked replays, or if one is missing: what it has or has not
-	// read yet is not counted.
-	Complete bool `json:"complete"`
-}
-
 // Node is one of the nodes that share the ledger, as this node last saw it.
 type Node struct {
 	Name string `json:"name"`

@@ -36,7 +36,8 @@ var generated = []struct {
 	file, imports string
 	types         []string
 }{
-	{"answers.go", `"time"`, []string{"Stats", "History", "Forecast", "Node", "Reach", "Alive", "ReadyParts"}},
+	{"answers.go", `"time"`, []string{"Stats", "Node", "Reach", "Alive", "ReadyParts"}},
+	{"timeanswers.go", `"time"`, []string{"History", "Forecast"}},
 	{"taskanswers.go", "(\n\t\"time\"\n\n\t\"github.com/goccy/go-json\"\n)", []string{
 		"Task", "TaskPage", "ReservedTask", "SettleAnswer", "BatchAnswer", "Problem", "Event",
 		"TopicList", "DeadReasons", "Requeued", "Purged", "GroupCancelled", "Acted", "Receiving", "Imported", "Backup",

@@ -30,10 +30,10 @@
 // # Bounds
 //
 // A command has at most Config.MaxCommand bytes, and all commands that are being read together
-// sixteen times as many. A connection that does not read its answers is not read from. Once answers
-// of Config.MaxAnswers bytes wait for such clients, commands that tell what is stored are refused
-// with TRYAGAIN; those that only write go on. A subscriber whose messages take up more than 32 MiB
-// is cut off, as in Redis.
+// sixteen times as many. A connection that has not read 16 MiB of answers is not read from. Once
+// answers of Config.MaxAnswers bytes wait for all clients, commands that tell what is stored are
+// refused with TRYAGAIN; those that only write go on. A subscriber whose messages take up more than
+// 32 MiB is cut off, as in Redis.
 //
 // # What can fail
 //

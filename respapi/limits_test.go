@@ -1,11 +1,14 @@
 package respapi_test
 
 import (
+	"bufio"
 	"bytes"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http/httptest"
 	"runtime"
 	"strings"
 	"testing"
@@ -155,13 +158,64 @@ func TestPipelineWithoutReading(t *testing.T) {
 	r := newRig(t, Config{}, tasks.Config{})
 	w := r.dial()
 	command := bytes.Repeat([]byte("*2\r\n$4\r\nECHO\r\n$1000\r\n"+strings.Repeat("x", 1000)+"\r\n"), 64)
-	grows(t, 8<<20, func() {
+	grows(t, 64<<20, func() {
 		wrote, err := flood(t, w.nc, command, 256<<20)
 		if err == nil {
 			t.Errorf("the server has read %d bytes whose answers were not read", wrote)
 		}
 		r.dial().ask("+PONG", "PING")
 	})
+}
+
+// Clients write a whole pipeline before they read the first answer. Its answers need not fit into
+// the buffers of the kernel.
+func TestPipelineIsWrittenBeforeItIsRead(t *testing.T) {
+	const n, size = 90, 60_000
+	r := newRig(t, Config{}, tasks.Config{})
+	r.dial().ask("+OK", "SET", "k", strings.Repeat("v", size))
+	secret := httptest.NewUnstartedServer(nil)
+	secret.StartTLS()
+	defer secret.Close()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { _ = r.server.Serve(tls.NewListener(l, secret.TLS)) }()
+	for name, dial := range map[string]func() (net.Conn, error){
+		"plain": func() (net.Conn, error) { return net.Dial("tcp", r.addr) },
+		"TLS": func() (net.Conn, error) {
+			return tls.Dial("tcp", l.Addr().String(), &tls.Config{InsecureSkipVerify: true})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			nc, err := dial()
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer nc.Close()
+			// Each ECHO is longer than its buffers, so it is written only if the server reads on.
+			get, echo := "*2\r\n$3\r\nGET\r\n$1\r\nk\r\n", fmt.Sprintf("*2\r\n$4\r\nECHO\r\n$%d\r\n%s\r\n", 100_000, strings.Repeat("e", 100_000))
+			_ = nc.SetDeadline(time.Now().Add(time.Minute))
+			for range n {
+				if _, err := io.WriteString(nc, get+echo); err != nil {
+					t.Fatal(err)
+				}
+			}
+			in := bufio.NewReader(nc)
+			for i := range n {
+				for _, want := range []int{size, 100_000} {
+					line, err := in.ReadString('\n')
+					if err != nil || line != fmt.Sprintf("$%d\r\n", want) {
+						t.Fatalf("answer %d is %.100q, %v", i, line, err)
+					}
+					if _, err := io.CopyN(io.Discard, in, int64(want)+2); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			waitFor(t, "all is read", func() bool { return r.server.Unread() == 0 })
+		})
+	}
 }
 
 // While clients send garbage and do not read, the tasks of others are on time.

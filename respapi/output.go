@@ -4,15 +4,19 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"sync/atomic"
+	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
 	// mostPushed is how many bytes may wait for a subscriber, as in Redis
 	// (client-output-buffer-limit pubsub 32mb).
 	mostPushed = 32 << 20
-	// mostAnswers is how many bytes of answers wait for a subscriber when it is read from no more.
-	mostAnswers = 1 << 20
+	// mostAnswers is how many bytes of answers wait for a client when it is read from no more.
+	mostAnswers = 16 << 20
 	// flushAt is how many bytes of answers are sent although more commands have arrived.
 	flushAt = 64 << 10
 	// writeWithin bounds a write of which the client reads nothing.
@@ -23,14 +27,21 @@ const (
 
 var errSlow = errors.New("the client does not read what it has subscribed to")
 
-// An output is what goes to a client. Until the first push, the goroutine of the connection writes
-// by itself. After it a goroutine of its own writes, so that a publisher never waits for a client.
+// An output is what goes to a client. What the kernel does not take at once is written by a
+// goroutine of its own, which ends when all is written. So the connection goes on reading commands:
+// many clients write a whole pipeline before they read the first answer. Once there are messages,
+// the goroutine stays: a publisher never waits for a client.
 type output struct {
-	nc   net.Conn
-	slow func() // called once, when the client is cut off
+	nc     net.Conn
+	raw    syscall.RawConn // nil: the kernel cannot be asked, as of TLS
+	unread *atomic.Int64   // bytes of answers that wait, of all connections
+	most   int64           // of unread: past it, few answers may wait
+	slow   func()          // called once, when the client is cut off
 
 	mu      sync.Mutex // guards what follows; it is never held while a write waits
 	pending []byte
+	answers int           // bytes of pending that are answers; the others are messages
+	stays   bool          // the goroutine does not end when all is written
 	pushing bool          // there is a goroutine that writes
 	wake    chan struct{} // 1: something is pending
 	room    chan struct{} // closed when the goroutine has taken what was pending; nil: no one waits
@@ -40,20 +51,72 @@ type output struct {
 	done    chan struct{} // closed when the goroutine has ended
 }
 
-// send sends answers. It waits for the client as long as many bytes are pending.
+func newOutput(nc net.Conn, unread *atomic.Int64, most int64, slow func()) *output {
+	o := &output{nc: nc, unread: unread, most: most, slow: slow}
+	if c, ok := nc.(syscall.Conn); ok {
+		o.raw, _ = c.SyscallConn()
+	}
+	o.stays = o.raw == nil
+	return o
+}
+
+// send sends answers, from the goroutine of the connection. It waits for the client as long as many
+// bytes are pending.
 func (o *output) send(b []byte) error {
 	o.mu.Lock()
-	if !o.pushing {
-		o.mu.Unlock()
-		return o.write(b)
+	pushing := o.pushing
+	o.mu.Unlock()
+	if !pushing {
+		var err error
+		if b, err = o.writeNow(b); err != nil || len(b) == 0 {
+			return err
+		}
 	}
+	o.mu.Lock()
+	o.beginLocked()
 	err := o.addLocked(b)
-	room := o.fullLocked(mostAnswers)
+	if err == nil {
+		o.answers += len(b)
+	}
+	most := mostAnswers
+	if o.unread.Add(int64(len(b))) > o.most {
+		most = 1
+	}
+	if err != nil {
+		o.unread.Add(-int64(len(b)))
+	}
+	room := o.fullLocked(most)
 	o.mu.Unlock()
 	if room != nil {
 		<-room
 	}
 	return err
+}
+
+// writeNow writes what the kernel takes at once, and returns the rest.
+func (o *output) writeNow(b []byte) (rest []byte, err error) {
+	if o.raw == nil {
+		return b, nil
+	}
+	for len(b) > 0 {
+		n := 0
+		broken := o.raw.Write(func(fd uintptr) bool {
+			n, err = unix.Write(int(fd), b)
+			return true
+		})
+		switch {
+		case broken != nil:
+			return nil, broken
+		case errors.Is(err, unix.EINTR):
+		case errors.Is(err, unix.EAGAIN):
+			return b, nil
+		case err != nil:
+			return nil, err
+		default:
+			b = b[n:]
+		}
+	}
+	return nil, nil
 }
 
 // write writes to the client, as long as it reads something now and then.
@@ -75,16 +138,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &n) && n.Timeout()
 }
 
-// addLocked adds to what is pending. It fails if the client was cut off, or is from now on.
+// addLocked adds to what is pending. It fails if the client was cut off.
 func (o *output) addLocked(b []byte) error {
-	if o.failed == nil && len(o.pending)+len(b) > mostPushed {
-		o.failed = errSlow
-		o.pending = nil
-		o.roomLocked()
-		poke(o.wake)
-		o.slow()
-		o.nc.Close()
-	}
 	if o.failed != nil {
 		return o.failed
 	}
@@ -94,11 +149,17 @@ func (o *output) addLocked(b []byte) error {
 	return nil
 }
 
-// beginPushing starts the goroutine that writes. push may be called from now on.
+// beginPushing has the goroutine that writes start, and stay. push may be called from now on.
 func (o *output) beginPushing() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.pushing {
+	o.stays = true
+	o.beginLocked()
+}
+
+// beginLocked starts the goroutine that writes, if there is none.
+func (o *output) beginLocked() {
+	if o.pushing || o.failed != nil {
 		return
 	}
 	o.pushing, o.wake, o.done = true, make(chan struct{}, 1), make(chan struct{})
@@ -106,10 +167,15 @@ func (o *output) beginPushing() {
 }
 
 // push adds a message, from any goroutine. It never waits. It reports whether the client is still
-// there.
+// there: one that has not read mostPushed bytes of messages is cut off.
 func (o *output) push(b []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.failed == nil && len(o.pending)-o.answers+len(b) > mostPushed {
+		o.failLocked(errSlow)
+		poke(o.wake)
+		o.slow()
+	}
 	return o.addLocked(b) == nil
 }
 
@@ -119,24 +185,28 @@ func (o *output) run() {
 	var spare []byte
 	for {
 		o.mu.Lock()
-		b := o.pending
-		o.pending = spare[:0]
+		b, answers := o.pending, o.answers
+		o.pending, o.answers = spare[:0], 0
 		o.roomLocked()
-		failed, closing := o.failed, o.closing
+		over := o.failed != nil || len(b) == 0 && (o.closing || !o.stays)
+		if over {
+			o.pushing = false
+			_ = o.nc.SetWriteDeadline(time.Time{}) // the next answers are written without one
+		}
 		o.mu.Unlock()
 		switch {
-		case failed != nil:
+		case over:
+			o.unread.Add(-int64(answers))
 			return
 		case len(b) > 0:
-			if err := o.write(b); err != nil {
+			err := o.write(b)
+			o.unread.Add(-int64(answers))
+			if err != nil {
 				o.fail(err)
-				return
 			}
 			if spare = b; cap(spare) > restingOutput {
 				spare = nil
 			}
-		case closing:
-			return
 		default:
 			spare = b
 			<-o.wake
@@ -148,11 +218,16 @@ func (o *output) run() {
 func (o *output) fail(err error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	o.failLocked(err)
+}
+
+func (o *output) failLocked(err error) {
 	if o.failed == nil {
 		o.failed = err
 	}
 	o.roomLocked()
-	o.pending = nil
+	o.unread.Add(-int64(o.answers))
+	o.pending, o.answers = nil, 0
 	o.nc.Close()
 }
 

@@ -89,6 +89,12 @@ func (c *Config) Validate() error {
 // A prefix is an entry of Config.Topics.
 type prefix struct{ text, topic string }
 
+// budgets are bytes that all connections have together.
+type budgets struct {
+	reading atomic.Int64 // of large commands that are being read
+	unread  atomic.Int64 // of answers that are made, and that clients have not read
+}
+
 // Server serves the connections of Redis clients. It is safe for concurrent use.
 type Server struct {
 	cfg      Config
@@ -97,12 +103,11 @@ type Server struct {
 	hasKeys  map[string]struct{} // the topics of keys
 	started  time.Time
 
-	scheduler  atomic.Pointer[tasks.Scheduler] // nil before Attach
-	reading    atomic.Int64                    // bytes of large commands that are being read
-	unread     atomic.Int64                    // bytes of answers that are made, and not sent yet
-	epoch      atomic.Int64                    // of the tokens, see Recheck
-	lastID     atomic.Int64                    // of a connection
-	fault      atomic.Pointer[error]           // why the last connection could not be accepted
+	scheduler atomic.Pointer[tasks.Scheduler] // nil before Attach
+	budgets
+	epoch      atomic.Int64          // of the tokens, see Recheck
+	lastID     atomic.Int64          // of a connection
+	fault      atomic.Pointer[error] // why the last connection could not be accepted
 	turns      *turns
 	persistent persistent
 	counts     counts

@@ -230,8 +230,8 @@ const (
 )
 
 // acknowledgeElsewhere acknowledges entries that other nodes have handed out. It returns what
-// became of each: an id that no node has acknowledged has failed if a node that may have it does not
-// answer. Error: that of such a node.
+// became of each: an id that no node has acknowledged has failed if a node that may have it does
+// not answer. Error: that of such a node.
 func (s *Server) acknowledgeElsewhere(ctx context.Context, topic string, ids []entryID) (states []byte, err error) {
 	states = make([]byte, len(ids))
 	scheduler := s.scheduler.Load()
