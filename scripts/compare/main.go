@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -38,11 +39,16 @@ func run(ctx context.Context) error {
 	binary := flag.String("lapse", "", "the lapse binary")
 	out := flag.String("out", "", "directory for comparison.md and comparison.svg")
 	only := flag.String("only", "", "regular expression for the rows: channel, single, synced, port, batch, burst, million, steady, among")
+	entrants := flag.String("entrants", "", "regular expression for those that take part")
 	version := flag.String("version", "", "of Lapse, for the page")
 	flag.Parse()
 	chosen, err := regexp.Compile(*only)
 	if err != nil {
 		return fmt.Errorf("-only: %w", err)
+	}
+	taking, err := regexp.Compile(*entrants)
+	if err != nil {
+		return fmt.Errorf("-entrants: %w", err)
 	}
 	if *rounds < 1 || *tasks < 1000 || *duration < time.Second || *binary == "" || *out == "" {
 		return errors.New("want -lapse FILE, -out DIR, -rounds of at least 1, -tasks of at least 1000 and a -duration of at least 1s")
@@ -65,10 +71,11 @@ func run(ctx context.Context) error {
 		z.redisAddr, z.syncedAddr = redis.addr, synced.addr
 	}
 	c := comparison{
-		when: time.Now(), rounds: *rounds, machine: bench.ThisMachine(), versions: versions(ctx, *version), command: command(*rounds, *tasks, *duration, *only, z),
+		when: time.Now(), rounds: *rounds, machine: bench.ThisMachine(), versions: versions(ctx, *version), command: command(*rounds, *tasks, *duration, *only, *entrants, z),
 	}
 	for _, r := range matrix(z) {
-		if chosen.MatchString(r.key) {
+		r.entrants = slices.DeleteFunc(r.entrants, func(e entrant) bool { return !taking.MatchString(e.name) })
+		if chosen.MatchString(r.key) && len(r.entrants) > 0 {
 			c.rankings = append(c.rankings, r.run(ctx, *rounds, os.Stderr))
 		}
 	}
@@ -79,10 +86,13 @@ func run(ctx context.Context) error {
 }
 
 // command is the command line that repeats the run.
-func command(rounds, tasks int, duration time.Duration, only string, z sizes) string {
+func command(rounds, tasks int, duration time.Duration, only, entrants string, z sizes) string {
 	text := "make bench-compare COMPARE_FLAGS=\"" + fmt.Sprintf("-rounds %d -tasks %d -duration %v", rounds, tasks, duration)
 	if only != "" {
 		text += " -only '" + only + "'"
+	}
+	if entrants != "" {
+		text += " -entrants '" + entrants + "'"
 	}
 	text += "\""
 	if z.million {
