@@ -20,6 +20,8 @@ const (
 	leastBuffer = 512
 	// restingBuffer is the largest buffer that a connection at rest keeps.
 	restingBuffer = 16 << 10
+	// pipelineBuffer is how far a buffer grows because more commands have arrived than it holds.
+	pipelineBuffer = 64 << 10
 )
 
 // Bounds of the commands of callers who have not said who they are, as in Redis.
@@ -62,8 +64,9 @@ type Reader struct {
 	failed  error
 
 	buf   []byte
-	start int // of the command that is being read
-	at    int // how far it was read, from start
+	full  bool // the last read has filled buf: more has arrived
+	start int  // of the command that is being read
+	at    int  // how far it was read, from start
 
 	// Of an array that was not read to its end:
 	spans []span
@@ -243,6 +246,7 @@ func (r *Reader) fill() error {
 	}
 	n, err := r.from.Read(r.buf[len(r.buf):cap(r.buf)])
 	r.buf = r.buf[:len(r.buf)+n]
+	r.full = len(r.buf) == cap(r.buf)
 	if n > 0 {
 		return nil
 	}
@@ -261,21 +265,27 @@ func (r *Reader) Peek() error {
 	return r.fill()
 }
 
-// grow makes room for more bytes.
+// grow makes room for more bytes: for the command that is being read, or, after a read that has
+// filled the buffer, for as many commands of a pipeline as there may be. Commands that are read
+// together wait for the ledger together.
 func (r *Reader) grow() error {
 	need := len(r.buf) + 1
 	if r.bulk > 0 {
 		need = max(need, min(r.at+r.bulk+2, 2*cap(r.buf)))
 	}
-	if need <= cap(r.buf) {
+	enough := need <= cap(r.buf)
+	if enough && (!r.full || cap(r.buf) >= pipelineBuffer) {
 		return nil
 	}
 	size := max(leastBuffer, 2*cap(r.buf), need)
-	size = min(size, r.limits.Command+MaxInline)
-	if size <= cap(r.buf) {
-		return ErrTooLarge
+	if r.full {
+		size = max(size, min(8*cap(r.buf), pipelineBuffer))
 	}
-	if size > restingBuffer && !r.take(size-r.taken) {
+	size = min(size, r.limits.Command+MaxInline)
+	if size <= cap(r.buf) || size > restingBuffer && !r.take(size-r.taken) {
+		if enough {
+			return nil
+		}
 		return ErrTooLarge
 	}
 	r.buf = append(make([]byte, 0, size), r.buf...)
@@ -290,10 +300,10 @@ func (r *Reader) take(n int) bool {
 	return true
 }
 
-// shrink gives a large buffer up that is nearly empty.
+// shrink gives a large buffer up that is nearly empty. It leaves one for the next pipeline.
 func (r *Reader) shrink() {
 	if cap(r.buf) > restingBuffer && len(r.buf) <= leastBuffer {
-		r.buf = append(make([]byte, 0, leastBuffer*2), r.buf...)
+		r.buf = append(make([]byte, 0, restingBuffer), r.buf...)
 		r.take(-r.taken)
 	}
 	if cap(r.spans) > 1024 {
