@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/lapsehq/lapse/recovery/diskledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/respapi"
 	"github.com/lapsehq/lapse/tasks"
@@ -67,8 +69,9 @@ func TestKeyevent(t *testing.T) {
 	both.want(">3 message __keyspace@0__:a expired")
 	both.want(">4 pmessage __key*__:* __keyspace@0__:a expired")
 	both.want(">4 pmessage __key*__:* " + expiredChannel + " a")
-	r.fire("expired", "b@20c", "d@zz")
+	r.fire("expired", "b@20c")
 	w.want("*3 message " + expiredChannel + " b c")
+	r.fire("expired", "d@zz")
 	w.want("*3 message " + expiredChannel + " d@zz") // no key: its id
 	long := strings.Repeat("x ", 200)
 	request := tasks.Request{ID: KeyID(long), Topic: "expired", Headers: map[string]string{"lapse-key": strings.Repeat("x@20", 200)}}
@@ -203,4 +206,36 @@ func TestEventsAsRedis(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("the events are\n%s\nwant\n%s", strings.Join(got, "\n"), strings.Join(want, "\n"))
 	}
+}
+
+// The keys of a topic that is set up meanwhile are published once.
+func TestKeyeventWhileTopicsAreSetUp(t *testing.T) {
+	const n = 500
+	// The settings of a topic take as long as a write to the disk.
+	ledger, err := diskledger.Open(t.TempDir()+"/data", diskledger.Options{Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRigOn(t, ledger, Config{}, tasks.Config{})
+	w := r.subscribed()
+	seen := make(map[string]bool)
+	for from := range 5 {
+		var requests []tasks.Request
+		for i := range n / 5 {
+			requests = append(requests, tasks.Request{ID: fmt.Sprintf("k%d-%d", from, i), Topic: "expired"})
+		}
+		if _, err := r.scheduler.ScheduleBatch(t.Context(), requests); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range n {
+		key := w.answer()
+		if seen[key] {
+			t.Fatalf("%s came twice", key)
+		}
+		seen[key] = true
+	}
+	r.await("all are acknowledged", func() bool { return r.figures("expired").Delivered == n })
+	r.fire("expired", "last")
+	w.want("*3 message " + expiredChannel + " last")
 }

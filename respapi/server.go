@@ -170,8 +170,12 @@ func (s *Server) Attach(scheduler *tasks.Scheduler) error {
 		return err
 	}
 	s.scheduler.Store(scheduler)
-	s.background(func() { s.setTopics(scheduler) })
-	s.background(func() { s.followDue(scheduler) })
+	unset := new(sync.Map) // names of topics
+	for _, name := range s.topicNames() {
+		unset.Store(name, true)
+	}
+	s.background(func() { s.setTopics(scheduler, unset) })
+	s.background(func() { s.followDue(scheduler, unset) })
 	return nil
 }
 

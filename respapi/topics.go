@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/lapsehq/lapse/respapi/internal/keyid"
@@ -31,8 +32,8 @@ const (
 func (s *Server) topicNames() []string { return slices.Sorted(maps.Keys(s.hasKeys)) }
 
 // setTopics has the topics that were never set delivered by Keyevent. While the ledger is away, it
-// tries again.
-func (s *Server) setTopics(scheduler *tasks.Scheduler) {
+// tries again. It takes a topic out of unset once that is done.
+func (s *Server) setTopics(scheduler *tasks.Scheduler, unset *sync.Map) {
 	names := s.topicNames()
 	for pause := 100 * time.Millisecond; ; pause = min(2*pause, topicsAgain) {
 		var failed error
@@ -40,8 +41,10 @@ func (s *Server) setTopics(scheduler *tasks.Scheduler) {
 			err := s.setTopic(scheduler, name)
 			if err != nil {
 				failed = err
+				return false
 			}
-			return err == nil
+			unset.Delete(name)
+			return true
 		})
 		if len(names) == 0 || s.ending.Err() != nil || errors.Is(failed, tasks.ErrClosed) {
 			return
@@ -74,19 +77,26 @@ func (s *Server) setTopic(scheduler *tasks.Scheduler, name string) error {
 	return err
 }
 
-// otherTopics returns the topics of keys that Keyevent does not deliver.
-func (s *Server) otherTopics(scheduler *tasks.Scheduler) (names []string) {
+// otherTopics returns the topics of keys that Keyevent does not deliver, nor will once they are set
+// up.
+func (s *Server) otherTopics(scheduler *tasks.Scheduler, unset *sync.Map) (names []string) {
 	for _, name := range s.topicNames() {
-		if t, err := scheduler.Topic(name); err == nil && t.Settings.Kind != KindKeyevent {
+		if _, waits := unset.Load(name); !waits && isOther(scheduler, name) {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
+// isOther reports whether a topic has another way of delivery than Keyevent.
+func isOther(scheduler *tasks.Scheduler, topic string) bool {
+	t, err := scheduler.Topic(topic)
+	return err == nil && t.Settings.Kind != KindKeyevent
+}
+
 // followDue publishes the expired events of topics with another way of delivery, once, as long as
 // there are subscribers of them.
-func (s *Server) followDue(scheduler *tasks.Scheduler) {
+func (s *Server) followDue(scheduler *tasks.Scheduler, unset *sync.Map) {
 	ticker := time.NewTicker(time.Second)
 	defer ticker.Stop()
 	var names []string
@@ -95,7 +105,7 @@ func (s *Server) followDue(scheduler *tasks.Scheduler) {
 	for {
 		want := []string(nil)
 		if s.wanted()&classExpired != 0 {
-			want = s.otherTopics(scheduler)
+			want = s.otherTopics(scheduler, unset)
 		}
 		if !slices.Equal(want, names) {
 			stop()
@@ -153,7 +163,8 @@ func (s *Server) publishDue(scheduler *tasks.Scheduler, topics []string) (stop f
 	}
 }
 
-// publishDueEvents publishes the expired events of tasks that are due.
+// publishDueEvents publishes the expired events of tasks that are due, but not those that Keyevent
+// delivers by now.
 func (s *Server) publishDueEvents(ctx context.Context, scheduler *tasks.Scheduler, all []task.Event) {
 	for len(all) > 0 {
 		topic, keys := all[0].Topic, []string(nil)
@@ -165,7 +176,9 @@ func (s *Server) publishDueEvents(ctx context.Context, scheduler *tasks.Schedule
 			}
 			all = all[1:]
 		}
-		s.publishEvent(classExpired, topic, expiredEvent, keys...)
+		if isOther(scheduler, topic) {
+			s.publishEvent(classExpired, topic, expiredEvent, keys...)
+		}
 	}
 }
 
