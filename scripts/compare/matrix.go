@@ -226,7 +226,7 @@ func (z sizes) redis() []string {
 func (z sizes) expiry(w workload, fast bool) entrant {
 	name, options := expiryName, []string(nil)
 	if fast {
-		// With its limit of 32 MB, it cuts off a subscriber that cannot keep up, and the rest is lost.
+		// With its limit of 32 MB, it cuts off a subscriber that cannot keep up.
 		name, options = expiryFast, []string{"--hz", "500", "--active-expire-effort", "10", "--client-output-buffer-limit", "pubsub 0 0 0"}
 	}
 	return on(name, false, "redis-server", w, func(ctx context.Context) (bench.System, error) { return openExpiry(ctx, options...) })

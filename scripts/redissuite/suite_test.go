@@ -58,7 +58,7 @@ func TestRedisSuite(t *testing.T) {
 	defer cancel()
 	passed, seen := 0, map[string]bool{}
 	for _, unit := range units {
-		r := run(t, ctx, dir, unit, known.racing)
+		r := run(ctx, t, dir, unit, known.racing)
 		passed += len(r.passed)
 		for _, name := range slices.Concat(r.passed, r.failed, r.skipped) {
 			seen[name] = true
@@ -154,7 +154,7 @@ func (r *result) report(name string) string {
 }
 
 // run runs a unit against a server of its own.
-func run(t *testing.T, ctx context.Context, dir, unit string, skip []string) (r result) {
+func run(ctx context.Context, t *testing.T, dir, unit string, skip []string) (r result) {
 	t.Helper()
 	copied := filepath.Join(t.TempDir(), "redis")
 	if err := os.CopyFS(copied, os.DirFS(dir)); err != nil {
