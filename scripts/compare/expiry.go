@@ -71,17 +71,15 @@ func (e *expiry) Schedule(ctx context.Context, t bench.Task) error {
 func (e *expiry) ScheduleBatch(ctx context.Context, ts []bench.Task) error {
 	_, err := e.client.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for _, t := range ts {
-			// At least a millisecond: Redis deletes what has expired at once, without an event.
-			p.Set(ctx, expiryKey(t.Payload), t.Payload, max(time.Millisecond, ceilMillis(time.Until(t.Due))))
+			// A deadline, not a TTL, which begins when the server has come to the command. It is a
+			// millisecond ahead: Redis deletes what has expired at once, without an event.
+			due := max(t.Due.UnixMilli(), time.Now().UnixMilli()+1)
+			p.Do(ctx, "SET", expiryKey(t.Payload), t.Payload, "PXAT", due)
 		}
 		return nil
 	})
 	e.scheduled.Add(int64(len(ts)))
 	return err
-}
-
-func ceilMillis(d time.Duration) time.Duration {
-	return (d + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
 func (e *expiry) Receive(ctx context.Context, got func([]byte)) error {
