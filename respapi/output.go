@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -101,14 +99,14 @@ func (o *output) writeNow(b []byte) (rest []byte, err error) {
 	for len(b) > 0 {
 		n := 0
 		broken := o.raw.Write(func(fd uintptr) bool {
-			n, err = unix.Write(int(fd), b)
+			n, err = syscall.Write(int(fd), b)
 			return true
 		})
 		switch {
 		case broken != nil:
 			return nil, broken
-		case errors.Is(err, unix.EINTR):
-		case errors.Is(err, unix.EAGAIN):
+		case errors.Is(err, syscall.EINTR):
+		case errors.Is(err, syscall.EAGAIN):
 			return b, nil
 		case err != nil:
 			return nil, err
