@@ -332,6 +332,7 @@ sys.path.insert(0, {path!r})
 import lapse
 worker = lapse.Worker(lapse.Client({url!r}), {topic!r}, lambda delivery, context: print(delivery["payload"], flush=True))
 signal.signal(signal.SIGTERM, lambda *_: worker.stop())
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell in the background ignores it
 worker.run()
 print("stopped", flush=True)
 """
