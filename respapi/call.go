@@ -162,7 +162,11 @@ func (c *conn) runTogether(calls []*call) {
 		}
 	}
 	for v, list := range batches {
-		group.Go(func() { v.batch(list) })
+		if len(list) == len(calls) { // most pipelines are of one verb
+			v.batch(list)
+		} else {
+			group.Go(func() { v.batch(list) })
+		}
 	}
 	group.Wait()
 	defer c.holdLarge()

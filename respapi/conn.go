@@ -109,7 +109,7 @@ func (c *conn) serve() {
 	defer c.in.Close()
 	defer c.out.close()
 	defer c.unsubscribeAll()
-	defer func() { c.server.unread.Add(-int64(c.held)) }()
+	defer c.release()
 	for !c.ending {
 		args, err := c.in.Next()
 		if err != nil {
@@ -173,17 +173,19 @@ func (c *conn) pipeline(args [][]byte) error {
 // connection too.
 func isHTTP(name []byte) bool { return is(name, "post") || is(name, "host:") }
 
-// hold counts the answers that were made since as unread.
-func (c *conn) hold() {
-	c.server.unread.Add(int64(len(c.answer.Buf) - c.held))
-	c.held = len(c.answer.Buf)
+// holdLarge counts the answers that were made as unread, once they make a difference to the budget
+// of all connections.
+func (c *conn) holdLarge() {
+	if n := len(c.answer.Buf) - c.held; n >= flushAt {
+		c.server.unread.Add(int64(n))
+		c.held += n
+	}
 }
 
-// holdLarge is hold once it makes a difference to the budget of all connections.
-func (c *conn) holdLarge() {
-	if len(c.answer.Buf)-c.held >= flushAt {
-		c.hold()
-	}
+// release takes back what holdLarge has counted.
+func (c *conn) release() {
+	c.server.unread.Add(-int64(c.held))
+	c.held = 0
 }
 
 // flush sends the answers.
@@ -191,10 +193,8 @@ func (c *conn) flush() error {
 	if len(c.answer.Buf) == 0 {
 		return nil
 	}
-	c.hold()
+	c.release() // the output counts what it does not send at once
 	err := c.out.send(c.answer.Buf)
-	c.server.unread.Add(-int64(c.held))
-	c.held = 0
 	if len(c.unsent) > 0 {
 		if err != nil {
 			c.server.scheduler.Load().Return(c.unsent)

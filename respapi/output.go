@@ -72,23 +72,21 @@ func (o *output) send(b []byte) error {
 	}
 	o.mu.Lock()
 	o.beginLocked()
-	err := o.addLocked(b)
-	if err == nil {
-		o.answers += len(b)
+	if err := o.addLocked(b); err != nil {
+		o.mu.Unlock()
+		return err
 	}
+	o.answers += len(b)
 	most := mostAnswers
 	if o.unread.Add(int64(len(b))) > o.most {
 		most = 1
-	}
-	if err != nil {
-		o.unread.Add(-int64(len(b)))
 	}
 	room := o.fullLocked(most)
 	o.mu.Unlock()
 	if room != nil {
 		<-room
 	}
-	return err
+	return nil
 }
 
 // writeNow writes what the kernel takes at once, and returns the rest.
