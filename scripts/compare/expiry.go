@@ -47,10 +47,12 @@ func openPort(ctx context.Context, binary string) (bench.System, error) {
 		return nil, err
 	}
 	e := newExpiry(s)
-	for e.client.DBSize(ctx).Err() != nil { // it reads its tasks
+	ready, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	for e.client.DBSize(ready).Err() != nil { // it reads its tasks
 		select {
-		case <-ctx.Done():
-			return nil, errors.Join(context.Cause(ctx), e.Close())
+		case <-ready.Done():
+			return nil, errors.Join(context.Cause(ready), e.Close())
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

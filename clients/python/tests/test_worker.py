@@ -343,8 +343,11 @@ def test_a_program_stops_on_a_signal(client: lapse.Client, server: Server, topic
     client.schedule(topic, payload="done")
     program = PROGRAM.format(path=str(pathlib.Path(lapse.__file__).parent.parent), url=server.url, topic=topic)
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as p:
-        assert p.stdout is not None and p.stdout.readline() == "done\n"
-        p.send_signal(how)
-        out, err = p.communicate(timeout=30)
+        try:
+            assert p.stdout is not None and p.stdout.readline() == "done\n"
+            p.send_signal(how)
+            out, err = p.communicate(timeout=30)
+        finally:
+            p.kill()
     assert (out == "stopped\n" and p.returncode == 0) if how == signal.SIGTERM else "KeyboardInterrupt" in err
     until(lambda: not list(client.list(topic=topic)))
