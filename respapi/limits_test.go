@@ -256,6 +256,7 @@ func TestUnreadAnswersAreBoundedTogether(t *testing.T) {
 	w.ask("+OK", "SET", "k", value)
 	w.ask("+OK", "SET", "n", "1")
 	slow := r.dial()
+	slow.receiveFew()
 	slow.command(append([]string{"MGET"}, strings.Split(strings.Repeat("k ", values-1)+"k", " ")...)...)
 	waitFor(t, "the answer is unread", func() bool { return r.server.Unread() >= most })
 	const refused = "-TRYAGAIN too many answers wait for clients that do not read them; nothing was done"

@@ -105,6 +105,15 @@ func (r *rig) dial() *wire {
 	return &wire{r.t, nc, bufio.NewReader(nc)}
 }
 
+// receiveFew keeps the kernel from taking megabytes of answers for a client that does not read.
+// It may grow the buffer of a connection to what net.ipv4.tcp_rmem allows, 32 MiB on some machines.
+func (w *wire) receiveFew() {
+	w.t.Helper()
+	if err := w.nc.(*net.TCPConn).SetReadBuffer(64 << 10); err != nil {
+		w.t.Fatal(err)
+	}
+}
+
 // send writes bytes.
 func (w *wire) send(text string) {
 	w.t.Helper()
