@@ -225,6 +225,9 @@ func TestDiskFailures(t *testing.T) {
 		"dead disk, everything": {errDisk, "*", 60, 40, all},
 	} {
 		t.Run(name, func(t *testing.T) {
+			if testing.Short() && name != "full disk, everything" && name != "log sync, repeatedly" && name != "table write" {
+				t.Skip("32 MiB of records, twice")
+			}
 			b := newBench(t, newFaultyDisk())
 			b.disk.fail(c.err, c.file, c.skip, c.times, c.kinds...)
 			const records = 64 // of 512 KiB: twice the memtable

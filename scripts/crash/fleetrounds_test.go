@@ -49,10 +49,12 @@ func TestFleetRounds(t *testing.T) {
 	}
 	for name, deliver := range map[string]bool{"Pause": false, "Deliver": true} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			fleetRounds(t, newFleet(t, alone(t), append(onOutage(deliver), handover()...)...), deliver, nil)
 		})
 	}
 	t.Run("Sentinel", func(t *testing.T) {
+		t.Parallel()
 		s := redistest.StartSentinel(t)
 		behind := func() entry {
 			url, proxies := s.Behind()
@@ -66,6 +68,7 @@ func TestFleetRounds(t *testing.T) {
 		})
 	})
 	t.Run("Cluster", func(t *testing.T) {
+		t.Parallel()
 		c := redistest.StartCluster(t, always...)
 		behind := func() entry {
 			url, proxies := c.Behind()

@@ -38,6 +38,7 @@ const quick, slow = 250 * time.Millisecond, 600 * time.Millisecond
 // must have what the source had: nothing is lost, and nothing is there twice.
 func TestMoveUnderKills(t *testing.T) {
 	onBoth(t, func(t *testing.T, from *server) {
+		t.Parallel()
 		to := newServer(t)
 		if from.redis == nil {
 			to = onRedis(t)

@@ -17,6 +17,7 @@ import (
 // is killed or stopped as well, or alone.
 func TestKillRounds(t *testing.T) {
 	t.Run("Disk", func(t *testing.T) {
+		t.Parallel()
 		killRounds(t, newServer(t), 20, func(s *server, _ int, life time.Duration) {
 			s.start().ready(t)
 			// The length of a life is the subject of this test, not a wait.
@@ -25,6 +26,7 @@ func TestKillRounds(t *testing.T) {
 		})
 	})
 	t.Run("Redis", func(t *testing.T) {
+		t.Parallel()
 		killRounds(t, onRedis(t), 3*len(endings), func(s *server, round int, life time.Duration) {
 			endings[round%len(endings)](s, life)
 		})
