@@ -10,7 +10,6 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/lapsehq/lapse/metrics"
 	"github.com/lapsehq/lapse/recovery/memledger"
@@ -257,9 +256,7 @@ func TestMetricsOfProbes(t *testing.T) {
 func TestReadinessTellsOfTheRedisPort(t *testing.T) {
 	state := RedisPort{Fault: "too many open files", Address: "redis://127.0.0.1:7481", Connections: 3, Subscribers: 2, SubscribersCut: 1, EventsUnsent: 4, EventsLost: 5}
 	r := guarded(t, Config{Redis: func() *RedisPort { return &state }})
-	for r.do("GET", "/readyz", "").status != 200 {
-		time.Sleep(time.Millisecond)
-	}
+	r.until("the status of /readyz", http.StatusOK, func() int { return r.do("GET", "/readyz", "").status })
 	if v := r.want(r.do("GET", "/readyz", ""), 200)["redis"].(map[string]any); v["serving"] != false || v["address"] != nil || v["fault"] != nil || v["connections"] != 0.0 {
 		t.Errorf("without a token it is %v", v)
 	}
