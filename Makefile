@@ -32,8 +32,9 @@ COMPARE_FLAGS ?=
 LINT_VERSION := v2.15.0
 LINT         := $(or $(shell command -v golangci-lint 2>/dev/null),$(wildcard $(shell $(GO) env GOPATH)/bin/golangci-lint),$(CURDIR)/bin/golangci-lint)
 ADAPTERS     := adapters/nats adapters/rabbitmq adapters/kafka
-# Package tasks has the longest tests: it is named first, so that the others run beside it.
-SINGLE       := ./wheel/... ./tasks/internal/... ./recovery/memledger/... ./recovery/diskledger/... ./client/... ./respapi/...
+# Package tasks has the longest tests. Named first, it starts first, and the others run beside it.
+EVERYTHING   := ./tasks ./...
+SINGLE       := ./tasks ./wheel/... ./tasks/internal/... ./recovery/memledger/... ./recovery/diskledger/... ./client/... ./respapi/...
 BENCHED      := ./wheel/... ./recovery/... ./tasks/... ./httpapi/... ./client/... ./tracing/...
 
 .PHONY: help
@@ -50,7 +51,7 @@ run: build ## serve on 127.0.0.1:7480 with the ledger in ./lapse-data (RUN_FLAGS
 
 .PHONY: test
 test: redis beanstalkd ## run all tests; installs redis-server and beanstalkd if they are missing
-	$(GO) test -tags $(TAGS) ./tasks ./...
+	$(GO) test -tags $(TAGS) $(EVERYTHING)
 	cd scripts/compare && $(GO) test -tags $(TAGS) ./...
 
 .PHONY: adapters
@@ -59,8 +60,8 @@ adapters: brokers ## test the queue adapters against real brokers; installs nats
 
 .PHONY: race
 race: redis beanstalkd ## run all tests under the race detector, and the scheduler's on a single processor; needs a C compiler
-	CGO_ENABLED=1 $(GO) test -tags $(TAGS) -race -short -timeout 30m ./tasks ./...
-	$(GO) test -tags $(TAGS) -cpu 1 -short ./tasks $(SINGLE)
+	CGO_ENABLED=1 $(GO) test -tags $(TAGS) -race -short -timeout 30m $(EVERYTHING)
+	$(GO) test -tags $(TAGS) -cpu 1 -short $(SINGLE)
 
 .PHONY: lint
 lint: tools ## check formatting, vet, golangci-lint with the import directions, what the linker may leave out, shellcheck if present
