@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapsehq/lapse/recovery/ledgertest"
 	. "github.com/lapsehq/lapse/tasks"
 )
 
@@ -101,15 +102,20 @@ func TestEventDueAfterRestart(t *testing.T) {
 		r.must(Request{ID: "b", Topic: "x", Delay: time.Minute})
 		r.shut()
 		pass(2 * time.Second)
+		var replay func() // it waits for the subscription, which hears of nothing before itself
+		r.before = func() { _, replay = r.faulty.Hold(ledgertest.Scan) }
 		r.open()
-		u, err := r.Subscribe(EventFilter{Kinds: []EventKind{EventDue}})
-		want(t, "Subscribe", err, nil)
-		defer u.Close()
+		u := r.subscribe(EventFilter{Kinds: []EventKind{EventDue}})
+		replay()
 		pass(time.Minute)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
 		var got []string
 		for len(got) < 2 {
-			events, _, err := u.Next(context.Background())
-			want(t, "Next", err, nil)
+			events, _, err := u.Next(ctx)
+			if err != nil {
+				t.Fatalf("Next after %q: %v", got, err)
+			}
 			for _, e := range events {
 				if got = append(got, string(e.Kind)+" "+e.ID); e.ID == "a" && e.Lateness < 2*time.Second {
 					t.Errorf("it is %v late", e.Lateness)

@@ -10,7 +10,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -80,7 +79,7 @@ func newFleet(t testing.TB, n int) *fleet {
 // order.
 func fleetBubble(t *testing.T, n int, test func(t *testing.T, f *fleet)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	fakeTime(t, func(t *testing.T) {
 		f := newFleet(t, n)
 		if n > 0 {
 			pass(3 * time.Second) // all ids are registered by then

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -90,7 +89,7 @@ func TestOnDead(t *testing.T) {
 // bubbleOn is bubble with options of the ledger.
 func bubbleOn(t *testing.T, cfg tasks.Config, test func(t *testing.T, r *rig), options ...memledger.Option) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	fakeTime(t, func(t *testing.T) {
 		r := newRig(t, cfg, options...)
 		pass(0)
 		test(t, r)

@@ -31,6 +31,7 @@ type rig struct {
 	log    *logged
 	mem    *memledger.Ledger // the handle in use
 	faulty *ledgertest.Faulty
+	before func() // runs before each open, when faulty is set; or nil
 
 	delivery Delivery // the one that the test is about
 	parts    Parts
@@ -61,6 +62,9 @@ func rigOn(t testing.TB, cfg Config, mem *memledger.Ledger) *rig {
 func (r *rig) open() {
 	r.t.Helper()
 	r.faulty, r.forgiven = ledgertest.Wrap(r.mem), 0
+	if r.before != nil {
+		r.before()
+	}
 	var err error
 	if r.Scheduler, err = OpenWith(r.t.Context(), r.faulty, r.cfg, r.parts); err != nil {
 		r.t.Fatal("Open:", err)
@@ -99,10 +103,20 @@ func (r *rig) shut() {
 	r.mem = r.mem.Reopen()
 }
 
+// fakeTime runs a test with fake time. There, a test that waits for what does not come never ends:
+// the scheduler's tickers keep the clock going. After five real minutes this ends the run, and says
+// which test it was.
+func fakeTime(t *testing.T, test func(t *testing.T)) {
+	t.Helper()
+	guard := time.AfterFunc(5*time.Minute, func() { panic(t.Name() + " waits for what does not come") })
+	defer guard.Stop()
+	synctest.Test(t, test)
+}
+
 // bubble runs a test with fake time, on a rig.
 func bubble(t *testing.T, cfg Config, test func(t *testing.T, r *rig)) {
 	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
+	fakeTime(t, func(t *testing.T) {
 		r := newRig(t, cfg)
 		synctest.Wait() // for replay
 		test(t, r)
