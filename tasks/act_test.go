@@ -401,6 +401,7 @@ func TestWrongActs(t *testing.T) {
 
 // Of many tasks each call changes and counts a bounded number, and other callers get in between.
 func TestActsOnManyAreBounded(t *testing.T) {
+	t.Parallel()
 	const number = 100_000
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		batch := make([]Request, 0, MaxBatch)

@@ -17,6 +17,7 @@ import (
 )
 
 func TestRetriedUntilMaxAge(t *testing.T) {
+	t.Parallel()
 	bubble(t, Config{SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
 		var attempts atomic.Int64
 		if err := r.Handle("down", func(context.Context, *Delivery) error {
@@ -55,6 +56,7 @@ func (r *rig) requeue(t *testing.T, topic, id string) {
 
 // A task that is old when it is tried for the first time is not dead after one attempt.
 func TestLateTaskHasItsAttempts(t *testing.T) {
+	t.Parallel()
 	bubble(t, Config{SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
 		r.topic("paused", TopicSettings{Paused: true})
 		r.must(Request{ID: "a", Topic: "paused"})

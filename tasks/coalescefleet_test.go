@@ -267,6 +267,7 @@ func TestCoalesceHandedOver(t *testing.T) {
 
 // A paused topic decides nothing, however long that takes.
 func TestCoalescePaused(t *testing.T) {
+	t.Parallel()
 	coalescingBubble(t, 2, TopicSettings{}, func(t *testing.T, c *coalescing) {
 		a, b := c.nodes[0], c.nodes[1]
 		older := c.task(a, "g", time.Second)

@@ -29,6 +29,7 @@ type coalesceModel struct {
 }
 
 func TestCoalesceAgainstModel(t *testing.T) {
+	t.Parallel()
 	seed := rand.Uint64()
 	for round := range uint64(40) {
 		t.Run(fmt.Sprint("seed ", seed, ".", round), func(t *testing.T) {

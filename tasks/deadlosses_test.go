@@ -78,6 +78,7 @@ func (g *redisFleet) wantDead(server redisServer, count int) {
 // A caller who names a dead task that Redis has lost hears that there is none, and may
 // create one.
 func TestLostDeadTask(t *testing.T) {
+	t.Parallel()
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
 		g := newRedisFleet(t, server.URL(), names...)
@@ -166,6 +167,7 @@ func TestLostDeadTask(t *testing.T) {
 
 // After a call about all dead tasks of a topic, memory counts what the ledger has.
 func TestLostDeadTasksOfATopic(t *testing.T) {
+	t.Parallel()
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
 		g := newRedisFleet(t, server.URL(), names...)
@@ -208,6 +210,7 @@ func TestLostDeadTasksOfATopic(t *testing.T) {
 // requeued does not come back, nor does one whose acknowledgement is still being recorded; and
 // ids whose whole life is lost are free.
 func TestOlderFileOfTheDead(t *testing.T) {
+	t.Parallel()
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t, "dbfilename dump.rdb")
 		g := newRedisFleet(t, server.URL(), names...)
@@ -357,6 +360,7 @@ func (g *redisFleet) keyOf(server redisServer, id string) string {
 
 // A record that cannot be read keeps its id taken for as long as it is there.
 func TestLostIllegibleRecord(t *testing.T) {
+	t.Parallel()
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
 		g := newRedisFleet(t, server.URL(), names...)

@@ -125,6 +125,7 @@ func TestDeadReasonsMatchModelAtAllNodes(t *testing.T) {
 // A call looks at a bounded number of tasks. A topic with many leaves the others some, a window
 // leaves out what it does not select, and a restart changes nothing.
 func TestDeadReasonsLookAtBoundedTasks(t *testing.T) {
+	t.Parallel()
 	const number = engine.LooksAtOnce + 5000
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		batch := make([]Request, 0, MaxBatch)
@@ -179,6 +180,7 @@ func TestDeadReasonsLookAtBoundedTasks(t *testing.T) {
 // A call reads a bounded number of bytes, and tells of a bounded number of reasons. Its answer is
 // used for a second.
 func TestDeadReasonsAreBounded(t *testing.T) {
+	t.Parallel()
 	const number, size = 80, 500 << 10
 	bubble(t, Config{MaxPayload: 1 << 20}, func(t *testing.T, r *rig) {
 		payload := []byte(`"` + strings.Repeat("p", size) + `"`)

@@ -315,6 +315,7 @@ func TestBacklogRaisesBatches(t *testing.T) {
 // Scarce places are shared by weight also between topics that deliver batches and others,
 // to the last of them.
 func TestBatchesShareByWeight(t *testing.T) {
+	t.Parallel()
 	all := map[string]*crate{"light": {}, "heavy": {}}
 	var ways []tasks.Way
 	for kind, c := range all {

@@ -49,6 +49,7 @@ func (f *fleet) exportable(n, dead int) (ids []string) {
 // While an export runs, nodes end, crash and come, tasks change and are requeued, and each page is
 // made by another node.
 func TestExportOverNodes(t *testing.T) {
+	t.Parallel()
 	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
 		ids := f.exportable(240, 60)
 		moves := 0
@@ -99,6 +100,7 @@ func TestExportOverNodes(t *testing.T) {
 // A node that joins while an export runs takes shards over, requeues their dead tasks, and is gone
 // with its log of them before the export looks for requeued tasks. No task is missing.
 func TestExportWhileNodeComesAndGoes(t *testing.T) {
+	t.Parallel()
 	for _, end := range []func(*node){(*node).stop, (*node).crash} {
 		fleetBubble(t, 2, func(t *testing.T, f *fleet) {
 			ids := f.exportable(240, 60)

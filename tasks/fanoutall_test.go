@@ -93,6 +93,7 @@ func sized(i int) []byte {
 // A list is that of all nodes, whichever is asked: each task once, in order, also where a
 // page is cut because of its size.
 func TestListOfAllNodes(t *testing.T) {
+	t.Parallel()
 	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
@@ -238,6 +239,7 @@ func TestDeadOfAllNodes(t *testing.T) {
 
 // What takes long goes in pieces, and nothing is counted twice.
 func TestLongPurgeInPieces(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		f := newFleet(t, 1)
 		f.before = func(m *faultyMember) { m.delay = 400 * time.Millisecond }

@@ -164,6 +164,7 @@ func TestFiltersMatchModel(t *testing.T) {
 
 // Nodes whose version does not know filters give no wrong answer.
 func TestFiltersMatchModelAtAllNodes(t *testing.T) {
+	t.Parallel()
 	for name, old := range map[string]bool{"": false, "WithEarlierVersions": true} {
 		t.Run(name, func(t *testing.T) {
 			fleetBubble(t, 3, func(t *testing.T, f *fleet) {
@@ -197,6 +198,7 @@ var forgetFilters = func(message []byte) []byte {
 // A call looks at a bounded number of tasks. Few of many are found all the same, page by page, with
 // other calls in between.
 func TestFilterLooksAtBoundedTasks(t *testing.T) {
+	t.Parallel()
 	const pages, number = 3, 2*engine.LooksAtOnce + engine.LooksAtOnce/2
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		var ids []string
@@ -238,6 +240,7 @@ func TestFilterLooksAtBoundedTasks(t *testing.T) {
 
 // A call reads dead tasks of a bounded size.
 func TestFilterReadsBoundedBytes(t *testing.T) {
+	t.Parallel()
 	const number, size = 80, 500 << 10
 	bubble(t, Config{MaxPayload: 1 << 20}, func(t *testing.T, r *rig) {
 		payload := []byte(`"` + strings.Repeat("p", size) + `"`)

@@ -12,6 +12,7 @@ import (
 // A subscription to all nodes stays open while a node is cut off from Redis, or Redis is away: its
 // own events come, the other nodes are missing, and they are covered again afterwards.
 func TestFleetEventsOverRedis(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	proxies := []*redistest.Proxy{redistest.NewProxy(t, server.Addr), redistest.NewProxy(t, server.Addr)}
 	a := &redisNode{t: t, url: proxies[0].URL(), name: "a", failoverAfter: 30 * time.Second}

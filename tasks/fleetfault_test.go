@@ -90,6 +90,7 @@ func TestOwnerDiesBeforeItsAnswer(t *testing.T) {
 
 // While shards go from node to node, no node ever says that a task which exists does not.
 func TestNoFalseNotFound(t *testing.T) {
+	t.Parallel()
 	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
 		var ids []string
 		for i, m := range f.nodes {

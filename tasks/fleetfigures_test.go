@@ -125,6 +125,7 @@ func (f *fleet) upset(rng *rand.Rand) {
 // At rest the figures of the fleet are the sums of those of its nodes, at whichever node they are
 // asked for, and each task counts once, whatever has become of its shard.
 func TestFleetFiguresAreSums(t *testing.T) {
+	t.Parallel()
 	seed := rand.Uint64()
 	for round := range uint64(6) {
 		t.Run(fmt.Sprint("seed ", seed+round), func(t *testing.T) {

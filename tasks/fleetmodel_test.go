@@ -30,6 +30,7 @@ type fleetModel struct {
 }
 
 func TestFleetAgainstModel(t *testing.T) {
+	t.Parallel()
 	seed := rand.Uint64()
 	for round := range uint64(6) {
 		t.Run(fmt.Sprint("seed ", seed+round), func(t *testing.T) {

@@ -264,6 +264,7 @@ func TestManyBounds(t *testing.T) {
 
 // A caller that may only schedule leaves places for topics that are set up.
 func TestReservedTopics(t *testing.T) {
+	t.Parallel()
 	bubble(t, Config{MaxPending: MaxTopics + MaxBatch}, func(t *testing.T, r *rig) {
 		full := false
 		for i := range MaxTopics/MaxBatch + 1 {

@@ -12,6 +12,7 @@ import (
 // A task that is created held has what was asked for left, is counted, and waits for ever, also
 // after a restart. Resumed, it is delivered when that has passed.
 func TestHeldRequest(t *testing.T) {
+	t.Parallel()
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		ctx := t.Context()
 		pass(300 * time.Microsecond) // of a millisecond

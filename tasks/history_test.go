@@ -93,6 +93,7 @@ func TestHistory(t *testing.T) {
 
 // A node with a wrong clock takes no minute of the last hour from the others.
 func TestHistoryOfAWrongClock(t *testing.T) {
+	t.Parallel()
 	for _, ahead := range []time.Duration{time.Minute, 3 * time.Hour, -3 * time.Hour} {
 		fleetBubble(t, 1, func(t *testing.T, f *fleet) {
 			b := f.start("b", fleetShards, Config{Clock: func() time.Time { return time.Now().Add(ahead) }})

@@ -54,6 +54,7 @@ func (r *rig) wantLeft(what string, task Task, left time.Duration) {
 
 // A held task has the time left that it had, whatever happens to the process meanwhile.
 func TestHold(t *testing.T) {
+	t.Parallel()
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		made := r.must(Request{ID: "a", Topic: "x", Delay: 30 * time.Minute})
 		r.must(Request{ID: "b", Topic: "x", Delay: time.Hour})

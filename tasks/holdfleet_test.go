@@ -22,6 +22,7 @@ import (
 // Any node holds a task, and the rest of its countdown goes with its shard, whether that is handed
 // over or adopted.
 func TestHoldAtAllNodes(t *testing.T) {
+	t.Parallel()
 	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		ctx := t.Context()
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
@@ -111,6 +112,7 @@ func TestHoldAtAnEarlierVersion(t *testing.T) {
 
 // Many tasks are held by a filter, call by call, and resumed. A repeated call changes nothing more.
 func TestActsHold(t *testing.T) {
+	t.Parallel()
 	for _, nodes := range []int{1, 2} {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
 			fleetBubble(t, nodes, func(t *testing.T, f *fleet) {
@@ -184,6 +186,7 @@ func TestActsHold(t *testing.T) {
 
 // A task in the spool is held there, and stays held when the ledger gets it.
 func TestHoldInTheSpool(t *testing.T) {
+	t.Parallel()
 	spoolBubble(t, func(t *testing.T, r *spoolRig) {
 		r.away()
 		id := r.spooled("x", time.Hour)

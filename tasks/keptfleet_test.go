@@ -62,6 +62,7 @@ func wantKeptAt(t *testing.T, s *Scheduler, outcomes map[string]Outcome) {
 // Every node answers for the finished tasks of all: also long after, once their shard has another
 // owner, and when its node has died.
 func TestKeptTasksInAFleet(t *testing.T) {
+	t.Parallel()
 	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		cfg := Config{Topics: map[string]TopicSettings{"x": {KeepFinished: 24 * time.Hour}}}
 		a, b := f.join("a", 1, cfg), f.join("b", 1, cfg)
@@ -146,6 +147,7 @@ func TestKeptTasksInAFleet(t *testing.T) {
 // Finished tasks of a Redis that loses them: the ids are free again, and a lost end is recorded
 // again.
 func TestLostKeptTask(t *testing.T) {
+	t.Parallel()
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
 		g := newRedisFleet(t, server.URL(), names...)

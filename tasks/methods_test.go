@@ -364,6 +364,7 @@ func keeps(t *testing.T, name string, stands, encoded []byte) bool {
 // passed over, and an older one without some that this one knows, which are zero: that has
 // to mean what was meant before there was the field.
 func TestFieldsComeAndAreMissing(t *testing.T) {
+	t.Parallel()
 	talking(t, func(t *testing.T, k *talk) {
 		for _, c := range conversations {
 			want(t, c.method, c.fault, nil)

@@ -85,6 +85,7 @@ func TestMisfireDeliver(t *testing.T) {
 }
 
 func TestMisfireSkip(t *testing.T) {
+	t.Parallel()
 	for name, again := range map[string]func(r *rig){
 		"Close": (*rig).shut,
 		"Crash": (*rig).cut,

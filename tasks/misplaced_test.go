@@ -12,6 +12,7 @@ import (
 // An earlier version has created tasks with chosen ids in other shards than that of their
 // ids. They are found, also when they are dead, and end.
 func TestMisplacedOnRedis(t *testing.T) {
+	t.Parallel()
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
 		g := newRedisFleet(t, server.URL(), names...)

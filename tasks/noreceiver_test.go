@@ -78,6 +78,7 @@ func (r *rig) wantWaiting(topic string, tasks int64) {
 // Tasks without a receiver wait, at the cost of an attempt a second. They are delivered at once
 // when one has come, or within a second if that is not told. Their attempts have not counted.
 func TestNoReceiver(t *testing.T) {
+	t.Parallel()
 	const tasks = 2000
 	for _, settings := range []TopicSettings{
 		{}, {CountCrashes: true}, {ConcurrencyPerGroup: 3}, {Spread: time.Second}, {Concurrency: 3}, {Rate: Rate{PerSecond: 10_000, Burst: 5000}},
@@ -260,6 +261,7 @@ func TestNoReceiverAtTheEnd(t *testing.T) {
 // A node without a receiver that helps another one gives its tasks back, and takes no more than one
 // at a time until it has a receiver.
 func TestHelperWithoutReceiver(t *testing.T) {
+	t.Parallel()
 	poolBubble(t, func(t *testing.T, f *fleet) {
 		const tasks = 30_000
 		a, b := f.nodes[0], f.nodes[1]

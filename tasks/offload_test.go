@@ -71,6 +71,7 @@ func (c *deliveries) counts(node string) int {
 // An idle node, or one with SweepHelper, delivers about as much of a backlog as the node
 // that has it; each task once.
 func TestOffload(t *testing.T) {
+	t.Parallel()
 	for _, helper := range []bool{false, true} {
 		t.Run(fmt.Sprint("helper=", helper), func(t *testing.T) {
 			poolBubble(t, func(t *testing.T, f *fleet) {
@@ -106,6 +107,7 @@ func TestOffload(t *testing.T) {
 // An offload goes on while the workers of the node with the backlog are busy, also if a sweep finds
 // no task ready for them.
 func TestOffloadOutlastsASweep(t *testing.T) {
+	t.Parallel()
 	poolBubble(t, func(t *testing.T, f *fleet) {
 		a := f.nodes[0]
 		var c deliveries

@@ -68,6 +68,7 @@ func TestPromise1NeverEarly(t *testing.T) {
 }
 
 func TestPromise2AcceptedMeansKept(t *testing.T) {
+	t.Parallel()
 	for name, options := range kinds {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

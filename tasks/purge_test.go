@@ -110,6 +110,7 @@ func TestPurgeGoesInPieces(t *testing.T) {
 // When the ledger stops in the middle, the answer tells what was done before, and a
 // repetition does the rest.
 func TestPurgeGivenUpInTheMiddle(t *testing.T) {
+	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, Config{}, memledger.BatchLimits(100, 1<<20))
 		synctest.Wait()

@@ -60,6 +60,7 @@ func TestLatenessOfWhatWaits(t *testing.T) {
 
 // The first look after many ready tasks were cancelled finds the oldest one that is left.
 func TestReadyOldestAfterCancels(t *testing.T) {
+	t.Parallel()
 	orders := map[string]struct {
 		cancels int
 		which   func(i int) int

@@ -168,6 +168,7 @@ func (n *redisNode) recorded(server redisServer) (ids []string) {
 // The race of cancellation and delivery, see TestCancelRace. Afterwards Redis holds
 // nothing.
 func TestCancelRaceOnRedis(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	n := newRedisNode(t, server.URL())
 	cancelRace(t, n.Scheduler, 20_000)

@@ -73,6 +73,7 @@ func (g *redisFleet) wantAfterChange() {
 // Redis is killed, and started with an older file: acknowledged tasks do not come back,
 // newer ones are not lost, and what had changed has changed.
 func TestOlderRedisFile(t *testing.T) {
+	t.Parallel()
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t, "dbfilename dump.rdb")
 		g := newRedisFleet(t, server.URL(), names...)
@@ -104,6 +105,7 @@ func TestOlderRedisFile(t *testing.T) {
 // A failover to a replica that was behind loses the last writes of everything: tasks,
 // dead ones, the directory.
 func TestFailoverLosesTheLastWrites(t *testing.T) {
+	t.Parallel()
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		servers := redistest.StartSentinel(t)
 		g := newRedisFleet(t, servers.URL(), names...)
@@ -120,6 +122,7 @@ func TestFailoverLosesTheLastWrites(t *testing.T) {
 
 // Redis loses everything, more than once: flushed, and started without its files.
 func TestEmptyRedis(t *testing.T) {
+	t.Parallel()
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
 		g := newRedisFleet(t, server.URL(), names...)
@@ -167,6 +170,7 @@ func TestEmptyRedis(t *testing.T) {
 // One master of a cluster loses everything: some shards, and perhaps the directory or the
 // list of nodes.
 func TestEmptyMaster(t *testing.T) {
+	t.Parallel()
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		cluster := redistest.StartCluster(t)
 		g := newRedisFleet(t, cluster.URL(), names...)
@@ -198,6 +202,7 @@ func TestEmptyMaster(t *testing.T) {
 
 // Redis loses the keys of one shard, and nothing else.
 func TestLostShardKeys(t *testing.T) {
+	t.Parallel()
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
 		g := newRedisFleet(t, server.URL(), names...)
@@ -222,6 +227,7 @@ func TestLostShardKeys(t *testing.T) {
 // Redis loses the directory of ids, and nothing else: no node finds out before the audit
 // comes by, and no id has two tasks then.
 func TestLostDirectory(t *testing.T) {
+	t.Parallel()
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
 		g := newRedisFleet(t, server.URL(), names...)

@@ -20,6 +20,7 @@ import (
 // What one node sets holds on the other one too, and stays what it is when Redis loses
 // it. So does a deletion.
 func TestSettingsReachOtherNodes(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	nodes := newRedisFleet(t, server.URL(), "a", "b").nodes
 	a, b := nodes[0], nodes[1]
@@ -82,6 +83,7 @@ func TestSettingsReachOtherNodes(t *testing.T) {
 // A node reads what another one has changed, not all topics; and all if it does not know any
 // more what has changed: then a topic that is not there was deleted.
 func TestOneChangeOfSettings(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	client := server.Client()
 	a, b := newNamedRedisNode(t, server.URL(), "a"), newNamedRedisNode(t, server.URL(), "b")

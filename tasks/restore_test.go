@@ -39,6 +39,7 @@ func (g *redisFleet) setLease(lease time.Duration, ifRevision int64) Topic {
 // concurrency that was not set stays unset, and their revision stays what it was, so that
 // what is set next is newer for every node.
 func TestSettingsAfterALoss(t *testing.T) {
+	t.Parallel()
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
 		g := newRedisFleet(t, server.URL(), names...)
@@ -66,6 +67,7 @@ func TestSettingsAfterALoss(t *testing.T) {
 // A change that comes before the loss was noticed changes what was set, not the
 // defaults.
 func TestPauseAfterALoss(t *testing.T) {
+	t.Parallel()
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
 		g := newRedisFleet(t, server.URL(), names...)
@@ -120,6 +122,7 @@ func TestNewerSettingsAreNotOverwritten(t *testing.T) {
 // Revisions begin anew after a loss, also that of a topic whose settings were deleted
 // before: what is set then holds, on every node.
 func TestDeletedTopicAfterALoss(t *testing.T) {
+	t.Parallel()
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
 		g := newRedisFleet(t, server.URL(), names...)

@@ -225,6 +225,7 @@ func TestRetentionAfterClockStep(t *testing.T) {
 
 // More than go in one period, of several topics.
 func TestRetentionOfMany(t *testing.T) {
+	t.Parallel()
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		const n = engine.SweptDeadAtOnce/2 + 300
 		for _, topic := range []string{"x", "y"} {
@@ -304,6 +305,7 @@ func TestRetentionKeepsWhatItCannotRead(t *testing.T) {
 
 // The ledger is away: it is told once, and done later.
 func TestRetentionDuringOutage(t *testing.T) {
+	t.Parallel()
 	for name, op := range map[string]ledgertest.Op{"ListDead": ledgertest.ListDead, "GetDead": ledgertest.GetDead, "Apply": ledgertest.Apply} {
 		t.Run(name, func(t *testing.T) {
 			bubble(t, Config{}, func(t *testing.T, r *rig) {

@@ -213,6 +213,7 @@ func TestReplayAfterARewindFinishesTheFinished(t *testing.T) {
 
 // However many unknown records there are, only so many wait for the committer.
 func TestManyUnknownRecords(t *testing.T) {
+	t.Parallel()
 	rewoundBubble(t, nil, func(t *testing.T, r *rewindRig) {
 		due := time.Now().Add(time.Hour).UnixMilli()
 		var loss recovery.Batch

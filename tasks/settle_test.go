@@ -230,6 +230,7 @@ func TestRelease(t *testing.T) {
 
 // Receipts outlive the process that made them.
 func TestReceiptsAfterARestart(t *testing.T) {
+	t.Parallel()
 	for name, again := range map[string]func(r *rig){
 		"Close": (*rig).restart, "Crash": (*rig).crash,
 		"twice closed": func(r *rig) { r.restart(); r.restart() },

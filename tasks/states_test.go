@@ -186,6 +186,7 @@ func TestLostAnswer(t *testing.T) {
 
 // Killed before the ledger has answered, a task stands as before or as after.
 func TestCrashInTransition(t *testing.T) {
+	t.Parallel()
 	for name, written := range map[string]bool{"Before": false, "After": true} {
 		t.Run(name, func(t *testing.T) {
 			each(t, func(r *rig, row *transition) {

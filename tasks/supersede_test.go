@@ -223,6 +223,7 @@ func (r *rig) superseding(undone bool) (release func()) {
 // What a handler returns does not count once its task is superseded, and does if that is taken
 // back, also if it returns in between. Its worker, and its places, are free afterwards.
 func TestSupersedeUnderAHandler(t *testing.T) {
+	t.Parallel()
 	ends := map[string]error{"success": nil, "failure": errors.New("no"), "death": Kill(errors.New("no")), "later": ErrLater}
 	for name, end := range ends {
 		for _, when := range []string{"after", "meanwhile", "undone"} {

@@ -36,6 +36,7 @@ func (n *node) stale(what string, d Delivery) {
 // one that is finished and kept. The receipts are stale at all nodes, also when the shard has moved
 // since.
 func TestSupersedeAtAllNodes(t *testing.T) {
+	t.Parallel()
 	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		ctx := t.Context()
 		for _, name := range []string{"a", "b", "c"} {
@@ -126,6 +127,7 @@ func TestSupersedeAtAllNodes(t *testing.T) {
 // A task that another node delivers in a backlog is superseded where it is owned. What that node
 // says in the end does not count.
 func TestSupersedeOffloaded(t *testing.T) {
+	t.Parallel()
 	poolBubble(t, func(t *testing.T, f *fleet) {
 		a, b := f.nodes[0], f.nodes[1]
 		var c deliveries
