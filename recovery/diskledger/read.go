@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"runtime"
 
 	"github.com/cockroachdb/pebble/v2"
 
@@ -38,6 +39,10 @@ func (r *reader) get(key []byte) bool {
 	return true
 }
 
+// seeksAtOnce is after how many lookups other goroutines get the processor. One may take 50 µs. The
+// runtime interrupts a goroutine only after 10 ms, and so late would be a task that is due then.
+const seeksAtOnce = 4
+
 // seekEach looks up n keys of one kind and calls hit for those that exist. One iterator does that
 // in a fraction of the time of as many Gets: most dead ids that are looked up are absent, and an
 // audit looks up many at once.
@@ -49,6 +54,9 @@ func (r *reader) seekEach(kind byte, n int, key func(i int) []byte, hit func(i i
 	}
 	var limit []byte
 	for i := 0; i < n && r.err == nil; i++ {
+		if i%seeksAtOnce == seeksAtOnce-1 {
+			runtime.Gosched()
+		}
 		k := key(i)
 		// Without a limit, an absent key would be sought beyond all the
 		// deleted ones that follow it.
@@ -109,6 +117,7 @@ func (p *page) read(e *engine, from pebble.Reader, upper []byte) error {
 	if err != nil {
 		return fmt.Errorf("reading the store: %w", err)
 	}
+	runtime.Gosched() // for the reason of seeksAtOnce; a page may take milliseconds
 	valid := it.First()
 	for ; valid && len(p.items) < pageEntries && len(p.buf) < pageBytes; valid = it.Next() {
 		start := len(p.buf)

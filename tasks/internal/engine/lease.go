@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"math/rand/v2"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -107,6 +108,7 @@ func (s *Engine) expire() int {
 		}
 		if seen++; seen%leasesAtOnce == 0 {
 			s.Unlock()
+			runtime.Gosched() // see SearchOverdue
 			s.Mu.Lock()
 		}
 	}
@@ -124,6 +126,7 @@ func (s *Engine) expire() int {
 			}
 		}
 		s.Unlock()
+		runtime.Gosched()
 	}
 	return count
 }

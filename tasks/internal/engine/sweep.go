@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"runtime"
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/store"
@@ -136,6 +137,7 @@ func (s *Engine) SearchOverdue(all bool) (found int) {
 		s.Unlock()
 		found, from = found+n, to
 		s.Life.pulse.Step()
+		runtime.Gosched() // it would be interrupted only after 10 ms: so late would be a task
 	}
 	s.Mu.Lock()
 	if from >= s.Store.Slots() {
@@ -189,6 +191,7 @@ func (s *Engine) tidy() {
 		s.Sweep.arena = s.Store.Tidy(s.Sweep.arena, tidyAtOnce)
 		done := s.Sweep.arena == 0
 		s.Mu.Unlock()
+		runtime.Gosched() // see SearchOverdue
 		if done {
 			return
 		}
