@@ -225,6 +225,7 @@ func halfImported(t *testing.T) half {
 		for r.Context().Err() == nil { // until what comes before it is done
 			if _, err := os.Stat(h.file + ".imported"); err == nil {
 				interrupt()
+				<-r.Context().Done() // an answer beside the interruption would be read as one
 				return true
 			}
 			runtime.Gosched()
