@@ -70,9 +70,9 @@ const (
 
 func (s *Server) newConn(nc net.Conn) *conn {
 	c := &conn{server: s, nc: nc, id: s.lastID.Add(1), since: time.Now()}
-	c.out = newOutput(nc, &s.unread, s.cfg.MaxAnswers, func() {
+	c.out = newOutput(nc, &s.budgets, s.cfg.MaxAnswers, func(bytes int) {
 		s.counts.slow.Add(1)
-		s.log.Warn("a subscriber does not read its messages and is cut off", "client", nc.RemoteAddr().String(), "bytes", mostPushed)
+		s.log.Warn("a subscriber does not read its messages and is cut off", "client", nc.RemoteAddr().String(), "bytes", bytes)
 	})
 	c.in = resp.NewReader(nc, resp.Limits{Command: s.cfg.MaxCommand, Take: s.take})
 	c.subs = subscriber{out: c.out, channels: make(map[string]int), patterns: make(map[string]int)}

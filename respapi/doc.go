@@ -33,7 +33,8 @@
 // sixteen times as many. A connection that has not read 16 MiB of answers is not read from. Once
 // answers of Config.MaxAnswers bytes wait for all clients, commands that tell what is stored are
 // refused with TRYAGAIN; those that only write go on. A subscriber whose messages take up more than
-// 32 MiB is cut off, as in Redis.
+// 32 MiB is cut off, as in Redis. Once those of all subscribers take up more than 256 MiB, it is
+// cut off from 256 KiB on.
 //
 // # What can fail
 //

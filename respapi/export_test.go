@@ -19,3 +19,9 @@ func (s *Server) CountDropped(unsent, lost int64) {
 
 // Unread returns how many bytes of answers are made and not sent yet.
 func (s *Server) Unread() int64 { return s.unread.Load() }
+
+// MostPushedInAll is how many bytes of messages may wait before few may for each subscriber.
+const MostPushedInAll = mostPushedInAll
+
+// CountPushed counts bytes of messages that wait for subscribers, and returns how many there are.
+func (s *Server) CountPushed(bytes int64) int64 { return s.pushed.Add(bytes) }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -13,6 +12,9 @@ const (
 	// mostPushed is how many bytes may wait for a subscriber, as in Redis
 	// (client-output-buffer-limit pubsub 32mb).
 	mostPushed = 32 << 20
+	// mostPushedInAll is how many bytes may wait for all subscribers before each of them may have
+	// no more than backlogBytes.
+	mostPushedInAll = 256 << 20
 	// mostAnswers is how many bytes of answers wait for a client when it is read from no more.
 	mostAnswers = 16 << 20
 	// flushAt is how many bytes of answers are sent although more commands have arrived.
@@ -30,11 +32,11 @@ var errSlow = errors.New("the client does not read what it has subscribed to")
 // many clients write a whole pipeline before they read the first answer. Once there are messages,
 // the goroutine stays: a publisher never waits for a client.
 type output struct {
-	nc     net.Conn
-	raw    syscall.RawConn // nil: the kernel cannot be asked, as of TLS
-	unread *atomic.Int64   // bytes of answers that wait, of all connections
-	most   int64           // of unread: past it, few answers may wait
-	slow   func()          // called once, when the client is cut off
+	nc   net.Conn
+	raw  syscall.RawConn // nil: the kernel cannot be asked, as of TLS
+	all  *budgets        // what waits for all connections
+	most int64           // of all.unread: past it, few answers may wait
+	slow func(bytes int) // called once, when the client is cut off with so many bytes that wait
 
 	mu      sync.Mutex // guards what follows; it is never held while a write waits
 	pending []byte
@@ -49,8 +51,8 @@ type output struct {
 	done    chan struct{} // closed when the goroutine has ended
 }
 
-func newOutput(nc net.Conn, unread *atomic.Int64, most int64, slow func()) *output {
-	o := &output{nc: nc, unread: unread, most: most, slow: slow}
+func newOutput(nc net.Conn, all *budgets, most int64, slow func(bytes int)) *output {
+	o := &output{nc: nc, all: all, most: most, slow: slow}
 	if c, ok := nc.(syscall.Conn); ok {
 		o.raw, _ = c.SyscallConn()
 	}
@@ -78,7 +80,7 @@ func (o *output) send(b []byte) error {
 	}
 	o.answers += len(b)
 	most := mostAnswers
-	if o.unread.Add(int64(len(b))) > o.most {
+	if o.all.unread.Add(int64(len(b))) > o.most {
 		most = 1
 	}
 	room := o.fullLocked(most)
@@ -163,16 +165,24 @@ func (o *output) beginLocked() {
 }
 
 // push adds a message, from any goroutine. It never waits. It reports whether the client is still
-// there: one that has not read mostPushed bytes of messages is cut off.
+// there: one that has left too many messages unread is cut off.
 func (o *output) push(b []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.failed == nil && len(o.pending)-o.answers+len(b) > mostPushed {
+	most := mostPushed
+	if o.all.pushed.Load() > mostPushedInAll {
+		most = backlogBytes
+	}
+	if waiting := len(o.pending) - o.answers; o.failed == nil && waiting > 0 && waiting+len(b) > most {
 		o.failLocked(errSlow)
 		poke(o.wake)
-		o.slow()
+		o.slow(waiting)
 	}
-	return o.addLocked(b) == nil
+	if o.addLocked(b) != nil {
+		return false
+	}
+	o.all.pushed.Add(int64(len(b)))
+	return true
 }
 
 // run writes what is pending.
@@ -192,11 +202,11 @@ func (o *output) run() {
 		o.mu.Unlock()
 		switch {
 		case over:
-			o.unread.Add(-int64(answers))
+			o.all.written(len(b), answers)
 			return
 		case len(b) > 0:
 			err := o.write(b)
-			o.unread.Add(-int64(answers))
+			o.all.written(len(b), answers)
 			if err != nil {
 				o.fail(err)
 			}
@@ -222,7 +232,7 @@ func (o *output) failLocked(err error) {
 		o.failed = err
 	}
 	o.roomLocked()
-	o.unread.Add(-int64(o.answers))
+	o.all.written(len(o.pending), o.answers)
 	o.pending, o.answers = nil, 0
 	o.nc.Close()
 }

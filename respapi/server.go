@@ -93,6 +93,13 @@ type prefix struct{ text, topic string }
 type budgets struct {
 	reading atomic.Int64 // of large commands that are being read
 	unread  atomic.Int64 // of answers that are made, and that clients have not read
+	pushed  atomic.Int64 // of messages that subscribers have not read
+}
+
+// written takes back what was counted of an output, of which so many bytes are answers.
+func (b *budgets) written(bytes, answers int) {
+	b.unread.Add(-int64(answers))
+	b.pushed.Add(int64(answers - bytes))
 }
 
 // Server serves the connections of Redis clients. It is safe for concurrent use.

@@ -156,6 +156,41 @@ func TestSlowSubscriber(t *testing.T) {
 	}
 }
 
+// Once messages of many bytes wait for all subscribers, one that does not read is cut off soon.
+func TestMessagesAreBoundedTogether(t *testing.T) {
+	const size, few = 64 << 10, 256 << 10
+	r := newRig(t, Config{}, tasks.Config{})
+	slow, quick, p := r.dial(), r.dial(), r.dial()
+	slow.receiveFew()
+	slow.ask("*3 subscribe c :1", "SUBSCRIBE", "c")
+	quick.ask("*3 subscribe c :1", "SUBSCRIBE", "c")
+	text := strings.Repeat("x", size)
+	publish := func() string {
+		p.command("PUBLISH", "c", text)
+		receivers := p.answer()
+		quick.want("*3 message c " + text)
+		return receivers
+	}
+	for r.server.CountPushed(0) < 4*few {
+		if got := publish(); got != ":2" {
+			t.Fatalf("%s receivers while few messages wait", got)
+		}
+	}
+	r.server.CountPushed(MostPushedInAll)
+	for i := 0; publish() != ":1"; i++ { // what is being written at the moment does not count
+		if i > few/size {
+			t.Fatal("a subscriber that does not read is not cut off")
+		}
+	}
+	waitFor(t, "the messages of the slow subscriber are gone", func() bool { return r.server.CountPushed(0) == MostPushedInAll })
+	for range 4 * few / size {
+		if got := publish(); got != ":1" {
+			t.Fatalf("%s receivers: one that reads is cut off", got)
+		}
+	}
+	waitFor(t, "all is read", func() bool { return r.server.CountPushed(0) == MostPushedInAll })
+}
+
 func TestSubscriptionBounds(t *testing.T) {
 	w := newRig(t, Config{}, tasks.Config{}).dial()
 	args := []string{"SUBSCRIBE"}
