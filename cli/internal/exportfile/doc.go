@@ -8,7 +8,8 @@
 // file can be cut off behind it. One export at a time writes a file: .partial is locked.
 //
 // An import keeps beside the file, with the suffix .imported, how much of it is done, by which
-// server, and which lines were refused.
+// server, and which lines were refused. The file is locked meanwhile. A second import of it keeps
+// nothing: it begins with the first line, whenever it is repeated.
 //
 // What can fail: the files, and progress that belongs to another export.
 package exportfile

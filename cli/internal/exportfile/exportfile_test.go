@@ -146,15 +146,19 @@ func TestImported(t *testing.T) {
 	if err := os.WriteFile(name, []byte("1\n2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	var last *Reader
 	open := func() *Reader {
 		t.Helper()
-		r, err := Open(name)
-		if err != nil {
+		if last != nil {
+			_ = last.Close()
+		}
+		var err error
+		if last, err = Open(name); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup(func() { _ = r.Close() })
-		return r
+		return last
 	}
+	t.Cleanup(func() { _ = last.Close() })
 	want := Imported{"a", true, 7, 1, []client.ImportError{{Line: 3, ID: "x", Problem: &client.Problem{Type: "/problems/invalid"}}}}
 	if err := open().Note(&want); err != nil {
 		t.Fatal(err)
@@ -188,5 +192,39 @@ func TestImported(t *testing.T) {
 		if err := open().Forget(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// Of two imports of a file, the first keeps its place, and the second has none.
+func TestImportedOneAtATime(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "all.ndjson")
+	if err := os.WriteFile(name, []byte("1\n2\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var readers [2]*Reader
+	for i := range readers {
+		var err error
+		if readers[i], err = Open(name); err != nil {
+			t.Fatal(err)
+		}
+	}
+	first, second := readers[0], readers[1]
+	if err := first.Note(&Imported{Server: "a", Lines: 1}); err != nil {
+		t.Fatal(err)
+	}
+	if done, why := second.Imported("a", false); done.Lines != 0 || !strings.Contains(why, "another lapse import") {
+		t.Errorf("the second goes on behind line %d: %q", done.Lines, why)
+	}
+	if err := second.Note(&Imported{Server: "a", Lines: 2}); err == nil {
+		t.Error("the second notes its place")
+	}
+	if err := errors.Join(second.Forget(), second.Close()); err != nil {
+		t.Error(err)
+	}
+	if done, why := first.Imported("a", false); done.Lines != 1 || why != "" {
+		t.Errorf("the first goes on behind line %d: %q", done.Lines, why)
+	}
+	if err := first.Close(); err != nil {
+		t.Error(err)
 	}
 }

@@ -15,20 +15,25 @@ import (
 
 	"github.com/goccy/go-json"
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 
 	"github.com/lapsehq/lapse/client"
 )
 
 const importedSuffix = ".imported"
 
+var errShared = errors.New("another lapse import of this file is running and keeps its place")
+
 // A Reader reads an export, compressed or not.
 type Reader struct {
 	io.Reader
 	name  string
-	file  *os.File
+	file  *os.File // locked, if it is regular and not shared
 	info  fs.FileInfo
 	read  atomic.Int64 // bytes of the file
 	close func()
+
+	shared bool // another process reads the file: .imported is its own
 }
 
 // Open opens a file; - is standard input.
@@ -42,6 +47,7 @@ func Open(name string) (*Reader, error) {
 		if r.info, err = r.file.Stat(); err != nil {
 			return nil, errors.Join(err, r.file.Close())
 		}
+		r.lock()
 	}
 	from := bufio.NewReaderSize(counter{r.file, &r.read}, 256<<10)
 	head, err := from.Peek(4) // of an empty file there is nothing to see
@@ -63,6 +69,14 @@ func Open(name string) (*Reader, error) {
 		r.Reader = from
 	}
 	return r, nil
+}
+
+// lock finds out whether another process reads the file. Where files cannot be locked, none does.
+func (r *Reader) lock() {
+	if r.regular() {
+		err := unix.Flock(int(r.file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		r.shared = errors.Is(err, unix.EWOULDBLOCK)
+	}
 }
 
 // Close closes the file.
@@ -118,11 +132,15 @@ type noted struct {
 }
 
 // Imported returns how much of the file an interrupted import into a server has done. Where one was
-// interrupted that was another import, the import begins anew, and anew says why.
+// interrupted that was another import, or is still going on, the import begins anew, and anew says
+// why.
 func (r *Reader) Imported(server string, replaceTopics bool) (done Imported, anew string) {
 	done = Imported{Server: strings.TrimRight(server, "/"), ReplaceTopics: replaceTopics}
-	if !r.regular() {
+	switch {
+	case !r.regular():
 		return done, ""
+	case r.shared:
+		return done, errShared.Error()
 	}
 	name := r.name + importedSuffix
 	text, err := os.ReadFile(name)
@@ -149,10 +167,13 @@ func (r *Reader) Imported(server string, replaceTopics bool) (done Imported, ane
 }
 
 // Note notes how much is imported. It does nothing for standard input, and returns an error where
-// the file's directory cannot be written.
+// the file's directory cannot be written, or another import of the file notes how far it has come.
 func (r *Reader) Note(done *Imported) error {
-	if !r.regular() {
+	switch {
+	case !r.regular():
 		return nil
+	case r.shared:
+		return errShared
 	}
 	return save(r.name+importedSuffix, noted{*done, r.info.Size(), r.info.ModTime()})
 }
@@ -161,7 +182,7 @@ func (r *Reader) regular() bool { return r.info != nil && r.info.Mode().IsRegula
 
 // Forget removes what Note has written.
 func (r *Reader) Forget() error {
-	if !r.regular() {
+	if !r.regular() || r.shared {
 		return nil
 	}
 	err := os.Remove(r.name + importedSuffix)
