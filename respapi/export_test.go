@@ -11,6 +11,9 @@ func KeyID(key string) string {
 // Wanted reports whether a subscriber of any node hears expired events.
 func (s *Server) Wanted() bool { return s.wanted()&classExpired != 0 }
 
+// WantedAt returns how many other nodes are known to have a subscriber of expired events.
+func (s *Server) WantedAt() int { return len(s.peers.with(classExpired)) }
+
 // CountDropped counts events that subscribers have not got.
 func (s *Server) CountDropped(unsent, lost int64) {
 	s.counts.unsent.Add(unsent)

@@ -103,7 +103,9 @@ func TestFleetEvents(t *testing.T) {
 	for i := range 200 {
 		want = append(want, fmt.Sprintf("key:%03d", i))
 	}
-	nodes[0].await("the nodes know one another's subscribers", func() bool { return nodes[0].server.Wanted() })
+	for i, others := range []int{2, 1, 1} {
+		nodes[i].await("the nodes know one another's subscribers", func() bool { return nodes[i].server.WantedAt() == others })
+	}
 	nodes[0].fire("expired", want...)
 	for _, w := range []*wire{first, second} {
 		var got []string

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { type Actions, Client, LapseError, type NewTask, type Reserve, type Task, type TaskChange, type TopicSettings, newId } from "../src/index.js";
-import { Server, token, tokenFile } from "./server.js";
+import { Server, token } from "./server.js";
 
 let server: Server;
 let client: Client;
@@ -160,7 +160,7 @@ test("a list is left early, and many calls share a signal", async () => {
 });
 
 test("a token", async () => {
-  const guarded = await Server.start("--token-file", await tokenFile());
+  const guarded = await Server.guarded();
   try {
     assert.equal((await new Client({ url: guarded.url, token }).schedule({ topic: "t" })).topic, "t");
     await assert.rejects(new Client({ url: guarded.url, token: "lapse_none" }).schedule({ topic: "t" }), failure("unauthorized"));

@@ -12,25 +12,35 @@ export const secret = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 
 export const token = "lapse_XX7RCUWAECNJQHESSUBNYJYYNU";
 
-/** Makes a file with the digest of the token, which opens what schedulers and receivers do. */
-export async function tokenFile(): Promise<string> {
-  const file = join(await mkdtemp(join(tmpdir(), "lapse-ts-")), "tokens.yaml");
-  const digest = createHash("sha256").update(token).digest("hex");
-  await writeFile(file, `- {name: shop, scopes: [schedule, receive], sha256: "${digest}"}\n`, { mode: 0o600 });
-  return file;
-}
-
 /** A real server, with a ledger of its own. */
 export class Server {
   url = "";
   private process?: ChildProcess;
 
-  private constructor(private readonly dir: string, private readonly flags: string[]) {}
+  private flags: string[] = [];
 
-  static async start(...flags: string[]): Promise<Server> {
-    const s = new Server(await mkdtemp(join(tmpdir(), "lapse-ts-")), flags);
-    await writeFile(join(s.dir, "secrets.yaml"), `shop: [${secret}]\n`, { mode: 0o600 });
+  private constructor(private readonly dir: string) {}
+
+  static async start(): Promise<Server> {
+    const s = await Server.make();
     await s.serve("127.0.0.1:0");
+    return s;
+  }
+
+  /** Starts one that asks for the token, which opens what schedulers and receivers do. */
+  static async guarded(): Promise<Server> {
+    const s = await Server.make();
+    const file = join(s.dir, "tokens.yaml");
+    const digest = createHash("sha256").update(token).digest("hex");
+    await writeFile(file, `- {name: shop, scopes: [schedule, receive], sha256: "${digest}"}\n`, { mode: 0o600 });
+    s.flags = ["--token-file", file];
+    await s.serve("127.0.0.1:0");
+    return s;
+  }
+
+  private static async make(): Promise<Server> {
+    const s = new Server(await mkdtemp(join(tmpdir(), "lapse-ts-")));
+    await writeFile(join(s.dir, "secrets.yaml"), `shop: [${secret}]\n`, { mode: 0o600 });
     return s;
   }
 
