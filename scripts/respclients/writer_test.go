@@ -50,6 +50,7 @@ func (j *job) writeGo(count int, addresses []string) {
 	for first := 0; first < count && ctx.Err() == nil; first += batchSize {
 		keys := make([]string, 0, batchSize)
 		ttl, from, to := map[string]int64{}, map[string]int64{}, map[string]int64{}
+		repeated := map[string]bool{}
 		for i := first; i < min(first+batchSize, count); i++ {
 			key := fmt.Sprintf("%s:go:%d", []string{"order", "order", "job"}[i%3], i)
 			keys, ttl[key] = append(keys, key), 8000+rand.Int64N(12_000)
@@ -66,12 +67,13 @@ func (j *job) writeGo(count int, addresses []string) {
 			for i, a := range all(commands...) {
 				if to[left[i]] = time.Now().UnixMilli() + ttl[left[i]]; a.Err() != nil {
 					again = append(again, left[i])
+					repeated[left[i]] = true
 				}
 			}
 			left = again
 		}
 		for i, key := range keys {
-			if (first+i)%30 == 1 {
+			if (first+i)%30 == 1 && !repeated[key] {
 				for all([]any{"DEL", key})[0].Err() != nil && ctx.Err() == nil {
 				}
 				note("del", key)

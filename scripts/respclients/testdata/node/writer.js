@@ -1,7 +1,8 @@
 // Sets keys with TTLs by ioredis: writer.js NAME COUNT SEED HOST:PORT...
 //
 // Two keys of three are orders, the others are jobs. Some orders are deleted, and some get a longer
-// TTL. A command without an answer, or with an error that asks for it, is repeated, at the next
+// TTL. None is deleted whose SET was repeated: a node that stood still may run the first one after
+// the DEL. A command without an answer, or with an error that asks for it, is repeated, at the next
 // address. Each line of the output is a key that is to expire, and the milliseconds between which
 // its deadline is, or one that was deleted.
 import { setTimeout as sleep } from "node:timers/promises";
@@ -41,7 +42,7 @@ async function retried(...command) {
 for (let first = 0; first < Number(count); first += batchSize) {
   const keys = [];
   for (let i = first; i < Math.min(first + batchSize, Number(count)); i++)
-    keys.push({ i, key: `${i % 3 === 2 ? "job" : "order"}:${name}:${i}`, ttl: 8000 + random(12_000), begun: 0, due: null });
+    keys.push({ i, key: `${i % 3 === 2 ? "job" : "order"}:${name}:${i}`, ttl: 8000 + random(12_000), begun: 0, due: null, repeated: false });
   for (let left = keys; left.length > 0; ) {
     for (const k of left) k.begun ||= Date.now();
     const answers = await all(left.map((k) => ["SET", k.key, `value of ${k.key}`, "PX", k.ttl]));
@@ -49,10 +50,11 @@ for (let first = 0; first < Number(count); first += batchSize) {
       if (!(answers[n] instanceof Error)) k.due = [k.begun + k.ttl, Date.now() + k.ttl];
     });
     left = left.filter((_, n) => answers[n] instanceof Error);
+    for (const k of left) k.repeated = true;
   }
   let text = "";
-  for (const { i, key, ttl, due } of keys) {
-    if (i % 30 === 1) {
+  for (const { i, key, ttl, due, repeated } of keys) {
+    if (i % 30 === 1 && !repeated) {
       await retried("DEL", key);
       text += `del ${key}\n`;
       continue;

@@ -1,7 +1,8 @@
 """Sets keys with TTLs by redis-py: writer.py NAME COUNT SEED HOST:PORT...
 
 Two keys of three are orders, the others are jobs. Some orders are deleted, and some get a longer
-TTL. A command without an answer, or with an error that asks for it, is repeated, at the next
+TTL. None is deleted whose SET was repeated: a node that stood still may run the first one after the
+DEL. A command without an answer, or with an error that asks for it, is repeated, at the next
 address. Each line of the output is a key that is to expire, and the milliseconds between which its
 deadline is, or one that was deleted.
 """
@@ -59,7 +60,7 @@ for first in range(0, count, BATCH):
     for i in range(first, min(first + BATCH, count)):
         kind = "job" if i % 3 == 2 else "order"
         keys.append((i, f"{kind}:{name}:{i}", 8000 + random.randrange(12000)))
-    begun, left, due = {}, keys, {}
+    begun, left, due, repeated = {}, keys, {}, set()
     while left:
         for _, key, _ in left:
             begun.setdefault(key, now())
@@ -68,8 +69,9 @@ for first in range(0, count, BATCH):
             if not isinstance(a, Exception):
                 due[key] = (begun[key] + ttl, now() + ttl)
         left = [k for k, a in zip(left, answers) if isinstance(a, Exception)]
+        repeated.update(key for _, key, _ in left)
     for i, key, ttl in keys:
-        if i % 30 == 1:
+        if i % 30 == 1 and key not in repeated:
             retried("DEL", key)
             print("del", key, flush=False)
             continue
