@@ -3,6 +3,8 @@ package tasks_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -39,6 +41,26 @@ func TestSweepFindsNothingWithoutAFault(t *testing.T) {
 		s := r.Stats()
 		if s.Rescued != 0 || s.AuditRepaired != 0 || s.ClockSteps != 0 || s.LeasesReturned != 0 || s.Total.Delivered != 1000 {
 			t.Errorf("stats %+v", s)
+		}
+	})
+}
+
+// What tasks take goes into huge pages, where the kernel has some to give.
+func TestHugePages(t *testing.T) {
+	const settings = "/sys/kernel/mm/transparent_hugepage/"
+	size, _ := os.ReadFile(settings + "hpage_pmd_size")
+	enabled, _ := os.ReadFile(settings + "enabled")
+	if string(size) != "2097152\n" || strings.Contains(string(enabled), "[never]") {
+		t.Skip("the kernel has no huge pages of 2 MiB")
+	}
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		payload := make([]byte, 16<<10)
+		for range 4000 {
+			r.must(Request{Topic: "x", Delay: time.Hour, Payload: payload})
+		}
+		pass(2 * time.Second)
+		if !r.log.has("memory of tasks is kept in huge pages") && !r.log.has("the kernel gives no huge page") {
+			t.Error("the kernel was not asked for huge pages")
 		}
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"time"
 
+	"github.com/lapsehq/lapse/tasks/internal/hugepage"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -30,6 +31,8 @@ type sweepState struct {
 	Fulls    int64 // full sweeps that are over
 	Last     fullSweep
 	LastTook time.Duration
+
+	pages hugepage.Collapser // not guarded by the lock
 }
 
 // A fullSweep is one that looks at everything; when it began, on either clock.
@@ -50,6 +53,8 @@ const (
 	// So many segments of the arena are emptied in one critical section, and so
 	// many sections are entered in one sweep.
 	tidyAtOnce, tidySections = 4, 256
+	// So many blocks of 2 MiB go into huge pages in one sweep.
+	pagesAtOnce = 64
 )
 
 // sweepLoop runs the sweep until Close: periodically, where it also looks whether
@@ -88,6 +93,7 @@ func (s *Engine) SweepOnce(full bool) {
 	s.tellHandOvers(false)
 	s.tellLost(false)
 	s.tidy()
+	s.usePages()
 	if full {
 		select {
 		case s.everything <- this:
@@ -195,6 +201,31 @@ func (s *Engine) tidy() {
 		if done {
 			return
 		}
+	}
+}
+
+// usePages has the kernel keep what tasks have taken in huge pages.
+func (s *Engine) usePages() {
+	s.Mu.Lock()
+	taken := s.Store.Taken()
+	s.Mu.Unlock()
+	pages := &s.Sweep.pages
+	pages.Add(taken)
+	for range pagesAtOnce {
+		found, err := pages.Collapse()
+		done, refused := pages.Counts()
+		switch {
+		case err != nil:
+			if refused == 1 {
+				s.Config.Log.Info("the kernel gives no huge page: memory stays in small ones", "node", s.Config.Node, "error", err)
+			}
+			return
+		case !found:
+			return
+		case done == 1:
+			s.Config.Log.Info("memory of tasks is kept in huge pages", "node", s.Config.Node)
+		}
+		runtime.Gosched() // see SearchOverdue
 	}
 }
 

@@ -1,6 +1,10 @@
 package store
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+
+	"github.com/lapsehq/lapse/tasks/internal/hugepage"
+)
 
 // An arena holds records in large segments without pointers. Space is given out
 // at the end of the newest segment and never reused in place: a segment whose
@@ -17,11 +21,12 @@ import "encoding/binary"
 //	      id, then the record to the end
 type arena struct {
 	segments []segment
-	free     []uint32 // positions in segments that hold none
-	spare    [][]byte // emptied segments of the usual size, for the next ones
-	open     uint32   // the segment that is being filled
-	size     int64    // bytes of all segments
-	live     int64    // bytes of all entries in use
+	free     []uint32         // positions in segments that hold none
+	spare    [][]byte         // emptied segments of the usual size, for the next ones
+	taken    []hugepage.Piece // what has become memory in use, for Store.Taken
+	open     uint32           // the segment that is being filled
+	size     int64            // bytes of all segments
+	live     int64            // bytes of all entries in use
 }
 
 type segment struct {
@@ -38,6 +43,7 @@ const (
 	entryLinks  = 8
 	linkedBit   = 1 << 31 // in an entry's slot; slots have numbers far below
 	maxSpare    = 64
+	maxTaken    = 32 << 10
 )
 
 func newArena() *arena {
@@ -109,11 +115,11 @@ func (a *arena) openSegment(n int) {
 	var mem []byte
 	switch k := len(a.spare); {
 	case n > segmentSize:
-		mem = make([]byte, 0, n)
+		mem = a.take(n)
 	case k > 0:
 		mem, a.spare = a.spare[k-1], a.spare[:k-1]
 	default:
-		mem = make([]byte, 0, segmentSize)
+		mem = a.take(segmentSize)
 	}
 	a.size += int64(cap(mem))
 	if k := len(a.free); k > 0 {
@@ -125,6 +131,20 @@ func (a *arena) openSegment(n int) {
 	a.segments[a.open] = segment{mem: mem}
 	if last != 0 && a.segments[last].live == 0 {
 		a.drop(last)
+	}
+}
+
+// take takes memory for a segment.
+func (a *arena) take(n int) []byte {
+	mem := make([]byte, 0, n)
+	a.note(hugepage.Of(mem))
+	return mem
+}
+
+// note notes memory that is in use from now on.
+func (a *arena) note(p hugepage.Piece) {
+	if len(a.taken) < maxTaken {
+		a.taken = append(a.taken, p)
 	}
 }
 

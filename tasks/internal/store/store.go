@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 
+	"github.com/lapsehq/lapse/tasks/internal/hugepage"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/task"
 	"github.com/lapsehq/lapse/wheel"
@@ -191,7 +192,9 @@ func (b *Store) growSlots() {
 	if first+ChunkSlots-1 > maxNumber {
 		panic("tasks: one process holds at most 268 million tasks, and its ledger has more: use more nodes")
 	}
-	b.chunks = append(b.chunks, make([]Slot, ChunkSlots))
+	chunk := make([]Slot, ChunkSlots)
+	b.chunks = append(b.chunks, chunk)
+	b.arena.note(hugepage.Of(chunk))
 	for i := uint32(ChunkSlots); i > 0; i-- {
 		if n := first + i - 1; n != 0 {
 			b.Slot(n).hash, b.vacant = b.vacant, n
@@ -281,6 +284,13 @@ func (b *Store) Tidy(from uint32, n int) uint32 {
 		from = i + 1
 	}
 	return from
+}
+
+// Taken returns the memory that slots and records have taken since it was called last.
+func (b *Store) Taken() []hugepage.Piece {
+	taken := b.arena.taken
+	b.arena.taken = nil
+	return taken
 }
 
 // Value packs what a timer or a queue remembers of a slot.

@@ -1,0 +1,35 @@
+package hugepage
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+)
+
+const settings = "/sys/kernel/mm/transparent_hugepage/"
+
+// allowed reports whether the kernel has huge pages of blockSize, and no administrator has turned
+// them off.
+func allowed() bool {
+	size, err := os.ReadFile(settings + "hpage_pmd_size")
+	if n, bad := strconv.Atoi(string(bytes.TrimSpace(size))); err != nil || bad != nil || n != blockSize {
+		return false
+	}
+	enabled, err := os.ReadFile(settings + "enabled")
+	return err == nil && !bytes.Contains(enabled, []byte("[never]"))
+}
+
+// collapse asks for a huge page. The memory may have been freed meanwhile, but it is still there:
+// Go never unmaps its heap.
+func collapse(block uintptr) error {
+	if _, _, errno := unix.Syscall(unix.SYS_MADVISE, block, blockSize, unix.MADV_COLLAPSE); errno != 0 {
+		return errno
+	}
+	return nil
+}
+
+// unsupported reports whether the kernel does not know MADV_COLLAPSE.
+func unsupported(err error) bool { return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) }
