@@ -173,7 +173,7 @@ func (c *importFile) Run(ctx context.Context, std streams, bad *faults) error {
 	case noted.Lines > 0:
 		fmt.Fprintf(std.err, "going on behind line %d, which an earlier command has imported\n", noted.Lines)
 	}
-	done, err := s.importFrom(ctx, file, &noted)
+	done, kept, err := s.importFrom(ctx, file, &noted)
 	if err == nil || errors.Is(err, client.ErrTruncated) { // there is nothing to go on with
 		err = errors.Join(err, file.Forget())
 	}
@@ -182,12 +182,12 @@ func (c *importFile) Run(ctx context.Context, std streams, bad *faults) error {
 			return tell
 		}
 	}
-	return importedSoFar(err, &noted, done)
+	return importedSoFar(err, &noted, done, kept)
 }
 
 // importedSoFar is the error of an import: what ended it, and which lines were refused, also by
-// commands that were interrupted before it.
-func importedSoFar(err error, noted *exportfile.Imported, done client.ImportProgress) error {
+// commands that were interrupted before it. kept says whether a repeated one can go on.
+func importedSoFar(err error, noted *exportfile.Imported, done client.ImportProgress, kept bool) error {
 	var refused *failures
 	if noted.Refused > 0 {
 		refused = &failures{heading: "not imported " + counted(noted.Refused, "line", "lines")}
@@ -204,7 +204,11 @@ func importedSoFar(err error, noted *exportfile.Imported, done client.ImportProg
 	}
 	var more []string
 	if errors.Is(err, context.Canceled) || err != nil && passing(err) {
-		more = append(more, counted(noted.Lines, "line is", "lines are")+" done; repeat the command to go on")
+		next := "a repeated command begins anew"
+		if kept {
+			next = "repeat the command to go on"
+		}
+		more = append(more, counted(noted.Lines, "line is", "lines are")+" done; "+next)
 	}
 	switch {
 	case err == nil && refused != nil:
@@ -218,8 +222,9 @@ func importedSoFar(err error, noted *exportfile.Imported, done client.ImportProg
 	return err
 }
 
-// importFrom imports a file from where noted says, and notes how far it has come.
-func (s *session) importFrom(ctx context.Context, file *exportfile.Reader, noted *exportfile.Imported) (client.ImportProgress, error) {
+// importFrom imports a file from where noted says, and notes how far it has come. kept is false if
+// that failed.
+func (s *session) importFrom(ctx context.Context, file *exportfile.Reader, noted *exportfile.Imported) (_ client.ImportProgress, kept bool, _ error) {
 	things, total := "bytes", int(file.Size())
 	if total == 0 {
 		things, total = "lines", tasksUnknown
@@ -227,7 +232,8 @@ func (s *session) importFrom(ctx context.Context, file *exportfile.Reader, noted
 	bar := s.progress(things, total)
 	defer bar.end()
 	var shown int64
-	writable, earlier := true, noted.Refused
+	earlier := noted.Refused
+	kept = true
 	o := client.ImportOptions{ReplaceTopics: noted.ReplaceTopics, Skip: noted.Lines, Patience: movePatience}
 	o.Progress = func(p client.ImportProgress) {
 		at := p.Lines
@@ -237,16 +243,17 @@ func (s *session) importFrom(ctx context.Context, file *exportfile.Reader, noted
 		bar.add(int(at - shown))
 		shown = at
 		noted.Lines, noted.Refused = p.Lines, earlier+p.Refused
-		if err := file.Note(noted); err != nil && writable {
-			writable = false
+		if err := file.Note(noted); err != nil && kept {
+			kept = false
 			fmt.Fprintf(s.std.err, "a repeated command will begin anew: %v\n", err)
 		}
 	}
-	return s.ImportFrom(ctx, io.Reader(file), o, func(e client.ImportError) {
+	done, err := s.ImportFrom(ctx, io.Reader(file), o, func(e client.ImportError) {
 		if len(noted.Reasons) < reasonsTold {
 			noted.Reasons = append(noted.Reasons, e)
 		}
 	})
+	return done, kept, err
 }
 
 // tellImported tells what was imported.

@@ -34,7 +34,7 @@
 // answers of Config.MaxAnswers bytes wait for all clients, commands that tell what is stored are
 // refused with TRYAGAIN; those that only write go on. A subscriber whose messages take up more than
 // 32 MiB is cut off, as in Redis. Once those of all subscribers take up more than 256 MiB, it is
-// cut off from 256 KiB on.
+// cut off from 1 MiB on.
 //
 // # What can fail
 //

@@ -13,8 +13,11 @@ const (
 	// (client-output-buffer-limit pubsub 32mb).
 	mostPushed = 32 << 20
 	// mostPushedInAll is how many bytes may wait for all subscribers before each of them may have
-	// no more than backlogBytes.
+	// no more than fewPushed. That is more than there is when deliveries begin to wait for one.
 	mostPushedInAll = 256 << 20
+	fewPushed       = 4 * backlogBytes
+	// pieceBytes is how many bytes are written at once.
+	pieceBytes = 256 << 10
 	// mostAnswers is how many bytes of answers wait for a client when it is read from no more.
 	mostAnswers = 16 << 20
 	// flushAt is how many bytes of answers are sent although more commands have arrived.
@@ -41,6 +44,7 @@ type output struct {
 	mu      sync.Mutex // guards what follows; it is never held while a write waits
 	pending []byte
 	answers int           // bytes of pending that are answers; the others are messages
+	writing int           // bytes of messages that are being written
 	stays   bool          // the goroutine does not end when all is written
 	pushing bool          // there is a goroutine that writes
 	wake    chan struct{} // 1: something is pending
@@ -123,12 +127,22 @@ func (o *output) write(b []byte) error {
 		if err := o.nc.SetWriteDeadline(time.Now().Add(writeWithin)); err != nil {
 			return err
 		}
-		n, err := o.nc.Write(b)
+		n, err := o.nc.Write(b[:min(len(b), pieceBytes)])
+		o.wrote(n)
 		if b = b[n:]; err != nil && (n == 0 || !isTimeout(err)) {
 			return err
 		}
 	}
 	return nil
+}
+
+// wrote takes back what was counted of messages, of which so many bytes are written at most.
+func (o *output) wrote(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n = min(n, o.writing)
+	o.writing -= n
+	o.all.pushed.Add(-int64(n))
 }
 
 func isTimeout(err error) bool {
@@ -170,10 +184,10 @@ func (o *output) push(b []byte) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	most := mostPushed
-	if o.all.pushed.Load() > mostPushedInAll {
-		most = backlogBytes
+	if o.all.pushed.Load()+int64(len(b)) > mostPushedInAll {
+		most = fewPushed
 	}
-	if waiting := len(o.pending) - o.answers; o.failed == nil && waiting > 0 && waiting+len(b) > most {
+	if waiting := o.writing + len(o.pending) - o.answers; o.failed == nil && waiting+len(b) > most {
 		o.failLocked(errSlow)
 		poke(o.wake)
 		o.slow(waiting)
@@ -192,7 +206,7 @@ func (o *output) run() {
 	for {
 		o.mu.Lock()
 		b, answers := o.pending, o.answers
-		o.pending, o.answers = spare[:0], 0
+		o.pending, o.answers, o.writing = spare[:0], 0, len(b)-answers
 		o.roomLocked()
 		over := o.failed != nil || len(b) == 0 && (o.closing || !o.stays)
 		if over {
@@ -202,11 +216,13 @@ func (o *output) run() {
 		o.mu.Unlock()
 		switch {
 		case over:
-			o.all.written(len(b), answers)
+			o.wrote(len(b))
+			o.all.unread.Add(-int64(answers))
 			return
 		case len(b) > 0:
 			err := o.write(b)
-			o.all.written(len(b), answers)
+			o.wrote(len(b))
+			o.all.unread.Add(-int64(answers))
 			if err != nil {
 				o.fail(err)
 			}
@@ -232,7 +248,8 @@ func (o *output) failLocked(err error) {
 		o.failed = err
 	}
 	o.roomLocked()
-	o.all.written(len(o.pending), o.answers)
+	o.all.unread.Add(-int64(o.answers))
+	o.all.pushed.Add(int64(o.answers - len(o.pending)))
 	o.pending, o.answers = nil, 0
 	o.nc.Close()
 }

@@ -96,12 +96,6 @@ type budgets struct {
 	pushed  atomic.Int64 // of messages that subscribers have not read
 }
 
-// written takes back what was counted of an output, of which so many bytes are answers.
-func (b *budgets) written(bytes, answers int) {
-	b.unread.Add(-int64(answers))
-	b.pushed.Add(int64(answers - bytes))
-}
-
 // Server serves the connections of Redis clients. It is safe for concurrent use.
 type Server struct {
 	cfg      Config

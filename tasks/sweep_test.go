@@ -3,12 +3,14 @@ package tasks_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/lapsehq/lapse/recovery/ledgertest"
 	. "github.com/lapsehq/lapse/tasks"
 )
 
@@ -53,16 +55,24 @@ func TestHugePages(t *testing.T) {
 	if string(size) != "2097152\n" || strings.Contains(string(enabled), "[never]") {
 		t.Skip("the kernel has no huge pages of 2 MiB")
 	}
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		payload := make([]byte, 16<<10)
-		for range 4000 {
-			r.must(Request{Topic: "x", Delay: time.Hour, Payload: payload})
+	log := new(logged)
+	s, err := Open(t.Context(), ledgertest.Null{}, Config{SweepEvery: 20 * time.Millisecond, Log: slog.New(slog.NewTextHandler(log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close(context.Background())
+	request := Request{Topic: "x", Delay: time.Hour, Payload: make([]byte, 16<<10)}
+	for range 4000 {
+		if _, err := s.Schedule(t.Context(), request); err != nil {
+			t.Fatal(err)
 		}
-		pass(2 * time.Second)
-		if !r.log.has("memory of tasks is kept in huge pages") && !r.log.has("the kernel gives no huge page") {
-			t.Error("the kernel was not asked for huge pages")
+	}
+	for began := time.Now(); !log.has("memory of tasks is kept in huge pages") && !log.has("the kernel gives no huge pages"); {
+		if time.Since(began) > time.Minute {
+			t.Fatal("the kernel was not asked for huge pages")
 		}
-	})
+		time.Sleep(10 * time.Millisecond)
+	}
 }
 
 // After a step of the clock, or a suspended machine, what is due starts within one

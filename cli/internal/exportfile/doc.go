@@ -8,8 +8,8 @@
 // file can be cut off behind it. One export at a time writes a file: .partial is locked.
 //
 // An import keeps beside the file, with the suffix .imported, how much of it is done, by which
-// server, and which lines were refused. The file is locked meanwhile. A second import of it keeps
-// nothing: it begins with the first line, whenever it is repeated.
+// server, and which lines were refused. The file is locked meanwhile, where the file system has
+// locks. A second import of it at the same time keeps nothing, and begins with the first line.
 //
 // What can fail: the files, and progress that belongs to another export.
 package exportfile

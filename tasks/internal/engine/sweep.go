@@ -53,8 +53,8 @@ const (
 	// So many segments of the arena are emptied in one critical section, and so
 	// many sections are entered in one sweep.
 	tidyAtOnce, tidySections = 4, 256
-	// So many blocks of 2 MiB go into huge pages in one sweep.
-	pagesAtOnce = 64
+	// So many blocks of 2 MiB go into huge pages in one sweep, and no further one after so long.
+	pagesAtOnce, pagesWithin = 64, 50 * time.Millisecond
 )
 
 // sweepLoop runs the sweep until Close: periodically, where it also looks whether
@@ -207,25 +207,23 @@ func (s *Engine) tidy() {
 // usePages has the kernel keep what tasks have taken in huge pages.
 func (s *Engine) usePages() {
 	s.Mu.Lock()
-	taken := s.Store.Taken()
+	moves := s.Store.Moves()
 	s.Mu.Unlock()
-	pages := &s.Sweep.pages
-	pages.Add(taken)
+	pages, began := &s.Sweep.pages, s.Elapsed()
+	before := pages.Counts()
+	pages.Note(moves)
 	for range pagesAtOnce {
-		found, err := pages.Collapse()
-		done, refused := pages.Counts()
-		switch {
-		case err != nil:
-			if refused == 1 {
-				s.Config.Log.Info("the kernel gives no huge page: memory stays in small ones", "node", s.Config.Node, "error", err)
-			}
-			return
-		case !found:
-			return
-		case done == 1:
-			s.Config.Log.Info("memory of tasks is kept in huge pages", "node", s.Config.Node)
+		if s.Elapsed()-began > pagesWithin || !pages.Collapse() {
+			break
 		}
+		s.Life.pulse.Step()
 		runtime.Gosched() // see SearchOverdue
+	}
+	switch now := pages.Counts(); {
+	case before.Collapsed == 0 && now.Collapsed > 0:
+		s.Config.Log.Info("memory of tasks is kept in huge pages", "node", s.Config.Node)
+	case !before.Off && now.Off && now.Refused > 0:
+		s.Config.Log.Info("the kernel gives no huge pages: memory of tasks stays in small ones", "node", s.Config.Node)
 	}
 }
 

@@ -31,5 +31,10 @@ func collapse(block uintptr) error {
 	return nil
 }
 
-// unsupported reports whether the kernel does not know MADV_COLLAPSE.
-func unsupported(err error) bool { return errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) }
+// kindOf says of an error whether the kernel has no memory for a huge page, and whether the block
+// may be tried again: also when a page of it is in use elsewhere at the moment. EINVAL is no such
+// error: the kernel does not know MADV_COLLAPSE, or the block was given back meanwhile.
+func kindOf(err error) (full, passing bool) {
+	full = errors.Is(err, unix.ENOMEM)
+	return full, full || errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EBUSY)
+}

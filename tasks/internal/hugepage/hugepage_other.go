@@ -6,4 +6,4 @@ func allowed() bool { return false }
 
 func collapse(uintptr) error { return nil }
 
-func unsupported(error) bool { return true }
+func kindOf(error) (full, passing bool) { return false, false }

@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// faked returns a Collapser that notes which blocks it collapses, and fails with *err.
+// faked returns a Collapser that notes which blocks it collapses, and is refused with *err.
 func faked() (c *Collapser, collapsed *[]uintptr, err *error) {
 	collapsed, err = new([]uintptr), new(error)
-	c = &Collapser{begun: true, used: map[uintptr]int{}}
+	c = &Collapser{begun: true, blocks: map[uintptr]*block{}}
 	c.collapse = func(block uintptr) error {
 		if *err == nil {
 			*collapsed = append(*collapsed, block)
@@ -23,21 +23,10 @@ func faked() (c *Collapser, collapsed *[]uintptr, err *error) {
 	return c, collapsed, err
 }
 
-// all collapses what waits.
-func all(t *testing.T, c *Collapser) {
-	t.Helper()
-	for {
-		if found, err := c.Collapse(); err != nil {
-			t.Fatal(err)
-		} else if !found {
-			return
-		}
-	}
-}
-
-// A block is collapsed once, when three quarters of it are in use.
+// A block is collapsed once, as long as three quarters of it are in use.
 func TestCollapse(t *testing.T) {
 	const quarter = blockSize / 4
+	gone := func(address uintptr, bytes int) Piece { return Piece{address, bytes}.Gone() }
 	for _, test := range []struct {
 		name   string
 		pieces []Piece
@@ -49,40 +38,63 @@ func TestCollapse(t *testing.T) {
 		{"once", []Piece{{blockSize, 3 * quarter}, {blockSize + 3*quarter, quarter}}, []uintptr{blockSize}},
 		{"over several", []Piece{{blockSize + quarter, 3 * blockSize}}, []uintptr{blockSize, 2 * blockSize, 3 * blockSize}},
 		{"not the ends", []Piece{{blockSize + 2*quarter, 2 * blockSize}}, []uintptr{2 * blockSize}},
-		{"in use anew", []Piece{{blockSize, blockSize}, {blockSize, blockSize}}, []uintptr{blockSize, blockSize}},
+		{"the same place again and again", []Piece{{blockSize, quarter}, gone(blockSize, quarter), {blockSize, quarter}, gone(blockSize, quarter), {blockSize, quarter}}, nil},
+		{"given up while it waits", []Piece{{blockSize, blockSize}, gone(blockSize, 2*quarter)}, nil},
+		{"given up and taken while it waits", []Piece{{blockSize, blockSize}, gone(blockSize, blockSize), {blockSize, blockSize}}, []uintptr{blockSize}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			c, collapsed, _ := faked()
-			for _, p := range test.pieces {
-				c.Add([]Piece{p})
+			c.Note(test.pieces)
+			for c.Collapse() {
 			}
-			if all(t, c); !slices.Equal(*collapsed, test.want) {
+			if !slices.Equal(*collapsed, test.want) {
 				t.Errorf("collapsed %#x, want %#x", *collapsed, test.want)
 			}
 		})
 	}
 }
 
-// A block that the kernel refuses is passed over. Where it cannot do it at all, it is not asked
-// again.
+// A block of which enough was given up and taken again is collapsed again. Nothing is kept of one
+// that is free.
+func TestCollapseAgain(t *testing.T) {
+	c, collapsed, _ := faked()
+	whole := Piece{blockSize, blockSize}
+	for range 2 {
+		c.Note([]Piece{whole})
+		for c.Collapse() {
+		}
+		c.Note([]Piece{whole.Gone()})
+	}
+	if len(*collapsed) != 2 || len(c.blocks) != 0 {
+		t.Errorf("collapsed %#x, %d blocks are kept", *collapsed, len(c.blocks))
+	}
+}
+
+// A block that the kernel refuses is passed over. When it refuses all of them, it is asked no more.
 func TestRefused(t *testing.T) {
 	c, collapsed, refusal := faked()
-	c.Add([]Piece{{blockSize, 2 * blockSize}})
-	*refusal = errors.New("no memory")
-	if found, err := c.Collapse(); !found || !errors.Is(err, *refusal) {
-		t.Errorf("refused: %v, %v", found, err)
+	c.Note([]Piece{{blockSize, 2 * blockSize}})
+	*refusal = errors.New("not this one")
+	if !c.Collapse() {
+		t.Error("the other block is not tried")
 	}
 	*refusal = nil
-	if all(t, c); !slices.Equal(*collapsed, []uintptr{2 * blockSize}) {
-		t.Errorf("collapsed %#x", *collapsed)
+	for c.Collapse() {
 	}
-	if done, refused := c.Counts(); done != 1 || refused != 1 {
-		t.Errorf("%d are done and %d refused", done, refused)
+	if got := c.Counts(); !slices.Equal(*collapsed, []uintptr{2 * blockSize}) || got != (Counts{Collapsed: 1, Refused: 1}) {
+		t.Errorf("collapsed %#x, %+v", *collapsed, got)
 	}
-	c.off = true
-	c.Add([]Piece{{8 * blockSize, blockSize}})
-	if found, err := c.Collapse(); found || err != nil {
-		t.Errorf("turned off: %v, %v", found, err)
+
+	c, collapsed, refusal = faked()
+	c.Note([]Piece{{blockSize, 2 * hopeless * blockSize}})
+	*refusal = errors.New("never")
+	for range 2 * hopeless {
+		c.Collapse()
+	}
+	*refusal = nil
+	c.Note([]Piece{{blockSize, 2 * hopeless * blockSize}})
+	if got := c.Counts(); c.Collapse() || got != (Counts{Refused: hopeless, Off: true}) {
+		t.Errorf("collapsed %#x, %+v", *collapsed, got)
 	}
 }
 
@@ -97,18 +109,19 @@ func TestKernel(t *testing.T) {
 		mem[i] = byte(i % 251)
 	}
 	var c Collapser
-	c.Add([]Piece{Of(mem)})
-	for {
-		found, err := c.Collapse()
-		if err != nil {
-			t.Skip("the kernel refuses: ", err)
+	c.Note([]Piece{Of(mem)})
+	ask := c.collapse
+	c.collapse = func(block uintptr) error {
+		err := ask(block)
+		if full, passing := kindOf(err); full || passing {
+			t.Skip("the kernel has none at the moment: ", err)
 		}
-		if !found {
-			break
-		}
+		return err
 	}
-	if done, _ := c.Counts(); done < 7 {
-		t.Errorf("%d blocks of 16 MiB are collapsed", done)
+	for c.Collapse() {
+	}
+	if n := c.Counts().Collapsed; n < 7 {
+		t.Errorf("%d blocks of 16 MiB are collapsed", n)
 	}
 	if after := hugeBytes(t); after < before+12<<20 {
 		t.Errorf("%d bytes are in huge pages, %d before", after, before)

@@ -23,7 +23,7 @@ type arena struct {
 	segments []segment
 	free     []uint32         // positions in segments that hold none
 	spare    [][]byte         // emptied segments of the usual size, for the next ones
-	taken    []hugepage.Piece // what has become memory in use, for Store.Taken
+	moves    []hugepage.Piece // memory that was taken and given up, for Store.Moves
 	open     uint32           // the segment that is being filled
 	size     int64            // bytes of all segments
 	live     int64            // bytes of all entries in use
@@ -43,7 +43,7 @@ const (
 	entryLinks  = 8
 	linkedBit   = 1 << 31 // in an entry's slot; slots have numbers far below
 	maxSpare    = 64
-	maxTaken    = 32 << 10
+	maxMoves    = 32 << 10
 )
 
 func newArena() *arena {
@@ -115,11 +115,12 @@ func (a *arena) openSegment(n int) {
 	var mem []byte
 	switch k := len(a.spare); {
 	case n > segmentSize:
-		mem = a.take(n)
+		mem = make([]byte, 0, n)
 	case k > 0:
 		mem, a.spare = a.spare[k-1], a.spare[:k-1]
 	default:
-		mem = a.take(segmentSize)
+		mem = make([]byte, 0, segmentSize)
+		a.note(hugepage.Of(mem))
 	}
 	a.size += int64(cap(mem))
 	if k := len(a.free); k > 0 {
@@ -134,17 +135,10 @@ func (a *arena) openSegment(n int) {
 	}
 }
 
-// take takes memory for a segment.
-func (a *arena) take(n int) []byte {
-	mem := make([]byte, 0, n)
-	a.note(hugepage.Of(mem))
-	return mem
-}
-
-// note notes memory that is in use from now on.
+// note notes memory that is in use from now on, or no longer.
 func (a *arena) note(p hugepage.Piece) {
-	if len(a.taken) < maxTaken {
-		a.taken = append(a.taken, p)
+	if len(a.moves) < maxMoves {
+		a.moves = append(a.moves, p)
 	}
 }
 
@@ -162,8 +156,12 @@ func (a *arena) remove(p address) {
 func (a *arena) drop(i uint32) {
 	mem := a.segments[i].mem
 	a.size -= int64(cap(mem))
-	if cap(mem) == segmentSize && len(a.spare) < maxSpare {
+	switch {
+	case cap(mem) != segmentSize:
+	case len(a.spare) < maxSpare:
 		a.spare = append(a.spare, mem[:0])
+	default:
+		a.note(hugepage.Of(mem).Gone())
 	}
 	a.segments[i] = segment{}
 	a.free = append(a.free, i)

@@ -286,11 +286,12 @@ func (b *Store) Tidy(from uint32, n int) uint32 {
 	return from
 }
 
-// Taken returns the memory that slots and records have taken since it was called last.
-func (b *Store) Taken() []hugepage.Piece {
-	taken := b.arena.taken
-	b.arena.taken = nil
-	return taken
+// Moves returns the memory that slots and records have taken and given up since it was called last,
+// in that order. Records beyond the size of a segment are not in it.
+func (b *Store) Moves() []hugepage.Piece {
+	moves := b.arena.moves
+	b.arena.moves = nil
+	return moves
 }
 
 // Value packs what a timer or a queue remembers of a slot.

@@ -12,11 +12,14 @@ import sys
 import time
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 name, count, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 addresses = [a.rsplit(":", 1) for a in sys.argv[4:]]
 random.seed(seed)
-clients = [redis.Redis(host=h, port=int(p), socket_timeout=3, decode_responses=True) for h, p in addresses]
+once = Retry(NoBackoff(), 0)
+clients = [redis.Redis(host=h, port=int(p), socket_timeout=3, decode_responses=True, retry=once) for h, p in addresses]
 at = 0
 BATCH = 20
 
