@@ -53,8 +53,9 @@ const (
 	// So many segments of the arena are emptied in one critical section, and so
 	// many sections are entered in one sweep.
 	tidyAtOnce, tidySections = 4, 256
-	// So many blocks of 2 MiB go into huge pages in one sweep, and no further one after so long.
-	pagesAtOnce, pagesWithin = 64, 50 * time.Millisecond
+	// So many blocks of 2 MiB go into huge pages in one sweep, but none once half of its period is
+	// over: the kernel takes up to 8 ms for one while much is written.
+	pagesAtOnce = 64
 )
 
 // sweepLoop runs the sweep until Close: periodically, where it also looks whether
@@ -213,7 +214,7 @@ func (s *Engine) usePages() {
 	before := pages.Counts()
 	pages.Note(moves)
 	for range pagesAtOnce {
-		if s.Elapsed()-began > pagesWithin || !pages.Collapse() {
+		if s.Elapsed()-began > s.Config.SweepEvery/2 || !pages.Collapse() {
 			break
 		}
 		s.Life.pulse.Step()
