@@ -286,3 +286,26 @@ func TestImportNotAllowed(t *testing.T) {
 		t.Errorf("exit code %d: %s%s", code, out, errs)
 	}
 }
+
+// A second import of a file at the same time keeps no place, and says so. It imports all the same.
+func TestImportBesideAnother(t *testing.T) {
+	s := newShell(t)
+	s.ok("schedule", "x", "--id", "a", "--delay", "1h")
+	file := s.file(s.ok("export"))
+	first, err := exportfile.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer first.Close()
+	noted := exportfile.Imported{Server: s.url, Lines: 1}
+	if err := first.Note(&noted); err != nil {
+		t.Fatal(err)
+	}
+	code, out, errs := s.run("import", "file", file)
+	if code != exitOK || !strings.Contains(errs, "beginning anew: another lapse import") || !strings.Contains(out, "there already: 1 task") {
+		t.Errorf("exit code %d: %s%s", code, out, errs)
+	}
+	if got, anew := first.Imported(s.url, false); got.Lines != 1 || anew != "" {
+		t.Errorf("the place of the first is line %d: %s", got.Lines, anew)
+	}
+}

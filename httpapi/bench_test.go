@@ -100,9 +100,13 @@ func variants(b *testing.B, tasksEach int, run func(b *testing.B, r *rig)) {
 				b.Fatal(err)
 			}
 			if d, ok := ledger.(recovery.Directory); ok {
+				over := time.Now().Add(time.Minute)
 				for names := []string{""}; len(names) > 0; time.Sleep(10 * time.Millisecond) {
 					if names, err = d.Unindexed(b.Context()); err != nil {
 						b.Fatal(err)
+					}
+					if time.Now().After(over) {
+						b.Fatalf("after a minute, ids of %q are not in the directory", names)
 					}
 				}
 			}

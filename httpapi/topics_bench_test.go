@@ -54,7 +54,11 @@ func BenchmarkStatsReaders(b *testing.B) {
 				b.Fatal(err)
 			}
 		}
+		over := time.Now().Add(time.Minute)
 		for r.scheduler.Stats().Total.Pending > topics {
+			if time.Now().After(over) {
+				b.Fatal("after a minute, tasks are not delivered")
+			}
 			time.Sleep(10 * time.Millisecond)
 		}
 		mu.Lock()

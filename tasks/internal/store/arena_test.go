@@ -148,3 +148,26 @@ func TestBookRewrite(t *testing.T) {
 		t.Errorf("%d bytes for one record", b.arena.size)
 	}
 }
+
+// What was taken and not given up is what the arena has: its segments and the spare ones.
+func TestArenaMoves(t *testing.T) {
+	s := newShelf(t, 1)
+	for slot := range uint32(2 * maxSpare) {
+		s.put(slot, segmentSize/2+1) // one a segment
+	}
+	s.put(1<<20, 2*segmentSize) // of its own, and not counted
+	for slot := range uint32(2 * maxSpare) {
+		s.remove(slot)
+	}
+	taken, gone := 0, 0
+	for _, p := range s.arena.moves {
+		if p.Bytes < 0 {
+			gone -= p.Bytes
+		} else {
+			taken += p.Bytes
+		}
+	}
+	if kept := len(s.arena.spare) * segmentSize; gone == 0 || taken-gone != kept {
+		t.Errorf("%d bytes were taken and %d given up, and %d are spare", taken, gone, kept)
+	}
+}
