@@ -61,9 +61,10 @@ func sources(t *testing.T) (all []source, positions *token.FileSet) {
 
 func (s *source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
 
-// A file has at most 450 lines, and a package at most 50 files beside its tests.
+// A file has at most 600 lines, and a package at most 60 files beside its tests. These bounds are
+// far from what a file or a package should have: they are there to be noticed, not to be met.
 func TestSizes(t *testing.T) {
-	const maxLines, maxFiles = 450, 50
+	const maxLines, maxFiles = 600, 60
 	all, _ := sources(t)
 	files := map[string]int{}
 	for i := range all {
@@ -82,10 +83,10 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// A struct has at most 25 fields. Those to which fields are added most easily have a bound of their
+// A struct has at most 30 fields. Those to which fields are added most easily have a bound of their
 // own, which is lowered when a field goes.
 func TestFields(t *testing.T) {
-	const maxFields = 25
+	const maxFields = 30
 	own := map[string]int{
 		"tasks.Scheduler":                2,
 		"tasks/internal/cluster.Cluster": 9,
