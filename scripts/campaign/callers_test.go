@@ -1,5 +1,3 @@
-//go:build fault
-
 package campaign
 
 import (
@@ -48,6 +46,7 @@ type caller struct {
 	own   []*order
 	group *group // that new tasks join
 	done  []*group
+	using []int // numbers of the tasks of the present act
 }
 
 // A group is all tasks that were ever scheduled under its name.
@@ -55,30 +54,6 @@ type group struct {
 	name   string
 	orders []*order
 }
-
-// A choice is an action of callers, and how many of a hundred calls it makes up.
-type choice struct {
-	share int
-	do    func(c *caller, ctx context.Context, r *run)
-}
-
-// everything is the mix of calls of a campaign.
-var everything = []choice{
-	{14, (*caller).create},
-	{6, (*caller).put},
-	{20, func(c *caller, _ context.Context, r *run) { c.batch(r, 1+c.rng.IntN(2*c.load.batch)) }},
-	{18, (*caller).look},
-	{4, (*caller).list},
-	{5, (*caller).repeat},
-	{8, (*caller).move},
-	{7, (*caller).replace},
-	{5, (*caller).fire},
-	{9, (*caller).cancel},
-	{4, (*caller).cancelGroup},
-}
-
-// job is the mix of calls of the main job: tasks in batches, until each is accepted.
-var job = []choice{{100, func(c *caller, ctx context.Context, r *run) { c.jobBatch(ctx, r, c.load.batch) }}}
 
 func (c *caller) work(ctx context.Context) {
 	for {
@@ -91,13 +66,16 @@ func (c *caller) work(ctx context.Context) {
 		if r == nil {
 			return
 		}
-		dice := c.rng.IntN(100)
-		for _, choice := range c.load.choices {
-			if dice -= choice.share; dice < 0 {
-				choice.do(c, ctx, r)
-				break
-			}
+		start := time.Now()
+		c.using = c.using[:0]
+		if c.load.job {
+			c.jobBatch(ctx, r, c.load.batch)
+			c.fleet.use("schedule", start, c.using...)
+			continue
 		}
+		feature, act := c.fleet.choose(c.rng)
+		act.do(c, ctx, r)
+		c.fleet.use(feature.name, start, c.using...)
 	}
 }
 
@@ -125,6 +103,7 @@ func (c *caller) next() *order {
 	c.last++
 	c.load.made.Add(1)
 	o := &order{n: c.name*1_000_000 + c.last, due: c.soon()}
+	c.using = append(c.using, o.n)
 	if c.rng.IntN(2) == 0 {
 		o.id = fmt.Sprintf("c%d-%d", c.name, c.last)
 	}
@@ -232,7 +211,8 @@ func (c *caller) put(_ context.Context, r *run) {
 }
 
 // batch schedules many tasks in one request.
-func (c *caller) batch(r *run, size int) {
+func (c *caller) batch(_ context.Context, r *run) {
+	size := 1 + c.rng.IntN(2*c.load.batch)
 	orders := make([]*order, size)
 	for i := range orders {
 		orders[i] = c.next()
@@ -334,5 +314,6 @@ func (c *caller) any() *order {
 			break
 		}
 	}
+	c.using = append(c.using, o.n)
 	return o
 }

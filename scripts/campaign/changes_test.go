@@ -1,5 +1,3 @@
-//go:build fault
-
 package campaign
 
 import (
@@ -103,6 +101,7 @@ func (c *caller) list(_ context.Context, r *run) {
 	}
 	c.fleet.decode(a, &list)
 	for _, o := range g.orders {
+		c.using = append(c.using, o.n)
 		there := slices.ContainsFunc(list.Tasks, func(t struct{ ID string }) bool { return t.ID == o.id })
 		change := crash.Change{Span: a.Span, Kind: crash.Listed, Outcome: crash.Missing}
 		if there {
@@ -134,6 +133,7 @@ func (c *caller) cancelGroup(_ context.Context, r *run) {
 		}
 	}
 	for _, o := range g.orders {
+		c.using = append(c.using, o.n)
 		c.forget(o)
 		change := crash.Change{Span: a.Span, Kind: crash.Cancel, Outcome: outcome, Group: true}
 		if outcome == crash.Done && slices.Contains(gone.Delivering, o.id) {

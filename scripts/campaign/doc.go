@@ -1,13 +1,20 @@
 // Package campaign searches for broken promises of many nodes without a prepared scenario: with
-// seeded calls, seeded faults, and a judge that knows only the answers.
+// seeded calls, seeded faults, and a judge that knows only the answers. It consists of tests.
 //
 // A seed gives one run of a fleet on a Redis of its own:
 //
-//	plan       which fault hits which node, or Redis, in which order and for how long
-//	callers    schedule, move, replace, fire, cancel, list, at any node
+//	plan       which faults meet, at which node or Redis, for how long, and which features callers
+//	           prefer meanwhile
+//	callers    use the features, at any node
 //	receivers  reserve, acknowledge, release, extend, bury, at any node; requeue the dead
 //	finish     all faults end, everything is delivered, all nodes are killed once more
 //	judgement  [crash.Bench] compares the history with the promises
+//
+// Faults are described in one table (faultlist_test.go), features in another (features_test.go):
+// the name, what it does, how it is done, and what it excuses by the documentation. A plan combines
+// each fault with each. The plans of 20 seeds in a row, such as 1-20, complete each other: each
+// begins with the pairs that those before it have tried least. At the end a matrix shows how often
+// each feature was used during each fault, and how often a promise was broken.
 //
 // Every call with its answer, and every fault with its instants, goes into the history and into a
 // file. A violation that a fault explains is listed as excused; [crash.Bench] says which. The plan
@@ -16,14 +23,16 @@
 //
 // # Lost writes of Redis
 //
-// Redis is put back to an older file, or fails over to a replica that was behind, while all nodes
-// live and none is stopped, cut off or restarted until they have noticed. Under that condition
-// Lapse promises (docs/protocol.md, section 4) that nothing is lost: a task that was accepted,
-// moved, cancelled, acknowledged or buried after the older file's moment stays so, since the memory
-// of the nodes makes up for the loss. So the judge excuses nothing by such a loss except this: the
-// records of the dead are not in memory, so a task that was both accepted and buried after the
-// older file's moment is lost with it. The record of a dead task that was requeued may come back
-// and be listed again; when it is requeued again, the delivery that follows was requested.
+// Redis is put back to an older file, fails over to a server that was behind, or is emptied, while
+// other faults are under way. As long as some process has the lost writes in memory, Lapse promises
+// (docs/protocol.md, section 4) that nothing is lost: a task that was accepted, moved, cancelled,
+// acknowledged or buried stays so. A node that hands over keeps what it had until the new owner has
+// it, so a hand-over explains nothing. A process that is killed between the loss and its discovery
+// explains what became of the tasks that were changed in the lost time; so does a process that was
+// ended without a hand-over, or out of touch until others took its shards over. A task that was
+// both accepted and buried in the lost time is lost with its record, since memory has no records of
+// the dead. The record of a dead task that was requeued may come back and be listed again; when it
+// is requeued again, the delivery that follows was requested.
 //
 // # Other faults
 //
@@ -31,6 +40,7 @@
 // by itself, a panic in its log, an answer that no route documents, and a task that is not
 // delivered within the bound are faults like a broken promise.
 //
-// The plan and the judge are tested by `make test`. The campaign itself needs the build tag
-// `fault`: `make campaign`, and a short seed in `make fault`.
+// Plan, matrix and judge are tested by `make test`. The campaign itself needs the build tag
+// `fault`: `make campaign`, and a short seed in `make fault`. CONTRIBUTING.md says how to run it
+// and how to read what it prints.
 package campaign

@@ -1,9 +1,10 @@
-//go:build fault
-
 package campaign
 
 import (
 	"net/http"
+	"path/filepath"
+	"slices"
+	"sync"
 	"syscall"
 	"time"
 
@@ -12,118 +13,115 @@ import (
 	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
-// runRounds goes through the rounds of a plan.
-func (f *fleet) runRounds(rounds []Round) {
+// An occurrence is when a fault of a plan happened.
+type occurrence struct {
+	name       string
+	start, end time.Time
+}
+
+// runRounds goes through the rounds of a plan. After a loss no node has a new fault until all nodes
+// have had time to notice; the second fault of a round may be under way all the time.
+func (f *fleet) runRounds(rounds []round) {
 	for _, r := range rounds {
-		f.rest(r.Rest)
+		f.rest(r.rest)
 		f.note("round %s", r)
-		first := r.Faults[0]
-		end := f.inject(first)
-		if len(r.Faults) > 1 {
-			second := r.Faults[1]
-			f.rest(first.Length / 2)
-			endSecond := f.inject(second)
-			f.rest(first.Length / 2)
-			end()
-			f.rest(max(0, second.Length-first.Length/2))
-			endSecond()
-		} else {
-			f.rest(first.Length)
-			end()
+		f.prefer(r.features)
+		var both sync.WaitGroup
+		loses := false
+		for _, m := range r.faults {
+			loses = loses || m.kind.loses
+			both.Go(func() {
+				f.rest(m.at)
+				start := time.Now()
+				end := m.kind.begin(f, m)
+				f.rest(m.length)
+				end()
+				f.mu.Lock()
+				f.happened = append(f.happened, occurrence{m.kind.name, start, time.Now()})
+				f.mu.Unlock()
+			})
+		}
+		both.Wait()
+		if loses {
+			f.rest(notice(f.failoverAfter))
 		}
 	}
+	f.prefer(nil)
 }
 
-// inject begins a fault, and returns the function that ends it: after it the node is ready again,
-// and Redis is there.
-func (f *fleet) inject(m PlannedFault) (end func()) {
-	if m.Node >= 0 {
-		return f.injectAtNode(f.nodes[m.Node], m)
-	}
-	switch m.Trouble {
-	case crash.Down:
-		over := f.history.Begin(m.Trouble, "")
-		f.redis.kill()
-		return func() { f.redis.start(); over() }
-	case crash.Hung:
-		over := f.history.Begin(m.Trouble, "")
-		f.redis.pause()
-		return func() { f.redis.resume(); over() }
-	case crash.Rewound, crash.FailedOver:
-		return f.loss(m)
-	case Rolled:
-		return f.roll
-	}
-	panic("nothing that befalls Redis: " + m.Trouble)
-}
-
-// loss makes Redis lose the writes that it confirms from now on. It begins when all nodes are
-// ready, and is over when they have had time to notice.
-func (f *fleet) loss(m PlannedFault) (end func()) {
-	for _, n := range f.nodes {
-		n.waitUp()
-	}
-	f.rest(Notice(f.failoverAfter) / 2) // the faults before it are over for all nodes, too
-	since := time.Now()
-	lost := f.redis.lose()
+// away notes that a node is down, and ends its process. The function that it returns starts it
+// again.
+func (f *fleet) away(m plannedFault, trouble crash.Trouble, how func(n *node)) (end func()) {
+	n := f.nodes[m.node]
+	n.life.Lock()
+	over := f.history.Begin(trouble, n.name)
+	how(n)
 	return func() {
-		over := f.history.BeginLoss(m.Trouble, "", since)
-		lost()
-		over()
-		f.rest(Notice(f.failoverAfter))
-	}
-}
-
-// roll restarts one node after the other.
-func (f *fleet) roll() {
-	for _, n := range f.nodes {
-		n.life.Lock()
-		over := f.history.Begin(f.restarts(), n.name)
-		n.end(syscall.SIGTERM)
 		n.bringUp()
 		over()
 		n.life.Unlock()
-		f.rest(300 * time.Millisecond)
 	}
 }
 
-// restarts is the name of an orderly restart.
-func (f *fleet) restarts() crash.Trouble {
-	if f.handsOver {
+func (f *fleet) kill(m plannedFault) (end func()) {
+	return f.away(m, crash.Killed, func(n *node) { n.end(syscall.SIGKILL) })
+}
+
+func (f *fleet) handOver(m plannedFault) (end func()) { return f.terminate(m) }
+
+func (f *fleet) restart(m plannedFault) (end func()) { return f.terminate(m) }
+
+func (f *fleet) terminate(m plannedFault) (end func()) {
+	return f.away(m, f.nodes[m.node].restarts(), func(n *node) { n.end(syscall.SIGTERM) })
+}
+
+// restarts is the name of an orderly restart of the node.
+func (n *node) restarts() crash.Trouble {
+	if n.handsOver {
 		return crash.HandedOver
 	}
 	return crash.Restarted
 }
 
-func (f *fleet) injectAtNode(n *node, m PlannedFault) (end func()) {
-	down := func(how func()) (end func()) {
+// roll restarts one node after the other.
+func (f *fleet) roll(plannedFault) (end func()) {
+	for i, n := range f.nodes {
+		f.away(plannedFault{node: i}, n.restarts(), func(n *node) { n.end(syscall.SIGTERM) })()
+		f.rest(300 * time.Millisecond)
+	}
+	return func() {}
+}
+
+// otherSpool restarts a node with another spool directory, and later again with its own.
+func (f *fleet) otherSpool(m plannedFault) (end func()) {
+	n := f.nodes[m.node]
+	restart := func(dir string) {
 		n.life.Lock()
-		trouble := m.Trouble
-		if trouble == crash.HandedOver {
-			trouble = f.restarts()
-		}
-		over := f.history.Begin(trouble, n.name)
-		how()
-		return func() {
-			n.bringUp()
-			over()
-			n.life.Unlock()
-		}
+		defer n.life.Unlock()
+		over := f.history.Begin(n.restarts(), n.name)
+		defer over()
+		n.end(syscall.SIGTERM)
+		n.spoolDir = dir
+		n.bringUp()
 	}
-	switch m.Trouble {
-	case crash.Killed:
-		return down(func() { n.end(syscall.SIGKILL) })
-	case crash.Restarted, crash.HandedOver:
-		return down(func() { n.end(syscall.SIGTERM) })
-	case crash.Drained:
-		return down(func() { f.drain(n) })
-	case crash.Stopped:
-		over := f.history.Begin(m.Trouble, n.name)
-		r := n.latest()
-		r.signal(syscall.SIGSTOP)
-		return func() { r.signal(syscall.SIGCONT); over() }
-	}
-	over := f.history.Begin(m.Trouble, n.name)
+	over := f.history.Begin(m.kind.trouble, n.name)
+	own := n.spoolDir
+	restart(filepath.Join(f.t.TempDir(), "spool"))
+	return func() { restart(own); over() }
+}
+
+func (f *fleet) stop(m plannedFault) (end func()) {
+	n := f.nodes[m.node]
+	over := f.history.Begin(m.kind.trouble, n.name)
+	r := n.latest()
+	r.signal(syscall.SIGSTOP)
+	return func() { r.signal(syscall.SIGCONT); over() }
+}
+
+// breakWay does a fault of the way to Redis to the proxies of one node.
+func (f *fleet) breakWay(m plannedFault) (end func()) {
+	n := f.nodes[m.node]
+	over := f.history.Begin(m.kind.trouble, n.name)
 	var heal []func()
 	for _, p := range n.proxies {
 		heal = append(heal, breakProxy(p, m))
@@ -136,51 +134,113 @@ func (f *fleet) injectAtNode(n *node, m PlannedFault) (end func()) {
 	}
 }
 
-// breakProxy does a fault of the way to Redis to one proxy.
-func breakProxy(p *redistest.Proxy, m PlannedFault) (heal func()) {
-	switch m.Trouble {
+func breakProxy(p *redistest.Proxy, m plannedFault) (heal func()) {
+	switch m.kind.trouble {
 	case crash.CutOff:
 		how := redistest.Stall
-		if m.Reset {
+		if m.reset {
 			how = redistest.Reset
 		}
 		p.Sever(how)
 		return p.Heal
 	case crash.HalfOpen:
 		return p.HalfOpen()
-	case crash.Slow:
-		p.SetDelay(m.Length / 40)
-		return func() { p.SetDelay(0) }
 	case crash.Deaf:
 		p.SetUnheard(true)
 		return func() { p.SetUnheard(false) }
 	}
-	panic("nothing that befalls a way to Redis: " + m.Trouble)
+	p.SetDelay(m.length / 40)
+	return func() { p.SetDelay(0) }
 }
 
 // drain asks another node to drain this one.
-func (f *fleet) drain(n *node) {
-	r := n.latest()
-	r.expect()
-	begun := rig.Within(20*time.Millisecond, 20*time.Second, func() bool {
-		for _, other := range f.nodes {
-			if other == n {
-				continue
+func (f *fleet) drain(m plannedFault) (end func()) {
+	return f.away(m, crash.Drained, func(n *node) {
+		r := n.latest()
+		r.expect()
+		// A node that no other one relieves gives up, and goes on when it is asked again.
+		asked := time.Time{}
+		ended := rig.Within(20*time.Millisecond, stopWithin, func() bool {
+			if !r.over() && time.Since(asked) > 5*time.Second {
+				if f.askToDrain(n) {
+					asked = time.Now()
+				}
 			}
-			if a := f.ask(other.latest(), http.MethodPost, "/v1/nodes/"+n.name+"/drain", nil); a.status == http.StatusAccepted {
-				return true
+			return r.over()
+		})
+		if !ended {
+			f.wrong("drain without an end", "%s has not ended %s after it was to be drained", n.name, stopWithin)
+			n.end(syscall.SIGKILL)
+		}
+	})
+}
+
+// askToDrain reports whether a node has said that it begins.
+func (f *fleet) askToDrain(n *node) bool {
+	return slices.ContainsFunc(f.nodes, func(other *node) bool {
+		return other != n && f.ask(other.latest(), http.MethodPost, "/v1/nodes/"+n.name+"/drain", nil).status == http.StatusAccepted
+	})
+}
+
+func (f *fleet) down(m plannedFault) (end func()) {
+	release := f.redis.hold()
+	over := f.history.Begin(m.kind.trouble, "")
+	f.redis.server().Kill()
+	return func() { f.redis.server().Start(); over(); release() }
+}
+
+func (f *fleet) hang(m plannedFault) (end func()) {
+	release := f.redis.hold()
+	over := f.history.Begin(m.kind.trouble, "")
+	f.redis.server().Pause()
+	return func() { f.redis.server().Resume(); over(); release() }
+}
+
+func (f *fleet) delay(m plannedFault) (end func()) {
+	over := f.history.Begin(m.kind.trouble, "")
+	set := func(delay time.Duration) {
+		for _, n := range f.nodes {
+			for _, p := range n.proxies {
+				p.SetDelay(delay)
 			}
 		}
-		return r.over()
-	})
-	if !begun {
-		f.wrong("drain refused", "no node begins to drain %s", n.name)
-		r.signal(syscall.SIGTERM)
 	}
-	select {
-	case <-r.exited:
-	case <-time.After(stopWithin):
-		f.wrong("drain without an end", "%s has not ended %s after it began to drain", n.name, stopWithin)
-		n.end(syscall.SIGKILL)
+	set(m.length / 40)
+	return func() { set(0); over() }
+}
+
+// fill leaves Redis no memory. A server that is started again meanwhile has some.
+func (f *fleet) fill(m plannedFault) (end func()) {
+	set := func(limit string) {
+		defer f.redis.hold()()
+		f.redis.server().Do("config", "set", "maxmemory", limit)
+	}
+	over := f.history.Begin(m.kind.trouble, "")
+	set("1mb")
+	return func() { set("0"); over() }
+}
+
+func (f *fleet) flush(m plannedFault) (end func()) {
+	release := f.redis.hold()
+	over := f.history.BeginLoss(m.kind.trouble, "", f.started)
+	f.redis.server().Do("flushall")
+	release()
+	return over
+}
+
+func (f *fleet) rewind(m plannedFault) (end func()) { return f.lose(m, f.redis.rewind) }
+
+func (f *fleet) failOver(m plannedFault) (end func()) { return f.lose(m, f.redis.failOver) }
+
+// lose makes Redis lose the writes that it confirms from now on.
+func (f *fleet) lose(m plannedFault, how func() (lost func())) (end func()) {
+	release := f.redis.hold()
+	since := time.Now()
+	lost := how()
+	return func() {
+		over := f.history.BeginLoss(m.kind.trouble, "", since)
+		lost()
+		over()
+		release()
 	}
 }

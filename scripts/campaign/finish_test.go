@@ -1,5 +1,3 @@
-//go:build fault
-
 package campaign
 
 import (

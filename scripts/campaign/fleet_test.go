@@ -1,5 +1,3 @@
-//go:build fault
-
 package campaign
 
 import (
@@ -29,8 +27,8 @@ type fleet struct {
 	redis         store
 	nodes         []*node
 	failoverAfter time.Duration
-	handsOver     bool
-	deliver       bool // on_outage
+	deliver       bool      // on_outage
+	started       time.Time // before anything was written
 
 	watching sync.WaitGroup // one for each process
 	closing  chan struct{}  // closed when all goroutines are to end
@@ -39,10 +37,16 @@ type fleet struct {
 	silent   atomic.Int64 // of them, not answered
 	spooled  atomic.Int64 // tasks
 
-	mu     sync.Mutex // guards what follows
-	log    *bufio.Writer
-	file   *os.File
-	wrongs []wrong
+	mu        sync.Mutex // guards what follows
+	log       *bufio.Writer
+	file      *os.File
+	wrongs    []wrong
+	happened  []occurrence
+	preferred []*feature // by callers, at the moment
+
+	features []*feature // that callers use
+	shares   int        // of all their acts
+	matrix   *matrix
 }
 
 // A wrong is a fault that belongs to no task.
@@ -79,7 +83,14 @@ func (f *fleet) stopping() bool {
 func newFleet(t *testing.T, o options, seed uint64) *fleet {
 	f := &fleet{
 		t: t, dir: filepath.Join(o.dir, fmt.Sprintf("seed-%d", seed)), history: crash.NewHistory(),
-		failoverAfter: o.failoverAfter, handsOver: seed%3 != 0, deliver: seed%2 == 0, closing: make(chan struct{}),
+		failoverAfter: o.failoverAfter, deliver: seed%2 == 0, closing: make(chan struct{}), started: time.Now(), matrix: newMatrix(),
+	}
+	for _, name := range o.features {
+		w := featureOf(name)
+		f.features = append(f.features, w)
+		for _, a := range w.acts {
+			f.shares += a.share
+		}
 	}
 	if err := os.RemoveAll(f.dir); err != nil {
 		t.Fatal(err)
@@ -99,7 +110,7 @@ func newFleet(t *testing.T, o options, seed uint64) *fleet {
 	}
 	t.Cleanup(f.close)
 	for i := range o.nodes {
-		n := &node{name: Name(i), fleet: f}
+		n := &node{name: nameOf(i), fleet: f, handsOver: handsOver(i, seed)}
 		url, proxies := f.redis.entry()
 		n.proxies = proxies
 		outage := "pause"
@@ -109,11 +120,11 @@ func newFleet(t *testing.T, o options, seed uint64) *fleet {
 		n.args = []string{
 			"serve", "--listen", "127.0.0.1:0", "--node", n.name, "--redis", url, "--redis-shards", "4",
 			"--failover-after", f.failoverAfter.String(), "--on-outage", outage, "--sweep-every", "500ms",
-			"--spool", filepath.Join(t.TempDir(), "spool"),
 		}
-		if f.handsOver {
+		if n.handsOver {
 			n.args = append(n.args, "--handover")
 		}
+		n.spoolDir = filepath.Join(t.TempDir(), "spool")
 		if n.log, err = os.Create(filepath.Join(f.dir, n.name+".log")); err != nil {
 			t.Fatal(err)
 		}

@@ -1,5 +1,3 @@
-//go:build fault
-
 package campaign
 
 import (
@@ -26,8 +24,11 @@ type node struct {
 	name    string
 	fleet   *fleet
 	proxies []*redistest.Proxy // between it and Redis
-	args    []string
-	log     *os.File // output of all runs
+	args    []string           // without the spool
+	log     *os.File           // output of all runs
+
+	handsOver bool   // when it is ended in order
+	spoolDir  string // of the next run
 
 	life sync.Mutex // held from the end of a run until the next one is ready
 
@@ -55,12 +56,6 @@ const (
 	callWithin  = 4 * time.Second // more than --answer-within, less than a long stop
 )
 
-// waitUp waits until the node is up: until the latest run is ready, or has never ended.
-func (n *node) waitUp() {
-	n.life.Lock()
-	defer n.life.Unlock()
-}
-
 func (n *node) latest() *run {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -77,7 +72,7 @@ func (n *node) start() bool {
 		before.http.CloseIdleConnections()
 	}
 	fmt.Fprintf(n.log, "\n== run %d of %s, %s\n", r.n, n.name, rig.Stamp(time.Now()))
-	r.cmd = exec.Command(binary, n.args...)
+	r.cmd = exec.Command(binary, append(slices.Clone(n.args), "--spool", n.spoolDir)...)
 	r.cmd.Env = slices.DeleteFunc(os.Environ(), func(entry string) bool { return strings.HasPrefix(entry, "LAPSE_") })
 	r.cmd.Stderr = n.log
 	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}

@@ -1,5 +1,3 @@
-//go:build fault
-
 package campaign
 
 import (
@@ -64,12 +62,20 @@ func (w *receiver) work(ctx context.Context) {
 		}
 		var got struct{ Tasks []pulled }
 		w.fleet.decode(a, &got)
+		w.fleet.use("receive", a.Start)
 		said := map[string][]held{}
 		for _, p := range got.Tasks {
 			d := &crash.Delivery{Span: a.Span, ID: p.ID, Owner: p.Node, Due: p.DueAt, LeaseUntil: p.LeaseUntil, Attempt: p.Attempt}
 			w.fleet.history.Deliver(p.Payload.N, d)
 			verb := w.verdict()
 			said[verb] = append(said[verb], held{p.Receipt, d})
+			switch verb {
+			case "ack":
+			case "bury":
+				w.fleet.use("dead", a.Start, p.Payload.N)
+			default:
+				w.fleet.use("receive", a.Start, p.Payload.N)
+			}
 		}
 		for _, verb := range []string{"extend", "bury", "release", "ack"} {
 			list := said[verb]
@@ -198,6 +204,7 @@ func (f *fleet) requeueDead(r *run, limit int) int {
 			change.Outcome = crash.Missing
 		}
 		f.history.Change(t.Payload.N, change)
+		f.use("dead", a.Start, t.Payload.N)
 	}
 	return len(list.Tasks)
 }

@@ -1,88 +1,122 @@
-//go:build fault
-
 package campaign
 
 import (
+	"context"
 	"os"
 	"path/filepath"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
 // A store is the Redis of a fleet.
 type store interface {
+	// hold gives the caller the process of Redis for itself, until it calls release.
+	hold() (release func())
+	// server is the one that the nodes use.
+	server() *redistest.Server
 	// entry returns the URL for one node, through proxies of its own.
 	entry() (url string, proxies []*redistest.Proxy)
-	// lose makes it lose the writes that it confirms from now on. The function that it returns ends
-	// that, once a server is there again.
-	lose() (lost func())
-	kill()
-	start()
-	pause()
-	resume()
+	// rewind and failOver make it lose the writes that it confirms from now on. The function that
+	// they return ends that, once a server is there again.
+	rewind() (lost func())
+	failOver() (lost func())
 }
 
-// single is one server, with a file that grows with each write. Killing the process loses nothing
-// of the file: the kernel has it.
-type single struct {
-	t *testing.T
-	*redistest.Server
+// lasting are the options of servers with a file that grows with each write. Killing the process
+// loses nothing of the file: the kernel has it.
+var lasting = []string{"appendonly yes", "appendfsync no", "auto-aof-rewrite-percentage 0"}
+
+// A place is what both kinds of store have: one process at a time is changed.
+type place struct {
+	t  *testing.T
+	mu sync.Mutex
 }
 
-func newSingle(t *testing.T) store {
-	return single{t, redistest.Start(t, "appendonly yes", "appendfsync no", "auto-aof-rewrite-percentage 0")}
+func (p *place) hold() (release func()) {
+	p.mu.Lock()
+	return p.mu.Unlock
 }
 
-func (s single) entry() (string, []*redistest.Proxy) {
-	p := redistest.NewProxy(s.t, s.Addr)
-	return p.URL(), []*redistest.Proxy{p}
-}
-
-// lose remembers the length of the file, and later cuts off what was written since.
-func (s single) lose() func() {
-	files, err := filepath.Glob(filepath.Join(s.Dir, "appendonlydir", "*.incr.aof"))
-	if err != nil || len(files) != 1 {
-		s.t.Fatalf("the file of Redis: %q, %v", files, err)
-	}
+// rewind remembers the length of the server's file, and later cuts off what was written since.
+func (p *place) rewind(s *redistest.Server) (lost func()) {
+	var files []string
+	s.Wait("it has one file", func(context.Context, *redis.Client) bool {
+		files, _ = filepath.Glob(filepath.Join(s.Dir, "appendonlydir", "*.incr.aof"))
+		return len(files) == 1
+	})
 	info, err := os.Stat(files[0])
 	if err != nil {
-		s.t.Fatal(err)
+		p.t.Error(err)
+		return func() {}
 	}
 	return func() {
 		s.Kill()
 		if err := os.Truncate(files[0], info.Size()); err != nil {
-			s.t.Fatal(err)
+			p.t.Error(err)
 		}
 		s.Start()
 	}
 }
 
-func (s single) kill()   { s.Kill() }
-func (s single) start()  { s.Start() }
-func (s single) pause()  { s.Pause() }
-func (s single) resume() { s.Resume() }
+// single is one server. A failover starts another one, and the proxies lead there.
+type single struct {
+	place
+	now     *redistest.Server
+	proxies []*redistest.Proxy
+}
 
-// guarded is a master with a replica behind a sentinel. Its faults are failovers.
+func newSingle(t *testing.T) store {
+	return &single{place: place{t: t}, now: redistest.Start(t, lasting...)}
+}
+
+func (s *single) server() *redistest.Server { return s.now }
+
+func (s *single) entry() (string, []*redistest.Proxy) {
+	p := redistest.NewProxy(s.t, s.now.Addr)
+	s.proxies = append(s.proxies, p)
+	return p.URL(), []*redistest.Proxy{p}
+}
+
+func (s *single) rewind() func() { return s.place.rewind(s.now) }
+
+func (s *single) failOver() func() {
+	replica := redistest.StartReplica(s.t, s.now, lasting...)
+	replica.Do("replicaof", "no", "one")
+	replica.Do("config", "rewrite") // so that it is none either when it is started again
+	return func() {
+		s.now.Kill()
+		s.now = replica
+		for _, p := range s.proxies {
+			p.Retarget(replica.Addr)
+		}
+	}
+}
+
+// guarded is a master with a replica behind a sentinel, which fails over when it is told.
 type guarded struct {
+	place
 	*redistest.Sentinels
 }
 
-func newGuarded(t *testing.T) store { return guarded{redistest.StartSentinel(t)} }
+func newGuarded(t *testing.T) store {
+	return &guarded{place: place{t: t}, Sentinels: redistest.StartSentinel(t, lasting...)}
+}
 
-func (g guarded) entry() (string, []*redistest.Proxy) { return g.Behind() }
+func (g *guarded) server() *redistest.Server { return g.Master }
 
-// lose cuts the replica off from new writes, and then makes it take over.
-func (g guarded) lose() func() {
+func (g *guarded) entry() (string, []*redistest.Proxy) { return g.Behind() }
+
+func (g *guarded) rewind() func() { return g.place.rewind(g.Master) }
+
+func (g *guarded) failOver() func() {
 	g.ShutReplicaOut()
 	return func() { g.FailOver(); g.Rejoin() }
 }
-
-func (g guarded) kill()   {}
-func (g guarded) start()  {}
-func (g guarded) pause()  { g.Master.Pause() }
-func (g guarded) resume() { g.Master.Resume() }
 
 // rest waits, unless the fleet is to end.
 func (f *fleet) rest(d time.Duration) {

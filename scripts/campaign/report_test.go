@@ -1,9 +1,8 @@
-//go:build fault
-
 package campaign
 
 import (
 	"bufio"
+	"cmp"
 	"fmt"
 	"maps"
 	"os"
@@ -25,6 +24,11 @@ func (f *fleet) bench() crash.Bench {
 func (f *fleet) report(o options, seed uint64, rounds int, took time.Duration, left string) {
 	v := f.bench().Judge(f.history)
 	f.panics()
+	var broken []breach
+	for _, x := range v.Violations {
+		broken = append(broken, breach{f.matrix.featuresOf(x.Task), x.Start, x.End})
+	}
+	f.matrix.count(f.happened, notice(f.failoverAfter), broken)
 	file, err := os.Create(filepath.Join(f.dir, "verdict.txt"))
 	if err != nil {
 		f.t.Fatal(err)
@@ -32,8 +36,8 @@ func (f *fleet) report(o options, seed uint64, rounds int, took time.Duration, l
 	defer file.Close()
 
 	var b strings.Builder
-	fmt.Fprintf(&b, "seed %d: %d nodes, %d rounds of faults in %s, on_outage=%s, handover=%v, sentinel=%v\n",
-		seed, o.nodes, rounds, took.Round(time.Second), map[bool]string{true: "deliver", false: "pause"}[f.deliver], f.handsOver, o.sentinel(seed))
+	fmt.Fprintf(&b, "seed %d: %d nodes, %d rounds of faults in %s, on_outage=%s, sentinel=%v\n",
+		seed, o.nodes, rounds, took.Round(time.Second), map[bool]string{true: "deliver", false: "pause"}[f.deliver], o.sentinel(seed))
 	fmt.Fprintf(&b, "calls %d, of them 503 %d, without an answer %d; faults %s\n", f.calls.Load(), f.busy.Load(), f.silent.Load(), count(f.history.Faults()))
 	fmt.Fprintf(&b, "tasks %d, accepted %d, spooled %d, cancelled %d, moved %d, deliveries %d, again %v\n",
 		v.Tasks, v.Accepted, f.spooled.Load(), v.Cancelled, v.Moved, v.Deliveries, v.Again)
@@ -51,7 +55,6 @@ func (f *fleet) report(o options, seed uint64, rounds int, took time.Duration, l
 	}
 	fmt.Fprintln(file, b.String())
 
-	broken := len(v.Faults)+len(wrongs) > 0 || left != ""
 	for _, text := range v.Faults[:min(10, len(v.Faults))] {
 		fmt.Fprintf(&b, "\n  %s", text)
 	}
@@ -59,7 +62,7 @@ func (f *fleet) report(o options, seed uint64, rounds int, took time.Duration, l
 		fmt.Fprintf(&b, "\n  %s: %s", w.kind, w.text)
 	}
 	f.t.Log(b.String())
-	if !broken {
+	if len(v.Faults)+len(wrongs) == 0 && left == "" {
 		return
 	}
 	for _, w := range wrongs {
@@ -73,6 +76,13 @@ func (f *fleet) report(o options, seed uint64, rounds int, took time.Duration, l
 		if _, err := fmt.Sscanf(text, "task %d:", &n); err == nil {
 			fmt.Fprintf(file, "\n%s\n%v", text, f.history.Task(n))
 		}
+	}
+	fmt.Fprintln(file, "\nWhat the documentation allows:")
+	for i := range faults {
+		fmt.Fprintf(file, "%s, %s: %s\n", faults[i].name, faults[i].does, cmp.Or(faults[i].excuses, "nothing"))
+	}
+	for _, w := range f.features {
+		fmt.Fprintf(file, "%s, %s: %s\n", w.name, w.does, cmp.Or(w.excuses, "nothing"))
 	}
 	for _, text := range v.Excused {
 		fmt.Fprintf(file, "excused: %s\n", text)

@@ -27,6 +27,10 @@ const (
 	Rewound    Trouble = "rewound"     // of Redis: killed, and started again with an older file
 	FailedOver Trouble = "failed over" // of Redis: another server took over
 	SlotsMoved Trouble = "slots moved" // of Redis: from one master to another
+	Flushed    Trouble = "flushed"     // of Redis: FLUSHALL
+	Full       Trouble = "full"        // of Redis: out of memory
+	Late       Trouble = "late"        // traffic between Redis and all nodes
+	OtherSpool Trouble = "respooled"   // its spool is in another directory
 )
 
 // A Fault is what was done to a node, and for how long: until it was ready again, in the case of a
@@ -36,7 +40,8 @@ type Fault struct {
 	Node    string // empty: Redis itself
 	Start   time.Time
 	End     time.Time // zero while it lasts
-	// Lost is the moment since which Redis has lost confirmed writes, until Start. Zero: none.
+	// Lost is the moment since which Redis has lost confirmed writes, until Start; of a Redis that
+	// is empty, the beginning of the history. Zero: none.
 	Lost time.Time
 }
 

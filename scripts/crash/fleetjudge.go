@@ -49,8 +49,10 @@ func (b Bench) Judge(h *History) Verdict {
 		t.count(&v)
 		c := taskJudge{Bench: b, Task: t, broken: v.Broken}
 		c.judgeTask(v.Again)
-		for _, fault := range c.guilty {
-			v.Faults = append(v.Faults, fmt.Sprintf("task %d: %s", n, fault))
+		for _, x := range c.guilty {
+			x.Task = n
+			v.Violations = append(v.Violations, x)
+			v.Faults = append(v.Faults, fmt.Sprintf("task %d: %s", n, x.Text))
 		}
 		for _, excuse := range c.excused {
 			v.Excused = append(v.Excused, fmt.Sprintf("task %d: %s", n, excuse))
@@ -72,7 +74,10 @@ func (b Bench) Owed(h *History) (owed int) {
 		if !t.owed() {
 			continue
 		}
-		if _, lost := c.lostDead(); !lost {
+		if _, lost := c.lostDead(); lost {
+			continue
+		}
+		if _, lost := c.forgotten(); !lost {
 			owed++
 		}
 	}
@@ -83,21 +88,28 @@ func (b Bench) Owed(h *History) (owed int) {
 type taskJudge struct {
 	Bench
 	*Task
-	broken          map[Promise]int
-	guilty, excused []string
+	broken  map[Promise]int
+	guilty  []Violation
+	excused []string
 }
 
-// breaks records a broken promise.
-func (c *taskJudge) breaks(p Promise, format string, args ...any) {
+// breaks records a promise that was broken by what happened in a span of time, unless no memory was
+// left that could have kept it.
+func (c *taskJudge) breaks(p Promise, s Span, format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if why, ok := c.forgotten(); ok && p != Early && p != WrongID {
+		c.excused = append(c.excused, text+"; "+why)
+		return
+	}
 	c.broken[p]++
-	c.guilty = append(c.guilty, fmt.Sprintf(format, args...))
+	c.guilty = append(c.guilty, Violation{Promise: p, Text: text, Start: s.Start, End: s.End})
 }
 
 func (c *taskJudge) judgeTask(again map[string]int) {
 	if loss, ok := c.lostDead(); c.owed() && ok {
 		c.excused = append(c.excused, "lost when it was dead: "+loss.String())
 	} else if c.owed() {
-		c.breaks(Lost, "lost: accepted, not cancelled, and never acknowledged")
+		c.breaks(Lost, c.life(), "lost: accepted, not cancelled, and never acknowledged")
 	}
 	for i := range c.Changes {
 		c.denied(&c.Changes[i])
@@ -116,7 +128,7 @@ func (c *taskJudge) judgeTask(again map[string]int) {
 		before := c.Deliveries[i-1]
 		reason := c.explain(before, d)
 		if reason == "" {
-			c.breaks(Repeated, "delivered again without a reason: attempt %d by %s after attempt %d by %s",
+			c.breaks(Repeated, Span{Start: before.Start, End: d.End}, "delivered again without a reason: attempt %d by %s after attempt %d by %s",
 				d.Attempt, d.by(), before.Attempt, before.by())
 		}
 		again[reason]++
@@ -144,7 +156,7 @@ func (c *taskJudge) excuse(d *Delivery, promise Promise, what string, since time
 			}
 		}
 	}
-	c.breaks(promise, "%s", what)
+	c.breaks(promise, Span{Start: since, End: d.End}, "%s", what)
 }
 
 func (d *Delivery) isOf(node string) bool { return node != "" && (node == d.Owner || node == d.Node) }
@@ -324,7 +336,7 @@ func (b Bench) endedAlone(f Fault) bool {
 		return false
 	}
 	return slices.ContainsFunc(b.faults, func(r Fault) bool {
-		return (r.Trouble == Down || r.Trouble == Hung || r.Trouble == FailedOver) && r.meets(f.Start, f.End)
+		return (r.Trouble == Down || r.Trouble == Hung || !r.Lost.IsZero()) && r.meets(f.Start, f.End)
 	})
 }
 

@@ -37,6 +37,13 @@ func fault(trouble Trouble, node string, from, to int) Fault {
 	return Fault{Trouble: trouble, Node: node, Start: due(from), End: due(to)}
 }
 
+// lost is a loss of what was written since an instant.
+func lost(since, from, to int) Fault {
+	f := fault(Rewound, "", from, to)
+	f.Lost = due(since)
+	return f
+}
+
 func look(s Span, o Outcome) Change { return Change{Span: s, Kind: Look, Outcome: o} }
 
 func fire(s Span, o Outcome, dueMS int) Change {
@@ -139,6 +146,15 @@ func TestBench(t *testing.T) {
 		{name: "put in its place within its lease", changes: []Change{created, replace(on("b", 230), Done, 280, false)}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100), by("a", on("a", 300), 1, 280, later(400))}, fault: "without a reason"},
 		{name: "the same attempt twice", changes: []Change{created}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100), by("a", on("a", 1500), 1, 100, later(1600))}, fault: "without a reason"},
 
+		{name: "lost with the process that knew it", changes: []Change{created}, faults: []Fault{lost(-50, 300, 400), fault(Killed, "a", 290, 900)}, excuse: "a was killed"},
+		{name: "lost by an empty Redis, with the process that knew it", changes: []Change{created}, faults: []Fault{lost(-60000, 300, 400), fault(Killed, "a", 290, 900)}, excuse: "a was killed"},
+		{name: "lost, and a process was ended that had handed over", changes: []Change{created}, faults: []Fault{lost(-50, 300, 400), fault(HandedOver, "a", 290, 900)}, fault: "lost"},
+		{name: "lost, and a process was ended that hands nothing over", changes: []Change{created}, faults: []Fault{lost(-50, 300, 400), fault(Restarted, "a", 290, 900)}, excuse: "a was restarted"},
+		{name: "lost, and a process was killed later", changes: []Change{created}, faults: []Fault{lost(-50, 300, 400), fault(Killed, "a", 950, 1900)}, fault: "lost"},
+		{name: "lost, and a process had been killed before", changes: []Change{created}, faults: []Fault{lost(200, 800, 900), fault(Killed, "a", -20, 900)}, fault: "lost"},
+		{name: "lost, but for long before the loss", changes: []Change{create(on("a", -2000), Done, 100)}, faults: []Fault{lost(-50, 300, 400), fault(Killed, "a", 290, 900)}, fault: "lost"},
+		{name: "lost, and a process stood still until it was replaced", changes: []Change{created}, faults: []Fault{lost(-50, 300, 400), fault(Stopped, "a", 290, 900)}, excuse: "a was stopped"},
+		{name: "lost, and a process stood still for a moment", changes: []Change{created}, faults: []Fault{lost(-50, 300, 400), fault(Stopped, "a", 290, 400)}, fault: "lost"},
 		{name: "created again after it was finished", changes: []Change{create(on("a", 0), Unknown, 100), create(on("b", 300), Done, 100)}, deliveries: []*Delivery{first, by("b", on("b", 400), 1, 100, later(500))}, again: AskedAgain},
 		{name: "created again long before it was finished", changes: []Change{create(on("a", 0), Unknown, 100), create(on("b", 20), Done, 100)}, deliveries: []*Delivery{first, by("b", on("b", 400), 1, 100, later(500))}, fault: "acknowledgement was recorded"},
 		{name: "replaced after it was finished", changes: []Change{created, replace(on("b", 300), Done, 350, true)}, deliveries: []*Delivery{first, by("b", on("b", 400), 1, 350, later(500))}, again: AskedAgain},

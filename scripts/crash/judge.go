@@ -47,8 +47,17 @@ type Verdict struct {
 	Again                             map[string]int // deliveries after the first one, by reason
 	Faults                            []string       // promises that were broken
 	Broken                            map[Promise]int
+	Violations                        []Violation // Faults, of a Bench
 	// Excused are deliveries that would be among them, and what explains each.
 	Excused []string
+}
+
+// A Violation is a broken promise of a task.
+type Violation struct {
+	Task       int
+	Promise    Promise
+	Text       string
+	Start, End time.Time // when what broke it happened
 }
 
 // String is one line of figures, and the first faults.

@@ -47,11 +47,11 @@ func (c *taskJudge) denied(x *Change) {
 	}
 	switch {
 	case x.Anew:
-		c.breaks(MadeTwice, "made again by %s, and no request had finished it", x.by())
+		c.breaks(MadeTwice, x.Span, "made again by %s, and no request had finished it", x.by())
 	case x.Kind == Listed:
-		c.breaks(LeftOut, "left out of a list by %s, and no request had touched it", x.by())
+		c.breaks(LeftOut, x.Span, "left out of a list by %s, and no request had touched it", x.by())
 	default:
-		c.breaks(WrongMissing, "answered 404 by %s, and no request had finished it", x.by())
+		c.breaks(WrongMissing, x.Span, "answered 404 by %s, and no request had finished it", x.by())
 	}
 }
 
@@ -101,7 +101,7 @@ func (c *taskJudge) shown(x *Change) {
 			continue
 		}
 		if !c.remade(other, &Delivery{Span: x.Span}) {
-			c.breaks(ShownAfter, "shown by %s after its cancellation was answered with 204", x.by())
+			c.breaks(ShownAfter, x.Span, "shown by %s after its cancellation was answered with 204", x.by())
 			return
 		}
 	}
@@ -121,7 +121,7 @@ func (c *taskJudge) named(d *Delivery) {
 		}
 	}
 	if told != "" {
-		c.breaks(WrongID, "created as %s, and delivered as %s by %s", told, d.ID, d.by())
+		c.breaks(WrongID, d.Span, "created as %s, and delivered as %s by %s", told, d.ID, d.by())
 	}
 }
 

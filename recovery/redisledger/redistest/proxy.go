@@ -12,11 +12,11 @@ import (
 type Proxy struct {
 	Addr string
 
-	target   string
 	listener net.Listener
 	wg       sync.WaitGroup
 
 	mu      sync.Mutex // guards everything below
+	target  string
 	change  *sync.Cond
 	deaf    bool
 	severed Severance // 0 while connections are passed on
@@ -133,6 +133,23 @@ func (p *Proxy) Heal() {
 	p.change.Broadcast()
 }
 
+// Retarget breaks all connections, and forwards new ones to another server.
+func (p *Proxy) Retarget(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+	for l := range p.links {
+		l.reset()
+	}
+	p.change.Broadcast()
+}
+
+func (p *Proxy) leadsTo() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.target
+}
+
 // Hold keeps back requests over the present connections, until release is called: they then reach
 // the server, though their sender has long given up, and release returns when the server has
 // executed them. New connections work at once.
@@ -194,7 +211,8 @@ func (p *Proxy) accept() {
 			reset(client)
 			continue
 		}
-		server, err := net.Dial("tcp", p.target)
+		target := p.leadsTo()
+		server, err := net.Dial("tcp", target)
 		if err != nil {
 			_ = client.Close()
 			continue
@@ -203,7 +221,7 @@ func (p *Proxy) accept() {
 		p.mu.Lock()
 		closed := p.closed
 		p.links[l] = struct{}{}
-		if p.severed == Reset {
+		if p.severed == Reset || p.target != target {
 			l.reset()
 		}
 		p.mu.Unlock()

@@ -50,10 +50,10 @@ func StartSentinel(t testing.TB, options ...string) *Sentinels {
 }
 
 // StartReplica starts a replica of a server, and waits until it has caught up.
-func StartReplica(t testing.TB, master *Server) *Server {
+func StartReplica(t testing.TB, master *Server, options ...string) *Server {
 	t.Helper()
 	host, port, _ := net.SplitHostPort(master.Addr)
-	replica := Start(t, "replicaof "+host+" "+port)
+	replica := Start(t, append([]string{"replicaof " + host + " " + port}, options...)...)
 	replica.WaitForMaster()
 	return replica
 }
@@ -93,9 +93,13 @@ func (s *Sentinels) Rejoin() {
 	s.Master.t.Helper()
 	s.Master, s.Replica = s.Replica, s.Master
 	host, port, _ := net.SplitHostPort(s.Master.Addr)
-	s.Replica.args = []string{s.Replica.args[0], "--replicaof", host, port}
+	config := s.Replica.args[:1]
+	s.Replica.args = []string{config[0], "--replicaof", host, port}
 	s.Replica.Start()
 	s.Replica.WaitForMaster()
+	// From here on its file says so, until the sentinel makes it the master again.
+	s.Replica.Do("config", "rewrite")
+	s.Replica.args = config
 	s.sentinel.Wait("the sentinel counts on the replica", func(ctx context.Context, c *redis.Client) bool {
 		list, err := c.Do(ctx, "sentinel", "replicas", MasterName).Slice()
 		if err != nil || len(list) != 1 {

@@ -1,0 +1,94 @@
+package crash
+
+import (
+	"slices"
+	"time"
+)
+
+// life is from the first request for a task until the last thing that is known of it, and for as
+// long after its deadline as something may be under way.
+func (c *taskJudge) life() (s Span) {
+	add := func(start, end time.Time) {
+		if s.Start.IsZero() || start.Before(s.Start) {
+			s.Start = start
+		}
+		if end.After(s.End) {
+			s.End = end
+		}
+	}
+	for _, x := range c.Changes {
+		add(x.Start, x.End)
+		if !x.Due.IsZero() {
+			add(x.Start, x.Due.Add(c.Patience))
+		}
+	}
+	for _, d := range c.Deliveries {
+		add(d.Start, d.End)
+		for _, x := range d.Settlements {
+			add(x.Start, x.End)
+		}
+	}
+	return s
+}
+
+// forgotten reports whether Redis has lost writes of the task, and no memory may have had them
+// (docs/operations.md, "Redis"): the process of a node has ended after the first of the lost writes
+// and before the loss was noticed and mended. A node that hands its tasks over before it ends does
+// not explain that, since it keeps them until another one has them. A node that is out of touch for
+// as long as others wait for it does.
+func (c *taskJudge) forgotten() (why string, ok bool) {
+	var touched []Span
+	for _, loss := range c.faults {
+		if loss.Lost.IsZero() {
+			continue
+		}
+		for _, f := range c.faults {
+			if !c.endsMemory(f) || !c.atOnce(loss, f) {
+				continue
+			}
+			if touched == nil {
+				touched = c.touches()
+			}
+			if slices.ContainsFunc(touched, func(s Span) bool {
+				return s.End.Add(c.Patience).After(loss.Lost) && s.Start.Before(loss.End.Add(c.Patience))
+			}) {
+				return loss.String() + "; " + f.String(), true
+			}
+		}
+	}
+	return "", false
+}
+
+// endsMemory reports whether what a node had in memory is in no memory during, or after, a fault.
+func (c *taskJudge) endsMemory(f Fault) bool {
+	switch f.Trouble {
+	case Killed, Restarted:
+		return true
+	case Stopped, CutOff, HalfOpen, Slow:
+		return f.End.IsZero() || f.End.Sub(f.Start) > c.FailoverAfter*8/10
+	}
+	return false
+}
+
+// atOnce reports whether a fault began after writes that Redis has lost, and lasted, with the time
+// in which others read what the node had, until the loss.
+func (c *taskJudge) atOnce(loss, f Fault) bool {
+	const underWay = 200 * time.Millisecond // to a replica
+	return f.Start.After(loss.Lost.Add(-underWay)) && f.meets(loss.Start.Add(-c.Patience), loss.End.Add(c.Patience))
+}
+
+// touches are the requests that may have changed the record of the task.
+func (c *taskJudge) touches() (all []Span) {
+	for i := range c.Changes {
+		if x := &c.Changes[i]; x.may() && x.Kind != Look && x.Kind != Listed {
+			all = append(all, Span{Start: x.Start, End: c.lands(x)})
+		}
+	}
+	for _, d := range c.Deliveries {
+		all = append(all, Span{Start: d.Start, End: d.End})
+		for _, s := range d.Settlements {
+			all = append(all, Span{Start: s.Start, End: s.End})
+		}
+	}
+	return all
+}
