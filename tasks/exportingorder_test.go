@@ -43,7 +43,7 @@ func TestExportWhileOrderIsDropped(t *testing.T) {
 	}()
 	// An export may end before the goroutine has had the processor once.
 	for first := true; first || drops.Load() == 0; first = false {
-		if ids := exported(t, e); len(ids) != count {
+		if ids := idsIn(exported(t, e, portable.InMemory, time.Hour)); len(ids) != count {
 			t.Errorf("%d of %d tasks are exported; the order was dropped %d times", len(ids), count, drops.Load())
 		}
 	}
@@ -51,20 +51,51 @@ func TestExportWhileOrderIsDropped(t *testing.T) {
 	<-ended
 }
 
-// exported returns the ids of the tasks in memory, as an export reads them.
-func exported(t *testing.T, e *engine.Engine) map[string]bool {
-	ids, q := make(map[string]bool), portable.Query{Pass: portable.InMemory}
+// A part that ends by time has got on, and the next one begins behind it: each task is given once,
+// also behind the end of a list or a label.
+func TestExportWhosePartsEndByTime(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.keepsFor("kept", time.Hour)
+		const count = 200
+		for i := range count {
+			r.must(Request{ID: fmt.Sprint("task-", i), Topic: "x", Delay: time.Hour})
+		}
+		for i := range 3 {
+			r.finish(fmt.Sprint("finished-", i), "kept")
+			r.bury(fmt.Sprint("dead-", i%2), fmt.Sprint("dead-", i))
+		}
+		for pass, want := range map[portable.Pass]int{portable.InMemory: count, portable.Buried: 6} {
+			given := exported(t, r.Engine(), pass, -time.Hour)
+			if ids := idsIn(given); len(given) != want || len(ids) != want {
+				t.Errorf("pass %d gives %d tasks, %d of %d", pass, len(given), len(ids), want)
+			}
+		}
+	})
+}
+
+// exported returns the tasks of a pass as an export reads them, in parts that end after a time.
+func exported(t *testing.T, e *engine.Engine, pass portable.Pass, after time.Duration) (given []portable.Item) {
+	q := portable.Query{Pass: pass}
 	for {
-		part, err := portable.Read(t.Context(), e, &q)
+		part, err := portable.ReadUntil(t.Context(), e, &q, time.Now().Add(after))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for _, item := range part.Items {
-			ids[item.ID] = true
-		}
-		if part.Last == nil {
-			return ids
+		given = append(given, part.Items...)
+		switch {
+		case part.Last == nil:
+			return given
+		case part.Last.Compare(q.From) <= 0:
+			t.Fatalf("a part from %+v ends at %+v", q.From, *part.Last)
 		}
 		q.From = *part.Last
 	}
+}
+
+func idsIn(items []portable.Item) map[string]bool {
+	ids := make(map[string]bool)
+	for _, item := range items {
+		ids[item.ID] = true
+	}
+	return ids
 }

@@ -2,6 +2,7 @@ package portable
 
 import (
 	"cmp"
+	"math"
 	"strings"
 
 	"github.com/lapsehq/lapse/tasks/internal/store"
@@ -26,6 +27,20 @@ const behindIDs = "~"
 
 // endOf is the position behind all tasks of a list of the store's Order.
 func endOf(list int) Position { return Position{Place: store.EndOf(list), ID: behindIDs} }
+
+// firstList returns the first list of the store's Order that may have tasks behind p.
+func (p Position) firstList() int {
+	list := store.ListOf(p.Place)
+	if p == endOf(list) {
+		list++
+	}
+	return list
+}
+
+// endOfLabel is the position behind all tasks of a label of the ledger.
+func endOfLabel(label string) Position {
+	return Position{Label: label, At: math.MaxInt64, ID: behindIDs}
+}
 
 // BeforeCell is the position before all tasks of a cell. Places with the same beginning, but for so
 // many bits at their end, are a cell.

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"time"
 
@@ -46,10 +45,15 @@ type reading struct {
 // Read answers a Query about the tasks of this node. Errors: ErrReplaying, ErrUnavailable,
 // ErrClosed.
 func Read(ctx context.Context, e *engine.Engine, q *Query) (Part, error) {
+	return ReadUntil(ctx, e, q, time.Now().Add(readFor))
+}
+
+// ReadUntil is Read for a part that ends at a time, but not before it has got on from Query.From.
+func ReadUntil(ctx context.Context, e *engine.Engine, q *Query, until time.Time) (Part, error) {
 	if err := e.AwaitRead(ctx); err != nil {
 		return Part{}, err
 	}
-	r := &reading{Engine: e, query: q, until: time.Now().Add(readFor)}
+	r := &reading{Engine: e, query: q, until: until}
 	r.most = min(cmp.Or(q.Bytes, task.MaxPageBytes), task.MaxPageBytes)
 	r.items = min(max(cmp.Or(q.Items, MostItems), 1), MostItems)
 	var err error
@@ -64,10 +68,12 @@ func Read(ctx context.Context, e *engine.Engine, q *Query) (Part, error) {
 	return r.part, err
 }
 
-// full reports whether the part ends here.
-func (r *reading) full() bool {
-	return r.bytes >= r.most || len(r.part.Items) >= r.items || time.Now().After(r.until)
-}
+// full reports whether the part ends here. It looks at the clock, so it is asked after a step: a
+// part that ends by time has got on.
+func (r *reading) full() bool { return r.filled() || time.Now().After(r.until) }
+
+// filled reports whether the part has as much as is wanted.
+func (r *reading) filled() bool { return r.bytes >= r.most || len(r.part.Items) >= r.items }
 
 // wants reports whether tasks of a topic are asked for.
 func (r *reading) wants(topic string) bool {
@@ -78,7 +84,7 @@ func (r *reading) wants(topic string) bool {
 func (r *reading) add(at Position, rec []byte, shard int) bool {
 	r.part.Items = append(r.part.Items, Item{at, bytes.Clone(rec), shard})
 	r.bytes += itemBytes + len(at.ID) + len(rec)
-	return r.bytes < r.most && len(r.part.Items) < r.items
+	return !r.filled()
 }
 
 // slots returns the first list of the store's Order from one on that has slots, and these slots,
@@ -112,7 +118,7 @@ var errOrder = errors.New("the tasks in memory could not be put in order in time
 func (r *reading) memory(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.Config.AnswerWithin, errOrder)
 	defer cancel()
-	for list := store.ListOf(r.query.From.Place); list < store.OrderLists; list++ {
+	for list := r.query.From.firstList(); list < store.OrderLists; list++ {
 		next, slots, err := r.slots(ctx, list)
 		if err != nil {
 			return err
@@ -213,22 +219,26 @@ func (r *reading) copied(some []candidate) (full bool) {
 func (r *reading) buried(ctx context.Context) error {
 	labels := r.BuriedLabels(r.query.From.Label, r.wants)
 	for _, label := range labels {
+		if r.query.From == endOfLabel(label) {
+			continue
+		}
 		var after recovery.Ref
 		if label == r.query.From.Label {
 			after = recovery.Ref{ID: r.query.From.ID, Next: r.query.From.At}
 		}
-		full := false
+		at, full := Position{}, false
 		err := r.Ledger.ListDead(ctx, label, after, func(e recovery.Entry) bool {
 			if full {
-				at := r.part.Items[len(r.part.Items)-1].Position
 				r.part.Last = &at
 				return false
 			}
+			at = Position{Label: label, At: e.Spot.At, ID: string(e.ID)}
 			if _, err := record.Decode(e.Data); err != nil {
 				r.part.Unreadable++
-				return true
+			} else {
+				r.add(at, e.Data, e.Shard)
 			}
-			full = !r.add(Position{Label: label, At: e.Spot.At, ID: string(e.ID)}, e.Data, e.Shard) || time.Now().After(r.until)
+			full = r.full()
 			return true
 		})
 		switch {
@@ -238,8 +248,9 @@ func (r *reading) buried(ctx context.Context) error {
 			return fmt.Errorf("%w: %w", task.ErrUnavailable, err)
 		case r.part.Last != nil:
 			return nil
-		case full, time.Now().After(r.until):
-			r.part.Last = &Position{Label: label, At: math.MaxInt64, ID: behindIDs}
+		case r.full():
+			at = endOfLabel(label)
+			r.part.Last = &at
 			return nil
 		}
 	}

@@ -36,7 +36,7 @@ func PlaceOf(id []byte) uint64 { return xxhash.Sum64(id) }
 func ListOf(place uint64) int { return int(place >> orderShift) }
 
 // EndOf returns the last place of a list.
-func EndOf(list int) uint64 { return uint64(list)<<orderShift | 1<<orderShift - 1 }
+func EndOf(list int) uint64 { return uint64(list)<<orderShift | (1<<orderShift - 1) }
 
 // spareEntries is how many entries an Order may have besides two for each task.
 const spareEntries = 1 << 20

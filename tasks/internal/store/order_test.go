@@ -102,3 +102,12 @@ func TestRequeued(t *testing.T) {
 		}
 	}
 }
+
+// A list ends where the next one begins.
+func TestEndOfIsInItsList(t *testing.T) {
+	for list := range OrderLists {
+		if end := EndOf(list); ListOf(end) != list || list+1 < OrderLists && ListOf(end+1) != list+1 {
+			t.Fatalf("list %d ends at %x", list, end)
+		}
+	}
+}
