@@ -156,6 +156,9 @@ type Counts struct {
 	Receivers int64 `json:"receivers"`
 	// Of dead tasks, in topics with on_dead, since the start.
 	FollowUps FollowUps `json:"follow_ups"`
+	// Dead tasks, and finished ones that were kept, which the ledger has lost since the start,
+	// and of which this node had no records in memory to write them again.
+	Lost int64 `json:"lost"`
 	// Attempts that failed in the last 5 minutes.
 	FailedRecent int64 `json:"failed_recent"`
 	// Of first attempts in the last 5 minutes, and of the tasks that are ready now, for their

@@ -126,6 +126,7 @@ type Counts struct {
 	Held          int64          `json:"held" doc:"Tasks whose countdown is held. They count as pending too."`
 	Receivers     int64          `json:"receivers" doc:"Calls of reserve that wait."`
 	FollowUps     FollowUps      `json:"follow_ups" doc:"Of dead tasks, in topics with on_dead, since the start."`
+	Lost          int64          `json:"lost" doc:"Dead tasks, and finished ones that were kept, which the ledger has lost since the start, and of which this node had no records in memory to write them again."`
 	FailedRecent  int64          `json:"failed_recent" doc:"Attempts that failed in the last 5 minutes."`
 	Recent        RecentLateness `json:"recent" doc:"Of first attempts in the last 5 minutes, and of the tasks that are ready now, for their first or a further attempt. The total leaves paused topics out."`
 }
@@ -190,7 +191,7 @@ func wireCounts(c *tasks.Counts) Counts {
 		},
 		Lateness:      wireLateness(&c.Lateness),
 		ReadyOldestAt: formatInstant(c.ReadyOldest), Receivers: c.Receivers, Recent: wireRecent(&c.Recent),
-		FailedRecent: c.FailedRecent, FollowUps: FollowUps{c.FollowUps, c.FollowUpsLost, c.FollowUpsEnded},
+		FailedRecent: c.FailedRecent, FollowUps: FollowUps{c.FollowUps, c.FollowUpsLost, c.FollowUpsEnded}, Lost: c.Lost,
 	}
 }
 

@@ -115,6 +115,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		counter(onDead, n.FollowUpsLost, t.Name, "lost")
 		counter(onDead, n.FollowUpsEnded, t.Name, "ended")
 		counter(expired, n.Expired, t.Name)
+		counter(deadLost, n.Lost, t.Name)
 		gauge(deadOldest, age(n.DeadOldest, s.At), t.Name)
 		counter(cancelled, n.Cancelled, t.Name)
 		counter(skipped, n.Skipped, t.Name)

@@ -33,6 +33,7 @@ var (
 	scheduled    = name("tasks_scheduled_total", "Tasks that this node has accepted since its start.", labelTopic)
 	delivered    = name("tasks_delivered_total", "Tasks of this node that their receiver has acknowledged, since the start of the node.", labelTopic)
 	died         = name("tasks_died_total", "Tasks of this node that have died since its start: their attempts were exhausted, or their receiver buried them. They wait for an operator: alert on any increase.", labelTopic)
+	deadLost     = name("dead_lost_total", "Dead tasks, and finished ones that were kept, which the ledger has lost, and of which this node had no records in memory to write them again, since its start. Alert on any increase: those tasks are gone, and their ids are free.", labelTopic)
 	onDead       = name("on_dead_total", "Tasks of this node that have died since its start in a topic with on_dead, by outcome: made (followed by a task of the other topic), lost (not followed, since there was no room), ended (not followed, since the chain of deaths had come through that topic before, or was too long). Those lost and ended are dead, and that is all: alert on any increase.", labelTopic, labelOutcome)
 	expired      = name("dead_expired_total", "Dead tasks that this node has deleted since its start, because the dead_retention of their topic had passed. They are gone undelivered.", labelTopic)
 	deadOldest   = name("dead_oldest_age_seconds", "Age in seconds of the longest dead task of the topic at this node; 0 if none is dead. Once it reaches the topic's dead_retention (7 days unless set) that task is deleted.", labelTopic)
@@ -132,7 +133,7 @@ var (
 
 // all lists every metric, for Describe.
 var all = []*prometheus.Desc{
-	tasksNow, retrying, held, blocked, strays, finished, scheduled, delivered, died, onDead, expired, deadOldest, cancelled, skipped, failed, attempts, leaseExpired, panicked, readyOldest, receivers, recent, lateness, paused,
+	tasksNow, retrying, held, blocked, strays, finished, scheduled, delivered, died, onDead, deadLost, expired, deadOldest, cancelled, skipped, failed, attempts, leaseExpired, panicked, readyOldest, receivers, recent, lateness, paused,
 	deliveryOutcomes, deliveryTook,
 	info, build, ready, replayRecords, replaySeconds, rescued, missedWakes, leasesReturned,
 	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, workers, crowd, concurrency, reserves, help, unsettled, auditChecked, auditRepaired, ledgerRewinds,

@@ -136,6 +136,9 @@ type DeathCounts struct {
 	// since there was no room; FollowUpsEnded those that were not made since their chain had come
 	// through the topic before, or was too long. Those tasks are dead, and that is all.
 	FollowUps, FollowUpsLost, FollowUpsEnded int64
+	// Lost are dead tasks, and finished ones that were kept, which the ledger has lost, and of
+	// which this node had no records in memory to write them again.
+	Lost int64
 }
 
 // Add adds the figures of o to c. DeadOldest and ReadyOldest become the earlier of the two.
@@ -162,6 +165,7 @@ func (c *Counts) Add(o *Counts) {
 	c.FollowUps += o.FollowUps
 	c.FollowUpsLost += o.FollowUpsLost
 	c.FollowUpsEnded += o.FollowUpsEnded
+	c.Lost += o.Lost
 	c.Cancelled += o.Cancelled
 	c.Skipped += o.Skipped
 	c.Panicked += o.Panicked

@@ -201,6 +201,9 @@ class Counts(TypedDict):
     lateness: Lateness
     # Attempts whose lease ran out; also in failed.
     lease_expired: int
+    # Dead tasks, and finished ones that were kept, which the ledger has lost since the start, and
+    # of which this node had no records in memory to write them again.
+    lost: int
     # Handlers that panicked; also in failed.
     panicked: int
     # Retrying and held tasks included.

@@ -1009,6 +1009,11 @@ export interface components {
             lease_expired: number;
             /**
              * Format: int64
+             * @description Dead tasks, and finished ones that were kept, which the ledger has lost since the start, and of which this node had no records in memory to write them again.
+             */
+            lost: number;
+            /**
+             * Format: int64
              * @description Handlers that panicked; also in failed.
              */
             panicked: number;

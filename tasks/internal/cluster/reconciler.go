@@ -191,7 +191,7 @@ func (c *reconciler) index(ctx context.Context) error {
 		}
 		c.marked = goal
 	}
-	if !c.engine.IsReplayed() {
+	if !c.engine.IsReplayed() || c.engine.Restoring() {
 		return nil
 	}
 	registered, err := c.registerMemory(ctx)

@@ -177,6 +177,7 @@ type wireDeaths struct {
 	FollowUps      int64 `json:"follow_ups,omitempty"`
 	FollowUpsLost  int64 `json:"follow_ups_lost,omitempty"`
 	FollowUpsEnded int64 `json:"follow_ups_ended,omitempty"`
+	Lost           int64 `json:"lost,omitempty"`
 }
 
 // A wirePending is a task.PendingCounts.

@@ -21,7 +21,8 @@ type Write struct {
 	// followed: of opBury, its follow-up was made, or there is none; see ondead.go.
 	followed bool
 	// after is, of the opCreate of a follow-up, the topic of the dead task; of an opRequeue that
-	// replaces a task, the topic that this one counts in.
+	// replaces a task, the topic that this one counts in; of an opRebury, the topic under which the
+	// ledger has an earlier burial of the task, nil if it has none.
 	after   *Topic
 	at      int64         // the time under which a put files the record
 	rec     []byte        // opMove, opCancel that keeps: the new one; opPark: the one while parked
@@ -45,6 +46,7 @@ const (
 	opBury                    // burying    -> dead
 	opRequeue                 // requeuing  -> pending, as it was or replaced
 	opForget                  // finishing  -> gone, from among the dead
+	opRebury                  // finishing  -> dead, or kept: once more, see rebury.go
 	OpExpire                  // the same, because it was kept long enough
 	opUnspool                 // stays where it is; its record goes from the spool to the ledger
 	opUnspooled               // deletes what is left of a move: in the spool, or a second record
@@ -103,6 +105,13 @@ func (s *Engine) changeOfLocked(w *Write, sl *store.Slot) recovery.Change {
 	case opBury:
 		c.Data = s.Store.Record(sl)
 		c.To = recovery.Spot{Place: recovery.Dead, At: w.at, Label: s.TopicTable.ByNumber[sl.Topic].Name}
+	case opRebury:
+		c.Data = s.Store.Record(sl)
+		w.at = record.Next(c.Data)
+		c.To = recovery.Spot{Place: recovery.Dead, At: w.at, Label: s.buriedAsLocked(sl).Name}
+		if w.after != nil {
+			c.From = recovery.Spot{Place: recovery.Dead, At: sl.Stored, Label: w.after.Name}
+		}
 	case opRequeue:
 		c.Data = s.Store.Record(sl)
 		w.at = record.Next(c.Data)
@@ -240,7 +249,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		}
 	case opCreateDead:
 		s.Writes.Arriving--
-		s.addDeadLocked(s.buriedAsLocked(sl), int(sl.Shard), s.Store.ID(sl), w.at)
+		s.buriedLocked(s.buriedAsLocked(sl), sl, s.Store.Record(sl))
 		s.leaveLocked(w.slot, sl)
 	case opMove:
 		s.Writes.Arriving--
@@ -278,8 +287,8 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		s.endedLocked(w, t, sl)
 	case opFinish:
 		s.endedLocked(w, t, sl)
-	case opBury:
-		s.addDeadLocked(t, int(sl.Shard), s.Store.ID(sl), w.at)
+	case opBury, opRebury:
+		s.buriedLocked(s.buriedAsLocked(sl), sl, s.Store.Record(sl))
 		s.leaveLocked(w.slot, sl)
 	case opRequeue:
 		from := s.requeuedFromLocked(w, sl)
@@ -326,7 +335,7 @@ func (s *Engine) droppedLocked(w *Write, sl *store.Slot) {
 		s.Writes.Arriving--
 	case opRequeue, opForget, OpExpire:
 		s.leaveLocked(w.slot, sl)
-	case opRecordAttempt, opCancel, opRecord, opPark, opFinish, opBury, opUnspool, opUnspooled:
+	case opRecordAttempt, opCancel, opRecord, opPark, opFinish, opBury, opRebury, opUnspool, opUnspooled:
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -14,8 +15,10 @@ import (
 // differ, one of them is corrected:
 //
 //	memory   ledger                          what is done
-//	dead     no record                       memory forgets it
-//	dead     pending                         it is buried again
+//	dead     no record                       it is written again if memory has its record, see
+//	                                         rebury.go; otherwise memory forgets it
+//	dead     pending, or dead at another     it is written again
+//	         time or in another topic
 //	other    dead, and memory knows better   the ledger's record is deleted
 //	none     dead                            memory learns it; deleted if the ledger lost writes
 //	none     an index member, no record      the member is deleted
@@ -30,11 +33,13 @@ type deadCheck struct {
 
 	missing map[uint64]struct{} // hashes of the dead that the ledger has not shown so far
 	page    []recovery.Entry    // of the ledger's index, not looked at yet
+	earlier []lostBurial        // of the page, which the ledger has as they were buried before
 
 	open bool // it is not decided yet what has become of some
 
-	forgotten, learned int // by memory
-	deleting, burying  int // in the ledger, which confirms it later
+	forgotten         lostTopics
+	learned           int // by memory
+	deleting, burying int // in the ledger, which confirms it later
 }
 
 // doubtDeadLocked has the index of the dead compared with the ledger's soon, in the background.
@@ -79,7 +84,7 @@ func (s *Engine) compareDead() {
 // compareDeadOf compares one shard. With rewound its loss of writes is being made good, by
 // the caller. A shard that is lost meanwhile is no error.
 func (s *Engine) compareDeadOf(n int, h *OwnedShard, rewound bool) error {
-	c := deadCheck{Engine: s, shard: n, h: h, rewound: rewound, missing: make(map[uint64]struct{})}
+	c := deadCheck{Engine: s, shard: n, h: h, rewound: rewound, missing: make(map[uint64]struct{}), forgotten: make(lostTopics)}
 	var reads, scans bool
 	c.checker, _ = s.Ledger.(recovery.DeadChecker)
 	c.reader, reads = s.Ledger.(recovery.Rewinder)
@@ -90,14 +95,15 @@ func (s *Engine) compareDeadOf(n int, h *OwnedShard, rewound bool) error {
 	err := c.run(s.Life.Context)
 	s.Mu.Lock()
 	delete(s.Dead.checks, &c)
-	if c.forgotten > 0 || c.open {
+	if len(c.forgotten) > 0 || c.open {
 		s.doubtDeadLocked() // members of the ledger's index without a record are deleted then
 	}
 	s.Mu.Unlock()
-	if c.forgotten+c.learned+c.deleting+c.burying > 0 {
+	if c.learned+c.deleting+c.burying > 0 {
 		s.Config.Log.Error("dead index differs from the ledger; correcting", "node", s.Config.Node, "shard", n,
-			"forgotten", c.forgotten, "learned", c.learned, "deleting", c.deleting, "burying", c.burying)
+			"learned", c.learned, "deleting", c.deleting, "burying", c.burying)
 	}
+	s.tellForgotten(c.forgotten)
 	if errors.Is(err, recovery.ErrLost) || errors.Is(err, recovery.ErrClosed) || errors.Is(err, task.ErrClosed) {
 		return nil
 	}
@@ -147,17 +153,70 @@ func (c *deadCheck) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.Mu.Lock()
-	left := len(c.missing)
-	c.Mu.Unlock()
-	if left == 0 {
-		return nil
+	if err := c.restore(ctx); err != nil || c.left() == 0 {
+		return err
 	}
 	if err := c.reader.ScanShard(ctx, c.shard, c.buryPending); err != nil {
 		return err
 	}
 	c.forget()
 	return nil
+}
+
+// left returns how many of the dead the ledger has not shown so far.
+func (c *deadCheck) left() int {
+	c.Mu.Lock()
+	defer c.Mu.Unlock()
+	return len(c.missing)
+}
+
+// restore writes those of the missing again whose records memory has.
+func (c *deadCheck) restore(ctx context.Context) error {
+	for _, some := range c.missingChunks() {
+		var lost []lostBurial
+		c.Mu.Lock()
+		for _, hash := range some {
+			_, missing := c.missing[hash]
+			if b, has := c.Dead.record(hash); has && missing {
+				lost = append(lost, lostBurial{id: string(b.ID)})
+			}
+		}
+		c.Mu.Unlock()
+		if err := c.writeAgain(ctx, lost); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// missingChunks returns the missing in pieces.
+func (c *deadCheck) missingChunks() (pieces [][]uint64) {
+	c.Mu.Lock()
+	defer func() { c.Mu.Unlock() }()
+	var piece []uint64
+	for hash := range c.missing {
+		if len(piece) == AtOnce {
+			pieces, piece = append(pieces, piece), nil
+			c.Mu.Unlock()
+			c.Mu.Lock()
+		}
+		piece = append(piece, hash)
+	}
+	return append(pieces, piece)
+}
+
+// writeAgain writes lost burials again, and waits until the ledger has confirmed them: what is read
+// from the ledger afterwards has them.
+func (c *deadCheck) writeAgain(ctx context.Context, lost []lostBurial) error {
+	if len(lost) == 0 {
+		return nil
+	}
+	if !c.Breathe() {
+		return task.ErrClosed
+	}
+	done, err := c.reburyAndWait(ctx, c.shard, c.h, lost)
+	c.burying += done
+	return err
 }
 
 // look compares a page of the ledger's index.
@@ -176,15 +235,26 @@ func (c *deadCheck) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if !c.compare(has) {
+		return recovery.ErrLost
+	}
+	earlier := c.earlier
+	c.earlier = nil
+	return c.writeAgain(ctx, earlier)
+}
+
+// compare compares a page of the ledger's index. It reports false if the shard is not memory's to
+// correct any more.
+func (c *deadCheck) compare(has []bool) bool {
 	c.Mu.Lock()
 	defer c.Mu.Unlock()
 	if !c.readyLocked() {
-		return recovery.ErrLost
+		return false
 	}
 	for i, e := range c.page {
 		c.compareLocked(e, has[i])
 	}
-	return nil
+	return true
 }
 
 // compareLocked compares one dead task of the ledger's index.
@@ -193,6 +263,8 @@ func (c *deadCheck) compareLocked(e recovery.Entry, recorded bool) {
 	n, known := c.Store.FindHashed(hash, e.ID)
 	_, dead := c.h.dead[hash]
 	switch {
+	case dead && c.isEarlierLocked(hash, e.Spot):
+		c.earlier = append(c.earlier, lostBurial{id: string(e.ID), earlier: e.Spot})
 	case dead:
 		if recorded {
 			delete(c.missing, hash)
@@ -206,6 +278,13 @@ func (c *deadCheck) compareLocked(e recovery.Entry, recorded bool) {
 		c.Committer.Submit(c.shard, recovery.Change{ID: e.ID, From: e.Spot}, Write{op: opUnspooled})
 		c.deleting++
 	}
+}
+
+// isEarlierLocked reports whether the ledger has another burial of a task than memory. The task was
+// taken from among the dead since, and buried once more.
+func (c *deadCheck) isEarlierLocked(hash uint64, at recovery.Spot) bool {
+	b, has := c.Dead.record(hash)
+	return has && (record.Next(b.Record) != at.At || labelOf(b.Record) != at.Label)
 }
 
 // buryPending buries those of a page that are dead by memory, and of which the ledger has an
@@ -229,7 +308,7 @@ func (c *deadCheck) buryPending(page []recovery.Entry) error {
 	return err
 }
 
-// forget corrects memory.
+// forget has memory forget those that cannot be written again.
 func (c *deadCheck) forget() {
 	c.Mu.Lock()
 	defer func() { c.Mu.Unlock() }()
@@ -239,8 +318,12 @@ func (c *deadCheck) forget() {
 			c.Mu.Unlock()
 			c.Mu.Lock()
 		}
-		if c.readyLocked() && c.forgetDeadLocked(c.h, hash) {
-			c.forgotten++
+		switch {
+		case !c.readyLocked():
+		case c.Dead.hasRecord(hash): // it was busy a moment ago, so it is not decided
+			c.open = true
+		default:
+			c.forgetDeadLocked(c.h, hash, c.forgotten)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -34,13 +35,22 @@ type deadIndex struct {
 	// followTold is the same of follow-ups that were not made.
 	followTold time.Duration
 	Requeued   store.Requeued // the last that have left
+	// Burials are the records of those of whom memory has them; nil if the ledger loses none.
+	Burials *store.Burials
 }
 
-func newDeadIndex() deadIndex {
-	return deadIndex{
+// burialShare is which part of Config.MaxBytes each queue of deadIndex.Burials may have.
+const burialShare = 64
+
+func newDeadIndex(ledger recovery.Ledger, maxBytes int64) deadIndex {
+	d := deadIndex{
 		IDs: make(map[uint64]struct{}), Kept: make(map[uint64]struct{}),
 		Requeued: store.Requeued{Run: rand.Uint64()},
 	}
+	if _, loses := ledger.(recovery.DeadChecker); loses {
+		d.Burials = store.NewBurials(maxBytes / burialShare)
+	}
+	return d
 }
 
 // of returns the hashes among which are those of the tasks that count as dead in a topic.
@@ -51,8 +61,8 @@ func (d *deadIndex) of(t *Topic) map[uint64]struct{} {
 	return d.IDs
 }
 
-// errUnburied is answered while the ledger has an older record of a task in place of the
-// dead one: it is written again.
+// errUnburied is answered while the ledger has lost a dead task, and memory has not: it is written
+// again.
 var errUnburied = task.KindOf(task.ErrUnavailable, "burial lost by the ledger; being written again")
 
 // A lostDead is an id that memory takes for dead and of which the ledger has no dead record.
@@ -117,39 +127,25 @@ func (s *Engine) findLostDead(ctx context.Context, ids []string) (lost []lostDea
 	return lost, nil
 }
 
-// forgetLostLocked takes lost ids, still locked, out of the index of the dead. It reports
-// whether all of them are out: one whose shard is being restored stays, and so does one
-// that the ledger still has as pending.
-func (s *Engine) forgetLostLocked(lost []lostDead) (all bool) {
-	forgotten := 0
+// forgetLostLocked takes lost ids, still locked, out of the index of the dead, and returns how many
+// are out. One that can be written again stays: memory has its record, or the ledger still has it
+// as pending. So does one whose shard is being restored.
+func (s *Engine) forgetLostLocked(lost []lostDead) (forgotten int) {
+	topics := make(lostTopics)
 	for _, l := range lost {
-		if l.h.reconciles == 0 && !l.pending && s.forgetDeadLocked(l.h, s.Store.Hash([]byte(l.id))) {
+		if hash := s.Store.Hash([]byte(l.id)); l.h.reconciles == 0 && !l.pending && !s.Dead.hasRecord(hash) && s.forgetDeadLocked(l.h, hash, topics) {
 			forgotten++
 		}
 	}
 	if len(lost) > 0 {
 		s.doubtDeadLocked() // others may be lost as well
 	}
-	if forgotten > 0 {
-		s.Config.Log.Error("the ledger had lost dead tasks; their ids are free", "node", s.Config.Node, "tasks", forgotten)
-	}
-	return forgotten == len(lost)
+	s.tellForgotten(topics)
+	return forgotten
 }
 
-// buryLost buries those again that the ledger has as pending. They must not be locked.
-func (s *Engine) buryLost(lost []lostDead) {
-	for _, l := range lost {
-		if l.pending {
-			ref := recovery.Ref{ID: l.id, Next: l.unburied}
-			if _, err := s.BuryAgain(l.shard, l.h, []recovery.Ref{ref}); err != nil && !s.IsClosing() {
-				s.Config.Log.Warn("a dead task cannot be written again at the moment", "node", s.Config.Node, "task", l.id, "error", err)
-			}
-		}
-	}
-}
-
-// forgetDeadLocked takes a hash out of the index of the dead of a shard.
-func (s *Engine) forgetDeadLocked(h *OwnedShard, hash uint64) bool {
+// forgetDeadLocked takes a hash out of the index of the dead of a shard, and counts it as lost.
+func (s *Engine) forgetDeadLocked(h *OwnedShard, hash uint64, topics lostTopics) bool {
 	number, known := h.dead[hash]
 	if !known || !h.Mine() {
 		return false
@@ -157,13 +153,41 @@ func (s *Engine) forgetDeadLocked(h *OwnedShard, hash uint64) bool {
 	delete(h.dead, hash)
 	t := s.TopicTable.ByNumber[number]
 	delete(s.Dead.of(t), hash)
+	s.Dead.forgetRecord(hash)
 	t.lostDead()
+	if t.of != nil {
+		t = t.of
+	}
+	t.Counts.Lost++
+	topics[t.Name]++
 	return true
 }
 
-// RecheckDead asks the ledger whether it has the dead records of these ids, and forgets
-// that they are dead if it has not. It waits for changes of them that are under way. It
-// fails also while the ledger has an older record of one of them.
+// lostTopics count, by topic, tasks that the ledger has lost and memory cannot write again.
+type lostTopics map[string]int
+
+// toldTopics is how many of them a line of the log names.
+const toldTopics = 10
+
+// tellForgotten logs them.
+func (s *Engine) tellForgotten(topics lostTopics) {
+	if len(topics) == 0 {
+		return
+	}
+	total := 0
+	var named []string
+	for _, name := range slices.Sorted(maps.Keys(topics)) {
+		if total += topics[name]; len(named) < toldTopics {
+			named = append(named, fmt.Sprintf("%s: %d", name, topics[name]))
+		}
+	}
+	s.Config.Log.Error("the ledger has lost dead or finished tasks, and memory has no records of them; their ids are free",
+		"node", s.Config.Node, "tasks", total, "topics", strings.Join(named, ", "), "more_topics", len(topics)-len(named))
+}
+
+// RecheckDead asks the ledger whether it has the dead records of these ids. Those that it has lost
+// are written again, or forgotten if memory has no records of them. It waits for changes of them
+// that are under way, and fails if one could not be written again in time.
 func (s *Engine) RecheckDead(ctx context.Context, ids []string) error {
 	if _, ok := s.Ledger.(recovery.DeadChecker); !ok {
 		return nil
@@ -181,14 +205,14 @@ func (s *Engine) RecheckDead(ctx context.Context, ids []string) error {
 	}
 	lost, err := s.findLostDead(ctx, names)
 	s.Mu.Lock()
-	if !s.forgetLostLocked(lost) && err == nil {
-		err = errUnburied
-	}
+	done := s.forgetLostLocked(lost)
 	for _, n := range locked {
 		s.UncheckLocked(n)
 	}
 	s.Unlock()
-	s.buryLost(lost)
+	if done += s.buryLost(ctx, lost); done < len(lost) && err == nil {
+		err = errUnburied
+	}
 	return err
 }
 
@@ -289,6 +313,7 @@ func (s *Engine) removeDeadLocked(t *Topic, shard int, id []byte, died int64) {
 		delete(h.dead, hash)
 	}
 	delete(s.Dead.of(t), hash)
+	s.Dead.forgetRecord(hash)
 	t.Gauges[task.Dead]--
 	t.countLocked(0)
 	if l := &t.Oldest; died != noneDead && (died <= l.at || l.looking) {

@@ -134,9 +134,11 @@ type ownership struct {
 	List     []*OwnedShard // by number of the term; nil where there is none
 	granted  bool          // the terms of Open are in it: a number without a term was forgotten
 	Counts   shardCounts
-	Inactive int                 // terms of which nothing is handed out
-	handed   map[string]handOver // by node: of which the log does not tell yet
-	lost     lostShards          // of which the log does not tell yet
+	Inactive int // terms of which nothing is handed out
+	// restoring is how many losses of shards are being made good, from the notice of the ledger on.
+	restoring int
+	handed    map[string]handOver // by node: of which the log does not tell yet
+	lost      lostShards          // of which the log does not tell yet
 }
 
 // The detached are deliveries that handlers are making, and whose shards are leaving or have
@@ -154,7 +156,7 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 		everything: make(chan fullSweep, 1),
 		Store:      store.New(),
 		Outcomes:   store.NewOutcomes(),
-		Dead:       newDeadIndex(),
+		Dead:       newDeadIndex(ledger, cfg.MaxBytes),
 		Detached:   detached{make(map[uint64]recovery.ShardID), make(map[uint64]pendingVerdict)},
 		TopicTable: topicTable{
 			ByName:   make(map[string]*Topic),

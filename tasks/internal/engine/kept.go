@@ -46,13 +46,23 @@ func (s *Engine) labelledLocked(label string) *Topic {
 	return s.keptTopicLocked([]byte(label))
 }
 
-// buriedAsLocked returns the topic that an imported task counts in, which is dead or finished.
+// buriedAsLocked returns the topic in which a task counts whose record is that of a dead or a
+// finished one.
 func (s *Engine) buriedAsLocked(sl *store.Slot) *Topic {
 	t := s.TopicTable.ByNumber[sl.Topic]
 	if record.IsFinished(record.State(s.Store.Record(sl))) {
 		return s.keptOfLocked(t)
 	}
 	return t
+}
+
+// labelOf returns the label under which the ledger lists a record of a dead or finished task.
+func labelOf(rec []byte) string {
+	label := string(record.Topic(rec))
+	if record.IsFinished(record.State(rec)) {
+		label += keptSuffix
+	}
+	return label
 }
 
 // buriedTopicLocked returns the topic that a record at the place of the dead counts in.
@@ -130,7 +140,11 @@ func (s *Engine) keptChangeLocked(c *recovery.Change, w *Write, sl *store.Slot) 
 // endedLocked takes a finished task out of memory, whose end is on record.
 func (s *Engine) endedLocked(w *Write, t *Topic, sl *store.Slot) {
 	if w.keeps {
-		s.addDeadLocked(s.keptOfLocked(t), int(sl.Shard), s.Store.ID(sl), w.at)
+		rec := s.Store.Record(sl)
+		if w.op == opCancel {
+			rec = w.rec
+		}
+		s.buriedLocked(s.keptOfLocked(t), sl, rec)
 	} else {
 		s.Cluster.EndedLocked(sl)
 	}

@@ -106,6 +106,7 @@ func (s *Engine) Unlock() {
 // Close is tasks.Scheduler.Close.
 func (s *Engine) Close(ctx context.Context) error {
 	if s.Life.closeBegun.CompareAndSwap(false, true) {
+		s.awaitRestored(ctx)
 		s.end(nil)
 		s.Life.closeErr = s.shutDown(ctx)
 		s.finish()
@@ -113,6 +114,32 @@ func (s *Engine) Close(ctx context.Context) error {
 	}
 	<-s.Life.closed
 	return s.Life.closeErr
+}
+
+// awaitRestored waits until shards whose storage has lost writes are equal to memory again: the
+// next process would read what is left. It gives up after Config.Grace, or when the ledger has not
+// answered for as long as a caller waits.
+func (s *Engine) awaitRestored(ctx context.Context) {
+	if !isClosed(s.Life.Opened) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, s.Config.Grace)
+	defer cancel()
+	tick := time.NewTicker(BusyPause)
+	defer tick.Stop()
+	for began := s.Elapsed(); s.Restoring(); {
+		select {
+		case <-tick.C:
+			if !s.Committer.AnyDown() || s.Elapsed()-began < s.Config.AnswerWithin {
+				continue
+			}
+		case <-ctx.Done():
+		case <-s.Life.Closing: // the ledger was lost
+			return
+		}
+		s.Config.Log.Error("closing before all that the ledger had lost is written again", "node", s.Config.Node)
+		return
+	}
 }
 
 // LastWords is how long Close waits for handlers whose context it has cancelled, so that the

@@ -170,7 +170,7 @@ func (x *Redrive) Piece(ctx context.Context, ids []string) error {
 		err = refused
 	}
 	x.Mu.Lock()
-	if !x.forgetLostLocked(lost) && err == nil {
+	if x.forgetLostLocked(lost) < len(lost) && err == nil {
 		err = errUnburied
 	}
 	for _, n := range locked {
@@ -178,7 +178,7 @@ func (x *Redrive) Piece(ctx context.Context, ids []string) error {
 	}
 	c.Complete()
 	x.Unlock()
-	x.buryLost(lost)
+	x.buryLost(ctx, lost)
 	// ErrUnknown takes precedence.
 	if late := x.Await(ctx, c); err == nil || errors.Is(late, task.ErrUnknown) {
 		err = late

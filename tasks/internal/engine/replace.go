@@ -156,7 +156,7 @@ func (s *Engine) ReplaceBuried(ctx context.Context, all []BuriedReplacement) {
 		err = fmt.Errorf("%w: %w", task.ErrUnavailable, err)
 	}
 	s.Mu.Lock()
-	if !s.forgetLostLocked(lost) && err == nil {
+	if s.forgetLostLocked(lost) < len(lost) && err == nil {
 		err = errUnburied
 	}
 	for _, n := range locked {
@@ -164,7 +164,7 @@ func (s *Engine) ReplaceBuried(ctx context.Context, all []BuriedReplacement) {
 	}
 	c.Complete()
 	s.Unlock()
-	s.buryLost(lost)
+	s.buryLost(ctx, lost)
 	late := s.Await(ctx, c)
 	for i, answer := range s.OutcomesOf(c) {
 		switch r := &all[i]; {

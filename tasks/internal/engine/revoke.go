@@ -228,7 +228,7 @@ func (s *Engine) failRefusedLocked(w *Write, sl *store.Slot, err error) {
 		}
 		w = &next
 	}
-	if w.op == opFinish {
+	if w.op == opFinish || w.op == opRebury {
 		s.passOnLocked(sl)
 	}
 	s.evictTaskLocked(w.slot, sl)
@@ -256,6 +256,7 @@ func (s *Engine) evictDead(n int, h *OwnedShard) {
 		}
 		t := s.TopicTable.ByNumber[number]
 		delete(s.Dead.of(t), hash)
+		s.Dead.forgetRecord(hash)
 		t.lostDead()
 	}
 	h.dead = nil

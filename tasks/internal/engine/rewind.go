@@ -4,11 +4,9 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"math"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -22,8 +20,10 @@ func (s *Engine) Rewound(r recovery.Rewinder, shard int) {
 		return
 	}
 	s.Sweep.Rewinds++
+	s.Shards.restoring++
 	s.Cluster.RewoundLocked()
 	s.Life.Background.Go(func() {
+		defer s.restored()
 		select {
 		case <-s.Life.Opened:
 		case <-s.Life.Context.Done():
@@ -49,10 +49,27 @@ func (s *Engine) Rewound(r recovery.Rewinder, shard int) {
 		log := s.Config.Log.With("node", s.Config.Node, "shard", shard, "writing", written, "deleting", deleted)
 		if err != nil {
 			log.Error("the ledger had lost confirmed writes; the shard may have records that memory does not know", "error", err)
+			s.Mu.Lock()
+			s.doubtDeadLocked() // which compares the dead again
+			s.Mu.Unlock()
 			return
 		}
 		log.Error("the ledger had lost confirmed writes; the shard is being made equal to memory")
 	})
+}
+
+func (s *Engine) restored() {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	s.Shards.restoring--
+}
+
+// Restoring reports whether a shard is being made equal to memory. Until then the ledger does not
+// list all of the dead.
+func (s *Engine) Restoring() bool {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return s.Shards.restoring > 0
 }
 
 // beginRestoring keeps a shard here until end is called. If it is just draining, that must
@@ -207,74 +224,4 @@ func (s *Engine) deleteSome(shard int, h *OwnedShard, page []recovery.Entry) (de
 		}
 	}
 	return deleted, dead, open, nil
-}
-
-// BuryAgain buries tasks whose burials the ledger has lost. Memory has kept of them only that they
-// are dead, so it buries their older records. It returns how many burials it has begun.
-//
-// The ids are locked while their records are read: a burial that ends between the read and its
-// answer leaves a dead record, and a second one would add another member to the ledger's index.
-func (s *Engine) BuryAgain(shard int, h *OwnedShard, dead []recovery.Ref) (begun int, err error) {
-	locked, refs := s.lockDead(h, dead)
-	if len(refs) == 0 {
-		return 0, nil
-	}
-	err = s.Ledger.Get(s.Life.Context, shard, refs, func(i int, e recovery.Entry) {
-		f, err := record.Decode(e.Data)
-		if err != nil {
-			return // it is kept where it is
-		}
-		s.Mu.Lock()
-		defer s.Unlock()
-		n, still := locked[refs[i].ID]
-		if !still || s.Ended || !h.Mine() || !s.BuriedLocked(e.ID) {
-			return
-		}
-		delete(locked, refs[i].ID)
-		w, t, state := Write{slot: n, op: opBury, at: s.Now()}, s.keptTopicLocked(f.Topic), store.Burying
-		counts := t
-		if s.KeptLocked(e.ID) {
-			w.op, w.keeps, counts, state = opFinish, true, s.keptOfLocked(t), store.Finishing
-			s.finishAgainLocked(&f, e.ID, h, w.at)
-		} else {
-			f.State, f.Next = record.Dead, w.at
-			f.Flags &^= record.Claimed | record.HasLease
-			f.Release()
-			f.LastError = []byte("dead; the ledger has lost why")
-		}
-		s.Writes.scratch = f.Append(s.Writes.scratch[:0])
-		s.Store.Rewrite(n, s.Writes.scratch)
-		sl := s.Store.Slot(n)
-		sl.Topic, sl.Shard, sl.Stored, sl.State = t.Number, uint16(shard), e.Spot.At, store.Vacant
-		s.SetLocked(sl, state)
-		// The confirmation counts it again. The task may have been dead the longest.
-		s.removeDeadLocked(counts, shard, e.ID, math.MinInt64)
-		s.writeLocked(w)
-		begun++
-	})
-	s.Mu.Lock()
-	defer s.Unlock()
-	for _, n := range locked {
-		s.UncheckLocked(n)
-	}
-	return begun, err
-}
-
-// lockDead locks those of the ids that are dead by memory, and of which nothing else is under
-// way, and returns their slots and references.
-func (s *Engine) lockDead(h *OwnedShard, dead []recovery.Ref) (locked map[string]uint32, refs []recovery.Ref) {
-	locked = make(map[string]uint32, len(dead))
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	if s.Ended || !h.Mine() {
-		return nil, nil
-	}
-	for _, ref := range dead {
-		key := []byte(ref.ID)
-		if _, known := s.Store.Find(key); !known && s.BuriedLocked(key) {
-			locked[ref.ID] = s.CheckLocked(key, 0)
-			refs = append(refs, ref)
-		}
-	}
-	return locked, refs
 }

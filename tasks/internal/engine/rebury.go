@@ -1,0 +1,250 @@
+package engine
+
+import (
+	"context"
+	"math"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+)
+
+// A burial that the ledger has lost is written again, be it of a dead task or of a finished one
+// that is kept. What memory has of it decides what is written:
+//
+//	memory has              the ledger has    what is written
+//	the record              any               the record
+//	a brief record          an older record   that one, as dead or finished
+//	a brief record          nothing           the brief record, with briefError
+//	only that it is buried  an older record   that one, as dead or finished
+//	only that it is buried  nothing           nothing: it is forgotten, and counts in Counts.Lost
+//
+// Memory has records of what was buried since this process took the shard, as many as
+// deadIndex.Burials has room for. Of what was buried before it has only the index.
+
+// briefError is the last error of a finished task of which memory had only a brief record.
+const briefError = "the ledger has lost this task; its payload and headers are gone"
+
+// buriedLocked enters a task whose burial the ledger has confirmed among the dead.
+func (s *Engine) buriedLocked(t *Topic, sl *store.Slot, rec []byte) {
+	id := s.Store.ID(sl)
+	s.addDeadLocked(t, int(sl.Shard), id, record.Next(rec))
+	if h := s.OwnedLocked(int(sl.Shard)); s.Dead.Burials != nil && h.Mine() {
+		s.Dead.Burials.Add(s.Store.Hash(id), uint32(h.ShardID), id, rec, s.Elapsed())
+	}
+}
+
+func (d *deadIndex) forgetRecord(hash uint64) {
+	if d.Burials != nil {
+		d.Burials.Remove(hash)
+	}
+}
+
+func (d *deadIndex) hasRecord(hash uint64) bool {
+	_, has := d.record(hash)
+	return has
+}
+
+func (d *deadIndex) record(hash uint64) (store.Burial, bool) {
+	if d.Burials == nil {
+		return store.Burial{}, false
+	}
+	return d.Burials.Find(hash)
+}
+
+// A lostBurial is a burial that the ledger has lost.
+type lostBurial struct {
+	id      string
+	pending int64         // where the ledger has an older record of the task, if it has one
+	earlier recovery.Spot // of an earlier burial that the ledger has; zero: it has none
+}
+
+// BuryAgain buries tasks again of which the ledger has older records. It returns how many burials
+// it has begun.
+func (s *Engine) BuryAgain(shard int, h *OwnedShard, dead []recovery.Ref) (begun int, err error) {
+	lost := make([]lostBurial, len(dead))
+	for i := range dead {
+		lost[i] = lostBurial{id: dead[i].ID, pending: dead[i].Next}
+	}
+	return s.rebury(s.Life.Context, shard, h, lost, nil)
+}
+
+// reburyAndWait writes lost burials again, and returns once the ledger has confirmed them, or ctx
+// ends. It returns how many it has confirmed.
+func (s *Engine) reburyAndWait(ctx context.Context, shard int, h *OwnedShard, lost []lostBurial) (confirmed int, err error) {
+	c := NewPendingWrite(0)
+	c.Phase.Store(Sent) // a burial is never taken back
+	_, err = s.rebury(ctx, shard, h, lost, c)
+	s.Mu.Lock()
+	c.Complete()
+	s.Mu.Unlock()
+	if late := s.Await(ctx, c); err == nil {
+		err = late
+	}
+	for _, answer := range s.OutcomesOf(c) {
+		if answer == nil {
+			confirmed++
+		}
+	}
+	return confirmed, err
+}
+
+// rebury begins to write lost burials again, for c if that is not nil, and returns how many.
+//
+// The ids are locked while older records of them are read: a burial that ends between the read and
+// its answer leaves a dead record, and a second one would add another member to the ledger's index.
+func (s *Engine) rebury(ctx context.Context, shard int, h *OwnedShard, lost []lostBurial, c *PendingWrite) (begun int, err error) {
+	locked, refs, earlier := s.lockDead(h, lost)
+	if len(refs) == 0 {
+		return 0, nil
+	}
+	var unread []string // records that stay where they are
+	begin := func(id string, older *recovery.Entry, f *record.Fields) {
+		n, still := locked[id]
+		if !still || s.Ended || !h.Mine() || !s.BuriedLocked([]byte(id)) {
+			return
+		}
+		if s.reburyLocked(n, shard, h, older, f, earlier[id], c) {
+			delete(locked, id)
+			begun++
+		}
+	}
+	err = s.Ledger.Get(ctx, shard, refs, func(i int, e recovery.Entry) {
+		f, err := record.Decode(e.Data)
+		s.Mu.Lock()
+		defer s.Mu.Unlock()
+		if err != nil {
+			unread = append(unread, refs[i].ID)
+			return
+		}
+		begin(refs[i].ID, &e, &f)
+	})
+	s.Mu.Lock()
+	defer func() { s.Unlock() }()
+	for _, id := range unread {
+		s.UncheckLocked(locked[id])
+		delete(locked, id)
+	}
+	if err == nil {
+		for i := range refs {
+			if i%AtOnce == AtOnce-1 {
+				s.Unlock()
+				s.Mu.Lock()
+			}
+			begin(refs[i].ID, nil, nil)
+		}
+	}
+	for _, n := range locked {
+		s.UncheckLocked(n)
+	}
+	return begun, err
+}
+
+// lockDead locks those of the ids that are dead by memory, and of which nothing else is under way.
+// It returns their slots, references, and the earlier burials that the ledger has of them.
+func (s *Engine) lockDead(h *OwnedShard, lost []lostBurial) (locked map[string]uint32, refs []recovery.Ref, earlier map[string]recovery.Spot) {
+	locked, earlier = make(map[string]uint32, len(lost)), make(map[string]recovery.Spot)
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if s.Ended || !h.Mine() {
+		return nil, nil, nil
+	}
+	for i := range lost {
+		l := &lost[i]
+		key := []byte(l.id)
+		if _, known := s.Store.Find(key); !known && s.BuriedLocked(key) {
+			locked[l.id] = s.CheckLocked(key, 0)
+			refs = append(refs, recovery.Ref{ID: l.id, Next: l.pending})
+			if l.earlier.Place == recovery.Dead {
+				earlier[l.id] = l.earlier
+			}
+		}
+	}
+	return locked, refs, earlier
+}
+
+// reburyLocked begins to write a lost burial again. older is the record that the ledger has of the
+// task, with its fields; nil: it has none. It reports false if nothing is known that could be
+// written.
+func (s *Engine) reburyLocked(n uint32, shard int, h *OwnedShard, older *recovery.Entry, f *record.Fields, earlier recovery.Spot, c *PendingWrite) bool {
+	sl := s.Store.Slot(n)
+	id := s.Store.ID(sl)
+	hash := s.Store.Hash(id)
+	number, here := h.dead[hash]
+	if !here && h.dead != nil {
+		return false // it is dead in another shard
+	}
+	stored := int64(store.NotStored)
+	if older != nil {
+		stored = older.Spot.At
+	}
+	b, has := s.Dead.record(hash)
+	switch {
+	case has && (!b.Brief || older == nil):
+		s.Writes.scratch = append(s.Writes.scratch[:0], b.Record...)
+		if b.Brief {
+			brief, err := record.Decode(b.Record)
+			if err != nil {
+				return false
+			}
+			brief.LastError = []byte(briefError)
+			s.Writes.scratch = brief.Append(s.Writes.scratch[:0])
+		}
+	case older != nil:
+		if s.KeptLocked(id) {
+			s.finishAgainLocked(f, id, h, s.Now())
+		} else {
+			f.State, f.Next = record.Dead, s.Now()
+			f.Flags &^= record.Claimed | record.HasLease
+			f.Release()
+			f.LastError = []byte("dead; the ledger has lost why")
+		}
+		s.Writes.scratch = f.Append(s.Writes.scratch[:0])
+	default:
+		return false
+	}
+	w := Write{slot: n, op: opRebury, pending: c}
+	s.Store.Rewrite(n, s.Writes.scratch)
+	sl = s.Store.Slot(n)
+	sl.Topic, sl.Shard, sl.State = s.keptTopicLocked(record.Topic(s.Store.Record(sl))).Number, uint16(shard), store.Vacant
+	if sl.Stored = stored; stored == store.NotStored {
+		// Not a creation, which a ledger without room refuses.
+		sl.Stored = record.Next(s.Store.Record(sl))
+	}
+	if earlier.Place == recovery.Dead && older == nil {
+		w.after, sl.Stored = s.labelledLocked(earlier.Label), earlier.At
+	}
+	s.SetLocked(sl, store.Finishing)
+	// The confirmation counts it again. The task may have been dead the longest.
+	counts := s.buriedAsLocked(sl)
+	if here {
+		counts = s.TopicTable.ByNumber[number]
+	}
+	s.removeDeadLocked(counts, shard, s.Store.ID(sl), math.MinInt64)
+	if c != nil {
+		w.index = c.extend(n)
+	}
+	s.writeLocked(w)
+	return true
+}
+
+// buryLost writes burials again that the ledger has lost, and returns how many it has confirmed.
+// Their ids must not be locked.
+func (s *Engine) buryLost(ctx context.Context, lost []lostDead) (confirmed int) {
+	byShard := make(map[int][]lostBurial)
+	terms := make(map[int]*OwnedShard)
+	s.Mu.Lock()
+	for _, l := range lost {
+		if l.pending || s.Dead.hasRecord(s.Store.Hash([]byte(l.id))) {
+			byShard[l.shard], terms[l.shard] = append(byShard[l.shard], lostBurial{id: l.id, pending: l.unburied}), l.h
+		}
+	}
+	s.Mu.Unlock()
+	for n, some := range byShard {
+		done, err := s.reburyAndWait(ctx, n, terms[n], some)
+		if confirmed += done; err != nil && !s.IsClosing() {
+			s.Config.Log.Warn("dead tasks cannot be written again at the moment", "node", s.Config.Node, "shard", n, "tasks", len(some), "error", err)
+		}
+	}
+	return confirmed
+}
