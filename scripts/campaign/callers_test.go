@@ -1,6 +1,7 @@
 package campaign
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -13,7 +14,7 @@ import (
 	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
-// topic is the only one.
+// topic is that of most tasks.
 const topic = "campaign"
 
 // An order is the state of a task as its caller knows it.
@@ -21,12 +22,16 @@ type order struct {
 	n     int    // number in the payload
 	id    string // chosen by the caller, or answered
 	group string
+	topic string // empty: the usual one
 	due   time.Time
 	as    []byte // the request, if it may be repeated
+	// unsure: the deadline is not known, since a request was not answered or has held the task.
+	unsure bool
+	posted bool
 }
 
 func (o *order) body() []byte {
-	b := fmt.Appendf(nil, `{"topic":%q,"due_at":%q,"payload":{"n":%d}`, topic, rig.Wire(o.due), o.n)
+	b := fmt.Appendf(nil, `{"topic":%q,"due_at":%q,"payload":{"n":%d}`, cmp.Or(o.topic, topic), rig.Wire(o.due), o.n)
 	if o.id != "" {
 		b = fmt.Appendf(b, `,"id":%q`, o.id)
 	}
@@ -47,6 +52,10 @@ type caller struct {
 	group *group // that new tasks join
 	done  []*group
 	using []int // numbers of the tasks of the present act
+
+	held     []*order // that it has to resume
+	kept     []*order
+	imported []*order
 }
 
 // A group is all tasks that were ever scheduled under its name.
@@ -56,6 +65,7 @@ type group struct {
 }
 
 func (c *caller) work(ctx context.Context) {
+	defer func() { c.fleet.grown.leaveHeld(c.held) }()
 	for {
 		select {
 		case <-c.load.pace:
@@ -98,12 +108,18 @@ func (f *fleet) pick(ctx context.Context, rng *rand.Rand, not *node) *run {
 	return nil
 }
 
-// next is a new task. Half of them have an id of their own, and a third a group.
-func (c *caller) next() *order {
+// fresh is a new task.
+func (c *caller) fresh() *order {
 	c.last++
 	c.load.made.Add(1)
 	o := &order{n: c.name*1_000_000 + c.last, due: c.soon()}
 	c.using = append(c.using, o.n)
+	return o
+}
+
+// next is a new task. Half of them have an id of their own, and a third a group.
+func (c *caller) next() *order {
+	o := c.fresh()
 	if c.rng.IntN(2) == 0 {
 		o.id = fmt.Sprintf("c%d-%d", c.name, c.last)
 	}

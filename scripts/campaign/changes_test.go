@@ -20,6 +20,7 @@ func (c *caller) move(_ context.Context, r *run) {
 	}
 	o.due, o.as = c.soon(), nil
 	a := c.fleet.ask(r, http.MethodPatch, "/v1/tasks/"+o.id, fmt.Appendf(nil, `{"due_at":%q}`, rig.Wire(o.due)))
+	o.unsure = a.outcome != crash.Done
 	c.fleet.history.Change(o.n, crash.Change{Span: a.Span, Kind: crash.Move, Outcome: a.outcome, Due: o.due})
 }
 
@@ -32,6 +33,7 @@ func (c *caller) replace(_ context.Context, r *run) {
 	}
 	o.due, o.as = c.soon(), nil
 	a := c.fleet.ask(r, http.MethodPut, "/v1/tasks/"+o.id, o.body())
+	o.unsure = a.outcome != crash.Done
 	c.fleet.history.Change(o.n, crash.Change{Span: a.Span, Kind: crash.Replace, Outcome: a.outcome, Due: o.due, Anew: a.status == http.StatusCreated})
 }
 
@@ -40,7 +42,7 @@ func (c *caller) fire(_ context.Context, r *run) {
 	if o == nil {
 		return
 	}
-	o.as = nil
+	o.as, o.unsure = nil, true
 	a := c.fleet.ask(r, http.MethodPost, "/v1/tasks/"+o.id+"/fire", nil)
 	change := crash.Change{Span: a.Span, Kind: crash.Fire, Outcome: a.outcome}
 	if a.outcome == crash.Done {

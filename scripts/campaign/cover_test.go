@@ -127,7 +127,7 @@ func TestMatrix(t *testing.T) {
 	m.use("cancel", at(31), at(32), []int{8})
 	m.use("schedule", at(14), at(15), []int{7})
 	m.count([]occurrence{{"kill", at(10), at(20)}, {"flush", at(18), at(19)}, {"down", at(40), at(50)}}, 2*time.Second,
-		[]breach{{m.featuresOf(7), at(14), at(21)}})
+		[]breach{{"lost", m.featuresOf(7), at(14), at(21)}})
 	all := newMatrix()
 	all.add(m)
 	for pair, want := range map[[2]string]cell{

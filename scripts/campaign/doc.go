@@ -8,7 +8,9 @@
 //	callers    use the features, at any node
 //	receivers  reserve, acknowledge, release, extend, bury, at any node; requeue the dead
 //	finish     all faults end, everything is delivered, all nodes are killed once more
-//	judgement  [crash.Bench] compares the history with the promises
+//	judgement  [crash.Bench] compares the history with the promises; what features promise beside
+//	           those, they judge themselves; tasks and keys that several callers use at a time are
+//	           checked for linearizability
 //
 // Faults are described in one table (faultlist_test.go), features in another (features_test.go):
 // the name, what it does, how it is done, and what it excuses by the documentation. A plan combines

@@ -20,6 +20,7 @@ const deliverWithin = 90 * time.Second
 func (f *fleet) finish(ahead time.Duration) (left string) {
 	f.note("finish")
 	f.allUp()
+	f.resumeAll()
 	if left = f.drained(ahead + deliverWithin); left != "" {
 		return left
 	}
@@ -79,15 +80,25 @@ func (f *fleet) whatIsLeft() (left string) {
 		if dead := f.requeueDead(r, 1000); dead != 0 {
 			left += fmt.Sprintf("; %s lists %d dead", n.name, dead)
 		}
-		a := f.ask(r, http.MethodGet, "/v1/tasks?limit=3&topic="+topic, nil)
-		var list struct{ Tasks []pulled }
-		if a.outcome == crash.Done {
-			f.decode(a, &list)
-		}
-		if a.outcome != crash.Done || len(list.Tasks) > 0 {
-			left += fmt.Sprintf("; %s: %d %.400s", n.name, a.status, a.body)
+		for _, name := range append([]string{topic}, f.pulls...) {
+			a := f.ask(r, http.MethodGet, "/v1/tasks?limit=3&topic="+name, nil)
+			var list struct{ Tasks []pulled }
+			if a.outcome == crash.Done {
+				f.decode(a, &list)
+			}
+			if a.outcome != crash.Done || len(list.Tasks) > 0 {
+				left += fmt.Sprintf("; %s: %d %.400s", n.name, a.status, a.body)
+			}
 		}
 	}
+	f.each(func(w *feature) {
+		if w.left == nil {
+			return
+		}
+		if what := w.left(f); what != "" {
+			left += "; " + what
+		}
+	})
 	return left
 }
 

@@ -5,9 +5,11 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/goccy/go-json"
 
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/scripts/crash"
 	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
@@ -36,15 +39,22 @@ type fleet struct {
 	busy     atomic.Int64 // of them, answered 503
 	silent   atomic.Int64 // of them, not answered
 	spooled  atomic.Int64 // tasks
+	stalls   atomic.Int64 // answers that came late, of nodes and of Redis
 
 	mu        sync.Mutex // guards what follows
 	log       *bufio.Writer
 	file      *os.File
 	wrongs    []wrong
 	happened  []occurrence
+	breaches  []breach
+	excused   []string
+	checked   int        // histories, for linearizability
+	undecided int        // of them, took too long to check
 	preferred []*feature // by callers, at the moment
 
 	features []*feature // that callers use
+	pulls    []string   // topics of features that are pulled
+	grown    *grown     // what features note
 	shares   int        // of all their acts
 	matrix   *matrix
 }
@@ -83,13 +93,16 @@ func (f *fleet) stopping() bool {
 func newFleet(t *testing.T, o options, seed uint64) *fleet {
 	f := &fleet{
 		t: t, dir: filepath.Join(o.dir, fmt.Sprintf("seed-%d", seed)), history: crash.NewHistory(),
-		failoverAfter: o.failoverAfter, deliver: seed%2 == 0, closing: make(chan struct{}), started: time.Now(), matrix: newMatrix(),
+		failoverAfter: o.failoverAfter, deliver: seed%2 == 0, closing: make(chan struct{}), started: time.Now(), matrix: newMatrix(), grown: newGrown(),
 	}
 	for _, name := range o.features {
 		w := featureOf(name)
 		f.features = append(f.features, w)
 		for _, a := range w.acts {
 			f.shares += a.share
+		}
+		if w.pulled != nil {
+			f.pulls = append(f.pulls, slices.Sorted(maps.Keys(w.topics))...)
 		}
 	}
 	if err := os.RemoveAll(f.dir); err != nil {
@@ -121,6 +134,9 @@ func newFleet(t *testing.T, o options, seed uint64) *fleet {
 			"serve", "--listen", "127.0.0.1:0", "--node", n.name, "--redis", url, "--redis-shards", "4",
 			"--failover-after", f.failoverAfter.String(), "--on-outage", outage, "--sweep-every", "500ms",
 		}
+		port := redistest.FreeAddr(t)
+		n.port = dial(port)
+		n.args = append(n.args, "--redis-listen", port, "--resp-topics", "s:="+streamTopic, "--resp-topics", "=expired")
 		if n.handsOver {
 			n.args = append(n.args, "--handover")
 		}
@@ -133,18 +149,42 @@ func newFleet(t *testing.T, o options, seed uint64) *fleet {
 		n.bringUp()
 		n.life.Unlock()
 	}
-	settings := []byte(`{"lease":"10s","retry":{"max_attempts":1000,"min_backoff":"50ms","max_backoff":"500ms"}}`)
-	if !rig.Within(20*time.Millisecond, startWithin, func() bool {
-		return f.ask(f.nodes[0].latest(), http.MethodPut, "/v1/topics/"+topic, settings).outcome == crash.Done
-	}) {
-		t.Fatal("the topic cannot be set up")
-	}
+	f.watchStalls()
+	f.set(topic, "")
+	f.each(func(w *feature) {
+		for _, name := range slices.Sorted(maps.Keys(w.topics)) {
+			f.set(name, w.topics[name])
+		}
+		if w.begin != nil {
+			w.begin(f)
+		}
+	})
 	return f
+}
+
+// set gives a topic its settings: the usual ones, and some more.
+func (f *fleet) set(name, more string) {
+	settings := fmt.Appendf(nil, `{"lease":"10s","retry":{"max_attempts":1000,"min_backoff":"50ms","max_backoff":"500ms"}%s}`, more)
+	if !rig.Within(20*time.Millisecond, startWithin, func() bool {
+		return f.ask(f.nodes[0].latest(), http.MethodPut, "/v1/topics/"+name, settings).outcome == crash.Done
+	}) {
+		f.t.Fatalf("the topic %s cannot be set up", name)
+	}
+	for _, n := range f.nodes {
+		if !rig.Within(20*time.Millisecond, startWithin, func() bool {
+			return bytes.Contains(f.ask(n.latest(), http.MethodGet, "/v1/topics/"+name+"?scope=node", nil).body, []byte(`"max_backoff":"500ms"`))
+		}) {
+			f.t.Fatalf("%s does not learn of the topic %s", n.name, name)
+		}
+	}
 }
 
 // close ends all processes.
 func (f *fleet) close() {
 	close(f.closing)
+	if f.grown.hooks != nil {
+		_ = f.grown.hooks.Close()
+	}
 	for _, n := range f.nodes {
 		n.life.Lock()
 		if r := n.latest(); r != nil {
@@ -156,6 +196,7 @@ func (f *fleet) close() {
 	}
 	f.watching.Wait()
 	for _, n := range f.nodes {
+		_ = n.port.Close()
 		_ = n.log.Close()
 	}
 	f.mu.Lock()
@@ -177,10 +218,19 @@ func (a answer) again() bool { return a.status == 0 || a.status == http.StatusSe
 
 // ask sends a request, records the answer, and checks that it is one that a node may give.
 func (f *fleet) ask(r *run, method, path string, body []byte) answer {
+	return f.send(r, method, path, "application/json", body)
+}
+
+// post sends a body of another type.
+func (f *fleet) post(r *run, path, kind string, body []byte) answer {
+	return f.send(r, http.MethodPost, path, kind, body)
+}
+
+func (f *fleet) send(r *run, method, path, kind string, body []byte) answer {
 	f.calls.Add(1)
 	a := answer{Span: crash.Span{Node: r.node.name, Run: r.n, Start: time.Now()}, outcome: crash.Unknown}
 	var err error
-	a.status, a.body, err = r.send(method, path, body)
+	a.status, a.body, err = r.send(method, path, kind, body)
 	a.End = time.Now()
 	if err != nil {
 		a.status = 0
@@ -196,13 +246,13 @@ func (f *fleet) ask(r *run, method, path string, body []byte) answer {
 	return a
 }
 
-func (r *run) send(method, path string, body []byte) (int, []byte, error) {
+func (r *run) send(method, path, kind string, body []byte) (int, []byte, error) {
 	req, err := http.NewRequest(method, r.base+path, bytes.NewReader(body))
 	if err != nil {
 		return 0, nil, err
 	}
 	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", kind)
 	}
 	resp, err := r.http.Do(req)
 	if err != nil {

@@ -46,6 +46,7 @@ func (m *matrix) featuresOf(task int) []string {
 
 // A breach is a broken promise as the matrix counts it.
 type breach struct {
+	text       string
 	features   []string
 	start, end time.Time
 }

@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/scripts/crash"
 	"github.com/lapsehq/lapse/scripts/internal/rig"
@@ -27,8 +29,9 @@ type node struct {
 	args    []string           // without the spool
 	log     *os.File           // output of all runs
 
-	handsOver bool   // when it is ended in order
-	spoolDir  string // of the next run
+	handsOver bool          // when it is ended in order
+	spoolDir  string        // of the next run
+	port      *redis.Client // of its port for clients of Redis
 
 	life sync.Mutex // held from the end of a run until the next one is ready
 

@@ -34,17 +34,21 @@ type pulled struct {
 	LeaseUntil time.Time `json:"lease_until"`
 	Receipt    string
 	Node       string
+	Group      string
+	Headers    map[string]string
 	Payload    struct{ N int }
+
+	answer answer // that it was in
 }
 
 // held is a delivery that is to be settled.
 type held struct {
 	receipt  string
-	delivery *crash.Delivery
+	delivery *crash.Delivery // nil: not one of the history
+	settled  func(s crash.Settlement)
 }
 
 func (w *receiver) work(ctx context.Context) {
-	body := fmt.Appendf(nil, `{"max":100,"wait":"500ms","lease":%q}`, lease)
 	var settling sync.WaitGroup
 	defer settling.Wait()
 	places := make(chan struct{}, 8) // of settlements under way
@@ -55,48 +59,84 @@ func (w *receiver) work(ctx context.Context) {
 				return
 			}
 		}
-		a := w.fleet.ask(r, http.MethodPost, "/v1/topics/"+topic+"/reserve", body)
+		topic, of := w.fleet.topicToPull(w.rng)
+		wait := "500ms"
+		if of != nil {
+			wait = "50ms" // so that the others do not wait
+		}
+		a := w.fleet.ask(r, http.MethodPost, "/v1/topics/"+topic+"/reserve", fmt.Appendf(nil, `{"max":100,"wait":%q,"lease":%q}`, wait, lease))
 		if a.outcome != crash.Done {
 			w.fleet.rest(50 * time.Millisecond)
 			continue
 		}
 		var got struct{ Tasks []pulled }
 		w.fleet.decode(a, &got)
-		w.fleet.use("receive", a.Start)
-		said := map[string][]held{}
-		for _, p := range got.Tasks {
-			d := &crash.Delivery{Span: a.Span, ID: p.ID, Owner: p.Node, Due: p.DueAt, LeaseUntil: p.LeaseUntil, Attempt: p.Attempt}
-			w.fleet.history.Deliver(p.Payload.N, d)
-			verb := w.verdict()
-			said[verb] = append(said[verb], held{p.Receipt, d})
-			switch verb {
-			case "ack":
-			case "bury":
-				w.fleet.use("dead", a.Start, p.Payload.N)
-			default:
-				w.fleet.use("receive", a.Start, p.Payload.N)
-			}
+		name := "receive"
+		if of != nil {
+			name = of.name
 		}
-		for _, verb := range []string{"extend", "bury", "release", "ack"} {
-			list := said[verb]
-			if len(list) == 0 {
+		w.fleet.use(name, a.Start)
+		type manner struct {
+			verb  string
+			after time.Duration
+			once  bool
+		}
+		said := map[manner][]held{}
+		for i := range got.Tasks {
+			p := &got.Tasks[i]
+			p.answer = a
+			h, tag := handled{verb: w.verdict()}, "receive"
+			if of != nil {
+				h, tag = of.pulled(w.fleet, p), of.name
+			} else if h.verb == "bury" {
+				tag = "dead"
+			}
+			one := held{receipt: p.Receipt, settled: h.settled}
+			if !h.outside {
+				one.delivery = &crash.Delivery{Span: a.Span, ID: p.ID, Owner: p.Node, Due: p.DueAt, LeaseUntil: p.LeaseUntil, Attempt: p.Attempt}
+				w.fleet.history.Deliver(p.Payload.N, one.delivery)
+				if of != nil || h.verb != "ack" {
+					w.fleet.use(tag, a.Start, p.Payload.N)
+				}
+			}
+			m := manner{h.verb, h.after, h.once}
+			said[m] = append(said[m], one)
+		}
+		for m, list := range said {
+			if m.verb == "" {
 				continue
 			}
 			rng := rand.New(rand.NewPCG(w.rng.Uint64(), 1))
 			places <- struct{}{}
 			settling.Go(func() {
 				defer func() { <-places }()
-				w.fleet.settle(ctx, rng, verb, list)
-				if verb == "extend" {
-					w.fleet.settle(ctx, rng, "ack", list)
+				w.fleet.rest(m.after)
+				w.fleet.settle(ctx, rng, m.verb, list, m.once)
+				if m.verb == "extend" {
+					w.fleet.settle(ctx, rng, "ack", list, false)
 				}
-				if verb == "ack" && rng.IntN(20) == 0 {
+				if m.verb == "ack" && !m.once && rng.IntN(20) == 0 {
 					// A repeated ack is answered as the first one.
-					w.fleet.settle(ctx, rng, "ack", list)
+					w.fleet.settle(ctx, rng, "ack", list, false)
 				}
 			})
 		}
 	}
+}
+
+// topicToPull chooses the topic of a reserve call, and the feature that it belongs to: nil if that
+// is the one of most tasks.
+func (f *fleet) topicToPull(rng *rand.Rand) (name string, of *feature) {
+	if len(f.pulls) == 0 || rng.IntN(2) == 0 {
+		return topic, nil
+	}
+	name = f.pulls[rng.IntN(len(f.pulls))]
+	for _, w := range f.features {
+		if _, ok := w.topics[name]; ok {
+			return name, w
+		}
+	}
+	return topic, nil
 }
 
 // verdict is how a delivery is settled; "" if it is forgotten, and its lease runs out.
@@ -119,9 +159,13 @@ var verbs = map[string]crash.Verb{"ack": crash.Ack, "release": crash.Release, "e
 
 // settle settles deliveries at any node. It sends those without a definite answer again, to another
 // node, a few times.
-func (f *fleet) settle(ctx context.Context, rng *rand.Rand, verb string, list []held) {
+func (f *fleet) settle(ctx context.Context, rng *rand.Rand, verb string, list []held, once bool) {
 	r := f.pick(ctx, rng, nil)
-	for range 6 {
+	tries := 6
+	if once {
+		tries = 1
+	}
+	for range tries {
 		if r == nil || len(list) == 0 {
 			return
 		}
@@ -158,7 +202,12 @@ func (f *fleet) settle(ctx context.Context, rng *rand.Rand, verb string, list []
 		}
 		var rest []held
 		for i, h := range list {
-			f.history.Settle(h.delivery, each[i])
+			if h.delivery != nil {
+				f.history.Settle(h.delivery, each[i])
+			}
+			if h.settled != nil {
+				h.settled(each[i])
+			}
 			if again[i] {
 				rest = append(rest, h)
 			}

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,8 +18,10 @@ import (
 type store interface {
 	// hold gives the caller the process of Redis for itself, until it calls release.
 	hold() (release func())
-	// server is the one that the nodes use.
+	// server is the one that the nodes use, for a caller of hold.
 	server() *redistest.Server
+	// now is its address, for any caller.
+	now() string
 	// entry returns the URL for one node, through proxies of its own.
 	entry() (url string, proxies []*redistest.Proxy)
 	// rewind and failOver make it lose the writes that it confirms from now on. The function that
@@ -33,9 +36,14 @@ var lasting = []string{"appendonly yes", "appendfsync no", "auto-aof-rewrite-per
 
 // A place is what both kinds of store have: one process at a time is changed.
 type place struct {
-	t  *testing.T
-	mu sync.Mutex
+	t    *testing.T
+	mu   sync.Mutex // held by the one that changes the process
+	addr atomic.Pointer[string]
 }
+
+func (p *place) now() string { return *p.addr.Load() }
+
+func (p *place) at(s *redistest.Server) { p.addr.Store(&s.Addr) }
 
 func (p *place) hold() (release func()) {
 	p.mu.Lock()
@@ -66,31 +74,34 @@ func (p *place) rewind(s *redistest.Server) (lost func()) {
 // single is one server. A failover starts another one, and the proxies lead there.
 type single struct {
 	place
-	now     *redistest.Server
+	live    *redistest.Server
 	proxies []*redistest.Proxy
 }
 
 func newSingle(t *testing.T) store {
-	return &single{place: place{t: t}, now: redistest.Start(t, lasting...)}
+	s := &single{place: place{t: t}, live: redistest.Start(t, lasting...)}
+	s.at(s.live)
+	return s
 }
 
-func (s *single) server() *redistest.Server { return s.now }
+func (s *single) server() *redistest.Server { return s.live }
 
 func (s *single) entry() (string, []*redistest.Proxy) {
-	p := redistest.NewProxy(s.t, s.now.Addr)
+	p := redistest.NewProxy(s.t, s.live.Addr)
 	s.proxies = append(s.proxies, p)
 	return p.URL(), []*redistest.Proxy{p}
 }
 
-func (s *single) rewind() func() { return s.place.rewind(s.now) }
+func (s *single) rewind() func() { return s.place.rewind(s.live) }
 
 func (s *single) failOver() func() {
-	replica := redistest.StartReplica(s.t, s.now, lasting...)
+	replica := redistest.StartReplica(s.t, s.live, lasting...)
 	replica.Do("replicaof", "no", "one")
 	replica.Do("config", "rewrite") // so that it is none either when it is started again
 	return func() {
-		s.now.Kill()
-		s.now = replica
+		s.live.Kill()
+		s.live = replica
+		s.at(replica)
 		for _, p := range s.proxies {
 			p.Retarget(replica.Addr)
 		}
@@ -104,7 +115,9 @@ type guarded struct {
 }
 
 func newGuarded(t *testing.T) store {
-	return &guarded{place: place{t: t}, Sentinels: redistest.StartSentinel(t, lasting...)}
+	g := &guarded{place: place{t: t}, Sentinels: redistest.StartSentinel(t, lasting...)}
+	g.at(g.Master)
+	return g
 }
 
 func (g *guarded) server() *redistest.Server { return g.Master }
@@ -115,7 +128,11 @@ func (g *guarded) rewind() func() { return g.place.rewind(g.Master) }
 
 func (g *guarded) failOver() func() {
 	g.ShutReplicaOut()
-	return func() { g.FailOver(); g.Rejoin() }
+	return func() {
+		g.FailOver()
+		g.Rejoin()
+		g.at(g.Master)
+	}
 }
 
 // rest waits, unless the fleet is to end.

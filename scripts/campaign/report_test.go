@@ -24,9 +24,20 @@ func (f *fleet) bench() crash.Bench {
 func (f *fleet) report(o options, seed uint64, rounds int, took time.Duration, left string) {
 	v := f.bench().Judge(f.history)
 	f.panics()
-	var broken []breach
+	f.each(func(w *feature) {
+		if w.judge != nil {
+			w.judge(f)
+		}
+	})
+	broken := f.breaches
+	for _, b := range f.breaches {
+		v.Faults = append(v.Faults, b.text)
+		kind, _, _ := strings.Cut(b.text, ":")
+		v.Broken[crash.Promise(kind)]++
+	}
+	v.Excused = append(v.Excused, f.excused...)
 	for _, x := range v.Violations {
-		broken = append(broken, breach{f.matrix.featuresOf(x.Task), x.Start, x.End})
+		broken = append(broken, breach{x.Text, f.matrix.featuresOf(x.Task), x.Start, x.End})
 	}
 	f.matrix.count(f.happened, notice(f.failoverAfter), broken)
 	file, err := os.Create(filepath.Join(f.dir, "verdict.txt"))
@@ -38,7 +49,7 @@ func (f *fleet) report(o options, seed uint64, rounds int, took time.Duration, l
 	var b strings.Builder
 	fmt.Fprintf(&b, "seed %d: %d nodes, %d rounds of faults in %s, on_outage=%s, sentinel=%v\n",
 		seed, o.nodes, rounds, took.Round(time.Second), map[bool]string{true: "deliver", false: "pause"}[f.deliver], o.sentinel(seed))
-	fmt.Fprintf(&b, "calls %d, of them 503 %d, without an answer %d; faults %s\n", f.calls.Load(), f.busy.Load(), f.silent.Load(), count(f.history.Faults()))
+	fmt.Fprintf(&b, "calls %d, of them 503 %d, without an answer %d; stalls %d; faults %s\n", f.calls.Load(), f.busy.Load(), f.silent.Load(), f.stalls.Load(), count(f.history.Faults()))
 	fmt.Fprintf(&b, "tasks %d, accepted %d, spooled %d, cancelled %d, moved %d, deliveries %d, again %v\n",
 		v.Tasks, v.Accepted, f.spooled.Load(), v.Cancelled, v.Moved, v.Deliveries, v.Again)
 	fmt.Fprintf(&b, "excused by a fault %d; broken promises %d: %v\n", len(v.Excused), len(v.Faults), v.Broken)
@@ -49,6 +60,7 @@ func (f *fleet) report(o options, seed uint64, rounds int, took time.Duration, l
 	for _, w := range wrongs {
 		kinds[w.kind]++
 	}
+	fmt.Fprintf(&b, "histories checked for linearizability %d, of them undecided %d\n", f.checked, f.undecided)
 	fmt.Fprintf(&b, "other faults %d: %v", len(wrongs), kinds)
 	if left != "" {
 		fmt.Fprintf(&b, "\nleft at the end: %s", left)

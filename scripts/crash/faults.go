@@ -83,6 +83,13 @@ func (h *History) BeginLoss(trouble Trouble, node string, since time.Time) (end 
 	}
 }
 
+// Note notes a fault that is over.
+func (h *History) Note(f Fault) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.faults = append(h.faults, f)
+}
+
 // Faults returns the faults recorded so far.
 func (h *History) Faults() []Fault {
 	h.mu.Lock()

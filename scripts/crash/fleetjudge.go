@@ -190,7 +190,7 @@ func (c *taskJudge) overdue(d *Delivery) (promise Promise, what string, since ti
 	}
 	for _, other := range c.Deliveries {
 		s := other.recorded()
-		if other != d && s != nil && s.End.Before(began) && !c.repeated(other, d) {
+		if other != d && s != nil && s.End.Before(began) && !c.repeated(other, d) && !c.imported(s, d) {
 			return AfterAck, "delivered after its acknowledgement was recorded", s.End
 		}
 		if s := other.find(Bury, Done); other != d && s != nil && s.Recorded && s.End.Before(began) && !c.revived(other, d) {
@@ -255,7 +255,7 @@ func (c *taskJudge) onTime(d *Delivery) (Promise, string) {
 	var inForce []*Change
 	for i := range c.Changes {
 		x := &c.Changes[i]
-		if x.Kind == Cancel || x.Kind == Look || x.Kind == Listed || !x.may() || !x.Start.Before(d.End) {
+		if x.Kind == Cancel || x.Kind.asks() || !x.may() || !x.Start.Before(d.End) {
 			continue
 		}
 		if x.Outcome == Done && x.End.Before(began) {
@@ -278,6 +278,12 @@ func (c *taskJudge) onTime(d *Delivery) (Promise, string) {
 // sets reports whether a change set a deadline. When a task is fired, its deadline is the instant
 // at which that is done, which only an answer shows.
 func (c *taskJudge) sets(x *Change, due time.Time) bool {
+	switch {
+	case x.Kind == Hold:
+		return false
+	case x.Kind == Resume && x.Outcome != Done:
+		return !due.After(c.lands(x).AddDate(1, 0, 0)) // as much later as it was held
+	}
 	if x.Kind == Fire && x.Outcome != Done {
 		return !due.Before(x.Start.Truncate(time.Millisecond)) && !due.After(c.lands(x))
 	}
@@ -289,6 +295,8 @@ func (c *taskJudge) explain(before, d *Delivery) string {
 	switch {
 	case c.repeated(before, d):
 		return AskedAgain
+	case before.recorded() != nil && c.imported(before.recorded(), d):
+		return ImportedAgain
 	case c.revived(before, d):
 		return Requeued
 	}
@@ -373,6 +381,15 @@ func (f Fault) strays() bool {
 	return f.Trouble == Stopped || f.Trouble == CutOff || f.Trouble == HalfOpen || f.Trouble == Slow
 }
 
+// imported reports whether the task was imported once more after it was finished, and a process had
+// ended meanwhile: what was finished is remembered for that long (docs/export.md).
+func (c *taskJudge) imported(ack *Settlement, d *Delivery) bool {
+	return slices.ContainsFunc(c.Changes, func(x Change) bool {
+		return x.Kind == Import && x.may() && x.Start.Before(d.End) && ack.Start.Before(c.lands(&x)) &&
+			slices.ContainsFunc(c.faults, func(f Fault) bool { return f.Trouble.down() && f.meets(ack.Start, c.lands(&x)) })
+	})
+}
+
 // repeated reports whether the creation was repeated when the task may have been finished and
 // forgotten.
 func (c *taskJudge) repeated(before, d *Delivery) bool {
@@ -381,6 +398,9 @@ func (c *taskJudge) repeated(before, d *Delivery) bool {
 		return false
 	}
 	return slices.ContainsFunc(c.Changes[1:], func(x Change) bool {
+		if c.Terms.Kept && x.Kind == Create && x.Outcome == Done && !x.Anew {
+			return false // it found the finished task
+		}
 		return (x.Kind == Create || x.Kind == Replace || x.Kind == Requeue) && x.may() && x.Start.Before(d.End) && ack.Start.Before(c.lands(&x))
 	})
 }

@@ -36,21 +36,29 @@ func (c *taskJudge) life() (s Span) {
 // and before the loss was noticed and mended. A node that hands its tasks over before it ends does
 // not explain that, since it keeps them until another one has them. A node that is out of touch for
 // as long as others wait for it does.
-func (c *taskJudge) forgotten() (why string, ok bool) {
+func (c *taskJudge) forgotten() (why string, ok bool) { return c.lostBetween(c.touches) }
+
+// Forgotten is the same of something that is no task, and was changed in a span of time.
+func (b Bench) Forgotten(h *History, touched Span) (why string, ok bool) {
+	b.faults = h.Faults()
+	return b.lostBetween(func() []Span { return []Span{touched} })
+}
+
+func (b Bench) lostBetween(touches func() []Span) (why string, ok bool) {
 	var touched []Span
-	for _, loss := range c.faults {
+	for _, loss := range b.faults {
 		if loss.Lost.IsZero() {
 			continue
 		}
-		for _, f := range c.faults {
-			if !c.endsMemory(f) || !c.atOnce(loss, f) {
+		for _, f := range b.faults {
+			if !b.endsMemory(f) || !b.atOnce(loss, f) {
 				continue
 			}
 			if touched == nil {
-				touched = c.touches()
+				touched = touches()
 			}
 			if slices.ContainsFunc(touched, func(s Span) bool {
-				return s.End.Add(c.Patience).After(loss.Lost) && s.Start.Before(loss.End.Add(c.Patience))
+				return s.End.Add(b.Patience).After(loss.Lost) && s.Start.Before(loss.End.Add(b.Patience))
 			}) {
 				return loss.String() + "; " + f.String(), true
 			}
@@ -60,27 +68,27 @@ func (c *taskJudge) forgotten() (why string, ok bool) {
 }
 
 // endsMemory reports whether what a node had in memory is in no memory during, or after, a fault.
-func (c *taskJudge) endsMemory(f Fault) bool {
+func (b Bench) endsMemory(f Fault) bool {
 	switch f.Trouble {
 	case Killed, Restarted:
 		return true
 	case Stopped, CutOff, HalfOpen, Slow:
-		return f.End.IsZero() || f.End.Sub(f.Start) > c.FailoverAfter*8/10
+		return f.End.IsZero() || f.End.Sub(f.Start) > b.FailoverAfter*8/10
 	}
 	return false
 }
 
 // atOnce reports whether a fault began after writes that Redis has lost, and lasted, with the time
 // in which others read what the node had, until the loss.
-func (c *taskJudge) atOnce(loss, f Fault) bool {
+func (b Bench) atOnce(loss, f Fault) bool {
 	const underWay = 200 * time.Millisecond // to a replica
-	return f.Start.After(loss.Lost.Add(-underWay)) && f.meets(loss.Start.Add(-c.Patience), loss.End.Add(c.Patience))
+	return f.Start.After(loss.Lost.Add(-underWay)) && f.meets(loss.Start.Add(-b.Patience), loss.End.Add(b.Patience))
 }
 
 // touches are the requests that may have changed the record of the task.
 func (c *taskJudge) touches() (all []Span) {
 	for i := range c.Changes {
-		if x := &c.Changes[i]; x.may() && x.Kind != Look && x.Kind != Listed {
+		if x := &c.Changes[i]; x.may() && !x.Kind.asks() {
 			all = append(all, Span{Start: x.Start, End: c.lands(x)})
 		}
 	}

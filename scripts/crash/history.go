@@ -85,7 +85,14 @@ const (
 	Look    // changes nothing
 	Listed  // as Look, in a list: Missing if a whole list left it out
 	Requeue // from among the dead
+	Hold    // no deadline is in force until the task is resumed, moved, replaced, or fired
+	Resume
+	Exported // as Look, in an export: Missing if a whole export left it out
+	Import   // as Create, but what was finished since the first one is not made again
 )
+
+// asks reports whether a change changes nothing.
+func (k Kind) asks() bool { return k == Look || k == Listed || k == Exported }
 
 // A Delivery is an attempt as its receiver saw it. Its Span is that of the
 // reserve call: the task was handed out at some instant in between. A webhook
@@ -137,7 +144,7 @@ func (d *Delivery) find(verb Verb, outcomes ...Outcome) *Settlement {
 }
 
 func (k Kind) String() string {
-	return [...]string{"", "create", "move", "cancel", "replace", "fire", "look", "list", "requeue"}[k]
+	return [...]string{"", "create", "move", "cancel", "replace", "fire", "look", "list", "requeue", "hold", "resume", "export", "import"}[k]
 }
 
 // A Task is the history of one task, in the order in which its client sent the requests. One client
@@ -145,6 +152,17 @@ func (k Kind) String() string {
 type Task struct {
 	Changes    []Change // the first one is its creation
 	Deliveries []*Delivery
+	Terms      Terms
+}
+
+// Terms are what a task's topic promises beside what holds for all tasks.
+type Terms struct {
+	Kept   bool // it is kept once it is finished, for longer than the history takes (keep_finished)
+	Mortal bool // it stays dead once it is buried
+	// Skippable: it may be skipped for a later one of its group, and is not owed once that one was
+	// acknowledged (misfire: coalesce).
+	Skippable bool
+	Skipped   bool // ... which has happened
 }
 
 // String returns all of it, line by line.
@@ -183,6 +201,13 @@ func (h *History) Change(n int, c Change) {
 	defer h.mu.Unlock()
 	t := h.taskLocked(n)
 	t.Changes = append(t.Changes, c)
+}
+
+// Agree notes the terms of task n.
+func (h *History) Agree(n int, terms Terms) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.taskLocked(n).Terms = terms
 }
 
 // Deliver records an attempt at task n, which may be delivered before the answer to its creation is
@@ -232,7 +257,7 @@ func (h *History) Task(n int) *Task {
 	if t == nil {
 		return nil
 	}
-	whole := &Task{Changes: slices.Clone(t.Changes)}
+	whole := &Task{Changes: slices.Clone(t.Changes), Terms: t.Terms}
 	for _, d := range t.Deliveries {
 		one := *d
 		one.Settlements = slices.Clone(d.Settlements)
@@ -284,14 +309,20 @@ func (t *Task) anew() (last time.Time) {
 func (t *Task) owed() bool {
 	accepted := false
 	anew := t.anew()
+	if t.Terms.Skipped {
+		return false
+	}
 	for _, c := range t.Changes {
 		if c.Kind == Cancel && c.Outcome != Refused {
 			return false
 		}
-		accepted = accepted || c.Outcome == Done && c.Kind != Look && c.Kind != Listed
+		accepted = accepted || c.Outcome == Done && !c.Kind.asks()
 	}
 	return accepted && !slices.ContainsFunc(t.Deliveries, func(d *Delivery) bool {
 		s := d.find(Ack, Done, Unknown)
+		if s == nil && t.Terms.Mortal {
+			s = d.find(Bury, Done, Unknown)
+		}
 		return s != nil && s.End.After(anew)
 	})
 }

@@ -16,6 +16,8 @@ const (
 	NotRecorded = "acknowledgement not recorded"
 	AskedAgain  = "asked for again" // a creation was repeated after the task was finished
 	Requeued    = "requeued"        // after it was buried
+	// ImportedAgain: a process that remembered its end had ended.
+	ImportedAgain = "imported again"
 	// FinishedElsewhere: another node had finished it, and its node did not know.
 	FinishedElsewhere = "finished elsewhere"
 )
@@ -37,6 +39,7 @@ const (
 	LeftOut      Promise = "left out of a list"
 	MadeTwice    Promise = "made twice"
 	ShownAfter   Promise = "shown after its cancellation"
+	NotKept      Promise = "not kept once it was finished"
 	WrongID      Promise = "wrong id"
 )
 

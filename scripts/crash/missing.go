@@ -11,26 +11,29 @@ import (
 // it. The answer is 404, 201 to a request for an existing task, or a list that leaves it out.
 func (c *taskJudge) denied(x *Change) {
 	switch {
-	case x.Kind == Look && x.Outcome == Done, x.Kind == Listed && x.Outcome == Done:
+	case x.Kind.asks() && x.Outcome == Done:
 		c.shown(x)
 		return
 	case x.Outcome == Missing, x.Anew:
 	default:
 		return
 	}
+	kept := c.Terms.Kept && (x.Kind == Look || x.Kind == Exported || x.Anew && x.Kind == Create)
 	accepted := false
 	for i := range c.Changes {
 		other := &c.Changes[i]
 		switch {
-		case other == x, other.Kind == Look, other.Kind == Listed:
+		case other == x, other.Kind.asks():
 		case other.Kind == Cancel && other.Outcome != Refused && other.Start.Before(x.End):
-			return
+			if !kept || c.keptNot(other.Start) {
+				return
+			}
 		case other.Outcome == Done && other.End.Before(x.Start):
 			accepted = true
 		}
 	}
 	for _, d := range c.Deliveries {
-		if s := d.find(Ack, Done, Unknown); s != nil && s.Start.Before(x.End) {
+		if s := d.find(Ack, Done, Unknown); s != nil && s.Start.Before(x.End) && (!kept || c.keptNot(s.Start)) {
 			return
 		}
 	}
@@ -45,7 +48,17 @@ func (c *taskJudge) denied(x *Change) {
 		c.excused = append(c.excused, "unknown to "+x.by()+": it is in the spool of "+node+", which is down")
 		return
 	}
+	finished := kept && slices.ContainsFunc(c.Deliveries, func(d *Delivery) bool {
+		s := d.recorded()
+		return s != nil && s.End.Before(x.Start)
+	})
 	switch {
+	case finished && x.Anew:
+		c.breaks(NotKept, x.Span, "made again by %s, and the task was finished and is kept", x.by())
+	case finished:
+		c.breaks(NotKept, x.Span, "unknown to %s in a %s, and the task was finished and is kept", x.by(), x.Kind)
+	case x.Kind == Exported:
+		c.breaks(LeftOut, x.Span, "left out of an export by %s, and no request had finished it", x.by())
 	case x.Anew:
 		c.breaks(MadeTwice, x.Span, "made again by %s, and no request had finished it", x.by())
 	case x.Kind == Listed:
@@ -62,7 +75,7 @@ func (x *Change) by() string { return x.Node + " " + rig.Stamp(x.Start) + "-" + 
 func (c *taskJudge) still(x *Change) bool {
 	for i := range c.Changes {
 		other := &c.Changes[i]
-		if other == x || other.Kind == Look || other.Kind == Listed || other.Outcome == Refused {
+		if other == x || other.Kind.asks() || other.Outcome == Refused {
 			continue
 		}
 		if other.Start.Before(x.End) && !c.lands(other).Before(x.Start) || !other.Due.IsZero() && other.Due.Before(x.End.Add(time.Second)) {
@@ -86,6 +99,13 @@ func (c *taskJudge) spooledAt(x *Change) (node string, down bool) {
 		}
 	}
 	return "", false
+}
+
+// keptNot reports whether a task that was finished from an instant on is not kept: only a spool has
+// it, or Redis takes no new records (docs/http.md, "Finished tasks").
+func (c *taskJudge) keptNot(from time.Time) bool {
+	return slices.ContainsFunc(c.Changes, func(x Change) bool { return x.Spooled }) ||
+		slices.ContainsFunc(c.faults, func(f Fault) bool { return f.Trouble == Full && f.meets(from, from.Add(c.Patience)) })
 }
 
 // down reports whether the process of a node does not run.
@@ -130,7 +150,7 @@ func (c *taskJudge) named(d *Delivery) {
 func (c *taskJudge) besides(x *Change) bool {
 	for i := range c.Changes {
 		y := &c.Changes[i]
-		if (y.Kind == Create || y.Kind == Replace || y.Kind == Requeue) && y.may() && !c.lands(y).Before(x.Start) {
+		if (y.Kind == Create || y.Kind == Import || y.Kind == Replace || y.Kind == Requeue) && y.may() && !c.lands(y).Before(x.Start) {
 			return true
 		}
 	}
