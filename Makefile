@@ -17,6 +17,7 @@ NODES     ?= 5
 DURATION  ?= 240s
 FAULTS    ?= all
 FEATURES  ?= all
+STOCK     ?= 20000
 FAILOVER_AFTER ?= 2s
 AT_ONCE   ?= 1
 JOB       ?=
@@ -167,9 +168,9 @@ upgrade: build redis ## restart three nodes of version FROM=<tag or commit> with
 	LAPSE_BIN=$(CURDIR)/bin/lapse LAPSE_FROM="$$dir/lapse" $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 15m -run '^TestRollingUpgrade$$' ./scripts/crash/
 
 .PHONY: campaign
-campaign: build redis ## calls and faults that follow from SEEDS=1-20, judged: NODES=5 TASKS=50000 DURATION=240s FAULTS=all FEATURES=all AT_ONCE=1 JOB=
+campaign: build redis ## calls and faults that follow from SEEDS=1-20, judged: NODES=5 TASKS=50000 DURATION=240s FAULTS=all FEATURES=all STOCK=20000 AT_ONCE=1 JOB=
 	LAPSE_BIN="$${LAPSE_BIN:-$(CURDIR)/bin/lapse}" LAPSE_SEEDS=$(SEEDS) LAPSE_NODES=$(NODES) LAPSE_TASKS=$(TASKS) LAPSE_DURATION=$(DURATION) \
-	LAPSE_FAULTS=$(FAULTS) LAPSE_FEATURES=$(FEATURES) LAPSE_FAILOVER_AFTER=$(FAILOVER_AFTER) LAPSE_JOB=$(JOB) LAPSE_DIR=$(DIR) \
+	LAPSE_FAULTS=$(FAULTS) LAPSE_FEATURES=$(FEATURES) LAPSE_STOCK=$(STOCK) LAPSE_FAILOVER_AFTER=$(FAILOVER_AFTER) LAPSE_JOB=$(JOB) LAPSE_DIR=$(DIR) \
 	$(GO) test -tags $(TAGS),fault -count 1 -v -parallel $(AT_ONCE) -timeout 0 -run '^TestCampaign$$' ./scripts/campaign/
 
 .PHONY: cover

@@ -58,6 +58,7 @@ func fromEnvironment(t *testing.T) options {
 	})
 	set("LAPSE_NODES", number(&o.nodes, 2))
 	set("LAPSE_TASKS", number(&o.tasks, 1))
+	set("LAPSE_STOCK", number(&o.stock, 0))
 	set("LAPSE_DURATION", length(&o.duration))
 	set("LAPSE_FAILOVER_AFTER", length(&o.failoverAfter))
 	// A second import at another node may deliver again what has finished.

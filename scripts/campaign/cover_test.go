@@ -75,7 +75,7 @@ func TestPlanExcludesNoPair(t *testing.T) {
 }
 
 // TestPlanLosesWhileTasksMove: where writes are lost while a node hands over, they are lost within
-// 600 ms of its beginning; while a node is adopted, within 600 ms of the earliest moment for that.
+// 400 ms of its beginning; while a node is adopted, within 400 ms of the earliest moment for that.
 func TestPlanLosesWhileTasksMove(t *testing.T) {
 	s := planSettings()
 	for seed := range uint64(40) {
@@ -88,7 +88,7 @@ func TestPlanLosesWhileTasksMove(t *testing.T) {
 			if move.kind.adopted && move.length > s.failoverAfter {
 				moves += s.failoverAfter
 			}
-			if gap := loss.at + loss.length - moves; gap < 0 || gap > 600*time.Millisecond {
+			if gap := loss.at + loss.length - moves; gap < 0 || gap > 400*time.Millisecond {
 				t.Errorf("seed %d: tasks begin to move at %s: %s", seed, moves, r)
 			}
 		}

@@ -28,12 +28,21 @@ func (f *fleet) runRounds(rounds []round) {
 		f.prefer(r.features)
 		var both sync.WaitGroup
 		loses := false
-		for _, m := range r.faults {
+		begun := make(chan struct{}) // when the first fault has
+		for i, m := range r.faults {
 			loses = loses || m.kind.loses
 			both.Go(func() {
-				f.rest(m.at)
+				if first := r.faults[0]; i > 0 && first.kind.loses && first.at <= m.at {
+					<-begun // a server may have to be started first
+					f.rest(m.at - first.at)
+				} else {
+					f.rest(m.at)
+				}
 				start := time.Now()
 				end := m.kind.begin(f, m)
+				if i == 0 {
+					close(begun)
+				}
 				f.rest(m.length)
 				end()
 				f.mu.Lock()

@@ -32,6 +32,7 @@ type fleet struct {
 	failoverAfter time.Duration
 	deliver       bool      // on_outage
 	started       time.Time // before anything was written
+	stock         int       // tasks that are due in hours
 
 	watching sync.WaitGroup // one for each process
 	closing  chan struct{}  // closed when all goroutines are to end
@@ -149,6 +150,7 @@ func newFleet(t *testing.T, o options, seed uint64) *fleet {
 		n.bringUp()
 		n.life.Unlock()
 	}
+	f.fillStock(o.stock)
 	f.watchStalls()
 	f.set(topic, "")
 	f.each(func(w *feature) {

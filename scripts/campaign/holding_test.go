@@ -140,7 +140,8 @@ func (c *caller) act(ctx context.Context, r *run, g *group, what string, kind cr
 			c.fleet.decode(a, &said)
 			done += said.Done
 			for _, f := range said.Failed {
-				failed[f.ID] = crash.Unknown // another action may have been this one, whose answer was lost
+				// Another action may have been this one, whose answer was lost.
+				failed[f.ID] = crash.Unknown
 				if f.Problem.Status != http.StatusPreconditionFailed {
 					failed[f.ID] = c.fleet.meaning("a task of an action", f.Problem.Status, []byte(f.Problem.Type))
 				}

@@ -171,7 +171,7 @@ func (c *cover) faultsOf(rng *rand.Rand, seed uint64, pair [2]string) []plannedF
 	switch {
 	case first.kind.loses && second.kind.moves:
 		// The writes are lost just after tasks have begun to move.
-		gap := time.Duration(rng.Int64N(int64(600 * time.Millisecond)))
+		gap := time.Duration(rng.Int64N(int64(400 * time.Millisecond)))
 		if second.kind.adopted && second.length > c.failoverAfter {
 			gap += c.failoverAfter // the others take over only then
 			first.at = max(0, gap-first.length)

@@ -24,6 +24,7 @@ func (f *fleet) bench() crash.Bench {
 func (f *fleet) report(o options, seed uint64, rounds int, took time.Duration, left string) {
 	v := f.bench().Judge(f.history)
 	f.panics()
+	f.judgeStock()
 	f.each(func(w *feature) {
 		if w.judge != nil {
 			w.judge(f)

@@ -22,6 +22,7 @@ type options struct {
 	failoverAfter time.Duration
 	faults        []string
 	features      []string
+	stock         int // tasks that are due in hours
 	job           bool
 	dir           string
 }

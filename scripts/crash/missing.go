@@ -52,6 +52,9 @@ func (c *taskJudge) denied(x *Change) {
 		s := d.recorded()
 		return s != nil && s.End.Before(x.Start)
 	})
+	finished = finished || kept && slices.ContainsFunc(c.Changes, func(y Change) bool {
+		return y.Kind == Cancel && y.Outcome == Done && y.End.Before(x.Start)
+	})
 	switch {
 	case finished && x.Anew:
 		c.breaks(NotKept, x.Span, "made again by %s, and the task was finished and is kept", x.by())

@@ -34,6 +34,7 @@ func TestTerms(t *testing.T) {
 		{name: "kept, and delivered again", terms: kept, changes: []Change{created, create(on("b", 900), Done, 100)}, deliveries: []*Delivery{first(), again(1000)}, broken: AfterAck},
 		{name: "kept, and unknown", terms: kept, changes: []Change{created, look(on("b", 900), Missing)}, deliveries: []*Delivery{first()}, broken: NotKept},
 		{name: "kept, and left out of an export", terms: kept, changes: []Change{created, of(Exported, on("b", 900), Missing, 0)}, deliveries: []*Delivery{first()}, broken: NotKept},
+		{name: "kept, and unknown after it was cancelled", terms: kept, changes: []Change{created, cancel(on("b", 50), Done), look(on("b", 900), Missing)}, broken: NotKept},
 		{name: "finished, and not kept", changes: []Change{created, look(on("b", 900), Missing)}, deliveries: []*Delivery{first()}},
 		{name: "finished without room for it", terms: kept, changes: []Change{created, look(on("b", 1900), Missing)}, deliveries: []*Delivery{first()}, faults: []Fault{fault(Full, "", 210, 300)}},
 		{name: "finished, and no room later", terms: kept, changes: []Change{created, look(on("b", 1900), Missing)}, deliveries: []*Delivery{first()}, faults: []Fault{fault(Full, "", 1000, 1300)}, broken: NotKept},
