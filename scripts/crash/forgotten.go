@@ -100,3 +100,37 @@ func (c *taskJudge) touches() (all []Span) {
 	}
 	return all
 }
+
+// ended returns the answer by which a task was finished before an instant, if it was.
+func (c *taskJudge) ended(before time.Time) (by Span, ok bool) {
+	for _, d := range c.Deliveries {
+		if s := d.recorded(); s != nil && s.End.Before(before) {
+			return s.Span, true
+		}
+	}
+	for _, x := range c.Changes {
+		if x.Kind == Cancel && x.Outcome == Done && x.End.Before(before) {
+			return x.Span, true
+		}
+	}
+	return Span{}, false
+}
+
+// outOfMemory reports whether Redis has lost the end of a task, and only an earlier process, or an
+// earlier owner of its shard, had the record of that.
+func (c *taskJudge) outOfMemory(end Span) (why string, ok bool) {
+	for _, loss := range c.faults {
+		if loss.Lost.IsZero() || !loss.Lost.Before(end.End.Add(c.Patience)) || loss.End.Before(end.Start) {
+			continue
+		}
+		for _, f := range c.faults {
+			if f.Trouble.moves() && f.meets(end.Start, loss.End.Add(c.Patience)) {
+				return loss.String() + "; " + f.String(), true
+			}
+		}
+	}
+	return "", false
+}
+
+// moves reports whether a process ends, or others may take over what it has.
+func (t Trouble) moves() bool { return t.down() || Fault{Trouble: t}.strays() }

@@ -48,13 +48,12 @@ func (c *taskJudge) denied(x *Change) {
 		c.excused = append(c.excused, "unknown to "+x.by()+": it is in the spool of "+node+", which is down")
 		return
 	}
-	finished := kept && slices.ContainsFunc(c.Deliveries, func(d *Delivery) bool {
-		s := d.recorded()
-		return s != nil && s.End.Before(x.Start)
-	})
-	finished = finished || kept && slices.ContainsFunc(c.Changes, func(y Change) bool {
-		return y.Kind == Cancel && y.Outcome == Done && y.End.Before(x.Start)
-	})
+	end, finished := c.ended(x.Start)
+	finished = finished && kept
+	if why, ok := c.outOfMemory(end); finished && ok {
+		c.excused = append(c.excused, "not kept, says "+x.by()+"; "+why)
+		return
+	}
 	switch {
 	case finished && x.Anew:
 		c.breaks(NotKept, x.Span, "made again by %s, and the task was finished and is kept", x.by())

@@ -27,6 +27,7 @@ func TestTerms(t *testing.T) {
 		deliveries []*Delivery
 		faults     []Fault
 		broken     Promise // the only one; empty: none
+		excuse     string
 		again      string
 	}{
 		{name: "kept, and found", terms: kept, changes: []Change{created, create(on("b", 900), Done, 100), look(on("b", 950), Done)}, deliveries: []*Delivery{first()}},
@@ -34,6 +35,9 @@ func TestTerms(t *testing.T) {
 		{name: "kept, and delivered again", terms: kept, changes: []Change{created, create(on("b", 900), Done, 100)}, deliveries: []*Delivery{first(), again(1000)}, broken: AfterAck},
 		{name: "kept, and unknown", terms: kept, changes: []Change{created, look(on("b", 900), Missing)}, deliveries: []*Delivery{first()}, broken: NotKept},
 		{name: "kept, and left out of an export", terms: kept, changes: []Change{created, of(Exported, on("b", 900), Missing, 0)}, deliveries: []*Delivery{first()}, broken: NotKept},
+		{name: "kept, and lost by an empty Redis", terms: kept, changes: []Change{created, look(on("b", 900), Missing)}, deliveries: []*Delivery{first()}, faults: []Fault{fault(Drained, "c", -900, 100), lost(-1000, 600, 610)}, broken: NotKept},
+		{name: "kept, and lost by an empty Redis after its node was restarted", terms: kept, changes: []Change{created, look(on("b", 900), Missing)}, deliveries: []*Delivery{first()}, faults: []Fault{fault(Drained, "a", 300, 500), lost(-1000, 600, 610)}, excuse: "a was drained"},
+		{name: "kept, and a node was restarted long after the loss", terms: kept, changes: []Change{created, look(on("b", 1900), Missing)}, deliveries: []*Delivery{first()}, faults: []Fault{fault(Drained, "a", 1300, 1500), lost(-1000, 600, 610)}, broken: NotKept},
 		{name: "kept, and unknown after it was cancelled", terms: kept, changes: []Change{created, cancel(on("b", 50), Done), look(on("b", 900), Missing)}, broken: NotKept},
 		{name: "finished, and not kept", changes: []Change{created, look(on("b", 900), Missing)}, deliveries: []*Delivery{first()}},
 		{name: "finished without room for it", terms: kept, changes: []Change{created, look(on("b", 1900), Missing)}, deliveries: []*Delivery{first()}, faults: []Fault{fault(Full, "", 210, 300)}},
@@ -74,6 +78,7 @@ func TestTerms(t *testing.T) {
 			if test.broken == "" && len(v.Faults) > 0 || test.broken != "" && (len(v.Faults) != 1 || v.Broken[test.broken] != 1) {
 				t.Errorf("want %q broken, got %v", test.broken, v)
 			}
+			one(t, "excuse", v.Excused, test.excuse)
 			if test.again != "" && v.Again[test.again] != 1 {
 				t.Errorf("want one delivery again because %q, got %v", test.again, v)
 			}
