@@ -21,7 +21,9 @@ func (f *fleet) finish(ahead time.Duration) (left string) {
 	f.note("finish")
 	f.allUp()
 	f.resumeAll()
-	if left = f.drained(ahead + deliverWithin); left != "" {
+	left = f.drained(ahead + deliverWithin)
+	f.delivered = time.Now()
+	if left != "" {
 		return left
 	}
 	f.note("all are killed once more")

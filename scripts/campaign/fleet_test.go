@@ -32,6 +32,7 @@ type fleet struct {
 	failoverAfter time.Duration
 	deliver       bool      // on_outage
 	started       time.Time // before anything was written
+	delivered     time.Time // when nothing was owed any more
 	stock         int       // tasks that are due in hours
 
 	watching sync.WaitGroup // one for each process

@@ -307,8 +307,8 @@ var coalesceFeature = feature{
 	judge: func(f *fleet) {
 		for _, n := range f.grown.skipped(f.history) {
 			life := f.history.Task(n).Changes[0].Span
-			life.End = time.Now()
-			if !f.disturbed(f.started, time.Now(), movesTasks) {
+			life.End = f.delivered
+			if !f.disturbed(f.started, f.delivered, movesTasks) {
 				f.broke("coalesce", life, "task %d was skipped, and no node has begun to hold it", n)
 			}
 		}
