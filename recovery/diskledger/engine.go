@@ -1,10 +1,8 @@
 package diskledger
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 
 	"github.com/cockroachdb/pebble/v2"
@@ -57,18 +55,12 @@ func tuning(fs vfs.FS, log pebble.Logger) *pebble.Options {
 // openEngine opens the store in dir, whose lock the caller holds.
 func (l *Ledger) openEngine(lock *pebble.Lock, exists bool) (e *engine, err error) {
 	f := newFence(l.fs)
-	o := tuning(f, pebbleLog{l.log, f})
+	log := pebbleLog{l.log, f}
+	o := tuning(f, log)
 	o.Lock = lock
 	o.ErrorIfNotExists = exists
 	o.ErrorIfNotPristine = !exists
-	o.EventListener = &pebble.EventListener{
-		BackgroundError: func(err error) {
-			l.log.Error("the embedded store cannot compact", "dir", l.dir, "error", err)
-		},
-		DataCorruption: func(info pebble.DataCorruptionInfo) {
-			l.log.Error("the embedded store is damaged", "dir", l.dir, "file", info.Path, "error", info.Details)
-		},
-	}
+	o.EventListener = newAlarms(log, l.dir).listener()
 	// Pebble panics on some contents of a damaged directory.
 	defer func() {
 		if r := recover(); r != nil {
@@ -138,26 +130,4 @@ func (e *engine) commit(b *pebble.Batch) error {
 		return fmt.Errorf("writing to the store: %w", err)
 	}
 	return b.Close()
-}
-
-// A pebbleLog is what Pebble logs to. It must not end the process.
-type pebbleLog struct {
-	log   *slog.Logger
-	fence *fence
-}
-
-func (p pebbleLog) Infof(format string, args ...any) {
-	if p.log.Enabled(context.Background(), slog.LevelDebug) {
-		p.log.Debug("pebble: " + fmt.Sprintf(format, args...))
-	}
-}
-
-func (p pebbleLog) Errorf(format string, args ...any) {
-	p.log.Warn("pebble: " + fmt.Sprintf(format, args...))
-}
-
-// Fatalf is called where Pebble wants to end the process. It returns, so Pebble goes on, behind a
-// fence that is cut.
-func (p pebbleLog) Fatalf(format string, args ...any) {
-	p.fence.cut(fmt.Errorf("pebble: "+format, args...))
 }
