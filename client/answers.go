@@ -376,8 +376,9 @@ type Reach struct {
 	Scope string `json:"scope"`
 	// Names of the nodes whose figures are in the answer.
 	Covers []string `json:"covers"`
-	// Nodes whose figures are not in the answer: they have not answered within a second, or send
-	// no heartbeat while they hold tasks.
+	// Nodes whose figures are not in the answer, or only in part: they have not answered within
+	// a second, or send no heartbeat while they hold tasks, or still read their tasks after a
+	// start or an adoption.
 	Missing []MissingNode `json:"missing"`
 }
 

@@ -24,7 +24,7 @@ func (in *ScopeInput) ofNode() bool { return in.Scope == scopeNode }
 type Reach struct {
 	Scope   string        `json:"scope" enum:"fleet,node" doc:"fleet: the figures are those of all nodes. node: of the node that was asked alone."`
 	Covers  []string      `json:"covers" nullable:"false" doc:"Names of the nodes whose figures are in the answer."`
-	Missing []MissingNode `json:"missing" nullable:"false" doc:"Nodes whose figures are not in the answer: they have not answered within a second, or send no heartbeat while they hold tasks."`
+	Missing []MissingNode `json:"missing" nullable:"false" doc:"Nodes whose figures are not in the answer, or only in part: they have not answered within a second, or send no heartbeat while they hold tasks, or still read their tasks after a start or an adoption."`
 }
 
 // MissingNode is a node whose figures are not in an answer.
@@ -34,7 +34,7 @@ type MissingNode struct {
 }
 
 func wireReach(r *tasks.Reach) Reach {
-	wire := Reach{Scope: scopeFleet, Covers: r.Nodes, Missing: make([]MissingNode, len(r.Missing))}
+	wire := Reach{Scope: scopeFleet, Covers: append([]string{}, r.Nodes...), Missing: make([]MissingNode, len(r.Missing))}
 	for i, m := range r.Missing {
 		wire.Missing[i] = MissingNode{m.Node, m.Err.Error()}
 	}
@@ -43,5 +43,8 @@ func wireReach(r *tasks.Reach) Reach {
 
 // ownReach is that of an answer about a node alone.
 func (s *Server) ownReach() Reach {
-	return Reach{scopeNode, []string{s.scheduler.NodeName()}, []MissingNode{}}
+	own := s.scheduler.OwnReach()
+	wire := wireReach(&own)
+	wire.Scope = scopeNode
+	return wire
 }

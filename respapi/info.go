@@ -136,10 +136,10 @@ func keyspaceInfo(x *call, add func(string, any)) {
 
 // countKeys counts the tasks of the topics of keys that wait for their first attempt, or have no
 // deadline; expires are those that have one. It visits no task. An expiry that is being delivered
-// does not count; a task of these topics that is no key does. Errors: those of FleetTopic.
+// does not count; a task of these topics that is no key does. Errors: those of figuresOf.
 func (x *call) countKeys(ctx context.Context) (keys, expires int64, err error) {
 	for topic := range x.c.server.hasKeys {
-		t, _, err := x.scheduler().FleetTopic(ctx, topic)
+		t, err := x.figuresOf(ctx, topic)
 		switch {
 		case err == nil:
 			keys += t.Counts.Pending - t.Counts.Retrying
@@ -149,6 +149,16 @@ func (x *call) countKeys(ctx context.Context) (keys, expires int64, err error) {
 		}
 	}
 	return max(keys, 0), max(expires, 0), nil
+}
+
+// figuresOf returns a topic with the figures of all nodes. A count has no place for a remark, so a
+// part of the tasks is no answer. Errors: as of FleetTopic; why a node's figures are missing.
+func (x *call) figuresOf(ctx context.Context, topic string) (tasks.Topic, error) {
+	t, reach, err := x.scheduler().FleetTopic(ctx, topic)
+	if len(reach.Missing) > 0 {
+		return t, reach.Missing[0]
+	}
+	return t, err
 }
 
 // connections counts the clients.

@@ -42,6 +42,11 @@ func (s *Scheduler) fleetStats(ctx context.Context, total bool) (Stats, Reach, e
 	return st, reach, nil
 }
 
+// OwnReach is the Reach of the figures of this node alone, which Stats, Topic, ListTopics and
+// Forecast return. While the node reads its tasks after a start or an adoption it is named in
+// Missing, with ErrReplaying: what it has not read does not count yet.
+func (s *Scheduler) OwnReach() Reach { return s.cluster.OwnReach() }
+
 // FleetTopic returns a topic as all nodes together have met it. Its settings are those that this
 // node knows. Counts are added up, LastError is that of the latest failure, and ConcurrencyNow the
 // greatest.

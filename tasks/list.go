@@ -13,13 +13,12 @@ import (
 // one lock, so its cost grows with the number of tasks and does not hold others up. With IDPrefix,
 // Error, ErrorLike or Reason, and with the Group of dead or finished tasks, a call looks at some
 // 20,000 of the tasks that the rest of the query selects, at each node: its page may be short, or
-// empty, although its cursor says that there is more. While replay runs at a node that is alone,
-// what was not read yet is missing.
+// empty, although its cursor says that there is more. It waits for the end of replay.
 //
-// Errors: ErrInvalid, ErrUnavailable, ErrClosed; with several nodes also ErrNodeAway and
-// ErrReplaying, while one that holds tasks does not answer, was not replaced yet, or
-// still reads them, and ErrOverloaded; ErrNotGranted. On a node that is alone only a list of
-// dead tasks is ErrUnavailable.
+// Errors: ErrInvalid, ErrNotGranted, ErrUnavailable, ErrClosed; ErrReplaying while a node still
+// reads its tasks; with several nodes also ErrNodeAway, while one that holds tasks does not answer
+// or was not replaced yet, and ErrOverloaded. On a node that is alone only a list of dead tasks is
+// ErrUnavailable.
 func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 	ask, err := checkQuery(ctx, &q)
 	if err != nil {

@@ -2,6 +2,7 @@ package tasks_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -77,6 +78,63 @@ func TestAskedForWhileReplaying(t *testing.T) {
 			})
 		})
 	}
+}
+
+// While a node alone reads its tasks, no list is a part of them told as all: it waits, and is refused
+// when that takes too long. Figures say that they are of a part.
+func TestListsWhileReplaying(t *testing.T) {
+	lists := map[string]Query{"all": {}, "of a topic": {Topic: "x"}, "of a state": {State: Pending}, "by id": {IDPrefix: "t"}, "brief": {Brief: true}}
+	figures := func(r *rig) map[string]Reach {
+		_, stats, err := r.FleetStats(r.t.Context())
+		want(r.t, "FleetStats", err, nil)
+		_, totals, err := r.FleetTotals(r.t.Context())
+		want(r.t, "FleetTotals", err, nil)
+		_, topics, err := r.FleetTopics(r.t.Context(), TopicQuery{})
+		want(r.t, "FleetTopics", err, nil)
+		f, forecast, err := r.FleetForecast(r.t.Context(), Outlook{Window: time.Hour, Step: time.Hour})
+		want(r.t, "FleetForecast", err, nil)
+		if f.Complete != (len(forecast.Missing) == 0) {
+			r.t.Errorf("a forecast without %v is complete: %v", forecast.Missing, f.Complete)
+		}
+		return map[string]Reach{"FleetStats": stats, "FleetTotals": totals, "FleetTopics": topics, "FleetForecast": forecast, "OwnReach": r.OwnReach()}
+	}
+	replaying(t, 3, func(t *testing.T, r *rig, resume func()) {
+		for name, q := range lists {
+			_, err := r.List(t.Context(), q)
+			want(t, "a list "+name, err, ErrReplaying)
+		}
+		_, _, err := r.FleetTopic(t.Context(), "x")
+		want(t, "a topic that was not met yet", err, ErrReplaying)
+		for name, reach := range figures(r) {
+			if len(reach.Nodes) != 0 || len(reach.Missing) != 1 || !errors.Is(reach.Missing[0], ErrReplaying) {
+				t.Errorf("%s says that it is of %v without %v", name, reach.Nodes, reach.Missing)
+			}
+		}
+		type listed struct {
+			what string
+			page Page
+			err  error
+		}
+		pages := make(chan listed, len(lists))
+		for name, q := range lists {
+			go func() {
+				page, err := r.List(t.Context(), q)
+				pages <- listed{name, page, err}
+			}()
+		}
+		synctest.Wait()
+		resume()
+		for range lists {
+			if l := <-pages; l.err != nil || len(l.page.Tasks) != 3 {
+				t.Errorf("a list %s that has waited has %d tasks of 3, %v", l.what, len(l.page.Tasks), l.err)
+			}
+		}
+		for name, reach := range figures(r) {
+			if len(reach.Nodes) != 1 || len(reach.Missing) != 0 {
+				t.Errorf("after replay %s says that it is of %v without %v", name, reach.Nodes, reach.Missing)
+			}
+		}
+	})
 }
 
 func TestScheduleWhileReplaying(t *testing.T) {

@@ -259,8 +259,9 @@ class DeadReasons(TypedDict):
     left_out: int
     # How many dead tasks were looked at.
     looked_at: int
-    # Nodes whose figures are not in the answer: they have not answered within a second, or send
-    # no heartbeat while they hold tasks.
+    # Nodes whose figures are not in the answer, or only in part: they have not answered within a
+    # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
+    # or an adoption.
     missing: list[MissingNode]
     # Those of most tasks first.
     reasons: list[DeadReason]
@@ -342,8 +343,9 @@ Forecast = TypedDict("Forecast", {
     'held': 'int',
     # Tasks whose next attempt is after the last step.
     'later': 'int',
-    # Nodes whose figures are not in the answer: they have not answered within a second, or send
-    # no heartbeat while they hold tasks.
+    # Nodes whose figures are not in the answer, or only in part: they have not answered within a
+    # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
+    # or an adoption.
     'missing': 'list[MissingNode]',
     # Tasks that are due and wait for their receiver.
     'ready': 'int',
@@ -375,8 +377,9 @@ class GroupCancelled(TypedDict):
 class History(TypedDict):
     # Names of the nodes whose figures are in the answer.
     covers: list[str]
-    # Nodes whose figures are not in the answer: they have not answered within a second, or send
-    # no heartbeat while they hold tasks.
+    # Nodes whose figures are not in the answer, or only in part: they have not answered within a
+    # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
+    # or an adoption.
     missing: list[MissingNode]
     # The oldest first. The last one is under way. There are none before the first node began to
     # count.
@@ -949,8 +952,9 @@ class Stats(TypedDict):
     events: EventStats
     ledger: LedgerStats
     memory: MemoryStats
-    # Nodes whose figures are not in the answer: they have not answered within a second, or send
-    # no heartbeat while they hold tasks.
+    # Nodes whose figures are not in the answer, or only in part: they have not answered within a
+    # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
+    # or an adoption.
     missing: list[MissingNode]
     # The node that was asked. Version, uptime and state are its own, whatever the scope.
     node: str
@@ -1149,8 +1153,9 @@ class TopicAnswer(TypedDict):
     keep_finished: str
     lease: str
     misfire: str
-    # Nodes whose figures are not in the answer: they have not answered within a second, or send
-    # no heartbeat while they hold tasks.
+    # Nodes whose figures are not in the answer, or only in part: they have not answered within a
+    # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
+    # or an adoption.
     missing: list[MissingNode]
     name: str
     paused: bool
@@ -1180,8 +1185,9 @@ class TopicAnswer(TypedDict):
 class TopicList(TypedDict):
     # Names of the nodes whose figures are in the answer.
     covers: list[str]
-    # Nodes whose figures are not in the answer: they have not answered within a second, or send
-    # no heartbeat while they hold tasks.
+    # Nodes whose figures are not in the answer, or only in part: they have not answered within a
+    # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
+    # or an adoption.
     missing: list[MissingNode]
     # fleet: the figures are those of all nodes. node: of the node that was asked alone.
     scope: Literal["fleet", "node"]

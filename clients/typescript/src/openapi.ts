@@ -1101,7 +1101,7 @@ export interface components {
              * @description How many dead tasks were looked at.
              */
             looked_at: number;
-            /** @description Nodes whose figures are not in the answer: they have not answered within a second, or send no heartbeat while they hold tasks. */
+            /** @description Nodes whose figures are not in the answer, or only in part: they have not answered within a second, or send no heartbeat while they hold tasks, or still read their tasks after a start or an adoption. */
             missing: components["schemas"]["MissingNode"][];
             /** @description Those of most tasks first. */
             reasons: components["schemas"]["DeadReason"][];
@@ -1223,7 +1223,7 @@ export interface components {
              * @description Tasks whose next attempt is after the last step.
              */
             later: number;
-            /** @description Nodes whose figures are not in the answer: they have not answered within a second, or send no heartbeat while they hold tasks. */
+            /** @description Nodes whose figures are not in the answer, or only in part: they have not answered within a second, or send no heartbeat while they hold tasks, or still read their tasks after a start or an adoption. */
             missing: components["schemas"]["MissingNode"][];
             /**
              * Format: int64
@@ -1275,7 +1275,7 @@ export interface components {
         History: {
             /** @description Names of the nodes whose figures are in the answer. */
             covers: string[];
-            /** @description Nodes whose figures are not in the answer: they have not answered within a second, or send no heartbeat while they hold tasks. */
+            /** @description Nodes whose figures are not in the answer, or only in part: they have not answered within a second, or send no heartbeat while they hold tasks, or still read their tasks after a start or an adoption. */
             missing: components["schemas"]["MissingNode"][];
             /** @description The oldest first. The last one is under way. There are none before the first node began to count. */
             points: components["schemas"]["HistoryPoint"][];
@@ -2051,7 +2051,7 @@ export interface components {
             events: components["schemas"]["EventStats"];
             ledger: components["schemas"]["LedgerStats"];
             memory: components["schemas"]["MemoryStats"];
-            /** @description Nodes whose figures are not in the answer: they have not answered within a second, or send no heartbeat while they hold tasks. */
+            /** @description Nodes whose figures are not in the answer, or only in part: they have not answered within a second, or send no heartbeat while they hold tasks, or still read their tasks after a start or an adoption. */
             missing: components["schemas"]["MissingNode"][];
             /** @description The node that was asked. Version, uptime and state are its own, whatever the scope. */
             node: string;
@@ -2364,7 +2364,7 @@ export interface components {
             /** @example 30m */
             lease: string;
             misfire: string;
-            /** @description Nodes whose figures are not in the answer: they have not answered within a second, or send no heartbeat while they hold tasks. */
+            /** @description Nodes whose figures are not in the answer, or only in part: they have not answered within a second, or send no heartbeat while they hold tasks, or still read their tasks after a start or an adoption. */
             missing: components["schemas"]["MissingNode"][];
             name: string;
             /** @description What follows a dead task. Absent: nothing. */
@@ -2400,7 +2400,7 @@ export interface components {
              * @description With search or sort: how many topics all pages have together, at least. Left out if there is none.
              */
             matched?: number;
-            /** @description Nodes whose figures are not in the answer: they have not answered within a second, or send no heartbeat while they hold tasks. */
+            /** @description Nodes whose figures are not in the answer, or only in part: they have not answered within a second, or send no heartbeat while they hold tasks, or still read their tasks after a start or an adoption. */
             missing: components["schemas"]["MissingNode"][];
             /** @description For the page after this one. Left out at the end. */
             next_cursor?: string;

@@ -232,6 +232,11 @@ func (s *Cluster) FleetTopic(ctx context.Context, name string) (t task.Topic, re
 		sum.add(s.engine, g.answers[i].node, g.answers[i].reply.Topics)
 	}
 	if len(sum.topics) == 0 {
+		for _, m := range g.reach.Missing {
+			if errors.Is(m, task.ErrReplaying) {
+				return t, g.reach, m // it may meet the topic among what it has not read
+			}
+		}
 		return t, g.reach, err
 	}
 	return sum.topics[0], g.reach, nil

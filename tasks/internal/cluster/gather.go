@@ -53,7 +53,7 @@ func gather[Q, A any](ctx context.Context, s *Cluster, m Method[Q, A], q Q, comp
 func gatherFrom[Q, A any](ctx context.Context, s *Cluster, m Method[Q, A], q Q, complete func(q *Q, nodes int), names map[string]bool) (*gathered[Q, A], error) {
 	if s.NoPeers() {
 		complete(&q, 1)
-		return &gathered[Q, A]{query: q, reach: task.Reach{Nodes: []string{s.NodeName()}}}, nil
+		return &gathered[Q, A]{query: q, reach: s.OwnReach()}, nil
 	}
 	key, err := json.Marshal(struct {
 		Query Q
@@ -73,10 +73,10 @@ func gatherFrom[Q, A any](ctx context.Context, s *Cluster, m Method[Q, A], q Q, 
 func gatherNow[Q, A any](s *Cluster, m Method[Q, A], q Q, complete func(q *Q, nodes int), names map[string]bool) *gathered[Q, A] {
 	ctx, cancel := context.WithTimeout(s.engine.Life.Context, GatherWithin)
 	defer cancel()
-	g := &gathered[Q, A]{reach: task.Reach{Nodes: []string{s.Fleet.node}}}
+	g := &gathered[Q, A]{reach: s.OwnReach()}
 	nodes, err := s.fleetNodes(ctx)
 	if err != nil {
-		g.reach.Missing = []*task.NodeError{{Err: task.KindOf(err, "the other nodes are not known")}}
+		g.reach.Missing = append(g.reach.Missing, &task.NodeError{Err: task.KindOf(err, "the other nodes are not known")})
 	}
 	complete(&q, max(1, len(nodes)))
 	g.query = q
@@ -102,7 +102,7 @@ func gatherNow[Q, A any](s *Cluster, m Method[Q, A], q Q, complete func(q *Q, no
 				return
 			}
 			g.answers = append(g.answers, nodeAnswer[A]{n.Name, reply})
-			g.reach.Nodes = append(g.reach.Nodes, n.Name)
+			addTo(&g.reach, n.Name, isCatching(n))
 		})
 	}
 	calls.Wait()
@@ -162,6 +162,31 @@ func (s *Cluster) fleetNodes(ctx context.Context) ([]recovery.Node, error) {
 
 // processOf identifies a process of a node.
 func processOf(n *recovery.Node) string { return n.Name + " " + n.Incarnation }
+
+// OwnReach is the Reach of the figures of this node alone.
+func (s *Cluster) OwnReach() (r task.Reach) {
+	addTo(&r, s.NodeName(), !s.engine.IsReplayed())
+	return r
+}
+
+// errReads is why the figures of a node are in an answer only in part.
+var errReads = task.KindOf(task.ErrReplaying, "it still reads its tasks; those that it has not read do not count yet")
+
+// addTo adds a node that has answered to a Reach. This is where a part of the tasks is told from all
+// of them, whatever the figures.
+func addTo(r *task.Reach, node string, catching bool) {
+	if catching {
+		r.Missing = append(r.Missing, &task.NodeError{Node: node, Err: errReads})
+		return
+	}
+	r.Nodes = append(r.Nodes, node)
+}
+
+// isCatching reports whether a node has said with its last heartbeat that it still reads its tasks.
+func isCatching(n *recovery.Node) bool {
+	d := DescribeNode(n)
+	return d.Status == nil || d.Status.Catching
+}
 
 // absence returns why a node is not asked; nil if it is.
 func absence(n *recovery.Node) error {

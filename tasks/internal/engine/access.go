@@ -262,6 +262,14 @@ func (s *Engine) AwaitRead(ctx context.Context) error {
 	}
 }
 
+// replayedWithin waits as long as Within allows until memory knows every task of this node. Errors:
+// ErrReplaying, ErrClosed.
+func (s *Engine) replayedWithin(ctx context.Context) error {
+	ctx, cancel := s.Within(ctx)
+	defer cancel()
+	return s.waitReplayed(ctx)
+}
+
 func (s *Engine) waitReplayed(ctx context.Context) error {
 	over := s.Reading.Replayed
 	for {

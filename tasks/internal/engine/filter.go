@@ -174,9 +174,7 @@ func (x *search) look(e *recovery.Entry) { x.looks, x.size = x.looks+1, x.size+l
 // VisitPositions is VisitPage for the positions of the tasks alone. One call visits up to
 // LooksAtOnce of them. It waits for the end of replay, or what was not read yet would be missing.
 func (s *Engine) VisitPositions(ctx context.Context, q *ListQuery, visit func(at recovery.Ref, shard int)) (last *recovery.Ref, err error) {
-	patience, cancel := s.Within(ctx)
-	err = s.waitReplayed(patience)
-	if cancel(); err != nil {
+	if err := s.replayedWithin(ctx); err != nil {
 		return nil, err
 	}
 	if s.Unsure() {

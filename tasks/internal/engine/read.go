@@ -134,6 +134,10 @@ func (s *Engine) describeBuried(id string, f *record.Fields) task.Task {
 // VisitPage hands out the first tasks here, in their order, each with the time under which
 // it stands in the list, and its shard, until visit returns false. It returns the position
 // behind which there may be more, or nil. With a Filter it may have found none before that.
+//
+// A page is never a part of the tasks told as all: one of tasks in memory waits for the end of
+// replay, as long as Within allows. Errors: ErrReplaying, ErrUnavailable, ErrClosed; why ctx has
+// ended.
 func (s *Engine) VisitPage(ctx context.Context, q *ListQuery, visit func(t task.Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
 	return s.visitPage(ctx, q, false, visit)
 }
@@ -145,6 +149,9 @@ func ListsBuried(state task.State) bool { return state == task.Dead || state == 
 func (s *Engine) visitPage(ctx context.Context, q *ListQuery, bare bool, visit func(t task.Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
 	if ListsBuried(q.State) {
 		return s.visitDead(ctx, q, bare, visit)
+	}
+	if err := s.replayedWithin(ctx); err != nil {
+		return nil, err
 	}
 	most := q.Limit
 	if q.Filter.searches() {
