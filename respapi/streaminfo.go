@@ -107,8 +107,8 @@ func (x *call) pendingSummary(g *groupFigures) {
 	}
 }
 
-// counts returns the tasks of a stream's topic that are ready, and those that are out, at all nodes.
-// It answers and reports false if it cannot.
+// counts returns the tasks of a stream's topic that are ready, and those that are out, at all
+// nodes. It answers and reports false if it cannot.
 func (x *call) counts(k *streamKey) (ready, out int64, ok bool) {
 	if k.topics.Name == "" { // no node has met it
 		return 0, 0, true

@@ -80,8 +80,8 @@ func TestAskedForWhileReplaying(t *testing.T) {
 	}
 }
 
-// While a node alone reads its tasks, no list is a part of them told as all: it waits, and is refused
-// when that takes too long. Figures say that they are of a part.
+// While a node alone reads its tasks, no list is a part of them told as all: it waits, and is
+// refused when that takes too long. Figures say that they are of a part.
 func TestListsWhileReplaying(t *testing.T) {
 	lists := map[string]Query{"all": {}, "of a topic": {Topic: "x"}, "of a state": {State: Pending}, "by id": {IDPrefix: "t"}, "brief": {Brief: true}}
 	figures := func(r *rig) map[string]Reach {

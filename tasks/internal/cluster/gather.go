@@ -172,8 +172,8 @@ func (s *Cluster) OwnReach() (r task.Reach) {
 // errReads is why the figures of a node are in an answer only in part.
 var errReads = task.KindOf(task.ErrReplaying, "it still reads its tasks; those that it has not read do not count yet")
 
-// addTo adds a node that has answered to a Reach. This is where a part of the tasks is told from all
-// of them, whatever the figures.
+// addTo adds a node that has answered to a Reach. This is where a part of the tasks is told from
+// all of them, whatever the figures.
 func addTo(r *task.Reach, node string, catching bool) {
 	if catching {
 		r.Missing = append(r.Missing, &task.NodeError{Node: node, Err: errReads})
