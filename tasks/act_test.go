@@ -17,7 +17,7 @@ import (
 // acted calls Act until there is no cursor, and returns what was done in all.
 func acted(t *testing.T, next func() *Scheduler, a Act) (all Acted) {
 	t.Helper()
-	for calls := 0; ; calls++ {
+	for range mostPages {
 		done, err := next().Act(t.Context(), a)
 		if err != nil {
 			t.Fatalf("Act(%+v): %v", a, err)
@@ -30,6 +30,8 @@ func acted(t *testing.T, next func() *Scheduler, a Act) (all Acted) {
 			return all
 		}
 	}
+	t.Fatalf("Act(%+v) does not end", a)
+	return all
 }
 
 // A twin has the same tasks in two places. One gets the acts, the other one call for each task.

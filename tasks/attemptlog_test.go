@@ -221,17 +221,9 @@ func TestAttemptsLeaveRoom(t *testing.T) {
 		if !history() {
 			t.Error("no attempts are kept, although tasks use a third of the room")
 		}
-		fill := func() (n int) {
-			for ; ; n++ {
-				if _, err := r.Schedule(t.Context(), other); err != nil {
-					want(t, "a schedule past max_bytes", err, ErrOverloaded)
-					return n
-				}
-			}
-		}
-		before := fill()
+		before := r.fill("before", "good", len(other.Payload))
 		fail()
-		if again := fill(); again < before {
+		if again := r.fill("after", "good", len(other.Payload)); again < before {
 			t.Errorf("%d tasks more found room beside history, %d once it had gone", before, again)
 		}
 		if fail(); history() {

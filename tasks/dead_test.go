@@ -43,7 +43,7 @@ func TestDeadTasks(t *testing.T) {
 		r.bury("y", "z")
 		for range 2 {
 			var got []string
-			for cursor, pages := "", 0; ; pages++ {
+			for cursor, pages := "", 0; pages < mostPages; pages++ {
 				page, err := r.DeadTasks(t.Context(), "x", 2, cursor)
 				want(t, "DeadTasks", err, nil)
 				got = append(got, idsOf(page.Tasks)...)

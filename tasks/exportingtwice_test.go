@@ -6,6 +6,7 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // A task that has died while it was exported stands twice. It is imported as it stands first.
@@ -69,6 +70,54 @@ func TestExportOfLargeRequeued(t *testing.T) {
 		}
 		if len(found) != dead {
 			t.Errorf("the export has %d of %d tasks", len(found), dead)
+		}
+	})
+}
+
+// While nothing happens an export has each task once, and its pages are bounded: also if many large
+// tasks stand in one list of the Order, and a page has to end in the middle of it.
+func TestExportGivesEachTaskOnce(t *testing.T) {
+	const size, each = 600_000, 12
+	bubble(t, Config{MaxPayload: size}, func(t *testing.T, r *rig) {
+		payload := make([]byte, size)
+		var dead []Exported
+		for i, found := 0, 0; found < each; i++ {
+			if id := fmt.Sprint("alike-", i); store.ListOf(store.PlaceOf([]byte(id))) == 7 {
+				r.must(Request{ID: id, Topic: "x", Delay: time.Hour, Payload: payload})
+				found++
+			}
+		}
+		for i := range each {
+			r.must(Request{ID: fmt.Sprint("pending-", i), Topic: "x", Delay: time.Hour, Payload: payload})
+			now := time.Now()
+			dead = append(dead, Exported{Task: Task{ID: fmt.Sprint("dead-", i), Topic: "x", State: Dead, Due: now, Died: now, Created: now, Revision: 1, Payload: payload}})
+		}
+		_, err := r.Import(t.Context(), dead)
+		want(t, "Import", err, nil)
+		seen := map[string]int{}
+		for q, pages := (ExportQuery{}), 1; ; pages++ {
+			page, err := r.Export(t.Context(), q)
+			want(t, "Export", err, nil)
+			for i := range page.Tasks {
+				seen[page.Tasks[i].ID]++
+			}
+			if n := len(page.Tasks) * size; n > MaxPageBytes+size {
+				t.Errorf("page %d has %d bytes", pages, n)
+			}
+			if q.Cursor = page.Cursor; q.Cursor == "" {
+				break
+			}
+			if pages > 3*each {
+				t.Fatal("it does not end")
+			}
+		}
+		for id, n := range seen {
+			if n != 1 {
+				t.Errorf("%s stands in it %d times", id, n)
+			}
+		}
+		if len(seen) != 3*each {
+			t.Errorf("it has %d of %d tasks", len(seen), 3*each)
 		}
 	})
 }

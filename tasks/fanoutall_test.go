@@ -64,7 +64,7 @@ func (m *node) bury(topic, id string) {
 // pages reads all pages of a query.
 func (m *node) pages(q Query) (all []string) {
 	m.t.Helper()
-	for {
+	for range mostPages {
 		page, err := m.List(m.t.Context(), q)
 		if err != nil {
 			m.t.Fatalf("List(%+v) at %s: %v", q, m.name, err)
@@ -74,6 +74,8 @@ func (m *node) pages(q Query) (all []string) {
 			return all
 		}
 	}
+	m.t.Fatalf("List(%+v) at %s does not end", q, m.name)
+	return nil
 }
 
 func sorted(ids []string) []string {

@@ -20,7 +20,7 @@ import (
 // found reads all pages of a query. Between two pages it may ask another node.
 func found(t *testing.T, next func() *Scheduler, q Query) (all []Task, pages int) {
 	t.Helper()
-	for {
+	for range mostPages {
 		page, err := next().List(t.Context(), q)
 		if err != nil {
 			t.Fatalf("List(%+v): %v", q, err)
@@ -34,6 +34,8 @@ func found(t *testing.T, next func() *Scheduler, q Query) (all []Task, pages int
 			return all, pages
 		}
 	}
+	t.Fatalf("List(%+v) does not end", q)
+	return nil, 0
 }
 
 // selects is the model of a query.

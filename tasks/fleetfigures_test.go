@@ -266,7 +266,7 @@ func (f *fleet) wantPages(n *node, topics []Topic, limit int) {
 	for i := range topics {
 		wanted = append(wanted, topics[i].Name)
 	}
-	for q := (TopicQuery{Limit: limit}); ; {
+	for q := (TopicQuery{Limit: limit}); len(got) <= len(wanted); {
 		page, _, err := n.FleetTopics(f.t.Context(), q)
 		if want(f.t, "FleetTopics", err, nil); len(page.Topics) > limit {
 			f.t.Errorf("a page of %d topics has %d", limit, len(page.Topics))

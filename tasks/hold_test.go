@@ -373,3 +373,39 @@ func TestHeldTasksFallDueNever(t *testing.T) {
 		}
 	})
 }
+
+// A shift moves the next attempt of a held task with its deadline, also if they differ: once it is
+// resumed, both are later.
+func TestShiftOfAHeldTask(t *testing.T) {
+	for what, before := range map[string]func(r *rig, retry time.Duration){
+		"never tried": func(*rig, time.Duration) {},
+		"failed once": func(r *rig, retry time.Duration) {
+			pass(time.Hour)
+			r.settle(Verdict{Verb: Release, Delay: &retry}, r.pull("x", "t")[0])
+		},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, Config{}, func(t *testing.T, r *rig) {
+				r.must(Request{ID: "t", Topic: "x", Delay: time.Hour})
+				before(r, time.Hour)
+				held := r.hold("t")
+				pass(10 * time.Minute)
+				moved := Act{Action: MoveAction, Shift: 2 * time.Hour, IDs: []string{"t"}}
+				for range 2 { // the first call only makes the stamp
+					got, err := r.Act(t.Context(), moved)
+					want(t, "Act", err, nil)
+					moved.Query.Cursor = got.Cursor
+				}
+				r.wantLeft("shifted", r.get("t"), held.Remaining+2*time.Hour)
+				resumed := r.resume("t")
+				if later := held.Due.Add(2*time.Hour + 10*time.Minute); !resumed.Due.Equal(later) || !resumed.Next.Equal(r.clock.now().Add(3*time.Hour)) {
+					t.Errorf("resumed: %+v; want it due at %v and next in 3 h", resumed, later)
+				}
+				pass(3*time.Hour - time.Millisecond)
+				r.pull("x")
+				pass(time.Millisecond)
+				r.pull("x", "t")
+			})
+		})
+	}
+}

@@ -317,6 +317,11 @@ func (m *model) saw(id string, task tasks.Task, err error) {
 		if task.State == tasks.Delivering && f.open == nil && !f.loose {
 			m.fault(id, "is being delivered, and no receiver has it")
 		}
+		if task.State == tasks.Delivering && f.open == nil {
+			// It was parked, and a crash has undone what ended it: its lease runs again, and it may
+			// have been the last one.
+			f.open = &outstanding{attempt: task.Attempt, until: time.Now(), crashed: true}
+		}
 		if f.busy() && !f.open.handler && task.State != tasks.Delivering {
 			m.fault(id, "is %v, and its lease ends %v", task.State, f.open.until)
 		}

@@ -229,7 +229,7 @@ func (s *simulation) list() {
 	group := s.anyGroup()
 	seen := map[string]bool{}
 	var last time.Time
-	for cursor := ""; ; {
+	for cursor, pages := "", 0; pages < mostPages; pages++ {
 		page, err := s.List(s.t.Context(), Query{Group: group, Limit: 1 + s.rng.IntN(20), Cursor: cursor})
 		if err != nil {
 			s.m.fault("list", "%v", err)

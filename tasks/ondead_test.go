@@ -235,6 +235,23 @@ func TestOnDeadWithoutRoom(t *testing.T) {
 	})
 }
 
+// Follow-ups obey max_bytes: a dead task makes room for no more than it used itself.
+func TestOnDeadObeysMaxBytes(t *testing.T) {
+	const bound = 1 << 20
+	bubble(t, tasks.Config{MaxBytes: bound}, func(t *testing.T, r *rig) {
+		r.topic("x", mourned("mourners"))
+		r.must(tasks.Request{ID: "a", Topic: "x"})
+		d := r.pull("x", "a")[0]
+		r.fill("large", "y", 16<<10)
+		r.fill("small", "y", 1)
+		r.settle(tasks.Verdict{Verb: tasks.Bury, Reason: strings.Repeat("why ", 100)}, d)
+		r.wantFollowUps("at max_bytes", "x", 1, 0, 1, 0)
+		if live := r.Stats().ArenaLive; live > bound {
+			t.Errorf("%d of %d bytes are in use", live, bound)
+		}
+	})
+}
+
 // Chains of deaths end.
 func TestOnDeadChains(t *testing.T) {
 	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {

@@ -256,7 +256,7 @@ func TestPerGroupChanges(t *testing.T) {
 		take := func(what string, most int, want ...int) {
 			t.Helper()
 			total := 0
-			for {
+			for range mostPages {
 				ds, err := r.Reserve(t.Context(), "x", tasks.MaxReserve, 0, 0)
 				if err != nil {
 					t.Fatal(err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"slices"
 	"strings"
@@ -254,6 +255,28 @@ func (r *rig) get(id string) Task {
 	}
 	return task
 }
+
+// fill schedules tasks with payloads of one size, named prefix0, prefix1 and so on, until memory
+// takes no more of them, and returns how many it took. Config.MaxBytes must be 16 MiB at most.
+func (r *rig) fill(prefix, topic string, payload int) (taken int) {
+	r.t.Helper()
+	if r.cfg.MaxBytes == 0 || r.cfg.MaxBytes > 16<<20 {
+		r.t.Fatalf("memory has room for %d bytes", r.cfg.MaxBytes)
+	}
+	for ; taken <= int(r.cfg.MaxBytes)/(payload+16); taken++ {
+		_, err := r.Schedule(r.t.Context(), Request{ID: fmt.Sprint(prefix, taken), Topic: topic, Delay: time.Hour, Payload: make([]byte, payload)})
+		if errors.Is(err, ErrOverloaded) {
+			return taken
+		}
+		want(r.t, "Schedule", err, nil)
+	}
+	r.t.Fatal("memory takes more than Config.MaxBytes")
+	return taken
+}
+
+// mostPages is more than any list, export or queue of a test has: what does not end is a failure of
+// that test, and no time-out of all tests.
+const mostPages = 10_000
 
 // want fails the test unless err is one of that kind; nil wants no error.
 func want(t testing.TB, what string, err, kind error) {

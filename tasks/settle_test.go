@@ -46,6 +46,22 @@ func TestStaleReceipts(t *testing.T) {
 			pass(time.Second)
 			r.pull("x", "t")
 		},
+		"released before a crash": func(r *rig, d tasks.Delivery) {
+			r.settle(tasks.Verdict{Verb: tasks.Release}, d)
+			r.crash()
+			pass(time.Second)
+		},
+		"lease out before a restart": func(r *rig, _ tasks.Delivery) {
+			pass(time.Hour)
+			r.restart()
+			pass(time.Second)
+		},
+		"crash and the id created again": func(r *rig, _ tasks.Delivery) {
+			r.crash()
+			pass(time.Second)
+			want(r.t, "Cancel", r.Cancel(r.t.Context(), "t"), nil)
+			r.must(tasks.Request{ID: "t", Topic: "x"})
+		},
 		"crash and moved": func(r *rig, _ tasks.Delivery) {
 			r.crash()
 			_, err := r.Fire(r.t.Context(), "t")

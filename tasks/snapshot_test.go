@@ -152,7 +152,7 @@ func TestSnapshot(t *testing.T) {
 // it has: the task is in no node's memory.
 func TestSnapshotOfAMoveInDoubt(t *testing.T) {
 	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		a, _, _ := suspendMove(t, f, "Apply", nil)
+		a, _, _ := suspendMove(t, f, "Apply", nil, nil)
 		synctest.Wait()
 		var c cluster.Coverage
 		_, err := a.Cluster().Covers(t.Context(), &c, func(context.Context) error { return nil })

@@ -13,8 +13,9 @@ import (
 )
 
 // suspendMove has node b take over a shard of a into which a is moving a spooled task, and
-// returns the task. Whether b has got it depends on what is held up.
-func suspendMove(t *testing.T, f *fleet, heldUp string, answer error) (a, b *node, id string) {
+// returns the task. Whether b has got it depends on what is held up. meanwhile runs before b takes
+// over; it may be nil.
+func suspendMove(t *testing.T, f *fleet, heldUp string, answer error, meanwhile func(a *node, id string)) (a, b *node, id string) {
 	a = f.join("a", 1, Config{Spool: memledger.New()})
 	b = f.join("b", 1, Config{})
 	b.keeps.Store(true)
@@ -33,6 +34,9 @@ func suspendMove(t *testing.T, f *fleet, heldUp string, answer error) (a, b *nod
 	a.member.fail("Applied", answer)
 	a.member.Uncertain(false)
 	pass(time.Second)
+	if meanwhile != nil {
+		meanwhile(a, task.ID)
+	}
 	b.adopt(a)
 	release()
 	return a, b, task.ID
@@ -47,7 +51,7 @@ func TestSpoolOfLostShard(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-				a, b, id := suspendMove(t, f, "Applied", answer)
+				a, b, id := suspendMove(t, f, "Applied", answer, nil)
 				pass(time.Minute)
 				if d := b.pullOwn("x", id); !b.ack(d[0]).Recorded {
 					t.Error("not recorded")
@@ -64,11 +68,30 @@ func TestSpoolOfLostShard(t *testing.T) {
 // The same, but the task was not moved: it is delivered by the node that has it.
 func TestSpoolKeepsWhatALostShardDidNotGet(t *testing.T) {
 	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		a, b, id := suspendMove(t, f, "Apply", nil)
+		a, b, id := suspendMove(t, f, "Apply", nil, nil)
 		pass(time.Minute)
 		if d := a.pullOwn("x", id); !a.ack(d[0]).Recorded {
 			t.Error("not recorded")
 		}
+		b.pullOwn("x")
+		if s := a.Stats().Spool; s.Tasks != 0 || s.Moved != 0 {
+			t.Errorf("spool: %+v", s)
+		}
+	})
+}
+
+// The same, and its receiver has acknowledged the task while it was not known whether it was moved:
+// it does not come back.
+func TestSpoolForgetsWhatEndedInDoubt(t *testing.T) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+		a, b, _ := suspendMove(t, f, "Apply", nil, func(a *node, id string) {
+			pass(10 * time.Second)
+			if got := a.ack(a.pullOwn("x", id)[0]); got.Err != nil || got.Recorded {
+				t.Errorf("Ack: %+v", got)
+			}
+		})
+		pass(time.Minute)
+		a.pullOwn("x")
 		b.pullOwn("x")
 		if s := a.Stats().Spool; s.Tasks != 0 || s.Moved != 0 {
 			t.Errorf("spool: %+v", s)

@@ -116,6 +116,32 @@ func TestClockSteps(t *testing.T) {
 	})
 }
 
+// The wall clock is set back while a task is delivered: its next attempt does not come before its
+// deadline either, however the first one has failed.
+func TestRetryAfterTheClockWasSetBack(t *testing.T) {
+	for what, fail := range map[string]func(r *rig, d Delivery){
+		"released":           func(r *rig, d Delivery) { r.settle(Verdict{Verb: Release}, d) },
+		"released with zero": func(r *rig, d Delivery) { r.settle(Verdict{Verb: Release, Delay: ptr(time.Duration(0))}, d) },
+		"lease out":          func(*rig, Delivery) {},
+	} {
+		t.Run(what, func(t *testing.T) {
+			bubble(t, Config{}, func(t *testing.T, r *rig) {
+				r.topic("x", TopicSettings{Lease: 10 * time.Second, Retry: Retry{MinBackoff: time.Second, MaxBackoff: time.Second}})
+				due := r.must(Request{ID: "t", Topic: "x", Delay: time.Hour}).Due
+				pass(time.Hour)
+				d := r.pull("x", "t")[0]
+				r.clock.step(-30 * time.Minute)
+				pass(1100 * time.Millisecond) // the sweep notices
+				fail(r, d)
+				pass(due.Sub(r.clock.now()) - time.Millisecond)
+				r.pull("x")
+				pass(time.Millisecond)
+				r.pull("x", "t")
+			})
+		})
+	}
+}
+
 // Memory follows the number of tasks down.
 func TestMemoryFalls(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {

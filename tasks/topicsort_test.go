@@ -90,7 +90,7 @@ func (f *fleet) wantSorted(n *node, topics []Topic, rng *rand.Rand) {
 		for i := range matching {
 			wanted = append(wanted, fmt.Sprint(matching[i].Name, matching[i].Counts))
 		}
-		for q := (TopicQuery{Limit: 1 + rng.IntN(4), Sort: sort, Search: search}); ; {
+		for q := (TopicQuery{Limit: 1 + rng.IntN(4), Sort: sort, Search: search}); len(got) <= len(wanted); {
 			page, reach, err := n.FleetTopics(f.t.Context(), q)
 			want(f.t, "FleetTopics", err, nil)
 			if len(page.Topics) > q.Limit || page.Matched != len(matching) || len(reach.Missing) > 0 {

@@ -3,7 +3,6 @@ package memledger
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"strconv"
 	"sync"
 
@@ -49,7 +48,6 @@ type store struct {
 	nominating, strict   bool
 	apart                bool
 	maxChanges, maxBytes int
-	seed                 maphash.Seed
 
 	mu       sync.Mutex // guards everything below
 	owner    *Ledger    // nil when it is not adopted
@@ -61,6 +59,7 @@ type store struct {
 	adopted         []memshard.Entry    // pending at Adopt, oldest first; nil once a scan has begun
 	first           bool                // the next scan is the first since Adopt
 	exposed         map[string]struct{} // ids that Find handed out since Adopt
+	scans           uint64              // of a nominating ledger: how many have begun
 }
 
 // New makes an empty ledger.
@@ -68,7 +67,6 @@ func New(options ...Option) *Ledger {
 	s := &store{
 		maxChanges: 1024,
 		maxBytes:   1 << 20,
-		seed:       maphash.MakeSeed(),
 		shards:     make([]memshard.Shard, 1),
 		settings:   map[string]setting{},
 	}

@@ -27,6 +27,27 @@ func TestUncertainAdoptsNothing(t *testing.T) {
 	b.waitAcquired(t, 4)
 }
 
+// A node whose polls are not answered any more adopts no further shard: the owner may have come
+// back since the last poll.
+func TestAdoptsOnlyWhileItWatches(t *testing.T) {
+	url := redistest.Start(t).URL()
+	a, b := join(t, url, "a", still), join(t, url, "b", still)
+	a.put(t)
+	a.crash()
+	b.member.KeepOnce()
+	b.age(t, 2*time.Hour, "a")
+	b.asked.Store(func() { b.member.Probe().AgePoll(30 * time.Minute) }) // before the first shard
+	b.look(t)
+	b.waitAcquired(t, 1)
+	if n := len(b.member.All()); n != 5 {
+		t.Errorf("it holds %d shards: it was to adopt one, for which its last poll was fresh", n)
+	}
+	b.asked.Store(func() {})
+	b.age(t, 2*time.Hour, "a") // the watch has begun anew
+	b.look(t)
+	b.waitAcquired(t, 4)
+}
+
 // A node comes back while others adopt its shards: shards that it finds to be its own stay its
 // own, though their adoption was decided before.
 func TestComesBackDuringAdoption(t *testing.T) {

@@ -30,6 +30,7 @@ type fleetNode struct {
 	lives *lives
 	terms recovery.Terms
 	room  atomic.Int64
+	asked atomic.Value // a func() that is called when the room is asked for; or nothing
 
 	mu       sync.Mutex // guards everything below
 	acquired []int
@@ -58,8 +59,13 @@ func (v *lives) join(t testing.TB) *fleetNode {
 		Acquired: func(shard int, _ bool) { m.note(func() { m.acquired = append(m.acquired, shard) }) },
 		Lost:     func(shard int, _ error) { m.note(func() { m.lost = append(m.lost, shard) }) },
 		Ended:    func(err error) { m.note(func() { m.ended = append(m.ended, err) }) },
-		Room:     func() int { return int(m.room.Load()) },
-		Status:   func() []byte { return []byte("status of " + m.opts.Node) },
+		Room: func() int {
+			if asked, ok := m.asked.Load().(func()); ok {
+				asked()
+			}
+			return int(m.room.Load())
+		},
+		Status: func() []byte { return []byte("status of " + m.opts.Node) },
 	})
 	m.terms = adopt(t, m.Ledger)
 	eventually(t, "it has looked at the others", func() bool {

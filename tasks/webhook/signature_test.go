@@ -45,9 +45,11 @@ func TestSignatureAndRotation(t *testing.T) {
 	cfg.Secrets = map[string][]string{"shop": {oldSecret}}
 	w := newWay(t, cfg)
 	d := to(t, w, s.URL, "secret", "shop")
+	// White space around a payload belongs to it.
+	const payload = " \r\n\t{\"order\":42,\n \"ü\": \"\\u0000\"}\n "
 	send := func() request {
 		t.Helper()
-		task := order("{\"order\":42,\n \"ü\": \"\\u0000\"}")
+		task := order(payload)
 		task.ID = "order.42"
 		if err := d.Deliver(t.Context(), task); err != nil {
 			t.Fatal(err)
@@ -66,6 +68,9 @@ func TestSignatureAndRotation(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := send()
+		if string(r.body) != payload {
+			t.Errorf("the receiver got %q", r.body)
+		}
 		if r.verified(t, oldSecret) != c.old || r.verified(t, newSecret) != c.new {
 			t.Errorf("%d secrets: %s", len(c.secrets), r.Get(webhookSignature))
 		}

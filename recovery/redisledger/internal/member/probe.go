@@ -56,6 +56,13 @@ func (p Probe) Watched() (answered time.Time, broken bool) {
 	return p.m.peers.answered, p.m.peers.broken
 }
 
+// AgePoll makes the last poll one that was answered earlier by so much.
+func (p Probe) AgePoll(by time.Duration) {
+	p.m.peers.mu.Lock()
+	defer p.m.peers.mu.Unlock()
+	p.m.peers.answered = p.m.peers.answered.Add(-by)
+}
+
 // BeginAnew makes the watch begin anew with the next poll.
 func (p Probe) BeginAnew() { p.m.peers.beginAnew() }
 

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"errors"
 	"strconv"
 	"testing"
 	"time"
@@ -22,6 +23,24 @@ func TestParts(t *testing.T) {
 	}
 	if part := w.partLocked(seenShard{node: "b", index: 1}, []string{"a", "b"}); part != "b" {
 		t.Errorf("what is b's falls to %s", part)
+	}
+}
+
+// A shard is left to others if a newer version may have written into it: that of the node whose
+// shard it is, or of the one that owned it last.
+func TestNewerThanThisVersion(t *testing.T) {
+	of := func(format int) *peerState { return &peerState{entry: Entry{Format: format}} }
+	w := watch{nodes: map[string]*peerState{"old": of(1), "now": of(2), "new": of(3), "unreadable": {fault: errors.New("no entry")}}}
+	for _, c := range []struct{ node, owner, newer string }{
+		{"now", "now", ""}, {"now", "old", ""}, {"now", "gone", ""}, {"gone", "now", ""},
+		{"new", "new", "new"}, {"new", "now", "new"}, {"new", "gone", "new"}, {"now", "new", "new"},
+		{"unreadable", "now", "unreadable"}, {"now", "unreadable", "unreadable"},
+	} {
+		shard := seenShard{node: c.node}
+		shard.token.Node = c.owner
+		if node, newer := w.newerLocked(shard, 2); node != c.newer || newer != (c.newer != "") {
+			t.Errorf("a shard of %s that %s owned: %q, %v; want %q", c.node, c.owner, node, newer, c.newer)
+		}
 	}
 }
 
