@@ -32,9 +32,9 @@
 // it, so a hand-over explains nothing. A process that is killed between the loss and its discovery
 // explains what became of the tasks that were changed in the lost time; so does a process that was
 // ended without a hand-over, or out of touch until others took its shards over. A task that was
-// both accepted and buried in the lost time is lost with its record, since memory has no records of
-// the dead. The record of a dead task that was requeued may come back and be listed again; when it
-// is requeued again, the delivery that follows was requested.
+// both accepted and buried in the lost time is lost with its record if its process has ended, or
+// its shard has moved, since its death. The record of a dead task that was requeued may come back
+// and be listed again; when it is requeued again, the delivery that follows was requested.
 //
 // # Other faults
 //

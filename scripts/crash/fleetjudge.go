@@ -38,8 +38,9 @@ type Bench struct {
 //   - a cancelled task is not shown any more.
 //
 // A Redis that has lost writes excuses none of that, as the memory of the nodes, which live all the
-// time, makes up for it. But the records of the dead are not in memory: a task that was both
-// accepted and buried in the time that Redis has lost is gone.
+// time, makes up for it. The record of a dead task is in the memory of the process in which it has
+// died, until that ends or its shard moves: then a task that was both accepted and buried in the
+// time that Redis has lost is gone.
 func (b Bench) Judge(h *History) Verdict {
 	h.mu.Lock()
 	defer h.mu.Unlock()

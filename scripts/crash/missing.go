@@ -177,9 +177,10 @@ func (c *taskJudge) dead(at time.Time) bool {
 	})
 }
 
-// lostDead reports whether all that Redis had of the task was lost, and no node had it in memory:
-// it was created, for the last time, after the moment to which Redis went back, and died before
-// that was noticed.
+// lostDead reports whether all that Redis had of the task was lost, and no node may have had it in
+// memory: it was created, for the last time, after the moment to which Redis went back, and died
+// before that was noticed. Memory has the record of a dead task as long as the process lives in
+// which it died, and its shard stays there.
 func (c *taskJudge) lostDead() (loss Fault, ok bool) {
 	anew := c.anew()
 	for _, f := range c.faults {
@@ -194,11 +195,24 @@ func (c *taskJudge) lostDead() (loss Fault, ok bool) {
 			s := d.find(Bury, Done, Unknown)
 			return s != nil && s.Start.Before(f.End) && c.lands(&Change{Span: s.Span, Outcome: s.Outcome}).After(f.Lost)
 		})
-		if !made && died {
+		if !made && died && c.outlivedItsMemory(f) {
 			return f, true
 		}
 	}
 	return Fault{}, false
+}
+
+// outlivedItsMemory reports whether a process has ended, or a shard may have moved, between the
+// first death of the task and the time in which a loss was noticed.
+func (c *taskJudge) outlivedItsMemory(loss Fault) bool {
+	return slices.ContainsFunc(c.Deliveries, func(d *Delivery) bool {
+		s := d.find(Bury, Done, Unknown)
+		if s == nil {
+			return false
+		}
+		_, ok := c.outOfMemory(s.Span)
+		return ok && s.Start.Before(loss.End)
+	})
 }
 
 // surelyDead reports whether the task was dead when a requeue was requested.

@@ -81,8 +81,10 @@ func TestPromisesOfACampaign(t *testing.T) {
 		{name: "after its acknowledgement, which Redis has lost", changes: []Change{create(on("a", 0), Done, 100)}, deliveries: []*Delivery{first(), later(900)}, faults: []Fault{loss}, broken: AfterAck},
 		{name: "lost with its creation by Redis", changes: []Change{create(on("a", 60), Done, 900)}, faults: []Fault{loss}, broken: Lost},
 
-		{name: "made and buried in what Redis has lost", changes: []Change{create(on("a", 60), Done, 100)}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, dead)}, faults: []Fault{loss}, excuse: "lost when it was dead"},
-		{name: "made anew and buried in what Redis has lost", changes: []Change{create(on("a", 0), Done, 20), anew(create(on("a", 100), Done, 20))}, deliveries: []*Delivery{by("a", on("a", 30), 1, 20, ack(on("a", 40), Done, true)), by("a", on("a", 200), 1, 20, dead)}, faults: []Fault{loss}, excuse: "lost when it was dead", again: AskedAgain},
+		{name: "made and buried in what Redis has lost", changes: []Change{create(on("a", 60), Done, 100)}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, dead)}, faults: []Fault{loss}, broken: Lost},
+		{name: "made and buried in what Redis has lost, and its shard moved", changes: []Change{create(on("a", 60), Done, 100)}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, dead)}, faults: []Fault{loss, fault(Drained, "a", 250, 600)}, excuse: "lost when it was dead"},
+		{name: "made anew and buried in what Redis has lost", changes: []Change{create(on("a", 0), Done, 20), anew(create(on("a", 100), Done, 20))}, deliveries: []*Delivery{by("a", on("a", 30), 1, 20, ack(on("a", 40), Done, true)), by("a", on("a", 200), 1, 20, dead)}, faults: []Fault{loss}, broken: Lost, again: AskedAgain},
+		{name: "made anew and buried in what Redis has lost, and its shard moved", changes: []Change{create(on("a", 0), Done, 20), anew(create(on("a", 100), Done, 20))}, deliveries: []*Delivery{by("a", on("a", 30), 1, 20, ack(on("a", 40), Done, true)), by("a", on("a", 200), 1, 20, dead)}, faults: []Fault{loss, fault(Drained, "a", 250, 600)}, excuse: "lost when it was dead", again: AskedAgain},
 		{name: "buried in what Redis has lost, and made before", changes: []Change{create(on("a", 0), Done, 100)}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100, dead)}, faults: []Fault{loss}, broken: Lost},
 		{name: "made in what Redis has lost, and buried after it", changes: []Change{create(on("a", 60), Done, 400)}, deliveries: []*Delivery{by("a", on("a", 450), 1, 400, buried(on("b", 480), Done))}, faults: []Fault{loss}, broken: Lost},
 
