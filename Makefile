@@ -21,6 +21,7 @@ STOCK     ?= 20000
 FAILOVER_AFTER ?= 2s
 AT_ONCE   ?= 1
 JOB       ?=
+MUTANTS   ?=
 DIR       ?= $(CURDIR)/campaign-logs
 LEDGERS   ?= disk redis fleet
 FROM      ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
@@ -172,6 +173,10 @@ campaign: build redis ## calls and faults that follow from SEEDS=1-20, judged: N
 	LAPSE_BIN="$${LAPSE_BIN:-$(CURDIR)/bin/lapse}" LAPSE_SEEDS=$(SEEDS) LAPSE_NODES=$(NODES) LAPSE_TASKS=$(TASKS) LAPSE_DURATION=$(DURATION) \
 	LAPSE_FAULTS=$(FAULTS) LAPSE_FEATURES=$(FEATURES) LAPSE_STOCK=$(STOCK) LAPSE_FAILOVER_AFTER=$(FAILOVER_AFTER) LAPSE_JOB=$(JOB) LAPSE_DIR=$(DIR) \
 	$(GO) test -tags $(TAGS),fault -count 1 -v -parallel $(AT_ONCE) -timeout 0 -run '^TestCampaign$$' ./scripts/campaign/
+
+.PHONY: mutants
+mutants: redis ## plant the one-line faults of scripts/mutants/mutants.txt, one at a time, and say which tests notice (MUTANTS="-promise 3" or "12 40-50")
+	nice -n 19 $(GO) run -tags $(TAGS) ./scripts/mutants $(MUTANTS)
 
 .PHONY: cover
 cover: ## write coverage.html, and print the coverage of each package
