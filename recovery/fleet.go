@@ -50,14 +50,25 @@ type Membership interface {
 type Ownership interface {
 	// ShardID names the shard of a term.
 	ShardID(shard int) ShardID
+	// Position names the state of a shard whose last batch was answered. It changes with every
+	// batch, and when the shard changes hands.
+	Position(shard int) (string, error)
+	// ReadAhead reads a shard that another node holds, before it is transferred to this one: the
+	// pending records with their data, and of the dead what ScanDead gives. It fails unless
+	// the shard is at that position when everything was read. whole reports whether the pending
+	// records and their index agree; if not, ScanShard repairs the index later. pending may keep
+	// the entries.
+	ReadAhead(ctx context.Context, shardID ShardID, position string, pending func([]Entry) error, dead func(Entry)) (whole bool, err error)
 	// Transfer hands a shard to another node. Its last batch must have been answered, and no other
 	// one may follow. After an error it may be repeated; after ErrUnanswered it must be, with
 	// the same node. It returns ErrLost when the shard has another owner by now, also if that
-	// is the given node.
+	// is the given node. It fails, and calls Watcher.Rewound, when the ledger has lost writes of
+	// the shard.
 	Transfer(ctx context.Context, shard int, to string) error
 	// Accept takes over a shard that its holder has transferred to this node, and calls
 	// Watcher.Acquired. It reports false when another node owns the shard. If the ledger has lost
-	// the hand-over to that node, Accept repeats the hand-over.
+	// the hand-over to that node, Accept repeats the hand-over. A hand-over that was repeated may
+	// have lost writes too: its receiver calls Watcher.Rewound after Watcher.Acquired.
 	Accept(ctx context.Context, shardID ShardID) (bool, error)
 	// Forget says that the caller has dropped all it knew of a shard that was lost or transferred,
 	// so that the shard's number may be used for another term.

@@ -4,12 +4,12 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // A drained node has handed everything over, evenly, and takes nothing any more; what it
@@ -124,26 +124,26 @@ func TestDrainPastAMuteNode(t *testing.T) {
 	})
 }
 
-// A drain that its caller gives up leaves what it has not handed over.
+// A drain that its caller gives up leaves what it has not begun to hand over. A hand-over that has
+// begun goes on.
 func TestDrainGivenUp(t *testing.T) {
 	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		a := f.join("a", 1, Config{})
-		f.join("b", 1, Config{})
-		id := a.create(Request{ID: a.idAt(0), Topic: "x"})
+		a, b := f.join("a", 2, Config{}), f.join("b", 1, Config{})
+		id, stays := a.create(Request{ID: a.idAt(0), Topic: "x"}), a.create(Request{ID: a.idAt(1), Topic: "x"})
 		brief := func() context.Context {
 			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 			t.Cleanup(cancel)
 			return ctx
 		}
 		release := a.member.hold("Transfer")
-		want(t, "release of the shard", a.Engine().ReleaseShard(brief(), a.shardID(0), "b"), context.DeadlineExceeded)
+		want(t, "release of the shard", a.Engine().ReleaseShard(brief(), a.shardID(0), "b"), engine.ErrHandingOver)
 		f.lose(func(_, to string, _ []byte) bool { return to == "b" })
 		want(t, "Drain", a.Drain(brief()), context.DeadlineExceeded)
 		f.lose(nil)
 		release()
-		synctest.Wait()
-		pass(time.Second)
-		a.pullOwn("x", id)
+		pass(2 * time.Second)
+		a.pullOwn("x", stays)
+		b.pullOwn("x", id)
 		a.check()
 	})
 }

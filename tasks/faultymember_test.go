@@ -140,7 +140,18 @@ func (m *faultyMember) Transfer(ctx context.Context, shard int, to string) error
 	if err := m.pass(ctx, "Transfer"); err != nil {
 		return err
 	}
-	return m.Member.Transfer(ctx, shard, to)
+	err := m.Member.Transfer(ctx, shard, to)
+	if lost := m.pass(ctx, "Transferred"); lost != nil {
+		return lost // instead of its answer
+	}
+	return err
+}
+
+func (m *faultyMember) ReadAhead(ctx context.Context, shardID recovery.ShardID, position string, pending func([]recovery.Entry) error, dead func(recovery.Entry)) (bool, error) {
+	if err := m.pass(ctx, "ReadAhead"); err != nil {
+		return false, err
+	}
+	return m.Member.ReadAhead(ctx, shardID, position, pending, dead)
 }
 
 func (m *faultyMember) Accept(ctx context.Context, shardID recovery.ShardID) (bool, error) {

@@ -73,7 +73,7 @@ func TestHoldAtAllNodes(t *testing.T) {
 		pass(time.Hour)
 		wantHeld("adopted", 2, 0)
 		got, err := a.Resume(ctx, id)
-		if want(t, "Resume", err, nil); got.State != Pending || !got.Due.Equal(a.clockNow().Add(20*time.Minute)) {
+		if want(t, "Resume", err, nil); got.State != Pending || !got.Due.Equal(a.clockNow().Truncate(time.Millisecond).Add(20*time.Minute)) {
 			t.Errorf("resumed: %+v", got)
 		}
 	})
@@ -297,8 +297,7 @@ func TestActsDuringAHandOver(t *testing.T) {
 		want(t, "Hold", err, nil)
 		b.keeps.Store(true)
 		shardID, _ := recovery.ShardIDOf(id)
-		want(t, "Transfer", a.member.Member.Transfer(ctx, 0, "b"), nil)
-		a.member.fail("Transfer", slices.Repeat([]error{recovery.ErrUnanswered}, 40)...)
+		a.member.fail("Transferred", slices.Repeat([]error{recovery.ErrUnanswered}, 40)...)
 		want(t, "hand-over", a.handTo(b), ErrUnknown)
 		if ok, err := b.member.Accept(ctx, shardID); !ok || err != nil {
 			t.Fatalf("Accept: %v, %v", ok, err)

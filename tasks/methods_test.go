@@ -63,6 +63,7 @@ var conversations = []conversation{
 	converse(cluster.HasMethod),
 	converse(cluster.ReleaseMethod),
 	converse(cluster.OfferShardMethod),
+	converse(cluster.ReadAheadMethod),
 	converse(cluster.DrainMethod),
 	converse(cluster.ReserveMethod),
 	converse(cluster.DemandsMethod),

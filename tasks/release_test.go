@@ -208,12 +208,12 @@ func TestReleaseWithoutAnswer(t *testing.T) {
 				id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Second})
 				b.keeps.Store(true)
 				shardID, _ := recovery.ShardIDOf(id)
+				loses := "Transfer"
 				if done {
-					if err := a.member.Member.Transfer(t.Context(), 0, "b"); err != nil {
-						t.Fatal(err)
-					}
+					loses = "Transferred"
 				}
-				a.member.fail("Transfer", slices.Repeat([]error{recovery.ErrUnanswered}, 20)...)
+				a.member.fail(loses, slices.Repeat([]error{recovery.ErrUnanswered}, 20)...)
+				release := b.member.hold("Accept")
 				want(t, "hand-over", a.handTo(b), ErrUnknown)
 				want(t, "another one", a.handTo(b), engine.ErrHandedOver)
 				pass(2 * time.Second)
@@ -221,6 +221,7 @@ func TestReleaseWithoutAnswer(t *testing.T) {
 				_, err := a.Engine().Get(t.Context(), id)
 				want(t, "Get", err, ErrUnavailable)
 				pass(30 * time.Second)
+				release()
 				if ok, err := b.member.Accept(t.Context(), shardID); !ok || err != nil {
 					t.Fatalf("Accept: %v, %v", ok, err)
 				}
@@ -332,14 +333,17 @@ func TestNoReleaseWhileReading(t *testing.T) {
 		want(t, "release at the start", a.Engine().ReleaseShard(t.Context(), shardID, "b"), ErrReplaying)
 		release()
 		pass(3 * time.Second) // its ids are registered by then
-		b.keeps.Store(true)
+		c := f.join("c", 1, Config{})
+		a.crash()
 		release = b.member.hold("ScanShard")
-		want(t, "hand-over", a.handTo(b), nil)
-		synctest.Wait()
-		want(t, "release of what was acquired", b.Engine().ReleaseShard(t.Context(), shardID, "a"), ErrReplaying)
+		b.adopt(a)
+		want(t, "release of what was acquired", b.Engine().ReleaseShard(t.Context(), shardID, "c"), ErrReplaying)
+		want(t, "offer of what was acquired", b.Cluster().AcceptOffer(t.Context(), shardID, "a"), engine.ErrHandingOver)
 		release()
 		synctest.Wait()
-		want(t, "release", b.Engine().ReleaseShard(t.Context(), shardID, "a"), nil)
+		want(t, "release", b.Engine().ReleaseShard(t.Context(), shardID, "c"), nil)
+		pass(time.Second)
+		c.check()
 	})
 }
 
@@ -391,7 +395,7 @@ func TestNoReleaseWhileOneIsTakenBack(t *testing.T) {
 		synctest.Wait()
 		release()
 		pass(time.Second)
-		want(t, "another one meanwhile", a.Engine().ReleaseShard(t.Context(), shardID, "b"), engine.ErrHandedOver)
+		want(t, "another one meanwhile", a.Engine().ReleaseShard(t.Context(), shardID, "c"), engine.ErrHandedOver)
 		see()
 		synctest.Wait()
 		want(t, "the first one", <-first, ErrUnavailable)

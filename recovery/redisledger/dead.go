@@ -132,8 +132,14 @@ func (l *Ledger) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 	if err != nil || !l.member.HasDead() {
 		return err
 	}
+	return errors.Join(l.scanDead(ctx, s, visit), s.Loss())
+}
+
+// scanDead is ScanDead of any shard.
+func (l *Ledger) scanDead(ctx context.Context, s *member.Shard, visit func(e recovery.Entry)) error {
 	list := deadList{shard: s, from: "-", to: "+", more: true}
-	var h handler
+	h := handler{shard: s.Number}
+	var err error
 	for list.more && err == nil {
 		count, _ := l.bulk.IDs.Next()
 		count = min(count, deadAtOnce)
@@ -155,7 +161,6 @@ func (l *Ledger) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 		}
 		for _, m := range list.members {
 			if label, at, id, fault := layout.DecodeDeadRef(m); fault == nil { // see listDead
-				h.shard = s.Number
 				e := h.entry(id, recovery.Spot{Place: recovery.Dead, At: at, Label: label}, "")
 				e.Data = nil
 				visit(e)
@@ -163,7 +168,7 @@ func (l *Ledger) ScanDead(ctx context.Context, n int, visit func(e recovery.Entr
 		}
 		list.members = nil
 	}
-	return errors.Join(err, s.Loss())
+	return err
 }
 
 var errIndexLate = errors.New("not even one member of an index of the dead has come in time")

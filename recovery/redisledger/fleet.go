@@ -95,6 +95,16 @@ func (l *Ledger) MarkSpooling(ctx context.Context, spools bool) error {
 	return l.member.MarkSpooling(ctx, spools)
 }
 
+// Position implements recovery.Fleet.
+func (l *Ledger) Position(n int) (string, error) {
+	s, err := l.member.Held(n)
+	if err != nil {
+		return "", err
+	}
+	at, err := s.Position()
+	return at.String(), err
+}
+
 // Transfer implements recovery.Fleet.
 func (l *Ledger) Transfer(ctx context.Context, n int, to string) error {
 	done, err := l.use(context.WithoutCancel(ctx)) // ending early leaves the outcome open

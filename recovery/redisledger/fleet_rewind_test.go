@@ -152,8 +152,8 @@ func TestForgottenHandOver(t *testing.T) {
 	}
 }
 
-// Redis loses a hand-over that its receiver has not accepted: no node has the shard in memory, and
-// the receiver gets it.
+// Redis loses a hand-over that its receiver has not accepted: the receiver gets the shard, and is
+// told that batches may be lost as well.
 func TestForgottenBeforeItWasAccepted(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
@@ -183,6 +183,23 @@ func TestForgottenBeforeItWasAccepted(t *testing.T) {
 	}
 	b.waitAcquired(t, 3)
 	b.wantFound(t, ids[:3])
+	epochs := func() (all []int64) {
+		for n := range 3 {
+			at, err := b.member.Holds("a", n).Position()
+			if err != nil {
+				t.Fatal(err)
+			}
+			all = append(all, at.Token.Epoch)
+		}
+		return all
+	}
+	before := epochs()
+	b.member.KeepOnce()
+	for n, epoch := range epochs() {
+		if epoch <= before[n] {
+			t.Errorf("shard %d: the successor does not find that batches may be lost", n)
+		}
+	}
 	// The state that came back belongs to its holder again, and no older state does.
 	if err := b.Transfer(t.Context(), b.member.Holds("a", 0).Number, "a"); err != nil {
 		t.Fatal(err)

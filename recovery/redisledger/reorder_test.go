@@ -190,11 +190,11 @@ func settle(t *testing.T, c *redis.Client, l *Ledger, spots map[string]recovery.
 	t.Helper()
 	s := l.member.Term(0)
 	fence := layout.NewToken("fence", "f", s.Token.Epoch+1)
-	if err := conn.ClaimScript.Run(t.Context(), c, s.Keys.Living(), s.Token.String(), fence.String()).Err(); err != nil {
+	if err := conn.ClaimScript.Run(t.Context(), c, s.Keys.Living(), s.Token.String(), fence.String(), 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	mine := layout.NewToken(l.opts.Node, "absent", fence.Epoch+1)
-	if err := conn.ClaimScript.Run(t.Context(), c, s.Keys.Living(), fence.String(), mine.String()).Err(); err != nil {
+	if err := conn.ClaimScript.Run(t.Context(), c, s.Keys.Living(), fence.String(), mine.String(), 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	clear(model)

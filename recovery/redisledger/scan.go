@@ -96,7 +96,7 @@ func (l *Ledger) scanShard(ctx context.Context, s *member.Shard, page func([]rec
 }
 
 func (r *shardScan) run(ctx context.Context) error {
-	if err := r.walk(ctx, r.members, r.handOut); err != nil {
+	if err := walk(ctx, r, r.members, r.handOut); err != nil {
 		return err
 	}
 	if missing := r.s.Missing.Take(); len(missing) > 0 {
@@ -110,8 +110,8 @@ func (r *shardScan) run(ctx context.Context) error {
 	}
 	r.l.log.Error("a shard's set of ids and its records disagree; repairing the set",
 		"shard", r.s.Number, "records", records, "ids", ids)
-	for _, source := range []pageSource{r.members, r.fields} {
-		if err := r.walk(ctx, source, func(ids []string) error { return r.repair(ctx, ids) }); err != nil {
+	for _, source := range []pageSource[string]{r.members, r.fields} {
+		if err := walk(ctx, r, source, func(ids []string) error { return r.repair(ctx, ids) }); err != nil {
 			return err
 		}
 	}
@@ -119,8 +119,9 @@ func (r *shardScan) run(ctx context.Context) error {
 	return err
 }
 
-// A pageSource reads one page of ids, and returns the cursor of the next one.
-type pageSource func(ctx context.Context, cursor uint64) (ids []string, next uint64, err error)
+// A pageSource reads one page of ids or records, and returns the cursor of the next one. It leaves
+// out what is no task.
+type pageSource[T any] func(ctx context.Context, cursor uint64) (page []T, next uint64, err error)
 
 func (r *shardScan) members(ctx context.Context, cursor uint64) ([]string, uint64, error) {
 	var ids []string
@@ -132,11 +133,35 @@ func (r *shardScan) members(ctx context.Context, cursor uint64) ([]string, uint6
 		}
 		return len(ids), bytes, err
 	})
-	return ids, next, err
+	return slices.DeleteFunc(ids, layout.IsReserved), next, err
 }
 
 // fields reads ids with their records, which HSCAN cannot leave out.
 func (r *shardScan) fields(ctx context.Context, cursor uint64) ([]string, uint64, error) {
+	pairs, next, err := r.pairs(ctx, cursor)
+	ids := pairs[:0]
+	for i := 0; i < len(pairs); i += 2 {
+		ids = append(ids, pairs[i])
+	}
+	return slices.DeleteFunc(ids, layout.IsReserved), next, err
+}
+
+// records reads pending records.
+func (r *shardScan) records(ctx context.Context, cursor uint64) ([]recovery.Entry, uint64, error) {
+	pairs, next, err := r.pairs(ctx, cursor)
+	entries := make([]recovery.Entry, 0, len(pairs)/2)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if layout.IsReserved(pairs[i]) {
+			continue
+		}
+		var h handler // of each its own bytes: they are kept
+		entries = append(entries, h.pending(pairs[i], pairs[i+1]))
+	}
+	return entries, next, err
+}
+
+// pairs reads fields and values of the hash of records.
+func (r *shardScan) pairs(ctx context.Context, cursor uint64) ([]string, uint64, error) {
 	var pairs []string
 	var next uint64
 	err := r.measured(&r.l.bulk.Pending, func(count int) (found, bytes int, err error) {
@@ -146,11 +171,7 @@ func (r *shardScan) fields(ctx context.Context, cursor uint64) ([]string, uint64
 		}
 		return len(pairs) / 2, bytes, err
 	})
-	ids := pairs[:0]
-	for i := 0; i < len(pairs); i += 2 {
-		ids = append(ids, pairs[i])
-	}
-	return ids, next, err
+	return pairs, next, err
 }
 
 // measured reads a page that is sized like a chunk of ReadMany. If it does not come in time the
@@ -171,15 +192,15 @@ func (r *shardScan) measured(c *bulk.Lane, read func(count int) (found, bytes in
 }
 
 // walk reads pages from a source ahead of their use.
-func (r *shardScan) walk(ctx context.Context, source pageSource, use func(ids []string) error) error {
+func walk[T any](ctx context.Context, r *shardScan, source pageSource[T], use func(page []T) error) error {
 	ctx, cancel := context.WithCancel(ctx)
-	pages := make(chan []string, pagesAhead)
+	pages := make(chan []T, pagesAhead)
 	var failed error
 	go func() {
 		defer close(pages)
 		for cursor, more := uint64(0), true; more; more = cursor != 0 {
-			var ids []string
-			ids, cursor, failed = source(ctx, cursor)
+			var page []T
+			page, cursor, failed = source(ctx, cursor)
 			if failed == nil {
 				failed = r.l.closedError(ctx)
 			}
@@ -187,7 +208,7 @@ func (r *shardScan) walk(ctx context.Context, source pageSource, use func(ids []
 				return
 			}
 			select {
-			case pages <- ids:
+			case pages <- page:
 			case <-ctx.Done():
 				failed = context.Cause(ctx)
 				return
@@ -195,15 +216,11 @@ func (r *shardScan) walk(ctx context.Context, source pageSource, use func(ids []
 		}
 	}()
 	var err error
-	for ids := range pages {
-		if err != nil {
-			continue // until the reader has seen that ctx ended
+	for page := range pages {
+		if err != nil || len(page) == 0 {
+			continue // after an error, until the reader has seen that ctx ended
 		}
-		ids = slices.DeleteFunc(ids, layout.IsReserved)
-		if len(ids) == 0 {
-			continue
-		}
-		if err = use(ids); err != nil {
+		if err = use(page); err != nil {
 			cancel()
 		}
 	}
@@ -236,22 +253,18 @@ func (r *shardScan) handOut(ids []string) error {
 // verify checks that the pages came from this process's shard, on a server that takes its
 // writes, with all that was confirmed before the scan began.
 func (r *shardScan) verify(ctx context.Context) (records, ids int64, err error) {
-	values, err := conn.VerifyScript.Run(ctx, r.conn, r.s.Keys.Living()).Slice()
+	v, err := member.Verify(ctx, r.conn, r.s.Keys)
 	if err != nil {
 		return 0, 0, err
 	}
-	if len(values) != 4 {
-		return 0, 0, fmt.Errorf("unexpected reply of a script: %v", values)
-	}
-	v := conn.Verdict{Values: values}
-	if _, err := r.l.member.Check(ctx, r.s, r.began, v.Text(0), v.Number(1)); err != nil {
+	if _, err := r.l.member.Check(ctx, r.s, r.began, v.Owner, v.Sequence); err != nil {
 		return 0, 0, err
 	}
-	if v.Text(0) != r.began.Token.String() || v.Number(1) < r.began.Sequence {
+	if v.Owner != r.began.Token.String() || v.Sequence < r.began.Sequence {
 		return 0, 0, fmt.Errorf("shard owner changed during the scan: the records are of %s, batch %d, not of %s, batch %d",
-			v.Text(0), v.Number(1), r.began.Token, r.began.Sequence)
+			v.Owner, v.Sequence, r.began.Token, r.began.Sequence)
 	}
-	return v.Number(2), v.Number(3), nil
+	return v.Records, v.IDs, nil
 }
 
 // repair makes the set agree with the records for some ids, and nominates those that were not in

@@ -39,6 +39,7 @@ type fleetShard struct {
 	memshard.Shard
 	shardID recovery.ShardID
 	holder  *Member // nil: no member has ever held it
+	batches int     // that were applied
 }
 
 // New makes a fleet without nodes.

@@ -104,6 +104,7 @@ func (m *Member) Apply(ctx context.Context, n int, b *recovery.Batch) error {
 	}
 	defer m.f.mu.Unlock()
 	s.Apply(b, true)
+	s.batches++
 	return nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/internal/memshard"
 )
 
 // ShardID implements recovery.Fleet.
@@ -117,6 +118,50 @@ func (m *Member) MarkSpooling(ctx context.Context, spools bool) error {
 	defer m.f.mu.Unlock()
 	m.spools = spools
 	return nil
+}
+
+// Position implements recovery.Fleet.
+func (m *Member) Position(n int) (string, error) {
+	s, err := m.lockShard(context.Background(), n)
+	if err != nil {
+		return "", err
+	}
+	defer m.f.mu.Unlock()
+	return s.position(), nil
+}
+
+// ReadAhead implements recovery.Fleet.
+func (m *Member) ReadAhead(ctx context.Context, shardID recovery.ShardID, position string, pending func([]recovery.Entry) error, dead func(recovery.Entry)) (whole bool, err error) {
+	if err := m.lock(ctx); err != nil {
+		return false, err
+	}
+	s := m.f.shards[shardID]
+	if s == nil || s.position() != position {
+		m.f.mu.Unlock()
+		return false, fmt.Errorf("memory ledger: shard %v is not at %s", shardID, position)
+	}
+	var page, index []recovery.Entry
+	for id, r := range s.Pending {
+		page = append(page, memshard.NewEntry(-1, id, r).HandOut())
+	}
+	for id, r := range s.Dead {
+		e := memshard.NewEntry(-1, id, r).HandOut()
+		e.Data = nil
+		index = append(index, e)
+	}
+	m.f.mu.Unlock()
+	for _, e := range index {
+		dead(e)
+	}
+	return true, pending(page)
+}
+
+// position names the shard's state.
+func (s *fleetShard) position() string {
+	if s.holder == nil {
+		return ""
+	}
+	return fmt.Sprint(s.holder.name, " ", s.batches)
 }
 
 // Transfer implements recovery.Fleet.

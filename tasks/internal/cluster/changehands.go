@@ -14,11 +14,18 @@ import (
 var (
 	ReleaseMethod    = Method[shardQuery, struct{}]{Name: "yield", writes: true}
 	OfferShardMethod = Method[shardQuery, struct{}]{Name: "take", writes: true}
+	ReadAheadMethod  = Method[readAheadQuery, struct{}]{Name: "read_ahead"}
 )
 
 // A shardQuery is about one shard.
 type shardQuery struct {
 	ShardID recovery.ShardID `json:"Home"`
+}
+
+// A readAheadQuery is about a shard that is about to change hands, at a position.
+type readAheadQuery struct {
+	ShardID  recovery.ShardID
+	Position string
 }
 
 // handleRelease hands a shard over to the node that asks. A node that has not registered all its
@@ -34,6 +41,10 @@ func (s *Cluster) handleOfferShard(ctx context.Context, from string, q shardQuer
 	return struct{}{}, s.AcceptOffer(ctx, q.ShardID, from)
 }
 
+func (s *Cluster) handleReadAhead(ctx context.Context, _ string, q readAheadQuery) (struct{}, error) {
+	return struct{}{}, s.engine.ReadAhead(ctx, q.ShardID, q.Position)
+}
+
 // startPeerCalls sets the calls to other nodes that are not set yet.
 func (s *Cluster) startPeerCalls() {
 	about := func(v Method[shardQuery, struct{}]) func(ctx context.Context, node string, shardID recovery.ShardID) error {
@@ -47,6 +58,12 @@ func (s *Cluster) startPeerCalls() {
 	}
 	if s.peerCalls.CallOfferShard == nil {
 		s.peerCalls.CallOfferShard = about(OfferShardMethod)
+	}
+	if s.peerCalls.CallReadAhead == nil {
+		s.peerCalls.CallReadAhead = func(ctx context.Context, node string, shardID recovery.ShardID, position string) error {
+			_, err := Call(ctx, s, node, ReadAheadMethod, readAheadQuery{shardID, position})
+			return err
+		}
 	}
 	if s.peerCalls.Settle == nil {
 		s.peerCalls.Settle = func(ctx context.Context, _ recovery.ShardID, v task.Verdict, receipts []string) ([]task.Settled, error) {
@@ -64,6 +81,9 @@ type PeerCalls struct {
 	// CallOfferShard has a node ask for a shard that this one holds, and accept it. It returns
 	// once it was accepted, or the reason why not. The other node calls Cluster.AcceptOffer.
 	CallOfferShard func(ctx context.Context, node string, shardID recovery.ShardID) error
+	// CallReadAhead has a node read a shard before it is transferred there. It returns once the node
+	// has it in memory, or the reason why not. The other node calls Engine.ReadAhead.
+	CallReadAhead func(ctx context.Context, node string, shardID recovery.ShardID, position string) error
 	// Settle has the owner of a shard settle deliveries by their receipts. The other node calls
 	// handleSettle. ErrUnavailable, ErrUnknown and ErrReplaying, of all or of one, mean that it is
 	// worth another attempt.

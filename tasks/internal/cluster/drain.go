@@ -51,13 +51,15 @@ func (s *Cluster) emptySpool(ctx context.Context) error {
 	}
 }
 
-// handAllOver goes on until no shard is left.
+// handAllOver goes on until no shard is left, and other nodes have all of them in memory.
 func (s *Cluster) handAllOver(ctx context.Context) error {
 	moved := s.engine.Elapsed()
 	othersLeave := false // all other nodes were being drained, and may have ended since
+	given := make(givenShards)
 	for {
+		s.confirm(ctx, given)
 		shardIDs, unread, evicting := s.OwnedShards()
-		if len(shardIDs)+unread+evicting == 0 {
+		if len(shardIDs)+unread+evicting+len(given) == 0 {
 			return nil
 		}
 		successors, err := s.successors(ctx)
@@ -66,7 +68,7 @@ func (s *Cluster) handAllOver(ctx context.Context) error {
 				break
 			}
 			var took bool
-			if took, err = s.offerShard(ctx, shardID, successors); took {
+			if took, err = s.offerShard(ctx, shardID, successors, given); took {
 				moved = s.engine.Elapsed()
 			}
 		}
@@ -88,7 +90,43 @@ func (s *Cluster) handAllOver(ctx context.Context) error {
 		case <-s.engine.Life.Closing:
 			return task.ErrClosed
 		case <-ctx.Done():
-			return fmt.Errorf("%d shards are left: %w", len(shardIDs)+unread+evicting, context.Cause(ctx))
+			return s.leftBehind(ctx, shardIDs, unread, evicting, given)
+		}
+	}
+}
+
+// leftBehind says what a drain gives up whose time has run out.
+func (s *Cluster) leftBehind(ctx context.Context, shardIDs []recovery.ShardID, unread, evicting int, given givenShards) error {
+	s.engine.Mu.Lock()
+	tasks := s.engine.Store.Len()
+	s.engine.Mu.Unlock()
+	return fmt.Errorf("%d shards with %d tasks are left, and %d were given to nodes that have not said that they have them: %w",
+		len(shardIDs)+unread+evicting, tasks, len(given), context.Cause(ctx))
+}
+
+// givenShards are shards that were transferred while their next owner could not say that it has
+// them in memory.
+type givenShards map[recovery.ShardID]givenShard
+
+// A givenShard says which node a shard was given to, and when.
+type givenShard struct {
+	to    string
+	since time.Duration // on the monotonic clock
+}
+
+// confirm asks the next owners of shards whether they have them in memory. It gives up after
+// DrainPatience: then the next owner is dead, and the ledger alone has the shard.
+func (s *Cluster) confirm(ctx context.Context, given givenShards) {
+	for shardID, g := range given {
+		one, cancel := s.engine.Within(ctx)
+		err := s.peerCalls.CallOfferShard(one, g.to, shardID)
+		cancel()
+		switch {
+		case err == nil:
+			delete(given, shardID)
+		case s.engine.Elapsed()-g.since > DrainPatience:
+			delete(given, shardID)
+			s.engine.Config.Log.Warn("a shard was transferred, and its next owner does not say that it has it", "node", s.engine.Config.Node, "to", g.to, "shard", shardID, "error", err)
 		}
 	}
 }
@@ -151,29 +189,48 @@ var errOthersLeave = fmt.Errorf("%w: all other nodes are being drained as well",
 
 // offerShard has one of the successors take a shard: the successor that holds the fewest is asked
 // first, but one that has not taken a shard comes last. It may be dead, and each call costs the
-// time in which all of the others could have taken theirs.
-func (s *Cluster) offerShard(ctx context.Context, shardID recovery.ShardID, successors []*successor) (took bool, err error) {
+// time in which all of the others could have taken theirs. A shard that was transferred without
+// the word of its next owner is entered in given.
+func (s *Cluster) offerShard(ctx context.Context, shardID recovery.ShardID, successors []*successor, given givenShards) (took bool, err error) {
 	slices.SortStableFunc(successors, func(a, b *successor) int {
 		return cmp.Or(a.failed-b.failed, a.shards-b.shards)
 	})
 	for _, to := range successors {
-		one, cancel := s.engine.Within(ctx)
-		failed := s.peerCalls.CallOfferShard(one, to.name, shardID)
-		cancel()
+		failed := s.offerTo(ctx, shardID, to.name)
 		if failed == nil {
 			to.shards++
 			return true, nil
 		}
 		to.failed++
 		err = errors.Join(err, fmt.Errorf("node %s: %w", to.name, failed))
-		s.engine.Mu.Lock()
-		gone := s.engine.ShardNumberLocked(shardID) < 0
-		s.engine.Mu.Unlock()
-		if gone {
-			return true, nil // to that node, though it could not say so
+		if !s.holds(shardID) {
+			given[shardID] = givenShard{to.name, s.engine.Elapsed()} // it could not say so
+			return true, nil
 		}
 	}
 	return false, err
+}
+
+// offerTo offers a shard to a node, as often as the node says that it is taking it.
+func (s *Cluster) offerTo(ctx context.Context, shardID recovery.ShardID, to string) error {
+	for {
+		one, cancel := s.engine.Within(ctx)
+		err := s.peerCalls.CallOfferShard(one, to, shardID)
+		cancel()
+		if !errors.Is(err, engine.ErrHandingOver) || !s.holds(shardID) {
+			return err
+		}
+		if rest := s.engine.RestWithin(ctx, engine.BusyPause); rest != nil {
+			return rest
+		}
+	}
+}
+
+// holds reports whether this node holds a shard.
+func (s *Cluster) holds(shardID recovery.ShardID) bool {
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	return s.engine.ShardNumberLocked(shardID) >= 0
 }
 
 // awaitDetached waits until the handlers whose tasks other nodes hold have returned, and
@@ -206,11 +263,11 @@ func (s *Cluster) AcceptOffer(ctx context.Context, shardID recovery.ShardID, fro
 	switch has := s.engine.ShardNumberLocked(shardID) >= 0; {
 	case s.engine.Ended:
 		err = task.ErrClosed
-	case s.engine.Draining:
-		err = task.ErrDraining
 	case has:
 		s.engine.Unlock()
-		return nil
+		return s.engine.AwaitShard(ctx, shardID)
+	case s.engine.Draining:
+		err = task.ErrDraining
 	case s.engine.Unsure():
 		err = engine.ErrUnsure
 	case s.engine.RoomForMoreLocked() == 0:

@@ -95,10 +95,7 @@ func (s *Cluster) reclaimAll() bool {
 func (s *Cluster) reclaim(shardID recovery.ShardID) error {
 	ctx, cancel := s.engine.Within(s.engine.Life.Context)
 	defer cancel()
-	s.engine.Mu.Lock()
-	holds := s.engine.ShardNumberLocked(shardID) >= 0
-	s.engine.Mu.Unlock()
-	if holds {
+	if s.holds(shardID) {
 		return nil
 	}
 	// It may have been transferred, and the answer lost.
@@ -119,17 +116,26 @@ func (s *Cluster) reclaim(shardID recovery.ShardID) error {
 
 var errNoPeers = errors.New("no connection to other nodes")
 
-// Fetch takes a shard over from a node that lives.
+// Fetch takes a shard over from a node that lives. It returns nil once memory has all of the shard,
+// and ErrHandingOver where that takes longer than a call may: then it is to be called again.
 func (s *Cluster) Fetch(ctx context.Context, node string, shardID recovery.ShardID) error {
 	if s.peerCalls.CallRelease == nil {
 		return errNoPeers
 	}
-	if err := s.peerCalls.CallRelease(ctx, node, shardID); err != nil {
-		return err
+	s.engine.KeepAhead(shardID)
+	released := s.peerCalls.CallRelease(ctx, node, shardID)
+	if released != nil && !errors.Is(released, engine.ErrNotHeld) {
+		return released
 	}
+	// A node that does not hold it any more may have transferred it to this one before.
 	accepted, err := s.engine.Fleet.Accept(ctx, shardID)
-	if err == nil && !accepted {
-		err = engine.ErrNotHeld
+	switch {
+	case err != nil:
+		return err
+	case !accepted && released != nil:
+		return released
+	case !accepted:
+		return engine.ErrNotHeld
 	}
-	return err
+	return s.engine.AwaitShard(ctx, shardID)
 }

@@ -92,6 +92,14 @@ func (r rooms) RewoundLocked() {
 	}
 }
 
+// CallReadAhead implements engine.ShardObserver.
+func (r rooms) CallReadAhead(ctx context.Context, node string, shardID recovery.ShardID, position string) error {
+	if r.peerCalls.CallReadAhead == nil {
+		return nil
+	}
+	return r.peerCalls.CallReadAhead(ctx, node, shardID, position)
+}
+
 // LateVerdictLocked implements engine.ShardObserver.
 func (r rooms) LateVerdictLocked(v engine.LateVerdict) {
 	r.forwardLocked(target{shardID: v.ShardID}, settlement{outcomeOf(v.Receipt, v.Verdict), v.Until})

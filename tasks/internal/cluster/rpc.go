@@ -144,6 +144,7 @@ var ErrorCodes = []struct {
 	{"not_understood", ErrNotUnderstood},
 	{"not_held", engine.ErrNotHeld},
 	{"handed_over", engine.ErrHandedOver},
+	{"handing_over", engine.ErrHandingOver},
 	{"orphaned", errOwnerSilent},
 	{"finished", engine.ErrFinished},
 	{"cancelled", engine.ErrCancelled},

@@ -60,6 +60,8 @@ type ShardObserver interface {
 	AcquiredLocked()
 	// RewoundLocked is called when the ledger has lost confirmed writes.
 	RewoundLocked()
+	// CallReadAhead has a node read a shard that is about to be its own, see Engine.ReadAhead.
+	CallReadAhead(ctx context.Context, node string, shardID recovery.ShardID, position string) error
 	// LateVerdictLocked sends a verdict to the node that has the task's shard now.
 	LateVerdictLocked(v LateVerdict)
 }
@@ -131,6 +133,9 @@ func (NoCluster) AcquiredLocked() {}
 
 // RewoundLocked implements ShardObserver.
 func (NoCluster) RewoundLocked() {}
+
+// CallReadAhead implements ShardObserver.
+func (NoCluster) CallReadAhead(context.Context, string, recovery.ShardID, string) error { return nil }
 
 // LateVerdictLocked implements ShardObserver.
 func (NoCluster) LateVerdictLocked(LateVerdict) {}

@@ -138,7 +138,9 @@ type ownership struct {
 	// restoring is how many losses of shards are being made good, from the notice of the ledger on.
 	restoring int
 	handed    map[string]handOver // by node: of which the log does not tell yet
-	lost      lostShards          // of which the log does not tell yet
+	// ahead are shards of other nodes that are about to be this node's.
+	ahead map[recovery.ShardID]*readAhead
+	lost  lostShards // of which the log does not tell yet
 }
 
 // The detached are deliveries that handlers are making, and whose shards are leaving or have
@@ -163,6 +165,7 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 			ByNumber: []*Topic{{}}, // number 0: of slots that have none, or none yet
 		},
 	}
+	s.Shards.ahead = make(map[recovery.ShardID]*readAhead)
 	s.Misfires.Held = make(chan struct{}, 1)
 	s.TopicTable.History.turn(cfg.Clock())
 	s.Life.Opened, s.Life.Closing = make(chan struct{}), make(chan struct{})

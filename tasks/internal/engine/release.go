@@ -14,19 +14,31 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
+// A release is a hand-over that is under way.
+type release struct {
+	to   string
+	done chan struct{}
+	err  error // once done is closed
+}
+
+// handOverWithin bounds how long the content of one shard may take to the next owner.
+const handOverWithin = time.Minute
+
 // ReleaseShard hands a shard over to a node that has asked for it. From its beginning nothing new
 // is begun with the shard's tasks. Writes under way are finished, and open deliveries are recorded
 // with their leases, so that they count at the other node. When the ledger has confirmed
-// everything, the shard changes hands. If the release fails before, this node keeps the shard as it
-// was: memory forgets nothing until then.
+// everything, and the other node has it in memory, the shard changes hands. If the release fails
+// before, this node keeps the shard as it was: memory forgets nothing until then. The hand-over
+// goes on when ctx ends; another call for the same node waits for the same hand-over.
 //
-// Errors: ErrUnavailable when this node does not hold the shard (it may the next time that
-// it is asked), or is handing it over already; ErrReplaying while it is still being read;
-// ErrClosed; why the ledger did not change its owner; or ErrUnknown when it has not answered.
+// Errors: ErrHandingOver when it takes longer than a call may; ErrUnavailable when this node does
+// not hold the shard (it may the next time that it is asked), or is handing it over to another
+// node; ErrReplaying while it is still being read; ErrClosed; why the ledger did not change its
+// owner; or ErrUnknown when it has not answered.
 func (s *Engine) ReleaseShard(ctx context.Context, shardID recovery.ShardID, to string) error {
 	ctx, cancel := s.Within(ctx)
 	defer cancel()
-	n, h, err := s.beginRelease(shardID)
+	n, h, r, err := s.beginRelease(shardID, to)
 	if errors.Is(err, ErrNotHeld) {
 		// The requester believes that this node owns the shard. Either the previous owner's answer
 		// was lost, or the ledger lost the transfer away from here. Accept resolves both.
@@ -37,10 +49,50 @@ func (s *Engine) ReleaseShard(ctx context.Context, shardID recovery.ShardID, to 
 	if err != nil {
 		return err
 	}
+	if r == nil {
+		r = s.startRelease(n, h, to)
+	}
+	ctx, cancel = context.WithTimeout(ctx, s.Config.AnswerWithin/2)
+	defer cancel()
+	select {
+	case <-r.done:
+		return r.err
+	case <-ctx.Done():
+		return ErrHandingOver
+	}
+}
+
+// startRelease hands a shard over in the background.
+func (s *Engine) startRelease(n int, h *OwnedShard, to string) *release {
+	r := &release{to: to, done: make(chan struct{})}
+	s.Mu.Lock()
+	h.release = r
+	s.Mu.Unlock()
+	s.Life.Background.Go(func() {
+		err := s.handOver(n, h, to)
+		s.Mu.Lock()
+		h.release, r.err = nil, err
+		s.Mu.Unlock()
+		close(r.done)
+	})
+	return r
+}
+
+// handOver hands a shard over whose release has begun, or takes that back.
+func (s *Engine) handOver(n int, h *OwnedShard, to string) error {
 	began := s.Elapsed()
-	err = s.quiesce(ctx, n)
+	rest, cancel := s.Within(s.Life.Context)
+	err := s.quiesce(rest, n)
+	cancel()
 	if err == nil {
-		err = s.transfer(ctx, n, h, to)
+		read, cancel := context.WithTimeout(s.Life.Context, handOverWithin)
+		err = s.callReadAhead(read, n, h, to)
+		cancel()
+	}
+	if err == nil {
+		change, cancel := s.Within(s.Life.Context)
+		err = s.transfer(change, n, h, to)
+		cancel()
 	}
 	switch {
 	case errors.Is(err, recovery.ErrUnanswered):
@@ -98,28 +150,31 @@ func (s *Engine) tellHandOvers(all bool) {
 // tellHandOverWithin bounds how long the log waits for the end of a hand-over of many shards.
 const tellHandOverWithin = time.Minute
 
-// beginRelease stops new work: nothing more is begun with a shard's tasks.
-func (s *Engine) beginRelease(shardID recovery.ShardID) (int, *OwnedShard, error) {
+// beginRelease stops new work: nothing more is begun with a shard's tasks. If the shard is being
+// handed over to that node already, it returns the release.
+func (s *Engine) beginRelease(shardID recovery.ShardID, to string) (int, *OwnedShard, *release, error) {
 	s.Mu.Lock()
 	defer s.Unlock()
 	n := s.ShardNumberLocked(shardID)
 	h := s.OwnedLocked(n)
 	switch {
 	case s.Ended:
-		return n, h, task.ErrClosed
+		return n, h, nil, task.ErrClosed
 	case h == nil:
-		return n, h, ErrNotHeld
+		return n, h, nil, ErrNotHeld
+	case h.release != nil && h.release.to == to:
+		return n, h, h.release, nil
 	case s.Unsure():
-		return n, h, ErrUnsure
+		return n, h, nil, ErrUnsure
 	case h.Stage == draining, h.aborting:
-		return n, h, ErrHandedOver
+		return n, h, nil, ErrHandedOver
 	case h.Stage != Active || !s.IsFirstReplayed():
-		return n, h, task.KindOf(task.ErrReplaying, "shard not active yet; retry")
+		return n, h, nil, task.KindOf(task.ErrReplaying, "shard not active yet; retry")
 	case h.reconciles > 0:
-		return n, h, task.KindOf(task.ErrUnavailable, "shard is being restored; retry")
+		return n, h, nil, task.KindOf(task.ErrUnavailable, "shard is being restored; retry")
 	}
 	s.stageLocked(h, draining)
-	return n, h, nil
+	return n, h, nil, nil
 }
 
 // quiesce waits until nothing of a shard that is draining is under way, and parks its open

@@ -35,6 +35,10 @@ func (s *Engine) Rewound(r recovery.Rewinder, shard int) {
 			return
 		}
 		defer end()
+		// What was read ahead is in no ledger any more, perhaps.
+		if h.ahead != nil && !s.outlast(h.read) {
+			return
+		}
 		written := s.rewrite(shard, h)
 		// While replay runs, memory may not have read a record yet that it does not know.
 		deleted := 0

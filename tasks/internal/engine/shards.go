@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -31,7 +32,10 @@ type OwnedShard struct {
 	evicted      int   // of its tasks
 	// dead holds its dead, as in deadIndex.IDs, with the numbers of their topics; nil
 	// if the ledger is no Fleet.
-	dead map[uint64]uint32
+	dead    map[uint64]uint32
+	ahead   *readAhead // what was read of it before it was transferred here, or nil
+	release *release   // the hand-over under way, or nil
+
 	read chan struct{} // closed when it is not being read into memory any more
 	gone chan struct{} // closed when memory knows nothing of it any more
 }
@@ -202,6 +206,7 @@ func (s *Engine) AcquireShard(n int, transferred bool) {
 	h := s.beginTermLocked(n)
 	if transferred {
 		h.since = math.MinInt64 // a node has held it all the time: nothing is misfired
+		h.ahead = s.takeAheadLocked(shardID)
 	}
 	s.Shards.Counts.Acquired++
 	s.Dead.Requeued.Renew()
@@ -225,25 +230,57 @@ func (s *Engine) loadShard(n int, h *OwnedShard, former []*OwnedShard, level slo
 		return
 	}
 	s.Committer.Open(n)
-	if !s.readDead(n, h) || !s.advance(h, Acquired, Loading) {
-		return
+	records, ok := int64(0), true
+	if h.ahead != nil {
+		records, ok = s.loadAhead(n, h)
+	} else {
+		ok = s.readDead(n, h) && s.advance(h, Acquired, Loading)
 	}
-	records, w := int64(0), replayWatch{s: s, what: fmt.Sprint("replay of shard ", n)}
+	if ok && (h.ahead == nil || !h.ahead.whole) {
+		records, ok = s.replayShard(n)
+	}
+	if !ok || !s.advance(h, Loading, Active) {
+		return // Watcher.Lost follows or came before, or the process ends
+	}
+	s.Config.Log.Log(s.Life.Context, level, "a shard was taken over", "node", s.Config.Node, "shard", n, "read", records, "took", (s.Elapsed() - began).Round(time.Millisecond))
+}
+
+// AwaitShard waits until memory has all of a shard that this node has acquired. Errors:
+// ErrHandingOver when that takes longer than a call may; ErrNotHeld when the node does not hold the
+// shard.
+func (s *Engine) AwaitShard(ctx context.Context, shardID recovery.ShardID) error {
+	ctx, cancel := context.WithTimeout(ctx, s.Config.AnswerWithin/4)
+	defer cancel()
+	for {
+		s.Mu.Lock()
+		h := s.OwnedLocked(s.ShardNumberLocked(shardID))
+		has := h.Mine() && h.Stage != Acquired && h.Stage != Loading
+		s.Mu.Unlock()
+		switch {
+		case has:
+			return nil
+		case h == nil && !s.Acquiring():
+			return ErrNotHeld
+		}
+		if s.RestWithin(ctx, BusyPause) != nil {
+			return ErrHandingOver
+		}
+	}
+}
+
+// replayShard reads the pending records of a shard into memory. It reports false if the term or the
+// process ends before all are read.
+func (s *Engine) replayShard(n int) (records int64, ok bool) {
+	w := replayWatch{s: s, what: fmt.Sprint("replay of shard ", n)}
 	defer s.Waits.Clear(w.what)
 	err := recovery.ReplayShard(s.Life.Context, s.Fleet, n, (*Memory)(s), func(p recovery.Progress) {
 		records = p.Read
 		w.fails(p)
 	})
-	if err != nil {
-		if !errors.Is(err, recovery.ErrLost) && !s.IsClosing() {
-			s.Config.Log.Error("shard not loaded", "node", s.Config.Node, "shard", n, "error", err)
-		}
-		return // Watcher.Lost follows, or the process ends
+	if err != nil && !errors.Is(err, recovery.ErrLost) && !s.IsClosing() {
+		s.Config.Log.Error("shard not loaded", "node", s.Config.Node, "shard", n, "error", err)
 	}
-	if !s.advance(h, Loading, Active) {
-		return
-	}
-	s.Config.Log.Log(s.Life.Context, level, "a shard was taken over", "node", s.Config.Node, "shard", n, "read", records, "took", (s.Elapsed() - began).Round(time.Millisecond))
+	return records, err == nil
 }
 
 // advance takes a term on, unless it has come to an end meanwhile.
@@ -262,13 +299,7 @@ func (s *Engine) advance(h *OwnedShard, from, to stage) bool {
 func (s *Engine) readDead(n int, h *OwnedShard) bool {
 	var backoff recovery.Backoff
 	for attempt := 0; ; attempt++ {
-		err := s.Fleet.ScanDead(s.Life.Context, n, func(e recovery.Entry) {
-			s.Mu.Lock()
-			defer s.Mu.Unlock()
-			if h.Stage == Acquired {
-				s.addDeadLocked(s.labelledLocked(e.Spot.Label), n, e.ID, e.Spot.At)
-			}
-		})
+		err := s.Fleet.ScanDead(s.Life.Context, n, func(e recovery.Entry) { s.noteDead(n, h, e) })
 		switch {
 		case err == nil:
 			return true
@@ -284,6 +315,15 @@ func (s *Engine) readDead(n int, h *OwnedShard) bool {
 		if over {
 			return false
 		}
+	}
+}
+
+// noteDead enters a dead task of a shard that was just acquired.
+func (s *Engine) noteDead(n int, h *OwnedShard, e recovery.Entry) {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	if h.Stage == Acquired {
+		s.addDeadLocked(s.labelledLocked(e.Spot.Label), n, e.ID, e.Spot.At)
 	}
 }
 

@@ -355,7 +355,7 @@ func (m *Member) take(ctx context.Context, h seenShard, next layout.Token, unrea
 	m.acquiring.Add(1)
 	s := &Shard{node: h.node, index: h.index, Keys: m.Keys.Shard(h.node, h.index), from: h.token}
 	s.unbroken.Store(m.streak())
-	owner, err := m.claim(ctx, s.Keys, h.raw, next, h.affirmed)
+	owner, err := m.claim(ctx, s.Keys, h.raw, next, h.first, layout.AffirmField, h.affirmed)
 	if err != nil || owner != next.String() {
 		m.acquiring.Add(-1)
 		if suspect {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
@@ -38,7 +39,7 @@ func (m *Member) Transfer(ctx context.Context, n int, to string) error {
 		}
 		next = layout.NewToken(to, target, s.Token.Epoch+1)
 	}
-	owner, err := m.claim(ctx, s.Keys, s.Token.String(), next)
+	owner, err := m.claim(ctx, s.Keys, s.Token.String(), next, 0, layout.SequenceField, strconv.FormatInt(s.Sequence, 10))
 	if err != nil && s.transfer == (layout.Token{}) && m.Client.Unsent(err) {
 		return fmt.Errorf("shard %d: %w", n, err)
 	}
@@ -91,6 +92,12 @@ func (m *Member) transferTarget(ctx context.Context, to string) (string, error) 
 	return e.Incarnation, nil
 }
 
+// KeysOfShard returns the keys of a shard of any node, and false if the node is not known.
+func (m *Member) KeysOfShard(ctx context.Context, shardID recovery.ShardID) (layout.ShardKeys, bool, error) {
+	node, err := m.nodeOf(ctx, shardID.Node())
+	return m.Keys.Shard(node, shardID.Shard()), node != "", err
+}
+
 // AcceptShard takes a shard over, see recovery.Fleet.Accept.
 func (m *Member) AcceptShard(ctx context.Context, shardID recovery.ShardID) (bool, error) {
 	node, err := m.nodeOf(ctx, shardID.Node())
@@ -115,30 +122,37 @@ func (m *Member) accept(ctx context.Context, h *seenShard) (bool, error) {
 		return true, nil
 	}
 	keys := m.Keys.Shard(h.node, h.index)
-	head, err := m.Client.HMGet(ctx, keys.Tasks(), layout.OwnerField, layout.AffirmField).Result()
+	head, err := m.Client.HMGet(ctx, keys.Tasks(), layout.OwnerField, layout.SequenceField, layout.AffirmField).Result()
 	if err != nil {
 		return false, err
 	}
-	h.raw, h.affirmed = textOf(head, 0), textOf(head, 1)
+	var sequence int64
+	h.raw, sequence = headOf(head)
+	h.affirmed = textOf(head, 2)
 	if h.token = layout.ReadToken(h.raw); h.token.Unreadable() {
+		return false, err
+	}
+	if again, err := m.repeatTransfer(ctx, h); again || err != nil {
 		return false, err
 	}
 	if !m.isMine(h) {
 		return false, nil
 	}
-	if again, err := m.repeatTransfer(ctx, h); again || err != nil {
-		return false, err
+	if sequence == forgotten {
+		h.first = forgotten
 	}
-	sizes, err := m.sizes(ctx, 1, func(int) layout.ShardKeys { return keys })
-	if err != nil {
-		return false, err
-	}
-	taken, err := m.take(ctx, *h, m.Self.Token(h.token.Epoch+1), sizes[0])
+	// Memory has read it ahead, see recovery.Ownership.ReadAhead, and has room for it.
+	taken, err := m.take(ctx, *h, m.Self.Token(h.token.Epoch+1), 0)
 	return taken || err == nil && m.Holds(h.node, h.index) != nil, err
 }
 
+// forgotten is the number of the last batch of a shard whose hand-over was repeated. The number is
+// below that of any batch. So the process that takes the shard, and has read it before the loss,
+// finds at its next look that Redis has lost batches, and makes the shard equal to its memory.
+const forgotten = -1
+
 // repeatTransfer repeats a hand-over that Redis has lost, and reports whether there was one: this
-// process has transferred the shard, and an older token of its own is back. The node that has the
+// process has transferred the shard, and an older token is back, or none. The node that has the
 // shard in memory finds an older token than its own, and claims the shard with all that it has
 // done since. If no node has it in memory, because the receiver had not accepted it or has died,
 // the shard is accepted or adopted as after any hand-over. If this process took it, both nodes
@@ -150,7 +164,7 @@ func (m *Member) repeatTransfer(ctx context.Context, h *seenShard) (bool, error)
 	if !transferred || h.token.Epoch >= next.Epoch {
 		return false, nil
 	}
-	owner, err := m.claim(ctx, m.Keys.Shard(h.node, h.index), h.raw, next)
+	owner, err := m.claim(ctx, m.Keys.Shard(h.node, h.index), h.raw, next, forgotten)
 	if err != nil || owner != next.String() {
 		return true, err
 	}

@@ -22,6 +22,7 @@ type seenShard struct {
 	raw      string
 	token    layout.Token
 	affirmed string // how often its owner came back after a silence; empty: never
+	first    int64  // what the next claim writes as the number of the last batch
 }
 
 // A shardName names one shard of any node.

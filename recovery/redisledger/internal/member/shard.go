@@ -78,12 +78,38 @@ type Position struct {
 	Sequence int64
 }
 
+// String names the position for other nodes.
+func (p Position) String() string { return p.Token.String() + " " + strconv.FormatInt(p.Sequence, 10) }
+
 // Position fails when the shard is not written any more. It does not wait for a batch under way.
 func (s *Shard) Position() (Position, error) {
 	if err := s.Loss(); err != nil {
 		return Position{}, err
 	}
 	return *s.at.Load(), nil
+}
+
+// A Verified is what verify.lua has found of a shard.
+type Verified struct {
+	Owner        string
+	Sequence     int64 // -1 if there is none
+	Records, IDs int64 // pending records, and members of their index
+}
+
+// Position names the shard's position, as that of Position.String.
+func (v Verified) Position() string { return v.Owner + " " + strconv.FormatInt(v.Sequence, 10) }
+
+// Verify looks at a shard on a server that takes writes.
+func Verify(ctx context.Context, p conn.Processor, keys layout.ShardKeys) (Verified, error) {
+	values, err := conn.VerifyScript.Run(ctx, p, keys.Living()).Slice()
+	if err != nil {
+		return Verified{}, err
+	}
+	if len(values) != 4 {
+		return Verified{}, fmt.Errorf("unexpected reply of a script: %v", values)
+	}
+	v := conn.Verdict{Values: values}
+	return Verified{v.Text(0), v.Number(1), v.Number(2), v.Number(3)}, nil
 }
 
 // moveInTurn notes a claim or a confirmed batch.
@@ -171,7 +197,7 @@ func (m *Member) claimOwn(ctx context.Context, s *Shard, raw string) (bool, erro
 		}
 		next := m.Self.Token(found.Epoch + 1)
 		var err error
-		if raw, err = m.claim(ctx, s.Keys, raw, next); err != nil {
+		if raw, err = m.claim(ctx, s.Keys, raw, next, 0); err != nil {
 			return false, err
 		}
 		if raw == next.String() {
@@ -182,10 +208,10 @@ func (m *Member) claimOwn(ctx context.Context, s *Shard, raw string) (bool, erro
 }
 
 // claim sets a shard's token if it is still the expected one, and returns the token that the
-// shard has. With affirmed, it also fails if the shard's owner has come back since that was
-// read.
-func (m *Member) claim(ctx context.Context, keys layout.ShardKeys, expected string, next layout.Token, affirmed ...any) (owner string, err error) {
-	v, err := conn.Judge(conn.ClaimScript.Run(ctx, m.Client, keys.Living(), append([]any{expected, next.String()}, affirmed...)...))
+// shard has. With further, a field and its value, it also fails if the shard has another value
+// there. The first batch after the claim has the number first+1.
+func (m *Member) claim(ctx context.Context, keys layout.ShardKeys, expected string, next layout.Token, first int64, further ...any) (owner string, err error) {
+	v, err := conn.Judge(conn.ClaimScript.Run(ctx, m.Client, keys.Living(), append([]any{expected, next.String(), first}, further...)...))
 	if err != nil {
 		return "", err
 	}
@@ -220,7 +246,7 @@ func (m *Member) reclaimInTurn(ctx context.Context, s *Shard, owner string, sequ
 	case revived:
 		return m.revokeInTurn(s, "it was adopted from "+owner+", which lives")
 	default:
-		now, err := m.claim(ctx, s.Keys, owner, next)
+		now, err := m.claim(ctx, s.Keys, owner, next, 0)
 		if err != nil {
 			return err
 		}
