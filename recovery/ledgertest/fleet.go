@@ -26,6 +26,7 @@ func RunFleet(t *testing.T, fresh func(t *testing.T) FleetHarness) {
 	for name, test := range map[string]func(*testing.T, FleetHarness){
 		"Homes":        testShardIDs,
 		"HandOver":     testHandOver,
+		"ReadAhead":    testReadAhead,
 		"Adoption":     testAdoption,
 		"Away":         testAway,
 		"NumbersAgain": testNumbersAgain,
@@ -239,6 +240,65 @@ func testHandOver(t *testing.T, h FleetHarness) {
 	}
 	if at, err := c.Locate(t.Context(), shardID, true); err != nil || at.Node != "b" || at.Shard != -1 {
 		t.Errorf("Locate = %+v, %v", at, err)
+	}
+}
+
+// testReadAhead: the next owner of a shard reads it before it is transferred, as it stands at a
+// position that every batch and every change of owner ends.
+func testReadAhead(t *testing.T, h FleetHarness) {
+	a, b := join(t, h, "a", 1), join(t, h, "b", 1)
+	shardID := a.ShardID(0)
+	id, gone := shardID.NewID(), shardID.NewID()
+	a.mustPut(0, id, recovery.Spot{}, pending(noon))
+	a.mustPut(0, gone, recovery.Spot{}, pending(noon))
+	a.mustPut(0, gone, pending(noon), dead("topic", noon+1))
+	read := func(position string) (ids, buried []string, err error) {
+		whole, err := b.ReadAhead(t.Context(), shardID, position, func(page []recovery.Entry) error {
+			for _, e := range page {
+				if e.Spot.Place != recovery.Pending || len(e.Data) == 0 {
+					t.Errorf("pending: %+v", e)
+				}
+				ids = append(ids, string(e.ID))
+			}
+			return nil
+		}, func(e recovery.Entry) {
+			if e.Spot != dead("topic", noon+1) {
+				t.Errorf("dead: %+v", e)
+			}
+			buried = append(buried, string(e.ID))
+		})
+		if err == nil && !whole {
+			t.Error("the index does not agree with the records")
+		}
+		return ids, buried, err
+	}
+	position := func(node *fleetNode, n int) string {
+		at, err := node.Position(n)
+		if err != nil {
+			t.Fatalf("Position: %v", err)
+		}
+		return at
+	}
+	before := position(a, 0)
+	if ids, buried, err := read(before); err != nil || !slices.Equal(ids, []string{id}) || !slices.Equal(buried, []string{gone}) {
+		t.Errorf("ReadAhead = %q, %q, %v", ids, buried, err)
+	}
+	a.mustPut(0, id, pending(noon), pending(noon+1))
+	if _, _, err := read(before); err == nil {
+		t.Error("a shard counts as read at a position that it has left")
+	}
+	after := position(a, 0)
+	if _, _, err := read(after); err != nil || after == before {
+		t.Errorf("ReadAhead at %q after %q = %v", after, before, err)
+	}
+	if err := a.Transfer(t.Context(), 0, "b"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Position(0); !errors.Is(err, recovery.ErrLost) {
+		t.Errorf("Position of what was transferred = %v", err)
+	}
+	if _, _, err := read(after); err == nil {
+		t.Error("a shard counts as read at the position of its former owner")
 	}
 }
 

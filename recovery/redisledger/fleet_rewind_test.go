@@ -152,6 +152,59 @@ func TestForgottenHandOver(t *testing.T) {
 	}
 }
 
+// Redis loses the last batch of a shard that is about to be handed over, and keeps its token: the
+// shard stays where its content is, and is handed over after that was written again.
+func TestTransferFindsLostBatches(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
+	a.put(t)
+	var d diary
+	d.watch(a.Ledger)
+	s := a.member.Term(0)
+	if err := a.Apply(t.Context(), 0, batchOf(put("x", "new"))); err != nil {
+		t.Fatal(err)
+	}
+	at, err := s.Position()
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Do("hset", s.Keys.Tasks(), layout.SequenceField, at.Sequence-1)
+	if err := a.Transfer(t.Context(), 0, "b"); err == nil || errors.Is(err, recovery.ErrLost) {
+		t.Errorf("Transfer of a shard whose last batch is lost: %v", err)
+	}
+	d.wait(t, 1)
+	if ok, err := b.Accept(t.Context(), a.ShardID(0)); ok || err != nil {
+		t.Errorf("the next owner has it: %v, %v", ok, err)
+	}
+	if err := a.Transfer(t.Context(), 0, "b"); err != nil {
+		t.Errorf("Transfer, repeated: %v", err)
+	}
+}
+
+// Redis loses everything after a hand-over that the receiver has not accepted: the giver, asked for
+// the shard once more, hands it over again.
+func TestEmptyAfterATransfer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
+	a.put(t)
+	shardID, keys := a.ShardID(0), a.member.Term(0).Keys
+	if err := a.Transfer(t.Context(), 0, "b"); err != nil {
+		t.Fatal(err)
+	}
+	server.Do("del", keys.Tasks(), keys.Pending())
+	if ok, err := b.Accept(t.Context(), shardID); ok || err != nil {
+		t.Errorf("the receiver accepts what names no owner: %v, %v", ok, err)
+	}
+	if ok, err := a.Accept(t.Context(), shardID); ok || err != nil {
+		t.Errorf("the giver accepts what it gave: %v, %v", ok, err)
+	}
+	if ok, err := b.Accept(t.Context(), shardID); !ok || err != nil {
+		t.Errorf("the receiver does not get it: %v, %v", ok, err)
+	}
+}
+
 // Redis loses a hand-over that its receiver has not accepted: the receiver gets the shard, and is
 // told that batches may be lost as well.
 func TestForgottenBeforeItWasAccepted(t *testing.T) {
