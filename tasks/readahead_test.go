@@ -44,7 +44,8 @@ func TestShardIsKeptUntilItWasRead(t *testing.T) {
 	})
 }
 
-// What cannot be read ahead is not given up: it goes on where it is, and leaves at the next attempt.
+// What cannot be read ahead is not given up: it goes on where it is, and leaves at the next
+// attempt.
 func TestReadAheadFails(t *testing.T) {
 	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})

@@ -81,8 +81,8 @@ type PeerCalls struct {
 	// CallOfferShard has a node ask for a shard that this one holds, and accept it. It returns
 	// once it was accepted, or the reason why not. The other node calls Cluster.AcceptOffer.
 	CallOfferShard func(ctx context.Context, node string, shardID recovery.ShardID) error
-	// CallReadAhead has a node read a shard before it is transferred there. It returns once the node
-	// has it in memory, or the reason why not. The other node calls Engine.ReadAhead.
+	// CallReadAhead has a node read a shard before it is transferred there. It returns once the
+	// node has it in memory, or the reason why not. The other node calls Engine.ReadAhead.
 	CallReadAhead func(ctx context.Context, node string, shardID recovery.ShardID, position string) error
 	// Settle has the owner of a shard settle deliveries by their receipts. The other node calls
 	// handleSettle. ErrUnavailable, ErrUnknown and ErrReplaying, of all or of one, mean that it is

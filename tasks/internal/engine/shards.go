@@ -230,7 +230,8 @@ func (s *Engine) loadShard(n int, h *OwnedShard, former []*OwnedShard, level slo
 		return
 	}
 	s.Committer.Open(n)
-	records, ok := int64(0), true
+	var records int64
+	var ok bool
 	if h.ahead != nil {
 		records, ok = s.loadAhead(n, h)
 	} else {
