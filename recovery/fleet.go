@@ -54,10 +54,10 @@ type Ownership interface {
 	// batch, and when the shard changes hands.
 	Position(shard int) (string, error)
 	// ReadAhead reads a shard that another node holds, before it is transferred to this one: the
-	// pending records with their data, and of the dead what ScanDead gives. It fails unless
-	// the shard is at that position when everything was read. whole reports whether the pending
-	// records and their index agree; if not, ScanShard repairs the index later. pending may keep
-	// the entries.
+	// pending records with their data, and of the dead what ScanDead gives, with the data of those
+	// that the ledger may still lose because they died lately. It fails unless the shard is at that
+	// position when everything was read. whole reports whether the pending records and their index
+	// agree; if not, ScanShard repairs the index later. pending and dead may keep the entries.
 	ReadAhead(ctx context.Context, shardID ShardID, position string, pending func([]Entry) error, dead func(Entry)) (whole bool, err error)
 	// Transfer hands a shard to another node. Its last batch must have been answered, and no other
 	// one may follow. After an error it may be repeated; after ErrUnanswered it must be, with

@@ -106,8 +106,8 @@ func TestReadAheadIsBounded(t *testing.T) {
 	})
 }
 
-// A failover forgets a whole hand-over, and what was done right before it. The node that gave the
-// shards away has ended by then.
+// A failover forgets a whole hand-over, and what was done right before it, also a task that was
+// created, buried or kept in that moment. The node that gave the shards away has ended by then.
 func TestFailoverForgetsADrain(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartSentinel(t)
@@ -116,6 +116,8 @@ func TestFailoverForgetsADrain(t *testing.T) {
 	servers.Master.Do("wait", 1, 5000)
 	servers.ShutReplicaOut()
 	g.settle(Ack, g.pull("in-flight"))
+	g.schedule("x", "short-lived")
+	g.settle(Bury, g.pull("short-lived"))
 	wanted := g.change()
 	a, b := g.nodes[0], g.nodes[1]
 	want(t, "Drain", a.Drain(t.Context()), nil)

@@ -1,8 +1,10 @@
 package redisledger
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
@@ -34,7 +36,7 @@ func (l *Ledger) ReadAhead(ctx context.Context, shardID recovery.ShardID, positi
 	scan := shardScan{l: l, s: s, conn: c}
 	err = walk(ctx, &scan, scan.records, pending)
 	if err == nil {
-		err = l.scanDead(ctx, s, dead)
+		err = l.readDeadAhead(ctx, s, dead)
 	}
 	if err != nil {
 		l.client.Redirected(ctx, err)
@@ -52,4 +54,42 @@ func (l *Ledger) ReadAhead(ctx context.Context, shardID recovery.ShardID, positi
 		whole = v.Records == v.IDs
 	}
 	return whole, nil
+}
+
+const (
+	// diedLately is how long ago a task has died at most whose record is read ahead: a failover may
+	// lose its burial. The clocks of nodes differ by less.
+	diedLately = time.Minute
+	// recordsAhead is how many such records are read at most.
+	recordsAhead = 20_000
+)
+
+// readDeadAhead visits the dead of a shard, with the records of those that died lately.
+func (l *Ledger) readDeadAhead(ctx context.Context, s *member.Shard, dead func(recovery.Entry)) error {
+	since := time.Now().Add(-diedLately).UnixMilli()
+	var lately []recovery.Entry
+	err := l.scanDead(ctx, s, func(e recovery.Entry) {
+		e.ID = bytes.Clone(e.ID)
+		if e.Spot.At >= since && len(lately) < recordsAhead {
+			lately = append(lately, e)
+			return
+		}
+		dead(e)
+	})
+	if err != nil {
+		return err
+	}
+	ids := make([]string, len(lately))
+	for i := range lately {
+		ids[i] = string(lately[i].ID)
+	}
+	key := s.Keys.Dead()
+	return l.bulk.ReadMany(ctx, &l.bulk.Dead, len(ids), func(i int) (string, *string) { return key, &ids[i] },
+		func(i int, value string, there bool) {
+			var h handler
+			if e, readable := h.dead(ids[i], value); there && readable {
+				lately[i].Data = e.Data
+			}
+			dead(lately[i])
+		})
 }

@@ -145,9 +145,7 @@ func (m *Member) ReadAhead(ctx context.Context, shardID recovery.ShardID, positi
 		page = append(page, memshard.NewEntry(-1, id, r).HandOut())
 	}
 	for id, r := range s.Dead {
-		e := memshard.NewEntry(-1, id, r).HandOut()
-		e.Data = nil
-		index = append(index, e)
+		index = append(index, memshard.NewEntry(-1, id, r).HandOut())
 	}
 	m.f.mu.Unlock()
 	for _, e := range index {

@@ -123,10 +123,7 @@ func (s *Engine) keepAhead(shardID recovery.ShardID, r *readAhead) {
 			r.pending = append(r.pending, page)
 			return nil
 		},
-		func(e recovery.Entry) {
-			e.ID = append([]byte(nil), e.ID...)
-			r.dead = append(r.dead, e)
-		})
+		func(e recovery.Entry) { r.dead = append(r.dead, e) })
 	close(r.end)
 	for s.Rest(time.Second) && !s.isForgotten(shardID, r) {
 		// The owner may have transferred it, while nothing here waited for that any more.

@@ -19,8 +19,9 @@ import (
 //	only that it is buried  an older record   that one, as dead or finished
 //	only that it is buried  nothing           nothing: it is forgotten, and counts in Counts.Lost
 //
-// Memory has records of what was buried since this process took the shard, as many as
-// deadIndex.Burials has room for. Of what was buried before it has only the index.
+// Memory has records of what was buried since this process took the shard, and if the shard was
+// handed over, of what was buried right before, as many as deadIndex.Burials has room for. Of what
+// was buried before it has only the index.
 
 // briefError is the last error of a finished task of which memory had only a brief record.
 const briefError = "the ledger has lost this task; its payload and headers are gone"
@@ -29,7 +30,14 @@ const briefError = "the ledger has lost this task; its payload and headers are g
 func (s *Engine) buriedLocked(t *Topic, sl *store.Slot, rec []byte) {
 	id := s.Store.ID(sl)
 	s.addDeadLocked(t, int(sl.Shard), id, record.Next(rec))
-	if h := s.OwnedLocked(int(sl.Shard)); s.Dead.Burials != nil && h.Mine() {
+	if h := s.OwnedLocked(int(sl.Shard)); h.Mine() {
+		s.rememberBurialLocked(h, id, rec)
+	}
+}
+
+// rememberBurialLocked keeps the record of a task that is dead in the ledger.
+func (s *Engine) rememberBurialLocked(h *OwnedShard, id, rec []byte) {
+	if s.Dead.Burials != nil {
 		s.Dead.Burials.Add(s.Store.Hash(id), uint32(h.ShardID), id, rec, s.Elapsed())
 	}
 }

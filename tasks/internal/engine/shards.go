@@ -323,8 +323,12 @@ func (s *Engine) readDead(n int, h *OwnedShard) bool {
 func (s *Engine) noteDead(n int, h *OwnedShard, e recovery.Entry) {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	if h.Stage == Acquired {
-		s.addDeadLocked(s.labelledLocked(e.Spot.Label), n, e.ID, e.Spot.At)
+	if h.Stage != Acquired {
+		return
+	}
+	s.addDeadLocked(s.labelledLocked(e.Spot.Label), n, e.ID, e.Spot.At)
+	if e.Data != nil {
+		s.rememberBurialLocked(h, e.ID, e.Data)
 	}
 }
 
