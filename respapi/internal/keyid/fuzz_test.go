@@ -14,6 +14,9 @@ func FuzzEncode(f *testing.F) {
 		f.Add(key, []byte("other"))
 		f.Add(key, append(bytes.Clone(key), 'b'))
 	}
+	// A byte that needs no escape; the hash of another key.
+	f.Add([]byte("ka"), []byte("k@61"))
+	f.Add(append(bytes.Clone(long), 'c'), append([]byte(hashed), bytes.Repeat([]byte{'0'}, 64)...))
 	f.Fuzz(func(t *testing.T, key, other []byte) {
 		if len(key) > MaxKey || len(other) > MaxKey {
 			t.Skip()

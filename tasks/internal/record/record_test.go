@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -356,7 +357,9 @@ func TestRecordRoundTrip(t *testing.T) {
 				t.Fatalf("cut at %d of %d, the record is read", n, len(rec))
 			}
 		}
-		if Attempt(rec) != f.Attempt || Stamp(rec) != f.Stamp || Flags(rec) != f.Flags || Fingerprint(rec) != f.Fingerprint {
+		if Attempt(rec) != f.Attempt || Stamp(rec) != f.Stamp || Flags(rec) != f.Flags || Fingerprint(rec) != f.Fingerprint ||
+			State(rec) != f.State || Revision(rec) != f.Revision || Due(rec) != f.Due || Next(rec) != f.Next || Created(rec) != f.Created ||
+			string(Topic(rec)) != string(f.Topic) || string(Group(rec)) != string(f.Group) {
 			t.Fatal("read in place, fields are others")
 		}
 	})
@@ -365,9 +368,17 @@ func TestRecordRoundTrip(t *testing.T) {
 func TestHeadersRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		headers := rapid.MapOfN(rapid.String(), rapid.String(), 0, 20).Draw(t, "headers")
-		got, err := DecodeHeaders(EncodeHeaders(headers))
+		raw := EncodeHeaders(headers)
+		got, err := DecodeHeaders(raw)
 		if err != nil || !maps.Equal(got, headers) {
 			t.Fatalf("%v, %v; want %v", got, err, headers)
+		}
+		var ordered []byte // fingerprints are made of the headers: they have one order
+		for _, name := range slices.Sorted(maps.Keys(headers)) {
+			ordered = AppendHeader(ordered, name, headers[name])
+		}
+		if !bytes.Equal(raw, ordered) {
+			t.Fatalf("%q is not in the order of the names", raw)
 		}
 	})
 }
