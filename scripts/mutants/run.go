@@ -225,11 +225,19 @@ func (r *runner) buildAlone(ctx context.Context, m *mutant, dir, binary string) 
 	return p.build(ctx, r.root, m.pkg, binary)
 }
 
+// quiet keeps package rapid from writing what has failed into testdata. Tests without that package
+// do not know the flag.
+const quiet = "-rapid.nofailfile"
+
 // test runs the tests of a mutant. The error is nil if they pass.
 func (r *runner) test(ctx context.Context, binary string, m *mutant, number int, most time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, most+10*time.Second)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, binary, "-test.run", m.run, "-test.short", "-test.failfast", "-test.timeout", most.String())
+	args := []string{"-test.run", m.run, "-test.short", "-test.failfast", "-test.timeout", most.String()}
+	if exec.CommandContext(ctx, binary, "-test.run", "^$", quiet).Run() == nil {
+		args = append(args, quiet)
+	}
+	cmd := exec.CommandContext(ctx, binary, args...)
 	cmd.Dir = filepath.Join(r.root, m.pkg)
 	cmd.Env = append(os.Environ(), fmt.Sprint("LAPSE_MUTANT=", number))
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
