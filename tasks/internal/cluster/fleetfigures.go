@@ -29,6 +29,7 @@ type (
 		Total  wireCounts
 		Topics []wireTopic `json:",omitempty"`
 		Beyond int         `json:",omitempty"` // how many topics there are, if Topics lacks them
+		Reads  bool        `json:",omitempty"` // see partial
 	}
 
 	// A topicsQuery asks for a page of topics, of about so many bytes, for the one of that name, or
@@ -44,6 +45,7 @@ type (
 	topicsReply struct {
 		Topics []wireTopic `json:",omitempty"`
 		Next   string      `json:",omitempty"` // leads to the next page; empty: there is none
+		Reads  bool        `json:",omitempty"` // see partial
 	}
 
 	// A forecastQuery asks for a forecast from a time on, in Unix milliseconds.
@@ -72,8 +74,9 @@ const (
 )
 
 func (s *Cluster) handleStats(_ context.Context, _ string, q statsQuery) (statsReply, error) {
+	reads := !s.engine.IsReplayed() // before the figures are read
 	st := s.Stats()
-	a := statsReply{Stats: encodeStats(&st), Total: encodeCounts(&st.Total)}
+	a := statsReply{Reads: reads, Stats: encodeStats(&st), Total: encodeCounts(&st.Total)}
 	fits := st.Beyond == 0 && !q.Total
 	if fits {
 		a.Topics, fits = encodeTopics(st.Topics, q.Bytes)
@@ -162,6 +165,7 @@ func (t *topicSum) add(e *engine.Engine, node string, topics []wireTopic) {
 }
 
 func (s *Cluster) handleTopics(_ context.Context, _ string, q topicsQuery) (a topicsReply, err error) {
+	a.Reads = !s.engine.IsReplayed()
 	var page task.TopicPage
 	switch {
 	case q.Name != "":

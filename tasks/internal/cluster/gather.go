@@ -102,7 +102,7 @@ func gatherNow[Q, A any](s *Cluster, m Method[Q, A], q Q, complete func(q *Q, no
 				return
 			}
 			g.answers = append(g.answers, nodeAnswer[A]{n.Name, reply})
-			addTo(&g.reach, n.Name, isCatching(n))
+			addTo(&g.reach, n.Name, isPartial(reply))
 		})
 	}
 	calls.Wait()
@@ -174,18 +174,30 @@ var errReads = task.KindOf(task.ErrReplaying, "it still reads its tasks; those t
 
 // addTo adds a node that has answered to a Reach. This is where a part of the tasks is told from
 // all of them, whatever the figures.
-func addTo(r *task.Reach, node string, catching bool) {
-	if catching {
+func addTo(r *task.Reach, node string, reads bool) {
+	if reads {
 		r.Missing = append(r.Missing, &task.NodeError{Node: node, Err: errReads})
 		return
 	}
 	r.Nodes = append(r.Nodes, node)
 }
 
-// isCatching reports whether a node has said with its last heartbeat that it still reads its tasks.
-func isCatching(n *recovery.Node) bool {
-	d := DescribeNode(n)
-	return d.Status == nil || d.Status.Catching
+// A partial is an answer about tasks that may be of a part of them: its node still reads the
+// others.
+type partial interface{ reads() bool }
+
+func (a statsReply) reads() bool { return a.Reads }
+
+func (a topicsReply) reads() bool { return a.Reads }
+
+func (a ranksReply) reads() bool { return a.Reads }
+
+func (a forecastReply) reads() bool { return !a.Complete }
+
+// isPartial reports whether an answer is of a part of the tasks of its node.
+func isPartial(answer any) bool {
+	p, ok := answer.(partial)
+	return ok && p.reads()
 }
 
 // absence returns why a node is not asked; nil if it is.

@@ -30,6 +30,7 @@ type (
 	ranksReply struct {
 		Ranks   []wireRank `json:",omitempty"`
 		Matched int        `json:",omitempty"` // how many topics match, be they in Ranks or not
+		Reads   bool       `json:",omitempty"` // see partial
 	}
 	// A wireRank is an engine.Rank. Its names are short because there are many of it.
 	wireRank struct {
@@ -57,6 +58,7 @@ const (
 )
 
 func (s *Cluster) handleRanks(_ context.Context, _ string, q ranksQuery) (a ranksReply, err error) {
+	a.Reads = !s.engine.IsReplayed()
 	ranks := s.ranksOf(&task.TopicQuery{Search: q.Search, Allows: func(name string) bool { return task.AnyMatches(q.Patterns, name) }})
 	a.Matched = len(ranks)
 	size := 0
