@@ -126,7 +126,7 @@ func TestFailoverForgetsADrain(t *testing.T) {
 	b.waitFor("it holds all shards", func() bool { return b.Stats().ShardsHeld == 8 && !b.Engine().Unsure() })
 	b.waitFor("every shard was made equal to memory", func() bool {
 		s := b.Stats()
-		return s.Rewinds >= 8 && s.Ledger.Queued == 0
+		return s.Rewinds >= 8 && s.Ledger.Queued == 0 && !b.Engine().Restoring()
 	})
 	g.nodes = g.nodes[1:]
 	g.wantTold(wanted)

@@ -84,6 +84,7 @@ func (s *Engine) readingAhead(shardID recovery.ShardID, position string) (*readA
 	s.Mu.Lock()
 	defer s.Unlock()
 	if s.ShardNumberLocked(shardID) >= 0 {
+		delete(s.Shards.ahead, shardID)
 		return nil, nil
 	}
 	r := s.Shards.ahead[shardID]
@@ -210,7 +211,8 @@ func (s *Engine) loadAhead(n int, h *OwnedShard) (records int64, ok bool) {
 }
 
 // callReadAhead has the next owner of a shard read it, and waits until it has. It calls as often
-// as it takes, and gives up after handOverWithin.
+// as it takes, and gives up after handOverWithin. It fails if this node has written to the shard
+// meanwhile, which it should not: then the next owner has read an older state.
 func (s *Engine) callReadAhead(ctx context.Context, n int, h *OwnedShard, to string) error {
 	position, err := s.Fleet.Position(n)
 	if err != nil {
@@ -230,7 +232,11 @@ func (s *Engine) callReadAhead(ctx context.Context, n int, h *OwnedShard, to str
 		cancel()
 		switch {
 		case err == nil:
-			return nil
+			now, err := s.Fleet.Position(n)
+			if err == nil && now != position {
+				err = errShardChanged
+			}
+			return err
 		case errors.Is(err, ErrHandingOver):
 			attempt = 0
 		case attempt >= transferAttempts || !errors.Is(err, task.ErrNodeAway):

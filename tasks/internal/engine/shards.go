@@ -204,9 +204,10 @@ func (s *Engine) AcquireShard(n int, transferred bool) {
 		}
 	}
 	h := s.beginTermLocked(n)
+	ahead := s.takeAheadLocked(shardID)
 	if transferred {
 		h.since = math.MinInt64 // a node has held it all the time: nothing is misfired
-		h.ahead = s.takeAheadLocked(shardID)
+		h.ahead = ahead         // its owner has not changed it since; one that has died may have
 	}
 	s.Shards.Counts.Acquired++
 	s.Dead.Requeued.Renew()
