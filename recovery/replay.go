@@ -20,11 +20,11 @@ type Memory interface {
 	// so that no call changes them until they are resolved, and returns their positions in the
 	// page.
 	Lock(page []Entry) []int
-	// Resolve unlocks an id. With found, e is its record as just read; otherwise there is no
-	// record, and only e.Shard and e.ID are set. When reading has ended for good (ctx ended,
-	// ErrLost, ErrClosed), the ids still locked are resolved as not found: memory is then being
-	// discarded as well.
-	Resolve(e Entry, found bool)
+	// Resolve unlocks ids of one shard. With found, the entries are their records as just read;
+	// otherwise there are no records, and only Shard and ID are set. When reading has ended for
+	// good (ctx ended, ErrLost, ErrClosed), the ids still locked are resolved as not found: memory
+	// is then being discarded as well.
+	Resolve(page []Entry, found bool)
 }
 
 // Progress is how far a replay has come.
@@ -175,13 +175,15 @@ func (r *replayer) resolvePiece(ctx context.Context, page []Entry) error {
 			refs[i] = Ref{ID: string(page[at].ID), Next: page[at].Spot.At}
 		}
 		resolved := make([]bool, len(left))
+		batch := resolution{m: r.m}
 		err = r.l.Get(ctx, shard, refs, func(i int, e Entry) {
 			if !resolved[i] {
 				resolved[i] = true
 				e.Shard, e.ID = shard, page[left[i]].ID
-				r.m.Resolve(e, true)
+				batch.add(e)
 			}
 		})
+		batch.flush()
 		unread := left[:0]
 		for i, at := range left {
 			if !resolved[i] {
@@ -200,11 +202,44 @@ func (r *replayer) resolvePiece(ctx context.Context, page []Entry) error {
 			break
 		}
 	}
-	for _, at := range left {
-		r.m.Resolve(Entry{Shard: shard, ID: page[at].ID}, false)
+	absent := make([]Entry, len(left))
+	for i, at := range left {
+		absent[i] = Entry{Shard: shard, ID: page[at].ID}
+	}
+	if len(absent) > 0 {
+		r.m.Resolve(absent, false)
 	}
 	if errors.Is(err, ErrLost) {
 		return nil // the other shards are still ours
 	}
 	return err
+}
+
+// resolveMost and resolveBytes bound the records that memory gets at once. One by one, each would
+// take memory's lock, for which the callers of an application wait as well.
+const resolveMost, resolveBytes = 256, 256 << 10
+
+// A resolution gathers records that were read, which are valid only until the next one is.
+type resolution struct {
+	m       Memory
+	entries []Entry
+	buf     []byte
+}
+
+func (r *resolution) add(e Entry) {
+	if len(r.entries) == resolveMost || len(r.buf)+len(e.Data) > resolveBytes {
+		r.flush()
+	}
+	start := len(r.buf)
+	r.buf = append(r.buf, e.Data...) // if it grows, earlier entries keep the memory of before
+	e.Data = r.buf[start:len(r.buf):len(r.buf)]
+	r.entries = append(r.entries, e)
+}
+
+// flush hands on what was gathered.
+func (r *resolution) flush() {
+	if len(r.entries) > 0 {
+		r.m.Resolve(r.entries, true)
+	}
+	r.entries, r.buf = r.entries[:0], r.buf[:0]
 }

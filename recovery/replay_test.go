@@ -17,10 +17,11 @@ import (
 
 // A notebook is a memory that knows ids and which of them are locked.
 type notebook struct {
-	t      *testing.T
-	known  map[string]int64 // next
-	locked map[string]bool
-	loads  int
+	t        *testing.T
+	known    map[string]int64 // next
+	locked   map[string]bool
+	loads    int
+	resolved []int // records of each piece
 }
 
 func newNotebook(t *testing.T) *notebook {
@@ -54,14 +55,17 @@ func (n *notebook) Lock(page []recovery.Entry) []int {
 	return positions
 }
 
-func (n *notebook) Resolve(e recovery.Entry, found bool) {
-	id := string(e.ID)
-	if !n.locked[id] {
-		n.t.Errorf("%s is resolved, but not locked", id)
-	}
-	delete(n.locked, id)
-	if found {
-		n.known[id] = e.Spot.At
+func (n *notebook) Resolve(page []recovery.Entry, found bool) {
+	n.resolved = append(n.resolved, len(page))
+	for _, e := range page {
+		id := string(e.ID)
+		if !n.locked[id] {
+			n.t.Errorf("%s is resolved, but not locked", id)
+		}
+		delete(n.locked, id)
+		if found {
+			n.known[id] = e.Spot.At
+		}
 	}
 }
 
@@ -110,6 +114,19 @@ func TestReplay(t *testing.T) {
 				t.Errorf("the last report is %+v", last)
 			}
 		})
+	}
+}
+
+// TestReplayResolvesManyAtOnce: records that were nominated come back many at a time, but not too
+// many, and not too large: memory holds its lock for each piece.
+func TestReplayResolvesManyAtOnce(t *testing.T) {
+	const most = 256
+	f, m := stocked(t, 4*most, memledger.Nominating()), newNotebook(t)
+	if err := recovery.Replay(t.Context(), f, m, nil); err != nil {
+		t.Fatal(err)
+	}
+	if len(m.known) != 4*most || slices.Max(m.resolved) > most || slices.Max(m.resolved) < most/8 {
+		t.Errorf("%d known, resolved in pieces of %v", len(m.known), m.resolved)
 	}
 }
 

@@ -162,7 +162,7 @@ func TestTwinsOfWhatIsFinished(t *testing.T) {
 					t.Fatalf("locked: %v", locked)
 				}
 				e.Data = other.Append(nil)
-				m.Resolve(e, true)
+				m.Resolve([]recovery.Entry{e}, true)
 				pass(time.Second)
 				for _, n := range []*node{a, b} {
 					got, err := n.Get(t.Context(), "x")

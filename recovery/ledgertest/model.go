@@ -105,11 +105,13 @@ func (r *reader) Lock(page []recovery.Entry) []int {
 	return locked
 }
 
-func (r *reader) Resolve(e recovery.Entry, found bool) {
+func (r *reader) Resolve(page []recovery.Entry, found bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if found {
-		r.add(e)
+	for _, e := range page {
+		if found {
+			r.add(e)
+		}
 	}
 }
 

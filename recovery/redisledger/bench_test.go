@@ -184,9 +184,11 @@ func (c *counter) Lock(page []recovery.Entry) []int {
 	return all
 }
 
-func (c *counter) Resolve(e recovery.Entry, found bool) {
-	if found && len(e.Data) == benchRecord {
-		c.read.Add(1)
+func (c *counter) Resolve(page []recovery.Entry, found bool) {
+	for _, e := range page {
+		if found && len(e.Data) == benchRecord {
+			c.read.Add(1)
+		}
 	}
 }
 

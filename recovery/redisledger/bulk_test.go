@@ -39,10 +39,12 @@ func (m *countingMemory) Lock(page []recovery.Entry) []int {
 	}
 	return all
 }
-func (m *countingMemory) Resolve(e recovery.Entry, found bool) {
-	if found {
-		m.found.Add(1)
-		m.bytes.Add(int64(len(e.Data)))
+func (m *countingMemory) Resolve(page []recovery.Entry, found bool) {
+	for _, e := range page {
+		if found {
+			m.found.Add(1)
+			m.bytes.Add(int64(len(e.Data)))
+		}
 	}
 }
 

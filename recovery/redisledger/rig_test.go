@@ -179,11 +179,13 @@ func (m *memory) Lock(page []recovery.Entry) []int {
 	return locked
 }
 
-func (m *memory) Resolve(e recovery.Entry, found bool) {
+func (m *memory) Resolve(page []recovery.Entry, found bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if found {
-		m.records[string(e.ID)] = string(e.Data)
+	for _, e := range page {
+		if found {
+			m.records[string(e.ID)] = string(e.Data)
+		}
 	}
 }
 

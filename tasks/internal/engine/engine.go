@@ -74,7 +74,8 @@ type lifetime struct {
 	closed     chan struct{} // closed when Close is over, which closeErr waits for
 	closeErr   error
 
-	pulse pulse.Pulse // whether it moves
+	pulse  pulse.Pulse // whether it moves
+	pieces pieces      // of what it has taken in and given up in bulk
 }
 
 // A reading is how far the ledger has been read into memory.
@@ -83,6 +84,7 @@ type reading struct {
 	settingsRead chan struct{} // closed when the settings of all topics are known
 	deadRead     chan struct{} // closed when memory knows which tasks were dead at first
 	catchingUp   atomic.Int64  // shards that were acquired, and are not all in memory yet
+	replays      chan struct{} // holds a token for each acquired shard that is being read
 
 	// Guarded by Engine.Mu:
 	caughtUp  chan struct{} // closed when no acquired shard is being read any more
@@ -172,6 +174,7 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 	s.Life.done, s.Life.closed = make(chan struct{}), make(chan struct{})
 	s.Reading.Replayed = make(chan struct{})
 	s.Reading.settingsRead, s.Reading.deadRead = make(chan struct{}), make(chan struct{})
+	s.Reading.replays = make(chan struct{}, shardsAtOnce)
 	s.Reading.Illegible = make(map[uint64]uint16)
 	s.Writes.Deferred, s.Writes.Waiting = make(map[uint32]Write), make(map[uint32]chan struct{})
 	s.Dispatch.Leases = make(map[uint32]Lease)

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -170,10 +171,13 @@ func (s *Engine) learnTopicsOf(ctx context.Context, page []recovery.Entry) bool 
 func (s *Engine) loadDead(ctx context.Context) error {
 	scanner, ok := s.Ledger.(recovery.DeadScanner)
 	if !ok {
-		if err := s.Ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
-			s.learnDead(s.replayedShard(e.Shard), e.Shard, e)
+		dead := gatheredDead{s: s, takes: func(n int) bool { return readsLocked(s.OwnedLocked(n)) }}
+		err := s.Ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
+			dead.add(e.Shard, e)
 			return true
-		}); err != nil {
+		})
+		dead.flush()
+		if err != nil {
 			return err
 		}
 		close(s.Reading.deadRead)
@@ -184,7 +188,10 @@ func (s *Engine) loadDead(ctx context.Context) error {
 	for n := range s.Terms.Shards {
 		shards.Go(func() error {
 			h := s.replayedShard(n)
-			err := scanner.ScanDead(scanning, n, func(e recovery.Entry) { s.learnDead(h, n, e) })
+			// If the shard is lost, the number may stand for another one.
+			dead := gatheredDead{s: s, takes: func(int) bool { return readsLocked(h) && s.OwnedLocked(n) == h }}
+			err := scanner.ScanDead(scanning, n, func(e recovery.Entry) { dead.add(n, e) })
+			dead.flush()
 			if errors.Is(err, recovery.ErrLost) {
 				return nil // the shard is another node's
 			}
@@ -204,13 +211,34 @@ func (s *Engine) replayedShard(n int) *OwnedShard {
 	return s.OwnedLocked(n)
 }
 
-// learnDead notes a dead task that the ledger has listed. No dead task can be requeued or deleted
-// meanwhile. The ledger may list a task more than once.
-func (s *Engine) learnDead(h *OwnedShard, n int, e recovery.Entry) {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	if !h.Mine() || h.Stage == Acquired || s.OwnedLocked(n) != h {
-		return // it is lost, and the number may stand for another shard
+// readsLocked reports whether a shard is one of those whose dead the start reads.
+func readsLocked(h *OwnedShard) bool { return h.Mine() && h.Stage != Acquired }
+
+// gatheredDead are dead tasks that the ledger has listed, until memory takes note of them. Noted one
+// by one, each would take the lock. No dead task can be requeued or deleted meanwhile. The ledger may
+// list a task more than once.
+type gatheredDead struct {
+	s       *Engine
+	takes   func(shard int) bool // reports, under the lock, whether dead of a shard are noted
+	entries []recovery.Entry
+}
+
+// add takes an entry, which is valid only during the call.
+func (d *gatheredDead) add(shard int, e recovery.Entry) {
+	e.Shard, e.ID, e.Data = shard, bytes.Clone(e.ID), nil
+	if d.entries = append(d.entries, e); len(d.entries) == AtOnce {
+		d.flush()
 	}
-	s.addDeadLocked(s.labelledLocked(e.Spot.Label), n, e.ID, e.Spot.At)
+}
+
+// flush has memory take note of those that were gathered.
+func (d *gatheredDead) flush() {
+	d.s.InPieces(d.entries, func(piece []recovery.Entry) {
+		for i := range piece {
+			if e := &piece[i]; d.takes(e.Shard) {
+				d.s.addDeadLocked(d.s.labelledLocked(e.Spot.Label), e.Shard, e.ID, e.Spot.At)
+			}
+		}
+	})
+	d.entries = d.entries[:0]
 }

@@ -191,10 +191,18 @@ func (s *Engine) takeAheadLocked(shardID recovery.ShardID) *readAhead {
 // an end.
 func (s *Engine) loadAhead(n int, h *OwnedShard) (records int64, ok bool) {
 	r := h.ahead
-	for i := range r.dead {
-		r.dead[i].Shard = n
-		s.noteDead(n, h, r.dead[i])
-	}
+	s.InPieces(r.dead, func(piece []recovery.Entry) {
+		for i := range piece {
+			e := &piece[i]
+			if h.Stage != Acquired {
+				return
+			}
+			s.addDeadLocked(s.labelledLocked(e.Spot.Label), n, e.ID, e.Spot.At)
+			if e.Data != nil {
+				s.rememberBurialLocked(h, e.ID, e.Data)
+			}
+		}
+	})
 	if !s.advance(h, Acquired, Loading) {
 		return 0, false
 	}

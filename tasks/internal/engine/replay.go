@@ -79,12 +79,10 @@ func (m *Memory) Load(page []recovery.Entry) {
 	if !s.learnTopicsOf(s.Life.Context, page) {
 		return
 	}
-	for len(page) > 0 {
-		n := min(AtOnce, len(page))
-		var seconds []secondRecord
-		s.Mu.Lock()
+	var seconds []secondRecord
+	s.InPieces(page, func(piece []recovery.Entry) {
 		now := s.Now()
-		for _, e := range page[:n] {
+		for _, e := range piece {
 			h := s.Store.Hash(e.ID)
 			if n, known := s.Store.FindHashed(h, e.ID); known {
 				if sl := s.Store.Slot(n); sl.State == store.Checking && sl.Flags&store.Sought != 0 {
@@ -103,10 +101,8 @@ func (m *Memory) Load(page []recovery.Entry) {
 				s.restoreLocked(n, sl, e, &f, now)
 			}
 		}
-		s.Unlock()
-		s.resolveSecondRecords(seconds)
-		page = page[n:]
-	}
+	})
+	s.resolveSecondRecords(seconds)
 }
 
 // Lock locks the nominated ids that are not known, or shares the lock of those
@@ -114,49 +110,60 @@ func (m *Memory) Load(page []recovery.Entry) {
 func (m *Memory) Lock(page []recovery.Entry) []int {
 	s := (*Engine)(m)
 	var seconds []secondRecord
-	defer func() { s.resolveSecondRecords(seconds) }()
-	s.Mu.Lock()
-	defer s.Unlock()
-	var locked []int
-	for i := range page {
-		if !s.OwnedLocked(page[i].Shard).Takes() {
-			break // lost since; all of a page are of one shard
+	locked, at := make([]int, 0, len(page)), 0
+	s.InPieces(page, func(piece []recovery.Entry) {
+		for i := range piece {
+			var locks bool
+			if locks, seconds = s.nominateLocked(&piece[i], seconds); locks {
+				locked = append(locked, at+i)
+			}
 		}
-		n, known := s.Store.Find(page[i].ID)
-		if known && s.Store.Slot(n).State == store.Registering {
-			// It was no node's when a caller asked for it, and comes with a shard.
-			s.AbortLocked(n, s.Store.Slot(n))
-			known = false
-		}
-		if !known {
-			n = s.CheckLocked(page[i].ID, store.Nominated)
-		} else if sl := s.Store.Slot(n); sl.State == store.Checking && sl.Flags&(store.Sought|store.Nominated) == store.Sought {
-			sl.Flags |= store.Nominated
-		} else {
-			seconds = s.secondRecordOfLocked(sl, &page[i], seconds)
-			continue
-		}
-		// Until it is resolved, the shard's number cannot come to mean another one.
-		s.Store.Slot(n).Shard = uint16(page[i].Shard)
-		locked = append(locked, i)
-	}
+		at += len(piece)
+	})
+	s.resolveSecondRecords(seconds)
 	return locked
 }
 
-// Resolve arms a locked id, or gives it up.
-func (m *Memory) Resolve(e recovery.Entry, found bool) {
-	s := (*Engine)(m)
-	found = found && s.learnTopicsOf(s.Life.Context, []recovery.Entry{e})
-	s.Mu.Lock()
-	defer s.Unlock()
+// nominateLocked locks the id of an entry. It reports false if memory knows the task, or does not
+// take it.
+func (s *Engine) nominateLocked(e *recovery.Entry, seconds []secondRecord) (bool, []secondRecord) {
+	if !s.OwnedLocked(e.Shard).Takes() {
+		return false, seconds // lost since
+	}
 	n, known := s.Store.Find(e.ID)
+	if known && s.Store.Slot(n).State == store.Registering {
+		// It was no node's when a caller asked for it, and comes with a shard.
+		s.AbortLocked(n, s.Store.Slot(n))
+		known = false
+	}
 	if !known {
-		return
+		n = s.CheckLocked(e.ID, store.Nominated)
+	} else if sl := s.Store.Slot(n); sl.State == store.Checking && sl.Flags&(store.Sought|store.Nominated) == store.Sought {
+		sl.Flags |= store.Nominated
+	} else {
+		return false, s.secondRecordOfLocked(sl, e, seconds)
 	}
-	// The look-up that shared the lock may have been faster.
-	if sl := s.Store.Slot(n); sl.State == store.Checking && sl.Flags&store.Nominated != 0 {
-		s.resolveLocked(n, e, found)
-	}
+	// Until it is resolved, the shard's number cannot come to mean another one.
+	s.Store.Slot(n).Shard = uint16(e.Shard)
+	return true, seconds
+}
+
+// Resolve arms locked ids, or gives them up.
+func (m *Memory) Resolve(page []recovery.Entry, found bool) {
+	s := (*Engine)(m)
+	found = found && s.learnTopicsOf(s.Life.Context, page)
+	s.InPieces(page, func(piece []recovery.Entry) {
+		for i := range piece {
+			n, known := s.Store.Find(piece[i].ID)
+			if !known {
+				continue
+			}
+			// The look-up that shared the lock may have been faster.
+			if sl := s.Store.Slot(n); sl.State == store.Checking && sl.Flags&store.Nominated != 0 {
+				s.resolveLocked(n, piece[i], found)
+			}
+		}
+	})
 }
 
 // resolveLocked arms a task that is being checked, gives it up, or finishes it again.

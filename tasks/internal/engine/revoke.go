@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
+	"slices"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -158,15 +160,17 @@ func (s *Engine) eachOf(shard int, visit func(n uint32, sl *store.Slot)) bool {
 			defer s.Unlock()
 			return !s.Ended
 		}
-		rest := s.Store.Rest(from)
-		for i, visited := 0, 0; i < len(rest) && visited < AtOnce; i++ {
+		rest, visited := s.Store.Rest(from), 0
+		for i := 0; i < len(rest) && visited < AtOnce; i++ {
 			if sl := &rest[i]; sl.State != store.Vacant && int(sl.Shard) == shard {
 				visit(from, sl)
 				visited++
 			}
 			from++
 		}
+		s.Life.pieces.note(visited)
 		s.Unlock()
+		runtime.Gosched() // see InPieces
 	}
 }
 
@@ -174,16 +178,16 @@ func (s *Engine) eachOf(shard int, visit func(n uint32, sl *store.Slot)) bool {
 // again) of a shard, and returns those for which it reports true.
 func (s *Engine) stillOf(shard int, slots []uint32, visit func(n uint32, sl *store.Slot) bool) []uint32 {
 	kept := slots[:0]
-	s.Mu.Lock()
-	defer func() { s.Unlock() }()
-	for i, n := range slots {
-		if i%AtOnce == AtOnce-1 {
-			s.Unlock()
-			s.Mu.Lock()
+	for part := range slices.Chunk(slots, AtOnce) {
+		s.Mu.Lock()
+		for _, n := range part {
+			if sl := s.Store.Slot(n); sl.State != store.Vacant && int(sl.Shard) == shard && visit(n, sl) {
+				kept = append(kept, n)
+			}
 		}
-		if sl := s.Store.Slot(n); sl.State != store.Vacant && int(sl.Shard) == shard && visit(n, sl) {
-			kept = append(kept, n)
-		}
+		s.Life.pieces.note(len(part))
+		s.Unlock()
+		runtime.Gosched() // see InPieces
 	}
 	return kept
 }
@@ -252,6 +256,7 @@ func (s *Engine) evictDead(n int, h *OwnedShard) {
 	for hash, number := range h.dead {
 		if count++; count%AtOnce == 0 {
 			s.Unlock()
+			runtime.Gosched() // see InPieces
 			s.Mu.Lock()
 		}
 		t := s.TopicTable.ByNumber[number]

@@ -273,6 +273,10 @@ func (s *Engine) AwaitShard(ctx context.Context, shardID recovery.ShardID) error
 // replayShard reads the pending records of a shard into memory. It reports false if the term or the
 // process ends before all are read.
 func (s *Engine) replayShard(n int) (records int64, ok bool) {
+	if !s.begin(s.Reading.replays) {
+		return 0, false
+	}
+	defer func() { <-s.Reading.replays }()
 	w := replayWatch{s: s, what: fmt.Sprint("replay of shard ", n)}
 	defer s.Waits.Clear(w.what)
 	err := recovery.ReplayShard(s.Life.Context, s.Fleet, n, (*Memory)(s), func(p recovery.Progress) {
@@ -301,7 +305,9 @@ func (s *Engine) advance(h *OwnedShard, from, to stage) bool {
 func (s *Engine) readDead(n int, h *OwnedShard) bool {
 	var backoff recovery.Backoff
 	for attempt := 0; ; attempt++ {
-		err := s.Fleet.ScanDead(s.Life.Context, n, func(e recovery.Entry) { s.noteDead(n, h, e) })
+		dead := gatheredDead{s: s, takes: func(int) bool { return h.Stage == Acquired }}
+		err := s.Fleet.ScanDead(s.Life.Context, n, func(e recovery.Entry) { dead.add(n, e) })
+		dead.flush()
 		switch {
 		case err == nil:
 			return true
@@ -320,16 +326,16 @@ func (s *Engine) readDead(n int, h *OwnedShard) bool {
 	}
 }
 
-// noteDead enters a dead task of a shard that was just acquired.
-func (s *Engine) noteDead(n int, h *OwnedShard, e recovery.Entry) {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	if h.Stage != Acquired {
-		return
-	}
-	s.addDeadLocked(s.labelledLocked(e.Spot.Label), n, e.ID, e.Spot.At)
-	if e.Data != nil {
-		s.rememberBurialLocked(h, e.ID, e.Data)
+// begin waits for one of the places of a kind of work, which the caller gives back. It reports false
+// if the process ends before.
+func (s *Engine) begin(places chan struct{}) bool {
+	select {
+	case places <- struct{}{}:
+		return true
+	case <-s.Life.Closing:
+		return false
+	case <-s.Life.Context.Done():
+		return false
 	}
 }
 

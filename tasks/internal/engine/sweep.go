@@ -213,6 +213,9 @@ func (s *Engine) usePages() {
 	pages, began := &s.Sweep.pages, s.Elapsed()
 	before := pages.Counts()
 	pages.Note(moves)
+	if !s.IsReplayed() {
+		return // tasks that come in would wait for the kernel, which copies memory beside them
+	}
 	for range pagesAtOnce {
 		if s.Elapsed()-began > s.Config.SweepEvery/2 || !pages.Collapse() {
 			break
