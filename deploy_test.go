@@ -146,6 +146,8 @@ const rulesFile, ruleTestsFile, dashboardFile = "deploy/prometheus/lapse.rules.y
 type alert struct {
 	Alert, Expr, For    string
 	Labels, Annotations map[string]string
+
+	interval string // of its group; empty: Prometheus' own
 }
 
 func readYAML(t *testing.T, path string, into any) {
@@ -163,15 +165,33 @@ func readAlerts(t *testing.T) (all []alert) {
 	t.Helper()
 	var file struct {
 		Groups []struct {
-			Name  string
-			Rules []alert
+			Name     string
+			Interval string
+			Rules    []alert
 		}
 	}
 	readYAML(t, rulesFile, &file)
 	for _, g := range file.Groups {
-		all = append(all, g.Rules...)
+		for _, a := range g.Rules {
+			a.interval = g.Interval
+			all = append(all, a)
+		}
 	}
 	return all
+}
+
+// A timing wheel that does not fire is told within a minute: the rule waits for nothing, and is
+// looked at four times a minute whatever Prometheus' own interval is.
+func TestDeadWheelIsToldWithinAMinute(t *testing.T) {
+	for _, a := range readAlerts(t) {
+		if a.Alert == "LapseRescued" {
+			if a.For != "0s" || a.interval != "15s" {
+				t.Errorf("it waits for %s, and is looked at every %q", a.For, a.interval)
+			}
+			return
+		}
+	}
+	t.Error("there is no alert LapseRescued")
 }
 
 var (

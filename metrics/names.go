@@ -63,7 +63,7 @@ var (
 	ready           = name("ready", "1 once this node has read all of its tasks from the ledger after its start, else 0. It should be 1 within minutes.")
 	replayRecords   = name("replay_records", "Records that this node has read from the ledger in the replay at its start.")
 	replaySeconds   = name("replay_seconds", "How long the replay at the start of this node took, in seconds, or how long it has been running so far.")
-	rescued         = name("sweep_rescued_total", "Overdue tasks that the sweep of this node has found, which its timing wheel should have fired, since its start. Outside a fault it stays 0: alert on any increase.")
+	rescued         = name("sweep_rescued_total", "Overdue tasks that the sweep of this node has delivered because its timing wheel did not fire them, since its start. A pause of the process adds nothing. Outside a fault it stays 0: alert on any increase.")
 	missedWakes     = name("sweep_missed_wakes_total", "Topics of this node whose receivers did not know of ready tasks until the sweep came, since its start. Outside a fault it stays 0: alert on any increase.")
 	leasesReturned  = name("sweep_leases_returned_total", "Deliveries that the sweep of this node has taken back because their lease ran out, since its start. lapse_attempts_lease_expired_total tells them by topic.")
 	fullSweeps      = name("sweep_full_total", "Full sweeps of this node that have ended since its start: all of its memory searched for overdue tasks, and compared with the ledger.")

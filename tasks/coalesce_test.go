@@ -190,7 +190,7 @@ func TestMisfireCoalesceMany(t *testing.T) {
 		}
 		r.shut()
 		pass(time.Minute)
-		r.faulty, r.forgiven = ledgertest.Wrap(r.mem), 0
+		r.faulty = ledgertest.Wrap(r.mem)
 		_, release := r.faulty.Hold(ledgertest.Apply)
 		var err error
 		r.Scheduler, err = Open(t.Context(), r.faulty, r.cfg)
@@ -227,7 +227,7 @@ func TestMisfireCoalesceAndAFailingScan(t *testing.T) {
 		}
 		r.shut()
 		pass(time.Hour)
-		r.faulty, r.forgiven = ledgertest.Wrap(r.mem), 0
+		r.faulty = ledgertest.Wrap(r.mem)
 		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Scan, Times: 3, After: true})
 		var err error
 		r.Scheduler, err = Open(t.Context(), r.faulty, r.cfg)

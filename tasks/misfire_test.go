@@ -51,7 +51,7 @@ func (r *rig) heldUp(d time.Duration) (resume func()) {
 	r.t.Helper()
 	r.shut()
 	pass(d)
-	r.faulty, r.forgiven = ledgertest.Wrap(r.mem), 0
+	r.faulty = ledgertest.Wrap(r.mem)
 	_, begin := r.faulty.Hold(ledgertest.Scan)
 	var err error
 	if r.Scheduler, err = Open(r.t.Context(), r.faulty, r.cfg); err != nil {

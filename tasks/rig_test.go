@@ -36,8 +36,7 @@ type rig struct {
 
 	delivery Delivery // the one that the test is about
 	parts    Parts
-	rescues  bool  // the sweep will find something
-	forgiven int64 // what it may have found, see forgive
+	rescues  bool // the sweep will find something
 }
 
 // newRig starts a scheduler whose clock can be stepped; it is closed with the test.
@@ -62,7 +61,7 @@ func rigOn(t testing.TB, cfg Config, mem *memledger.Ledger) *rig {
 
 func (r *rig) open() {
 	r.t.Helper()
-	r.faulty, r.forgiven = ledgertest.Wrap(r.mem), 0
+	r.faulty = ledgertest.Wrap(r.mem)
 	if r.before != nil {
 		r.before()
 	}
@@ -126,23 +125,17 @@ func bubble(t *testing.T, cfg Config, test func(t *testing.T, r *rig)) {
 	})
 }
 
-// wantNoRescue fails the test if the sweep has found what it finds only after a fault.
-// A step of the clock is one.
+// wantNoRescue fails the test if the sweep has found what it finds only after a fault. A step of
+// the clock is none.
 func (r *rig) wantNoRescue() {
 	r.t.Helper()
 	s := r.Stats()
 	if s.MissedWakes != 0 && !r.rescues {
 		r.t.Errorf("the sweep found %d topics that no event had woken", s.MissedWakes)
 	}
-	if s.Rescued != r.forgiven && !r.rescues && !r.clock.stepped.Load() {
-		r.t.Errorf("the sweep has rescued %d tasks, %d of them after a step of the clock", s.Rescued, r.forgiven)
+	if s.Rescued != 0 && !r.rescues {
+		r.t.Errorf("the sweep has rescued %d tasks", s.Rescued)
 	}
-}
-
-// forgive accepts what the sweep has found so far, after a step of the clock.
-func (r *rig) forgive() {
-	r.forgiven = r.Stats().Rescued
-	r.clock.stepped.Store(false)
 }
 
 // pass lets fake time pass, and then everything that it has started come to rest.
@@ -153,16 +146,12 @@ func pass(d time.Duration) {
 
 // A steppedClock is the time plus what it was stepped by.
 type steppedClock struct {
-	offset  atomic.Int64
-	stepped atomic.Bool
+	offset atomic.Int64
 }
 
 func (c *steppedClock) now() time.Time { return time.Now().Add(time.Duration(c.offset.Load())) }
 
-func (c *steppedClock) step(d time.Duration) {
-	c.offset.Add(int64(d))
-	c.stepped.Store(true)
-}
+func (c *steppedClock) step(d time.Duration) { c.offset.Add(int64(d)) }
 
 // logged keeps what was logged.
 type logged struct {

@@ -15,7 +15,6 @@ func (s *simulation) stepClock() {
 	}
 	s.clock.step(step)
 	pass(1100 * time.Millisecond) // the sweep notices
-	s.forgive()
 }
 
 // breakLedger makes the ledger fail in one of several ways.

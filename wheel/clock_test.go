@@ -36,42 +36,62 @@ func TestNudgeAfterForwardStep(t *testing.T) {
 	})
 }
 
-func TestOverdueAfterForwardStep(t *testing.T) {
+// After a step of the clock the loop is behind through no fault of its own: it has its turn, and
+// nothing is taken in its place.
+func TestOverdueLeavesTheLoopItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var c steppedClock
+		r, f := start(t, c.now)
+		for v := range uint64(3 * batchSize) {
+			r.Add(c.millis()+1000, v)
+		}
+		synctest.Wait()
+		c.step(time.Hour)
+		r.Nudge()
+		rescued := &firings{clock: c.now}
+		if n := r.Overdue(rescued.fire); n != 0 || r.Stalled() {
+			t.Errorf("Overdue = %d, stalled %v", n, r.Stalled())
+		}
+		if values, _ := f.got(); len(values) != 3*batchSize {
+			t.Errorf("the loop has fired %d", len(values))
+		}
+		rescued.want(t)
+	})
+}
+
+// A loop that does not move: all that is brought in its place is counted, however late it is.
+func TestOverdueInPlaceOfTheLoop(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var c steppedClock
 		r, f := start(t, c.now)
 		r.Add(c.millis()+1000, 1)
-		r.Add(c.millis()+3_600_000-50, 2)
-		r.Add(c.millis()+3_600_001, 3)
+		r.Add(c.millis()+3_600_000-150, 2)
+		r.Add(c.millis()+3_600_000+50, 3)
+		r.Add(c.millis()+3_600_000+5000, 4)
 		synctest.Wait()
-		if n := r.Overdue(0); n != 0 {
-			t.Errorf("Overdue = %d with nothing due", n)
+		rescued := &firings{clock: c.now}
+		if n := r.Overdue(rescued.fire); n != 0 || r.Stalled() {
+			t.Errorf("Overdue = %d with nothing due, stalled %v", n, r.Stalled())
 		}
-		c.step(time.Hour)
-		if n := r.Overdue(100 * time.Millisecond); n != 1 {
-			t.Errorf("Overdue = %d; want 1: the other was late by 50 ms only", n)
+		c.step(time.Hour) // nothing tells the loop, which sleeps
+		if n := r.Overdue(rescued.fire); n != 3 || !r.Stalled() {
+			t.Errorf("Overdue = %d, stalled %v", n, r.Stalled())
 		}
-		f.want(t, 1, 2)
-		pass(time.Millisecond)
-		f.want(t)
-		// The one left is due now by the clock, but the poller sleeps.
-		if n := r.Overdue(0); n != 0 {
-			t.Errorf("Overdue = %d for one that is due now", n)
+		rescued.want(t, 1, 2, 3)
+		pass(5 * time.Second)
+		f.want(t, 4) // the queue has read the clock again
+		if r.Stalled() {
+			t.Error("it has moved, and still counts as stalled")
 		}
-		f.want(t, 3)
 	})
 }
 
-// A timer that was past due when it was added does not count as late, even if the wheel has had
-// nothing to do for long.
-func TestOverdueLeavesOutWhatCameLate(t *testing.T) {
+// What was past due when it was added counts as well, even if the wheel has had nothing to do for
+// long.
+func TestOverdueCountsWhatCameLate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		block := make(chan struct{})
-		r, err := NewRunner(Config{Fire: func(values []uint64) {
-			if values[0] == 0 {
-				<-block
-			}
-		}})
+		r, err := NewRunner(Config{Fire: func([]uint64) { <-block }})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -79,19 +99,26 @@ func TestOverdueLeavesOutWhatCameLate(t *testing.T) {
 		pass(time.Hour)
 		r.Add(nowMillis()-30*60_000, 1)
 		r.Add(nowMillis()-2*3_600_000, 2)
-		if n := r.Overdue(time.Second); n != 0 || r.Len() != 0 {
-			t.Errorf("Overdue = %d, leaves %d; want 0, 0", n, r.Len())
+		rescued := &firings{clock: time.Now}
+		if n := r.Overdue(rescued.fire); n != 2 || r.Len() != 0 {
+			t.Errorf("Overdue = %d, leaves %d; want 2, 0", n, r.Len())
 		}
+		rescued.want(t, 1, 2)
+		r.Add(nowMillis()-1, 3)
+		began := time.Now()
+		if n := r.Overdue(rescued.fire); n != 1 || time.Since(began) != 0 {
+			t.Errorf("Overdue = %d after %v: a loop that is known to stall is not waited for", n, time.Since(began))
+		}
+		rescued.want(t, 3)
 		close(block)
 		r.Close()
-		if n := r.Overdue(0); n != 0 {
+		if n := r.Overdue(rescued.fire); n != 0 {
 			t.Errorf("Overdue = %d after Close", n)
 		}
 	})
 }
 
-// What the Runner's goroutine is working on is not overdue, however long that takes; it is when the
-// goroutine hangs.
+// What the loop is working on is not overdue, however long that takes; it is when the loop hangs.
 func TestOverdueBesideASlowLoop(t *testing.T) {
 	for name, hangs := range map[string]bool{"slow": false, "hanging": true} {
 		t.Run(name, func(t *testing.T) {
@@ -99,27 +126,30 @@ func TestOverdueBesideASlowLoop(t *testing.T) {
 				var fired atomic.Int64
 				release := make(chan struct{})
 				r, err := NewRunner(Config{Fire: func(values []uint64) {
-					if hangs && fired.Load() == 0 {
-						fired.Add(int64(len(values)))
+					if fired.Add(int64(len(values))); hangs {
 						<-release
 						return
 					}
-					fired.Add(int64(len(values)))
 					time.Sleep(500 * time.Millisecond)
 				}})
 				if err != nil {
 					t.Fatal(err)
 				}
 				const n = 8 * batchSize
-				for range n {
-					r.Add(nowMillis()+1000, 1)
+				timers := make([]Timer, n)
+				for i := range timers {
+					timers[i] = r.Add(nowMillis()+1000, 1)
 				}
 				time.Sleep(3 * time.Second)
-				late := r.Overdue(time.Second)
-				if left := r.Len(); left != 0 || hangs != (late > 0) {
-					t.Errorf("%d are late, %d left", late, left)
+				late := r.Overdue(func(values []uint64) { fired.Add(int64(len(values))) })
+				switch left := r.Len(); {
+				case hangs && (late != n-batchSize || left != 0 || !r.IsLost(timers[0])):
+					t.Errorf("it hangs: %d are late, %d left, lost: %v", late, left, r.IsLost(timers[0]))
+				case !hangs && (late != 0 || left == 0 || r.IsLost(timers[0]) || r.IsLost(timers[n-1])):
+					t.Errorf("it is slow: %d are late, %d left", late, left)
 				}
 				close(release)
+				time.Sleep(8 * 500 * time.Millisecond)
 				r.Close()
 				if fired.Load() != n {
 					t.Errorf("%d fired", fired.Load())
@@ -172,7 +202,7 @@ func TestRandomSteps(t *testing.T) {
 				case 2, 3, 4:
 					pass(time.Duration(span()) * 100 * time.Microsecond)
 				case 5:
-					r.Overdue(0)
+					r.Overdue(f.fire)
 				}
 				due := c.millis() + span() - 100
 				dues[v] = due

@@ -16,7 +16,7 @@ func TestCloseRefusesAndForgets(t *testing.T) {
 		timer := r.Add(nowMillis()+10, 1)
 		r.Close()
 		r.Close()
-		if r.Add(nowMillis(), 2) != 0 || r.Cancel(timer) || r.Len() != 0 || r.Overdue(0) != 0 {
+		if r.Add(nowMillis(), 2) != 0 || r.Cancel(timer) || r.Len() != 0 || r.Overdue(func([]uint64) {}) != 0 {
 			t.Error("a closed Runner still holds timers")
 		}
 		r.Nudge()
@@ -31,12 +31,13 @@ func TestCloseAgainstEverything(t *testing.T) {
 	for seed := range uint64(100) {
 		var closed atomic.Bool
 		var fired atomic.Int64
-		r, err := NewRunner(Config{Fire: func(values []uint64) {
+		fire := func(values []uint64) {
 			if closed.Load() {
 				t.Error("fired after Close")
 			}
 			fired.Add(int64(len(values)))
-		}})
+		}
+		r, err := NewRunner(Config{Fire: fire})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -55,8 +56,9 @@ func TestCloseAgainstEverything(t *testing.T) {
 						r.Cancel(timer)
 					case 1:
 						r.Nudge()
-					case 2:
-						r.Overdue(0)
+					}
+					if i == 0 && n%50 == 25 {
+						r.Overdue(fire)
 					}
 					if n == 50 {
 						begun <- struct{}{}
@@ -87,10 +89,11 @@ func TestCloseWaitsForFire(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var c steppedClock
 				var done atomic.Bool
-				r, err := NewRunner(Config{Clock: c.now, Fire: func([]uint64) {
+				fire := func([]uint64) {
 					pass(time.Minute)
 					done.Store(true)
-				}})
+				}
+				r, err := NewRunner(Config{Clock: c.now, Fire: fire})
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -100,7 +103,8 @@ func TestCloseWaitsForFire(t *testing.T) {
 				} else {
 					synctest.Wait()
 					c.step(time.Second)
-					go r.Overdue(0)
+					go r.Overdue(fire)
+					pass(idleNaps * nap)
 				}
 				synctest.Wait()
 				r.Close()

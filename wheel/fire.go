@@ -1,57 +1,41 @@
 package wheel
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
-// everything is fireDue's limit for callers without one, and ownLoop its slack for the loop, which
-// counts nothing.
-const (
-	everything = math.MaxInt
-	ownLoop    = time.Duration(-1)
-)
-
-// fireDue fires what is due, up to about limit values, a batch at a time. The
-// mutex is held only while a batch is filled: others add and cancel in between,
-// and what is still in the wheel can be cancelled. It returns how many values
-// were late by more than slack, as Overdue does.
-func (r *Runner) fireDue(slack time.Duration, limit int) (late int) {
+// fireDue has the loop fire what is due, a batch at a time. The mutex is held only while a batch
+// is filled: others add and cancel in between, and what is still in the wheel can be cancelled.
+func (r *Runner) fireDue() {
 	buf := r.borrow()
 	defer r.giveBack(buf)
-	for more := true; more && limit > 0; {
-		var n, l int
-		n, l, more = r.fill(buf, slack)
+	for more := true; more; {
+		var n int
+		n, more = r.fillOwn(buf)
 		if n > 0 {
 			r.fire(buf[:n])
 		}
-		late, limit = late+l, limit-n
+		r.firing.Store(false)
 	}
-	return late
 }
 
-// fill fills buf with values that are due.
-func (r *Runner) fill(buf []uint64, slack time.Duration) (n, late int, more bool) {
+// fillOwn fills buf with values that are due, for the loop.
+func (r *Runner) fillOwn(buf []uint64) (n int, more bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		return 0, 0, false
+		return 0, false
 	}
-	now := r.readClockLocked()
-	if slack == ownLoop {
-		r.beatLocked()
-	}
-	n, late, more = r.wheel.take(now, now-slack.Milliseconds(), buf)
+	n, more = r.fillLocked(buf)
+	r.turns++
+	r.stalled = false
+	r.firing.Store(n > 0)
+	r.beatLocked()
+	return n, more
+}
+
+func (r *Runner) fillLocked(buf []uint64) (n int, more bool) {
+	n, more = r.wheel.take(r.readClockLocked(), buf)
 	r.offerLocked()
-	switch {
-	case slack == ownLoop && more:
-		r.taking = time.Now()
-	case slack == ownLoop:
-		r.taking = time.Time{}
-	case time.Since(r.taking) < slack:
-		late = 0
-	}
-	return n, late, more
+	return n, more
 }
 
 // readClockLocked reads the clock, and moves the wheel's present there as far

@@ -136,7 +136,7 @@ func (p *pair) rewind(now int64) {
 // being cascaded, or emitted, when the next operation comes.
 func (p *pair) takeSome(now int64, limit int) {
 	buf := make([]uint64, limit)
-	n, _, _ := p.wheel.take(now, math.MinInt64, buf)
+	n, _ := p.wheel.take(now, buf)
 	p.model.rewind(now)
 	for _, v := range buf[:n] {
 		i := slices.IndexFunc(p.model.pending, func(e modelEntry) bool { return e.value == v })

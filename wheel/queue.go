@@ -108,7 +108,7 @@ func (r *Runner) taken(e *element) {
 		r.nudged = false // before the clock is read: a later Nudge is another
 		r.mu.Unlock()
 	}
-	r.fireDue(ownLoop, everything)
+	r.fireDue()
 
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/RussellLuo/timingwheel/delayqueue"
@@ -21,11 +22,10 @@ type Config struct {
 	// must not call the Runner.
 	Clock func() time.Time
 
-	// Fire receives what is due, one batch at a time per caller; required. No lock is held
-	// meanwhile, so it may call any method of the Runner but Close, which would wait for it. It
-	// is called from the Runner's goroutine and, concurrently, from the callers of Overdue. The
-	// slice is valid only during the call. Until Fire returns, that goroutine fires nothing
-	// else: it should hand over, not work.
+	// Fire receives what is due, one batch at a time; required. No lock is held meanwhile, so it
+	// may call any method of the Runner but Close, which would wait for it. It is called from the
+	// Runner's goroutine. The slice is valid only during the call. Until Fire returns, that
+	// goroutine fires nothing else: it should hand over, not work.
 	Fire func(values []uint64)
 }
 
@@ -60,13 +60,15 @@ type Runner struct {
 
 	exit    chan struct{}  // closed by Close, after closed was set
 	running sync.WaitGroup // the poller, the loop and the callers of Overdue
+	firing  atomic.Bool    // the loop calls fire; set under mu
 
 	mu      sync.Mutex // guards what follows, and every Offer to queue
 	closed  bool
 	wheel   *Wheel // nil once closed
 	queued  [buckets]int64
 	nudged  bool          // nudge is in queue
-	taking  time.Time     // when the loop last left timers that were due; zero if it left none
+	turns   uint64        // batches that the loop has taken, empty ones included
+	stalled bool          // Overdue has found that the loop does not move, and it has not since
 	spare   []*element    // for reuse
 	buffers [][]uint64    // for reuse
 	pulse   chan struct{} // closed when the loop next fills a batch; nil without callers of Pulse
@@ -194,23 +196,6 @@ func (r *Runner) beatLocked() {
 		close(r.pulse)
 		r.pulse = nil
 	}
-}
-
-// Overdue fires, on the caller's goroutine, whatever is due now. It returns how
-// many of these were late by more than slack, leaving out those that were past
-// due when they were added: what the Runner's own goroutine should have fired
-// before. That is 0 unless the clock jumped, the machine slept or Fire is slow.
-func (r *Runner) Overdue(slack time.Duration) (late int) {
-	r.mu.Lock()
-	if r.closed {
-		r.mu.Unlock()
-		return 0
-	}
-	r.running.Add(1)
-	defer r.running.Done()
-	limit := r.wheel.Len() // concurrent adds must not keep us here for ever
-	r.mu.Unlock()
-	return r.fireDue(max(slack, 0), limit)
 }
 
 // loop fires what is due whenever an element comes out of the queue. Which

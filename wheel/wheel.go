@@ -102,7 +102,7 @@ func (w *Wheel) Advance(now int64, emit func(values []uint64)) int {
 	}
 	total := 0
 	for {
-		n, _, more := w.take(now, math.MinInt64, w.batch)
+		n, more := w.take(now, w.batch)
 		if n > 0 {
 			emit(w.batch[:n])
 		} else if !more {
@@ -113,19 +113,18 @@ func (w *Wheel) Advance(now int64, emit func(values []uint64)) int {
 }
 
 // take is a bounded piece of Advance: together it emits and cascades at most len(buf) entries. It
-// fills buf with the values and returns how many there are, how many of them were due before
-// lateBefore (leaving out those that were past due when added, which cannot be late), and whether
-// there may be more to do. The present reaches now when there is no more.
-func (w *Wheel) take(now, lateBefore int64, buf []uint64) (n, late int, more bool) {
+// fills buf with the values and returns how many there are, and whether there may be more to do.
+// The present reaches now when there is no more.
+func (w *Wheel) take(now int64, buf []uint64) (n int, more bool) {
 	w.SetBack(now)
-	target, lateTick := w.floor(now), w.ceil(lateBefore)
+	target := w.floor(now)
 	for work := len(buf); work > 0; {
 		b, ok := w.first()
 		if !ok || w.start(b) > target {
 			// No bucket starts in between, so that each entry's highest
 			// differing digit stays what it was.
 			w.now = target
-			return n, late, false
+			return n, false
 		}
 		w.now = w.start(b)
 		if b >= slots && b != overdue {
@@ -134,12 +133,9 @@ func (w *Wheel) take(now, lateBefore int64, buf []uint64) (n, late int, more boo
 			continue
 		}
 		k := w.pop(b, buf[n:n+work])
-		if b != overdue && w.now < lateTick {
-			late += k
-		}
 		n, work = n+k, work-k
 	}
-	return n, late, true
+	return n, true
 }
 
 // first returns the bucket that is to be dealt with next, if any.
@@ -204,6 +200,13 @@ func (w *Wheel) Next() (at int64, ok bool) {
 		return 0, false
 	}
 	return w.millis(w.start(b)), true
+}
+
+// isBehind reports whether something should have been emitted or cascaded by before, in Unix
+// milliseconds, or is waiting that was past due when it was added.
+func (w *Wheel) isBehind(before int64) bool {
+	b, ok := w.first()
+	return ok && (b == overdue || w.start(b) < w.ceil(before))
 }
 
 // present returns the wheel's time in Unix milliseconds.

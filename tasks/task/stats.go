@@ -67,7 +67,7 @@ type Stats struct {
 
 // SweepStats are the figures of the sweep and of what it finds.
 type SweepStats struct {
-	Rescued int64 // tasks that the sweep found overdue; 0 outside a fault
+	Rescued int64 // tasks that the sweep has delivered in the wheel's place; else 0
 	// MissedWakes counts topics whose receivers did not know of ready tasks until the sweep came; 0
 	// outside a fault.
 	MissedWakes    int64

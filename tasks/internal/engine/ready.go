@@ -81,7 +81,12 @@ func (s *Engine) DisarmLocked(sl *store.Slot) {
 }
 
 // Fired is called by the wheel with tasks whose time has come.
-func (s *Engine) Fired(values []uint64) {
+func (s *Engine) Fired(values []uint64) { s.fired(values, false) }
+
+// rescue is Fired of tasks that the sweep has taken out of a wheel which does not fire.
+func (s *Engine) rescue(values []uint64) { s.fired(values, true) }
+
+func (s *Engine) fired(values []uint64, rescued bool) {
 	for len(values) > 0 {
 		n := min(AtOnce, len(values))
 		s.Mu.Lock()
@@ -90,6 +95,9 @@ func (s *Engine) Fired(values []uint64) {
 			if n, sl, ok := s.Store.Unpack(v, store.Pending); ok {
 				sl.Timer = wheel.Timer(0)
 				sl.Gen++
+				if rescued {
+					s.emitLocked(task.EventRescued, sl, task.Event{})
+				}
 				s.dueLocked(n, sl, now, true)
 			}
 		}

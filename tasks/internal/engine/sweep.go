@@ -17,6 +17,7 @@ type sweepState struct {
 	raisedAt     time.Duration // when the last backlog began
 	Called       bool          // the other nodes were told of it
 	auditFailing bool          // the ledger could not be read when the audit asked last
+	wheel        wheelFault
 
 	lastWall time.Time // of the sweep before, to notice steps of the clock
 	lastMono time.Duration
@@ -42,8 +43,11 @@ type fullSweep struct {
 }
 
 const (
-	// OverdueSlack is how late the wheel may be before a task counts as rescued.
-	OverdueSlack = time.Second
+	// lostSlack is for how long a task must be overdue before the search asks whether the wheel has
+	// lost it: a task that is on time costs no question.
+	lostSlack = 100 * time.Millisecond
+	// clockJitter is what two clocks that are read one after the other may differ by.
+	clockJitter = time.Millisecond
 	// clockSlack is how far the wall clock may drift from the monotonic one
 	// between two sweeps before it counts as a step.
 	clockSlack = 250 * time.Millisecond
@@ -77,7 +81,7 @@ func (s *Engine) SweepOnce(full bool) {
 	s.noteClock()
 	s.judgeBacklog()
 	s.Cluster.BacklogJudged()
-	late := s.Runner.Overdue(OverdueSlack)
+	late := s.Runner.Overdue(s.rescue)
 	lost := s.SearchOverdue(full)
 	expired := s.expire()
 	missed := s.wakeAll()
@@ -86,9 +90,10 @@ func (s *Engine) SweepOnce(full bool) {
 	s.Sweep.Leases += int64(expired)
 	s.Sweep.MissedWakes += int64(missed)
 	s.Mu.Unlock()
-	if late+lost+missed > 0 {
-		s.Config.Log.Warn("the sweep found tasks overdue", "node", s.Config.Node,
-			"rescued", late+lost, "lost_by_wheel", lost, "missed_wakes", missed)
+	s.judgeWheel(late, lost)
+	if missed > 0 {
+		s.Config.Log.Warn("the sweep found topics with ready tasks whose receivers were not woken",
+			"node", s.Config.Node, "missed_wakes", missed)
 	}
 	s.failures.Tell(s.Config.Log, s.Config.Node, s.Elapsed())
 	s.tellHandOvers(false)
@@ -117,15 +122,17 @@ func (s *Engine) noteClock() {
 		s.Sweep.ClockSteps++
 	}
 	s.Mu.Unlock()
+	if !first && (step > clockJitter || step < -clockJitter) {
+		s.Runner.Nudge() // so that nothing is overdue through no fault of the wheel
+	}
 	if stepped {
 		s.Config.Log.Warn("the wall clock was set", "node", s.Config.Node, "by", step.Round(time.Millisecond))
-		s.Runner.Nudge()
 	}
 }
 
-// SearchOverdue looks through a part of the store, or all of it, for pending tasks that
-// the wheel should have fired, and makes them ready. It does not trust the wheel:
-// once it has found one, it looks through everything the next time too.
+// SearchOverdue looks through a part of the store, or all of it, for overdue pending tasks that
+// the wheel has lost, and makes them ready. Once it has found one, it looks through everything the
+// next time too.
 func (s *Engine) SearchOverdue(all bool) (found int) {
 	s.Mu.Lock()
 	from, total := s.Sweep.slots, s.Store.Slots()
@@ -156,17 +163,20 @@ func (s *Engine) SearchOverdue(all bool) (found int) {
 }
 
 // searchSomeLocked looks at one chunk of slots from there on, but ends early when it
-// has made enough tasks ready. It returns where to go on.
+// has met enough overdue tasks. It returns where to go on.
 func (s *Engine) searchSomeLocked(from uint32) (found int, to uint32) {
 	now := s.Now()
-	before := now - OverdueSlack.Milliseconds()
+	before := now - lostSlack.Milliseconds()
 	rest := s.Store.Rest(from)
-	for i := 0; i < len(rest) && found < AtOnce; i++ {
+	for i, asked := 0, 0; i < len(rest) && asked < AtOnce; i++ {
 		if sl := &rest[i]; sl.State == store.Pending && sl.Next < before && !heldBack(sl) && !s.isAsideLocked(sl) {
-			s.emitLocked(task.EventRescued, sl, task.Event{})
-			s.DisarmLocked(sl)
-			s.dueLocked(from, sl, now, true)
-			found++
+			asked++
+			if s.Runner.IsLost(sl.Timer) {
+				s.emitLocked(task.EventRescued, sl, task.Event{})
+				s.DisarmLocked(sl)
+				s.dueLocked(from, sl, now, true)
+				found++
+			}
 		}
 		from++
 	}
