@@ -130,9 +130,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		counter(panicked, n.Panicked, t.Name)
 		gauge(readyOldest, age(n.ReadyOldest, s.At), t.Name)
 		gauge(receivers, float64(n.Receivers), t.Name)
-		gauge(recent, n.Recent.Quantile(0.5).Seconds(), t.Name, "0.5")
-		gauge(recent, n.Recent.Quantile(0.99).Seconds(), t.Name, "0.99")
-		gauge(recent, n.Recent.Max.Seconds(), t.Name, "1")
+		gauge(recent, n.Recent.Quantile(0.5).Seconds(), t.Name, "50")
+		gauge(recent, n.Recent.Quantile(0.99).Seconds(), t.Name, "99")
+		gauge(recent, n.Recent.Max.Seconds(), t.Name, "100")
 		ch <- histogram(&n.Lateness, t.Name)
 		if t.Name != OtherTopics {
 			gauge(paused, truth(t.Settings.Paused), t.Name)

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/lapsehq/lapse/internal/stamp"
 	"github.com/lapsehq/lapse/recovery"
@@ -157,9 +158,9 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		`lapse_dead_oldest_age_seconds{topic="order.unpaid"} 39.5`,
 		`lapse_ready_oldest_age_seconds{topic="order.unpaid"} 30`,
 		`lapse_receivers_waiting{topic="order.unpaid"} 13`,
-		`lapse_lateness_recent_seconds{quantile="0.5",topic="order.unpaid"} 0.002`,
-		`lapse_lateness_recent_seconds{quantile="0.99",topic="order.unpaid"} 1.5`,
-		`lapse_lateness_recent_seconds{quantile="1",topic="order.unpaid"} 1.5`,
+		`lapse_lateness_recent_seconds{percentile="50",topic="order.unpaid"} 0.002`,
+		`lapse_lateness_recent_seconds{percentile="99",topic="order.unpaid"} 1.5`,
+		`lapse_lateness_recent_seconds{percentile="100",topic="order.unpaid"} 1.5`,
 		fmt.Sprintf(`lapse_build_info{goversion=%q,revision=%q,version=%q} 1`, runtime.Version(), revision, version),
 		`lapse_tasks_cancelled_total{topic="order.unpaid"} 10`,
 		`lapse_tasks_skipped_total{topic="order.unpaid"} 11`,
@@ -295,5 +296,23 @@ func TestNodesAreRemembered(t *testing.T) {
 	source.err = errors.New("no answer")
 	if got := n.byState(source, now.Add(nodesFor)); got != nil || source.asked != 2 {
 		t.Errorf("got %v", got)
+	}
+}
+
+// promtool check metrics has nothing to say: it refuses, say, a label quantile of a gauge.
+func TestPromlint(t *testing.T) {
+	registry := prometheus.NewPedanticRegistry()
+	ways := []tasks.WayStats{{Kind: "webhook", Outcomes: map[string]int64{"2xx": 1}}}
+	registry.MustRegister(&Collector{source: fixed{Topics: []tasks.Topic{{Name: "a"}}, Ways: ways}, server: server{}, port: port{}})
+	families, err := registry.Gather()
+	if err != nil || len(families) < len(all)/2 {
+		t.Fatalf("%d families, %v", len(families), err)
+	}
+	problems, err := promlint.NewWithMetricFamilies(families).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
 	}
 }

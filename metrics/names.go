@@ -8,9 +8,9 @@ const (
 	labelState = "state"
 	labelNode  = "node"
 
-	labelKind     = "kind"
-	labelOutcome  = "outcome"
-	labelQuantile = "quantile"
+	labelKind       = "kind"
+	labelOutcome    = "outcome"
+	labelPercentile = "percentile"
 
 	labelVersion, labelRevision, labelGo = "version", "revision", "goversion"
 )
@@ -45,7 +45,7 @@ var (
 	panicked     = name("attempts_panicked_total", "Attempts whose handler panicked at this node, since its start; lapse_attempts_failed_total counts them too. Any increase is a fault of the program that embeds Lapse.", labelTopic)
 	readyOldest  = name("ready_oldest_age_seconds", "How long, in seconds, the oldest ready task of the topic at this node has been due, for its first or a further attempt; 0 if none is ready. It grows while receivers are gone or too slow, or the topic is paused (lapse_topic_paused).", labelTopic)
 	receivers    = name("receivers_waiting", "Calls of reserve that wait at this node for tasks of the topic, now. 0 while tasks are ready and the topic is pulled: no receiver asks.", labelTopic)
-	recent       = name("lateness_recent_seconds", "How late tasks of this node are now, in seconds: first attempts of the last 5 minutes by how late they began, and tasks that are ready by how long they have been due. quantile 0.5 and 0.99 are upper bounds of buckets, 1 is the greatest; 0 if there are none.", labelTopic, labelQuantile)
+	recent       = name("lateness_recent_seconds", "How late tasks of this node are now, in seconds: first attempts of the last 5 minutes by how late they began, and tasks that are ready by how long they have been due. percentile 50 and 99 are upper bounds of buckets, 100 is the greatest; 0 if there are none.", labelTopic, labelPercentile)
 	lateness     = name("lateness_seconds", "How late first attempts at this node have begun since its start, in seconds after the deadline of the task, or after its place in the spread of its topic. Tasks that still wait are not in it: see lapse_lateness_recent_seconds.", labelTopic)
 	paused       = name("topic_paused", "1 if the topic is paused: it accepts tasks, and delivers none until it is resumed. Else 0.", labelTopic)
 )

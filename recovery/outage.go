@@ -105,7 +105,11 @@ func (o *outages) forgetLocked() {
 // end notes that a batch was answered in so much time; without answered, that it was given up.
 func (o *outages) end(s *server, took time.Duration, answered bool) {
 	if silent, wasDown := o.ended(s, took, answered); wasDown {
-		o.log.Info("the ledger's server answers batches again", "server", s.name, "after", silent.Round(time.Millisecond))
+		if after := silent.Round(time.Millisecond); s.name == "" {
+			o.log.Info("the ledger records batches again", "after", after)
+		} else {
+			o.log.Info("the ledger's server answers batches again", "server", s.name, "after", after)
+		}
 	}
 }
 
@@ -134,8 +138,12 @@ func (o *outages) patienceLocked(s *server) time.Duration {
 func (o *outages) watchOnce(s *server) {
 	if silent, isDown := o.isSilent(s); isDown {
 		o.announce()
-		o.log.Warn("the ledger's server does not answer batches; what memory decides is answered before it is recorded",
-			"server", s.name, "for", silent.Round(time.Millisecond))
+		const meanwhile = "what memory decides is answered before it is recorded"
+		if since := silent.Round(time.Millisecond); s.name == "" {
+			o.log.Warn("the ledger has not recorded a batch yet, its storage is slow or stands still; "+meanwhile, "for", since)
+		} else {
+			o.log.Warn("the ledger's server does not answer batches; "+meanwhile, "server", s.name, "for", since)
+		}
 	}
 }
 

@@ -2,7 +2,9 @@ package recovery_test
 
 import (
 	"fmt"
+	"log/slog"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -39,6 +41,24 @@ func TestDown(t *testing.T) {
 		wantDown(true)
 		release()
 		wantDown(false)
+	})
+}
+
+// A ledger without servers, such as a disk, is not told as a server without a name.
+func TestDownWithoutServers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log strings.Builder
+		d := newDesk(t, func(cfg *recovery.CommitterConfig[string]) { cfg.Log = slog.New(slog.NewTextHandler(&log, nil)) })
+		_, release := d.ledger.Hold(ledgertest.Apply)
+		d.submit(0, "a")
+		time.Sleep(time.Second)
+		release()
+		synctest.Wait()
+		for _, line := range []string{"the ledger has not recorded a batch yet", "the ledger records batches again"} {
+			if !strings.Contains(log.String(), line) || strings.Contains(log.String(), "server") {
+				t.Errorf("the log does not say %q, or speaks of a server:\n%s", line, log.String())
+			}
+		}
 	})
 }
 
