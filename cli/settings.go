@@ -103,7 +103,7 @@ type sweepSettings struct {
 	SweepAt             []string      `sep:";" placeholder:"TIME" help:"When to look through everything, in memory and in the ledger: a cron expression of five fields in UTC, or as in 'CRON_TZ=Europe/Berlin 0 3 * * *'. May be repeated."`
 	SweepBacklog        int           `default:"100000" help:"Ready tasks past which topics without a concurrency of their own are raised."`
 	SweepMaxConcurrency int           `default:"1024" help:"What they are raised to, as far as max-in-flight allows."`
-	SweepHelper         bool          `help:"Take ready tasks of other nodes that have a backlog while this one has less than half of sweep-backlog, and not only when it is idle."`
+	SweepHelper         []string      `sep:";" placeholder:"WHEN" help:"When to take ready tasks of other nodes, and not only when idle while one has a backlog: the word backlog, for whenever one has a backlog; or a time as in sweep-at, for the minute that it names, as in '30-44 20 * * *'. May be repeated."`
 }
 
 // timeSettings bound how long the server takes.

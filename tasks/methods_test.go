@@ -69,6 +69,7 @@ var conversations = []conversation{
 	converse(cluster.DemandsMethod),
 	converse(cluster.OfferMethod),
 	converse(cluster.BacklogMethod),
+	converse(cluster.ReadyMethod),
 	converse(cluster.OffloadMethod),
 	converse(cluster.OutcomesMethod),
 	converse(cluster.ListMethod),

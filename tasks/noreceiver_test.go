@@ -300,5 +300,5 @@ func TestHelperWithoutReceiver(t *testing.T) {
 		if n := a.Stats().Total; n.Failed != 0 || n.LeaseExpired != 0 {
 			t.Errorf("%+v", n)
 		}
-	}, Config{SweepBacklog: 100}, Config{SweepHelper: true})
+	}, Config{SweepBacklog: 100}, Config{SweepHelper: []string{"backlog"}})
 }

@@ -27,7 +27,7 @@ func BenchmarkBacklog(b *testing.B) {
 				for i := range 1 + helpers {
 					name := fmt.Sprint("node-", i)
 					s, err := Open(b.Context(), fleet.Join(name, 4), Config{
-						Node: name, SweepHelper: i > 0, SweepBacklog: 1000, Log: slog.New(slog.DiscardHandler),
+						Node: name, SweepHelper: [][]string{nil, {"backlog"}}[min(i, 1)], SweepBacklog: 1000, Log: slog.New(slog.DiscardHandler),
 						Topics: map[string]TopicSettings{"x": {Concurrency: 256}},
 					})
 					if err != nil {

@@ -72,7 +72,7 @@ func (c *deliveries) counts(node string) int {
 // that has it; each task once.
 func TestOffload(t *testing.T) {
 	t.Parallel()
-	for _, helper := range []bool{false, true} {
+	for _, helper := range [][]string{nil, {"backlog"}} {
 		t.Run(fmt.Sprint("helper=", helper), func(t *testing.T) {
 			poolBubble(t, func(t *testing.T, f *fleet) {
 				const tasks = 5000
@@ -193,7 +193,7 @@ func TestOffloadResults(t *testing.T) {
 		}
 		close(stuck)
 		synctest.Wait()
-	}, Config{SweepBacklog: 10}, Config{SweepHelper: true})
+	}, Config{SweepBacklog: 10}, Config{SweepHelper: []string{"backlog"}})
 }
 
 // A node that has taken over what it was helping with: what its workers have delivered
@@ -244,7 +244,7 @@ func TestOffloadOutlivesTheOwner(t *testing.T) {
 			}
 		}
 	}, Config{SweepBacklog: 5, Topics: map[string]TopicSettings{"x": {Concurrency: 4, Lease: time.Hour}}},
-		Config{SweepHelper: true, Topics: map[string]TopicSettings{"x": {Concurrency: 4, Lease: time.Hour}}})
+		Config{SweepHelper: []string{"backlog"}, Topics: map[string]TopicSettings{"x": {Concurrency: 4, Lease: time.Hour}}})
 }
 
 // What a node has delivered for another one counts, although the shards have moved to a third
@@ -287,7 +287,7 @@ func TestOffloadOutlivesADrain(t *testing.T) {
 		if st := third.Stats().Total; made == 0 || st.Delivered != int64(made) || st.Delivering != 0 || st.Ready != int64(tasks-made) {
 			t.Errorf("%d were delivered, and the new owner has counted %+v", made, st)
 		}
-	}, Config{SweepBacklog: 5, Topics: topic}, Config{SweepHelper: true, Topics: topic}, Config{Topics: topic})
+	}, Config{SweepBacklog: 5, Topics: topic}, Config{SweepHelper: []string{"backlog"}, Topics: topic}, Config{Topics: topic})
 }
 
 // A node that dies keeps no offloaded task for longer than the lease, and one that is closed gives
@@ -321,7 +321,7 @@ func TestOffloadNodesThatLeave(t *testing.T) {
 				t.Errorf("crash %v: in the end: %+v", crash, st)
 			}
 		}, Config{SweepBacklog: 10, Topics: map[string]TopicSettings{"x": {Concurrency: 4}}},
-			Config{SweepHelper: true, Grace: time.Second, Topics: map[string]TopicSettings{"x": {Concurrency: 4}}})
+			Config{SweepHelper: []string{"backlog"}, Grace: time.Second, Topics: map[string]TopicSettings{"x": {Concurrency: 4}}})
 	}
 }
 
@@ -334,10 +334,10 @@ func TestOffloadConditions(t *testing.T) {
 		helps  bool
 	}{
 		"idle":              {Config{}, true, true},
-		"without a handler": {Config{SweepHelper: true}, false, false},
-		"paused":            {Config{SweepHelper: true, Topics: map[string]TopicSettings{"x": {Paused: true}}}, true, false},
-		"bounded":           {Config{SweepHelper: true, MaxDeliveries: 3}, true, true},
-		"limited":           {Config{SweepHelper: true, Topics: map[string]TopicSettings{"x": {Rate: Rate{PerSecond: 1, Burst: 1}}}}, true, true},
+		"without a handler": {Config{SweepHelper: []string{"backlog"}}, false, false},
+		"paused":            {Config{SweepHelper: []string{"backlog"}, Topics: map[string]TopicSettings{"x": {Paused: true}}}, true, false},
+		"bounded":           {Config{SweepHelper: []string{"backlog"}, MaxDeliveries: 3}, true, true},
+		"limited":           {Config{SweepHelper: []string{"backlog"}, Topics: map[string]TopicSettings{"x": {Rate: Rate{PerSecond: 1, Burst: 1}}}}, true, true},
 	}
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
@@ -383,6 +383,54 @@ func TestOffloadConditions(t *testing.T) {
 			}, Config{SweepBacklog: 10, Topics: map[string]TopicSettings{"x": {Concurrency: 4}}}, way.cfg)
 		})
 	}
+}
+
+// At half past eight in the evening a helper takes its share within a second, with no backlog; a
+// node that is no helper takes nothing, and neither does the helper in any other minute.
+func TestHelperByTheClock(t *testing.T) {
+	t.Parallel()
+	evening := time.Date(2000, 1, 1, 20, 29, 0, 0, time.UTC).Sub(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))
+	clock := func() time.Time { return time.Now().Add(evening) } // fake time begins at midnight
+	helps := Config{Clock: clock, SweepHelper: []string{"30 20 * * *", "0 21 * * *"}}
+	poolBubble(t, func(t *testing.T, f *fleet) {
+		a := f.nodes[0]
+		var c deliveries
+		for _, n := range f.nodes {
+			if err := n.Handle("x", c.by(n.name, 100*time.Millisecond, nil)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		wave := func(name string, at time.Time, count int) {
+			t.Helper()
+			for i := range count {
+				a.must(Request{ID: fmt.Sprint(name, i), Topic: "x", Due: at})
+			}
+		}
+		half := clock().Truncate(time.Minute).Add(time.Minute)
+		wave("peak", half, 3000)
+		wave("later", half.Add(2*time.Minute), 1000)
+		pass(half.Sub(clock()) - time.Millisecond)
+		if c.counts("b") != 0 {
+			t.Fatalf("the helper has taken %d before its time", c.counts("b"))
+		}
+		pass(time.Second)
+		own, others := c.counts("a"), c.counts("b")
+		if own == 0 || others < own || c.counts("c") != 0 {
+			t.Errorf("a second later: %d deliveries by the owner, %d by the helper, %d by the third node", own, others, c.counts("c"))
+		}
+		pass(time.Minute)
+		if n := c.counts("a") + c.counts("b"); n != 3000 || len(c.of) != 3000 {
+			t.Errorf("%d deliveries of %d tasks", n, len(c.of))
+		}
+		others = c.counts("b")
+		pass(2 * time.Minute)
+		if c.counts("b") != others || len(c.of) != 4000 {
+			t.Errorf("the helper has taken %d after its time; %d tasks are delivered", c.counts("b")-others, len(c.of))
+		}
+		if len(f.nodes[1].Cluster().Peers.Offloads) != 0 || a.Stats().Backlogs != 0 {
+			t.Error("an offload has not ended, or there was a backlog")
+		}
+	}, Config{Clock: clock}, helps, Config{Clock: clock})
 }
 
 // The times of the full sweep hold for every node, and for all that it holds.

@@ -167,7 +167,7 @@ func TestSupersedeOffloaded(t *testing.T) {
 		}
 		a.check()
 		b.check()
-	}, Config{SweepBacklog: 100}, Config{SweepHelper: true})
+	}, Config{SweepBacklog: 100}, Config{SweepHelper: []string{"backlog"}})
 }
 
 // A shard is lost, or handed over, while a task of it is being superseded. The caller is told that

@@ -271,5 +271,5 @@ func TestOffloadedAttemptsAreTraced(t *testing.T) {
 		if got := here.spans - 1 + there.spans; got != count {
 			t.Errorf("%d spans of attempts; want %d", got, count)
 		}
-	}, Config{SweepBacklog: 100, Tracer: here}, Config{SweepHelper: true, Tracer: there})
+	}, Config{SweepBacklog: 100, Tracer: here}, Config{SweepHelper: []string{"backlog"}, Tracer: there})
 }

@@ -53,11 +53,13 @@ type Config struct {
 	// may have during a backlog, as far as MaxInFlight allows; 64 (which is what it has anyway) to
 	// 100,000. Default 1024.
 	SweepMaxConcurrency int
-	// SweepHelper lets this node take ready tasks of a topic that it delivers itself from another
-	// node which has a backlog, as long as its own is less than half of SweepBacklog. A node that
-	// is idle does so in any case: while none of its own tasks waits and less than half of
-	// MaxDeliveries is in use. Default: false.
-	SweepHelper bool
+	// SweepHelper says when this node helps the others: it takes ready tasks of topics that it
+	// delivers itself, as long as its own backlog is less than half of SweepBacklog. An entry is
+	// "backlog", for whenever another node has one, or a cron expression as in SweepAt, for each
+	// minute that it names, whatever the others' backlogs are. A node that is idle helps with
+	// backlogs in any case: while none of its own tasks waits and less than half of MaxDeliveries
+	// is in use. At most 100 times. Default: none.
+	SweepHelper []string
 	// Grace is how long Close waits for running handlers, 1 ms to 10 min. Default 10 s.
 	Grace time.Duration
 
@@ -103,6 +105,7 @@ func (c Config) Validate() error {
 type Checked struct {
 	Config
 	Times    *Times              // SweepAt
+	Helps    Helping             // SweepHelper
 	ByKind   Ways                // Ways, by kind
 	Resolved map[string]Resolved // Topics, with what they ask for
 }
@@ -127,7 +130,10 @@ func (c Config) Check() (Checked, error) {
 	all = within(all, "sweep.max_concurrency", &c.SweepMaxConcurrency, 1024, DefaultConcurrency, 100_000)
 	var full Checked
 	var err error
-	if full.Times, err = ParseTimes(c.SweepAt); err != nil {
+	if full.Times, err = ParseTimes("sweep.at", c.SweepAt); err != nil {
+		all = multierror.Append(all, err)
+	}
+	if full.Helps, err = parseHelping(c.SweepHelper); err != nil {
 		all = multierror.Append(all, err)
 	}
 	all = within(all, "shutdown.grace", &c.Grace, 10*time.Second, time.Millisecond, 10*time.Minute)

@@ -57,7 +57,7 @@ func TestBadTimes(t *testing.T) {
 func TestAnyTime(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		text := rapid.OneOf(rapid.String(), rapid.StringMatching(`((CRON_)?TZ=[A-Z/]{0,5} ?)?([0-9*/,?\-]{1,6} ?){0,6}`)).Draw(t, "text")
-		when, err := ParseTimes([]string{text})
+		when, err := ParseTimes("sweep.at", []string{text})
 		if err != nil {
 			return
 		}
@@ -110,7 +110,7 @@ func TestTimesComeOnce(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			// The machine's own zone changes nothing.
 			elsewhere := time.FixedZone("elsewhere", -5*3600)
-			when, err := ParseTimes(c.at)
+			when, err := ParseTimes("sweep.at", c.at)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -120,5 +120,38 @@ func TestTimesComeOnce(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An entry for a minute holds in all of that minute, in its own zone, and not outside of it.
+func TestTimesHold(t *testing.T) {
+	when, err := ParseTimes("sweep.helper", []string{"30 20 * * *", "CRON_TZ=Asia/Tokyo 0-14 6 * * *"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range []struct {
+		now   string
+		holds bool
+	}{
+		{"2026-03-01 20:29:59", false}, {"2026-03-01 20:30:00", true}, {"2026-03-01 20:30:59", true}, {"2026-03-01 20:31:00", false},
+		{"2026-03-01 20:59:59", false}, {"2026-03-01 21:00:00", true}, {"2026-03-01 21:14:59", true}, {"2026-03-01 21:15:00", false},
+	} {
+		if got := when.Holds(at(t, l.now)); got != l.holds {
+			t.Errorf("at %s: %v", l.now, got)
+		}
+	}
+	if never := new(Times); never.Holds(at(t, "2026-03-01 20:30:00")) {
+		t.Error("no expression holds")
+	}
+}
+
+func TestHelpingIsChecked(t *testing.T) {
+	c, err := Config{SweepHelper: []string{"backlog", "30 20 * * *"}}.Check()
+	if err != nil || !c.Helps.Backlog || !c.Helps.Times.Holds(at(t, "2026-03-01 20:30:01")) {
+		t.Errorf("%+v, %v", c.Helps, err)
+	}
+	_, err = Config{SweepHelper: []string{"backlogs"}}.Check()
+	if err == nil || !strings.Contains(err.Error(), `sweep.helper[0] "backlogs"`) || !strings.Contains(err.Error(), "the word backlog") {
+		t.Errorf("%v", err)
 	}
 }

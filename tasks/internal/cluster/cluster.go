@@ -46,5 +46,8 @@ func (s *Cluster) StartLoops() {
 		s.engine.Life.Background.Go(s.reconcilerLoop)
 		s.engine.Life.Background.Go(s.peersLoop)
 		s.engine.Life.Background.Go(s.coalesceLoop)
+		if s.engine.Config.Helps.Times != nil {
+			s.engine.Life.Background.Go(s.helpLoop)
+		}
 	}
 }

@@ -60,6 +60,7 @@ func MethodHandlers() map[string]RPCHandler {
 	add(Handle(DemandsMethod, (*Cluster).handleDemands))
 	add(Handle(OfferMethod, (*Cluster).HandleOffer))
 	add(Handle(BacklogMethod, (*Cluster).handleBacklog))
+	add(Handle(ReadyMethod, (*Cluster).handleReady))
 	add(Handle(OffloadMethod, (*Cluster).handleOffload))
 	add(Handle(OutcomesMethod, (*Cluster).handleOutcomes))
 	add(Handle(StatsMethod, (*Cluster).handleStats))

@@ -12,7 +12,7 @@ import (
 // there are free places for, and the workers of this node deliver them after its own. It ends
 // when there is nothing left to take, or when the backlog was not announced again for some time.
 //
-// A node with Config.SweepHelper takes tasks if its own backlog is less than half of
+// A node that helps by Config.SweepHelper takes tasks if its own backlog is less than half of
 // Config.SweepBacklog. Others do when they are idle: when none of their own tasks waits and less
 // than half of their places for deliveries are taken.
 type offload struct {
@@ -122,8 +122,11 @@ func (s *Cluster) runOffload(h *offload) {
 // offloadOnce asks for tasks once. It reports whether it got any.
 func (s *Cluster) offloadOnce(h *offload, want int) bool {
 	ctx, cancel := context.WithTimeout(s.engine.Life.Context, AskWithin)
+	s.engine.Mu.Lock()
+	byClock := s.helpsByClockLocked()
+	s.engine.Mu.Unlock()
 	asked := s.engine.Elapsed()
-	a, err := Call(ctx, s, h.key.node, OffloadMethod, offloadQuery{h.topic.Name, h.way, want, true})
+	a, err := Call(ctx, s, h.key.node, OffloadMethod, offloadQuery{h.topic.Name, h.way, want, true, byClock})
 	cancel()
 	s.engine.Mu.Lock()
 	defer s.engine.Unlock()
@@ -152,7 +155,7 @@ func (s *Cluster) offloadWantLocked(h *offload) (want int, more bool) {
 	}
 	places := s.engine.Config.MaxDeliveries
 	switch {
-	case s.engine.Config.SweepHelper:
+	case s.helpsLocked():
 		if s.engine.Dispatch.Backlog >= max(s.engine.Config.SweepBacklog/2, 1) {
 			return 0, true
 		}

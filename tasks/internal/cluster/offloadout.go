@@ -12,7 +12,8 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A node with a backlog announces it to all others with every sweep. Those that have room take
+// A node with a backlog announces it to all others with every sweep, and one that has ready tasks
+// announces them to a helper that asks (see helptimes.go). Those that have room take
 // ready tasks of topics that they can deliver themselves, deliver them as if they were
 // their own, and settle them here by their receipts. To this node, what they have taken is
 // like what receivers have reserved: it counts against MaxInFlight and its leases run here.
@@ -31,7 +32,7 @@ type backlogTopic struct {
 	Ready int
 }
 
-// OffloadMethod asks for ready tasks of a topic during a backlog.
+// OffloadMethod asks for ready tasks of a topic.
 var OffloadMethod = Method[offloadQuery, offloadReply]{Name: "help", writes: true}
 
 type offloadQuery struct {
@@ -40,11 +41,12 @@ type offloadQuery struct {
 	Want  int
 	// Targets: the node delivers tasks to targets of their own. Nodes of earlier versions do not.
 	Targets bool `json:",omitempty"`
+	ByClock bool `json:",omitempty"` // the node helps at this time, also if there is no backlog
 }
 
 type offloadReply struct {
 	Deliveries []WireDelivery `json:",omitempty"`
-	Over       bool           // the backlog is over
+	Over       bool           // nothing is given any more until the topic is announced again
 }
 
 // backlogTopics is how many topics a node announces.
@@ -106,12 +108,12 @@ func (s *Cluster) backlogTopics() (most []backlogTopic) {
 	return most
 }
 
-// handleOffload gives tasks to a node that delivers a part of the backlog.
+// handleOffload gives tasks to a node that delivers a part of them.
 func (s *Cluster) handleOffload(ctx context.Context, from string, ask offloadQuery) (offloadReply, error) {
 	s.engine.Mu.Lock()
 	ended := s.engine.Ended
 	t := s.engine.TopicTable.ByName[ask.Topic]
-	gives := s.engine.Dispatch.Raised && t != nil && t.Pushed && wayOf(t) == ask.Way && (ask.Targets || !t.Settings.TaskDelivery)
+	gives := (s.engine.Dispatch.Raised || ask.ByClock) && t != nil && t.Pushed && wayOf(t) == ask.Way && (ask.Targets || !t.Settings.TaskDelivery)
 	s.engine.Unlock()
 	switch {
 	case ended:
