@@ -32,6 +32,7 @@ type list struct {
 	Topic string `env:"-" placeholder:"NAME" help:"Only of this topic."`
 	Group string `env:"-" placeholder:"NAME" help:"Only of this group."`
 	State string `env:"-" placeholder:"STATE" help:"Only in this state: pending, retrying (pending, and an attempt was made), held (pending, its countdown is held), ready, delivering, dead or finished (kept because of the topic's keep_finished). Default: all but the dead and the finished."`
+	Node  string `env:"-" placeholder:"NAME" help:"Only tasks that this node has, those that it has adopted included."`
 	textFilter
 	DueFrom instant `env:"-" placeholder:"TIME" help:"Only tasks whose next attempt is not before this time, RFC 3339. Not with the state dead."`
 	DueTo   instant `env:"-" placeholder:"TIME" help:"Only tasks whose next attempt is before this time. Not with the state dead."`
@@ -46,7 +47,7 @@ func (c *list) Run(ctx context.Context, std streams, bad *faults) error {
 		return err
 	}
 	query := client.Query{
-		Topic: c.Topic, Group: c.Group, State: client.State(c.State),
+		Topic: c.Topic, Group: c.Group, State: client.State(c.State), Node: c.Node,
 		IDPrefix: c.IDPrefix, Error: c.Error, ErrorLike: c.ErrorLike, DueFrom: c.DueFrom.Time, DueTo: c.DueTo.Time,
 	}
 	if c.Wide {

@@ -50,6 +50,35 @@ func nodeTable(w io.Writer, list []client.Node) {
 	table(w, rows)
 }
 
+type nodesShow struct {
+	remote
+	Node string `arg:"" help:"Its name, as lapse nodes has it."`
+}
+
+// Run shows one.
+func (c *nodesShow) Run(ctx context.Context, std streams, bad *faults) error {
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	n, err := s.Node(ctx, c.Node)
+	if err != nil {
+		return err
+	}
+	return s.print(func(w io.Writer) {
+		nodeTable(w, []client.Node{*n})
+		if len(n.Stored) == 0 {
+			return
+		}
+		fmt.Fprintln(w)
+		rows := [][]string{{"PENDING IDS (SET)", "THEIR RECORDS (HASH)", "TASKS", "AT NODE"}}
+		for _, shard := range n.Stored {
+			rows = append(rows, []string{shard.Pending, shard.Tasks, strconv.FormatInt(shard.Count, 10), shard.Owner})
+		}
+		table(w, rows)
+	})
+}
+
 type nodesDrain struct {
 	remote
 	Wait bool   `env:"-" help:"Return when it has ended, and not when it has begun. Ask another node than the one that ends."`

@@ -327,6 +327,9 @@ type Node struct {
 	// report is not known. Also for a token that is limited to some topics: the report counts
 	// the tasks of all.
 	Status *NodeStatus `json:"status,omitempty"`
+	// Where its own shards are in Redis. Only in the answer about one node; not for a token that
+	// is limited to some topics.
+	Stored []StoredShard `json:"stored,omitempty"`
 }
 
 // NodeShards are how many shards a node has.
@@ -368,6 +371,18 @@ type NodeLateness struct {
 	// bound, 1h, is shown as 1h.
 	P50 Duration `json:"p50"`
 	P99 Duration `json:"p99"`
+}
+
+// StoredShard is where the ledger keeps a shard of a node, and how much of it.
+type StoredShard struct {
+	// Key of the set of the ids of unfinished tasks, in Redis. One member, !, is no id.
+	Pending string `json:"pending"`
+	// Key of the hash of their records.
+	Tasks string `json:"tasks"`
+	// Unfinished tasks.
+	Count int64 `json:"count"`
+	// The node that has the shard now. Left out if there is none, or if it could not be read.
+	Owner string `json:"owner,omitempty"`
 }
 
 // Reach says which nodes the figures of an answer are of.

@@ -19,6 +19,10 @@ type Query struct {
 	// Cursor is the NextCursor of the previous page. Empty: from the beginning.
 	Cursor string
 
+	// Node selects tasks that the node of this name has, those that it has adopted included. Empty:
+	// of all nodes. Only for List and All.
+	Node string
+
 	// The rest selects among these. Zero values select all.
 
 	IDPrefix string // the beginning of the id
@@ -42,7 +46,7 @@ type Query struct {
 // moves meanwhile may be seen twice or not at all. A page may be empty although there is more: its
 // NextCursor is not.
 //
-// Errors: ErrInvalid, ErrUnavailable, ErrUnreachable.
+// Errors: ErrInvalid, ErrNoNode, ErrUnavailable, ErrUnreachable.
 func (c *Client) List(ctx context.Context, query Query) (*Page, error) {
 	return c.page(ctx, "/v1/tasks", query)
 }
@@ -64,7 +68,7 @@ func (c *Client) page(ctx context.Context, path string, query Query) (*Page, err
 func (query *Query) values() url.Values {
 	values := url.Values{}
 	for name, value := range map[string]string{
-		"topic": query.Topic, "group": query.Group, "state": string(query.State), "cursor": query.Cursor,
+		"topic": query.Topic, "group": query.Group, "state": string(query.State), "cursor": query.Cursor, "node": query.Node,
 		"id_prefix": query.IDPrefix, "error": query.Error, "error_like": query.ErrorLike, "reason": string(query.Reason),
 	} {
 		if value != "" {

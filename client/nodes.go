@@ -28,6 +28,20 @@ func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
 	return answer.Nodes, err
 }
 
+// Node returns a node by its name, with the keys under which Redis has the shards that it has made.
+// Errors: ErrNoNode, ErrUnavailable, ErrUnreachable.
+func (c *Client) Node(ctx context.Context, name string) (*Node, error) {
+	path, err := pathOf("/v1/nodes/", "node", name)
+	if err != nil {
+		return nil, err
+	}
+	n := &Node{}
+	if _, err := c.do(ctx, call{method: http.MethodGet, path: path, effect: reads}, n); err != nil {
+		return nil, err
+	}
+	return n, nil
+}
+
 // DrainNode has a node, through any server of its ledger, hand over its shards to the other nodes
 // and end. It returns when the drain has begun; Nodes shows its progress.
 //

@@ -18,6 +18,16 @@ type Node struct {
 	Process      string      `json:"process,omitempty" doc:"The process, in words."`
 	Shards       NodeShards  `json:"shards"`
 	Status       *NodeStatus `json:"status,omitempty" doc:"What the node reported with its last heartbeat. Left out if the node is silent, or its report is not known. Also for a token that is limited to some topics: the report counts the tasks of all."`
+
+	Stored []StoredShard `json:"stored,omitempty" nullable:"false" doc:"Where its own shards are in Redis. Only in the answer about one node; not for a token that is limited to some topics."`
+}
+
+// StoredShard is where the ledger keeps a shard of a node, and how much of it.
+type StoredShard struct {
+	Pending string `json:"pending" doc:"Key of the set of the ids of unfinished tasks, in Redis. One member, !, is no id."`
+	Tasks   string `json:"tasks" doc:"Key of the hash of their records."`
+	Count   int64  `json:"count" doc:"Unfinished tasks."`
+	Owner   string `json:"owner,omitempty" doc:"The node that has the shard now. Left out if there is none, or if it could not be read."`
 }
 
 // NodeShards are how many shards a node has.
@@ -65,6 +75,19 @@ func (s *Server) nodes(ctx context.Context, _ *struct{}) (*reply[NodeList], erro
 	return &reply[NodeList]{NodeList{list}}, err
 }
 
+// node answers GET /v1/nodes/{node}.
+func (s *Server) node(ctx context.Context, in *nodeInput) (*reply[Node], error) {
+	n, err := s.scheduler.Node(ctx, in.Node)
+	wire := wireNode(&n)
+	if n.Self && wire.Version == "" {
+		wire.Version = s.version
+	}
+	if limit := tasks.GrantOf(ctx); limit != nil && len(limit.Topics) > 0 {
+		wire.Status, wire.Stored = nil, nil
+	}
+	return &reply[Node]{wire}, err
+}
+
 func (s *Server) wireNodes(ctx context.Context) ([]Node, error) {
 	all, err := s.scheduler.Nodes(ctx)
 	list := make([]Node, len(all))
@@ -83,6 +106,9 @@ func wireNode(n *tasks.Node) Node {
 		HeartbeatAge: duration(n.Silent.Round(time.Millisecond)),
 		Address:      n.Address, Version: n.Version, Process: n.Process,
 		Shards: NodeShards{n.Shards, n.Held, n.Adopted},
+	}
+	for _, shard := range n.Stored {
+		wire.Stored = append(wire.Stored, StoredShard(shard))
 	}
 	if t := n.Status; t != nil {
 		wire.Status = &NodeStatus{

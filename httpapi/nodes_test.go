@@ -22,6 +22,15 @@ func TestOneNode(t *testing.T) {
 	if n["name"] != "n1" || n["self"] != true || n["state"] != "live" || n["version"] != "1.2.3" || n["status"].(map[string]any)["pending"] != 1.0 {
 		t.Errorf("got %v", n)
 	}
+	one := r.want(r.do("GET", "/v1/nodes/n1", ""), 200)
+	if one["name"] != "n1" || one["version"] != "1.2.3" || one["status"].(map[string]any)["pending"] != 1.0 {
+		t.Errorf("got %v", one)
+	}
+	r.refused(r.do("GET", "/v1/nodes/n2", ""), 404, "node_not_found", "")
+	r.refused(r.do("GET", "/v1/tasks?node=n2", ""), 404, "node_not_found", "")
+	if list := r.want(r.do("GET", "/v1/tasks?node=n1", ""), 200)["tasks"].([]any); len(list) != 1 {
+		t.Errorf("listed by its node: %v", list)
+	}
 	r.refused(r.do("POST", "/v1/nodes/n1/drain", ""), 409, "nobody_to_take_over", "")
 	r.refused(r.do("POST", "/v1/nodes/n2/drain", ""), 404, "node_not_found", "")
 	r.want(r.do("POST", "/v1/tasks", `{"id":"b","topic":"x","delay":"1h"}`), 201)
@@ -134,4 +143,24 @@ func TestDrain(t *testing.T) {
 	n1.want(n1.do("GET", "/v1/tasks/a", ""), 200)
 	// Now no node is left that could take over.
 	n1.refused(n1.do("POST", "/v1/nodes/n1/drain", ""), 409, "nobody_to_take_over", "")
+}
+
+// A list by node has the tasks of that node alone, at any node.
+func TestListByNode(t *testing.T) {
+	all := fleetOf(t, memfleet.New(), "n1", "n2")
+	for _, r := range all {
+		r.until("the status of /readyz", 200, func() int { return r.do("GET", "/readyz", "").status })
+	}
+	all[0].want(all[0].do("POST", "/v1/tasks", `{"topic":"x","delay":"1h","payload":1}`), 201)
+	for range 2 {
+		all[1].want(all[1].do("POST", "/v1/tasks", `{"topic":"x","delay":"1h","payload":2}`), 201)
+	}
+	for _, r := range all {
+		for node, count := range map[string]int{"n1": 1, "n2": 2} {
+			list := r.want(r.do("GET", "/v1/tasks?node="+node, ""), 200)["tasks"].([]any)
+			if len(list) != count {
+				t.Errorf("%s has %v", node, list)
+			}
+		}
+	}
 }

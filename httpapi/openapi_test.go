@@ -240,6 +240,7 @@ func TestAnswersMatchTheirSchemas(t *testing.T) {
 		{"GET", "/v1/forecast?window=0", "/v1/forecast", ""},
 		{"DELETE", "/v1/topics/t/tasks", "/v1/topics/{topic}/tasks", ""},
 		{"GET", "/v1/nodes", "", ""},
+		{"GET", "/v1/nodes/local", "/v1/nodes/{node}", ""},
 		{"POST", "/v1/nodes/n/drain", "/v1/nodes/{node}/drain", ""},
 		{"GET", "/v1/stats", "", ""},
 		{"GET", "/healthz", "", ""},

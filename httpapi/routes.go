@@ -43,7 +43,7 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 		reads: typeOf[NewTask](), status: 201, also: []int{200, 202}, fails: bodies.and(idTaken).and(creates...)}, s.schedule)
 	add(a, route{id: "list-tasks", allow: schedulers | readers, method: "GET", path: "/v1/tasks", summary: "List tasks, soonest first",
 		about: "A list is no snapshot: a task that moves meanwhile may be seen twice or not at all.",
-		fails: lists}, s.list)
+		fails: lists.and(noNode)}, s.list)
 	add(a, route{id: "schedule-batch", allow: schedulers, method: "POST", path: "/v1/tasks/batch", summary: "Schedule up to 10,000 tasks",
 		about: "Takes a JSON array, or with application/x-ndjson one task a line. Tasks are taken or refused one by one; text that is not JSON refuses the whole batch.",
 		reads: typeOf[[]NewTask](), lines: true, fails: bodies.and(creates...)}, s.batch)
@@ -161,6 +161,9 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 	add(a, route{id: "list-nodes", allow: readers, method: "GET", path: "/v1/nodes", summary: "List the nodes that share the ledger",
 		about: "As this node last saw them, by name. On a ledger of one node the list has that node only.",
 		fails: kinds{invalid, unavailable, closing}}, s.nodes)
+	add(a, route{id: "get-node", allow: readers, method: "GET", path: "/v1/nodes/{node}", summary: "Show a node, and where its tasks are in Redis",
+		about: "The node as in the list, with the keys of the shards that it has made, how many tasks each has, and which node has it now.",
+		fails: kinds{invalid, noNode, unavailable, closing}}, s.node)
 	add(a, route{id: "drain-node", allow: admins, method: "POST", path: "/v1/nodes/{node}/drain", summary: "Have a node hand over its shards and end",
 		about:  "Answered when the drain has begun; the list of nodes shows its progress. It may be repeated. The node takes no new tasks, and is not ready, until it has ended.",
 		status: 202, fails: kinds{invalid, noNode, noSuccessor, unavailable, nodeAway, closing}}, s.drain)

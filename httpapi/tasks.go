@@ -219,6 +219,7 @@ type listTasksInput struct {
 	Topic string `query:"topic" maxLength:"128" doc:"Only tasks of this topic."`
 	Group string `query:"group" maxLength:"128" doc:"Only tasks of this group."`
 	State string `query:"state" enum:"pending,retrying,held,ready,delivering,dead,finished" doc:"Only tasks in this state; retrying: those pending tasks of which an attempt was made; held: those whose countdown is held, which are pending too; finished: those that are kept, the one first that finished first. Without it, all but the dead and the finished. Dead and finished need a topic."`
+	Node  string `query:"node" maxLength:"128" doc:"Only tasks that the node of this name has, those that it has adopted included."`
 	TextFilter
 	DueFilter
 	DiedFilter
@@ -230,7 +231,7 @@ type listTasksInput struct {
 // list answers GET /v1/tasks.
 func (s *Server) list(ctx context.Context, in *listTasksInput) (*reply[TaskPage], error) {
 	state, _ := tasks.ParseState(in.State) // none of them is 0; huma has checked the text
-	q := tasks.Query{Topic: in.Topic, Group: in.Group, State: state, Limit: in.Limit, Cursor: in.Cursor, Brief: !in.Details}
+	q := tasks.Query{Topic: in.Topic, Group: in.Group, State: state, Node: in.Node, Limit: in.Limit, Cursor: in.Cursor, Brief: !in.Details}
 	in.TextFilter.add(&q)
 	q.Reason = tasks.Reason(in.Reason)
 	if err := instants(append(in.DueFilter.bounds(&q), in.DiedFilter.bounds(&q)...)); err != nil {

@@ -60,6 +60,7 @@ var mayUse = map[string]string{
 
 	"GET /v1/topics":                     "read",
 	"GET /v1/nodes":                      "read",
+	"GET /v1/nodes/:node":                "read",
 	"GET /v1/topics/:topic":              "read",
 	"GET /v1/topics/:topic/dead":         "read",
 	"GET /v1/topics/:topic/dead/reasons": "read",

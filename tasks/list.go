@@ -15,14 +15,20 @@ import (
 // 20,000 of the tasks that the rest of the query selects, at each node: its page may be short, or
 // empty, although its cursor says that there is more. It waits for the end of replay.
 //
-// Errors: ErrInvalid, ErrNotGranted, ErrUnavailable, ErrClosed; ErrReplaying while a node still
-// reads its tasks; with several nodes also ErrNodeAway, while one that holds tasks does not answer
-// or was not replaced yet, and ErrOverloaded. On a node that is alone only a list of dead tasks is
-// ErrUnavailable.
+// Errors: ErrInvalid, ErrNotGranted, ErrNoNode, ErrUnavailable, ErrClosed; ErrReplaying while a
+// node still reads its tasks; with several nodes also ErrNodeAway, while one that holds tasks does
+// not answer or was not replaced yet, and ErrOverloaded. On a node that is alone only a list of
+// dead tasks is ErrUnavailable.
 func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 	ask, err := checkQuery(ctx, &q)
 	if err != nil {
 		return Page{}, err
+	}
+	if q.Node != "" {
+		if err := s.cluster.CheckNode(ctx, q.Node); err != nil {
+			return Page{}, err
+		}
+		ask.Node = q.Node
 	}
 	page, err := s.list(ctx, ask)
 	if q.Brief {

@@ -12,3 +12,9 @@ func (s *Scheduler) NodeName() string { return s.cluster.NodeName() }
 func (s *Scheduler) Nodes(ctx context.Context) ([]Node, error) {
 	return s.cluster.Nodes(ctx)
 }
+
+// Node returns one of them by its name, with where its own shards are in the ledger. Errors: those
+// of Nodes, ErrNoNode.
+func (s *Scheduler) Node(ctx context.Context, name string) (Node, error) {
+	return s.cluster.Node(ctx, name)
+}

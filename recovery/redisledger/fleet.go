@@ -85,6 +85,16 @@ func (l *Ledger) Nodes(ctx context.Context) ([]recovery.Node, error) {
 	return l.member.Nodes(ctx, true)
 }
 
+// Stored implements recovery.KeyLister.
+func (l *Ledger) Stored(ctx context.Context, node string, shards int) ([]recovery.StoredShard, error) {
+	done, err := l.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return l.member.Stored(ctx, node, shards)
+}
+
 // MarkSpooling implements recovery.Fleet.
 func (l *Ledger) MarkSpooling(ctx context.Context, spools bool) error {
 	done, err := l.use(ctx)

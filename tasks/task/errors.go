@@ -76,7 +76,7 @@ var (
 	// ErrContended is a kind of ErrUnavailable: the ledger answers, but so many requests change the
 	// same task that this one did not get its turn in time.
 	ErrContended = KindOf(ErrUnavailable, "too many concurrent changes of the task")
-	// ErrNoNode is returned by DrainNode when no node has the name.
+	// ErrNoNode is returned by Node, DrainNode and a List by node when no node has the name.
 	ErrNoNode = errors.New("there is no such node")
 	// ErrNoSuccessor is returned by Drain and DrainNode when no other node takes what this one
 	// holds.

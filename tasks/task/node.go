@@ -26,6 +26,18 @@ type Node struct {
 
 	// Status is what its memory says; nil if that is not known, or it does not live.
 	Status *NodeStatus
+
+	// Stored is where its own shards are in the ledger, by index. Only Scheduler.Node tells it, and
+	// only of a ledger in Redis.
+	Stored []StoredShard
+}
+
+// A StoredShard is where the ledger keeps a shard, and how much of it.
+type StoredShard struct {
+	Pending string // key of the set of the ids of unfinished tasks
+	Tasks   string // key of the hash of their records
+	Count   int64  // unfinished tasks
+	Owner   string // the node that has the shard now; empty: none, or it could not be read
 }
 
 // State returns the state that sums up what is known of the node.

@@ -179,6 +179,10 @@ type Query struct {
 	Limit  int    // 1 to 1,000; 0 means 100
 	Cursor string // Page.Cursor of the page before; empty for the first
 
+	// Node selects the tasks that the node of this name has, those that it has adopted included.
+	// Empty: the tasks of all nodes. Only lists know it.
+	Node string
+
 	// The rest selects among these. Zero values select all.
 	IDPrefix string // the beginning of the id, in its alphabet
 	Error    string // a part of Task.LastError, in small or capital letters, up to MaxErrorPart

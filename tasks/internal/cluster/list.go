@@ -20,6 +20,9 @@ func (s *Cluster) listLocal(ctx context.Context, asked wireListQuery) (a listRep
 	most := min(cmp.Or(q.Bytes, task.MaxPageBytes), task.MaxPageBytes)
 	var shards []int
 	st, err := s.Covers(ctx, &a.Coverage, func(ctx context.Context) error {
+		if q.Node != "" && q.Node != s.NodeName() {
+			return nil
+		}
 		size := 0
 		last, err := s.engine.VisitPage(ctx, &q, func(t task.Task, at int64, shard int) bool {
 			a.Tasks, shards = append(a.Tasks, wireListed{EncodeTask(&t), at}), append(shards, shard)

@@ -88,3 +88,42 @@ func (s *Cluster) Nodes(ctx context.Context) ([]task.Node, error) {
 	}
 	return all, nil
 }
+
+// Node is tasks.Scheduler.Node.
+func (s *Cluster) Node(ctx context.Context, name string) (task.Node, error) {
+	n, err := s.findNode(ctx, name)
+	keys, ok := s.engine.Ledger.(recovery.KeyLister)
+	if err != nil || !ok {
+		return n, err
+	}
+	ctx, cancel := s.engine.Within(ctx)
+	defer cancel()
+	stored, err := keys.Stored(ctx, n.Name, n.Shards)
+	if err != nil {
+		return n, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+	}
+	for _, shard := range stored {
+		n.Stored = append(n.Stored, task.StoredShard(shard))
+	}
+	return n, nil
+}
+
+// findNode returns the node of that name. Errors: those of Nodes, task.ErrNoNode.
+func (s *Cluster) findNode(ctx context.Context, name string) (task.Node, error) {
+	all, err := s.Nodes(ctx)
+	if err != nil {
+		return task.Node{}, err
+	}
+	for _, n := range all {
+		if n.Name == name {
+			return n, nil
+		}
+	}
+	return task.Node{}, task.ErrNoNode
+}
+
+// CheckNode returns task.ErrNoNode if no node has that name.
+func (s *Cluster) CheckNode(ctx context.Context, name string) error {
+	_, err := s.findNode(ctx, name)
+	return err
+}

@@ -150,20 +150,21 @@ type wireListQuery struct {
 	To       int64       `json:"To,omitempty"`
 	Brief    bool        `json:"Brief,omitempty"`
 	Like     string      `json:"Like,omitempty"`
+	Node     string      `json:"Node,omitempty"`
 }
 
 func encodeListQuery(q *engine.ListQuery) wireListQuery {
 	f := &q.Filter
 	return wireListQuery{
 		q.Topic, q.Group, q.State, q.Limit, wireRef(q.After), q.Bytes, q.Patterns, q.Retrying,
-		f.IDPrefix, f.Error, f.Reason, f.From, f.To, q.Brief, f.Like,
+		f.IDPrefix, f.Error, f.Reason, f.From, f.To, q.Brief, f.Like, q.Node,
 	}
 }
 
 func (q *wireListQuery) decode() engine.ListQuery {
 	d := engine.ListQuery{
 		Topic: q.Topic, Group: q.Group, State: q.State, Limit: q.Limit,
-		After: recovery.Ref(q.After), Bytes: q.Bytes, Patterns: q.Patterns, Retrying: q.Retrying, Brief: q.Brief,
+		After: recovery.Ref(q.After), Bytes: q.Bytes, Patterns: q.Patterns, Retrying: q.Retrying, Brief: q.Brief, Node: q.Node,
 		Filter: engine.Filter{IDPrefix: q.IDPrefix, Error: q.Error, Like: q.Like, Reason: q.Reason, From: q.From, To: q.To},
 	}
 	if engine.ListsBuried(q.State) {

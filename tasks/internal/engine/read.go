@@ -356,6 +356,7 @@ type ListQuery struct {
 	After        recovery.Ref
 	Bytes        int      // about how much of tasks is wanted at most; 0: MaxPageBytes
 	Patterns     []string // of the topics that the caller may use; empty: all
+	Node         string   // that has them; empty: any
 	Retrying     bool     // only those that are retrying; State is Pending
 	Brief        bool     // without payload, headers and attempts
 	Filter       Filter
