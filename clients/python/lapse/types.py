@@ -585,6 +585,9 @@ class Node(TypedDict):
     # report is not known. Also for a token that is limited to some topics: the report counts the
     # tasks of all.
     status: NotRequired[NodeStatus]
+    # Where its own shards are in Redis. Only in the answer about one node; not for a token that
+    # is limited to some topics.
+    stored: NotRequired[list[StoredShard]]
     # Of the program.
     version: NotRequired[str]
 
@@ -972,6 +975,17 @@ class Stats(TypedDict):
     version: str
     # How many topics there are, at least, if topics leaves them out.
     topics_left_out: NotRequired[int]
+
+
+class StoredShard(TypedDict):
+    # Unfinished tasks.
+    count: int
+    # Key of the set of the ids of unfinished tasks, in Redis. One member, !, is no id.
+    pending: str
+    # Key of the hash of their records.
+    tasks: str
+    # The node that has the shard now. Left out if there is none, or if it could not be read.
+    owner: NotRequired[str]
 
 
 class SweepStats(TypedDict):

@@ -228,6 +228,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/nodes/{node}": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Show a node, and where its tasks are in Redis
+         * @description The node as in the list, with the keys of the shards that it has made, how many tasks each has, and which node has it now. Needs the scope read.
+         */
+        get: operations["get-node"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/nodes/{node}/drain": {
         parameters: {
             query?: never;
@@ -1556,6 +1576,8 @@ export interface components {
             state: "live" | "draining" | "silent" | "released";
             /** @description What the node reported with its last heartbeat. Left out if the node is silent, or its report is not known. Also for a token that is limited to some topics: the report counts the tasks of all. */
             status?: components["schemas"]["NodeStatus"];
+            /** @description Where its own shards are in Redis. Only in the answer about one node; not for a token that is limited to some topics. */
+            stored?: components["schemas"]["StoredShard"][];
             /** @description Of the program. */
             version?: string;
         };
@@ -2075,6 +2097,19 @@ export interface components {
             /** @example 30m */
             uptime: string;
             version: string;
+        };
+        StoredShard: {
+            /**
+             * Format: int64
+             * @description Unfinished tasks.
+             */
+            count: number;
+            /** @description The node that has the shard now. Left out if there is none, or if it could not be read. */
+            owner?: string;
+            /** @description Key of the set of the ids of unfinished tasks, in Redis. One member, !, is no id. */
+            pending: string;
+            /** @description Key of the hash of their records. */
+            tasks: string;
         };
         SweepStats: {
             /** Format: int64 */
@@ -3413,6 +3448,88 @@ export interface operations {
             };
         };
     };
+    "get-node": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Name of the node.
+                 * @example 10.0.0.2:7480
+                 */
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Node"];
+                };
+            };
+            /** @description `/problems/unauthorized`: A token is needed. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/forbidden`: The token does not open this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/node_not_found`: There is no such node. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/invalid`: A field is wrong. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/ledger_unavailable`: The ledger is not available. `/problems/shutting_down`: Shutting down. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
     "drain-node": {
         parameters: {
             query?: never;
@@ -4204,6 +4321,11 @@ export interface operations {
                 /** @description Only tasks in this state; retrying: those pending tasks of which an attempt was made; held: those whose countdown is held, which are pending too; finished: those that are kept, the one first that finished first. Without it, all but the dead and the finished. Dead and finished need a topic. */
                 state?: "pending" | "retrying" | "held" | "ready" | "delivering" | "dead" | "finished";
                 /**
+                 * @description Only tasks that the node of this name has, those that it has adopted included.
+                 * @example 10.0.0.2:7480
+                 */
+                node?: string;
+                /**
                  * @description Only tasks whose ids begin so.
                  * @example order-4
                  */
@@ -4270,6 +4392,15 @@ export interface operations {
             };
             /** @description `/problems/forbidden`: The token does not open this. */
             403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/node_not_found`: There is no such node. */
+            404: {
                 headers: {
                     [name: string]: unknown;
                 };
