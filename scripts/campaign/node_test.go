@@ -197,10 +197,26 @@ func (f *fleet) ended(r *run) {
 	n := r.node
 	over := f.history.Begin(crash.Killed, n.name)
 	defer over()
-	f.wrong("ended by itself", "%s, run %d, at %s: %v", n.name, r.n, rig.Stamp(time.Now()), r.cmd.ProcessState)
+	if !f.forgotten(n) {
+		f.wrong("ended by itself", "%s, run %d, at %s: %v", n.name, r.n, rig.Stamp(time.Now()), r.cmd.ProcessState)
+	}
 	n.life.Lock()
 	defer n.life.Unlock()
 	if n.latest() == r && !f.stopping() {
 		n.bringUp()
 	}
+}
+
+// forgotten reports whether a node was out of touch for as long as others wait for it, and Redis has
+// lost who is registered: then it ends (docs/decisions/0005-missing-token.md).
+func (f *fleet) forgotten(n *node) bool {
+	lately := time.Now().Add(-notice(f.failoverAfter))
+	away, lost := false, false
+	for _, x := range f.history.Faults() {
+		over := !x.End.IsZero() && x.End.Before(lately)
+		long := x.End.IsZero() || x.End.Sub(x.Start) > f.failoverAfter*8/10
+		away = away || x.Node == n.name && long && !over
+		lost = lost || !x.Lost.IsZero() && !over
+	}
+	return away && lost
 }
