@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 var unshaken = []string{"kill", "stop", "cut", "halfopen", "drain", "handover", "restart", "roll", "spool", "down", "late", "full"}
 
 func fromEnvironment(t *testing.T) options {
-	o := options{nodes: 3, tasks: 1500, duration: 16 * time.Second, failoverAfter: 1500 * time.Millisecond}
+	o := options{nodes: 3, tasks: 700, duration: 12 * time.Second, failoverAfter: 1500 * time.Millisecond}
 	o.seeds = []uint64{45} // a restart beside all of them, a cut while Redis is down
 	fail := func(name, text string, err error) {
 		t.Fatalf("%s=%q: %v", name, text, err)

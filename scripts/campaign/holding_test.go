@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/goccy/go-json"
@@ -59,13 +60,20 @@ func (f *fleet) resume(o *order, r *run) bool {
 
 // resumeAll resumes what callers have left held.
 func (f *fleet) resumeAll() {
-	for _, o := range f.grown.takeHeld() {
-		if !rig.Within(50*time.Millisecond, startWithin, func() bool {
-			return slices.ContainsFunc(f.nodes, func(n *node) bool { return f.resume(o, n.latest()) })
-		}) {
-			f.wrong("not resumed", "no node resumes %s", o.id)
-		}
+	var resuming sync.WaitGroup
+	places := make(chan struct{}, 8) // of requests under way
+	for i, o := range f.grown.takeHeld() {
+		places <- struct{}{}
+		resuming.Go(func() {
+			defer func() { <-places }()
+			if !rig.Within(50*time.Millisecond, startWithin, func() bool {
+				return f.resume(o, f.nodes[i%len(f.nodes)].latest())
+			}) {
+				f.wrong("not resumed", "no node resumes %s", o.id)
+			}
+		})
 	}
+	resuming.Wait()
 }
 
 var bulkFeature = feature{
