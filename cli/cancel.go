@@ -48,7 +48,8 @@ func (c *cancel) Run(ctx context.Context, std streams, bad *faults) error {
 		return err
 	}
 	return each(c.IDs, func(id string) error {
-		if err := s.Cancel(ctx, id); err != nil {
+		_, err := patiently(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.Cancel(ctx, id) })
+		if err != nil {
 			return err
 		}
 		return s.print(func(w io.Writer) { fmt.Fprintf(w, "%s is cancelled\n", id) })

@@ -32,7 +32,7 @@ func (c *fire) Run(ctx context.Context, std streams, bad *faults) error {
 		return c.run(ctx, s, client.Act{Action: client.FireAction, Query: q}, "made due now")
 	}
 	return each(c.IDs, func(id string) error {
-		t, err := s.Fire(ctx, id)
+		t, err := patiently(ctx, s, func(ctx context.Context) (*client.Task, error) { return s.Fire(ctx, id) })
 		if err != nil {
 			return err
 		}
@@ -80,7 +80,7 @@ func (c *holding) each(
 		return c.run(ctx, s, client.Act{Action: a, Query: q}, done)
 	}
 	return each(c.IDs, func(id string) error {
-		t, err := one(s.Client, ctx, id)
+		t, err := patiently(ctx, s, func(ctx context.Context) (*client.Task, error) { return one(s.Client, ctx, id) })
 		if err != nil {
 			return err
 		}

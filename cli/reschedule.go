@@ -49,7 +49,7 @@ func (c *reschedule) Run(ctx context.Context, std streams, bad *faults) error {
 			return err
 		}
 	}
-	t, err := s.Change(ctx, c.ID, m)
+	t, err := patiently(ctx, s, func(ctx context.Context) (*client.Task, error) { return s.Change(ctx, c.ID, m) })
 	if err != nil {
 		return err
 	}

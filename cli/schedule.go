@@ -56,7 +56,7 @@ func (c *schedule) Run(ctx context.Context, std streams, bad *faults) error {
 	if c.Replace {
 		call = s.Put
 	}
-	t, err := call(ctx, r)
+	t, err := patiently(ctx, s, func(ctx context.Context) (*client.Task, error) { return call(ctx, r) })
 	switch {
 	case errors.Is(err, client.ErrUnknown) && c.ID != "":
 		return fmt.Errorf("%w; it is safe to give the same command again", err)

@@ -87,15 +87,7 @@ const (
 type change struct {
 	deed  deed
 	value []byte
-	due   time.Time // zero: none
-}
-
-// dueOf returns the deadline of a key, zero if it has none, or does not exist.
-func dueOf(t *tasks.Task) time.Time {
-	if t == nil || t.State == tasks.Held {
-		return time.Time{}
-	}
-	return t.Due
+	due   deadline
 }
 
 // versionOf returns the version that a change must find. It is the zero Version if there is no
@@ -121,7 +113,7 @@ func (x *call) update(k *key, decide func(old *tasks.Task) change) (tasks.Task, 
 			return tasks.Task{}, err
 		}
 		var old *tasks.Task
-		if t.ID != "" && isLive(&t, time.Now()) {
+		if t.ID != "" && isLive(&t) {
 			old = &t
 		}
 		var now tasks.Task
@@ -178,7 +170,7 @@ func (x *call) apply(k *key, t *tasks.Task, live bool, want change) (tasks.Task,
 	}
 	switch want.deed {
 	case move:
-		return s.Reschedule(ctx, k.id, tasks.Move{Due: want.due})
+		return s.Reschedule(ctx, k.id, want.due.move())
 	case hold:
 		if err := x.c.server.persistent.admit(x.c.server); err != nil {
 			return tasks.Task{}, err
@@ -193,7 +185,7 @@ func (x *call) apply(k *key, t *tasks.Task, live bool, want change) (tasks.Task,
 // applyPut gives a key a value. A key that keeps its deadline keeps what else its task has.
 func (x *call) applyPut(ctx context.Context, k *key, t *tasks.Task, live bool, want change) (tasks.Task, error) {
 	s := x.scheduler()
-	if live && len(want.value) > 0 && want.due.Equal(dueOf(t)) {
+	if live && len(want.value) > 0 && want.due == dueOf(t) {
 		return s.Reschedule(ctx, k.id, tasks.Move{Payload: want.value})
 	}
 	r, err := x.request(k, want.value, want.due)
@@ -213,9 +205,9 @@ func (x *call) applyPut(ctx context.Context, k *key, t *tasks.Task, live bool, w
 
 // request returns the request for a key with a value. Error: that of persistent.admit, if it has no
 // deadline.
-func (x *call) request(k *key, value []byte, due time.Time) (r tasks.Request, err error) {
-	r = tasks.Request{ID: k.id, Topic: k.topic, Payload: value, Headers: k.headers(), Due: due}
-	if due.IsZero() {
+func (x *call) request(k *key, value []byte, due deadline) (r tasks.Request, err error) {
+	r = tasks.Request{ID: k.id, Topic: k.topic, Payload: value, Headers: k.headers(), Due: due.at, Delay: due.in}
+	if due.none() {
 		r.Held = true
 		err = x.c.server.persistent.admit(x.c.server)
 	}

@@ -42,7 +42,8 @@ func errorText(err error) string {
 		code = "OOM"
 	case errors.Is(err, tasks.ErrUnknown), errors.Is(err, tasks.ErrUnrecorded):
 		code = "UNKNOWN"
-	case errors.Is(err, tasks.ErrUnavailable), errors.Is(err, tasks.ErrClosed), errors.Is(err, context.Canceled):
+	case errors.Is(err, tasks.ErrUnavailable), errors.Is(err, tasks.ErrDraining), errors.Is(err, tasks.ErrClosed),
+		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		code = "TRYAGAIN"
 	}
 	return code + " " + err.Error()

@@ -3,10 +3,8 @@ package respapi
 import (
 	"math"
 	"strings"
-	"time"
 
 	"github.com/lapsehq/lapse/tasks"
-	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // conditions are those of EXPIRE.
@@ -40,14 +38,13 @@ func (x *call) readConditions(args [][]byte) (c conditions, ok bool) {
 	return c, true
 }
 
-// allow reports whether a key may get a deadline, in Unix milliseconds. No deadline counts as one
-// that never comes.
-func (c *conditions) allow(t *tasks.Task, when int64) bool {
-	due := dueOf(t)
-	now := due.UnixMilli()
+// allow reports whether a key may get a deadline. No deadline counts as one that never comes.
+func (c *conditions) allow(t *tasks.Task, want deadline) bool {
+	due, when := dueOf(t), want.seenFrom(t)
+	none := due.none()
 	switch {
-	case c.nx && !due.IsZero(), c.xx && due.IsZero(),
-		c.gt && (due.IsZero() || when <= now), c.lt && !due.IsZero() && when >= now:
+	case c.nx && !none, c.xx && none,
+		c.gt && (none || !when.After(due.at)), c.lt && !none && !when.Before(due.at):
 		return false
 	}
 	return true
@@ -68,22 +65,12 @@ func (x *call) expire(u unit) {
 		x.out.Error(errNotInteger)
 		return
 	}
-	now := time.Now().UnixMilli()
-	if u.seconds {
-		if when > math.MaxInt64/1000 || when < math.MinInt64/1000 {
-			x.invalidTime()
-			return
-		}
-		when *= 1000
+	if u.seconds && (when > math.MaxInt64/1000 || when < math.MinInt64/1000) {
+		x.invalidTime()
+		return
 	}
-	if u.relative {
-		if when > math.MaxInt64-now {
-			x.invalidTime()
-			return
-		}
-		when += now
-	}
-	if when > now+task.MaxAhead.Milliseconds() {
+	want, ok := deadlineOf(when, u)
+	if !ok {
 		x.invalidTime()
 		return
 	}
@@ -94,14 +81,14 @@ func (x *call) expire(u unit) {
 	var did deed
 	_, err := x.update(&k, func(old *tasks.Task) change {
 		switch {
-		case old == nil || !conds.allow(old, when):
+		case old == nil || !conds.allow(old, want):
 			did = leave
-		case when <= time.Now().UnixMilli():
+		case want.isPast(old):
 			did = remove
 		default:
 			did = move
 		}
-		return change{deed: did, due: time.UnixMilli(when)}
+		return change{deed: did, due: want}
 	})
 	if err != nil {
 		x.fail(err)
@@ -148,7 +135,7 @@ func runTTL(u unit) func(*call) {
 		}
 		n := t.Due.UnixMilli()
 		if u.relative {
-			n = max(n-time.Now().UnixMilli(), 0)
+			n = max(t.Due.Sub(t.SeenAt).Milliseconds(), 0)
 		}
 		if u.seconds {
 			n = (n + 500) / 1000

@@ -3,7 +3,6 @@ package respapi
 import (
 	"context"
 	"errors"
-	"time"
 
 	"github.com/lapsehq/lapse/respapi/internal/keyid"
 	"github.com/lapsehq/lapse/tasks"
@@ -85,13 +84,14 @@ func (x *call) found(ctx context.Context, k *key) (t tasks.Task, err error) {
 }
 
 // isLive reports whether a task is a key that exists: it waits for its deadline, or has none. Later
-// it is an expiry that is being delivered.
-func isLive(t *tasks.Task, now time.Time) bool {
+// it is an expiry that is being delivered. The clock of its owner counts, as it was when the task
+// was read: that clock says when the task is due.
+func isLive(t *tasks.Task) bool {
 	switch t.State {
 	case tasks.Held:
 		return true
 	case tasks.Pending:
-		return t.Attempt == 0 && t.Due.After(now)
+		return t.Attempt == 0 && t.Due.After(t.SeenAt)
 	}
 	return false
 }

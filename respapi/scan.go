@@ -44,10 +44,9 @@ func (s *Server) scanQuery(cursor uint64, limit int) tasks.ScanQuery {
 // page returns the keys of a page of the scheduler's scan that match a pattern; nil: all.
 func (x *call) page(cursor uint64, limit int, pattern []byte) (names []string, next uint64, err error) {
 	p, err := x.scheduler().Scan(x.ctx, x.c.server.scanQuery(cursor, limit))
-	now := time.Now()
 	for i := range p.Tasks {
 		t := &p.Tasks[i].Task
-		if !isLive(t, now) {
+		if !isLive(t) {
 			continue
 		}
 		if name, ok := x.c.server.nameOf(t); ok && (pattern == nil || glob.Match(pattern, name)) {

@@ -344,7 +344,7 @@ func (x *call) isNoString(name []byte) bool {
 	case err != nil:
 		x.fail(err)
 		return false
-	case isLive(&t, time.Now()):
+	case isLive(&t):
 		x.out.Error(errWrongType)
 		return false
 	}

@@ -4,10 +4,8 @@ import (
 	"errors"
 	"math"
 	"sync"
-	"time"
 
 	"github.com/lapsehq/lapse/tasks"
-	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // options are what SET and GETEX say besides the key and the value.
@@ -68,35 +66,26 @@ func (x *call) invalidTime() {
 }
 
 // until returns the deadline that an argument says. It answers and reports false if it is none.
-func (x *call) until(arg []byte, u unit) (due time.Time, ok bool) {
+func (x *call) until(arg []byte, u unit) (due deadline, ok bool) {
 	n, ok := parseInt(arg)
 	if !ok {
 		x.out.Error(errNotInteger)
 		return due, false
 	}
-	now := time.Now().UnixMilli()
-	if n <= 0 || u.seconds && n > math.MaxInt64/1000 {
+	if ok = n > 0 && (!u.seconds || n <= math.MaxInt64/1000); ok {
+		due, ok = deadlineOf(n, u)
+	}
+	if !ok {
 		x.invalidTime()
-		return due, false
 	}
-	if u.seconds {
-		n *= 1000
-	}
-	if u.relative {
-		n += now // below 0 if it is too much
-	}
-	if n <= 0 || n > now+task.MaxAhead.Milliseconds() {
-		x.invalidTime()
-		return due, false
-	}
-	return time.UnixMilli(n), true
+	return due, ok
 }
 
 // A setting is a SET that was understood.
 type setting struct {
 	options
 	key key
-	due time.Time // zero: none
+	due deadline
 }
 
 // plain reports whether neither the setting nor its events depend on what is there.
@@ -171,15 +160,15 @@ func (x *call) runSetting(s *setting, value []byte) {
 }
 
 // changed tells subscribers that a key was set.
-func (x *call) changed(k *key, due time.Time) {
+func (x *call) changed(k *key, due deadline) {
 	x.c.server.notify(classString, "set", k.name)
-	if !due.IsZero() {
+	if !due.none() {
 		x.c.server.notify(classGeneric, "expire", k.name)
 	}
 }
 
 // answerSet answers a plain SET.
-func (x *call) answerSet(k *key, due time.Time, err error) {
+func (x *call) answerSet(k *key, due deadline, err error) {
 	if err != nil {
 		x.fail(err)
 		return
@@ -286,7 +275,7 @@ func runSetNX(x *call) {
 		return
 	}
 	if done {
-		x.changed(&k, time.Time{})
+		x.changed(&k, deadline{})
 	}
 	x.out.Flag(done)
 }
@@ -309,7 +298,7 @@ func (x *call) pairs() (keys []key, requests []tasks.Request, ok bool) {
 		if !ok {
 			return nil, nil, false
 		}
-		r, err := x.request(&k, args[i+1], time.Time{})
+		r, err := x.request(&k, args[i+1], deadline{})
 		if err != nil {
 			x.fail(err)
 			return nil, nil, false
@@ -336,7 +325,7 @@ func runMSet(x *call) {
 			failed = err
 			continue
 		}
-		x.changed(&keys[i], time.Time{})
+		x.changed(&keys[i], deadline{})
 	}
 	if failed != nil {
 		x.fail(failed)
@@ -349,7 +338,7 @@ func runMSet(x *call) {
 var errKeyExists = errors.New("the key exists")
 
 // create makes a key that must not exist. Errors: errKeyExists; as of update.
-func (x *call) create(k *key, value []byte, due time.Time) (tasks.Task, error) {
+func (x *call) create(k *key, value []byte, due deadline) (tasks.Task, error) {
 	exists := false
 	t, err := x.update(k, func(old *tasks.Task) change {
 		if exists = old != nil; exists {
@@ -386,14 +375,14 @@ func runMSetNX(x *call) {
 			continue
 		}
 		var t tasks.Task
-		if t, err = x.create(&keys[i], requests[i].Payload, time.Time{}); err == nil {
+		if t, err = x.create(&keys[i], requests[i].Payload, deadline{}); err == nil {
 			made[i] = versionOf(&t)
 		}
 	}
 	if err == nil {
 		for i := range keys {
 			if _, ok := made[i]; ok {
-				x.changed(&keys[i], time.Time{})
+				x.changed(&keys[i], deadline{})
 			}
 		}
 		x.out.Int(1)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"math"
 	"strconv"
-	"time"
 
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -13,7 +12,7 @@ import (
 // live returns the task of a key that exists, nil of one that does not. Errors: as of found.
 func (x *call) live(ctx context.Context, k *key) (*tasks.Task, error) {
 	t, err := x.found(ctx, k)
-	if err != nil || t.ID == "" || !isLive(&t, time.Now()) {
+	if err != nil || t.ID == "" || !isLive(&t) {
 		return nil, err
 	}
 	return &t, nil
@@ -183,7 +182,7 @@ func runGetEx(x *call) {
 		}
 		return
 	}
-	var due time.Time
+	var due deadline
 	if o.until != nil {
 		if due, ok = x.until(o.until, o.unit); !ok {
 			return
@@ -199,7 +198,7 @@ func runGetEx(x *call) {
 			if old.State != tasks.Held {
 				did.deed = hold
 			}
-		case !due.After(time.Now()):
+		case due.isPast(old):
 			did.deed = remove
 		default:
 			did = change{deed: move, due: due}

@@ -210,8 +210,11 @@ func (s *Scheduler) planAct(ctx context.Context, a *Act) (*actPlan, error) {
 		p.begins = a.Shift != 0 && !a.Dry
 	} else {
 		c, ok := cluster.DecodeActCursor(a.Query.Cursor)
-		if !ok || c.Digest != p.digest || !s.engine.Stampable(c.Stamp) {
+		if !ok || c.Digest != p.digest || c.Stamp == 0 {
 			return nil, task.Invalid("cursor", "must be the next_cursor of the call before, whose fields were the same")
+		}
+		if !s.engine.Stampable(c.Stamp) {
+			return nil, task.Invalid("cursor", "must be of a node whose clock is at most an hour ahead of that of this node")
 		}
 		p.stamp = c.Stamp
 		if a.IDs == nil && c.After != (recovery.Ref{}) {

@@ -3,6 +3,7 @@ package tasks_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -255,4 +256,36 @@ func TestActsWhileMemoryIsFull(t *testing.T) {
 			t.Errorf("stamps %d and %d, versions %d and %d", f.Stamp, plain.Stamp, f.Append(nil)[0], plain.Append(nil)[0])
 		}
 	})
+}
+
+// What an act at a node whose clock is ahead keeps others from is refused with the reason.
+func TestActsOfAClockAhead(t *testing.T) {
+	for _, ahead := range []time.Duration{10 * time.Minute, 2 * time.Hour} {
+		fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+			fast := f.start("fast", fleetShards, Config{Clock: func() time.Time { return time.Now().Add(ahead) }})
+			pass(5 * time.Second)
+			f.nodes[0].must(Request{ID: "t", Topic: "x", Delay: 100 * time.Hour})
+			shift := Act{Action: MoveAction, Shift: time.Minute, Query: Query{Topic: "x"}}
+			begun, err := fast.Act(t.Context(), shift)
+			want(t, "Act", err, nil)
+			shift.Query.Cursor = begun.Cursor
+			if ahead > time.Hour {
+				_, err = f.nodes[1].Act(t.Context(), shift)
+				if want(t, "Act", err, ErrInvalid); !strings.Contains(err.Error(), "whose clock is at most an hour ahead") {
+					t.Errorf("with the cursor of a node that is %v ahead: %v", ahead, err)
+				}
+			}
+			moved, err := fast.Act(t.Context(), shift)
+			if want(t, "Act", err, nil); moved.Done != 1 {
+				t.Fatalf("moved: %+v", moved)
+			}
+			held, err := f.nodes[1].Act(t.Context(), Act{Action: HoldAction, Query: Query{Topic: "x"}})
+			if want(t, "Act", err, nil); len(held.Failed) != 1 {
+				t.Fatalf("held: %+v", held)
+			}
+			if err := held.Failed[0].Err; !errors.Is(err, ErrRevision) || !strings.Contains(err.Error(), "a node whose clock is at least") {
+				t.Errorf("refused: %v", err)
+			}
+		})
+	}
 }

@@ -1,7 +1,11 @@
 package tasks_test
 
 import (
+	"errors"
+	"fmt"
+	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -25,6 +29,38 @@ func TestTombstonesOfOneID(t *testing.T) {
 		want := []recovery.DirectoryUpdate{{ID: "x", Old: dirEntry(3)}, {ID: "y", Old: dirEntry(2)}}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)
+		}
+	})
+}
+
+// While shards are acquired the directory is behind for moments, which is no warning. What lasts is
+// one, and so is its end.
+func TestDirectoryThatIsBehind(t *testing.T) {
+	const warning, over = "cannot be brought up to date", "the directory of ids is up to date again"
+	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+		b := f.nodes[1]
+		for i := range 3 {
+			other := f.start(fmt.Sprint("other", i), fleetShards, Config{})
+			want(t, "MarkIndexed", other.member.MarkIndexed(t.Context(), false), nil)
+			other.crash()
+			b.adopt(other)
+			pass(3 * time.Second)
+		}
+		if f.log.has(warning) || f.log.has(over) {
+			t.Errorf("the log tells of moments: %s", f.log.all())
+		}
+
+		b.must(Request{Topic: "x", ID: "gone", Delay: time.Hour})
+		b.member.fail("Update", slices.Repeat([]error{errors.New("no directory")}, 1000)...)
+		want(t, "Cancel", b.Cancel(t.Context(), "gone"), nil)
+		pass(time.Minute)
+		if f.log.count(warning) != 1 {
+			t.Errorf("after a minute, the log warns %d times", f.log.count(warning))
+		}
+		b.member.heal()
+		pass(time.Minute)
+		if f.log.count(warning) != 1 || f.log.count(over) != 1 {
+			t.Errorf("the log warns %d times, and tells %d times that it is over", f.log.count(warning), f.log.count(over))
 		}
 	})
 }

@@ -38,6 +38,9 @@ type Task struct {
 	LastError   string    // of the last failed attempt, or why it was buried
 	Node        string    // the node that owns it
 	Spooled     bool      // the ledger does not have it yet, see Config.Spool
+	// SeenAt is when the owner has read it, by the owner's clock, which Due and Next go by. Set by
+	// Get and Scan.
+	SeenAt time.Time
 	// HeldAt is when the countdown of a held task was held; zero: it is not. Due and Next are what
 	// they were then. Remaining is the time from HeldAt to Next; 0: the task was due.
 	HeldAt    time.Time

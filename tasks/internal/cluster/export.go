@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/portable"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -30,7 +31,7 @@ func (s *Cluster) exportLocal(ctx context.Context, asked wireExportQuery) (a exp
 	})
 	for _, item := range part.Items {
 		if _, ok := st[item.Shard]; ok {
-			a.Items = append(a.Items, wireExported{wireExportedAt(item.Position), item.Record})
+			a.Items = append(a.Items, wireExported{wireExportedAt(item.Position), item.Record, item.SeenAt})
 		}
 	}
 	a.Last, a.Unreadable = (*wireExportedAt)(part.Last), part.Unreadable
@@ -54,7 +55,7 @@ func (s *Cluster) exportAll(ctx context.Context, q portable.Query) (portable.Par
 	c := fanOut[wireExportQuery, exportReply, *exportReply]{Cluster: s, method: ExportMethod, query: encodeExportQuery(&q), here: (*Cluster).exportLocal, deadAlone: q.Pass == portable.Buried}
 	c.take = func(a *exportReply, _ func(recovery.ShardID) bool) {
 		for _, item := range a.Items {
-			all.Items = append(all.Items, portable.Item{Position: portable.Position(item.At), Record: item.Record})
+			all.Items = append(all.Items, portable.Item{Position: portable.Position(item.At), Record: item.Record, SeenAt: item.SeenAt})
 		}
 		all.Unreadable += a.Unreadable
 		last := (*portable.Position)(a.Last)
@@ -273,6 +274,7 @@ func (s *Cluster) Scan(ctx context.Context, q task.ScanQuery) (page task.ScanPag
 		if page.Tasks[i], err = portable.Exported(items[i].ID, items[i].Record); err != nil {
 			return task.ScanPage{}, fmt.Errorf("%w: the record of a task: %w", task.ErrUnavailable, err)
 		}
+		page.Tasks[i].SeenAt = engine.FromMillis(items[i].SeenAt)
 	}
 	return page, nil
 }

@@ -26,6 +26,7 @@ type wireExportedAt struct {
 type wireExported struct {
 	At     wireExportedAt `json:"At"`
 	Record []byte         `json:"Record"`
+	SeenAt int64          `json:"SeenAt,omitempty"`
 }
 
 // An exportReply is a portable.Part.

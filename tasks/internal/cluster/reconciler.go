@@ -108,10 +108,12 @@ func (s *Cluster) IsIndexed() bool {
 // A reconciler keeps the directory in order, as far as it is about this node's tasks.
 type reconciler struct {
 	*Cluster
-	marked      uint64        // Fleet.indexing, when MarkIndexed last recorded it
-	position    string        // of the walk through all entries
-	walked      time.Duration // when it took its last step
-	unreachable bool          // the directory could not be reached the last time
+	marked   uint64        // Fleet.indexing, when MarkIndexed last recorded it
+	position string        // of the walk through all entries
+	walked   time.Duration // when it took its last step
+	behind   bool          // its last run has failed
+	since    time.Duration // behind: since when
+	warned   bool          // behind: and the log has told so
 }
 
 func (s *Cluster) reconcilerLoop() {
@@ -132,13 +134,32 @@ func (c *reconciler) runOnce() {
 	for _, step := range []func(context.Context) error{c.suspectAcquired, c.index, c.removeTombstones, c.walk} {
 		err = errors.Join(err, step(c.engine.Life.Context))
 	}
-	switch { // once an outage
-	case err != nil && !c.unreachable && !c.engine.IsClosing():
-		c.engine.Config.Log.Warn("the directory of ids cannot be brought up to date", "node", c.engine.Config.Node, "error", err)
-	case err == nil && c.unreachable:
-		c.engine.Config.Log.Info("the directory of ids is up to date again", "node", c.engine.Config.Node)
+	if !c.engine.IsClosing() {
+		c.tell(err)
 	}
-	c.unreachable = err != nil
+}
+
+// behindAfter is how long the directory must have been behind before the log warns. While shards
+// are acquired, it is for moments.
+const behindAfter = 2 * time.Second
+
+// tell logs once that the directory has been behind for long, and once that this is over.
+func (c *reconciler) tell(err error) {
+	log, now := c.engine.Config.Log.With("node", c.engine.Config.Node), c.engine.Elapsed()
+	if !c.behind {
+		c.since = now
+	}
+	switch {
+	case err == nil && c.warned:
+		log.Info("the directory of ids is up to date again", "after", (now - c.since).Round(time.Millisecond))
+		c.warned = false
+	case err != nil && !c.warned && now-c.since >= behindAfter:
+		log.Warn("the directory of ids cannot be brought up to date", "for", (now - c.since).Round(time.Millisecond), "error", err)
+		c.warned = true
+	case err != nil && !c.behind:
+		log.Debug("the directory of ids is not up to date yet", "error", err)
+	}
+	c.behind = err != nil
 }
 
 func (c *reconciler) forgetCancels() {

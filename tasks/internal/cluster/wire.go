@@ -43,6 +43,7 @@ type WireTask struct {
 	Finished    time.Time         `json:"Finished,omitzero"`
 	Outcome     task.Outcome      `json:"Outcome,omitempty"`
 	Target      *wireTarget       `json:"Target,omitempty"`
+	SeenAt      time.Time         `json:"SeenAt,omitzero"`
 }
 
 // A wireAttempt is a task.Attempt.
@@ -60,7 +61,7 @@ func EncodeTask(t *task.Task) WireTask {
 	w := WireTask{
 		t.ID, t.Topic, t.State, t.Due, t.Next, t.Payload, t.Headers, t.Group, t.MaxLateness, t.Attempt, t.Revision,
 		t.Created, t.Died, t.Reason, t.LastError, t.Node, t.Spooled, t.Repeated, nil, t.HeldAt, t.Remaining,
-		t.Finished, t.Outcome, encodeTarget(t.Target),
+		t.Finished, t.Outcome, encodeTarget(t.Target), t.SeenAt,
 	}
 	for _, a := range t.Attempts {
 		w.Attempts = append(w.Attempts, wireAttempt(a))
@@ -74,7 +75,7 @@ func (w *WireTask) decode() task.Task {
 		Group: w.Group, MaxLateness: w.MaxLateness, Attempt: w.Attempt, Revision: w.Revision,
 		Created: w.Created, Died: w.Died, Reason: w.Reason, LastError: w.LastError, Node: w.Node, Spooled: w.Spooled, Repeated: w.Repeated,
 		HeldAt: w.HeldAt, Remaining: w.Remaining,
-		Finished: w.Finished, Outcome: w.Outcome, Target: w.Target.decode(),
+		Finished: w.Finished, Outcome: w.Outcome, Target: w.Target.decode(), SeenAt: w.SeenAt,
 	}
 	for _, a := range w.Attempts {
 		t.Attempts = append(t.Attempts, task.Attempt(a))

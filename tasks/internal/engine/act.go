@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -28,8 +29,9 @@ type ActQuery struct {
 var (
 	// ErrNotSelected is returned for a task that an act is not for, or not any more.
 	ErrNotSelected = errors.New("not selected")
-	// ErrActedSince is returned for a task that an act has changed that began later.
-	ErrActedSince = task.KindOf(task.ErrRevision, "another action has changed the task since this one began")
+	// ErrActedSince is returned for a task that an act has changed that began later, or at a node
+	// whose clock is ahead.
+	ErrActedSince = task.KindOf(task.ErrRevision, "an action that began later, or at a node whose clock is ahead, has changed the task")
 	errActed      = errors.New("an earlier call of this action has changed the task")
 )
 
@@ -54,13 +56,18 @@ func (s *Engine) Stampable(stamp uint64) bool {
 }
 
 // changes returns nil if an act is to change a task whose record has this stamp. Otherwise it
-// returns errActed or ErrActedSince.
-func (q *ActQuery) changes(stamp uint64) error {
+// returns errActed or ErrActedSince, which says by how much the other act's clock is ahead of this
+// node's, if that is why.
+func (q *ActQuery) changes(stamp uint64, now time.Time) error {
 	switch {
 	case q.Stamp == 0 || stamp < q.Stamp:
 		return nil
 	case stamp == q.Stamp:
 		return errActed
+	}
+	if ahead := record.StampedAt(stamp).Sub(now); ahead >= task.FarClock {
+		return task.KindOf(ErrActedSince, fmt.Sprintf("an action that began at a node whose clock is at least %v ahead has changed the task: "+
+			"correct that clock, or begin this action again after as long", ahead.Round(time.Millisecond)))
 	}
 	return ErrActedSince
 }
@@ -131,7 +138,7 @@ func (s *Engine) actOn(ctx context.Context, q *ActQuery, id string, c *PendingWr
 	if q.Select != nil && !s.isSelectedLocked(q.Select, sl, id) {
 		return 0, ErrNotSelected
 	}
-	switch err := q.changes(record.Stamp(s.Store.Record(sl))); {
+	switch err := q.changes(record.Stamp(s.Store.Record(sl)), s.Config.Clock()); {
 	case errors.Is(err, errActed) && q.Select == nil:
 		return 0, nil
 	case errors.Is(err, errActed):

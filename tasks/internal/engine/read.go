@@ -19,7 +19,12 @@ import (
 )
 
 // Get returns a task of this node. Errors: as of tasks.Scheduler.Get.
-func (s *Engine) Get(ctx context.Context, id string) (task.Task, error) {
+func (s *Engine) Get(ctx context.Context, id string) (t task.Task, err error) {
+	defer func() {
+		if err == nil {
+			t.SeenAt = s.Config.Clock().UTC()
+		}
+	}()
 	n, sl, err := s.lockTask(ctx, id)
 	for rechecked := false; errors.Is(err, task.ErrDead) || errors.Is(err, ErrKept); {
 		t, absent := s.getBuried(ctx, id)
@@ -38,7 +43,7 @@ func (s *Engine) Get(ctx context.Context, id string) (task.Task, error) {
 		return task.Task{}, err
 	}
 	defer s.Unlock()
-	t, err := s.readLocked(n, sl, task.ConditionsOf(ctx))
+	t, err = s.readLocked(n, sl, task.ConditionsOf(ctx))
 	if err == nil {
 		f := s.Store.Fields(sl)
 		t.Attempts = attemptsOf(&f)

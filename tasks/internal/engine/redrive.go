@@ -139,7 +139,7 @@ func (x *Redrive) Piece(ctx context.Context, ids []string) error {
 			return
 		}
 		if x.act != nil {
-			if err := x.act.changes(f.Stamp); err != nil {
+			if err := x.act.changes(f.Stamp, x.Config.Clock()); err != nil {
 				acted[keys[i]] = errors.Is(err, ErrActedSince)
 				return
 			}

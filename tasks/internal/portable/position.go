@@ -83,7 +83,8 @@ type Query struct {
 type Item struct {
 	Position
 	Record []byte
-	Shard  int // its number at this node
+	Shard  int   // its number at this node
+	SeenAt int64 // when it was read, by its node's clock, in Unix milliseconds
 }
 
 // A Part is what one node has for a Query.

@@ -39,6 +39,7 @@ type reading struct {
 	most  int // bytes
 	items int // at most
 	until time.Time
+	now   int64  // as of Item.SeenAt
 	brief []byte // a record without its payload
 }
 
@@ -53,7 +54,7 @@ func ReadUntil(ctx context.Context, e *engine.Engine, q *Query, until time.Time)
 	if err := e.AwaitRead(ctx); err != nil {
 		return Part{}, err
 	}
-	r := &reading{Engine: e, query: q, until: until}
+	r := &reading{Engine: e, query: q, until: until, now: e.Now()}
 	r.most = min(cmp.Or(q.Bytes, task.MaxPageBytes), task.MaxPageBytes)
 	r.items = min(max(cmp.Or(q.Items, MostItems), 1), MostItems)
 	var err error
@@ -82,7 +83,7 @@ func (r *reading) wants(topic string) bool {
 
 // add adds a task. It reports false if no more are wanted.
 func (r *reading) add(at Position, rec []byte, shard int) bool {
-	r.part.Items = append(r.part.Items, Item{at, bytes.Clone(rec), shard})
+	r.part.Items = append(r.part.Items, Item{at, bytes.Clone(rec), shard, r.now})
 	r.bytes += itemBytes + len(at.ID) + len(rec)
 	return !r.filled()
 }
@@ -197,6 +198,7 @@ func first(all []candidate) []candidate { return sorted(all)[:MostItems] }
 func (r *reading) copied(some []candidate) (full bool) {
 	r.Mu.Lock()
 	defer r.Unlock()
+	r.now = r.Now()
 	for i := range some {
 		c := &some[i]
 		if sl := r.Store.Slot(c.slot); sl.State.Shown() != 0 && string(r.Store.ID(sl)) == c.ID {

@@ -31,6 +31,9 @@ func LowestStamp(now time.Time) uint64 { return uint64(max(now.UnixMilli(), 0)) 
 // NewStamp returns a stamp of an action that begins now.
 func NewStamp(now time.Time) uint64 { return LowestStamp(now) + rand.Uint64N(1<<stampNoise) }
 
+// StampedAt returns when the action of a stamp began, by the clock of its node.
+func StampedAt(stamp uint64) time.Time { return time.UnixMilli(int64(stamp >> stampNoise)) }
+
 // Stamp returns that of the last action that has changed the task; 0: none has.
 func Stamp(rec []byte) uint64 {
 	if Flags(rec)&hasStamp == 0 {
