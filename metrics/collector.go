@@ -191,6 +191,10 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	counter(eventsLost, s.EventsLost)
 	gauge(coalescing, float64(s.Coalescing))
 	counter(coalesced, s.Coalesced)
+	gauge(clockOffset, 0, s.Node)
+	for i := range s.Clocks {
+		gauge(clockOffset, s.Clocks[i].Ahead.Seconds(), s.Clocks[i].Node)
+	}
 	counter(clockSteps, s.ClockSteps)
 
 	if c.server != nil {

@@ -107,6 +107,7 @@ var (
 	respSubscribers = name("resp_subscribers", "Clients of Redis that have subscribed to a channel or a pattern at this node, now.")
 	respCut         = name("resp_subscribers_cut_total", "Subscribers that this node has cut off since its start because they did not read what they had subscribed to. What was on its way to them is lost.")
 	respDropped     = name("resp_events_dropped_total", "Events that subscribers have not got since the start of this node, by reason: unsent (other nodes did not get them, because too much waited to be sent to them); lost (expired events of topics with another way of delivery than keyevent, which came faster than the node can publish them). Expired events that are acknowledged are not among them: they are sent again.", "reason")
+	clockOffset     = name("clock_offset_seconds", "The clock of another node minus that of this one, in seconds, by the name of the other node; 0 for the node itself. Tasks are due by the clock of the node that owns them: from 0.1 on it is a warning.", "peer")
 	clockSteps      = name("clock_steps_total", "Jumps of the wall clock of this node that it has noticed since its start. Deadlines are kept by that clock: find out what sets it.")
 )
 
@@ -138,7 +139,7 @@ var all = []*prometheus.Desc{
 	info, build, ready, replayRecords, replaySeconds, rescued, missedWakes, leasesReturned,
 	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, workers, crowd, concurrency, reserves, help, unsettled, auditChecked, auditRepaired, ledgerRewinds,
 	ledgerUp, ledgerStalled, ledgerAccepting, ledgerCommits, ledgerChanges, ledgerRepeats, commitTook, ledgerQueued, spoolTasks, spoolMoved, unknownRecords,
-	arenaBytes, arenaLive, armed, eventStreams, eventsLost, coalescing, coalesced, httpRefused, httpTook, clockSteps,
+	arenaBytes, arenaLive, armed, eventStreams, eventsLost, coalescing, coalesced, httpRefused, httpTook, clockOffset, clockSteps,
 	respNow, respTotal, respCommands, respTook, respSubscribers, respCut, respDropped,
 	nodesNow, shardsNow, shardsGained, shardsYielded, shardsLost, shardTasks, unsure, unsureBegun, lostDeliveries, draining,
 	asked, askedInVain, resent, answered, refused, asking, answering,

@@ -1,6 +1,9 @@
 package tasks_test
 
 import (
+	"slices"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -56,4 +59,38 @@ func TestAllTheDeadAfterClockStep(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Each node compares its clock with those of the others, and warns of one that differs by 100 ms.
+func TestClocksOfOthers(t *testing.T) {
+	fleetBubble(t, 1, func(t *testing.T, f *fleet) {
+		var ahead atomic.Int64
+		f.join("fast", 2, tasks.Config{Clock: func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }})
+		a := f.nodes[0]
+		const differs, over = "the clock of node fast is", "the clock of another node is in step again"
+		for _, step := range []struct {
+			ahead       time.Duration
+			warned      bool
+			begun, over int
+		}{
+			{99 * time.Millisecond, false, 0, 0},
+			{100 * time.Millisecond, true, 1, 0},
+			{95 * time.Millisecond, true, 1, 0},
+			{time.Hour, true, 1, 0},
+			{50 * time.Millisecond, false, 1, 1},
+			{-time.Minute, true, 2, 1},
+			{0, false, 2, 2},
+		} {
+			ahead.Store(int64(step.ahead))
+			pass(10 * time.Second)
+			warned := slices.ContainsFunc(a.Readiness().Storage.Warnings, func(w string) bool { return strings.Contains(w, differs) })
+			if warned != step.warned || a.log.count(differs) != step.begun || a.log.count(over) != step.over {
+				t.Errorf("%v ahead: warned is %v, and the log tells %d and %d times", step.ahead, warned, a.log.count(differs), a.log.count(over))
+			}
+			clocks := a.Stats().Clocks
+			if len(clocks) != 1 || clocks[0].Node != "fast" || clocks[0].Ahead != step.ahead {
+				t.Errorf("%v ahead: %+v", step.ahead, clocks)
+			}
+		}
+	})
 }

@@ -32,6 +32,7 @@ func (s *Scheduler) Readiness() Readiness {
 		r.Storage = reporter.Health()
 		r.LedgerOK = r.LedgerOK && r.Storage.Err == nil
 	}
+	r.Storage.Warnings = append(r.Storage.Warnings, s.cluster.ClockWarnings()...)
 	r.Waiting = append(s.engine.Waits.List(), r.Storage.Waiting...)
 	slices.SortStableFunc(r.Waiting, func(a, b Waiting) int { return a.Since.Compare(b.Since) })
 	s.engine.Mu.Lock()

@@ -41,7 +41,8 @@ type health struct {
 
 	mu    sync.Mutex // guards everything below
 	state recovery.Health
-	since time.Time // when the outage of state.Err began
+	since time.Time     // when the outage of state.Err began
+	clock []clockSample // of the last heartbeats
 }
 
 // Health implements recovery.Reporter. The answers that it reports are those to heartbeats,
@@ -183,6 +184,22 @@ func (h *health) noteWarning(setting, warning string) {
 	}
 }
 
+// A clockSample is the distance of the server's clock, and by how much it may be wrong: the server
+// read its clock at some moment of the call.
+type clockSample struct{ ahead, err time.Duration }
+
+// clockSamples is how many samples are kept: those of about failover_after. The shortest call is
+// the best measure of the clock.
+const clockSamples = 10
+
+func (h *health) noteClockLocked(s clockSample) {
+	if h.clock = append(h.clock, s); len(h.clock) > clockSamples {
+		h.clock = h.clock[1:]
+	}
+	best := slices.MinFunc(h.clock, func(a, b clockSample) int { return cmp.Compare(a.err, b.err) })
+	h.state.ClockAhead, h.state.ClockError = best.ahead, best.err
+}
+
 // measure notes the latency, the clocks' distance, and whether memory is running out.
 func (h *health) measure(ctx context.Context) error {
 	began := time.Now()
@@ -213,7 +230,7 @@ func (h *health) measure(ctx context.Context) error {
 	h.noteWarning(conn.ReplicaSetting, h.replication.Lack(replicas))
 	h.mu.Lock()
 	h.state.Latency = latency
-	h.state.ClockAhead = now.Sub(began.Add(latency / 2)).Round(time.Microsecond)
+	h.noteClockLocked(clockSample{now.Sub(began.Add(latency / 2)).Round(time.Microsecond), latency / 2})
 	h.mu.Unlock()
 	return nil
 }

@@ -92,4 +92,7 @@ type NodeStatus struct {
 	// How often this process could not be drained as DrainNode had asked, and why the last time.
 	DrainsFailed int    `json:"drains_failed,omitempty"`
 	DrainFault   string `json:"drain_fault,omitempty"`
+
+	// Clock is how far its clock is from that of the ledger's server; nil: it is not known.
+	Clock *ClockReading `json:"clock,omitempty"`
 }

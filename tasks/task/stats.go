@@ -59,6 +59,9 @@ type Stats struct {
 	Relay RelayStats // of calls to other nodes and from them; zero if the ledger is not shared
 	Spool SpoolStats // zero without Config.Spool
 
+	// Clocks are the clocks of the other nodes that are alive, as compared with this node's.
+	Clocks []ClockOffset
+
 	Ledger     recovery.CommitterStats
 	Armed      int   // entries of the wheel
 	ArenaBytes int64 // memory of records

@@ -53,7 +53,7 @@ func (s *Cluster) nodeStatus() task.NodeStatus {
 	st := task.NodeStatus{
 		Pending: all.Pending, Ready: all.Ready, Delivering: all.Delivering, Dead: all.Dead,
 		LatenessP50: all.Lateness.Quantile(0.5), LatenessP99: all.Lateness.Quantile(0.99),
-		Unsure: s.engine.Unsure(), Catching: !s.engine.IsReplayed(),
+		Unsure: s.engine.Unsure(), Catching: !s.engine.IsReplayed(), Clock: s.clockReading(),
 	}
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // peers is the state that a node has with the other nodes on behalf of its own receivers
@@ -19,7 +21,8 @@ type peers struct {
 	remoteWaiters map[remoteWaiterKey]*RemoteWaiter
 	Offloads      map[offloadKey]*offload
 	Counts        peerCounts
-	messages      messages // of the program; it has a mutex of its own
+	messages      messages           // of the program; it has a mutex of its own
+	clocks        []task.ClockOffset // of the nodes that are alive
 }
 
 func newPeers() peers {
@@ -61,6 +64,7 @@ func (s *Cluster) peersLoop() {
 }
 
 func (s *Cluster) peersOnce() {
+	s.compareClocks()
 	s.dropRemoteWaiters()
 	s.engine.Mu.Lock()
 	waiting := len(s.Peers.demands) > 0

@@ -1,6 +1,8 @@
 package cluster
 
 import (
+	"slices"
+
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -45,6 +47,7 @@ func (s *Cluster) Stats() task.Stats {
 	n := &s.engine.Shards.Counts
 	st.ShardsGained, st.ShardsYielded, st.ShardsLost, st.TasksDropped = n.Acquired, n.Transferred, n.Revoked, n.Evicted
 	st.UnsureDeliveries, st.LostDeliveries = n.Unsure, n.Doubtful
+	st.Clocks = slices.Clone(s.Peers.clocks)
 	x := &s.Peers.Counts
 	st.ReservesGiven, st.ReservesTaken = x.ReservesGiven, x.ReservesTaken
 	st.HelpTaken, st.HelpGiven = x.OffloadedOut, x.OffloadedIn
