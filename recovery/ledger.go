@@ -20,6 +20,10 @@ var (
 	// ErrUnanswered is returned by Transfer when the shard may have changed hands, now or later,
 	// when a delayed command arrives. Only another Transfer tells.
 	ErrUnanswered = errors.New("the ledger has not answered whether the shard has changed hands")
+	// ErrOwnerLost is returned by a Locator and a Directory while the ledger has lost which node
+	// owns a shard, or which nodes there are. The owners that live write it again with their next
+	// heartbeat; what a dead one owned is adopted.
+	ErrOwnerLost = errors.New("the ledger has lost which node owns the task")
 	// ErrDropped is what the committer reports for a change whose caller gave up before it
 	// was sent: the ledger has never seen it.
 	ErrDropped = errors.New("dropped before sending")

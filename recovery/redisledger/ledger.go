@@ -213,11 +213,15 @@ func Open(opts Options) (*Ledger, error) {
 		Replication: replication, Writing: make(chan struct{}, writers), Full: l.health.noteFull,
 		Client: client, Keys: l.keys, Self: self, Life: life, Log: l.log, Waits: l.waits, Mender: &l.mender,
 		Shards: opts.Shards, FailoverAfter: opts.FailoverAfter, Format: opts.Format, Version: opts.Version, Address: opts.Address,
-		Process: *opts.process, FateOf: opts.fateOf, Measure: l.health.measure, Note: l.health.note,
+		Process: *opts.process, FateOf: opts.fateOf, Measure: l.measure, Note: l.health.note,
 	})
 	l.directory = ids.New(ids.Config{
 		Client: client, Keys: l.keys, Log: l.log, FailoverAfter: opts.FailoverAfter,
-		Doubted: l.member.Notices.Doubted, Full: l.health.noteFull,
+		Full: l.health.noteFull,
+		Doubted: func() {
+			l.member.Notices.Doubted()
+			l.member.BeatSoon() // it finds what else is lost
+		},
 	})
 	l.bus = bus.New(bus.Config{
 		Client: client, Keys: l.keys, Self: self, Life: life, Log: l.log, ShardedSince: opts.shardedSince,
@@ -356,11 +360,33 @@ func (l *Ledger) adopt(ctx context.Context) (away []recovery.ShardID, err error)
 	if err := l.mender.Mend(ctx, mend.SharedKeys(l.keys, l.opts.Node)); err != nil {
 		return nil, err
 	}
+	if err := l.directory.Begin(ctx); err != nil {
+		return nil, err
+	}
+	if err := l.noteDataset(ctx); err != nil {
+		return nil, err
+	}
 	if err := l.member.Register(ctx); err != nil {
 		return nil, err
 	}
 	l.registered = true
 	return l.member.Adopt(ctx)
+}
+
+// measure looks at the servers, and whether they still have the data set.
+func (l *Ledger) measure(ctx context.Context) error {
+	if err := l.health.measure(ctx); err != nil {
+		return err
+	}
+	return l.noteDataset(ctx)
+}
+
+func (l *Ledger) noteDataset(ctx context.Context) error {
+	id, err := l.mender.Dataset(ctx)
+	if err != nil {
+		return err
+	}
+	return l.directory.NoteDataset(ctx, id)
 }
 
 // Close implements recovery.Ledger. It waits for the calls under way.

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -217,6 +218,9 @@ func (s *Cluster) unindexed(ctx context.Context) ([]string, error) {
 func unavailable(err error) error {
 	if err == nil {
 		return nil
+	}
+	if errors.Is(err, recovery.ErrOwnerLost) {
+		return fmt.Errorf("%w: %w", errOwnerLost, err)
 	}
 	return fmt.Errorf("%w: %w", task.ErrUnavailable, err)
 }

@@ -59,6 +59,10 @@ func lookupFailed(ctx context.Context, err error) error {
 	return unavailable(err)
 }
 
+// errOwnerLost is answered while the ledger has lost which node owns a task: no node can say then
+// that there is none. It is passing, as the owners write it again with their heartbeats.
+var errOwnerLost = task.KindOf(task.ErrNodeAway, "the ledger has lost which node owns the task; retry")
+
 // reasonOf returns why attempts have failed so far: the last error, unless that one says only that
 // the time ran out. before is the reason until then; nil with the first attempt.
 func reasonOf(before, last error) error {
@@ -257,7 +261,7 @@ func owned[A any](ctx context.Context, s *Cluster, q IDQuery, do func(context.Co
 // passing reports whether a task must be looked for again: its shard is changing hands or is being
 // read, or there was no time to look. Nothing was done with the task then.
 func passing(err error) bool {
-	for _, e := range []error{errNotMine, engine.ErrNotHeld, engine.ErrHandedOver, errOwnerSilent, errNoTime, task.ErrReplaying, relay.ErrUnheard} {
+	for _, e := range []error{errNotMine, engine.ErrNotHeld, engine.ErrHandedOver, errOwnerSilent, errOwnerLost, errNoTime, task.ErrReplaying, relay.ErrUnheard} {
 		if errors.Is(err, e) {
 			return true
 		}

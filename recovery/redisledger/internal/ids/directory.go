@@ -75,15 +75,16 @@ func New(c Config) *Directory { return &Directory{Config: c} }
 func (d *Directory) Lookup(ctx context.Context, ids []string) ([]recovery.DirectoryEntry, error) {
 	type question struct {
 		places []place
-		reply  *redis.SliceCmd
+		reply  *redis.SliceCmd // the entries, and the mark of the bucket
 	}
+	var buckets []uint8 // of each question
 	var reads []question
 	var servers []*redis.Cmd
 	err := d.Client.Pipe(ctx, func(p redis.Pipeliner) {
 		eachBucket(placesOf(len(ids), func(i int) string { return ids[i] }), func(bucket uint8, places []place) {
 			for part := range slices.Chunk(places, readAtOnce) {
 				reply := d.readRecords(ctx, p, d.Keys.IDs(bucket), len(part), func(i int) *string { return &ids[part[i].position] })
-				reads = append(reads, question{part, reply})
+				reads, buckets = append(reads, question{part, reply}), append(buckets, bucket)
 			}
 			if d.Client.IsCluster() || len(servers) == 0 {
 				servers = append(servers, d.askLineage(ctx, p, bucket))
@@ -94,9 +95,16 @@ func (d *Directory) Lookup(ctx context.Context, ids []string) ([]recovery.Direct
 		return nil, err
 	}
 	d.noteLineage(servers...)
+	marks := make([]string, len(reads))
+	for i, q := range reads {
+		marks[i], _ = q.reply.Val()[len(q.places)].(string)
+	}
+	if err := d.checkMarks(ctx, buckets, marks); err != nil {
+		return nil, err
+	}
 	found := make([]recovery.DirectoryEntry, len(ids))
 	for _, q := range reads {
-		for i, v := range q.reply.Val() {
+		for i, v := range q.reply.Val()[:len(q.places)] {
 			if value, ok := v.(string); ok {
 				at := q.places[i].position
 				if found[at], err = layout.DecodeEntry(value); err != nil {
@@ -134,7 +142,14 @@ func (d *Directory) Update(ctx context.Context, changes []recovery.DirectoryUpda
 		if err != nil {
 			return nil, err
 		}
-		for i := 0; i+1 < len(v.Values); i += 2 {
+		marks := make([]string, len(c.buckets))
+		for i := range marks {
+			marks[i] = v.Text(i)
+		}
+		if err := d.checkMarks(ctx, c.buckets, marks); err != nil {
+			return nil, err
+		}
+		for i := len(marks); i+1 < len(v.Values); i += 2 {
 			n := v.Number(i)
 			if n < 1 || n > int64(len(c.places)) {
 				return nil, fmt.Errorf("unexpected reply of a script: %v", v.Values)
@@ -156,15 +171,15 @@ func (d *Directory) Update(ctx context.Context, changes []recovery.DirectoryUpda
 // readAtOnce is how many small values are asked for in one command.
 const readAtOnce = 1024
 
-// readRecords reads n fields of a hash whose values are small.
+// readRecords reads n fields of a bucket, whose values are small, and its mark.
 // Pointers to strings spare an allocation for each.
 func (d *Directory) readRecords(ctx context.Context, p redis.Pipeliner, key string, n int, id func(i int) *string) *redis.SliceCmd {
-	args := make([]any, 2, 2+n)
+	args := make([]any, 2, 3+n)
 	args[0], args[1] = "hmget", key
 	for i := range n {
 		args = append(args, id(i))
 	}
-	cmd := redis.NewSliceCmd(ctx, args...)
+	cmd := redis.NewSliceCmd(ctx, append(args, layout.MarkField)...)
 	_ = p.Process(ctx, cmd)
 	return cmd
 }
@@ -189,7 +204,7 @@ func hasDuplicates(places []place, changes []recovery.DirectoryUpdate) bool {
 // An updateCall is one run of file.lua.
 type updateCall struct {
 	places  []place
-	bucket  uint8 // the first of them
+	buckets []uint8
 	command []any
 	cmd     *redis.Cmd
 }
@@ -198,7 +213,7 @@ type updateCall struct {
 // bucket: others may be on another server, and a call with two keys of which one may not exist
 // fails while their slot moves.
 func (d *Directory) newUpdateCall(places []place, changes []recovery.DirectoryUpdate) *updateCall {
-	c := &updateCall{places: places[:min(updatesAtOnce, len(places))], bucket: places[0].bucket}
+	c := &updateCall{places: places[:min(updatesAtOnce, len(places))]}
 	if d.Client.IsCluster() {
 		n := 1
 		for n < len(c.places) && places[n].bucket == places[0].bucket {
@@ -224,7 +239,7 @@ func (d *Directory) newUpdateCall(places []place, changes []recovery.DirectoryUp
 		return &parts[len(parts)-1]
 	}
 	eachBucket(c.places, func(bucket uint8, places []place) {
-		keys = append(keys, d.Keys.IDs(bucket))
+		keys, c.buckets = append(keys, d.Keys.IDs(bucket)), append(c.buckets, bucket)
 		n := len(places)
 		from := len(args) + 1
 		args = append(args, n)
@@ -248,7 +263,7 @@ func (d *Directory) runAll(ctx context.Context, calls []*updateCall) error {
 			c.cmd = redis.NewCmd(ctx, c.command...)
 			_ = p.Process(ctx, c.cmd)
 			if d.Client.IsCluster() || i == len(calls)-1 {
-				servers = append(servers, d.askLineage(ctx, p, c.bucket))
+				servers = append(servers, d.askLineage(ctx, p, c.buckets[0]))
 			}
 		}
 		_, _ = p.Exec(ctx) // each has its own error
@@ -294,6 +309,9 @@ func (d *Directory) ScanDirectory(ctx context.Context, position string, visit fu
 			return "", err
 		}
 		for i := 0; i+1 < len(pairs); i += 2 {
+			if layout.IsReserved(pairs[i]) {
+				continue
+			}
 			f, err := layout.DecodeEntry(pairs[i+1])
 			if err != nil {
 				d.Log.Error("directory entry unreadable; left as it is", "task", pairs[i], "error", err)

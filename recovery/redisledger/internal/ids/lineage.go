@@ -2,23 +2,38 @@ package ids
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/lapsehq/lapse/recovery/redisledger/internal/clock"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/clock"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
-// A lineage detects that the directory may have lost entries. A server that was restarted or
-// promoted continues with the writes that it has, under a new replication id. That id is read in
-// one round trip with every read and change of the directory, from the same server and after
-// them. So no answer of a server that may have lost entries is taken for that of a complete one.
+// A lineage detects that the directory may have lost entries. It knows three things:
+//
+//   - the replication id of each server. One that was restarted or promoted continues with the
+//     writes that it has, under a new id. The id is read in one round trip with every read and
+//     change of the directory, from the same server and after them.
+//   - the mark of each bucket, a random text that is written once. It is gone or another one if the
+//     bucket was removed, as by FLUSHALL, which leaves the replication id. It is read with the
+//     bucket.
+//   - the id of the data set, which is read with every heartbeat. It is gone after FLUSHALL, too, and
+//     a node that finds a mark missing writes another one. So every node learns of the loss.
+//
+// So no answer of a server that may have lost entries is taken for that of a complete one.
 type lineage struct {
+	reading sync.Mutex // a turn, held by readMarks
+
 	mu      sync.Mutex // guards everything below
+	marks   [layout.Buckets]string
+	dataset string
 	known   map[string]bool
 	settled bool      // all servers were read once: one that is not known is new
-	doubts  uint64    // how often a new one was seen
+	doubts  uint64    // how often a loss was noticed
 	since   time.Time // when, for the last time
 }
 
@@ -26,6 +41,17 @@ type lineage struct {
 const lineageSource = `
 local info = redis.pcall('INFO', 'replication')
 return type(info) == 'string' and string.match(info, 'master_replid:(%x+)') or ''
+`
+
+// markSource returns the mark of a bucket, and 1 if it was missing: then the script writes it.
+const markSource = `
+local mark = redis.call('HGET', KEYS[1], ARGV[1])
+if mark then
+  return {mark, 0}
+end
+redis.call('HDEL', KEYS[1], '') -- see claim: it must go through when Redis is full
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+return {ARGV[2], 1}
 `
 
 // askLineage adds to a pipeline a read of the replication id of a bucket's server, after the
@@ -55,16 +81,126 @@ func (d *Directory) NoteServer(id string) {
 		g.known = make(map[string]bool)
 	}
 	g.known[id] = true
+	g.mu.Unlock()
 	if isNew {
-		g.doubts++
-		g.since = time.Now()
+		d.doubt("a server was restarted or has taken another one's place", "replication", id)
+	}
+}
+
+// NoteDataset notes the id of the data set, as it was read with a heartbeat. If it is another one,
+// the directory may have lost entries.
+func (d *Directory) NoteDataset(ctx context.Context, id string) error {
+	g := &d.lineage
+	g.mu.Lock()
+	before := g.dataset
+	g.mu.Unlock()
+	if before == id {
+		return nil
+	}
+	if before != "" {
+		if _, err := d.readMarks(ctx, true); err != nil {
+			return err
+		}
+	}
+	g.mu.Lock()
+	g.dataset = id
+	g.mu.Unlock()
+	return nil
+}
+
+// Begin reads the marks of all buckets, and writes those that are missing. It is called before the
+// directory is used.
+func (d *Directory) Begin(ctx context.Context) error {
+	_, err := d.readMarks(ctx, false)
+	return err
+}
+
+// checkMarks compares marks that were read with the entries of their buckets. If one is another
+// than before, the directory has lost entries.
+func (d *Directory) checkMarks(ctx context.Context, buckets []uint8, marks []string) error {
+	g := &d.lineage
+	same := true
+	g.mu.Lock()
+	for i, bucket := range buckets {
+		same = same && marks[i] == g.marks[bucket]
 	}
 	g.mu.Unlock()
-	if !isNew {
-		return
+	if same {
+		return nil
 	}
-	d.Log.Warn("a server of Redis was restarted or has taken another one's place: the directory may lack ids that callers have chosen, and calls about them go to all nodes for a while",
-		"replication", id, "for", d.FailoverAfter)
+	missing, err := d.readMarks(ctx, false)
+	if err != nil || !missing {
+		return err
+	}
+	// The other nodes learn of it with their next heartbeat.
+	id := layout.NewDataset()
+	if err := d.Client.Set(ctx, d.Keys.Dataset(), id, 0).Err(); err != nil {
+		return err
+	}
+	g.mu.Lock()
+	g.dataset = id
+	g.mu.Unlock()
+	return nil
+}
+
+// readMarks reads the marks of all buckets, and writes those that are missing. It reports whether
+// there were some. If a mark has changed since it was last read, the directory may have lost
+// entries, as it may if lost is set.
+func (d *Directory) readMarks(ctx context.Context, lost bool) (missing bool, err error) {
+	g := &d.lineage
+	g.reading.Lock()
+	defer g.reading.Unlock()
+	replies := make([]*redis.Cmd, layout.Buckets)
+	if err := d.Client.Pipe(ctx, func(p redis.Pipeliner) {
+		for bucket := range replies {
+			replies[bucket] = p.Eval(ctx, markSource, []string{d.Keys.IDs(uint8(bucket))}, layout.MarkField, layout.NewIncarnation())
+		}
+	}); err != nil {
+		return false, err
+	}
+	var marks [layout.Buckets]string
+	for bucket, reply := range replies {
+		mark, written, err := markOf(reply)
+		if err != nil {
+			return false, err
+		}
+		marks[bucket], missing = mark, missing || written
+	}
+	g.mu.Lock()
+	lost = lost || g.marks != marks && g.marks[0] != ""
+	g.marks = marks
+	g.mu.Unlock()
+	if lost {
+		d.doubt("a part of the data was removed", "missing", missing)
+	}
+	return missing, nil
+}
+
+// markOf reads a reply to markSource.
+func markOf(reply *redis.Cmd) (mark string, written bool, err error) {
+	parts, err := reply.Slice()
+	if err != nil {
+		return "", false, err
+	}
+	if len(parts) == 2 {
+		mark, _ = parts[0].(string)
+		written = parts[1] == int64(1)
+	}
+	if mark == "" {
+		return "", false, fmt.Errorf("unexpected reply of a script: %v", parts)
+	}
+	return mark, written, nil
+}
+
+// doubt notes that the directory may have lost entries, and why.
+func (d *Directory) doubt(why string, details ...any) {
+	g := &d.lineage
+	g.mu.Lock()
+	g.doubts++
+	g.since = time.Now()
+	g.mu.Unlock()
+	d.Log.Warn("Redis may have lost ids that callers have chosen: calls about them go to all nodes for a while",
+		append([]any{"why", why, "for", d.FailoverAfter}, details...)...)
 	d.Doubted()
 }
 

@@ -24,7 +24,8 @@ import (
 //	lapse:status:{lapse:nodes}        hash    node -> its last status
 //	lapse:numbers:{lapse:nodes}       hash    number -> node
 //	lapse:ids:<n>                     hash    id -> entry,  where the first byte of the id's
-//	                                          CRC-32 (IEEE) is n
+//	                                          CRC-32 (IEEE) is n; "!" a random mark, which is
+//	                                          another one after the bucket was removed
 //	lapse:topics                      hash    name -> setting: revision, ":" and value, or the
 //	                                          revision alone if it was deleted lately; "!v"
 //	                                          number of changes, "!n" the last one's number and
@@ -33,7 +34,8 @@ import (
 //	lapse:changes:{lapse:topics}      zset    the latest changes of settings in order, all of
 //	                                          score 0: number of 16 digits, space, the change's
 //	                                          name of 8 characters, space, the setting's name
-//	lapse:dataset                     string  layout and random id of the data set
+//	lapse:dataset                     string  layout and random id of the data set, which is
+//	                                          another one after some of it was lost
 //
 // And two channels for each node, which are independent of keys:
 //
@@ -75,6 +77,9 @@ func (k Keys) Topics() string { return k.Prefix + "topics" }
 
 // Changes has the latest changes of settings.
 func (k Keys) Changes() string { return k.Prefix + "changes:{" + k.Topics() + "}" }
+
+// NewDataset returns a layout and a random id.
+func NewDataset() string { return strconv.Itoa(Version) + ":" + NewIncarnation() }
 
 // Dataset is the layout and id of the data set.
 func (k Keys) Dataset() string { return k.Prefix + "dataset" }
@@ -123,6 +128,7 @@ const (
 	AffirmField   = "!a"
 	AnchorMember  = "!"
 	MarkPrefix    = "!spool:"
+	MarkField     = "!" // of a bucket of the directory
 )
 
 // IsReserved reports whether a field or member is no id.

@@ -240,11 +240,19 @@ func (m *Member) adoptables(found ownerList, r *remaining) []adoptable {
 	refused := map[string]int{}
 	var adoptables []adoptable
 	for _, h := range found.shards {
-		if h.raw == "" || h.token.Retired() || h.token.Holder() == m.Self {
+		if h.token.Retired() || h.token.Holder() == m.Self {
 			continue
 		}
 		state := m.livenessLocked(h.token)
-		if since, strange := w.unregistered[h.token.Holder()]; strange {
+		if h.raw == "" {
+			// Its owner, if it lives, claims it again with a heartbeat.
+			since := w.tokenless[h.shardID]
+			if state = uncertain; w.answered.Sub(since) >= m.FailoverAfter {
+				state = deceased
+			} else {
+				r.again(since.Add(m.FailoverAfter))
+			}
+		} else if since, strange := w.unregistered[h.token.Holder()]; strange {
 			unregistered[h.token.Holder()] = since
 			if state != deceased {
 				r.again(since.Add(m.FailoverAfter))
@@ -378,7 +386,7 @@ func (m *Member) take(ctx context.Context, h seenShard, next layout.Token, unrea
 	if holder := m.peers.nodes[h.token.Node]; holder != nil {
 		s.fromCount, _ = strconv.ParseInt(holder.count, 10, 64)
 	}
-	m.peers.tokens[h.shardID] = seenToken{Token: next}
+	m.peers.noteTokenLocked(h.shardID, seenToken{Token: next})
 	m.peers.mu.Unlock()
 	m.mu.Lock()
 	if h.node != m.Self.Node {

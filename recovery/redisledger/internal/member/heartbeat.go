@@ -28,6 +28,8 @@ func (m *Member) keep() {
 			return
 		case <-tick.C:
 			m.KeepOnce()
+		case <-m.beatSoon:
+			m.KeepOnce()
 		}
 	}
 }
@@ -94,6 +96,7 @@ func (m *Member) Beat(ctx context.Context) error {
 		m.revokeAll(fmt.Errorf("%w: node %s", recovery.ErrForgotten, m.Self.Node))
 		return nil
 	}
+	m.peers.noteUnlisted() // before it is listed again, see Watch.see
 	done, err := m.Follow(ctx, held, raw)
 	if err == nil && done {
 		m.mu.Lock()

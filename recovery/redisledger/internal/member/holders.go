@@ -4,10 +4,8 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/recovery/redisledger/internal/clock"
 )
 
 // ShardIDs lists the shards of all nodes, see recovery.Fleet, with one read of the registry.
@@ -59,9 +57,9 @@ func (m *Member) Holders(ctx context.Context, shardIDs []recovery.ShardID) (map[
 	for _, h := range shards {
 		h.token = w.tokens[h.shardID].Token
 		switch {
-		case h.token.Retired(), h.token.Node == "" && !m.startsLocked(h):
+		case h.token.Retired():
 		case h.token.Node == "":
-			return nil, fmt.Errorf("shard %d of node %s has no owner on record yet", h.index, h.node)
+			return nil, fmt.Errorf("%w: shard %d of node %s has no token", recovery.ErrOwnerLost, h.index, h.node)
 		default:
 			holder := recovery.Holder{Shard: -1, Node: h.token.Node, Live: m.livenessLocked(h.token) == living}
 			if s := mine[h.shardID]; s != nil && s.isHeld() && holder.Node == m.Self.Node {
@@ -76,13 +74,8 @@ func (m *Member) Holders(ctx context.Context, shardIDs []recovery.ShardID) (map[
 // completeLocked returns why the registry may not have all nodes and their shards, or nil.
 func (m *Member) completeLocked() error {
 	w := &m.peers
-	if me := w.nodes[m.Self.Node]; me == nil || me.entry.Incarnation != m.Self.Incarnation {
-		return fmt.Errorf("node %s is not registered at the moment", m.Self.Node)
-	}
-	for name, since := range w.vanished {
-		if clock.Between(since, time.Now()) < m.FailoverAfter {
-			return fmt.Errorf("the registration of node %s is lost, which was alive", name)
-		}
+	if err := m.missingLocked(); err != nil {
+		return err
 	}
 	for name, s := range w.nodes {
 		switch {
@@ -93,11 +86,4 @@ func (m *Member) completeLocked() error {
 		}
 	}
 	return nil
-}
-
-// startsLocked reports whether a shard without a token is one of those that its node uses: the
-// node is about to claim it, for the first time or because Redis has lost its data.
-func (m *Member) startsLocked(h seenShard) bool {
-	s := m.peers.nodes[h.node]
-	return s != nil && len(s.entry.Counts) > 0 && h.index < s.entry.Counts[len(s.entry.Counts)-1] && !s.entry.Released && !m.deadLocked(s)
 }

@@ -101,6 +101,12 @@ func (m *Member) Unindexed(ctx context.Context, doubtful func() bool) ([]string,
 			return nil, err
 		}
 	}
+	w.mu.Lock()
+	err := m.missingLocked()
+	w.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
 	names, dead := m.unindexedByLife()
 	if doubtful() {
 		names = append(names, m.doubted()...)
@@ -177,19 +183,14 @@ func (m *Member) unindexedByLife() (live, dead []string) {
 	return live, dead
 }
 
-// doubted returns the other live nodes, and those that were alive when Redis lost their
-// registration: whatever the registry says, the directory may lack ids of theirs.
+// doubted returns the other live nodes: whatever the registry says, the directory may lack ids of
+// theirs.
 func (m *Member) doubted() (names []string) {
 	w := &m.peers
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, s := range w.nodes {
 		if name != m.Self.Node && !s.entry.Released && !m.deadLocked(s) {
-			names = append(names, name)
-		}
-	}
-	for name, since := range w.vanished {
-		if clock.Between(since, time.Now()) < m.FailoverAfter {
 			names = append(names, name)
 		}
 	}

@@ -3,6 +3,7 @@ package member
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -43,8 +44,11 @@ func (m *Member) Locate(ctx context.Context, shardID recovery.ShardID, anew bool
 	}
 	t := layout.ReadToken(raw)
 	w.noteToken(shardID, t)
-	if none.Retired = t.Retired(); none.Retired || t.Node == "" {
+	if none.Retired = t.Retired(); none.Retired {
 		return none, nil
+	}
+	if t == (layout.Token{}) {
+		return none, m.tokenMissing(shardID)
 	}
 	w.mu.Lock()
 	s := w.nodes[t.Node]
@@ -64,7 +68,18 @@ func (m *Member) Locate(ctx context.Context, shardID recovery.ShardID, anew bool
 func (w *watch) noteToken(shardID recovery.ShardID, t layout.Token) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.tokens[shardID] = seenToken{Token: t}
+	w.noteTokenLocked(shardID, seenToken{Token: t})
+}
+
+// tokenMissing returns the error for a shard without a token: none for one that no node has used.
+func (m *Member) tokenMissing(shardID recovery.ShardID) error {
+	w := &m.peers
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if _, s := w.byNumberLocked(shardID.Node()); s != nil && s.fault == nil && shardID.Shard() >= s.entry.shards() {
+		return nil
+	}
+	return fmt.Errorf("%w: shard %d of node number %d has no token", recovery.ErrOwnerLost, shardID.Shard(), shardID.Node())
 }
 
 // isHeld reports whether a process holds a shard, as far as is known.
@@ -75,7 +90,8 @@ func (w *watch) isHeld(shardID recovery.ShardID) bool {
 	return t.Node != "" && !t.Retired()
 }
 
-// nodeOf returns the node that has a number; "" means that none has.
+// nodeOf returns the node that has a number; "" means that none has. While the registry may lack a
+// node, that is recovery.ErrOwnerLost.
 func (m *Member) nodeOf(ctx context.Context, number uint16) (string, error) {
 	w := &m.peers
 	for _, look := range []bool{false, true} {
@@ -91,7 +107,9 @@ func (m *Member) nodeOf(ctx context.Context, number uint16) (string, error) {
 			return name, nil
 		}
 	}
-	return "", nil
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return "", m.completeLocked()
 }
 
 // KeysOf returns the keys of the shard of an id: of the shard id that it tells, or else of this
@@ -135,9 +153,13 @@ func (m *Member) Nodes(ctx context.Context, counts bool) ([]recovery.Node, error
 	if counts {
 		own, adopted = w.shardCountsLocked()
 	}
-	nodes := make([]recovery.Node, 0, len(w.nodes))
-	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
-		s := w.nodes[name]
+	all := maps.Clone(w.nodes)
+	for name, s := range w.vanished {
+		all[name] = s.peerState
+	}
+	nodes := make([]recovery.Node, 0, len(all))
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		s := all[name]
 		process, silence := layout.Holder{Node: name, Incarnation: s.entry.Incarnation}, m.silenceLocked(s)
 		n := recovery.Node{
 			Name: name, Number: s.number, Self: name == m.Self.Node,

@@ -25,6 +25,8 @@ type Member struct {
 	naming sync.Mutex // to write this process's entry in the registry
 	taking sync.Mutex // to acquire a shard
 
+	beatSoon chan struct{} // wakes keep; holds one request
+
 	table atomic.Pointer[table]
 	peers watch
 
@@ -75,10 +77,11 @@ type Config struct {
 
 // New makes a member, which sends nothing yet.
 func New(c Config) *Member {
-	m := &Member{Config: c, Notices: notice.New(), origins: map[string]origin{}, transferred: map[shardName]layout.Token{}}
+	m := &Member{Config: c, Notices: notice.New(), beatSoon: make(chan struct{}, 1), origins: map[string]origin{}, transferred: map[shardName]layout.Token{}}
 	m.table.Store(new(table))
 	m.kept.Store(new(time.Time))
-	m.peers.tokens, m.peers.vanished = map[recovery.ShardID]seenToken{}, map[string]time.Time{}
+	m.peers.tokens, m.peers.vanished = map[recovery.ShardID]seenToken{}, map[string]vanishedPeer{}
+	m.peers.tokenless = map[recovery.ShardID]time.Time{}
 	return m
 }
 

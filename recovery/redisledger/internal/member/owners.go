@@ -109,10 +109,11 @@ func (m *Member) readOwners(ctx context.Context) (ownerList, error) {
 			}
 		}
 	}
-	for _, h := range found.shards {
-		tokens[h.shardID] = seenToken{h.token, began}
-	}
 	w.tokens, w.ownersRead = tokens, began
+	maps.DeleteFunc(w.tokenless, func(shardID recovery.ShardID, _ time.Time) bool { return tokens[shardID] != (seenToken{}) })
+	for _, h := range found.shards {
+		w.noteTokenLocked(h.shardID, seenToken{h.token, began})
+	}
 	return found, nil
 }
 
@@ -171,7 +172,7 @@ func (m *Member) refreshTokens(ctx context.Context, shards []seenShard) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, h := range found.shards {
-		w.tokens[h.shardID] = seenToken{h.token, began}
+		w.noteTokenLocked(h.shardID, seenToken{h.token, began})
 	}
 	for node := range found.partial {
 		return fmt.Errorf("some shards of node %s cannot be read", node)

@@ -181,7 +181,7 @@ func (m *Member) claimAll(ctx context.Context) (away []recovery.ShardID, err err
 }
 
 // claimOwn claims one of the node's own shards, whose token was found to be raw, unless another
-// node holds it, or the shard is empty and gets no new records. It notes the token.
+// node holds it, or the shard was retired and gets no new records. It notes the token.
 func (m *Member) claimOwn(ctx context.Context, s *Shard, raw string) (bool, error) {
 	for {
 		found := layout.ReadToken(raw)
@@ -190,9 +190,8 @@ func (m *Member) claimOwn(ctx context.Context, s *Shard, raw string) (bool, erro
 			m.noteUnreadable(s.node, s.index, found)
 			return false, nil
 		}
-		empty := found.Retired() || found.Epoch == 0
 		switch {
-		case empty && s.index >= m.Shards, !empty && found.Node != m.Self.Node:
+		case found.Retired() && s.index >= m.Shards, !found.Retired() && found.Epoch != 0 && found.Node != m.Self.Node:
 			return false, nil
 		}
 		next := m.Self.Token(found.Epoch + 1)
@@ -243,6 +242,8 @@ func (m *Member) reclaimInTurn(ctx context.Context, s *Shard, owner string, sequ
 		return m.revokeInTurn(s, "Redis has lost its data, and others may have taken over before")
 	case !held.Unreadable() && (held.Epoch > s.Token.Epoch || held.Epoch == s.Token.Epoch && held != s.Token):
 		return m.revokeInTurn(s, "its owner is "+owner)
+	case held.Node != m.Self.Node && m.mayBeAdopted(s.unbroken.Load()) && m.lives(held):
+		return m.revokeInTurn(s, "Redis has lost its data, and "+owner+" has taken it over since")
 	case revived:
 		return m.revokeInTurn(s, "it was adopted from "+owner+", which lives")
 	default:
@@ -278,6 +279,13 @@ func (m *Member) revived(ctx context.Context, s *Shard, held layout.Token) (bool
 	}
 	count, err := m.heartbeatCount(ctx, held.Node)
 	return count > s.fromCount, err
+}
+
+// lives reports whether the process that a token names is known to live.
+func (m *Member) lives(t layout.Token) bool {
+	m.peers.mu.Lock()
+	defer m.peers.mu.Unlock()
+	return m.livenessLocked(t) == living
 }
 
 // Check compares what a reader has found in a shard with what this process knows, and reclaims

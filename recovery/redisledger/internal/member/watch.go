@@ -35,12 +35,16 @@ type watch struct {
 	// unregistered are processes that are named by tokens and not registered, with the time
 	// since when that was seen.
 	unregistered map[layout.Holder]time.Time
-	// vanished are nodes that were alive when their entries were first missing: Redis has lost
-	// the entries, and the nodes will write them again.
-	vanished map[string]time.Time
-	asked    time.Time // when the last answered poll was sent
-	answered time.Time // and when its answer was here
-	broken   bool      // the last poll was not answered
+	// vanished are nodes whose entries Redis has lost, as they were last seen. A node that lives
+	// writes its entry again; RestoreVanished writes that of a dead one.
+	vanished map[string]vanishedPeer
+	// unlisted: Redis has lost the registry, since this process was not in it. So it has lost the
+	// entries of all nodes that are missing in the next view.
+	unlisted  bool
+	tokenless map[recovery.ShardID]time.Time // shards without a token, and since when
+	asked     time.Time                      // when the last answered poll was sent
+	answered  time.Time                      // and when its answer was here
+	broken    bool                           // the last poll was not answered
 
 	tokens         map[recovery.ShardID]seenToken // as they were last read
 	ownersRead     time.Time                      // when all of them were
@@ -51,6 +55,12 @@ type watch struct {
 	ownerlessSince map[recovery.ShardID]time.Time
 	absent         map[string]string // readiness' entries of nodes that are gone, see reportAbsent
 	deaths         map[string]*death // by name
+}
+
+// A vanishedPeer is a node whose entry Redis has lost.
+type vanishedPeer struct {
+	*peerState
+	at time.Time // when the entry was first missing
 }
 
 // A peerState is what this process has seen of one node.
@@ -94,6 +104,7 @@ func (m *Member) watchOnce() {
 		return // the heartbeat reports the cause
 	}
 	m.RestoreOrigins(ctx)
+	m.RestoreVanished(ctx)
 	m.AdoptIfDue(ctx)
 	m.reportAbsent()
 }
@@ -126,6 +137,10 @@ func (m *Member) Poll(ctx context.Context) error {
 	}
 	if len(seen.entries) > 1 {
 		m.alone.Store(false)
+	}
+	if m.isUnlisted(seen) {
+		w.noteUnlisted()
+		m.BeatSoon()
 	}
 	unnumbered := w.see(seen, m.FailoverAfter/gapShare)
 	m.noteSilence()
@@ -217,13 +232,15 @@ func (w *watch) see(v view, gap time.Duration) (unnumbered []string) {
 	defer w.mu.Unlock()
 	anew := w.broken || clock.Between(w.answered, v.answered) > gap
 	for name, s := range w.nodes {
-		if _, still := v.entries[name]; !still && w.silentLocked(s) < gapShare*gap {
-			w.vanished[name] = v.answered
+		// A node that was dead for long may have been removed, see tidy.
+		if _, still := v.entries[name]; !still && (w.unlisted || w.silentLocked(s) < gapShare*gap) {
+			w.vanished[name] = vanishedPeer{s, v.answered}
 		}
 	}
-	w.asked, w.answered, w.broken = v.asked, v.answered, false
+	w.asked, w.answered, w.broken, w.unlisted = v.asked, v.answered, false, false
 	if anew {
 		w.unregistered = map[layout.Holder]time.Time{}
+		w.tokenless = map[recovery.ShardID]time.Time{}
 	}
 	nodes := make(map[string]*peerState, len(v.entries))
 	for name, raw := range v.entries {
@@ -308,11 +325,16 @@ func (m *Member) livenessLocked(t layout.Token) liveness {
 	return uncertain
 }
 
-// byNumberLocked finds a node by its number.
+// byNumberLocked finds a node by its number, also one whose entry Redis has lost.
 func (w *watch) byNumberLocked(number uint16) (name string, s *peerState) {
 	for name, s := range w.nodes {
 		if s.number == number {
 			return name, s
+		}
+	}
+	for name, s := range w.vanished {
+		if s.number == number {
+			return name, s.peerState
 		}
 	}
 	return "", nil

@@ -124,7 +124,7 @@ func (d *Mender) Dataset(ctx context.Context) (string, error) {
 	key := d.Keys.Dataset()
 	id, err := d.Client.Get(ctx, key).Result()
 	if errors.Is(err, redis.Nil) {
-		if err := d.Client.SetNX(ctx, key, fmt.Sprintf("%d:%s", layout.Version, layout.NewIncarnation()), 0).Err(); err != nil {
+		if err := d.Client.SetNX(ctx, key, layout.NewDataset(), 0).Err(); err != nil {
 			return "", err
 		}
 		id, err = d.Client.Get(ctx, key).Result()

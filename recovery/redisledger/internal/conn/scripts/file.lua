@@ -8,13 +8,16 @@
 -- KEYS: buckets, each once
 -- ARGV: for each bucket the number of its changes n, then n ids, the n expected filings, and
 --       the n new ones; '' means not filed. An id comes once.
--- Returns {refused, position, filing, ...}: for each change that was not made its position
--- among all, from 1, and where the id is filed.
+-- Returns {refused, mark, ..., position, filing, ...}: the mark of each bucket, '' for none; then
+-- for each change that was not made its position among all, from 1, and where the id is filed.
 --
 -- Out of memory, Redis refuses a script's first write if it adds something, and allows all
 -- writes once the script has removed something. So new ids are written first. If that is
 -- refused, the rest is done without them: removals and moves must not wait for memory.
 local reply = {0}
+for b = 1, #KEYS do
+  reply[b + 1] = redis.call('HGET', KEYS[b], '!') or ''
+end
 local moves, removals = {}, {} -- by bucket
 local at, position, oom = 1, 0, false
 for b = 1, #KEYS do
