@@ -21,10 +21,17 @@ func (s *Scheduler) Cancel(ctx context.Context, id string) error {
 	switch {
 	case errors.Is(err, engine.ErrCancelled):
 		return nil
-	case errors.Is(err, ErrNotFound) && s.cluster.Fleet != nil && !errors.Is(err, engine.ErrFinished) && s.cluster.CancelledRecently(id):
+	case errors.Is(err, ErrNotFound) && !errors.Is(err, engine.ErrFinished) && (s.cluster.CancelledRecently(id) || s.cancelledElsewhere(ctx, id)):
 		return nil
 	}
 	return err
+}
+
+// cancelledElsewhere reports whether another node remembers that it has cancelled the task.
+func (s *Scheduler) cancelledElsewhere(ctx context.Context, id string) bool {
+	ctx, cancel := s.engine.Within(ctx)
+	defer cancel()
+	return s.cluster.CancelledElsewhere(ctx, id)
 }
 
 // CancelOnce is Cancel that returns nil once: of several callers that cancel a task one is told

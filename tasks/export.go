@@ -123,7 +123,7 @@ func (s *Scheduler) Import(ctx context.Context, all []Exported) ([]Result, error
 		b.Records[i], b.Results[i].Err = portable.Record(&all[i])
 		return b.Results[i].Err != nil
 	})
-	b.Run(ctx, todo)
+	b.Run(ctx, b.LeaveFinished(ctx, todo))
 	answerTwice(all, b.Results)
 	return b.Results, nil
 }

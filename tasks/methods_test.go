@@ -61,6 +61,7 @@ var conversations = []conversation{
 	converse(cluster.SettleMethod),
 	converse(cluster.ReturnMethod),
 	converse(cluster.HasMethod),
+	converse(cluster.FinishedMethod),
 	converse(cluster.ReleaseMethod),
 	converse(cluster.OfferShardMethod),
 	converse(cluster.ReadAheadMethod),

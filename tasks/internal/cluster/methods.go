@@ -51,6 +51,7 @@ func MethodHandlers() map[string]RPCHandler {
 	add(Handle(SettleMethod, (*Cluster).handleSettle))
 	add(Handle(ReturnMethod, (*Cluster).handleReturn))
 	add(Handle(HasMethod, (*Cluster).HandleHas))
+	add(Handle(FinishedMethod, (*Cluster).handleFinished))
 	add(Handle(ActMethod, (*Cluster).handleAct))
 	add(Handle(ReleaseMethod, (*Cluster).handleRelease))
 	add(Handle(OfferShardMethod, (*Cluster).handleOfferShard))

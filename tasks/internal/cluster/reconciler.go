@@ -70,6 +70,10 @@ func (s *Cluster) CancelledRecently(id string) bool {
 	}
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
+	return s.cancelledRecentlyLocked(id)
+}
+
+func (s *Cluster) cancelledRecentlyLocked(id string) bool {
 	at, ok := s.Fleet.recentCancels.since[id]
 	return ok && s.engine.Elapsed()-at < RemoveAfter
 }

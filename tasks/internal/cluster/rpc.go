@@ -165,6 +165,7 @@ var ErrorCodes = []struct {
 	{"contended", task.ErrContended}, // a kind of the next one
 	{"unavailable", task.ErrUnavailable},
 	{"replaying", task.ErrReplaying},
+	{"receipt_unknown", engine.ErrReceiptUnknown},
 	{"stale", task.ErrStale},
 	{"receipt", task.ErrReceipt},
 	{"no_topic", task.ErrNoTopic},

@@ -17,7 +17,7 @@ import (
 
 // settleAll settles deliveries wherever their tasks are. Those of tasks that are known here
 // cost nothing more than with a ledger that is not shared.
-func (s *Cluster) settleAll(ctx context.Context, v *task.Verdict, settlings []engine.Settling) ([]task.Settled, error) {
+func (s *Cluster) settleAll(ctx context.Context, v *task.Verdict, settlings []engine.Settling) error {
 	var here, far []*engine.Settling // of which each has answers of its own to write
 	s.engine.Mu.Lock()
 	for i := range settlings {
@@ -35,7 +35,7 @@ func (s *Cluster) settleAll(ctx context.Context, v *task.Verdict, settlings []en
 	err := s.engine.SettleLocal(ctx, v, here)
 	group.Wait()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	far = far[:0]
 	for i := range settlings { // tasks that were on their way to another node
@@ -46,7 +46,7 @@ func (s *Cluster) settleAll(ctx context.Context, v *task.Verdict, settlings []en
 	if len(far) > 0 {
 		s.settleRemote(ctx, v, far)
 	}
-	return engine.SettledOf(settlings), nil
+	return nil
 }
 
 // settlesHereLocked reports whether the answer to a receipt is known here.
@@ -125,7 +125,7 @@ func (s *Cluster) locateReceipt(ctx context.Context, r *receipt.Receipt, anew bo
 		}
 	}
 	if errors.Is(err, task.ErrNotFound) {
-		err = fmt.Errorf("%w: the task is finished or unknown", task.ErrStale)
+		err = engine.ErrReceiptUnknown
 	}
 	return at, err
 }
@@ -269,5 +269,9 @@ func (s *Cluster) Settle(ctx context.Context, v task.Verdict, receipts []string)
 	}
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	return s.settleAll(ctx, &v, settlings)
+	if err := s.settleAll(ctx, &v, settlings); err != nil {
+		return nil, err
+	}
+	s.acknowledgedElsewhere(ctx, &v, settlings)
+	return engine.SettledOf(settlings), nil
 }

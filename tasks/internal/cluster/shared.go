@@ -24,6 +24,7 @@ type Fleet struct {
 	turn          atomic.Uint32 // of the next of them
 	work          chan struct{} // wakes reconcilerLoop; holds one request
 	feeds         eventFeeds    // events of this node for readers at others
+	finishedCalls *finishedCalls
 
 	// Guarded by Engine.Mu:
 	multiNode     bool            // callers' ids are registered before their tasks are created
@@ -50,7 +51,7 @@ func (s *Cluster) Share(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	sh := &Fleet{ledger: ledger, Methods: MethodHandlers(), work: make(chan struct{}, 1), acquired: 1}
+	sh := &Fleet{ledger: ledger, Methods: MethodHandlers(), work: make(chan struct{}, 1), acquired: 1, finishedCalls: newFinishedCalls()}
 	nodes, err := ledger.Peers(ctx)
 	if err != nil {
 		return fmt.Errorf("the nodes: %w", err)

@@ -149,6 +149,9 @@ func (s *Engine) report(ctx context.Context, done []*Settling, c *PendingWrite) 
 	}
 }
 
+// ErrReceiptUnknown is returned for a receipt whose task this node does not know.
+var ErrReceiptUnknown = task.KindOf(task.ErrStale, task.ErrStale.Error()+": the task is finished or unknown")
+
 // SettleLocked settles one receipt.
 func (s *Engine) SettleLocked(v *task.Verdict, p *Settling, c *PendingWrite, i int, grant *task.Grant) {
 	r, a := &p.Receipt, &p.Answer
@@ -168,7 +171,7 @@ func (s *Engine) SettleLocked(v *task.Verdict, p *Settling, c *PendingWrite, i i
 		a.Err = task.ErrReplaying
 		return
 	case !known:
-		a.Err = fmt.Errorf("%w: the task is finished or unknown", task.ErrStale)
+		a.Err = ErrReceiptUnknown
 		return
 	}
 	sl := s.Store.Slot(n)

@@ -1,0 +1,250 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// What has become of a finished task is remembered by the node that finished it, and by no other
+// one: not by the node that is asked, nor by the one to which the shard has gone since. So a node
+// that does not know an id asks all living nodes before it imports the task, before it says that
+// there is nothing to cancel, and before it calls the receipt of an acknowledgement stale. The
+// first delivers a task again that was finished; the others give a repeated call another answer.
+//
+// Each call goes to all nodes, at most finishedAtOnce ids at a time. Calls that come while one is
+// under way go together with the next one, so that a node sends no more of them than are answered.
+
+// FinishedMethod asks what a node remembers of finished tasks.
+var FinishedMethod = Method[finishedQuery, finishedReply]{Name: "finished"}
+
+// finishedAtOnce is how many ids a node is asked for with one call.
+const finishedAtOnce = HasAtOnce
+
+type (
+	finishedQuery struct{ IDs []string }
+	// A finishedReply has the outcomes in the order of the ids.
+	finishedReply struct{ Outcomes []wireOutcome }
+	wireOutcome   struct {
+		Kind    store.OutcomeKind `json:",omitempty"` // 0: none is known
+		Nonce   uint64            `json:",omitempty"`
+		Created int64             `json:",omitempty"`
+	}
+)
+
+func (s *Cluster) handleFinished(_ context.Context, _ string, q finishedQuery) (finishedReply, error) {
+	if len(q.IDs) > finishedAtOnce {
+		return finishedReply{}, ErrNotUnderstood
+	}
+	return finishedReply{s.finishedHere(q.IDs)}, nil
+}
+
+// finishedHere returns what this node remembers.
+func (s *Cluster) finishedHere(ids []string) []wireOutcome {
+	outcomes := make([]wireOutcome, len(ids))
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	for i, id := range ids {
+		outcomes[i] = wireOutcome(s.engine.Outcomes.Find(s.engine.Store.Hash([]byte(id))))
+		if outcomes[i].Kind == 0 && s.cancelledRecentlyLocked(id) {
+			outcomes[i].Kind = store.WasCancelled
+		}
+	}
+	return outcomes
+}
+
+// finishedCalls are the calls about finished tasks that wait for their turn.
+type finishedCalls struct {
+	turn chan struct{} // holds a token while no call is under way
+
+	mu   sync.Mutex // guards next
+	next *finishedCall
+}
+
+func newFinishedCalls() *finishedCalls {
+	c := &finishedCalls{turn: make(chan struct{}, 1)}
+	c.turn <- struct{}{}
+	return c
+}
+
+// A finishedCall asks for several callers. The first of them sends it.
+type finishedCall struct {
+	ids  []string
+	done chan struct{} // closed when the fields below are set
+	// found has for each id what the nodes have answered, and err why one of them has not.
+	found [][]wireOutcome
+	err   error
+}
+
+// finished returns for each id what the living nodes remember, this one included. Errors:
+// ErrUnavailable if one of them does not answer; what the others remember is returned as well.
+func (s *Cluster) finished(ctx context.Context, ids []string) ([][]wireOutcome, error) {
+	w := s.Fleet.finishedCalls
+	w.mu.Lock()
+	c := w.next
+	first := c == nil || len(c.ids)+len(ids) > finishedAtOnce
+	if first {
+		c = &finishedCall{done: make(chan struct{})}
+		w.next = c
+	}
+	from := len(c.ids)
+	c.ids = append(c.ids, ids...)
+	w.mu.Unlock()
+	if first {
+		s.sendFinished(ctx, c)
+	}
+	select {
+	case <-c.done:
+	case <-ctx.Done():
+		return make([][]wireOutcome, len(ids)), unavailable(context.Cause(ctx))
+	}
+	return c.found[from : from+len(ids)], c.err
+}
+
+// sendFinished sends a call when the one before is over.
+func (s *Cluster) sendFinished(ctx context.Context, c *finishedCall) {
+	w := s.Fleet.finishedCalls
+	late := false
+	select {
+	case <-w.turn:
+		defer func() { w.turn <- struct{}{} }()
+	case <-ctx.Done():
+		late = true
+	}
+	w.mu.Lock()
+	if w.next == c {
+		w.next = nil // no other caller joins
+	}
+	w.mu.Unlock()
+	c.found = make([][]wireOutcome, len(c.ids))
+	if late {
+		c.err = unavailable(context.Cause(ctx))
+	} else {
+		c.err = s.askFinished(ctx, c)
+	}
+	close(c.done)
+}
+
+func (s *Cluster) askFinished(ctx context.Context, c *finishedCall) error {
+	nodes, err := s.Fleet.ledger.Peers(ctx)
+	if err != nil {
+		return unavailable(err)
+	}
+	var mu sync.Mutex // guards err and c.found
+	note := func(outcomes []wireOutcome) {
+		for i, o := range outcomes {
+			if o.Kind != 0 {
+				c.found[i] = append(c.found[i], o)
+			}
+		}
+	}
+	note(s.finishedHere(c.ids))
+	var group sync.WaitGroup
+	for i := range nodes {
+		n := &nodes[i]
+		if n.Self || !n.Live { // a node that is dead remembers nothing any more
+			continue
+		}
+		group.Go(func() {
+			a, failed := callHolder(ctx, s, n.Name, FinishedMethod, finishedQuery{c.ids})
+			if failed == nil && len(a.Outcomes) != len(c.ids) {
+				failed = fmt.Errorf("%w: node %s has answered for %d of %d tasks", task.ErrUnavailable, n.Name, len(a.Outcomes), len(c.ids))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if failed != nil {
+				err = final(failed)
+				return
+			}
+			note(a.Outcomes)
+		})
+	}
+	group.Wait()
+	return err
+}
+
+// CancelledElsewhere reports whether a node remembers that it has cancelled the last task with this
+// id.
+func (s *Cluster) CancelledElsewhere(ctx context.Context, id string) bool {
+	if s.Fleet == nil || s.NeverHadPeers() {
+		return false
+	}
+	found, _ := s.finished(ctx, []string{id}) // by the nodes that have answered
+	var last wireOutcome
+	for _, o := range found[0] {
+		if last.Kind == 0 || o.Created > last.Created {
+			last = o
+		}
+	}
+	return last.Kind == store.WasCancelled
+}
+
+// LeaveFinished answers imports of tasks that a living node has finished, and returns the others.
+func (b *Batch) LeaveFinished(ctx context.Context, todo []int) (rest []int) {
+	if b.Fleet == nil || b.NeverHadPeers() {
+		return todo
+	}
+	for from := 0; from < len(todo); from += finishedAtOnce {
+		part := todo[from:min(from+finishedAtOnce, len(todo))]
+		ids := make([]string, len(part))
+		for k, i := range part {
+			ids[k] = b.Requests[i].ID
+		}
+		found, err := b.finished(ctx, ids)
+		for k, i := range part {
+			switch {
+			case !b.By.Grant.Allows(b.Requests[i].Topic):
+				rest = append(rest, i) // it is refused
+			case hasFinished(found[k], record.Created(b.Records[i])):
+				b.Results[i].Repeated = true
+			case err != nil:
+				b.Results[i].Err = err
+			default:
+				rest = append(rest, i)
+			}
+		}
+	}
+	return rest
+}
+
+func hasFinished(found []wireOutcome, created int64) bool {
+	for _, o := range found {
+		if o.Created == created {
+			return true
+		}
+	}
+	return false
+}
+
+// acknowledgedElsewhere answers acknowledgements that their owner does not know as the first ones
+// were answered, if a node remembers those. The owner has not, if the shard has changed hands since.
+func (s *Cluster) acknowledgedElsewhere(ctx context.Context, v *task.Verdict, settlings []engine.Settling) {
+	if v.Verb != task.Ack || s.NeverHadPeers() {
+		return
+	}
+	var ids []string
+	var at []*engine.Settling
+	for i := range settlings {
+		if p := &settlings[i]; errors.Is(p.Answer.Err, engine.ErrReceiptUnknown) {
+			ids, at = append(ids, p.Receipt.ID), append(at, p)
+		}
+	}
+	if len(ids) == 0 {
+		return
+	}
+	found, _ := s.finished(ctx, ids) // by the nodes that have answered
+	for k, p := range at {
+		for _, o := range found[k] {
+			if o.Kind == store.WasDelivered && o.Nonce == p.Receipt.Nonce {
+				// The owner has no such task any more, so its end is recorded.
+				p.Answer.Err, p.Answer.Recorded = nil, true
+			}
+		}
+	}
+}
