@@ -30,8 +30,9 @@ func (p Probe) LookNow() {
 	p.m.peers.next = time.Time{}
 }
 
-// Age makes the node see no heartbeat of other nodes, nor of unregistered processes, for so long.
-// It fails if the node does not see one of them.
+// Age makes the node see no heartbeat of other nodes, nor of unregistered processes, for so long,
+// and neither the entries nor the tokens that Redis has lost. It fails if the node does not see one
+// of the nodes.
 func (p Probe) Age(silent time.Duration, nodes ...string) error {
 	w := &p.m.peers
 	w.mu.Lock()
@@ -45,6 +46,12 @@ func (p Probe) Age(silent time.Duration, nodes ...string) error {
 	}
 	for h := range w.unregistered {
 		w.unregistered[h] = w.unregistered[h].Add(-silent)
+	}
+	for name, s := range w.vanished {
+		w.vanished[name] = vanishedPeer{s.peerState, s.at.Add(-silent)}
+	}
+	for shardID, since := range w.tokenless {
+		w.tokenless[shardID] = since.Add(-silent)
 	}
 	return nil
 }
