@@ -181,7 +181,7 @@ var (
 		"The ledger answers, but so many requests change the same task that this one did not get its turn in time. Nothing was recorded except what done counts.",
 		"Repeat the request after Retry-After seconds; better, let fewer clients change one task at the same time.", time.Second}
 	nodeAway = &kind{"node_unavailable", http.StatusServiceUnavailable, "The node does not answer",
-		"The node that has the task, or that the path names, does not answer. Or the ownership of the task is changing: its node has died and no other node has adopted it yet, or it is being handed over. Nothing was recorded.",
+		"The node that has the task, or that the path names, does not answer. Or the ownership of the task is changing: its node has died and no other node has adopted it yet, it is being handed over, or Redis has lost which node owns the task. Nothing was recorded.",
 		"Repeat the request after Retry-After seconds. A node that has died is replaced after failover_after (10 s unless set) and the time to read its tasks.", time.Second}
 	replaying = &kind{"replaying", http.StatusServiceUnavailable, "Still replaying",
 		"The server has just started, or has just taken a shard over, and has not read back this task's record, the settings of this topic, or the list of dead tasks.",

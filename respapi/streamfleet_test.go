@@ -16,8 +16,14 @@ import (
 // onRedis starts a node on the Redis with this URL.
 func onRedis(t *testing.T, url, name string) *rig {
 	t.Helper()
+	return onRedisWith(t, url, name, time.Second)
+}
+
+// onRedisWith is onRedis with another failover time.
+func onRedisWith(t *testing.T, url, name string, failoverAfter time.Duration) *rig {
+	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	ledger, err := redisledger.Open(redisledger.Options{URL: url, Node: name, Shards: 4, FailoverAfter: time.Second, Log: quiet})
+	ledger, err := redisledger.Open(redisledger.Options{URL: url, Node: name, Shards: 4, FailoverAfter: failoverAfter, Log: quiet})
 	if err != nil {
 		t.Fatal(err)
 	}
