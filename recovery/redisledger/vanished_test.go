@@ -16,10 +16,12 @@ import (
 func TestLostOwners(t *testing.T) {
 	t.Parallel()
 	for what, lose := range map[string]func(server *redistest.Server, b *fleetNode){
-		"everything":             func(server *redistest.Server, _ *fleetNode) { server.Do("flushall") },
-		"the registry":           func(server *redistest.Server, _ *fleetNode) { server.Do("del", "lapse:nodes") },
-		"the registry, numbered": func(server *redistest.Server, _ *fleetNode) { server.Do("del", "lapse:nodes", "lapse:numbers:{lapse:nodes}") },
-		"the entry of a node":    func(server *redistest.Server, _ *fleetNode) { server.Do("hdel", "lapse:nodes", "b") },
+		"everything":   func(server *redistest.Server, _ *fleetNode) { server.Do("flushall") },
+		"the registry": func(server *redistest.Server, _ *fleetNode) { server.Do("del", "lapse:nodes") },
+		"the registry, numbered": func(server *redistest.Server, _ *fleetNode) {
+			server.Do("del", "lapse:nodes", "lapse:numbers:{lapse:nodes}")
+		},
+		"the entry of a node": func(server *redistest.Server, _ *fleetNode) { server.Do("hdel", "lapse:nodes", "b") },
 		"a token": func(server *redistest.Server, b *fleetNode) {
 			keys := b.keys.Shard("b", 1)
 			server.Do("hdel", keys.Tasks(), layout.OwnerField)
