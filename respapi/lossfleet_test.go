@@ -23,7 +23,7 @@ func TestKeysAfterALoss(t *testing.T) {
 		})
 	}
 	a, b := nodes[0].dial(), nodes[1].dial()
-	const keys = 20
+	const keys = 6
 	for i := range keys {
 		a.ask("+OK", "SET", fmt.Sprint("k", i), "v", "EX", "3600")
 	}

@@ -97,7 +97,7 @@ func TestDirectory(t *testing.T) {
 			file(t, l, dirEntries(n, there, nowhere), times(n, nowhere)...)
 			ids := 0
 			for b := range layout.Buckets {
-				ids += int(l.client.HLen(t.Context(), l.keys.IDs(uint8(b))).Val()) - 1 // without the mark
+				ids += int(l.client.HLen(t.Context(), l.keys.IDs(uint8(b))).Val()) - 1 // but the mark
 			}
 			if ids != 1 {
 				t.Errorf("%d ids are left, want 1", ids)

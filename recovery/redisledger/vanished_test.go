@@ -44,7 +44,7 @@ func TestLostOwners(t *testing.T) {
 			if !errors.Is(err, recovery.ErrOwnerLost) && !(err == nil && h.Node == "b") {
 				t.Errorf("Locate = %+v, %v", h, err)
 			}
-			if strings.Contains(what, "a ") { // of a shard that is there no node needs to be missing
+			if strings.Contains(what, "a ") { // the registry is complete
 				b.member.KeepOnce()
 			} else {
 				if err := a.member.Poll(t.Context()); err != nil {

@@ -222,8 +222,9 @@ func hasFinished(found []wireOutcome, created int64) bool {
 	return false
 }
 
-// acknowledgedElsewhere answers acknowledgements that their owner does not know as the first ones
-// were answered, if a node remembers those. The owner has not, if the shard has changed hands since.
+// acknowledgedElsewhere answers acknowledgements of tasks that their owner does not know as the
+// first ones were answered, if a node remembers those. The owner does not, if the shard has changed
+// hands since.
 func (s *Cluster) acknowledgedElsewhere(ctx context.Context, v *task.Verdict, settlings []engine.Settling) {
 	if v.Verb != task.Ack || s.NeverHadPeers() {
 		return

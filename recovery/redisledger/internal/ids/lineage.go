@@ -21,8 +21,8 @@ import (
 //   - the mark of each bucket, a random text that is written once. It is gone or another one if the
 //     bucket was removed, as by FLUSHALL, which leaves the replication id. It is read with the
 //     bucket.
-//   - the id of the data set, which is read with every heartbeat. It is gone after FLUSHALL, too, and
-//     a node that finds a mark missing writes another one. So every node learns of the loss.
+//   - the id of the data set, which is read with every heartbeat. It is gone after FLUSHALL, too,
+//     and a node that finds a mark missing writes another one. So every node learns of the loss.
 //
 // So no answer of a server that may have lost entries is taken for that of a complete one.
 type lineage struct {
