@@ -25,7 +25,7 @@ func (s *Engine) SetTopic(ctx context.Context, name string, t task.TopicSettings
 
 // storeSettings stores settings of a topic, and then applies them.
 func (s *Engine) storeSettings(ctx context.Context, name string, e task.Resolved, ifRevision int64) (task.Topic, error) {
-	for caughtUp := false; ; {
+	for caughtUp, again := false, false; ; {
 		s.Mu.Lock()
 		have, met := s.TopicTable.ByName[name]
 		if !met {
@@ -62,7 +62,10 @@ func (s *Engine) storeSettings(ctx context.Context, name string, e task.Resolved
 		stored, err := s.putTopic(ctx, name, revision, &e.Set)
 		if errors.Is(err, recovery.ErrConflict) {
 			// Another call was faster, or a write landed whose answer was lost.
-			if err = s.reloadTopic(ctx, name, have, revision); err == nil {
+			err = s.reloadTopic(ctx, name, have, revision)
+			// No news: what the ledger had lost may have been written again meanwhile.
+			if err == nil || errors.Is(err, recovery.ErrConflict) && !again {
+				again = err != nil
 				continue
 			}
 		}
