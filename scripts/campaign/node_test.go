@@ -207,8 +207,8 @@ func (f *fleet) ended(r *run) {
 	}
 }
 
-// forgotten reports whether a node was out of touch for as long as others wait for it, and Redis has
-// lost who is registered: then it ends (docs/decisions/0005-missing-token.md).
+// forgotten reports whether a node was out of touch for as long as others wait for it, and Redis
+// has lost who is registered: then it ends (docs/decisions/0005-missing-token.md).
 func (f *fleet) forgotten(n *node) bool {
 	lately := time.Now().Add(-notice(f.failoverAfter))
 	away, lost := false, false

@@ -14,8 +14,8 @@ const shardsAtOnce = 1
 // larger.
 const PieceBytes = 256 << 10
 
-// pieces are the holds of Engine.Mu by work that grows with the tasks: a shard that is read, or that
-// leaves memory. Tests look at them.
+// pieces are the holds of Engine.Mu by work that grows with the tasks: a shard that is read, or
+// that leaves memory. Tests look at them.
 type pieces struct {
 	tasks atomic.Int64 // that were dealt with
 	most  atomic.Int64 // that one hold has dealt with
@@ -34,9 +34,9 @@ func (s *Engine) Pieces() (tasks, most int64) {
 	return s.Life.pieces.tasks.Load(), s.Life.pieces.most.Load()
 }
 
-// InPieces calls do, under the lock, for one piece of a page after the other. In between, others get
-// the lock, and the processor: the runtime would interrupt this goroutine only after 10 ms, and so
-// late would be a task that is due then.
+// InPieces calls do, under the lock, for one piece of a page after the other. In between, others
+// get the lock, and the processor: the runtime would interrupt this goroutine only after 10 ms, and
+// so late would be a task that is due then.
 func (s *Engine) InPieces(page []recovery.Entry, do func(piece []recovery.Entry)) {
 	for len(page) > 0 {
 		n, bytes := 0, 0

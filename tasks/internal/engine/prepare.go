@@ -214,9 +214,9 @@ func (s *Engine) replayedShard(n int) *OwnedShard {
 // readsLocked reports whether a shard is one of those whose dead the start reads.
 func readsLocked(h *OwnedShard) bool { return h.Mine() && h.Stage != Acquired }
 
-// gatheredDead are dead tasks that the ledger has listed, until memory takes note of them. Noted one
-// by one, each would take the lock. No dead task can be requeued or deleted meanwhile. The ledger may
-// list a task more than once.
+// gatheredDead are dead tasks that the ledger has listed, until memory takes note of them. Noted
+// one by one, each would take the lock. No dead task can be requeued or deleted meanwhile. The
+// ledger may list a task more than once.
 type gatheredDead struct {
 	s       *Engine
 	takes   func(shard int) bool // reports, under the lock, whether dead of a shard are noted

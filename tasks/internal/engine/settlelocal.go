@@ -150,7 +150,7 @@ func (s *Engine) report(ctx context.Context, done []*Settling, c *PendingWrite) 
 }
 
 // ErrReceiptUnknown is returned for a receipt whose task this node does not know.
-var ErrReceiptUnknown = task.KindOf(task.ErrStale, task.ErrStale.Error()+": the task is finished or unknown")
+var ErrReceiptUnknown = task.KindOf(task.ErrStale, "the task of the receipt is finished or unknown")
 
 // SettleLocked settles one receipt.
 func (s *Engine) SettleLocked(v *task.Verdict, p *Settling, c *PendingWrite, i int, grant *task.Grant) {

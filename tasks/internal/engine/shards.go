@@ -326,8 +326,8 @@ func (s *Engine) readDead(n int, h *OwnedShard) bool {
 	}
 }
 
-// begin waits for one of the places of a kind of work, which the caller gives back. It reports false
-// if the process ends before.
+// begin waits for one of the places of a kind of work, which the caller gives back. It reports
+// false if the process ends before.
 func (s *Engine) begin(places chan struct{}) bool {
 	select {
 	case places <- struct{}{}:

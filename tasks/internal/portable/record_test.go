@@ -12,7 +12,7 @@ import (
 )
 
 // notKept are fields of a task that say how it stands at a node, or follow from others.
-var notKept = map[string]bool{"Node": true, "Spooled": true, "Repeated": true, "Remaining": true}
+var notKept = map[string]bool{"Node": true, "Spooled": true, "Repeated": true, "Remaining": true, "SeenAt": true}
 
 // whole returns a pending task of which each field says something.
 func whole() task.Exported {
