@@ -182,6 +182,7 @@ func TestReleaseFails(t *testing.T) {
 				done := make(chan error, 1)
 				go func() { done <- a.handTo(b) }()
 				pass(50 * time.Millisecond)
+				a.keeps.Store(true) // another call would begin another hand-over
 				a.pullOwn("x")
 				close(end)
 				synctest.Wait()
@@ -197,6 +198,7 @@ func TestReleaseFails(t *testing.T) {
 					t.Errorf("told %q", told)
 				}
 				b.check()
+				a.keeps.Store(false)
 				want(t, "the next hand-over", a.handTo(b), nil)
 			})
 		})
