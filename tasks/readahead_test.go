@@ -85,6 +85,29 @@ func TestLossWhileAShardIsRead(t *testing.T) {
 	})
 }
 
+// A node that was cut off, and still believes to hold a shard that another node has adopted, reads
+// the shard before it gets it back.
+func TestReadAheadByAFormerOwner(t *testing.T) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+		a.member.Cut(true)
+		b.member.AdoptFrom(a.member.Member)
+		pass(time.Second)
+		at, err := b.member.Locate(t.Context(), a.shardID(0), true)
+		want(t, "Locate", err, nil)
+		position, err := b.member.Position(at.Shard)
+		want(t, "Position", err, nil)
+		if a.Stats().ShardsHeld != 1 {
+			t.Fatal("the node that was cut off knows of its loss")
+		}
+		if err := a.Engine().ReadAhead(t.Context(), a.shardID(0), position); err == nil {
+			t.Error("a node says that it has read a shard that it cannot reach")
+		}
+		a.member.Cut(false)
+		pass(time.Second)
+	})
+}
+
 // A shard that was read ahead in vain is forgotten, and a node reads few of them at a time.
 func TestReadAheadIsBounded(t *testing.T) {
 	fleetBubble(t, 0, func(t *testing.T, f *fleet) {

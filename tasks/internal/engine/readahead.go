@@ -60,7 +60,7 @@ type readAhead struct {
 // this node takes no shard; why it cannot be read.
 func (s *Engine) ReadAhead(ctx context.Context, shardID recovery.ShardID, position string) error {
 	r, err := s.readingAhead(shardID, position)
-	if r == nil || err != nil {
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.Config.AnswerWithin/4)
@@ -78,15 +78,12 @@ func (s *Engine) ReadAhead(ctx context.Context, shardID recovery.ShardID, positi
 	return r.err
 }
 
-// readingAhead returns the readAhead of a shard at a position, and begins it if there is none. It
-// returns nil if this node holds the shard already.
+// readingAhead returns the readAhead of a shard at a position, and begins it if there is none. A
+// node that believes to hold the shard reads it as well: it was cut off when another one adopted
+// it, and what it has in memory is older.
 func (s *Engine) readingAhead(shardID recovery.ShardID, position string) (*readAhead, error) {
 	s.Mu.Lock()
 	defer s.Unlock()
-	if s.ShardNumberLocked(shardID) >= 0 {
-		delete(s.Shards.ahead, shardID)
-		return nil, nil
-	}
 	r := s.Shards.ahead[shardID]
 	if r != nil && r.position == position {
 		r.asked = s.Elapsed()
