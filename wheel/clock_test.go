@@ -49,7 +49,7 @@ func TestOverdueLeavesTheLoopItsTurn(t *testing.T) {
 		c.step(time.Hour)
 		r.Nudge()
 		rescued := &firings{clock: c.now}
-		if n := r.Overdue(rescued.fire); n != 0 || r.Stalled() {
+		if n := r.Overdue(c.millis(), rescued.fire); n != 0 || r.Stalled() {
 			t.Errorf("Overdue = %d, stalled %v", n, r.Stalled())
 		}
 		if values, _ := f.got(); len(values) != 3*batchSize {
@@ -70,11 +70,15 @@ func TestOverdueInPlaceOfTheLoop(t *testing.T) {
 		r.Add(c.millis()+3_600_000+5000, 4)
 		synctest.Wait()
 		rescued := &firings{clock: c.now}
-		if n := r.Overdue(rescued.fire); n != 0 || r.Stalled() {
+		if n := r.Overdue(c.millis(), rescued.fire); n != 0 || r.Stalled() {
 			t.Errorf("Overdue = %d with nothing due, stalled %v", n, r.Stalled())
 		}
+		before := c.millis()
 		c.step(time.Hour) // nothing tells the loop, which sleeps
-		if n := r.Overdue(rescued.fire); n != 3 || !r.Stalled() {
+		if n := r.Overdue(before, rescued.fire); n != 0 || r.Stalled() {
+			t.Errorf("Overdue = %d of a time before the step, stalled %v", n, r.Stalled())
+		}
+		if n := r.Overdue(c.millis(), rescued.fire); n != 3 || !r.Stalled() {
 			t.Errorf("Overdue = %d, stalled %v", n, r.Stalled())
 		}
 		rescued.want(t, 1, 2, 3)
@@ -100,19 +104,19 @@ func TestOverdueCountsWhatCameLate(t *testing.T) {
 		r.Add(nowMillis()-30*60_000, 1)
 		r.Add(nowMillis()-2*3_600_000, 2)
 		rescued := &firings{clock: time.Now}
-		if n := r.Overdue(rescued.fire); n != 2 || r.Len() != 0 {
+		if n := r.Overdue(nowMillis(), rescued.fire); n != 2 || r.Len() != 0 {
 			t.Errorf("Overdue = %d, leaves %d; want 2, 0", n, r.Len())
 		}
 		rescued.want(t, 1, 2)
 		r.Add(nowMillis()-1, 3)
 		began := time.Now()
-		if n := r.Overdue(rescued.fire); n != 1 || time.Since(began) != 0 {
+		if n := r.Overdue(nowMillis(), rescued.fire); n != 1 || time.Since(began) != 0 {
 			t.Errorf("Overdue = %d after %v: a loop that is known to stall is not waited for", n, time.Since(began))
 		}
 		rescued.want(t, 3)
 		close(block)
 		r.Close()
-		if n := r.Overdue(rescued.fire); n != 0 {
+		if n := r.Overdue(nowMillis(), rescued.fire); n != 0 {
 			t.Errorf("Overdue = %d after Close", n)
 		}
 	})
@@ -141,7 +145,7 @@ func TestOverdueBesideASlowLoop(t *testing.T) {
 					timers[i] = r.Add(nowMillis()+1000, 1)
 				}
 				time.Sleep(3 * time.Second)
-				late := r.Overdue(func(values []uint64) { fired.Add(int64(len(values))) })
+				late := r.Overdue(nowMillis(), func(values []uint64) { fired.Add(int64(len(values))) })
 				switch left := r.Len(); {
 				case hangs && (late != n-batchSize || left != 0 || !r.IsLost(timers[0])):
 					t.Errorf("it hangs: %d are late, %d left, lost: %v", late, left, r.IsLost(timers[0]))
@@ -202,7 +206,7 @@ func TestRandomSteps(t *testing.T) {
 				case 2, 3, 4:
 					pass(time.Duration(span()) * 100 * time.Microsecond)
 				case 5:
-					r.Overdue(f.fire)
+					r.Overdue(c.millis(), f.fire)
 				}
 				due := c.millis() + span() - 100
 				dues[v] = due

@@ -16,7 +16,7 @@ func TestCloseRefusesAndForgets(t *testing.T) {
 		timer := r.Add(nowMillis()+10, 1)
 		r.Close()
 		r.Close()
-		if r.Add(nowMillis(), 2) != 0 || r.Cancel(timer) || r.Len() != 0 || r.Overdue(func([]uint64) {}) != 0 {
+		if r.Add(nowMillis(), 2) != 0 || r.Cancel(timer) || r.Len() != 0 || r.Overdue(nowMillis(), func([]uint64) {}) != 0 {
 			t.Error("a closed Runner still holds timers")
 		}
 		r.Nudge()
@@ -58,7 +58,7 @@ func TestCloseAgainstEverything(t *testing.T) {
 						r.Nudge()
 					}
 					if i == 0 && n%50 == 25 {
-						r.Overdue(fire)
+						r.Overdue(nowMillis(), fire)
 					}
 					if n == 50 {
 						begun <- struct{}{}
@@ -103,7 +103,7 @@ func TestCloseWaitsForFire(t *testing.T) {
 				} else {
 					synctest.Wait()
 					c.step(time.Second)
-					go r.Overdue(fire)
+					go r.Overdue(c.millis(), fire)
 					pass(idleNaps * nap)
 				}
 				synctest.Wait()

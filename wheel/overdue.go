@@ -19,8 +19,10 @@ const (
 // Overdue makes up for a loop that does not move: it passes whatever is due to fire, on the
 // caller's goroutine, a batch at a time, and returns how many values these were. It returns 0, and
 // takes nothing, while the loop moves, however late that is. It waits for the loop for up to 1 s,
-// but not if nothing has been overdue for 100 ms. No lock is held while fire runs.
-func (r *Runner) Overdue(fire func(values []uint64)) (fired int) {
+// but not if at now, in Unix milliseconds, nothing had been overdue for 100 ms. A caller that calls
+// Nudge after steps of the clock passes the time by which it has looked for one: the loop was told
+// of all that is overdue then. No lock is held while fire runs.
+func (r *Runner) Overdue(now int64, fire func(values []uint64)) (fired int) {
 	r.mu.Lock()
 	if r.closed {
 		r.mu.Unlock()
@@ -30,7 +32,7 @@ func (r *Runner) Overdue(fire func(values []uint64)) (fired int) {
 	defer r.running.Done()
 	left := r.wheel.Len() // concurrent adds must not keep the caller here for ever
 	r.mu.Unlock()
-	if !r.waitStalled() {
+	if !r.waitStalled(now) {
 		return 0
 	}
 	buf := r.borrow()
@@ -71,9 +73,9 @@ func (r *Runner) IsLost(t Timer) bool {
 	return !waits
 }
 
-// waitStalled reports whether something is overdue that the loop does not fire.
-func (r *Runner) waitStalled() bool {
-	turns, behind, stalled := r.progress()
+// waitStalled reports whether something was overdue at now that the loop does not fire.
+func (r *Runner) waitStalled(now int64) bool {
+	turns, behind, stalled := r.progress(now)
 	for i := 0; behind && !stalled; i++ {
 		if i >= idleNaps && !r.firing.Load() || i >= firingNaps {
 			return r.stall(turns)
@@ -85,23 +87,23 @@ func (r *Runner) waitStalled() bool {
 			timer.Stop()
 			return false
 		}
-		var now uint64
-		if now, behind, stalled = r.progress(); now != turns {
+		var since uint64
+		if since, behind, stalled = r.progress(now); since != turns {
 			return false
 		}
 	}
 	return behind
 }
 
-// progress tells how far the loop has come, whether the wheel is behind, and whether the loop is
-// known to stall.
-func (r *Runner) progress() (turns uint64, behind, stalled bool) {
+// progress tells how far the loop has come, whether the wheel was behind at now, and whether the
+// loop is known to stall.
+func (r *Runner) progress(now int64) (turns uint64, behind, stalled bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
 		return r.turns, false, false
 	}
-	now := r.readClockLocked()
+	now = min(now, r.readClockLocked()) // it may have been set back since
 	if !r.stalled {
 		now -= slack.Milliseconds()
 	}

@@ -78,10 +78,10 @@ func (s *Engine) sweepLoop() {
 // for all of it to be compared with the ledger.
 func (s *Engine) SweepOnce(full bool) {
 	this := fullSweep{At: s.Config.Clock(), since: s.Elapsed()}
-	s.noteClock()
+	now := s.noteClock()
 	s.judgeBacklog()
 	s.Cluster.BacklogJudged()
-	late := s.Runner.Overdue(s.rescue)
+	late := s.Runner.Overdue(now.UnixMilli(), s.rescue)
 	lost := s.SearchOverdue(full)
 	expired := s.expire()
 	missed := s.wakeAll()
@@ -108,9 +108,9 @@ func (s *Engine) SweepOnce(full bool) {
 	}
 }
 
-// noteClock compares the wall clock with the monotonic one. After a step, or
+// noteClock compares the wall clock, which it returns, with the monotonic one. After a step, or
 // after the machine was suspended, the wheel must look at the clock again.
-func (s *Engine) noteClock() {
+func (s *Engine) noteClock() (wall time.Time) {
 	wall, mono := s.Config.Clock(), s.Elapsed()
 	s.Mu.Lock()
 	step := wall.Round(0).Sub(s.Sweep.lastWall.Round(0)) - (mono - s.Sweep.lastMono)
@@ -128,6 +128,7 @@ func (s *Engine) noteClock() {
 	if stepped {
 		s.Config.Log.Warn("the wall clock was set", "node", s.Config.Node, "by", step.Round(time.Millisecond))
 	}
+	return wall
 }
 
 // SearchOverdue looks through a part of the store, or all of it, for overdue pending tasks that
