@@ -2,6 +2,7 @@ package tasks_test
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/store"
@@ -152,6 +154,36 @@ func TestEmptyRedisLosesNothingThatHasEnded(t *testing.T) {
 		e.closeAll()
 		e.begin()
 		e.checkAfter()
+	})
+}
+
+// The ledger has lost the dead, and refuses what their restoration asks it. The lists wait, instead
+// of telling a part as all, and the restoration goes on when it can.
+func TestRestorationGoesOnAfterRefusals(t *testing.T) {
+	t.Parallel()
+	oneAndFleet(t, func(t *testing.T, names ...string) {
+		server := redistest.Start(t)
+		g := newRedisFleet(t, server.URL(), names...)
+		e := g.prepareEndings()
+		e.end()
+		e.loseDead(server, false, append(slices.Collect(maps.Keys(e.finished)), e.dead...)...)
+		server.Do("acl", "setuser", "default", "-hexists")
+		for _, n := range e.nodes {
+			for shard, h := range n.Engine().Shards.List {
+				if h.Mine() {
+					n.Engine().Rewound(n.Engine().Ledger.(recovery.Rewinder), shard)
+				}
+			}
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
+		defer cancel()
+		for _, n := range e.nodes {
+			if page, err := n.DeadTasks(ctx, "x", 0, ""); err == nil {
+				t.Errorf("%s lists %d of %d dead tasks", n.name, len(page.Tasks), len(e.dead))
+			}
+		}
+		server.Do("acl", "setuser", "default", "+hexists")
+		e.check()
 	})
 }
 

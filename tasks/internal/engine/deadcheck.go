@@ -72,6 +72,9 @@ func (s *Engine) compareDead() {
 		began := s.Elapsed()
 		for n, h := range holdings {
 			if err := s.compareDeadOf(n, h, false); err != nil && !s.IsClosing() {
+				s.Mu.Lock()
+				s.Dead.doubted = true
+				s.Mu.Unlock()
 				s.Config.Log.Warn("the index of the dead could not be compared with the ledger", "node", s.Config.Node, "shard", n, "error", err)
 			}
 		}

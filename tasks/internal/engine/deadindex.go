@@ -369,7 +369,7 @@ func (s *Engine) visitDead(ctx context.Context, q *ListQuery, bare bool, visit f
 	if q.State == task.Finished {
 		label += keptSuffix
 	}
-	err = s.Ledger.ListDead(ctx, label, q.After, func(e recovery.Entry) bool {
+	err = s.listDead(ctx, label, q.After, func(e recovery.Entry) bool {
 		switch {
 		case x.Passed(e.Spot.At):
 			return false
@@ -390,7 +390,7 @@ func (s *Engine) visitDead(ctx context.Context, q *ListQuery, bare bool, visit f
 		return true
 	})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+		return nil, err
 	}
 	if last == nil && q.After == (recovery.Ref{}) && q.Filter.To == 0 {
 		s.noteListed(label, x.looks)

@@ -3,7 +3,6 @@ package engine
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -250,7 +249,7 @@ func (s *Engine) DeadReasons(ctx context.Context, q *ListQuery, limit int) (task
 		looked := x.looks
 		whole, err := s.tallyDead(ctx, topics[i].name, shares[i]+spare, &x, &t)
 		if err != nil {
-			return task.DeadReasons{}, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+			return task.DeadReasons{}, err
 		}
 		spare += shares[i] - (x.looks - looked)
 		t.Complete = t.Complete && whole
@@ -263,7 +262,7 @@ func (s *Engine) DeadReasons(ctx context.Context, q *ListQuery, limit int) (task
 // whether these are all that a filter may select.
 func (s *Engine) tallyDead(ctx context.Context, topic string, most int, x *search, t *task.DeadTally) (whole bool, err error) {
 	whole = true
-	err = s.Ledger.ListDead(ctx, topic, x.Start(recovery.Ref{}), func(e recovery.Entry) bool {
+	err = s.listDead(ctx, topic, x.Start(recovery.Ref{}), func(e recovery.Entry) bool {
 		switch {
 		case x.Passed(e.Spot.At):
 			return false

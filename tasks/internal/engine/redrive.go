@@ -75,7 +75,7 @@ func (x *Redrive) RedriveTopic(ctx context.Context, after recovery.Ref, until in
 	before := x.DeadCount(x.Topic)
 	for !x.tired() {
 		var ids []string
-		err := x.Ledger.ListDead(ctx, x.Topic, after, func(e recovery.Entry) bool {
+		err := x.listDead(ctx, x.Topic, after, func(e recovery.Entry) bool {
 			if len(ids) == RedrivenAtOnce || left <= len(ids) && e.Spot.At > until {
 				return false
 			}
@@ -84,7 +84,7 @@ func (x *Redrive) RedriveTopic(ctx context.Context, after recovery.Ref, until in
 			return true
 		})
 		if err != nil {
-			return after, left, false, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+			return after, left, false, err
 		}
 		if len(ids) == 0 {
 			x.noteRest(before)

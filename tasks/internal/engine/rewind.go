@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
+
+var errDeadLost = task.KindOf(task.ErrReplaying, "the ledger has lost writes, and the dead are being written again; retry")
 
 // Rewound makes a shard equal to memory again, in the background.
 func (s *Engine) Rewound(r recovery.Rewinder, shard int) {
@@ -44,22 +47,30 @@ func (s *Engine) Rewound(r recovery.Rewinder, shard int) {
 		deleted := 0
 		err := s.waitReplayed(s.Life.Context)
 		if err == nil {
-			deleted, err = s.DeleteUnknown(r, shard, h)
+			err = s.insist(func() (err error) { deleted, err = s.DeleteUnknown(r, shard, h); return err })
 		}
 		if err == nil {
-			err = s.compareDeadOf(shard, h, true)
+			err = s.insist(func() error { return s.compareDeadOf(shard, h, true) })
 		}
 		// The ledger confirms these writes later, or refuses them if the shard is lost meanwhile.
 		log := s.Config.Log.With("node", s.Config.Node, "shard", shard, "writing", written, "deleting", deleted)
 		if err != nil {
 			log.Error("the ledger had lost confirmed writes; the shard may have records that memory does not know", "error", err)
-			s.Mu.Lock()
-			s.doubtDeadLocked() // which compares the dead again
-			s.Mu.Unlock()
 			return
 		}
 		log.Error("the ledger had lost confirmed writes; the shard is being made equal to memory")
 	})
+}
+
+// insist does what needs the ledger until it succeeds. It gives up when the shard is lost or Close
+// has begun.
+func (s *Engine) insist(do func() error) error {
+	for {
+		err := do()
+		if err == nil || errors.Is(err, recovery.ErrLost) || errors.Is(err, recovery.ErrClosed) || errors.Is(err, task.ErrClosed) || !s.Rest(time.Second) {
+			return err
+		}
+	}
 }
 
 func (s *Engine) restored() {
@@ -69,11 +80,34 @@ func (s *Engine) restored() {
 }
 
 // Restoring reports whether a shard is being made equal to memory. Until then the ledger does not
-// list all of the dead.
+// list all of the dead, see listDead.
 func (s *Engine) Restoring() bool {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	return s.Shards.restoring > 0
+}
+
+// listDead visits the dead tasks of a label behind a place, for a caller that needs all of them. It
+// waits, as long as Within allows, while the ledger does not list those that it has lost. Errors:
+// ErrReplaying, ErrUnavailable, ErrClosed; why ctx has ended.
+func (s *Engine) listDead(ctx context.Context, label string, after recovery.Ref, visit func(recovery.Entry) bool) error {
+	wait, cancel := s.Within(ctx)
+	defer cancel()
+	for s.Restoring() {
+		if err := s.RestWithin(wait, openPause); err != nil {
+			if errors.Is(err, task.ErrClosed) || ctx.Err() != nil {
+				return err
+			}
+			return errDeadLost
+		}
+	}
+	if err := s.Ledger.ListDead(ctx, label, after, visit); err != nil {
+		return fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+	}
+	if s.Restoring() {
+		return errDeadLost
+	}
+	return nil
 }
 
 // beginRestoring keeps a shard here until end is called. If it is just draining, that must
@@ -153,40 +187,29 @@ const openPause = 50 * time.Millisecond
 // knows to be dead are buried again. An id that is being created or looked up is looked at
 // again once that is over: if the creation is given up, the record is an unknown record.
 func (s *Engine) DeleteUnknown(r recovery.Rewinder, shard int, h *OwnedShard) (deleted int, err error) {
-	for {
-		deleted = 0
-		var open []recovery.Ref
-		err = r.ScanShard(s.Life.Context, shard, func(page []recovery.Entry) error {
-			if !s.Breathe() {
-				return task.ErrClosed
-			}
-			n, undecided, err := s.deletePage(shard, h, page)
-			deleted, open = deleted+n, append(open, undecided...)
-			return err
-		})
-		for err == nil && len(open) > 0 {
-			if !s.Rest(openPause) {
-				return deleted, task.ErrClosed
-			}
-			var page []recovery.Entry
-			if err = s.Ledger.Get(s.Life.Context, shard, open, func(_ int, e recovery.Entry) {
-				page = append(page, recovery.Entry{ID: bytes.Clone(e.ID), Spot: e.Spot})
-			}); err == nil {
-				var n int
-				n, open, err = s.deletePage(shard, h, page)
-				deleted += n
-			}
+	var open []recovery.Ref
+	err = r.ScanShard(s.Life.Context, shard, func(page []recovery.Entry) error {
+		if !s.Breathe() {
+			return task.ErrClosed
 		}
-		if err == nil || errors.Is(err, recovery.ErrLost) || errors.Is(err, recovery.ErrClosed) || errors.Is(err, task.ErrClosed) {
-			return deleted, err
+		n, undecided, err := s.deletePage(shard, h, page)
+		deleted, open = deleted+n, append(open, undecided...)
+		return err
+	})
+	for err == nil && len(open) > 0 {
+		if !s.Rest(openPause) {
+			return deleted, task.ErrClosed
 		}
-		wait, cancel := context.WithTimeout(s.Life.Context, time.Second)
-		<-wait.Done()
-		cancel()
-		if s.IsClosing() {
-			return deleted, err
+		var page []recovery.Entry
+		if err = s.Ledger.Get(s.Life.Context, shard, open, func(_ int, e recovery.Entry) {
+			page = append(page, recovery.Entry{ID: bytes.Clone(e.ID), Spot: e.Spot})
+		}); err == nil {
+			var n int
+			n, open, err = s.deletePage(shard, h, page)
+			deleted += n
 		}
 	}
+	return deleted, err
 }
 
 // deletePage deletes the unknown records of a page, and buries the dead among them again.
