@@ -12,7 +12,9 @@ import (
 func (c *taskJudge) denied(x *Change) {
 	switch {
 	case x.Kind.asks() && x.Outcome == Done:
-		c.shown(x)
+		if !c.Terms.Kept { // as finished, it may be
+			c.shown(x)
+		}
 		return
 	case x.Outcome == Missing, x.Anew:
 	default:

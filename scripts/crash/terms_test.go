@@ -38,6 +38,7 @@ func TestTerms(t *testing.T) {
 		{name: "kept, and lost by an empty Redis", terms: kept, changes: []Change{created, look(on("b", 900), Missing)}, deliveries: []*Delivery{first()}, faults: []Fault{fault(Drained, "c", -900, 100), lost(-1000, 600, 610)}, broken: NotKept},
 		{name: "kept, and lost by an empty Redis after its node was restarted", terms: kept, changes: []Change{created, look(on("b", 900), Missing)}, deliveries: []*Delivery{first()}, faults: []Fault{fault(Drained, "a", 300, 500), lost(-1000, 600, 610)}, excuse: "a was drained"},
 		{name: "kept, and a node was restarted long after the loss", terms: kept, changes: []Change{created, look(on("b", 1900), Missing)}, deliveries: []*Delivery{first()}, faults: []Fault{fault(Drained, "a", 1300, 1500), lost(-1000, 600, 610)}, broken: NotKept},
+		{name: "kept, and exported as finished after it was cancelled", terms: kept, changes: []Change{created, cancel(on("b", 50), Done), of(Exported, on("b", 900), Done, 0)}},
 		{name: "kept, and unknown after it was cancelled", terms: kept, changes: []Change{created, cancel(on("b", 50), Done), look(on("b", 900), Missing)}, broken: NotKept},
 		{name: "finished, and not kept", changes: []Change{created, look(on("b", 900), Missing)}, deliveries: []*Delivery{first()}},
 		{name: "finished without room for it", terms: kept, changes: []Change{created, look(on("b", 1900), Missing)}, deliveries: []*Delivery{first()}, faults: []Fault{fault(Full, "", 210, 300)}},
