@@ -99,10 +99,13 @@ func (m *faultyMember) Watch(w recovery.Watcher) {
 	m.Member.Watch(w)
 }
 
-// Send may send something else.
+// Send may fail, take its time, or send something else.
 func (m *faultyMember) Send(ctx context.Context, to string, message []byte) error {
 	if rewritten := m.rewritten.Load(); rewritten != nil {
 		message = (*rewritten)(message)
+	}
+	if err := m.pass(ctx, "Send"); err != nil {
+		return err
 	}
 	return m.Member.Send(ctx, to, message)
 }

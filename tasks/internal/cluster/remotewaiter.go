@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/internal/relay"
@@ -188,11 +189,15 @@ func (s *Cluster) serveRemoteWaiter(g *RemoteWaiter) {
 		query := Offer{g.run, t.Name, g.key.lease, s.EncodeDeliveries(ds)}
 		g.Number = 0
 		s.engine.Unlock()
-		ctx, cancel := context.WithTimeout(s.engine.Life.Context, AskWithin)
-		a, err := Call(ctx, s, g.key.node, OfferMethod, query)
-		cancel()
+		a, err := s.offer(g, query)
 		s.engine.Mu.Lock()
 		s.OfferedLocked(g, ds, query.Deliveries, a, err)
+		if silent(err) {
+			s.engine.WakeLocked(t) // for the tasks that have come back
+			s.engine.Unlock()
+			s.askAgain(g)
+			s.engine.Mu.Lock()
+		}
 	}
 	g.served = false
 	if s.servableLocked(g) {
@@ -201,6 +206,36 @@ func (s *Cluster) serveRemoteWaiter(g *RemoteWaiter) {
 		s.dropRemoteWaiterLocked(g)
 	}
 	s.engine.WakeLocked(t)
+}
+
+func (s *Cluster) offer(g *RemoteWaiter, o Offer) (OfferReply, error) {
+	ctx, cancel := context.WithTimeout(s.engine.Life.Context, AskWithin)
+	defer cancel()
+	return Call(ctx, s, g.key.node, OfferMethod, o)
+}
+
+// askAgainAfter spaces the offers without tasks to a node that has not answered one with tasks.
+var askAgainAfter = recovery.Backoff{Min: 50 * time.Millisecond, Max: 250 * time.Millisecond}
+
+// askAgain offers nothing to a node that has not answered an offer, until it answers or its demand
+// is over. The answer says what it wants now. So an outage of the ledger delays tasks for as long
+// as it lasts, and not until the demand is announced again.
+func (s *Cluster) askAgain(g *RemoteWaiter) {
+	for attempt := 0; s.engine.Rest(askAgainAfter.Delay(attempt)); attempt++ {
+		s.engine.Mu.Lock()
+		may, query := s.servableLocked(g), Offer{Run: g.run, Topic: g.Topic.Name, Lease: g.key.lease}
+		s.engine.Unlock()
+		if !may {
+			return
+		}
+		a, err := s.offer(g, query)
+		s.engine.Mu.Lock()
+		s.OfferedLocked(g, nil, nil, a, err)
+		s.engine.Unlock()
+		if !silent(err) {
+			return
+		}
+	}
 }
 
 // OfferedLocked processes the answer to an offer.
@@ -222,6 +257,7 @@ func (s *Cluster) OfferedLocked(g *RemoteWaiter, ds []*engine.Delivery, sent []W
 	}
 	s.ReturnToOwnerLocked(moved)
 	switch {
+	case silent(err): // see askAgain
 	case err != nil, a.Demand.Serial == 0:
 		g.want = 0 // until the node announces a demand again
 	case a.Demand.Run == g.run && a.Demand.Serial > g.serial:

@@ -261,6 +261,9 @@ func owned[A any](ctx context.Context, s *Cluster, q IDQuery, do func(context.Co
 // passing reports whether a task must be looked for again: its shard is changing hands or is being
 // read, or there was no time to look. Nothing was done with the task then.
 func passing(err error) bool {
+	if errors.Is(err, relay.ErrNotTaken) {
+		return false // nor would the next message be taken
+	}
 	for _, e := range []error{errNotMine, engine.ErrNotHeld, engine.ErrHandedOver, errOwnerSilent, errOwnerLost, errNoTime, task.ErrReplaying, relay.ErrUnheard} {
 		if errors.Is(err, e) {
 			return true

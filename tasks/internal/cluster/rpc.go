@@ -30,6 +30,8 @@ type Method[Q, A any] struct {
 	Name string
 	// writes: what the query asks for may have been done although no reply came.
 	writes bool
+	// prompt: the caller goes on with something else while no message can be sent.
+	prompt bool
 }
 
 // An RPCHandler answers the calls of one method.
@@ -80,7 +82,11 @@ func Call[Q, A any](ctx context.Context, s *Cluster, node string, m Method[Q, A]
 	if err != nil {
 		return none, err
 	}
-	raw, err := s.Fleet.Relay.Call(ctx, node, m.Name, body)
+	call := s.Fleet.Relay.Call
+	if m.prompt {
+		call = s.Fleet.Relay.CallPromptly
+	}
+	raw, err := call(ctx, node, m.Name, body)
 	switch {
 	case err == nil:
 	case errors.Is(err, relay.ErrOverloaded):

@@ -192,7 +192,7 @@ func (s *Cluster) settleAt(ctx context.Context, node string, v *task.Verdict, so
 }
 
 // SettleMethod settles deliveries at the node that owns their tasks.
-var SettleMethod = Method[settleQuery, settleReply]{Name: "settle", writes: true}
+var SettleMethod = Method[settleQuery, settleReply]{Name: "settle", writes: true, prompt: true}
 
 type (
 	settleQuery struct {

@@ -8,6 +8,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/relay"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -81,7 +82,7 @@ func (s *Cluster) Share(ctx context.Context) error {
 	s.startPeerCalls()
 	sh.Relay, err = relay.New(relay.Config{
 		Bus: ledger, Node: sh.node, Incarnation: uuid.NewString(),
-		Answer: s.handleCall, Late: s.LateReply, InOrder: isMessage, Silence: s.engine.Config.AnswerWithin, Log: s.engine.Config.Log,
+		Answer: s.handleCall, Late: s.LateReply, InOrder: isMessage, Silence: s.engine.Config.AnswerWithin, Patience: s.engine.Config.AnswerWithin / engine.PatienceShare, Log: s.engine.Config.Log,
 	})
 	return err
 }

@@ -48,7 +48,8 @@ type port struct {
 	coming  sync.WaitGroup // messages that the network has taken
 	turn    sync.Mutex     // calls of receive come one at a time
 	receive func([]byte)
-	err     error // of Send; guarded by network.mu
+	err     error         // of Send; guarded by network.mu
+	hung    chan struct{} // Send waits until it is closed; nil: for nothing; guarded by network.mu
 }
 
 func (n *network) port(node string) *port { return &port{n: n, node: node} }
@@ -73,8 +74,18 @@ func (p *port) unplug() {
 	p.n.ports = slices.DeleteFunc(p.n.ports, func(q *port) bool { return q == p })
 }
 
-func (p *port) Send(_ context.Context, node string, message []byte) error {
+func (p *port) Send(ctx context.Context, node string, message []byte) error {
 	n := p.n
+	n.mu.Lock()
+	hung := p.hung
+	n.mu.Unlock()
+	if hung != nil {
+		select {
+		case <-hung:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.sends++

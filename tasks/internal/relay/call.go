@@ -27,6 +27,10 @@ var errSilent = errors.New("no reply from the other node")
 // abandonedTime is for how long a late answer is passed to Config.Late.
 const abandonedTime = time.Minute
 
+// stuckShare is the part of Config.Patience that a prompt call waits for while the bus is known to
+// take nothing.
+const stuckShare = 5
+
 // An openCall is one whose caller waits.
 type openCall struct {
 	id           uint64
@@ -34,12 +38,14 @@ type openCall struct {
 	body         []byte
 	called       time.Time
 	deadline     time.Time
+	prompt       bool          // see CallPromptly
 	wake         chan struct{} // holds one token when something has changed
 
 	// Guarded by Relay.mu:
 	queued    bool      // a copy waits to be sent, or is being sent
 	sending   bool      // a copy is being sent
 	copies    int       // how many were sent, or tried
+	untaken   time.Time // since when the bus has taken no copy; zero if it took the last one
 	arrivedAt uint64    // clock of the first copy that may have arrived; 0 if none
 	echo      uint64    // the stamp of the last answer 'late'
 	patient   bool      // the other side is working on it
@@ -60,9 +66,20 @@ type abandoned struct {
 // Call returns. Errors: ErrUnheard, ErrOverloaded, ErrNoAnswer, and with one of them ErrClosed or
 // the context's.
 func (r *Relay) Call(ctx context.Context, node, method string, body []byte) ([]byte, error) {
+	return r.call(ctx, node, method, body, false)
+}
+
+// CallPromptly is Call for a caller that others wait for. It gives up when the bus has not taken a
+// copy of the call for Config.Patience, and earlier while the bus is known to take nothing. Then
+// the error is ErrNotTaken too.
+func (r *Relay) CallPromptly(ctx context.Context, node, method string, body []byte) ([]byte, error) {
+	return r.call(ctx, node, method, body, true)
+}
+
+func (r *Relay) call(ctx context.Context, node, method string, body []byte, prompt bool) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, MaxTime)
 	defer cancel()
-	a, err := r.begin(ctx, node, method, body)
+	a, err := r.begin(ctx, node, method, body, prompt)
 	if err != nil {
 		return nil, fmt.Errorf("%s at %s: %w", method, node, err)
 	}
@@ -76,7 +93,7 @@ func (r *Relay) Call(ctx context.Context, node, method string, body []byte) ([]b
 }
 
 // begin registers a call and queues its first copy.
-func (r *Relay) begin(ctx context.Context, node, method string, body []byte) (*openCall, error) {
+func (r *Relay) begin(ctx context.Context, node, method string, body []byte, prompt bool) (*openCall, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	switch {
@@ -94,7 +111,7 @@ func (r *Relay) begin(ctx context.Context, node, method string, body []byte) (*o
 	}
 	r.counter++
 	deadline, _ := ctx.Deadline()
-	a := &openCall{id: r.counter, node: node, method: method, body: body, called: time.Now(), deadline: deadline, wake: make(chan struct{}, 1)}
+	a := &openCall{id: r.counter, node: node, method: method, body: body, called: time.Now(), deadline: deadline, prompt: prompt, wake: make(chan struct{}, 1)}
 	a.sign = a.called
 	r.open[a.id] = a
 	r.stats.Asked++
@@ -109,6 +126,8 @@ func (r *Relay) await(ctx context.Context, a *openCall) error {
 	defer timer.Stop()
 	silence := time.NewTimer(r.cfg.Silence)
 	defer silence.Stop()
+	taken := time.NewTimer(r.patience(a))
+	defer taken.Stop()
 	for {
 		select {
 		case <-a.wake:
@@ -139,12 +158,37 @@ func (r *Relay) await(ctx context.Context, a *openCall) error {
 				return r.giveUp(a, errSilent)
 			}
 			silence.Reset(left)
+		case <-taken.C:
+			left := r.patience(a)
+			if left <= 0 {
+				return r.giveUp(a, ErrNotTaken)
+			}
+			taken.Reset(left)
 		case <-ctx.Done():
 			return r.giveUp(a, context.Cause(ctx))
 		case <-r.life.Done():
 			return r.giveUp(a, ErrClosed)
 		}
 	}
+}
+
+// patience returns how long a call still waits for the bus to take a copy of it. If that time is
+// over, the bus is known to take nothing from now on.
+func (r *Relay) patience(a *openCall) time.Duration {
+	if !a.prompt {
+		return MaxTime
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	left := r.cfg.Patience
+	if r.stuck {
+		left /= stuckShare
+	}
+	if !a.untaken.IsZero() {
+		left -= time.Since(a.untaken)
+	}
+	r.stuck = r.stuck || left <= 0
+	return left
 }
 
 // longestPause is the longest pause between two copies.

@@ -2,6 +2,7 @@ package relay
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -299,4 +300,55 @@ func TestNothingIsKept(t *testing.T) {
 			t.Errorf("after an hour, it knows %d processes", peers)
 		}
 	})
+}
+
+// A prompt call gives up when the bus does not take it, and earlier while that is known. Others
+// wait.
+func TestCallPromptly(t *testing.T) {
+	for name, stop := range map[string]func(p *port){
+		"failing": func(p *port) { p.err = errors.New("the bus is broken") },
+		"silent":  func(p *port) { p.hung = make(chan struct{}) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				n := newNetwork(1, 0, 0, 0)
+				const patience = 50 * time.Millisecond
+				a, p := open(t, n, "a", "1", func(c *Config) { c.Patience = patience })
+				open(t, n, "b", "1", nil)
+				prompt := func() error {
+					_, err := a.CallPromptly(within(t, time.Second), "b", "get", nil)
+					return err
+				}
+				for range 2 {
+					if err := prompt(); err != nil {
+						t.Fatal(err)
+					}
+					n.set(func() { stop(p) })
+					for i, limit := range []time.Duration{patience, patience / stuckShare, patience / stuckShare} {
+						began := time.Now()
+						err := prompt()
+						if !errors.Is(err, ErrNotTaken) || errors.Is(err, ErrUnheard) == errors.Is(err, ErrNoAnswer) {
+							t.Errorf("call %d: %v", i, err)
+						}
+						if took := time.Since(began); took != limit {
+							t.Errorf("call %d has taken %v", i, took)
+						}
+					}
+					began := time.Now()
+					_, err := a.Call(within(t, time.Second), "b", "get", nil)
+					if took := time.Since(began); err == nil || took != time.Second {
+						t.Errorf("another call has taken %v: %v", took, err)
+					}
+					n.set(func() {
+						p.err = nil
+						if p.hung != nil {
+							close(p.hung)
+							p.hung = nil
+						}
+					})
+					time.Sleep(sendTimeout)
+				}
+			})
+		})
+	}
 }

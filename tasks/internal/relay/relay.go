@@ -22,6 +22,9 @@ var (
 	ErrOverloaded = errors.New("too many calls are under way")
 	// ErrNoAnswer is returned when it is unknown whether the call was executed.
 	ErrNoAnswer = errors.New("the call was not answered, and may have been executed")
+	// ErrNotTaken is returned when the bus takes no message, see CallPromptly. It comes together
+	// with ErrUnheard or ErrNoAnswer.
+	ErrNotTaken = errors.New("the bus takes no message")
 	// ErrClosed is returned when the relay was closed before there was an answer.
 	ErrClosed = errors.New("the relay is closed")
 )
@@ -78,6 +81,8 @@ type Config struct {
 	// Silence is how long Call waits without a message of the other side about its call;
 	// MaxTime unless set, and at least 100 ms.
 	Silence time.Duration
+	// Patience is how long a prompt call waits for the bus to take a copy of it; 100 ms unless set.
+	Patience time.Duration
 	// Log gets what is wrong with messages. Nil means slog.Default().
 	Log *slog.Logger
 
@@ -114,6 +119,9 @@ func (c Config) withDefaults() (Config, error) {
 		c.Silence = MaxTime
 	}
 	c.Silence = max(c.Silence, firstPause)
+	if c.Patience <= 0 {
+		c.Patience = firstPause
+	}
 	var faults *multierror.Error
 	fault := func(wrong bool, what string) {
 		if wrong {
@@ -168,6 +176,7 @@ type Relay struct {
 
 	mu        sync.Mutex // guards everything below
 	closed    bool       // Close has begun
+	stuck     bool       // the bus is known to take nothing, see CallPromptly
 	deaf      bool       // the bus has stopped to listen: what still comes is ignored
 	stats     Stats
 	counter   uint64 // of calls

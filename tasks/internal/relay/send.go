@@ -74,6 +74,9 @@ func (r *Relay) Send(node, method string, body []byte) error {
 // sendCallLocked queues a copy of a call, unless one is queued or in flight.
 func (r *Relay) sendCallLocked(a *openCall) {
 	if !a.queued {
+		if a.untaken.IsZero() {
+			a.untaken = time.Now()
+		}
 		a.queued = r.queueLocked(a.node, &outgoing{kind: callFrame, call: a, body: inline(a.body)})
 	}
 }
@@ -222,10 +225,15 @@ func (r *Relay) sent(frames []*outgoing, at uint64, err error) {
 	if err != nil {
 		r.stats.Failed++
 		r.log.Debug("the bus did not take a message", "error", err)
+	} else {
+		r.stuck = false
 	}
 	for _, o := range frames {
 		if a := o.call; a != nil {
 			a.queued, a.sending = false, false
+			if err == nil {
+				a.untaken = time.Time{}
+			}
 			if a.arrivedAt == 0 && !unheard {
 				a.arrivedAt = at
 			}
