@@ -17,6 +17,8 @@ var (
 	claimSource string
 	//go:embed scripts/affirm.lua
 	AffirmSource string
+	//go:embed scripts/end.lua
+	EndSource string
 	//go:embed scripts/verify.lua
 	verifySource string
 	//go:embed scripts/repair.lua

@@ -15,7 +15,8 @@ import (
 //	lapse:{<node>/<shard>}:tasks      hash    id -> record; "!o" token, "!s" sequence,
 //	                                          "!r" sequence of a batch that was cut, see
 //	                                          apply.lua, "!a" how often its owner came back, see
-//	                                          affirm.lua, "!spool:<id>" mark of a spool, see
+//	                                          affirm.lua, or that it has ended in order, see
+//	                                          end.lua, "!spool:<id>" mark of a spool, see
 //	                                          recovery.Mark
 //	lapse:{<node>/<shard>}:dead       hash    id -> record of a dead task
 //	lapse:{<node>/<shard>}:deadindex  zset    dead tasks in order, all of score 0

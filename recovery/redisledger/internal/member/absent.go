@@ -21,8 +21,12 @@ func (m *Member) reportAbsent() {
 		if name == m.Self.Node || s.fault != nil || owning[name] == 0 || !s.entry.Released && silent < after/gapShare {
 			continue
 		}
-		absent[waitsForNode(name)] = fmt.Sprintf("it has sent no heartbeat for %v and holds %d shards, which are adopted after %v: until then lists, groups, purges and ids that callers choose are answered 503",
-			silent.Round(time.Second), owning[name], after)
+		why := "it has sent no heartbeat for " + silent.Round(time.Second).String()
+		if s.entry.Released {
+			why = "it has ended in order"
+		}
+		absent[waitsForNode(name)] = fmt.Sprintf("%s and holds %d shards, which are adopted when it has sent none for %v: until then lists, groups, purges and ids that callers choose are answered 503",
+			why, owning[name], after)
 	}
 	before := w.absent
 	w.absent = absent

@@ -67,7 +67,8 @@ func (m *Member) AdoptIfDue(ctx context.Context) {
 	m.plan(left)
 }
 
-// adoptionDue reports whether a node has died since, or the pause between two reads is over.
+// adoptionDue reports whether a node has ended or died since, or the pause between two reads is
+// over.
 func (m *Member) adoptionDue() bool {
 	w := &m.peers
 	w.mu.Lock()
@@ -75,11 +76,12 @@ func (m *Member) adoptionDue() bool {
 	due := !time.Now().Before(w.next)
 	settled := map[layout.Holder]bool{}
 	for name, s := range w.nodes {
-		h := layout.Holder{Node: name, Incarnation: s.entry.Incarnation}
-		if name == m.Self.Node || s.fault != nil || !m.deadLocked(s) {
+		h, dead := layout.Holder{Node: name, Incarnation: s.entry.Incarnation}, m.deadLocked(s)
+		if name == m.Self.Node || s.fault != nil || !dead && !s.entry.Released {
 			continue
 		}
-		if settled[h] = true; !w.settled[h] {
+		before, looked := w.settled[h]
+		if settled[h] = dead; !looked || dead && !before {
 			due, w.patience = true, 0
 		}
 	}
@@ -142,8 +144,9 @@ func (m *Member) ownersPauseLocked() time.Duration {
 // An adoptable is a shard whose holder is dead.
 type adoptable struct {
 	seenShard
-	mine bool  // this node should adopt it first
-	size int64 // how many pending records it has
+	mine  bool  // this node should adopt it first
+	ended bool  // its holder has ended in order, and is not known to be dead
+	size  int64 // how many pending records it has
 }
 
 // adoptFrom adopts shards of dead nodes: first this node's part of them, and after a while
@@ -203,7 +206,7 @@ func (m *Member) adoptFrom(ctx context.Context, found ownerList) (r remaining) {
 			continue
 		}
 		next := m.Self.Token(o.token.Epoch + 1)
-		taken, err := m.take(ctx, o.seenShard, next, o.size)
+		taken, err := m.take(ctx, o.seenShard, next, o.size, o.ended)
 		if err != nil {
 			r.retry = true
 			continue
@@ -258,7 +261,8 @@ func (m *Member) adoptables(found ownerList, r *remaining) []adoptable {
 				r.again(since.Add(m.FailoverAfter))
 			}
 		}
-		if state != deceased {
+		ended := state == uncertain && w.hasEndedLocked(&h)
+		if state != deceased && !ended {
 			continue
 		}
 		if node, newer := w.newerLocked(h, m.Format); newer {
@@ -275,7 +279,7 @@ func (m *Member) adoptables(found ownerList, r *remaining) []adoptable {
 			r.again(wait)
 			continue
 		}
-		adoptables = append(adoptables, adoptable{seenShard: h, mine: mine})
+		adoptables = append(adoptables, adoptable{seenShard: h, mine: mine, ended: ended})
 	}
 	w.unregistered, w.ownerlessSince = unregistered, ownerlessSince
 	for _, node := range slices.Sorted(maps.Keys(refused)) {
@@ -348,9 +352,10 @@ func (m *Member) room(ctx context.Context) (int64, bool) {
 }
 
 // take makes this process the owner of a shard that it does not hold, with the token next, if
-// the shard's token is still the one that was found and its owner has not come back since. If
-// the answer is lost, acceptFound completes the claim.
-func (m *Member) take(ctx context.Context, h seenShard, next layout.Token, unread int64) (bool, error) {
+// the shard's token is still the one that was found and its owner has not come back since, and,
+// with ended, if the owner has ended in order. If the answer is lost, acceptFound completes the
+// claim.
+func (m *Member) take(ctx context.Context, h seenShard, next layout.Token, unread int64, ended bool) (bool, error) {
 	m.taking.Lock()
 	defer m.taking.Unlock()
 	if m.ended.Load() || m.Holds(h.node, h.index) != nil {
@@ -363,7 +368,11 @@ func (m *Member) take(ctx context.Context, h seenShard, next layout.Token, unrea
 	m.acquiring.Add(1)
 	s := &Shard{node: h.node, index: h.index, Keys: m.Keys.Shard(h.node, h.index), from: h.token}
 	s.unbroken.Store(m.streak())
-	owner, err := m.claim(ctx, s.Keys, h.raw, next, h.first, layout.AffirmField, h.affirmed)
+	further := []any{layout.AffirmField, h.affirmed}
+	if ended {
+		further = append(further, "ended")
+	}
+	owner, err := m.claim(ctx, s.Keys, h.raw, next, h.first, further...)
 	if err != nil || owner != next.String() {
 		m.acquiring.Add(-1)
 		if suspect {

@@ -39,7 +39,8 @@ func (m *Member) noteDeaths(ctx context.Context, before map[recovery.ShardID]see
 	for _, name := range slices.Sorted(maps.Keys(w.nodes)) {
 		s := w.nodes[name]
 		d := &death{of: layout.Holder{Node: name, Incarnation: s.entry.Incarnation}, at: time.Now(), lastSign: s.silence.lastSign, count: s.count, inOrder: s.entry.Released}
-		if name == m.Self.Node || s.fault != nil || !m.deadLocked(s) || w.isMournedLocked(d.of) {
+		left := slices.ContainsFunc(found.shards, func(h seenShard) bool { return h.token.Holder() == d.of && w.hasEndedLocked(&h) })
+		if name == m.Self.Node || s.fault != nil || !m.deadLocked(s) && !left || w.isMournedLocked(d.of) {
 			continue
 		}
 		for _, h := range found.shards {

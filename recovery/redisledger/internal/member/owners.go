@@ -21,7 +21,7 @@ type seenShard struct {
 	shardID  recovery.ShardID
 	raw      string
 	token    layout.Token
-	affirmed string // how often its owner came back after a silence; empty: never
+	affirmed string // how often its owner came back after a silence, or that it has ended
 	first    int64  // what the next claim writes as the number of the last batch
 }
 

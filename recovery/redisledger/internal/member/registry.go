@@ -306,6 +306,7 @@ func (m *Member) heldError(held Entry) error {
 
 // Release releases the name, if this process still has it.
 func (m *Member) Release(ctx context.Context) error {
+	m.endShards(ctx)
 	_, err := m.RewriteEntry(ctx, func(e *Entry) { e.Released = true })
 	return err
 }

@@ -208,7 +208,7 @@ func (m *Member) claimOwn(ctx context.Context, s *Shard, raw string) (bool, erro
 
 // claim sets a shard's token if it is still the expected one, and returns the token that the
 // shard has. With further, a field and its value, it also fails if the shard has another value
-// there. The first batch after the claim has the number first+1.
+// there; see claim.lua for a third one. The first batch after the claim has the number first+1.
 func (m *Member) claim(ctx context.Context, keys layout.ShardKeys, expected string, next layout.Token, first int64, further ...any) (owner string, err error) {
 	v, err := conn.Judge(conn.ClaimScript.Run(ctx, m.Client, keys.Living(), append([]any{expected, next.String(), first}, further...)...))
 	if err != nil {

@@ -8,9 +8,13 @@
 -- still have the token of the owner that wrote them. A hand-over that is repeated because Redis
 -- has lost it leaves the number -1. So the receiver learns that batches may be lost as well.
 --
+-- Of an owner that has ended in order, the shard may be claimed without a look at its
+-- heartbeats: if it still has the last batch of that owner, and this server has the history in
+-- which the owner has ended. Otherwise a failover may have lost that a node has it since.
+--
 -- KEYS: tasks, pending
 -- ARGV: expected token ('' for none), new token, first sequence number, and what else is
---       expected: field and value of it ('' for none)
+--       expected: field and value of it ('' for none), 'ended' if that must be valid, see end
 -- Returns {1} owned, {0, owner} refused.
 local owner = redis.call('HGET', KEYS[1], '!o') or ''
 if owner == ARGV[2] then
@@ -18,6 +22,13 @@ if owner == ARGV[2] then
 end
 if owner ~= ARGV[1] or ARGV[4] and (redis.call('HGET', KEYS[1], ARGV[4]) or '') ~= ARGV[5] then
   return {0, owner}
+end
+if ARGV[6] then
+  local info = redis.pcall('INFO', 'replication')
+  local history = type(info) == 'string' and string.match(info, 'master_replid:(%x+)') or ''
+  if ARGV[5] ~= 'ended ' .. (redis.call('HGET', KEYS[1], '!s') or '') .. ' ' .. history then
+    return {0, owner}
+  end
 end
 -- A Redis that is out of memory must still be adoptable, since only deliveries will free
 -- it: after a removal, if only of nothing, a script may write. It removes the fields that
