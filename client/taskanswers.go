@@ -148,9 +148,8 @@ type Problem struct {
 	ID string `json:"id,omitempty"`
 	// The same, for each task of a batch.
 	IDs []string `json:"ids,omitempty"`
-	// False: the server has done this, but the ledger does not answer and has not recorded it
-	// yet. The end of the process would undo it. Repeat the request to learn whether it is
-	// recorded.
+	// False: the server has done this, but the ledger has not recorded it yet. The end of the
+	// process would undo it. Repeat the request to learn whether it is recorded.
 	Recorded *bool `json:"recorded,omitempty"`
 	// Tasks done before the problem, where a request is done in pieces. Repeating it does the
 	// rest.

@@ -1,8 +1,16 @@
 package httpapi
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"testing"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // A topic with keep_finished shows what has become of its tasks. The same POST is a repeat, another
@@ -58,5 +66,56 @@ func TestFinishedTasks(t *testing.T) {
 	}
 	if v := r.want(r.do("PUT", "/v1/tasks/a", request), 201); v["state"] != "pending" && v["state"] != "ready" {
 		t.Errorf("PUT: %v", v)
+	}
+}
+
+// While the ledger has no room for what a task leaves, no answer says that it is recorded.
+func TestFinishedWithoutRoom(t *testing.T) {
+	faulty := ledgertest.Wrap(memledger.New())
+	quiet := slog.New(slog.DiscardHandler)
+	scheduler, err := tasks.Open(t.Context(), faulty, tasks.Config{Log: quiet, AnswerWithin: time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := scheduler.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	api, err := New(Config{Scheduler: scheduler, Log: quiet})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := serve(t, api)
+	r.want(r.do("PUT", "/v1/topics/t", `{"keep_finished":"1h"}`), 200)
+	r.want(r.do("POST", "/v1/tasks", `{"id":"a","topic":"t"}`), 201)
+	r.want(r.do("POST", "/v1/tasks", `{"id":"b","topic":"t","delay":"1h"}`), 201)
+	v := r.want(r.do("POST", "/v1/topics/t/reserve", `{"wait":"60s"}`), 200)
+	receipts := `{"receipts":["` + receiptOf(v["tasks"].([]any)[0].(map[string]any)) + `"]}`
+
+	faulty.SetCondition(fmt.Errorf("%w: %w", recovery.ErrFull, recovery.ErrReserveUsed))
+	for scheduler.Readiness().Condition == "" {
+		time.Sleep(time.Millisecond)
+	}
+	for range 2 {
+		if v := r.want(r.do("POST", "/v1/receipts/ack", receipts), 200); v["settled"] != 1.0 || v["recorded"] != false {
+			t.Errorf("the ack: %v", v)
+		}
+	}
+	if v := r.want(r.do("DELETE", "/v1/tasks/b", ""), 503); v["type"] != "/problems/outcome_unknown" || v["recorded"] != false {
+		t.Errorf("the cancel: %v", v)
+	}
+	r.refused(r.do("POST", "/v1/tasks", `{"id":"a","topic":"t"}`), 503, "ledger_unavailable", "")
+
+	faulty.SetCondition(nil)
+	for scheduler.Stats().Total.Finished != 2 {
+		time.Sleep(time.Millisecond)
+	}
+	if v := r.want(r.do("POST", "/v1/receipts/ack", receipts), 200); v["recorded"] != true {
+		t.Errorf("the ack, repeated: %v", v)
+	}
+	r.want(r.do("DELETE", "/v1/tasks/b", ""), 204)
+	if v := r.want(r.do("POST", "/v1/tasks", `{"id":"a","topic":"t"}`), 200); v["outcome"] != "delivered" {
+		t.Errorf("created again: %v", v)
 	}
 }

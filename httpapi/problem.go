@@ -27,7 +27,7 @@ type Problem struct {
 	Errors   []FieldFault `json:"errors,omitempty" nullable:"false" doc:"Each field that is wrong."`
 	ID       string       `json:"id,omitempty" doc:"The id of the task, where repeating the request with it is safe."`
 	IDs      []string     `json:"ids,omitempty" nullable:"false" doc:"The same, for each task of a batch."`
-	Recorded *bool        `json:"recorded,omitempty" doc:"False: the server has done this, but the ledger does not answer and has not recorded it yet. The end of the process would undo it. Repeat the request to learn whether it is recorded."`
+	Recorded *bool        `json:"recorded,omitempty" doc:"False: the server has done this, but the ledger has not recorded it yet. The end of the process would undo it. Repeat the request to learn whether it is recorded."`
 	Done     int          `json:"done,omitempty" doc:"Tasks done before the problem, where a request is done in pieces. Repeating it does the rest."`
 
 	RequestID string `json:"request_id,omitempty" doc:"The X-Request-Id of the answer, which the log uses too."`
@@ -172,7 +172,7 @@ var (
 		"In the topics that the token is limited to there are as many tasks, or as many topics with tasks, as it may have on a node (max_pending, max_topics).",
 		"Wait until some are finished, or have the bound raised.", 10 * time.Second}
 	outcomeUnknown = &kind{"outcome_unknown", http.StatusServiceUnavailable, "The outcome is unknown",
-		"The ledger has not answered in time, and the write may have landed. With recorded: false, the ledger is known not to answer: the process that has the task has cancelled it and does not deliver it any more. If that process ends before the ledger answers, the task comes back.",
+		"The ledger has not answered in time, and the write may have landed. With recorded: false, the ledger is known not to answer, or has no room: the process that has the task has cancelled it and does not deliver it any more. If that process ends before the ledger takes that, the task comes back.",
 		"Repeat the request, with the id that the problem names if it names one: that is safe, whatever the outcome was.", time.Second}
 	unavailable = &kind{"ledger_unavailable", http.StatusServiceUnavailable, "The ledger is not available",
 		"The ledger takes no writes at the moment. Nothing was recorded except what done counts.",

@@ -49,6 +49,9 @@ var (
 	// ErrFull is returned by Condition when the ledger has no room to grow, and
 	// by Apply when it has refused the creations of a batch for want of room.
 	ErrFull = errors.New("the ledger is running out of room")
+	// ErrReserveUsed is returned by Condition, with ErrFull, when the room that is kept for the
+	// ends of tasks is used up as well: the ledger is to be sent nothing that makes it grow.
+	ErrReserveUsed = errors.New("the reserve for the ends of tasks is used up")
 )
 
 type retiredError struct{}
@@ -282,7 +285,7 @@ type DeadChecker interface {
 // Conditioner is implemented by ledgers that can tell in advance that they will refuse new
 // records.
 type Conditioner interface {
-	// Condition is cheap and returns nil, ErrFull wrapped with figures, or another reason why
-	// new records would not be kept.
+	// Condition is cheap and returns nil, ErrFull wrapped with figures, with ErrReserveUsed or
+	// without, or another reason why new records would not be kept.
 	Condition() error
 }

@@ -364,22 +364,26 @@ func TestKeptTasksAreBounded(t *testing.T) {
 	})
 }
 
-// A ledger that takes no new records keeps no finished ones either: acknowledgements free room.
-func TestNothingIsKeptWithoutRoom(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+// A ledger that takes no new tasks keeps those that finish all the same, and an order that is
+// repeated is not done twice.
+func TestKeptWithoutRoom(t *testing.T) {
+	bubbleOn(t, Config{}, func(t *testing.T, r *rig) {
 		r.keepsFor("x", time.Hour)
 		d := r.one("acked", "x")
 		r.must(Request{ID: "cancelled", Topic: "x", Delay: time.Hour})
 		r.faulty.SetCondition(recovery.ErrFull)
+		r.faulty.SetFull(true)
 		pass(time.Second)
 		r.ack(d)
 		want(t, "Cancel", r.Cancel(t.Context(), "cancelled"), nil)
-		r.inLedger("acked", recovery.Nowhere)
-		r.inLedger("cancelled", recovery.Nowhere)
-		r.faulty.SetCondition(nil)
+		r.wantKept("x", "acked", "cancelled")
+		if again := r.must(Request{ID: "acked", Topic: "x", Payload: []byte(`{}`)}); !again.Repeated || again.State != Finished {
+			t.Errorf("repeated: %+v", again)
+		}
+		r.crash()
 		pass(time.Second)
-		r.finish("later", "x")
-		r.wantKept("x", "later")
+		r.wantKept("x", "acked", "cancelled")
+		r.checkConsistency()
 	})
 }
 

@@ -225,6 +225,14 @@ func TestSpace(t *testing.T) {
 			t.Errorf("step %d: %v after %d questions", i, err, asked)
 		}
 	}
+	for _, step := range []struct {
+		mib  uint64
+		used bool
+	}{{25, false}, {24, true}, {26, true}, {27, false}, {26, false}, {0, true}, {107, false}} {
+		if err := condition(time.Second, step.mib<<20); errors.Is(err, recovery.ErrReserveUsed) != step.used {
+			t.Errorf("with %d MiB: %v", step.mib, err)
+		}
+	}
 	failure = errors.New("no figure")
 	if err := condition(time.Second, 0); err != nil {
 		t.Errorf("without a figure: %v", err)

@@ -20,8 +20,8 @@
 // It owns the directory and the one open instance of Pebble. It calls package recovery and Pebble,
 // and knows neither tasks nor other ledgers.
 //
-// What can fail: Adopt, with recovery.ErrHeld, recovery.ErrLayout or why the
-// directory cannot be read; every method, while the directory is being opened
-// anew; Condition, with recovery.ErrFull, while the disk is running full, and with another
-// error while the directory is gone or compaction is too far behind (pressure.go).
+// What can fail: Adopt, with recovery.ErrHeld, recovery.ErrLayout or why the directory cannot be
+// read; every method, while the directory is being opened anew; Condition, with recovery.ErrFull,
+// while the disk is running full (space.go), and with another error while the directory is gone or
+// compaction is too far behind (pressure.go).
 package diskledger

@@ -30,8 +30,8 @@ const DefaultMinFree = 256 << 20
 // Options of a ledger. The zero value is ready to use.
 type Options struct {
 	// MinFree is the free space on the disk, in bytes, below which Condition returns
-	// recovery.ErrFull. 0 means DefaultMinFree; a negative value means that the space is not
-	// watched.
+	// recovery.ErrFull, and below a quarter of it recovery.ErrReserveUsed as well. 0 means
+	// DefaultMinFree; a negative value means that the space is not watched.
 	MinFree int64
 
 	// Log gets failures of the disk and the recoveries from them. Nil means slog.Default().

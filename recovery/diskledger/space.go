@@ -21,6 +21,9 @@ const (
 	// bytes make one worth its writing.
 	shrinkEvery    = 10 * time.Second
 	worthShrinking = 8 << 20
+	// reserveShare is by what Options.MinFree is divided for the room that the ends of tasks
+	// may not use up either.
+	reserveShare = 4
 )
 
 // A space watches the free space of the disk.
@@ -34,9 +37,11 @@ type space struct {
 
 // Condition implements recovery.Conditioner. It reads the free space at most ten times a second.
 // Once there is too little room, there must be a sixteenth more than Options.MinFree before it
-// returns nil again. A full disk that has broken the store counts as well, until the store is open
-// again. Two causes are not ErrFull: a directory that was removed or replaced since Adopt, and
-// compaction that is too far behind.
+// returns nil again. Below a quarter of Options.MinFree it returns recovery.ErrReserveUsed beside
+// ErrFull: the rest is for deletions, and for the compaction that they need to free space. A full
+// disk that has broken the store counts as well, until the store is open again. Two causes are not
+// ErrFull: a directory that was removed or replaced since Adopt, and compaction that is too far
+// behind.
 func (l *Ledger) Condition() error {
 	if err := l.gone(); err != nil {
 		return err
@@ -96,6 +101,8 @@ func refusal(err error) (slog.Level, string) {
 	switch {
 	case err == nil:
 		return slog.LevelInfo, "the ledger takes new tasks again"
+	case errors.Is(err, recovery.ErrReserveUsed):
+		return slog.LevelError, "the disk is almost full; ends of tasks that leave a record wait in memory, and new tasks are refused"
 	case errors.Is(err, recovery.ErrFull):
 		return slog.LevelWarn, "the disk runs low; new tasks are refused"
 	case errors.Is(err, errBehind):
@@ -133,14 +140,20 @@ func (s *space) condition(now time.Time, free func() (uint64, error), dir string
 		return s.err
 	}
 	s.asked = now
-	enough := s.floor
+	enough, reserve := s.floor, s.floor/reserveShare
 	if s.err != nil {
 		enough += s.floor / 16
+	}
+	if errors.Is(s.err, recovery.ErrReserveUsed) {
+		reserve += reserve / 16
 	}
 	switch bytes, err := free(); {
 	case err != nil:
 		// An unreadable figure is no reason to refuse: a failing write will show.
 		s.err = nil
+	case bytes < reserve:
+		s.err = fmt.Errorf("%w: %w: the disk of %s has %d MiB left, of which %d are kept free",
+			recovery.ErrFull, recovery.ErrReserveUsed, dir, bytes>>20, s.floor>>20)
 	case bytes < enough:
 		s.err = fmt.Errorf("%w: the disk of %s has %d MiB left, of which %d are kept free",
 			recovery.ErrFull, dir, bytes>>20, s.floor>>20)

@@ -40,10 +40,10 @@ var (
 	// ErrUnknown is returned when the ledger did not answer in time and the write may have landed.
 	// Repeating the request with the same id is safe.
 	ErrUnknown = errors.New("outcome unknown")
-	// ErrUnrecorded is a kind of ErrUnknown: the ledger is known not to answer. This process has
-	// done what was asked for and does not deliver the task; it is recorded when the ledger
-	// answers. Until then the end of this process undoes it.
-	ErrUnrecorded = KindOf(ErrUnknown, "done, but not recorded yet: the ledger does not answer")
+	// ErrUnrecorded is a kind of ErrUnknown: the ledger is known not to answer, or has no room
+	// for what the task leaves. This process has done what was asked for and does not deliver
+	// the task; it is recorded later. Until then the end of this process undoes it.
+	ErrUnrecorded = KindOf(ErrUnknown, "done, but not recorded yet: the ledger does not answer or has no room")
 	// ErrReplaying is returned while a node still reads back what it holds, for what it cannot know
 	// before: whether an id exists, or which settings a topic has.
 	ErrReplaying = errors.New("replay in progress")

@@ -700,8 +700,8 @@ class Problem(TypedDict):
     id: NotRequired[str]
     # The same, for each task of a batch.
     ids: NotRequired[list[str]]
-    # False: the server has done this, but the ledger does not answer and has not recorded it yet.
-    # The end of the process would undo it. Repeat the request to learn whether it is recorded.
+    # False: the server has done this, but the ledger has not recorded it yet. The end of the
+    # process would undo it. Repeat the request to learn whether it is recorded.
     recorded: NotRequired[bool]
     # The X-Request-Id of the answer, which the log uses too.
     request_id: NotRequired[str]

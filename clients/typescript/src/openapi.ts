@@ -1717,7 +1717,7 @@ export interface components {
             id?: string;
             /** @description The same, for each task of a batch. */
             ids?: string[];
-            /** @description False: the server has done this, but the ledger does not answer and has not recorded it yet. The end of the process would undo it. Repeat the request to learn whether it is recorded. */
+            /** @description False: the server has done this, but the ledger has not recorded it yet. The end of the process would undo it. Repeat the request to learn whether it is recorded. */
             recorded?: boolean;
             /** @description The X-Request-Id of the answer, which the log uses too. */
             request_id?: string;

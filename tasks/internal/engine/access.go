@@ -34,7 +34,7 @@ func (s *Engine) lockTask(ctx context.Context, id string) (uint32, *store.Slot, 
 			}
 			s.Unlock()
 			return 0, nil, ErrNotHeld
-		case known && s.cancelledLocked(s.Store.Slot(n)):
+		case known && s.cancelledLocked(n, s.Store.Slot(n)):
 			err := s.permitLocked(task.ConditionsOf(ctx), s.Store.Slot(n))
 			s.Unlock()
 			if err == nil {
@@ -161,9 +161,12 @@ func (s *Engine) IllegibleLocked(id []byte) bool {
 }
 
 // cancelledLocked reports whether a task is cancelled for good, and the ledger is known not
-// to answer: there is no point in waiting.
-func (s *Engine) cancelledLocked(sl *store.Slot) bool {
-	return sl.State == store.Cancelling && sl.Flags&store.Wanted != 0 && s.LedgerDown(int(sl.Shard))
+// to answer or has no room: there is no point in waiting.
+func (s *Engine) cancelledLocked(n uint32, sl *store.Slot) bool {
+	if sl.State != store.Cancelling || sl.Flags&store.Wanted == 0 {
+		return false
+	}
+	return s.LedgerDown(int(sl.Shard)) || s.isHeldBackLocked(n)
 }
 
 // errBeingCancelled is answered while a cancellation cannot be recorded.

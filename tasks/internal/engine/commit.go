@@ -52,9 +52,10 @@ const (
 	opUnspooled               // deletes what is left of a move: in the spool, or a second record
 )
 
-// writeLocked sends a task's next write, or keeps it until the one under way is
-// answered. A write that was kept before gives way: the new one says all that it
-// would have said. The burial of a spooled task is kept until the ledger has the task.
+// writeLocked sends a task's next write, or keeps it until the one under way is answered. A write
+// that was kept before gives way: the new one says all that it would have said. The burial of a
+// spooled task is kept until the ledger has the task, and what needs room until there is some; see
+// heldback.go.
 func (s *Engine) writeLocked(w Write) {
 	sl := s.Store.Slot(w.slot)
 	w.keeps = w.keeps && sl.Shard != SpoolShard // which keeps nothing
@@ -63,6 +64,10 @@ func (s *Engine) writeLocked(w Write) {
 			old.pending.resolve(old.index, errSuperseded)
 		}
 		s.Writes.Deferred[w.slot] = w
+		return
+	}
+	if s.reserveUsedFor(&w) {
+		s.holdBackLocked(w, sl)
 		return
 	}
 	sl.Flags |= store.Writing
@@ -92,6 +97,10 @@ func (s *Engine) changeOfLocked(w *Write, sl *store.Slot) recovery.Change {
 		c.Data = s.Store.Record(sl)
 		w.at = record.Next(c.Data)
 		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
+		if w.op == opCreate && w.after != nil {
+			// A ledger without room would refuse a creation, and write the burial.
+			c.From = c.To
+		}
 	case opPark:
 		c.Data, w.at = w.rec, record.Next(w.rec)
 		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
@@ -326,9 +335,6 @@ func (s *Engine) droppedLocked(w *Write, sl *store.Slot) {
 	switch w.op {
 	case opCreate, opCreateDead:
 		s.Writes.Arriving--
-		if w.after != nil {
-			s.refusedFollowUpLocked(w.after, sl)
-		}
 		s.Cluster.EndedLocked(sl)
 		s.leaveLocked(w.slot, sl)
 	case opMove:

@@ -29,10 +29,11 @@
 // operation; others wait for it, so that two writes of one id can never swap. Section 8 has the
 // stages of a shard, from Acquired to Evicting.
 //
-// A retry is armed at once and recorded as soon as the ledger answers. An attempt is recorded
-// before it begins only in topics that count crashes. Dead tasks live in the ledger, not in memory.
-// What has become of finished tasks is remembered for the last 65,536 of them, so that a repeated
-// cancel or acknowledgement gets the answer of the first.
+// A retry is armed at once and recorded as soon as the ledger answers. Ends that leave a record
+// wait for room in the ledger, once it has none (heldback.go). An attempt is recorded before it
+// begins only in topics that count crashes. Dead tasks live in the ledger, not in memory. What has
+// become of finished tasks is remembered for the last 65,536 of them, so that a repeated cancel or
+// acknowledgement gets the answer of the first.
 //
 // # The sweep
 //

@@ -101,6 +101,7 @@ type writes struct {
 	// Guarded by Engine.Mu:
 	Arriving int                      // creations and moves that wait for the ledger
 	Deferred map[uint32]Write         // next writes of tasks that have one under way
+	HeldBack map[uint32]Write         // writes that wait for room in the ledger, by slot
 	Waiting  map[uint32]chan struct{} // closed when a task is no longer busy
 	scratch  []byte                   // for records on their way into the arena
 }
@@ -177,6 +178,7 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 	s.Reading.replays = make(chan struct{}, shardsAtOnce)
 	s.Reading.Illegible = make(map[uint64]uint16)
 	s.Writes.Deferred, s.Writes.Waiting = make(map[uint32]Write), make(map[uint32]chan struct{})
+	s.Writes.HeldBack = make(map[uint32]Write)
 	s.Dispatch.Leases = make(map[uint32]Lease)
 	s.Dispatch.Board = dispatch.Board{
 		MaxDeliveries: cfg.MaxDeliveries, MaxInFlight: cfg.MaxInFlight, MaxConcurrency: cfg.SweepMaxConcurrency,

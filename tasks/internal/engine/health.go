@@ -69,7 +69,10 @@ const conditionEvery = 100 * time.Millisecond
 
 // conditionLoop asks until Close begins, beside the sweep: a ledger may take its time.
 func (s *Engine) conditionLoop() {
-	s.Every(conditionEvery, s.askCondition)
+	s.Every(conditionEvery, func() {
+		s.askCondition()
+		s.sendHeldBack()
+	})
 }
 
 func (s *Engine) askCondition() {

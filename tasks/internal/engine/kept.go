@@ -20,8 +20,9 @@ import (
 // Memory counts it in a Topic of its own, Topic.kept, and has its id in deadIndex.Kept. It never
 // counts as dead.
 //
-// A task is deleted as without the setting while it is in the spool, while the ledger has no room
-// for new records, and while Config.MaxPending finished tasks are kept.
+// A task is deleted as without the setting while it is in the spool, and while Config.MaxPending
+// finished tasks are kept. A ledger that takes no new records keeps it all the same; see
+// heldback.go.
 
 // keptSuffix makes the label of the finished tasks of a topic. It is no character of a name.
 const keptSuffix = "!"
@@ -78,7 +79,7 @@ func (s *Engine) buriedTopicLocked(f *record.Fields) *Topic {
 // record. last is the lease of a delivery; otherwise it has the number of the last attempt alone.
 func (s *Engine) keepLocked(t *Topic, sl *store.Slot, w *Write, state uint8, last Lease) {
 	switch {
-	case sl.Shard == SpoolShard, s.conditionOf(int(sl.Shard)) != nil:
+	case sl.Shard == SpoolShard:
 		return
 	case len(s.Dead.Kept) >= s.Config.MaxPending:
 		s.keptTooManyLocked(t)

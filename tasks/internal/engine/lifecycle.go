@@ -170,6 +170,7 @@ func (s *Engine) shutDown(ctx context.Context) error {
 	s.Cluster.Leave()
 	s.Runner.Close()
 	s.park()
+	s.tellHeldBack()
 	var all *multierror.Error
 	if err := s.Committer.Close(flush); err != nil {
 		all = multierror.Append(all, err)

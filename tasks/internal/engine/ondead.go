@@ -21,6 +21,7 @@ import (
 //	the process ends before it is written        the task is delivered again, and dies again
 //	the ledger loses it, and the process lives   memory has both, and writes both again
 //	the ledger loses it, and the process ends    as if it had not been written
+//	the ledger takes no new tasks                the follow-up is written all the same
 //
 // A task that is requeued and dies once more has another follow-up.
 
@@ -111,9 +112,6 @@ func (s *Engine) placeFollowUpLocked(sl *store.Slot, topic string, size int) (id
 	case s.Store.Live()+int64(size-len(s.Store.Record(sl))) > s.Config.MaxBytes:
 		return "", nil, "the tasks use " + strconv.FormatInt(s.Store.Live(), 10) + " bytes"
 	}
-	if err := s.conditionOf(shard); err != nil {
-		return "", nil, err.Error()
-	}
 	of, err := s.TopicLocked(topic, true)
 	if err != nil {
 		return "", nil, err.Error()
@@ -174,12 +172,6 @@ func (s *Engine) tellFollowUpLocked(sl *store.Slot, t *Topic, line string, more 
 	}
 	s.Dead.followTold = max(now, 1)
 	s.Config.Log.Warn(line, append([]any{"node", s.Config.Node, "task", string(s.Store.ID(sl)), "topic", t.Name, "on_dead", t.Settings.OnDead.Topic}, more...)...)
-}
-
-// refusedFollowUpLocked notes that the ledger has buried a task, and had no room for its follow-up.
-func (s *Engine) refusedFollowUpLocked(t *Topic, sl *store.Slot) {
-	t.Counts.FollowUpsLost++
-	s.tellFollowUpLocked(sl, t, "a dead task is not followed by another: the ledger has no room", "follow_up", string(s.Store.ID(sl)))
 }
 
 // checkOnDeadLocked returns an *InvalidError if what dies in a topic with these settings would come

@@ -15,7 +15,7 @@ import (
 // c. Besides those of Move its errors are ErrBusy, ErrNotHeld, and errBeingCancelled.
 func (s *Engine) replaceLocked(n uint32, p *Plan, c *PendingWrite, i int) error {
 	sl := s.Store.Slot(n)
-	cancelled := s.cancelledLocked(sl)
+	cancelled := s.cancelledLocked(n, sl)
 	switch {
 	case sl.State.Busy() && !cancelled:
 		return ErrBusy

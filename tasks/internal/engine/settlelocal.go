@@ -125,6 +125,8 @@ type Settling struct {
 	Answer  task.Settled
 	Missed  bool // the task was not found in memory
 	repeat  bool // of an acknowledgement
+	// heldBack says of a repeat that the first acknowledgement waits for room in the ledger.
+	heldBack bool
 	// first is closed when the first acknowledgement is recorded, of a repeat; nil if it is. Of
 	// errBeingReplaced, when it is known whether the task is replaced.
 	first <-chan struct{}
@@ -141,6 +143,7 @@ func (s *Engine) report(ctx context.Context, done []*Settling, c *PendingWrite) 
 		case p.Answer.Err != nil:
 		case !p.repeat:
 			p.Answer.Recorded = recorded[i] == nil
+		case p.heldBack:
 		case p.first != nil:
 			p.Answer.Recorded = s.waitRecorded(ctx, p.first, p.shard)
 		default:
@@ -165,6 +168,7 @@ func (s *Engine) SettleLocked(v *task.Verdict, p *Settling, c *PendingWrite, i i
 		p.repeat = true
 		if known && s.Store.Slot(n).State == store.Finishing {
 			p.first, p.shard = s.WatchLocked(n), int(s.Store.Slot(n).Shard)
+			p.heldBack = s.isHeldBackLocked(n)
 		}
 		return
 	case !known && !s.IsReplayed():
