@@ -56,7 +56,7 @@ func fromEnvironment(t *testing.T) options {
 		o.seeds, err = seeds(text)
 		return err
 	})
-	set("LAPSE_NODES", number(&o.nodes, 2))
+	set("LAPSE_NODES", number(&o.nodes, 1))
 	set("LAPSE_TASKS", number(&o.tasks, 1))
 	set("LAPSE_STOCK", number(&o.stock, 0))
 	set("LAPSE_DURATION", length(&o.duration))

@@ -55,7 +55,7 @@ var faults = []fault{
 	{name: "late", trouble: crash.Late, begin: (*fleet).delay,
 		does: "what passes between all nodes and Redis is late"},
 	{name: "full", trouble: crash.Full, begin: (*fleet).fill,
-		does: "Redis is out of memory", excuses: "what finishes meanwhile is not kept, and what dies is not followed"},
+		does: "Redis is out of memory"},
 	{name: "rewind", trouble: crash.Rewound, loses: true, begin: (*fleet).rewind,
 		does: "Redis is put back to an older file"},
 	{name: "failover", trouble: crash.FailedOver, loses: true, begin: (*fleet).failOver,

@@ -136,7 +136,7 @@ func (c *cover) rarest(seed uint64, n int) [2]string {
 	best := -1
 	for i := range c.pairs {
 		pair := c.pairs[i]
-		if c.nodes < 2 && pair[1] != "" {
+		if !c.fits(pair) {
 			continue
 		}
 		if best < 0 || c.tried[pair] < c.tried[c.pairs[best]] {
@@ -145,12 +145,18 @@ func (c *cover) rarest(seed uint64, n int) [2]string {
 	}
 	if n%3 == 2 { // the ranks that come last have their turn, too
 		for i := len(c.pairs) - 1; i >= 0; i-- {
-			if pair := c.pairs[i]; c.tried[pair] <= c.tried[c.pairs[best]] && (c.nodes > 1 || pair[1] == "") {
+			if pair := c.pairs[i]; c.tried[pair] <= c.tried[c.pairs[best]] && c.fits(pair) {
 				return pair
 			}
 		}
 	}
 	return c.pairs[best]
+}
+
+// fits reports whether there are nodes enough for a pair of faults. A node alone has none to hand its
+// tasks to, so it is not drained.
+func (c *cover) fits(pair [2]string) bool {
+	return c.nodes > 1 || pair[1] == "" && pair[0] != "drain"
 }
 
 // faultsOf plans the faults of a pair, so that they meet.

@@ -225,7 +225,7 @@ func (f *fleet) deathsWithout() (list []*death) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for n, d := range g.deaths {
-		if d.recorded && len(d.by) == 0 && !f.disturbed(d.span.Start, d.span.End, func(t crash.Trouble) bool { return t == crash.Full }) && f.wasBuried(n) {
+		if d.recorded && len(d.by) == 0 && f.wasBuried(n) {
 			list = append(list, d)
 		}
 	}

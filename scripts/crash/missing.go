@@ -27,7 +27,7 @@ func (c *taskJudge) denied(x *Change) {
 		switch {
 		case other == x, other.Kind.asks():
 		case other.Kind == Cancel && other.Outcome != Refused && other.Start.Before(x.End):
-			if !kept || c.keptNot(other.Start) {
+			if !kept || c.keptNot() {
 				return
 			}
 		case other.Outcome == Done && other.End.Before(x.Start):
@@ -35,7 +35,7 @@ func (c *taskJudge) denied(x *Change) {
 		}
 	}
 	for _, d := range c.Deliveries {
-		if s := d.find(Ack, Done, Unknown); s != nil && s.Start.Before(x.End) && (!kept || c.keptNot(s.Start)) {
+		if s := d.find(Ack, Done, Unknown); s != nil && s.Start.Before(x.End) && (!kept || c.keptNot()) {
 			return
 		}
 	}
@@ -105,11 +105,10 @@ func (c *taskJudge) spooledAt(x *Change) (node string, down bool) {
 	return "", false
 }
 
-// keptNot reports whether a task that was finished from an instant on is not kept: only a spool has
-// it, or Redis takes no new records (docs/http.md, "Finished tasks").
-func (c *taskJudge) keptNot(from time.Time) bool {
-	return slices.ContainsFunc(c.Changes, func(x Change) bool { return x.Spooled }) ||
-		slices.ContainsFunc(c.faults, func(f Fault) bool { return f.Trouble == Full && f.meets(from, from.Add(c.Patience)) })
+// keptNot reports whether a task is not kept when it is finished: only a spool has it
+// (docs/http.md, "Finished tasks").
+func (c *taskJudge) keptNot() bool {
+	return slices.ContainsFunc(c.Changes, func(x Change) bool { return x.Spooled })
 }
 
 // down reports whether the process of a node does not run.
