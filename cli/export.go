@@ -35,8 +35,17 @@ func (c *export) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
+	var file *exportfile.Writer
+	begun := false
 	to := exportTo{
-		add:     func(page []byte, _ string) error { _, err := std.out.Write(page); return err },
+		add: func(page []byte, _ string, begins bool) error {
+			if begins && begun {
+				return errBegunAnew
+			}
+			begun = begun || begins
+			_, err := std.out.Write(page)
+			return err
+		},
 		discard: func() error { return nil },
 	}
 	if c.Output != "" {
@@ -51,6 +60,7 @@ func (c *export) Run(ctx context.Context, std streams, bad *faults) error {
 		if why := w.Anew(); why != "" {
 			fmt.Fprintf(std.err, "beginning anew: %s\n", why)
 		}
+		file = w
 		to = exportTo{w.Add, w.Cursor(), w.Lines(), w.Finish, w.Discard}
 		if to.lines > 0 {
 			fmt.Fprintf(std.err, "going on behind line %d, which an earlier command has written\n", to.lines)
@@ -63,8 +73,8 @@ func (c *export) Run(ctx context.Context, std streams, bad *faults) error {
 	}
 	counts, err := s.export(ctx, c.Topic, &to)
 	if err != nil {
-		if to.finish != nil {
-			err = &partial{err, fmt.Sprintf("%s written; repeat the command to go on", counted(to.lines, "line is", "lines are"))}
+		if file != nil {
+			err = &partial{err, fmt.Sprintf("%s written; repeat the command to go on", counted(file.Lines(), "line is", "lines are"))}
 		}
 		return err
 	}
@@ -74,9 +84,12 @@ func (c *export) Run(ctx context.Context, std streams, bad *faults) error {
 	return s.tellExported(counts)
 }
 
+// errBegunAnew is returned when what was written to standard output would have to be dropped.
+var errBegunAnew = errors.New("the server could not go on where it was and has begun anew, and what is written there cannot be taken back; repeat the command, or have it write to a file with --output")
+
 // exportTo is where an export goes.
 type exportTo struct {
-	add     func(page []byte, next string) error
+	add     func(page []byte, next string, begins bool) error
 	cursor  string
 	lines   int64
 	finish  func() error // nil: nothing is to be done
@@ -98,12 +111,10 @@ func (s *session) export(ctx context.Context, topics []string, to *exportTo) (co
 			}
 			continue
 		}
-		if err := to.add(page.Lines, page.NextCursor); err != nil {
+		if err := to.add(page.Lines, page.NextCursor, page.Begins); err != nil {
 			return counts, fmt.Errorf("output: %w", err)
 		}
-		n := linesIn(page.Lines)
-		to.lines += int64(n)
-		bar.add(n)
+		bar.add(linesIn(page.Lines))
 		to.cursor, since = page.NextCursor, time.Now()
 		if page.NextCursor != "" {
 			continue

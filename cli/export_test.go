@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync/atomic"
@@ -141,6 +143,48 @@ func TestExportGoesOn(t *testing.T) {
 	}
 	defer busy.Close()
 	front.fails(exitInUse, []string{"export", "--output", file}, "another lapse export writes "+file)
+}
+
+// If the server cannot go on where it was, the file is cut back to where the tasks begin. What was
+// written to standard output cannot be, so the command fails.
+func TestExportThatBeginsAnew(t *testing.T) {
+	s := newShell(t)
+	s.ok("topics", "set", "x", "--weight", "7")
+	for i := range 3 {
+		s.ok("schedule", "x", "--id", fmt.Sprint("task-", i), "--delay", "1h")
+	}
+	var forgets atomic.Bool
+	// As a restarted server does, it does not know the mark of the round.
+	front := fronting(s, func(_ http.ResponseWriter, r *http.Request) bool {
+		q := r.URL.Query()
+		raw, _ := base64.RawURLEncoding.DecodeString(q.Get("cursor"))
+		if another := regexp.MustCompile(`"Run":\d+`).ReplaceAll(raw, []byte(`"Run":1`)); bytes.Contains(raw, []byte(`"s":3`)) && forgets.Swap(false) {
+			q.Set("cursor", base64.RawURLEncoding.EncodeToString(another))
+			r.URL.RawQuery = q.Encode()
+		}
+		return false
+	})
+	for _, name := range []string{"all.ndjson", "all.ndjson.zst"} {
+		forgets.Store(true)
+		file := filepath.Join(t.TempDir(), name)
+		front.prints([]string{"export", "--output", file}, "exported 1 topic, 3 tasks, 0 dead and 0 finished")
+		if forgets.Load() {
+			t.Fatal("the export did not begin anew")
+		}
+		r, err := exportfile.Open(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err := errors.Join(err, r.Close()); err != nil || strings.Count(string(text), "\n") != 6 || !strings.Contains(string(text), `"topics":1,"tasks":3,`) {
+			t.Errorf("%s, %v", text, err)
+		}
+	}
+	forgets.Store(true)
+	front.fails(exitFailed, []string{"export"}, "has begun anew", "--output")
+	if n := strings.Count(front.ok("export"), "\n"); n != 6 {
+		t.Errorf("the next one has %d lines", n)
+	}
 }
 
 // fronting is a shell of a server that passes on to that of s what it does not answer itself.

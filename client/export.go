@@ -27,6 +27,11 @@ type ExportPage struct {
 	Lines []byte
 	// NextCursor is for the page after this one; empty at the end.
 	NextCursor string
+	// Begins says that the tasks begin behind this page. If an earlier page has said so as
+	// well, the server could not go on, for example because it was restarted: it begins anew
+	// there, and what came in between is to be dropped. Who keeps it has tasks twice, which an
+	// import accepts.
+	Begins bool
 	// Counts are those of the whole export. Zero unless the page is the last.
 	Counts ExportCounts
 }
@@ -65,6 +70,7 @@ func (c *Client) Export(ctx context.Context, q ExportQuery) (*ExportPage, error)
 	var line struct {
 		Type   string `json:"type"`
 		Cursor string `json:"cursor"`
+		Begins bool   `json:"begins"`
 		ExportCounts
 	}
 	if err := json.Unmarshal(last, &line); err != nil {
@@ -72,7 +78,7 @@ func (c *Client) Export(ctx context.Context, q ExportQuery) (*ExportPage, error)
 	}
 	switch {
 	case line.Type == "next" && line.Cursor != "":
-		p.Lines, p.NextCursor = a.body[:len(a.body)-len(last)], line.Cursor
+		p.Lines, p.NextCursor, p.Begins = a.body[:len(a.body)-len(last)], line.Cursor, line.Begins
 	case line.Type == "end":
 		p.Counts = line.ExportCounts
 	default:

@@ -79,7 +79,11 @@ func (s *Server) export(ctx context.Context, in *exportInput) (*exportReply, err
 		text = appendTask(text, &page.Tasks[i])
 	}
 	if page.Cursor != "" {
-		text = append(appendText(append(text, `{"type":"`+lineNext+`",`...), "cursor", page.Cursor), "}\n"...)
+		text = appendText(append(text, `{"type":"`+lineNext+`",`...), "cursor", page.Cursor)
+		if page.Begins {
+			text = append(text, `,"begins":true`...)
+		}
+		text = append(text, "}\n"...)
 	} else {
 		text = appendEnd(text, &page.Counts)
 	}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -151,6 +152,10 @@ func TestImportNamesWrongLines(t *testing.T) {
 		if e.Line != i+3 || e.Problem.Status != 422 || e.Problem.Errors[0].Field != wrong[i].field {
 			t.Errorf("line %d, want line %d and the field %s: %+v", e.Line, i+3, wrong[i].field, e.Problem)
 		}
+	}
+	page := r.do("GET", "/v1/export", "").body // with the line that says where the tasks begin
+	if v := r.want(r.do("POST", "/v1/import", string(page), asLines), 200); !bytes.Contains(page, []byte(`,"begins":true}`)) || len(v["errors"].([]any)) != 0 {
+		t.Errorf("a page imported as it is: %v: %s", v, page)
 	}
 	r.refused(r.do("POST", "/v1/import", "{\n", asLines), 400, "malformed", "")
 	r.refused(r.do("POST", "/v1/import", good), 415, "unsupported_media_type", "")

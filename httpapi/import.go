@@ -245,7 +245,7 @@ func (x *exportedLine) read(s *scanner) {
 			t.Payload = s.raw()
 		case "payload_base64":
 			t.Payload = s.base64(name)
-		case "exported_at", "cursor", "topics", "tasks", "dead", "finished", "unreadable":
+		case "exported_at", "cursor", "begins", "topics", "tasks", "dead", "finished", "unreadable":
 			s.skip() // of the first line and of the last ones
 		default:
 			s.unknown(key)

@@ -32,6 +32,28 @@ func TestImportOfTaskThatStandsTwice(t *testing.T) {
 	})
 }
 
+// An export through a restart begins anew where the tasks begin, and has each task once from there.
+func TestExportThroughARestart(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{KeepFinished: time.Hour})
+		for i := range 50 {
+			r.must(Request{ID: fmt.Sprint("task-", i), Topic: "x", Delay: time.Hour})
+		}
+		r.finish("done", "x")
+		restarted := false
+		topics, all := exportAll(t, r, ExportQuery{}, func(pages int) exporter {
+			if pages == 2 {
+				r.restart()
+				restarted = true
+			}
+			return r
+		})
+		if len(topics) != 1 || len(all) != 51 || len(byID(all)) != 51 || !restarted {
+			t.Errorf("%d topics, %d tasks, %d of them different", len(topics), len(all), len(byID(all)))
+		}
+	})
+}
+
 // However large the tasks are that are requeued while an export runs, its pages are bounded.
 func TestExportOfLargeRequeued(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {

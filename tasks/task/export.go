@@ -51,6 +51,9 @@ type ExportPage struct {
 	Tasks  []Exported
 	// Cursor is for the next page; empty at the end.
 	Cursor string
+	// Begins says that the tasks begin behind this page. If an earlier page has said so as
+	// well, the export begins anew there, and what came in between is to be dropped.
+	Begins bool
 	// Counts are those of all pages so far.
 	Counts ExportCounts
 }

@@ -15,7 +15,7 @@ import (
 
 func add(t *testing.T, w *Writer, page, next string) {
 	t.Helper()
-	if err := w.Add([]byte(page), next); err != nil {
+	if err := w.Add([]byte(page), next, false); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -79,6 +79,43 @@ func TestGoesOn(t *testing.T) {
 	}
 }
 
+// When the tasks begin once more, what was written of them is dropped, also by an export that goes
+// on.
+func TestTasksBeginAnew(t *testing.T) {
+	for _, suffix := range []string{"", ".zst"} {
+		name := filepath.Join(t.TempDir(), "all.ndjson"+suffix)
+		w := begun(t, name)
+		begins := func() {
+			t.Helper()
+			if err := w.Add(nil, "tasks", true); err != nil || w.Lines() != 1 || w.Cursor() != "tasks" {
+				t.Fatalf("%d lines, cursor %q, %v", w.Lines(), w.Cursor(), err)
+			}
+		}
+		add(t, w, "topic\n", "more")
+		begins()
+		add(t, w, "first\nsecond\n", "more")
+		begins()
+		add(t, w, "third\n", "more")
+		_ = w.Close()
+		w = begun(t, name)
+		begins()
+		_ = w.Close()
+		w = begun(t, name)
+		add(t, w, "last\n", "")
+		if err := w.Finish(); err != nil {
+			t.Fatal(err)
+		}
+		r, err := Open(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := io.ReadAll(r)
+		if err := errors.Join(err, r.Close()); err != nil || string(text) != "topic\nlast\n" {
+			t.Errorf("%s: %q, %v", suffix, text, err)
+		}
+	}
+}
+
 // What an interrupted export has left is not gone on with where something of it is missing.
 func TestBeginsAnew(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "all.ndjson")
@@ -88,7 +125,7 @@ func TestBeginsAnew(t *testing.T) {
 	}{
 		{"the end of the partial file", "has 1 bytes, and should have 2", func(*Writer) error { return os.Truncate(name+".partial", 1) }},
 		{"the partial file", "has 0 bytes, and should have 2", func(*Writer) error { return os.Remove(name + ".partial") }},
-		{"the cursor", "does not say where to go on", func(w *Writer) error { return w.Add(nil, "") }},
+		{"the cursor", "does not say where to go on", func(w *Writer) error { return w.Add(nil, "", false) }},
 	} {
 		w := begun(t, name)
 		add(t, w, "1\n", "two")

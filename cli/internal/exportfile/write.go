@@ -45,8 +45,14 @@ type progress struct {
 	Server string   `json:"server"`           // that is exported
 	Topics []string `json:"topics,omitempty"` // that the export is limited to
 	Cursor string   `json:"cursor"`           // of the next page
-	Bytes  int64    `json:"bytes"`
-	Lines  int64    `json:"lines"`
+	place
+	Tasks *place `json:"tasks,omitempty"` // where they begin
+}
+
+// A place in a file is behind so much of it.
+type place struct {
+	Bytes int64 `json:"bytes"`
+	Lines int64 `json:"lines"`
 }
 
 // New begins a file, or goes on with what an interrupted export of the same server and topics has
@@ -114,7 +120,11 @@ func (w *Writer) begin() error {
 	if err := w.resume(); err != nil {
 		return err
 	}
-	// What was written behind the last page that counts is not needed.
+	return w.cut()
+}
+
+// cut drops what was written behind the last page that counts.
+func (w *Writer) cut() error {
 	if err := w.file.Truncate(w.written.Bytes); err != nil {
 		return err
 	}
@@ -184,11 +194,19 @@ func (w *Writer) Cursor() string { return w.written.Cursor }
 // Lines is how many lines are written.
 func (w *Writer) Lines() int64 { return w.written.Lines }
 
-// Add writes a page, which counts from then on. next is the cursor of the page after it.
-func (w *Writer) Add(page []byte, next string) error {
+// Add writes a page, which counts from then on. next is the cursor of the page after it. begins
+// says that the tasks begin behind it. If they have begun before, what was written since is
+// dropped.
+func (w *Writer) Add(page []byte, next string, begins bool) error {
 	text, err := compress(w.name, page)
 	if err != nil {
 		return err
+	}
+	if begins && w.written.Tasks != nil {
+		w.written.place = *w.written.Tasks
+		if err := w.cut(); err != nil {
+			return err
+		}
 	}
 	if _, err := w.file.Write(text); err != nil {
 		return err
@@ -199,6 +217,10 @@ func (w *Writer) Add(page []byte, next string) error {
 	w.written.Bytes += int64(len(text))
 	w.written.Lines += int64(bytes.Count(page, []byte("\n")))
 	w.written.Cursor = next
+	if begins {
+		tasks := w.written.place
+		w.written.Tasks = &tasks
+	}
 	return save(w.name+progressSuffix, w.written)
 }
 

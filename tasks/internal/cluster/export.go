@@ -86,6 +86,8 @@ type exportCursor struct {
 	// stage how far each was read.
 	Marks  map[string]requeuedMark `json:"m,omitempty"`
 	Counts task.ExportCounts       `json:"c"`
+	// Begun are the counts when the tasks began.
+	Begun task.ExportCounts `json:"b"`
 }
 
 // An exportStage is a part of an export.
@@ -180,7 +182,8 @@ func (s *Cluster) exportSettings(ctx context.Context, c *exportCursor, q *portab
 	if c.Topic = last; last != "" {
 		return nil
 	}
-	return s.beginRound(ctx, c)
+	c.Begun = c.Counts
+	return s.beginRound(ctx, c, page)
 }
 
 // exportPart exports a part of a pass.

@@ -95,8 +95,9 @@ func (s *Cluster) requeuedAll(ctx context.Context, q requeuedQuery) (map[string]
 	return all, c.run(ctx)
 }
 
-// beginRound notes which tasks were requeued before.
-func (s *Cluster) beginRound(ctx context.Context, c *exportCursor) error {
+// beginRound notes which tasks were requeued before. What an earlier round has exported counts no
+// more.
+func (s *Cluster) beginRound(ctx context.Context, c *exportCursor, page *task.ExportPage) error {
 	all, err := s.requeuedAll(ctx, requeuedQuery{})
 	if err != nil {
 		return err
@@ -105,7 +106,8 @@ func (s *Cluster) beginRound(ctx context.Context, c *exportCursor) error {
 	for node := range all {
 		c.Marks[node] = all[node].Mark
 	}
-	c.Stage, c.From = exportMemory, wireExportedAt{}
+	c.Stage, c.From, c.Counts = exportMemory, wireExportedAt{}, c.Begun
+	page.Begins = true
 	return nil
 }
 
@@ -122,7 +124,7 @@ func (s *Cluster) exportAgain(ctx context.Context, c *exportCursor, q portable.Q
 			return fmt.Errorf("%w: the export has begun %d times; each time shards changed hands, or too many dead tasks were requeued", task.ErrUnavailable, exportRounds)
 		case a.Forgotten:
 			c.Round++
-			return s.beginRound(ctx, c)
+			return s.beginRound(ctx, c, page)
 		}
 	}
 	next := maps.Clone(c.Marks)
