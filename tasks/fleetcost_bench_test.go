@@ -26,7 +26,7 @@ func BenchmarkFleetCommands(b *testing.B) {
 	for _, n := range []int{3, 10, 30} {
 		b.Run(fmt.Sprintf("%dNodes", n), func(b *testing.B) {
 			server := redistest.Start(b)
-			nodes := costNodes(b, server.URL(), n)
+			nodes := costNodes(b, redisledger.Options{URL: server.URL()}, n)
 			for _, load := range []struct {
 				name  string
 				begin func(ctx context.Context, s *Scheduler, i int)
@@ -118,12 +118,13 @@ func BenchmarkFleetCommands(b *testing.B) {
 	}
 }
 
-// costNodes starts so many nodes with the defaults, and waits until they know one another.
-func costNodes(b *testing.B, url string, n int) []*Scheduler {
+// costNodes starts so many nodes, and waits until they know one another.
+func costNodes(b testing.TB, o redisledger.Options, n int) []*Scheduler {
 	b.Helper()
 	var nodes []*Scheduler
 	for i := range n {
-		ledger, err := redisledger.Open(redisledger.Options{URL: url, Node: fmt.Sprintf("n%d", i), Log: slog.New(slog.DiscardHandler)})
+		o.Node, o.Log = fmt.Sprintf("n%d", i), slog.New(slog.DiscardHandler)
+		ledger, err := redisledger.Open(o)
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -145,6 +146,29 @@ func costNodes(b *testing.B, url string, n int) []*Scheduler {
 		if time.Now().After(deadline) {
 			b.Fatal("the nodes do not know one another")
 		}
+	}
+}
+
+// What an idle node sends to Redis does not grow with the number of nodes. Both fleets are counted
+// at the same time, so that a busy machine slows both down. One command a second for each other node
+// would be a third more.
+func TestIdleCommandsAmongManyNodes(t *testing.T) {
+	t.Parallel()
+	const few, many, window = 3, 12, 10 * time.Second
+	servers := []*redistest.Server{redistest.Start(t), redistest.Start(t)}
+	for i, n := range []int{few, many} {
+		costNodes(t, redisledger.Options{URL: servers[i].URL(), Shards: 1}, n)
+	}
+	time.Sleep(3 * time.Second) // until what a start leads to is over
+	before := []int64{commandsOf(servers[0]), commandsOf(servers[1])}
+	time.Sleep(window)
+	rate := func(i, n int) float64 {
+		return float64(commandsOf(servers[i])-before[i]) / window.Seconds() / float64(n)
+	}
+	one, other := rate(0, few), rate(1, many)
+	t.Logf("%.1f commands a second and node among %d, %.1f among %d", one, few, other, many)
+	if one == 0 || other > 1.2*one {
+		t.Errorf("an idle node sends %.1f commands a second among %d nodes, and %.1f among %d", one, few, other, many)
 	}
 }
 
