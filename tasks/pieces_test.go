@@ -90,3 +90,15 @@ func TestShardsChangeHandsInPieces(t *testing.T) {
 		}
 	})
 }
+
+// A load rests for as long as it works, so that the machine's processors are free for what is due.
+func TestLoadsRest(t *testing.T) {
+	e := newRig(t, Config{}).Engine()
+	<-e.Reading.Replayed
+	const pieces, work = 5, 2 * time.Millisecond
+	began := time.Now()
+	e.InPieces(make([]recovery.Entry, pieces*engine.AtOnce), func([]recovery.Entry) { time.Sleep(work) })
+	if took := time.Since(began); took < 2*pieces*work {
+		t.Errorf("%d pieces of %v have taken %v", pieces, work, took)
+	}
+}

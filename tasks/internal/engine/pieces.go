@@ -3,6 +3,7 @@ package engine
 import (
 	"runtime"
 	"sync/atomic"
+	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 )
@@ -14,11 +15,28 @@ const shardsAtOnce = 1
 // larger.
 const PieceBytes = 256 << 10
 
+const (
+	// restAfter is for how long a shard is loaded before the load rests for as long: a timer of the
+	// runtime is no finer. restMost bounds one rest.
+	restAfter, restMost = time.Millisecond, 20 * time.Millisecond
+)
+
 // pieces are the holds of Engine.Mu by work that grows with the tasks: a shard that is read, or
 // that leaves memory. Tests look at them.
 type pieces struct {
 	tasks atomic.Int64 // that were dealt with
 	most  atomic.Int64 // that one hold has dealt with
+	took  atomic.Int64 // nanoseconds since the last rest
+}
+
+// rest returns how long to rest after a piece that took some time; mostly 0.
+func (p *pieces) rest(took time.Duration) time.Duration {
+	sum := p.took.Add(int64(took))
+	if sum < int64(restAfter) {
+		return 0
+	}
+	p.took.Add(-sum)
+	return min(time.Duration(sum), restMost)
 }
 
 // note counts the tasks of one hold.
@@ -36,7 +54,9 @@ func (s *Engine) Pieces() (tasks, most int64) {
 
 // InPieces calls do, under the lock, for one piece of a page after the other. In between, others
 // get the lock, and the processor: the runtime would interrupt this goroutine only after 10 ms, and
-// so late would be a task that is due then.
+// so late would be a task that is due then. Once the node delivers, half of the time is rest. What
+// a piece has waited for lock and processor counts as time that it took, so a busy machine gets
+// more rest. Without it, the machine often suspends a thread that holds the lock.
 func (s *Engine) InPieces(page []recovery.Entry, do func(piece []recovery.Entry)) {
 	for len(page) > 0 {
 		n, bytes := 0, 0
@@ -44,8 +64,12 @@ func (s *Engine) InPieces(page []recovery.Entry, do func(piece []recovery.Entry)
 			bytes += len(page[n].Data)
 			n++
 		}
+		began := time.Now()
 		s.hold(page[:n], do)
 		runtime.Gosched()
+		if took := time.Since(began); s.IsFirstReplayed() {
+			time.Sleep(s.Life.pieces.rest(took))
+		}
 		page = page[n:]
 	}
 }
