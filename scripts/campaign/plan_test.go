@@ -153,8 +153,8 @@ func (c *cover) rarest(seed uint64, n int) [2]string {
 	return c.pairs[best]
 }
 
-// fits reports whether there are nodes enough for a pair of faults. A node alone has none to hand its
-// tasks to, so it is not drained.
+// fits reports whether there are nodes enough for a pair of faults. A node alone has none to hand
+// its tasks to, so it is not drained.
 func (c *cover) fits(pair [2]string) bool {
 	return c.nodes > 1 || pair[1] == "" && pair[0] != "drain"
 }

@@ -93,10 +93,9 @@ func (c *caller) post(o *order, r *run) bool {
 
 var keptFeature = feature{
 	name: "kept", does: "keep_finished: creations that are repeated after the end, GET of what is finished, cancellations",
-	excuses: "what finishes while Redis is out of memory is not kept",
-	acts:    []act{{4, (*caller).keepOne}, {5, (*caller).keepAgain}, {3, (*caller).keepLook}, {1, (*caller).keepCancel}},
-	topics:  map[string]string{"kept": `,"keep_finished":"1h"`},
-	pulled:  func(*fleet, *pulled) handled { return handled{verb: mostly("ack", "release")} },
+	acts:   []act{{4, (*caller).keepOne}, {5, (*caller).keepAgain}, {3, (*caller).keepLook}, {1, (*caller).keepCancel}},
+	topics: map[string]string{"kept": `,"keep_finished":"1h"`},
+	pulled: func(*fleet, *pulled) handled { return handled{verb: mostly("ack", "release")} },
 }
 
 // mostly is the first of some verbs, or sometimes one of the others.
@@ -163,7 +162,6 @@ type death struct {
 
 var onDeadFeature = feature{
 	name: "on_dead", does: "tasks that are buried, and the tasks that follow them",
-	excuses: "without room in Redis no task follows",
 	acts: []act{{5, func(c *caller, _ context.Context, r *run) {
 		c.post(c.chosen("d", "mortal", crash.Terms{Mortal: true}), r)
 	}}},
