@@ -150,8 +150,8 @@ func costNodes(b testing.TB, o redisledger.Options, n int) []*Scheduler {
 }
 
 // What an idle node sends to Redis does not grow with the number of nodes. Both fleets are counted
-// at the same time, so that a busy machine slows both down. One command a second for each other node
-// would be a third more.
+// at the same time, so that a busy machine slows both down. One command a second for each other
+// node would be a third more.
 func TestIdleCommandsAmongManyNodes(t *testing.T) {
 	t.Parallel()
 	const few, many, window = 3, 12, 10 * time.Second
