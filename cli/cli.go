@@ -57,6 +57,7 @@ func commands(server *serve) *commandline.Command {
 		{Name: "nodes", Group: "Operation", Help: "Look at the nodes that share a ledger, and drain one.", Default: "list", Below: []*commandline.Command{
 			{Name: "list", Target: &nodesList{}, Help: "List the nodes that share the server's ledger, as it last saw them."},
 			{Name: "show", Target: &nodesShow{}, Help: "Show a node, and the keys under which Redis has its tasks."},
+			{Name: "give-up-spools", Target: &nodesGiveUpSpools{}, Help: "Say that the missing spools of a node will not come back. Their tasks count as lost."},
 			{Name: "drain", Target: &nodesDrain{}, Help: "Have a node hand what it holds over to the others, and end."},
 		}},
 		{Name: "dead", Group: "Operation", Help: "Look at dead tasks, bring them back or delete them.", Below: []*commandline.Command{

@@ -6,6 +6,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lapsehq/lapse/client"
@@ -67,6 +68,9 @@ func (c *nodesShow) Run(ctx context.Context, std streams, bad *faults) error {
 	}
 	return s.print(func(w io.Writer) {
 		nodeTable(w, []client.Node{*n})
+		if len(n.MissingSpools) > 0 {
+			fmt.Fprintf(w, "\nmissing spools, which may have tasks: %s\n", strings.Join(n.MissingSpools, ", "))
+		}
 		if len(n.Stored) == 0 {
 			return
 		}
@@ -77,6 +81,23 @@ func (c *nodesShow) Run(ctx context.Context, std streams, bad *faults) error {
 		}
 		table(w, rows)
 	})
+}
+
+type nodesGiveUpSpools struct {
+	remote
+	Node string `arg:"" help:"Its name, as lapse nodes has it."`
+}
+
+// Run gives up.
+func (c *nodesGiveUpSpools) Run(ctx context.Context, std streams, bad *faults) error {
+	s, err := c.connect(std, bad)
+	if err != nil {
+		return err
+	}
+	if err := s.GiveUpSpools(ctx, c.Node); err != nil {
+		return err
+	}
+	return s.print(func(w io.Writer) { fmt.Fprintf(w, "the missing spools of %s are given up\n", c.Node) })
 }
 
 type nodesDrain struct {

@@ -51,6 +51,8 @@ func TestNodes(t *testing.T) {
 	shells["n3"].prints([]string{"nodes"}, "NODE", "n1  ", "n3 *", "4 of 4")
 	shells["n3"].fails(exitNotFound, []string{"nodes", "drain", "n4"}, "no such node")
 	shells["n3"].fails(exitNotFound, []string{"nodes", "drain", "n4", "--wait"}, "no such node")
+	shells["n3"].fails(exitNotFound, []string{"nodes", "give-up-spools", "n4"}, "no such node")
+	shells["n3"].prints([]string{"nodes", "give-up-spools", "n1"}, "the missing spools of n1 are given up\n")
 
 	shells["n3"].prints([]string{"nodes", "drain", "n1", "--wait"}, "n1 has handed over what it held\n")
 	if code := stops["n1"](); code != exitOK {

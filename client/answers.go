@@ -263,6 +263,8 @@ type SpoolStats struct {
 	Moved int64 `json:"moved"`
 	// Why the spool takes no new tasks.
 	Condition string `json:"condition,omitempty"`
+	// Former spools that are missing and may have tasks. Left out if there are none.
+	Missing int `json:"missing,omitempty"`
 }
 
 // MemoryStats report where the tasks are.
@@ -327,6 +329,10 @@ type Node struct {
 	// report is not known. Also for a token that is limited to some topics: the report counts
 	// the tasks of all.
 	Status *NodeStatus `json:"status,omitempty"`
+	// Names of former spools that may have tasks: the node was started with another one, or with
+	// none. While there are any, ids of its shards that are not found are answered 503, and so are
+	// lists. Left out if there are none.
+	MissingSpools []string `json:"missing_spools,omitempty"`
 	// Where its own shards are in Redis. Only in the answer about one node; not for a token that
 	// is limited to some topics.
 	Stored []StoredShard `json:"stored,omitempty"`

@@ -42,6 +42,19 @@ func (c *Client) Node(ctx context.Context, name string) (*Node, error) {
 	return n, nil
 }
 
+// GiveUpSpools says, through any server of its ledger, that the missing spools of a node will not
+// come back: their tasks count as lost.
+//
+// Errors: ErrNoNode, ErrUnavailable, ErrUnknown, ErrUnreachable. Repeating the call does no harm.
+func (c *Client) GiveUpSpools(ctx context.Context, name string) error {
+	path, err := pathOf("/v1/nodes/", "node", name)
+	if err != nil {
+		return err
+	}
+	_, err = c.do(ctx, call{method: http.MethodDelete, path: path + "/missing-spools", effect: same}, nil)
+	return err
+}
+
 // DrainNode has a node, through any server of its ledger, hand over its shards to the other nodes
 // and end. It returns when the drain has begun; Nodes shows its progress.
 //

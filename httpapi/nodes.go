@@ -19,6 +19,8 @@ type Node struct {
 	Shards       NodeShards  `json:"shards"`
 	Status       *NodeStatus `json:"status,omitempty" doc:"What the node reported with its last heartbeat. Left out if the node is silent, or its report is not known. Also for a token that is limited to some topics: the report counts the tasks of all."`
 
+	MissingSpools []string `json:"missing_spools,omitempty" nullable:"false" doc:"Names of former spools that may have tasks: the node was started with another one, or with none. While there are any, ids of its shards that are not found are answered 503, and so are lists. Left out if there are none."`
+
 	Stored []StoredShard `json:"stored,omitempty" nullable:"false" doc:"Where its own shards are in Redis. Only in the answer about one node; not for a token that is limited to some topics."`
 }
 
@@ -105,7 +107,7 @@ func wireNode(n *tasks.Node) Node {
 		Name: n.Name, Self: n.Self, State: string(n.State()),
 		HeartbeatAge: duration(n.Silent.Round(time.Millisecond)),
 		Address:      n.Address, Version: n.Version, Process: n.Process,
-		Shards: NodeShards{n.Shards, n.Held, n.Adopted},
+		Shards: NodeShards{n.Shards, n.Held, n.Adopted}, MissingSpools: n.MissingSpools,
 	}
 	for _, shard := range n.Stored {
 		wire.Stored = append(wire.Stored, StoredShard(shard))
@@ -128,6 +130,11 @@ func within(d time.Duration) duration {
 
 type nodeInput struct {
 	Node string `path:"node" doc:"Name of the node."`
+}
+
+// giveUpSpools answers DELETE /v1/nodes/{node}/missing-spools.
+func (s *Server) giveUpSpools(ctx context.Context, in *nodeInput) (*struct{}, error) {
+	return nil, s.scheduler.GiveUpSpools(ctx, in.Node)
 }
 
 // drain answers POST /v1/nodes/{node}/drain.

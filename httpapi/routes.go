@@ -167,6 +167,9 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 	add(a, route{id: "drain-node", allow: admins, method: "POST", path: "/v1/nodes/{node}/drain", summary: "Have a node hand over its shards and end",
 		about:  "Answered when the drain has begun; the list of nodes shows its progress. It may be repeated. The node takes no new tasks, and is not ready, until it has ended.",
 		status: 202, fails: kinds{invalid, noNode, noSuccessor, unavailable, nodeAway, closing}}, s.drain)
+	add(a, route{id: "give-up-spools", allow: admins, method: "DELETE", path: "/v1/nodes/{node}/missing-spools", summary: "Give up the missing spools of a node",
+		about:  "The tasks in them count as lost from then on, and ids of the node that are not found are answered 404 again. If the node is started with one of them all the same, its tasks are delivered. It may be repeated.",
+		status: 204, fails: kinds{invalid, noNode, unavailable, closing}}, s.giveUpSpools)
 
 	// Sessions of browsers.
 	add(a, route{id: "login", allow: public, method: "POST", path: sessionPath, summary: "Begin a session with a token",

@@ -77,6 +77,7 @@ type SpoolStats struct {
 	Tasks     int    `json:"tasks" doc:"Tasks that only the disk of this node has."`
 	Moved     int64  `json:"moved" doc:"Tasks moved from there to Redis."`
 	Condition string `json:"condition,omitempty" doc:"Why the spool takes no new tasks."`
+	Missing   int    `json:"missing,omitempty" doc:"Former spools that are missing and may have tasks. Left out if there are none."`
 }
 
 // MemoryStats report where the tasks are.
@@ -254,7 +255,7 @@ func (s *Server) wireStats(t *tasks.Stats, reach Reach, withTopics bool) Stats {
 		State: s.wireReadiness(t.Readiness), Reach: reach, Total: wireCounts(&t.Total), Topics: wireTopics(topics),
 		Sweep:      wireSweep(t),
 		Ledger:     LedgerStats{t.Ledger.Commits, t.Ledger.Changes, t.Ledger.Repeats, t.Ledger.Queued, t.UnknownRecords},
-		Spool:      SpoolStats{t.Spool.Tasks, t.Spool.Moved, t.Spool.Condition},
+		Spool:      SpoolStats{t.Spool.Tasks, t.Spool.Moved, t.Spool.Condition, t.Spool.Missing},
 		Memory:     MemoryStats{t.ArenaBytes, t.ArenaLive, t.Armed},
 		Events:     EventStats{t.Subscriptions, t.EventsLost},
 		Coalesce:   CoalesceStats{t.Coalescing, t.Coalesced},

@@ -183,6 +183,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(ledgerQueued, float64(s.Ledger.Queued))
 	gauge(spoolTasks, float64(s.Spool.Tasks))
 	counter(spoolMoved, s.Spool.Moved)
+	gauge(spoolsMissing, float64(s.Spool.Missing))
 	gauge(unknownRecords, float64(s.UnknownRecords))
 	gauge(arenaBytes, float64(s.ArenaBytes))
 	gauge(arenaLive, float64(s.ArenaLive))

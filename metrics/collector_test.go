@@ -104,7 +104,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		LoadStats: tasks.LoadStats{Backlog: 35, Backlogs: 36, Concurrency: 37, Workers: 38, Crowd: 39, Subscriptions: 38, EventsLost: 39, Coalescing: 72, Coalesced: 73},
 		PeerStats: tasks.PeerStats{ReservesGiven: 40, ReservesTaken: 41, HelpTaken: 43, HelpGiven: 42, SettlementsDropped: 44},
 		Relay:     tasks.RelayStats{Asked: 51, Unanswered: 52, Unheard: 53, Overloaded: 54, Resent: 55, Answered: 56, Refused: 57, Asking: 58, Answering: 59},
-		Spool:     tasks.SpoolStats{Tasks: 61, Moved: 62},
+		Spool:     tasks.SpoolStats{Tasks: 61, Moved: 62, Missing: 63},
 		Ledger:    recovery.CommitterStats{Commits: 18, Changes: 19, Repeats: 20, Queued: 21},
 		Took: tasks.Took{
 			Attempts: map[tasks.Kind]tasks.Latency{"webhook": took(40 * time.Millisecond)},
@@ -174,7 +174,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		`lapse_topic_paused{topic="order.unpaid"} 1`,
 		`lapse_delivery_outcomes_total{kind="webhook",outcome="2xx"} 38`,
 		`lapse_delivery_outcomes_total{kind="webhook",outcome="dns"} 0`,
-		`lapse_spool_tasks 61`, `lapse_spool_moved_total 62`,
+		`lapse_spool_tasks 61`, `lapse_spool_moved_total 62`, `lapse_spools_missing 63`,
 		`lapse_node_info{node="here"} 1`,
 		`lapse_ready 1`, `lapse_replay_records 13`, `lapse_replay_seconds 1.5`,
 		`lapse_sweep_rescued_total 14`, `lapse_sweep_leases_returned_total 15`,

@@ -90,6 +90,7 @@ var (
 	ledgerQueued    = name("ledger_queued", "Changes of tasks of this node that wait for the ledger, now, those being written included. It grows while the ledger is slow or away.")
 	spoolTasks      = name("spool_tasks", "Tasks that only the disk of this node has, now, since the ledger could not take them. While there are any, the node and its disk must not be taken away.")
 	spoolMoved      = name("spool_moved_total", "Tasks that this node has moved from its spool to the ledger since its start.")
+	spoolsMissing   = name("spools_missing", "Former spools of this node that are missing and may have tasks, now: it was started with another spool, or with none. Ids of this node that are not found are answered 503, and so are lists, until it is started with them, or they are given up.")
 	unknownRecords  = name("ledger_unknown_records", "Records in the shards of this node that this version cannot read: of a newer version, or damaged. They are kept and not delivered. Outside a downgrade it should be 0.")
 	arenaBytes      = name("arena_bytes", "Memory in bytes that this node has reserved for the records of tasks.")
 	arenaLive       = name("arena_live_bytes", "Memory in bytes that the records of tasks use at this node, of lapse_arena_bytes.")
@@ -138,7 +139,7 @@ var all = []*prometheus.Desc{
 	deliveryOutcomes, deliveryTook,
 	info, build, ready, replayRecords, replaySeconds, rescued, missedWakes, leasesReturned,
 	fullSweeps, fullSweepAt, fullSweepTook, backlog, backlogs, workers, crowd, concurrency, reserves, help, unsettled, auditChecked, auditRepaired, ledgerRewinds,
-	ledgerUp, ledgerStalled, ledgerAccepting, ledgerCommits, ledgerChanges, ledgerRepeats, commitTook, ledgerQueued, spoolTasks, spoolMoved, unknownRecords,
+	ledgerUp, ledgerStalled, ledgerAccepting, ledgerCommits, ledgerChanges, ledgerRepeats, commitTook, ledgerQueued, spoolTasks, spoolMoved, spoolsMissing, unknownRecords,
 	arenaBytes, arenaLive, armed, eventStreams, eventsLost, coalescing, coalesced, httpRefused, httpTook, clockOffset, clockSteps,
 	respNow, respTotal, respCommands, respTook, respSubscribers, respCut, respDropped,
 	nodesNow, shardsNow, shardsGained, shardsYielded, shardsLost, shardTasks, unsure, unsureBegun, lostDeliveries, draining,

@@ -41,9 +41,16 @@ type Membership interface {
 	// started. For Held and Adopted it reads the owners of all shards, unless they were read
 	// within the last second, once for all callers that wait.
 	Nodes(ctx context.Context) ([]Node, error)
-	// MarkSpooling tells the other nodes whether this node may have tasks that are only in its
-	// spool; see Node.Spools. The mark stays for the next process of the node.
-	MarkSpooling(ctx context.Context, spools bool) error
+	// OpenSpool tells the other nodes the name of this node's spool, which may have tasks that the
+	// ledger lacks from then on; empty: it has no spool. The name stays for the next process of the
+	// node. If a former process has left another spool, which may have tasks, that one is missing:
+	// see Node.MissingSpools.
+	OpenSpool(ctx context.Context, spool string) error
+	// EmptiedSpool tells them that the spool has no tasks, and will get none.
+	EmptiedSpool(ctx context.Context) error
+	// GiveUpSpools says that the missing spools of a node will not come back. It does nothing for
+	// a node that is not registered.
+	GiveUpSpools(ctx context.Context, node string) error
 }
 
 // Ownership is what a process does with the shards that it holds and that change hands.

@@ -95,12 +95,15 @@ type Node struct {
 	Address string // where it serves HTTP; empty if it does not
 	Format  int    // of the newest records that it may have written
 
-	Shards  int    // of its own: how many it has ever used
-	Held    int    // of its own: how many it holds now
-	Adopted int    // how many of other nodes' it holds
-	Indexed bool   // see Directory
-	Spools  bool   // its spool may have tasks that the ledger lacks, also if the node is dead
-	Status  []byte // its last status, if it is alive and not Gone; see Watcher.Status
+	Shards  int  // of its own: how many it has ever used
+	Held    int  // of its own: how many it holds now
+	Adopted int  // how many of other nodes' it holds
+	Indexed bool // see Directory
+	Spools  bool // its spool may have tasks that the ledger lacks, also if the node is dead
+	// MissingSpools are spools of the node that may have tasks as well. A former process has left
+	// them, and the node was started with another one, or with none.
+	MissingSpools []string
+	Status        []byte // its last status, if it is alive and not Gone; see Watcher.Status
 	// Quiet: it sends no heartbeats, for not as long as a dead node, or it was quiet before a
 	// gap in which this process could see none, and has given none since.
 	Quiet bool

@@ -17,7 +17,7 @@ import (
 // or was not replaced yet, and ErrOverloaded.
 func (s *Scheduler) DeleteTopic(ctx context.Context, name string, ifRevision int64) error {
 	revision, inUse, err := s.engine.Deletable(ctx, name)
-	if err == nil && !inUse && !s.cluster.NoPeers() {
+	if err == nil && !inUse && !s.cluster.HasAll() {
 		inUse, err = s.cluster.UsedAnywhere(ctx, name)
 	}
 	switch {
@@ -69,7 +69,7 @@ func (s *Scheduler) KillTopic(ctx context.Context, name string, ifRevision int64
 // delivered. Errors: as of DeleteTopic.
 func (s *Scheduler) TopicInUse(ctx context.Context, name string) (bool, error) {
 	_, inUse, err := s.engine.Deletable(ctx, name)
-	if err == nil && !inUse && !s.cluster.NoPeers() {
+	if err == nil && !inUse && !s.cluster.HasAll() {
 		inUse, err = s.cluster.UsedAnywhere(ctx, name)
 	}
 	return inUse, err

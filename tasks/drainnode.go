@@ -33,6 +33,16 @@ func (s *Scheduler) DrainNode(ctx context.Context, name string) error {
 	return err
 }
 
+// GiveUpSpools says that the missing spools of a node will not come back, see Node.MissingSpools:
+// their tasks count as lost, and ids of the node's shards that no node has as not found. If the
+// node is started with one of them all the same, its tasks are delivered. The call may be
+// repeated.
+//
+// Errors: ErrNoNode; ErrUnavailable; ErrClosed.
+func (s *Scheduler) GiveUpSpools(ctx context.Context, name string) error {
+	return s.cluster.GiveUpSpools(ctx, name)
+}
+
 // Drained is closed when this node has been drained because DrainNode was called, here or
 // at another node: nothing is held any more, and the program may end.
 func (s *Scheduler) Drained() <-chan struct{} { return s.cluster.Drain.Done }

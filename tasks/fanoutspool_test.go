@@ -319,10 +319,5 @@ func TestMayHaveSpooled(t *testing.T) {
 		pass(5 * time.Second)
 		b.crash()
 		gone("killed", ErrUnavailable)
-		b.cfg.Spool = nil
-		b.restart()
-		pass(5 * time.Second)
-		b.crash()
-		gone("without a spool", ErrNotFound)
 	})
 }

@@ -45,7 +45,7 @@ func shorten(t *Task) {
 }
 
 func (s *Scheduler) list(ctx context.Context, ask engine.ListQuery) (Page, error) {
-	if !s.cluster.NoPeers() {
+	if !s.cluster.HasAll() {
 		return s.cluster.ListAll(ctx, ask)
 	}
 	page := Page{Tasks: make([]Task, 0, min(ask.Limit, 100))}

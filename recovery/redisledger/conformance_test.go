@@ -53,6 +53,9 @@ func (v *lives) open(t testing.TB) *Ledger {
 	pid := len(v.all) + 1
 	opts.process = &identity.Process{Host: "test", Machine: "m", Boot: "b", Space: "s", PID: pid, Started: 1}
 	opts.fateOf = func(p identity.Process) identity.Fate {
+		if p.PID == 0 {
+			return identity.FateUnknown // its entry cannot be read
+		}
 		if p.PID <= len(v.all) && v.all[p.PID-1].dead.Load() {
 			return identity.Gone
 		}

@@ -95,14 +95,34 @@ func (l *Ledger) Stored(ctx context.Context, node string, shards int) ([]recover
 	return l.member.Stored(ctx, node, shards)
 }
 
-// MarkSpooling implements recovery.Fleet.
-func (l *Ledger) MarkSpooling(ctx context.Context, spools bool) error {
+// OpenSpool implements recovery.Fleet.
+func (l *Ledger) OpenSpool(ctx context.Context, spool string) error {
 	done, err := l.use(ctx)
 	if err != nil {
 		return err
 	}
 	defer done()
-	return l.member.MarkSpooling(ctx, spools)
+	return l.member.OpenSpool(ctx, spool)
+}
+
+// EmptiedSpool implements recovery.Fleet.
+func (l *Ledger) EmptiedSpool(ctx context.Context) error {
+	done, err := l.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return l.member.EmptiedSpool(ctx)
+}
+
+// GiveUpSpools implements recovery.Fleet.
+func (l *Ledger) GiveUpSpools(ctx context.Context, node string) error {
+	done, err := l.use(ctx)
+	if err != nil {
+		return err
+	}
+	defer done()
+	return l.member.GiveUpSpools(ctx, node)
 }
 
 // Position implements recovery.Fleet.

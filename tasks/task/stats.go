@@ -148,4 +148,5 @@ type SpoolStats struct {
 	Tasks     int    // in the spool now
 	Moved     int64  // from there to the ledger
 	Condition string // why it takes no new tasks; empty if it does
+	Missing   int    // former spools of this node that are missing, see Node.MissingSpools
 }

@@ -75,6 +75,7 @@ func (p *PeerStats) add(o *PeerStats) {
 func (s *SpoolStats) add(o *SpoolStats) {
 	s.Tasks += o.Tasks
 	s.Moved += o.Moved
+	s.Missing += o.Missing
 	if s.Condition == "" {
 		s.Condition = o.Condition
 	}

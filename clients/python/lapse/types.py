@@ -579,6 +579,10 @@ class Node(TypedDict):
     state: Literal["live", "draining", "silent", "released"]
     # Where it serves HTTP. Left out if it does not.
     address: NotRequired[str]
+    # Names of former spools that may have tasks: the node was started with another one, or with
+    # none. While there are any, ids of its shards that are not found are answered 503, and so are
+    # lists. Left out if there are none.
+    missing_spools: NotRequired[list[str]]
     # The process, in words.
     process: NotRequired[str]
     # What the node reported with its last heartbeat. Left out if the node is silent, or its
@@ -944,6 +948,8 @@ class SpoolStats(TypedDict):
     tasks: int
     # Why the spool takes no new tasks.
     condition: NotRequired[str]
+    # Former spools that are missing and may have tasks. Left out if there are none.
+    missing: NotRequired[int]
 
 
 class Stats(TypedDict):

@@ -268,6 +268,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/nodes/{node}/missing-spools": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        post?: never;
+        /**
+         * Give up the missing spools of a node
+         * @description The tasks in them count as lost from then on, and ids of the node that are not found are answered 404 again. If the node is started with one of them all the same, its tasks are delivered. It may be repeated. Needs the scope admin.
+         */
+        delete: operations["give-up-spools"];
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/receipts/ack": {
         parameters: {
             query?: never;
@@ -1563,6 +1583,8 @@ export interface components {
              * @example 30m
              */
             heartbeat_age: string;
+            /** @description Names of former spools that may have tasks: the node was started with another one, or with none. While there are any, ids of its shards that are not found are answered 503, and so are lists. Left out if there are none. */
+            missing_spools?: string[];
             name: string;
             /** @description The process, in words. */
             process?: string;
@@ -2050,6 +2072,11 @@ export interface components {
         SpoolStats: {
             /** @description Why the spool takes no new tasks. */
             condition?: string;
+            /**
+             * Format: int64
+             * @description Former spools that are missing and may have tasks. Left out if there are none.
+             */
+            missing?: number;
             /**
              * Format: int64
              * @description Tasks moved from there to Redis.
@@ -3598,6 +3625,86 @@ export interface operations {
                 };
             };
             /** @description `/problems/ledger_unavailable`: The ledger is not available. `/problems/node_unavailable`: The node does not answer. `/problems/shutting_down`: Shutting down. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "give-up-spools": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description Name of the node.
+                 * @example 10.0.0.2:7480
+                 */
+                node: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description No Content */
+            204: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content?: never;
+            };
+            /** @description `/problems/unauthorized`: A token is needed. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/forbidden`: The token does not open this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/node_not_found`: There is no such node. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/invalid`: A field is wrong. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/ledger_unavailable`: The ledger is not available. `/problems/shutting_down`: Shutting down. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */

@@ -87,8 +87,9 @@ type Member struct {
 	cut       bool // reaches neither the records nor other members
 	uncertain bool
 	unindexed bool
-	suspect   bool // it has acquired shards whose ids may not be registered
-	spools    bool
+	suspect   bool     // it has acquired shards whose ids may not be registered
+	spool     string   // see recovery.Fleet.OpenSpool
+	missing   []string // see recovery.Node.MissingSpools
 	watcher   recovery.Watcher
 	receive   func([]byte)
 	acquiring int    // shards that the watcher was not notified of yet
@@ -106,7 +107,7 @@ func (f *Fleet) Join(name string, shards int) *Member {
 	m := &Member{f: f, name: name, count: shards, number: uint16(len(f.members) + 1), news: newNews(), mail: newNews()}
 	if before := f.members[name]; before != nil {
 		before.dieLocked()
-		m.number, m.count, m.spools = before.number, max(shards, before.count), before.spools
+		m.number, m.count, m.spool, m.missing = before.number, max(shards, before.count), before.spool, before.missing
 	}
 	f.members[name] = m
 	return m

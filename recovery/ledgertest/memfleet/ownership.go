@@ -83,7 +83,7 @@ func (m *Member) Nodes(ctx context.Context) ([]recovery.Node, error) {
 	nodes := make([]recovery.Node, len(members))
 	asks := make([]func() []byte, len(members))
 	for i, o := range members {
-		nodes[i] = recovery.Node{Name: o.name, Number: o.number, Self: o == m, Live: !o.dead, Shards: o.count, Indexed: !o.unindexed, Spools: o.spools}
+		nodes[i] = recovery.Node{Name: o.name, Number: o.number, Self: o == m, Live: !o.dead, Shards: o.count, Indexed: !o.unindexed, Spools: o.spool != "", MissingSpools: o.missing}
 		asks[i] = o.watcher.Status
 		for _, s := range m.f.shards {
 			if s.holder == o && s.shardID.Node() == o.number {
@@ -110,13 +110,39 @@ func (m *Member) Nodes(ctx context.Context) ([]recovery.Node, error) {
 	return nodes, nil
 }
 
-// MarkSpooling implements recovery.Fleet.
-func (m *Member) MarkSpooling(ctx context.Context, spools bool) error {
+// OpenSpool implements recovery.Fleet.
+func (m *Member) OpenSpool(ctx context.Context, spool string) error {
 	if err := m.lock(ctx); err != nil {
 		return err
 	}
 	defer m.f.mu.Unlock()
-	m.spools = spools
+	if m.spool != "" && m.spool != spool {
+		m.missing = append(m.missing, m.spool)
+	}
+	m.missing = slices.DeleteFunc(slices.Clone(m.missing), func(missing string) bool { return missing == spool })
+	m.spool = spool
+	return nil
+}
+
+// EmptiedSpool implements recovery.Fleet.
+func (m *Member) EmptiedSpool(ctx context.Context) error {
+	if err := m.lock(ctx); err != nil {
+		return err
+	}
+	defer m.f.mu.Unlock()
+	m.spool = ""
+	return nil
+}
+
+// GiveUpSpools implements recovery.Fleet.
+func (m *Member) GiveUpSpools(ctx context.Context, node string) error {
+	if err := m.lock(ctx); err != nil {
+		return err
+	}
+	defer m.f.mu.Unlock()
+	if o := m.f.members[node]; o != nil {
+		o.missing = nil
+	}
 	return nil
 }
 

@@ -256,7 +256,7 @@ func (b *Batch) leaveSpooled(ctx context.Context, r *round, part []int, plans []
 	var ids []string
 	var at []int
 	for k := range plans {
-		if b.namesOthersShard(&plans[k]) {
+		if b.namesShard(&plans[k]) {
 			ids, at = append(ids, plans[k].ID), append(at, k)
 		}
 	}

@@ -84,7 +84,10 @@ func (c *fanOut[Q, A, P]) attempt(ctx, patience context.Context, left map[recove
 		return left, failed
 	}
 	if failed == nil {
-		failed = c.silentSpool(nodes)
+		if failed = c.silentSpool(nodes); errors.Is(failed, errSpoolMissing) {
+			c.over = true
+			return left, failed
+		}
 	}
 	shardIDs = slices.DeleteFunc(shardIDs, func(h recovery.ShardID) bool { return c.covered[h] })
 	left, err = c.Fleet.ledger.Holders(patience, shardIDs)
@@ -132,8 +135,13 @@ func (c *fanOut[Q, A, P]) round(ctx context.Context, left map[recovery.ShardID]r
 }
 
 // silentSpool returns an error that names a node which may have spooled tasks, and neither lives
-// nor has answered; nil if there is none.
+// nor has answered, or which lacks a spool; nil if there is none.
 func (c *fanOut[Q, A, P]) silentSpool(nodes []recovery.Node) error {
+	for i := range nodes {
+		if n := &nodes[i]; len(n.MissingSpools) > 0 && !c.deadAlone {
+			return &task.NodeError{Node: n.Name, Err: errSpoolMissing}
+		}
+	}
 	for i := range nodes {
 		if n := &nodes[i]; n.Spools && !n.Live && !n.Self && !c.deadAlone && !c.answered[n.Name] {
 			return &task.NodeError{Node: n.Name, Err: task.KindOf(errOwnerSilent, "no heartbeat; may have spooled tasks")}

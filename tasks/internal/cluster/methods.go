@@ -218,6 +218,8 @@ func (s *Cluster) HandleHas(ctx context.Context, _ string, q HasQuery) (HasReply
 	switch {
 	case s.engine.Unsure() && !s.engine.KnowsAllSpooled(q.IDs):
 		return a, engine.ErrUnsure
+	case !s.engine.Reading.Spool.Load():
+		return a, engine.ErrAcquiring
 	case s.engine.Acquiring(): // the caller has asked no other node that may have had it until now
 		return a, engine.ErrAcquiring
 	}
@@ -229,7 +231,11 @@ func (s *Cluster) HandleHas(ctx context.Context, _ string, q HasQuery) (HasReply
 		return a, err
 	}
 	for i, id := range q.IDs {
-		a.Has[i] = s.Knows(id)
+		if a.Has[i] = s.Knows(id); !a.Has[i] {
+			if err := s.inMissingSpool(id); err != nil {
+				return a, err
+			}
+		}
 	}
 	return a, nil
 }

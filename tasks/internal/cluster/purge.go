@@ -12,7 +12,7 @@ import (
 
 // PurgeAll purges at all nodes.
 func (s *Cluster) PurgeAll(ctx context.Context, q engine.PurgeQuery) (t engine.PurgeResult, err error) {
-	if s.NoPeers() {
+	if s.HasAll() {
 		p := s.engine.NewPurge(&q)
 		_, err := p.Run(ctx, 0)
 		return p.Result(), err

@@ -17,7 +17,8 @@ import (
 // node may have adopted since. So the registry says which nodes have spools. Before a node creates
 // a task of a shard of such a node, or answers that it does not exist, it asks that node. With
 // their heartbeats nodes also report the shards of the tasks that they have spooled: former
-// versions also spooled tasks of adopted shards.
+// versions also spooled tasks of adopted shards. A spool that is missing at its node can not be
+// asked: while one is, no node says that a task of such a shard does not exist.
 
 // spooledShardsLocked returns the shards of tasks that are in this spool, and of those that may be.
 func (s *Cluster) spooledShardsLocked() (shardIDs []recovery.ShardID) {
@@ -54,7 +55,7 @@ func (s *Cluster) querySpools(ctx context.Context, ids []string) []spooledAt {
 		shardIDs[i], _ = recovery.ShardIDOf(id)
 		none = none && shardIDs[i].Node() == 0
 	}
-	if none || s.NeverHadPeers() {
+	if none || s.Fleet == nil {
 		return found
 	}
 	nodes, err := s.Fleet.ledger.Peers(ctx)
@@ -66,6 +67,13 @@ func (s *Cluster) querySpools(ctx context.Context, ids []string) []spooledAt {
 	}
 	for i := range nodes {
 		n := &nodes[i]
+		if len(n.MissingSpools) > 0 {
+			for k, shardID := range shardIDs {
+				if found[k].node == "" && shardID.Node() == n.Number {
+					found[k].err = fmt.Errorf("%w (node %s)", errSpoolMissing, n.Name)
+				}
+			}
+		}
 		if n.Self || !n.Spools {
 			continue
 		}
@@ -106,19 +114,19 @@ func (s *Cluster) querySpool(ctx context.Context, n *recovery.Node, ids []string
 		case err != nil:
 			found[k].err = errors.Join(found[k].err, final(err))
 		case a.Has[i]:
-			found[k] = spooledAt{node: n.Name}
+			found[k] = spooledAt{node: n.Name} // whatever else is missing
 		}
 	}
 }
 
-// namesOthersShard reports whether a request names an id that tells a shard of another node:
-// that node may have spooled the task.
-func (s *Cluster) namesOthersShard(p *engine.Plan) bool {
+// namesShard reports whether a request names an id that tells a shard: the node of the shard may
+// have spooled the task, or this node in a spool that is missing.
+func (s *Cluster) namesShard(p *engine.Plan) bool {
 	if s.Fleet == nil || !p.Chosen || p.Rec == nil {
 		return false
 	}
-	shardID, tells := recovery.ShardIDOf(p.ID)
-	return tells && shardID.Node() != s.engine.NodeNumber
+	_, tells := recovery.ShardIDOf(p.ID)
+	return tells
 }
 
 // spooledElsewhere returns, for each id that is to be created, an *Elsewhere if another node

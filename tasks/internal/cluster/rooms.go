@@ -21,7 +21,7 @@ func (r rooms) NewID() (string, recovery.ShardID) { return r.makeID() }
 
 // FindSpooled implements engine.Creation.
 func (r rooms) FindSpooled(ctx context.Context, p *engine.Plan) error {
-	if !r.namesOthersShard(p) {
+	if !r.namesShard(p) {
 		return nil
 	}
 	return r.spooledElsewhere(ctx, []string{p.ID})[0]

@@ -111,7 +111,7 @@ func (s *Cluster) locateTask(ctx context.Context, id string, from lookupStage, a
 		}
 	}
 	if s.NeverHadPeers() {
-		return Location{stage: byDirectory}, nil
+		return Location{stage: byDirectory}, s.querySpools(ctx, []string{id})[0].err
 	}
 	return s.locateInDirectory(ctx, id, anew)
 }

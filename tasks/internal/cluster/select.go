@@ -22,7 +22,7 @@ type Target struct{ ID, Node string }
 // ListAll, and ErrReplaying.
 func (s *Cluster) Select(ctx context.Context, q engine.ListQuery) (some []Target, end *recovery.Ref, err error) {
 	var all []engine.Listed
-	if s.NoPeers() {
+	if s.HasAll() {
 		end, err = s.engine.VisitPositions(ctx, &q, func(at recovery.Ref, _ int) {
 			all = append(all, engine.Listed{Task: task.Task{ID: at.ID}, At: at.Next})
 		})

@@ -25,6 +25,7 @@ func (s *Cluster) Stats() task.Stats {
 		c := st.Topics[i].Counts.WithoutRest(st.Topics[i].Settings.Paused)
 		st.Total.Add(&c)
 	}
+	missing := s.missingSpools()
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
 	st.Rescued, st.LeasesReturned = s.engine.Sweep.Rescued, s.engine.Sweep.Leases
@@ -57,6 +58,7 @@ func (s *Cluster) Stats() task.Stats {
 	st.FullSweeps, st.FullSweepAt, st.FullSweepTook = s.engine.Sweep.Fulls, s.engine.Sweep.Last.At, s.engine.Sweep.LastTook
 	st.ClockSteps, st.UnknownRecords = s.engine.Sweep.ClockSteps, s.engine.Reading.Unknown
 	st.Spool = s.engine.SpoolStatsLocked()
+	st.Spool.Missing = missing
 	st.ArenaBytes, st.ArenaLive = s.engine.Store.Size(), s.engine.Store.Live()
 	return st
 }

@@ -75,6 +75,7 @@ type (
 		Tasks     int    `json:"tasks,omitempty"`
 		Moved     int64  `json:"moved,omitempty"`
 		Condition string `json:"condition,omitempty"`
+		Missing   int    `json:"missing,omitempty"`
 	}
 	// A wireLedgerStats is a recovery.CommitterStats.
 	wireLedgerStats struct {

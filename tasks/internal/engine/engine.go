@@ -84,6 +84,7 @@ type reading struct {
 	settingsRead chan struct{} // closed when the settings of all topics are known
 	deadRead     chan struct{} // closed when memory knows which tasks were dead at first
 	catchingUp   atomic.Int64  // shards that were acquired, and are not all in memory yet
+	Spool        atomic.Bool   // memory has what is in the spool, and other nodes know its name
 	replays      chan struct{} // holds a token for each acquired shard that is being read
 
 	// Guarded by Engine.Mu:
@@ -248,6 +249,7 @@ func (s *Engine) Start(ctx context.Context, fire func(values []uint64)) (err err
 		s.Runner.Close()
 		return errors.Join(fmt.Errorf("spool: %w", err), s.Committer.Close(ctx), s.Ledger.Close())
 	}
+	s.Reading.Spool.Store(true)
 	s.askCondition()
 	s.Life.Background.Go(s.replay)
 	s.Life.Background.Go(s.sweepLoop)

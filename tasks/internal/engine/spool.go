@@ -89,13 +89,8 @@ const (
 // openSpool adopts the spool, and takes up what it has kept that the ledger did not get.
 // The topics must be known, and the wheel must turn.
 func (s *Engine) openSpool(ctx context.Context) error {
-	if s.Fleet != nil {
-		if err := s.Fleet.MarkSpooling(ctx, s.Config.Spool != nil); err != nil {
-			return err
-		}
-	}
 	if s.Config.Spool == nil {
-		return nil
+		return s.announceSpool(ctx, "")
 	}
 	successor, ok := s.Ledger.(recovery.SpoolMarks)
 	if !ok {
@@ -110,7 +105,10 @@ func (s *Engine) openSpool(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := sp.begin(ctx); err != nil {
+	if err = sp.begin(ctx); err == nil {
+		err = s.announceSpool(ctx, sp.id)
+	}
+	if err != nil {
 		return errors.Join(err, sp.ledger.Close())
 	}
 	terms.Shards = 1 // all that a spool needs; ShardOf is not asked
@@ -133,6 +131,15 @@ func (s *Engine) openSpool(ctx context.Context) error {
 	}
 	sp.askCondition()
 	return nil
+}
+
+// announceSpool tells the other nodes the id of this node's spool, before it gets a task; empty:
+// there is none.
+func (s *Engine) announceSpool(ctx context.Context, id string) error {
+	if s.Fleet == nil {
+		return nil
+	}
+	return s.Fleet.OpenSpool(ctx, id)
 }
 
 // begin reads the spool's id, and begins new numbers.
@@ -172,7 +179,7 @@ func (s *Engine) closeSpool(ctx context.Context) error {
 	err := s.Spool.committer.Close(flush)
 	if s.Fleet != nil && err == nil && s.spoolIsEmpty() {
 		// Otherwise the other nodes go on to take it for possible that something is left.
-		_ = s.Fleet.MarkSpooling(flush, false)
+		_ = s.Fleet.EmptiedSpool(flush)
 	}
 	return errors.Join(err, s.Spool.ledger.Close())
 }

@@ -166,8 +166,9 @@ func (m *Member) Nodes(ctx context.Context, counts bool) ([]recovery.Node, error
 			Live: !s.entry.Released && !m.deadLocked(s), Released: s.entry.Released,
 			Silent: max(w.silentLocked(s), w.asked.Sub(silence.lastSign)), Incarnation: s.entry.Incarnation,
 			Process: s.entry.Process.String(), Version: s.entry.Version, Address: s.entry.Address,
-			Format: s.entry.Format, Shards: s.entry.shards(), Indexed: s.entry.Indexed, Spools: s.entry.Spools,
-			Held: own[process], Adopted: adopted[process],
+			Format: s.entry.Format, Shards: s.entry.shards(), Indexed: s.entry.Indexed, Spools: s.entry.Spool != "",
+			MissingSpools: s.entry.MissingSpools,
+			Held:          own[process], Adopted: adopted[process],
 			Quiet: silence.quiet, Gone: silence.gone,
 		}
 		if s.status != "" {

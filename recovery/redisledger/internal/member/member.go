@@ -3,6 +3,7 @@ package member
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -115,7 +116,8 @@ func (m *Member) Run(loops *sync.WaitGroup) {
 // Report returns when the last answered heartbeat was sent, and what an operator should know of
 // the other nodes.
 func (m *Member) Report() (lastAnswer time.Time, warnings []string) {
+	missing := m.spoolWarnings()
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.lastAnswer, m.warnings
+	return m.lastAnswer, slices.Concat(m.warnings, missing)
 }

@@ -44,7 +44,9 @@ type Entry struct {
 	Format  int  `json:"format,omitempty"`
 	Layout  int  `json:"layout,omitempty"`
 	Indexed bool `json:"indexed,omitempty"` // see recovery.Directory
-	Spools  bool `json:"spools,omitempty"`  // see recovery.Node
+	// Spool names the spool that may have tasks, and MissingSpools former ones; see recovery.Node.
+	Spool         string   `json:"spool,omitempty"`
+	MissingSpools []string `json:"missing_spools,omitempty"`
 	// FailoverAfter is that of the process, in milliseconds. For a little less than that after
 	// a heartbeat, the process is certain of its shards.
 	FailoverAfter int64 `json:"failover_after,omitempty"`
@@ -103,7 +105,7 @@ func (m *Member) Register(ctx context.Context) error {
 		if errors.Is(err, mend.ErrDamaged) {
 			m.Log.Error("registry entry unreadable; rewriting after failover_after", "error", err)
 			m.Waits.Set(unreadableEntry(m.Self.Node), "watching the heartbeat for "+m.FailoverAfter.String())
-			held, err = Entry{Spools: true}, nil // the node may have a spool
+			held, err = Entry{Spool: unreadSpool}, nil // the node may have one
 		}
 		if err != nil {
 			return err
@@ -138,9 +140,9 @@ func (m *Member) Follow(ctx context.Context, held Entry, raw string) (bool, erro
 	}
 	m.naming.Lock()
 	defer m.naming.Unlock()
-	spools := held.Spools // the former process may have left something in its spool
+	spool, missing := held.Spool, held.MissingSpools // the former process may have left something there
 	if own := m.Registration(); own.Generation > 0 {
-		spools = own.Spools // Redis may have lost it
+		spool, missing = own.Spool, own.MissingSpools // Redis may have lost it
 	}
 	// Redis may have lost those that it had.
 	counts := slices.Concat(held.Counts, m.Registration().Counts)
@@ -158,8 +160,9 @@ func (m *Member) Follow(ctx context.Context, held Entry, raw string) (bool, erro
 		Format:      m.Format,
 		Layout:      layout.Version,
 		Indexed:     indexed,
-		Spools:      spools,
+		Spool:       spool,
 
+		MissingSpools: missing,
 		FailoverAfter: m.FailoverAfter.Milliseconds(),
 	})
 }
@@ -219,18 +222,6 @@ func (m *Member) RewriteEntry(ctx context.Context, change func(e *Entry)) (bool,
 			return done, err
 		}
 	}
-}
-
-// MarkSpooling writes the mark of this node, see recovery.Fleet.
-func (m *Member) MarkSpooling(ctx context.Context, spools bool) error {
-	if m.Registration().Spools == spools {
-		return nil
-	}
-	registered, err := m.RewriteEntry(ctx, func(e *Entry) { e.Spools = spools })
-	if err == nil && !registered {
-		err = fmt.Errorf("%w: node %s is not registered for this process", recovery.ErrLost, m.Self.Node)
-	}
-	return err
 }
 
 // Registration is this process's entry as it was last written.
