@@ -1,6 +1,7 @@
 package campaign
 
 import (
+	"bytes"
 	"net/http"
 	"path/filepath"
 	"slices"
@@ -114,9 +115,25 @@ func (f *fleet) otherSpool(m plannedFault) (end func()) {
 		n.bringUp()
 	}
 	over := f.history.Begin(m.kind.trouble, n.name)
-	own := n.spoolDir
-	restart(filepath.Join(f.t.TempDir(), "spool"))
-	return func() { restart(own); over() }
+	own, other := n.spoolDir, filepath.Join(f.t.TempDir(), "spool")
+	restart(other)
+	return func() {
+		restart(own)
+		for range 5 {
+			if !n.lacksSpool() {
+				break
+			}
+			restart(other) // it has ended while Redis was away, perhaps with tasks there
+			restart(own)
+		}
+		over()
+	}
+}
+
+// lacksSpool reports whether a spool is missing at the node.
+func (n *node) lacksSpool() bool {
+	_, body, err := n.latest().send(http.MethodGet, "/v1/nodes/"+n.name, "", nil)
+	return err == nil && bytes.Contains(body, []byte(`"missing_spools"`))
 }
 
 func (f *fleet) stop(m plannedFault) (end func()) {

@@ -68,6 +68,7 @@ func TestPromisesOfACampaign(t *testing.T) {
 
 		{name: "spooled, and unknown while its node lives", changes: []Change{spooled(create(on("a", 0), Done, 100)), look(on("b", 50), Missing)}, deliveries: []*Delivery{first()}, faults: []Fault{fault(CutOff, "a", -900, 90)}, broken: WrongMissing},
 		{name: "spooled, and unknown while its node is down", changes: []Change{spooled(create(on("a", 0), Done, 100)), look(on("b", 50), Missing)}, deliveries: []*Delivery{first()}, faults: []Fault{fault(Killed, "a", 20, 90)}, excuse: "in the spool of a"},
+		{name: "spooled, and unknown while its node has another spool", changes: []Change{spooled(create(on("a", 0), Done, 100)), look(on("b", 50), Missing)}, deliveries: []*Delivery{first()}, faults: []Fault{fault(OtherSpool, "a", 20, 90)}, broken: WrongMissing},
 		{name: "spooled, and unknown while another node is down", changes: []Change{spooled(create(on("a", 0), Done, 100)), look(on("b", 50), Missing)}, deliveries: []*Delivery{first()}, faults: []Fault{fault(Killed, "c", 20, 90)}, broken: WrongMissing},
 
 		{name: "shown after it was cancelled", changes: []Change{create(on("a", 0), Done, 100), cancel(on("a", 20), Done), look(on("b", 50), Done)}, broken: ShownAfter},
