@@ -17,6 +17,7 @@ import (
 	look "github.com/lapsehq/lapse/cli/internal/doctor"
 	"github.com/lapsehq/lapse/internal/checkup"
 	"github.com/lapsehq/lapse/recovery/redisledger"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // doctor is the command that looks at what a server with its settings would depend on.
@@ -58,6 +59,7 @@ func (d *doctor) Run(ctx context.Context, std streams, bad *faults) error {
 		found, err := redisledger.Inspect(ctx, d.redisToInspect())
 		if err == nil { // what is wrong with the options stands among the settings
 			findings = append(findings, found...)
+			findings = append(findings, d.clocks(ctx)...)
 		}
 	}
 	if err := d.print(std.out, findings); err != nil {
@@ -67,6 +69,30 @@ func (d *doctor) Run(ctx context.Context, std streams, bad *faults) error {
 		return fmt.Errorf("%w: %s", errUnfit, counted(n, "finding fails", "findings fail"))
 	}
 	return nil
+}
+
+// clocks compares the clock of this machine with those of the nodes that run.
+func (d *doctor) clocks(ctx context.Context) (findings []checkup.Finding) {
+	server, nodes, err := redisledger.InspectNodes(ctx, d.redisToInspect())
+	if err != nil {
+		return nil // the findings about Redis tell why
+	}
+	own := tasks.ClockReading{Ahead: -server.ClockAhead, Error: server.ClockError}
+	for i := range nodes {
+		var status struct {
+			Clock *tasks.ClockReading `json:"clock"`
+		}
+		if json.Unmarshal(nodes[i].LastStatus, &status) != nil || status.Clock == nil {
+			continue
+		}
+		f := checkup.Good("clock of node "+nodes[i].Name, "in step with this machine's")
+		if offset := own.Compare(nodes[i].Name, status.Clock, tasks.ClockOffset{}); offset.Far {
+			f.Verdict, f.Found = checkup.Warn, fmt.Sprintf("%v ahead of this machine's", offset.Ahead.Round(time.Millisecond))
+			f.Do = "run NTP on both machines: tasks are due by the clock of the node that owns them"
+		}
+		findings = append(findings, f)
+	}
+	return findings
 }
 
 // settingsOf returns a finding for each fault of the settings.

@@ -1,8 +1,11 @@
 package cli
 
 import (
+	"context"
+	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/goccy/go-json"
 
@@ -50,6 +53,52 @@ func TestDoctor(t *testing.T) {
 	if code := run(t.Context(), []string{"doctor", "--listen", "127.0.0.1:0", "--data", t.TempDir()}, streams{&out, &e}); code != exitOK ||
 		!strings.HasPrefix(out.String(), "ok ") || !strings.Contains(out.String(), " looked at, 0 failures, ") {
 		t.Errorf("exit code %d: %s%s", code, &out, &e)
+	}
+}
+
+// Doctor compares the clock of the machine with those of the nodes that run.
+func TestDoctorComparesClocks(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	url, _ := started(t, "--redis", server.URL(), "--node", "here", "--failover-after", "1s", "--redis-shards", "1")
+	answered(t, http.StatusOK, get(url+"/readyz"))
+	for _, node := range []string{"far", "near", "dead"} {
+		server.Do("hset", "lapse:nodes", node, `{"incarnation":"x","generation":1,"counts":[1],"failover_after":1000}`)
+		server.Do("hset", "lapse:status:{lapse:nodes}", node, `{"clock":{"ahead_ns":250000000}}`)
+	}
+	server.Do("hset", "lapse:status:{lapse:nodes}", "near", `{"clock":{"ahead_ns":250000000,"error_ns":200000000}}`)
+	done := make(chan struct{})
+	defer func() { <-done }()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() {
+		defer close(done)
+		tick := time.NewTicker(10 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-tick.C:
+				server.Do("incr", "lapse:heartbeat:{lapse:nodes}:far")
+				server.Do("incr", "lapse:heartbeat:{lapse:nodes}:near")
+			case <-ctx.Done():
+				return
+			}
+		}
+	}()
+	const subject = "clock of node "
+	var found map[string]checkup.Finding
+	for { // the first status of a node comes with its second heartbeat
+		if _, found, _ = diagnosed(t, "--redis", server.URL(), "--node", "a"); found[subject+"here"].Found != "" {
+			break
+		}
+	}
+	for node, want := range map[string]checkup.Verdict{"here": checkup.OK, "near": checkup.OK, "far": checkup.Warn} {
+		if f := found[subject+node]; f.Verdict != want || f.Found == "" {
+			t.Errorf("%s: %+v", node, f)
+		}
+	}
+	if f, ok := found[subject+"dead"]; ok {
+		t.Errorf("of a node that sends no heartbeat: %+v", f)
 	}
 }
 

@@ -227,6 +227,10 @@ type (
 	// RelayStats count calls to other nodes, those of other nodes, and what became of them.
 	RelayStats = task.RelayStats
 
+	// A ClockReading is how far the clock of a node is ahead of that of the ledger's server.
+	ClockReading = task.ClockReading
+	// A ClockOffset is how far the clock of another node is from that of this one.
+	ClockOffset = task.ClockOffset
 	// SpoolStats are the figures of Config.Spool.
 	SpoolStats = task.SpoolStats
 )
