@@ -82,7 +82,8 @@ var mayUse = map[string]string{
 	"POST /v1/topics/:topic/dead/requeue": "",
 	"DELETE /v1/topics/:topic/dead":       "",
 
-	"POST /v1/nodes/:node/drain": "",
+	"POST /v1/nodes/:node/drain":            "",
+	"DELETE /v1/nodes/:node/missing-spools": "",
 
 	"GET /v1/export":  "",
 	"POST /v1/import": "",
