@@ -86,7 +86,8 @@ func TestSpoolGoesMissing(t *testing.T) {
 	a.wantMissing(t, b)
 }
 
-// An entry that cannot be read stands for the spool that the node opens, or for one that is missing.
+// An entry that cannot be read stands for the spool that the node opens, or for one that is
+// missing.
 func TestUnreadSpool(t *testing.T) {
 	for spool, missing := range map[string][]string{"one": nil, "": {"?"}} {
 		server := redistest.Start(t)

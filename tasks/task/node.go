@@ -24,8 +24,9 @@ type Node struct {
 	Held    int // of its own: how many it holds now
 	Adopted int // how many of other nodes' it holds
 
-	// MissingSpools names spools that may have tasks: it was started with another one, or with none.
-	// While there are any, no id of its shards counts as not found. See Scheduler.GiveUpSpools.
+	// MissingSpools names spools that may have tasks: it was started with another one, or with
+	// none. While there are any, no id of its shards counts as not found. See
+	// Scheduler.GiveUpSpools.
 	MissingSpools []string
 
 	// Status is what its memory says; nil if that is not known, or it does not live.

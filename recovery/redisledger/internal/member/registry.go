@@ -140,7 +140,7 @@ func (m *Member) Follow(ctx context.Context, held Entry, raw string) (bool, erro
 	}
 	m.naming.Lock()
 	defer m.naming.Unlock()
-	spool, missing := held.Spool, held.MissingSpools // the former process may have left something there
+	spool, missing := held.Spool, held.MissingSpools // tasks may be left there
 	if own := m.Registration(); own.Generation > 0 {
 		spool, missing = own.Spool, own.MissingSpools // Redis may have lost it
 	}

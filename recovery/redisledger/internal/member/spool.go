@@ -23,8 +23,8 @@ const (
 	// unreadSpool stands for the spool of an entry that could not be read. The next spool that the
 	// node opens counts as that one.
 	unreadSpool = "?"
-	// manyMissing stands for further missing spools, of which the names are not kept. It stays until
-	// they are given up.
+	// manyMissing stands for further missing spools, of which the names are not kept. It stays
+	// until they are given up.
 	manyMissing = "*"
 	// maxMissingSpools bounds the names.
 	maxMissingSpools = 16
