@@ -21,7 +21,8 @@ func TestMain(m *testing.M) {
 	runChild()
 	// They wait most of the time, for servers and clocks. A -parallel of the command line counts.
 	_ = flag.Set("test.parallel", "8")
-	goleak.VerifyTestMain(m)
+	// A pool whose server is down tries it once a second, and once more after Close.
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
 func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)) }

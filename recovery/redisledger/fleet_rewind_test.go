@@ -2,6 +2,7 @@ package redisledger
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -81,6 +82,43 @@ func TestForgottenAdoption(t *testing.T) {
 	if diff := cmp.Diff(content{"y": "new"}, held(t, c, keys)); diff != "" {
 		t.Errorf("the shard (-want +got):\n%s", diff)
 	}
+}
+
+// A failover loses an adoption, and a third node finds the shards as the dead node has left them. It
+// leaves them to the adopter, which claims them again with all that it has done since.
+func TestFailoverLosesAnAdoption(t *testing.T) {
+	t.Parallel()
+	servers := redistest.StartSentinel(t)
+	a, b, c := join(t, servers.URL(), "a", still), join(t, servers.URL(), "b", still), join(t, servers.URL(), "c", still)
+	a.put(t)
+	a.crash()
+	b.member.KeepOnce()
+	c.member.KeepOnce()
+	servers.Master.Do("wait", 1, 5000)
+	servers.ShutReplicaOut()
+	for range 2 { // its part, and that of c
+		b.age(t, 2*time.Hour, "a")
+		b.look(t)
+	}
+	b.waitAcquired(t, 4)
+	servers.FailOver()
+	looks := func() {
+		t.Helper()
+		for range 2 {
+			c.age(t, 2*time.Hour, "a")
+			c.look(t)
+		}
+		if acquired, _ := c.told(); acquired > 0 {
+			t.Errorf("c has adopted %d shards", acquired)
+		}
+	}
+	eventually(t, "c reaches the new master", func() bool { return c.member.Poll(t.Context()) == nil })
+	looks()
+	eventually(t, "b has its shards", func() bool {
+		b.member.KeepOnce()
+		return !slices.ContainsFunc(holders(t, c.client, a), func(node string) bool { return node != "b" })
+	})
+	looks()
 }
 
 // forgetsHandOver resets a shard to its state before the first batch and the hand-over after it.

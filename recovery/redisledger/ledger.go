@@ -214,6 +214,7 @@ func Open(opts Options) (*Ledger, error) {
 		Client: client, Keys: l.keys, Self: self, Life: life, Log: l.log, Waits: l.waits, Mender: &l.mender,
 		Shards: opts.Shards, FailoverAfter: opts.FailoverAfter, Format: opts.Format, Version: opts.Version, Address: opts.Address,
 		Process: *opts.process, FateOf: opts.fateOf, Measure: l.measure, Note: l.health.note,
+		IsNew: func(history string) bool { return l.directory.IsNew(history) },
 	})
 	l.directory = ids.New(ids.Config{
 		Client: client, Keys: l.keys, Log: l.log, FailoverAfter: opts.FailoverAfter,

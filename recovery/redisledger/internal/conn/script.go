@@ -57,6 +57,19 @@ var (
 	SetAsideScript      = NewScript(setAsideSource)
 )
 
+// historySource runs where a key is: on Redis Cluster, each may be on another server.
+const historySource = `
+local info = redis.pcall('INFO', 'replication')
+return type(info) == 'string' and string.match(info, 'master_replid:(%x+)') or ''
+`
+
+// AskHistory adds to a pipeline a read of the replication id of the server that has a key. A server
+// that was restarted or promoted goes on with the writes that it has, under a new one. The answer
+// is empty if the user of Redis may not ask.
+func AskHistory(ctx context.Context, p redis.Pipeliner, key string) *redis.Cmd {
+	return p.Eval(ctx, historySource, []string{key})
+}
+
 // A Script is sent by its digest. It is sent in full only to a server that answers NOSCRIPT,
 // which means that nothing was executed.
 type Script struct{ Source, Digest string }

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/clock"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
@@ -31,17 +32,11 @@ type lineage struct {
 	mu      sync.Mutex // guards everything below
 	marks   [layout.Buckets]string
 	dataset string
-	known   map[string]bool
-	settled bool      // all servers were read once: one that is not known is new
-	doubts  uint64    // how often a loss was noticed
-	since   time.Time // when, for the last time
+	known   map[string]time.Time // since when; zero: from the beginning
+	settled bool                 // all servers were read once: one that is not known is new
+	doubts  uint64               // how often a loss was noticed
+	since   time.Time            // when, for the last time
 }
-
-// lineageSource runs where a bucket is: on Redis Cluster, each may be on another server.
-const lineageSource = `
-local info = redis.pcall('INFO', 'replication')
-return type(info) == 'string' and string.match(info, 'master_replid:(%x+)') or ''
-`
 
 // markSource returns the mark of a bucket, and 1 if it was missing: then the script writes it.
 const markSource = `
@@ -57,7 +52,7 @@ return {ARGV[2], 1}
 // askLineage adds to a pipeline a read of the replication id of a bucket's server, after the
 // commands that are in it already.
 func (d *Directory) askLineage(ctx context.Context, p redis.Pipeliner, bucket uint8) *redis.Cmd {
-	return p.Eval(ctx, lineageSource, []string{d.Keys.IDs(bucket)})
+	return conn.AskHistory(ctx, p, d.Keys.IDs(bucket))
 }
 
 // noteLineage notes the replies to askLineage.
@@ -76,11 +71,16 @@ func (d *Directory) NoteServer(id string) {
 	}
 	g := &d.lineage
 	g.mu.Lock()
-	isNew := g.settled && !g.known[id]
+	_, known := g.known[id]
+	isNew := g.settled && !known
 	if g.known == nil {
-		g.known = make(map[string]bool)
+		g.known = make(map[string]time.Time)
 	}
-	g.known[id] = true
+	if isNew {
+		g.known[id] = time.Now()
+	} else if !known {
+		g.known[id] = time.Time{}
+	}
 	g.mu.Unlock()
 	if isNew {
 		d.doubt("a server was restarted or has taken another one's place", "replication", id)
@@ -202,6 +202,17 @@ func (d *Directory) doubt(why string, details ...any) {
 	d.Log.Warn("Redis may have lost ids that callers have chosen: calls about them go to all nodes for a while",
 		append([]any{"why", why, "for", d.FailoverAfter}, details...)...)
 	d.Doubted()
+}
+
+// IsNew notes the replication id of a server, and reports whether it was first seen within
+// FailoverAfter. Before, it may have forgotten what not every live node has noticed yet.
+func (d *Directory) IsNew(id string) bool {
+	d.NoteServer(id)
+	g := &d.lineage
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	since := g.known[id]
+	return !since.IsZero() && clock.Since(since) < d.FailoverAfter
 }
 
 // Settle marks all servers as known.

@@ -147,6 +147,8 @@ type adoptable struct {
 	mine  bool  // this node should adopt it first
 	ended bool  // its holder has ended in order, and is not known to be dead
 	size  int64 // how many pending records it has
+
+	history string // the replication id of its server; empty: it does not tell
 }
 
 // adoptFrom adopts shards of dead nodes: first this node's part of them, and after a while
@@ -169,13 +171,23 @@ func (m *Member) adoptFrom(ctx context.Context, found ownerList) (r remaining) {
 		r.retry = true
 		return r
 	}
-	sizes, err := m.sizes(ctx, len(adoptables), func(i int) layout.ShardKeys { return m.Keys.Shard(adoptables[i].node, adoptables[i].index) })
+	keysOf := func(i int) layout.ShardKeys { return m.Keys.Shard(adoptables[i].node, adoptables[i].index) }
+	sizes, err := m.sizes(ctx, len(adoptables), keysOf)
+	if err != nil {
+		r.retry = true
+		return r
+	}
+	histories, err := m.histories(ctx, len(adoptables), keysOf)
 	if err != nil {
 		r.retry = true
 		return r
 	}
 	for i := range adoptables {
-		adoptables[i].size = sizes[i]
+		adoptables[i].size, adoptables[i].history = sizes[i], histories[i]
+	}
+	if slices.ContainsFunc(adoptables, m.isForgetful) {
+		r.again(time.Now().Add(m.FailoverAfter / retryShare))
+		adoptables = slices.DeleteFunc(adoptables, m.isForgetful)
 	}
 	slices.SortStableFunc(adoptables, func(a, b adoptable) int {
 		if a.mine == b.mine {
@@ -206,7 +218,7 @@ func (m *Member) adoptFrom(ctx context.Context, found ownerList) (r remaining) {
 			continue
 		}
 		next := m.Self.Token(o.token.Epoch + 1)
-		taken, err := m.take(ctx, o.seenShard, next, o.size, o.ended)
+		taken, err := m.take(ctx, &o, next)
 		if err != nil {
 			r.retry = true
 			continue
@@ -227,6 +239,10 @@ func (m *Member) adoptFrom(ctx context.Context, found ownerList) (r remaining) {
 	}
 	return r
 }
+
+// isForgetful reports whether Redis may have lost that a node has adopted a shard: its server was
+// restarted or promoted lately. That node claims it again with its next heartbeat.
+func (m *Member) isForgetful(o adoptable) bool { return m.IsNew(o.history) }
 
 // adoptables are the shards that may be adopted now.
 func (m *Member) adoptables(found ownerList, r *remaining) []adoptable {
@@ -352,24 +368,24 @@ func (m *Member) room(ctx context.Context) (int64, bool) {
 }
 
 // take makes this process the owner of a shard that it does not hold, with the token next, if
-// the shard's token is still the one that was found and its owner has not come back since, and,
-// with ended, if the owner has ended in order. If the answer is lost, acceptFound completes the
+// the shard's token is still the one that was found and its owner has not come back since, and, if
+// it is said to have ended in order, if it has. If the answer is lost, acceptFound completes the
 // claim.
-func (m *Member) take(ctx context.Context, h seenShard, next layout.Token, unread int64, ended bool) (bool, error) {
+func (m *Member) take(ctx context.Context, h *adoptable, next layout.Token) (bool, error) {
 	m.taking.Lock()
 	defer m.taking.Unlock()
 	if m.ended.Load() || m.Holds(h.node, h.index) != nil {
 		return false, nil
 	}
-	suspect, err := m.beforeTaking(ctx, h)
+	suspect, err := m.beforeTaking(ctx, h.seenShard)
 	if err != nil {
 		return false, err
 	}
 	m.acquiring.Add(1)
 	s := &Shard{node: h.node, index: h.index, Keys: m.Keys.Shard(h.node, h.index), from: h.token}
 	s.unbroken.Store(m.streak())
-	further := []any{layout.AffirmField, h.affirmed}
-	if ended {
+	further := []any{layout.AffirmField, h.affirmed, h.history}
+	if h.ended {
 		further = append(further, "ended")
 	}
 	owner, err := m.claim(ctx, s.Keys, h.raw, next, h.first, further...)
@@ -386,7 +402,7 @@ func (m *Member) take(ctx context.Context, h seenShard, next layout.Token, unrea
 	m.Waits.Clear(unreadableShard(h.node, h.index))
 	s.moveInTurn(next, 0)
 	s.Owned.Store(true)
-	s.Unread.Store(unread)
+	s.Unread.Store(h.size)
 	m.peers.mu.Lock()
 	o := origin{number: h.shardID.Node()}
 	if seen := m.peers.nodes[h.node]; seen != nil {

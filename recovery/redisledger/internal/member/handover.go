@@ -142,7 +142,7 @@ func (m *Member) accept(ctx context.Context, h *seenShard) (bool, error) {
 		h.first = forgotten
 	}
 	// Memory has read it ahead, see recovery.Ownership.ReadAhead, and has room for it.
-	taken, err := m.take(ctx, *h, m.Self.Token(h.token.Epoch+1), 0, false)
+	taken, err := m.take(ctx, &adoptable{seenShard: *h}, m.Self.Token(h.token.Epoch+1))
 	return taken || err == nil && m.Holds(h.node, h.index) != nil, err
 }
 

@@ -73,7 +73,10 @@ type Config struct {
 
 	Measure func(ctx context.Context) error // looks at the servers, with every heartbeat
 	Note    func(err error)                 // gets the outcome of every heartbeat
-	Full    func(err error)                 // called when Redis has refused new tasks
+	// IsNew reports whether a server, told by its replication id, has been known for less than
+	// FailoverAfter.
+	IsNew func(history string) bool
+	Full  func(err error) // called when Redis has refused new tasks
 }
 
 // New makes a member, which sends nothing yet.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/clock"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 )
 
@@ -60,6 +61,22 @@ func (m *Member) sizes(ctx context.Context, n int, keys func(i int) layout.Shard
 		sizes[i] = max(0, m.Val()-1) // one member is the anchor that keeps the set
 	}
 	return sizes, err
+}
+
+// histories returns the replication ids of the servers that have n shards; empty: it does not tell.
+func (m *Member) histories(ctx context.Context, n int, keys func(i int) layout.ShardKeys) ([]string, error) {
+	answers := make([]*redis.Cmd, n)
+	err := m.Client.Pipe(ctx, func(p redis.Pipeliner) {
+		for i := range answers {
+			k := keys(i)
+			answers[i] = conn.AskHistory(ctx, p, k.Tasks())
+		}
+	})
+	histories := make([]string, n)
+	for i, a := range answers {
+		histories[i], _ = a.Text()
+	}
+	return histories, err
 }
 
 // A seenToken is a shard's token as it was last read, and when that read began.

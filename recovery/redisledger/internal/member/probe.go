@@ -50,8 +50,10 @@ func (p Probe) Age(silent time.Duration, nodes ...string) error {
 	for name, s := range w.vanished {
 		w.vanished[name] = vanishedPeer{s.peerState, s.at.Add(-silent)}
 	}
-	for shardID, since := range w.tokenless {
-		w.tokenless[shardID] = since.Add(-silent)
+	for _, since := range []map[recovery.ShardID]time.Time{w.tokenless, w.ownerlessSince} {
+		for shardID, at := range since {
+			since[shardID] = at.Add(-silent)
+		}
 	}
 	return nil
 }

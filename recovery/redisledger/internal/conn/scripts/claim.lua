@@ -8,13 +8,17 @@
 -- still have the token of the owner that wrote them. A hand-over that is repeated because Redis
 -- has lost it leaves the number -1. So the receiver learns that batches may be lost as well.
 --
+-- An adoption expects that the server still has the history, by its replication id, that the
+-- adopter has seen for long. Otherwise a failover may have lost that a node has adopted the shard.
+--
 -- Of an owner that has ended in order, the shard may be claimed without a look at its
 -- heartbeats: if it still has the last batch of that owner, and this server has the history in
--- which the owner has ended. Otherwise a failover may have lost that a node has it since.
+-- which the owner has ended.
 --
 -- KEYS: tasks, pending
 -- ARGV: expected token ('' for none), new token, first sequence number, and what else is
---       expected: field and value of it ('' for none), 'ended' if that must be valid, see end
+--       expected: field and value of it ('' for none), history of the server ('' for any), 'ended'
+--       if what the owner has said of its end must be valid, see end
 -- Returns {1} owned, {0, owner} refused.
 local owner = redis.call('HGET', KEYS[1], '!o') or ''
 if owner == ARGV[2] then
@@ -26,7 +30,8 @@ end
 if ARGV[6] then
   local info = redis.pcall('INFO', 'replication')
   local history = type(info) == 'string' and string.match(info, 'master_replid:(%x+)') or ''
-  if ARGV[5] ~= 'ended ' .. (redis.call('HGET', KEYS[1], '!s') or '') .. ' ' .. history then
+  if ARGV[6] ~= '' and ARGV[6] ~= history
+    or ARGV[7] and ARGV[5] ~= 'ended ' .. (redis.call('HGET', KEYS[1], '!s') or '') .. ' ' .. history then
     return {0, owner}
   end
 end
