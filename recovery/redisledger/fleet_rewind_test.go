@@ -84,8 +84,8 @@ func TestForgottenAdoption(t *testing.T) {
 	}
 }
 
-// A failover loses an adoption, and a third node finds the shards as the dead node has left them. It
-// leaves them to the adopter, which claims them again with all that it has done since.
+// A failover loses an adoption, and a third node finds the shards as the dead node has left them.
+// It leaves them to the adopter, which claims them again with all that it has done since.
 func TestFailoverLosesAnAdoption(t *testing.T) {
 	t.Parallel()
 	servers := redistest.StartSentinel(t)
