@@ -20,10 +20,12 @@ func (l *Ledger) Apply(ctx context.Context, _ int, b *recovery.Batch) error {
 	defer e.users.Done()
 
 	w := e.db.NewBatch()
+	removed := int64(0)
 	for i := range b.Len() {
 		c := b.At(i)
-		if c.From != c.To {
+		if c.From.Place != recovery.Nowhere && c.From != c.To {
 			err = remove(w, c)
+			removed++
 		}
 		if err == nil {
 			err = l.put(w, c)
@@ -32,6 +34,7 @@ func (l *Ledger) Apply(ctx context.Context, _ int, b *recovery.Batch) error {
 			return err
 		}
 	}
+	l.removed.total.Add(removed)
 	return e.commit(w)
 }
 

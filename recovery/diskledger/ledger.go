@@ -56,6 +56,7 @@ type Ledger struct {
 	reopening recovery.Backoff
 	space     space
 	pressure  pressure
+	removed   removals
 
 	// buried is set once there may be dead records. Until then a look-up of one, as every creation
 	// with an id of the caller's makes it, reads nothing.

@@ -6,8 +6,10 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -21,6 +23,12 @@ const (
 	// bytes make one worth its writing.
 	shrinkEvery    = 10 * time.Second
 	worthShrinking = 8 << 20
+	// worthFlushing is how many deletions make a flush of their own worth its writing, once fewer
+	// than a tenth of them have come within shrinkEvery.
+	worthFlushing = 10_000
+	// mostCompacted is how many bytes a store may have to be compacted as a whole. While that is
+	// done, nothing else is compacted.
+	mostCompacted = 256 << 20
 	// reserveShare is by what Options.MinFree is divided for the room that the ends of tasks
 	// may not use up either.
 	reserveShare = 4
@@ -33,6 +41,34 @@ type space struct {
 	mu    sync.Mutex // guards everything below
 	asked time.Time
 	err   error // the answer since
+}
+
+// A removals counts the records that were deleted. Pebble frees their space only after the memtable
+// with the deletions was flushed, which it does when enough has been written: after a purge, never.
+type removals struct {
+	total atomic.Int64
+
+	// The rest is tend's alone.
+	seen, flushed int64 // of the total, at the last look and at the last flush
+	flushedBefore bool  // the last look asked for a flush
+}
+
+// look reports whether a flush is worth it: many records were deleted since the last one, but few
+// since the last look. While many are, the memtable fills and is flushed anyway. The next look with
+// few deletions asks for what Pebble has not compacted until then.
+func (r *removals) look() (flush, compact bool) {
+	total := r.total.Load()
+	lately, since := total-r.seen, total-r.flushed
+	r.seen = total
+	switch {
+	case lately >= worthFlushing/10:
+		return false, false
+	case since >= worthFlushing:
+		r.flushed, r.flushedBefore = total, true
+		return true, false
+	}
+	compact, r.flushedBefore = r.flushedBefore, false
+	return false, compact
 }
 
 // Condition implements recovery.Conditioner. It reads the free space at most ten times a second.
@@ -62,16 +98,26 @@ func (l *Ledger) Condition() error {
 }
 
 // tend watches the disk until the engine's fence is cut or ctx ends: it logs when room runs low and
-// when there is enough again. While it is low, it has Pebble drop the space of finished tasks,
-// which Pebble itself does only when enough has been written. It also checks how far compaction is
-// behind.
+// when there is enough again. While it is low, and once after a purge, it has Pebble drop the space
+// of finished tasks, which Pebble itself does only when enough has been written. It also checks how
+// far compaction is behind.
 func (l *Ledger) tend(ctx context.Context, e *engine) {
 	ctx, cancel := context.WithCancel(ctx)
 	var shrinking sync.WaitGroup
+	var shrinks atomic.Bool
+	start := func(work func()) {
+		shrinks.Store(true)
+		shrinking.Go(func() {
+			defer shrinks.Store(false)
+			work()
+		})
+	}
 	defer shrinking.Wait()
 	defer cancel()
 	tick := time.NewTicker(spaceEvery)
 	defer tick.Stop()
+	looks := time.NewTicker(shrinkEvery)
+	defer looks.Stop()
 	var low error
 	var next time.Time // of shrinking
 	for {
@@ -87,10 +133,19 @@ func (l *Ledger) tend(ctx context.Context, e *engine) {
 			if _, before := refusal(low); text != before {
 				l.log.Log(ctx, level, text, "dir", l.dir, "error", err)
 			}
-			if low = err; errors.Is(err, recovery.ErrFull) && now.After(next) {
+			if low = err; errors.Is(err, recovery.ErrFull) && now.After(next) && !shrinks.Load() {
 				next = now.Add(shrinkEvery)
-				shrinking.Wait()
-				shrinking.Go(func() { l.shrink(ctx, e, now) })
+				start(func() { l.shrink(ctx, e, now) })
+			}
+		case <-looks.C:
+			if shrinks.Load() {
+				continue
+			}
+			switch flush, compact := l.removed.look(); {
+			case flush:
+				start(func() { e.flushNow(ctx) })
+			case compact && mostlyDeleted(e.db.Metrics()):
+				start(func() { l.compact(ctx, e, []byte{0}, []byte{0xFF}) })
 			}
 		}
 	}
@@ -111,23 +166,40 @@ func refusal(err error) (slog.Level, string) {
 	return slog.LevelError, "the ledger's directory is gone, and what is written there would be lost: new tasks are refused"
 }
 
+// flushNow writes the memtable to a table. Deletions that stand only in the log and the memtable
+// hold the space of their records; once they are in a table, Pebble's compaction drops both.
+func (e *engine) flushNow(ctx context.Context) {
+	if flushed, err := e.db.AsyncFlush(); err == nil {
+		select {
+		case <-flushed:
+		case <-ctx.Done():
+		}
+	}
+}
+
 // shrink compacts the records due before now, most of which are finished. It leaves later records
 // where they are: rewriting them would need the room that is missing.
 func (l *Ledger) shrink(ctx context.Context, e *engine, now time.Time) {
 	from, to := []byte{kindPending}, appendPending(nil, now.UnixMilli(), "")
 	if size, err := e.db.EstimateDiskUsage(from, to); err != nil || size < worthShrinking {
-		// Deletions may still be only in the log: then a flush is enough to free their space.
-		if flushed, err := e.db.AsyncFlush(); err == nil {
-			select {
-			case <-flushed:
-			case <-ctx.Done():
-			}
-		}
+		e.flushNow(ctx)
 		return
 	}
+	l.compact(ctx, e, from, to)
+}
+
+func (l *Ledger) compact(ctx context.Context, e *engine, from, to []byte) {
 	if err := e.db.Compact(ctx, from, to, false); err != nil && ctx.Err() == nil {
 		l.log.Warn("compacting the store", "dir", l.dir, "error", err)
 	}
+}
+
+// mostlyDeleted reports whether a compaction of everything frees at least a quarter, as Pebble
+// estimates it, and takes no more than seconds. By itself Pebble leaves up to Options.LBaseMaxBytes
+// as they are; a store that is larger than mostCompacted it compacts when enough is deleted.
+func mostlyDeleted(m *pebble.Metrics) bool {
+	gone, size := m.Table.Garbage.PointDeletionsBytesEstimate, uint64(max(0, m.Total().TablesSize))
+	return gone >= worthShrinking && gone >= size/4 && size <= mostCompacted
 }
 
 func (s *space) condition(now time.Time, free func() (uint64, error), dir string) error {

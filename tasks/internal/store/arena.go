@@ -180,6 +180,16 @@ func (a *arena) sparse(i uint32) (uint32, bool) {
 	return 0, false
 }
 
+// trim gives up the spare segments beyond as many as are in use.
+func (a *arena) trim() {
+	keep := min(len(a.spare), int(a.size/segmentSize))
+	for _, mem := range a.spare[keep:] {
+		a.note(hugepage.Of(mem).Gone())
+	}
+	clear(a.spare[keep:])
+	a.spare = a.spare[:keep]
+}
+
 // compact moves what is left in segment i to the end of the arena, which drops
 // the segment. owner returns where a slot's entry stands; moved is told its new place.
 func (a *arena) compact(i uint32, owner func(slot uint32) address, moved func(slot uint32, to address)) {

@@ -171,3 +171,28 @@ func TestArenaMoves(t *testing.T) {
 		t.Errorf("%d bytes were taken and %d given up, and %d are spare", taken, gone, kept)
 	}
 }
+
+// Once the tasks have gone, tidying gives their memory up: that of spare segments too.
+func TestTidyGivesSpareSegmentsUp(t *testing.T) {
+	b := New()
+	var slots []uint32
+	for n := range maxSpare { // one a segment
+		slot, _ := b.Enter(fmt.Appendf(nil, "id-%d", n), make([]byte, segmentSize-100))
+		slots = append(slots, slot)
+	}
+	for _, slot := range slots {
+		b.Leave(slot)
+	}
+	if len(b.arena.spare) < maxSpare/2 {
+		t.Fatalf("%d segments are spare", len(b.arena.spare))
+	}
+	for from := b.Tidy(0, 4); from != 0; from = b.Tidy(from, 4) {
+	}
+	memory := 0
+	for _, p := range b.Moves()[1:] { // less the slots
+		memory += p.Bytes
+	}
+	if spare := len(b.arena.spare); spare > 1 || memory != int(b.Size())+spare*segmentSize {
+		t.Errorf("%d segments are spare, %d bytes were not given up, and %d are in use", spare, memory, b.Size())
+	}
+}

@@ -271,13 +271,14 @@ func (b *Store) Rewrite(n uint32, rec []byte) {
 }
 
 // Tidy compacts up to n sparse segments of the arena, from position from on, and returns
-// where to go on, 0 at the end.
+// where to go on, 0 at the end. There it also gives up spare segments, of which there are few.
 func (b *Store) Tidy(from uint32, n int) uint32 {
 	owner := func(k uint32) address { return b.Slot(k).rec }
 	moved := func(k uint32, to address) { b.Slot(k).rec = to }
 	for ; n > 0; n-- {
 		i, ok := b.arena.sparse(from)
 		if !ok {
+			b.arena.trim()
 			return 0
 		}
 		b.arena.compact(i, owner, moved)
