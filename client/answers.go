@@ -330,8 +330,8 @@ type Node struct {
 	// the tasks of all.
 	Status *NodeStatus `json:"status,omitempty"`
 	// Names of former spools that may have tasks: the node was started with another one, or with
-	// none. While there are any, ids of its shards that are not found are answered 503, and so are
-	// lists. Left out if there are none.
+	// none. While there are any, ids of its shards that are not found are answered 503, and so
+	// are lists. Left out if there are none.
 	MissingSpools []string `json:"missing_spools,omitempty"`
 	// Where its own shards are in Redis. Only in the answer about one node; not for a token that
 	// is limited to some topics.

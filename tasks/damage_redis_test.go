@@ -140,14 +140,18 @@ func (l *logLines) String() string {
 	return l.text.String()
 }
 
-// A node that starts under a new name beside what one of another name has left says in readiness
-// what it does not serve yet, until it has adopted that.
+// A node that starts under a new name beside what one of another name has left, and that is not
+// known to have ended in order, says in readiness what it does not serve yet, until it has adopted
+// that.
 func TestNewNameBesideAnOldOne(t *testing.T) {
-	url := redistest.Start(t).URL()
-	old := newNamedRedisNode(t, url, "old")
+	server := redistest.Start(t)
+	old := newNamedRedisNode(t, server.URL(), "old")
 	old.schedule("x", "a", "b")
 	want(t, "Close", old.Close(t.Context()), nil)
-	n := newNamedRedisNode(t, url, "new")
+	for n := range 4 {
+		server.Do("hdel", fmt.Sprintf("lapse:{old/%d}:tasks", n), "!a") // what it has said of its end
+	}
+	n := newNamedRedisNode(t, server.URL(), "new")
 	tells := func() bool {
 		for _, w := range n.Readiness().Waiting {
 			if w.What == "node old" && strings.Contains(w.Detail, "503") {
