@@ -60,6 +60,32 @@ func TestOrderHasEveryTask(t *testing.T) {
 	}
 }
 
+// An order that was read one slot at a time has each task once, and NextList leads to all lists
+// that have some.
+func TestOrderSlotBySlot(t *testing.T) {
+	b := New()
+	rec := (&record.Fields{Topic: []byte("t")}).Append(nil)
+	want := map[uint32]bool{}
+	for i := range 5 {
+		n, _ := b.Enter(fmt.Append(nil, "task-", i), rec)
+		want[n] = true
+	}
+	for !b.OrderSome(1, time.Now()) {
+	}
+	for list := b.NextList(0); list < OrderLists; list = b.NextList(list + 1) {
+		slots, _ := b.Ordered(list)
+		for _, n := range slots {
+			if !want[n] {
+				t.Errorf("slot %d is listed twice, or was never entered", n)
+			}
+			delete(want, n)
+		}
+	}
+	if len(want) > 0 {
+		t.Errorf("slots %v are in no list", want)
+	}
+}
+
 // An order in which many tasks have come and gone begins anew.
 func TestOrderIsBounded(t *testing.T) {
 	b := New()
@@ -92,6 +118,9 @@ func TestRequeued(t *testing.T) {
 	}
 	if ids, ok := r.Since(12, 3); !ok || fmt.Sprint(ids) != "[12 13 14]" {
 		t.Errorf("from 12 on: %v %v", ids, ok)
+	}
+	if ids, ok := r.Since(r.Count-2, 3); !ok || fmt.Sprint(ids) != fmt.Sprintf("[%d %d]", r.Count-2, r.Count-1) {
+		t.Errorf("the last two: %v %v", ids, ok)
 	}
 	if ids, ok := r.Since(r.Count, 3); !ok || len(ids) != 0 {
 		t.Errorf("from the end on: %v %v", ids, ok)

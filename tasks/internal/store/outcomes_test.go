@@ -41,3 +41,49 @@ func TestOutcomes(t *testing.T) {
 		}
 	}
 }
+
+// An outcome is about the record of the task that finished, and about earlier ones. A cancel is
+// about all.
+func TestOutcomeCovers(t *testing.T) {
+	for _, c := range []struct {
+		outcome Outcome
+		created int64
+		covered bool
+	}{
+		{Outcome{Kind: WasDelivered, Created: 20}, 19, true},
+		{Outcome{Kind: WasDelivered, Created: 20}, 20, true},
+		{Outcome{Kind: WasDelivered, Created: 20}, 21, false},
+		{Outcome{Kind: WasSkipped, Created: 20}, 21, false},
+		{Outcome{Kind: WasDelivered}, 21, true},
+		{Outcome{Kind: WasCancelled, Created: 20}, 21, true},
+	} {
+		if got := c.outcome.Covers(c.created); got != c.covered {
+			t.Errorf("%+v covers a record of %d: %v", c.outcome, c.created, got)
+		}
+	}
+}
+
+// What was taken back, or was added in an earlier term, is not found; what was there before the one
+// or came after the other is.
+func TestOutcomesUndoneAndSince(t *testing.T) {
+	o := NewOutcomes()
+	first, second := Outcome{Kind: WasDelivered, Nonce: 1}, Outcome{Kind: WasDelivered, Nonce: 2}
+	o.Add(7, first)
+	term := o.Count
+	o.Add(8, second)
+	for hash, want := range map[uint64]Outcome{7: {}, 8: second} {
+		if got := o.FindSince(hash, term); got != want {
+			t.Errorf("found %+v since the second term; want %+v", got, want)
+		}
+	}
+	o.Add(7, second)
+	for _, want := range []Outcome{first, {}} {
+		o.Undo(7)
+		if got := o.Find(7); got != want {
+			t.Errorf("found %+v after Undo; want %+v", got, want)
+		}
+	}
+	if got := o.Find(8); got != second {
+		t.Errorf("found %+v of another id", got)
+	}
+}
