@@ -104,6 +104,29 @@ func TestHold(t *testing.T) {
 	})
 }
 
+// A new deadline ends a hold: nothing of it is left in the record, and the task comes at that time,
+// also after a restart.
+func TestMoveEndsAHold(t *testing.T) {
+	t.Parallel()
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.must(Request{ID: "a", Topic: "x", Delay: time.Hour})
+		r.hold("a")
+		moved, err := r.Reschedule(t.Context(), "a", Move{Delay: ptr(2 * time.Hour)})
+		if want(t, "Reschedule", err, nil); moved.State != Pending || !moved.HeldAt.IsZero() || moved.Remaining != 0 {
+			t.Errorf("moved: %+v", moved)
+		}
+		if f := r.inLedger("a", recovery.Pending); f.Flags&record.Held != 0 || f.HeldAt != 0 || f.HeldNext != 0 {
+			t.Errorf("in the ledger: %+v", f)
+		}
+		r.crash()
+		r.wantHeld("moved")
+		pass(2*time.Hour - time.Second)
+		r.pull("x")
+		pass(time.Second)
+		r.pull("x", "a")
+	})
+}
+
 // Which tasks can be held, and what is answered for the others.
 func TestHoldOfEachState(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {

@@ -226,6 +226,29 @@ func TestRestartInsideTheWindow(t *testing.T) {
 	}
 }
 
+// The window is for first attempts: one that was moved after an attempt comes at its deadline.
+func TestSpreadOfALaterAttempt(t *testing.T) {
+	t.Parallel()
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", TopicSettings{Spread: time.Hour})
+		for i := range 20 {
+			id := fmt.Sprint("t", i)
+			r.must(Request{ID: id, Topic: "x"})
+			_, err := r.Fire(t.Context(), id)
+			want(t, "Fire", err, nil)
+			r.settle(Verdict{Verb: Release, Delay: ptr(24 * time.Hour)}, r.pull("x", id)[0])
+			_, err = r.Reschedule(t.Context(), id, Move{Delay: ptr(time.Minute)})
+			want(t, "Reschedule", err, nil)
+			pass(time.Minute)
+			d := r.pull("x", id)[0]
+			if d.Attempt != 2 {
+				t.Errorf("%s: attempt %d", id, d.Attempt)
+			}
+			r.settle(Verdict{Verb: Ack}, d)
+		}
+	})
+}
+
 // What waits in a window follows the settings within a second, whatever its place was.
 func TestSpreadChanges(t *testing.T) {
 	const n = 1000
