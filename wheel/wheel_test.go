@@ -137,3 +137,29 @@ func TestTickBelowOnePanics(t *testing.T) {
 	}()
 	New(0, sometime)
 }
+
+// The present goes no further than where a bucket begins: what is due there, and what is added
+// meanwhile, come in their order.
+func TestSkipStopsAtABucket(t *testing.T) {
+	w := New(1, 0)
+	w.Add(slots+6, 1)
+	w.skip(slots) // the bucket of the first one begins there
+	w.Add(slots+36, 2)
+	for _, step := range []struct {
+		now  int64
+		want []uint64
+	}{{slots + 5, nil}, {slots + 10, []uint64{1}}, {slots + 36, []uint64{2}}} {
+		if got := advance(w, step.now); !slices.Equal(got, step.want) {
+			t.Errorf("at %d: %v; want %v", step.now, got, step.want)
+		}
+	}
+}
+
+// The last tick is later than what an int64 can hold.
+func TestNextOfTheLastTick(t *testing.T) {
+	w := New(1000, math.MaxInt64-5000)
+	w.Add(math.MaxInt64, 1)
+	if at, ok := w.Next(); !ok || at != math.MaxInt64 {
+		t.Errorf("Next = %d, %v", at, ok)
+	}
+}
