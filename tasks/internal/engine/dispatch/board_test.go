@@ -212,3 +212,41 @@ func TestReceiverOfAnotherNode(t *testing.T) {
 		t.Errorf("nothing for receivers any more: %+v, %d sleep", a, l.Reservers.Queue.Len())
 	}
 }
+
+// A task that is ready without a call of Wake is neglected where a receiver waits for it.
+func TestNeglectedReceivers(t *testing.T) {
+	b := Board{MaxInFlight: 1}
+	l := &Line{Policy: Policy{Pulled: true}}
+	l.Queue.Push(Item{})
+	if b.Neglected(l) {
+		t.Error("nobody waits for it")
+	}
+	l.Reservers.Join(&Turn{})
+	if !b.Neglected(l) {
+		t.Error("a receiver waits, and was not woken")
+	}
+	b.LeasedOut = 1
+	if b.Neglected(l) {
+		t.Error("there is no room for its delivery")
+	}
+	b.LeasedOut = 0
+	b.Wake(l)
+	if b.Neglected(l) {
+		t.Error("the receiver was woken")
+	}
+}
+
+// In a backlog a line may have more workers than its concurrency, as long as there is room for
+// what they deliver.
+func TestSurplusInABacklog(t *testing.T) {
+	b := Board{MaxInFlight: 4, MaxConcurrency: 3, Raised: true, Workers: 3}
+	l := &Line{Policy: Policy{Delivered: true, Concurrency: 2}, Workers: 3}
+	for leased, want := range []bool{false, false, true} {
+		if b.LeasedOut = leased; b.Surplus(l) != want {
+			t.Errorf("with %d leased out: %v", leased, !want)
+		}
+	}
+	if b.LeasedOut, b.Raised = 0, false; !b.Surplus(l) {
+		t.Error("the backlog is over")
+	}
+}
