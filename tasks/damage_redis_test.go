@@ -148,8 +148,8 @@ func TestNewNameBesideAnOldOne(t *testing.T) {
 	old := newNamedRedisNode(t, server.URL(), "old")
 	old.schedule("x", "a", "b")
 	want(t, "Close", old.Close(t.Context()), nil)
-	for n := range 4 {
-		server.Do("hdel", fmt.Sprintf("lapse:{old/%d}:tasks", n), "!a") // what it has said of its end
+	for n := range 4 { // it has not said that it has ended
+		server.Do("hdel", fmt.Sprintf("lapse:{old/%d}:tasks", n), "!a")
 	}
 	n := newNamedRedisNode(t, server.URL(), "new")
 	tells := func() bool {
