@@ -50,6 +50,9 @@ type Act struct {
 // Errors: ErrInvalid, ErrUnauthorized, ErrOverloaded, ErrUnavailable, ErrUnknown, ErrUnreachable.
 // Some may have been changed before the error; repeating the call does the rest.
 func (c *Client) Act(ctx context.Context, a Act) (*Acted, error) {
+	if err := a.Query.checkNode(); err != nil {
+		return nil, err
+	}
 	q := call{method: http.MethodPost, path: "/v1/tasks/actions", effect: again, extra: wholeTopic}
 	switch a.Action {
 	case CancelAction, MoveAction, HoldAction, ResumeAction:

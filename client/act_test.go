@@ -44,3 +44,21 @@ func TestAct(t *testing.T) {
 	_, err = c.Act(ctx, client.Act{Action: client.CancelAction})
 	check(t, "Act", err, client.ErrInvalid)
 }
+
+// Only lists select by node: anything else would be about the tasks of all.
+func TestNodeSelectsInListsOnly(t *testing.T) {
+	c := served(t)
+	q := client.Query{Topic: "x", Node: "a"}
+	for what, call := range map[string]func() error{
+		"Act": func() error {
+			_, err := c.Act(t.Context(), client.Act{Action: client.CancelAction, Query: q})
+			return err
+		},
+		"ListDead":    func() error { _, err := c.ListDead(t.Context(), q); return err },
+		"DeadReasons": func() error { _, err := c.DeadReasons(t.Context(), q); return err },
+	} {
+		if err := call(); !errors.Is(err, client.ErrInvalid) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+}

@@ -12,7 +12,7 @@ import (
 )
 
 // ListDead returns a page of the dead tasks of a topic, the longest dead first. State of the query
-// is not used, and DueFrom and DueTo must not be given.
+// is not used, and DueFrom, DueTo and Node must not be given.
 //
 // Errors: ErrInvalid, ErrUnavailable, ErrUnreachable.
 func (c *Client) ListDead(ctx context.Context, query Query) (*Page, error) {
@@ -20,17 +20,33 @@ func (c *Client) ListDead(ctx context.Context, query Query) (*Page, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !query.DueFrom.IsZero() || !query.DueTo.IsZero() {
-		return nil, fmt.Errorf("%w: dead tasks have DiedFrom and DiedTo", ErrInvalid)
+	if err := query.checkDead(); err != nil {
+		return nil, err
 	}
 	query.Topic, query.State = "", ""
 	return c.page(ctx, path+"/dead", query)
 }
 
+// checkDead returns ErrInvalid for what does not select among dead tasks.
+func (query *Query) checkDead() error {
+	if !query.DueFrom.IsZero() || !query.DueTo.IsZero() {
+		return fmt.Errorf("%w: dead tasks have DiedFrom and DiedTo", ErrInvalid)
+	}
+	return query.checkNode()
+}
+
+// checkNode returns ErrInvalid if the query names a node, where only lists do.
+func (query *Query) checkNode() error {
+	if query.Node != "" {
+		return fmt.Errorf("%w: Node must not be given: only List and All select by it", ErrInvalid)
+	}
+	return nil
+}
+
 // DeadReasons says why tasks are dead: those of a topic, or of all topics if the query has none. It
 // counts those that the query selects, at all nodes that share the server's ledger, or at the
 // server alone with ScopeNode. Limit of the query bounds the reasons, 1 to 50; 0 means 50. State,
-// Cursor and Brief are not used, and DueFrom and DueTo must not be given.
+// Cursor and Brief are not used, and DueFrom, DueTo and Node must not be given.
 //
 // Errors: ErrInvalid, ErrUnavailable, ErrUnreachable.
 func (c *Client) DeadReasons(ctx context.Context, query Query, scope ...Scope) (*DeadReasons, error) {
@@ -42,8 +58,8 @@ func (c *Client) DeadReasons(ctx context.Context, query Query, scope ...Scope) (
 		}
 		path = of + "/dead/reasons"
 	}
-	if !query.DueFrom.IsZero() || !query.DueTo.IsZero() {
-		return nil, fmt.Errorf("%w: dead tasks have DiedFrom and DiedTo", ErrInvalid)
+	if err := query.checkDead(); err != nil {
+		return nil, err
 	}
 	query.Topic, query.State, query.Cursor, query.Brief = "", "", "", false
 	values := query.values()

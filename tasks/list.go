@@ -20,15 +20,16 @@ import (
 // not answer or was not replaced yet, and ErrOverloaded. On a node that is alone only a list of
 // dead tasks is ErrUnavailable.
 func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
+	node := q.Node
+	q.Node = ""
 	ask, err := checkQuery(ctx, &q)
 	if err != nil {
 		return Page{}, err
 	}
-	if q.Node != "" {
-		if err := s.cluster.CheckNode(ctx, q.Node); err != nil {
+	if ask.Node = node; node != "" {
+		if err := s.cluster.CheckNode(ctx, node); err != nil {
 			return Page{}, err
 		}
-		ask.Node = q.Node
 	}
 	page, err := s.list(ctx, ask)
 	if q.Brief {
@@ -91,6 +92,9 @@ func checkSelection(ctx context.Context, q *Query) (ask engine.ListQuery, err er
 	}
 	if q.Group != "" && !task.ValidName(q.Group) {
 		f.Add("group", task.NameProblem)
+	}
+	if q.Node != "" {
+		f.Add("node", "must not be given: only lists select by it")
 	}
 	filter := engine.NewFilter(q, &f)
 	if err := f.Err(); err != nil {
