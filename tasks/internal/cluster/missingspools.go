@@ -11,35 +11,45 @@ import (
 // errSpoolMissing is answered for what may be in a spool that is missing at its node.
 var errSpoolMissing = task.KindOf(task.ErrNodeAway, "a former spool of its node is missing, and may have the task: start the node with that, or give it up")
 
-// missingSpools is how many spools of this node are missing.
-func (s *Cluster) missingSpools() int {
+// missingSpools is how many spools of this node are missing. The error says why that is not known.
+func (s *Cluster) missingSpools() (int, error) {
 	if s.Fleet == nil {
-		return 0
+		return 0, nil
 	}
 	nodes, err := s.Fleet.ledger.Peers(s.engine.Life.Context)
 	if err != nil {
-		return 0
+		return 0, unavailable(err)
 	}
 	for i := range nodes {
 		if nodes[i].Self {
-			return len(nodes[i].MissingSpools)
+			return len(nodes[i].MissingSpools), nil
 		}
 	}
-	return 0
+	return 0, unavailable(recovery.ErrOwnerLost) // the registry lacks this node
 }
 
-// HasAll reports whether this node has all tasks that there are: there are no other nodes, and no
-// spool is missing.
-func (s *Cluster) HasAll() bool { return s.NoPeers() && s.missingSpools() == 0 }
+// HasAll reports whether this node is known to have all tasks that there are: there are no other
+// nodes, and no spool is missing.
+func (s *Cluster) HasAll() bool {
+	if !s.NoPeers() {
+		return false
+	}
+	missing, err := s.missingSpools()
+	return err == nil && missing == 0
+}
 
 // inMissingSpool returns errSpoolMissing if a shard belongs to this node, and a spool of it is
-// missing. It answers nodes that do not know that yet.
+// missing; another error while that is not known. It answers nodes that do not know that yet.
 func (s *Cluster) inMissingSpool(id string) error {
 	shardID, tells := recovery.ShardIDOf(id)
-	if tells && shardID.Node() == s.engine.NodeNumber && s.missingSpools() > 0 {
-		return errSpoolMissing
+	if !tells || shardID.Node() != s.engine.NodeNumber {
+		return nil
 	}
-	return nil
+	missing, err := s.missingSpools()
+	if err == nil && missing > 0 {
+		err = errSpoolMissing
+	}
+	return err
 }
 
 // GiveUpSpools is tasks.Scheduler.GiveUpSpools.

@@ -25,7 +25,7 @@ func (s *Cluster) Stats() task.Stats {
 		c := st.Topics[i].Counts.WithoutRest(st.Topics[i].Settings.Paused)
 		st.Total.Add(&c)
 	}
-	missing := s.missingSpools()
+	missing, _ := s.missingSpools() // what a closed ledger cannot tell is left out
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
 	st.Rescued, st.LeasesReturned = s.engine.Sweep.Rescued, s.engine.Sweep.Leases
