@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -180,6 +181,9 @@ func TestRestorationGoesOnAfterRefusals(t *testing.T) {
 		for _, n := range e.nodes {
 			if page, err := n.DeadTasks(ctx, "x", 0, ""); err == nil {
 				t.Errorf("%s lists %d of %d dead tasks", n.name, len(page.Tasks), len(e.dead))
+			}
+			if !slices.ContainsFunc(n.Readiness().Waiting, func(w Waiting) bool { return strings.HasPrefix(w.What, "restoration of shard ") }) {
+				t.Errorf("%s does not say what it waits for: %+v", n.name, n.Readiness().Waiting)
 			}
 		}
 		server.Do("acl", "setuser", "default", "+hexists")

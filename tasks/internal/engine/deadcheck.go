@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -57,6 +58,7 @@ func (s *Engine) doubtDeadLocked() {
 // compareDead compares all shards for as long as there are doubts. Between two rounds it
 // rests for nine times as long as one takes.
 func (s *Engine) compareDead() {
+	failing := false // the last round has
 	for {
 		if s.waitReplayed(s.Life.Context) != nil {
 			return // Close has begun
@@ -70,14 +72,21 @@ func (s *Engine) compareDead() {
 			return
 		}
 		began := s.Elapsed()
+		var fault error
 		for n, h := range holdings {
-			if err := s.compareDeadOf(n, h, false); err != nil && !s.IsClosing() {
-				s.Mu.Lock()
-				s.Dead.doubted = true
-				s.Mu.Unlock()
-				s.Config.Log.Warn("the index of the dead could not be compared with the ledger", "node", s.Config.Node, "shard", n, "error", err)
+			if err := s.compareDeadOf(n, h, false); err != nil {
+				fault = fmt.Errorf("shard %d: %w", n, err)
 			}
 		}
+		if fault != nil && !s.IsClosing() {
+			s.Mu.Lock()
+			s.Dead.doubted = true
+			s.Mu.Unlock()
+			if !failing {
+				s.Config.Log.Warn("the index of the dead cannot be compared with the ledger; it is tried again", "node", s.Config.Node, "error", fault)
+			}
+		}
+		failing = fault != nil
 		if !s.Rest(max(auditRest*(s.Elapsed()-began), time.Second)) {
 			return
 		}

@@ -47,10 +47,10 @@ func (s *Engine) Rewound(r recovery.Rewinder, shard int) {
 		deleted := 0
 		err := s.waitReplayed(s.Life.Context)
 		if err == nil {
-			err = s.insist(func() (err error) { deleted, err = s.DeleteUnknown(r, shard, h); return err })
+			err = s.insist(shard, func() (err error) { deleted, err = s.DeleteUnknown(r, shard, h); return err })
 		}
 		if err == nil {
-			err = s.insist(func() error { return s.compareDeadOf(shard, h, true) })
+			err = s.insist(shard, func() error { return s.compareDeadOf(shard, h, true) })
 		}
 		// The ledger confirms these writes later, or refuses them if the shard is lost meanwhile.
 		log := s.Config.Log.With("node", s.Config.Node, "shard", shard, "writing", written, "deleting", deleted)
@@ -62,14 +62,18 @@ func (s *Engine) Rewound(r recovery.Rewinder, shard int) {
 	})
 }
 
-// insist does what needs the ledger until it succeeds. It gives up when the shard is lost or Close
-// has begun.
-func (s *Engine) insist(do func() error) error {
+// insist does what the restoration of a shard needs of the ledger until it succeeds. Readiness says
+// what it waits for. It gives up when the shard is lost or Close has begun.
+func (s *Engine) insist(shard int, do func() error) error {
+	what := fmt.Sprint("restoration of shard ", shard)
+	defer s.Waits.Clear(what)
 	for {
 		err := do()
-		if err == nil || errors.Is(err, recovery.ErrLost) || errors.Is(err, recovery.ErrClosed) || errors.Is(err, task.ErrClosed) || !s.Rest(time.Second) {
+		if err == nil || errors.Is(err, recovery.ErrLost) || errors.Is(err, recovery.ErrClosed) || errors.Is(err, task.ErrClosed) || s.IsClosing() {
 			return err
 		}
+		s.Waits.Set(what, err.Error())
+		s.Rest(time.Second)
 	}
 }
 
