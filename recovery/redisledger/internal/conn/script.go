@@ -17,8 +17,10 @@ var (
 	claimSource string
 	//go:embed scripts/affirm.lua
 	AffirmSource string
+	//go:embed scripts/history.lua
+	historySource string
 	//go:embed scripts/end.lua
-	EndSource string
+	endSource string
 	//go:embed scripts/verify.lua
 	verifySource string
 	//go:embed scripts/repair.lua
@@ -43,7 +45,7 @@ var (
 	setAsideSource string
 
 	ApplyScript         = NewScript(applySource)
-	ClaimScript         = NewScript(claimSource)
+	ClaimScript         = NewScript(historySource + claimSource)
 	VerifyScript        = NewScript(verifySource)
 	RepairScript        = NewScript(repairSource)
 	RetireScript        = NewScript(retireSource)
@@ -57,17 +59,13 @@ var (
 	SetAsideScript      = NewScript(setAsideSource)
 )
 
-// historySource runs where a key is: on Redis Cluster, each may be on another server.
-const historySource = `
-local info = redis.pcall('INFO', 'replication')
-return type(info) == 'string' and string.match(info, 'master_replid:(%x+)') or ''
-`
+// EndSource has the function that it calls in front.
+var EndSource = historySource + endSource
 
-// AskHistory adds to a pipeline a read of the replication id of the server that has a key. A server
-// that was restarted or promoted goes on with the writes that it has, under a new one. The answer
-// is empty if the user of Redis may not ask.
+// AskHistory adds to a pipeline a read of the replication id of the server that has a key: on Redis
+// Cluster, each may be on another one. The answer is empty if the user of Redis may not ask.
 func AskHistory(ctx context.Context, p redis.Pipeliner, key string) *redis.Cmd {
-	return p.Eval(ctx, historySource, []string{key})
+	return p.Eval(ctx, historySource+"return history()", []string{key})
 }
 
 // A Script is sent by its digest. It is sent in full only to a server that answers NOSCRIPT,

@@ -28,10 +28,9 @@ if owner ~= ARGV[1] or ARGV[4] and (redis.call('HGET', KEYS[1], ARGV[4]) or '') 
   return {0, owner}
 end
 if ARGV[6] then
-  local info = redis.pcall('INFO', 'replication')
-  local history = type(info) == 'string' and string.match(info, 'master_replid:(%x+)') or ''
-  if ARGV[6] ~= '' and ARGV[6] ~= history
-    or ARGV[7] and ARGV[5] ~= 'ended ' .. (redis.call('HGET', KEYS[1], '!s') or '') .. ' ' .. history then
+  local now = history()
+  if ARGV[6] ~= '' and ARGV[6] ~= now
+    or ARGV[7] and ARGV[5] ~= 'ended ' .. (redis.call('HGET', KEYS[1], '!s') or '') .. ' ' .. now then
     return {0, owner}
   end
 end

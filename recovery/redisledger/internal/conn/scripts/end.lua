@@ -9,11 +9,10 @@
 -- ARGV: token, number of the last batch
 -- Returns 1 if it was said, 0 otherwise.
 local held = redis.call('HMGET', KEYS[1], '!o', '!s')
-local info = redis.pcall('INFO', 'replication')
-local history = type(info) == 'string' and string.match(info, 'master_replid:(%x+)')
-if held[1] ~= ARGV[1] or held[2] ~= ARGV[2] or not history then
+local now = history()
+if held[1] ~= ARGV[1] or held[2] ~= ARGV[2] or now == '' then
   return 0
 end
 redis.call('HDEL', KEYS[1], '') -- see claim: it must go through when Redis is full
-redis.call('HSET', KEYS[1], '!a', 'ended ' .. ARGV[2] .. ' ' .. history)
+redis.call('HSET', KEYS[1], '!a', 'ended ' .. ARGV[2] .. ' ' .. now)
 return 1
