@@ -94,9 +94,7 @@ func TestFinishedWithoutRoom(t *testing.T) {
 	receipts := `{"receipts":["` + receiptOf(v["tasks"].([]any)[0].(map[string]any)) + `"]}`
 
 	faulty.SetCondition(fmt.Errorf("%w: %w", recovery.ErrFull, recovery.ErrReserveUsed))
-	for scheduler.Readiness().Condition == "" {
-		time.Sleep(time.Millisecond)
-	}
+	r.waitFor("the ledger has no room", func() bool { return scheduler.Readiness().Condition != "" })
 	for range 2 {
 		if v := r.want(r.do("POST", "/v1/receipts/ack", receipts), 200); v["settled"] != 1.0 || v["recorded"] != false {
 			t.Errorf("the ack: %v", v)
@@ -108,9 +106,7 @@ func TestFinishedWithoutRoom(t *testing.T) {
 	r.refused(r.do("POST", "/v1/tasks", `{"id":"a","topic":"t"}`), 503, "ledger_unavailable", "")
 
 	faulty.SetCondition(nil)
-	for scheduler.Stats().Total.Finished != 2 {
-		time.Sleep(time.Millisecond)
-	}
+	r.waitFor("both ends are recorded", func() bool { return scheduler.Stats().Total.Finished == 2 })
 	if v := r.want(r.do("POST", "/v1/receipts/ack", receipts), 200); v["recorded"] != true {
 		t.Errorf("the ack, repeated: %v", v)
 	}

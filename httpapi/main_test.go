@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -61,6 +62,20 @@ func newRigOn(t testing.TB, ledger recovery.Ledger, tc tasks.Config, hc Config) 
 		}
 	})
 	return r
+}
+
+// waitFor polls for up to 10 s until something is so.
+func (r *rig) waitFor(what string, done func() bool) {
+	r.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for late := time.After(10 * time.Second); !done(); {
+		select {
+		case <-tick.C:
+		case <-late:
+			r.Fatalf("waiting in vain until %s", what)
+		}
+	}
 }
 
 // serve starts a server. What it starts ends before what was cleaned up earlier.

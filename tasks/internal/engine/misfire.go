@@ -70,8 +70,8 @@ func (s *Engine) missedLocked(n uint32, t *Topic, sl *store.Slot) bool {
 	return true
 }
 
-// heldBack reports whether a task waits for a decision.
-func heldBack(sl *store.Slot) bool {
+// isUndecided reports whether a task waits for a decision.
+func isUndecided(sl *store.Slot) bool {
 	return sl.State == store.Pending && sl.Flags&store.Misfired != 0 && sl.Timer == 0
 }
 
@@ -283,7 +283,7 @@ func (s *Engine) letGoLocked(n uint32, sl *store.Slot, now int64) {
 // holdChoiceLocked holds the newest task of a group back.
 func (s *Engine) holdChoiceLocked(sl *store.Slot, failover time.Duration) {
 	c := s.candidateLocked(sl)
-	if known := s.Misfires.Board.OpenIn(c.Group); known != nil && known.Candidate == c && heldBack(sl) {
+	if known := s.Misfires.Board.OpenIn(c.Group); known != nil && known.Candidate == c && isUndecided(sl) {
 		return
 	}
 	s.DisarmLocked(sl)
@@ -340,7 +340,7 @@ func (s *Engine) Choices() (taken []*coalesce.Choice, passed int) {
 		}
 		_, sl, found := s.findLocked(&c.Candidate)
 		switch {
-		case !found || !heldBack(sl):
+		case !found || !isUndecided(sl):
 			s.Misfires.Board.End(c)
 		case s.TopicTable.ByNumber[sl.Topic].Stopped():
 			c.Restart(s.Elapsed())
@@ -371,7 +371,7 @@ func (s *Engine) decideOneLocked(c *coalesce.Choice, others coalesce.Standing) {
 		return // another one has taken its place
 	}
 	n, sl, found := s.findLocked(&c.Candidate)
-	if !found || !heldBack(sl) {
+	if !found || !isUndecided(sl) {
 		b.End(c)
 		return
 	}

@@ -170,7 +170,7 @@ func (s *Engine) searchSomeLocked(from uint32) (found int, to uint32) {
 	before := now - lostSlack.Milliseconds()
 	rest := s.Store.Rest(from)
 	for i, asked := 0, 0; i < len(rest) && asked < AtOnce; i++ {
-		if sl := &rest[i]; sl.State == store.Pending && sl.Next < before && !heldBack(sl) && !s.isAsideLocked(sl) {
+		if sl := &rest[i]; sl.State == store.Pending && sl.Next < before && !isUndecided(sl) && !s.isAsideLocked(sl) {
 			asked++
 			if s.Runner.IsLost(sl.Timer) {
 				s.emitLocked(task.EventRescued, sl, task.Event{})
