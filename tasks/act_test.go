@@ -368,7 +368,7 @@ func TestWrongActs(t *testing.T) {
 			"filter.topic":  {Action: DeleteAction, Query: Query{Reason: Buried}},
 			"filter.state":  {Action: CancelAction, Query: Query{Topic: "x", State: Dead}},
 			"filter.state ": {Action: DeleteAction, Query: Query{Topic: "x", State: Ready}},
-			"filter.node":   {Action: CancelAction, Query: Query{Topic: "x", Node: "a"}}, // else all nodes' tasks
+			"filter.node":   {Action: CancelAction, Query: Query{Topic: "x", Node: "a"}},
 			"filter.reason": {Action: CancelAction, Query: Query{Topic: "x", Reason: Buried}},
 			"ids":           {Action: CancelAction, IDs: []string{}},
 			"ids ":          {Action: CancelAction, IDs: make([]string, MaxActs+1)},
