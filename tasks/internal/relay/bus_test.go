@@ -47,6 +47,7 @@ type port struct {
 	node    string
 	coming  sync.WaitGroup // messages that the network has taken
 	turn    sync.Mutex     // calls of receive come one at a time
+	last    chan struct{}  // closed when the last message has come; guarded by network.mu
 	receive func([]byte)
 	err     error         // of Send; guarded by network.mu
 	hung    chan struct{} // Send waits until it is closed; nil: for nothing; guarded by network.mu
@@ -109,12 +110,19 @@ func (p *port) Send(ctx context.Context, node string, message []byte) error {
 				continue
 			}
 			var delay time.Duration
+			before, come := to.last, make(chan struct{})
 			if n.delay > 0 {
 				delay = time.Duration(n.rand.Int64N(int64(n.delay)))
+				before = nil
 			}
+			to.last = come
 			to.coming.Add(1)
 			time.AfterFunc(delay, func() {
 				defer to.coming.Done()
+				defer close(come)
+				if before != nil { // without delays, messages come in their order
+					<-before
+				}
 				to.turn.Lock()
 				defer to.turn.Unlock()
 				to.receive(slices.Clone(message))
