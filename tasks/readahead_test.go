@@ -44,6 +44,31 @@ func TestShardIsKeptUntilItWasRead(t *testing.T) {
 	})
 }
 
+// While a node reads a shard, the kernel copies nothing beside it.
+func TestHugePagesWaitForShards(t *testing.T) {
+	hugePages(t)
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+		release := b.member.hold("ReadAhead")
+		done := make(chan error, 1)
+		go func() { done <- a.Engine().ReleaseShard(context.Background(), a.shardID(0), "b") }()
+		for range 4000 {
+			b.create(Request{ID: b.idAt(0), Topic: "x", Delay: time.Hour, Payload: make([]byte, 16<<10)})
+		}
+		pass(5 * time.Second)
+		if askedForHugePages(b.log) {
+			t.Error("the kernel was asked for huge pages while a shard was read")
+		}
+		release()
+		want(t, "hand-over", <-done, ErrUnavailable)
+		want(t, "the next hand-over", a.handTo(b), nil)
+		pass(5 * time.Second)
+		if !askedForHugePages(b.log) {
+			t.Error("the kernel was not asked for huge pages once the shard was read")
+		}
+	})
+}
+
 // What cannot be read ahead is not given up: it goes on where it is, and leaves at the next
 // attempt.
 func TestReadAheadFails(t *testing.T) {

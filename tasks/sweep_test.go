@@ -47,14 +47,25 @@ func TestSweepFindsNothingWithoutAFault(t *testing.T) {
 	})
 }
 
-// What tasks take goes into huge pages, where the kernel has some to give.
-func TestHugePages(t *testing.T) {
+// hugePages skips a test where the kernel has no huge pages to give.
+func hugePages(t *testing.T) {
+	t.Helper()
 	const settings = "/sys/kernel/mm/transparent_hugepage/"
 	size, _ := os.ReadFile(settings + "hpage_pmd_size")
 	enabled, _ := os.ReadFile(settings + "enabled")
 	if string(size) != "2097152\n" || strings.Contains(string(enabled), "[never]") {
 		t.Skip("the kernel has no huge pages of 2 MiB")
 	}
+}
+
+// askedForHugePages reports whether a node has told of what the kernel has answered.
+func askedForHugePages(log *logged) bool {
+	return log.has("memory of tasks is kept in huge pages") || log.has("the kernel gives no huge pages")
+}
+
+// What tasks take goes into huge pages, where the kernel has some to give.
+func TestHugePages(t *testing.T) {
+	hugePages(t)
 	log := new(logged)
 	s, err := Open(t.Context(), ledgertest.Null{}, Config{SweepEvery: 20 * time.Millisecond, Log: slog.New(slog.NewTextHandler(log, nil))})
 	if err != nil {
@@ -67,7 +78,7 @@ func TestHugePages(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for began := time.Now(); !log.has("memory of tasks is kept in huge pages") && !log.has("the kernel gives no huge pages"); {
+	for began := time.Now(); !askedForHugePages(log); {
 		if time.Since(began) > time.Minute {
 			t.Fatal("the kernel was not asked for huge pages")
 		}

@@ -58,8 +58,10 @@ const (
 	// many sections are entered in one sweep.
 	tidyAtOnce, tidySections = 4, 256
 	// So many blocks of 2 MiB go into huge pages in one sweep, but none once half of its period is
-	// over: the kernel takes up to 8 ms for one while much is written.
-	pagesAtOnce = 64
+	// over. The kernel copies each, which takes 1 to 8 ms of processor time. After each the sweep
+	// rests for pageRests times as long, but no longer than restMost: on few processors a copy makes
+	// tasks late.
+	pagesAtOnce, pageRests = 64, 3
 )
 
 // sweepLoop runs the sweep until Close: periodically, where it also looks whether
@@ -216,6 +218,17 @@ func (s *Engine) tidy() {
 	}
 }
 
+// shardsComeIn reports whether tasks are read from the ledger, of this node's shards or of one that
+// is about to be this node's. They would wait for the kernel, which copies memory beside them.
+func (s *Engine) shardsComeIn() bool {
+	if !s.IsReplayed() {
+		return true
+	}
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return len(s.Shards.ahead) > 0
+}
+
 // usePages has the kernel keep what tasks have taken in huge pages.
 func (s *Engine) usePages() {
 	s.Mu.Lock()
@@ -224,15 +237,13 @@ func (s *Engine) usePages() {
 	pages, began := &s.Sweep.pages, s.Elapsed()
 	before := pages.Counts()
 	pages.Note(moves)
-	if !s.IsReplayed() {
-		return // tasks that come in would wait for the kernel, which copies memory beside them
-	}
 	for range pagesAtOnce {
-		if s.Elapsed()-began > s.Config.SweepEvery/2 || !pages.Collapse() {
+		block := s.Elapsed()
+		if block-began > s.Config.SweepEvery/2 || s.shardsComeIn() || !pages.Collapse() {
 			break
 		}
 		s.Life.pulse.Step()
-		runtime.Gosched() // see SearchOverdue
+		time.Sleep(min(pageRests*(s.Elapsed()-block), restMost))
 	}
 	switch now := pages.Counts(); {
 	case before.Collapsed == 0 && now.Collapsed > 0:
