@@ -59,8 +59,8 @@ const (
 	tidyAtOnce, tidySections = 4, 256
 	// So many blocks of 2 MiB go into huge pages in one sweep, but none once half of its period is
 	// over. The kernel copies each, which takes 1 to 8 ms of processor time. After each the sweep
-	// rests for pageRests times as long, but no longer than restMost: on few processors a copy makes
-	// tasks late.
+	// rests for pageRests times as long, but no longer than restMost: on few processors a copy
+	// makes tasks late.
 	pagesAtOnce, pageRests = 64, 3
 )
 
