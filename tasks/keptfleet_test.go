@@ -244,7 +244,7 @@ func (g *redisFleet) keepFinished(topic string) {
 	g.t.Helper()
 	_, err := g.next().SetTopic(g.t.Context(), topic, TopicSettings{KeepFinished: time.Hour}, -1)
 	want(g.t, "SetTopic", err, nil)
-	g.waitFor("the setting is known", func(n *redisNode) bool {
+	g.waitFor("the setting is known", func(n *redisNode) bool { // a busy one has not answered
 		got, err := n.Topic(topic)
 		return err == nil && got.Settings.KeepFinished == time.Hour
 	})

@@ -47,9 +47,10 @@ func (s *Scheduler) ReceiverCame(topics ...string) {
 }
 
 // SetTopic replaces a topic's settings; zero fields take their defaults. They hold for
-// every delivery that begins from now on, also of tasks that wait already; on other
-// nodes of the same ledger within a second. ifRevision is the revision that the caller
-// has seen, or -1 for any.
+// every delivery that begins from now on, also of tasks that wait already, and on the other
+// nodes of the same ledger. A node that does not answer within half a second has them as soon
+// as it reads the ledger again. ifRevision is the revision that the caller has seen, or -1 for
+// any.
 //
 // Errors: ErrInvalid, ErrRevision, ErrOverloaded, ErrUnknown, ErrClosed.
 func (s *Scheduler) SetTopic(ctx context.Context, name string, t TopicSettings, ifRevision int64) (Topic, error) {

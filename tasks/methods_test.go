@@ -65,6 +65,7 @@ var conversations = []conversation{
 	converse(cluster.ReleaseMethod),
 	converse(cluster.OfferShardMethod),
 	converse(cluster.ReadAheadMethod),
+	converse(cluster.SettingsMethod),
 	converse(cluster.DrainMethod),
 	converse(cluster.ReserveMethod),
 	converse(cluster.DemandsMethod),

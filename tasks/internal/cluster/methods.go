@@ -56,6 +56,7 @@ func MethodHandlers() map[string]RPCHandler {
 	add(Handle(ReleaseMethod, (*Cluster).handleRelease))
 	add(Handle(OfferShardMethod, (*Cluster).handleOfferShard))
 	add(Handle(ReadAheadMethod, (*Cluster).handleReadAhead))
+	add(Handle(SettingsMethod, (*Cluster).handleSettings))
 	add(Handle(DrainMethod, (*Cluster).handleDrain))
 	add(Handle(ReserveMethod, (*Cluster).HandleReserve))
 	add(Handle(DemandsMethod, (*Cluster).handleDemands))

@@ -119,6 +119,9 @@ func (r rooms) ReturnUnusedLocked(ds []*engine.Delivery) { r.Cluster.ReturnUnuse
 // Status implements engine.NodeReporter.
 func (r rooms) Status() []byte { return r.Cluster.status() }
 
+// TellSettings implements engine.NodeReporter.
+func (r rooms) TellSettings(ctx context.Context) { r.tellSettings(ctx) }
+
 // Doubted implements engine.IDDirectory.
 func (r rooms) Doubted() { r.Cluster.doubted() }
 

@@ -80,6 +80,9 @@ type Offload interface {
 type NodeReporter interface {
 	// Status returns the report of this node that goes with every heartbeat.
 	Status() []byte
+	// TellSettings has the other nodes take over settings that this one has changed. It waits until
+	// those that answer have, for a bounded time.
+	TellSettings(ctx context.Context)
 	// SendLastVerdicts sends the late verdicts that are left when Close begins.
 	SendLastVerdicts(ctx context.Context)
 	// Leave ends the connection with the other nodes: this node asks no other any more, and
@@ -151,6 +154,9 @@ func (NoCluster) ReturnUnusedLocked([]*Delivery) {}
 
 // Status implements NodeReporter.
 func (NoCluster) Status() []byte { return nil }
+
+// TellSettings implements NodeReporter.
+func (NoCluster) TellSettings(context.Context) {}
 
 // SendLastVerdicts implements NodeReporter.
 func (NoCluster) SendLastVerdicts(context.Context) {}

@@ -109,8 +109,11 @@ type writes struct {
 
 // storedSettings are the settings of topics in the ledger, as far as they are known.
 type storedSettings struct {
-	restoring sync.Mutex   // held while settings that the ledger has lost are written again
 	unstored  atomic.Int64 // the last revision of settings that the ledger does not keep
+	restoring sync.Mutex   // held while settings that the ledger has lost are written again
+
+	refreshing sync.Mutex                // guards version; held while settings are refreshed
+	version    *recovery.SettingsVersion // up to which changes by other nodes were taken over
 }
 
 // A topicTable has the topics that this node has met. Guarded by Engine.Mu.

@@ -317,11 +317,12 @@ func (s *Engine) ForgetTopic(ctx context.Context, name string, revision int64) e
 		return fmt.Errorf("%w: %w", task.ErrUnknown, err)
 	}
 	s.Mu.Lock()
-	defer s.Unlock()
 	// Another caller may have set them anew.
 	if have := s.keptTopicLocked([]byte(name)); have.stored.revision == revision {
 		s.applyLocked(have, s.Config.Resolved[name], 0)
 	}
+	s.Unlock()
+	s.Cluster.TellSettings(ctx)
 	return nil
 }
 

@@ -16,8 +16,8 @@ import (
 // This file is how settings come from the ledger: at the start, when another node has
 // changed them, and when a change was refused because it was based on older ones.
 
-// refreshEvery is the time between two reads of the settings of a ledger that other nodes use.
-// Their changes hold here within a second.
+// refreshEvery is the time between two reads of the settings of a ledger that other nodes use. A
+// change of which this node was not told, see RefreshSettings, holds here within a second.
 const refreshEvery = 400 * time.Millisecond
 
 // refreshLoop takes over settings that other nodes have changed. It does not log errors: an outage
@@ -30,8 +30,21 @@ func (s *Engine) refreshLoop() {
 	if !s.outlast(s.Reading.settingsRead) {
 		return
 	}
-	seen := s.RefreshOnce(shared, nil)
-	s.Every(refreshEvery, func() { seen = s.RefreshOnce(shared, seen) })
+	s.refreshShared(shared)
+	s.Every(refreshEvery, func() { s.refreshShared(shared) })
+}
+
+// RefreshSettings takes over settings that other nodes have changed before it was called.
+func (s *Engine) RefreshSettings() {
+	if shared, ok := s.Ledger.(recovery.SharedSettings); ok && isClosed(s.Reading.settingsRead) {
+		s.refreshShared(shared)
+	}
+}
+
+func (s *Engine) refreshShared(shared recovery.SharedSettings) {
+	s.stored.refreshing.Lock()
+	defer s.stored.refreshing.Unlock()
+	s.stored.version = s.RefreshOnce(shared, s.stored.version)
 }
 
 // RefreshOnce takes over what has changed since a version of the settings, or everything if

@@ -82,6 +82,7 @@ func (s *Engine) storeSettings(ctx context.Context, name string, e task.Resolved
 		}
 		described := s.DescribeLocked(have)
 		s.Unlock()
+		s.Cluster.TellSettings(ctx)
 		return described, nil
 	}
 }

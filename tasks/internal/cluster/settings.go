@@ -1,0 +1,36 @@
+package cluster
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+// SettingsMethod is called at all nodes once settings were changed. They hold at a node that has
+// answered. So what a caller has set holds for its next call, whichever node gets that.
+var SettingsMethod = Method[settingsQuery, struct{}]{Name: "settings"}
+
+type settingsQuery struct{}
+
+// settingsWithin bounds how long a change of settings waits for the other nodes. A node that has
+// not answered takes it over by itself as soon as it reads the ledger again.
+const settingsWithin = 500 * time.Millisecond
+
+// tellSettings tells all nodes that settings were changed, and waits for those that answer.
+func (s *Cluster) tellSettings(ctx context.Context) {
+	if s.NoPeers() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, settingsWithin)
+	defer cancel()
+	var calls sync.WaitGroup
+	for _, node := range s.LivePeers() {
+		calls.Go(func() { _, _ = Call(ctx, s, node, SettingsMethod, settingsQuery{}) })
+	}
+	calls.Wait()
+}
+
+func (s *Cluster) handleSettings(context.Context, string, settingsQuery) (struct{}, error) {
+	s.engine.RefreshSettings()
+	return struct{}{}, nil
+}
