@@ -3,17 +3,15 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"net"
 	"net/url"
-	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
+	"github.com/lapsehq/lapse/cli/internal/socketfile"
 	"github.com/lapsehq/lapse/httpapi"
 	"github.com/lapsehq/lapse/metrics"
 	"github.com/lapsehq/lapse/respapi"
@@ -244,8 +242,8 @@ func (p *redisPort) close(patience time.Duration) {
 	_ = p.server.Close(ctx) // its only error is that of ctx
 }
 
-// listenRedis binds an address of redis-listen. A socket file that a dead process has left behind
-// is replaced.
+// listenRedis binds an address of redis-listen. Errors: those of socketfile.Listen and of package
+// net.
 func listenRedis(listen string) (net.Listener, error) {
 	if network(listen) == "tcp" {
 		return net.Listen("tcp", listen)
@@ -254,21 +252,5 @@ func listenRedis(listen string) (net.Listener, error) {
 	if err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("unix", path)
-	if errors.Is(err, syscall.EADDRINUSE) {
-		if _, dead := net.DialTimeout("unix", path, time.Second); !errors.Is(dead, syscall.ECONNREFUSED) {
-			return nil, err
-		}
-		if err := os.Remove(path); err != nil {
-			return nil, err
-		}
-		l, err = net.Listen("unix", path)
-	}
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Chmod(path, mode); err != nil {
-		return nil, errors.Join(fmt.Errorf("the mode of the socket file: %w", err), l.Close())
-	}
-	return l, nil
+	return socketfile.Listen(path, mode)
 }

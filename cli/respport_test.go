@@ -3,6 +3,7 @@ package cli
 import (
 	"bufio"
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"io"
@@ -177,6 +178,32 @@ func TestRedisSocketFile(t *testing.T) {
 		}
 		if _, err := os.Stat(path); err == nil {
 			t.Error("the file is left")
+		}
+	}
+}
+
+// A file that is no socket is left as it is, also behind a symbolic link, and the server does not
+// start.
+func TestRedisSocketFileIsNoOtherFile(t *testing.T) {
+	dir := t.TempDir()
+	file, link := filepath.Join(dir, "orders.csv"), filepath.Join(dir, "link")
+	overwrite(t, file, written(t, "orders.csv", "42,99"))
+	if err := os.Symlink(file, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{file, link} {
+		var out, errs bytes.Buffer
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		code := run(ctx, []string{"serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0", "--redis-listen", "unix://" + path}, streams{&out, &errs})
+		cancel()
+		if code == exitOK || !strings.Contains(errs.String(), "redis-listen: "+path+": the file there is no socket, and is left as it is; --redis-listen names another one") {
+			t.Errorf("%s: exit code %d: %s", path, code, &errs)
+		}
+		if text, err := os.ReadFile(path); !strings.Contains(string(text), "42,99") {
+			t.Errorf("%s has %q: %v", path, text, err)
+		}
+		if _, found, _ := diagnosed(t, "--data", t.TempDir(), "--redis-listen", "unix://"+path); found["redis-listen"].Verdict != checkup.Fail {
+			t.Errorf("doctor finds %+v", found["redis-listen"])
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lapsehq/lapse/cli/internal/socketfile"
 	"github.com/lapsehq/lapse/internal/checkup"
 )
 
@@ -76,6 +77,8 @@ func RedisAddress(setting, network, address string, open bool) checkup.Finding {
 	switch {
 	case err == nil:
 		_ = listener.Close()
+	case network == "unix" && errors.Is(socketfile.Abandoned(address), socketfile.ErrNoSocket):
+		return checkup.Finding{Subject: setting, Verdict: checkup.Fail, Found: address + ": " + socketfile.ErrNoSocket.Error(), Do: "choose another path with --" + setting}
 	case errors.Is(err, syscall.EADDRINUSE):
 		f = checkup.Finding{Subject: setting, Verdict: checkup.Warn, Found: address + " is in use; " + pinged(network, address),
 			Do: "nothing, if the server runs already; otherwise choose another --" + setting}
