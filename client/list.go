@@ -9,7 +9,8 @@ import (
 	"time"
 )
 
-// Query selects tasks.
+// Query selects tasks. A field with its zero value does not narrow it: a caller whose text may turn
+// out empty, such as that of a variable that is not set, checks it before.
 type Query struct {
 	Topic string // empty: of all topics
 	Group string // empty: all, also those without a group

@@ -84,6 +84,7 @@ type route struct {
 // add registers a route. It turns the errors of the handler into problems.
 func add[I, O any](a *api, r route, handler func(context.Context, *I) (*O, error)) {
 	a.server.scopes[routeKey{r.method, strings.NewReplacer("{", ":", "}", "").Replace(r.path)}] = r.allow
+	r.fails = r.fails.and(malformed) // a query that cannot be parsed
 	if r.allow != public {
 		r.fails = r.fails.and(unauthorized, forbidden)
 	}
@@ -94,7 +95,7 @@ func add[I, O any](a *api, r route, handler func(context.Context, *I) (*O, error
 		Responses:     a.failures(r.fails),
 		Security:      r.security(),
 		Extensions:    r.extensions(),
-		Middlewares:   huma.Middlewares{a.refuseTwice},
+		Middlewares:   huma.Middlewares{checkQuery},
 	}
 	huma.Register(a.API, op, func(ctx context.Context, in *I) (*O, error) {
 		out, err := handler(ctx, in)
@@ -172,25 +173,6 @@ func (a *api) failures(fails kinds) map[string]*huma.Response {
 		}
 	}
 	return all
-}
-
-// refuseTwice refuses query parameters that are given twice, unless they are lists. Huma takes the
-// first one.
-func (a *api) refuseTwice(ctx huma.Context, next func(huma.Context)) {
-	var faults []error
-	if u := ctx.URL(); strings.Contains(u.RawQuery, "&") {
-		query := u.Query()
-		for _, p := range ctx.Operation().Parameters {
-			if p.In == "query" && len(query[p.Name]) > 1 && p.Schema.Type != huma.TypeArray {
-				faults = append(faults, &huma.ErrorDetail{Location: "query." + p.Name, Message: givenTwice})
-			}
-		}
-	}
-	if faults == nil {
-		next(ctx)
-		return
-	}
-	_ = huma.WriteErr(a.API, ctx, http.StatusUnprocessableEntity, "", faults...)
 }
 
 // complete adds to the document what huma must not know when it registers the route: huma would

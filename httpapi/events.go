@@ -78,14 +78,12 @@ type eventsInput struct {
 
 // events answers GET /v1/events.
 func (s *Server) events(ctx context.Context, in *eventsInput) (*huma.StreamResponse, error) {
-	// The values as they were sent: huma takes an empty value for a missing one.
-	query := in.gin.Request.URL.Query()
-	f := tasks.EventFilter{Topics: query["topic"]}
+	f := tasks.EventFilter{Topics: in.Topics}
 	limit := tasks.GrantOf(ctx)
 	if limit != nil {
 		f.Patterns = limit.Topics
 	}
-	for _, k := range query["kind"] {
+	for _, k := range in.Kinds {
 		f.Kinds = append(f.Kinds, tasks.EventKind(k))
 	}
 	if s.ending.Err() != nil {

@@ -241,12 +241,12 @@ func TestTooManyEventStreams(t *testing.T) {
 	if a.header.Get("Retry-After") == "" {
 		t.Error("no Retry-After")
 	}
-	r.refused(r.do("GET", eventsPath+"?topic=", ""), 429, "overloaded", "")
+	r.refused(r.do("GET", eventsPath+"?topic=%21", ""), 429, "overloaded", "")
 	for _, s := range open[1:] {
 		s.body.Close()
 	}
 	r.streams(1)
-	r.refused(r.do("GET", eventsPath+"?topic=", ""), 422, "invalid", "topic")
+	r.refused(r.do("GET", eventsPath+"?topic=%21", ""), 422, "invalid", "topic")
 	r.listen(eventsPath)
 	r.want(r.do("POST", "/v1/tasks", `{"id":"a","topic":"t","delay":"1h"}`), 201)
 	open[0].wants("scheduled a 0")

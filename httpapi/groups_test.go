@@ -17,8 +17,8 @@ import (
 func (r *rig) listed(path string) string {
 	r.Helper()
 	var ids []string
-	for cursor := ""; ; {
-		v := r.want(r.do("GET", path+"limit=2&cursor="+cursor, ""), 200)
+	for after := ""; ; {
+		v := r.want(r.do("GET", path+"limit=2"+after, ""), 200)
 		for _, task := range v["tasks"].([]any) {
 			ids = append(ids, task.(map[string]any)["id"].(string))
 		}
@@ -26,7 +26,7 @@ func (r *rig) listed(path string) string {
 		if !more {
 			return strings.Join(ids, " ")
 		}
-		cursor = next.(string)
+		after = "&cursor=" + next.(string)
 	}
 }
 

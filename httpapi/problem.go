@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/http"
@@ -87,9 +88,9 @@ const (
 
 // The catalogue. docs/problems.md is generated from it.
 var (
-	malformed = &kind{"malformed", http.StatusBadRequest, "The body cannot be parsed",
-		"The body is empty where one is needed, is not JSON, is not UTF-8, is nested deeper than 256 levels, or goes on after its end.",
-		"Send one JSON value, encoded in UTF-8. The detail says at which byte the text stops being one.", 0}
+	malformed = &kind{"malformed", http.StatusBadRequest, "The body or the query cannot be parsed",
+		"The body is empty where one is needed, is not JSON, is not UTF-8, is nested deeper than 256 levels, or goes on after its end. Or a parameter of the query has no value, a semicolon, or a percent sign that two hexadecimal digits do not follow.",
+		"Send one JSON value, encoded in UTF-8: the detail says at which byte the text stops being one. Percent-encode the values of parameters: errors names those that cannot be read.", 0}
 	unauthorized = &kind{"unauthorized", http.StatusUnauthorized, "A token is needed",
 		"The server has tokens. The request brought none, an unknown one, or one in a form that this route does not accept.",
 		"Send Authorization: Bearer with a token of this server; a browser may send it as a password, for reading.", 0}
@@ -295,9 +296,9 @@ func textOf(err, general error, k *kind) string {
 	return general.Error()
 }
 
-// invalidFields is the answer to a request with these faults.
-func invalidFields(faults []tasks.FieldError) *Problem {
-	p := invalid.with("")
+// withFields makes a problem of this kind that names the fields, parameters or headers.
+func (k *kind) withFields(faults []tasks.FieldError) *Problem {
+	p := k.with("")
 	names := make([]string, len(faults))
 	p.Errors = make([]FieldFault, len(faults))
 	for i, f := range faults {
@@ -307,6 +308,9 @@ func invalidFields(faults []tasks.FieldError) *Problem {
 	p.Detail = "see errors: " + strings.Join(names, ", ")
 	return p
 }
+
+// invalidFields is the answer to a request with these faults.
+func invalidFields(faults []tasks.FieldError) *Problem { return invalid.withFields(faults) }
 
 // invalidField is invalidFields for a single one.
 func invalidField(field, problem string) *Problem {
@@ -355,15 +359,18 @@ func problemOfHuma(e *huma.ErrorModel, op *huma.Operation) *Problem {
 	for _, d := range e.Errors {
 		_, field, _ := strings.Cut(d.Location, ".") // "query.limit", "path.id", "query.kind[1]"
 		field, _, _ = strings.Cut(field, "[")
-		if len(field) > maxNamed {
-			field = strings.ToValidUTF8(field[:maxNamed], "") + "..."
-		}
-		faults = append(faults, tasks.FieldError{Field: field, Problem: d.Message})
-		if must := mustBe(op, field); must != "" && d.Message != givenTwice {
-			faults[len(faults)-1].Problem = must
-		}
+		field = shortName(field)
+		faults = append(faults, tasks.FieldError{Field: field, Problem: cmp.Or(mustBe(op, field), d.Message)})
 	}
 	return invalidFields(faults)
+}
+
+// shortName is the name of a parameter as an answer repeats it.
+func shortName(name string) string {
+	if len(name) > maxNamed {
+		name = name[:maxNamed] + "..."
+	}
+	return strings.ToValidUTF8(name, "")
 }
 
 // mustBe says what a parameter of an operation must be; "" if its schema says no more than its

@@ -179,9 +179,9 @@ func TestList(t *testing.T) {
 	}
 	r.want(r.do("POST", "/v1/tasks", `{"id":"other","topic":"u","delay":"1m"}`), 201)
 	var seen []string
-	cursor := ""
+	after := ""
 	for {
-		v := r.want(r.do("GET", "/v1/tasks?topic=t&state=pending&limit=2&cursor="+cursor, ""), 200)
+		v := r.want(r.do("GET", "/v1/tasks?topic=t&state=pending&limit=2"+after, ""), 200)
 		for _, task := range v["tasks"].([]any) {
 			seen = append(seen, task.(map[string]any)["id"].(string))
 		}
@@ -189,7 +189,7 @@ func TestList(t *testing.T) {
 		if !more {
 			break
 		}
-		cursor = next.(string)
+		after = "&cursor=" + next.(string)
 	}
 	if got := strings.Join(seen, " "); got != "t4 t3 t2 t1 t0" {
 		t.Errorf("listed %s", got)

@@ -194,9 +194,9 @@ func (c *caller) export(ctx context.Context, r *run) {
 	defer c.fleet.grown.exporting.Unlock()
 	orders := append(slices.Clone(c.own), c.kept...)
 	span := crash.Span{Node: r.node.name, Run: r.n, Start: time.Now()}
-	there, cursor := map[string]bool{}, ""
+	there, after := map[string]bool{}, ""
 	for tries := 0; r != nil; {
-		a := c.fleet.ask(r, http.MethodGet, "/v1/export?topic="+topic+"&topic=kept&cursor="+cursor, nil)
+		a := c.fleet.ask(r, http.MethodGet, "/v1/export?topic="+topic+"&topic=kept"+after, nil)
 		if a.outcome != crash.Done {
 			if tries++; tries == 10 {
 				return
@@ -215,7 +215,7 @@ func (c *caller) export(ctx context.Context, r *run) {
 			case "task", "dead", "finished":
 				there[l.ID] = true
 			case "next":
-				cursor = l.Cursor
+				after = "&cursor=" + l.Cursor
 			case "end":
 				whole = true
 			}

@@ -41,10 +41,10 @@ func (f *fleet) fillStock(tasks int) {
 // judgeStock looks for the whole stock in an export.
 func (f *fleet) judgeStock() {
 	there := map[string]bool{}
-	whole, cursor := f.stock == 0, ""
+	whole, after := f.stock == 0, ""
 	read := rig.Within(20*time.Millisecond, startWithin, func() bool {
 		for !whole {
-			a := f.ask(f.nodes[0].latest(), http.MethodGet, "/v1/export?topic=stock&cursor="+cursor, nil)
+			a := f.ask(f.nodes[0].latest(), http.MethodGet, "/v1/export?topic=stock"+after, nil)
 			if a.outcome != crash.Done {
 				return false
 			}
@@ -55,7 +55,7 @@ func (f *fleet) judgeStock() {
 					return false
 				}
 				there[l.ID] = true
-				cursor, whole = l.Cursor, l.Type == "end"
+				after, whole = "&cursor="+l.Cursor, l.Type == "end"
 			}
 		}
 		return true

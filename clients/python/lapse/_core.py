@@ -107,6 +107,8 @@ class Call:
         pairs = []
         for name, value in self.query.items():
             for one in value if isinstance(value, (list, tuple)) else (value,):
+                if one == "":
+                    raise ValueError(f"{name} must not be empty; None leaves it out")
                 if one is not None:
                     pairs.append((name, {True: "true", False: "false"}.get(one, one) if isinstance(one, bool) else one))
         target = o.path + self.path + ("?" + urllib.parse.urlencode(pairs) if pairs else "")

@@ -89,6 +89,7 @@ export class Caller {
 
   /** Repeats an attempt as long as that is safe and allowed. */
   async repeat<T>(q: Call, o: CallOptions, attempt: () => Promise<T>): Promise<T> {
+    parameters(q); // what it throws is no failure of the server
     let open = false; // an attempt may have been carried out
     for (let n = 0; ; n++) {
       try {
@@ -150,13 +151,7 @@ export class Caller {
 
   private send(q: Call, within: Deadline, accept: string): Promise<Response> {
     within.signal.throwIfAborted();
-    const query = new URLSearchParams();
-    for (const [name, value] of Object.entries(q.query ?? {})) {
-      for (const one of Array.isArray(value) ? value : [value]) {
-        if (one !== undefined && one !== null) query.append(name, one instanceof Date ? one.toISOString() : String(one));
-      }
-    }
-    const search = query.toString();
+    const search = parameters(q).toString();
     const headers: Record<string, string> = { accept, ...this.headers, ...q.headers };
     if (q.body !== undefined) headers["content-type"] = "application/json";
     return this.fetch(this.base + q.path + (search && `?${search}`), {
@@ -322,4 +317,16 @@ export function milliseconds(name: string, span: string | number): number {
     throw new TypeError(`${name} must be a duration such as "90s", "30m" or "1d12h", or a number of milliseconds`);
   }
   return sum;
+}
+
+/** The query of a call. An empty text is refused: a server that took it for one that is not given would select everything. */
+function parameters(q: Call): URLSearchParams {
+  const query = new URLSearchParams();
+  for (const [name, value] of Object.entries(q.query ?? {})) {
+    for (const one of Array.isArray(value) ? value : [value]) {
+      if (one === "") throw new TypeError(`${name} must not be empty; undefined leaves it out`);
+      if (one !== undefined && one !== null) query.append(name, one instanceof Date ? one.toISOString() : String(one));
+    }
+  }
+  return query;
 }

@@ -2508,6 +2508,15 @@ export interface operations {
                     "application/json": components["schemas"]["Alive"];
                 };
             };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `/problems/invalid`: A field is wrong. */
             422: {
                 headers: {
@@ -2545,6 +2554,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Readiness"];
+                };
+            };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description `/problems/invalid`: A field is wrong. */
@@ -2589,7 +2607,7 @@ export interface operations {
                     "application/json": components["schemas"]["Backup"];
                 };
             };
-            /** @description `/problems/malformed`: The body cannot be parsed. */
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -2737,6 +2755,15 @@ export interface operations {
                     "application/json": components["schemas"]["DeadReasons"];
                 };
             };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `/problems/unauthorized`: A token is needed. */
             401: {
                 headers: {
@@ -2809,6 +2836,15 @@ export interface operations {
                 };
                 content: {
                     "text/event-stream": (components["schemas"]["Event"] | components["schemas"]["EventsLost"] | components["schemas"]["NodeChange"])[];
+                };
+            };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description `/problems/unauthorized`: A token is needed. */
@@ -2893,6 +2929,15 @@ export interface operations {
                 };
                 content: {
                     "application/x-ndjson": string;
+                };
+            };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description `/problems/unauthorized`: A token is needed. */
@@ -2989,6 +3034,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Forecast"];
+                };
+            };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description `/problems/unauthorized`: A token is needed. */
@@ -3091,6 +3145,15 @@ export interface operations {
                     "application/json": components["schemas"]["TaskPage"];
                 };
             };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `/problems/unauthorized`: A token is needed. */
             401: {
                 headers: {
@@ -3173,6 +3236,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["GroupCancelled"];
+                };
+            };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description `/problems/unauthorized`: A token is needed. */
@@ -3258,6 +3330,15 @@ export interface operations {
                     "application/json": components["schemas"]["History"];
                 };
             };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `/problems/unauthorized`: A token is needed. */
             401: {
                 headers: {
@@ -3321,7 +3402,7 @@ export interface operations {
                     "application/json": components["schemas"]["Imported"];
                 };
             };
-            /** @description `/problems/malformed`: The body cannot be parsed. */
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3426,6 +3507,15 @@ export interface operations {
                     "application/json": components["schemas"]["NodeList"];
                 };
             };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `/problems/unauthorized`: A token is needed. */
             401: {
                 headers: {
@@ -3497,6 +3587,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Node"];
+                };
+            };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description `/problems/unauthorized`: A token is needed. */
@@ -3578,6 +3677,15 @@ export interface operations {
                     [name: string]: unknown;
                 };
                 content?: never;
+            };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
             };
             /** @description `/problems/unauthorized`: A token is needed. */
             401: {
@@ -3668,6 +3776,15 @@ export interface operations {
                 };
                 content?: never;
             };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `/problems/unauthorized`: A token is needed. */
             401: {
                 headers: {
@@ -3748,7 +3865,7 @@ export interface operations {
                     "application/json": components["schemas"]["SettleAnswer"];
                 };
             };
-            /** @description `/problems/malformed`: The body cannot be parsed. */
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3857,7 +3974,7 @@ export interface operations {
                     "application/json": components["schemas"]["SettleAnswer"];
                 };
             };
-            /** @description `/problems/malformed`: The body cannot be parsed. */
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -3966,7 +4083,7 @@ export interface operations {
                     "application/json": components["schemas"]["SettleAnswer"];
                 };
             };
-            /** @description `/problems/malformed`: The body cannot be parsed. */
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4075,7 +4192,7 @@ export interface operations {
                     "application/json": components["schemas"]["SettleAnswer"];
                 };
             };
-            /** @description `/problems/malformed`: The body cannot be parsed. */
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4181,6 +4298,15 @@ export interface operations {
                     "application/json": components["schemas"]["Session"];
                 };
             };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `/problems/unauthorized`: A token is needed. */
             401: {
                 headers: {
@@ -4233,7 +4359,7 @@ export interface operations {
                     "application/json": components["schemas"]["Session"];
                 };
             };
-            /** @description `/problems/malformed`: The body cannot be parsed. */
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4317,6 +4443,15 @@ export interface operations {
                 };
                 content?: never;
             };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `/problems/csrf`: The session does not confirm this. */
             403: {
                 headers: {
@@ -4367,6 +4502,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Stats"];
+                };
+            };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description `/problems/unauthorized`: A token is needed. */
@@ -4488,6 +4632,15 @@ export interface operations {
                     "application/json": components["schemas"]["TaskPage"];
                 };
             };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `/problems/unauthorized`: A token is needed. */
             401: {
                 headers: {
@@ -4603,7 +4756,7 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
-            /** @description `/problems/malformed`: The body cannot be parsed. */
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4721,7 +4874,7 @@ export interface operations {
                     "application/json": components["schemas"]["Acted"];
                 };
             };
-            /** @description `/problems/malformed`: The body cannot be parsed. */
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4831,7 +4984,7 @@ export interface operations {
                     "application/json": components["schemas"]["BatchAnswer"];
                 };
             };
-            /** @description `/problems/malformed`: The body cannot be parsed. */
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -4943,6 +5096,15 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `/problems/unauthorized`: A token is needed. */
             401: {
                 headers: {
@@ -5048,7 +5210,7 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
-            /** @description `/problems/malformed`: The body cannot be parsed. */
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5181,6 +5343,15 @@ export interface operations {
                 };
                 content?: never;
             };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `/problems/unauthorized`: A token is needed. */
             401: {
                 headers: {
@@ -5303,7 +5474,7 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
-            /** @description `/problems/malformed`: The body cannot be parsed. */
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -5448,6 +5619,15 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `/problems/unauthorized`: A token is needed. */
             401: {
                 headers: {
@@ -5566,6 +5746,15 @@ export interface operations {
                     "application/json": components["schemas"]["Task"];
                 };
             };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `/problems/unauthorized`: A token is needed. */
             401: {
                 headers: {
@@ -5682,6 +5871,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Task"];
+                };
+            };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description `/problems/unauthorized`: A token is needed. */
@@ -5803,6 +6001,15 @@ export interface operations {
                     "application/json": components["schemas"]["TopicList"];
                 };
             };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `/problems/unauthorized`: A token is needed. */
             401: {
                 headers: {
@@ -5867,6 +6074,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["TopicAnswer"];
+                };
+            };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description `/problems/unauthorized`: A token is needed. */
@@ -5956,7 +6172,7 @@ export interface operations {
                     "application/json": components["schemas"]["Topic"];
                 };
             };
-            /** @description `/problems/malformed`: The body cannot be parsed. */
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6092,6 +6308,15 @@ export interface operations {
                 };
                 content?: never;
             };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `/problems/unauthorized`: A token is needed. */
             401: {
                 headers: {
@@ -6217,7 +6442,7 @@ export interface operations {
                     "application/json": components["schemas"]["Topic"];
                 };
             };
-            /** @description `/problems/malformed`: The body cannot be parsed. */
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6373,6 +6598,15 @@ export interface operations {
                     "application/json": components["schemas"]["TaskPage"];
                 };
             };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `/problems/unauthorized`: A token is needed. */
             401: {
                 headers: {
@@ -6459,7 +6693,7 @@ export interface operations {
                 };
                 content?: never;
             };
-            /** @description `/problems/malformed`: The body cannot be parsed. */
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6604,6 +6838,15 @@ export interface operations {
                     "application/json": components["schemas"]["DeadReasons"];
                 };
             };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `/problems/unauthorized`: A token is needed. */
             401: {
                 headers: {
@@ -6681,7 +6924,7 @@ export interface operations {
                     "application/json": components["schemas"]["Requeued"];
                 };
             };
-            /** @description `/problems/malformed`: The body cannot be parsed. */
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6790,6 +7033,15 @@ export interface operations {
                 };
                 content?: never;
             };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `/problems/unauthorized`: A token is needed. */
             401: {
                 headers: {
@@ -6867,7 +7119,7 @@ export interface operations {
                     "application/json": components["schemas"]["Reserved"];
                 };
             };
-            /** @description `/problems/malformed`: The body cannot be parsed. */
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
             400: {
                 headers: {
                     [name: string]: unknown;
@@ -6985,6 +7237,15 @@ export interface operations {
                 };
                 content?: never;
             };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
             /** @description `/problems/unauthorized`: A token is needed. */
             401: {
                 headers: {
@@ -7056,6 +7317,15 @@ export interface operations {
                 };
                 content: {
                     "application/json": components["schemas"]["Purged"];
+                };
+            };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
                 };
             };
             /** @description `/problems/unauthorized`: A token is needed. */

@@ -55,6 +55,7 @@ test("a task with a delivery of its own", async () => {
 test("a wrong request names its fields", async () => {
   await assert.rejects(client.schedule({ topic: "t", delay: "soon" }), (e) => e instanceof LapseError && e.status === 422 && e.errors[0]?.field === "delay" && e.message.includes("delay"));
   await assert.rejects(client.get(""), TypeError);
+  await assert.rejects(client.listPage({ topic: "t", group: "" }), { name: "TypeError", message: "group must not be empty; undefined leaves it out" });
   assert.throws(() => new Client({ url: "ftp://x" }), TypeError);
   assert.throws(() => new Client({ url: server.url, retries: -1 }), RangeError);
 });
