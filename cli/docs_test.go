@@ -117,6 +117,9 @@ const cliHead = `# Command line
 This page is generated: ` + "`go test ./cli -run TestCommandsAreDocumented -update`" + `. The same is told by
 ` + "`lapse --help`" + ` and ` + "`lapse COMMAND --help`" + `.
 
+An argument or a flag whose text is empty, as of ` + "`--group \"$CUSTOMER\"`" + ` without a value, is refused with 64 unless its help
+gives the empty text a meaning.
+
 Each flag with a variable may be set by it instead; a flag wins. ` + "`lapse serve`" + ` also reads a YAML file, where the flag
 ` + "`--max-pending`" + ` is ` + "`max_pending`" + `; the environment wins over it. Durations are those of Go, also with d for 24 hours:
 ` + "`90s`, `30m`, `1d12h`" + `. Flags that say what a single call does have no variable.

@@ -201,7 +201,7 @@ func checkTopic(topic string, bad *faults) {
 type importRedis struct {
 	importing
 	From       string        `env:"-" placeholder:"URL" default:"redis://127.0.0.1:6379" help:"Redis to read: a URL as lapse serve --redis takes it; @FILE and - read it from a file and from standard input, so that a password is in no list of processes. A replica will do."`
-	Match      string        `env:"-" required:"" placeholder:"PATTERN" help:"Only keys that match, as of SCAN: order:*."`
+	Match      string        `env:"-" required:"" placeholder:"PATTERN" help:"Only keys that match, as of SCAN: order:*; * matches all."`
 	Topic      string        `env:"-" required:"" placeholder:"NAME" help:"Topic of the tasks."`
 	Watch      bool          `env:"-" help:"Follow the source until interrupted: new keys become tasks, EXPIRE moves them, DEL and PERSIST cancel them."`
 	Rescan     time.Duration `env:"-" placeholder:"10m" default:"10m" help:"With --watch: scan the keys again so often, since notifications may be lost."`
@@ -220,9 +220,6 @@ const importRedisDetail = "It only reads, in pages, and rests as long as Redis w
 // Run imports.
 func (c *importRedis) Run(ctx context.Context, std streams, bad *faults) error {
 	checkTopic(c.Topic, bad)
-	if c.Match == "" {
-		bad.add(`match: must not be empty; "*" matches all keys`)
-	}
 	if c.Rate < 0 || c.Rate > 10_000_000 {
 		bad.add("rate: must be from 1 to 10000000")
 	}

@@ -76,7 +76,7 @@ type respSettings struct {
 	RespMaxConnections int      `default:"10000" help:"Connections of clients of Redis at once, past which new ones are refused. One address (of IPv6: a /64) may have max-connections-per-address of them; default: half."`
 	RespMaxCommand     int      `default:"16777216" help:"Bytes of a command of theirs. All commands in memory together may have 16 times as much."`
 	RespMaxPersistent  int      `default:"1000000" help:"Keys without a TTL on each node, past which they are refused."`
-	RespNotify         string   `default:"Ex" help:"Classes of events that subscribers get, as notify-keyspace-events of Redis has them."`
+	RespNotify         string   `default:"Ex" empty:"" help:"Classes of events that subscribers get, as notify-keyspace-events of Redis has them; an empty text: none."`
 	RespFlush          bool     `help:"Let FLUSHDB and FLUSHALL cancel all tasks that are keys."`
 }
 

@@ -111,7 +111,7 @@ func TestWrongArguments(t *testing.T) {
 		{[]string{"stats", "--ca-file", "/no/such/file", "--token-from", "/no/such/token"}, []string{"ca-file", "token-from"}},
 		{[]string{"stats", "--ca-file", "remote.go"}, []string{"ca-file", "no certificate"}},
 		{[]string{"stats", "--token-from", "/dev/null"}, []string{"token-from", "empty"}},
-		{[]string{"get", ""}, []string{"id must be given"}},
+		{[]string{"get", ""}, []string{"<id>", "must not be empty"}},
 	} {
 		s.fails(exitUsage, test.args, test.parts...)
 	}

@@ -177,7 +177,7 @@ type topicsSet struct {
 	DeadRetention span     `env:"-" placeholder:"7d" help:"How long dead tasks are kept, 1m to 3660d."`
 	KeepFinished  span     `env:"-" placeholder:"0" help:"How long finished tasks can be read and are not created anew, to 30d; 0: not at all."`
 	PerGroup      string   `name:"concurrency-per-group" env:"-" placeholder:"N" help:"Deliveries of one group of tasks at once, on each node, 1 to 10000; 0: no bound."`
-	OnDead        *string  `env:"-" placeholder:"TOPIC" help:"A task that dies is followed by one of this topic; an empty one takes that away."`
+	OnDead        *string  `env:"-" empty:"" placeholder:"TOPIC" help:"A task that dies is followed by one of this topic; an empty one takes that away."`
 	OnDeadDelay   span     `env:"-" placeholder:"0" help:"From the death to the deadline of that task."`
 	TaskDelivery  *bool    `env:"-" negatable:"" help:"Let tasks have a delivery of their own: their receiver and their retry."`
 	CountCrashes  *bool    `env:"-" negatable:"" help:"Record each attempt before it is delivered."`

@@ -24,6 +24,7 @@ type put struct {
 	Rate  *float64          `env:"-" help:"So often."`
 	On    *bool             `negatable:"" help:"Whether it is on."`
 	All   bool              `help:"All."`
+	None  string            `empty:"" help:"An empty one takes it away."`
 	Tags  []string          `help:"Tags."`
 	Times []string          `sep:";" placeholder:"TIME" help:"Times."`
 	Raw   []string          `sep:"none" help:"Texts."`
@@ -66,7 +67,7 @@ func TestLines(t *testing.T) {
 		"a":                             {Name: "a"},
 		"a --kind=x --max 5 b c":        {Name: "a", More: []string{"b", "c"}, Kind: "x", Max: 5},
 		"--kind x a --kind y":           {Name: "a", Kind: "y"},
-		"a --kind= --all":               {Name: "a", All: true},
+		"a --none= --all":               {Name: "a", All: true},
 		"a --kind - -- --kind -h":       {Name: "a", Kind: "-", More: []string{"--kind", "-h"}},
 		"a --kind -5 --wait 1d2h":       {Name: "a", Kind: "-5", Wait: 26 * time.Hour},
 		"a --rate 0 --on":               {Name: "a", Rate: &rate, On: &on},
@@ -74,7 +75,7 @@ func TestLines(t *testing.T) {
 		"a --on=false --no-on=false":    {Name: "a", On: &on},
 		"a,b --tags 1,2 --tags 3":       {Name: "a,b", Tags: []string{"1", "2", "3"}},
 		"a --times 1,2;3 --raw 1,2":     {Name: "a", Times: []string{"1,2", "3"}, Raw: []string{"1,2"}},
-		"a --tags= --max 0x10":          {Name: "a", Tags: []string{}, Max: 16},
+		"a --max 0x10":                  {Name: "a", Max: 16},
 		"a --head b=c,d=e --head f=g=h": {Name: "a", Head: map[string]string{"b": "c,d=e", "f": "g=h"}},
 		"a --tls-key-file f":            {Name: "a", TLSKeyFile: "f"},
 	} {
@@ -106,7 +107,10 @@ func TestWrongLines(t *testing.T) {
 		"put a --kind --all":        `--kind: must have a value, and --all looks like a flag; perhaps try --kind=--all; see app put --help`,
 		"put a --max 0 --wait soon": "wait: must be a duration such as \"90s\", \"30m\", \"7d\" or \"1d12h\"\n",
 		"put a --max 0 --rate x":    "max: must not be zero\nrate: must be a number, not \"x\"",
-		"put a --max= --all=maybe":  "max: must be an integer, not \"\"\nall: must be true, 1, yes, false, 0 or no, not \"maybe\"",
+		"put a --kind=":             `kind: must not be empty`,
+		"put a --tags=":             `tags: must not be empty`,
+		"put a --tags a,,b":         `tags: must not have an empty element`,
+		"put a --max= --all=maybe":  "max: must not be empty\nall: must be true, 1, yes, false, 0 or no, not \"maybe\"",
 		"put a --head b":            `head: must be NAME=VALUE, not "b"`,
 		"one":                       `expected "<shape>"; see app one get --help`,
 		"one get square --by me":    `shape: must be round or flat, not "square"`,
@@ -174,6 +178,7 @@ Flags:
       --rate=RATE          So often.
       --[no-]on            Whether it is on ($APP_ON).
       --all                All ($APP_ALL).
+      --none=NONE          An empty one takes it away ($APP_NONE).
       --tags=TAGS          Tags ($APP_TAGS).
       --times=TIME;...     Times ($APP_TIMES).
       --raw=RAW            Texts ($APP_RAW).

@@ -13,6 +13,7 @@
 //	sep:";"            what separates elements of a list; else a comma; none: nothing does
 //	env:"-"            the flag has no variable in the environment; else that of its name
 //	group:"..."        the heading under which help texts list the flag
+//	empty:""           an empty text means something; else it is an error on the line
 //	negatable:""       the flag may be given as --no-name, too
 //
 // Fields of embedded structs belong to the command. A field may be a text, a number, a duration, a

@@ -28,6 +28,7 @@ type Param struct {
 	Enum        []string // the values that it may have; nil: any
 	Required    bool
 	Negatable   bool
+	Empty       bool // an empty text means something
 
 	// Source is where the value comes from, "" for the default.
 	Source string
@@ -43,6 +44,7 @@ func newParam(field *reflect.StructField, value reflect.Value) *Param {
 		Default: tag.Get("default"), separator: tag.Get("sep"), field: value}
 	_, p.Required = tag.Lookup("required")
 	_, p.Negatable = tag.Lookup("negatable")
+	_, p.Empty = tag.Lookup("empty")
 	if p.Name == "" {
 		p.Name = hyphenated(field.Name)
 	}
@@ -103,10 +105,15 @@ func (p *Param) fill() error {
 	case p.Source == "":
 		texts = []string{p.Default}
 	}
+	if p.lacksText(texts) {
+		return errors.New("must not be empty")
+	}
 	switch {
 	case p.IsList():
 		if p.Source != argumentSource && p.separator != "" {
-			texts = p.split(texts)
+			if texts = p.split(texts); p.lacksText(texts) {
+				return errors.New("must not have an empty element")
+			}
 		}
 		list := reflect.MakeSlice(p.field.Type(), len(texts), len(texts))
 		for i, text := range texts {
@@ -139,6 +146,15 @@ func (p *Param) fill() error {
 	p.field.Set(target)
 	return read(text, target.Elem())
 }
+
+// lacksText reports whether the line gives an empty text that means nothing. Such a text is mostly
+// a variable of a shell without a value. A filter that it took away would select everything.
+func (p *Param) lacksText(texts []string) bool {
+	return p.isOnLine() && !p.Empty && slices.Contains(texts, "")
+}
+
+// isOnLine reports whether the value stands on the command line.
+func (p *Param) isOnLine() bool { return p.Source == argumentSource || p.Source == "flag --"+p.Name }
 
 // split returns the elements that texts hold. The empty text holds none.
 func (p *Param) split(texts []string) (elements []string) {

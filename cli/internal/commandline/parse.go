@@ -184,10 +184,10 @@ func (l *Line) Fill(collect func(p *Param, err error) bool) error {
 
 // described names what was given, and where if it is not on the line.
 func (p *Param) described() string {
-	switch p.Source {
-	case argumentSource:
+	switch {
+	case p.Source == argumentSource:
 		return argument(p)
-	case "flag --" + p.Name:
+	case p.isOnLine():
 		return "--" + p.Name
 	}
 	return "--" + p.Name + " (" + p.Source + ")"
