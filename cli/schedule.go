@@ -66,19 +66,48 @@ func (c *schedule) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return err
 	}
-	return s.print(func(w io.Writer) {
+	over := endOf(t, time.Now())
+	printed := s.print(func(w io.Writer) {
 		done := "scheduled"
 		switch {
-		case !t.Created && c.Replace:
+		case over != nil:
+			return
+		case t.Created:
+		case c.Replace:
 			done = "replaced"
-		case !t.Created:
+		case t.State == client.Held:
+			fmt.Fprintf(w, "%s is there already: held, with %s left\n", t.ID, roundedText(time.Duration(t.Remaining)))
+			return
+		case stateText(t) == string(client.Pending):
 			done = "there already"
+		default:
+			done = "there already, and " + stateText(t)
 		}
 		fmt.Fprintf(w, "%s is %s: due %s\n", t.ID, done, instantText(t.DueAt, time.Now()))
 		if slip != "" {
 			fmt.Fprintf(w, "It is the first task of %s. Was it for %s? Then: lapse cancel %s\n", c.Topic, slip, t.ID)
 		}
 	})
+	return errors.Join(printed, over)
+}
+
+// A keptTask is the error of a repeated request whose task is finished and kept: the request
+// schedules nothing.
+type keptTask struct{ text string }
+
+func (e *keptTask) Error() string { return e.text }
+func (e *keptTask) Unwrap() error { return client.ErrNotFound }
+
+// endOf returns a keptTask if the task is finished, else nil.
+func endOf(t *client.Task, now time.Time) error {
+	if t.State != client.Finished {
+		return nil
+	}
+	when := ""
+	if t.FinishedAt != nil {
+		when = " " + instantText(*t.FinishedAt, now)
+	}
+	return &keptTask{fmt.Sprintf("nothing is scheduled: %s was scheduled before, and is %s%s; another --id makes a new task", t.ID, stateText(t), when)}
 }
 
 func (c *schedule) check(bad *faults) {

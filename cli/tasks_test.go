@@ -39,6 +39,30 @@ func TestScheduleCommand(t *testing.T) {
 	}
 }
 
+// A repeated request says what has become of the task, and ends with another code if it is over.
+func TestScheduleAgainTellsTheState(t *testing.T) {
+	s := newShell(t)
+	s.prints([]string{"topics", "set", "kept", "--keep-finished", "1h", "--max-attempts", "1"}, "kept")
+	again := func(id string) []string { return []string{"schedule", "kept", "--id", id, "--delay", "1h"} }
+	for _, id := range []string{"cancelled", "delivered", "dead", "held", "ready"} {
+		s.prints(again(id), id+" is scheduled: due in 1h (")
+	}
+	s.prints([]string{"hold", "held"}, "held")
+	s.prints(again("held"), "held is there already: held, with 1h left")
+	s.prints([]string{"cancel", "cancelled"}, "is cancelled")
+	s.fails(exitNotFound, again("cancelled"), "nothing is scheduled: cancelled was scheduled before, and is finished, cancelled ")
+	for _, verb := range []string{"ack", "bury"} {
+		id := map[string]string{"ack": "delivered", "bury": "dead"}[verb]
+		s.prints([]string{"fire", id}, id)
+		receipt := s.object("reserve", "kept")["receipt"].(string)
+		s.prints([]string{verb, receipt}, "1")
+	}
+	s.fails(exitNotFound, again("delivered"), "nothing is scheduled: delivered was scheduled before, and is finished, delivered ")
+	s.fails(exitConflict, again("dead"), "The task is dead")
+	s.prints([]string{"fire", "ready"}, "ready")
+	s.prints(again("ready"), "ready is there already, and ready: due ")
+}
+
 // A task's own delivery, one by one and from a file.
 func TestScheduleWithDelivery(t *testing.T) {
 	s := newShell(t)
