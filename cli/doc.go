@@ -30,7 +30,8 @@
 //	3  the address, the data directory, the file of an export or the node's name
 //	   is in use by another process, another one has taken the tasks over, or a
 //	   newer version has written them: starting again at once would not help
-//	4  the task is unknown or finished; the topic, the group or the node is unknown
+//	4  the task is unknown or finished; the topic, the group or the node is unknown; nothing was
+//	   found to import
 //	5  the state forbids it: the task is being delivered or dead, the id is taken,
 //	   the receipt is stale, the settings have changed
 //	6  the server cannot be reached, is unavailable or overloaded, or the outcome is

@@ -139,7 +139,7 @@ answered.
 | 1 | failed: the message says why |
 | 2 | a defect of Lapse: it has panicked, standard error tells where |
 | 3 | the address, the data directory, the file of an export or the node's name is in use, another server has taken the tasks over, or a newer version has written them |
-| 4 | the task is unknown or finished; the topic, the group or the node is unknown |
+| 4 | the task is unknown or finished; the topic, the group or the node is unknown; nothing was found to import |
 | 5 | the state forbids it: the task is being delivered or dead, the id is taken, the receipt is stale, the settings have changed |
 | 6 | the server cannot be reached, is unavailable or overloaded, or the outcome is unknown: try again |
 | 7 | not allowed: the token is missing or unknown, or does not open this |

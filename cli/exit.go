@@ -49,7 +49,7 @@ var exits = []struct {
 	{exitUnavailable, []error{movein.ErrSource}},
 	{exitUnavailable, []error{client.ErrUnknown, client.ErrUnavailable, client.ErrUnreachable, client.ErrOverloaded}},
 	{exitConflict, []error{client.ErrDelivering, client.ErrDead, client.ErrNotDead, client.ErrExists, client.ErrStale, client.ErrRevision, client.ErrHandled, client.ErrInUse, client.ErrNoSuccessor, client.ErrNoBackup}},
-	{exitNotFound, []error{client.ErrNotFound, client.ErrNoTopic, client.ErrNoNode}},
+	{exitNotFound, []error{client.ErrNotFound, client.ErrNoTopic, client.ErrNoNode, movein.ErrNothing}},
 }
 
 func exitOf(err error) int {

@@ -180,3 +180,14 @@ func TestImportBeanstalkdFlags(t *testing.T) {
 		t.Errorf("exit code %d, %s", code, errs)
 	}
 }
+
+// A tube that is none imports nothing, says which there are, and makes no topic.
+func TestImportBeanstalkdNothing(t *testing.T) {
+	s, addr := newShell(t), startBeanstalkd(t)
+	putJob(t, beanstalk.NewTube(dialBeanstalkd(t, addr), "mail"), "a", time.Hour)
+	s.fails(exitNotFound, []string{"import", "beanstalkd", "--from", addr, "--tube", "mial", "--topic", "t"},
+		"nothing was found to import: no job is ready or delayed in the tubes that were looked at; its tubes are default, mail")
+	if topics := s.lines("topics", "list"); len(topics) > 0 {
+		t.Errorf("topics %v", topics)
+	}
+}

@@ -138,6 +138,9 @@ func (r *importRun) end(ctx context.Context, err error) error {
 	if interrupted {
 		err = errInterrupted
 	}
+	if errors.Is(err, movein.ErrNothing) && !r.json {
+		return err
+	}
 	if printErr := r.summary(interrupted); printErr != nil && err == nil {
 		err = printErr
 	}

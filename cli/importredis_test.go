@@ -127,7 +127,7 @@ func TestImportRedis(t *testing.T) {
 	}
 	// A Redis that is empty has lost its keys, and none of them was deleted.
 	source.Do("FLUSHALL")
-	wantCounts(t, "of an empty Redis", s.imported(importingFrom(source.URL(), "--cancel-gone")...), map[string]int{})
+	s.fails(exitNotFound, importingFrom(source.URL(), "--cancel-gone"), "no task is cancelled because its key is gone", "nothing was found to import")
 }
 
 // What Lapse has delivered is not delivered again, also if the key is there still, as with a clock
@@ -348,4 +348,30 @@ func TestImportOldRedis(t *testing.T) {
 	if got := s.imported(importingFrom(source.URL())...); got["moved"] != 1 {
 		t.Errorf("after EXPIRE: counted %v", got)
 	}
+}
+
+// An import that finds nothing says what there is, ends with a code of its own, and makes no topic.
+func TestImportOfNothing(t *testing.T) {
+	s, source := newShell(t), redistest.Start(t)
+	nothing := func(args []string, parts ...string) {
+		t.Helper()
+		s.fails(exitNotFound, args, append(parts, "nothing was found to import")...)
+		if code, out, _ := s.run(append(args, "--json")...); code != exitNotFound || s.counts(out)["imported"] > 0 {
+			t.Errorf("%q: exit code %d, %s", args, code, out)
+		}
+		if topics := s.lines("topics", "list"); len(topics) > 0 {
+			t.Errorf("%q: topics %v", args, topics)
+		}
+	}
+	nothing(importingFrom(source.URL()), `no key matches "order:*"`, "it has no databases with keys")
+	source.Do("SET", "orders:1", "v", "EX", 3600)
+	nothing(importingFrom(source.URL()), "its databases with keys are the one that was read: db0 (keys: 1, such as \"orders:1\")")
+	nothing(importingFrom(source.URL()+"/3"), "its databases with keys are db0 (keys: 1)")
+	source.Do("SET", "order:1", "v")
+	nothing(importingFrom(source.URL()), `no key that matches "order:*" has a TTL`)
+
+	asynq := []string{"import", "asynq", "--from", source.URL(), "--topic", "t"}
+	nothing(asynq, "it has no queues of asynq")
+	source.Do("SADD", "asynq:queues", "low", "default")
+	nothing(append(asynq, "--queue", "defualt"), "its queues of asynq are default, low")
 }

@@ -85,3 +85,23 @@ func (c *Counts) Accepted() int64 { return c.Imported.Load() + c.Repeated.Load()
 
 // ErrSource is wrapped by errors of the source, which cannot be reached or used.
 var ErrSource = errors.New("the source cannot be read")
+
+// ErrNothing is wrapped by the error of an import that has found nothing to import, mostly for
+// a slip in the name of what to import. The error says what the source has.
+var ErrNothing = errors.New("nothing was found to import")
+
+// Nothing makes an ErrNothing. why says what was looked for. has are the names of the things that
+// the source has.
+func Nothing(why, things string, has []string) error {
+	if len(has) == 0 {
+		return fmt.Errorf("%w: %s; it has no %s", ErrNothing, why, things)
+	}
+	more := ""
+	if n := len(has) - namesTold; n > 0 {
+		has, more = has[:namesTold], fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Errorf("%w: %s; its %s are %s%s", ErrNothing, why, things, strings.Join(has, ", "), more)
+}
+
+// namesTold is how many names an ErrNothing has at most.
+const namesTold = 10

@@ -49,7 +49,7 @@ func setKey(queue, set string) string { return "asynq:{" + queue + "}:" + set }
 func taskKey(queue, id string) string { return "asynq:{" + queue + "}:t:" + id }
 
 // Run imports the sets of all queues. Errors: ErrServers, those of movein.Writer, movein.ErrSource,
-// that of the context.
+// movein.ErrNothing, that of the context.
 func Run(ctx context.Context, o Options) error {
 	if !o.WhileRunning {
 		if err := o.checkServers(ctx); err != nil {
@@ -57,13 +57,14 @@ func Run(ctx context.Context, o Options) error {
 		}
 	}
 	o.Writer.Moves = true
+	all, err := o.Redis.SMembers(ctx, "asynq:queues").Result()
+	if err != nil {
+		return sourceError(ctx, err)
+	}
+	slices.Sort(all)
 	queues := o.Queues
 	if len(queues) == 0 {
-		var err error
-		if queues, err = o.Redis.SMembers(ctx, "asynq:queues").Result(); err != nil {
-			return sourceError(ctx, err)
-		}
-		slices.Sort(queues)
+		queues = all
 	}
 	sets := []string{"scheduled", "retry"}
 	size := int64(0)
@@ -86,7 +87,10 @@ func Run(ctx context.Context, o Options) error {
 			}
 		}
 	}
-	return nil
+	if o.Writer.Counts.Read.Load() > 0 {
+		return nil
+	}
+	return movein.Nothing("no task is scheduled or retried in the queues that were looked at", "queues of asynq", all)
 }
 
 func (o *Options) checkServers(ctx context.Context) error {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"strconv"
 	"time"
 
@@ -61,13 +62,14 @@ type job struct {
 	due   time.Time // zero: now
 }
 
-// Run imports all tubes. Errors: those of movein.Writer, movein.ErrSource, that of the context.
+// Run imports all tubes. Errors: those of movein.Writer, movein.ErrSource, movein.ErrNothing, that
+// of the context.
 func Run(ctx context.Context, o Options) error {
 	conn, err := dial(ctx, o.Addr)
 	if err != nil {
 		return err
 	}
-	names, err := tubesOf(conn, &o)
+	names, all, err := tubesOf(conn, &o)
 	_ = conn.Close()
 	if err != nil {
 		return err
@@ -82,23 +84,26 @@ func Run(ctx context.Context, o Options) error {
 			return nil
 		})
 	}
-	return group.Wait()
+	if err := group.Wait(); err != nil || o.Writer.Counts.Read.Load() > 0 {
+		return err
+	}
+	return movein.Nothing("no job is ready or delayed in the tubes that were looked at", "tubes", all)
 }
 
-// tubesOf returns the tubes to import, and tells their size.
-func tubesOf(conn *beanstalk.Conn, o *Options) ([]string, error) {
-	names := o.Tubes
-	if len(names) == 0 {
-		var err error
-		if names, err = conn.ListTubes(); err != nil {
-			return nil, sourceError(err)
-		}
+// tubesOf returns the tubes to import and all that there are, and tells the size of the former.
+func tubesOf(conn *beanstalk.Conn, o *Options) (names, all []string, err error) {
+	if all, err = conn.ListTubes(); err != nil {
+		return nil, nil, sourceError(err)
+	}
+	slices.Sort(all)
+	if names = o.Tubes; len(names) == 0 {
+		names = all
 	}
 	size := int64(0)
 	for _, name := range names {
 		stats, err := beanstalk.NewTube(conn, name).Stats()
 		if err != nil && !errors.Is(err, beanstalk.ErrNotFound) {
-			return nil, sourceError(err)
+			return nil, nil, sourceError(err)
 		}
 		for _, kind := range []string{"current-jobs-ready", "current-jobs-delayed"} {
 			n, _ := strconv.ParseInt(stats[kind], 10, 64)
@@ -108,7 +113,7 @@ func tubesOf(conn *beanstalk.Conn, o *Options) ([]string, error) {
 	if o.Size != nil {
 		o.Size(size)
 	}
-	return names, nil
+	return names, all, nil
 }
 
 // importTube imports a tube over a connection of its own. Its end gives back what is reserved.

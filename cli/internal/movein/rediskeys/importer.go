@@ -3,6 +3,7 @@ package rediskeys
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -46,8 +47,8 @@ type Options struct {
 	Rescan time.Duration
 	// Configure: with Watch, the notifications of the source are switched on.
 	Configure bool
-	// Prepare is called with the topic before its first task, once nothing speaks against the
-	// import.
+	// Prepare is called with the topic before its tasks are written, and with Watch once nothing
+	// speaks against the import. Several calls may run at once.
 	Prepare func(ctx context.Context, topic string) error
 	// Tell is called with lines for the operator.
 	Tell func(format string, args ...any)
@@ -68,7 +69,7 @@ type importer struct {
 }
 
 // Run imports. With Watch it returns nil when ctx ends, otherwise its cause. Errors: those of
-// movein.Writer, and movein.ErrSource.
+// movein.Writer, movein.ErrSource, and without Watch movein.ErrNothing.
 func Run(ctx context.Context, o Options) error {
 	s, err := newSource(ctx, o.Redis)
 	if err != nil {
@@ -86,13 +87,31 @@ func Run(ctx context.Context, o Options) error {
 	if o.Watch {
 		return m.follow(ctx)
 	}
-	if err := m.Prepare(ctx, m.Topic); err != nil {
-		return err
-	}
 	if err := m.scan(ctx); err != nil {
 		return err
 	}
-	return m.compare(ctx, func(context.Context) error { return nil })
+	if err := m.compare(ctx, func(context.Context) error { return nil }); err != nil {
+		return err
+	}
+	return m.nothing(ctx)
+}
+
+// nothing returns a movein.ErrNothing if the import has found no key with a TTL, and no task of an
+// earlier import to cancel.
+func (m *importer) nothing(ctx context.Context) error {
+	c := m.counts
+	if c.Read.Load() > c.NoTTL.Load()+c.Gone.Load() || c.Cancelled.Load() > 0 {
+		return nil
+	}
+	why := fmt.Sprintf("no key matches %q", m.Match)
+	if c.NoTTL.Load() > 0 {
+		why = fmt.Sprintf("no key that matches %q has a TTL", m.Match)
+	}
+	databases, err := m.source.databases(ctx)
+	if err != nil {
+		return err
+	}
+	return movein.Nothing(why, "databases with keys", databases)
 }
 
 // write creates or moves the tasks of keys that have a TTL.
@@ -112,6 +131,9 @@ func (m *importer) write(ctx context.Context, all []deadline) error {
 	}
 	if len(requests) == 0 {
 		return nil
+	}
+	if err := m.Prepare(ctx, m.Topic); err != nil {
+		return err
 	}
 	outcomes, err := m.Writer.Write(ctx, requests)
 	if err != nil {

@@ -146,3 +146,30 @@ func passing(err error) bool {
 	}
 	return false
 }
+
+// databases names the databases that have keys, with an example from the one that is read.
+func (s *source) databases(ctx context.Context) (all []string, err error) {
+	nodes, err := s.nodes(ctx)
+	for _, node := range nodes {
+		text, infoErr := node.Info(ctx, "keyspace").Result()
+		if infoErr != nil { // the rights of the user may not reach so far
+			all = append(all, "unknown: "+infoErr.Error())
+		}
+		for line := range strings.Lines(text) {
+			name, figures, ok := strings.Cut(strings.TrimSpace(line), ":keys=")
+			if !ok {
+				continue
+			}
+			keys, _, _ := strings.Cut(figures, ",")
+			name = fmt.Sprintf("%s (keys: %s", name, keys)
+			if strings.HasPrefix(line, fmt.Sprintf("db%d:", s.db)) {
+				name = "the one that was read: " + name
+				if some, _, err := node.Scan(ctx, 0, "", 5).Result(); err == nil && len(some) > 0 {
+					name += fmt.Sprintf(", such as %.100q", some[0])
+				}
+			}
+			all = append(all, name+")")
+		}
+	}
+	return all, err
+}
