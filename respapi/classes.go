@@ -88,9 +88,10 @@ type want struct {
 	keyspace bool    // channels of keys
 }
 
-// wantOf returns what the subscribers of a channel, or of a pattern, may hear.
-func wantOf(name string, pattern bool) (w want) {
-	if !pattern {
+// wantOf returns what the subscribers of a channel, or of a pattern, may hear. pattern is nil for a
+// channel.
+func wantOf(name string, pattern *glob.Pattern) (w want) {
+	if pattern == nil {
 		if event, ok := strings.CutPrefix(name, keyeventPrefix); ok {
 			w.keyevent = eventNames[event]
 		}
@@ -98,7 +99,7 @@ func wantOf(name string, pattern bool) (w want) {
 		return w
 	}
 	for event, class := range eventNames {
-		if glob.Match(name, keyeventPrefix+event) {
+		if pattern.Match(keyeventPrefix + event) {
 			w.keyevent |= class
 		}
 	}

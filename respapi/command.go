@@ -1,11 +1,10 @@
 package respapi
 
 import (
+	"bytes"
 	"maps"
 	"slices"
 	"strings"
-
-	"github.com/lapsehq/lapse/respapi/internal/glob"
 )
 
 // commandVerbs returns the subcommands of COMMAND.
@@ -206,8 +205,11 @@ func runCommandList(x *call) {
 		category := strings.ToLower(string(rest[2]))
 		keep = func(v *verb) bool { return slices.Contains(v.categories(), category) }
 	case is(rest[1], "pattern"):
-		pattern := strings.ToLower(string(rest[2]))
-		keep = func(v *verb) bool { return glob.Match(pattern, v.fullName()) }
+		pattern, ok := x.pattern(bytes.ToLower(rest[2]))
+		if !ok {
+			return
+		}
+		keep = func(v *verb) bool { return pattern.Match(v.fullName()) }
 	default:
 		x.out.Error(errSyntax)
 		return

@@ -1,10 +1,9 @@
 package respapi
 
 import (
+	"bytes"
 	"strconv"
 	"strings"
-
-	"github.com/lapsehq/lapse/respapi/internal/glob"
 )
 
 const notifyParameter = "notify-keyspace-events"
@@ -33,13 +32,20 @@ func always(value string) func(*Server) string { return func(*Server) string { r
 
 // runConfigGet answers CONFIG GET with the parameters that match a pattern, each of them once.
 func runConfigGet(x *call) {
+	wanted := make([]bool, len(parameters))
+	for _, text := range x.args[2:] {
+		pattern, ok := x.pattern(bytes.ToLower(text))
+		if !ok {
+			return
+		}
+		for i, p := range parameters {
+			wanted[i] = wanted[i] || pattern.Match(p.name)
+		}
+	}
 	var found []parameter
-	for _, p := range parameters {
-		for _, pattern := range x.args[2:] {
-			if glob.Match(strings.ToLower(string(pattern)), p.name) {
-				found = append(found, p)
-				break
-			}
+	for i, p := range parameters {
+		if wanted[i] {
+			found = append(found, p)
 		}
 	}
 	x.out.Map(len(found))

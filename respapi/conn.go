@@ -212,16 +212,26 @@ func (c *conn) flush() error {
 // Arguments of the command are not valid in f, nor after it. It reports whether the client is still
 // there, as far as is known. How long it takes does not count as time of the command.
 func (x *call) blocked(f func(ctx context.Context)) bool {
-	c, since := x.c, time.Now()
+	since := time.Now()
 	defer func() { x.waited += time.Since(since) }()
-	if err := c.flush(); err != nil {
-		c.ending = true
+	if err := x.c.flush(); err != nil {
+		x.c.ending = true
 		return false
 	}
+	return x.whileThere(0, f)
+}
+
+// whileThere calls f, which takes long. Its context ends when the server ends, or when the client
+// has left; that is looked for once f has taken this long. The rest is as of blocked.
+func (x *call) whileThere(unwatched time.Duration, f func(ctx context.Context)) bool {
+	c := x.c
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
+	if c.ending { // a command before it in the transaction has found that out
+		cancel()
+	}
 	ended, left := make(chan struct{}), false
-	go func() {
+	watch := time.AfterFunc(unwatched, func() {
 		defer close(ended)
 		for {
 			if err := c.in.Peek(); err != nil {
@@ -232,11 +242,13 @@ func (x *call) blocked(f func(ctx context.Context)) bool {
 				return
 			}
 		}
-	}()
+	})
 	f(ctx)
-	c.interrupt()
-	<-ended
-	_ = c.nc.SetReadDeadline(time.Time{})
+	if !watch.Stop() {
+		c.interrupt()
+		<-ended
+		_ = c.nc.SetReadDeadline(time.Time{})
+	}
 	if left || c.server.ending.Err() != nil {
 		c.ending = true
 	}

@@ -9,20 +9,21 @@ import (
 
 // The texts of Redis for what its clients know.
 const (
-	errSyntax       = "ERR syntax error"
-	errNotInteger   = "ERR value is not an integer or out of range"
-	errWrongType    = "WRONGTYPE Operation against a key holding the wrong kind of value"
-	errStringLarge  = "ERR string exceeds maximum allowed size (proto-max-bulk-len)"
-	errNoKey        = "ERR no such key"
-	errLoading      = "LOADING Redis is loading the dataset in memory"
-	errNoAuth       = "NOAUTH Authentication required."
-	errWrongPass    = "WRONGPASS invalid username-password pair or user is disabled."
-	errNestedMulti  = "ERR MULTI calls can not be nested"
-	errAborted      = "EXECABORT Transaction discarded because of previous errors."
-	errMaxClients   = "ERR max number of clients reached"
-	errKeyTooLong   = "ERR the key must be at most 512 bytes long"
-	errUnread       = "TRYAGAIN too many answers wait for clients that do not read them; nothing was done"
-	errCommandLarge = "ERR Protocol error: the command is too large"
+	errSyntax        = "ERR syntax error"
+	errNotInteger    = "ERR value is not an integer or out of range"
+	errWrongType     = "WRONGTYPE Operation against a key holding the wrong kind of value"
+	errStringLarge   = "ERR string exceeds maximum allowed size (proto-max-bulk-len)"
+	errNoKey         = "ERR no such key"
+	errLoading       = "LOADING Redis is loading the dataset in memory"
+	errNoAuth        = "NOAUTH Authentication required."
+	errWrongPass     = "WRONGPASS invalid username-password pair or user is disabled."
+	errNestedMulti   = "ERR MULTI calls can not be nested"
+	errAborted       = "EXECABORT Transaction discarded because of previous errors."
+	errChannelDenied = "NOPERM this token has no permissions to access one of the channels used as arguments"
+	errMaxClients    = "ERR max number of clients reached"
+	errKeyTooLong    = "ERR the key must be at most 512 bytes long"
+	errUnread        = "TRYAGAIN too many answers wait for clients that do not read them; nothing was done"
+	errCommandLarge  = "ERR Protocol error: the command is too large"
 )
 
 // errorText returns the answer for an error of the scheduler. An error without an entry here is one

@@ -1,19 +1,26 @@
 package respapi
 
 import (
+	"errors"
+	"maps"
+	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/lapsehq/lapse/respapi/internal/glob"
 	"github.com/lapsehq/lapse/respapi/internal/resp"
 )
 
 // Bounds of subscriptions.
 const (
 	mostSubscriptions     = 10_000  // channels and patterns of a connection
-	mostSubscriptionBytes = 1 << 20 // of their names
+	mostSubscriptionBytes = 2 << 20 // of them, as weight counts them
 	mostHubSubscriptions  = 1_000_000
 	mostHubBytes          = 256 << 20
+	// mostChannelName is how long the name of a channel is at most, as that of a pattern.
+	mostChannelName = glob.MaxPattern
 
 	// batchBytes is how many bytes for a subscriber are gathered before they go to its output.
 	batchBytes = 64 << 10
@@ -31,8 +38,9 @@ type hub struct {
 	channels    map[string]*entry
 	patterns    map[string]*entry
 	subscribers map[*subscriber]struct{}
-	total       int // subscriptions, each of a connection counted
-	bytes       int // of their names
+	order       []*entry // patterns as a list that is never changed; nil: it has to be made anew
+	total       int      // subscriptions, each of a connection counted
+	bytes       int      // of them
 	keyevents   [32]int
 	keyspaces   int // entries that may hear channels of keys
 	dirty       []*subscriber
@@ -45,9 +53,17 @@ type hub struct {
 // An entry has the subscribers of a channel or a pattern.
 type entry struct {
 	name    string
-	pattern bool
+	pattern *glob.Pattern // nil: it is a channel
 	want    want
 	all     []*subscriber
+}
+
+// weight returns how many bytes an entry has: those of its name and of its pattern.
+func (e *entry) weight() int {
+	if e.pattern == nil {
+		return len(e.name)
+	}
+	return len(e.name) + e.pattern.Size()
 }
 
 // A subscriber is a connection that has subscribed to something.
@@ -93,29 +109,46 @@ func (u *subscriber) hears(topic string) bool {
 	return u.caller != nil && u.caller.may(ScopeReceive) && (u.caller.Grant == nil || topic != "" && u.caller.Grant.Allows(topic))
 }
 
-// addLocked subscribes. It reports false if there are too many subscriptions.
-func (h *hub) addLocked(u *subscriber, name string, pattern bool) bool {
+var errChannelLong = "ERR the name of a channel must be at most " + strconv.Itoa(mostChannelName) + " bytes long"
+
+// errSubscriptions is returned by addLocked if there are too many subscriptions.
+var errSubscriptions = errors.New("too many subscriptions")
+
+// addLocked subscribes. Errors: errSubscriptions; that of glob.Compile.
+func (h *hub) addLocked(u *subscriber, name string, pattern bool) error {
 	if _, ok := u.of(pattern)[name]; ok {
-		return true
-	}
-	if u.count() >= mostSubscriptions || u.bytes+len(name) > mostSubscriptionBytes ||
-		h.total >= mostHubSubscriptions || h.bytes+len(name) > mostHubBytes {
-		return false
+		return nil
 	}
 	e := h.of(pattern)[name]
-	if e == nil {
-		e = &entry{name: name, pattern: pattern, want: wantOf(name, pattern)}
+	fresh := e == nil
+	if fresh {
+		e = &entry{name: name}
+		if pattern {
+			p, err := glob.Compile(name)
+			if err != nil {
+				return err
+			}
+			e.pattern = p
+		}
+		e.want = wantOf(name, e.pattern)
+	}
+	if u.count() >= mostSubscriptions || u.bytes+e.weight() > mostSubscriptionBytes ||
+		h.total >= mostHubSubscriptions || h.bytes+e.weight() > mostHubBytes {
+		return errSubscriptions
+	}
+	if fresh {
 		h.of(pattern)[name] = e
+		h.order = nil
 		h.weighLocked(e, 1)
 	}
 	u.of(pattern)[name] = len(e.all)
 	e.all = append(e.all, u)
 	h.subscribers[u] = struct{}{}
 	h.total++
-	u.bytes += len(name)
-	h.bytes += len(name)
+	u.bytes += e.weight()
+	h.bytes += e.weight()
 	h.reviewLocked()
-	return true
+	return nil
 }
 
 // removeLocked ends a subscription, if there is one.
@@ -133,15 +166,24 @@ func (h *hub) removeLocked(u *subscriber, name string, pattern bool) {
 	delete(u.of(pattern), name)
 	if last == 0 {
 		delete(h.of(pattern), name)
+		h.order = nil
 		h.weighLocked(e, -1)
 	}
 	h.total--
-	u.bytes -= len(name)
-	h.bytes -= len(name)
+	u.bytes -= e.weight()
+	h.bytes -= e.weight()
 	if u.count() == 0 {
 		delete(h.subscribers, u)
 	}
 	h.reviewLocked()
+}
+
+// orderLocked returns all patterns. The result stays as it is when h.mu is released.
+func (h *hub) orderLocked() []*entry {
+	if h.order == nil {
+		h.order = slices.Collect(maps.Values(h.patterns))
+	}
+	return h.order
 }
 
 // weighLocked counts what an entry wants.

@@ -5,7 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lapsehq/lapse/respapi/internal/glob"
 	"github.com/lapsehq/lapse/respapi/internal/resp"
 )
 
@@ -17,21 +16,34 @@ type message struct {
 	dry           bool   // it is only counted who would get it
 }
 
-// publish sends a message to the subscribers of a channel, and returns how many there are.
+// publish sends a message to the subscribers of a channel, and returns how many there are. It
+// matches patterns without the mutex, so that this makes no other message wait.
 func (h *hub) publish(channel, text string) (n int) {
 	h.mu.Lock()
+	patterns := h.orderLocked()
+	h.mu.Unlock()
+	patterns = matched(patterns, channel)
+	h.mu.Lock()
 	defer h.mu.Unlock()
-	m := &message{channel: channel, text: text, ofKey: strings.HasPrefix(channel, "__key")}
-	if e := h.channels[channel]; e != nil {
-		n = h.sendLocked(e, m)
-	}
-	for name, e := range h.patterns {
-		if glob.Match(name, channel) {
-			n += h.sendLocked(e, m)
-		}
-	}
+	n = h.sendBothLocked(patterns, &message{channel: channel, text: text, ofKey: isOfKeys(channel)})
 	h.flushLocked()
 	return n
+}
+
+// matched returns those of the patterns that a channel matches.
+func matched(patterns []*entry, channel string) (found []*entry) {
+	for _, e := range patterns {
+		if e.pattern.Match(channel) {
+			found = append(found, e)
+		}
+	}
+	return found
+}
+
+// isOfKeys reports whether a channel, or a pattern, is one of those on which the server tells of
+// keys.
+func isOfKeys[T ~string | ~[]byte](channel T) bool {
+	return strings.HasPrefix(string(channel), "__key")
 }
 
 // publishEvents sends events about keys of one topic. heard says of each whether a subscriber got
@@ -43,6 +55,14 @@ func (h *hub) publishEvents(class classes, topic, event string, keys []string) (
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	listeners, spaces := h.audienceLocked(class, event)
+	ofKeys := make([][]*entry, len(keys))
+	if len(spaces) > 0 {
+		h.mu.Unlock() // as in publish
+		for i, key := range keys {
+			ofKeys[i] = matched(spaces, keyspacePrefix+key)
+		}
+		h.mu.Lock()
+	}
 	heard = make([]bool, len(keys))
 	for dry := false; ; dry = true {
 		some := false
@@ -51,7 +71,7 @@ func (h *hub) publishEvents(class classes, topic, event string, keys []string) (
 			n := 0
 			if h.flags&toKeyspace != 0 && h.keyspaces > 0 {
 				m.channel, m.text = keyspacePrefix+key, event
-				n = h.sendKeyspaceLocked(spaces, m)
+				n = h.sendBothLocked(ofKeys[i], m)
 			}
 			m.channel, m.text = keyeventPrefix+event, key
 			for _, e := range listeners {
@@ -80,8 +100,8 @@ func (h *hub) audienceLocked(class classes, event string) (listeners, spaces []*
 			listeners = append(listeners, e)
 		}
 	}
-	for name, e := range h.patterns {
-		if h.flags&toKeyevent != 0 && e.want.keyevent&class != 0 && glob.Match(name, keyeventPrefix+event) {
+	for _, e := range h.orderLocked() {
+		if h.flags&toKeyevent != 0 && e.want.keyevent&class != 0 && e.pattern.Match(keyeventPrefix+event) {
 			listeners = append(listeners, e)
 		}
 		if h.flags&toKeyspace != 0 && e.want.keyspace {
@@ -91,15 +111,13 @@ func (h *hub) audienceLocked(class classes, event string) (listeners, spaces []*
 	return listeners, spaces
 }
 
-// sendKeyspaceLocked sends to the subscribers of a key's channel, and to those of the patterns.
-func (h *hub) sendKeyspaceLocked(patterns []*entry, m *message) (n int) {
+// sendBothLocked sends to the subscribers of a channel, and to those of the patterns.
+func (h *hub) sendBothLocked(patterns []*entry, m *message) (n int) {
 	if e := h.channels[m.channel]; e != nil {
 		n = h.sendLocked(e, m)
 	}
 	for _, e := range patterns {
-		if glob.Match(e.name, m.channel) {
-			n += h.sendLocked(e, m)
-		}
+		n += h.sendLocked(e, m)
 	}
 	return n
 }
@@ -138,7 +156,7 @@ func (h *hub) sendLocked(e *entry, m *message) (n int) {
 
 // encode writes a message as the subscribers of an entry get it.
 func encode(w *resp.Writer, e *entry, m *message) {
-	if e.pattern {
+	if e.pattern != nil {
 		w.Push(4)
 		w.Text("pmessage")
 		w.Text(e.name)

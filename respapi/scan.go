@@ -1,6 +1,8 @@
 package respapi
 
 import (
+	"context"
+	"errors"
 	"math/rand/v2"
 	"slices"
 	"strconv"
@@ -13,9 +15,16 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
+// errTakesLong is what atLength answers when the time is over.
+var errTakesLong = errors.New("the command takes too long; use SCAN, or a pattern with fewer asterisks")
+
 const (
-	// keysWithin is how long KEYS may take.
+	// keysWithin is how long a command that looks at all keys may take, and one page of them.
 	keysWithin = 30 * time.Second
+	// unwatchedFor is how long it takes before it looks whether its client is still there.
+	unwatchedFor = time.Second
+	// matchesAtOnce is how many names are matched before the time and the client are looked at.
+	matchesAtOnce = 64
 	// cursorCells is how many cursors there are: those of Scheduler.Scan.
 	cursorCells = 1 << 48
 )
@@ -41,18 +50,66 @@ func (s *Server) scanQuery(cursor uint64, limit int) tasks.ScanQuery {
 	return q
 }
 
-// page returns the keys of a page of the scheduler's scan that match a pattern; nil: all.
-func (x *call) page(cursor uint64, limit int, pattern []byte) (names []string, next uint64, err error) {
-	p, err := x.scheduler().Scan(x.ctx, x.c.server.scanQuery(cursor, limit))
+// pattern reads a pattern. It answers and reports false if it is too long.
+func (x *call) pattern(text []byte) (p *glob.Pattern, ok bool) {
+	p, err := glob.Compile(text)
+	if err != nil {
+		x.out.Error("ERR " + err.Error())
+	}
+	return p, err == nil
+}
+
+// matching returns those of the names that match a pattern; nil: all. Error: that of ctx, which may
+// end meanwhile.
+func matching(ctx context.Context, pattern *glob.Pattern, names []string) (found []string, err error) {
+	if pattern == nil {
+		return names, nil
+	}
+	for i, name := range names {
+		if i%matchesAtOnce == 0 && ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		if pattern.Match(name) {
+			found = append(found, name)
+		}
+	}
+	return found, nil
+}
+
+// atLength calls f, which may take as long as keysWithin, and only while the client is there. It
+// answers an error of f. It reports false after an error.
+func (x *call) atLength(f func(ctx context.Context) error) bool {
+	var err error
+	x.whileThere(unwatchedFor, func(ctx context.Context) {
+		ctx, cancel := context.WithTimeout(ctx, keysWithin)
+		defer cancel()
+		if err = f(ctx); err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			err = errTakesLong
+		}
+	})
+	if err != nil {
+		x.fail(err)
+	}
+	return err == nil
+}
+
+// page returns the keys of a page of the scheduler's scan that match a pattern; nil: all. Errors:
+// those of Scheduler.Scan, that of ctx.
+func (x *call) page(ctx context.Context, cursor uint64, limit int, pattern *glob.Pattern) (names []string, next uint64, err error) {
+	p, err := x.scheduler().Scan(ctx, x.c.server.scanQuery(cursor, limit))
+	if err != nil {
+		return nil, 0, err
+	}
 	for i := range p.Tasks {
 		t := &p.Tasks[i].Task
 		if !isLive(t) {
 			continue
 		}
-		if name, ok := x.c.server.nameOf(t); ok && (pattern == nil || glob.Match(pattern, name)) {
+		if name, ok := x.c.server.nameOf(t); ok {
 			names = append(names, name)
 		}
 	}
+	names, err = matching(ctx, pattern, names)
 	return names, p.Cursor, err
 }
 
@@ -64,7 +121,8 @@ func runScan(x *call) {
 		x.out.Error("ERR invalid cursor")
 		return
 	}
-	count, pattern, ofType := 10, []byte(nil), true
+	count, ofType := 10, true
+	var pattern *glob.Pattern
 	for rest := x.args[2:]; len(rest) > 0; rest = rest[2:] {
 		switch {
 		case len(rest) == 1:
@@ -82,8 +140,8 @@ func runScan(x *call) {
 			}
 			count = int(min(n, task.MaxScan))
 		case is(rest[0], "match"):
-			if pattern = rest[1]; string(pattern) == "*" {
-				pattern = nil
+			if pattern, ok = x.pattern(rest[1]); !ok {
+				return
 			}
 		case is(rest[0], "type"):
 			ofType = is(rest[1], "string")
@@ -92,9 +150,12 @@ func runScan(x *call) {
 			return
 		}
 	}
-	names, next, err := x.page(cursor, count, pattern)
-	if err != nil {
-		x.fail(err)
+	var names []string
+	var next uint64
+	if !x.atLength(func(ctx context.Context) (err error) {
+		names, next, err = x.page(ctx, cursor, count, pattern)
+		return err
+	}) {
 		return
 	}
 	if !ofType {
@@ -121,30 +182,31 @@ func parseCursor(b []byte) (uint64, bool) {
 
 // runKeys answers KEYS pattern, in no order. Its answer is bounded, and so is its time.
 func runKeys(x *call) {
-	pattern := x.args[1]
+	pattern, ok := x.pattern(x.args[1])
+	if !ok {
+		return
+	}
 	var all []string
-	size, until := 0, time.Now().Add(keysWithin)
-	for cursor := uint64(0); ; {
-		names, next, err := x.page(cursor, task.MaxScan, pattern)
-		if err != nil {
-			x.fail(err)
-			return
+	if !x.atLength(func(ctx context.Context) error {
+		size := 0
+		for cursor := uint64(0); ; {
+			names, next, err := x.page(ctx, cursor, task.MaxScan, pattern)
+			if err != nil {
+				return err
+			}
+			for _, name := range names {
+				size += len(name) + 32
+			}
+			if size > x.c.server.cfg.MaxCommand {
+				return errors.New("the keys exceed resp_max_command together; use SCAN")
+			}
+			all = append(all, names...)
+			if cursor = next; cursor == 0 {
+				return nil
+			}
 		}
-		for _, name := range names {
-			size += len(name) + 32
-		}
-		if size > x.c.server.cfg.MaxCommand {
-			x.out.Error("ERR the keys exceed resp_max_command together; use SCAN")
-			return
-		}
-		all = append(all, names...)
-		if cursor = next; cursor == 0 {
-			break
-		}
-		if time.Now().After(until) {
-			x.out.Error("ERR KEYS takes too long; use SCAN")
-			return
-		}
+	}) {
+		return
 	}
 	slices.Sort(all) // a key that was set anew meanwhile may have been found twice
 	all = slices.Compact(all)
@@ -156,27 +218,29 @@ func runKeys(x *call) {
 
 // runRandomKey answers RANDOMKEY: a key behind a place that is chosen at random.
 func runRandomKey(x *call) {
-	from := rand.Uint64N(cursorCells)
-	until := time.Now().Add(keysWithin)
-	cursor, wrapped := from, false
-	for time.Now().Before(until) {
-		names, next, err := x.page(cursor, 10, nil)
-		if err != nil {
-			x.fail(err)
-			return
+	found, name := false, ""
+	if !x.atLength(func(ctx context.Context) error {
+		from := rand.Uint64N(cursorCells)
+		for cursor, wrapped := from, false; ; {
+			names, next, err := x.page(ctx, cursor, 10, nil)
+			switch {
+			case err != nil:
+				return err
+			case len(names) > 0:
+				found, name = true, names[rand.IntN(len(names))]
+				return nil
+			case wrapped && (next == 0 || next > from):
+				return nil
+			}
+			wrapped = wrapped || next == 0
+			cursor = next
 		}
-		if len(names) > 0 {
-			x.out.Text(names[rand.IntN(len(names))])
-			return
-		}
-		if wrapped && (next == 0 || next > from) {
-			x.out.Null()
-			return
-		}
-		if next == 0 {
-			wrapped = true
-		}
-		cursor = next
+	}) {
+		return
 	}
-	x.out.Error("ERR RANDOMKEY takes too long")
+	if found {
+		x.out.Text(name)
+	} else {
+		x.out.Null()
+	}
 }

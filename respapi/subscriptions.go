@@ -1,9 +1,9 @@
 package respapi
 
 import (
+	"context"
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/lapsehq/lapse/respapi/internal/glob"
 )
@@ -40,20 +40,25 @@ func runPunsubscribe(x *call) { x.unsubscribe("punsubscribe", true) }
 // that follows from it.
 func (x *call) subscribe(verb string, patterns bool) {
 	c, h := x.c, x.c.server.hub
-	if !c.caller.may(ScopeReceive) {
-		for _, name := range x.args[1:] {
-			if strings.HasPrefix(string(name), "__key") {
-				x.out.Error("NOPERM this token has no permissions to access one of the channels used as arguments")
-				return
-			}
+	for _, name := range x.args[1:] {
+		switch {
+		case isOfKeys(name) && !c.caller.may(ScopeReceive):
+			x.out.Error(errChannelDenied)
+			return
+		case patterns && len(name) > glob.MaxPattern:
+			x.out.Error("ERR " + glob.ErrTooLong.Error())
+			return
+		case len(name) > mostChannelName:
+			x.out.Error(errChannelLong)
+			return
 		}
 	}
 	c.tellHub()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, name := range x.args[1:] {
-		if !h.addLocked(&c.subs, string(name), patterns) {
-			x.out.Error("ERR too many subscriptions")
+		if err := h.addLocked(&c.subs, string(name), patterns); err != nil {
+			x.out.Error("ERR " + err.Error())
 			break
 		}
 		c.confirm(verb, name, c.subs.count())
@@ -121,6 +126,10 @@ func (c *conn) unsubscribeAll() {
 func runPublish(x *call) {
 	c, s := x.c, x.c.server
 	channel, text := string(x.args[1]), string(x.args[2])
+	if len(channel) > mostChannelName {
+		x.out.Error(errChannelLong)
+		return
+	}
 	if !s.relay(channel, text) {
 		x.out.Error("ERR a message to subscribers of other nodes must be at most 512 KiB long")
 		return
@@ -131,7 +140,7 @@ func runPublish(x *call) {
 	x.out.Int(int64(s.hub.publish(channel, text)))
 }
 
-// runPubsub answers a subcommand of PUBSUB about this node.
+// runPubsubChannels answers PUBSUB CHANNELS [pattern] about this node.
 func runPubsubChannels(x *call) {
 	if len(x.args) > 3 {
 		x.out.Error("ERR unknown subcommand or wrong number of arguments for '" + cut(x.args[1], 128) + "'. Try PUBSUB HELP.")
@@ -142,7 +151,13 @@ func runPubsubChannels(x *call) {
 	names := slices.Sorted(maps.Keys(h.channels))
 	h.mu.Unlock()
 	if len(x.args) == 3 {
-		names = slices.DeleteFunc(names, func(name string) bool { return !glob.Match(x.args[2], []byte(name)) })
+		pattern, ok := x.pattern(x.args[2])
+		if !ok || !x.atLength(func(ctx context.Context) (err error) {
+			names, err = matching(ctx, pattern, names)
+			return err
+		}) {
+			return
+		}
 	}
 	x.out.Array(len(names))
 	for _, name := range names {
