@@ -3,6 +3,7 @@ package respapi
 import (
 	"context"
 	"crypto/sha256"
+	"slices"
 
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -35,6 +36,14 @@ var openCaller = &Caller{Name: "default", Scopes: anyScope}
 
 // may reports whether the caller may use a verb.
 func (c *Caller) may(scope Scope) bool { return c.Scopes&(scope|ScopeAdmin) != 0 }
+
+// mayUse reports whether the caller may use a topic, and learn how many tasks it has.
+func (c *Caller) mayUse(topic string) bool { return c.Grant.Allows(topic) }
+
+// mayUseAll reports whether the caller may use all topics.
+func (c *Caller) mayUseAll() bool {
+	return c.Grant == nil || len(c.Grant.Topics) == 0 || slices.Contains(c.Grant.Topics, "*")
+}
 
 // context returns the context of the caller's calls.
 func (c *Caller) context(ctx context.Context) context.Context {

@@ -1,6 +1,7 @@
 package respapi_test
 
 import (
+	"crypto/sha256"
 	"strconv"
 	"strings"
 	"testing"
@@ -9,6 +10,23 @@ import (
 	. "github.com/lapsehq/lapse/respapi"
 	"github.com/lapsehq/lapse/tasks"
 )
+
+// as signs in with a password.
+func (r *rig) as(password string) *wire {
+	r.t.Helper()
+	w := r.dial()
+	w.ask("+OK", "AUTH", password)
+	return w
+}
+
+// tokens makes tokens that are their own names.
+func tokens(callers map[string]Caller) func(Digest) (*Caller, bool) {
+	all := map[Digest]*Caller{}
+	for name, c := range callers {
+		all[sha256.Sum256([]byte(name))] = &c
+	}
+	return func(d Digest) (*Caller, bool) { c, ok := all[d]; return c, ok }
+}
 
 // Every command with a pattern refuses one that is too long, and so do those that name a channel.
 func TestPatternsAreBounded(t *testing.T) {
@@ -87,5 +105,62 @@ func TestKeysEndsWithItsClient(t *testing.T) {
 	})
 	if failed != 1 {
 		t.Error("KEYS has gone on to its end")
+	}
+}
+
+// Only a caller that could make the keys of all topics may publish as the server does of keys.
+func TestEventsAreNotForged(t *testing.T) {
+	r := newRig(t, Config{Authenticate: tokens(map[string]Caller{
+		"limited":  {Scopes: ScopeReceive | ScopeSchedule, Grant: &tasks.Grant{Topics: []string{"own.*"}}},
+		"bounded":  {Scopes: ScopeSchedule, Grant: &tasks.Grant{MaxPending: 10}},
+		"asterisk": {Scopes: ScopeSchedule, Grant: &tasks.Grant{Topics: []string{"own.*", "*"}}},
+		"admin":    {Scopes: ScopeAdmin},
+		"receive":  {Scopes: ScopeReceive},
+		"boss":     {Scopes: ScopeAdmin, Grant: &tasks.Grant{Topics: []string{"own.*"}}},
+	})}, tasks.Config{})
+	hears := r.as("receive")
+	hears.ask("*3 psubscribe * :1", "PSUBSCRIBE", "*")
+	for _, name := range []string{"limited", "receive", "boss"} {
+		w := r.as(name)
+		for _, channel := range []string{"__keyevent@0__:expired", "__keyspace@0__:order:42", "__keyevent@1__:expired"} {
+			w.ask("-NOPERM this token has no permissions to access one of the channels used as arguments", "PUBLISH", channel, "order:42")
+		}
+		w.ask(":1", "PUBLISH", "c", name)
+		hears.want("*4 pmessage * c " + name)
+	}
+	for _, name := range []string{"bounded", "asterisk", "admin"} {
+		r.as(name).ask(":1", "PUBLISH", "__keyevent@0__:expired", name)
+		hears.want("*4 pmessage * __keyevent@0__:expired " + name)
+	}
+	open := newRig(t, Config{}, tasks.Config{})
+	open.dial().ask(":0", "PUBLISH", "__keyevent@0__:expired", "k")
+}
+
+// A token that is limited to topics learns nothing of the keys of others.
+func TestCountsOfTokens(t *testing.T) {
+	r := newRig(t, Config{
+		Topics: map[string]string{"": "other", "own:": "own.keys"},
+		Authenticate: tokens(map[string]Caller{
+			"all":  {Scopes: ScopeSchedule | ScopeReceive},
+			"own":  {Scopes: ScopeSchedule | ScopeReceive, Grant: &tasks.Grant{Topics: []string{"own.*"}}},
+			"none": {Scopes: ScopeRead, Grant: &tasks.Grant{Topics: []string{"third"}}},
+		}),
+	}, tasks.Config{})
+	w := r.as("all")
+	w.ask("+OK", "MSET", "order:1", "v", "order:2", "v", "own:1", "v")
+	w.ask("+OK", "SET", "own:2", "v", "EX", "100")
+	w.command("SUBSCRIBE", "__keyspace@0__:order:1", "__keyspace@0__:own:1")
+	w.want("*3 subscribe __keyspace@0__:order:1 :1")
+	w.want("*3 subscribe __keyspace@0__:own:1 :2")
+	for name, want := range map[string]struct{ size, info, channels string }{
+		"all":  {":4", "# Keyspace\r\ndb0:keys=4,expires=1,avg_ttl=0\r\n", "*2 __keyspace@0__:order:1 __keyspace@0__:own:1"},
+		"own":  {":2", "# Keyspace\r\ndb0:keys=2,expires=1,avg_ttl=0\r\n", "*1 __keyspace@0__:own:1"},
+		"none": {":0", "# Keyspace\r\n", "*0"},
+	} {
+		w := r.as(name)
+		w.ask(want.size, "DBSIZE")
+		w.ask(want.info, "INFO", "keyspace")
+		w.ask(want.channels, "PUBSUB", "CHANNELS")
+		w.ask(want.channels, "PUBSUB", "CHANNELS", "__key*")
 	}
 }

@@ -135,10 +135,14 @@ func keyspaceInfo(x *call, add func(string, any)) {
 }
 
 // countKeys counts the tasks of the topics of keys that wait for their first attempt, or have no
-// deadline; expires are those that have one. It visits no task. An expiry that is being delivered
-// does not count; a task of these topics that is no key does. Errors: those of figuresOf.
+// deadline; expires are those that have one. Topics that the caller may not use do not count. It
+// visits no task. An expiry that is being delivered does not count; a task of these topics that is
+// no key does. Errors: those of figuresOf.
 func (x *call) countKeys(ctx context.Context) (keys, expires int64, err error) {
 	for topic := range x.c.server.hasKeys {
+		if !x.c.caller.mayUse(topic) {
+			continue
+		}
 		t, err := x.figuresOf(ctx, topic)
 		switch {
 		case err == nil:

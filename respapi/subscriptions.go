@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/lapsehq/lapse/respapi/internal/glob"
 )
@@ -122,11 +123,16 @@ func (c *conn) unsubscribeAll() {
 }
 
 // runPublish answers PUBLISH with the number of subscribers of this node, as a node of Redis
-// Cluster does. Those of other nodes get the message, too.
+// Cluster does. Those of other nodes get the message, too. What the server tells of keys is not
+// forged: only a caller that could make and delete the keys of all topics may say the same.
 func runPublish(x *call) {
 	c, s := x.c, x.c.server
 	channel, text := string(x.args[1]), string(x.args[2])
-	if len(channel) > mostChannelName {
+	switch {
+	case isOfKeys(channel) && !(c.caller.may(ScopeSchedule) && c.caller.mayUseAll()):
+		x.out.Error(errChannelDenied)
+		return
+	case len(channel) > mostChannelName:
 		x.out.Error(errChannelLong)
 		return
 	}
@@ -140,7 +146,8 @@ func runPublish(x *call) {
 	x.out.Int(int64(s.hub.publish(channel, text)))
 }
 
-// runPubsubChannels answers PUBSUB CHANNELS [pattern] about this node.
+// runPubsubChannels answers PUBSUB CHANNELS [pattern] about this node. A channel that has the name
+// of a key is there for callers that may use the topic of the key.
 func runPubsubChannels(x *call) {
 	if len(x.args) > 3 {
 		x.out.Error("ERR unknown subcommand or wrong number of arguments for '" + cut(x.args[1], 128) + "'. Try PUBSUB HELP.")
@@ -150,6 +157,11 @@ func runPubsubChannels(x *call) {
 	h.mu.Lock()
 	names := slices.Sorted(maps.Keys(h.channels))
 	h.mu.Unlock()
+	names = slices.DeleteFunc(names, func(name string) bool {
+		key, of := strings.CutPrefix(name, keyspacePrefix)
+		topic, _ := x.c.server.topicOf([]byte(key))
+		return of && !x.c.caller.mayUse(topic)
+	})
 	if len(x.args) == 3 {
 		pattern, ok := x.pattern(x.args[2])
 		if !ok || !x.atLength(func(ctx context.Context) (err error) {
