@@ -164,3 +164,68 @@ func TestCountsOfTokens(t *testing.T) {
 		w.ask(want.channels, "PUBSUB", "CHANNELS", "__key*")
 	}
 }
+
+// numbered returns names that begin alike.
+func numbered(verb, name string, from, to int) []string {
+	all := []string{verb}
+	for i := from; i < to; i++ {
+		all = append(all, name+strconv.Itoa(i))
+	}
+	return all
+}
+
+// What connections keep until EXEC is bounded, for each of them and for all together.
+func TestTransactionsAreBounded(t *testing.T) {
+	r := newRig(t, Config{}, tasks.Config{})
+	w := r.dial()
+	const tooManyKeys = "-ERR a connection must watch at most 1000 keys, and 4 MiB of them"
+	w.ask("+OK", numbered("WATCH", "k", 0, 600)...)
+	w.ask(tooManyKeys, numbered("WATCH", "k", 600, 1001)...) // and it watches none of these
+	w.ask("+OK", numbered("WATCH", "k", 600, 1000)...)
+	w.ask("+OK", numbered("WATCH", "k", 0, 1000)...) // they are watched already
+	w.ask(tooManyKeys, "WATCH", "k1000")
+	w.ask("+OK", "UNWATCH")
+	w.ask("+OK", "WATCH", "k1000")
+	if kept := r.server.CountKept(0); kept == 0 {
+		t.Error("a watched key does not count")
+	}
+
+	const tooManyCommands = "-ERR a transaction must have at most 10000 commands, and 4 MiB of them"
+	w.ask("+OK", "MULTI")
+	for range 4 {
+		w.ask("+QUEUED", "ECHO", strings.Repeat("x", 1<<20-1024))
+	}
+	w.ask(tooManyCommands, "ECHO", strings.Repeat("x", 8<<10))
+	w.ask("-EXECABORT Transaction discarded because of previous errors.", "EXEC")
+	if kept := r.server.CountKept(0); kept != 0 {
+		t.Errorf("after EXEC %d bytes count", kept)
+	}
+
+	r.server.CountKept(MostKeptInAll - 100)
+	const inAll = "-TRYAGAIN the transactions of all connections have too many bytes; nothing was done"
+	w.ask("+OK", "MULTI")
+	w.ask(inAll, "PING")
+	w.ask("+OK", "DISCARD")
+	w.ask(inAll, "WATCH", "k")
+	w.ask("+PONG", "PING")
+
+	r.server.CountKept(100 - MostKeptInAll)
+	w.ask("+OK", "MULTI")
+	w.ask("+QUEUED", "PING")
+	w.nc.Close()
+	waitFor(t, "what a client has left behind is forgotten", func() bool { return r.server.CountKept(0) == 0 })
+}
+
+// The name of a group is bounded as that of a consumer is.
+func TestNamesOfGroupsAreBounded(t *testing.T) {
+	_, w := streamRig(t)
+	long := strings.Repeat("g", 513)
+	const refused = "-ERR the name of a group must be at most 512 bytes long"
+	for _, command := range []string{
+		"XGROUP CREATE expired:t % $ MKSTREAM", "XGROUP DESTROY expired:t %", "XGROUP SETID expired:t % $", "XGROUP CREATECONSUMER expired:t % c",
+		"XREADGROUP GROUP % c BLOCK 1 STREAMS expired:t >",
+	} {
+		w.ask(refused, strings.Fields(strings.ReplaceAll(command, "%", long))...)
+	}
+	w.ask("*-1", "XREADGROUP", "GROUP", long[1:], "c", "BLOCK", "1", "STREAMS", "expired:t", ">")
+}

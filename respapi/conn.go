@@ -44,6 +44,7 @@ type conn struct {
 	silence    silence
 	multi      *transaction // nil: none was begun
 	watched    []watched
+	kept       int              // bytes of both that the server counts
 	keys       map[uint64]*verb // by hashes of the keys of commands that run at the same time
 	subs       subscriber
 	subscribed int // channels and patterns
@@ -110,6 +111,7 @@ func (c *conn) serve() {
 	defer c.out.close()
 	defer c.unsubscribeAll()
 	defer c.release()
+	defer c.forget()
 	for !c.ending {
 		args, err := c.in.Next()
 		if err != nil {

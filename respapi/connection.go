@@ -155,7 +155,8 @@ func runQuit(x *call) {
 // runReset answers RESET: the connection is as it was when it began.
 func runReset(x *call) {
 	c := x.c
-	c.multi, c.watched, c.silence = nil, nil, loud
+	c.forget()
+	c.silence = loud
 	c.unsubscribeAll()
 	c.answer.Three = false
 	c.change(func(s *shown) { s.name, s.three = "", false })

@@ -28,3 +28,9 @@ const MostPushedInAll = mostPushedInAll
 
 // CountPushed counts bytes of messages that wait for subscribers, and returns how many there are.
 func (s *Server) CountPushed(bytes int64) int64 { return s.pushed.Add(bytes) }
+
+// MostKeptInAll is how many bytes of transactions all connections may keep.
+const MostKeptInAll = mostKeptInAll
+
+// CountKept counts bytes of transactions, and returns how many there are.
+func (s *Server) CountKept(bytes int64) int64 { return s.kept.Add(bytes) }

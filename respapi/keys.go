@@ -1,7 +1,9 @@
 package respapi
 
 import (
+	"bytes"
 	"errors"
+	"slices"
 
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -273,15 +275,26 @@ func runWatch(x *call) {
 		x.out.Error("ERR WATCH inside MULTI is not allowed")
 		return
 	}
-	if len(c.watched)+len(x.args)-1 > mostWatched {
-		x.out.Error("ERR a connection must watch at most 10000 keys")
-		return
-	}
+	fresh, n := make([]key, 0, len(x.args)-1), 0
 	for _, name := range x.args[1:] {
-		k, ok := x.key(append([]byte(nil), name...))
+		k, ok := x.key(bytes.Clone(name))
 		if !ok {
 			return
 		}
+		if !slices.ContainsFunc(c.watched, func(w watched) bool { return w.key.id == k.id }) {
+			fresh, n = append(fresh, k), n+watchedOverhead+2*len(name)
+		}
+	}
+	const tooMany = "ERR a connection must watch at most 1000 keys, and 4 MiB of them"
+	problem := tooMany
+	if len(c.watched)+len(fresh) <= mostWatched {
+		problem = c.keep(n, tooMany)
+	}
+	if problem != "" {
+		x.out.Error(problem)
+		return
+	}
+	for _, k := range fresh {
 		t, err := x.live(x.ctx, &k)
 		if err != nil {
 			x.fail(err)
@@ -314,6 +327,10 @@ func (x *call) isUnchanged() (bool, error) {
 
 // runUnwatch answers UNWATCH.
 func runUnwatch(x *call) {
-	x.c.watched = nil
+	if x.queued {
+		x.c.watched = nil // EXEC forgets the rest
+	} else {
+		x.c.forget()
+	}
 	x.out.OK()
 }

@@ -4,34 +4,65 @@ import "bytes"
 
 // Bounds of a transaction.
 const (
-	mostQueued      = 10_000  // commands
-	mostQueuedBytes = 4 << 20 // bytes of them
-	mostWatched     = 10_000  // keys of a connection
+	mostQueued    = 10_000    // commands
+	mostWatched   = 1000      // keys of a connection
+	mostKept      = 4 << 20   // bytes of both
+	mostKeptInAll = 256 << 20 // of all connections
+	// What a command, one of its arguments, and a watched key take beside their bytes.
+	queuedOverhead, argumentOverhead, watchedOverhead = 192, 32, 192
 )
+
+const errKeptInAll = "TRYAGAIN the transactions of all connections have too many bytes; nothing was done"
+
+// keep counts bytes that the connection keeps until EXEC. It returns the answer, and counts
+// nothing, if that is too much: tooMany, or errKeptInAll.
+func (c *conn) keep(n int, tooMany string) (problem string) {
+	switch {
+	case c.kept+n > mostKept:
+		return tooMany
+	case c.server.kept.Add(int64(n)) > mostKeptInAll:
+		c.server.kept.Add(int64(-n))
+		return errKeptInAll
+	}
+	c.kept += n
+	return ""
+}
+
+// forget drops the transaction and the watched keys.
+func (c *conn) forget() {
+	c.server.kept.Add(int64(-c.kept))
+	c.multi, c.watched, c.kept = nil, nil, 0
+}
 
 // A transaction is what MULTI has begun. EXEC runs its commands one after the other. Each of them
 // is atomic; other clients may come between them, and a crash may leave the first ones done.
 type transaction struct {
 	queued []*call
-	bytes  int
 	spoilt bool // a command could not be queued: EXEC is refused
 }
 
 // queue keeps a command for EXEC.
 func (c *conn) queue(x *call) {
 	t := c.multi
-	n := 0
+	n := queuedOverhead
+	for _, a := range x.args {
+		n += len(a) + argumentOverhead
+	}
+	const tooMany = "ERR a transaction must have at most 10000 commands, and 4 MiB of them"
+	problem := tooMany
+	if len(t.queued) < mostQueued {
+		problem = c.keep(n, tooMany)
+	}
+	if problem != "" {
+		t.spoilt = true
+		x.out.Error(problem)
+		return
+	}
 	args := make([][]byte, len(x.args))
 	for i, a := range x.args {
 		args[i] = bytes.Clone(a)
-		n += len(a) + 32
 	}
-	if len(t.queued) == mostQueued || t.bytes+n > mostQueuedBytes {
-		t.spoilt = true
-		x.out.Error("ERR a transaction must have at most 10000 commands, and 4 MiB of them")
-		return
-	}
-	t.queued, t.bytes = append(t.queued, &call{c: c, ctx: x.ctx, verb: x.verb, args: args, queued: true}), t.bytes+n
+	t.queued = append(t.queued, &call{c: c, ctx: x.ctx, verb: x.verb, args: args, queued: true})
 	x.out.Simple("QUEUED")
 }
 
@@ -49,7 +80,7 @@ func runDiscard(x *call) {
 		x.out.Error("ERR DISCARD without MULTI")
 		return
 	}
-	x.c.multi, x.c.watched = nil, nil
+	x.c.forget()
 	x.out.OK()
 }
 
@@ -60,7 +91,7 @@ func runExec(x *call) {
 	t := x.c.multi
 	x.c.multi = nil
 	if t != nil {
-		defer func() { x.c.watched = nil }()
+		defer x.c.forget()
 	}
 	switch {
 	case t == nil:

@@ -94,6 +94,7 @@ type budgets struct {
 	reading atomic.Int64 // of large commands that are being read
 	unread  atomic.Int64 // of answers that are made, and that clients have not read
 	pushed  atomic.Int64 // of messages that subscribers have not read
+	kept    atomic.Int64 // of commands that MULTI has queued, and of keys that are watched
 }
 
 // Server serves the connections of Redis clients. It is safe for concurrent use.

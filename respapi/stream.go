@@ -23,8 +23,8 @@ import (
 const (
 	// mostConsumers is how many consumers a node knows of one stream.
 	mostConsumers = 100_000
-	// mostConsumerName is how long the name of a consumer is at most, in bytes.
-	mostConsumerName = 512
+	// mostName is how long the name of a group or a consumer is at most, in bytes.
+	mostName = 512
 	// restingConsumer is how long a consumer without entries is known at least.
 	restingConsumer = time.Minute
 )

@@ -114,7 +114,7 @@ func (s *Server) onClaim(ctx context.Context, _ string, body []byte) ([]byte, er
 	for len(f.b) > 0 {
 		ids = append(ids, f.id())
 	}
-	if f.bad || len(ids) > tasks.MaxReserve || len(c.consumer) > mostConsumerName {
+	if f.bad || len(ids) > tasks.MaxReserve || len(c.consumer) > mostName {
 		return nil, errBadFrame
 	}
 	taken, over, _, err := s.claimHere(ctx, topic, c, ids)

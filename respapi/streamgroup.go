@@ -42,7 +42,17 @@ func (x *call) groupStream(create bool) (k streamKey, ok bool) {
 		x.out.Error(errKeyMissing)
 		return k, false
 	}
-	return k, true
+	return k, x.mayBeName("group", x.args[3])
+}
+
+// mayBeName answers and reports false if an argument is too long for the name of this, a group or a
+// consumer.
+func (x *call) mayBeName(of string, name []byte) bool {
+	if len(name) > mostName {
+		x.out.Error("ERR the name of a " + of + " must be at most " + strconv.Itoa(mostName) + " bytes long")
+		return false
+	}
+	return true
 }
 
 // inGroup is groupStream for a group that must exist.
@@ -192,8 +202,7 @@ func runGroupCreateConsumer(x *call) {
 // consumer returns the stream, and whether the consumer was not known before. It answers and
 // reports false if it cannot be one.
 func (x *call) consumer(k *streamKey, name []byte) (t *stream, fresh, ok bool) {
-	if len(name) > mostConsumerName {
-		x.out.Error("ERR the name of a consumer must be at most " + strconv.Itoa(mostConsumerName) + " bytes long")
+	if !x.mayBeName("consumer", name) {
 		return nil, false, false
 	}
 	t = x.c.server.streams.add(k.topic)

@@ -130,7 +130,7 @@ func (x *call) parseReadGroup() (*groupRead, bool) {
 	case len(r.keys) > mostStreams:
 		x.out.Error("ERR XREADGROUP reads at most " + strconv.Itoa(mostStreams) + " streams")
 	default:
-		return r, true
+		return r, x.mayBeName("group", r.group)
 	}
 	return r, false
 }
