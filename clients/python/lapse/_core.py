@@ -102,13 +102,16 @@ class Call:
     also: int = 0  # a status besides 2xx that is a success
     accept: str = "application/json"
 
+    def __post_init__(self) -> None:
+        for name, value in self.query.items():
+            if value == "" or isinstance(value, (list, tuple)) and "" in value:
+                raise ValueError(f"{name} must not be empty; None leaves it out")
+
     def request(self, o: Options) -> tuple[str, dict[str, str]]:
         """Returns the target and the headers."""
         pairs = []
         for name, value in self.query.items():
             for one in value if isinstance(value, (list, tuple)) else (value,):
-                if one == "":
-                    raise ValueError(f"{name} must not be empty; None leaves it out")
                 if one is not None:
                     pairs.append((name, {True: "true", False: "false"}.get(one, one) if isinstance(one, bool) else one))
         target = o.path + self.path + ("?" + urllib.parse.urlencode(pairs) if pairs else "")

@@ -81,7 +81,8 @@ def test_a_task_from_its_request_to_its_end(c: Any, name: str) -> None:
 def test_a_wrong_request_names_its_fields(c: Any, server: Server) -> None:
     e = fails("invalid", c.schedule, "t", delay="soon")
     assert e.errors[0]["field"] == "delay" and "delay" in str(e)
-    for wrong in (lambda: c.get(""), lambda: c.list_page(topic="t", group=""), lambda: c.schedule("t", due_at=datetime.datetime.now()), lambda: lapse.Client("ftp://x"),
+    for wrong in (lambda: c.get(""), lambda: c.list_page(topic="t", group=""), lambda: c.events(kinds=[""]),
+                  lambda: c.schedule("t", due_at=datetime.datetime.now()), lambda: lapse.Client("ftp://x"),
                   lambda: lapse.Client("http://a@b"), lambda: lapse.Client(server.url, retries=-1), lambda: c.schedule("t", payload=float("nan"))):
         with pytest.raises(ValueError):
             wrong()
