@@ -178,7 +178,7 @@ func appendTask(text []byte, x *tasks.Exported) []byte {
 	if x.State == tasks.Held {
 		text = appendTime(append(text, ','), "held_at", x.HeldAt)
 	}
-	text = appendTime(append(text, ','), "created_at", x.Created)
+	text = appendCreated(text, x.Created)
 	text = strconv.AppendInt(append(text, `,"attempt":`...), int64(x.Attempt), 10)
 	text = strconv.AppendInt(append(text, `,"revision":`...), x.Revision, 10)
 	text = appendHex(text, "fingerprint", x.Fingerprint)
@@ -253,6 +253,16 @@ func appendText(text []byte, name, value string) []byte {
 func appendTime(text []byte, name string, at time.Time) []byte {
 	text = append(append(append(text, '"'), name...), `":"`...)
 	return append(at.UTC().AppendFormat(text, instantLayout), '"')
+}
+
+// appendCreated appends a comma and the time of creation, to the nanosecond: with its id it tells a
+// task from all others. A task that was imported from elsewhere may have whole milliseconds.
+func appendCreated(text []byte, at time.Time) []byte {
+	layout := instantLayout
+	if at.Nanosecond()%int(time.Millisecond) != 0 {
+		layout = "2006-01-02T15:04:05.000000000Z"
+	}
+	return append(at.UTC().AppendFormat(append(text, `,"created_at":"`...), layout), '"')
 }
 
 // appendHex appends a comma and a field with 16 hexadecimal digits.

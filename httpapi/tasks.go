@@ -43,7 +43,7 @@ func (in *changeTaskInput) in(ctx context.Context) (context.Context, error) {
 // tagOf is the ETag of a task: its revision and its creation time, which distinguishes it from a
 // later task with the same id.
 func tagOf(t *tasks.Task) string {
-	return `"` + strconv.FormatInt(t.Revision, 10) + "." + strconv.FormatInt(t.Created.UnixMilli(), 36) + `"`
+	return `"` + strconv.FormatInt(t.Revision, 10) + "." + strconv.FormatInt(t.Created.UnixNano(), 36) + `"`
 }
 
 func parseTag(tag string) (v tasks.Version, ok bool) {
@@ -52,7 +52,7 @@ func parseTag(tag string) (v tasks.Version, ok bool) {
 	revision, created, parted := strings.Cut(tag, ".")
 	number, err := strconv.ParseUint(revision, 10, 63)
 	at, err2 := strconv.ParseInt(created, 36, 64)
-	v = tasks.Version{Revision: int64(number), Created: time.UnixMilli(at)}
+	v = tasks.Version{Revision: int64(number), Created: time.Unix(0, at)}
 	return v, opened && closed && parted && err == nil && err2 == nil && number > 0
 }
 

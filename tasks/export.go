@@ -136,7 +136,7 @@ func answerTwice(all []Exported, results []Result) {
 		k, twice := first[x.ID]
 		if !twice {
 			first[x.ID] = i
-		} else if o := &all[k]; x.Fingerprint == o.Fingerprint && engine.Millis(x.Created) == engine.Millis(o.Created) {
+		} else if o := &all[k]; x.Fingerprint == o.Fingerprint && x.Created.Equal(o.Created) {
 			results[i] = results[k]
 			results[i].Repeated = results[i].Err == nil
 		}

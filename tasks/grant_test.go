@@ -316,6 +316,26 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
+// What was decided on a task changes no later one under its id, also if both were created within
+// one millisecond.
+func TestVersionOfAnotherTask(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		var last time.Time
+		for range 2000 { // the clock of a bubble stands still
+			task := r.must(Request{ID: "again", Topic: "x", Delay: time.Hour})
+			if !task.Created.After(last) {
+				t.Fatalf("one task was created at %v, the next one at %v", last, task.Created)
+			}
+			if !last.IsZero() {
+				_, err := r.Reschedule(WithVersion(t.Context(), Version{Revision: 1, Created: last}), "again", Move{Payload: []byte("1")})
+				want(t, "Reschedule of an earlier task", err, ErrRevision)
+			}
+			last = task.Created
+			want(t, "Cancel", r.Cancel(WithVersion(t.Context(), Version{Revision: 1, Created: last}), "again"), nil)
+		}
+	})
+}
+
 // A change that names a version is made to that one only, wherever the task is.
 func TestVersionAtEveryNode(t *testing.T) {
 	fleetBubble(t, 2, func(t *testing.T, f *fleet) {

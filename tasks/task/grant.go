@@ -120,6 +120,7 @@ func (c *Conditions) Conditional() bool { return c != nil && c.Version != (Versi
 
 // Permit checks whether the call may be about a task. It returns ErrNotGranted if the grant does
 // not allow the topic, and ErrVersion if the task has another version than the call asks for.
+// created is in Unix nanoseconds.
 func (c *Conditions) Permit(topic string, revision, created int64) error {
 	switch {
 	case c == nil:
@@ -128,7 +129,7 @@ func (c *Conditions) Permit(topic string, revision, created int64) error {
 		return ErrNotGranted
 	case c.Version == (Version{}), c.Version == AnyVersion:
 		return nil
-	case c.Version.Revision != revision, !c.Version.Created.IsZero() && c.Version.Created.UnixMilli() != created:
+	case c.Version.Revision != revision, !c.Version.Created.IsZero() && c.Version.Created.UnixNano() != created:
 		return ErrVersion
 	}
 	return nil

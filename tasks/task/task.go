@@ -30,14 +30,16 @@ type Task struct {
 	MaxLateness time.Duration // 0: delivered however late
 	Attempt     int           // deliveries so far, the running one included
 	Revision    int64         // 1 at first, higher with every change by a caller
-	Created     time.Time
-	Died        time.Time // of a dead task
-	Reason      Reason    // why it is dead; empty for any other
-	Finished    time.Time // of a finished task that is kept, see TopicSettings.KeepFinished
-	Outcome     Outcome   // what has become of a finished task; empty for any other
-	LastError   string    // of the last failed attempt, or why it was buried
-	Node        string    // the node that owns it
-	Spooled     bool      // the ledger does not have it yet, see Config.Spool
+	// Created is when the task was created, by the clock of the node that made it. What is below
+	// the millisecond is random, and tells the task from others under the same id.
+	Created   time.Time
+	Died      time.Time // of a dead task
+	Reason    Reason    // why it is dead; empty for any other
+	Finished  time.Time // of a finished task that is kept, see TopicSettings.KeepFinished
+	Outcome   Outcome   // what has become of a finished task; empty for any other
+	LastError string    // of the last failed attempt, or why it was buried
+	Node      string    // the node that owns it
+	Spooled   bool      // the ledger does not have it yet, see Config.Spool
 	// SeenAt is when the owner has read it, by the owner's clock, which Due and Next go by. Set by
 	// Get and Scan.
 	SeenAt time.Time

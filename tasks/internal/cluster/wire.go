@@ -324,7 +324,7 @@ func encodeConditions(ctx context.Context) *wireConditions {
 	}
 	w := &wireConditions{Revision: t.Version.Revision, TraceParent: t.Trace.Parent, TraceState: t.Trace.State}
 	if !t.Version.Created.IsZero() {
-		w.Created = t.Version.Created.UnixMilli()
+		w.Created = t.Version.Created.UnixNano()
 	}
 	if g := t.Grant; g != nil {
 		w.Topics, w.MaxTopics, w.MaxPending, w.Reserved = g.Topics, g.MaxTopics, g.MaxPending, g.Reserved
@@ -343,7 +343,7 @@ func (w *wireConditions) in(ctx context.Context) context.Context {
 		Trace:   task.TraceContext{Parent: w.TraceParent, State: w.TraceState},
 	}
 	if w.Created != 0 {
-		t.Version.Created = engine.FromMillis(w.Created)
+		t.Version.Created = engine.FromNanos(w.Created)
 	}
 	return t.In(ctx)
 }

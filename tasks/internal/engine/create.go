@@ -35,6 +35,17 @@ func (s *Engine) NewIDClaimLocked(n uint32, p *Plan, index int) *IDClaim {
 	}
 }
 
+// newCreated returns the time of creation, in Unix nanoseconds, of a task that is created now.
+func (s *Engine) newCreated(now time.Time) int64 {
+	for {
+		last := s.Writes.lastMade.Load()
+		next := record.NewCreated(now, last)
+		if s.Writes.lastMade.CompareAndSwap(last, next) {
+			return next
+		}
+	}
+}
+
 // EntryOfLocked returns the directory entry for the id of a task in memory. The nonce follows
 // from what the record keeps for good, so that it need not be remembered.
 func (s *Engine) EntryOfLocked(sl *store.Slot) recovery.DirectoryEntry {
@@ -42,7 +53,7 @@ func (s *Engine) EntryOfLocked(sl *store.Slot) recovery.DirectoryEntry {
 }
 
 // DirectoryEntryOf returns the directory entry for an id whose task was created at this time, in
-// Unix milliseconds, in this shard.
+// Unix nanoseconds, in this shard.
 func DirectoryEntryOf(shardID recovery.ShardID, id []byte, created int64) recovery.DirectoryEntry {
 	sum := xxhash.Sum64(id) ^ uint64(created)*0x9e3779b97f4a7c15
 	return recovery.DirectoryEntry{ShardID: shardID, Nonce: uint32(sum>>32 ^ sum)}
@@ -131,7 +142,7 @@ func (s *Engine) Plan(r *task.Request, by Admission) (Plan, error) {
 	headers = addTrace(headers, r.Headers, by.trace)
 	p.Buf = Buffers.Get().(*[]byte)
 	rec := record.Fields{
-		Revision: 1, Due: due, Next: due, Created: wall.UnixMilli(), Fingerprint: p.Print,
+		Revision: 1, Due: due, Next: due, Created: s.newCreated(wall), Fingerprint: p.Print,
 		Topic: []byte(r.Topic), Headers: headers, Group: []byte(r.Group),
 		MaxLateness: RoundUpMillis(r.MaxLateness), Payload: r.Payload, Target: target,
 	}

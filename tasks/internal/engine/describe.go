@@ -301,7 +301,7 @@ func (s *Engine) describe(id string, f *record.Fields, state task.State) task.Ta
 func describeAt(node, id string, f *record.Fields, state task.State) task.Task {
 	t := task.Task{
 		ID: id, Topic: string(f.Topic), State: state,
-		Due: FromMillis(f.Due), Next: FromMillis(f.Next), Created: FromMillis(f.Created),
+		Due: FromMillis(f.Due), Next: FromMillis(f.Next), Created: FromNanos(f.Created),
 		Payload: append([]byte(nil), f.Payload...), Group: string(f.Group),
 		MaxLateness: millisDuration(f.MaxLateness),
 		Attempt:     int(f.Attempt), Revision: int64(f.Revision),

@@ -98,6 +98,7 @@ type reading struct {
 type writes struct {
 	refusal   atomic.Pointer[error] // why the ledger takes no new records, when last asked
 	lastStamp atomic.Uint64         // that NewStamp has returned
+	lastMade  atomic.Int64          // that newCreated has returned
 
 	// Guarded by Engine.Mu:
 	Arriving int                      // creations and moves that wait for the ledger
@@ -285,3 +286,6 @@ func millisDuration(ms int64) time.Duration { return time.Duration(ms) * time.Mi
 
 // FromMillis is the time of Unix milliseconds.
 func FromMillis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
+
+// FromNanos is the time of Unix nanoseconds.
+func FromNanos(ns int64) time.Time { return time.Unix(0, ns).UTC() }

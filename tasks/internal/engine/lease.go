@@ -219,7 +219,7 @@ func (d *Delivery) Receipt() string {
 	}
 	return d.signer.Sign(&receipt.Receipt{
 		ShardID: d.shardID, Attempt: d.Lease.Attempt, Revision: uint32(d.Revision),
-		Created: d.Created.UnixMilli(), Nonce: d.Lease.Nonce, ID: d.ID,
+		Created: d.Created.UnixNano(), Nonce: d.Lease.Nonce, ID: d.ID,
 	})
 }
 

@@ -31,7 +31,7 @@ func Record(x *task.Exported) ([]byte, error) {
 		Headers: record.EncodeHeaders(x.Headers), MaxLateness: engine.RoundUpMillis(x.MaxLateness),
 		Fingerprint: x.Fingerprint, Stamp: x.Stamp, LastError: []byte(x.LastError),
 		Attempt: number(&f, "attempt", int64(x.Attempt), 0), Revision: number(&f, "revision", x.Revision, 1),
-		Due: instant(&f, "due_at", x.Due), Created: instant(&f, "created_at", x.Created),
+		Due: instant(&f, "due_at", x.Due), Created: created(&f, x.Created),
 	}
 	var known bool
 	switch x.State {
@@ -112,6 +112,16 @@ func number(f *task.Faults, field string, n int64, least int64) uint32 {
 }
 
 // instant checks a time: it must be from 1970 to the last second of 9999.
+// created returns the time of creation of a record, to the nanosecond: it is a part of the identity
+// of the task.
+func created(f *task.Faults, at time.Time) int64 {
+	if y := at.UTC().Year(); y < 1970 || y >= 2262 {
+		f.Add("created_at", "must be a time from 1970 to 2261")
+		return 0
+	}
+	return at.UnixNano()
+}
+
 func instant(f *task.Faults, field string, at time.Time) int64 {
 	ms := engine.Millis(at)
 	if ms < 0 || ms >= record.HeldUntil {

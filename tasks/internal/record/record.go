@@ -8,7 +8,7 @@ import (
 )
 
 // A record is a task as the ledger and the arena hold it. Layout of versions 1 to 4,
-// integers little-endian, times in Unix milliseconds:
+// integers little-endian, times in Unix milliseconds but for created:
 //
 //	offset size
 //	0      1    version: 4 if there is a target; otherwise 3 if the countdown is held or there
@@ -23,7 +23,7 @@ import (
 //	12     8    due
 //	20     8    next attempt; of a dead or finished task the time of its end, of a held
 //	            one HeldUntil
-//	28     8    created
+//	28     8    created, in Unix nanoseconds: see NewCreated
 //	36     8    fingerprint of the request that created it
 //	44     1+n  topic, length first
 //	then, each only if its flag is set:
@@ -114,7 +114,7 @@ var (
 )
 
 // Fields is a record taken apart. Its slices point into the record. Times are in Unix
-// milliseconds.
+// milliseconds, but for Created.
 type Fields struct {
 	State       uint8
 	Flags       uint16
@@ -122,7 +122,7 @@ type Fields struct {
 	Revision    uint32
 	Due         int64
 	Next        int64
-	Created     int64
+	Created     int64 // Unix nanoseconds: see NewCreated
 	Fingerprint uint64
 	Topic       []byte
 	Headers     []byte // encoded pairs
@@ -422,7 +422,7 @@ func Due(rec []byte) int64 { return int64(binary.LittleEndian.Uint64(rec[dueOffs
 // Next returns the time of the next attempt, or of death.
 func Next(rec []byte) int64 { return int64(binary.LittleEndian.Uint64(rec[nextOffset:])) }
 
-// Created returns the time of creation.
+// Created returns the time of creation, in Unix nanoseconds.
 func Created(rec []byte) int64 { return int64(binary.LittleEndian.Uint64(rec[createdOffset:])) }
 
 // Flags returns all flags.

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"pgregory.net/rapid"
@@ -406,4 +407,24 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("encoded again, it says something else: %+v, %+v", first, second)
 		}
 	})
+}
+
+// Times of creation grow, whatever a clock does within a second, and are those of the clock.
+func TestNewCreated(t *testing.T) {
+	now, last := time.Date(2026, 11, 26, 1, 2, 3, 4e6, time.UTC), int64(0)
+	for i, step := range []time.Duration{0, 0, time.Millisecond, -time.Millisecond, -500 * time.Millisecond, time.Second, 0} {
+		now = now.Add(step)
+		made := NewCreated(now, last)
+		if made <= last {
+			t.Errorf("step %d: %d comes after %d", i, made, last)
+		}
+		if off := time.Unix(0, made).Sub(now); off < 0 || off > time.Second {
+			t.Errorf("step %d: %v from the clock", i, off)
+		}
+		last = made
+	}
+	now = now.Add(-time.Hour)
+	if off := time.Unix(0, NewCreated(now, last)).Sub(now); off < 0 || off >= time.Millisecond {
+		t.Errorf("after the clock was set back: %v from the clock", off)
+	}
 }

@@ -25,6 +25,22 @@ import (
 // times. The milliseconds suffice until the year 2109.
 const stampNoise = 22
 
+// createdStep bounds how far, in nanoseconds, two times of creation of one millisecond lie apart.
+const createdStep = 1000
+
+// NewCreated returns a time of creation, in Unix nanoseconds, for a task that is created now, after
+// the one that this process has created last. What is below the millisecond is random. The time is
+// a part of a task's identity: it tells the task from an earlier or later one under the same id,
+// also if both were created within a millisecond. It grows unless the clock is set back by more
+// than a second.
+func NewCreated(now time.Time, last int64) int64 {
+	begins := now.UnixMilli() * int64(time.Millisecond)
+	if ahead := last - begins; ahead >= 0 && ahead < int64(time.Second) {
+		return last + 1 + rand.Int64N(createdStep)
+	}
+	return begins + rand.Int64N(int64(time.Millisecond))
+}
+
 // LowestStamp returns the lowest stamp of a moment.
 func LowestStamp(now time.Time) uint64 { return uint64(max(now.UnixMilli(), 0)) << stampNoise }
 
