@@ -157,6 +157,13 @@ func (m *faultyMember) ReadAhead(ctx context.Context, shardID recovery.ShardID, 
 	return m.Member.ReadAhead(ctx, shardID, position, pending, dead)
 }
 
+func (m *faultyMember) OpenSpool(ctx context.Context, spool string) error {
+	if err := m.pass(ctx, "OpenSpool"); err != nil {
+		return err
+	}
+	return m.Member.OpenSpool(ctx, spool)
+}
+
 func (m *faultyMember) Accept(ctx context.Context, shardID recovery.ShardID) (bool, error) {
 	if err := m.pass(ctx, "Accept"); err != nil {
 		return false, err

@@ -1,6 +1,7 @@
 package tasks_test
 
 import (
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -21,6 +22,24 @@ func missSpool(b *node, other recovery.Ledger) (task Task, own recovery.Ledger) 
 	b.restart()
 	pass(5 * time.Second)
 	return task, own
+}
+
+// A node that starts while Redis does not answer waits until it does, also with the name of its
+// spool.
+func TestSpoolIsNamedOnceRedisAnswers(t *testing.T) {
+	spooling(t, func(t *testing.T, f *fleet, a, b *node) {
+		task, own := missSpool(b, memledger.New())
+		b.stop()
+		b.cfg.Spool = own
+		away := errors.New("i/o timeout")
+		f.before = func(m *faultyMember) { m.fail("OpenSpool", away, away, away) }
+		b.restart()
+		pass(10 * time.Second)
+		for _, n := range []*node{a, b} {
+			_, err := n.Get(t.Context(), task.ID)
+			want(t, "Get, with the spool", err, nil)
+		}
+	})
 }
 
 // A node was started without the spool that has a task: no node says that the task does not exist,

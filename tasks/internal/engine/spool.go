@@ -134,12 +134,14 @@ func (s *Engine) openSpool(ctx context.Context) error {
 }
 
 // announceSpool tells the other nodes the id of this node's spool, before it gets a task; empty:
-// there is none.
+// there is none. Like the rest of the start, it waits for a ledger that does not answer.
 func (s *Engine) announceSpool(ctx context.Context, id string) error {
 	if s.Fleet == nil {
 		return nil
 	}
-	return s.Fleet.OpenSpool(ctx, id)
+	const what = "the spool's name"
+	defer s.Waits.Clear(what)
+	return s.keepAsking(ctx, what, func(ctx context.Context) error { return s.Fleet.OpenSpool(ctx, id) })
 }
 
 // begin reads the spool's id, and begins new numbers.
