@@ -95,7 +95,7 @@ func TestTwinsOfWhatIsDelivered(t *testing.T) {
 					t.Fatal(ds, err)
 				}
 				due := time.Now().Add(time.Minute).UnixMilli()
-				newer := record.Fields{Flags: record.ChosenID, Revision: 1, Due: due, Next: due, Created: time.Now().UnixMilli() + 1, Topic: []byte("t"), Payload: []byte(`"newer"`)}
+				newer := record.Fields{Flags: record.ChosenID, Revision: 1, Due: due, Next: due, Created: time.Now().Add(time.Millisecond).UnixNano(), Topic: []byte("t"), Payload: []byte(`"newer"`)}
 				shard := (a.Engine().Terms.ShardOf([]byte("x")) + 1) % fleetShards
 				a.put(shard, "x", newer)
 				(*engine.Memory)(a.Engine()).Lock([]recovery.Entry{{Shard: shard, ID: []byte("x"), Spot: recovery.Spot{Place: recovery.Pending, At: due}}})
@@ -154,7 +154,7 @@ func TestTwinsOfWhatIsFinished(t *testing.T) {
 					}
 				}
 				due := time.Now().Add(time.Minute).UnixMilli()
-				other := record.Fields{Flags: record.ChosenID, Revision: 1, Due: due, Next: due, Created: task.Created.UnixMilli() + row.later, Topic: []byte("t"), Payload: []byte(`"other"`)}
+				other := record.Fields{Flags: record.ChosenID, Revision: 1, Due: due, Next: due, Created: task.Created.UnixNano() + row.later*1e6, Topic: []byte("t"), Payload: []byte(`"other"`)}
 				e := recovery.Entry{Shard: (a.Engine().Terms.ShardOf([]byte("x")) + 1) % fleetShards, ID: []byte("x"), Spot: recovery.Spot{Place: recovery.Pending, At: due}}
 				a.put(e.Shard, "x", other)
 				m := (*engine.Memory)(a.Engine())
