@@ -1,13 +1,16 @@
 package tasks_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"testing"
 	"time"
 
+	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // A node keeps a shard until the next owner has its content in memory. The next owner does not
@@ -42,6 +45,43 @@ func TestShardIsKeptUntilItWasRead(t *testing.T) {
 		never()
 		b.check()
 	})
+}
+
+// What is ended while a shard is loaded stays ended, although it was pending when the shard was
+// read.
+func TestEndedWhileAShardIsLoaded(t *testing.T) {
+	for name, end := range map[string]func(t *testing.T, a *node, id string){
+		"cancelled": func(t *testing.T, a *node, id string) { want(t, "Cancel", a.Cancel(t.Context(), id), nil) },
+		"acknowledged": func(t *testing.T, a *node, id string) {
+			pass(time.Minute)
+			want(t, "ack", a.ack(a.pullOwn("x", id)[0]).Err, nil)
+		},
+		"buried": func(t *testing.T, a *node, id string) {
+			pass(time.Minute)
+			a.settle(Bury, a.pullOwn("x", id)[0])
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+				a := f.join("a", 1, Config{})
+				id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Minute})
+				var page []recovery.Entry
+				want(t, "Get", a.member.Get(t.Context(), 0, []recovery.Ref{{ID: id}}, func(_ int, e recovery.Entry) {
+					page = append(page, recovery.Entry{Shard: 0, ID: []byte(id), Spot: e.Spot, Data: bytes.Clone(e.Data)})
+				}), nil)
+				if len(page) != 1 {
+					t.Fatalf("read: %+v", page)
+				}
+				end(t, a, id)
+				(*engine.Memory)(a.Engine()).LoadAhead(page)
+				pass(2 * time.Minute)
+				if n := a.Stats(); n.Total.Pending+n.Total.Ready != 0 {
+					t.Errorf("%d tasks are pending, %d ready", n.Total.Pending, n.Total.Ready)
+				}
+				a.check()
+			})
+		})
+	}
 }
 
 // While a node reads a shard, the kernel copies nothing beside it.

@@ -296,7 +296,7 @@ func (c *taskJudge) explain(before, d *Delivery) string {
 	switch {
 	case c.repeated(before, d):
 		return AskedAgain
-	case before.recorded() != nil && c.imported(before.recorded(), d):
+	case c.imported(before.find(Ack, Done), d):
 		return ImportedAgain
 	case c.revived(before, d):
 		return Requeued
@@ -385,7 +385,7 @@ func (f Fault) strays() bool {
 // imported reports whether the task was imported once more after it was finished, and a process had
 // ended meanwhile: what was finished is remembered for that long (docs/export.md).
 func (c *taskJudge) imported(ack *Settlement, d *Delivery) bool {
-	return slices.ContainsFunc(c.Changes, func(x Change) bool {
+	return ack != nil && slices.ContainsFunc(c.Changes, func(x Change) bool {
 		return x.Kind == Import && x.may() && x.Start.Before(d.End) && ack.Start.Before(c.lands(&x)) &&
 			slices.ContainsFunc(c.faults, func(f Fault) bool { return f.Trouble.down() && f.meets(ack.Start, c.lands(&x)) })
 	})

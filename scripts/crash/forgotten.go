@@ -116,6 +116,17 @@ func (c *taskJudge) ended(before time.Time) (by Span, ok bool) {
 	return Span{}, false
 }
 
+// acknowledged returns the answer by which a receiver has finished a task before an instant,
+// recorded or not; the zero Span if none has.
+func (c *taskJudge) acknowledged(before time.Time) Span {
+	for _, d := range c.Deliveries {
+		if s := d.find(Ack, Done); s != nil && s.End.Before(before) {
+			return s.Span
+		}
+	}
+	return Span{}
+}
+
 // outOfMemory reports whether Redis has lost the end of a task, and only an earlier process, or an
 // earlier owner of its shard, had the record of that.
 func (c *taskJudge) outOfMemory(end Span) (why string, ok bool) {

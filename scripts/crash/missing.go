@@ -52,7 +52,10 @@ func (c *taskJudge) denied(x *Change) {
 	}
 	end, finished := c.ended(x.Start)
 	finished = finished && kept
-	if why, ok := c.outOfMemory(end); finished && ok {
+	if !finished {
+		end = c.acknowledged(x.Start)
+	}
+	if why, ok := c.outOfMemory(end); kept && ok {
 		c.excused = append(c.excused, "not kept, says "+x.by()+"; "+why)
 		return
 	}

@@ -10,6 +10,7 @@ func TestTerms(t *testing.T) {
 	const patience = 500 * time.Millisecond
 	final := ack(on("b", 230), Done, true)
 	first := func() *Delivery { return by("a", on("a", 200), 1, 100, final) }
+	unrecorded := func() *Delivery { return by("a", on("a", 200), 1, 100, ack(on("b", 230), Done, false)) }
 	again := func(ms int) *Delivery { return by("b", on("b", ms), 1, 100, ack(on("b", ms+50), Done, true)) }
 	of := func(kind Kind, s Span, o Outcome, dueMS int) Change {
 		c := Change{Span: s, Kind: kind, Outcome: o}
@@ -37,6 +38,7 @@ func TestTerms(t *testing.T) {
 		{name: "kept, and left out of an export", terms: kept, changes: []Change{created, of(Exported, on("b", 900), Missing, 0)}, deliveries: []*Delivery{first()}, broken: NotKept},
 		{name: "kept, and lost by an empty Redis", terms: kept, changes: []Change{created, look(on("b", 900), Missing)}, deliveries: []*Delivery{first()}, faults: []Fault{fault(Drained, "c", -900, 100), lost(-1000, 600, 610)}, broken: NotKept},
 		{name: "kept, and lost by an empty Redis after its node was restarted", terms: kept, changes: []Change{created, look(on("b", 900), Missing)}, deliveries: []*Delivery{first()}, faults: []Fault{fault(Drained, "a", 300, 500), lost(-1000, 600, 610)}, excuse: "a was drained"},
+		{name: "kept, not recorded, and lost by an empty Redis after its node was restarted", terms: kept, changes: []Change{created, look(on("b", 900), Missing)}, deliveries: []*Delivery{unrecorded()}, faults: []Fault{fault(Drained, "a", 300, 500), lost(-1000, 600, 610)}, excuse: "a was drained"},
 		{name: "kept, and a node was restarted long after the loss", terms: kept, changes: []Change{created, look(on("b", 1900), Missing)}, deliveries: []*Delivery{first()}, faults: []Fault{fault(Drained, "a", 1300, 1500), lost(-1000, 600, 610)}, broken: NotKept},
 		{name: "kept, and exported as finished after it was cancelled", terms: kept, changes: []Change{created, cancel(on("b", 50), Done), of(Exported, on("b", 900), Done, 0)}},
 		{name: "kept, and unknown after it was cancelled", terms: kept, changes: []Change{created, cancel(on("b", 50), Done), look(on("b", 900), Missing)}, broken: NotKept},
@@ -50,6 +52,8 @@ func TestTerms(t *testing.T) {
 		{name: "imported twice", changes: []Change{of(Import, on("a", 0), Done, 100), of(Import, on("b", 900), Done, 100)}, deliveries: []*Delivery{first()}},
 		{name: "imported again after its end", changes: []Change{of(Import, on("a", 0), Done, 100), of(Import, on("b", 900), Done, 100)}, deliveries: []*Delivery{first(), again(1000)}, broken: AfterAck},
 		{name: "imported again after its end, and a server was restarted", changes: []Change{of(Import, on("a", 0), Done, 100), of(Import, on("b", 900), Done, 100)}, deliveries: []*Delivery{first(), again(1000)}, faults: []Fault{fault(Restarted, "c", 400, 600)}, again: ImportedAgain},
+
+		{name: "imported again after an end that was not recorded, and a server was restarted", changes: []Change{of(Import, on("a", 0), Done, 100), of(Import, on("b", 900), Done, 100)}, deliveries: []*Delivery{unrecorded(), again(1000)}, faults: []Fault{fault(Restarted, "c", 400, 600)}, again: ImportedAgain},
 
 		{name: "held, and resumed", changes: []Change{created, of(Hold, on("b", 20), Done, 0), of(Resume, on("b", 120), Done, 200)}, deliveries: []*Delivery{by("a", on("a", 210), 1, 200, final)}},
 		{name: "delivered while it is held", changes: []Change{created, of(Hold, on("b", 20), Done, 0), of(Resume, on("b", 900), Done, 980)}, deliveries: []*Delivery{first()}, broken: NotInForce},

@@ -130,7 +130,7 @@ func (s *Cluster) Covers(ctx context.Context, c *Coverage, do func(ctx context.C
 		if errors.Is(err, ctx.Err()) && !errors.Is(err, task.ErrUnknown) {
 			err = fmt.Errorf("%w: %w", task.ErrUnavailable, context.Cause(ctx))
 		}
-		return nil, err
+		return nil, engine.Late(err)
 	}
 	s.engine.KeepHeld(ctx, st)
 	c.Covered, err = s.engine.EndSnapshot(st, movesInDoubt)

@@ -88,6 +88,14 @@ func (s *Engine) Within(ctx context.Context) (context.Context, context.CancelFun
 // ErrLate is the cause of a context whose call has waited for the ledger long enough.
 var ErrLate = errors.New("the ledger did not answer in time")
 
+// Late returns the error of a call that has begun no write: ErrUnavailable for ErrLate.
+func Late(err error) error {
+	if errors.Is(err, ErrLate) && !errors.Is(err, task.ErrUnknown) && !errors.Is(err, task.ErrUnavailable) {
+		return fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+	}
+	return err
+}
+
 // Await waits until all writes of a PendingWrite are answered, or ctx ends. Then writes
 // that were not sent yet are taken back (ErrUnavailable), and the outcome of the
 // others is open (ErrUnknown). Its outcomes do not change any more.

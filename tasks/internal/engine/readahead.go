@@ -207,7 +207,7 @@ func (s *Engine) loadAhead(n int, h *OwnedShard) (records int64, ok bool) {
 		for j := range page {
 			page[j].Shard = n
 		}
-		(*Memory)(s).Load(page)
+		(*Memory)(s).LoadAhead(page)
 		records += int64(len(page))
 		r.pending[i] = nil
 	}

@@ -74,8 +74,13 @@ func (w *replayWatch) fails(p recovery.Progress) bool {
 type Memory Engine
 
 // Load arms the tasks of a page that are not known yet.
-func (m *Memory) Load(page []recovery.Entry) {
-	s := (*Engine)(m)
+func (m *Memory) Load(page []recovery.Entry) { (*Engine)(m).load(page, false) }
+
+// LoadAhead is Load of what was read before the shard was this node's. Since then a caller may have
+// found a task of it in the ledger, and ended it.
+func (m *Memory) LoadAhead(page []recovery.Entry) { (*Engine)(m).load(page, true) }
+
+func (s *Engine) load(page []recovery.Entry, ahead bool) {
 	if !s.learnTopicsOf(s.Life.Context, page) {
 		return
 	}
@@ -93,16 +98,27 @@ func (m *Memory) Load(page []recovery.Entry) {
 				}
 				continue
 			}
-			if !s.OwnedLocked(e.Shard).Takes() {
+			term := s.OwnedLocked(e.Shard)
+			if !term.Takes() {
 				continue
 			}
-			if f, ok := s.readableLocked(&e); ok {
+			if f, ok := s.readableLocked(&e); ok && !s.hasEndedLocked(term, h, &f, ahead) {
 				n, sl := s.Store.Enter(e.ID, e.Data)
 				s.restoreLocked(n, sl, e, &f, now)
 			}
 		}
 	})
 	s.resolveSecondRecords(seconds)
+}
+
+// hasEndedLocked reports whether this process has ended the task of a record since the record was
+// read: memory does not know the task any more, and its record is deleted.
+func (s *Engine) hasEndedLocked(term *OwnedShard, hash uint64, f *record.Fields, ahead bool) bool {
+	if past := s.Outcomes.FindSince(hash, term.past); past.Kind != 0 && past.Covers(f.Created) {
+		return true
+	}
+	_, dead := term.dead[hash]
+	return dead && ahead
 }
 
 // Lock locks the nominated ids that are not known, or shares the lock of those

@@ -139,7 +139,7 @@ func (s *Engine) Rest(d time.Duration) bool {
 }
 
 // RestWithin waits, unless Close has begun or ctx has ended; then it is ErrClosed, or why
-// ctx has.
+// ctx has; ErrUnavailable if that is ErrLate.
 func (s *Engine) RestWithin(ctx context.Context, d time.Duration) error {
 	select {
 	case <-time.After(d):
@@ -147,7 +147,7 @@ func (s *Engine) RestWithin(ctx context.Context, d time.Duration) error {
 	case <-s.Life.Closing:
 		return task.ErrClosed
 	case <-ctx.Done():
-		return context.Cause(ctx)
+		return Late(context.Cause(ctx))
 	}
 }
 
