@@ -12,6 +12,9 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
+// cursorParameter may be empty: a list begins at its beginning, whatever it selects.
+const cursorParameter = "cursor"
+
 // checkQuery is a middleware of every operation. It refuses a query with a parameter that cannot be
 // parsed, that is empty, or that is given twice and is no list. Packages net/url and huma treat
 // such a parameter as one that is not given, or take the first one. But a filter that is not given
@@ -67,7 +70,7 @@ func queryFaults(query string, op *huma.Operation) (unreadable, wrong []tasks.Fi
 		}
 		given[name]++
 		switch {
-		case value == "":
+		case value == "" && name != cursorParameter:
 			wrong = append(wrong, tasks.FieldError{Field: name, Problem: cmp.Or(mustBe(op, name), "must not be empty")})
 		case given[name] == 2 && op.Parameters[at].Schema.Type != huma.TypeArray:
 			wrong = append(wrong, tasks.FieldError{Field: name, Problem: givenTwice})

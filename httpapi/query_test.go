@@ -28,7 +28,9 @@ func TestEveryQueryParameterHasAValue(t *testing.T) {
 			}
 			found += len(names) - 1
 			for _, name := range names {
-				r.refused(call(name+"="), 422, "invalid", name)
+				if name != "cursor" { // which narrows nothing
+					r.refused(call(name+"="), 422, "invalid", name)
+				}
 				r.refused(call(name+"=&"+name+"="), 422, "invalid", name)
 				for _, query := range []string{name, name + "&a=1", name + "=a;x=1", name + "=%zz", name + "=%", "a=1&" + name + ";x"} {
 					r.refused(call(query), 400, "malformed", name)
