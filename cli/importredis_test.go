@@ -373,5 +373,5 @@ func TestImportOfNothing(t *testing.T) {
 	asynq := []string{"import", "asynq", "--from", source.URL(), "--topic", "t"}
 	nothing(asynq, "it has no queues of asynq")
 	source.Do("SADD", "asynq:queues", "low", "default")
-	nothing(append(asynq, "--queue", "defualt"), "its queues of asynq are default, low")
+	nothing(append(asynq, "--queue", "defaults"), "its queues of asynq are default, low")
 }
