@@ -57,7 +57,7 @@ func TestEvents(t *testing.T) {
 		}
 	}
 	s.fails(exitUsage, []string{"events", "--kind", "died"}, "kind ")
-	s.fails(exitUsage, []string{"events", "--topic", ""}, "topic ")
+	s.fails(exitUsage, []string{"events", "--topic", ""}, "--topic: ")
 }
 
 // The events of all nodes come from any of them, with the names of the nodes.
