@@ -244,7 +244,7 @@ func TestPhone(t *testing.T) {
 	r.breaks("invoice.send.of.a.rather.long.name", "a rather long error, "+strings.Repeat("which.has.no.space", 10))
 	r.schedule("invoice.send.of.a.rather.long.name", "a-rather-long-id-of-a-task-that-may-not-be-cut", 0)
 	r.schedule("cart", strings.Repeat("x", 128), 0)
-	if _, err := r.Schedule(t.Context(), tasks.Request{ID: "news-1", Topic: "newsletter", Group: "campaign-of-the-autumn", Delay: time.Hour}); err != nil {
+	if _, err := r.Schedule(t.Context(), tasks.Request{ID: "news-1", Topic: "newsletter", Group: "campaign-of-the-autumn", Delay: 30 * time.Hour}); err != nil {
 		t.Fatal(err)
 	}
 	p := open(t)
