@@ -111,7 +111,6 @@ func number(f *task.Faults, field string, n int64, least int64) uint32 {
 	return uint32(n)
 }
 
-// instant checks a time: it must be from 1970 to the last second of 9999.
 // created returns the time of creation of a record, to the nanosecond: it is a part of the identity
 // of the task.
 func created(f *task.Faults, at time.Time) int64 {
@@ -122,6 +121,7 @@ func created(f *task.Faults, at time.Time) int64 {
 	return at.UnixNano()
 }
 
+// instant checks a time: it must be from 1970 to the last second of 9999.
 func instant(f *task.Faults, field string, at time.Time) int64 {
 	ms := engine.Millis(at)
 	if ms < 0 || ms >= record.HeldUntil {
