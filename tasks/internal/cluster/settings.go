@@ -30,7 +30,9 @@ func (s *Cluster) tellSettings(ctx context.Context) {
 	calls.Wait()
 }
 
-func (s *Cluster) handleSettings(context.Context, string, settingsQuery) (struct{}, error) {
-	s.engine.RefreshSettings()
+func (s *Cluster) handleSettings(ctx context.Context, _ string, _ settingsQuery) (struct{}, error) {
+	ctx, cancel := context.WithTimeout(ctx, settingsWithin) // for as long as the caller waits
+	defer cancel()
+	s.engine.RefreshSettings(ctx)
 	return struct{}{}, nil
 }

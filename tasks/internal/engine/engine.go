@@ -113,7 +113,7 @@ type storedSettings struct {
 	unstored  atomic.Int64 // the last revision of settings that the ledger does not keep
 	restoring sync.Mutex   // held while settings that the ledger has lost are written again
 
-	refreshing sync.Mutex                // guards version; held while settings are refreshed
+	refreshing chan struct{}             // the turn to refresh settings; guards version
 	version    *recovery.SettingsVersion // up to which changes by other nodes were taken over
 }
 
@@ -180,6 +180,7 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 	s.Life.done, s.Life.closed = make(chan struct{}), make(chan struct{})
 	s.Reading.Replayed = make(chan struct{})
 	s.Reading.settingsRead, s.Reading.deadRead = make(chan struct{}), make(chan struct{})
+	s.stored.refreshing = make(chan struct{}, 1)
 	s.Reading.replays = make(chan struct{}, shardsAtOnce)
 	s.Reading.Illegible = make(map[uint64]uint16)
 	s.Writes.Deferred, s.Writes.Waiting = make(map[uint32]Write), make(map[uint32]chan struct{})

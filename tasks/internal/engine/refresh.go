@@ -30,21 +30,26 @@ func (s *Engine) refreshLoop() {
 	if !s.outlast(s.Reading.settingsRead) {
 		return
 	}
-	s.refreshShared(shared)
-	s.Every(refreshEvery, func() { s.refreshShared(shared) })
+	refresh := func() { s.refreshShared(s.Life.Context, shared) }
+	refresh()
+	s.Every(refreshEvery, refresh)
 }
 
-// RefreshSettings takes over settings that other nodes have changed before it was called.
-func (s *Engine) RefreshSettings() {
+// RefreshSettings takes over settings that other nodes have changed before it was called. It gives
+// up if another refresh is under way until ctx ends.
+func (s *Engine) RefreshSettings(ctx context.Context) {
 	if shared, ok := s.Ledger.(recovery.SharedSettings); ok && isClosed(s.Reading.settingsRead) {
-		s.refreshShared(shared)
+		s.refreshShared(ctx, shared)
 	}
 }
 
-func (s *Engine) refreshShared(shared recovery.SharedSettings) {
-	s.stored.refreshing.Lock()
-	defer s.stored.refreshing.Unlock()
-	s.stored.version = s.RefreshOnce(shared, s.stored.version)
+func (s *Engine) refreshShared(ctx context.Context, shared recovery.SharedSettings) {
+	select {
+	case s.stored.refreshing <- struct{}{}:
+		defer func() { <-s.stored.refreshing }()
+		s.stored.version = s.RefreshOnce(shared, s.stored.version)
+	case <-ctx.Done():
+	}
 }
 
 // RefreshOnce takes over what has changed since a version of the settings, or everything if
