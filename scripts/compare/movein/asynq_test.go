@@ -184,7 +184,9 @@ func TestAsynq(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.imports("imported 0, there already 3, deleted in the source 3 ", "--delete-source")
-	b.imports("imported 0 ")
+	if code, out := b.run(); code != 4 || !strings.Contains(out, "nothing was found to import") {
+		t.Errorf("an empty source: exit code %d: %s", code, out)
+	}
 	for _, info := range []*asynq.TaskInfo{scheduled, unique, failing} {
 		if _, err := b.inspector.GetTaskInfo(info.Queue, info.ID); !errors.Is(err, asynq.ErrTaskNotFound) {
 			t.Errorf("%s is in asynq still: %v", info.ID, err)
