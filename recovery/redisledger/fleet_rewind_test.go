@@ -406,7 +406,8 @@ func TestAdoptionThatNeverHappened(t *testing.T) {
 	}
 }
 
-// A node that may have been adopted from gives up an adopted shard whose token is gone.
+// A node that may have been adopted from waits before it claims an adopted shard whose token is
+// gone, and half as long as the shard's first holder, whose memory is the older one.
 func TestAdoptedShardAfterOversleeping(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
@@ -419,11 +420,30 @@ func TestAdoptedShardAfterOversleeping(t *testing.T) {
 	s := b.member.Holds("a", 0)
 	b.member.Answered(time.Now().Add(-2 * time.Hour))
 	server.Do("del", s.Keys.Tasks())
-	if err := b.Apply(t.Context(), s.Number, batchOf(put("x", "1"))); !errors.Is(err, recovery.ErrLost) {
-		t.Errorf("Apply: %v", err)
+	own := b.member.Term(0).Keys.Tasks()
+	server.Do("del", own)
+	doubted := func(n int) bool {
+		t.Helper()
+		err := b.Apply(t.Context(), n, batchOf(put("x", "1")))
+		if errors.Is(err, recovery.ErrLost) {
+			t.Fatal(err)
+		}
+		return err != nil
 	}
-	if _, err := b.member.Held(b.member.Holds("a", 1).Number); err != nil {
-		t.Errorf("another shard: %v", err)
+	if !doubted(s.Number) || !doubted(0) {
+		t.Error("no doubt")
+	}
+	if err := b.member.Probe().Age(20 * time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if doubted(s.Number) || !doubted(0) {
+		t.Error("the adopted shard is not claimed first")
+	}
+	if err := b.member.Probe().Age(20 * time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	if doubted(0) {
+		t.Error("no living node has the shard, and it is not claimed")
 	}
 }
 
@@ -475,23 +495,74 @@ func TestEnded(t *testing.T) {
 }
 
 // A process that was cut off until the others had forgotten its node may start again at once, as
-// no process has the name.
+// no process has the name. They have retired its shards before. An entry that Redis has lost is
+// written again, however long the process was cut off.
 func TestForgottenWhileCutOff(t *testing.T) {
-	server := redistest.Start(t)
-	join(t, server.URL(), "a", still)
-	b := join(t, server.URL(), "b", still)
-	b.member.KeepOnce()
-	server.Do("hdel", b.keys.Nodes(), "b")
-	b.member.Answered(time.Now().Add(-2 * time.Hour))
-	if err := b.member.Beat(t.Context()); err != nil {
-		t.Fatal(err)
+	for name, retired := range map[string]bool{"forgotten": true, "lost": false} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			join(t, server.URL(), "a", still)
+			b := join(t, server.URL(), "b", still)
+			b.member.KeepOnce()
+			server.Do("hdel", b.keys.Nodes(), "b")
+			if retired {
+				server.Do("hset", b.member.Term(0).Keys.Tasks(), layout.OwnerField, layout.NewToken(layout.RetiredNode, "x", 3).String())
+			}
+			b.member.Answered(time.Now().Add(-2 * time.Hour))
+			if err := b.member.Beat(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if !retired {
+				if e, _, err := b.member.ReadEntry(t.Context()); err != nil || e.Incarnation != b.member.Self.Incarnation {
+					t.Errorf("the entry is %+v, %v", e, err)
+				}
+				b.member.KeepOnce()
+				b.put(t)
+				return
+			}
+			eventually(t, "memory is told", func() bool {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				return len(b.ended) == 1 && errors.Is(b.ended[0], recovery.ErrForgotten) && !errors.Is(b.ended[0], recovery.ErrLost)
+			})
+			if err := b.Apply(t.Context(), 0, batchOf(put("x", "1"))); !errors.Is(err, recovery.ErrLost) {
+				t.Errorf("Apply: %v", err)
+			}
+		})
 	}
-	eventually(t, "memory is told", func() bool {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		return len(b.ended) == 1 && errors.Is(b.ended[0], recovery.ErrForgotten) && !errors.Is(b.ended[0], recovery.ErrLost)
-	})
-	if err := b.Apply(t.Context(), 0, batchOf(put("x", "1"))); !errors.Is(err, recovery.ErrLost) {
-		t.Errorf("Apply: %v", err)
+}
+
+// Redis stands still for longer than failover_after, and is empty afterwards: no node gives up
+// what it has in memory, since no other one has it. It need not know that the others could not
+// adopt.
+func TestEmptyRedisAfterASilenceOfAll(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	quick := func(o *Options) { o.FailoverAfter = time.Second }
+	var nodes []*fleetNode
+	for _, name := range []string{"a", "b", "c"} {
+		nodes = append(nodes, join(t, server.URL(), name, quick))
+	}
+	diaries := make([]diary, len(nodes))
+	for i, n := range nodes {
+		n.put(t)
+		diaries[i].watch(n.Ledger)
+	}
+	server.Do("flushall")
+	server.Kill()
+	time.Sleep(3 * time.Second)
+	server.Start()
+	for i, n := range nodes {
+		diaries[i].wait(t, 4)
+		n.mu.Lock()
+		if len(n.ended) > 0 || len(n.lost) > 0 || len(n.acquired) > 0 {
+			t.Errorf("%s has lost %v, acquired %v, ended %v", n.opts.Node, n.lost, n.acquired, n.ended)
+		}
+		n.mu.Unlock()
+		for s := range 4 {
+			if err := n.Apply(t.Context(), s, batchOf(put(n.ShardID(s).NewID(), "again"))); err != nil {
+				t.Errorf("%s, shard %d: %v", n.opts.Node, s, err)
+			}
+		}
 	}
 }

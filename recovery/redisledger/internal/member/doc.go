@@ -18,5 +18,5 @@
 // A shard is lost (recovery.ErrLost) when its token is that of another process. A call whose answer
 // is lost leaves its outcome open, and is repeated with the same token and number.
 // [Member.Register] fails with recovery.ErrHeld when a live process has the name. A node that was
-// cut off for longer than its failover time ends with recovery.ErrForgotten.
+// cut off until the others had removed its name ends with recovery.ErrForgotten.
 package member

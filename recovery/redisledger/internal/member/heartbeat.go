@@ -93,8 +93,14 @@ func (m *Member) Beat(ctx context.Context) error {
 		return nil
 	}
 	if raw == "" && m.mayBeAdopted(m.streak()) {
-		m.revokeAll(fmt.Errorf("%w: node %s", recovery.ErrForgotten, m.Self.Node))
-		return nil
+		forgotten, err := m.isForgotten(ctx)
+		if err != nil {
+			return err
+		}
+		if forgotten {
+			m.revokeAll(fmt.Errorf("%w: node %s", recovery.ErrForgotten, m.Self.Node))
+			return nil
+		}
 	}
 	m.peers.noteUnlisted() // before it is listed again, see Watch.see
 	done, err := m.Follow(ctx, held, raw)
@@ -203,6 +209,8 @@ func (m *Member) checkShards(ctx context.Context) (bool, error) {
 		seen, err := m.Check(ctx, s, before[n], owner, sequence)
 		switch {
 		case errors.Is(err, recovery.ErrLost):
+		case errors.Is(err, errDoubted):
+			all, unseen = false, err
 		case err != nil:
 			return false, err
 		default:

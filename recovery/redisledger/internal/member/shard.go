@@ -238,8 +238,8 @@ func (m *Member) reclaimInTurn(ctx context.Context, s *Shard, owner string, sequ
 	switch {
 	case held == next:
 		// Our own claim, whose answer was lost.
-	case (owner == "" || held.Unreadable()) && m.mayBeAdopted(s.unbroken.Load()):
-		return m.revokeInTurn(s, "Redis has lost its data, and others may have taken over before")
+	case (owner == "" || held.Unreadable()) && m.mayBeAdopted(s.unbroken.Load()) && !m.isUnclaimed(s, held):
+		return fmt.Errorf("shard %d: %w", s.Number, errDoubted)
 	case !held.Unreadable() && (held.Epoch > s.Token.Epoch || held.Epoch == s.Token.Epoch && held != s.Token):
 		return m.revokeInTurn(s, "its owner is "+owner)
 	case held.Node != m.Self.Node && m.mayBeAdopted(s.unbroken.Load()) && m.lives(held):
@@ -289,7 +289,7 @@ func (m *Member) lives(t layout.Token) bool {
 }
 
 // Check compares what a reader has found in a shard with what this process knows, and reclaims
-// the shard if need be. The reader may be behind, so check reads again before it acts. It
+// the shard if need be. The reader may be behind, so Check reads again before it acts. It
 // reports false after an error, and while a batch is under way, which checks for itself.
 func (m *Member) Check(ctx context.Context, s *Shard, before Position, owner string, sequence int64) (bool, error) {
 	if owner == before.Token.String() && sequence >= before.Sequence {
