@@ -41,11 +41,25 @@ func errorText(err error) string {
 		code = "NOPERM"
 	case errors.Is(err, tasks.ErrOverloaded):
 		code = "OOM"
-	case errors.Is(err, tasks.ErrUnknown), errors.Is(err, tasks.ErrUnrecorded):
+	case isOpen(err):
 		code = "UNKNOWN"
 	case errors.Is(err, tasks.ErrUnavailable), errors.Is(err, tasks.ErrDraining), errors.Is(err, tasks.ErrClosed),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
 		code = "TRYAGAIN"
 	}
 	return code + " " + err.Error()
+}
+
+// graver returns the error of a call that did several things, of which two have failed: that an
+// outcome is open weighs more than that nothing was done. Without a failure it is err.
+func graver(err, failed error) error {
+	if failed == nil || isOpen(err) {
+		return err
+	}
+	return failed
+}
+
+// isOpen reports whether what failed may have been done.
+func isOpen(err error) bool {
+	return errors.Is(err, tasks.ErrUnknown) || errors.Is(err, tasks.ErrUnrecorded)
 }

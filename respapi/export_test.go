@@ -34,3 +34,12 @@ const MostKeptInAll = mostKeptInAll
 
 // CountKept counts bytes of transactions, and returns how many there are.
 func (s *Server) CountKept(bytes int64) int64 { return s.kept.Add(bytes) }
+
+// MergeAcks adds to states what a node has answered, and returns the answer to the client after it
+// and an earlier failure.
+func MergeAcks(states, answer []byte, earlier, failed error) string {
+	if err := graver(earlier, mergeAcks(states, answer, failed)); err != nil {
+		return errorText(err)
+	}
+	return ""
+}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -27,7 +28,7 @@ func isOver(err error) bool {
 
 // settle gives a verdict on entries. It drops those that are over, and those that were settled, of
 // which it returns the number. If kept is not nil, it is called with those instead. The error is
-// the last one of an entry of which the outcome is not known. Such entries stay.
+// the gravest one of an entry that was not settled. Such entries stay.
 func (s *Server) settle(ctx context.Context, t *stream, v tasks.Verdict, list []settling, kept func(*outEntry, *tasks.Settled)) (n int, err error) {
 	for part := range slices.Chunk(list, tasks.MaxReserve) {
 		receipts := make([]string, len(part))
@@ -43,7 +44,7 @@ func (s *Server) settle(ctx context.Context, t *stream, v tasks.Verdict, list []
 			e, failed := part[i].entry, unsettled(&settled[i])
 			switch {
 			case failed != nil && !isOver(failed):
-				err = failed
+				err = graver(err, failed)
 			case e.index < 0: // another call has dropped it
 			case failed == nil && kept != nil:
 				kept(e, &settled[i])
@@ -84,7 +85,7 @@ const (
 )
 
 // acknowledge acknowledges the entries with these ids that this node has handed out. It returns
-// what became of each. The error is that of the last id that failed.
+// what became of each. The error is the gravest one of those that failed.
 func (s *Server) acknowledge(ctx context.Context, topic string, ids []entryID) (states []byte, err error) {
 	states = make([]byte, len(ids))
 	t := s.streams.of(topic)
@@ -197,9 +198,7 @@ func answerAcks(list []acking, topic string, ids []entryID) {
 		for i, place := range places {
 			states[place] = more[i]
 		}
-		if failed != nil {
-			err = failed
-		}
+		err = graver(err, failed)
 	}
 	for _, a := range list {
 		n, failed := 0, false
@@ -231,7 +230,7 @@ const (
 
 // acknowledgeElsewhere acknowledges entries that other nodes have handed out. It returns what
 // became of each: an id that no node has acknowledged has failed if a node that may have it does
-// not answer. Error: that of such a node.
+// not answer. Error: the gravest one of such nodes.
 func (s *Server) acknowledgeElsewhere(ctx context.Context, topic string, ids []entryID) (states []byte, err error) {
 	states = make([]byte, len(ids))
 	scheduler := s.scheduler.Load()
@@ -254,30 +253,37 @@ func (s *Server) acknowledgeElsewhere(ctx context.Context, topic string, ids []e
 				answer, failed := scheduler.Ask(ctx, peer, ackSubject, body)
 				mu.Lock()
 				defer mu.Unlock()
-				switch {
-				case failed == nil && len(answer) == len(part):
-				case failed == nil:
-					failed = errBadFrame
-				case !errors.Is(failed, tasks.ErrNodeAway) && errors.Is(failed, tasks.ErrUnavailable):
-					return // the node has no such port
-				}
-				if failed != nil {
-					err, answer = failed, bytes.Repeat([]byte{ackFailed}, len(part))
-				}
-				for i, state := range answer {
-					if state == ackFailed && err == nil {
-						err = tasks.ErrUnknown
-					}
-					if rest[i] != acked && (state == acked || state > rest[i]) {
-						rest[i] = state
-					}
-				}
+				err = graver(err, mergeAcks(rest[:len(part)], answer, failed))
 			})
 		}
 		group.Wait()
 		rest = rest[len(part):]
 	}
 	return states, err
+}
+
+// mergeAcks adds to states what a node has answered, or failed to answer. It returns why an id has
+// failed there: a node that answers that one has does not say whether it was acknowledged.
+func mergeAcks(states, answer []byte, failed error) error {
+	switch {
+	case failed == nil && len(answer) != len(states):
+		failed = fmt.Errorf("%w: %w", tasks.ErrUnknown, errBadFrame)
+	case failed == nil:
+	case !errors.Is(failed, tasks.ErrNodeAway) && errors.Is(failed, tasks.ErrUnavailable):
+		return nil // the node has no such port
+	}
+	if failed != nil {
+		answer = bytes.Repeat([]byte{ackFailed}, len(states))
+	}
+	for i, state := range answer {
+		if state == ackFailed && failed == nil {
+			failed = tasks.ErrUnknown
+		}
+		if states[i] != acked && (state == acked || state > states[i]) {
+			states[i] = state
+		}
+	}
+	return failed
 }
 
 // acknowledgeFor acknowledges entries for another node.

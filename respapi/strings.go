@@ -322,7 +322,7 @@ func runMSet(x *call) {
 	var failed error
 	for i, err := range set(requests) {
 		if err != nil {
-			failed = err
+			failed = graver(failed, err)
 			continue
 		}
 		x.changed(&keys[i], deadline{})
