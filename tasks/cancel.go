@@ -21,17 +21,17 @@ func (s *Scheduler) Cancel(ctx context.Context, id string) error {
 	switch {
 	case errors.Is(err, engine.ErrCancelled):
 		return nil
-	case errors.Is(err, ErrNotFound) && !errors.Is(err, engine.ErrFinished) && (s.cluster.CancelledRecently(id) || s.cancelledElsewhere(ctx, id)):
+	case errors.Is(err, ErrNotFound) && !errors.Is(err, engine.ErrFinished) && s.wasCancelled(ctx, id):
 		return nil
 	}
 	return err
 }
 
-// cancelledElsewhere reports whether another node remembers that it has cancelled the task.
-func (s *Scheduler) cancelledElsewhere(ctx context.Context, id string) bool {
+// wasCancelled reports whether a node remembers that the last task of an id was cancelled.
+func (s *Scheduler) wasCancelled(ctx context.Context, id string) bool {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	return s.cluster.CancelledElsewhere(ctx, id)
+	return s.cluster.CancelledBefore(ctx, []string{id})[0]
 }
 
 // CancelOnce is Cancel that returns nil once: of several callers that cancel a task one is told
@@ -42,11 +42,17 @@ func (s *Scheduler) CancelOnce(ctx context.Context, id string) error {
 	if s.cluster.Fleet == nil {
 		return s.engine.CancelLocal(ctx, id)
 	}
-	_, at, err := cluster.Routed(ctx, s.cluster, id, cluster.CancelMethod, cluster.AboutID(ctx, id), func(ctx context.Context) (struct{}, error) { return struct{}{}, s.engine.CancelLocal(ctx, id) })
-	if engine.Cancelled(err) == nil && at.Node != "" {
+	here := func(ctx context.Context) (cluster.CancelReply, error) {
+		return cluster.CancelReply{}, s.engine.CancelLocal(ctx, id)
+	}
+	a, at, err := cluster.Routed(ctx, s.cluster, id, cluster.CancelMethod, cluster.AboutID(ctx, id), here)
+	if err == nil && at.Node != "" {
 		s.engine.Mu.Lock()
-		s.cluster.AddRecentCancelLocked(id)
+		s.cluster.AddRecentCancelLocked(id, a.Created)
 		s.engine.Mu.Unlock()
+	}
+	if a.Before {
+		return engine.ErrCancelled
 	}
 	return err
 }

@@ -67,6 +67,67 @@ func TestRepeatedAtAnotherNode(t *testing.T) {
 	}
 }
 
+// A node that has had a task cancelled elsewhere remembers it. It does not tell it of a later task
+// of the id, which ended at a node that has ended since.
+func TestCancelledBeforeItsLastOwnerEnded(t *testing.T) {
+	for _, batch := range []bool{false, true} {
+		fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+			a, b, c := f.join("a", 1, Config{}), f.join("b", 1, Config{}), f.join("c", 1, Config{})
+			cancel := func(n *node) error {
+				if !batch {
+					return n.Cancel(t.Context(), "again")
+				}
+				done, err := n.Act(t.Context(), Act{Action: CancelAction, IDs: []string{"again"}})
+				if len(done.Failed) > 0 {
+					return done.Failed[0].Err
+				}
+				return err
+			}
+			a.must(Request{ID: "again", Topic: "x", Delay: time.Hour})
+			want(t, "Cancel", cancel(b), nil)
+			want(t, "Cancel again", cancel(b), nil)
+			a.must(Request{ID: "again", Topic: "x"})
+			pass(time.Second)
+			a.settle(Ack, a.pull("x", "again")[0])
+			want(t, "hand-over", a.handTo(c), nil)
+			a.crash()
+			pass(time.Second)
+			want(t, "Cancel of what was delivered", cancel(b), ErrNotFound)
+
+			c.must(Request{ID: "again", Topic: "x", Delay: time.Hour})
+			want(t, "Cancel of the last one", cancel(b), nil)
+			c.crash()
+			pass(2 * time.Second)
+			b.adopt(c)
+			pass(time.Second)
+			want(t, "Cancel of the last one again", cancel(b), nil)
+		})
+	}
+}
+
+// A node that has cancelled a task itself does not tell it of a later task of the id, which ended
+// while another node had the shard.
+func TestCancelledBeforeAnAdoption(t *testing.T) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+		a.must(Request{ID: "again", Topic: "x", Delay: time.Hour})
+		want(t, "Cancel", a.Cancel(t.Context(), "again"), nil)
+		want(t, "hand-over", a.handTo(b), nil)
+		pass(10 * time.Millisecond)
+		b.must(Request{ID: "again", Topic: "x"})
+		pass(10 * time.Millisecond)
+		b.settle(Ack, b.pull("x", "again")[0])
+		if f.ledger.Holder(a.shardID(0)) != "b" {
+			t.Fatal("the shard has come home already")
+		}
+		b.crash()
+		pass(2 * time.Second)
+		a.adopt(b)
+		pass(time.Second)
+		want(t, "Cancel of what was delivered", a.Cancel(t.Context(), "again"), ErrNotFound)
+	})
+}
+
 // An id that was used again since is answered for by its last task.
 func TestCancelledBeforeItWasUsedAgain(t *testing.T) {
 	fleetBubble(t, 0, func(t *testing.T, f *fleet) {

@@ -116,11 +116,11 @@ func (c *taskJudge) ended(before time.Time) (by Span, ok bool) {
 	return Span{}, false
 }
 
-// acknowledged returns the answer by which a receiver has finished a task before an instant,
-// recorded or not; the zero Span if none has.
+// acknowledged returns the request by which a receiver has finished a task before an instant,
+// recorded or not, or may have finished it; the zero Span if there is none.
 func (c *taskJudge) acknowledged(before time.Time) Span {
 	for _, d := range c.Deliveries {
-		if s := d.find(Ack, Done); s != nil && s.End.Before(before) {
+		if s := d.find(Ack, Done, Unknown); s != nil && s.End.Before(before) {
 			return s.Span
 		}
 	}

@@ -47,13 +47,20 @@ func (s *Cluster) Act(ctx context.Context, q *engine.ActQuery, targets []Target)
 			answers[i] = all[i].err
 		}
 	}
+	var ids []string
+	var gone []int
 	for i, err := range answers {
-		gone := errors.Is(err, task.ErrNotFound)
 		switch {
-		case gone && q.Action == task.CancelAction && q.Select == nil && !errors.Is(err, engine.ErrFinished) && s.CancelledRecently(targets[i].ID):
-			answers[i] = nil
-		case gone && q.Select != nil:
+		case !errors.Is(err, task.ErrNotFound):
+		case q.Select != nil:
 			answers[i] = engine.ErrNotSelected
+		case q.Action == task.CancelAction && !errors.Is(err, engine.ErrFinished):
+			ids, gone = append(ids, targets[i].ID), append(gone, i)
+		}
+	}
+	for k, was := range s.CancelledBefore(ctx, ids) {
+		if was {
+			answers[gone[k]] = nil
 		}
 	}
 	return answers
@@ -162,8 +169,8 @@ func (s *Cluster) actAt(ctx context.Context, node string, q *engine.ActQuery, so
 			p.err = err
 		case a.Faults[i] != nil:
 			p.err = a.Faults[i].Err(node, true)
-		case q.Action == task.CancelAction && !q.Dry:
-			s.AddRecentCancelLocked(p.id)
+		case i < len(a.Created) && a.Created[i] != 0:
+			s.AddRecentCancelLocked(p.id, a.Created[i])
 		}
 	}
 }
@@ -180,8 +187,12 @@ type (
 		ID      string
 		ShardID recovery.ShardID `json:"Home,omitempty"`
 	}
-	// An actReply has an answer for each task; nil: it is done.
-	actReply struct{ Faults []*WireError }
+	// An actReply has an answer for each task; nil: it is done. After a cancel it has when each
+	// task was created, in Unix ns; 0: it was not cancelled.
+	actReply struct {
+		Faults  []*WireError
+		Created []int64 `json:",omitempty"`
+	}
 )
 
 // handleAct acts on those of another node's tasks that belong here. It is owned for many of them.
@@ -221,6 +232,14 @@ func (s *Cluster) handleAct(ctx context.Context, _ string, asked actQuery) (actR
 			a.Faults[i] = WireErrorOf(errNotMine)
 		default:
 			a.Faults[i] = WireErrorOf(err)
+		}
+	}
+	if q.Action == task.CancelAction && !q.Dry {
+		a.Created = make([]int64, len(all))
+		for i := range all {
+			if all[i].err == nil {
+				a.Created[i] = s.createdOfCancelled(all[i].id)
+			}
 		}
 	}
 	return a, nil

@@ -52,8 +52,8 @@ func (s *Cluster) finishedHere(ids []string) []wireOutcome {
 	defer s.engine.Mu.Unlock()
 	for i, id := range ids {
 		outcomes[i] = wireOutcome(s.engine.Outcomes.Find(s.engine.Store.Hash([]byte(id))))
-		if outcomes[i].Kind == 0 && s.cancelledRecentlyLocked(id) {
-			outcomes[i].Kind = store.WasCancelled
+		if created, ok := s.recentCancelLocked(id); ok && (outcomes[i].Kind == 0 || created > outcomes[i].Created) {
+			outcomes[i] = wireOutcome{Kind: store.WasCancelled, Created: created}
 		}
 	}
 	return outcomes
@@ -169,20 +169,38 @@ func (s *Cluster) askFinished(ctx context.Context, c *finishedCall) error {
 	return err
 }
 
-// CancelledElsewhere reports whether a node remembers that it has cancelled the last task with this
-// id.
-func (s *Cluster) CancelledElsewhere(ctx context.Context, id string) bool {
+// CancelledBefore reports for each of some ids, which no node has a task of, whether a living node
+// remembers that the last one was cancelled. A later task of the id may have ended at a node that
+// has ended since: its entry in the directory outlives it for as long as a cancel is remembered.
+func (s *Cluster) CancelledBefore(ctx context.Context, ids []string) []bool {
+	was := make([]bool, len(ids))
 	if s.Fleet == nil || s.NeverHadPeers() {
-		return false
+		return was
 	}
-	found, _ := s.finished(ctx, []string{id}) // by the nodes that have answered
-	var last wireOutcome
-	for _, o := range found[0] {
+	for from := 0; from < len(ids); from += finishedAtOnce {
+		part := ids[from:min(from+finishedAtOnce, len(ids))]
+		found, _ := s.finished(ctx, part) // by the nodes that have answered
+		entries, err := s.Fleet.ledger.Lookup(ctx, part)
+		if err != nil {
+			return was
+		}
+		for i, id := range part {
+			last := lastOf(found[i])
+			was[from+i] = last.Kind == store.WasCancelled &&
+				(entries[i].ShardID == 0 || entries[i] == engine.DirectoryEntryOf(entries[i].ShardID, []byte(id), last.Created))
+		}
+	}
+	return was
+}
+
+// lastOf returns the outcome of the task that was created last.
+func lastOf(outcomes []wireOutcome) (last wireOutcome) {
+	for _, o := range outcomes {
 		if last.Kind == 0 || o.Created > last.Created {
 			last = o
 		}
 	}
-	return last.Kind == store.WasCancelled
+	return last
 }
 
 // LeaveFinished answers imports of tasks that a living node has finished, and returns the others.

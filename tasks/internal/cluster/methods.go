@@ -14,7 +14,7 @@ import (
 // The methods about single tasks, and what a node replies for those that it owns.
 var (
 	GetMethod      = Method[IDQuery, WireTask]{Name: "get"}
-	CancelMethod   = Method[IDQuery, struct{}]{Name: "cancel", writes: true}
+	CancelMethod   = Method[IDQuery, CancelReply]{Name: "cancel", writes: true}
 	FireMethod     = Method[IDQuery, WireTask]{Name: "fire", writes: true}
 	HoldMethod     = Method[IDQuery, WireTask]{Name: "hold", writes: true}
 	ResumeMethod   = Method[IDQuery, WireTask]{Name: "resume", writes: true}
@@ -147,8 +147,29 @@ func (s *Cluster) handleGet(ctx context.Context, _ string, q IDQuery) (WireTask,
 	return replyTask(owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return s.engine.Get(ctx, q.ID) }))
 }
 
-func (s *Cluster) handleCancel(ctx context.Context, _ string, q IDQuery) (struct{}, error) {
-	return owned(ctx, s, q, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.engine.CancelLocal(ctx, q.ID) })
+// A CancelReply tells which task was cancelled.
+type CancelReply struct {
+	Created int64 `json:",omitempty"` // when it was created, in Unix ns
+	Before  bool  `json:",omitempty"` // an earlier call has cancelled it
+}
+
+func (s *Cluster) handleCancel(ctx context.Context, _ string, q IDQuery) (CancelReply, error) {
+	_, err := owned(ctx, s, q, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.engine.CancelLocal(ctx, q.ID) })
+	if engine.Cancelled(err) != nil {
+		return CancelReply{}, err
+	}
+	return CancelReply{s.createdOfCancelled(q.ID), err != nil}, nil
+}
+
+// createdOfCancelled returns when the task was created that this node has cancelled last of an id;
+// 0 if it does not remember.
+func (s *Cluster) createdOfCancelled(id string) int64 {
+	s.engine.Mu.Lock()
+	defer s.engine.Mu.Unlock()
+	if o := s.engine.Outcomes.Find(s.engine.Store.Hash([]byte(id))); o.Kind == store.WasCancelled {
+		return o.Created
+	}
+	return 0
 }
 
 func (s *Cluster) handleFire(ctx context.Context, _ string, q IDQuery) (WireTask, error) {

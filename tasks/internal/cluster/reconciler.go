@@ -43,39 +43,36 @@ func (q *fifo[T]) push(v T) (lost T, full bool) {
 
 // recentCancels are cancels that other nodes have confirmed to this one, lately.
 type recentCancels struct {
-	since map[string]time.Duration
+	byID  map[string]recentCancel
 	queue fifo[string]
 }
 
-// AddRecentCancelLocked remembers the cancel of an id.
-func (s *Cluster) AddRecentCancelLocked(id string) {
+// A recentCancel is the cancel of the task of an id that was created at a time, in Unix ns.
+type recentCancel struct {
+	at      time.Duration
+	created int64
+}
+
+// AddRecentCancelLocked remembers that the task of an id was cancelled.
+func (s *Cluster) AddRecentCancelLocked(id string, created int64) {
 	r := &s.Fleet.recentCancels
-	if r.since == nil {
-		r.since = make(map[string]time.Duration)
+	if r.byID == nil {
+		r.byID = make(map[string]recentCancel)
 	}
-	if _, again := r.since[id]; !again {
+	if _, again := r.byID[id]; !again {
 		if lost, full := r.queue.push(id); full {
-			delete(r.since, lost)
+			delete(r.byID, lost)
 		}
 	}
-	r.since[id] = s.engine.Elapsed()
+	r.byID[id] = recentCancel{s.engine.Elapsed(), created}
 }
 
-// CancelledRecently reports whether a cancel of this id was confirmed lately. It counts only as
-// long as the entry is sure to be there: after that the id may have had another life, of which
-// this node knows nothing.
-func (s *Cluster) CancelledRecently(id string) bool {
-	if s.Fleet == nil {
-		return false
-	}
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
-	return s.cancelledRecentlyLocked(id)
-}
-
-func (s *Cluster) cancelledRecentlyLocked(id string) bool {
-	at, ok := s.Fleet.recentCancels.since[id]
-	return ok && s.engine.Elapsed()-at < RemoveAfter
+// recentCancelLocked returns when the task of an id was created of which a cancel was confirmed
+// lately. It counts only as long as the directory is sure to have the entry of a later task of the
+// id, see CancelledBefore.
+func (s *Cluster) recentCancelLocked(id string) (created int64, ok bool) {
+	c, ok := s.Fleet.recentCancels.byID[id]
+	return c.created, ok && s.engine.Elapsed()-c.at < RemoveAfter
 }
 
 // addTombstoneLocked is called when the task of a slot is about to leave for good.
@@ -172,10 +169,10 @@ func (c *reconciler) forgetCancels() {
 	r, now := &c.Fleet.recentCancels, c.engine.Elapsed()
 	for len(r.queue.items) > 0 {
 		first := r.queue.items[0]
-		if now-r.since[first] < RemoveAfter {
+		if now-r.byID[first].at < RemoveAfter {
 			break
 		}
-		delete(r.since, first)
+		delete(r.byID, first)
 		r.queue.items = r.queue.items[1:]
 	}
 }

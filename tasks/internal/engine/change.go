@@ -182,7 +182,8 @@ func (s *Engine) uncancelled(ctx context.Context, id string, err error) error {
 	}
 	s.Mu.Lock()
 	defer s.Unlock()
-	switch s.Outcomes.Find(s.Store.Hash([]byte(id))).Kind {
+	// A later task of the id may have ended at another node before this one got its shard.
+	switch s.Outcomes.FindSince(s.Store.Hash([]byte(id)), s.Shards.past).Kind {
 	case 0:
 		return err
 	case store.WasCancelled:

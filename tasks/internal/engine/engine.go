@@ -141,6 +141,7 @@ type deliveries struct {
 type ownership struct {
 	List     []*OwnedShard // by number of the term; nil where there is none
 	granted  bool          // the terms of Open are in it: a number without a term was forgotten
+	past     uint64        // of the outcomes, how many are older than the last term that has begun
 	Counts   shardCounts
 	Inactive int // terms of which nothing is handed out
 	// restoring is how many losses of shards are being made good, from the notice of the ledger on.

@@ -109,6 +109,7 @@ func (s *Engine) beginTermLocked(n int) *OwnedShard {
 		since: s.Now(), run: rand.Uint32(), past: s.Outcomes.Count,
 		read: make(chan struct{}), gone: make(chan struct{}),
 	}
+	s.Shards.past = h.past
 	s.stageLocked(h, Acquired)
 	if s.Fleet != nil {
 		h.ShardID, h.dead = s.Fleet.ShardID(n), make(map[uint64]uint32)
