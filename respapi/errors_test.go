@@ -23,8 +23,8 @@ func TestDrainingIsTryAgain(t *testing.T) {
 	}
 }
 
-// Several nodes are asked for what a client acknowledges. TRYAGAIN says that nothing was done, so it
-// is no answer while one of them may have done it, whichever fails last.
+// Several nodes are asked for what a client acknowledges. TRYAGAIN says that nothing was done, so
+// it is no answer while one of them may have done it, whichever fails last.
 func TestOpenOutcomeWeighsMost(t *testing.T) {
 	away, open := tasks.ErrNodeAway, tasks.ErrUnknown
 	const none, acked, failed = 0, 1, 3

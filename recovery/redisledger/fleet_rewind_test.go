@@ -127,6 +127,41 @@ func forgetsHandOver(server *redistest.Server, keys layout.ShardKeys, before any
 	server.Do("sadd", keys.Pending(), id)
 }
 
+// A node has handed its shards over and ends. Redis, restarted, has lost that, and the next process
+// of the node's name starts before the successor has noticed: it does not take the shards.
+func TestForgottenHandOverOfTheEnded(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	quick := func(o *Options) { o.FailoverAfter = 4 * time.Second }
+	a, b := join(t, server.URL(), "a", quick), join(t, server.URL(), "b", quick)
+	ids := a.put(t)
+	shardID, keys := a.ShardID(1), a.member.Term(1).Keys
+	before := server.Do("hget", keys.Tasks(), layout.OwnerField)
+	if err := a.Transfer(t.Context(), 1, "b"); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := b.Accept(t.Context(), shardID); !ok || err != nil {
+		t.Fatalf("Accept: %v, %v", ok, err)
+	}
+	b.waitAcquired(t, 1)
+	n := b.member.Holds("a", 1).Number
+	if err := b.Apply(t.Context(), n, batchOf(remove(ids[1]), put("y", "new"))); err != nil {
+		t.Fatal(err)
+	}
+	a.crash()
+	forgetsHandOver(server, keys, before, ids[1])
+	next := a.lives.join(t)
+	if next.member.Holds("a", 1) != nil {
+		t.Error("the next process has taken the shard")
+	}
+	if err := b.Apply(t.Context(), n, batchOf(put("z", "newer"))); err != nil {
+		t.Errorf("Apply of the successor: %v", err)
+	}
+	if next.member.Holds("a", 0) == nil {
+		t.Error("the next process has not taken what was not handed over")
+	}
+}
+
 // Redis loses a hand-over, and its receiver has not noticed yet: the giver, whose token is back,
 // does not take the shard, and nothing is lost that the receiver has done.
 func TestForgottenHandOver(t *testing.T) {

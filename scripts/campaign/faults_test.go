@@ -119,11 +119,10 @@ func (f *fleet) otherSpool(m plannedFault) (end func()) {
 	restart(other)
 	return func() {
 		restart(own)
-		for range 5 {
-			if !n.lacksSpool() {
-				break
-			}
-			restart(other) // it has ended while Redis was away, perhaps with tasks there
+		// It has ended while Redis was away or full, perhaps with tasks there.
+		for began := time.Now(); n.lacksSpool() && time.Since(began) < startWithin; {
+			restart(other)
+			f.rest(time.Second)
 			restart(own)
 		}
 		over()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"hash/maphash"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -147,6 +148,12 @@ func (m *Member) claimAll(ctx context.Context) (away []recovery.ShardID, err err
 		}
 	}); err != nil {
 		return nil, err
+	}
+	if slices.ContainsFunc(owners, func(o *redis.StringCmd) bool { return layout.ReadToken(o.Val()).Node == m.Self.Node }) {
+		// A token that changes meanwhile is read again by its claim.
+		if err := m.awaitClaims(ctx); err != nil {
+			return nil, err
+		}
 	}
 	var claimed []*Shard
 	for n, s := range shards {
