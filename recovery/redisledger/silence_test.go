@@ -1,54 +1,84 @@
 package redisledger
 
 import (
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/redisledger/internal/layout"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
-// A dead node stays dead in the node table, also when Redis was away for a while, until it sends a
-// heartbeat.
-func TestDeadStaysDeadAfterAGap(t *testing.T) {
+// A process that was cut off until the others had forgotten its node may start again at once, as
+// no process has the name. They have retired its shards before. An entry that Redis has lost is
+// written again, however long the process was cut off.
+func TestForgottenWhileCutOff(t *testing.T) {
+	for name, retired := range map[string]bool{"forgotten": true, "lost": false} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			join(t, server.URL(), "a", still)
+			b := join(t, server.URL(), "b", still)
+			b.member.KeepOnce()
+			server.Do("hdel", b.keys.Nodes(), "b")
+			if retired {
+				server.Do("hset", b.member.Term(0).Keys.Tasks(), layout.OwnerField, layout.NewToken(layout.RetiredNode, "x", 3).String())
+			}
+			b.member.Answered(time.Now().Add(-2 * time.Hour))
+			if err := b.member.Beat(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			if !retired {
+				if e, _, err := b.member.ReadEntry(t.Context()); err != nil || e.Incarnation != b.member.Self.Incarnation {
+					t.Errorf("the entry is %+v, %v", e, err)
+				}
+				b.member.KeepOnce()
+				b.put(t)
+				return
+			}
+			eventually(t, "memory is told", func() bool {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				return len(b.ended) == 1 && errors.Is(b.ended[0], recovery.ErrForgotten) && !errors.Is(b.ended[0], recovery.ErrLost)
+			})
+			if err := b.Apply(t.Context(), 0, batchOf(put("x", "1"))); !errors.Is(err, recovery.ErrLost) {
+				t.Errorf("Apply: %v", err)
+			}
+		})
+	}
+}
+
+// Redis stands still for longer than failover_after, and is empty afterwards: no node gives up
+// what it has in memory, since no other one has it. It need not know that the others could not
+// adopt.
+func TestEmptyRedisAfterASilenceOfAll(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
-	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
-	seen := func() recovery.Node {
-		t.Helper()
-		if err := b.member.Poll(t.Context()); err != nil {
-			t.Fatal(err)
+	quick := func(o *Options) { o.FailoverAfter = time.Second }
+	var nodes []*fleetNode
+	for _, name := range []string{"a", "b", "c"} {
+		nodes = append(nodes, join(t, server.URL(), name, quick))
+	}
+	diaries := make([]diary, len(nodes))
+	for i, n := range nodes {
+		n.put(t)
+		diaries[i].watch(n.Ledger)
+	}
+	server.Do("flushall")
+	server.Kill()
+	time.Sleep(3 * time.Second)
+	server.Start()
+	for i, n := range nodes {
+		diaries[i].wait(t, 4)
+		n.mu.Lock()
+		if len(n.ended) > 0 || len(n.lost) > 0 || len(n.acquired) > 0 {
+			t.Errorf("%s has lost %v, acquired %v, ended %v", n.opts.Node, n.lost, n.acquired, n.ended)
 		}
-		nodes, err := b.Nodes(t.Context())
-		if err != nil || len(nodes) != 2 {
-			t.Fatalf("%+v: %v", nodes, err)
-		}
-		return nodes[0]
-	}
-	want := func(when string, quiet, gone, status bool) {
-		t.Helper()
-		if n := seen(); n.Quiet != quiet || n.Gone != gone || (n.Status != nil) != status {
-			t.Errorf("%s: quiet %v, gone %v, status %q", when, n.Quiet, n.Gone, n.Status)
+		n.mu.Unlock()
+		for s := range 4 {
+			if err := n.Apply(t.Context(), s, batchOf(put(n.ShardID(s).NewID(), "again"))); err != nil {
+				t.Errorf("%s, shard %d: %v", n.opts.Node, s, err)
+			}
 		}
 	}
-	server.Do("hset", b.keys.Status(), "a", "what it had")
-	failover := b.opts.FailoverAfter
-	want("at first", false, false, true)
-	b.age(t, failover*6/10, "a")
-	want("after some missed signs", true, false, true)
-	b.member.Probe().BeginAnew()
-	want("after a gap", true, false, true)
-	if err := a.member.Beat(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	want("after a heartbeat", false, false, true)
-	b.age(t, failover+time.Hour, "a")
-	want("when it is dead", true, true, false)
-	b.member.Probe().BeginAnew()
-	want("when it is dead, after a gap", true, true, false)
-	server.Do("del", b.keys.Heartbeat("a"))
-	want("when Redis has lost its counter", true, true, false)
-	if err := a.member.Beat(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	want("when it is back", false, false, true)
 }
