@@ -82,3 +82,25 @@ func TestEmptyRedisAfterASilenceOfAll(t *testing.T) {
 		}
 	}
 }
+
+// A shard without a token may be that of the node with the longest failover_after, which has doubts
+// for half of that. No other node adopts it before.
+func TestLostTokenWaitsForTheLongestFailover(t *testing.T) {
+	server := redistest.Start(t)
+	a := join(t, server.URL(), "a", still)
+	b := join(t, server.URL(), "b", func(o *Options) { o.FailoverAfter = 3 * time.Hour })
+	a.look(t) // it sees b
+	keys := b.keys.Shard("b", 1)
+	server.Do("hdel", keys.Tasks(), layout.OwnerField)
+	for range 3 {
+		a.look(t)
+		if a.member.Holds("b", 1) != nil {
+			t.Fatal("it was adopted while its owner may have doubts")
+		}
+		a.age(t, 70*time.Minute)
+	}
+	a.look(t) // from here on another node's part has to wait
+	a.age(t, time.Hour)
+	a.look(t)
+	a.waitAcquired(t, 1)
+}

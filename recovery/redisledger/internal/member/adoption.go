@@ -254,6 +254,12 @@ func (m *Member) adoptables(found ownerList, r *remaining) []adoptable {
 		return nil
 	}
 	peers := m.peersLocked()
+	longest := m.FailoverAfter // of those that live: which owns a shard without a token is not known
+	for _, s := range w.nodes {
+		if !m.deadLocked(s) {
+			longest = max(longest, m.deadAfter(&s.entry))
+		}
+	}
 	unregistered := map[layout.Holder]time.Time{}
 	ownerlessSince := map[recovery.ShardID]time.Time{}
 	refused := map[string]int{}
@@ -264,12 +270,12 @@ func (m *Member) adoptables(found ownerList, r *remaining) []adoptable {
 		}
 		state := m.livenessLocked(h.token)
 		if h.raw == "" {
-			// Its owner, if it lives, claims it again with a heartbeat.
+			// Its owner, if it lives, claims it again with a heartbeat, or after its doubts.
 			since := w.tokenless[h.shardID]
-			if state = uncertain; w.answered.Sub(since) >= m.FailoverAfter {
+			if state = uncertain; w.answered.Sub(since) >= longest {
 				state = deceased
 			} else {
-				r.again(since.Add(m.FailoverAfter))
+				r.again(since.Add(longest))
 			}
 		} else if since, strange := w.unregistered[h.token.Holder()]; strange {
 			unregistered[h.token.Holder()] = since
