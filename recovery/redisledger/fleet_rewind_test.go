@@ -127,6 +127,22 @@ func forgetsHandOver(server *redistest.Server, keys layout.ShardKeys, before any
 	server.Do("sadd", keys.Pending(), id)
 }
 
+// handOver has a node give its shard 1 with a record to another one. It returns the ids of the
+// node's records, the keys of the shard, and the token before.
+func handOver(t *testing.T, server *redistest.Server, from, to *fleetNode) (ids []string, keys layout.ShardKeys, before any) {
+	t.Helper()
+	ids, keys = from.put(t), from.member.Term(1).Keys
+	shardID := from.ShardID(1)
+	before = server.Do("hget", keys.Tasks(), layout.OwnerField)
+	if err := from.Transfer(t.Context(), 1, to.opts.Node); err != nil {
+		t.Fatal(err)
+	}
+	if ok, err := to.Accept(t.Context(), shardID); !ok || err != nil {
+		t.Fatalf("Accept: %v, %v", ok, err)
+	}
+	return ids, keys, before
+}
+
 // A node has handed its shards over and ends. Redis, restarted, has lost that, and the next process
 // of the node's name starts before the successor has noticed: it does not take the shards.
 func TestForgottenHandOverOfTheEnded(t *testing.T) {
@@ -134,15 +150,7 @@ func TestForgottenHandOverOfTheEnded(t *testing.T) {
 	server := redistest.Start(t)
 	quick := func(o *Options) { o.FailoverAfter = 4 * time.Second }
 	a, b := join(t, server.URL(), "a", quick), join(t, server.URL(), "b", quick)
-	ids := a.put(t)
-	shardID, keys := a.ShardID(1), a.member.Term(1).Keys
-	before := server.Do("hget", keys.Tasks(), layout.OwnerField)
-	if err := a.Transfer(t.Context(), 1, "b"); err != nil {
-		t.Fatal(err)
-	}
-	if ok, err := b.Accept(t.Context(), shardID); !ok || err != nil {
-		t.Fatalf("Accept: %v, %v", ok, err)
-	}
+	ids, keys, before := handOver(t, server, a, b)
 	b.waitAcquired(t, 1)
 	n := b.member.Holds("a", 1).Number
 	if err := b.Apply(t.Context(), n, batchOf(remove(ids[1]), put("y", "new"))); err != nil {
@@ -381,15 +389,7 @@ func TestForgottenWhileHandedOn(t *testing.T) {
 func TestForgottenHandOverToTheDead(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := join(t, server.URL(), "a", still), join(t, server.URL(), "b", still)
-	ids := a.put(t)
-	shardID, keys := a.ShardID(1), a.member.Term(1).Keys
-	before := server.Do("hget", keys.Tasks(), layout.OwnerField)
-	if err := a.Transfer(t.Context(), 1, "b"); err != nil {
-		t.Fatal(err)
-	}
-	if ok, err := b.Accept(t.Context(), shardID); !ok || err != nil {
-		t.Fatalf("Accept: %v, %v", ok, err)
-	}
+	ids, keys, before := handOver(t, server, a, b)
 	forgetsHandOver(server, keys, before, ids[1])
 	a.age(t, 2*time.Hour, "b")
 	a.look(t)

@@ -2,6 +2,7 @@ package redisledger
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -66,7 +67,12 @@ func TestEmptyRedisAfterASilenceOfAll(t *testing.T) {
 	}
 	server.Do("flushall")
 	server.Kill()
-	time.Sleep(3 * time.Second)
+	eventually(t, "the silence is long for all", func() bool {
+		return !slices.ContainsFunc(nodes, func(n *fleetNode) bool {
+			last, _ := n.member.Report()
+			return time.Since(last) < 2*time.Second
+		})
+	})
 	server.Start()
 	for i, n := range nodes {
 		diaries[i].wait(t, 4)

@@ -254,7 +254,8 @@ func (m *Member) adoptables(found ownerList, r *remaining) []adoptable {
 		return nil
 	}
 	peers := m.peersLocked()
-	longest := m.FailoverAfter // of those that live: which owns a shard without a token is not known
+	// Which of the nodes that live owns a shard without a token is not known.
+	longest := m.FailoverAfter
 	for _, s := range w.nodes {
 		if !m.deadLocked(s) {
 			longest = max(longest, m.deadAfter(&s.entry))
