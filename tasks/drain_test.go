@@ -17,14 +17,15 @@ import (
 func TestDrain(t *testing.T) {
 	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		a, b, c := f.join("a", 6, Config{}), f.join("b", 2, Config{}), f.join("c", 2, Config{})
-		end := make(chan struct{})
-		want(t, "Handle", a.Handle("h", func(context.Context, *Delivery) error { <-end; return nil }), nil)
+		begun, end := make(chan struct{}), make(chan struct{})
+		want(t, "Handle", a.Handle("h", func(context.Context, *Delivery) error { close(begun); <-end; return nil }), nil)
 		var ids []string
 		for i := range 600 {
 			ids = append(ids, a.create(Request{ID: a.idAt(i % 6), Topic: "x", Delay: time.Hour}))
 		}
 		handled, open := a.create(Request{ID: a.idAt(0), Topic: "h"}), a.create(Request{ID: a.idAt(1), Topic: "y"})
 		d := a.pullOwn("y", open)[0]
+		<-begun
 		done := make(chan error, 1)
 		go func() { done <- a.Drain(t.Context()) }()
 		pass(time.Second)
