@@ -115,7 +115,7 @@ type Standing struct {
 	// Alone: no other node is registered, so none can adopt anything.
 	Alone bool
 	// Certain: no other node can have adopted what this process holds. Its last answered
-	// heartbeat is recent enough, or it is alone.
+	// heartbeat is recent enough, or it is alone, and Watcher.Lost was called for all that it lost.
 	Certain bool
 	// Acquiring: it has acquired shards, or is about to, for which Watcher.Acquired was not called
 	// yet. Until then memory may lack ids that the ledger has.

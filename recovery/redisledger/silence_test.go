@@ -110,3 +110,32 @@ func TestLostTokenWaitsForTheLongestFailover(t *testing.T) {
 	a.look(t)
 	a.waitAcquired(t, 1)
 }
+
+// A node that comes back after others have adopted its shards is not certain before memory has been
+// told of each: it would deliver tasks that others have.
+func TestUncertainUntilMemoryKnowsItsLosses(t *testing.T) {
+	server := redistest.Start(t)
+	a := join(t, server.URL(), "a", still)
+	b := join(t, server.URL(), "b", still)
+	b.member.KeepOnce()
+	lost, told := make(chan int), make(chan struct{})
+	b.Watch(recovery.Watcher{Lost: func(n int, _ error) {
+		lost <- n
+		<-told
+	}})
+	b.member.Answered(time.Now().Add(-2 * time.Hour))
+	for _, n := range []int{1, 2} {
+		taken := layout.NewToken(a.member.Self.Node, a.member.Self.Incarnation, 9)
+		keys := b.keys.Shard("b", n)
+		server.Do("hset", keys.Tasks(), layout.OwnerField, taken.String())
+	}
+	b.member.KeepOnce()
+	for range 2 {
+		<-lost
+		if b.Standing().Certain {
+			t.Error("it is certain although memory does not know of a lost shard")
+		}
+		told <- struct{}{}
+	}
+	eventually(t, "it is certain", func() bool { return b.Standing().Certain })
+}

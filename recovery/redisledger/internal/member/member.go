@@ -37,6 +37,7 @@ type Member struct {
 	ended     atomic.Bool               // the node's name belongs to another process by now
 	buried    atomic.Bool               // there may be dead records
 	acquiring atomic.Int32              // shards that memory was not notified of yet
+	losing    atomic.Int32              // lost shards of whose loss it was not
 
 	mu           sync.Mutex // guards everything below
 	entry        Entry      // of this process in the registry

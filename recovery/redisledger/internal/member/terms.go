@@ -212,8 +212,11 @@ func (m *Member) endInTurn(s *Shard, why error) bool {
 	return true
 }
 
-// revokeInTurn ends a term that was lost, and notifies memory.
+// revokeInTurn ends a term that was lost, and notifies memory. Until that is done, this process is
+// not certain of its shards.
 func (m *Member) revokeInTurn(s *Shard, why string) error {
+	m.losing.Add(1) // before a heartbeat can pass the shard over
+	defer m.Notices.Add(func(recovery.Watcher) { m.losing.Add(-1) })
 	return m.endTermInTurn(s, fmt.Errorf("%w: shard %d: %s", recovery.ErrLost, s.Number, why))
 }
 
