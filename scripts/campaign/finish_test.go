@@ -55,7 +55,7 @@ func (f *fleet) allUp() {
 }
 
 // drained waits until nothing is owed any more and every node reports for all nodes that no task is
-// left. It requeues the dead. It returns what is left when the time is over.
+// left. It requeues the dead, and resumes what is held again. It returns what is left when the time is over.
 func (f *fleet) drained(limit time.Duration) (left string) {
 	empty := 0
 	if rig.Within(20*time.Millisecond, limit, func() bool {
@@ -83,10 +83,15 @@ func (f *fleet) whatIsLeft() (left string) {
 			left += fmt.Sprintf("; %s lists %d dead", n.name, dead)
 		}
 		for _, name := range append([]string{topic}, f.pulls...) {
-			a := f.ask(r, http.MethodGet, "/v1/tasks?limit=3&topic="+name, nil)
+			a := f.ask(r, http.MethodGet, "/v1/tasks?limit=100&topic="+name, nil)
 			var list struct{ Tasks []pulled }
 			if a.outcome == crash.Done {
 				f.decode(a, &list)
+			}
+			for _, t := range list.Tasks {
+				if t.State == "held" { // Redis has lost that it was resumed
+					f.resume(&order{n: t.Payload.N, id: t.ID}, r)
+				}
 			}
 			if a.outcome != crash.Done || len(list.Tasks) > 0 {
 				left += fmt.Sprintf("; %s: %d %.400s", n.name, a.status, a.body)

@@ -29,6 +29,7 @@ const lease = 3 * time.Second
 // A pulled task, in the answer to a reserve call.
 type pulled struct {
 	ID         string
+	State      string
 	Attempt    int
 	DueAt      time.Time `json:"due_at"`
 	LeaseUntil time.Time `json:"lease_until"`
