@@ -55,7 +55,8 @@ func (f *fleet) allUp() {
 }
 
 // drained waits until nothing is owed any more and every node reports for all nodes that no task is
-// left. It requeues the dead, and resumes what is held again. It returns what is left when the time is over.
+// left. It requeues the dead, and resumes what is held again. It returns what is left when the time
+// is over.
 func (f *fleet) drained(limit time.Duration) (left string) {
 	empty := 0
 	if rig.Within(20*time.Millisecond, limit, func() bool {
