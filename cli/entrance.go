@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/httpapi"
 )
 
@@ -18,9 +19,9 @@ import (
 // reads both again.
 type entrance struct {
 	tokenFile    string
-	tokens       []httpapi.Token
+	tokens       []edge.Token
+	callers      *edge.Callers // nil: no tokens
 	certificates *certificates // nil: no TLS
-	changed      func()        // called after the tokens were replaced; nil: not
 }
 
 // entrance checks the settings of access, and reads the files. All faults are noted in bad.
@@ -29,6 +30,9 @@ func (s *settings) entrance(bad *faults) *entrance {
 	if s.TokenFile != "" {
 		var err error
 		e.tokens, err = readTokens(s.TokenFile)
+		if err == nil {
+			e.callers, err = edge.NewCallers(e.tokens)
+		}
 		for _, fault := range flattenedErrors(err) {
 			bad.add("token-file: %w", fault)
 		}
@@ -56,11 +60,11 @@ func (s *settings) entrance(bad *faults) *entrance {
 	if n := s.MaxConnectionsPerAddress; n != 0 && (n < 1 || n > mostConnections) {
 		bad.add("max-connections-per-address: must be from 1 to %d", mostConnections)
 	}
-	if s.MaxWaiting < 1 || s.MaxWaiting > httpapi.MostMaxWaiting {
-		bad.add("max-waiting: must be from 1 to %d", httpapi.MostMaxWaiting)
+	if s.MaxWaiting < 1 || s.MaxWaiting > edge.MostWaiting {
+		bad.add("max-waiting: must be from 1 to %d", edge.MostWaiting)
 	}
-	if s.MaxWaitingPerToken < 1 || s.MaxWaitingPerToken > httpapi.MostMaxWaiting {
-		bad.add("max-waiting-per-token: must be from 1 to %d", httpapi.MostMaxWaiting)
+	if s.MaxWaitingPerToken < 1 || s.MaxWaitingPerToken > edge.MostWaiting {
+		bad.add("max-waiting-per-token: must be from 1 to %d", edge.MostWaiting)
 	}
 	for _, h := range s.AllowedHost {
 		if wrong := httpapi.CheckHost(h); wrong != "" {
@@ -117,7 +121,7 @@ func (e *entrance) warn(beyond bool, log *slog.Logger) {
 // watch reads the files again whenever the process gets SIGHUP, until ctx ends. SIGHUP never ends
 // the process, also without files to read and during the shutdown: its default effect would be a
 // disorderly end, which a service manager that reloads does not expect.
-func (e *entrance) watch(ctx context.Context, api *httpapi.Server, ways *ways, log *slog.Logger) {
+func (e *entrance) watch(ctx context.Context, ways *ways, log *slog.Logger) {
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP)
 	go func() {
@@ -127,7 +131,7 @@ func (e *entrance) watch(ctx context.Context, api *httpapi.Server, ways *ways, l
 				if e.tokenFile == "" && e.certificates == nil && ways.secretFile == "" {
 					log.Info("there are no tokens, no certificate and no secrets to read again")
 				}
-				e.reload(api, log)
+				e.reload(log)
 				ways.reload(log)
 			case <-ctx.Done():
 				return
@@ -137,20 +141,17 @@ func (e *entrance) watch(ctx context.Context, api *httpapi.Server, ways *ways, l
 }
 
 // reload reads the files again. A faulty file changes nothing.
-func (e *entrance) reload(api *httpapi.Server, log *slog.Logger) {
+func (e *entrance) reload(log *slog.Logger) {
 	if e.tokenFile != "" {
 		tokens, err := readTokens(e.tokenFile)
 		if err == nil {
-			err = api.SetTokens(tokens)
+			err = e.callers.Set(tokens)
 		}
 		if err != nil {
 			log.Error("the tokens were not replaced", "error", err)
 		} else {
 			added, removed, changed := changesOf(e.tokens, tokens)
 			e.tokens = tokens
-			if e.changed != nil {
-				e.changed()
-			}
 			log.Info("the tokens were read again", "added", added, "removed", removed, "changed", changed)
 		}
 	}

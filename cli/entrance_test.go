@@ -119,7 +119,7 @@ func fixtureOf(t *testing.T, s settings) *fixture {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.api, err = httpapi.New(httpapi.Config{Scheduler: scheduler, Log: f.log, Tokens: f.tokens}); err != nil {
+	if f.api, err = httpapi.New(httpapi.Config{Scheduler: scheduler, Log: f.log, Callers: f.callers}); err != nil {
 		t.Fatal(err)
 	}
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -228,12 +228,12 @@ func TestReload(t *testing.T) {
 	second, secondKey := a.save(a.server("second"))
 	overwrite(t, cert, second)
 	overwrite(t, tokens, written(t, "tokens.yaml", lineOf("b", "new", "reed")))
-	f.reload(f.api, f.log) // the key does not fit, and there is no such scope
+	f.reload(f.log) // the key does not fit, and there is no such scope
 	is("first", "old", 200)
 	is("first", "new", 401)
 	overwrite(t, key, secondKey)
 	overwrite(t, tokens, written(t, "tokens.yaml", lineOf("b", "new", "read")))
-	f.reload(f.api, f.log)
+	f.reload(f.log)
 	is("second", "new", 200)
 	is("second", "old", 401)
 }
@@ -363,7 +363,7 @@ func TestReloadEndsSessions(t *testing.T) {
 			second, secondKey := a.save(a.server("second"))
 			overwrite(t, cert, second)
 			overwrite(t, key, secondKey)
-			f.reload(f.api, f.log)
+			f.reload(f.log)
 			if again, name := resumed(); again || name != "second" {
 				t.Errorf("after the reload, resumed: %t, with the certificate of %s", again, name)
 			}

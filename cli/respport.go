@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/cli/internal/socketfile"
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/httpapi"
 	"github.com/lapsehq/lapse/metrics"
 	"github.com/lapsehq/lapse/respapi"
@@ -154,44 +155,19 @@ func (s *settings) redisPort(bad *faults) *redisPort {
 
 // open makes the server, if there is an address that clients use. Its passwords are the tokens of
 // the HTTP API.
-func (p *redisPort) open(api *httpapi.Server, entrance *entrance, address string, log *slog.Logger) (err error) {
+func (p *redisPort) open(api *httpapi.Server, entrance *entrance, waits *edge.Waits, address string, log *slog.Logger) (err error) {
 	if address == "" {
 		return nil
 	}
 	p.api, p.cfg.Log, p.address = api, log, address
-	if entrance.tokenFile != "" {
-		p.cfg.Authenticate = p.caller
-	}
-	if p.server, err = respapi.New(p.cfg); err != nil {
-		return err
-	}
-	entrance.changed = p.server.Recheck
-	return nil
-}
-
-// caller returns the caller whose token has this digest.
-func (p *redisPort) caller(d respapi.Digest) (*respapi.Caller, bool) {
-	token, grant, ok := p.api.Bearer(d)
-	if !ok {
-		return nil, false
-	}
-	c := &respapi.Caller{Name: token.Name, Grant: grant}
-	for _, scope := range token.Scopes {
-		c.Scopes |= respScopes[scope]
-	}
-	return c, true
-}
-
-var respScopes = map[httpapi.Scope]respapi.Scope{
-	httpapi.ScopeSchedule: respapi.ScopeSchedule,
-	httpapi.ScopeReceive:  respapi.ScopeReceive,
-	httpapi.ScopeRead:     respapi.ScopeRead,
-	httpapi.ScopeAdmin:    respapi.ScopeAdmin,
+	p.cfg.Callers, p.cfg.Waits = entrance.callers, waits
+	p.server, err = respapi.New(p.cfg)
+	return err
 }
 
 // serve serves clients until close.
 func (p *redisPort) serve(l net.Listener, certificates *certificates) error {
-	l = p.api.LimitSources(l, p.perAddress)
+	l = p.api.LimitAddresses(l, p.perAddress)
 	if certificates != nil && l.Addr().Network() == "tcp" {
 		l = tlsListener{l, certificates}
 	}

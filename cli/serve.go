@@ -18,6 +18,7 @@ import (
 	"github.com/lapsehq/lapse/cli/internal/commandline"
 	"github.com/lapsehq/lapse/cli/internal/fault"
 	"github.com/lapsehq/lapse/cli/internal/service"
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/httpapi"
 	"github.com/lapsehq/lapse/metrics"
 	"github.com/lapsehq/lapse/tasks"
@@ -86,6 +87,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 	}
 
 	// HTTP server. Until there is a scheduler it reports what the server waits for.
+	waits := edge.NewWaits(s.MaxWaiting, s.MaxWaitingPerToken)
 	var api *httpapi.Server
 	api, err = httpapi.New(httpapi.Config{
 		Starting: healthOf(ledger),
@@ -96,20 +98,20 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 		AllowedHosts:             s.hosts(),
 		MaxConnectionsPerAddress: s.MaxConnectionsPerAddress,
 
-		MaxWaiting: s.MaxWaiting, MaxWaitingPerToken: s.MaxWaitingPerToken,
+		Waits:   waits,
 		Version: buildVersion(),
 		Metrics: func(of *tasks.Scheduler) http.Handler { return metrics.ServerHandler(of, api, port.figures()) },
 		Redis:   port.state,
-		Tokens:  entrance.tokens, BackupDir: s.BackupDir,
+		Callers: entrance.callers, BackupDir: s.BackupDir,
 	})
 	if err != nil {
 		return errors.Join(err, bound.close(), ledger.Close())
 	}
-	if err = port.open(api, entrance, s.boundRedis(bound), log); err != nil {
+	if err = port.open(api, entrance, waits, s.boundRedis(bound), log); err != nil {
 		return errors.Join(err, bound.close(), ledger.Close())
 	}
 	servers := bound.serve(api, port, entrance.certificates, s.MaxConnections)
-	entrance.watch(ctx, api, ways, log)
+	entrance.watch(ctx, ways, log)
 	manager := service.NewManager(log)
 	defer manager.End()
 	manager.Ready()

@@ -16,13 +16,13 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/hashicorp/go-multierror"
 
-	"github.com/lapsehq/lapse/httpapi"
+	"github.com/lapsehq/lapse/edge"
 )
 
 // token is the command that makes a token.
 type token struct {
-	Name   string          `arg:"" help:"Whose token it is; shows in the log."`
-	Scopes []httpapi.Scope `required:"" placeholder:"SCOPE,..." help:"What it opens: schedule, receive, read, admin."`
+	Name   string       `arg:"" help:"Whose token it is; shows in the log."`
+	Scopes []edge.Scope `required:"" placeholder:"SCOPE,..." help:"What it opens: schedule, receive, read, admin."`
 
 	Topics     []string `env:"-" placeholder:"TOPIC,..." help:"The topics that it is limited to: names, or the beginning of names and an asterisk (order.*)."`
 	MaxTopics  int      `env:"-" placeholder:"N" help:"So many of these may have tasks, on each node, before it can bring in another one."`
@@ -36,8 +36,8 @@ func (t *token) Run(_ context.Context, std streams, bad *faults) error {
 		return err
 	}
 	text := "lapse_" + rand.Text() // 128 bits, in an alphabet that needs no quoting
-	made := httpapi.Token{Name: t.Name, Scopes: t.Scopes, SHA256: sha256.Sum256([]byte(text)), Topics: t.Topics, MaxTopics: t.MaxTopics, MaxPending: t.MaxPending}
-	if err := httpapi.CheckTokens([]httpapi.Token{made}); err != nil {
+	made := edge.Token{Name: t.Name, Scopes: t.Scopes, SHA256: edge.DigestOf(text), Topics: t.Topics, MaxTopics: t.MaxTopics, MaxPending: t.MaxPending}
+	if err := edge.CheckTokens([]edge.Token{made}); err != nil {
 		return (&faults{all: flattened(err)}).err()
 	}
 	fmt.Fprintf(std.err, "%s\nThis is the only time that it is shown. The server needs the line below in its --token-file.\n", text)
@@ -66,7 +66,7 @@ func (t *token) Run(_ context.Context, std streams, bad *faults) error {
 //
 // to which topics, max_topics and max_pending may be added.
 // The error lists everything that is wrong with it.
-func readTokens(file string) ([]httpapi.Token, error) {
+func readTokens(file string) ([]edge.Token, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func readTokens(file string) ([]httpapi.Token, error) {
 		return nil, fmt.Errorf("%s: want a list of tokens: %s", file, yaml.FormatError(err, false, false))
 	}
 	var all *multierror.Error
-	tokens := make([]httpapi.Token, len(entries))
+	tokens := make([]edge.Token, len(entries))
 	for i, entry := range entries {
 		who := fmt.Sprint("token ", i+1)
 		fields, ok := entry.(map[string]any)
@@ -92,7 +92,7 @@ func readTokens(file string) ([]httpapi.Token, error) {
 		}
 	}
 	if all == nil { // otherwise it would report again what could not be read
-		all = flattened(httpapi.CheckTokens(tokens))
+		all = flattened(edge.CheckTokens(tokens))
 	}
 	if all == nil {
 		return tokens, nil
@@ -104,7 +104,7 @@ func readTokens(file string) ([]httpapi.Token, error) {
 }
 
 // readToken reads one entry and returns what is wrong with it.
-func readToken(t *httpapi.Token, fields map[string]any) (all []error) {
+func readToken(t *edge.Token, fields map[string]any) (all []error) {
 	for _, key := range slices.Sorted(maps.Keys(fields)) {
 		var ok bool
 		var want string
@@ -144,10 +144,10 @@ func readToken(t *httpapi.Token, fields map[string]any) (all []error) {
 	return all
 }
 
-func scopesOf(value any) (scopes []httpapi.Scope, ok bool) {
+func scopesOf(value any) (scopes []edge.Scope, ok bool) {
 	texts, ok := textsOf(value)
 	for _, text := range texts {
-		scopes = append(scopes, httpapi.Scope(text))
+		scopes = append(scopes, edge.Scope(text))
 	}
 	return scopes, ok
 }
@@ -182,8 +182,8 @@ func flattened(err error) *multierror.Error {
 }
 
 // changesOf returns how one list of tokens differs from the previous one, by name.
-func changesOf(before, after []httpapi.Token) (added, removed, changed []string) {
-	old := make(map[string]httpapi.Token, len(before))
+func changesOf(before, after []edge.Token) (added, removed, changed []string) {
+	old := make(map[string]edge.Token, len(before))
 	for _, t := range before {
 		old[t.Name] = t
 	}
@@ -193,8 +193,7 @@ func changesOf(before, after []httpapi.Token) (added, removed, changed []string)
 		switch {
 		case !known:
 			added = append(added, t.Name)
-		case was.SHA256 != t.SHA256 || !slices.Equal(was.Scopes, t.Scopes) || !slices.Equal(was.Topics, t.Topics) ||
-			was.MaxTopics != t.MaxTopics || was.MaxPending != t.MaxPending:
+		case !t.Equal(&was):
 			changed = append(changed, t.Name)
 		}
 	}

@@ -12,7 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/lapsehq/lapse/httpapi"
+	"github.com/lapsehq/lapse/edge"
 )
 
 // written makes a file of this text.
@@ -48,7 +48,7 @@ func TestTokenCommand(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := httpapi.Token{Name: "shop", Scopes: []httpapi.Scope{"schedule", "read"}, SHA256: sha256.Sum256([]byte(text))}
+	want := edge.Token{Name: "shop", Scopes: []edge.Scope{"schedule", "read"}, SHA256: sha256.Sum256([]byte(text))}
 	if diff := cmp.Diff(want, got[0]); diff != "" || len(got) != 2 || got[1].Name != "ops" {
 		t.Errorf("%s; read %v", diff, got)
 	}
@@ -128,12 +128,12 @@ func TestTokenFileFaults(t *testing.T) {
 }
 
 func TestChangesOfTokens(t *testing.T) {
-	token := func(name string, digest byte, scopes ...httpapi.Scope) httpapi.Token {
-		return httpapi.Token{Name: name, Scopes: scopes, SHA256: [sha256.Size]byte{digest}}
+	token := func(name string, digest byte, scopes ...edge.Scope) edge.Token {
+		return edge.Token{Name: name, Scopes: scopes, SHA256: [sha256.Size]byte{digest}}
 	}
 	added, removed, changed := changesOf(
-		[]httpapi.Token{token("same", 1, "read"), {Name: "new topics", Topics: []string{"a"}}, {Name: "new bound"}, token("gone", 2, "read"), token("new digest", 3, "read"), token("new scope", 4, "read")},
-		[]httpapi.Token{token("new scope", 4, "admin"), token("new digest", 5, "read"), token("added", 6, "read"), {Name: "new topics"}, {Name: "new bound", MaxPending: 1}, token("same", 1, "read")})
+		[]edge.Token{token("same", 1, "read"), {Name: "new topics", Topics: []string{"a"}}, {Name: "new bound"}, token("gone", 2, "read"), token("new digest", 3, "read"), token("new scope", 4, "read")},
+		[]edge.Token{token("new scope", 4, "admin"), token("new digest", 5, "read"), token("added", 6, "read"), {Name: "new topics"}, {Name: "new bound", MaxPending: 1}, token("same", 1, "read")})
 	if diff := cmp.Diff([][]string{{"added"}, {"gone"}, {"new scope", "new digest", "new topics", "new bound"}}, [][]string{added, removed, changed}); diff != "" {
 		t.Error(diff)
 	}

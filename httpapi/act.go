@@ -65,7 +65,7 @@ func (s *Server) act(ctx context.Context, in *request) (*reply[Acted], error) {
 	defer withoutDeadline(in.gin)()
 	done, err := s.scheduler.Act(ctx, a)
 	if done.Done > 0 && !a.Dry {
-		s.log.Info("tasks were acted on", "request_id", in.gin.Writer.Header().Get(requestIDHeader), "token", in.gin.GetString(callerKey),
+		s.log.Info("tasks were acted on", "request_id", in.gin.Writer.Header().Get(requestIDHeader), "token", tokenName(in.gin),
 			"action", a.Action, "topic", a.Query.Topic, "group", a.Query.Group, "ids", len(a.IDs), "done", done.Done, "failed", len(done.Failed), "complete", err == nil && done.Cursor == "")
 	}
 	if err != nil {

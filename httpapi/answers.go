@@ -227,7 +227,7 @@ func (s *Server) listed(ctx context.Context, c *gin.Context, list func() (tasks.
 		return nil, s.refuse(refusedAnswer, overloaded.with(busy))
 	}
 	a := answerOf(c)
-	if token := c.GetString(callerKey); token != "" && size > taskAnswer {
+	if token := tokenName(c); token != "" && size > taskAnswer {
 		if !s.lists.begin(token, size) {
 			return nil, s.refuse(refusedAnswer, overloaded.with("too many lists of this token are not read yet"))
 		}

@@ -127,7 +127,7 @@ func (r *route) extensions() map[string]any {
 	if r.allow == public {
 		return nil
 	}
-	return map[string]any{"x-scopes": (r.allow | admins).scopes()}
+	return map[string]any{"x-scopes": (r.allow | admins).rights().List()}
 }
 
 // description tells what is to be known of a route, and who may use it.
@@ -135,7 +135,7 @@ func (r *route) description() string {
 	if r.allow == public {
 		return r.about + " Needs no token."
 	}
-	return r.about + " Needs the scope " + (r.allow | admins).String() + "."
+	return r.about + " Needs the scope " + (r.allow | admins).rights().String() + "."
 }
 
 // problem turns an error of a handler into the answer. An error that is in no table is a defect.

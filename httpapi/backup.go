@@ -58,7 +58,7 @@ func (s *Server) backup(_ context.Context, in *request) (*reply[Backup], error) 
 	defer withoutDeadline(in.gin)()
 	began := time.Now()
 	path := filepath.Join(s.backups, name)
-	log := s.log.With("request_id", in.gin.Writer.Header().Get(requestIDHeader), "token", in.gin.GetString(callerKey), "dir", path)
+	log := s.log.With("request_id", in.gin.Writer.Header().Get(requestIDHeader), "token", tokenName(in.gin), "dir", path)
 	// It is made to its end, also if the caller goes.
 	size, err := s.scheduler.Backup(context.Background(), path)
 	if err != nil {

@@ -8,11 +8,12 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/lapsehq/lapse/edge"
 )
 
 // LimitConnections bounds the connections of a server that HTTPServer has made. Call it before the
@@ -42,9 +43,8 @@ func (s *Server) LimitConnections(server *http.Server, l net.Listener, limit int
 
 func (s *Server) limit(server *http.Server, l net.Listener, limit, perSource int, log *slog.Logger) net.Listener {
 	c := &connections{
-		sources:  sources{limit: perSource, log: log, open: make(map[netip.Prefix]int)},
-		tooMany:  func() { s.refusals[refusedAddress].Add(1) },
-		Listener: l, limit: limit, log: log, began: time.Now(), open: make(map[*connected]bool),
+		addresses: s.addresses(perSource, log),
+		Listener:  l, limit: limit, log: log, began: time.Now(), open: make(map[*connected]bool),
 		idle: list.New(), places: make(map[*connected]*list.Element), unfinished: list.New(),
 		changed: make(chan struct{}, 1), closed: make(chan struct{}),
 		gaveWay: func(why refusal) { s.refusals[why].Add(1) },
@@ -93,10 +93,8 @@ type connections struct {
 	changed   chan struct{} // holds a token when a connection was closed or became idle
 	closed    chan struct{} // closed by Close
 	closeOnce sync.Once
-	sources   sources
-	// called for each connection that was closed because its address has too many
-	tooMany func()
-	gaveWay func(refusal) // called for each connection that was closed while in use
+	addresses *edge.Addresses
+	gaveWay   func(refusal) // called for each connection that was closed while in use
 
 	mu     sync.Mutex // guards everything below
 	open   map[*connected]bool
@@ -116,7 +114,7 @@ type connected struct {
 	of   *connections
 	once sync.Once
 
-	source netip.Prefix // for sources
+	end func() // frees its place among those of its address
 
 	unfinished *list.Element // guarded by connections.mu; nil: the request is complete
 	since      time.Time     // when the request became incomplete
@@ -129,11 +127,11 @@ type connected struct {
 
 // Accept waits for a connection, and then for a place for it.
 func (c *connections) Accept() (net.Conn, error) {
-	conn, source, err := c.accept()
+	conn, end, err := c.accept()
 	if err != nil {
 		return nil, err
 	}
-	made := &connected{Conn: conn, of: c, source: source}
+	made := &connected{Conn: conn, of: c, end: end}
 	for !c.place(made) {
 		again := time.NewTimer(atTheLimit)
 		select {
@@ -142,7 +140,7 @@ func (c *connections) Accept() (net.Conn, error) {
 		case <-c.closed:
 			again.Stop()
 			conn.Close()
-			c.sources.end(source)
+			end()
 			return nil, net.ErrClosed
 		}
 		again.Stop()
@@ -151,19 +149,31 @@ func (c *connections) Accept() (net.Conn, error) {
 }
 
 // accept waits for a connection from an address that may have one more.
-func (c *connections) accept() (net.Conn, netip.Prefix, error) {
+func (c *connections) accept() (conn net.Conn, end func(), err error) {
 	for {
 		conn, err := c.Listener.Accept()
 		if err != nil {
-			return nil, netip.Prefix{}, err
+			return nil, nil, err
 		}
-		source, ok := c.sources.begin(conn)
-		if ok {
-			return conn, source, nil
+		switch end, ok := c.addresses.Begin(conn); {
+		case ok && end == nil:
+			return conn, func() {}, nil
+		case ok:
+			return conn, end, nil
 		}
 		conn.Close()
-		c.tooMany()
 	}
+}
+
+// addresses returns a count that allows each address so many connections.
+func (s *Server) addresses(limit int, log *slog.Logger) *edge.Addresses {
+	return edge.NewAddresses(limit, log, func() { s.refusals[refusedAddress].Add(1) })
+}
+
+// LimitAddresses bounds the connections that one address has at a listener that is not of HTTP, by
+// the rules of LimitConnections. Further ones are closed.
+func (s *Server) LimitAddresses(l net.Listener, limit int) net.Listener {
+	return s.addresses(limit, s.log).Listener(l)
 }
 
 // Close closes the listener and ends the wait for a place.
@@ -301,7 +311,7 @@ func (c *connected) Write(p []byte) (int, error) {
 func (c *connected) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(func() {
-		c.of.sources.end(c.source)
+		c.end()
 		c.of.mu.Lock()
 		delete(c.of.open, c)
 		c.of.finishLocked(c)

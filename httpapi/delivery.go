@@ -9,6 +9,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/gin-gonic/gin"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -174,11 +175,8 @@ type Receiving struct {
 	Undeliverable string        `json:"undeliverable,omitempty" doc:"Why such a task waits although it is due: its topic has another kind by now, or no task_delivery. It goes on when the settings of the topic change."`
 }
 
-// blindKey is set for a caller that may not see the settings of topics.
-const blindKey = "blind"
-
 // seesAll reports whether a caller may see where tasks go, with paths and headers.
-func seesAll(c *gin.Context) bool { return !c.GetBool(blindKey) }
+func seesAll(c *gin.Context) bool { return isOpenTo(c, edge.MayRead) }
 
 // wireTarget adds a target to a task. A caller that may not see the settings of topics does not see
 // those of the task either.

@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humagin"
 	"github.com/gin-gonic/gin"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/internal/timespan"
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -142,16 +143,16 @@ func (s *Server) subscribe(ctx context.Context, f tasks.EventFilter, own bool) (
 
 // An eventStream is one answer of server-sent events.
 type eventStream struct {
-	server  *Server
-	gin     *gin.Context
-	timer   *http.ResponseController
-	text    []byte       // not written yet
-	node    []byte       // JSON: the name of the node whose events are added
-	wrote   int          // events in the last batch
-	number  int64        // of the last event; lost events count
-	allowed *tokenSet    // the tokens with which the caller was last allowed
-	limit   *tasks.Grant // the topics whose events the caller may read
-	ends    time.Time    // the end of the caller's session; zero: none
+	server *Server
+	gin    *gin.Context
+	timer  *http.ResponseController
+	text   []byte       // not written yet
+	node   []byte       // JSON: the name of the node whose events are added
+	wrote  int          // events in the last batch
+	number int64        // of the last event; lost events count
+	caller *edge.Caller // who was last allowed to read; nil: not looked up yet, or no tokens
+	limit  *tasks.Grant // the topics whose events the caller may read
+	ends   time.Time    // the end of the caller's session; zero: none
 }
 
 // streamEvents writes events until the caller has gone or may not read them any more, or the server
@@ -287,14 +288,14 @@ func (e *eventStream) encode(v *tasks.Event) {
 
 // write sends the encoded text to the connection if the caller may still read it.
 func (e *eventStream) write() error {
-	if now := e.server.tokens.Load(); now != e.allowed || !e.ends.IsZero() && time.Now().After(e.ends) {
+	if e.caller == nil || e.caller.Withdrawn() || !e.ends.IsZero() && time.Now().After(e.ends) {
 		who, may := e.server.reader(e.gin.Request)
 		if !may || !who.limit().Equal(e.limit) {
 			return errRevoked
 		}
-		e.allowed = now
+		e.caller = who.caller
 		if who.session != nil {
-			e.ends = who.session.ends
+			e.ends = who.session.Ends
 		}
 	}
 	_ = e.timer.SetWriteDeadline(time.Now().Add(answerTimeout))

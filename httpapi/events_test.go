@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -312,8 +313,8 @@ func TestRevokedTokenEndsEventStreams(t *testing.T) {
 	r := guarded(t, Config{})
 	gone, stays := r.listen(eventsPath, bearer("read")), r.listen(eventsPath, bearer("admin"))
 	asked := r.listen(eventsPath+"?topic=other", password("read"))
-	tokens := slices.DeleteFunc(r.tokens(), func(t Token) bool { return t.Name == "read" })
-	if err := r.api.SetTokens(tokens); err != nil {
+	tokens := slices.DeleteFunc(r.tokens(), func(t edge.Token) bool { return t.Name == "read" })
+	if err := r.api.callers.Set(tokens); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := r.scheduler.Schedule(t.Context(), tasks.Request{ID: "a", Topic: "t", Delay: time.Hour}); err != nil {
@@ -329,8 +330,8 @@ func TestRevokedTokenEndsEventStreams(t *testing.T) {
 }
 
 // tokens are those of guarded.
-func (r *rig) tokens() (all []Token) {
-	for _, s := range Scopes {
+func (r *rig) tokens() (all []edge.Token) {
+	for _, s := range edge.Scopes {
 		all = append(all, tokenOf(string(s), s))
 	}
 	return all

@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -171,7 +172,7 @@ func TestImportNamesWrongLines(t *testing.T) {
 
 // Export and import need the scope admin.
 func TestExportIsForAdmins(t *testing.T) {
-	r := newRigWith(t, tasks.Config{}, Config{Tokens: []Token{tokenOf("others", ScopeRead, ScopeSchedule, ScopeReceive), tokenOf("admin", ScopeAdmin)}})
+	r := newRigWith(t, tasks.Config{}, Config{Callers: callersOf(tokenOf("others", edge.ScopeRead, edge.ScopeSchedule, edge.ScopeReceive), tokenOf("admin", edge.ScopeAdmin))})
 	r.refused(r.do("GET", "/v1/export", "", bearer("others")), 403, "forbidden", "")
 	r.refused(r.do("POST", "/v1/import", "{}", asLines, bearer("others")), 403, "forbidden", "")
 	r.want(r.do("POST", "/v1/import", "", asLines, bearer("admin")), 200)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -14,15 +15,15 @@ import (
 // limited to the topics own.*.
 func eventFleet(t *testing.T) (all []*rig, members []*memfleet.Member) {
 	fleet := memfleet.New()
-	own := tokenOf("own", ScopeRead)
+	own := tokenOf("own", edge.ScopeRead)
 	own.Topics = []string{"own.*"}
-	tokens := []Token{own}
-	for _, s := range Scopes {
+	tokens := []edge.Token{own}
+	for _, s := range edge.Scopes {
 		tokens = append(tokens, tokenOf(string(s), s))
 	}
 	for i, name := range []string{"n1", "n2", "n3"} {
 		members = append(members, fleet.Join(name, 2))
-		all = append(all, newRigOn(t, members[i], tasks.Config{Node: name}, Config{Tokens: tokens, Log: slog.New(slog.DiscardHandler)}))
+		all = append(all, newRigOn(t, members[i], tasks.Config{Node: name}, Config{Callers: callersOf(tokens...), Log: slog.New(slog.DiscardHandler)}))
 	}
 	return all, members
 }

@@ -22,7 +22,7 @@ func (a *access) isRebinding(r *http.Request) bool {
 	}
 	local, _ := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	atLoopback := local != nil && local.IP.IsLoopback()
-	if a.hosts == nil || a.tokens.Load() != nil {
+	if a.hosts == nil || a.callers != nil {
 		// The program, or the tokens, decide which callers are let in. Browsers are checked all the
 		// same.
 		return atLoopback && isBrowser(r) && !isOfThisMachine(host)

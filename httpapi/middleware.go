@@ -14,24 +14,34 @@ import (
 
 	"github.com/gin-gonic/gin"
 
-	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/edge"
 )
 
 // requestIDHeader names a request, in its answer and in the log.
 const requestIDHeader = "X-Request-Id"
 
-// callerKey is the key under which a request keeps the name of its token.
-const callerKey = "token"
+// callerKey is the key under which a request keeps its caller. A server without tokens does not set
+// it.
+const callerKey = "caller"
 
-// adminKey is the key under which a request keeps whether its token has the scope admin. A server
-// without tokens does not set it.
-const adminKey = "admin"
+// callerOf returns who makes a request that was admitted; nil where there are no tokens.
+func callerOf(c *gin.Context) *edge.Caller {
+	caller, _ := c.Get(callerKey)
+	known, _ := caller.(*edge.Caller)
+	return known
+}
+
+// tokenName returns the name of the token of a request that was admitted; "" if it has none.
+func tokenName(c *gin.Context) string { return nameOf(callerOf(c)) }
+
+// isOpenTo reports whether a request may use what needs one of the rights.
+func isOpenTo(c *gin.Context, needs edge.Rights) bool {
+	caller := callerOf(c)
+	return caller == nil || caller.Rights.Open(needs)
+}
 
 // mayAdmin reports whether a request may use what is for admins.
-func mayAdmin(c *gin.Context) bool {
-	admin, known := c.Get(adminKey)
-	return !known || admin == true
-}
+func mayAdmin(c *gin.Context) bool { return isOpenTo(c, edge.MayAdmin) }
 
 // middleware does what every request needs before and after its handler: a request id, limits,
 // access control, an answer if the handler panics, and a line in the log.
@@ -63,7 +73,7 @@ func (s *Server) middleware(c *gin.Context) {
 		answerOf(c).body = b
 		defer b.release()
 	}
-	var caller *knownToken
+	var caller *edge.Caller
 	defer func() {
 		if v := recover(); v != nil {
 			s.panicked(c, id, v)
@@ -71,7 +81,7 @@ func (s *Server) middleware(c *gin.Context) {
 		took := time.Since(started)
 		s.times.observe(c, took)
 		if s.log.Enabled(c.Request.Context(), slog.LevelDebug) {
-			s.log.Debug("request", "request_id", id, "token", caller.name(), "method", c.Request.Method, "path", c.Request.URL.Path,
+			s.log.Debug("request", "request_id", id, "token", nameOf(caller), "method", c.Request.Method, "path", c.Request.URL.Path,
 				"status", c.Writer.Status(), "bytes", max(c.Writer.Size(), 0), "took", took)
 		}
 	}()
@@ -93,11 +103,9 @@ func (s *Server) middleware(c *gin.Context) {
 		writeProblem(c, starting.with(""))
 	default:
 		if caller != nil {
-			c.Set(callerKey, caller.Name)
-			c.Set(adminKey, caller.may&admins != 0)
-			c.Set(blindKey, caller.may&(readers|admins) == 0)
-			if caller.limit != nil {
-				c.Request = c.Request.WithContext(tasks.WithGrant(c.Request.Context(), caller.limit))
+			c.Set(callerKey, caller)
+			if caller.Grant != nil {
+				c.Request = c.Request.WithContext(caller.Within(c.Request.Context()))
 			}
 		}
 		c.Next()

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -13,9 +14,8 @@ import (
 func (r *rig) waiting(want int) {
 	r.Helper()
 	r.until("reserves wait", want, func() int {
-		r.api.polls.mu.Lock()
-		defer r.api.polls.mu.Unlock()
-		return r.api.polls.waiting
+		n, _ := r.api.waits.Count()
+		return n
 	})
 }
 
@@ -37,9 +37,9 @@ func (r *rig) until(what string, want int, count func() int) {
 // it a reserve still gets what is ready.
 func TestTooManyWaitingReserves(t *testing.T) {
 	for _, proto := range []int{1, 2} {
-		hc := Config{MaxWaiting: 4, MaxWaitingPerToken: 3, Tokens: []Token{
-			tokenOf("greedy", ScopeReceive), tokenOf("modest", ScopeReceive), tokenOf("admin", ScopeAdmin),
-		}}
+		hc := Config{Waits: edge.NewWaits(4, 3), Callers: callersOf(
+			tokenOf("greedy", edge.ScopeReceive), tokenOf("modest", edge.ScopeReceive), tokenOf("admin", edge.ScopeAdmin),
+		)}
 		r := newRigWith(t, tasks.Config{}, hc)
 		if proto == 2 {
 			server := httptest.NewUnstartedServer(nil)
@@ -77,8 +77,44 @@ func TestTooManyWaitingReserves(t *testing.T) {
 		r.api.Close()
 		all.Wait()
 		r.waiting(0)
-		if len(r.api.polls.of) != 0 {
-			t.Errorf("left: %v", r.api.polls.of)
+		if _, n := r.api.waits.Count(); n != 0 {
+			t.Errorf("%d tokens are left", n)
 		}
+	}
+}
+
+// A reserve that waits gets nothing once its token is removed, or limited to other topics. One
+// whose token has other rights, and may still ask, is answered and asks again.
+func TestReserveOfAWithdrawnToken(t *testing.T) {
+	narrow := tokenOf("worker", edge.ScopeReceive)
+	narrow.Topics = []string{"other"}
+	for name, c := range map[string]struct {
+		now    []edge.Token
+		status int
+	}{
+		"removed":  {nil, 401},
+		"narrowed": {[]edge.Token{narrow}, 403},
+		"demoted":  {[]edge.Token{tokenOf("worker", edge.ScopeRead)}, 403},
+		"widened":  {[]edge.Token{tokenOf("worker", edge.ScopeReceive, edge.ScopeRead)}, 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			admin := tokenOf("admin", edge.ScopeAdmin)
+			r := newRigWith(t, tasks.Config{}, Config{Callers: callersOf(admin, tokenOf("worker", edge.ScopeReceive))})
+			answered := make(chan answer, 1)
+			go func() { answered <- r.do("POST", "/v1/topics/t/reserve", `{"wait":"60s"}`, bearer("worker")) }()
+			r.waiting(1)
+			if err := r.api.callers.Set(append(c.now, admin)); err != nil {
+				t.Fatal(err)
+			}
+			a := <-answered
+			if a.status != c.status {
+				t.Errorf("it is answered %d %s", a.status, a.body)
+			}
+			r.want(r.do("POST", "/v1/tasks", `{"id":"a","topic":"t"}`, bearer("admin")), 201)
+			v := r.want(r.do("POST", "/v1/topics/t/reserve", `{"wait":"60s"}`, bearer("admin")), 200)
+			if n := len(v["tasks"].([]any)); n != 1 {
+				t.Errorf("another receiver gets %d tasks", n)
+			}
+		})
 	}
 }

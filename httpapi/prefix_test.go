@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -144,7 +145,7 @@ func TestPrefixWithoutASlash(t *testing.T) {
 
 // A browser sends the cookie of a session to the server alone, and not to the rest of the program.
 func TestSessionBelowAPrefix(t *testing.T) {
-	r := mounted(t, Config{Prefix: "/lapse", Tokens: []Token{tokenOf("admin", ScopeAdmin)}}, func(s *Server) http.Handler { return s })
+	r := mounted(t, Config{Prefix: "/lapse", Callers: callersOf(tokenOf("admin", edge.ScopeAdmin))}, func(s *Server) http.Handler { return s })
 	for _, method := range []string{"POST", "DELETE"} {
 		body := map[string]string{"POST": `{"token":"secret-admin"}`}[method]
 		c, err := http.ParseSetCookie(r.do(method, sessionPath, body).header.Get("Set-Cookie"))

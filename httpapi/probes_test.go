@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/metrics"
 	"github.com/lapsehq/lapse/recovery/memledger"
 	"github.com/lapsehq/lapse/tasks"
@@ -124,7 +125,7 @@ func TestRoutesOfProbes(t *testing.T) {
 
 // The server of probes admits the same callers as the other one.
 func TestProbesWithTokens(t *testing.T) {
-	all, r, _ := probed(t, 100, Config{Tokens: []Token{tokenOf("read", ScopeRead), tokenOf("shop", ScopeSchedule)}})
+	all, r, _ := probed(t, 100, Config{Callers: callersOf(tokenOf("read", edge.ScopeRead), tokenOf("shop", edge.ScopeSchedule))})
 	all.attach()
 	r.want(r.do("GET", "/healthz", ""), 200)
 	ready := r.want(r.do("GET", "/readyz", ""), 200)
@@ -177,9 +178,7 @@ func TestProbesWhileConnectionsAreInUse(t *testing.T) {
 	t.Cleanup(func() { all.api.Close(); <-waits })
 	// Until the one connection is that of the reserve: then another one waits, and the log says so.
 	for waiting := 0; waiting == 0; {
-		all.api.polls.mu.Lock()
-		waiting = all.api.polls.waiting
-		all.api.polls.mu.Unlock()
+		waiting, _ = all.api.waits.Count()
 	}
 	second, err := net.Dial("tcp", strings.TrimPrefix(all.url, "http://"))
 	if err != nil {
@@ -203,8 +202,8 @@ func TestProbesWhileConnectionsAreInUse(t *testing.T) {
 func TestConnectionsOfProbes(t *testing.T) {
 	all, r, listener := probed(t, 100, Config{})
 	all.attach()
-	if listener.limit != probeConnections || listener.sources.limit != probeConnections/2 {
-		t.Errorf("%d connections, %d of an address", listener.limit, listener.sources.limit)
+	if listener.limit != probeConnections || listener.addresses.Limit() != probeConnections/2 {
+		t.Errorf("%d connections, %d of an address", listener.limit, listener.addresses.Limit())
 	}
 	for range probeConnections {
 		c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
@@ -222,7 +221,7 @@ func TestConnectionsOfProbes(t *testing.T) {
 	}
 	bounded, _, _ := probed(t, 100, Config{MaxConnectionsPerAddress: 7})
 	_, l := bounded.api.HealthServer(offered(nil))
-	if n := l.(*connections).sources.limit; n != 7 {
+	if n := l.(*connections).addresses.Limit(); n != 7 {
 		t.Errorf("%d connections of an address", n)
 	}
 }

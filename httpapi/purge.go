@@ -19,7 +19,7 @@ func (s *Server) purge(ctx context.Context, in *topicInput) (*reply[Purged], err
 	defer withoutDeadline(in.gin)()
 	p, err := s.scheduler.Purge(ctx, in.Topic)
 	if err == nil || p.Cancelled > 0 {
-		s.log.Info("a topic was purged", "request_id", in.gin.Writer.Header().Get(requestIDHeader), "token", in.gin.GetString(callerKey),
+		s.log.Info("a topic was purged", "request_id", in.gin.Writer.Header().Get(requestIDHeader), "token", tokenName(in.gin),
 			"topic", in.Topic, "cancelled", p.Cancelled, "delivering", p.Delivering, "complete", err == nil)
 	}
 	if err != nil {

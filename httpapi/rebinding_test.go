@@ -8,6 +8,8 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+
+	"github.com/lapsehq/lapse/edge"
 )
 
 // A name that another site's page was given to reach this machine is no origin of this server,
@@ -46,7 +48,7 @@ func TestNameOfAnotherHostInABrowser(t *testing.T) {
 // Without tokens and TLS the name is always compared, wherever the connection comes in, and
 // whatever the caller is.
 func TestNameOfAnotherHostWithoutTokens(t *testing.T) {
-	tokens := []Token{tokenOf("read", ScopeRead)}
+	tokens := []edge.Token{tokenOf("read", edge.ScopeRead)}
 	for _, c := range []struct {
 		host, local string
 		hc          Config
@@ -73,7 +75,7 @@ func TestNameOfAnotherHostWithoutTokens(t *testing.T) {
 		{"LOCALHOST:7480", "127.0.0.1", Config{AllowedHosts: []string{}}, false},
 		{"", "10.0.0.7", Config{AllowedHosts: []string{}}, false},
 		{"evil.example", "10.0.0.7", Config{}, false},
-		{"evil.example", "10.0.0.7", Config{AllowedHosts: []string{}, Tokens: tokens}, false},
+		{"evil.example", "10.0.0.7", Config{AllowedHosts: []string{}, Callers: callersOf(tokens...)}, false},
 	} {
 		c.hc.Log = slog.New(slog.DiscardHandler)
 		api, err := New(c.hc)

@@ -62,19 +62,20 @@ func (s *Server) reserve(ctx context.Context, in *topicInput) (*huma.StreamRespo
 	if err := body.done(); err != nil {
 		return nil, err
 	}
-	// A poll ends with the server, too. The caller then gets an empty answer, and may ask again,
-	// here or at another node.
+	// A poll ends with the server, and with the rights of the caller, too. A caller that may still
+	// ask then gets an empty answer, and asks again, here or at another node.
 	poll, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ending, cancel)()
-	token := in.gin.GetString(callerKey)
-	if token != "" {
+	caller, token := callerOf(in.gin), tokenName(in.gin)
+	if caller != nil {
+		defer context.AfterFunc(caller.Life(), cancel)()
 		poll = tasks.WithReceiver(poll, token)
 	}
 	full := ""
 	if wait > 0 {
-		if full = s.polls.begin(token); full == "" {
-			defer s.polls.end(token)
+		if full = s.waits.Begin(token); full == "" {
+			defer s.waits.End(token)
 		} else {
 			wait = 0 // tasks that are ready need no place
 		}
@@ -84,6 +85,12 @@ func (s *Server) reserve(ctx context.Context, in *topicInput) (*huma.StreamRespo
 		s.scheduler.Return(deliveries)
 		return nil, closing.with("the caller has gone")
 	}
+	if caller != nil && caller.Withdrawn() {
+		if _, refusal := s.admit(in.gin); refusal != nil {
+			s.scheduler.Return(deliveries)
+			return nil, refusal
+		}
+	}
 	size := int64(0)
 	for i := range deliveries {
 		size += sizeOf(&deliveries[i].Task)
@@ -92,7 +99,7 @@ func (s *Server) reserve(ctx context.Context, in *topicInput) (*huma.StreamRespo
 		s.scheduler.Return(deliveries)
 		return nil, full
 	}
-	if err != nil && s.ending.Err() == nil {
+	if err != nil && poll.Err() == nil {
 		return nil, err
 	}
 	if full != "" && len(deliveries) == 0 {

@@ -11,6 +11,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -32,10 +33,10 @@ type Config struct {
 	// their callers have not read them yet, 8 MiB to 64 GiB. Lists may take half of it. Lists of
 	// one token may take a quarter, or one list. Past it the answer is 429. Default 64 MiB.
 	MaxAnswers int64
-	// MaxWaiting bounds the reserves that wait for tasks at the same moment. MaxWaitingPerToken
-	// bounds those of one token. Past them a reserve that finds no ready task is answered 429. 1 to
-	// 1,000,000. Default 10,000 and 5,000.
-	MaxWaiting, MaxWaitingPerToken int
+	// Waits bounds the reserves that wait for tasks at the same moment, together with what waits at
+	// other doors. Past it a reserve that finds no ready task is answered 429. Default: a count of
+	// its own, with the usual bounds.
+	Waits *edge.Waits
 	// MaxConnectionsPerAddress bounds the connections that LimitConnections lets one address have,
 	// or one /64 of IPv6. Further ones are closed at once. The loopback address has no bound: all
 	// callers on the machine share it, and so do those of a proxy there. Default: half of all
@@ -64,9 +65,8 @@ type Config struct {
 	// BackupDir is the directory below which POST /v1/backup makes backups of an embedded ledger.
 	// It must exist. Default: no backups are made.
 	BackupDir string
-	// Tokens are those that callers may have, see SetTokens. Default: every caller may use every
-	// route.
-	Tokens []Token
+	// Callers are those that have tokens. Default: every caller may use every route.
+	Callers *edge.Callers
 }
 
 // Bounds of Config.MaxBody and Config.MaxAnswers.
@@ -116,7 +116,7 @@ type limits struct {
 	answers   budget // bytes of answers that are not read yet
 	lists     lists
 	pages     chan struct{} // holds a token for each page of a list that is being made
-	polls     polls
+	waits     *edge.Waits
 	refusals  refusals
 	maxBody   int64
 	perSource int // see Config.MaxConnectionsPerAddress
@@ -170,14 +170,8 @@ func newServer(cfg Config) (*Server, error) {
 	if cfg.MaxAnswers < LeastMaxAnswers || cfg.MaxAnswers > MostMaxAnswers {
 		return nil, errors.New("httpapi: Config.MaxAnswers must be from 8 MiB to 64 GiB")
 	}
-	if cfg.MaxWaiting == 0 {
-		cfg.MaxWaiting = usualWaiting
-	}
-	if cfg.MaxWaitingPerToken == 0 {
-		cfg.MaxWaitingPerToken = usualWaitingOfOneToken
-	}
-	if min(cfg.MaxWaiting, cfg.MaxWaitingPerToken) < 1 || max(cfg.MaxWaiting, cfg.MaxWaitingPerToken) > MostMaxWaiting {
-		return nil, errors.New("httpapi: Config.MaxWaiting and MaxWaitingPerToken must be from 1 to 1,000,000")
+	if cfg.Waits == nil {
+		cfg.Waits = edge.NewWaits(0, 0)
 	}
 	if cfg.MaxConnectionsPerAddress < 0 {
 		return nil, errors.New("httpapi: Config.MaxConnectionsPerAddress must not be negative")
@@ -202,21 +196,17 @@ func newServer(cfg Config) (*Server, error) {
 			answers:   budget{limit: cfg.MaxAnswers},
 			lists:     lists{limit: cfg.MaxAnswers / 4, of: make(map[string]int64)},
 			pages:     make(chan struct{}, pagesAtOnce),
-			polls:     polls{limit: cfg.MaxWaiting, perToken: cfg.MaxWaitingPerToken, of: make(map[string]int)},
+			waits:     cfg.Waits,
 			maxBody:   cfg.MaxBody,
 			perSource: cfg.MaxConnectionsPerAddress,
 		},
 		access: access{
-			hosts:  lowerCased(cfg.AllowedHosts),
-			guard:  http.NewCrossOriginProtection(),
-			scopes: make(map[routeKey]allow),
+			callers: cfg.Callers,
+			hosts:   lowerCased(cfg.AllowedHosts),
+			guard:   http.NewCrossOriginProtection(),
+			scopes:  make(map[routeKey]allow),
 		},
 		statsRounds: rounds{pause: statsPause},
-	}
-	if cfg.Tokens != nil {
-		if err := s.SetTokens(cfg.Tokens); err != nil {
-			return nil, fmt.Errorf("httpapi: Config.Tokens: %w", err)
-		}
 	}
 	s.ending, s.end = context.WithCancel(context.Background())
 	_, err := s.routes()

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -57,7 +58,7 @@ func TestSession(t *testing.T) {
 	r.want(r.do("GET", "/readyz", "", cookie), 200)
 
 	// Another server with the token takes the session.
-	other, err := New(Config{Scheduler: r.scheduler, Tokens: []Token{tokenOf("admin", ScopeAdmin)}, Log: slog.New(slog.DiscardHandler)})
+	other, err := New(Config{Scheduler: r.scheduler, Callers: callersOf(tokenOf("admin", edge.ScopeAdmin)), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,9 +86,9 @@ func TestSessionOverTLS(t *testing.T) {
 
 // What a page learns of a caller before it shows anything.
 func TestWhatASessionTells(t *testing.T) {
-	own := tokenOf("own", ScopeSchedule, ScopeRead)
+	own := tokenOf("own", edge.ScopeSchedule, edge.ScopeRead)
 	own.Topics = []string{"own.*"}
-	r := guarded(t, Config{Tokens: []Token{own}})
+	r := guarded(t, Config{}, own)
 	for _, c := range []struct{ header, want string }{
 		{"", "[] <nil> true false"},
 		{"Cookie: " + sessionCookie + "=x", "[] <nil> true false"},
@@ -163,10 +164,10 @@ func TestSessionEndsWithItsToken(t *testing.T) {
 	r := guarded(t, Config{})
 	cookie, csrf := r.logIn("admin")
 	stays, _ := r.logIn("read")
-	replaced := tokenOf("admin", ScopeAdmin)
+	replaced := tokenOf("admin", edge.ScopeAdmin)
 	replaced.SHA256[0] ^= 1
-	for _, now := range [][]Token{{replaced, tokenOf("read", ScopeRead)}, {tokenOf("read", ScopeRead)}} {
-		if err := r.api.SetTokens(now); err != nil {
+	for _, now := range [][]edge.Token{{replaced, tokenOf("read", edge.ScopeRead)}, {tokenOf("read", edge.ScopeRead)}} {
+		if err := r.api.callers.Set(now); err != nil {
 			t.Fatal(err)
 		}
 		a := r.do("POST", "/v1/topics/t/pause", "", cookie, csrf)
@@ -180,7 +181,7 @@ func TestSessionEndsWithItsToken(t *testing.T) {
 		r.want(r.do("GET", "/v1/stats", "", stays), 200)
 	}
 	// What the token may do is asked for with each request.
-	if err := r.api.SetTokens([]Token{tokenOf("read", ScopeReceive)}); err != nil {
+	if err := r.api.callers.Set([]edge.Token{tokenOf("read", edge.ScopeReceive)}); err != nil {
 		t.Fatal(err)
 	}
 	r.refused(r.do("GET", "/v1/stats", "", stays), 403, "forbidden", "")
@@ -189,10 +190,12 @@ func TestSessionEndsWithItsToken(t *testing.T) {
 // Cookies that the server has not made, or not for this.
 func TestForgedSessions(t *testing.T) {
 	r := guarded(t, Config{})
-	set := *r.api.tokens.Load()
-	admin, read := set.find("secret-admin"), set.find("secret-read")
+	begin := func(name, text string, ends time.Time) string {
+		return r.api.callers.Find(edge.DigestOf("secret-"+name)).Begin(text, ends).Ticket
+	}
+	digest := tokenOf("admin").SHA256
 	later, past := time.Now().Add(time.Hour), time.Now().Add(-time.Second)
-	good := admin.begin("secret-admin", later).cookie
+	good := begin("admin", "secret-admin", later)
 	_, sealed, _ := strings.Cut(good, ".")
 	changed := good[:len(good)-1] + map[bool]string{true: "B", false: "A"}[strings.HasSuffix(good, "A")]
 	for name, cookie := range map[string]string{
@@ -206,12 +209,12 @@ func TestForgedSessions(t *testing.T) {
 		"an unknown name":                 "nobody." + sealed,
 		"one letter changed":              changed,
 		"cut off":                         good[:len(good)-4],
-		"over":                            admin.begin("secret-admin", past).cookie,
-		"sealed by a reader of settings":  admin.begin("guess", later).cookie,
-		"sealed with the digest":          admin.begin(string(admin.SHA256[:]), later).cookie,
-		"another token's text":            admin.begin("secret-read", later).cookie,
-		"an admin's text under read":      read.begin("secret-admin", later).cookie,
-		"oversize":                        admin.begin("secret-admin"+strings.Repeat("x", 4000), later).cookie,
+		"over":                            begin("admin", "secret-admin", past),
+		"sealed by a reader of settings":  begin("admin", "guess", later),
+		"sealed with the digest":          begin("admin", string(digest[:]), later),
+		"another token's text":            begin("admin", "secret-read", later),
+		"an admin's text under read":      begin("read", "secret-admin", later),
+		"oversize":                        begin("admin", "secret-admin"+strings.Repeat("x", 4000), later),
 		"oversize and for nothing at all": "admin." + strings.Repeat("A", 40<<10),
 	} {
 		for _, path := range []string{"/v1/stats", "/docs", "/metrics"} {
@@ -242,8 +245,8 @@ func TestLoginsThatAreRefused(t *testing.T) {
 		field  string
 	}{
 		{`{"token":"secret"}`, 401, "unauthorized", ""},
-		{`{"token":"` + strings.Repeat("x", maxLoginToken) + `"}`, 401, "unauthorized", ""},
-		{`{"token":"` + strings.Repeat("x", maxLoginToken+1) + `"}`, 422, "invalid", "token"},
+		{`{"token":"` + strings.Repeat("x", edge.MaxSessionToken) + `"}`, 401, "unauthorized", ""},
+		{`{"token":"` + strings.Repeat("x", edge.MaxSessionToken+1) + `"}`, 422, "invalid", "token"},
 		{`{"token":""}`, 422, "invalid", "token"},
 		{`{}`, 422, "invalid", "token"},
 		{`{"token":["secret-admin"]}`, 422, "invalid", "token"},
@@ -282,7 +285,7 @@ func TestLoginsThatAreRefused(t *testing.T) {
 
 // A server that waits for its ledger knows its tokens.
 func TestSessionWhileTheServerStarts(t *testing.T) {
-	api, err := newServer(Config{Tokens: []Token{tokenOf("read", ScopeRead)}, Log: slog.New(slog.DiscardHandler)})
+	api, err := newServer(Config{Callers: callersOf(tokenOf("read", edge.ScopeRead)), Log: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -297,13 +300,11 @@ func TestSessionWhileTheServerStarts(t *testing.T) {
 // A stream of events ends when its session does.
 func TestSessionOfAStream(t *testing.T) {
 	slowly(t, func(w *wire, _ *tasks.Scheduler) {
-		if err := w.api.SetTokens([]Token{tokenOf("read", ScopeRead)}); err != nil {
-			t.Fatal(err)
-		}
+		w.api.callers = callersOf(tokenOf("read", edge.ScopeRead))
 		began := time.Now()
 		defer time.AfterFunc(6*time.Minute, w.api.Close).Stop()
-		session := w.api.tokens.Load().find("secret-read").begin("secret-read", began.Add(5*time.Minute))
-		stream := w.listen("Cookie: " + sessionCookie + "=" + session.cookie + "\r\n")
+		session := w.api.callers.Find(edge.DigestOf("secret-read")).Begin("secret-read", began.Add(5*time.Minute))
+		stream := w.listen("Cookie: " + sessionCookie + "=" + session.Ticket + "\r\n")
 		if _, err := stream.next(); !errors.Is(err, io.EOF) {
 			t.Errorf("the stream ends with %v", err)
 		}

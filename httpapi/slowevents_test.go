@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -182,16 +183,14 @@ func TestRevokedTokenWithinAMinute(t *testing.T) {
 	for name, busy := range map[string]bool{"quiet": false, "busy": true} {
 		t.Run(name, func(t *testing.T) {
 			slowly(t, func(w *wire, s *tasks.Scheduler) {
-				read := tokenOf("read", ScopeRead)
-				if err := w.api.SetTokens([]Token{read}); err != nil {
-					t.Fatal(err)
-				}
+				read := tokenOf("read", edge.ScopeRead)
+				w.api.callers = callersOf(read)
 				stream := w.listen(bearer("read") + "\r\n")
 				if busy {
 					scheduleMany(t, s, 5000, time.Hour)
 				}
-				read.Scopes = []Scope{ScopeSchedule}
-				if err := w.api.SetTokens([]Token{read}); err != nil {
+				read.Scopes = []edge.Scope{edge.ScopeSchedule}
+				if err := w.api.callers.Set([]edge.Token{read}); err != nil {
 					t.Fatal(err)
 				}
 				began := time.Now()

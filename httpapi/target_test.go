@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/recovery/memledger"
 	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/webhook"
@@ -18,11 +19,11 @@ func newTargetRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(way.Close)
-	hc := Config{}
-	for _, s := range Scopes {
-		hc.Tokens = append(hc.Tokens, tokenOf(string(s), s))
+	var all []edge.Token
+	for _, s := range edge.Scopes {
+		all = append(all, tokenOf(string(s), s))
 	}
-	r := newRigOn(t, memledger.New(), tasks.Config{Ways: []tasks.Way{way}}, hc)
+	r := newRigOn(t, memledger.New(), tasks.Config{Ways: []tasks.Way{way}}, Config{Callers: callersOf(all...)})
 	r.want(r.do("PUT", "/v1/topics/w", `{"delivery":{"kind":"webhook","url":"https://shop.example/secret-of-topic"},"task_delivery":true,"retry":{"max_attempts":3}}`, bearer("admin")), 200)
 	return r
 }

@@ -11,13 +11,23 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks"
 )
 
 // tokenOf makes a token whose text is "secret-" and its name.
-func tokenOf(name string, scopes ...Scope) Token {
-	return Token{Name: name, Scopes: scopes, SHA256: sha256.Sum256([]byte("secret-" + name))}
+func tokenOf(name string, scopes ...edge.Scope) edge.Token {
+	return edge.Token{Name: name, Scopes: scopes, SHA256: sha256.Sum256([]byte("secret-" + name))}
+}
+
+// callersOf returns the callers with these tokens.
+func callersOf(tokens ...edge.Token) *edge.Callers {
+	callers, err := edge.NewCallers(tokens)
+	if err != nil {
+		panic(err)
+	}
+	return callers
 }
 
 func bearer(name string) string { return "Authorization: Bearer secret-" + name }
@@ -27,10 +37,11 @@ func password(name string) string {
 }
 
 // guarded is a rig whose server has a token of each scope, under the scope's name.
-func guarded(t *testing.T, hc Config) *rig {
-	for _, s := range Scopes {
-		hc.Tokens = append(hc.Tokens, tokenOf(string(s), s))
+func guarded(t *testing.T, hc Config, more ...edge.Token) *rig {
+	for _, s := range edge.Scopes {
+		more = append(more, tokenOf(string(s), s))
 	}
+	hc.Callers = callersOf(more...)
 	hc.Metrics = func(*tasks.Scheduler) http.Handler { return http.NotFoundHandler() }
 	return newRigWith(t, tasks.Config{}, hc)
 }
@@ -137,9 +148,9 @@ func TestScopesOfEveryRoute(t *testing.T) {
 		}
 		r.refused(call(), 401, "unauthorized", "")
 		r.refused(call(bearer("unknown")), 401, "unauthorized", "")
-		for _, s := range Scopes {
+		for _, s := range edge.Scopes {
 			a := call(bearer(string(s)))
-			opens := s == ScopeAdmin || slices.Contains(strings.Fields(who), string(s))
+			opens := s == edge.ScopeAdmin || slices.Contains(strings.Fields(who), string(s))
 			if opens == (a.status == 401 || a.status == 403) {
 				t.Errorf("%s is answered %d for %s: %s", name, a.status, s, a.body)
 			}
@@ -226,56 +237,11 @@ func TestRefusedBeforeTheBody(t *testing.T) {
 func TestTokensAreReplaced(t *testing.T) {
 	r := guarded(t, Config{})
 	status := func(name string) int { return r.do("GET", "/v1/stats", "", bearer(name)).status }
-	if err := r.api.SetTokens([]Token{tokenOf("next", ScopeRead)}); err != nil {
+	if err := r.api.callers.Set([]edge.Token{tokenOf("next", edge.ScopeRead)}); err != nil {
 		t.Fatal(err)
 	}
 	if a, b := status("read"), status("next"); a != 401 || b != 200 {
 		t.Errorf("the old token is answered %d, the new one %d", a, b)
-	}
-	for _, bad := range [][]Token{nil, {}, {tokenOf("")}} {
-		if err := r.api.SetTokens(bad); err == nil {
-			t.Errorf("%v was accepted", bad)
-		}
-	}
-	if n := status("next"); n != 200 {
-		t.Errorf("after tokens that were refused: %d", n)
-	}
-	if _, err := New(Config{Scheduler: r.scheduler, Tokens: []Token{}}); err == nil {
-		t.Error("a server that no caller can use was made")
-	}
-}
-
-// All faults are reported at once, and none of them shows a digest.
-func TestTokenFaults(t *testing.T) {
-	many := make([]Token, MaxTokens+1)
-	for i := range many {
-		many[i] = tokenOf(fmt.Sprint("t", i), ScopeRead)
-	}
-	for _, c := range []struct {
-		tokens []Token
-		want   []string
-	}{
-		{nil, []string{"at least one token"}},
-		{many, []string{"at most 1000"}},
-		{[]Token{
-			tokenOf("good", ScopeRead, ScopeReceive), tokenOf("a b", ScopeRead), tokenOf(strings.Repeat("n", 65), ScopeRead),
-			tokenOf("none"), tokenOf("typo", "reed"), {Name: "zero", Scopes: []Scope{ScopeRead}},
-			{Name: "void", Scopes: []Scope{ScopeRead}, SHA256: sha256.Sum256(nil)},
-			{Name: "twin", Scopes: []Scope{ScopeRead}, SHA256: sha256.Sum256([]byte("secret-good"))},
-			{Name: "good", Scopes: []Scope{ScopeRead}, SHA256: sha256.Sum256([]byte("other"))},
-		}, []string{"token 2: name", "token 3: name", "none: scopes", `typo: scopes: there is no "reed"`, "zero: sha256", "void: sha256",
-			"twin: sha256 is that of good", "good: the name is given twice"}},
-	} {
-		err := CheckTokens(c.tokens)
-		if err == nil {
-			t.Errorf("%v was accepted", c.want)
-			continue
-		}
-		for _, part := range c.want {
-			if !strings.Contains(err.Error(), part) {
-				t.Errorf("%q is not reported in %v", part, err)
-			}
-		}
 	}
 }
 
@@ -359,8 +325,8 @@ func TestReadinessTellsStrangersLittle(t *testing.T) {
 		Starting: func() recovery.Health {
 			return recovery.Health{Where: "redis.internal", Waiting: []recovery.Waiting{{What: "replay", Detail: "redis.internal"}}}
 		},
-		Tokens: []Token{tokenOf("read", ScopeRead), tokenOf("receive", ScopeReceive)},
-		Log:    slog.New(slog.DiscardHandler),
+		Callers: callersOf(tokenOf("read", edge.ScopeRead), tokenOf("receive", edge.ScopeReceive)),
+		Log:     slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -5,17 +5,18 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lapsehq/lapse/edge"
 )
 
 // limitedRig is a rig with a token "own" that may do all but administer, in the topics own.*
 // only; it has a foreign task and one of its own, both in the group g.
 func limitedRig(t *testing.T) *rig {
-	own := tokenOf("own", ScopeSchedule, ScopeReceive, ScopeRead)
+	own := tokenOf("own", edge.ScopeSchedule, edge.ScopeReceive, edge.ScopeRead)
 	own.Topics = []string{"own.*"}
-	r := guarded(t, Config{Tokens: []Token{own}})
+	r := guarded(t, Config{}, own)
 	for _, body := range []string{`{"id":"theirs","topic":"foreign","group":"g","delay":"1h"}`, `{"id":"mine","topic":"own.a","group":"g","delay":"1h"}`} {
 		r.want(r.do("POST", "/v1/tasks", body, bearer("admin")), 201)
 	}
@@ -232,9 +233,9 @@ func TestEventsOfALimitedToken(t *testing.T) {
 		}
 		break
 	}
-	narrow := tokenOf("own", ScopeRead)
+	narrow := tokenOf("own", edge.ScopeRead)
 	narrow.Topics = []string{"own.d"}
-	if err := r.api.SetTokens([]Token{narrow, tokenOf("admin", ScopeAdmin)}); err != nil {
+	if err := r.api.callers.Set([]edge.Token{narrow, tokenOf("admin", edge.ScopeAdmin)}); err != nil {
 		t.Fatal(err)
 	}
 	r.want(r.do("POST", "/v1/tasks", `{"topic":"own.c"}`, bearer("admin")), 201)
@@ -248,9 +249,9 @@ func TestEventsOfALimitedToken(t *testing.T) {
 // The bounds of a token hold for its topics, and for no other caller: an admin can set topics up
 // although the token has reached its bounds.
 func TestBoundsOfAToken(t *testing.T) {
-	own := tokenOf("own", ScopeSchedule)
+	own := tokenOf("own", edge.ScopeSchedule)
 	own.Topics, own.MaxTopics, own.MaxPending = []string{"own.*"}, 2, 5
-	r := guarded(t, Config{Tokens: []Token{own}})
+	r := guarded(t, Config{}, own)
 	var batch []string
 	for i := range 7 {
 		batch = append(batch, fmt.Sprintf(`{"topic":"own.%d","delay":"1h"}`, i))
@@ -271,35 +272,6 @@ func TestBoundsOfAToken(t *testing.T) {
 	r.want(r.do("POST", "/v1/tasks", batch[6], bearer("admin")), 201)
 	if got := r.scheduler.Stats().Total.Pending; got != 6 {
 		t.Errorf("%d tasks are pending", got)
-	}
-}
-
-// Limits that make no sense are refused.
-func TestLimitFaults(t *testing.T) {
-	with := func(name string, limit func(*Token), scopes ...Scope) Token {
-		token := tokenOf(name, scopes...)
-		limit(&token)
-		return token
-	}
-	err := CheckTokens([]Token{
-		with("admin", func(t *Token) { t.Topics = []string{"a"} }, ScopeAdmin, ScopeRead),
-		with("reader", func(t *Token) { t.MaxTopics = 1 }, ScopeRead),
-		with("odd", func(t *Token) { t.Topics = []string{"a", "b c"} }, ScopeRead),
-		with("many", func(t *Token) { t.Topics = slices.Repeat([]string{"a"}, 101) }, ScopeRead),
-		with("minus", func(t *Token) { t.MaxPending = -1 }, ScopeSchedule),
-		with("good", func(t *Token) { t.Topics, t.MaxTopics = []string{"a.*", "b"}, 7 }, ScopeSchedule),
-	})
-	if err == nil {
-		t.Fatal("they are accepted")
-	}
-	for _, want := range []string{"admin: topics, max_topics", "reader: max_topics and max_pending need", "odd: topics: the entry 2", "many: topics must be at most 100",
-		"minus: max_topics and max_pending must not be negative"} {
-		if !strings.Contains(err.Error(), want) {
-			t.Errorf("%q is not reported in %v", want, err)
-		}
-	}
-	if strings.Contains(err.Error(), "good") {
-		t.Error(err)
 	}
 }
 

@@ -402,7 +402,7 @@ func (s *Server) deleteTopic(ctx context.Context, in *deleteTopicInput) (*struct
 	defer withoutDeadline(in.gin)()
 	done, err := s.scheduler.KillTopic(ctx, in.Topic, revision)
 	if err == nil || done.Killed > 0 {
-		s.log.Info("a topic was deleted by force", "request_id", in.gin.Writer.Header().Get(requestIDHeader), "token", in.gin.GetString(callerKey),
+		s.log.Info("a topic was deleted by force", "request_id", in.gin.Writer.Header().Get(requestIDHeader), "token", tokenName(in.gin),
 			"topic", in.Topic, "killed", done.Killed, "delivering", done.Delivering, "complete", err == nil)
 	}
 	if err != nil {

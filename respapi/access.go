@@ -1,92 +1,70 @@
 package respapi
 
 import (
-	"context"
-	"crypto/sha256"
-	"slices"
+	"time"
 
-	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/edge"
 )
 
-// A Scope is a set of parts of the table that a caller may use.
-type Scope uint8
-
-// The scopes, which are those of tokens of the HTTP API.
-const (
-	ScopeSchedule Scope = 1 << iota // keys
-	ScopeReceive                    // streams, and subscriptions to expired events
-	ScopeRead                       // what changes nothing
-	ScopeAdmin                      // everything
-
-	anyScope = ScopeSchedule | ScopeReceive | ScopeRead | ScopeAdmin
-)
-
-// A Caller is a client that has given a token, or any client of a server without tokens.
-type Caller struct {
-	Name   string
-	Scopes Scope
-	Grant  *tasks.Grant // nil: all topics
-}
-
-// A Digest is the SHA-256 of a password, which is the text of a token.
-type Digest [sha256.Size]byte
-
-// openCaller is the caller of a server without tokens.
-var openCaller = &Caller{Name: "default", Scopes: anyScope}
-
-// may reports whether the caller may use a verb.
-func (c *Caller) may(scope Scope) bool { return c.Scopes&(scope|ScopeAdmin) != 0 }
-
-// mayUse reports whether the caller may use a topic, and learn how many tasks it has.
-func (c *Caller) mayUse(topic string) bool { return c.Grant.Allows(topic) }
-
-// mayUseAll reports whether the caller may use all topics.
-func (c *Caller) mayUseAll() bool {
-	return c.Grant == nil || len(c.Grant.Topics) == 0 || slices.Contains(c.Grant.Topics, "*")
-}
-
-// context returns the context of the caller's calls.
-func (c *Caller) context(ctx context.Context) context.Context {
-	if c.Grant == nil {
-		return ctx
-	}
-	return tasks.WithGrant(ctx, c.Grant)
-}
-
-// authenticate makes the connection that of the caller with this password. It reports false, and
-// changes nothing, if there is none.
+// authenticate makes the connection that of the caller with this password, which is the text of a
+// token. It reports false, and changes nothing, if there is none.
 func (c *conn) authenticate(password []byte) bool {
-	digest := Digest(sha256.Sum256(password))
-	epoch := c.server.epoch.Load()
-	caller, ok := c.server.cfg.Authenticate(digest)
-	if ok {
-		c.digest, c.epoch = digest, epoch
+	caller := c.server.cfg.Callers.Find(edge.DigestOf(string(password)))
+	if caller != nil {
 		c.setCaller(caller)
 	}
-	return ok
+	return caller != nil
 }
 
-// recheck looks up the token of the connection again if the tokens have changed.
+// recheck looks up the token of the connection again if it has other rights than it had, or none.
+// Each command comes after it, also those that a transaction has queued.
 func (c *conn) recheck() {
-	epoch := c.server.epoch.Load()
-	if c.caller == nil || c.epoch == epoch || c.server.cfg.Authenticate == nil {
-		return
+	if c.caller != nil && c.caller.Withdrawn() {
+		c.setCaller(c.server.cfg.Callers.Now(c.caller))
 	}
-	caller, ok := c.server.cfg.Authenticate(c.digest)
-	if !ok {
-		caller = nil
-	}
-	c.epoch = epoch
-	c.setCaller(caller)
 }
 
-// setCaller sets who the client is; nil: it has not said so.
-func (c *conn) setCaller(caller *Caller) {
-	c.caller = caller
+// setCaller sets who the client is; nil: it has not said so, and has signInWithin to do it.
+func (c *conn) setCaller(caller *edge.Caller) {
+	if c.unfollow != nil {
+		c.unfollow()
+	}
+	c.caller, c.ctx, c.unfollow = caller, c.server.ending, nil
 	c.in.SetUnknown(caller == nil)
-	c.ctx = c.server.ending
-	if caller != nil {
-		c.ctx = caller.context(c.server.ending)
+	if caller == nil {
+		c.awaitSignIn()
+	} else {
+		c.ctx = caller.Within(c.server.ending)
+		c.unfollow = c.server.cfg.Callers.OnRemoval(caller, c.dismiss)
 	}
 	c.tellHub()
 }
+
+// tokenName returns the name of the token of the connection; "" where there are no tokens.
+func (c *conn) tokenName() string {
+	if c.server.cfg.Callers == nil || c.caller == nil {
+		return ""
+	}
+	return c.caller.Name
+}
+
+// leave ends what the connection has with the server beside its socket.
+func (c *conn) leave() {
+	if c.unfollow != nil {
+		c.unfollow()
+	}
+	c.unsubscribeAll()
+}
+
+// dismiss is called when the token of the connection was removed. A subscriber is cut off. Any
+// other client learns it by its next command, which has to come soon.
+func (c *conn) dismiss() {
+	if c.server.hub.has(&c.subs) {
+		c.nc.Close()
+	} else {
+		c.awaitSignIn()
+	}
+}
+
+// awaitSignIn bounds the time until the client says who it is. Any goroutine may call it.
+func (c *conn) awaitSignIn() { c.readUntil(time.Now().Add(signInWithin)) }

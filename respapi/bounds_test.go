@@ -1,12 +1,12 @@
 package respapi_test
 
 import (
-	"crypto/sha256"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/lapsehq/lapse/edge"
 	. "github.com/lapsehq/lapse/respapi"
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -20,12 +20,29 @@ func (r *rig) as(password string) *wire {
 }
 
 // tokens makes tokens that are their own names.
-func tokens(callers map[string]Caller) func(Digest) (*Caller, bool) {
-	all := map[Digest]*Caller{}
-	for name, c := range callers {
-		all[sha256.Sum256([]byte(name))] = &c
+func tokens(all map[string]edge.Token) *edge.Callers {
+	callers, err := edge.NewCallers(named(all))
+	if err != nil {
+		panic(err)
 	}
-	return func(d Digest) (*Caller, bool) { c, ok := all[d]; return c, ok }
+	return callers
+}
+
+// setTokens replaces tokens.
+func setTokens(t *testing.T, callers *edge.Callers, all map[string]edge.Token) {
+	t.Helper()
+	if err := callers.Set(named(all)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// named returns tokens whose text is their name.
+func named(all map[string]edge.Token) (list []edge.Token) {
+	for name, t := range all {
+		t.Name, t.SHA256 = name, edge.DigestOf(name)
+		list = append(list, t)
+	}
+	return list
 }
 
 // Every command with a pattern refuses one that is too long, and so do those that name a channel.
@@ -110,17 +127,16 @@ func TestKeysEndsWithItsClient(t *testing.T) {
 
 // Only a caller that could make the keys of all topics may publish as the server does of keys.
 func TestEventsAreNotForged(t *testing.T) {
-	r := newRig(t, Config{Authenticate: tokens(map[string]Caller{
-		"limited":  {Scopes: ScopeReceive | ScopeSchedule, Grant: &tasks.Grant{Topics: []string{"own.*"}}},
-		"bounded":  {Scopes: ScopeSchedule, Grant: &tasks.Grant{MaxPending: 10}},
-		"asterisk": {Scopes: ScopeSchedule, Grant: &tasks.Grant{Topics: []string{"own.*", "*"}}},
-		"admin":    {Scopes: ScopeAdmin},
-		"receive":  {Scopes: ScopeReceive},
-		"boss":     {Scopes: ScopeAdmin, Grant: &tasks.Grant{Topics: []string{"own.*"}}},
+	r := newRig(t, Config{Callers: tokens(map[string]edge.Token{
+		"limited":  {Scopes: []edge.Scope{edge.ScopeReceive, edge.ScopeSchedule}, Topics: []string{"own.*"}},
+		"bounded":  {Scopes: []edge.Scope{edge.ScopeSchedule}, MaxPending: 10},
+		"asterisk": {Scopes: []edge.Scope{edge.ScopeSchedule}, Topics: []string{"own.*", "*"}},
+		"admin":    {Scopes: []edge.Scope{edge.ScopeAdmin}},
+		"receive":  {Scopes: []edge.Scope{edge.ScopeReceive}},
 	})}, tasks.Config{})
 	hears := r.as("receive")
 	hears.ask("*3 psubscribe * :1", "PSUBSCRIBE", "*")
-	for _, name := range []string{"limited", "receive", "boss"} {
+	for _, name := range []string{"limited", "receive"} {
 		w := r.as(name)
 		for _, channel := range []string{"__keyevent@0__:expired", "__keyspace@0__:order:42", "__keyevent@1__:expired"} {
 			w.ask("-NOPERM this token has no permissions to access one of the channels used as arguments", "PUBLISH", channel, "order:42")
@@ -140,10 +156,10 @@ func TestEventsAreNotForged(t *testing.T) {
 func TestCountsOfTokens(t *testing.T) {
 	r := newRig(t, Config{
 		Topics: map[string]string{"": "other", "own:": "own.keys"},
-		Authenticate: tokens(map[string]Caller{
-			"all":  {Scopes: ScopeSchedule | ScopeReceive},
-			"own":  {Scopes: ScopeSchedule | ScopeReceive, Grant: &tasks.Grant{Topics: []string{"own.*"}}},
-			"none": {Scopes: ScopeRead, Grant: &tasks.Grant{Topics: []string{"third"}}},
+		Callers: tokens(map[string]edge.Token{
+			"all":  {Scopes: []edge.Scope{edge.ScopeSchedule, edge.ScopeReceive}},
+			"own":  {Scopes: []edge.Scope{edge.ScopeSchedule, edge.ScopeReceive}, Topics: []string{"own.*"}},
+			"none": {Scopes: []edge.Scope{edge.ScopeRead}, Topics: []string{"third"}},
 		}),
 	}, tasks.Config{})
 	w := r.as("all")

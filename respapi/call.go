@@ -24,7 +24,9 @@ type call struct {
 	waited time.Duration // of its time, because it is a command that waits
 }
 
+// newCall makes a call with the rights that the client has now.
 func (c *conn) newCall(args [][]byte) *call {
+	c.recheck()
 	return &call{c: c, ctx: c.ctx, verb: lookup(args), args: args, out: &c.answer}
 }
 
@@ -45,10 +47,8 @@ func (x *call) refusal() string {
 		return unknownCommand(x.args)
 	case !v.takes(len(x.args)):
 		return "ERR wrong number of arguments for '" + v.fullName() + "' command"
-	case x.c.caller == nil && v.flags&noAuth == 0:
-		return errNoAuth
-	case x.c.caller != nil && !x.c.caller.may(v.scope):
-		return "NOPERM this token has no permissions to run the '" + v.fullName() + "' command"
+	case x.denied() != "":
+		return x.denied()
 	case x.c.subscribed > 0 && !x.out.Three && v.flags&inSubscription == 0:
 		return "ERR Can't execute '" + v.fullName() + "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
 	case v.flags&needsTasks != 0 && x.c.server.scheduler.Load() == nil:
@@ -59,9 +59,19 @@ func (x *call) refusal() string {
 	return ""
 }
 
+// denied returns the answer to a call for which the client has no rights; "" if it has them.
+func (x *call) denied() string {
+	switch c, v := x.c, x.verb; {
+	case c.caller == nil && v.flags&noAuth == 0:
+		return errNoAuth
+	case c.caller != nil && !c.caller.Rights.Open(v.scope):
+		return "NOPERM this token has no permissions to run the '" + v.fullName() + "' command"
+	}
+	return ""
+}
+
 // execute answers a command, or queues it for EXEC.
 func (c *conn) execute(x *call) {
-	c.recheck()
 	begun := time.Now()
 	c.begin(x, begun)
 	c.from = len(c.answer.Buf)
@@ -108,7 +118,6 @@ func (c *conn) count(x *call, answer []byte) *tally {
 // key and changes nothing but that; XACKs may be about the same stream. It returns the first
 // command that was not answered; nil if none has arrived.
 func (c *conn) together(x *call) (next [][]byte, err error) {
-	c.recheck()
 	calls, reads := []*call{x}, x.verb.reads()
 	for {
 		if next, err = c.in.Ready(); next == nil || len(calls) == mostTogether || reads == readTogether {

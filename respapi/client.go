@@ -5,23 +5,25 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/lapsehq/lapse/edge"
 )
 
 // clientVerbs returns the subcommands of CLIENT. They are about the own connection.
 func clientVerbs() map[string]*verb {
 	return index(
-		&verb{name: "getname", arity: 2, scope: anyScope, run: runClientGetName},
-		&verb{name: "getredir", arity: 2, scope: anyScope, run: func(x *call) { x.out.Int(-1) }},
-		&verb{name: "help", arity: 2, scope: anyScope, run: runClientHelp},
-		&verb{name: "id", arity: 2, scope: anyScope, run: func(x *call) { x.out.Int(x.c.id) }},
-		&verb{name: "info", arity: 2, scope: anyScope, run: func(x *call) { x.out.Verbatim(x.c.describe()) }},
-		&verb{name: "list", arity: -2, scope: anyScope, run: runClientList},
-		&verb{name: "no-evict", arity: 3, scope: anyScope, run: runClientSwitch},
-		&verb{name: "no-touch", arity: 3, scope: anyScope, run: runClientSwitch},
-		&verb{name: "reply", arity: 3, flags: notQueued, scope: anyScope, run: runClientReply},
-		&verb{name: "setinfo", arity: 4, scope: anyScope, run: runClientSetInfo},
-		&verb{name: "setname", arity: 3, scope: anyScope, run: runClientSetName},
-		&verb{name: "tracking", arity: -3, scope: anyScope, run: runClientTracking},
+		&verb{name: "getname", arity: 2, scope: edge.AnyRight, run: runClientGetName},
+		&verb{name: "getredir", arity: 2, scope: edge.AnyRight, run: func(x *call) { x.out.Int(-1) }},
+		&verb{name: "help", arity: 2, scope: edge.AnyRight, run: runClientHelp},
+		&verb{name: "id", arity: 2, scope: edge.AnyRight, run: func(x *call) { x.out.Int(x.c.id) }},
+		&verb{name: "info", arity: 2, scope: edge.AnyRight, run: func(x *call) { x.out.Verbatim(x.c.describe()) }},
+		&verb{name: "list", arity: -2, scope: edge.AnyRight, run: runClientList},
+		&verb{name: "no-evict", arity: 3, scope: edge.AnyRight, run: runClientSwitch},
+		&verb{name: "no-touch", arity: 3, scope: edge.AnyRight, run: runClientSwitch},
+		&verb{name: "reply", arity: 3, flags: notQueued, scope: edge.AnyRight, run: runClientReply},
+		&verb{name: "setinfo", arity: 4, scope: edge.AnyRight, run: runClientSetInfo},
+		&verb{name: "setname", arity: 3, scope: edge.AnyRight, run: runClientSetName},
+		&verb{name: "tracking", arity: -3, scope: edge.AnyRight, run: runClientTracking},
 	)
 }
 

@@ -5,17 +5,19 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"github.com/lapsehq/lapse/edge"
 )
 
 // commandVerbs returns the subcommands of COMMAND.
 func commandVerbs() map[string]*verb {
 	return index(
-		&verb{name: "count", arity: 2, scope: anyScope, run: func(x *call) { x.out.Int(int64(len(verbs))) }},
-		&verb{name: "docs", arity: -2, scope: anyScope, run: runCommandDocs},
-		&verb{name: "getkeys", arity: -4, scope: anyScope, run: runCommandGetKeys},
-		&verb{name: "help", arity: 2, scope: anyScope, run: runCommandHelp},
-		&verb{name: "info", arity: -2, scope: anyScope, run: runCommandInfo},
-		&verb{name: "list", arity: -2, scope: anyScope, run: runCommandList},
+		&verb{name: "count", arity: 2, scope: edge.AnyRight, run: func(x *call) { x.out.Int(int64(len(verbs))) }},
+		&verb{name: "docs", arity: -2, scope: edge.AnyRight, run: runCommandDocs},
+		&verb{name: "getkeys", arity: -4, scope: edge.AnyRight, run: runCommandGetKeys},
+		&verb{name: "help", arity: 2, scope: edge.AnyRight, run: runCommandHelp},
+		&verb{name: "info", arity: -2, scope: edge.AnyRight, run: runCommandInfo},
+		&verb{name: "list", arity: -2, scope: edge.AnyRight, run: runCommandList},
 	)
 }
 
@@ -88,7 +90,7 @@ func (v *verb) flagWords() (words []string) {
 	}
 	add(v.flags&writes != 0, "write")
 	add(v.readsKeys(), "readonly")
-	add(v.scope == ScopeAdmin, "admin")
+	add(v.scope == edge.MayAdmin, "admin")
 	add(v.flags&pushes != 0, "pubsub")
 	add(v.flags&blocks != 0, "blocking")
 	add(v.flags&needsTasks == 0, "loading")
@@ -120,7 +122,7 @@ func (v *verb) categories() (words []string) {
 	case "transactions":
 		words = append(words, "transaction")
 	}
-	if v.scope == ScopeAdmin {
+	if v.scope == edge.MayAdmin {
 		words = append(words, "admin", "dangerous")
 	}
 	if v.flags&fast != 0 {

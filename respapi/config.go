@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"strconv"
 	"strings"
+
+	"github.com/lapsehq/lapse/edge"
 )
 
 const notifyParameter = "notify-keyspace-events"
@@ -92,7 +94,7 @@ func runConfigSet(x *call) {
 	}
 	switch {
 	case given && flags == s.hub.getFlags():
-	case !x.c.caller.may(ScopeAdmin):
+	case !x.c.caller.Rights.Open(edge.MayAdmin):
 		x.out.Error("NOPERM this token has no permissions to run the 'config|set' command")
 		return
 	case given:
@@ -113,9 +115,9 @@ func findParameter(name string) (p parameter, ok bool) {
 // configVerbs are the subcommands of CONFIG.
 func configVerbs() map[string]*verb {
 	return index(
-		&verb{name: "get", arity: -3, scope: anyScope, run: runConfigGet},
-		&verb{name: "set", arity: -4, scope: anyScope, run: runConfigSet},
-		&verb{name: "help", arity: 2, scope: anyScope, run: help(
+		&verb{name: "get", arity: -3, scope: edge.AnyRight, run: runConfigGet},
+		&verb{name: "set", arity: -4, scope: edge.AnyRight, run: runConfigSet},
+		&verb{name: "help", arity: 2, scope: edge.AnyRight, run: help(
 			"CONFIG <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
 			"GET <pattern>",
 			"    Return parameters matching the glob-like <pattern> and their values.",

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"io"
 	"net"
+	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/respapi/internal/resp"
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -36,10 +38,9 @@ type conn struct {
 
 	unsent []tasks.Delivery // whose entries are among the answers that are not sent yet
 
-	caller *Caller // nil: the client has not said who it is
-	digest Digest  // of its token
-	epoch  int64   // of the tokens when caller was looked up
-	ctx    context.Context
+	caller   *edge.Caller // nil: the client has not said who it is
+	ctx      context.Context
+	unfollow func() // ends what waits for the end of the caller's rights; nil: nothing does
 
 	silence    silence
 	multi      *transaction // nil: none was begun
@@ -49,8 +50,12 @@ type conn struct {
 	subs       subscriber
 	subscribed int // channels and patterns
 	shown      atomic.Pointer[shown]
-	last       atomic.Int64 // Unix nanoseconds of the last command
-	lastDid    atomic.Pointer[verb]
+
+	reading     sync.Mutex // guards the deadline of reads, and what follows
+	interrupted bool
+
+	last    atomic.Int64 // Unix nanoseconds of the last command
+	lastDid atomic.Pointer[verb]
 }
 
 // shown is what CLIENT LIST tells of a connection. Other goroutines read it.
@@ -76,14 +81,13 @@ func (s *Server) newConn(nc net.Conn) *conn {
 		s.log.Warn("a subscriber does not read its messages and is cut off", "client", nc.RemoteAddr().String(), "bytes", bytes)
 	})
 	c.in = resp.NewReader(nc, resp.Limits{Command: s.cfg.MaxCommand, Take: s.take})
-	c.subs = subscriber{out: c.out, channels: make(map[string]int), patterns: make(map[string]int)}
+	c.subs = subscriber{out: c.out, callers: s.cfg.Callers, channels: make(map[string]int), patterns: make(map[string]int)}
 	c.shown.Store(&shown{})
 	c.last.Store(c.since.UnixNano())
-	if s.cfg.Authenticate == nil {
-		c.setCaller(openCaller)
+	if s.cfg.Callers == nil {
+		c.setCaller(edge.Anyone)
 	} else {
 		c.setCaller(nil)
-		_ = nc.SetReadDeadline(c.since.Add(signInWithin))
 	}
 	return c
 }
@@ -101,15 +105,39 @@ func (c *conn) begin(x *call, now time.Time) {
 	c.lastDid.Store(x.verb)
 }
 
-// interrupt has the connection end once its commands are answered. Any goroutine may call it.
-func (c *conn) interrupt() { _ = c.nc.SetReadDeadline(time.Unix(1, 0)) }
+// interrupt ends what reads from the client, and each further read until resume is called. Any
+// goroutine may call it. Without resume the connection ends once its commands are answered.
+func (c *conn) interrupt() {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	c.interrupted = true
+	_ = c.nc.SetReadDeadline(time.Unix(1, 0))
+}
+
+// resume lets the connection read again, without a bound of time.
+func (c *conn) resume() {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	c.interrupted = false
+	_ = c.nc.SetReadDeadline(time.Time{})
+}
+
+// readUntil bounds how long reads wait for the client; the zero time: they have no bound. It does
+// nothing while the connection is interrupted. Any goroutine may call it.
+func (c *conn) readUntil(t time.Time) {
+	c.reading.Lock()
+	defer c.reading.Unlock()
+	if !c.interrupted {
+		_ = c.nc.SetReadDeadline(t)
+	}
+}
 
 // serve answers commands until the client leaves.
 func (c *conn) serve() {
 	defer c.nc.Close()
 	defer c.in.Close()
 	defer c.out.close()
-	defer c.unsubscribeAll()
+	defer c.leave()
 	defer c.release()
 	defer c.forget()
 	for !c.ending {
@@ -223,12 +251,14 @@ func (x *call) blocked(f func(ctx context.Context)) bool {
 	return x.whileThere(0, f)
 }
 
-// whileThere calls f, which takes long. Its context ends when the server ends, or when the client
-// has left; that is looked for once f has taken this long. The rest is as of blocked.
+// whileThere calls f, which takes long. Its context ends when the server ends, when the caller
+// loses its rights, or when the client has left; that is looked for once f has taken this long. The
+// rest is as of blocked.
 func (x *call) whileThere(unwatched time.Duration, f func(ctx context.Context)) bool {
 	c := x.c
 	ctx, cancel := context.WithCancel(c.ctx)
 	defer cancel()
+	defer context.AfterFunc(c.caller.Life(), cancel)()
 	if c.ending { // a command before it in the transaction has found that out
 		cancel()
 	}
@@ -249,8 +279,9 @@ func (x *call) whileThere(unwatched time.Duration, f func(ctx context.Context)) 
 	if !watch.Stop() {
 		c.interrupt()
 		<-ended
-		_ = c.nc.SetReadDeadline(time.Time{})
+		c.resume()
 	}
+	c.recheck() // a bound for a client without a token was not set meanwhile
 	if left || c.server.ending.Err() != nil {
 		c.ending = true
 	}

@@ -91,13 +91,13 @@ func (x *call) setName(name []byte) bool {
 // signIn says who the client is. It answers and reports false if there is no such token.
 func (x *call) signIn(password []byte) bool {
 	switch {
-	case x.c.server.cfg.Authenticate == nil:
+	case x.c.server.cfg.Callers == nil:
 		return true // as the user default of Redis, who needs no password
 	case !x.c.authenticate(password):
 		x.out.Error(errWrongPass)
 		return false
 	}
-	_ = x.c.nc.SetReadDeadline(time.Time{})
+	x.c.readUntil(time.Time{})
 	return true
 }
 
@@ -106,7 +106,7 @@ func runAuth(x *call) {
 	switch {
 	case len(x.args) > 3:
 		x.out.Error(errSyntax)
-	case len(x.args) == 2 && x.c.server.cfg.Authenticate == nil:
+	case len(x.args) == 2 && x.c.server.cfg.Callers == nil:
 		x.out.Error("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?")
 	case x.signIn(x.args[len(x.args)-1]):
 		x.out.OK()
@@ -160,9 +160,8 @@ func runReset(x *call) {
 	c.unsubscribeAll()
 	c.answer.Three = false
 	c.change(func(s *shown) { s.name, s.three = "", false })
-	if c.server.cfg.Authenticate != nil {
+	if c.server.cfg.Callers != nil {
 		c.setCaller(nil)
-		_ = c.nc.SetReadDeadline(time.Now().Add(signInWithin))
 	}
 	x.out.Simple("RESET")
 }

@@ -1,9 +1,9 @@
 package respapi_test
 
 import (
-	"crypto/sha256"
 	"testing"
 
+	"github.com/lapsehq/lapse/edge"
 	. "github.com/lapsehq/lapse/respapi"
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -29,18 +29,15 @@ func TestConnectionVerbs(t *testing.T) {
 }
 
 func TestTokens(t *testing.T) {
-	token := Digest(sha256.Sum256([]byte("secret")))
-	known := true
-	r := newRig(t, Config{Authenticate: func(d Digest) (*Caller, bool) {
-		return &Caller{Name: "shop", Scopes: ScopeRead}, known && d == token
-	}}, tasks.Config{})
+	read := edge.Token{Scopes: []edge.Scope{edge.ScopeRead}}
+	callers := tokens(map[string]edge.Token{"secret": read})
+	r := newRig(t, Config{Callers: callers}, tasks.Config{})
 	w := r.dial()
 	w.ask("-NOAUTH Authentication required.", "PING")
 	w.ask("-WRONGPASS invalid username-password pair or user is disabled.", "AUTH", "wrong")
 	w.ask("+OK", "AUTH", "default", "secret")
 	w.ask("+PONG", "PING")
-	known = false
-	r.server.Recheck()
+	setTokens(t, callers, map[string]edge.Token{"another": read})
 	w.ask("-NOAUTH Authentication required.", "PING")
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -37,7 +38,7 @@ func errorText(err error) string {
 		return errWrongType
 	case errors.Is(err, tasks.ErrTooLarge):
 		return errStringLarge
-	case errors.Is(err, tasks.ErrNotGranted):
+	case errors.Is(err, tasks.ErrNotGranted), errors.Is(err, edge.ErrWithdrawn):
 		code = "NOPERM"
 	case errors.Is(err, tasks.ErrOverloaded):
 		code = "OOM"

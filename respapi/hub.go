@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/respapi/internal/glob"
 	"github.com/lapsehq/lapse/respapi/internal/resp"
 )
@@ -68,10 +69,10 @@ func (e *entry) weight() int {
 
 // A subscriber is a connection that has subscribed to something.
 type subscriber struct {
-	out    *output
-	three  bool // version 3 of the protocol
-	caller *Caller
-	digest Digest
+	out     *output
+	three   bool // version 3 of the protocol
+	caller  *edge.Caller
+	callers *edge.Callers // that caller is one of; nil: there are no tokens
 	// channels and patterns have the place of the subscriber in entry.all.
 	channels, patterns map[string]int
 	bytes              int
@@ -104,9 +105,12 @@ func (h *hub) of(pattern bool) map[string]*entry {
 	return h.channels
 }
 
-// hears reports whether a subscriber may hear of a topic's keys.
+// hears reports whether a subscriber may hear of a topic's keys, by the rights that it has now.
 func (u *subscriber) hears(topic string) bool {
-	return u.caller != nil && u.caller.may(ScopeReceive) && (u.caller.Grant == nil || topic != "" && u.caller.Grant.Allows(topic))
+	if u.caller != nil {
+		u.caller = u.callers.Now(u.caller)
+	}
+	return u.caller != nil && u.caller.Rights.Open(edge.MayReceive) && (u.caller.Grant == nil || topic != "" && u.caller.MayUse(topic))
 }
 
 var errChannelLong = "ERR the name of a channel must be at most " + strconv.Itoa(mostChannelName) + " bytes long"
@@ -232,15 +236,10 @@ func (h *hub) getFlags() classes {
 	return h.flags
 }
 
-// recheck looks up the tokens of all subscribers again.
-func (h *hub) recheck(authenticate func(Digest) (*Caller, bool)) {
+// has reports whether a subscriber has subscribed to anything.
+func (h *hub) has(u *subscriber) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for u := range h.subscribers {
-		caller, ok := authenticate(u.digest)
-		if u.caller = caller; !ok {
-			u.caller = nil
-			u.out.nc.Close()
-		}
-	}
+	_, ok := h.subscribers[u]
+	return ok
 }

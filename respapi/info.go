@@ -140,7 +140,7 @@ func keyspaceInfo(x *call, add func(string, any)) {
 // no key does. Errors: those of figuresOf.
 func (x *call) countKeys(ctx context.Context) (keys, expires int64, err error) {
 	for topic := range x.c.server.hasKeys {
-		if !x.c.caller.mayUse(topic) {
+		if !x.c.caller.MayUse(topic) {
 			continue
 		}
 		t, err := x.figuresOf(ctx, topic)

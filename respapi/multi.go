@@ -62,7 +62,7 @@ func (c *conn) queue(x *call) {
 	for i, a := range x.args {
 		args[i] = bytes.Clone(a)
 	}
-	t.queued = append(t.queued, &call{c: c, ctx: x.ctx, verb: x.verb, args: args, queued: true})
+	t.queued = append(t.queued, &call{c: c, verb: x.verb, args: args, queued: true})
 	x.out.Simple("QUEUED")
 }
 
@@ -88,10 +88,10 @@ func runDiscard(x *call) {
 // compared before the first command runs: a client that changes one of them after that, while the
 // commands run, is not noticed, unlike in Redis.
 func runExec(x *call) {
-	t := x.c.multi
-	x.c.multi = nil
+	c, t := x.c, x.c.multi
+	c.multi = nil
 	if t != nil {
-		defer x.c.forget()
+		defer c.forget()
 	}
 	switch {
 	case t == nil:
@@ -100,11 +100,11 @@ func runExec(x *call) {
 	case t.spoilt:
 		x.out.Error(errAborted)
 		return
-	case x.c.server.crowded():
+	case c.server.crowded():
 		x.out.Error(errUnread)
 		return
 	}
-	if len(x.c.watched) > 0 {
+	if len(c.watched) > 0 {
 		unchanged, err := x.isUnchanged()
 		switch {
 		case err != nil:
@@ -117,7 +117,12 @@ func runExec(x *call) {
 	}
 	x.out.Array(len(t.queued))
 	for _, y := range t.queued {
-		y.out = x.out
-		y.verb.run(y)
+		c.recheck() // the rights count that the client has when a command runs
+		y.ctx, y.out = c.ctx, x.out
+		if denied := y.denied(); denied != "" {
+			y.out.Error(denied)
+		} else {
+			y.verb.run(y)
+		}
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/respapi/internal/glob"
 	"github.com/lapsehq/lapse/respapi/internal/keyid"
 	"github.com/lapsehq/lapse/tasks"
@@ -76,10 +77,11 @@ func matching(ctx context.Context, pattern *glob.Pattern, names []string) (found
 	return found, nil
 }
 
-// atLength calls f, which may take as long as keysWithin, and only while the client is there. It
-// answers an error of f. It reports false after an error.
+// atLength calls f, which may take as long as keysWithin, and only while the client is there and
+// has the rights with which it began. It answers an error of f. It reports false after an error.
 func (x *call) atLength(f func(ctx context.Context) error) bool {
 	var err error
+	caller := x.c.caller
 	x.whileThere(unwatchedFor, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(ctx, keysWithin)
 		defer cancel()
@@ -87,6 +89,9 @@ func (x *call) atLength(f func(ctx context.Context) error) bool {
 			err = errTakesLong
 		}
 	})
+	if err != nil && caller.Withdrawn() {
+		err = edge.ErrWithdrawn
+	}
 	if err != nil {
 		x.fail(err)
 	}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/hashicorp/go-multierror"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -40,10 +41,13 @@ type Config struct {
 	// Topics has the topic of keys, by prefix of the key: the longest one counts. Default: all keys
 	// are of the topic "expired". Keys without a topic are refused. At most MaxTopicPrefixes.
 	Topics map[string]string
-	// Authenticate returns the caller whose token has this digest. It is also called for callers
-	// that are connected, whenever Recheck was called. Default: no passwords, every client may use
-	// every verb.
-	Authenticate func(Digest) (*Caller, bool)
+	// Callers are those that have tokens; the password of a client is its token. Default: no
+	// passwords, every client may use every verb.
+	Callers *edge.Callers
+	// Waits bounds the commands that wait at the same moment, together with what waits at other
+	// doors. Past it a command that finds nothing is refused. Default: a count of its own, with the
+	// usual bounds.
+	Waits *edge.Waits
 	// MaxConnections bounds the connections, 1 to MostConnections. Default 10,000.
 	MaxConnections int
 	// MaxCommand bounds a command, in bytes, 64 KiB to 1 GiB. All commands that are being read at
@@ -107,7 +111,6 @@ type Server struct {
 
 	scheduler atomic.Pointer[tasks.Scheduler] // nil before Attach
 	budgets
-	epoch      atomic.Int64          // of the tokens, see Recheck
 	lastID     atomic.Int64          // of a connection
 	fault      atomic.Pointer[error] // why the last connection could not be accepted
 	turns      *turns
@@ -140,6 +143,7 @@ func New(cfg Config) (*Server, error) {
 	cfg.MaxAnswers = cmp.Or(cfg.MaxAnswers, defaultMaxAnswers)
 	cfg.MaxPersistent = cmp.Or(cfg.MaxPersistent, defaultPersistent)
 	cfg.Version = cmp.Or(cfg.Version, "dev")
+	cfg.Waits = cmp.Or(cfg.Waits, edge.NewWaits(0, 0))
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
@@ -179,15 +183,6 @@ func (s *Server) Attach(scheduler *tasks.Scheduler) error {
 	s.background(func() { s.setTopics(scheduler, unset) })
 	s.background(func() { s.followDue(scheduler, unset) })
 	return nil
-}
-
-// Recheck has every connection look up its token before its next command, because the tokens have
-// changed. Subscribers whose token is none any more are cut off at once.
-func (s *Server) Recheck() {
-	s.epoch.Add(1)
-	if s.cfg.Authenticate != nil {
-		s.hub.recheck(s.cfg.Authenticate)
-	}
 }
 
 // topicOf returns the topic of a key. It reports false if no prefix matches.

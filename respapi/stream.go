@@ -322,7 +322,7 @@ func (k *streamKey) load(x *call) (err error) {
 
 // granted answers and reports false if the caller may not use a topic.
 func (x *call) granted(topic string) bool {
-	if x.c.caller.Grant.Allows(topic) {
+	if x.c.caller.MayUse(topic) {
 		return true
 	}
 	x.fail(tasks.ErrNotGranted)

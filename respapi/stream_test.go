@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/recovery/diskledger"
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	"github.com/lapsehq/lapse/recovery/memledger"
@@ -352,9 +353,7 @@ func TestStreamAfterAnswers(t *testing.T) {
 
 // TestStreamGrant checks that a token of other topics cannot use a stream.
 func TestStreamGrant(t *testing.T) {
-	r := newRig(t, Config{Authenticate: func(Digest) (*Caller, bool) {
-		return &Caller{Scopes: ScopeReceive, Grant: &tasks.Grant{Topics: []string{"mine*"}}}, true
-	}}, withWays())
+	r := newRig(t, Config{Callers: tokens(map[string]edge.Token{"x": {Scopes: []edge.Scope{edge.ScopeReceive}, Topics: []string{"mine*"}}})}, withWays())
 	w := r.dial()
 	w.ask("+OK", "AUTH", "x")
 	w.ask("+OK", "XGROUP", "CREATE", "expired:mine", "g", "$", "MKSTREAM")

@@ -26,6 +26,7 @@ type groupRead struct {
 	group, consumer []byte
 	count           int
 	block           time.Duration // negative: it does not wait; 0: as long as it takes
+	until           time.Time     // when it has waited for that long; zero: never
 	noAck           bool
 	keys, ids       [][]byte
 	from            []sourced
@@ -51,13 +52,15 @@ func runReadGroup(x *call) {
 	if !ok || !x.findSources(r) {
 		return
 	}
-	history := slices.ContainsFunc(r.from, func(s sourced) bool { return s.history })
 	got := make([][]tasks.Delivery, len(r.from))
 	err := x.takeReady(r, got)
-	if err == nil && !history && r.block >= 0 && !x.queued && !slices.ContainsFunc(got, func(ds []tasks.Delivery) bool { return len(ds) > 0 }) {
-		if !x.blocked(func(ctx context.Context) { err = x.await(ctx, r, got) }) {
-			for _, ds := range got {
-				x.scheduler().Return(ds)
+	if err == nil && r.mayWait(x, got) {
+		var there bool
+		var refusal string
+		if there, refusal, err = x.awaitAny(r, got); !there || refusal != "" {
+			x.giveBack(got)
+			if refusal != "" {
+				x.out.Error(refusal)
 			}
 			return
 		}
@@ -66,9 +69,7 @@ func runReadGroup(x *call) {
 		err = x.acknowledgeAll(got)
 	}
 	if err != nil {
-		for _, ds := range got {
-			x.scheduler().Return(ds)
-		}
+		x.giveBack(got)
 		if errors.Is(err, tasks.ErrHandled) {
 			x.noGroup(r.from[0].key.name, r.group, " in XREADGROUP with GROUP option")
 		} else {
@@ -77,6 +78,54 @@ func runReadGroup(x *call) {
 		return
 	}
 	x.answerRead(r, got)
+}
+
+// mayWait reports whether a read that has got so much waits for more.
+func (r *groupRead) mayWait(x *call, got [][]tasks.Delivery) bool {
+	return r.block >= 0 && !x.queued && !slices.ContainsFunc(r.from, func(s sourced) bool { return s.history }) && isNothing(got)
+}
+
+func isNothing(got [][]tasks.Delivery) bool {
+	return !slices.ContainsFunc(got, func(ds []tasks.Delivery) bool { return len(ds) > 0 })
+}
+
+// giveBack returns what was reserved and is not handed out.
+func (x *call) giveBack(got [][]tasks.Delivery) {
+	for _, ds := range got {
+		x.scheduler().Return(ds)
+	}
+}
+
+// awaitAny waits until one of the streams has something, the time is over, the client has left or
+// may not read any more. A client whose rights have changed, and that may still read, goes on
+// waiting with those that it has now. refusal is the answer to one that may not, or that finds no
+// place to wait. Errors: those of Reserve.
+func (x *call) awaitAny(r *groupRead, got [][]tasks.Delivery) (there bool, refusal string, err error) {
+	waits, token := x.c.server.cfg.Waits, x.c.tokenName()
+	if full := waits.Begin(token); full != "" {
+		return true, "TRYAGAIN " + full, nil
+	}
+	defer waits.End(token)
+	if r.block > 0 {
+		r.until = time.Now().Add(r.block)
+	}
+	for there = true; there && err == nil && refusal == ""; {
+		before := x.c.caller
+		there = x.blocked(func(ctx context.Context) { err = x.await(ctx, r, got) })
+		if x.c.caller == before {
+			break
+		}
+		x.ctx, refusal = x.c.ctx, x.denied()
+		for i := 0; i < len(r.from) && refusal == ""; i++ {
+			if !x.c.caller.MayUse(r.from[i].key.topic) {
+				refusal = errorText(tasks.ErrNotGranted)
+			}
+		}
+		if !isNothing(got) {
+			break
+		}
+	}
+	return there, refusal, err
 }
 
 // parseReadGroup reads the arguments of an XREADGROUP. It answers and reports false if they are
@@ -203,13 +252,9 @@ func (x *call) takeReady(r *groupRead, got [][]tasks.Delivery) error {
 // await waits until one of the streams has something, or the time is over. It may find more than
 // that of one stream. Errors: those of Reserve.
 func (x *call) await(ctx context.Context, r *groupRead, got [][]tasks.Delivery) error {
-	var end time.Time
-	if r.block > 0 {
-		end = time.Now().Add(r.block)
-	}
 	if len(r.from) == 1 {
 		var err error
-		got[0], err = x.awaitOne(ctx, r.from[0].key.topic, r.count, end)
+		got[0], err = x.awaitOne(ctx, r.from[0].key.topic, r.count, r.until)
 		return err
 	}
 	first, found := context.WithCancel(ctx)
@@ -219,7 +264,7 @@ func (x *call) await(ctx context.Context, r *groupRead, got [][]tasks.Delivery) 
 	var group sync.WaitGroup
 	for i := range r.from {
 		group.Go(func() {
-			ds, err := x.awaitOne(first, r.from[i].key.topic, r.count, end)
+			ds, err := x.awaitOne(first, r.from[i].key.topic, r.count, r.until)
 			mu.Lock()
 			defer mu.Unlock()
 			if got[i] = ds; len(ds) > 0 || err != nil {

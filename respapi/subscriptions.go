@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/respapi/internal/glob"
 )
 
@@ -22,14 +23,14 @@ func (c *conn) handOver() {
 // tellHub tells the hub of a change of the client, from which the next message on counts.
 func (c *conn) tellHub() {
 	if c.subscribed == 0 {
-		c.subs.three, c.subs.caller, c.subs.digest = c.answer.Three, c.caller, c.digest
+		c.subs.three, c.subs.caller = c.answer.Three, c.caller
 		return
 	}
 	h := c.server.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	c.handOver()
-	c.subs.three, c.subs.caller, c.subs.digest = c.answer.Three, c.caller, c.digest
+	c.subs.three, c.subs.caller = c.answer.Three, c.caller
 }
 
 func runSubscribe(x *call)    { x.subscribe("subscribe", false) }
@@ -43,7 +44,7 @@ func (x *call) subscribe(verb string, patterns bool) {
 	c, h := x.c, x.c.server.hub
 	for _, name := range x.args[1:] {
 		switch {
-		case isOfKeys(name) && !c.caller.may(ScopeReceive):
+		case isOfKeys(name) && !c.caller.Rights.Open(edge.MayReceive):
 			x.out.Error(errChannelDenied)
 			return
 		case patterns && len(name) > glob.MaxPattern:
@@ -129,7 +130,7 @@ func runPublish(x *call) {
 	c, s := x.c, x.c.server
 	channel, text := string(x.args[1]), string(x.args[2])
 	switch {
-	case isOfKeys(channel) && !(c.caller.may(ScopeSchedule) && c.caller.mayUseAll()):
+	case isOfKeys(channel) && !(c.caller.Rights.Open(edge.MaySchedule) && c.caller.MayUseAll()):
 		x.out.Error(errChannelDenied)
 		return
 	case len(channel) > mostChannelName:
@@ -160,7 +161,7 @@ func runPubsubChannels(x *call) {
 	names = slices.DeleteFunc(names, func(name string) bool {
 		key, of := strings.CutPrefix(name, keyspacePrefix)
 		topic, _ := x.c.server.topicOf([]byte(key))
-		return of && !x.c.caller.mayUse(topic)
+		return of && !x.c.caller.MayUse(topic)
 	})
 	if len(x.args) == 3 {
 		pattern, ok := x.pattern(x.args[2])
@@ -213,10 +214,10 @@ func help(lines ...string) func(*call) {
 // pubsubVerbs are the subcommands of PUBSUB.
 func pubsubVerbs() map[string]*verb {
 	return index(
-		&verb{name: "channels", arity: -2, flags: pushes, scope: anyScope, run: runPubsubChannels},
-		&verb{name: "numsub", arity: -2, flags: pushes, scope: anyScope, run: runPubsubNumsub},
-		&verb{name: "numpat", arity: 2, flags: pushes, scope: anyScope, run: runPubsubNumpat},
-		&verb{name: "help", arity: 2, scope: anyScope, run: help(
+		&verb{name: "channels", arity: -2, flags: pushes, scope: edge.AnyRight, run: runPubsubChannels},
+		&verb{name: "numsub", arity: -2, flags: pushes, scope: edge.AnyRight, run: runPubsubNumsub},
+		&verb{name: "numpat", arity: 2, flags: pushes, scope: edge.AnyRight, run: runPubsubNumpat},
+		&verb{name: "help", arity: 2, scope: edge.AnyRight, run: help(
 			"PUBSUB <subcommand> [<arg> [value] [opt] ...]. Subcommands are:",
 			"CHANNELS [<pattern>]",
 			"    Return the currently active channels matching a <pattern> (default: '*').",

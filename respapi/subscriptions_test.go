@@ -2,7 +2,6 @@ package respapi_test
 
 import (
 	"bufio"
-	"crypto/sha256"
 	"fmt"
 	"io"
 	"net"
@@ -10,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/respapi"
 	"github.com/lapsehq/lapse/tasks"
@@ -215,18 +215,16 @@ func TestSubscriptionBounds(t *testing.T) {
 
 // Tokens say which keys a subscriber hears of. One that is withdrawn ends its subscriptions.
 func TestSubscriptionsOfTokens(t *testing.T) {
-	callers := map[Digest]*Caller{}
-	for name, c := range map[string]Caller{
-		"all":   {Scopes: ScopeReceive | ScopeSchedule},
-		"order": {Scopes: ScopeReceive, Grant: &tasks.Grant{Topics: []string{"order.*"}}},
-		"write": {Scopes: ScopeSchedule},
-		"read":  {Scopes: ScopeRead},
-	} {
-		callers[sha256.Sum256([]byte(name))] = &c
+	known := map[string]edge.Token{
+		"all":   {Scopes: []edge.Scope{edge.ScopeReceive, edge.ScopeSchedule}},
+		"order": {Scopes: []edge.Scope{edge.ScopeReceive}, Topics: []string{"order.*"}},
+		"write": {Scopes: []edge.Scope{edge.ScopeSchedule}},
+		"read":  {Scopes: []edge.Scope{edge.ScopeRead}},
 	}
+	callers := tokens(known)
 	r := newRig(t, Config{
-		Authenticate: func(d Digest) (*Caller, bool) { c, ok := callers[d]; return c, ok },
-		Topics:       map[string]string{"": "other", "order:": "order.expired"},
+		Callers: callers,
+		Topics:  map[string]string{"": "other", "order:": "order.expired"},
 	}, tasks.Config{})
 	as := func(name string) *wire {
 		w := r.dial()
@@ -249,8 +247,8 @@ func TestSubscriptionsOfTokens(t *testing.T) {
 	as("write").ask("-NOPERM this token has no permissions to run the 'config|set' command", "CONFIG", "SET", "notify-keyspace-events", "KEA")
 	as("write").ask("+OK", "CONFIG", "SET", "notify-keyspace-events", "Ex")
 
-	delete(callers, sha256.Sum256([]byte("order")))
-	r.server.Recheck()
+	delete(known, "order")
+	setTokens(t, callers, known)
 	if _, err := order.in.ReadByte(); err != io.EOF {
 		t.Errorf("after its token was withdrawn, a subscriber reads %v", err)
 	}

@@ -3,6 +3,8 @@ package respapi
 import (
 	"slices"
 	"strings"
+
+	"github.com/lapsehq/lapse/edge"
 )
 
 // A flag says something about a verb.
@@ -25,7 +27,7 @@ type verb struct {
 	name  string
 	arity int // how many arguments with the name; -n: at least n
 	flags flag
-	scope Scope
+	scope edge.Rights
 	// Where the keys stand, as COMMAND tells it: the first, the last (negative: from the end), and
 	// the step. 0: there are none.
 	first, last, step int

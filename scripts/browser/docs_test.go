@@ -9,6 +9,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/httpapi"
 	"github.com/lapsehq/lapse/recovery/memledger"
 	"github.com/lapsehq/lapse/tasks"
@@ -76,7 +77,7 @@ func TestDocsForms(t *testing.T) {
 // On a server with tokens the forms send with the session that the page has begun. The page itself
 // wants a token, too, which a browser sends as a password.
 func TestDocsWithTokens(t *testing.T) {
-	r := serveOn(t, memledger.New(), tasks.Config{}, httpapi.Config{Tokens: tokens(httpapi.ScopeRead, httpapi.ScopeSchedule)})
+	r := serveOn(t, memledger.New(), tasks.Config{}, httpapi.Config{Callers: callersOf(tokens(edge.ScopeRead, edge.ScopeSchedule)...)})
 	p := open(t)
 	p.load(r.url + "/")
 	p.fill(`[name="token"]`, "read")

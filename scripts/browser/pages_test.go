@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/httpapi"
 	"github.com/lapsehq/lapse/recovery/memledger"
 	"github.com/lapsehq/lapse/tasks"
@@ -34,7 +35,7 @@ func TestBelowAPrefix(t *testing.T) {
 		"taken away": func(api http.Handler) http.Handler { return http.StripPrefix("/shop/lapse", api) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			r := serveOn(t, memledger.New(), tasks.Config{}, httpapi.Config{Prefix: "/shop/lapse", Tokens: tokens(httpapi.ScopeAdmin)})
+			r := serveOn(t, memledger.New(), tasks.Config{}, httpapi.Config{Prefix: "/shop/lapse", Callers: callersOf(tokens(edge.ScopeAdmin)...)})
 			mux := http.NewServeMux()
 			mux.Handle("/shop/lapse/", around(r.api))
 			r.schedule("order.unpaid", "order-42", time.Hour)

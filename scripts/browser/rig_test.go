@@ -18,6 +18,7 @@ import (
 	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/httpapi"
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/diskledger"
@@ -32,9 +33,10 @@ const patience = 30 * time.Second
 type rig struct {
 	*testing.T
 	*tasks.Scheduler
-	api  *httpapi.Server
-	url  string
-	stop func() // ends it before the test does
+	api     *httpapi.Server
+	callers *edge.Callers // nil: no tokens
+	url     string
+	stop    func() // ends it before the test does
 }
 
 // serve runs a server whose ledger is on the disk, as that of make run is. LAPSE_LEDGER can name
@@ -76,7 +78,7 @@ func serveOn(t *testing.T, ledger recovery.Ledger, of tasks.Config, with httpapi
 		t.Fatal(err)
 	}
 	url, stop := listen(t, api)
-	return &rig{t, scheduler, api, url, closing(t, func() {
+	return &rig{t, scheduler, api, with.Callers, url, closing(t, func() {
 		stop()
 		if err := scheduler.Close(context.Background()); err != nil {
 			t.Error(err)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/chromedp/chromedp"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/httpapi"
 	"github.com/lapsehq/lapse/recovery/memledger"
 	"github.com/lapsehq/lapse/tasks"
@@ -47,16 +48,24 @@ func (p *tab) ask(script string) string {
 }
 
 // tokens are those of a server on which each name has one scope; the name is the token, too.
-func tokens(scopes ...httpapi.Scope) (all []httpapi.Token) {
+func tokens(scopes ...edge.Scope) (all []edge.Token) {
 	for _, scope := range scopes {
-		all = append(all, httpapi.Token{Name: string(scope), Scopes: []httpapi.Scope{scope}, SHA256: sha256.Sum256([]byte(scope))})
+		all = append(all, edge.Token{Name: string(scope), Scopes: []edge.Scope{scope}, SHA256: sha256.Sum256([]byte(scope))})
 	}
 	return all
 }
 
+func callersOf(all ...edge.Token) *edge.Callers {
+	callers, err := edge.NewCallers(all)
+	if err != nil {
+		panic(err)
+	}
+	return callers
+}
+
 // A user who may only read sees no buttons, and one whom the server does not know sees no figures.
 func TestScopesInThePage(t *testing.T) {
-	r := serveOn(t, memledger.New(), tasks.Config{}, httpapi.Config{Tokens: tokens(httpapi.ScopeRead, httpapi.ScopeAdmin)})
+	r := serveOn(t, memledger.New(), tasks.Config{}, httpapi.Config{Callers: callersOf(tokens(edge.ScopeRead, edge.ScopeAdmin)...)})
 	r.schedule("order.unpaid", "order-42", time.Hour)
 	p := open(t)
 	p.load(r.url + "/#/topics/order.unpaid")
@@ -81,9 +90,9 @@ func TestScopesInThePage(t *testing.T) {
 
 // A token that is limited to topics shows those, and one that may only schedule finds its tasks.
 func TestLimitedTokens(t *testing.T) {
-	all := tokens(httpapi.ScopeRead, httpapi.ScopeSchedule)
+	all := tokens(edge.ScopeRead, edge.ScopeSchedule)
 	all[0].Topics = []string{"order.*"}
-	r := serveOn(t, memledger.New(), tasks.Config{}, httpapi.Config{Tokens: all})
+	r := serveOn(t, memledger.New(), tasks.Config{}, httpapi.Config{Callers: callersOf(all...)})
 	r.schedule("order.unpaid", "order-42", time.Hour)
 	r.schedule("coupon", "coupon-1", time.Hour)
 	p := open(t)
@@ -125,8 +134,8 @@ func TestSession(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = scheduler.Close(context.Background()) })
-	admin := httpapi.Token{Name: "admin", Scopes: []httpapi.Scope{httpapi.ScopeAdmin}, SHA256: sha256.Sum256([]byte("a token"))}
-	api, err := httpapi.New(httpapi.Config{Scheduler: scheduler, Log: quiet, Tokens: []httpapi.Token{admin}})
+	admin := edge.Token{Name: "admin", Scopes: []edge.Scope{edge.ScopeAdmin}, SHA256: sha256.Sum256([]byte("a token"))}
+	api, err := httpapi.New(httpapi.Config{Scheduler: scheduler, Log: quiet, Callers: callersOf(admin)})
 	if err != nil {
 		t.Fatal(err)
 	}

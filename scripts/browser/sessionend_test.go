@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/httpapi"
 	"github.com/lapsehq/lapse/recovery/memledger"
 	"github.com/lapsehq/lapse/tasks"
@@ -25,13 +26,13 @@ func (p *tab) logIn(token string) {
 // A token that is taken away leads to the form, whatever view is open: also one whose token opens
 // no figures.
 func TestTokenTakenAway(t *testing.T) {
-	r := serveOn(t, memledger.New(), tasks.Config{}, httpapi.Config{Tokens: tokens(httpapi.ScopeSchedule)})
+	r := serveOn(t, memledger.New(), tasks.Config{}, httpapi.Config{Callers: callersOf(tokens(edge.ScopeSchedule)...)})
 	p := open(t)
 	p.hurries()
 	p.load(r.url + "/#/tasks")
 	p.logIn("schedule")
 	p.shows("main", "No task is as the filter says.")
-	if err := r.api.SetTokens(tokens(httpapi.ScopeRead)); err != nil {
+	if err := r.callers.Set(tokens(edge.ScopeRead)); err != nil {
 		t.Fatal(err)
 	}
 	p.shows("h1", "Lapse")
@@ -41,8 +42,8 @@ func TestTokenTakenAway(t *testing.T) {
 // The page asks each minute what its token opens: buttons vanish when that is less than before.
 // While nothing changes, no view begins anew.
 func TestSessionIsAskedAgain(t *testing.T) {
-	all := tokens(httpapi.ScopeAdmin)
-	r := serveOn(t, memledger.New(), tasks.Config{}, httpapi.Config{Tokens: all})
+	all := tokens(edge.ScopeAdmin)
+	r := serveOn(t, memledger.New(), tasks.Config{}, httpapi.Config{Callers: callersOf(all...)})
 	r.schedule("order.unpaid", "order-42", time.Hour)
 	p := open(t)
 	p.hurries()
@@ -58,8 +59,8 @@ func TestSessionIsAskedAgain(t *testing.T) {
 	if n := asked("v1/nodes"); n > nodes+1 {
 		t.Errorf("the frame has begun %d times", n)
 	}
-	all[0].Scopes = []httpapi.Scope{httpapi.ScopeRead}
-	if err := r.api.SetTokens(all); err != nil {
+	all[0].Scopes = []edge.Scope{edge.ScopeRead}
+	if err := r.callers.Set(all); err != nil {
 		t.Fatal(err)
 	}
 	p.hides("main", "Pause")
@@ -70,7 +71,7 @@ func TestSessionIsAskedAgain(t *testing.T) {
 // A page whose session is not known asks until it has an answer. One that is refused leads to the
 // form.
 func TestSessionIsRefused(t *testing.T) {
-	r := serveOn(t, memledger.New(), tasks.Config{}, httpapi.Config{Tokens: tokens(httpapi.ScopeAdmin)})
+	r := serveOn(t, memledger.New(), tasks.Config{}, httpapi.Config{Callers: callersOf(tokens(edge.ScopeAdmin)...)})
 	var status atomic.Int32
 	status.Store(http.StatusServiceUnavailable)
 	url := r.behind(func(w http.ResponseWriter, q *http.Request) bool {
@@ -93,7 +94,7 @@ func TestSessionIsRefused(t *testing.T) {
 // The user has logged in anew in another tab: what this one sends belongs to the session before. It
 // asks for the present one, and does what it was told.
 func TestSessionOfAnotherTab(t *testing.T) {
-	r := serveOn(t, memledger.New(), tasks.Config{}, httpapi.Config{Tokens: tokens(httpapi.ScopeAdmin)})
+	r := serveOn(t, memledger.New(), tasks.Config{}, httpapi.Config{Callers: callersOf(tokens(edge.ScopeAdmin)...)})
 	r.schedule("order.unpaid", "order-42", time.Hour)
 	p := open(t)
 	p.load(r.url + "/#/topics/order.unpaid")

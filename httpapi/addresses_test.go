@@ -73,8 +73,8 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 	}
 	last.Close()
 	last.Close()
-	if n := len(l.sources.open); n != 4 {
-		t.Errorf("%d addresses have connections: %v", n, l.sources.open)
+	if n := l.addresses.Count(); n != 4 {
+		t.Errorf("%d addresses have connections", n)
 	}
 	close(inner)
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {

@@ -1,0 +1,25 @@
+// Package edge decides who comes in by a door of the server, what it may do there, how much of the
+// server it may use, and when it has to leave. The doors are packages httpapi and respapi. Each
+// speaks a protocol, and asks here: a rule that holds at two doors stands here once.
+//
+//	digest of a token -> Callers -> Caller: rights, grant, life
+//	connection        -> Addresses: has its address too many?
+//	call that waits   -> Waits: has its token too many?
+//	bytes             -> Budget: is there room?
+//
+// It knows the tokens, and the words of package tasks for topics and quotas. It knows neither a
+// protocol nor a command, and opens no connection.
+//
+// # Rights end at once
+//
+// A Caller is a token with the rights that it has. It does not change. When the token is removed,
+// or gets other rights, the life of the Caller ends (Caller.Life), and with it whatever waits on
+// its behalf: long-polls, blocked reads, subscriptions, scans. The next command of the same
+// connection looks the token up again. So a door never uses rights that it has looked up before a
+// wait, or before a queue.
+//
+// # What can fail
+//
+// CheckTokens says all that is wrong with a list of tokens. Nothing here waits, and nothing grows
+// with tasks or topics.
+package edge
