@@ -383,11 +383,7 @@ func (l *Ledger) measure(ctx context.Context) error {
 }
 
 func (l *Ledger) noteDataset(ctx context.Context) error {
-	id, err := l.mender.Dataset(ctx)
-	if err != nil {
-		return err
-	}
-	return l.directory.NoteDataset(ctx, id)
+	return l.directory.NoteDataset(ctx, l.mender.Dataset)
 }
 
 // Close implements recovery.Ledger. It waits for the calls under way.

@@ -27,7 +27,7 @@ import (
 //
 // So no answer of a server that may have lost entries is taken for that of a complete one.
 type lineage struct {
-	reading sync.Mutex // a turn, held by readMarks
+	reading sync.Mutex // a turn to read the marks, and to write what follows from them
 
 	mu      sync.Mutex // guards everything below
 	marks   [layout.Buckets]string
@@ -87,31 +87,48 @@ func (d *Directory) NoteServer(id string) {
 	}
 }
 
-// NoteDataset notes the id of the data set, as it was read with a heartbeat. If it is another one,
-// the directory may have lost entries.
-func (d *Directory) NoteDataset(ctx context.Context, id string) error {
+// NoteDataset reads the id of the data set, which is done with every heartbeat. If it is another
+// one, the directory may have lost entries. A loss that this node has noticed by a mark, and for
+// which it writes another id meanwhile, is not noticed again.
+func (d *Directory) NoteDataset(ctx context.Context, read func(context.Context) (string, error)) error {
 	g := &d.lineage
-	g.mu.Lock()
-	before := g.dataset
-	g.mu.Unlock()
-	if before == id {
-		return nil
+	if id, err := read(ctx); err != nil || id == g.datasetNow() {
+		return err
+	}
+	g.reading.Lock()
+	defer g.reading.Unlock()
+	id, err := read(ctx) // what was read before may be older than what is noted by now, or newer
+	before := g.datasetNow()
+	if err != nil || id == before {
+		return err
 	}
 	if before != "" {
-		if _, err := d.readMarks(ctx, true); err != nil {
+		if _, err := d.readMarksInTurn(ctx, true); err != nil {
 			return err
 		}
 	}
-	g.mu.Lock()
-	g.dataset = id
-	g.mu.Unlock()
+	g.setDataset(id)
 	return nil
+}
+
+func (g *lineage) datasetNow() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.dataset
+}
+
+func (g *lineage) setDataset(id string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.dataset = id
 }
 
 // Begin reads the marks of all buckets, and writes those that are missing. It is called before the
 // directory is used.
 func (d *Directory) Begin(ctx context.Context) error {
-	_, err := d.readMarks(ctx, false)
+	d.lineage.reading.Lock()
+	defer d.lineage.reading.Unlock()
+	_, err := d.readMarksInTurn(ctx, false)
 	return err
 }
 
@@ -128,7 +145,9 @@ func (d *Directory) checkMarks(ctx context.Context, buckets []uint8, marks []str
 	if same {
 		return nil
 	}
-	missing, err := d.readMarks(ctx, false)
+	g.reading.Lock()
+	defer g.reading.Unlock()
+	missing, err := d.readMarksInTurn(ctx, false)
 	if err != nil || !missing {
 		return err
 	}
@@ -137,19 +156,15 @@ func (d *Directory) checkMarks(ctx context.Context, buckets []uint8, marks []str
 	if err := d.Client.Set(ctx, d.Keys.Dataset(), id, 0).Err(); err != nil {
 		return err
 	}
-	g.mu.Lock()
-	g.dataset = id
-	g.mu.Unlock()
+	g.setDataset(id)
 	return nil
 }
 
-// readMarks reads the marks of all buckets, and writes those that are missing. It reports whether
-// there were some. If a mark has changed since it was last read, the directory may have lost
-// entries, as it may if lost is set.
-func (d *Directory) readMarks(ctx context.Context, lost bool) (missing bool, err error) {
+// readMarksInTurn reads the marks of all buckets, and writes those that are missing. It reports
+// whether there were some. If a mark has changed since it was last read, the directory may have
+// lost entries, as it may if lost is set.
+func (d *Directory) readMarksInTurn(ctx context.Context, lost bool) (missing bool, err error) {
 	g := &d.lineage
-	g.reading.Lock()
-	defer g.reading.Unlock()
 	replies := make([]*redis.Cmd, layout.Buckets)
 	if err := d.Client.Pipe(ctx, func(p redis.Pipeliner) {
 		for bucket := range replies {
