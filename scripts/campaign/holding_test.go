@@ -285,6 +285,7 @@ func (c *caller) importAs(o *order, r *run) {
 			}
 		}
 		c.fleet.decode(a, &said)
+		change.Present = said.Present == 1
 		for _, e := range said.Errors {
 			change.Outcome = c.fleet.meaning("a line of an import", e.Problem.Status, []byte(e.Problem.Type))
 		}

@@ -259,9 +259,8 @@ func (c *taskJudge) onTime(d *Delivery) (Promise, string) {
 		if x.Kind == Cancel || x.Kind.asks() || !x.may() || !x.Start.Before(d.End) {
 			continue
 		}
-		if x.Outcome == Done && x.End.Before(began) && x.Kind != Import {
-			// Everything that had taken effect before it is over. An import changes nothing of a
-			// task that is there.
+		if x.Outcome == Done && x.End.Before(began) && !x.Present {
+			// Everything that had taken effect before it is over.
 			inForce = slices.DeleteFunc(inForce, func(old *Change) bool { return c.lands(old).Before(x.Start) })
 		}
 		inForce = append(inForce, x)

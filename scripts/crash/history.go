@@ -68,6 +68,7 @@ type Change struct {
 	// Anew, 201: a replacement found nothing to replace, or a repeated creation no task.
 	Anew    bool
 	ID      string // of the task, from the answer to its creation
+	Present bool   // an import found the task, and has changed nothing
 	Spooled bool   // the answer said that only the disk of this node has it
 	Group   bool   // a cancellation of the whole group, which leaves out the dead
 }

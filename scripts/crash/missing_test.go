@@ -14,6 +14,8 @@ func made(s Span, dueMS int, id string) Change {
 
 func spooled(c Change) Change { c.Spooled = true; return c }
 
+func present(c Change) Change { c.Present = true; return c }
+
 func anew(c Change) Change { c.Anew = true; return c }
 
 func grouped(c Change) Change { c.Group = true; return c }

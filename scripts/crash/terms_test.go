@@ -51,8 +51,10 @@ func TestTerms(t *testing.T) {
 		{name: "left out of an export while it is finished", changes: []Change{created, of(Exported, long("b", 20, 1000), Missing, 0)}, deliveries: []*Delivery{first()}},
 
 		{name: "imported twice", changes: []Change{of(Import, on("a", 0), Done, 100), of(Import, on("b", 900), Done, 100)}, deliveries: []*Delivery{first()}},
-		{name: "imported again after it was requeued", changes: []Change{of(Import, on("a", 0), Done, 100), of(Requeue, on("b", 300), Done, 400), of(Import, on("b", 500), Done, 100)},
+		{name: "imported again after it was requeued", changes: []Change{of(Import, on("a", 0), Done, 100), of(Requeue, on("b", 300), Done, 400), present(of(Import, on("b", 500), Done, 100))},
 			deliveries: []*Delivery{by("a", on("a", 200), 1, 100, Settlement{Span: on("a", 210), Outcome: Done, Verb: Bury, Recorded: true}), by("a", on("a", 900), 2, 400, final)}, again: Requeued},
+		{name: "made anew by an import after it was requeued", changes: []Change{of(Import, on("a", 0), Done, 100), of(Requeue, on("b", 300), Done, 400), of(Import, on("b", 500), Done, 100)},
+			deliveries: []*Delivery{by("a", on("a", 200), 1, 100, Settlement{Span: on("a", 210), Outcome: Done, Verb: Bury, Recorded: true}), by("a", on("a", 900), 2, 400, final)}, broken: NotInForce},
 		{name: "imported again after its end", changes: []Change{of(Import, on("a", 0), Done, 100), of(Import, on("b", 900), Done, 100)}, deliveries: []*Delivery{first(), again(1000)}, broken: AfterAck},
 		{name: "imported again after its end, and a server was restarted", changes: []Change{of(Import, on("a", 0), Done, 100), of(Import, on("b", 900), Done, 100)}, deliveries: []*Delivery{first(), again(1000)}, faults: []Fault{fault(Restarted, "c", 400, 600)}, again: ImportedAgain},
 
