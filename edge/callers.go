@@ -113,8 +113,8 @@ func (s *Callers) Find(digest Digest) *Caller {
 	return all[found]
 }
 
-// OnRemoval calls f, in a goroutine of its own, once the token of a caller is none any more. stop
-// ends that.
+// OnRemoval calls f once the token of a caller is none any more, also if it is none already. f does
+// not run any more when stop has returned, and must not call it.
 func (s *Callers) OnRemoval(c *Caller, f func()) (stop func()) {
 	var mu sync.Mutex // guards what follows
 	over, unfollow := false, func() bool { return true }
@@ -126,7 +126,7 @@ func (s *Callers) OnRemoval(c *Caller, f func()) (stop func()) {
 		case over:
 		case now == nil:
 			over = true
-			go f()
+			f()
 		default: // perhaps with other rights
 			unfollow = context.AfterFunc(now.life, func() { follow(now) })
 		}

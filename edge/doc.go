@@ -1,11 +1,10 @@
-// Package edge decides who comes in by a door of the server, what it may do there, how much of the
-// server it may use, and when it has to leave. The doors are packages httpapi and respapi. Each
+// Package edge decides who comes in by a door of the server, what it may do there, how many
+// connections and waits it may have, and when it has to leave. The doors are packages httpapi and respapi. Each
 // speaks a protocol, and asks here: a rule that holds at two doors stands here once.
 //
 //	digest of a token -> Callers -> Caller: rights, grant, life
 //	connection        -> Addresses: has its address too many?
 //	call that waits   -> Waits: has its token too many?
-//	bytes             -> Budget: is there room?
 //
 // It knows the tokens, and the words of package tasks for topics and quotas. It knows neither a
 // protocol nor a command, and opens no connection.

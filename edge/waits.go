@@ -30,9 +30,10 @@ func NewWaits(limit, perToken int) *Waits {
 	return &Waits{limit: cmp.Or(limit, usualWaiting), perToken: cmp.Or(perToken, usualWaitingOfOneToken), of: make(map[string]int)}
 }
 
-// Begin takes a place for a call that waits, by the name of its token, "" for none. If all places
-// are taken, it returns the reason. Otherwise end must be called.
-func (w *Waits) Begin(token string) (full string) {
+// Begin takes a place for a call of a caller that waits; nil and Anyone have no token. If all places
+// are taken, it returns the reason. Otherwise End must be called.
+func (w *Waits) Begin(c *Caller) (full string) {
+	token := nameOf(c)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch {
@@ -48,8 +49,17 @@ func (w *Waits) Begin(token string) (full string) {
 	return ""
 }
 
+// nameOf returns the name of a caller's token; "" if it has none.
+func nameOf(c *Caller) string {
+	if c == nil || c == Anyone {
+		return ""
+	}
+	return c.Name
+}
+
 // End frees a place.
-func (w *Waits) End(token string) {
+func (w *Waits) End(c *Caller) {
+	token := nameOf(c)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.waiting--

@@ -67,15 +67,15 @@ func (s *Server) reserve(ctx context.Context, in *topicInput) (*huma.StreamRespo
 	poll, cancel := context.WithCancel(ctx)
 	defer cancel()
 	defer context.AfterFunc(s.ending, cancel)()
-	caller, token := callerOf(in.gin), tokenName(in.gin)
+	caller := callerOf(in.gin)
 	if caller != nil {
 		defer context.AfterFunc(caller.Life(), cancel)()
-		poll = tasks.WithReceiver(poll, token)
+		poll = tasks.WithReceiver(poll, caller.Name)
 	}
 	full := ""
 	if wait > 0 {
-		if full = s.waits.Begin(token); full == "" {
-			defer s.waits.End(token)
+		if full = s.waits.Begin(caller); full == "" {
+			defer s.waits.End(caller)
 		} else {
 			wait = 0 // tasks that are ready need no place
 		}

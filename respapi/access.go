@@ -26,10 +26,8 @@ func (c *conn) recheck() {
 
 // setCaller sets who the client is; nil: it has not said so, and has signInWithin to do it.
 func (c *conn) setCaller(caller *edge.Caller) {
-	if c.unfollow != nil {
-		c.unfollow()
-	}
-	c.caller, c.ctx, c.unfollow = caller, c.server.ending, nil
+	c.unfollow()
+	c.caller, c.ctx, c.unfollow = caller, c.server.ending, func() {}
 	c.in.SetUnknown(caller == nil)
 	if caller == nil {
 		c.awaitSignIn()
@@ -40,19 +38,9 @@ func (c *conn) setCaller(caller *edge.Caller) {
 	c.tellHub()
 }
 
-// tokenName returns the name of the token of the connection; "" where there are no tokens.
-func (c *conn) tokenName() string {
-	if c.server.cfg.Callers == nil || c.caller == nil {
-		return ""
-	}
-	return c.caller.Name
-}
-
 // leave ends what the connection has with the server beside its socket.
 func (c *conn) leave() {
-	if c.unfollow != nil {
-		c.unfollow()
-	}
+	c.unfollow()
 	c.unsubscribeAll()
 }
 

@@ -40,7 +40,7 @@ type conn struct {
 
 	caller   *edge.Caller // nil: the client has not said who it is
 	ctx      context.Context
-	unfollow func() // ends what waits for the end of the caller's rights; nil: nothing does
+	unfollow func() // ends what waits for the end of the caller's rights
 
 	silence    silence
 	multi      *transaction // nil: none was begun
@@ -75,7 +75,7 @@ const (
 )
 
 func (s *Server) newConn(nc net.Conn) *conn {
-	c := &conn{server: s, nc: nc, id: s.lastID.Add(1), since: time.Now()}
+	c := &conn{server: s, nc: nc, id: s.lastID.Add(1), since: time.Now(), unfollow: func() {}}
 	c.out = newOutput(nc, &s.budgets, s.cfg.MaxAnswers, func(bytes int) {
 		s.counts.slow.Add(1)
 		s.log.Warn("a subscriber does not read its messages and is cut off", "client", nc.RemoteAddr().String(), "bytes", bytes)

@@ -101,11 +101,11 @@ func (x *call) giveBack(got [][]tasks.Delivery) {
 // waiting with those that it has now. refusal is the answer to one that may not, or that finds no
 // place to wait. Errors: those of Reserve.
 func (x *call) awaitAny(r *groupRead, got [][]tasks.Delivery) (there bool, refusal string, err error) {
-	waits, token := x.c.server.cfg.Waits, x.c.tokenName()
-	if full := waits.Begin(token); full != "" {
+	waits, waiting := x.c.server.cfg.Waits, x.c.caller
+	if full := waits.Begin(waiting); full != "" {
 		return true, "TRYAGAIN " + full, nil
 	}
-	defer waits.End(token)
+	defer waits.End(waiting)
 	if r.block > 0 {
 		r.until = time.Now().Add(r.block)
 	}
