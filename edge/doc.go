@@ -1,6 +1,6 @@
 // Package edge decides who comes in by a door of the server, what it may do there, how many
-// connections and waits it may have, and when it has to leave. The doors are packages httpapi and respapi. Each
-// speaks a protocol, and asks here: a rule that holds at two doors stands here once.
+// connections and waits it may have, and when it has to leave. The doors are packages httpapi and
+// respapi. Each speaks a protocol, and asks here: a rule that holds at two doors stands here once.
 //
 //	digest of a token -> Callers -> Caller: rights, grant, life
 //	connection        -> Addresses: has its address too many?

@@ -30,8 +30,8 @@ func NewWaits(limit, perToken int) *Waits {
 	return &Waits{limit: cmp.Or(limit, usualWaiting), perToken: cmp.Or(perToken, usualWaitingOfOneToken), of: make(map[string]int)}
 }
 
-// Begin takes a place for a call of a caller that waits; nil and Anyone have no token. If all places
-// are taken, it returns the reason. Otherwise End must be called.
+// Begin takes a place for a call of a caller that waits; nil and Anyone have no token. If all
+// places are taken, it returns the reason. Otherwise End must be called.
 func (w *Waits) Begin(c *Caller) (full string) {
 	token := nameOf(c)
 	w.mu.Lock()
