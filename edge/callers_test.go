@@ -81,10 +81,29 @@ func TestOnRemoval(t *testing.T) {
 			t.Errorf("called %d times, and %d after its stop", removed.Load(), stopped.Load())
 		}
 		s.OnRemoval(first, func() { removed.Add(1) })()
-		if synctest.Wait(); removed.Load() != 2 {
+		if removed.Load() != 2 {
 			t.Error("it was not called for a token that is none any more")
 		}
 	})
+}
+
+// Once stop has returned, nothing runs any more: the connection may have another caller then.
+func TestStopWaits(t *testing.T) {
+	a, b := tokenOf("a", ScopeRead), tokenOf("b", ScopeRead)
+	s := callersOf(t, a, b)
+	began, goOn := make(chan struct{}), make(chan struct{})
+	finished := false
+	stop := s.OnRemoval(s.Find(a.SHA256), func() {
+		close(began)
+		<-goOn
+		finished = true
+	})
+	s.set(t, b)
+	<-began
+	go close(goOn)
+	if stop(); !finished {
+		t.Error("stop has returned while the function runs")
+	}
 }
 
 func TestRights(t *testing.T) {
