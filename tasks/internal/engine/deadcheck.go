@@ -226,7 +226,7 @@ func (c *deadCheck) writeAgain(ctx context.Context, lost []lostBurial) error {
 	if !c.Breathe() {
 		return task.ErrClosed
 	}
-	done, err := c.reburyAndWait(ctx, c.shard, c.h, lost)
+	done, err := c.reburyAndWait(ctx, c.shard, c.h, c.lockDead(c.h, lost), lost)
 	c.burying += done
 	return err
 }

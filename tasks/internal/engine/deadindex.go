@@ -72,6 +72,7 @@ type lostDead struct {
 	h        *OwnedShard // of the shard
 	unburied int64       // the time of its pending record, if the ledger has one
 	pending  bool        // it has
+	slot     uint32      // by which the id is locked, see unlockRestLocked
 }
 
 // findLostDead asks the ledger for ids that the caller has locked, and returns those that
@@ -206,11 +207,9 @@ func (s *Engine) RecheckDead(ctx context.Context, ids []string) error {
 	lost, err := s.findLostDead(ctx, names)
 	s.Mu.Lock()
 	done := s.forgetLostLocked(lost)
-	for _, n := range locked {
-		s.UncheckLocked(n)
-	}
+	again := s.unlockRestLocked(locked, lost)
 	s.Unlock()
-	if done += s.buryLost(ctx, lost); done < len(lost) && err == nil {
+	if done += s.buryLost(ctx, again); done < len(lost) && err == nil {
 		err = errUnburied
 	}
 	return err

@@ -74,15 +74,15 @@ func (s *Engine) BuryAgain(shard int, h *OwnedShard, dead []recovery.Ref) (begun
 	for i := range dead {
 		lost[i] = lostBurial{id: dead[i].ID, pending: dead[i].Next}
 	}
-	return s.rebury(s.Life.Context, shard, h, lost, nil)
+	return s.rebury(s.Life.Context, shard, h, s.lockDead(h, lost), lost, nil)
 }
 
-// reburyAndWait writes lost burials again, and returns once the ledger has confirmed them, or ctx
-// ends. It returns how many it has confirmed.
-func (s *Engine) reburyAndWait(ctx context.Context, shard int, h *OwnedShard, lost []lostBurial) (confirmed int, err error) {
+// reburyAndWait writes lost burials again whose ids are locked, and returns once the ledger has
+// confirmed them, or ctx ends. It returns how many it has confirmed.
+func (s *Engine) reburyAndWait(ctx context.Context, shard int, h *OwnedShard, locked map[string]uint32, lost []lostBurial) (confirmed int, err error) {
 	c := NewPendingWrite(0)
 	c.Phase.Store(Sent) // a burial is never taken back
-	_, err = s.rebury(ctx, shard, h, lost, c)
+	_, err = s.rebury(ctx, shard, h, locked, lost, c)
 	s.Mu.Lock()
 	c.Complete()
 	s.Mu.Unlock()
@@ -97,12 +97,23 @@ func (s *Engine) reburyAndWait(ctx context.Context, shard int, h *OwnedShard, lo
 	return confirmed, err
 }
 
-// rebury begins to write lost burials again, for c if that is not nil, and returns how many.
+// rebury begins to write lost burials again, for c if that is not nil, and returns how many. It
+// passes over those that are not locked, and unlocks those that it does not write.
 //
 // The ids are locked while older records of them are read: a burial that ends between the read and
 // its answer leaves a dead record, and a second one would add another member to the ledger's index.
-func (s *Engine) rebury(ctx context.Context, shard int, h *OwnedShard, lost []lostBurial, c *PendingWrite) (begun int, err error) {
-	locked, refs, earlier := s.lockDead(h, lost)
+func (s *Engine) rebury(ctx context.Context, shard int, h *OwnedShard, locked map[string]uint32, lost []lostBurial, c *PendingWrite) (begun int, err error) {
+	var refs []recovery.Ref
+	earlier := make(map[string]recovery.Spot)
+	for _, l := range lost {
+		if _, ours := locked[l.id]; !ours {
+			continue
+		}
+		refs = append(refs, recovery.Ref{ID: l.id, Next: l.pending})
+		if l.earlier.Place == recovery.Dead {
+			earlier[l.id] = l.earlier
+		}
+	}
 	if len(refs) == 0 {
 		return 0, nil
 	}
@@ -149,26 +160,20 @@ func (s *Engine) rebury(ctx context.Context, shard int, h *OwnedShard, lost []lo
 }
 
 // lockDead locks those of the ids that are dead by memory, and of which nothing else is under way.
-// It returns their slots, references, and the earlier burials that the ledger has of them.
-func (s *Engine) lockDead(h *OwnedShard, lost []lostBurial) (locked map[string]uint32, refs []recovery.Ref, earlier map[string]recovery.Spot) {
-	locked, earlier = make(map[string]uint32, len(lost)), make(map[string]recovery.Spot)
+func (s *Engine) lockDead(h *OwnedShard, lost []lostBurial) (locked map[string]uint32) {
+	locked = make(map[string]uint32, len(lost))
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
 	if s.Ended || !h.Mine() {
-		return nil, nil, nil
+		return locked
 	}
 	for i := range lost {
-		l := &lost[i]
-		key := []byte(l.id)
+		key := []byte(lost[i].id)
 		if _, known := s.Store.Find(key); !known && s.BuriedLocked(key) {
-			locked[l.id] = s.CheckLocked(key, 0)
-			refs = append(refs, recovery.Ref{ID: l.id, Next: l.pending})
-			if l.earlier.Place == recovery.Dead {
-				earlier[l.id] = l.earlier
-			}
+			locked[lost[i].id] = s.CheckLocked(key, 0)
 		}
 	}
-	return locked, refs, earlier
+	return locked
 }
 
 // reburyLocked begins to write a lost burial again. older is the record that the ledger has of the
@@ -236,22 +241,46 @@ func (s *Engine) reburyLocked(n uint32, shard int, h *OwnedShard, older *recover
 	return true
 }
 
-// buryLost writes burials again that the ledger has lost, and returns how many it has confirmed.
-// Their ids must not be locked.
-func (s *Engine) buryLost(ctx context.Context, lost []lostDead) (confirmed int) {
-	byShard := make(map[int][]lostBurial)
-	terms := make(map[int]*OwnedShard)
-	s.Mu.Lock()
+// unlockRestLocked unlocks ids, except for those that the ledger has lost and that can be written
+// again. It returns those, for buryLost: unlocked in between, another comparison could take them,
+// and the caller would not know when they are written.
+func (s *Engine) unlockRestLocked(locked map[string]uint32, lost []lostDead) (again []lostDead) {
 	for _, l := range lost {
-		if l.pending || s.Dead.hasRecord(s.Store.Hash([]byte(l.id))) {
-			byShard[l.shard], terms[l.shard] = append(byShard[l.shard], lostBurial{id: l.id, pending: l.unburied}), l.h
+		n, ours := locked[l.id]
+		if ours && (l.pending || s.Dead.hasRecord(s.Store.Hash([]byte(l.id)))) {
+			l.slot = n
+			again = append(again, l)
+			delete(locked, l.id)
 		}
 	}
-	s.Mu.Unlock()
-	for n, some := range byShard {
-		done, err := s.reburyAndWait(ctx, n, terms[n], some)
+	for _, n := range locked {
+		s.UncheckLocked(n)
+	}
+	return again
+}
+
+// buryLost writes burials again that the ledger has lost. unlockRestLocked has left their ids
+// locked. It returns how many the ledger has confirmed.
+func (s *Engine) buryLost(ctx context.Context, lost []lostDead) (confirmed int) {
+	type inShard struct {
+		h      *OwnedShard
+		locked map[string]uint32
+		lost   []lostBurial
+	}
+	byShard := make(map[int]*inShard)
+	for _, l := range lost {
+		in := byShard[l.shard]
+		if in == nil {
+			in = &inShard{h: l.h, locked: make(map[string]uint32)}
+			byShard[l.shard] = in
+		}
+		in.locked[l.id] = l.slot
+		in.lost = append(in.lost, lostBurial{id: l.id, pending: l.unburied})
+	}
+	for n, in := range byShard {
+		done, err := s.reburyAndWait(ctx, n, in.h, in.locked, in.lost)
 		if confirmed += done; err != nil && !s.IsClosing() {
-			s.Config.Log.Warn("dead tasks cannot be written again at the moment", "node", s.Config.Node, "shard", n, "tasks", len(some), "error", err)
+			s.Config.Log.Warn("dead tasks cannot be written again at the moment", "node", s.Config.Node, "shard", n, "tasks", len(in.lost), "error", err)
 		}
 	}
 	return confirmed

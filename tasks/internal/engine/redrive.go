@@ -173,12 +173,10 @@ func (x *Redrive) Piece(ctx context.Context, ids []string) error {
 	if x.forgetLostLocked(lost) < len(lost) && err == nil {
 		err = errUnburied
 	}
-	for _, n := range locked {
-		x.UncheckLocked(n)
-	}
+	again := x.unlockRestLocked(locked, lost)
 	c.Complete()
 	x.Unlock()
-	x.buryLost(ctx, lost)
+	x.buryLost(ctx, again)
 	// ErrUnknown takes precedence.
 	if late := x.Await(ctx, c); err == nil || errors.Is(late, task.ErrUnknown) {
 		err = late

@@ -159,12 +159,10 @@ func (s *Engine) ReplaceBuried(ctx context.Context, all []BuriedReplacement) {
 	if s.forgetLostLocked(lost) < len(lost) && err == nil {
 		err = errUnburied
 	}
-	for _, n := range locked {
-		s.UncheckLocked(n)
-	}
+	again := s.unlockRestLocked(locked, lost)
 	c.Complete()
 	s.Unlock()
-	s.buryLost(ctx, lost)
+	s.buryLost(ctx, again)
 	late := s.Await(ctx, c)
 	for i, answer := range s.OutcomesOf(c) {
 		switch r := &all[i]; {
