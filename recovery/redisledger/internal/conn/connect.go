@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"time"
 
@@ -55,7 +56,7 @@ func connect(a Address, config *tls.Config, connections int, answer time.Duratio
 		}
 	}
 	o := &redis.UniversalOptions{
-		Addrs:            a.hosts,
+		Addrs:            slices.Clone(a.hosts), // a cluster's client appends to it
 		DB:               a.DB,
 		MasterName:       a.master,
 		Username:         a.user,

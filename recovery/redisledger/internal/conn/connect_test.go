@@ -37,3 +37,24 @@ func TestReplicaIsNotAsked(t *testing.T) {
 		t.Errorf("once it is the master: %q, %v", got, err)
 	}
 }
+
+// Two clients of one address share no memory: the client of a cluster appends the servers that it
+// finds to the hosts that it was given.
+func TestClientsShareNoHosts(t *testing.T) {
+	a, err := ParseURL("redis+cluster://a,b,c")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var hosts [2][]string
+	for i := range hosts {
+		client, err := Connect(a, nil, 1, IOTimeout)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		hosts[i] = client.UniversalClient.(*redis.ClusterClient).Options().Addrs
+	}
+	if &hosts[0][0] == &hosts[1][0] {
+		t.Error("two clients append to the same hosts")
+	}
+}
