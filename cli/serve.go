@@ -87,7 +87,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 	}
 
 	// HTTP server. Until there is a scheduler it reports what the server waits for.
-	waits := edge.NewWaits(s.MaxWaiting, s.MaxWaitingPerToken)
+	h := house{entrance.callers, edge.NewWaits(s.MaxWaiting, s.MaxWaitingPerToken), edge.NewBudget(s.MaxAnswers)}
 	var api *httpapi.Server
 	api, err = httpapi.New(httpapi.Config{
 		Starting: healthOf(ledger),
@@ -95,19 +95,20 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 		MaxBody:  s.MaxBody,
 
 		MaxAnswers:               s.MaxAnswers,
+		Answers:                  h.answers,
 		AllowedHosts:             s.hosts(),
 		MaxConnectionsPerAddress: s.MaxConnectionsPerAddress,
 
-		Waits:   waits,
+		Waits:   h.waits,
 		Version: buildVersion(),
 		Metrics: func(of *tasks.Scheduler) http.Handler { return metrics.ServerHandler(of, api, port.figures()) },
 		Redis:   port.state,
-		Callers: entrance.callers, BackupDir: s.BackupDir,
+		Callers: h.callers, BackupDir: s.BackupDir,
 	})
 	if err != nil {
 		return errors.Join(err, bound.close(), ledger.Close())
 	}
-	if err = port.open(api, entrance, waits, s.boundRedis(bound), log); err != nil {
+	if err = port.open(api, h, s.boundRedis(bound), log); err != nil {
 		return errors.Join(err, bound.close(), ledger.Close())
 	}
 	servers := bound.serve(api, port, entrance.certificates, s.MaxConnections)

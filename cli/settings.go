@@ -59,8 +59,8 @@ type limitSettings struct {
 	MaxDeliveries int   `default:"4096" help:"Deliveries at the same time, over all topics that are not pulled, past which topics share them by weight."`
 	MaxPayload    int   `default:"65536" help:"Bytes of a payload."`
 
-	MaxBody        int64 `default:"16777216" help:"Bytes of a request's body. All bodies in memory together may have 16 times as much."`
-	MaxAnswers     int64 `default:"67108864" help:"Bytes of answers in memory that their callers have not read yet, past which lists and what tells of tasks are refused with 429. Lists may take half of it. The answers to clients of Redis may have as many besides."`
+	MaxBody        int64 `default:"16777216" help:"Bytes of a request's body. All bodies in memory together may have 16 times as much, and those of one token half of that."`
+	MaxAnswers     int64 `default:"67108864" help:"Bytes of answers in memory that their callers have not read yet, past which lists and what tells of tasks are refused with 429. Those to clients of Redis count too. One token may take half of it, and lists half of it."`
 	MaxConnections int   `default:"10000" help:"Connections at once. Past it a new one takes the place of one whose request does not come to its end, or of an idle one, or waits."`
 
 	MaxConnectionsPerAddress int `placeholder:"N" help:"Connections at once from one address (of IPv6: from a /64), past which they are closed at once; the loopback address has no bound. Default: half of max-connections."`
@@ -73,8 +73,8 @@ type limitSettings struct {
 type respSettings struct {
 	RedisListen        string   `placeholder:"ADDR" help:"Address for clients of Redis, host:port or unix:///path, where a key with a TTL is a task. The mode of the socket file is 0600, or as in unix:///path?mode=0660. Tokens, TLS and insecure as for listen, but no TLS on a socket file. Default: none."`
 	RespTopics         []string `sep:";" placeholder:"PREFIX=TOPIC" help:"Topic of the keys that begin with this prefix; the longest prefix counts. May be repeated. In the file a list, or a mapping of prefixes to topics. Keys without a topic are refused. Default: all keys are of the topic expired."`
-	RespMaxConnections int      `default:"10000" help:"Connections of clients of Redis at once, past which new ones are refused. One address (of IPv6: a /64) may have max-connections-per-address of them; default: half."`
-	RespMaxCommand     int      `default:"16777216" help:"Bytes of a command of theirs. All commands in memory together may have 16 times as much."`
+	RespMaxConnections int      `default:"10000" help:"Connections of clients of Redis at once, past which a new one takes the place of one that has not said who it is, or does not read, or is refused. One address (of IPv6: a /64) may have max-connections-per-address of them; default: half."`
+	RespMaxCommand     int      `default:"16777216" help:"Bytes of a command of theirs. All commands in memory together may have 16 times as much, and those of one token half of that; clients that have not said who they are have as much as one command besides, together."`
 	RespMaxPersistent  int      `default:"1000000" help:"Keys without a TTL on each node, past which they are refused."`
 	RespNotify         string   `default:"Ex" empty:"" help:"Classes of events that subscribers get, as notify-keyspace-events of Redis has them; an empty text: none."`
 	RespFlush          bool     `help:"Let FLUSHDB and FLUSHALL cancel all tasks that are keys."`

@@ -26,9 +26,6 @@ func NewAddresses(limit int, log *slog.Logger, tooMany func()) *Addresses {
 	return &Addresses{limit: limit, log: log, tooMany: tooMany, open: make(map[netip.Prefix]int)}
 }
 
-// Limit returns how many connections an address may have.
-func (a *Addresses) Limit() int { return a.limit }
-
 // Count returns how many addresses have connections.
 func (a *Addresses) Count() int {
 	a.mu.Lock()

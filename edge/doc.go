@@ -1,10 +1,13 @@
 // Package edge decides who comes in by a door of the server, what it may do there, how many
-// connections and waits it may have, and when it has to leave. The doors are packages httpapi and
-// respapi. Each speaks a protocol, and asks here: a rule that holds at two doors stands here once.
+// connections, bytes and waits it may have, and when it has to leave. The doors are packages
+// httpapi and respapi. Each speaks a protocol, and asks here: a rule that holds at two doors stands
+// here once.
 //
-//	digest of a token -> Callers -> Caller: rights, grant, life
-//	connection        -> Addresses: has its address too many?
-//	call that waits   -> Waits: has its token too many?
+//	digest of a token -> Callers     -> Caller: rights, grant, life
+//	connection        -> Addresses   : has its address too many?
+//	                  -> Connections : is there a place, or which one gives way?
+//	bytes             -> Budget      : have all callers, or has its token, too many?
+//	call that waits   -> Waits       : has its token too many?
 //
 // It knows the tokens, and the words of package tasks for topics and quotas. It knows neither a
 // protocol nor a command, and opens no connection.
@@ -16,6 +19,13 @@
 // its behalf: long-polls, blocked reads, subscriptions, scans. The next command of the same
 // connection looks the token up again. So a door never uses rights that it has looked up before a
 // wait, or before a queue.
+//
+// # Strangers
+//
+// A stranger is a caller who has not said who it is, where there are tokens. Nothing that strangers
+// use up is what callers need: their connections give way, and their bytes have a part of their own
+// in each Budget. In the functions of this package a nil *Caller is a stranger, and Anyone is a
+// caller of a server without tokens.
 //
 // # What can fail
 //

@@ -1,10 +1,8 @@
 package httpapi
 
 import (
-	"errors"
 	"log/slog"
 	"net"
-	"net/http"
 	"testing"
 )
 
@@ -31,53 +29,33 @@ type comer struct {
 func (c *comer) RemoteAddr() net.Addr { return c.from }
 func (c *comer) Close() error         { c.closed = true; return nil }
 
-// One address has a bounded number of connections. An address that closes one may have another.
-func TestConnectionsOfOneAddress(t *testing.T) {
-	api, err := newServer(Config{Log: slog.New(slog.DiscardHandler), MaxConnectionsPerAddress: 2})
-	if err != nil {
-		t.Fatal(err)
-	}
-	inner := make(offered, 2)
-	l := api.LimitConnections(&http.Server{}, inner, 100).(*connections)
-	from := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 1} }
-	known := from("::1")
-	var last net.Conn
-	for _, c := range []struct {
-		from   net.Addr
-		closed bool
-	}{
-		{from("192.0.2.1"), false}, {from("192.0.2.1"), false}, {from("192.0.2.1"), true}, {from("::ffff:192.0.2.1"), true},
-		{from("192.0.2.2"), false},
-		{from("2001:db8::1"), false}, {from("2001:db8::2"), false}, {from("2001:db8::ffff:3"), true}, {from("2001:db8:0:1::1"), false},
-		{from("127.0.0.1"), false}, {from("127.0.0.1"), false}, {from("127.0.0.1"), false}, {known, false}, {known, false}, {known, false},
-		{&net.UnixAddr{}, false}, {&net.UnixAddr{}, false}, {&net.UnixAddr{}, false},
-		{from("192.0.2.3"), false},
-	} {
-		conn := &comer{from: c.from}
-		inner <- conn
-		if c.closed {
-			next := &comer{from: known}
-			inner <- next // taken once the other one is refused
-			if got, err := l.Accept(); err != nil || got.(*connected).Conn != next {
-				t.Fatal(got, err)
-			}
-		} else if last, err = l.Accept(); err != nil || last.(*connected).Conn != conn {
-			t.Fatal(last, err)
-		}
-		if conn.closed != c.closed {
-			t.Errorf("from %v: closed %v", c.from, conn.closed)
-		}
-	}
-	if n := api.Refusals()["address"]; n != 3 {
-		t.Errorf("%d were refused", n)
-	}
-	last.Close()
-	last.Close()
-	if n := l.addresses.Count(); n != 4 {
-		t.Errorf("%d addresses have connections", n)
+// acceptedFrom returns how many of some connections from one address a listener accepts.
+func acceptedFrom(inner offered, l net.Listener) (n int) {
+	for range cap(inner) {
+		inner <- &comer{from: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}}
 	}
 	close(inner)
-	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
-		t.Error(err)
+	for {
+		if _, err := l.Accept(); err != nil {
+			return n
+		}
+		n++
+	}
+}
+
+// One address has as many connections as Config says, or half of all. Those that are closed count.
+func TestConnectionsOfOneAddress(t *testing.T) {
+	for _, c := range []struct{ perAddress, limit, want int }{{2, 100, 2}, {0, 20, 10}} {
+		api, err := newServer(Config{Log: slog.New(slog.DiscardHandler), MaxConnectionsPerAddress: c.perAddress})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner := make(offered, 15)
+		if n := acceptedFrom(inner, api.LimitConnections(api.HTTPServer(), inner, c.limit)); n != c.want {
+			t.Errorf("%+v: %d were accepted", c, n)
+		}
+		if n := api.Refusals()["address"]; n != int64(15-c.want) {
+			t.Errorf("%+v: %d were refused", c, n)
+		}
 	}
 }

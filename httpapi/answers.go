@@ -3,11 +3,11 @@ package httpapi
 import (
 	"context"
 	"net/http"
-	"sync"
 	"time"
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -41,10 +41,10 @@ type answerWriter struct {
 	http1  bool
 	stream bool // the handler sets deadlines itself, and writes pieces of bounded size
 	wrote  bool
-	taken  int64 // of the budget
 
-	lister string // the token whose list it is; "" for none
-	listed int64  // of its share
+	payer  *edge.Caller  // whose bytes those of the request are; nil: a stranger's
+	hold   *edge.Holding // of the budget of answers; nil: nothing yet
+	listed *edge.Holding // of that of lists; nil: it is none
 }
 
 // answerOf returns the writer of a request's answer.
@@ -89,7 +89,9 @@ func (a *answerWriter) Write(p []byte) (written int, err error) {
 		a.allowPiece()
 		return a.ResponseWriter.Write(p)
 	}
-	a.add(int64(len(p)) - a.taken)
+	if more := int64(len(p)) - a.held().Bytes(); more > 0 {
+		a.hold.Add(more)
+	}
 	for err == nil && written < len(p) {
 		a.allowPiece()
 		var n int
@@ -117,60 +119,43 @@ func (a *answerWriter) allowPiece() {
 	_ = http.NewResponseController(a.ResponseWriter).SetWriteDeadline(until)
 }
 
-// add counts bytes of an answer that is written in any case.
-func (a *answerWriter) add(n int64) {
-	if n > 0 {
-		a.server.answers.used.Add(n)
-		a.taken += n
+// held returns what the answer has of the budget of answers.
+func (a *answerWriter) held() *edge.Holding {
+	if a.hold == nil {
+		a.hold = a.server.answers.For(a.payer)
 	}
+	return a.hold
 }
 
 // take counts bytes of an answer that is still to be made. It refuses them when the budget is used
 // up.
 func (a *answerWriter) take(n int64) error {
-	if !a.server.answers.take(n) {
+	if !a.held().Take(n) {
 		return a.server.refuse(refusedAnswer, overloaded.with("too many answers are being written at once"))
 	}
-	a.taken += n
 	return nil
+}
+
+// takeList is take for a list or an export. They have a budget of their own besides, half of that
+// of answers, so that callers who do not read their lists leave room for receivers, and those of
+// one token leave room for the lists of others.
+func (a *answerWriter) takeList(n int64) error {
+	if n > taskAnswer {
+		listed := a.server.lists.For(a.payer)
+		if !listed.Take(n) {
+			return a.server.refuse(refusedAnswer, overloaded.with("too many lists and exports are not read yet, of this token or of all"))
+		}
+		a.listed = listed
+	}
+	return a.take(n)
 }
 
 // release gives back what was counted.
 func (a *answerWriter) release() {
-	if a.taken > 0 {
-		a.server.answers.used.Add(-a.taken)
-	}
-	if a.listed > 0 {
-		a.server.lists.end(a.lister, a.listed)
-	}
-}
-
-// lists counts the bytes of lists that the callers of each token have not read yet.
-type lists struct {
-	limit int64 // of one token
-
-	mu sync.Mutex // guards everything below
-	of map[string]int64
-}
-
-// begin counts a list of a token. It reports false if the token has other lists and all together
-// would exceed the limit.
-func (l *lists) begin(token string, n int64) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if had := l.of[token]; had > 0 && had+n > l.limit {
-		return false
-	}
-	l.of[token] += n
-	return true
-}
-
-// end returns what a list counted for.
-func (l *lists) end(token string, n int64) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.of[token] -= n; l.of[token] == 0 {
-		delete(l.of, token)
+	for _, h := range []*edge.Holding{a.hold, a.listed} {
+		if h != nil {
+			h.Free()
+		}
 	}
 }
 
@@ -205,13 +190,10 @@ func (s *Server) beginPage(ctx context.Context, busy string) error {
 
 func (s *Server) endPage() { <-s.pages }
 
-// listed answers with a page of tasks. Pages take at most half of the budget of answers, so that
-// callers who do not read their lists leave room for receivers. Pages of one token take at most a
-// quarter, so that they leave room for other lists. The number of pages made at the same moment is
-// bounded, since a page has no size before it is made.
+// listed answers with a page of tasks. The number of pages made at the same moment is bounded:
+// a page has no size before it is made.
 func (s *Server) listed(ctx context.Context, c *gin.Context, list func() (tasks.Page, error)) (*reply[TaskPage], error) {
-	const busy = "too many lists are asked for at once"
-	if err := s.beginPage(ctx, busy); err != nil {
+	if err := s.beginPage(ctx, "too many lists are asked for at once"); err != nil {
 		return nil, err
 	}
 	defer s.endPage()
@@ -223,17 +205,7 @@ func (s *Server) listed(ctx context.Context, c *gin.Context, list func() (tasks.
 	for i := range page.Tasks {
 		size += sizeOf(&page.Tasks[i])
 	}
-	if size > taskAnswer && s.answers.used.Load()+size > s.answers.limit/2 {
-		return nil, s.refuse(refusedAnswer, overloaded.with(busy))
-	}
-	a := answerOf(c)
-	if token := tokenName(c); token != "" && size > taskAnswer {
-		if !s.lists.begin(token, size) {
-			return nil, s.refuse(refusedAnswer, overloaded.with("too many lists of this token are not read yet"))
-		}
-		a.lister, a.listed = token, size
-	}
-	if err := a.take(size); err != nil {
+	if err := answerOf(c).takeList(size); err != nil {
 		return nil, err
 	}
 	return &reply[TaskPage]{wirePage(page, seesAll(c))}, nil

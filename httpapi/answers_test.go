@@ -11,6 +11,7 @@ import (
 
 	"github.com/gin-gonic/gin"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -24,6 +25,13 @@ func (r *rig) large(topic string, n, size int) {
 	}
 }
 
+// filled takes bytes of a budget, for callers without tokens.
+func filled(b *edge.Budget, bytes int64) *edge.Holding {
+	h := b.For(edge.Anyone)
+	h.Add(bytes)
+	return h
+}
+
 // Answers that are each within their bound do not add up without end. A refused call has changed
 // nothing, and succeeds once there is room.
 func TestAnswersAreBoundedTogether(t *testing.T) {
@@ -34,35 +42,37 @@ func TestAnswersAreBoundedTogether(t *testing.T) {
 	limit := int64(LeastMaxAnswers)
 	calls := []struct {
 		method, path, body string
-		from               int64 // bytes of unread answers from which on a call is refused
+		budget             *edge.Budget
+		from               int64 // its bytes from which on a call is refused
 	}{
-		{"GET", "/v1/tasks", "", limit / 2},
-		{"GET", "/v1/groups/g", "", limit / 2},
-		{"GET", "/v1/tasks/t000", "", limit},
-		{"PATCH", "/v1/tasks/x000", `{"delay":"1h"}`, limit},
-		{"POST", "/v1/tasks/x000/fire", "", limit},
-		{"POST", "/v1/topics/t/reserve", `{"max":3,"wait":"60s"}`, limit},
+		{"GET", "/v1/tasks", "", r.api.lists, limit / 2},
+		{"GET", "/v1/groups/g", "", r.api.lists, limit / 2},
+		{"GET", "/v1/tasks/t000", "", r.api.answers, limit},
+		{"PATCH", "/v1/tasks/x000", `{"delay":"1h"}`, r.api.answers, limit},
+		{"POST", "/v1/tasks/x000/fire", "", r.api.answers, limit},
+		{"POST", "/v1/topics/t/reserve", `{"max":3,"wait":"60s"}`, r.api.answers, limit},
 	}
 	for _, c := range calls {
-		r.api.answers.used.Store(c.from - 8<<10)
+		full := filled(c.budget, c.from-8<<10)
 		a := r.do(c.method, c.path, c.body)
 		r.refused(a, 429, "overloaded", "")
 		if a.header.Get("Retry-After") != "1" {
 			t.Errorf("%s: Retry-After is %q", c.path, a.header.Get("Retry-After"))
 		}
-		if used := r.api.answers.used.Load(); used != c.from-8<<10 {
-			t.Errorf("%s: %d bytes are counted, want %d", c.path, used, c.from-8<<10)
+		if used, _ := c.budget.Used(); used != full.Bytes() {
+			t.Errorf("%s: %d bytes are counted, want %d", c.path, used, full.Bytes())
 		}
+		full.Free()
 	}
 	if n := r.api.Refusals()["answer"]; n != int64(len(calls)) {
 		t.Errorf("%d refusals are counted, want %d", n, len(calls))
 	}
-	r.api.answers.used.Store(limit)
+	full := filled(r.api.answers, limit)
 	for _, path := range []string{"/healthz", "/readyz", "/v1/stats"} {
 		r.want(r.do("GET", path, ""), 200)
 	}
 	r.want(r.do("POST", "/v1/tasks", `{"topic":"t","delay":"1h"}`), 201)
-	r.api.answers.used.Store(0)
+	full.Free()
 	for _, c := range calls {
 		if a := r.do(c.method, c.path, c.body); a.status >= 300 {
 			t.Errorf("%s is answered %d %s", c.path, a.status, a.body)
@@ -71,8 +81,10 @@ func TestAnswersAreBoundedTogether(t *testing.T) {
 	if err := r.server.Shutdown(t.Context()); err != nil { // waits until the last one is over
 		t.Fatal(err)
 	}
-	if used := r.api.answers.used.Load(); used != 0 {
-		t.Errorf("%d bytes are still counted", used)
+	for _, b := range []*edge.Budget{r.api.answers, r.api.lists} {
+		if used, strangers := b.Used(); used+strangers != 0 {
+			t.Errorf("%d bytes are still counted", used+strangers)
+		}
 	}
 }
 
@@ -83,23 +95,24 @@ func TestListsOfOneToken(t *testing.T) {
 	get := func(token string) answer { return r.do("GET", "/v1/tasks", "", bearer(token)) }
 	r.want(get("read"), 200)
 	const unread = LeastMaxAnswers/4 - 100<<10
-	if !r.api.lists.begin("read", unread) {
+	list := r.api.lists.For(r.api.callers.Find(edge.DigestOf("secret-read")))
+	if !list.Take(unread) {
 		t.Fatal("the first list is too much")
 	}
 	r.refused(get("read"), 429, "overloaded", "")
 	r.want(get("admin"), 200)
 	r.want(r.do("GET", "/v1/tasks?limit=1", "", bearer("read")), 200)
-	r.api.lists.end("read", unread)
+	list.Free()
 	r.want(get("read"), 200)
-	if !r.api.lists.begin("read", LeastMaxAnswers) {
+	if !list.Take(LeastMaxAnswers / 2) {
 		t.Error("a large list is refused though it is the only one")
 	}
-	r.api.lists.end("read", LeastMaxAnswers)
+	list.Free()
 	if err := r.server.Shutdown(t.Context()); err != nil { // waits until the last one is over
 		t.Fatal(err)
 	}
-	if n := len(r.api.lists.of); n != 0 {
-		t.Errorf("%d tokens are still counted", n)
+	if used, _ := r.api.lists.Used(); used != 0 {
+		t.Errorf("%d bytes are still counted", used)
 	}
 }
 
@@ -136,11 +149,11 @@ func TestAnswerWithoutProgress(t *testing.T) {
 	slowly(t, func(w *wire, s *tasks.Scheduler) {
 		w.largeTask(s)
 		time.Sleep(answerProgress - time.Second) // fake
-		if used := w.api.answers.used.Load(); used == 0 {
+		if used, _ := w.api.answers.Used(); used == 0 {
 			t.Error("the answer is not counted")
 		}
 		time.Sleep(2 * time.Second) // fake
-		if used := w.api.answers.used.Load(); used != 0 {
+		if used, _ := w.api.answers.Used(); used != 0 {
 			t.Errorf("%d bytes are still counted", used)
 		}
 		w.Close()

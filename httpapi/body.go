@@ -7,10 +7,11 @@ import (
 	"net/http"
 	"os"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/lapsehq/lapse/edge"
 )
 
 // Bounds on reading a body.
@@ -26,37 +27,22 @@ const (
 	mediaNDJSON = "application/x-ndjson"
 )
 
-// A budget counts the bytes of all bodies in memory, so that many callers with bodies just below
-// the limit cannot exhaust the memory together.
-type budget struct {
-	used  atomic.Int64
-	limit int64
-}
-
-func (b *budget) take(n int64) bool {
-	if b.used.Add(n) <= b.limit {
-		return true
-	}
-	b.used.Add(-n)
-	return false
-}
-
 // A body is a request's body that is being read. It replaces Request.Body until the request ends,
-// and then returns what it took of the budget.
+// and then returns what it took of the budget of bodies.
 type body struct {
 	io.ReadCloser
 	server *Server
-	budget *budget
-	limit  int64 // of this body
-	taken  int64
-	over   bool // it was read to its end
+	hold   *edge.Holding // what it takes of the budget; nil: nothing yet
+	limit  int64         // of this body
+	over   bool          // it was read to its end
 }
 
 var errBodySize = tooLarge.with("the body is larger than this server accepts")
 
 func (b *body) release() {
-	b.budget.used.Add(-b.taken)
-	b.taken = 0
+	if b.hold != nil {
+		b.hold.Free()
+	}
 }
 
 // grow doubles the room of buf.
@@ -68,10 +54,9 @@ func (b *body) grow(buf []byte, want int64) ([]byte, error) {
 	if size <= int64(cap(buf)) {
 		size = int64(cap(buf)) + 512
 	}
-	if !b.budget.take(size - int64(cap(buf))) {
+	if !b.hold.Take(size - int64(cap(buf))) {
 		return nil, b.server.refuse(refusedBody, overloaded.with("too many bodies are being read at once"))
 	}
-	b.taken += size - int64(cap(buf))
 	return append(make([]byte, 0, size), buf...), nil
 }
 
@@ -84,6 +69,9 @@ func readBody(c *gin.Context) ([]byte, error) {
 	}
 	if c.Request.ContentLength > b.limit {
 		return nil, errBodySize
+	}
+	if b.hold == nil {
+		b.hold = b.server.bodies.For(answerOf(c).payer)
 	}
 	var buf []byte
 	for {

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"runtime"
 	"strings"
 	"sync"
 	"syscall"
@@ -15,11 +16,13 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/lapsehq/lapse/edge"
 )
 
 // limited starts a server that has room for n connections. GET /hold sends to entered and answers
 // when the test sends to hold.
-func limited(t *testing.T, n int, log *slog.Logger) (r *rig, listener *connections, entered, hold chan struct{}) {
+func limited(t *testing.T, n int, log *slog.Logger) (r *rig, listener *edge.Connections, entered, hold chan struct{}) {
 	t.Helper()
 	api, err := newServer(Config{Log: log})
 	if err != nil {
@@ -37,9 +40,9 @@ func limited(t *testing.T, n int, log *slog.Logger) (r *rig, listener *connectio
 		t.Fatal(err)
 	}
 	r = &rig{TB: t, api: api, server: api.HTTPServer(), url: inner.Addr().String()}
-	listener = api.LimitConnections(r.server, inner, n).(*connections)
+	listener = api.connections(r.server, n, log)
 	served := make(chan error, 1)
-	go func() { served <- r.server.Serve(listener) }()
+	go func() { served <- r.server.Serve(listener.Listener(inner)) }()
 	t.Cleanup(func() {
 		if err := r.server.Shutdown(context.Background()); err != nil {
 			t.Error(err)
@@ -107,34 +110,25 @@ func (l *line) answered() {
 }
 
 // rested waits until the server has noticed that n connections are idle.
-func (c *connections) rested(t *testing.T, n int) {
+func rested(t *testing.T, c *edge.Connections, n int) {
 	t.Helper()
-	for t.Context().Err() == nil {
-		c.mu.Lock()
-		have := c.idle.Len()
-		c.mu.Unlock()
-		if have == n {
-			return
-		}
+	for t.Context().Err() == nil && c.Counts().Idle != n {
+		runtime.Gosched()
 	}
 }
 
 // unreadBy waits until n connections have been blocked in a write for long enough to give way.
-func (c *connections) unreadBy(t *testing.T, n int) {
+func unreadBy(t *testing.T, c *edge.Connections, n int) {
 	t.Helper()
-	tick := time.NewTicker(atTheLimit)
+	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
 	over := time.After(answerTimeout)
-	for have := -1; have != n; {
+	for have := -1; have != n; have = c.Counts().Unread {
 		select {
 		case <-tick.C:
 		case <-over:
 			t.Fatalf("%d connections are blocked in a write, want %d", have, n)
 		}
-		c.mu.Lock()
-		c.findUnreadLocked()
-		have = len(c.unread)
-		c.mu.Unlock()
 	}
 }
 
@@ -165,18 +159,18 @@ func TestIdleConnectionsGiveWay(t *testing.T) {
 	a.answered()
 	b.ask("/quick")
 	b.answered()
-	listener.rested(t, 2)
+	rested(t, listener, 2)
 	a.ask("/quick") // now b has been idle longer
 	a.answered()
 	for range 3 {
-		listener.rested(t, 2)
+		rested(t, listener, 2)
 		c := r.connect(t)
 		c.ask("/quick")
 		c.answered()
-		listener.rested(t, 2)
+		rested(t, listener, 2)
 		a.ask("/quick") // now c has
 		a.answered()
-		listener.rested(t, 2)
+		rested(t, listener, 2)
 	}
 	if _, err := b.answer.Peek(1); err == nil {
 		t.Error("the idle connection was kept")
@@ -211,7 +205,7 @@ func TestUnfinishedRequestsGiveWay(t *testing.T) {
 	good := r.connect(t)
 	good.ask("/quick")
 	good.answered()
-	listener.rested(t, 1)
+	rested(t, listener, 1)
 	slow := []string{"", "GET /quick HTTP/1.1\r\n", "POST /v1/tasks HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 99\r\n\r\n{"}
 	var strangers []*line
 	for _, said := range slow {
@@ -255,7 +249,7 @@ func TestUnreadAnswersGiveWay(t *testing.T) {
 			}
 		}()
 	}
-	listener.unreadBy(t, strangers)
+	unreadBy(t, listener, strangers)
 	var callers []*line
 	for range strangers - 1 {
 		l := r.connect(t)

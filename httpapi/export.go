@@ -42,8 +42,7 @@ type exportReply struct {
 
 // export answers GET /v1/export.
 func (s *Server) export(ctx context.Context, in *exportInput) (*exportReply, error) {
-	const busy = "too many exports and lists are asked for at once"
-	if err := s.beginPage(ctx, busy); err != nil {
+	if err := s.beginPage(ctx, "too many exports and lists are asked for at once"); err != nil {
 		return nil, err
 	}
 	defer s.endPage()
@@ -58,10 +57,7 @@ func (s *Server) export(ctx context.Context, in *exportInput) (*exportReply, err
 	for i := range page.Tasks {
 		size += sizeOf(&page.Tasks[i].Task)
 	}
-	if s.answers.used.Load()+size > s.answers.limit/2 {
-		return nil, s.refuse(refusedAnswer, overloaded.with(busy))
-	}
-	if err := answerOf(in.gin).take(size); err != nil {
+	if err := answerOf(in.gin).takeList(size); err != nil {
 		return nil, err
 	}
 	text := make([]byte, 0, size)

@@ -191,13 +191,11 @@ func TestTopicsOfAnExportAreCounted(t *testing.T) {
 	if a.status != 200 || len(a.body) < 2*taskAnswer {
 		t.Fatalf("%d, %d bytes", a.status, len(a.body))
 	}
-	used := int64(LeastMaxAnswers/2 - len(a.body))
-	r.api.answers.used.Store(used)
+	full := filled(r.api.lists, int64(LeastMaxAnswers/2-len(a.body)))
 	r.refused(r.do("GET", "/v1/export", ""), 429, "overloaded", "")
-	if now := r.api.answers.used.Load(); now != used {
-		t.Errorf("%d bytes are counted, want %d", now, used)
+	if now, _ := r.api.lists.Used(); now != full.Bytes() {
+		t.Errorf("%d bytes are counted, want %d", now, full.Bytes())
 	}
-	r.api.answers.used.Store(0)
 	if size := sizeOfTopic(&tasks.ExportedTopic{Settings: tasks.TopicSettings{Delivery: make([]byte, 32<<10)}}); size < 32<<10 {
 		t.Errorf("a topic with 32 KiB of settings counts as %d bytes", size)
 	}

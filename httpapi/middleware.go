@@ -65,7 +65,7 @@ func (s *Server) middleware(c *gin.Context) {
 		// The deadline also holds for a body that no handler reads: the server waits for its end
 		// before it answers. An error means that the connection has no deadlines.
 		_ = http.NewResponseController(connection(c)).SetReadDeadline(time.Now().Add(bodyTimeout))
-		b := &body{ReadCloser: http.MaxBytesReader(connection(c), c.Request.Body, s.maxBody), server: s, budget: &s.bodies, limit: s.maxBody}
+		b := &body{ReadCloser: http.MaxBytesReader(connection(c), c.Request.Body, s.maxBody), server: s, limit: s.maxBody}
 		// net/http looks at its own body in the end: before it closes a connection on which the
 		// rest of a body is still coming, it waits until the answer has arrived.
 		defer func(r *http.Request, own io.ReadCloser) { r.Body = own }(c.Request, c.Request.Body)
@@ -104,6 +104,7 @@ func (s *Server) middleware(c *gin.Context) {
 	default:
 		if caller != nil {
 			c.Set(callerKey, caller)
+			answerOf(c).payer = caller
 			if caller.Grant != nil {
 				c.Request = c.Request.WithContext(caller.Within(c.Request.Context()))
 			}

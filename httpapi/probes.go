@@ -33,7 +33,8 @@ func (s *Server) HealthServer(l net.Listener) (*http.Server, net.Listener) {
 	if s.perSource != 0 {
 		perSource = min(perSource, s.perSource)
 	}
-	return h, s.limit(h, l, probeConnections, perSource, s.log.With("listener", "health"))
+	log := s.log.With("listener", "health")
+	return h, s.connections(h, probeConnections, log).Listener(s.addresses(perSource, log).Listener(l))
 }
 
 // probeRoutes builds the router of HealthServer from routes that the server has.

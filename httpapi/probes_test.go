@@ -19,7 +19,7 @@ import (
 
 // probed starts a server with room for n connections, and that of probes, both without a
 // scheduler. The second rig is that of probes.
-func probed(t *testing.T, n int, hc Config) (all, health *rig, listener *connections) {
+func probed(t *testing.T, n int, hc Config) (all, health *rig) {
 	t.Helper()
 	if hc.Log == nil {
 		hc.Log = slog.New(slog.DiscardHandler)
@@ -51,15 +51,13 @@ func probed(t *testing.T, n int, hc Config) (all, health *rig, listener *connect
 		return r
 	}
 	health = start(func(inner net.Listener) (*http.Server, net.Listener) {
-		server, l := api.HealthServer(inner)
-		listener = l.(*connections)
-		return server, l
+		return api.HealthServer(inner)
 	})
 	all = start(func(inner net.Listener) (*http.Server, net.Listener) {
 		server := api.HTTPServer()
 		return server, api.LimitConnections(server, inner, n)
 	})
-	return all, health, listener
+	return all, health
 }
 
 // attach gives both servers a scheduler.
@@ -89,7 +87,7 @@ var everywhere = map[string]string{
 
 // The server of probes has three routes, and answers them as the other one does.
 func TestRoutesOfProbes(t *testing.T) {
-	all, r, _ := probed(t, 100, Config{})
+	all, r := probed(t, 100, Config{})
 	r.want(r.do("GET", "/healthz", ""), 200)
 	if ready := r.want(r.do("GET", "/readyz", ""), 503); ready["starting"] != true {
 		t.Errorf("before there is a scheduler: %v", ready)
@@ -125,7 +123,7 @@ func TestRoutesOfProbes(t *testing.T) {
 
 // The server of probes admits the same callers as the other one.
 func TestProbesWithTokens(t *testing.T) {
-	all, r, _ := probed(t, 100, Config{Callers: callersOf(tokenOf("read", edge.ScopeRead), tokenOf("shop", edge.ScopeSchedule))})
+	all, r := probed(t, 100, Config{Callers: callersOf(tokenOf("read", edge.ScopeRead), tokenOf("shop", edge.ScopeSchedule))})
 	all.attach()
 	r.want(r.do("GET", "/healthz", ""), 200)
 	ready := r.want(r.do("GET", "/readyz", ""), 200)
@@ -145,7 +143,7 @@ func TestProbesWithTokens(t *testing.T) {
 
 // The server of probes is called by the names of the other one.
 func TestNamesOfProbes(t *testing.T) {
-	all, r, _ := probed(t, 100, Config{AllowedHosts: []string{"lapse.example"}})
+	all, r := probed(t, 100, Config{AllowedHosts: []string{"lapse.example"}})
 	all.attach()
 	for host, status := range map[string]int{"lapse.example:7481": 200, "10.0.0.7:7481": 200, "localhost": 200, "evil.example": 403} {
 		for _, path := range []string{"/healthz", "/metrics"} {
@@ -165,7 +163,7 @@ func TestNamesOfProbes(t *testing.T) {
 // Probes are answered while all connections of the server are in use.
 func TestProbesWhileConnectionsAreInUse(t *testing.T) {
 	log := make(lines, 100)
-	all, r, _ := probed(t, 1, Config{Log: slog.New(log)})
+	all, r := probed(t, 1, Config{Log: slog.New(log)})
 	all.attach()
 	waits := make(chan struct{})
 	go func() {
@@ -200,11 +198,8 @@ func TestProbesWhileConnectionsAreInUse(t *testing.T) {
 // The server of probes has a few connections of its own. Those whose request stays incomplete give
 // way.
 func TestConnectionsOfProbes(t *testing.T) {
-	all, r, listener := probed(t, 100, Config{})
+	all, r := probed(t, 100, Config{})
 	all.attach()
-	if listener.limit != probeConnections || listener.addresses.Limit() != probeConnections/2 {
-		t.Errorf("%d connections, %d of an address", listener.limit, listener.addresses.Limit())
-	}
 	for range probeConnections {
 		c, err := net.Dial("tcp", strings.TrimPrefix(r.url, "http://"))
 		if err != nil {
@@ -219,10 +214,20 @@ func TestConnectionsOfProbes(t *testing.T) {
 	if n := r.api.Refusals()["unfinished"]; n == 0 {
 		t.Error("no connection has given way")
 	}
-	bounded, _, _ := probed(t, 100, Config{MaxConnectionsPerAddress: 7})
-	_, l := bounded.api.HealthServer(offered(nil))
-	if n := l.(*connections).addresses.Limit(); n != 7 {
-		t.Errorf("%d connections of an address", n)
+}
+
+// One address has half of the connections for probes, or fewer if Config says so.
+func TestProbesOfOneAddress(t *testing.T) {
+	for perAddress, want := range map[int]int{0: probeConnections / 2, 7: 7, 1000: probeConnections / 2} {
+		api, err := newServer(Config{Log: slog.New(slog.DiscardHandler), MaxConnectionsPerAddress: perAddress})
+		if err != nil {
+			t.Fatal(err)
+		}
+		inner := make(offered, probeConnections)
+		_, l := api.HealthServer(inner)
+		if n := acceptedFrom(inner, l); n != want {
+			t.Errorf("with %d: %d were accepted", perAddress, n)
+		}
 	}
 }
 

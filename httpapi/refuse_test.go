@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -300,7 +301,7 @@ func TestChunkedBodies(t *testing.T) {
 	}
 	r.want(send(`{"topic":"t","delay":"1h","payload":"`+strings.Repeat("p", 1900)+`"}`), 201)
 	r.refused(send(`{"topic":"t","delay":"1h","payload":"`+strings.Repeat("p", 2100)+`"}`), 413, "too_large", "")
-	if used := r.api.bodies.used.Load(); used != 0 {
+	if used, _ := r.api.bodies.Used(); used != 0 {
 		t.Errorf("%d bytes are still counted", used)
 	}
 }
@@ -308,7 +309,7 @@ func TestChunkedBodies(t *testing.T) {
 // Bodies that are each within the limit do not add up without end.
 func TestBodiesAreBoundedTogether(t *testing.T) {
 	r := newRigWith(t, tasks.Config{}, Config{MaxBody: 2048})
-	if !r.api.bodies.take(bodiesAhead*2048 - 100) {
+	if !r.api.bodies.For(edge.Anyone).Take(bodiesAhead*2048 - 100) {
 		t.Fatal("the budget is smaller than it says")
 	}
 	a := r.do("POST", "/v1/tasks", `{"topic":"t","delay":"1h","payload":"`+strings.Repeat("p", 200)+`"}`)

@@ -27,12 +27,17 @@ type Config struct {
 	// Log receives messages for the operator; every request at level debug. Default slog.Default().
 	Log *slog.Logger
 	// MaxBody bounds a request's body, in bytes, 1 KiB to 1 GiB. Default 16 MiB. All bodies in
-	// memory at the same moment may have 16 times as many bytes together.
+	// memory at the same moment may have 16 times as many bytes together, those of one token half
+	// of that.
 	MaxBody int64
 	// MaxAnswers bounds the bytes of all answers that are in memory at the same moment because
-	// their callers have not read them yet, 8 MiB to 64 GiB. Lists may take half of it. Lists of
-	// one token may take a quarter, or one list. Past it the answer is 429. Default 64 MiB.
+	// their callers have not read them yet, 8 MiB to 64 GiB. One token may take half of it. Lists
+	// may take half of it, those of one token a quarter, or one list. Past it the answer is 429.
+	// Default 64 MiB.
 	MaxAnswers int64
+	// Answers is the budget of MaxAnswers, where other doors take from the same. Default: one of
+	// its own, of MaxAnswers bytes.
+	Answers *edge.Budget
 	// Waits bounds the reserves that wait for tasks at the same moment, together with what waits at
 	// other doors. Past it a reserve that finds no ready task is answered 429. Default: a count of
 	// its own, with the usual bounds.
@@ -112,9 +117,9 @@ type Server struct {
 
 // limits bound what all callers together may use of the server.
 type limits struct {
-	bodies    budget
-	answers   budget // bytes of answers that are not read yet
-	lists     lists
+	bodies    *edge.Budget
+	answers   *edge.Budget  // of answers that are not read yet
+	lists     *edge.Budget  // of lists and exports among them
 	pages     chan struct{} // holds a token for each page of a list that is being made
 	waits     *edge.Waits
 	refusals  refusals
@@ -170,6 +175,9 @@ func newServer(cfg Config) (*Server, error) {
 	if cfg.MaxAnswers < LeastMaxAnswers || cfg.MaxAnswers > MostMaxAnswers {
 		return nil, errors.New("httpapi: Config.MaxAnswers must be from 8 MiB to 64 GiB")
 	}
+	if cfg.Answers == nil {
+		cfg.Answers = edge.NewBudget(cfg.MaxAnswers)
+	}
 	if cfg.Waits == nil {
 		cfg.Waits = edge.NewWaits(0, 0)
 	}
@@ -192,9 +200,9 @@ func newServer(cfg Config) (*Server, error) {
 		version: cfg.Version, prefix: prefix(cfg.Prefix),
 		started: time.Now(), backups: cfg.BackupDir,
 		limits: limits{
-			bodies:    budget{limit: bodiesAhead * cfg.MaxBody},
-			answers:   budget{limit: cfg.MaxAnswers},
-			lists:     lists{limit: cfg.MaxAnswers / 4, of: make(map[string]int64)},
+			bodies:    edge.NewBudget(bodiesAhead * cfg.MaxBody),
+			answers:   cfg.Answers,
+			lists:     edge.NewBudget(cfg.Answers.Most() / 2),
 			pages:     make(chan struct{}, pagesAtOnce),
 			waits:     cfg.Waits,
 			maxBody:   cfg.MaxBody,
@@ -275,6 +283,9 @@ func (s *Server) serve(engine *gin.Engine, w http.ResponseWriter, r *http.Reques
 		r.Method = http.MethodGet
 	}
 	a := &answerWriter{ResponseWriter: w, server: s, last: time.Now().Add(writeTimeout), http1: r.ProtoMajor == 1}
+	if s.callers == nil {
+		a.payer = edge.Anyone
+	}
 	defer a.release()
 	if r.ContentLength == 0 {
 		hasArrived(r)

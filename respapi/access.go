@@ -29,9 +29,15 @@ func (c *conn) setCaller(caller *edge.Caller) {
 	c.unfollow()
 	c.caller, c.ctx, c.unfollow = caller, c.server.ending, func() {}
 	c.in.SetUnknown(caller == nil)
+	for _, h := range []*edge.Holding{c.held.reading, c.held.made, c.held.kept} {
+		h.Pass(caller)
+	}
+	c.out.pass(caller)
 	if caller == nil {
+		c.place.Begin()
 		c.awaitSignIn()
 	} else {
+		c.place.Arrived()
 		c.ctx = caller.Within(c.server.ending)
 		c.unfollow = c.server.cfg.Callers.OnRemoval(caller, c.dismiss)
 	}

@@ -1,6 +1,9 @@
 package respapi_test
 
 import (
+	"bufio"
+	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -218,7 +221,7 @@ func TestTransactionsAreBounded(t *testing.T) {
 	}
 
 	r.server.CountKept(MostKeptInAll - 100)
-	const inAll = "-TRYAGAIN the transactions of all connections have too many bytes; nothing was done"
+	const inAll = "-TRYAGAIN the transactions of all connections, or of this token, have too many bytes; nothing was done"
 	w.ask("+OK", "MULTI")
 	w.ask(inAll, "PING")
 	w.ask("+OK", "DISCARD")
@@ -244,4 +247,130 @@ func TestNamesOfGroupsAreBounded(t *testing.T) {
 		w.ask(refused, strings.Fields(strings.ReplaceAll(command, "%", long))...)
 	}
 	w.ask("*-1", "XREADGROUP", "GROUP", long[1:], "c", "BLOCK", "1", "STREAMS", "expired:t", ">")
+}
+
+// A transaction, or a command that tells of the server, is answered piece by piece: the answer is
+// many times as long as the request. What was queued runs to its end although the client does not
+// read.
+func TestLongAnswersAreNotMadeWhole(t *testing.T) {
+	const size, reads, most = 60 << 10, 250, 48 << 20
+	callers := tokens(map[string]edge.Token{"a": scopes(edge.ScopeSchedule), "b": scopes(edge.ScopeSchedule)})
+	for name, c := range map[string]struct {
+		queue [][]string // of a transaction; nil: command is asked
+		ask   []string
+		least int // bytes of the answer
+	}{
+		"EXEC":         {append(repeated([]string{"MGET"}, "k", reads, 12), []string{"SET", "last", "1"}), []string{"EXEC"}, 12 * reads * size},
+		"EXEC COMMAND": {repeated([]string{"COMMAND"}, "", 0, 4000), []string{"EXEC"}, 40 << 20},
+		"COMMAND INFO": {nil, repeated([]string{"COMMAND", "INFO"}, "client", 50_000, 1)[0], most},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Config{Callers: callers}, tasks.Config{})
+			other, w := r.as("b"), r.as("a")
+			other.ask("+OK", "SET", "k", strings.Repeat("v", size))
+			w.receiveFew()
+			if c.queue != nil {
+				w.ask("+OK", "MULTI")
+			}
+			for _, command := range c.queue {
+				w.ask("+QUEUED", command...)
+			}
+			w.command(c.ask...)
+			waitFor(t, "much of the answer is unread", func() bool { return r.server.Unread() > 8<<20 })
+			other.ask("+PONG", "PING")
+			if n := r.server.Unread(); n > most {
+				t.Errorf("%d bytes of the answer are in memory", n)
+			}
+			w.command("PING")
+			if n := w.until("+PONG\r\n"); n < c.least {
+				t.Errorf("the answer has %d bytes", n)
+			}
+			waitFor(t, "the answer is read", func() bool { return r.server.Unread() == 0 })
+		})
+	}
+}
+
+// Commands of one token that do not come to their end leave room for those of another.
+func TestCommandsAreBoundedTogether(t *testing.T) {
+	callers := tokens(map[string]edge.Token{"a": scopes(edge.ScopeSchedule), "b": scopes(edge.ScopeSchedule)})
+	r := newRig(t, Config{Callers: callers, MaxCommand: LeastMaxCommand}, tasks.Config{})
+	for range 20 {
+		w := r.as("a")
+		w.send("*3\r\n$3\r\nSET\r\n$1\r\nk\r\n$60000\r\n" + strings.Repeat("v", 50_000))
+	}
+	waitFor(t, "a token has used up its share", func() bool {
+		w := r.as("a")
+		w.command("SET", "k", strings.Repeat("v", 50_000))
+		return w.answer() == "-ERR Protocol error: the command is too large"
+	})
+	r.as("b").ask("+OK", "SET", "k", strings.Repeat("v", 50_000))
+}
+
+// What clients send who have not said who they are takes no room from those who have.
+func TestBytesOfStrangers(t *testing.T) {
+	callers := tokens(map[string]edge.Token{"a": scopes(edge.ScopeSchedule)})
+	r := newRig(t, Config{Callers: callers, MaxCommand: LeastMaxCommand}, tasks.Config{})
+	var strangers []*wire
+	for range 40 { // twice the budget of all commands
+		s := r.dial()
+		s.send(strings.Repeat("x", 50<<10))
+		strangers = append(strangers, s)
+	}
+	refused := strangers[len(strangers)-1]
+	if got := refused.line(); got != "-ERR Protocol error: the command is too large" {
+		t.Errorf("the last stranger is answered %q", got)
+	}
+	w := r.as("a")
+	for range 3 {
+		w.ask("+OK", "SET", "k", strings.Repeat("v", 50<<10))
+	}
+	// What a stranger has sent counts as the bytes of the caller that it turns out to be.
+	s := r.dial()
+	s.send("AUTH a\r\n" + "SET k " + strings.Repeat("w", 20<<10) + "\r\n")
+	if got := s.answer() + s.answer(); got != "+OK+OK" {
+		t.Errorf("AUTH and SET are answered %q", got)
+	}
+}
+
+// until reads until something that ends the answers, and returns how many bytes came before it.
+func (w *wire) until(end string) (n int) {
+	w.t.Helper()
+	for {
+		part, err := w.in.ReadSlice(end[len(end)-1])
+		if n += len(part); string(part) == end {
+			return n - len(end)
+		}
+		if err != nil && !errors.Is(err, bufio.ErrBufferFull) {
+			w.t.Fatalf("after %d bytes: %v", n, err)
+		}
+	}
+}
+
+// repeated returns n commands with an argument that is repeated.
+func repeated(command []string, argument string, times, n int) [][]string {
+	for range times {
+		command = append(command, argument)
+	}
+	return slices.Repeat([][]string{command}, n)
+}
+
+// What a client has queued runs to its end although it has gone without reading the answers.
+func TestTransactionOutlivesItsClient(t *testing.T) {
+	r := newRig(t, Config{}, tasks.Config{})
+	w, other := r.dial(), r.dial()
+	w.receiveFew()
+	w.ask("+OK", "SET", "k", strings.Repeat("v", 60<<10))
+	w.ask("+OK", "MULTI")
+	for _, command := range repeated([]string{"MGET"}, "k", 250, 8) {
+		w.ask("+QUEUED", command...)
+	}
+	w.ask("+QUEUED", "SET", "last", "1")
+	w.command("EXEC")
+	waitFor(t, "much of the answer is unread", func() bool { return r.server.Unread() > 8<<20 })
+	w.nc.Close()
+	waitFor(t, "the last command has run", func() bool {
+		other.command("GET", "last")
+		return other.answer() == "1"
+	})
+	waitFor(t, "nothing is unread", func() bool { return r.server.Unread() == 0 })
 }

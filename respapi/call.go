@@ -53,7 +53,7 @@ func (x *call) refusal() string {
 		return "ERR Can't execute '" + v.fullName() + "': only (P|S)SUBSCRIBE / (P|S)UNSUBSCRIBE / PING / QUIT / RESET are allowed in this context"
 	case v.flags&needsTasks != 0 && x.c.server.scheduler.Load() == nil:
 		return errLoading
-	case v.tells(x.args) && x.c.server.crowded():
+	case v.tells(x.args) && x.c.crowded():
 		return errUnread
 	}
 	return ""
@@ -74,7 +74,7 @@ func (x *call) denied() string {
 func (c *conn) execute(x *call) {
 	begun := time.Now()
 	c.begin(x, begun)
-	c.from = len(c.answer.Buf)
+	c.from, c.spilt = len(c.answer.Buf), false
 	refusal := x.refusal()
 	switch {
 	case refusal != "":
@@ -105,7 +105,7 @@ func (c *conn) execute(x *call) {
 func (c *conn) count(x *call, answer []byte) *tally {
 	c.server.counts.commands.Add(1)
 	t := c.server.tallyOf(x.verb)
-	if len(answer) > 0 && answer[0] == '-' {
+	if len(answer) > 0 && answer[0] == '-' && !c.spilt {
 		c.server.counts.failed.Add(1)
 		t.failed.Add(1)
 	} else {
@@ -156,6 +156,7 @@ func (c *conn) runTogether(calls []*call) {
 	var group sync.WaitGroup
 	batches := make(map[*verb][]*call)
 	outs := make([]resp.Writer, len(calls))
+	c.spilt = false
 	begun := time.Now()
 	for i, x := range calls {
 		c.begin(x, begun)

@@ -41,6 +41,7 @@ func runCommandInfo(x *call) {
 		} else {
 			x.out.Null()
 		}
+		x.c.spill()
 	}
 }
 

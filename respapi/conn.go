@@ -27,16 +27,23 @@ const (
 type conn struct {
 	server *Server
 	nc     net.Conn
+	place  *edge.Conn // nc, if the server has made its listener
 	in     *resp.Reader
 	out    *output     // any goroutine may push
 	answer resp.Writer // answers that are not sent yet
-	held   int         // bytes of it that the server counts as unread
 	from   int         // where the answer to the command under way begins in it
+	spilt  bool        // the beginning of that answer was sent
 	id     int64
 	since  time.Time
 	ending bool // the connection ends after the answers
 
 	unsent []tasks.Delivery // whose entries are among the answers that are not sent yet
+
+	held struct { // of the budgets of the server
+		reading *edge.Holding // by large commands that are being read
+		made    *edge.Holding // by answers that are not sent yet
+		kept    *edge.Holding // by multi and watched
+	}
 
 	caller   *edge.Caller // nil: the client has not said who it is
 	ctx      context.Context
@@ -45,7 +52,6 @@ type conn struct {
 	silence    silence
 	multi      *transaction // nil: none was begun
 	watched    []watched
-	kept       int              // bytes of both that the server counts
 	keys       map[uint64]*verb // by hashes of the keys of commands that run at the same time
 	subs       subscriber
 	subscribed int // channels and patterns
@@ -75,17 +81,19 @@ const (
 )
 
 func (s *Server) newConn(nc net.Conn) *conn {
-	c := &conn{server: s, nc: nc, id: s.lastID.Add(1), since: time.Now(), unfollow: func() {}}
-	c.out = newOutput(nc, &s.budgets, s.cfg.MaxAnswers, func(bytes int) {
+	c := &conn{server: s, nc: nc, place: edge.ConnOf(nc), id: s.lastID.Add(1), since: time.Now(), unfollow: func() {}}
+	c.held.reading, c.held.made, c.held.kept = s.reading.For(nil), s.unread.For(nil), s.kept.For(nil)
+	c.out = newOutput(nc, &s.budgets, func(bytes int) {
 		s.counts.slow.Add(1)
 		s.log.Warn("a subscriber does not read its messages and is cut off", "client", nc.RemoteAddr().String(), "bytes", bytes)
 	})
-	c.in = resp.NewReader(nc, resp.Limits{Command: s.cfg.MaxCommand, Take: s.take})
+	c.in = resp.NewReader(nc, resp.Limits{Command: s.cfg.MaxCommand, Take: c.takeRoom})
 	c.subs = subscriber{out: c.out, callers: s.cfg.Callers, channels: make(map[string]int), patterns: make(map[string]int)}
 	c.shown.Store(&shown{})
 	c.last.Store(c.since.UnixNano())
 	if s.cfg.Callers == nil {
 		c.setCaller(edge.Anyone)
+		c.place.Begin() // until it sends a command
 	} else {
 		c.setCaller(nil)
 	}
@@ -138,13 +146,16 @@ func (c *conn) serve() {
 	defer c.in.Close()
 	defer c.out.close()
 	defer c.leave()
-	defer c.release()
+	defer c.held.made.Free()
 	defer c.forget()
 	for !c.ending {
 		args, err := c.in.Next()
 		if err != nil {
 			c.tell(err)
 			break
+		}
+		if c.caller != nil {
+			c.place.Arrived()
 		}
 		if err = c.pipeline(args); err == nil {
 			err = c.flush()
@@ -203,19 +214,37 @@ func (c *conn) pipeline(args [][]byte) error {
 // connection too.
 func isHTTP(name []byte) bool { return is(name, "post") || is(name, "host:") }
 
+// takeRoom counts bytes by which the buffer of commands grows.
+func (c *conn) takeRoom(bytes int) bool {
+	if bytes > 0 {
+		return c.held.reading.Take(int64(bytes))
+	}
+	c.held.reading.Add(int64(bytes))
+	return true
+}
+
 // holdLarge counts the answers that were made as unread, once they make a difference to the budget
 // of all connections.
 func (c *conn) holdLarge() {
-	if n := len(c.answer.Buf) - c.held; n >= flushAt {
-		c.server.unread.Add(int64(n))
-		c.held += n
+	if n := int64(len(c.answer.Buf)) - c.held.made.Bytes(); n >= flushAt {
+		c.held.made.Add(n)
 	}
 }
 
-// release takes back what holdLarge has counted.
-func (c *conn) release() {
-	c.server.unread.Add(-int64(c.held))
-	c.held = 0
+// spill sends what a command has answered so far, once that is much, so that no answer is whole in
+// memory. If the client has gone, the rest of the answer is dropped; the command goes on.
+func (c *conn) spill() {
+	switch {
+	case len(c.answer.Buf) < flushAt:
+	case c.silence == off, c.silence == skipThis:
+		c.answer.Buf = c.answer.Buf[:c.from]
+	default:
+		if err := c.flush(); err != nil {
+			c.ending = true
+		}
+		c.out.await(mostSpilt)
+		c.spilt = true
+	}
 }
 
 // flush sends the answers.
@@ -223,7 +252,7 @@ func (c *conn) flush() error {
 	if len(c.answer.Buf) == 0 {
 		return nil
 	}
-	c.release() // the output counts what it does not send at once
+	c.held.made.Free() // the output counts what it does not send at once
 	err := c.out.send(c.answer.Buf)
 	if len(c.unsent) > 0 {
 		if err != nil {

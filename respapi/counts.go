@@ -4,20 +4,31 @@ import (
 	"cmp"
 	"sync/atomic"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/internal/latency"
 	"github.com/lapsehq/lapse/tasks"
 )
 
 // counts are what the server has counted since it began.
 type counts struct {
-	accepted atomic.Int64 // connections
-	refused  atomic.Int64 // connections beyond Config.MaxConnections
+	accepted atomic.Int64    // connections
+	refused  atomic.Int64    // connections beyond Config.MaxConnections
+	gaveWay  [2]atomic.Int64 // connections that were closed for another one: unfinished, unread
 	commands atomic.Int64
 	failed   atomic.Int64 // commands that were answered with an error
 	badInput atomic.Int64 // connections that ended with a protocol error
 	unsent   atomic.Int64 // events for other nodes that were dropped, because too much waits
 	lost     atomic.Int64 // expired events of other ways of delivery, not published
 	slow     atomic.Int64 // subscribers that were cut off because they did not read
+}
+
+// yielded counts a connection that was closed for another one.
+func (n *counts) yielded(why edge.Yield) {
+	if why == edge.YieldUnread {
+		n.gaveWay[1].Add(1)
+	} else {
+		n.gaveWay[0].Add(1)
+	}
 }
 
 // A tally counts the calls of one verb, with its subcommands.
@@ -48,10 +59,14 @@ func (s *Server) tallyOf(v *verb) *tally {
 
 // Connections returns how many connections there are, and how many there have been by outcome:
 // accepted, refused (beyond Config.MaxConnections), bad_input (accepted, and ended by the server
-// because of bytes that are no command).
+// because of bytes that are no command), unfinished and unread (closed at Config.MaxConnections for
+// another one: the client had not said who it is, or did not read).
 func (s *Server) Connections() (now int, total map[string]int64) {
 	n := &s.counts
-	return s.connections(), map[string]int64{"accepted": n.accepted.Load(), "refused": n.refused.Load(), "bad_input": n.badInput.Load()}
+	return s.connections(), map[string]int64{
+		"accepted": n.accepted.Load(), "refused": n.refused.Load(), "bad_input": n.badInput.Load(),
+		string(edge.YieldUnfinished): n.gaveWay[0].Load(), string(edge.YieldUnread): n.gaveWay[1].Load(),
+	}
 }
 
 // EachCommand calls visit with how often each verb was answered, how often with an error, and how

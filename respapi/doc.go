@@ -29,12 +29,16 @@
 //
 // # Bounds
 //
-// A command has at most Config.MaxCommand bytes, and all commands that are being read together
-// sixteen times as many. A connection that has not read 16 MiB of answers is not read from. Once
-// answers of Config.MaxAnswers bytes wait for all clients, commands that tell what is stored are
-// refused with TRYAGAIN; those that only write go on. A subscriber whose messages take up more than
-// 32 MiB is cut off, as in Redis. Once those of all subscribers take up more than 256 MiB, it is
-// cut off from 1 MiB on.
+// Package edge has the rules for connections, for the bytes of commands and answers, and for what
+// waits. A command has at most Config.MaxCommand bytes, and all commands that are being read
+// together sixteen times as many. A connection that has not read 16 MiB of answers is not read
+// from. Once answers of Config.MaxAnswers bytes wait for all clients, commands that tell what is
+// stored are refused with TRYAGAIN; those that only write go on.
+//
+// An answer that is many times as long as its command is made piece by piece (conn.spill): once 8
+// MiB wait for the client, the command waits too. A subscriber whose messages take up more than 32
+// MiB is cut off, as in Redis. Once those of all subscribers take up more than 256 MiB, it is cut
+// off from 1 MiB on.
 //
 // # What can fail
 //

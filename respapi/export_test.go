@@ -1,6 +1,9 @@
 package respapi
 
-import "github.com/lapsehq/lapse/respapi/internal/keyid"
+import (
+	"github.com/lapsehq/lapse/edge"
+	"github.com/lapsehq/lapse/respapi/internal/keyid"
+)
 
 // KeyID returns the id of a key.
 func KeyID(key string) string {
@@ -21,7 +24,10 @@ func (s *Server) CountDropped(unsent, lost int64) {
 }
 
 // Unread returns how many bytes of answers are made and not sent yet.
-func (s *Server) Unread() int64 { return s.unread.Load() }
+func (s *Server) Unread() int64 {
+	known, strangers := s.unread.Used()
+	return known + strangers
+}
 
 // MostPushedInAll is how many bytes of messages may wait before few may for each subscriber.
 const MostPushedInAll = mostPushedInAll
@@ -33,7 +39,11 @@ func (s *Server) CountPushed(bytes int64) int64 { return s.pushed.Add(bytes) }
 const MostKeptInAll = mostKeptInAll
 
 // CountKept counts bytes of transactions, and returns how many there are.
-func (s *Server) CountKept(bytes int64) int64 { return s.kept.Add(bytes) }
+func (s *Server) CountKept(bytes int64) int64 {
+	s.kept.For(edge.Anyone).Add(bytes)
+	known, strangers := s.kept.Used()
+	return known + strangers
+}
 
 // MergeAcks adds to states what a node has answered, and returns the answer to the client after it
 // and an earlier failure.

@@ -12,26 +12,24 @@ const (
 	queuedOverhead, argumentOverhead, watchedOverhead = 192, 32, 192
 )
 
-const errKeptInAll = "TRYAGAIN the transactions of all connections have too many bytes; nothing was done"
+const errKeptInAll = "TRYAGAIN the transactions of all connections, or of this token, have too many bytes; nothing was done"
 
 // keep counts bytes that the connection keeps until EXEC. It returns the answer, and counts
 // nothing, if that is too much: tooMany, or errKeptInAll.
 func (c *conn) keep(n int, tooMany string) (problem string) {
 	switch {
-	case c.kept+n > mostKept:
+	case c.held.kept.Bytes()+int64(n) > mostKept:
 		return tooMany
-	case c.server.kept.Add(int64(n)) > mostKeptInAll:
-		c.server.kept.Add(int64(-n))
+	case !c.held.kept.Take(int64(n)):
 		return errKeptInAll
 	}
-	c.kept += n
 	return ""
 }
 
 // forget drops the transaction and the watched keys.
 func (c *conn) forget() {
-	c.server.kept.Add(int64(-c.kept))
-	c.multi, c.watched, c.kept = nil, nil, 0
+	c.held.kept.Free()
+	c.multi, c.watched = nil, nil
 }
 
 // A transaction is what MULTI has begun. EXEC runs its commands one after the other. Each of them
@@ -100,7 +98,7 @@ func runExec(x *call) {
 	case t.spoilt:
 		x.out.Error(errAborted)
 		return
-	case c.server.crowded():
+	case c.crowded():
 		x.out.Error(errUnread)
 		return
 	}
@@ -119,10 +117,15 @@ func runExec(x *call) {
 	for _, y := range t.queued {
 		c.recheck() // the rights count that the client has when a command runs
 		y.ctx, y.out = c.ctx, x.out
-		if denied := y.denied(); denied != "" {
+		switch denied := y.denied(); {
+		case denied != "":
 			y.out.Error(denied)
-		} else {
+		case y.verb.tells(y.args) && c.crowded():
+			y.out.Error(errUnread)
+		default:
 			y.verb.run(y)
 		}
+		c.holdLarge()
+		c.spill()
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"github.com/lapsehq/lapse/edge"
 )
 
 const (
@@ -20,6 +22,8 @@ const (
 	pieceBytes = 256 << 10
 	// mostAnswers is how many bytes of answers wait for a client when it is read from no more.
 	mostAnswers = 16 << 20
+	// mostSpilt is how many of them wait while a command goes on to answer.
+	mostSpilt = mostAnswers / 2
 	// flushAt is how many bytes of answers are sent although more commands have arrived.
 	flushAt = 64 << 10
 	// writeWithin bounds a write of which the client reads nothing.
@@ -38,12 +42,12 @@ type output struct {
 	nc   net.Conn
 	raw  syscall.RawConn // nil: the kernel cannot be asked, as of TLS
 	all  *budgets        // what waits for all connections
-	most int64           // of all.unread: past it, few answers may wait
 	slow func(bytes int) // called once, when the client is cut off with so many bytes that wait
 
 	mu      sync.Mutex // guards what follows; it is never held while a write waits
 	pending []byte
 	answers int           // bytes of pending that are answers; the others are messages
+	unread  *edge.Holding // by answers, also those that are being written
 	writing int           // bytes of messages that are being written
 	stays   bool          // the goroutine does not end when all is written
 	pushing bool          // there is a goroutine that writes
@@ -55,8 +59,8 @@ type output struct {
 	done    chan struct{} // closed when the goroutine has ended
 }
 
-func newOutput(nc net.Conn, all *budgets, most int64, slow func(bytes int)) *output {
-	o := &output{nc: nc, all: all, most: most, slow: slow}
+func newOutput(nc net.Conn, all *budgets, slow func(bytes int)) *output {
+	o := &output{nc: nc, all: all, slow: slow, unread: all.unread.For(nil)}
 	if c, ok := nc.(syscall.Conn); ok {
 		o.raw, _ = c.SyscallConn()
 	}
@@ -84,7 +88,7 @@ func (o *output) send(b []byte) error {
 	}
 	o.answers += len(b)
 	most := mostAnswers
-	if o.all.unread.Add(int64(len(b))) > o.most {
+	if o.unread.Add(int64(len(b))); o.unread.Full() {
 		most = 1
 	}
 	room := o.fullLocked(most)
@@ -93,6 +97,30 @@ func (o *output) send(b []byte) error {
 		<-room
 	}
 	return nil
+}
+
+// await waits until the client has left at most so many bytes of answers unread, or is gone.
+func (o *output) await(most int64) {
+	for {
+		o.mu.Lock()
+		if o.failed != nil || o.unread.Bytes() <= most {
+			o.mu.Unlock()
+			return
+		}
+		if o.room == nil {
+			o.room = make(chan struct{})
+		}
+		room := o.room
+		o.mu.Unlock()
+		<-room
+	}
+}
+
+// pass counts the answers as those of another caller from now on.
+func (o *output) pass(c *edge.Caller) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.unread.Pass(c)
 }
 
 // writeNow writes what the kernel takes at once, and returns the rest.
@@ -128,7 +156,7 @@ func (o *output) write(b []byte) error {
 			return err
 		}
 		n, err := o.nc.Write(b[:min(len(b), pieceBytes)])
-		o.wrote(n)
+		o.wrote(n, 0)
 		if b = b[n:]; err != nil && (n == 0 || !isTimeout(err)) {
 			return err
 		}
@@ -136,10 +164,14 @@ func (o *output) write(b []byte) error {
 	return nil
 }
 
-// wrote takes back what was counted of messages, of which so many bytes are written at most.
-func (o *output) wrote(n int) {
+// wrote takes back what was counted: of messages, of which so many bytes are written at most, and
+// of answers.
+func (o *output) wrote(n, answers int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if o.unread.Add(-int64(answers)); answers > 0 {
+		o.roomLocked()
+	}
 	n = min(n, o.writing)
 	o.writing -= n
 	o.all.pushed.Add(-int64(n))
@@ -216,13 +248,11 @@ func (o *output) run() {
 		o.mu.Unlock()
 		switch {
 		case over:
-			o.wrote(len(b))
-			o.all.unread.Add(-int64(answers))
+			o.wrote(len(b), answers)
 			return
 		case len(b) > 0:
 			err := o.write(b)
-			o.wrote(len(b))
-			o.all.unread.Add(-int64(answers))
+			o.wrote(len(b), answers)
 			if err != nil {
 				o.fail(err)
 			}
@@ -248,7 +278,7 @@ func (o *output) failLocked(err error) {
 		o.failed = err
 	}
 	o.roomLocked()
-	o.all.unread.Add(-int64(o.answers))
+	o.unread.Add(-int64(o.answers))
 	o.all.pushed.Add(int64(o.answers - len(o.pending)))
 	o.pending, o.answers = nil, 0
 	o.nc.Close()

@@ -218,6 +218,7 @@ func runKeys(x *call) {
 	x.out.Array(len(all))
 	for _, name := range all {
 		x.out.Text(name)
+		x.c.spill()
 	}
 }
 

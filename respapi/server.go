@@ -51,11 +51,17 @@ type Config struct {
 	// MaxConnections bounds the connections, 1 to MostConnections. Default 10,000.
 	MaxConnections int
 	// MaxCommand bounds a command, in bytes, 64 KiB to 1 GiB. All commands that are being read at
-	// the same moment may have 16 times as many bytes together. Default 16 MiB.
+	// the same moment may have 16 times as many bytes together, those of one token half of that.
+	// Clients that have not said who they are have as many bytes as one command besides, together.
+	// Default 16 MiB.
 	MaxCommand int
 	// MaxAnswers bounds the bytes of answers of all connections that their clients have not read
-	// yet. Past it, commands that tell what is stored are refused. Default 64 MiB.
+	// yet. One token may have half of it. Past it, commands that tell what is stored are refused.
+	// Default 64 MiB.
 	MaxAnswers int64
+	// Answers is the budget of MaxAnswers, where other doors take from the same. Default: one of
+	// its own, of MaxAnswers bytes.
+	Answers *edge.Budget
 	// MaxPersistent bounds the keys without a TTL at each node, 1 to MostPersistent: further ones
 	// are refused. Default 1,000,000.
 	MaxPersistent int
@@ -95,10 +101,10 @@ type prefix struct{ text, topic string }
 
 // budgets are bytes that all connections have together.
 type budgets struct {
-	reading atomic.Int64 // of large commands that are being read
-	unread  atomic.Int64 // of answers that are made, and that clients have not read
+	reading *edge.Budget // of large commands that are being read
+	unread  *edge.Budget // of answers that are made, and that clients have not read
+	kept    *edge.Budget // of commands that MULTI has queued, and of keys that are watched
 	pushed  atomic.Int64 // of messages that subscribers have not read
-	kept    atomic.Int64 // of commands that MULTI has queued, and of keys that are watched
 }
 
 // Server serves the connections of Redis clients. It is safe for concurrent use.
@@ -111,6 +117,7 @@ type Server struct {
 
 	scheduler atomic.Pointer[tasks.Scheduler] // nil before Attach
 	budgets
+	places     *edge.Connections
 	lastID     atomic.Int64          // of a connection
 	fault      atomic.Pointer[error] // why the last connection could not be accepted
 	turns      *turns
@@ -144,6 +151,9 @@ func New(cfg Config) (*Server, error) {
 	cfg.MaxPersistent = cmp.Or(cfg.MaxPersistent, defaultPersistent)
 	cfg.Version = cmp.Or(cfg.Version, "dev")
 	cfg.Waits = cmp.Or(cfg.Waits, edge.NewWaits(0, 0))
+	if cfg.Answers == nil {
+		cfg.Answers = edge.NewBudget(cfg.MaxAnswers)
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
@@ -164,7 +174,9 @@ func New(cfg Config) (*Server, error) {
 	}
 	s.hub, s.peers, s.due = newHub(flags), newPeers(), make(chan struct{}, 1)
 	s.hub.changed = func() { poke(s.peers.changed) }
+	s.reading, s.unread, s.kept = edge.NewBudget(int64(cfg.MaxCommand)*commandsAtOnce), cfg.Answers, edge.NewBudget(mostKeptInAll)
 	s.ending, s.end = context.WithCancel(context.Background())
+	s.places = edge.NewConnections(edge.ConnectionLimits{Most: cfg.MaxConnections, KeepIdle: true, Log: cfg.Log, Full: s.turnAway, Yielded: s.counts.yielded})
 	return s, nil
 }
 
@@ -195,18 +207,12 @@ func (s *Server) topicOf(key []byte) (string, bool) {
 	return "", false
 }
 
-// take counts bytes of large commands that are being read.
-func (s *Server) take(n int) bool {
-	if s.reading.Add(int64(n)) > int64(s.cfg.MaxCommand)*commandsAtOnce && n > 0 {
-		s.reading.Add(int64(-n))
-		return false
-	}
-	return true
-}
-
 // Serve accepts connections until Close is called, and then returns nil. It may be called for
-// several listeners.
+// several listeners. At Config.MaxConnections it goes by the rules of edge.Connections: a
+// connection is unfinished until its client has sent a command, and where there are tokens until it
+// has said who it is. All others keep their places.
 func (s *Server) Serve(l net.Listener) error {
+	l = s.places.Listener(l)
 	s.mu.Lock()
 	if s.closed {
 		s.mu.Unlock()
@@ -250,20 +256,21 @@ func (s *Server) Accepting() error {
 	return nil
 }
 
-// accept begins to serve a connection, unless there are too many.
+// turnAway tells a client that there are too many.
+func (s *Server) turnAway(nc net.Conn) {
+	s.counts.refused.Add(1)
+	// With TLS, the write would wait for the client.
+	if _, secret := nc.(*tls.Conn); !secret {
+		_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
+		_, _ = nc.Write([]byte("-" + errMaxClients + "\r\n"))
+	}
+}
+
+// accept begins to serve a connection.
 func (s *Server) accept(nc net.Conn) {
 	s.mu.Lock()
-	if s.closed || len(s.conns) >= s.cfg.MaxConnections {
-		full := !s.closed
+	if s.closed {
 		s.mu.Unlock()
-		if full {
-			s.counts.refused.Add(1)
-			// With TLS, the write would wait for the client.
-			if _, secret := nc.(*tls.Conn); !secret {
-				_ = nc.SetWriteDeadline(time.Now().Add(time.Second))
-				_, _ = nc.Write([]byte("-" + errMaxClients + "\r\n"))
-			}
-		}
 		nc.Close()
 		return
 	}

@@ -175,6 +175,7 @@ func runPubsubChannels(x *call) {
 	x.out.Array(len(names))
 	for _, name := range names {
 		x.out.Text(name)
+		x.c.spill()
 	}
 }
 

@@ -109,6 +109,10 @@ func runMGet(x *call) {
 			x.out.Buf = x.out.Buf[:from]
 			x.out.Error("ERR the values exceed resp_max_command together")
 			return
+		case x.c.crowded():
+			x.out.Buf = x.out.Buf[:from]
+			x.out.Error(errUnread)
+			return
 		}
 		for i := range all {
 			if all[i].ID == "" {
@@ -117,6 +121,7 @@ func runMGet(x *call) {
 				x.out.Bulk(all[i].Payload)
 			}
 		}
+		x.c.holdLarge()
 	}
 }
 

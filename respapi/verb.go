@@ -68,8 +68,9 @@ func (v *verb) tells(args [][]byte) bool {
 	return false
 }
 
-// crowded reports whether clients have left so many answers unread that no more are made.
-func (s *Server) crowded() bool { return s.unread.Load() >= s.cfg.MaxAnswers }
+// crowded reports whether clients have left so many answers unread that no more are made for this
+// one. The answer under way does not count.
+func (c *conn) crowded() bool { return c.held.made.Crowded() }
 
 // takes reports whether the verb can have so many arguments, its name counted.
 func (v *verb) takes(n int) bool { return n == v.arity || v.arity < 0 && n >= -v.arity }

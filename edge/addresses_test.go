@@ -1,0 +1,89 @@
+package edge
+
+import (
+	"errors"
+	"log/slog"
+	"net"
+	"testing"
+)
+
+// offered is a listener of connections that are handed to it.
+type offered chan net.Conn
+
+func (o offered) Accept() (net.Conn, error) {
+	if c, ok := <-o; ok {
+		return c, nil
+	}
+	return nil, net.ErrClosed
+}
+
+func (o offered) Close() error   { return nil }
+func (o offered) Addr() net.Addr { return &net.TCPAddr{} }
+
+// A comer is a connection that says where it comes from, and whether it was closed.
+type comer struct {
+	net.Conn
+	from   net.Addr
+	closed bool
+}
+
+func (c *comer) RemoteAddr() net.Addr { return c.from }
+func (c *comer) Close() error         { c.closed = true; return nil }
+
+// One address has a bounded number of connections. An address that closes one may have another.
+func TestConnectionsOfOneAddress(t *testing.T) {
+	refused := 0
+	addresses := NewAddresses(2, slog.New(slog.DiscardHandler), func() { refused++ })
+	inner := make(offered, 2)
+	l := addresses.Listener(inner)
+	from := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 1} }
+	known := from("::1")
+	var last net.Conn
+	var err error
+	for _, c := range []struct {
+		from   net.Addr
+		closed bool
+	}{
+		{from("192.0.2.1"), false}, {from("192.0.2.1"), false}, {from("192.0.2.1"), true}, {from("::ffff:192.0.2.1"), true},
+		{from("192.0.2.2"), false},
+		{from("2001:db8::1"), false}, {from("2001:db8::2"), false}, {from("2001:db8::ffff:3"), true}, {from("2001:db8:0:1::1"), false},
+		{from("127.0.0.1"), false}, {from("127.0.0.1"), false}, {from("127.0.0.1"), false}, {known, false}, {known, false}, {known, false},
+		{&net.UnixAddr{}, false}, {&net.UnixAddr{}, false}, {&net.UnixAddr{}, false},
+		{from("192.0.2.3"), false},
+	} {
+		conn := &comer{from: c.from}
+		inner <- conn
+		if c.closed {
+			next := &comer{from: known}
+			inner <- next // taken once the other one is refused
+			if got, err := l.Accept(); err != nil || innermost(got) != next {
+				t.Fatal(got, err)
+			}
+		} else if last, err = l.Accept(); err != nil || innermost(last) != conn {
+			t.Fatal(last, err)
+		}
+		if conn.closed != c.closed {
+			t.Errorf("from %v: closed %v", c.from, conn.closed)
+		}
+	}
+	if refused != 3 {
+		t.Errorf("%d were refused", refused)
+	}
+	last.Close()
+	last.Close()
+	if n := addresses.Count(); n != 4 {
+		t.Errorf("%d addresses have connections", n)
+	}
+	close(inner)
+	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+}
+
+// innermost returns what a listener of Addresses has counted.
+func innermost(conn net.Conn) net.Conn {
+	if c, ok := conn.(*counted); ok {
+		return c.Conn
+	}
+	return conn
+}
