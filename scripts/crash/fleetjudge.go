@@ -369,11 +369,18 @@ func (b Bench) whole(f Fault) Fault {
 	return f
 }
 
-// replaced reports whether another task, whose deadline the delivery has, replaced the one that had
-// been delivered before. Its attempts are counted from the first.
+// replaced reports whether another task replaced the one that had been delivered before, and the
+// delivery has its deadline, or one that it was given since. Its attempts are counted from the
+// first.
 func (c *taskJudge) replaced(before, d *Delivery) bool {
 	return slices.ContainsFunc(c.Changes, func(x Change) bool {
-		return x.Kind == Replace && x.may() && x.Due.Equal(d.Due) && x.Start.Before(d.End) && before.Start.Before(c.lands(&x))
+		if x.Kind != Replace || !x.may() || !x.Start.Before(d.End) || !before.Start.Before(c.lands(&x)) {
+			return false
+		}
+		return x.Due.Equal(d.Due) || slices.ContainsFunc(c.Changes, func(y Change) bool {
+			moves := y.Kind == Move || y.Kind == Fire || y.Kind == Resume
+			return moves && y.may() && x.Start.Before(y.Start) && y.Start.Before(d.End) && c.sets(&y, d.Due)
+		})
 	})
 }
 

@@ -159,6 +159,8 @@ func TestBench(t *testing.T) {
 		{name: "created again long before it was finished", changes: []Change{create(on("a", 0), Unknown, 100), create(on("b", 20), Done, 100)}, deliveries: []*Delivery{first, by("b", on("b", 400), 1, 100, later(500))}, fault: "acknowledgement was recorded"},
 		{name: "replaced after it was finished", changes: []Change{created, replace(on("b", 300), Done, 350, true)}, deliveries: []*Delivery{first, by("b", on("b", 400), 1, 350, later(500))}, again: AskedAgain},
 		{name: "replaced after it was finished, and lost", changes: []Change{created, replace(on("b", 300), Done, 350, true)}, deliveries: []*Delivery{first}, fault: "lost"},
+		{name: "replaced after its lease, and moved", changes: []Change{created, replace(on("b", 1300), Done, 1350, false), move(on("b", 1320), Done, 1400)}, deliveries: []*Delivery{by("a", on("a", 200), 1, 100), by("a", on("b", 1500), 1, 1400, later(1600))}, again: LeaseOut},
+		{name: "moved after its lease, and replaced before", changes: []Change{created, replace(on("b", 50), Done, 100, false), move(on("b", 1320), Done, 1400)}, deliveries: []*Delivery{by("a", on("a", 700), 1, 100), by("a", on("b", 1800), 1, 1400, later(1900))}, fault: "without a reason"},
 		{name: "replaced before it is delivered", changes: []Change{created, replace(on("b", 30), Done, 350, false)}, deliveries: []*Delivery{by("a", on("b", 400), 1, 350, later(500))}},
 	}
 	for _, test := range tests {
