@@ -116,12 +116,17 @@ func (c *taskJudge) ended(before time.Time) (by Span, ok bool) {
 	return Span{}, false
 }
 
-// acknowledged returns the request by which a receiver has finished a task before an instant,
-// recorded or not, or may have finished it; the zero Span if there is none.
-func (c *taskJudge) acknowledged(before time.Time) Span {
+// mayHaveEnded returns the request by which a task was finished before an instant, recorded or not,
+// or may have been; the zero Span if there is none.
+func (c *taskJudge) mayHaveEnded(before time.Time) Span {
 	for _, d := range c.Deliveries {
 		if s := d.find(Ack, Done, Unknown); s != nil && s.End.Before(before) {
 			return s.Span
+		}
+	}
+	for _, x := range c.Changes {
+		if x.Kind == Cancel && x.may() && x.End.Before(before) {
+			return x.Span
 		}
 	}
 	return Span{}

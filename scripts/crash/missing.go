@@ -53,7 +53,7 @@ func (c *taskJudge) denied(x *Change) {
 	end, finished := c.ended(x.Start)
 	finished = finished && kept
 	if !finished {
-		end = c.acknowledged(x.Start)
+		end = c.mayHaveEnded(x.Start)
 	}
 	if why, ok := c.outOfMemory(end); kept && ok {
 		c.excused = append(c.excused, "not kept, says "+x.by()+"; "+why)
