@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"log/slog"
+	"math"
 	"net"
 	"slices"
 	"sync"
@@ -36,7 +37,8 @@ const (
 	YieldUnread Yield = "unread"
 )
 
-// ConnectionLimits say how many connections a door has, and what happens beyond.
+// ConnectionLimits say how many connections a door has, and what happens beyond. Of those that
+// belong to a caller (Conn.Enter), one token has at most half.
 type ConnectionLimits struct {
 	Most int
 	// KeepIdle: a connection does not give way because it is idle. So it is where a client takes
@@ -71,6 +73,7 @@ type Connections struct {
 	limits ConnectionLimits
 	began  time.Time
 
+	tokens     *Places       // that connections of callers have
 	unfinished atomic.Int64  // connections
 	waiting    atomic.Int64  // connections that wait for a place
 	changed    chan struct{} // 1: a connection was closed, or became idle
@@ -92,7 +95,10 @@ type candidate struct {
 
 // NewConnections returns a count of connections, of which there are none.
 func NewConnections(limits ConnectionLimits) *Connections {
-	return &Connections{limits: limits, began: time.Now(), changed: make(chan struct{}, 1), open: make(map[*Conn]struct{})}
+	return &Connections{
+		limits: limits, began: time.Now(), changed: make(chan struct{}, 1), open: make(map[*Conn]struct{}),
+		tokens: NewPlaces(math.MaxInt, max(1, limits.Most/2)),
+	}
 }
 
 // ConnectionCounts are how many connections there are, and what they do.
@@ -315,6 +321,38 @@ type Conn struct {
 	doing atomic.Int64
 	// writing is when the write that is under way began, likewise; 0: none is.
 	writing atomic.Int64
+
+	mu     sync.Mutex
+	caller *Caller // to whom it belongs; nil: to no one, or it is closed
+}
+
+// Enter notes that the connection belongs to a caller from now on; nil: to none. It reports false,
+// and changes nothing, if the token of the caller has too many.
+func (c *Conn) Enter(caller *Caller) bool {
+	if c == nil {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch {
+	case nameOf(caller) == nameOf(c.caller):
+		return true
+	case caller != nil && c.of.tokens.Begin(caller) != nil:
+		return false
+	case phaseOf(c.doing.Load()) == gone:
+		c.of.tokens.End(caller)
+		return true
+	}
+	c.leaveLocked()
+	c.caller = caller
+	return true
+}
+
+func (c *Conn) leaveLocked() {
+	if c.caller != nil {
+		c.of.tokens.End(c.caller)
+		c.caller = nil
+	}
 }
 
 // Begin notes that the caller has begun to send a request, or has to say who it is. It changes
@@ -385,6 +423,9 @@ func (c *Conn) Close() error {
 			break
 		}
 	}
+	c.mu.Lock()
+	c.leaveLocked()
+	c.mu.Unlock()
 	c.of.mu.Lock()
 	delete(c.of.open, c)
 	c.of.mu.Unlock()

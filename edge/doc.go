@@ -8,6 +8,7 @@
 //	                  -> Connections : is there a place, or which one gives way?
 //	bytes             -> Budget      : have all callers, or has its token, too many?
 //	call that waits   -> Waits       : has its token too many?
+//	anything else     -> Places      : likewise
 //
 // It knows the tokens, and the words of package tasks for topics and quotas. It knows neither a
 // protocol nor a command, and opens no connection.

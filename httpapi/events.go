@@ -49,8 +49,8 @@ const (
 	mediaEvents = "text/event-stream"
 	eventsPath  = "/v1/events"
 
-	// maxEventStreams bounds the streams at once. Each costs a busy scheduler some nanoseconds for
-	// every event that may match.
+	// maxEventStreams bounds the streams at once; one token has half of them. Each costs a busy
+	// scheduler some nanoseconds for every event that may match.
 	maxEventStreams = 100
 	// heartbeat is how often a stream writes something, so that proxies do not take it for dead and
 	// a client that is gone is noticed. It is shorter than answerTimeout, since HTTP/2 ends a
@@ -90,17 +90,20 @@ func (s *Server) events(ctx context.Context, in *eventsInput) (*huma.StreamRespo
 	if s.ending.Err() != nil {
 		return nil, closing.with("")
 	}
-	if s.streams.Add(1) > maxEventStreams {
-		s.streams.Add(-1)
+	caller := callerOf(in.gin)
+	switch err := s.streams.Begin(caller); {
+	case errors.Is(err, edge.ErrTokenFull):
+		return nil, s.refuse(refusedStream, overloaded.with(strconv.Itoa(maxEventStreams/2)+" event streams of this token are open"))
+	case err != nil:
 		return nil, s.refuse(refusedStream, overloaded.with(strconv.Itoa(maxEventStreams)+" event streams are open"))
 	}
 	subscription, err := s.subscribe(ctx, f, in.ofNode() || ctx.Value(headOnly{}) != nil)
 	if err != nil {
-		s.streams.Add(-1)
+		s.streams.End(caller)
 		return nil, err
 	}
 	return &huma.StreamResponse{Body: func(ctx huma.Context) {
-		defer s.streams.Add(-1)
+		defer s.streams.End(caller)
 		defer subscription.Close()
 		s.streamEvents(humagin.Unwrap(ctx), subscription, limit)
 	}}, nil
@@ -178,7 +181,8 @@ func (s *Server) streamEvents(c *gin.Context, subscription subscription, limit *
 
 // next waits for events, or for the time of a heartbeat, and writes them.
 func (e *eventStream) next(ctx context.Context, subscription subscription) error {
-	rest := max(gather, fairShare*time.Duration(int64(e.wrote)*e.server.streams.Load()))
+	open, _ := e.server.streams.Count()
+	rest := max(gather, fairShare*time.Duration(e.wrote*open))
 	if err := pause(ctx, rest); err != nil {
 		return err
 	}

@@ -216,16 +216,22 @@ func TestBadEventStreams(t *testing.T) {
 	r.streams(0)
 }
 
+// openStreams returns how many streams are open.
+func (s *Server) openStreams() int64 {
+	n, _ := s.streams.Count()
+	return int64(n)
+}
+
 // streams waits until so many are open.
 func (r *rig) streams(want int) {
 	r.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for limit := time.After(time.Minute); r.scheduler.Stats().Subscriptions != want || int(r.api.streams.Load()) != want; {
+	for limit := time.After(time.Minute); r.scheduler.Stats().Subscriptions != want || r.api.openStreams() != int64(want); {
 		select {
 		case <-tick.C:
 		case <-limit:
-			r.Fatalf("%d streams are open, want %d", r.api.streams.Load(), want)
+			r.Fatalf("%d streams are open, want %d", r.api.openStreams(), want)
 		}
 	}
 }
@@ -251,6 +257,16 @@ func TestTooManyEventStreams(t *testing.T) {
 	r.listen(eventsPath)
 	r.want(r.do("POST", "/v1/tasks", `{"id":"a","topic":"t","delay":"1h"}`), 201)
 	open[0].wants("scheduled a 0")
+}
+
+// One token has half of the streams.
+func TestEventStreamsOfOneToken(t *testing.T) {
+	r := guarded(t, Config{})
+	for range maxEventStreams / 2 {
+		r.listen(eventsPath, bearer("read"))
+	}
+	r.refused(r.do("GET", eventsPath, "", bearer("read")), 429, "overloaded", "")
+	r.listen(eventsPath, bearer("admin"))
 }
 
 // A server that ends ends its streams, in order, and begins no others.

@@ -126,7 +126,7 @@ func TestCloseEndsAnEventStreamThatBegins(t *testing.T) {
 	r := all[0]
 	answers := make(chan answer, 1)
 	go func() { answers <- r.do("GET", eventsPath, "", bearer("admin")) }()
-	for r.api.streams.Load() == 0 {
+	for r.api.openStreams() == 0 {
 	}
 	r.api.Close()
 	if a := <-answers; a.status != 503 && a.status != 200 {

@@ -103,7 +103,7 @@ type Server struct {
 	probes probes
 	times  times
 
-	streams atomic.Int64 // open streams of events
+	streams *edge.Places // open streams of events
 
 	manyTopics  atomic.Bool // the last stats left topics out
 	statsRounds rounds
@@ -215,6 +215,7 @@ func newServer(cfg Config) (*Server, error) {
 			scopes:  make(map[routeKey]allow),
 		},
 		statsRounds: rounds{pause: statsPause},
+		streams:     edge.NewPlaces(maxEventStreams, maxEventStreams/2),
 	}
 	s.ending, s.end = context.WithCancel(context.Background())
 	_, err := s.routes()

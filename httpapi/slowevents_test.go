@@ -63,7 +63,7 @@ func TestQuietEventStream(t *testing.T) {
 		}
 		w.Close()
 		time.Sleep(2 * heartbeat) // fake
-		if n := w.api.streams.Load() + int64(s.Stats().Subscriptions); n != 0 {
+		if n := w.api.openStreams() + int64(s.Stats().Subscriptions); n != 0 {
 			t.Error("the stream outlives its reader")
 		}
 	})
@@ -138,11 +138,11 @@ func TestStuckEventReader(t *testing.T) {
 			t.Errorf("%d of %d were delivered", n, number)
 		}
 		time.Sleep(answerTimeout - time.Second) // fake
-		if w.api.streams.Load() != 1 {
+		if w.api.openStreams() != 1 {
 			t.Error("cut off too early")
 		}
 		time.Sleep(2 * time.Second) // fake
-		if n := w.api.streams.Load() + int64(s.Stats().Subscriptions); n != 0 {
+		if n := w.api.openStreams() + int64(s.Stats().Subscriptions); n != 0 {
 			t.Error("the stream is still open")
 		}
 		if rest, err := io.ReadAll(w.answers); len(rest) > 2*eventPiece {
@@ -169,7 +169,7 @@ func TestShutdownCutsEventStreams(t *testing.T) {
 					}
 				}
 				time.Sleep(2*time.Second - time.Since(began)) // fake
-				if w.api.streams.Load() != 0 {
+				if w.api.openStreams() != 0 {
 					t.Error("the stream is still open")
 				}
 			})

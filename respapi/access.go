@@ -7,13 +7,19 @@ import (
 )
 
 // authenticate makes the connection that of the caller with this password, which is the text of a
-// token. It reports false, and changes nothing, if there is none.
-func (c *conn) authenticate(password []byte) bool {
+// token. It returns the answer, and changes nothing, if there is none, or it has too many
+// connections.
+func (c *conn) authenticate(password []byte) (problem string) {
 	caller := c.server.cfg.Callers.Find(edge.DigestOf(string(password)))
-	if caller != nil {
-		c.setCaller(caller)
+	switch {
+	case caller == nil:
+		return errWrongPass
+	case !c.place.Enter(caller):
+		c.server.counts.refused.Add(1)
+		return errTokenClients
 	}
-	return caller != nil
+	c.setCaller(caller)
+	return ""
 }
 
 // recheck looks up the token of the connection again if it has other rights than it had, or none.
@@ -34,6 +40,7 @@ func (c *conn) setCaller(caller *edge.Caller) {
 	}
 	c.out.pass(caller)
 	if caller == nil {
+		c.place.Enter(nil)
 		c.place.Begin()
 		c.awaitSignIn()
 	} else {

@@ -88,13 +88,14 @@ func (x *call) setName(name []byte) bool {
 	return true
 }
 
-// signIn says who the client is. It answers and reports false if there is no such token.
+// signIn says who the client is. It answers and reports false if there is no such token, or it has
+// too many connections.
 func (x *call) signIn(password []byte) bool {
-	switch {
-	case x.c.server.cfg.Callers == nil:
+	if x.c.server.cfg.Callers == nil {
 		return true // as the user default of Redis, who needs no password
-	case !x.c.authenticate(password):
-		x.out.Error(errWrongPass)
+	}
+	if problem := x.c.authenticate(password); problem != "" {
+		x.out.Error(problem)
 		return false
 	}
 	x.c.readUntil(time.Time{})

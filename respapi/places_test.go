@@ -12,14 +12,14 @@ import (
 // said it keeps its place, also while it does nothing.
 func TestStrangersGiveWay(t *testing.T) {
 	const limit = 4
-	callers := tokens(map[string]edge.Token{"worker": scopes(edge.ScopeReceive)})
+	callers := tokens(map[string]edge.Token{"a": scopes(edge.ScopeReceive), "b": scopes(edge.ScopeReceive)})
 	r := newRig(t, Config{Callers: callers, MaxConnections: limit}, tasks.Config{})
 	for range limit {
 		r.dial().command("PING") // which is refused
 	}
 	var known []*wire
-	for range limit {
-		w := r.as("worker")
+	for i := range limit {
+		w := r.as([]string{"a", "b"}[i%2])
 		w.ask("+PONG", "PING")
 		known = append(known, w)
 	}
@@ -51,4 +51,29 @@ func TestSilentConnectionsGiveWay(t *testing.T) {
 	if got := r.dial().line(); got != "-ERR max number of clients reached" {
 		t.Errorf("beyond the limit: %q", got)
 	}
+}
+
+// One token has half of the connections, so that others have the rest. One that ends, or becomes
+// that of another token, leaves room.
+func TestConnectionsOfOneToken(t *testing.T) {
+	callers := tokens(map[string]edge.Token{"a": scopes(edge.ScopeReceive), "b": scopes(edge.ScopeReceive)})
+	r := newRig(t, Config{Callers: callers, MaxConnections: 6}, tasks.Config{})
+	const refused = "-ERR max number of clients reached: this token has half of resp_max_connections"
+	one, two := r.as("a"), r.as("a")
+	r.as("a").ask("+OK", "AUTH", "a")
+	late := r.dial()
+	late.ask(refused, "AUTH", "a")
+	late.ask("-NOAUTH Authentication required.", "PING")
+	r.as("b").ask("+PONG", "PING")
+	one.ask("+OK", "AUTH", "b")
+	late.ask("+OK", "AUTH", "a")
+	one.ask(refused, "AUTH", "a")
+	one.ask("+PONG", "PING") // as b still
+	two.ask("+RESET", "RESET")
+	one.ask("+OK", "AUTH", "a")
+	late.nc.Close()
+	waitFor(t, "the connection that has ended leaves room", func() bool {
+		two.command("AUTH", "a")
+		return two.answer() == "+OK"
+	})
 }
