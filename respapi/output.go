@@ -69,7 +69,7 @@ func newOutput(nc net.Conn, all *budgets, slow func(bytes int)) *output {
 }
 
 // send sends answers, from the goroutine of the connection. It waits for the client as long as many
-// bytes are pending.
+// bytes are pending. It may keep b if that has room for more than restingOutput.
 func (o *output) send(b []byte) error {
 	o.mu.Lock()
 	pushing := o.pushing
@@ -82,7 +82,7 @@ func (o *output) send(b []byte) error {
 	}
 	o.mu.Lock()
 	o.beginLocked()
-	if err := o.addLocked(b); err != nil {
+	if err := o.addLocked(b, cap(b) > restingOutput); err != nil {
 		o.mu.Unlock()
 		return err
 	}
@@ -182,12 +182,17 @@ func isTimeout(err error) bool {
 	return errors.As(err, &n) && n.Timeout()
 }
 
-// addLocked adds to what is pending. It fails if the client was cut off.
-func (o *output) addLocked(b []byte) error {
-	if o.failed != nil {
+// addLocked adds to what is pending; keep: it may keep b. It fails if the client was cut off.
+func (o *output) addLocked(b []byte, keep bool) error {
+	switch {
+	case o.failed != nil:
 		return o.failed
+	case keep && len(o.pending) == 0:
+		o.pending = b
+	default:
+		o.pending = append(o.pending, b...)
 	}
-	if o.pending = append(o.pending, b...); len(o.pending) == len(b) {
+	if len(o.pending) == len(b) {
 		poke(o.wake)
 	}
 	return nil
@@ -224,7 +229,7 @@ func (o *output) push(b []byte) bool {
 		poke(o.wake)
 		o.slow(waiting)
 	}
-	if o.addLocked(b) != nil {
+	if o.addLocked(b, false) != nil {
 		return false
 	}
 	o.all.pushed.Add(int64(len(b)))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 
 	"github.com/lapsehq/lapse/tasks"
@@ -91,7 +92,7 @@ func runMGet(x *call) {
 			return
 		}
 	}
-	from, size := len(x.out.Buf), 0
+	from, size, count := len(x.out.Buf), 0, len(args)
 	x.out.Array(len(args))
 	for len(args) > 0 {
 		some := args[:min(len(args), 4*mostAtOnce)]
@@ -114,6 +115,8 @@ func runMGet(x *call) {
 			x.out.Error(errUnread)
 			return
 		}
+		// The others are of the same size, mostly.
+		x.out.Buf = slices.Grow(x.out.Buf, min((size/(count-len(args))+16)*(len(some)+len(args)), x.c.server.cfg.MaxCommand))
 		for i := range all {
 			if all[i].ID == "" {
 				x.out.Null()
