@@ -21,9 +21,11 @@ const (
 	// for a while.
 	unreadFor = 2 * time.Second
 	// lookEvery is how often a connection that waits looks for one that gives way, at most. A look
-	// is at all connections: it takes no more than a part in lookShare of the time.
-	lookEvery = 50 * time.Millisecond
-	lookShare = 20
+	// is at all connections: it takes no more than a part in lookShare of the time, unless the next
+	// one would be later than lookAtLeast.
+	lookEvery   = 50 * time.Millisecond
+	lookShare   = 20
+	lookAtLeast = time.Second
 )
 
 // A Yield is why a connection that was in use gave way to a new one.
@@ -210,7 +212,7 @@ func (c *Connections) place(conn *Conn) (placed, soon bool) {
 		if why != "" && c.limits.Yielded != nil {
 			c.limits.Yielded(why)
 		}
-		victim.Close()
+		victim.cut() // which wakes await
 	case full:
 		c.limits.Log.Warn("all connections are in use; others wait", "limit", c.limits.Most)
 	}
@@ -273,7 +275,7 @@ func (c *Connections) lookLocked() {
 		slices.SortFunc(all, func(a, b candidate) int { return cmp.Compare(a.doing, b.doing) })
 	}
 	c.looked = time.Now()
-	c.pause = max(lookEvery, lookShare*c.looked.Sub(begun))
+	c.pause = min(max(lookEvery, lookShare*c.looked.Sub(begun)), lookAtLeast)
 }
 
 // since returns for how long a connection has done something.
@@ -340,7 +342,9 @@ func (c *Conn) Enter(caller *Caller) bool {
 	case caller != nil && c.of.tokens.Begin(caller) != nil:
 		return false
 	case phaseOf(c.doing.Load()) == gone:
-		c.of.tokens.End(caller)
+		if caller != nil {
+			c.of.tokens.End(caller)
+		}
 		return true
 	}
 	c.leaveLocked()
@@ -431,6 +435,14 @@ func (c *Conn) Close() error {
 	c.of.mu.Unlock()
 	c.of.wake()
 	return err
+}
+
+// cut closes the connection without a word to the client, for which Close may wait, of TLS.
+func (c *Conn) cut() {
+	if t, ok := c.Conn.(interface{ NetConn() net.Conn }); ok {
+		t.NetConn().Close()
+	}
+	c.Close()
 }
 
 // SyscallConn implements syscall.Conn. It fails if the connection beneath has none, as of TLS.

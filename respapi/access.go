@@ -25,9 +25,14 @@ func (c *conn) authenticate(password []byte) (problem string) {
 // recheck looks up the token of the connection again if it has other rights than it had, or none.
 // Each command comes after it, also those that a transaction has queued.
 func (c *conn) recheck() {
-	if c.caller != nil && c.caller.Withdrawn() {
-		c.setCaller(c.server.cfg.Callers.Now(c.caller))
+	if c.caller == nil || !c.caller.Withdrawn() {
+		return
 	}
+	now := c.server.cfg.Callers.Now(c.caller)
+	if now != nil && !c.place.Enter(now) {
+		now = nil // it has another name, which has too many connections
+	}
+	c.setCaller(now)
 }
 
 // setCaller sets who the client is; nil: it has not said so, and has signInWithin to do it.

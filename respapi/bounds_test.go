@@ -354,6 +354,38 @@ func repeated(command []string, argument string, times, n int) [][]string {
 	return slices.Repeat([][]string{command}, n)
 }
 
+// A client that reads gets all answers of its transaction, also if they exceed what may be unread.
+func TestTransactionOfAReader(t *testing.T) {
+	callers := tokens(map[string]edge.Token{"a": scopes(edge.ScopeSchedule)})
+	r := newRig(t, Config{Callers: callers, MaxAnswers: 1 << 20}, tasks.Config{})
+	const size, reads = 60 << 10, 300
+	w := r.as("a")
+	w.ask("+OK", "SET", "k", strings.Repeat("v", size))
+	w.ask("+OK", "MULTI")
+	for range reads {
+		w.ask("+QUEUED", "GET", "k")
+	}
+	w.command("EXEC")
+	if got := w.answer(); len(got) < reads*size || strings.Contains(got, "TRYAGAIN") {
+		t.Errorf("EXEC is answered with %d bytes", len(got))
+	}
+}
+
+// Answers that CLIENT REPLY suppresses are not unread.
+func TestSuppressedAnswersDoNotCount(t *testing.T) {
+	r := newRig(t, Config{}, tasks.Config{})
+	w, other := r.dial(), r.dial()
+	w.ask("+OK", "SET", "k", strings.Repeat("v", 60<<10))
+	w.command("CLIENT", "REPLY", "OFF")
+	w.command(repeated([]string{"MGET"}, "k", 250, 1)[0]...)
+	w.command("SET", "done", "1")
+	waitFor(t, "all is done", func() bool {
+		other.command("GET", "done")
+		return other.answer() == "1"
+	})
+	waitFor(t, "nothing is unread", func() bool { return r.server.Unread() == 0 })
+}
+
 // What a client has queued runs to its end although it has gone without reading the answers.
 func TestTransactionOutlivesItsClient(t *testing.T) {
 	r := newRig(t, Config{}, tasks.Config{})

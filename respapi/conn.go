@@ -224,9 +224,9 @@ func (c *conn) takeRoom(bytes int) bool {
 }
 
 // holdLarge counts the answers that were made as unread, once they make a difference to the budget
-// of all connections.
+// of all connections, and takes back what was counted of those that were dropped.
 func (c *conn) holdLarge() {
-	if n := int64(len(c.answer.Buf)) - c.held.made.Bytes(); n >= flushAt {
+	if n := int64(len(c.answer.Buf)) - c.held.made.Bytes(); n >= flushAt || n < 0 {
 		c.held.made.Add(n)
 	}
 }
@@ -238,29 +238,29 @@ func (c *conn) spill() {
 	case len(c.answer.Buf) < flushAt:
 	case c.silence == off, c.silence == skipThis:
 		c.answer.Buf = c.answer.Buf[:c.from]
+		c.holdLarge()
 	default:
 		if err := c.flush(); err != nil {
 			c.ending = true
 		}
-		c.out.await(mostSpilt)
+		c.out.await()
 		c.spilt = true
 	}
 }
 
 // flush sends the answers.
-func (c *conn) flush() error {
-	if len(c.answer.Buf) == 0 {
-		return nil
-	}
+func (c *conn) flush() (err error) {
 	c.held.made.Free() // the output counts what it does not send at once
-	err := c.out.send(c.answer.Buf)
-	if len(c.unsent) > 0 {
+	if len(c.answer.Buf) > 0 {
+		err = c.out.send(c.answer.Buf)
+		c.from = 0
+	}
+	if len(c.unsent) > 0 && (err != nil || len(c.answer.Buf) > 0) {
 		if err != nil {
 			c.server.scheduler.Load().Return(c.unsent)
 		}
 		c.unsent = nil
 	}
-	c.from = 0
 	if c.answer.Buf = c.answer.Buf[:0]; cap(c.answer.Buf) > restingOutput {
 		c.answer.Buf = nil
 	}

@@ -35,7 +35,7 @@
 // from. Once answers of Config.MaxAnswers bytes wait for all clients, commands that tell what is
 // stored are refused with TRYAGAIN; those that only write go on.
 //
-// An answer that is many times as long as its command is made piece by piece (conn.spill): once 8
+// An answer that is many times as long as its command is made piece by piece (conn.spill): once 16
 // MiB wait for the client, the command waits too. A subscriber whose messages take up more than 32
 // MiB is cut off, as in Redis. Once those of all subscribers take up more than 256 MiB, it is cut
 // off from 1 MiB on.

@@ -22,8 +22,6 @@ const (
 	pieceBytes = 256 << 10
 	// mostAnswers is how many bytes of answers wait for a client when it is read from no more.
 	mostAnswers = 16 << 20
-	// mostSpilt is how many of them wait while a command goes on to answer.
-	mostSpilt = mostAnswers / 2
 	// flushAt is how many bytes of answers are sent although more commands have arrived.
 	flushAt = 64 << 10
 	// writeWithin bounds a write of which the client reads nothing.
@@ -48,16 +46,19 @@ type output struct {
 	pending []byte
 	answers int           // bytes of pending that are answers; the others are messages
 	unread  *edge.Holding // by answers, also those that are being written
-	writing int           // bytes of messages that are being written
+	writing inHand        // bytes that are being written
 	stays   bool          // the goroutine does not end when all is written
 	pushing bool          // there is a goroutine that writes
 	wake    chan struct{} // 1: something is pending
-	room    chan struct{} // closed when the goroutine has taken what was pending; nil: no one waits
+	room    chan struct{} // closed when something was taken or written; nil: no one waits
 	stalled bool          // full does not count it until the client has read something
 	closing bool          // the goroutine ends when it has written everything
 	failed  error
 	done    chan struct{} // closed when the goroutine has ended
 }
+
+// inHand are bytes that the goroutine writes.
+type inHand struct{ messages, answers int }
 
 func newOutput(nc net.Conn, all *budgets, slow func(bytes int)) *output {
 	o := &output{nc: nc, all: all, slow: slow, unread: all.unread.For(nil)}
@@ -71,6 +72,7 @@ func newOutput(nc net.Conn, all *budgets, slow func(bytes int)) *output {
 // send sends answers, from the goroutine of the connection. It waits for the client as long as many
 // bytes are pending. It may keep b if that has room for more than restingOutput.
 func (o *output) send(b []byte) error {
+	whole := cap(b)
 	o.mu.Lock()
 	pushing := o.pushing
 	o.mu.Unlock()
@@ -81,9 +83,10 @@ func (o *output) send(b []byte) error {
 		}
 	}
 	o.mu.Lock()
+	defer func() { o.mu.Unlock() }()
 	o.beginLocked()
-	if err := o.addLocked(b, cap(b) > restingOutput); err != nil {
-		o.mu.Unlock()
+	// What is kept is counted by its length: it must not have much more room.
+	if err := o.addLocked(b, whole > restingOutput && whole <= 2*len(b)); err != nil {
 		return err
 	}
 	o.answers += len(b)
@@ -91,28 +94,28 @@ func (o *output) send(b []byte) error {
 	if o.unread.Add(int64(len(b))); o.unread.Full() {
 		most = 1
 	}
-	room := o.fullLocked(most)
-	o.mu.Unlock()
-	if room != nil {
-		<-room
-	}
+	o.waitLocked(func() bool { return len(o.pending) < most })
 	return nil
 }
 
-// await waits until the client has left at most so many bytes of answers unread, or is gone.
-func (o *output) await(most int64) {
-	for {
-		o.mu.Lock()
-		if o.failed != nil || o.unread.Bytes() <= most {
-			o.mu.Unlock()
-			return
-		}
-		if o.room == nil {
-			o.room = make(chan struct{})
-		}
-		room := o.room
+// await waits until the client has left few answers unread, or is gone.
+func (o *output) await() {
+	o.mu.Lock()
+	defer func() { o.mu.Unlock() }()
+	o.waitLocked(func() bool {
+		n := o.unread.Bytes()
+		return n == 0 || n <= mostAnswers && !o.unread.Full()
+	})
+}
+
+// waitLocked waits until something holds that comes true as the client reads, or the client is
+// gone.
+func (o *output) waitLocked(holds func() bool) {
+	for o.failed == nil && !holds() {
+		room := o.roomMadeLocked()
 		o.mu.Unlock()
 		<-room
+		o.mu.Lock()
 	}
 }
 
@@ -156,7 +159,7 @@ func (o *output) write(b []byte) error {
 			return err
 		}
 		n, err := o.nc.Write(b[:min(len(b), pieceBytes)])
-		o.wrote(n, 0)
+		o.wrote(n)
 		if b = b[n:]; err != nil && (n == 0 || !isTimeout(err)) {
 			return err
 		}
@@ -164,17 +167,18 @@ func (o *output) write(b []byte) error {
 	return nil
 }
 
-// wrote takes back what was counted: of messages, of which so many bytes are written at most, and
-// of answers.
-func (o *output) wrote(n, answers int) {
+// wrote takes back what was counted of messages and answers, of which so many bytes are written at
+// most.
+func (o *output) wrote(n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	messages, answers := min(n, o.writing.messages), min(n, o.writing.answers)
+	o.writing.messages -= messages
+	o.writing.answers -= answers
+	o.all.pushed.Add(-int64(messages))
 	if o.unread.Add(-int64(answers)); answers > 0 {
 		o.roomLocked()
 	}
-	n = min(n, o.writing)
-	o.writing -= n
-	o.all.pushed.Add(-int64(n))
 }
 
 func isTimeout(err error) bool {
@@ -224,7 +228,7 @@ func (o *output) push(b []byte) bool {
 	if o.all.pushed.Load()+int64(len(b)) > mostPushedInAll {
 		most = fewPushed
 	}
-	if waiting := o.writing + len(o.pending) - o.answers; o.failed == nil && waiting+len(b) > most {
+	if waiting := o.writing.messages + len(o.pending) - o.answers; o.failed == nil && waiting+len(b) > most {
 		o.failLocked(errSlow)
 		poke(o.wake)
 		o.slow(waiting)
@@ -242,8 +246,9 @@ func (o *output) run() {
 	var spare []byte
 	for {
 		o.mu.Lock()
-		b, answers := o.pending, o.answers
-		o.pending, o.answers, o.writing = spare[:0], 0, len(b)-answers
+		b := o.pending
+		o.writing.messages, o.writing.answers = len(b)-o.answers, o.answers
+		o.pending, o.answers = spare[:0], 0
 		o.roomLocked()
 		over := o.failed != nil || len(b) == 0 && (o.closing || !o.stays)
 		if over {
@@ -253,11 +258,11 @@ func (o *output) run() {
 		o.mu.Unlock()
 		switch {
 		case over:
-			o.wrote(len(b), answers)
+			o.wrote(len(b))
 			return
 		case len(b) > 0:
 			err := o.write(b)
-			o.wrote(len(b), answers)
+			o.wrote(len(b))
 			if err != nil {
 				o.fail(err)
 			}
@@ -310,17 +315,14 @@ func (o *output) stall(room <-chan struct{}) {
 func (o *output) full(bytes int) <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.stalled {
+	if o.stalled || o.failed != nil || len(o.pending) < bytes {
 		return nil
 	}
-	return o.fullLocked(bytes)
+	return o.roomMadeLocked()
 }
 
-// fullLocked is full, whether the client is stalled or not.
-func (o *output) fullLocked(bytes int) <-chan struct{} {
-	if o.failed != nil || len(o.pending) < bytes {
-		return nil
-	}
+// roomMadeLocked returns a channel that is closed when the client has read something, or is gone.
+func (o *output) roomMadeLocked() <-chan struct{} {
 	if o.room == nil {
 		o.room = make(chan struct{})
 	}

@@ -116,7 +116,8 @@ func runMGet(x *call) {
 			return
 		}
 		// The others are of the same size, mostly.
-		x.out.Buf = slices.Grow(x.out.Buf, min((size/(count-len(args))+16)*(len(some)+len(args)), x.c.server.cfg.MaxCommand))
+		rest := (size/(count-len(args)) + 16) * (len(some) + len(args))
+		x.out.Buf = slices.Grow(x.out.Buf, min(rest, 4*size, x.c.server.cfg.MaxCommand))
 		for i := range all {
 			if all[i].ID == "" {
 				x.out.Null()
