@@ -83,10 +83,10 @@ func (o *output) send(b []byte) error {
 		}
 	}
 	o.mu.Lock()
-	defer func() { o.mu.Unlock() }()
 	o.beginLocked()
 	// What is kept is counted by its length: it must not have much more room.
 	if err := o.addLocked(b, whole > restingOutput && whole <= 2*len(b)); err != nil {
+		o.mu.Unlock()
 		return err
 	}
 	o.answers += len(b)
@@ -94,28 +94,34 @@ func (o *output) send(b []byte) error {
 	if o.unread.Add(int64(len(b))); o.unread.Full() {
 		most = 1
 	}
-	o.waitLocked(func() bool { return len(o.pending) < most })
+	enough := len(o.pending) < most
+	o.mu.Unlock()
+	if !enough {
+		o.wait(func() bool { return len(o.pending) < most })
+	}
 	return nil
 }
 
 // await waits until the client has left few answers unread, or is gone.
 func (o *output) await() {
-	o.mu.Lock()
-	defer func() { o.mu.Unlock() }()
-	o.waitLocked(func() bool {
+	o.wait(func() bool {
 		n := o.unread.Bytes()
 		return n == 0 || n <= mostAnswers && !o.unread.Full()
 	})
 }
 
-// waitLocked waits until something holds that comes true as the client reads, or the client is
-// gone.
-func (o *output) waitLocked(holds func() bool) {
-	for o.failed == nil && !holds() {
+// wait waits until something holds, under the lock, that comes true as the client reads, or the
+// client is gone.
+func (o *output) wait(holds func() bool) {
+	for {
+		o.mu.Lock()
+		if o.failed != nil || holds() {
+			o.mu.Unlock()
+			return
+		}
 		room := o.roomMadeLocked()
 		o.mu.Unlock()
 		<-room
-		o.mu.Lock()
 	}
 }
 
