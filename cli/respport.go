@@ -153,8 +153,8 @@ func (s *settings) redisPort(bad *faults) *redisPort {
 	return p
 }
 
-// A house is what all doors have together: who may come in, and what callers may take.
-type house struct {
+// shared is what all doors have together: who may come in, and what callers may take.
+type shared struct {
 	callers *edge.Callers
 	waits   *edge.Waits
 	answers *edge.Budget
@@ -162,12 +162,12 @@ type house struct {
 
 // open makes the server, if there is an address that clients use. Its passwords are the tokens of
 // the HTTP API.
-func (p *redisPort) open(api *httpapi.Server, h house, address string, log *slog.Logger) (err error) {
+func (p *redisPort) open(api *httpapi.Server, doors shared, address string, log *slog.Logger) (err error) {
 	if address == "" {
 		return nil
 	}
 	p.api, p.cfg.Log, p.address = api, log, address
-	p.cfg.Callers, p.cfg.Waits, p.cfg.Answers = h.callers, h.waits, h.answers
+	p.cfg.Callers, p.cfg.Waits, p.cfg.Answers = doors.callers, doors.waits, doors.answers
 	p.server, err = respapi.New(p.cfg)
 	return err
 }

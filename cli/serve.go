@@ -87,7 +87,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 	}
 
 	// HTTP server. Until there is a scheduler it reports what the server waits for.
-	h := house{entrance.callers, edge.NewWaits(s.MaxWaiting, s.MaxWaitingPerToken), edge.NewBudget(s.MaxAnswers)}
+	doors := shared{entrance.callers, edge.NewWaits(s.MaxWaiting, s.MaxWaitingPerToken), edge.NewBudget(s.MaxAnswers)}
 	var api *httpapi.Server
 	api, err = httpapi.New(httpapi.Config{
 		Starting: healthOf(ledger),
@@ -95,20 +95,20 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 		MaxBody:  s.MaxBody,
 
 		MaxAnswers:               s.MaxAnswers,
-		Answers:                  h.answers,
+		Answers:                  doors.answers,
 		AllowedHosts:             s.hosts(),
 		MaxConnectionsPerAddress: s.MaxConnectionsPerAddress,
 
-		Waits:   h.waits,
+		Waits:   doors.waits,
 		Version: buildVersion(),
 		Metrics: func(of *tasks.Scheduler) http.Handler { return metrics.ServerHandler(of, api, port.figures()) },
 		Redis:   port.state,
-		Callers: h.callers, BackupDir: s.BackupDir,
+		Callers: doors.callers, BackupDir: s.BackupDir,
 	})
 	if err != nil {
 		return errors.Join(err, bound.close(), ledger.Close())
 	}
-	if err = port.open(api, h, s.boundRedis(bound), log); err != nil {
+	if err = port.open(api, doors, s.boundRedis(bound), log); err != nil {
 		return errors.Join(err, bound.close(), ledger.Close())
 	}
 	servers := bound.serve(api, port, entrance.certificates, s.MaxConnections)

@@ -5,36 +5,15 @@ import (
 	"log/slog"
 	"net"
 	"testing"
+
+	"github.com/lapsehq/lapse/edge/edgetest"
 )
-
-// offered is a listener of connections that are handed to it.
-type offered chan net.Conn
-
-func (o offered) Accept() (net.Conn, error) {
-	if c, ok := <-o; ok {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-
-func (o offered) Close() error   { return nil }
-func (o offered) Addr() net.Addr { return &net.TCPAddr{} }
-
-// A comer is a connection that says where it comes from, and whether it was closed.
-type comer struct {
-	net.Conn
-	from   net.Addr
-	closed bool
-}
-
-func (c *comer) RemoteAddr() net.Addr { return c.from }
-func (c *comer) Close() error         { c.closed = true; return nil }
 
 // One address has a bounded number of connections. An address that closes one may have another.
 func TestConnectionsOfOneAddress(t *testing.T) {
 	refused := 0
 	addresses := NewAddresses(2, slog.New(slog.DiscardHandler), func() { refused++ })
-	inner := make(offered, 2)
+	inner := make(edgetest.Offered, 2)
 	l := addresses.Listener(inner)
 	from := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 1} }
 	known := from("::1")
@@ -51,10 +30,10 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 		{&net.UnixAddr{}, false}, {&net.UnixAddr{}, false}, {&net.UnixAddr{}, false},
 		{from("192.0.2.3"), false},
 	} {
-		conn := &comer{from: c.from}
+		conn := &edgetest.Comer{From: c.from}
 		inner <- conn
 		if c.closed {
-			next := &comer{from: known}
+			next := &edgetest.Comer{From: known}
 			inner <- next // taken once the other one is refused
 			if got, err := l.Accept(); err != nil || innermost(got) != next {
 				t.Fatal(got, err)
@@ -62,8 +41,8 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 		} else if last, err = l.Accept(); err != nil || innermost(last) != conn {
 			t.Fatal(last, err)
 		}
-		if conn.closed != c.closed {
-			t.Errorf("from %v: closed %v", c.from, conn.closed)
+		if conn.Closed != c.closed {
+			t.Errorf("from %v: closed %v", c.from, conn.Closed)
 		}
 	}
 	if refused != 3 {

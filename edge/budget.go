@@ -24,11 +24,11 @@ type Budget struct {
 
 	mu        sync.Mutex // guards everything below
 	strangers int64
-	of        map[string]int64 // by token name
+	of        byToken[int64]
 }
 
 // NewBudget returns a budget of so many bytes.
-func NewBudget(most int64) *Budget { return &Budget{most: most, of: make(map[string]int64)} }
+func NewBudget(most int64) *Budget { return &Budget{most: most, of: make(byToken[int64])} }
 
 // Most returns the bytes that it allows.
 func (b *Budget) Most() int64 { return b.most }
@@ -50,11 +50,7 @@ func (b *Budget) changeLocked(c *Caller, n int64) {
 		return
 	}
 	b.used.Add(n)
-	if token := nameOf(c); token != "" {
-		if b.of[token] += n; b.of[token] == 0 {
-			delete(b.of, token)
-		}
-	}
+	b.of.add(c, n)
 }
 
 // allowsLocked reports whether a caller may have so many bytes more.

@@ -28,16 +28,11 @@ const (
 	lookAtLeast = time.Second
 )
 
-// A Yield is why a connection that was in use gave way to a new one.
-type Yield string
-
-// The reasons.
-const (
-	// YieldUnfinished: its caller had not sent a whole request, or not said who it is.
-	YieldUnfinished Yield = "unfinished"
-	// YieldUnread: its caller did not read.
-	YieldUnread Yield = "unread"
-)
+// Yields count connections that were in use, and gave way to new ones.
+type Yields struct {
+	Unfinished atomic.Int64 // their callers had not sent a whole request, or not said who they are
+	Unread     atomic.Int64 // their callers did not read
+}
 
 // ConnectionLimits say how many connections a door has, and what happens beyond. Of those that
 // belong to a caller (Conn.Enter), one token has at most half.
@@ -49,8 +44,8 @@ type ConnectionLimits struct {
 	// Full is called with a new connection that finds no place, and that none will make soon. It
 	// may tell the client, and is followed by Close. Nil: the connection waits for a place.
 	Full func(net.Conn)
-	// Yielded is called for each connection that gave way although it was in use.
-	Yielded func(Yield)
+	// Yields counts those that give way. Several Connections may have the same.
+	Yields *Yields
 	// Log receives messages for the operator.
 	Log *slog.Logger
 }
@@ -117,10 +112,10 @@ func (c *Connections) Counts() ConnectionCounts {
 	defer c.mu.Unlock()
 	n := ConnectionCounts{Open: len(c.open), Unfinished: int(c.unfinished.Load())}
 	for conn := range c.open {
-		if phaseOf(conn.doing.Load()) == idle {
+		if phaseOf(conn.now()) == idle {
 			n.Idle++
 		}
-		if conn.isUnread(conn.writing.Load()) {
+		if conn.isUnread(conn.writes()) {
 			n.Unread++
 		}
 	}
@@ -200,7 +195,7 @@ func (c *Connections) place(conn *Conn) (placed, soon bool) {
 		c.mu.Unlock()
 		return true, true
 	}
-	victim, why := c.victimLocked()
+	victim := c.victimLocked()
 	soon = victim != nil || c.unfinished.Load() > 0 || len(c.unread) > 0
 	full := victim == nil && time.Since(c.warned) > time.Minute
 	if full {
@@ -209,9 +204,6 @@ func (c *Connections) place(conn *Conn) (placed, soon bool) {
 	c.mu.Unlock()
 	switch {
 	case victim != nil:
-		if why != "" && c.limits.Yielded != nil {
-			c.limits.Yielded(why)
-		}
 		victim.cut() // which wakes await
 	case full:
 		c.limits.Log.Warn("all connections are in use; others wait", "limit", c.limits.Most)
@@ -219,31 +211,30 @@ func (c *Connections) place(conn *Conn) (placed, soon bool) {
 	return false, soon
 }
 
-// victimLocked returns the connection that gives way, and why, which is empty if it was idle; nil:
-// none does.
-func (c *Connections) victimLocked() (victim *Conn, why Yield) {
+// victimLocked returns the connection that gives way; nil: none does.
+func (c *Connections) victimLocked() *Conn {
 	c.lookLocked()
-	slow := first(&c.slow, func(known candidate) bool { return known.conn.doing.Load() == known.doing })
-	resting := first(&c.idle, func(known candidate) bool { return known.conn.doing.Load() == known.doing })
-	unread := first(&c.unread, func(known candidate) bool { return known.conn.writing.Load() == known.doing })
+	slow, resting, unread := first(&c.slow, (*Conn).now), first(&c.idle, (*Conn).now), first(&c.unread, (*Conn).writes)
 	switch {
 	case slow != nil && c.since(slow.doing) >= unfinishedFor:
 		c.slow = c.slow[1:]
-		return slow.conn, YieldUnfinished
+		c.limits.Yields.Unfinished.Add(1)
+		return slow.conn
 	case resting != nil && !c.limits.KeepIdle && max(int(c.unfinished.Load()), len(c.unread)) <= c.limits.Most/4:
 		c.idle = c.idle[1:]
-		return resting.conn, ""
+		return resting.conn
 	case unread != nil:
 		c.unread = c.unread[1:]
-		return unread.conn, YieldUnread
+		c.limits.Yields.Unread.Add(1)
+		return unread.conn
 	}
-	return nil, ""
+	return nil
 }
 
 // first drops those that do something else by now, and returns the first of the others; nil: there
 // is none.
-func first(all *[]candidate, same func(candidate) bool) *candidate {
-	for len(*all) > 0 && !same((*all)[0]) {
+func first(all *[]candidate, now func(*Conn) int64) *candidate {
+	for len(*all) > 0 && now((*all)[0].conn) != (*all)[0].doing {
 		*all = (*all)[1:]
 	}
 	if len(*all) == 0 {
@@ -259,15 +250,15 @@ func (c *Connections) lookLocked() {
 	if begun.Sub(c.looked) < c.pause {
 		return
 	}
-	c.slow, c.idle, c.unread = c.slow[:0:0], c.idle[:0:0], c.unread[:0:0]
+	c.slow, c.idle, c.unread = nil, nil, nil
 	for conn := range c.open {
-		switch doing := conn.doing.Load(); phaseOf(doing) {
+		switch doing := conn.now(); phaseOf(doing) {
 		case unfinished:
 			c.slow = append(c.slow, candidate{conn, doing})
 		case idle:
 			c.idle = append(c.idle, candidate{conn, doing})
 		}
-		if writing := conn.writing.Load(); conn.isUnread(writing) {
+		if writing := conn.writes(); conn.isUnread(writing) {
 			c.unread = append(c.unread, candidate{conn, writing})
 		}
 	}
@@ -368,6 +359,9 @@ func (c *Conn) Arrived() { c.note(busy) }
 
 // Rest notes that all requests are answered.
 func (c *Conn) Rest() { c.note(idle) }
+
+func (c *Conn) now() int64    { return c.doing.Load() }
+func (c *Conn) writes() int64 { return c.writing.Load() }
 
 func (c *Conn) note(what phase) {
 	if c == nil {

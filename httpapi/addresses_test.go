@@ -4,35 +4,14 @@ import (
 	"log/slog"
 	"net"
 	"testing"
+
+	"github.com/lapsehq/lapse/edge/edgetest"
 )
 
-// offered is a listener of connections that are handed to it.
-type offered chan net.Conn
-
-func (o offered) Accept() (net.Conn, error) {
-	if c, ok := <-o; ok {
-		return c, nil
-	}
-	return nil, net.ErrClosed
-}
-
-func (o offered) Close() error   { return nil }
-func (o offered) Addr() net.Addr { return &net.TCPAddr{} }
-
-// A comer is a connection that says where it comes from, and whether it was closed.
-type comer struct {
-	net.Conn
-	from   net.Addr
-	closed bool
-}
-
-func (c *comer) RemoteAddr() net.Addr { return c.from }
-func (c *comer) Close() error         { c.closed = true; return nil }
-
 // acceptedFrom returns how many of some connections from one address a listener accepts.
-func acceptedFrom(inner offered, l net.Listener) (n int) {
+func acceptedFrom(inner edgetest.Offered, l net.Listener) (n int) {
 	for range cap(inner) {
-		inner <- &comer{from: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}}
+		inner <- &edgetest.Comer{From: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1}}
 	}
 	close(inner)
 	for {
@@ -50,7 +29,7 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		inner := make(offered, 15)
+		inner := make(edgetest.Offered, 15)
 		if n := acceptedFrom(inner, api.LimitConnections(api.HTTPServer(), inner, c.limit)); n != c.want {
 			t.Errorf("%+v: %d were accepted", c, n)
 		}

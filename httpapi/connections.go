@@ -42,13 +42,7 @@ func (s *Server) connections(server *http.Server, limit int, log *slog.Logger) *
 		}
 		return ctx
 	}
-	return edge.NewConnections(edge.ConnectionLimits{Most: limit, Log: log, Yielded: func(why edge.Yield) {
-		if why == edge.YieldUnread {
-			s.refusals[refusedUnread].Add(1)
-		} else {
-			s.refusals[refusedUnfinished].Add(1)
-		}
-	}})
+	return edge.NewConnections(edge.ConnectionLimits{Most: limit, Log: log, Yields: &s.yields})
 }
 
 // connKey is where the context of a request has its *edge.Conn.

@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/lapsehq/lapse/edge"
+	"github.com/lapsehq/lapse/edge/edgetest"
 	"github.com/lapsehq/lapse/metrics"
 	"github.com/lapsehq/lapse/recovery/memledger"
 	"github.com/lapsehq/lapse/tasks"
@@ -223,7 +224,7 @@ func TestProbesOfOneAddress(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		inner := make(offered, probeConnections)
+		inner := make(edgetest.Offered, probeConnections)
 		_, l := api.HealthServer(inner)
 		if n := acceptedFrom(inner, l); n != want {
 			t.Errorf("with %d: %d were accepted", perAddress, n)
@@ -244,7 +245,7 @@ func TestMetricsOfProbes(t *testing.T) {
 		t.Fatal(err)
 	}
 	api.Attach(nil)
-	server, _ := api.HealthServer(offered(nil))
+	server, _ := api.HealthServer(edgetest.Offered(nil))
 	for want, handler := range map[string]http.Handler{"1": api, "2": server.Handler} {
 		w := httptest.NewRecorder()
 		handler.ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))

@@ -11,8 +11,6 @@ const (
 	refusedPoll
 	refusedStream
 	refusedAddress
-	refusedUnfinished
-	refusedUnread
 	refusedSite
 	refusedHost
 	refusedToken
@@ -20,16 +18,14 @@ const (
 )
 
 var refusalNames = [numberRefusals]string{
-	refusedBody:       "body",
-	refusedAnswer:     "answer",
-	refusedPoll:       "poll",
-	refusedStream:     "event_stream",
-	refusedAddress:    "address",
-	refusedUnfinished: "unfinished",
-	refusedUnread:     "unread",
-	refusedSite:       "other_site",
-	refusedHost:       "host",
-	refusedToken:      "token",
+	refusedBody:    "body",
+	refusedAnswer:  "answer",
+	refusedPoll:    "poll",
+	refusedStream:  "event_stream",
+	refusedAddress: "address",
+	refusedSite:    "other_site",
+	refusedHost:    "host",
+	refusedToken:   "token",
 }
 
 type refusals [numberRefusals]atomic.Int64
@@ -48,7 +44,7 @@ func (s *Server) refuse(why refusal, p *Problem) *Problem {
 // (requests refused because a page of another site made them, or because their host name is not the
 // server's), token (requests and logins with a token that the server does not know).
 func (s *Server) Refusals() map[string]int64 {
-	counts := make(map[string]int64, numberRefusals)
+	counts := map[string]int64{"unfinished": s.yields.Unfinished.Load(), "unread": s.yields.Unread.Load()}
 	for why, name := range refusalNames {
 		counts[name] = s.refusals[why].Load()
 	}

@@ -123,6 +123,7 @@ type limits struct {
 	pages     chan struct{} // holds a token for each page of a list that is being made
 	waits     *edge.Waits
 	refusals  refusals
+	yields    edge.Yields
 	maxBody   int64
 	perSource int // see Config.MaxConnectionsPerAddress
 }

@@ -253,13 +253,10 @@ func (c *conn) flush() (err error) {
 	c.held.made.Free() // the output counts what it does not send at once
 	if len(c.answer.Buf) > 0 {
 		err = c.out.send(c.answer.Buf)
-		c.from = 0
-	}
-	if len(c.unsent) > 0 && (err != nil || len(c.answer.Buf) > 0) {
-		if err != nil {
+		if err != nil && len(c.unsent) > 0 {
 			c.server.scheduler.Load().Return(c.unsent)
 		}
-		c.unsent = nil
+		c.unsent, c.from = nil, 0
 	}
 	if c.answer.Buf = c.answer.Buf[:0]; cap(c.answer.Buf) > restingOutput {
 		c.answer.Buf = nil

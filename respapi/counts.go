@@ -11,24 +11,15 @@ import (
 
 // counts are what the server has counted since it began.
 type counts struct {
-	accepted atomic.Int64    // connections
-	refused  atomic.Int64    // connections beyond Config.MaxConnections
-	gaveWay  [2]atomic.Int64 // connections that were closed for another one: unfinished, unread
+	accepted atomic.Int64 // connections
+	refused  atomic.Int64 // connections beyond Config.MaxConnections
+	yields   edge.Yields  // beyond Config.MaxConnections
 	commands atomic.Int64
 	failed   atomic.Int64 // commands that were answered with an error
 	badInput atomic.Int64 // connections that ended with a protocol error
 	unsent   atomic.Int64 // events for other nodes that were dropped, because too much waits
 	lost     atomic.Int64 // expired events of other ways of delivery, not published
 	slow     atomic.Int64 // subscribers that were cut off because they did not read
-}
-
-// yielded counts a connection that was closed for another one.
-func (n *counts) yielded(why edge.Yield) {
-	if why == edge.YieldUnread {
-		n.gaveWay[1].Add(1)
-	} else {
-		n.gaveWay[0].Add(1)
-	}
 }
 
 // A tally counts the calls of one verb, with its subcommands.
@@ -65,7 +56,7 @@ func (s *Server) Connections() (now int, total map[string]int64) {
 	n := &s.counts
 	return s.connections(), map[string]int64{
 		"accepted": n.accepted.Load(), "refused": n.refused.Load(), "bad_input": n.badInput.Load(),
-		string(edge.YieldUnfinished): n.gaveWay[0].Load(), string(edge.YieldUnread): n.gaveWay[1].Load(),
+		"unfinished": n.yields.Unfinished.Load(), "unread": n.yields.Unread.Load(),
 	}
 }
 

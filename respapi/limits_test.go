@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/lapsehq/lapse/edge"
 	. "github.com/lapsehq/lapse/respapi"
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -280,4 +281,18 @@ func TestUnreadAnswersAreBoundedTogether(t *testing.T) {
 	slow.nc.Close()
 	waitFor(t, "the slow client is gone", func() bool { return r.server.Unread() == 0 })
 	w.ask("1", "GET", "n")
+}
+
+// Answers that callers at another door have not read count, too.
+func TestAnswersOfOtherDoors(t *testing.T) {
+	const most = 8 << 20
+	answers := edge.NewBudget(most)
+	r := newRig(t, Config{MaxAnswers: 1 << 30, Answers: answers}, tasks.Config{})
+	w := r.dial()
+	w.ask("+OK", "SET", "k", "v")
+	elsewhere := answers.For(edge.Anyone)
+	elsewhere.Add(most)
+	w.ask("-TRYAGAIN too many answers wait for clients that do not read them; nothing was done", "GET", "k")
+	elsewhere.Free()
+	w.ask("v", "GET", "k")
 }

@@ -176,7 +176,7 @@ func New(cfg Config) (*Server, error) {
 	s.hub.changed = func() { poke(s.peers.changed) }
 	s.reading, s.unread, s.kept = edge.NewBudget(int64(cfg.MaxCommand)*commandsAtOnce), cfg.Answers, edge.NewBudget(mostKeptInAll)
 	s.ending, s.end = context.WithCancel(context.Background())
-	s.places = edge.NewConnections(edge.ConnectionLimits{Most: cfg.MaxConnections, KeepIdle: true, Log: cfg.Log, Full: s.turnAway, Yielded: s.counts.yielded})
+	s.places = edge.NewConnections(edge.ConnectionLimits{Most: cfg.MaxConnections, KeepIdle: true, Log: cfg.Log, Full: s.turnAway, Yields: &s.counts.yields})
 	return s, nil
 }
 
