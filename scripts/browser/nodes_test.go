@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/chromedp"
+
 	"github.com/lapsehq/lapse/httpapi"
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	"github.com/lapsehq/lapse/recovery/redisledger"
@@ -47,6 +49,10 @@ func TestDrain(t *testing.T) {
 	p.shows(".notices", "n2 drains.")
 	<-away.Drained()
 	p.shows("main", "holds 4 shards of other nodes")
+	p.do("make it narrow", chromedp.EmulateViewport(320, 740, chromedp.EmulateMobile, chromedp.EmulateTouch))
+	if cut := eval[string](p, cutOff); cut != "" {
+		t.Error("on a phone a mark beside a note is cut off:", cut)
+	}
 	p.content()
 }
 
