@@ -21,6 +21,7 @@ type call struct {
 	out  *resp.Writer
 
 	queued bool          // it runs in EXEC
+	tx     *draft        // it runs on that draft
 	waited time.Duration // of its time, because it is a command that waits
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"hash/maphash"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -15,9 +16,7 @@ import (
 
 // Verbs that read a key and then change it compare and set: the scheduler makes the change only if
 // the task has the version that was read. So they are atomic, whatever other nodes of a fleet do.
-// The clients of this node take turns, so that many of them can change one key. A version has the
-// time of the task's creation, in milliseconds: a key that is deleted and set again, both in the
-// millisecond in which it was created before, can be mistaken for the earlier one.
+// The clients of this node take turns, so that many of them can change one key.
 
 const (
 	// mostTries is how often a change is tried that others have come before.
@@ -54,21 +53,55 @@ func newTurns() *turns {
 // take waits for the turn of a task's changes, and returns what ends it. Error: errContended if it
 // has waited for turnWithin; why ctx has ended.
 func (t *turns) take(ctx context.Context, id string) (done func(), err error) {
-	c := t.stripes[maphash.String(t.seed, id)%turnStripes]
+	c := t.stripes[t.stripe(id)]
+	if err := enter(ctx, c, time.Now().Add(turnWithin)); err != nil {
+		return nil, err
+	}
+	return func() { <-c }, nil
+}
+
+// takeAll is take for the changes of many tasks. It never waits for one that waits for it: all take
+// the stripes in one order.
+func (t *turns) takeAll(ctx context.Context, ids []string) (done func(), err error) {
+	stripes := make([]uint64, 0, len(ids))
+	for _, id := range ids {
+		stripes = append(stripes, t.stripe(id))
+	}
+	slices.Sort(stripes)
+	stripes = slices.Compact(stripes)
+	until, taken := time.Now().Add(turnWithin), 0
+	done = func() {
+		for _, s := range stripes[:taken] {
+			<-t.stripes[s]
+		}
+	}
+	for ; taken < len(stripes); taken++ {
+		if err := enter(ctx, t.stripes[stripes[taken]], until); err != nil {
+			done()
+			return nil, err
+		}
+	}
+	return done, nil
+}
+
+func (t *turns) stripe(id string) uint64 { return maphash.String(t.seed, id) % turnStripes }
+
+// enter waits until a stripe is free, and takes it. Errors: as of take.
+func enter(ctx context.Context, stripe chan<- struct{}, until time.Time) error {
 	select {
-	case c <- struct{}{}:
-		return func() { <-c }, nil
+	case stripe <- struct{}{}:
+		return nil
 	default:
 	}
-	timer := time.NewTimer(turnWithin)
+	timer := time.NewTimer(time.Until(until))
 	defer timer.Stop()
 	select {
-	case c <- struct{}{}:
-		return func() { <-c }, nil
+	case stripe <- struct{}{}:
+		return nil
 	case <-ctx.Done():
-		return nil, context.Cause(ctx)
+		return context.Cause(ctx)
 	case <-timer.C:
-		return nil, errContended
+		return errContended
 	}
 }
 
@@ -91,8 +124,11 @@ type change struct {
 }
 
 // versionOf returns the version that a change must find. It is the zero Version if there is no
-// task.
+// task, which nil says too.
 func versionOf(t *tasks.Task) tasks.Version {
+	if t == nil {
+		return tasks.Version{}
+	}
 	return tasks.Version{Revision: t.Revision, Created: t.Created}
 }
 
@@ -101,6 +137,9 @@ func versionOf(t *tasks.Task) tasks.Version {
 // is then; the zero Task if nothing was done, or if there is none any more. Errors: as of found and
 // of the scheduler's methods; errContended.
 func (x *call) update(k *key, decide func(old *tasks.Task) change) (tasks.Task, error) {
+	if x.tx != nil {
+		return x.tx.update(k, decide)
+	}
 	done, err := x.c.server.turns.take(x.ctx, k.id)
 	if err != nil {
 		return tasks.Task{}, err
@@ -116,18 +155,13 @@ func (x *call) update(k *key, decide func(old *tasks.Task) change) (tasks.Task, 
 		if t.ID != "" && isLive(&t) {
 			old = &t
 		}
-		var now tasks.Task
 		want := decide(old)
-		switch {
-		case want.deed == leave:
+		if want.deed == leave {
 			return tasks.Task{}, nil
-		case t.State == tasks.Delivering && time.Now().Before(waiting) && x.isPublished(k.topic):
-			err = tasks.ErrDelivering // for the moment
-		default:
-			now, err = x.apply(k, &t, old != nil, want)
 		}
+		now, err := x.attempt(k, &t, want, waiting)
 		if err == nil && want.deed == put && old == nil {
-			x.c.server.notify(classNew, "new", k.name)
+			x.notify(classNew, "new", k.name)
 		}
 		if !isConflict(err) {
 			return now, err
@@ -137,6 +171,14 @@ func (x *call) update(k *key, decide func(old *tasks.Task) change) (tasks.Task, 
 		}
 	}
 	return tasks.Task{}, errContended
+}
+
+// drop deletes a key that is still what was read. Errors: of CancelOnce.
+func (x *call) drop(k *key, t *tasks.Task) error {
+	if x.tx != nil {
+		return x.tx.remove(k)
+	}
+	return x.scheduler().CancelOnce(tasks.WithVersion(x.ctx, versionOf(t)), k.id)
 }
 
 // isConflict reports whether a change was refused because the task is not what it was.
@@ -161,9 +203,14 @@ func rest(ctx context.Context, try int) error {
 	}
 }
 
-// apply makes a change, if the task is still what was read. t is the zero Task if there was none.
-// live: it is a key that exists.
-func (x *call) apply(k *key, t *tasks.Task, live bool, want change) (tasks.Task, error) {
+// attempt makes a change, if the task is still what was read. t is the zero Task if there was none.
+// Until a time the change is refused while the key's expired event is being published. It returns
+// the task as it is then; the zero Task if there is none any more. An error that isConflict means
+// that it may be tried again.
+func (x *call) attempt(k *key, t *tasks.Task, want change, until time.Time) (tasks.Task, error) {
+	if t.State == tasks.Delivering && time.Now().Before(until) && x.isPublished(k.topic) {
+		return tasks.Task{}, tasks.ErrDelivering
+	}
 	ctx, s := x.ctx, x.scheduler()
 	if t.ID != "" {
 		ctx = tasks.WithVersion(ctx, versionOf(t))
@@ -179,12 +226,12 @@ func (x *call) apply(k *key, t *tasks.Task, live bool, want change) (tasks.Task,
 	case remove:
 		return tasks.Task{}, s.CancelOnce(ctx, k.id)
 	}
-	return x.applyPut(ctx, k, t, live, want)
+	return x.put(ctx, k, t, want)
 }
 
-// applyPut gives a key a value. A key that keeps its deadline keeps what else its task has.
-func (x *call) applyPut(ctx context.Context, k *key, t *tasks.Task, live bool, want change) (tasks.Task, error) {
-	s := x.scheduler()
+// put gives a key a value. A key that keeps its deadline keeps what else its task has.
+func (x *call) put(ctx context.Context, k *key, t *tasks.Task, want change) (tasks.Task, error) {
+	s, live := x.scheduler(), t.ID != "" && isLive(t)
 	if live && len(want.value) > 0 && want.due == dueOf(t) {
 		return s.Reschedule(ctx, k.id, tasks.Move{Payload: want.value})
 	}
@@ -289,20 +336,35 @@ func (p *persistent) admit(s *Server) error {
 	return nil
 }
 
+// each is each, one after the other if the command runs on a draft, which has been given the keys.
+func (x *call) each(n int, f func(i int)) {
+	if x.tx == nil {
+		each(n, f)
+		return
+	}
+	for i := range n {
+		f(i)
+	}
+}
+
 // each calls f with all numbers below n, some at the same time.
 func each(n int, f func(i int)) {
-	if n == 1 {
-		f(0)
+	if n <= 1 {
+		if n == 1 {
+			f(0)
+		}
 		return
 	}
 	var group sync.WaitGroup
 	var next atomic.Int64
-	for range min(n, mostAtOnce) {
-		group.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
-				f(i)
-			}
-		})
+	some := func() {
+		for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+			f(i)
+		}
 	}
+	for range min(n, mostAtOnce) - 1 {
+		group.Go(some)
+	}
+	some()
 	group.Wait()
 }

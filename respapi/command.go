@@ -180,14 +180,7 @@ func runCommandGetKeys(x *call) {
 		x.out.Error("ERR Invalid number of arguments specified for command")
 		return
 	}
-	last := v.last
-	if last < 0 {
-		last += len(args)
-	}
-	var keys [][]byte
-	for i := v.first; i <= last && i < len(args); i += max(v.step, 1) {
-		keys = append(keys, args[i])
-	}
+	keys := v.keysOf(args)
 	x.out.Array(len(keys))
 	for _, key := range keys {
 		x.out.Bulk(key)

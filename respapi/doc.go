@@ -27,6 +27,16 @@
 // they wait for the ledger once. Commands about one key take effect in their order, but for XACKs
 // of one stream, which run together.
 //
+// # Transactions
+//
+// EXEC runs its commands on a draft, which reads each key once and keeps what the commands make of
+// it. Then it writes each key once, on condition that it has the version that was read. If another
+// client came first, the commands run again. So a transaction has one clock, and a watched key that
+// has changed is found by the write itself. Keys are written one by one: other clients may come
+// between. exec.go has the order in which things are done, draft.go the keys.
+//
+//	queued calls -> plan -> draft: live, update (in memory) -> write -> answers and events
+//
 // # Bounds
 //
 // Package edge has the rules for connections, for the bytes of commands and answers, and for what

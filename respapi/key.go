@@ -52,6 +52,16 @@ func (x *call) key(name []byte) (k key, ok bool) {
 	return keyOf(name, topic), true
 }
 
+// keys returns the arguments of a command that are keys, as far as they can be some.
+func (x *call) keys() (keys []key) {
+	for _, name := range x.verb.keysOf(x.args) {
+		if topic, problem := x.c.server.keyTopic(name); problem == "" {
+			keys = append(keys, keyOf(name, topic))
+		}
+	}
+	return keys
+}
+
 func keyOf(name []byte, topic string) key {
 	id, escaped := keyid.Encode(name)
 	return key{name: name, id: id, escaped: escaped, topic: topic}

@@ -1,9 +1,7 @@
 package respapi
 
 import (
-	"bytes"
 	"errors"
-	"slices"
 
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -48,7 +46,7 @@ func runExists(x *call) {
 func (x *call) countEach(f func(*key) (bool, error), exists bool) (n int64, err error) {
 	names := x.args[1:]
 	yes, errs := make([]bool, len(names)), make([]error, len(names))
-	each(len(names), func(i int) {
+	x.each(len(names), func(i int) {
 		topic, problem := x.c.server.keyTopic(names[i])
 		switch {
 		case problem == errWrongType:
@@ -66,7 +64,7 @@ func (x *call) countEach(f func(*key) (bool, error), exists bool) (n int64, err 
 			n++
 		}
 		if yes[i] && !exists {
-			x.c.server.notify(classGeneric, "del", names[i])
+			x.notify(classGeneric, "del", names[i])
 		}
 	}
 	return n, err
@@ -126,12 +124,12 @@ func (x *call) rename(onlyNew bool) {
 			return
 		}
 		if made, err = x.copyTo(&to, t, &made, !onlyNew); err == nil {
-			err = x.scheduler().CancelOnce(tasks.WithVersion(x.ctx, versionOf(t)), from.id)
+			err = x.drop(&from, t)
 		}
 		switch {
 		case err == nil:
-			x.c.server.notify(classGeneric, "rename_from", from.name)
-			x.c.server.notify(classGeneric, "rename_to", to.name)
+			x.notify(classGeneric, "rename_from", from.name)
+			x.notify(classGeneric, "rename_to", to.name)
 			if onlyNew {
 				x.out.Int(1)
 			} else {
@@ -157,7 +155,7 @@ func (x *call) rename(onlyNew bool) {
 // it.
 func (x *call) unmake(k *key, made *tasks.Task, onlyNew bool) {
 	if made.ID != "" && onlyNew {
-		_ = x.scheduler().CancelOnce(tasks.WithVersion(x.ctx, versionOf(made)), k.id)
+		_ = x.drop(k, made)
 	}
 }
 
@@ -173,7 +171,7 @@ func (x *call) copyTo(to *key, t, made *tasks.Task, replace bool) (tasks.Task, e
 		return change{put, t.Payload, dueOf(t)}
 	})
 	if err == nil && took { // Redis deletes the key that was there, and so tells of a new one
-		x.c.server.notify(classNew, "new", to.name)
+		x.notify(classNew, "new", to.name)
 	}
 	if err == nil && exists {
 		err = errKeyExists
@@ -222,7 +220,7 @@ func runCopy(x *call) {
 	}
 	switch {
 	case err == nil && t != nil:
-		x.c.server.notify(classGeneric, "copy_to", to.name)
+		x.notify(classGeneric, "copy_to", to.name)
 		x.out.Int(1)
 	case err == nil, errors.Is(err, errKeyExists):
 		x.out.Int(0)
@@ -257,80 +255,6 @@ func runFlush(x *call) {
 			x.fail(err)
 			return
 		}
-	}
-	x.out.OK()
-}
-
-// A watched key is what EXEC compares.
-type watched struct {
-	key     key
-	exists  bool
-	version tasks.Version
-}
-
-// runWatch answers WATCH.
-func runWatch(x *call) {
-	c := x.c
-	if c.multi != nil {
-		x.out.Error("ERR WATCH inside MULTI is not allowed")
-		return
-	}
-	fresh, n := make([]key, 0, len(x.args)-1), 0
-	for _, name := range x.args[1:] {
-		k, ok := x.key(bytes.Clone(name))
-		if !ok {
-			return
-		}
-		if !slices.ContainsFunc(c.watched, func(w watched) bool { return w.key.id == k.id }) {
-			fresh, n = append(fresh, k), n+watchedOverhead+2*len(name)
-		}
-	}
-	const tooMany = "ERR a connection must watch at most 1000 keys, and 4 MiB of them"
-	problem := tooMany
-	if len(c.watched)+len(fresh) <= mostWatched {
-		problem = c.keep(n, tooMany)
-	}
-	if problem != "" {
-		x.out.Error(problem)
-		return
-	}
-	for _, k := range fresh {
-		t, err := x.live(x.ctx, &k)
-		if err != nil {
-			x.fail(err)
-			return
-		}
-		w := watched{key: k}
-		if t != nil {
-			w.exists, w.version = true, versionOf(t)
-		}
-		c.watched = append(c.watched, w)
-	}
-	x.out.OK()
-}
-
-// isUnchanged reports whether all watched keys are what they were. A key that has changed and
-// changed back is not; one that has expired is not.
-func (x *call) isUnchanged() (bool, error) {
-	for i := range x.c.watched {
-		w := &x.c.watched[i]
-		t, err := x.live(x.ctx, &w.key)
-		switch {
-		case err != nil:
-			return false, err
-		case (t != nil) != w.exists, t != nil && versionOf(t) != w.version:
-			return false, nil
-		}
-	}
-	return true, nil
-}
-
-// runUnwatch answers UNWATCH.
-func runUnwatch(x *call) {
-	if x.queued {
-		x.c.watched = nil // EXEC forgets the rest
-	} else {
-		x.c.forget()
 	}
 	x.out.OK()
 }

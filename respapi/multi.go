@@ -1,12 +1,18 @@
 package respapi
 
-import "bytes"
+import (
+	"bytes"
+	"slices"
+
+	"github.com/lapsehq/lapse/tasks"
+)
 
 // Bounds of a transaction.
 const (
 	mostQueued    = 10_000    // commands
 	mostWatched   = 1000      // keys of a connection
 	mostKept      = 4 << 20   // bytes of both
+	mostDraft     = 16 << 20  // bytes of the values that EXEC has read and will write
 	mostKeptInAll = 256 << 20 // of all connections
 	// What a command, one of its arguments, and a watched key take beside their bytes.
 	queuedOverhead, argumentOverhead, watchedOverhead = 192, 32, 192
@@ -32,8 +38,7 @@ func (c *conn) forget() {
 	c.multi, c.watched = nil, nil
 }
 
-// A transaction is what MULTI has begun. EXEC runs its commands one after the other. Each of them
-// is atomic; other clients may come between them, and a crash may leave the first ones done.
+// A transaction is what MULTI has begun.
 type transaction struct {
 	queued []*call
 	spoilt bool // a command could not be queued: EXEC is refused
@@ -82,50 +87,55 @@ func runDiscard(x *call) {
 	x.out.OK()
 }
 
-// runExec answers EXEC. It is refused if a watched key has changed since WATCH. The keys are
-// compared before the first command runs: a client that changes one of them after that, while the
-// commands run, is not noticed, unlike in Redis.
-func runExec(x *call) {
-	c, t := x.c, x.c.multi
-	c.multi = nil
-	if t != nil {
-		defer c.forget()
-	}
-	switch {
-	case t == nil:
-		x.out.Error("ERR EXEC without MULTI")
-		return
-	case t.spoilt:
-		x.out.Error(errAborted)
-		return
-	case c.crowded():
-		x.out.Error(errUnread)
+// A watched key is what EXEC compares.
+type watched struct {
+	key     key
+	version tasks.Version // the zero Version: it did not exist
+}
+
+// runWatch answers WATCH.
+func runWatch(x *call) {
+	c := x.c
+	if c.multi != nil {
+		x.out.Error("ERR WATCH inside MULTI is not allowed")
 		return
 	}
-	if len(c.watched) > 0 {
-		unchanged, err := x.isUnchanged()
-		switch {
-		case err != nil:
+	fresh, n := make([]key, 0, len(x.args)-1), 0
+	for _, name := range x.args[1:] {
+		k, ok := x.key(bytes.Clone(name))
+		if !ok {
+			return
+		}
+		if !slices.ContainsFunc(c.watched, func(w watched) bool { return w.key.id == k.id }) {
+			fresh, n = append(fresh, k), n+watchedOverhead+2*len(name)
+		}
+	}
+	const tooMany = "ERR a connection must watch at most 1000 keys, and 4 MiB of them"
+	problem := tooMany
+	if len(c.watched)+len(fresh) <= mostWatched {
+		problem = c.keep(n, tooMany)
+	}
+	if problem != "" {
+		x.out.Error(problem)
+		return
+	}
+	for _, k := range fresh {
+		t, err := x.live(x.ctx, &k)
+		if err != nil {
 			x.fail(err)
 			return
-		case !unchanged:
-			x.out.NullArray()
-			return
 		}
+		c.watched = append(c.watched, watched{k, versionOf(t)})
 	}
-	x.out.Array(len(t.queued))
-	for _, y := range t.queued {
-		c.recheck() // the rights count that the client has when a command runs
-		y.ctx, y.out = c.ctx, x.out
-		switch denied := y.denied(); {
-		case denied != "":
-			y.out.Error(denied)
-		case y.verb.tells(y.args) && c.crowded():
-			y.out.Error(errUnread)
-		default:
-			y.verb.run(y)
-		}
-		c.holdLarge()
-		c.spill()
+	x.out.OK()
+}
+
+// runUnwatch answers UNWATCH.
+func runUnwatch(x *call) {
+	if x.queued {
+		x.c.watched = nil // EXEC forgets the rest
+	} else {
+		x.c.forget()
 	}
+	x.out.OK()
 }

@@ -12,6 +12,15 @@ func (s *Server) notify(class classes, event string, key []byte) {
 	s.publishEvent(class, topic, event, string(key))
 }
 
+// notify is Server.notify, once the transaction of the command is written, if it is in one.
+func (x *call) notify(class classes, event string, key []byte) {
+	if x.tx != nil {
+		x.tx.tell(class, event, key)
+		return
+	}
+	x.c.server.notify(class, event, key)
+}
+
 // publishEvent tells the subscribers of all nodes of an event of some keys of a topic, once.
 func (s *Server) publishEvent(class classes, topic, event string, keys ...string) {
 	if classes(s.peers.all.Load())&class != 0 {

@@ -3,9 +3,12 @@ package respapi_test
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,11 +23,29 @@ import (
 // at a time each.
 func BenchmarkSet(b *testing.B) {
 	for _, pipeline := range []int{1, 16} {
-		b.Run(fmt.Sprint("pipeline=", pipeline), func(b *testing.B) { benchmarkSet(b, 50, pipeline) })
+		b.Run(fmt.Sprint("pipeline=", pipeline), func(b *testing.B) {
+			benchmark(b, 50, pipeline, "SET key:%d v PX 3600000")
+		})
 	}
 }
 
-func benchmarkSet(b *testing.B, clients, pipeline int) {
+// BenchmarkExec runs a transaction an operation, from 50 connections.
+func BenchmarkExec(b *testing.B) {
+	for name, commands := range map[string][]string{
+		"set":     {"SET key:%d v PX 3600000"},
+		"three":   {"SET a:%d v PX 3600000", "SET b:%d v PX 3600000", "SET c:%d v PX 3600000"},
+		"limiter": {"SET key:%d 0 PX 3600000 NX", "INCR key:%d", "PTTL key:%d"},
+		"read":    {"GET key:%d", "TTL key:%d"},
+	} {
+		b.Run(name, func(b *testing.B) {
+			benchmark(b, 50, 1, slices.Concat([]string{"MULTI"}, commands, []string{"EXEC"})...)
+		})
+	}
+}
+
+// benchmark has clients send commands, with the number of the operation in the place of %d, that
+// many operations at a time.
+func benchmark(b *testing.B, clients, pipeline int, commands ...string) {
 	log := slog.New(slog.DiscardHandler)
 	ledger, err := diskledger.Open(b.TempDir()+"/data", diskledger.Options{Log: log})
 	if err != nil {
@@ -62,24 +83,25 @@ func benchmarkSet(b *testing.B, clients, pipeline int) {
 		defer nc.Close()
 		group.Go(func() {
 			in := bufio.NewReader(nc)
-			var text strings.Builder
+			var text []byte
 			for {
 				n := int(next.Add(int64(pipeline)))
 				if n > b.N+pipeline {
 					return
 				}
-				text.Reset()
+				text = text[:0]
 				for i := range pipeline {
-					key := fmt.Sprintf("key:%012d", (n+i)*7919%1_000_000)
-					fmt.Fprintf(&text, "*5\r\n$3\r\nSET\r\n$%d\r\n%s\r\n$1\r\nv\r\n$2\r\nPX\r\n$7\r\n3600000\r\n", len(key), key)
+					for _, command := range commands {
+						text = append(text, encode(strings.Fields(strings.ReplaceAll(command, "%d", strconv.Itoa((n+i)*7919%1_000_000))))...)
+					}
 				}
-				if _, err := nc.Write([]byte(text.String())); err != nil {
+				if _, err := nc.Write(text); err != nil {
 					b.Error(err)
 					return
 				}
-				for range pipeline {
-					if line, err := in.ReadString('\n'); err != nil || line != "+OK\r\n" {
-						b.Errorf("the answer is %q (%v)", line, err)
+				for range pipeline * len(commands) {
+					if err := skipAnswer(in); err != nil {
+						b.Error(err)
 						return
 					}
 				}
@@ -87,4 +109,27 @@ func benchmarkSet(b *testing.B, clients, pipeline int) {
 		})
 	}
 	group.Wait()
+}
+
+// skipAnswer reads an answer that is no error.
+func skipAnswer(in *bufio.Reader) error {
+	line, err := in.ReadString('\n')
+	if err != nil {
+		return err
+	}
+	switch n, _ := strconv.Atoi(strings.TrimSpace(line[1:])); line[0] {
+	case '-':
+		return errors.New(line)
+	case '$':
+		if n >= 0 {
+			_, err = in.Discard(n + 2)
+		}
+	case '*':
+		for range n {
+			if err = skipAnswer(in); err != nil {
+				break
+			}
+		}
+	}
+	return err
 }

@@ -90,7 +90,7 @@ type setting struct {
 
 // plain reports whether neither the setting nor its events depend on what is there.
 func (x *call) plain(s *setting) bool {
-	return !s.nx && !s.xx && !s.get && !s.keep && !x.c.server.tellsNew()
+	return !s.nx && !s.xx && !s.get && !s.keep && x.tx == nil && !x.c.server.tellsNew()
 }
 
 // tellsNew reports whether a subscriber of any node hears of new keys. Then a verb must know
@@ -151,7 +151,7 @@ func (x *call) runSetting(s *setting, value []byte) {
 	}
 	switch {
 	case s.get && was:
-		x.value(before)
+		x.out.Bulk(before)
 	case s.get, !done:
 		x.out.Null()
 	default:
@@ -161,9 +161,9 @@ func (x *call) runSetting(s *setting, value []byte) {
 
 // changed tells subscribers that a key was set.
 func (x *call) changed(k *key, due deadline) {
-	x.c.server.notify(classString, "set", k.name)
+	x.notify(classString, "set", k.name)
 	if !due.none() {
-		x.c.server.notify(classGeneric, "expire", k.name)
+		x.notify(classGeneric, "expire", k.name)
 	}
 }
 
@@ -234,17 +234,6 @@ func (x *call) setMany(requests []tasks.Request) []error {
 	return errs
 }
 
-// setInTurn is setMany for keys without a deadline whose events depend on what is there.
-func (x *call) setInTurn(keys []key, requests []tasks.Request) []error {
-	errs := make([]error, len(requests))
-	for i := range requests {
-		_, errs[i] = x.update(&keys[i], func(*tasks.Task) change {
-			return change{deed: put, value: requests[i].Payload}
-		})
-	}
-	return errs
-}
-
 // runSetEx answers SETEX and PSETEX.
 func runSetEx(u unit) func(*call) {
 	return func(x *call) {
@@ -286,8 +275,8 @@ func runGetSet(x *call) {
 	}
 }
 
-// pairs returns the keys and the requests of MSET. It answers and reports false if they cannot be.
-func (x *call) pairs() (keys []key, requests []tasks.Request, ok bool) {
+// pairs returns the keys and the values of MSET. It answers and reports false if they cannot be.
+func (x *call) pairs() (keys []key, values [][]byte, ok bool) {
 	args := x.args[1:]
 	if len(args)%2 != 0 {
 		x.out.Error("ERR wrong number of arguments for '" + x.verb.fullName() + "' command")
@@ -298,29 +287,24 @@ func (x *call) pairs() (keys []key, requests []tasks.Request, ok bool) {
 		if !ok {
 			return nil, nil, false
 		}
-		r, err := x.request(&k, args[i+1], deadline{})
-		if err != nil {
-			x.fail(err)
-			return nil, nil, false
-		}
-		keys, requests = append(keys, k), append(requests, r)
+		keys, values = append(keys, k), append(values, args[i+1])
 	}
-	return keys, requests, true
+	return keys, values, true
 }
 
 // runMSet answers MSET. Each key is set in one step, not all of them in one: after an error the
 // others may be set.
 func runMSet(x *call) {
-	keys, requests, ok := x.pairs()
+	keys, values, ok := x.pairs()
 	if !ok {
 		return
 	}
-	set := x.setMany
-	if x.c.server.tellsNew() {
-		set = func(requests []tasks.Request) []error { return x.setInTurn(keys, requests) }
+	set := x.setTogether
+	if x.tx != nil || x.c.server.tellsNew() {
+		set = x.setInTurn
 	}
 	var failed error
-	for i, err := range set(requests) {
+	for i, err := range set(keys, values) {
 		if err != nil {
 			failed = graver(failed, err)
 			continue
@@ -332,6 +316,28 @@ func runMSet(x *call) {
 		return
 	}
 	x.out.OK()
+}
+
+// setTogether sets keys without a deadline, whatever was there, with one wait for the ledger. It
+// returns an error for each; nothing is done if there is no room for one of them.
+func (x *call) setTogether(keys []key, values [][]byte) []error {
+	requests := make([]tasks.Request, len(keys))
+	for i := range keys {
+		var err error
+		if requests[i], err = x.request(&keys[i], values[i], deadline{}); err != nil {
+			return []error{err}
+		}
+	}
+	return x.setMany(requests)
+}
+
+// setInTurn is setTogether for keys whose events depend on what is there.
+func (x *call) setInTurn(keys []key, values [][]byte) []error {
+	errs := make([]error, len(keys))
+	for i := range keys {
+		_, errs[i] = x.update(&keys[i], func(*tasks.Task) change { return change{deed: put, value: values[i]} })
+	}
+	return errs
 }
 
 // errKeyExists is returned for a key that must not exist.
@@ -355,7 +361,7 @@ func (x *call) create(k *key, value []byte, due deadline) (tasks.Task, error) {
 // runMSetNX answers MSETNX. Keys are made one after the other. If one of them exists by then, those
 // that were made are deleted again: another client may have seen them.
 func runMSetNX(x *call) {
-	keys, requests, ok := x.pairs()
+	keys, values, ok := x.pairs()
 	if !ok {
 		return
 	}
@@ -369,14 +375,14 @@ func runMSetNX(x *call) {
 			err = errKeyExists
 		}
 	}
-	made := make(map[int]tasks.Version)
+	made := make(map[int]tasks.Task)
 	for i := 0; i < len(keys) && err == nil; i++ {
 		if last[keys[i].id] != i {
 			continue
 		}
 		var t tasks.Task
-		if t, err = x.create(&keys[i], requests[i].Payload, deadline{}); err == nil {
-			made[i] = versionOf(&t)
+		if t, err = x.create(&keys[i], values[i], deadline{}); err == nil {
+			made[i] = t
 		}
 	}
 	if err == nil {
@@ -388,8 +394,8 @@ func runMSetNX(x *call) {
 		x.out.Int(1)
 		return
 	}
-	for i, v := range made { // unless another client has changed it by now
-		_ = x.scheduler().CancelOnce(tasks.WithVersion(x.ctx, v), keys[i].id)
+	for i, t := range made { // unless another client has changed it by now
+		_ = x.drop(&keys[i], &t)
 	}
 	if errors.Is(err, errKeyExists) {
 		x.out.Int(0)

@@ -32,7 +32,7 @@ func init() {
 		&verb{name: "pubsub", arity: -2, scope: edge.AnyRight, subs: pubsubVerbs()},
 		&verb{name: "config", arity: -2, scope: edge.AnyRight, subs: configVerbs()},
 
-		// Transactions: multi.go.
+		// Transactions: multi.go, exec.go.
 		&verb{name: "multi", arity: 1, flags: fast | notQueued, scope: edge.AnyRight, run: runMulti},
 		&verb{name: "exec", arity: 1, flags: notQueued, scope: edge.AnyRight, run: runExec},
 		&verb{name: "discard", arity: 1, flags: fast | notQueued, scope: edge.AnyRight, run: runDiscard},

@@ -12,6 +12,9 @@ import (
 
 // live returns the task of a key that exists, nil of one that does not. Errors: as of found.
 func (x *call) live(ctx context.Context, k *key) (*tasks.Task, error) {
+	if x.tx != nil {
+		return x.tx.live(k)
+	}
 	t, err := x.found(ctx, k)
 	if err != nil || t.ID == "" || !isLive(&t) {
 		return nil, err
@@ -38,7 +41,7 @@ func (x *call) read() (t *tasks.Task, ok bool) {
 // errOtherTopic, with which a key does not exist.
 func (x *call) findAll(keys []key) ([]tasks.Task, error) {
 	all, errs := make([]tasks.Task, len(keys)), make([]error, len(keys))
-	each(len(keys), func(i int) {
+	x.each(len(keys), func(i int) {
 		t, err := x.live(x.ctx, &keys[i])
 		if t != nil {
 			all[i] = *t
@@ -54,22 +57,13 @@ func (x *call) findAll(keys []key) ([]tasks.Task, error) {
 	return all, nil
 }
 
-// value answers a value. The answers of one transaction are bounded as a command is.
-func (x *call) value(b []byte) {
-	if len(x.out.Buf) > max(x.c.server.cfg.MaxCommand, flushAt) {
-		x.out.Error("ERR the answers of the transaction exceed resp_max_command")
-		return
-	}
-	x.out.Bulk(b)
-}
-
 func runGet(x *call) {
 	switch t, ok := x.read(); {
 	case !ok:
 	case t == nil:
 		x.out.Null()
 	default:
-		x.value(t.Payload)
+		x.out.Bulk(t.Payload)
 	}
 }
 
@@ -164,8 +158,8 @@ func runGetDel(x *call) {
 	case before == nil:
 		x.out.Null()
 	default:
-		x.c.server.notify(classGeneric, "del", k.name)
-		x.value(before.Payload)
+		x.notify(classGeneric, "del", k.name)
+		x.out.Bulk(before.Payload)
 	}
 }
 
@@ -221,7 +215,7 @@ func runGetEx(x *call) {
 		x.out.Null()
 	default:
 		x.told(&k, did.deed)
-		x.value(before.Payload)
+		x.out.Bulk(before.Payload)
 	}
 }
 
@@ -229,11 +223,11 @@ func runGetEx(x *call) {
 func (x *call) told(k *key, d deed) {
 	switch d {
 	case move:
-		x.c.server.notify(classGeneric, "expire", k.name)
+		x.notify(classGeneric, "expire", k.name)
 	case hold:
-		x.c.server.notify(classGeneric, "persist", k.name)
+		x.notify(classGeneric, "persist", k.name)
 	case remove:
-		x.c.server.notify(classGeneric, "del", k.name)
+		x.notify(classGeneric, "del", k.name)
 	}
 }
 
@@ -264,7 +258,7 @@ func (x *call) edit(k *key, event string, edited func(old []byte, exists bool) (
 		return false
 	}
 	if done {
-		x.c.server.notify(classString, event, k.name)
+		x.notify(classString, event, k.name)
 	}
 	return true
 }
@@ -420,5 +414,5 @@ func runGetRange(x *call) {
 		x.out.Text("")
 		return
 	}
-	x.value(t.Payload[from : to+1])
+	x.out.Bulk(t.Payload[from : to+1])
 }

@@ -43,6 +43,29 @@ type verb struct {
 // key, which is its first argument, and nothing else.
 func (v *verb) together() bool { return v.first == 1 && v.last == 1 && v.flags&apart == 0 }
 
+// aboutKeys reports whether the verb is about the keys in its arguments.
+func (v *verb) aboutKeys() bool { return v.first > 0 && v.ofKeys() }
+
+// aboutAll reports whether it is about all keys.
+func (v *verb) aboutAll() bool { return v.first == 0 && v.ofKeys() }
+
+// ofKeys reports whether it is about keys: what else needs the scheduler is about streams.
+func (v *verb) ofKeys() bool {
+	return v.flags&needsTasks != 0 && v.parent == nil && descriptions[v.name].group != "stream"
+}
+
+// keysOf returns those arguments of a command that are keys.
+func (v *verb) keysOf(args [][]byte) (keys [][]byte) {
+	last := v.last
+	if last < 0 {
+		last += len(args)
+	}
+	for i := v.first; i <= last && i < len(args); i += max(v.step, 1) {
+		keys = append(keys, args[i])
+	}
+	return keys
+}
+
 // reads returns 1 for a verb that only reads, else 0.
 func (v *verb) reads() int {
 	if v.flags&writes == 0 {

@@ -1,0 +1,225 @@
+package respapi
+
+import (
+	"errors"
+	"slices"
+	"time"
+)
+
+// runExec answers EXEC. Its commands run part by part: a command about all keys ends a part, since
+// it needs what was written before it.
+func runExec(x *call) {
+	c, t := x.c, x.c.multi
+	c.multi = nil
+	if t != nil {
+		defer c.forget()
+	}
+	switch {
+	case t == nil:
+		x.out.Error("ERR EXEC without MULTI")
+		return
+	case t.spoilt:
+		x.out.Error(errAborted)
+		return
+	case c.crowded():
+		x.out.Error(errUnread)
+		return
+	}
+	d := newDraft(x)
+	for list, begun := t.queued, false; len(list) > 0 || !begun; begun = true {
+		part, all := list, (*call)(nil)
+		if n := slices.IndexFunc(list, func(y *call) bool { return y.verb.aboutAll() }); n >= 0 {
+			part, all = list[:n], list[n]
+		}
+		list = list[min(len(part)+1, len(list)):]
+		p := d.plan(part)
+		err := d.settle(p)
+		switch {
+		case !begun && errors.Is(err, errWatched):
+			x.out.NullArray()
+			return
+		case !begun && err != nil:
+			x.fail(err)
+			return
+		case !begun:
+			x.out.Array(len(t.queued))
+		}
+		d.answer(p, err)
+		d.proceed()
+		if all != nil {
+			d.runNow(all)
+		}
+	}
+}
+
+// A plan says which commands of a part run on the draft before it is written: those that write, and
+// those that read a key which is written after them. The others run when they are answered.
+type plan struct {
+	part  []*call
+	first []bool   // it runs before
+	keys  []key    // to be read before
+	ids   []string // of the keys that are written
+}
+
+func (d *draft) plan(part []*call) *plan {
+	p := &plan{part: part, first: make([]bool, len(part))}
+	var written map[string]bool // made by the first key that is
+	for i, y := range slices.Backward(part) {
+		if !y.verb.aboutKeys() {
+			continue
+		}
+		keys, writes := y.keys(), y.verb.flags&writes != 0
+		p.first[i] = writes || slices.ContainsFunc(keys, func(k key) bool { return written[k.id] })
+		for _, k := range keys {
+			if writes && !written[k.id] {
+				if written == nil {
+					written = make(map[string]bool)
+				}
+				written[k.id] = true
+				p.ids = append(p.ids, k.id)
+			}
+			if _, watched := d.watched[k.id]; p.first[i] || watched {
+				p.keys = append(p.keys, k)
+			}
+		}
+	}
+	return p
+}
+
+// settle runs commands of a part on the draft, and writes. Errors: errWatched; why nothing of the
+// part was done.
+func (d *draft) settle(p *plan) error {
+	c := d.exec.c
+	done, err := c.server.turns.takeAll(c.ctx, p.ids)
+	if err != nil {
+		return err
+	}
+	defer done()
+	d.until = time.Now().Add(supersedeAfter)
+	again := true
+	for try := 0; again && err == nil && try < mostTries; try++ {
+		if err = rest(c.ctx, try); err == nil {
+			d.restart()
+			again, err = d.try(p)
+		}
+	}
+	if again && err == nil {
+		err = errContended
+	}
+	if again && d.begun { // it is the error of some keys
+		d.giveUp(err)
+		err = nil
+	}
+	d.begun = d.begun || err == nil
+	return err
+}
+
+// try runs commands of a part on the draft, and writes. The rest is as of write.
+func (d *draft) try(p *plan) (again bool, err error) {
+	c := d.exec.c
+	c.recheck()
+	caller := c.caller
+	d.exec.ctx = c.ctx
+	d.running = true
+	defer func() { d.running = false }()
+	d.fetch(p.keys)
+	d.runs = slices.Grow(d.runs, len(p.part))[:len(p.part)]
+	for i, y := range p.part {
+		if !p.first[i] {
+			continue
+		}
+		before := len(d.out.Buf)
+		d.at = i
+		y.tx, y.ctx, y.out = d, c.ctx, &d.out
+		if denied := y.denied(); denied != "" {
+			y.out.Error(denied)
+		} else {
+			y.verb.run(y)
+		}
+		end := len(d.out.Buf)
+		d.runs[i].end = end
+		switch {
+		case end > mostDraft:
+			return false, errAnswersLarge
+		case !c.held.kept.Take(int64(end - before)):
+			return false, errDraftFull
+		}
+		d.answers += end - before
+	}
+	if c.recheck(); c.caller != caller { // the rights count that the client has when it is written
+		return true, nil
+	}
+	return d.write()
+}
+
+// answer answers the commands of a part: those that have run on the draft, or could not with err,
+// and the others, which run now.
+func (d *draft) answer(p *plan, err error) {
+	x, from := d.exec, 0
+	for i, y := range p.part {
+		if !p.first[i] {
+			d.runNow(y)
+			continue
+		}
+		if err != nil {
+			x.fail(err)
+		} else {
+			from = d.conclude(i, from)
+		}
+		x.c.holdLarge()
+		x.c.spill()
+	}
+}
+
+// conclude gives the answer of a command that has run on the draft, which begins at from in d.out,
+// and tells its events. It returns where the answer ends.
+func (d *draft) conclude(i, from int) int {
+	x, r := d.exec, &d.runs[i]
+	if err := r.failed(i); err != nil {
+		x.fail(err)
+		return r.end
+	}
+	x.out.Buf = append(x.out.Buf, d.out.Buf[from:r.end]...)
+	for _, e := range r.events {
+		x.c.server.notify(e.class, e.name, e.key)
+	}
+	return r.end
+}
+
+// failed returns why a command was not done, though it has run on the draft; i is its place.
+func (r *run) failed(i int) error {
+	for _, e := range r.keys {
+		if e.lost != nil && i >= e.since {
+			return e.lost
+		}
+	}
+	return nil
+}
+
+// runNow runs a command that writes no key of the draft.
+func (d *draft) runNow(y *call) {
+	c := d.exec.c
+	c.recheck() // the rights count that the client has when a command runs
+	y.ctx, y.out = c.ctx, d.exec.out
+	switch denied := y.denied(); {
+	case denied != "":
+		y.out.Error(denied)
+	case y.verb.tells(y.args) && c.crowded():
+		y.out.Error(errUnread)
+	case y.verb.aboutKeys():
+		y.tx = d
+		if y.verb.last != 1 && d.bytes < mostDraft { // it has several, which are read together
+			d.fetch(y.keys())
+		}
+		y.verb.run(y)
+	default:
+		y.verb.run(y)
+		if y.verb.aboutAll() && y.verb.flags&writes != 0 { // all keys are deleted
+			for _, e := range d.keys {
+				d.drop(e)
+			}
+		}
+	}
+	c.holdLarge()
+	c.spill()
+}
