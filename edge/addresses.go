@@ -64,20 +64,26 @@ func (a *Addresses) end(address netip.Prefix) {
 	}
 }
 
-// addressOf returns the prefix that counts as one address: of IPv6 a /64, since a machine may have
-// all of its addresses. The result is not valid for connections without a bound: from the loopback
-// address, which all callers on this machine share, and without TCP.
+// addressOf returns the prefix that counts as the address of a connection. It is not valid for
+// connections without a bound: from the loopback address, which all callers on this machine share,
+// and without TCP.
 func addressOf(addr net.Addr) netip.Prefix {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {
 		return netip.Prefix{}
 	}
 	ip, ok := netip.AddrFromSlice(tcp.IP)
-	if ip = ip.Unmap(); !ok || ip.IsLoopback() {
+	if !ok || ip.Unmap().IsLoopback() {
 		return netip.Prefix{}
 	}
+	return prefixOf(ip)
+}
+
+// prefixOf returns the prefix that counts as one address: of IPv6 a /64, since a machine may have
+// all of its addresses.
+func prefixOf(ip netip.Addr) netip.Prefix {
 	bits := 32
-	if ip.Is6() {
+	if ip = ip.Unmap(); ip.Is6() {
 		bits = 64
 	}
 	address, _ := ip.Prefix(bits)

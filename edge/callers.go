@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/subtle"
 	"errors"
+	"log/slog"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -61,8 +62,13 @@ func (c *Caller) MayUseAll() bool {
 // Callers are those that a server knows, by their tokens. A nil *Callers is that of a server
 // without tokens. It is safe for concurrent use.
 type Callers struct {
-	mu  sync.Mutex // one Set at a time
-	all atomic.Pointer[[]*Caller]
+	// Log gets a line, at most one a minute, when a token is shown that is unknown. Nil means
+	// slog.Default(). It must not change once callers come.
+	Log *slog.Logger
+
+	mu      sync.Mutex // one Set at a time
+	all     atomic.Pointer[[]*Caller]
+	guesses guesses
 }
 
 // NewCallers returns the callers with these tokens. Error: that of CheckTokens.

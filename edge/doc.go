@@ -3,7 +3,7 @@
 // httpapi and respapi. Each speaks a protocol, and asks here: a rule that holds at two doors stands
 // here once.
 //
-//	digest of a token -> Callers     -> Caller: rights, grant, life
+//	token             -> Callers     -> Caller: rights, grant, life
 //	connection        -> Addresses   : has its address too many?
 //	                  -> Connections : is there a place, or which one gives way?
 //	bytes             -> Budget      : have all callers, or has its token, too many?
@@ -30,6 +30,6 @@
 //
 // # What can fail
 //
-// CheckTokens says all that is wrong with a list of tokens. Nothing here waits, and nothing grows
-// with tasks or topics.
+// CheckTokens says all that is wrong with a list of tokens. Nothing here waits but for Callers.Admit,
+// which keeps the answer to wrong tokens back. Nothing grows with tasks or topics.
 package edge

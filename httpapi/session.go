@@ -73,7 +73,7 @@ func (s *Server) login(_ context.Context, in *request) (*sessionReply, error) {
 	if s.callers == nil {
 		return &sessionReply{Body: s.describeSession(identity{})}, nil
 	}
-	caller := s.callers.Find(edge.DigestOf(text))
+	caller := s.callers.Admit(in.gin.Request.Context(), text, in.gin.Request.RemoteAddr)
 	if caller == nil {
 		return nil, s.challenge(in.gin, errUnknownToken)
 	}

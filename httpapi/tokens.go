@@ -181,7 +181,7 @@ func (a *access) identify(r *http.Request) (identity, error) {
 		}
 		text = strings.TrimSpace(rest)
 	}
-	caller := a.callers.Find(edge.DigestOf(text))
+	caller := a.callers.Admit(r.Context(), text, r.RemoteAddr)
 	if caller == nil {
 		return identity{}, errUnknownToken
 	}

@@ -10,7 +10,7 @@ import (
 // token. It returns the answer, and changes nothing, if there is none, or it has too many
 // connections.
 func (c *conn) authenticate(password []byte) (problem string) {
-	caller := c.server.cfg.Callers.Find(edge.DigestOf(string(password)))
+	caller := c.server.cfg.Callers.Admit(c.ctx, string(password), c.nc.RemoteAddr().String())
 	switch {
 	case caller == nil:
 		return errWrongPass
