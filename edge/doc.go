@@ -30,6 +30,6 @@
 //
 // # What can fail
 //
-// CheckTokens says all that is wrong with a list of tokens. Nothing here waits but for Callers.Admit,
+// CheckTokens says all that is wrong with a list of tokens. Nothing here waits but Callers.Admit,
 // which keeps the answer to wrong tokens back. Nothing grows with tasks or topics.
 package edge

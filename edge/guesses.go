@@ -20,7 +20,7 @@ const (
 )
 
 // guesses are the tokens that callers have shown in a window and that the server does not know.
-// Nobody can guess a token. But to try one costs the server work, and a program whose token was
+// A token cannot be guessed. But to try one costs the server work, and a program whose token was
 // removed may try it without end.
 type guesses struct {
 	mu    sync.Mutex // guards what follows

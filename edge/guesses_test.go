@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Wrong tokens of one address are answered late after some, and logged once a minute. Nobody else
-// waits, and the right token never does.
+// Wrong tokens of one address are answered late after some, and logged once a minute. Those of
+// others are not, and the right token never is.
 func TestWrongTokensAreSlowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder

@@ -173,10 +173,11 @@ func (x *call) update(k *key, decide func(old *tasks.Task) change) (tasks.Task, 
 	return tasks.Task{}, errContended
 }
 
-// drop deletes a key that is still what was read. Errors: of CancelOnce.
-func (x *call) drop(k *key, t *tasks.Task) error {
+// drop deletes a key that is still what was read. into is the key that has got its value, nil if
+// none has. Errors: of CancelOnce.
+func (x *call) drop(k *key, t *tasks.Task, into *key) error {
 	if x.tx != nil {
-		return x.tx.remove(k)
+		return x.tx.remove(k, into)
 	}
 	return x.scheduler().CancelOnce(tasks.WithVersion(x.ctx, versionOf(t)), k.id)
 }

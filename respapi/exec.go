@@ -1,13 +1,14 @@
 package respapi
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"time"
 )
 
 // runExec answers EXEC. Its commands run part by part: a command about all keys ends a part, since
-// it needs what was written before it.
+// it needs what was written before it. So does one that may change the client's rights or protocol.
 func runExec(x *call) {
 	c, t := x.c, x.c.multi
 	c.multi = nil
@@ -26,28 +27,28 @@ func runExec(x *call) {
 		return
 	}
 	d := newDraft(x)
-	for list, begun := t.queued, false; len(list) > 0 || !begun; begun = true {
-		part, all := list, (*call)(nil)
-		if n := slices.IndexFunc(list, func(y *call) bool { return y.verb.aboutAll() }); n >= 0 {
-			part, all = list[:n], list[n]
+	for list, told := t.queued, false; len(list) > 0 || !told; told = true {
+		part, last := list, (*call)(nil)
+		if n := slices.IndexFunc(list, func(y *call) bool { return y.verb.aboutAll() || y.verb.flags&noAuth != 0 }); n >= 0 {
+			part, last = list[:n], list[n]
 		}
 		list = list[min(len(part)+1, len(list)):]
 		p := d.plan(part)
 		err := d.settle(p)
 		switch {
-		case !begun && errors.Is(err, errWatched):
+		case errors.Is(err, errWatched):
 			x.out.NullArray()
 			return
-		case !begun && err != nil:
+		case err != nil && !d.begun:
 			x.fail(err)
 			return
-		case !begun:
+		case !told:
 			x.out.Array(len(t.queued))
 		}
 		d.answer(p, err)
 		d.proceed()
-		if all != nil {
-			d.runNow(all)
+		if last != nil {
+			d.runNow(last)
 		}
 	}
 }
@@ -86,31 +87,37 @@ func (d *draft) plan(part []*call) *plan {
 	return p
 }
 
-// settle runs commands of a part on the draft, and writes. Errors: errWatched; why nothing of the
-// part was done.
+// settle runs commands of a part on the draft, and writes. Errors: errWatched; why commands could
+// not run.
 func (d *draft) settle(p *plan) error {
 	c := d.exec.c
-	done, err := c.server.turns.takeAll(c.ctx, p.ids)
-	if err != nil {
-		return err
+	if len(p.ids) <= mostTurns {
+		done, err := c.server.turns.takeAll(c.ctx, p.ids)
+		if err != nil {
+			return err
+		}
+		defer done()
 	}
-	defer done()
-	d.until = time.Now().Add(supersedeAfter)
-	again := true
-	for try := 0; again && err == nil && try < mostTries; try++ {
-		if err = rest(c.ctx, try); err == nil {
+	begun := time.Now()
+	d.until = begun.Add(supersedeAfter)
+	again, err := true, error(nil)
+	for try := 0; again && err == nil; try++ {
+		if err = rest(c.ctx, try); try == mostTries || time.Since(begun) > turnWithin {
+			err = errContended
+		}
+		if err == nil {
 			d.restart()
 			again, err = d.try(p)
 		}
 	}
-	if again && err == nil {
-		err = errContended
-	}
-	if again && d.begun { // it is the error of some keys
+	switch {
+	case err == nil:
+		d.begun = true
+	case d.wrote():
 		d.giveUp(err)
-		err = nil
+	default:
+		d.restart()
 	}
-	d.begun = d.begun || err == nil
 	return err
 }
 
@@ -124,9 +131,13 @@ func (d *draft) try(p *plan) (again bool, err error) {
 	defer func() { d.running = false }()
 	d.fetch(p.keys)
 	d.runs = slices.Grow(d.runs, len(p.part))[:len(p.part)]
+	d.out.Three = d.exec.out.Three
 	for i, y := range p.part {
 		if !p.first[i] {
 			continue
+		}
+		if err := context.Cause(c.ctx); err != nil {
+			return false, err
 		}
 		before := len(d.out.Buf)
 		d.at = i
@@ -137,9 +148,9 @@ func (d *draft) try(p *plan) (again bool, err error) {
 			y.verb.run(y)
 		}
 		end := len(d.out.Buf)
-		d.runs[i].end = end
+		d.runs[i].ran, d.runs[i].end = true, end
 		switch {
-		case end > mostDraft:
+		case end > mostAnswers:
 			return false, errAnswersLarge
 		case !c.held.kept.Take(int64(end - before)):
 			return false, errDraftFull
@@ -161,10 +172,10 @@ func (d *draft) answer(p *plan, err error) {
 			d.runNow(y)
 			continue
 		}
-		if err != nil {
-			x.fail(err)
-		} else {
+		if i < len(d.runs) && d.runs[i].ran {
 			from = d.conclude(i, from)
+		} else {
+			x.fail(err)
 		}
 		x.c.holdLarge()
 		x.c.spill()
@@ -175,13 +186,15 @@ func (d *draft) answer(p *plan, err error) {
 // and tells its events. It returns where the answer ends.
 func (d *draft) conclude(i, from int) int {
 	x, r := d.exec, &d.runs[i]
+	for _, e := range r.events {
+		if e.key.lost == nil {
+			x.c.server.notify(e.class, e.name, e.key.key.name)
+		}
+	}
 	if err := r.failed(i); err != nil {
 		x.fail(err)
-		return r.end
-	}
-	x.out.Buf = append(x.out.Buf, d.out.Buf[from:r.end]...)
-	for _, e := range r.events {
-		x.c.server.notify(e.class, e.name, e.key)
+	} else {
+		x.out.Buf = append(x.out.Buf, d.out.Buf[from:r.end]...)
 	}
 	return r.end
 }
@@ -208,16 +221,19 @@ func (d *draft) runNow(y *call) {
 		y.out.Error(errUnread)
 	case y.verb.aboutKeys():
 		y.tx = d
-		if y.verb.last != 1 && d.bytes < mostDraft { // it has several, which are read together
+		if y.verb.last != 1 { // it has several, which are read together
 			d.fetch(y.keys())
 		}
 		y.verb.run(y)
 	default:
+		from := len(y.out.Buf)
 		y.verb.run(y)
-		if y.verb.aboutAll() && y.verb.flags&writes != 0 { // all keys are deleted
+		if y.verb.aboutAll() && y.verb.flags&writes != 0 && y.out.Buf[from] != '-' {
+			// All keys are deleted.
 			for _, e := range d.keys {
 				d.drop(e)
 			}
+			d.watched = nil
 		}
 	}
 	c.holdLarge()

@@ -124,7 +124,8 @@ func (x *call) rename(onlyNew bool) {
 			return
 		}
 		if made, err = x.copyTo(&to, t, &made, !onlyNew); err == nil {
-			err = x.drop(&from, t)
+			x.derived(&to, &from, false)
+			err = x.drop(&from, t, &to)
 		}
 		switch {
 		case err == nil:
@@ -155,7 +156,7 @@ func (x *call) rename(onlyNew bool) {
 // it.
 func (x *call) unmake(k *key, made *tasks.Task, onlyNew bool) {
 	if made.ID != "" && onlyNew {
-		_ = x.drop(k, made)
+		_ = x.drop(k, made, nil)
 	}
 }
 
@@ -177,6 +178,13 @@ func (x *call) copyTo(to *key, t, made *tasks.Task, replace bool) (tasks.Task, e
 		err = errKeyExists
 	}
 	return now, err
+}
+
+// derived notes that a key has got the value of another one, which goes on to exist or does not.
+func (x *call) derived(to, from *key, exists bool) {
+	if x.tx != nil {
+		x.tx.derive(to, from, exists)
+	}
 }
 
 // runCopy answers COPY source destination [DB n] [REPLACE].
@@ -217,6 +225,9 @@ func runCopy(x *call) {
 	t, err := x.live(x.ctx, &from)
 	if err == nil && t != nil {
 		_, err = x.copyTo(&to, t, &tasks.Task{}, replace)
+	}
+	if err == nil && t != nil {
+		x.derived(&to, &from, true)
 	}
 	switch {
 	case err == nil && t != nil:

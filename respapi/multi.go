@@ -12,10 +12,13 @@ const (
 	mostQueued    = 10_000    // commands
 	mostWatched   = 1000      // keys of a connection
 	mostKept      = 4 << 20   // bytes of both
-	mostDraft     = 16 << 20  // bytes of the values that EXEC has read and will write
+	mostDraft     = 64 << 20  // bytes of the keys that EXEC has read and will write
+	mostTurns     = 64        // keys for whose turns EXEC waits; with more it does without
 	mostKeptInAll = 256 << 20 // of all connections
 	// What a command, one of its arguments, and a watched key take beside their bytes.
 	queuedOverhead, argumentOverhead, watchedOverhead = 192, 32, 192
+	// keyOverhead is what a key of a draft takes.
+	keyOverhead = 1500
 )
 
 const errKeptInAll = "TRYAGAIN the transactions of all connections, or of this token, have too many bytes; nothing was done"

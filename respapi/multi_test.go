@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/diskledger"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
@@ -82,14 +83,19 @@ func TestExecIsNil(t *testing.T) {
 // of the commands that need it.
 func TestTransactionSeesItself(t *testing.T) {
 	w := newRig(t, Config{Flush: true}, tasks.Config{}).dial()
+	w.command("HELLO", "3")
+	hello3 := w.answer()
+	w.command("HELLO", "2")
+	hello2 := w.answer()
 	for _, c := range []struct{ commands, want string }{
 		{"SET a 1 EX 100|INCR a|TTL a|GETDEL a|EXISTS a|GET a", "*6 +OK :2 :100 2 :0 $-1"},
 		{"MSET a 1 b 2|RENAME a c|MGET a b c|COPY c a|DEL b c|KEYS *", "*6 +OK +OK *3 $-1 2 1 :1 :2 *1 a"},
 		{"MSETNX a 1 d 2|MSETNX d 2 e 3|MSETNX e 4 e 5|MGET d e|DBSIZE", "*5 :0 :1 :0 *2 2 3 :3"},
 		{"SET a 1|FLUSHALL|EXISTS a|SET a 2|GET a", "*5 +OK +OK :0 +OK 2"},
 		{"SET a 5|FOLLOW", ""},
+		{"SET x 1|FLUSHALL a b|INCR x|KEYS x|HELLO 3|GETDEL no|HELLO 2|DEL x", "*8 +OK -ERR syntax error :2 *1 x " + hello3 + " _ " + hello2 + " :1"},
 		{"SET a 1 PXAT 1|GET a|SET a 2|GET a|PERSIST a|EXPIRE a 100|PERSIST a|TTL a", "*8 +OK $-1 +OK 2 :0 :1 :1 :-1"},
-		{"SET b " + strings.Repeat("v", 256<<10+1) + "|GET b|SET c 1|APPEND c 2", "*4 E E +OK :2"},
+		{"SET b " + strings.Repeat("v", 256<<10+1) + "|GET b|SET c 1|APPEND c 2|APPEND c " + strings.Repeat("v", 256<<10) + "|STRLEN c", "*6 E $-1 +OK :2 E :2"},
 		{"INCR a|INCR c|LPUSH x|GET c", ""},
 	} {
 		commands := strings.Split(c.commands, "|")
@@ -108,6 +114,67 @@ func TestTransactionSeesItself(t *testing.T) {
 		}
 	}
 	w.asks("GET a -> 2\nGET c -> 12\nEXISTS b -> :0")
+}
+
+// A transaction goes on after its own FLUSHALL with the keys that it has watched.
+func TestFlushOfWatchedKeys(t *testing.T) {
+	for _, allowed := range []bool{true, false} {
+		w := newRig(t, Config{Flush: allowed}, tasks.Config{}).dial()
+		w.asks("SET k 1 -> +OK\nWATCH k -> +OK")
+		want := "*3 +OK +OK :6"
+		if !allowed {
+			want = "*3 -ERR flushall is off; the setting resp_flush allows it +OK :6"
+		}
+		if got := w.exec("FLUSHALL", "SET k 5", "INCR k"); got != want {
+			t.Errorf("EXEC is answered %q, want %q", got, want)
+		}
+	}
+}
+
+// What cannot be written is the error of the commands that need it, and nothing that depends on it
+// is done: no key is lost, and none has a value that never was.
+func TestLostWritesOfTransaction(t *testing.T) {
+	const full = "-OOM this node has as many keys without a TTL as resp_max_persistent allows"
+	for _, c := range []struct{ commands, want, then string }{
+		{"RENAME a b", "*1 " + full, "GET a -> 1\nEXISTS b -> :0"},
+		{"SET c 5 EX 100|RENAME a b|RENAME b d|GET d", "*4 +OK " + full + " " + full + " " + full, "GET a -> 1\nEXISTS b d -> :0\nGET c -> 5"},
+		{"INCR m|COPY m m2|EXPIRE m2 100|GET m2|INCR a", "*5 " + full + " " + full + " " + full + " " + full + " :2", "EXISTS m m2 -> :0"},
+		{"INCR m|KEYS m|SET m 1 EX 100|INCR m", "*4 " + full + " *0 +OK :2", "GET m -> 2"},
+		{"MSET a 5 m 6|GET a", "*2 " + full + " 5", "GET a -> 5\nEXISTS m -> :0"},
+	} {
+		r := newRig(t, Config{MaxPersistent: 2, Notify: new("KA")}, tasks.Config{})
+		w, sub := r.dial(), r.dial()
+		w.asks("SET a 1 -> +OK\nSET x 1 -> +OK")
+		sub.ask("*3 psubscribe __keyspace@0__:[ab] :1", "PSUBSCRIBE", "__keyspace@0__:[ab]")
+		if got := w.exec(strings.Split(c.commands, "|")...); got != c.want {
+			t.Errorf("%s: EXEC is answered %q, want %q", c.commands, got, c.want)
+		}
+		w.asks(c.then)
+		w.ask(":1", "DEL", "a")
+		want := "del"
+		switch {
+		case strings.Contains(c.commands, "INCR a"):
+			want = "incrby"
+		case strings.Contains(c.commands, "MSET a"):
+			want = "set"
+		}
+		if got := sub.answer(); got != "*4 pmessage __keyspace@0__:[ab] __keyspace@0__:a "+want {
+			t.Errorf("%s: %q was told", c.commands, got)
+		}
+	}
+}
+
+// A token that may not use the topic of the new key keeps the old one.
+func TestRenameToForeignTopic(t *testing.T) {
+	limited := scopes(edge.ScopeSchedule)
+	limited.Topics = []string{"own"}
+	r := newRig(t, Config{Callers: tokens(map[string]edge.Token{"a": limited}), Topics: map[string]string{"": "other", "own:": "own"}}, tasks.Config{})
+	w := r.as("a")
+	w.ask("+OK", "SET", "own:a", "precious", "EX", "1000")
+	if got := w.exec("RENAME own:a b"); !strings.HasPrefix(got, "*1 -NOPERM") {
+		t.Errorf("EXEC is answered %q", got)
+	}
+	w.ask("precious", "GET", "own:a")
 }
 
 // Subscribers hear of a key once it is written, and of each change.
@@ -151,13 +218,22 @@ func TestChangedAfterFirstWrite(t *testing.T) {
 		{"ours", "INCR ours|INCR theirs", "SET theirs 10 -> +OK", "*2 :2 :11", "GET ours -> 2\nGET theirs -> 11"},
 		{"ours", "INCR ours|GET theirs|SET theirs 5|GET ours", "SET theirs 10 -> +OK", "*4 :2 10 +OK 2", "GET ours -> 2\nGET theirs -> 5"},
 		{"ours", "INCR ours|RENAME theirs to", "SET theirs 10 -> +OK", "*2 :2 +OK", "GET to -> 10\nEXISTS theirs -> :0"},
-		{"ours", "RENAME theirs to|INCR ours", "DEL theirs -> :1", "*2 -ERR no such key :2", "EXISTS theirs -> :0\nGET ours -> 2"},
+		{"ours", "RENAME theirs to|INCR ours", "DEL theirs -> :1", "*2 -ERR no such key :2", "EXISTS theirs to -> :0\nGET ours -> 2"},
+		{"ours", "INCR ours|RENAMENX theirs to", "DEL theirs -> :1", "*2 :2 -ERR no such key", "EXISTS theirs to -> :0\nGET ours -> 2"},
+		{"", "RENAME theirs to", "RENAME theirs mine -> +OK", "*1 -ERR no such key", "EXISTS to theirs -> :0\nGET mine -> 1"},
+		{"ours", "DEL ours|MSETNX ours 1 new theirs|RENAMENX ours theirs", "DEL theirs -> :1", "*3 :1 :1 :0", "GET ours -> 1\nEXISTS theirs -> :0"},
+		{"theirs", "GET theirs|SET to new", "SET theirs 10 -> +OK", "*2 1 +OK", "GET theirs -> 10"},
 		{"ours theirs", "INCR ours|INCR theirs|GET theirs", "SET theirs 10 -> +OK", "*3 :2 " + late + " " + late, "GET theirs -> 10\nGET ours -> 2"},
+		{"ours", "INCR ours|INCR theirs|MSETNX to 1 theirs 1", "DEL theirs -> :1", "*3 :2 :1 :0", "GET theirs -> 1\nEXISTS to -> :0"},
 	} {
 		names := strings.NewReplacer("ours", fmt.Sprint("ours", i), "theirs", fmt.Sprint("theirs", i))
 		w.asks(names.Replace("SET ours 1 -> +OK")) // the node that makes a key owns it
 		other.asks(names.Replace("SET theirs 1 -> +OK"))
-		w.ask("+OK", strings.Fields("WATCH "+names.Replace(c.watch))...)
+		if c.watch != "" {
+			w.ask("+OK", strings.Fields("WATCH "+names.Replace(c.watch))...)
+		}
+		w.command("DEL", "to", "new", "mine")
+		w.answer()
 		reached, release := ledger.Hold(ledgertest.Apply)
 		answer := make(chan string, 1)
 		go func() { answer <- w.exec(strings.Split(names.Replace(c.commands), "|")...) }()
@@ -303,15 +379,15 @@ func TestDraftIsBounded(t *testing.T) {
 	r := newRig(t, Config{}, tasks.Config{MaxPayload: 1 << 20})
 	w := r.dial()
 	value := strings.Repeat("v", 200<<10)
-	many := make([]string, 0, 90)
+	many := make([]string, 0, 180)
 	for i := range cap(many) {
 		w.ask("+OK", "SET", fmt.Sprintf("k%d", i), value)
 		many = append(many, fmt.Sprintf("APPEND k%d x", i))
 	}
-	const large = "-ERR the values of a transaction exceed 16 MiB together"
+	const large = "-ERR the keys of a transaction exceed 64 MiB together"
 	got := w.exec(many...)
-	if n := strings.Count(got, large); n == 0 || n > 20 {
-		t.Errorf("%d of 90 commands have no room", n)
+	if n := strings.Count(got, large); n < 10 || n > 40 {
+		t.Errorf("%d of 180 commands have no room", n)
 	}
 	w.ask("+OK", "SET", "k0", value)
 
@@ -321,6 +397,10 @@ func TestDraftIsBounded(t *testing.T) {
 		t.Errorf("EXEC is answered with %d bytes: %.100q", len(got), got)
 	}
 	w.ask(":204800", "STRLEN", "k0")
+	copies := strings.Split(strings.TrimSuffix(strings.Repeat("COPY k0 a|DEL a|", 500), "|"), "|")
+	if got = w.exec(copies...); strings.Count(got, ":1") != 1000 {
+		t.Errorf("EXEC of copies is answered %.100q", got)
+	}
 	r.server.CountKept(MostKeptInAll - 200<<10)
 	if got = w.exec("INCR n", "APPEND k0 y"); got != "*2 :1 -TRYAGAIN the transactions of all connections, or of this token, have too many bytes" {
 		t.Errorf("EXEC is answered %q", got)

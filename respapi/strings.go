@@ -395,7 +395,7 @@ func runMSetNX(x *call) {
 		return
 	}
 	for i, t := range made { // unless another client has changed it by now
-		_ = x.drop(&keys[i], &t)
+		_ = x.drop(&keys[i], &t, nil)
 	}
 	if errors.Is(err, errKeyExists) {
 		x.out.Int(0)

@@ -4,6 +4,9 @@ import (
 	"context"
 )
 
+// MaxPayload returns how many bytes a payload may have, see Config.MaxPayload.
+func (s *Scheduler) MaxPayload() int { return s.engine.Config.MaxPayload }
+
 // NodeName is the name of this node among those that share the ledger.
 func (s *Scheduler) NodeName() string { return s.cluster.NodeName() }
 
