@@ -60,11 +60,14 @@ func (x *call) refusal() string {
 	return ""
 }
 
-// denied returns the answer to a call for which the client has no rights; "" if it has them.
+// denied returns the answer to a call for which the client has no rights, or whose keys would be
+// those of another database; "" if it may be made.
 func (x *call) denied() string {
 	switch c, v := x.c, x.verb; {
 	case c.caller == nil && v.flags&noAuth == 0:
 		return errNoAuth
+	case c.elsewhere && v.flags&needsTasks != 0:
+		return errElsewhere
 	case c.caller != nil && !c.caller.Rights.Open(v.scope):
 		return "NOPERM this token has no permissions to run the '" + v.fullName() + "' command"
 	}

@@ -25,12 +25,20 @@ var parameters = []parameter{
 	{"maxmemory", always("0")},
 	{"maxmemory-policy", always("noeviction")},
 	{notifyParameter, func(s *Server) string { return s.hub.getFlags().String() }},
-	{"proto-max-bulk-len", func(s *Server) string { return strconv.Itoa(s.cfg.MaxCommand) }},
+	{"proto-max-bulk-len", func(s *Server) string { return strconv.Itoa(s.mostValue()) }},
 	{"save", always("")},
 	{"timeout", always("0")},
 }
 
 func always(value string) func(*Server) string { return func(*Server) string { return value } }
+
+// mostValue returns how many bytes a value may have, as far as that is known yet.
+func (s *Server) mostValue() int {
+	if scheduler := s.scheduler.Load(); scheduler != nil {
+		return min(s.cfg.MaxCommand, scheduler.MaxPayload())
+	}
+	return s.cfg.MaxCommand
+}
 
 // runConfigGet answers CONFIG GET with the parameters that match a pattern, each of them once.
 func runConfigGet(x *call) {

@@ -49,6 +49,7 @@ type conn struct {
 	ctx      context.Context
 	unfollow func() // ends what waits for the end of the caller's rights
 
+	elsewhere  bool // it has selected a database that there is not
 	silence    silence
 	multi      *transaction // nil: none was begun
 	watched    []watched

@@ -142,8 +142,10 @@ func runSelect(x *call) {
 	case err != nil:
 		x.out.Error(errNotInteger)
 	case n != 0:
+		x.c.elsewhere = true
 		x.out.Error("ERR DB index is out of range")
 	default:
+		x.c.elsewhere = false
 		x.out.OK()
 	}
 }
@@ -157,7 +159,7 @@ func runQuit(x *call) {
 func runReset(x *call) {
 	c := x.c
 	c.forget()
-	c.silence = loud
+	c.silence, c.elsewhere = loud, false
 	c.unsubscribeAll()
 	c.answer.Three = false
 	c.change(func(s *shown) { s.name, s.three = "", false })

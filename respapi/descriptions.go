@@ -15,6 +15,8 @@ var descriptions = map[string]description{
 	"decr":         {"string", "1.0.0", "Decrement the integer value of a key by one"},
 	"decrby":       {"string", "1.0.0", "Decrement the integer value of a key by the given number"},
 	"del":          {"generic", "1.0.0", "Delete a key"},
+	"delex":        {"generic", "8.4.0", "Delete a key if its value is, or is not, the given one"},
+	"delifeq":      {"generic", "9.0.0", "Delete a key if its value is the given one"},
 	"discard":      {"transactions", "2.0.0", "Discard all commands issued after MULTI"},
 	"echo":         {"connection", "1.0.0", "Echo the given string"},
 	"exec":         {"transactions", "1.2.0", "Execute all commands issued after MULTI"},

@@ -23,6 +23,7 @@ const (
 	errChannelDenied = "NOPERM this token has no permissions to access one of the channels used as arguments"
 	errMaxClients    = "ERR max number of clients reached"
 	errTokenClients  = "ERR max number of clients reached: this token has half of resp_max_connections"
+	errElsewhere     = "ERR there is database 0 alone, and this connection has selected another one; SELECT 0 goes on"
 	errKeyTooLong    = "ERR the key must be at most 512 bytes long"
 	errUnread        = "TRYAGAIN too many answers wait for clients that do not read them; nothing was done"
 	errCommandLarge  = "ERR Protocol error: the command is too large"

@@ -29,7 +29,7 @@ func runExec(x *call) {
 	d := newDraft(x)
 	for list, told := t.queued, false; len(list) > 0 || !told; told = true {
 		part, last := list, (*call)(nil)
-		if n := slices.IndexFunc(list, func(y *call) bool { return y.verb.aboutAll() || y.verb.flags&noAuth != 0 }); n >= 0 {
+		if n := slices.IndexFunc(list, func(y *call) bool { return y.verb.flags&divides != 0 }); n >= 0 {
 			part, last = list[:n], list[n]
 		}
 		list = list[min(len(part)+1, len(list)):]
@@ -228,7 +228,7 @@ func (d *draft) runNow(y *call) {
 	default:
 		from := len(y.out.Buf)
 		y.verb.run(y)
-		if y.verb.aboutAll() && y.verb.flags&writes != 0 && y.out.Buf[from] != '-' {
+		if y.verb.flags&(divides|writes) == divides|writes && y.out.Buf[from] != '-' {
 			// All keys are deleted.
 			for _, e := range d.keys {
 				d.drop(e)

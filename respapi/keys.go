@@ -28,6 +28,39 @@ func runDel(x *call) {
 	x.out.Int(n)
 }
 
+// runDelEx answers DELEX key [IFEQ|IFNE value], as of Redis 8.4.
+func runDelEx(x *call) {
+	var c comparison
+	if len(x.args) > 2 && (len(x.args) != 4 || !c.read(x.args[2:])) {
+		x.out.Error(errSyntax)
+		return
+	}
+	x.deleteIf(c)
+}
+
+// runDelIfEq answers DELIFEQ key value, as of Valkey 9.
+func runDelIfEq(x *call) { x.deleteIf(comparison{given: true, equal: true, value: x.args[2]}) }
+
+func (x *call) deleteIf(c comparison) {
+	k, ok := x.key(x.args[1])
+	if !ok {
+		return
+	}
+	did := leave
+	_, err := x.update(&k, func(old *tasks.Task) change {
+		if did = leave; old != nil && c.holds(old) {
+			did = remove
+		}
+		return change{deed: did}
+	})
+	if err != nil {
+		x.fail(err)
+		return
+	}
+	x.told(&k, did)
+	x.out.Flag(did == remove)
+}
+
 // runExists answers EXISTS and TOUCH.
 func runExists(x *call) {
 	n, err := x.countEach(func(k *key) (bool, error) {

@@ -1,6 +1,7 @@
 package respapi
 
 import (
+	"bytes"
 	"errors"
 	"math"
 	"sync"
@@ -11,8 +12,30 @@ import (
 // options are what SET and GETEX say besides the key and the value.
 type options struct {
 	nx, xx, get, keep, persist bool
+	than                       comparison
 	until                      []byte // the argument of unit
 	unit                       unit
+}
+
+// A comparison is IFEQ or IFNE with a value, as Redis 8.4 and Valkey 8.1 have them.
+type comparison struct {
+	given, equal bool
+	value        []byte
+}
+
+// read reads IFEQ or IFNE, and the value after it. It reports false if the arguments do not begin
+// with one.
+func (c *comparison) read(args [][]byte) bool {
+	if len(args) < 2 || !is(args[0], "ifeq") && !is(args[0], "ifne") {
+		return false
+	}
+	*c = comparison{true, is(args[0], "ifeq"), args[1]}
+	return true
+}
+
+// holds reports whether a key may be changed. A key that does not exist has no value.
+func (c *comparison) holds(t *tasks.Task) bool {
+	return !c.given || (t != nil && bytes.Equal(t.Payload, c.value)) == c.equal
 }
 
 // A unit says what the number of a TTL means.
@@ -40,10 +63,12 @@ func (x *call) readOptions(args [][]byte, ofSet bool) (o options, ok bool) {
 			return true
 		}
 		switch {
-		case ofSet && is(arg, "nx") && !o.xx:
+		case ofSet && is(arg, "nx") && !o.xx && !o.than.given:
 			o.nx = true
-		case ofSet && is(arg, "xx") && !o.nx:
+		case ofSet && is(arg, "xx") && !o.nx && !o.than.given:
 			o.xx = true
+		case ofSet && !o.nx && !o.xx && !o.than.given && o.than.read(args[i:]):
+			i++
 		case ofSet && is(arg, "get"):
 			o.get = true
 		case ofSet && is(arg, "keepttl") && o.until == nil:
@@ -90,7 +115,7 @@ type setting struct {
 
 // plain reports whether neither the setting nor its events depend on what is there.
 func (x *call) plain(s *setting) bool {
-	return !s.nx && !s.xx && !s.get && !s.keep && x.tx == nil && !x.c.server.tellsNew()
+	return !s.nx && !s.xx && !s.than.given && !s.get && !s.keep && x.tx == nil && !x.c.server.tellsNew()
 }
 
 // tellsNew reports whether a subscriber of any node hears of new keys. Then a verb must know
@@ -133,7 +158,7 @@ func (x *call) runSetting(s *setting, value []byte) {
 		if was {
 			before = old.Payload
 		}
-		if done = !(s.nx && was || s.xx && !was); !done {
+		if done = !(s.nx && was || s.xx && !was) && s.than.holds(old); !done {
 			return change{}
 		}
 		due := s.due

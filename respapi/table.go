@@ -9,11 +9,11 @@ const keyScope = edge.MaySchedule | edge.MayRead
 func init() {
 	verbs = index(
 		// About the connection: connection.go, client.go, info.go.
-		&verb{name: "hello", arity: -1, flags: noAuth | fast, scope: edge.AnyRight, run: runHello},
-		&verb{name: "auth", arity: -2, flags: noAuth | fast, scope: edge.AnyRight, run: runAuth},
+		&verb{name: "hello", arity: -1, flags: noAuth | fast | divides, scope: edge.AnyRight, run: runHello},
+		&verb{name: "auth", arity: -2, flags: noAuth | fast | divides, scope: edge.AnyRight, run: runAuth},
 		&verb{name: "ping", arity: -1, flags: fast | inSubscription, scope: edge.AnyRight, run: runPing},
 		&verb{name: "echo", arity: 2, flags: fast, scope: edge.AnyRight, run: runEcho},
-		&verb{name: "select", arity: 2, flags: fast, scope: edge.AnyRight, run: runSelect},
+		&verb{name: "select", arity: 2, flags: fast | divides, scope: edge.AnyRight, run: runSelect},
 		&verb{name: "quit", arity: -1, flags: noAuth | fast | inSubscription | notQueued, scope: edge.AnyRight, run: runQuit},
 		&verb{name: "reset", arity: 1, flags: noAuth | fast | inSubscription | notQueued, scope: edge.AnyRight, run: runReset},
 		&verb{name: "client", arity: -2, scope: edge.AnyRight, subs: clientVerbs()},
@@ -76,18 +76,20 @@ func init() {
 		// Keys: keys.go, scan.go.
 		&verb{name: "del", arity: -2, flags: needsTasks | writes, scope: edge.MaySchedule, first: 1, last: -1, step: 1, run: runDel},
 		&verb{name: "unlink", arity: -2, flags: needsTasks | writes | fast, scope: edge.MaySchedule, first: 1, last: -1, step: 1, run: runDel},
+		&verb{name: "delex", arity: -2, flags: needsTasks | writes | fast, scope: edge.MaySchedule, first: 1, last: 1, step: 1, run: runDelEx},
+		&verb{name: "delifeq", arity: 3, flags: needsTasks | writes | fast, scope: edge.MaySchedule, first: 1, last: 1, step: 1, run: runDelIfEq},
 		&verb{name: "exists", arity: -2, flags: needsTasks | fast, scope: keyScope, first: 1, last: -1, step: 1, run: runExists},
 		&verb{name: "touch", arity: -2, flags: needsTasks | fast, scope: keyScope, first: 1, last: -1, step: 1, run: runExists},
 		&verb{name: "type", arity: 2, flags: needsTasks | fast, scope: keyScope, first: 1, last: 1, step: 1, run: runType},
 		&verb{name: "rename", arity: 3, flags: needsTasks | writes, scope: edge.MaySchedule, first: 1, last: 2, step: 1, run: runRename(false)},
 		&verb{name: "renamenx", arity: 3, flags: needsTasks | writes | fast, scope: edge.MaySchedule, first: 1, last: 2, step: 1, run: runRename(true)},
 		&verb{name: "copy", arity: -3, flags: needsTasks | writes, scope: edge.MaySchedule, first: 1, last: 2, step: 1, run: runCopy},
-		&verb{name: "keys", arity: 2, flags: needsTasks, scope: keyScope, run: runKeys},
-		&verb{name: "scan", arity: -2, flags: needsTasks, scope: keyScope, run: runScan},
-		&verb{name: "randomkey", arity: 1, flags: needsTasks, scope: keyScope, run: runRandomKey},
-		&verb{name: "dbsize", arity: 1, flags: needsTasks | fast, scope: keyScope, run: runDBSize},
-		&verb{name: "flushdb", arity: -1, flags: needsTasks | writes, scope: edge.MaySchedule, run: runFlush},
-		&verb{name: "flushall", arity: -1, flags: needsTasks | writes, scope: edge.MaySchedule, run: runFlush},
+		&verb{name: "keys", arity: 2, flags: needsTasks | divides, scope: keyScope, run: runKeys},
+		&verb{name: "scan", arity: -2, flags: needsTasks | divides, scope: keyScope, run: runScan},
+		&verb{name: "randomkey", arity: 1, flags: needsTasks | divides, scope: keyScope, run: runRandomKey},
+		&verb{name: "dbsize", arity: 1, flags: needsTasks | fast | divides, scope: keyScope, run: runDBSize},
+		&verb{name: "flushdb", arity: -1, flags: needsTasks | writes | divides, scope: edge.MaySchedule, run: runFlush},
+		&verb{name: "flushall", arity: -1, flags: needsTasks | writes | divides, scope: edge.MaySchedule, run: runFlush},
 
 		// Streams: streamread.go, streamack.go, streamclaim.go, streaminfo.go, streamgroup.go.
 		&verb{name: "xreadgroup", arity: -7, flags: needsTasks | writes | blocks, scope: edge.MayReceive, run: runReadGroup},

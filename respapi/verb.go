@@ -20,6 +20,7 @@ const (
 	inSubscription                  // subscribers may use it, in version 2 of the protocol
 	notQueued                       // MULTI does not queue it
 	apart                           // it runs alone, also in a pipeline
+	divides                         // what stands before it in a transaction is written first
 )
 
 // A verb is a command that there is.
@@ -43,15 +44,10 @@ type verb struct {
 // key, which is its first argument, and nothing else.
 func (v *verb) together() bool { return v.first == 1 && v.last == 1 && v.flags&apart == 0 }
 
-// aboutKeys reports whether the verb is about the keys in its arguments.
-func (v *verb) aboutKeys() bool { return v.first > 0 && v.ofKeys() }
-
-// aboutAll reports whether it is about all keys.
-func (v *verb) aboutAll() bool { return v.first == 0 && v.ofKeys() }
-
-// ofKeys reports whether it is about keys: what else needs the scheduler is about streams.
-func (v *verb) ofKeys() bool {
-	return v.flags&needsTasks != 0 && v.parent == nil && descriptions[v.name].group != "stream"
+// aboutKeys reports whether the verb is about the keys in its arguments: what else has some and
+// needs the scheduler is about a stream.
+func (v *verb) aboutKeys() bool {
+	return v.first > 0 && v.flags&needsTasks != 0 && v.parent == nil && descriptions[v.name].group != "stream"
 }
 
 // keysOf returns those arguments of a command that are keys.
