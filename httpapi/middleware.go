@@ -90,7 +90,7 @@ func (s *Server) middleware(c *gin.Context) {
 		writeProblem(c, s.refuse(refusedSite, crossOrigin.with("")))
 		return
 	case s.isRebinding(c.Request):
-		writeProblem(c, s.refuse(refusedHost, crossOrigin.with("the Host header is not a name of this server: --allowed-host adds names; with TLS or tokens none are needed")))
+		writeProblem(c, s.refuse(refusedHost, crossOrigin.with("the Host header is not a name of this server: --allowed-host adds names; with TLS none are needed, nor with tokens for callers that are no browser")))
 		return
 	}
 	var refusal *Problem

@@ -177,6 +177,25 @@ func TestOneAtATime(t *testing.T) {
 	}
 }
 
+// A link in the place of what an export writes to is not followed: its target stays as it is.
+func TestLinkInTheWay(t *testing.T) {
+	dir := t.TempDir()
+	precious := filepath.Join(dir, "precious")
+	if err := os.WriteFile(precious, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	name := filepath.Join(dir, "all.ndjson")
+	if err := os.Symlink(precious, name+partialSuffix); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := New(name, "a", nil); err == nil {
+		t.Error("an export writes through a link")
+	}
+	if text, err := os.ReadFile(precious); err != nil || string(text) != "precious" {
+		t.Errorf("the target is %q (%v)", text, err)
+	}
+}
+
 // What was imported is known for one import and one state of the file.
 func TestImported(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "all.ndjson")

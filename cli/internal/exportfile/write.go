@@ -86,7 +86,7 @@ func checkAbsent(name string) error {
 // locked opens the partial file, and locks it. The lock is the kernel's and ends with the process,
 // however it ends.
 func locked(name string) (*os.File, error) {
-	f, err := os.OpenFile(name+partialSuffix, os.O_RDWR|os.O_CREATE, 0o600)
+	f, err := os.OpenFile(name+partialSuffix, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -280,7 +280,7 @@ func save(name string, content any) error {
 		return err
 	}
 	draft := name + ".new"
-	f, err := os.OpenFile(draft, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	f, err := os.OpenFile(draft, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return err
 	}
