@@ -22,6 +22,7 @@ type call struct {
 
 	queued bool          // it runs in EXEC
 	tx     *draft        // it runs on that draft
+	beside *draft        // it runs in the same transaction, and not on that draft
 	waited time.Duration // of its time, because it is a command that waits
 }
 

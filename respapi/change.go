@@ -173,13 +173,10 @@ func (x *call) update(k *key, decide func(old *tasks.Task) change) (tasks.Task, 
 	return tasks.Task{}, errContended
 }
 
-// drop deletes a key that is still what was read. into is the key that has got its value, nil if
-// none has. Errors: of CancelOnce.
-func (x *call) drop(k *key, t *tasks.Task, into *key) error {
-	if x.tx != nil {
-		return x.tx.remove(k, into)
-	}
-	return x.scheduler().CancelOnce(tasks.WithVersion(x.ctx, versionOf(t)), k.id)
+// drop deletes a key that is still what was read. Errors: of CancelOnce.
+func (x *call) drop(k *key, t *tasks.Task) error {
+	_, err := x.attempt(k, t, change{deed: remove}, time.Time{})
+	return err
 }
 
 // isConflict reports whether a change was refused because the task is not what it was.
@@ -208,7 +205,7 @@ func rest(ctx context.Context, try int) error {
 // Until a time the change is refused while the key's expired event is being published. It returns
 // the task as it is then; the zero Task if there is none any more. An error that isConflict means
 // that it may be tried again.
-func (x *call) attempt(k *key, t *tasks.Task, want change, until time.Time) (tasks.Task, error) {
+func (x *call) attempt(k *key, t *tasks.Task, want change, until time.Time) (now tasks.Task, err error) {
 	if t.State == tasks.Delivering && time.Now().Before(until) && x.isPublished(k.topic) {
 		return tasks.Task{}, tasks.ErrDelivering
 	}
@@ -218,16 +215,20 @@ func (x *call) attempt(k *key, t *tasks.Task, want change, until time.Time) (tas
 	}
 	switch want.deed {
 	case move:
-		return s.Reschedule(ctx, k.id, want.due.move())
+		now, err = s.Reschedule(ctx, k.id, want.due.move())
 	case hold:
-		if err := x.c.server.persistent.admit(x.c.server); err != nil {
-			return tasks.Task{}, err
+		if err = x.c.server.persistent.admit(x.c.server); err == nil {
+			now, err = s.Hold(ctx, k.id)
 		}
-		return s.Hold(ctx, k.id)
 	case remove:
-		return tasks.Task{}, s.CancelOnce(ctx, k.id)
+		err = s.CancelOnce(ctx, k.id)
+	default:
+		now, err = x.put(ctx, k, t, want)
 	}
-	return x.put(ctx, k, t, want)
+	if x.beside != nil && (err == nil || isOpen(err)) {
+		_ = x.beside.saw(k, &now, true)
+	}
+	return now, err
 }
 
 // put gives a key a value. A key that keeps its deadline keeps what else its task has.
@@ -337,9 +338,9 @@ func (p *persistent) admit(s *Server) error {
 	return nil
 }
 
-// each is each, one after the other if the command runs on a draft, which has been given the keys.
+// each is each, one after the other in a transaction: a draft is for one goroutine.
 func (x *call) each(n int, f func(i int)) {
-	if x.tx == nil {
+	if x.tx == nil && x.beside == nil {
 		each(n, f)
 		return
 	}

@@ -33,7 +33,9 @@
 // it. Then it writes each key once, on condition that it has the version that was read. If another
 // client came first, the commands run again. So a transaction has one clock, and a watched key that
 // has changed is found by the write itself. Keys are written one by one: other clients may come
-// between. exec.go has the order in which things are done, draft.go the keys.
+// between. A command that makes a key of another one does not run on the draft, but between two
+// parts of the transaction, as it does alone. exec.go has the order in which things are done,
+// draft.go the keys.
 //
 //	queued calls -> plan -> draft: live, update (in memory) -> write -> answers and events
 //

@@ -1,34 +1,38 @@
 package respapi
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"slices"
 	"time"
 
+	"github.com/lapsehq/lapse/respapi/internal/keyid"
 	"github.com/lapsehq/lapse/respapi/internal/resp"
 	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // A draft is what a transaction has read, and what it will write. Commands run on it, in memory,
-// before anything is written: so each key is looked at once, by one clock, and written once.
+// before anything is written: so each key is looked at once, by one clock, and written once. What a
+// command makes of a key depends on that key alone. Commands of which that is not true divide the
+// transaction, and do not run on the draft.
 type draft struct {
 	exec    *call
-	began   time.Time // the present, for keys that do not exist
 	watched map[string]tasks.Version
 	keys    map[string]*draftKey // by id
 	bytes   int                  // of the keys, as they count in held.kept
-	begun   bool                 // something may have been written: EXEC cannot be nil any more
+	begun   bool                 // something may have been written, or answered: EXEC cannot be nil
+	broken  bool                 // a watched key has changed before that
 
 	// Of the part under way.
 	runs    []run       // by the places of its commands
 	out     resp.Writer // their answers
+	alone   resp.Writer // the answer of the command that divides the part from the next
 	answers int         // bytes of out, as they count in held.kept
 	running bool        // the commands run that come before the write
 	at      int         // the place of the one that runs
 	until   time.Time   // how long the delivery of an expired event is waited for
+	wrote   bool        // something may have been written
 }
 
 // A draftKey is a key of a draft.
@@ -36,17 +40,16 @@ type draftKey struct {
 	key     key
 	task    tasks.Task // as the scheduler has it; the zero Task: there is none
 	seen    time.Time  // when it was read, by the clock that its deadline goes by
+	read    time.Time  // the same by the clock of this node, or a little before
 	size    int        // as which it is counted
 	watched bool
+	carried bool // it was read for a part before
 	// Before the commands, and after those that have run.
 	base, now value
-	changed   bool        // by a command
-	since     int         // the place of the first one
-	needs     []*draftKey // to be written before it: its value comes from them, or is moved there
+	changed   bool // by a command
+	since     int  // the place of the first one
 
-	written bool // as stored
-	stored  value
-	tried   bool  // the write under way has come to it
+	written bool
 	stale   bool  // it was not written, since another client came first
 	lost    error // why it was not written
 	err     error // why it cannot be read
@@ -93,17 +96,8 @@ func (v *value) view() *tasks.Task {
 	return v.task
 }
 
-// same reports whether two values are the same to a reader.
-func (v *value) same(w *value) bool {
-	if v.task == nil || w.task == nil {
-		return v.task == w.task
-	}
-	return v.task.State == w.task.State && v.due == w.due && bytes.Equal(v.task.Payload, w.task.Payload)
-}
-
 func newDraft(exec *call) *draft {
-	d := &draft{exec: exec, began: time.Now(), keys: make(map[string]*draftKey)}
-	d.out.Three = exec.out.Three
+	d := &draft{exec: exec, keys: make(map[string]*draftKey)}
 	if len(exec.c.watched) > 0 {
 		d.watched = make(map[string]tasks.Version, len(exec.c.watched))
 	}
@@ -136,7 +130,10 @@ func (d *draft) fetch(keys []key) {
 	}
 }
 
-func (d *draft) read(e *draftKey) { e.task, e.err = d.exec.found(d.exec.c.ctx, &e.key) }
+func (d *draft) read(e *draftKey) {
+	e.read = time.Now()
+	e.task, e.err = d.exec.found(d.exec.c.ctx, &e.key)
+}
 
 // admit makes a key that was read ready for commands. It reports whether the draft has room for it.
 func (d *draft) admit(e *draftKey) bool {
@@ -147,21 +144,35 @@ func (d *draft) admit(e *draftKey) bool {
 	if full != nil && d.running { // afterwards it need not be kept
 		e.task, e.err = tasks.Task{}, full
 	}
-	e.begin(d.began)
-	var version tasks.Version
-	if version, e.watched = d.watched[e.key.id]; e.watched && d.begun && e.err == nil && versionOf(e.base.task) != version {
+	e.begin()
+	_, e.watched = d.watched[e.key.id]
+	if d.begun && e.err == nil && d.isForeign(e) {
 		e.err = errWatchedLate
 	}
 	return full == nil
 }
 
-// begin sets what the commands begin with. now is the present for a key that does not exist.
-func (e *draftKey) begin(now time.Time) {
-	e.seen = now
-	if e.task.ID != "" && e.err == nil {
+// isForeign reports whether a watched key is not what it was at WATCH. One that the transaction has
+// written does not count.
+func (d *draft) isForeign(e *draftKey) bool {
+	version, watched := d.watched[e.key.id]
+	return watched && versionOf(e.base.task) != version
+}
+
+// begin sets what the commands begin with. A task that was written tells no clock: that counts by
+// which its key was read before, when it had not expired.
+func (e *draftKey) begin() {
+	switch {
+	case !e.task.SeenAt.IsZero():
 		e.seen = e.task.SeenAt
-		if isLive(&e.task) {
-			was := e.task
+	case e.seen.IsZero():
+		e.seen = time.Now()
+	case e.task.State == tasks.Pending && !e.task.Due.After(e.seen):
+		e.seen = e.task.Due.Add(-time.Millisecond)
+	}
+	if e.task.ID != "" && e.err == nil {
+		was := e.task
+		if was.SeenAt = e.seen; isLive(&was) {
 			e.base = value{task: &was, due: dueOf(&was)}
 		}
 	}
@@ -171,7 +182,7 @@ func (e *draftKey) begin(now time.Time) {
 // grow counts more bytes of a key, or fewer. Errors: errDraftLarge, errDraftFull.
 func (d *draft) grow(e *draftKey, bytes int) error {
 	switch kept := d.exec.c.held.kept; {
-	case bytes <= 0:
+	case bytes <= 0, e.written: // what was written is made once more
 		kept.Add(int64(bytes))
 	case d.bytes+bytes > mostDraft:
 		return errDraftLarge
@@ -211,23 +222,50 @@ func (d *draft) tell(class classes, name string, key []byte) {
 	if d.exec.c.server.wanted()&class == 0 {
 		return
 	}
-	r := &d.runs[d.at]
-	if i := slices.IndexFunc(r.keys, func(e *draftKey) bool { return bytes.Equal(e.key.name, key) }); i >= 0 {
-		r.events = append(r.events, event{class, name, r.keys[i]})
+	id, _ := keyid.Encode(key)
+	d.runs[d.at].events = append(d.runs[d.at].events, event{class, name, d.keys[id]})
+}
+
+// saw notes what a command that does not run on the draft has read, or written. Errors: errWatched,
+// errWatchedLate, if it has read a watched key that has changed.
+func (d *draft) saw(k *key, t *tasks.Task, wrote bool) error {
+	e := d.keys[k.id]
+	if e == nil {
+		e = &draftKey{key: *k, task: *t, read: time.Now()}
+		if d.admit(e) {
+			d.keys[k.id] = e
+		}
 	}
+	e.task, e.base, e.err, e.carried = *t, value{}, nil, true
+	if e.begin(); wrote {
+		d.begun = true
+		delete(d.watched, k.id)
+		return nil
+	}
+	switch {
+	case !d.isForeign(e):
+		return nil
+	case d.begun:
+		return errWatchedLate
+	}
+	d.broken = true
+	return errWatched
 }
 
 // live is call.live on the draft.
 func (d *draft) live(k *key) (*tasks.Task, error) {
 	e := d.find(k)
-	return e.now.view(), cmp.Or(e.err, e.lost)
+	if !d.running {
+		return e.now.view(), cmp.Or(e.err, e.lost)
+	}
+	return e.now.view(), e.err
 }
 
 // update is call.update on the draft.
 func (d *draft) update(k *key, decide func(old *tasks.Task) change) (tasks.Task, error) {
 	e := d.find(k)
-	if e.err != nil {
-		return tasks.Task{}, e.err
+	if err := cmp.Or(e.err, e.lost); err != nil { // lost: in an earlier try
+		return tasks.Task{}, err
 	}
 	old := e.now.view()
 	want := decide(old)
@@ -248,27 +286,6 @@ func (d *draft) update(k *key, decide func(old *tasks.Task) change) (tasks.Task,
 		d.tell(classNew, "new", k.name)
 	}
 	return *next.task, nil
-}
-
-// remove is call.drop on the draft. into is the key that has got the value, nil if none has.
-func (d *draft) remove(k, into *key) error {
-	if _, err := d.update(k, func(*tasks.Task) change { return change{deed: remove} }); err != nil {
-		return err
-	}
-	if into != nil {
-		d.keys[k.id].needs = []*draftKey{d.keys[into.id]}
-	}
-	return nil
-}
-
-// derive notes that a key has the value of another one, which goes on to exist or does not.
-func (d *draft) derive(to, from *key, exists bool) {
-	source := d.keys[from.id]
-	needs := source.needs
-	if exists && source.changed {
-		needs = append(slices.Clip(needs), source)
-	}
-	d.keys[to.id].needs = needs
 }
 
 // next returns what a change makes of a key. Errors: ErrTooLarge; those of grow.
@@ -308,43 +325,37 @@ func (v *value) bytes() int {
 	return len(v.task.Payload)
 }
 
-// wanted returns the change that gives a key a value.
-func (e *draftKey) wanted(v value) change {
+// wanted returns the change that makes of a key what it is in the draft.
+func (e *draftKey) wanted() change {
 	live := e.task.ID != "" && isLive(&e.task)
-	switch t := v.task; {
+	switch t := e.now.task; {
 	case t == nil && live:
 		return change{deed: remove}
 	case t == nil:
 		return change{}
-	case v.put || e.written || !live:
-		return change{put, t.Payload, v.due}
-	case t.State == e.task.State && v.due == dueOf(&e.task):
+	case e.now.put || !live:
+		return change{put, t.Payload, e.now.due}
+	case t.State == e.task.State && e.now.due == dueOf(&e.task):
 		return change{}
 	case t.State == tasks.Held:
 		return change{deed: hold}
 	default:
-		return change{deed: move, due: v.due}
+		return change{deed: move, due: e.now.due}
 	}
 }
 
-// isUnchanged reports whether the watched keys are what they were at WATCH. Those whose write finds
-// that out are not read again.
-func (d *draft) isUnchanged(first []*draftKey) (bool, error) {
-	var others []*watched
-	for i := range d.exec.c.watched {
-		w := &d.exec.c.watched[i]
-		e := d.keys[w.key.id]
-		if e != nil && e.err == nil && versionOf(e.base.task) != w.version {
-			return false, nil
+// isUnchanged reports whether the watched keys are what they were at WATCH.
+func (d *draft) isUnchanged() (bool, error) {
+	all := d.exec.c.watched
+	changed, errs := make([]bool, len(all)), make([]error, len(all))
+	each(len(all), func(i int) {
+		w := &all[i]
+		if e := d.keys[w.key.id]; e != nil && e.err == nil && versionOf(e.base.task) != w.version {
+			changed[i] = true
+			return
 		}
-		if len(first) == 0 || e != first[0] {
-			others = append(others, w)
-		}
-	}
-	changed, errs := make([]bool, len(others)), make([]error, len(others))
-	each(len(others), func(i int) {
-		t, err := d.exec.live(d.exec.ctx, &others[i].key)
-		changed[i], errs[i] = versionOf(t) != others[i].version, err
+		t, err := d.exec.live(d.exec.ctx, &w.key)
+		changed[i], errs[i] = versionOf(t) != w.version, err
 	})
 	for _, err := range errs {
 		if err != nil {
@@ -354,10 +365,10 @@ func (d *draft) isUnchanged(first []*draftKey) (bool, error) {
 	return !slices.Contains(changed, true), nil
 }
 
-// unwritten returns the keys that the scheduler does not have as the commands have made them.
+// unwritten returns the keys that are still to be written, in the order in which they were changed.
 func (d *draft) unwritten() (list []*draftKey) {
 	for _, e := range d.keys {
-		if (e.changed || e.written) && e.err == nil && e.lost == nil && !(e.written && e.now.same(&e.stored)) {
+		if e.changed && !e.written && e.lost == nil {
 			list = append(list, e)
 		}
 	}
@@ -365,23 +376,12 @@ func (d *draft) unwritten() (list []*draftKey) {
 	return list
 }
 
-// write writes what the commands have changed: first the watched keys, one by one in their order,
-// and a key after those that it needs. It reports whether the commands have to run again, because
-// another client came first. Errors, before the first write: errWatched; why a watched key cannot
-// be read.
+// write writes what the commands have changed: first the watched keys, one by one, then the others,
+// some at the same time. It reports whether the commands have to run again, because another client
+// came first. Errors, before the first write: errWatched; why a watched key cannot be read.
 func (d *draft) write() (again bool, err error) {
-	list := d.unwritten()
-	var first, then []*draftKey
-	for _, e := range list {
-		switch e.tried = false; {
-		case e.watched:
-			first = append(first, e)
-		case len(e.needs) == 0:
-			then = append(then, e)
-		}
-	}
 	if !d.begun {
-		unchanged, err := d.isUnchanged(first)
+		unchanged, err := d.isUnchanged()
 		switch {
 		case err != nil:
 			return false, err
@@ -389,77 +389,46 @@ func (d *draft) write() (again bool, err error) {
 			return false, errWatched
 		}
 	}
-	for _, e := range first {
-		if claim := e.base; len(e.needs) > 0 && !e.written && claim.task != nil {
-			// Others come before it: this write only finds out whether it has changed.
-			claim.put = true
-			d.writeAs(e, claim)
-		} else {
-			d.writeInTurn(e)
+	list := d.unwritten()
+	others := slices.DeleteFunc(slices.Clone(list), func(e *draftKey) bool { return e.watched })
+	for _, e := range list {
+		if !e.watched {
+			continue
 		}
-		if d.noteBegun(e); e.stale {
+		if d.writeKey(e); e.stale {
 			return true, nil
 		}
+		d.noteWritten(e)
 	}
-	each(len(then), func(i int) { d.writeInTurn(then[i]) })
-	for _, e := range list {
-		d.writeInTurn(e)
-		d.noteBegun(e)
+	each(len(others), func(i int) { d.writeKey(others[i]) })
+	for _, e := range others {
+		d.noteWritten(e)
 		again = again || e.stale
 	}
 	return again, nil
 }
 
-func (d *draft) noteBegun(e *draftKey) { d.begun = d.begun || e.written || isOpen(e.lost) }
-
-// writeInTurn writes a key after those that it needs, unless one of them is not written.
-func (d *draft) writeInTurn(e *draftKey) {
-	if e.tried || e.lost != nil || e.err != nil {
-		return
-	}
-	e.tried = true
-	for _, n := range e.needs {
-		d.writeInTurn(n)
-		switch e.lost = cmp.Or(n.lost, n.err); {
-		case e.lost != nil:
-			return
-		case n.stale:
-			e.stale = true
-			return
-		}
-	}
-	if !e.written || !e.now.same(&e.stored) {
-		d.writeAs(e, e.now)
+func (d *draft) noteWritten(e *draftKey) {
+	if e.written || isOpen(e.lost) {
+		d.begun, d.wrote = true, true
+		delete(d.watched, e.key.id) // by now it differs in any case
 	}
 }
 
-// writeAs writes a key as a value.
-func (d *draft) writeAs(e *draftKey, v value) {
-	want := e.wanted(v)
+func (d *draft) writeKey(e *draftKey) {
+	want := e.wanted()
 	if want.deed == leave {
 		return
 	}
 	now, err := d.exec.attempt(&e.key, &e.task, want, d.until)
 	switch {
-	case isConflict(err) && e.written: // by another client, who has seen it as it was written
-		e.stored = e.now
 	case isConflict(err):
 		e.stale = true
 	case err != nil:
 		e.lost = err
 	default:
-		e.task, e.stored, e.written = now, v, true
+		e.task, e.written = now, true
 	}
-}
-
-// wrote reports whether something of the part was written.
-func (d *draft) wrote() bool {
-	for _, e := range d.keys {
-		if e.written || isOpen(e.lost) {
-			return true
-		}
-	}
-	return false
 }
 
 // giveUp makes err the error of the keys that are not written.
@@ -469,22 +438,38 @@ func (d *draft) giveUp(err error) {
 	}
 }
 
-// restart makes the draft ready for the same commands again. At first all keys are read again; once
-// something was written, those that another client has changed. A key that was written begins as it
-// did: it is written again if the commands make something else of it, or nothing.
+// restart makes the draft ready for the same commands again. At first all keys are read again, but
+// for those of parts before; once something was written, those that another client has changed. A
+// key that was written begins as it did, and so becomes what it was written as.
 func (d *draft) restart() {
 	for _, e := range d.keys {
-		if !d.begun || e.stale && !e.written {
+		switch {
+		case e.carried && e.stale:
+			d.readAgain(e)
+		case !e.carried && !d.begun, e.stale:
 			d.drop(e)
 			continue
 		}
 		_ = d.grow(e, e.base.bytes()-e.now.bytes())
-		e.now, e.changed, e.needs, e.stale = e.base, false, nil, false
-		if e.err == nil {
-			e.err = e.lost
-		}
+		e.now, e.changed = e.base, false
 	}
-	d.forgetAnswers()
+	d.clearRuns()
+}
+
+// readAgain reads a key of parts before that another client has changed. If it has expired since
+// the transaction has looked at it first, and would keep its deadline, nothing is left to write.
+func (d *draft) readAgain(e *draftKey) {
+	before, seen, read, moved := e.base, e.seen, e.read, e.now.due != e.base.due
+	e.base, e.stale = value{}, false
+	d.read(e)
+	e.begin()
+	switch {
+	case e.err != nil:
+	case d.isForeign(e):
+		e.err = errWatchedLate
+	case e.base.task == nil && !moved && before.task != nil && !before.due.none() && !before.due.at.After(seen.Add(time.Since(read))):
+		e.base, e.written, e.seen, e.read = before, true, seen, read
+	}
 }
 
 // proceed makes the draft ready for other commands, which begin with what the ones before have
@@ -502,13 +487,14 @@ func (d *draft) proceed() {
 			t.Due = e.task.Due
 			e.base = value{task: &t, due: dueOf(&t), put: e.now.put}
 		}
-		e.err, e.lost, e.now, e.changed, e.needs, e.written = err, nil, e.base, false, nil, false
+		e.err, e.lost, e.now, e.changed, e.written, e.carried = err, nil, e.base, false, false, true
 	}
-	d.forgetAnswers()
+	d.clearRuns()
+	d.exec.c.held.kept.Add(-int64(d.answers))
+	d.answers, d.wrote = 0, false
 }
 
-func (d *draft) forgetAnswers() {
-	d.exec.c.held.kept.Add(-int64(d.answers))
+func (d *draft) clearRuns() {
 	clear(d.runs)
-	d.runs, d.out.Buf, d.answers = d.runs[:0], d.out.Buf[:0], 0
+	d.runs, d.out.Buf = d.runs[:0], d.out.Buf[:0]
 }

@@ -3,8 +3,11 @@ package respapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // runExec answers EXEC. Its commands run part by part: a command about all keys ends a part, since
@@ -33,10 +36,14 @@ func runExec(x *call) {
 			part, last = list[:n], list[n]
 		}
 		list = list[min(len(part)+1, len(list)):]
-		p := d.plan(part)
+		p := d.plan(part, last)
 		err := d.settle(p)
+		early := err == nil && !d.begun && last != nil && last.verb.aboutKeys()
+		if early { // it may find that EXEC is nil
+			d.runAlone(last)
+		}
 		switch {
-		case errors.Is(err, errWatched):
+		case errors.Is(err, errWatched), d.broken:
 			x.out.NullArray()
 			return
 		case err != nil && !d.begun:
@@ -45,12 +52,34 @@ func runExec(x *call) {
 		case !told:
 			x.out.Array(len(t.queued))
 		}
+		d.begun = true
 		d.answer(p, err)
 		d.proceed()
-		if last != nil {
+		switch {
+		case last == nil:
+		case last.verb.aboutKeys():
+			if !early {
+				d.runAlone(last)
+			}
+			x.out.Buf = append(x.out.Buf, d.alone.Buf...)
+		default:
 			d.runNow(last)
 		}
 	}
+}
+
+// runAlone runs a command that does not run on the draft, since what it makes of one key depends on
+// another one, and keeps its answer.
+func (d *draft) runAlone(y *call) {
+	c := d.exec.c
+	c.recheck()
+	d.alone.Buf, d.alone.Three = d.alone.Buf[:0], d.exec.out.Three
+	y.ctx, y.out, y.beside = c.ctx, &d.alone, d
+	if denied := y.denied(); denied != "" {
+		y.out.Error(denied)
+		return
+	}
+	y.verb.run(y)
 }
 
 // A plan says which commands of a part run on the draft before it is written: those that write, and
@@ -62,9 +91,17 @@ type plan struct {
 	ids   []string // of the keys that are written
 }
 
-func (d *draft) plan(part []*call) *plan {
+// plan makes the plan of a part. last is the command that divides it from the next one; nil: it is
+// the last part.
+func (d *draft) plan(part []*call, last *call) *plan {
 	p := &plan{part: part, first: make([]bool, len(part))}
 	var written map[string]bool // made by the first key that is
+	if last != nil && last.verb.aboutKeys() {
+		written = make(map[string]bool)
+		for _, k := range last.keys() {
+			written[k.id] = true
+		}
+	}
 	for i, y := range slices.Backward(part) {
 		if !y.verb.aboutKeys() {
 			continue
@@ -72,7 +109,7 @@ func (d *draft) plan(part []*call) *plan {
 		keys, writes := y.keys(), y.verb.flags&writes != 0
 		p.first[i] = writes || slices.ContainsFunc(keys, func(k key) bool { return written[k.id] })
 		for _, k := range keys {
-			if writes && !written[k.id] {
+			if writes {
 				if written == nil {
 					written = make(map[string]bool)
 				}
@@ -112,8 +149,7 @@ func (d *draft) settle(p *plan) error {
 	}
 	switch {
 	case err == nil:
-		d.begun = true
-	case d.wrote():
+	case d.wrote:
 		d.giveUp(err)
 	default:
 		d.restart()
@@ -139,23 +175,22 @@ func (d *draft) try(p *plan) (again bool, err error) {
 		if err := context.Cause(c.ctx); err != nil {
 			return false, err
 		}
-		before := len(d.out.Buf)
 		d.at = i
 		y.tx, y.ctx, y.out = d, c.ctx, &d.out
-		if denied := y.denied(); denied != "" {
+		if denied := y.denied(); denied != "" && !d.wrote {
 			y.out.Error(denied)
 		} else {
 			y.verb.run(y)
 		}
 		end := len(d.out.Buf)
 		d.runs[i].ran, d.runs[i].end = true, end
-		switch {
+		switch more := int64(end - d.answers); {
 		case end > mostAnswers:
 			return false, errAnswersLarge
-		case !c.held.kept.Take(int64(end - before)):
+		case more > 0 && !c.held.kept.Take(more):
 			return false, errDraftFull
 		}
-		d.answers += end - before
+		d.answers = max(d.answers, end)
 	}
 	if c.recheck(); c.caller != caller { // the rights count that the client has when it is written
 		return true, nil
@@ -172,9 +207,12 @@ func (d *draft) answer(p *plan, err error) {
 			d.runNow(y)
 			continue
 		}
-		if i < len(d.runs) && d.runs[i].ran {
+		switch {
+		case i < len(d.runs) && d.runs[i].ran:
 			from = d.conclude(i, from)
-		} else {
+		case d.wrote: // in an earlier try, perhaps for this command
+			x.fail(fmt.Errorf("%w: %w", tasks.ErrUnknown, err))
+		default:
 			x.fail(err)
 		}
 		x.c.holdLarge()
@@ -187,7 +225,7 @@ func (d *draft) answer(p *plan, err error) {
 func (d *draft) conclude(i, from int) int {
 	x, r := d.exec, &d.runs[i]
 	for _, e := range r.events {
-		if e.key.lost == nil {
+		if e.key != nil && e.key.lost == nil {
 			x.c.server.notify(e.class, e.name, e.key.key.name)
 		}
 	}

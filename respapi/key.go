@@ -84,13 +84,16 @@ func (x *call) found(ctx context.Context, k *key) (t tasks.Task, err error) {
 	t, err = x.scheduler().Get(ctx, k.id)
 	switch {
 	case errors.Is(err, tasks.ErrNotFound):
-		return tasks.Task{}, nil
+		t, err = tasks.Task{}, nil
 	case err != nil:
 		return tasks.Task{}, err
 	case t.Topic != k.topic:
 		return tasks.Task{}, errOtherTopic
 	}
-	return t, nil
+	if x.beside != nil {
+		err = x.beside.saw(k, &t, false)
+	}
+	return t, err
 }
 
 // isLive reports whether a task is a key that exists: it waits for its deadline, or has none. Later

@@ -2,6 +2,7 @@ package respapi
 
 import (
 	"errors"
+	"time"
 
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -137,16 +138,16 @@ func (x *call) rename(onlyNew bool) {
 	if !ok {
 		return
 	}
-	made := tasks.Task{} // the new key, once it is there
+	var c copied
 	for try := range mostTries {
 		t, err := x.live(x.ctx, &from)
 		switch {
 		case err != nil:
-			x.unmake(&to, &made, onlyNew)
+			x.undo(&to, &c)
 			x.fail(err)
 			return
 		case t == nil:
-			x.unmake(&to, &made, onlyNew)
+			x.undo(&to, &c)
 			x.out.Error(errNoKey)
 			return
 		case from.id == to.id && onlyNew:
@@ -156,9 +157,8 @@ func (x *call) rename(onlyNew bool) {
 			x.out.OK()
 			return
 		}
-		if made, err = x.copyTo(&to, t, &made, !onlyNew); err == nil {
-			x.derived(&to, &from, false)
-			err = x.drop(&from, t, &to)
+		if err = x.copyTo(&to, t, &c, !onlyNew); err == nil {
+			err = x.drop(&from, t)
 		}
 		switch {
 		case err == nil:
@@ -182,42 +182,52 @@ func (x *call) rename(onlyNew bool) {
 			return
 		}
 	}
+	x.undo(&to, &c)
 	x.fail(errContended)
 }
 
-// unmake deletes the new key of a RENAMENX whose old key is gone, unless another client has changed
-// it.
-func (x *call) unmake(k *key, made *tasks.Task, onlyNew bool) {
-	if made.ID != "" && onlyNew {
-		_ = x.drop(k, made, nil)
+// copied is what copyTo has made of a key, and what was there.
+type copied struct {
+	made   tasks.Task // the zero Task: nothing was made
+	before *tasks.Task
+}
+
+// undo gives a key back what it had before copyTo, unless another client has changed it since.
+func (x *call) undo(k *key, c *copied) {
+	switch {
+	case c.made.ID == "":
+	case c.before == nil:
+		_ = x.drop(k, &c.made)
+	default:
+		_, _ = x.attempt(k, &c.made, change{put, c.before.Payload, dueOf(c.before)}, time.Time{})
 	}
 }
 
 // copyTo makes a key with the value and the deadline of another one. Unless replace is true, the
 // key must not exist, or be what was made before. Errors: errKeyExists; as of update.
-func (x *call) copyTo(to *key, t, made *tasks.Task, replace bool) (tasks.Task, error) {
-	exists, took := false, false
+func (x *call) copyTo(to *key, t *tasks.Task, c *copied, replace bool) error {
+	exists, first := false, c.made.ID == ""
+	var before *tasks.Task
 	now, err := x.update(to, func(old *tasks.Task) change {
-		if exists = old != nil && !replace && versionOf(old) != versionOf(made); exists {
+		before = old
+		if exists = old != nil && !replace && (first || versionOf(old) != versionOf(&c.made)); exists {
 			return change{}
 		}
-		took = old != nil && made.ID == ""
 		return change{put, t.Payload, dueOf(t)}
 	})
-	if err == nil && took { // Redis deletes the key that was there, and so tells of a new one
+	switch {
+	case err != nil:
+		return err
+	case exists:
+		return errKeyExists
+	case first || before == nil || versionOf(before) != versionOf(&c.made):
+		c.before = before // of another client
+	}
+	if c.made = now; first && before != nil {
+		// Redis deletes the key that was there, and so tells of a new one.
 		x.notify(classNew, "new", to.name)
 	}
-	if err == nil && exists {
-		err = errKeyExists
-	}
-	return now, err
-}
-
-// derived notes that a key has got the value of another one, which goes on to exist or does not.
-func (x *call) derived(to, from *key, exists bool) {
-	if x.tx != nil {
-		x.tx.derive(to, from, exists)
-	}
+	return nil
 }
 
 // runCopy answers COPY source destination [DB n] [REPLACE].
@@ -257,10 +267,7 @@ func runCopy(x *call) {
 	}
 	t, err := x.live(x.ctx, &from)
 	if err == nil && t != nil {
-		_, err = x.copyTo(&to, t, &tasks.Task{}, replace)
-	}
-	if err == nil && t != nil {
-		x.derived(&to, &from, true)
+		err = x.copyTo(&to, t, &copied{}, replace)
 	}
 	switch {
 	case err == nil && t != nil:

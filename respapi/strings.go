@@ -420,7 +420,7 @@ func runMSetNX(x *call) {
 		return
 	}
 	for i, t := range made { // unless another client has changed it by now
-		_ = x.drop(&keys[i], &t, nil)
+		_ = x.drop(&keys[i], &t)
 	}
 	if errors.Is(err, errKeyExists) {
 		x.out.Int(0)
