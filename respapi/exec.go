@@ -62,6 +62,8 @@ func runExec(x *call) {
 				d.runAlone(last)
 			}
 			x.out.Buf = append(x.out.Buf, d.alone.Buf...)
+			c.holdLarge()
+			c.spill()
 		default:
 			d.runNow(last)
 		}

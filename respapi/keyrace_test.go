@@ -115,6 +115,50 @@ func TestGetDelOnce(t *testing.T) {
 	}
 }
 
+// One of several clients that rename a key has it, and the new keys of the others are what they
+// were.
+func TestRenameOnce(t *testing.T) {
+	rigs := newFleetRigs(t, 2)
+	ws := make([]*wire, 8)
+	for i := range ws {
+		ws[i] = rigs[i%2].dial()
+	}
+	for round := range 10 {
+		job, names := fmt.Sprint("job:", round), []string{"MGET"}
+		ws[0].ask("+OK", "SET", job, "job", "EX", "100")
+		for i, w := range ws {
+			names = append(names, fmt.Sprint("mine:", round, ":", i))
+			if i%2 == 0 {
+				w.ask("+OK", "SET", names[i+1], "before")
+			}
+		}
+		var group sync.WaitGroup
+		for i, w := range ws {
+			group.Go(func() {
+				w.command("RENAME", job, names[i+1])
+				if got := w.answer(); got != "+OK" && got != "-ERR no such key" {
+					t.Errorf("RENAME: the answer is %q", got)
+				}
+			})
+		}
+		group.Wait()
+		ws[0].command(names...)
+		got := strings.Fields(ws[0].answer())[1:]
+		for i, value := range got {
+			want := "$-1"
+			if i%2 == 0 {
+				want = "before"
+			}
+			if value != want && value != "job" {
+				t.Errorf("%s is %q", names[i+1], value)
+			}
+		}
+		if n := strings.Count(strings.Join(got, " "), "job"); n != 1 {
+			t.Errorf("%d clients have the job: %q", n, got)
+		}
+	}
+}
+
 // One of several clients that set a key with NX has set it.
 func TestSetOnce(t *testing.T) {
 	rigs := newFleetRigs(t, 2)

@@ -173,11 +173,13 @@ func (x *call) rename(onlyNew bool) {
 		case errors.Is(err, errKeyExists):
 			x.out.Int(0)
 			return
-		case !isConflict(err):
-			x.fail(err)
-			return
+		case isConflict(err):
+			err = rest(x.ctx, try)
 		}
-		if err := rest(x.ctx, try); err != nil {
+		if err != nil {
+			if !isOpen(err) {
+				x.undo(&to, &c)
+			}
 			x.fail(err)
 			return
 		}
