@@ -78,6 +78,7 @@ func newShell(t *testing.T, tools string, failed func(reason string)) *shell {
 	s.process.Env = append(goEnvironment(t),
 		"HOME="+s.dir, "TMPDIR="+t.TempDir(), "PATH="+tools+":"+os.Getenv("PATH"), "LC_ALL=C.UTF-8",
 		"PYTHONPATH="+filepath.Join(s.dir, "clients", "python"), "PYTHONDONTWRITEBYTECODE=1",
+		"PYTHONUNBUFFERED=", // with it print writes word by word, and other output comes between
 		"LAPSE_SERVER=http://127.0.0.1:"+lapse+"0", "LAPSE_LISTEN=127.0.0.1:"+lapse+"0",
 		"LAPSE_ANSWER_WITHIN=1m", // a disk busy with other tests for 100 ms would be recorded:false
 		"REDIS_PORT="+others["6379"], "BEANSTALKD_PORT="+others["11300"], "REDISCLI_HISTFILE=/dev/null")
