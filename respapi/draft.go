@@ -42,8 +42,7 @@ type draftKey struct {
 	seen    time.Time  // when it was read, by the clock that its deadline goes by
 	read    time.Time  // the same by the clock of this node, or a little before
 	size    int        // as which it is counted
-	watched bool
-	carried bool // it was read for a part before
+	carried bool       // it was read for a part before
 	// Before the commands, and after those that have run.
 	base, now value
 	changed   bool // by a command
@@ -145,7 +144,6 @@ func (d *draft) admit(e *draftKey) bool {
 		e.task, e.err = tasks.Task{}, full
 	}
 	e.begin()
-	_, e.watched = d.watched[e.key.id]
 	if d.begun && e.err == nil && d.isForeign(e) {
 		e.err = errWatchedLate
 	}
@@ -389,10 +387,10 @@ func (d *draft) write() (again bool, err error) {
 			return false, errWatched
 		}
 	}
-	list := d.unwritten()
-	others := slices.DeleteFunc(slices.Clone(list), func(e *draftKey) bool { return e.watched })
-	for _, e := range list {
-		if !e.watched {
+	var others []*draftKey
+	for _, e := range d.unwritten() {
+		if _, watched := d.watched[e.key.id]; !watched {
+			others = append(others, e)
 			continue
 		}
 		if d.writeKey(e); e.stale {
