@@ -44,6 +44,8 @@ require github.com/evanw/esbuild v0.28.2
 
 require github.com/anishathalye/porcupine v1.3.1
 
+require github.com/yuin/gopher-lua v1.1.2
+
 require (
 	github.com/DataDog/zstd v1.5.7 // indirect
 	github.com/RaduBerinde/axisds v0.1.0 // indirect

@@ -1,7 +1,6 @@
 package respapi
 
 import (
-	"bytes"
 	"context"
 	"hash/maphash"
 	"strings"
@@ -194,26 +193,4 @@ func (c *conn) runTogether(calls []*call) {
 			alike = 0
 		}
 	}
-}
-
-// unknownCommand returns Redis' answer to a command that there is not.
-func unknownCommand(args [][]byte) string {
-	var b strings.Builder
-	if v := verbs[strings.ToLower(string(args[0]))]; v != nil { // a subcommand
-		return "ERR unknown subcommand '" + cut(args[1], 128) + "'. Try " + strings.ToUpper(v.name) + " HELP."
-	}
-	b.WriteString("ERR unknown command '" + cut(args[0], 128) + "', with args beginning with: ")
-	for _, a := range args[1:] {
-		if b.Len() >= 128 {
-			break
-		}
-		b.WriteString("'" + cut(a, 128-b.Len()) + "' ")
-	}
-	return b.String()
-}
-
-// cut returns what Redis shows of an argument in an error: up to n bytes, and none after a zero.
-func cut(b []byte, n int) string {
-	b, _, _ = bytes.Cut(b, []byte{0})
-	return string(b[:min(len(b), max(n, 0))])
 }

@@ -64,9 +64,13 @@ func (x *call) describe(v *verb) {
 	for _, word := range v.flagWords() {
 		x.out.Simple(word)
 	}
-	x.out.Int(int64(v.first))
-	x.out.Int(int64(v.last))
-	x.out.Int(int64(v.step))
+	first, last, step := v.first, v.last, v.step
+	if v.numbered { // they stand elsewhere in each command
+		first, last, step = 0, 0, 0
+	}
+	x.out.Int(int64(first))
+	x.out.Int(int64(last))
+	x.out.Int(int64(step))
 	x.out.Set(len(v.categories()))
 	for _, word := range v.categories() {
 		x.out.Simple("@" + word)
@@ -96,6 +100,7 @@ func (v *verb) flagWords() (words []string) {
 	add(v.flags&blocks != 0, "blocking")
 	add(v.flags&needsTasks == 0, "loading")
 	add(v.flags&needsTasks == 0, "stale")
+	add(v.numbered, "movablekeys")
 	add(v.flags&fast != 0, "fast")
 	add(v.flags&noAuth != 0, "no_auth")
 	return words
@@ -120,6 +125,8 @@ func (v *verb) categories() (words []string) {
 		words = append(words, "keyspace")
 	case "string", "stream", "pubsub", "connection":
 		words = append(words, group)
+	case "scripting":
+		words = append(words, "scripting")
 	case "transactions":
 		words = append(words, "transaction")
 	}

@@ -208,7 +208,24 @@ var shapes = []string{
 	"DEL <key> [<key>]", "UNLINK <key> [<key>]", "EXISTS <key> [<key>]", "TYPE <key>", "TOUCH <key> [<key>]",
 	"RENAME <key> <key>", "RENAMENX <key> <key>", "COPY <key> <key> [REPLACE]", "KEYS <pattern>", "DBSIZE",
 	"PING", "ECHO <value>", "SELECT 0", "SELECT x", "FOO <value>", "GET", "MULTI", "EXEC", "DISCARD", "WATCH <key>", "UNWATCH",
+	"EVAL <script> 2 <key> <key> <value> <number>", "EVAL <script> 2 <key> <key> <value> <number>", "EVAL_RO <script> 2 <key> <key> <value> <number>",
 	"get <key>", "Ttl <key>",
+}
+
+// drawnScripts change nothing once they fail, since Redis keeps what a script has done until then.
+var drawnScripts = []string{
+	"return {redis.pcall('get', KEYS[1]), redis.pcall('strlen', KEYS[2]), KEYS, ARGV}",
+	"return redis.call('set', KEYS[1], ARGV[1], 'EX', ARGV[2])",
+	"if redis.call('get', KEYS[1]) == ARGV[1] then return redis.call('del', KEYS[1]) else return 0 end",
+	"local n = redis.pcall('incrby', KEYS[1], ARGV[2]) if n == 1 then redis.pcall('expire', KEYS[1], 1000) end return n",
+	"for i, v in ipairs(redis.call('mget', KEYS[1], KEYS[2])) do if not v then redis.call('set', KEYS[i], ARGV[1] .. i) return i end end return -1",
+	"local n = tonumber(ARGV[2]) if not n then return redis.error_reply('NONE ' .. ARGV[2]) end return {n, n / 3, tostring(n), math.floor(n / 7)}",
+	"local t = {} for i = 1, 3 do t[#t + 1] = redis.call('append', KEYS[i % 2 + 1], i) end return table.concat(t, ',')",
+	"redis.pcall('persist', KEYS[1]) return redis.status_reply(redis.call('type', KEYS[1]).ok:upper())",
+	"return redis.call('incr', KEYS[1])",
+	"return {redis.call('exists', KEYS[1], KEYS[2]) > 0, redis.call('ttl', KEYS[1]) < 0, #redis.call('getrange', KEYS[2], 0, ARGV[2])}",
+	"return redis.pcall('nothing', ARGV[1]).err .. string.format('%5.2f|%s|%d', 1/3, ARGV[2], 42.9)",
+	"local ok, n = pcall(function() return ARGV[1] + ARGV[2] end) return {ok, ok and n}",
 }
 
 // drawArgument draws an argument of a kind.
@@ -225,6 +242,8 @@ func drawArgument(t *rapid.T, kind string, now time.Time) []string {
 		return []string{pick(drawnValues...)}
 	case "number":
 		return []string{pick(drawnNumber...)}
+	case "script":
+		return []string{pick(drawnScripts...)}
 	case "small":
 		return []string{pick("0", "1", "5", "-1", "x")}
 	case "pattern":

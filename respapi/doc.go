@@ -39,6 +39,13 @@
 //
 //	queued calls -> plan -> draft: live, update (in memory) -> write -> answers and events
 //
+// # Scripts
+//
+// EVAL runs a script of package internal/script on a draft of its own, or on that of EXEC. Its
+// commands come one after the other, each with the answer of the one before, and what they make
+// of a key may depend on another one. So a script that runs again may come to another end: what
+// it has written by then is written once more, as it should be (draft.unwritten).
+//
 // # Bounds
 //
 // Package edge has the rules for connections, for the bytes of commands and answers, and for what

@@ -1,8 +1,10 @@
 package respapi
 
 import (
+	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -17,12 +19,13 @@ import (
 // command makes of a key depends on that key alone. Commands of which that is not true divide the
 // transaction, and do not run on the draft.
 type draft struct {
-	exec    *call
-	watched map[string]tasks.Version
-	keys    map[string]*draftKey // by id
-	bytes   int                  // of the keys, as they count in held.kept
-	begun   bool                 // something may have been written, or answered: EXEC cannot be nil
-	broken  bool                 // a watched key has changed before that
+	exec     *call
+	compared []watched                // the keys that EXEC compares
+	watched  map[string]tasks.Version // those of them that were not written
+	keys     map[string]*draftKey     // by id
+	bytes    int                      // of the keys, as they count in held.kept
+	begun    bool                     // something may be written or answered: EXEC is not nil
+	broken   bool                     // a watched key has changed before that
 
 	// Of the part under way.
 	runs    []run       // by the places of its commands
@@ -33,6 +36,16 @@ type draft struct {
 	at      int         // the place of the one that runs
 	until   time.Time   // how long the delivery of an expired event is waited for
 	wrote   bool        // something may have been written
+	marked  bool        // a script runs
+	marks   []mark      // what it has changed
+}
+
+// A mark is what a key of a draft was before a change.
+type mark struct {
+	key     *draftKey
+	was     value
+	changed bool
+	since   int
 }
 
 // A draftKey is a key of a draft.
@@ -49,6 +62,7 @@ type draftKey struct {
 	since     int  // the place of the first one
 
 	written bool
+	done    value // which was written
 	stale   bool  // it was not written, since another client came first
 	lost    error // why it was not written
 	err     error // why it cannot be read
@@ -65,9 +79,13 @@ type value struct {
 type run struct {
 	keys   []*draftKey // that it has looked at
 	events []event
-	ran    bool // on the draft
-	end    int  // of its answer
+	told   []telling // by a script
+	ran    bool      // on the draft
+	end    int       // of its answer
 }
+
+// A telling is what a script publishes.
+type telling struct{ channel, text string }
 
 // An event is what subscribers hear of a key once it is written.
 type event struct {
@@ -84,7 +102,9 @@ var (
 	// errDraftLarge is the error of a key for which the draft has no room.
 	errDraftLarge   = errors.New("the keys of a transaction exceed 64 MiB together")
 	errAnswersLarge = errors.New("the answers before the last write of a transaction exceed 16 MiB together; nothing was done")
-	errDraftFull    = task.KindOf(task.ErrUnavailable, "the transactions of all connections, or of this token, have too many bytes")
+	// errOvertaken is the error of a key that a script has written, and would now leave as it was.
+	errOvertaken = fmt.Errorf("%w: another client has changed a key that the script had written", tasks.ErrUnknown)
+	errDraftFull = task.KindOf(task.ErrUnavailable, "the transactions of all connections, or of this token, have too many bytes")
 )
 
 // view returns the task of a key that exists for the next command, else nil.
@@ -95,17 +115,28 @@ func (v *value) view() *tasks.Task {
 	return v.task
 }
 
-func newDraft(exec *call) *draft {
-	d := &draft{exec: exec, keys: make(map[string]*draftKey)}
-	if len(exec.c.watched) > 0 {
-		d.watched = make(map[string]tasks.Version, len(exec.c.watched))
+// equal reports whether two values are the same.
+func (v *value) equal(w *value) bool {
+	if v.task == nil || w.task == nil {
+		return v.task == w.task
 	}
-	for i := range exec.c.watched {
-		w := &exec.c.watched[i]
+	return v.due == w.due && bytes.Equal(v.task.Payload, w.task.Payload)
+}
+
+func newDraft(exec *call, compared []watched) *draft {
+	d := &draft{exec: exec, compared: compared, keys: make(map[string]*draftKey)}
+	if len(compared) > 0 {
+		d.watched = make(map[string]tasks.Version, len(compared))
+	}
+	for i := range compared {
+		w := &compared[i]
 		d.watched[w.key.id] = w.version
 	}
 	return d
 }
+
+// close gives back what the draft counts.
+func (d *draft) close() { d.exec.c.held.kept.Add(-int64(d.bytes + d.answers)) }
 
 // fetch reads keys that the draft does not have, some at the same time, as long as there is room.
 func (d *draft) fetch(keys []key) {
@@ -274,6 +305,9 @@ func (d *draft) update(k *key, decide func(old *tasks.Task) change) (tasks.Task,
 	if err != nil {
 		return tasks.Task{}, err
 	}
+	if d.marked {
+		d.marks = append(d.marks, mark{e, e.now, e.changed, e.since})
+	}
 	if !e.changed {
 		e.changed, e.since = true, d.at
 	}
@@ -284,6 +318,27 @@ func (d *draft) update(k *key, decide func(old *tasks.Task) change) (tasks.Task,
 		d.tell(classNew, "new", k.name)
 	}
 	return *next.task, nil
+}
+
+// scripted runs a script on the draft. If it fails, what it has changed is taken back.
+func (d *draft) scripted(run func() error) error {
+	if !d.running {
+		return run()
+	}
+	r := &d.runs[d.at]
+	events, told := len(r.events), len(r.told)
+	d.marked, d.marks = true, d.marks[:0]
+	err := run()
+	d.marked = false
+	if err == nil {
+		return nil
+	}
+	for _, m := range slices.Backward(d.marks) {
+		_ = d.grow(m.key, m.was.bytes()-m.key.now.bytes())
+		m.key.now, m.key.changed, m.key.since = m.was, m.changed, m.since
+	}
+	r.events, r.told = r.events[:events], r.told[:told]
+	return err
 }
 
 // next returns what a change makes of a key. Errors: ErrTooLarge; those of grow.
@@ -331,7 +386,7 @@ func (e *draftKey) wanted() change {
 		return change{deed: remove}
 	case t == nil:
 		return change{}
-	case e.now.put || !live:
+	case e.now.put, !live, e.written && !bytes.Equal(t.Payload, e.done.task.Payload):
 		return change{put, t.Payload, e.now.due}
 	case t.State == e.task.State && e.now.due == dueOf(&e.task):
 		return change{}
@@ -344,7 +399,7 @@ func (e *draftKey) wanted() change {
 
 // isUnchanged reports whether the watched keys are what they were at WATCH.
 func (d *draft) isUnchanged() (bool, error) {
-	all := d.exec.c.watched
+	all := d.compared
 	changed, errs := make([]bool, len(all)), make([]error, len(all))
 	each(len(all), func(i int) {
 		w := &all[i]
@@ -363,10 +418,12 @@ func (d *draft) isUnchanged() (bool, error) {
 	return !slices.Contains(changed, true), nil
 }
 
-// unwritten returns the keys that are still to be written, in the order in which they were changed.
+// unwritten returns the keys that are still to be written, in the order in which they were
+// changed. What a script makes of a key may depend on another one. So a key that was written is
+// written again if the script has come to another end since.
 func (d *draft) unwritten() (list []*draftKey) {
 	for _, e := range d.keys {
-		if e.changed && !e.written && e.lost == nil {
+		if e.lost == nil && (e.changed && !e.written || e.written && !e.now.equal(&e.done)) {
 			list = append(list, e)
 		}
 	}
@@ -389,6 +446,9 @@ func (d *draft) write() (again bool, err error) {
 	}
 	var others []*draftKey
 	for _, e := range d.unwritten() {
+		if r := &d.runs[e.since]; e.written && !slices.Contains(r.keys, e) {
+			r.keys = append(r.keys, e)
+		}
 		if _, watched := d.watched[e.key.id]; !watched {
 			others = append(others, e)
 			continue
@@ -420,12 +480,14 @@ func (d *draft) writeKey(e *draftKey) {
 	}
 	now, err := d.exec.attempt(&e.key, &e.task, want, d.until)
 	switch {
+	case isConflict(err) && e.written:
+		e.lost = errOvertaken
 	case isConflict(err):
 		e.stale = true
 	case err != nil:
 		e.lost = err
 	default:
-		e.task, e.written = now, true
+		e.task, e.written, e.done = now, true, e.now
 	}
 }
 

@@ -21,6 +21,7 @@ const (
 	errNestedMulti   = "ERR MULTI calls can not be nested"
 	errAborted       = "EXECABORT Transaction discarded because of previous errors."
 	errChannelDenied = "NOPERM this token has no permissions to access one of the channels used as arguments"
+	errMessageLong   = "ERR a message to subscribers of other nodes must be at most 512 KiB long"
 	errMaxClients    = "ERR max number of clients reached"
 	errTokenClients  = "ERR max number of clients reached: this token has half of resp_max_connections"
 	errElsewhere     = "ERR there is database 0 alone, and this connection has selected another one; SELECT 0 goes on"

@@ -29,7 +29,7 @@ func runExec(x *call) {
 		x.out.Error(errUnread)
 		return
 	}
-	d := newDraft(x)
+	d := newDraft(x, c.watched)
 	for list, told := t.queued, false; len(list) > 0 || !told; told = true {
 		part, last := list, (*call)(nil)
 		if n := slices.IndexFunc(list, func(y *call) bool { return y.verb.flags&divides != 0 }); n >= 0 {
@@ -233,9 +233,12 @@ func (d *draft) conclude(i, from int) int {
 	}
 	if err := r.failed(i); err != nil {
 		x.fail(err)
-	} else {
-		x.out.Buf = append(x.out.Buf, d.out.Buf[from:r.end]...)
+		return r.end
 	}
+	for _, m := range r.told {
+		x.c.publish(m.channel, m.text)
+	}
+	x.out.Buf = append(x.out.Buf, d.out.Buf[from:r.end]...)
 	return r.end
 }
 

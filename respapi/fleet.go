@@ -221,18 +221,8 @@ func (s *Server) sendEvents(scheduler *tasks.Scheduler) {
 	}
 }
 
-// relay sends a message to the subscribers of other nodes, if there are any. It reports false if it
-// is too long for that.
-func (s *Server) relay(channel, text string) bool {
-	if classes(s.peers.all.Load())&anyMessage == 0 {
-		return true
-	}
-	if len(channel)+len(text) > mostRelayed {
-		return false
-	}
-	s.relayFrame(anyMessage, "", channel, text)
-	return true
-}
+// isRelayed reports whether a message goes to other nodes, where clients have subscribed.
+func (s *Server) isRelayed() bool { return classes(s.peers.all.Load())&anyMessage != 0 }
 
 // relayFrame sends an event or a message to the other nodes.
 func (s *Server) relayFrame(class classes, topic, event, key string) {

@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/go-multierror"
 
 	"github.com/lapsehq/lapse/edge"
+	"github.com/lapsehq/lapse/respapi/internal/script"
 	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -121,6 +122,7 @@ type Server struct {
 	lastID     atomic.Int64          // of a connection
 	fault      atomic.Pointer[error] // why the last connection could not be accepted
 	turns      *turns
+	scripts    *script.Cache
 	persistent persistent
 	counts     counts
 	tallies    map[string]*tally // by verb; it does not change
@@ -160,7 +162,7 @@ func New(cfg Config) (*Server, error) {
 	if len(cfg.Topics) == 0 {
 		cfg.Topics = map[string]string{"": "expired"}
 	}
-	s := &Server{cfg: cfg, tallies: newTallies(), log: cfg.Log, started: time.Now(), conns: make(map[int64]*conn), turns: newTurns(), hasKeys: make(map[string]struct{})}
+	s := &Server{cfg: cfg, tallies: newTallies(), log: cfg.Log, started: time.Now(), conns: make(map[int64]*conn), turns: newTurns(), scripts: script.NewCache(), hasKeys: make(map[string]struct{})}
 	for text, topic := range cfg.Topics {
 		s.prefixes = append(s.prefixes, prefix{text, topic})
 		s.hasKeys[topic] = struct{}{}

@@ -43,6 +43,17 @@ func BenchmarkExec(b *testing.B) {
 	}
 }
 
+// BenchmarkEval runs what libraries do by scripts, from 50 connections.
+func BenchmarkEval(b *testing.B) {
+	for name, commands := range map[string][]string{
+		"lock":    {"SET key:%d t NX PX 30000", "EVAL if(redis.call('get',KEYS[1])==ARGV[1])then--[[]]return(redis.call('del',KEYS[1]))end 1 key:%d t"},
+		"limiter": {"EVAL redis.call('set',KEYS[1],0,'PX',3600000,'NX');return{redis.call('incr',KEYS[1]),redis.call('pttl',KEYS[1])} 1 key:%d"},
+		"read":    {"EVAL_RO return{redis.call('get',KEYS[1]),redis.call('ttl',KEYS[1])} 1 key:%d"},
+	} {
+		b.Run(name, func(b *testing.B) { benchmark(b, 50, 1, commands...) })
+	}
+}
+
 // benchmark has clients send commands, with the number of the operation in the place of %d, that
 // many operations at a time.
 func benchmark(b *testing.B, clients, pipeline int, commands ...string) {

@@ -127,24 +127,36 @@ func (c *conn) unsubscribeAll() {
 // Cluster does. Those of other nodes get the message, too. What the server tells of keys is not
 // forged: only a caller that could make and delete the keys of all topics may say the same.
 func runPublish(x *call) {
-	c, s := x.c, x.c.server
 	channel, text := string(x.args[1]), string(x.args[2])
-	switch {
-	case isOfKeys(channel) && !(c.caller.Rights.Open(edge.MaySchedule) && c.caller.MayUseAll()):
-		x.out.Error(errChannelDenied)
-		return
-	case len(channel) > mostChannelName:
-		x.out.Error(errChannelLong)
+	if problem := x.c.mayPublish(channel, text); problem != "" {
+		x.out.Error(problem)
 		return
 	}
-	if !s.relay(channel, text) {
-		x.out.Error("ERR a message to subscribers of other nodes must be at most 512 KiB long")
-		return
+	x.out.Int(int64(x.c.publish(channel, text)))
+}
+
+// mayPublish returns the answer to a message that the client may not publish; "" if it may.
+func (c *conn) mayPublish(channel, text string) string {
+	switch {
+	case isOfKeys(channel) && !(c.caller.Rights.Open(edge.MaySchedule) && c.caller.MayUseAll()):
+		return errChannelDenied
+	case len(channel) > mostChannelName:
+		return errChannelLong
+	case len(channel)+len(text) > mostRelayed && c.server.isRelayed():
+		return errMessageLong
+	}
+	return ""
+}
+
+// publish publishes a message, and returns how many subscribers of this node get it.
+func (c *conn) publish(channel, text string) int {
+	if c.server.isRelayed() {
+		c.server.relayFrame(anyMessage, "", channel, text)
 	}
 	if c.subscribed > 0 {
 		c.handOver() // what was answered before comes before the message
 	}
-	x.out.Int(int64(s.hub.publish(channel, text)))
+	return c.server.hub.publish(channel, text)
 }
 
 // runPubsubChannels answers PUBSUB CHANNELS [pattern] about this node. A channel that has the name

@@ -39,6 +39,13 @@ func init() {
 		&verb{name: "watch", arity: -2, flags: needsTasks | fast | notQueued, scope: keyScope, first: 1, last: -1, step: 1, run: runWatch},
 		&verb{name: "unwatch", arity: 1, flags: fast, scope: edge.AnyRight, run: runUnwatch},
 
+		// Scripts: script.go.
+		&verb{name: "eval", arity: -3, flags: needsTasks | writes, scope: edge.MaySchedule, first: 3, last: -1, step: 1, numbered: true, run: runEval},
+		&verb{name: "evalsha", arity: -3, flags: needsTasks | writes, scope: edge.MaySchedule, first: 3, last: -1, step: 1, numbered: true, run: runEvalSHA},
+		&verb{name: "eval_ro", arity: -3, flags: needsTasks, scope: keyScope, first: 3, last: -1, step: 1, numbered: true, run: runEval},
+		&verb{name: "evalsha_ro", arity: -3, flags: needsTasks, scope: keyScope, first: 3, last: -1, step: 1, numbered: true, run: runEvalSHA},
+		&verb{name: "script", arity: -2, scope: edge.AnyRight, subs: scriptVerbs()},
+
 		// Values: strings.go, values.go.
 		&verb{name: "set", arity: -3, flags: needsTasks | writes, scope: edge.MaySchedule, first: 1, last: 1, step: 1, run: runSet, batch: setAll},
 		&verb{name: "setex", arity: 4, flags: needsTasks | writes, scope: edge.MaySchedule, first: 1, last: 1, step: 1, run: runSetEx(seconds)},

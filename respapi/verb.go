@@ -32,6 +32,7 @@ type verb struct {
 	// Where the keys stand, as COMMAND tells it: the first, the last (negative: from the end), and
 	// the step. 0: there are none.
 	first, last, step int
+	numbered          bool // the argument before the first key says how many there are
 	run               func(*call)
 	// batch answers commands of a pipeline; nil: each runs for itself.
 	batch   func([]*call)
@@ -56,6 +57,10 @@ func (v *verb) keysOf(args [][]byte) (keys [][]byte) {
 	if last < 0 {
 		last += len(args)
 	}
+	if v.numbered {
+		n, _ := parseInt(args[v.first-1])
+		last = v.first + int(min(max(n, 0), int64(len(args)))) - 1
+	}
 	for i := v.first; i <= last && i < len(args); i += max(v.step, 1) {
 		keys = append(keys, args[i])
 	}
@@ -79,7 +84,7 @@ func (v *verb) tells(args [][]byte) bool {
 		return true
 	}
 	switch v.name {
-	case "getset", "getex", "getdel", "xreadgroup", "xclaim", "xautoclaim":
+	case "eval", "evalsha", "getset", "getex", "getdel", "xreadgroup", "xclaim", "xautoclaim":
 		return true
 	case "set": // with GET
 		return slices.ContainsFunc(args[min(3, len(args)):], func(a []byte) bool { return is(a, "get") })

@@ -128,7 +128,7 @@ type script struct {
 var interpreters = map[string]func() string{
 	// A python3 of another origin may hide the system's, which has the clients.
 	".py":  finder([]string{"python3", "/usr/bin/python3"}, "-c", "import redis, hiredis"),
-	".js":  finder([]string{"node"}, "--input-type=module", "-e", "import 'ioredis'; import 'ioredis5'; import 'redis'; import 'redis4'"),
+	".js":  finder([]string{"node"}, "--input-type=module", "-e", "import 'ioredis'; import 'ioredis5'; import 'redis'; import 'redis4'; import 'bullmq'"),
 	".php": finder([]string{"php"}, "-r", "new Redis(); require 'Predis/Autoloader.php';"),
 	".rb":  finder([]string{"ruby"}, "-e", "require 'redis'"),
 	".sh":  finder([]string{"bash"}, "-c", "command -v redis-cli"),
@@ -149,10 +149,18 @@ func finder(programs []string, check ...string) func() string {
 	})
 }
 
+// extension returns the key of a program of testdata in interpreters.
+func extension(file string) string {
+	if strings.HasSuffix(file, "/") {
+		return ".go"
+	}
+	return filepath.Ext(file)
+}
+
 // need skips a test if a program of testdata cannot be run here.
 func need(t *testing.T, file string) {
 	t.Helper()
-	if interpreters[filepath.Ext(file)]() == "" {
+	if interpreters[extension(file)]() == "" {
 		t.Skipf("passed over: %s needs what scripts/need-redis-clients installs", file)
 	}
 }
@@ -162,11 +170,17 @@ func run(t *testing.T, file string, args ...string) *script {
 	t.Helper()
 	need(t, file)
 	s := &script{lines: make(chan string, 1<<16), ended: make(chan struct{})}
-	args = append([]string{filepath.Join("testdata", file)}, args...)
-	if filepath.Ext(file) == ".go" {
+	where := ""
+	if strings.HasSuffix(file, "/") { // a module of its own
+		where, args = filepath.Join("testdata", file), append([]string{"."}, args...)
+	} else {
+		args = append([]string{filepath.Join("testdata", file)}, args...)
+	}
+	if extension(file) == ".go" {
 		args = append([]string{"run"}, args...)
 	}
-	s.cmd = exec.Command(interpreters[filepath.Ext(file)](), args...)
+	s.cmd = exec.Command(interpreters[extension(file)](), args...)
+	s.cmd.Dir = where
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it may have processes of its own
 	s.cmd.Stderr = &s.errs
 	out, err := s.cmd.StdoutPipe()

@@ -80,3 +80,35 @@ func TestTour(t *testing.T) {
 		})
 	}
 }
+
+// TestLibraries has each library do what programs do with it that need more than a client: locks,
+// limits of calls, sessions, and scripts of their own.
+func TestLibraries(t *testing.T) {
+	want := make(map[string][]string) // steps, by program
+	for _, l := range libraries {
+		want[l.program] = append(want[l.program], l.step)
+	}
+	for program, steps := range want {
+		t.Run(strings.Trim(program, "/"), func(t *testing.T) {
+			need(t, program)
+			n := newTour(t)
+			host, port, _ := net.SplitHostPort(n.redis)
+			s := run(t, program, host, port, password)
+			late := time.AfterFunc(patience, func() { s.signal(syscall.SIGKILL) })
+			defer late.Stop()
+			var done []string
+			for line := range s.lines {
+				if step, ok := strings.CutPrefix(line, "ok "); ok {
+					done = append(done, step)
+				} else {
+					t.Log(line)
+				}
+			}
+			<-s.ended
+			if s.result != nil || !slices.Equal(done, steps) {
+				text := s.errs.String()
+				t.Errorf("done are %q; %v: %s", done, s.result, text[:min(len(text), 4000)])
+			}
+		})
+	}
+}
