@@ -3,9 +3,7 @@ package respapi
 import (
 	"context"
 	"errors"
-	"hash/maphash"
 	"math/rand/v2"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,89 +19,16 @@ import (
 const (
 	// mostTries is how often a change is tried that others have come before.
 	mostTries = 100
-	// turnWithin is how long a change waits for its turn.
-	turnWithin = 5 * time.Second
 	// longestPause is the longest pause between two tries.
 	longestPause = 20 * time.Millisecond
 	// supersedeAfter is how long SET waits for the delivery of the key's expired event.
 	supersedeAfter = 100 * time.Millisecond
-	// turnStripes is how many keys can be changed at the same time at most.
-	turnStripes = 1024
 	// mostAtOnce is how many keys of one command are looked up or changed at the same time.
 	mostAtOnce = 32
 )
 
 // errContended is returned for a change that was not made, because others came before it each time.
 var errContended = task.KindOf(task.ErrUnavailable, "too many clients change the key; nothing was done")
-
-// turns make the clients of this node change a key one after the other.
-type turns struct {
-	seed    maphash.Seed
-	stripes [turnStripes]chan struct{}
-}
-
-func newTurns() *turns {
-	t := &turns{seed: maphash.MakeSeed()}
-	for i := range t.stripes {
-		t.stripes[i] = make(chan struct{}, 1)
-	}
-	return t
-}
-
-// take waits for the turn of a task's changes, and returns what ends it. Error: errContended if it
-// has waited for turnWithin; why ctx has ended.
-func (t *turns) take(ctx context.Context, id string) (done func(), err error) {
-	c := t.stripes[t.stripe(id)]
-	if err := enter(ctx, c, time.Now().Add(turnWithin)); err != nil {
-		return nil, err
-	}
-	return func() { <-c }, nil
-}
-
-// takeAll is take for the changes of many tasks. It never waits for one that waits for it: all take
-// the stripes in one order.
-func (t *turns) takeAll(ctx context.Context, ids []string) (done func(), err error) {
-	stripes := make([]uint64, 0, len(ids))
-	for _, id := range ids {
-		stripes = append(stripes, t.stripe(id))
-	}
-	slices.Sort(stripes)
-	stripes = slices.Compact(stripes)
-	until, taken := time.Now().Add(turnWithin), 0
-	done = func() {
-		for _, s := range stripes[:taken] {
-			<-t.stripes[s]
-		}
-	}
-	for ; taken < len(stripes); taken++ {
-		if err := enter(ctx, t.stripes[stripes[taken]], until); err != nil {
-			done()
-			return nil, err
-		}
-	}
-	return done, nil
-}
-
-func (t *turns) stripe(id string) uint64 { return maphash.String(t.seed, id) % turnStripes }
-
-// enter waits until a stripe is free, and takes it. Errors: as of take.
-func enter(ctx context.Context, stripe chan<- struct{}, until time.Time) error {
-	select {
-	case stripe <- struct{}{}:
-		return nil
-	default:
-	}
-	timer := time.NewTimer(time.Until(until))
-	defer timer.Stop()
-	select {
-	case stripe <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-timer.C:
-		return errContended
-	}
-}
 
 // A deed is what a verb does with a key.
 type deed uint8
@@ -140,9 +65,15 @@ func (x *call) update(k *key, decide func(old *tasks.Task) change) (tasks.Task, 
 	if x.tx != nil {
 		return x.tx.update(k, decide)
 	}
-	done, err := x.c.server.turns.take(x.ctx, k.id)
-	if err != nil {
-		return tasks.Task{}, err
+	done, free := x.c.server.turns.tryTake(k.id)
+	if !free && x.beside == nil {
+		return x.updateInChain(k, decide)
+	}
+	if !free {
+		var err error
+		if done, err = x.c.server.turns.takeAll(x.ctx, []string{k.id}); err != nil {
+			return tasks.Task{}, err
+		}
 	}
 	defer done()
 	waiting := time.Now().Add(supersedeAfter)

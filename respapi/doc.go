@@ -25,8 +25,8 @@
 // A connection has one goroutine, which reads commands and answers them in order. Commands of a
 // pipeline that have arrived together and are about different keys run at the same time, so that
 // they wait for the ledger once. Reads of a node that is alone run one after the other, as long as
-// none waits: that takes less time than goroutines do. Commands about one key take effect in their order, but for XACKs
-// of one stream, which run together.
+// none waits: that takes less time than goroutines do. Commands about one key take effect in their
+// order, but for XACKs of one stream, which run together.
 //
 // # Transactions
 //
@@ -39,6 +39,13 @@
 // draft.go the keys.
 //
 //	queued calls -> plan -> draft: live, update (in memory) -> write -> answers and events
+//
+// # Turns
+//
+// Clients of this node change a key in turns. Those that wait with the same key are written
+// together: the first of them runs the changes of all, each on what the one before has made of the
+// key, and writes the last value (turns.go, chain.go). So a counter that many clients increment
+// costs one write for all who wait, and not one for each.
 //
 // # Scripts
 //

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -37,6 +38,7 @@ func runExec(x *call) {
 		}
 		list = list[min(len(part)+1, len(list)):]
 		p := d.plan(part, last)
+		p.whole = last == nil && !told
 		err := d.settle(p)
 		early := err == nil && !d.begun && last != nil && last.verb.aboutKeys()
 		if early { // it may find that EXEC is nil
@@ -91,6 +93,9 @@ type plan struct {
 	first []bool   // it runs before
 	keys  []key    // to be read before
 	ids   []string // of the keys that are written
+	whole bool     // there is no other part
+	// decide is what is done with the one key, in the place of a part; nil: there is a part.
+	decide func(old *tasks.Task) change
 }
 
 // plan makes the plan of a part. last is the command that divides it from the next one; nil: it is
@@ -115,8 +120,10 @@ func (d *draft) plan(part []*call, last *call) *plan {
 				if written == nil {
 					written = make(map[string]bool)
 				}
+				if !written[k.id] || last != nil {
+					p.ids = append(p.ids, k.id)
+				}
 				written[k.id] = true
-				p.ids = append(p.ids, k.id)
 			}
 			if _, watched := d.watched[k.id]; p.first[i] || watched {
 				p.keys = append(p.keys, k)
@@ -129,14 +136,24 @@ func (d *draft) plan(part []*call, last *call) *plan {
 // settle runs commands of a part on the draft, and writes. Errors: errWatched; why commands could
 // not run.
 func (d *draft) settle(p *plan) error {
-	c := d.exec.c
-	if len(p.ids) <= mostTurns {
-		done, err := c.server.turns.takeAll(c.ctx, p.ids)
+	turns := d.exec.c.server.turns
+	switch {
+	case p.whole && len(p.ids) == 1 && len(d.compared) == 0:
+		return d.settleInTurn(turns, p)
+	case len(p.ids) <= mostTurns:
+		done, err := turns.takeAll(d.exec.c.ctx, p.ids)
 		if err != nil {
 			return err
 		}
 		defer done()
 	}
+	return d.tryOften(p, new(waiter))
+}
+
+// tryOften runs commands of a part, and the drafts that wait behind it, until they are written.
+// Errors: as of settle.
+func (d *draft) tryOften(p *plan, w *waiter) error {
+	c := d.exec.c
 	begun := time.Now()
 	d.until = begun.Add(supersedeAfter)
 	again, err := true, error(nil)
@@ -146,7 +163,7 @@ func (d *draft) settle(p *plan) error {
 		}
 		if err == nil {
 			d.restart()
-			again, err = d.try(p)
+			again, err = d.try(p, w)
 		}
 	}
 	switch {
@@ -160,13 +177,33 @@ func (d *draft) settle(p *plan) error {
 }
 
 // try runs commands of a part on the draft, and writes. The rest is as of write.
-func (d *draft) try(p *plan) (again bool, err error) {
+func (d *draft) try(p *plan, w *waiter) (again bool, err error) {
+	if again, err := d.run(p); again || err != nil {
+		return again, err
+	}
+	if len(w.chain) > 0 {
+		return d.writeChain(w)
+	}
+	return d.write()
+}
+
+// run runs commands of a part on the draft. It reports whether they have to run again, with other
+// rights.
+func (d *draft) run(p *plan) (again bool, err error) {
 	c := d.exec.c
+	d.running = true
+	defer func() { d.running = false }()
+	if p.decide != nil {
+		if c.caller != nil && c.caller.Withdrawn() { // while it has waited for its turn
+			return false, edge.ErrWithdrawn
+		}
+		d.runs, d.at = make([]run, 1), 0
+		_, err := d.update(&p.keys[0], p.decide)
+		return false, err
+	}
 	c.recheck()
 	caller := c.caller
 	d.exec.ctx = c.ctx
-	d.running = true
-	defer func() { d.running = false }()
 	d.fetch(p.keys)
 	d.runs = slices.Grow(d.runs, len(p.part))[:len(p.part)]
 	d.out.Three = d.exec.out.Three
@@ -194,10 +231,8 @@ func (d *draft) try(p *plan) (again bool, err error) {
 		}
 		d.answers = max(d.answers, end)
 	}
-	if c.recheck(); c.caller != caller { // the rights count that the client has when it is written
-		return true, nil
-	}
-	return d.write()
+	c.recheck()
+	return c.caller != caller, nil // the rights count that the client has when it is written
 }
 
 // answer answers the commands of a part: those that have run on the draft, or could not with err,
@@ -231,6 +266,7 @@ func (d *draft) conclude(i, from int) int {
 			x.c.server.notify(e.class, e.name, e.key.key.name)
 		}
 	}
+	r.events = nil
 	if err := r.failed(i); err != nil {
 		x.fail(err)
 		return r.end

@@ -53,3 +53,11 @@ func MergeAcks(states, answer []byte, earlier, failed error) string {
 	}
 	return ""
 }
+
+// WaitingFor returns how many changes wait for the turn of a key.
+func (s *Server) WaitingFor(key string) int {
+	stripe := s.turns.stripe(KeyID(key))
+	stripe.mu.Lock()
+	defer stripe.mu.Unlock()
+	return len(stripe.waiting)
+}

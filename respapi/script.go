@@ -28,6 +28,7 @@ func (x *call) transact() {
 	defer d.close()
 	y := *x
 	p := d.plan([]*call{&y}, nil)
+	p.whole = true
 	if err := d.settle(p); err != nil && !d.begun {
 		x.fail(err)
 	} else {

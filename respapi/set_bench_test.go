@@ -54,6 +54,17 @@ func BenchmarkEval(b *testing.B) {
 	}
 }
 
+// BenchmarkHotKey counts calls with one key, from 20 connections.
+func BenchmarkHotKey(b *testing.B) {
+	for name, commands := range map[string][]string{
+		"commands": {"INCR hot", "PEXPIRE hot 60000"},
+		"multi":    {"MULTI", "INCR hot", "PEXPIRE hot 60000", "EXEC"},
+		"script":   {"EVAL redis.call('incr',KEYS[1]);return(redis.call('pexpire',KEYS[1],60000)) 1 hot"},
+	} {
+		b.Run(name, func(b *testing.B) { benchmark(b, 20, 1, commands...) })
+	}
+}
+
 // benchmark has clients send commands, with the number of the operation in the place of %d, that
 // many operations at a time.
 func benchmark(b *testing.B, clients, pipeline int, commands ...string) {
