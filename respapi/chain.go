@@ -119,8 +119,8 @@ func (d *draft) runAfter(p *plan, before *draftKey) error {
 	return nil
 }
 
-// writtenWith notes that the key of a draft is written, as a part of what the first one of its chain
-// has written. Events of the commands are told in the order of the chain.
+// writtenWith notes that the key of a draft is written, as a part of what the first one of its
+// chain has written. Events of the commands are told in the order of the chain.
 func (d *draft) writtenWith(id string, first *draftKey) {
 	e := d.keys[id]
 	e.task, e.written, e.done = first.task, true, first.done

@@ -61,8 +61,8 @@ func newChain(t *testing.T, r *rig, ledger *ledgertest.Faulty, commands []string
 	return answers, ledger.Calls(ledgertest.Apply) - before
 }
 
-// Changes that wait for their turn with one key are written once, and each has its own answer, as if
-// they had come one after the other.
+// Changes that wait for their turn with one key are written once, and each has its own answer, as
+// if they had come one after the other.
 func TestChangesOfAHotKey(t *testing.T) {
 	r, ledger := newHeldRig(t, Config{})
 	commands := []string{

@@ -59,6 +59,8 @@ type draftKey struct {
 	// Before the commands, and after those that have run.
 	base, now value
 	changed   bool // by a command
+	marked    bool // by the script that runs
+	guards    bool // a script has looked at it
 	since     int  // the place of the first one
 
 	written bool
@@ -241,7 +243,10 @@ func (d *draft) find(k *key) *draftKey {
 	}
 	if d.running {
 		r := &d.runs[d.at]
-		r.keys = append(r.keys, e)
+		if n := len(r.keys); n == 0 || r.keys[n-1] != e {
+			r.keys = append(r.keys, e)
+		}
+		e.guards = e.guards || d.marked
 	}
 	return e
 }
@@ -305,7 +310,8 @@ func (d *draft) update(k *key, decide func(old *tasks.Task) change) (tasks.Task,
 	if err != nil {
 		return tasks.Task{}, err
 	}
-	if d.marked {
+	if d.marked && !e.marked {
+		e.marked = true
 		d.marks = append(d.marks, mark{e, e.now, e.changed, e.since})
 	}
 	if !e.changed {
@@ -330,10 +336,13 @@ func (d *draft) scripted(run func() error) error {
 	d.marked, d.marks = true, d.marks[:0]
 	err := run()
 	d.marked = false
+	for i := range d.marks {
+		d.marks[i].key.marked = false
+	}
 	if err == nil {
 		return nil
 	}
-	for _, m := range slices.Backward(d.marks) {
+	for _, m := range d.marks {
 		_ = d.grow(m.key, m.was.bytes()-m.key.now.bytes())
 		m.key.now, m.key.changed, m.key.since = m.was, m.changed, m.since
 	}
@@ -444,8 +453,14 @@ func (d *draft) write() (again bool, err error) {
 			return false, errWatched
 		}
 	}
+	list := d.unwritten()
+	if len(list) > 0 && !d.begun {
+		if stale, err := d.guardsChanged(); stale || err != nil {
+			return stale, err
+		}
+	}
 	var others []*draftKey
-	for _, e := range d.unwritten() {
+	for _, e := range list {
 		if r := &d.runs[e.since]; e.written && !slices.Contains(r.keys, e) {
 			r.keys = append(r.keys, e)
 		}
@@ -464,6 +479,30 @@ func (d *draft) write() (again bool, err error) {
 		again = again || e.stale
 	}
 	return again, nil
+}
+
+// guardsChanged reports whether another client has changed a key since that a script has looked at,
+// and does not write: what the script has made of other keys may depend on it. Error: why it cannot
+// be read.
+func (d *draft) guardsChanged() (stale bool, err error) {
+	var guards []*draftKey
+	for _, e := range d.keys {
+		if e.guards && !e.changed && !e.written && e.err == nil && !e.carried {
+			guards = append(guards, e)
+		}
+	}
+	errs := make([]error, len(guards))
+	each(len(guards), func(i int) {
+		var t *tasks.Task
+		e := guards[i]
+		t, errs[i] = d.exec.live(d.exec.c.ctx, &e.key)
+		e.stale = errs[i] == nil && versionOf(t) != versionOf(e.base.task)
+	})
+	for i, e := range guards {
+		stale = stale || e.stale
+		err = cmp.Or(err, errs[i])
+	}
+	return stale, err
 }
 
 func (d *draft) noteWritten(e *draftKey) {

@@ -109,12 +109,17 @@ func (d *draft) plan(part []*call, last *call) *plan {
 			written[k.id] = true
 		}
 	}
+	// A script may be about any key.
+	scripted := slices.ContainsFunc(part, func(y *call) bool { return y.verb.numbered })
 	for i, y := range slices.Backward(part) {
 		if !y.verb.aboutKeys() {
 			continue
 		}
+		if y.verb.numbered {
+			y.script, y.problem = d.exec.compiled(y)
+		}
 		keys, writes := y.keys(), y.verb.flags&writes != 0
-		p.first[i] = writes || slices.ContainsFunc(keys, func(k key) bool { return written[k.id] })
+		p.first[i] = writes || scripted || slices.ContainsFunc(keys, func(k key) bool { return written[k.id] })
 		for _, k := range keys {
 			if writes {
 				if written == nil {

@@ -61,3 +61,11 @@ func (s *Server) WaitingFor(key string) int {
 	defer stripe.mu.Unlock()
 	return len(stripe.waiting)
 }
+
+// Changing reports whether a change of a key has its turn.
+func (s *Server) Changing(key string) bool {
+	stripe := s.turns.stripe(KeyID(key))
+	stripe.mu.Lock()
+	defer stripe.mu.Unlock()
+	return stripe.taken
+}

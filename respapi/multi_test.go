@@ -94,6 +94,8 @@ func TestTransactionSeesItself(t *testing.T) {
 		{"SET a 1|FLUSHALL|EXISTS a|SET a 2|GET a", "*5 +OK +OK :0 +OK 2"},
 		{"SET a va|SET b vb|COPY a b|GET b|SET c vc|RENAMENX a c|MGET a b c|DEL b c|SET a 1", "*9 +OK +OK :0 vb +OK :0 *3 va vb vc :2 +OK"},
 		{"SET a 1|SET b 2|RENAME a t|RENAME b a|RENAME t b|MGET a b t|DEL b|SET a 1", "*8 +OK +OK +OK +OK +OK *3 2 1 $-1 :1 +OK"},
+		{"SET a 1|EVAL_RO return(redis.call('get','a')) 0|SET a 2|EVAL redis.call('incr','a') 0|GET a|SET a 9", "*6 +OK 1 +OK $-1 3 +OK"},
+		{"DEL b|GET b|EVAL redis.call('set','b',1) 0|GET b|EVAL redis.call('set','b',2) 0|GET b|DEL b", "*7 :0 $-1 $-1 1 $-1 2 :1"},
 		{"SET a 5|FOLLOW", ""},
 		{"SET x 1|FLUSHALL a b|INCR x|KEYS x|HELLO 3|GETDEL no|HELLO 2|DEL x", "*8 +OK -ERR syntax error :2 *1 x " + hello3 + " _ " + hello2 + " :1"},
 		{"SET a 1 PXAT 1|GET a|SET a 2|GET a|PERSIST a|EXPIRE a 100|PERSIST a|TTL a", "*8 +OK $-1 +OK 2 :0 :1 :1 :-1"},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"strings"
 
 	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/respapi/internal/resp"
@@ -36,32 +37,39 @@ func (x *call) transact() {
 	}
 }
 
-// runEval answers EVAL and EVAL_RO.
-func runEval(x *call) {
-	if x.tx == nil {
-		x.transact()
-		return
+// compiled returns the script of EVAL and its kin, or the answer if there is none.
+func (x *call) compiled(y *call) (s *script.Script, problem string) {
+	if isDigest := strings.HasPrefix(y.verb.name, "evalsha"); isDigest {
+		if s = x.c.server.scripts.Find(y.args[1]); s == nil {
+			problem = errNoScript
+		}
+		return s, problem
 	}
-	s, err := x.c.server.scripts.Get(x.args[1])
-	if err != nil {
-		x.out.Error("ERR Error compiling script (new function): " + err.Error())
-		return
-	}
-	x.runScript(s)
+	s, err := x.c.server.scripts.Get(x.c.ctx, y.args[1])
+	return s, compileProblem(err)
 }
 
-// runEvalSHA answers EVALSHA and EVALSHA_RO.
-func runEvalSHA(x *call) {
-	if x.tx == nil {
+// compileProblem returns the answer to a text that was not compiled; "" without an error.
+func compileProblem(err error) string {
+	switch {
+	case err == nil:
+		return ""
+	case errors.Is(err, script.ErrBusy), errors.Is(err, context.Canceled):
+		return "TRYAGAIN " + err.Error()
+	}
+	return "ERR Error compiling script (new function): " + err.Error()
+}
+
+// runEval answers EVAL, EVALSHA, EVAL_RO and EVALSHA_RO.
+func runEval(x *call) {
+	switch {
+	case x.tx == nil:
 		x.transact()
-		return
+	case x.problem != "":
+		x.out.Error(x.problem)
+	default:
+		x.runScript(x.script)
 	}
-	s := x.c.server.scripts.Find(x.args[1])
-	if s == nil {
-		x.out.Error(errNoScript)
-		return
-	}
-	x.runScript(s)
 }
 
 // runScript answers with what a script returns.
@@ -179,9 +187,9 @@ func scriptVerbs() map[string]*verb {
 }
 
 func runScriptLoad(x *call) {
-	s, err := x.c.server.scripts.Get(x.args[2])
-	if err != nil {
-		x.out.Error("ERR Error compiling script (new function): " + err.Error())
+	s, err := x.c.server.scripts.Get(x.c.ctx, x.args[2])
+	if problem := compileProblem(err); problem != "" {
+		x.out.Error(problem)
 		return
 	}
 	x.out.Text(s.Digest)

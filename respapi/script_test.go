@@ -222,3 +222,39 @@ func TestScriptTakesBack(t *testing.T) {
 		}
 	}
 }
+
+// What a script makes of a key may depend on another one, which it only reads. If that one changes
+// before the write, the script runs again.
+func TestScriptComparesWhatItReads(t *testing.T) {
+	const script = "local guard = redis.call('get', 'guard') redis.call('get', 'slow') " +
+		"if guard ~= 'mine' then return 0 end redis.call('set', KEYS[1], 'new') return 1"
+	fleet := memfleet.New()
+	a := newRigOn(t, fleet.Join("a", 2), Config{}, tasks.Config{Node: "a"})
+	memberB := fleet.Join("b", 2)
+	ledgerB := ledgertest.Wrap(memberB)
+	b := newRigOn(t, heldMember{memberB, ledgerB}, Config{}, tasks.Config{Node: "b"})
+	w, near, far := a.dial(), a.dial(), b.dial()
+	near.asks("SET guard mine -> +OK\nSET data old -> +OK") // the node that makes a key owns it
+	far.asks("SET slow 1 -> +OK")
+	reached, release := ledgerB.Hold(ledgertest.Apply)
+	wrote, answer := make(chan string, 1), make(chan string, 1)
+	go func() {
+		far.command("SET", "slow", "2")
+		wrote <- far.answer()
+	}()
+	<-reached
+	go func() { // it waits for that write
+		w.command("EVAL", script, "1", "data")
+		answer <- w.answer()
+	}()
+	a.await("the script runs", func() bool { return a.server.Changing("data") })
+	near.asks("SET guard yours -> +OK")
+	release()
+	if got := <-answer; got != ":0" {
+		t.Errorf("the script answers %q", got)
+	}
+	if got := <-wrote; got != "+OK" {
+		t.Errorf("SET is answered %q", got)
+	}
+	near.asks("GET data -> old")
+}

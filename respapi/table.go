@@ -41,9 +41,9 @@ func init() {
 
 		// Scripts: script.go.
 		&verb{name: "eval", arity: -3, flags: needsTasks | writes, scope: edge.MaySchedule, first: 3, last: -1, step: 1, numbered: true, run: runEval},
-		&verb{name: "evalsha", arity: -3, flags: needsTasks | writes, scope: edge.MaySchedule, first: 3, last: -1, step: 1, numbered: true, run: runEvalSHA},
+		&verb{name: "evalsha", arity: -3, flags: needsTasks | writes, scope: edge.MaySchedule, first: 3, last: -1, step: 1, numbered: true, run: runEval},
 		&verb{name: "eval_ro", arity: -3, flags: needsTasks, scope: keyScope, first: 3, last: -1, step: 1, numbered: true, run: runEval},
-		&verb{name: "evalsha_ro", arity: -3, flags: needsTasks, scope: keyScope, first: 3, last: -1, step: 1, numbered: true, run: runEvalSHA},
+		&verb{name: "evalsha_ro", arity: -3, flags: needsTasks, scope: keyScope, first: 3, last: -1, step: 1, numbered: true, run: runEval},
 		&verb{name: "script", arity: -2, scope: edge.AnyRight, subs: scriptVerbs()},
 
 		// Values: strings.go, values.go.

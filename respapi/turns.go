@@ -40,8 +40,8 @@ type waiter struct {
 	draft  *draft // which may be one of a chain; nil: it may not
 	plan   *plan  // of the draft
 	caller *edge.Caller
-	// called is closed when it has the turn, with the rest of its chain, or when another one has run
-	// its draft.
+	// called is closed when it has the turn, with the rest of its chain, or when another one has
+	// run its draft.
 	called chan struct{}
 	chain  []*waiter
 	ran    bool
@@ -90,8 +90,8 @@ func (t *turns) takeAll(ctx context.Context, ids []string) (done func(), err err
 	return done, nil
 }
 
-// enter waits until a waiter has the turn, or another one has run its draft. Errors: errContended if
-// it has waited until a time; why ctx has ended.
+// enter waits until a waiter has the turn, or another one has run its draft. Errors: errContended
+// if it has waited until a time; why ctx has ended.
 func (s *stripe) enter(ctx context.Context, w *waiter, until time.Time) error {
 	s.mu.Lock()
 	if !s.taken {

@@ -59,6 +59,10 @@ func (a *answerer) table(t *lua.LTable, depth int) {
 		a.out.Simple(oneLine(string(text)))
 		return
 	}
+	if f, ok := t.RawGetString("double").(lua.LNumber); ok {
+		a.out.Double(float64(f))
+		return
+	}
 	n := 0
 	for t.RawGetInt(n+1) != lua.LNil {
 		n++

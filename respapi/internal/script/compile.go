@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	lua "github.com/yuin/gopher-lua"
@@ -14,11 +15,13 @@ import (
 // chunkName is what errors call a script, as in Redis.
 const chunkName = "user_script"
 
-// The first variables of a script. No script can write the names of the first two, and so none can
+// The first variables of a script. No script can write the names in brackets, and so none can
 // replace them.
 const (
 	concatName = "(concat)"
 	slotName   = "(slot)"
+	manyName   = "(many)"
+	numberName = "(number)"
 	keysName   = "KEYS"
 	argsName   = "ARGV"
 )
@@ -46,29 +49,66 @@ func compile(text string) (proto *lua.FunctionProto, err error) {
 		return nil, err
 	}
 	first := &ast.LocalAssignStmt{
-		Names: []string{concatName, slotName, keysName, argsName},
+		Names: []string{concatName, slotName, manyName, numberName, keysName, argsName},
 		Exprs: []ast.Expr{&ast.Comma3Expr{}},
 	}
-	return lua.Compile(append([]ast.Stmt{first}, chunk...), chunkName)
+	if proto, err = lua.Compile(append([]ast.Stmt{first}, chunk...), chunkName); err == nil {
+		clip(proto)
+	}
+	return proto, err
 }
 
-// rewrite changes what the statements do without counting:
+// clip gives back the room that the compiler has left in a function and in those within it.
+func clip(p *lua.FunctionProto) {
+	p.Code = slices.Clone(p.Code)
+	p.Constants = slices.Clone(p.Constants)
+	p.FunctionPrototypes = slices.Clone(p.FunctionPrototypes)
+	p.DbgSourcePositions = slices.Clone(p.DbgSourcePositions)
+	p.DbgLocals = slices.Clone(p.DbgLocals)
+	p.DbgCalls = slices.Clone(p.DbgCalls)
+	p.DbgUpvalues = slices.Clone(p.DbgUpvalues)
+	for _, inner := range p.FunctionPrototypes {
+		clip(inner)
+	}
+}
+
+// Bounds of a text, beside its length. The compiler takes time that grows with the square of the
+// depth, and of the constants of a function.
+const (
+	deepestText   = 150  // expressions and statements within each other
+	mostFunctions = 200  // in a script
+	mostConstants = 2000 // numbers and texts in a script
+)
+
+var errTextLarge = errors.New("a script must have at most 200 functions, 2000 constants, and 150 expressions within each other")
+
+// rewrite changes what the statements do without counting, or not as Lua does it:
 //
 //	a .. b    becomes  concat(a, b)
 //	t[k] = v  becomes  t[slot(t, k)] = v
 //	{[k] = v} becomes  {[slot(nil, k)] = v}
+//	{f()}     becomes  {many(f())}
+//	a + b     becomes  number(a) + number(b)
+//
+// Errors: errTextLarge; errNamelessTable.
 func rewrite(chunk []ast.Stmt) (err error) {
 	w := rewriter{}
 	w.walk(reflect.ValueOf(chunk))
 	return w.err
 }
 
-type rewriter struct{ err error }
+type rewriter struct {
+	depth, functions, constants int
+	err                         error
+}
 
 var exprType = reflect.TypeFor[ast.Expr]()
 
 // walk rewrites all expressions in a value of package ast.
 func (w *rewriter) walk(v reflect.Value) {
+	if w.err != nil {
+		return
+	}
 	switch v.Kind() {
 	case reflect.Slice:
 		for i := range v.Len() {
@@ -88,19 +128,12 @@ func (w *rewriter) walk(v reflect.Value) {
 		if v.IsNil() {
 			return
 		}
-		switch n := v.Interface().(type) {
-		case *ast.AssignStmt:
-			for _, left := range n.Lhs {
-				if to, ok := left.(*ast.AttrGetExpr); ok {
-					w.guard(to.Object, &to.Key)
-				}
-			}
-		case *ast.Field:
-			if n.Key != nil {
-				w.guard(nil, &n.Key)
-			}
+		if w.depth++; w.depth > deepestText {
+			w.err = errTextLarge
 		}
+		w.node(v.Interface())
 		w.walk(v.Elem())
+		w.depth--
 	case reflect.Struct:
 		for i := range v.NumField() {
 			if v.Type().Field(i).IsExported() {
@@ -108,6 +141,70 @@ func (w *rewriter) walk(v reflect.Value) {
 			}
 		}
 	}
+}
+
+// node counts a node of the tree, and rewrites what it has before that is walked through.
+func (w *rewriter) node(n any) {
+	switch n := n.(type) {
+	case *ast.FunctionExpr:
+		w.functions++
+	case *ast.NumberExpr, *ast.StringExpr:
+		w.constants++
+	case *ast.AssignStmt:
+		for _, left := range n.Lhs {
+			if to, ok := left.(*ast.AttrGetExpr); ok {
+				w.guard(to.Object, &to.Key)
+			}
+		}
+	case *ast.Field:
+		if n.Key != nil {
+			w.guard(nil, &n.Key)
+		}
+	case *ast.TableExpr:
+		if last := len(n.Fields) - 1; last >= 0 && n.Fields[last].Key == nil {
+			many(&n.Fields[last].Value)
+		}
+	case *ast.ArithmeticOpExpr:
+		number(&n.Lhs)
+		number(&n.Rhs)
+	case *ast.UnaryMinusOpExpr:
+		number(&n.Expr)
+	case *ast.NumberForStmt:
+		number(&n.Init)
+		number(&n.Limit)
+		if n.Step != nil {
+			number(&n.Step)
+		}
+	}
+	if w.functions > mostFunctions || w.constants > mostConstants {
+		w.err = errTextLarge
+	}
+}
+
+// many makes the last value of a table one that is counted, if it may stand for any number.
+func many(e *ast.Expr) {
+	switch v := (*e).(type) {
+	case *ast.Comma3Expr:
+		if v.AdjustRet {
+			return
+		}
+	case *ast.FuncCallExpr:
+		if v.AdjustRet {
+			return
+		}
+	default:
+		return
+	}
+	*e = callOf(manyName, (*e).Line(), *e)
+}
+
+// number makes an operand one that Lua's rules have made a number of, if it may be a text.
+func number(e *ast.Expr) {
+	switch (*e).(type) {
+	case *ast.NumberExpr, *ast.ArithmeticOpExpr, *ast.UnaryMinusOpExpr, *ast.UnaryLenOpExpr:
+		return
+	}
+	*e = callOf(numberName, (*e).Line(), *e)
 }
 
 // guard makes the key of an assignment one that is counted. A name, or a small number, is not.

@@ -8,11 +8,16 @@
 //
 // # Bounds
 //
-// Each instruction counts as a step, and as much memory as the costliest takes. Two operations
-// may take any amount in one step: a text that is put together, and an entry far behind the end
-// of a table. The compiler rewrites both as calls of functions that count first (rewrite.go). The
-// library has no function whose time its arguments do not bound: no patterns, and nothing that
-// compiles.
+// Each instruction counts as a step, and as much memory as the costliest takes that makes one
+// value. What may take any amount in one step is rewritten by the compiler as a call of a
+// function that counts first (compile.go): texts that are put together, entries far behind the
+// end of a table, tables of many values. The functions of the library count what they make.
+// There is none whose time its arguments do not bound: no patterns, and nothing that compiles.
+//
+// # What is kept
+//
+// Interpreters are used again. Their globals and libraries cannot be changed by a script, and
+// what a script has made is not reachable from them.
 //
 // # What can fail
 //

@@ -3,16 +3,15 @@ package script
 import (
 	"crypto/sha1" // as redis.sha1hex has it
 	"encoding/hex"
-	"fmt"
+	"errors"
 	"math"
-	"strconv"
 	"strings"
 
 	lua "github.com/yuin/gopher-lua"
 )
 
 // open makes the globals of scripts. Those of the interpreter are taken whose arguments bound what
-// they take; the others are made here, or are not there.
+// they take, and which do as Lua does; the others are made here, or are not there.
 func (s *state) open() {
 	vm := s.lua
 	opened := func(open lua.LGFunction, names ...string) map[string]lua.LValue {
@@ -25,54 +24,53 @@ func (s *state) open() {
 		}
 		return some
 	}
-	globals := opened(lua.OpenBase, "assert", "error", "ipairs", "next", "pairs", "pcall", "select", "type", "unpack", "xpcall")
+	made := func(all map[string]lua.LGFunction) map[string]lua.LValue {
+		some := make(map[string]lua.LValue, len(all))
+		for name, f := range all {
+			some[name] = vm.NewFunction(f)
+		}
+		return some
+	}
+	globals := opened(lua.OpenBase, "ipairs", "next", "pairs", "select", "type")
+	for name, f := range made(map[string]lua.LGFunction{
+		"assert": s.assert, "error": s.fail, "pcall": s.pcall, "tonumber": s.toNumber, "tostring": s.toString,
+		"unpack": s.unpack, "xpcall": s.xpcall,
+	}) {
+		globals[name] = f
+	}
 	maths := opened(lua.OpenMath, "abs", "acos", "asin", "atan", "atan2", "ceil", "cos", "cosh", "deg", "exp", "floor", "fmod",
-		"frexp", "huge", "ldexp", "log", "log10", "max", "min", "modf", "pi", "pow", "rad", "random", "sin", "sinh", "sqrt", "tan", "tanh")
-	texts := opened(lua.OpenString, "byte", "char", "len", "sub")
-	tables := opened(lua.OpenTable, "getn", "maxn", "remove", "sort")
-	add := func(to map[string]lua.LValue, name string, f lua.LGFunction) { to[name] = vm.NewFunction(f) }
-	add(globals, "tonumber", s.toNumber)
-	add(globals, "tostring", s.toString)
-	add(maths, "mod", func(vm *lua.LState) int {
-		vm.Push(lua.LNumber(math.Mod(float64(vm.CheckNumber(1)), float64(vm.CheckNumber(2)))))
-		return 1
-	})
-	add(texts, "find", s.find)
-	add(texts, "format", s.format)
-	add(texts, "rep", s.repeat)
-	for name, change := range map[string]func(string) string{"lower": lower, "upper": upper, "reverse": reverse} {
-		add(texts, name, func(vm *lua.LState) int {
-			text := vm.CheckString(1)
-			s.mustText(int64(len(text)))
-			vm.Push(lua.LString(change(text)))
+		"frexp", "ldexp", "log", "log10", "max", "min", "modf", "pi", "pow", "rad", "random", "sin", "sinh", "sqrt", "tan", "tanh")
+	for name, v := range maths {
+		if f, ok := v.(*lua.LFunction); ok {
+			maths[name] = vm.NewFunction(withNumbers(f.GFunction))
+		}
+	}
+	maths["huge"], maths["mod"] = lua.LNumber(math.Inf(1)), maths["fmod"]
+	texts := made(s.textFunctions())
+	tables := opened(lua.OpenTable, "getn", "maxn")
+	for name, f := range made(map[string]lua.LGFunction{"concat": s.tableConcat, "insert": s.tableInsert, "remove": s.tableRemove, "sort": s.tableSort}) {
+		tables[name] = f
+	}
+	redis := made(map[string]lua.LGFunction{
+		"call":         func(vm *lua.LState) int { return s.call(vm, true) },
+		"pcall":        func(vm *lua.LState) int { return s.call(vm, false) },
+		"error_reply":  s.errorReply,
+		"status_reply": func(vm *lua.LState) int { vm.Push(s.single("ok", textAt(vm, 1))); return 1 },
+		"sha1hex": func(vm *lua.LState) int {
+			sum := sha1.Sum([]byte(textAt(vm, 1)))
+			vm.Push(lua.LString(hex.EncodeToString(sum[:])))
 			return 1
-		})
-	}
-	for _, name := range [...]string{"match", "gmatch", "gsub"} {
-		add(texts, name, func(vm *lua.LState) int {
-			vm.RaiseError("string.%s is not there: see docs/redis.md", name)
+		},
+		"log": func(vm *lua.LState) int {
+			s.meter.host.Log(textAt(vm, 2))
 			return 0
-		})
+		},
+		// Scripts before Redis 7 call it; it says that effects are replicated, and so they are.
+		"replicate_commands": func(vm *lua.LState) int { vm.Push(lua.LTrue); return 1 },
+	})
+	for i, name := range [...]string{"LOG_DEBUG", "LOG_VERBOSE", "LOG_NOTICE", "LOG_WARNING"} {
+		redis[name] = lua.LNumber(i)
 	}
-	add(tables, "concat", s.tableConcat)
-	add(tables, "insert", s.tableInsert)
-
-	redis := map[string]lua.LValue{"LOG_DEBUG": lua.LNumber(0), "LOG_VERBOSE": lua.LNumber(1), "LOG_NOTICE": lua.LNumber(2), "LOG_WARNING": lua.LNumber(3)}
-	add(redis, "call", func(vm *lua.LState) int { return s.call(vm, true) })
-	add(redis, "pcall", func(vm *lua.LState) int { return s.call(vm, false) })
-	add(redis, "error_reply", func(vm *lua.LState) int { vm.Push(s.single("err", vm.CheckString(1))); return 1 })
-	add(redis, "status_reply", func(vm *lua.LState) int { vm.Push(s.single("ok", vm.CheckString(1))); return 1 })
-	add(redis, "sha1hex", func(vm *lua.LState) int {
-		sum := sha1.Sum([]byte(vm.CheckString(1)))
-		vm.Push(lua.LString(hex.EncodeToString(sum[:])))
-		return 1
-	})
-	add(redis, "log", func(vm *lua.LState) int {
-		s.meter.host.Log(vm.CheckString(2))
-		return 0
-	})
-	// Scripts before Redis 7 call it; it says that effects are replicated, and so they are.
-	add(redis, "replicate_commands", func(vm *lua.LState) int { vm.Push(lua.LTrue); return 1 })
 
 	vm.SetMetatable(lua.LString(""), s.table(map[string]lua.LValue{"__index": s.table(texts)}))
 	for name, library := range map[string]map[string]lua.LValue{"math": maths, "string": texts, "table": tables, "redis": redis} {
@@ -80,17 +78,19 @@ func (s *state) open() {
 	}
 	globals["server"] = globals["redis"] // as Valkey calls it
 	known := s.table(globals)
-	known.Metatable = s.table(map[string]lua.LValue{"__index": vm.NewFunction(func(vm *lua.LState) int {
-		name := vm.Get(2).String()
-		switch name {
-		case "bit", "cjson", "cmsgpack", "struct":
-			vm.RaiseError("the library %s is not there: see docs/redis.md", name)
-		}
-		vm.RaiseError("Script attempted to access nonexistent global variable '%s'", name)
-		return 0
-	})})
+	known.Metatable = s.table(map[string]lua.LValue{"__index": vm.NewFunction(noGlobal)})
 	vm.G.Global.ForEach(func(k, _ lua.LValue) { vm.G.Global.RawSet(k, lua.LNil) })
 	vm.G.Global.Metatable = s.fixed(known).Metatable
+}
+
+func noGlobal(vm *lua.LState) int {
+	name := vm.Get(2).String()
+	switch name {
+	case "bit", "cjson", "cmsgpack", "struct":
+		vm.RaiseError("the library %s is not there: see docs/redis.md", name)
+	}
+	vm.RaiseError("Script attempted to access nonexistent global variable '%s'", name)
+	return 0
 }
 
 func (s *state) table(entries map[string]lua.LValue) *lua.LTable {
@@ -101,7 +101,8 @@ func (s *state) table(entries map[string]lua.LValue) *lua.LTable {
 	return t
 }
 
-// fixed returns a table with the entries of another one, which no script can change.
+// fixed returns a table with the entries of another one, which no script can change. It is the only
+// kind of table that has a metatable.
 func (s *state) fixed(of *lua.LTable) *lua.LTable {
 	t := s.lua.NewTable()
 	t.Metatable = s.table(map[string]lua.LValue{"__index": of, "__newindex": s.lua.NewFunction(func(vm *lua.LState) int {
@@ -111,35 +112,55 @@ func (s *state) fixed(of *lua.LTable) *lua.LTable {
 	return t
 }
 
+// ownTable returns an argument that is a table of the script.
+func ownTable(vm *lua.LState, i int) *lua.LTable {
+	t := vm.CheckTable(i)
+	if t.Metatable != lua.LNil {
+		vm.RaiseError("Attempt to modify a readonly table")
+	}
+	return t
+}
+
 // mustText counts a text before it is made. Beyond the bound, the script ends.
-func (s *state) mustText(n int64) {
+func (s *state) mustText(vm *lua.LState, n int64) {
 	if !s.meter.text(n) {
-		s.lua.RaiseError("%s", s.meter.failed.Error())
+		vm.RaiseError("%s", s.meter.failed.Error())
+	}
+}
+
+// mustTake counts what a function takes beside the memory of its step.
+func (s *state) mustTake(vm *lua.LState, n int64) {
+	if !s.meter.take(n) {
+		vm.RaiseError("%s", s.meter.failed.Error())
 	}
 }
 
 // raise raises an error of the library, as redis.call does.
-func (s *state) raise(text string) {
+func (s *state) raise(vm *lua.LState, text string) {
 	v := s.single("err", text)
-	v.RawSetString(lineField, lua.LString(strings.Trim(strings.TrimPrefix(s.lua.Where(1), chunkName), ": ")))
-	s.lua.Error(v, 1)
+	v.RawSetString(lineField, lua.LString(strings.Trim(strings.TrimPrefix(vm.Where(1), chunkName), ": ")))
+	vm.Error(v, 1)
 }
+
+// What an argument of a command takes, with what the command keeps of it.
+const argumentMemory = 256
 
 // call is redis.call, which raises the error of a command, or redis.pcall, which returns it.
 func (s *state) call(vm *lua.LState, raise bool) int {
 	args := make([][]byte, vm.GetTop())
 	if len(args) == 0 {
-		s.raise("ERR Please specify at least one argument for this redis lib call")
+		s.raise(vm, "ERR Please specify at least one argument for this redis lib call")
 	}
+	s.mustTake(vm, int64(len(args)*argumentMemory))
 	for i := range args {
 		switch v := vm.Get(i + 1).(type) {
 		case lua.LString:
-			s.mustText(int64(len(v)))
+			s.mustText(vm, int64(len(v)))
 			args[i] = []byte(v)
 		case lua.LNumber:
 			args[i] = argument(float64(v))
 		default:
-			s.raise("ERR Lua redis lib command arguments must be strings or integers")
+			s.raise(vm, "ERR Lua redis lib command arguments must be strings or integers")
 		}
 	}
 	r := reader{s, s.meter.host.Call(args)}
@@ -149,53 +170,155 @@ func (s *state) call(vm *lua.LState, raise bool) int {
 		vm.RaiseError("%s", s.meter.failed.Error())
 	}
 	if failed && raise {
-		s.raise(v.(*lua.LTable).RawGetString("err").String())
+		s.raise(vm, v.(*lua.LTable).RawGetString("err").String())
 	}
 	vm.Push(v)
 	return 1
 }
 
-// argument returns a number as a command gets it: with all digits.
-func argument(f float64) []byte {
-	if f == math.Trunc(f) && math.Abs(f) < 1<<63 {
-		return strconv.AppendInt(nil, int64(f), 10)
+// errorReply is redis.error_reply. A text without a code gets the general one.
+func (s *state) errorReply(vm *lua.LState) int {
+	text := strings.TrimPrefix(textAt(vm, 1), "-")
+	if !strings.Contains(text, " ") {
+		text = "ERR " + text
 	}
-	return strconv.AppendFloat(nil, f, 'g', 17, 64)
+	s.mustText(vm, int64(len(text)))
+	vm.Push(s.single("err", text))
+	return 1
 }
 
-// written returns a number as Lua writes it.
-func written(n lua.LNumber) string {
-	f := float64(n)
+// errorMemory is how many times the text of an error is in memory while it is raised.
+const errorMemory = 4
+
+// fail is error.
+func (s *state) fail(vm *lua.LState) int {
+	v, level := vm.Get(1), vm.OptInt(2, 1)
+	text, ok := textOf(v)
+	if !ok {
+		vm.Error(v, level)
+		return 0
+	}
+	s.mustText(vm, int64(errorMemory*len(text)))
+	vm.Error(lua.LString(text), level)
+	return 0
+}
+
+func (s *state) assert(vm *lua.LState) int {
+	if vm.ToBool(1) {
+		return vm.GetTop()
+	}
+	text, ok := textOf(vm.Get(2))
 	switch {
-	case f == math.Trunc(f) && math.Abs(f) < 1e14:
-		return strconv.FormatInt(int64(f), 10)
-	case math.IsInf(f, 1):
-		return "inf"
-	case math.IsInf(f, -1):
-		return "-inf"
-	case f != f:
-		return "nan"
+	case ok:
+		s.mustText(vm, int64(errorMemory*len(text)))
+		vm.Error(lua.LString(text), 0)
+	case vm.GetTop() > 1:
+		vm.Error(vm.Get(2), 0)
+	default:
+		vm.RaiseError("assertion failed!")
 	}
-	text := strconv.FormatFloat(f, 'g', 14, 64)
-	mantissa, exponent, _ := strings.Cut(text, "e")
-	if strings.Contains(mantissa, ".") {
-		mantissa = strings.TrimRight(strings.TrimRight(mantissa, "0"), ".")
-	}
-	if exponent != "" {
-		mantissa += "e" + exponent
-	}
-	return mantissa
+	return 0
 }
 
-// textOf returns a text or a number as a text.
-func textOf(v lua.LValue) (text string, ok bool) {
-	switch v := v.(type) {
-	case lua.LString:
-		return string(v), true
-	case lua.LNumber:
-		return written(v), true
+// caught calls a function with arguments. It runs on a stack of its own: what the interpreter does
+// after an error to all of a stack must not reach the variables of those who go on. It returns what
+// the function has returned, or its error.
+func (s *state) caught(vm *lua.LState, f lua.LValue, args []lua.LValue) (results []lua.LValue, failed lua.LValue) {
+	if s.depth == catchDepth {
+		return nil, lua.LString("too many functions are called by pcall within each other")
 	}
-	return "", false
+	s.depth++
+	defer func() { s.depth-- }()
+	stack, cancel := vm.NewThread()
+	if cancel != nil {
+		defer cancel()
+	}
+	stack.SetContext(s.meter)
+	stack.Push(f)
+	for _, a := range args {
+		stack.Push(a)
+	}
+	if err := stack.PCall(len(args), lua.MultRet, nil); err != nil {
+		return nil, raised(err)
+	}
+	for i := range stack.GetTop() {
+		results = append(results, stack.Get(i+1))
+	}
+	return results, nil
+}
+
+// raised returns the value of an error. That of a command is its text, as in Redis.
+func raised(err error) lua.LValue {
+	var failed *lua.ApiError
+	if !errors.As(err, &failed) {
+		return lua.LString(err.Error())
+	}
+	if t, ok := failed.Object.(*lua.LTable); ok && t.RawGetString(lineField) != lua.LNil {
+		return t.RawGetString("err")
+	}
+	return failed.Object
+}
+
+func (s *state) pcall(vm *lua.LState) int {
+	args := make([]lua.LValue, 0, vm.GetTop())
+	for i := 2; i <= vm.GetTop(); i++ {
+		args = append(args, vm.Get(i))
+	}
+	return pushCaught(vm, vm.CheckAny(1), func(f lua.LValue) ([]lua.LValue, lua.LValue) { return s.caught(vm, f, args) })
+}
+
+func (s *state) xpcall(vm *lua.LState) int {
+	handler := vm.CheckAny(2)
+	return pushCaught(vm, vm.CheckAny(1), func(f lua.LValue) ([]lua.LValue, lua.LValue) {
+		results, failed := s.caught(vm, f, nil)
+		if failed == nil {
+			return results, nil
+		}
+		told, again := s.caught(vm, handler, []lua.LValue{failed})
+		if again != nil || len(told) == 0 {
+			return nil, lua.LNil
+		}
+		return nil, told[0]
+	})
+}
+
+func pushCaught(vm *lua.LState, f lua.LValue, call func(f lua.LValue) ([]lua.LValue, lua.LValue)) int {
+	results, failed := call(f)
+	if failed != nil {
+		vm.Push(lua.LFalse)
+		vm.Push(failed)
+		return 2
+	}
+	vm.Push(lua.LTrue)
+	for _, v := range results {
+		vm.Push(v)
+	}
+	return 1 + len(results)
+}
+
+// valueMemory is what a value takes that a function returns, with the copy of it in a table.
+const valueMemory = 64
+
+func (s *state) unpack(vm *lua.LState) int {
+	t := vm.CheckTable(1)
+	from, to := vm.OptInt(2, 1), vm.OptInt(3, t.Len())
+	if from > to {
+		return 0
+	}
+	if to-from >= mostRegister || to-from < 0 {
+		vm.RaiseError("too many results to unpack")
+	}
+	s.mustTake(vm, int64(to-from+1)*valueMemory)
+	for i := from; i <= to; i++ {
+		vm.Push(t.RawGetInt(i))
+	}
+	return to - from + 1
+}
+
+// runMany counts the values at the end of a table, and returns them.
+func (s *state) runMany(vm *lua.LState) int {
+	s.mustTake(vm, int64(vm.GetTop())*valueMemory)
+	return vm.GetTop()
 }
 
 func (s *state) runConcat(vm *lua.LState) int {
@@ -207,7 +330,7 @@ func (s *state) runConcat(vm *lua.LState) int {
 		}
 		parts[i], size = text, size+len(text)
 	}
-	s.mustText(int64(size))
+	s.mustText(vm, int64(size))
 	vm.Push(lua.LString(strings.Join(parts, "")))
 	return 1
 }
@@ -218,114 +341,51 @@ const slotMemory = 96
 // runSlot counts the room for an entry of a table, and returns its key. nil: a table that is made.
 func (s *state) runSlot(vm *lua.LState) int {
 	key := vm.Get(2)
-	if n, ok := key.(lua.LNumber); ok && n > 1 {
+	if n, ok := key.(lua.LNumber); ok && n > 1 && n < lua.LNumber(lua.MaxArrayIndex) {
 		length := 0
 		if t, ok := vm.Get(1).(*lua.LTable); ok {
 			length = t.Len()
 		}
-		if gap := float64(n) - float64(length) - 1; gap > 0 {
-			s.mustText(int64(min(gap, MostMemory)) * slotMemory)
+		gap := float64(n) - float64(length) - 1
+		if gap > MostMemory/slotMemory {
+			s.meter.fail(boundError("the script gives a table an entry far behind its end; a key that is a text may have any value"))
+		}
+		if gap > 0 {
+			s.mustText(vm, int64(gap)*slotMemory)
 		}
 	}
 	vm.Push(key)
 	return 1
 }
 
-func (s *state) toString(vm *lua.LState) int {
-	v := vm.CheckAny(1)
-	if text, ok := textOf(v); ok {
-		vm.Push(lua.LString(text))
-	} else {
-		vm.Push(lua.LString(v.String()))
-	}
-	return 1
-}
-
-func (s *state) toNumber(vm *lua.LState) int {
-	base := vm.OptInt(2, 10)
-	v := vm.CheckAny(1)
-	if n, ok := v.(lua.LNumber); ok && base == 10 {
-		vm.Push(n)
-		return 1
-	}
-	text, _ := textOf(v)
-	if n, ok := parseNumber(strings.Trim(text, " \t\r\n\v\f"), base); ok {
-		vm.Push(lua.LNumber(n))
-	} else {
-		vm.Push(lua.LNil)
-	}
-	return 1
-}
-
-// parseNumber reads a number as Lua does.
-func parseNumber(text string, base int) (float64, bool) {
-	if len(text) > 100 || strings.Contains(text, "_") || base < 2 || base > 36 {
-		return 0, false
-	}
-	digits := strings.TrimLeft(text, "+-")
-	if hex := strings.HasPrefix(digits, "0x") || strings.HasPrefix(digits, "0X"); base != 10 || hex {
-		if hex && (base == 10 || base == 16) {
-			text, base = strings.Replace(text, digits[:2], "", 1), 16
-		}
-		n, err := strconv.ParseInt(text, base, 64)
-		return float64(n), err == nil
-	}
-	n, err := strconv.ParseFloat(text, 64)
-	return n, err == nil
-}
-
-func (s *state) repeat(vm *lua.LState) int {
-	text, n := vm.CheckString(1), max(vm.CheckInt(2), 0)
-	if len(text) > 0 && n > MostMemory/len(text) {
-		s.mustText(MostMemory + 1)
-	}
-	s.mustText(int64(len(text) * n))
-	vm.Push(lua.LString(strings.Repeat(text, n)))
-	return 1
-}
-
-// find looks for a text: a pattern is one only if it has no character that patterns have.
-func (s *state) find(vm *lua.LState) int {
-	text, part, from := vm.CheckString(1), vm.CheckString(2), vm.OptInt(3, 1)
-	if !vm.ToBool(4) && strings.ContainsAny(part, "^$*+?.([%-") {
-		vm.RaiseError("string.find looks for texts and not for patterns: see docs/redis.md")
-	}
-	if from < 0 {
-		from = max(len(text)+from+1, 1)
-	}
-	from = max(from, 1)
-	at := -1
-	if from <= len(text)+1 {
-		at = strings.Index(text[from-1:], part)
-	}
-	if at < 0 {
-		vm.Push(lua.LNil)
-		return 1
-	}
-	vm.Push(lua.LNumber(from + at))
-	vm.Push(lua.LNumber(from + at + len(part) - 1))
-	return 2
-}
-
-func lower(text string) string { return mapBytes(text, 'A', 'Z', 'a'-'A') }
-func upper(text string) string { return mapBytes(text, 'a', 'z', 'A'-'a') }
-
-func mapBytes(text string, from, to byte, add int) string {
-	b := []byte(text)
-	for i, c := range b {
-		if from <= c && c <= to {
-			b[i] = byte(int(c) + add)
+// runNumber returns an operand of arithmetic: what is a number in a text is one.
+func (s *state) runNumber(vm *lua.LState) int {
+	v := vm.Get(1)
+	if text, ok := v.(lua.LString); ok {
+		if n, ok := parseNumber(string(text), 10); ok {
+			v = lua.LNumber(n)
+		} else {
+			vm.RaiseError("attempt to perform arithmetic on a string value")
 		}
 	}
-	return string(b)
+	vm.Push(v)
+	return 1
 }
 
-func reverse(text string) string {
-	b := make([]byte, len(text))
-	for i := range b {
-		b[i] = text[len(text)-1-i]
+// withNumbers returns a function whose arguments are numbers, also where they were texts.
+func withNumbers(f lua.LGFunction) lua.LGFunction {
+	return func(vm *lua.LState) int {
+		for i := 1; i <= vm.GetTop(); i++ {
+			if text, ok := vm.Get(i).(lua.LString); ok {
+				n, ok := parseNumber(string(text), 10)
+				if !ok {
+					vm.RaiseError("bad argument #%d (number expected, got string)", i)
+				}
+				vm.Replace(i, lua.LNumber(n))
+			}
+		}
+		return f(vm)
 	}
-	return string(b)
 }
 
 func (s *state) tableConcat(vm *lua.LState) int {
@@ -337,7 +397,7 @@ func (s *state) tableConcat(vm *lua.LState) int {
 		if !ok {
 			vm.RaiseError("invalid value (%s) at index %d in table for 'concat'", t.RawGetInt(i).Type(), i)
 		}
-		s.mustText(int64(2 * (len(text) + len(between)))) // a builder grows
+		s.mustText(vm, int64(2*(len(text)+len(between)))) // a builder grows
 		b.WriteString(text)
 		if i < to {
 			b.WriteString(between)
@@ -348,89 +408,39 @@ func (s *state) tableConcat(vm *lua.LState) int {
 }
 
 func (s *state) tableInsert(vm *lua.LState) int {
-	t := vm.CheckTable(1)
+	t := ownTable(vm, 1)
 	switch vm.GetTop() {
 	case 2:
-		t.Append(vm.Get(2))
+		t.RawSetInt(t.Len()+1, vm.Get(2))
 	case 3:
 		at := vm.CheckInt(2)
 		if at < 1 || at > t.Len()+1 {
 			vm.RaiseError("bad argument #2 to 'insert' (position out of bounds)")
 		}
-		t.Insert(at, vm.Get(3))
+		for i := t.Len(); i >= at; i-- {
+			t.RawSetInt(i+1, t.RawGetInt(i))
+		}
+		t.RawSetInt(at, vm.Get(3))
 	default:
 		vm.RaiseError("wrong number of arguments to 'insert'")
 	}
+	s.meter.look()
 	return 0
 }
 
-// format is string.format. Width and precision have at most two digits, as in Lua.
-func (s *state) format(vm *lua.LState) int {
-	text := vm.CheckString(1)
-	var b strings.Builder
-	for arg := 2; ; arg++ {
-		plain, rest, more := strings.Cut(text, "%")
-		s.mustText(int64(2 * len(plain)))
-		if b.WriteString(plain); !more {
-			break
-		}
-		if strings.HasPrefix(rest, "%") {
-			b.WriteByte('%')
-			text, arg = rest[1:], arg-1
-			continue
-		}
-		spec, kind, after := specOf(rest)
-		if kind == 0 {
-			vm.RaiseError("invalid format (width or precision too long, or unknown letter)")
-		}
-		text = after
-		s.mustText(2 * 512)
-		switch kind {
-		case 'd', 'i':
-			fmt.Fprintf(&b, "%"+spec+"d", int64(vm.CheckNumber(arg)))
-		case 'u':
-			fmt.Fprintf(&b, "%"+spec+"d", uint64(vm.CheckNumber(arg)))
-		case 'c':
-			b.WriteByte(byte(vm.CheckInt(arg)))
-		case 'x', 'X', 'o':
-			fmt.Fprintf(&b, "%"+spec+string(kind), int64(vm.CheckNumber(arg)))
-		case 'e', 'E', 'f', 'g', 'G':
-			fmt.Fprintf(&b, "%"+spec+string(kind), float64(vm.CheckNumber(arg)))
-		case 'q':
-			quoted := strconv.Quote(vm.CheckString(arg))
-			s.mustText(int64(6 * len(quoted)))
-			b.WriteString(quoted)
-		case 's':
-			part, ok := textOf(vm.CheckAny(arg))
-			if !ok {
-				part = vm.Get(arg).String()
-			}
-			s.mustText(int64(2 * len(part)))
-			fmt.Fprintf(&b, "%"+spec+"s", part)
-		}
+func (s *state) tableRemove(vm *lua.LState) int {
+	t := ownTable(vm, 1)
+	n := t.Len()
+	at := vm.OptInt(2, n)
+	if at < 1 || at > n {
+		return 0
 	}
-	vm.Push(lua.LString(b.String()))
+	removed := t.RawGetInt(at)
+	for i := at; i < n; i++ {
+		t.RawSetInt(i, t.RawGetInt(i+1))
+	}
+	t.RawSetInt(n, lua.LNil)
+	s.meter.look()
+	vm.Push(removed)
 	return 1
-}
-
-// specOf splits what follows a percent sign: flags, width and precision, the letter, and what comes
-// after. kind is 0 if it is no such thing.
-func specOf(text string) (spec string, kind byte, rest string) {
-	i := len(text) - len(strings.TrimLeft(text, "-+ #0"))
-	digits := func() bool {
-		from := i
-		for i < len(text) && '0' <= text[i] && text[i] <= '9' {
-			i++
-		}
-		return i-from <= 2
-	}
-	fits := i <= 5 && digits()
-	if fits && i < len(text) && text[i] == '.' {
-		i++
-		fits = digits()
-	}
-	if !fits || i >= len(text) || strings.IndexByte("diuxXoceEfgGqs", text[i]) < 0 {
-		return "", 0, ""
-	}
-	return text[:i], text[i], text[i+1:]
 }

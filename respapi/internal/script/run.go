@@ -24,18 +24,20 @@ type Host interface {
 
 // A state is an interpreter with the library. No script can change what the next one finds in it.
 type state struct {
-	lua          *lua.LState
-	meter        *meter // of the run; nil: there is none
-	concat, slot *lua.LFunction
+	lua    *lua.LState
+	meter  *meter       // of the run; nil: there is none
+	hidden []lua.LValue // the functions of rewrite, in the order of their names
+	depth  int          // of pcall
 }
 
 var states = sync.Pool{New: func() any { return newState() }}
 
 // Sizes of an interpreter.
 const (
-	callDepth    = 100       // calls within calls
-	registerRoom = 256       // values at first
-	mostRegister = 64 * 1024 // values; they bound what unpack returns
+	callDepth    = 250      // calls within calls
+	catchDepth   = 16       // pcall within pcall
+	registerRoom = 256      // values at first
+	mostRegister = 8 * 1024 // values; they bound what unpack returns
 )
 
 func newState() *state {
@@ -44,7 +46,9 @@ func newState() *state {
 		RegistrySize: registerRoom, RegistryMaxSize: mostRegister, RegistryGrowStep: registerRoom,
 	})}
 	s.open()
-	s.concat, s.slot = s.lua.NewFunction(s.runConcat), s.lua.NewFunction(s.runSlot)
+	for _, f := range []lua.LGFunction{s.runConcat, s.runSlot, s.runMany, s.runNumber} {
+		s.hidden = append(s.hidden, s.lua.NewFunction(f))
+	}
 	return s
 }
 
@@ -74,6 +78,7 @@ func (s *Script) Run(ctx context.Context, keys, args [][]byte, host Host, out *r
 		out.Buf = out.Buf[:from]
 	}
 	// What a large script has needed is not kept.
+	st.depth = 0
 	if st.meter = nil; m.steps < MostSteps/10 && m.texts < MostMemory/64 && m.failed == nil {
 		st.lua.RemoveContext()
 		states.Put(st)
@@ -92,14 +97,15 @@ func (s *state) run(script *Script, keys, args [][]byte, out *resp.Writer) (err 
 	vm.SetContext(s.meter)
 	vm.SetTop(0)
 	vm.Push(vm.NewFunctionFromProto(script.proto))
-	vm.Push(s.concat)
-	vm.Push(s.slot)
+	for _, f := range s.hidden {
+		vm.Push(f)
+	}
 	vm.Push(s.texts(keys))
 	vm.Push(s.texts(args))
 	if s.meter.failed != nil {
 		return s.meter.failed
 	}
-	if err := vm.PCall(4, 1, nil); err != nil {
+	if err := vm.PCall(len(s.hidden)+2, 1, nil); err != nil {
 		var failed *lua.ApiError
 		if !errors.As(err, &failed) {
 			return &Error{Answer: "ERR " + err.Error()}

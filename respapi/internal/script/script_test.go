@@ -78,7 +78,7 @@ func newShelf() *shelf { return &shelf{values: map[string]string{"k": "v", "n": 
 // answerOf runs a script with the keys k and n and the arguments a and 7.
 func answerOf(t testing.TB, text string, h *shelf) (string, error) {
 	t.Helper()
-	s, err := NewCache().Get([]byte(text))
+	s, err := NewCache().Get(context.Background(), []byte(text))
 	if err != nil {
 		return "", err
 	}
@@ -113,7 +113,7 @@ func TestScripts(t *testing.T) {
 		{`redis.call('set', 'x', 9007199254740993) return redis.call('get', 'x')`, "$16\r\n9007199254740992\r\n"},
 		{`return redis.pcall('nothing')['err']`, "$19\r\nERR unknown command\r\n"},
 		{`return redis.pcall('nothing')`, "-ERR unknown command\r\n"},
-		{`local ok, e = pcall(redis.call, 'nothing') return {tostring(ok), e.err}`, "*2\r\n$5\r\nfalse\r\n$19\r\nERR unknown command\r\n"},
+		{`local ok, e = pcall(redis.call, 'nothing') return {tostring(ok), e}`, "*2\r\n$5\r\nfalse\r\n$19\r\nERR unknown command\r\n"},
 		{`return redis.call('mget', unpack(KEYS))`, "*2\r\n$1\r\nv\r\n$2\r\n41\r\n"},
 		{`for i, v in ipairs(redis.call('mget', 'k', 'none')) do if not v then return i end end`, ":2\r\n"},
 		{`return 'a' .. 1 .. 'b' .. 0.1 .. (2 .. 3)`, "$8\r\na1b0.123\r\n"},
@@ -135,6 +135,23 @@ func TestScripts(t *testing.T) {
 		{`return redis.sha1hex('')`, "$40\r\nda39a3ee5e6b4b0d3255bfef95601890afd80709\r\n"},
 		{`redis.replicate_commands() return server.call('get', 'k')`, "$1\r\nv\r\n"},
 		{`return select('#', 1, 2, 3)`, ":3\r\n"},
+		{`local n = 0 local function inc() n = n + 1 end pcall(function() inc() error('x') end) inc() return n`, ":2\r\n"},
+		{`local n = 0 local function inc() n = n + 1 end pcall(function() pcall(error, 'x') inc() redis.call('nothing') end) inc() n = n + 10 inc() return n`, ":13\r\n"},
+		{`local function f(...) local t = {...} return #t, ... end return {f(1, nil, 'x')}`, "*2\r\n:3\r\n:1\r\n"},
+		{`return {'010' + 1, -'2', 2 ^ '3', math.floor('010'), 1 + ARGV[2]}`, "*5\r\n:11\r\n:-2\r\n:8\r\n:10\r\n:8\r\n"},
+		{`local n = 0 for i = '1', '3' do n = n + i end return n`, ":6\r\n"},
+		{`return pcall(function() return '1_000' + 1 end) == false`, ":1\r\n"},
+		{`local t = {1, 2, 3} t[#t] = nil return {table.remove(t), #t, table.remove({}), table.remove(t, 5)}`, "*2\r\n:2\r\n:1\r\n"},
+		{`local t = {3, 1, 2} t[3] = nil table.sort(t) table.sort(t, function(a, b) return a > b end) return t`, "*2\r\n:3\r\n:1\r\n"},
+		{`local t = {} t[1e9] = 'a' t[100] = 'b' return {t[1e9], t[100], #t}`, "*3\r\n$1\r\na\r\n$1\r\nb\r\n:100\r\n"},
+		{`local function f(n) if n == 0 then return 0 end return 1 + f(n - 1) end return f(180)`, ":180\r\n"},
+		{`return {double = 3.5}`, "$3\r\n3.5\r\n"},
+		{`return redis.error_reply('single')`, "-ERR single\r\n"},
+		{`return string.format('%g|%g|%.3s|%-6s|%x|%f|%5.1f', 0.1 + 0.2, 123456789, 'abcdef', 'ü', -1, 1 / 0, 2)`, "$53\r\n0.3|1.23457e+08|abc|ü    |ffffffffffffffff|inf|  2.0\r\n"},
+		{`return string.format('%q', 'a"b\\c\n\0')`, "$15\r\n\"a\\\"b\\\\c\\\n\\000\"\r\n"},
+		{`return {tostring(math.huge), tostring(-math.huge), string.len(1e15), ('abc'):byte(-1), string.char(72, 105)}`, "*5\r\n$3\r\ninf\r\n$4\r\n-inf\r\n:5\r\n:99\r\n$2\r\nHi\r\n"},
+		{`local _, e = pcall(error, {code = 7}) local ok, m = xpcall(function() error('x') end, function(m) return 'caught ' .. m end) return {e.code, ok, m}`, "*3\r\n:7\r\n$-1\r\n$23\r\ncaught user_script:1: x\r\n"},
+		{`return {select(2, pcall(function() return 1, 2, 3 end))}`, "*3\r\n:1\r\n:2\r\n:3\r\n"},
 		{"#!lua flags=no-writes\nreturn 1", ":1\r\n"},
 		{`local n = 0 while true do n = n + 1 if n > 5 then break end end repeat n = n - 1 until n == 0 return n`, ":0\r\n"},
 		{`local f = function(...) return select(2, ...) end return f(1, 'x')`, "$1\r\nx\r\n"},
@@ -165,6 +182,10 @@ func TestScriptsThatFail(t *testing.T) {
 		{`return string.format('%*d', 1, 1)`, "ERR user_script:1: invalid format"},
 		{`return require('os')`, "ERR user_script:1: Script attempted to access nonexistent global variable 'require'"},
 		{`return load('return 1')`, "ERR user_script:1: Script attempted to access nonexistent global variable 'load'"},
+		{`table.insert(math, 'x')`, "ERR user_script:1: Attempt to modify a readonly table"},
+		{`table.sort(table)`, "ERR user_script:1: Attempt to modify a readonly table"},
+		{`assert(false, 'no')`, "ERR no script: "},
+		{`local t = {} t[300000] = 1`, "ERR the script gives a table an entry far behind its end"},
 		{`return _G.x`, "ERR user_script:1: Script attempted to access nonexistent global variable '_G'"},
 	} {
 		got, err := answerOf(t, c.text, newShelf())
@@ -173,8 +194,10 @@ func TestScriptsThatFail(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", c.text, got, err, c.want)
 		}
 	}
-	for _, text := range []string{`return (`, `f()[1+1] = 2`, `(function() end)[1+1] = 2`, `x = = 1`, strings.Repeat("(", 30_000), "return " + strings.Repeat("{", 60_000)} {
-		if _, err := NewCache().Get([]byte(text)); err == nil {
+	for _, text := range []string{
+		"local f return f" + strings.Repeat("+f", 32_000), "return " + strings.Repeat("- ", 32_000) + "1", "local t = {" + strings.Repeat("function()end,", 4000) + "}",
+		`return (`, `f()[1+1] = 2`, `(function() end)[1+1] = 2`, `x = = 1`, strings.Repeat("(", 30_000), "return " + strings.Repeat("{", 60_000)} {
+		if _, err := NewCache().Get(context.Background(), []byte(text)); err == nil {
 			t.Errorf("%.20s is compiled", text)
 		}
 	}
@@ -203,12 +226,19 @@ func TestScriptsAreBounded(t *testing.T) {
 		`local f f = string.rep('%99d', 10000) return string.format(f, unpack({1,2,3}))`,
 		`local t = {} for i = 1, 1e5 do t[i] = {x = i} end return #t`,
 		`local t = {} for i = 1, 1e6 do t['k' .. i] = i end`,
+		`local s = string.rep('x', 8e6) local keep = {} for i = 1, 3000 do local ok, e = pcall(function() error(s) end) keep[i] = e end`,
+		`local s, keep = string.rep('x', 6e4), {} for i = 1, 1e5 do keep[i] = {string.byte(s, 1, 7000)} end`,
+		`local t, keep = {}, {} for i = 1, 7000 do t[i] = i end for i = 1, 1e5 do keep[i] = {unpack(t)} end`,
+		`local t = {} for i = 1, 7000 do t[i] = i end local function f(...) local keep = {} for i = 1, 1e5 do keep[i] = {...} end end f(unpack(t))`,
+		`local t = {} for i = 1, 7000 do t[i] = 'k' end for i = 1, 1e5 do redis.call('mget', unpack(t)) end`,
+		`local t = {} for i = 1, 6000 do t[i] = tostring(i) end for i = 1, 1e5 do table.sort(t) end`,
 		`return ('x'):rep(1e7):upper():lower():reverse()`,
 	} {
 		runtime.GC()
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
 		h := newShelf()
+		h.most = 128 << 20
 		got, err := answerOf(t, text, h)
 		runtime.ReadMemStats(&after)
 		if err == nil {
@@ -242,7 +272,7 @@ func (s slow) Call(args [][]byte) []byte {
 
 // TestScriptsEndInTime ends scripts that take too long, and those whose client has gone.
 func TestScriptsEndInTime(t *testing.T) {
-	s, err := NewCache().Get([]byte("while true do pcall(redis.call, 'incr', 'n') end"))
+	s, err := NewCache().Get(context.Background(), []byte("while true do pcall(redis.call, 'incr', 'n') end"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -276,7 +306,7 @@ func TestScriptWithoutRoom(t *testing.T) {
 func TestScriptsLeaveNothing(t *testing.T) {
 	c := NewCache()
 	run := func(text string) string {
-		s, err := c.Get([]byte(text))
+		s, err := c.Get(context.Background(), []byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -304,7 +334,7 @@ func TestScriptsTogether(t *testing.T) {
 	for n := range 8 {
 		group.Go(func() {
 			for i := range 300 {
-				s, err := c.Get(fmt.Appendf(nil, "local t = {} for i = 1, 50 do t[i] = KEYS[1] .. i end return t[50] .. %d", i%7))
+				s, err := c.Get(context.Background(), fmt.Appendf(nil, "local t = {} for i = 1, 50 do t[i] = KEYS[1] .. i end return t[50] .. %d", i%7))
 				if err != nil {
 					t.Error(err)
 					return
@@ -324,7 +354,7 @@ func TestScriptsTogether(t *testing.T) {
 
 func TestCacheIsBounded(t *testing.T) {
 	c := NewCache()
-	first, err := c.Get([]byte("return 1"))
+	first, err := c.Get(context.Background(), []byte("return 1"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -332,7 +362,7 @@ func TestCacheIsBounded(t *testing.T) {
 		t.Error("the digest in capitals finds nothing")
 	}
 	for i := range 2 * mostCached {
-		if _, err := c.Get(fmt.Appendf(nil, "return %d", i+2)); err != nil {
+		if _, err := c.Get(context.Background(), fmt.Appendf(nil, "return %d", i+2)); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -341,14 +371,14 @@ func TestCacheIsBounded(t *testing.T) {
 	}
 	pad := bytes.Repeat([]byte(" "), MaxText-20)
 	for i := range 100 {
-		if _, err := c.Get(fmt.Appendf(nil, "return %d%s", i, pad)); err != nil {
+		if _, err := c.Get(context.Background(), fmt.Appendf(nil, "return %d%s", i, pad)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	if c.bytes > mostKept {
 		t.Errorf("scripts of %d bytes are kept", c.bytes)
 	}
-	if _, err := c.Get(bytes.Repeat([]byte(" "), MaxText+1)); err == nil {
+	if _, err := c.Get(context.Background(), bytes.Repeat([]byte(" "), MaxText+1)); err == nil {
 		t.Error("a script of any length is compiled")
 	}
 	if c.Forget(); c.Len() != 0 || c.bytes != 0 {
@@ -383,7 +413,7 @@ func BenchmarkScript(b *testing.B) {
 		"limiter": `local n = redis.call('incr', KEYS[2]) if n == 1 then redis.call('set', KEYS[1], ARGV[2]) end return {n, tonumber(ARGV[2])}`,
 	} {
 		b.Run(name, func(b *testing.B) {
-			s, err := NewCache().Get([]byte(text))
+			s, err := NewCache().Get(context.Background(), []byte(text))
 			if err != nil {
 				b.Fatal(err)
 			}
