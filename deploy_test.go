@@ -21,6 +21,7 @@ import (
 	"github.com/goccy/go-yaml"
 
 	"github.com/lapsehq/lapse/httpapi"
+	"github.com/lapsehq/lapse/internal/logline"
 	"github.com/lapsehq/lapse/metrics"
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	"github.com/lapsehq/lapse/respapi"
@@ -90,8 +91,10 @@ func scraped(t *testing.T) map[string]*metricSeries {
 	pinged(t, port)
 	var api *httpapi.Server
 	api, err = httpapi.New(httpapi.Config{
-		Log:     quiet,
-		Metrics: func(of *tasks.Scheduler) http.Handler { return metrics.ServerHandler(of, api, port) },
+		Log: quiet,
+		Metrics: func(of *tasks.Scheduler) http.Handler {
+			return metrics.ServerHandler(of, api, port, logline.New(io.Discard, nil))
+		},
 	})
 	if err != nil {
 		t.Fatal(err)

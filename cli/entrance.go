@@ -6,9 +6,7 @@ import (
 	"net"
 	"net/url"
 	"os"
-	"os/signal"
 	"slices"
-	"syscall"
 	"time"
 
 	"github.com/lapsehq/lapse/edge"
@@ -121,9 +119,7 @@ func (e *entrance) warn(beyond bool, log *slog.Logger) {
 // watch reads the files again whenever the process gets SIGHUP, until ctx ends. SIGHUP never ends
 // the process, also without files to read and during the shutdown: its default effect would be a
 // disorderly end, which a service manager that reloads does not expect.
-func (e *entrance) watch(ctx context.Context, ways *ways, log *slog.Logger) {
-	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP)
+func (e *entrance) watch(ctx context.Context, hangups <-chan os.Signal, ways *ways, log *slog.Logger) {
 	go func() {
 		for {
 			select {

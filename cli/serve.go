@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
+	"os/signal"
 	"runtime/debug"
 	"sync"
+	"syscall"
 	"time"
 	_ "time/tzdata" // for times with a zone, on machines that have no zones
 
@@ -20,6 +23,7 @@ import (
 	"github.com/lapsehq/lapse/cli/internal/service"
 	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/httpapi"
+	"github.com/lapsehq/lapse/internal/logline"
 	"github.com/lapsehq/lapse/metrics"
 	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tracing"
@@ -40,6 +44,7 @@ func (s *serve) configFile() *configFile { return &s.file }
 // Run starts the parts of a server, each on the previous one. It returns once the server has
 // stopped: nil if it was asked to.
 func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
+	hangups := heedSignals()
 	// Settings.
 	addr, health := s.addresses(bad)
 	entrance := s.entrance(bad)
@@ -53,7 +58,11 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 	if s.PrintConfig {
 		return printConfig(std.out, s.commands.Named("serve"), &s.file)
 	}
-	log := s.logger(std.err)
+	lines := logline.New(std.err, func(to io.Writer, dropped int64) {
+		s.logger(to).Warn("lines of the log were dropped: nothing reads it, or not fast enough", "lines", dropped)
+	})
+	defer lines.Close(logWithin)
+	log := s.logger(lines)
 	slog.SetDefault(log)
 	redisTo(log)
 	tuneCollector()
@@ -101,7 +110,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 
 		Waits:   doors.waits,
 		Version: buildVersion(),
-		Metrics: func(of *tasks.Scheduler) http.Handler { return metrics.ServerHandler(of, api, port.figures()) },
+		Metrics: func(of *tasks.Scheduler) http.Handler { return metrics.ServerHandler(of, api, port.figures(), lines) },
 		Redis:   port.state,
 		Callers: doors.callers, BackupDir: s.BackupDir,
 	})
@@ -112,7 +121,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 		return errors.Join(err, bound.close(), ledger.Close())
 	}
 	servers := bound.serve(api, port, entrance.certificates, s.MaxConnections)
-	entrance.watch(ctx, ways, log)
+	entrance.watch(ctx, hangups, ways, log)
 	manager := service.NewManager(log)
 	defer manager.End()
 	manager.Ready()
@@ -155,6 +164,18 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 		defer ways.close()
 		return scheduler.Close(context.Background())
 	})
+}
+
+// logWithin is how long the end of a server waits until its log is written.
+const logWithin = time.Second
+
+// heedSignals returns where SIGHUP arrives from now on. It would end the process by default, as
+// SIGPIPE would once the reader of the log has gone.
+func heedSignals() <-chan os.Signal {
+	signal.Ignore(syscall.SIGPIPE)
+	hangups := make(chan os.Signal, 1)
+	signal.Notify(hangups, syscall.SIGHUP)
+	return hangups
 }
 
 // tuneCollector makes the garbage collector run when the heap has grown by a

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"fmt"
 	"io"
 	"net/http"
 	"regexp"
@@ -119,5 +120,47 @@ func TestServeRefused(t *testing.T) {
 			}
 			t.Logf("%s", &errs)
 		})
+	}
+}
+
+// A server whose log nothing reads answers, says how much of its log is missing, and ends.
+func TestNothingReadsTheLog(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	out, announce := io.Pipe()
+	unread, log := io.Pipe()
+	defer unread.Close()
+	code := make(chan int, 1)
+	go func() {
+		defer announce.Close()
+		code <- run(ctx, []string{"serve", "--listen", "127.0.0.1:0", "--data", t.TempDir(), "--log-level", "debug"}, streams{announce, log})
+	}()
+	lines := bufio.NewScanner(out)
+	lines.Scan()
+	url := regexp.MustCompile(`http://[0-9.:]+`).FindString(lines.Text())
+	go func() { _, _ = io.Copy(io.Discard, out) }()
+	payload := strings.Repeat("x", 1000)
+	for i := range 200 {
+		task := fmt.Sprintf(`{"id":"%d","topic":"x","delay":"1h","payload":%q}`, i, payload)
+		resp, err := http.Post(url+"/v1/tasks", "application/json", strings.NewReader(task))
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != http.StatusCreated {
+			t.Fatalf("schedule answered %d", resp.StatusCode)
+		}
+	}
+	resp, err := http.Get(url + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _ := io.ReadAll(resp.Body)
+	if resp.Body.Close(); !strings.Contains(string(text), "\nlapse_log_dropped_total ") {
+		t.Error("no metric tells of lines that were dropped")
+	}
+	cancel()
+	if got := <-code; got != exitOK {
+		t.Errorf("exit code %d", got)
 	}
 }

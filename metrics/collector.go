@@ -34,6 +34,7 @@ type Collector struct {
 	source source
 	server Server // nil: there is none
 	port   Port   // nil: there is none
+	log    Log    // nil: there is none
 	nodes  nodes
 }
 
@@ -65,17 +66,22 @@ func NewCollector(s *tasks.Scheduler) *Collector { return &Collector{source: s} 
 
 // Handler answers scrapes with the metrics of the scheduler, of the Go runtime
 // and of the process.
-func Handler(s *tasks.Scheduler) http.Handler { return handler(s, nil, nil) }
+func Handler(s *tasks.Scheduler) http.Handler { return handler(s, nil, nil, nil) }
 
-// ServerHandler is Handler with the figures of an HTTP server, and of a port for clients of Redis,
-// nil if there is none.
-func ServerHandler(s *tasks.Scheduler, of Server, port Port) http.Handler {
-	return handler(s, of, port)
+// A Log is what a server writes its log to.
+type Log interface {
+	Dropped() int64 // lines that were not written, since the start
 }
 
-func handler(s source, of Server, port Port) http.Handler {
+// ServerHandler is Handler with the figures of an HTTP server, and of a port for clients of Redis,
+// nil if there is none, and of the log.
+func ServerHandler(s *tasks.Scheduler, of Server, port Port, log Log) http.Handler {
+	return handler(s, of, port, log)
+}
+
+func handler(s source, of Server, port Port, log Log) http.Handler {
 	r := prometheus.NewRegistry()
-	r.MustRegister(&Collector{source: s, server: of, port: port}, collectors.NewGoCollector(),
+	r.MustRegister(&Collector{source: s, server: of, port: port, log: log}, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{EnableOpenMetrics: true, MaxRequestsInFlight: 4})
 }
@@ -198,6 +204,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	counter(clockSteps, s.ClockSteps)
 
+	if c.log != nil {
+		counter(logDropped, c.log.Dropped())
+	}
 	if c.server != nil {
 		for reason, n := range c.server.Refusals() {
 			counter(httpRefused, n, reason)

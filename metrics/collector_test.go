@@ -62,10 +62,15 @@ func took(d time.Duration) (l tasks.Latency) {
 	return l
 }
 
+// A readLog is a log that has dropped so many lines.
+type readLog int64
+
+func (l readLog) Dropped() int64 { return int64(l) }
+
 func scrape(t *testing.T, s tasks.Stats) string {
 	t.Helper()
 	w := httptest.NewRecorder()
-	handler(fixed(s), server{}, port{}).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	handler(fixed(s), server{}, port{}, readLog(3)).ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
 	if w.Code != http.StatusOK {
 		t.Fatalf("status %d: %s", w.Code, w.Body)
 	}
@@ -115,6 +120,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 	})
 	for _, line := range []string{
 		`lapse_http_refused_total{reason="poll"} 71`,
+		`lapse_log_dropped_total 3`,
 		`lapse_resp_connections 72`,
 		`lapse_resp_connections_total{outcome="refused"} 73`,
 		`lapse_resp_commands_total{command="set",outcome="done"} 74`,
