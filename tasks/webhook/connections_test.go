@@ -2,6 +2,7 @@ package webhook
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -122,8 +123,9 @@ func TestDialsDoNotPileUp(t *testing.T) {
 	w := newWay(t, Config{Resolver: stuck})
 	d := to(t, w, "http://shop.test/", "timeout", "100ms")
 	ended := make(chan error, 1)
-	dial := w.transport.DialContext
-	w.transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
+	transport := w.connections.at(time.Now())
+	dial := transport.DialContext
+	transport.DialContext = func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dial(ctx, network, address)
 		ended <- err
 		return c, err
@@ -137,5 +139,47 @@ func TestDialsDoNotPileUp(t *testing.T) {
 	case <-time.After(20 * time.Second): // the dialer's own bound is longer
 		w.Close()
 		t.Errorf("the dial outlasts the attempt: %v", <-ended)
+	}
+}
+
+// A host that moves is found at its new address, however busy its connections are.
+func TestHostMoves(t *testing.T) {
+	n := newNames(t, map[string][]string{"shop.test": {"127.0.0.2"}})
+	old, err := net.Listen("tcp", "127.0.0.2:0")
+	if err != nil {
+		t.Skip("this machine has no 127.0.0.2:", err)
+	}
+	port := old.Addr().(*net.TCPAddr).Port
+	moved, err := net.Listen("tcp", fmt.Sprintf("127.0.0.3:%d", port))
+	if err != nil {
+		t.Skip("the port is taken at 127.0.0.3:", err)
+	}
+	var atOld, atNew atomic.Int64
+	for l, count := range map[net.Listener]*atomic.Int64{old: &atOld, moved: &atNew} {
+		served := http.Server{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { count.Add(1) })}
+		done := make(chan struct{})
+		go func() { defer close(done); _ = served.Serve(l) }()
+		t.Cleanup(func() { served.Close(); <-done })
+	}
+	w := newWay(t, Config{Allow: []string{"127.0.0.2", "127.0.0.3"}, Resolver: n.resolver()})
+	d := to(t, w, fmt.Sprintf("http://shop.test:%d", port))
+	deliver := func() {
+		t.Helper()
+		if err := d.Deliver(t.Context(), order("{}")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	deliver()
+	n.set("shop.test", "127.0.0.3")
+	deliver()
+	if atOld.Load() != 2 || atNew.Load() != 0 {
+		t.Errorf("%d requests to the old address, %d to the new one: no connection is kept", atOld.Load(), atNew.Load())
+	}
+	w.connections.mu.Lock()
+	w.connections.since = w.connections.since.Add(-usedFor)
+	w.connections.mu.Unlock()
+	deliver()
+	if atOld.Load() != 2 || atNew.Load() != 1 {
+		t.Errorf("%d requests to the old address, %d to the new one", atOld.Load(), atNew.Load())
 	}
 }

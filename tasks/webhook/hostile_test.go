@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -248,7 +249,7 @@ func TestRedirectsAndProxies(t *testing.T) {
 	t.Setenv("HTTP_PROXY", "http://127.0.0.1:"+trap.port)
 	t.Setenv("ALL_PROXY", "http://127.0.0.1:"+trap.port)
 	w := newWay(t, here)
-	if w.transport.Proxy != nil {
+	if w.connections.at(time.Now()).Proxy != nil {
 		t.Error("a proxy is asked for")
 	}
 	for _, status := range []int{301, 302, 303, 307, 308} {

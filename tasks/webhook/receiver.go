@@ -59,7 +59,7 @@ func (r *receiver) attempt(lease context.Context, d *task.Delivery) (outcome, er
 	within, cancel := context.WithDeadline(lease, now.Add(r.timeout))
 	defer cancel()
 	p := progress{giveUp: now.Add(2 * r.timeout)}
-	answer, err := r.way.transport.RoundTrip(r.request(context.WithValue(within, progressKey{}, &p), h, d.Payload))
+	answer, err := r.way.connections.at(now).RoundTrip(r.request(context.WithValue(within, progressKey{}, &p), h, d.Payload))
 	if err != nil {
 		if within.Err() != nil && !errors.As(err, new(dialError)) {
 			err = within.Err() // whatever broke because of the timeout

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -26,13 +27,47 @@ const (
 	idlePerHost = 256
 	idleInAll   = 4096
 
+	// usedFor is how long connections are used for new requests. So the name of a host is resolved
+	// again that often, however many requests there are.
+	usedFor = 30 * time.Second
+
 	maxAnswerHead = 64 << 10 // bytes of an answer's headers
 )
 
-// newTransport makes the transport that keeps the connections. Requests go through it directly, not
+// Connections are those of a transport, and after usedFor those of the next one.
+type connections struct {
+	begin func() *http.Transport
+
+	mu    sync.Mutex // guards everything below
+	now   *http.Transport
+	since time.Time
+}
+
+// at returns the transport for requests that begin at a time. The connections of the one before are
+// closed as soon as their requests are over.
+func (c *connections) at(t time.Time) *http.Transport {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.now == nil || t.Sub(c.since) >= usedFor {
+		before := c.now
+		c.now, c.since = c.begin(), t
+		if before != nil {
+			before.CloseIdleConnections() // the others are closed after idleFor
+		}
+	}
+	return c.now
+}
+
+// newConnections makes what keeps the connections. The rest is as of newTransport.
+func newConnections(closed context.Context, p *policy, resolver *net.Resolver, roots *x509.CertPool) *connections {
+	sessions := tls.NewLRUClientSessionCache(256)
+	return &connections{begin: func() *http.Transport { return newTransport(closed, p, resolver, roots, sessions) }}
+}
+
+// newTransport makes a transport that keeps the connections. Requests go through it directly, not
 // through an http.Client: nothing follows redirects, keeps cookies or adds a Referer. It begins no
 // connection after closed ends.
-func newTransport(closed context.Context, p *policy, resolver *net.Resolver, roots *x509.CertPool) *http.Transport {
+func newTransport(closed context.Context, p *policy, resolver *net.Resolver, roots *x509.CertPool, sessions tls.ClientSessionCache) *http.Transport {
 	d := &dialer{
 		closed: closed,
 		net:    net.Dialer{Timeout: connectWithin, Resolver: resolver, ControlContext: p.control},
@@ -40,7 +75,7 @@ func newTransport(closed context.Context, p *policy, resolver *net.Resolver, roo
 			MinVersion:         tls.VersionTLS12,
 			RootCAs:            roots,
 			NextProtos:         []string{"h2", "http/1.1"},
-			ClientSessionCache: tls.NewLRUClientSessionCache(256),
+			ClientSessionCache: sessions,
 		},
 	}
 	return &http.Transport{

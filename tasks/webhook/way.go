@@ -5,8 +5,8 @@ import (
 	"crypto/x509"
 	"encoding/json"
 	"net"
-	"net/http"
 	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/go-multierror"
 
@@ -37,10 +37,10 @@ type Config struct {
 // A Way delivers tasks as HTTP requests. It is a task.Way and a task.Tally, and may be
 // used from many goroutines at once.
 type Way struct {
-	policy    *policy
-	transport *http.Transport
-	secrets   atomic.Pointer[secrets]
-	tally     *task.Tallier[outcome]
+	policy      *policy
+	connections *connections
+	secrets     atomic.Pointer[secrets]
+	tally       *task.Tallier[outcome]
 
 	closed context.Context
 	close  context.CancelFunc
@@ -59,7 +59,7 @@ func New(cfg Config) (*Way, error) {
 	}
 	w := &Way{policy: p, tally: task.NewTallier[outcome](outcomeNames)}
 	w.closed, w.close = context.WithCancel(context.Background())
-	w.transport = newTransport(w.closed, p, cfg.Resolver, cfg.RootCAs)
+	w.connections = newConnections(w.closed, p, cfg.Resolver, cfg.RootCAs)
 	w.secrets.Store(s)
 	return w, nil
 }
@@ -112,5 +112,5 @@ func (w *Way) Tally() map[string]int64 { return w.tally.Tally() }
 // fail.
 func (w *Way) Close() {
 	w.close()
-	w.transport.CloseIdleConnections()
+	w.connections.at(time.Now()).CloseIdleConnections()
 }
