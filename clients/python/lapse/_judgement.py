@@ -36,11 +36,13 @@ def judge(error: BaseException, on_failure: Literal["release", "bury"]) -> Judge
     """Reads a handler's failure."""
     try:
         reason = str(error) or type(error).__name__
-    except Exception:
+    except BaseException:
         reason = type(error).__name__
     reason = reason[:_LONGEST_REASON]
     if isinstance(error, Bury):
         return Judgement("bury", reason)
     if isinstance(error, Retry):
-        return Judgement("release", reason, error.delay)
+        delay = getattr(error, "delay", None)
+        valid = isinstance(delay, (int, float)) and 0 <= delay <= _TEN_YEARS  # not so of nan
+        return Judgement("release", reason, float(delay) if valid else None)
     return Judgement(on_failure, reason)

@@ -83,4 +83,16 @@ class Worker:
             await self._worker._client.close()
 
     async def _in_thread(self, delivery: Delivery, context: Context) -> None:
-        await asyncio.get_running_loop().run_in_executor(self._threads, self._handler, delivery, context)
+        error = await asyncio.get_running_loop().run_in_executor(self._threads, self._failure, delivery, context)
+        if isinstance(error, StopIteration):  # which no coroutine can raise
+            raise RuntimeError("the handler raised StopIteration") from error
+        if error is not None:
+            raise error
+
+    def _failure(self, delivery: Delivery, context: Context) -> BaseException | None:
+        """Calls the handler, and returns what it raises: no future can hold a StopIteration."""
+        try:
+            self._handler(delivery, context)
+        except BaseException as e:
+            return e
+        return None

@@ -173,7 +173,9 @@ class AsyncWorker:
         judgement = Judgement("ack")
         try:
             await self._handler(held.delivery.copy(), held.context)
-        except (Exception, asyncio.CancelledError) as e:
+        except GeneratorExit:
+            raise  # the event loop is gone
+        except BaseException as e:  # whatever ends a handler does not end the worker
             reason = held.context.reason
             if isinstance(e, asyncio.CancelledError):
                 e = reason or RuntimeError("the handler was cancelled")
@@ -347,7 +349,7 @@ class AsyncWorker:
     def _tell(self, error: BaseException, delivery: Delivery | None = None) -> None:
         try:
             self._s.on_error(error, delivery)
-        except Exception:
+        except BaseException:
             log.exception("on_error of the worker of %s has failed", self.topic)
 
 

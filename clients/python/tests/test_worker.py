@@ -31,7 +31,15 @@ class Run:
         else:
             async def handle(delivery: Any, context: lapse.Context) -> None:
                 # Beside the loop: handlers of these tests wait for others.
-                await asyncio.to_thread(handler, delivery, context)
+                if (error := await asyncio.to_thread(failure, delivery, context)) is not None:
+                    raise error
+
+            def failure(delivery: Any, context: lapse.Context) -> BaseException | None:
+                try:
+                    handler(delivery, context)
+                except BaseException as e:  # no future can hold a StopIteration
+                    return e
+                return None
 
             async def main() -> None:
                 self._loop = asyncio.get_running_loop()
@@ -146,6 +154,36 @@ def test_a_handler_that_fails(work: Any, client: lapse.Client, topic: str) -> No
     assert (got["retry"]["attempt"], got["retry"]["state"], got["retry"]["last_error"]) == (3, "dead", "at once")
     assert (got["bury"]["reason"], got["bury"]["last_error"]) == ("buried", "no such order")
     assert any(isinstance(e, lapse.Bury) and d["id"] == f"{topic}-bury" for e, d in run.told)
+
+
+def test_no_handler_ends_the_worker(work: Any, client: lapse.Client, topic: str) -> None:
+    class Odd(BaseException):
+        def __str__(self) -> str:
+            raise Odd
+
+    class Broken(lapse.Retry):
+        delay = float("nan")
+
+        def __init__(self) -> None:
+            Exception.__init__(self, "broken")
+
+    ways: list[BaseException] = [StopIteration(7), SystemExit(3), KeyboardInterrupt(), Odd(), asyncio.CancelledError(), Broken()]
+    client.put_topic(topic, {"retry": {"max_attempts": 5, "min_backoff": "1h", "max_backoff": "1h"}})
+    client.schedule_batch([{"id": f"{topic}-{i}", "topic": topic, "payload": i} for i in range(len(ways) + 1)])
+
+    def handle(delivery: Any, context: lapse.Context) -> None:
+        if (i := delivery["payload"]) < len(ways):
+            raise ways[i]
+
+    def on_error(error: BaseException, delivery: Any) -> None:
+        raise SystemExit
+
+    with work(topic, handle, concurrency=1, on_error=on_error) as run:
+        until(lambda: run.worker.stats.released == len(ways) and run.worker.stats.acked == 1)
+    for i in range(len(ways)):
+        assert client.get(f"{topic}-{i}")["attempt"] == 1
+    assert "StopIteration" in client.get(f"{topic}-0")["last_error"]
+    assert client.get(f"{topic}-3")["last_error"] == "Odd"
 
 
 def test_on_failure_bury(work: Any, client: lapse.Client, topic: str) -> None:

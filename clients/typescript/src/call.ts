@@ -36,6 +36,8 @@ export interface Call {
   query?: object;
   headers?: Record<string, string>;
   body?: unknown;
+  /** The body as it is sent. Caller.call sets it. */
+  text?: string | undefined;
   effect: Effect;
   /** Milliseconds on top of the timeout. */
   extra?: number;
@@ -84,7 +86,9 @@ export class Caller {
   }
 
   async call(q: Call, o: CallOptions = {}): Promise<Answer> {
-    return this.repeat(q, o, () => this.attempt(q, o));
+    bounded("timeout", o.timeout, this.timeout, 1, 3_600_000);
+    const sent = { ...q, text: q.body === undefined ? undefined : JSON.stringify(q.body) }; // what it throws is no failure of the server
+    return this.repeat(sent, o, () => this.attempt(sent, o));
   }
 
   /** Repeats an attempt as long as that is safe and allowed. */
@@ -153,11 +157,11 @@ export class Caller {
     within.signal.throwIfAborted();
     const search = parameters(q).toString();
     const headers: Record<string, string> = { accept, ...this.headers, ...q.headers };
-    if (q.body !== undefined) headers["content-type"] = "application/json";
+    if (q.text !== undefined) headers["content-type"] = "application/json";
     return this.fetch(this.base + q.path + (search && `?${search}`), {
       method: q.method,
       headers,
-      body: q.body === undefined ? undefined : JSON.stringify(q.body),
+      body: q.text,
       signal: within.signal,
       redirect: "manual", // a POST would become a GET, and seem to succeed
       cache: "no-store",
@@ -305,8 +309,8 @@ const units: Record<string, number> = { ns: 1e-6, us: 1e-3, "µs": 1e-3, "μs": 
 
 /** Reads a span of time into milliseconds. */
 export function milliseconds(name: string, span: string | number): number {
-  if (typeof span === "number") return span;
-  let rest = span;
+  if (typeof span === "number" && !Number.isNaN(span)) return span;
+  let rest = String(span);
   let sum = 0;
   for (let part = /^(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h|d)/.exec(rest); part; part = /^(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h|d)/.exec(rest)) {
     sum += Number(part[1]) * units[part[2]!]!;

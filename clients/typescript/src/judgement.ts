@@ -32,7 +32,7 @@ export interface Judgement {
 export function judge(e: unknown, onFailure: "release" | "bury"): Judgement {
   const reason = textOf(e);
   if (e instanceof Bury) return { verb: "bury", reason };
-  if (e instanceof Retry) return { verb: "release", reason, delay: e.delay };
+  if (e instanceof Retry) return Number.isFinite(e.delay) ? { verb: "release", reason, delay: e.delay } : { verb: "release", reason };
   return { verb: onFailure, reason };
 }
 
@@ -41,7 +41,7 @@ const longestReason = 1024;
 function textOf(e: unknown): string {
   let text: string;
   try {
-    text = e instanceof Error ? e.message || e.name : String(e);
+    text = String(e instanceof Error ? e.message || e.name : e);
   } catch {
     text = "a value without a text was thrown";
   }

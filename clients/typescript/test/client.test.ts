@@ -187,3 +187,11 @@ test("ids sort by time", () => {
   assert.ok(ids[0]!.slice(0, 13) <= ids[99]!.slice(0, 13));
   assert.ok(Math.abs(parseInt(ids[0]!.replaceAll("-", "").slice(0, 12), 16) - Date.now()) < 60_000);
 });
+
+test("what cannot be sent is an error of the caller, and nothing is sent", async () => {
+  const circular: Record<string, unknown> = {};
+  circular["self"] = circular;
+  for (const payload of [1n, circular]) await assert.rejects(client.schedule({ topic: "unsent", payload }), TypeError);
+  for (const timeout of [Infinity, Number.NaN, 0]) await assert.rejects(client.schedule({ topic: "unsent" }, { timeout }), /timeout must be from 1 to 3600000/);
+  for await (const t of client.list({ topic: "unsent" })) assert.fail(`${t.id} was sent`);
+});

@@ -74,6 +74,22 @@ test("a handler that fails: released with its text, later, or buried", async () 
   assert.ok(told.some(([id, e]) => id === "f-bury" && e instanceof Bury));
 });
 
+test("no handler ends the worker, whatever it throws", async () => {
+  await client.putTopic("odd", { retry: { max_attempts: 5, min_backoff: "1h", max_backoff: "1h" } });
+  const mute = Object.assign(new Error("text"), { message: 42 as unknown as string });
+  const deaf = Object.defineProperty(new Error("text"), "message", { get: () => { throw new Error("no text"); } });
+  const late = Object.assign(new Retry("1h", "late"), { delay: Number.NaN });
+  const ways: unknown[] = [mute, deaf, late, undefined, null, Symbol("s"), Object.create(null), () => new Retry(Number.NaN, "never")];
+  for (const i of ways.keys()) await client.schedule({ id: `odd-${i}`, topic: "odd" });
+  const worker = new Worker(client, "odd", async (d) => {
+    const way = ways[Number(d.id.slice(4))];
+    throw typeof way === "function" ? way() : way; // eslint-disable-line
+  }, { ...quiet, concurrency: 1 });
+  await running(worker, () => until(() => worker.stats.released === ways.length));
+  assert.equal((await client.get("odd-0")).last_error, "42");
+  for (const i of ways.keys()) assert.equal((await client.get(`odd-${i}`)).attempt, 1);
+});
+
 test("onFailure bury makes a task dead", async () => {
   await client.schedule({ id: "once-only", topic: "bury" });
   const worker = new Worker(client, "bury", () => Promise.reject(new Error("no")), { ...quiet, onFailure: "bury" });
