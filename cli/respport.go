@@ -125,6 +125,7 @@ func (s *settings) redisPort(bad *faults) *redisPort {
 		MaxCommand:     s.RespMaxCommand,
 		MaxAnswers:     s.MaxAnswers,
 		MaxPersistent:  s.RespMaxPersistent,
+		PastExpires:    s.RespPastExpiry == "expired",
 		Notify:         &s.RespNotify,
 		Flush:          s.RespFlush,
 		Version:        buildVersion(),

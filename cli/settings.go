@@ -76,6 +76,7 @@ type respSettings struct {
 	RespMaxConnections int      `default:"10000" help:"Connections of clients of Redis at once, past which a new one takes the place of one that has not said who it is, or does not read, or is refused. One address (of IPv6: a /64) may have max-connections-per-address of them, default half. One token may have half."`
 	RespMaxCommand     int      `default:"16777216" help:"Bytes of a command of theirs. All commands in memory together may have 16 times as much, and those of one token half of that; clients that have not said who they are have as much as one command besides, together."`
 	RespMaxPersistent  int      `default:"1000000" help:"Keys without a TTL on each node, past which they are refused."`
+	RespPastExpiry     string   `default:"del" enum:"del,expired" help:"What a key does that EXPIREAT or its kin give a time in the past: del deletes it, as Redis does; with expired it expires, and its event comes."`
 	RespNotify         string   `default:"Ex" empty:"" help:"Classes of events that subscribers get, as notify-keyspace-events of Redis has them; an empty text: none."`
 	RespFlush          bool     `help:"Let FLUSHDB and FLUSHALL cancel all tasks that are keys."`
 }

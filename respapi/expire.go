@@ -3,6 +3,7 @@ package respapi
 import (
 	"math"
 	"strings"
+	"time"
 
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -80,15 +81,12 @@ func (x *call) expire(u unit) {
 	}
 	var did deed
 	_, err := x.update(&k, func(old *tasks.Task) change {
-		switch {
-		case old == nil || !conds.allow(old, want):
-			did = leave
-		case want.isPast(old):
-			did = remove
-		default:
-			did = move
+		c := change{}
+		if old != nil && conds.allow(old, want) {
+			c = x.moved(old, want)
 		}
-		return change{deed: did, due: want}
+		did = c.deed
+		return c
 	})
 	if err != nil {
 		x.fail(err)
@@ -96,6 +94,18 @@ func (x *call) expire(u unit) {
 	}
 	x.told(&k, did)
 	x.out.Flag(did != leave)
+}
+
+// moved returns the change that gives a key a deadline. One that has come already deletes the key,
+// as in Redis, or has it expire at once.
+func (x *call) moved(old *tasks.Task, want deadline) change {
+	switch {
+	case !want.isPast(old):
+		return change{deed: move, due: want}
+	case x.c.server.cfg.PastExpires:
+		return change{deed: move, due: deadline{at: old.SeenAt.UTC().Truncate(time.Millisecond)}}
+	}
+	return change{deed: remove}
 }
 
 func runPersist(x *call) {

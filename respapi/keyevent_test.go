@@ -241,3 +241,35 @@ func TestKeyeventWhileTopicsAreSetUp(t *testing.T) {
 	r.fire("expired", "last")
 	w.want("*3 message " + expiredChannel + " last")
 }
+
+// A key whose new deadline has come already is deleted, as in Redis, or expires with its event.
+func TestPastExpiry(t *testing.T) {
+	for _, expires := range []bool{false, true} {
+		r := newRig(t, Config{PastExpires: expires}, withWays())
+		sub, w := r.dial(), r.dial()
+		sub.ask("*3 subscribe __keyevent@0__:expired :1", "SUBSCRIBE", "__keyevent@0__:expired")
+		for i, command := range []string{"EXPIRE k -1", "PEXPIRE k 0", "EXPIREAT k 1", "PEXPIREAT k 1000", "EXPIREAT k 1 XX"} {
+			alone, queued := fmt.Sprint("alone", i), fmt.Sprint("queued", i)
+			for _, key := range []string{alone, queued} {
+				w.ask("+OK", "SET", key, "v", "EX", "1000")
+			}
+			w.ask(":1", strings.Fields(strings.Replace(command, "k", alone, 1))...)
+			w.ask(":0", "EXISTS", alone)
+			if got := w.exec(strings.Replace(command, "k", queued, 1), "GET "+queued); got != "*2 :1 $-1" {
+				t.Errorf("%s: EXEC is answered %q", command, got)
+			}
+			if !expires {
+				continue
+			}
+			for _, key := range []string{alone, queued} {
+				if got := sub.answer(); got != "*3 message __keyevent@0__:expired "+key {
+					t.Errorf("%s: the event is %q", command, got)
+				}
+			}
+		}
+		w.ask("+OK", "SET", "last", "v", "PX", "1")
+		if got := sub.answer(); got != "*3 message __keyevent@0__:expired last" {
+			t.Errorf("with %v the event is %q", expires, got)
+		}
+	}
+}

@@ -66,6 +66,9 @@ type Config struct {
 	// MaxPersistent bounds the keys without a TTL at each node, 1 to MostPersistent: further ones
 	// are refused. Default 1,000,000.
 	MaxPersistent int
+	// PastExpires has a key expire, with its event, that EXPIREAT or its kin give a time in the
+	// past. Otherwise it is deleted, as in Redis.
+	PastExpires bool
 	// Notify are the classes of events that subscribers get, as notify-keyspace-events has them.
 	// CONFIG SET changes them on this node until it ends. Default "Ex": expired events.
 	Notify *string

@@ -201,10 +201,8 @@ func runGetEx(x *call) {
 			if old.State != tasks.Held {
 				did.deed = hold
 			}
-		case due.isPast(old):
-			did.deed = remove
 		default:
-			did = change{deed: move, due: due}
+			did = x.moved(old, due)
 		}
 		return did
 	})
