@@ -1,6 +1,7 @@
 package respapi
 
 import (
+	"bytes"
 	"errors"
 	"time"
 
@@ -17,9 +18,9 @@ var errAlone = errors.New("the draft is written by itself")
 // settleInTurn is settle for a draft that changes one key, which may be one of a chain.
 func (d *draft) settleInTurn(t *turns, p *plan) error {
 	s, until := t.stripe(p.ids[0]), time.Now().Add(turnWithin)
-	w := &waiter{id: p.ids[0], draft: d, plan: p, caller: d.exec.c.caller}
+	w := &waiter{id: p.ids[0], draft: d, plan: p, caller: d.exec.c.caller, until: until}
 	for {
-		if err := s.enter(d.exec.c.ctx, w, until); err != nil {
+		if err := s.enter(d.exec.c.ctx, w); err != nil {
 			return err
 		}
 		if !w.ran {
@@ -29,30 +30,34 @@ func (d *draft) settleInTurn(t *turns, p *plan) error {
 			return w.err
 		}
 		d.restart()
-		w = &waiter{id: w.id}
+		w = &waiter{id: w.id, until: until}
 	}
 	defer s.leave()
-	err := d.tryOften(p, w)
-	if errors.Is(err, errContended) {
-		w.release(err)
-	} else {
-		w.release(errAlone) // the error is that of this client
-	}
-	return err
+	defer s.putBack(w, 0) // those that are left, before the turn is given up
+	return d.tryOften(p, w)
 }
 
 // writeChain runs the drafts behind this one, each on what the one before has made of the key, and
 // writes the last value. The rest is as of write.
 func (d *draft) writeChain(w *waiter) (again bool, err error) {
-	e := d.keys[w.id]
+	s, e := d.exec.c.server.turns.stripe(w.id), d.keys[w.id]
 	if e == nil || e.err != nil || d.changesOthers(e) {
-		w.release(errAlone)
+		s.putBack(w, 0)
 		return d.write()
 	}
 	last, changed := e, e.changed
-	for _, next := range w.chain {
-		if next.err == nil {
+	for i, next := range w.chain {
+		now := time.Now()
+		switch {
+		case now.Sub(e.read) > d.exec.c.server.turns.within:
+			s.putBack(w, i)
+		case now.After(next.until):
+			next.err = errContended
+		case next.err == nil:
 			next.err = next.draft.runAfter(next.plan, last)
+		}
+		if i >= len(w.chain) {
+			break
 		}
 		if next.err == nil {
 			last = next.draft.keys[w.id]
@@ -64,19 +69,23 @@ func (d *draft) writeChain(w *waiter) (again bool, err error) {
 	again, err = d.write()
 	e.now, e.changed = own, since
 	switch {
-	case again || err != nil:
+	case err != nil:
 		return again, err
-	case e.lost != nil && !isOpen(e.lost): // perhaps for what one of the others wants
-		w.release(errAlone)
+	case again: // perhaps since it has taken so long
+		s.putBack(w, len(w.chain)/2)
+		return again, nil
+	case e.lost != nil && !isOpen(e.lost) && len(w.chain) > 0: // perhaps for what another one wants
+		s.putBack(w, 0)
 		return true, nil
 	case e.lost != nil:
 		w.release(e.lost)
 		return false, nil
 	}
-	d.tellEvents()
+	d.tellEvents(w.plan)
 	for _, next := range w.chain {
 		if next.err == nil {
 			next.draft.writtenWith(w.id, e)
+			next.draft.tellEvents(next.plan)
 		}
 	}
 	w.release(nil)
@@ -113,23 +122,22 @@ func (d *draft) runAfter(p *plan, before *draftKey) error {
 		return errAlone
 	}
 	d.keys[e.key.id] = e
-	if again, err := d.run(p); again || err != nil || d.changesOthers(e) {
+	if again, err := d.run(p); again || err != nil || len(d.keys) > 1 { // it needs another key as well
 		return errAlone
 	}
 	return nil
 }
 
 // writtenWith notes that the key of a draft is written, as a part of what the first one of its
-// chain has written. Events of the commands are told in the order of the chain.
+// chain has written.
 func (d *draft) writtenWith(id string, first *draftKey) {
 	e := d.keys[id]
 	e.task, e.written, e.done = first.task, true, first.done
 	d.begun, d.wrote = true, true
-	d.tellEvents()
 }
 
-// tellEvents tells subscribers what commands have done whose keys are written.
-func (d *draft) tellEvents() {
+// tellEvents tells subscribers, once, what commands have done whose keys are written.
+func (d *draft) tellEvents(p *plan) {
 	for i := range d.runs {
 		r := &d.runs[i]
 		for _, e := range r.events {
@@ -139,25 +147,35 @@ func (d *draft) tellEvents() {
 		}
 		r.events = nil
 	}
+	if p.tell != nil {
+		p.tell()
+		p.tell = nil
+	}
 }
 
 // updateInChain is update for a key whose turn others have.
-func (x *call) updateInChain(k *key, decide func(old *tasks.Task) change) (tasks.Task, error) {
+func (x *call) updateInChain(k *key, decide func(old *tasks.Task) change, tell func()) (tasks.Task, error) {
 	d := newDraft(x, nil)
 	defer d.close()
-	if err := d.settle(&plan{keys: []key{*k}, ids: []string{k.id}, whole: true, decide: decide}); err != nil {
+	kept := func(old *tasks.Task) change {
+		c := decide(old)
+		c.value = bytes.Clone(c.value) // from what the client has sent, which others go on with
+		return c
+	}
+	p := &plan{keys: []key{*k}, ids: []string{k.id}, whole: true, decide: kept, tell: tell}
+	if err := d.settle(p); err != nil {
 		return tasks.Task{}, err
 	}
 	e := d.keys[k.id]
-	switch {
-	case e.lost != nil:
+	if e.lost != nil {
 		return tasks.Task{}, e.lost
-	case e.now.task == nil || !e.changed:
+	}
+	d.tellEvents(p)
+	if e.now.task == nil || !e.changed {
 		return tasks.Task{}, nil
 	}
-	d.tellEvents()
 	t := *e.now.task
-	if t.Revision, t.Created = e.task.Revision, e.task.Created; !e.now.equal(&e.done) {
+	if t.Revision, t.Created = e.task.Revision, e.task.Created; e.now.task != e.done.task {
 		t.Revision = -1 // another client has changed it since: no version is that of this change
 	}
 	return t, nil

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
@@ -19,7 +20,9 @@ func newHeldRig(t *testing.T, cfg Config) (*rig, *ledgertest.Faulty) {
 	t.Helper()
 	member := memfleet.New().Join("a", 2)
 	ledger := ledgertest.Wrap(member)
-	return newRigOn(t, heldMember{member, ledger}, cfg, tasks.Config{Node: "a"}), ledger
+	r := newRigOn(t, heldMember{member, ledger}, cfg, tasks.Config{Node: "a"})
+	r.server.ChainWithin(time.Minute) // however slow the machine is
+	return r, ledger
 }
 
 // newChain has clients change the key k while a write of it is held. Each gets in line behind the
@@ -197,5 +200,98 @@ func TestChainIsInOrder(t *testing.T) {
 		if got := sub.answer(); got != "*4 pmessage __keyevent@0__:* __keyevent@0__:"+event+" k" {
 			t.Fatalf("event %d is %q, want %s", i, got, event)
 		}
+	}
+}
+
+// Events of plain commands come in the order of the changes as well.
+func TestPlainChainIsInOrder(t *testing.T) {
+	for range 5 {
+		r, ledger := newHeldRig(t, Config{Notify: new("KEA")})
+		sub := r.dial()
+		sub.ask("*3 psubscribe __keyevent@0__:* :1", "PSUBSCRIBE", "__keyevent@0__:*")
+		commands, events := []string{"PERSIST k", "GETDEL k"}, []string{"incrby", "del"}
+		for range 10 {
+			commands = append(commands, "SET k v NX", "APPEND k w", "GETDEL k")
+			events = append(events, "set", "append", "del")
+		}
+		newChain(t, r, ledger, commands, func(int) *wire { return r.dial() }, nil)
+		for i, event := range events {
+			if got := sub.answer(); got != "*4 pmessage __keyevent@0__:* __keyevent@0__:"+event+" k" {
+				t.Fatalf("event %d is %q, want %s", i, got, event)
+			}
+		}
+	}
+}
+
+// What a client reads of a key that others change at the same time is a value that one of them has
+// set, and nothing of what they send next.
+func TestValuesOfAHotKeyAreWhole(t *testing.T) {
+	addrs := []string{newRig(t, Config{}, tasks.Config{}).addr}
+	crowd(t, addrs, 16, 600, func(w *wire, client, round int) {
+		own := strings.Repeat(string(rune('a'+client)), 2000)
+		var got string
+		switch round % 4 {
+		case 0:
+			w.command("GETSET", "k", own)
+			got = w.answer()
+		case 1:
+			w.command("GETDEL", "k")
+			got = w.answer()
+		case 2:
+			w.command("SET", "k", own, "GET")
+			got = w.answer()
+			if got == "+OK" {
+				got = "$-1"
+			}
+		case 3:
+			got = w.exec("PEXPIRE k 600000", "GET k")
+			got = strings.TrimPrefix(strings.TrimPrefix(got, "*2 :1 "), "*2 :0 ")
+		}
+		w.command("ECHO", strings.Repeat("#", 3000)) // into the same buffer
+		w.answer()
+		if got != "$-1" && (len(got) != 2000 || strings.Trim(got, got[:1]) != "" || got[0] == '#') {
+			t.Errorf("the value is %.60q", got)
+		}
+	})
+}
+
+// A key that MSETNX has made, and takes back, may be another client's by then.
+func TestTakenBackInAChain(t *testing.T) {
+	const slow = "local a, b = string.rep('x', 3e6), string.rep('x', 3e6) for i = 1, 3000 do if a ~= b then return 1 end end return 0"
+	r := newRig(t, Config{}, tasks.Config{})
+	r.server.ChainWithin(time.Minute)
+	first := r.dial()
+	first.command("EVAL", slow, "1", "k")
+	r.await("the script runs", func() bool { return r.server.Changing("k") })
+	answers := make([]string, 3)
+	var group sync.WaitGroup
+	for i, command := range []string{"MSETNX k v other w", "GETDEL k", "SET k v NX"} {
+		w := r.dial()
+		group.Go(func() {
+			w.command(strings.Fields(command)...)
+			answers[i] = w.answer()
+		})
+		r.await("the change waits for its turn", func() bool { return r.server.WaitingFor("k") == i+1 })
+	}
+	w := r.dial()
+	w.ask("+OK", "SET", "other", "x")
+	first.want(":0")
+	group.Wait()
+	if got := strings.Join(answers, " "); got != ":0 v +OK" {
+		t.Errorf("the answers are %s", got)
+	}
+	w.asks("GET k -> v\nGET other -> x")
+}
+
+// A draft that needs another key than that of its chain runs by itself, with what that key has then.
+func TestChainWithAnotherKey(t *testing.T) {
+	r, ledger := newHeldRig(t, Config{})
+	const guarded = "EVAL if(redis.call('get','flag')=='on')then--[[]]redis.call('set',KEYS[1],'1000')end;return(redis.call('get',KEYS[1])) 1 k"
+	answers, writes := newChain(t, r, ledger, []string{"INCR k", guarded, "INCR k"}, func(int) *wire { return r.dial() }, nil)
+	if got := strings.Join(answers, " "); got != ":2 3 :3" {
+		t.Errorf("the answers are %s", got)
+	}
+	if writes != 1 {
+		t.Errorf("there were %d writes", writes)
 	}
 }

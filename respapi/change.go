@@ -61,13 +61,20 @@ func versionOf(t *tasks.Task) tasks.Version {
 // exists, else nil. It may be called again if another client comes first. It returns the task as it
 // is then; the zero Task if nothing was done, or if there is none any more. Errors: as of found and
 // of the scheduler's methods; errContended.
-func (x *call) update(k *key, decide func(old *tasks.Task) change) (tasks.Task, error) {
+//
+// tell, which may be nil, tells subscribers what was done, if anything. It is called in the order
+// of the changes of a key.
+func (x *call) update(k *key, decide func(old *tasks.Task) change, tell func()) (tasks.Task, error) {
 	if x.tx != nil {
-		return x.tx.update(k, decide)
+		t, err := x.tx.update(k, decide)
+		if err == nil && tell != nil {
+			tell()
+		}
+		return t, err
 	}
 	done, free := x.c.server.turns.tryTake(k.id)
 	if !free && x.beside == nil {
-		return x.updateInChain(k, decide)
+		return x.updateInChain(k, decide, tell)
 	}
 	if !free {
 		var err error
@@ -93,6 +100,9 @@ func (x *call) update(k *key, decide func(old *tasks.Task) change) (tasks.Task, 
 		now, err := x.attempt(k, &t, want, waiting)
 		if err == nil && want.deed == put && old == nil {
 			x.notify(classNew, "new", k.name)
+		}
+		if err == nil && tell != nil {
+			tell()
 		}
 		if !isConflict(err) {
 			return now, err
@@ -273,10 +283,8 @@ func (p *persistent) admit(s *Server) error {
 func (x *call) each(n int, f func(i int)) {
 	if x.tx == nil && x.beside == nil {
 		each(n, f)
-		return
-	}
-	for i := range n {
-		f(i)
+	} else {
+		inTurn(n, f)
 	}
 }
 

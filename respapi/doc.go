@@ -45,7 +45,8 @@
 // Clients of this node change a key in turns. Those that wait with the same key are written
 // together: the first of them runs the changes of all, each on what the one before has made of the
 // key, and writes the last value (turns.go, chain.go). So a counter that many clients increment
-// costs one write for all who wait, and not one for each.
+// costs one write for all who wait, and not one for each. A chain stops after some milliseconds,
+// since a client that takes no turn may change the key meanwhile.
 //
 // # Scripts
 //

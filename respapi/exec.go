@@ -94,8 +94,10 @@ type plan struct {
 	keys  []key    // to be read before
 	ids   []string // of the keys that are written
 	whole bool     // there is no other part
-	// decide is what is done with the one key, in the place of a part; nil: there is a part.
+	// decide is what is done with the one key, in the place of a part, and tell tells subscribers;
+	// nil: there is a part.
 	decide func(old *tasks.Task) change
+	tell   func()
 }
 
 // plan makes the plan of a part. last is the command that divides it from the next one; nil: it is

@@ -87,12 +87,11 @@ func (x *call) expire(u unit) {
 		}
 		did = c.deed
 		return c
-	})
+	}, func() { x.told(&k, did) })
 	if err != nil {
 		x.fail(err)
 		return
 	}
-	x.told(&k, did)
 	x.out.Flag(did != leave)
 }
 
@@ -120,12 +119,11 @@ func runPersist(x *call) {
 			did = hold
 		}
 		return change{deed: did}
-	})
+	}, func() { x.told(&k, did) })
 	if err != nil {
 		x.fail(err)
 		return
 	}
-	x.told(&k, did)
 	x.out.Flag(did == hold)
 }
 

@@ -1,6 +1,8 @@
 package respapi
 
 import (
+	"time"
+
 	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/respapi/internal/keyid"
 )
@@ -69,3 +71,6 @@ func (s *Server) Changing(key string) bool {
 	defer stripe.mu.Unlock()
 	return stripe.taken
 }
+
+// ChainWithin sets how long drafts of a chain are run before it is written.
+func (s *Server) ChainWithin(d time.Duration) { s.turns.within = d }

@@ -19,6 +19,10 @@ func runDel(x *call) {
 				return change{}
 			}
 			return change{deed: remove}
+		}, func() {
+			if done {
+				x.told(k, remove)
+			}
 		})
 		return done && err == nil, err
 	}, false)
@@ -53,12 +57,11 @@ func (x *call) deleteIf(c comparison) {
 			did = remove
 		}
 		return change{deed: did}
-	})
+	}, func() { x.told(&k, did) })
 	if err != nil {
 		x.fail(err)
 		return
 	}
-	x.told(&k, did)
 	x.out.Flag(did == remove)
 }
 
@@ -80,7 +83,11 @@ func runExists(x *call) {
 func (x *call) countEach(f func(*key) (bool, error), exists bool) (n int64, err error) {
 	names := x.args[1:]
 	yes, errs := make([]bool, len(names)), make([]error, len(names))
-	x.each(len(names), func(i int) {
+	each := x.each
+	if !exists && x.c.server.wanted()&classGeneric != 0 { // events come in the order of the keys
+		each = inTurn
+	}
+	each(len(names), func(i int) {
 		topic, problem := x.c.server.keyTopic(names[i])
 		switch {
 		case problem == errWrongType:
@@ -97,11 +104,15 @@ func (x *call) countEach(f func(*key) (bool, error), exists bool) (n int64, err 
 		if yes[i] {
 			n++
 		}
-		if yes[i] && !exists {
-			x.notify(classGeneric, "del", names[i])
-		}
 	}
 	return n, err
+}
+
+// inTurn calls f with all numbers below n.
+func inTurn(n int, f func(i int)) {
+	for i := range n {
+		f(i)
+	}
 }
 
 // runType answers TYPE.
@@ -216,7 +227,7 @@ func (x *call) copyTo(to *key, t *tasks.Task, c *copied, replace bool) error {
 			return change{}
 		}
 		return change{put, t.Payload, dueOf(t)}
-	})
+	}, nil)
 	switch {
 	case err != nil:
 		return err

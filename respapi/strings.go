@@ -166,13 +166,14 @@ func (x *call) runSetting(s *setting, value []byte) {
 			due = dueOf(old)
 		}
 		return change{put, value, due}
+	}, func() {
+		if done {
+			x.changed(&s.key, s.due)
+		}
 	})
 	if err != nil {
 		x.fail(err)
 		return
-	}
-	if done {
-		x.changed(&s.key, s.due)
 	}
 	switch {
 	case s.get && was:
@@ -283,13 +284,14 @@ func runSetNX(x *call) {
 			return change{}
 		}
 		return change{deed: put, value: x.args[2]}
+	}, func() {
+		if done {
+			x.changed(&k, deadline{})
+		}
 	})
 	if err != nil {
 		x.fail(err)
 		return
-	}
-	if done {
-		x.changed(&k, deadline{})
 	}
 	x.out.Flag(done)
 }
@@ -360,7 +362,7 @@ func (x *call) setTogether(keys []key, values [][]byte) []error {
 func (x *call) setInTurn(keys []key, values [][]byte) []error {
 	errs := make([]error, len(keys))
 	for i := range keys {
-		_, errs[i] = x.update(&keys[i], func(*tasks.Task) change { return change{deed: put, value: values[i]} })
+		_, errs[i] = x.update(&keys[i], func(*tasks.Task) change { return change{deed: put, value: values[i]} }, nil)
 	}
 	return errs
 }
@@ -376,7 +378,7 @@ func (x *call) create(k *key, value []byte, due deadline) (tasks.Task, error) {
 			return change{}
 		}
 		return change{put, value, due}
-	})
+	}, nil)
 	if err == nil && exists {
 		err = errKeyExists
 	}

@@ -15,8 +15,10 @@ const (
 	turnWithin = 5 * time.Second
 	// turnStripes is how many keys can be changed at the same time at most.
 	turnStripes = 1024
-	// mostChained is how many drafts are written together.
-	mostChained = 128
+	// mostChained is how many drafts are written together, and chainedWithin the time after which
+	// no more of them are run before the write: others may change the key meanwhile, and all wait.
+	mostChained   = 128
+	chainedWithin = 3 * time.Millisecond
 )
 
 // Turns make the clients of this node change a key one after the other. Drafts that wait for their
@@ -24,6 +26,7 @@ const (
 // made of the key, and writes the last value. So they wait for the ledger once.
 type turns struct {
 	seed    maphash.Seed
+	within  time.Duration // chainedWithin
 	stripes [turnStripes]stripe
 }
 
@@ -40,6 +43,7 @@ type waiter struct {
 	draft  *draft // which may be one of a chain; nil: it may not
 	plan   *plan  // of the draft
 	caller *edge.Caller
+	until  time.Time // how long it waits
 	// called is closed when it has the turn, with the rest of its chain, or when another one has
 	// run its draft.
 	called chan struct{}
@@ -48,7 +52,7 @@ type waiter struct {
 	err    error // of its draft; once it ran
 }
 
-func newTurns() *turns { return &turns{seed: maphash.MakeSeed()} }
+func newTurns() *turns { return &turns{seed: maphash.MakeSeed(), within: chainedWithin} }
 
 func (t *turns) stripe(id string) *stripe {
 	return &t.stripes[maphash.String(t.seed, id)%turnStripes]
@@ -82,7 +86,7 @@ func (t *turns) takeAll(ctx context.Context, ids []string) (done func(), err err
 		}
 	}
 	for ; taken < len(numbers); taken++ {
-		if err := t.stripes[numbers[taken]].enter(ctx, new(waiter), until); err != nil {
+		if err := t.stripes[numbers[taken]].enter(ctx, &waiter{until: until}); err != nil {
 			done()
 			return nil, err
 		}
@@ -91,8 +95,8 @@ func (t *turns) takeAll(ctx context.Context, ids []string) (done func(), err err
 }
 
 // enter waits until a waiter has the turn, or another one has run its draft. Errors: errContended
-// if it has waited until a time; why ctx has ended.
-func (s *stripe) enter(ctx context.Context, w *waiter, until time.Time) error {
+// if it has waited for too long; why ctx has ended.
+func (s *stripe) enter(ctx context.Context, w *waiter) error {
 	s.mu.Lock()
 	if !s.taken {
 		s.taken = true
@@ -102,7 +106,7 @@ func (s *stripe) enter(ctx context.Context, w *waiter, until time.Time) error {
 	w.called = make(chan struct{})
 	s.waiting = append(s.waiting, w)
 	s.mu.Unlock()
-	timer := time.NewTimer(time.Until(until))
+	timer := time.NewTimer(time.Until(w.until))
 	defer timer.Stop()
 	select {
 	case <-w.called:
@@ -110,14 +114,18 @@ func (s *stripe) enter(ctx context.Context, w *waiter, until time.Time) error {
 	case <-ctx.Done():
 	case <-timer.C:
 	}
-	if s.withdraw(w) {
-		if err := context.Cause(ctx); err != nil {
-			return err
+	for !s.withdraw(w) { // it is one of a chain, which may put it back into the line
+		timer.Reset(chainedWithin)
+		select {
+		case <-w.called:
+			return nil
+		case <-timer.C:
 		}
-		return errContended
 	}
-	<-w.called // it is one of a chain, or has the turn
-	return nil
+	if err := context.Cause(ctx); err != nil {
+		return err
+	}
+	return errContended
 }
 
 // withdraw takes a waiter out of the line. It reports false if it is not there any more.
@@ -154,6 +162,20 @@ func (s *stripe) leave() {
 // clients have shown the same token.
 func (w *waiter) chains(next *waiter) bool {
 	return w.draft != nil && next.draft != nil && w.id == next.id && w.caller == next.caller
+}
+
+// putBack puts those of a chain from number n on back to the front of the line.
+func (s *stripe) putBack(w *waiter, n int) {
+	if n >= len(w.chain) {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, next := range w.chain[n:] {
+		next.err = nil
+	}
+	s.waiting = slices.Concat(w.chain[n:], s.waiting)
+	w.chain = w.chain[:n]
 }
 
 // release ends the wait of the rest of a chain. err is that of all that have none yet.

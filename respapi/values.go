@@ -151,6 +151,10 @@ func runGetDel(x *call) {
 			return change{}
 		}
 		return change{deed: remove}
+	}, func() {
+		if before != nil {
+			x.told(&k, remove)
+		}
 	})
 	switch {
 	case err != nil:
@@ -158,7 +162,6 @@ func runGetDel(x *call) {
 	case before == nil:
 		x.out.Null()
 	default:
-		x.notify(classGeneric, "del", k.name)
 		x.out.Bulk(before.Payload)
 	}
 }
@@ -205,14 +208,13 @@ func runGetEx(x *call) {
 			did = x.moved(old, due)
 		}
 		return did
-	})
+	}, func() { x.told(&k, did.deed) })
 	switch {
 	case err != nil:
 		x.fail(err)
 	case before == nil:
 		x.out.Null()
 	default:
-		x.told(&k, did.deed)
 		x.out.Bulk(before.Payload)
 	}
 }
@@ -246,6 +248,10 @@ func (x *call) edit(k *key, event string, edited func(old []byte, exists bool) (
 			return change{}
 		}
 		return change{put, value, dueOf(old)}
+	}, func() {
+		if done {
+			x.notify(classString, event, k.name)
+		}
 	})
 	switch {
 	case err != nil:
@@ -254,9 +260,6 @@ func (x *call) edit(k *key, event string, edited func(old []byte, exists bool) (
 	case refusal != "":
 		x.out.Error(refusal)
 		return false
-	}
-	if done {
-		x.notify(classString, event, k.name)
 	}
 	return true
 }

@@ -8,9 +8,22 @@ import (
 
 // A sorting is a table that is sorted.
 type sorting struct {
+	state  *state
 	vm     *lua.LState
 	values []lua.LValue
 	before *lua.LFunction // nil: by the operator <
+	spent  int            // bytes that were compared since the last look at the time
+}
+
+// spend looks at the time once much was compared. Beyond the bound, the script ends.
+func (o *sorting) spend(bytes int) {
+	if o.spent += bytes; o.spent < 1<<20 {
+		return
+	}
+	o.spent = 0
+	if o.state.meter.look(); o.state.meter.failed != nil {
+		o.vm.RaiseError("%s", o.state.meter.failed.Error())
+	}
 }
 
 func (o *sorting) Len() int      { return len(o.values) }
@@ -30,10 +43,12 @@ func (o *sorting) Less(i, j int) bool {
 	switch a := a.(type) {
 	case lua.LNumber:
 		if b, ok := b.(lua.LNumber); ok {
+			o.spend(64)
 			return a < b
 		}
 	case lua.LString:
 		if b, ok := b.(lua.LString); ok {
+			o.spend(64 + min(len(a), len(b)))
 			return a < b
 		}
 	}
@@ -44,7 +59,7 @@ func (o *sorting) Less(i, j int) bool {
 // tableSort is table.sort.
 func (s *state) tableSort(vm *lua.LState) int {
 	t := ownTable(vm, 1)
-	o := sorting{vm: vm, values: make([]lua.LValue, t.Len())}
+	o := sorting{state: s, vm: vm, values: make([]lua.LValue, t.Len())}
 	if vm.GetTop() > 1 {
 		o.before = vm.CheckFunction(2)
 	}
