@@ -122,7 +122,8 @@ func (d *draft) runAfter(p *plan, before *draftKey) error {
 		return errAlone
 	}
 	d.keys[e.key.id] = e
-	if again, err := d.run(p); again || err != nil || len(d.keys) > 1 { // it needs another key as well
+	// What it reads of another key may change until the chain is written.
+	if again, err := d.run(p); again || err != nil || len(d.keys) > 1 {
 		return errAlone
 	}
 	return nil

@@ -283,7 +283,8 @@ func TestTakenBackInAChain(t *testing.T) {
 	w.asks("GET k -> v\nGET other -> x")
 }
 
-// A draft that needs another key than that of its chain runs by itself, with what that key has then.
+// A draft that needs another key than that of its chain runs by itself, with what that key has
+// then.
 func TestChainWithAnotherKey(t *testing.T) {
 	r, ledger := newHeldRig(t, Config{})
 	const guarded = "EVAL if(redis.call('get','flag')=='on')then--[[]]redis.call('set',KEYS[1],'1000')end;return(redis.call('get',KEYS[1])) 1 k"
