@@ -27,6 +27,7 @@ require (
 	github.com/robfig/cron/v3 v3.0.1
 	github.com/schollz/progressbar/v3 v3.19.1
 	github.com/standard-webhooks/standard-webhooks/libraries v0.0.1
+	github.com/yuin/gopher-lua v1.1.2
 	go.opentelemetry.io/otel v1.47.0
 	go.opentelemetry.io/otel/exporters/otlp/otlptrace v1.47.0
 	go.opentelemetry.io/otel/sdk v1.47.0
@@ -43,8 +44,6 @@ require (
 require github.com/evanw/esbuild v0.28.2
 
 require github.com/anishathalye/porcupine v1.3.1
-
-require github.com/yuin/gopher-lua v1.1.2
 
 require (
 	github.com/DataDog/zstd v1.5.7 // indirect
