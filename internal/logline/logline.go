@@ -30,7 +30,8 @@ type Writer struct {
 
 	mu      sync.Mutex // guards everything below
 	lines   [][]byte
-	bytes   int
+	count   int   // lines that are not written, with those that are being written
+	bytes   int   // of them
 	dropped int64 // since the start
 	untold  int64 // of those, what the log does not say yet
 	closed  bool
@@ -46,10 +47,11 @@ func New(to io.Writer, tell func(to io.Writer, dropped int64)) *Writer {
 // Write keeps a line. It never waits and never fails: a line without room is dropped.
 func (w *Writer) Write(line []byte) (int, error) {
 	w.mu.Lock()
-	if len(w.lines) >= mostLines || w.bytes+len(line) > mostBytes || w.closed {
+	if w.count >= mostLines || w.bytes+len(line) > mostBytes || w.closed {
 		w.drop(1)
 	} else {
 		w.lines = append(w.lines, append([]byte(nil), line...))
+		w.count++
 		w.bytes += len(line)
 	}
 	w.mu.Unlock()
@@ -96,7 +98,7 @@ func (w *Writer) next() (lines [][]byte, untold int64, more bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	lines, untold = w.lines, w.untold
-	w.lines, w.untold, w.bytes = nil, 0, 0
+	w.lines, w.untold = nil, 0
 	return lines, untold, len(lines) > 0 || untold > 0 || !w.closed
 }
 
@@ -118,19 +120,17 @@ func (w *Writer) run() {
 
 // put writes lines, and how many were dropped behind them. What cannot be written is dropped.
 func (w *Writer) put(lines [][]byte, untold int64) {
-	var failed int64
 	for _, line := range lines {
-		if _, err := w.to.Write(line); err != nil {
-			failed++
+		_, err := w.to.Write(line)
+		w.mu.Lock()
+		w.count--
+		w.bytes -= len(line)
+		if err != nil {
+			w.dropped++ // of which the log cannot tell
 		}
+		w.mu.Unlock()
 	}
 	if untold > 0 {
 		w.tell(w.to, untold)
 	}
-	if failed == 0 {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.dropped += failed // that the log cannot be written is nothing for the log
 }
