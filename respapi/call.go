@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/respapi/internal/resp"
-	"github.com/lapsehq/lapse/respapi/internal/script"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -20,12 +19,11 @@ type call struct {
 	args [][]byte        // the first is the name
 	out  *resp.Writer
 
-	queued  bool           // it runs in EXEC
-	script  *script.Script // of EVAL and its kin, once it is planned
-	problem string         // why there is none
-	tx      *draft         // it runs on that draft
-	beside  *draft         // it runs in the same transaction, and not on that draft
-	waited  time.Duration  // of its time, because it is a command that waits
+	queued bool          // it runs in EXEC
+	script *compiled     // of EVAL and its kin, once it is planned
+	tx     *draft        // it runs on that draft
+	beside *draft        // it runs in the same transaction, and not on that draft
+	waited time.Duration // of its time, because it is a command that waits
 }
 
 // newCall makes a call with the rights that the client has now.

@@ -118,7 +118,7 @@ func (d *draft) plan(part []*call, last *call) *plan {
 			continue
 		}
 		if y.verb.numbered {
-			y.script, y.problem = d.exec.compiled(y)
+			y.script = d.exec.compile(y)
 		}
 		keys, writes := y.keys(), y.verb.flags&writes != 0
 		p.first[i] = writes || scripted || slices.ContainsFunc(keys, func(k key) bool { return written[k.id] })

@@ -37,16 +37,23 @@ func (x *call) transact() {
 	}
 }
 
-// compiled returns the script of EVAL and its kin, or the answer if there is none.
-func (x *call) compiled(y *call) (s *script.Script, problem string) {
-	if isDigest := strings.HasPrefix(y.verb.name, "evalsha"); isDigest {
-		if s = x.c.server.scripts.Find(y.args[1]); s == nil {
-			problem = errNoScript
-		}
-		return s, problem
+// A compiled is the script of EVAL and its kin, or the answer if there is none.
+type compiled struct {
+	script  *script.Script
+	problem string
+}
+
+// compile compiles the script of a call, or looks it up.
+func (x *call) compile(y *call) *compiled {
+	if isDigest := strings.HasPrefix(y.verb.name, "evalsha"); !isDigest {
+		s, err := x.c.server.scripts.Get(x.c.ctx, y.args[1])
+		return &compiled{s, compileProblem(err)}
 	}
-	s, err := x.c.server.scripts.Get(x.c.ctx, y.args[1])
-	return s, compileProblem(err)
+	s := x.c.server.scripts.Find(y.args[1])
+	if s == nil {
+		return &compiled{problem: errNoScript}
+	}
+	return &compiled{script: s}
 }
 
 // compileProblem returns the answer to a text that was not compiled; "" without an error.
@@ -65,10 +72,10 @@ func runEval(x *call) {
 	switch {
 	case x.tx == nil:
 		x.transact()
-	case x.problem != "":
-		x.out.Error(x.problem)
+	case x.script.problem != "":
+		x.out.Error(x.script.problem)
 	default:
-		x.runScript(x.script)
+		x.runScript(x.script.script)
 	}
 }
 
