@@ -140,13 +140,7 @@ func (d *draft) writtenWith(id string, first *draftKey) {
 // tellEvents tells subscribers, once, what commands have done whose keys are written.
 func (d *draft) tellEvents(p *plan) {
 	for i := range d.runs {
-		r := &d.runs[i]
-		for _, e := range r.events {
-			if e.key != nil && e.key.lost == nil {
-				d.exec.c.server.notify(e.class, e.name, e.key.key.name)
-			}
-		}
-		r.events = nil
+		d.runs[i].tell(d.exec.c.server)
 	}
 	if p.tell != nil {
 		p.tell()

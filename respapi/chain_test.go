@@ -117,8 +117,29 @@ func TestChainsAreOfOneToken(t *testing.T) {
 	}
 }
 
-// If the write of a chain may have been done or not, all of its changes say so. If it was refused,
-// each is tried by itself.
+// If the write of a chain may have been done or not, all of its changes say so.
+func TestChainOfUnknownOutcome(t *testing.T) {
+	member := memfleet.New().Join("a", 2)
+	ledger := ledgertest.Wrap(member)
+	r := newRigOn(t, heldMember{member, ledger}, Config{}, tasks.Config{Node: "a", AnswerWithin: 500 * time.Millisecond})
+	r.server.ChainWithin(time.Minute)
+	release := func() {}
+	commands := []string{"INCR k", "INCR k|PEXPIRE k 60000", "EVAL return(redis.call('incr',KEYS[1])) 1 k", "SET k v NX", "GETDEL k"}
+	answers, _ := newChain(t, r, ledger, commands, func(int) *wire { return r.dial() }, func() {
+		_, release = ledger.Hold(ledgertest.Apply) // the next write is not answered
+	})
+	release()
+	for i, got := range answers {
+		if !strings.HasPrefix(strings.TrimPrefix(got, "*2 "), "-UNKNOWN ") {
+			t.Errorf("%s: the answer is %q", commands[i], got)
+		}
+	}
+	if kept := r.server.CountKept(0); kept != 0 {
+		t.Errorf("%d bytes count", kept)
+	}
+}
+
+// If the write of a chain is refused, each of its changes is tried by itself.
 func TestChainThatCannotBeWritten(t *testing.T) {
 	r, ledger := newHeldRig(t, Config{MaxPersistent: 1})
 	r.dial().ask("+OK", "SET", "other", "v")

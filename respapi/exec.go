@@ -268,12 +268,7 @@ func (d *draft) answer(p *plan, err error) {
 // and tells its events. It returns where the answer ends.
 func (d *draft) conclude(i, from int) int {
 	x, r := d.exec, &d.runs[i]
-	for _, e := range r.events {
-		if e.key != nil && e.key.lost == nil {
-			x.c.server.notify(e.class, e.name, e.key.key.name)
-		}
-	}
-	r.events = nil
+	r.tell(x.c.server)
 	if err := r.failed(i); err != nil {
 		x.fail(err)
 		return r.end
@@ -283,6 +278,16 @@ func (d *draft) conclude(i, from int) int {
 	}
 	x.out.Buf = append(x.out.Buf, d.out.Buf[from:r.end]...)
 	return r.end
+}
+
+// tell tells subscribers, once, what the command has done with keys that are written.
+func (r *run) tell(s *Server) {
+	for _, e := range r.events {
+		if e.key != nil && e.key.lost == nil {
+			s.notify(e.class, e.name, e.key.key.name)
+		}
+	}
+	r.events = nil
 }
 
 // failed returns why a command was not done, though it has run on the draft; i is its place.

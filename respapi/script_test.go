@@ -57,6 +57,8 @@ func TestEval(t *testing.T) {
 		{"EVAL return(redis.call('xack','a','b','c')) 0", "-ERR This Redis command is not allowed from script"},
 		{"EVAL return(redis.call('watch','a')) 0", "-ERR This Redis command is not allowed from script"},
 		{"EVAL return(redis.call('lpush','a','b')) 0", "-ERR Unknown Redis command called from script"},
+		{"LPUSH list x", "-ERR unknown command 'LPUSH', with args beginning with: 'list' 'x' (there are no lists here, see docs/redis.md)"},
+		{"EVAL return(redis.call('zadd','z',1,'m')) 0", "-ERR Unknown Redis command called from script: there are no sorted sets here, see docs/redis.md"},
 		{"EVAL return(redis.call('get')) 0", "-ERR Wrong number of args calling Redis command from script"},
 		{"EVAL return( 0", "-ERR Error compiling script (new function): "},
 		{"SCRIPT LOAD return(", "-ERR Error compiling script (new function): "},

@@ -51,7 +51,9 @@ func unknownCommand(args [][]byte) string {
 		}
 		b.WriteString("'" + cut(a, 128-b.Len()) + "' ")
 	}
-	b.WriteString(hint(args[0]))
+	if text := hint(args[0]); text != "" {
+		b.WriteString("(" + text + ")")
+	}
 	return b.String()
 }
 

@@ -78,7 +78,6 @@ func (s *Script) Run(ctx context.Context, keys, args [][]byte, host Host, out *r
 		out.Buf = out.Buf[:from]
 	}
 	// What a large script has needed is not kept.
-	st.depth = 0
 	if st.meter = nil; m.steps < MostSteps/10 && m.texts < MostMemory/64 && m.failed == nil {
 		st.lua.RemoveContext()
 		states.Put(st)
