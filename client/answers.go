@@ -109,8 +109,8 @@ type RedisPort struct {
 	// Events and messages that other nodes did not get, because too much waited to be sent to
 	// them.
 	EventsUnsent int64 `json:"events_unsent"`
-	// Expired events of topics with another way of delivery than keyevent that were not
-	// published.
+	// Expired events that subscribers have not got: of topics with another way of delivery than
+	// keyevent, not published; of keyevent, beyond what can be kept to be published again.
 	EventsLost int64 `json:"events_lost"`
 }
 

@@ -48,7 +48,7 @@ type RedisPort struct {
 	Subscribers    int    `json:"subscribers" doc:"Connections that have subscribed to something, now."`
 	SubscribersCut int64  `json:"subscribers_cut" doc:"Subscribers that were cut off because they did not read."`
 	EventsUnsent   int64  `json:"events_unsent" doc:"Events and messages that other nodes did not get, because too much waited to be sent to them."`
-	EventsLost     int64  `json:"events_lost" doc:"Expired events of topics with another way of delivery than keyevent that were not published."`
+	EventsLost     int64  `json:"events_lost" doc:"Expired events that subscribers have not got: of topics with another way of delivery than keyevent, not published; of keyevent, beyond what can be kept to be published again."`
 }
 
 // Waiting is one thing that is stuck or not served yet.

@@ -56,9 +56,20 @@ func (c *conn) setCaller(caller *edge.Caller) {
 	c.tellHub()
 }
 
+// part has events published again that the client has perhaps not read.
+func (c *conn) part() {
+	if c.out.isRead(c.left) {
+		return
+	}
+	if n := c.server.hub.part(&c.subs); n > 0 {
+		c.server.log.Warn("a subscriber has perhaps not read its last events: they are published again", "client", c.nc.RemoteAddr().String(), "events", n)
+	}
+}
+
 // leave ends what the connection has with the server beside its socket.
 func (c *conn) leave() {
 	c.unfollow()
+	c.part()
 	c.unsubscribeAll()
 }
 

@@ -28,6 +28,9 @@ const (
 	// anyMessage stands for what PUBLISH sends, where nodes tell one another what they want.
 	anyMessage
 
+	// anyReceiver stands for a subscriber whose reading settles an expiry, likewise.
+	anyReceiver
+
 	// classAll is A.
 	classAll = classGeneric | classString | classList | classSet | classHash | classSorted | classExpired | classEvicted | classStream | classModule
 	// events are the classes of events that there are.
@@ -86,16 +89,19 @@ var eventNames = map[string]classes{
 type want struct {
 	keyevent classes // events with a channel of their own, by class
 	keyspace bool    // channels of keys
+	receives bool    // what it hears of expired keys counts as received
 }
 
 // wantOf returns what the subscribers of a channel, or of a pattern, may hear. pattern is nil for a
-// channel.
+// channel. A pattern that does not name the channels of keys, such as *, is that of a monitor,
+// which must not take the events of workers.
 func wantOf(name string, pattern *glob.Pattern) (w want) {
 	if pattern == nil {
 		if event, ok := strings.CutPrefix(name, keyeventPrefix); ok {
 			w.keyevent = eventNames[event]
 		}
 		w.keyspace = strings.HasPrefix(name, keyspacePrefix)
+		w.receives = w.keyspace || w.keyevent&classExpired != 0
 		return w
 	}
 	for event, class := range eventNames {
@@ -105,6 +111,8 @@ func wantOf(name string, pattern *glob.Pattern) (w want) {
 	}
 	start := literal(name)
 	w.keyspace = strings.HasPrefix(start, keyspacePrefix) || strings.HasPrefix(keyspacePrefix, start)
+	w.receives = w.keyspace && strings.HasPrefix(start, "__keyspace") ||
+		w.keyevent&classExpired != 0 && strings.HasPrefix(start, "__keyevent")
 	return w
 }
 

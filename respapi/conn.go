@@ -35,7 +35,8 @@ type conn struct {
 	spilt  bool        // the beginning of that answer was sent
 	id     int64
 	since  time.Time
-	ending bool // the connection ends after the answers
+	ending bool  // the connection ends after the answers
+	left   error // by which the client has left; nil: it has not
 
 	unsent []tasks.Delivery // whose entries are among the answers that are not sent yet
 
@@ -152,6 +153,7 @@ func (c *conn) serve() {
 	for !c.ending {
 		args, err := c.in.Next()
 		if err != nil {
+			c.left = err
 			c.tell(err)
 			break
 		}
@@ -203,6 +205,7 @@ func (c *conn) pipeline(args [][]byte) error {
 		}
 	}
 	if err != nil && !c.ending {
+		c.left = err
 		c.tell(err)
 		c.ending = true
 		err = nil

@@ -18,7 +18,8 @@ type counts struct {
 	failed   atomic.Int64 // commands that were answered with an error
 	badInput atomic.Int64 // connections that ended with a protocol error
 	unsent   atomic.Int64 // events for other nodes that were dropped, because too much waits
-	lost     atomic.Int64 // expired events of other ways of delivery, not published
+	lost     atomic.Int64 // expired events that were not published, or perhaps not read
+	again    atomic.Int64 // expired events that were published again
 	slow     atomic.Int64 // subscribers that were cut off because they did not read
 }
 
@@ -85,7 +86,8 @@ func (s *Server) Subscribers() (now int, cut int64) {
 // EventsDropped returns how many events and messages subscribers have not got, by reason. unsent:
 // other nodes did not get them, because too much waited to be sent to them. lost: expired events of
 // topics with another way of delivery than keyevent, which came faster than this node can publish
-// them, or whose key could not be read.
+// them, or whose key could not be read; of keyevent, those that a subscriber has perhaps not read,
+// beyond what can be kept to be published again.
 func (s *Server) EventsDropped() map[string]int64 {
 	return map[string]int64{"unsent": s.counts.unsent.Load(), "lost": s.counts.lost.Load()}
 }

@@ -55,6 +55,15 @@
 // of a key may depend on another one. So a script that runs again may come to another end: what
 // it has written by then is written once more, as it should be (draft.unwritten).
 //
+// # Subscribers
+//
+// An expired event is settled once a receiver has it: a subscriber that names the channels of keys,
+// and whose machine has confirmed the bytes. taken.go has what that takes: who was sent what, who
+// stands still, and what is published again because the only receiver has perhaps not read it.
+//
+//	DeliverBatch -> hub: events -> outputs -> taken? -> settled
+//	                                        stalled, reset -> doubted -> published again
+//
 // # Bounds
 //
 // Package edge has the rules for connections, for the bytes of commands and answers, and for what

@@ -74,3 +74,22 @@ func (s *Server) Changing(key string) bool {
 
 // ChainWithin sets how long drafts of a chain are run before it is written.
 func (s *Server) ChainWithin(d time.Duration) { s.turns.within = d }
+
+// Receivers returns how many subscribers of this node count as receivers.
+func (s *Server) Receivers() int {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	return s.hub.receivers
+}
+
+// CountDoubted returns how many events are to be published again.
+func (s *Server) CountDoubted() int { return s.hub.doubted() }
+
+// CountGivenUp returns how many events are given up of so many doses of a subscriber.
+func CountGivenUp(keys []string, doses int, doubted bool) (lost int64) {
+	h, u := newHub(0), &subscriber{unread: doubted}
+	for range doses {
+		lost += h.addDose(&dose{by: u, at: time.Now(), keys: keys})
+	}
+	return lost
+}

@@ -23,9 +23,9 @@ const (
 	wantsEvery = time.Second
 	// wantsHold is how long that holds.
 	wantsHold = 3 * time.Second
-	// answerWithin is how long a delivery waits for other nodes. It is longer than a node waits for
-	// its subscribers.
-	answerWithin = 2 * stalledAfter
+	// answerWithin is how long a delivery waits for another node, unless that falls silent. It is
+	// longer than that waits for its subscribers.
+	answerWithin = takenWithin + stalledAfter
 	// mostRelayed bounds a message to subscribers of other nodes.
 	mostRelayed = 512 << 10
 	// relayBytes is how many bytes of events go in one message between nodes.
@@ -37,7 +37,7 @@ const (
 // peers is what the other nodes wish for, and what is on its way to them.
 type peers struct {
 	mu     sync.Mutex // guards what follows
-	wants  map[string]peerWants
+	wants  map[string]*peerWants
 	unsent [][]byte // frames
 	bytes  int      // of them
 
@@ -51,10 +51,12 @@ type peers struct {
 type peerWants struct {
 	classes classes
 	until   time.Time
+	heard   context.Context // ends when they are forgotten
+	forget  context.CancelFunc
 }
 
 func newPeers() *peers {
-	return &peers{wants: make(map[string]peerWants), changed: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
+	return &peers{wants: make(map[string]*peerWants), changed: make(chan struct{}, 1), wake: make(chan struct{}, 1)}
 }
 
 // poke wakes the reader of a channel of one place.
@@ -69,10 +71,16 @@ func poke(c chan struct{}) {
 func (p *peers) set(node string, c classes, until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if c == 0 {
-		delete(p.wants, node)
-	} else {
-		p.wants[node] = peerWants{c, until}
+	w := p.wants[node]
+	switch {
+	case c == 0:
+		p.forgetLocked(node)
+	case w != nil:
+		w.classes, w.until = c, until
+	default:
+		w = &peerWants{classes: c, until: until}
+		w.heard, w.forget = context.WithCancel(context.Background())
+		p.wants[node] = w
 	}
 	p.reviewLocked()
 }
@@ -83,10 +91,18 @@ func (p *peers) forget(now time.Time) {
 	defer p.mu.Unlock()
 	for node, w := range p.wants {
 		if w.until.Before(now) {
-			delete(p.wants, node)
+			p.forgetLocked(node)
 		}
 	}
 	p.reviewLocked()
+}
+
+// forgetLocked drops what a node wishes for. It ends what waits for the node.
+func (p *peers) forgetLocked(node string) {
+	if w := p.wants[node]; w != nil {
+		w.forget()
+		delete(p.wants, node)
+	}
 }
 
 func (p *peers) reviewLocked() {
@@ -114,6 +130,20 @@ func (p *peers) with(class classes) (nodes []string) {
 	return nodes
 }
 
+// within returns a context that ends as soon as a node is forgotten.
+func (p *peers) within(ctx context.Context, node string) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	w := p.wants[node]
+	if w == nil {
+		cancel()
+		return ctx, cancel
+	}
+	stop := context.AfterFunc(w.heard, cancel)
+	return ctx, func() { stop(); cancel() }
+}
+
 // wanted returns the classes that a subscriber of any node wishes for.
 func (s *Server) wanted() classes { return classes(s.hub.wants.Load() | s.peers.all.Load()) }
 
@@ -129,6 +159,7 @@ func (s *Server) talk(scheduler *tasks.Scheduler) error {
 	}
 	s.background(func() { s.tellWants(scheduler) })
 	s.background(func() { s.sendEvents(scheduler) })
+	s.background(s.publishDoubted)
 	return nil
 }
 
@@ -142,7 +173,7 @@ func (s *Server) background(f func()) {
 }
 
 // tellWants tells the other nodes what the subscribers of this one wish for. When the first
-// subscriber of expired events comes, the tasks that wait for it are delivered.
+// receiver of expired events comes, the tasks that wait for it are delivered.
 func (s *Server) tellWants(scheduler *tasks.Scheduler) {
 	ticker := time.NewTicker(wantsEvery)
 	defer ticker.Stop()
@@ -166,7 +197,7 @@ func (s *Server) tellWants(scheduler *tasks.Scheduler) {
 			scheduler.Broadcast(subjectWants, strconv.AppendUint(nil, uint64(wants), 10))
 		}
 		if all := s.wanted(); all != had {
-			if all&^had&classExpired != 0 && open {
+			if all&^had&anyReceiver != 0 && open {
 				scheduler.Reconsider()
 			}
 			had = all
@@ -246,7 +277,7 @@ func (s *Server) onEvents(_ context.Context, _ string, body []byte) ([]byte, err
 		case class == anyMessage:
 			s.hub.publish(event, key)
 		default:
-			s.hub.publishEvents(class, topic, event, []string{key})
+			s.hub.publishEvents(class, topic, event, []string{key}, nil)
 		}
 	}
 	return nil, nil
@@ -264,9 +295,8 @@ func (s *Server) onExpired(ctx context.Context, _ string, body []byte) ([]byte, 
 	if r.bad {
 		return nil, errBadFrame
 	}
-	s.hub.awaitRoom(ctx, topic)
 	answer := make([]byte, len(keys))
-	for i, heard := range s.hub.publishEvents(classExpired, topic, expiredEvent, keys) {
+	for i, heard := range s.publishHere(ctx, topic, keys) {
 		if heard {
 			answer[i] = 1
 		}
@@ -276,8 +306,10 @@ func (s *Server) onExpired(ctx context.Context, _ string, body []byte) ([]byte, 
 
 // askExpired has another node publish expired events, and returns its answer.
 func (s *Server) askExpired(ctx context.Context, scheduler *tasks.Scheduler, node string, body []byte) []byte {
-	answer, err := scheduler.Ask(ctx, node, subjectExpired, body)
-	if err != nil {
+	known, stop := s.peers.within(ctx, node)
+	defer stop()
+	answer, err := scheduler.Ask(known, node, subjectExpired, body)
+	if err != nil && ctx.Err() == nil {
 		// Until it says again what its subscribers wish for, it is not asked.
 		s.peers.set(node, 0, time.Time{})
 		s.log.Debug("a node does not publish expired events", "node", node, "error", err)

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/respapi/internal/glob"
@@ -25,10 +24,6 @@ const (
 
 	// batchBytes is how many bytes for a subscriber are gathered before they go to its output.
 	batchBytes = 64 << 10
-	// backlogBytes is how many bytes wait for a subscriber when deliveries begin to wait for it.
-	backlogBytes = 256 << 10
-	// stalledAfter is how long deliveries wait for a subscriber that reads nothing.
-	stalledAfter = time.Second
 )
 
 // A hub has the subscriptions of all connections of this node. Its mutex may be held when that of
@@ -44,6 +39,9 @@ type hub struct {
 	bytes       int      // of them
 	keyevents   [32]int
 	keyspaces   int // entries that may hear channels of keys
+	receivers   int // subscribers for which receives holds
+	doses       []*dose
+	doseBytes   int
 	dirty       []*subscriber
 	encoding    [2]resp.Writer // of the message on its way, for both versions
 
@@ -76,8 +74,12 @@ type subscriber struct {
 	// channels and patterns have the place of the subscriber in entry.all.
 	channels, patterns map[string]int
 	bytes              int
+	receiving          int    // subscriptions with want.receives
 	batch              []byte // messages on their way to out
+	end                int64  // of what out was given, for output.taken
 	gone               bool   // out has failed
+	stalled            bool   // it has not taken what it was sent
+	unread             bool   // it has ended, and perhaps not read the last that it took
 }
 
 func newHub(flags classes) *hub {
@@ -149,6 +151,7 @@ func (h *hub) addLocked(u *subscriber, name string, pattern bool) error {
 	e.all = append(e.all, u)
 	h.subscribers[u] = struct{}{}
 	h.total++
+	h.receiveLocked(u, e, 1)
 	u.bytes += e.weight()
 	h.bytes += e.weight()
 	h.reviewLocked()
@@ -174,6 +177,7 @@ func (h *hub) removeLocked(u *subscriber, name string, pattern bool) {
 		h.weighLocked(e, -1)
 	}
 	h.total--
+	h.receiveLocked(u, e, -1)
 	u.bytes -= e.weight()
 	h.bytes -= e.weight()
 	if u.count() == 0 {
@@ -202,6 +206,28 @@ func (h *hub) weighLocked(e *entry, n int) {
 	}
 }
 
+// receiveLocked counts a subscription.
+func (h *hub) receiveLocked(u *subscriber, e *entry, n int) {
+	if e.want.receives {
+		h.setLocked(u, func() { u.receiving += n })
+	}
+}
+
+// receives reports whether an expired event counts as received when the subscriber has it.
+func (u *subscriber) receives() bool { return u.receiving > 0 && !u.stalled && !u.gone }
+
+// setLocked changes what receives depends on.
+func (h *hub) setLocked(u *subscriber, change func()) {
+	before := u.receives()
+	change()
+	switch after := u.receives(); {
+	case after && !before:
+		h.receivers++
+	case before && !after:
+		h.receivers--
+	}
+}
+
 // reviewLocked finds out what the subscribers wish for, and tells of a change.
 func (h *hub) reviewLocked() {
 	var wants classes
@@ -214,6 +240,9 @@ func (h *hub) reviewLocked() {
 		wants |= h.flags
 	}
 	wants &= events
+	if h.receivers > 0 && wants&classExpired != 0 {
+		wants |= anyReceiver
+	}
 	if h.total > 0 {
 		wants |= anyMessage
 	}

@@ -117,6 +117,7 @@ func statsInfo(x *call, add func(string, any)) {
 	add("client_output_buffer_limit_disconnections", n.slow.Load())
 	add("lapse_events_unsent", n.unsent.Load())
 	add("lapse_events_lost", n.lost.Load())
+	add("lapse_events_again", n.again.Load())
 }
 
 func replicationInfo(_ *call, add func(string, any)) {

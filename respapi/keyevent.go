@@ -15,13 +15,16 @@ import (
 const KindKeyevent task.Kind = "keyevent"
 
 // Keyevent is a way of delivery: the key of each task is published as an expired event to the
-// subscribers of all nodes, and acknowledged when at least one of them got it. As long as there is
-// no subscriber, tasks wait. It implements task.Way and task.Tally. The zero value is ready: tasks
-// wait until Attach.
+// subscribers of all nodes, and acknowledged when at least one receiver among them got it. As long
+// as there is no receiver, tasks wait. It implements task.Way and task.Tally. The zero value is
+// ready: tasks wait until Attach.
 //
-// A subscriber got an event when it was written to its connection, or waits there. An event may
-// come twice, when its node has ended before the acknowledgement was recorded, or when another node
-// has published it and its answer was lost.
+// A receiver is a subscriber that names the channels of keys, and that takes what it is sent. It
+// got an event when its machine has it. Whether the program has read it is not known: what a
+// receiver that was alone has taken is published again if it stands still, or ends without having
+// read everything (taken.go). An event may come twice for that reason, or when its node has ended
+// before the acknowledgement was recorded, or when another node has published it and its answer was
+// lost.
 type Keyevent struct {
 	server    atomic.Pointer[Server]
 	published atomic.Int64
@@ -62,7 +65,7 @@ func (p *publisher) Deliver(ctx context.Context, d *task.Delivery) error {
 func (p *publisher) DeliverBatch(ctx context.Context, ds []*task.Delivery) []error {
 	errs := make([]error, len(ds))
 	var got []bool
-	if s := p.way.server.Load(); s != nil && s.wanted()&classExpired != 0 {
+	if s := p.way.server.Load(); s != nil && s.wanted()&anyReceiver != 0 {
 		keys := make([]string, len(ds))
 		for i, d := range ds {
 			keys[i] = eventKey(d.ID, d.Headers)
@@ -90,29 +93,24 @@ func eventKey(id string, headers map[string]string) string {
 }
 
 // publishExpired publishes expired events to the subscribers of all nodes. The result says of each
-// whether one of them got it; nil: none did.
+// whether one of them that counts got it.
 func (s *Server) publishExpired(ctx context.Context, topic string, keys []string) (got []bool) {
 	nodes, scheduler := s.peers.with(classExpired), s.scheduler.Load()
 	if len(nodes) == 0 || scheduler == nil {
-		s.hub.awaitRoom(ctx, topic)
-		return s.hub.publishEvents(classExpired, topic, expiredEvent, keys)
+		return s.publishHere(ctx, topic, keys)
 	}
 	body := appendText(nil, topic)
 	for _, key := range keys {
 		body = appendText(body, key)
 	}
-	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	ctx, cancel := within(ctx, answerWithin)
 	defer cancel()
 	answers := make([][]byte, len(nodes))
 	var group sync.WaitGroup
 	for i, node := range nodes {
 		group.Go(func() { answers[i] = s.askExpired(ctx, scheduler, node, body) })
 	}
-	s.hub.awaitRoom(ctx, topic)
-	got = s.hub.publishEvents(classExpired, topic, expiredEvent, keys)
-	if got == nil {
-		got = make([]bool, len(keys))
-	}
+	got = s.publishHere(ctx, topic, keys)
 	group.Wait()
 	for _, answer := range answers {
 		for i := range min(len(answer), len(got)) {

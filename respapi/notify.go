@@ -28,5 +28,5 @@ func (s *Server) publishEvent(class classes, topic, event string, keys ...string
 			s.relayFrame(class, topic, event, key)
 		}
 	}
-	s.hub.publishEvents(class, topic, event, keys)
+	s.hub.publishEvents(class, topic, event, keys, nil)
 }

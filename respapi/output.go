@@ -1,9 +1,12 @@
 package respapi
 
 import (
+	"context"
 	"errors"
+	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -15,9 +18,9 @@ const (
 	// (client-output-buffer-limit pubsub 32mb).
 	mostPushed = 32 << 20
 	// mostPushedInAll is how many bytes may wait for all subscribers before each of them may have
-	// no more than fewPushed. That is more than there is when deliveries begin to wait for one.
+	// no more than fewPushed.
 	mostPushedInAll = 256 << 20
-	fewPushed       = 4 * backlogBytes
+	fewPushed       = 1 << 20
 	// pieceBytes is how many bytes are written at once.
 	pieceBytes = 256 << 10
 	// mostAnswers is how many bytes of answers wait for a client when it is read from no more.
@@ -26,6 +29,11 @@ const (
 	flushAt = 64 << 10
 	// writeWithin bounds a write of which the client reads nothing.
 	writeWithin = 10 * time.Second
+	// kernelBytes is how much the kernel keeps for a subscriber. It bounds what has to be read
+	// before an event is, where a client is slow.
+	kernelBytes = 128 << 10
+	// mostPause is how long taken waits at most before it asks the kernel again.
+	mostPause = 50 * time.Millisecond
 	// restingOutput is the largest buffer that is kept.
 	restingOutput = 64 << 10
 )
@@ -39,8 +47,11 @@ var errSlow = errors.New("the client does not read what it has subscribed to")
 type output struct {
 	nc   net.Conn
 	raw  syscall.RawConn // nil: the kernel cannot be asked, as of TLS
+	sock syscall.RawConn // of what TLS has beneath it, or of nc; nil: there is none
 	all  *budgets        // what waits for all connections
 	slow func(bytes int) // called once, when the client is cut off with so many bytes that wait
+
+	widest atomic.Int64 // the most room that the client's machine has had
 
 	mu      sync.Mutex // guards what follows; it is never held while a write waits
 	pending []byte
@@ -51,7 +62,8 @@ type output struct {
 	pushing bool          // there is a goroutine that writes
 	wake    chan struct{} // 1: something is pending
 	room    chan struct{} // closed when something was taken or written; nil: no one waits
-	stalled bool          // full does not count it until the client has read something
+	queued  int64         // bytes that were pending at some time
+	written int64         // of them, that the kernel has
 	closing bool          // the goroutine ends when it has written everything
 	failed  error
 	done    chan struct{} // closed when the goroutine has ended
@@ -62,11 +74,21 @@ type inHand struct{ messages, answers int }
 
 func newOutput(nc net.Conn, all *budgets, slow func(bytes int)) *output {
 	o := &output{nc: nc, all: all, slow: slow, unread: all.unread.For(nil)}
-	if c, ok := nc.(syscall.Conn); ok {
-		o.raw, _ = c.SyscallConn()
+	o.raw = rawConn(nc)
+	if secret, ok := nc.(interface{ NetConn() net.Conn }); ok {
+		nc = secret.NetConn()
 	}
+	o.sock = rawConn(nc)
 	o.stays = o.raw == nil
 	return o
+}
+
+// rawConn returns the socket of a connection; nil: it has none of its own.
+func rawConn(nc net.Conn) (raw syscall.RawConn) {
+	if c, ok := nc.(syscall.Conn); ok {
+		raw, _ = c.SyscallConn()
+	}
+	return raw
 }
 
 // send sends answers, from the goroutine of the connection. It waits for the client as long as many
@@ -181,10 +203,10 @@ func (o *output) wrote(n int) {
 	messages, answers := min(n, o.writing.messages), min(n, o.writing.answers)
 	o.writing.messages -= messages
 	o.writing.answers -= answers
+	o.written = min(o.written+int64(n), o.queued-int64(len(o.pending)))
 	o.all.pushed.Add(-int64(messages))
-	if o.unread.Add(-int64(answers)); answers > 0 {
-		o.roomLocked()
-	}
+	o.unread.Add(-int64(answers))
+	o.roomLocked()
 }
 
 func isTimeout(err error) bool {
@@ -202,6 +224,7 @@ func (o *output) addLocked(b []byte, keep bool) error {
 	default:
 		o.pending = append(o.pending, b...)
 	}
+	o.queued += int64(len(b))
 	if len(o.pending) == len(b) {
 		poke(o.wake)
 	}
@@ -212,6 +235,13 @@ func (o *output) addLocked(b []byte, keep bool) error {
 func (o *output) beginPushing() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if !o.stays {
+		if o.sock != nil {
+			_ = o.sock.Control(func(fd uintptr) {
+				_ = syscall.SetsockoptInt(int(fd), syscall.SOL_SOCKET, syscall.SO_SNDBUF, kernelBytes)
+			})
+		}
+	}
 	o.stays = true
 	o.beginLocked()
 }
@@ -225,9 +255,9 @@ func (o *output) beginLocked() {
 	go o.run()
 }
 
-// push adds a message, from any goroutine. It never waits. It reports whether the client is still
-// there: one that has left too many messages unread is cut off.
-func (o *output) push(b []byte) bool {
+// push adds a message, from any goroutine. It never waits. end is for taken. It reports whether the
+// client is still there: one that has left too many messages unread is cut off.
+func (o *output) push(b []byte) (end int64, there bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	most := mostPushed
@@ -240,10 +270,65 @@ func (o *output) push(b []byte) bool {
 		o.slow(waiting)
 	}
 	if o.addLocked(b, false) != nil {
-		return false
+		return 0, false
 	}
 	o.all.pushed.Add(int64(len(b)))
-	return true
+	return o.queued, true
+}
+
+// taken waits until the client has taken what was pushed up to end: its machine has it, and room
+// for more. A client that does not read has no room before long. taken reports false if the client
+// was gone before, ctx has ended, or the client has taken nothing for as long as patience; 0:
+// forever.
+func (o *output) taken(ctx context.Context, end int64, patience time.Duration) bool {
+	var best int64
+	since := time.Now()
+	for pause := time.Millisecond; ; pause = min(2*pause, mostPause) {
+		o.mu.Lock()
+		written, failed, room := o.written, o.failed, o.roomMadeLocked()
+		o.mu.Unlock()
+		arrived, window, there := o.arrived(written)
+		switch {
+		case failed != nil || !there:
+			return false
+		case arrived >= end && window >= o.widest.Load()/4:
+			return true
+		case arrived+window > best: // the client has read something
+			best, since = arrived+window, time.Now()
+		case patience > 0 && time.Since(since) >= patience:
+			return false
+		}
+		select {
+		case <-room:
+		case <-time.After(pause): // no one tells what the client's machine does
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// arrived returns how many of the written bytes the client's machine has at least, and for how many
+// more it has room. It reports false if the connection is closed.
+func (o *output) arrived(written int64) (n, window int64, ok bool) {
+	if o.sock == nil {
+		return written, 0, true
+	}
+	var unconfirmed int64
+	err := o.sock.Control(func(fd uintptr) { unconfirmed, window = socketState(fd) })
+	if widest := o.widest.Load(); window > widest {
+		o.widest.CompareAndSwap(widest, window)
+	}
+	return written - unconfirmed, window, err == nil
+}
+
+// isRead reports whether a client that has left has read everything, as far as its machine tells:
+// it resets the connection if something was unread.
+func (o *output) isRead(left error) bool {
+	o.mu.Lock()
+	failed, queued := o.failed, o.queued
+	o.mu.Unlock()
+	arrived, _, there := o.arrived(queued)
+	return failed == nil && there && arrived == queued && (left == nil || errors.Is(left, io.EOF) || isTimeout(left))
 }
 
 // run writes what is pending.
@@ -267,11 +352,10 @@ func (o *output) run() {
 			o.wrote(len(b))
 			return
 		case len(b) > 0:
-			err := o.write(b)
-			o.wrote(len(b))
-			if err != nil {
+			if err := o.write(b); err != nil {
 				o.fail(err)
 			}
+			o.wrote(len(b))
 			if spare = b; cap(spare) > restingOutput {
 				spare = nil
 			}
@@ -302,29 +386,10 @@ func (o *output) failLocked(err error) {
 
 // roomLocked wakes those that wait for room.
 func (o *output) roomLocked() {
-	o.stalled = false
 	if o.room != nil {
 		close(o.room)
 		o.room = nil
 	}
-}
-
-// stall has full not count the client until it has read something. room is what full has returned.
-func (o *output) stall(room <-chan struct{}) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.stalled = o.room == room
-}
-
-// full returns a channel if many bytes are pending: it is closed when the client has read some of
-// them, or is gone. It returns nil if there is room, or the client is stalled.
-func (o *output) full(bytes int) <-chan struct{} {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.stalled || o.failed != nil || len(o.pending) < bytes {
-		return nil
-	}
-	return o.roomMadeLocked()
 }
 
 // roomMadeLocked returns a channel that is closed when the client has read something, or is gone.

@@ -1,9 +1,7 @@
 package respapi
 
 import (
-	"context"
 	"strings"
-	"time"
 
 	"github.com/lapsehq/lapse/respapi/internal/resp"
 )
@@ -11,9 +9,10 @@ import (
 // A message is on its way to the subscribers of a channel.
 type message struct {
 	channel, text string
-	ofKey         bool   // only subscribers that may hear of the topic get it
-	topic         string // "": none is known
-	dry           bool   // it is only counted who would get it
+	ofKey         bool     // only subscribers that may hear of the topic get it
+	topic         string   // "": none is known
+	heard         hearings // nil: no one asks who gets it
+	key           int      // which one of the publication it is about
 }
 
 // publish sends a message to the subscribers of a channel, and returns how many there are. It
@@ -46,11 +45,11 @@ func isOfKeys[T ~string | ~[]byte](channel T) bool {
 	return strings.HasPrefix(string(channel), "__key")
 }
 
-// publishEvents sends events about keys of one topic. heard says of each whether a subscriber got
-// it; nil: none did.
-func (h *hub) publishEvents(class classes, topic, event string, keys []string) (heard []bool) {
+// publishEvents sends events about keys of one topic. Who is sent them is added to heard, unless it
+// is nil.
+func (h *hub) publishEvents(class classes, topic, event string, keys []string, heard hearings) {
 	if classes(h.wants.Load())&class == 0 {
-		return nil
+		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -63,29 +62,21 @@ func (h *hub) publishEvents(class classes, topic, event string, keys []string) (
 		}
 		h.mu.Lock()
 	}
-	heard = make([]bool, len(keys))
-	for dry := false; ; dry = true {
-		some := false
-		m := &message{ofKey: true, topic: topic, dry: dry}
-		for i, key := range keys {
-			n := 0
-			if h.flags&toKeyspace != 0 && h.keyspaces > 0 {
-				m.channel, m.text = keyspacePrefix+key, event
-				n = h.sendBothLocked(ofKeys[i], m)
-			}
-			m.channel, m.text = keyeventPrefix+event, key
-			for _, e := range listeners {
-				n += h.sendLocked(e, m)
-			}
-			heard[i] = n > 0
-			some = some || n > 0
+	m := &message{ofKey: true, topic: topic, heard: heard}
+	for i, key := range keys {
+		m.key = i
+		if h.flags&toKeyspace != 0 && h.keyspaces > 0 {
+			m.channel, m.text = keyspacePrefix+key, event
+			h.sendBothLocked(ofKeys[i], m)
 		}
-		if h.flushLocked() || dry { // else it is counted again without those that are gone
-			if !some {
-				return nil
-			}
-			return heard
+		m.channel, m.text = keyeventPrefix+event, key
+		for _, e := range listeners {
+			h.sendLocked(e, m)
 		}
+	}
+	h.flushLocked()
+	for u, g := range heard {
+		g.end = u.end
 	}
 }
 
@@ -131,8 +122,8 @@ func (h *hub) sendLocked(e *entry, m *message) (n int) {
 			continue
 		}
 		n++
-		if m.dry {
-			continue
+		if m.heard != nil {
+			m.heard.add(u, m.key, e.want.receives)
 		}
 		version := 0
 		if u.three {
@@ -168,22 +159,21 @@ func encode(w *resp.Writer, e *entry, m *message) {
 	w.Text(m.text)
 }
 
-// pushLocked sends the batch of a subscriber. It reports whether the subscriber is still there.
-func (h *hub) pushLocked(u *subscriber) bool {
+// pushLocked sends the batch of a subscriber.
+func (h *hub) pushLocked(u *subscriber) {
 	if len(u.batch) > 0 && !u.gone {
-		u.gone = !u.out.push(u.batch)
+		end, there := u.out.push(u.batch)
+		h.setLocked(u, func() { u.end, u.gone = end, !there })
 	}
 	if u.batch = u.batch[:0]; cap(u.batch) > 2*batchBytes {
 		u.batch = nil
 	}
-	return !u.gone
 }
 
-// flushLocked sends all batches. It reports whether all their subscribers are still there.
-func (h *hub) flushLocked() bool {
-	all := true
+// flushLocked sends all batches.
+func (h *hub) flushLocked() {
 	for i, u := range h.dirty {
-		all = h.pushLocked(u) && all
+		h.pushLocked(u)
 		h.dirty[i] = nil
 	}
 	h.dirty = h.dirty[:0]
@@ -192,49 +182,4 @@ func (h *hub) flushLocked() bool {
 			h.encoding[i].Buf = nil
 		}
 	}
-	return all
-}
-
-// awaitRoom waits until the subscribers of expired events of a topic have read what they got, but
-// not for those that read nothing for a second: these are not waited for again until they read.
-func (h *hub) awaitRoom(ctx context.Context, topic string) {
-	outputs := h.crowded(topic)
-	if outputs == nil {
-		return
-	}
-	timer := time.NewTimer(stalledAfter)
-	defer timer.Stop()
-	for out, room := range outputs {
-		select {
-		case <-room:
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-			out.stall(room)
-			timer.Reset(0) // the others had as long
-		}
-	}
-}
-
-// crowded returns the outputs of expired events that are full, with what full has returned.
-func (h *hub) crowded(topic string) (all map[*output]<-chan struct{}) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	listeners, spaces := h.audienceLocked(classExpired, expiredEvent)
-	for _, entries := range [][]*entry{listeners, spaces} {
-		for _, e := range entries {
-			for _, u := range e.all {
-				if u.gone || !u.hears(topic) || all[u.out] != nil {
-					continue
-				}
-				if room := u.out.full(backlogBytes); room != nil {
-					if all == nil {
-						all = make(map[*output]<-chan struct{})
-					}
-					all[u.out] = room
-				}
-			}
-		}
-	}
-	return all
 }

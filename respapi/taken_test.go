@@ -1,0 +1,141 @@
+package respapi_test
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+
+	. "github.com/lapsehq/lapse/respapi"
+	"github.com/lapsehq/lapse/tasks"
+)
+
+// wave has n keys expire, and returns them.
+func (r *rig) wave(prefix string, n int) map[string]bool {
+	r.t.Helper()
+	requests, keys := make([]tasks.Request, n), make(map[string]bool)
+	for i := range requests {
+		requests[i] = tasks.Request{ID: fmt.Sprintf("%s:%05d", prefix, i), Topic: "expired"}
+		keys[requests[i].ID] = true
+	}
+	for len(requests) > 0 {
+		some := min(len(requests), 1000)
+		if _, err := r.scheduler.ScheduleBatch(r.t.Context(), requests[:some]); err != nil {
+			r.t.Fatal(err)
+		}
+		requests = requests[some:]
+	}
+	return keys
+}
+
+// getAll reads messages until all keys have come, more than once perhaps.
+func (w *wire) getAll(keys map[string]bool) {
+	w.t.Helper()
+	for len(keys) > 0 {
+		for word := range strings.FieldsSeq(w.answer()) {
+			delete(keys, strings.TrimPrefix(word, "__keyspace@0__:"))
+		}
+	}
+}
+
+// A monitor takes no events from workers: an expiry waits for a subscriber that names its channel.
+func TestMonitorTakesNoEvents(t *testing.T) {
+	for pattern, receives := range map[string]bool{
+		"*": false, "__*": false, "__key*__:*": false, "*expired": false, "[_]_keyevent@0__:expired": false,
+		"__keyevent@*": true, "__keyevent*__:expired": true, "__keyspace@0__:k*": true,
+	} {
+		r := newRig(t, Config{Notify: new("KEx")}, tasks.Config{})
+		r.await("the topic is set", r.kindIs("expired", KindKeyevent))
+		monitor := r.dial()
+		monitor.ask("*3 psubscribe "+pattern+" :1", "PSUBSCRIBE", pattern)
+		keys := r.wave("k", 100)
+		if receives {
+			monitor.getAll(keys)
+			continue
+		}
+		r.await("all are due", func() bool { return r.figures("expired").Ready == 100 })
+		monitor.ask("*2 pong ", "PING") // and no event came before
+		r.subscribed().getAll(keys)
+	}
+}
+
+// Monitors of all nodes hear what receivers of other nodes get, once.
+func TestMonitorsInAFleet(t *testing.T) {
+	nodes, _ := newFleet(t, 2, Config{})
+	nodes[0].await("the topic is set", nodes[0].kindIs("expired", KindKeyevent))
+	monitor := nodes[1].dial()
+	monitor.ask("*3 psubscribe * :1", "PSUBSCRIBE", "*")
+	nodes[0].await("the node knows of the monitor", func() bool { return nodes[0].server.WantedAt() == 1 })
+	keys, again := nodes[0].wave("k", 100), make(map[string]bool)
+	for key := range keys {
+		again[key] = true
+	}
+	nodes[0].subscribed().getAll(keys)
+	monitor.getAll(again)
+	monitor.ask("*2 pong ", "PING")
+}
+
+// A client that ends before it has read everything leaves the rest to the next one.
+func TestUnreadEventsComeAgain(t *testing.T) {
+	r := newRig(t, Config{}, tasks.Config{})
+	first := r.subscribed()
+	keys := r.wave("k", 3000)
+	for range 100 {
+		delete(keys, strings.TrimPrefix(first.answer(), "*3 message "+expiredChannel+" "))
+	}
+	if err := first.nc.(*net.TCPConn).SetLinger(0); err != nil { // as when the process was killed
+		t.Fatal(err)
+	}
+	first.nc.Close()
+	r.subscribed().getAll(keys)
+	if n := r.figures("expired"); n.Failed != 0 || n.Dead != 0 {
+		t.Errorf("%d attempts have failed", n.Failed)
+	}
+}
+
+// What a client has read before it left does not come again.
+func TestReadEventsComeOnce(t *testing.T) {
+	r := newRig(t, Config{}, tasks.Config{})
+	first := r.subscribed()
+	first.getAll(r.wave("k", 500))
+	first.nc.Close()
+	r.await("it has left", func() bool { now, _ := r.server.Subscribers(); return now == 0 })
+	if n := r.server.CountDoubted(); n != 0 {
+		t.Errorf("%d events come again", n)
+	}
+}
+
+// A subscriber that stands still is no receiver. Another one gets what it was sent, and what comes
+// then. Once it reads on, it counts again.
+func TestStandstill(t *testing.T) {
+	r := newRig(t, Config{}, tasks.Config{})
+	slow := r.dial()
+	slow.receiveFew()
+	slow.ask("*3 subscribe "+expiredChannel+" :1", "SUBSCRIBE", expiredChannel)
+	keys := r.wave("k", 10_000)
+	r.await("it is no receiver", func() bool { return r.server.Receivers() == 0 })
+	other := r.subscribed()
+	other.getAll(keys)
+	r.await("all are settled", func() bool { return r.figures("expired").Delivered == 10_000 })
+	slow.getAll(map[string]bool{"k:09999": true})
+	more := r.wave("more", 100)
+	other.nc.Close()
+	slow.getAll(more)
+	r.await("it counts again", func() bool { return r.server.Receivers() == 1 })
+	if n := r.figures("expired"); n.Failed != 0 || n.Dead != 0 {
+		t.Errorf("%d attempts have failed", n.Failed)
+	}
+}
+
+// What waits to be published again is bounded, and what is given up for that is counted.
+func TestDoubtedEventsAreBounded(t *testing.T) {
+	keys := make([]string, 200)
+	for i := range keys {
+		keys[i] = strings.Repeat("k", 64<<10)
+	}
+	for doubted, least := range map[bool]int64{false: 0, true: 200} {
+		if lost := CountGivenUp(keys, 3, doubted); lost < least || lost > 2*least {
+			t.Errorf("with doubts %v, %d events are given up", doubted, lost)
+		}
+	}
+}
