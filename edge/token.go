@@ -30,9 +30,9 @@ type Token struct {
 	// Topics are patterns of the topics to which the token is limited, up to 100: names, or the
 	// beginning of names and an asterisk ("order.*"). Empty: all topics. Not with ScopeAdmin.
 	Topics []string
-	// MaxTopics and MaxPending bound how many topics, and how many waiting tasks, those topics may
-	// have on each node before the token can create no more, see tasks.Grant. 0: no bound. Only
-	// with ScopeSchedule, and not with ScopeAdmin.
+	// MaxTopics and MaxPending bound how many topics with tasks there may be, and how many tasks
+	// those may have on each node, before the token can create no more, see tasks.Grant. 0: no
+	// bound. Only with ScopeSchedule, and not with ScopeAdmin.
 	MaxTopics, MaxPending int
 }
 

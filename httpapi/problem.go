@@ -170,7 +170,7 @@ var (
 		"A limit is reached: of tasks in memory, of deliveries or writes under way, of bodies being read, of answers, of reserves that wait, or of streams of events. Tasks already accepted are kept.",
 		"Repeat the request after Retry-After seconds.", time.Second}
 	quota = &kind{"quota", http.StatusTooManyRequests, "A bound of the token is reached",
-		"In the topics that the token is limited to there are as many tasks, or as many topics with tasks, as it may have on a node (max_pending, max_topics).",
+		"In the topics that the token is limited to there are as many tasks that wait, as many that are dead or kept, or as many topics with tasks, as it may have on a node (max_pending, max_topics).",
 		"Wait until some are finished, or have the bound raised.", 10 * time.Second}
 	outcomeUnknown = &kind{"outcome_unknown", http.StatusServiceUnavailable, "The outcome is unknown",
 		"The ledger has not answered in time, and the write may have landed. With recorded: false, the ledger is known not to answer, or has no room: the process that has the task has cancelled it and does not deliver it any more. If that process ends before the ledger takes that, the task comes back.",

@@ -275,6 +275,30 @@ func TestBoundsOfAToken(t *testing.T) {
 	}
 }
 
+// A token whose tasks die, or are kept when they are finished, fills no memory with them.
+func TestBoundsOfATokenHoldForTheBuried(t *testing.T) {
+	own := tokenOf("own", edge.ScopeSchedule, edge.ScopeReceive)
+	own.Topics, own.MaxPending = []string{"own.*"}, 5
+	r := guarded(t, Config{}, own)
+	r.want(r.do("PUT", "/v1/topics/own.kept", `{"keep_finished":"1d"}`, bearer("admin")), 200)
+	r.want(r.do("PUT", "/v1/topics/own.dead", `{"delivery":{"kind":"pull"}}`, bearer("admin")), 200)
+	r.want(r.do("POST", "/v1/tasks", `{"topic":"own.kept","id":"k","delay":"1h"}`, bearer("own")), 201)
+	r.want(r.do("DELETE", "/v1/tasks/k", "", bearer("own")), 204)
+	for range 4 {
+		r.want(r.do("POST", "/v1/tasks", `{"topic":"own.dead"}`, bearer("own")), 201)
+		v := r.want(r.do("POST", "/v1/topics/own.dead/reserve", `{"wait":"10s"}`, bearer("own")), 200)
+		receipt := v["tasks"].([]any)[0].(map[string]any)["receipt"]
+		r.want(r.do("POST", "/v1/receipts/bury", fmt.Sprintf(`{"receipts":[%q]}`, receipt), bearer("own")), 200)
+	}
+	a := r.do("POST", "/v1/tasks", `{"topic":"own.more"}`, bearer("own"))
+	if r.refused(a, 429, "quota", ""); !strings.Contains(string(a.body), "5 tasks are dead, or finished and kept") {
+		t.Errorf("the answer is %s", a.body)
+	}
+	r.want(r.do("POST", "/v1/tasks", `{"topic":"other"}`, bearer("admin")), 201)
+	r.want(r.do("DELETE", "/v1/topics/own.dead/dead", `{"all":true}`, bearer("admin")), 204)
+	r.want(r.do("POST", "/v1/tasks", `{"topic":"own.more"}`, bearer("own")), 201)
+}
+
 // A change names the revision that it is about.
 func TestIfMatchOfTasks(t *testing.T) {
 	r := newRig(t)

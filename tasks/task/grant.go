@@ -22,8 +22,9 @@ type Grant struct {
 	// MaxTopics bounds the topics that match Topics and have tasks, the dead included, on each
 	// node: a task that would bring in another one is refused. 0: no bound.
 	MaxTopics int
-	// MaxPending bounds the tasks in topics that match Topics, the dead not included, on each node,
-	// whichever caller has scheduled them: further ones are refused. 0: no bound.
+	// MaxPending bounds the tasks that are pending in topics that match Topics, and likewise those
+	// that are dead or finished and kept, on each node, whichever caller has scheduled them. Beyond
+	// one of them, further tasks are refused. 0: no bound.
 	MaxPending int
 	// Reserved lets the caller bring in topics beyond MaxTopics-ReservedTopics.
 	Reserved bool

@@ -296,8 +296,7 @@ func (s *Engine) addDeadLocked(t *Topic, shard int, id []byte, died int64) {
 	if t.Gauges[task.Dead] == 0 || died < t.Oldest.at {
 		t.Oldest.at = died
 	}
-	t.Gauges[task.Dead]++
-	t.countLocked(0)
+	t.buryLocked(1)
 }
 
 // removeDeadLocked records that a task, which had died then, is dead no longer, on record. died
@@ -313,8 +312,7 @@ func (s *Engine) removeDeadLocked(t *Topic, shard int, id []byte, died int64) {
 	}
 	delete(s.Dead.of(t), hash)
 	s.Dead.forgetRecord(hash)
-	t.Gauges[task.Dead]--
-	t.countLocked(0)
+	t.buryLocked(-1)
 	if l := &t.Oldest; died != noneDead && (died <= l.at || l.looking) {
 		l.gone = true
 	}
@@ -340,8 +338,7 @@ func (l *oldestDead) LearnLocked(before, answer int64) {
 
 // lostDead records that a task is not among the dead of its topic, and perhaps never was.
 func (t *Topic) lostDead() {
-	t.Gauges[task.Dead]--
-	t.countLocked(0)
+	t.buryLocked(-1)
 	t.Oldest.gone = true // perhaps: the ledger knows the next one
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -33,6 +34,7 @@ type Quota struct {
 	Patterns []string
 	Topics   int           // that have tasks, be it dead ones
 	Tasks    int           // that are not dead
+	Buried   int           // that are dead, or finished and kept
 	used     time.Duration // when it was asked for last, on the clock of elapsed
 	ready    chan struct{} // closed when the topics that were there before are counted
 }
@@ -114,6 +116,7 @@ func (s *Engine) countQuota(q, old *Quota) {
 		}
 		t.quotas = append(t.quotas, q)
 		q.Tasks += t.Slots
+		q.Buried += t.buried()
 		if t.Occupied {
 			q.Topics++
 		}
@@ -122,8 +125,13 @@ func (s *Engine) countQuota(q, old *Quota) {
 
 // RoomLocked returns nil if the caller may have one more task, and otherwise ErrQuota.
 func (a *Admission) RoomLocked() error {
-	if q := a.quota; q != nil && a.Grant.MaxPending > 0 && q.Tasks >= a.Grant.MaxPending {
+	q := a.quota
+	switch {
+	case q == nil || a.Grant.MaxPending == 0:
+	case q.Tasks >= a.Grant.MaxPending:
 		return fmt.Errorf("%w: %d tasks are pending in the topics of the caller", task.ErrQuota, q.Tasks)
+	case q.Buried >= a.Grant.MaxPending:
+		return fmt.Errorf("%w: %d tasks are dead, or finished and kept, in the topics of the caller", task.ErrQuota, q.Buried)
 	}
 	return nil
 }
@@ -154,6 +162,24 @@ func (t *Topic) countLocked(change int) {
 		q.Tasks += change
 		q.Topics += moved
 	}
+}
+
+// buryLocked notes that a task has died (1), or is among the dead no longer (-1). The finished tasks
+// that a topic keeps count as its dead do.
+func (t *Topic) buryLocked(change int) {
+	t.Gauges[task.Dead] += int64(change)
+	t.countLocked(0)
+	for _, q := range cmp.Or(t.of, t).quotas {
+		q.Buried += change
+	}
+}
+
+// buried returns how many tasks are dead, or finished and kept.
+func (t *Topic) buried() (n int) {
+	if t.kept != nil {
+		n = t.kept.buried()
+	}
+	return n + int(t.Gauges[task.Dead])
 }
 
 // An Admission is what a call says of the tasks that it creates: their bounds and their trace.
