@@ -179,10 +179,11 @@ func TestHealthListenRefused(t *testing.T) {
 	}{
 		"the same":            {"127.0.0.1:7480", "127.0.0.1:7480", nil, exitUsage, "health-listen: must not be the address of listen"},
 		"the same, by name":   {"127.0.0.1:7480", "localhost:7480", nil, exitUsage, "health-listen: must not be the address of listen"},
-		"no address":          {"127.0.0.1:0", "7481", nil, exitUsage, "health-listen: want host:port"},
+		"one of its":          {"0.0.0.0:7480", "127.0.0.1:7480", []string{"--insecure"}, exitUsage, "health-listen: must not be the address of listen"},
+		"no address":          {"127.0.0.1:0", "7490", nil, exitUsage, "health-listen: want host:port"},
 		"reached by others":   {"127.0.0.1:0", "0.0.0.0:0", nil, exitUsage, "health-listen: 0.0.0.0:0 can be reached from other machines"},
 		"taken":               {"127.0.0.1:0", taken.Addr().String(), nil, exitInUse, "address already in use; --health-listen names another one"},
-		"not of this machine": {"127.0.0.1:0", "192.0.2.1:7481", []string{"--insecure"}, exitFailed, "lapse: health-listen: listen tcp 192.0.2.1:7481"},
+		"not of this machine": {"127.0.0.1:0", "192.0.2.1:7490", []string{"--insecure"}, exitFailed, "lapse: health-listen: listen tcp 192.0.2.1:7490"},
 		"listen is taken":     {taken.Addr().String(), "127.0.0.1:0", nil, exitInUse, "--listen names another one"},
 	} {
 		t.Run(name, func(t *testing.T) {

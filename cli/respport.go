@@ -56,21 +56,18 @@ func socketFile(listen string) (path string, mode fs.FileMode, err error) {
 	return u.Path, mode, nil
 }
 
-// checkRedisListen checks the address for clients of Redis.
-func (s *settings) checkRedisListen(bad *faults) {
+// checkRedisListen reads the address for clients of Redis, nil if it is wrong, no port, or not given.
+func (s *settings) checkRedisListen(bad *faults) *net.TCPAddr {
 	switch {
 	case s.RedisListen == "":
 	case network(s.RedisListen) == "unix":
 		if _, _, err := socketFile(s.RedisListen); err != nil {
 			bad.add("redis-listen: %w", err)
 		}
-	case s.RedisListen == s.Listen, s.RedisListen == s.HealthListen:
-		if _, port, _ := net.SplitHostPort(s.RedisListen); port != "0" {
-			bad.add("redis-listen: must be another address than those of listen and health-listen")
-		}
 	default:
-		s.address("redis-listen", s.RedisListen, bad)
+		return s.address("redis-listen", s.RedisListen, bad)
 	}
+	return nil
 }
 
 // redisIsOpen reports whether other machines can reach the port for clients of Redis.

@@ -210,8 +210,9 @@ func TestRedisSocketFileIsNoOtherFile(t *testing.T) {
 
 func TestRedisListenRefused(t *testing.T) {
 	for text, args := range map[string][]string{
-		"redis-listen: must be another address":                 {"--listen", "127.0.0.1:7480", "--redis-listen", "127.0.0.1:7480"},
-		"redis-listen: want host:port":                          {"--redis-listen", "7481"},
+		"redis-listen: must not be the address of listen, whi":  {"--listen", "127.0.0.1:7480", "--redis-listen", "localhost:7480"},
+		"redis-listen: must not be the address of health-list":  {"--health-listen", "0.0.0.0:7490", "--redis-listen", "127.0.0.1:7490", "--insecure"},
+		"redis-listen: want host:port":                          {"--redis-listen", "7479"},
 		"redis-listen: 0.0.0.0:0 can be reached from other mac": {"--redis-listen", "0.0.0.0:0"},
 		"redis-listen: want a mode":                             {"--redis-listen", "unix:///tmp/s?mode=9"},
 		"redis-listen: want host:port or unix:///path":          {"--redis-listen", "unix://host/path"},

@@ -117,13 +117,13 @@ type timeSettings struct {
 // probes; nil: missing, or wrong. All faults are noted in bad.
 func (s *settings) addresses(bad *faults) (addr, health *net.TCPAddr) {
 	addr = s.address("listen", s.Listen, bad)
-	s.checkRedisListen(bad)
 	if s.HealthListen != "" {
 		health = s.address("health-listen", s.HealthListen, bad)
 	}
-	if addr != nil && health != nil && addr.Port != 0 && addr.Port == health.Port && addr.IP.Equal(health.IP) {
-		bad.add("health-listen: must not be the address of listen, which is %s", s.Listen)
-	}
+	redis := s.checkRedisListen(bad)
+	apart("health-listen", health, "listen", addr, bad)
+	apart("redis-listen", redis, "listen", addr, bad)
+	apart("redis-listen", redis, "health-listen", health, bad)
 	if u, err := url.Parse(s.Advertise); s.Advertise != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
 		bad.add("advertise: want http://host:port or https://host:port")
 	}
@@ -151,6 +151,20 @@ func (s *settings) address(setting, text string, bad *faults) *net.TCPAddr {
 	}
 	return addr
 }
+
+// apart refuses an address that is that of another setting: one of the two could not be bound. An
+// address of all interfaces is each address of its port.
+func apart(setting string, a *net.TCPAddr, other string, b *net.TCPAddr, bad *faults) {
+	if a == nil || b == nil || a.Port == 0 || a.Port != b.Port {
+		return
+	}
+	if a.IP.Equal(b.IP) || everywhere(a.IP) || everywhere(b.IP) {
+		bad.add("%s: must not be the address of %s, which is %s", setting, other, b)
+	}
+}
+
+// everywhere reports whether an address is that of all interfaces.
+func everywhere(ip net.IP) bool { return len(ip) == 0 || ip.IsUnspecified() }
 
 // scheduler returns the configuration of package tasks, without its log.
 func (s *settings) scheduler(topics map[string]tasks.TopicSettings, ways []tasks.Way) tasks.Config {

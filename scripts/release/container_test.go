@@ -126,7 +126,7 @@ func TestImage(t *testing.T) {
 	makeToken(t, binary, root)
 	// Other programs may have the ports of the image.
 	listen, health := freeAddr(t), freeAddr(t)
-	ports := strings.NewReplacer(m.env["LAPSE_LISTEN"], listen, m.env["LAPSE_HEALTH_LISTEN"], health, "127.0.0.1:7481", health)
+	ports := strings.NewReplacer(m.env["LAPSE_LISTEN"], listen, m.env["LAPSE_HEALTH_LISTEN"], health, "127.0.0.1:7490", health)
 	inside := func(env []string, words ...string) *exec.Cmd {
 		cmd := exec.Command(words[0], words[1:]...)
 		cmd.Dir = m.dir
@@ -311,7 +311,7 @@ func TestPods(t *testing.T) {
 		cmd.Env = p.env
 		p.process = begin(t, cmd)
 	}
-	if m.env["LAPSE_HEALTH_LISTEN"] != "0.0.0.0:7481" || c.LivenessProbe.HTTPGet.Port.StrVal != "health" {
+	if m.env["LAPSE_HEALTH_LISTEN"] != "0.0.0.0:7490" || c.LivenessProbe.HTTPGet.Port.StrVal != "health" {
 		t.Error("the probes do not go to the port of --health-listen")
 	}
 	for _, p := range pods {
