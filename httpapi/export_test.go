@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"reflect"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -167,6 +168,25 @@ func TestImportNamesWrongLines(t *testing.T) {
 	answer = r.do("POST", "/v1/import", other, asLines)
 	if err := json.Unmarshal(answer.body, &a); err != nil || len(a.Errors) != 1 || a.Errors[0].Problem.Type != problemBase+"id_taken" {
 		t.Errorf("another task of an id: %s", answer.body)
+	}
+}
+
+// Lines that are refused count as those that are imported, so a body of the shortest lines costs no
+// more memory than one of tasks.
+func TestRefusedLinesOfAnImportAreCounted(t *testing.T) {
+	r := newRig(t)
+	r.refused(r.do("POST", "/v1/import", strings.Repeat("{}\n", tasks.MaxBatch+1), asLines), 422, "invalid", "body")
+	answer := r.do("POST", "/v1/import", strings.Repeat("{}\n", tasks.MaxBatch), asLines)
+	if n := bytes.Count(answer.body, []byte(`"line":`)); answer.status != 200 || n != tasks.MaxBatch {
+		t.Errorf("status %d, %d lines are refused", answer.status, n)
+	}
+	m, body := &importing{}, bytes.Repeat([]byte("{}\n"), 4<<20/3)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	err := m.read(body)
+	runtime.ReadMemStats(&after)
+	if spent := after.TotalAlloc - before.TotalAlloc; err == nil || len(m.answer.Errors) > tasks.MaxBatch+1 || spent > 8*uint64(len(body)) {
+		t.Errorf("%d bytes cost %d and %d refusals: %v", len(body), spent, len(m.answer.Errors), err)
 	}
 }
 

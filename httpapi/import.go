@@ -156,7 +156,7 @@ func (m *importing) read(data []byte) error {
 				s.faults = s.faults[:1]
 			}
 			m.answer.Errors = append(m.answer.Errors, ImportError{number, plainID(x.task.ID), invalidFields(s.faults)})
-			continue
+			x.kind = "" // it is not imported
 		}
 		switch x.kind {
 		case lineTopic:
@@ -164,7 +164,8 @@ func (m *importing) read(data []byte) error {
 		case lineTask, lineDead, lineFinished:
 			m.tasks, m.lines = append(m.tasks, x.task), append(m.lines, number)
 		}
-		if len(m.tasks)+len(m.topics) > tasks.MaxBatch {
+		// A refusal takes more memory than a short line, so it counts as the others do.
+		if len(m.tasks)+len(m.topics)+len(m.answer.Errors) > tasks.MaxBatch {
 			return invalidField("body", fmt.Sprintf("must hold at most %d tasks and topics", tasks.MaxBatch))
 		}
 	}
