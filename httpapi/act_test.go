@@ -192,7 +192,7 @@ func TestActionsOfTokens(t *testing.T) {
 		}
 	}
 	r.refused(r.do("POST", "/v1/tasks/actions", `{"action":"cancel","filter":{"group":"g"}}`, bearer("read")), 403, "forbidden", "")
-	if m, d, f := r.actions(`{"action":"fire","ids":["theirs","mine"]}`, own); m != 2 || d != 1 || fmt.Sprint(f) != "[theirs forbidden]" {
+	if m, d, f := r.actions(`{"action":"fire","ids":["theirs","mine"]}`, own); m != 2 || d != 1 || fmt.Sprint(f) != "[theirs not_found]" {
 		t.Errorf("fired %v of %v, %v", d, m, f)
 	}
 	if m, d, f := r.actions(`{"action":"cancel","filter":{"group":"g"}}`, own); m != 1 || d != 1 || f != nil {

@@ -150,7 +150,7 @@ func TestSessionChangesNothingUnconfirmed(t *testing.T) {
 func TestSessionHasTheRightsOfItsToken(t *testing.T) {
 	r := limitedRig(t)
 	cookie, csrf := r.logIn("own")
-	r.refused(r.do("GET", "/v1/tasks/theirs", "", cookie), 403, "forbidden", "topic")
+	r.refused(r.do("GET", "/v1/tasks/theirs", "", cookie), 404, "not_found", "")
 	r.refused(r.do("POST", "/v1/tasks", `{"topic":"foreign"}`, cookie, csrf), 403, "forbidden", "topic")
 	r.refused(r.do("GET", "/v1/stats", "", cookie), 403, "forbidden", "")
 	r.refused(r.do("POST", "/v1/topics/own.a/pause", "", cookie, csrf), 403, "forbidden", "")

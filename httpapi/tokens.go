@@ -93,7 +93,7 @@ func refusedTopic(c *gin.Context, caller *edge.Caller, may allow) *Problem {
 	return nil
 }
 
-// notGranted says that a topic, or the topic of a task, is not one of the token's. It does not say
+// notGranted says that a topic, or the topic of a receipt's task, is not one of the token's. It does not say
 // which, or whether it exists.
 func notGranted() *Problem {
 	p := invalidField("topic", "must be one that the token may use")

@@ -182,6 +182,15 @@ func TestCountsOfTokens(t *testing.T) {
 		w.ask(want.channels, "PUBSUB", "CHANNELS")
 		w.ask(want.channels, "PUBSUB", "CHANNELS", "__key*")
 	}
+	// Whether a key of another topic exists makes no difference.
+	own := r.as("own")
+	for _, key := range []string{"order:1", "order:absent"} {
+		for _, command := range []string{"GET", "MGET", "DEL", "EXISTS", "TTL", "TYPE", "PERSIST", "INCR", "GETDEL", "STRLEN"} {
+			own.ask("-NOPERM topic not granted", command, key)
+		}
+		own.ask("-NOPERM topic not granted", "SET", key, "v", "NX")
+		own.ask("-NOPERM topic not granted", "EXPIRE", key, "10")
+	}
 }
 
 // numbered returns names that begin alike.

@@ -79,8 +79,12 @@ func (k *key) headers() map[string]string {
 var errOtherTopic = errors.New(errWrongType)
 
 // found returns the task of a key. It exists as a key if isLive is true for it. A task that there
-// is not is the zero Task. Errors: errOtherTopic, those of Scheduler.Get but ErrNotFound.
+// is not is the zero Task. Errors: errOtherTopic, those of Scheduler.Get but ErrNotFound;
+// ErrNotGranted if the caller may not use the topic of the key, whether there is a task or not.
 func (x *call) found(ctx context.Context, k *key) (t tasks.Task, err error) {
+	if !tasks.GrantOf(ctx).Allows(k.topic) {
+		return tasks.Task{}, tasks.ErrNotGranted
+	}
 	t, err = x.scheduler().Get(ctx, k.id)
 	switch {
 	case errors.Is(err, tasks.ErrNotFound):

@@ -116,7 +116,7 @@ func (s *Scheduler) actOnLive(ctx context.Context, p *actPlan, targets []cluster
 				err = failed
 			}
 		default:
-			done.Failed = append(done.Failed, Refusal{ID: targets[i].ID, Err: failed})
+			done.Failed = append(done.Failed, Refusal{ID: targets[i].ID, Err: s.hide(ctx, targets[i].ID, failed)})
 		}
 	}
 	return done, err

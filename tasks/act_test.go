@@ -333,7 +333,7 @@ func TestActsUnderAGrant(t *testing.T) {
 		_, err := r.Act(ctx, Act{Action: CancelAction, Query: Query{Topic: "b.x"}})
 		want(t, "Act", err, ErrNotGranted)
 		got, err := r.Act(ctx, Act{Action: FireAction, IDs: []string{"a.x", "b.x"}, Dry: true})
-		if want(t, "Act", err, nil); got.Matched != 2 || got.Done != 0 || len(got.Failed) != 1 || !errors.Is(got.Failed[0].Err, ErrNotGranted) {
+		if want(t, "Act", err, nil); got.Matched != 2 || got.Done != 0 || len(got.Failed) != 1 || !errors.Is(got.Failed[0].Err, ErrNotFound) {
 			t.Errorf("fired %+v", got)
 		}
 		got, err = r.Act(ctx, Act{Action: DeleteAction, IDs: []string{"a.x.dead", "b.x.dead"}})

@@ -61,6 +61,7 @@ func (s *Scheduler) scheduleBatch(ctx context.Context, requests []Request) ([]Re
 	}
 	b := &cluster.Batch{Cluster: s.cluster, Requests: requests, Results: make([]Result, len(requests)), By: by}
 	b.Run(ctx, b.Distinct())
+	s.hideHolders(ctx, b)
 	return b.Results, nil
 }
 
@@ -102,7 +103,14 @@ func (s *Scheduler) replaceBatch(ctx context.Context, requests []Request) ([]Res
 		}
 		todo = again
 	}
+	s.hideHolders(ctx, b)
 	return b.Results, nil
+}
+
+func (s *Scheduler) hideHolders(ctx context.Context, b *cluster.Batch) {
+	for i := range b.Results {
+		b.Results[i].Err = s.hideHolder(ctx, &b.Requests[i], b.Results[i].Err)
+	}
 }
 
 // lastOfEach returns the last request of each id, and all without one. before has for each request

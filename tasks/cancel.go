@@ -37,6 +37,10 @@ func (s *Scheduler) wasCancelled(ctx context.Context, id string) bool {
 // CancelOnce is Cancel that returns nil once: of several callers that cancel a task one is told
 // that it has done so, and the others ErrNotFound. Errors: as of Cancel.
 func (s *Scheduler) CancelOnce(ctx context.Context, id string) error {
+	return s.hide(ctx, id, s.cancelOnce(ctx, id))
+}
+
+func (s *Scheduler) cancelOnce(ctx context.Context, id string) error {
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
 	if s.cluster.Fleet == nil {

@@ -20,8 +20,9 @@ func ownTopics(ctx context.Context) context.Context {
 	return WithGrant(ctx, &Grant{Topics: []string{"own.*"}})
 }
 
-// Each verb refuses a topic that the grant does not allow, and a task of such a topic,
-// wherever it is; what is about many tasks is about those of the other topics.
+// Each verb refuses a topic that the grant does not allow. A task of such a topic does not exist for
+// it, wherever it is, but that its id is taken. What is about many tasks is about those of the
+// other topics.
 func TestGrantAtEveryNode(t *testing.T) {
 	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
 		ctx := t.Context()
@@ -36,15 +37,11 @@ func TestGrantAtEveryNode(t *testing.T) {
 				t.Helper()
 				want(t, what+": "+verb, err, ErrNotGranted)
 			}
-			_, err := asked.Get(limited, f.ID)
-			refused("Get", err)
-			_, err = asked.Fire(limited, f.ID)
-			refused("Fire", err)
-			_, err = asked.Reschedule(limited, f.ID, Move{Payload: []byte("1")})
-			refused("Reschedule", err)
-			_, err = asked.Replace(limited, Request{ID: f.ID, Topic: "own.a", Delay: time.Hour})
-			refused("Replace", err)
-			refused("Cancel", asked.Cancel(limited, f.ID))
+			hidden := func(state string) {
+				t.Helper()
+				hiddenFrom(t, what+": "+state, limited, asked, f.ID)
+			}
+			hidden("pending")
 			if got := asked.get(f.ID); got.Revision != f.Revision || got.Topic != "foreign" {
 				t.Errorf("%s: the task has become %+v", what, got)
 			}
@@ -63,6 +60,7 @@ func TestGrantAtEveryNode(t *testing.T) {
 
 			_, err = asked.Fire(ctx, f.ID)
 			want(t, "Fire", err, nil)
+			hidden("ready")
 			ds, err := owner.Reserve(ctx, "foreign", 1, time.Second, time.Minute)
 			want(t, "Reserve", err, nil)
 			if len(ds) != 1 {
@@ -73,12 +71,12 @@ func TestGrantAtEveryNode(t *testing.T) {
 				want(t, "Settle", err, nil)
 				refused(fmt.Sprint("verb ", v), settled[0].Err)
 			}
+			hidden("delivering")
 			settled, err := asked.Settle(ctx, Verdict{Verb: Bury}, []string{ds[0].Receipt()})
 			want(t, "Settle", errors.Join(err, settled[0].Err), nil)
-			_, err = asked.Get(limited, f.ID)
-			refused("Get of a dead one", err)
-			refused("Cancel of a dead one", asked.Cancel(limited, f.ID))
+			hidden("dead")
 			want(t, "Cancel", asked.Cancel(ctx, f.ID), nil)
+			absentFrom(t, what+": cancelled", limited, asked, f.ID)
 
 			_, err = asked.Schedule(limited, foreign)
 			refused("Schedule", err)
@@ -104,6 +102,55 @@ func TestGrantAtEveryNode(t *testing.T) {
 	})
 }
 
+// absentFrom checks that calls about an id that create nothing are answered as for one that was
+// never given.
+func absentFrom(t *testing.T, what string, ctx context.Context, asked *node, id string) {
+	t.Helper()
+	for verb, call := range map[string]func(id string) error{
+		"Get":        func(id string) error { _, err := asked.Get(ctx, id); return err },
+		"Fire":       func(id string) error { _, err := asked.Fire(ctx, id); return err },
+		"Hold":       func(id string) error { _, err := asked.Hold(ctx, id); return err },
+		"Resume":     func(id string) error { _, err := asked.Resume(ctx, id); return err },
+		"Reschedule": func(id string) error { _, err := asked.Reschedule(ctx, id, Move{Payload: []byte("1")}); return err },
+		"Cancel":     func(id string) error { return asked.Cancel(ctx, id) },
+		"CancelOnce": func(id string) error { return asked.CancelOnce(ctx, id) },
+		"Cancel of a version": func(id string) error {
+			return asked.Cancel(WithVersion(ctx, Version{Revision: 7}), id)
+		},
+		"Act": func(id string) error {
+			a, err := asked.Act(ctx, Act{Action: FireAction, IDs: []string{id}})
+			if err == nil && len(a.Failed) == 1 {
+				err = a.Failed[0].Err
+			}
+			return err
+		},
+	} {
+		err, absent := call(id), call("absent-"+id)
+		if !errors.Is(err, ErrNotFound) || absent == nil || err.Error() != absent.Error() {
+			t.Errorf("%s: %s: %v, and of an id that does not exist %v", what, verb, err, absent)
+		}
+	}
+}
+
+// hiddenFrom is absentFrom of a task that is there: its id is taken, and no more is told.
+func hiddenFrom(t *testing.T, what string, ctx context.Context, asked *node, id string) {
+	t.Helper()
+	absentFrom(t, what, ctx, asked, id)
+	r := Request{ID: id, Topic: "own.a", Delay: time.Hour}
+	_, err := asked.Schedule(ctx, r)
+	_, replaced := asked.Replace(ctx, r)
+	superseding := r
+	superseding.Supersede = true
+	_, superseded := asked.Replace(ctx, superseding)
+	batch, failed := asked.ScheduleBatch(ctx, []Request{r})
+	want(t, what, failed, nil)
+	for verb, err := range map[string]error{"Schedule": err, "Replace": replaced, "Replace with Supersede": superseded, "ScheduleBatch": batch[0].Err} {
+		if !errors.Is(err, ErrExists) || err.Error() != ErrExists.Error() {
+			t.Errorf("%s: %s: %v", what, verb, err)
+		}
+	}
+}
+
 // A finished task that is kept is as much out of reach as one that waits: a caller who may not use
 // its topic cannot replace it, at whichever node it asks.
 func TestGrantOfKeptTasks(t *testing.T) {
@@ -117,8 +164,7 @@ func TestGrantOfKeptTasks(t *testing.T) {
 			want(t, "Cancel", a.Cancel(ctx, topic), nil)
 		}
 		for _, asked := range []*node{a, b} {
-			_, err := asked.Replace(limited, Request{ID: "foreign", Topic: "own.a", Delay: time.Hour})
-			want(t, "Replace", err, ErrNotGranted)
+			hiddenFrom(t, "kept", limited, asked, "foreign")
 			if got := asked.get("foreign"); got.State != Finished || got.Topic != "foreign" {
 				t.Errorf("the task has become %+v", got)
 			}

@@ -18,22 +18,11 @@ import (
 // Errors: ErrNotFound, ErrDelivering, ErrDead, ErrReplaying, ErrOverloaded, ErrUnavailable,
 // ErrUnknown, ErrClosed.
 func (s *Scheduler) Hold(ctx context.Context, id string) (Task, error) {
-	return s.setHeld(ctx, id, cluster.HoldMethod, s.engine.Hold)
+	return about(ctx, s, id, cluster.HoldMethod, cluster.AboutID, s.engine.Hold)
 }
 
 // Resume lets the countdown of a held task go on. A task that is not held stays as it is, and the
 // call succeeds. Errors: as of Hold, without ErrDelivering.
 func (s *Scheduler) Resume(ctx context.Context, id string) (Task, error) {
-	return s.setHeld(ctx, id, cluster.ResumeMethod, s.engine.Resume)
-}
-
-func (s *Scheduler) setHeld(
-	ctx context.Context, id string, m cluster.Method[cluster.IDQuery, cluster.WireTask], here func(context.Context, string) (Task, error),
-) (Task, error) {
-	ctx, cancel := s.engine.Within(ctx)
-	defer cancel()
-	if s.cluster.Fleet == nil {
-		return here(ctx, id)
-	}
-	return cluster.RoutedTask(ctx, s.cluster, id, m, cluster.AboutID(ctx, id), func(ctx context.Context) (Task, error) { return here(ctx, id) })
+	return about(ctx, s, id, cluster.ResumeMethod, cluster.AboutID, s.engine.Resume)
 }

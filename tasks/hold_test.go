@@ -178,7 +178,7 @@ func TestHoldOfEachState(t *testing.T) {
 		_, err = r.Hold(WithVersion(ctx, Version{Revision: 1, Created: r.get("c").Created}), "c")
 		want(t, "Hold again of another revision", err, ErrRevision)
 		_, err = r.Resume(WithGrant(ctx, &Grant{Topics: []string{"y"}}), "c")
-		want(t, "Resume of a topic that is not granted", err, ErrNotGranted)
+		want(t, "Resume of a topic that is not granted", err, ErrNotFound)
 		if same := r.must(Request{ID: "c", Topic: "x", Delay: time.Hour}); !same.Repeated || same.State != Held {
 			t.Errorf("created again: %+v", same)
 		}

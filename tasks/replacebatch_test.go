@@ -208,7 +208,7 @@ func TestReplaceBatchRefused(t *testing.T) {
 			{ID: "foreign", Topic: "own.a"}, {ID: "a", Topic: "x"}, {ID: "a", Topic: "own.a"}, {ID: "b", Topic: "own.b"}, {ID: "c", Topic: "own.c"},
 		})
 		want(t, "ReplaceBatch", err, nil)
-		for i, kind := range []error{ErrNotGranted, ErrNotGranted, nil, nil, ErrQuota} {
+		for i, kind := range []error{ErrExists, ErrNotGranted, nil, nil, ErrQuota} {
 			want(t, fmt.Sprint("result ", i), results[i].Err, kind)
 		}
 		r.checkQuotas()

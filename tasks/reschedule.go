@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -31,24 +32,17 @@ func (s *Scheduler) Reschedule(ctx context.Context, id string, m Move) (Task, er
 	if len(m.Payload) > s.engine.Config.MaxPayload {
 		return Task{}, fmt.Errorf("%w: payload must be at most %d bytes", ErrTooLarge, s.engine.Config.MaxPayload)
 	}
-	ctx, cancel := s.engine.Within(ctx)
-	defer cancel()
-	if s.cluster.Fleet == nil {
-		return s.engine.Reschedule(ctx, id, m)
+	query := func(ctx context.Context, id string) func(recovery.ShardID) cluster.MoveQuery {
+		return cluster.AboutMove(ctx, id, m)
 	}
-	return cluster.RoutedTask(ctx, s.cluster, id, cluster.MoveMethodOf(&m), cluster.AboutMove(ctx, id, m),
-		func(ctx context.Context) (Task, error) { return s.engine.Reschedule(ctx, id, m) })
+	return about(ctx, s, id, cluster.MoveMethodOf(&m), query,
+		func(ctx context.Context, id string) (Task, error) { return s.engine.Reschedule(ctx, id, m) })
 }
 
 // Fire makes a pending task due now, also in a topic with a Spread; but if a restart
 // comes before its delivery, it may be spread. Errors: as of Reschedule.
 func (s *Scheduler) Fire(ctx context.Context, id string) (Task, error) {
-	ctx, cancel := s.engine.Within(ctx)
-	defer cancel()
-	if s.cluster.Fleet == nil {
-		return s.engine.FireNow(ctx, id)
-	}
-	return cluster.RoutedTask(ctx, s.cluster, id, cluster.FireMethod, cluster.AboutID(ctx, id), func(ctx context.Context) (Task, error) { return s.engine.FireNow(ctx, id) })
+	return about(ctx, s, id, cluster.FireMethod, cluster.AboutID, s.engine.FireNow)
 }
 
 // Replace creates the task, or puts it in the place of the pending or ready task that has its id:
@@ -85,6 +79,7 @@ func (s *Scheduler) replace(ctx context.Context, r Request) (Task, error) {
 	default:
 		t, err = s.cluster.ReplaceRouted(ctx, &p, &r)
 	}
+	err = s.hideHolder(ctx, &r, err)
 	if errors.Is(err, ErrNotFound) { // only if there had to be one
 		err = task.ErrVersion
 	}

@@ -2,6 +2,8 @@ package tasks
 
 import (
 	"context"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // Schedule takes a task in. It returns once the ledger has it: from then on the
@@ -28,8 +30,10 @@ func (s *Scheduler) schedule(ctx context.Context, r Request) (Task, error) {
 		return Task{}, err
 	}
 	defer p.Free()
+	create := s.engine.Create
 	if s.cluster.Fleet != nil {
-		return s.cluster.Schedule(ctx, &p, &r)
+		create = func(ctx context.Context, p *engine.Plan) (Task, error) { return s.cluster.Schedule(ctx, p, &r) }
 	}
-	return s.engine.Create(ctx, &p)
+	t, err := create(ctx, &p)
+	return t, s.hideHolder(ctx, &r, err)
 }

@@ -105,10 +105,10 @@ func TestSupersedeGranted(t *testing.T) {
 				before := r.get("t")
 				own := WithGrant(t.Context(), &Grant{Topics: []string{"own.*"}})
 				_, err := r.Replace(own, Request{ID: "t", Topic: "own.a", Supersede: true})
-				want(t, "Replace of another caller's task", err, ErrNotGranted)
+				want(t, "Replace of another caller's task", err, ErrExists)
 				results, err := r.ReplaceBatch(own, []Request{{ID: "t", Topic: "own.a", Supersede: true}, {ID: "u", Topic: "own.a", Delay: time.Hour, Supersede: true}})
 				want(t, "ReplaceBatch", err, nil)
-				want(t, "ReplaceBatch of another caller's task", results[0].Err, ErrNotGranted)
+				want(t, "ReplaceBatch of another caller's task", results[0].Err, ErrExists)
 				want(t, "ReplaceBatch of its own", results[1].Err, nil)
 				if got := r.get("t"); got.State != before.State || got.Revision != before.Revision {
 					t.Errorf("it has become %+v", got)

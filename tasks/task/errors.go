@@ -65,7 +65,7 @@ var (
 	// already, and by Reserve when its tasks are not pulled.
 	ErrHandled = errors.New("the topic has a handler or another way of delivery already")
 	// ErrNotGranted is returned when a Grant does not allow the topic that is named, or that of the
-	// task with the id.
+	// task of a receipt.
 	ErrNotGranted = errors.New("topic not granted")
 	// ErrDraining is returned by every method that would create a task once Drain has begun:
 	// another node takes it.

@@ -137,9 +137,10 @@ func (c *Conditions) Permit(topic string, revision, created int64) error {
 }
 
 // WithGrant returns the context of a call for which the grant holds. A call that names a topic that
-// the grant does not allow, or a task of such a topic, is refused with ErrNotGranted. A call about
-// many tasks covers only those of the grant's topics. No call creates a task beyond its bounds, see
-// MaxTopics and MaxPending.
+// the grant does not allow is refused with ErrNotGranted. A task of such a topic does not exist for
+// the call (ErrNotFound), but that its id is taken (ErrExists). A call about many tasks covers only
+// those of the grant's topics. No call creates a task beyond its bounds, see MaxTopics and
+// MaxPending.
 func WithGrant(ctx context.Context, g *Grant) context.Context {
 	c := conditionsOf(ctx)
 	c.Grant = g

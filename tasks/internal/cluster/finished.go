@@ -35,6 +35,7 @@ type (
 		Kind    store.OutcomeKind `json:",omitempty"` // 0: none is known
 		Nonce   uint64            `json:",omitempty"`
 		Created int64             `json:",omitempty"`
+		Topic   string            `json:",omitempty"` // empty: not known
 	}
 )
 
@@ -51,7 +52,8 @@ func (s *Cluster) finishedHere(ids []string) []wireOutcome {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
 	for i, id := range ids {
-		outcomes[i] = wireOutcome(s.engine.Outcomes.Find(s.engine.Store.Hash([]byte(id))))
+		o := s.engine.Outcomes.Find(s.engine.Store.Hash([]byte(id)))
+		outcomes[i] = wireOutcome{o.Kind, o.Nonce, o.Created, s.engine.TopicOfLocked(o)}
 		if created, ok := s.recentCancelLocked(id); ok && (outcomes[i].Kind == 0 || created > outcomes[i].Created) {
 			outcomes[i] = wireOutcome{Kind: store.WasCancelled, Created: created}
 		}
@@ -170,8 +172,9 @@ func (s *Cluster) askFinished(ctx context.Context, c *finishedCall) error {
 }
 
 // CancelledBefore reports for each of some ids, which no node has a task of, whether a living node
-// remembers that the last one was cancelled. A later task of the id may have ended at a node that
-// has ended since: its entry in the directory outlives it for as long as a cancel is remembered.
+// remembers that the last one was cancelled, unless it was of a topic that the caller may not use. A
+// later task of the id may have ended at a node that has ended since: its entry in the directory
+// outlives it for as long as a cancel is remembered.
 func (s *Cluster) CancelledBefore(ctx context.Context, ids []string) []bool {
 	was := make([]bool, len(ids))
 	if s.Fleet == nil || s.NeverHadPeers() {
@@ -186,17 +189,18 @@ func (s *Cluster) CancelledBefore(ctx context.Context, ids []string) []bool {
 		}
 		for i, id := range part {
 			last := lastOf(found[i])
-			was[from+i] = last.Kind == store.WasCancelled &&
+			was[from+i] = last.Kind == store.WasCancelled && (last.Topic == "" || task.GrantOf(ctx).Allows(last.Topic)) &&
 				(entries[i].ShardID == 0 || entries[i] == engine.DirectoryEntryOf(entries[i].ShardID, []byte(id), last.Created))
 		}
 	}
 	return was
 }
 
-// lastOf returns the outcome of the task that was created last.
+// lastOf returns the outcome of the task that was created last, from a node that knows its topic if
+// there is one.
 func lastOf(outcomes []wireOutcome) (last wireOutcome) {
 	for _, o := range outcomes {
-		if last.Kind == 0 || o.Created > last.Created {
+		if last.Kind == 0 || o.Created > last.Created || o.Created == last.Created && last.Topic == "" {
 			last = o
 		}
 	}

@@ -183,13 +183,23 @@ func (s *Engine) uncancelled(ctx context.Context, id string, err error) error {
 	s.Mu.Lock()
 	defer s.Unlock()
 	// A later task of the id may have ended at another node before this one got its shard.
-	switch s.Outcomes.FindSince(s.Store.Hash([]byte(id)), s.Shards.past).Kind {
-	case 0:
+	past := s.Outcomes.FindSince(s.Store.Hash([]byte(id)), s.Shards.past)
+	topic := s.TopicOfLocked(past)
+	switch {
+	case past.Kind == 0, topic != "" && !task.GrantOf(ctx).Allows(topic):
 		return err
-	case store.WasCancelled:
+	case past.Kind == store.WasCancelled:
 		return ErrCancelled
 	}
 	return ErrFinished
+}
+
+// TopicOfLocked returns the topic of a finished task, "" if it is not known.
+func (s *Engine) TopicOfLocked(o store.Outcome) string {
+	if o.Topic == 0 {
+		return ""
+	}
+	return s.TopicTable.ByNumber[o.Topic-1].Name
 }
 
 // cancelLocked begins to cancel a task, as one of the writes that c waits for. If the ledger is

@@ -349,7 +349,7 @@ func (s *Engine) tooLateLocked(t *Topic, sl *store.Slot, now int64) bool {
 func (s *Engine) skipLocked(n uint32, sl *store.Slot) {
 	t := s.TopicTable.ByNumber[sl.Topic]
 	t.Counts.Skipped++
-	s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasSkipped, Created: record.Created(s.Store.Record(sl))})
+	s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasSkipped, Topic: 1 + sl.Topic, Created: record.Created(s.Store.Record(sl))})
 	s.emitLocked(task.EventSkipped, sl, task.Event{})
 	w := Write{slot: n, op: opFinish}
 	if t.Settings.KeepFinished > 0 {

@@ -291,7 +291,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 	case opCancel:
 		t.Counts.Cancelled++
 		s.TopicTable.History.now().cancelled++
-		s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasCancelled, Created: record.Created(s.Store.Record(sl))})
+		s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasCancelled, Topic: 1 + sl.Topic, Created: record.Created(s.Store.Record(sl))})
 		s.emitLocked(task.EventCancelled, sl, task.Event{})
 		s.endedLocked(w, t, sl)
 	case opFinish:
@@ -311,7 +311,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		s.armLocked(w.slot, sl, now)
 	case opForget:
 		s.removeDeadLocked(t, int(sl.Shard), s.Store.ID(sl), sl.Stored)
-		s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasCancelled, Created: record.Created(s.Store.Record(sl))})
+		s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasCancelled, Topic: 1 + sl.Topic, Created: record.Created(s.Store.Record(sl))})
 		t.Counts.Cancelled++
 		s.TopicTable.History.now().cancelled++
 		s.emitLocked(task.EventCancelled, sl, task.Event{})

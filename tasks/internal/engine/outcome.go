@@ -94,7 +94,7 @@ func (s *Engine) ackLocked(n uint32, sl *store.Slot, c *PendingWrite, i int) {
 	t.Counts.Delivered++
 	s.TopicTable.History.now().delivered++
 	l := s.Dispatch.Leases[n]
-	s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasDelivered, Nonce: l.Nonce, Created: record.Created(s.Store.Record(sl))})
+	s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasDelivered, Topic: 1 + sl.Topic, Nonce: l.Nonce, Created: record.Created(s.Store.Record(sl))})
 	s.emitLocked(task.EventDelivered, sl, task.Event{Attempt: int(l.Attempt)})
 	if t.Settings.Misfire == task.MisfireCoalesce {
 		s.Misfires.Board.Acknowledged(t.Name, s.Store.Group(sl), s.Store.ID(sl))

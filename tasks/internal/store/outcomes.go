@@ -3,6 +3,7 @@ package store
 // An Outcome is what has become of a finished task.
 type Outcome struct {
 	Kind    OutcomeKind
+	Topic   uint32 // 1 + that of the task's slot; 0: not known
 	Nonce   uint64 // of the receipt that settled it
 	Created int64  // of the task, at this node, in Unix ms; 0: not known, or of no matter
 }
