@@ -24,7 +24,7 @@ type receiver struct {
 	origin  string        // of the URL; the rest may hold a secret
 	blank   *http.Request // the part that all requests share
 
-	taskHosts []string          // that tasks may choose; nil: all
+	taskHosts []taskHost        // that tasks may choose; nil: all
 	extra     map[string]string // headers of a task's own target
 }
 

@@ -21,7 +21,8 @@ import (
 //	secret   name of the secret that requests are signed with; without it they are not signed
 //	task_hosts
 //	         hosts that tasks may choose in a topic with task_delivery: each is a name, or "*."
-//	         and a name for all below it; default: all that the way may reach
+//	         and a name for all below it, with a port and a scheme where only these will do;
+//	         default: all that the way may reach
 //
 // There is no field for an Authorization header or the like: every caller that may read topics
 // could read it. Receivers know their sender by the signature.
@@ -31,7 +32,7 @@ type settings struct {
 	async   bool
 	secret  string
 
-	taskHosts []string // nil: all
+	taskHosts []taskHost // nil: all
 }
 
 const (

@@ -2,10 +2,12 @@ package webhook
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"net/http"
 	"net/url"
 	"slices"
@@ -18,7 +20,7 @@ import (
 
 // A target is what a task says of its own delivery:
 //
-//	url      where to post instead of the topic's URL, in the same form; its host must be one of
+//	url      where to post instead of the topic's URL, in the same form; it must lead to one of
 //	         the topic's task_hosts, if it has some
 //	timeout  instead of the topic's
 //	headers  of the request, beside those of the task: an object of texts
@@ -35,8 +37,8 @@ type target struct {
 const (
 	maxTargetHeaders = 32
 	maxTaskHosts     = 100
-	taskHostsText    = `must be a list of up to 100 hosts, such as "shop.example", or "*.shop.example" for all below it`
-	hostText         = "must have a host that the topic lets tasks choose (task_hosts)"
+	taskHostsText    = `must be a list of up to 100 hosts, such as "shop.example", "*.shop.example" for all below it, "shop.example:8443" or "https://shop.example"`
+	hostText         = "must have a host, port and scheme that the topic lets tasks choose (task_hosts)"
 )
 
 // readTarget reads the settings of a task, and lists everything that is wrong with them.
@@ -84,35 +86,65 @@ func (r *reader) headers(value json.RawMessage) map[string]string {
 	return all
 }
 
+// A taskHost is where tasks may choose to be sent: a host, and a scheme and a port that are empty
+// where any will do.
+type taskHost struct{ scheme, host, port string }
+
 // hosts reads the hosts that tasks may choose.
-func (r *reader) hosts(field string, value json.RawMessage) (hosts []string) {
-	if json.Unmarshal(value, &hosts) != nil || !bytes.HasPrefix(value, []byte("[")) || len(hosts) > maxTaskHosts {
+func (r *reader) hosts(field string, value json.RawMessage) []taskHost {
+	var texts []string
+	if json.Unmarshal(value, &texts) != nil || !bytes.HasPrefix(value, []byte("[")) || len(texts) > maxTaskHosts {
 		r.fault(field, taskHostsText)
 		return nil
 	}
-	for i, host := range hosts {
-		if !validHost(strings.TrimPrefix(host, "*.")) {
+	hosts := make([]taskHost, len(texts))
+	for i, text := range texts {
+		var ok bool
+		if hosts[i], ok = taskHostOf(text); !ok {
 			r.fault(field, taskHostsText)
 			return nil
 		}
-		hosts[i] = plainHost(host)
 	}
 	return hosts
 }
 
+// taskHostOf reads [SCHEME://]HOST[:PORT]. A scheme without a port means the port of that scheme.
+func taskHostOf(text string) (h taskHost, ok bool) {
+	rest := text
+	if scheme, behind, has := strings.Cut(text, "://"); has {
+		h.scheme, h.port, rest = scheme, defaultPorts[scheme], behind
+		if h.port == "" {
+			return h, false
+		}
+	}
+	host := rest
+	if !validHost(strings.TrimPrefix(host, "*.")) { // which an address such as ::1 is, without a port
+		var err error
+		if host, h.port, err = net.SplitHostPort(rest); err != nil || !isPort(h.port) {
+			return h, false
+		}
+	}
+	h.host = plainHost(host)
+	return h, validHost(strings.TrimPrefix(host, "*."))
+}
+
+// defaultPorts are the ports of URLs that name none, by their schemes.
+var defaultPorts = map[string]string{"http": "80", "https": "443"}
+
 // plainHost is the form in which hosts are compared.
 func plainHost(host string) string { return strings.ToLower(strings.TrimSuffix(host, ".")) }
 
-// letsChoose reports whether a task may choose a host.
-func (r *receiver) letsChoose(host string) bool {
-	if r.taskHosts == nil {
-		return true
-	}
-	host = plainHost(host)
-	return slices.ContainsFunc(r.taskHosts, func(allowed string) bool {
-		below, all := strings.CutPrefix(allowed, "*")
-		return host == allowed || all && strings.HasSuffix(host, below)
-	})
+// includes reports whether a URL leads there.
+func (h taskHost) includes(u *url.URL) bool {
+	host, port := plainHost(u.Hostname()), cmp.Or(u.Port(), defaultPorts[u.Scheme])
+	below, all := strings.CutPrefix(h.host, "*")
+	return (host == h.host || all && strings.HasSuffix(host, below)) &&
+		(h.port == "" || h.port == port) && (h.scheme == "" || h.scheme == u.Scheme)
+}
+
+// letsChoose reports whether a task may choose a URL.
+func (r *receiver) letsChoose(u *url.URL) bool {
+	return r.taskHosts == nil || slices.ContainsFunc(r.taskHosts, func(h taskHost) bool { return h.includes(u) })
 }
 
 // CheckTarget implements task.Targeter. The receiver is scheme and host of the URL.
@@ -120,7 +152,7 @@ func (r *receiver) CheckTarget(settings json.RawMessage) (string, error) {
 	to, f := readTarget(settings)
 	switch {
 	case to.url == nil:
-	case !r.letsChoose(to.url.Hostname()):
+	case !r.letsChoose(to.url):
 		f = append(f, task.FieldError{Field: "url", Problem: hostText})
 	case r.way.policy.checkHost(to.url.Hostname()) != nil:
 		f = append(f, task.FieldError{Field: "url", Problem: addressText})
@@ -145,7 +177,7 @@ func (r *receiver) of(d *task.Delivery) (*receiver, error) {
 	switch {
 	case len(f) > 0:
 		return nil, fmt.Errorf("%w: %w", errTarget, &task.InvalidError{Fields: f})
-	case to.url != nil && !r.letsChoose(to.url.Hostname()):
+	case to.url != nil && !r.letsChoose(to.url):
 		return nil, fmt.Errorf("%w: url %s", errTarget, hostText)
 	}
 	return r.with(&to), nil

@@ -59,7 +59,16 @@ func TestHostileTargets(t *testing.T) {
 	}
 }
 
-// A task may choose only hosts that its topic lists. A list that has become shorter holds for the
+// urlAt returns the URL of a host, with HTTP unless it says otherwise.
+func urlAt(host string) string {
+	if strings.Contains(host, "://") {
+		return host + "/"
+	}
+	return "http://" + host + "/"
+}
+
+// A task may choose only hosts that its topic lists, at the ports and with the schemes that it
+// lists. A list that has become shorter holds for the
 // tasks that were accepted before.
 func TestTaskHosts(t *testing.T) {
 	w := newWay(t, here)
@@ -74,6 +83,11 @@ func TestTaskHosts(t *testing.T) {
 			[]string{"shop.example", "SHOP.example.", "a.eu.example", "a.b.eu.example", "127.0.0.1"},
 			[]string{"eu.example", "xeu.example", "a.shop.example", "shop.example.evil", "127.0.0.2", "[::1]"},
 		},
+		{
+			[]string{"any.example", "one.example:8443", "*.one.example:80", "https://tls.example", "https://both.example:8443", "[::1]:81", "::1"},
+			[]string{"any.example:99", "https://any.example", "one.example:8443", "https://one.example:8443", "a.one.example", "https://tls.example", "https://tls.example:443", "https://both.example:8443", "[::1]:82"},
+			[]string{"one.example", "https://one.example", "one.example:8444", "https://a.one.example", "tls.example", "tls.example:443", "https://tls.example:8443", "both.example:8443", "https://both.example"},
+		},
 	} {
 		fields := []any{}
 		if c.list != nil {
@@ -81,12 +95,12 @@ func TestTaskHosts(t *testing.T) {
 		}
 		d := to(t, w, "http://127.0.0.1:9", fields...).(*receiver)
 		for _, host := range c.yes {
-			if _, err := d.CheckTarget(settingsOf(map[string]any{"url": "http://" + host + "/"})); err != nil {
+			if _, err := d.CheckTarget(settingsOf(map[string]any{"url": urlAt(host)})); err != nil {
 				t.Errorf("%v: %s: %v", c.list, host, err)
 			}
 		}
 		for _, host := range c.not {
-			fields := map[string]any{"url": "http://" + host + "/"}
+			fields := map[string]any{"url": urlAt(host)}
 			if _, err := d.CheckTarget(settingsOf(fields)); !errors.Is(err, tasks.ErrInvalid) {
 				t.Errorf("%v: %s: %v", c.list, host, err)
 			}
@@ -95,7 +109,7 @@ func TestTaskHosts(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range []any{"shop.example", []any{1}, []string{"a b"}, []string{"*"}, []string{"http://a"}, []string{"127.1"}} {
+	for _, bad := range []any{"shop.example", []any{1}, []string{"a b"}, []string{"*"}, []string{"ftp://a"}, []string{"https://"}, []string{"http://a/"}, []string{"a:"}, []string{"a:0"}, []string{"a:65536"}, []string{"127.1"}} {
 		if _, err := w.Deliverer("x", settingsOf(map[string]any{"url": "http://127.0.0.1:9", "task_hosts": bad})); !errors.Is(err, tasks.ErrInvalid) {
 			t.Errorf("task_hosts %v: %v", bad, err)
 		}

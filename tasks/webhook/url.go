@@ -50,7 +50,11 @@ func validPort(u *url.URL) bool {
 	if port == "" {
 		return !strings.HasSuffix(u.Host, ":")
 	}
-	n, err := strconv.ParseUint(port, 10, 16)
+	return isPort(port)
+}
+
+func isPort(text string) bool {
+	n, err := strconv.ParseUint(text, 10, 16)
 	return err == nil && n > 0
 }
 
