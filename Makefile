@@ -97,7 +97,8 @@ release: ## binaries, archives, packages, SBOMs and checksums of REVISION=HEAD i
 	cd scripts/release && $(GO) run . -revision $(REVISION) -targets "$(TARGETS)" -out $(CURDIR)/dist
 
 .PHONY: release-prepare
-release-prepare: ## make the adapters require VERSION=v1.2.3, which is about to be tagged
+release-prepare: ## look for known vulnerabilities, and make the adapters require VERSION=v1.2.3, which is about to be tagged
+	@MUST=1 scripts/known-vulnerabilities $(GO)
 	cd scripts/release && $(GO) run . -prepare "$(VERSION)"
 
 .PHONY: fuzz
@@ -110,7 +111,7 @@ fuzz: ## run every fuzz target for FUZZTIME=10s
 	done
 
 .PHONY: vuln
-vuln: ## look for known vulnerabilities in what is linked in; passed over where their list cannot be had
+vuln: ## look for known vulnerabilities in what is linked in; says that nothing was checked where their list cannot be had
 	@scripts/known-vulnerabilities $(GO)
 
 .PHONY: release-test

@@ -38,7 +38,7 @@ type nodeSettings struct {
 // accessSettings say which callers are let in, and under which names they reach the server.
 type accessSettings struct {
 	TokenFile   string   `placeholder:"FILE" help:"YAML list of who may call: name, scopes and sha256 of each token. See lapse token. SIGHUP reads it again."`
-	AllowedHost []string `placeholder:"NAME" help:"Name in the public DNS under which a server without tokens and TLS is called, *.domain for all below it, or * for every name. May be repeated. Known already: addresses, localhost, the machine's name, those of listen and advertise; beyond loopback also names without a dot and in .local, .internal and .svc."`
+	AllowedHost []string `placeholder:"NAME" help:"Name in the public DNS under which a server without TLS is called, with tokens only by browsers on its own machine; *.domain for all below it, or * for every name. May be repeated. Known already: addresses, localhost, the machine's name, those of listen and advertise; beyond loopback also names without a dot and in .local, .internal and .svc."`
 
 	TLSCert     string `placeholder:"FILE" help:"Serve over TLS with this certificate (PEM, the server's own first). SIGHUP reads it again."`
 	TLSKey      string `placeholder:"FILE" help:"Its private key (PEM)."`
