@@ -107,14 +107,26 @@ func readRequest(line []byte) (client.Request, error) {
 	}
 	decoder := json.NewDecoder(bytes.NewReader(line))
 	decoder.DisallowUnknownFields()
+	if line[0] != '{' {
+		return client.Request{}, errors.New("it must be a JSON object, as each line: one task, and no array around them")
+	}
 	if err := decoder.Decode(&t); err != nil {
-		return client.Request{}, err
+		return client.Request{}, wrongType(err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return client.Request{}, errors.New("there is more than one task")
 	}
 	return client.Request{ID: t.ID, Topic: t.Topic, Delay: time.Duration(t.Delay), DueAt: t.DueAt, Payload: t.Payload,
 		Headers: t.Headers, MaxLateness: time.Duration(t.MaxLateness), Group: t.Group, Delivery: t.Delivery}, nil
+}
+
+// wrongType returns an error of a decoder in the words of JSON: that of a value of the wrong type
+// names types of Go.
+func wrongType(err error) error {
+	if e, ok := errors.AsType[*json.UnmarshalTypeError](err); ok && e.Field != "" {
+		return fmt.Errorf("%s must not be of type %s", e.Field, e.Value)
+	}
+	return err
 }
 
 // send schedules the collected lines, and reports the outcome.

@@ -158,9 +158,9 @@ func TestRescheduleFireCancel(t *testing.T) {
 	s.ok("schedule", "x", "--id", "c", "--delay", "1h")
 	s.typed("unknown\n\nc\n")
 	s.fails(exitNotFound, []string{"cancel", "-"}, "unknown: Unknown or finished")
-	s.fails(exitNotFound, []string{"get", "c"}, "Unknown or finished")
+	s.fails(exitNotFound, []string{"get", "c"}, "lapse: c: Unknown or finished")
 	s.fails(exitNotFound, []string{"reschedule", "c", "--delay", "0"}, "Unknown or finished")
-	s.fails(exitNotFound, []string{"fire", "c", "--json"}, `{"error":"Unknown or finished","exit":4,"problem":{"type":"/problems/not_found"`)
+	s.fails(exitNotFound, []string{"fire", "c", "--json"}, `{"error":"c: Unknown or finished","exit":4,"problem":{"type":"/problems/not_found"`)
 }
 
 func TestHoldAndResume(t *testing.T) {
@@ -181,7 +181,7 @@ func TestHoldAndResume(t *testing.T) {
 	s.prints([]string{"resume", "--topic", "x"}, "3 tasks are resumed\n")
 	s.prints([]string{"resume", "--topic", "x"}, "0 tasks are resumed\n")
 	s.prints([]string{"resume", "c"}, "c goes on, and is due in 3d (")
-	s.fails(exitNotFound, []string{"hold", "unknown"}, "Unknown or finished")
+	s.fails(exitNotFound, []string{"hold", "unknown"}, "unknown: Unknown or finished")
 	s.fails(exitUsage, []string{"hold"}, "id")
 	s.fails(exitUsage, []string{"resume", "a", "--yes"}, "yes")
 }
@@ -260,6 +260,8 @@ func TestBatchCommand(t *testing.T) {
 	for _, line := range []string{`{"topic":"x","dely":"1h"}`, `{`, `[]`, `{"topic":"x"} {}`, `{"topic":"x","delay":"soon"}`, `{"topic":"x","due_at":"soon"}`} {
 		s.fails(exitUsage, []string{"schedule", "--batch", s.file("\n" + line + "\n")}, "line 2: ", "scheduled before that: 0")
 	}
+	s.fails(exitUsage, []string{"schedule", "--batch", s.file(`[{"topic":"x"}]`)}, "line 1: it must be a JSON object", "no array around them")
+	s.fails(exitUsage, []string{"schedule", "--batch", s.file(`{"topic":"x","headers":7}`)}, "line 1: headers must not be of type number")
 	// More than one request's worth.
 	var many strings.Builder
 	for i := range batchTasks + 10 {

@@ -157,9 +157,9 @@ var (
 	tooLarge = &kind{"too_large", http.StatusRequestEntityTooLarge, "Too large",
 		"The body, a payload or the headers of a task are larger than this server accepts.",
 		"Send less: put the data elsewhere and a reference to it into the payload, or send smaller batches.", 0}
-	wrongMedia = &kind{"unsupported_media_type", http.StatusUnsupportedMediaType, "Another Content-Type is needed",
-		"The Content-Type is missing or is not one that this route reads.",
-		"Send Content-Type: application/json, or application/x-ndjson for a batch of lines.", 0}
+	wrongMedia = &kind{"unsupported_media_type", http.StatusUnsupportedMediaType, "Another Content-Type or Content-Encoding is needed",
+		"The Content-Type is missing or is not one that this route reads, or the body is compressed (Content-Encoding).",
+		"Send Content-Type: application/json, or application/x-ndjson for a batch of lines, and the body uncompressed.", 0}
 	invalid = &kind{"invalid", http.StatusUnprocessableEntity, "A field is wrong",
 		"The body is JSON, but some field, parameter or header is unknown, missing, of the wrong type or out of range.",
 		"Each entry of errors names a field and what it must be.", 0}

@@ -110,6 +110,7 @@ var badInput = []struct {
 	{"text", "POST", "/v1/tasks", `{"topic":"t"}`, 415, "unsupported_media_type", "", []string{"Content-Type: text/plain"}},
 	{"another charset", "POST", "/v1/tasks", `{"topic":"t"}`, 415, "unsupported_media_type", "", []string{"Content-Type: application/json; charset=latin1"}},
 	{"lines for one task", "POST", "/v1/tasks", `{"topic":"t"}`, 415, "unsupported_media_type", "", []string{"Content-Type: application/x-ndjson"}},
+	{"compressed", "POST", "/v1/tasks", `{"topic":"t"}`, 415, "unsupported_media_type", "", []string{"Content-Encoding: gzip"}},
 	{"broken Content-Type", "POST", "/v1/tasks", `{"topic":"t"}`, 415, "unsupported_media_type", "", []string{"Content-Type: application/json; ="}},
 	{"Accept without JSON", "POST", "/v1/tasks", `{"topic":"t"}`, 406, "not_acceptable", "", []string{"Accept: text/html, application/xml;q=0.9"}},
 	{"Accept refuses JSON", "POST", "/v1/tasks", `{"topic":"t"}`, 406, "not_acceptable", "", []string{"Accept: application/json;q=0"}},

@@ -52,7 +52,7 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 		fails: kinds{invalid, notFound, unavailable, busy, nodeAway, replaying, closing}}, s.get)
 	add(a, route{id: "put-task", allow: schedulers, method: "PUT", path: "/v1/tasks/{id}", summary: "Create or replace a task",
 		about: "A task that exists gets the new deadline and content in one step.",
-		reads: typeOf[TaskBody](), also: []int{201}, fails: bodies.and(delivering, dead, changed).and(creates...)}, s.put)
+		reads: typeOf[TaskBody](), also: []int{201}, fails: bodies.and(idTaken, delivering, dead, changed).and(creates...)}, s.put)
 	add(a, route{id: "change-task", allow: schedulers, method: "PATCH", path: "/v1/tasks/{id}", summary: "Move a task's deadline, or change its payload",
 		about: "What the request names changes, in one step: the old deadline is never delivered after the answer. All else stays.",
 		reads: typeOf[TaskChange](), fails: bodies.and(notFound, delivering, dead, changed).and(writes...)}, s.patch)

@@ -281,8 +281,9 @@ def task(fields: Mapping[str, Any], payload: Any) -> dict[str, Any]:
 
 
 def encode(value: Any) -> bytes:
-    """Writes JSON. A lone surrogate, which the server would refuse, is replaced."""
-    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode("utf-8", "replace")
+    """Writes JSON. A value that is no JSON is an error of the caller (TypeError, ValueError), and so
+    is a lone surrogate, which UTF-8 cannot have (UnicodeEncodeError, a ValueError)."""
+    return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
 
 
 def receipts_of(receipts: str | Iterable[str]) -> list[str]:

@@ -38,7 +38,7 @@ def judge(error: BaseException, on_failure: Literal["release", "bury"]) -> Judge
         reason = str(error) or type(error).__name__
     except BaseException:
         reason = type(error).__name__
-    reason = reason[:_LONGEST_REASON]
+    reason = reason[:_LONGEST_REASON].encode("utf-8", "replace").decode()  # a lone surrogate cannot be sent
     if isinstance(error, Bury):
         return Judgement("bury", reason)
     if isinstance(error, Retry):

@@ -83,7 +83,8 @@ def test_a_wrong_request_names_its_fields(c: Any, server: Server) -> None:
     assert e.errors[0]["field"] == "delay" and "delay" in str(e)
     for wrong in (lambda: c.get(""), lambda: c.list_page(topic="t", group=""), lambda: c.events(kinds=[""]),
                   lambda: c.schedule("t", due_at=datetime.datetime.now()), lambda: lapse.Client("ftp://x"),
-                  lambda: lapse.Client("http://a@b"), lambda: lapse.Client(server.url, retries=-1), lambda: c.schedule("t", payload=float("nan"))):
+                  lambda: lapse.Client("http://a@b"), lambda: lapse.Client(server.url, retries=-1), lambda: c.schedule("t", payload=float("nan")),
+                  lambda: c.schedule("t", payload="half \ud800 of a pair"), lambda: c.schedule("t", headers={"k": "\udfff"})):
         with pytest.raises(ValueError):
             wrong()
     with pytest.raises(TypeError):
@@ -138,8 +139,8 @@ def test_receipts_the_dead_and_actions(c: Any, name: str) -> None:
     assert c.extend(got[0]["receipt"], lease="5m")["lease_until"] > got[0]["lease_until"]
     assert c.ack(got[0]["receipt"])["settled"] == 1
     assert c.ack([got[0]["receipt"] + "x"])["errors"][0]["problem"]["type"] == "/problems/bad_receipt"
-    c.release([got[1]["receipt"]], delay="1h", reason="half \ud800 of a pair")
-    assert c.get(f"{name}-1")["last_error"] == "half ? of a pair"
+    c.release([got[1]["receipt"]], delay="1h", reason="no room")
+    assert c.get(f"{name}-1")["last_error"] == "no room"
     c.bury(got[2]["receipt"], reason="no such order")
     assert [(t["id"], t["reason"], t["last_error"]) for t in c.dead(name)] == [(f"{name}-2", "buried", "no such order")]
     assert c.requeue_dead(name, ids=[f"{name}-2", "none"], delay="1h") == {"requeued": 1, "unknown": ["none"]}

@@ -2652,7 +2652,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `/problems/unsupported_media_type`: Another Content-Type is needed. */
+            /** @description `/problems/unsupported_media_type`: Another Content-Type or Content-Encoding is needed. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -3438,7 +3438,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `/problems/unsupported_media_type`: Another Content-Type is needed. */
+            /** @description `/problems/unsupported_media_type`: Another Content-Type or Content-Encoding is needed. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -3901,7 +3901,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `/problems/unsupported_media_type`: Another Content-Type is needed. */
+            /** @description `/problems/unsupported_media_type`: Another Content-Type or Content-Encoding is needed. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -4010,7 +4010,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `/problems/unsupported_media_type`: Another Content-Type is needed. */
+            /** @description `/problems/unsupported_media_type`: Another Content-Type or Content-Encoding is needed. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -4119,7 +4119,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `/problems/unsupported_media_type`: Another Content-Type is needed. */
+            /** @description `/problems/unsupported_media_type`: Another Content-Type or Content-Encoding is needed. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -4228,7 +4228,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `/problems/unsupported_media_type`: Another Content-Type is needed. */
+            /** @description `/problems/unsupported_media_type`: Another Content-Type or Content-Encoding is needed. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -4386,7 +4386,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `/problems/unsupported_media_type`: Another Content-Type is needed. */
+            /** @description `/problems/unsupported_media_type`: Another Content-Type or Content-Encoding is needed. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -4801,7 +4801,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `/problems/unsupported_media_type`: Another Content-Type is needed. */
+            /** @description `/problems/unsupported_media_type`: Another Content-Type or Content-Encoding is needed. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -4910,7 +4910,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `/problems/unsupported_media_type`: Another Content-Type is needed. */
+            /** @description `/problems/unsupported_media_type`: Another Content-Type or Content-Encoding is needed. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -5020,7 +5020,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `/problems/unsupported_media_type`: Another Content-Type is needed. */
+            /** @description `/problems/unsupported_media_type`: Another Content-Type or Content-Encoding is needed. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -5237,7 +5237,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `/problems/delivering`: The task is being delivered. `/problems/dead`: The task is dead. */
+            /** @description `/problems/id_taken`: The id is taken. `/problems/delivering`: The task is being delivered. `/problems/dead`: The task is dead. */
             409: {
                 headers: {
                     [name: string]: unknown;
@@ -5264,7 +5264,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `/problems/unsupported_media_type`: Another Content-Type is needed. */
+            /** @description `/problems/unsupported_media_type`: Another Content-Type or Content-Encoding is needed. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -5537,7 +5537,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `/problems/unsupported_media_type`: Another Content-Type is needed. */
+            /** @description `/problems/unsupported_media_type`: Another Content-Type or Content-Encoding is needed. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -6226,7 +6226,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `/problems/unsupported_media_type`: Another Content-Type is needed. */
+            /** @description `/problems/unsupported_media_type`: Another Content-Type or Content-Encoding is needed. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -6487,7 +6487,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `/problems/unsupported_media_type`: Another Content-Type is needed. */
+            /** @description `/problems/unsupported_media_type`: Another Content-Type or Content-Encoding is needed. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -6729,7 +6729,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `/problems/unsupported_media_type`: Another Content-Type is needed. */
+            /** @description `/problems/unsupported_media_type`: Another Content-Type or Content-Encoding is needed. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -6960,7 +6960,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `/problems/unsupported_media_type`: Another Content-Type is needed. */
+            /** @description `/problems/unsupported_media_type`: Another Content-Type or Content-Encoding is needed. */
             415: {
                 headers: {
                     [name: string]: unknown;
@@ -7164,7 +7164,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `/problems/unsupported_media_type`: Another Content-Type is needed. */
+            /** @description `/problems/unsupported_media_type`: Another Content-Type or Content-Encoding is needed. */
             415: {
                 headers: {
                     [name: string]: unknown;
