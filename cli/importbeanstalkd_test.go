@@ -176,8 +176,8 @@ func TestImportBeanstalkdFlags(t *testing.T) {
 		!strings.Contains(errs, "from: must be HOST:PORT") || !strings.Contains(errs, "topic: must be") {
 		t.Errorf("exit code %d, %s", code, errs)
 	}
-	if code, _, errs := s.run("import", "beanstalkd", "--from", redistest.FreeAddr(t)); code != exitUnavailable {
-		t.Errorf("exit code %d, %s", code, errs)
+	if code, out, errs := s.run("import", "beanstalkd", "--from", redistest.FreeAddr(t)); code != exitUnavailable || out != "" {
+		t.Errorf("exit code %d, %s%s", code, out, errs)
 	}
 }
 

@@ -138,7 +138,7 @@ func (r *importRun) end(ctx context.Context, err error) error {
 	if interrupted {
 		err = errInterrupted
 	}
-	if errors.Is(err, movein.ErrNothing) && !r.json {
+	if !r.json && (errors.Is(err, movein.ErrNothing) || errors.Is(err, movein.ErrSource) && r.writer.Counts.Read.Load() == 0) {
 		return err
 	}
 	if printErr := r.summary(interrupted); printErr != nil && err == nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"testing"
 	"time"
 
@@ -104,6 +105,10 @@ func TestFinishedWithoutRoom(t *testing.T) {
 		t.Errorf("the cancel: %v", v)
 	}
 	r.refused(r.do("POST", "/v1/tasks", `{"id":"a","topic":"t"}`), 503, "ledger_unavailable", "")
+	a := r.do("POST", "/v1/tasks", `{"topic":"t"}`)
+	if r.refused(a, 503, "ledger_unavailable", ""); !strings.Contains(string(a.body), "available: the ledger is running out of room; /readyz tells more") {
+		t.Errorf("it does not say why: %s", a.body)
+	}
 
 	faulty.SetCondition(nil)
 	r.waitFor("both ends are recorded", func() bool { return scheduler.Stats().Total.Finished == 2 })

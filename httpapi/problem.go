@@ -14,6 +14,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humagin"
 
 	"github.com/lapsehq/lapse/internal/choice"
+	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -292,6 +293,11 @@ func where(err error) string {
 func textOf(err, general error, k *kind) string {
 	if e := (*tasks.KindError)(nil); k.retry > 0 && errors.As(err, &e) && errors.Is(e, general) {
 		return e.Error()
+	}
+	for _, refusal := range []error{recovery.ErrFull, recovery.ErrBehind} { // without the figures, and files
+		if k == unavailable && errors.Is(err, refusal) {
+			return general.Error() + ": " + refusal.Error() + "; /readyz tells more"
+		}
 	}
 	return general.Error()
 }

@@ -49,6 +49,8 @@ var (
 	// ErrFull is returned by Condition when the ledger has no room to grow, and
 	// by Apply when it has refused the creations of a batch for want of room.
 	ErrFull = errors.New("the ledger is running out of room")
+	// ErrBehind is returned by Condition while the ledger cannot keep up with the writes.
+	ErrBehind = errors.New("the ledger writes faster than its store can sort")
 	// ErrReserveUsed is returned by Condition, with ErrFull, when the room that is kept for the
 	// ends of tasks is used up as well: the ledger is to be sent nothing that makes it grow.
 	ErrReserveUsed = errors.New("the reserve for the ends of tasks is used up")

@@ -7,10 +7,9 @@ import (
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
-)
 
-// errBehind is returned by Condition while compaction cannot keep up with the writes.
-var errBehind = errors.New("the ledger writes faster than its store can sort")
+	"github.com/lapsehq/lapse/recovery"
+)
 
 // A load is the work that compaction has not done yet.
 type load struct {
@@ -52,7 +51,7 @@ func (p *pressure) note(now, most, enough load) {
 		return
 	}
 	p.err = fmt.Errorf("%w: %d sublevels of at most %d, %d MiB to be compacted of at most %d",
-		errBehind, now.sublevels, most.sublevels, now.debt>>20, most.debt>>20)
+		recovery.ErrBehind, now.sublevels, most.sublevels, now.debt>>20, most.debt>>20)
 }
 
 func loadOf(db *pebble.DB) load {

@@ -31,7 +31,7 @@ func TestPressure(t *testing.T) {
 		{load{0, 0}, false},
 	} {
 		p.note(step.load, most, enough)
-		if err := p.condition(); errors.Is(err, errBehind) != step.refused || errors.Is(err, recovery.ErrFull) {
+		if err := p.condition(); errors.Is(err, recovery.ErrBehind) != step.refused || errors.Is(err, recovery.ErrFull) {
 			t.Errorf("step %d: %v", i, err)
 		}
 	}
@@ -77,7 +77,7 @@ func TestConditionWhileCompactionIsBehind(t *testing.T) {
 	<-l.kept
 	bound := load{sublevels: 1, debt: 1 << 40}
 	l.pressure.note(now, bound, bound)
-	if err := l.Condition(); !errors.Is(err, errBehind) || !strings.Contains(err.Error(), "1 sublevels of at most 1") {
+	if err := l.Condition(); !errors.Is(err, recovery.ErrBehind) || !strings.Contains(err.Error(), "1 sublevels of at most 1") {
 		t.Errorf("Condition: %v", err)
 	}
 	if err := l.engine.db.Compact(t.Context(), []byte{0}, []byte{0xFF}, false); err != nil {

@@ -160,7 +160,7 @@ func refusal(err error) (slog.Level, string) {
 		return slog.LevelError, "the disk is almost full; ends of tasks that leave a record wait in memory, and new tasks are refused"
 	case errors.Is(err, recovery.ErrFull):
 		return slog.LevelWarn, "the disk runs low; new tasks are refused"
-	case errors.Is(err, errBehind):
+	case errors.Is(err, recovery.ErrBehind):
 		return slog.LevelWarn, "compaction is behind; new tasks are refused until it has caught up"
 	}
 	return slog.LevelError, "the ledger's directory is gone, and what is written there would be lost: new tasks are refused"

@@ -114,7 +114,7 @@ func (e *StuckError) Error() string {
 
 // A FieldError says what is wrong with one field of a request. It never repeats the value.
 type FieldError struct {
-	Field   string // as on the wire, such as "due_at" or "retry.max_attempts"
+	Field   string // as on the wire: "due_at" is Request.Due, "retry.max_attempts" Retry.MaxAttempts
 	Problem string // what it must be, with the accepted range
 }
 

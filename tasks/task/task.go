@@ -125,7 +125,8 @@ const (
 	OutcomeSkipped   Outcome = "skipped"   // past max_lateness, or misfired
 )
 
-// A Request asks for a task. Either Due or Delay says when; both zero means now.
+// A Request asks for a task. Either Due or Delay says when. Both zero means now: a Due that comes
+// from a field that may be empty must be checked by the caller (time.Time.IsZero).
 type Request struct {
 	// ID is chosen by the caller, 1 to 128 of A-Z a-z 0-9 . _ : @ - beginning with a letter or a
 	// digit. Empty: a UUIDv7 is made.

@@ -66,14 +66,18 @@ func (p *Progress) show() {
 	_ = p.bar.Set64(read)
 }
 
-// Size says that there are about so many things.
+// Size says that about so many more things are to be read, or with -1 that there is no end: a bar
+// would stay just before it.
 func (p *Progress) Size(things int64) {
 	if p.bar == nil || things == 0 {
 		return
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.bar.ChangeMax64(p.counts.Read.Load() + things)
+	if things > 0 {
+		things += p.counts.Read.Load()
+	}
+	p.bar.ChangeMax64(things)
 }
 
 // Tell writes a line above what is shown, or to another writer if nothing is.

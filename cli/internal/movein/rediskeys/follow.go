@@ -46,6 +46,9 @@ func (m *importer) follow(ctx context.Context) error {
 				if err := m.scan(groupCtx); err != nil {
 					return err
 				}
+				if m.Size != nil {
+					m.Size(-1)
+				}
 				scanned <- struct{}{} // the receiver asks for one scan at a time
 			case <-groupCtx.Done():
 				return nil
