@@ -19,9 +19,10 @@ type Progress struct {
 	done   chan struct{}
 	once   sync.Once
 
-	mu  sync.Mutex // guards bar, and what is written to its terminal
-	bar *progressbar.ProgressBar
-	to  io.Writer
+	mu      sync.Mutex // guards everything below, and what is written to the terminal
+	bar     *progressbar.ProgressBar
+	to      io.Writer
+	endless bool // how many things there are is not known
 }
 
 // NewProgress begins to show progress of so many things, 0 meaning that their number is not known.
@@ -32,7 +33,7 @@ func NewProgress(terminal io.Writer, counts *Counts, things int64) *Progress {
 		close(p.done)
 		return p
 	}
-	if things == 0 {
+	if p.endless = things == 0; p.endless {
 		things = -1 // a spinner
 	}
 	p.bar = progressbar.NewOptions64(things, progressbar.OptionSetWriter(terminal), progressbar.OptionShowCount(), progressbar.OptionShowIts(),
@@ -60,7 +61,7 @@ func (p *Progress) show() {
 	defer p.mu.Unlock()
 	p.bar.Describe(fmt.Sprintf("%d tasks", p.counts.Accepted()))
 	read := p.counts.Read.Load()
-	if most := p.bar.GetMax64(); most > 0 && read >= most {
+	if !p.endless && read >= p.bar.GetMax64() {
 		p.bar.ChangeMax64(read + 1) // there are more than it seemed: a bar that is full would end
 	}
 	_ = p.bar.Set64(read)
@@ -74,7 +75,11 @@ func (p *Progress) Size(things int64) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if things > 0 {
+	if endless := things < 0; endless != p.endless {
+		p.bar.Reset() // its position means something else from now on
+		p.endless = endless
+	}
+	if !p.endless {
 		things += p.counts.Read.Load()
 	}
 	p.bar.ChangeMax64(things)
