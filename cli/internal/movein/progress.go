@@ -37,7 +37,8 @@ func NewProgress(terminal io.Writer, counts *Counts, things int64) *Progress {
 		things = -1 // a spinner
 	}
 	p.bar = progressbar.NewOptions64(things, progressbar.OptionSetWriter(terminal), progressbar.OptionShowCount(), progressbar.OptionShowIts(),
-		progressbar.OptionSetWidth(20), progressbar.OptionThrottle(0), progressbar.OptionClearOnFinish(), progressbar.OptionSetElapsedTime(true))
+		progressbar.OptionSetWidth(20), progressbar.OptionThrottle(0), progressbar.OptionClearOnFinish(), progressbar.OptionSetElapsedTime(true),
+		progressbar.OptionSetSpinnerChangeInterval(0)) // it is drawn by run alone
 	go p.run()
 	return p
 }

@@ -50,13 +50,16 @@ class Worker:
         return self._worker.stats
 
     def run(self) -> None:
-        """Receives until stop is called, as AsyncWorker.run does. Ctrl-C stops it in order, too."""
+        """Receives until stop is called, as AsyncWorker.run does. Ctrl-C is a call of stop, after
+        which run returns; a second one leaves the deliveries open."""
         with self._lock:
             if self._threads is not None:
                 raise RuntimeError("the worker runs already")
             self._threads = ThreadPoolExecutor(self._concurrency, f"lapse-{self.topic}")
         try:
             asyncio.run(self._main())
+        except KeyboardInterrupt:
+            pass  # the worker has stopped
         finally:
             with self._lock:
                 threads, self._threads, self._loop = self._threads, None, None

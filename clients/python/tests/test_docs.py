@@ -34,8 +34,8 @@ def ends(dir: pathlib.Path, server: Server, name: str) -> str:
     return out
 
 
-def stops(dir: pathlib.Path, server: Server, name: str, lines: list[str], **env: str) -> str:
-    """Runs a program until it has said all lines, and stops it."""
+def stops(dir: pathlib.Path, server: Server, name: str, lines: list[str], by: signal.Signals = signal.SIGTERM, **env: str) -> str:
+    """Runs a program until it has said all lines, and stops it. It says nothing more."""
     said: list[str] = []
     with start(dir, server, name, **env) as p:
         assert p.stdout is not None
@@ -43,7 +43,7 @@ def stops(dir: pathlib.Path, server: Server, name: str, lines: list[str], **env:
         reader = threading.Thread(target=lambda: said.extend(iter(out.readline, "")))
         reader.start()
         until(lambda: p.poll() is not None or all(line + "\n" in said for line in lines), 60)
-        p.send_signal(signal.SIGTERM)
+        p.send_signal(by)
         p.wait(30)
         reader.join()
     assert p.returncode == 0 and all(line + "\n" in said for line in lines), said
@@ -57,7 +57,10 @@ def test_every_program_is_here() -> None:
 
 def test_getting_started(tmp_path: pathlib.Path, server: Server) -> None:
     assert ends(tmp_path, server, "send.py").startswith("order-43 is due at 20")
-    stops(tmp_path, server, "worker.py", ["cancel {'order': 43} attempt 1"])
+    said = "cancel {'order': 43} attempt 1"
+    assert stops(tmp_path, server, "worker.py", [said]) == said + "\n"
+    assert ends(tmp_path, server, "send.py").startswith("order-43 is due at 20")
+    assert stops(tmp_path, server, "worker.py", [said], by=signal.SIGINT) == said + "\n"  # Ctrl-C, without a traceback
     assert ends(tmp_path, server, "aio.py") == "remind {'coupon': 7}\n"
 
 
