@@ -122,10 +122,8 @@ func (d *doctor) files() (findings []checkup.Finding) {
 		}
 		findings = append(findings, look.Certificate(d.TLSCert, d.TLSKey, host, time.Now()))
 	}
-	for _, f := range []struct{ setting, file string }{{"token-file", d.TokenFile}, {"webhook-secret-file", d.WebhookSecretFile}, {"tls-key", d.TLSKey}} {
-		if f.file != "" {
-			findings = append(findings, look.Secret(f.setting, f.file))
-		}
+	for _, f := range d.guardedFiles() {
+		findings = append(findings, f.Modes())
 	}
 	return findings
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/lapsehq/lapse/cli/internal/commandline"
+	look "github.com/lapsehq/lapse/cli/internal/doctor"
 )
 
 // warnOfMemory warns if tasks may take more memory than there is: then the kernel ends the process
@@ -33,15 +34,24 @@ func memoryLimit(machine int64, cgroup string) int64 {
 	return most
 }
 
-// warnOfModes logs files with secrets that users other than their owner can read or write.
+// guardedFiles are the files of the settings that decide who may do what. That of tokens has their
+// digests, from which no token follows.
+func (s *settings) guardedFiles() []look.Guarded {
+	all := []look.Guarded{
+		{Setting: "token-file", Path: s.TokenFile, Public: true}, {Setting: "webhook-secret-file", Path: s.WebhookSecretFile}, {Setting: "tls-key", Path: s.TLSKey},
+	}
+	return slices.DeleteFunc(all, func(g look.Guarded) bool { return g.Path == "" })
+}
+
+// warnOfModes logs guarded files that users other than their owner can read or write.
 func (s *settings) warnOfModes(log *slog.Logger) {
-	for _, file := range []string{s.TokenFile, s.WebhookSecretFile, s.TLSKey} {
-		if file == "" {
+	for _, g := range s.guardedFiles() {
+		info, err := os.Stat(g.Path)
+		if err != nil {
 			continue
 		}
-		info, err := os.Stat(file)
-		if err == nil && info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
-			log.Warn("other users can access a file with secrets; chmod 600 prevents that", "file", file, "mode", info.Mode().Perm().String())
+		if found, do := g.Exposed(info); do != "" {
+			log.Warn("other users can "+found+" a file that decides who may do what; this prevents it: "+do, "file", g.Path, "mode", info.Mode().Perm().String())
 		}
 	}
 }

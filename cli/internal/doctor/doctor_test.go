@@ -72,7 +72,10 @@ func TestFilesOfMachine(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if got := Secret("token-file", file); got.Verdict != checkup.Warn || got.Do != "chmod 600 "+file {
+	if got := (Guarded{Setting: "tls-key", Path: file}).Modes(); got.Verdict != checkup.Warn || got.Do != "chmod 600 "+file {
+		t.Errorf("got %+v", got)
+	}
+	if got := (Guarded{Setting: "token-file", Path: file, Public: true}).Modes(); got.Verdict != checkup.OK {
 		t.Errorf("got %+v", got)
 	}
 	if got := Disk("data", file)[0]; got.Verdict != checkup.Fail {

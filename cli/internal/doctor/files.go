@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io/fs"
 	"os"
 	"time"
 
@@ -39,14 +40,34 @@ func certificate(leaf *x509.Certificate, host string, now time.Time) checkup.Fin
 	return f
 }
 
-// Secret looks at the mode of a file with secrets.
-func Secret(setting, file string) checkup.Finding {
+// A Guarded is a file that other users than its owner must not read or write, or only not write.
+type Guarded struct {
+	Setting, Path string
+	Public        bool // it may be read: it holds no secrets
+}
+
+// Exposed returns what other users can do with the file that they must not, and the command that
+// prevents it; "" if there is nothing, or the file is no regular one.
+func (g Guarded) Exposed(info fs.FileInfo) (found, do string) {
+	barred, found, do := fs.FileMode(0o077), "access", "chmod 600 "
+	if g.Public {
+		barred, found, do = 0o022, "write", "chmod go-w "
+	}
+	if !info.Mode().IsRegular() || info.Mode().Perm()&barred == 0 {
+		return "", ""
+	}
+	return found, do + g.Path
+}
+
+// Modes looks at the mode of a file.
+func (g Guarded) Modes() checkup.Finding {
+	setting, file := g.Setting, g.Path
 	info, err := os.Stat(file)
 	if err != nil {
 		return checkup.Finding{Subject: setting, Verdict: checkup.Fail, Found: err.Error(), Do: "name a file that the server can read with --" + setting}
 	}
-	if info.Mode().IsRegular() && info.Mode().Perm()&0o077 != 0 {
-		return checkup.Finding{Subject: setting, Verdict: checkup.Warn, Found: fmt.Sprintf("other users can access %s (%v)", file, info.Mode().Perm()), Do: "chmod 600 " + file}
+	if found, do := g.Exposed(info); do != "" {
+		return checkup.Finding{Subject: setting, Verdict: checkup.Warn, Found: fmt.Sprintf("other users can %s %s (%v)", found, file, info.Mode().Perm()), Do: do}
 	}
 	return checkup.Good(setting, file)
 }
