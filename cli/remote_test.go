@@ -105,7 +105,11 @@ func TestExitCodesOfCalls(t *testing.T) {
 			w.WriteHeader(test.status)
 			fmt.Fprintf(w, `{"type":"/problems/%s","title":"A title","status":%d}`, test.name, test.status)
 		})
-		s.fails(test.code, []string{"fire", "a"}, "lapse: A title")
+		title := "lapse: A title"
+		if test.name == "not_found" {
+			title = "lapse: a: A title"
+		}
+		s.fails(test.code, []string{"fire", "a"}, title)
 		s.fails(test.code, []string{"fire", "a", "--json"}, fmt.Sprintf(`"exit":%d`, test.code), `"request_id":"req-1"`)
 	}
 	for _, name := range []string{"ledger_unavailable", "starting"} {

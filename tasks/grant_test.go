@@ -39,7 +39,7 @@ func TestGrantAtEveryNode(t *testing.T) {
 			}
 			hidden := func(state string) {
 				t.Helper()
-				hiddenFrom(t, what+": "+state, limited, asked, f.ID)
+				hiddenFrom(limited, t, what+": "+state, asked, f.ID)
 			}
 			hidden("pending")
 			if got := asked.get(f.ID); got.Revision != f.Revision || got.Topic != "foreign" {
@@ -76,7 +76,7 @@ func TestGrantAtEveryNode(t *testing.T) {
 			want(t, "Settle", errors.Join(err, settled[0].Err), nil)
 			hidden("dead")
 			want(t, "Cancel", asked.Cancel(ctx, f.ID), nil)
-			absentFrom(t, what+": cancelled", limited, asked, f.ID)
+			absentFrom(limited, t, what+": cancelled", asked, f.ID)
 
 			_, err = asked.Schedule(limited, foreign)
 			refused("Schedule", err)
@@ -104,7 +104,7 @@ func TestGrantAtEveryNode(t *testing.T) {
 
 // absentFrom checks that calls about an id that create nothing are answered as for one that was
 // never given.
-func absentFrom(t *testing.T, what string, ctx context.Context, asked *node, id string) {
+func absentFrom(ctx context.Context, t *testing.T, what string, asked *node, id string) {
 	t.Helper()
 	for verb, call := range map[string]func(id string) error{
 		"Get":        func(id string) error { _, err := asked.Get(ctx, id); return err },
@@ -133,9 +133,9 @@ func absentFrom(t *testing.T, what string, ctx context.Context, asked *node, id 
 }
 
 // hiddenFrom is absentFrom of a task that is there: its id is taken, and no more is told.
-func hiddenFrom(t *testing.T, what string, ctx context.Context, asked *node, id string) {
+func hiddenFrom(ctx context.Context, t *testing.T, what string, asked *node, id string) {
 	t.Helper()
-	absentFrom(t, what, ctx, asked, id)
+	absentFrom(ctx, t, what, asked, id)
 	r := Request{ID: id, Topic: "own.a", Delay: time.Hour}
 	_, err := asked.Schedule(ctx, r)
 	_, replaced := asked.Replace(ctx, r)
@@ -164,7 +164,7 @@ func TestGrantOfKeptTasks(t *testing.T) {
 			want(t, "Cancel", a.Cancel(ctx, topic), nil)
 		}
 		for _, asked := range []*node{a, b} {
-			hiddenFrom(t, "kept", limited, asked, "foreign")
+			hiddenFrom(limited, t, "kept", asked, "foreign")
 			if got := asked.get("foreign"); got.State != Finished || got.Topic != "foreign" {
 				t.Errorf("the task has become %+v", got)
 			}

@@ -20,7 +20,7 @@ func TestOutcomes(t *testing.T) {
 	var ring []uint64
 	times := map[uint64]int{}
 	for i := range 4 * outcomesKept {
-		h, what := hash(), Outcome{WasDelivered, uint64(i), int64(i)}
+		h, what := hash(), Outcome{WasDelivered, uint32(i), uint64(i), int64(i)}
 		o.Add(h, what)
 		newest[h] = what
 		ring, times[h] = append(ring, h), times[h]+1
