@@ -56,7 +56,8 @@ func socketFile(listen string) (path string, mode fs.FileMode, err error) {
 	return u.Path, mode, nil
 }
 
-// checkRedisListen reads the address for clients of Redis, nil if it is wrong, no port, or not given.
+// checkRedisListen reads the address for clients of Redis: nil if it is wrong, a socket file, or
+// not given.
 func (s *settings) checkRedisListen(bad *faults) *net.TCPAddr {
 	switch {
 	case s.RedisListen == "":

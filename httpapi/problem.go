@@ -294,7 +294,7 @@ func textOf(err, general error, k *kind) string {
 	if e := (*tasks.KindError)(nil); k.retry > 0 && errors.As(err, &e) && errors.Is(e, general) {
 		return e.Error()
 	}
-	for _, refusal := range []error{recovery.ErrFull, recovery.ErrBehind} { // without the figures, and files
+	for _, refusal := range []error{recovery.ErrFull, recovery.ErrBehind} { // without figures
 		if k == unavailable && errors.Is(err, refusal) {
 			return general.Error() + ": " + refusal.Error() + "; /readyz tells more"
 		}

@@ -93,8 +93,8 @@ func refusedTopic(c *gin.Context, caller *edge.Caller, may allow) *Problem {
 	return nil
 }
 
-// notGranted says that a topic, or the topic of a receipt's task, is not one of the token's. It does not say
-// which, or whether it exists.
+// notGranted says that a topic, or the topic of a receipt's task, is not one of the token's. It
+// does not say which, or whether it exists.
 func notGranted() *Problem {
 	p := invalidField("topic", "must be one that the token may use")
 	q := forbidden.with(tasks.ErrNotGranted.Error())

@@ -43,8 +43,8 @@ func (s *Scheduler) hide(ctx context.Context, id string, err error) error {
 	return err
 }
 
-// hideHolder returns an error of the creation of a task as the caller may be told it. That a task of
-// another topic has the id is told, and no more of it: ErrExists.
+// hideHolder returns an error of the creation of a task as the caller may be told it. That a task
+// of another topic has the id is told, and no more of it: ErrExists.
 func (s *Scheduler) hideHolder(ctx context.Context, r *Request, err error) error {
 	if GrantOf(ctx).Allows(r.Topic) && s.isForeign(ctx, r.ID, err) {
 		return ErrExists

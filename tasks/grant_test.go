@@ -20,8 +20,8 @@ func ownTopics(ctx context.Context) context.Context {
 	return WithGrant(ctx, &Grant{Topics: []string{"own.*"}})
 }
 
-// Each verb refuses a topic that the grant does not allow. A task of such a topic does not exist for
-// it, wherever it is, but that its id is taken. What is about many tasks is about those of the
+// Each verb refuses a topic that the grant does not allow. A task of such a topic does not exist
+// for it, wherever it is, but that its id is taken. What is about many tasks is about those of the
 // other topics.
 func TestGrantAtEveryNode(t *testing.T) {
 	fleetBubble(t, 2, func(t *testing.T, f *fleet) {

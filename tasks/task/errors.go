@@ -114,7 +114,7 @@ func (e *StuckError) Error() string {
 
 // A FieldError says what is wrong with one field of a request. It never repeats the value.
 type FieldError struct {
-	Field   string // as on the wire: "due_at" is Request.Due, "retry.max_attempts" Retry.MaxAttempts
+	Field   string // as on the wire: "due_at" is Request.Due, "retry.max_age" Retry.MaxAge
 	Problem string // what it must be, with the accepted range
 }
 

@@ -118,7 +118,7 @@ func taskHostOf(text string) (h taskHost, ok bool) {
 		}
 	}
 	host := rest
-	if !validHost(strings.TrimPrefix(host, "*.")) { // which an address such as ::1 is, without a port
+	if !validHost(strings.TrimPrefix(host, "*.")) { // ::1 is valid, and has no port
 		var err error
 		if host, h.port, err = net.SplitHostPort(rest); err != nil || !isPort(h.port) {
 			return h, false

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// While an import waits for what comes, it shows no share of a whole: the bar of a scan that is over
-// would stand at 99 % for ever.
+// While an import waits for what comes, it shows no share of a whole: the bar of a scan that is
+// over would stand at 99 % for ever.
 func TestProgressWithoutEnd(t *testing.T) {
 	var terminal bytes.Buffer
 	counts := &Counts{}

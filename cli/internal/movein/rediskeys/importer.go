@@ -52,8 +52,8 @@ type Options struct {
 	Prepare func(ctx context.Context, topic string) error
 	// Tell is called with lines for the operator.
 	Tell func(format string, args ...any)
-	// Size is called with about how many keys the source has, before each scan, and with -1 behind a
-	// scan that is followed by waiting for notifications.
+	// Size is called with about how many keys the source has, before each scan. It is called with
+	// -1 behind a scan that is followed by waiting for notifications.
 	Size func(keys int64)
 }
 
