@@ -66,10 +66,10 @@ func newShell(t *testing.T, tools string, failed func(reason string)) *shell {
 			back = append(back, host+number, host+shown)
 		}
 	}
-	port("748", lapse) // 7480 to 7483
 	for shown, number := range others {
 		port(shown, number)
 	}
+	port("748", lapse) // 7480 to 7483; behind the others, which begin as these do
 	s.ports = strings.NewReplacer(pairs...)
 	s.write(".curlrc", "no-progress-meter\ncacert = cert.pem\nresolve = lapse.example:"+lapse+"0:127.0.0.1\n")
 
