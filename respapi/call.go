@@ -82,6 +82,9 @@ func (c *conn) execute(x *call) {
 	c.from, c.spilt = len(c.answer.Buf), false
 	refusal := x.refusal()
 	switch {
+	case refusal != "" && x.verb != nil && x.verb.name == "exec":
+		c.forget()
+		x.out.Error("EXECABORT Transaction discarded because of: " + strings.TrimPrefix(refusal, "ERR "))
 	case refusal != "":
 		if c.multi != nil {
 			c.multi.spoilt = true

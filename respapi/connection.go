@@ -10,9 +10,9 @@ func runHello(x *call) {
 	c, three := x.c, x.out.Three
 	rest := x.args[1:]
 	if len(rest) > 0 {
-		version, err := strconv.Atoi(string(rest[0]))
+		version, ok := parseInt(rest[0])
 		switch {
-		case err != nil:
+		case !ok:
 			x.out.Error("ERR Protocol version is not an integer or out of range")
 			return
 		case version != 2 && version != 3:
@@ -137,10 +137,12 @@ func runEcho(x *call) { x.out.Bulk(x.args[1]) }
 
 // runSelect answers SELECT. There is one database, 0.
 func runSelect(x *call) {
-	n, err := strconv.ParseInt(string(x.args[1]), 10, 32)
+	n, ok := parseInt(x.args[1])
 	switch {
-	case err != nil:
+	case !ok:
 		x.out.Error(errNotInteger)
+	case n != int64(int32(n)):
+		x.out.Error("ERR value is out of range, value must between -2147483648 and 2147483647")
 	case n != 0:
 		x.c.elsewhere = true
 		x.out.Error("ERR DB index is out of range")
