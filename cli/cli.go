@@ -42,7 +42,8 @@ func commands(server *serve) *commandline.Command {
 		{Name: "list", Group: "Tasks", Target: &list{}, Help: "List tasks, the soonest first."},
 		{Name: "reserve", Group: "Receivers", Target: &reserve{}, Help: "Take tasks that are ready: print them, or run a command for each."},
 		{Name: "ack", Group: "Receivers", Target: &ack{}, Help: "Finish deliveries: the tasks are done."},
-		{Name: "release", Group: "Receivers", Target: &release{}, Help: "Give deliveries back: another attempt follows."},
+		{Name: "return", Group: "Receivers", Target: &giveBack{}, Help: "Give back deliveries that were not begun: the attempt does not count."},
+		{Name: "release", Group: "Receivers", Target: &release{}, Help: "End deliveries without success: another attempt follows."},
 		{Name: "extend", Group: "Receivers", Target: &extend{}, Help: "Begin the leases of deliveries again."},
 		{Name: "bury", Group: "Receivers", Target: &bury{}, Help: "Give deliveries up: the tasks are dead."},
 		{Name: "topics", Group: "Operation", Help: "Look at topics and set them up.", Below: []*commandline.Command{

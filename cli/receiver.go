@@ -46,8 +46,12 @@ func newReceiver(s *session, c *reserve) *receiver {
 		wait: c.Wait.Duration, lease: c.Lease.Duration, slots: make(chan struct{}, c.Max)}
 }
 
-// run receives until interrupted, or once. After an interruption it reserves no more, waits for the
-// commands that run, and settles their tasks.
+// answerTime is how old a call that reserves may be for its answer to be on the way. An interruption
+// waits for that: otherwise no receiver would have its tasks until their leases are over.
+const answerTime = 500 * time.Millisecond
+
+// run receives until interrupted, or once. After an interruption it reserves no more, gives back
+// what has not begun, waits for the commands that run, and settles their tasks.
 func (r *receiver) run(ctx context.Context) error {
 	var running sync.WaitGroup
 	err := r.receive(ctx, &running)
@@ -71,7 +75,7 @@ func (r *receiver) receive(ctx context.Context, running *sync.WaitGroup) error {
 			return err
 		}
 		asked := time.Now()
-		list, err := r.Reserve(ctx, r.topic, client.Reservation{Max: n, Wait: r.wait, Lease: r.lease})
+		list, err := r.reserve(ctx, n)
 		for range n - len(list) {
 			<-r.slots
 		}
@@ -111,6 +115,24 @@ func (r *receiver) take(ctx context.Context) (n int, err error) {
 		}
 	}
 	return n, nil
+}
+
+// reserve takes tasks. What comes after an interruption is given back.
+func (r *receiver) reserve(ctx context.Context, n int) ([]client.Delivery, error) {
+	polling, giveUp := context.WithCancel(context.WithoutCancel(ctx))
+	defer giveUp()
+	asked := time.Now()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(answerTime-time.Since(asked), giveUp) })()
+	list, err := r.Reserve(polling, r.topic, client.Reservation{Max: n, Wait: r.wait, Lease: r.lease})
+	if ctx.Err() == nil || len(list) == 0 {
+		return list, err
+	}
+	receipts := make([]string, len(list))
+	for i := range list {
+		receipts[i] = list[i].Receipt
+	}
+	done, err := r.Return(context.WithoutCancel(ctx), receipts...)
+	return nil, errors.Join(err, settled(done))
 }
 
 // handle runs the command for one task, and settles it.

@@ -61,6 +61,11 @@ func TestReserveAndSettle(t *testing.T) {
 	s.fails(exitConflict, []string{"reschedule", "b", "--delay", "1h"}, "being delivered")
 	s.prints([]string{"release", receipts["b"], "--delay", "1d", "--reason", "no stock"}, "1 delivery is released\n")
 	s.prints([]string{"get", "b"}, "  next        in 1d (", "  last error  no stock\n")
+	s.prints([]string{"return", receipts["d"]}, "1 delivery is given back\n")
+	d := s.lines("reserve", "x", "--wait", "5s")[0]
+	if receipts["d"] = d["receipt"].(string); fmt.Sprint(d["id"], d["attempt"]) != "d1" {
+		t.Errorf("after a return: %v", d)
+	}
 	s.prints([]string{"bury", receipts["c"], "--reason", "poison"}, "1 delivery is buried\n")
 	s.fails(exitConflict, []string{"fire", "c"}, "dead")
 	if got := s.object("ack", receipts["d"]); fmt.Sprint(got["settled"]) != "1" {
@@ -181,19 +186,21 @@ func TestFollow(t *testing.T) {
 	s := newShell(t)
 	ctx, interrupt := context.WithCancel(t.Context())
 	gate := filepath.Join(t.TempDir(), "gate")
+	began := gate + ".began"
 	var out, errs screen
 	done := make(chan int, 1)
 	go func() {
 		done <- run(ctx, []string{"reserve", "x", "--follow", "--max", "3", "--server", s.url, "--exec",
-			"test $LAPSE_TASK_ID != last || while [ ! -e " + gate + " ]; do sleep 0.02; done; echo $LAPSE_TASK_ID"}, streams{&out, &errs})
+			"test $LAPSE_TASK_ID != last || { touch " + began + "; while [ ! -e " + gate + " ]; do sleep 0.02; done; }; echo $LAPSE_TASK_ID"}, streams{&out, &errs})
 	}()
 	for _, id := range []string{"a", "b", "c", "d", "e"} {
 		s.ok("schedule", "x", "--id", id)
 	}
 	s.until(func() bool { return len(s.lines("list")) == 0 })
 	s.ok("schedule", "x", "--id", "last")
-	s.until(func() bool { return s.object("get", "last")["state"] == "delivering" })
+	s.until(func() bool { _, err := os.Stat(began); return err == nil })
 	interrupt()
+	s.until(func() bool { return strings.Contains(errs.String(), "interrupted: waiting for 1 command that runs") })
 	select {
 	case code := <-done:
 		t.Fatalf("it did not wait for the command: exit code %d", code)
@@ -202,12 +209,34 @@ func TestFollow(t *testing.T) {
 	if err := os.WriteFile(gate, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if code := <-done; code != exitOK || !strings.Contains(errs.String(), "interrupted: waiting for 1 command that runs") {
+	if code := <-done; code != exitOK {
 		t.Errorf("exit code %d: %s", code, &errs)
 	}
 	s.fails(exitNotFound, []string{"get", "last"})
 	if n := strings.Count(out.String(), "\n"); n != 6 {
 		t.Errorf("%d commands ran:\n%s", n, &out)
+	}
+}
+
+// What arrives after an interruption is given back and not run: the attempt does not count.
+func TestInterruptedReserve(t *testing.T) {
+	ctx, interrupt := context.WithCancel(t.Context())
+	var settled []string
+	s := canned(t, func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/v1/topics/x/reserve" {
+			interrupt()
+			fmt.Fprint(w, `{"tasks":[{"id":"a","topic":"x","attempt":1,"receipt":"r"},{"id":"b","topic":"x","attempt":1,"receipt":"s"}]}`)
+			return
+		}
+		if body, _ := io.ReadAll(r.Body); r.Method == http.MethodPost {
+			settled = append(settled, r.URL.Path+" "+string(body))
+			fmt.Fprint(w, `{"settled":2,"recorded":true,"errors":[]}`)
+		}
+	})
+	var out, errs screen
+	code := run(ctx, []string{"reserve", "x", "--max", "2", "--follow", "--server", s.url, "--exec", "echo ran"}, streams{&out, &errs})
+	if got := strings.Join(settled, " "); code != exitOK || out.String() != "" || got != `/v1/receipts/return {"receipts":["r","s"]}` {
+		t.Errorf("exit code %d, ran %q, settled %s: %s", code, &out, got, &errs)
 	}
 }
 

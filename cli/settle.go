@@ -16,9 +16,13 @@ type receipts struct {
 	Receipts []string `arg:"" name:"receipt" help:"Receipts, as reserve has printed them; - reads them from standard input."`
 }
 
-// The four commands that settle deliveries.
+// The five commands that settle deliveries.
 type (
 	ack struct {
+		remote
+		receipts
+	}
+	giveBack struct {
 		remote
 		receipts
 	}
@@ -47,7 +51,14 @@ func (c *ack) Run(ctx context.Context, std streams, bad *faults) error {
 	})
 }
 
-// Run gives deliveries back.
+// Run gives back deliveries that were not begun.
+func (c *giveBack) Run(ctx context.Context, std streams, bad *faults) error {
+	return c.settle(&c.remote, std, bad, "given back", func(s *session, list []string) (*client.Settlement, error) {
+		return s.Return(ctx, list...)
+	})
+}
+
+// Run ends deliveries without success.
 func (c *release) Run(ctx context.Context, std streams, bad *faults) error {
 	return c.settle(&c.remote, std, bad, "released", func(s *session, list []string) (*client.Settlement, error) {
 		return s.Release(ctx, c.Delay.pointer(), c.Reason, list...)

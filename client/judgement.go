@@ -68,6 +68,7 @@ type verb uint8
 
 const (
 	ack verb = iota
+	giveBack
 	release
 	bury
 )
@@ -103,6 +104,8 @@ func (j *judgement) settle(ctx context.Context, c *Client, receipts []string) (*
 	switch j.verb {
 	case ack:
 		return c.Ack(ctx, receipts...)
+	case giveBack:
+		return c.Return(ctx, receipts...)
 	case bury:
 		return c.Bury(ctx, j.reason, receipts...)
 	}

@@ -11,7 +11,7 @@ import (
 
 const (
 	flushTime  = 5 * time.Second // for settling when a worker's grace is over
-	otherCalls = 4               // concurrent calls of release and bury
+	otherCalls = 4               // concurrent calls of return, release and bury
 	// patience is how old a reserve may be for its answer to be on the way.
 	patience = 500 * time.Millisecond
 )
@@ -254,14 +254,14 @@ func await(ctx context.Context, c <-chan struct{}) {
 	}
 }
 
-// giveBack releases deliveries whose handlers have not begun.
+// giveBack returns deliveries whose handlers have not begun.
 func (r *run) giveBack() {
 	r.mu.Lock()
 	waiting := r.queue
 	r.queue = nil
 	for _, h := range waiting {
 		h.ended = true
-		h.judgement = judgement{verb: release, reason: "the worker stopped before it began", given: true}
+		h.judgement = judgement{verb: giveBack}
 	}
 	r.mu.Unlock()
 	for _, h := range waiting {

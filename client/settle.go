@@ -39,7 +39,13 @@ func (c *Client) Ack(ctx context.Context, receipts ...string) (*Settlement, erro
 	return c.settle(ctx, "ack", same, verdict{Receipts: receipts})
 }
 
-// Release gives deliveries back: another attempt follows after the delay, or after the topic's
+// Return gives back deliveries that were not begun: their tasks are ready again at once, and the
+// attempt does not count.
+func (c *Client) Return(ctx context.Context, receipts ...string) (*Settlement, error) {
+	return c.settle(ctx, "return", again, verdict{Receipts: receipts})
+}
+
+// Release ends deliveries without success, and the attempt counts: another attempt follows after the delay, or after the topic's
 // backoff if delay is nil. The reason is kept as the task's LastError.
 func (c *Client) Release(ctx context.Context, delay *time.Duration, reason string, receipts ...string) (*Settlement, error) {
 	return c.settle(ctx, "release", again, verdict{Receipts: receipts, Delay: (*Duration)(delay), Reason: reason})

@@ -32,8 +32,8 @@ type WorkerOptions struct {
 	Concurrency int
 	// Prefetch is how many deliveries may wait for a handler, 0 to 1,000. Default 0: no more are
 	// reserved than can begin at once. A few hide the time of the calls from handlers that take no
-	// longer than a call. Deliveries that still wait when the worker stops are released, which
-	// counts as an attempt, and so may be a task's last one.
+	// longer than a call. Deliveries that still wait when the worker stops are returned, and do not
+	// count as attempts.
 	Prefetch int
 	// Lease is for how long other receivers do not get the tasks of a worker that has died, 1 s to
 	// 24 h. Default 30 s. It bounds no handler: it is extended between a third and half of the
@@ -70,7 +70,7 @@ type WorkerStats struct {
 	Acked    int64 // finished
 	Released int64 // failed: delivered again, or dead after the last attempt
 	Buried   int64 // given up with Kill
-	Returned int64 // released before they began, because the worker stopped
+	Returned int64 // given back before they began, because the worker stopped; no attempts
 	Lost     int64 // whose lease was lost before they were settled
 	Panicked int64 // handlers that panicked; they also count in one of the above
 	Extended int64 // leases that were extended
@@ -109,8 +109,8 @@ func NewWorker(c *Client, topic string, h Handler, o WorkerOptions) (*Worker, er
 }
 
 // Run receives until ctx ends, and then returns nil once the open deliveries are settled. It
-// reserves nothing more. Deliveries that have not begun are released, to be delivered at once to
-// other receivers. Handlers get Grace, after which their contexts end. Their results are settled.
+// reserves nothing more. Deliveries that have not begun are returned: their tasks are ready at once
+// for other receivers, and the attempts do not count. Handlers get Grace, after which their contexts end. Their results are settled.
 // That takes at most Grace and five seconds more.
 //
 // While the server is away or overloaded Run waits, without a bound, and handlers run on. An error

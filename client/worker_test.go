@@ -203,6 +203,36 @@ func TestWorkerStops(t *testing.T) {
 	})
 }
 
+// A worker that stops spends no attempt of a task that no handler has begun: with a single one, no
+// task dies of it.
+func TestWorkerStopKillsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c, _, _ := within(t, client.Options{})
+		_, err := c.SetTopic(t.Context(), "x", client.Settings{Retry: client.Retry{MaxAttempts: 1}}, -1)
+		check(t, "SetTopic", err, nil)
+		schedule(t, c, 24)
+		w := worker(t, c, client.WorkerOptions{Concurrency: 4, Prefetch: 8}, func(ctx context.Context, _ *client.Delivery) error {
+			pause(ctx, 5*time.Second)
+			return nil
+		})
+		stop := run(t, w)
+		pause(t.Context(), time.Second)
+		check(t, "Run", stop(), nil)
+		if s := w.Stats(); s.Acked != 4 || s.Returned != 8 || s.Released != 0 {
+			t.Errorf("got %+v", s)
+		}
+		rest, err := c.Reserve(t.Context(), "x", client.Reservation{Max: 100})
+		if check(t, "Reserve", err, nil); len(rest) != 20 {
+			t.Errorf("%d of 20 are left", len(rest))
+		}
+		for i := range rest {
+			if d := &rest[i]; d.Attempt != 1 || d.LastError != "" {
+				t.Errorf("%s is delivered as attempt %d after %q", d.ID, d.Attempt, d.LastError)
+			}
+		}
+	})
+}
+
 // Deliveries that arrive after a worker has stopped are given back, too.
 func TestWorkerStopsInAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -220,7 +250,7 @@ func TestWorkerStopsInAnAnswer(t *testing.T) {
 		synctest.Wait()
 		check(t, "Run", stop(), nil)
 		set(faults, nil)
-		if rest, err := c.Reserve(t.Context(), "x", client.Reservation{Max: 100}); err != nil || len(rest) != 10 || rest[0].LastError == "" {
+		if rest, err := c.Reserve(t.Context(), "x", client.Reservation{Max: 100}); err != nil || len(rest) != 10 || rest[0].Attempt != 1 {
 			t.Errorf("got %+v, %v", rest, err)
 		}
 		// The worker does not wait for a call that waits for tasks.

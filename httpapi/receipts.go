@@ -8,13 +8,17 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// The bodies of the four settling calls.
+// The bodies of the five settling calls.
 type (
 	// AckReceipts finishes deliveries.
 	AckReceipts struct {
 		Receipts []string `json:"receipts" minItems:"1" maxItems:"1000" nullable:"false"`
 	}
-	// ReleaseReceipts gives deliveries back.
+	// ReturnReceipts gives back deliveries that were not begun.
+	ReturnReceipts struct {
+		AckReceipts
+	}
+	// ReleaseReceipts ends deliveries without success.
 	ReleaseReceipts struct {
 		AckReceipts
 		Delay  span   `json:"delay,omitempty" doc:"Until the next attempt. Left out: the topic's backoff."`
@@ -47,7 +51,7 @@ type ReceiptError struct {
 	Problem *Problem `json:"problem"`
 }
 
-// settle answers POST /v1/receipts/ack, release, extend and bury.
+// settle answers POST /v1/receipts/ack, return, release, extend and bury.
 func (s *Server) settle(verb tasks.Verb) func(context.Context, *request) (*reply[SettleAnswer], error) {
 	return func(ctx context.Context, in *request) (*reply[SettleAnswer], error) {
 		body, err := jsonBody(in.gin)

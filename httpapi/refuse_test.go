@@ -173,6 +173,8 @@ var badInput = []struct {
 	{"ack: receipt of another type", "POST", "/v1/receipts/ack", `{"receipts":["a",1]}`, 422, "invalid", "receipts.1", nil},
 	{"ack: 1001 receipts", "POST", "/v1/receipts/ack", `{"receipts":["a"` + strings.Repeat(`,"a"`, 1000) + `]}`, 422, "invalid", "receipts", nil},
 	{"ack: a field of release", "POST", "/v1/receipts/ack", `{"receipts":["a"],"delay":"1s"}`, 422, "invalid", "delay", nil},
+	{"return: a field of release", "POST", "/v1/receipts/return", `{"receipts":["a"],"delay":"1s"}`, 422, "invalid", "delay", nil},
+	{"return: no receipts", "POST", "/v1/receipts/return", `{"receipts":[]}`, 422, "invalid", "receipts", nil},
 	{"release: negative delay", "POST", "/v1/receipts/release", `{"receipts":["a"],"delay":"-1s"}`, 422, "invalid", "delay", nil},
 	{"extend: lease above a day", "POST", "/v1/receipts/extend", `{"receipts":["a"],"lease":"25h"}`, 422, "invalid", "lease", nil},
 	{"bury: reason of another type", "POST", "/v1/receipts/bury", `{"receipts":["a"],"reason":1}`, 422, "invalid", "reason", nil},

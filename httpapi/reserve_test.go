@@ -232,3 +232,32 @@ func TestReserveFromAHandlersTopic(t *testing.T) {
 	}
 	r.refused(r.do("PUT", "/v1/topics/h", `{"delivery":{"kind":"pull"}}`), 422, "invalid", "delivery.kind")
 }
+
+// A delivery that is given back does not count as an attempt: a task with one attempt lives on. A
+// receipt that was given back settles nothing more.
+func TestReturn(t *testing.T) {
+	r := newRig(t)
+	r.want(r.do("PUT", "/v1/topics/t", `{"retry":{"max_attempts":1},"lease":"1h"}`), 200)
+	r.want(r.do("POST", "/v1/tasks", `{"id":"a","topic":"t","delay":0}`), 201)
+	var receipt string
+	for range 3 {
+		d := r.reserve("t", `{"wait":"60s"}`, 1)[0].(map[string]any)
+		if receipt = receiptOf(d); d["attempt"] != 1.0 {
+			t.Errorf("delivered as %v", d)
+		}
+		if v := r.want(r.do("POST", "/v1/receipts/return", `{"receipts":["`+receipt+`"]}`), 200); v["settled"] != 1.0 || v["recorded"] != true {
+			t.Errorf("answered %v", v)
+		}
+	}
+	if v := r.want(r.do("POST", "/v1/receipts/ack", `{"receipts":["`+receipt+`"]}`), 200); v["settled"] != 0.0 {
+		t.Errorf("a receipt that was given back was acknowledged: %v", v)
+	}
+	v := r.want(r.do("GET", "/v1/tasks/a", ""), 200)
+	if v["state"] != "ready" || v["attempt"] != nil && v["attempt"] != 0.0 || v["last_error"] != nil {
+		t.Errorf("left as %v", v)
+	}
+	counts := r.want(r.do("GET", "/v1/topics/t", ""), 200)["counts"].(map[string]any)
+	if a := counts["attempts"].(map[string]any); a["returned"] != 3.0 || counts["failed"] != 0.0 {
+		t.Errorf("counted as %v", counts)
+	}
+}

@@ -89,7 +89,10 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 	add(a, route{id: "ack", allow: receivers, method: "POST", path: "/v1/receipts/ack", summary: "Finish deliveries: the tasks are done",
 		about: "Each receipt has its own outcome: those that settled nothing are listed in errors. An ack that was answered may be repeated.",
 		reads: typeOf[AckReceipts](), fails: bodies.and(closing)}, s.settle(tasks.Ack))
-	add(a, route{id: "release", allow: receivers, method: "POST", path: "/v1/receipts/release", summary: "Give deliveries back: another attempt follows",
+	add(a, route{id: "return", allow: receivers, method: "POST", path: "/v1/receipts/return", summary: "Give back deliveries that were not begun: the attempt does not count",
+		about: "The tasks are ready again at once, before others with the same deadline. For receivers that stop while they hold tasks that they have not begun.",
+		reads: typeOf[ReturnReceipts](), fails: bodies.and(closing)}, s.settle(tasks.Return))
+	add(a, route{id: "release", allow: receivers, method: "POST", path: "/v1/receipts/release", summary: "End deliveries without success: another attempt follows",
 		about: "The attempt counts. Without delay the next attempt follows after the backoff of the topic.",
 		reads: typeOf[ReleaseReceipts](), fails: bodies.and(closing)}, s.settle(tasks.Release))
 	add(a, route{id: "extend", allow: receivers, method: "POST", path: "/v1/receipts/extend", summary: "Begin the leases of deliveries again",

@@ -65,6 +65,7 @@ var mayUse = map[string]string{
 
 	"POST /v1/topics/:topic/reserve": "receive",
 	"POST /v1/receipts/ack":          "receive",
+	"POST /v1/receipts/return":       "receive",
 	"POST /v1/receipts/release":      "receive",
 	"POST /v1/receipts/extend":       "receive",
 	"POST /v1/receipts/bury":         "receive",

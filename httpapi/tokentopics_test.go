@@ -47,6 +47,7 @@ var ofOthers = map[string]struct {
 
 	"POST /v1/topics/:topic/reserve": {path: "/v1/topics/foreign/reserve", status: 403},
 	"POST /v1/receipts/ack":          {status: 200},
+	"POST /v1/receipts/return":       {status: 200},
 	"POST /v1/receipts/release":      {status: 200},
 	"POST /v1/receipts/extend":       {status: 200},
 	"POST /v1/receipts/bury":         {status: 200},

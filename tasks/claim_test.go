@@ -43,6 +43,25 @@ func TestReturnedClaimIsRecorded(t *testing.T) {
 	})
 }
 
+// A delivery that is given back by its receipt is recorded once the ledger has it that the attempt
+// does not count.
+func TestReturnSaysWhetherItIsRecorded(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", oneAttempt)
+		d := r.one("t", "x")
+		_, release := r.faulty.Hold(ledgertest.Apply)
+		if a := r.settle(Verdict{Verb: Return}, d); a.Err != nil || a.Recorded {
+			t.Errorf("while the ledger does not answer: %+v", a)
+		}
+		release()
+		pass(time.Second)
+		if a := r.settle(Verdict{Verb: Return}, r.pull("x", "t")[0]); a.Err != nil || !a.Recorded {
+			t.Errorf("with the ledger: %+v", a)
+		}
+		r.wantUnclaimed("t", "x")
+	})
+}
+
 // A claim whose receiver did not wait for the ledger does not count either.
 func TestLateClaimIsUndone(t *testing.T) {
 	bubble(t, Config{}, func(t *testing.T, r *rig) {

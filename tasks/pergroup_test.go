@@ -393,3 +393,21 @@ func TestPerGroupRetries(t *testing.T) {
 		r.checkConsistency()
 	})
 }
+
+// A task that is given back comes before its successors of the same group, those of the same
+// millisecond too.
+func TestPerGroupReturnKeepsPlace(t *testing.T) {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		r.topic("x", tasks.TopicSettings{ConcurrencyPerGroup: 1})
+		for _, id := range []string{"a", "b", "c"} {
+			r.must(tasks.Request{ID: id, Topic: "x", Group: "g", Delay: time.Second})
+		}
+		pass(2 * time.Second)
+		r.settle(tasks.Verdict{Verb: tasks.Return}, r.pull("x", "a")[0])
+		r.Return(r.pull("x", "a"))
+		for _, id := range []string{"a", "b", "c"} {
+			r.ack(r.pull("x", id)[0])
+		}
+		r.checkConsistency()
+	})
+}

@@ -187,7 +187,7 @@ func (s *Engine) attemptsRecordedLocked(b *beginning) {
 		// have taken too long.
 		sl := s.Store.Slot(n)
 		if s.Ended || t.Stopped() || s.isAsideLocked(sl) || s.pausedLocked() || !b.by.Fits(&t.Line) || sl.Next > now || s.tooLateLocked(t, sl, now) || s.isStrayLocked(t, sl) {
-			s.putBackLocked(n, sl)
+			s.putBackLocked(n, sl, nil, 0)
 		} else {
 			claimed = append(claimed, n)
 		}
@@ -226,9 +226,9 @@ func (s *Engine) handOutAllLocked(b *beginning) {
 	}
 }
 
-// putBackLocked makes a task ready again whose delivery no receiver has seen, and has
+// putBackLocked makes a task ready again whose delivery no receiver has begun, and has
 // it recorded that a claimed attempt does not count.
-func (s *Engine) putBackLocked(n uint32, sl *store.Slot) {
+func (s *Engine) putBackLocked(n uint32, sl *store.Slot, c *PendingWrite, i int) {
 	attempt := s.Dispatch.Leases[n].Attempt
 	s.closeLocked(n)
 	rec := s.Store.Record(sl)
@@ -240,11 +240,11 @@ func (s *Engine) putBackLocked(n uint32, sl *store.Slot) {
 		s.Writes.scratch = f.Append(s.Writes.scratch[:0])
 		s.Store.Rewrite(n, s.Writes.scratch)
 		s.rearmLocked(n, sl, s.Now())
-		s.writeLocked(Write{slot: n, op: opRecord})
+		s.sendLocked(Write{slot: n, op: opRecord}, c, i)
 		return
 	}
 	if s.unclaimLocked(n, sl) {
-		s.writeLocked(Write{slot: n, op: opRecord})
+		s.sendLocked(Write{slot: n, op: opRecord}, c, i)
 	}
 }
 
@@ -299,7 +299,7 @@ func (s *Engine) takeLocked(t *Topic, passed *int) (uint32, bool) {
 			continue
 		default:
 			s.unqueuedLocked(t)
-			if t.Groups != nil && s.joinGroupLocked(n, t, sl) {
+			if t.Groups != nil && s.joinGroupLocked(n, t, sl, false) {
 				continue // it became ready before there was a bound
 			}
 		}

@@ -17,17 +17,18 @@ import (
 const AtOnce = 256
 
 // armLocked makes a task wait for its next attempt, or ready if that is now.
-func (s *Engine) armLocked(n uint32, sl *store.Slot, now int64) { s.armAnewLocked(n, sl, now, true) }
+func (s *Engine) armLocked(n uint32, sl *store.Slot, now int64) { s.armAnewLocked(n, sl, now, false) }
 
-// rearmLocked is armLocked of a task that was ready before: EventDue is not emitted again.
-func (s *Engine) rearmLocked(n uint32, sl *store.Slot, now int64) { s.armAnewLocked(n, sl, now, false) }
+// rearmLocked is armLocked of a task that was ready before, and that was not delivered since:
+// EventDue is not emitted again, and the task keeps its place before others of its instant.
+func (s *Engine) rearmLocked(n uint32, sl *store.Slot, now int64) { s.armAnewLocked(n, sl, now, true) }
 
-func (s *Engine) armAnewLocked(n uint32, sl *store.Slot, now int64, emits bool) {
+func (s *Engine) armAnewLocked(n uint32, sl *store.Slot, now int64, again bool) {
 	s.leaveWindowLocked(sl)
 	sl.Gen++
 	sl.Timer = 0
 	if sl.Next <= now {
-		s.dueLocked(n, sl, now, emits)
+		s.dueLocked(n, sl, now, again)
 	} else {
 		s.waitLocked(n, sl)
 	}
@@ -42,16 +43,16 @@ func (s *Engine) waitLocked(n uint32, sl *store.Slot) {
 }
 
 // dueLocked makes a task whose time has come ready, unless it first has to wait for its
-// place in its topic's window. Its generation is fresh. emits: EventDue is emitted.
-func (s *Engine) dueLocked(n uint32, sl *store.Slot, now int64, emits bool) {
+// place in its topic's window. Its generation is fresh. again: as in rearmLocked.
+func (s *Engine) dueLocked(n uint32, sl *store.Slot, now int64, again bool) {
 	if t := s.TopicTable.ByNumber[sl.Topic]; t.Settings.Spread != 0 && s.enterWindowLocked(t, sl) && sl.Next > now {
 		s.waitLocked(n, sl)
 		return
 	}
-	if emits {
+	if !again {
 		s.emitDueLocked(sl, now)
 	}
-	s.readyLocked(n, sl)
+	s.readyLocked(n, sl, again)
 }
 
 // trimAtOnce is more than one, so that a queue loses stale items in front faster than it gets them.
@@ -98,7 +99,7 @@ func (s *Engine) fired(values []uint64, rescued bool) {
 				if rescued {
 					s.emitLocked(task.EventRescued, sl, task.Event{})
 				}
-				s.dueLocked(n, sl, now, true)
+				s.dueLocked(n, sl, now, false)
 			}
 		}
 		s.Unlock()
@@ -107,15 +108,19 @@ func (s *Engine) fired(values []uint64, rescued bool) {
 	}
 }
 
-// readyLocked queues a task for its receiver. Its generation is fresh.
-func (s *Engine) readyLocked(n uint32, sl *store.Slot) {
+// readyLocked queues a task for its receiver. Its generation is fresh. again: as in rearmLocked.
+func (s *Engine) readyLocked(n uint32, sl *store.Slot, again bool) {
 	s.SetLocked(sl, store.Ready)
 	t := s.TopicTable.ByNumber[sl.Topic]
-	if t.Groups != nil && s.joinGroupLocked(n, t, sl) {
+	if t.Groups != nil && s.joinGroupLocked(n, t, sl, again) {
 		s.WakeLocked(t)
 		return
 	}
-	t.Queue.Push(dispatch.Item{Next: sl.Next, Value: sl.Value(n)})
+	if it := (dispatch.Item{Next: sl.Next, Value: sl.Value(n)}); again {
+		t.Queue.Return(it)
+	} else {
+		t.Queue.Push(it)
+	}
 	s.QueuedLocked(t)
 	s.WakeLocked(t)
 	if t.Queue.Crowded() {

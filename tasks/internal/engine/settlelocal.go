@@ -211,7 +211,7 @@ func (s *Engine) SettleLocked(v *task.Verdict, p *Settling, c *PendingWrite, i i
 		s.buryLocked(n, sl, orText(v.Reason, "buried"), c, i)
 	case task.Return:
 		s.TopicTable.ByNumber[sl.Topic].Counts.Returned++
-		s.putBackLocked(n, sl)
+		s.putBackLocked(n, sl, c, i)
 	case task.Extend:
 		a.LeaseUntil = s.extendLocked(n, sl, v.Lease)
 	}

@@ -81,9 +81,14 @@ func (s *Groups) Review(n int) (more bool) {
 }
 
 // Add queues a ready task of a group.
-func (s *Groups) Add(name []byte, it Item) {
+func (s *Groups) Add(name []byte, it Item) { s.queue(name, it, (*Queue).Push) }
+
+// Return queues a task of a group again, as Queue.Return does.
+func (s *Groups) Return(name []byte, it Item) { s.queue(name, it, (*Queue).Return) }
+
+func (s *Groups) queue(name []byte, it Item, add func(*Queue, Item)) {
 	g := s.get(name)
-	g.waiting.Push(it)
+	add(&g.waiting, it)
 	s.Live++
 	s.place(g)
 }

@@ -3,6 +3,7 @@ package dispatch
 import (
 	"cmp"
 	"container/heap"
+	"math"
 	"sort"
 )
 
@@ -10,9 +11,13 @@ import (
 //
 // The wheel fires in order, so almost every push belongs at the end: those go
 // into a run, a plain ring in order of time. What comes too late for that (a
-// replayed task behind fresh ones, a return) goes into a small heap beside it,
-// and pop takes the earlier of the two fronts. Pushing and popping cost O(1) for a
-// herd of a million that falls due at one instant.
+// replayed task behind fresh ones) goes into a small heap beside it, and pop takes
+// the earlier of the two fronts. Pushing and popping cost O(1) for a herd of a
+// million that falls due at one instant.
+//
+// Tasks of one instant leave in the order in which they came. A returned one has
+// been in front before, and is again: it goes into the heap, before the others of
+// its instant.
 //
 // A task that leaves the queue otherwise (cancelled, moved) stays in it as a
 // stale item, recognised by its generation. When most items are stale, they are
@@ -22,6 +27,7 @@ type Queue struct {
 	late  lateHeap
 	Live  int // items that are not stale
 	Count int
+	order int64 // of the item that came last into the heap
 }
 
 // An Item is a ready task in its topic's queue.
@@ -38,7 +44,16 @@ func (q *Queue) Push(it Item) {
 		q.Run.push(it)
 		return
 	}
-	heap.Push(&q.late, it)
+	q.order++
+	heap.Push(&q.late, lateItem{it, q.order})
+}
+
+// Return queues a task again that has left the queue and was not delivered.
+func (q *Queue) Return(it Item) {
+	q.Live++
+	q.Count++
+	q.order++
+	heap.Push(&q.late, lateItem{it, q.order + math.MinInt64})
 }
 
 // Pop returns the front item, stale or not; the caller calls took if it was live.
@@ -77,8 +92,8 @@ func (q *Queue) Trim(limit int, stale func(value uint64) bool) {
 // front returns the front item of a queue that is not empty, and whether the heap has it.
 func (q *Queue) front() (it Item, fromLate bool) {
 	first, ok := q.Run.first()
-	if !ok || len(q.late) > 0 && q.late[0].Next < first.Next {
-		return q.late[0], true
+	if !ok || len(q.late) > 0 && q.late[0].before(first) {
+		return q.late[0].Item, true
 	}
 	return first, false
 }
@@ -136,12 +151,26 @@ func (q *Queue) Clean(stale func(value uint64) bool) {
 	}
 }
 
-type lateHeap []Item
+// A lateItem is an item of the heap. Its order among those of one instant is that in which they
+// came, and is negative for one that was returned.
+type lateItem struct {
+	Item
+	order int64
+}
 
-func (h lateHeap) Len() int           { return len(h) }
-func (h lateHeap) Less(i, j int) bool { return h[i].Next < h[j].Next }
-func (h lateHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *lateHeap) Push(x any)        { *h = append(*h, x.(Item)) }
+// before reports whether it leaves the queue before an item of the run.
+func (l lateItem) before(first Item) bool {
+	return l.Next < first.Next || l.Next == first.Next && l.order < 0
+}
+
+type lateHeap []lateItem
+
+func (h lateHeap) Len() int { return len(h) }
+func (h lateHeap) Less(i, j int) bool {
+	return h[i].Next < h[j].Next || h[i].Next == h[j].Next && h[i].order < h[j].order
+}
+func (h lateHeap) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
+func (h *lateHeap) Push(x any)   { *h = append(*h, x.(lateItem)) }
 func (h *lateHeap) Pop() any {
 	old := *h
 	it := old[len(old)-1]
@@ -232,6 +261,6 @@ func (q *Queue) Each(visit func(Item)) {
 		}
 	}
 	for _, it := range q.late {
-		visit(it)
+		visit(it.Item)
 	}
 }

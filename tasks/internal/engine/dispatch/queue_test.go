@@ -20,10 +20,16 @@ func TestQueueAgainstSlice(t *testing.T) {
 		if rng.IntN(100) < 52 {
 			clock += rng.Int64N(3)
 			it := Item{Next: clock, Value: uint64(i)}
-			if rng.IntN(10) == 0 {
-				it.Next -= rng.Int64N(1000) // replayed, or returned
+			switch rng.IntN(10) {
+			case 0:
+				it.Next -= rng.Int64N(1000) // replayed
+				q.Push(it)
+			case 1:
+				it.Next -= rng.Int64N(1000)
+				q.Return(it)
+			default:
+				q.Push(it)
 			}
-			q.Push(it)
 			model = append(model, it)
 			continue
 		}
@@ -59,6 +65,30 @@ func TestQueueKeepsOrderOfOneInstant(t *testing.T) {
 	}
 	if _, ok := q.Pop(); ok {
 		t.Error("an empty queue gives something out")
+	}
+}
+
+// Returned tasks leave before the others of their instant, in the order in which they were returned,
+// also after the queue was cleaned.
+func TestQueueReturns(t *testing.T) {
+	for _, clean := range []bool{false, true} {
+		var q Queue
+		for _, i := range []uint64{3, 4} {
+			q.Push(Item{Next: 7, Value: i})
+		}
+		q.Push(Item{Next: 8, Value: 6})
+		q.Push(Item{Next: 7, Value: 5}) // replayed
+		q.Return(Item{Next: 7, Value: 1})
+		q.Return(Item{Next: 7, Value: 2})
+		q.Return(Item{Next: 6, Value: 0})
+		if clean {
+			q.Clean(func(uint64) bool { return false })
+		}
+		for i := range uint64(7) {
+			if it, ok := q.Pop(); !ok || it.Value != i {
+				t.Fatalf("popped %+v, %v; want %d", it, ok, i)
+			}
+		}
 	}
 }
 
