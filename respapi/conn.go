@@ -11,7 +11,6 @@ import (
 
 	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/respapi/internal/resp"
-	"github.com/lapsehq/lapse/tasks"
 )
 
 const (
@@ -38,7 +37,7 @@ type conn struct {
 	ending bool  // the connection ends after the answers
 	left   error // by which the client has left; nil: it has not
 
-	unsent []tasks.Delivery // whose entries are among the answers that are not sent yet
+	unsent []unwritten // entries of groups among the answers that are not sent yet
 
 	held struct { // of the budgets of the server
 		reading *edge.Holding // by large commands that are being read
@@ -256,10 +255,7 @@ func (c *conn) spill() {
 func (c *conn) flush() (err error) {
 	c.held.made.Free() // the output counts what it does not send at once
 	if len(c.answer.Buf) > 0 {
-		err = c.out.send(c.answer.Buf)
-		if err != nil && len(c.unsent) > 0 {
-			c.server.scheduler.Load().Return(c.unsent)
-		}
+		err = c.out.send(c.answer.Buf, c.unsent)
 		c.unsent, c.from = nil, 0
 	}
 	if c.answer.Buf = c.answer.Buf[:0]; cap(c.answer.Buf) > restingOutput {

@@ -55,6 +55,7 @@ type output struct {
 
 	mu      sync.Mutex // guards what follows; it is never held while a write waits
 	pending []byte
+	entries []unwritten   // of pending, in order
 	answers int           // bytes of pending that are answers; the others are messages
 	unread  *edge.Holding // by answers, also those that are being written
 	writing inHand        // bytes that are being written
@@ -67,6 +68,12 @@ type output struct {
 	closing bool          // the goroutine ends when it has written everything
 	failed  error
 	done    chan struct{} // closed when the goroutine has ended
+}
+
+// unwritten are entries of a group among bytes that are not written yet.
+type unwritten struct {
+	end      int    // where they end in these bytes
+	giveBack func() // it is called without the lock
 }
 
 // inHand are bytes that the goroutine writes.
@@ -92,16 +99,21 @@ func rawConn(nc net.Conn) (raw syscall.RawConn) {
 }
 
 // send sends answers, from the goroutine of the connection. It waits for the client as long as many
-// bytes are pending. It may keep b if that has room for more than restingOutput.
-func (o *output) send(b []byte) error {
-	whole := cap(b)
+// bytes are pending. It may keep b if that has room for more than restingOutput. entries are those
+// among b: what the client does not get of them is given back, now or when the output ends.
+func (o *output) send(b []byte, entries []unwritten) error {
+	whole, all := cap(b), len(b)
 	o.mu.Lock()
 	pushing := o.pushing
 	o.mu.Unlock()
 	if !pushing {
-		var err error
-		if b, err = o.writeNow(b); err != nil || len(b) == 0 {
+		rest, err := o.writeNow(b)
+		if b, entries = rest, after(entries, all-len(rest)); err != nil {
+			giveBack(entries)
 			return err
+		}
+		if len(b) == 0 {
+			return nil
 		}
 	}
 	o.mu.Lock()
@@ -109,8 +121,10 @@ func (o *output) send(b []byte) error {
 	// What is kept is counted by its length: it must not have much more room.
 	if err := o.addLocked(b, whole > restingOutput && whole <= 2*len(b)); err != nil {
 		o.mu.Unlock()
+		giveBack(entries)
 		return err
 	}
+	o.entries = append(o.entries, after(entries, len(b)-len(o.pending))...)
 	o.answers += len(b)
 	most := mostAnswers
 	if o.unread.Add(int64(len(b))); o.unread.Full() {
@@ -167,12 +181,12 @@ func (o *output) writeNow(b []byte) (rest []byte, err error) {
 		})
 		switch {
 		case broken != nil:
-			return nil, broken
+			return b, broken
 		case errors.Is(err, syscall.EINTR):
 		case errors.Is(err, syscall.EAGAIN):
 			return b, nil
 		case err != nil:
-			return nil, err
+			return b, err
 		default:
 			b = b[n:]
 		}
@@ -180,19 +194,35 @@ func (o *output) writeNow(b []byte) (rest []byte, err error) {
 	return nil, nil
 }
 
-// write writes to the client, as long as it reads something now and then.
-func (o *output) write(b []byte) error {
-	for len(b) > 0 {
+// write writes to the client, as long as it reads something now and then. It returns how much.
+func (o *output) write(b []byte) (written int, err error) {
+	for written < len(b) {
 		if err := o.nc.SetWriteDeadline(time.Now().Add(writeWithin)); err != nil {
-			return err
+			return written, err
 		}
-		n, err := o.nc.Write(b[:min(len(b), pieceBytes)])
+		n, err := o.nc.Write(b[written:min(len(b), written+pieceBytes)])
 		o.wrote(n)
-		if b = b[n:]; err != nil && (n == 0 || !isTimeout(err)) {
-			return err
+		if written += n; err != nil && (n == 0 || !isTimeout(err)) {
+			return written, err
 		}
 	}
-	return nil
+	return written, nil
+}
+
+// after returns the entries that end after so many bytes, with their ends counted from there.
+func after(entries []unwritten, n int) (rest []unwritten) {
+	for _, e := range entries {
+		if e.end > n {
+			rest = append(rest, unwritten{e.end - n, e.giveBack})
+		}
+	}
+	return rest
+}
+
+func giveBack(entries []unwritten) {
+	for _, e := range entries {
+		e.giveBack()
+	}
 }
 
 // wrote takes back what was counted of messages and answers, of which so many bytes are written at
@@ -337,7 +367,8 @@ func (o *output) run() {
 	var spare []byte
 	for {
 		o.mu.Lock()
-		b := o.pending
+		b, entries := o.pending, o.entries
+		o.entries = nil
 		o.writing.messages, o.writing.answers = len(b)-o.answers, o.answers
 		o.pending, o.answers = spare[:0], 0
 		o.roomLocked()
@@ -350,10 +381,13 @@ func (o *output) run() {
 		switch {
 		case over:
 			o.wrote(len(b))
+			giveBack(entries)
 			return
 		case len(b) > 0:
-			if err := o.write(b); err != nil {
+			n, err := o.write(b)
+			if err != nil {
 				o.fail(err)
+				giveBack(after(entries, n))
 			}
 			o.wrote(len(b))
 			if spare = b; cap(spare) > restingOutput {

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/lapsehq/lapse/edge"
@@ -365,4 +366,22 @@ func TestStreamGrant(t *testing.T) {
 	}
 	w.ask("-NOPERM this token has no permissions to run the 'xgroup|destroy' command", "XGROUP", "DESTROY", "expired:mine", "g")
 	w.ask("-NOPERM this token has no permissions to run the 'xadd' command", "XADD", "expired:mine", "*", "a", "b")
+}
+
+// TestStreamClientLeavesUnread has a client leave before the entries are written to it: they are
+// ready again, and the attempt does not count. What was written before stays out.
+func TestStreamClientLeavesUnread(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, w *wire) {
+		r.expire("t", "k", 100)
+		w.send("XREADGROUP GROUP g c COUNT 1 STREAMS expired:t >\r\nXREADGROUP GROUP g c STREAMS expired:t >\r\n")
+		if got := w.answer(); len(idsOf(got)) != 1 {
+			t.Fatalf("read %q", got)
+		}
+		w.nc.Close()
+		synctest.Wait()
+		again, err := r.scheduler.Reserve(t.Context(), "t", 1000, 0, 0)
+		if err != nil || len(again) != 99 || again[0].ID != "k1" || again[0].Attempt != 1 {
+			t.Errorf("%d are ready again, %v", len(again), err)
+		}
+	})
 }

@@ -341,7 +341,6 @@ func (x *call) answerRead(r *groupRead, got [][]tasks.Delivery) {
 			streams++
 		default:
 			b.ids = s.stream.handOut(string(r.consumer), ds)
-			x.c.unsent = append(x.c.unsent, ds...)
 			streams++
 		}
 		for j := range got[i] {
@@ -365,6 +364,9 @@ func (x *call) answerRead(r *groupRead, got [][]tasks.Delivery) {
 			x.out.Text(s.key.name)
 			x.answerBatch(b)
 		}
+	}
+	if !r.noAck {
+		x.c.unsent = append(x.c.unsent, unwritten{len(x.out.Buf), func() { x.giveBack(got) }})
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -12,6 +13,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // failsAs makes one attempt and checks its outcome.
@@ -228,6 +231,19 @@ func TestReceiverThatHangs(t *testing.T) {
 	})
 	go func() { <-came; stop() }()
 	if err := to(t, w, s2.URL).Deliver(stopping, order("{}")); err == nil || err.Error() != "given up: the server stops" {
+		t.Errorf("got %v", err)
+	}
+	w.counted(t, "stopped")
+}
+
+// An attempt that the end of the server keeps from being sent does not count.
+func TestStoppedBeforeItIsSent(t *testing.T) {
+	stopping, stop := context.WithCancel(t.Context())
+	over := make(chan struct{})
+	silent := speak(t, func(net.Conn) { stop(); <-over })
+	t.Cleanup(func() { close(over) })
+	w := newWay(t, here)
+	if err := to(t, w, "https://"+silent).Deliver(stopping, order("{}")); !errors.Is(err, task.ErrNoReceiver) {
 		t.Errorf("got %v", err)
 	}
 	w.counted(t, "stopped")

@@ -93,6 +93,9 @@ func (r *receiver) failure(lease context.Context, err error, at stage) (outcome,
 	var connecting dialError
 	switch {
 	case errors.Is(lease.Err(), context.Canceled), r.way.closed.Err() != nil:
+		if at != connected || errors.As(err, &connecting) {
+			return stopped, fmt.Errorf("%w: not sent: the server stops", task.ErrNoReceiver)
+		}
 		return stopped, errors.New("given up: the server stops")
 	case errors.As(err, &connecting):
 		return connecting.outcome(), err

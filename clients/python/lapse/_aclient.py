@@ -237,8 +237,14 @@ class AsyncClient:
         own outcome."""
         return cast(t.Settlement, await self._json(_verdict("ack", "same", receipts)))
 
+    async def give_back(self, receipts: str | Iterable[str]) -> t.Settlement:
+        """Gives back deliveries that were not begun (``POST /v1/receipts/return``): their tasks are ready
+        again at once, and the attempt does not count."""
+        return cast(t.Settlement, await self._json(_verdict("return", "again", receipts)))
+
     async def release(self, receipts: str | Iterable[str], *, delay: Span | None = None, reason: str | None = None) -> t.Settlement:
-        """Gives deliveries back: another attempt follows after the delay, or after the topic's backoff."""
+        """Ends deliveries without success: another attempt follows after the delay, or after the topic's
+        backoff."""
         return cast(t.Settlement, await self._json(_verdict("release", "again", receipts, delay=delay, reason=reason)))
 
     async def extend(self, receipts: str | Iterable[str], *, lease: Span | None = None) -> t.Settlement:

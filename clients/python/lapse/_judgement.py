@@ -27,7 +27,7 @@ class Retry(Exception):
 class Judgement:
     """How a delivery is to be settled."""
 
-    verb: Literal["ack", "release", "bury"]
+    verb: Literal["ack", "give_back", "release", "bury"]
     reason: str | None = None
     delay: float | None = None  # of release, in seconds; None: the topic's backoff
 

@@ -44,7 +44,7 @@ class WorkerStats:
     acked: int = 0
     released: int = 0
     buried: int = 0
-    returned: int = 0  # released before they began, because the worker stopped
+    returned: int = 0  # given back before they began, because the worker stopped; no attempts
     lost: int = 0  # whose lease was lost before they were settled
     extended: int = 0
     waiting: int = 0

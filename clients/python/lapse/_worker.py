@@ -58,7 +58,7 @@ class AsyncWorker:
 
     async def run(self) -> None:
         """Receives until stop is called, and returns once the open deliveries are settled: what has
-        not begun is released, and handlers get the grace. While the server is away it waits,
+        not begun is given back uncounted, and handlers get the grace. While the server is away it waits,
         without a bound. It raises what the server refuses the calls with, such as "unauthorized" or
         "handled", and "unsettled" if deliveries were left open. To cancel it is to stop it; to
         cancel it twice is to leave the deliveries open."""
@@ -198,7 +198,7 @@ class AsyncWorker:
     async def _drain(self, run: Run) -> None:
         """Ends a run."""
         for held in self._queue:
-            held.judgement = Judgement("release", "the worker stopped before it began", 0)
+            held.judgement = Judgement("give_back")
             self._others.add(held)
         self._queue.clear()
         if not await self._finished(run, self._s.grace):
@@ -237,6 +237,8 @@ class AsyncWorker:
             try:
                 if j.verb == "ack":
                     s = await self._client.ack(receipts)
+                elif j.verb == "give_back":
+                    s = await self._client.give_back(receipts)
                 elif j.verb == "bury":
                     s = await self._client.bury(receipts, reason=j.reason)
                 else:

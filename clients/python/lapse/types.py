@@ -909,6 +909,10 @@ class Retry(TypedDict):
     max_age: NotRequired[str]
 
 
+class ReturnReceipts(TypedDict):
+    receipts: list[str]
+
+
 class Session(TypedDict):
     # The server has no tokens: every caller may do everything, and there is nothing to log in to.
     open: bool

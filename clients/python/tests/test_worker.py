@@ -228,7 +228,7 @@ def test_a_handler_learns_that_its_lease_is_lost(work: Any, client: lapse.Client
     assert reasons[0].code == "lease_lost"
 
 
-def test_a_stop_waits_for_handlers_and_releases_the_rest(work: Any, client: lapse.Client, topic: str) -> None:
+def test_a_stop_waits_for_handlers_and_gives_the_rest_back(work: Any, client: lapse.Client, topic: str) -> None:
     client.schedule_batch([{"id": f"{topic}-{i}", "topic": topic} for i in range(3)])
     began, go = threading.Event(), threading.Event()
 
@@ -246,6 +246,27 @@ def test_a_stop_waits_for_handlers_and_releases_the_rest(work: Any, client: laps
         run.join()
     assert gone(client, f"{topic}-0")
     assert (run.worker.stats.acked, run.worker.stats.unsettled) == (1, 0)
+
+
+def test_a_stop_spends_no_attempt_of_what_has_not_begun(work: Any, client: lapse.Client, topic: str) -> None:
+    client.put_topic(topic, {"retry": {"max_attempts": 1}})
+    client.schedule_batch([{"id": f"{topic}-{i}", "topic": topic} for i in range(24)])
+    go = threading.Event()
+
+    def handle(delivery: Any, context: lapse.Context) -> None:
+        go.wait(30)
+
+    with work(topic, handle, concurrency=4, prefetch=8) as run:
+        until(lambda: run.worker.stats.running == 4 and run.worker.stats.waiting == 8)
+        run.stop()
+        until(lambda: run.worker.stats.returned == 8)
+        go.set()
+        run.join()
+    assert (run.worker.stats.acked, run.worker.stats.released) == (4, 0)
+    rest = client.reserve(topic, max=100)
+    assert [d["attempt"] for d in rest] == [1] * 20
+    assert not list(client.dead(topic))
+    assert client.give_back([d["receipt"] for d in rest])["settled"] == 20
 
 
 def test_a_stop_ends_handlers_after_the_grace(work: Any, client: lapse.Client, topic: str) -> None:

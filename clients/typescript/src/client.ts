@@ -180,7 +180,12 @@ export class Client {
     return this.settle("ack", receipts, {}, "same", o);
   }
 
-  /** Gives deliveries back: another attempt follows after the delay, or after the topic's backoff. */
+  /** Gives back deliveries that were not begun (`POST /v1/receipts/return`): their tasks are ready again at once, and the attempt does not count. */
+  async giveBack(receipts: string | string[], o?: CallOptions): Promise<Settlement> {
+    return this.settle("return", receipts, {}, "again", o);
+  }
+
+  /** Ends deliveries without success: another attempt follows after the delay, or after the topic's backoff. */
   async release(receipts: string | string[], more: { delay?: Span; reason?: string } = {}, o?: CallOptions): Promise<Settlement> {
     return this.settle("release", receipts, more, "again", o);
   }

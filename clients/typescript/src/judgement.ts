@@ -22,7 +22,7 @@ export class Retry extends Error {
 
 /** How a delivery is to be settled. */
 export interface Judgement {
-  verb: "ack" | "release" | "bury";
+  verb: "ack" | "giveBack" | "release" | "bury";
   reason?: string;
   /** Of release, in milliseconds. Left out: the topic's backoff. */
   delay?: number;

@@ -358,10 +358,30 @@ export interface paths {
         get?: never;
         put?: never;
         /**
-         * Give deliveries back: another attempt follows
+         * End deliveries without success: another attempt follows
          * @description The attempt counts. Without delay the next attempt follows after the backoff of the topic. Needs the scope receive.
          */
         post: operations["release"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/v1/receipts/return": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Give back deliveries that were not begun: the attempt does not count
+         * @description The tasks are ready again at once, before others with the same deadline. For receivers that stop while they hold tasks that they have not begun. Needs the scope receive.
+         */
+        post: operations["return"];
         delete?: never;
         options?: never;
         head?: never;
@@ -2033,6 +2053,9 @@ export interface components {
             max_backoff: string;
             /** @example 30m */
             min_backoff: string;
+        };
+        ReturnReceipts: {
+            receipts: string[];
         };
         Session: {
             /** @description What the header X-Lapse-CSRF must be in requests of this session that change something. Left out where none is needed: the request did not show the cookie of a session. */
@@ -4229,6 +4252,115 @@ export interface operations {
                 };
             };
             /** @description `/problems/unsupported_media_type`: Another Content-Type or Content-Encoding is needed. */
+            415: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/invalid`: A field is wrong. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/overloaded`: Overloaded. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/shutting_down`: Shutting down. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    return: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ReturnReceipts"];
+            };
+        };
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["SettleAnswer"];
+                };
+            };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/unauthorized`: A token is needed. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/forbidden`: The token does not open this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/too_large`: Too large. */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/unsupported_media_type`: Another Content-Type is needed. */
             415: {
                 headers: {
                     [name: string]: unknown;

@@ -1,4 +1,4 @@
-import { bounded, milliseconds, onAbort, sleep } from "./call.js";
+import { type CallOptions, bounded, milliseconds, onAbort, sleep } from "./call.js";
 import type { Client } from "./client.js";
 import { LapseError } from "./errors.js";
 import { Gatherer } from "./gatherer.js";
@@ -39,7 +39,7 @@ export interface WorkerStats {
   acked: number;
   released: number;
   buried: number;
-  /** Released before they began, because the worker stopped. */
+  /** Given back before they began, because the worker stopped; no attempts. */
   returned: number;
   /** Whose lease was lost before they were settled. */
   lost: number;
@@ -102,7 +102,7 @@ export class Worker {
 
   /**
    * Receives until stop is called or the signal ends, and is fulfilled once the open deliveries are
-   * settled: what has not begun is released, and handlers get the grace. While the server is away
+   * settled: what has not begun is given back uncounted, and handlers get the grace. While the server is away
    * it waits, without a bound. It fails if the server refuses the calls as such, such as with
    * "unauthorized" or "handled", and with "unsettled" if deliveries were left open.
    */
@@ -241,7 +241,7 @@ export class Worker {
 
   private async drain(settling: AbortController): Promise<void> {
     for (const held of this.queue.splice(0)) {
-      held.judgement = { verb: "release", delay: 0, reason: "the worker stopped before it began" };
+      held.judgement = { verb: "giveBack" };
       this.others.add(held);
     }
     const finished = async (): Promise<void> => {
@@ -274,9 +274,7 @@ export class Worker {
     for (let failures = 0; ; failures++) {
       let failure: unknown;
       try {
-        const receipts = batch.map((h) => h.delivery.receipt);
-        const more = { delay: j.delay, reason: j.reason };
-        const s = await (j.verb === "ack" ? this.client.ack(receipts, { signal }) : j.verb === "bury" ? this.client.bury(receipts, { reason: j.reason }, { signal }) : this.client.release(receipts, more, { signal }));
+        const s = await this.call(j, batch.map((h) => h.delivery.receipt), { signal });
         batch = this.settled(batch, j, s, doubtful);
         if (batch.length === 0) return;
       } catch (e) {
@@ -288,6 +286,18 @@ export class Worker {
       }
       await this.client.caller.rest(failures, failure, signal).catch(() => {});
       if (signal.aborted) return;
+    }
+  }
+
+  private call(j: Judgement, receipts: string[], o: CallOptions): Promise<Settlement> {
+    switch (j.verb) {
+      case "ack":
+      case "giveBack":
+        return this.client[j.verb](receipts, o);
+      case "bury":
+        return this.client.bury(receipts, { reason: j.reason }, o);
+      case "release":
+        return this.client.release(receipts, { delay: j.delay, reason: j.reason }, o);
     }
   }
 

@@ -125,7 +125,7 @@ test("a handler learns that its lease is lost", async () => {
   assert.equal(worker.stats.lost, 1);
 });
 
-test("a stop waits for handlers, and releases what has not begun", async () => {
+test("a stop waits for handlers, and gives back what has not begun", async () => {
   await client.scheduleBatch([1, 2, 3].map((n) => ({ id: `s-${n}`, topic: "stop" })));
   const began = gate();
   const go = gate();
@@ -146,6 +146,23 @@ test("a stop waits for handlers, and releases what has not begun", async () => {
   await run;
   assert.equal(await gone("s-1"), true);
   assert.deepEqual([worker.stats.acked, worker.stats.unsettled], [1, 0]);
+});
+
+test("a stop spends no attempt of what has not begun", async () => {
+  await client.putTopic("spare", { retry: { max_attempts: 1 } });
+  await client.scheduleBatch(Array.from({ length: 24 }, () => ({ topic: "spare" })));
+  const go = gate();
+  const worker = new Worker(client, "spare", () => go.opened, { ...quiet, concurrency: 4, prefetch: 8 });
+  const run = worker.run();
+  await until(() => worker.stats.running === 4 && worker.stats.waiting === 8);
+  const stopped = worker.stop();
+  await until(() => worker.stats.returned === 8);
+  go.open();
+  await Promise.all([run, stopped]);
+  assert.deepEqual([worker.stats.acked, worker.stats.released], [4, 0]);
+  const rest = await client.reserve("spare", { max: 100 });
+  assert.deepEqual(rest.map((d) => d.attempt), Array(20).fill(1));
+  assert.equal((await client.giveBack(rest.map((d) => d.receipt))).settled, 20);
 });
 
 test("a stop ends handlers after the grace, and their tasks are delivered again at once", async () => {
