@@ -169,8 +169,8 @@ is given one ends with 4, creates nothing, and says which topics have such a nam
 ` + "`lapse reserve TOPIC --follow --exec COMMAND`" + ` is a receiver: it runs the command with ` + "`sh -c`" + ` for each task, ` + "`--max`" + ` at once,
 with the payload on standard input, and ` + "`LAPSE_TASK_ID`, `LAPSE_TASK_TOPIC`, `LAPSE_TASK_ATTEMPT`, `LAPSE_TASK_DUE_AT`,\n`LAPSE_TASK_GROUP` and `LAPSE_TASK_HEADERS`" + ` (JSON) in the environment. Exit code 0 acknowledges the task, any other
 releases it, and it comes again after the topic's backoff. The lease is extended while the command runs, and the command
-is killed, with all that it has started, if it is lost all the same. The first SIGTERM or SIGINT ends the asking, and what
-runs is waited for; the second one ends lapse, and what runs goes on without an extension of its lease.
+is killed, with all that it has started, if it is lost all the same. The first SIGTERM or SIGINT ends the asking, gives back
+uncounted what has not begun, and waits for what runs; the second one ends lapse, and what runs goes on without an extension of its lease.
 
 <!-- run: lapse serve -->
 ` + "```" + `
