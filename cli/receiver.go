@@ -46,8 +46,8 @@ func newReceiver(s *session, c *reserve) *receiver {
 		wait: c.Wait.Duration, lease: c.Lease.Duration, slots: make(chan struct{}, c.Max)}
 }
 
-// answerTime is how old a call that reserves may be for its answer to be on the way. An interruption
-// waits for that: otherwise no receiver would have its tasks until their leases are over.
+// answerTime is how old a call that reserves may be for its answer to be on the way. An
+// interruption waits for that: otherwise no receiver would have its tasks until their leases end.
 const answerTime = 500 * time.Millisecond
 
 // run receives until interrupted, or once. After an interruption it reserves no more, gives back

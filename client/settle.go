@@ -45,8 +45,8 @@ func (c *Client) Return(ctx context.Context, receipts ...string) (*Settlement, e
 	return c.settle(ctx, "return", again, verdict{Receipts: receipts})
 }
 
-// Release ends deliveries without success, and the attempt counts: another attempt follows after the delay, or after the topic's
-// backoff if delay is nil. The reason is kept as the task's LastError.
+// Release ends deliveries without success, and the attempt counts: another one follows after the
+// delay, or after the topic's backoff if delay is nil. The reason is kept as the task's LastError.
 func (c *Client) Release(ctx context.Context, delay *time.Duration, reason string, receipts ...string) (*Settlement, error) {
 	return c.settle(ctx, "release", again, verdict{Receipts: receipts, Delay: (*Duration)(delay), Reason: reason})
 }

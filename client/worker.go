@@ -110,8 +110,8 @@ func NewWorker(c *Client, topic string, h Handler, o WorkerOptions) (*Worker, er
 
 // Run receives until ctx ends, and then returns nil once the open deliveries are settled. It
 // reserves nothing more. Deliveries that have not begun are returned: their tasks are ready at once
-// for other receivers, and the attempts do not count. Handlers get Grace, after which their contexts end. Their results are settled.
-// That takes at most Grace and five seconds more.
+// for other receivers, and the attempts do not count. Handlers get Grace, after which their
+// contexts end. Their results are settled. That takes at most Grace and five seconds more.
 //
 // While the server is away or overloaded Run waits, without a bound, and handlers run on. An error
 // that does not pass ends Run as the end of ctx does, and is returned: ErrUnauthorized, ErrHandled,

@@ -112,12 +112,12 @@ func (d *draft) plan(part []*call, last *call) *plan {
 		}
 	}
 	// A script may be about any key.
-	scripted := slices.ContainsFunc(part, func(y *call) bool { return y.verb.numbered })
+	scripted := slices.ContainsFunc(part, func(y *call) bool { return y.verb.isScript() })
 	for i, y := range slices.Backward(part) {
 		if !y.verb.aboutKeys() {
 			continue
 		}
-		if y.verb.numbered {
+		if y.verb.isScript() {
 			y.script = d.exec.compile(y)
 		}
 		keys, writes := y.keys(), y.verb.flags&writes != 0

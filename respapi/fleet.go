@@ -149,10 +149,14 @@ func (s *Server) wanted() classes { return classes(s.hub.wants.Load() | s.peers.
 
 // talk begins to talk to the other nodes.
 func (s *Server) talk(scheduler *tasks.Scheduler) error {
-	for subject, f := range map[string]tasks.MessageHandler{
+	handlers := map[string]tasks.MessageHandler{
 		subjectWants: s.onWants, subjectEvents: s.onEvents, subjectExpired: s.onExpired,
-		ackSubject: s.acknowledgeFor, subjectPending: s.onPending, subjectGroup: s.onGroup, subjectClaim: s.onClaim,
-	} {
+		subjectPending: s.onPending, subjectGroup: s.onGroup, subjectClaim: s.onClaim,
+	}
+	for verb, subject := range settleSubjects {
+		handlers[subject] = s.onSettle(verb)
+	}
+	for subject, f := range handlers {
 		if err := scheduler.OnMessage(subject, f); err != nil {
 			return err
 		}

@@ -132,7 +132,7 @@ func (h *scriptHost) mayRun(y *call) string {
 		return "ERR Unknown Redis command called from script"
 	case !v.takes(len(y.args)):
 		return "ERR Wrong number of args calling Redis command from script"
-	case !v.aboutKeys() && !slices.Contains(inScripts, v.name), v.numbered, v.flags&(divides|notQueued) != 0:
+	case !v.aboutKeys() && !slices.Contains(inScripts, v.name), v.isScript(), v.flags&(divides|notQueued) != 0:
 		return "ERR This Redis command is not allowed from script"
 	case (v.flags&writes != 0 || v.name == "publish") && h.of.verb.flags&writes == 0:
 		return "ERR Write commands are not allowed from read-only scripts."

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -76,7 +77,7 @@ func settlings(list []*outEntry) []settling {
 	return all
 }
 
-// What became of an id of an XACK.
+// What became of an id of an XACK, or of a verb like it.
 const (
 	ackUnknown byte = iota // the node has not handed it out, or it is over
 	acked
@@ -84,9 +85,17 @@ const (
 	ackFailed   // the outcome is not known
 )
 
-// acknowledge acknowledges the entries with these ids that this node has handed out. It returns
-// what became of each. The error is the gravest one of those that failed.
-func (s *Server) acknowledge(ctx context.Context, topic string, ids []entryID) (states []byte, err error) {
+// verdicts are those of XACK and XNACK.
+var verdicts = map[tasks.Verb]tasks.Verdict{
+	tasks.Ack:     {Verb: tasks.Ack},
+	tasks.Return:  {Verb: tasks.Return},
+	tasks.Release: {Verb: tasks.Release, Reason: "XNACK FAIL"},
+	tasks.Bury:    {Verb: tasks.Bury, Reason: "XNACK FATAL"},
+}
+
+// settleHere settles the entries with these ids that this node has handed out. It returns what
+// became of each. The error is the gravest one of those that failed.
+func (s *Server) settleHere(ctx context.Context, verb tasks.Verb, topic string, ids []entryID) (states []byte, err error) {
 	states = make([]byte, len(ids))
 	t := s.streams.of(topic)
 	if t == nil {
@@ -107,7 +116,7 @@ func (s *Server) acknowledge(ctx context.Context, topic string, ids []entryID) (
 		list = append(list, settling{e, e.receipt})
 	}
 	t.mu.Unlock()
-	_, err = s.settle(ctx, t, tasks.Verdict{Verb: tasks.Ack}, list, func(e *outEntry, _ *tasks.Settled) {
+	_, err = s.settle(ctx, t, verdicts[verb], list, func(e *outEntry, _ *tasks.Settled) {
 		t.dropLocked(e)
 		states[places[e]] = acked
 	})
@@ -129,7 +138,75 @@ func runAck(x *call) { ackAll([]*call{x}) }
 // runXDel answers XDEL key id [id ...]: it acknowledges entries that are out.
 func runXDel(x *call) { ackAll([]*call{x}) }
 
-// An acking is an XACK or XDEL of a pipeline: its ids are those of its topic from a place on.
+// runAckDel answers XACKDEL key group [KEEPREF|DELREF|ACKED] IDS n id [id ...]. There is one group,
+// so that the three are the same.
+func runAckDel(x *call) { ackAll([]*call{x}) }
+
+// runNack answers XNACK key group SILENT|FAIL|FATAL IDS n id [id ...] [RETRYCOUNT n] [FORCE].
+func runNack(x *call) {
+	verb, known := map[string]tasks.Verb{"silent": tasks.Return, "fail": tasks.Release, "fatal": tasks.Bury}[strings.ToLower(string(x.args[3]))]
+	if !known {
+		x.out.Error(errSyntax)
+		return
+	}
+	texts, rest, ok := x.readIDs(x.args[4:])
+	if !ok || !x.nackOptions(rest) {
+		return
+	}
+	topic, ids, ok := x.entries(texts)
+	if !ok {
+		return
+	}
+	if topic == "" {
+		x.out.Int(0)
+		return
+	}
+	states, err := x.c.server.settleEntries(x.ctx, verb, topic, ids)
+	x.answerCount(states, err)
+}
+
+// nackOptions reads what follows the ids of an XNACK. It answers and reports false if it is wrong.
+// Nothing of it has an effect: entries are tasks, which count their attempts.
+func (x *call) nackOptions(rest [][]byte) bool {
+	for i := 0; i < len(rest); i++ {
+		switch {
+		case is(rest[i], "force"):
+		case is(rest[i], "retrycount") && i+1 < len(rest):
+			i++
+			if _, ok := x.number(rest[i], errNotInteger); !ok {
+				return false
+			}
+		default:
+			x.out.Error(errSyntax)
+			return false
+		}
+	}
+	return true
+}
+
+// readIDs reads IDS n id [id ...] and returns what follows. It answers and reports false if that is
+// wrong.
+func (x *call) readIDs(args [][]byte) (ids, rest [][]byte, ok bool) {
+	const badNumber = "ERR Number of IDs must be a positive integer"
+	if !is(args[0], "ids") {
+		x.out.Error(errSyntax)
+		return nil, nil, false
+	}
+	n, ok := x.number(args[1], badNumber)
+	switch args = args[2:]; {
+	case !ok:
+		return nil, nil, false
+	case n < 1:
+		x.out.Error(badNumber)
+	case n > int64(len(args)):
+		x.out.Error("ERR The `numids` parameter must match the number of arguments")
+	default:
+		return args[:n], args[n:], true
+	}
+	return nil, nil, false
+}
+
+// An acking is an XACK, XACKDEL or XDEL of a pipeline: its ids are those of its topic from a place on.
 type acking struct {
 	call     *call
 	from, to int
@@ -155,12 +232,37 @@ func ackAll(calls []*call) {
 	}
 }
 
-// readAck reads an XACK or XDEL. It answers and reports false if there is nothing to be done.
+// readAck reads an XACK, XACKDEL or XDEL. It answers and reports false if there is nothing to be
+// done.
 func (x *call) readAck() (topic string, ids []entryID, ok bool) {
 	args := x.args[2:]
-	if x.verb.name == "xack" {
+	switch x.verb.name {
+	case "xack":
 		args = args[1:]
+	case "xackdel":
+		args = args[1:]
+		if is(args[0], "keepref") || is(args[0], "delref") || is(args[0], "acked") {
+			args = args[1:]
+		}
+		var rest [][]byte
+		if args, rest, ok = x.readIDs(args); ok && len(rest) > 0 {
+			x.out.Error("ERR The `numids` parameter must match the number of arguments")
+			ok = false
+		}
+		if !ok {
+			return "", nil, false
+		}
 	}
+	topic, ids, ok = x.entries(args)
+	if ok && topic == "" {
+		x.answerAck(make([]byte, len(ids)), nil)
+	}
+	return topic, ids, ok && topic != ""
+}
+
+// entries reads the ids of entries of the stream that the first argument names, whose topic is ""
+// if the key is none of a stream. It answers and reports false if they are wrong.
+func (x *call) entries(args [][]byte) (topic string, ids []entryID, ok bool) {
 	topic = topicOfStream(x.args[1])
 	switch {
 	case topic == "" && !x.isNoString(x.args[1]), topic != "" && !x.granted(topic):
@@ -173,17 +275,47 @@ func (x *call) readAck() (topic string, ids []entryID, ok bool) {
 			return topic, nil, false
 		}
 	}
-	if topic == "" {
-		x.out.Int(0)
-		return topic, nil, false
-	}
 	return topic, ids, true
 }
 
-// answerAcks acknowledges entries of a stream, also those that other nodes have handed out.
+// answerAcks acknowledges entries of a stream.
 func answerAcks(list []acking, topic string, ids []entryID) {
 	x := list[0].call
-	states, err := x.c.server.acknowledge(x.ctx, topic, ids)
+	states, err := x.c.server.settleEntries(x.ctx, tasks.Ack, topic, ids)
+	for _, a := range list {
+		a.call.answerAck(states[a.from:a.to], err)
+	}
+}
+
+// answerAck answers by what became of the ids.
+func (x *call) answerAck(states []byte, err error) {
+	if x.verb.name != "xackdel" || slices.Contains(states, ackFailed) {
+		x.answerCount(states, err)
+		return
+	}
+	x.out.Array(len(states))
+	for _, state := range states {
+		if state == acked {
+			x.out.Int(1)
+		} else {
+			x.out.Int(-1) // there is no such entry
+		}
+	}
+}
+
+// answerCount answers how many of the ids were settled.
+func (x *call) answerCount(states []byte, err error) {
+	if slices.Contains(states, ackFailed) {
+		x.fail(err)
+	} else {
+		x.out.Int(int64(bytes.Count(states, []byte{acked})))
+	}
+}
+
+// settleEntries settles entries, also those that other nodes have handed out. The results are those
+// of settleHere.
+func (s *Server) settleEntries(ctx context.Context, verb tasks.Verb, topic string, ids []entryID) (states []byte, err error) {
+	states, err = s.settleHere(ctx, verb, topic, ids)
 	var places []int
 	var unknown []entryID
 	first := make(map[entryID]struct{})
@@ -194,44 +326,32 @@ func answerAcks(list []acking, topic string, ids []entryID) {
 		}
 	}
 	if len(unknown) > 0 {
-		more, failed := x.c.server.acknowledgeElsewhere(x.ctx, topic, unknown)
+		more, failed := s.settleElsewhere(ctx, verb, topic, unknown)
 		for i, place := range places {
 			states[place] = more[i]
 		}
 		err = graver(err, failed)
 	}
-	for _, a := range list {
-		n, failed := 0, false
-		for _, state := range states[a.from:a.to] {
-			switch state {
-			case acked:
-				n++
-			case ackFailed:
-				failed = true
-			}
-		}
-		if failed {
-			a.call.fail(err)
-		} else {
-			a.call.out.Int(int64(n))
-		}
-	}
+	return states, err
+}
+
+// settleSubjects are the subjects of messages that settle entries of another node: the topic, and
+// the ids. The answer has a byte for each id: what became of it.
+var settleSubjects = map[tasks.Verb]string{
+	tasks.Ack: "resp.ack", tasks.Return: "resp.return", tasks.Release: "resp.release", tasks.Bury: "resp.bury",
 }
 
 const (
-	// ackSubject is the subject of messages that acknowledge entries of another node: the topic,
-	// and the ids. The answer has a byte for each id: what became of it.
-	ackSubject = "resp.ack"
 	// mostAskedAck is how many ids one message has.
 	mostAskedAck = 10_000
-	// ackWithin bounds the time that an acknowledgement at another node takes.
+	// ackWithin bounds the time that a settlement at another node takes.
 	ackWithin = 10 * time.Second
 )
 
-// acknowledgeElsewhere acknowledges entries that other nodes have handed out. It returns what
-// became of each: an id that no node has acknowledged has failed if a node that may have it does
-// not answer. Error: the gravest one of such nodes.
-func (s *Server) acknowledgeElsewhere(ctx context.Context, topic string, ids []entryID) (states []byte, err error) {
+// settleElsewhere settles entries that other nodes have handed out. It returns what became of each:
+// an id that no node has settled has failed if a node that may have it does not answer. Error: the
+// gravest one of such nodes.
+func (s *Server) settleElsewhere(ctx context.Context, verb tasks.Verb, topic string, ids []entryID) (states []byte, err error) {
 	states = make([]byte, len(ids))
 	scheduler := s.scheduler.Load()
 	peers := scheduler.Peers()
@@ -250,7 +370,7 @@ func (s *Server) acknowledgeElsewhere(ctx context.Context, topic string, ids []e
 		var mu sync.Mutex // guards rest, err
 		for _, peer := range peers {
 			group.Go(func() {
-				answer, failed := scheduler.Ask(ctx, peer, ackSubject, body)
+				answer, failed := scheduler.Ask(ctx, peer, settleSubjects[verb], body)
 				mu.Lock()
 				defer mu.Unlock()
 				err = graver(err, mergeAcks(rest[:len(part)], answer, failed))
@@ -263,7 +383,7 @@ func (s *Server) acknowledgeElsewhere(ctx context.Context, topic string, ids []e
 }
 
 // mergeAcks adds to states what a node has answered, or failed to answer. It returns why an id has
-// failed there: a node that answers that one has does not say whether it was acknowledged.
+// failed there: a node that answers that one has does not say whether it was settled.
 func mergeAcks(states, answer []byte, failed error) error {
 	switch {
 	case failed == nil && len(answer) != len(states):
@@ -286,20 +406,22 @@ func mergeAcks(states, answer []byte, failed error) error {
 	return failed
 }
 
-// acknowledgeFor acknowledges entries for another node.
-func (s *Server) acknowledgeFor(ctx context.Context, _ string, body []byte) ([]byte, error) {
-	f := frameReader{b: body}
-	topic := f.text()
-	var ids []entryID
-	for len(f.b) > 0 {
-		ids = append(ids, f.id())
+// onSettle settles entries for another node.
+func (s *Server) onSettle(verb tasks.Verb) tasks.MessageHandler {
+	return func(ctx context.Context, _ string, body []byte) ([]byte, error) {
+		f := frameReader{b: body}
+		topic := f.text()
+		var ids []entryID
+		for len(f.b) > 0 {
+			ids = append(ids, f.id())
+		}
+		if f.bad {
+			return nil, errBadFrame
+		}
+		states, err := s.settleHere(ctx, verb, topic, ids)
+		if err != nil {
+			s.log.Debug("a settlement for another node failed", "topic", topic, "error", err)
+		}
+		return states, nil
 	}
-	if f.bad {
-		return nil, errBadFrame
-	}
-	states, err := s.acknowledge(ctx, topic, ids)
-	if err != nil {
-		s.log.Debug("an acknowledgement for another node failed", "topic", topic, "error", err)
-	}
-	return states, nil
 }

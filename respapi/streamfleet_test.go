@@ -110,6 +110,12 @@ func TestStreamFleet(t *testing.T) {
 		t.Errorf("XAUTOCLAIM takes %q, want %q", claimed, all)
 	}
 
+	// Given back at a, though b has handed it out.
+	a.ask(":1", "XNACK", "expired:t", "g", "SILENT", "IDS", "1", atB[0])
+	if got := b.got("XREADGROUP", "GROUP", "g", "cb", "BLOCK", "20000", "STREAMS", "expired:t", ">"); !slices.Equal(idsOf(got), atB[:1]) || !strings.Contains(got, "attempt 1 ") {
+		t.Errorf("after XNACK b reads %q, want %q", got, atB[:1])
+	}
+
 	// c is lost: the others answer without it, and its entries come again.
 	proxy.Sever(redistest.Reset)
 	if got := pendingIDs(a.got("XPENDING", "expired:t", "g", "-", "+", "100")); len(got) != 8 {

@@ -1,6 +1,7 @@
 package respapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -28,6 +29,9 @@ type groupRead struct {
 	block           time.Duration // negative: it does not wait; 0: as long as it takes
 	until           time.Time     // when it has waited for that long; zero: never
 	noAck           bool
+	claims          bool          // it also takes over entries that are out
+	idle            time.Duration // those that have been idle for so long
+	bytes           int           // of what it has got so far
 	keys, ids       [][]byte
 	from            []sourced
 }
@@ -38,12 +42,15 @@ type sourced struct {
 	stream  *stream
 	history bool    // of the consumer's own entries
 	after   entryID // of history
+	claimed batch   // what the read has taken over
 }
 
 // A batch is what an XREADGROUP has got from one stream.
 type batch struct {
 	ids   []entryID
 	tasks []*tasks.Task // nil: there is no such task any more
+	// before has those that were taken over, as they were; nil if the read takes none over.
+	before map[entryID]pendingEntry
 }
 
 // runReadGroup answers XREADGROUP.
@@ -53,7 +60,10 @@ func runReadGroup(x *call) {
 		return
 	}
 	got := make([][]tasks.Delivery, len(r.from))
-	err := x.takeReady(r, got)
+	err := x.claimIdle(r)
+	if err == nil {
+		err = x.takeReady(r, got)
+	}
 	if err == nil && r.mayWait(x, got) {
 		var there bool
 		var refusal string
@@ -82,8 +92,11 @@ func runReadGroup(x *call) {
 
 // mayWait reports whether a read that has got so much waits for more.
 func (r *groupRead) mayWait(x *call, got [][]tasks.Delivery) bool {
-	return r.block >= 0 && !x.queued && !slices.ContainsFunc(r.from, func(s sourced) bool { return s.history }) && isNothing(got)
+	return r.block >= 0 && !x.queued && !slices.ContainsFunc(r.from, sourced.answers) && isNothing(got)
 }
+
+// answers reports whether there is an answer although nothing is ready.
+func (s sourced) answers() bool { return s.history || len(s.claimed.ids) > 0 }
 
 func isNothing(got [][]tasks.Delivery) bool {
 	return !slices.ContainsFunc(got, func(ds []tasks.Delivery) bool { return len(ds) > 0 })
@@ -148,6 +161,17 @@ func (x *call) parseReadGroup() (*groupRead, bool) {
 			if r.block = time.Duration(n) * time.Millisecond; n > int64(longestBlock/time.Millisecond) {
 				r.block = 0
 			}
+		case is(arg, "claim") && more > 0:
+			i++
+			n, ok := x.number(x.args[i], "ERR min-idle-time is not an integer or out of range")
+			if !ok {
+				return r, false
+			}
+			if n < 0 {
+				x.out.Error("ERR min-idle-time must be a positive integer")
+				return r, false
+			}
+			r.claims, r.idle = true, milliseconds(n)
 		case is(arg, "count") && more > 0:
 			i++
 			n, ok := x.number(x.args[i], errNotInteger)
@@ -231,19 +255,49 @@ func (x *call) findSources(r *groupRead) bool {
 	return true
 }
 
-// takeReady reserves what is ready, of each stream.
-func (x *call) takeReady(r *groupRead, got [][]tasks.Delivery) error {
-	for i, bytes := 0, 0; i < len(r.from) && bytes < mostEntryBytes; i++ {
-		if r.from[i].history {
+// claimIdle has the consumer take over entries that have been idle for long enough, of each stream,
+// those first that have been so for longest.
+func (x *call) claimIdle(r *groupRead) (err error) {
+	for i := range r.from {
+		s := &r.from[i]
+		if !r.claims || s.history || r.bytes >= mostEntryBytes {
 			continue
 		}
-		ds, err := x.scheduler().Reserve(x.ctx, r.from[i].key.topic, r.count, 0, 0)
+		list, _ := x.c.server.pending(x.ctx, s.key.topic, pendingRange{to: lastEntryID, count: mostListed, least: r.idle})
+		slices.SortStableFunc(list, func(a, b pendingEntry) int { return cmp.Compare(b.idle, a.idle) })
+		list = list[:min(len(list), r.count)]
+		ids, before := make([]entryID, len(list)), make(map[entryID]pendingEntry, len(list))
+		for j, e := range list {
+			ids[j], before[e.id] = e.id, e
+		}
+		c := claim{consumer: string(r.consumer), since: time.Now(), least: r.idle, deliveries: -1}
+		if s.claimed, _, _, err = x.claim(s.key.topic, c, ids); err != nil {
+			return err
+		}
+		s.claimed.before = before
+		for _, t := range s.claimed.tasks {
+			if t != nil {
+				r.bytes += len(t.Payload)
+			}
+		}
+	}
+	return nil
+}
+
+// takeReady reserves what is ready, of each stream.
+func (x *call) takeReady(r *groupRead, got [][]tasks.Delivery) error {
+	for i := 0; i < len(r.from) && r.bytes < mostEntryBytes; i++ {
+		most := r.count - len(r.from[i].claimed.ids)
+		if r.from[i].history || most == 0 {
+			continue
+		}
+		ds, err := x.scheduler().Reserve(x.ctx, r.from[i].key.topic, most, 0, 0)
 		if err != nil {
 			return err
 		}
 		got[i] = ds
 		for j := range ds {
-			bytes += len(ds[j].Payload)
+			r.bytes += len(ds[j].Payload)
 		}
 	}
 	return nil
@@ -332,15 +386,17 @@ func (x *call) answerRead(r *groupRead, got [][]tasks.Delivery) {
 				return
 			}
 			streams++
-		case len(ds) == 0:
+		case len(ds) == 0 && len(s.claimed.ids) == 0:
 			continue
 		case r.noAck:
+			*b = s.claimed
 			for j := range ds {
 				b.ids = append(b.ids, entryIDOf(&ds[j].Task))
 			}
 			streams++
 		default:
-			b.ids = s.stream.handOut(string(r.consumer), ds)
+			*b = s.claimed
+			b.ids = append(b.ids, s.stream.handOut(string(r.consumer), ds)...)
 			streams++
 		}
 		for j := range got[i] {
@@ -370,16 +426,25 @@ func (x *call) answerRead(r *groupRead, got [][]tasks.Delivery) {
 	}
 }
 
-// answerBatch answers with entries.
+// answerBatch answers with entries. A read that takes entries over tells of each for how long it
+// was idle, and how often it was delivered, before.
 func (x *call) answerBatch(b *batch) {
 	x.out.Array(len(b.ids))
 	for i, id := range b.ids {
-		x.out.Array(2)
+		if b.before == nil {
+			x.out.Array(2)
+		} else {
+			x.out.Array(4)
+		}
 		x.out.Text(id.String())
 		if b.tasks[i] == nil {
 			x.out.NullArray()
 		} else {
 			x.answerFields(b.tasks[i])
+		}
+		if b.before != nil {
+			x.out.Int(b.before[id].idle.Milliseconds())
+			x.out.Int(b.before[id].deliveries)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"math"
+	"slices"
 	"sync"
 
 	"github.com/lapsehq/lapse/tasks"
@@ -302,9 +303,9 @@ func runGetSet(x *call) {
 	}
 }
 
-// pairs returns the keys and the values of MSET. It answers and reports false if they cannot be.
-func (x *call) pairs() (keys []key, values [][]byte, ok bool) {
-	args := x.args[1:]
+// pairs returns the keys and the values in arguments of MSET. It answers and reports false if they
+// cannot be.
+func (x *call) pairs(args [][]byte) (keys []key, values [][]byte, ok bool) {
 	if len(args)%2 != 0 {
 		x.out.Error("ERR wrong number of arguments for '" + x.verb.fullName() + "' command")
 		return nil, nil, false
@@ -322,47 +323,110 @@ func (x *call) pairs() (keys []key, values [][]byte, ok bool) {
 // runMSet answers MSET. Each key is set in one step, not all of them in one: after an error the
 // others may be set.
 func runMSet(x *call) {
-	keys, values, ok := x.pairs()
+	keys, values, ok := x.pairs(x.args[1:])
 	if !ok {
 		return
 	}
-	set := x.setTogether
-	if x.tx != nil || x.c.server.tellsNew() {
-		set = x.setInTurn
-	}
-	var failed error
-	for i, err := range set(keys, values) {
-		if err != nil {
-			failed = graver(failed, err)
-			continue
-		}
-		x.changed(&keys[i], deadline{})
-	}
-	if failed != nil {
-		x.fail(failed)
+	if err := x.setEach(keys, values, deadline{}, false); err != nil {
+		x.fail(err)
 		return
 	}
 	x.out.OK()
 }
 
-// setTogether sets keys without a deadline, whatever was there, with one wait for the ledger. It
-// returns an error for each; nothing is done if there is no room for one of them.
-func (x *call) setTogether(keys []key, values [][]byte) []error {
+// setEach sets keys, whatever was there, and tells subscribers of those that it has set. keep: they
+// keep their deadlines. The error is the gravest one of a key.
+func (x *call) setEach(keys []key, values [][]byte, due deadline, keep bool) (failed error) {
+	set := x.setTogether
+	if keep || x.tx != nil || x.c.server.tellsNew() {
+		set = func(keys []key, values [][]byte, due deadline) []error { return x.setInTurn(keys, values, due, keep) }
+	}
+	for i, err := range set(keys, values, due) {
+		if err != nil {
+			failed = graver(failed, err)
+			continue
+		}
+		x.changed(&keys[i], due)
+	}
+	return failed
+}
+
+// runMSetEx answers MSETEX numkeys key value [key value ...] [NX|XX] [EX n|PX n|EXAT n|PXAT
+// n|KEEPTTL]. Like MSET and MSETNX it sets the keys one after the other. Between the look of XX and
+// the last key, other clients may delete one.
+func runMSetEx(x *call) {
+	n, ok := parseInt(x.args[1])
+	switch {
+	case !ok || n < 1 || n > math.MaxInt32:
+		x.out.Error("ERR invalid numkeys value or out of range")
+		return
+	case n > int64(len(x.args)-2)/2:
+		x.out.Error(errSyntax)
+		return
+	}
+	o, ok := x.readOptions(x.args[2+2*n:], true)
+	if !ok {
+		return
+	}
+	if o.get || o.than.given {
+		x.out.Error(errSyntax)
+		return
+	}
+	var due deadline
+	if o.until != nil {
+		if due, ok = x.until(o.until, o.unit); !ok {
+			return
+		}
+	}
+	keys, values, ok := x.pairs(x.args[2 : 2+2*n])
+	if !ok {
+		return
+	}
+	switch {
+	case o.nx:
+		x.createEach(keys, values, due)
+		return
+	case o.xx:
+		found, err := x.findAll(keys)
+		if err != nil {
+			x.fail(err)
+			return
+		}
+		if slices.ContainsFunc(found, func(t tasks.Task) bool { return t.ID == "" }) {
+			x.out.Int(0)
+			return
+		}
+	}
+	if err := x.setEach(keys, values, due, o.keep); err != nil {
+		x.fail(err)
+		return
+	}
+	x.out.Int(1)
+}
+
+// setTogether sets keys, whatever was there, with one wait for the ledger. It returns an error for
+// each; nothing is done if there is no room for one of them.
+func (x *call) setTogether(keys []key, values [][]byte, due deadline) []error {
 	requests := make([]tasks.Request, len(keys))
 	for i := range keys {
 		var err error
-		if requests[i], err = x.request(&keys[i], values[i], deadline{}); err != nil {
+		if requests[i], err = x.request(&keys[i], values[i], due); err != nil {
 			return []error{err}
 		}
 	}
 	return x.setMany(requests)
 }
 
-// setInTurn is setTogether for keys whose events depend on what is there.
-func (x *call) setInTurn(keys []key, values [][]byte) []error {
+// setInTurn is setTogether for keys whose events, or deadlines, depend on what is there.
+func (x *call) setInTurn(keys []key, values [][]byte, due deadline, keep bool) []error {
 	errs := make([]error, len(keys))
 	for i := range keys {
-		_, errs[i] = x.update(&keys[i], func(*tasks.Task) change { return change{deed: put, value: values[i]} }, nil)
+		_, errs[i] = x.update(&keys[i], func(old *tasks.Task) change {
+			if keep {
+				due = dueOf(old)
+			}
+			return change{put, values[i], due}
+		}, nil)
 	}
 	return errs
 }
@@ -385,13 +449,15 @@ func (x *call) create(k *key, value []byte, due deadline) (tasks.Task, error) {
 	return t, err
 }
 
-// runMSetNX answers MSETNX. Keys are made one after the other. If one of them exists by then, those
-// that were made are deleted again: another client may have seen them.
 func runMSetNX(x *call) {
-	keys, values, ok := x.pairs()
-	if !ok {
-		return
+	if keys, values, ok := x.pairs(x.args[1:]); ok {
+		x.createEach(keys, values, deadline{})
 	}
+}
+
+// createEach makes keys of which none may exist, one after the other, and answers. If one of them
+// exists by then, those that were made are deleted again: another client may have seen them.
+func (x *call) createEach(keys []key, values [][]byte, due deadline) {
 	last := make(map[string]int, len(keys)) // of the values of one key, the last one holds
 	for i := range keys {
 		last[keys[i].id] = i
@@ -408,14 +474,14 @@ func runMSetNX(x *call) {
 			continue
 		}
 		var t tasks.Task
-		if t, err = x.create(&keys[i], values[i], deadline{}); err == nil {
+		if t, err = x.create(&keys[i], values[i], due); err == nil {
 			made[i] = t
 		}
 	}
 	if err == nil {
 		for i := range keys {
 			if _, ok := made[i]; ok {
-				x.changed(&keys[i], deadline{})
+				x.changed(&keys[i], due)
 			}
 		}
 		x.out.Int(1)

@@ -54,6 +54,7 @@ func init() {
 		&verb{name: "getset", arity: 3, flags: needsTasks | writes | fast, scope: edge.MaySchedule, first: 1, last: 1, step: 1, run: runGetSet},
 		&verb{name: "mset", arity: -3, flags: needsTasks | writes, scope: edge.MaySchedule, first: 1, last: -1, step: 2, run: runMSet},
 		&verb{name: "msetnx", arity: -3, flags: needsTasks | writes | divides, scope: edge.MaySchedule, first: 1, last: -1, step: 2, run: runMSetNX},
+		&verb{name: "msetex", arity: -4, flags: needsTasks | writes | divides, scope: edge.MaySchedule, first: 2, last: -1, step: 2, numbered: true, run: runMSetEx},
 		&verb{name: "get", arity: 2, flags: needsTasks | fast, scope: keyScope, first: 1, last: 1, step: 1, run: runGet},
 		&verb{name: "getex", arity: -2, flags: needsTasks | writes | fast, scope: edge.MaySchedule, first: 1, last: 1, step: 1, run: runGetEx},
 		&verb{name: "getdel", arity: 2, flags: needsTasks | writes | fast, scope: edge.MaySchedule, first: 1, last: 1, step: 1, run: runGetDel},
@@ -101,6 +102,8 @@ func init() {
 		// Streams: streamread.go, streamack.go, streamclaim.go, streaminfo.go, streamgroup.go.
 		&verb{name: "xreadgroup", arity: -7, flags: needsTasks | writes | blocks, scope: edge.MayReceive, run: runReadGroup},
 		&verb{name: "xack", arity: -4, flags: needsTasks | writes | fast, scope: edge.MayReceive, first: 1, last: 1, step: 1, run: runAck, batch: ackAll, repeats: true},
+		&verb{name: "xackdel", arity: -6, flags: needsTasks | writes | fast, scope: edge.MayReceive, first: 1, last: 1, step: 1, run: runAckDel, batch: ackAll, repeats: true},
+		&verb{name: "xnack", arity: -7, flags: needsTasks | writes | fast, scope: edge.MayReceive, first: 1, last: 1, step: 1, run: runNack},
 		&verb{name: "xdel", arity: -3, flags: needsTasks | writes | fast, scope: edge.MayReceive, first: 1, last: 1, step: 1, run: runXDel, batch: ackAll, repeats: true},
 		&verb{name: "xclaim", arity: -6, flags: needsTasks | writes | fast, scope: edge.MayReceive, first: 1, last: 1, step: 1, run: runClaim},
 		&verb{name: "xautoclaim", arity: -6, flags: needsTasks | writes | fast, scope: edge.MayReceive, first: 1, last: 1, step: 1, run: runAutoClaim},

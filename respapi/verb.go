@@ -51,6 +51,9 @@ func (v *verb) aboutKeys() bool {
 	return v.first > 0 && v.flags&needsTasks != 0 && v.parent == nil && descriptions[v.name].group != "stream"
 }
 
+// isScript reports whether the verb runs a script.
+func (v *verb) isScript() bool { return descriptions[v.name].group == "scripting" && v.numbered }
+
 // keysOf returns those arguments of a command that are keys.
 func (v *verb) keysOf(args [][]byte) (keys [][]byte) {
 	last := v.last
@@ -59,7 +62,7 @@ func (v *verb) keysOf(args [][]byte) (keys [][]byte) {
 	}
 	if v.numbered {
 		n, _ := parseInt(args[v.first-1])
-		last = v.first + int(min(max(n, 0), int64(len(args)))) - 1
+		last = v.first + int(min(max(n, 0), int64(len(args))))*max(v.step, 1) - 1
 	}
 	for i := v.first; i <= last && i < len(args); i += max(v.step, 1) {
 		keys = append(keys, args[i])

@@ -68,8 +68,8 @@ func TestQueueKeepsOrderOfOneInstant(t *testing.T) {
 	}
 }
 
-// Returned tasks leave before the others of their instant, in the order in which they were returned,
-// also after the queue was cleaned.
+// Returned tasks leave before the others of their instant, in the order in which they were
+// returned, also after the queue was cleaned.
 func TestQueueReturns(t *testing.T) {
 	for _, clean := range []bool{false, true} {
 		var q Queue
