@@ -206,7 +206,8 @@ func (x *call) readIDs(args [][]byte) (ids, rest [][]byte, ok bool) {
 	return nil, nil, false
 }
 
-// An acking is an XACK, XACKDEL or XDEL of a pipeline: its ids are those of its topic from a place on.
+// An acking is an XACK, XACKDEL or XDEL of a pipeline: its ids are those of its topic from a place
+// on.
 type acking struct {
 	call     *call
 	from, to int
