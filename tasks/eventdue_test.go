@@ -88,8 +88,8 @@ func TestEventDueOfSettings(t *testing.T) {
 		r.must(Request{ID: "d", Topic: "group", Group: "g"})
 		r.must(Request{ID: "e", Topic: "group", Group: "g"})
 		want(t, "Return", r.settle(Verdict{Verb: Return}, r.pull("group", "d")[0]).Err, nil)
-		r.ack(r.pull("group", "e")[0])
-		r.pull("group", "d")
+		r.ack(r.pull("group", "d")[0])
+		r.pull("group", "e")
 		wantTold(t, r.told(u), "due b 0", "due c 0", "due d 0", "due e 0")
 	})
 }

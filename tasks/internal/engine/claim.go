@@ -187,7 +187,7 @@ func (s *Engine) attemptsRecordedLocked(b *beginning) {
 		// have taken too long.
 		sl := s.Store.Slot(n)
 		if s.Ended || t.Stopped() || s.isAsideLocked(sl) || s.pausedLocked() || !b.by.Fits(&t.Line) || sl.Next > now || s.tooLateLocked(t, sl, now) || s.isStrayLocked(t, sl) {
-			s.putBackLocked(n, sl, nil, 0)
+			s.putBackLocked(n, sl, returned, nil, 0)
 		} else {
 			claimed = append(claimed, n)
 		}
@@ -228,7 +228,7 @@ func (s *Engine) handOutAllLocked(b *beginning) {
 
 // putBackLocked makes a task ready again whose delivery no receiver has begun, and has
 // it recorded that a claimed attempt does not count.
-func (s *Engine) putBackLocked(n uint32, sl *store.Slot, c *PendingWrite, i int) {
+func (s *Engine) putBackLocked(n uint32, sl *store.Slot, how arrival, c *PendingWrite, i int) {
 	attempt := s.Dispatch.Leases[n].Attempt
 	s.closeLocked(n)
 	rec := s.Store.Record(sl)
@@ -239,24 +239,24 @@ func (s *Engine) putBackLocked(n uint32, sl *store.Slot, c *PendingWrite, i int)
 		f.Flags &^= record.Claimed | record.HasLease
 		s.Writes.scratch = f.Append(s.Writes.scratch[:0])
 		s.Store.Rewrite(n, s.Writes.scratch)
-		s.rearmLocked(n, sl, s.Now())
+		s.armAnewLocked(n, sl, s.Now(), how)
 		s.sendLocked(Write{slot: n, op: opRecord}, c, i)
 		return
 	}
-	if s.unclaimLocked(n, sl) {
+	if s.unclaimLocked(n, sl, how) {
 		s.sendLocked(Write{slot: n, op: opRecord}, c, i)
 	}
 }
 
 // unclaimLocked makes a task ready again that was not handed out, and reports
 // whether an attempt had been counted for it.
-func (s *Engine) unclaimLocked(n uint32, sl *store.Slot) bool {
+func (s *Engine) unclaimLocked(n uint32, sl *store.Slot, how arrival) bool {
 	rec := s.Store.Record(sl)
 	flags := record.Flags(rec)
 	if flags&record.Claimed != 0 {
 		setAttempt(rec, record.Attempt(rec)-1, flags&^record.Claimed)
 	}
-	s.rearmLocked(n, sl, s.Now())
+	s.armAnewLocked(n, sl, s.Now(), how)
 	return flags&record.Claimed != 0
 }
 
@@ -299,7 +299,7 @@ func (s *Engine) takeLocked(t *Topic, passed *int) (uint32, bool) {
 			continue
 		default:
 			s.unqueuedLocked(t)
-			if t.Groups != nil && s.joinGroupLocked(n, t, sl, false) {
+			if t.Groups != nil && s.joinGroupLocked(n, t, sl, again) {
 				continue // it became ready before there was a bound
 			}
 		}

@@ -282,7 +282,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 	case opRecordAttempt:
 		sl.Stored = w.at
 		if w.pending.abandoned {
-			s.putBackLocked(w.slot, sl, nil, 0)
+			s.putBackLocked(w.slot, sl, returned, nil, 0)
 		} else {
 			s.SetLocked(sl, store.Delivering)
 		}

@@ -138,7 +138,7 @@ func (s *Engine) UndoDeliveryLocked(d *Delivery) bool {
 	if !ok || l.Nonce != d.Lease.Nonce || s.Store.Slot(d.Slot).State != store.Delivering {
 		return false
 	}
-	s.putBackLocked(d.Slot, s.Store.Slot(d.Slot), nil, 0)
+	s.putBackLocked(d.Slot, s.Store.Slot(d.Slot), returned, nil, 0)
 	return true
 }
 

@@ -25,7 +25,7 @@ func (s *Engine) concludeLocked(t *Topic, n uint32, v task.Judgement) {
 		s.failLocked(n, sl, record.Failed, v.Reason, v.Pause, nil, 0)
 	case task.Return:
 		t.Counts.Returned++
-		s.putBackLocked(n, sl, nil, 0)
+		s.putBackLocked(n, sl, again, nil, 0) // behind those that may have a receiver
 	default:
 		if !t.AsyncSettle {
 			t.AsyncSettle = true

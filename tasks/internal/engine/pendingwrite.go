@@ -156,7 +156,7 @@ func (s *Engine) undoLocked(n uint32, c *PendingWrite, now int64) {
 	case store.Replacing:
 		s.SetLocked(sl, store.Delivering)
 	case store.Claiming:
-		s.unclaimLocked(n, sl)
+		s.unclaimLocked(n, sl, returned)
 	default:
 		return
 	}

@@ -16,19 +16,27 @@ import (
 // AtOnce is how many tasks are dealt with before others get the lock.
 const AtOnce = 256
 
+// An arrival says how a task comes to be ready.
+type arrival uint8
+
+const (
+	fresh    arrival = iota // by its time: EventDue is emitted
+	again                   // it was ready before
+	returned                // again, and not delivered since: it comes before others of its instant
+)
+
 // armLocked makes a task wait for its next attempt, or ready if that is now.
-func (s *Engine) armLocked(n uint32, sl *store.Slot, now int64) { s.armAnewLocked(n, sl, now, false) }
+func (s *Engine) armLocked(n uint32, sl *store.Slot, now int64) { s.armAnewLocked(n, sl, now, fresh) }
 
-// rearmLocked is armLocked of a task that was ready before, and that was not delivered since:
-// EventDue is not emitted again, and the task keeps its place before others of its instant.
-func (s *Engine) rearmLocked(n uint32, sl *store.Slot, now int64) { s.armAnewLocked(n, sl, now, true) }
+// rearmLocked is armLocked of a task that was ready before.
+func (s *Engine) rearmLocked(n uint32, sl *store.Slot, now int64) { s.armAnewLocked(n, sl, now, again) }
 
-func (s *Engine) armAnewLocked(n uint32, sl *store.Slot, now int64, again bool) {
+func (s *Engine) armAnewLocked(n uint32, sl *store.Slot, now int64, how arrival) {
 	s.leaveWindowLocked(sl)
 	sl.Gen++
 	sl.Timer = 0
 	if sl.Next <= now {
-		s.dueLocked(n, sl, now, again)
+		s.dueLocked(n, sl, now, how)
 	} else {
 		s.waitLocked(n, sl)
 	}
@@ -43,16 +51,16 @@ func (s *Engine) waitLocked(n uint32, sl *store.Slot) {
 }
 
 // dueLocked makes a task whose time has come ready, unless it first has to wait for its
-// place in its topic's window. Its generation is fresh. again: as in rearmLocked.
-func (s *Engine) dueLocked(n uint32, sl *store.Slot, now int64, again bool) {
+// place in its topic's window. Its generation is fresh.
+func (s *Engine) dueLocked(n uint32, sl *store.Slot, now int64, how arrival) {
 	if t := s.TopicTable.ByNumber[sl.Topic]; t.Settings.Spread != 0 && s.enterWindowLocked(t, sl) && sl.Next > now {
 		s.waitLocked(n, sl)
 		return
 	}
-	if !again {
+	if how == fresh {
 		s.emitDueLocked(sl, now)
 	}
-	s.readyLocked(n, sl, again)
+	s.readyLocked(n, sl, how)
 }
 
 // trimAtOnce is more than one, so that a queue loses stale items in front faster than it gets them.
@@ -99,7 +107,7 @@ func (s *Engine) fired(values []uint64, rescued bool) {
 				if rescued {
 					s.emitLocked(task.EventRescued, sl, task.Event{})
 				}
-				s.dueLocked(n, sl, now, false)
+				s.dueLocked(n, sl, now, fresh)
 			}
 		}
 		s.Unlock()
@@ -108,15 +116,15 @@ func (s *Engine) fired(values []uint64, rescued bool) {
 	}
 }
 
-// readyLocked queues a task for its receiver. Its generation is fresh. again: as in rearmLocked.
-func (s *Engine) readyLocked(n uint32, sl *store.Slot, again bool) {
+// readyLocked queues a task for its receiver. Its generation is fresh.
+func (s *Engine) readyLocked(n uint32, sl *store.Slot, how arrival) {
 	s.SetLocked(sl, store.Ready)
 	t := s.TopicTable.ByNumber[sl.Topic]
-	if t.Groups != nil && s.joinGroupLocked(n, t, sl, again) {
+	if t.Groups != nil && s.joinGroupLocked(n, t, sl, how) {
 		s.WakeLocked(t)
 		return
 	}
-	if it := (dispatch.Item{Next: sl.Next, Value: sl.Value(n)}); again {
+	if it := (dispatch.Item{Next: sl.Next, Value: sl.Value(n)}); how == returned {
 		t.Queue.Return(it)
 	} else {
 		t.Queue.Push(it)

@@ -211,7 +211,7 @@ func (s *Engine) SettleLocked(v *task.Verdict, p *Settling, c *PendingWrite, i i
 		s.buryLocked(n, sl, orText(v.Reason, "buried"), c, i)
 	case task.Return:
 		s.TopicTable.ByNumber[sl.Topic].Counts.Returned++
-		s.putBackLocked(n, sl, c, i)
+		s.putBackLocked(n, sl, returned, c, i)
 	case task.Extend:
 		a.LeaseUntil = s.extendLocked(n, sl, v.Lease)
 	}

@@ -177,7 +177,7 @@ func (s *Engine) searchSomeLocked(from uint32) (found int, to uint32) {
 			if s.Runner.IsLost(sl.Timer) {
 				s.emitLocked(task.EventRescued, sl, task.Event{})
 				s.DisarmLocked(sl)
-				s.dueLocked(from, sl, now, false)
+				s.dueLocked(from, sl, now, fresh)
 				found++
 			}
 		}

@@ -203,7 +203,7 @@ func (s *Engine) returnSomeStrays(t *Topic) (more bool) {
 			continue
 		}
 		sl.Flags &^= store.Stray
-		s.readyLocked(n, sl, false)
+		s.readyLocked(n, sl, again)
 	}
 	return t.returning > 0
 }
@@ -232,12 +232,12 @@ func (s *Engine) receiverNameLocked(t *Topic, sl *store.Slot) string {
 // gone. Tasks that were delivered before there was a bound have none.
 
 // joinGroupLocked queues a ready task with its group. It reports false if it is not bound.
-func (s *Engine) joinGroupLocked(n uint32, t *Topic, sl *store.Slot, again bool) bool {
+func (s *Engine) joinGroupLocked(n uint32, t *Topic, sl *store.Slot, how arrival) bool {
 	if !t.Groups.Bounds() || !s.Store.Grouped(sl) {
 		return false
 	}
 	sl.Flags |= store.InGroup
-	if it := (dispatch.Item{Next: sl.Next, Value: sl.Value(n)}); again {
+	if it := (dispatch.Item{Next: sl.Next, Value: sl.Value(n)}); how == returned {
 		t.Groups.Return(s.Store.Group(sl), it)
 	} else {
 		t.Groups.Add(s.Store.Group(sl), it)
