@@ -130,7 +130,7 @@ func decodeExportCursor(text string) (c exportCursor, ok bool) {
 	if err == nil {
 		err = json.Unmarshal(raw, &c)
 	}
-	return c, err == nil && c.Version == exportVersion && c.Stage < exportOver && c.Round < exportRounds
+	return c, err == nil && c.Version == exportVersion && c.Stage < exportOver && c.Round >= 0 && c.Round < exportRounds
 }
 
 // topicsAtOnce is how many topics a page of an export has at most: their settings may have 16 KiB
