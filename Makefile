@@ -106,7 +106,7 @@ fuzz: ## run every fuzz target for FUZZTIME=10s
 	@for file in $$(grep -rlE --include='*_test.go' '^func Fuzz' . | sort); do \
 		for target in $$(sed -nE 's/^func (Fuzz\w+)\(.*/\1/p' "$$file"); do \
 			echo "fuzz $$file $$target"; \
-			$(GO) test -tags $(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) "./$$(dirname "$$file")"; \
+			$(GO) test -tags $(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "./$$(dirname "$$file")"; \
 		done; \
 	done
 

@@ -155,3 +155,20 @@ func TestHelpingIsChecked(t *testing.T) {
 		t.Errorf("%v", err)
 	}
 }
+
+// FuzzTimes checks that an expression which is taken has a time to come.
+func FuzzTimes(f *testing.F) {
+	for _, text := range []string{"* * * * *", "0 5 * * 1-5", "*/5 8-18 * * *", "TZ=Europe/Berlin 0 3 * * *", "CRON_TZ=", "TZ= * * * * *", "0 0 30 2 *", "@daily", "60 * * * *", "1-0 * * * *", "*/0 * * * *", "? ? ? ? ?", "0 0 29 2 *"} {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text string) {
+		times, err := ParseTimes("at", []string{text})
+		if err != nil {
+			return
+		}
+		now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		if times.Due(now); times.next.IsZero() || !times.next.After(now) {
+			t.Errorf("%q is due at %v", text, times.next)
+		}
+	})
+}

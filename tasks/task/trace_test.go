@@ -44,3 +44,22 @@ func TestParseTrace(t *testing.T) {
 		}
 	}
 }
+
+// FuzzTrace checks that a trace context which is sent on is valid, and can be read again.
+func FuzzTrace(f *testing.F) {
+	const parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+	for _, state := range []string{"", "a=b", "a=b,c=d", "=b", "a", "a=\x7f", " a=b , "} {
+		f.Add(parent, state)
+	}
+	f.Add("cc"+parent[2:]+"-more", "a=b")
+	f.Add(parent+"-", "")
+	f.Fuzz(func(t *testing.T, parent, state string) {
+		c := ParseTrace(parent, state)
+		if c != (TraceContext{}) && (len(c.Parent) != 55 || ParseTrace(c.Parent, c.State) != c) {
+			t.Errorf("%q, %q is %+v", parent, state, c)
+		}
+		if strings.ContainsAny(c.State, "\r\n") || len(c.State) > maxTraceState {
+			t.Errorf("the state is %q", c.State)
+		}
+	})
+}
