@@ -37,7 +37,7 @@ func password(name string) string {
 }
 
 // guarded is a rig whose server has a token of each scope, under the scope's name.
-func guarded(t *testing.T, hc Config, more ...edge.Token) *rig {
+func guarded(t testing.TB, hc Config, more ...edge.Token) *rig {
 	for _, s := range edge.Scopes {
 		more = append(more, tokenOf(string(s), s))
 	}

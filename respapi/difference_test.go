@@ -3,6 +3,7 @@ package respapi_test
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -51,13 +52,27 @@ func (r *reply) String() string {
 	return b.String()
 }
 
-// read reads one answer.
+// unexpected returns the error of a value that has ended before it was whole.
+func unexpected(err error) error {
+	if errors.Is(err, io.EOF) {
+		return io.ErrUnexpectedEOF
+	}
+	return err
+}
+
+// read reads one answer. Error: io.EOF if there is none.
 func (s *side) read() (reply, error) {
 	head, err := s.in.ReadString('\n')
+	if err != nil && head != "" {
+		err = unexpected(err)
+	}
 	if err != nil {
 		return reply{}, err
 	}
 	r, n := reply{raw: head}, 0
+	if !strings.HasSuffix(head, "\r\n") || !strings.ContainsRune("$=*~>%+-:_#,(", rune(head[0])) {
+		return r, fmt.Errorf("no value begins with %q", head)
+	}
 	if strings.ContainsRune("$=*~>%", rune(head[0])) {
 		if n, err = strconv.Atoi(strings.TrimSpace(head[1:])); err != nil {
 			return r, fmt.Errorf("%q: %w", head, err)
@@ -68,7 +83,7 @@ func (s *side) read() (reply, error) {
 		if n >= 0 {
 			b := make([]byte, n+2)
 			if _, err := io.ReadFull(s.in, b); err != nil {
-				return r, err
+				return r, fmt.Errorf("%q: %w", head, unexpected(err))
 			}
 			r.raw += string(b)
 		}
@@ -76,12 +91,14 @@ func (s *side) read() (reply, error) {
 	case '%':
 		n *= 2
 	}
-	for range n {
+	for len(r.parts) < n {
 		part, err := s.read()
 		if err != nil {
-			return r, err
+			return r, fmt.Errorf("%q: %w", head, unexpected(err))
 		}
-		r.parts = append(r.parts, part)
+		if part.raw[0] != '>' { // what is pushed may come in between
+			r.parts = append(r.parts, part)
+		}
 	}
 	return r, nil
 }

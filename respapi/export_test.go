@@ -1,6 +1,8 @@
 package respapi
 
 import (
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/lapsehq/lapse/edge"
@@ -92,4 +94,15 @@ func CountGivenUp(keys []string, doses int, doubted bool) (lost int64) {
 		lost += h.addDose(&dose{by: u, at: time.Now(), keys: keys})
 	}
 	return lost
+}
+
+// Verbs returns the names of all verbs, those of subcommands after that of their verb.
+func Verbs() (list []string) {
+	for _, name := range names() {
+		list = append(list, name)
+		for _, sub := range slices.Sorted(maps.Keys(verbs[name].subs)) {
+			list = append(list, name+" "+sub)
+		}
+	}
+	return list
 }
