@@ -8,7 +8,8 @@
 // that is killed and comes back at the same address. The other tests (build tag fault, `make
 // fault`) are the main job: writers in three languages, a subscriber and workers against a fleet of
 // three nodes, or against one server with its tasks on disk, while nodes, clients and Redis are
-// killed or stand still.
+// killed or stand still. In [TestNeighbours] they have a token each, beside sessions, locks, a
+// limiter and HTTP callers, and one of the tokens is hostile.
 //
 // scripts/need-redis-clients installs the clients. Those that are not there are named and passed
 // over.

@@ -33,8 +33,9 @@ const (
 
 // A job is a test: programs that set keys, hear of their expiry and acknowledge it.
 type job struct {
-	t     *testing.T
-	nodes []*node
+	t       *testing.T
+	nodes   []*node
+	guarded bool // callers have tokens, whose texts are their names
 
 	mu     sync.Mutex // guards what follows
 	due    map[string]span
@@ -63,12 +64,25 @@ func newJob(t *testing.T, nodes ...*node) *job {
 	}
 }
 
-// newFleetJob starts three nodes on one Redis.
-func newFleetJob(t *testing.T) (*job, *redistest.Server) {
+// as returns the password of a caller; "" where none is asked for.
+func (j *job) as(name string) string {
+	if !j.guarded {
+		return ""
+	}
+	return name
+}
+
+// dial returns a client of a node for a caller.
+func (j *job) dial(name, addr string) *redis.Client {
+	return redis.NewClient(&redis.Options{Addr: addr, Password: j.as(name), ReadTimeout: 3 * time.Second, MaxRetries: -1, DialTimeout: time.Second})
+}
+
+// newFleetJob starts three nodes on one Redis, with more arguments.
+func newFleetJob(t *testing.T, more ...string) (*job, *redistest.Server) {
 	ledger := redistest.Start(t, "appendonly yes")
 	var nodes []*node
 	for _, name := range []string{"a", "b", "c"} {
-		nodes = append(nodes, newNode(t, name, "--redis", ledger.URL(), "--failover-after", failoverAfter.String()))
+		nodes = append(nodes, newNode(t, name, slices.Concat(more, []string{"--redis", ledger.URL(), "--failover-after", failoverAfter.String()})...))
 	}
 	return newJob(t, nodes...), ledger
 }
@@ -84,7 +98,7 @@ func (j *job) addresses(first int) (list []string) {
 // createGroup makes the topic of jobs a stream that is read.
 func (j *job) createGroup() {
 	j.t.Helper()
-	c := redis.NewClient(&redis.Options{Addr: j.nodes[0].redis})
+	c := j.dial("admin", j.nodes[0].redis)
 	defer c.Close()
 	if err := c.XGroupCreateMkStream(j.t.Context(), "expired:jobs", "workers", "$").Err(); err != nil {
 		j.t.Fatal(err)
@@ -92,6 +106,7 @@ func (j *job) createGroup() {
 	// Entries of a node that has died are there again after the lease of the topic.
 	req, _ := http.NewRequest(http.MethodPatch, "http://"+j.nodes[0].http+"/v1/topics/jobs", strings.NewReader(`{"lease":"5s"}`))
 	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Authorization", "Bearer "+j.as("admin"))
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		j.t.Fatal(err)
@@ -147,7 +162,7 @@ func (j *job) noteWork(words []string) {
 func (j *job) write(keys int) (wait func()) {
 	var working sync.WaitGroup
 	for i, file := range []string{"python/writer.py", "node/writer.js"} {
-		s := run(j.t, file, append([]string{path.Dir(file), strconv.Itoa(keys / 3), strconv.Itoa(i)}, j.addresses(i)...)...)
+		s := runAs(j.t, j.as("shop"), file, append([]string{path.Dir(file), strconv.Itoa(keys / 3), strconv.Itoa(i)}, j.addresses(i)...)...)
 		working.Go(func() {
 			j.read(s, j.noteSet)
 			if <-s.ended; s.result != nil {
@@ -162,7 +177,7 @@ func (j *job) write(keys int) (wait func()) {
 // subscribe runs a subscriber at a node.
 func (j *job) subscribe(at int) *script {
 	j.t.Helper()
-	s := run(j.t, "node/subscriber.js", j.nodes[at].redis)
+	s := runAs(j.t, j.as("subscriber"), "node/subscriber.js", j.nodes[at].redis)
 	if line := <-s.lines; line != "subscribed 0" {
 		j.t.Fatalf("the subscriber: %q: %s", line, &s.errs)
 	}
@@ -177,7 +192,7 @@ func (j *job) subscribe(at int) *script {
 // work runs a worker, whose first address is that of a node.
 func (j *job) work(file, name string, at int) *script {
 	j.t.Helper()
-	s := run(j.t, file, append([]string{name}, j.addresses(at)...)...)
+	s := runAs(j.t, j.as("worker"), file, append([]string{name}, j.addresses(at)...)...)
 	j.follow(s, j.noteWork)
 	return s
 }
@@ -231,7 +246,7 @@ func (j *job) finish() {
 		slices.Sort(missing)
 		j.t.Errorf("%d keys never came: %.2000q", len(missing), missing)
 	}
-	c := redis.NewClient(&redis.Options{Addr: j.nodes[len(j.nodes)-1].redis})
+	c := j.dial("admin", j.nodes[len(j.nodes)-1].redis)
 	defer c.Close()
 	if !rig.Within(100*time.Millisecond, 30*time.Second, func() bool {
 		n, err := c.XLen(j.t.Context(), "expired:jobs").Result()

@@ -168,6 +168,12 @@ func need(t *testing.T, file string) {
 // run starts a program of testdata, and kills it when the test ends.
 func run(t *testing.T, file string, args ...string) *script {
 	t.Helper()
+	return runAs(t, "", file, args...)
+}
+
+// runAs is run of a program that signs in with a password, unless it is empty.
+func runAs(t *testing.T, password, file string, args ...string) *script {
+	t.Helper()
 	need(t, file)
 	s := &script{lines: make(chan string, 1<<16), ended: make(chan struct{})}
 	where := ""
@@ -181,6 +187,9 @@ func run(t *testing.T, file string, args ...string) *script {
 	}
 	s.cmd = exec.Command(interpreters[extension(file)](), args...)
 	s.cmd.Dir = where
+	if password != "" {
+		s.cmd.Env = append(os.Environ(), "PASSWORD="+password)
+	}
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // it may have processes of its own
 	s.cmd.Stderr = &s.errs
 	out, err := s.cmd.StdoutPipe()

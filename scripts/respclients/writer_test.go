@@ -18,7 +18,7 @@ func (j *job) writeGo(count int, addresses []string) {
 	const batchSize = 20
 	var clients []*redis.Client
 	for _, a := range addresses {
-		c := redis.NewClient(&redis.Options{Addr: a, ReadTimeout: 3 * time.Second, MaxRetries: -1, DialTimeout: time.Second})
+		c := j.dial("shop", a)
 		defer c.Close()
 		clients = append(clients, c)
 	}

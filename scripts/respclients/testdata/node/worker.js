@@ -9,7 +9,7 @@ const [name, ...addresses] = process.argv.slice(2);
 const stream = "expired:jobs", group = "workers";
 const clients = addresses.map((a) => {
   const [host, port] = a.split(":");
-  return new Redis({ host, port: Number(port), commandTimeout: 5000, maxRetriesPerRequest: 0, retryStrategy: () => 100 }).on("error", () => {});
+  return new Redis({ host, port: Number(port), password: process.env.PASSWORD, commandTimeout: 5000, maxRetriesPerRequest: 0, retryStrategy: () => 100 }).on("error", () => {});
 });
 let at = 0, looked = 0;
 

@@ -11,7 +11,7 @@ import { Redis } from "ioredis5";
 const [name, count, seed, ...addresses] = process.argv.slice(2);
 const clients = addresses.map((a) => {
   const [host, port] = a.split(":");
-  return new Redis({ host, port: Number(port), commandTimeout: 3000, maxRetriesPerRequest: 0, retryStrategy: () => 100 }).on("error", () => {});
+  return new Redis({ host, port: Number(port), password: process.env.PASSWORD, commandTimeout: 3000, maxRetriesPerRequest: 0, retryStrategy: () => 100 }).on("error", () => {});
 });
 let at = 0;
 let state = Number(seed) + 1;

@@ -4,6 +4,7 @@ Each line of the output says that a key was got, that it is about to be acknowle
 was counted. Entries that another worker has had for two seconds are taken over.
 """
 
+import os
 import sys
 import time
 
@@ -12,7 +13,7 @@ import redis
 name = sys.argv[1]
 addresses = [a.rsplit(":", 1) for a in sys.argv[2:]]
 STREAM, GROUP = "expired:jobs", "workers"
-clients = [redis.Redis(host=h, port=int(p), socket_timeout=5, decode_responses=True) for h, p in addresses]
+clients = [redis.Redis(host=h, port=int(p), password=os.environ.get("PASSWORD"), socket_timeout=5, decode_responses=True) for h, p in addresses]
 at, looked = 0, 0.0
 
 

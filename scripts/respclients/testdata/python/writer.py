@@ -7,6 +7,7 @@ address. Each line of the output is a key that is to expire, and the millisecond
 deadline is, or one that was deleted.
 """
 
+import os
 import random
 import sys
 import time
@@ -19,7 +20,7 @@ name, count, seed = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
 addresses = [a.rsplit(":", 1) for a in sys.argv[4:]]
 random.seed(seed)
 once = Retry(NoBackoff(), 0)
-clients = [redis.Redis(host=h, port=int(p), socket_timeout=3, decode_responses=True, retry=once) for h, p in addresses]
+clients = [redis.Redis(host=h, port=int(p), password=os.environ.get("PASSWORD"), socket_timeout=3, decode_responses=True, retry=once) for h, p in addresses]
 at = 0
 BATCH = 20
 
