@@ -15,27 +15,42 @@ import (
 const mediaMerge = "application/merge-patch+json"
 
 // merge reads a JSON merge patch and applies it to an object. A field that is null is removed, an
-// object is merged, and any other value replaces the old one.
-func (s *scanner) merge(object map[string]json.RawMessage) {
+// object is merged, and any other value replaces the old one. Values are texts of JSON, or objects
+// that were merged.
+func (s *scanner) merge(object map[string]any) {
 	within := s.within
 	for key := range s.object("") {
 		name := string(key)
 		if s.peek() == '{' {
-			inner := map[string]json.RawMessage{}
-			_ = json.Unmarshal(object[name], &inner) // a value that is no object is replaced by one
+			inner := membersOf(object[name])
 			s.within = within + name + "."
 			s.merge(inner)
 			s.within = within
-			object[name], _ = json.Marshal(inner) // of values that were JSON
+			object[name] = inner
 			continue
 		}
 		value := s.raw()
 		if bytes.Equal(value, []byte("null")) {
 			delete(object, name)
 		} else {
-			object[name] = value
+			object[name] = json.RawMessage(value)
 		}
 	}
+}
+
+// membersOf returns the fields of a value of merge, none if it is no object.
+func membersOf(value any) map[string]any {
+	if object, ok := value.(map[string]any); ok {
+		return object
+	}
+	text, _ := value.(json.RawMessage)
+	fields := map[string]json.RawMessage{}
+	_ = json.Unmarshal(text, &fields)
+	object := make(map[string]any, len(fields))
+	for name, field := range fields {
+		object[name] = field
+	}
+	return object
 }
 
 // settable are the fields of settings in a request.
@@ -51,15 +66,12 @@ var settable = func() map[string]bool {
 
 // objectOf returns settings in the form of a request. The way of delivery is left out where the
 // settings leave it to the process.
-func objectOf(set *tasks.TopicSettings) (map[string]json.RawMessage, error) {
+func objectOf(set *tasks.TopicSettings) (map[string]any, error) {
 	text, err := json.Marshal(wireTopic(&tasks.Topic{Settings: *set}))
 	if err != nil {
 		return nil, err
 	}
-	object := map[string]json.RawMessage{}
-	if err := json.Unmarshal(text, &object); err != nil {
-		return nil, err
-	}
+	object := membersOf(json.RawMessage(text))
 	for name := range object {
 		if !settable[name] || name == "delivery" && set.Kind == "" || name == "concurrency" && set.Concurrency == 0 {
 			delete(object, name)

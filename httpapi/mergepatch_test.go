@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -155,5 +156,21 @@ func TestSettingsSurviveAPatch(t *testing.T) {
 	set.Delivery, got.Delivery = nil, nil
 	if diff := cmp.Diff(set, got) + cmp.Diff(was, is); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// A patch takes memory, and so time, for its bytes alone, however deep they stand.
+func TestDeepPatch(t *testing.T) {
+	const depth, size, most = 200, 1 << 20, 16
+	patch := strings.Repeat(`{"delivery":`, depth) + `{"a":"` + strings.Repeat("x", size) + `"}` + strings.Repeat("}", depth)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	var set tasks.TopicSettings
+	if err := patched([]byte(patch))(&set); err == nil {
+		t.Error("it is taken")
+	}
+	runtime.ReadMemStats(&after)
+	if took := (after.TotalAlloc - before.TotalAlloc) / size; took > most {
+		t.Errorf("it takes %d times its size", took)
 	}
 }
