@@ -121,6 +121,7 @@ func (s *settings) redisPort(bad *faults) *redisPort {
 	p := &redisPort{perAddress: s.MaxConnectionsPerAddress, cfg: respapi.Config{
 		MaxConnections: s.RespMaxConnections,
 		MaxCommand:     s.RespMaxCommand,
+		MaxValue:       s.RespMaxValue,
 		MaxAnswers:     s.MaxAnswers,
 		MaxPersistent:  s.RespMaxPersistent,
 		PastExpires:    s.RespPastExpiry == "expired",

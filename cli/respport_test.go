@@ -67,6 +67,16 @@ func TestRedisListen(t *testing.T) {
 		!strings.Contains(text, `lapse_resp_commands_total{command="ping",outcome="done"} 1`) {
 		t.Error("the metrics do not know the connection")
 	}
+	// Its values may be larger than payloads of HTTP.
+	large := strings.Repeat("v", 200_000)
+	if answer := c.ask("*3\r\n$3\r\nSET\r\n$5\r\nlarge\r\n$200000\r\n" + large); answer != "+OK" {
+		t.Errorf("SET of 200,000 bytes is answered %s", answer)
+	}
+	if a, err := http.Post(urls[0]+"/v1/tasks", "application/json", strings.NewReader(`{"topic":"t","payload":"`+large+`"}`)); err != nil || a.StatusCode != 413 {
+		t.Errorf("the same over HTTP: %v, %v", a, err)
+	} else {
+		a.Body.Close()
+	}
 	if answer := c.ask("SUBSCRIBE news"); answer != "*3" {
 		t.Errorf("SUBSCRIBE is answered %s", answer)
 	}
@@ -220,6 +230,7 @@ func TestRedisListenRefused(t *testing.T) {
 		`resp-topics: the prefix "a" is given twice`:            {"--resp-topics", "a=b", "--resp-topics", "a=c"},
 		`resp_topics["a"]: `:                                    {"--resp-topics", "a= "},
 		"resp_max_command must be from 65536 to 1073741824":     {"--resp-max-command", "7"},
+		"resp_max_value must be from 1 to 16777216":             {"--resp-max-value", "16777217"},
 	} {
 		var out, errs bytes.Buffer
 		code := run(t.Context(), append([]string{"serve", "--data", t.TempDir(), "--listen", "127.0.0.1:0"}, args...), streams{&out, &errs})

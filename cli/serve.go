@@ -103,6 +103,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 		Log:      log,
 		MaxBody:  s.MaxBody,
 
+		MaxPayload:               s.MaxPayload,
 		MaxAnswers:               s.MaxAnswers,
 		Answers:                  doors.answers,
 		AllowedHosts:             s.hosts(),

@@ -5,6 +5,7 @@ import (
 	"net/url"
 	"time"
 
+	"github.com/lapsehq/lapse/respapi"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -75,6 +76,7 @@ type respSettings struct {
 	RespTopics         []string `sep:";" placeholder:"PREFIX=TOPIC" help:"Topic of the keys that begin with this prefix; the longest prefix counts. May be repeated. In the file a list, or a mapping of prefixes to topics. Keys without a topic are refused. Default: all keys are of the topic expired."`
 	RespMaxConnections int      `default:"10000" help:"Connections of clients of Redis at once, past which a new one takes the place of one that has not said who it is, or does not read, or is refused. One address (of IPv6: a /64) may have max-connections-per-address of them, default half. One token may have half."`
 	RespMaxCommand     int      `default:"16777216" help:"Bytes of a command of theirs. All commands in memory together may have 16 times as much, and those of one token half of that; clients that have not said who they are have as much as one command besides, together."`
+	RespMaxValue       int      `default:"1048576" help:"Bytes of a value, which clients of Redis may so make larger than max-payload lets a payload be."`
 	RespMaxPersistent  int      `default:"1000000" help:"Keys without a TTL on each node, past which they are refused."`
 	RespPastExpiry     string   `default:"del" enum:"del,expired" help:"What a key does that EXPIREAT or its kin give a time in the past: del deletes it, as Redis does; with expired it expires, and its event comes."`
 	RespNotify         string   `default:"Ex" empty:"" help:"Classes of events that subscribers get, as notify-keyspace-events of Redis has them; an empty text: none."`
@@ -166,6 +168,14 @@ func apart(setting string, a *net.TCPAddr, other string, b *net.TCPAddr, bad *fa
 // everywhere reports whether an address is that of all interfaces.
 func everywhere(ip net.IP) bool { return len(ip) == 0 || ip.IsUnspecified() }
 
+// largestPayload returns how many bytes a payload may have that some door lets in.
+func (s *settings) largestPayload() int {
+	if s.RedisListen == "" {
+		return s.MaxPayload
+	}
+	return max(s.MaxPayload, min(s.RespMaxValue, respapi.MostMaxValue)) // more is refused there
+}
+
 // scheduler returns the configuration of package tasks, without its log.
 func (s *settings) scheduler(topics map[string]tasks.TopicSettings, ways []tasks.Way) tasks.Config {
 	return tasks.Config{
@@ -174,7 +184,7 @@ func (s *settings) scheduler(topics map[string]tasks.TopicSettings, ways []tasks
 		MaxBytes:      s.MaxBytes,
 		MaxInFlight:   s.MaxInFlight,
 		MaxDeliveries: s.MaxDeliveries,
-		MaxPayload:    s.MaxPayload,
+		MaxPayload:    s.largestPayload(),
 		SweepEvery:    s.SweepEvery,
 
 		SweepAt:             s.SweepAt,

@@ -45,7 +45,7 @@ func TestDefaults(t *testing.T) {
 		nodeSettings: nodeSettings{Listen: "127.0.0.1:7480"},
 		limitSettings: limitSettings{MaxPending: 20_000_000, MaxBytes: 8 << 30, MaxInFlight: 100_000, MaxDeliveries: 4096, MaxPayload: 64 << 10,
 			MaxBody: 16 << 20, MaxAnswers: 64 << 20, MaxConnections: 10_000, MaxWaiting: 10_000, MaxWaitingPerToken: 5000},
-		respSettings: respSettings{RespMaxConnections: 10_000, RespMaxCommand: 16 << 20, RespMaxPersistent: 1_000_000, RespPastExpiry: "del", RespNotify: "Ex"},
+		respSettings: respSettings{RespMaxConnections: 10_000, RespMaxCommand: 16 << 20, RespMaxValue: 1 << 20, RespMaxPersistent: 1_000_000, RespPastExpiry: "del", RespNotify: "Ex"},
 		redisSettings: redisSettings{RedisPrefix: "lapse:", RedisShards: 16, RedisWaitTimeout: 500 * time.Millisecond, FailoverAfter: 10 * time.Second,
 			OnOutage: "deliver", HandoverTimeout: 30 * time.Second},
 		sweepSettings: sweepSettings{SweepEvery: time.Second, SweepBacklog: 100_000, SweepMaxConcurrency: 1024},

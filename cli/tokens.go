@@ -26,7 +26,7 @@ type token struct {
 
 	Topics     []string `env:"-" placeholder:"TOPIC,..." help:"The topics that it is limited to: names, or the beginning of names and an asterisk (order.*)."`
 	MaxTopics  int      `env:"-" placeholder:"N" help:"So many of these may have tasks, on each node, before it can bring in another one."`
-	MaxPending int      `env:"-" placeholder:"N" help:"So many tasks may wait in these, on each node, before it can create another one."`
+	MaxPending int      `env:"-" placeholder:"N" help:"So many tasks may wait in these, and as many be dead or kept, on each node, before it can create another one."`
 }
 
 // Run prints a new token on standard error, for a person to keep, and its line for the

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/tasks"
@@ -289,6 +290,25 @@ func TestAccept(t *testing.T) {
 func TestContentTypeWithParameters(t *testing.T) {
 	r := newRig(t)
 	r.want(r.do("POST", "/v1/tasks", `{"topic":"t","delay":"1h"}`, "Content-Type: Application/JSON; Charset=UTF-8"), 201)
+}
+
+// The bound of the door holds beside that of the scheduler.
+func TestPayloadsOfTheDoor(t *testing.T) {
+	r := newRigWith(t, tasks.Config{MaxPayload: 1 << 20}, Config{MaxPayload: 1000})
+	small, large := `"`+strings.Repeat("p", 998)+`"`, `"`+strings.Repeat("p", 999)+`"`
+	r.want(r.do("POST", "/v1/tasks", `{"id":"a","topic":"t","delay":"1h","payload":`+small+`}`), 201)
+	r.refused(r.do("POST", "/v1/tasks", `{"topic":"t","payload":`+large+`}`), 413, "too_large", "")
+	r.refused(r.do("PUT", "/v1/tasks/a", `{"topic":"t","payload":`+large+`}`), 413, "too_large", "")
+	r.refused(r.do("PATCH", "/v1/tasks/a", `{"payload":`+large+`}`), 413, "too_large", "")
+	v := r.want(r.do("POST", "/v1/tasks/batch", `[{"topic":"t","delay":"1h","payload":`+small+`},{"topic":"t","payload":`+large+`},{"topic":"t","delay":"1h"}]`), 200)
+	if failed := v["errors"].([]any); v["accepted"] != 2.0 || len(failed) != 1 || failed[0].(map[string]any)["index"] != 1.0 {
+		t.Errorf("of a batch with one that is too large: %v", v)
+	}
+	// What another door has let in can be moved, and exported and imported.
+	if _, err := r.scheduler.Schedule(t.Context(), tasks.Request{ID: "b", Topic: "t", Delay: time.Hour, Payload: []byte(large)}); err != nil {
+		t.Fatal(err)
+	}
+	r.want(r.do("PATCH", "/v1/tasks/b", `{"delay":"2h"}`), 200)
 }
 
 // A body without a length is read to its end, and bounded all the same.

@@ -30,6 +30,9 @@ type Config struct {
 	// memory at the same moment may have 16 times as many bytes together, those of one token half
 	// of that.
 	MaxBody int64
+	// MaxPayload bounds the payload of a task that a call schedules or changes, in bytes. Default:
+	// that of the scheduler, which may be larger, since other doors are.
+	MaxPayload int
 	// MaxAnswers bounds the bytes of all answers that are in memory at the same moment because
 	// their callers have not read them yet, 8 MiB to 64 GiB. One token may take half of it. Lists
 	// may take half of it, those of one token a quarter, or one list. Past it the answer is 429.
@@ -117,15 +120,17 @@ type Server struct {
 
 // limits bound what all callers together may use of the server.
 type limits struct {
-	bodies    *edge.Budget
-	answers   *edge.Budget  // of answers that are not read yet
-	lists     *edge.Budget  // of lists and exports among them
-	pages     chan struct{} // holds a token for each page of a list that is being made
-	waits     *edge.Waits
-	refusals  refusals
-	yields    edge.Yields
-	maxBody   int64
-	perSource int // see Config.MaxConnectionsPerAddress
+	bodies   *edge.Budget
+	answers  *edge.Budget  // of answers that are not read yet
+	lists    *edge.Budget  // of lists and exports among them
+	pages    chan struct{} // holds a token for each page of a list that is being made
+	waits    *edge.Waits
+	refusals refusals
+	yields   edge.Yields
+	maxBody  int64
+	// maxPayload bounds a payload; 0: the scheduler alone does.
+	maxPayload int
+	perSource  int // see Config.MaxConnectionsPerAddress
 }
 
 // A taskCreator is what the two most frequent calls need of the scheduler. Benchmarks replace it by
@@ -201,12 +206,12 @@ func newServer(cfg Config) (*Server, error) {
 		version: cfg.Version, prefix: prefix(cfg.Prefix),
 		started: time.Now(), backups: cfg.BackupDir,
 		limits: limits{
-			bodies:    edge.NewBudget(bodiesAhead * cfg.MaxBody),
-			answers:   cfg.Answers,
-			lists:     edge.NewBudget(cfg.Answers.Most() / 2),
-			pages:     make(chan struct{}, pagesAtOnce),
-			waits:     cfg.Waits,
-			maxBody:   cfg.MaxBody,
+			bodies:  edge.NewBudget(bodiesAhead * cfg.MaxBody),
+			answers: cfg.Answers,
+			lists:   edge.NewBudget(cfg.Answers.Most() / 2),
+			pages:   make(chan struct{}, pagesAtOnce),
+			waits:   cfg.Waits,
+			maxBody: cfg.MaxBody, maxPayload: cfg.MaxPayload,
 			perSource: cfg.MaxConnectionsPerAddress,
 		},
 		access: access{

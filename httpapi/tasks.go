@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strconv"
 	"strings"
@@ -79,7 +80,7 @@ func (s *Server) location(id string) string { return s.prefix.path("/v1/tasks/" 
 // schedule answers POST /v1/tasks.
 func (s *Server) schedule(ctx context.Context, in *request) (*taskReply, error) {
 	var r tasks.Request
-	if err := decodeTask(in, &r); err != nil {
+	if err := s.decodeTask(in, &r); err != nil {
 		return nil, err
 	}
 	t, err := s.creator.Schedule(withTrace(ctx, in.gin.Request), r)
@@ -103,7 +104,7 @@ func (s *Server) put(ctx context.Context, in *changeTaskInput) (*taskReply, erro
 		return nil, err
 	}
 	var r tasks.Request
-	if err := decodeTask(&in.request, &r); err != nil {
+	if err := s.decodeTask(&in.request, &r); err != nil {
 		return nil, err
 	}
 	if r.ID != "" && r.ID != in.ID {
@@ -120,13 +121,24 @@ func (s *Server) put(ctx context.Context, in *changeTaskInput) (*taskReply, erro
 	return &taskReply{Status: http.StatusCreated, ETag: tagOf(&t), Location: s.location(t.ID), Body: wireTask(&t, seesAll(in.gin))}, nil
 }
 
-func decodeTask(in *request, r *tasks.Request) error {
+func (s *Server) decodeTask(in *request, r *tasks.Request) error {
 	body, err := jsonBody(in.gin)
 	if err != nil {
 		return err
 	}
 	body.task(r)
-	return body.done()
+	if err := body.done(); err != nil {
+		return err
+	}
+	return s.fits(r.Payload)
+}
+
+// fits checks the size of a payload. Error: tasks.ErrTooLarge.
+func (s *Server) fits(payload []byte) error {
+	if s.maxPayload > 0 && len(payload) > s.maxPayload {
+		return fmt.Errorf("%w: payload must be at most %d bytes", tasks.ErrTooLarge, s.maxPayload)
+	}
+	return nil
 }
 
 // withTaskID adds the id to the answer when the outcome is unknown.
@@ -162,6 +174,9 @@ func (s *Server) patch(ctx context.Context, in *changeTaskInput) (*taggedTask, e
 	var m tasks.Move
 	body.move(&m)
 	if err := body.done(); err != nil {
+		return nil, err
+	}
+	if err := s.fits(m.Payload); err != nil {
 		return nil, err
 	}
 	if err := answerOf(in.gin).take(taskAnswer); err != nil {

@@ -172,9 +172,20 @@ func (x *call) attempt(k *key, t *tasks.Task, want change, until time.Time) (now
 	return now, err
 }
 
+// fits checks the size of a value. Error: tasks.ErrTooLarge.
+func (x *call) fits(value []byte) error {
+	if len(value) > x.c.server.mostValue() {
+		return tasks.ErrTooLarge
+	}
+	return nil
+}
+
 // put gives a key a value. A key that keeps its deadline keeps what else its task has.
 func (x *call) put(ctx context.Context, k *key, t *tasks.Task, want change) (tasks.Task, error) {
 	s, live := x.scheduler(), t.ID != "" && isLive(t)
+	if err := x.fits(want.value); err != nil {
+		return tasks.Task{}, err
+	}
 	if live && len(want.value) > 0 && want.due == dueOf(t) {
 		return s.Reschedule(ctx, k.id, tasks.Move{Payload: want.value})
 	}
@@ -196,6 +207,9 @@ func (x *call) put(ctx context.Context, k *key, t *tasks.Task, want change) (tas
 // request returns the request for a key with a value. Error: that of persistent.admit, if it has no
 // deadline.
 func (x *call) request(k *key, value []byte, due deadline) (r tasks.Request, err error) {
+	if err := x.fits(value); err != nil {
+		return r, err
+	}
 	r = tasks.Request{ID: k.id, Topic: k.topic, Payload: value, Headers: k.headers(), Due: due.at, Delay: due.in}
 	if due.none() {
 		r.Held = true

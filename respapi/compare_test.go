@@ -86,10 +86,19 @@ func TestOtherDatabase(t *testing.T) {
 	w.asks("SELECT 1 -> -ERR DB index is out of range\nRESET -> +RESET\nGET k -> 0")
 }
 
-// CONFIG GET tells how long a value may be.
+// CONFIG GET tells how long a value may be, by the bound of the port or that of payloads.
 func TestLargestValue(t *testing.T) {
-	w := newRig(t, Config{}, tasks.Config{MaxPayload: 1000}).dial()
-	w.ask("*2 proto-max-bulk-len 1000", "CONFIG", "GET", "proto-max-bulk-len")
-	w.ask("+OK", "SET", "k", strings.Repeat("v", 1000))
-	w.ask("-ERR string exceeds maximum allowed size (proto-max-bulk-len)", "SET", "k", strings.Repeat("v", 1001))
+	for _, bounds := range []struct{ value, payload int }{{0, 1000}, {1000, 64 << 10}} {
+		w := newRig(t, Config{MaxValue: bounds.value}, tasks.Config{MaxPayload: bounds.payload}).dial()
+		w.ask("*2 proto-max-bulk-len 1000", "CONFIG", "GET", "proto-max-bulk-len")
+		w.ask("+OK", "SET", "k", strings.Repeat("v", 1000))
+		large := "-ERR string exceeds maximum allowed size (proto-max-bulk-len)"
+		for _, command := range [][]string{{"SET", "k", strings.Repeat("v", 1001)}, {"APPEND", "k", "v"}, {"MSET", "k", strings.Repeat("v", 1001)}, {"SETRANGE", "k", "1000", "v"}} {
+			w.ask(large, command...)
+			w.ask("+OK", "MULTI")
+			w.ask("+QUEUED", command...)
+			w.ask("*1 "+large, "EXEC")
+		}
+		w.ask(":1000", "STRLEN", "k")
+	}
 }

@@ -34,10 +34,11 @@ func always(value string) func(*Server) string { return func(*Server) string { r
 
 // mostValue returns how many bytes a value may have, as far as that is known yet.
 func (s *Server) mostValue() int {
+	most := min(s.cfg.MaxCommand, s.cfg.MaxValue)
 	if scheduler := s.scheduler.Load(); scheduler != nil {
-		return min(s.cfg.MaxCommand, scheduler.MaxPayload())
+		return min(most, scheduler.MaxPayload())
 	}
-	return s.cfg.MaxCommand
+	return most
 }
 
 // runConfigGet answers CONFIG GET with the parameters that match a pattern, each of them once.

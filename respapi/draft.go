@@ -364,8 +364,8 @@ func (d *draft) next(e *draftKey, old *tasks.Task, want change) (value, error) {
 	case remove:
 		v = value{}
 	case put:
-		if len(want.value) > d.exec.scheduler().MaxPayload() {
-			return v, tasks.ErrTooLarge
+		if err := d.exec.fits(want.value); err != nil {
+			return v, err
 		}
 		t.Payload, v.put = want.value, true
 	}

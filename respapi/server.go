@@ -27,11 +27,13 @@ const (
 	MostConnections  = 1_000_000
 	LeastMaxCommand  = 64 << 10
 	MostMaxCommand   = 1 << 30
+	MostMaxValue     = 16 << 20
 	MostPersistent   = 100_000_000
 	MaxTopicPrefixes = 1000
 
 	defaultConnections = 10_000
 	defaultMaxCommand  = 16 << 20
+	defaultMaxValue    = 1 << 20
 	defaultPersistent  = 1_000_000
 	defaultMaxAnswers  = 64 << 20
 	commandsAtOnce     = 16 // Config.MaxCommand of all commands that are being read
@@ -56,6 +58,9 @@ type Config struct {
 	// Clients that have not said who they are have as many bytes as one command besides, together.
 	// Default 16 MiB.
 	MaxCommand int
+	// MaxValue bounds a value, in bytes, 1 to MostMaxValue. The bound that the scheduler has for
+	// payloads holds as well. Default 1 MiB.
+	MaxValue int
 	// MaxAnswers bounds the bytes of answers of all connections that their clients have not read
 	// yet. One token may have half of it. Past it, commands that tell what is stored are refused.
 	// Default 64 MiB.
@@ -95,6 +100,7 @@ func (c *Config) Validate() error {
 	bad(c.MaxConnections >= 0 && c.MaxConnections <= MostConnections, "resp_max_connections must be from 1 to %d", MostConnections)
 	bad(c.MaxCommand == 0 || c.MaxCommand >= LeastMaxCommand && c.MaxCommand <= MostMaxCommand,
 		"resp_max_command must be from %d to %d", LeastMaxCommand, MostMaxCommand)
+	bad(c.MaxValue >= 0 && c.MaxValue <= MostMaxValue, "resp_max_value must be from 1 to %d", MostMaxValue)
 	bad(c.MaxAnswers >= 0, "max_answers must not be negative")
 	bad(c.MaxPersistent >= 0 && c.MaxPersistent <= MostPersistent, "resp_max_persistent must be from 1 to %d", MostPersistent)
 	return all.ErrorOrNil()
@@ -152,6 +158,7 @@ func New(cfg Config) (*Server, error) {
 	}
 	cfg.MaxConnections = cmp.Or(cfg.MaxConnections, defaultConnections)
 	cfg.MaxCommand = cmp.Or(cfg.MaxCommand, defaultMaxCommand)
+	cfg.MaxValue = cmp.Or(cfg.MaxValue, defaultMaxValue)
 	cfg.MaxAnswers = cmp.Or(cfg.MaxAnswers, defaultMaxAnswers)
 	cfg.MaxPersistent = cmp.Or(cfg.MaxPersistent, defaultPersistent)
 	cfg.Version = cmp.Or(cfg.Version, "dev")
