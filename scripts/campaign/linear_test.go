@@ -62,7 +62,6 @@ type objects struct {
 	loose map[string]int // requests without a known outcome
 	now   []string       // that are in use
 	next  int
-	made  map[string]time.Time // before when it must not be created, see mayCreate
 	dues  map[string]time.Time // in the request that creates it
 }
 
@@ -75,7 +74,7 @@ func newObjects(step func(o object, q request) (bool, object)) *objects {
 				return input.(request).String()
 			},
 		},
-		all: map[string][]porcupine.Operation{}, loose: map[string]int{}, made: map[string]time.Time{}, dues: map[string]time.Time{},
+		all: map[string][]porcupine.Operation{}, loose: map[string]int{}, dues: map[string]time.Time{},
 	}
 }
 
@@ -101,24 +100,6 @@ func (s *objects) pick(dice int, prefix string) string {
 		s.now = append(s.now, fmt.Sprintf("%s%d", prefix, s.next))
 	}
 	return s.now[dice%len(s.now)]
-}
-
-// mayCreate reports whether a caller may create an object now. Versions are told apart by the
-// millisecond of their creation, so no two of the same name are created within one.
-func (s *objects) mayCreate(name string) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if time.Now().Before(s.made[name]) {
-		return false
-	}
-	s.made[name] = time.Now().Add(time.Hour)
-	return true
-}
-
-func (s *objects) hasCreated(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.made[name] = time.Now().Add(2 * time.Millisecond)
 }
 
 // deadline is that of all creations of an object: the one that was proposed first.

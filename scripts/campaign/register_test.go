@@ -38,10 +38,6 @@ func (c *caller) register(r *run, verb string) {
 	method, path, body := http.MethodGet, "/v1/tasks/"+id, []byte(nil)
 	switch verb {
 	case "post":
-		if !tasks.mayCreate(id) {
-			return
-		}
-		defer tasks.hasCreated(id)
 		method, path = http.MethodPost, "/v1/tasks"
 		due := tasks.deadline(id, c.soon().Add(2*c.fleet.failoverAfter))
 		body = fmt.Appendf(nil, `{"topic":"register","id":%q,"due_at":%q}`, id, rig.Wire(due))
