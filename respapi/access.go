@@ -58,10 +58,10 @@ func (c *conn) setCaller(caller *edge.Caller) {
 
 // part has events published again that the client has perhaps not read.
 func (c *conn) part() {
-	if c.out.isRead(c.left) {
+	if !c.server.hub.hasSent(&c.subs) || c.out.isRead(c.left) {
 		return
 	}
-	if n := c.server.hub.part(&c.subs); n > 0 {
+	if n := c.server.doubt(&c.subs); n > 0 {
 		c.server.log.Warn("a subscriber has perhaps not read its last events: they are published again", "client", c.nc.RemoteAddr().String(), "events", n)
 	}
 }

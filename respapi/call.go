@@ -3,6 +3,7 @@ package respapi
 import (
 	"context"
 	"hash/maphash"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -99,6 +100,7 @@ func (c *conn) execute(x *call) {
 	switch c.silence {
 	case off, skipThis:
 		c.answer.Buf = c.answer.Buf[:c.from]
+		c.unsent = slices.DeleteFunc(c.unsent, func(e unwritten) bool { return e.end > c.from }) // they are out
 	}
 	c.holdLarge()
 	switch c.silence {

@@ -28,8 +28,11 @@ const (
 	// anyMessage stands for what PUBLISH sends, where nodes tell one another what they want.
 	anyMessage
 
-	// anyReceiver stands for a subscriber whose reading settles an expiry, likewise.
-	anyReceiver
+	// eventReceiver and keyReceiver stand likewise for subscribers whose reading settles expiries:
+	// of the channel of an event, and of channels of keys.
+	eventReceiver
+	keyReceiver
+	anyReceiver = eventReceiver | keyReceiver
 
 	// classAll is A.
 	classAll = classGeneric | classString | classList | classSet | classHash | classSorted | classExpired | classEvicted | classStream | classModule
@@ -89,7 +92,7 @@ var eventNames = map[string]classes{
 type want struct {
 	keyevent classes // events with a channel of their own, by class
 	keyspace bool    // channels of keys
-	receives bool    // what it hears of expired keys counts as received
+	receives classes // eventReceiver or keyReceiver, if what it hears of expired keys is received
 }
 
 // wantOf returns what the subscribers of a channel, or of a pattern, may hear. pattern is nil for a
@@ -101,7 +104,12 @@ func wantOf(name string, pattern *glob.Pattern) (w want) {
 			w.keyevent = eventNames[event]
 		}
 		w.keyspace = strings.HasPrefix(name, keyspacePrefix)
-		w.receives = w.keyspace || w.keyevent&classExpired != 0
+		switch {
+		case w.keyevent&classExpired != 0:
+			w.receives = eventReceiver
+		case w.keyspace:
+			w.receives = keyReceiver
+		}
 		return w
 	}
 	for event, class := range eventNames {
@@ -111,8 +119,12 @@ func wantOf(name string, pattern *glob.Pattern) (w want) {
 	}
 	start := literal(name)
 	w.keyspace = strings.HasPrefix(start, keyspacePrefix) || strings.HasPrefix(keyspacePrefix, start)
-	w.receives = w.keyspace && strings.HasPrefix(start, "__keyspace") ||
-		w.keyevent&classExpired != 0 && strings.HasPrefix(start, "__keyevent")
+	switch {
+	case w.keyevent&classExpired != 0 && strings.HasPrefix(start, "__keyevent"):
+		w.receives = eventReceiver
+	case w.keyspace && strings.HasPrefix(start, "__keyspace"):
+		w.receives = keyReceiver
+	}
 	return w
 }
 

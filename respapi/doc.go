@@ -57,12 +57,13 @@
 //
 // # Subscribers
 //
-// An expired event is settled once a receiver has it: a subscriber that names the channels of keys,
-// and whose machine has confirmed the bytes. taken.go has what that takes: who was sent what, who
-// stands still, and what is published again because the only receiver has perhaps not read it.
+// An expired event is settled once a receiver has it: a subscriber that names the channel of the
+// event, and whose machine has confirmed the bytes. taken.go has what that takes: who counts and
+// has room, who was sent what, who stands still. doses.go keeps what was taken in the last minute:
+// it is published again if no receiver has read it for sure.
 //
-//	DeliverBatch -> hub: events -> outputs -> taken? -> settled
-//	                                        stalled, reset -> doubted -> published again
+//	DeliverBatch -> room? -> hub: events -> outputs -> taken? -> settled, a dose
+//	                            stuck, reset: doses in doubt -> published again
 //
 // # Bounds
 //

@@ -81,19 +81,27 @@ func (s *Server) ChainWithin(d time.Duration) { s.turns.within = d }
 func (s *Server) Receivers() int {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
-	return s.hub.receivers
+	return s.hub.events + s.hub.spaces
 }
 
 // CountDoubted returns how many events are to be published again.
-func (s *Server) CountDoubted() int { return s.hub.doubted() }
+func (s *Server) CountDoubted() int {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	return s.hub.doses.doubted.events
+}
 
-// CountGivenUp returns how many events are given up of so many doses of a subscriber.
-func CountGivenUp(keys []string, doses int, doubted bool) (lost int64) {
-	h, u := newHub(0), &subscriber{unread: doubted}
-	for range doses {
-		lost += h.addDose(&dose{by: u, at: time.Now(), keys: keys})
+// Doses returns how many events of so many doses are given up, are to be published again, and were
+// taken in the last minute. The doses come at such a distance.
+func Doses(keys []string, many int, doubted bool, apart time.Duration) (lost int64, again, taken int) {
+	var all doses
+	u := &subscriber{unread: doubted}
+	now := time.Now()
+	for range many {
+		lost += all.add(&dose{by: []*subscriber{u}, keys: keys}, now)
+		now = now.Add(apart)
 	}
-	return lost
+	return lost, all.doubted.events, all.taken.events
 }
 
 // Verbs returns the names of all verbs, those of subcommands after that of their verb.

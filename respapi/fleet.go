@@ -25,7 +25,7 @@ const (
 	wantsHold = 3 * time.Second
 	// answerWithin is how long a delivery waits for another node, unless that falls silent. It is
 	// longer than that waits for its subscribers.
-	answerWithin = takenWithin + stalledAfter
+	answerWithin = takenWithin + crowdedFor
 	// mostRelayed bounds a message to subscribers of other nodes.
 	mostRelayed = 512 << 10
 	// relayBytes is how many bytes of events go in one message between nodes.

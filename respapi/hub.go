@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/respapi/internal/glob"
@@ -24,6 +25,10 @@ const (
 
 	// batchBytes is how many bytes for a subscriber are gathered before they go to its output.
 	batchBytes = 64 << 10
+	// backlogBytes is how many bytes wait for a subscriber when deliveries begin to wait for it.
+	backlogBytes = 256 << 10
+	// crowdedFor is how long they wait for one that reads nothing.
+	crowdedFor = time.Second
 )
 
 // A hub has the subscriptions of all connections of this node. Its mutex may be held when that of
@@ -39,9 +44,9 @@ type hub struct {
 	bytes       int      // of them
 	keyevents   [32]int
 	keyspaces   int // entries that may hear channels of keys
-	receivers   int // subscribers for which receives holds
-	doses       []*dose
-	doseBytes   int
+	events      int // subscribers that receive as eventReceiver
+	spaces      int // as keyReceiver
+	doses       doses
 	dirty       []*subscriber
 	encoding    [2]resp.Writer // of the message on its way, for both versions
 
@@ -74,11 +79,11 @@ type subscriber struct {
 	// channels and patterns have the place of the subscriber in entry.all.
 	channels, patterns map[string]int
 	bytes              int
-	receiving          int    // subscriptions with want.receives
+	ofEvents, ofKeys   int    // subscriptions by want.receives
 	batch              []byte // messages on their way to out
 	end                int64  // of what out was given, for output.taken
 	gone               bool   // out has failed
-	stalled            bool   // it has not taken what it was sent
+	stalled            bool   // it takes nothing
 	unread             bool   // it has ended, and perhaps not read the last that it took
 }
 
@@ -208,24 +213,42 @@ func (h *hub) weighLocked(e *entry, n int) {
 
 // receiveLocked counts a subscription.
 func (h *hub) receiveLocked(u *subscriber, e *entry, n int) {
-	if e.want.receives {
-		h.setLocked(u, func() { u.receiving += n })
-	}
+	h.setLocked(u, func() {
+		switch e.want.receives {
+		case eventReceiver:
+			u.ofEvents += n
+		case keyReceiver:
+			u.ofKeys += n
+		}
+	})
 }
 
-// receives reports whether an expired event counts as received when the subscriber has it.
-func (u *subscriber) receives() bool { return u.receiving > 0 && !u.stalled && !u.gone }
+// receives returns eventReceiver or keyReceiver if what the subscriber takes counts as received.
+// One that hears events on both kinds of channels is an eventReceiver.
+func (u *subscriber) receives() classes {
+	switch {
+	case u.stalled || u.gone:
+	case u.ofEvents > 0:
+		return eventReceiver
+	case u.ofKeys > 0:
+		return keyReceiver
+	}
+	return 0
+}
 
 // setLocked changes what receives depends on.
 func (h *hub) setLocked(u *subscriber, change func()) {
-	before := u.receives()
-	change()
-	switch after := u.receives(); {
-	case after && !before:
-		h.receivers++
-	case before && !after:
-		h.receivers--
+	count := func(n int) {
+		switch u.receives() {
+		case eventReceiver:
+			h.events += n
+		case keyReceiver:
+			h.spaces += n
+		}
 	}
+	count(-1)
+	change()
+	count(1)
 }
 
 // reviewLocked finds out what the subscribers wish for, and tells of a change.
@@ -240,8 +263,11 @@ func (h *hub) reviewLocked() {
 		wants |= h.flags
 	}
 	wants &= events
-	if h.receivers > 0 && wants&classExpired != 0 {
-		wants |= anyReceiver
+	if h.flags&classExpired != 0 && h.flags&toKeyevent != 0 && h.events > 0 {
+		wants |= eventReceiver
+	}
+	if h.flags&classExpired != 0 && h.flags&toKeyspace != 0 && h.spaces > 0 {
+		wants |= keyReceiver
 	}
 	if h.total > 0 {
 		wants |= anyMessage
@@ -263,6 +289,13 @@ func (h *hub) getFlags() classes {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.flags
+}
+
+// hasSent reports whether a subscriber was sent a message.
+func (h *hub) hasSent(u *subscriber) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return u.end > 0
 }
 
 // has reports whether a subscriber has subscribed to anything.

@@ -19,12 +19,11 @@ const KindKeyevent task.Kind = "keyevent"
 // as there is no receiver, tasks wait. It implements task.Way and task.Tally. The zero value is
 // ready: tasks wait until Attach.
 //
-// A receiver is a subscriber that names the channels of keys, and that takes what it is sent. It
-// got an event when its machine has it. Whether the program has read it is not known: what a
-// receiver that was alone has taken is published again if it stands still, or ends without having
-// read everything (taken.go). An event may come twice for that reason, or when its node has ended
-// before the acknowledgement was recorded, or when another node has published it and its answer was
-// lost.
+// A receiver is a subscriber that names the channel of the event, or without any one that names
+// channels of keys, and that reads. It got an event when its machine has it. Whether the program
+// has read it is not known: what no receiver has read for sure is published again (taken.go). An
+// event may come twice for that reason, or when its node has ended before the acknowledgement was
+// recorded, or when another node has published it and its answer was lost.
 type Keyevent struct {
 	server    atomic.Pointer[Server]
 	published atomic.Int64

@@ -1,12 +1,11 @@
 package respapi
 
 import (
-	"context"
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -32,8 +31,11 @@ const (
 	// kernelBytes is how much the kernel keeps for a subscriber. It bounds what has to be read
 	// before an event is, where a client is slow.
 	kernelBytes = 128 << 10
-	// mostPause is how long taken waits at most before it asks the kernel again.
-	mostPause = 50 * time.Millisecond
+	// stuckAfter is how long a client may read nothing of what waits for it.
+	stuckAfter = 3 * time.Second
+	// resetWithin is how long after a good-bye a reset can still come, and resetPause how often it
+	// is looked for.
+	resetWithin, resetPause = 100 * time.Millisecond, 10 * time.Millisecond
 	// restingOutput is the largest buffer that is kept.
 	restingOutput = 64 << 10
 )
@@ -51,8 +53,6 @@ type output struct {
 	all  *budgets        // what waits for all connections
 	slow func(bytes int) // called once, when the client is cut off with so many bytes that wait
 
-	widest atomic.Int64 // the most room that the client's machine has had
-
 	mu      sync.Mutex // guards what follows; it is never held while a write waits
 	pending []byte
 	entries []unwritten   // of pending, in order
@@ -63,8 +63,12 @@ type output struct {
 	pushing bool          // there is a goroutine that writes
 	wake    chan struct{} // 1: something is pending
 	room    chan struct{} // closed when something was taken or written; nil: no one waits
+	stalled bool          // full does not count it until the client has read something
 	queued  int64         // bytes that were pending at some time
 	written int64         // of them, that the kernel has
+	edge    int64         // how far the client's machine has had room
+	moved   time.Time     // when edge has grown last, or the first was pushed since idle
+	idle    bool          // everything was taken
 	closing bool          // the goroutine ends when it has written everything
 	failed  error
 	done    chan struct{} // closed when the goroutine has ended
@@ -285,9 +289,10 @@ func (o *output) beginLocked() {
 	go o.run()
 }
 
-// push adds a message, from any goroutine. It never waits. end is for taken. It reports whether the
-// client is still there: one that has left too many messages unread is cut off.
-func (o *output) push(b []byte) (end int64, there bool) {
+// push adds a message, from any goroutine. It never waits. entries are those among b, as of send.
+// end is for state. It reports whether the client is still there: one that has left too many
+// messages unread is cut off.
+func (o *output) push(b []byte, entries ...unwritten) (end int64, there bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	most := mostPushed
@@ -300,65 +305,75 @@ func (o *output) push(b []byte) (end int64, there bool) {
 		o.slow(waiting)
 	}
 	if o.addLocked(b, false) != nil {
+		go giveBack(entries)
 		return 0, false
+	}
+	o.entries = append(o.entries, after(entries, len(b)-len(o.pending))...)
+	if o.idle {
+		o.idle, o.moved = false, time.Now()
 	}
 	o.all.pushed.Add(int64(len(b)))
 	return o.queued, true
 }
 
-// taken waits until the client has taken what was pushed up to end: its machine has it, and room
-// for more. A client that does not read has no room before long. taken reports false if the client
-// was gone before, ctx has ended, or the client has taken nothing for as long as patience; 0:
-// forever.
-func (o *output) taken(ctx context.Context, end int64, patience time.Duration) bool {
-	var best int64
-	since := time.Now()
-	for pause := time.Millisecond; ; pause = min(2*pause, mostPause) {
-		o.mu.Lock()
-		written, failed, room := o.written, o.failed, o.roomMadeLocked()
-		o.mu.Unlock()
-		arrived, window, there := o.arrived(written)
-		switch {
-		case failed != nil || !there:
-			return false
-		case arrived >= end && window >= o.widest.Load()/4:
-			return true
-		case arrived+window > best: // the client has read something
-			best, since = arrived+window, time.Now()
-		case patience > 0 && time.Since(since) >= patience:
-			return false
-		}
-		select {
-		case <-room:
-		case <-time.After(pause): // no one tells what the client's machine does
-		case <-ctx.Done():
-			return false
-		}
-	}
+// A state is how far a client has got with what it was pushed.
+type state struct {
+	taken int64 // its machine has confirmed everything before
+	ahead int64 // bytes that it has not confirmed
+	stuck bool  // there are such, and it has read nothing for stuckAfter
+	gone  bool
 }
 
-// arrived returns how many of the written bytes the client's machine has at least, and for how many
-// more it has room. It reports false if the connection is closed.
-func (o *output) arrived(written int64) (n, window int64, ok bool) {
-	if o.sock == nil {
-		return written, 0, true
+// state returns how far the client has got.
+func (o *output) state() (s state) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	s.gone = o.failed != nil
+	unconfirmed, room := int64(0), int64(0)
+	if o.sock != nil {
+		var reset bool
+		err := o.sock.Control(func(fd uintptr) { unconfirmed, room, reset = socketState(fd) })
+		s.gone = s.gone || reset || err != nil
 	}
-	var unconfirmed int64
-	err := o.sock.Control(func(fd uintptr) { unconfirmed, window = socketState(fd) })
-	if widest := o.widest.Load(); window > widest {
-		o.widest.CompareAndSwap(widest, window)
+	s.taken = o.written - unconfirmed
+	s.ahead = o.queued - s.taken
+	// The sum grows with what the client reads alone.
+	o.idle = s.ahead == 0
+	if now := time.Now(); o.idle || s.taken+room > o.edge {
+		o.edge, o.moved = max(o.edge, s.taken+room), now
+	} else {
+		s.stuck = now.Sub(o.moved) >= stuckAfter
 	}
-	return written - unconfirmed, window, err == nil
+	return s
+}
+
+// progress returns a channel that is closed when something was written, or the client is gone.
+func (o *output) progress() <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.roomMadeLocked()
 }
 
 // isRead reports whether a client that has left has read everything, as far as its machine tells:
 // it resets the connection if something was unread.
 func (o *output) isRead(left error) bool {
-	o.mu.Lock()
-	failed, queued := o.failed, o.queued
-	o.mu.Unlock()
-	arrived, _, there := o.arrived(queued)
-	return failed == nil && there && arrived == queued && (left == nil || errors.Is(left, io.EOF) || isTimeout(left))
+	switch s := o.state(); {
+	case s.gone:
+		return false
+	case left == nil: // the server ends the connection, and the client is there to read the rest
+		return true
+	case s.ahead > 0:
+		return false
+	case errors.Is(left, io.EOF):
+		for range resetWithin / resetPause { // it may have said good-bye before its socket was closed
+			time.Sleep(resetPause)
+			if o.state().gone {
+				return false
+			}
+		}
+		return true
+	}
+	return errors.Is(left, os.ErrDeadlineExceeded)
 }
 
 // run writes what is pending.
@@ -420,10 +435,29 @@ func (o *output) failLocked(err error) {
 
 // roomLocked wakes those that wait for room.
 func (o *output) roomLocked() {
+	o.stalled = false
 	if o.room != nil {
 		close(o.room)
 		o.room = nil
 	}
+}
+
+// stall has full not count the client until it has read something. room is what full has returned.
+func (o *output) stall(room <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.stalled = o.room == room
+}
+
+// full returns a channel if many bytes are pending: it is closed when the client has read some of
+// them, or is gone. It returns nil if there is room, or the client is stalled.
+func (o *output) full(bytes int) <-chan struct{} {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.stalled || o.failed != nil || len(o.pending) < bytes {
+		return nil
+	}
+	return o.roomMadeLocked()
 }
 
 // roomMadeLocked returns a channel that is closed when the client has read something, or is gone.

@@ -1,7 +1,9 @@
 package respapi
 
 import (
+	"context"
 	"strings"
+	"time"
 
 	"github.com/lapsehq/lapse/respapi/internal/resp"
 )
@@ -9,10 +11,10 @@ import (
 // A message is on its way to the subscribers of a channel.
 type message struct {
 	channel, text string
-	ofKey         bool     // only subscribers that may hear of the topic get it
-	topic         string   // "": none is known
-	heard         hearings // nil: no one asks who gets it
-	key           int      // which one of the publication it is about
+	ofKey         bool      // only subscribers that may hear of the topic get it
+	topic         string    // "": none is known
+	heard         *hearings // nil: no one asks who gets it
+	key           int       // which one of the publication it is about
 }
 
 // publish sends a message to the subscribers of a channel, and returns how many there are. It
@@ -45,9 +47,9 @@ func isOfKeys[T ~string | ~[]byte](channel T) bool {
 	return strings.HasPrefix(string(channel), "__key")
 }
 
-// publishEvents sends events about keys of one topic. Who is sent them is added to heard, unless it
-// is nil.
-func (h *hub) publishEvents(class classes, topic, event string, keys []string, heard hearings) {
+// publishEvents sends events about keys of one topic. With heard, it sends only those for which
+// there is a receiver, and none if no receiver has room, and notes who is sent them.
+func (h *hub) publishEvents(class classes, topic, event string, keys []string, heard *hearings) {
 	if classes(h.wants.Load())&class == 0 {
 		return
 	}
@@ -62,9 +64,14 @@ func (h *hub) publishEvents(class classes, topic, event string, keys []string, h
 		}
 		h.mu.Lock()
 	}
+	if heard != nil && !heard.begin(topic, listeners, spaces) {
+		return
+	}
 	m := &message{ofKey: true, topic: topic, heard: heard}
 	for i, key := range keys {
-		m.key = i
+		if m.key = i; !heard.wants(topic, ofKeys[i], h.channels[keyspacePrefix+key]) {
+			continue
+		}
 		if h.flags&toKeyspace != 0 && h.keyspaces > 0 {
 			m.channel, m.text = keyspacePrefix+key, event
 			h.sendBothLocked(ofKeys[i], m)
@@ -75,9 +82,7 @@ func (h *hub) publishEvents(class classes, topic, event string, keys []string, h
 		}
 	}
 	h.flushLocked()
-	for u, g := range heard {
-		g.end = u.end
-	}
+	heard.end()
 }
 
 // audienceLocked returns the entries that hear an event: on its own channel, and the patterns that
@@ -122,8 +127,8 @@ func (h *hub) sendLocked(e *entry, m *message) (n int) {
 			continue
 		}
 		n++
-		if m.heard != nil {
-			m.heard.add(u, m.key, e.want.receives)
+		if m.heard != nil && e.want.receives != 0 {
+			m.heard.add(u, m.key)
 		}
 		version := 0
 		if u.three {
@@ -182,4 +187,48 @@ func (h *hub) flushLocked() {
 			h.encoding[i].Buf = nil
 		}
 	}
+}
+
+// awaitRoom waits until the receivers of expired events of a topic have read what they got, but not
+// for those that read nothing for a second: these are not waited for again until they read.
+func (h *hub) awaitRoom(ctx context.Context, topic string) {
+	outputs := h.crowded(topic)
+	if outputs == nil {
+		return
+	}
+	timer := time.NewTimer(crowdedFor)
+	defer timer.Stop()
+	for out, room := range outputs {
+		select {
+		case <-room:
+		case <-ctx.Done():
+			return
+		case <-timer.C:
+			out.stall(room)
+			timer.Reset(0) // the others had as long
+		}
+	}
+}
+
+// crowded returns the outputs of expired events that are full, with what full has returned.
+func (h *hub) crowded(topic string) (all map[*output]<-chan struct{}) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	listeners, spaces := h.audienceLocked(classExpired, expiredEvent)
+	for _, entries := range [][]*entry{listeners, spaces} {
+		for _, e := range entries {
+			for _, u := range e.all {
+				if u.receives() == 0 || !u.hears(topic) || all[u.out] != nil {
+					continue
+				}
+				if room := u.out.full(backlogBytes); room != nil {
+					if all == nil {
+						all = make(map[*output]<-chan struct{})
+					}
+					all[u.out] = room
+				}
+			}
+		}
+	}
+	return all
 }

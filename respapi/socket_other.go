@@ -3,4 +3,4 @@
 package respapi
 
 // socketState knows nothing: what a socket was given is taken to have arrived.
-func socketState(uintptr) (unconfirmed, room int64) { return 0, 0 }
+func socketState(uintptr) (unconfirmed, room int64, reset bool) { return 0, 0, false }

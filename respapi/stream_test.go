@@ -368,6 +368,24 @@ func TestStreamGrant(t *testing.T) {
 	w.ask("-NOPERM this token has no permissions to run the 'xadd' command", "XADD", "expired:mine", "*", "a", "b")
 }
 
+// Entries that a subscriber has read are not given back with what it has not.
+func TestStreamEntriesOfASubscriber(t *testing.T) {
+	inBubble(t, func(t *testing.T, r *rig, w *wire) {
+		r.expire("t", "k", 2)
+		w.send("XREADGROUP GROUP g c COUNT 2 STREAMS expired:t >\r\nSUBSCRIBE news\r\n")
+		if got := w.answer(); len(idsOf(got)) != 2 {
+			t.Fatalf("read %q", got)
+		}
+		w.want("*3 subscribe news :1")
+		w.send("PING\r\n") // and its answer is not read
+		w.nc.Close()
+		synctest.Wait()
+		if again, err := r.scheduler.Reserve(t.Context(), "t", 10, 0, 0); err != nil || len(again) != 0 {
+			t.Errorf("%d are ready again, %v", len(again), err)
+		}
+	})
+}
+
 // TestStreamClientLeavesUnread has a client leave before the entries are written to it: they are
 // ready again, and the attempt does not count. What was written before stays out.
 func TestStreamClientLeavesUnread(t *testing.T) {

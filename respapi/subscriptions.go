@@ -15,9 +15,9 @@ import (
 func (c *conn) handOver() {
 	c.out.beginPushing()
 	if len(c.answer.Buf) > 0 {
-		c.out.push(c.answer.Buf) // if it fails, the connection ends
+		c.out.push(c.answer.Buf, c.unsent...) // if it fails, the connection ends
 	}
-	c.answer.Buf, c.from = c.answer.Buf[:0], 0
+	c.answer.Buf, c.from, c.unsent = c.answer.Buf[:0], 0, nil
 }
 
 // tellHub tells the hub of a change of the client, from which the next message on counts.

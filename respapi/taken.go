@@ -3,103 +3,213 @@ package respapi
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
 )
 
 const (
-	// stalledAfter is how long a delivery waits for a subscriber that takes nothing.
-	stalledAfter = 2 * time.Second
-	// takenWithin is how long it waits for all of them at most.
+	// takenWithin is how long a delivery waits for its receivers at most.
 	takenWithin = 20 * time.Second
-	// doubtful is for how long, and for how many bytes, a client has perhaps not read what its
-	// machine has. More bytes than that do not wait there.
-	doubtful      = time.Minute
-	doubtfulBytes = 16 << 20
-	doseOverhead  = 64 // bytes of memory of a key beside itself
+	// aheadBytes is how many bytes a receiver may not have confirmed when it is sent more. So what
+	// is sent to a slow one is not far ahead of it.
+	aheadBytes = 64 << 10
+	// leastPause and mostPause are between two looks at how far receivers have got.
+	leastPause, mostPause = time.Millisecond, 20 * time.Millisecond
+	// stalledPause is between two looks at a receiver that takes nothing.
+	stalledPause = 200 * time.Millisecond
 	// doubtedEvery is how often what was perhaps not read is published again.
 	doubtedEvery = time.Second
 )
 
-// hearings say who was sent the events of a publication.
-type hearings map[*subscriber]*hearing
-
-// A hearing is what a subscriber was sent.
-type hearing struct {
-	end   int64 // for output.taken
-	keys  []int // which count as received by it
-	taken bool
+// hearings say which receivers were sent the events of a publication. Its methods but those of the
+// server are called under the mutex of the hub; those for nil send everything.
+type hearings struct {
+	by    classes // eventReceiver or keyReceiver: which ones count; 0: there are none
+	full  bool    // none of them has room
+	stuck []*subscriber
+	of    map[*subscriber]*hearing
 }
 
-// add notes that a subscriber was sent the event of the i-th key. One that is stalled is not waited
-// for.
-func (h hearings) add(u *subscriber, i int, receives bool) {
-	if u.stalled {
+// A hearing is what a receiver was sent.
+type hearing struct {
+	end  int64 // for output.state
+	keys []int // by keyReceiver: which ones; an eventReceiver gets all
+	gone bool  // it had left before it took them
+}
+
+// begin finds out who counts: receivers of the event, and without any those of channels of keys. It
+// reports false if there are none, or none has room.
+func (hs *hearings) begin(topic string, listeners, spaces []*entry) bool {
+	hs.by, hs.full, hs.of = eventReceiver, true, make(map[*subscriber]*hearing)
+	if hs.look(topic, listeners) {
+		return !hs.full
+	}
+	hs.by = keyReceiver
+	if hs.look(topic, spaces) {
+		return !hs.full
+	}
+	hs.by = 0
+	return false
+}
+
+// look looks for receivers among the subscribers of entries, until it has found one with room.
+func (hs *hearings) look(topic string, entries []*entry) (any bool) {
+	for _, e := range entries {
+		for _, u := range e.all {
+			if e.want.receives != hs.by || u.receives() != hs.by || !u.hears(topic) {
+				continue
+			}
+			any = true
+			switch s := u.out.state(); {
+			case s.stuck:
+				hs.stuck = append(hs.stuck, u)
+			case s.ahead < aheadBytes:
+				hs.full = false
+				return true
+			}
+		}
+	}
+	return any
+}
+
+// wants reports whether there is a receiver of a key. patterns and channel are the entries that
+// hear of it on its own channel; channel may be nil.
+func (hs *hearings) wants(topic string, patterns []*entry, channel *entry) bool {
+	if hs == nil || hs.by == eventReceiver {
+		return true
+	}
+	receives := func(u *subscriber) bool { return u.receives() == keyReceiver && u.hears(topic) }
+	return channel != nil && slices.ContainsFunc(channel.all, receives) ||
+		slices.ContainsFunc(patterns, func(e *entry) bool {
+			return e.want.receives == keyReceiver && slices.ContainsFunc(e.all, receives)
+		})
+}
+
+// add notes that a subscriber was sent the event of the i-th key.
+func (hs *hearings) add(u *subscriber, i int) {
+	if u.receives() != hs.by {
 		return
 	}
-	g := h[u]
+	g := hs.of[u]
 	if g == nil {
 		g = &hearing{}
-		h[u] = g
+		hs.of[u] = g
 	}
-	if receives {
+	if hs.by == keyReceiver {
 		g.keys = append(g.keys, i)
 	}
 }
 
-// receivers returns how many of them count.
-func (h hearings) receivers() (n int) {
-	for _, g := range h {
-		if len(g.keys) > 0 {
-			n++
+// end notes how far each one has got when it has everything.
+func (hs *hearings) end() {
+	if hs != nil {
+		for u, g := range hs.of {
+			g.end = u.end
 		}
 	}
-	return n
 }
 
-// publishHere publishes expired events to the subscribers of this node. The result says of each
-// whether one that counts has taken it. Those that have taken nothing for stalledAfter are stalled:
-// they do not count until they have taken what they were sent.
+// publishHere publishes expired events to the subscribers of this node, as soon as a receiver of
+// the topic has room for them. The result says of each whether a receiver has taken it. One that is
+// slow has taken what it was sent, too: what it has not read when it ends is published again. If
+// another node has a receiver of the event, that one is relied upon.
 func (s *Server) publishHere(ctx context.Context, topic string, keys []string) (got []bool) {
 	got = make([]bool, len(keys))
-	heard := make(hearings)
-	s.hub.publishEvents(classExpired, topic, expiredEvent, keys, heard)
-	alone := heard.receivers() == 1 && s.peers.with(anyReceiver) == nil
-	s.awaitTaken(ctx, heard)
-	for u, g := range heard {
-		if !g.taken || len(g.keys) == 0 {
+	ctx, cancel := within(ctx, takenWithin)
+	defer cancel()
+	s.hub.awaitRoom(ctx, topic)
+	var heard hearings
+	for pause := leastPause; ; pause = min(2*pause, mostPause) {
+		heard = hearings{}
+		s.hub.publishEvents(classExpired, topic, expiredEvent, keys, &heard)
+		for _, u := range heard.stuck {
+			s.stall(u)
+		}
+		switch {
+		case heard.by == 0 && s.peers.with(anyReceiver) != nil: // monitors hear what receivers there get
+			s.hub.publishEvents(classExpired, topic, expiredEvent, keys, nil)
+			return got
+		case heard.by == 0:
+			return got
+		}
+		if !heard.full {
+			break
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return got
+		}
+	}
+	s.awaitTaken(ctx, &heard)
+	var by []*subscriber
+	for u, g := range heard.of {
+		if g.gone {
 			continue
 		}
-		those := make([]string, len(g.keys))
-		for n, i := range g.keys {
-			got[i], those[n] = true, keys[i]
+		by = append(by, u)
+		for i := range keys {
+			got[i] = got[i] || heard.by == eventReceiver
 		}
-		if alone {
-			s.counts.lost.Add(s.hub.addDose(&dose{by: u, at: time.Now(), topic: topic, keys: those}))
+		for _, i := range g.keys {
+			got[i] = true
 		}
+	}
+	if s.peers.with(eventReceiver) == nil {
+		s.keep(topic, keys, by, &heard)
 	}
 	return got
 }
 
-// awaitTaken waits until all have taken what they were sent that are not stalled.
-func (s *Server) awaitTaken(ctx context.Context, heard hearings) {
-	ctx, cancel := within(ctx, takenWithin)
-	defer cancel()
-	var group sync.WaitGroup
-	for u, g := range heard {
-		await := func() {
-			g.taken = u.out.taken(ctx, g.end, stalledAfter)
-			if !g.taken && ctx.Err() == nil {
+// keep keeps events until it is known that they were read: those of the channel of the event until
+// one of all receivers has read them, those of channels of keys for each receiver.
+func (s *Server) keep(topic string, keys []string, by []*subscriber, heard *hearings) {
+	h := s.hub
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if heard.by == eventReceiver && len(by) > 0 {
+		s.counts.lost.Add(h.doses.add(&dose{by: by, topic: topic, keys: keys}, time.Now()))
+		return
+	}
+	for _, u := range by {
+		var its []string
+		for _, i := range heard.of[u].keys {
+			its = append(its, keys[i])
+		}
+		s.counts.lost.Add(h.doses.add(&dose{by: []*subscriber{u}, topic: topic, keys: its}, time.Now()))
+	}
+}
+
+// awaitTaken waits until a receiver has taken what it was sent. With channels of keys it waits for
+// all. Those that take nothing are stalled.
+func (s *Server) awaitTaken(ctx context.Context, heard *hearings) {
+	for pause := leastPause; ; pause = min(2*pause, mostPause) {
+		waiting := 0
+		var room <-chan struct{}
+		for u, g := range heard.of {
+			switch at := u.out.state(); {
+			case g.gone:
+			case at.taken >= g.end && heard.by == eventReceiver:
+				return
+			case at.taken >= g.end:
+			case at.gone:
+				g.gone = true
+			case at.stuck:
 				s.stall(u)
+			default:
+				room = u.out.progress()
+				waiting++
 			}
 		}
-		if len(heard) == 1 {
-			await()
-		} else {
-			group.Go(await)
+		if waiting == 0 {
+			return
+		}
+		select {
+		case <-room:
+		case <-time.After(pause): // no one tells what the client's machine has
+		case <-ctx.Done():
+			return
 		}
 	}
-	group.Wait()
 }
 
 // within bounds how long a delivery waits. It leaves a quarter of the lease for its answer.
@@ -110,21 +220,33 @@ func within(ctx context.Context, d time.Duration) (context.Context, context.Canc
 	return context.WithTimeout(ctx, d)
 }
 
-// stall has a subscriber count no more until it has taken what it was sent.
+// stall has a subscriber be no receiver until it has taken what it was sent. What it has taken is
+// in doubt meanwhile.
 func (s *Server) stall(u *subscriber) {
-	end, changed := s.hub.setStalled(u, true)
+	end, changed := s.setStalled(u, true)
 	if !changed {
 		return
 	}
 	s.background(func() {
-		if u.out.taken(s.ending, end, 0) {
-			s.hub.setStalled(u, false)
+		ticker := time.NewTicker(stalledPause)
+		defer ticker.Stop()
+		for at := u.out.state(); at.taken < end; at = u.out.state() {
+			select {
+			case <-ticker.C:
+			case <-s.ending.Done():
+				return
+			}
+			if at.gone {
+				return
+			}
 		}
+		s.setStalled(u, false)
 	})
 }
 
 // setStalled says whether a subscriber is stalled. end is that of what it was sent.
-func (h *hub) setStalled(u *subscriber, stalled bool) (end int64, changed bool) {
+func (s *Server) setStalled(u *subscriber, stalled bool) (end int64, changed bool) {
+	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, there := h.subscribers[u]; stalled && !there {
@@ -133,104 +255,40 @@ func (h *hub) setStalled(u *subscriber, stalled bool) (end int64, changed bool) 
 	changed = u.stalled != stalled
 	h.setLocked(u, func() { u.stalled = stalled })
 	h.reviewLocked()
+	if stalled {
+		_, lost := h.doses.doubt()
+		s.counts.lost.Add(lost)
+	} else {
+		h.doses.trust(u)
+	}
 	return u.end, changed
 }
 
-// A dose is what a subscriber has taken that was the only one to hear of it. If the subscriber has
-// perhaps not read it, it is published again.
-type dose struct {
-	by    *subscriber
-	at    time.Time
-	topic string
-	keys  []string
-}
-
-// doubted reports whether the subscriber has perhaps not read the dose.
-func (d *dose) doubted() bool { return d.by.stalled || d.by.unread }
-
-// bytes returns how much memory a dose takes up, about.
-func (d *dose) bytes() (n int) {
-	for _, key := range d.keys {
-		n += doseOverhead + len(key)
-	}
-	return n
-}
-
-// addDose keeps a dose as long as it is not known whether it was read. It returns how many events
-// it gives up for that.
-func (h *hub) addDose(d *dose) (lost int64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.doses, h.doseBytes = append(h.doses, d), h.doseBytes+d.bytes()
-	for n := len(h.doses); n > 0; n-- {
-		first := h.doses[0]
-		switch {
-		case h.doseBytes > doubtfulBytes && first.doubted():
-			lost += int64(len(first.keys))
-		case h.doseBytes > doubtfulBytes:
-		case first.doubted() || d.at.Sub(first.at) < doubtful:
-			return lost
-		}
-		h.dropLocked(0)
-	}
-	return lost
-}
-
-// dropLocked drops a dose.
-func (h *hub) dropLocked(i int) {
-	h.doseBytes -= h.doses[i].bytes()
-	h.doses = slices.Delete(h.doses, i, i+1)
-}
-
-// doubted returns how many events are to be published again.
-func (h *hub) doubted() (n int) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, d := range h.doses {
-		if d.doubted() {
-			n += len(d.keys)
-		}
-	}
-	return n
-}
-
-// part notes that a subscriber has ended and perhaps not read what it took. It returns how many
-// events are doubted for that.
-func (h *hub) part(u *subscriber) (n int) {
+// doubt has events published again that a subscriber has perhaps not read, which has ended. It
+// returns how many they are.
+func (s *Server) doubt(u *subscriber) (n int) {
+	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	u.unread = true
-	for _, d := range h.doses {
-		if d.by == u {
-			n += len(d.keys)
-		}
-	}
+	n, lost := h.doses.doubt()
+	s.counts.lost.Add(lost)
 	return n
 }
 
-// takeDoubted returns a dose that is doubted, and drops it; nil: there is none.
-func (h *hub) takeDoubted() *dose {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	i := slices.IndexFunc(h.doses, (*dose).doubted)
-	if i < 0 {
-		return nil
-	}
-	d := h.doses[i]
-	h.dropLocked(i)
-	return d
-}
-
-// publishDoubted publishes the doses again that are doubted, once another subscriber counts.
+// publishDoubted publishes events again that were perhaps not read, once there is a receiver.
 func (s *Server) publishDoubted() {
 	ticker := time.NewTicker(doubtedEvery)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			s.publishDoses()
+			for s.wanted()&anyReceiver != 0 && s.publishDose() {
+			}
 		case <-s.ending.Done():
-			if n := s.hub.doubted(); n > 0 {
+			s.hub.mu.Lock()
+			defer s.hub.mu.Unlock()
+			if n := s.hub.doses.doubted.events; n > 0 {
 				s.log.Warn("a subscriber has perhaps not read its last events, and they are not published again: the server ends", "events", n)
 			}
 			return
@@ -238,23 +296,29 @@ func (s *Server) publishDoubted() {
 	}
 }
 
-func (s *Server) publishDoses() {
-	for s.wanted()&anyReceiver != 0 {
-		d := s.hub.takeDoubted()
-		if d == nil {
-			return
-		}
-		got := s.publishExpired(s.ending, d.topic, d.keys)
-		var rest []string
-		for i, key := range d.keys {
-			if !got[i] {
-				rest = append(rest, key)
-			}
-		}
-		s.counts.again.Add(int64(len(d.keys) - len(rest)))
-		if d.keys = rest; len(rest) > 0 {
-			s.counts.lost.Add(s.hub.addDose(d))
-			return
+// publishDose publishes one dose again. It reports false if there is none, or no receiver of all of
+// it.
+func (s *Server) publishDose() bool {
+	h := s.hub
+	h.mu.Lock()
+	d := h.doses.doubted.pop()
+	h.mu.Unlock()
+	if d == nil {
+		return false
+	}
+	got := s.publishExpired(s.ending, d.topic, d.keys)
+	var rest []string
+	for i, key := range d.keys {
+		if !got[i] {
+			rest = append(rest, key)
 		}
 	}
+	s.counts.again.Add(int64(len(d.keys) - len(rest)))
+	if len(rest) == 0 {
+		return true
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	s.counts.lost.Add(h.doses.doubted.push(&dose{by: d.by, topic: d.topic, keys: rest}))
+	return false
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"strings"
 	"testing"
+	"time"
 
 	. "github.com/lapsehq/lapse/respapi"
 	"github.com/lapsehq/lapse/tasks"
@@ -83,10 +84,7 @@ func TestUnreadEventsComeAgain(t *testing.T) {
 	for range 100 {
 		delete(keys, strings.TrimPrefix(first.answer(), "*3 message "+expiredChannel+" "))
 	}
-	if err := first.nc.(*net.TCPConn).SetLinger(0); err != nil { // as when the process was killed
-		t.Fatal(err)
-	}
-	first.nc.Close()
+	first.kill()
 	r.subscribed().getAll(keys)
 	if n := r.figures("expired"); n.Failed != 0 || n.Dead != 0 {
 		t.Errorf("%d attempts have failed", n.Failed)
@@ -127,15 +125,93 @@ func TestStandstill(t *testing.T) {
 	}
 }
 
-// What waits to be published again is bounded, and what is given up for that is counted.
-func TestDoubtedEventsAreBounded(t *testing.T) {
-	keys := make([]string, 200)
+// What waits to be published again is bounded, and what is given up for that is counted. What was
+// taken is forgotten after a minute.
+func TestDosesAreBounded(t *testing.T) {
+	keys := make([]string, 100)
 	for i := range keys {
 		keys[i] = strings.Repeat("k", 64<<10)
 	}
-	for doubted, least := range map[bool]int64{false: 0, true: 200} {
-		if lost := CountGivenUp(keys, 3, doubted); lost < least || lost > 2*least {
-			t.Errorf("with doubts %v, %d events are given up", doubted, lost)
+	if lost, again, taken := Doses(keys, 3, true, 0); lost != 100 || again != 200 || taken != 0 {
+		t.Errorf("%d are given up, %d come again, %d were taken", lost, again, taken)
+	}
+	if lost, again, taken := Doses(keys, 3, false, time.Second); lost != 0 || again != 0 || taken != 200 {
+		t.Errorf("%d are given up, %d come again, %d were taken", lost, again, taken)
+	}
+	if _, _, taken := Doses([]string{"k"}, 1000, false, time.Second); taken != 61 {
+		t.Errorf("of one a second, %d are known", taken)
+	}
+	if _, _, taken := Doses([]string{"k"}, 1000, false, time.Millisecond); taken != 1000 {
+		t.Errorf("of one a millisecond, %d of 1000 are known", taken)
+	}
+}
+
+// A slow receiver gets each event once, and nothing is far ahead of it.
+func TestSlowReceiver(t *testing.T) {
+	r := newRig(t, Config{}, tasks.Config{})
+	slow := r.dial()
+	slow.receiveFew()
+	slow.ask("*3 subscribe "+expiredChannel+" :1", "SUBSCRIBE", expiredChannel)
+	keys := r.wave("k", 10_000)
+	n, work := 0, time.NewTicker(20*time.Millisecond)
+	defer work.Stop()
+	for len(keys) > 0 {
+		key := strings.TrimPrefix(slow.answer(), "*3 message "+expiredChannel+" ")
+		if !keys[key] {
+			t.Fatalf("%s came twice", key)
+		}
+		delete(keys, key)
+		if n++; n%200 == 0 {
+			<-work.C
 		}
 	}
+	r.await("all are settled", func() bool { return r.figures("expired").Delivered == 10_000 })
+}
+
+// Receivers of some keys do not count for others, and each leaves what it has not read.
+func TestReceiversOfKeys(t *testing.T) {
+	r := newRig(t, Config{Notify: new("KEx")}, tasks.Config{})
+	r.await("the topic is set", r.kindIs("expired", KindKeyevent))
+	receiver := func(pattern string) *wire {
+		w := r.dial()
+		w.ask("*3 psubscribe "+pattern+" :1", "PSUBSCRIBE", pattern)
+		return w
+	}
+	killed := []*wire{receiver("__keyspace@0__:a*"), receiver("__keyspace@0__:b*")}
+	keys := r.wave("a", 300)
+	for key := range r.wave("b", 300) {
+		keys[key] = true
+	}
+	r.await("all are settled", func() bool { return r.figures("expired").Delivered == 600 })
+	for _, w := range killed {
+		w.kill()
+	}
+	r.subscribed().getAll(keys)
+}
+
+// If all receivers are killed, what none of them has read comes again, also in a fleet where
+// another node has receivers of other keys.
+func TestAllReceiversAreKilled(t *testing.T) {
+	nodes, _ := newFleet(t, 2, Config{Notify: new("KEx")})
+	nodes[0].await("the topic is set", nodes[0].kindIs("expired", KindKeyevent))
+	other := nodes[1].dial()
+	other.ask("*3 psubscribe __keyspace@0__:zzz :1", "PSUBSCRIBE", "__keyspace@0__:zzz")
+	nodes[0].await("the node knows of it", func() bool { return nodes[0].server.WantedAt() == 1 })
+	killed := []*wire{nodes[0].subscribed(), nodes[0].subscribed()}
+	keys := nodes[0].wave("k", 400)
+	settled := func() bool { return nodes[0].figures("expired").Delivered+nodes[1].figures("expired").Delivered == 400 }
+	nodes[0].await("all are settled", settled)
+	for _, w := range killed {
+		w.kill()
+	}
+	nodes[0].subscribed().getAll(keys)
+}
+
+// kill ends a connection as the kernel does when its process was killed, and not all was read.
+func (w *wire) kill() {
+	w.t.Helper()
+	if err := w.nc.(*net.TCPConn).SetLinger(0); err != nil {
+		w.t.Fatal(err)
+	}
+	w.nc.Close()
 }

@@ -203,13 +203,14 @@ func (s consistency) checkTopics() (errs error) {
 		for _, t := range s.engine.TopicTable.ByNumber {
 			if t.Name != "" && !strings.HasSuffix(t.Name, keptSuffix) && task.AnyMatches(q.Patterns, t.Name) {
 				counted.Tasks += t.Slots
+				counted.Buried += t.CountBuried()
 				if t.Occupied {
 					counted.Topics++
 				}
 			}
 		}
-		if counted.Tasks != q.Tasks || counted.Topics != q.Topics {
-			fault("a quota counts %d tasks of %d topics, there are %d of %d", q.Tasks, q.Topics, counted.Tasks, counted.Topics)
+		if counted.Tasks != q.Tasks || counted.Topics != q.Topics || counted.Buried != q.Buried {
+			fault("a quota counts %d tasks and %d buried ones of %d topics, there are %d and %d of %d", q.Tasks, q.Buried, q.Topics, counted.Tasks, counted.Buried, counted.Topics)
 		}
 	}
 	if workers != s.engine.Dispatch.Workers || pledged != s.engine.Dispatch.ReservedInFlight || backlog != s.engine.Dispatch.Backlog {

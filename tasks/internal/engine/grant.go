@@ -116,7 +116,7 @@ func (s *Engine) countQuota(q, old *Quota) {
 		}
 		t.quotas = append(t.quotas, q)
 		q.Tasks += t.Slots
-		q.Buried += t.buried()
+		q.Buried += t.CountBuried()
 		if t.Occupied {
 			q.Topics++
 		}
@@ -174,10 +174,10 @@ func (t *Topic) buryLocked(change int) {
 	}
 }
 
-// buried returns how many tasks are dead, or finished and kept.
-func (t *Topic) buried() (n int) {
+// CountBuried returns how many tasks are dead, or finished and kept.
+func (t *Topic) CountBuried() (n int) {
 	if t.kept != nil {
-		n = t.kept.buried()
+		n = t.kept.CountBuried()
 	}
 	return n + int(t.Gauges[task.Dead])
 }
