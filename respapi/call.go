@@ -83,7 +83,7 @@ func (c *conn) execute(x *call) {
 	c.from, c.spilt = len(c.answer.Buf), false
 	refusal := x.refusal()
 	switch {
-	case refusal != "" && x.verb != nil && x.verb.name == "exec":
+	case x.verb != nil && x.verb.name == "exec" && !x.verb.takes(len(x.args)):
 		c.forget()
 		x.out.Error("EXECABORT Transaction discarded because of: " + strings.TrimPrefix(refusal, "ERR "))
 	case refusal != "":

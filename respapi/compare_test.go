@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/respapi"
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -100,5 +101,14 @@ func TestLargestValue(t *testing.T) {
 			w.ask("*1 "+large, "EXEC")
 		}
 		w.ask(":1000", "STRLEN", "k")
+	}
+}
+
+// What is wrong with an argument is answered as Redis does, and EXEC with one ends the transaction.
+func TestOddArgumentsAsRedis(t *testing.T) {
+	real, ours := redistest.Start(t), newRig(t, Config{}, tasks.Config{})
+	script := "MULTI\nSET k 1\nEXEC x\nEXEC\nEXEC x\nSELECT 99999999999\nSELECT 0x1\nHELLO 03\nHELLO +3\nSCAN \"\"\nSCAN x"
+	if want, got := exchange(t, real.Addr, script), exchange(t, ours.addr, script); got != want {
+		t.Errorf("\n got %q\nwant %q", got, want)
 	}
 }
