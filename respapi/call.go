@@ -100,7 +100,8 @@ func (c *conn) execute(x *call) {
 	switch c.silence {
 	case off, skipThis:
 		c.answer.Buf = c.answer.Buf[:c.from]
-		c.unsent = slices.DeleteFunc(c.unsent, func(e unwritten) bool { return e.end > c.from }) // they are out
+		// Its entries are out.
+		c.unsent = slices.DeleteFunc(c.unsent, func(e unwritten) bool { return e.end > c.from })
 	}
 	c.holdLarge()
 	switch c.silence {

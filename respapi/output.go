@@ -365,7 +365,7 @@ func (o *output) isRead(left error) bool {
 	case s.ahead > 0:
 		return false
 	case errors.Is(left, io.EOF):
-		for range resetWithin / resetPause { // it may have said good-bye before its socket was closed
+		for range resetWithin / resetPause { // it may have said so before its socket was closed
 			time.Sleep(resetPause)
 			if o.state().gone {
 				return false

@@ -174,8 +174,8 @@ func runScan(x *call) {
 	}
 }
 
-// parseCursor reads a cursor as Redis does, which takes any number of 64 bits, also one below 0, and
-// no text for 0.
+// parseCursor reads a cursor as Redis does, which takes any number of 64 bits, also one below 0,
+// and no text for 0.
 func parseCursor(b []byte) (uint64, bool) {
 	if len(b) == 0 {
 		return 0, true

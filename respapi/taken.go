@@ -125,7 +125,8 @@ func (s *Server) publishHere(ctx context.Context, topic string, keys []string) (
 			s.stall(u)
 		}
 		switch {
-		case heard.by == 0 && s.peers.with(anyReceiver) != nil: // monitors hear what receivers there get
+		case heard.by == 0 && s.peers.with(anyReceiver) != nil:
+			// Monitors hear what receivers there get.
 			s.hub.publishEvents(classExpired, topic, expiredEvent, keys, nil)
 			return got
 		case heard.by == 0:

@@ -164,8 +164,8 @@ func (t *Topic) countLocked(change int) {
 	}
 }
 
-// buryLocked notes that a task has died (1), or is among the dead no longer (-1). The finished tasks
-// that a topic keeps count as its dead do.
+// buryLocked notes that a task has died (1), or is among the dead no longer (-1). The finished
+// tasks that a topic keeps count as its dead do.
 func (t *Topic) buryLocked(change int) {
 	t.Gauges[task.Dead] += int64(change)
 	t.countLocked(0)
