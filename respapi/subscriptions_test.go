@@ -232,6 +232,7 @@ func TestSubscriptionsOfTokens(t *testing.T) {
 		return w
 	}
 	all, order, write := as("all"), as("order"), as("write")
+	as("all").ask("*3 subscribe __keyevent@0__:expired :1", "SUBSCRIBE", "__keyevent@0__:expired")
 	all.ask("*3 psubscribe * :1", "PSUBSCRIBE", "*")
 	order.ask("*3 subscribe __keyevent@0__:expired :1", "SUBSCRIBE", "__keyevent@0__:expired")
 	write.ask("-NOPERM this token has no permissions to access one of the channels used as arguments", "PSUBSCRIBE", "__key*")
