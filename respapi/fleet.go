@@ -300,7 +300,7 @@ func (s *Server) onExpired(ctx context.Context, _ string, body []byte) ([]byte, 
 		return nil, errBadFrame
 	}
 	answer := make([]byte, len(keys))
-	for i, heard := range s.publishHere(ctx, topic, keys) {
+	for i, heard := range s.publishHere(ctx, topic, keys, true) {
 		if heard {
 			answer[i] = 1
 		}

@@ -96,7 +96,7 @@ func eventKey(id string, headers map[string]string) string {
 func (s *Server) publishExpired(ctx context.Context, topic string, keys []string) (got []bool) {
 	nodes, scheduler := s.peers.with(classExpired), s.scheduler.Load()
 	if len(nodes) == 0 || scheduler == nil {
-		return s.publishHere(ctx, topic, keys)
+		return s.publishHere(ctx, topic, keys, s.peers.with(anyReceiver) != nil)
 	}
 	body := appendText(nil, topic)
 	for _, key := range keys {
@@ -109,7 +109,7 @@ func (s *Server) publishExpired(ctx context.Context, topic string, keys []string
 	for i, node := range nodes {
 		group.Go(func() { answers[i] = s.askExpired(ctx, scheduler, node, body) })
 	}
-	got = s.publishHere(ctx, topic, keys)
+	got = s.publishHere(ctx, topic, keys, s.peers.with(anyReceiver) != nil)
 	group.Wait()
 	for _, answer := range answers {
 		for i := range min(len(answer), len(got)) {

@@ -111,8 +111,9 @@ func (hs *hearings) end() {
 // publishHere publishes expired events to the subscribers of this node, as soon as a receiver of
 // the topic has room for them. The result says of each whether a receiver has taken it. One that is
 // slow has taken what it was sent, too: what it has not read when it ends is published again. If
-// another node has a receiver of the event, that one is relied upon.
-func (s *Server) publishHere(ctx context.Context, topic string, keys []string) (got []bool) {
+// another node has a receiver of the event, that one is relied upon. elsewhere: another node
+// perhaps has receivers, whose events monitors of this node hear as well.
+func (s *Server) publishHere(ctx context.Context, topic string, keys []string, elsewhere bool) (got []bool) {
 	got = make([]bool, len(keys))
 	ctx, cancel := within(ctx, takenWithin)
 	defer cancel()
@@ -125,8 +126,7 @@ func (s *Server) publishHere(ctx context.Context, topic string, keys []string) (
 			s.stall(u)
 		}
 		switch {
-		case heard.by == 0 && s.peers.with(anyReceiver) != nil:
-			// Monitors hear what receivers there get.
+		case heard.by == 0 && elsewhere: // monitors hear what receivers there get
 			s.hub.publishEvents(classExpired, topic, expiredEvent, keys, nil)
 			return got
 		case heard.by == 0:
