@@ -103,12 +103,7 @@ release-prepare: ## look for known vulnerabilities, and make the adapters requir
 
 .PHONY: fuzz
 fuzz: ## run every fuzz target for FUZZTIME=10s
-	@for file in $$(grep -rlE --include='*_test.go' '^func Fuzz' . | sort); do \
-		for target in $$(sed -nE 's/^func (Fuzz\w+)\(.*/\1/p' "$$file"); do \
-			echo "fuzz $$file $$target"; \
-			$(GO) test -tags $(TAGS) -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 10x "./$$(dirname "$$file")"; \
-		done; \
-	done
+	@scripts/fuzz $(FUZZTIME) $(GO) test -tags $(TAGS)
 
 .PHONY: vuln
 vuln: ## look for known vulnerabilities in what is linked in; says that nothing was checked where their list cannot be had

@@ -59,7 +59,7 @@ func newLimitedCaller(t testing.TB) *limitedCaller {
 	created := answer{}
 	for _, body := range []string{
 		`{"id":"vault-1","topic":"vault","group":"g","delay":"1h"}`, `{"id":"held","topic":"foreign","group":"g","delay":"1h","headers":{"a":"vault"}}`,
-		`{"id":"vault-2","topic":"foreign"}`, `{"id":"vault-3","topic":"foreign"}`, `{"id":"vault-4","topic":"foreign"}`, `{"id":"vault-5","topic":"foreign"}`, `{"id":"theirs","topic":"foreign","group":"g","payload":"vault","delay":"1h"}`,
+		`{"id":"vault-2","topic":"foreign"}`, `{"id":"vault-3","topic":"foreign"}`, `{"id":"lent","topic":"foreign"}`, `{"id":"vault-5","topic":"foreign"}`, `{"id":"theirs","topic":"foreign","group":"g","payload":"vault","delay":"1h"}`,
 	} {
 		created = r.do("POST", "/v1/tasks", body, admin)
 		r.want(created, 201)
@@ -72,6 +72,9 @@ func newLimitedCaller(t testing.TB) *limitedCaller {
 	}
 	r.want(r.do("POST", "/v1/receipts/bury", `{"receipts":["`+receiptOf(taken[0])+`"],"reason":"vault"}`, admin), 200)
 	r.want(r.do("POST", "/v1/receipts/ack", `{"receipts":["`+receiptOf(taken[1])+`"]}`, admin), 200)
+	if id := taken[2].(map[string]any)["id"]; id != "lent" { // a receipt has the id in it, and answers repeat the id
+		r.Fatalf("the receipt is that of %s", id)
+	}
 	cursor := r.want(r.do("GET", "/v1/tasks?limit=1", "", admin), 200)["next_cursor"].(string)
 	c := &limitedCaller{rig: r, known: strings.NewReplacer("RECEIPT", receiptOf(taken[2]), "CURSOR", cursor, "ETAG", created.header.Get("ETag"))}
 	for _, route := range r.api.engine.Routes() {
@@ -209,6 +212,7 @@ func FuzzLimitedCaller(f *testing.F) {
 			}
 		}
 		f.Add(input)
+		f.Add([]byte{1, byte(route), 1, 0, 0, 4, 1, byte(slices.Index(limitedFields, `"receipts":["RECEIPT"]`))})
 		for fields := range slices.Chunk(limitedFields, requestsAtOnce) { // of POST
 			input = nil
 			for _, field := range fields {

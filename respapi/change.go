@@ -121,7 +121,11 @@ func (x *call) drop(k *key, t *tasks.Task) error {
 }
 
 // isConflict reports whether a change was refused because the task is not what it was.
+// The caller cannot read a task that has taken the id, so no further try finds anything else.
 func isConflict(err error) bool {
+	if errors.Is(err, tasks.ErrTaken) {
+		return false
+	}
 	return errors.Is(err, tasks.ErrRevision) || errors.Is(err, tasks.ErrNotFound) || errors.Is(err, tasks.ErrExists) ||
 		errors.Is(err, tasks.ErrDelivering) || errors.Is(err, tasks.ErrDead)
 }

@@ -27,20 +27,20 @@ func TestMain(m *testing.M) {
 
 // A rig is a server with a scheduler in memory.
 type rig struct {
-	t         *testing.T
+	t         testing.TB
 	server    *Server
 	scheduler *tasks.Scheduler
 	addr      string
 }
 
 // newRig starts a server with its scheduler, and stops both when the test ends.
-func newRig(t *testing.T, cfg Config, scheduling tasks.Config) *rig {
+func newRig(t testing.TB, cfg Config, scheduling tasks.Config) *rig {
 	t.Helper()
 	return newRigOn(t, memledger.New(), cfg, scheduling)
 }
 
 // newRigOn is newRig on a ledger.
-func newRigOn(t *testing.T, ledger recovery.Ledger, cfg Config, scheduling tasks.Config) *rig {
+func newRigOn(t testing.TB, ledger recovery.Ledger, cfg Config, scheduling tasks.Config) *rig {
 	t.Helper()
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)

@@ -7,6 +7,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // A call that names a task by its id does not tell the tasks of topics that its Grant does not
@@ -37,29 +38,34 @@ func routed[Q any](
 
 // hide returns an error about the task of an id as the caller may be told it.
 func (s *Scheduler) hide(ctx context.Context, id string, err error) error {
-	if s.isForeign(ctx, id, err) {
-		return ErrNotFound
-	}
-	return err
+	return s.unlessForeign(ctx, id, err, ErrNotFound)
 }
 
 // hideHolder returns an error of the creation of a task as the caller may be told it. That a task
-// of another topic has the id is told, and no more of it: ErrExists.
+// of another topic has the id is told, and no more of it: ErrTaken.
 func (s *Scheduler) hideHolder(ctx context.Context, r *Request, err error) error {
-	if GrantOf(ctx).Allows(r.Topic) && s.isForeign(ctx, r.ID, err) {
-		return ErrExists
+	if !GrantOf(ctx).Allows(r.Topic) {
+		return err
 	}
-	return err
+	return s.unlessForeign(ctx, r.ID, err, ErrTaken)
 }
 
-// isForeign reports whether an error tells of a task that the caller's Grant does not allow. Dead
-// and finished tasks are found without their topics, so these are looked up.
-func (s *Scheduler) isForeign(ctx context.Context, id string, err error) bool {
-	if g := GrantOf(ctx); err == nil || g == nil || len(g.Topics) == 0 {
-		return false
+// unlessForeign returns an error, or hidden in its place if it tells of a task that the caller's
+// Grant does not allow. Some errors do not tell the topic of their task, so it is looked up. If that
+// fails, its error is returned: the other one might tell of a foreign task.
+func (s *Scheduler) unlessForeign(ctx context.Context, id string, err, hidden error) error {
+	if len(task.PatternsOf(ctx)) == 0 {
+		return err
 	}
-	if errors.Is(err, ErrDead) || errors.Is(err, engine.ErrFinished) {
-		_, err = routed(ctx, s, id, cluster.GetMethod, cluster.AboutID, s.engine.Get)
+	found := err
+	if errors.Is(err, ErrDead) || errors.Is(err, engine.ErrFinished) || errors.Is(err, ErrExists) {
+		_, found = routed(ctx, s, id, cluster.GetMethod, cluster.AboutID, s.engine.Get)
 	}
-	return errors.Is(err, ErrNotGranted)
+	switch {
+	case errors.Is(found, ErrNotGranted):
+		return hidden
+	case found == nil, errors.Is(found, ErrNotFound):
+		return err
+	}
+	return found
 }

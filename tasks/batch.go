@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
@@ -109,7 +110,9 @@ func (s *Scheduler) replaceBatch(ctx context.Context, requests []Request) ([]Res
 
 func (s *Scheduler) hideHolders(ctx context.Context, b *cluster.Batch) {
 	for i := range b.Results {
-		b.Results[i].Err = s.hideHolder(ctx, &b.Requests[i], b.Results[i].Err)
+		if r := &b.Results[i]; !errors.Is(r.Err, ErrExists) { // which tells no more; a look-up of each takes long
+			r.Err = s.hideHolder(ctx, &b.Requests[i], r.Err)
+		}
 	}
 }
 

@@ -380,6 +380,7 @@ var (
 	ErrTooLarge    = task.ErrTooLarge
 	ErrNotFound    = task.ErrNotFound
 	ErrExists      = task.ErrExists
+	ErrTaken       = task.ErrTaken
 	ErrDelivering  = task.ErrDelivering
 	ErrDead        = task.ErrDead
 	ErrNotDead     = task.ErrNotDead

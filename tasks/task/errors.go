@@ -22,6 +22,9 @@ var (
 	// ErrExists is returned by Schedule when the id belongs to a task that was requested with other
 	// content.
 	ErrExists = errors.New("the id is taken by a task with other content")
+	// ErrTaken is a kind of ErrExists: the id belongs to a task of a topic that the caller's Grant
+	// does not allow.
+	ErrTaken = KindOf(ErrExists, ErrExists.Error())
 	// ErrDelivering is returned when the task is being delivered at the moment, so that it can
 	// neither be cancelled nor moved.
 	ErrDelivering = errors.New("the task is being delivered")
