@@ -100,6 +100,7 @@ func TestCancelledBeforeItsLastOwnerEnded(t *testing.T) {
 			pass(2 * time.Second)
 			b.adopt(c)
 			pass(time.Second)
+			want(t, "Cancel by a caller of other topics", b.Cancel(ownTopics(t.Context()), "again"), ErrNotFound)
 			want(t, "Cancel of the last one again", cancel(b), nil)
 		})
 	}

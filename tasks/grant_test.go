@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/lapsehq/lapse/recovery/ledgertest"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
@@ -435,4 +436,48 @@ func (r *rig) checkQuotas() {
 	if err := (consistency{r.Engine()}).checkTopics(); err != nil {
 		r.t.Error(err)
 	}
+}
+
+// What the ledger does not tell of a dead task might be that it is foreign: nothing is told of it.
+func TestGrantDuringOutage(t *testing.T) {
+	bubble(t, Config{}, func(t *testing.T, r *rig) {
+		r.bury("foreign", "t")
+		limited := ownTopics(t.Context())
+		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.GetDead, Times: -1})
+		_, err := r.Reschedule(limited, "t", Move{Payload: []byte("1")})
+		want(t, "Reschedule", err, ErrUnavailable)
+		_, err = r.Schedule(limited, Request{ID: "t", Topic: "own.a"})
+		want(t, "Schedule", err, ErrUnavailable)
+		r.faulty.Heal()
+		_, err = r.Reschedule(limited, "t", Move{Payload: []byte("1")})
+		want(t, "Reschedule", err, ErrNotFound)
+		_, err = r.Schedule(limited, Request{ID: "t", Topic: "own.a"})
+		want(t, "Schedule", err, ErrTaken)
+	})
+}
+
+// A cancelled task keeps its topic from a caller of others, also once the topic is forgotten and
+// another one has its number.
+func TestGrantOfAForgottenTopic(t *testing.T) {
+	t.Parallel()
+	bubble(t, Config{MaxPending: MaxTopics}, func(t *testing.T, r *rig) {
+		var ids []string
+		for len(ids) < MaxTopics-ReservedTopics {
+			var batch []Request
+			for len(batch) < MaxBatch && len(ids) < MaxTopics-ReservedTopics {
+				id := fmt.Sprint("foreign.", len(ids))
+				ids, batch = append(ids, id), append(batch, Request{ID: id, Topic: id, Delay: time.Hour})
+			}
+			_, err := r.ScheduleBatch(t.Context(), batch)
+			want(t, "ScheduleBatch", err, nil)
+		}
+		_, err := r.Purge(t.Context(), "foreign.*")
+		want(t, "Purge", err, nil)
+		for i := range 20 { // not all ends are remembered
+			r.must(Request{Topic: fmt.Sprint("own.", i), Delay: time.Hour})
+		}
+		for _, id := range ids {
+			want(t, id, r.Cancel(ownTopics(t.Context()), id), ErrNotFound)
+		}
+	})
 }

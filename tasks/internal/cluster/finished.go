@@ -53,7 +53,7 @@ func (s *Cluster) finishedHere(ids []string) []wireOutcome {
 	defer s.engine.Mu.Unlock()
 	for i, id := range ids {
 		o := s.engine.Outcomes.Find(s.engine.Store.Hash([]byte(id)))
-		outcomes[i] = wireOutcome{o.Kind, o.Nonce, o.Created, s.engine.TopicOfLocked(o)}
+		outcomes[i] = wireOutcome{o.Kind, o.Nonce, o.Created, s.engine.TopicOfLocked(id, o)}
 		if created, ok := s.recentCancelLocked(id); ok && (outcomes[i].Kind == 0 || created > outcomes[i].Created) {
 			outcomes[i] = wireOutcome{Kind: store.WasCancelled, Created: created}
 		}
@@ -172,7 +172,8 @@ func (s *Cluster) askFinished(ctx context.Context, c *finishedCall) error {
 }
 
 // CancelledBefore reports for each of some ids, which no node has a task of, whether a living node
-// remembers that the last one was cancelled, unless it was of a topic that the caller may not use.
+// remembers that the last one was cancelled, unless it was of a topic that the caller may not use, or
+// is not known to be of one that it may.
 // A later task of the id may have ended at a node that has ended since: its entry in the directory
 // outlives it for as long as a cancel is remembered.
 func (s *Cluster) CancelledBefore(ctx context.Context, ids []string) []bool {
@@ -189,7 +190,7 @@ func (s *Cluster) CancelledBefore(ctx context.Context, ids []string) []bool {
 		}
 		for i, id := range part {
 			last := lastOf(found[i])
-			was[from+i] = last.Kind == store.WasCancelled && (last.Topic == "" || task.GrantOf(ctx).Allows(last.Topic)) &&
+			was[from+i] = last.Kind == store.WasCancelled && task.GrantOf(ctx).Allows(last.Topic) &&
 				(entries[i].ShardID == 0 || entries[i] == engine.DirectoryEntryOf(entries[i].ShardID, []byte(id), last.Created))
 		}
 	}

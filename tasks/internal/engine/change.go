@@ -184,9 +184,8 @@ func (s *Engine) uncancelled(ctx context.Context, id string, err error) error {
 	defer s.Unlock()
 	// A later task of the id may have ended at another node before this one got its shard.
 	past := s.Outcomes.FindSince(s.Store.Hash([]byte(id)), s.Shards.past)
-	topic := s.TopicOfLocked(past)
 	switch {
-	case past.Kind == 0, topic != "" && !task.GrantOf(ctx).Allows(topic):
+	case past.Kind == 0, !task.GrantOf(ctx).Allows(s.TopicOfLocked(id, past)):
 		return err
 	case past.Kind == store.WasCancelled:
 		return ErrCancelled
@@ -194,12 +193,17 @@ func (s *Engine) uncancelled(ctx context.Context, id string, err error) error {
 	return ErrFinished
 }
 
-// TopicOfLocked returns the topic of a finished task, "" if it is not known.
-func (s *Engine) TopicOfLocked(o store.Outcome) string {
+// TopicOfLocked returns the topic of a finished task, from the newest outcome of its id; "" if it is
+// not known. No grant that is limited to topics allows "".
+func (s *Engine) TopicOfLocked(id string, o store.Outcome) string {
 	if o.Topic == 0 {
 		return ""
 	}
-	return s.TopicTable.ByNumber[o.Topic-1].Name
+	t := s.TopicTable.ByNumber[o.Topic-1]
+	if s.Outcomes.FindSince(s.Store.Hash([]byte(id)), t.numbered) != o { // then it was of another topic
+		return ""
+	}
+	return t.Name
 }
 
 // cancelLocked begins to cancel a task, as one of the writes that c waits for. If the ledger is

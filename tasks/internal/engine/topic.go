@@ -35,6 +35,7 @@ type Topic struct {
 	offloaded []*Delivery // of tasks of other nodes, which the workers deliver after its own
 
 	Pushed    bool                 // its ready tasks are in Engine.Dispatch.Backlog
+	numbered  uint64               // how many outcomes there were before it got its number
 	Slots     int                  // tasks in memory, in whatever state
 	Occupied  bool                 // it has tasks, be it dead ones
 	quotas    []*Quota             // in which it counts
@@ -106,6 +107,7 @@ func (s *Engine) AddTopicLocked(name string) *Topic {
 
 // numberLocked gives a topic its place.
 func (s *Engine) numberLocked(t *Topic) {
+	t.numbered = s.Outcomes.Count
 	if k := len(s.TopicTable.vacantNumbers); k > 0 {
 		t.Number, s.TopicTable.vacantNumbers = s.TopicTable.vacantNumbers[k-1], s.TopicTable.vacantNumbers[:k-1]
 		s.TopicTable.ByNumber[t.Number] = t
