@@ -67,8 +67,10 @@ func readBody(c *gin.Context) ([]byte, error) {
 	if !ok {
 		return nil, nil // there is no body
 	}
-	if coding := c.GetHeader("Content-Encoding"); coding != "" && !strings.EqualFold(coding, "identity") {
-		return nil, wrongMedia.with("Content-Encoding must be identity, or be left out: send the body uncompressed")
+	for _, coding := range c.Request.Header.Values("Content-Encoding") {
+		if coding != "" && !strings.EqualFold(coding, "identity") {
+			return nil, wrongMedia.with("Content-Encoding must be identity, or be left out: send the body uncompressed")
+		}
 	}
 	if c.Request.ContentLength > b.limit {
 		return nil, errBodySize

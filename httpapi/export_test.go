@@ -175,7 +175,10 @@ func TestImportNamesWrongLines(t *testing.T) {
 // more memory than one of tasks.
 func TestRefusedLinesOfAnImportAreCounted(t *testing.T) {
 	r := newRig(t)
-	r.refused(r.do("POST", "/v1/import", strings.Repeat("{}\n", tasks.MaxBatch+1), asLines), 422, "invalid", "body")
+	many := r.do("POST", "/v1/import", strings.Repeat("{}\n", tasks.MaxBatch+1), asLines)
+	if r.refused(many, 422, "invalid", "body"); !strings.Contains(string(many.body), "at most 10000 lines that are not blank") {
+		t.Errorf("too many lines: %s", many.body)
+	}
 	answer := r.do("POST", "/v1/import", strings.Repeat("{}\n", tasks.MaxBatch), asLines)
 	if n := bytes.Count(answer.body, []byte(`"line":`)); answer.status != 200 || n != tasks.MaxBatch {
 		t.Errorf("status %d, %d lines are refused", answer.status, n)

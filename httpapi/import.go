@@ -166,7 +166,7 @@ func (m *importing) read(data []byte) error {
 		}
 		// A refusal takes more memory than a short line, so it counts as the others do.
 		if len(m.tasks)+len(m.topics)+len(m.answer.Errors) > tasks.MaxBatch {
-			return invalidField("body", fmt.Sprintf("must hold at most %d tasks and topics", tasks.MaxBatch))
+			return invalidField("body", fmt.Sprintf("must hold at most %d lines that are not blank", tasks.MaxBatch))
 		}
 	}
 	return nil

@@ -361,3 +361,14 @@ func TestSlashesInNames(t *testing.T) {
 		t.Errorf("an escaped letter is answered %d", a.status)
 	}
 }
+
+// Each Content-Encoding counts, as if they stood in one header.
+func TestRefusesEachContentEncoding(t *testing.T) {
+	r := newRig(t)
+	q, err := http.NewRequestWithContext(t.Context(), "POST", r.url+"/v1/tasks", strings.NewReader(`{"topic":"t"}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	q.Header = http.Header{"Content-Type": {mediaJSON}, "Content-Encoding": {"identity", "gzip"}}
+	r.refused(r.send(q), 415, "unsupported_media_type", "")
+}

@@ -74,6 +74,15 @@ func attack(n *neighbourhood) *hostility {
 	return h
 }
 
+// inForce waits until the attack is under way in all its parts. Without it the neighbours would
+// prove nothing.
+func (h *hostility) inForce() {
+	h.n.t.Helper()
+	wait(h.n.t, time.Minute, "start of the attack", func() bool {
+		return h.waits.Load() >= waits/2 && h.tried.Load() > 0 && h.asked.Load() > 0 && h.due.Load() == dueAtOnce
+	})
+}
+
 // repeat does something again and again. A failure is no reason to stop.
 func (h *hostility) repeat(f func()) {
 	for h.ctx.Err() == nil {
@@ -131,6 +140,8 @@ func (h *hostility) send(addr string, while time.Duration, commands ...string) {
 	go func() { _, _ = io.WriteString(nc, strings.Join(commands, "")) }()
 	if while == 0 {
 		h.waits.Add(1)
+	} else {
+		h.asked.Add(1)
 	}
 	for line, err := in.ReadString('\n'); err == nil && !strings.HasPrefix(line, "-NOAUTH"); {
 		line, err = in.ReadString('\n')
@@ -157,7 +168,6 @@ func (h *hostility) wait() {
 
 // largeAnswers asks for large answers in a transaction, and hardly reads them.
 func (h *hostility) largeAnswers() {
-	h.asked.Add(1)
 	all := []string{command("SET", "hostile:large", strings.Repeat("x", largeValue), "EX", "1000"), command("MULTI")}
 	for range 100 {
 		all = append(all, command("GET", "hostile:large"))
@@ -167,7 +177,6 @@ func (h *hostility) largeAnswers() {
 
 // largePatterns uses patterns that are large, or match slowly.
 func (h *hostility) largePatterns() {
-	h.asked.Add(1)
 	long, slow := "*["+strings.Repeat("a", largePattern)+"]", strings.Repeat("*a", 2000)+"b"
 	var all []string
 	for _, p := range []string{long, slow} {

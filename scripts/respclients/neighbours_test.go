@@ -109,6 +109,7 @@ func TestNeighbours(t *testing.T) {
 	n.attacked.from = time.Now()
 	h := attack(n)
 	n.answered("sessions", 800)
+	h.inForce()
 	n.fault("node a is killed", anyKey, func() { n.nodes[0].kill() })
 	n.answered("limiter", 300)
 	n.answered("sessions", 400)

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"slices"
 	"strings"
@@ -110,33 +110,51 @@ func (r *reader) hosts(field string, value json.RawMessage) []taskHost {
 
 // taskHostOf reads [SCHEME://]HOST[:PORT]. A scheme without a port means the port of that scheme.
 func taskHostOf(text string) (h taskHost, ok bool) {
-	rest := text
-	if scheme, behind, has := strings.Cut(text, "://"); has {
-		h.scheme, h.port, rest = scheme, defaultPorts[scheme], behind
-		if h.port == "" {
-			return h, false
-		}
+	scheme, at, has := strings.Cut(text, "://")
+	if !has {
+		scheme, at = "", text
 	}
-	host := rest
-	if !validHost(strings.TrimPrefix(host, "*.")) { // ::1 is valid, and has no port
-		var err error
-		if host, h.port, err = net.SplitHostPort(rest); err != nil || !isPort(h.port) {
-			return h, false
-		}
+	at = inBrackets(at)
+	u, err := url.Parse(cmp.Or(scheme, "https") + "://" + at)
+	if err != nil || u.Host != at || has && defaultPorts[scheme] == "" || strings.HasSuffix(at, ":") || u.Port() != "" && !isPort(u.Port()) {
+		return h, false
 	}
-	h.host = plainHost(host)
-	return h, validHost(strings.TrimPrefix(host, "*."))
+	name, below := strings.CutPrefix(u.Hostname(), "*.")
+	h = taskHost{scheme, plainHost(u.Hostname()), cmp.Or(plainPort(u), defaultPorts[scheme])}
+	return h, validHost(name) && !(below && isAddress(name)) && strings.HasPrefix(at, "[") == strings.Contains(name, ":")
+}
+
+// inBrackets puts the brackets of URLs around an IPv6 address that has none. ::1:8080 stays as it
+// is: its end may be meant as a port.
+func inBrackets(host string) string {
+	if i := strings.LastIndexByte(host, ':'); i > 0 && isAddress(host) && !isAddress(host[:i]) {
+		return "[" + host + "]"
+	}
+	return host
+}
+
+func isAddress(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil
 }
 
 // defaultPorts are the ports of URLs that name none, by their schemes.
 var defaultPorts = map[string]string{"http": "80", "https": "443"}
 
 // plainHost is the form in which hosts are compared.
-func plainHost(host string) string { return strings.ToLower(strings.TrimSuffix(host, ".")) }
+func plainHost(host string) string {
+	if addr, err := netip.ParseAddr(host); err == nil {
+		return addr.String()
+	}
+	return strings.ToLower(strings.TrimSuffix(host, "."))
+}
+
+// plainPort is the port of a URL in the form in which ports are compared; "" if it names none.
+func plainPort(u *url.URL) string { return strings.TrimLeft(u.Port(), "0") }
 
 // includes reports whether a URL leads there.
 func (h taskHost) includes(u *url.URL) bool {
-	host, port := plainHost(u.Hostname()), cmp.Or(u.Port(), defaultPorts[u.Scheme])
+	host, port := plainHost(u.Hostname()), cmp.Or(plainPort(u), defaultPorts[u.Scheme])
 	below, all := strings.CutPrefix(h.host, "*")
 	return (host == h.host || all && strings.HasSuffix(host, below)) &&
 		(h.port == "" || h.port == port) && (h.scheme == "" || h.scheme == u.Scheme)

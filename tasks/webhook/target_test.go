@@ -88,6 +88,11 @@ func TestTaskHosts(t *testing.T) {
 			[]string{"any.example:99", "https://any.example", "one.example:8443", "https://one.example:8443", "a.one.example", "https://tls.example", "https://tls.example:443", "https://both.example:8443", "[::1]:82"},
 			[]string{"one.example", "https://one.example", "one.example:8444", "https://a.one.example", "tls.example", "tls.example:443", "https://tls.example:8443", "both.example:8443", "https://both.example"},
 		},
+		{
+			[]string{"[::1]", "https://[2606:4700::0:2]", "zero.example:0443", "[2606:4700::3]:080"},
+			[]string{"[::1]:7", "[0:0::1]", "https://[2606:4700::2]", "https://zero.example", "[2606:4700::3]"},
+			[]string{"[2606:4700::2]", "zero.example", "[2606:4700::3]:81", "[2606:4700::4]"},
+		},
 	} {
 		fields := []any{}
 		if c.list != nil {
@@ -109,7 +114,7 @@ func TestTaskHosts(t *testing.T) {
 			}
 		}
 	}
-	for _, bad := range []any{"shop.example", []any{1}, []string{"a b"}, []string{"*"}, []string{"ftp://a"}, []string{"https://"}, []string{"http://a/"}, []string{"a:"}, []string{"a:0"}, []string{"a:65536"}, []string{"127.1"}} {
+	for _, bad := range []any{"shop.example", []any{1}, []string{"a b"}, []string{"*"}, []string{"ftp://a"}, []string{"https://"}, []string{"http://a/"}, []string{"a:"}, []string{"a:0"}, []string{"a:65536"}, []string{"127.1"}, []string{"::1:8080"}, []string{"*.10.0.0.1"}, []string{"*.[::1]"}, []string{"[a]"}, []string{"[10.0.0.1]"}, []string{"[::1"}, []string{"u@a"}} {
 		if _, err := w.Deliverer("x", settingsOf(map[string]any{"url": "http://127.0.0.1:9", "task_hosts": bad})); !errors.Is(err, tasks.ErrInvalid) {
 			t.Errorf("task_hosts %v: %v", bad, err)
 		}
