@@ -44,11 +44,7 @@ func (c *configFile) read(serve *commandline.Command) error {
 	if config == "" {
 		return nil
 	}
-	if rest, below := strings.CutPrefix(config, "~/"); below {
-		if home, err := os.UserHomeDir(); err == nil {
-			config = filepath.Join(home, rest)
-		}
-	}
+	config = fromHome(config)
 	text, err := os.ReadFile(config)
 	if err != nil {
 		return err
@@ -59,6 +55,16 @@ func (c *configFile) read(serve *commandline.Command) error {
 	}
 	c.give(serve)
 	return nil
+}
+
+// fromHome replaces ~ at the beginning of a path.
+func fromHome(path string) string {
+	if rest, below := strings.CutPrefix(path, "~/"); below {
+		if home, err := os.UserHomeDir(); err == nil {
+			return filepath.Join(home, rest)
+		}
+	}
+	return path
 }
 
 // load reads the text of the file.

@@ -140,7 +140,7 @@ func (s *settings) addresses(bad *faults) (addr, health *net.TCPAddr) {
 	return addr, health
 }
 
-// address reads the address of a setting, nil if it is wrong.
+// address reads the address of a setting, nil if it is wrong: it has one fault at most.
 func (s *settings) address(setting, text string, bad *faults) *net.TCPAddr {
 	addr, err := net.ResolveTCPAddr("tcp", text)
 	switch {
@@ -150,6 +150,7 @@ func (s *settings) address(setting, text string, bad *faults) *net.TCPAddr {
 	case !addr.IP.IsLoopback() && !s.Insecure && s.TokenFile == "":
 		bad.add("%s: %s can be reached from other machines, and there is no access control:"+
 			" serve on 127.0.0.1, give a --token-file, or add --insecure if the network is trusted", setting, text)
+		return nil
 	}
 	return addr
 }

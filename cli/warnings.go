@@ -34,16 +34,17 @@ func memoryLimit(machine int64, cgroup string) int64 {
 	return most
 }
 
-// guardedFiles are the files of the settings that decide who may do what. That of tokens has their
-// digests, from which no token follows.
+// guardedFiles are the files of the settings that hold secrets, or decide who may do what. That of
+// tokens has their digests, from which no token follows.
 func (s *settings) guardedFiles() []look.Guarded {
 	all := []look.Guarded{
 		{Setting: "token-file", Path: s.TokenFile, Public: true}, {Setting: "webhook-secret-file", Path: s.WebhookSecretFile}, {Setting: "tls-key", Path: s.TLSKey},
+		{Setting: "tls-cert", Path: s.TLSCert, Public: true}, {Setting: "tls-client-ca", Path: s.TLSClientCA, Public: true}, {Setting: "config", Path: fromHome(s.Config), Public: true},
 	}
 	return slices.DeleteFunc(all, func(g look.Guarded) bool { return g.Path == "" })
 }
 
-// warnOfModes logs guarded files that users other than their owner can read or write.
+// warnOfModes logs guarded files with which other users can do what they must not.
 func (s *settings) warnOfModes(log *slog.Logger) {
 	for _, g := range s.guardedFiles() {
 		info, err := os.Stat(g.Path)
@@ -51,7 +52,7 @@ func (s *settings) warnOfModes(log *slog.Logger) {
 			continue
 		}
 		if found, do := g.Exposed(info); do != "" {
-			log.Warn("other users can "+found+" a file that decides who may do what; this prevents it: "+do, "file", g.Path, "mode", info.Mode().Perm().String())
+			log.Warn("other users can "+found+" a file that must be kept from them; this prevents it: "+do, "file", g.Path, "mode", info.Mode().Perm().String())
 		}
 	}
 }

@@ -72,7 +72,7 @@ func TestFilesOfMachine(t *testing.T) {
 	if err := os.WriteFile(file, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if got := (Guarded{Setting: "tls-key", Path: file}).Modes(); got.Verdict != checkup.Warn || got.Do != "chmod 600 "+file {
+	if got := (Guarded{Setting: "tls-key", Path: file}).Modes(); got.Verdict != checkup.Warn || got.Do != "chmod g-w,o= "+file {
 		t.Errorf("got %+v", got)
 	}
 	if got := (Guarded{Setting: "token-file", Path: file, Public: true}).Modes(); got.Verdict != checkup.OK {

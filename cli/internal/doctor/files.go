@@ -40,7 +40,8 @@ func certificate(leaf *x509.Certificate, host string, now time.Time) checkup.Fin
 	return f
 }
 
-// A Guarded is a file that other users than its owner must not read or write, or only not write.
+// A Guarded is a file that none but its owner may write, and none but its owner and its group may
+// read, unless it is public.
 type Guarded struct {
 	Setting, Path string
 	Public        bool // it may be read: it holds no secrets
@@ -49,7 +50,7 @@ type Guarded struct {
 // Exposed returns what other users can do with the file that they must not, and the command that
 // prevents it; "" if there is nothing, or the file is no regular one.
 func (g Guarded) Exposed(info fs.FileInfo) (found, do string) {
-	barred, found, do := fs.FileMode(0o077), "access", "chmod 600 "
+	barred, found, do := fs.FileMode(0o027), "access", "chmod g-w,o= "
 	if g.Public {
 		barred, found, do = 0o022, "write", "chmod go-w "
 	}
