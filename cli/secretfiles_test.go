@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// Files with secrets that all users can read, and files that others than their owners can write, are
-// reported, each by its name, and no others.
+// Files with secrets that all users can read, and files that others than their owners can write,
+// are reported, each by its name, and no others.
 func TestModesOfSecretFiles(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string, mode os.FileMode) string {

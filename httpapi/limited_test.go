@@ -72,7 +72,8 @@ func newLimitedCaller(t testing.TB) *limitedCaller {
 	}
 	r.want(r.do("POST", "/v1/receipts/bury", `{"receipts":["`+receiptOf(taken[0])+`"],"reason":"vault"}`, admin), 200)
 	r.want(r.do("POST", "/v1/receipts/ack", `{"receipts":["`+receiptOf(taken[1])+`"]}`, admin), 200)
-	if id := taken[2].(map[string]any)["id"]; id != "lent" { // a receipt has the id in it, and answers repeat the id
+	// A receipt has the id in it, and answers repeat the id.
+	if id := taken[2].(map[string]any)["id"]; id != "lent" {
 		r.Fatalf("the receipt is that of %s", id)
 	}
 	cursor := r.want(r.do("GET", "/v1/tasks?limit=1", "", admin), 200)["next_cursor"].(string)

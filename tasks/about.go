@@ -51,8 +51,8 @@ func (s *Scheduler) hideHolder(ctx context.Context, r *Request, err error) error
 }
 
 // unlessForeign returns an error, or hidden in its place if it tells of a task that the caller's
-// Grant does not allow. Some errors do not tell the topic of their task, so it is looked up. If that
-// fails, its error is returned: the other one might tell of a foreign task.
+// Grant does not allow. Some errors do not tell the topic of their task, so it is looked up. If
+// that fails, its error is returned: the other one might tell of a foreign task.
 func (s *Scheduler) unlessForeign(ctx context.Context, id string, err, hidden error) error {
 	if len(task.PatternsOf(ctx)) == 0 {
 		return err

@@ -110,7 +110,8 @@ func (s *Scheduler) replaceBatch(ctx context.Context, requests []Request) ([]Res
 
 func (s *Scheduler) hideHolders(ctx context.Context, b *cluster.Batch) {
 	for i := range b.Results {
-		if r := &b.Results[i]; !errors.Is(r.Err, ErrExists) { // which tells no more; a look-up of each takes long
+		// ErrExists tells no more than ErrTaken, and a look-up of each would take long.
+		if r := &b.Results[i]; !errors.Is(r.Err, ErrExists) {
 			r.Err = s.hideHolder(ctx, &b.Requests[i], r.Err)
 		}
 	}

@@ -172,8 +172,8 @@ func (s *Cluster) askFinished(ctx context.Context, c *finishedCall) error {
 }
 
 // CancelledBefore reports for each of some ids, which no node has a task of, whether a living node
-// remembers that the last one was cancelled, unless it was of a topic that the caller may not use, or
-// is not known to be of one that it may.
+// remembers that the last one was cancelled, and the caller may use its topic. No grant that is
+// limited to topics allows one that is not known.
 // A later task of the id may have ended at a node that has ended since: its entry in the directory
 // outlives it for as long as a cancel is remembered.
 func (s *Cluster) CancelledBefore(ctx context.Context, ids []string) []bool {

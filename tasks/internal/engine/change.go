@@ -193,14 +193,15 @@ func (s *Engine) uncancelled(ctx context.Context, id string, err error) error {
 	return ErrFinished
 }
 
-// TopicOfLocked returns the topic of a finished task, from the newest outcome of its id; "" if it is
-// not known. No grant that is limited to topics allows "".
+// TopicOfLocked returns the topic of a finished task, from the newest outcome of its id; "" if it
+// is not known. No grant that is limited to topics allows "".
 func (s *Engine) TopicOfLocked(id string, o store.Outcome) string {
 	if o.Topic == 0 {
 		return ""
 	}
 	t := s.TopicTable.ByNumber[o.Topic-1]
-	if s.Outcomes.FindSince(s.Store.Hash([]byte(id)), t.numbered) != o { // then it was of another topic
+	// What ended before the topic got its number was of another one.
+	if s.Outcomes.FindSince(s.Store.Hash([]byte(id)), t.numbered) != o {
 		return ""
 	}
 	return t.Name
