@@ -23,6 +23,8 @@ const (
 	wantsEvery = time.Second
 	// wantsHold is how long that holds.
 	wantsHold = 3 * time.Second
+	// slowWithin is how long it waits once a receiver of its own node has all.
+	slowWithin = 2 * time.Second
 	// answerWithin is how long a delivery waits for another node, unless that falls silent. It is
 	// longer than that waits for its subscribers.
 	answerWithin = takenWithin + crowdedFor

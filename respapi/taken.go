@@ -103,7 +103,7 @@ func (hs *hearings) add(u *subscriber, i int) {
 func (hs *hearings) end() {
 	if hs != nil {
 		for u, g := range hs.of {
-			g.end = u.end
+			g.end, g.gone = u.end, u.gone
 		}
 	}
 }
