@@ -26,7 +26,7 @@ type BatchError struct {
 
 // A batch is a decoded body on its way to the scheduler.
 type batch struct {
-	fits     func(payload []byte) error
+	limit    payloadLimit
 	requests []tasks.Request
 	index    []int // of each request in the body
 	size     int   // tasks in the body
@@ -43,7 +43,7 @@ func (s *Server) batch(ctx context.Context, in *request) (*reply[BatchAnswer], e
 	if err != nil {
 		return nil, err
 	}
-	b := &batch{fits: s.fits, requests: make([]tasks.Request, 0, min(len(data)/128+1, tasks.MaxBatch))}
+	b := &batch{limit: s.maxPayload, requests: make([]tasks.Request, 0, min(len(data)/128+1, tasks.MaxBatch))}
 	if media == mediaJSON {
 		err = b.array(data)
 	} else {
@@ -119,7 +119,7 @@ func (b *batch) add(s *scanner) error {
 		s.faults = s.faults[:0]
 		return nil
 	}
-	if err := b.fits(r.Payload); err != nil {
+	if err := b.limit.check(r.Payload); err != nil {
 		b.errors = append(b.errors, BatchError{index, r.ID, problemOf(err)})
 		return nil
 	}

@@ -120,16 +120,15 @@ type Server struct {
 
 // limits bound what all callers together may use of the server.
 type limits struct {
-	bodies   *edge.Budget
-	answers  *edge.Budget  // of answers that are not read yet
-	lists    *edge.Budget  // of lists and exports among them
-	pages    chan struct{} // holds a token for each page of a list that is being made
-	waits    *edge.Waits
-	refusals refusals
-	yields   edge.Yields
-	maxBody  int64
-	// maxPayload bounds a payload; 0: the scheduler alone does.
-	maxPayload int
+	bodies     *edge.Budget
+	answers    *edge.Budget  // of answers that are not read yet
+	lists      *edge.Budget  // of lists and exports among them
+	pages      chan struct{} // holds a token for each page of a list that is being made
+	waits      *edge.Waits
+	refusals   refusals
+	yields     edge.Yields
+	maxBody    int64
+	maxPayload payloadLimit
 	perSource  int // see Config.MaxConnectionsPerAddress
 }
 
@@ -211,7 +210,7 @@ func newServer(cfg Config) (*Server, error) {
 			lists:   edge.NewBudget(cfg.Answers.Most() / 2),
 			pages:   make(chan struct{}, pagesAtOnce),
 			waits:   cfg.Waits,
-			maxBody: cfg.MaxBody, maxPayload: cfg.MaxPayload,
+			maxBody: cfg.MaxBody, maxPayload: payloadLimit(cfg.MaxPayload),
 			perSource: cfg.MaxConnectionsPerAddress,
 		},
 		access: access{

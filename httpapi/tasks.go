@@ -130,13 +130,16 @@ func (s *Server) decodeTask(in *request, r *tasks.Request) error {
 	if err := body.done(); err != nil {
 		return err
 	}
-	return s.fits(r.Payload)
+	return s.maxPayload.check(r.Payload)
 }
 
-// fits checks the size of a payload. Error: tasks.ErrTooLarge.
-func (s *Server) fits(payload []byte) error {
-	if s.maxPayload > 0 && len(payload) > s.maxPayload {
-		return fmt.Errorf("%w: payload must be at most %d bytes", tasks.ErrTooLarge, s.maxPayload)
+// A payloadLimit bounds a payload, in bytes; 0: the scheduler alone does.
+type payloadLimit int
+
+// check checks the size of a payload. Error: tasks.ErrTooLarge.
+func (most payloadLimit) check(payload []byte) error {
+	if most > 0 && len(payload) > int(most) {
+		return fmt.Errorf("%w: payload must be at most %d bytes", tasks.ErrTooLarge, most)
 	}
 	return nil
 }
@@ -176,7 +179,7 @@ func (s *Server) patch(ctx context.Context, in *changeTaskInput) (*taggedTask, e
 	if err := body.done(); err != nil {
 		return nil, err
 	}
-	if err := s.fits(m.Payload); err != nil {
+	if err := s.maxPayload.check(m.Payload); err != nil {
 		return nil, err
 	}
 	if err := answerOf(in.gin).take(taskAnswer); err != nil {
