@@ -767,7 +767,8 @@ class RecentLateness(TypedDict):
 class RedisPort(TypedDict):
     # Now.
     connections: int
-    # Expired events of topics with another way of delivery than keyevent that were not published.
+    # Expired events that subscribers have not got: of topics with another way of delivery than
+    # keyevent, not published; of keyevent, beyond what can be kept to be published again.
     events_lost: int
     # Events and messages that other nodes did not get, because too much waited to be sent to
     # them.

@@ -1859,7 +1859,7 @@ export interface components {
             connections: number;
             /**
              * Format: int64
-             * @description Expired events of topics with another way of delivery than keyevent that were not published.
+             * @description Expired events that subscribers have not got: of topics with another way of delivery than keyevent, not published; of keyevent, beyond what can be kept to be published again.
              */
             events_lost: number;
             /**
@@ -4360,7 +4360,7 @@ export interface operations {
                     "application/problem+json": components["schemas"]["Problem"];
                 };
             };
-            /** @description `/problems/unsupported_media_type`: Another Content-Type is needed. */
+            /** @description `/problems/unsupported_media_type`: Another Content-Type or Content-Encoding is needed. */
             415: {
                 headers: {
                     [name: string]: unknown;
