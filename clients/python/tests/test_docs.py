@@ -23,7 +23,12 @@ def start(dir: pathlib.Path, server: Server, name: str, **env: str) -> subproces
     (dir / name).write_text(PROGRAMS[name])
     path = str(ROOT / "clients/python")
     return subprocess.Popen([sys.executable, "-W", "error", "-W", "ignore::ResourceWarning", name], cwd=dir, env={**os.environ, "LAPSE_URL": server.url, "PYTHONPATH": path, **env},
-                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, preexec_fn=heed)
+
+
+def heed() -> None:
+    """Has a program heed Ctrl-C, which it does not if a shell in the background started the tests."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def ends(dir: pathlib.Path, server: Server, name: str) -> str:
@@ -44,7 +49,10 @@ def stops(dir: pathlib.Path, server: Server, name: str, lines: list[str], by: si
         reader.start()
         until(lambda: p.poll() is not None or all(line + "\n" in said for line in lines), 60)
         p.send_signal(by)
-        p.wait(30)
+        try:
+            p.wait(30)
+        finally:
+            p.kill()
         reader.join()
     assert p.returncode == 0 and all(line + "\n" in said for line in lines), said
     return "".join(said)
