@@ -167,8 +167,11 @@ func encode(w *resp.Writer, e *entry, m *message) {
 // pushLocked sends the batch of a subscriber.
 func (h *hub) pushLocked(u *subscriber) {
 	if len(u.batch) > 0 && !u.gone {
-		end, there := u.out.push(u.batch)
-		h.setLocked(u, func() { u.end, u.gone = end, !there })
+		if end, there := u.out.push(u.batch); there {
+			u.end = end
+		} else {
+			h.setLocked(u, func() { u.gone = true })
+		}
 	}
 	if u.batch = u.batch[:0]; cap(u.batch) > 2*batchBytes {
 		u.batch = nil

@@ -77,19 +77,23 @@ func (s *Server) setTopic(scheduler *tasks.Scheduler, name string) error {
 	return err
 }
 
-// otherTopics returns the topics of keys that Keyevent does not deliver, nor will once they are set
-// up.
+// otherTopics returns the topics of keys whose expired events are published beside their delivery:
+// those that Keyevent does not deliver, nor will once they are set up.
 func (s *Server) otherTopics(scheduler *tasks.Scheduler, unset *sync.Map) (names []string) {
 	for _, name := range s.topicNames() {
-		if _, waits := unset.Load(name); !waits && isOther(scheduler, name) {
+		if _, waits := unset.Load(name); !waits && s.isOther(scheduler, name) {
 			names = append(names, name)
 		}
 	}
 	return names
 }
 
-// isOther reports whether a topic has another way of delivery than Keyevent.
-func isOther(scheduler *tasks.Scheduler, topic string) bool {
+// isOther reports whether Keyevent does not deliver a topic: it has another way of delivery, or
+// there are monitors alone, which hear its events, and its tasks wait for a receiver.
+func (s *Server) isOther(scheduler *tasks.Scheduler, topic string) bool {
+	if s.wanted()&anyReceiver == 0 {
+		return true
+	}
 	t, err := scheduler.Topic(topic)
 	return err == nil && t.Settings.Kind != KindKeyevent
 }
@@ -176,7 +180,7 @@ func (s *Server) publishDueEvents(ctx context.Context, scheduler *tasks.Schedule
 			}
 			all = all[1:]
 		}
-		if isOther(scheduler, topic) {
+		if s.isOther(scheduler, topic) {
 			s.publishEvent(classExpired, topic, expiredEvent, keys...)
 		}
 	}
