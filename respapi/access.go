@@ -69,8 +69,8 @@ func (c *conn) part() {
 // leave ends what the connection has with the server beside its socket.
 func (c *conn) leave() {
 	c.unfollow()
-	c.part()
 	c.unsubscribeAll()
+	c.part() // which takes a moment: no one counts it meanwhile
 }
 
 // dismiss is called when the token of the connection was removed. A subscriber is cut off. Any
