@@ -27,7 +27,7 @@ const (
 	slowWithin = 2 * time.Second
 	// answerWithin is how long a delivery waits for another node, unless that falls silent. It is
 	// longer than that waits for its subscribers.
-	answerWithin = takenWithin + crowdedFor
+	answerWithin = takenWithin + time.Second
 	// mostRelayed bounds a message to subscribers of other nodes.
 	mostRelayed = 512 << 10
 	// relayBytes is how many bytes of events go in one message between nodes.

@@ -7,7 +7,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"github.com/lapsehq/lapse/edge"
 	"github.com/lapsehq/lapse/respapi/internal/glob"
@@ -25,10 +24,6 @@ const (
 
 	// batchBytes is how many bytes for a subscriber are gathered before they go to its output.
 	batchBytes = 64 << 10
-	// backlogBytes is how many bytes wait for a subscriber when deliveries begin to wait for it.
-	backlogBytes = 256 << 10
-	// crowdedFor is how long they wait for one that reads nothing.
-	crowdedFor = time.Second
 )
 
 // A hub has the subscriptions of all connections of this node. Its mutex may be held when that of

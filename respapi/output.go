@@ -63,7 +63,6 @@ type output struct {
 	pushing bool          // there is a goroutine that writes
 	wake    chan struct{} // 1: something is pending
 	room    chan struct{} // closed when something was taken or written; nil: no one waits
-	stalled bool          // full does not count it until the client has read something
 	queued  int64         // bytes that were pending at some time
 	written int64         // of them, that the kernel has
 	edge    int64         // how far the client's machine has had room
@@ -435,29 +434,10 @@ func (o *output) failLocked(err error) {
 
 // roomLocked wakes those that wait for room.
 func (o *output) roomLocked() {
-	o.stalled = false
 	if o.room != nil {
 		close(o.room)
 		o.room = nil
 	}
-}
-
-// stall has full not count the client until it has read something. room is what full has returned.
-func (o *output) stall(room <-chan struct{}) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.stalled = o.room == room
-}
-
-// full returns a channel if many bytes are pending: it is closed when the client has read some of
-// them, or is gone. It returns nil if there is room, or the client is stalled.
-func (o *output) full(bytes int) <-chan struct{} {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	if o.stalled || o.failed != nil || len(o.pending) < bytes {
-		return nil
-	}
-	return o.roomMadeLocked()
 }
 
 // roomMadeLocked returns a channel that is closed when the client has read something, or is gone.

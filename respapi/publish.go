@@ -1,9 +1,7 @@
 package respapi
 
 import (
-	"context"
 	"strings"
-	"time"
 
 	"github.com/lapsehq/lapse/respapi/internal/resp"
 )
@@ -190,48 +188,4 @@ func (h *hub) flushLocked() {
 			h.encoding[i].Buf = nil
 		}
 	}
-}
-
-// awaitRoom waits until the receivers of expired events of a topic have read what they got, but not
-// for those that read nothing for a second: these are not waited for again until they read.
-func (h *hub) awaitRoom(ctx context.Context, topic string) {
-	outputs := h.crowded(topic)
-	if outputs == nil {
-		return
-	}
-	timer := time.NewTimer(crowdedFor)
-	defer timer.Stop()
-	for out, room := range outputs {
-		select {
-		case <-room:
-		case <-ctx.Done():
-			return
-		case <-timer.C:
-			out.stall(room)
-			timer.Reset(0) // the others had as long
-		}
-	}
-}
-
-// crowded returns the outputs of expired events that are full, with what full has returned.
-func (h *hub) crowded(topic string) (all map[*output]<-chan struct{}) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	listeners, spaces := h.audienceLocked(classExpired, expiredEvent)
-	for _, entries := range [][]*entry{listeners, spaces} {
-		for _, e := range entries {
-			for _, u := range e.all {
-				if u.receives() == 0 || !u.hears(topic) || all[u.out] != nil {
-					continue
-				}
-				if room := u.out.full(backlogBytes); room != nil {
-					if all == nil {
-						all = make(map[*output]<-chan struct{})
-					}
-					all[u.out] = room
-				}
-			}
-		}
-	}
-	return all
 }

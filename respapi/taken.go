@@ -24,7 +24,7 @@ const (
 // server are called under the mutex of the hub; those for nil send everything.
 type hearings struct {
 	by    classes // eventReceiver or keyReceiver: which ones count; 0: there are none
-	full  bool    // none of them has room
+	full  bool    // one of them has no room
 	stuck []*subscriber
 	of    map[*subscriber]*hearing
 }
@@ -39,7 +39,7 @@ type hearing struct {
 // begin finds out who counts: receivers of the event, and without any those of channels of keys. It
 // reports false if there are none, or none has room.
 func (hs *hearings) begin(topic string, listeners, spaces []*entry) bool {
-	hs.by, hs.full, hs.of = eventReceiver, true, make(map[*subscriber]*hearing)
+	hs.by, hs.of = eventReceiver, make(map[*subscriber]*hearing)
 	if hs.look(topic, listeners) {
 		return !hs.full
 	}
@@ -51,23 +51,23 @@ func (hs *hearings) begin(topic string, listeners, spaces []*entry) bool {
 	return false
 }
 
-// look looks for receivers among the subscribers of entries, until it has found one with room.
+// look looks for receivers among the subscribers of entries.
 func (hs *hearings) look(topic string, entries []*entry) (any bool) {
+	reads, full := false, false
 	for _, e := range entries {
 		for _, u := range e.all {
 			if e.want.receives != hs.by || u.receives() != hs.by || !u.hears(topic) {
 				continue
 			}
 			any = true
-			switch s := u.out.state(); {
-			case s.stuck:
+			if s := u.out.state(); s.stuck {
 				hs.stuck = append(hs.stuck, u)
-			case s.ahead < aheadBytes:
-				hs.full = false
-				return true
+			} else {
+				reads, full = true, full || s.ahead >= aheadBytes
 			}
 		}
 	}
+	hs.full = full || !reads
 	return any
 }
 
@@ -117,7 +117,6 @@ func (s *Server) publishHere(ctx context.Context, topic string, keys []string, e
 	got = make([]bool, len(keys))
 	ctx, cancel := within(ctx, takenWithin)
 	defer cancel()
-	s.hub.awaitRoom(ctx, topic)
 	var heard hearings
 	for pause := leastPause; ; pause = min(2*pause, mostPause) {
 		heard = hearings{}
