@@ -6,6 +6,7 @@
 //	token             -> Callers     -> Caller: rights, grant, life
 //	connection        -> Addresses   : has its address too many?
 //	                  -> Connections : is there a place, or which one gives way?
+//	                  -> Door        : serves it, and ends all in order
 //	bytes             -> Budget      : have all callers, or has its token, too many?
 //	call that waits   -> Waits       : has its token too many?
 //	anything else     -> Places      : likewise

@@ -114,6 +114,12 @@ func (c *conn) begin(x *call, now time.Time) {
 	c.lastDid.Store(x.verb)
 }
 
+// Dismiss is interrupt, for the end of the server.
+func (c *conn) Dismiss() { c.interrupt() }
+
+// Cut closes the connection at once.
+func (c *conn) Cut() { c.nc.Close() }
+
 // interrupt ends what reads from the client, and each further read until resume is called. Any
 // goroutine may call it. Without resume the connection ends once its commands are answered.
 func (c *conn) interrupt() {
@@ -141,8 +147,8 @@ func (c *conn) readUntil(t time.Time) {
 	}
 }
 
-// serve answers commands until the client leaves.
-func (c *conn) serve() {
+// Serve answers commands until the client leaves, or after Dismiss.
+func (c *conn) Serve() {
 	defer c.nc.Close()
 	defer c.in.Close()
 	defer c.out.close()

@@ -55,7 +55,7 @@ func (s *Server) tallyOf(v *verb) *tally {
 // another one: the client had not said who it is, or did not read).
 func (s *Server) Connections() (now int, total map[string]int64) {
 	n := &s.counts
-	return s.connections(), map[string]int64{
+	return s.door.Guests(), map[string]int64{
 		"accepted": n.accepted.Load(), "refused": n.refused.Load(), "bad_input": n.badInput.Load(),
 		"unfinished": n.yields.Unfinished.Load(), "unread": n.yields.Unread.Load(),
 	}

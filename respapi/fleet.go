@@ -173,7 +173,7 @@ func (s *Server) talk(scheduler *tasks.Scheduler) error {
 func (s *Server) background(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.closed {
+	if s.ending.Err() == nil {
 		s.work.Go(f)
 	}
 }

@@ -74,7 +74,7 @@ func serverInfo(x *call, add func(string, any)) {
 }
 
 func clientsInfo(x *call, add func(string, any)) {
-	add("connected_clients", x.c.server.connections())
+	add("connected_clients", x.c.server.door.Guests())
 	add("maxclients", x.c.server.cfg.MaxConnections)
 }
 
@@ -164,13 +164,6 @@ func (x *call) figuresOf(ctx context.Context, topic string) (tasks.Topic, error)
 		return t, reach.Missing[0]
 	}
 	return t, err
-}
-
-// connections counts the clients.
-func (s *Server) connections() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.conns)
 }
 
 // runRole answers ROLE: a server without replicas.

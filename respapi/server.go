@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -127,9 +126,8 @@ type Server struct {
 
 	scheduler atomic.Pointer[tasks.Scheduler] // nil before Attach
 	budgets
-	places     *edge.Connections
-	lastID     atomic.Int64          // of a connection
-	fault      atomic.Pointer[error] // why the last connection could not be accepted
+	door       *edge.Door
+	lastID     atomic.Int64 // of a connection
 	turns      *turns
 	scripts    *script.Cache
 	persistent persistent
@@ -140,12 +138,8 @@ type Server struct {
 	peers      *peers
 	due        chan struct{} // 1: what is wished for has changed
 
-	mu        sync.Mutex // guards what follows
-	listeners []net.Listener
-	conns     map[int64]*conn
-	closed    bool
-	work      sync.WaitGroup
-
+	mu     sync.Mutex      // is held while work begins, and while it is decided that none does
+	work   sync.WaitGroup  // beside that of connections
 	ending context.Context // done once Close is called
 	end    context.CancelFunc
 }
@@ -172,7 +166,7 @@ func New(cfg Config) (*Server, error) {
 	if len(cfg.Topics) == 0 {
 		cfg.Topics = map[string]string{"": "expired"}
 	}
-	s := &Server{cfg: cfg, tallies: newTallies(), log: cfg.Log, started: time.Now(), conns: make(map[int64]*conn), turns: newTurns(), scripts: script.NewCache(), hasKeys: make(map[string]struct{})}
+	s := &Server{cfg: cfg, tallies: newTallies(), log: cfg.Log, started: time.Now(), turns: newTurns(), scripts: script.NewCache(), hasKeys: make(map[string]struct{})}
 	for text, topic := range cfg.Topics {
 		s.prefixes = append(s.prefixes, prefix{text, topic})
 		s.hasKeys[topic] = struct{}{}
@@ -188,7 +182,13 @@ func New(cfg Config) (*Server, error) {
 	s.hub.changed = func() { poke(s.peers.changed) }
 	s.reading, s.unread, s.kept = edge.NewBudget(int64(cfg.MaxCommand)*commandsAtOnce), cfg.Answers, edge.NewBudget(mostKeptInAll)
 	s.ending, s.end = context.WithCancel(context.Background())
-	s.places = edge.NewConnections(edge.ConnectionLimits{Most: cfg.MaxConnections, KeepIdle: true, Log: cfg.Log, Full: s.turnAway, Yields: &s.counts.yields})
+	s.door = edge.NewDoor(
+		edge.ConnectionLimits{Most: cfg.MaxConnections, KeepIdle: true, Log: cfg.Log, Full: s.turnAway, Yields: &s.counts.yields},
+		func(nc net.Conn) edge.Guest {
+			s.counts.accepted.Add(1)
+			return s.newConn(nc)
+		},
+	)
 	return s, nil
 }
 
@@ -223,50 +223,11 @@ func (s *Server) topicOf(key []byte) (string, bool) {
 // several listeners. At Config.MaxConnections it goes by the rules of edge.Connections: a
 // connection is unfinished until its client has sent a command, and where there are tokens until it
 // has said who it is. All others keep their places.
-func (s *Server) Serve(l net.Listener) error {
-	l = s.places.Listener(l)
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		return l.Close()
-	}
-	s.listeners = append(s.listeners, l)
-	s.mu.Unlock()
-	for pause := time.Duration(0); ; {
-		nc, err := l.Accept()
-		switch {
-		case err == nil:
-			pause = 0
-			s.fault.Store(nil)
-			s.accept(nc)
-		case s.ending.Err() != nil:
-			return nil
-		case errors.Is(err, net.ErrClosed):
-			s.fault.Store(&err)
-			return err
-		default: // too many open files, say
-			s.fault.Store(&err)
-			pause = min(max(2*pause, 5*time.Millisecond), time.Second)
-			s.log.Warn("a connection of a Redis client cannot be accepted", "error", err, "again_in", pause)
-			select {
-			case <-time.After(pause):
-			case <-s.ending.Done():
-			}
-		}
-	}
-}
+func (s *Server) Serve(l net.Listener) error { return s.door.Serve(l) }
 
 // Accepting returns nil as long as connections are accepted. Errors: net.ErrClosed once Close was
 // called or a listener has ended, or why the last connection could not be accepted.
-func (s *Server) Accepting() error {
-	if fault := s.fault.Load(); fault != nil {
-		return *fault
-	}
-	if s.ending.Err() != nil {
-		return net.ErrClosed
-	}
-	return nil
-}
+func (s *Server) Accepting() error { return s.door.Accepting() }
 
 // turnAway tells a client that there are too many.
 func (s *Server) turnAway(nc net.Conn) {
@@ -278,55 +239,13 @@ func (s *Server) turnAway(nc net.Conn) {
 	}
 }
 
-// accept begins to serve a connection.
-func (s *Server) accept(nc net.Conn) {
-	s.mu.Lock()
-	if s.closed {
-		s.mu.Unlock()
-		nc.Close()
-		return
-	}
-	c := s.newConn(nc)
-	s.conns[c.id] = c
-	s.work.Add(1)
-	s.mu.Unlock()
-	s.counts.accepted.Add(1)
-	go func() {
-		defer s.work.Done()
-		defer func() {
-			s.mu.Lock()
-			delete(s.conns, c.id)
-			s.mu.Unlock()
-		}()
-		c.serve()
-	}()
-}
-
 // Close ends the server: no new connections, commands in progress have until ctx ends, and then all
 // connections are closed. Error: that of ctx if connections had to be cut off in a command.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
-	s.closed = true
 	s.end()
-	for _, l := range s.listeners {
-		l.Close()
-	}
-	for _, c := range s.conns {
-		c.interrupt()
-	}
 	s.mu.Unlock()
-	done := make(chan struct{})
-	go func() { s.work.Wait(); close(done) }()
-	select {
-	case <-done:
-		return nil
-	case <-ctx.Done():
-	}
-	s.mu.Lock()
-	for _, c := range s.conns {
-		c.nc.Close()
-	}
-	s.mu.Unlock()
-	<-done
-	return ctx.Err()
+	err := s.door.Close(ctx)
+	s.work.Wait()
+	return err
 }
