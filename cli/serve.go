@@ -96,7 +96,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 	}
 
 	// HTTP server. Until there is a scheduler it reports what the server waits for.
-	doors := shared{entrance.callers, edge.NewWaits(s.MaxWaiting, s.MaxWaitingPerToken), edge.NewBudget(s.MaxAnswers)}
+	doors := shared{entrance.callers, s.waits(), edge.NewBudget(s.MaxAnswers)}
 	var api *httpapi.Server
 	api, err = httpapi.New(httpapi.Config{
 		Starting: healthOf(ledger),
@@ -204,6 +204,12 @@ func (s *serve) handOver(scheduler *tasks.Scheduler, log *slog.Logger) {
 	default:
 		log.Error("some shards were not handed over; they wait for the next start, or for failover_after", "node", s.Node, "error", err)
 	}
+}
+
+// waits returns the places of calls that wait. A token that waits with all its calls, each on a
+// connection of its own, leaves half of the connections to the others.
+func (s *settings) waits() *edge.Waits {
+	return edge.NewWaits(s.MaxWaiting, max(1, min(s.MaxWaitingPerToken, s.MaxConnections/2)))
 }
 
 // stopsWithin is how long handOver and shutdown take at most.

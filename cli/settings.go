@@ -67,7 +67,7 @@ type limitSettings struct {
 	MaxConnectionsPerAddress int `placeholder:"N" help:"Connections at once from one address (of IPv6: from a /64), past which they are closed at once; the loopback address has no bound. Default: half of max-connections."`
 
 	MaxWaiting         int `default:"10000" help:"Reserves and XREADGROUPs that wait for tasks at the same moment, past which those that find none ready are refused with 429 or TRYAGAIN."`
-	MaxWaitingPerToken int `default:"5000" help:"How many of these one token may have."`
+	MaxWaitingPerToken int `default:"5000" help:"How many of these one token may have, but never more than half of max_connections."`
 }
 
 // respSettings are about the port for clients of Redis.

@@ -31,7 +31,7 @@ func (w *Waits) Begin(c *Caller) (full string) {
 	case err == nil:
 		return ""
 	case errors.Is(err, ErrTokenFull):
-		return "too many calls of this token wait for tasks (max_waiting_per_token)"
+		return "too many calls of this token wait for tasks (max_waiting_per_token, or half of max_connections)"
 	}
 	return "too many calls wait for tasks (max_waiting)"
 }

@@ -113,7 +113,7 @@ func TestWaitsOfTokens(t *testing.T) {
 	}
 	held := []*wire{begin("greedy"), begin("greedy")}
 	r.await("two wait", func() bool { n, _ := waits.Count(); return n == 2 })
-	begin("greedy").want("-TRYAGAIN too many calls of this token wait for tasks (max_waiting_per_token)")
+	begin("greedy").want("-TRYAGAIN too many calls of this token wait for tasks (max_waiting_per_token, or half of max_connections)")
 	held = append(held, begin("modest"))
 	r.await("three wait", func() bool { n, _ := waits.Count(); return n == 3 })
 	begin("modest").want("-TRYAGAIN too many calls wait for tasks (max_waiting)")
