@@ -18,6 +18,7 @@ DURATION  ?= 240s
 FAULTS    ?= all
 FEATURES  ?= all
 STOCK     ?= 20000
+RATE      ?= 120
 FAILOVER_AFTER ?= 2s
 AT_ONCE   ?= 1
 JOB       ?=
@@ -165,9 +166,9 @@ upgrade: build redis ## restart three nodes of version FROM=<tag or commit> with
 	LAPSE_BIN=$(CURDIR)/bin/lapse LAPSE_FROM="$$dir/lapse" $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 15m -run '^TestRollingUpgrade$$' ./scripts/crash/
 
 .PHONY: campaign
-campaign: build redis ## calls and faults that follow from SEEDS=1-20, judged: NODES=5 TASKS=50000 DURATION=240s FAULTS=all FEATURES=all STOCK=20000 AT_ONCE=1 JOB=
+campaign: build redis ## calls and faults that follow from SEEDS=1-20, judged: NODES=5 TASKS=50000 DURATION=240s FAULTS=all FEATURES=all STOCK=20000 RATE=120 AT_ONCE=1 JOB=
 	LAPSE_BIN="$${LAPSE_BIN:-$(CURDIR)/bin/lapse}" LAPSE_SEEDS=$(SEEDS) LAPSE_NODES=$(NODES) LAPSE_TASKS=$(TASKS) LAPSE_DURATION=$(DURATION) \
-	LAPSE_FAULTS=$(FAULTS) LAPSE_FEATURES=$(FEATURES) LAPSE_STOCK=$(STOCK) LAPSE_FAILOVER_AFTER=$(FAILOVER_AFTER) LAPSE_JOB=$(JOB) LAPSE_DIR=$(DIR) \
+	LAPSE_FAULTS=$(FAULTS) LAPSE_FEATURES=$(FEATURES) LAPSE_STOCK=$(STOCK) LAPSE_RATE=$(RATE) LAPSE_FAILOVER_AFTER=$(FAILOVER_AFTER) LAPSE_JOB=$(JOB) LAPSE_DIR=$(DIR) \
 	$(GO) test -tags $(TAGS),fault -count 1 -v -parallel $(AT_ONCE) -timeout 0 -run '^TestCampaign$$' ./scripts/campaign/
 
 .PHONY: mutants

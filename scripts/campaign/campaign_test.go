@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 var unshaken = []string{"kill", "stop", "cut", "halfopen", "drain", "handover", "restart", "roll", "spool", "down", "late", "full"}
 
 func fromEnvironment(t *testing.T) options {
-	o := options{nodes: 3, tasks: 700, duration: 12 * time.Second, failoverAfter: 1500 * time.Millisecond}
+	o := options{nodes: 3, tasks: 700, duration: 12 * time.Second, failoverAfter: 1500 * time.Millisecond, rate: 120}
 	o.seeds = []uint64{45} // a restart beside all of them, a cut while Redis is down
 	fail := func(name, text string, err error) {
 		t.Fatalf("%s=%q: %v", name, text, err)
@@ -59,6 +59,7 @@ func fromEnvironment(t *testing.T) options {
 	set("LAPSE_NODES", number(&o.nodes, 1))
 	set("LAPSE_TASKS", number(&o.tasks, 1))
 	set("LAPSE_STOCK", number(&o.stock, 0))
+	set("LAPSE_RATE", number(&o.rate, 1))
 	set("LAPSE_DURATION", length(&o.duration))
 	set("LAPSE_FAILOVER_AFTER", length(&o.failoverAfter))
 	// A second import at another node may deliver again what has finished.

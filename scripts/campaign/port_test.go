@@ -59,7 +59,6 @@ func (f *fleet) command(n *node, args ...any) (value any, s crash.Span, outcome 
 
 var keysFeature = feature{
 	name: "keys", does: "several callers at a time use one key by SET, SET NX, GET, DEL, GETDEL, PEXPIRE, PERSIST and PTTL; its history is checked for linearizability",
-	excuses: "a version may return within the millisecond of its creation, so none is created twice in one",
 	acts: []act{
 		{4, func(c *caller, _ context.Context, r *run) { c.key(r, "set") }},
 		{3, func(c *caller, _ context.Context, r *run) { c.key(r, "setnx") }},

@@ -23,6 +23,7 @@ type options struct {
 	faults        []string
 	features      []string
 	stock         int // tasks that are due in hours
+	rate          int // calls a second, at most
 	job           bool
 	dir           string
 }
@@ -82,7 +83,7 @@ func (o *options) load() (l *load, perSecond float64) {
 		l.batch = 500
 		return l, max(1, each/500)
 	}
-	perSecond = min(max(each/2, 25), 120)
+	perSecond = min(max(each/2, 25), float64(o.rate))
 	// A fifth of the calls make one task each, another fifth a batch.
 	l.batch = max(1, int(1.4*(each-perSecond/5)/(perSecond/5)))
 	return l, perSecond
