@@ -22,7 +22,20 @@ const expiredChannel = "__keyevent@0__:expired"
 // subscribed returns a connection that has subscribed to expired events.
 func (r *rig) subscribed() *wire {
 	r.t.Helper()
+	return r.dial().subscribe()
+}
+
+// slowlySubscribed returns a subscriber for which the kernel keeps little.
+func (r *rig) slowlySubscribed() *wire {
+	r.t.Helper()
 	w := r.dial()
+	w.receiveFew()
+	return w.subscribe()
+}
+
+// subscribe subscribes to expired events.
+func (w *wire) subscribe() *wire {
+	w.t.Helper()
 	w.ask("*3 subscribe "+expiredChannel+" :1", "SUBSCRIBE", expiredChannel)
 	return w
 }

@@ -114,9 +114,7 @@ func TestReadEventsComeOnce(t *testing.T) {
 // then. Once it reads on, it counts again.
 func TestStandstill(t *testing.T) {
 	r := newRig(t, Config{}, tasks.Config{})
-	slow := r.dial()
-	slow.receiveFew()
-	slow.ask("*3 subscribe "+expiredChannel+" :1", "SUBSCRIBE", expiredChannel)
+	slow := r.slowlySubscribed()
 	keys := r.wave("k", 10_000)
 	r.await("it is no receiver", func() bool { return r.server.Receivers() == 0 })
 	other := r.subscribed()
@@ -156,9 +154,7 @@ func TestDosesAreBounded(t *testing.T) {
 // A slow receiver gets each event once, and nothing is far ahead of it.
 func TestSlowReceiver(t *testing.T) {
 	r := newRig(t, Config{}, tasks.Config{})
-	slow := r.dial()
-	slow.receiveFew()
-	slow.ask("*3 subscribe "+expiredChannel+" :1", "SUBSCRIBE", expiredChannel)
+	slow := r.slowlySubscribed()
 	keys := r.wave("k", 10_000)
 	n, work := 0, time.NewTicker(20*time.Millisecond)
 	defer work.Stop()

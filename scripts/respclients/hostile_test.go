@@ -130,7 +130,9 @@ func (h *hostility) send(addr string, while time.Duration, commands ...string) {
 	if while > 0 {
 		_ = nc.SetDeadline(time.Now().Add(while))
 	}
-	in := bufio.NewReaderSize(&slowReader{nc}, 4096)
+	pace := time.NewTicker(time.Millisecond)
+	defer pace.Stop()
+	in := bufio.NewReaderSize(&slowReader{nc, pace.C}, 4096)
 	_, _ = io.WriteString(nc, command("AUTH", hostile))
 	if line, err := in.ReadString('\n'); err != nil || !strings.HasPrefix(line, "+OK") {
 		return
@@ -149,10 +151,13 @@ func (h *hostility) send(addr string, while time.Duration, commands ...string) {
 }
 
 // A slowReader reads a little at a time.
-type slowReader struct{ io.Reader }
+type slowReader struct {
+	io.Reader
+	pace <-chan time.Time
+}
 
 func (r *slowReader) Read(p []byte) (int, error) {
-	time.Sleep(time.Millisecond)
+	<-r.pace
 	return r.Reader.Read(p)
 }
 
