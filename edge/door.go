@@ -16,6 +16,7 @@ type Door struct {
 	limits ConnectionLimits
 	begin  func(net.Conn) Guest
 	fault  atomic.Pointer[error] // why the last connection could not be accepted
+	ended  atomic.Bool           // a listener has
 	ending context.Context       // done once Close is called
 	end    context.CancelFunc
 
@@ -60,7 +61,7 @@ func (d *Door) Serve(l net.Listener) error {
 		case d.ending.Err() != nil:
 			return nil
 		case errors.Is(err, net.ErrClosed):
-			d.fault.Store(&err)
+			d.ended.Store(true)
 			return err
 		default: // too many open files, say
 			d.fault.Store(&err)
@@ -106,11 +107,11 @@ func (d *Door) accept(nc net.Conn) {
 // Accepting returns nil as long as connections are accepted. Errors: net.ErrClosed once Close was
 // called or a listener has ended, or why the last connection could not be accepted.
 func (d *Door) Accepting() error {
+	if d.ended.Load() || d.ending.Err() != nil {
+		return net.ErrClosed
+	}
 	if fault := d.fault.Load(); fault != nil {
 		return *fault
-	}
-	if d.ending.Err() != nil {
-		return net.ErrClosed
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ const (
 	// keyOverheadInDose is what a key takes up beside its bytes.
 	keyOverheadInDose = 24
 	doseOverhead      = 200
+	pointerBytes      = 8
 )
 
 // A dose is some expired events of a topic that receivers have taken. If all of these have perhaps
@@ -34,7 +35,7 @@ func (d *dose) isDoubted() bool {
 
 // bytes returns how much memory a dose takes up, about.
 func (d *dose) bytes() (n int) {
-	n = doseOverhead
+	n = doseOverhead + pointerBytes*len(d.by)
 	for _, key := range d.keys {
 		n += keyOverheadInDose + len(key)
 	}
@@ -94,7 +95,7 @@ func (a *doses) add(d *dose, now time.Time) (lost int64) {
 	if n := len(a.taken.list); n > 0 {
 		if last := a.taken.list[n-1]; last.topic == d.topic && now.Sub(last.at) < doseTime && len(last.keys)+len(d.keys) <= doseKeys && slices.Equal(last.by, d.by) {
 			last.keys = append(slices.Clip(last.keys), d.keys...)
-			a.taken.bytes, a.taken.events = a.taken.bytes+d.bytes()-doseOverhead, a.taken.events+len(d.keys)
+			a.taken.bytes, a.taken.events = a.taken.bytes+d.bytes()-(&dose{by: d.by}).bytes(), a.taken.events+len(d.keys)
 			return 0
 		}
 	}

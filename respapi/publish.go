@@ -62,7 +62,7 @@ func (h *hub) publishEvents(class classes, topic, event string, keys []string, h
 		}
 		h.mu.Lock()
 	}
-	if heard != nil && !heard.begin(topic, listeners, spaces) {
+	if heard != nil && !heard.begin(topic, listeners, h.ofKeysLocked(ofKeys, keys)) {
 		return
 	}
 	m := &message{ofKey: true, topic: topic, heard: heard}
@@ -81,6 +81,21 @@ func (h *hub) publishEvents(class classes, topic, event string, keys []string, h
 	}
 	h.flushLocked()
 	heard.end()
+}
+
+// ofKeysLocked returns the entries that hear of keys on their own channels: of each key those of its
+// patterns, and the one of its channel.
+func (h *hub) ofKeysLocked(patterns [][]*entry, keys []string) (all []*entry) {
+	if h.flags&toKeyspace == 0 || h.keyspaces == 0 {
+		return nil
+	}
+	for i, key := range keys {
+		all = append(all, patterns[i]...)
+		if e := h.channels[keyspacePrefix+key]; e != nil {
+			all = append(all, e)
+		}
+	}
+	return all
 }
 
 // audienceLocked returns the entries that hear an event: on its own channel, and the patterns that

@@ -247,5 +247,6 @@ func (s *Server) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	err := s.door.Close(ctx)
 	s.work.Wait()
+	s.tellUnpublished()
 	return err
 }

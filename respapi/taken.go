@@ -18,56 +18,75 @@ const (
 	stalledPause = 200 * time.Millisecond
 	// doubtedEvery is how often what was perhaps not read is published again.
 	doubtedEvery = time.Second
+	// doseWithin bounds one attempt, and mostUnheard how many may find no receiver before it pauses.
+	doseWithin  = 4 * time.Second
+	mostUnheard = 100
 )
 
 // hearings say which receivers were sent the events of a publication. Its methods but those of the
 // server are called under the mutex of the hub; those for nil send everything.
 type hearings struct {
 	by    classes // eventReceiver or keyReceiver: which ones count; 0: there are none
-	full  bool    // one of them has no room
+	full  bool    // they have no room
 	stuck []*subscriber
 	of    map[*subscriber]*hearing
+	order []*subscriber // those of of
 }
 
 // A hearing is what a receiver was sent.
 type hearing struct {
-	end  int64 // for output.state
-	keys []int // by keyReceiver: which ones; an eventReceiver gets all
-	gone bool  // it had left before it took them
+	end   int64 // for output.state
+	keys  []int // by keyReceiver: which ones; an eventReceiver gets all
+	gone  bool  // it had left before it took them
+	stuck bool  // it has not taken them for stuckAfter
 }
 
 // begin finds out who counts: receivers of the event, and without any those of channels of keys. It
-// reports false if there are none, or none has room.
-func (hs *hearings) begin(topic string, listeners, spaces []*entry) bool {
-	hs.by, hs.of = eventReceiver, make(map[*subscriber]*hearing)
-	if hs.look(topic, listeners) {
-		return !hs.full
-	}
-	hs.by = keyReceiver
-	if hs.look(topic, spaces) {
-		return !hs.full
+// reports false if there are none, or they have no room: of receivers of the event the fastest sets
+// the pace, of the others, each of which has its own keys, the slowest.
+func (hs *hearings) begin(topic string, listeners, ofKeys []*entry) bool {
+	hs.of = make(map[*subscriber]*hearing)
+	for _, class := range []classes{eventReceiver, keyReceiver} {
+		entries := listeners
+		if hs.by = class; class == keyReceiver {
+			entries = ofKeys
+		}
+		if hs.look(topic, entries) {
+			return !hs.full
+		}
 	}
 	hs.by = 0
 	return false
 }
 
-// look looks for receivers among the subscribers of entries.
+// look looks for receivers among the subscribers of entries, and whether they have room.
 func (hs *hearings) look(topic string, entries []*entry) (any bool) {
-	reads, full := false, false
+	var seen map[*subscriber]bool // it is made for the second one
+	room, full := false, false
 	for _, e := range entries {
 		for _, u := range e.all {
-			if e.want.receives != hs.by || u.receives() != hs.by || !u.hears(topic) {
+			if seen[u] || e.want.receives != hs.by || u.receives() != hs.by || !u.hears(topic) {
 				continue
 			}
 			any = true
-			if s := u.out.state(); s.stuck {
+			switch s := u.out.state(); {
+			case s.stuck:
 				hs.stuck = append(hs.stuck, u)
-			} else {
-				reads, full = true, full || s.ahead >= aheadBytes
+			case s.ahead >= aheadBytes:
+				full = true
+			case hs.by == eventReceiver:
+				hs.full = false
+				return true
+			default:
+				room = true
 			}
+			if seen == nil {
+				seen = make(map[*subscriber]bool)
+			}
+			seen[u] = true
 		}
 	}
-	hs.full = full || !reads
+	hs.full = full || !room
 	return any
 }
 
@@ -93,6 +112,7 @@ func (hs *hearings) add(u *subscriber, i int) {
 	if g == nil {
 		g = &hearing{}
 		hs.of[u] = g
+		hs.order = append(hs.order, u)
 	}
 	if hs.by == keyReceiver {
 		g.keys = append(g.keys, i)
@@ -141,61 +161,78 @@ func (s *Server) publishHere(ctx context.Context, topic string, keys []string, e
 		}
 	}
 	s.awaitTaken(ctx, &heard)
-	var by []*subscriber
-	for u, g := range heard.of {
-		if g.gone {
-			continue
-		}
-		by = append(by, u)
-		for i := range keys {
-			got[i] = got[i] || heard.by == eventReceiver
-		}
-		for _, i := range g.keys {
-			got[i] = true
-		}
-	}
+	doses := heard.settled(topic, keys, got)
 	if s.peers.with(eventReceiver) == nil {
-		s.keep(topic, keys, by, &heard)
+		s.keep(doses)
 	}
 	return got
 }
 
-// keep keeps events until it is known that they were read: those of the channel of the event until
-// one of all receivers has read them, those of channels of keys for each receiver.
-func (s *Server) keep(topic string, keys []string, by []*subscriber, heard *hearings) {
+// settled says which events receivers have taken. The doses are what is kept of these until it is
+// known that they were read: what came on the channel of the event until one of all its receivers
+// has read it, what came on channels of keys for each receiver. Nothing is settled by a receiver
+// that is stuck: what it was sent is delivered again.
+func (hs *hearings) settled(topic string, keys []string, got []bool) (all []*dose) {
+	var by []*subscriber
+	took := false
+	for _, u := range hs.order {
+		g := hs.of[u]
+		if g.gone {
+			continue
+		}
+		by = append(by, u)
+		took = took || !g.stuck
+		if hs.by == eventReceiver || g.stuck {
+			continue
+		}
+		var its []string
+		for _, i := range g.keys {
+			its, got[i] = append(its, keys[i]), true
+		}
+		all = append(all, &dose{by: []*subscriber{u}, topic: topic, keys: its})
+	}
+	if hs.by == eventReceiver && took {
+		for i := range got {
+			got[i] = true
+		}
+		all = append(all, &dose{by: by, topic: topic, keys: keys})
+	}
+	return all
+}
+
+// keep keeps doses in case they were not read.
+func (s *Server) keep(all []*dose) {
 	h := s.hub
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if heard.by == eventReceiver && len(by) > 0 {
-		s.counts.lost.Add(h.doses.add(&dose{by: by, topic: topic, keys: keys}, time.Now()))
-		return
-	}
-	for _, u := range by {
-		var its []string
-		for _, i := range heard.of[u].keys {
-			its = append(its, keys[i])
-		}
-		s.counts.lost.Add(h.doses.add(&dose{by: []*subscriber{u}, topic: topic, keys: its}, time.Now()))
+	for _, d := range all {
+		s.counts.lost.Add(h.doses.add(d, time.Now()))
 	}
 }
 
 // awaitTaken waits until a receiver has taken what it was sent. With channels of keys it waits for
-// all. Those that take nothing are stalled.
+// all. Those that take nothing are stalled. One that reads and has not taken all in takenWithin is
+// not waited for any longer: it would never be done.
 func (s *Server) awaitTaken(ctx context.Context, heard *hearings) {
 	for pause := leastPause; ; pause = min(2*pause, mostPause) {
 		waiting := 0
 		var room <-chan struct{}
 		for u, g := range heard.of {
-			switch at := u.out.state(); {
+			at := u.out.state()
+			switch taken := at.taken >= g.end; {
 			case g.gone:
-			case at.taken >= g.end && heard.by == eventReceiver:
+			case taken && heard.by == eventReceiver:
+				g.stuck = false
 				return
-			case at.taken >= g.end:
+			case taken:
+				g.stuck = false
 			case at.gone:
 				g.gone = true
 			case at.stuck:
+				g.stuck = true
 				s.stall(u)
 			default:
+				g.stuck = false
 				room = u.out.progress()
 				waiting++
 			}
@@ -230,13 +267,13 @@ func (s *Server) stall(u *subscriber) {
 	s.background(func() {
 		ticker := time.NewTicker(stalledPause)
 		defer ticker.Stop()
-		for at := u.out.state(); at.taken < end; at = u.out.state() {
+		for at := u.out.state(); at.gone || at.taken < end; at = u.out.state() {
+			if at.gone { // part says what is doubted
+				return
+			}
 			select {
 			case <-ticker.C:
 			case <-s.ending.Done():
-				return
-			}
-			if at.gone {
 				return
 			}
 		}
@@ -276,37 +313,42 @@ func (s *Server) doubt(u *subscriber) (n int) {
 	return n
 }
 
-// publishDoubted publishes events again that were perhaps not read, once there is a receiver.
+// publishDoubted publishes events again that were perhaps not read, once there is a receiver. Those
+// without one go behind the others.
 func (s *Server) publishDoubted() {
 	ticker := time.NewTicker(doubtedEvery)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-ticker.C:
-			for s.wanted()&anyReceiver != 0 && s.publishDose() {
+			for unheard := 0; unheard < mostUnheard && s.wanted()&anyReceiver != 0; {
+				any, heard := s.publishDose()
+				if !any {
+					break
+				}
+				if !heard {
+					unheard++
+				}
 			}
 		case <-s.ending.Done():
-			s.hub.mu.Lock()
-			defer s.hub.mu.Unlock()
-			if n := s.hub.doses.doubted.events; n > 0 {
-				s.log.Warn("a subscriber has perhaps not read its last events, and they are not published again: the server ends", "events", n)
-			}
 			return
 		}
 	}
 }
 
-// publishDose publishes one dose again. It reports false if there is none, or no receiver of all of
-// it.
-func (s *Server) publishDose() bool {
+// publishDose publishes one dose again, if there is any. It reports whether there was a receiver of
+// all of it.
+func (s *Server) publishDose() (any, heard bool) {
 	h := s.hub
 	h.mu.Lock()
 	d := h.doses.doubted.pop()
 	h.mu.Unlock()
 	if d == nil {
-		return false
+		return false, false
 	}
-	got := s.publishExpired(s.ending, d.topic, d.keys)
+	ctx, cancel := context.WithTimeout(s.ending, doseWithin)
+	defer cancel()
+	got := s.publishExpired(ctx, d.topic, d.keys)
 	var rest []string
 	for i, key := range d.keys {
 		if !got[i] {
@@ -315,10 +357,19 @@ func (s *Server) publishDose() bool {
 	}
 	s.counts.again.Add(int64(len(d.keys) - len(rest)))
 	if len(rest) == 0 {
-		return true
+		return true, true
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	s.counts.lost.Add(h.doses.doubted.push(&dose{by: d.by, topic: d.topic, keys: rest}))
-	return false
+	return true, false
+}
+
+// tellUnpublished logs how many events are not published again, since the server ends.
+func (s *Server) tellUnpublished() {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	if n := s.hub.doses.doubted.events; n > 0 {
+		s.log.Warn("subscribers have perhaps not read their last events, and these are not published again: the server ends", "events", n)
+	}
 }
