@@ -35,6 +35,21 @@ type body struct {
 	hold   *edge.Holding // what it takes of the budget; nil: nothing yet
 	limit  int64         // of this body
 	over   bool          // it was read to its end
+
+	// revoked says why the caller's rights do not hold any more; nil: they do.
+	revoked func() error
+}
+
+// Read fails once the rights of the caller have changed: no route uses rights that are older than
+// the body.
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if b.revoked != nil {
+		if revoked := b.revoked(); revoked != nil {
+			return 0, revoked
+		}
+	}
+	return n, err
 }
 
 var errBodySize = tooLarge.with("the body is larger than this server accepts")
@@ -95,6 +110,8 @@ func readBody(c *gin.Context) ([]byte, error) {
 			// The deadline set by middleware would end a long-poll as if the client had gone.
 			_ = http.NewResponseController(connection(c)).SetReadDeadline(time.Time{})
 			return buf, nil
+		case errors.As(err, new(*Problem)):
+			return nil, err
 		case errors.As(err, new(*http.MaxBytesError)):
 			return nil, errBodySize
 		case errors.Is(err, os.ErrDeadlineExceeded):

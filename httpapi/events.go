@@ -188,12 +188,15 @@ func (e *eventStream) next(ctx context.Context, subscription subscription) error
 	}
 	wait, cancel := context.WithTimeout(ctx, heartbeat-rest)
 	defer cancel()
+	if e.caller != nil {
+		defer context.AfterFunc(e.caller.Life(), cancel)() // write then looks it up again
+	}
 	n, err := subscription.Next(wait)
 	e.wrote = len(n.Events)
 	switch {
 	case err == nil:
 		err = e.add(&n)
-	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+	case ctx.Err() == nil && wait.Err() != nil:
 		e.text, err = append(e.text, ":\n\n"...), nil
 	}
 	if err != nil {

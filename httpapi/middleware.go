@@ -105,6 +105,9 @@ func (s *Server) middleware(c *gin.Context) {
 		if caller != nil {
 			c.Set(callerKey, caller)
 			answerOf(c).payer = caller
+			if b := answerOf(c).body; b != nil {
+				b.revoked = func() error { return s.revoked(c, caller) }
+			}
 			if caller.Grant != nil {
 				c.Request = c.Request.WithContext(caller.Within(c.Request.Context()))
 			}

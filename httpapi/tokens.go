@@ -72,6 +72,18 @@ func (s *Server) admit(c *gin.Context) (caller *edge.Caller, refusal *Problem) {
 	return who.caller, refusedTopic(c, who.caller, may)
 }
 
+// revoked returns why a caller that was admitted may not go on with its request; nil: it may. The
+// grant that the request has is that of the caller as it was, so that new rights need a new request.
+func (s *Server) revoked(c *gin.Context, caller *edge.Caller) error {
+	if !caller.Withdrawn() {
+		return nil
+	}
+	if _, refusal := s.admit(c); refusal != nil {
+		return refusal
+	}
+	return forbidden.with("the rights of the token have changed while the request was read; repeat it")
+}
+
 // refusedTopic checks the topics in the path and the query against the token. The scheduler checks
 // those in a body, and those of tasks.
 func refusedTopic(c *gin.Context, caller *edge.Caller, may allow) *Problem {
