@@ -84,6 +84,16 @@ func (s *Server) Receivers() int {
 	return s.hub.events + s.hub.spaces
 }
 
+// Confirmed returns how many bytes the machines of subscribers have confirmed.
+func (s *Server) Confirmed() (n int64) {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	for u := range s.hub.subscribers {
+		n += u.out.state().taken
+	}
+	return n
+}
+
 // CountDoubted returns how many events are to be published again.
 func (s *Server) CountDoubted() int {
 	s.hub.mu.Lock()

@@ -109,10 +109,18 @@ func (h *hub) of(pattern bool) map[string]*entry {
 
 // hears reports whether a subscriber may hear of a topic's keys, by the rights that it has now.
 func (u *subscriber) hears(topic string) bool {
+	return u.may(edge.MayReceive) && (u.caller.Grant == nil || topic != "" && u.caller.MayUse(topic))
+}
+
+// listening are the rights of which a subscriber needs one.
+const listening = edge.MayReceive | edge.MaySchedule
+
+// may reports whether a subscriber has one of these rights now.
+func (u *subscriber) may(rights edge.Rights) bool {
 	if u.caller != nil {
 		u.caller = u.callers.Now(u.caller)
 	}
-	return u.caller != nil && u.caller.Rights.Open(edge.MayReceive) && (u.caller.Grant == nil || topic != "" && u.caller.MayUse(topic))
+	return u.caller != nil && u.caller.Rights.Open(rights)
 }
 
 var errChannelLong = "ERR the name of a channel must be at most " + strconv.Itoa(mostChannelName) + " bytes long"

@@ -136,7 +136,7 @@ func (h *hub) sendBothLocked(patterns []*entry, m *message) (n int) {
 func (h *hub) sendLocked(e *entry, m *message) (n int) {
 	encoded := [2]bool{}
 	for _, u := range e.all {
-		if u.gone || m.ofKey && !u.hears(m.topic) {
+		if u.gone || m.ofKey && !u.hears(m.topic) || !m.ofKey && !u.may(listening) {
 			continue
 		}
 		n++

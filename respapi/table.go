@@ -24,8 +24,8 @@ func init() {
 		&verb{name: "time", arity: 1, flags: fast, scope: edge.AnyRight, run: runTime},
 
 		// Subscriptions: subscriptions.go, config.go.
-		&verb{name: "subscribe", arity: -2, flags: pushes | inSubscription, scope: edge.MayReceive | edge.MaySchedule, run: runSubscribe},
-		&verb{name: "psubscribe", arity: -2, flags: pushes | inSubscription, scope: edge.MayReceive | edge.MaySchedule, run: runPsubscribe},
+		&verb{name: "subscribe", arity: -2, flags: pushes | inSubscription, scope: listening, run: runSubscribe},
+		&verb{name: "psubscribe", arity: -2, flags: pushes | inSubscription, scope: listening, run: runPsubscribe},
 		&verb{name: "unsubscribe", arity: -1, flags: pushes | inSubscription, scope: edge.AnyRight, run: runUnsubscribe},
 		&verb{name: "punsubscribe", arity: -1, flags: pushes | inSubscription, scope: edge.AnyRight, run: runPunsubscribe},
 		&verb{name: "publish", arity: 3, flags: pushes | fast, scope: edge.MayReceive | edge.MaySchedule, run: runPublish},

@@ -101,6 +101,23 @@ func TestWithdrawnFromASubscriber(t *testing.T) {
 	}
 }
 
+// A subscriber hears nothing once its token has no right to subscribe.
+func TestSubscriberWithoutRights(t *testing.T) {
+	callers := tokens(map[string]edge.Token{"shop": scopes(edge.ScopeReceive), "other": scopes(edge.ScopeSchedule)})
+	r := newRig(t, Config{Callers: callers}, tasks.Config{})
+	w, other := r.as("shop"), r.as("other")
+	w.ask("*3 subscribe news :1", "SUBSCRIBE", "news")
+	w.ask("*3 psubscribe * :2", "PSUBSCRIBE", "*")
+	other.ask(":2", "PUBLISH", "news", "a")
+	w.want("*3 message news a")
+	w.want("*4 pmessage * news a")
+	setTokens(t, callers, map[string]edge.Token{"shop": scopes(edge.ScopeRead), "other": scopes(edge.ScopeSchedule)})
+	other.ask(":0", "PUBLISH", "news", "b")
+	setTokens(t, callers, map[string]edge.Token{"shop": scopes(edge.ScopeReceive), "other": scopes(edge.ScopeSchedule)})
+	other.ask(":2", "PUBLISH", "news", "c")
+	w.want("*3 message news c")
+}
+
 // One token has a bounded number of reads that wait, at all connections together.
 func TestWaitsOfTokens(t *testing.T) {
 	waits := edge.NewWaits(3, 2)
