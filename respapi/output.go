@@ -24,6 +24,8 @@ const (
 	pieceBytes = 256 << 10
 	// mostAnswers is how many bytes of answers wait for a client when it is read from no more.
 	mostAnswers = 16 << 20
+	// mostAhead is how many bytes of a long answer are made before the client has read them.
+	mostAhead = 256 << 10
 	// flushAt is how many bytes of answers are sent although more commands have arrived.
 	flushAt = 64 << 10
 	// writeWithin bounds a write of which the client reads nothing.
@@ -141,11 +143,11 @@ func (o *output) send(b []byte, entries []unwritten) error {
 	return nil
 }
 
-// await waits until the client has left few answers unread, or is gone.
+// await waits until the client has left little of a long answer unread, or is gone.
 func (o *output) await() {
 	o.wait(func() bool {
 		n := o.unread.Bytes()
-		return n == 0 || n <= mostAnswers && !o.unread.Full()
+		return n == 0 || n <= mostAhead && !o.unread.Full()
 	})
 }
 

@@ -159,6 +159,9 @@ func (c *conn) publish(channel, text string) int {
 	return c.server.hub.publish(channel, text)
 }
 
+// nameBytes is what a name takes up in a list of names.
+const nameBytes = 16
+
 // runPubsubChannels answers PUBSUB CHANNELS [pattern] about this node. A channel that has the name
 // of a key is there for callers that may use the topic of the key.
 func runPubsubChannels(x *call) {
@@ -168,8 +171,16 @@ func runPubsubChannels(x *call) {
 	}
 	h := x.c.server.hub
 	h.mu.Lock()
-	names := slices.Sorted(maps.Keys(h.channels))
+	list := x.c.server.kept.For(x.c.caller)
+	defer list.Free()
+	if !list.Take(nameBytes * int64(len(h.channels))) {
+		h.mu.Unlock()
+		x.out.Error("OOM too many lists of channels are being made")
+		return
+	}
+	names := slices.AppendSeq(make([]string, 0, len(h.channels)), maps.Keys(h.channels))
 	h.mu.Unlock()
+	slices.Sort(names)
 	names = slices.DeleteFunc(names, func(name string) bool {
 		key, of := strings.CutPrefix(name, keyspacePrefix)
 		topic, _ := x.c.server.topicOf([]byte(key))
