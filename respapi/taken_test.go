@@ -60,9 +60,7 @@ func TestMonitorTakesNoEvents(t *testing.T) {
 			continue
 		}
 		monitor.getAll(maps.Clone(keys)) // it hears of them all the same
-		if n := r.figures("expired"); n.Ready != 100 || n.Delivered != 0 {
-			t.Errorf("with %s, %d wait and %d are delivered", pattern, n.Ready, n.Delivered)
-		}
+		r.await("all of them wait with "+pattern, func() bool { n := r.figures("expired"); return n.Ready == 100 && n.Delivered == 0 })
 		r.subscribed().getAll(keys)
 	}
 }
