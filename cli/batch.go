@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/goccy/go-json"
@@ -31,7 +32,8 @@ type batchRun struct {
 	size     int   // bytes of their lines
 	taken    int
 	refused  int
-	reasons  []error // of the first of them
+	finished int     // of tasks that are finished and kept: nothing is scheduled
+	reasons  []error // of the first that were refused or are finished
 	progress *progress
 }
 
@@ -57,12 +59,24 @@ func (s *session) scheduleBatch(ctx context.Context, name string) error {
 		return &partial{err, fmt.Sprint("scheduled before that: ", run.taken)}
 	}
 	if !s.json {
-		fmt.Fprintf(s.std.out, "scheduled %d of %s\n", run.taken, counted(run.taken+run.refused, "task", "tasks"))
+		fmt.Fprintf(s.std.out, "scheduled %d of %s\n", run.taken, counted(run.taken+run.refused+run.finished, "task", "tasks"))
 	}
-	if run.refused > 0 {
-		return &failures{"refused " + counted(run.refused, "task", "tasks") + ":", run.reasons}
+	return run.failed()
+}
+
+// failed returns an error about the tasks that were not scheduled, or nil.
+func (b *batchRun) failed() error {
+	var heading []string
+	if b.refused > 0 {
+		heading = append(heading, "refused "+counted(b.refused, "task", "tasks"))
 	}
-	return nil
+	if b.finished > 0 {
+		heading = append(heading, counted(b.finished, "task was", "tasks were")+" scheduled before, and finished")
+	}
+	if len(heading) == 0 {
+		return nil
+	}
+	return &failures{strings.Join(heading, "; ") + ":", b.reasons}
 }
 
 func (b *batchRun) read(ctx context.Context, r io.Reader) error {
@@ -102,7 +116,7 @@ func readRequest(line []byte) (client.Request, error) {
 		Payload     json.RawMessage   `json:"payload"`
 		Headers     map[string]string `json:"headers"`
 		MaxLateness client.Duration   `json:"max_lateness"`
-		Group       string            `json:"group"`
+		Group       *string           `json:"group"`
 		Delivery    *client.Target    `json:"delivery"`
 	}
 	decoder := json.NewDecoder(bytes.NewReader(line))
@@ -116,8 +130,14 @@ func readRequest(line []byte) (client.Request, error) {
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return client.Request{}, errors.New("there is more than one task")
 	}
-	return client.Request{ID: t.ID, Topic: t.Topic, Delay: time.Duration(t.Delay), DueAt: t.DueAt, Payload: t.Payload,
-		Headers: t.Headers, MaxLateness: time.Duration(t.MaxLateness), Group: t.Group, Delivery: t.Delivery}, nil
+	r := client.Request{ID: t.ID, Topic: t.Topic, Delay: time.Duration(t.Delay), DueAt: t.DueAt, Payload: t.Payload,
+		Headers: t.Headers, MaxLateness: time.Duration(t.MaxLateness), Delivery: t.Delivery}
+	if t.Group != nil {
+		if r.Group = *t.Group; r.Group == "" {
+			return client.Request{}, errors.New("group must not be empty; leave it out for a task without a group")
+		}
+	}
+	return r, nil
 }
 
 // wrongType returns an error of a decoder in the words of JSON: that of a value of the wrong type
@@ -127,6 +147,25 @@ func wrongType(err error) error {
 		return fmt.Errorf("%s must not be of type %s", e.Field, e.Value)
 	}
 	return err
+}
+
+// count counts the outcome of a line.
+func (b *batchRun) count(line int, r client.Result) {
+	var reason error
+	switch {
+	case r.Problem != nil:
+		b.refused++
+		reason = r.Problem
+	case r.Finished:
+		b.finished++
+		reason = &keptTask{nothingScheduled(r.ID, string(client.Finished)) + "; another id makes a new task"}
+	default:
+		b.taken++
+		return
+	}
+	if len(b.reasons) < reasonsTold {
+		b.reasons = append(b.reasons, fmt.Errorf("line %d: %w", line, reason))
+	}
 }
 
 // send schedules the collected lines, and reports the outcome.
@@ -142,22 +181,17 @@ func (b *batchRun) send(ctx context.Context) error {
 	for i, r := range results {
 		if b.json {
 			text, err := json.Marshal(struct {
-				Line    int             `json:"line"`
-				ID      string          `json:"id,omitempty"`
-				Problem *client.Problem `json:"problem,omitempty"`
-			}{b.lines[i], r.ID, r.Problem})
+				Line     int             `json:"line"`
+				ID       string          `json:"id,omitempty"`
+				Finished bool            `json:"finished,omitempty"`
+				Problem  *client.Problem `json:"problem,omitempty"`
+			}{b.lines[i], r.ID, r.Finished, r.Problem})
 			if err != nil {
 				return err
 			}
 			report.Write(append(plainJSON(text), '\n'))
 		}
-		if r.Problem == nil {
-			b.taken++
-			continue
-		}
-		if b.refused++; len(b.reasons) < reasonsTold {
-			b.reasons = append(b.reasons, fmt.Errorf("line %d: %w", b.lines[i], r.Problem))
-		}
+		b.count(b.lines[i], r)
 	}
 	b.progress.add(len(results))
 	b.requests, b.lines, b.size = b.requests[:0], b.lines[:0], 0

@@ -147,7 +147,7 @@ answered.
 | 130 | interrupted before it was done; what was done by then stays done |
 
 Of several failures, as of ` + "`lapse cancel a b c`" + `, the first that occurs in the order 64, 130, 7, 6, 5, 4, 1 counts.
-` + "`lapse schedule`" + ` ends with 4 if its id is that of the same task, which is finished and kept, and with 5 if that is dead.
+` + "`lapse schedule`" + ` ends with 4 if its id is that of the same task, which is finished and kept, and with 5 if that is dead; so with --batch.
 ` + "`lapse dead requeue`" + ` ends with 5 if some of the ids are not among the dead of the topic; the others are requeued. Calls that can be
 repeated without harm have been repeated for some seconds before 6.
 

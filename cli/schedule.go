@@ -107,7 +107,11 @@ func endOf(t *client.Task, now time.Time) error {
 	if t.FinishedAt != nil {
 		when = " " + instantText(*t.FinishedAt, now)
 	}
-	return &keptTask{fmt.Sprintf("nothing is scheduled: %s was scheduled before, and is %s%s; another --id makes a new task", t.ID, stateText(t), when)}
+	return &keptTask{nothingScheduled(t.ID, stateText(t)+when) + "; another --id makes a new task"}
+}
+
+func nothingScheduled(id, state string) string {
+	return fmt.Sprintf("nothing is scheduled: %s was scheduled before, and is %s", id, state)
 }
 
 func (c *schedule) check(bad *faults) {

@@ -51,6 +51,16 @@ func TestScheduleAgainTellsTheState(t *testing.T) {
 	s.prints(again("held"), "held is there already: held, with 1h left")
 	s.prints([]string{"cancel", "cancelled"}, "is cancelled")
 	s.fails(exitNotFound, again("cancelled"), "nothing is scheduled: cancelled was scheduled before, and is finished, cancelled ")
+	s.fails(exitUsage, []string{"schedule", "--batch", s.file(`{"topic":"x","group":""}`)}, "line 1: group must not be empty")
+	lines := s.file(`{"id":"cancelled","topic":"kept","delay":"1h"}` + "\n" + `{"id":"held","topic":"kept","delay":"1h"}` + "\n")
+	s.fails(exitNotFound, []string{"schedule", "--batch", lines}, "1 task was scheduled before, and finished:\n",
+		"line 1: nothing is scheduled: cancelled was scheduled before, and is finished; another id makes a new task")
+	if _, out, _ := s.run("schedule", "--batch", lines); out != "scheduled 1 of 2 tasks\n" {
+		t.Errorf("got %s", out)
+	}
+	if _, out, _ := s.run("schedule", "--batch", lines, "--json"); !strings.Contains(out, `{"line":1,"id":"cancelled","finished":true}`) {
+		t.Errorf("got %s", out)
+	}
 	for _, verb := range []string{"ack", "bury"} {
 		id := map[string]string{"ack": "delivered", "bury": "dead"}[verb]
 		s.prints([]string{"fire", id}, id)

@@ -117,6 +117,17 @@ func TestBatch(t *testing.T) {
 	if again[0].Repeated || !again[1].Repeated || again[2].Repeated || again[2].Problem == nil {
 		t.Errorf("repeated: %+v", again)
 	}
+	_, err = c.SetTopic(ctx, "kept", client.Settings{KeepFinished: client.Duration(time.Hour)}, 0)
+	check(t, "SetTopic", err, nil)
+	kept := []client.Request{{ID: "kept", Topic: "kept", Delay: time.Hour}, {ID: "new", Topic: "x"}}
+	_, err = c.ScheduleBatch(ctx, kept[:1])
+	check(t, "ScheduleBatch of a task to keep", err, nil)
+	check(t, "Cancel", c.Cancel(ctx, "kept"), nil)
+	again, err = c.ScheduleBatch(ctx, kept)
+	check(t, "ScheduleBatch of a kept task", err, nil)
+	if !again[0].Repeated || !again[0].Finished || !again[1].Repeated || again[1].Finished {
+		t.Errorf("kept: %+v", again)
+	}
 	_, err = c.ScheduleBatch(ctx, []client.Request{{Topic: "x"}, {Topic: "x", Payload: []byte("nope")}})
 	check(t, "a payload that is no JSON", err, client.ErrInvalid)
 	if got, err := c.ScheduleBatch(ctx, nil); err != nil || len(got) != 0 {

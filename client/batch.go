@@ -16,6 +16,9 @@ type Result struct {
 	// Repeated: the task was there already, since the same request was accepted before. A server
 	// that is older never says so.
 	Repeated bool
+	// Finished: the task that was there already is finished and kept, so nothing is scheduled.
+	// Another ID makes a new task. A server that is older never says so.
+	Finished bool
 }
 
 // ScheduleBatch schedules up to 10,000 tasks with one request. The server accepts or refuses each
@@ -73,23 +76,27 @@ func (c *Client) batch(ctx context.Context, q call, results []Result) ([]Result,
 			results[i].ID = id
 		}
 	}
-	if len(answer.Repeated) > 0 {
-		there := make(map[string]bool, len(answer.Repeated))
-		for _, id := range answer.Repeated {
-			there[id] = true
-		}
-		for i := range results {
-			results[i].Repeated = there[results[i].ID]
-		}
+	repeated, finished := setOf(answer.Repeated), setOf(answer.Finished)
+	for i := range results {
+		results[i].Repeated, results[i].Finished = repeated[results[i].ID], finished[results[i].ID]
 	}
 	for _, e := range answer.Errors {
 		if e.Index < 0 || e.Index >= len(results) || e.Problem == nil {
 			return nil, errors.New("the answer to a batch names a task that is not in it")
 		}
-		results[e.Index].Problem, results[e.Index].Repeated = e.Problem, false
+		r := &results[e.Index]
+		r.Problem, r.Repeated, r.Finished = e.Problem, false, false
 		if e.ID != "" {
-			results[e.Index].ID = e.ID
+			r.ID = e.ID
 		}
 	}
 	return results, nil
+}
+
+func setOf(ids []string) map[string]bool {
+	set := make(map[string]bool, len(ids))
+	for _, id := range ids {
+		set[id] = true
+	}
+	return set
 }

@@ -179,6 +179,9 @@ type batchAnswer struct {
 	// The ids of scheduled tasks that were there already, since the same request was accepted
 	// before. Left out if there are none.
 	Repeated []string `json:"repeated,omitempty"`
+	// Those of repeated whose task is finished and kept: nothing is scheduled for them. Left out
+	// if there are none.
+	Finished []string `json:"finished,omitempty"`
 	// The ids of scheduled tasks that are spooled: only the disk of this node has them yet. Left
 	// out if there are none.
 	Spooled []string `json:"spooled,omitempty"`

@@ -14,6 +14,7 @@ type BatchAnswer struct {
 	IDs      []string     `json:"ids" nullable:"false" doc:"The id of each task, in the order of the batch; empty for a task that was not scheduled."`
 	Errors   []BatchError `json:"errors" nullable:"false" doc:"The tasks that were not scheduled, in the order of the batch."`
 	Repeated []string     `json:"repeated,omitempty" doc:"The ids of scheduled tasks that were there already, since the same request was accepted before. Left out if there are none."`
+	Finished []string     `json:"finished,omitempty" doc:"Those of repeated whose task is finished and kept: nothing is scheduled for them. Left out if there are none."`
 	Spooled  []string     `json:"spooled,omitempty" doc:"The ids of scheduled tasks that are spooled: only the disk of this node has them yet. Left out if there are none."`
 }
 
@@ -141,6 +142,9 @@ func (b *batch) answer(results []tasks.Result) (*BatchAnswer, error) {
 			a.IDs[b.index[i]] = r.ID
 			if r.Repeated {
 				a.Repeated = append(a.Repeated, r.ID)
+			}
+			if r.Finished {
+				a.Finished = append(a.Finished, r.ID)
 			}
 			if r.Spooled {
 				a.Spooled = append(a.Spooled, r.ID)

@@ -14,10 +14,7 @@ func (s *scanner) task(r *tasks.Request) {
 	for key := range s.object("") {
 		switch string(key) {
 		case "id":
-			before := len(s.faults)
-			if r.ID = s.str("id"); r.ID == "" && s.err == nil && len(s.faults) == before {
-				s.fault("id", "must not be empty; leave it out to get one from the server")
-			}
+			r.ID = s.filled("id", "must not be empty; leave it out to get one from the server")
 		case "topic":
 			r.Topic = s.topic()
 		case "delay":
@@ -33,7 +30,7 @@ func (s *scanner) task(r *tasks.Request) {
 		case "max_lateness":
 			r.MaxLateness = s.span("max_lateness", time.Millisecond, tasks.MaxAhead)
 		case "group":
-			r.Group = s.str("group")
+			r.Group = s.group()
 		case "delivery":
 			r.Target = s.target()
 		default:
@@ -41,6 +38,21 @@ func (s *scanner) task(r *tasks.Request) {
 		}
 	}
 	when.check(s)
+}
+
+// group reads the group of a task, which has one or leaves the field out.
+func (s *scanner) group() string {
+	return s.filled("group", "must not be empty; leave it out for a task without a group")
+}
+
+// filled reads a string, of which an empty one is a fault.
+func (s *scanner) filled(field, problem string) string {
+	before := len(s.faults)
+	text := s.str(field)
+	if text == "" && s.err == nil && len(s.faults) == before {
+		s.fault(field, problem)
+	}
+	return text
 }
 
 // topic reads the name of a topic. Most tasks of a batch have the same topic, so its name is

@@ -127,6 +127,7 @@ func TestImportNamesWrongLines(t *testing.T) {
 		{`"type":"task",`, ``, "type"},
 		{`"id":"good"`, `"id":"a b"`, "id"},
 		{`,"fingerprint":"0123456789abcdef"`, ``, "fingerprint"},
+		{`"attempt":0`, `"attempt":0,"group":""`, "group"},
 		{`0123456789abcdef`, `xyz`, "fingerprint"},
 		{`"attempt":0`, `"attempt":-1`, "attempt"},
 		{`"revision":1`, `"revision":1,"colour":"red"`, "colour"},

@@ -229,7 +229,7 @@ func (x *exportedLine) read(s *scanner) {
 		case "stamp":
 			t.Stamp = s.hex(name)
 		case "group":
-			t.Group = s.str(name)
+			t.Group = s.group()
 		case "max_lateness":
 			t.MaxLateness = s.span(name, time.Millisecond, tasks.MaxAhead)
 		case "last_error":

@@ -76,6 +76,8 @@ var badInput = []struct {
 	{"id begins with a dash", "POST", "/v1/tasks", `{"id":"-Zx81secret","topic":"t"}`, 422, "invalid", "id", nil},
 	{"id too long", "POST", "/v1/tasks", `{"id":"` + strings.Repeat("i", 129) + `","topic":"t"}`, 422, "invalid", "id", nil},
 	{"group of another type", "POST", "/v1/tasks", `{"topic":"t","group":{}}`, 422, "invalid", "group", nil},
+	{"empty group", "POST", "/v1/tasks", `{"topic":"t","group":""}`, 422, "invalid", "group", nil},
+	{"empty group of a replacement", "PUT", "/v1/tasks/a", `{"topic":"t","group":""}`, 422, "invalid", "group", nil},
 	{"group in another alphabet", "POST", "/v1/tasks", `{"topic":"t","group":"!"}`, 422, "invalid", "group", nil},
 	{"headers of another type", "POST", "/v1/tasks", `{"topic":"t","headers":[]}`, 422, "invalid", "headers", nil},
 	{"header value of another type", "POST", "/v1/tasks", `{"topic":"t","headers":{"n":1}}`, 422, "invalid", "headers.n", nil},

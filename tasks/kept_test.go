@@ -144,6 +144,9 @@ func TestRepeatOfAKeptTask(t *testing.T) {
 			want(t, "a batch", err, nil)
 			for _, res := range results {
 				want(t, "in a batch: "+res.ID, res.Err, nil)
+				if finished := res.ID == "t"; res.Finished != finished {
+					t.Errorf("%+v", res)
+				}
 			}
 			results, err = r.ScheduleBatch(t.Context(), []Request{other, {Topic: "y"}})
 			want(t, "a batch", err, nil)

@@ -35,7 +35,7 @@ func wantKeptAt(t *testing.T, s *Scheduler, outcomes map[string]Outcome) {
 		_, err = s.Schedule(ctx, other)
 		want(t, "Schedule of another task", err, ErrExists)
 		results, err := s.ScheduleBatch(ctx, []Request{same})
-		if err != nil || results[0].Err != nil || !results[0].Repeated {
+		if err != nil || results[0].Err != nil || !results[0].Repeated || !results[0].Finished {
 			t.Fatalf("ScheduleBatch of %s = %+v, %v", id, results, err)
 		}
 		results, err = s.ScheduleBatch(ctx, []Request{other})

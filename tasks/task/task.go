@@ -175,6 +175,7 @@ type Result struct {
 	Err      error
 	Spooled  bool // as of Task
 	Repeated bool // the task was there already, of the very same request
+	Finished bool // it is there, finished and kept: the request has scheduled nothing
 }
 
 // A Query selects tasks for List.

@@ -136,6 +136,9 @@ class BatchAnswer(TypedDict):
     errors: list[BatchError]
     # The id of each task, in the order of the batch; empty for a task that was not scheduled.
     ids: list[str]
+    # Those of repeated whose task is finished and kept: nothing is scheduled for them. Left out
+    # if there are none.
+    finished: NotRequired[Any]
     # The ids of scheduled tasks that were there already, since the same request was accepted
     # before. Left out if there are none.
     repeated: NotRequired[Any]

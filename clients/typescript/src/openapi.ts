@@ -967,6 +967,8 @@ export interface components {
             accepted: number;
             /** @description The tasks that were not scheduled, in the order of the batch. */
             errors: components["schemas"]["BatchError"][];
+            /** @description Those of repeated whose task is finished and kept: nothing is scheduled for them. Left out if there are none. */
+            finished?: string[] | null;
             /** @description The id of each task, in the order of the batch; empty for a task that was not scheduled. */
             ids: string[];
             /** @description The ids of scheduled tasks that were there already, since the same request was accepted before. Left out if there are none. */

@@ -85,7 +85,8 @@ func (b *Batch) compareKept(ctx context.Context, kept []engine.KeptRepeat) (agai
 			if p := &part[i]; errors.Is(p.Err, engine.ErrKept) {
 				again = append(again, p.Index)
 			} else {
-				b.Results[p.Index].Err, b.Results[p.Index].Repeated = p.Err, p.Err == nil
+				r := &b.Results[p.Index]
+				r.Err, r.Repeated, r.Finished = p.Err, p.Err == nil, p.Err == nil
 			}
 		}
 	}

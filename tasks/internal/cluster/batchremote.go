@@ -93,7 +93,7 @@ func (s *Cluster) createBatch(ctx context.Context, b *Batch, shardIDs []recovery
 	b.Run(ctx, todo)
 	a := batchReply{Results: make([]wireResult, len(b.Results))}
 	for i, r := range b.Results {
-		a.Results[i].ID, a.Results[i].Repeated = r.ID, r.Repeated && r.Err == nil
+		a.Results[i].ID, a.Results[i].Repeated, a.Results[i].Finished = r.ID, r.Repeated && r.Err == nil, r.Finished
 		if r.Err != nil {
 			a.Results[i].Fault = WireErrorOf(owning(r.Err))
 		}
@@ -231,7 +231,7 @@ func (b *Batch) forwardTo(ctx context.Context, node string, m Method[batchQuery,
 		} else if f := a.Results[k].Fault; f != nil {
 			b.Results[i].Err = f.Err(node, true)
 		} else {
-			b.Results[i].Repeated = a.Results[k].Repeated
+			b.Results[i].Repeated, b.Results[i].Finished = a.Results[k].Repeated, a.Results[k].Finished
 		}
 	}
 }

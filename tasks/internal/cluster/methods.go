@@ -115,6 +115,7 @@ type (
 		ID       string
 		Fault    *WireError `json:",omitempty"`
 		Repeated bool       `json:",omitempty"`
+		Finished bool       `json:",omitempty"`
 	}
 	// A HasQuery asks which of the ids a node has, registered or not.
 	HasQuery struct{ IDs []string }
