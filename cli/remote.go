@@ -157,7 +157,8 @@ func each(names []string, do func(name string) error) error {
 	var all []error
 	for _, name := range names {
 		if err := do(name); err != nil {
-			if len(names) > 1 || errors.Is(err, client.ErrNotFound) {
+			named := strings.HasSuffix(err.Error(), ": "+name) // by the server
+			if !named && (len(names) > 1 || errors.Is(err, client.ErrNotFound)) {
 				err = fmt.Errorf("%s: %w", name, err)
 			}
 			all = append(all, err)

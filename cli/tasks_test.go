@@ -167,10 +167,10 @@ func TestRescheduleFireCancel(t *testing.T) {
 	}
 	s.ok("schedule", "x", "--id", "c", "--delay", "1h")
 	s.typed("unknown\n\nc\n")
-	s.fails(exitNotFound, []string{"cancel", "-"}, "unknown: Unknown or finished")
-	s.fails(exitNotFound, []string{"get", "c"}, "lapse: c: Unknown or finished")
-	s.fails(exitNotFound, []string{"reschedule", "c", "--delay", "0"}, "Unknown or finished")
-	s.fails(exitNotFound, []string{"fire", "c", "--json"}, `{"error":"c: Unknown or finished","exit":4,"problem":{"type":"/problems/not_found"`)
+	s.fails(exitNotFound, []string{"cancel", "-"}, "Unknown or finished: unknown\n")
+	s.fails(exitNotFound, []string{"get", "c"}, "lapse: Unknown or finished: c\n")
+	s.fails(exitNotFound, []string{"reschedule", "c", "--delay", "0"}, "lapse: Unknown or finished: c\n")
+	s.fails(exitNotFound, []string{"fire", "c", "--json"}, `{"error":"Unknown or finished: c","exit":4,"problem":{"type":"/problems/not_found"`)
 }
 
 func TestHoldAndResume(t *testing.T) {
@@ -191,7 +191,7 @@ func TestHoldAndResume(t *testing.T) {
 	s.prints([]string{"resume", "--topic", "x"}, "3 tasks are resumed\n")
 	s.prints([]string{"resume", "--topic", "x"}, "0 tasks are resumed\n")
 	s.prints([]string{"resume", "c"}, "c goes on, and is due in 3d (")
-	s.fails(exitNotFound, []string{"hold", "unknown"}, "unknown: Unknown or finished")
+	s.fails(exitNotFound, []string{"hold", "unknown"}, "Unknown or finished: unknown\n")
 	s.fails(exitUsage, []string{"hold"}, "id")
 	s.fails(exitUsage, []string{"resume", "a", "--yes"}, "yes")
 }

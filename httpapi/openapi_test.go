@@ -312,7 +312,7 @@ func TestProblemsAreDocumented(t *testing.T) {
 		"`Retry-After` is given where waiting helps.\n\n" +
 		"<!-- run: lapse serve -->\n```\n$ curl -i localhost:7480/v1/tasks/order-42\nHTTP/1.1 404 Not Found\n" +
 		"Content-Type: application/problem+json\n\n" +
-		"{\"type\":\"/problems/not_found\",\"title\":\"Unknown or finished\",\"status\":404,\"detail\":\"unknown or finished\",\"request_id\":\"eb47e7af622523b2\"}\n```\n\n" +
+		"{\"type\":\"/problems/not_found\",\"title\":\"Unknown or finished\",\"status\":404,\"detail\":\"unknown or finished: order-42\",\"request_id\":\"eb47e7af622523b2\"}\n```\n\n" +
 		"This page is generated: `go test ./httpapi -run TestProblemsAreDocumented -update`.\n")
 	status := 0
 	for _, k := range catalogue {

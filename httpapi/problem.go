@@ -323,10 +323,16 @@ func invalidField(field, problem string) *Problem {
 	return invalidFields([]tasks.FieldError{{Field: field, Problem: problem}})
 }
 
-// withID names the task in a problem that allows the caller to repeat the request.
+// withID names the task in a problem that allows the caller to repeat the request, and where there
+// is no such task: of one that the caller may not use, the text is the same.
 func (p *Problem) withID(id string) *Problem {
-	if p.Type == problemBase+outcomeUnknown.name {
+	switch p.Type {
+	case problemBase + outcomeUnknown.name:
 		p.ID = id
+	case problemBase + notFound.name:
+		if id = plainID(id); id != "" {
+			p.Detail += ": " + id
+		}
 	}
 	return p
 }

@@ -144,7 +144,7 @@ func (most payloadLimit) check(payload []byte) error {
 	return nil
 }
 
-// withTaskID adds the id to the answer when the outcome is unknown.
+// withTaskID adds the id to the answer when the outcome or the task is unknown.
 func withTaskID(err error, id string) error {
 	if p := problemOf(err); p != nil {
 		return p.withID(id)
@@ -156,7 +156,7 @@ func withTaskID(err error, id string) error {
 func (s *Server) get(ctx context.Context, in *taskInput) (*taggedTask, error) {
 	t, err := s.scheduler.Get(ctx, in.ID)
 	if err != nil {
-		return nil, err
+		return nil, withTaskID(err, in.ID)
 	}
 	if err := answerOf(in.gin).take(sizeOf(&t)); err != nil {
 		return nil, err

@@ -92,6 +92,24 @@ func TestLimitedTokenSeesNodesWithoutCounts(t *testing.T) {
 	}
 }
 
+// A task of another topic is not told from an id that was never given: the answer names the id.
+func TestUnknownTaskIsNamed(t *testing.T) {
+	r := limitedRig(t)
+	for _, id := range []string{"theirs", "none"} {
+		for method, paths := range map[string][]string{"GET": {""}, "DELETE": {""}, "POST": {"/fire", "/hold", "/resume"}} {
+			for _, path := range paths {
+				a := r.do(method, "/v1/tasks/"+id+path, "", bearer("own"))
+				if v := r.want(a, 404); v["detail"] != "unknown or finished: "+id {
+					t.Errorf("%s of %s is answered %v", method, id, v)
+				}
+			}
+		}
+	}
+	if v := r.want(r.do("GET", "/v1/tasks/a%20%0Ab", "", bearer("own")), 404); v["detail"] != "unknown or finished" {
+		t.Errorf("text that is no id is answered %v", v)
+	}
+}
+
 func TestEveryRouteKnowsTheTopicsOfAToken(t *testing.T) {
 	r := limitedRig(t)
 	for _, route := range r.api.engine.Routes() {
@@ -125,7 +143,9 @@ func TestEveryRouteKnowsTheTopicsOfAToken(t *testing.T) {
 				return
 			}
 			a := r.do(route.Method, path, body, bearer("own"))
-			if strings.Contains(string(a.body), "foreign") || strings.Contains(string(a.body), "theirs") {
+			// The id that the caller gave is repeated, as of one that was never given.
+			told := strings.Replace(string(a.body), `"unknown or finished: theirs"`, "", 1)
+			if strings.Contains(told, "foreign") || strings.Contains(told, "theirs") {
 				t.Errorf("it tells of what it must not: %s", a.body)
 			}
 			switch {

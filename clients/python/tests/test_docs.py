@@ -75,7 +75,7 @@ def test_getting_started(tmp_path: pathlib.Path, server: Server) -> None:
 def test_calls(tmp_path: pathlib.Path, server: Server) -> None:
     assert ends(tmp_path, server, "calls.py") == "2 tasks\ncoupon-8.day pending\ncoupon-8.close pending\n{'cancelled': 2, 'delivering': []}\n"
     assert ends(tmp_path, server, "events.py") == "scheduled\n"
-    assert ends(tmp_path, server, "failures.py") == "too late: Unknown or finished\n"
+    assert ends(tmp_path, server, "failures.py") == "too late: unknown or finished: order-unknown\n"
 
 
 def test_worker(tmp_path: pathlib.Path, server: Server) -> None:

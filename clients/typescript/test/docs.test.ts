@@ -67,7 +67,7 @@ test("every program of docs/clients.md", async (t) => {
   await t.test("worker", async () => void (await program("worker.mjs", [/^cancel \{ order: 42 \} attempt 1$/m])));
   await t.test("calls", () => ends("calls.mjs", /^2 tasks\ncoupon-7.day pending\ncoupon-7.close pending\n\{ cancelled: 2, delivering: \[\] \}\n$/));
   await t.test("events", () => ends("events.mjs", /^scheduled\n$/));
-  await t.test("failures", () => ends("failures.mjs", /^too late: Unknown or finished\n$/));
+  await t.test("failures", () => ends("failures.mjs", /^too late: unknown or finished: order-unknown\n$/));
   await t.test("mail", async () => {
     const out = await program("mail.mjs", [/^sent to zoe@shop.example false$/m, /^mail-2 Bury: no address$/m, /^mail-3 Retry: the mailbox is full$/m]);
     assert.match(out, /acked: 1,\s+released: 1,\s+buried: 1,/);
