@@ -73,7 +73,7 @@ func (s *Server) admit(c *gin.Context) (caller *edge.Caller, refusal *Problem) {
 }
 
 // revoked returns why a caller that was admitted may not go on with its request; nil: it may. The
-// grant that the request has is that of the caller as it was, so that new rights need a new request.
+// request has the grant of the caller as it was: new rights need a new request.
 func (s *Server) revoked(c *gin.Context, caller *edge.Caller) error {
 	if !caller.Withdrawn() {
 		return nil

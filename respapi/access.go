@@ -61,7 +61,8 @@ func (c *conn) part() {
 	if !c.server.hub.hasSent(&c.subs) || c.out.isRead(c.left) {
 		return
 	}
-	if n := c.server.doubt(&c.subs); n > 0 && c.server.ending.Err() == nil { // Close tells the others
+	// At the end of the server, Close tells how many there are.
+	if n := c.server.doubt(&c.subs); n > 0 && c.server.ending.Err() == nil {
 		c.server.log.Warn("a subscriber has perhaps not read its last events: they are published again", "client", c.nc.RemoteAddr().String(), "events", n)
 	}
 }

@@ -83,8 +83,8 @@ func (h *hub) publishEvents(class classes, topic, event string, keys []string, h
 	heard.end()
 }
 
-// ofKeysLocked returns the entries that hear of keys on their own channels: of each key those of its
-// patterns, and the one of its channel.
+// ofKeysLocked returns the entries that hear of keys on their own channels: of each key those of
+// its patterns, and the one of its channel.
 func (h *hub) ofKeysLocked(patterns [][]*entry, keys []string) (all []*entry) {
 	if h.flags&toKeyspace == 0 || h.keyspaces == 0 {
 		return nil

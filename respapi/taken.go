@@ -18,7 +18,7 @@ const (
 	stalledPause = 200 * time.Millisecond
 	// doubtedEvery is how often what was perhaps not read is published again.
 	doubtedEvery = time.Second
-	// doseWithin bounds one attempt, and mostUnheard how many may find no receiver before it pauses.
+	// doseWithin bounds one attempt. After mostUnheard without a receiver there is a pause.
 	doseWithin  = 4 * time.Second
 	mostUnheard = 100
 )
