@@ -109,16 +109,14 @@ func (s *settings) boundRedis(l *listeners) string {
 
 // A redisPort serves the clients of Redis, if there is an address for them.
 type redisPort struct {
-	cfg        respapi.Config
-	perAddress int
-	api        *httpapi.Server
-	server     *respapi.Server // nil: there is no such address
-	address    string          // as clients name it
+	cfg     respapi.Config
+	server  *respapi.Server // nil: there is no such address
+	address string          // as clients name it
 }
 
 // redisPort checks the settings of the port. All faults are noted in bad.
 func (s *settings) redisPort(bad *faults) *redisPort {
-	p := &redisPort{perAddress: s.MaxConnectionsPerAddress, cfg: respapi.Config{
+	p := &redisPort{cfg: respapi.Config{
 		MaxConnections: s.RespMaxConnections,
 		MaxCommand:     s.RespMaxCommand,
 		MaxValue:       s.RespMaxValue,
@@ -128,10 +126,9 @@ func (s *settings) redisPort(bad *faults) *redisPort {
 		Notify:         &s.RespNotify,
 		Flush:          s.RespFlush,
 		Version:        buildVersion(),
+
+		MaxConnectionsPerAddress: s.MaxConnectionsPerAddress,
 	}}
-	if p.perAddress == 0 {
-		p.perAddress = max(1, s.RespMaxConnections/2)
-	}
 	if len(s.RespTopics) > 0 {
 		p.cfg.Topics = make(map[string]string, len(s.RespTopics))
 	}
@@ -162,11 +159,11 @@ type shared struct {
 
 // open makes the server, if there is an address that clients use. Its passwords are the tokens of
 // the HTTP API.
-func (p *redisPort) open(api *httpapi.Server, doors shared, address string, log *slog.Logger) (err error) {
+func (p *redisPort) open(doors shared, address string, log *slog.Logger) (err error) {
 	if address == "" {
 		return nil
 	}
-	p.api, p.cfg.Log, p.address = api, log, address
+	p.cfg.Log, p.address = log, address
 	p.cfg.Callers, p.cfg.Waits, p.cfg.Answers = doors.callers, doors.waits, doors.answers
 	p.server, err = respapi.New(p.cfg)
 	return err
@@ -174,7 +171,6 @@ func (p *redisPort) open(api *httpapi.Server, doors shared, address string, log 
 
 // serve serves clients until close.
 func (p *redisPort) serve(l net.Listener, certificates *certificates) error {
-	l = p.api.LimitAddresses(l, p.perAddress)
 	if certificates != nil && l.Addr().Network() == "tcp" {
 		l = tlsListener{l, certificates}
 	}

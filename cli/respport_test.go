@@ -100,6 +100,16 @@ func TestRedisListen(t *testing.T) {
 	}
 }
 
+// The bound of one address holds at the port for clients of Redis, too.
+func TestRedisConnectionsOfOneAddress(t *testing.T) {
+	var bad faults
+	s := settings{}
+	s.MaxConnectionsPerAddress = 7
+	if n := s.redisPort(&bad).cfg.MaxConnectionsPerAddress; n != 7 {
+		t.Errorf("one address may have %d connections", n)
+	}
+}
+
 // While the ledger is away, the port is open and says so.
 func TestRedisListenBeforeTheLedger(t *testing.T) {
 	urls, _, stop := startedAt(t, 2, nil, "--redis", "redis://127.0.0.1:1", "--node", "a", "--redis-listen", "127.0.0.1:0")

@@ -118,7 +118,7 @@ func (s *serve) Run(ctx context.Context, std streams, bad *faults) error {
 	if err != nil {
 		return errors.Join(err, bound.close(), ledger.Close())
 	}
-	if err = port.open(api, doors, s.boundRedis(bound), log); err != nil {
+	if err = port.open(doors, s.boundRedis(bound), log); err != nil {
 		return errors.Join(err, bound.close(), ledger.Close())
 	}
 	servers := bound.serve(api, port, entrance.certificates, s.MaxConnections)

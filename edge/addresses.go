@@ -1,66 +1,58 @@
 package edge
 
 import (
-	"log/slog"
+	"cmp"
 	"net"
 	"net/netip"
 	"sync"
 	"time"
 )
 
-// Addresses counts the connections of each address, so that no address can have all of them. It is
+// addresses counts the connections of each address, so that no address can have all of them. It is
 // safe for concurrent use.
-type Addresses struct {
-	limit   int
-	log     *slog.Logger
-	tooMany func()
+type addresses struct {
+	limits ConnectionLimits
+	limit  int // of one address
 
 	mu     sync.Mutex // guards everything below
 	open   map[netip.Prefix]int
 	warned time.Time
 }
 
-// NewAddresses returns a count that allows each address so many connections. tooMany is called for
-// each connection that is refused.
-func NewAddresses(limit int, log *slog.Logger, tooMany func()) *Addresses {
-	return &Addresses{limit: limit, log: log, tooMany: tooMany, open: make(map[netip.Prefix]int)}
+func newAddresses(limits ConnectionLimits) *addresses {
+	limit := cmp.Or(limits.PerAddress, max(1, limits.Most/2))
+	return &addresses{limits: limits, limit: limit, open: make(map[netip.Prefix]int)}
 }
 
-// Count returns how many addresses have connections.
-func (a *Addresses) Count() int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.open)
-}
-
-// Begin counts a connection, unless its address has too many. The function that it returns must be
-// called once the connection ends; it may be called more than once. It is nil if the connection is
-// not counted.
-func (a *Addresses) Begin(conn net.Conn) (end func(), ok bool) {
-	address := addressOf(conn.RemoteAddr())
-	if !address.IsValid() {
-		return nil, true
+// begin counts a connection. It reports false, and counts nothing, if the address has too many. An
+// address that is not valid has no bound.
+func (a *addresses) begin(from netip.Prefix) bool {
+	if !from.IsValid() {
+		return true
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.open[address] >= a.limit {
+	if a.open[from] >= a.limit {
 		if time.Since(a.warned) > time.Minute {
 			a.warned = time.Now()
-			a.log.Warn("an address has too many connections; further ones are closed", "address", address, "limit", a.limit)
+			a.limits.Log.Warn("an address has too many connections; further ones are closed", "address", from, "limit", a.limit)
 		}
-		a.tooMany()
-		return nil, false
+		a.limits.Closed.Address.Add(1)
+		return false
 	}
-	a.open[address]++
-	return sync.OnceFunc(func() { a.end(address) }), true
+	a.open[from]++
+	return true
 }
 
-// end frees the place of a connection.
-func (a *Addresses) end(address netip.Prefix) {
+// end frees the place of a connection that begin has counted.
+func (a *addresses) end(from netip.Prefix) {
+	if !from.IsValid() {
+		return
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.open[address]--; a.open[address] == 0 {
-		delete(a.open, address)
+	if a.open[from]--; a.open[from] == 0 {
+		delete(a.open, from)
 	}
 }
 
@@ -88,56 +80,4 @@ func prefixOf(ip netip.Addr) netip.Prefix {
 	}
 	address, _ := ip.Prefix(bits)
 	return address
-}
-
-// Listener returns a listener that closes the connections of addresses that have too many.
-func (a *Addresses) Listener(l net.Listener) net.Listener { return &listener{l, a} }
-
-type listener struct {
-	net.Listener
-	addresses *Addresses
-}
-
-// Accept waits for a connection of an address that may have one more.
-func (l *listener) Accept() (net.Conn, error) {
-	for {
-		conn, err := l.Listener.Accept()
-		if err != nil {
-			return nil, err
-		}
-		end, ok := l.addresses.Begin(conn)
-		switch tcp, isTCP := conn.(*net.TCPConn); {
-		case !ok:
-			conn.Close()
-		case end == nil:
-			return conn, nil
-		case isTCP: // it keeps what only TCP has
-			return &countedTCP{tcp, end}, nil
-		default:
-			return &counted{conn, end}, nil
-		}
-	}
-}
-
-// A counted connection frees its place when it is closed.
-type counted struct {
-	net.Conn
-	end func()
-}
-
-// Close closes the connection.
-func (c *counted) Close() error {
-	c.end()
-	return c.Conn.Close()
-}
-
-type countedTCP struct {
-	*net.TCPConn
-	end func()
-}
-
-// Close closes the connection.
-func (c *countedTCP) Close() error {
-	c.end()
-	return c.TCPConn.Close()
 }

@@ -11,10 +11,10 @@ import (
 
 // One address has a bounded number of connections. An address that closes one may have another.
 func TestConnectionsOfOneAddress(t *testing.T) {
-	refused := 0
-	addresses := NewAddresses(2, slog.New(slog.DiscardHandler), func() { refused++ })
+	var counts Closed
+	connections := NewConnections(ConnectionLimits{Most: 100, PerAddress: 2, Log: slog.New(slog.DiscardHandler), Closed: &counts})
 	inner := make(edgetest.Offered, 2)
-	l := addresses.Listener(inner)
+	l := connections.Listener(inner)
 	from := func(ip string) net.Addr { return &net.TCPAddr{IP: net.ParseIP(ip), Port: 1} }
 	known := from("::1")
 	var last net.Conn
@@ -35,34 +35,26 @@ func TestConnectionsOfOneAddress(t *testing.T) {
 		if c.closed {
 			next := &edgetest.Comer{From: known}
 			inner <- next // taken once the other one is refused
-			if got, err := l.Accept(); err != nil || innermost(got) != next {
+			if got, err := l.Accept(); err != nil || got.(*Conn).Conn != next {
 				t.Fatal(got, err)
 			}
-		} else if last, err = l.Accept(); err != nil || innermost(last) != conn {
+		} else if last, err = l.Accept(); err != nil || last.(*Conn).Conn != conn {
 			t.Fatal(last, err)
 		}
 		if conn.Closed != c.closed {
 			t.Errorf("from %v: closed %v", c.from, conn.Closed)
 		}
 	}
-	if refused != 3 {
-		t.Errorf("%d were refused", refused)
+	if n := counts.Address.Load(); n != 3 {
+		t.Errorf("%d were refused", n)
 	}
 	last.Close()
 	last.Close()
-	if n := addresses.Count(); n != 4 {
+	if n := len(connections.addresses.open); n != 4 {
 		t.Errorf("%d addresses have connections", n)
 	}
 	close(inner)
 	if _, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
 		t.Error(err)
 	}
-}
-
-// innermost returns what a listener of Addresses has counted.
-func innermost(conn net.Conn) net.Conn {
-	if c, ok := conn.(*counted); ok {
-		return c.Conn
-	}
-	return conn
 }

@@ -62,8 +62,8 @@ func (c *Caller) MayUseAll() bool {
 // Callers are those that a server knows, by their tokens. A nil *Callers is that of a server
 // without tokens. It is safe for concurrent use.
 type Callers struct {
-	// Log gets a line, at most one a minute, when a token is shown that is unknown. Nil means
-	// slog.Default(). It must not change once callers come.
+	// Log gets a line when a token is shown that is unknown: at most one a minute for each of five
+	// addresses. Nil means slog.Default(). It must not change once callers come.
 	Log *slog.Logger
 
 	mu      sync.Mutex // one Set at a time

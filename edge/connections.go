@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -28,8 +29,10 @@ const (
 	lookAtLeast = time.Second
 )
 
-// Yields count connections that were in use, and gave way to new ones.
-type Yields struct {
+// Closed counts the connections that were closed because of a bound: new ones of an address that
+// has too many, and those that gave way to new ones.
+type Closed struct {
+	Address    atomic.Int64 // their address had too many
 	Unfinished atomic.Int64 // their callers had not sent a whole request, or not said who they are
 	Unread     atomic.Int64 // their callers did not read
 }
@@ -38,20 +41,24 @@ type Yields struct {
 // belong to a caller (Conn.Enter), one token has at most half.
 type ConnectionLimits struct {
 	Most int
+	// PerAddress is how many one address has at most, or one /64 of IPv6. Further ones are closed
+	// at once. The loopback address has no bound. 0: half of Most.
+	PerAddress int
 	// KeepIdle: a connection does not give way because it is idle. So it is where a client takes
 	// that for a fault.
 	KeepIdle bool
 	// Full is called with a new connection that finds no place, and that none will make soon. It
 	// may tell the client, and is followed by Close. Nil: the connection waits for a place.
 	Full func(net.Conn)
-	// Yields counts those that give way. Several Connections may have the same.
-	Yields *Yields
+	// Closed counts those that are closed. Several Connections may have the same.
+	Closed *Closed
 	// Log receives messages for the operator.
 	Log *slog.Logger
 }
 
-// Connections bounds the connections of a door, over all of its listeners. At the limit, a new
-// connection takes the place of another one. The first that applies gives way:
+// Connections bounds the connections of a door, over all of its listeners. A new connection is
+// closed if its address has ConnectionLimits.PerAddress. At ConnectionLimits.Most, it takes the
+// place of another one. The first that applies gives way:
 //
 //  1. the connection that has been unfinished for the longest time, if that is longer than
 //     unfinishedFor;
@@ -70,6 +77,7 @@ type Connections struct {
 	limits ConnectionLimits
 	began  time.Time
 
+	addresses  *addresses
 	tokens     *Places       // that connections of callers have
 	unfinished atomic.Int64  // connections
 	waiting    atomic.Int64  // connections that wait for a place
@@ -94,7 +102,7 @@ type candidate struct {
 func NewConnections(limits ConnectionLimits) *Connections {
 	return &Connections{
 		limits: limits, began: time.Now(), changed: make(chan struct{}, 1), open: make(map[*Conn]struct{}),
-		tokens: NewPlaces(math.MaxInt, max(1, limits.Most/2)),
+		addresses: newAddresses(limits), tokens: NewPlaces(math.MaxInt, max(1, limits.Most/2)),
 	}
 }
 
@@ -142,16 +150,23 @@ func (p *places) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		conn := &Conn{Conn: inner, of: p.of}
-		switch placed, err := p.of.await(conn, p.closed); {
-		case err != nil:
+		conn := &Conn{Conn: inner, of: p.of, from: addressOf(inner.RemoteAddr())}
+		if !p.of.addresses.begin(conn.from) {
 			inner.Close()
-			return nil, err
-		case placed:
+			continue
+		}
+		placed, err := p.of.await(conn, p.closed)
+		if placed {
 			return conn, nil
 		}
-		p.of.limits.Full(inner)
+		p.of.addresses.end(conn.from)
+		if err == nil {
+			p.of.limits.Full(inner)
+		}
 		inner.Close()
+		if err != nil {
+			return nil, err
+		}
 	}
 }
 
@@ -218,14 +233,14 @@ func (c *Connections) victimLocked() *Conn {
 	switch {
 	case slow != nil && c.since(slow.doing) >= unfinishedFor:
 		c.slow = c.slow[1:]
-		c.limits.Yields.Unfinished.Add(1)
+		c.limits.Closed.Unfinished.Add(1)
 		return slow.conn
 	case resting != nil && !c.limits.KeepIdle && max(int(c.unfinished.Load()), len(c.unread)) <= c.limits.Most/4:
 		c.idle = c.idle[1:]
 		return resting.conn
 	case unread != nil:
 		c.unread = c.unread[1:]
-		c.limits.Yields.Unread.Add(1)
+		c.limits.Closed.Unread.Add(1)
 		return unread.conn
 	}
 	return nil
@@ -307,7 +322,8 @@ func phaseOf(doing int64) phase { return phase(doing & (1<<phaseBits - 1)) }
 // may be called on nil, which has none.
 type Conn struct {
 	net.Conn
-	of *Connections
+	of   *Connections
+	from netip.Prefix // the address that it counts for
 
 	// doing is what the connection does, in the lowest bits, and since when, as nanoseconds since
 	// Connections.began. 0: it has no place.
@@ -421,6 +437,7 @@ func (c *Conn) Close() error {
 			break
 		}
 	}
+	c.of.addresses.end(c.from)
 	c.mu.Lock()
 	c.leaveLocked()
 	c.mu.Unlock()

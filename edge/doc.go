@@ -4,8 +4,8 @@
 // here once.
 //
 //	token             -> Callers     -> Caller: rights, grant, life
-//	connection        -> Addresses   : has its address too many?
-//	                  -> Connections : is there a place, or which one gives way?
+//	connection        -> Connections : has its address, or its token, too many?
+//	                                   is there a place, or which one gives way?
 //	                  -> Door        : serves it, and ends all in order
 //	bytes             -> Budget      : have all callers, or has its token, too many?
 //	call that waits   -> Waits       : has its token too many?

@@ -42,7 +42,7 @@ func (e *echo) Cut() { close(e.cut) }
 // patience ends. Nothing is accepted afterwards.
 func TestDoorEndsInOrder(t *testing.T) {
 	hangs := make(chan struct{})
-	door := NewDoor(ConnectionLimits{Most: 10, KeepIdle: true, Log: slog.New(slog.DiscardHandler), Yields: new(Yields)},
+	door := NewDoor(ConnectionLimits{Most: 10, KeepIdle: true, Log: slog.New(slog.DiscardHandler), Closed: new(Closed)},
 		func(nc net.Conn) Guest { return &echo{nc, hangs, make(chan struct{})} })
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

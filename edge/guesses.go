@@ -17,6 +17,8 @@ const (
 	guessPause  = time.Second
 	// mostGuessers is how many addresses are told apart in a window. The others count as one.
 	mostGuessers = 10_000
+	// loggedGuessers is how many addresses of a window get a line in the log.
+	loggedGuessers = 5
 )
 
 // guesses are the tokens that callers have shown in a window and that the server does not know.
@@ -27,6 +29,8 @@ type guesses struct {
 	until time.Time  // the end of the window
 	of    map[netip.Prefix]int
 	all   int
+	// Those of the window before, and their addresses.
+	before, beforeFrom int
 }
 
 // Admit returns the caller whose token is shown from an address, as RemoteAddr gives it; nil if
@@ -52,17 +56,23 @@ func (s *Callers) Admit(ctx context.Context, token, from string) *Caller {
 	return nil
 }
 
-// wrong counts a wrong token, and returns how long its answer is kept back. The first one of a
-// window is logged, with the number of those in the window before.
+// wrong counts a wrong token, and returns how long its answer is kept back. It logs the first one
+// of each of the first loggedGuessers addresses of a window, with what the window before had in all.
 func (g *guesses) wrong(from netip.Prefix, now time.Time, log *slog.Logger) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if now.After(g.until) {
-		cmp.Or(log, slog.Default()).Warn("a caller shows a token that is unknown", "address", from, "in_the_last_window", g.all)
+		g.before, g.beforeFrom = g.all, len(g.of)
 		g.until, g.of, g.all = now.Add(guessWindow), make(map[netip.Prefix]int), 0
 	}
-	if _, known := g.of[from]; !known && len(g.of) == mostGuessers {
-		from = netip.Prefix{}
+	if g.of[from] == 0 {
+		switch told := len(g.of); {
+		case told < loggedGuessers:
+			cmp.Or(log, slog.Default()).Warn("a caller shows a token that is unknown",
+				"address", from, "in_the_last_window", g.before, "from_addresses", g.beforeFrom)
+		case told >= mostGuessers:
+			from = netip.Prefix{}
+		}
 	}
 	g.all++
 	if g.of[from]++; g.of[from] > freeGuesses {

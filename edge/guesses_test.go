@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Wrong tokens of one address are answered late after some, and logged once a minute. Those of
-// others are not, and the right token never is.
+// Wrong tokens of one address are answered late after some, and the first one of a minute is
+// logged, for a few addresses. Those of others are not late, and the right token never is.
 func TestWrongTokensAreSlowed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log strings.Builder
@@ -57,8 +57,16 @@ func TestWrongTokensAreSlowed(t *testing.T) {
 		if d := took(t.Context(), "wrong", "10.0.0.1:1000"); d != 0 {
 			t.Errorf("after the window one takes %v", d)
 		}
-		if lines := strings.Count(log.String(), "\n"); lines != 2 || !strings.Contains(log.String(), "address=10.0.0.1/32") {
+		if lines := strings.Count(log.String(), "\n"); lines != loggedGuessers+1 {
 			t.Errorf("%d lines were logged: %s", lines, log.String())
+		}
+		for _, text := range []string{
+			"address=10.0.0.1/32 in_the_last_window=0 from_addresses=0", "address=10.0.0.2/32 ", "address=2001:db8::/64 ",
+			"address=10.0.0.1/32 in_the_last_window=20015 from_addresses=10000",
+		} {
+			if !strings.Contains(log.String(), text) {
+				t.Errorf("%q is not in the log: %s", text, log.String())
+			}
 		}
 	})
 }

@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"log/slog"
 	"net"
 	"net/http"
 
@@ -15,16 +14,12 @@ import (
 // A connection is unfinished while its request is incomplete. One address has at most
 // Config.MaxConnectionsPerAddress connections. Further ones are closed.
 func (s *Server) LimitConnections(server *http.Server, l net.Listener, limit int) net.Listener {
-	perSource := s.perSource
-	if perSource == 0 {
-		perSource = max(1, limit/2)
-	}
-	return s.connections(server, limit, s.log).Listener(s.addresses(perSource, s.log).Listener(l))
+	return s.connections(server, edge.ConnectionLimits{Most: limit, PerAddress: s.perAddress, Log: s.log}).Listener(l)
 }
 
 // connections returns a count of the connections of a server, and has the server tell it what they
 // do.
-func (s *Server) connections(server *http.Server, limit int, log *slog.Logger) *edge.Connections {
+func (s *Server) connections(server *http.Server, limits edge.ConnectionLimits) *edge.Connections {
 	server.ConnState = func(conn net.Conn, state http.ConnState) {
 		switch known := edge.ConnOf(conn); state {
 		case http.StateActive:
@@ -42,7 +37,8 @@ func (s *Server) connections(server *http.Server, limit int, log *slog.Logger) *
 		}
 		return ctx
 	}
-	return edge.NewConnections(edge.ConnectionLimits{Most: limit, Log: log, Yields: &s.yields})
+	limits.Closed = &s.closed
+	return edge.NewConnections(limits)
 }
 
 // connKey is where the context of a request has its *edge.Conn.
@@ -53,15 +49,4 @@ func hasArrived(r *http.Request) {
 	if c, ok := r.Context().Value(connKey{}).(*edge.Conn); ok {
 		c.Arrived()
 	}
-}
-
-// addresses returns a count that allows each address so many connections.
-func (s *Server) addresses(limit int, log *slog.Logger) *edge.Addresses {
-	return edge.NewAddresses(limit, log, func() { s.refusals[refusedAddress].Add(1) })
-}
-
-// LimitAddresses bounds the connections that one address has at a listener that is not of HTTP, by
-// the rules of LimitConnections. Further ones are closed.
-func (s *Server) LimitAddresses(l net.Listener, limit int) net.Listener {
-	return s.addresses(limit, s.log).Listener(l)
 }

@@ -40,7 +40,7 @@ func limited(t *testing.T, n int, log *slog.Logger) (r *rig, listener *edge.Conn
 		t.Fatal(err)
 	}
 	r = &rig{TB: t, api: api, server: api.HTTPServer(), url: inner.Addr().String()}
-	listener = api.connections(r.server, n, log)
+	listener = api.connections(r.server, edge.ConnectionLimits{Most: n, Log: log})
 	served := make(chan error, 1)
 	go func() { served <- r.server.Serve(listener.Listener(inner)) }()
 	t.Cleanup(func() {

@@ -5,6 +5,8 @@ import (
 	"net/http"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/lapsehq/lapse/edge"
 )
 
 // Bounds of the server of probes. They are small, since each prober asks every few seconds.
@@ -29,12 +31,8 @@ type probes struct {
 func (s *Server) HealthServer(l net.Listener) (*http.Server, net.Listener) {
 	h := s.httpServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.serve(s.probes.engine, w, r) }))
 	h.HTTP2.MaxConcurrentStreams = probeStreams
-	perSource := probeConnections / 2
-	if s.perSource != 0 {
-		perSource = min(perSource, s.perSource)
-	}
-	log := s.log.With("listener", "health")
-	return h, s.connections(h, probeConnections, log).Listener(s.addresses(perSource, log).Listener(l))
+	limits := edge.ConnectionLimits{Most: probeConnections, PerAddress: min(s.perAddress, probeConnections/2), Log: s.log.With("listener", "health")}
+	return h, s.connections(h, limits).Listener(l)
 }
 
 // probeRoutes builds the router of HealthServer from routes that the server has.

@@ -10,7 +10,6 @@ const (
 	refusedAnswer
 	refusedPoll
 	refusedStream
-	refusedAddress
 	refusedSite
 	refusedHost
 	refusedToken
@@ -18,14 +17,13 @@ const (
 )
 
 var refusalNames = [numberRefusals]string{
-	refusedBody:    "body",
-	refusedAnswer:  "answer",
-	refusedPoll:    "poll",
-	refusedStream:  "event_stream",
-	refusedAddress: "address",
-	refusedSite:    "other_site",
-	refusedHost:    "host",
-	refusedToken:   "token",
+	refusedBody:   "body",
+	refusedAnswer: "answer",
+	refusedPoll:   "poll",
+	refusedStream: "event_stream",
+	refusedSite:   "other_site",
+	refusedHost:   "host",
+	refusedToken:  "token",
 }
 
 type refusals [numberRefusals]atomic.Int64
@@ -44,7 +42,9 @@ func (s *Server) refuse(why refusal, p *Problem) *Problem {
 // (requests refused because a page of another site made them, or because their host name is not the
 // server's), token (requests and logins with a token that the server does not know).
 func (s *Server) Refusals() map[string]int64 {
-	counts := map[string]int64{"unfinished": s.yields.Unfinished.Load(), "unread": s.yields.Unread.Load()}
+	counts := map[string]int64{
+		"address": s.closed.Address.Load(), "unfinished": s.closed.Unfinished.Load(), "unread": s.closed.Unread.Load(),
+	}
 	for why, name := range refusalNames {
 		counts[name] = s.refusals[why].Load()
 	}

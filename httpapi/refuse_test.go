@@ -345,6 +345,25 @@ func TestBodiesAreBoundedTogether(t *testing.T) {
 	r.want(r.do("POST", "/v1/tasks", `{"topic":"t","delay":"1h"}`), 201)
 }
 
+// What callers send who have not said who they are takes no room from those who have, nor they from
+// the others.
+func TestBodiesOfStrangers(t *testing.T) {
+	r := guarded(t, Config{MaxBody: 2048})
+	logIn := func() answer { return r.do("POST", sessionPath, `{"token":"secret-read"}`) }
+	known := r.api.bodies.For(edge.Anyone)
+	if !known.Take(bodiesAhead * 2048) {
+		t.Fatal("the budget is smaller than it says")
+	}
+	r.want(logIn(), 200)
+	r.refused(r.do("POST", "/v1/tasks", `{"topic":"t","delay":"1h"}`, bearer("schedule")), 429, "overloaded", "")
+	known.Free()
+	if !r.api.bodies.For(nil).Take(2048) {
+		t.Fatal("the part of strangers is smaller than a body")
+	}
+	r.refused(logIn(), 429, "overloaded", "")
+	r.want(r.do("POST", "/v1/tasks", `{"topic":"t","delay":"1h"}`, bearer("schedule")), 201)
+}
+
 // A slash in a name does not lead to another route: invalid input changes nothing.
 func TestSlashesInNames(t *testing.T) {
 	r := newRig(t)

@@ -126,10 +126,10 @@ type limits struct {
 	pages      chan struct{} // holds a token for each page of a list that is being made
 	waits      *edge.Waits
 	refusals   refusals
-	yields     edge.Yields
+	closed     edge.Closed
 	maxBody    int64
 	maxPayload payloadLimit
-	perSource  int // see Config.MaxConnectionsPerAddress
+	perAddress int // see Config.MaxConnectionsPerAddress
 }
 
 // A taskCreator is what the two most frequent calls need of the scheduler. Benchmarks replace it by
@@ -211,7 +211,7 @@ func newServer(cfg Config) (*Server, error) {
 			pages:   make(chan struct{}, pagesAtOnce),
 			waits:   cfg.Waits,
 			maxBody: cfg.MaxBody, maxPayload: payloadLimit(cfg.MaxPayload),
-			perSource: cfg.MaxConnectionsPerAddress,
+			perAddress: cfg.MaxConnectionsPerAddress,
 		},
 		access: access{
 			callers: cfg.Callers,

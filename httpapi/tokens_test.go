@@ -344,3 +344,23 @@ func TestReadinessTellsStrangersLittle(t *testing.T) {
 		}
 	}
 }
+
+// A wrong token is counted, and noted with its address by package edge, which slows further ones.
+func TestWrongTokensAreNoted(t *testing.T) {
+	for name, ask := range map[string]func(*rig) answer{
+		"a bearer":   func(r *rig) answer { return r.do("GET", "/v1/tasks", "", bearer("none")) },
+		"a password": func(r *rig) answer { return r.do("GET", "/v1/tasks", "", password("none")) },
+		"a login":    func(r *rig) answer { return r.do("POST", sessionPath, `{"token":"secret-none"}`) },
+	} {
+		var log strings.Builder
+		r := guarded(t, Config{})
+		r.api.callers.Log = slog.New(slog.NewTextHandler(&log, nil))
+		r.refused(ask(r), 401, "unauthorized", "")
+		if !strings.Contains(log.String(), "address=127.0.0.1/32") {
+			t.Errorf("%s: the log has %q", name, log.String())
+		}
+		if n := r.api.Refusals()["token"]; n != 1 {
+			t.Errorf("%s: %d are counted", name, n)
+		}
+	}
+}

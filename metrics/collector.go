@@ -52,6 +52,8 @@ type Server interface {
 type Port interface {
 	// Connections returns how many there are, and how many there have been by outcome.
 	Connections() (now int, total map[string]int64)
+	// WrongTokens returns how often clients showed a token that the node does not know.
+	WrongTokens() int64
 	// EachCommand calls visit with how often each command was done, how often it failed, and how
 	// long both took.
 	EachCommand(visit func(name string, done, failed int64, took tasks.Latency))
@@ -222,6 +224,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		for outcome, n := range total {
 			counter(respTotal, n, outcome)
 		}
+		counter(respGuesses, c.port.WrongTokens())
 		c.port.EachCommand(func(name string, done, failed int64, took tasks.Latency) {
 			counter(respCommands, done, name, "done")
 			counter(respCommands, failed, name, "error")

@@ -47,6 +47,8 @@ type port struct{}
 
 func (port) Connections() (int, map[string]int64) { return 72, map[string]int64{"refused": 73} }
 
+func (port) WrongTokens() int64 { return 91 }
+
 func (port) EachCommand(visit func(name string, done, failed int64, took tasks.Latency)) {
 	visit("set", 74, 75, took(3*time.Millisecond))
 }
@@ -123,6 +125,7 @@ func TestMetricsShowTheFigures(t *testing.T) {
 		`lapse_log_dropped_total 3`,
 		`lapse_resp_connections 72`,
 		`lapse_resp_connections_total{outcome="refused"} 73`,
+		`lapse_resp_wrong_tokens_total 91`,
 		`lapse_resp_commands_total{command="set",outcome="done"} 74`,
 		`lapse_resp_commands_total{command="set",outcome="error"} 75`,
 		`lapse_resp_command_seconds_bucket{command="set",le="0.002"} 0`,

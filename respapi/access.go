@@ -13,6 +13,7 @@ func (c *conn) authenticate(password []byte) (problem string) {
 	caller := c.server.cfg.Callers.Admit(c.ctx, string(password), c.nc.RemoteAddr().String())
 	switch {
 	case caller == nil:
+		c.server.counts.guesses.Add(1)
 		return errWrongPass
 	case !c.place.Enter(caller):
 		c.server.counts.refused.Add(1)

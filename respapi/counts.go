@@ -13,7 +13,8 @@ import (
 type counts struct {
 	accepted atomic.Int64 // connections
 	refused  atomic.Int64 // connections beyond Config.MaxConnections
-	yields   edge.Yields  // beyond Config.MaxConnections
+	closed   edge.Closed  // connections, by a bound
+	guesses  atomic.Int64 // tokens that were shown and that the server does not know
 	commands atomic.Int64
 	failed   atomic.Int64 // commands that were answered with an error
 	badInput atomic.Int64 // connections that ended with a protocol error
@@ -50,16 +51,20 @@ func (s *Server) tallyOf(v *verb) *tally {
 }
 
 // Connections returns how many connections there are, and how many there have been by outcome:
-// accepted, refused (beyond Config.MaxConnections), bad_input (accepted, and ended by the server
-// because of bytes that are no command), unfinished and unread (closed at Config.MaxConnections for
-// another one: the client had not said who it is, or did not read).
+// accepted, refused (beyond Config.MaxConnections), address (closed at once: its address had
+// Config.MaxConnectionsPerAddress), bad_input (accepted, and ended by the server because of bytes
+// that are no command), unfinished and unread (closed at Config.MaxConnections for another one: the
+// client had not said who it is, or did not read).
 func (s *Server) Connections() (now int, total map[string]int64) {
 	n := &s.counts
 	return s.door.Guests(), map[string]int64{
 		"accepted": n.accepted.Load(), "refused": n.refused.Load(), "bad_input": n.badInput.Load(),
-		"unfinished": n.yields.Unfinished.Load(), "unread": n.yields.Unread.Load(),
+		"address": n.closed.Address.Load(), "unfinished": n.closed.Unfinished.Load(), "unread": n.closed.Unread.Load(),
 	}
 }
+
+// WrongTokens returns how often AUTH or HELLO had a token that the server does not know.
+func (s *Server) WrongTokens() int64 { return s.counts.guesses.Load() }
 
 // EachCommand calls visit with how often each verb was answered, how often with an error, and how
 // long that took, from when a command was read until its answer was ready to be sent. What a

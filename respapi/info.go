@@ -103,9 +103,10 @@ func persistenceInfo(x *call, add func(string, any)) {
 
 func statsInfo(x *call, add func(string, any)) {
 	n := &x.c.server.counts
-	add("total_connections_received", n.accepted.Load()+n.refused.Load())
+	rejected := n.refused.Load() + n.closed.Address.Load()
+	add("total_connections_received", n.accepted.Load()+rejected)
 	add("total_commands_processed", n.commands.Load())
-	add("rejected_connections", n.refused.Load())
+	add("rejected_connections", rejected)
 	add("evicted_keys", 0)
 	add("evicted_clients", 0)
 	x.c.server.hub.mu.Lock()
@@ -114,6 +115,7 @@ func statsInfo(x *call, add func(string, any)) {
 	add("pubsub_channels", channels)
 	add("pubsub_patterns", patterns)
 	add("total_error_replies", n.failed.Load())
+	add("acl_access_denied_auth", n.guesses.Load())
 	add("client_output_buffer_limit_disconnections", n.slow.Load())
 	add("lapse_events_unsent", n.unsent.Load())
 	add("lapse_events_lost", n.lost.Load())

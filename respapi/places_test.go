@@ -1,9 +1,17 @@
 package respapi_test
 
 import (
+	"bufio"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/lapsehq/lapse/edge"
+	"github.com/lapsehq/lapse/edge/edgetest"
 	. "github.com/lapsehq/lapse/respapi"
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -76,4 +84,60 @@ func TestConnectionsOfOneToken(t *testing.T) {
 		two.command("AUTH", "a")
 		return two.answer() == "+OK"
 	})
+}
+
+// A comer is a connection that seems to come from another machine.
+type comer struct{ net.Conn }
+
+func (comer) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
+
+// One address has as many connections as Config says, or half of all. Those that are closed count.
+func TestConnectionsOfOneAddress(t *testing.T) {
+	for _, c := range []struct{ perAddress, limit, want int }{{2, 100, 2}, {0, 6, 3}} {
+		server, err := New(Config{Log: slog.New(slog.DiscardHandler), MaxConnections: c.limit, MaxConnectionsPerAddress: c.perAddress})
+		if err != nil {
+			t.Fatal(err)
+		}
+		offered, served := make(edgetest.Offered), make(chan error)
+		go func() { served <- server.Serve(offered) }()
+		for i := range c.want + 2 {
+			client, conn := net.Pipe()
+			defer client.Close()
+			_ = client.SetDeadline(time.Now().Add(10 * time.Second))
+			offered <- comer{conn}
+			w := &wire{t, client, bufio.NewReader(client)}
+			if i < c.want {
+				w.ask("+PONG", "PING")
+			} else if _, err := w.in.ReadByte(); !errors.Is(err, io.EOF) {
+				t.Errorf("%+v: connection %d was not closed: %v", c, i, err)
+			}
+		}
+		if _, total := server.Connections(); total["address"] != 2 || total["accepted"] != int64(c.want) {
+			t.Errorf("%+v: counted %v", c, total)
+		}
+		close(offered)
+		if err := <-served; !errors.Is(err, net.ErrClosed) {
+			t.Error(err)
+		}
+		_ = server.Close(t.Context())
+	}
+}
+
+// A wrong token is counted, and noted with its address by package edge, which slows further ones.
+func TestWrongTokensAreNoted(t *testing.T) {
+	for _, command := range [][]string{{"AUTH", "wrong"}, {"HELLO", "3", "AUTH", "default", "wrong"}} {
+		var log strings.Builder
+		callers := tokens(map[string]edge.Token{"a": scopes(edge.ScopeRead)})
+		callers.Log = slog.New(slog.NewTextHandler(&log, nil))
+		r := newRig(t, Config{Callers: callers}, tasks.Config{})
+		r.dial().ask("-WRONGPASS invalid username-password pair or user is disabled.", command...)
+		if !strings.Contains(log.String(), "address=127.0.0.1/32") {
+			t.Errorf("%q: the log has %q", command, log.String())
+		}
+		w := r.as("a")
+		w.command("INFO", "stats")
+		if text := w.answer(); r.server.WrongTokens() != 1 || !strings.Contains(text, "\r\nacl_access_denied_auth:1\r\n") {
+			t.Errorf("%q: %d are counted, and INFO has %s", command, r.server.WrongTokens(), text)
+		}
+	}
 }

@@ -52,6 +52,10 @@ type Config struct {
 	Waits *edge.Waits
 	// MaxConnections bounds the connections, 1 to MostConnections. Default 10,000.
 	MaxConnections int
+	// MaxConnectionsPerAddress bounds the connections of one address, or of one /64 of IPv6.
+	// Further ones are closed at once. The loopback address has no bound. Default: half of
+	// MaxConnections.
+	MaxConnectionsPerAddress int
 	// MaxCommand bounds a command, in bytes, 64 KiB to 1 GiB. All commands that are being read at
 	// the same moment may have 16 times as many bytes together, those of one token half of that.
 	// Clients that have not said who they are have as many bytes as one command besides, together.
@@ -97,6 +101,7 @@ func (c *Config) Validate() error {
 		bad(task.ValidName(topic), "resp_topics[%.100q]: %s", prefix, task.NameProblem)
 	}
 	bad(c.MaxConnections >= 0 && c.MaxConnections <= MostConnections, "resp_max_connections must be from 1 to %d", MostConnections)
+	bad(c.MaxConnectionsPerAddress >= 0, "max_connections_per_address must not be negative")
 	bad(c.MaxCommand == 0 || c.MaxCommand >= LeastMaxCommand && c.MaxCommand <= MostMaxCommand,
 		"resp_max_command must be from %d to %d", LeastMaxCommand, MostMaxCommand)
 	bad(c.MaxValue >= 0 && c.MaxValue <= MostMaxValue, "resp_max_value must be from 1 to %d", MostMaxValue)
@@ -183,7 +188,10 @@ func New(cfg Config) (*Server, error) {
 	s.reading, s.unread, s.kept = edge.NewBudget(int64(cfg.MaxCommand)*commandsAtOnce), cfg.Answers, edge.NewBudget(mostKeptInAll)
 	s.ending, s.end = context.WithCancel(context.Background())
 	s.door = edge.NewDoor(
-		edge.ConnectionLimits{Most: cfg.MaxConnections, KeepIdle: true, Log: cfg.Log, Full: s.turnAway, Yields: &s.counts.yields},
+		edge.ConnectionLimits{
+			Most: cfg.MaxConnections, PerAddress: cfg.MaxConnectionsPerAddress, KeepIdle: true,
+			Log: cfg.Log, Full: s.turnAway, Closed: &s.counts.closed,
+		},
 		func(nc net.Conn) edge.Guest {
 			s.counts.accepted.Add(1)
 			return s.newConn(nc)
