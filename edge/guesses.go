@@ -57,7 +57,7 @@ func (s *Callers) Admit(ctx context.Context, token, from string) *Caller {
 }
 
 // wrong counts a wrong token, and returns how long its answer is kept back. It logs the first one
-// of each of the first loggedGuessers addresses of a window, with what the window before had in all.
+// of each of the first loggedGuessers addresses of a window, with what the window before had.
 func (g *guesses) wrong(from netip.Prefix, now time.Time, log *slog.Logger) time.Duration {
 	g.mu.Lock()
 	defer g.mu.Unlock()
