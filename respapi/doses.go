@@ -26,6 +26,9 @@ type dose struct {
 	at    time.Time // of the first of them
 	topic string
 	keys  []string
+	// others: receivers of other nodes were sent the dose, too. It is left to them as long as there
+	// are any.
+	others bool
 }
 
 // isDoubted reports whether no receiver has read the dose for sure.
@@ -44,7 +47,10 @@ func (d *dose) bytes() (n int) {
 
 // doses are what was taken in the last minute, and what is to be published again. The hub guards
 // them.
-type doses struct{ taken, doubted doseQueue }
+type doses struct {
+	taken, doubted doseQueue
+	relied         bool // some of taken are doubted, and left to other nodes
+}
 
 // A doseQueue has doses of at most doubtfulBytes.
 type doseQueue struct {
@@ -86,14 +92,17 @@ func (q *doseQueue) filter(fits func(d *dose) bool) {
 // add adds a dose that was taken now. If its receivers have ended meanwhile, it is to be published
 // again. It returns how many events are given up for that.
 func (a *doses) add(d *dose, now time.Time) (lost int64) {
-	if d.isDoubted() {
+	switch doubted := d.isDoubted(); {
+	case doubted && d.others:
+		a.relied = true
+	case doubted:
 		return a.doubted.push(d)
 	}
 	for len(a.taken.list) > 0 && now.Sub(a.taken.list[0].at) > doubtful {
 		a.taken.pop()
 	}
 	if n := len(a.taken.list); n > 0 {
-		if last := a.taken.list[n-1]; last.topic == d.topic && now.Sub(last.at) < doseTime && len(last.keys)+len(d.keys) <= doseKeys && slices.Equal(last.by, d.by) {
+		if last := a.taken.list[n-1]; last.topic == d.topic && last.others == d.others && now.Sub(last.at) < doseTime && len(last.keys)+len(d.keys) <= doseKeys && slices.Equal(last.by, d.by) {
 			last.keys = append(slices.Clip(last.keys), d.keys...)
 			a.taken.bytes, a.taken.events = a.taken.bytes+d.bytes()-(&dose{by: d.by}).bytes(), a.taken.events+len(d.keys)
 			return 0
@@ -105,10 +114,17 @@ func (a *doses) add(d *dose, now time.Time) (lost int64) {
 }
 
 // doubt has the doses published again that are doubted now. It returns how many events they are,
-// and how many are given up for them.
-func (a *doses) doubt() (n int, lost int64) {
+// and how many are given up for them. others: other nodes have receivers.
+func (a *doses) doubt(now time.Time, others bool) (n int, lost int64) {
+	a.relied = false
 	a.taken.filter(func(d *dose) bool {
-		if !d.isDoubted() {
+		switch {
+		case !d.isDoubted():
+			return true
+		case d.others && now.Sub(d.at) > doubtful: // those have read it since
+			return false
+		case d.others && others:
+			a.relied = true
 			return true
 		}
 		n += len(d.keys)

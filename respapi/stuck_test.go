@@ -119,3 +119,20 @@ func (b *lockedBuffer) String() string {
 	defer b.mu.Unlock()
 	return b.text.String()
 }
+
+// What receivers of two nodes have not read that die one after the other comes again: each node
+// relies upon the receivers of the other one only as long as these are there.
+func TestReceiversOfTwoNodesDie(t *testing.T) {
+	nodes, _ := newFleet(t, 2, Config{})
+	nodes[0].await("the topic is set", nodes[0].kindIs("expired", KindKeyevent))
+	first, second := nodes[0].subscribed(), nodes[1].subscribed()
+	for _, n := range nodes {
+		n.await("each node knows of the receiver of the other", func() bool { return n.server.WantedAt() == 1 })
+	}
+	keys := nodes[0].wave("k", 2000)
+	nodes[0].await("all are settled", func() bool { return nodes[0].figures("expired").Delivered == 2000 })
+	first.kill()
+	nodes[1].await("the other node knows", func() bool { return nodes[1].server.WantedAt() == 0 })
+	second.kill()
+	nodes[1].subscribed().getAll(keys)
+}

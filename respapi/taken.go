@@ -161,10 +161,7 @@ func (s *Server) publishHere(ctx context.Context, topic string, keys []string, e
 		}
 	}
 	s.awaitTaken(ctx, &heard)
-	doses := heard.settled(topic, keys, got)
-	if s.peers.with(eventReceiver) == nil {
-		s.keep(doses)
-	}
+	s.keep(heard.settled(topic, keys, got))
 	return got
 }
 
@@ -202,10 +199,11 @@ func (hs *hearings) settled(topic string, keys []string, got []bool) (all []*dos
 
 // keep keeps doses in case they were not read.
 func (s *Server) keep(all []*dose) {
-	h := s.hub
+	h, others := s.hub, s.othersReceive()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, d := range all {
+		d.others = others
 		s.counts.lost.Add(h.doses.add(d, time.Now()))
 	}
 }
@@ -283,7 +281,7 @@ func (s *Server) stall(u *subscriber) {
 
 // setStalled says whether a subscriber is stalled. end is that of what it was sent.
 func (s *Server) setStalled(u *subscriber, stalled bool) (end int64, changed bool) {
-	h := s.hub
+	h, others := s.hub, s.othersReceive()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, there := h.subscribers[u]; stalled && !there {
@@ -293,7 +291,7 @@ func (s *Server) setStalled(u *subscriber, stalled bool) (end int64, changed boo
 	h.setLocked(u, func() { u.stalled = stalled })
 	h.reviewLocked()
 	if stalled {
-		_, lost := h.doses.doubt()
+		_, lost := h.doses.doubt(time.Now(), others)
 		s.counts.lost.Add(lost)
 	} else {
 		h.doses.trust(u)
@@ -304,14 +302,33 @@ func (s *Server) setStalled(u *subscriber, stalled bool) (end int64, changed boo
 // doubt has events published again that a subscriber has perhaps not read, which has ended. It
 // returns how many they are.
 func (s *Server) doubt(u *subscriber) (n int) {
-	h := s.hub
+	h, others := s.hub, s.othersReceive()
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	u.unread = true
-	n, lost := h.doses.doubt()
+	n, lost := h.doses.doubt(time.Now(), others)
 	s.counts.lost.Add(lost)
 	return n
 }
+
+// doubtRelied has events published again that were left to receivers of other nodes, once these
+// have gone.
+func (s *Server) doubtRelied() {
+	h, others := s.hub, s.othersReceive()
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.doses.relied || others {
+		return
+	}
+	n, lost := h.doses.doubt(time.Now(), others)
+	s.counts.lost.Add(lost)
+	if n > 0 {
+		s.log.Warn("subscribers have perhaps not read their last events, nor have those of other nodes: they are published again", "events", n)
+	}
+}
+
+// othersReceive reports whether other nodes have receivers of the event.
+func (s *Server) othersReceive() bool { return s.peers.with(eventReceiver) != nil }
 
 // publishDoubted publishes events again that were perhaps not read, once there is a receiver. Those
 // without one go behind the others.
@@ -321,6 +338,7 @@ func (s *Server) publishDoubted() {
 	for {
 		select {
 		case <-ticker.C:
+			s.doubtRelied()
 			for unheard := 0; unheard < mostUnheard && s.wanted()&anyReceiver != 0; {
 				any, heard := s.publishDose()
 				if !any {
