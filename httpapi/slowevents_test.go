@@ -177,8 +177,8 @@ func TestShutdownCutsEventStreams(t *testing.T) {
 	}
 }
 
-// A stream ends within a minute after its token is revoked: one without events, and one with so
-// many that the reader is never done.
+// A stream ends when its token is revoked: one without events at once, and one with so many that the
+// reader is never done within a minute.
 func TestRevokedTokenWithinAMinute(t *testing.T) {
 	for name, busy := range map[string]bool{"quiet": false, "busy": true} {
 		t.Run(name, func(t *testing.T) {
@@ -200,7 +200,11 @@ func TestRevokedTokenWithinAMinute(t *testing.T) {
 					}
 					time.Sleep(50 * time.Millisecond) // fake; a piece takes about 15 seconds
 				}
-				if took := time.Since(began); took > time.Minute {
+				within := time.Second
+				if busy {
+					within = time.Minute
+				}
+				if took := time.Since(began); took > within {
 					t.Errorf("cut off after %v", took)
 				}
 			})
