@@ -177,8 +177,8 @@ func TestShutdownCutsEventStreams(t *testing.T) {
 	}
 }
 
-// A stream ends when its token is revoked: one without events at once, and one with so many that the
-// reader is never done within a minute.
+// A stream ends when its token is revoked: one without events at once, and one with so many that
+// the reader is never done within a minute.
 func TestRevokedTokenWithinAMinute(t *testing.T) {
 	for name, busy := range map[string]bool{"quiet": false, "busy": true} {
 		t.Run(name, func(t *testing.T) {
