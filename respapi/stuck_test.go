@@ -65,12 +65,7 @@ func TestFastestReceiverPaces(t *testing.T) {
 func TestUnreadEventsOfAnother(t *testing.T) {
 	r := newRig(t, Config{Notify: new("KEx")}, tasks.Config{})
 	r.await("the topic is set", r.kindIs("expired", KindKeyevent))
-	receiver := func(pattern string) *wire {
-		w := r.dial()
-		w.ask("*3 psubscribe "+pattern+" :1", "PSUBSCRIBE", pattern)
-		return w
-	}
-	a, b, settled := receiver("__keyspace@0__:a*"), receiver("__keyspace@0__:b*"), int64(0)
+	a, b, settled := r.receiver("__keyspace@0__:a*"), r.receiver("__keyspace@0__:b*"), int64(0)
 	wave := func(prefix string, n int) map[string]bool {
 		keys := r.wave(prefix, n)
 		settled += int64(n)
@@ -85,7 +80,7 @@ func TestUnreadEventsOfAnother(t *testing.T) {
 	keys := wave("b", 100)
 	b.kill()
 	r.await("those of the other are, too", func() bool { return r.server.Receivers() == 0 })
-	receiver("__keyspace@0__:b*").getAll(maps.Clone(keys))
+	r.receiver("__keyspace@0__:b*").getAll(maps.Clone(keys))
 }
 
 // The end of the server says how many events it does not publish again.

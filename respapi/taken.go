@@ -217,20 +217,18 @@ func (s *Server) awaitTaken(ctx context.Context, heard *hearings) {
 		var room <-chan struct{}
 		for u, g := range heard.of {
 			at := u.out.state()
-			switch taken := at.taken >= g.end; {
+			taken := at.taken >= g.end
+			g.stuck = at.stuck && !taken
+			switch {
 			case g.gone:
 			case taken && heard.by == eventReceiver:
-				g.stuck = false
 				return
 			case taken:
-				g.stuck = false
 			case at.gone:
 				g.gone = true
 			case at.stuck:
-				g.stuck = true
 				s.stall(u)
 			default:
-				g.stuck = false
 				room = u.out.progress()
 				waiting++
 			}
@@ -291,8 +289,7 @@ func (s *Server) setStalled(u *subscriber, stalled bool) (end int64, changed boo
 	h.setLocked(u, func() { u.stalled = stalled })
 	h.reviewLocked()
 	if stalled {
-		_, lost := h.doses.doubt(time.Now(), others)
-		s.counts.lost.Add(lost)
+		s.doubtLocked(others)
 	} else {
 		h.doses.trust(u)
 	}
@@ -306,7 +303,12 @@ func (s *Server) doubt(u *subscriber) (n int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	u.unread = true
-	n, lost := h.doses.doubt(time.Now(), others)
+	return s.doubtLocked(others)
+}
+
+// doubtLocked has events published again that are doubted now, and returns how many they are.
+func (s *Server) doubtLocked(others bool) (n int) {
+	n, lost := s.hub.doses.doubt(time.Now(), others)
 	s.counts.lost.Add(lost)
 	return n
 }
@@ -320,9 +322,7 @@ func (s *Server) doubtRelied() {
 	if !h.doses.relied || others {
 		return
 	}
-	n, lost := h.doses.doubt(time.Now(), others)
-	s.counts.lost.Add(lost)
-	if n > 0 {
+	if n := s.doubtLocked(others); n > 0 {
 		s.log.Warn("subscribers have perhaps not read their last events, nor have those of other nodes: they are published again", "events", n)
 	}
 }

@@ -40,6 +40,14 @@ func (w *wire) getAll(keys map[string]bool) {
 	}
 }
 
+// receiver returns a subscriber of a pattern.
+func (r *rig) receiver(pattern string) *wire {
+	r.t.Helper()
+	w := r.dial()
+	w.ask("*3 psubscribe "+pattern+" :1", "PSUBSCRIBE", pattern)
+	return w
+}
+
 // A monitor hears of expiries and takes none from workers: they wait for a subscriber that names
 // their channel.
 func TestMonitorTakesNoEvents(t *testing.T) {
@@ -173,12 +181,7 @@ func TestSlowReceiver(t *testing.T) {
 func TestReceiversOfKeys(t *testing.T) {
 	r := newRig(t, Config{Notify: new("KEx")}, tasks.Config{})
 	r.await("the topic is set", r.kindIs("expired", KindKeyevent))
-	receiver := func(pattern string) *wire {
-		w := r.dial()
-		w.ask("*3 psubscribe "+pattern+" :1", "PSUBSCRIBE", pattern)
-		return w
-	}
-	killed := []*wire{receiver("__keyspace@0__:a*"), receiver("__keyspace@0__:b*")}
+	killed := []*wire{r.receiver("__keyspace@0__:a*"), r.receiver("__keyspace@0__:b*")}
 	keys := r.wave("a", 300)
 	for key := range r.wave("b", 300) {
 		keys[key] = true
