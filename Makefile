@@ -25,6 +25,10 @@ JOB       ?=
 MUTANTS   ?=
 DIR       ?= $(CURDIR)/campaign-logs
 LEDGERS   ?= disk redis fleet
+BASE      ?=
+PAIRS     ?= 10
+PATHS     ?=
+LIMIT     ?= 1.03
 FROM      ?= $(shell git describe --tags --abbrev=0 2>/dev/null)
 campaign: TASKS = 50000
 REVISION  ?= HEAD
@@ -88,6 +92,11 @@ alerts: ## compare the alerts and the dashboard in deploy/ with the metrics, and
 bench: ## run the benchmarks COUNT times; text on stdout and in bench/latest.txt (BENCH=regexp COUNT=5)
 	@mkdir -p bench
 	$(GO) test -tags $(TAGS) -run '^$$' -bench '$(BENCH)' -benchmem -count $(COUNT) -timeout 60m $(BENCHED) | tee bench/latest.txt
+
+.PHONY: pair
+pair: redis ## processor time a task beside commit BASE=, in alternating runs: PATHS=<regexp> PAIRS=10 LIMIT=1.03 (10 minutes)
+	@[ -n "$(BASE)" ] || { echo "make pair BASE=<commit>"; exit 2; }
+	@$(GO) run -tags $(TAGS) ./scripts/pair -base "$(BASE)" -pairs $(PAIRS) -paths '$(PATHS)' -limit $(LIMIT)
 
 .PHONY: bench-compare
 bench-compare: build ## run Lapse beside asynq, beanstalkd and Redis expiry; writes docs/comparison.md and .svg (20 minutes)
@@ -185,6 +194,7 @@ cover: ## write coverage.html, and print the coverage of each package
 ci: LEDGERS = disk fleet
 ci: lint vuln test adapters race clients browser fault release-test ## everything that must pass before a change goes in
 	$(MAKE) fuzz FUZZTIME=3s
+	$(MAKE) pair BASE="$$(cat bench/base)" PAIRS=4 LIMIT=1.10
 
 .PHONY: redis
 redis:
