@@ -12,6 +12,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humagin"
+	"github.com/gin-gonic/gin"
 
 	"github.com/lapsehq/lapse/internal/choice"
 	"github.com/lapsehq/lapse/recovery"
@@ -345,17 +346,27 @@ func (s *Server) translate(ctx huma.Context, _ string, v any) (any, error) {
 		p, ok = problemOfHuma(e, ctx.Operation()), true
 	}
 	if !ok {
-		if v, has := v.(withProblems); has {
-			s.prefix.place(v.problems()...)
-		}
+		s.placeProblems(v)
 		return v, nil
 	}
 	s.prefix.place(p)
-	p.RequestID = humagin.Unwrap(ctx).Writer.Header().Get(requestIDHeader)
-	if p.cause != nil {
-		s.log.Error("a request failed", "request_id", p.RequestID, "operation", ctx.Operation().OperationID, "error", p.cause)
-	}
+	s.failed(p, ctx.Operation(), humagin.Unwrap(ctx))
 	return p, nil
+}
+
+// placeProblems gives the prefix to the types of the problems in a body.
+func (s *Server) placeProblems(body any) {
+	if v, has := body.(withProblems); has {
+		s.prefix.place(v.problems()...)
+	}
+}
+
+// failed gives a problem the request's id, and logs it if it is a defect.
+func (s *Server) failed(p *Problem, op *huma.Operation, c *gin.Context) {
+	p.RequestID = c.Writer.Header().Get(requestIDHeader)
+	if p.cause != nil {
+		s.log.Error("a request failed", "request_id", p.RequestID, "operation", op.OperationID, "error", p.cause)
+	}
 }
 
 // givenTwice is what is wrong with a field or a parameter that is there more than once.

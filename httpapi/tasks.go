@@ -64,6 +64,14 @@ type taskReply struct {
 	Body     Task
 }
 
+func (r *taskReply) parts(h http.Header) (int, any) {
+	h.Set("ETag", r.ETag)
+	if r.Location != "" {
+		h.Set("Location", r.Location)
+	}
+	return r.Status, &r.Body
+}
+
 // A taggedTask is the answer with a task and its ETag.
 type taggedTask struct {
 	ETag string `header:"ETag" doc:"Names the revision of the task, for If-Match."`
