@@ -47,8 +47,12 @@ func (b *bout) await(ctx context.Context, handled *atomic.Int64) error {
 	for {
 		if handled.Load() >= pending {
 			t, err := b.s.Topic("burst")
-			if err != nil || t.Counts.Pending+t.Counts.Ready+t.Counts.Delivering == 0 {
+			if err != nil {
 				return err
+			}
+			// What is acknowledged counts as delivered before the ledger has forgotten it.
+			if t.Counts.Pending+t.Counts.Ready+t.Counts.Delivering == 0 && b.s.Stats().Ledger.Queued == 0 {
+				return nil
 			}
 		}
 		select {
