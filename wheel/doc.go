@@ -13,9 +13,11 @@
 // mark.
 //
 // [Runner] makes a Wheel run: it owns one behind a mutex and lets its buckets wait in a heap-based
-// delay queue. When a bucket's time has come, it is cascaded to a finer level or fired, in batches,
-// never a goroutine per timer. The mutex is taken anew for each batch, so that no other caller
-// waits for a whole burst, and timers that are not in a batch yet can still be cancelled.
+// delay queue, and for the last two milliseconds for a timer of the operating system, because the
+// Go runtime waits in whole milliseconds on Linux. When a bucket's time has come, it is cascaded to
+// a finer level or fired, in batches, never a goroutine per timer. The mutex is taken anew for each
+// batch, so that no other caller waits for a whole burst, and timers that are not in a batch yet
+// can still be cancelled.
 //
 // What can fail: [NewRunner], with what is wrong with its Config. New and Add of a [Wheel], and
 // [Runner.AddBatch], panic at a misuse that their comments name, or at more than 2^32 entries.

@@ -44,10 +44,10 @@ func (r *Runner) readClockLocked() (now int64) {
 	now = r.millis()
 	if was := r.wheel.present(); now < was {
 		r.wheel.SetBack(now)
-		// Elements due up to a millisecond later have left the queue, or may
-		// have (see nextMillis). The others still wait there.
+		// Elements due up to alarmLead later have left the queue, or may have.
+		// The others still wait there.
 		for b, at := range r.queued {
-			if at <= was+1 {
+			if at <= was+alarmLead.Milliseconds() {
 				r.queued[b] = notQueued
 			}
 		}
@@ -62,20 +62,18 @@ func (r *Runner) readClockLocked() (now int64) {
 // the clock itself.
 func (r *Runner) millis() int64 { return r.clock().UnixMilli() }
 
-// nextMillis is the clock rounded up, which is what the poller goes by: it waits
-// in whole milliseconds, and rounded down would come out up to one too late.
-// So elements come out up to a millisecond before their time, and the loop waits
-// for what is left of it.
-func (r *Runner) nextMillis() int64 { return r.millis() + 1 }
+// nextMillis is what the poller goes by: the clock, and as much ahead of it as elements leave the
+// queue early.
+func (r *Runner) nextMillis() int64 { return r.millis() + alarmLead.Milliseconds() }
 
-// left is the fraction of a millisecond until e's time. It is 0 for a nudge, and
-// for an element that is far ahead of its time, which goes back into the queue.
+// left is for how long e waits outside of the queue. It is 0 for a nudge, and for an element that
+// is far ahead of its time, which goes back into the queue.
 func (r *Runner) left(e *element) time.Duration {
 	if e == nudge {
 		return 0
 	}
 	left := time.UnixMilli(e.at).Sub(r.clock())
-	if left > time.Millisecond {
+	if left > alarmLead {
 		return 0
 	}
 	return left

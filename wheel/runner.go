@@ -3,6 +3,7 @@ package wheel
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -198,32 +199,32 @@ func (r *Runner) beatLocked() {
 	}
 }
 
-// loop fires what is due whenever an element comes out of the queue. Which
-// element does not matter, only that the clock is read afterwards.
+// loop fires what is due whenever the time of an element has come. Which element does not matter,
+// only that the clock is read afterwards.
 func (r *Runner) loop() {
-	rest := time.NewTimer(0) // of the millisecond before the early ones are due
-	defer rest.Stop()
+	rest := r.newAlarm() // for the soonest of the early ones
+	defer rest.close()
 	var early []*element
 	for {
 		select {
-		case c := <-r.queue.C:
-			e := c.(*element)
-			left := r.left(e)
-			if left <= 0 {
-				r.taken(e)
-				continue
-			}
-			if len(early) == 0 {
-				rest.Reset(left)
-			}
-			early = append(early, e)
-		case <-rest.C:
-			for _, e := range early {
-				r.taken(e)
-			}
-			early = early[:0]
+		case e := <-r.queue.C:
+			early = append(early, e.(*element))
+		case <-rest.timer.C:
+			rest.at = notQueued
+		case <-rest.rings:
+			rest.at = notQueued
 		case <-r.exit:
 			return
+		}
+		early = slices.DeleteFunc(early, func(e *element) bool {
+			isDue := r.left(e) <= 0
+			if isDue {
+				r.taken(e)
+			}
+			return isDue
+		})
+		for _, e := range early {
+			rest.setFor(e.at, r.left(e))
 		}
 	}
 }
