@@ -80,14 +80,6 @@ func admit(w Write) bool {
 	return w.pending == nil || w.pending.Phase.CompareAndSwap(queued, Sent) || w.pending.Phase.Load() == Sent
 }
 
-// Within bounds a public method by Config.AnswerWithin, however many waits it has.
-func (s *Engine) Within(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(ctx, s.Config.AnswerWithin, ErrLate)
-}
-
-// ErrLate is the cause of a context whose call has waited for the ledger long enough.
-var ErrLate = errors.New("the ledger did not answer in time")
-
 // Late returns the error of a call that has begun no write: ErrUnavailable for ErrLate.
 func Late(err error) error {
 	if errors.Is(err, ErrLate) && !errors.Is(err, task.ErrUnknown) && !errors.Is(err, task.ErrUnavailable) {
