@@ -20,6 +20,8 @@ type call struct {
 	args [][]byte        // the first is the name
 	out  *resp.Writer
 
+	peeked bool // seen is the task of the key, nil if it does not exist
+	seen   *tasks.Task
 	queued bool          // it runs in EXEC
 	script *compiled     // of EVAL and its kin, once it is planned
 	tx     *draft        // it runs on that draft
@@ -96,7 +98,7 @@ func (c *conn) execute(x *call) {
 	default:
 		x.verb.run(x)
 	}
-	c.count(x, c.answer.Buf[c.from:]).took.Observe(time.Since(begun)-x.waited, 1)
+	c.server.count(x.verb, 1, c.refused(c.answer.Buf[c.from:])).took.Observe(time.Since(begun)-x.waited, 1)
 	switch c.silence {
 	case off, skipThis:
 		c.answer.Buf = c.answer.Buf[:c.from]
@@ -112,17 +114,12 @@ func (c *conn) execute(x *call) {
 	}
 }
 
-// count counts a command that was answered, and returns the tally of its verb.
-func (c *conn) count(x *call, answer []byte) *tally {
-	c.server.counts.commands.Add(1)
-	t := c.server.tallyOf(x.verb)
+// refused returns 1 for an answer that is an error, else 0.
+func (c *conn) refused(answer []byte) int64 {
 	if len(answer) > 0 && answer[0] == '-' && !c.spilt {
-		c.server.counts.failed.Add(1)
-		t.failed.Add(1)
-	} else {
-		t.done.Add(1)
+		return 1
 	}
-	return t
+	return 0
 }
 
 // together answers x and the commands after it that have arrived, as long as each is about another
@@ -205,13 +202,13 @@ func (c *conn) runTogether(calls []*call) {
 	}
 	group.Wait()
 	defer c.holdLarge()
-	took, alike := time.Since(begun), 0
+	took, alike, failed := time.Since(begun), 0, int64(0)
 	for i := range outs {
-		t := c.count(calls[i], outs[i].Buf)
+		failed += c.refused(outs[i].Buf)
 		c.answer.Buf = append(c.answer.Buf, outs[i].Buf...)
 		if alike++; i+1 == len(calls) || calls[i+1].verb != calls[i].verb {
-			t.took.Observe(took, alike)
-			alike = 0
+			c.server.count(calls[i].verb, int64(alike), failed).took.Observe(took, alike)
+			alike, failed = 0, 0
 		}
 	}
 }

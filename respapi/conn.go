@@ -199,10 +199,13 @@ func (c *conn) pipeline(args [][]byte) error {
 			c.ending = true
 			break
 		}
-		if x.verb == nil || !x.verb.together() || c.multi != nil || c.silence != loud {
+		switch {
+		case x.verb == nil || !x.verb.together() || c.multi != nil || c.silence != loud:
 			c.execute(x)
 			args, err = c.in.Ready()
-		} else {
+		case x.verb.flags&looks != 0:
+			args, err = c.look(x)
+		default:
 			args, err = c.together(x)
 		}
 		if err == nil && len(c.answer.Buf) >= flushAt {

@@ -50,6 +50,19 @@ func (s *Server) tallyOf(v *verb) *tally {
 	return s.tallies[v.name]
 }
 
+// count counts commands of one verb that were answered, and how many of them with an error. It
+// returns the tally of the verb.
+func (s *Server) count(v *verb, all, failed int64) *tally {
+	t := s.tallyOf(v)
+	s.counts.commands.Add(all)
+	t.done.Add(all - failed)
+	if failed > 0 {
+		s.counts.failed.Add(failed)
+		t.failed.Add(failed)
+	}
+	return t
+}
+
 // Connections returns how many connections there are, and how many there have been by outcome:
 // accepted, refused (beyond Config.MaxConnections), address (closed at once: its address had
 // Config.MaxConnectionsPerAddress), bad_input (accepted, and ended by the server because of bytes

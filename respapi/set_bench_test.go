@@ -29,6 +29,12 @@ func BenchmarkSet(b *testing.B) {
 	}
 }
 
+// BenchmarkGet reads keys, of which there are none.
+func BenchmarkGet(b *testing.B) {
+	b.Run("single", func(b *testing.B) { benchmark(b, 50, 1, "GET key:%d") })
+	b.Run("pipeline", func(b *testing.B) { benchmark(b, 50, 16, "GET key:%d") })
+}
+
 // BenchmarkExec runs a transaction an operation, from 50 connections.
 func BenchmarkExec(b *testing.B) {
 	for name, commands := range map[string][]string{

@@ -22,9 +22,12 @@ func (x *call) live(ctx context.Context, k *key) (*tasks.Task, error) {
 	return &t, nil
 }
 
-// read returns the key of a command, and its task; nil: it does not exist. It answers and reports
+// read returns the task of the key of a command; nil: it does not exist. It answers and reports
 // false if the key cannot be read.
 func (x *call) read() (t *tasks.Task, ok bool) {
+	if x.peeked {
+		return x.seen, true
+	}
 	k, ok := x.key(x.args[1])
 	if !ok {
 		return nil, false

@@ -25,6 +25,9 @@ func FuzzEncode(f *testing.F) {
 		if len(id) > task.MaxIDBytes || !task.ValidName(id) {
 			t.Errorf("%q: the id %q is not valid", key, id)
 		}
+		if IsID(key) != (id == string(key)) {
+			t.Errorf("%q is its own id: %v; its id is %q", key, IsID(key), id)
+		}
 		if back, ok := Decode(id, escaped); !ok || back != string(key) {
 			t.Errorf("%q has the id %q (%q), which means %q, %v", key, id, escaped, back, ok)
 		}

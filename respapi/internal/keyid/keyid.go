@@ -50,6 +50,19 @@ func beginsID(c byte) bool {
 	return c != ':' && c != '-' && c != '_' && c != '.' && isPlain(c)
 }
 
+// IsID reports whether a key is its own id.
+func IsID(key []byte) bool {
+	if len(key) == 0 || len(key) > task.MaxIDBytes || !beginsID(key[0]) {
+		return false
+	}
+	for _, c := range key {
+		if !isPlain(c) {
+			return false
+		}
+	}
+	return true
+}
+
 // escape returns the key in the alphabet of ids.
 func escape(key []byte) string {
 	n := len(key)

@@ -70,8 +70,9 @@ type Reader struct {
 
 	// Of an array that was not read to its end:
 	spans []span
-	left  int // arguments that are missing; 0: no array was begun
-	bulk  int // length of the argument that is missing, -1 before its length was read
+	args  [][]byte // of the commands that the buffer has
+	left  int      // arguments that are missing; 0: no array was begun
+	bulk  int      // length of the argument that is missing, -1 before its length was read
 }
 
 // NewReader returns a reader of the commands that a connection sends.
@@ -116,10 +117,11 @@ func (r *Reader) parsed() ([][]byte, error) {
 			return nil, nil
 		}
 		command := r.buf[r.start : r.start+r.at]
-		args := make([][]byte, len(r.spans))
-		for i, s := range r.spans {
-			args[i] = command[s.from:s.to:s.to]
+		first := len(r.args)
+		for _, s := range r.spans {
+			r.args = append(r.args, command[s.from:s.to:s.to])
 		}
+		args := r.args[first:len(r.args):len(r.args)]
 		r.start += r.at
 		r.at, r.spans = 0, r.spans[:0]
 		if len(args) > 0 {
@@ -238,6 +240,7 @@ func (r *Reader) fill() error {
 	if r.start > 0 { // the commands of before are no longer needed
 		r.buf = r.buf[:copy(r.buf, r.buf[r.start:])]
 		r.start = 0
+		r.args = r.args[:0]
 		r.shrink()
 	}
 	if err := r.grow(); err != nil {
@@ -308,6 +311,9 @@ func (r *Reader) shrink() {
 	}
 	if cap(r.spans) > 1024 {
 		r.spans = slices.Clone(r.spans)
+	}
+	if cap(r.args) > 1024 {
+		r.args = nil
 	}
 }
 

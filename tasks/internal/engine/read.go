@@ -51,6 +51,40 @@ func (s *Engine) Get(ctx context.Context, id string) (t task.Task, err error) {
 	return t, err
 }
 
+// Peek is tasks.Scheduler.Peek.
+func (s *Engine) Peek(ctx context.Context, id []byte, t *task.Task) (found, known bool) {
+	defer func() {
+		if found && known {
+			t.SeenAt = s.Config.Clock().UTC()
+		}
+	}()
+	hash := s.Store.Hash(id)
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	n, found := s.Store.FindHashed(hash, id)
+	if s.Ended || s.Unsure() {
+		return false, false
+	}
+	if !found {
+		_, illegible := s.Reading.Illegible[hash]
+		return false, s.Fleet == nil && s.IsReplayed() && !s.buriedHashLocked(hash) && !illegible
+	}
+	sl := s.Store.Slot(n)
+	h := s.OwnedLocked(int(sl.Shard))
+	if sl.State.Busy() || !h.Mine() || h.transferring || s.permitLocked(task.ConditionsOf(ctx), sl) != nil {
+		return false, false
+	}
+	f := s.Store.Fields(sl)
+	*t = task.Task{
+		Topic: s.TopicTable.ByNumber[sl.Topic].Name, State: sl.State.Shown(), Due: FromMillis(f.Due),
+		Payload: append(t.Payload[:0], f.Payload...), Attempt: int(f.Attempt),
+	}
+	if t.State == task.Pending && f.Flags&record.Held != 0 {
+		t.State = task.Held
+	}
+	return true, true
+}
+
 // readLocked returns a task as it stands, or why the caller may not be told.
 func (s *Engine) readLocked(n uint32, sl *store.Slot, conds *task.Conditions) (task.Task, error) {
 	if h := s.OwnedLocked(int(sl.Shard)); h != nil && h.transferring {

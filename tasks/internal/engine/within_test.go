@@ -13,7 +13,7 @@ import (
 // The time of a call runs from its first wait on, and a call that never waits has no timer.
 func TestWithinRunsFromTheFirstWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &Engine{Config: task.Config{AnswerWithin: time.Second}}
+		s := &Engine{Config: task.Checked{Config: task.Config{AnswerWithin: time.Second}}}
 		ctx, cancel := s.Within(t.Context())
 		defer cancel()
 		time.Sleep(time.Hour)
@@ -31,7 +31,7 @@ func TestWithinRunsFromTheFirstWait(t *testing.T) {
 // A call that has ended ends what still goes by its context, whether it has waited or not.
 func TestWithinEndsWithItsCall(t *testing.T) {
 	for _, waited := range []bool{false, true} {
-		ctx, cancel := (&Engine{Config: task.Config{AnswerWithin: time.Hour}}).Within(t.Context())
+		ctx, cancel := (&Engine{Config: task.Checked{Config: task.Config{AnswerWithin: time.Hour}}}).Within(t.Context())
 		if waited {
 			ctx.Done()
 		}
