@@ -108,14 +108,15 @@ func add[I, O any](a *api, r route, handler func(context.Context, *I) (*O, error
 	a.complete(r)
 }
 
-// An answerer writes the header of an answer, and returns its status, 0 for that of the route, and its body.
+// An answerer writes the header of an answer. It returns the status, 0 for that of the route, and
+// the body.
 type answerer interface {
 	parts(h http.Header) (status int, body any)
 }
 
 // straight answers a route without huma's look at types at run time, which costs as much as a task
-// does. The route's input must be nothing but the request, and its output an answerer. Where there is
-// a query huma refuses it.
+// does. The route's input must be nothing but the request, and its output an answerer. Where there
+// is a query huma judges it.
 func straight[I, O any](s *Server, handle func(context.Context, *I) (*O, error)) huma.Middlewares {
 	call, plain := any(handle).(func(context.Context, *request) (*O, error))
 	if _, writes := any(new(O)).(answerer); !plain || !writes {

@@ -32,7 +32,7 @@ const (
 // a list ends where the ring has overwritten it: overwriting touches no other entry.
 type Outcomes struct {
 	ring   [outcomesKept]pastTask
-	Count  uint64               // of all ever added, and so the number of the last; they count from 1
+	Count  uint64               // of all ever added; the number of the last
 	newest [outcomesKept]uint64 // heads of the lists; 0: empty
 }
 
