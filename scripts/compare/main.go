@@ -38,7 +38,7 @@ func run(ctx context.Context) error {
 	duration := flag.Duration("duration", 5*time.Second, "of the steady rate")
 	binary := flag.String("lapse", "", "the lapse binary")
 	out := flag.String("out", "", "directory for comparison.md and comparison.svg")
-	only := flag.String("only", "", "regular expression for the rows: channel, single, synced, port, batch, burst, million, steady, among")
+	only := flag.String("only", "", "regular expression for the rows: channel, single, synced, port, batch, burst, million, second, steady, among")
 	entrants := flag.String("entrants", "", "regular expression for those that take part")
 	version := flag.String("version", "", "of Lapse, for the page")
 	flag.Parse()

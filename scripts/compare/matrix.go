@@ -80,10 +80,11 @@ const (
 // matrix is everything that is compared.
 func matrix(z sizes) []row {
 	load := bench.Load{Tasks: z.tasks, Callers: 64, Batch: 1000, Payload: 200, Duration: z.duration, Rest: 2 * time.Second, Patience: 30 * time.Second}
-	steady, million, among := load, load, load
+	steady, million, among, second := load, load, load, load
 	y := z.withSync()
 	steady.Rate = 10_000
 	million.Tasks = 10 * z.tasks
+	second.Rate, second.Duration = 10*z.tasks, time.Second
 	among.Rate, among.Duration, among.Background = 1000, time.Minute, 5_000_000
 
 	rows := []row{
@@ -145,6 +146,13 @@ func matrix(z sizes) []row {
 			key: "million", title: fmt.Sprintf("%d tasks due at one instant, handled and forgotten", million.Tasks), load: million,
 			entrants: []entrant{z.embeddedRedis(bench.Burst), z.tenth(z.embeddedRedis(bench.Burst)), z.embeddedDisk(bench.Burst)},
 			ratios:   []ratio{{of: lapseRedis, to: lapseSmall, bar: 1 / 1.2}},
+		},
+		{
+			key: "second", title: fmt.Sprintf("%d tasks due within one second, scheduled in batches, pulled and acknowledged", second.Rate), load: second,
+			note: "The time is that from the begin of the second until all are forgotten. Over HTTP, 4 receivers take and acknowledge up to 1000 tasks a request. " +
+				"asynq takes no batches, and its handlers are in the process. beanstalkd's 4 receivers reserve and delete up to 100 at once. Both count whole seconds, rounded up here.",
+			entrants: []entrant{z.http(bench.Steady), z.httpRedis(bench.Steady), z.asynq(bench.Steady), z.beanstalkd(bench.Steady, false)},
+			ratios:   []ratio{{of: lapseHTTP, to: beanName, bar: 1.3}, {of: lapseHTTPR, to: beanName, bar: 1.3}, {of: lapseHTTP, to: asynqName}, {of: lapseHTTPR, to: asynqName}},
 		},
 		{
 			key: "steady", title: fmt.Sprintf("10,000 tasks due in each second for %v: lateness", z.duration), lateness: true, load: steady,
