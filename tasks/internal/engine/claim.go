@@ -49,15 +49,21 @@ func (s *Engine) Begin(ctx context.Context, t *Topic, limit int, lease time.Dura
 func (s *Engine) run(ctx context.Context, b *beginning) []*Delivery {
 	for s.take(b) {
 	}
-	if b.recording == nil {
-		return b.begun
+	if b.recording != nil {
+		_ = s.Await(ctx, b.recording) // what was not recorded by then is ready again, or will be
+		s.handOutRecorded(b)
 	}
-	_ = s.Await(ctx, b.recording) // what was not recorded by then is ready again, or will be
+	for _, d := range b.begun {
+		d.describe()
+	}
+	return b.begun
+}
+
+func (s *Engine) handOutRecorded(b *beginning) {
 	s.Mu.Lock()
 	defer s.Unlock()
 	s.attemptsRecordedLocked(b)
 	s.handOutAllLocked(b)
-	return b.begun
 }
 
 // take takes tasks, and begins either to record their attempts or to deliver them. It reports

@@ -299,13 +299,20 @@ func (s *Engine) describe(id string, f *record.Fields, state task.State) task.Ta
 }
 
 func describeAt(node, id string, f *record.Fields, state task.State) task.Task {
-	t := task.Task{
-		ID: id, Topic: string(f.Topic), State: state,
-		Due: FromMillis(f.Due), Next: FromMillis(f.Next), Created: FromNanos(f.Created),
-		Payload: append([]byte(nil), f.Payload...), Group: string(f.Group),
-		MaxLateness: millisDuration(f.MaxLateness),
-		Attempt:     int(f.Attempt), Revision: int64(f.Revision),
-		LastError: string(f.LastError), Node: node, Target: targetOf(f),
+	t := task.Task{ID: id, Topic: string(f.Topic), Node: node}
+	fillTask(&t, f, state)
+	t.Payload = append([]byte(nil), f.Payload...)
+	return t
+}
+
+// fillTask gives a task what its record says, but for its topic. Only the payload points into the
+// record.
+func fillTask(t *task.Task, f *record.Fields, state task.State) {
+	t.State, t.Due, t.Next, t.Created = state, FromMillis(f.Due), FromMillis(f.Next), FromNanos(f.Created)
+	t.Group, t.MaxLateness, t.LastError = string(f.Group), millisDuration(f.MaxLateness), string(f.LastError)
+	t.Attempt, t.Revision, t.Target = int(f.Attempt), int64(f.Revision), targetOf(f)
+	if len(f.Payload) > 0 {
+		t.Payload = f.Payload
 	}
 	if len(f.Headers) > 0 {
 		t.Headers, _ = record.DecodeHeaders(f.Headers) // checked by decode
@@ -320,7 +327,6 @@ func describeAt(node, id string, f *record.Fields, state task.State) task.Task {
 	case task.Finished:
 		t.Finished, t.Next, t.Outcome = t.Next, t.Due, endsOf[f.State]
 	}
-	return t
 }
 
 // DescribeRecord makes a Task of a record of whatever state, with its attempts. Its Node is empty.

@@ -52,15 +52,28 @@ func (s *Engine) handOutLocked(n uint32, sl *store.Slot, term time.Duration, cla
 	if s.Unsure() {
 		s.Shards.Counts.Unsure++
 	}
-	this := s.TaskLocked(n)
 	wall := s.Config.Clock()
-	e := task.Event{Attempt: this.Attempt, By: by.Node}
-	if this.Attempt == 1 {
+	e := task.Event{Attempt: int(l.Attempt), By: by.Node}
+	if l.Attempt == 1 {
 		e.Lateness = max(0, wall.Sub(FromMillis(s.deadlineLocked(t, sl, true))))
 		s.observeLocked(t, now, e.Lateness)
 	}
 	s.emitLocked(task.EventStarted, sl, e)
-	return NewDelivery(Delivery{Slot: n, Lease: l, Shard: sl.Shard, shardID: s.ShardIDLocked(sl), signer: s.Signer}, this, wall.Add(term).UTC())
+	id := s.Store.ID(sl)
+	d := &Delivery{Slot: n, Lease: l, Shard: sl.Shard, shardID: s.ShardIDLocked(sl), signer: s.Signer, idSize: len(id)}
+	d.stored = append(append(make([]byte, 0, len(id)+len(rec)), id...), rec...)
+	d.Delivery = task.NewDelivery(task.Task{Topic: t.Name, Next: FromMillis(sl.Next), Node: s.Config.Node}, wall.Add(term).UTC(), d)
+	return d
+}
+
+// describe completes a delivery that handOutLocked has begun. It needs no lock: its bytes were
+// copied. The payload stays in that copy.
+func (d *Delivery) describe() {
+	next, f := d.Next, store.FieldsOf(d.stored[d.idSize:])
+	d.ID = string(d.stored[:d.idSize])
+	fillTask(&d.Task, &f, task.Delivering)
+	d.Next, d.Attempt, d.Spooled = next, int(d.Lease.Attempt), d.Shard == SpoolShard
+	d.stored = nil
 }
 
 // newNonce makes a nonce that shows, in its high half, in which term of the shard it
@@ -200,13 +213,15 @@ type Delivery struct {
 	shardID recovery.ShardID
 	Lease   Lease
 	signer  *receipt.Signer
+	stored  []byte // until it is described: a copy of the task's id, of idSize bytes, and record
+	idSize  int
 
 	// Of a delivery that another node has begun:
 	Given  string // its receipt
 	Source *Source
 }
 
-// NewDelivery completes d with the fields for its receiver.
+// NewDelivery completes d, of another node, with the fields for its receiver.
 func NewDelivery(d Delivery, t task.Task, until time.Time) *Delivery {
 	d.Delivery = task.NewDelivery(t, until, &d)
 	return &d

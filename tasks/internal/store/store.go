@@ -242,8 +242,11 @@ func (b *Store) Grouped(s *Slot) bool { return len(b.arena.links(s.rec)) > 0 }
 // memory: if it is damaged now, so may be all others, and the process ends rather
 // than deliver them. A plain panic would not do: an HTTP server recovers it, and
 // goes on with a lock that is never released.
-func (b *Store) Fields(s *Slot) record.Fields {
-	f, err := record.Decode(b.Record(s))
+func (b *Store) Fields(s *Slot) record.Fields { return FieldsOf(b.Record(s)) }
+
+// FieldsOf is Fields of a record that memory has, or a copy of it.
+func FieldsOf(rec []byte) record.Fields {
+	f, err := record.Decode(rec)
 	if err != nil {
 		go panic("tasks: a record in memory is damaged: " + err.Error())
 		select {}
