@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
@@ -21,8 +22,10 @@ type beginning struct {
 	recording *PendingWrite // records the attempts; nil if the topic does not count crashes
 	begun     []*Delivery
 
-	checked bool // it may begin, see mayBeginLocked
+	checked bool      // it may begin, see mayBeginLocked
+	wall    time.Time // when the lock was taken
 	// Of a worker:
+	worker    *worker
 	deliverer task.Deliverer
 	arrivals  uint64 // of the topic, when the deliveries begin
 	// Of a receiver of this node, whose topic is looked up by its name:
@@ -75,7 +78,7 @@ func (s *Engine) take(b *beginning) (more bool) {
 	if !b.checked && !s.mayBeginLocked(b) {
 		return false
 	}
-	b.checked = true
+	b.checked, b.wall = true, s.Config.Clock()
 	if s.takePieceLocked(b) {
 		s.WakeLocked(b.topic) // others may be faster
 		return true
@@ -88,13 +91,16 @@ func (s *Engine) take(b *beginning) (more bool) {
 }
 
 // mayBeginLocked reports whether a consumer may take tasks of a topic. It reports false for a
-// worker if the topic has no deliverer any more, or if the worker has more places than the topic
-// now gives one worker. It reports false for a receiver if PullableLocked fails; b.err then says
+// worker, whose deliveries it has ended, if the worker should end, if the topic has no deliverer any
+// more, or if the worker has more places than the topic now gives one worker. It reports false for a receiver if PullableLocked fails; b.err then says
 // why. A receiver that stands in the queue leaves it.
 func (s *Engine) mayBeginLocked(b *beginning) bool {
 	switch b.by {
 	case dispatch.ByWorker:
-		b.deliverer = b.topic.Deliverer
+		if !s.endWorkLocked(b.worker) {
+			return false
+		}
+		b.deliverer, b.limit = b.topic.Deliverer, b.worker.places
 		return b.deliverer != nil && b.limit <= s.Dispatch.PlacesOfOne(&b.topic.Line)
 	case dispatch.ByReceiver:
 		if p := b.place; p.topic != nil {
@@ -118,9 +124,9 @@ func (s *Engine) takePieceLocked(b *beginning) (more bool) {
 		b.limit = min(b.limit, s.Dispatch.Room())
 	}
 	b.limit = by.Allowed(&t.Line, b.limit)
-	passed, bytes := 0, by.Bytes()
+	passed, bytes, now := 0, by.Bytes(), b.wall.UnixMilli()
 	for len(b.taken) < b.limit && bytes > 0 {
-		n, ok := s.takeLocked(t, &passed)
+		n, ok := s.takeLocked(t, now, &passed)
 		if !ok {
 			break
 		}
@@ -182,7 +188,8 @@ func (s *Engine) recordAttemptLocked(b *beginning) bool {
 // handed out, and gives up the places of the others.
 func (s *Engine) attemptsRecordedLocked(b *beginning) {
 	defer s.Life.Handlers.Done()
-	t, now := b.topic, s.Now()
+	b.wall = s.Config.Clock()
+	t, now := b.topic, b.wall.UnixMilli()
 	claimed := b.taken[:0]
 	for i, n := range b.taken {
 		if b.recording.errs[i] != nil {
@@ -225,10 +232,10 @@ func (s *Engine) handOutAllLocked(b *beginning) {
 	if b.by == dispatch.ByWorker {
 		b.deliverNowLocked(len(b.taken))
 	}
-	b.begun = make([]*Delivery, len(b.taken))
-	receiver := s.receiverOfLocked(b)
-	for i, n := range b.taken {
-		b.begun[i] = s.handOutLocked(n, s.Store.Slot(n), b.lease, b.recording != nil, b.by, receiver)
+	b.begun = slices.Grow(b.begun[:0], len(b.taken))
+	receiver, now := s.receiverOfLocked(b), s.Elapsed()
+	for _, n := range b.taken {
+		b.begun = append(b.begun, s.handOutLocked(n, b, now, receiver))
 	}
 }
 
@@ -286,8 +293,7 @@ func setAttempt(rec []byte, attempt uint32, flags uint16) {
 // takeLocked takes the next task that may be delivered off a topic's queue. It stays
 // ready until the caller says otherwise, which must be before the lock is given up.
 // passed counts those that may not be delivered: it gives up at AtOnce of them.
-func (s *Engine) takeLocked(t *Topic, passed *int) (uint32, bool) {
-	now := s.Now()
+func (s *Engine) takeLocked(t *Topic, now int64, passed *int) (uint32, bool) {
 	for ; *passed < AtOnce && !t.Stopped() && !s.Ended && !s.pausedLocked(); *passed++ {
 		it, grouped, ok := t.Pop(s.staleLocked)
 		if !ok {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/internal/receipt"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
@@ -34,11 +33,11 @@ const notKnown time.Duration = -1
 // handOutLocked begins a delivery of a task that was taken off its queue, and
 // claimed if its topic counts crashes. Its place among the deliveries is taken
 // already.
-func (s *Engine) handOutLocked(n uint32, sl *store.Slot, term time.Duration, claimed bool, by dispatch.Consumer, receiver string) *Delivery {
-	t := s.TopicTable.ByNumber[sl.Topic]
-	rec, now := s.Store.Record(sl), s.Elapsed()
-	l := Lease{Nonce: newNonce(s.OwnedLocked(int(sl.Shard))), Attempt: record.Attempt(rec), Until: now + term, LeasedOut: by.Leases(), Began: now, By: receiver}
-	if !claimed {
+func (s *Engine) handOutLocked(n uint32, b *beginning, now time.Duration, receiver string) *Delivery {
+	sl := s.Store.Slot(n)
+	t, rec := s.TopicTable.ByNumber[sl.Topic], s.Store.Record(sl)
+	l := Lease{Nonce: newNonce(s.OwnedLocked(int(sl.Shard))), Attempt: record.Attempt(rec), Until: now + b.lease, LeasedOut: b.by.Leases(), Began: now, By: receiver}
+	if b.recording == nil {
 		// A claim that the record still has is that of an earlier attempt, which
 		// ended with its process.
 		setAttempt(rec, l.Attempt, record.Flags(rec)&^record.Claimed)
@@ -52,17 +51,16 @@ func (s *Engine) handOutLocked(n uint32, sl *store.Slot, term time.Duration, cla
 	if s.Unsure() {
 		s.Shards.Counts.Unsure++
 	}
-	wall := s.Config.Clock()
-	e := task.Event{Attempt: int(l.Attempt), By: by.Node}
+	e := task.Event{Attempt: int(l.Attempt), By: b.by.Node}
 	if l.Attempt == 1 {
-		e.Lateness = max(0, wall.Sub(FromMillis(s.deadlineLocked(t, sl, true))))
+		e.Lateness = max(0, b.wall.Sub(FromMillis(s.deadlineLocked(t, sl, true))))
 		s.observeLocked(t, now, e.Lateness)
 	}
 	s.emitLocked(task.EventStarted, sl, e)
 	id := s.Store.ID(sl)
 	d := &Delivery{Slot: n, Lease: l, Shard: sl.Shard, shardID: s.ShardIDLocked(sl), signer: s.Signer, idSize: len(id)}
 	d.stored = append(append(make([]byte, 0, len(id)+len(rec)), id...), rec...)
-	d.Delivery = task.NewDelivery(task.Task{Topic: t.Name, Next: FromMillis(sl.Next), Node: s.Config.Node}, wall.Add(term).UTC(), d)
+	d.Delivery = task.NewDelivery(task.Task{Topic: t.Name, Next: FromMillis(sl.Next), Node: s.Config.Node}, b.wall.Add(b.lease).UTC(), d)
 	return d
 }
 

@@ -215,68 +215,71 @@ func (s *Engine) carryOutLocked(actions []dispatch.Action) {
 	}
 }
 
-// work delivers a topic's ready tasks, as many at once as it has places, until there
-// are none.
+// A worker delivers a topic's ready tasks, as many at once as it has places, until there are none.
+// It ends deliveries and begins the next ones under one hold of the lock.
+type worker struct {
+	beginning
+	places   int
+	verdicts []task.Judgement // on what is begun
+	took     time.Duration    // the last attempt
+}
+
 func (s *Engine) work(t *Topic, places int) {
+	w := &worker{beginning: beginning{topic: t, by: dispatch.ByWorker}, places: places}
+	w.worker = w
 	defer s.Life.Handlers.Done()
 	defer func() { // also when a handler has ended this goroutine
 		s.Mu.Lock()
 		defer s.Unlock()
-		s.carryOutLocked(s.Dispatch.EndWorker(&t.Line, places))
+		s.endWorkLocked(w)
+		s.carryOutLocked(s.Dispatch.EndWorker(&t.Line, w.places))
 	}()
-	for s.workOnce(t, &places) {
+	for s.beginWork(w) {
+		s.attempt(w)
 	}
 }
 
-// workOnce makes deliveries with the settings of the topic when they begin. It reports false if
-// there were none to make, or if there are more workers than there should be. It may lose some of
-// its places to topics with a better claim.
-func (s *Engine) workOnce(t *Topic, places *int) (more bool) {
-	b, ds := s.beginWork(t, *places)
-	if len(ds) == 0 {
-		return false
+// beginWork ends what a worker has begun, and begins deliveries with the settings that the topic
+// has then. It reports false if there are none to make, or if there are more workers than there
+// should be.
+func (s *Engine) beginWork(w *worker) bool {
+	w.taken, w.recording, w.checked, w.lease = w.taken[:0], nil, false, 0
+	s.run(s.Life.Context, &w.beginning)
+	if len(w.begun) == 0 && w.checked {
+		s.beginOffloaded(w)
 	}
-	var few [1]task.Judgement // most deliverers get one task at a time
-	vs := few[:]
-	if len(ds) > 1 {
-		vs = make([]task.Judgement, len(ds))
+	w.verdicts = w.verdicts[:0]
+	for range w.begun {
+		w.verdicts = append(w.verdicts, task.Judgement{Verb: task.Release, Reason: "the handler ended its goroutine"})
 	}
-	for i := range vs {
-		vs[i] = task.Judgement{Verb: task.Release, Reason: "the handler ended its goroutine"}
-	}
-	began := s.Elapsed()
-	defer func() {
-		took := s.Elapsed() - began
-		s.Mu.Lock()
-		defer s.Unlock()
-		if h := s.Dispatch.Took[t.Kind()]; h != nil {
-			h.Observe(took, len(ds))
-		}
-		s.judgeReceiverLocked(t, b.arrivals, vs)
-		for i, d := range ds {
-			s.returnLocked(t, d, vs[i])
-		}
-		kept, actions := s.Dispatch.CountPasses(&t.Line, len(ds), *places)
-		s.carryOutLocked(actions)
-		*places = kept
-		more = kept > 0 && !s.Dispatch.Surplus(&t.Line)
-	}()
-	s.attempt(b.deliverer, ds, vs)
-	return
+	return len(w.begun) > 0
 }
 
-// beginWork begins deliveries for a worker, and returns with them how they have begun.
-func (s *Engine) beginWork(t *Topic, places int) (b *beginning, ds []*Delivery) {
-	b = &beginning{topic: t, by: dispatch.ByWorker, limit: places}
-	ds = s.run(s.Life.Context, b)
-	if len(ds) > 0 || !b.checked {
-		return b, ds
-	}
+func (s *Engine) beginOffloaded(w *worker) {
 	s.Mu.Lock()
 	defer s.Unlock()
-	ds = s.takeOffloadedLocked(t, places)
-	b.deliverNowLocked(len(ds))
-	return b, ds
+	w.begun = s.takeOffloadedLocked(w.topic, w.places)
+	w.deliverNowLocked(len(w.begun))
+}
+
+// endWorkLocked ends what a worker has begun. The worker may lose some of its places to topics with
+// a better claim. It reports false if the worker should end.
+func (s *Engine) endWorkLocked(w *worker) bool {
+	if len(w.begun) == 0 {
+		return true
+	}
+	t := w.topic
+	if h := s.Dispatch.Took[t.Kind()]; h != nil {
+		h.Observe(w.took, len(w.begun))
+	}
+	s.judgeReceiverLocked(t, w.arrivals, w.verdicts)
+	for i, d := range w.begun {
+		s.returnLocked(t, d, w.verdicts[i])
+	}
+	kept, actions := s.Dispatch.CountPasses(&t.Line, len(w.begun), w.places)
+	s.carryOutLocked(actions)
+	w.begun, w.places = w.begun[:0], kept
+	return kept > 0 && !s.Dispatch.Surplus(&t.Line)
 }
 
 // returnLocked ends a worker's part in a delivery.
@@ -302,9 +305,14 @@ func (s *Engine) returnLocked(t *Topic, d *Delivery, v task.Judgement) {
 }
 
 // attempt calls the deliverer within the lease, the first one if there are several.
-func (s *Engine) attempt(by task.Deliverer, ds []*Delivery, vs []task.Judgement) {
+func (s *Engine) attempt(w *worker) {
+	ds, vs := w.begun, w.verdicts
 	lease := &leaseContext{parent: s.Life.Context, deadline: s.Started.Add(ds[0].Lease.Until)}
-	defer lease.end()
+	began := s.Elapsed()
+	defer func() {
+		w.took = s.Elapsed() - began
+		lease.end()
+	}()
 	ctx := context.Context(lease)
 	if s.Config.Tracer != nil {
 		var spans []func(task.Judgement)
@@ -325,7 +333,7 @@ func (s *Engine) attempt(by task.Deliverer, ds []*Delivery, vs []task.Judgement)
 			s.Unlock()
 		}
 	}()
-	deliver(ctx, by, ds, vs)
+	deliver(ctx, w.deliverer, ds, vs)
 }
 
 func takesBatches(by task.Deliverer) bool {
