@@ -16,11 +16,12 @@ type Judgement struct {
 // Judge returns what becomes of a delivery after the error of its deliverer. It calls methods of
 // that error, which are not Lapse's and may panic, and must not be called under a lock.
 func Judge(err error) Judgement {
+	if err == nil { // before the variables below, which errors.As has allocated
+		return Judgement{Verb: Ack}
+	}
 	var death deathError
 	var pause pauseError
 	switch {
-	case err == nil:
-		return Judgement{Verb: Ack}
 	case errors.Is(err, ErrLater):
 		return Judgement{}
 	case errors.Is(err, ErrNoReceiver):
