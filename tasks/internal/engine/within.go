@@ -4,70 +4,78 @@ import (
 	"context"
 	"errors"
 	"sync"
-	"sync/atomic"
 	"time"
 )
 
 // ErrLate is the cause of a context whose call has waited for the ledger long enough.
 var ErrLate = errors.New("the ledger did not answer in time")
 
-// Within bounds a public method by Config.AnswerWithin, however many waits it has. The time runs
-// from the first wait on: most calls never wait, and need no timer.
+// Within bounds a public method by Config.AnswerWithin, however many waits it has. A call that never
+// waits has no timer.
 func (s *Engine) Within(ctx context.Context) (context.Context, context.CancelFunc) {
-	b := &bounded{Context: ctx, within: s.Config.AnswerWithin}
+	b := &bounded{Context: ctx, deadline: time.Now().Add(s.Config.AnswerWithin)}
 	return b, b.end
 }
 
-// A bounded is a context that gets its timer when it is first waited for. Until then it is its
-// parent.
+// A bounded is a context with a deadline that gets its timer when it is first waited for.
 type bounded struct {
 	context.Context // the parent
-	within          time.Duration
-	begin           sync.Once
-	timed           atomic.Pointer[timed] // nil: nothing has waited yet
-	ended           atomic.Bool
-}
+	deadline        time.Time
 
-type timed struct {
-	context.Context
+	mu     sync.Mutex
+	timed  context.Context // nil: nothing has waited yet
 	cancel context.CancelFunc
+	ended  bool
 }
 
-// run returns the context with its timer, which it starts if need be.
-func (b *bounded) run() context.Context {
-	b.begin.Do(func() {
-		ctx, cancel := context.WithTimeoutCause(b.Context, b.within, ErrLate)
-		b.timed.Store(&timed{ctx, cancel})
-		if b.ended.Load() {
-			cancel()
+// runLocked returns the context with its timer, which it starts if need be.
+func (b *bounded) runLocked() context.Context {
+	if b.timed == nil {
+		b.timed, b.cancel = context.WithDeadlineCause(b.Context, b.deadline, ErrLate)
+		if b.ended {
+			b.cancel()
 		}
-	})
-	return b.timed.Load()
-}
-
-// now returns the context as it stands.
-func (b *bounded) now() context.Context {
-	if t := b.timed.Load(); t != nil {
-		return t
 	}
-	return b.Context
+	return b.timed
 }
 
 // end is the context's CancelFunc.
 func (b *bounded) end() {
-	b.ended.Store(true)
-	if t := b.timed.Load(); t != nil {
-		t.cancel()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.ended = true
+	if b.cancel != nil {
+		b.cancel()
 	}
 }
 
-func (b *bounded) Deadline() (time.Time, bool) { return b.run().Deadline() }
-func (b *bounded) Done() <-chan struct{}       { return b.run().Done() }
-func (b *bounded) Value(key any) any           { return b.now().Value(key) }
+func (b *bounded) Done() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.runLocked().Done()
+}
+
+func (b *bounded) Deadline() (time.Time, bool) {
+	if d, ok := b.Context.Deadline(); ok && d.Before(b.deadline) {
+		return d, true
+	}
+	return b.deadline, true
+}
 
 func (b *bounded) Err() error {
-	if b.ended.Load() {
-		return b.run().Err()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.timed != nil || b.ended || !time.Now().Before(b.deadline) {
+		return b.runLocked().Err()
 	}
-	return b.now().Err()
+	return b.Context.Err()
+}
+
+func (b *bounded) Value(key any) any {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.timed != nil {
+		return b.timed.Value(key)
+	}
+	return b.Context.Value(key)
 }

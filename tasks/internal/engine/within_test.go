@@ -10,20 +10,45 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// The time of a call runs from its first wait on, and a call that never waits has no timer.
-func TestWithinRunsFromTheFirstWait(t *testing.T) {
+// A call that never waits has no timer, and yet a deadline.
+func TestWithinStartsItsTimerAtTheFirstWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &Engine{Config: task.Checked{Config: task.Config{AnswerWithin: time.Second}}}
-		ctx, cancel := s.Within(t.Context())
-		defer cancel()
-		time.Sleep(time.Hour)
-		if ctx.(*bounded).timed.Load() != nil || ctx.Err() != nil {
-			t.Fatal("a call that has not waited has a timer")
-		}
 		begun := time.Now()
-		<-ctx.Done()
-		if took := time.Since(begun); took != time.Second || !errors.Is(context.Cause(ctx), ErrLate) {
-			t.Errorf("the first wait has ended after %v with %v", took, context.Cause(ctx))
+		for _, look := range []func(context.Context){
+			func(ctx context.Context) { <-ctx.Done() },
+			func(context.Context) { time.Sleep(time.Second) },
+		} {
+			ctx, cancel := s.Within(t.Context())
+			defer cancel()
+			if d, ok := ctx.Deadline(); !ok || d.Sub(begun) != time.Second || ctx.Err() != nil || ctx.Value(0) != nil {
+				t.Errorf("the deadline is %v, %v, the error %v", d, ok, ctx.Err())
+			}
+			if ctx.(*bounded).timed != nil {
+				t.Error("a call that has not waited has a timer")
+			}
+			look(ctx)
+			if took := time.Since(begun); took != time.Second || !errors.Is(ctx.Err(), context.DeadlineExceeded) || !errors.Is(context.Cause(ctx), ErrLate) {
+				t.Errorf("it has ended after %v with %v, %v", took, ctx.Err(), context.Cause(ctx))
+			}
+			begun = time.Now()
+		}
+	})
+}
+
+// The parent's deadline holds if it is sooner.
+func TestWithinKeepsTheDeadlineOfItsCaller(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		parent, end := context.WithTimeout(t.Context(), time.Minute)
+		defer end()
+		ctx, cancel := (&Engine{Config: task.Checked{Config: task.Config{AnswerWithin: time.Hour}}}).Within(parent)
+		defer cancel()
+		if d, _ := ctx.Deadline(); time.Until(d) != time.Minute {
+			t.Errorf("the deadline is in %v", time.Until(d))
+		}
+		time.Sleep(time.Minute)
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(context.Cause(ctx), ErrLate) {
+			t.Errorf("it has ended with %v, %v", ctx.Err(), context.Cause(ctx))
 		}
 	})
 }
