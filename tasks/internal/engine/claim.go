@@ -91,9 +91,10 @@ func (s *Engine) take(b *beginning) (more bool) {
 }
 
 // mayBeginLocked reports whether a consumer may take tasks of a topic. It reports false for a
-// worker, whose deliveries it has ended, if the worker should end, if the topic has no deliverer any
-// more, or if the worker has more places than the topic now gives one worker. It reports false for a receiver if PullableLocked fails; b.err then says
-// why. A receiver that stands in the queue leaves it.
+// worker, whose deliveries it has ended, if the worker should end, if the topic has no deliverer
+// any more, or if the worker has more places than the topic now gives one worker. It reports false
+// for a receiver if PullableLocked fails; b.err then says why. A receiver that stands in the queue
+// leaves it.
 func (s *Engine) mayBeginLocked(b *beginning) bool {
 	switch b.by {
 	case dispatch.ByWorker:

@@ -10,8 +10,8 @@ import (
 // ErrLate is the cause of a context whose call has waited for the ledger long enough.
 var ErrLate = errors.New("the ledger did not answer in time")
 
-// Within bounds a public method by Config.AnswerWithin, however many waits it has. A call that never
-// waits has no timer.
+// Within bounds a public method by Config.AnswerWithin, however many waits it has. A call that
+// never waits has no timer.
 func (s *Engine) Within(ctx context.Context) (context.Context, context.CancelFunc) {
 	b := &bounded{Context: ctx, deadline: time.Now().Add(s.Config.AnswerWithin)}
 	return b, b.end
