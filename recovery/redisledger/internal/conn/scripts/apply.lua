@@ -53,11 +53,11 @@ if dead then
   redis.call('ZRANGEBYLEX', index, '-', '-')
 end
 
-local from, to = {}, {}
+local from, to = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
 local at = 13
 for block = 1, 10 do
   from[block] = at
-  at = at + tonumber(ARGV[2 + block])
+  at = at + ARGV[2 + block]
   to[block] = at - 1
 end
 local function call(command, key, block)
