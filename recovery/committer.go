@@ -26,8 +26,8 @@ type CommitterConfig[T any] struct {
 
 	// Done reports the outcome of the changes with these tags, in the order in
 	// which they were submitted. A shard's reports come one at a time, from its
-	// lane's goroutine, so Done should be quick; it may Submit. The slice is
-	// valid only during the call. The error is
+	// lane's goroutine or that of a caller of Carry, so Done should be quick; it
+	// may Submit. The slice is valid only during the call. The error is
 	//   - nil: written, and durable as far as the ledger is;
 	//   - ErrDropped: never sent, because Keep refused it (a call of its own);
 	//   - ErrFull: creations that the ledger has refused for want of room, and
@@ -51,10 +51,10 @@ type CommitterConfig[T any] struct {
 
 // A Committer is the only writer of a ledger. Each shard has a lane of its own: a goroutine
 // that sends whatever has gathered while the previous batch was under way. There is no timer,
-// so a single caller does not wait for others. A batch that was not answered is repeated
-// unchanged for as long as it takes, so nothing overtakes it. If the ledger's Terms limit how
-// many lanes may send at once, lanes take turns; a lane that pauses before it repeats a batch
-// gives its turn to another.
+// so a single caller does not wait for others, and it may send its batch itself: see Carry.
+// A batch that was not answered is repeated unchanged for as long as it takes, so nothing
+// overtakes it. If the ledger's Terms limit how many lanes may send at once, lanes take turns;
+// a lane that pauses before it repeats a batch gives its turn to another.
 //
 // The queue is not bounded here: the caller bounds what it submits and watches Stats. A panic
 // of Ledger.Apply is not recovered and ends the process, because what was written would be
@@ -62,6 +62,7 @@ type CommitterConfig[T any] struct {
 type Committer[T any] struct {
 	cfg     CommitterConfig[T]
 	turns   chan struct{} // holds a token for each lane that has its turn; nil: all have
+	writing atomic.Int32  // how many lanes have a writer
 	outages *outages
 	took    latency.Histogram // batches of all lanes
 	ctx     context.Context   // ends when Close gives up
@@ -115,7 +116,7 @@ func NewCommitter[T any](cfg CommitterConfig[T]) *Committer[T] {
 
 func (c *Committer[T]) newLane(shard int, stats CommitterStats) *lane[T] {
 	answered := func() { c.answered.Store(int64(time.Since(c.began))) }
-	return newLane(c.ctx, shard, stats, &c.cfg, c.turns, c.outages, &c.took, answered)
+	return newLane(c.ctx, shard, stats, &c.cfg, c.turns, &c.writing, c.outages, &c.took, answered)
 }
 
 // Open begins to write a shard that was acquired later, or another shard under a number that
@@ -148,14 +149,14 @@ func (c *Committer[T]) Open(shard int) {
 // ErrClosed, so that no caller waits for ever. It is called from another goroutine than the
 // caller's.
 func (c *Committer[T]) Submit(shard int, ch Change, tag T) {
-	(*c.lanes.Load())[shard].submit([]Change{ch}, []T{tag})
+	(*c.lanes.Load())[shard].submit([]Change{ch}, []T{tag}, false)
 }
 
 // SubmitTogether is Submit for changes of different ids that are written in one batch: all of them
 // or none. There are exceptions of which Done tells: those that Keep drops, and creations that the
 // ledger refuses with ErrFull. None of them has a mark. They are reported in their order.
 func (c *Committer[T]) SubmitTogether(shard int, changes []Change, tags []T) {
-	(*c.lanes.Load())[shard].submit(changes, tags)
+	(*c.lanes.Load())[shard].submit(changes, tags, false)
 }
 
 // Stalled is for how long the shard's current batch has been under way,

@@ -24,6 +24,24 @@ type gathering[T any] struct {
 	tags  []T
 }
 
+// An attempt is a batch that was sent once, or was not to be sent any more.
+type attempt[T any] struct {
+	*gathering[T]
+	err    error   // of the sending; why nothing was sent if final
+	server *server // that owes the answer; nil: nothing was sent
+	began  time.Time
+	open   bool // a caller has sent it, and the lane repeats it
+}
+
+// A writer is what writes a lane's batches at the moment.
+type writer uint8
+
+const (
+	noWriter writer = iota
+	ownWriter
+	carrier // a caller, see Committer.Carry
+)
+
 // A lane writes the batches of one shard, one after another.
 type lane[T any] struct {
 	cfg   *CommitterConfig[T]
@@ -36,10 +54,14 @@ type lane[T any] struct {
 	took     *latency.Histogram
 	failing  atomic.Bool   // the batch under way was repeated and is older than the server's limit
 	turns    chan struct{} // holds a token for each lane that has its turn; nil: all have
-	wake     chan struct{} // holds one token when there may be something to do
+	writing  *atomic.Int32 // how many lanes have a writer
+	wake     chan struct{} // holds one token when there may be something for run to do
 	ended    chan struct{} // closed when run has returned
 
-	mu        sync.Mutex      // guards everything below
+	current attempt[T] // used by the writer alone
+
+	mu        sync.Mutex // guards everything below
+	writer    writer
 	queue     []*gathering[T] // oldest first; all but the last are full, or precede another kind
 	spares    []*gathering[T]
 	closing   bool      // run ends when the queue is empty
@@ -50,17 +72,17 @@ type lane[T any] struct {
 	abandoned int       // changes answered with ErrClosed because Close gave up
 	stats     CommitterStats
 
-	dropped []T // of the batch being filtered; used by run alone
+	dropped []T // of the batch being filtered; used by the writer alone
 }
 
-func newLane[T any](ctx context.Context, shard int, stats CommitterStats, cfg *CommitterConfig[T], turns chan struct{}, outages *outages, took *latency.Histogram, onAnswer func()) *lane[T] {
+func newLane[T any](ctx context.Context, shard int, stats CommitterStats, cfg *CommitterConfig[T], turns chan struct{}, writing *atomic.Int32, outages *outages, took *latency.Histogram, onAnswer func()) *lane[T] {
 	l := &lane[T]{
 		cfg:      cfg,
 		shard:    shard,
 		ctx:      ctx,
 		log:      cfg.Log.With("shard", shard),
 		onAnswer: onAnswer, outages: outages, took: took,
-		turns: turns,
+		turns: turns, writing: writing,
 		wake:  make(chan struct{}, 1),
 		ended: make(chan struct{}),
 		stats: stats,
@@ -69,7 +91,8 @@ func newLane[T any](ctx context.Context, shard int, stats CommitterStats, cfg *C
 	return l
 }
 
-func (l *lane[T]) submit(changes []Change, tags []T) {
+// submit queues changes. It reports whether the caller has to call carry, which it must want.
+func (l *lane[T]) submit(changes []Change, tags []T, carry bool) bool {
 	size := 0
 	for i := range changes {
 		size += len(changes[i].ID) + len(changes[i].Data)
@@ -85,8 +108,13 @@ func (l *lane[T]) submit(changes []Change, tags []T) {
 		l.late = true
 		go l.answerLate()
 	}
+	carry = carry && l.carriesLocked()
+	taken := l.writer == carrier
 	l.mu.Unlock()
-	l.signal()
+	if !taken {
+		l.signal()
+	}
+	return carry
 }
 
 // gatheringLocked returns the gathering that has room for n more changes of together size bytes,
@@ -140,20 +168,10 @@ func (l *lane[T]) runOnce() bool {
 		return false
 	}
 	l.beginTurn()
-	g, final := l.take()
-	if final == nil {
-		l.filter(g)
-		final = l.write(&g.batch)
+	if !l.current.open {
+		l.send(l.ctx)
 	}
-	l.endTurn()
-	l.mu.Lock()
-	l.since = time.Time{}
-	l.mu.Unlock()
-	if errors.Is(final, ErrFull) {
-		l.drop(g, func(i int) bool { c := g.batch.At(i); return !c.Creation() }, final)
-		final = nil
-	}
-	l.answer(g, final)
+	l.finish()
 	return true
 }
 
@@ -161,11 +179,27 @@ func (l *lane[T]) runOnce() bool {
 func (l *lane[T]) begin() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.queue) == 0 {
+	switch {
+	case l.writer == carrier:
+		return false
+	case len(l.queue) == 0 && !l.current.open:
+		l.passLocked(noWriter)
 		return false
 	}
+	l.passLocked(ownWriter)
 	l.since = time.Now()
 	return true
+}
+
+// passLocked says what writes from now on.
+func (l *lane[T]) passLocked(to writer) {
+	switch {
+	case l.writer == noWriter && to != noWriter:
+		l.writing.Add(1)
+	case l.writer != noWriter && to == noWriter:
+		l.writing.Add(-1)
+	}
+	l.writer = to
 }
 
 func (l *lane[T]) beginTurn() {
@@ -223,25 +257,50 @@ func (l *lane[T]) drop(g *gathering[T], keep func(i int) bool, err error) {
 	l.dropped = l.dropped[:0]
 }
 
-// write sends the batch until it is answered. Its error is nil, ErrFull or final.
-func (l *lane[T]) write(b *Batch) error {
-	if b.Len() == 0 {
-		return nil
+// send sends the oldest gathering once.
+func (l *lane[T]) send(ctx context.Context) {
+	g, final := l.take()
+	l.current = attempt[T]{gathering: g, err: final}
+	if final != nil {
+		return
 	}
-	began := time.Now()
-	sent := began
-	server := l.outages.begin(l.shard)
-	var err error
+	if l.filter(g); g.batch.Len() == 0 {
+		return
+	}
+	l.current.began = time.Now()
+	l.current.server = l.outages.begin(l.shard)
+	l.current.err = l.cfg.Ledger.Apply(ctx, l.shard, &g.batch)
+}
+
+// finish repeats the current batch until it is answered, and reports the outcome.
+func (l *lane[T]) finish() {
+	a := l.current
+	l.current = attempt[T]{}
+	err := a.err
+	if a.server != nil {
+		err = l.repeat(&a)
+	}
+	l.endTurn()
+	l.mu.Lock()
+	l.since = time.Time{}
+	l.mu.Unlock()
+	if errors.Is(err, ErrFull) {
+		l.drop(a.gathering, func(i int) bool { c := a.batch.At(i); return !c.Creation() }, err)
+		err = nil
+	}
+	l.answer(a.gathering, err)
+}
+
+// repeat sends a batch again until it is answered. Its error is nil, ErrFull or final.
+func (l *lane[T]) repeat(a *attempt[T]) error {
+	sent := a.began
+	err := a.err
 	repeats := 0
-	for ; ; repeats++ {
-		err = l.cfg.Ledger.Apply(l.ctx, l.shard, b)
-		if answered(err) || errors.Is(err, ErrLost) || errors.Is(err, ErrClosed) {
-			break
-		}
+	for !answered(err) && !errors.Is(err, ErrLost) && !errors.Is(err, ErrClosed) {
 		if repeats == 0 {
-			l.log.Warn("the ledger did not answer a batch; repeating it", "changes", b.Len(), "error", err)
+			l.log.Warn("the ledger did not answer a batch; repeating it", "changes", a.batch.Len(), "error", err)
 		}
-		if time.Since(began) > l.outages.patience && l.failing.CompareAndSwap(false, true) {
+		if time.Since(a.began) > l.outages.patience && l.failing.CompareAndSwap(false, true) {
 			l.outages.announce()
 		}
 		l.endTurn()
@@ -251,9 +310,11 @@ func (l *lane[T]) write(b *Batch) error {
 			err = ErrClosed
 			break
 		}
+		repeats++
 		sent = time.Now()
+		err = l.cfg.Ledger.Apply(l.ctx, l.shard, &a.batch)
 	}
-	l.outages.end(server, time.Since(sent), !errors.Is(err, ErrClosed))
+	l.outages.end(a.server, time.Since(sent), !errors.Is(err, ErrClosed))
 	if l.failing.CompareAndSwap(true, false) {
 		l.outages.down.Add(-1)
 	}
@@ -261,10 +322,10 @@ func (l *lane[T]) write(b *Batch) error {
 		l.onAnswer()
 	}
 	if answered(err) {
-		l.took.Observe(time.Since(began), 1)
+		l.took.Observe(time.Since(a.began), 1)
 	}
 	if answered(err) && repeats > 0 {
-		l.log.Info("the ledger answers again", "repeats", repeats, "after", time.Since(began))
+		l.log.Info("the ledger answers again", "repeats", repeats, "after", time.Since(a.began))
 	}
 
 	l.mu.Lock()
@@ -272,8 +333,8 @@ func (l *lane[T]) write(b *Batch) error {
 	l.stats.Repeats += int64(repeats)
 	if answered(err) {
 		l.stats.Commits++
-		l.stats.Changes += int64(b.Len())
-		l.stats.LargestBatch = max(l.stats.LargestBatch, b.Len())
+		l.stats.Changes += int64(a.batch.Len())
+		l.stats.LargestBatch = max(l.stats.LargestBatch, a.batch.Len())
 	} else {
 		l.final = err
 	}
@@ -324,7 +385,7 @@ func (l *lane[T]) beginClose() {
 func (l *lane[T]) end() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.closing || len(l.queue) > 0 {
+	if !l.closing || len(l.queue) > 0 || l.writer != noWriter {
 		return false
 	}
 	l.over = true

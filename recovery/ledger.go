@@ -144,6 +144,8 @@ type Terms struct {
 	// means one for each shard. Where one server keeps all shards, more batches only wait
 	// there, and each has gathered fewer changes.
 	AtOnce int
+	// Prompt says that Apply returns soon after the deadline of its context.
+	Prompt bool
 	// Server names the server that keeps a shard, where several do; nil: one keeps all of
 	// them. It never waits.
 	Server func(shard int) string

@@ -12,6 +12,9 @@ import (
 // With Config.Spool it also returns once the spool has the task, if the ledger is away:
 // Task.Spooled tells.
 //
+// A call that is cancelled while it writes returns when the ledger answers, or after
+// Config.AnswerWithin. The deadline of ctx ends it at once.
+//
 // Asked again for the same id with the same content, it returns the task that is
 // there, with Repeated set. Errors: ErrInvalid, ErrTooLarge, ErrExists, ErrDead,
 // ErrOverloaded, ErrNotGranted, ErrReplaying, ErrUnavailable, ErrUnknown, ErrClosed.

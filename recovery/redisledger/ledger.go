@@ -266,6 +266,7 @@ func (l *Ledger) Adopt(ctx context.Context) (recovery.Terms, error) {
 		OwnShardFor: l.member.OwnShardFor,
 		Away:        away,
 		AtOnce:      l.atOnce(),
+		Prompt:      true,
 		Server:      l.serverName,
 		MaxChanges:  member.MaxChanges,
 		MaxBytes:    member.MaxBytes,

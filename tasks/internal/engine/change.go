@@ -78,7 +78,7 @@ func (s *Engine) moveUnless(ctx context.Context, id string, a task.Action, by Ad
 		defer s.Unlock()
 		return s.readLocked(n, sl, task.ConditionsOf(ctx))
 	}
-	c := NewPendingWrite(0)
+	c := newSingleWrite(0)
 	rec, err := s.moveLocked(n, sl, task.ConditionsOf(ctx), &by, c, change)
 	var t task.Task
 	if err == nil {
@@ -159,7 +159,7 @@ func (s *Engine) CancelLocal(ctx context.Context, id string) error {
 	case err != nil:
 		return s.uncancelled(ctx, id, err)
 	}
-	c := NewPendingWrite(0)
+	c := newSingleWrite(0)
 	err = s.cancelLocked(n, sl, task.ConditionsOf(ctx), c)
 	c.Complete()
 	s.Unlock()

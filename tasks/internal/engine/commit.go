@@ -80,6 +80,10 @@ func (s *Engine) writeLocked(w Write) {
 		s.Committer.Submit(int(w.shard), c, w)
 	case sl.Shard == SpoolShard:
 		s.Spool.submitLocked(c, w)
+	case w.pending != nil && w.pending.single:
+		if s.Committer.SubmitCarry(int(sl.Shard), c, w) {
+			w.pending.carried = 1 + int(sl.Shard)
+		}
 	default:
 		s.Committer.Submit(int(sl.Shard), c, w)
 	}

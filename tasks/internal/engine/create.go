@@ -214,7 +214,7 @@ func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
 		if err := s.Cluster.FindSpooled(ctx, p); err != nil {
 			return task.Task{ID: p.ID}, err
 		}
-		c := NewPendingWrite(1)
+		c := newSingleWrite(1)
 		s.Mu.Lock()
 		n, err := s.CreateLocked(p, c, 0)
 		var stale StaleEntry
@@ -275,6 +275,7 @@ func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
 		}
 		t := s.plannedLocked(n, p)
 		s.Unlock()
+		s.carry(ctx, c)
 		if s.TakenBack(ctx, p, c) {
 			p.ID, p.Spool = s.OtherID(p.ID), true
 			continue

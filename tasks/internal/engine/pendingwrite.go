@@ -22,6 +22,8 @@ type PendingWrite struct {
 	errs      []error  // by index: the answer; ErrOpen until it has come
 	left      int      // writes without an answer, and one more until the caller has sent all
 	cancels   bool     // its writes are cancellations
+	single    bool     // it has one write, and its caller waits next: it may write that itself
+	carried   int      // 1 + the shard whose batch the caller has to write first; 0: none
 	abandoned bool     // the caller has left: no caller reads outcomes that come now
 }
 
@@ -42,6 +44,13 @@ var (
 // NewPendingWrite returns a caller that waits for up to n writes.
 func NewPendingWrite(n int) *PendingWrite {
 	return &PendingWrite{left: 1, done: make(chan struct{}), errs: make([]error, n), slots: make([]uint32, n)}
+}
+
+// newSingleWrite returns a caller that waits for one write, and for nothing else before.
+func newSingleWrite(n int) *PendingWrite {
+	c := NewPendingWrite(n)
+	c.single = true
+	return c
 }
 
 // add announces the write with index i. resolve records its outcome, and Complete says that no more
@@ -92,6 +101,7 @@ func Late(err error) error {
 // that were not sent yet are taken back (ErrUnavailable), and the outcome of the
 // others is open (ErrUnknown). Its outcomes do not change any more.
 func (s *Engine) Await(ctx context.Context, c *PendingWrite) error {
+	s.carry(ctx, c)
 	select {
 	case <-c.done:
 		return nil
@@ -116,6 +126,14 @@ func (s *Engine) Await(ctx context.Context, c *PendingWrite) error {
 		}
 	}
 	return fmt.Errorf("%w: %w", task.ErrUnavailable, context.Cause(ctx))
+}
+
+// carry writes the batch of a lone caller on its own goroutine, see recovery.Committer.Carry.
+func (s *Engine) carry(ctx context.Context, c *PendingWrite) {
+	if c.carried > 0 {
+		s.Committer.Carry(ctx, c.carried-1)
+		c.carried = 0
+	}
 }
 
 // keepCancelledLocked notes that the cancellations of c hold: they were sent, and nothing takes

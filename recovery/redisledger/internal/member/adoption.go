@@ -389,7 +389,8 @@ func (m *Member) take(ctx context.Context, h *adoptable, next layout.Token) (boo
 		return false, err
 	}
 	m.acquiring.Add(1)
-	s := &Shard{node: h.node, index: h.index, Keys: m.Keys.Shard(h.node, h.index), from: h.token}
+	s := m.newShard(h.node, h.index)
+	s.from = h.token
 	s.unbroken.Store(m.streak())
 	further := []any{layout.AffirmField, h.affirmed, h.history}
 	if h.ended {

@@ -31,7 +31,9 @@ func (m *Member) Apply(ctx context.Context, n int, b *recovery.Batch) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	s.turn.Lock()
+	if err := s.turn.LockWithin(ctx); err != nil {
+		return err
+	}
 	defer s.turn.Unlock()
 	switch {
 	case s.Loss() != nil:

@@ -6,7 +6,6 @@ import (
 	"hash/maphash"
 	"slices"
 	"strconv"
-	"sync"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -38,12 +37,44 @@ type Shard struct {
 	// A batch, a claim, a hand-over and a retirement take turns: each holds turn across its round
 	// trips. Functions whose names end with InTurn are called with turn held, and only they use
 	// the fields below. Readers, which must not wait for Redis, use those above.
-	turn     sync.Mutex
+	turn     turn
 	Token    layout.Token
 	Sequence int64  // of the last confirmed batch
 	open     uint64 // checksum of the batch whose outcome is open; 0 means none
 	batch    batchArguments
 	transfer layout.Token // of a Transfer that was executed or not answered; or none
+}
+
+// newShard returns the state of a shard before its claim.
+func (m *Member) newShard(node string, index int) *Shard {
+	return &Shard{node: node, index: index, Keys: m.Keys.Shard(node, index), turn: make(turn, 1)}
+}
+
+// A turn is a lock for which a caller waits no longer than it wants to.
+type turn chan struct{}
+
+func (t turn) Lock() { t <- struct{}{} }
+
+func (t turn) Unlock() { <-t }
+
+// LockWithin locks unless ctx ends first.
+func (t turn) LockWithin(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// TryLock locks if that does not have to wait.
+func (t turn) TryLock() bool {
+	select {
+	case t <- struct{}{}:
+		return true
+	default:
+		return false
+	}
 }
 
 // Loss is why nothing is written to the shard any more.
@@ -142,7 +173,7 @@ func (m *Member) claimAll(ctx context.Context) (away []recovery.ShardID, err err
 	owners := make([]*redis.StringCmd, len(shards))
 	if err := m.Client.Pipe(ctx, func(p redis.Pipeliner) {
 		for n := range shards {
-			shards[n] = &Shard{node: m.Self.Node, index: n, Keys: m.Keys.Shard(m.Self.Node, n)}
+			shards[n] = m.newShard(m.Self.Node, n)
 			shards[n].unbroken.Store(unbroken)
 			owners[n] = p.HGet(ctx, shards[n].Keys.Tasks(), layout.OwnerField)
 		}
