@@ -148,11 +148,12 @@ func (c *conn) together(x *call) (next [][]byte, err error) {
 		c.keys[key] = y.verb
 		calls, reads = append(calls, y), reads+y.verb.reads()
 	}
-	if len(calls) == 1 {
+	switch {
+	case len(calls) > 1:
+		c.runTogether(calls)
+	case next != nil || err != nil || !c.owe(x):
 		c.execute(x)
-		return next, err
 	}
-	c.runTogether(calls)
 	return next, err
 }
 

@@ -297,6 +297,13 @@ func (p *persistent) admit(s *Server) error {
 	return nil
 }
 
+// takeBack uncounts a key that was admitted and not made.
+func (p *persistent) takeBack() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.added = max(0, p.added-1)
+}
+
 // each is each, one after the other in a transaction: a draft is for one goroutine.
 func (x *call) each(n int, f func(i int)) {
 	if x.tx == nil && x.beside == nil {

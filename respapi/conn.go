@@ -38,6 +38,7 @@ type conn struct {
 	left   error // by which the client has left; nil: it has not
 
 	unsent []unwritten // entries of groups among the answers that are not sent yet
+	owed   owed        // the answer of a write that is under way
 
 	held struct { // of the budgets of the server
 		reading *edge.Holding // by large commands that are being read
@@ -155,8 +156,10 @@ func (c *conn) Serve() {
 	defer c.leave()
 	defer c.held.made.Free()
 	defer c.forget()
+	defer c.owed.stop()
 	for !c.ending {
 		args, err := c.in.Next()
+		c.settle()
 		if err != nil {
 			c.left = err
 			c.tell(err)

@@ -51,6 +51,7 @@ var errSlow = errors.New("the client does not read what it has subscribed to")
 type output struct {
 	nc   net.Conn
 	raw  syscall.RawConn // nil: the kernel cannot be asked, as of TLS
+	now  writing         // what writeNow does; for the one goroutine that sends
 	sock syscall.RawConn // of what TLS has beneath it, or of nc; nil: there is none
 	all  *budgets        // what waits for all connections
 	slow func(bytes int) // called once, when the client is cut off with so many bytes that wait
@@ -75,6 +76,14 @@ type output struct {
 	done    chan struct{} // closed when the goroutine has ended
 }
 
+// A writing is a call of the kernel.
+type writing struct {
+	call    func(fd uintptr) bool // makes it
+	b       []byte
+	written int
+	err     error
+}
+
 // unwritten are entries of a group among bytes that are not written yet.
 type unwritten struct {
 	end      int    // where they end in these bytes
@@ -87,6 +96,10 @@ type inHand struct{ messages, answers int }
 func newOutput(nc net.Conn, all *budgets, slow func(bytes int)) *output {
 	o := &output{nc: nc, all: all, slow: slow, unread: all.unread.For(nil)}
 	o.raw = rawConn(nc)
+	o.now.call = func(fd uintptr) bool {
+		o.now.written, o.now.err = syscall.Write(int(fd), o.now.b)
+		return true
+	}
 	if secret, ok := nc.(interface{ NetConn() net.Conn }); ok {
 		nc = secret.NetConn()
 	}
@@ -104,9 +117,20 @@ func rawConn(nc net.Conn) (raw syscall.RawConn) {
 }
 
 // send sends answers, from the goroutine of the connection. It waits for the client as long as many
-// bytes are pending. It may keep b if that has room for more than restingOutput. entries are those
-// among b: what the client does not get of them is given back, now or when the output ends.
+// bytes are pending. The rest is as of offer.
 func (o *output) send(b []byte, entries []unwritten) error {
+	most, err := o.offer(b, entries)
+	if most > 0 {
+		o.wait(func() bool { return len(o.pending) < most })
+	}
+	return err
+}
+
+// offer sends answers without a wait for the client. Only one goroutine at a time may send. It may
+// keep b if that has room for more than restingOutput. entries are those among b: what the client
+// does not get of them is given back, now or when the output ends. most is how few bytes must be
+// pending before more are sent; 0: none are pending.
+func (o *output) offer(b []byte, entries []unwritten) (most int, err error) {
 	whole, all := cap(b), len(b)
 	o.mu.Lock()
 	pushing := o.pushing
@@ -115,32 +139,33 @@ func (o *output) send(b []byte, entries []unwritten) error {
 		rest, err := o.writeNow(b)
 		if b, entries = rest, after(entries, all-len(rest)); err != nil {
 			giveBack(entries)
-			return err
+			return 0, err
 		}
 		if len(b) == 0 {
-			return nil
+			return 0, nil
 		}
 	}
 	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.beginLocked()
 	// What is kept is counted by its length: it must not have much more room.
 	if err := o.addLocked(b, whole > restingOutput && whole <= 2*len(b)); err != nil {
-		o.mu.Unlock()
-		giveBack(entries)
-		return err
+		go giveBack(entries)
+		return 0, err
 	}
 	o.entries = append(o.entries, after(entries, len(b)-len(o.pending))...)
 	o.answers += len(b)
-	most := mostAnswers
 	if o.unread.Add(int64(len(b))); o.unread.Full() {
-		most = 1
+		return 1, nil
 	}
-	enough := len(o.pending) < most
-	o.mu.Unlock()
-	if !enough {
-		o.wait(func() bool { return len(o.pending) < most })
-	}
-	return nil
+	return mostAnswers, nil
+}
+
+// isClear reports whether nothing is pending, nor being written.
+func (o *output) isClear() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return len(o.pending) == 0 && o.writing == inHand{}
 }
 
 // await waits until the client has left little of a long answer unread, or is gone.
@@ -179,21 +204,19 @@ func (o *output) writeNow(b []byte) (rest []byte, err error) {
 		return b, nil
 	}
 	for len(b) > 0 {
-		n := 0
-		broken := o.raw.Write(func(fd uintptr) bool {
-			n, err = syscall.Write(int(fd), b)
-			return true
-		})
-		switch {
+		o.now.b = b
+		broken := o.raw.Write(o.now.call)
+		o.now.b = nil
+		switch err := o.now.err; {
 		case broken != nil:
 			return b, broken
+		case err == nil:
+			b = b[o.now.written:]
 		case errors.Is(err, syscall.EINTR):
 		case errors.Is(err, syscall.EAGAIN):
 			return b, nil
-		case err != nil:
-			return b, err
 		default:
-			b = b[n:]
+			return b, err
 		}
 	}
 	return nil, nil

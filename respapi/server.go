@@ -135,6 +135,7 @@ type Server struct {
 	lastID     atomic.Int64 // of a connection
 	turns      *turns
 	scripts    *script.Cache
+	payer      payer
 	persistent persistent
 	counts     counts
 	tallies    map[string]*tally // by verb; it does not change

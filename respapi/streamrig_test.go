@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -61,17 +62,20 @@ func openUnheard(t *testing.T, ledger recovery.Ledger, scheduling tasks.Config) 
 }
 
 // A pipes is a listener of connections in memory, whose time is that of a bubble.
-type pipes chan net.Conn
+type pipes struct {
+	conns chan net.Conn
+	once  sync.Once
+}
 
-func (p pipes) Accept() (net.Conn, error) {
-	if nc, ok := <-p; ok {
+func (p *pipes) Accept() (net.Conn, error) {
+	if nc, ok := <-p.conns; ok {
 		return nc, nil
 	}
 	return nil, net.ErrClosed
 }
 
-func (p pipes) Close() error   { close(p); return nil }
-func (p pipes) Addr() net.Addr { return &net.TCPAddr{} }
+func (p *pipes) Close() error   { p.once.Do(func() { close(p.conns) }); return nil }
+func (p *pipes) Addr() net.Addr { return &net.TCPAddr{} }
 
 // inBubble runs a test in a bubble, with a connection to a server whose topic t has a group.
 func inBubble(t *testing.T, f func(t *testing.T, r *rig, w *wire)) {
@@ -84,11 +88,11 @@ func inBubbleOn(t *testing.T, ledger func() recovery.Ledger, f func(t *testing.T
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		r := openUnheard(t, ledger(), withWays())
-		l := make(pipes)
+		l := &pipes{conns: make(chan net.Conn)}
 		served := make(chan error, 1)
 		go func() { served <- r.server.Serve(l) }()
 		ours, theirs := net.Pipe()
-		l <- theirs
+		l.conns <- theirs
 		w := &wire{t, ours, bufio.NewReader(ours)}
 		w.ask("+OK", "XGROUP", "CREATE", "expired:t", "g", "$", "MKSTREAM")
 		f(t, r, w)

@@ -137,9 +137,15 @@ func (x *call) readSet() (s setting, ok bool) {
 	return s, ok
 }
 
+func setOf(x *call) (s setting, value []byte, ok bool) {
+	s, ok = x.readSet()
+	return s, x.args[2], ok
+}
+
+// runSet answers SET, SETEX and PSETEX.
 func runSet(x *call) {
-	if s, ok := x.readSet(); ok {
-		x.runSetting(&s, x.args[2])
+	if s, value, ok := x.verb.set(x); ok {
+		x.runSetting(&s, value)
 	}
 }
 
@@ -261,16 +267,13 @@ func (x *call) setMany(requests []tasks.Request) []error {
 	return errs
 }
 
-// runSetEx answers SETEX and PSETEX.
-func runSetEx(u unit) func(*call) {
-	return func(x *call) {
-		due, ok := x.until(x.args[2], u)
-		if !ok {
-			return
+// setExOf reads SETEX and PSETEX.
+func setExOf(u unit) func(*call) (s setting, value []byte, ok bool) {
+	return func(x *call) (s setting, value []byte, ok bool) {
+		if s.due, ok = x.until(x.args[2], u); ok {
+			s.key, ok = x.key(x.args[1])
 		}
-		if k, ok := x.key(x.args[1]); ok {
-			x.runSetting(&setting{key: k, due: due}, x.args[3])
-		}
+		return s, x.args[3], ok
 	}
 }
 

@@ -47,9 +47,9 @@ func init() {
 		&verb{name: "script", arity: -2, scope: edge.AnyRight, subs: scriptVerbs()},
 
 		// Values: strings.go, values.go.
-		&verb{name: "set", arity: -3, flags: needsTasks | writes, scope: edge.MaySchedule, first: 1, last: 1, step: 1, run: runSet, batch: setAll},
-		&verb{name: "setex", arity: 4, flags: needsTasks | writes, scope: edge.MaySchedule, first: 1, last: 1, step: 1, run: runSetEx(seconds)},
-		&verb{name: "psetex", arity: 4, flags: needsTasks | writes, scope: edge.MaySchedule, first: 1, last: 1, step: 1, run: runSetEx(millis)},
+		&verb{name: "set", arity: -3, flags: needsTasks | writes, scope: edge.MaySchedule, first: 1, last: 1, step: 1, run: runSet, set: setOf, batch: setAll},
+		&verb{name: "setex", arity: 4, flags: needsTasks | writes, scope: edge.MaySchedule, first: 1, last: 1, step: 1, run: runSet, set: setExOf(seconds)},
+		&verb{name: "psetex", arity: 4, flags: needsTasks | writes, scope: edge.MaySchedule, first: 1, last: 1, step: 1, run: runSet, set: setExOf(millis)},
 		&verb{name: "setnx", arity: 3, flags: needsTasks | writes | fast, scope: edge.MaySchedule, first: 1, last: 1, step: 1, run: runSetNX},
 		&verb{name: "getset", arity: 3, flags: needsTasks | writes | fast, scope: edge.MaySchedule, first: 1, last: 1, step: 1, run: runGetSet},
 		&verb{name: "mset", arity: -3, flags: needsTasks | writes, scope: edge.MaySchedule, first: 1, last: -1, step: 2, run: runMSet},

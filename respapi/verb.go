@@ -35,6 +35,9 @@ type verb struct {
 	first, last, step int
 	numbered          bool // the argument before the first key says how many there are
 	run               func(*call)
+	// set reads a command that sets a key whatever is there; nil: the verb does something else. It
+	// answers and reports false if the command is none.
+	set func(*call) (s setting, value []byte, ok bool)
 	// batch answers commands of a pipeline; nil: each runs for itself.
 	batch   func([]*call)
 	repeats bool // several commands about one key may be in a batch

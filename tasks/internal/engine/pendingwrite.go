@@ -12,10 +12,11 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A PendingWrite is a caller that waits for one or more writes, all of one kind.
+// A PendingWrite is a caller that waits for one or more writes, all of one kind, or is told.
 type PendingWrite struct {
-	Phase atomic.Int32 // queued, sent or withdrawn
-	done  chan struct{}
+	Phase    atomic.Int32 // queued, sent or withdrawn
+	done     chan struct{}
+	answered func(error) // in the place of done, of one write: told its outcome, under Engine.Mu
 
 	// Guarded by Engine.Mu.
 	slots     []uint32 // by index: whose write it is
@@ -78,7 +79,12 @@ func (c *PendingWrite) resolve(i int, err error) {
 
 // Complete says that no further write is added.
 func (c *PendingWrite) Complete() {
-	if c.left--; c.left == 0 {
+	if c.left--; c.left > 0 {
+		return
+	}
+	if c.answered != nil {
+		c.answered(c.errs[0])
+	} else {
 		close(c.done)
 	}
 }
@@ -107,6 +113,12 @@ func (s *Engine) Await(ctx context.Context, c *PendingWrite) error {
 		return nil
 	case <-ctx.Done():
 	}
+	return s.GiveUp(c, context.Cause(ctx))
+}
+
+// GiveUp ends the wait for writes before all are answered, as Await does, whose error it returns.
+// Error nil: they are answered.
+func (s *Engine) GiveUp(c *PendingWrite, cause error) error {
 	s.Mu.Lock()
 	defer s.Unlock()
 	if c.left == 0 {
@@ -117,7 +129,7 @@ func (s *Engine) Await(ctx context.Context, c *PendingWrite) error {
 		if c.cancels {
 			s.keepCancelledLocked(c)
 		}
-		return fmt.Errorf("%w: %w", task.ErrUnknown, context.Cause(ctx))
+		return fmt.Errorf("%w: %w", task.ErrUnknown, cause)
 	}
 	now := s.Now()
 	for i, n := range c.slots {
@@ -125,7 +137,7 @@ func (s *Engine) Await(ctx context.Context, c *PendingWrite) error {
 			s.undoLocked(n, c, now)
 		}
 	}
-	return fmt.Errorf("%w: %w", task.ErrUnavailable, context.Cause(ctx))
+	return fmt.Errorf("%w: %w", task.ErrUnavailable, cause)
 }
 
 // carry writes the batch of a lone caller on its own goroutine, see recovery.Committer.Carry.

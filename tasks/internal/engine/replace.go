@@ -11,6 +11,33 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
+// StartReplace is tasks.Scheduler.StartReplace; nil: nothing was done.
+func (s *Engine) StartReplace(ctx context.Context, r *task.Request, answered func(error)) *PendingWrite {
+	if s.Fleet != nil || s.Config.Tracer != nil || !isClosed(s.Reading.settingsRead) {
+		return nil
+	}
+	if g := task.GrantOf(ctx); g != nil && (g.MaxTopics > 0 || g.MaxPending > 0) {
+		return nil // its tasks may have to be counted first
+	}
+	p, err := s.PlanFor(ctx, r)
+	if err != nil {
+		return nil
+	}
+	defer p.Free()
+	if !p.Chosen {
+		return nil
+	}
+	p.Replaces = true
+	c := &PendingWrite{left: 1, errs: make([]error, 1), slots: make([]uint32, 1), answered: answered}
+	s.Mu.Lock()
+	defer s.Unlock()
+	if _, err := s.CreateLocked(&p, c, 0); err != nil {
+		return nil
+	}
+	c.Complete()
+	return c
+}
+
 // replaceLocked begins to put a planned task in the place of the one that has its id, as write i of
 // c. Besides those of Move its errors are ErrBusy, ErrNotHeld, and errBeingCancelled.
 func (s *Engine) replaceLocked(n uint32, p *Plan, c *PendingWrite, i int) error {
