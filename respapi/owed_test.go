@@ -68,8 +68,8 @@ func TestCommandsWaitForTheAnswerThatIsOwed(t *testing.T) {
 	})
 }
 
-// The answer to a SET does not wait for a ledger that is silent for longer than Config.AnswerWithin,
-// whatever came before on the connection.
+// The answer to a SET does not wait for a ledger that is silent for longer than
+// Config.AnswerWithin, whatever came before on the connection.
 func TestAnswersThatAreOwedComeInTime(t *testing.T) {
 	inStuckBubble(t, func(t *testing.T, r *rig, w *wire, ledger stuckLedger) {
 		within := r.scheduler.AnswerWithin()

@@ -46,7 +46,7 @@ func TestWithinKeepsTheDeadlineOfItsCaller(t *testing.T) {
 		if d, _ := ctx.Deadline(); time.Until(d) != time.Minute {
 			t.Errorf("the deadline is in %v", time.Until(d))
 		}
-		time.Sleep(time.Minute)
+		<-parent.Done()
 		if !errors.Is(ctx.Err(), context.DeadlineExceeded) || errors.Is(context.Cause(ctx), ErrLate) {
 			t.Errorf("it has ended with %v, %v", ctx.Err(), context.Cause(ctx))
 		}

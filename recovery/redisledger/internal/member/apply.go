@@ -31,7 +31,7 @@ func (m *Member) Apply(ctx context.Context, n int, b *recovery.Batch) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if err := s.turn.LockWithin(ctx); err != nil {
+	if err := s.lockTurn(ctx); err != nil {
 		return err
 	}
 	defer s.turn.Unlock()

@@ -57,16 +57,6 @@ func (t turn) Lock() { t <- struct{}{} }
 
 func (t turn) Unlock() { <-t }
 
-// LockWithin locks unless ctx ends first.
-func (t turn) LockWithin(ctx context.Context) error {
-	select {
-	case t <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
 // TryLock locks if that does not have to wait.
 func (t turn) TryLock() bool {
 	select {
@@ -74,6 +64,16 @@ func (t turn) TryLock() bool {
 		return true
 	default:
 		return false
+	}
+}
+
+// lockTurn takes the turn unless ctx ends first.
+func (s *Shard) lockTurn(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
 	}
 }
 
