@@ -43,6 +43,31 @@ func TestHandlerGetsTheTask(t *testing.T) {
 	})
 }
 
+// A handler may write to the payload that it was given, and beyond its end: the next attempt gets
+// what was scheduled.
+func TestHandlerWritesToThePayload(t *testing.T) {
+	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+		got := make(chan string, 2)
+		r.handle("x", func(_ context.Context, d *tasks.Delivery) error {
+			got <- d.ID + string(d.Payload)
+			clear(append(d.Payload, 1, 2, 3))
+			clear(d.Payload)
+			if d.Attempt == 1 {
+				return task.RetryAfter(errors.New("once more"), 0)
+			}
+			return nil
+		})
+		r.must(tasks.Request{ID: "t", Topic: "x", Payload: []byte("payload")})
+		pass(time.Second)
+		for attempt := 1; attempt <= 2; attempt++ {
+			if text := <-got; text != "tpayload" {
+				t.Errorf("attempt %d got %q", attempt, text)
+			}
+		}
+		r.checkConsistency()
+	})
+}
+
 func TestTypedHandler(t *testing.T) {
 	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
 		var sum atomic.Int64
