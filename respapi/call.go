@@ -157,15 +157,6 @@ func (c *conn) together(x *call) (next [][]byte, err error) {
 	return next, err
 }
 
-// slowRead is how long a read takes at least that waits, as for a write of the same key.
-const slowRead = 2 * time.Millisecond
-
-// readsQuickly reports whether a read is over, mostly, before another goroutine would have begun.
-func (c *conn) readsQuickly() bool {
-	s := c.server.scheduler.Load()
-	return s != nil && s.Alone()
-}
-
 // hash returns the hash of a key. Two keys with one hash count as the same key.
 func (c *conn) hash(key []byte) uint64 { return maphash.Bytes(c.server.turns.seed, key) }
 
@@ -176,7 +167,8 @@ func (c *conn) runTogether(calls []*call) {
 	outs := make([]resp.Writer, len(calls))
 	c.spilt = false
 	begun := time.Now()
-	quick := c.readsQuickly()
+	glimpse := glimpses.Get().(*tasks.Task)
+	defer keepGlimpse(glimpse)
 	for i, x := range calls {
 		c.begin(x, begun)
 		outs[i].Three = c.answer.Three
@@ -186,10 +178,8 @@ func (c *conn) runTogether(calls []*call) {
 			x.out.Error(refusal)
 		case x.verb.batch != nil:
 			batches[x.verb] = append(batches[x.verb], x)
-		case quick && x.verb.flags&writes == 0:
-			from := time.Now()
+		case x.verb.flags&looks != 0 && x.peek(glimpse):
 			x.verb.run(x)
-			quick = time.Since(from) < slowRead
 		default:
 			group.Go(func() { x.verb.run(x) })
 		}

@@ -22,11 +22,14 @@
 //
 // # Pipelines
 //
-// A connection has one goroutine, which reads commands and answers them in order. Commands of a
+// A connection has one goroutine, which reads commands and answers them in order. Reads of keys
+// with which nothing is under way are answered where they are read (look.go). Other commands of a
 // pipeline that have arrived together and are about different keys run at the same time, so that
-// they wait for the ledger once. Reads of a node that is alone run one after the other, as long as
-// none waits: that takes less time than goroutines do. Commands about one key take effect in their
-// order, but for XACKs of one stream, which run together.
+// they wait for the ledger once. Commands about one key take effect in their order, but for XACKs
+// of one stream, which run together.
+//
+// The goroutine does not wait for the ledger when a SET is all that has arrived: it reads on, and
+// one goroutine sends the answers of all connections whose writes came with one batch (owed.go).
 //
 // # Transactions
 //

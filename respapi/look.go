@@ -17,16 +17,18 @@ const mostGlimpsed = 4 << 10
 // glimpses are the tasks that commands have peeked at.
 var glimpses = sync.Pool{New: func() any { return new(tasks.Task) }}
 
+func keepGlimpse(t *tasks.Task) {
+	if cap(t.Payload) <= mostGlimpsed {
+		glimpses.Put(t)
+	}
+}
+
 // look answers x, whose verb looks, and the commands of that verb behind it that have arrived, as
 // long as none has to wait. The one that has to is answered by together, with those behind it. It
 // returns the first command that was not answered; nil if none has arrived.
 func (c *conn) look(x *call) (next [][]byte, err error) {
 	t := glimpses.Get().(*tasks.Task)
-	defer func() {
-		if cap(t.Payload) <= mostGlimpsed {
-			glimpses.Put(t)
-		}
-	}()
+	defer keepGlimpse(t)
 	begun, all, failed := time.Now(), 0, int64(0)
 	for x.peek(t) {
 		if all == 0 {

@@ -21,7 +21,7 @@ const (
 	notQueued                       // MULTI does not queue it
 	apart                           // it runs alone, also in a pipeline
 	divides                         // what stands before it in a transaction is written first
-	looks                           // it answers from one key as it stands: call.read
+	looks                           // it answers from its first argument, a key, by call.read
 )
 
 // A verb is a command that there is.

@@ -22,8 +22,8 @@ func (s *Scheduler) StartReplace(ctx context.Context, r *Request, answered func(
 }
 
 // GiveUp ends the wait for a Replace that was started: from then on answered is not called. cause
-// is why; nil: AnswerWithin has passed. Errors: ErrUnavailable if nothing was done, ErrUnknown if
-// it may have been done; nil if answered was called before.
+// is why; nil: AnswerWithin has passed. It is called once. Errors: ErrUnavailable if nothing was
+// done, ErrUnknown if it may have been done; nil if answered was called before.
 func (s *Scheduler) GiveUp(r StartedReplace, cause error) error {
 	return s.engine.GiveUp(r.write, cmp.Or(cause, engine.ErrLate))
 }
