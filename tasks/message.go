@@ -41,7 +41,3 @@ func (s *Scheduler) Ask(ctx context.Context, node, subject string, body []byte) 
 // Peers returns the names of the other nodes that share the ledger and live, as this node knows
 // them now. It asks no one, and costs next to nothing. A node whose ledger is its own has none.
 func (s *Scheduler) Peers() []string { return s.cluster.LivePeers() }
-
-// Alone reports whether the ledger serves this node only, as one on disk or in memory does. Then no
-// call waits for another node.
-func (s *Scheduler) Alone() bool { return s.cluster.Fleet == nil }
