@@ -381,23 +381,23 @@ func (o *output) progress() <-chan struct{} {
 // isRead reports whether a client that has left has read everything, as far as its machine tells:
 // it resets the connection if something was unread.
 func (o *output) isRead(left error) bool {
-	switch s := o.state(); {
+	s := o.state()
+	switch {
 	case s.gone:
 		return false
 	case left == nil: // the server ends the connection, and the client is there to read the rest
 		return true
-	case s.ahead > 0:
-		return false
 	case errors.Is(left, io.EOF):
-		for range resetWithin / resetPause { // it may have said so before its socket was closed
+		// It may have said so before its socket was closed, and before the last bytes count.
+		for range resetWithin / resetPause {
 			time.Sleep(resetPause)
-			if o.state().gone {
+			if s = o.state(); s.gone {
 				return false
 			}
 		}
-		return true
+		return s.ahead == 0
 	}
-	return errors.Is(left, os.ErrDeadlineExceeded)
+	return s.ahead == 0 && errors.Is(left, os.ErrDeadlineExceeded)
 }
 
 // run writes what is pending.
