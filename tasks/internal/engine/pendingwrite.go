@@ -108,12 +108,10 @@ func Late(err error) error {
 // others is open (ErrUnknown). Its outcomes do not change any more.
 func (s *Engine) Await(ctx context.Context, c *PendingWrite) error {
 	s.carry(ctx, c)
-	select {
-	case <-c.done:
-		return nil
-	case <-ctx.Done():
+	if cause := wait(ctx, c.done); cause != nil {
+		return s.GiveUp(c, cause)
 	}
-	return s.GiveUp(c, context.Cause(ctx))
+	return nil
 }
 
 // GiveUp ends the wait for writes before all are answered, as Await does, whose error it returns.

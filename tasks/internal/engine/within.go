@@ -79,3 +79,27 @@ func (b *bounded) Value(key any) any {
 	}
 	return b.Context.Value(key)
 }
+
+// wait waits for done, or until ctx ends, whose cause it returns then. For a context of Within it
+// needs a timer alone, and no place among the children of the caller's context.
+func wait(ctx context.Context, done <-chan struct{}) error {
+	b, ok := ctx.(*bounded)
+	if !ok {
+		select {
+		case <-done:
+			return nil
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+	timer := time.NewTimer(time.Until(b.deadline))
+	defer timer.Stop()
+	select {
+	case <-done:
+		return nil
+	case <-timer.C:
+		return ErrLate
+	case <-b.Context.Done():
+		return context.Cause(b.Context)
+	}
+}

@@ -36,6 +36,36 @@ func TestWithinStartsItsTimerAtTheFirstWait(t *testing.T) {
 	})
 }
 
+// A wait ends with what it waits for, with the time of the call, or with its caller.
+func TestWait(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &Engine{Config: task.Checked{Config: task.Config{AnswerWithin: time.Second}}}
+		begun, never, over := time.Now(), make(chan struct{}), make(chan struct{})
+		close(over)
+		ctx, cancel := s.Within(t.Context())
+		defer cancel()
+		if err := wait(ctx, over); err != nil {
+			t.Errorf("it is over: %v", err)
+		}
+		if err := wait(ctx, never); !errors.Is(err, ErrLate) || time.Since(begun) != time.Second {
+			t.Errorf("after %v: %v", time.Since(begun), err)
+		}
+		gone := errors.New("the caller has gone")
+		parent, leave := context.WithCancelCause(t.Context())
+		ctx, cancel = s.Within(parent)
+		defer cancel()
+		child, end := context.WithCancel(ctx)
+		defer end()
+		leave(gone)
+		if err := wait(ctx, never); !errors.Is(err, gone) {
+			t.Errorf("its caller has left: %v", err)
+		}
+		if err := wait(child, never); !errors.Is(err, gone) {
+			t.Errorf("the caller of its caller has left: %v", err)
+		}
+	})
+}
+
 // The parent's deadline holds if it is sooner.
 func TestWithinKeepsTheDeadlineOfItsCaller(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
