@@ -1,6 +1,7 @@
 package tasks_test
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -22,6 +23,7 @@ const late = 200*time.Millisecond + time.Millisecond
 
 // wheelFaultBubble runs a test with fake time on a rig whose wheel's batches go through spoil.
 func wheelFaultBubble(t *testing.T, cfg Config, spoil func([]uint64) []uint64, test func(t *testing.T, r *rig)) {
+	cfg.SweepEvery = cmp.Or(cfg.SweepEvery, time.Second) // the bounds of the tests go by it
 	t.Helper()
 	bubble(t, cfg, func(t *testing.T, r *rig) {
 		r.parts.Fired = spoil
