@@ -42,25 +42,12 @@ func burst(ctx context.Context, b *bout) error {
 
 // await returns when the tasks of the burst are handled and off the ledger.
 func (b *bout) await(ctx context.Context, handled *atomic.Int64) error {
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		if handled.Load() >= pending {
-			t, err := b.s.Topic("burst")
-			if err != nil {
-				return err
-			}
-			// What is acknowledged counts as delivered before the ledger has forgotten it.
-			if t.Counts.Pending+t.Counts.Ready+t.Counts.Delivering == 0 && b.s.Stats().Ledger.Queued == 0 {
-				return nil
-			}
+	return b.until(ctx, func() (bool, error) {
+		if handled.Load() < pending {
+			return false, nil
 		}
-		select {
-		case <-tick.C:
-		case <-b.s.Done():
-			return b.s.Err()
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
+		t, err := b.s.Topic("burst")
+		// What is acknowledged counts as delivered before the ledger has forgotten it.
+		return t.Counts.Pending+t.Counts.Ready+t.Counts.Delivering == 0 && b.s.Stats().Ledger.Queued == 0, err
+	})
 }

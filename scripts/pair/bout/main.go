@@ -144,6 +144,24 @@ func (b *bout) measured(path string, f func() (n int, err error)) error {
 	return b.out.Encode(sample)
 }
 
+// until returns when is says so, which is asked every 2 ms, or when the scheduler has ended.
+func (b *bout) until(ctx context.Context, is func() (bool, error)) error {
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		if done, err := is(); done || err != nil {
+			return err
+		}
+		select {
+		case <-tick.C:
+		case <-b.s.Done():
+			return b.s.Err()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+	}
+}
+
 func objects() (uint64, error) {
 	read := []metrics.Sample{{Name: "/gc/heap/allocs:objects"}}
 	metrics.Read(read)

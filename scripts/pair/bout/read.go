@@ -2,8 +2,8 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"time"
 
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -53,19 +53,11 @@ func (b *bout) restart(ctx context.Context, n int) error {
 	if err := b.start(ctx); err != nil {
 		return err
 	}
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		// The topic is not known before its first task is in memory.
-		if t, err := b.s.Topic("pair"); err == nil && int(t.Counts.Pending) >= n {
-			return nil
+	return b.until(ctx, func() (bool, error) {
+		t, err := b.s.Topic("pair")
+		if errors.Is(err, tasks.ErrNoTopic) { // before its first task is in memory
+			return false, nil
 		}
-		select {
-		case <-tick.C:
-		case <-b.s.Done():
-			return b.s.Err()
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		}
-	}
+		return int(t.Counts.Pending) >= n, err
+	})
 }
