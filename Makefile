@@ -96,7 +96,7 @@ bench: ## run the benchmarks COUNT times; text on stdout and in bench/latest.txt
 .PHONY: pair
 pair: redis ## processor time a task beside commit BASE=, in alternating runs: PATHS=<regexp> PAIRS=10 LIMIT=1.03 (10 minutes)
 	@[ -n "$(BASE)" ] || { echo "make pair BASE=<commit>"; exit 2; }
-	@$(GO) run -tags $(TAGS) ./scripts/pair -base "$(BASE)" -pairs $(PAIRS) -paths '$(PATHS)' -limit $(LIMIT)
+	@$(GO) run -tags $(TAGS) ./scripts/pair -base "$(BASE)" -pairs $(PAIRS) -paths '$(value PATHS)' -limit $(LIMIT)
 
 .PHONY: bench-compare
 bench-compare: build ## run Lapse beside asynq, beanstalkd and Redis expiry; writes docs/comparison.md and .svg (20 minutes)

@@ -19,8 +19,9 @@ import (
 )
 
 const (
-	singles = 10_000 // of 64 callers
-	batches = 100_000
+	singles = 5_000 // of 64 callers
+	batches = 25_000
+	pulled  = 100_000
 	hooks   = 20_000
 	batch   = 1_000
 	senders = 4 // also receivers
@@ -44,10 +45,10 @@ func overHTTP(ctx context.Context, s side, dir string, chosen *regexp.Regexp) ([
 	far := time.Now().Add(24 * time.Hour)
 	for _, part := range []func() error{
 		func() error {
-			return v.measured("single/http", singles, func() error { return v.schedule(ctx, "far", singles, 1, 64, far) })
+			return v.measured("single/http", rounds, singles, func(int) error { return v.schedule(ctx, "far", singles, 1, 64, far) })
 		},
 		func() error {
-			return v.measured("batch/http", batches, func() error { return v.schedule(ctx, "far", batches, batch, senders, far) })
+			return v.measured("batch/http", rounds, batches, func(int) error { return v.schedule(ctx, "far", batches, batch, senders, far) })
 		},
 		func() error { return v.pull(ctx) },
 		func() error {
@@ -67,12 +68,12 @@ func overHTTP(ctx context.Context, s side, dir string, chosen *regexp.Regexp) ([
 
 // pull measures a burst that receivers reserve and acknowledge.
 func (v *served) pull(ctx context.Context) error {
-	return v.burst(ctx, "pull/http", "pull", batches, func() error {
+	return v.burst(ctx, "pull/http", "pull", pulled, func() error {
 		var taken atomic.Int64
 		group, receiving := errgroup.WithContext(ctx)
 		for range senders {
 			group.Go(func() error {
-				for taken.Load() < batches {
+				for taken.Load() < pulled {
 					n, err := v.receive(receiving)
 					if err != nil {
 						return err
@@ -98,7 +99,7 @@ func (v *served) burst(ctx context.Context, path, topic string, n int, f func() 
 		}
 		if rest := time.Until(due); rest > 0 {
 			time.Sleep(rest)
-			return v.measured(path, n, f)
+			return v.measured(path, 1, n, func(int) error { return f() })
 		}
 		if _, err := v.call(ctx, http.MethodDelete, "/v1/topics/"+topic+"/tasks", nil); err != nil {
 			return err

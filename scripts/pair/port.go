@@ -17,8 +17,8 @@ import (
 
 const (
 	clients  = 50
-	commands = 30_000  // one by one
-	piped    = 100_000 // 16 at a time
+	commands = 10_000 // one by one
+	piped    = 30_000 // 16 at a time
 	expiring = 50_000
 )
 
@@ -38,29 +38,31 @@ func overPort(ctx context.Context, s side, dir string, chosen *regexp.Regexp) ([
 		return nil, err
 	}
 	value := fmt.Sprintf("%0200d", 0)
-	set := func(i int) []string { return []string{"SET", key(i), value, "PX", "86400000"} }
-	get := func(i int) []string { return []string{"GET", key(i)} }
 	for _, part := range []struct {
 		name    string
 		n, pipe int
 	}{{"p1", commands, 1}, {"p16", piped, 16}} {
-		fill := func() error { return load(ctx, address, part.n, part.pipe, set) }
-		if err := v.measured("set/"+part.name, part.n, fill); err != nil {
+		key := func(i int) string { return fmt.Sprintf("%s:%d", part.name, i) }
+		get := func(i int) []string { return []string{"GET", key(i)} }
+		fill := func(round int) error { // with new keys
+			return load(ctx, address, part.n, part.pipe, func(i int) []string {
+				return []string{"SET", key(round*part.n + i), value, "PX", "86400000"}
+			})
+		}
+		if err := v.measured("set/"+part.name, rounds, part.n, fill); err != nil {
 			return v.samples, err
 		}
 		if path := "get/" + part.name; v.chosen.MatchString(path) {
-			if err := fill(); err != nil {
+			if err := fill(0); err != nil {
 				return v.samples, err
 			}
-			if err := v.measured(path, part.n, func() error { return load(ctx, address, part.n, part.pipe, get) }); err != nil {
+			if err := v.measured(path, rounds, part.n, func(int) error { return load(ctx, address, part.n, part.pipe, get) }); err != nil {
 				return v.samples, err
 			}
 		}
 	}
 	return v.samples, v.events(ctx, address)
 }
-
-func key(i int) string { return fmt.Sprintf("key:%d", i) }
 
 // events measures from the instant at which keys expire until a subscriber has all of their events.
 func (v *served) events(ctx context.Context, address string) error {
@@ -89,7 +91,7 @@ func (v *served) events(ctx context.Context, address string) error {
 		return fmt.Errorf("%s: %d keys cannot be set in time", path, expiring)
 	}
 	time.Sleep(time.Until(due))
-	return v.measured(path, expiring, func() error {
+	return v.measured(path, 1, expiring, func(int) error {
 		name := []byte("event:")
 		events, buffer, kept := 0, make([]byte, 64<<10), 0
 		for events < expiring {

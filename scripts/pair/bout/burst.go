@@ -35,7 +35,7 @@ func burst(ctx context.Context, b *bout) error {
 			continue
 		}
 		time.Sleep(rest)
-		return b.measured("burst", func() (int, error) { return pending, b.await(ctx, &handled) })
+		return b.measured("burst", 1, func() (int, error) { return pending, b.await(ctx, &handled) })
 	}
 	return errors.New("the tasks cannot be scheduled before they are due")
 }

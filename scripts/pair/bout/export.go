@@ -11,7 +11,7 @@ func init() {
 		if err := b.fill(ctx); err != nil {
 			return err
 		}
-		return b.measured("export", func() (int, error) { return b.export(ctx) })
+		return b.measured("export", rounds, func() (int, error) { return b.export(ctx) })
 	})
 }
 

@@ -107,7 +107,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 			continue
 		}
 		if err := p.run(ctx, b); err != nil {
-			return fmt.Errorf("%s/%s: %w", p.name, b.ledger, err)
+			return err
 		}
 	}
 	return nil
@@ -126,18 +126,13 @@ func (b *bout) start(ctx context.Context) error {
 
 func (b *bout) stop() error { return b.s.Close(context.Background()) }
 
-// measured runs f and prints what it has cost for each of the n tasks that it returns.
-func (b *bout) measured(path string, f func() (n int, err error)) error {
+// rounds is how often a path is measured that can be repeated. The cheapest round counts.
+const rounds = 4
+
+// measured runs f some times, and prints what the cheapest has cost for each of its n tasks.
+func (b *bout) measured(path string, rounds int, f func() (n int, err error)) error {
 	runtime.GC() // what was before is not this path's garbage
-	began, err := b.meter.Read()
-	if err != nil {
-		return err
-	}
-	n, err := f()
-	if err != nil {
-		return err
-	}
-	sample, err := b.meter.Since(began, path+"/"+b.ledger, n)
+	sample, err := b.meter.Least(path+"/"+b.ledger, rounds, func(int) (int, error) { return f() })
 	if err != nil {
 		return err
 	}

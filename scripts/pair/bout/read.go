@@ -13,7 +13,7 @@ func init() {
 		if err := b.fill(ctx); err != nil {
 			return err
 		}
-		return b.measured("list", func() (int, error) { return b.list(ctx) })
+		return b.measured("list", rounds, func() (int, error) { return b.list(ctx) })
 	})
 	register(6, "restart", "disk redis", func(ctx context.Context, b *bout) error {
 		if err := b.fill(ctx); err != nil {
@@ -27,7 +27,7 @@ func init() {
 			return err
 		}
 		n := int(t.Counts.Pending)
-		return b.measured("restart", func() (int, error) { return n, b.restart(ctx, n) })
+		return b.measured("restart", 1, func() (int, error) { return n, b.restart(ctx, n) })
 	})
 }
 

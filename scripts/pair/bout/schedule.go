@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	singles = 20_000 // tasks of 64 callers
-	lone    = 1_000  // tasks of one caller
+	singles = 10_000 // tasks of 64 callers
+	lone    = 250    // tasks of one caller
 	pending = 100_000
 	batch   = 1_000
 	senders = 4
@@ -20,17 +20,21 @@ const (
 
 func init() {
 	register(1, "single", "memory disk redis", func(ctx context.Context, b *bout) error {
-		return b.measured("single", func() (int, error) { return singles, b.schedule(ctx, "pair", singles, 1, 64, ahead()) })
+		return b.measured("single", rounds, func() (int, error) { return singles, b.schedule(ctx, "pair", singles, 1, 64, ahead()) })
 	})
 	register(2, "lone", "memory disk redis", func(ctx context.Context, b *bout) error {
 		n := lone
 		if b.ledger == "memory" {
 			n = singles
 		}
-		return b.measured("lone", func() (int, error) { return n, b.schedule(ctx, "pair", n, 1, 1, ahead()) })
+		return b.measured("lone", rounds, func() (int, error) { return n, b.schedule(ctx, "pair", n, 1, 1, ahead()) })
 	})
 	register(3, "batch", "memory disk redis", func(ctx context.Context, b *bout) error {
-		return b.measured("batch", func() (int, error) { return pending, b.fill(ctx) })
+		return b.measured("batch", rounds, func() (int, error) {
+			const n = pending / rounds
+			b.filled += n
+			return n, b.schedule(ctx, "pair", n, batch, senders, ahead())
+		})
 	})
 }
 
@@ -42,11 +46,9 @@ var payload = append(append([]byte(`{"order":"`), bytes.Repeat([]byte("012345678
 
 // fill makes sure that there are tasks to list, to export and to read again.
 func (b *bout) fill(ctx context.Context) error {
-	if b.filled > 0 {
-		return nil
-	}
+	missing := pending - b.filled
 	b.filled = pending
-	return b.schedule(ctx, "pair", pending, batch, senders, ahead())
+	return b.schedule(ctx, "pair", missing, batch, senders, ahead())
 }
 
 // schedule schedules n tasks, some a call, by callers at the same time.

@@ -30,16 +30,39 @@ type Meter struct {
 	Objects            func() (uint64, error) // objects that Lapse has made on the heap so far
 }
 
-// A Reading is where the clocks stood.
-type Reading struct {
+// A reading is where the clocks stood.
+type reading struct {
 	lapse, redis, load time.Duration
 	objects            uint64
 	at                 time.Time
 }
 
-// Read reads the clocks. Objects are counted first at the begin of a path, and last at its end, so
-// that what counting costs is in no path.
-func (m *Meter) Read() (r Reading, err error) {
+// Least has f do a path some times, and returns what the cheapest round has cost for each of its n
+// tasks: what disturbs a round makes it dearer, never cheaper.
+func (m *Meter) Least(path string, rounds int, f func(round int) (n int, err error)) (least Sample, err error) {
+	for round := range rounds {
+		began, err := m.read()
+		if err != nil {
+			return Sample{}, err
+		}
+		n, err := f(round)
+		if err != nil {
+			return Sample{}, fmt.Errorf("%s: %w", path, err)
+		}
+		s, err := m.since(began, path, n)
+		if err != nil {
+			return Sample{}, err
+		}
+		if round == 0 || s.Cost < least.Cost {
+			least = s
+		}
+	}
+	return least, nil
+}
+
+// read reads the clocks. Objects are counted first at the begin of a round, and last at its end, so
+// that what counting costs is in no round.
+func (m *Meter) read() (r reading, err error) {
 	if r.objects, err = m.Objects(); err != nil {
 		return r, err
 	}
@@ -47,7 +70,7 @@ func (m *Meter) Read() (r Reading, err error) {
 	return r, err
 }
 
-func (m *Meter) clocks(r *Reading) (err error) {
+func (m *Meter) clocks(r *reading) (err error) {
 	r.at = time.Now()
 	for _, c := range []struct {
 		process int
@@ -63,9 +86,9 @@ func (m *Meter) clocks(r *Reading) (err error) {
 	return nil
 }
 
-// Since returns what n tasks have cost since a reading.
-func (m *Meter) Since(r Reading, path string, n int) (Sample, error) {
-	var now Reading
+// since returns what n tasks have cost since a reading.
+func (m *Meter) since(r reading, path string, n int) (Sample, error) {
+	var now reading
 	if err := m.clocks(&now); err != nil {
 		return Sample{}, err
 	}
