@@ -2,10 +2,11 @@ package diskledger
 
 import (
 	"context"
-
-	"github.com/cockroachdb/pebble/v2"
+	"fmt"
+	"hash/maphash"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/diskledger/internal/journal"
 )
 
 // Apply implements recovery.Ledger.
@@ -19,57 +20,23 @@ func (l *Ledger) Apply(ctx context.Context, _ int, b *recovery.Batch) error {
 	}
 	defer e.users.Done()
 
-	w := e.db.NewBatch()
 	removed := int64(0)
-	for i := range b.Len() {
-		c := b.At(i)
-		if c.From.Place != recovery.Nowhere && c.From != c.To {
-			err = remove(w, c)
-			removed++
+	err = e.write(func(d *draft) {
+		for i := range b.Len() {
+			c := b.At(i)
+			if c.From.Place != recovery.Nowhere && c.From != c.To {
+				removed++
+			}
+			if c.To.Place == recovery.Dead {
+				l.buried.Store(true)
+			}
+			d.change(c)
 		}
-		if err == nil {
-			err = l.put(w, c)
-		}
-		if err != nil {
-			return err
-		}
-	}
+		sum := maphash.Bytes(l.seed, d.frame[journal.HeaderLen:])
+		d.repeats, l.sent = sum == l.sent, sum
+	})
 	l.removed.total.Add(removed)
-	return e.commit(w)
-}
-
-// remove takes a record away from where it stood.
-func remove(w *pebble.Batch, c recovery.Change) error {
-	switch c.From.Place {
-	case recovery.Pending:
-		op := w.DeleteDeferred(1 + timeLen + len(c.ID))
-		appendPending(op.Key[:0], c.From.At, c.ID)
-		return op.Finish()
-	case recovery.Dead:
-		if err := w.Delete(appendDead(nil, c.ID), nil); err != nil {
-			return err
-		}
-		return w.Delete(appendDeadRecord(nil, c.From.Label, c.From.At, c.ID), nil)
-	}
-	return nil
-}
-
-// put writes a record to where it shall stand.
-func (l *Ledger) put(w *pebble.Batch, c recovery.Change) error {
-	switch c.To.Place {
-	case recovery.Pending:
-		op := w.SetDeferred(1+timeLen+len(c.ID), len(c.Data))
-		appendPending(op.Key[:0], c.To.At, c.ID)
-		copy(op.Value, c.Data)
-		return op.Finish()
-	case recovery.Dead:
-		l.buried.Store(true)
-		if err := w.Set(appendDead(nil, c.ID), appendWhere(nil, c.To.At, c.To.Label), nil); err != nil {
-			return err
-		}
-		return w.Set(appendDeadRecord(nil, c.To.Label, c.To.At, c.ID), c.Data, nil)
-	}
-	return nil
+	return err
 }
 
 // Get implements recovery.Ledger.
@@ -79,16 +46,31 @@ func (l *Ledger) Get(ctx context.Context, _ int, refs []recovery.Ref, found func
 		return err
 	}
 	r := reader{engine: e}
-	var key []byte
-	r.seekEach(kindPending, len(refs), func(i int) []byte {
-		key = appendPending(key[:0], refs[i].Next, refs[i].ID)
-		return key
-	}, func(i int, value []byte) {
-		r.keep(i, recovery.Entry{
+	e.journal.Hold()
+	defer e.journal.Release()
+	entry := func(i int, value []byte) recovery.Entry {
+		return recovery.Entry{
 			ID:   []byte(refs[i].ID),
 			Spot: recovery.Spot{Place: recovery.Pending, At: refs[i].Next},
 			Data: value,
-		})
-	})
+		}
+	}
+	var key []byte
+	var old []int
+	for i := range refs {
+		key = appendPending(key[:0], refs[i].Next, refs[i].ID)
+		switch value, ok, err := e.young.read(e.journal, key); {
+		case err != nil:
+			r.err = fmt.Errorf("reading the journal: %w", err)
+		case ok:
+			r.keep(i, entry(i, value))
+		default:
+			old = append(old, i)
+		}
+	}
+	r.seekEach(kindPending, len(old), func(i int) []byte {
+		key = appendPending(key[:0], refs[old[i]].Next, refs[old[i]].ID)
+		return key
+	}, func(i int, value []byte) { r.keep(old[i], entry(old[i], value)) })
 	return r.handOut(found)
 }

@@ -8,8 +8,6 @@ import (
 	"os"
 	"path/filepath"
 
-	"github.com/cockroachdb/pebble/v2"
-
 	"github.com/lapsehq/lapse/recovery"
 )
 
@@ -68,7 +66,13 @@ func (l *Ledger) copyStore(e *engine, partial, dir string) (bytes int64, err err
 	e.fence.leaveOut(partial)
 	defer e.fence.leaveOut("")
 	store := filepath.Join(partial, partialStore)
-	if err := e.db.Checkpoint(store, pebble.WithFlushedWAL()); err != nil {
+	// The journal has whatever the copied tables lack, as long as nothing of it is freed.
+	e.journal.Hold()
+	defer e.journal.Release()
+	if err := e.db.Checkpoint(store); err != nil {
+		return 0, err
+	}
+	if err := e.journal.Copy(store); err != nil {
 		return 0, err
 	}
 	if err := e.fence.broken(); err != nil { // behind which it has copied less than everything
@@ -123,10 +127,10 @@ func removePartial(partial string) error {
 }
 
 // roomFor returns ErrFull if a backup does not fit into a directory. Files that can be linked take
-// no room; the log is always copied.
+// no room; the journal is always copied.
 func (l *Ledger) roomFor(e *engine, partial string) error {
 	m := e.db.Metrics()
-	need := m.WAL.PhysicalSize + m.MemTable.Size
+	need := uint64(e.journal.Bytes())
 	if err := os.Link(filepath.Join(l.dir, markerName), filepath.Join(partial, probeName)); err != nil {
 		need += m.DiskSpaceUsage()
 	}

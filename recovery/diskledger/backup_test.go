@@ -67,8 +67,16 @@ func contentOf(t *testing.T, dir string) map[string]recovery.Place {
 // A backup of a ledger that is written to has all that was confirmed before, and of each batch all
 // or nothing. It is restored as often as is wished, and can be opened itself.
 func TestBackup(t *testing.T) {
-	t.Parallel()
-	l := openedIn(t, filepath.Join(t.TempDir(), "data"), Options{MinFree: -1})
+	for name, e := range map[string]extent{"usual": usual, "hasty": hasty} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testBackup(t, e)
+		})
+	}
+}
+
+func testBackup(t *testing.T, e extent) {
+	l := openedIn(t, filepath.Join(t.TempDir(), "data"), Options{MinFree: -1, extent: e})
 	for i := range 300 {
 		create(t, l, fmt.Sprint("before-", i), fmt.Sprint("also-before-", i))
 	}
@@ -90,6 +98,11 @@ func TestBackup(t *testing.T) {
 			}
 		})
 	}
+	stopWriting := sync.OnceFunc(func() {
+		close(stop)
+		writers.Wait()
+	})
+	defer stopWriting()
 	backups := t.TempDir()
 	for k := range 3 {
 		var before []int
@@ -126,8 +139,7 @@ func TestBackup(t *testing.T) {
 			}
 		}
 	}
-	close(stop)
-	writers.Wait()
+	stopWriting()
 	if all := contentOf(t, filepath.Join(backups, "backup-0")); len(all) < 900 {
 		t.Errorf("a backup that is opened has %d records", len(all))
 	}

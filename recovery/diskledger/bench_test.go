@@ -3,11 +3,14 @@ package diskledger
 import (
 	"encoding/hex"
 	"fmt"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"golang.org/x/sys/unix"
 
 	"github.com/lapsehq/lapse/recovery"
 )
@@ -31,7 +34,9 @@ type bare struct {
 }
 
 func openBare(b *testing.B) *bare {
-	db, err := pebble.Open(b.TempDir(), tuning(vfs.Default, pebbleLog{quiet(), newFence(vfs.Default)}))
+	o := tuning(vfs.Default, pebbleLog{quiet(), newFence(vfs.Default)})
+	o.DisableWAL, o.MemTableSize = false, 16<<20
+	db, err := pebble.Open(b.TempDir(), o)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -163,7 +168,14 @@ func compare(b *testing.B, unit string, per int, floor, ours func(turn int)) {
 }
 
 // settle ends the compactions that preparing a benchmark has left to do.
-func settle(b *testing.B, db *pebble.DB) {
+func (w *committed) settle() {
+	if err := w.ledger.engine.settle(w.b.Context()); err != nil {
+		w.b.Fatal(err)
+	}
+	compact(w.b, w.ledger.engine.db)
+}
+
+func compact(b *testing.B, db *pebble.DB) {
 	if err := db.Compact(b.Context(), []byte{0}, []byte{0xFF}, false); err != nil {
 		b.Fatal(err)
 	}
@@ -188,8 +200,8 @@ func BenchmarkDeleteAtFront(b *testing.B) {
 			floor, ours := openBare(b), openCommitted(b)
 			floor.write(0, b.N*per, 1024, false)
 			ours.write(0, b.N*per, 1024, false)
-			settle(b, floor.db)
-			settle(b, ours.ledger.engine.db)
+			compact(b, floor.db)
+			ours.settle()
 			compare(b, "deletes", per,
 				func(turn int) { floor.write(turn*per, (turn+1)*per, batch, true) },
 				func(turn int) { ours.write(turn*per, (turn+1)*per, batch, true) })
@@ -208,7 +220,7 @@ func BenchmarkMixedDeadlines(b *testing.B) {
 		began := time.Now()
 		w.write(0, records, 1024, false)
 		put = time.Since(began)
-		settle(b, w.ledger.engine.db)
+		w.settle()
 		all = time.Since(began)
 		return put, all
 	}
@@ -228,10 +240,22 @@ func BenchmarkMixedDeadlines(b *testing.B) {
 	b.ReportMetric(alls[1].Seconds()/alls[0].Seconds(), "cost")
 }
 
-// BenchmarkLoneCaller is one change at a time: no other caller shares its sync.
+// BenchmarkLoneCaller is one change at a time: no other caller shares its sync. Its floor is a
+// write of as many bytes into a file that is long enough, and a sync.
 func BenchmarkLoneCaller(b *testing.B) {
 	const per = 200
-	floor, ours := openBare(b), openCommitted(b)
+	ours := openCommitted(b)
+	file, err := os.Create(filepath.Join(b.TempDir(), "file"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = file.Close() })
+	if _, err := file.Write(make([]byte, usual.segment)); err != nil {
+		b.Fatal(err)
+	}
+	var d draft
+	d.reset()
+	d.change(recovery.Change{ID: benchID(nil, 0), To: recovery.Spot{Place: recovery.Pending}, Data: make([]byte, benchRecord)})
 	answered := make(chan error, 1)
 	committer := recovery.NewCommitter(recovery.CommitterConfig[struct{}]{
 		Ledger: ours.ledger, Terms: ours.terms, Log: quiet(),
@@ -241,7 +265,16 @@ func BenchmarkLoneCaller(b *testing.B) {
 	record := make([]byte, benchRecord)
 	var id []byte
 	compare(b, "commits", per,
-		func(turn int) { floor.write(turn*per, (turn+1)*per, 1, false) },
+		func(turn int) {
+			for i := range per {
+				if _, err := file.WriteAt(d.frame, int64((turn*per+i)*len(d.frame)%usual.segment)); err != nil {
+					b.Fatal(err)
+				}
+				if err := unix.Fdatasync(int(file.Fd())); err != nil {
+					b.Fatal(err)
+				}
+			}
+		},
 		func(turn int) {
 			for i := range per {
 				id = benchID(id, turn*per+i)

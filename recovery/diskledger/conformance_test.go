@@ -22,12 +22,13 @@ func quiet() *slog.Logger { return slog.New(slog.NewTextHandler(io.Discard, nil)
 // A powerCut keeps a ledger in a file system in memory. A crash leaves just
 // what was synced.
 type powerCut struct {
-	fs   *vfs.MemFS
-	last *Ledger
+	fs     *vfs.MemFS
+	extent extent
+	last   *Ledger
 }
 
 func (h *powerCut) Open(t *testing.T) recovery.Ledger {
-	l, err := Open("/ledger", Options{fs: h.fs, Log: quiet()})
+	l, err := Open("/ledger", Options{fs: h.fs, extent: h.extent, Log: quiet()})
 	if err != nil {
 		t.Fatalf("Open: %v", err)
 	}
@@ -45,5 +46,14 @@ func (h *powerCut) Crash(t *testing.T) {
 func TestConformanceAcrossPowerCuts(t *testing.T) {
 	ledgertest.Run(t, func(*testing.T) ledgertest.Harness {
 		return &powerCut{fs: vfs.NewCrashableMem()}
+	})
+}
+
+// hasty has the store take records soon after they are written.
+var hasty = extent{segment: 512, kept: 1, together: 1, most: 3}
+
+func TestConformanceWithShortJournal(t *testing.T) {
+	ledgertest.Run(t, func(*testing.T) ledgertest.Harness {
+		return &powerCut{fs: vfs.NewCrashableMem(), extent: hasty}
 	})
 }

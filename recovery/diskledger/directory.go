@@ -16,6 +16,7 @@ import (
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/diskledger/internal/journal"
 )
 
 // Files of the directory beside those of the store.
@@ -71,36 +72,34 @@ func (l *Ledger) owner() string {
 	return "another process"
 }
 
-// readMarker reports whether the directory holds a ledger already. It refuses
-// one that it cannot read, and a directory that holds something else.
-func (l *Ledger) readMarker() (exists bool, err error) {
+// readMarker returns the layout of the ledger that the directory holds, or 0 if there is none. It
+// refuses one that it cannot read, and a directory that holds something else.
+func (l *Ledger) readMarker() (layout int, err error) {
 	names, err := l.fs.List(l.dir)
 	if err != nil {
-		return false, fmt.Errorf("the ledger's directory: %w", err)
+		return 0, fmt.Errorf("the ledger's directory: %w", err)
 	}
 	marker, err := l.readFile(markerName)
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, l.refuseForeign(names)
+		return 0, l.refuseForeign(names)
 	}
 	if err != nil {
-		return false, fmt.Errorf("the ledger's directory: %w", err)
+		return 0, fmt.Errorf("the ledger's directory: %w", err)
 	}
 	number, ok := strings.CutPrefix(strings.TrimSpace(marker), "lapse ledger, layout ")
 	version, err := strconv.Atoi(number)
 	switch {
 	case !ok || err != nil || version < 1:
-		return false, fmt.Errorf("the ledger in %s is torn: its file %s holds %.60q", l.dir, markerName, marker)
+		return 0, fmt.Errorf("the ledger in %s is torn: its file %s holds %.60q", l.dir, markerName, marker)
 	case version > layoutVersion:
-		return false, fmt.Errorf("%w: %s has layout %d, this version of Lapse knows up to %d",
+		return 0, fmt.Errorf("%w: %s has layout %d, this version of Lapse knows up to %d",
 			recovery.ErrLayout, l.dir, version, layoutVersion)
 	}
-	for _, name := range names {
-		if strings.HasSuffix(name, ".log") {
-			return true, nil
-		}
+	if version < firstJournaled && !slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".log") }) {
+		// A store has a log at every instant. Pebble would not notice that it is missing.
+		return 0, fmt.Errorf("the ledger in %s is torn: it has no log (*.log)", l.dir)
 	}
-	// A store has a log at every instant. Pebble would not notice that it is missing.
-	return false, fmt.Errorf("the ledger in %s is torn: it has no log (*.log)", l.dir)
+	return version, nil
 }
 
 // refuseForeign returns an error if a directory without a marker holds anything but the remains of
@@ -113,7 +112,7 @@ func (l *Ledger) refuseForeign(names []string) error {
 		ours := false
 		for _, pattern := range []string{
 			"LOCK", ownerName, markerDraft, "lost+found",
-			"MANIFEST-*", "OPTIONS-*", "marker.*", "*.log", "*.dbtmp",
+			"MANIFEST-*", "OPTIONS-*", "marker.*", "*.log", "*.dbtmp", journal.Prefix + "*",
 		} {
 			if ok, _ := filepath.Match(pattern, name); ok {
 				ours = true

@@ -1,6 +1,7 @@
 package diskledger
 
 import (
+	"bytes"
 	"errors"
 	"os"
 	"path/filepath"
@@ -13,7 +14,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
-// filled makes a ledger on the disk with records in tables and in the log.
+// filled makes a ledger on the disk with records in tables and in the journal.
 func filled(t *testing.T) string {
 	t.Helper()
 	dir := filepath.Join(t.TempDir(), "ledger")
@@ -33,7 +34,7 @@ func filled(t *testing.T) string {
 				t.Fatal(err)
 			}
 		}
-		// Not by Close, which would flush records that are only in the log.
+		// Not by Close, which would flush records that are only in the journal.
 		l.stop()
 		<-l.kept
 		if err := errors.Join(l.engine.close(), l.lock.Close()); err != nil {
@@ -79,7 +80,7 @@ func damage(pattern string) func(*testing.T, string) {
 			if len(content) < 100 {
 				continue
 			}
-			content[len(content)/3] ^= 1
+			content[len(bytes.TrimRight(content, "\x00"))/3] ^= 1
 			if err := os.WriteFile(name, content, 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -99,14 +100,14 @@ func TestTornDirectory(t *testing.T) {
 		"manifest marker gone":      without("marker.manifest*"),
 		"format marker gone":        without("marker.format*"),
 		"both markers gone":         without("marker.*"),
-		"no log":                    without("*.log"),
+		"no journal":                without("journal-*"),
 		"a table is gone":           without("*.sst"),
 		"LAPSE is gone":             without(markerName),
 		"only LAPSE is left":        without("[^L]*"),
 		"LAPSE is empty":            write(markerName, ""),
 		"LAPSE is garbage":          write(markerName, "\x00\xff\x17"),
 		"manifest is damaged":       damage("MANIFEST-*"),
-		"log is damaged inside":     damage("*.log"),
+		"journal is damaged inside": damage("journal-*"),
 		"tables are damaged inside": damage("*.sst"),
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -139,12 +140,12 @@ func TestTornDirectory(t *testing.T) {
 
 func TestNewerLayout(t *testing.T) {
 	dir := filled(t)
-	write(markerName, "lapse ledger, layout 2\n")(t, dir)
+	write(markerName, "lapse ledger, layout 3\n")(t, dir)
 	l, _, err := childAdopts(dir)
 	if !errors.Is(err, recovery.ErrLayout) {
 		t.Fatalf("Adopt: %v, want ErrLayout", err)
 	}
-	write(markerName, "lapse ledger, layout 1\n")(t, dir)
+	write(markerName, "lapse ledger, layout 2\n")(t, dir)
 	if _, err := l.Adopt(t.Context()); err != nil {
 		t.Errorf("Adopt of the known layout: %v", err)
 	}

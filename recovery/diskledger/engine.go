@@ -1,27 +1,42 @@
 package diskledger
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
+
+	"github.com/lapsehq/lapse/recovery/diskledger/internal/journal"
 )
 
-// An engine is one instance of Pebble behind its fence.
+// An engine is one instance of Pebble, with the journal before it, behind their fence.
 type engine struct {
-	db    *pebble.DB
-	fence *fence
-	users sync.WaitGroup // calls under way; Add under Ledger.mu while current
+	db      *pebble.DB
+	journal *journal.Journal
+	young   *young
+	extent  extent
+	fence   *fence
+	users   sync.WaitGroup // calls under way; Add under Ledger.mu while current
+
+	writing sync.Mutex // guards draft, and is held by what writes to the journal
+	draft   draft
+
+	retiring  sync.Mutex    // held while segments are retired
+	unflushed atomic.Bool   // the store has got something since its last flush
+	full      chan struct{} // holds a token when there may be something to retire
 
 	mu       sync.Mutex       // guards snapshot
 	snapshot *pebble.Snapshot // the state at Adopt; nil after the first scan, or a reopening
 }
 
-// tuning returns Pebble's options for this use: batches of some hundred bytes a
-// record that are written once, in order of their deadlines more or less, live
-// for minutes or days, are hardly ever read, and are deleted at the front.
+// tuning returns Pebble's options for this use: records of some hundred bytes that outlive the
+// journal, are written once, live for minutes or days, are hardly ever read, and are deleted at the
+// front.
 func tuning(fs vfs.FS, log pebble.Logger) *pebble.Options {
 	o := &pebble.Options{
 		FS:     fs,
@@ -32,12 +47,15 @@ func tuning(fs vfs.FS, log pebble.Logger) *pebble.Options {
 		// on, Pebble notices a log that is damaged before its end.
 		FormatMajorVersion: pebble.FormatTableFormatV6,
 
-		// A task that is finished before its memtable is flushed costs no table at all, so a larger
-		// memtable pays. It is also what a start after a crash has to replay. Pebble holds up to
-		// two while it is idle, and takes only the first 256 KiB, until there are writes.
-		MemTableSize: 16 << 20,
+		// The journal has what is not in a table yet.
+		DisableWAL: true,
+
+		// What is left of a segment of the journal comes in one batch. Pebble sorts a batch of at
+		// least half of this size and writes it to a table, without a memtable. It takes only the
+		// first 256 KiB until there are writes.
+		MemTableSize: 8 << 20,
 		// While one is being flushed the next one takes the writes. A third would only delay work
-		// that the disk cannot keep up with, and lengthen the log that a crash leaves to be read.
+		// that the disk cannot keep up with, and lengthen the journal.
 		MemTableStopWritesThreshold: 2,
 
 		// Tables are read at replay, once, front to back, and by small audits.
@@ -52,8 +70,10 @@ func tuning(fs vfs.FS, log pebble.Logger) *pebble.Options {
 	return o
 }
 
-// openEngine opens the store in dir, whose lock the caller holds.
-func (l *Ledger) openEngine(lock *pebble.Lock, exists bool) (e *engine, err error) {
+// openEngine opens the store in the directory, whose lock the caller holds. The layout of a new one
+// is 0.
+func (l *Ledger) openEngine(lock *pebble.Lock, layout int) (e *engine, err error) {
+	exists, journaled := layout > 0, layout >= firstJournaled
 	f := newFence(l.fs)
 	log := pebbleLog{l.log, f}
 	o := tuning(f, log)
@@ -84,7 +104,28 @@ func (l *Ledger) openEngine(lock *pebble.Lock, exists bool) (e *engine, err erro
 	case err != nil:
 		return nil, fmt.Errorf("opening the store in %s: %w", l.dir, err)
 	}
-	return &engine{db: db, fence: f}, nil
+	e = &engine{
+		db: db, young: newYoung(), extent: l.extent, fence: f, full: make(chan struct{}, 1),
+	}
+	if err := e.openJournal(l.dir, journaled); err != nil {
+		return nil, errors.Join(fmt.Errorf("opening the store in %s: %w", l.dir, err), e.close())
+	}
+	return e, nil
+}
+
+// openJournal opens the journal, and has the store take what that has.
+func (e *engine) openJournal(dir string, exists bool) (err error) {
+	e.journal, err = journal.Open(journal.Options{FS: e.fence, Dir: dir, Size: e.extent.segment}, exists)
+	if err == nil {
+		err = e.journal.Replay(func(at journal.Place, frame []byte) error { return e.take(at, frame, true) })
+	}
+	if err == nil {
+		err = e.retireTo(context.Background(), 0, 1)
+	}
+	if err == nil {
+		err = e.journal.Begin()
+	}
+	return cmp.Or(e.fence.broken(), err)
 }
 
 // close waits for the calls under way and closes the store.
@@ -97,7 +138,10 @@ func (e *engine) close() (err error) {
 			err = fmt.Errorf("closing the store: %v", r)
 		}
 	}()
-	return e.db.Close()
+	if e.journal != nil {
+		err = e.journal.Close()
+	}
+	return errors.Join(err, e.db.Close())
 }
 
 // dropSnapshot releases the state at Adopt.
@@ -108,26 +152,4 @@ func (e *engine) dropSnapshot() {
 		_ = e.snapshot.Close() // cannot fail on an open store
 		e.snapshot = nil
 	}
-}
-
-// commit writes a batch durably. After an error the outcome is open.
-//
-// db.Apply must not be used: when the sync fails, it ends the process or, if
-// its logger returns, answers nil.
-func (e *engine) commit(b *pebble.Batch) error {
-	err := e.db.ApplyNoSyncWait(b, pebble.Sync)
-	if err == nil {
-		// Behind a cut fence Pebble may have returned without queueing the sync, and the wait would
-		// never end.
-		if err = e.fence.broken(); err == nil {
-			err = b.SyncWait()
-		}
-	}
-	if err != nil {
-		e.fence.cut(err)
-	}
-	if err := e.fence.broken(); err != nil {
-		return fmt.Errorf("writing to the store: %w", err)
-	}
-	return b.Close()
 }

@@ -99,7 +99,7 @@ type bench struct {
 
 func newBench(t *testing.T, disk *faultyDisk) *bench {
 	l, err := Open("/ledger", Options{
-		fs: disk.fs(), Log: quiet(), MinFree: -1,
+		fs: disk.fs(), Log: quiet(), MinFree: -1, extent: extent{segment: 2 << 20, kept: 3, together: 2, most: 6},
 		reopening: recovery.Backoff{Min: time.Millisecond, Max: 10 * time.Millisecond},
 	})
 	if err != nil {
@@ -211,10 +211,10 @@ func TestDiskFailures(t *testing.T) {
 		skip, times int
 		kinds       []errorfs.OpKind
 	}{
-		"log sync":              {errDisk, "*.log", 5, 1, syncs},
-		"log sync, repeatedly":  {errDisk, "*.log", 5, 6, syncs},
-		"log write":             {full, "*.log", 5, 1, writes},
-		"log rotation":          {full, "*.log", 0, 3, makes},
+		"log sync":              {errDisk, "journal-*", 5, 1, syncs},
+		"log sync, repeatedly":  {errDisk, "journal-*", 5, 6, syncs},
+		"log write":             {full, "journal-*", 5, 1, writes},
+		"log rotation":          {full, "journal-*", 0, 3, makes},
 		"sync while rotating":   {errDisk, "ledger", 0, 2, syncs},
 		"table creation":        {full, "*.sst", 0, 3, makes},
 		"table write":           {full, "*.sst", 1, 3, writes},
@@ -230,7 +230,7 @@ func TestDiskFailures(t *testing.T) {
 			}
 			b := newBench(t, newFaultyDisk())
 			b.disk.fail(c.err, c.file, c.skip, c.times, c.kinds...)
-			const records = 64 // of 512 KiB: twice the memtable
+			const records = 64 // of 512 KiB: more than the journal keeps
 			for n := range int64(records) {
 				b.submit(n, 512<<10)
 				if n%32 == 31 {
@@ -259,7 +259,7 @@ func TestNothingIsConfirmedWithoutSync(t *testing.T) {
 	b := newBench(t, newFaultyDisk())
 	b.submit(0, 10)
 	b.await(1)
-	b.disk.fail(&vfsPathError{syscall.ENOSPC}, "*.log", 0, -1, syncs...)
+	b.disk.fail(&vfsPathError{syscall.ENOSPC}, "journal-*", 0, -1, syncs...)
 	b.submit(1, 10)
 	<-b.disk.hit
 	<-b.disk.hit // it was opened anew and failed again
@@ -323,7 +323,7 @@ func TestScanAcrossReopening(t *testing.T) {
 	}
 	b = newBench(t, b.disk)
 	err := b.ledger.Scan(t.Context(), func([]recovery.Entry) error {
-		b.disk.fail(errDisk, "*.log", 0, 1, syncs...)
+		b.disk.fail(errDisk, "journal-*", 0, 1, syncs...)
 		b.submit(9999, 10)
 		b.await(1)
 		return nil

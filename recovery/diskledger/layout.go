@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// The layout, version 1. All keys begin with a letter that names their kind:
+// The layout, version 2. All keys begin with a letter that names their kind:
 //
 //	kind     key                                   value
 //	pending  'p' time id                           record
@@ -27,10 +27,15 @@ import (
 //
 //	70 80 00 00 00 00 00 00 01 61
 //
+// What is not in a table yet is in the journal, a frame for each batch: see draft. The store writes
+// no log of its own. Version 1 had that log, and no journal.
+//
 // A new version gets a new number in the file LAPSE. A ledger that finds a higher number than its
-// own refuses to be adopted. Adopt would rewrite a lower one, before anything else, and then write
-// the new number.
-const layoutVersion = 1
+// own refuses to be adopted. Adopt takes over a lower one, and then writes the new number.
+const (
+	layoutVersion  = 2
+	firstJournaled = 2
+)
 
 // The kinds of keys.
 const (

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -39,6 +40,7 @@ type Options struct {
 
 	fs        vfs.FS           // for tests; nil means the operating system's
 	reopening recovery.Backoff // for tests; zero means the one below
+	extent    extent           // for tests; zero means usual
 }
 
 // reopening spaces the attempts to open the directory after a failure. Each failed attempt costs
@@ -57,10 +59,16 @@ type Ledger struct {
 	space     space
 	pressure  pressure
 	removed   removals
+	extent    extent
 
 	// buried is set once there may be dead records. Until then a look-up of one, as every creation
 	// with an id of the caller's makes it, reads nothing.
 	buried atomic.Bool
+
+	// sent is a sum of the batch that was sent last, with this seed. The same one again may be a
+	// repeat of what was written. Batches come one at a time.
+	sent uint64
+	seed maphash.Seed
 
 	settings sync.Mutex // held by PutSetting
 	backup   sync.Mutex // held by Backup
@@ -98,12 +106,15 @@ func Open(dir string, opts Options) (*Ledger, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the ledger's directory: %w", err)
 	}
-	l := &Ledger{dir: dir, fs: opts.fs, log: opts.Log, reopening: opts.reopening, kept: make(chan struct{})}
+	l := &Ledger{dir: dir, fs: opts.fs, log: opts.Log, reopening: opts.reopening, seed: maphash.MakeSeed(), kept: make(chan struct{})}
 	if l.fs == nil {
 		l.fs, l.real = private{vfs.Default}, true
 	}
 	if l.log == nil {
 		l.log = slog.Default()
+	}
+	if l.extent = opts.extent; l.extent == (extent{}) {
+		l.extent = usual
 	}
 	if l.reopening == (recovery.Backoff{}) {
 		l.reopening = reopening
@@ -150,18 +161,18 @@ func (l *Ledger) Adopt(ctx context.Context) (recovery.Terms, error) {
 }
 
 func (l *Ledger) adoptLocked(lock *pebble.Lock) (*engine, error) {
-	exists, err := l.readMarker()
+	layout, err := l.readMarker()
 	if err == nil {
 		err = l.closeToOthers()
 	}
 	if err != nil {
 		return nil, err
 	}
-	e, err := l.openEngine(lock, exists)
+	e, err := l.openEngine(lock, layout)
 	if err != nil {
 		return nil, err
 	}
-	if !exists {
+	if layout != layoutVersion {
 		err = l.writeMarker()
 	}
 	if err == nil {
@@ -203,7 +214,7 @@ func (l *Ledger) giveBack() error {
 		e.users.Wait()
 		if e.fence.broken() == nil {
 			if err := e.flush(flushWithin); err != nil {
-				l.log.Warn("closing without a flush: the next start reads the store's log", "dir", l.dir, "error", err)
+				l.log.Warn("closing without a flush: the next start reads the journal", "dir", l.dir, "error", err)
 			}
 		}
 		err = e.close()
@@ -267,7 +278,7 @@ func (l *Ledger) reopen(ctx context.Context) bool {
 		if l.reopening.Wait(ctx, attempt) != nil {
 			return false
 		}
-		e, err := l.openEngine(l.lock, true)
+		e, err := l.openEngine(l.lock, layoutVersion)
 		l.mu.Lock()
 		l.engine, l.outage = e, err
 		l.mu.Unlock()

@@ -1,6 +1,7 @@
 package diskledger
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -59,14 +60,14 @@ func loadOf(db *pebble.DB) load {
 	return load{m.Levels[0].Sublevels, m.Compact.EstimatedDebt}
 }
 
-// flushWithin bounds the flush at Close. There are at most two memtables to be written.
+// flushWithin bounds the flush at Close: of the journal and of up to two memtables.
 const flushWithin = 5 * time.Second
 
 var errFlushLate = errors.New("the store was not flushed in time")
 
-// flush writes the memtables to tables, so that the next start has no log to read. If that
-// takes longer, the fence is cut: nothing is lost, since the log has everything. No call may
-// be under way.
+// flush writes everything to tables, so that the next start has no journal to read. If that takes
+// longer, the fence is cut: nothing is lost, since the journal has everything. No call may be under
+// way.
 func (e *engine) flush(within time.Duration) error {
 	ended := make(chan error, 1)
 	go func() {
@@ -75,12 +76,7 @@ func (e *engine) flush(within time.Duration) error {
 				ended <- fmt.Errorf("flushing the store: %v", r)
 			}
 		}()
-		flushed, err := e.db.AsyncFlush()
-		if err == nil {
-			<-flushed
-			err = e.fence.broken()
-		}
-		ended <- err
+		ended <- e.settle(context.Background())
 	}()
 	late := time.NewTimer(within)
 	defer late.Stop()

@@ -64,11 +64,9 @@ func TestConditionWhileCompactionIsBehind(t *testing.T) {
 		t.Fatal(err)
 	}
 	put(t, l, 1, 2, 3)
-	flushed, err := l.engine.db.AsyncFlush()
-	if err != nil {
+	if err := l.engine.settle(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	<-flushed
 	now := loadOf(l.engine.db)
 	if now.sublevels != 1 {
 		t.Fatalf("one table makes %d sublevels", now.sublevels)
@@ -89,7 +87,7 @@ func TestConditionWhileCompactionIsBehind(t *testing.T) {
 	}
 }
 
-// After Close all records are in tables: the next start has no log to read.
+// After Close all records are in tables: the next start has no journal to read.
 func TestCloseFlushes(t *testing.T) {
 	fs := vfs.NewMem()
 	l, err := Open("/ledger", Options{fs: fs, MinFree: -1, Log: quiet()})
@@ -121,8 +119,8 @@ func TestCloseFlushes(t *testing.T) {
 	}
 }
 
-// A disk that hangs in the flush at Close delays Close by no more than the bound, and the log
-// still has everything.
+// A disk that hangs in the flush at Close delays Close by no more than the bound, and the
+// journal still has everything.
 func TestFlushIsBounded(t *testing.T) {
 	disk := vfs.NewMem()
 	resume := make(chan struct{})

@@ -13,6 +13,7 @@ import (
 	"github.com/cockroachdb/pebble/v2"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/diskledger/internal/journal"
 )
 
 const (
@@ -103,7 +104,7 @@ func checkEmpty(dir string) error {
 
 // isOfStore reports whether a file of a ledger may have a name.
 func isOfStore(name string) bool {
-	for _, pattern := range []string{markerName, "MANIFEST-*", "OPTIONS-*", "marker.*", "*.log", "*.sst", "*.blob", "*.dbtmp"} {
+	for _, pattern := range []string{markerName, "MANIFEST-*", "OPTIONS-*", "marker.*", "*.log", "*.sst", "*.blob", "*.dbtmp", journal.Prefix + "*"} {
 		if ok, _ := filepath.Match(pattern, name); ok {
 			return true
 		}

@@ -19,7 +19,13 @@ func (l *Ledger) Scan(ctx context.Context, visit func([]recovery.Entry) error) e
 	first := !l.scanned
 	l.scanned = true
 	l.mu.Unlock()
+	if !first {
+		err = e.settle(ctx)
+	}
 	e.users.Done()
+	if err != nil {
+		return err
+	}
 	if first {
 		defer l.forgetAdoption()
 	}

@@ -62,11 +62,7 @@ func (l *Ledger) PutSetting(ctx context.Context, name string, ifRevision int64, 
 		return 0, err
 	}
 	defer e.users.Done()
-	w := e.db.NewBatch()
-	if err := w.Set(appendSetting(nil, name), encodeSetting(revision+1, value), nil); err != nil {
-		return 0, err
-	}
-	return revision + 1, e.commit(w)
+	return revision + 1, e.write(func(d *draft) { d.put(appendSetting(nil, name), encodeSetting(revision+1, value)) })
 }
 
 // dropSettings removes settings that have revisions up to this one. The caller holds
@@ -81,16 +77,12 @@ func (l *Ledger) dropSettings(ctx context.Context, names []string, revision int6
 		return err
 	}
 	defer e.users.Done()
-	w := e.db.NewBatch()
-	for _, name := range names {
-		if err := w.Delete(appendSetting(nil, name), nil); err != nil {
-			return err
+	return e.write(func(d *draft) {
+		for _, name := range names {
+			d.remove(appendSetting(nil, name))
 		}
-	}
-	if err := w.Set(appendSetting(nil, deletedName), encodeSetting(max(deleted, revision), nil), nil); err != nil {
-		return err
-	}
-	return e.commit(w)
+		d.put(appendSetting(nil, deletedName), encodeSetting(max(deleted, revision), nil))
+	})
 }
 
 // EachSetting implements recovery.Settings. It removes the revisions that an earlier version has

@@ -21,13 +21,11 @@ func TestDeletedSettingsAreForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	const n = 1500 // more than a page
-	w := e.db.NewBatch()
-	for i := range n {
-		if err := w.Set(appendSetting(nil, fmt.Sprintf("topic/%d", i)), encodeSetting(int64(2+i%6), nil), nil); err != nil {
-			t.Fatal(err)
+	if err := e.write(func(d *draft) {
+		for i := range n {
+			d.put(appendSetting(nil, fmt.Sprintf("topic/%d", i)), encodeSetting(int64(2+i%6), nil))
 		}
-	}
-	if err := e.commit(w); err != nil {
+	}); err != nil {
 		t.Fatal(err)
 	}
 	e.users.Done()

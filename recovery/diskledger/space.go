@@ -43,8 +43,8 @@ type space struct {
 	err   error // the answer since
 }
 
-// A removals counts the records that were deleted. Pebble frees their space only after the memtable
-// with the deletions was flushed, which it does when enough has been written: after a purge, never.
+// A removals counts the records that were deleted. Their space is free only after the segment with
+// the deletions was retired, which happens when enough has been written: after a purge, never.
 type removals struct {
 	total atomic.Int64
 
@@ -114,6 +114,7 @@ func (l *Ledger) tend(ctx context.Context, e *engine) {
 	}
 	defer shrinking.Wait()
 	defer cancel()
+	shrinking.Go(func() { e.keepYoung(ctx) })
 	tick := time.NewTicker(spaceEvery)
 	defer tick.Stop()
 	looks := time.NewTicker(shrinkEvery)
@@ -143,7 +144,7 @@ func (l *Ledger) tend(ctx context.Context, e *engine) {
 			}
 			switch flush, compact := l.removed.look(); {
 			case flush:
-				start(func() { e.flushNow(ctx) })
+				start(func() { _ = e.settle(ctx) }) // an error cuts the fence
 			case compact && mostlyDeleted(e.db.Metrics()):
 				start(func() { l.compact(ctx, e, []byte{0}, []byte{0xFF}) })
 			}
@@ -166,23 +167,12 @@ func refusal(err error) (slog.Level, string) {
 	return slog.LevelError, "the ledger's directory is gone, and what is written there would be lost: new tasks are refused"
 }
 
-// flushNow writes the memtable to a table. Deletions that stand only in the log and the memtable
-// hold the space of their records; once they are in a table, Pebble's compaction drops both.
-func (e *engine) flushNow(ctx context.Context) {
-	if flushed, err := e.db.AsyncFlush(); err == nil {
-		select {
-		case <-flushed:
-		case <-ctx.Done():
-		}
-	}
-}
-
 // shrink compacts the records due before now, most of which are finished. It leaves later records
 // where they are: rewriting them would need the room that is missing.
 func (l *Ledger) shrink(ctx context.Context, e *engine, now time.Time) {
 	from, to := []byte{kindPending}, appendPending(nil, now.UnixMilli(), "")
 	if size, err := e.db.EstimateDiskUsage(from, to); err != nil || size < worthShrinking {
-		e.flushNow(ctx)
+		_ = e.settle(ctx) // an error cuts the fence
 		return
 	}
 	l.compact(ctx, e, from, to)
