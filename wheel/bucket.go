@@ -10,14 +10,18 @@ const (
 	slots    = 1 << slotBits
 	levels   = 64 / slotBits
 
-	overdue = levels * slots // the bucket of entries that were past due when added
-	buckets = overdue + 1
+	overdue  = levels * slots // the bucket of entries that were past due when added
+	leftover = overdue + 1    // the bucket of what large ones had left, see giveWay
+	buckets  = leftover + 1
 )
 
 // bucket is a list of entries in the order in which they came.
 type bucket struct {
 	head, tail uint32
 }
+
+// isCoarse reports whether bucket b stands for several ticks.
+func isCoarse(b int) bool { return b >= slots && b < overdue }
 
 // slotSet says which slots of one level are meant.
 type slotSet [slots / 64]uint64
@@ -52,7 +56,7 @@ func digitOf(x uint64) int {
 // start returns the first tick that bucket b stands for. The digits above its
 // level are those of the present.
 func (w *Wheel) start(b int) uint64 {
-	if b == overdue {
+	if b >= overdue {
 		return w.now
 	}
 	shift := b / slots * slotBits
@@ -72,9 +76,13 @@ func (w *Wheel) link(i uint32, e *entry, b int) {
 	k.tail = i
 }
 
-// unlink takes entry e out of its bucket.
-func (w *Wheel) unlink(e *entry) {
-	k := &w.buckets[e.bucket]
+// unlink takes entry e, at place i, out of its bucket.
+func (w *Wheel) unlink(i uint32, e *entry) {
+	b := int(e.bucket)
+	if k := w.buckets[b]; k.head != i && k.tail != i {
+		b = leftover // or in the middle, where the bucket stays as it is
+	}
+	k := &w.buckets[b]
 	if e.prev != 0 {
 		w.slab.at(e.prev).next = e.next
 	} else {
@@ -86,14 +94,14 @@ func (w *Wheel) unlink(e *entry) {
 		k.tail = e.prev
 	}
 	if k.head == 0 {
-		w.unmark(int(e.bucket))
+		w.unmark(b)
 	}
 }
 
 // mark notes that bucket b is no longer empty.
 func (w *Wheel) mark(b int) {
 	w.opened = true
-	if b == overdue {
+	if b >= overdue {
 		return
 	}
 	w.occupied[b/slots].add(b % slots)
@@ -103,7 +111,7 @@ func (w *Wheel) mark(b int) {
 
 // unmark notes that bucket b has become empty.
 func (w *Wheel) unmark(b int) {
-	if b == overdue {
+	if b >= overdue {
 		return
 	}
 	s := &w.occupied[b/slots]
@@ -113,39 +121,73 @@ func (w *Wheel) unmark(b int) {
 	}
 }
 
-// move takes up to limit entries from the front of bucket b, puts each where it
-// belongs at present, and returns how many there were. One that belongs into b
-// itself is appended there, and not met again.
-func (w *Wheel) move(b, limit int) (moved int) {
-	k := &w.buckets[b]
-	for last, i := k.tail, uint32(0); i != last && moved < limit; moved++ {
-		i = k.head
-		e := w.slab.at(i)
-		w.unlink(e)
-		w.link(i, e, w.bucketOf(e.tick))
-	}
-	return moved
-}
-
-// pop takes entries from the front of bucket b until buf is full or the bucket
-// empty, copies their values to buf, and returns how many there were.
-func (w *Wheel) pop(b int, buf []uint64) (n int) {
-	k := &w.buckets[b]
-	i := k.head
-	for ; i != 0 && n < len(buf); n++ {
+// move empties bucket b, and puts each entry where it belongs at present.
+func (w *Wheel) move(b int) {
+	i := w.detach(b).head
+	for i != 0 {
 		e := w.slab.at(i)
 		next := e.next
-		buf[n] = e.value
-		w.slab.put(i, e)
+		w.link(i, e, w.bucketOf(e.tick))
 		i = next
 	}
-	k.head = i
-	if i != 0 {
-		w.slab.at(i).prev = 0
-	} else {
-		k.tail = 0
-		w.unmark(b)
+}
+
+// deal takes up to len(buf) entries from the front of bucket b, and returns how many there were. It
+// copies the values of those that are due to buf, n of them, and puts the others where they belong
+// at present, which is not b.
+func (w *Wheel) deal(b int, buf []uint64) (n, dealt int) {
+	i := w.buckets[b].head
+	for ; i != 0 && dealt < len(buf); dealt++ {
+		e := w.slab.at(i)
+		next := e.next
+		if e.tick <= w.now {
+			buf[n] = e.value
+			n++
+			w.slab.put(i, e)
+		} else {
+			w.link(i, e, w.bucketOf(e.tick))
+		}
+		i = next
 	}
 	w.len -= n
-	return n
+	if i == 0 {
+		w.detach(b)
+	} else {
+		w.buckets[b].head = i
+		w.slab.at(i).prev = 0
+	}
+	return n, dealt
+}
+
+// giveWay moves what is left in bucket b, in its order, to the leftover, so that the buckets after
+// b need not wait for it. What was in the leftover before goes first, but not if b is coarse: then
+// small ones of what is left would wait for a large one. It takes no time for the single entries:
+// they still say that they are in b, and unlink knows that.
+func (w *Wheel) giveWay(b int) {
+	left := w.detach(b)
+	to := &w.buckets[leftover]
+	if isCoarse(b) {
+		*to = w.join(left, *to)
+	} else {
+		*to = w.join(*to, left)
+	}
+}
+
+// detach empties bucket b and returns what it was.
+func (w *Wheel) detach(b int) (was bucket) {
+	was, w.buckets[b] = w.buckets[b], was
+	if was.head != 0 {
+		w.unmark(b)
+	}
+	return was
+}
+
+// join returns the list of a's entries and then b's.
+func (w *Wheel) join(a, b bucket) bucket {
+	if a.head == 0 || b.head == 0 {
+		return bucket{max(a.head, b.head), max(a.tail, b.tail)}
+	}
+	w.slab.at(a.tail).next = b.head
+	w.slab.at(b.head).prev = a.tail
+	return bucket{a.head, b.tail}
 }

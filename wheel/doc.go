@@ -17,7 +17,8 @@
 // Go runtime waits in whole milliseconds on Linux. When a bucket's time has come, it is cascaded to
 // a finer level or fired, in batches, never a goroutine per timer. The mutex is taken anew for each
 // batch, so that no other caller waits for a whole burst, and timers that are not in a batch yet
-// can still be cancelled.
+// can still be cancelled. A bucket with more than half a batch takes turns with what is due after
+// it: many timers of one millisecond do not make the others late.
 //
 // What can fail: [NewRunner], with what is wrong with its Config. New and Add of a [Wheel], and
 // [Runner.AddBatch], panic at a misuse that their comments name, or at more than 2^32 entries.

@@ -10,7 +10,9 @@ import (
 // into the delay queue, with the bucket's start as its time. When the element
 // comes out, the loop advances the wheel to whatever the clock says then. So an
 // element whose bucket was emptied by cancels, or dealt with by Overdue, does no
-// harm; and the element of an occupied bucket must never be missing.
+// harm; and the element of an occupied bucket must never be missing. What a bucket
+// leaves over needs no other: the loop goes on until nothing is left over, and a
+// caller of Overdue takes no element out of the queue.
 //
 // Offer hands a wake-up to the poller without a buffer, and would block for ever
 // once the poller has gone. Therefore every Offer is made under the Runner's

@@ -19,6 +19,10 @@ import (
 // Thus every bucket has one absolute start, whatever was added when; a level
 // holds only what is later than all that the levels below it hold; and the
 // earliest bucket is the first occupied slot of the lowest occupied level.
+//
+// A bucket with more entries than fit into a batch would keep all later ones
+// waiting. So it gives way: what is left of it moves to the leftover, which has
+// half of each batch, and the buckets after it have the other half.
 type Wheel struct {
 	tick int64  // milliseconds
 	now  uint64 // the present; see ceil for the unit
@@ -28,12 +32,6 @@ type Wheel struct {
 	buckets  [buckets]bucket
 	occupied [levels]slotSet // which buckets of the levels have entries
 	inUse    uint64          // which levels have entries
-
-	// The bucket being cascaded, if cascading: it stands for the present and
-	// no longer for the future. There is no second one, as the present moves
-	// on only when the first is empty.
-	cascade   int
-	cascading bool
 
 	// What has become occupied since it was last asked for: the Runner's
 	// cue to let these buckets wait in its queue.
@@ -81,7 +79,7 @@ func (w *Wheel) Cancel(t Timer) (value uint64, ok bool) {
 		return 0, false
 	}
 	value = e.value
-	w.unlink(e)
+	w.unlink(i, e)
 	w.slab.put(i, e)
 	w.len--
 	return value, true
@@ -90,6 +88,9 @@ func (w *Wheel) Cancel(t Timer) (value uint64, ok bool) {
 // Advance moves the present to now, in Unix milliseconds, and emits whatever is
 // due by then: first what was past due when it was added, then the earlier ticks
 // before the later. It returns how many there were.
+//
+// The exception is a bucket of more than half a batch, which is 2048 entries: the
+// rest of it is emitted, or cascaded, in turn with what is later.
 //
 // The slice is valid only during the call of emit. An entry can be cancelled
 // until the batch that holds it is emitted. emit may call Add, Cancel, Next and
@@ -114,40 +115,47 @@ func (w *Wheel) Advance(now int64, emit func(values []uint64)) int {
 
 // take is a bounded piece of Advance: together it emits and cascades at most len(buf) entries. It
 // fills buf with the values and returns how many there are, and whether there may be more to do.
-// The present reaches now when there is no more.
+// The present reaches now when there is no more, or before.
+//
+// The leftover comes first, with half of buf, then the buckets that are due, and the leftover again
+// if they leave room. A bucket that had half of buf and is not empty gives way. So does a coarse
+// one in any case: it stands for the present, and no longer for the future.
 func (w *Wheel) take(now int64, buf []uint64) (n int, more bool) {
 	w.SetBack(now)
-	target := w.floor(now)
-	for work := len(buf); work > 0; {
-		b, ok := w.first()
+	target, half := w.floor(now), len(buf)/2
+	n, dealt := w.deal(leftover, buf[:half])
+	for dealt < len(buf) {
+		room := buf[n : n+len(buf)-dealt]
+		b, ok := w.earliest()
 		if !ok || w.start(b) > target {
 			// No bucket starts in between, so that each entry's highest
 			// differing digit stays what it was.
 			w.now = target
-			return n, false
+			k, last := w.deal(leftover, room)
+			return n + k, last == len(room)
 		}
 		w.now = w.start(b)
-		if b >= slots && b != overdue {
-			w.cascade, w.cascading = b, true
-			work -= w.move(b, work)
-			continue
+		k, some := w.deal(b, room)
+		if w.buckets[b].head != 0 && (some >= half || isCoarse(b)) {
+			w.giveWay(b)
 		}
-		k := w.pop(b, buf[n:n+work])
-		n, work = n+k, work-k
+		n, dealt = n+k, dealt+some
 	}
 	return n, true
 }
 
 // first returns the bucket that is to be dealt with next, if any.
 func (w *Wheel) first() (b int, ok bool) {
+	if w.buckets[leftover].head != 0 {
+		return leftover, true
+	}
+	return w.earliest()
+}
+
+// earliest returns the bucket that is to be dealt with next beside the leftover, if any.
+func (w *Wheel) earliest() (b int, ok bool) {
 	if w.buckets[overdue].head != 0 {
 		return overdue, true
-	}
-	if w.cascading {
-		if w.buckets[w.cascade].head != 0 {
-			return w.cascade, true
-		}
-		w.cascading = false
 	}
 	if w.inUse == 0 {
 		return 0, false
@@ -168,15 +176,12 @@ func (w *Wheel) SetBack(now int64) {
 	// On the levels above the highest digit that changes, nothing does. On its
 	// own level, what was later than the present still is, in the same slot. All
 	// below now differs from the present in that digit and gathers in one slot
-	// of that level; and so does a bucket that was being cascaded, unless it is
-	// that very slot, as its start is the present.
+	// of that level. The overdue and the leftover stay: deal looks at each entry.
 	level := digitOf(w.now ^ to)
 	w.now = to
-	w.cascading = false
 	for b := range level * slots {
-		w.move(b, math.MaxInt)
+		w.move(b)
 	}
-	w.move(overdue, math.MaxInt)
 	w.fresh = w.occupied
 	w.opened = true
 }
