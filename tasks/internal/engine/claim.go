@@ -73,7 +73,11 @@ func (s *Engine) handOutRecorded(b *beginning) {
 // true if it has only met tasks that may not be delivered, and has to be called again: others get
 // the lock in between.
 func (s *Engine) take(b *beginning) (more bool) {
-	s.Mu.Lock()
+	if b.worker != nil {
+		s.lockForWorker(b.topic)
+	} else {
+		s.Mu.Lock()
+	}
 	defer s.Unlock()
 	if !b.checked && !s.mayBeginLocked(b) {
 		return false

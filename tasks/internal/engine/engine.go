@@ -74,8 +74,9 @@ type lifetime struct {
 	closed     chan struct{} // closed when Close is over, which closeErr waits for
 	closeErr   error
 
-	pulse  pulse.Pulse // whether it moves
-	pieces pieces      // of what it has taken in and given up in bulk
+	pulse   pulse.Pulse  // whether it moves
+	pieces  pieces       // of what it has taken in and given up in bulk
+	waiting atomic.Int32 // for Mu: the wheel, and one worker of each topic that has some; see gate
 }
 
 // A reading is how far the ledger has been read into memory.

@@ -98,7 +98,7 @@ func (s *Engine) rescue(values []uint64) { s.fired(values, true) }
 func (s *Engine) fired(values []uint64, rescued bool) {
 	for len(values) > 0 {
 		n := min(AtOnce, len(values))
-		s.Mu.Lock()
+		s.lockFirst()
 		now := s.Now()
 		for _, v := range values[:n] {
 			if n, sl, ok := s.Store.Unpack(v, store.Pending); ok {

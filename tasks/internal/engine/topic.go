@@ -19,6 +19,7 @@ import (
 type Topic struct {
 	dispatch.Line
 	rest *time.Timer // while the line rests
+	gate *gate       // of its workers
 
 	Name     string
 	Settings task.TopicSettings
@@ -92,7 +93,7 @@ func (s *Engine) keptTopicLocked(name []byte) *Topic {
 
 // AddTopicLocked makes a topic that this node has not met.
 func (s *Engine) AddTopicLocked(name string) *Topic {
-	t := &Topic{Name: name}
+	t := &Topic{Name: name, gate: new(gate)}
 	e := s.Config.Resolved[name]
 	if !isClosed(s.Reading.settingsRead) {
 		e.Undeliverable = errSettingsUnread
