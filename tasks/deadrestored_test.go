@@ -198,9 +198,14 @@ func TestFailoverLosesNothingThatHasEnded(t *testing.T) {
 		e := g.prepareEndings()
 		servers.Master.Do("wait", 1, 5000)
 		servers.ShutReplicaOut()
+		for _, n := range e.nodes {
+			for shard := range 4 {
+				n.schedule("y", n.Engine().Fleet.ShardID(shard).NewID()) // each is to lose a write
+			}
+		}
 		e.end()
 		servers.FailOver()
-		e.waitFor("everything is made good", func(n *redisNode) bool { return n.Stats().Rewinds > 0 && !n.Engine().Restoring() })
+		e.waitFor("everything is made good", func(n *redisNode) bool { return n.Stats().Rewinds == 4 && !n.Engine().Restoring() })
 		e.checkAfter()
 	})
 }
