@@ -17,6 +17,8 @@
 // is built with its own versions of what it depends on. What does not compile there, or does not
 // run there, is left out by name.
 //
-// A path that looks slower is measured once more, with as many pairs, before it counts as slower.
+// Short paths are measured four times in a run, and the cheapest round counts: what disturbs a
+// round makes it dearer, never cheaper. A path that looks slower is measured twice more, with as
+// many pairs each time, before it counts as slower.
 // The command ends with status 1 if there is such a path.
 package main
