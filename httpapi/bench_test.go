@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"os"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -15,8 +16,10 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/diskledger"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/recovery/memledger"
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
+	"github.com/lapsehq/lapse/scripts/pair/measure"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -46,14 +49,18 @@ func bareID(r *tasks.Request) string {
 
 // variants runs a benchmark without a scheduler, with one on a ledger that keeps
 // nothing, and on disk, one after the other: only within one run do figures
-// compare. It reports tasks a second, and their ratio to those of the null ledger.
+// compare. It reports tasks a second, their ratio to those of the null ledger, and the processor
+// time a task, that of the client included.
 func variants(b *testing.B, tasksEach int, run func(b *testing.B, r *rig)) {
 	quiet := slog.New(slog.DiscardHandler)
 	var floor float64
 	measured := func(b *testing.B, r *rig) float64 {
 		b.ResetTimer()
+		began := processorTime(b)
 		run(b, r)
+		spent := processorTime(b) - began
 		b.StopTimer()
+		b.ReportMetric(float64(spent.Microseconds())/float64(b.N*tasksEach), "cpu-us/task")
 		rate := float64(b.N*tasksEach) / b.Elapsed().Seconds()
 		b.ReportMetric(rate, "tasks/s")
 		b.ReportMetric(0, "ns/op")
@@ -72,6 +79,7 @@ func variants(b *testing.B, tasksEach int, run func(b *testing.B, r *rig)) {
 		open func(b *testing.B) recovery.Ledger
 	}{
 		{"null", func(*testing.B) recovery.Ledger { return ledgertest.Null{} }},
+		{"memledger", func(*testing.B) recovery.Ledger { return memledger.New() }},
 		{"diskledger", func(b *testing.B) recovery.Ledger {
 			l, err := diskledger.Open(b.TempDir(), diskledger.Options{Log: quiet})
 			if err != nil {
@@ -127,6 +135,14 @@ func variants(b *testing.B, tasksEach int, run func(b *testing.B, r *rig)) {
 			}
 		})
 	}
+}
+
+func processorTime(b *testing.B) time.Duration {
+	spent, err := measure.ProcessorTime(os.Getpid())
+	if err != nil {
+		b.Fatal(err)
+	}
+	return spent
 }
 
 // company opens a ledger of a node that is not the only one: ids chosen by callers have to be
