@@ -46,8 +46,7 @@ func (l *Ledger) Get(ctx context.Context, _ int, refs []recovery.Ref, found func
 		return err
 	}
 	r := reader{engine: e}
-	e.journal.Hold()
-	defer e.journal.Release()
+	defer e.journal.Hold()()
 	entry := func(i int, value []byte) recovery.Entry {
 		return recovery.Entry{
 			ID:   []byte(refs[i].ID),

@@ -67,8 +67,7 @@ func (l *Ledger) copyStore(e *engine, partial, dir string) (bytes int64, err err
 	defer e.fence.leaveOut("")
 	store := filepath.Join(partial, partialStore)
 	// The journal has whatever the copied tables lack, as long as nothing of it is freed.
-	e.journal.Hold()
-	defer e.journal.Release()
+	defer e.journal.Hold()()
 	if err := e.db.Checkpoint(store); err != nil {
 		return 0, err
 	}

@@ -11,7 +11,7 @@
 //
 // crc is the CRC-32C of what follows up to the padding, length counts the payload's bytes, both of
 // 4 bytes. segment and number count from 1 and tell a frame from what was there before; oldest is
-// the lowest segment that was not free when this one began; salt are random bytes of the journal,
+// the lowest segment that was needed when this one began; salt are random bytes of the journal,
 // which the crc of frames that are no openings takes first. Each is of 8 bytes; all are
 // little-endian. A frame begins at a multiple of 8 bytes.
 //

@@ -43,8 +43,8 @@ type Journal struct {
 	slots   []*slot
 	current *slot // nil: nothing was begun yet
 	last    uint64
-	oldest  uint64 // as the opening of the current one has it
-	holds   int    // while there are any, nothing becomes free
+	oldest  uint64   // as the newest opening has it: earlier segments may be written over
+	holds   []uint64 // from which segment on each Hold keeps them
 }
 
 // A slot is a file.
@@ -53,17 +53,8 @@ type slot struct {
 	name    string
 	segment uint64 // 0: none yet
 	end     int    // of its frames
-	use     use
+	live    bool   // its segment is not free
 }
-
-// A use is what a slot is good for.
-type use uint8
-
-const (
-	free use = iota // for the next segment
-	held            // for no more than those who hold the journal
-	live
-)
 
 // Append writes a frame durably and says where it is. The first HeaderLen bytes of the frame are
 // the journal's to fill in. begins reports whether it is the first one of a segment.
@@ -95,7 +86,7 @@ func (j *Journal) Append(frame []byte) (at Place, begins bool, err error) {
 // which segments are free.
 func (j *Journal) Begin() error {
 	j.mu.Lock()
-	asNew := j.current != nil && j.current.end == openingLen && j.oldest == j.oldestLive(j.last)
+	asNew := j.current != nil && j.current.end == openingLen && j.oldest == j.oldestNeeded(j.last)
 	j.mu.Unlock()
 	if asNew {
 		return nil
@@ -126,9 +117,9 @@ func (j *Journal) begin() (*slot, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if old := j.current; old != nil && old.end == openingLen && oldest == segment {
-		old.use = free
+		old.live = false
 	}
-	s.segment, s.end, s.use = segment, openingLen, live
+	s.segment, s.end, s.live = segment, openingLen, true
 	j.current, j.last, j.oldest = s, segment, oldest
 	return s, nil
 }
@@ -138,7 +129,7 @@ func (j *Journal) next() (s *slot, segment, oldest uint64, err error) {
 	for {
 		j.mu.Lock()
 		s, segment = j.unused(), j.last+1
-		oldest = j.oldestLive(segment)
+		oldest = j.oldestNeeded(segment)
 		j.mu.Unlock()
 		if s != nil {
 			return s, segment, oldest, nil
@@ -149,24 +140,37 @@ func (j *Journal) next() (s *slot, segment, oldest uint64, err error) {
 	}
 }
 
+// oldestNeeded is the lowest segment that is live, or was when a Hold began, at most the last one.
+// The caller holds j.mu.
+func (j *Journal) oldestNeeded(last uint64) uint64 {
+	last = j.oldestLive(last)
+	for _, held := range j.holds {
+		last = min(last, held)
+	}
+	return max(last, j.oldest)
+}
+
 // oldestLive is the lowest segment that has frames and is not free, at most the last one. The
 // caller holds j.mu.
 func (j *Journal) oldestLive(last uint64) uint64 {
 	for _, s := range j.slots {
-		if s.use != free && s != j.current {
+		if s.live && (s != j.current || s.end > openingLen) {
 			last = min(last, s.segment)
 		}
-	}
-	if j.current != nil && j.current.end > openingLen {
-		last = min(last, j.current.segment)
 	}
 	return last
 }
 
-// unused returns a slot that may be written over, or nil. The caller holds j.mu.
+// unused returns a slot that may be written over, or nil. A segment that the newest opening takes
+// for needed stays, although it is free: were the next opening torn, it would be missed. The caller
+// holds j.mu.
 func (j *Journal) unused() *slot {
+	before := j.oldest
+	for _, held := range j.holds {
+		before = min(before, held)
+	}
 	for _, s := range j.slots {
-		if s.use == free {
+		if !s.live && (s.segment == 0 || s.segment < before) {
 			return s
 		}
 	}
@@ -198,7 +202,7 @@ func (j *Journal) Closed() (segments []uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, s := range j.slots {
-		if s.use == live && s != j.current {
+		if s.live && s != j.current {
 			segments = append(segments, s.segment)
 		}
 	}
@@ -210,32 +214,26 @@ func (j *Journal) Closed() (segments []uint64) {
 func (j *Journal) Free(segment uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.slotOf(segment).use = held
-	j.freeHeld()
+	j.slotOf(segment).live = false
 }
 
-// freeHeld frees what is no longer held. The caller holds j.mu.
-func (j *Journal) freeHeld() {
-	for _, s := range j.slots {
-		if s.use == held && j.holds == 0 {
-			s.use = free
-		}
+// Hold keeps all frames that are not free where they are, and those that come, until release is
+// called.
+func (j *Journal) Hold() (release func()) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.holdLocked(j.oldestLive(j.last))
+}
+
+// holdLocked keeps segments from one on. The caller holds j.mu.
+func (j *Journal) holdLocked(segment uint64) (release func()) {
+	j.holds = append(j.holds, segment)
+	return func() {
+		j.mu.Lock()
+		defer j.mu.Unlock()
+		i := slices.Index(j.holds, segment)
+		j.holds = slices.Delete(j.holds, i, i+1)
 	}
-}
-
-// Hold keeps all frames that are not free where they are until Release.
-func (j *Journal) Hold() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.holds++
-}
-
-// Release ends a Hold.
-func (j *Journal) Release() {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.holds--
-	j.freeHeld()
 }
 
 // slotOf returns the slot that has a segment. The caller holds j.mu.
@@ -248,12 +246,12 @@ func (j *Journal) slotOf(segment uint64) *slot {
 	return nil
 }
 
-// Bytes is how many bytes of frames there are that are not free.
+// Bytes is how many bytes Copy copies.
 func (j *Journal) Bytes() (n int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, s := range j.slots {
-		if s.use != free {
+		if s.segment >= j.oldest {
 			n += s.end
 		}
 	}

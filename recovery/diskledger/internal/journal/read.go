@@ -15,7 +15,7 @@ import (
 // Open opens the journal of a directory, or makes one, if none has to exist. The caller then calls
 // Replay.
 func Open(o Options, exists bool) (*Journal, error) {
-	j := &Journal{Options: o}
+	j := &Journal{Options: o, oldest: 1}
 	names, err := o.FS.List(o.Dir)
 	if err != nil {
 		return nil, err
@@ -45,7 +45,6 @@ func Open(o Options, exists bool) (*Journal, error) {
 
 // order reads the openings, and sees that no segment is missing.
 func (j *Journal) order() error {
-	oldest := uint64(0)
 	for _, s := range j.slots {
 		b := make([]byte, openingLen)
 		if n, err := s.file.ReadAt(b, 0); err != nil && !errors.Is(err, io.EOF) {
@@ -54,15 +53,15 @@ func (j *Journal) order() error {
 			s.segment = h.segment
 			copy(j.salt[:], b[HeaderLen+8:])
 			j.last = max(j.last, s.segment)
-			oldest = max(oldest, binary.LittleEndian.Uint64(b[HeaderLen:]))
+			j.oldest = max(j.oldest, binary.LittleEndian.Uint64(b[HeaderLen:]))
 		}
 	}
-	for segment := oldest; segment <= j.last && j.last > 0; segment++ {
+	for segment := j.oldest; segment <= j.last; segment++ {
 		s := j.slotOf(segment)
 		if s == nil {
-			return fmt.Errorf("%w: segment %d of %d to %d is missing", ErrTorn, segment, oldest, j.last)
+			return fmt.Errorf("%w: segment %d of %d to %d is missing", ErrTorn, segment, j.oldest, j.last)
 		}
-		s.use = live
+		s.live = true
 	}
 	for _, s := range j.slots {
 		if s.segment != 0 {
@@ -169,15 +168,17 @@ func (j *Journal) content(s *slot) ([]byte, error) {
 	return b[:n], err
 }
 
-// Copy copies the frames that are durable, of segments that are not free, into another directory.
+// Copy copies the durable frames of all segments that the newest opening takes for needed into
+// another directory. The caller holds the journal.
 func (j *Journal) Copy(dir string) error {
 	j.mu.Lock()
 	var from []slot
 	for _, s := range j.slots {
-		if s.use != free {
+		if s.segment >= j.oldest {
 			from = append(from, *s)
 		}
 	}
+	defer j.holdLocked(j.oldest)()
 	j.mu.Unlock()
 	for _, s := range from {
 		b := make([]byte, s.end) // which may lack the padding of the last frame
