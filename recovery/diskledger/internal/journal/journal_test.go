@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
+	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 )
 
 const dir = "/journal"
@@ -228,6 +229,32 @@ func TestFreedSegmentsStay(t *testing.T) {
 	}
 	if got := replayed(t, fs); !slices.Equal(got, want) {
 		t.Errorf("behind a torn opening there is %q, want %q", got, want)
+	}
+}
+
+// A last frame that was not synced is durable before it is visited.
+func TestLastFrameIsSettled(t *testing.T) {
+	fs := newFS(t)
+	fails := false
+	j := opened(t, errorfs.Wrap(fs, errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if fails && op.Kind == errorfs.OpFileSyncData {
+			return errors.New("the disk says no")
+		}
+		return nil
+	})), false)
+	appended(t, j, "one")
+	fails = true
+	if _, _, err := j.Append(frame("two")); err == nil {
+		t.Fatal("no error")
+	}
+	j = opened(t, fs, true)
+	if err := j.Replay(func(_ Place, frame []byte) error {
+		if got := replayed(t, fs.CrashClone(vfs.CrashCloneCfg{})); !slices.Contains(got, string(frame[HeaderLen:])) {
+			t.Errorf("%q is visited, and a power cut leaves %q", frame[HeaderLen:], got)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
 	}
 }
 

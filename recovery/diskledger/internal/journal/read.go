@@ -92,6 +92,11 @@ func (j *Journal) Replay(visit func(at Place, frame []byte) error) error {
 			return fmt.Errorf("%w: %s begins with frame %d, the segment before it ended with %d", ErrTorn, s.name, opening.number, j.number)
 		}
 		j.number = opening.number
+		if segment == j.last {
+			if err := j.settle(s, b); err != nil {
+				return err
+			}
+		}
 		s.end, err = j.walk(segment, b, func(at Place, h header, frame []byte) error {
 			if j.number++; h.number != j.number {
 				return fmt.Errorf("%w: %s has frame %d at byte %d, want %d", ErrTorn, s.name, h.number, at.Offset, j.number)
@@ -106,6 +111,24 @@ func (j *Journal) Replay(visit func(at Place, frame []byte) error) error {
 		}
 	}
 	return nil
+}
+
+// settle makes the last frame durable. It may have been written and not synced, or its sync may
+// have failed: then a power cut would undo it, but not all of what the owner has made of it. A
+// second sync does not make good for a failed one, only another write does.
+func (j *Journal) settle(s *slot, b []byte) error {
+	var last []byte
+	var at int64
+	if _, err := j.walk(s.segment, b, func(place Place, _ header, frame []byte) error {
+		last, at = frame, int64(place.Offset)
+		return nil
+	}); err != nil || last == nil {
+		return err
+	}
+	if _, err := s.file.WriteAt(last, at); err != nil {
+		return err
+	}
+	return s.file.Sync()
 }
 
 // Each visits the frames of a closed segment.
