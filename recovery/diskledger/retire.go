@@ -99,8 +99,9 @@ func (e *engine) give(w *pebble.Batch) error {
 	if w == nil {
 		return nil
 	}
-	e.unflushed.Store(true)
-	return errors.Join(e.db.Apply(w, pebble.NoSync), w.Close())
+	err := errors.Join(e.db.Apply(w, pebble.NoSync), w.Close())
+	e.unflushed.Store(true) // not before: the flush that a retiring begins would miss it
+	return err
 }
 
 // retire moves to the store what is left of segments, the oldest ones, and frees them.
@@ -108,11 +109,8 @@ func (e *engine) retire(ctx context.Context, segments []uint64) error {
 	if err := e.move(segments); err != nil {
 		return err
 	}
-	if e.unflushed.Swap(false) {
-		if err := e.flushNow(ctx); err != nil {
-			e.unflushed.Store(true)
-			return err
-		}
+	if err := e.flushGiven(ctx); err != nil {
+		return err
 	}
 	for _, segment := range segments {
 		e.journal.Free(segment)
@@ -219,6 +217,18 @@ func (e *engine) keepYoung(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// flushGiven writes what the store was given to tables.
+func (e *engine) flushGiven(ctx context.Context) error {
+	if !e.unflushed.Swap(false) {
+		return nil
+	}
+	err := e.flushNow(ctx)
+	if err != nil {
+		e.unflushed.Store(true)
+	}
+	return err
 }
 
 // flushNow writes the memtable to a table.

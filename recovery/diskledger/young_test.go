@@ -1,10 +1,12 @@
 package diskledger
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"testing"
 
+	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -110,6 +112,44 @@ func TestChangesDuringMove(t *testing.T) {
 	}
 	if n := inStore(t, l); n != 0 {
 		t.Errorf("the store has %d records of none", n)
+	}
+}
+
+// What the store is given during a flush, the next one has.
+func TestGivenDuringFlush(t *testing.T) {
+	l := shortLedger(t, vfs.NewMem(), usual)
+	defer shut(t, l)
+	e := l.engine
+	for n := range int64(1000) {
+		key := appendDead(nil, id(n))
+		given := make(chan struct{})
+		go func() {
+			defer close(given)
+			w := e.db.NewBatch()
+			if err := errors.Join(w.Set(key, nil, nil), e.give(w)); err != nil {
+				t.Error(err)
+			}
+		}()
+		for last := false; !last; {
+			select {
+			case <-given:
+				last = true
+			default:
+			}
+			if err := e.flushGiven(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		it, err := e.db.NewIter(&pebble.IterOptions{OnlyReadGuaranteedDurable: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !it.SeekPrefixGE(key) {
+			t.Errorf("what was given as number %d is in no table", n)
+		}
+		if err := it.Close(); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
