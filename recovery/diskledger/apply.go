@@ -58,12 +58,12 @@ func (l *Ledger) Get(ctx context.Context, _ int, refs []recovery.Ref, found func
 	var old []int
 	for i := range refs {
 		key = appendPending(key[:0], refs[i].Next, refs[i].ID)
-		switch value, ok, err := e.young.read(e.journal, key); {
+		switch value, below, err := e.young.read(e.journal, key); {
 		case err != nil:
 			r.err = fmt.Errorf("reading the journal: %w", err)
-		case ok:
+		case value != nil:
 			r.keep(i, entry(i, value))
-		default:
+		case below:
 			old = append(old, i)
 		}
 	}

@@ -119,7 +119,11 @@ func (e *engine) retire(ctx context.Context, segments []uint64) error {
 }
 
 func (e *engine) move(segments []uint64) error {
-	if err := e.giveYoung(segments); err != nil {
+	w, err := e.leftOf(segments)
+	if err == nil {
+		err = e.give(w)
+	}
+	if err != nil {
 		return err
 	}
 	return e.forgetMoved()
@@ -128,28 +132,28 @@ func (e *engine) move(segments []uint64) error {
 // keyRoom is about what a record takes in a batch beside its value.
 const keyRoom = 64
 
-// giveYoung gives the store what is left of segments.
-func (e *engine) giveYoung(segments []uint64) error {
+// leftOf begins a move. It returns what is left of segments, or nil.
+func (e *engine) leftOf(segments []uint64) (w *pebble.Batch, err error) {
 	records, bytes := e.young.beginMove(segments[len(segments)-1])
 	if records == 0 {
-		return nil
+		return nil, nil
 	}
-	w := e.db.NewBatchWithSize(bytes + records*keyRoom)
-	var failed error
+	w = e.db.NewBatchWithSize(bytes + records*keyRoom)
 	for _, segment := range segments {
-		err := e.journal.Each(segment, func(at journal.Place, frame []byte) error {
+		failed := e.journal.Each(segment, func(at journal.Place, frame []byte) error {
 			return eachChange(frame, func(v verb, key, value []byte, offset int) {
 				if v != verbRemove && key[0] == kindPending && e.young.isAt(e.young.hash(key), segment, at.Offset+offset) {
-					failed = errors.Join(failed, w.Set(key, value, nil))
+					err = errors.Join(err, w.Set(key, value, nil))
 				}
 			})
 		})
-		failed = errors.Join(failed, err)
+		err = errors.Join(err, failed)
 	}
-	return errors.Join(failed, e.give(w))
+	return w, err
 }
 
-// forgetMoved ends a move: what was removed meanwhile, the store has to remove as well.
+// forgetMoved ends a move: what was removed meanwhile, or written over, the store has to remove as
+// well.
 func (e *engine) forgetMoved() error {
 	var w *pebble.Batch
 	var failed error
@@ -159,7 +163,11 @@ func (e *engine) forgetMoved() error {
 		}
 		failed = errors.Join(failed, w.Delete(key, nil))
 	}
-	return errors.Join(failed, e.give(w))
+	if err := errors.Join(failed, e.give(w)); err != nil {
+		return err
+	}
+	e.young.forgetLate()
+	return nil
 }
 
 // retireTo retires the oldest segments, if there are more closed ones than kept by at least that

@@ -23,8 +23,10 @@ type young struct {
 	segments []*segment // the oldest first
 	hint     int        // the one in which a record was removed last: the next is likely there too
 	moving   uint64     // segments up to this one are being moved to the store; 0: none
-	late     [][]byte   // keys of them that were removed meanwhile
-	spare    []map[hash]whereabouts
+	// late has the keys of what was removed of them, or written over, meanwhile: until the store
+	// has removed it as well, what it has of them counts for nothing.
+	late  map[hash][]byte
+	spare []map[hash]whereabouts
 }
 
 // A segment has the records of one segment of the journal. So what is used together lies together,
@@ -77,7 +79,7 @@ func (y *young) putLocked(key, value []byte, at journal.Place, offset int, anew 
 	if !anew {
 		if s, old := y.findLocked(h); s != nil {
 			s.drop(h, old)
-			below = old.below || s.number <= y.moving
+			below = !y.lateLocked(s, h, key) && old.below
 		}
 	}
 	s := y.segmentLocked(at.Segment)
@@ -111,12 +113,17 @@ func (y *young) removeLocked(key []byte) (below bool) {
 		return true
 	}
 	s.drop(h, old)
-	if s.number <= y.moving {
-		// The store is about to get it.
-		y.late = append(y.late, append([]byte(nil), key...))
+	return !y.lateLocked(s, h, key) && old.below
+}
+
+// lateLocked reports whether the store is about to get what was dropped from a segment. Then it
+// removes that, and whatever it had before, at the end of the move.
+func (y *young) lateLocked(s *segment, h hash, key []byte) bool {
+	if s.number > y.moving {
 		return false
 	}
-	return old.below
+	y.late[h] = slices.Clone(key)
+	return true
 }
 
 func (s *segment) drop(h hash, w whereabouts) {
@@ -126,13 +133,16 @@ func (s *segment) drop(h hash, w whereabouts) {
 
 var errYoung = errors.New("a record of the journal is damaged")
 
-// read reads the value of a record that is young. The caller holds j.
-func (y *young) read(j *journal.Journal, key []byte) (value []byte, ok bool, err error) {
+// read reads the value of a record that is young. If there is none, it reports whether the store
+// may have one. The caller holds j.
+func (y *young) read(j *journal.Journal, key []byte) (value []byte, below bool, err error) {
+	h := y.hash(key)
 	y.mu.Lock()
-	s, w := y.findLocked(y.hash(key))
+	s, w := y.findLocked(h)
+	_, late := y.late[h]
 	y.mu.Unlock()
 	if s == nil {
-		return nil, false, nil
+		return nil, !late, nil
 	}
 	value = make([]byte, w.length)
 	if err := j.Read(s.number, int(w.offset), value); err != nil {
@@ -141,15 +151,18 @@ func (y *young) read(j *journal.Journal, key []byte) (value []byte, ok bool, err
 	if crc32.Checksum(value, castagnoli) != w.sum {
 		return nil, false, errYoung
 	}
-	return value, true, nil
+	return value, false, nil
 }
 
-// beginMove has what is removed of segments up to this one noted from now on. It returns how many
-// records they have, and the bytes of their values.
+// beginMove has what is removed of segments up to this one, or written over, noted from now on. It
+// returns how many records they have, and the bytes of their values.
 func (y *young) beginMove(last uint64) (records, bytes int) {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	y.moving = last
+	if y.late == nil {
+		y.late = make(map[hash][]byte)
+	}
 	for _, s := range y.segments {
 		if s.number <= last {
 			records, bytes = records+len(s.records), bytes+s.bytes
@@ -172,8 +185,8 @@ func (y *young) isAt(h hash, number uint64, offset int) bool {
 }
 
 // endMove forgets the segments that are being moved: the store has their records now. It returns
-// the keys of those that were removed meanwhile.
-func (y *young) endMove() (late [][]byte) {
+// the keys of those that it has to remove before forgetLate.
+func (y *young) endMove() (late map[hash][]byte) {
 	y.mu.Lock()
 	n := 0
 	for n < len(y.segments) && y.segments[n].number <= y.moving {
@@ -182,7 +195,7 @@ func (y *young) endMove() (late [][]byte) {
 	gone := slices.Clone(y.segments[:n])
 	y.segments = slices.Delete(y.segments, 0, n)
 	y.hint = max(0, y.hint-n)
-	late, y.late, y.moving = y.late, nil, 0
+	late, y.moving = y.late, 0
 	y.mu.Unlock()
 	for _, s := range gone {
 		clear(s.records)
@@ -195,6 +208,13 @@ func (y *young) endMove() (late [][]byte) {
 		}
 	}
 	return late
+}
+
+// forgetLate says that the store has removed what was late.
+func (y *young) forgetLate() {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	y.late = nil
 }
 
 // sparesKept is how many maps are kept for later segments: a map that need not grow is twice as

@@ -46,6 +46,20 @@ func inStore(t *testing.T, l *Ledger) int {
 	return len(p.items)
 }
 
+// lookedUp gets the tasks 0 to 4 at their times, and task 2 at its other one.
+func lookedUp(t *testing.T, l *Ledger) map[string]string {
+	t.Helper()
+	refs := []recovery.Ref{{ID: "task-2", Next: 22}}
+	for n := range int64(5) {
+		refs = append(refs, recovery.Ref{ID: string(id(n)), Next: n})
+	}
+	got := make(map[string]string)
+	if err := l.Get(t.Context(), 0, refs, func(_ int, e recovery.Entry) { got[string(e.ID)] = string(e.Data) }); err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
 // A record that ends while it is young is never in the store.
 func TestYoungRecordsAreNotInTheStore(t *testing.T) {
 	l := shortLedger(t, vfs.NewMem(), usual)
@@ -67,17 +81,26 @@ func TestYoungRecordsAreNotInTheStore(t *testing.T) {
 func TestChangesDuringMove(t *testing.T) {
 	l := shortLedger(t, vfs.NewMem(), usual)
 	defer shut(t, l)
-	for n := range int64(4) {
+	for n := range int64(5) {
 		change(t, l, n, recovery.Spot{}, at(n), "old")
 	}
 	e := l.engine
 	if err := e.beginSegment(); err != nil {
 		t.Fatal(err)
 	}
-	if err := e.giveYoung(e.journal.Closed()); err != nil {
+	w, err := e.leftOf(e.journal.Closed())
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(t, l, 4, at(4), at(4), "new")
+	change(t, l, 4, at(4), recovery.Spot{}, "")
+	if err := e.give(w); err != nil {
 		t.Fatal(err)
 	}
 	change(t, l, 0, at(0), recovery.Spot{}, "")
+	if got := lookedUp(t, l); got["task-0"] != "" || got["task-4"] != "" {
+		t.Errorf("removed, but got %v", got)
+	}
 	change(t, l, 1, at(1), at(1), "new")
 	change(t, l, 3, at(3), at(3), "new")
 	change(t, l, 2, at(2), at(22), "moved")
@@ -90,12 +113,7 @@ func TestChangesDuringMove(t *testing.T) {
 	change(t, l, 3, at(3), recovery.Spot{}, "")
 	want := map[string]string{"task-1": "newest", "task-2": "again"}
 	for range 2 { // also once all is in the store
-		got := make(map[string]string)
-		refs := []recovery.Ref{{ID: "task-0", Next: 0}, {ID: "task-1", Next: 1}, {ID: "task-2", Next: 2}, {ID: "task-2", Next: 22}, {ID: "task-3", Next: 3}}
-		if err := l.Get(t.Context(), 0, refs, func(_ int, e recovery.Entry) { got[string(e.ID)] = string(e.Data) }); err != nil {
-			t.Fatal(err)
-		}
-		if fmt.Sprint(got) != fmt.Sprint(want) {
+		if got := lookedUp(t, l); fmt.Sprint(got) != fmt.Sprint(want) {
 			t.Errorf("got %v, want %v", got, want)
 		}
 		if err := e.settle(t.Context()); err != nil {
