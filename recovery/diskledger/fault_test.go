@@ -1,6 +1,7 @@
 package diskledger
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -305,6 +306,29 @@ func TestCloseDuringFailure(t *testing.T) {
 	if n := b.count(); n != 0 {
 		t.Errorf("%d changes are confirmed", n)
 	}
+}
+
+// TestCutDuringFlush: what waits for a flush does not wait for one that never ends.
+func TestCutDuringFlush(t *testing.T) {
+	stuck, hit := make(chan struct{}), make(chan struct{}, 100)
+	l := shortLedger(t, errorfs.Wrap(vfs.NewMem(), errorfs.InjectorFunc(func(op errorfs.Op) error {
+		if op.Kind == errorfs.OpCreate && strings.HasSuffix(op.Path, ".sst") {
+			hit <- struct{}{}
+			<-stuck
+		}
+		return nil
+	})), usual)
+	change(t, l, 1, recovery.Spot{}, at(1), "x")
+	e := l.engine
+	settled := make(chan error)
+	go func() { settled <- e.settle(context.Background()) }()
+	<-hit
+	e.fence.cut(errDisk)
+	if err := <-settled; !errors.Is(err, errDisk) {
+		t.Errorf("settled: %v", err)
+	}
+	close(stuck)
+	shut(t, l)
 }
 
 // TestScanAcrossReopening: a scan that the failure interrupts starts anew, and

@@ -25,11 +25,11 @@ type fence struct {
 	vfs.FS
 	apart   atomic.Pointer[string]
 	cause   atomic.Pointer[error] // why it was cut; nil while it is open
-	tripped chan struct{}         // holds a token once it was cut
+	tripped chan struct{}         // closed once it was cut
 }
 
 func newFence(fs vfs.FS) *fence {
-	return &fence{FS: fs, tripped: make(chan struct{}, 1)}
+	return &fence{FS: fs, tripped: make(chan struct{})}
 }
 
 // broken returns why answers of the instance must not be used, or nil.
@@ -43,7 +43,7 @@ func (f *fence) broken() error {
 // cut closes the fence for good.
 func (f *fence) cut(err error) {
 	if f.cause.CompareAndSwap(nil, &err) {
-		f.tripped <- struct{}{}
+		close(f.tripped)
 	}
 }
 

@@ -248,6 +248,8 @@ func (e *engine) flushNow(ctx context.Context) error {
 	select {
 	case <-flushed:
 		return e.fence.broken()
+	case <-e.fence.tripped:
+		return e.fence.broken()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
