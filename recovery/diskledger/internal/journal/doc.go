@@ -6,14 +6,14 @@
 // owner frees segments, the oldest first, once it no longer needs their frames. A file is filled
 // with zeros when it is made: a write that lengthens no file takes a sync half of its time.
 //
-//	frame    crc length segment number payload padding
+//	frame    crc length segment check number payload padding
 //	opening  the first frame of a segment; payload: oldest salt
 //
-// crc is the CRC-32C of what follows up to the padding, length counts the payload's bytes, both of
-// 4 bytes. segment and number count from 1 and tell a frame from what was there before; oldest is
-// the lowest segment that was needed when this one began; salt are random bytes of the journal,
-// which the crc of frames that are no openings takes first. Each is of 8 bytes; all are
-// little-endian. A frame begins at a multiple of 8 bytes.
+// crc is the CRC-32C of what follows up to the padding, check is that of segment and number, and
+// length counts the payload's bytes. segment and number count from 1 and tell a frame from what was
+// there before; oldest is the lowest segment that was needed when this one began; salt are random
+// bytes of the journal, which the sums of frames that are no openings take first. number, oldest
+// and salt have 8 bytes, the others 4; all are little-endian. A frame begins at a multiple of 8.
 //
 // A frame is written when the one before it is durable. So what is broken, with a later frame
 // behind it, is damage, and Open says so; a broken frame with none behind it was never confirmed.

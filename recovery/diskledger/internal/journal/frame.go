@@ -21,12 +21,18 @@ func (s salt) sum(b []byte) uint32 {
 	return crc32.Update(crc32.Checksum(s[:], castagnoli), castagnoli, b)
 }
 
+// check is the sum of a frame's segment and number.
+func (s salt) check(frame []byte) uint32 {
+	return crc32.Update(s.sum(frame[8:12]), castagnoli, frame[16:24])
+}
+
 // seal fills in the header of a frame.
 func seal(frame []byte, segment, number uint64, s salt) {
 	le := binary.LittleEndian
 	le.PutUint32(frame[4:], uint32(len(frame)-HeaderLen))
-	le.PutUint64(frame[8:], segment)
+	le.PutUint32(frame[8:], uint32(segment))
 	le.PutUint64(frame[16:], number)
+	le.PutUint32(frame[12:], s.check(frame))
 	le.PutUint32(frame, s.sum(frame[4:]))
 }
 
@@ -43,7 +49,7 @@ func headerOf(b []byte, s salt) (h header, ok bool) {
 	}
 	le := binary.LittleEndian
 	length := le.Uint32(b[4:])
-	h = header{segment: le.Uint64(b[8:]), number: le.Uint64(b[16:])}
+	h = header{segment: uint64(le.Uint32(b[8:])), number: le.Uint64(b[16:])}
 	if h.segment == 0 || uint64(length) > uint64(len(b)-HeaderLen) {
 		return h, false
 	}
@@ -56,12 +62,11 @@ func padded(n int) int { return (n + align - 1) &^ (align - 1) }
 
 // hasFrame reports whether b holds a frame that fits, wherever it begins.
 func hasFrame(b []byte, s salt, fits func(h header) bool) bool {
+	le := binary.LittleEndian
 	for ; len(b) >= HeaderLen; b = b[align:] {
-		if binary.LittleEndian.Uint64(b[8:]) == 0 {
-			continue
-		}
-		// The sum is taken last, as it reads the whole of what may be a frame.
-		if h := (header{segment: binary.LittleEndian.Uint64(b[8:]), number: binary.LittleEndian.Uint64(b[16:])}); !fits(h) {
+		// The sum of a frame reads all of it: a payload that looks like many of them must not get
+		// that far.
+		if !fits(header{segment: uint64(le.Uint32(b[8:])), number: le.Uint64(b[16:])}) || s.check(b) != le.Uint32(b[12:]) {
 			continue
 		}
 		if _, ok := headerOf(b, s); ok {
