@@ -81,7 +81,8 @@ func (h *history) next() {
 	case n < 85:
 		h.get()
 	case n < 88:
-		_ = h.ledger.Scan(h.Context(), func([]recovery.Entry) error { return nil }) // or it was opened anew
+		// An error is one of the store that was opened anew.
+		_ = h.ledger.Scan(h.Context(), func([]recovery.Entry) error { return nil })
 	case n < 92:
 		h.fail()
 	case n < 97:

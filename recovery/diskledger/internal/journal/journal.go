@@ -116,7 +116,7 @@ func (j *Journal) begin() (*slot, error) {
 	j.number++
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if old := j.current; old != nil && old.end == openingLen && oldest == segment {
+	if old := j.current; old != nil && old.end == openingLen {
 		old.live = false
 	}
 	s.segment, s.end, s.live = segment, openingLen, true
