@@ -228,7 +228,14 @@ func (j *Journal) write(name string, content []byte) error {
 func (j *Journal) make() (*slot, error) {
 	s := &slot{name: j.unusedName()}
 	path := j.FS.PathJoin(j.Dir, s.name)
-	if err := j.write(path, make([]byte, j.Size)); err != nil {
+	f, err := j.FS.Create(path, vfs.WriteCategoryUnspecified)
+	if err != nil {
+		return nil, err
+	}
+	if !allocate(f, j.Size) {
+		_, err = f.Write(make([]byte, j.Size))
+	}
+	if err := errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return nil, err
 	}
 	dir, err := j.FS.OpenDir(j.Dir)
