@@ -45,9 +45,12 @@ func (h *powerCut) Crash(t *testing.T) {
 
 func TestConformanceAcrossPowerCuts(t *testing.T) {
 	ledgertest.Run(t, func(*testing.T) ledgertest.Harness {
-		return &powerCut{fs: vfs.NewCrashableMem()}
+		return &powerCut{fs: vfs.NewCrashableMem(), extent: small}
 	})
 }
+
+// small makes a journal of small files, which is quickly made in memory.
+var small = extent{segment: 128 << 10, kept: usual.kept, together: usual.together, most: usual.most}
 
 // hasty has the store take records soon after they are written.
 var hasty = extent{segment: 512, kept: 1, together: 1, most: 3}

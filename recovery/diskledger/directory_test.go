@@ -245,7 +245,7 @@ func TestLowDisk(t *testing.T) {
 	disk := vfs.NewMem()
 	disk.TestingSetDiskUsage(vfs.DiskUsage{AvailBytes: 5 << 20, TotalBytes: 1 << 30})
 	for minFree, full := range map[int64]bool{0: true, 4 << 20: false, -1: false} {
-		l, err := Open("/ledger", Options{fs: disk, MinFree: minFree, Log: quiet()})
+		l, err := Open("/ledger", Options{fs: disk, MinFree: minFree, Log: quiet(), extent: small})
 		if err != nil {
 			t.Fatal(err)
 		}

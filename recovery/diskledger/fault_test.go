@@ -183,7 +183,7 @@ func (b *bench) afterPowerCut() {
 // pendingIn opens a ledger and returns the ids that it holds.
 func pendingIn(t *testing.T, fs vfs.FS) map[string]bool {
 	t.Helper()
-	l, err := Open("/ledger", Options{fs: fs, Log: quiet()})
+	l, err := Open("/ledger", Options{fs: fs, Log: quiet(), extent: small})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -375,7 +375,7 @@ func TestInterruptedCreation(t *testing.T) {
 	for n := 0; ; n++ {
 		disk := newFaultyDisk()
 		disk.fail(errDisk, "*", n, -1, append([]errorfs.OpKind{errorfs.OpMkdirAll}, all...)...)
-		l, err := Open("/ledger", Options{fs: disk.fs(), Log: quiet()})
+		l, err := Open("/ledger", Options{fs: disk.fs(), Log: quiet(), extent: small})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -408,7 +408,7 @@ func TestInterruptedCreation(t *testing.T) {
 func TestInterruptedTakeOver(t *testing.T) {
 	for n := 0; ; n++ {
 		disk := newFaultyDisk()
-		l, err := Open("/ledger", Options{fs: disk.fs(), Log: quiet(), MinFree: -1})
+		l, err := Open("/ledger", Options{fs: disk.fs(), Log: quiet(), MinFree: -1, extent: small})
 		if err != nil {
 			t.Fatal(err)
 		}
