@@ -30,7 +30,7 @@ class Gatherer(Generic[T]):
         """Returns once no call is under way and no value waits."""
         while self._calls:
             await asyncio.wait(self._calls)
-            await asyncio.sleep(0)  # for the callbacks
+            await asyncio.sleep(0)  # for the callbacks of those that were cancelled
 
     async def cancel(self) -> None:
         """Ends the calls under way, and drops the values that wait."""
@@ -44,3 +44,6 @@ class Gatherer(Generic[T]):
         while self._waiting:
             batch, self._waiting = self._waiting[: self._size], self._waiting[self._size :]
             await self._call(batch)
+        # Here, and not in a callback: a value that is added before that runs would wait for nobody.
+        if (me := asyncio.current_task()) is not None:
+            self._calls.discard(me)
