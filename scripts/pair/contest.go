@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/lapsehq/lapse/scripts/pair/measure"
@@ -48,11 +49,19 @@ func (p *path) slower(limit float64) bool {
 	return median(p.ratios()) > limit && low > 1+(limit-1)/2
 }
 
-// A scenario is a run that measures some paths in one life of the process.
+// A scenario measures some paths in one life of a process of Lapse.
 type scenario struct {
 	name  string
 	paths []string
-	run   func(ctx context.Context, s side, dir string, chosen *regexp.Regexp) ([]measure.Sample, error)
+	run   func(ctx context.Context, l life) ([]measure.Sample, error)
+}
+
+// A life is one run of a scenario by one side.
+type life struct {
+	side
+	dir    string // of its own
+	chosen *regexp.Regexp
+	yield  func() error // lets the other side run, up to its next call of this
 }
 
 // all are the scenarios of Lapse.
@@ -103,8 +112,9 @@ func (c *contest) playSlower(ctx context.Context, s scenario) error {
 	return c.play(ctx, s, regexp.MustCompile(strings.Join(names, "|")))
 }
 
-// play runs a scenario in pairs. The side that begins changes from pair to pair. What the other
-// commit does not run to its end is left out.
+// play runs a scenario in pairs: both sides live at the same time, and do their rounds in turn. The
+// side that begins changes from pair to pair. What the other commit does not run to its end is left
+// out.
 func (c *contest) play(ctx context.Context, s scenario, chosen *regexp.Regexp) error {
 	if !slices.ContainsFunc(s.paths, chosen.MatchString) {
 		return nil
@@ -113,9 +123,17 @@ func (c *contest) play(ctx context.Context, s scenario, chosen *regexp.Regexp) e
 	for i := range c.pairs {
 		var got [2][]measure.Sample
 		var errs [2]error
-		for _, which := range [2]int{i % 2, 1 - i%2} {
-			got[which], errs[which] = c.once(ctx, s, which, chosen)
+		baton := newBaton(i % 2)
+		var group sync.WaitGroup
+		for which := range c.sides {
+			group.Go(func() {
+				defer baton.end(which)
+				baton.await(which)
+				l := life{side: c.sides[which], chosen: chosen, yield: func() error { baton.yield(which); return context.Cause(ctx) }}
+				got[which], errs[which] = c.once(ctx, s, l)
+			})
 		}
+		group.Wait()
 		if err := cmp.Or(errs[new], context.Cause(ctx)); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
@@ -132,15 +150,14 @@ func (c *contest) play(ctx context.Context, s scenario, chosen *regexp.Regexp) e
 }
 
 // once runs a scenario in a directory of its own.
-func (c *contest) once(ctx context.Context, s scenario, which int, chosen *regexp.Regexp) ([]measure.Sample, error) {
-	dir, err := os.MkdirTemp(c.dir, "run-")
-	if err != nil {
+func (c *contest) once(ctx context.Context, s scenario, l life) (samples []measure.Sample, err error) {
+	if l.dir, err = os.MkdirTemp(c.dir, "run-"); err != nil {
 		return nil, err
 	}
-	defer os.RemoveAll(dir)
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	defer os.RemoveAll(l.dir)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute) // of both sides
 	defer cancel()
-	return s.run(ctx, c.sides[which], dir, chosen)
+	return s.run(ctx, l)
 }
 
 // add takes the samples of a pair. A path that only one side has is left out.

@@ -14,12 +14,15 @@ import (
 
 // costs is a scenario whose sides cost what the test says.
 func costs(paths []string, cost func(s side, path string) (float64, error)) scenario {
-	return scenario{"fake", paths, func(_ context.Context, s side, _ string, chosen *regexp.Regexp) (samples []measure.Sample, err error) {
+	return scenario{"fake", paths, func(_ context.Context, l life) (samples []measure.Sample, err error) {
 		for _, p := range paths {
-			if !chosen.MatchString(p) {
+			if !l.chosen.MatchString(p) {
 				continue
 			}
-			c, err := cost(s, p)
+			if err := l.yield(); err != nil {
+				return samples, err
+			}
+			c, err := cost(l.side, p)
 			if err != nil {
 				return samples, err
 			}

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"regexp"
 	"sync/atomic"
 	"time"
 
@@ -21,8 +20,8 @@ import (
 const (
 	singles = 5_000 // of 64 callers
 	batches = 25_000
-	pulled  = 100_000
-	hooks   = 20_000
+	pulled  = 50_000
+	hooks   = 10_000
 	batch   = 1_000
 	senders = 4 // also receivers
 )
@@ -34,8 +33,8 @@ var caller = &http.Client{
 }
 
 // overHTTP measures a server by single requests, batches, receivers that pull, and a webhook.
-func overHTTP(ctx context.Context, s side, dir string, chosen *regexp.Regexp) ([]measure.Sample, error) {
-	v, err := serve(ctx, s, dir, chosen)
+func overHTTP(ctx context.Context, l life) ([]measure.Sample, error) {
+	v, err := serve(ctx, l)
 	if err != nil {
 		return nil, err
 	}
@@ -45,10 +44,14 @@ func overHTTP(ctx context.Context, s side, dir string, chosen *regexp.Regexp) ([
 	far := time.Now().Add(24 * time.Hour)
 	for _, part := range []func() error{
 		func() error {
-			return v.measured("single/http", rounds, singles, func(int) error { return v.schedule(ctx, "far", singles, 1, 64, far) })
+			return v.measured(measure.Path{Name: "single/http", Rounds: 8, Round: func(int) (int, error) {
+				return singles, v.schedule(ctx, "far", singles, 1, 64, far)
+			}})
 		},
 		func() error {
-			return v.measured("batch/http", rounds, batches, func(int) error { return v.schedule(ctx, "far", batches, batch, senders, far) })
+			return v.measured(measure.Path{Name: "batch/http", Rounds: 4, Round: func(int) (int, error) {
+				return batches, v.schedule(ctx, "far", batches, batch, senders, far)
+			}})
 		},
 		func() error { return v.pull(ctx) },
 		func() error {
@@ -89,23 +92,29 @@ func (v *served) pull(ctx context.Context) error {
 
 // burst measures from the instant at which n tasks are due until f returns.
 func (v *served) burst(ctx context.Context, path, topic string, n int, f func() error) error {
-	if !v.chosen.MatchString(path) {
-		return nil
-	}
-	for ahead := time.Second; ahead < time.Minute; ahead *= 2 {
+	return v.measured(measure.Path{
+		Name: path, Rounds: 2,
+		Prepare: func() error { return v.arm(ctx, topic, n) },
+		Round:   func(int) (int, error) { return n, f() },
+	})
+}
+
+// arm schedules n tasks, and returns when they are due.
+func (v *served) arm(ctx context.Context, topic string, n int) error {
+	for ahead := time.Second / 2; ahead < time.Minute; ahead *= 2 {
 		due := time.Now().Add(ahead).Truncate(time.Millisecond)
 		if err := v.schedule(ctx, topic, n, batch, senders, due); err != nil {
 			return err
 		}
 		if rest := time.Until(due); rest > 0 {
 			time.Sleep(rest)
-			return v.measured(path, 1, n, func(int) error { return f() })
+			return nil
 		}
 		if _, err := v.call(ctx, http.MethodDelete, "/v1/topics/"+topic+"/tasks", nil); err != nil {
 			return err
 		}
 	}
-	return fmt.Errorf("%s: %d tasks cannot be scheduled before they are due", path, n)
+	return fmt.Errorf("%d tasks cannot be scheduled before they are due", n)
 }
 
 // schedule schedules n tasks, some a request, by callers at the same time.

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"regexp"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -17,19 +16,19 @@ import (
 
 const (
 	clients  = 50
-	commands = 10_000 // one by one
-	piped    = 30_000 // 16 at a time
+	commands = 5_000  // one by one
+	piped    = 20_000 // 16 at a time
 	expiring = 50_000
 )
 
 // overPort measures the port for clients of Redis: commands one by one and 16 at a time, and the
 // events of keys that expire.
-func overPort(ctx context.Context, s side, dir string, chosen *regexp.Regexp) ([]measure.Sample, error) {
+func overPort(ctx context.Context, l life) ([]measure.Sample, error) {
 	address, err := freeAddress()
 	if err != nil {
 		return nil, err
 	}
-	v, err := serve(ctx, s, dir, chosen, "--redis-listen", address)
+	v, err := serve(ctx, l, "--redis-listen", address)
 	if err != nil {
 		return nil, err
 	}
@@ -44,19 +43,21 @@ func overPort(ctx context.Context, s side, dir string, chosen *regexp.Regexp) ([
 	}{{"p1", commands, 1}, {"p16", piped, 16}} {
 		key := func(i int) string { return fmt.Sprintf("%s:%d", part.name, i) }
 		get := func(i int) []string { return []string{"GET", key(i)} }
-		fill := func(round int) error { // with new keys
-			return load(ctx, address, part.n, part.pipe, func(i int) []string {
+		set := func(round int) (int, error) { // with new keys
+			return part.n, load(ctx, address, part.n, part.pipe, func(i int) []string {
 				return []string{"SET", key(round*part.n + i), value, "PX", "86400000"}
 			})
 		}
-		if err := v.measured("set/"+part.name, rounds, part.n, fill); err != nil {
+		if err := v.measured(measure.Path{Name: "set/" + part.name, Rounds: 8, Round: set}); err != nil {
 			return v.samples, err
 		}
 		if path := "get/" + part.name; v.chosen.MatchString(path) {
-			if err := fill(0); err != nil {
+			if _, err := set(0); err != nil {
 				return v.samples, err
 			}
-			if err := v.measured(path, rounds, part.n, func(int) error { return load(ctx, address, part.n, part.pipe, get) }); err != nil {
+			if err := v.measured(measure.Path{Name: path, Rounds: 8, Round: func(int) (int, error) {
+				return part.n, load(ctx, address, part.n, part.pipe, get)
+			}}); err != nil {
 				return v.samples, err
 			}
 		}
@@ -66,49 +67,60 @@ func overPort(ctx context.Context, s side, dir string, chosen *regexp.Regexp) ([
 
 // events measures from the instant at which keys expire until a subscriber has all of their events.
 func (v *served) events(ctx context.Context, address string) error {
-	const path = "events/port"
-	if !v.chosen.MatchString(path) {
-		return nil
-	}
+	var subscriber net.Conn
+	defer func() {
+		if subscriber != nil {
+			_ = subscriber.Close()
+		}
+	}()
+	return v.measured(measure.Path{Name: "events/port", Rounds: 1, Prepare: func() (err error) {
+		subscriber, err = subscribed(ctx, address)
+		return err
+	}, Round: func(int) (int, error) { return expiring, count(subscriber) }})
+}
+
+// subscribed sets keys, and returns a subscriber to their events when they expire.
+func subscribed(ctx context.Context, address string) (net.Conn, error) {
 	due := time.Now().Add(2 * time.Second)
 	at := fmt.Sprint(due.UnixMilli())
 	subscriber, err := net.Dial("tcp", address)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	defer subscriber.Close()
-	stop := context.AfterFunc(ctx, func() { _ = subscriber.SetDeadline(time.Now()) })
-	defer stop()
+	context.AfterFunc(ctx, func() { _ = subscriber.SetDeadline(time.Now()) })
 	if _, err := subscriber.Write(resp("SUBSCRIBE", "__keyevent@0__:expired")); err != nil {
-		return err
+		return subscriber, err
 	}
 	if err := load(ctx, address, expiring, 16, func(i int) []string {
 		return []string{"SET", fmt.Sprintf("event:%d", i), "", "PXAT", at}
 	}); err != nil {
-		return err
+		return subscriber, err
 	}
 	if time.Until(due) < 0 {
-		return fmt.Errorf("%s: %d keys cannot be set in time", path, expiring)
+		return subscriber, fmt.Errorf("%d keys cannot be set in time", expiring)
 	}
 	time.Sleep(time.Until(due))
-	return v.measured(path, 1, expiring, func(int) error {
-		name := []byte("event:")
-		events, buffer, kept := 0, make([]byte, 64<<10), 0
-		for events < expiring {
-			n, err := subscriber.Read(buffer[kept:])
-			if err != nil {
-				return fmt.Errorf("after %d events: %w", events, err)
-			}
-			read := buffer[:kept+n]
-			events += bytes.Count(read, name)
-			// A name that is cut counts with the next read, and one that is whole counts once.
-			if last := bytes.LastIndex(read, name); last >= 0 {
-				read = read[last+len(name):]
-			}
-			kept = copy(buffer, read[max(0, len(read)-len(name)+1):])
+	return subscriber, nil
+}
+
+// count reads until all events have come.
+func count(subscriber net.Conn) error {
+	name := []byte("event:")
+	events, buffer, kept := 0, make([]byte, 64<<10), 0
+	for events < expiring {
+		n, err := subscriber.Read(buffer[kept:])
+		if err != nil {
+			return fmt.Errorf("after %d events: %w", events, err)
 		}
-		return nil
-	})
+		read := buffer[:kept+n]
+		events += bytes.Count(read, name)
+		// A name that is cut counts with the next read, and one that is whole counts once.
+		if last := bytes.LastIndex(read, name); last >= 0 {
+			read = read[last+len(name):]
+		}
+		kept = copy(buffer, read[max(0, len(read)-len(name)+1):])
+	}
+	return nil
 }
 
 // load sends n commands by clients at the same time, and reads the answers.

@@ -77,16 +77,16 @@ func freeAddress() (string, error) {
 }
 
 // embedded returns a run of the harness on a ledger.
-func embedded(ledger string) func(context.Context, side, string, *regexp.Regexp) ([]measure.Sample, error) {
-	return func(ctx context.Context, s side, dir string, chosen *regexp.Regexp) (samples []measure.Sample, err error) {
-		args := []string{"-ledger", ledger, "-dir", filepath.Join(dir, "data"), "-paths", chosen.String()}
+func embedded(ledger string) func(context.Context, life) ([]measure.Sample, error) {
+	return func(ctx context.Context, l life) ([]measure.Sample, error) {
+		args := []string{"-ledger", ledger, "-dir", filepath.Join(l.dir, "data"), "-paths", l.chosen.String()}
 		if ledger == "redis" {
 			address, err := freeAddress()
 			if err != nil {
 				return nil, err
 			}
 			_, port, _ := net.SplitHostPort(address)
-			redis, err := start(ctx, "redis-server", "--port", port, "--dir", dir, "--save", "", "--appendonly", "yes")
+			redis, err := start(ctx, "redis-server", "--port", port, "--dir", l.dir, "--save", "", "--appendonly", "yes")
 			if err != nil {
 				return nil, err
 			}
@@ -96,21 +96,46 @@ func embedded(ledger string) func(context.Context, side, string, *regexp.Regexp)
 			}
 			args = append(args, "-redis", "redis://"+address, "-redis-process", strconv.Itoa(redis.cmd.Process.Pid))
 		}
-		cmd := exec.CommandContext(ctx, s.bout, args...)
-		var said strings.Builder
-		cmd.Stderr = &said
-		printed, err := cmd.Output()
-		if err != nil {
-			err = fmt.Errorf("%w: %s", err, strings.TrimSpace(said.String()))
+		return follow(exec.CommandContext(ctx, l.bout, args...), l.yield)
+	}
+}
+
+// follow runs the harness, and yields when it asks to.
+func follow(cmd *exec.Cmd, yield func() error) (samples []measure.Sample, err error) {
+	var said strings.Builder
+	cmd.Stderr = &said
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, err
+	}
+	for lines := json.NewDecoder(out); ; {
+		var sample measure.Sample
+		if lines.Decode(&sample) != nil {
+			break
 		}
-		for lines := json.NewDecoder(strings.NewReader(string(printed))); ; {
-			var sample measure.Sample
-			if lines.Decode(&sample) != nil {
-				return samples, err
-			}
+		if sample.Path != "" {
 			samples = append(samples, sample)
+			continue
+		}
+		if err := yield(); err != nil {
+			break
+		}
+		if _, err := io.WriteString(in, "\n"); err != nil {
+			break
 		}
 	}
+	_ = in.Close() // it does not wait for the other side any more
+	if err := cmd.Wait(); err != nil {
+		return samples, fmt.Errorf("%w: %s", err, strings.TrimSpace(said.String()))
+	}
+	return samples, nil
 }
 
 func dial(address string) error {
@@ -131,17 +156,17 @@ type served struct {
 }
 
 // serve starts a server of Lapse.
-func serve(ctx context.Context, s side, dir string, chosen *regexp.Regexp, args ...string) (*served, error) {
+func serve(ctx context.Context, l life, args ...string) (*served, error) {
 	address, err := freeAddress()
 	if err != nil {
 		return nil, err
 	}
-	args = append([]string{"serve", "--listen", address, "--data", filepath.Join(dir, "data"), "--log-level", "error", "--webhook-allow", "loopback"}, args...)
-	v := &served{url: "http://" + address, chosen: chosen}
-	if v.server, err = start(ctx, s.lapse, args...); err != nil {
+	args = append([]string{"serve", "--listen", address, "--data", filepath.Join(l.dir, "data"), "--log-level", "error", "--webhook-allow", "loopback"}, args...)
+	v := &served{url: "http://" + address, chosen: l.chosen}
+	if v.server, err = start(ctx, l.lapse, args...); err != nil {
 		return nil, err
 	}
-	v.meter = measure.Meter{Lapse: v.server.cmd.Process.Pid, Load: os.Getpid(), Objects: v.objects}
+	v.meter = measure.Meter{Lapse: v.server.cmd.Process.Pid, Load: os.Getpid(), Objects: v.objects, Yield: l.yield}
 	if err := v.server.await(ctx, v.ready); err != nil {
 		v.server.stop()
 		return nil, err
@@ -184,15 +209,12 @@ func (v *served) objects() (uint64, error) {
 	return uint64(n), err
 }
 
-// rounds is how often a path is measured that can be repeated. The cheapest round counts.
-const rounds = 4
-
-// measured adds what n tasks cost in the cheapest round of f, if the path is chosen.
-func (v *served) measured(path string, rounds, n int, f func(round int) error) error {
-	if !v.chosen.MatchString(path) {
+// measured adds what the tasks of a path cost, if it is chosen.
+func (v *served) measured(p measure.Path) error {
+	if !v.chosen.MatchString(p.Name) {
 		return nil
 	}
-	sample, err := v.meter.Least(path, rounds, func(round int) (int, error) { return n, f(round) })
+	sample, err := v.meter.Measure(p)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	"github.com/lapsehq/lapse/scripts/pair/measure"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -11,7 +12,7 @@ func init() {
 		if err := b.fill(ctx); err != nil {
 			return err
 		}
-		return b.measured("export", rounds, func() (int, error) { return b.export(ctx) })
+		return b.measured(measure.Path{Name: "export", Rounds: 2, Round: func(int) (int, error) { return b.export(ctx) }})
 	})
 }
 

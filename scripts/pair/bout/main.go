@@ -59,14 +59,14 @@ type bout struct {
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+	if err := run(ctx, os.Args[1:], os.Stdin, os.Stdout); err != nil {
 		fmt.Fprintln(os.Stderr, "bout:", err)
 		stop()
 		os.Exit(1) //nolint:gocritic // stop was called
 	}
 }
 
-func run(ctx context.Context, args []string, out io.Writer) (err error) {
+func run(ctx context.Context, args []string, in io.Reader, out io.Writer) (err error) {
 	flags := flag.NewFlagSet("bout", flag.ContinueOnError)
 	ledger := flags.String("ledger", "", "memory, disk or redis")
 	dir := flags.String("dir", "", "directory of the ledger disk")
@@ -97,6 +97,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		ledger: *ledger, open: open, out: json.NewEncoder(out),
 		meter: measure.Meter{Lapse: os.Getpid(), Redis: *process, Objects: objects},
 	}
+	b.meter.Yield = func() error { return b.yield(in) }
 	if err := b.start(ctx); err != nil {
 		return err
 	}
@@ -126,17 +127,31 @@ func (b *bout) start(ctx context.Context) error {
 
 func (b *bout) stop() error { return b.s.Close(context.Background()) }
 
-// rounds is how often a path is measured that can be repeated. The cheapest round counts.
-const rounds = 4
+// rounds is in how many rounds most paths are measured.
+const rounds = 8
 
-// measured runs f some times, and prints what the cheapest has cost for each of its n tasks.
-func (b *bout) measured(path string, rounds int, f func() (n int, err error)) error {
+// measured prints what the tasks of a path have cost.
+func (b *bout) measured(p measure.Path) error {
 	runtime.GC() // what was before is not this path's garbage
-	sample, err := b.meter.Least(path+"/"+b.ledger, rounds, func(int) (int, error) { return f() })
+	p.Name += "/" + b.ledger
+	sample, err := b.meter.Measure(p)
 	if err != nil {
 		return err
 	}
 	return b.out.Encode(sample)
+}
+
+// yield prints a sample without a path, and waits for a line of input. It does not wait once that
+// is at its end.
+func (b *bout) yield(in io.Reader) error {
+	if err := b.out.Encode(measure.Sample{}); err != nil {
+		return err
+	}
+	var line [1]byte
+	if _, err := in.Read(line[:]); err != nil && !errors.Is(err, io.EOF) {
+		return err
+	}
+	return nil
 }
 
 // until returns when is says so, which is asked every 2 ms, or when the scheduler has ended.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/lapsehq/lapse/scripts/pair/measure"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -13,7 +14,7 @@ func init() {
 		if err := b.fill(ctx); err != nil {
 			return err
 		}
-		return b.measured("list", rounds, func() (int, error) { return b.list(ctx) })
+		return b.measured(measure.Path{Name: "list", Rounds: rounds, Round: func(int) (int, error) { return b.list(ctx) }})
 	})
 	register(6, "restart", "disk redis", func(ctx context.Context, b *bout) error {
 		if err := b.fill(ctx); err != nil {
@@ -27,7 +28,7 @@ func init() {
 			return err
 		}
 		n := int(t.Counts.Pending)
-		return b.measured("restart", 1, func() (int, error) { return n, b.restart(ctx, n) })
+		return b.measured(measure.Path{Name: "restart", Rounds: 1, Round: func(int) (int, error) { return n, b.restart(ctx, n) }})
 	})
 }
 

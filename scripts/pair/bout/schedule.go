@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lapsehq/lapse/scripts/pair/measure"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -20,22 +21,27 @@ const (
 
 func init() {
 	register(1, "single", "memory disk redis", func(ctx context.Context, b *bout) error {
-		return b.measured("single", rounds, func() (int, error) { return singles, b.schedule(ctx, "pair", singles, 1, 64, ahead()) })
+		return b.scheduled(ctx, "single", singles, 1, 64)
 	})
 	register(2, "lone", "memory disk redis", func(ctx context.Context, b *bout) error {
 		n := lone
 		if b.ledger == "memory" {
 			n = singles
 		}
-		return b.measured("lone", rounds, func() (int, error) { return n, b.schedule(ctx, "pair", n, 1, 1, ahead()) })
+		return b.scheduled(ctx, "lone", n, 1, 1)
 	})
 	register(3, "batch", "memory disk redis", func(ctx context.Context, b *bout) error {
-		return b.measured("batch", rounds, func() (int, error) {
-			const n = pending / rounds
-			b.filled += n
-			return n, b.schedule(ctx, "pair", n, batch, senders, ahead())
-		})
+		const n = pending / batch / rounds * batch
+		b.filled += rounds * n
+		return b.scheduled(ctx, "batch", n, batch, senders)
 	})
+}
+
+// scheduled measures rounds of n tasks that are scheduled, some a call.
+func (b *bout) scheduled(ctx context.Context, path string, n, each, callers int) error {
+	return b.measured(measure.Path{Name: path, Rounds: rounds, Round: func(int) (int, error) {
+		return n, b.schedule(ctx, "pair", n, each, callers, ahead())
+	}})
 }
 
 // ahead is when tasks are due that are not to be delivered.
