@@ -22,7 +22,7 @@ type Fleet struct {
 
 	// newTaskShards are the shards in which tasks with generated ids are created.
 	newTaskShards atomic.Pointer[[]recovery.ShardID]
-	turn          atomic.Uint32 // of the next of them
+	made          atomic.Uint32 // ids, which chooses among them
 	work          chan struct{} // wakes reconcilerLoop; holds one request
 	feeds         eventFeeds    // events of this node for readers at others
 	finishedCalls *finishedCalls
@@ -149,6 +149,10 @@ func (s *Cluster) chooseShardsLocked() {
 	}
 }
 
+// idsInARow is how many ids go to one shard before the next: what is scheduled at the same time is
+// written in few batches, and so is what falls due and ends at the same time.
+const idsInARow = 64
+
 // makeID makes an id as Schedule does, and returns the shard that it tells: 0 if the ledger has
 // none.
 func (s *Cluster) makeID() (string, recovery.ShardID) {
@@ -156,6 +160,6 @@ func (s *Cluster) makeID() (string, recovery.ShardID) {
 		return task.NewID(), 0
 	}
 	shardIDs := *s.Fleet.newTaskShards.Load()
-	shardID := shardIDs[int(s.Fleet.turn.Add(1))%len(shardIDs)]
+	shardID := shardIDs[int(s.Fleet.made.Add(1)/idsInARow)%len(shardIDs)]
 	return shardID.NewID(), shardID
 }
