@@ -140,14 +140,25 @@ func (s *Shard) Arguments(b *recovery.Batch) []any {
 		keys = s.Keys[:]
 	}
 	a.command = conn.ApplyScript.Head(a.command, keys)
-	a.command = append(a.command, s.Token.String(), s.Sequence+1)
-	for _, size := range sizes {
-		a.command = append(a.command, size)
-	}
+	a.command = append(a.command, s.Token.String(), s.Sequence+1, sizesOf(&sizes))
 	for i := range a.texts {
 		a.command = append(a.command, &a.texts[i])
 	}
 	return a.command
+}
+
+// sizesOf names the blocks that are not empty, counted from 1, and their sizes.
+func sizesOf(sizes *[10]int) string {
+	text := make([]byte, 0, 32)
+	for block, size := range sizes {
+		if size > 0 {
+			text = strconv.AppendInt(text, int64(block+1), 10)
+			text = append(text, ' ')
+			text = strconv.AppendInt(text, int64(size), 10)
+			text = append(text, ' ')
+		}
+	}
+	return string(text)
 }
 
 // blocks fills in the ten blocks, and returns their sizes.

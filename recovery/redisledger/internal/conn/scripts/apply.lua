@@ -6,7 +6,7 @@
 -- repeated batch is recognised, and any other changes nothing.
 --
 -- KEYS: tasks, pending, and for a batch with dead records: dead, deadindex
--- ARGV: token, sequence, the sizes of ten blocks, the blocks:
+-- ARGV: token, sequence, a number and a size for each block that is not empty, those blocks:
 --   1 field and record of new tasks; it ends with '!s' and the sequence
 --   2 ids that leave the pending       3 field and record of other pending tasks
 --   4 ids that leave the dead          5 members that leave the index
@@ -53,21 +53,21 @@ if dead then
   redis.call('ZRANGEBYLEX', index, '-', '-')
 end
 
-local from, to = {0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, {0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
-local at = 13
-for block = 1, 10 do
+local from, to, at = {}, {}, 4
+for block, size in string.gmatch(ARGV[3], '(%d+) (%d+)') do
+  block = tonumber(block)
   from[block] = at
-  at = at + ARGV[2 + block]
+  at = at + size
   to[block] = at - 1
 end
 local function call(command, key, block)
-  if to[block] >= from[block] then
+  if from[block] then
     redis.call(command, key, unpack(ARGV, from[block], to[block]))
   end
 end
 
 local refused, inherited = 0, 0
-local mark = to[8] > from[8] and ARGV[from[8]]
+local mark = from[8] and ARGV[from[8]]
 if mark and tonumber(redis.call('HGET', tasks, mark) or 0) >= tonumber(ARGV[to[8]]) then
   inherited, mark = 1, false
   from[1] = to[1] - 1 -- of the new fields, only the sequence is left
@@ -79,7 +79,7 @@ if type(reply) == 'table' then
   end
   redis.call('SREM', pending, '') -- a removal, though of nothing
   redis.call('HSET', tasks, '!s', ARGV[2])
-  if to[1] > from[1] + 1 or to[9] > from[9] then
+  if to[1] > from[1] + 1 or from[9] then
     refused = 1
     redis.call('HSET', tasks, '!r', ARGV[2])
   end
@@ -89,20 +89,24 @@ call('SREM', pending, 2)
 call('HDEL', dead, 4)
 call('ZREM', index, 5)
 call('HSET', tasks, 3)
-local ids = {}
+local ids, n = {}, 0
 if mark and refused == 0 then
   redis.call('HSET', tasks, mark, ARGV[to[8]])
-  ids[1] = mark
+  ids[1], n = mark, 1
 end
 if refused == 0 then
   for i = from[1], to[1] - 2, 2 do
-    ids[#ids + 1] = ARGV[i]
+    n = n + 1
+    ids[n] = ARGV[i]
   end
 end
-for i = from[3], to[3], 2 do
-  ids[#ids + 1] = ARGV[i]
+if from[3] then
+  for i = from[3], to[3], 2 do
+    n = n + 1
+    ids[n] = ARGV[i]
+  end
 end
-if #ids > 0 then
+if n > 0 then
   redis.call('SADD', pending, unpack(ids))
 end
 call('HSET', dead, 6)
