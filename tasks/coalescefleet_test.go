@@ -10,7 +10,6 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
-	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine/coalesce"
 )
 
@@ -401,11 +400,6 @@ func TestCoalesceBounds(t *testing.T) {
 		"NewestWaits":             {0, both, 10*time.Minute + 30*time.Second},
 		"NewestWaitsUntilTooLate": {2 * time.Minute, both, 55 * time.Second},
 		"DeadUntilTooLate":        {80 * time.Second, alone, 15 * time.Second},
-		"EarlierVersion": {0, func(_ *coalescing, a, b *node) {
-			b.restart()
-			delete(b.Cluster().Fleet.Methods, cluster.CoalesceMethod.Name)
-			a.restart()
-		}, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			coalescingBubble(t, 2, TopicSettings{Lease: 30 * time.Second}, func(t *testing.T, c *coalescing) {

@@ -25,8 +25,6 @@ type faultyMember struct {
 
 	reading atomic.Int64 // nanoseconds that ListDead takes for each task
 
-	rewritten atomic.Pointer[func(message []byte) []byte] // changes what is sent; nil: nothing
-
 	mu     sync.Mutex // guards everything below
 	gates  map[string]chan struct{}
 	faults map[string][]error
@@ -99,11 +97,8 @@ func (m *faultyMember) Watch(w recovery.Watcher) {
 	m.Member.Watch(w)
 }
 
-// Send may fail, take its time, or send something else.
+// Send may fail, or take its time.
 func (m *faultyMember) Send(ctx context.Context, to string, message []byte) error {
-	if rewritten := m.rewritten.Load(); rewritten != nil {
-		message = (*rewritten)(message)
-	}
 	if err := m.pass(ctx, "Send"); err != nil {
 		return err
 	}

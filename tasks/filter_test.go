@@ -1,7 +1,6 @@
 package tasks_test
 
 import (
-	"bytes"
 	"cmp"
 	"errors"
 	"fmt"
@@ -164,37 +163,15 @@ func TestFiltersMatchModel(t *testing.T) {
 	})
 }
 
-// Nodes whose version does not know filters give no wrong answer.
 func TestFiltersMatchModelAtAllNodes(t *testing.T) {
 	t.Parallel()
-	for name, old := range map[string]bool{"": false, "WithEarlierVersions": true} {
-		t.Run(name, func(t *testing.T) {
-			fleetBubble(t, 3, func(t *testing.T, f *fleet) {
-				if old {
-					for _, n := range f.nodes {
-						n.member.rewritten.Store(&forgetFilters)
-					}
-				}
-				i := 0
-				filtersMatchModel(t, func() *Scheduler {
-					i++
-					return f.nodes[i%len(f.nodes)].Scheduler
-				})
-			})
+	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+		i := 0
+		filtersMatchModel(t, func() *Scheduler {
+			i++
+			return f.nodes[i%len(f.nodes)].Scheduler
 		})
-	}
-}
-
-// forgetFilters renames the fields of a filter in a query, so that no node knows them.
-var forgetFilters = func(message []byte) []byte {
-	if !bytes.Contains(message, []byte(`"Limit":`)) || !bytes.Contains(message, []byte(`"After":`)) {
-		return message
-	}
-	message = bytes.Clone(message)
-	for _, field := range []string{"Retrying", "IDPrefix", "Error", "Reason", "From", "To", "Like"} {
-		message = bytes.ReplaceAll(message, []byte(`,"`+field+`":`), []byte(`,"#`+field[1:]+`":`))
-	}
-	return message
+	})
 }
 
 // A call looks at a bounded number of tasks. Few of many are found all the same, page by page, with

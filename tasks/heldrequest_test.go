@@ -6,7 +6,6 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	. "github.com/lapsehq/lapse/tasks"
-	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
 // A task that is created held has what was asked for left, is counted, and waits for ever, also
@@ -114,8 +113,7 @@ func TestScheduleIgnoresSupersede(t *testing.T) {
 	})
 }
 
-// Any node creates held tasks, at whichever node they belong. A node of an earlier version would
-// deliver them, and refuses the calls.
+// Any node creates held tasks, at whichever node they belong.
 func TestHeldRequestAtAllNodes(t *testing.T) {
 	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
 		ctx := t.Context()
@@ -143,22 +141,6 @@ func TestHeldRequestAtAllNodes(t *testing.T) {
 				t.Errorf("%s: %+v", id, got)
 			}
 		}
-		for _, m := range []string{"schedule_as", "replace_as", "batch_as"} {
-			delete(b.Cluster().Fleet.Methods, m)
-		}
-		wantRefused := func(what string, err error) {
-			t.Helper()
-			want(t, what, err, ErrUnavailable)
-			want(t, what, err, cluster.ErrNotUnderstood)
-		}
-		_, err = a.Schedule(ctx, held(b.idAt(0)))
-		wantRefused("Schedule", err)
-		_, err = a.Replace(ctx, held(ids[0]))
-		wantRefused("Replace", err)
-		results, err = a.ScheduleBatch(ctx, []Request{held(b.idAt(0)), {ID: b.idAt(0), Topic: "y", Delay: time.Hour}})
-		want(t, "ScheduleBatch", err, nil)
-		wantRefused("a held one", results[0].Err)
-		want(t, "another one", results[1].Err, nil)
 		_, err = a.Replace(ctx, Request{ID: ids[0], Topic: "x", Delay: time.Hour})
 		want(t, "Replace by one that is not held", err, nil)
 		b.check()

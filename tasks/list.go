@@ -40,7 +40,7 @@ func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 	return page, err
 }
 
-// shorten leaves out what a brief list does not tell. A node of an earlier version has listed all.
+// shorten leaves out what a brief list does not tell.
 func shorten(t *Task) {
 	t.Payload, t.Headers, t.Attempts, t.LastError = nil, nil, nil, task.Cut(t.LastError, MaxBriefError)
 }

@@ -35,7 +35,7 @@ func (s *Scheduler) Reschedule(ctx context.Context, id string, m Move) (Task, er
 	query := func(ctx context.Context, id string) func(recovery.ShardID) cluster.MoveQuery {
 		return cluster.AboutMove(ctx, id, m)
 	}
-	return about(ctx, s, id, cluster.MoveMethodOf(&m), query,
+	return about(ctx, s, id, cluster.MoveMethod, query,
 		func(ctx context.Context, id string) (Task, error) { return s.engine.Reschedule(ctx, id, m) })
 }
 

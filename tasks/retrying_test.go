@@ -1,7 +1,6 @@
 package tasks_test
 
 import (
-	"bytes"
 	"fmt"
 	"slices"
 	"testing"
@@ -206,20 +205,6 @@ func TestRetryingAtAllNodes(t *testing.T) {
 			}
 		}
 		wantRetrying("at first", 1, 1)
-
-		earlier := 0 // questions as an earlier version understands them
-		f.lose(func(_, _ string, message []byte) bool {
-			if i := bytes.Index(message, []byte(`"Retrying":true`)); i >= 0 {
-				copy(message[i+len(`"Retrying":`):], "null")
-				earlier++
-			}
-			return false
-		})
-		wantRetrying("beside an earlier version", 1, 1)
-		if earlier == 0 {
-			t.Error("no node was asked")
-		}
-		f.lose(nil)
 
 		b.keeps.Store(true)
 		want(t, "hand-over", a.handTo(b), nil)

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
-	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
 // supersede replaces a task, at whichever node and in whatever state it is.
@@ -239,26 +238,6 @@ func TestSupersedeWhileTheShardLeaves(t *testing.T) {
 			})
 		}
 	}
-}
-
-// A node of an earlier version would refuse to replace a task that is being delivered, or answer as
-// if it had none to. It refuses the call instead.
-func TestSupersedeAtAnEarlierVersion(t *testing.T) {
-	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
-		a, b := f.nodes[0], f.nodes[1]
-		id := b.create(Request{ID: b.idAt(0), Topic: "x", Delay: time.Hour})
-		for _, m := range []string{"replace_as", "replace_batch"} {
-			delete(b.Cluster().Fleet.Methods, m)
-		}
-		put := Request{ID: id, Topic: "x", Delay: time.Hour, Supersede: true}
-		_, err := a.Replace(t.Context(), put)
-		want(t, "Replace", err, ErrUnavailable)
-		want(t, "Replace", err, cluster.ErrNotUnderstood)
-		results, err := a.ReplaceBatch(t.Context(), []Request{put, {ID: a.idAt(0), Topic: "x", Delay: time.Hour}})
-		want(t, "ReplaceBatch", err, nil)
-		want(t, "a result", results[0].Err, cluster.ErrNotUnderstood)
-		want(t, "another result", results[1].Err, nil)
-	})
 }
 
 // A node that takes no new tasks, since it is full or is being drained, replaces those of others.

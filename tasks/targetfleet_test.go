@@ -1,14 +1,12 @@
 package tasks_test
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/lapsehq/lapse/tasks"
-	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
 
 // allow has a node deliver a topic by c, and lets its tasks choose.
@@ -83,8 +81,7 @@ func TestTargetAtAllNodes(t *testing.T) {
 	})
 }
 
-// A node that helps in a backlog delivers to the targets of tasks. Of a node that cannot, which
-// does not say so, it gets no task of a topic that lets tasks choose.
+// A node that helps in a backlog delivers to the targets of tasks.
 func TestTargetOffloaded(t *testing.T) {
 	at := map[string]*courier{}
 	poolBubble(t, func(t *testing.T, f *fleet) {
@@ -103,11 +100,6 @@ func TestTargetOffloaded(t *testing.T) {
 		_, err := a.ScheduleBatch(ctx, reqs)
 		want(t, "ScheduleBatch", err, nil)
 		pass(200 * time.Millisecond)
-		old, err := cluster.Call(ctx, b.Cluster(), "a", cluster.Method[map[string]any, map[string]json.RawMessage]{Name: "help"},
-			map[string]any{"Topic": "x", "Way": "handler", "Want": 10})
-		if err != nil || len(old["Deliveries"]) != 0 || string(old["Over"]) != "true" {
-			t.Errorf("a node of an earlier version gets %v, %v", old, err)
-		}
 		for a.Stats().Total.Delivered+b.Stats().Total.Delivered < count {
 			pass(100 * time.Millisecond)
 		}
@@ -122,41 +114,6 @@ func TestTargetOffloaded(t *testing.T) {
 			}
 		}
 	}, tasks.Config{SweepBacklog: 100}, tasks.Config{})
-}
-
-// A node of an earlier version would create tasks without their targets. It refuses the calls.
-func TestTargetAtAnEarlierVersion(t *testing.T) {
-	c := &courier{}
-	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
-		ctx := t.Context()
-		a, b := f.nodes[0], f.nodes[1]
-		a.allow("x", c)
-		b.allow("x", c)
-		id := b.create(tasks.Request{ID: b.idAt(0), Topic: "x", Delay: time.Hour})
-		for _, m := range []string{"schedule_to", "replace_to", "batch_to", "move_to"} {
-			delete(b.Cluster().Fleet.Methods, m)
-		}
-		wantRefused := func(what string, err error) {
-			t.Helper()
-			want(t, what, err, tasks.ErrUnavailable)
-			want(t, what, err, cluster.ErrNotUnderstood)
-		}
-		_, err := a.Schedule(ctx, tasks.Request{ID: b.idAt(0), Topic: "x", Delay: time.Hour, Target: own("oslo")})
-		wantRefused("Schedule", err)
-		_, err = a.Replace(ctx, tasks.Request{ID: id, Topic: "x", Delay: time.Hour, Target: own("oslo")})
-		wantRefused("Replace", err)
-		_, err = a.Reschedule(ctx, id, tasks.Move{Target: own("oslo")})
-		wantRefused("Reschedule", err)
-		results, err := a.ScheduleBatch(ctx, []tasks.Request{
-			{ID: b.idAt(0), Topic: "x", Delay: time.Hour, Target: own("oslo")}, {ID: b.idAt(0), Topic: "x", Delay: time.Hour},
-		})
-		want(t, "ScheduleBatch", err, nil)
-		wantRefused("a task with a target", results[0].Err)
-		want(t, "a task without", results[1].Err, nil)
-		if got := b.get(id); got.Revision != 1 || got.Target != nil {
-			t.Errorf("it is %+v", got)
-		}
-	})
 }
 
 // A spooled task has its target, in the spool and in the ledger.

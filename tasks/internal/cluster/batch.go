@@ -372,10 +372,8 @@ func (b *Batch) forward(ctx context.Context, forwarded []forwardedRequest) {
 		return
 	}
 	b.lookInSpools(ctx, forwarded)
-	type receiver struct{ node, method string }
-	groups := make(map[receiver][]requestQuery)
-	indices := make(map[receiver][]int)
-	methods := make(map[string]Method[batchQuery, batchReply])
+	groups := make(map[string][]requestQuery) // by node
+	indices := make(map[string][]int)
 	for _, t := range forwarded {
 		if b.Results[t.index].Err != nil {
 			continue
@@ -386,26 +384,22 @@ func (b *Batch) forward(ctx context.Context, forwarded []forwardedRequest) {
 		}
 		wanted := b.Requests[t.index]
 		wanted.ID = b.Results[t.index].ID
-		m := b.methodOf(&wanted)
-		to := receiver{at.Node, m.Name}
-		methods[m.Name] = m
-		groups[to] = append(groups[to], aboutRequest(wanted, at.shardID))
-		indices[to] = append(indices[to], t.index)
+		groups[at.Node] = append(groups[at.Node], aboutRequest(wanted, at.shardID))
+		indices[at.Node] = append(indices[at.Node], t.index)
 	}
 	var group errgroup.Group
 	group.SetLimit(callsAtOnce)
-	for to, all := range groups {
-		m := methods[to.method]
+	for node, all := range groups {
 		for len(all) > 0 {
 			n, size := 0, 0
 			for n < min(len(all), sentAtOnce) && size < sentBytes {
-				size += b.sizeOf(indices[to][n])
+				size += b.sizeOf(indices[node][n])
 				n++
 			}
-			part, at := all[:n], indices[to][:n]
-			all, indices[to] = all[n:], indices[to][n:]
+			part, at := all[:n], indices[node][:n]
+			all, indices[node] = all[n:], indices[node][n:]
 			group.Go(func() error {
-				b.forwardTo(ctx, to.node, m, part, at)
+				b.forwardTo(ctx, node, part, at)
 				return nil
 			})
 		}

@@ -44,16 +44,7 @@ type (
 
 // handleBatch creates those of another node's requests that belong here.
 func (s *Cluster) handleBatch(ctx context.Context, _ string, q batchQuery) (batchReply, error) {
-	return s.carryOutBatch(ctx, &Batch{}, &q)
-}
-
-// handleReplaceBatch is handleBatch for replacements.
-func (s *Cluster) handleReplaceBatch(ctx context.Context, _ string, q batchQuery) (batchReply, error) {
-	return s.carryOutBatch(ctx, &Batch{Replaces: true}, &q)
-}
-
-func (s *Cluster) carryOutBatch(ctx context.Context, b *Batch, q *batchQuery) (batchReply, error) {
-	b.Requests = make([]task.Request, len(q.Requests))
+	b := &Batch{Replaces: q.Replaces, Requests: make([]task.Request, len(q.Requests))}
 	shardIDs := make([]recovery.ShardID, len(q.Requests))
 	for i := range q.Requests {
 		b.Requests[i], shardIDs[i] = q.Requests[i].Request.decode(), q.Requests[i].ShardID
@@ -116,14 +107,6 @@ func (b *Batch) Check(i int) error {
 	p, err := b.plan(i)
 	p.Free()
 	return err
-}
-
-// methodOf returns the method that has another node carry out a request.
-func (b *Batch) methodOf(r *task.Request) Method[batchQuery, batchReply] {
-	if b.Replaces {
-		return ReplaceBatchMethod
-	}
-	return batchMethods.of(r)
 }
 
 // replacedElsewhere returns those of the replacements that this node takes no new tasks for, and
@@ -208,9 +191,9 @@ func (b *Batch) sizeOf(i int) int {
 }
 
 // callOwner has another node create tasks that belong there. at has their indices in the batch.
-func (b *Batch) callOwner(ctx context.Context, node string, m Method[batchQuery, batchReply], part []requestQuery, at []int) (batchReply, error) {
+func (b *Batch) callOwner(ctx context.Context, node string, part []requestQuery, at []int) (batchReply, error) {
 	if b.Records == nil {
-		return Call(ctx, b.Cluster, node, m, batchQuery{part, encodeConditions(ctx)})
+		return Call(ctx, b.Cluster, node, BatchMethod, batchQuery{part, b.Replaces, encodeConditions(ctx)})
 	}
 	q := importQuery{Tasks: make([]importedTask, len(part)), Conditions: encodeConditions(ctx)}
 	for k, i := range at {
@@ -220,8 +203,8 @@ func (b *Batch) callOwner(ctx context.Context, node string, m Method[batchQuery,
 }
 
 // forwardTo has another node create tasks that belong there, and notes the results.
-func (b *Batch) forwardTo(ctx context.Context, node string, m Method[batchQuery, batchReply], part []requestQuery, at []int) {
-	a, err := b.callOwner(ctx, node, m, part, at)
+func (b *Batch) forwardTo(ctx context.Context, node string, part []requestQuery, at []int) {
+	a, err := b.callOwner(ctx, node, part, at)
 	if err == nil && len(a.Results) != len(part) {
 		err = fmt.Errorf("%w: node %s has answered for %d of %d tasks", task.ErrUnknown, node, len(a.Results), len(part))
 	}

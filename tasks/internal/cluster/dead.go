@@ -22,12 +22,8 @@ func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (r Redrive
 		return Redriven{x.Done, x.Passed, x.Acted}, err
 	}
 	found, acted := make(map[string]bool), make(map[string]bool)
-	method := RedriveMethod
-	if q.Act != nil {
-		method = ActDeadMethod
-	}
 	c := fanOut[wireRedriveQuery, redriveReply, *redriveReply]{
-		Cluster: s, method: method, query: encodeRedriveQuery(&q), here: (*Cluster).redriveLocal, deadAlone: true,
+		Cluster: s, method: RedriveMethod, query: encodeRedriveQuery(&q), here: (*Cluster).redriveLocal, deadAlone: true,
 		take: func(a *redriveReply, _ func(recovery.ShardID) bool) {
 			r.Done += a.Done
 			for _, id := range a.IDs {

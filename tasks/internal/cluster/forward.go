@@ -36,7 +36,7 @@ func (s *Cluster) ownerOfID(ctx context.Context, p *engine.Plan, anew bool) erro
 
 // Schedule creates a planned task where it belongs.
 func (s *Cluster) Schedule(ctx context.Context, p *engine.Plan, r *task.Request) (task.Task, error) {
-	return s.createRouted(ctx, p, r, scheduleMethods.of(r))
+	return s.createRouted(ctx, p, r, ScheduleMethod)
 }
 
 // createRouted creates or replaces a planned task where it belongs, which may be another node.
@@ -159,13 +159,12 @@ func (s *Cluster) createRemote(ctx context.Context, e *engine.Elsewhere, id stri
 
 // ReplaceRouted replaces a task where it is, or creates it where it belongs.
 func (s *Cluster) ReplaceRouted(ctx context.Context, p *engine.Plan, r *task.Request) (task.Task, error) {
-	m := replaceMethods.of(r)
 	if !task.ConditionsOf(ctx).Conditional() {
 		p.Replaces = p.Chosen
-		return s.createRouted(ctx, p, r, m)
+		return s.createRouted(ctx, p, r, ReplaceMethod)
 	}
 	// It must be somewhere.
-	return RoutedTask(ctx, s, p.ID, m, func(shardID recovery.ShardID) requestQuery {
+	return RoutedTask(ctx, s, p.ID, ReplaceMethod, func(shardID recovery.ShardID) requestQuery {
 		q := aboutRequest(*r, shardID)
 		q.Conditions = encodeConditions(ctx)
 		return q

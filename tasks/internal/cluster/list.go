@@ -55,11 +55,7 @@ func (s *Cluster) ListAll(ctx context.Context, q engine.ListQuery) (task.Page, e
 	c := fanOut[wireListQuery, listReply, *listReply]{Cluster: s, method: ListMethod, query: encodeListQuery(&q), here: (*Cluster).listLocal, deadAlone: engine.ListsBuried(q.State)}
 	c.take = func(a *listReply, _ func(recovery.ShardID) bool) {
 		for _, t := range a.Tasks {
-			// A node of an earlier version lists what has the state and the topic.
-			l := engine.Listed{Task: t.Task.decode(), At: t.At}
-			if (!q.Retrying || l.Task.Attempt > 0) && q.Filter.Has(&l) {
-				all = append(all, l)
-			}
+			all = append(all, engine.Listed{Task: t.Task.decode(), At: t.At})
 		}
 		if last := (*recovery.Ref)(a.Last); last != nil && !q.Filter.Passed(last.Next) && (end == nil || engine.CompareRefs(*last, *end) < 0) {
 			end = last

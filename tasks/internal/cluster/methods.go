@@ -36,20 +36,11 @@ func MethodHandlers() map[string]RPCHandler {
 	add(Handle(HoldMethod, (*Cluster).handleHold))
 	add(Handle(ResumeMethod, (*Cluster).handleResume))
 	add(Handle(MoveMethod, (*Cluster).handleMove))
-	add(Handle(MoveToMethod, (*Cluster).handleMove))
 	add(Handle(ScheduleMethod, (*Cluster).handleSchedule))
-	add(Handle(ScheduleToMethod, (*Cluster).handleSchedule))
-	add(Handle(ScheduleAsMethod, (*Cluster).handleSchedule))
 	add(Handle(ReplaceMethod, (*Cluster).handleReplace))
-	add(Handle(ReplaceToMethod, (*Cluster).handleReplace))
-	add(Handle(ReplaceAsMethod, (*Cluster).handleReplace))
 	add(Handle(BatchMethod, (*Cluster).handleBatch))
-	add(Handle(BatchToMethod, (*Cluster).handleBatch))
-	add(Handle(BatchAsMethod, (*Cluster).handleBatch))
-	add(Handle(ReplaceBatchMethod, (*Cluster).handleReplaceBatch))
 	add(Handle(ImportMethod, (*Cluster).handleImport))
 	add(Handle(SettleMethod, (*Cluster).handleSettle))
-	add(Handle(ReturnMethod, (*Cluster).handleReturn))
 	add(Handle(HasMethod, (*Cluster).HandleHas))
 	add(Handle(FinishedMethod, (*Cluster).handleFinished))
 	add(Handle(ActMethod, (*Cluster).handleAct))
@@ -79,8 +70,6 @@ func MethodHandlers() map[string]RPCHandler {
 	add(handleAll(PurgeMethod, (*Cluster).PurgeLocal))
 	add(handleAll(RedriveMethod, (*Cluster).redriveLocal))
 	add(handleAll(SelectMethod, (*Cluster).selectLocal))
-	add(handleAll(SelectMoreMethod, (*Cluster).selectLocal))
-	add(handleAll(ActDeadMethod, (*Cluster).redriveLocal))
 	add(handleAll(ExportMethod, (*Cluster).exportLocal))
 	add(handleAll(RequeuedMethod, (*Cluster).requeuedLocal))
 	return table
@@ -108,6 +97,7 @@ type (
 	}
 	batchQuery struct {
 		Requests   []requestQuery
+		Replaces   bool            `json:",omitempty"`
 		Conditions *wireConditions `json:"Terms,omitempty"`
 	}
 	batchReply struct{ Results []wireResult }

@@ -126,7 +126,7 @@ func (s *Cluster) offloadOnce(h *offload, want int) bool {
 	byClock := s.helpsByClockLocked()
 	s.engine.Mu.Unlock()
 	asked := s.engine.Elapsed()
-	a, err := Call(ctx, s, h.key.node, OffloadMethod, offloadQuery{h.topic.Name, h.way, want, true, byClock})
+	a, err := Call(ctx, s, h.key.node, OffloadMethod, offloadQuery{h.topic.Name, h.way, want, byClock})
 	cancel()
 	s.engine.Mu.Lock()
 	defer s.engine.Unlock()

@@ -36,11 +36,9 @@ type backlogTopic struct {
 var OffloadMethod = Method[offloadQuery, offloadReply]{Name: "help", writes: true}
 
 type offloadQuery struct {
-	Topic string
-	Way   string
-	Want  int
-	// Targets: the node delivers tasks to targets of their own. Nodes of earlier versions do not.
-	Targets bool `json:",omitempty"`
+	Topic   string
+	Way     string
+	Want    int
 	ByClock bool `json:",omitempty"` // the node helps at this time, also if there is no backlog
 }
 
@@ -113,7 +111,7 @@ func (s *Cluster) handleOffload(ctx context.Context, from string, ask offloadQue
 	s.engine.Mu.Lock()
 	ended := s.engine.Ended
 	t := s.engine.TopicTable.ByName[ask.Topic]
-	gives := (s.engine.Dispatch.Raised || ask.ByClock) && t != nil && t.Pushed && wayOf(t) == ask.Way && (ask.Targets || !t.Settings.TaskDelivery)
+	gives := (s.engine.Dispatch.Raised || ask.ByClock) && t != nil && t.Pushed && wayOf(t) == ask.Way
 	s.engine.Unlock()
 	switch {
 	case ended:

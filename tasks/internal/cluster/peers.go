@@ -135,7 +135,7 @@ func (s *Cluster) LateReply(node, method string, answer []byte, called time.Time
 		}
 	case OfferMethod.Name:
 		if a := decodeLate[OfferReply](answer); a != nil {
-			if _, err := s.handleReturn(s.engine.Life.Context, node, returnQuery{a.Unused}); err != nil {
+			if err := s.takeBack(s.engine.Life.Context, node, a.Unused); err != nil {
 				s.engine.Mu.Lock()
 				defer s.engine.Unlock()
 				s.ReturnToOwnerLocked(a.Unused)

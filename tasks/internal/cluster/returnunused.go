@@ -36,22 +36,17 @@ func (s *Cluster) returnLocked(to target, receipt string) {
 	s.forwardLocked(to, settlement{OffloadOutcome{Receipt: receipt, Verb: task.Return}, until})
 }
 
-// ReturnMethod returns deliveries that no receiver has seen. Earlier versions call it; this one
-// reports returns as outcomes.
-var ReturnMethod = Method[returnQuery, struct{}]{Name: "return", writes: true}
-
-type returnQuery struct{ Receipts []string }
-
-// handleReturn returns deliveries that were handed out here. It returns engine.ErrHandedOver if one
-// of them is not open here any more: then they have to be returned to the owners of their shards.
-func (s *Cluster) handleReturn(ctx context.Context, from string, q returnQuery) (none struct{}, err error) {
+// takeBack takes back deliveries that were handed out here, which a node has not used. It returns
+// engine.ErrHandedOver if one of them is not open here any more: then they have to be returned to
+// the owners of their shards.
+func (s *Cluster) takeBack(ctx context.Context, from string, receipts []string) error {
 	var told OutcomesQuery
-	for _, text := range q.Receipts {
+	for _, text := range receipts {
 		told.Outcomes = append(told.Outcomes, OffloadOutcome{Receipt: text, Verb: task.Return})
 	}
 	a, err := s.handleOutcomes(ctx, from, told)
 	if slices.ContainsFunc(a.Faults, func(f WireError) bool { return f.Code != "" }) {
 		err = engine.ErrHandedOver
 	}
-	return none, err
+	return err
 }

@@ -27,12 +27,8 @@ func (s *Cluster) Select(ctx context.Context, q engine.ListQuery) (some []Target
 			all = append(all, engine.Listed{Task: task.Task{ID: at.ID}, At: at.Next})
 		})
 	} else {
-		method := SelectMethod
-		if q.Filter.Like != "" || q.Filter.Group != "" {
-			method = SelectMoreMethod
-		}
 		c := fanOut[wireListQuery, selectReply, *selectReply]{
-			Cluster: s, method: method, query: encodeListQuery(&q), here: (*Cluster).selectLocal, deadAlone: engine.ListsBuried(q.State),
+			Cluster: s, method: SelectMethod, query: encodeListQuery(&q), here: (*Cluster).selectLocal, deadAlone: engine.ListsBuried(q.State),
 			take: func(a *selectReply, _ func(recovery.ShardID) bool) {
 				for _, at := range a.Refs {
 					all = append(all, engine.Listed{Task: task.Task{ID: at.ID, Node: a.Node}, At: at.Next})

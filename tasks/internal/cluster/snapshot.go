@@ -51,17 +51,11 @@ func (c *Coverage) cover() *Coverage { return c }
 
 // The calls to all nodes.
 var (
-	ListMethod   = Method[wireListQuery, listReply]{Name: "list"}
-	SelectMethod = Method[wireListQuery, selectReply]{Name: "select"}
-	// SelectMoreMethod is SelectMethod with a part of the filter that nodes of earlier versions do
-	// not know. They would select tasks that an act must not change.
-	SelectMoreMethod = Method[wireListQuery, selectReply]{Name: "select_more"}
-	UsedMethod       = Method[usedQuery, usedReply]{Name: "used"}
-	PurgeMethod      = Method[WirePurgeQuery, PurgeReply]{Name: "purge", writes: true}
-	RedriveMethod    = Method[wireRedriveQuery, redriveReply]{Name: "exhume", writes: true}
-	// ActDeadMethod is RedriveMethod for an act. Nodes of earlier versions would redrive the tasks
-	// whatever the act asks for.
-	ActDeadMethod = Method[wireRedriveQuery, redriveReply]{Name: "act_dead", writes: true}
+	ListMethod    = Method[wireListQuery, listReply]{Name: "list"}
+	SelectMethod  = Method[wireListQuery, selectReply]{Name: "select"}
+	UsedMethod    = Method[usedQuery, usedReply]{Name: "used"}
+	PurgeMethod   = Method[WirePurgeQuery, PurgeReply]{Name: "purge", writes: true}
+	RedriveMethod = Method[wireRedriveQuery, redriveReply]{Name: "exhume", writes: true}
 )
 
 type (

@@ -93,8 +93,8 @@ type wireRequest struct {
 	Headers     map[string]string `json:"Headers"`
 	Group       string            `json:"Group"`
 	MaxLateness time.Duration     `json:"MaxLateness"`
-	Target      *wireTarget       `json:"Target,omitempty"` // not to nodes of earlier versions
-	Held        bool              `json:"Held,omitempty"`   // the same, as the next one
+	Target      *wireTarget       `json:"Target,omitempty"`
+	Held        bool              `json:"Held,omitempty"`
 	Supersede   bool              `json:"Supersede,omitempty"`
 }
 
@@ -103,7 +103,7 @@ type wireMove struct {
 	Due     time.Time      `json:"Due"`
 	Delay   *time.Duration `json:"Delay"`
 	Payload []byte         `json:"Payload"`
-	Target  *wireTarget    `json:"Target,omitempty"` // not to nodes of earlier versions
+	Target  *wireTarget    `json:"Target,omitempty"`
 }
 
 // A wireVerdict is a task.Verdict.
@@ -142,7 +142,6 @@ type wireListQuery struct {
 	Bytes    int        `json:"Bytes,omitempty"`
 	Patterns []string   `json:"Patterns,omitempty"`
 
-	// What nodes of earlier versions select without.
 	Retrying bool        `json:"Retrying,omitempty"`
 	IDPrefix string      `json:"IDPrefix,omitempty"`
 	Error    string      `json:"Error,omitempty"`
@@ -193,7 +192,7 @@ type wireRedriveQuery struct {
 	Died   int64    `json:"Died,omitempty"`
 	Left   int      `json:"Left,omitempty"`
 	After  wireRef  `json:"After"`
-	Act    *wireAct `json:"Act,omitempty"` // of ActDeadMethod
+	Act    *wireAct `json:"Act,omitempty"` // nil: they are redriven
 }
 
 // A wireAct is an engine.ActQuery.

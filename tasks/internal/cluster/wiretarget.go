@@ -6,50 +6,6 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A node of an earlier version ignores what it does not know. It would create a task without its
-// target, and deliver it to the receiver of the topic, or deliver a held task. So such requests go
-// by methods of other names, which such a node refuses: see Method.
-var (
-	scheduleMethods = requestMethods[requestQuery, WireTask]{ScheduleMethod, ScheduleToMethod, ScheduleAsMethod}
-	replaceMethods  = requestMethods[requestQuery, WireTask]{ReplaceMethod, ReplaceToMethod, ReplaceAsMethod}
-	batchMethods    = requestMethods[batchQuery, batchReply]{BatchMethod, BatchToMethod, BatchAsMethod}
-
-	ScheduleToMethod = Method[requestQuery, WireTask]{Name: "schedule_to", writes: true}
-	ReplaceToMethod  = Method[requestQuery, WireTask]{Name: "replace_to", writes: true}
-	BatchToMethod    = Method[batchQuery, batchReply]{Name: "batch_to", writes: true}
-	MoveToMethod     = Method[MoveQuery, WireTask]{Name: "move_to", writes: true}
-
-	ScheduleAsMethod = Method[requestQuery, WireTask]{Name: "schedule_as", writes: true}
-	ReplaceAsMethod  = Method[requestQuery, WireTask]{Name: "replace_as", writes: true}
-	BatchAsMethod    = Method[batchQuery, batchReply]{Name: "batch_as", writes: true}
-
-	// ReplaceBatchMethod is BatchMethod with replacements, of whatever requests.
-	ReplaceBatchMethod = Method[batchQuery, batchReply]{Name: "replace_batch", writes: true}
-)
-
-// requestMethods are the methods that do one thing with requests: with those that all versions
-// understand, with those that have a target, and with those that are held or supersede.
-type requestMethods[Q, A any] struct{ plain, to, as Method[Q, A] }
-
-// of returns the method for a request.
-func (m *requestMethods[Q, A]) of(r *task.Request) Method[Q, A] {
-	switch {
-	case r.Held || r.Supersede:
-		return m.as
-	case r.Target != nil:
-		return m.to
-	}
-	return m.plain
-}
-
-// MoveMethodOf returns the method that makes a move.
-func MoveMethodOf(m *task.Move) Method[MoveQuery, WireTask] {
-	if m.Target != nil {
-		return MoveToMethod
-	}
-	return MoveMethod
-}
-
 // A wireTarget is a task.Target.
 type wireTarget struct {
 	Settings      []byte    `json:"Settings,omitempty"`
