@@ -398,7 +398,7 @@ func TestOlderVersionAmongAll(t *testing.T) {
 	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
 		ctx := t.Context()
 		ids := f.fill(2, "x", "g")
-		for _, verb := range []string{"list", "used", "purge", "exhume", "select", "act", "act_dead"} {
+		for _, verb := range []string{"list", "used", "purge", "exhume", "select", "act"} {
 			delete(f.nodes[2].Cluster().Fleet.Methods, verb)
 		}
 		a := f.nodes[0]
