@@ -5,13 +5,18 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log"
 	"log/slog"
 	"net/http"
 	"os"
+	"os/exec"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/diskledger"
@@ -48,23 +53,24 @@ func bareID(r *tasks.Request) string {
 }
 
 // variants runs a benchmark without a scheduler, with one on a ledger that keeps
-// nothing, and on disk, one after the other: only within one run do figures
-// compare. It reports tasks a second, their ratio to those of the null ledger, and the processor
-// time a task, that of the client included.
+// nothing, in memory, on disk and on Redis, one after the other: only within one run do figures
+// compare. It reports tasks a second and the processor time a task of this process, and the ratios
+// of both to those of the null ledger.
 func variants(b *testing.B, tasksEach int, run func(b *testing.B, r *rig)) {
 	quiet := slog.New(slog.DiscardHandler)
-	var floor float64
-	measured := func(b *testing.B, r *rig) float64 {
+	var floor, least float64
+	measured := func(b *testing.B, r *rig) (rate, cost float64) {
 		b.ResetTimer()
 		began := processorTime(b)
 		run(b, r)
 		spent := processorTime(b) - began
 		b.StopTimer()
-		b.ReportMetric(float64(spent.Microseconds())/float64(b.N*tasksEach), "cpu-us/task")
-		rate := float64(b.N*tasksEach) / b.Elapsed().Seconds()
+		cost = float64(spent.Microseconds()) / float64(b.N*tasksEach)
+		b.ReportMetric(cost, "cpu-us/task")
+		rate = float64(b.N*tasksEach) / b.Elapsed().Seconds()
 		b.ReportMetric(rate, "tasks/s")
 		b.ReportMetric(0, "ns/op")
-		return rate
+		return rate, cost
 	}
 	b.Run("bare", func(b *testing.B) {
 		api, err := newServer(Config{Log: quiet})
@@ -127,11 +133,12 @@ func variants(b *testing.B, tasksEach int, run func(b *testing.B, r *rig)) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			rate := measured(b, serve(b, api))
+			rate, cost := measured(b, serve(b, api))
 			if l.name == "null" {
-				floor = rate
+				floor, least = rate, cost
 			} else if floor > 0 {
 				b.ReportMetric(rate/floor, "of-null")
+				b.ReportMetric(cost/least, "cpu-of-null")
 			}
 		})
 	}
@@ -190,16 +197,57 @@ func (r *rig) call(b *testing.B, method, path, body string, status int) {
 	}
 }
 
-// BenchmarkHTTPSingle schedules tasks one by one from 64 callers.
+// BenchmarkHTTPSingle schedules tasks one by one from 64 callers, which are another process: the
+// processor time is that of the server alone.
 func BenchmarkHTTPSingle(b *testing.B) {
 	variants(b, 1, func(b *testing.B, r *rig) {
-		b.SetParallelism(32) // times two processors
-		b.RunParallel(func(p *testing.PB) {
-			for p.Next() {
-				r.call(b, "POST", "/v1/tasks", benchTask, 201)
-			}
-		})
+		load := exec.CommandContext(b.Context(), os.Args[0], strconv.Itoa(b.N))
+		load.Env = append(os.Environ(), loadVariable+"="+r.url)
+		if out, err := load.CombinedOutput(); err != nil {
+			b.Fatalf("%v: %s", err, out)
+		}
 	})
+}
+
+// loadVariable names the server that this process is to load, if it is to do nothing else.
+const loadVariable = "LAPSE_TEST_LOAD"
+
+// loadMain schedules as many tasks as the argument says, by 64 callers, and ends the process.
+func loadMain(url string) {
+	var group errgroup.Group
+	var next atomic.Int64
+	n, err := strconv.ParseInt(os.Args[1], 10, 64)
+	if err != nil {
+		log.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64, DisableCompression: true}}
+	for range 64 {
+		group.Go(func() error {
+			for next.Add(1) <= n {
+				if err := send(client, url); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+	}
+	if err := group.Wait(); err != nil {
+		log.Fatal(err)
+	}
+	os.Exit(0)
+}
+
+// send schedules a task.
+func send(client *http.Client, url string) error {
+	a, err := client.Post(url+"/v1/tasks", "application/json", strings.NewReader(benchTask))
+	if err != nil {
+		return err
+	}
+	defer a.Body.Close()
+	if text, err := io.ReadAll(a.Body); err != nil || a.StatusCode != http.StatusCreated {
+		return fmt.Errorf("%s, %w: %s", a.Status, err, text)
+	}
+	return nil
 }
 
 // BenchmarkHTTPBatch schedules 1,000 tasks a request from 4 callers.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -19,7 +20,12 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	if url := os.Getenv(loadVariable); url != "" {
+		loadMain(url) // a process of BenchmarkHTTPSingle
+	}
+	goleak.VerifyTestMain(m)
+}
 
 // A rig is a server over a real scheduler and a real connection.
 type rig struct {
