@@ -244,10 +244,11 @@ func send(client *http.Client, url string) error {
 		return err
 	}
 	defer a.Body.Close()
-	if text, err := io.ReadAll(a.Body); err != nil || a.StatusCode != http.StatusCreated {
-		return fmt.Errorf("%s, %w: %s", a.Status, err, text)
+	text, err := io.ReadAll(a.Body)
+	if err == nil && a.StatusCode != http.StatusCreated {
+		err = fmt.Errorf("%s: %s", a.Status, text)
 	}
-	return nil
+	return err
 }
 
 // BenchmarkHTTPBatch schedules 1,000 tasks a request from 4 callers.

@@ -125,15 +125,19 @@ func (c *contest) play(ctx context.Context, s scenario, chosen *regexp.Regexp) e
 		var errs [2]error
 		baton := newBaton(i % 2)
 		var group sync.WaitGroup
+		both, stop := context.WithCancel(ctx)
 		for which := range c.sides {
 			group.Go(func() {
 				defer baton.end(which)
 				baton.await(which)
-				l := life{side: c.sides[which], chosen: chosen, yield: func() error { baton.yield(which); return context.Cause(ctx) }}
-				got[which], errs[which] = c.once(ctx, s, l)
+				l := life{side: c.sides[which], chosen: chosen, yield: func() error { baton.yield(which); return context.Cause(both) }}
+				if got[which], errs[which] = c.once(both, s, l); errs[new] != nil && which == new {
+					stop() // what the other side costs does not matter any more
+				}
 			})
 		}
 		group.Wait()
+		stop()
 		if err := cmp.Or(errs[new], context.Cause(ctx)); err != nil {
 			return fmt.Errorf("%s: %w", s.name, err)
 		}
@@ -149,14 +153,25 @@ func (c *contest) play(ctx context.Context, s scenario, chosen *regexp.Regexp) e
 	return nil
 }
 
+// longest is how long a side may take from one yield to the next.
+const longest = 2 * time.Minute
+
 // once runs a scenario in a directory of its own.
 func (c *contest) once(ctx context.Context, s scenario, l life) (samples []measure.Sample, err error) {
 	if l.dir, err = os.MkdirTemp(c.dir, "run-"); err != nil {
 		return nil, err
 	}
 	defer os.RemoveAll(l.dir)
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute) // of both sides
-	defer cancel()
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	alarm := time.AfterFunc(longest, func() { cancel(fmt.Errorf("a round has taken more than %v", longest)) })
+	defer alarm.Stop()
+	others := l.yield
+	l.yield = func() error {
+		alarm.Stop()
+		defer alarm.Reset(longest)
+		return others()
+	}
 	return s.run(ctx, l)
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -113,6 +114,30 @@ func TestFaults(t *testing.T) {
 	c.chosen = regexp.MustCompile("nothing")
 	if err := c.run(t.Context()); err == nil || !strings.Contains(err.Error(), "-paths") {
 		t.Errorf("no path is chosen: %v", err)
+	}
+}
+
+// The other side does not go on when there is nothing to compare it with.
+func TestOneSideFails(t *testing.T) {
+	c := newContest(t, scenario{"fake", []string{"p"}, func(ctx context.Context, l life) ([]measure.Sample, error) {
+		if l.name == "this" {
+			return nil, errors.New("broken")
+		}
+		<-ctx.Done()
+		return nil, context.Cause(ctx)
+	}})
+	if err := c.run(t.Context()); err == nil || !strings.Contains(err.Error(), "broken") {
+		t.Errorf("%v", err)
+	}
+}
+
+// What the harness prints is its samples and nothing else.
+func TestFollow(t *testing.T) {
+	for printed, want := range map[string]string{`{"path":"p"}`: "", `{"path":"p"} garbage`: "invalid character"} {
+		samples, err := follow(exec.Command("echo", printed), func() error { return nil })
+		if len(samples) != 1 || (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, %v", printed, samples, err)
+		}
 	}
 }
 

@@ -24,6 +24,8 @@ const (
 	hooks   = 10_000
 	batch   = 1_000
 	senders = 4 // also receivers
+
+	moment = 30 * time.Millisecond // for the clocks to be read
 )
 
 // caller keeps as many connections as there are callers.
@@ -99,14 +101,14 @@ func (v *served) burst(ctx context.Context, path, topic string, n int, f func() 
 	})
 }
 
-// arm schedules n tasks, and returns when they are due.
+// arm schedules n tasks, and returns a moment before they are due.
 func (v *served) arm(ctx context.Context, topic string, n int) error {
 	for ahead := time.Second / 2; ahead < time.Minute; ahead *= 2 {
 		due := time.Now().Add(ahead).Truncate(time.Millisecond)
 		if err := v.schedule(ctx, topic, n, batch, senders, due); err != nil {
 			return err
 		}
-		if rest := time.Until(due); rest > 0 {
+		if rest := time.Until(due) - moment; rest > 0 {
 			time.Sleep(rest)
 			return nil
 		}

@@ -79,7 +79,7 @@ func (v *served) events(ctx context.Context, address string) error {
 	}, Round: func(int) (int, error) { return expiring, count(subscriber) }})
 }
 
-// subscribed sets keys, and returns a subscriber to their events when they expire.
+// subscribed sets keys, and returns a subscriber to their events a moment before they expire.
 func subscribed(ctx context.Context, address string) (net.Conn, error) {
 	due := time.Now().Add(2 * time.Second)
 	at := fmt.Sprint(due.UnixMilli())
@@ -96,10 +96,11 @@ func subscribed(ctx context.Context, address string) (net.Conn, error) {
 	}); err != nil {
 		return subscriber, err
 	}
-	if time.Until(due) < 0 {
+	rest := time.Until(due) - moment
+	if rest < 0 {
 		return subscriber, fmt.Errorf("%d keys cannot be set in time", expiring)
 	}
-	time.Sleep(time.Until(due))
+	time.Sleep(rest)
 	return subscriber, nil
 }
 

@@ -115,27 +115,26 @@ func follow(cmd *exec.Cmd, yield func() error) (samples []measure.Sample, err er
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	for lines := json.NewDecoder(out); ; {
+	for lines := json.NewDecoder(out); err == nil; {
 		var sample measure.Sample
-		if lines.Decode(&sample) != nil {
-			break
-		}
-		if sample.Path != "" {
+		switch err = lines.Decode(&sample); {
+		case err != nil:
+		case sample.Path != "":
 			samples = append(samples, sample)
-			continue
+		default:
+			if err = yield(); err == nil {
+				_, err = io.WriteString(in, "\n")
+			}
 		}
-		if err := yield(); err != nil {
-			break
-		}
-		if _, err := io.WriteString(in, "\n"); err != nil {
-			break
-		}
+	}
+	if errors.Is(err, io.EOF) {
+		err = nil
 	}
 	_ = in.Close() // it does not wait for the other side any more
-	if err := cmd.Wait(); err != nil {
-		return samples, fmt.Errorf("%w: %s", err, strings.TrimSpace(said.String()))
+	if ended := cmd.Wait(); ended != nil {
+		err = fmt.Errorf("%w: %s", ended, strings.TrimSpace(said.String()))
 	}
-	return samples, nil
+	return samples, err
 }
 
 func dial(address string) error {

@@ -17,10 +17,15 @@ class Gatherer(Generic[T]):
         """At most ``most`` calls at once, of at most ``size`` values each."""
         self._most, self._size, self._call = most, size, call
         self._waiting: list[T] = []
+        self._closed = False
         self._calls: set[asyncio.Task[None]] = set()
 
     def add(self, value: T) -> None:
-        self._waiting.append(value)
+        if not self._closed:
+            self._waiting.append(value)
+            self._start()
+
+    def _start(self) -> None:
         if len(self._calls) < self._most:
             task = asyncio.create_task(self._work())
             self._calls.add(task)
@@ -33,7 +38,8 @@ class Gatherer(Generic[T]):
             await asyncio.sleep(0)  # for the callbacks of those that were cancelled
 
     async def cancel(self) -> None:
-        """Ends the calls under way, and drops the values that wait."""
+        """Ends the calls under way, and drops the values that wait and those that are still added."""
+        self._closed = True
         self._waiting.clear()
         for task in self._calls:
             task.cancel()
@@ -41,9 +47,13 @@ class Gatherer(Generic[T]):
 
     async def _work(self) -> None:
         await asyncio.sleep(0)  # what is added at the same moment goes together
-        while self._waiting:
-            batch, self._waiting = self._waiting[: self._size], self._waiting[self._size :]
-            await self._call(batch)
-        # Here, and not in a callback: a value that is added before that runs would wait for nobody.
-        if (me := asyncio.current_task()) is not None:
-            self._calls.discard(me)
+        try:
+            while self._waiting:
+                batch, self._waiting = self._waiting[: self._size], self._waiting[self._size :]
+                await self._call(batch)
+        finally:
+            # Here, and not in a callback: a value that is added before that runs would wait for nobody.
+            if (me := asyncio.current_task()) is not None:
+                self._calls.discard(me)
+            if self._waiting:  # the call has failed, and others are still to be made
+                self._start()

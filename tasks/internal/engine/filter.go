@@ -136,13 +136,7 @@ func (f *Filter) hasError(text string) bool {
 // readsErrors reports whether the last errors of tasks decide which are selected.
 func (f *Filter) readsErrors() bool { return f.Error != "" || f.Like != "" }
 
-// Has reports whether a task of a list is selected.
-func (f *Filter) Has(l *Listed) bool {
-	t := &l.Task
-	return f.hasPosition(l.Ref()) && (f.Reason == "" || t.Reason == f.Reason) && (f.Group == "" || t.Group == f.Group) && f.hasError(t.LastError)
-}
-
-// hasRecord is Has of a record.
+// hasRecord reports whether the task of a record is selected.
 func (f *Filter) hasRecord(at recovery.Ref, r *record.Fields) bool {
 	return f.hasPosition(at) && (f.Reason == "" || reasons[r.State] == f.Reason) && (f.Group == "" || string(r.Group) == f.Group) &&
 		(!f.readsErrors() || f.hasError(string(r.LastError)))
