@@ -273,7 +273,7 @@ func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
 			s.Unlock()
 			return task.Task{ID: p.ID}, err
 		}
-		t := s.plannedLocked(n, p)
+		a := s.plannedLocked(n, p)
 		s.Unlock()
 		s.carry(ctx, c)
 		if s.TakenBack(ctx, p, c) {
@@ -283,7 +283,7 @@ func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
 		if err := s.Await(ctx, c); err != nil {
 			return task.Task{ID: p.ID}, err
 		}
-		return t, s.OutcomesOf(c)[0]
+		return s.describePlanned(p, a), s.OutcomesOf(c)[0]
 	}
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"cmp"
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -120,7 +121,19 @@ func (f *Filter) Start(after recovery.Ref) recovery.Ref {
 // Passed reports whether a position is behind the window: nothing follows. A held task has no next
 // attempt, and is in no window.
 func (f *Filter) Passed(at int64) bool {
-	return f.To != 0 && at >= f.To || f.From != 0 && at == record.HeldUntil
+	return at > f.latest()
+}
+
+// latest is the last time that has not passed.
+func (f *Filter) latest() int64 {
+	last := int64(math.MaxInt64)
+	if f.To != 0 {
+		last = f.To - 1
+	}
+	if f.From != 0 {
+		last = min(last, record.HeldUntil-1)
+	}
+	return last
 }
 
 // hasPosition reports whether a task at a position of the list may be selected.

@@ -122,17 +122,12 @@ func (s *Engine) TaskLocked(n uint32) task.Task { return s.listedLocked(n, false
 
 // listedLocked describes a task as it stands for a list that is brief or not.
 func (s *Engine) listedLocked(n uint32, brief bool) task.Task {
-	return s.shownLocked(n, s.Store.Slot(n).State.Shown(), brief)
-}
-
-// shownLocked describes a task in a state that it has, or is about to have.
-func (s *Engine) shownLocked(n uint32, state task.State, brief bool) task.Task {
 	sl := s.Store.Slot(n)
 	f := s.Store.Fields(sl)
 	if brief {
 		f.Payload, f.Headers, f.Target = nil, nil, nil
 	}
-	t := s.describe(string(s.Store.ID(sl)), &f, state)
+	t := s.describe(string(s.Store.ID(sl)), &f, sl.State.Shown())
 	if t.State != task.Held {
 		t.Next = FromMillis(sl.Next)
 	}
@@ -216,10 +211,10 @@ func (s *Engine) visitPage(ctx context.Context, q *ListQuery, bare bool, visit f
 			listed, i = listed+len(some), i+n
 			continue
 		}
-		t, shard, n := s.nextListed(q, first[i:])
-		if i += n; t != nil {
+		t, shard, n, found := s.nextListed(q, first[i:])
+		if i += n; found {
 			listed++
-			full = !visit(*t, first[i-1].Next, shard)
+			full = !visit(t, first[i-1].Next, shard)
 		}
 	}
 	if more {
@@ -229,19 +224,18 @@ func (s *Engine) visitPage(ctx context.Context, q *ListQuery, bare bool, visit f
 }
 
 // nextListed looks for a task that is still there and selected. It returns at how many of the
-// tasks it has looked, the one that it has found being the last of them; nil: none of them, and it
+// tasks it has looked, the one that it has found being the last of them. If it has found none, it
 // has looked at as many as is done under one lock.
-func (s *Engine) nextListed(q *ListQuery, refs []recovery.Ref) (found *task.Task, shard, looks int) {
+func (s *Engine) nextListed(q *ListQuery, refs []recovery.Ref) (t task.Task, shard, looks int, found bool) {
 	s.Mu.Lock()
 	defer s.Unlock()
 	refs = refs[:min(len(refs), AtOnce)]
 	for i, ref := range refs {
 		if n, sl := s.stillListedLocked(q, ref); sl != nil {
-			t := s.listedLocked(n, q.Brief)
-			return &t, int(sl.Shard), i + 1
+			return s.listedLocked(n, q.Brief), int(sl.Shard), i + 1, true
 		}
 	}
-	return nil, 0, len(refs)
+	return t, 0, len(refs), false
 }
 
 // sizeOfAttempt is what the fields of an attempt count for, without its texts.
@@ -280,19 +274,20 @@ func (s *Engine) selectSoonest(ctx context.Context, q *ListQuery, limit int) (fi
 		}
 		if w == nil {
 			w = s.WalkLocked(Pick{q.Topic, q.Patterns}, q.Group)
+			w.earliest, w.latest = after.Next, q.Filter.latest()
 			defer w.Leave()
 		}
 		looks := 0 // at ids and records, which are not beside the slots
 		for _, sl := range w.pieceLocked() {
-			if sl.Next < after.Next || q.Filter.Passed(sl.Next) || len(first) == limit && sl.Next > first[0].Next {
-				continue
-			}
 			if !hasState(sl, q.State) || q.Retrying && s.TopicTable.ByNumber[sl.Topic].Retrying == 0 {
 				continue
 			}
 			looks++
 			if !q.Retrying || s.attemptedLocked(sl) {
 				s.considerLocked(&first, limit, sl, after)
+			}
+			if len(first) == limit {
+				w.latest = first[0].Next
 			}
 			if looks == AtOnce {
 				break // the walk goes on behind this task
@@ -312,21 +307,24 @@ func hasState(sl *store.Slot, state task.State) bool {
 	return shown != 0 && (state == 0 || shown == state)
 }
 
-// considerLocked keeps a task if it is among the soonest so far.
+// considerLocked keeps a task if it is among the soonest so far. The ids of many tasks of one time
+// are compared where they are.
 func (s *Engine) considerLocked(first *soonest, limit int, sl *store.Slot, after recovery.Ref) {
-	ref := recovery.Ref{Next: sl.Next, ID: string(s.Store.ID(sl))}
-	if CompareRefs(ref, after) <= 0 {
-		return
-	}
-	if len(*first) < limit {
-		heap.Push(first, ref)
-	} else if CompareRefs(ref, (*first)[0]) < 0 {
-		(*first)[0] = ref
-		heap.Fix(first, 0)
+	id := s.Store.ID(sl)
+	switch h := *first; {
+	case sl.Next == after.Next && string(id) <= after.ID:
+	case len(h) < limit:
+		if h = append(h, recovery.Ref{Next: sl.Next, ID: string(id)}); len(h) == limit {
+			heap.Init(h)
+		}
+		*first = h
+	case sl.Next < h[0].Next || string(id) < h[0].ID:
+		h[0] = recovery.Ref{Next: sl.Next, ID: string(id)}
+		heap.Fix(h, 0)
 	}
 }
 
-// soonest keeps the soonest tasks seen so far, the last of them on top.
+// soonest keeps the soonest tasks seen so far: once it is full, a heap with the last of them on top.
 type soonest []recovery.Ref
 
 func (h soonest) Len() int { return len(h) }
@@ -335,14 +333,9 @@ func (h soonest) Less(i, j int) bool { return CompareRefs(h[i], h[j]) > 0 }
 
 func (h soonest) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
 
-func (h *soonest) Push(x any) { *h = append(*h, x.(recovery.Ref)) }
+func (h soonest) Push(any) { panic("it is never more than full") }
 
-func (h *soonest) Pop() any {
-	old := *h
-	last := old[len(old)-1]
-	*h = old[:len(old)-1]
-	return last
-}
+func (h soonest) Pop() any { panic("it is never less than full") }
 
 // CompareRefs orders positions by their time, then by their id.
 func CompareRefs(a, b recovery.Ref) int {

@@ -74,14 +74,33 @@ func (s *Engine) replaceLocked(n uint32, p *Plan, c *PendingWrite, i int) error 
 	return nil
 }
 
-// plannedLocked describes a task whose first record, or whose replacement, is being written.
-func (s *Engine) plannedLocked(n uint32, p *Plan) task.Task {
-	if p.Replaced == nil {
-		return s.shownLocked(n, task.Pending, false)
+// A planned is what the record of a task that is being created or replaced does not tell.
+type planned struct {
+	spooled       bool
+	undeliverable string // see task.Target
+}
+
+func (s *Engine) plannedLocked(n uint32, p *Plan) (a planned) {
+	if p.Replaced != nil {
+		return a
 	}
-	f, _ := record.Decode(p.Replaced) // which was put together here
+	sl := s.Store.Slot(n)
+	kind := string(s.ownTargetLocked(sl).Kind)
+	return planned{sl.Shard == SpoolShard, s.TopicTable.ByNumber[sl.Topic].missesTarget(kind)}
+}
+
+// describePlanned describes a task that was created or replaced.
+func (s *Engine) describePlanned(p *Plan, a planned) task.Task {
+	rec := p.Rec
+	if p.Replaced != nil {
+		rec = p.Replaced
+	}
+	f := store.FieldsOf(rec)
 	t := s.describe(p.ID, &f, task.Pending)
-	t.Repeated = true
+	t.Repeated, t.Spooled = p.Replaced != nil, a.spooled
+	if t.Target != nil {
+		t.Target.Undeliverable = a.undeliverable
+	}
 	return t
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"iter"
+	"math"
 	"slices"
 	"strings"
 
@@ -12,7 +13,7 @@ import (
 )
 
 // A Walk visits the tasks in memory: those of a group, or all, and of these only the tasks of
-// topics that match its Pick. It visits a piece of them at a time, so that other callers get the
+// topics that match its Pick and whose time is from earliest to latest. It visits a piece of them at a time, so that other callers get the
 // lock in between. A task that is present throughout is visited once; one that joins or leaves, at
 // most once.
 type Walk struct {
@@ -22,6 +23,8 @@ type Walk struct {
 	group     *store.Cursor // nil: a walk over the slots
 	from, end uint32        // of the slots, those that are still to come
 	over      bool          // nothing more comes
+
+	earliest, latest int64 // may be narrowed at any time
 }
 
 // A Pick selects topics. The zero value selects all of them.
@@ -58,9 +61,10 @@ func (s *Engine) pickedLocked(p *Pick) (picked, bool) {
 
 // has reports whether a topic is picked.
 func (k *picked) has(topic uint32) bool {
-	if k.only != 0 || k.known == nil {
-		return k.only == 0 || topic == k.only
-	}
+	return topic == k.only || k.only == 0 && (k.known == nil || k.matches(topic))
+}
+
+func (k *picked) matches(topic uint32) bool {
 	is, known := k.known[topic]
 	if !known {
 		is = k.pick.has(k.TopicTable.ByNumber[topic].Name)
@@ -75,7 +79,7 @@ func (p *Pick) has(topic string) bool {
 
 // WalkLocked begins a walk. An empty group means any. It must be left.
 func (s *Engine) WalkLocked(p Pick, group string) *Walk {
-	w := &Walk{Engine: s, Pick: p, end: s.Store.Slots()}
+	w := &Walk{Engine: s, Pick: p, end: s.Store.Slots(), earliest: math.MinInt64, latest: math.MaxInt64}
 	if group != "" {
 		w.group = s.Store.OpenGroup(group)
 	}
@@ -108,6 +112,8 @@ func (w *Walk) pieceLocked() iter.Seq2[uint32, *store.Slot] {
 	}
 }
 
+func (w *Walk) in(sl *store.Slot) bool { return w.earliest <= sl.Next && sl.Next <= w.latest }
+
 // membersLocked goes over some tasks of the group. Each of them is a wait for memory or two,
 // so that they are not as many as slots would be.
 func (w *Walk) membersLocked(topics *picked, yield func(uint32, *store.Slot) bool) {
@@ -117,7 +123,7 @@ func (w *Walk) membersLocked(topics *picked, yield func(uint32, *store.Slot) boo
 			w.over = true
 			return
 		}
-		if sl := w.Store.Slot(n); topics.has(sl.Topic) && !yield(n, sl) {
+		if sl := w.Store.Slot(n); w.in(sl) && topics.has(sl.Topic) && !yield(n, sl) {
 			return
 		}
 	}
@@ -130,7 +136,7 @@ func (w *Walk) slotsLocked(topics *picked, yield func(uint32, *store.Slot) bool)
 	}
 	rest := w.Store.Rest(w.from)
 	for i := range rest {
-		if sl := &rest[i]; sl.State != store.Vacant && topics.has(sl.Topic) && !yield(w.from+uint32(i), sl) {
+		if sl := &rest[i]; sl.State != store.Vacant && w.in(sl) && topics.has(sl.Topic) && !yield(w.from+uint32(i), sl) {
 			w.from += uint32(i) + 1
 			return
 		}

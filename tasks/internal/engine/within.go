@@ -80,6 +80,8 @@ func (b *bounded) Value(key any) any {
 	return b.Context.Value(key)
 }
 
+var waitTimers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
+
 // wait waits for done, or until ctx ends, whose cause it returns then. For a context of Within it
 // needs a timer alone, and no place among the children of the caller's context.
 func wait(ctx context.Context, done <-chan struct{}) error {
@@ -92,8 +94,12 @@ func wait(ctx context.Context, done <-chan struct{}) error {
 			return context.Cause(ctx)
 		}
 	}
-	timer := time.NewTimer(time.Until(b.deadline))
-	defer timer.Stop()
+	timer := waitTimers.Get().(*time.Timer)
+	timer.Reset(time.Until(b.deadline))
+	defer func() {
+		timer.Stop() // after which it holds no old expiry
+		waitTimers.Put(timer)
+	}()
 	select {
 	case <-done:
 		return nil
