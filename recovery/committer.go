@@ -115,7 +115,7 @@ func NewCommitter[T any](cfg CommitterConfig[T]) *Committer[T] {
 }
 
 func (c *Committer[T]) newLane(shard int, stats CommitterStats) *lane[T] {
-	answered := func() { c.answered.Store(int64(time.Since(c.began))) }
+	answered := func(at time.Time) { c.answered.Store(int64(at.Sub(c.began))) }
 	return newLane(c.ctx, shard, stats, &c.cfg, c.turns, &c.writing, c.outages, &c.took, answered)
 }
 

@@ -49,8 +49,8 @@ type lane[T any] struct {
 	ctx   context.Context // ends when Close gives up
 	log   *slog.Logger
 
-	onAnswer func()   // called when the ledger has answered a batch
-	outages  *outages // of all lanes
+	onAnswer func(at time.Time) // called when the ledger has answered a batch
+	outages  *outages           // of all lanes
 	took     *latency.Histogram
 	failing  atomic.Bool   // the batch under way was repeated and is older than the server's limit
 	turns    chan struct{} // holds a token for each lane that has its turn; nil: all have
@@ -75,7 +75,7 @@ type lane[T any] struct {
 	dropped []T // of the batch being filtered; used by the writer alone
 }
 
-func newLane[T any](ctx context.Context, shard int, stats CommitterStats, cfg *CommitterConfig[T], turns chan struct{}, writing *atomic.Int32, outages *outages, took *latency.Histogram, onAnswer func()) *lane[T] {
+func newLane[T any](ctx context.Context, shard int, stats CommitterStats, cfg *CommitterConfig[T], turns chan struct{}, writing *atomic.Int32, outages *outages, took *latency.Histogram, onAnswer func(at time.Time)) *lane[T] {
 	l := &lane[T]{
 		cfg:      cfg,
 		shard:    shard,
@@ -268,39 +268,39 @@ func (l *lane[T]) send(ctx context.Context) {
 		return
 	}
 	l.current.began = time.Now()
-	l.current.server = l.outages.begin(l.shard)
+	l.current.server = l.outages.begin(l.shard, l.current.began)
 	l.current.err = l.cfg.Ledger.Apply(ctx, l.shard, &g.batch)
 }
 
 // finish repeats the current batch until it is answered, and reports the outcome.
 func (l *lane[T]) finish() {
-	a := l.current
-	l.current = attempt[T]{}
-	err := a.err
+	a := &l.current
+	g, err := a.gathering, a.err
 	if a.server != nil {
-		err = l.repeat(&a)
+		err = l.repeat(a)
 	}
+	*a = attempt[T]{}
 	l.endTurn()
 	l.mu.Lock()
 	l.since = time.Time{}
 	l.mu.Unlock()
 	if errors.Is(err, ErrFull) {
-		l.drop(a.gathering, func(i int) bool { c := a.batch.At(i); return !c.Creation() }, err)
+		l.drop(g, func(i int) bool { c := g.batch.At(i); return !c.Creation() }, err)
 		err = nil
 	}
-	l.answer(a.gathering, err)
+	l.answer(g, err)
 }
 
 // repeat sends a batch again until it is answered. Its error is nil, ErrFull or final.
 func (l *lane[T]) repeat(a *attempt[T]) error {
-	sent := a.began
+	sent, now := a.began, time.Now()
 	err := a.err
 	repeats := 0
 	for !answered(err) && !errors.Is(err, ErrLost) && !errors.Is(err, ErrClosed) {
 		if repeats == 0 {
 			l.log.Warn("the ledger did not answer a batch; repeating it", "changes", a.batch.Len(), "error", err)
 		}
-		if time.Since(a.began) > l.outages.patience && l.failing.CompareAndSwap(false, true) {
+		if now.Sub(a.began) > l.outages.patience && l.failing.CompareAndSwap(false, true) {
 			l.outages.announce()
 		}
 		l.endTurn()
@@ -313,19 +313,20 @@ func (l *lane[T]) repeat(a *attempt[T]) error {
 		repeats++
 		sent = time.Now()
 		err = l.cfg.Ledger.Apply(l.ctx, l.shard, &a.batch)
+		now = time.Now()
 	}
-	l.outages.end(a.server, time.Since(sent), !errors.Is(err, ErrClosed))
+	l.outages.end(a.server, sent, now, !errors.Is(err, ErrClosed))
 	if l.failing.CompareAndSwap(true, false) {
 		l.outages.down.Add(-1)
 	}
 	if !errors.Is(err, ErrClosed) {
-		l.onAnswer()
+		l.onAnswer(now)
 	}
 	if answered(err) {
-		l.took.Observe(time.Since(a.began), 1)
+		l.took.Observe(now.Sub(a.began), 1)
 	}
 	if answered(err) && repeats > 0 {
-		l.log.Info("the ledger answers again", "repeats", repeats, "after", time.Since(a.began))
+		l.log.Info("the ledger answers again", "repeats", repeats, "after", now.Sub(a.began))
 	}
 
 	l.mu.Lock()

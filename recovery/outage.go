@@ -66,8 +66,8 @@ func (o *outages) name(shard int) string {
 	return o.serverOf(shard)
 }
 
-// begin notes that a batch of a shard is sent, and returns the server that owes its answer.
-func (o *outages) begin(shard int) *server {
+// begin notes that a batch of a shard is sent now, and returns the server that owes its answer.
+func (o *outages) begin(shard int, now time.Time) *server {
 	name := o.name(shard)
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -80,7 +80,7 @@ func (o *outages) begin(shard int) *server {
 		o.servers[name] = s
 	}
 	if s.underWay++; s.underWay == 1 {
-		s.owes = time.Now()
+		s.owes = now
 	}
 	if !s.watched {
 		s.watched = true
@@ -102,9 +102,10 @@ func (o *outages) forgetLocked() {
 	}
 }
 
-// end notes that a batch was answered in so much time; without answered, that it was given up.
-func (o *outages) end(s *server, took time.Duration, answered bool) {
-	if silent, wasDown := o.ended(s, took, answered); wasDown {
+// end notes that a batch was answered now that was sent before; without answered, that it was given
+// up.
+func (o *outages) end(s *server, sent, now time.Time, answered bool) {
+	if silent, wasDown := o.ended(s, sent, now, answered); wasDown {
 		if after := silent.Round(time.Millisecond); s.name == "" {
 			o.log.Info("the ledger records batches again", "after", after)
 		} else {
@@ -114,14 +115,14 @@ func (o *outages) end(s *server, took time.Duration, answered bool) {
 }
 
 // ended reports whether the server was down until now, and for how long it was silent.
-func (o *outages) ended(s *server, took time.Duration, answered bool) (silent time.Duration, wasDown bool) {
+func (o *outages) ended(s *server, sent, now time.Time, answered bool) (silent time.Duration, wasDown bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	s.underWay--
-	silent = time.Since(s.owes)
+	silent = now.Sub(s.owes)
 	if answered {
-		s.usual = (usualWeight*s.usual + min(took, o.patienceLocked(s))) / (usualWeight + 1)
-		s.owes = time.Now()
+		s.usual = (usualWeight*s.usual + min(now.Sub(sent), o.patienceLocked(s))) / (usualWeight + 1)
+		s.owes = now
 	}
 	if s.isDown && (answered || s.underWay == 0) {
 		s.isDown, wasDown = false, true
