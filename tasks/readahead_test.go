@@ -92,8 +92,8 @@ func TestHugePagesWaitForShards(t *testing.T) {
 		release := b.member.hold("ReadAhead")
 		done := make(chan error, 1)
 		go func() { done <- a.Engine().ReleaseShard(context.Background(), a.shardID(0), "b") }()
-		for range 4000 {
-			b.create(Request{ID: b.idAt(0), Topic: "x", Delay: time.Hour, Payload: make([]byte, 16<<10)})
+		for range 5000 {
+			b.create(Request{ID: b.idAt(0), Topic: "x", Delay: time.Hour, Payload: make([]byte, 32<<10)})
 		}
 		pass(5 * time.Second)
 		if askedForHugePages(b.log) {

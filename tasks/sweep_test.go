@@ -72,8 +72,8 @@ func TestHugePages(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.Close(context.Background())
-	request := Request{Topic: "x", Delay: time.Hour, Payload: make([]byte, 16<<10)}
-	for range 4000 {
+	request := Request{Topic: "x", Delay: time.Hour, Payload: make([]byte, 32<<10)}
+	for range 5000 {
 		if _, err := s.Schedule(t.Context(), request); err != nil {
 			t.Fatal(err)
 		}

@@ -77,6 +77,7 @@ type lifetime struct {
 	pulse   pulse.Pulse  // whether it moves
 	pieces  pieces       // of what it has taken in and given up in bulk
 	waiting atomic.Int32 // for Mu: the wheel, and one worker of each topic that has some; see gate
+	timers  sync.Pool    // of waits, see bounded
 }
 
 // A reading is how far the ledger has been read into memory.

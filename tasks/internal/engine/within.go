@@ -13,7 +13,7 @@ var ErrLate = errors.New("the ledger did not answer in time")
 // Within bounds a public method by Config.AnswerWithin, however many waits it has. A call that
 // never waits has no timer.
 func (s *Engine) Within(ctx context.Context) (context.Context, context.CancelFunc) {
-	b := &bounded{Context: ctx, deadline: time.Now().Add(s.Config.AnswerWithin)}
+	b := &bounded{Context: ctx, deadline: time.Now().Add(s.Config.AnswerWithin), timers: &s.Life.timers}
 	return b, b.end
 }
 
@@ -21,6 +21,7 @@ func (s *Engine) Within(ctx context.Context) (context.Context, context.CancelFun
 type bounded struct {
 	context.Context // the parent
 	deadline        time.Time
+	timers          *sync.Pool // of *time.Timer, which are stopped
 
 	mu     sync.Mutex
 	timed  context.Context // nil: nothing has waited yet
@@ -80,8 +81,6 @@ func (b *bounded) Value(key any) any {
 	return b.Context.Value(key)
 }
 
-var waitTimers = sync.Pool{New: func() any { return time.NewTimer(time.Hour) }}
-
 // wait waits for done, or until ctx ends, whose cause it returns then. For a context of Within it
 // needs a timer alone, and no place among the children of the caller's context.
 func wait(ctx context.Context, done <-chan struct{}) error {
@@ -94,11 +93,15 @@ func wait(ctx context.Context, done <-chan struct{}) error {
 			return context.Cause(ctx)
 		}
 	}
-	timer := waitTimers.Get().(*time.Timer)
-	timer.Reset(time.Until(b.deadline))
+	timer, used := b.timers.Get().(*time.Timer)
+	if used {
+		timer.Reset(time.Until(b.deadline))
+	} else {
+		timer = time.NewTimer(time.Until(b.deadline))
+	}
 	defer func() {
 		timer.Stop() // after which it holds no old expiry
-		waitTimers.Put(timer)
+		b.timers.Put(timer)
 	}()
 	select {
 	case <-done:

@@ -10,6 +10,9 @@ const (
 	blockSize = 2 << 20
 	// enough is how much of a block must be in use. The rest is that of other owners, or free.
 	enough = blockSize * 3 / 4
+	// fewest is of how many blocks something must be in use before one is collapsed: less memory is
+	// looked at in no time, and a copy of it costs more than it gains.
+	fewest = 64
 	// mostWaiting bounds the blocks that wait to be collapsed: 64 GiB of memory.
 	mostWaiting = 32 << 10
 	// mostTries is how often a block is tried that the kernel cannot collapse at the moment.
@@ -39,6 +42,7 @@ type Collapser struct {
 	mu       sync.Mutex // guards what follows
 	collapse func(block uintptr) error
 	begun    bool
+	fewest   int
 	counts   Counts
 	blocks   map[uintptr]*block // those of which something is in use
 	waiting  []uintptr          // blocks that are to be collapsed; some may be in use no longer
@@ -88,7 +92,7 @@ func (c *Collapser) Note(pieces []Piece) {
 // canLocked reports whether blocks can be collapsed.
 func (c *Collapser) canLocked() bool {
 	if !c.begun {
-		c.begun, c.counts.Off, c.collapse, c.blocks = true, !allowed(), collapse, make(map[uintptr]*block)
+		c.begun, c.fewest, c.counts.Off, c.collapse, c.blocks = true, fewest, !allowed(), collapse, make(map[uintptr]*block)
 	}
 	return !c.counts.Off
 }
@@ -113,11 +117,11 @@ func (c *Collapser) useLocked(start uintptr, bytes int) {
 }
 
 // Collapse collapses a block. It reports false when there is none to go on with now: none waits, or
-// the kernel has no memory for one, and to make room takes it long.
+// little memory is in use, or the kernel has no memory for one, and to make room takes it long.
 func (c *Collapser) Collapse() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.waiting) > 0 {
+	for len(c.waiting) > 0 && len(c.blocks) >= c.fewest {
 		start := c.waiting[0]
 		if c.waiting = c.waiting[1:]; len(c.waiting) == 0 {
 			c.waiting = nil

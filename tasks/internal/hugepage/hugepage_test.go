@@ -54,6 +54,22 @@ func TestCollapse(t *testing.T) {
 	}
 }
 
+// Of little memory, nothing is collapsed.
+func TestLittleMemory(t *testing.T) {
+	c, collapsed, _ := faked()
+	c.fewest = 3
+	c.Note([]Piece{{blockSize, 2 * blockSize}})
+	if c.Collapse() {
+		t.Errorf("collapsed %#x", *collapsed)
+	}
+	c.Note([]Piece{{3 * blockSize, 1}})
+	for c.Collapse() {
+	}
+	if len(*collapsed) != 2 {
+		t.Errorf("collapsed %#x, want two of three blocks", *collapsed)
+	}
+}
+
 // A block of which enough was given up and taken again is collapsed again. Nothing is kept of one
 // that is free.
 func TestCollapseAgain(t *testing.T) {
@@ -110,6 +126,7 @@ func TestKernel(t *testing.T) {
 	}
 	var c Collapser
 	c.Note([]Piece{Of(mem)})
+	c.fewest = 0
 	ask := c.collapse
 	c.collapse = func(block uintptr) error {
 		err := ask(block)

@@ -123,8 +123,8 @@ func (a *batchArguments) add(text []byte) {
 func (s *Shard) Arguments(b *recovery.Batch) []any {
 	a := &s.batch
 	a.buf, a.ends = a.buf[:0], a.ends[:0]
-	sizes := a.blocks(s, b)
-	a.dead = sizes[5] + sizes[8]
+	sizes := a.fill(s.Sequence+1, b)
+	a.dead = sizes[died] + sizes[createdDead]
 
 	// One string for all of them: a slice of bytes would be boxed for each.
 	a.text = string(a.buf)
@@ -136,7 +136,7 @@ func (s *Shard) Arguments(b *recovery.Batch) []any {
 	}
 
 	keys := s.Keys[:2]
-	if sizes[3]+sizes[4]+a.dead > 0 {
+	if sizes[leaveDead]+sizes[leaveIndex]+a.dead > 0 {
 		keys = s.Keys[:]
 	}
 	a.command = conn.ApplyScript.Head(a.command, keys)
@@ -148,7 +148,7 @@ func (s *Shard) Arguments(b *recovery.Batch) []any {
 }
 
 // sizesOf names the blocks that are not empty, counted from 1, and their sizes.
-func sizesOf(sizes *[10]int) string {
+func sizesOf(sizes *[blocks]int) string {
 	text := make([]byte, 0, 32)
 	for block, size := range sizes {
 		if size > 0 {
@@ -161,74 +161,95 @@ func sizesOf(sizes *[10]int) string {
 	return string(text)
 }
 
-// blocks fills in the ten blocks, and returns their sizes.
-func (a *batchArguments) blocks(s *Shard, b *recovery.Batch) (sizes [10]int) {
-	size := func(block int, fill func(c *recovery.Change)) {
-		before := len(a.ends)
-		for i := range b.Len() {
-			c := b.At(i)
-			fill(&c)
-		}
-		sizes[block] = len(a.ends) - before
+// A block is a part of the arguments, less one than in apply.lua.
+const (
+	created = iota
+	leavePending
+	pending
+	leaveDead
+	leaveIndex
+	died
+	diedMembers
+	spoolMark
+	createdDead
+	createdDeadMembers
+	blocks
+)
+
+// blocksOf returns the blocks in which a change has a part, a bit for each.
+func blocksOf(c *recovery.Change) (set uint) {
+	from, to := c.From.Place, c.To.Place
+	switch {
+	case to == recovery.Pending && c.Creation():
+		set = 1 << created
+	case to == recovery.Pending:
+		set = 1 << pending
+	case to == recovery.Dead && c.Creation():
+		set = 1<<createdDead | 1<<createdDeadMembers
+	case to == recovery.Dead:
+		set = 1<<died | 1<<diedMembers
 	}
-	put := func(c *recovery.Change) {
+	switch {
+	case from == recovery.Pending && to != recovery.Pending:
+		set |= 1 << leavePending
+	case from == recovery.Dead && to != recovery.Dead:
+		set |= 1<<leaveDead | 1<<leaveIndex
+	case from == recovery.Dead && c.From != c.To:
+		set |= 1 << leaveIndex
+	}
+	return set
+}
+
+// addPart appends the part that a change has in a block.
+func (a *batchArguments) addPart(block int, c *recovery.Change) {
+	switch block {
+	case created, pending:
 		a.add(c.ID)
 		a.buf = layout.AppendPending(a.buf, c.To.At, c.Data)
 		a.end()
+	case leavePending, leaveDead:
+		a.add(c.ID)
+	case leaveIndex:
+		a.buf = layout.AppendDeadRef(a.buf, c.From.Label, c.From.At, c.ID)
+		a.end()
+	case died, createdDead:
+		a.add(c.ID)
+		a.buf = layout.AppendDead(a.buf, c.To.At, c.To.Label, c.Data)
+		a.end()
+	case diedMembers, createdDeadMembers:
+		a.add([]byte("0"))
+		a.buf = layout.AppendDeadRef(a.buf, c.To.Label, c.To.At, c.ID)
+		a.end()
 	}
-	size(0, func(c *recovery.Change) {
-		if c.Creation() && c.To.Place == recovery.Pending {
-			put(c)
+}
+
+// fill fills in the blocks, and returns their sizes.
+func (a *batchArguments) fill(sequence int64, b *recovery.Batch) (sizes [blocks]int) {
+	set, mark := uint(0), b.Mark()
+	for i := range b.Len() {
+		c := b.At(i)
+		set |= blocksOf(&c)
+	}
+	for block := range sizes {
+		before := len(a.ends)
+		if set&(1<<block) != 0 {
+			for i := range b.Len() {
+				if c := b.At(i); blocksOf(&c)&(1<<block) != 0 {
+					a.addPart(block, &c)
+				}
+			}
 		}
-	})
-	a.add([]byte(layout.SequenceField))
-	a.buf = fmt.Append(a.buf, s.Sequence+1)
-	a.end()
-	sizes[0] += 2
-	size(1, func(c *recovery.Change) {
-		if c.To.Place != recovery.Pending && c.From.Place == recovery.Pending {
-			a.add(c.ID)
-		}
-	})
-	size(2, func(c *recovery.Change) {
-		if c.To.Place == recovery.Pending && !c.Creation() {
-			put(c)
-		}
-	})
-	size(3, func(c *recovery.Change) {
-		if c.From.Place == recovery.Dead && c.To.Place != recovery.Dead {
-			a.add(c.ID)
-		}
-	})
-	size(4, func(c *recovery.Change) {
-		if c.From.Place == recovery.Dead && c.From != c.To {
-			a.buf = layout.AppendDeadRef(a.buf, c.From.Label, c.From.At, c.ID)
+		switch {
+		case block == created:
+			a.add([]byte(layout.SequenceField))
+			a.buf = strconv.AppendInt(a.buf, sequence, 10)
+			a.end()
+		case block == spoolMark && mark.Number > 0:
+			a.add([]byte(layout.MarkPrefix + mark.Spool))
+			a.buf = strconv.AppendInt(a.buf, mark.Number, 10)
 			a.end()
 		}
-	})
-	bury := func(records, members int, created bool) {
-		size(records, func(c *recovery.Change) {
-			if c.To.Place == recovery.Dead && c.Creation() == created {
-				a.add(c.ID)
-				a.buf = layout.AppendDead(a.buf, c.To.At, c.To.Label, c.Data)
-				a.end()
-			}
-		})
-		size(members, func(c *recovery.Change) {
-			if c.To.Place == recovery.Dead && c.Creation() == created {
-				a.add([]byte("0"))
-				a.buf = layout.AppendDeadRef(a.buf, c.To.Label, c.To.At, c.ID)
-				a.end()
-			}
-		})
+		sizes[block] = len(a.ends) - before
 	}
-	bury(5, 6, false)
-	if mark := b.Mark(); mark.Number > 0 {
-		a.add([]byte(layout.MarkPrefix + mark.Spool))
-		a.buf = strconv.AppendInt(a.buf, mark.Number, 10)
-		a.end()
-		sizes[7] = 2
-	}
-	bury(8, 9, true)
 	return sizes
 }
