@@ -324,7 +324,7 @@ func (s *Engine) considerLocked(first *soonest, limit int, sl *store.Slot, after
 	}
 }
 
-// soonest keeps the soonest tasks seen so far: once it is full, a heap with the last of them on top.
+// soonest keeps the soonest tasks seen so far. Once it is full, it is a heap with the last on top.
 type soonest []recovery.Ref
 
 func (h soonest) Len() int { return len(h) }

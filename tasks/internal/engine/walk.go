@@ -13,9 +13,9 @@ import (
 )
 
 // A Walk visits the tasks in memory: those of a group, or all, and of these only the tasks of
-// topics that match its Pick and whose time is from earliest to latest. It visits a piece of them at a time, so that other callers get the
-// lock in between. A task that is present throughout is visited once; one that joins or leaves, at
-// most once.
+// topics that match its Pick and whose time is from earliest to latest. It visits a piece of them
+// at a time, so that other callers get the lock in between. A task that is present throughout is
+// visited once; one that joins or leaves, at most once.
 type Walk struct {
 	*Engine
 	Pick
