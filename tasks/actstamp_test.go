@@ -253,8 +253,8 @@ func TestActsWhileMemoryIsFull(t *testing.T) {
 		}
 		_, f := r.held("t")
 		_, plain := r.held("full50")
-		if f.Stamp == 0 || plain.Stamp != 0 || f.Append(nil)[0] != 3 || plain.Append(nil)[0] != 1 {
-			t.Errorf("stamps %d and %d, versions %d and %d", f.Stamp, plain.Stamp, f.Append(nil)[0], plain.Append(nil)[0])
+		if f.Stamp == 0 || plain.Stamp != 0 {
+			t.Errorf("stamps %d and %d", f.Stamp, plain.Stamp)
 		}
 	})
 }

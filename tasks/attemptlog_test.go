@@ -232,26 +232,26 @@ func TestAttemptsLeaveRoom(t *testing.T) {
 	})
 }
 
-// A task that has not failed has a record that earlier versions read, and so does one whose
-// attempts were forgotten because memory is full.
-func TestAttemptsMakeAnotherVersion(t *testing.T) {
+// A task that has not failed has no attempts in its record, and neither has one whose attempts were
+// forgotten because memory is full.
+func TestAttemptsInTheRecord(t *testing.T) {
 	bubble(t, Config{MaxBytes: 1 << 20}, func(t *testing.T, r *rig) {
-		version := func(what string, wanted byte) {
+		attempts := func(what string, wanted bool) {
 			t.Helper()
 			r.Engine().Mu.Lock()
 			defer r.Engine().Mu.Unlock()
 			n, _ := r.Engine().Store.Find([]byte("t"))
-			if got := r.Engine().Store.Record(r.Engine().Store.Slot(n))[0]; got != wanted {
-				t.Errorf("%s: the record has version %d; want %d", what, got, wanted)
+			if f := r.Engine().Store.Fields(r.Engine().Store.Slot(n)); (len(f.Attempts) > 0) != wanted {
+				t.Errorf("%s: the record has attempts of %d bytes; want some: %t", what, len(f.Attempts), wanted)
 			}
 		}
 		r.must(Request{ID: "t", Topic: "x"})
-		version("scheduled", 1)
+		attempts("scheduled", false)
 		d := r.pull("x", "t")[0]
 		r.settle(Verdict{Verb: Return}, d)
-		version("returned", 1)
+		attempts("returned", false)
 		r.fails("t", 0)
-		version("failed", 2)
+		attempts("failed", true)
 		for i := range 16 {
 			r.must(Request{ID: fmt.Sprint("full", i), Topic: "y", Payload: make([]byte, 65_000), Delay: time.Hour})
 		}
@@ -263,7 +263,7 @@ func TestAttemptsMakeAnotherVersion(t *testing.T) {
 			r.settle(Verdict{Verb: Release, Reason: strings.Repeat("r", 1000)}, r.pull("z", fmt.Sprint("bit", i))[0])
 		}
 		r.fails("t", 0)
-		version("failed while memory is full", 1)
+		attempts("failed while memory is full", false)
 		r.attempted("failed while memory is full", "t")
 	})
 }

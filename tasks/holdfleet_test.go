@@ -16,7 +16,6 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
-	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // Any node holds a task, and the rest of its countdown goes with its shard, whether that is handed
@@ -103,11 +102,6 @@ func TestHoldAtAnEarlierVersion(t *testing.T) {
 			t.Errorf("it is %v", got.State)
 		}
 	})
-	f := record.Fields{Revision: 1, Next: 1, Topic: []byte("x")}
-	f.Hold(2)
-	if rec := f.Append(nil); rec[0] != 3 {
-		t.Errorf("version %d", rec[0])
-	}
 }
 
 // Many tasks are held by a filter, call by call, and resumed. A repeated call changes nothing more.

@@ -31,18 +31,7 @@ func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 			return Page{}, err
 		}
 	}
-	page, err := s.list(ctx, ask)
-	if q.Brief {
-		for i := range page.Tasks {
-			shorten(&page.Tasks[i])
-		}
-	}
-	return page, err
-}
-
-// shorten leaves out what a brief list does not tell.
-func shorten(t *Task) {
-	t.Payload, t.Headers, t.Attempts, t.LastError = nil, nil, nil, task.Cut(t.LastError, MaxBriefError)
+	return s.list(ctx, ask)
 }
 
 func (s *Scheduler) list(ctx context.Context, ask engine.ListQuery) (Page, error) {

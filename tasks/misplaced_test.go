@@ -9,8 +9,8 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// An earlier version has created tasks with chosen ids in other shards than that of their
-// ids. They are found, also when they are dead, and end.
+// Tasks with chosen ids in other shards than those of their ids are found, also when they are dead,
+// and end.
 func TestMisplacedOnRedis(t *testing.T) {
 	t.Parallel()
 	oneAndFleet(t, func(t *testing.T, names ...string) {

@@ -292,7 +292,7 @@ func TestReplayKeepsWhatItCannotRead(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				mem := memledger.New(options...)
 				plant(t, mem, map[string][]byte{
-					"newer": recordFixture(t, "newer-5.rec"), "cut": recordFixture(t, "damaged-cut.rec"),
+					"newer": recordFixture(t, "newer.rec"), "cut": recordFixture(t, "damaged-cut.rec"),
 					"flags": recordFixture(t, "damaged-flags.rec"), "good": recordFixture(t, "minimal.rec"),
 				})
 				r := rigOn(t, Config{}, mem)
@@ -324,7 +324,7 @@ func TestReplayTellsFewOfMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		records := map[string][]byte{}
 		for i := range 100 {
-			records[fmt.Sprint("newer", i)] = recordFixture(t, "newer-5.rec")
+			records[fmt.Sprint("newer", i)] = recordFixture(t, "newer.rec")
 		}
 		mem := memledger.New()
 		plant(t, mem, records)

@@ -63,7 +63,7 @@ func TestAlarms(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e, err := l.openEngine(lock, 0)
+		e, err := l.openEngine(lock, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func TestAlarms(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
-		if e, err = l.openEngine(lock, layoutVersion); err != nil {
+		if e, err = l.openEngine(lock, true); err != nil {
 			t.Fatal(err)
 		}
 		put(2)

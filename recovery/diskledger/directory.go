@@ -72,34 +72,30 @@ func (l *Ledger) owner() string {
 	return "another process"
 }
 
-// readMarker returns the layout of the ledger that the directory holds, or 0 if there is none. It
-// refuses one that it cannot read, and a directory that holds something else.
-func (l *Ledger) readMarker() (layout int, err error) {
+// readMarker reports whether the directory holds a ledger. It refuses one that it cannot read, and
+// a directory that holds something else.
+func (l *Ledger) readMarker() (exists bool, err error) {
 	names, err := l.fs.List(l.dir)
 	if err != nil {
-		return 0, fmt.Errorf("the ledger's directory: %w", err)
+		return false, fmt.Errorf("the ledger's directory: %w", err)
 	}
 	marker, err := l.readFile(markerName)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, l.refuseForeign(names)
+		return false, l.refuseForeign(names)
 	}
 	if err != nil {
-		return 0, fmt.Errorf("the ledger's directory: %w", err)
+		return false, fmt.Errorf("the ledger's directory: %w", err)
 	}
 	number, ok := strings.CutPrefix(strings.TrimSpace(marker), "lapse ledger, layout ")
 	version, err := strconv.Atoi(number)
 	switch {
 	case !ok || err != nil || version < 1:
-		return 0, fmt.Errorf("the ledger in %s is torn: its file %s holds %.60q", l.dir, markerName, marker)
-	case version > layoutVersion:
-		return 0, fmt.Errorf("%w: %s has layout %d, this version of Lapse knows up to %d",
+		return false, fmt.Errorf("the ledger in %s is torn: its file %s holds %.60q", l.dir, markerName, marker)
+	case version != layoutVersion:
+		return false, fmt.Errorf("%w: %s has layout %d, this version of Lapse knows %d",
 			recovery.ErrLayout, l.dir, version, layoutVersion)
 	}
-	if version < firstJournaled && !slices.ContainsFunc(names, func(name string) bool { return strings.HasSuffix(name, ".log") }) {
-		// A store has a log at every instant. Pebble would not notice that it is missing.
-		return 0, fmt.Errorf("the ledger in %s is torn: it has no log (*.log)", l.dir)
-	}
-	return version, nil
+	return true, nil
 }
 
 // refuseForeign returns an error if a directory without a marker holds anything but the remains of

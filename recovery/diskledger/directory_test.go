@@ -145,7 +145,7 @@ func TestNewerLayout(t *testing.T) {
 	if !errors.Is(err, recovery.ErrLayout) {
 		t.Fatalf("Adopt: %v, want ErrLayout", err)
 	}
-	write(markerName, "lapse ledger, layout 2\n")(t, dir)
+	write(markerName, "lapse ledger, layout 1\n")(t, dir)
 	if _, err := l.Adopt(t.Context()); err != nil {
 		t.Errorf("Adopt of the known layout: %v", err)
 	}

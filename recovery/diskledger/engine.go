@@ -70,10 +70,8 @@ func tuning(fs vfs.FS, log pebble.Logger) *pebble.Options {
 	return o
 }
 
-// openEngine opens the store in the directory, whose lock the caller holds. The layout of a new one
-// is 0.
-func (l *Ledger) openEngine(lock *pebble.Lock, layout int) (e *engine, err error) {
-	exists, journaled := layout > 0, layout >= firstJournaled
+// openEngine opens the store in the directory, whose lock the caller holds, or makes one.
+func (l *Ledger) openEngine(lock *pebble.Lock, exists bool) (e *engine, err error) {
 	f := newFence(l.fs)
 	log := pebbleLog{l.log, f}
 	o := tuning(f, log)
@@ -107,7 +105,7 @@ func (l *Ledger) openEngine(lock *pebble.Lock, layout int) (e *engine, err error
 	e = &engine{
 		db: db, young: newYoung(), extent: l.extent, fence: f, full: make(chan struct{}, 1),
 	}
-	if err := e.openJournal(l.dir, journaled); err != nil {
+	if err := e.openJournal(l.dir, exists); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the store in %s: %w", l.dir, err), e.close())
 	}
 	return e, nil

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -12,7 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 	"github.com/cockroachdb/pebble/v2/vfs/errorfs"
 
@@ -400,55 +398,5 @@ func TestInterruptedCreation(t *testing.T) {
 		if err := l.Close(); err != nil {
 			t.Errorf("Close: %v", err)
 		}
-	}
-}
-
-// TestInterruptedTakeOver fails each operation with which a ledger of layout 1, which had a log and
-// no journal, is taken over, and cuts the power. Nothing is lost.
-func TestInterruptedTakeOver(t *testing.T) {
-	for n := 0; ; n++ {
-		disk := newFaultyDisk()
-		l, err := Open("/ledger", Options{fs: disk.fs(), Log: quiet(), MinFree: -1, extent: small})
-		if err != nil {
-			t.Fatal(err)
-		}
-		makeLayout1(t, l)
-		disk.fail(errDisk, "*", n, -1, all...)
-		_, err = l.Adopt(t.Context())
-		disk.heal()
-		for _, unsynced := range []int{0, 100} {
-			cut := disk.mem.CrashClone(vfs.CrashCloneCfg{UnsyncedDataPercent: unsynced, RNG: rand.New(rand.NewPCG(1, 1))})
-			if got := pendingIn(t, cut); !got["task-1"] {
-				t.Errorf("after operation %d failed (%v), a power cut leaves %v", n, err, got)
-			}
-		}
-		shut(t, l)
-		if err == nil {
-			return
-		}
-	}
-}
-
-// makeLayout1 makes a ledger as layout 1 has it, whose log alone has task 1.
-func makeLayout1(t *testing.T, l *Ledger) {
-	t.Helper()
-	if err := l.fs.MkdirAll(l.dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	root, err := l.fs.OpenDir("/")
-	if err != nil {
-		t.Fatal(err)
-	}
-	o := tuning(l.fs, pebbleLog{l.log, newFence(l.fs)})
-	o.DisableWAL = false
-	db, err := pebble.Open(l.dir, o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(
-		root.Sync(), root.Close(), db.Set(appendPending(nil, 1, id(1)), nil, pebble.Sync), db.Close(),
-		l.writeFile(markerName, "lapse ledger, layout 1\n"), l.syncDirectory(),
-	); err != nil {
-		t.Fatal(err)
 	}
 }

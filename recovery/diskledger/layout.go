@@ -6,7 +6,7 @@ import (
 	"fmt"
 )
 
-// The layout, version 2. All keys begin with a letter that names their kind:
+// The layout, version 1. All keys begin with a letter that names their kind:
 //
 //	kind     key                                   value
 //	pending  'p' time id                           record
@@ -28,14 +28,11 @@ import (
 //	70 80 00 00 00 00 00 00 01 61
 //
 // What is not in a table yet is in the journal, a frame for each batch: see draft. The store writes
-// no log of its own. Version 1 had that log, and no journal.
+// no log of its own.
 //
-// A new version gets a new number in the file LAPSE. A ledger that finds a higher number than its
-// own refuses to be adopted. Adopt takes over a lower one, and then writes the new number.
-const (
-	layoutVersion  = 2
-	firstJournaled = 2
-)
+// A new version gets a new number in the file LAPSE. A ledger that finds another number than its
+// own refuses to be adopted.
+const layoutVersion = 1
 
 // The kinds of keys.
 const (
@@ -129,8 +126,7 @@ func appendSetting(k []byte, name string) []byte {
 }
 
 // deletedName is the name of no setting. New settings begin above its revision, so that a name's
-// revisions only grow although nothing is left of deleted ones. Earlier versions, which kept the
-// revision of each, take it for a deleted setting.
+// revisions only grow although nothing is left of deleted ones.
 const deletedName = "!"
 
 const revisionLen = 8

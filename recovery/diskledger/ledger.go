@@ -161,18 +161,18 @@ func (l *Ledger) Adopt(ctx context.Context) (recovery.Terms, error) {
 }
 
 func (l *Ledger) adoptLocked(lock *pebble.Lock) (*engine, error) {
-	layout, err := l.readMarker()
+	exists, err := l.readMarker()
 	if err == nil {
 		err = l.closeToOthers()
 	}
 	if err != nil {
 		return nil, err
 	}
-	e, err := l.openEngine(lock, layout)
+	e, err := l.openEngine(lock, exists)
 	if err != nil {
 		return nil, err
 	}
-	if layout != layoutVersion {
+	if !exists {
 		err = l.writeMarker()
 	}
 	if err == nil {
@@ -278,7 +278,7 @@ func (l *Ledger) reopen(ctx context.Context) bool {
 		if l.reopening.Wait(ctx, attempt) != nil {
 			return false
 		}
-		e, err := l.openEngine(l.lock, layoutVersion)
+		e, err := l.openEngine(l.lock, true)
 		l.mu.Lock()
 		l.engine, l.outage = e, err
 		l.mu.Unlock()

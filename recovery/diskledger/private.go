@@ -44,7 +44,7 @@ func restrict(name string, f vfs.File, err error) (vfs.File, error) {
 // others are the permission bits of users other than the owner.
 const others = 0o077
 
-// closeToOthers removes other users' access to the files of the directory, which older versions
+// closeToOthers removes other users' access to the files of the directory, which a copy can have
 // made readable for all. It logs a warning about a directory that others can open: its mode is its
 // owner's choice.
 func (l *Ledger) closeToOthers() error {

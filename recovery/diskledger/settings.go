@@ -3,6 +3,7 @@ package diskledger
 import (
 	"bytes"
 	"context"
+	"strings"
 
 	"github.com/lapsehq/lapse/recovery"
 )
@@ -49,7 +50,7 @@ func (l *Ledger) PutSetting(ctx context.Context, name string, ifRevision int64, 
 	case current != ifRevision:
 		return 0, recovery.ErrConflict
 	case value == nil:
-		return 0, l.dropSettings(ctx, []string{name}, revision)
+		return 0, l.dropSetting(ctx, name, revision)
 	case held == nil:
 		deleted, _, err := l.setting(ctx, deletedName)
 		if err != nil {
@@ -65,9 +66,8 @@ func (l *Ledger) PutSetting(ctx context.Context, name string, ifRevision int64, 
 	return revision + 1, e.write(func(d *draft) { d.put(appendSetting(nil, name), encodeSetting(revision+1, value)) })
 }
 
-// dropSettings removes settings that have revisions up to this one. The caller holds
-// l.settings.
-func (l *Ledger) dropSettings(ctx context.Context, names []string, revision int64) error {
+// dropSetting removes a setting. The caller holds l.settings.
+func (l *Ledger) dropSetting(ctx context.Context, name string, revision int64) error {
 	deleted, _, err := l.setting(ctx, deletedName)
 	if err != nil {
 		return err
@@ -78,15 +78,12 @@ func (l *Ledger) dropSettings(ctx context.Context, names []string, revision int6
 	}
 	defer e.users.Done()
 	return e.write(func(d *draft) {
-		for _, name := range names {
-			d.remove(appendSetting(nil, name))
-		}
+		d.remove(appendSetting(nil, name))
 		d.put(appendSetting(nil, deletedName), encodeSetting(max(deleted, revision), nil))
 	})
 }
 
-// EachSetting implements recovery.Settings. It removes the revisions that an earlier version has
-// kept of deleted settings.
+// EachSetting implements recovery.Settings.
 func (l *Ledger) EachSetting(ctx context.Context, prefix string, visit func(name string, value []byte, revision int64)) error {
 	p := page{next: appendSetting(nil, prefix)}
 	for !p.last {
@@ -99,47 +96,19 @@ func (l *Ledger) EachSetting(ctx context.Context, prefix string, visit func(name
 		if err != nil {
 			return err
 		}
-		var left []string
 		for i := range p.items {
 			name := string(p.key(i)[1:])
-			if len(name) < len(prefix) || name[:len(prefix)] != prefix {
-				p.last = true
-				break
+			if !strings.HasPrefix(name, prefix) {
+				return nil
 			}
 			revision, value, err := decodeSetting(p.value(i))
-			switch {
-			case err != nil:
+			if err != nil {
 				return err
-			case value != nil:
-				visit(name, value, revision)
-			case name != deletedName:
-				left = append(left, name)
 			}
-		}
-		if err := l.prune(ctx, left); err != nil {
-			return err
+			if value != nil {
+				visit(name, value, revision)
+			}
 		}
 	}
 	return nil
-}
-
-// prune removes the revisions of deleted settings, unless they were set anew.
-func (l *Ledger) prune(ctx context.Context, left []string) error {
-	if len(left) == 0 {
-		return nil
-	}
-	l.settings.Lock()
-	defer l.settings.Unlock()
-	var names []string
-	highest := int64(0)
-	for _, name := range left {
-		revision, value, err := l.setting(ctx, name)
-		if err != nil {
-			return err
-		}
-		if value == nil {
-			names, highest = append(names, name), max(highest, revision)
-		}
-	}
-	return l.dropSettings(ctx, names, highest)
 }

@@ -255,15 +255,8 @@ func TestUser(t *testing.T) {
 
 // The same rules let nodes watch each other: adopt, hand over, file ids, retire, forget, and come
 // back after a silence.
-func TestUserOfAFleet(t *testing.T) { testUserOfAFleet(t, minimalRules) }
-
-// A user that was made for an earlier version, which did not use MGET, is enough as well.
-func TestUserOfAnEarlierVersion(t *testing.T) {
-	testUserOfAFleet(t, strings.ReplaceAll(minimalRules, "+mget ", ""))
-}
-
-func testUserOfAFleet(t *testing.T, rules string) {
-	server := redistest.Start(t, "user lapse on >secret "+rules)
+func TestUserOfAFleet(t *testing.T) {
+	server := redistest.Start(t, "user lapse on >secret "+minimalRules)
 	url := "redis://lapse:secret@" + server.Addr
 	a, b := join(t, url, "a", still), join(t, url, "b", still)
 	b.member.KeepOnce()

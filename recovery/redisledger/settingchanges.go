@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -19,9 +18,8 @@ import (
 // This file finds out which settings other nodes have changed. Each change has a number, one
 // more than that of the change before, and a random name. The latest ones are in a sorted set.
 // A node that has seen change 7 reads the set from 7 on. If it finds 7 with the name that it
-// knows, and then 8, 9 and so on without a gap up to the last one, these are all changes. A gap
-// comes from an earlier version, which only counts. If 7 is missing, the node has not read for
-// long. If 7 has another name, Redis has lost the change that the node saw.
+// knows, and then 8, 9 and so on without a gap up to the last one, these are all changes. A gap is
+// damage. If 7 is missing, the node has not read for long. If 7 has another name, Redis has lost the change that the node saw.
 
 const (
 	// keptChanges is how many changes are kept one by one, and so for how many deleted settings
@@ -78,7 +76,7 @@ func (l *Ledger) settingsVersion(ctx context.Context) (v recovery.SettingsVersio
 	}
 	if text, there := values[1].(string); there {
 		last, _, err := decodeChange(text)
-		if err == nil && last.Changes == v.Changes { // else an earlier version made a change
+		if err == nil && last.Changes == v.Changes { // else it is damaged
 			v.Last = last.Last
 		}
 	}
@@ -163,53 +161,4 @@ func (l *Ledger) changesBetween(ctx context.Context, since, now recovery.Setting
 // readChanges reads the next entries of the set of changes.
 func (l *Ledger) readChanges(ctx context.Context, from string) ([]string, error) {
 	return l.client.ZRangeByLex(ctx, l.keys.Changes(), &redis.ZRangeBy{Min: from, Max: "+", Count: changesAtOnce}).Result()
-}
-
-// leftovers are revisions of deleted settings that an EachSetting has found, see
-// prunesettings.lua.
-type leftovers struct {
-	l     *Ledger
-	names []string        // of one page
-	kept  map[string]bool // those that are in the set of changes; nil: not known yet
-	ended bool            // removing them has failed; the next EachSetting tries again
-}
-
-// prune removes those of a page that are not in the set of changes.
-func (o *leftovers) prune(ctx context.Context) {
-	defer func() { o.names = o.names[:0] }()
-	if len(o.names) == 0 || o.ended {
-		return
-	}
-	if o.kept == nil {
-		o.kept = map[string]bool{}
-		o.ended = o.readKept(ctx) != nil
-	}
-	names := slices.DeleteFunc(o.names, func(name string) bool { return o.kept[name] })
-	for len(names) > 0 && !o.ended {
-		part := names[:min(len(names), changesAtOnce)]
-		names = names[len(part):]
-		args := make([]any, len(part))
-		for i := range part {
-			args[i] = &part[i]
-		}
-		o.ended = conn.PruneSettingsScript.Run(ctx, o.l.client, []string{o.l.keys.Topics()}, args...).Err() != nil
-	}
-}
-
-func (o *leftovers) readKept(ctx context.Context) error {
-	for from := "-"; ; {
-		entries, err := o.l.readChanges(ctx, from)
-		if err != nil {
-			return err
-		}
-		for _, entry := range entries {
-			if _, name, err := decodeChange(entry); err == nil {
-				o.kept[name] = true
-			}
-		}
-		if len(entries) < changesAtOnce || len(o.kept) > 2*keptChanges {
-			return nil
-		}
-		from = "(" + entries[len(entries)-1]
-	}
 }

@@ -110,33 +110,6 @@ func TestDeletedSettingsAreForgotten(t *testing.T) {
 	})
 }
 
-// An earlier version has left a revision of each deleted setting.
-func TestLeftoversOfAnEarlierVersion(t *testing.T) {
-	t.Parallel()
-	forSettings(t, func(r settingsRig) {
-		var fields []any
-		for i := range 3000 {
-			fields = append(fields, fmt.Sprintf("topic/%d", i), strconv.Itoa(2+i%6))
-		}
-		fields = append(fields, "topic/is", "4:x", "!v", "20000")
-		if err := r.client.HSet(r.Context(), r.topics, fields...).Err(); err != nil {
-			r.Fatal(err)
-		}
-		r.put("topic/new", "1")
-		r.put("topic/late", "1")
-		r.put("topic/late", "")
-		if all := allSettings(r.T, r.l); !maps.Equal(all, map[string]string{"topic/is": "x", "topic/new": "1"}) {
-			r.Errorf("there are %v", all)
-		}
-		if left := r.client.HLen(r.Context(), r.topics).Val(); left > 6 {
-			r.Errorf("%d fields are left", left)
-		}
-		if revision := r.put("topic/5", "1"); revision != 8 {
-			r.Errorf("after revision 7, or less, follows %d", revision)
-		}
-	})
-}
-
 var netOutput = regexp.MustCompile(`(?m)^total_net_output_bytes:(\d+)`)
 
 // One change among many settings is read, and not the others.
@@ -163,46 +136,6 @@ func TestOneChangeIsReadAlone(t *testing.T) {
 	if bytes := output() - before; bytes > 50_000 { // most of it is INFO
 		t.Errorf("one change takes %d bytes", bytes)
 	}
-}
-
-// putOld writes as earlier versions do.
-const putOld = `
-local stored = redis.call('HGET', KEYS[1], ARGV[1]) or '0'
-local colon = string.find(stored, ':', 1, true)
-local last = tonumber(string.sub(stored, 1, (colon or 0) - 1))
-local changes = tonumber(redis.call('HGET', KEYS[1], '!v') or 0) + 1
-redis.call('HSET', KEYS[1], '!v', string.format('%.0f', changes))
-redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', last + 1) .. ':' .. ARGV[2])
-return last + 1`
-
-// Changes by a node of an earlier version are not known one by one: everything is to be read.
-func TestChangesOfAnEarlierVersion(t *testing.T) {
-	t.Parallel()
-	forSettings(t, func(r settingsRig) {
-		old := func(name, value string) {
-			r.Helper()
-			if err := r.client.Eval(r.Context(), putOld, []string{r.topics}, name, value).Err(); err != nil {
-				r.Fatal(err)
-			}
-		}
-		old("topic/a", "1")
-		r.wantChanged(recovery.SettingsVersion{}, recovery.ErrNoHistory, nil)
-		r.put("topic/b", "1")
-		r.put("topic/c", "1")
-		seen := r.version()
-		old("topic/b", "2")
-		r.wantChanged(seen, recovery.ErrNoHistory, nil)
-		between := r.version()
-		r.put("topic/c", "3")
-		r.wantChanged(seen, recovery.ErrNoHistory, nil)
-		r.wantChanged(between, recovery.ErrNoHistory, nil)
-		seen = r.version()
-		r.put("topic/c", "4")
-		r.wantChanged(seen, nil, map[string]string{"topic/c": "4"})
-		if all := allSettings(r.T, r.l); !maps.Equal(all, map[string]string{"topic/a": "1", "topic/b": "2", "topic/c": "4"}) {
-			r.Errorf("there are %v", all)
-		}
-	})
 }
 
 // Changes that Redis has lost are noticed, also when as many others have come since.

@@ -110,7 +110,6 @@ func (l *Ledger) scanSettings(ctx context.Context, prefix string, visit func(nam
 	}
 	defer line.Close()
 	c := &l.bulk.Settings
-	left := leftovers{l: l}
 	for cursor, more := uint64(0), true; more; more = cursor != 0 {
 		if err := l.closedError(ctx); err != nil {
 			return false, err
@@ -138,15 +137,10 @@ func (l *Ledger) scanSettings(ctx context.Context, prefix string, visit func(nam
 			if layout.IsReserved(name) {
 				continue
 			}
-			value, revision := decodeSetting(pairs[i+1])
-			switch {
-			case value == nil:
-				left.names = append(left.names, name)
-			case strings.HasPrefix(name, prefix):
+			if value, revision := decodeSetting(pairs[i+1]); value != nil && strings.HasPrefix(name, prefix) {
 				visit(name, value, revision)
 			}
 		}
-		left.prune(ctx)
 	}
 	return false, nil
 }

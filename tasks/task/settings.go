@@ -98,14 +98,10 @@ func (t TopicSettings) WithDefaults() TopicSettings {
 }
 
 // Stored returns the settings as the ledger keeps them: with the defaults that hold today, except
-// for a Concurrency that was not set, so that a backlog may raise it. Records of before have 64
-// there whether it was set or not; they count as set and are never raised.
+// for a Concurrency that was not set, so that a backlog may raise it.
 func (t TopicSettings) Stored() TopicSettings {
 	full := t.WithDefaults()
 	full.Concurrency = t.Concurrency
-	if full.Retry.MaxAttempts == MaxRetryAttempts && !full.CountCrashes {
-		full.Retry.MaxAttempts = 0 // versions without MaxAge take their own default
-	}
 	return full
 }
 

@@ -125,7 +125,7 @@ func (s *Engine) listedLocked(n uint32, brief bool) task.Task {
 	sl := s.Store.Slot(n)
 	f := s.Store.Fields(sl)
 	if brief {
-		f.Payload, f.Headers, f.Target = nil, nil, nil
+		shorten(&f)
 	}
 	t := s.describe(string(s.Store.ID(sl)), &f, sl.State.Shown())
 	if t.State != task.Held {
@@ -141,12 +141,20 @@ func (s *Engine) listedLocked(n uint32, brief bool) task.Task {
 	return t
 }
 
+// shorten leaves out what a brief list does not tell.
+func shorten(f *record.Fields) {
+	f.Payload, f.Headers, f.Target = nil, nil, nil
+	if len(f.LastError) > task.MaxBriefError {
+		f.LastError = []byte(task.Cut(string(f.LastError), task.MaxBriefError))
+	}
+}
+
 // listedBuried makes a Task of a record at the place of the dead, for a list that is brief or not.
 func (s *Engine) listedBuried(id string, f *record.Fields, brief bool) task.Task {
 	if !brief {
 		return s.describeBuried(id, f)
 	}
-	f.Payload, f.Headers, f.Target = nil, nil, nil
+	shorten(f)
 	return s.describe(id, f, buriedState(f))
 }
 

@@ -10,11 +10,11 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
-// A secondRecord is a record of an id that memory has in another shard: an earlier version
-// created tasks with chosen ids wherever it could while their own shard was away, and a second
-// one of the same id when the directory had lost the first, or replay had not come to it. One of
-// the two stays: the one that was created later, or of the same creation the one with the
-// higher revision. The other is deleted, whatever memory does with the task meanwhile.
+// A secondRecord is a record of an id that memory has in another shard. Two nodes have created a
+// task with the id if the directory, on another server than the shard, has lost its first entry
+// while the owner of that was dead. One of the two stays: the one that was created later, or of the
+// same creation the one with the higher revision. The other is deleted, whatever memory does with
+// the task meanwhile.
 type secondRecord struct {
 	shard int
 	h     *OwnedShard // of the shard

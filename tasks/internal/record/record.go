@@ -7,12 +7,11 @@ import (
 	"slices"
 )
 
-// A record is a task as the ledger and the arena hold it. Layout of versions 1 to 4,
-// integers little-endian, times in Unix milliseconds but for created:
+// A record is a task as the ledger and the arena hold it. Layout of version 1, integers
+// little-endian, times in Unix milliseconds but for created:
 //
 //	offset size
-//	0      1    version: 4 if there is a target; otherwise 3 if the countdown is held or there
-//	            is a stamp; otherwise 2 if there are attempts or the task is finished, else 1
+//	0      1    version
 //	1      1    state: 0 pending, 1 delivering with a parked lease; dead: 2 for a reason
 //	            that is not known, 3 its attempts were exhausted, 4 buried by its receiver,
 //	            5 its topic was deleted by force; finished: 6 in a way that is not known,
@@ -38,22 +37,17 @@ import (
 //	HasTarget        uvarint length, target: see target.go
 //	then the payload, to the end.
 //
-// A change of this layout gets a new version number, and this version stays
-// readable for ever: testdata holds a fixture of each. A record of a version
-// that this binary does not know is kept as it is, and counted.
+// From release 0.1.0 on, a change of this layout gets a new version number, and this version stays
+// readable for ever: testdata holds its fixtures. A record of a version that this binary does not
+// know is kept as it is, and counted.
 //
-// The reason of a death is a state, and no optional part, because it is one of a few
-// values, of dead records only. It came before the first release, and so needs no
-// version of its own; 2 is what dead records said until then, and still say if
-// the ledger has lost why.
+// The reason of a death is a state, and no optional part, because it is one of a few values, of
+// dead records only.
 const (
-	// Version is the newest version of records, those with a target. Nodes that do not know it keep
-	// such records and deliver none.
-	Version      = 4
-	withHold     = 3 // the version of those with a held countdown or a stamp
-	withAttempts = 2 // the version of those with attempts, and of finished tasks
-	plain        = 1 // the version of those with nothing of that
-	fixedSize    = 44
+	// Version is the version of records. Nodes that do not know it keep such records and deliver
+	// none.
+	Version   = 1
+	fixedSize = 44
 
 	// HeldUntil is the next attempt of a held task: the last millisecond of the year 9999. No
 	// deadline is so late.
@@ -79,12 +73,12 @@ const (
 	HasMaxLateness
 	HasLease // the time left of a parked lease, and the nonce of its receipt
 	hasLastError
-	Claimed     // the attempt was recorded before it was delivered
-	ChosenID    // the caller chose the id; Lapse made it otherwise
-	hasAttempts // never in version 1
-	Held        // the countdown is held; never in versions 1 and 2, as hasStamp
+	Claimed  // the attempt was recorded before it was delivered
+	ChosenID // the caller chose the id; Lapse made it otherwise
+	hasAttempts
+	Held // the countdown is held
 	hasStamp
-	HasTarget  // what the task says of its own delivery; never before version 4
+	HasTarget  // what the task says of its own delivery
 	knownFlags = 1<<iota - 1
 )
 
@@ -96,7 +90,7 @@ const (
 	Exhausted          // its attempts were exhausted
 	Buried             // by its receiver
 	TopicDeleted       // by force
-	Finished           // in a way that the ledger does not know. From here on never in version 1
+	Finished           // in a way that the ledger does not know
 	Delivered          // finished: acknowledged
 	Cancelled          // finished: by a caller
 	Skipped            // finished: too late, or misfired
@@ -159,7 +153,7 @@ func (f *Fields) Append(dst []byte) []byte {
 	if dst == nil {
 		dst = make([]byte, 0, f.most())
 	}
-	dst = append(dst, versionOf(f.State, flags), f.State)
+	dst = append(dst, Version, f.State)
 	dst = le.AppendUint16(dst, flags)
 	dst = le.AppendUint32(dst, f.Attempt)
 	dst = le.AppendUint32(dst, f.Revision)
@@ -207,19 +201,6 @@ func (f *Fields) most() int {
 		len(f.Target) + len(f.Payload)
 }
 
-// versionOf returns the version of a record: the first that has its parts and its state.
-func versionOf(state uint8, flags uint16) byte {
-	switch {
-	case flags&HasTarget != 0:
-		return Version
-	case flags&(Held|hasStamp) != 0:
-		return withHold
-	case flags&hasAttempts != 0, state >= Finished:
-		return withAttempts
-	}
-	return plain
-}
-
 // Decode takes a record apart. Errors: ErrNewer, ErrBad.
 func Decode(rec []byte) (f Fields, err error) {
 	if len(rec) == 0 {
@@ -228,7 +209,7 @@ func Decode(rec []byte) (f Fields, err error) {
 	if rec[0] > Version {
 		return f, fmt.Errorf("%w: %d", ErrNewer, rec[0])
 	}
-	if rec[0] < plain || len(rec) < fixedSize+1 {
+	if rec[0] < Version || len(rec) < fixedSize+1 {
 		return f, fmt.Errorf("%w: version %d, %d bytes", ErrBad, rec[0], len(rec))
 	}
 	le := binary.LittleEndian
@@ -242,8 +223,8 @@ func Decode(rec []byte) (f Fields, err error) {
 		Created:     int64(le.Uint64(rec[createdOffset:])),
 		Fingerprint: le.Uint64(rec[fingerprintOffset:]),
 	}
-	if f.State >= States || f.Flags&^uint16(knownFlags) != 0 || rec[0] != versionOf(f.State, f.Flags) {
-		return f, fmt.Errorf("%w: version %d, state %d, flags %#x", ErrBad, rec[0], f.State, f.Flags)
+	if f.State >= States || f.Flags&^uint16(knownFlags) != 0 {
+		return f, fmt.Errorf("%w: state %d, flags %#x", ErrBad, f.State, f.Flags)
 	}
 	r := reader{rec: rec[fixedSize:]}
 	f.Topic = r.short()

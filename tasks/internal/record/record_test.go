@@ -15,9 +15,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The fixtures of versions 1 to 4. They stay as they are for ever: whatever becomes of
-// the layout, a ledger that was written with it stays readable. -golden writes
-// those that do not exist yet.
+// The fixtures of version 1. From release 0.1.0 on they stay as they are for ever: whatever becomes
+// of the layout, a ledger that was written with it stays readable. -golden writes those that do not
+// exist yet.
 var golden = flag.Bool("golden", false, "write the fixtures in testdata that are missing")
 
 var fixtures = map[string]Fields{
@@ -148,22 +148,14 @@ func attempts() (raw []byte) {
 
 // Others that must be refused, and why.
 var unreadable = map[string]error{
-	"newer.rec":                    ErrBad, // says 2, and is older than version 2
-	"newer-3.rec":                  ErrBad, // says 3, and is older than version 3
-	"newer-4.rec":                  ErrBad, // says 4, and is older than version 4
-	"newer-5.rec":                  ErrNewer,
-	"damaged-target.rec":           ErrBad,
-	"damaged-target-version.rec":   ErrBad,
-	"damaged-held-version.rec":     ErrBad,
-	"damaged-stamp-version.rec":    ErrBad,
-	"damaged-attempts.rec":         ErrBad,
-	"damaged-attempts-version.rec": ErrBad,
-	"damaged-cut.rec":              ErrBad,
-	"damaged-flags.rec":            ErrBad,
-	"damaged-headers.rec":          ErrBad,
-	"damaged-state.rec":            ErrBad,
-	"damaged-finished-version.rec": ErrBad, // a finished task in version 1
-	"damaged-version.rec":          ErrBad,
+	"newer.rec":            ErrNewer,
+	"damaged-target.rec":   ErrBad,
+	"damaged-attempts.rec": ErrBad,
+	"damaged-cut.rec":      ErrBad,
+	"damaged-flags.rec":    ErrBad,
+	"damaged-headers.rec":  ErrBad,
+	"damaged-state.rec":    ErrBad,
+	"damaged-version.rec":  ErrBad,
 }
 
 // spoiled makes the unreadable ones.
@@ -173,36 +165,14 @@ func spoiled(name string) []byte {
 	switch name {
 	case "newer.rec":
 		rec[0] = 2
-	case "newer-3.rec":
-		rec[0] = 3
-	case "newer-4.rec":
-		rec[0] = 4
-	case "newer-5.rec":
-		rec[0] = 5
 	case "damaged-target.rec":
 		f = fixtures["target.rec"]
 		f.Target = []byte{7, 'w'} // a kind that is cut short
 		rec = f.Append(nil)
-	case "damaged-target-version.rec":
-		f = fixtures["target-all.rec"]
-		rec = f.Append(nil)
-		rec[0] = 3
-	case "damaged-held-version.rec":
-		f = fixtures["held-attempts.rec"]
-		rec = f.Append(nil)
-		rec[0] = 2
-	case "damaged-stamp-version.rec":
-		f = fixtures["stamped-attempts.rec"]
-		rec = f.Append(nil)
-		rec[0] = 2
 	case "damaged-attempts.rec":
 		f = fixtures["attempts.rec"]
 		f.Attempts = append([]byte{Outcomes}, f.Attempts[1:]...)
 		rec = f.Append(nil)
-	case "damaged-attempts-version.rec":
-		f = fixtures["attempts.rec"]
-		rec = f.Append(nil)
-		rec[0] = 1
 	case "damaged-cut.rec":
 		rec = rec[:fixedSize+5]
 	case "damaged-flags.rec":
@@ -210,11 +180,7 @@ func spoiled(name string) []byte {
 	case "damaged-headers.rec":
 		rec[fixedSize+1+len(f.Topic)+1] = 200 // the length of the first name
 	case "damaged-state.rec":
-		rec[stateOffset] = 9
-	case "damaged-finished-version.rec":
-		f = fixtures["finished.rec"]
-		rec = f.Append(nil)
-		rec[0] = 1
+		rec[stateOffset] = States
 	case "damaged-version.rec":
 		rec[0] = 0
 	}

@@ -39,24 +39,21 @@ var (
 	fileSource string
 	//go:embed scripts/putsetting.lua
 	putSettingSource string
-	//go:embed scripts/prunesettings.lua
-	pruneSettingsSource string
 	//go:embed scripts/setaside.lua
 	setAsideSource string
 
-	ApplyScript         = NewScript(applySource)
-	ClaimScript         = NewScript(historySource + claimSource)
-	VerifyScript        = NewScript(verifySource)
-	RepairScript        = NewScript(repairSource)
-	RetireScript        = NewScript(retireSource)
-	RegisterScript      = NewScript(registerSource)
-	BeatScript          = NewScript(beatSource)
-	NumberScript        = NewScript(numberSource)
-	ForgetScript        = NewScript(forgetSource)
-	FileScript          = NewScript(fileSource)
-	PutSettingScript    = NewScript(putSettingSource)
-	PruneSettingsScript = NewScript(pruneSettingsSource)
-	SetAsideScript      = NewScript(setAsideSource)
+	ApplyScript      = NewScript(applySource)
+	ClaimScript      = NewScript(historySource + claimSource)
+	VerifyScript     = NewScript(verifySource)
+	RepairScript     = NewScript(repairSource)
+	RetireScript     = NewScript(retireSource)
+	RegisterScript   = NewScript(registerSource)
+	BeatScript       = NewScript(beatSource)
+	NumberScript     = NewScript(numberSource)
+	ForgetScript     = NewScript(forgetSource)
+	FileScript       = NewScript(fileSource)
+	PutSettingScript = NewScript(putSettingSource)
+	SetAsideScript   = NewScript(setAsideSource)
 )
 
 // EndSource has the function that it calls in front.

@@ -82,8 +82,6 @@ func (m *Member) transferTarget(ctx context.Context, to string) (string, error) 
 	switch {
 	case e.Released:
 		return "", errors.New("target node has ended")
-	case e.Number == 0:
-		return "", errors.New("target node's version takes no shards over")
 	case e.Format < m.Format:
 		return "", fmt.Errorf("target node reads records up to format %d, this node writes %d", e.Format, m.Format)
 	case s != nil && s.entry.Incarnation == e.Incarnation && m.deadLocked(s):

@@ -77,12 +77,9 @@ func (m *Member) completeLocked() error {
 	if err := m.missingLocked(); err != nil {
 		return err
 	}
-	for name, s := range w.nodes {
-		switch {
-		case s.fault != nil:
+	for _, s := range w.nodes {
+		if s.fault != nil {
 			return s.fault
-		case s.number == 0:
-			return fmt.Errorf("node %s has no number yet", name)
 		}
 	}
 	return nil

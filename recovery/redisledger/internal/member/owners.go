@@ -90,7 +90,7 @@ func (w *watch) allShards() (all []seenShard) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for name, s := range w.nodes {
-		if s.fault != nil || s.number == 0 {
+		if s.fault != nil {
 			continue
 		}
 		for n := range s.entry.shards() {

@@ -34,9 +34,7 @@ type Entry struct {
 	Counts []int `json:"counts"`
 	identity.Process
 
-	// Number is part of the shard ids of the node's shards. It is 0 in entries of versions without
-	// support for other nodes; see number.
-	Number  uint16 `json:"number,omitempty"`
+	Number  uint16 `json:"number"`            // part of the shard ids of the node's shards; not 0
 	Version string `json:"version,omitempty"` // of the program
 	Address string `json:"address,omitempty"` // where it serves HTTP
 	// Format is that of the newest records, and Layout that of the newest keys, which the
@@ -71,7 +69,7 @@ func decodeEntry(node, raw string) (Entry, error) {
 	var e Entry
 	err := json.Unmarshal([]byte(raw), &e)
 	switch {
-	case err != nil || e.Incarnation == "":
+	case err != nil || e.Incarnation == "" || e.Number == 0:
 		return Entry{}, fmt.Errorf("%w: the registry's entry of node %s: %.100q", mend.ErrDamaged, node, raw)
 	case e.Layout > layout.Version:
 		err = fmt.Errorf("its keys have layout %d, and this version knows %d", e.Layout, layout.Version)

@@ -154,8 +154,8 @@ func (m *Member) ShardsOf(id string) []*Shard {
 }
 
 // AllFor returns the held shards in the order in which an existing record is looked for: those of
-// shardsOf come first. The record is in another one if an earlier version created it while
-// another node held its own shard.
+// ShardsOf come first. The record is in another one if Redis has lost over how many shards a node
+// spread its tasks.
 func (m *Member) AllFor(id string) []*Shard {
 	shards := m.ShardsOf(id)
 	for _, s := range m.table.Load().all() {
@@ -166,7 +166,7 @@ func (m *Member) AllFor(id string) []*Shard {
 	return shards
 }
 
-// NumbersOf returns the numbers of shardsOf.
+// NumbersOf returns the numbers of ShardsOf.
 func (m *Member) NumbersOf(id []byte) []int {
 	shards := m.ShardsOf(string(id))
 	numbers := make([]int, len(shards))

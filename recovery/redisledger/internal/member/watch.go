@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -26,9 +25,8 @@ const gapShare = 4
 
 // A watch is what this process sees of the nodes, its own included.
 type watch struct {
-	polling       sync.Mutex  // a turn, see Member: held by Poll
-	readingOwners sync.Mutex  // a turn: held by refreshTokens and refreshAll
-	singly        atomic.Bool // heartbeats are read one by one, see readView
+	polling       sync.Mutex // a turn, see Member: held by Poll
+	readingOwners sync.Mutex // a turn: held by refreshTokens and refreshAll
 
 	mu    sync.Mutex // guards everything below
 	nodes map[string]*peerState
@@ -142,27 +140,15 @@ func (m *Member) Poll(ctx context.Context) error {
 		w.noteUnlisted()
 		m.BeatSoon()
 	}
-	unnumbered := w.see(seen, m.FailoverAfter/gapShare)
+	w.see(seen, m.FailoverAfter/gapShare)
 	m.noteSilence()
 	m.noteReturns()
-	for _, name := range unnumbered {
-		number, err := m.Number(ctx, name)
-		if err != nil {
-			return err
-		}
-		w.mu.Lock()
-		if s := w.nodes[name]; s != nil {
-			s.number = number
-		}
-		w.mu.Unlock()
-	}
 	return nil
 }
 
 // readView reads the registry and the heartbeats of nodes. Their keys share a slot of Redis
 // Cluster, so one command reads all heartbeats: the cost of a poll does not grow with the nodes.
-// Each is read by itself while that slot moves and either server has some of them, and if the
-// user of Redis, made for an earlier version, may not use MGET.
+// Each is read by itself while that slot moves and either server has some of them.
 func (m *Member) readView(ctx context.Context, names []string) (view, error) {
 	v := view{asked: time.Now(), counts: make(map[string]string, len(names))}
 	keys := make([]string, len(names))
@@ -173,27 +159,18 @@ func (m *Member) readView(ctx context.Context, names []string) (view, error) {
 		return p.HGetAll(ctx, m.Keys.Nodes()), p.HGetAll(ctx, m.Keys.Status())
 	}
 	var entries, statuses *redis.MapStringStringCmd
-	err := error(nil)
-	singly := m.peers.singly.Load()
-	if !singly {
-		var counts *redis.SliceCmd
-		err = m.Client.Pipe(ctx, func(p redis.Pipeliner) {
-			if entries, statuses = read(p); len(keys) > 0 {
-				counts = p.MGet(ctx, keys...)
-			}
-		})
-		if err == nil && counts != nil {
-			for i, name := range names {
-				v.counts[name] = textOf(counts.Val(), i)
-			}
+	var counts *redis.SliceCmd
+	err := m.Client.Pipe(ctx, func(p redis.Pipeliner) {
+		if entries, statuses = read(p); len(keys) > 0 {
+			counts = p.MGet(ctx, keys...)
 		}
-		if redis.HasErrorPrefix(err, "NOPERM") && redis.HasErrorPrefix(counts.Err(), "NOPERM") {
-			m.peers.singly.Store(true)
-			m.Log.Warn("the user of Redis may not use MGET, so the heartbeats of all nodes are read one by one: allow +mget")
-			singly = true
+	})
+	if err == nil && counts != nil {
+		for i, name := range names {
+			v.counts[name] = textOf(counts.Val(), i)
 		}
 	}
-	if singly || redis.HasErrorPrefix(err, "TRYAGAIN") {
+	if redis.HasErrorPrefix(err, "TRYAGAIN") {
 		each := make([]*redis.StringCmd, len(keys))
 		err = m.Client.Pipe(ctx, func(p redis.Pipeliner) {
 			entries, statuses = read(p)
@@ -225,9 +202,8 @@ type view struct {
 	entries, statuses, counts map[string]string // by node
 }
 
-// see applies a view, and returns the nodes whose number must be read. After a gap, or a poll
-// that was not answered, all nodes count as seen alive.
-func (w *watch) see(v view, gap time.Duration) (unnumbered []string) {
+// see applies a view. After a gap, or a poll that was not answered, all nodes count as seen alive.
+func (w *watch) see(v view, gap time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	anew := w.broken || clock.Between(w.answered, v.answered) > gap
@@ -262,16 +238,12 @@ func (w *watch) see(v view, gap time.Duration) (unnumbered []string) {
 			s.entry, s.fault = decodeEntry(name, raw)
 			s.number = cmp.Or(s.entry.Number, s.number)
 		}
-		if s.number == 0 && s.fault == nil {
-			unnumbered = append(unnumbered, name)
-		}
 		s.status = v.statuses[name]
 		nodes[name] = s
 		delete(w.vanished, name)
 		delete(w.unregistered, layout.Holder{Node: name, Incarnation: s.entry.Incarnation})
 	}
 	w.nodes = nodes
-	return unnumbered
 }
 
 // silentLocked is for how long a node was watched without a heartbeat.

@@ -6,9 +6,9 @@
 -- meets the revision that it expects.
 --
 -- Every change increments the field '!v', by which other nodes notice it, gives it a name of
--- its own in '!n', and adds it to the set of changes, which tells them what changed. An
--- earlier version increments only '!v'. Changes that are too old leave the set, a few at a
--- time, and the revisions of deleted values with them; '!f' keeps the highest of those.
+-- its own in '!n', and adds it to the set of changes, which tells them what changed.
+-- Changes that are too old leave the set, a few at a time, and the revisions of deleted values
+-- with them; '!f' keeps the highest of those.
 --
 -- KEYS: topics, changes
 -- ARGV: name, revision that must be current (0: none), '1' and value, or '0' and '', name of
