@@ -100,25 +100,26 @@ func TestMetricsShowTheFigures(t *testing.T) {
 			{Kind: "stream"},
 		},
 		Readiness: tasks.Readiness{Ready: true, Replayed: 13, Elapsed: 1500 * time.Millisecond, LedgerOK: true, Condition: "disk low", Away: 7, Unsure: true, Draining: true},
-		SweepStats: tasks.SweepStats{
-			Rescued: 14, MissedWakes: 31, LeasesReturned: 15, AuditChecked: 16, AuditRepaired: 17, ClockSteps: 24,
-			FullSweeps: 32, FullSweepAt: time.UnixMilli(33_500), FullSweepTook: 34 * time.Second,
+		Figures: tasks.Figures{
+			SweepStats: tasks.SweepStats{
+				Rescued: 14, MissedWakes: 31, LeasesReturned: 15, AuditChecked: 16, AuditRepaired: 17, ClockSteps: 24,
+				FullSweeps: 32, FullSweepAt: time.UnixMilli(33_500), FullSweepTook: 34 * time.Second,
+			},
+			ShardStats: tasks.ShardStats{
+				Rewinds: 30, ShardsHeld: 50, ShardsAdopted: 9, ShardsGained: 42, ShardsYielded: 43, ShardsLost: 44,
+				TasksDropped: 45, UnsureDeliveries: 46, LostDeliveries: 47, UnknownRecords: 25,
+			},
+			LoadStats: tasks.LoadStats{Backlog: 35, Backlogs: 36, Concurrency: 37, Workers: 38, Crowd: 39, Subscriptions: 38, EventsLost: 39, Coalescing: 72, Coalesced: 73},
+			PeerStats: tasks.PeerStats{ReservesGiven: 40, ReservesTaken: 41, HelpTaken: 43, HelpGiven: 42, SettlementsDropped: 44},
+			Spool:     tasks.SpoolStats{Tasks: 61, Moved: 62, Missing: 63},
+			Ledger:    recovery.CommitterStats{Commits: 18, Changes: 19, Repeats: 20, Queued: 21},
+			Armed:     26, ArenaBytes: 22, ArenaLive: 23,
 		},
-		ShardStats: tasks.ShardStats{
-			Rewinds: 30, ShardsHeld: 50, ShardsAdopted: 9, ShardsGained: 42, ShardsYielded: 43, ShardsLost: 44,
-			TasksDropped: 45, UnsureDeliveries: 46, LostDeliveries: 47, UnknownRecords: 25,
-		},
-		LoadStats: tasks.LoadStats{Backlog: 35, Backlogs: 36, Concurrency: 37, Workers: 38, Crowd: 39, Subscriptions: 38, EventsLost: 39, Coalescing: 72, Coalesced: 73},
-		PeerStats: tasks.PeerStats{ReservesGiven: 40, ReservesTaken: 41, HelpTaken: 43, HelpGiven: 42, SettlementsDropped: 44},
-		Relay:     tasks.RelayStats{Asked: 51, Unanswered: 52, Unheard: 53, Overloaded: 54, Resent: 55, Answered: 56, Refused: 57, Asking: 58, Answering: 59},
-		Spool:     tasks.SpoolStats{Tasks: 61, Moved: 62, Missing: 63},
-		Ledger:    recovery.CommitterStats{Commits: 18, Changes: 19, Repeats: 20, Queued: 21},
+		Relay: tasks.RelayStats{Asked: 51, Unanswered: 52, Unheard: 53, Overloaded: 54, Resent: 55, Answered: 56, Refused: 57, Asking: 58, Answering: 59},
 		Took: tasks.Took{
 			Attempts: map[tasks.Kind]tasks.Latency{"webhook": took(40 * time.Millisecond)},
 			Commits:  took(200 * time.Microsecond),
 		},
-		Armed:      26,
-		ArenaBytes: 22, ArenaLive: 23,
 	})
 	for _, line := range []string{
 		`lapse_http_refused_total{reason="poll"} 71`,

@@ -81,12 +81,12 @@ type Committer[T any] struct {
 
 // CommitterStats are totals since the start, over all shards.
 type CommitterStats struct {
-	Commits      int64         // batches that were answered
-	Changes      int64         // changes in them
-	Repeats      int64         // batches sent again because they were not answered
-	Queued       int           // changes submitted and not answered yet
-	LargestBatch int           // changes in the largest batch so far
-	Stall        time.Duration // the longest current Stalled of a shard
+	Commits      int64         `json:"commits,omitzero"`                   // batches that were answered
+	Changes      int64         `json:"changes,omitzero"`                   // changes in them
+	Repeats      int64         `json:"repeats,omitzero"`                   // batches sent again because they were not answered
+	Queued       int           `json:"queued,omitzero"`                    // changes submitted and not answered yet
+	LargestBatch int           `json:"largest_batch,omitzero" fleet:"max"` // changes in the largest batch so far
+	Stall        time.Duration `json:"stall,omitzero" fleet:"max"`         // the longest current Stalled of a shard
 }
 
 // NewCommitter starts the lanes of an adopted ledger.

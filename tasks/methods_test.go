@@ -135,6 +135,9 @@ func fillValue(v reflect.Value, path string) error {
 	case reflect.TypeFor[[]byte]():
 		v.SetBytes([]byte(name))
 		return nil
+	case reflect.TypeFor[Buckets](): // tested by TestBucketsTravel
+		v.Index(int(n) % v.Len()).SetInt(n)
+		return nil
 	}
 	for _, own := range []reflect.Type{reflect.TypeFor[json.Marshaler](), reflect.TypeFor[encoding.TextMarshaler]()} {
 		if reflect.PointerTo(v.Type()).Implements(own) {
@@ -166,10 +169,10 @@ func fillValue(v reflect.Value, path string) error {
 		var err error
 		for i := range v.NumField() {
 			switch f := v.Type().Field(i); {
-			case v.Type().PkgPath() != reflect.TypeFor[cluster.WireTask]().PkgPath():
-				err = errors.New(path + ": a " + v.Type().String() + " is not for the wire, and its fields may get other names")
 			case f.Anonymous && f.Tag == "":
 				err = errors.Join(err, fillValue(v.Field(i), path))
+			case f.Tag.Get("json") == "" && v.Type().PkgPath() != reflect.TypeFor[cluster.WireTask]().PkgPath():
+				err = errors.Join(err, errors.New(path+": "+f.Name+" of a "+v.Type().String()+" has no name for the wire, and may get another one"))
 			case !f.IsExported(), f.Tag.Get("json") == "-":
 				err = errors.Join(err, errors.New(path+"."+f.Name+" does not travel"))
 			default:

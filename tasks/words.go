@@ -211,6 +211,9 @@ type (
 	// A Reach says which nodes the figures of an answer are of.
 	Reach = task.Reach
 
+	// Figures are those of Stats that add up over nodes.
+	Figures = task.Figures
+
 	// SweepStats are the figures of the sweep and of what it finds.
 	SweepStats = task.SweepStats
 

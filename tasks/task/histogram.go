@@ -1,6 +1,7 @@
 package task
 
 import (
+	"encoding/json"
 	"math"
 	"slices"
 	"time"
@@ -8,8 +9,8 @@ import (
 
 // A Histogram counts durations in fixed buckets.
 type Histogram struct {
-	Counts Buckets
-	Sum    time.Duration
+	Counts Buckets       `json:"counts,omitzero"`
+	Sum    time.Duration `json:"sum,omitzero"`
 }
 
 // Buckets count durations: Buckets[i] those up to LatenessBounds[i], and the last one those above.
@@ -45,6 +46,16 @@ func (b *Buckets) Total() (n int64) {
 	return n
 }
 
+// Used returns how many buckets are not empty.
+func (b *Buckets) Used() (n int) {
+	for _, k := range b {
+		if k != 0 {
+			n++
+		}
+	}
+	return n
+}
+
 // Quantile returns the bound that at least that part of the durations do not exceed, such as 0.99
 // of them. It is an hour more than the last bound if they are above it, and 0 if nothing was
 // counted.
@@ -61,10 +72,42 @@ func (b *Buckets) Quantile(part float64) time.Duration {
 	return LatenessBounds[i]
 }
 
-func (b *Buckets) add(o *Buckets) {
-	for i, n := range o {
-		b[i] += n
+// A bucketCount is a bucket on its way to another node. It travels with its bound: another version
+// may have other buckets.
+type bucketCount struct {
+	UpTo  time.Duration `json:"up_to"`
+	Count int64         `json:"count"`
+}
+
+// beyondBounds is the bound of the last bucket on its way.
+const beyondBounds = 1000 * time.Hour
+
+// MarshalJSON leaves out buckets that are empty.
+func (b Buckets) MarshalJSON() ([]byte, error) {
+	var all []bucketCount
+	for i, n := range b {
+		bound := beyondBounds
+		if i < len(LatenessBounds) {
+			bound = LatenessBounds[i]
+		}
+		if n != 0 {
+			all = append(all, bucketCount{bound, n})
+		}
 	}
+	return json.Marshal(all)
+}
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (b *Buckets) UnmarshalJSON(text []byte) error {
+	var all []bucketCount
+	if err := json.Unmarshal(text, &all); err != nil {
+		return err
+	}
+	*b = Buckets{}
+	for _, k := range all {
+		b[LatenessBucket(k.UpTo)] += k.Count
+	}
+	return nil
 }
 
 // Observe counts a duration, and returns its bucket.
@@ -73,12 +116,6 @@ func (h *Histogram) Observe(d time.Duration) (bucket int) {
 	h.Sum += d
 	h.Counts[bucket]++
 	return bucket
-}
-
-// Add adds the durations of o to h.
-func (h *Histogram) Add(o *Histogram) {
-	h.Sum += o.Sum
-	h.Counts.add(&o.Counts)
 }
 
 // Quantile is that of the counts.
@@ -91,8 +128,8 @@ const RecentTime = 5 * time.Minute
 // RecentTime, by how late it began, and those that are ready, for their first or a further attempt,
 // by how long that has been due.
 type RecentLateness struct {
-	Counts Buckets
-	Max    time.Duration // the greatest of them
+	Counts Buckets       `json:"counts,omitzero"`
+	Max    time.Duration `json:"max,omitzero" fleet:"max"` // the greatest of them
 }
 
 // Quantile returns the bound that at least that part of them do not exceed, such as 0.99 of them;
@@ -103,10 +140,4 @@ func (r *RecentLateness) Quantile(part float64) time.Duration {
 		return r.Max
 	}
 	return min(bound, r.Max)
-}
-
-// Add adds the durations of o to r.
-func (r *RecentLateness) Add(o *RecentLateness) {
-	r.Counts.add(&o.Counts)
-	r.Max = max(r.Max, o.Max)
 }

@@ -1,6 +1,7 @@
 package task
 
 import (
+	"encoding/json"
 	"testing"
 	"time"
 )
@@ -24,7 +25,7 @@ func TestRecentQuantile(t *testing.T) {
 		t.Errorf("of none: %v", got)
 	}
 	for _, late := range []time.Duration{time.Millisecond, 30 * time.Second, 3 * time.Hour} {
-		r.Add(recentOf(late))
+		addUp(&r, recentOf(late))
 	}
 	if p50, p99 := r.Quantile(0.5), r.Quantile(0.99); p50 != time.Minute || p99 != 3*time.Hour {
 		t.Errorf("p50 %v, p99 %v", p50, p99)
@@ -53,4 +54,21 @@ func recentOf(late time.Duration) *RecentLateness {
 	r := &RecentLateness{Max: late}
 	r.Counts[LatenessBucket(late)] = 1
 	return r
+}
+
+// Buckets travel with their bounds, and empty ones stay at home.
+func TestBucketsTravel(t *testing.T) {
+	b := Buckets{0: 1, 3: 4}
+	b[len(LatenessBounds)] = 2
+	text, err := json.Marshal(b)
+	if want := `[{"up_to":1000000,"count":1},{"up_to":10000000,"count":4},{"up_to":3600000000000000,"count":2}]`; err != nil || string(text) != want {
+		t.Errorf("%s, %v; want %s", text, err, want)
+	}
+	got := Buckets{1: 1}
+	if err := json.Unmarshal(text, &got); err != nil || got != b {
+		t.Errorf("they come back as %v, %v", got, err)
+	}
+	if err := json.Unmarshal([]byte(`[{"up_to":3000000,"count":5}]`), &got); err != nil || got != (Buckets{2: 5}) {
+		t.Errorf("other bounds: %v, %v", got, err)
+	}
 }

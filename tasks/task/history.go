@@ -21,15 +21,15 @@ type History struct {
 // A PastMinute is a minute of a History. What is counted at its end may be in the next one, or the
 // other way round, by a period of the sweep.
 type PastMinute struct {
-	At time.Time // when it began, by the clocks of the nodes
+	At time.Time `json:"at" fleet:"own"` // when it began, by the clocks of the nodes
 
-	Scheduled int64 // tasks that were accepted
-	Delivered int64 // acknowledged
-	Failed    int64 // attempts, of any cause
-	Died      int64
-	Cancelled int64
+	Scheduled int64 `json:"scheduled,omitzero"` // tasks that were accepted
+	Delivered int64 `json:"delivered,omitzero"` // acknowledged
+	Failed    int64 `json:"failed,omitzero"`    // attempts, of any cause
+	Died      int64 `json:"died,omitzero"`
+	Cancelled int64 `json:"cancelled,omitzero"`
 
-	Lateness RecentLateness // of the first attempts that began; not of tasks that are still ready
+	Lateness RecentLateness `json:"lateness,omitzero"` // of the first attempts that began; not of tasks that are still ready
 }
 
 // Add adds the history of another node.
@@ -41,19 +41,10 @@ func (h *History) Add(o *History) {
 		m := &o.Minutes[i]
 		at, known := slices.BinarySearchFunc(h.Minutes, m.At, func(p PastMinute, at time.Time) int { return p.At.Compare(at) })
 		if known {
-			h.Minutes[at].add(m)
+			addUp(&h.Minutes[at], m)
 		} else {
 			h.Minutes = slices.Insert(h.Minutes, at, *m)
 		}
 	}
 	h.Minutes = h.Minutes[max(0, len(h.Minutes)-HistoryMinutes-1):]
-}
-
-func (m *PastMinute) add(o *PastMinute) {
-	m.Scheduled += o.Scheduled
-	m.Delivered += o.Delivered
-	m.Failed += o.Failed
-	m.Died += o.Died
-	m.Cancelled += o.Cancelled
-	m.Lateness.Add(&o.Lateness)
 }

@@ -102,6 +102,9 @@ func (t TopicSettings) WithDefaults() TopicSettings {
 func (t TopicSettings) Stored() TopicSettings {
 	full := t.WithDefaults()
 	full.Concurrency = t.Concurrency
+	if full.Retry.MaxAttempts == MaxRetryAttempts && !full.CountCrashes {
+		full.Retry.MaxAttempts = 0 // the default
+	}
 	return full
 }
 

@@ -45,86 +45,93 @@ type Stats struct {
 	Topics    []Topic
 	Others    Counts // of the topics beyond those
 	Beyond    int    // how many topics those are
-	Total     Counts // of all topics
 	Readiness Readiness
 
-	SweepStats
-	ShardStats
-	LoadStats
-	PeerStats
+	Figures
 
 	Ways []WayStats // of Config.Ways, by kind
 	Took Took
 
 	Relay RelayStats // of calls to other nodes and from them; zero if the ledger is not shared
-	Spool SpoolStats // zero without Config.Spool
 
 	// Clocks are the clocks of the other nodes that are alive, as compared with this node's.
 	Clocks []ClockOffset
+}
 
-	Ledger     recovery.CommitterStats
-	Armed      int   // entries of the wheel
-	ArenaBytes int64 // memory of records
-	ArenaLive  int64 // of that, in use
+// Figures are those of Stats that add up over nodes, see addUp, and that nodes tell one another.
+type Figures struct {
+	Total Counts `json:"total"` // of all topics
+
+	SweepStats `json:"sweep"`
+	ShardStats `json:"shards"`
+	LoadStats  `json:"load"`
+	PeerStats  `json:"peers"`
+
+	Spool  SpoolStats              `json:"spool"` // zero without Config.Spool
+	Ledger recovery.CommitterStats `json:"ledger"`
+
+	Armed      int   `json:"armed,omitzero"`       // entries of the wheel
+	ArenaBytes int64 `json:"arena_bytes,omitzero"` // memory of records
+	ArenaLive  int64 `json:"arena_live,omitzero"`  // of that, in use
 }
 
 // SweepStats are the figures of the sweep and of what it finds.
 type SweepStats struct {
-	Rescued int64 // tasks that the sweep has delivered in the wheel's place; else 0
+	Rescued int64 `json:"rescued,omitzero"` // tasks that the sweep has delivered in the wheel's place; else 0
 	// MissedWakes counts topics whose receivers did not know of ready tasks until the sweep came; 0
 	// outside a fault.
-	MissedWakes    int64
-	LeasesReturned int64         // deliveries whose lease ran out
-	AuditChecked   int64         // tasks compared with the ledger
-	AuditRepaired  int64         // of those, missing there and written again; 0 outside a fault
-	ClockSteps     int64         // times that the wall clock was set
-	FullSweeps     int64         // that are over, see Config.SweepAt
-	FullSweepAt    time.Time     // when the last of them began; zero if there was none
-	FullSweepTook  time.Duration // from then until all of memory was compared with the ledger
+	MissedWakes    int64         `json:"missed_wakes,omitzero"`
+	LeasesReturned int64         `json:"leases_returned,omitzero"`             // deliveries whose lease ran out
+	AuditChecked   int64         `json:"audit_checked,omitzero"`               // tasks compared with the ledger
+	AuditRepaired  int64         `json:"audit_repaired,omitzero"`              // of those, missing there and written again; 0 outside a fault
+	ClockSteps     int64         `json:"clock_steps,omitzero"`                 // times that the wall clock was set
+	FullSweeps     int64         `json:"full_sweeps,omitzero"`                 // that are over, see Config.SweepAt
+	FullSweepAt    time.Time     `json:"full_sweep_at,omitzero" fleet:"own"`   // when the last of them began; zero if there was none
+	FullSweepTook  time.Duration `json:"full_sweep_took,omitzero" fleet:"own"` // from then until all of memory was compared with the ledger
 }
 
 // ShardStats are the figures of the shards that this node holds.
 type ShardStats struct {
-	Rewinds          int64 // shards whose storage had lost confirmed writes; 0 outside a fault
-	ShardsHeld       int   // now
-	ShardsAdopted    int   // of those, other nodes'
-	ShardsGained     int64 // adopted from others, or got back
-	ShardsYielded    int64 // handed over
-	ShardsLost       int64 // taken over by others while this node was cut off; 0 outside a fault
-	TasksDropped     int64 // that have left memory with their shards
-	UnsureDeliveries int64 // that were begun while others may have held the task, see OnOutage
+	Rewinds          int64 `json:"rewinds,omitzero"`           // shards whose storage had lost confirmed writes; 0 outside a fault
+	ShardsHeld       int   `json:"held,omitzero"`              // now
+	ShardsAdopted    int   `json:"adopted,omitzero"`           // of those, other nodes'
+	ShardsGained     int64 `json:"gained,omitzero"`            // adopted from others, or got back
+	ShardsYielded    int64 `json:"yielded,omitzero"`           // handed over
+	ShardsLost       int64 `json:"lost,omitzero"`              // taken over by others while this node was cut off; 0 outside a fault
+	TasksDropped     int64 `json:"tasks_dropped,omitzero"`     // that have left memory with their shards
+	UnsureDeliveries int64 `json:"unsure_deliveries,omitzero"` // that were begun while others may have held the task, see OnOutage
 	// LostDeliveries were open when it turned out that their shard had been lost: others may have
 	// made them as well.
-	LostDeliveries int64
-	UnknownRecords int64 // records that this version cannot read and has left alone
+	LostDeliveries int64 `json:"lost_deliveries,omitzero"`
+	UnknownRecords int64 `json:"unknown_records,omitzero"` // records that this version cannot read and has left alone
 }
 
 // LoadStats are the figures of the work at hand.
 type LoadStats struct {
-	Backlog  int   // ready tasks of topics that this process delivers, see Config.SweepBacklog
-	Backlogs int64 // times that they were too many
+	Backlog  int   `json:"backlog,omitzero"`  // ready tasks of topics that this process delivers, see Config.SweepBacklog
+	Backlogs int64 `json:"backlogs,omitzero"` // times that they were too many
 	// Concurrency is that of topics without one of their own. A backlog raises it.
-	Concurrency int
+	Concurrency int `json:"concurrency,omitzero" fleet:"max"`
 	// Workers are deliveries that this process makes or has places for, see Config.MaxDeliveries.
-	Workers       int
-	Crowd         int   // topics that want to make more, and have to share
-	Subscriptions int   // that are open here, see Scheduler.Subscribe and FleetSubscribe
-	EventsLost    int64 // events that a reader of any subscription was too slow for
+	Workers       int   `json:"workers,omitzero"`
+	Crowd         int   `json:"crowd,omitzero"`         // topics that want to make more, and have to share
+	Subscriptions int   `json:"subscriptions,omitzero"` // that are open here, see Scheduler.Subscribe and FleetSubscribe
+	EventsLost    int64 `json:"events_lost,omitzero"`   // events that a reader of any subscription was too slow for
 	// Coalescing is how many misfired tasks are held back, because other nodes may have later ones
 	// of their groups.
-	Coalescing int
-	Coalesced  int64 // misfired tasks that were skipped for a later one of their group
+	Coalescing int   `json:"coalescing,omitzero"`
+	Coalesced  int64 `json:"coalesced,omitzero"` // misfired tasks that were skipped for a later one of their group
 }
 
 // PeerStats count what passes between nodes that share a ledger: each such delivery counts at both.
 type PeerStats struct {
-	ReservesGiven int64 // deliveries of this node's tasks to receivers that wait at other nodes
-	ReservesTaken int64 // deliveries of other nodes' tasks to receivers that wait here
-	HelpTaken     int64 // deliveries of this node's tasks by others during a backlog here
-	HelpGiven     int64 // deliveries of other nodes' tasks by this one during their backlogs
+	ReservesGiven int64 `json:"reserves_given,omitzero"` // deliveries of this node's tasks to receivers that wait at other nodes
+	ReservesTaken int64 `json:"reserves_taken,omitzero"` // deliveries of other nodes' tasks to receivers that wait here
+	HelpTaken     int64 `json:"help_taken,omitzero"`     // deliveries of this node's tasks by others during a backlog here
+	HelpGiven     int64 `json:"help_given,omitzero"`     // deliveries of other nodes' tasks by this one during their backlogs
 	// SettlementsDropped: settlements of tasks of other nodes for which there was no room while
 	// those nodes did not answer. Their tasks may be delivered again.
-	SettlementsDropped int64
+	SettlementsDropped int64 `json:"settlements_dropped,omitzero"`
 }
 
 // Took says how long things took that this process has done since Open.
@@ -145,8 +152,8 @@ type RelayStats = relay.Stats
 
 // SpoolStats are the figures of Config.Spool.
 type SpoolStats struct {
-	Tasks     int    // in the spool now
-	Moved     int64  // from there to the ledger
-	Condition string // why it takes no new tasks; empty if it does
-	Missing   int    // former spools of this node that are missing, see Node.MissingSpools
+	Tasks     int    `json:"tasks,omitzero"`     // in the spool now
+	Moved     int64  `json:"moved,omitzero"`     // from there to the ledger
+	Condition string `json:"condition,omitzero"` // why it takes no new tasks; empty if it does
+	Missing   int    `json:"missing,omitzero"`   // former spools of this node that are missing, see Node.MissingSpools
 }

@@ -1,83 +1,22 @@
 package task
 
-import "time"
+import (
+	"cmp"
+	"reflect"
+	"sync"
+	"time"
+	"unsafe"
+)
 
 // How the figures of several nodes become those of all of them: counts add up, and of what is no
 // count the one that an operator must see remains.
 
-// Add adds the figures of another node to those of this one. Node, At, Readiness, Ways, Took and
-// Relay stay, and so do Topics, Others and Beyond: see Topic.Add.
-func (s *Stats) Add(o *Stats) {
-	s.Total.Add(&o.Total)
-	s.SweepStats.add(&o.SweepStats)
-	s.ShardStats.add(&o.ShardStats)
-	s.LoadStats.add(&o.LoadStats)
-	s.PeerStats.add(&o.PeerStats)
-	s.Spool.add(&o.Spool)
-	s.Ledger.Commits += o.Ledger.Commits
-	s.Ledger.Changes += o.Ledger.Changes
-	s.Ledger.Repeats += o.Ledger.Repeats
-	s.Ledger.Queued += o.Ledger.Queued
-	s.Ledger.LargestBatch = max(s.Ledger.LargestBatch, o.Ledger.LargestBatch)
-	s.Ledger.Stall = max(s.Ledger.Stall, o.Ledger.Stall)
-	s.Armed += o.Armed
-	s.ArenaBytes += o.ArenaBytes
-	s.ArenaLive += o.ArenaLive
-}
-
-// add keeps, of the last full sweep of each node, the one that began first.
-func (s *SweepStats) add(o *SweepStats) {
-	s.Rescued += o.Rescued
-	s.MissedWakes += o.MissedWakes
-	s.LeasesReturned += o.LeasesReturned
-	s.AuditChecked += o.AuditChecked
-	s.AuditRepaired += o.AuditRepaired
-	s.ClockSteps += o.ClockSteps
-	s.FullSweeps += o.FullSweeps
-	if at := earlier(s.FullSweepAt, o.FullSweepAt); !at.Equal(s.FullSweepAt) {
-		s.FullSweepAt, s.FullSweepTook = at, o.FullSweepTook
-	}
-}
-
-func (s *ShardStats) add(o *ShardStats) {
-	s.Rewinds += o.Rewinds
-	s.ShardsHeld += o.ShardsHeld
-	s.ShardsAdopted += o.ShardsAdopted
-	s.ShardsGained += o.ShardsGained
-	s.ShardsYielded += o.ShardsYielded
-	s.ShardsLost += o.ShardsLost
-	s.TasksDropped += o.TasksDropped
-	s.UnsureDeliveries += o.UnsureDeliveries
-	s.LostDeliveries += o.LostDeliveries
-	s.UnknownRecords += o.UnknownRecords
-}
-
-func (l *LoadStats) add(o *LoadStats) {
-	l.Backlog += o.Backlog
-	l.Backlogs += o.Backlogs
-	l.Concurrency = max(l.Concurrency, o.Concurrency)
-	l.Workers += o.Workers
-	l.Crowd += o.Crowd
-	l.Subscriptions += o.Subscriptions
-	l.EventsLost += o.EventsLost
-	l.Coalescing += o.Coalescing
-	l.Coalesced += o.Coalesced
-}
-
-func (p *PeerStats) add(o *PeerStats) {
-	p.ReservesGiven += o.ReservesGiven
-	p.ReservesTaken += o.ReservesTaken
-	p.HelpTaken += o.HelpTaken
-	p.HelpGiven += o.HelpGiven
-	p.SettlementsDropped += o.SettlementsDropped
-}
-
-func (s *SpoolStats) add(o *SpoolStats) {
-	s.Tasks += o.Tasks
-	s.Moved += o.Moved
-	s.Missing += o.Missing
-	if s.Condition == "" {
-		s.Condition = o.Condition
+// Add adds the figures of another node to those of this one. Of the last full sweep of each node,
+// the one that began first remains.
+func (f *Figures) Add(o *Figures) {
+	addUp(f, o)
+	if at := earlier(f.FullSweepAt, o.FullSweepAt); !at.Equal(f.FullSweepAt) {
+		f.FullSweepAt, f.FullSweepTook = at, o.FullSweepTook
 	}
 }
 
@@ -106,6 +45,85 @@ func (f *Forecast) Add(o *Forecast) {
 	f.Complete = f.Complete && o.Complete
 }
 
-// AddUpTo counts n durations of up to that bound of another node, whose version may have other
-// buckets than this one.
-func (b *Buckets) AddUpTo(bound time.Duration, n int64) { b[LatenessBucket(bound)] += n }
+// addUp adds the figures of o to those of f, a struct: numbers are added, of two times that are not
+// zero the earlier one remains, and of two texts the first that is not empty. A field's tag fleet
+// can say otherwise: of two numbers the greater one remains (max), or the field stays (own).
+func addUp[T any](f, o *T) {
+	p := planOf(reflect.TypeFor[T]())
+	to, from := unsafe.Pointer(f), unsafe.Pointer(o)
+	for _, at := range p.ints {
+		*(*int)(unsafe.Add(to, at)) += *(*int)(unsafe.Add(from, at))
+	}
+	for _, at := range p.int64s {
+		*(*int64)(unsafe.Add(to, at)) += *(*int64)(unsafe.Add(from, at))
+	}
+	for _, at := range p.most {
+		n := (*int)(unsafe.Add(to, at))
+		*n = max(*n, *(*int)(unsafe.Add(from, at)))
+	}
+	for _, at := range p.most64 {
+		n := (*int64)(unsafe.Add(to, at))
+		*n = max(*n, *(*int64)(unsafe.Add(from, at)))
+	}
+	for _, at := range p.times {
+		t := (*time.Time)(unsafe.Add(to, at))
+		*t = earlier(*t, *(*time.Time)(unsafe.Add(from, at)))
+	}
+	for _, at := range p.texts {
+		t := (*string)(unsafe.Add(to, at))
+		*t = cmp.Or(*t, *(*string)(unsafe.Add(from, at)))
+	}
+}
+
+// A plan says where the figures of a type are, by the way in which they add up: topics are added up
+// under the lock, and there may be a million of them.
+type plan struct{ ints, int64s, most, most64, times, texts []uintptr }
+
+var plans sync.Map // of *plan, by type
+
+func planOf(t reflect.Type) *plan {
+	if p, ok := plans.Load(t); ok {
+		return p.(*plan)
+	}
+	p := new(plan)
+	p.enter(t, 0, "")
+	plans.Store(t, p)
+	return p
+}
+
+func (p *plan) enter(t reflect.Type, at uintptr, how string) {
+	add := func(all *[]uintptr) { *all = append(*all, at) }
+	switch {
+	case how == "own":
+	case t == reflect.TypeFor[time.Time]():
+		add(&p.times)
+	case t.Kind() == reflect.String:
+		add(&p.texts)
+	case t.Kind() == reflect.Int && how == "max":
+		add(&p.most)
+	case t.Kind() == reflect.Int:
+		add(&p.ints)
+	case t.Kind() == reflect.Int64 && how == "max":
+		add(&p.most64)
+	case t.Kind() == reflect.Int64:
+		add(&p.int64s)
+	case t.Kind() == reflect.Array:
+		for i := range t.Len() {
+			p.enter(t.Elem(), at+uintptr(i)*t.Elem().Size(), how)
+		}
+	case t.Kind() == reflect.Struct:
+		for f := range t.Fields() {
+			p.enter(f.Type, at+f.Offset, f.Tag.Get("fleet"))
+		}
+	default:
+		panic("task: no figure: " + t.String())
+	}
+}
+
+// earlier returns the earlier one of two times, of which a zero one does not count.
+func earlier(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
+}

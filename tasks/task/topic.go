@@ -80,101 +80,74 @@ const (
 
 // Counts are a topic's figures: how many tasks stand where, and what has happened since the start.
 type Counts struct {
-	Pending, Ready, Delivering, Dead int64 // now
+	Pending    int64 `json:"pending,omitzero"`    // now
+	Ready      int64 `json:"ready,omitzero"`      // now
+	Delivering int64 `json:"delivering,omitzero"` // now
+	Dead       int64 `json:"dead,omitzero"`       // now
 	PendingCounts
 	ReadyCounts
-	Finished int64 // now: finished tasks that are kept
+	Finished int64 `json:"finished,omitzero"` // now: finished tasks that are kept
 
-	Scheduled    int64 // accepted
-	Delivered    int64 // acknowledged
-	Failed       int64 // attempts that failed, of any cause
-	LeaseExpired int64 // of those, attempts whose lease ran out
-	Retried      int64 // of those, attempts that were failed and after which another follows
-	Exhausted    int64 // of those, attempts that were failed and were the last
-	Buried       int64 // of those, attempts whose receiver buried the task
-	Returned     int64 // deliveries that a receiver or another node gave back unused; no attempts
+	Scheduled    int64 `json:"scheduled,omitzero"`     // accepted
+	Delivered    int64 `json:"delivered,omitzero"`     // acknowledged
+	Failed       int64 `json:"failed,omitzero"`        // attempts that failed, of any cause
+	LeaseExpired int64 `json:"lease_expired,omitzero"` // of those, attempts whose lease ran out
+	Retried      int64 `json:"retried,omitzero"`       // of those, attempts that were failed and after which another follows
+	Exhausted    int64 `json:"exhausted,omitzero"`     // of those, attempts that were failed and were the last
+	Buried       int64 `json:"buried,omitzero"`        // of those, attempts whose receiver buried the task
+	Returned     int64 `json:"returned,omitzero"`      // deliveries that a receiver or another node gave back unused; no attempts
 	DeathCounts
-	Cancelled int64
-	Skipped   int64 // past max_lateness, or misfired
-	Panicked  int64 // handlers that panicked; also in Failed
+	Cancelled int64 `json:"cancelled,omitzero"`
+	Skipped   int64 `json:"skipped,omitzero"`  // past max_lateness, or misfired
+	Panicked  int64 `json:"panicked,omitzero"` // handlers that panicked; also in Failed
 
 	// DeadOldest is when the first of those that are dead now died; zero if there are none. It
 	// follows within a period of the sweep.
-	DeadOldest time.Time
+	DeadOldest time.Time `json:"dead_oldest,omitzero"`
 
-	Lateness Histogram // of first attempts, from the deadline or the place in the Spread on
+	Lateness Histogram `json:"lateness,omitzero"` // of first attempts, from the deadline or the place in the Spread on
 
 	// ReadyOldest is since when the oldest task has been due that is ready now; zero if none is.
 	// Right after thousands of ready tasks were cancelled it may be the time of one of them.
-	ReadyOldest time.Time
-	Receivers   int64          // that wait for tasks at this node now
-	Recent      RecentLateness // of the last minutes, and of the tasks that are ready now
+	ReadyOldest time.Time      `json:"ready_oldest,omitzero"`
+	Receivers   int64          `json:"receivers,omitzero"` // that wait for tasks at this node now
+	Recent      RecentLateness `json:"recent,omitzero"`    // of the last minutes, and of the tasks that are ready now
 	// FailedRecent are the attempts that have failed within the last RecentTime, and at most a
 	// minute before.
-	FailedRecent int64
+	FailedRecent int64 `json:"failed_recent,omitzero"`
 }
 
 // PendingCounts are parts of the pending tasks, now.
 type PendingCounts struct {
-	Retrying int64 // tasks of which an attempt was made
-	Held     int64 // tasks whose countdown is held
+	Retrying int64 `json:"retrying,omitzero"` // tasks of which an attempt was made
+	Held     int64 `json:"held,omitzero"`     // tasks whose countdown is held
 }
 
 // ReadyCounts are parts of the ready tasks, now.
 type ReadyCounts struct {
 	// Blocked are those that wait for deliveries of their groups to end, in a topic with
 	// ConcurrencyPerGroup.
-	Blocked int64
-	Strays  int64 // those whose topic cannot deliver them to their Target
+	Blocked int64 `json:"blocked,omitzero"`
+	Strays  int64 `json:"strays,omitzero"` // those whose topic cannot deliver them to their Target
 }
 
 // DeathCounts are the figures of deaths, since the start.
 type DeathCounts struct {
-	Died    int64 // exhausted or buried
-	Expired int64 // dead tasks deleted after TopicSettings.DeadRetention
+	Died    int64 `json:"died,omitzero"`    // exhausted or buried
+	Expired int64 `json:"expired,omitzero"` // dead tasks deleted after TopicSettings.DeadRetention
 	// FollowUps are the tasks of TopicSettings.OnDead. FollowUpsLost are those that were not made
 	// since there was no room; FollowUpsEnded those that were not made since their chain had come
 	// through the topic before, or was too long. Those tasks are dead, and that is all.
-	FollowUps, FollowUpsLost, FollowUpsEnded int64
+	FollowUps      int64 `json:"follow_ups,omitzero"`
+	FollowUpsLost  int64 `json:"follow_ups_lost,omitzero"`
+	FollowUpsEnded int64 `json:"follow_ups_ended,omitzero"`
 	// Lost are dead tasks, and finished ones that were kept, which the ledger has lost, and of
 	// which this node had no records in memory to write them again.
-	Lost int64
+	Lost int64 `json:"lost,omitzero"`
 }
 
 // Add adds the figures of o to c. DeadOldest and ReadyOldest become the earlier of the two.
-func (c *Counts) Add(o *Counts) {
-	c.Pending += o.Pending
-	c.Ready += o.Ready
-	c.Delivering += o.Delivering
-	c.Dead += o.Dead
-	c.Retrying += o.Retrying
-	c.Held += o.Held
-	c.Blocked += o.Blocked
-	c.Strays += o.Strays
-	c.Finished += o.Finished
-	c.Scheduled += o.Scheduled
-	c.Delivered += o.Delivered
-	c.Failed += o.Failed
-	c.LeaseExpired += o.LeaseExpired
-	c.Retried += o.Retried
-	c.Exhausted += o.Exhausted
-	c.Buried += o.Buried
-	c.Returned += o.Returned
-	c.Died += o.Died
-	c.Expired += o.Expired
-	c.FollowUps += o.FollowUps
-	c.FollowUpsLost += o.FollowUpsLost
-	c.FollowUpsEnded += o.FollowUpsEnded
-	c.Lost += o.Lost
-	c.Cancelled += o.Cancelled
-	c.Skipped += o.Skipped
-	c.Panicked += o.Panicked
-	c.DeadOldest, c.ReadyOldest = earlier(c.DeadOldest, o.DeadOldest), earlier(c.ReadyOldest, o.ReadyOldest)
-	c.Lateness.Add(&o.Lateness)
-	c.Receivers += o.Receivers
-	c.Recent.Add(&o.Recent)
-	c.FailedRecent += o.FailedRecent
-}
+func (c *Counts) Add(o *Counts) { addUp(c, o) }
 
 // WithoutRest returns the counts without the lateness of tasks that wait because their topic is
 // paused. Those of all topics are added up so: a pause that is meant hides nothing else.
@@ -183,14 +156,6 @@ func (c Counts) WithoutRest(paused bool) Counts {
 		c.ReadyOldest, c.Recent = time.Time{}, RecentLateness{}
 	}
 	return c
-}
-
-// earlier returns the earlier one of two times, of which a zero one does not count.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // A TopicQuery asks for a page of topics.

@@ -25,8 +25,7 @@ type (
 		Total bool `json:",omitempty"`
 	}
 	statsReply struct {
-		Stats  wireStats
-		Total  wireCounts
+		Stats  task.Figures
 		Topics []wireTopic `json:",omitempty"`
 		Beyond int         `json:",omitempty"` // how many topics there are, if Topics lacks them
 		Reads  bool        `json:",omitempty"` // see partial
@@ -76,7 +75,7 @@ const (
 func (s *Cluster) handleStats(_ context.Context, _ string, q statsQuery) (statsReply, error) {
 	reads := !s.engine.IsReplayed() // before the figures are read
 	st := s.Stats()
-	a := statsReply{Reads: reads, Stats: encodeStats(&st), Total: encodeCounts(&st.Total)}
+	a := statsReply{Reads: reads, Stats: st.Figures}
 	fits := st.Beyond == 0 && !q.Total
 	if fits {
 		a.Topics, fits = encodeTopics(st.Topics, q.Bytes)
@@ -117,9 +116,7 @@ func (s *Cluster) FleetStats(ctx context.Context, total bool) (task.Stats, task.
 	sum := sumOf(st.Topics)
 	for i := range g.answers {
 		a := &g.answers[i].reply
-		other := a.Stats.decode()
-		other.Total = a.Total.decode()
-		st.Add(&other)
+		st.Add(&a.Stats)
 		sum.add(s.engine, g.answers[i].node, a.Topics)
 		beyond = max(beyond, a.Beyond)
 	}
@@ -152,7 +149,7 @@ func (t *topicSum) add(e *engine.Engine, node string, topics []wireTopic) {
 	for i := range topics {
 		name := topics[i].Name
 		at, known := t.at[name]
-		if !known && !topics[i].Counts.haveTasks() && e.IsDeleted(name) {
+		if !known && !haveTasks(&topics[i].Counts) && e.IsDeleted(name) {
 			continue
 		}
 		if !known {

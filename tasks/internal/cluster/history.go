@@ -14,39 +14,13 @@ type (
 	historyQuery struct{}
 	historyReply struct {
 		Since   time.Time
-		Minutes []wireMinute `json:",omitempty"`
-	}
-	// A wireMinute is a task.PastMinute.
-	wireMinute struct {
-		At        time.Time     `json:"at"`
-		Scheduled int64         `json:"scheduled,omitempty"`
-		Delivered int64         `json:"delivered,omitempty"`
-		Failed    int64         `json:"failed,omitempty"`
-		Died      int64         `json:"died,omitempty"`
-		Cancelled int64         `json:"cancelled,omitempty"`
-		Lateness  []wireBucket  `json:"lateness,omitempty"`
-		Latest    time.Duration `json:"latest,omitempty"`
+		Minutes []task.PastMinute `json:",omitempty"`
 	}
 )
 
-func encodeMinute(m *task.PastMinute) wireMinute {
-	return wireMinute{m.At, m.Scheduled, m.Delivered, m.Failed, m.Died, m.Cancelled, encodeBuckets(&m.Lateness.Counts), m.Lateness.Max}
-}
-
-func (w *wireMinute) decode() task.PastMinute {
-	return task.PastMinute{
-		At: w.At, Scheduled: w.Scheduled, Delivered: w.Delivered, Failed: w.Failed, Died: w.Died, Cancelled: w.Cancelled,
-		Lateness: task.RecentLateness{Counts: decodeBuckets(w.Lateness), Max: w.Latest},
-	}
-}
-
 func (s *Cluster) handleHistory(context.Context, string, historyQuery) (a historyReply, err error) {
 	h := s.engine.History()
-	a.Since = h.Since
-	for i := range h.Minutes {
-		a.Minutes = append(a.Minutes, encodeMinute(&h.Minutes[i]))
-	}
-	return a, nil
+	return historyReply{h.Since, h.Minutes}, nil
 }
 
 // FleetHistory is tasks.Scheduler.FleetHistory. Minutes of nodes with clocks that are far from that
@@ -64,7 +38,7 @@ func (s *Cluster) FleetHistory(ctx context.Context) (task.History, task.Reach, e
 		other := task.History{Since: a.Since}
 		for k := range a.Minutes {
 			if at := a.Minutes[k].At; !at.Before(first) && !at.After(last) {
-				other.Minutes = append(other.Minutes, a.Minutes[k].decode())
+				other.Minutes = append(other.Minutes, a.Minutes[k])
 			}
 		}
 		h.Add(&other)

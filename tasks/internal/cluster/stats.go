@@ -11,8 +11,8 @@ func (s *Cluster) Stats() task.Stats {
 	sums := s.TopicSums()
 	st := task.Stats{
 		Node: s.engine.Config.Node, At: s.engine.Config.Clock(), Topics: sums.Topics,
-		Others: sums.Others, Beyond: sums.Beyond, Total: sums.Others,
-		Ledger: s.engine.Committer.Stats(), Armed: s.engine.Runner.Len(), Ways: s.engine.Config.ByKind.Stats(),
+		Others: sums.Others, Beyond: sums.Beyond, Ways: s.engine.Config.ByKind.Stats(),
+		Figures: task.Figures{Total: sums.Others, Ledger: s.engine.Committer.Stats(), Armed: s.engine.Runner.Len()},
 	}
 	st.Took = task.Took{Attempts: make(map[task.Kind]task.Latency, len(s.engine.Dispatch.Took)), Commits: s.engine.Committer.Took()}
 	for kind, h := range s.engine.Dispatch.Took {
