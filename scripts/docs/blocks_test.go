@@ -7,10 +7,11 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
-// root is the root of the repository.
-const root = "../.."
+const root = rig.Root
 
 // pages returns the paths of all pages, from the root: README.md, and those in docs, but for the
 // folders below it.

@@ -21,5 +21,6 @@
 // directory and other ports. Blocks that no test can run stand in exempt_test.go, with the reason.
 // The pages of elsewhere_test.go have commands that other tests try, which it names one by one.
 //
-// The other tests are about the prose: how easy it reads, and that each page has an example.
+// The other tests are about all pages of the repository: how easy the prose reads, that each page
+// has an example, and that what it links to and the tests and files that it names exist.
 package docs

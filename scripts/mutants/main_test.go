@@ -12,12 +12,14 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // The list cannot rot: each entry can be planted in the code as it is, and names tests that there
 // are.
 func TestListApplies(t *testing.T) {
-	const root = "../.."
+	const root = rig.Root
 	all, err := parse(list)
 	if err != nil {
 		t.Fatal(err)

@@ -1,5 +1,5 @@
-// Package rig has what the crash tests and the campaign share: goroutines that end with the
-// test, waiting, and how times are written.
+// Package rig has what the tests below scripts/ share: where the repository is, goroutines that end
+// with the test, waiting, and how times are written.
 package rig
 
 import (
@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 )
+
+// Root is the root of the repository, seen from a package of scripts/, where its tests run.
+const Root = "../.."
 
 // Workers are goroutines that end with the test, or sooner by Stop.
 type Workers struct {

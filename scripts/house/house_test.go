@@ -1,4 +1,4 @@
-package main
+package house
 
 import (
 	"bufio"
@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // The tests of this file keep the shape of the code. A bound that is above what the code should
@@ -29,7 +31,7 @@ type source struct {
 func sources(t *testing.T) (all []source, positions *token.FileSet) {
 	t.Helper()
 	positions = token.NewFileSet()
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(os.DirFS(rig.Root), ".", func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -38,7 +40,7 @@ func sources(t *testing.T) (all []source, positions *token.FileSet) {
 		case d.IsDir() || !strings.HasSuffix(path, ".go"):
 			return nil
 		}
-		text, err := os.ReadFile(path)
+		text, err := os.ReadFile(filepath.Join(rig.Root, path))
 		if err != nil {
 			return err
 		}
@@ -50,7 +52,7 @@ func sources(t *testing.T) (all []source, positions *token.FileSet) {
 		for scan := bufio.NewScanner(strings.NewReader(string(text))); scan.Scan(); {
 			lines = append(lines, scan.Text())
 		}
-		all = append(all, source{filepath.ToSlash(path), lines, file})
+		all = append(all, source{path, lines, file})
 		return nil
 	})
 	if err != nil {
@@ -163,7 +165,7 @@ func TestComments(t *testing.T) {
 	var tooWide, tooVague []string
 	for i := range all {
 		s := &all[i]
-		if s.path == "house_test.go" {
+		if s.path == "scripts/house/house_test.go" {
 			continue
 		}
 		for _, group := range s.file.Comments {

@@ -1,6 +1,6 @@
 //go:build unix
 
-package main
+package deploy
 
 import (
 	"bufio"
@@ -15,6 +15,8 @@ import (
 	"sync"
 	"syscall"
 	"testing"
+
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 )
 
 // A unit is what the systemd unit declares about the server.
@@ -26,7 +28,7 @@ type unit struct {
 
 func readUnit(t *testing.T) (u unit) {
 	t.Helper()
-	text, err := os.ReadFile("scripts/systemd/lapse.service")
+	text, err := os.ReadFile(rig.Root + "/scripts/systemd/lapse.service")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -100,7 +102,9 @@ func faultBinary(t *testing.T) string {
 		if builds.dir, builds.err = os.MkdirTemp("", "lapse-fault-*"); builds.err != nil {
 			return
 		}
-		if out, err := exec.Command("go", "build", "-tags", "nomsgpack,fault", "-o", binary(), ".").CombinedOutput(); err != nil {
+		build := exec.Command("go", "build", "-tags", "nomsgpack,fault", "-o", binary(), ".")
+		build.Dir = rig.Root
+		if out, err := build.CombinedOutput(); err != nil {
 			builds.err = fmt.Errorf("%w\n%s", err, out)
 		}
 	})

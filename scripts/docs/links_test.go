@@ -1,4 +1,4 @@
-package main
+package docs
 
 import (
 	"io/fs"
@@ -10,11 +10,11 @@ import (
 	"unicode/utf8"
 )
 
-// files reads all files of the repository with one ending.
+// files reads all files of the repository with one ending, by their paths from the root.
 func files(t *testing.T, ending string) map[string]string {
 	t.Helper()
 	all := map[string]string{}
-	err := filepath.WalkDir(".", func(path string, d fs.DirEntry, err error) error {
+	err := fs.WalkDir(os.DirFS(root), ".", func(path string, d fs.DirEntry, err error) error {
 		switch {
 		case err != nil:
 			return err
@@ -23,7 +23,7 @@ func files(t *testing.T, ending string) map[string]string {
 		case d.IsDir() || !strings.HasSuffix(path, ending):
 			return nil
 		}
-		text, err := os.ReadFile(path)
+		text, err := os.ReadFile(filepath.Join(root, path))
 		all[path] = string(text)
 		return err
 	})
@@ -64,7 +64,7 @@ func TestLinks(t *testing.T) {
 			if path != "" {
 				target = filepath.Join(filepath.Dir(page), path)
 			}
-			if _, err := os.Stat(target); err != nil {
+			if _, err := os.Stat(filepath.Join(root, target)); err != nil {
 				t.Errorf("%s: there is no %s", page, m[1])
 			} else if anchor != "" && !anchors(pages[target])[anchor] {
 				t.Errorf("%s: %s has no heading %s", page, target, anchor)
@@ -98,7 +98,7 @@ func TestNamedFilesExist(t *testing.T) {
 		for _, m := range named.FindAllStringSubmatch(text, -1) {
 			found := false
 			for _, below := range []string{".", "tasks/internal", "recovery/redisledger/internal"} {
-				_, err := os.Stat(filepath.Join(below, m[1]))
+				_, err := os.Stat(filepath.Join(root, below, m[1]))
 				found = found || err == nil
 			}
 			if !found {
@@ -111,7 +111,6 @@ func TestNamedFilesExist(t *testing.T) {
 var (
 	vague     = regexp.MustCompile(`(?i)\b(somebody|nobody|whoever|anybody|everybody)\b`)
 	packageOf = regexp.MustCompile(`(?m)^package (\w+)$`)
-	codeSpan  = regexp.MustCompile("`[^`\n]*`")
 )
 
 // Prose in Markdown has lines of at most 100 columns and names its nouns. Tables and code keep
@@ -142,12 +141,8 @@ func TestGlossary(t *testing.T) {
 			code[name[1]] += text
 		}
 	}
-	glossary, err := os.ReadFile("docs/glossary.md")
-	if err != nil {
-		t.Fatal(err)
-	}
 	rows, last := 0, ""
-	for line := range strings.Lines(string(glossary)) {
+	for line := range strings.Lines(readPage(t, "docs/glossary.md")) {
 		cells := strings.Split(strings.TrimSpace(line), "|")
 		if len(cells) != 6 || strings.HasPrefix(cells[1], " ---") || cells[1] == " word " {
 			continue

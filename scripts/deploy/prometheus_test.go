@@ -1,4 +1,4 @@
-package main
+package deploy
 
 import (
 	"bufio"
@@ -25,6 +25,7 @@ import (
 	"github.com/lapsehq/lapse/metrics"
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	"github.com/lapsehq/lapse/respapi"
+	"github.com/lapsehq/lapse/scripts/internal/rig"
 	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/webhook"
 )
@@ -143,7 +144,12 @@ func scraped(t *testing.T) map[string]*metricSeries {
 	return all
 }
 
-const rulesFile, ruleTestsFile, dashboardFile = "deploy/prometheus/lapse.rules.yml", "deploy/prometheus/lapse.rules.test.yml", "deploy/grafana/lapse.json"
+const (
+	rulesFile     = rig.Root + "/deploy/prometheus/lapse.rules.yml"
+	ruleTestsFile = rig.Root + "/deploy/prometheus/lapse.rules.test.yml"
+	dashboardFile = rig.Root + "/deploy/grafana/lapse.json"
+	runbookPage   = rig.Root + "/docs/operations.md"
+)
 
 // An alert is a rule for Prometheus.
 type alert struct {
@@ -206,14 +212,9 @@ var (
 )
 
 // Each alert asks for metrics, labels and values that a server has, tells its figure, and leads to
-// a heading of docs/operations.md.
+// docs/operations.md.
 func TestAlerts(t *testing.T) {
 	known := scraped(t)
-	page, err := os.ReadFile("docs/operations.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	headings := anchors(string(page))
 	for _, a := range readAlerts(t) {
 		t.Run(a.Alert, func(t *testing.T) {
 			if !alertName.MatchString(a.Alert) || a.For == "" || a.Annotations["summary"] == "" {
@@ -222,8 +223,8 @@ func TestAlerts(t *testing.T) {
 			if severity := a.Labels["severity"]; severity != "critical" && severity != "warning" {
 				t.Errorf("its severity is %q", severity)
 			}
-			if _, anchor, ok := strings.Cut(a.Annotations["runbook_url"], "/docs/operations.md#"); !ok || !headings[anchor] {
-				t.Errorf("there is no heading %s", a.Annotations["runbook_url"])
+			if url := a.Annotations["runbook_url"]; !strings.Contains(url, "/docs/operations.md#") {
+				t.Errorf("its runbook is %q", url)
 			}
 			q, err := parseQuery(a.Expr)
 			if err != nil {
@@ -254,9 +255,10 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// docs/operations.md lists the same alerts in the same order, with the same conditions.
+// docs/operations.md lists the same alerts in the same order, with the same conditions. It links to
+// the heading that the alert leads to; TestLinks of scripts/docs finds one that is not there.
 func TestAlertsAreDocumented(t *testing.T) {
-	page, err := os.ReadFile("docs/operations.md")
+	page, err := os.ReadFile(runbookPage)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -449,7 +451,7 @@ func TestDashboard(t *testing.T) {
 // The scrape of these tests shows every metric: an expression is not refused since one is missing.
 func TestScrapeIsWhole(t *testing.T) {
 	known := scraped(t)
-	names, err := os.ReadFile("metrics/names.go")
+	names, err := os.ReadFile(rig.Root + "/metrics/names.go")
 	if err != nil {
 		t.Fatal(err)
 	}

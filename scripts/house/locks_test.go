@@ -1,4 +1,4 @@
-package main
+package house
 
 import (
 	"go/ast"
