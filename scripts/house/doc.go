@@ -1,3 +1,3 @@
-// Package house keeps the shape of the code: sizes, interfaces, comments and locks. It has tests
-// only.
+// Package house keeps the shape of the code: sizes, interfaces, comments and locks; and ratchets,
+// numbers that may only fall. It has tests only.
 package house
