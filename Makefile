@@ -184,6 +184,10 @@ campaign: build redis ## calls and faults that follow from SEEDS=1-20, judged: N
 mutants: redis ## plant the one-line faults of scripts/mutants/mutants.txt, one at a time, and say which tests notice (MUTANTS="-promise 3" or "12 40-50")
 	nice -n 19 $(GO) run -tags $(TAGS) ./scripts/mutants $(MUTANTS)
 
+.PHONY: walk
+walk: ## count the files and functions of tasks/** that one task passes on one node, beside what an idle server runs
+	@$(GO) run -tags $(TAGS) ./scripts/walk
+
 .PHONY: cover
 cover: ## write coverage.html, and print the coverage of each package
 	$(GO) test -tags $(TAGS) -coverpkg=./... -coverprofile=coverage.out ./...
