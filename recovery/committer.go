@@ -81,12 +81,17 @@ type Committer[T any] struct {
 
 // CommitterStats are totals since the start, over all shards.
 type CommitterStats struct {
-	Commits      int64         `json:"commits,omitzero"`                   // batches that were answered
-	Changes      int64         `json:"changes,omitzero"`                   // changes in them
-	Repeats      int64         `json:"repeats,omitzero"`                   // batches sent again because they were not answered
-	Queued       int           `json:"queued,omitzero"`                    // changes submitted and not answered yet
-	LargestBatch int           `json:"largest_batch,omitzero" fleet:"max"` // changes in the largest batch so far
-	Stall        time.Duration `json:"stall,omitzero" fleet:"max"`         // the longest current Stalled of a shard
+	// Commits: batches that were answered
+	Commits int64 `json:"commits,omitzero"`
+	Changes int64 `json:"changes,omitzero"` // changes in them
+	// Repeats: batches sent again because they were not answered
+	Repeats int64 `json:"repeats,omitzero"`
+	// Queued: changes submitted and not answered yet
+	Queued int `json:"queued,omitzero"`
+	// LargestBatch: changes in the largest batch so far
+	LargestBatch int `json:"largest_batch,omitzero" fleet:"max"`
+	// Stall: the longest current Stalled of a shard
+	Stall time.Duration `json:"stall,omitzero" fleet:"max"`
 }
 
 // NewCommitter starts the lanes of an adopted ledger.

@@ -10,8 +10,8 @@ import (
 	. "github.com/lapsehq/lapse/tasks"
 )
 
-// A brief list has the same tasks without what is large of them, on one node and from all nodes. What is left out does not travel between nodes, and an
-// error is found by a part that is cut off.
+// A brief list has the same tasks without what is large of them, on one node and from all nodes.
+// What is left out does not travel between nodes, and an error is found by a part that is cut off.
 func TestBriefList(t *testing.T) {
 	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
 		large := []byte(`"` + strings.Repeat("x", 1000) + `"`)

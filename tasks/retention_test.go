@@ -273,8 +273,8 @@ func TestRetentionKeepsWhatItCannotRead(t *testing.T) {
 		terms, err := r.mem.Adopt(t.Context())
 		want(t, "Adopt", err, nil)
 		for _, change := range []recovery.Change{
-			{ID: []byte("newer"), To: recovery.Spot{Place: recovery.Pending, At: 1}, Data: recordFixture(t, "newer-3.rec")},
-			{ID: []byte("newer"), From: recovery.Spot{Place: recovery.Pending, At: 1}, To: spot, Data: recordFixture(t, "newer-3.rec")},
+			{ID: []byte("newer"), To: recovery.Spot{Place: recovery.Pending, At: 1}, Data: recordFixture(t, "newer.rec")},
+			{ID: []byte("newer"), From: recovery.Spot{Place: recovery.Pending, At: 1}, To: spot, Data: recordFixture(t, "newer.rec")},
 		} {
 			var b recovery.Batch
 			b.Add(change)

@@ -19,7 +19,8 @@ import (
 // more than that of the change before, and a random name. The latest ones are in a sorted set.
 // A node that has seen change 7 reads the set from 7 on. If it finds 7 with the name that it
 // knows, and then 8, 9 and so on without a gap up to the last one, these are all changes. A gap is
-// damage. If 7 is missing, the node has not read for long. If 7 has another name, Redis has lost the change that the node saw.
+// damage. If 7 is missing, the node has not read for long. If 7 has another name, Redis has lost
+// the change that the node saw.
 
 const (
 	// keptChanges is how many changes are kept one by one, and so for how many deleted settings

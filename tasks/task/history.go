@@ -29,7 +29,8 @@ type PastMinute struct {
 	Died      int64 `json:"died,omitzero"`
 	Cancelled int64 `json:"cancelled,omitzero"`
 
-	Lateness RecentLateness `json:"lateness,omitzero"` // of the first attempts that began; not of tasks that are still ready
+	// Lateness: of the first attempts that began; not of tasks that are still ready
+	Lateness RecentLateness `json:"lateness,omitzero"`
 }
 
 // Add adds the history of another node.

@@ -58,7 +58,7 @@ func TestFiguresKeepAllFields(t *testing.T) {
 func fill(v reflect.Value) {
 	switch {
 	case v.Type() == reflect.TypeFor[time.Time]():
-		v.Set(reflect.ValueOf(time.Unix(1, 0)))
+		v.Set(reflect.ValueOf(time.Unix(1, 0).UTC()))
 	case v.CanInt():
 		v.SetInt(7)
 	case v.Kind() == reflect.String:

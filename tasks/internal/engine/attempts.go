@@ -11,7 +11,8 @@ import (
 )
 
 // A task's record has the attempts that have failed last. They are written with what a failed
-// attempt writes anyway. A task that has not failed pays nothing. The record of a finished task that is kept has its delivery as well.
+// attempt writes anyway. A task that has not failed pays nothing. The record of a finished task
+// that is kept has its delivery as well.
 
 // receiverOfLocked returns the name of the receiver of deliveries that begin.
 func (s *Engine) receiverOfLocked(b *beginning) string {
