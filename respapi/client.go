@@ -2,11 +2,11 @@ package respapi
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
 	"github.com/lapsehq/lapse/edge"
+	"github.com/lapsehq/lapse/respapi/internal/resp"
 )
 
 // clientVerbs returns the subcommands of CLIENT. They are about the own connection.
@@ -124,8 +124,8 @@ func runClientList(x *call) {
 	case is(rest[0], "id") && len(rest) > 1:
 		shown = false
 		for _, text := range rest[1:] {
-			id, err := strconv.ParseInt(string(text), 10, 64)
-			if err != nil || id <= 0 {
+			id, ok := resp.ParseInt(text)
+			if !ok || id <= 0 {
 				x.out.Error("ERR Invalid client ID")
 				return
 			}

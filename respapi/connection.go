@@ -10,10 +10,9 @@ func runHello(x *call) {
 	c, three := x.c, x.out.Three
 	rest := x.args[1:]
 	if len(rest) > 0 {
-		version, ok := parseInt(rest[0])
+		version, ok := x.number(rest[0], "ERR Protocol version is not an integer or out of range")
 		switch {
 		case !ok:
-			x.out.Error("ERR Protocol version is not an integer or out of range")
 			return
 		case version != 2 && version != 3:
 			x.out.Error("NOPROTO unsupported protocol version")
@@ -137,10 +136,9 @@ func runEcho(x *call) { x.out.Bulk(x.args[1]) }
 
 // runSelect answers SELECT. There is one database, 0.
 func runSelect(x *call) {
-	n, ok := parseInt(x.args[1])
+	n, ok := x.number(x.args[1], errNotInteger)
 	switch {
 	case !ok:
-		x.out.Error(errNotInteger)
 	case n != int64(int32(n)):
 		x.out.Error("ERR value is out of range, value must between -2147483648 and 2147483647")
 	case n != 0:

@@ -61,9 +61,8 @@ func (x *call) expire(u unit) {
 	if !ok {
 		return
 	}
-	when, ok := parseInt(x.args[2])
+	when, ok := x.number(x.args[2], errNotInteger)
 	if !ok {
-		x.out.Error(errNotInteger)
 		return
 	}
 	if u.seconds && (when > math.MaxInt64/1000 || when < math.MinInt64/1000) {

@@ -179,16 +179,10 @@ func runRole(x *call) {
 // runWait answers WAIT numreplicas timeout. There are no replicas, so there is nothing to wait for:
 // an answer to a command comes after the ledger has the write.
 func runWait(x *call) {
-	if _, err := strconv.ParseInt(string(x.args[1]), 10, 64); err != nil {
-		x.out.Error(errNotInteger)
+	if _, ok := x.number(x.args[1], errNotInteger); !ok {
 		return
 	}
-	switch n, err := strconv.ParseInt(string(x.args[2]), 10, 64); {
-	case err != nil:
-		x.out.Error("ERR timeout is not an integer or out of range")
-	case n < 0:
-		x.out.Error("ERR timeout is negative")
-	default:
+	if _, ok := x.timeout(x.args[2]); ok {
 		x.out.Int(0)
 	}
 }

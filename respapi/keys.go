@@ -251,9 +251,8 @@ func runCopy(x *call) {
 		case is(rest[0], "replace"):
 			replace, rest = true, rest[1:]
 		case is(rest[0], "db") && len(rest) > 1:
-			n, ok := parseInt(rest[1])
+			n, ok := x.number(rest[1], errNotInteger)
 			if !ok {
-				x.out.Error(errNotInteger)
 				return
 			}
 			if n != 0 {

@@ -3,21 +3,26 @@ package respapi
 import (
 	"bytes"
 	"math/big"
-	"strconv"
 	"strings"
+
+	"github.com/lapsehq/lapse/respapi/internal/resp"
 )
 
-// parseInt reads an integer as Redis does: decimal digits without zeros, a plus or spaces before
-// them.
-func parseInt(b []byte) (int64, bool) {
-	switch {
-	case len(b) == 0 || len(b) > 20:
-		return 0, false
-	case b[0] == '0' && len(b) > 1, b[0] == '-' && (len(b) == 1 || b[1] == '0'), b[0] == '+':
-		return 0, false
+// number returns an argument that is an integer. It answers what is wrong and reports false if it
+// is none.
+func (x *call) number(arg []byte, wrong string) (n int64, ok bool) {
+	if n, ok = resp.ParseInt(arg); !ok {
+		x.out.Error(wrong)
 	}
-	n, err := strconv.ParseInt(string(b), 10, 64)
-	return n, err == nil
+	return n, ok
+}
+
+// timeout returns an argument that is a time in milliseconds; see number.
+func (x *call) timeout(arg []byte) (n int64, ok bool) {
+	if n, ok = x.number(arg, "ERR timeout is not an integer or out of range"); ok && n < 0 {
+		x.out.Error("ERR timeout is negative")
+	}
+	return n, ok && n >= 0
 }
 
 // Redis computes INCRBYFLOAT with the numbers of 80 bits that x86 has.

@@ -2,20 +2,16 @@ package respapi
 
 import (
 	"bytes"
-	"strconv"
 	"testing"
 )
 
-// FuzzNumbers checks that a number is read as one text alone says it, and that sums can be read
-// again.
+// FuzzNumbers checks that sums can be read again, and that an end of a range is read as its text
+// says it.
 func FuzzNumbers(f *testing.F) {
-	for _, text := range []string{"0", "-0", "+1", "01", "-9223372036854775808", "9223372036854775808", " 1", "1.5", ".5", "5.", "1e5", "0x1p3", "0x.8", "inf", "-Infinity", "nan", "1_0", "1p5", "1e4932", "1e-4951", "1e999999999", "1-2", "5-", "-1-1", "(1-2", "+", "-"} {
+	for _, text := range []string{"0", "-0", "+1", "01", " 1", "1.5", ".5", "5.", "1e5", "0x1p3", "0x.8", "inf", "-Infinity", "nan", "1_0", "1p5", "1e4932", "1e-4951", "1e999999999", "1-2", "5-", "-1-1", "(1-2", "+", "-"} {
 		f.Add([]byte(text))
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if n, ok := parseInt(text); ok && strconv.FormatInt(n, 10) != string(text) {
-			t.Errorf("%q is %d", text, n)
-		}
 		if a, ok := parseFloat(text); ok {
 			sum := addFloat(a, a)
 			if _, ok := parseFloat([]byte(sum)); sum != "" && !ok && len(sum) <= mostFloatText {

@@ -134,9 +134,8 @@ func runScan(x *call) {
 			x.out.Error(errSyntax)
 			return
 		case is(rest[0], "count"):
-			n, ok := parseInt(rest[1])
+			n, ok := x.number(rest[1], errNotInteger)
 			if !ok {
-				x.out.Error(errNotInteger)
 				return
 			}
 			if n < 1 {

@@ -82,9 +82,8 @@ func runEval(x *call) {
 // runScript answers with what a script returns.
 func (x *call) runScript(s *script.Script) {
 	rest := x.args[3:]
-	switch n, ok := parseInt(x.args[2]); {
+	switch n, ok := x.number(x.args[2], errNotInteger); {
 	case !ok:
-		x.out.Error(errNotInteger)
 	case n < 0:
 		x.out.Error("ERR Number of keys can't be negative")
 	case n > int64(len(rest)):

@@ -18,16 +18,6 @@ const (
 	mostChanges = 10
 )
 
-// number returns an argument that is an integer. It answers and reports false if it is none.
-func (x *call) number(arg []byte, wrong string) (int64, bool) {
-	n, err := strconv.ParseInt(string(arg), 10, 64)
-	if err != nil || len(arg) > 20 || arg[0] == '+' {
-		x.out.Error(wrong)
-		return 0, false
-	}
-	return n, true
-}
-
 // groupStream looks up the stream of a subcommand of XGROUP. It answers and reports false if there
 // is none.
 func (x *call) groupStream(create bool) (k streamKey, ok bool) {

@@ -150,12 +150,8 @@ func (x *call) parseReadGroup() (*groupRead, bool) {
 		switch arg := x.args[i]; {
 		case is(arg, "block") && more > 0:
 			i++
-			n, ok := x.number(x.args[i], "ERR timeout is not an integer or out of range")
+			n, ok := x.timeout(x.args[i])
 			if !ok {
-				return r, false
-			}
-			if n < 0 {
-				x.out.Error("ERR timeout is negative")
 				return r, false
 			}
 			if r.block = time.Duration(n) * time.Millisecond; n > int64(longestBlock/time.Millisecond) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/lapsehq/lapse/respapi/internal/resp"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -93,9 +94,8 @@ func (x *call) invalidTime() {
 
 // until returns the deadline that an argument says. It answers and reports false if it is none.
 func (x *call) until(arg []byte, u unit) (due deadline, ok bool) {
-	n, ok := parseInt(arg)
+	n, ok := x.number(arg, errNotInteger)
 	if !ok {
-		x.out.Error(errNotInteger)
 		return due, false
 	}
 	if ok = n > 0 && (!u.seconds || n <= math.MaxInt64/1000); ok {
@@ -358,7 +358,7 @@ func (x *call) setEach(keys []key, values [][]byte, due deadline, keep bool) (fa
 // n|KEEPTTL]. Like MSET and MSETNX it sets the keys one after the other. Between the look of XX and
 // the last key, other clients may delete one.
 func runMSetEx(x *call) {
-	n, ok := parseInt(x.args[1])
+	n, ok := resp.ParseInt(x.args[1])
 	switch {
 	case !ok || n < 1 || n > math.MaxInt32:
 		x.out.Error("ERR invalid numkeys value or out of range")

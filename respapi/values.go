@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/lapsehq/lapse/respapi/internal/resp"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -273,17 +274,14 @@ func runAdd(delta int64) func(*call) {
 }
 
 func runIncrBy(x *call) {
-	if n, ok := parseInt(x.args[2]); ok {
+	if n, ok := x.number(x.args[2], errNotInteger); ok {
 		x.add(n)
-	} else {
-		x.out.Error(errNotInteger)
 	}
 }
 
 func runDecrBy(x *call) {
-	switch n, ok := parseInt(x.args[2]); {
+	switch n, ok := x.number(x.args[2], errNotInteger); {
 	case !ok:
-		x.out.Error(errNotInteger)
 	case n == math.MinInt64:
 		x.out.Error("ERR decrement would overflow")
 	default:
@@ -300,7 +298,7 @@ func (x *call) add(delta int64) {
 	if x.edit(&k, "incrby", func(old []byte, exists bool) ([]byte, string) {
 		n := int64(0)
 		if exists {
-			if n, ok = parseInt(old); !ok {
+			if n, ok = resp.ParseInt(old); !ok {
 				return nil, errNotInteger
 			}
 		}
@@ -355,10 +353,9 @@ func runAppend(x *call) {
 }
 
 func runSetRange(x *call) {
-	offset, ok := parseInt(x.args[2])
+	offset, ok := x.number(x.args[2], errNotInteger)
 	switch {
 	case !ok:
-		x.out.Error(errNotInteger)
 		return
 	case offset < 0:
 		x.out.Error("ERR offset is out of range")
@@ -389,10 +386,12 @@ func runSetRange(x *call) {
 
 // runGetRange answers GETRANGE and SUBSTR.
 func runGetRange(x *call) {
-	from, ok := parseInt(x.args[2])
-	to, alsoOK := parseInt(x.args[3])
-	if !ok || !alsoOK {
-		x.out.Error(errNotInteger)
+	from, ok := x.number(x.args[2], errNotInteger)
+	if !ok {
+		return
+	}
+	to, ok := x.number(x.args[3], errNotInteger)
+	if !ok {
 		return
 	}
 	t, ok := x.read()

@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/lapsehq/lapse/edge"
+	"github.com/lapsehq/lapse/respapi/internal/resp"
 )
 
 // A flag says something about a verb.
@@ -65,7 +66,7 @@ func (v *verb) keysOf(args [][]byte) (keys [][]byte) {
 		last += len(args)
 	}
 	if v.numbered {
-		n, _ := parseInt(args[v.first-1])
+		n, _ := resp.ParseInt(args[v.first-1])
 		last = v.first + int(min(max(n, 0), int64(len(args))))*max(v.step, 1) - 1
 	}
 	for i := v.first; i <= last && i < len(args); i += max(v.step, 1) {

@@ -112,3 +112,17 @@ func FuzzReader(f *testing.F) {
 		}
 	})
 }
+
+// FuzzParseInt checks that an integer has one text alone, that of its decimal digits.
+func FuzzParseInt(f *testing.F) {
+	for _, text := range []string{"", "-", "0", "-0", "+1", "01", "-01", " 1", "1_0", "-9223372036854775808", "-9223372036854775809", "9223372036854775807", "9223372036854775808", "99999999999999999999"} {
+		f.Add([]byte(text))
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		want, err := strconv.ParseInt(string(text), 10, 64)
+		is := err == nil && strconv.FormatInt(want, 10) == string(text)
+		if n, ok := ParseInt(text); ok != is || ok && n != want {
+			t.Errorf("%q is %d, %v", text, n, ok)
+		}
+	})
+}

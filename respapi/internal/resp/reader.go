@@ -155,7 +155,7 @@ func (r *Reader) parse() (whole bool, err error) {
 		if !ok {
 			return false, r.tooLong("too big mbulk count string")
 		}
-		n, ok := number(line[1:])
+		n, ok := ParseInt(line[1:])
 		switch {
 		case !ok || n > MaxArgs:
 			return false, protocolError("invalid multibulk length")
@@ -194,7 +194,7 @@ func (r *Reader) parseLength() error {
 	if !ok {
 		return r.tooLong("too big bulk count string")
 	}
-	n, ok := number(line[1:])
+	n, ok := ParseInt(line[1:])
 	switch {
 	case !ok || n < 0 || n > 512<<20:
 		return protocolError("invalid bulk length")
@@ -323,26 +323,25 @@ func (r *Reader) Close() {
 	r.buf, r.failed = nil, io.ErrClosedPipe
 }
 
-// number reads an integer as Redis does: without a plus, leading zeros or spaces.
-func number(text []byte) (n int64, ok bool) {
-	if len(text) == 0 || len(text) > 20 {
+// ParseInt reads an integer of 64 bits as Redis does: decimal digits without leading zeros, a plus
+// or spaces. It returns 0 and false for what is none.
+func ParseInt(text []byte) (int64, bool) {
+	digits, negative := bytes.CutPrefix(text, []byte{'-'})
+	if len(digits) == 0 || len(digits) > 19 || digits[0] == '0' && len(text) > 1 {
 		return 0, false
 	}
-	digits, negative := text, text[0] == '-'
-	if negative {
-		digits = text[1:]
-	}
-	if len(digits) == 0 || len(digits) > 18 || digits[0] == '0' && (len(digits) > 1 || negative) {
-		return 0, false
-	}
+	n := uint64(0)
 	for _, c := range digits {
 		if c < '0' || c > '9' {
 			return 0, false
 		}
-		n = n*10 + int64(c-'0')
+		n = n*10 + uint64(c-'0') // 19 digits fit
 	}
-	if negative {
-		n = -n
+	switch {
+	case negative && n <= 1<<63:
+		return -int64(n), true
+	case !negative && n < 1<<63:
+		return int64(n), true
 	}
-	return n, true
+	return 0, false
 }
