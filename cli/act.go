@@ -58,13 +58,15 @@ func (c *selection) query(group string) client.Query {
 	}
 }
 
-// selects reports whether the flags select tasks. ids are those that are named instead, if any.
-func selects(q client.Query, ids []string, bad *faults) bool {
-	given := q != client.Query{}
-	if given == (len(ids) > 0) {
+// either notes an error unless either ids or flags name tasks.
+func (c *acting) either(q client.Query, ids []string, bad *faults) {
+	selected := q != client.Query{}
+	if selected == (len(ids) > 0) {
 		bad.add("id: give ids, or flags that select tasks such as --topic or --group, not both")
 	}
-	return given
+	if !selected {
+		c.unused(bad)
+	}
 }
 
 // deadSelection are the flags by which commands select dead tasks of a topic.

@@ -22,12 +22,8 @@ type backup struct {
 const backupDetail = "It holds everything that was confirmed, and is made on the machine of the server, which needs --backup-dir. " +
 	"A server can be started on it (--data), and lapse restore copies it. For tasks in Redis, use the means of Redis, or lapse export."
 
-// Run has the server make a backup.
-func (c *backup) Run(ctx context.Context, std streams, bad *faults) error {
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+// call has the server make a backup.
+func (c *backup) call(ctx context.Context, s *session) error {
 	b, err := s.Backup(ctx, c.Name)
 	if err != nil {
 		return err

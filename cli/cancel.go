@@ -17,43 +17,27 @@ type cancel struct {
 	selection
 }
 
-// Run cancels one after the other, or a group at once.
-func (c *cancel) Run(ctx context.Context, std streams, bad *faults) error {
+func (c *cancel) check(bad *faults) { c.either(c.query(c.Group), c.IDs, bad) }
+
+// call cancels as other verbs do, but a whole group at once.
+func (c *cancel) call(ctx context.Context, s *session) error {
 	q := c.query(c.Group)
-	filtered := selects(q, c.IDs, bad)
-	whole := q == client.Query{Group: c.Group} && c.acting == acting{}
-	if !filtered {
-		c.unused(bad)
+	if c.Group == "" || q != (client.Query{Group: c.Group}) || c.acting != (acting{}) {
+		return cancelTasks.do(ctx, s, &c.acting, q, c.IDs)
 	}
-	s, err := c.connect(std, bad)
+	a := client.Act{Action: client.CancelAction, Query: q}
+	if selected, err := c.sure(ctx, s, a, "cancelled, but for those that are being delivered"); err != nil || selected == 0 {
+		return err
+	}
+	done, err := s.CancelGroup(ctx, c.Group)
 	if err != nil {
 		return err
 	}
-	switch {
-	case filtered && !whole:
-		return c.run(ctx, s, client.Act{Action: client.CancelAction, Query: q}, "cancelled")
-	case filtered:
-		a := client.Act{Action: client.CancelAction, Query: q}
-		if selected, err := c.sure(ctx, s, a, "cancelled, but for those that are being delivered"); err != nil || selected == 0 {
-			return err
-		}
-		done, err := s.CancelGroup(ctx, c.Group)
-		if err != nil {
-			return err
-		}
-		err = s.print(func(w io.Writer) { groupCancelled(w, c.Group, done) })
-		if err == nil && done.Cancelled+len(done.Delivering)+done.MoreDelivering == 0 {
-			err = unknownGroup(c.Group)
-		}
-		return err
+	err = s.print(func(w io.Writer) { groupCancelled(w, c.Group, done) })
+	if err == nil && done.Cancelled+len(done.Delivering)+done.MoreDelivering == 0 {
+		err = unknownGroup(c.Group)
 	}
-	return each(c.IDs, func(id string) error {
-		_, err := patiently(ctx, s, func(ctx context.Context) (struct{}, error) { return struct{}{}, s.Cancel(ctx, id) })
-		if err != nil {
-			return err
-		}
-		return s.print(func(w io.Writer) { fmt.Fprintf(w, "%s is cancelled\n", id) })
-	})
+	return err
 }
 
 // groupCancelled names the tasks that were too late to cancel.

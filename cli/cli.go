@@ -11,11 +11,13 @@ import (
 	"syscall"
 
 	"github.com/lapsehq/lapse/cli/internal/commandline"
+	"github.com/lapsehq/lapse/client"
 	"github.com/lapsehq/lapse/internal/stamp"
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// A runner is a command. Its exported fields are its arguments and flags.
+// A runner is a command. Its exported fields are its arguments and flags. A command
+// that calls a server is a caller instead.
 type runner interface {
 	Run(ctx context.Context, std streams, bad *faults) error
 }
@@ -34,15 +36,15 @@ func commands(server *serve) *commandline.Command {
 		{Name: "completion", Target: complete, Help: "Print a script with which a shell completes commands and flags: source <(lapse completion bash)."},
 		{Name: "schedule", Group: "Tasks", Target: &schedule{}, Help: "Schedule a task, or a file of them."},
 		{Name: "reschedule", Group: "Tasks", Target: &reschedule{}, Help: "Move the deadline of a task, or change its payload; or move all tasks that flags select."},
-		{Name: "fire", Group: "Tasks", Target: &fire{}, Help: "Make tasks due now: some, or all that flags select."},
-		{Name: "hold", Group: "Tasks", Target: &hold{}, Help: "Hold the countdown of tasks: some, or all that flags select."},
-		{Name: "resume", Group: "Tasks", Target: &resume{}, Help: "Let held countdowns go on: of some tasks, or of all that flags select."},
+		{Name: "fire", Group: "Tasks", Target: &withTasks{verb: &fireTasks}, Help: "Make tasks due now: some, or all that flags select."},
+		{Name: "hold", Group: "Tasks", Target: &withTasks{verb: &holdTasks}, Help: "Hold the countdown of tasks: some, or all that flags select."},
+		{Name: "resume", Group: "Tasks", Target: &withTasks{verb: &resumeTasks}, Help: "Let held countdowns go on: of some tasks, or of all that flags select."},
 		{Name: "cancel", Group: "Tasks", Target: &cancel{}, Help: "Cancel tasks: some, a group of them, or all that flags select."},
 		{Name: "get", Group: "Tasks", Target: &getTasks{}, Help: "Show tasks."},
 		{Name: "list", Group: "Tasks", Target: &list{}, Help: "List tasks, the soonest first."},
 		{Name: "reserve", Group: "Receivers", Target: &reserve{}, Help: "Take tasks that are ready: print them, or run a command for each."},
-		{Name: "ack", Group: "Receivers", Target: &ack{}, Help: "Finish deliveries: the tasks are done."},
-		{Name: "return", Group: "Receivers", Target: &giveBack{}, Help: "Give back deliveries that were not begun: the attempt does not count."},
+		{Name: "ack", Group: "Receivers", Target: &settle{done: "acknowledged", do: (*client.Client).Ack}, Help: "Finish deliveries: the tasks are done."},
+		{Name: "return", Group: "Receivers", Target: &settle{done: "given back", do: (*client.Client).Return}, Help: "Give back deliveries that were not begun: the attempt does not count."},
 		{Name: "release", Group: "Receivers", Target: &release{}, Help: "End deliveries without success: another attempt follows."},
 		{Name: "extend", Group: "Receivers", Target: &extend{}, Help: "Begin the leases of deliveries again."},
 		{Name: "bury", Group: "Receivers", Target: &bury{}, Help: "Give deliveries up: the tasks are dead."},
@@ -120,7 +122,16 @@ func parseAndRun(ctx context.Context, args []string, std streams, ways []tasks.W
 	if command == nil || err != nil {
 		return err
 	}
-	err = command.Target.(runner).Run(ctx, std, &bad)
+	switch c := command.Target.(type) {
+	case runner:
+		err = c.Run(ctx, std, &bad)
+	case caller:
+		c.check(&bad)
+		var s *session
+		if s, err = c.connect(std, &bad); err == nil {
+			err = c.call(ctx, s)
+		}
+	}
 	if f := command.Flag("json"); err != nil && f != nil && f.Value() == true {
 		err = jsonFailure{err}
 	}

@@ -15,6 +15,11 @@ type deadList struct {
 	remote
 	paging
 	Topic string `arg:"" optional:"" help:"The topic. Default: all of them, those with most dead tasks first."`
+	deadFilter
+}
+
+// deadFilter are the flags by which lists of dead tasks are filtered.
+type deadFilter struct {
 	textFilter
 	Group    string  `env:"-" placeholder:"NAME" help:"Only tasks of this group."`
 	Reason   string  `env:"-" placeholder:"REASON" help:"Only tasks with this reason: exhausted, buried or deleted."`
@@ -22,24 +27,25 @@ type deadList struct {
 	DiedTo   instant `env:"-" placeholder:"TIME" help:"Only tasks that died before this time."`
 }
 
-// Run lists.
-func (c *deadList) Run(ctx context.Context, std streams, bad *faults) error {
-	c.check(bad)
+func (c *deadFilter) query(topic string) client.Query {
+	return client.Query{
+		Topic: topic, Group: c.Group, IDPrefix: c.IDPrefix, Error: c.Error, ErrorLike: c.ErrorLike, Reason: client.Reason(c.Reason),
+		DiedFrom: c.DiedFrom.Time, DiedTo: c.DiedTo.Time,
+	}
+}
+
+func (c *deadList) check(bad *faults) {
+	c.paging.check(bad)
 	if c.Topic == "" && c.Cursor != "" {
 		bad.add("cursor: is for the list of one topic: give the topic too")
 	}
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
-	query := client.Query{
-		Topic: c.Topic, Group: c.Group, IDPrefix: c.IDPrefix, Error: c.Error, ErrorLike: c.ErrorLike, Reason: client.Reason(c.Reason),
-		DiedFrom: c.DiedFrom.Time, DiedTo: c.DiedTo.Time,
-	}
+}
+
+func (c *deadList) call(ctx context.Context, s *session) error {
 	if c.Topic == "" {
-		return c.topics(ctx, s, query)
+		return c.topics(ctx, s, c.query(""))
 	}
-	return c.pages(ctx, s, query, s.ListDead, deadTable)
+	return c.pages(ctx, s, c.query(c.Topic), s.ListDead, deadTable)
 }
 
 // topics lists the dead tasks of all topics, one topic after the other.
@@ -138,27 +144,20 @@ type deadReasons struct {
 	remote
 	figures
 	Topic string `arg:"" optional:"" help:"The topic. Default: all of them."`
-	textFilter
-	Group    string  `env:"-" placeholder:"NAME" help:"Only tasks of this group."`
-	Reason   string  `env:"-" placeholder:"REASON" help:"Only tasks with this reason: exhausted, buried or deleted."`
-	DiedFrom instant `env:"-" placeholder:"TIME" help:"Only tasks that did not die before this time, RFC 3339."`
-	DiedTo   instant `env:"-" placeholder:"TIME" help:"Only tasks that died before this time."`
-	Limit    int     `env:"-" default:"50" help:"At most so many reasons, those of most tasks first. 50 at most."`
+	deadFilter
+	Limit int `env:"-" default:"50" help:"At most so many reasons, those of most tasks first. 50 at most."`
 }
 
-// Run counts.
-func (c *deadReasons) Run(ctx context.Context, std streams, bad *faults) error {
+func (c *deadReasons) check(bad *faults) {
 	if c.Limit < 1 || c.Limit > 50 {
 		bad.add("limit: must be from 1 to 50")
 	}
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
-	r, err := s.DeadReasons(ctx, client.Query{
-		Topic: c.Topic, Group: c.Group, IDPrefix: c.IDPrefix, Error: c.Error, ErrorLike: c.ErrorLike, Reason: client.Reason(c.Reason),
-		DiedFrom: c.DiedFrom.Time, DiedTo: c.DiedTo.Time, Limit: c.Limit,
-	}, c.scope())
+}
+
+func (c *deadReasons) call(ctx context.Context, s *session) error {
+	q := c.query(c.Topic)
+	q.Limit = c.Limit
+	r, err := s.DeadReasons(ctx, q, c.scope())
 	if err == nil && len(r.Reasons) == 0 {
 		err = s.checkQuery(ctx, client.Query{Topic: c.Topic, Group: c.Group})
 	}
@@ -201,6 +200,8 @@ type choice struct {
 	IDs   []string `arg:"" optional:"" name:"id" help:"Ids of dead tasks; - reads them from standard input."`
 	All   bool     `env:"-" help:"All dead tasks of the topic."`
 	deadSelection
+
+	ids []string // IDs, with those of standard input
 }
 
 // selected is what the flags select, and whether they do.
@@ -211,8 +212,9 @@ func (c *choice) selected() (client.Query, bool) {
 	return q, given
 }
 
-// check returns the ids. There is at least one, unless all are selected, or some by flags.
-func (c *choice) check(bad *faults) []string {
+// check notes what is wrong, and reads ids: there is at least one, unless all are selected, or some
+// by flags.
+func (c *choice) check(bad *faults) {
 	filters := c.query() != client.Query{}
 	given := 0
 	for _, is := range []bool{filters, c.All, len(c.IDs) > 0} {
@@ -226,13 +228,27 @@ func (c *choice) check(bad *faults) []string {
 	if !filters && !c.All {
 		c.unused(bad)
 	}
-	ids, err := expand(c.IDs)
-	if err != nil {
+	var err error
+	if c.ids, err = expand(c.IDs); err != nil {
 		bad.include(err)
-	} else if len(c.IDs) > 0 && len(ids) == 0 {
+	} else if len(c.IDs) > 0 && len(c.ids) == 0 {
 		bad.add("id: standard input holds none")
 	}
-	return ids
+}
+
+// act does what a says with the tasks that flags select, call by call. With those that ids or --all
+// name, once does it.
+func (c *choice) act(ctx context.Context, s *session, a client.Act, done string, once func() error) error {
+	var filtered bool
+	if a.Query, filtered = c.selected(); filtered {
+		return c.run(ctx, s, a, done)
+	}
+	if c.All {
+		if selected, err := c.sure(ctx, s, a, done); err != nil || selected == 0 {
+			return err
+		}
+	}
+	return once()
 }
 
 type deadRequeue struct {
@@ -242,16 +258,12 @@ type deadRequeue struct {
 	DueAt instant `env:"-" placeholder:"TIME" help:"Their new deadline itself, RFC 3339. Not with --delay."`
 }
 
-// Run brings back.
-func (c *deadRequeue) Run(ctx context.Context, std streams, bad *faults) error {
-	ids := c.check(bad)
+func (c *deadRequeue) check(bad *faults) {
+	c.choice.check(bad)
 	if c.Delay.given && !c.DueAt.IsZero() {
 		bad.add("delay: must not be given together with --due-at")
 	}
-	q, filtered := c.selected()
-	due := c.DueAt.Time
-	if filtered && c.Delay.given { // the calls of one command have one deadline
-		due = time.Now().Add(c.Delay.Duration).UTC().Truncate(time.Millisecond)
+	if _, filtered := c.selected(); filtered && c.Delay.given {
 		if c.Delay.Duration < 0 {
 			bad.add("delay: must not be negative")
 		}
@@ -259,33 +271,29 @@ func (c *deadRequeue) Run(ctx context.Context, std streams, bad *faults) error {
 			bad.add("delay: must not be given together with --cursor: give the --due-at that the earlier command has printed")
 		}
 	}
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
+}
+
+func (c *deadRequeue) call(ctx context.Context, s *session) error {
+	a := client.Act{Action: client.RequeueAction, DueAt: c.DueAt.Time}
+	if _, filtered := c.selected(); filtered && c.Delay.given { // its calls have one deadline
+		a.DueAt = time.Now().Add(c.Delay.Duration).UTC().Truncate(time.Millisecond)
 	}
-	a := client.Act{Action: client.RequeueAction, DueAt: due, Query: q}
-	if filtered {
-		return c.run(ctx, s, a, "requeued")
-	}
-	if c.All {
-		if selected, err := c.sure(ctx, s, a, "requeued"); err != nil || selected == 0 {
+	return c.act(ctx, s, a, "requeued", func() error {
+		done, err := s.RequeueDead(ctx, c.Topic, client.Requeue{IDs: c.ids, All: c.All, Delay: c.Delay.Duration, DueAt: c.DueAt.Time})
+		if err == nil && done.Requeued == 0 {
+			err = s.checkTopic(ctx, c.Topic)
+		}
+		if err != nil {
 			return err
 		}
-	}
-	done, err := s.RequeueDead(ctx, c.Topic, client.Requeue{IDs: ids, All: c.All, Delay: c.Delay.Duration, DueAt: c.DueAt.Time})
-	if err == nil && done.Requeued == 0 {
-		err = s.checkTopic(ctx, c.Topic)
-	}
-	if err != nil {
+		err = s.print(func(w io.Writer) {
+			fmt.Fprintf(w, "%s requeued\n", counted(done.Requeued, "dead task of "+c.Topic+" is", "dead tasks of "+c.Topic+" are"))
+		})
+		if len(done.Unknown) > 0 && err == nil {
+			err = fmt.Errorf("%w: %s", client.ErrNotDead, strings.Join(done.Unknown, " "))
+		}
 		return err
-	}
-	err = s.print(func(w io.Writer) {
-		fmt.Fprintf(w, "%s requeued\n", counted(done.Requeued, "dead task of "+c.Topic+" is", "dead tasks of "+c.Topic+" are"))
 	})
-	if len(done.Unknown) > 0 && err == nil {
-		err = fmt.Errorf("%w: %s", client.ErrNotDead, strings.Join(done.Unknown, " "))
-	}
-	return err
 }
 
 type deadDelete struct {
@@ -293,37 +301,24 @@ type deadDelete struct {
 	choice
 }
 
-// Run deletes.
-func (c *deadDelete) Run(ctx context.Context, std streams, bad *faults) error {
-	ids := c.check(bad)
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
-	q, filtered := c.selected()
-	a := client.Act{Action: client.DeleteAction, Query: q}
-	if filtered {
-		return c.run(ctx, s, a, "deleted")
-	}
-	if c.All {
-		if selected, err := c.sure(ctx, s, a, "deleted"); err != nil || selected == 0 {
+func (c *deadDelete) check(bad *faults) { c.choice.check(bad) }
+
+func (c *deadDelete) call(ctx context.Context, s *session) error {
+	return c.act(ctx, s, client.Act{Action: client.DeleteAction}, "deleted", func() error {
+		err := s.checkTopic(ctx, c.Topic)
+		if err != nil {
 			return err
 		}
-	}
-	if err := s.checkTopic(ctx, c.Topic); err != nil {
-		return err
-	}
-	if c.All {
-		err = s.DeleteAllDead(ctx, c.Topic)
-	} else {
-		err = s.DeleteDead(ctx, c.Topic, ids...)
-	}
-	if err != nil {
-		return err
-	}
-	which := "the dead tasks"
-	if len(ids) > 0 {
-		which = "these dead tasks"
-	}
-	return s.print(func(w io.Writer) { fmt.Fprintf(w, "%s of %s are deleted\n", which, c.Topic) })
+		which := "these dead tasks"
+		if c.All {
+			which = "the dead tasks"
+			err = s.DeleteAllDead(ctx, c.Topic)
+		} else {
+			err = s.DeleteDead(ctx, c.Topic, c.ids...)
+		}
+		if err != nil {
+			return err
+		}
+		return s.print(func(w io.Writer) { fmt.Fprintf(w, "%s of %s are deleted\n", which, c.Topic) })
+	})
 }

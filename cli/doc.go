@@ -15,9 +15,9 @@
 // All faults are reported at once.
 //
 // The other commands call a running server through package client. They take its address and token
-// from --server and LAPSE_TOKEN. remote.go has what they share, and each verb or noun has a file.
-// Only arguments and flags decide what a single call does: a variable left behind in the
-// environment must not cancel anything.
+// from --server and LAPSE_TOKEN. remote.go has what they share, taskverbs.go what is done to tasks
+// by id or selection, and each other verb or noun has a file. Only arguments and flags decide what
+// a single call does: a variable left behind in the environment must not cancel anything.
 //
 // Standard output carries results: where the server is and how to try it, the answer of a call, for
 // people or with --json as the API gave it, help. Logs and errors go to standard error.

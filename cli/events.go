@@ -17,12 +17,8 @@ type events struct {
 	Kinds  []string `name:"kind" sep:"none" env:"-" placeholder:"KIND" help:"Only of this kind: scheduled, started, delivered, retried, dead, cancelled, skipped, rescued, or due, which has to be named. May be given several times."`
 }
 
-// Run prints events, a line each, until it is interrupted, which is no failure.
-func (c *events) Run(ctx context.Context, std streams, bad *faults) error {
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+// call prints events, a line each, until it is interrupted, which is no failure.
+func (c *events) call(ctx context.Context, s *session) error {
 	filter := client.EventFilter{Topics: c.Topics}
 	if c.Scope == string(client.ScopeNode) { // earlier versions do not know the default
 		filter.Scope = client.ScopeNode
@@ -32,7 +28,7 @@ func (c *events) Run(ctx context.Context, std streams, bad *faults) error {
 	}
 	for _, topic := range c.Topics {
 		if err := s.checkTopic(ctx, topic); err != nil {
-			fmt.Fprintf(std.err, "lapse: waiting for the first event: %s\n", plainLines(err.Error()))
+			fmt.Fprintf(s.std.err, "lapse: waiting for the first event: %s\n", plainLines(err.Error()))
 		}
 	}
 	all, err := s.Events(ctx, filter)
@@ -52,7 +48,7 @@ func (c *events) Run(ctx context.Context, std streams, bad *faults) error {
 		if c.JSON {
 			line = string(plainJSON(e.Data))
 		}
-		if _, err := fmt.Fprintln(std.out, line); err != nil {
+		if _, err := fmt.Fprintln(s.std.out, line); err != nil {
 			return err
 		}
 	}

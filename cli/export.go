@@ -29,12 +29,7 @@ const exportDetail = "A line for each topic, task, dead task and finished task t
 	"The server goes on meanwhile: a task that is there from the beginning to the end is in the export, as it was at some moment in between. " +
 	"lapse import file brings it into another server, whatever its ledger is."
 
-// Run exports.
-func (c *export) Run(ctx context.Context, std streams, bad *faults) error {
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+func (c *export) call(ctx context.Context, s *session) error {
 	var file *exportfile.Writer
 	begun := false
 	to := exportTo{
@@ -43,7 +38,7 @@ func (c *export) Run(ctx context.Context, std streams, bad *faults) error {
 				return errBegunAnew
 			}
 			begun = begun || begins
-			_, err := std.out.Write(page)
+			_, err := s.std.out.Write(page)
 			return err
 		},
 		discard: func() error { return nil },
@@ -58,12 +53,12 @@ func (c *export) Run(ctx context.Context, std streams, bad *faults) error {
 		}
 		defer w.Close()
 		if why := w.Anew(); why != "" {
-			fmt.Fprintf(std.err, "beginning anew: %s\n", why)
+			fmt.Fprintf(s.std.err, "beginning anew: %s\n", why)
 		}
 		file = w
 		to = exportTo{w.Add, w.Cursor(), w.Lines(), w.Finish, w.Discard}
 		if to.lines > 0 {
-			fmt.Fprintf(std.err, "going on behind line %d, which an earlier command has written\n", to.lines)
+			fmt.Fprintf(s.std.err, "going on behind line %d, which an earlier command has written\n", to.lines)
 		}
 	}
 	if to.lines == 0 {
@@ -166,12 +161,7 @@ type importFile struct {
 const importFileDetail = "Each task comes as it was, with its deadline, attempts and revision. " +
 	"A task that the server has already stays as it is, so that the command may be repeated: after an interruption it goes on where it has ended."
 
-// Run imports.
-func (c *importFile) Run(ctx context.Context, std streams, bad *faults) error {
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+func (c *importFile) call(ctx context.Context, s *session) error {
 	file, err := exportfile.Open(c.File)
 	if err != nil {
 		return fmt.Errorf("%w: file: %w", errSettings, err)
@@ -180,9 +170,9 @@ func (c *importFile) Run(ctx context.Context, std streams, bad *faults) error {
 	noted, anew := file.Imported(c.Server, c.ReplaceTopics)
 	switch {
 	case anew != "":
-		fmt.Fprintf(std.err, "beginning anew: %s\n", anew)
+		fmt.Fprintf(s.std.err, "beginning anew: %s\n", anew)
 	case noted.Lines > 0:
-		fmt.Fprintf(std.err, "going on behind line %d, which an earlier command has imported\n", noted.Lines)
+		fmt.Fprintf(s.std.err, "going on behind line %d, which an earlier command has imported\n", noted.Lines)
 	}
 	done, kept, err := s.importFrom(ctx, file, &noted)
 	if err == nil || errors.Is(err, client.ErrTruncated) { // there is nothing to go on with

@@ -20,12 +20,7 @@ type forecast struct {
 	Step   span   `env:"-" placeholder:"1m" help:"What to count together. Default: a 60th of the window."`
 }
 
-// Run counts.
-func (c *forecast) Run(ctx context.Context, std streams, bad *faults) error {
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+func (c *forecast) call(ctx context.Context, s *session) error {
 	f, err := s.Forecast(ctx, client.Outlook{Topic: c.Topic, Window: c.Window.Duration, Step: c.Step.Duration, Scope: c.scope()})
 	if err == nil && c.Topic != "" && f.Ready+f.Delivering+f.Later+f.Held == 0 && slices.Max(append(f.Counts, 0)) == 0 {
 		err = s.checkTopic(ctx, c.Topic)

@@ -39,13 +39,9 @@ type list struct {
 	Wide    bool    `env:"-" help:"More columns, whole times, and 250 letters of errors."`
 }
 
-// Run lists, the soonest first.
-func (c *list) Run(ctx context.Context, std streams, bad *faults) error {
-	c.check(bad)
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+func (c *list) check(bad *faults) { c.paging.check(bad) }
+
+func (c *list) call(ctx context.Context, s *session) error {
 	query := client.Query{
 		Topic: c.Topic, Group: c.Group, State: client.State(c.State), Node: c.Node,
 		IDPrefix: c.IDPrefix, Error: c.Error, ErrorLike: c.ErrorLike, DueFrom: c.DueFrom.Time, DueTo: c.DueTo.Time,
@@ -103,12 +99,7 @@ type getTasks struct {
 	IDs []string `arg:"" name:"id" help:"Ids of tasks; - reads them from standard input."`
 }
 
-// Run shows one after the other.
-func (c *getTasks) Run(ctx context.Context, std streams, bad *faults) error {
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+func (c *getTasks) call(ctx context.Context, s *session) error {
 	return each(c.IDs, func(id string) error {
 		t, err := s.Get(ctx, id)
 		if err != nil {

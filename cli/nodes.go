@@ -14,12 +14,7 @@ import (
 
 type nodesList struct{ remote }
 
-// Run lists.
-func (c *nodesList) Run(ctx context.Context, std streams, bad *faults) error {
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+func (c *nodesList) call(ctx context.Context, s *session) error {
 	list, err := s.Nodes(ctx)
 	if err != nil {
 		return err
@@ -56,12 +51,7 @@ type nodesShow struct {
 	Node string `arg:"" help:"Its name, as lapse nodes has it."`
 }
 
-// Run shows one.
-func (c *nodesShow) Run(ctx context.Context, std streams, bad *faults) error {
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+func (c *nodesShow) call(ctx context.Context, s *session) error {
 	n, err := s.Node(ctx, c.Node)
 	if err != nil {
 		return err
@@ -88,12 +78,7 @@ type nodesGiveUpSpools struct {
 	Node string `arg:"" help:"Its name, as lapse nodes has it."`
 }
 
-// Run gives up.
-func (c *nodesGiveUpSpools) Run(ctx context.Context, std streams, bad *faults) error {
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+func (c *nodesGiveUpSpools) call(ctx context.Context, s *session) error {
 	if err := s.GiveUpSpools(ctx, c.Node); err != nil {
 		return err
 	}
@@ -106,14 +91,10 @@ type nodesDrain struct {
 	Node string `arg:"" optional:"" help:"Its name. Default: the server that is asked."`
 }
 
-// Run drains.
-func (c *nodesDrain) Run(ctx context.Context, std streams, bad *faults) error {
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+func (c *nodesDrain) call(ctx context.Context, s *session) error {
 	var before client.Node
 	if c.Wait || c.Node == "" {
+		var err error
 		if before, err = c.find(ctx, s); err != nil {
 			return err
 		}
@@ -128,7 +109,7 @@ func (c *nodesDrain) Run(ctx context.Context, std streams, bad *faults) error {
 	if err := c.await(ctx, s, before); err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(std.out, "%s has handed over what it held\n", c.Node)
+	_, err := fmt.Fprintf(s.std.out, "%s has handed over what it held\n", c.Node)
 	return err
 }
 

@@ -8,8 +8,9 @@ import (
 // Every command of the table runs.
 func TestCommandsRun(t *testing.T) {
 	for _, c := range commands(&serve{}).Leaves() {
-		if _, ok := c.Target.(runner); !ok {
-			t.Errorf("%s does not run", c.Path())
+		_, runs := c.Target.(runner)
+		if _, calls := c.Target.(caller); runs == calls {
+			t.Errorf("%s runs: %v, calls a server: %v", c.Path(), runs, calls)
 		}
 	}
 }

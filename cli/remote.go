@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
@@ -35,6 +36,15 @@ type session struct {
 	json     bool
 	recorder *recorder
 }
+
+// A caller is a command that calls a server. Its remote has check, for those that need none.
+type caller interface {
+	connect(std streams, bad *faults) (*session, error)
+	check(bad *faults) // notes what is wrong with the arguments and flags
+	call(ctx context.Context, s *session) error
+}
+
+func (r *remote) check(*faults) {}
 
 // connect makes a session. All that is wrong with the flags is reported at once.
 func (r *remote) connect(std streams, bad *faults) (*session, error) {

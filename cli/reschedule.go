@@ -21,17 +21,22 @@ type reschedule struct {
 	selection
 }
 
-// Run moves.
-func (c *reschedule) Run(ctx context.Context, std streams, bad *faults) error {
+func (c *reschedule) check(bad *faults) {
 	var ids []string
 	if c.ID != "" {
 		ids = []string{c.ID}
 	}
-	if q := c.query(c.Group); selects(q, ids, bad) {
-		return c.many(ctx, q, std, bad)
+	q := c.query(c.Group)
+	c.either(q, ids, bad)
+	many := q != client.Query{}
+	if many && c.Shift.given && c.Shift.Duration == 0 {
+		bad.add("shift: must not be zero")
 	}
-	c.unused(bad)
 	switch {
+	case many:
+		if c.Shift.given == !c.DueAt.IsZero() || c.Delay.given || c.Payload != "" {
+			bad.add("shift: must be given, or --due-at, and nothing else, for tasks that are selected by flags")
+		}
 	case c.Shift.given:
 		bad.add("shift: is for tasks that are selected by flags")
 	case c.Delay.given && !c.DueAt.IsZero():
@@ -39,9 +44,11 @@ func (c *reschedule) Run(ctx context.Context, std streams, bad *faults) error {
 	case !c.Delay.given && c.DueAt.IsZero() && c.Payload == "":
 		bad.add("delay: must be given, or --due-at, or --payload")
 	}
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
+}
+
+func (c *reschedule) call(ctx context.Context, s *session) (err error) {
+	if c.ID == "" {
+		return c.run(ctx, s, client.Act{Action: client.MoveAction, DueAt: c.DueAt.Time, Shift: c.Shift.Duration, Query: c.query(c.Group)}, "moved")
 	}
 	m := client.Move{Delay: c.Delay.pointer(), DueAt: c.DueAt.Time}
 	if c.Payload != "" {
@@ -54,19 +61,4 @@ func (c *reschedule) Run(ctx context.Context, std streams, bad *faults) error {
 		return err
 	}
 	return s.print(func(w io.Writer) { fmt.Fprintf(w, "%s is due %s\n", t.ID, instantText(t.DueAt, time.Now())) })
-}
-
-// many moves the tasks that are selected.
-func (c *reschedule) many(ctx context.Context, q client.Query, std streams, bad *faults) error {
-	if c.Shift.given && c.Shift.Duration == 0 {
-		bad.add("shift: must not be zero")
-	}
-	if c.Shift.given == !c.DueAt.IsZero() || c.Delay.given || c.Payload != "" {
-		bad.add("shift: must be given, or --due-at, and nothing else, for tasks that are selected by flags")
-	}
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
-	return c.run(ctx, s, client.Act{Action: client.MoveAction, DueAt: c.DueAt.Time, Shift: c.Shift.Duration, Query: q}, "moved")
 }

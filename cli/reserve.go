@@ -27,8 +27,7 @@ const (
 	defaultLease = 30 * time.Second
 )
 
-// Run takes tasks, and prints them or runs the command.
-func (c *reserve) Run(ctx context.Context, std streams, bad *faults) error {
+func (c *reserve) check(bad *faults) {
 	switch {
 	case c.Max < 0:
 		bad.add("max: must be at least 1")
@@ -38,17 +37,17 @@ func (c *reserve) Run(ctx context.Context, std streams, bad *faults) error {
 	if c.Exec != "" && c.Lease.given && c.Lease.Duration < time.Second {
 		bad.add("lease: must be at least 1s")
 	}
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+}
+
+// call takes tasks, and prints them or runs the command.
+func (c *reserve) call(ctx context.Context, s *session) error {
 	if c.Follow && !c.Wait.given {
 		c.Wait.Duration = defaultWait
 	}
 	switch err := s.checkTopic(ctx, c.Topic); {
 	case err == nil:
 	case c.Follow: // a receiver may begin before the first task
-		fmt.Fprintf(std.err, "lapse: waiting for the first task: %s\n", plainLines(err.Error()))
+		fmt.Fprintf(s.std.err, "lapse: waiting for the first task: %s\n", plainLines(err.Error()))
 	default:
 		return err
 	}
@@ -64,7 +63,7 @@ func (c *reserve) Run(ctx context.Context, std streams, bad *faults) error {
 	for {
 		err := c.once(ctx, s)
 		if ctx.Err() == nil && exitOf(err) == exitUnavailable {
-			fmt.Fprintf(std.err, "lapse: %s\n", plainLines(explain(err))) // and again
+			fmt.Fprintf(s.std.err, "lapse: %s\n", plainLines(explain(err))) // and again
 			err = pause(ctx, time.Second)
 		}
 		switch {

@@ -27,13 +27,7 @@ type schedule struct {
 	Batch       string            `env:"-" placeholder:"FILE" help:"Schedule the tasks in a file, one JSON object a line as in the HTTP API; - reads standard input."`
 }
 
-// Run schedules.
-func (c *schedule) Run(ctx context.Context, std streams, bad *faults) error {
-	c.check(bad)
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+func (c *schedule) call(ctx context.Context, s *session) (err error) {
 	if c.Batch != "" {
 		return s.scheduleBatch(ctx, c.Batch)
 	}
@@ -49,7 +43,7 @@ func (c *schedule) Run(ctx context.Context, std streams, bad *faults) error {
 		_ = json.Unmarshal([]byte(c.Delivery), r.Delivery) // check has read it
 	}
 	slip := ""
-	if isTerminal(std.err) && !s.json {
+	if isTerminal(s.std.err) && !s.json {
 		slip = s.slip(ctx, c.Topic)
 	}
 	call := s.Schedule

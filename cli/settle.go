@@ -16,15 +16,14 @@ type receipts struct {
 	Receipts []string `arg:"" name:"receipt" help:"Receipts, as reserve has printed them; - reads them from standard input."`
 }
 
-// The five commands that settle deliveries.
+// The five commands that settle deliveries: ack and return have no flags.
 type (
-	ack struct {
+	settle struct {
 		remote
 		receipts
-	}
-	giveBack struct {
-		remote
-		receipts
+
+		done string
+		do   func(*client.Client, context.Context, ...string) (*client.Settlement, error)
 	}
 	release struct {
 		remote
@@ -44,57 +43,37 @@ type (
 	}
 )
 
-// Run finishes deliveries.
-func (c *ack) Run(ctx context.Context, std streams, bad *faults) error {
-	return c.settle(&c.remote, std, bad, "acknowledged", func(s *session, list []string) (*client.Settlement, error) {
-		return s.Ack(ctx, list...)
-	})
+func (c *settle) call(ctx context.Context, s *session) error {
+	return c.settle(s, c.done, func(list []string) (*client.Settlement, error) { return c.do(s.Client, ctx, list...) })
 }
 
-// Run gives back deliveries that were not begun.
-func (c *giveBack) Run(ctx context.Context, std streams, bad *faults) error {
-	return c.settle(&c.remote, std, bad, "given back", func(s *session, list []string) (*client.Settlement, error) {
-		return s.Return(ctx, list...)
-	})
-}
-
-// Run ends deliveries without success.
-func (c *release) Run(ctx context.Context, std streams, bad *faults) error {
-	return c.settle(&c.remote, std, bad, "released", func(s *session, list []string) (*client.Settlement, error) {
+func (c *release) call(ctx context.Context, s *session) error {
+	return c.settle(s, "released", func(list []string) (*client.Settlement, error) {
 		return s.Release(ctx, c.Delay.pointer(), c.Reason, list...)
 	})
 }
 
-// Run begins leases anew.
-func (c *extend) Run(ctx context.Context, std streams, bad *faults) error {
-	return c.settle(&c.remote, std, bad, "extended", func(s *session, list []string) (*client.Settlement, error) {
+func (c *extend) call(ctx context.Context, s *session) error {
+	return c.settle(s, "extended", func(list []string) (*client.Settlement, error) {
 		return s.Extend(ctx, c.Lease.Duration, list...)
 	})
 }
 
-// Run gives deliveries up.
-func (c *bury) Run(ctx context.Context, std streams, bad *faults) error {
-	return c.settle(&c.remote, std, bad, "buried", func(s *session, list []string) (*client.Settlement, error) {
-		return s.Bury(ctx, c.Reason, list...)
-	})
+func (c *bury) call(ctx context.Context, s *session) error {
+	return c.settle(s, "buried", func(list []string) (*client.Settlement, error) { return s.Bury(ctx, c.Reason, list...) })
 }
 
 const mostReceipts = 1000 // in a request: the API's limit
 
 // settle settles all receipts, a request's worth at a time.
-func (r *receipts) settle(to *remote, std streams, bad *faults, done string,
-	call func(*session, []string) (*client.Settlement, error)) error {
-	s, err := to.connect(std, bad)
-	if err != nil {
-		return err
-	}
+func (r *receipts) settle(s *session, done string, call func(list []string) (*client.Settlement, error)) error {
 	all, err := expand(r.Receipts)
 	if err != nil {
 		return err
 	}
 	var refused []error
 	for list := range slices.Chunk(all, mostReceipts) {
-		answer, err := call(s, list)
+		answer, err := call(list)
 		if err != nil {
 			return errors.Join(append(refused, err)...)
 		}

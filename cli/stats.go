@@ -30,12 +30,7 @@ type stats struct {
 	figures
 }
 
-// Run shows.
-func (c *stats) Run(ctx context.Context, std streams, bad *faults) error {
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+func (c *stats) call(ctx context.Context, s *session) error {
 	all, err := s.Stats(ctx, c.scope())
 	if err != nil {
 		return err
@@ -50,12 +45,8 @@ type health struct {
 	Ready bool `env:"-" help:"Ask whether it is ready, too: whether it has read back its tasks, and is not about to stop."`
 }
 
-// Run asks once. Error: client.ErrUnavailable with what is wrong.
-func (c *health) Run(ctx context.Context, std streams, bad *faults) error {
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+// call asks once. Error: client.ErrUnavailable with what is wrong.
+func (c *health) call(ctx context.Context, s *session) error {
 	alive, err := s.Alive(ctx)
 	if err != nil {
 		return err

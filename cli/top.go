@@ -37,26 +37,25 @@ const (
 	topicsOnce    = 100
 )
 
-// Run watches, or looks once.
-func (c *top) Run(ctx context.Context, std streams, bad *faults) error {
+func (c *top) check(bad *faults) {
 	if c.Interval < leastInterval || c.Interval > mostInterval {
 		bad.add("interval: must be from 500ms to 1h")
 	}
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+}
+
+// call watches, or looks once.
+func (c *top) call(ctx context.Context, s *session) error {
 	m := &topModel{server: s.Client, query: client.TopicQuery{Search: c.Search, Sort: client.TopicSort(c.Sort), Limit: topicsOnce, Scope: c.scope()},
 		ctx: ctx, url: c.Server, interval: c.Interval, timeout: c.Timeout}
-	if c.Once || c.JSON || os.Getenv("TERM") == "dumb" || !isTerminal(os.Stdin) || !isTerminal(std.out) {
+	if c.Once || c.JSON || os.Getenv("TERM") == "dumb" || !isTerminal(os.Stdin) || !isTerminal(s.std.out) {
 		return c.once(s, m)
 	}
 	m.color = true
-	program := tea.NewProgram(m, tea.WithoutSignalHandler(), tea.WithOutput(std.out))
+	program := tea.NewProgram(m, tea.WithoutSignalHandler(), tea.WithOutput(s.std.out))
 	// A signal ends it as q does. tea.WithContext would close the input beside the goroutine that
 	// reads it: charmbracelet/bubbletea#1599.
 	defer context.AfterFunc(ctx, program.Quit)()
-	_, err = program.Run()
+	_, err := program.Run()
 	return err
 }
 

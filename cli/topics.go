@@ -20,12 +20,7 @@ type topicsList struct {
 	Sort   string `env:"-" placeholder:"ORDER" enum:"name,worst,late,failed,dead,ready,pending,paused" help:"What comes first: worst (late, failing, dead, paused), late, failed (in the last 5 minutes), dead, ready, pending, paused or name. Default: name."`
 }
 
-// Run lists.
-func (c *topicsList) Run(ctx context.Context, std streams, bad *faults) error {
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+func (c *topicsList) call(ctx context.Context, s *session) error {
 	list, reach, err := allTopics(ctx, s, client.TopicQuery{Search: c.Search, Sort: client.TopicSort(c.Sort), Scope: c.scope()})
 	if err != nil {
 		return err
@@ -73,12 +68,7 @@ type topicsGet struct {
 	Topic string `arg:"" help:"The topic."`
 }
 
-// Run shows.
-func (c *topicsGet) Run(ctx context.Context, std streams, bad *faults) error {
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+func (c *topicsGet) call(ctx context.Context, s *session) error {
 	t, err := s.Topic(ctx, c.Topic, c.scope())
 	if err != nil {
 		return err
@@ -183,10 +173,11 @@ type topicsSet struct {
 	CountCrashes  *bool    `env:"-" negatable:"" help:"Record each attempt before it is delivered."`
 	Paused        *bool    `env:"-" negatable:"" help:"Accept tasks, but do not deliver them."`
 	Create        bool     `env:"-" help:"Also a topic, or one of --on-dead, that does not exist yet, and has almost the name of one that does."`
+
+	way client.Way // of Delivery or Kind
 }
 
-// Run changes the given settings, unless another caller changes them meanwhile.
-func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
+func (c *topicsSet) check(bad *faults) {
 	for name, d := range map[string]span{"max-age": c.MaxAge, "min-backoff": c.MinBackoff, "max-backoff": c.MaxBackoff, "lease": c.Lease, "dead-retention": c.DeadRetention} {
 		if d.given && d.Duration == 0 {
 			bad.add("%s: must not be zero", name)
@@ -195,9 +186,8 @@ func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
 	if _, err := strconv.Atoi(c.PerGroup); err != nil && c.PerGroup != "" {
 		bad.add("concurrency-per-group: must be a number")
 	}
-	var way client.Way
 	if c.Delivery != "" {
-		if err := json.Unmarshal([]byte(c.Delivery), &way); err != nil || way.Kind == "" {
+		if err := json.Unmarshal([]byte(c.Delivery), &c.way); err != nil || c.way.Kind == "" {
 			bad.add("delivery: must be a JSON object with a kind, such as {\"kind\":\"pull\"}")
 		} else if hasRepeatedField(c.Delivery) {
 			bad.add("delivery: must not have a field twice")
@@ -207,12 +197,12 @@ func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
 		}
 	}
 	if c.Kind != "" {
-		way = client.Way{Kind: c.Kind}
+		c.way = client.Way{Kind: c.Kind}
 	}
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+}
+
+// call changes the given settings, unless another caller changes them meanwhile.
+func (c *topicsSet) call(ctx context.Context, s *session) error {
 	have, err := s.Topic(ctx, c.Topic)
 	switch {
 	case errors.Is(err, client.ErrNoTopic):
@@ -234,8 +224,8 @@ func (c *topicsSet) Run(ctx context.Context, std streams, bad *faults) error {
 		return fmt.Errorf("%w: burst: needs a rate, and the topic has none: give --rate too", errSettings)
 	}
 	patch := c.patch()
-	if !way.IsZero() {
-		patch["delivery"] = replaceWay(have.Delivery, way)
+	if !c.way.IsZero() {
+		patch["delivery"] = replaceWay(have.Delivery, c.way)
 	}
 	t, err := s.ChangeTopic(ctx, c.Topic, patch, have.Revision)
 	if err != nil {

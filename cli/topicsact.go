@@ -22,12 +22,7 @@ type topicsPause struct {
 	topicNames
 }
 
-// Run pauses.
-func (c *topicsPause) Run(ctx context.Context, std streams, bad *faults) error {
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+func (c *topicsPause) call(ctx context.Context, s *session) error {
 	return c.each(s, "is paused", func(topic string) error {
 		if !c.Create {
 			err := s.checkTopic(ctx, topic)
@@ -47,12 +42,7 @@ type topicsResume struct {
 	topicNames
 }
 
-// Run resumes.
-func (c *topicsResume) Run(ctx context.Context, std streams, bad *faults) error {
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+func (c *topicsResume) call(ctx context.Context, s *session) error {
 	return c.each(s, "is delivered again", func(topic string) error {
 		if err := s.checkTopic(ctx, topic); err != nil {
 			return err
@@ -68,12 +58,7 @@ type topicsDelete struct {
 	topicNames
 }
 
-// Run forgets.
-func (c *topicsDelete) Run(ctx context.Context, std streams, bad *faults) error {
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+func (c *topicsDelete) call(ctx context.Context, s *session) error {
 	if c.Force {
 		if err := c.sure(ctx, s, &c.asking, "made dead, and the settings forgotten"); err != nil {
 			return err
@@ -151,12 +136,7 @@ type topicsPurge struct {
 	topicNames
 }
 
-// Run purges.
-func (c *topicsPurge) Run(ctx context.Context, std streams, bad *faults) error {
-	s, err := c.connect(std, bad)
-	if err != nil {
-		return err
-	}
+func (c *topicsPurge) call(ctx context.Context, s *session) error {
 	if err := c.sure(ctx, s, &c.asking, "cancelled"); err != nil {
 		return err
 	}
