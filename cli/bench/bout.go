@@ -55,21 +55,20 @@ func (b *bout) fill(ctx context.Context, round, n int, due func(i int) time.Time
 
 // An outcome is the result of one appointment.
 type outcome struct {
-	base   time.Time
 	tally  *tally
 	filled float64       // tasks accepted a second
-	took   time.Duration // from base until all were handled and forgotten
+	took   time.Duration // from the first deadline until all were handled and forgotten
 }
 
 // refills is how often a base that came too soon is put further ahead.
 const refills = 5
 
-// appointment has n tasks fall due at and after a base that lies ahead, and waits until they are
-// handled and forgotten. The base is a whole second because some systems count in seconds. A
+// appointment has n tasks fall due, each so long after a base that lies ahead, and waits until they
+// are handled and forgotten. The base is a whole second because some systems count in seconds. A
 // rehearsal with tasks that are due at once warms everything up and shows how long filling takes.
 // If the base comes before all tasks are accepted, the run does not count: the tasks are delivered,
 // and it is repeated with more time.
-func (b *bout) appointment(ctx context.Context, n int, due func(base time.Time) func(i int) time.Time) (outcome, error) {
+func (b *bout) appointment(ctx context.Context, n int, after func(i int) time.Duration) (outcome, error) {
 	if err := b.s.Receive(ctx, b.rounds.got); err != nil {
 		return outcome{}, err
 	}
@@ -87,7 +86,7 @@ func (b *bout) appointment(ctx context.Context, n int, due func(base time.Time) 
 	for range refills {
 		began := time.Now()
 		base := began.Add(ahead + b.l.Rest + time.Second).Truncate(time.Second)
-		round, t := b.rounds.begin(n, due(base))
+		round, t := b.rounds.begin(n, func(i int) time.Time { return base.Add(after(i)) })
 		if err := b.fill(ctx, round, n, t.due); err != nil {
 			return outcome{}, err
 		}
@@ -97,7 +96,7 @@ func (b *bout) appointment(ctx context.Context, n int, due func(base time.Time) 
 			return outcome{}, err
 		}
 		if inTime {
-			return outcome{base, t, float64(n) / took.Seconds(), time.Since(base)}, nil
+			return outcome{t, float64(n) / took.Seconds(), time.Since(base)}, nil
 		}
 		ahead = 2 * max(ahead, took)
 	}

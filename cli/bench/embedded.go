@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
-	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks"
 )
 
@@ -21,20 +19,23 @@ type embedded struct {
 	close     func() error
 }
 
-// openEmbedded opens a scheduler, which owns the ledger from then on. After it was
-// closed, remove is called.
-func openEmbedded(ctx context.Context, ledger recovery.Ledger, settings tasks.TopicSettings, remove func() error) (*embedded, error) {
+// start opens a scheduler on the ledger of a place. After it was closed, then is called.
+func (p *place) start(ctx context.Context, settings tasks.TopicSettings, then func() error) (*embedded, error) {
+	ledger, err := p.open()
+	if err != nil {
+		return nil, errors.Join(err, then())
+	}
 	scheduler, err := tasks.Open(ctx, ledger, tasks.Config{
 		MaxPending: 200_000_000, MaxBytes: 1 << 40, // the caller limits memory
 		AnswerWithin: time.Minute, // the figures are to show a disk that is busy for seconds
 		Topics:       map[string]tasks.TopicSettings{topic: settings},
-		Log:          slog.New(slog.DiscardHandler),
+		Log:          quiet,
 	})
 	if err != nil {
-		return nil, errors.Join(err, ledger.Close(), remove())
+		return nil, errors.Join(err, ledger.Close(), then())
 	}
 	return &embedded{scheduler, sync.OnceValue(func() error {
-		return errors.Join(scheduler.Close(context.Background()), remove())
+		return errors.Join(scheduler.Close(context.Background()), then())
 	})}, nil
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -84,14 +83,12 @@ func uniqueName(prefix string) string {
 }
 
 // Embedded opens a scheduler in this process on a new ledger.
-func (l Ledger) Embedded(ctx context.Context) (System, error) {
+func (l Ledger) Embedded(ctx context.Context) (System, error) { return l.start(ctx) }
+
+func (l Ledger) start(ctx context.Context) (*embedded, error) {
 	p, err := l.make()
 	if err != nil {
 		return nil, err
 	}
-	ledger, err := p.open()
-	if err != nil {
-		return nil, errors.Join(err, p.remove())
-	}
-	return openEmbedded(ctx, ledger, tasks.TopicSettings{}, p.remove)
+	return p.start(ctx, tasks.TopicSettings{}, p.remove)
 }

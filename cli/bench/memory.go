@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/lapsehq/lapse/tasks"
 )
 
 // MemoryFacts are what pending tasks cost.
@@ -27,15 +25,7 @@ type MemoryFacts struct {
 
 // memory lets tasks wait far ahead in a scheduler of this process.
 func memory(ctx context.Context, ledger Ledger, l Load) (r Result, err error) {
-	p, err := ledger.make()
-	if err != nil {
-		return r, err
-	}
-	opened, err := p.open()
-	if err != nil {
-		return r, errors.Join(err, p.remove())
-	}
-	s, err := openEmbedded(ctx, opened, tasks.TopicSettings{}, p.remove)
+	s, err := ledger.start(ctx)
 	if err != nil {
 		return r, err
 	}

@@ -36,11 +36,7 @@ func restart(ctx context.Context, ledger Ledger, l Load) (r Result, err error) {
 		}
 		return base.Add(24*time.Hour + time.Duration(i)*time.Millisecond)
 	}
-	opened, err := p.open()
-	if err != nil {
-		return r, err
-	}
-	before, err := openEmbedded(ctx, opened, tasks.TopicSettings{Paused: true}, keep)
+	before, err := p.start(ctx, tasks.TopicSettings{Paused: true}, keep)
 	if err != nil {
 		return r, err
 	}
@@ -54,10 +50,7 @@ func restart(ctx context.Context, ledger Ledger, l Load) (r Result, err error) {
 	}
 
 	began = time.Now()
-	if opened, err = p.open(); err != nil {
-		return r, err
-	}
-	after, err := openEmbedded(ctx, opened, tasks.TopicSettings{}, keep)
+	after, err := p.start(ctx, tasks.TopicSettings{}, keep)
 	if err != nil {
 		return r, err
 	}

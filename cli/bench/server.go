@@ -7,7 +7,6 @@ import (
 	"net/http"
 
 	"github.com/lapsehq/lapse/httpapi"
-	"github.com/lapsehq/lapse/tasks"
 )
 
 // ownServer is a server in this process, and the client that calls it over a socket.
@@ -19,15 +18,7 @@ type ownServer struct {
 
 // HTTP opens a server in this process on a new ledger, and calls it over HTTP.
 func (l Ledger) HTTP(ctx context.Context) (System, error) {
-	p, err := l.make()
-	if err != nil {
-		return nil, err
-	}
-	ledger, err := p.open()
-	if err != nil {
-		return nil, errors.Join(err, p.remove())
-	}
-	scheduler, err := openEmbedded(ctx, ledger, tasks.TopicSettings{}, p.remove)
+	scheduler, err := l.start(ctx)
 	if err != nil {
 		return nil, err
 	}
