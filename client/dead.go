@@ -124,14 +124,10 @@ type chosen struct {
 }
 
 func (c *Client) onDead(ctx context.Context, q call, topic, rest string, which, answer any) error {
-	path, err := pathOf("/v1/topics/", "topic", topic)
-	if err != nil {
-		return err
-	}
-	q.path, q.extra = path+rest, wholeTopic
+	var err error
 	if q.body, err = json.Marshal(which); err != nil {
 		return err
 	}
-	_, err = c.do(ctx, q, answer)
-	return err
+	q.extra = wholeTopic
+	return c.onTopic(ctx, q, topic, rest, answer)
 }

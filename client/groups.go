@@ -23,12 +23,9 @@ func (c *Client) Group(ctx context.Context, group string, limit int, cursor stri
 // Errors: ErrInvalid, ErrUnavailable, ErrUnknown, ErrUnreachable. Some may have been
 // cancelled before the error; repeating the call does the rest.
 func (c *Client) CancelGroup(ctx context.Context, group string) (*GroupCancelled, error) {
-	path, err := pathOf("/v1/groups/", "group", group)
-	if err != nil {
-		return nil, err
-	}
 	done := &GroupCancelled{}
-	if _, err := c.do(ctx, call{method: http.MethodDelete, path: path, effect: again, extra: wholeTopic}, done); err != nil {
+	q := call{method: http.MethodDelete, effect: again, extra: wholeTopic}
+	if err := c.named(ctx, q, "/v1/groups/", "group", group, "", done); err != nil {
 		return nil, err
 	}
 	return done, nil

@@ -31,12 +31,8 @@ func (c *Client) Nodes(ctx context.Context) ([]Node, error) {
 // Node returns a node by its name, with the keys under which Redis has the shards that it has made.
 // Errors: ErrNoNode, ErrUnavailable, ErrUnreachable.
 func (c *Client) Node(ctx context.Context, name string) (*Node, error) {
-	path, err := pathOf("/v1/nodes/", "node", name)
-	if err != nil {
-		return nil, err
-	}
 	n := &Node{}
-	if _, err := c.do(ctx, call{method: http.MethodGet, path: path, effect: reads}, n); err != nil {
+	if err := c.onNode(ctx, call{method: http.MethodGet, effect: reads}, name, "", n); err != nil {
 		return nil, err
 	}
 	return n, nil
@@ -47,12 +43,7 @@ func (c *Client) Node(ctx context.Context, name string) (*Node, error) {
 //
 // Errors: ErrNoNode, ErrUnavailable, ErrUnknown, ErrUnreachable. Repeating the call does no harm.
 func (c *Client) GiveUpSpools(ctx context.Context, name string) error {
-	path, err := pathOf("/v1/nodes/", "node", name)
-	if err != nil {
-		return err
-	}
-	_, err = c.do(ctx, call{method: http.MethodDelete, path: path + "/missing-spools", effect: same}, nil)
-	return err
+	return c.onNode(ctx, call{method: http.MethodDelete, effect: same}, name, "/missing-spools", nil)
 }
 
 // DrainNode has a node, through any server of its ledger, hand over its shards to the other nodes
@@ -61,10 +52,9 @@ func (c *Client) GiveUpSpools(ctx context.Context, name string) error {
 // Errors: ErrNoNode, ErrNoSuccessor, ErrUnavailable, ErrUnknown, ErrUnreachable. Repeating the call
 // does no harm.
 func (c *Client) DrainNode(ctx context.Context, name string) error {
-	path, err := pathOf("/v1/nodes/", "node", name)
-	if err != nil {
-		return err
-	}
-	_, err = c.do(ctx, call{method: http.MethodPost, path: path + "/drain", effect: same}, nil)
-	return err
+	return c.onNode(ctx, call{method: http.MethodPost, effect: same}, name, "/drain", nil)
+}
+
+func (c *Client) onNode(ctx context.Context, q call, name, rest string, into any) error {
+	return c.named(ctx, q, "/v1/nodes/", "node", name, rest, into)
 }

@@ -24,10 +24,6 @@ type Reservation struct {
 //
 // Errors: ErrInvalid, ErrHandled, ErrUnavailable, ErrUnknown, ErrUnreachable.
 func (c *Client) Reserve(ctx context.Context, topic string, r Reservation) ([]Delivery, error) {
-	path, err := pathOf("/v1/topics/", "topic", topic)
-	if err != nil {
-		return nil, err
-	}
 	body, err := json.Marshal(struct {
 		Max   int      `json:"max,omitempty"`
 		Wait  Duration `json:"wait,omitempty"`
@@ -39,7 +35,7 @@ func (c *Client) Reserve(ctx context.Context, topic string, r Reservation) ([]De
 	var answer struct {
 		Tasks []Delivery `json:"tasks"`
 	}
-	q := call{method: http.MethodPost, path: path + "/reserve", body: body, extra: max(r.Wait, 0), effect: again}
-	_, err = c.do(ctx, q, &answer)
+	q := call{method: http.MethodPost, body: body, extra: max(r.Wait, 0), effect: again}
+	err = c.onTopic(ctx, q, topic, "/reserve", &answer)
 	return answer.Tasks, err
 }

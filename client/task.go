@@ -328,6 +328,17 @@ func (c *Client) onTask(ctx context.Context, q call, id, rest string) (*Task, er
 	return t, nil
 }
 
+// named makes a call about what has a name.
+func (c *Client) named(ctx context.Context, q call, prefix, field, name, rest string, into any) error {
+	path, err := pathOf(prefix, field, name)
+	if err != nil {
+		return err
+	}
+	q.path = path + rest
+	_, err = c.do(ctx, q, into)
+	return err
+}
+
 // pathOf puts a name into a path. With an empty name it would be the path of another route.
 func pathOf(prefix, field, name string) (string, error) {
 	if name == "" || name == "." || name == ".." {

@@ -221,17 +221,7 @@ func (c *Client) Topic(ctx context.Context, name string, scope ...Scope) (*Topic
 //
 // Errors: ErrInvalid, ErrInUse, ErrRevision, ErrUnavailable, ErrUnknown, ErrUnreachable.
 func (c *Client) SetTopic(ctx context.Context, name string, s Settings, revision int64) (*Topic, error) {
-	body, err := json.Marshal(s)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
-	}
-	q := call{method: http.MethodPut, body: body, effect: same}
-	if revision != AnyRevision {
-		// A repeated call would find its own new revision.
-		q.effect = again
-		q.header = http.Header{"If-Match": {`"` + strconv.FormatInt(revision, 10) + `"`}}
-	}
-	return c.topic(ctx, q, name)
+	return c.writeTopic(ctx, http.MethodPut, name, s, revision)
 }
 
 // ChangeTopic changes the settings of a topic that patch names, by their JSON names. nil gives a
@@ -240,12 +230,17 @@ func (c *Client) SetTopic(ctx context.Context, name string, s Settings, revision
 //
 // Errors: those of SetTopic.
 func (c *Client) ChangeTopic(ctx context.Context, name string, patch map[string]any, revision int64) (*Topic, error) {
-	body, err := json.Marshal(patch)
+	return c.writeTopic(ctx, http.MethodPatch, name, patch, revision)
+}
+
+func (c *Client) writeTopic(ctx context.Context, method, name string, settings any, revision int64) (*Topic, error) {
+	body, err := json.Marshal(settings)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
-	q := call{method: http.MethodPatch, body: body, effect: same}
+	q := call{method: method, body: body, effect: same}
 	if revision != AnyRevision {
+		// A repeated call would find its own new revision.
 		q.effect = again
 		q.header = http.Header{"If-Match": {`"` + strconv.FormatInt(revision, 10) + `"`}}
 	}
@@ -253,13 +248,8 @@ func (c *Client) ChangeTopic(ctx context.Context, name string, patch map[string]
 }
 
 func (c *Client) topic(ctx context.Context, q call, name string) (*Topic, error) {
-	path, err := pathOf("/v1/topics/", "topic", name)
-	if err != nil {
-		return nil, err
-	}
-	q.path = path
 	t := &Topic{}
-	if _, err := c.do(ctx, q, t); err != nil {
+	if err := c.onTopic(ctx, q, name, "", t); err != nil {
 		return nil, err
 	}
 	return t, nil
@@ -301,11 +291,5 @@ func (c *Client) Purge(ctx context.Context, topic string) (*Purged, error) {
 }
 
 func (c *Client) onTopic(ctx context.Context, q call, topic, rest string, into any) error {
-	path, err := pathOf("/v1/topics/", "topic", topic)
-	if err != nil {
-		return err
-	}
-	q.path = path + rest
-	_, err = c.do(ctx, q, into)
-	return err
+	return c.named(ctx, q, "/v1/topics/", "topic", topic, rest, into)
 }

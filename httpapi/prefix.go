@@ -78,33 +78,25 @@ func (p prefix) place(problems ...*Problem) {
 type withProblems interface{ problems() []*Problem }
 
 func (b BatchAnswer) problems() []*Problem {
-	all := make([]*Problem, len(b.Errors))
-	for i, e := range b.Errors {
-		all[i] = e.Problem
-	}
-	return all
+	return problemsOf(b.Errors, func(e BatchError) *Problem { return e.Problem })
 }
 
 func (a Imported) problems() []*Problem {
-	all := make([]*Problem, len(a.Errors))
-	for i, e := range a.Errors {
-		all[i] = e.Problem
-	}
-	return all
+	return problemsOf(a.Errors, func(e ImportError) *Problem { return e.Problem })
 }
 
 func (a Acted) problems() []*Problem {
-	all := make([]*Problem, len(a.Failed))
-	for i, f := range a.Failed {
-		all[i] = f.Problem
-	}
-	return all
+	return problemsOf(a.Failed, func(e Refusal) *Problem { return e.Problem })
 }
 
 func (a SettleAnswer) problems() []*Problem {
-	all := make([]*Problem, len(a.Errors))
-	for i, e := range a.Errors {
-		all[i] = e.Problem
+	return problemsOf(a.Errors, func(e ReceiptError) *Problem { return e.Problem })
+}
+
+func problemsOf[E any](list []E, of func(E) *Problem) []*Problem {
+	all := make([]*Problem, len(list))
+	for i, e := range list {
+		all[i] = of(e)
 	}
 	return all
 }

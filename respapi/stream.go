@@ -356,6 +356,15 @@ func (x *call) noGroup(key string, group []byte, more string) {
 	x.out.Error("NOGROUP No such key '" + key + "' or consumer group '" + string(group) + "'" + more)
 }
 
+// withGroup looks up the stream and the group that a command begins with. It answers and reports
+// false if they do not exist.
+func (x *call) withGroup() (k streamKey, ok bool) {
+	if k, ok = x.stream(x.args[1]); ok && !k.group {
+		x.noGroup(k.name, x.args[2], "")
+	}
+	return k, ok && k.group
+}
+
 // outLocked returns the entries not before a bound that in reports true for, in order.
 func (t *stream) outLocked(from entryID, in func(*outEntry) bool) []*outEntry {
 	var list []*outEntry

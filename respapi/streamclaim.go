@@ -216,12 +216,8 @@ func (x *call) history(topic, name string, after entryID, count int) (batch, err
 // runClaim answers XCLAIM key group consumer min-idle-time id [id ...] [IDLE ms] [TIME ms]
 // [RETRYCOUNT n] [FORCE] [JUSTID] [LASTID id].
 func runClaim(x *call) {
-	k, ok := x.stream(x.args[1])
+	k, ok := x.withGroup()
 	if !ok {
-		return
-	}
-	if !k.group {
-		x.noGroup(k.name, x.args[2], "")
 		return
 	}
 	least, ok := x.number(x.args[4], "ERR Invalid min-idle-time argument for XCLAIM")
@@ -347,12 +343,8 @@ func runAutoClaim(x *call) {
 			return
 		}
 	}
-	k, ok := x.stream(x.args[1])
+	k, ok := x.withGroup()
 	if !ok {
-		return
-	}
-	if !k.group {
-		x.noGroup(k.name, x.args[2], "")
 		return
 	}
 	if _, _, ok = x.consumer(&k, x.args[3]); !ok {

@@ -17,12 +17,8 @@ func runPending(x *call) {
 	if len(args) > 3 && !x.pendingRange(&r) {
 		return
 	}
-	k, ok := x.stream(args[1])
+	k, ok := x.withGroup()
 	if !ok {
-		return
-	}
-	if !k.group {
-		x.noGroup(k.name, args[2], "")
 		return
 	}
 	if len(args) == 3 {

@@ -62,8 +62,16 @@ func (x *call) findAll(keys []key) ([]tasks.Task, error) {
 }
 
 func runGet(x *call) {
-	switch t, ok := x.read(); {
-	case !ok:
+	if t, ok := x.read(); ok {
+		x.value(t, nil)
+	}
+}
+
+// value answers the value of a key, that it has none, or an error.
+func (x *call) value(t *tasks.Task, err error) {
+	switch {
+	case err != nil:
+		x.fail(err)
 	case t == nil:
 		x.out.Null()
 	default:
@@ -160,14 +168,7 @@ func runGetDel(x *call) {
 			x.told(&k, remove)
 		}
 	})
-	switch {
-	case err != nil:
-		x.fail(err)
-	case before == nil:
-		x.out.Null()
-	default:
-		x.out.Bulk(before.Payload)
-	}
+	x.value(before, err)
 }
 
 func runGetEx(x *call) {
@@ -185,11 +186,7 @@ func runGetEx(x *call) {
 	}
 	// Redis looks at the key before it looks at the time.
 	if t, err := x.live(x.ctx, &k); err != nil || t == nil {
-		if err != nil {
-			x.fail(err)
-		} else {
-			x.out.Null()
-		}
+		x.value(t, err)
 		return
 	}
 	var due deadline
@@ -213,14 +210,7 @@ func runGetEx(x *call) {
 		}
 		return did
 	}, func() { x.told(&k, did.deed) })
-	switch {
-	case err != nil:
-		x.fail(err)
-	case before == nil:
-		x.out.Null()
-	default:
-		x.out.Bulk(before.Payload)
-	}
+	x.value(before, err)
 }
 
 // told tells subscribers what was done with a key, besides giving it a value.
