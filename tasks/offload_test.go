@@ -377,7 +377,7 @@ func TestOffloadConditions(t *testing.T) {
 					t.Errorf("the owner has counted %+v", a.Stats().Total)
 				}
 				pass(2 * time.Minute)
-				if len(b.Cluster().Peers.Offloads) != 0 || len(b.Cluster().Forward.Queues) != 0 {
+				if len(b.Cluster().Peers.Offloads) != 0 || b.Cluster().Forward.Queues() != 0 {
 					t.Error("the offload has not ended")
 				}
 			}, Config{SweepBacklog: 10, Topics: map[string]TopicSettings{"x": {Concurrency: 4}}}, way.cfg)

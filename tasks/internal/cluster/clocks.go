@@ -31,10 +31,7 @@ func (s *Cluster) compareClocks() {
 	if err != nil {
 		return
 	}
-	own := s.clockReading()
-	s.engine.Mu.Lock()
-	before := s.Peers.clocks
-	s.engine.Unlock()
+	own, before := s.clockReading(), s.clocks()
 	var now []task.ClockOffset
 	for i := range nodes {
 		n := &nodes[i]
@@ -47,9 +44,7 @@ func (s *Cluster) compareClocks() {
 		}
 		now = append(now, own.Compare(n.Name, st.Clock, offsetOf(before, n.Name)))
 	}
-	s.engine.Mu.Lock()
-	s.Peers.clocks = now
-	s.engine.Unlock()
+	s.peerClocks.Store(&now)
 	s.tellClocks(before, now)
 }
 
@@ -74,12 +69,18 @@ func offsetOf(all []task.ClockOffset, node string) (d task.ClockOffset) {
 
 // ClockWarnings are warnings of the nodes whose clocks differ from this one's.
 func (s *Cluster) ClockWarnings() (warnings []string) {
-	s.engine.Mu.Lock()
-	defer s.engine.Unlock()
-	for i := range s.Peers.clocks {
-		if d := &s.Peers.clocks[i]; d.Far {
+	for _, d := range s.clocks() {
+		if d.Far {
 			warnings = append(warnings, d.Warning())
 		}
 	}
 	return warnings
+}
+
+// clocks are those of the other nodes, as they were compared last. They are shared.
+func (s *Cluster) clocks() []task.ClockOffset {
+	if all := s.peerClocks.Load(); all != nil {
+		return *all
+	}
+	return nil
 }

@@ -1,8 +1,11 @@
 package cluster
 
 import (
+	"sync/atomic"
+
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // A Cluster is the part of a node that deals with the other nodes that share its ledger. Without
@@ -18,6 +21,8 @@ type Cluster struct {
 	Drain     draining
 	settled   bool // it was ready once
 	Figures   figures
+
+	peerClocks atomic.Pointer[[]task.ClockOffset] // see clocks
 }
 
 // New returns the cluster of an engine, and makes it the one that the engine tells. A test
@@ -27,7 +32,6 @@ func New(e *engine.Engine, calls PeerCalls) *Cluster {
 		engine:    e,
 		peerCalls: calls,
 		Drain:     draining{Done: make(chan struct{})},
-		Forward:   forwarder{Queues: make(map[target]*settleQueue)},
 		Missing:   make(map[recovery.ShardID]bool),
 		Peers:     newPeers(),
 	}

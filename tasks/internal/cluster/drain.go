@@ -240,7 +240,7 @@ func (s *Cluster) awaitDetached(ctx context.Context) error {
 	defer cancel()
 	for {
 		s.engine.Mu.Lock()
-		left := len(s.engine.Detached.Shards) + s.Forward.toOwnersLocked()
+		left := len(s.engine.Detached.Shards) + s.Forward.ToOwners()
 		s.engine.Mu.Unlock()
 		if left == 0 {
 			return nil

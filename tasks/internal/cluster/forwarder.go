@@ -25,10 +25,11 @@ import (
 // settlements share a message. A settlement that fails is sent again, with growing pauses, until it
 // does not matter any more. If it is dropped then, the lease of the delivery runs out at the owner.
 //
-// Guarded by Engine.Mu.
+// It may be called with Engine.Mu held, and calls nothing that waits under its own mutex.
 type forwarder struct {
-	Queues  map[target]*settleQueue
-	Dropped int64         // settlements that found their queue full
+	mu      sync.Mutex // guards everything below, and the queues
+	queues  map[target]*settleQueue
+	dropped int64         // settlements that found their queue full
 	bytes   int           // that the settlements take up
 	warned  time.Duration // when a log line last told of dropped ones
 }
@@ -81,14 +82,19 @@ func sizeOf(some ...settlement) (size int) {
 // may call it for a node. A settlement for the owner of a shard waits for sendLast then.
 func (s *Cluster) forwardLocked(to target, o settlement) {
 	f := &s.Forward
-	q, size := f.Queues[to], sizeOf(o)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	q, size := f.queues[to], sizeOf(o)
 	if f.bytes+size > maxForwarded || q != nil && q.bytes+size > maxQueued {
 		s.dropLocked(to)
 		return
 	}
 	if q == nil {
 		q = &settleQueue{target: to}
-		f.Queues[to] = q
+		if f.queues == nil {
+			f.queues = make(map[target]*settleQueue)
+		}
+		f.queues[to] = q
 	}
 	q.waiting = append(q.waiting, o)
 	q.bytes, f.bytes = q.bytes+size, f.bytes+size
@@ -102,14 +108,14 @@ func (s *Cluster) forwardLocked(to target, o settlement) {
 // dropLocked counts a settlement for which there is no room.
 func (s *Cluster) dropLocked(to target) {
 	f := &s.Forward
-	f.Dropped++
+	f.dropped++
 	now := s.engine.Elapsed()
-	if f.Dropped > 1 && now-f.warned < warnEvery {
+	if f.dropped > 1 && now-f.warned < warnEvery {
 		return
 	}
 	f.warned = now
 	s.engine.Config.Log.Warn("too many settlements wait for another node; tasks may be delivered again",
-		"node", s.engine.Config.Node, "to", to.node, "shard", to.shardID, "dropped", f.Dropped)
+		"node", s.engine.Config.Node, "to", to.node, "shard", to.shardID, "dropped", f.dropped)
 }
 
 // sendAll sends until the queue is empty. Settlements that fail while Close runs are left to
@@ -127,9 +133,9 @@ func (s *Cluster) sendAll(q *settleQueue) {
 		case q.node != "":
 			_ = backoff.Wait(s.engine.Life.Context, attempt)
 		case !s.engine.Rest(backoff.Delay(attempt)):
-			s.engine.Mu.Lock()
+			s.Forward.mu.Lock()
 			q.sending = false
-			s.engine.Mu.Unlock()
+			s.Forward.mu.Unlock()
 			return
 		}
 	}
@@ -140,14 +146,10 @@ func (s *Cluster) sendAll(q *settleQueue) {
 func (s *Cluster) sendLast(ctx context.Context) {
 	for {
 		var all sync.WaitGroup
-		s.engine.Mu.Lock()
-		left := s.Forward.toOwnersLocked()
-		for _, q := range s.Forward.Queues {
-			if !q.sending && q.node == "" {
-				all.Go(func() { s.sendQueue(ctx, q) })
-			}
+		left := s.Forward.ToOwners()
+		for _, q := range s.Forward.idleToOwners() {
+			all.Go(func() { s.sendQueue(ctx, q) })
 		}
-		s.engine.Mu.Unlock()
 		all.Wait()
 		if left == 0 {
 			return
@@ -155,10 +157,7 @@ func (s *Cluster) sendLast(ctx context.Context) {
 		select {
 		case <-time.After(lastPause):
 		case <-ctx.Done():
-			s.engine.Mu.Lock()
-			left = s.Forward.toOwnersLocked()
-			s.engine.Mu.Unlock()
-			if left > 0 {
+			if left = s.Forward.ToOwners(); left > 0 {
 				s.engine.Config.Log.Warn("settlements have not arrived at other nodes before the end; their tasks may be delivered again",
 					"node", s.engine.Config.Node, "settlements", left)
 			}
@@ -176,9 +175,37 @@ func (s *Cluster) sendQueue(ctx context.Context, q *settleQueue) {
 	}
 }
 
-// toOwnersLocked returns how many settlements have not arrived at the owners of shards.
-func (f *forwarder) toOwnersLocked() (n int) {
-	for to, q := range f.Queues {
+// idleToOwners returns the queues for owners of shards that are not being sent.
+func (f *forwarder) idleToOwners() (idle []*settleQueue) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for to, q := range f.queues {
+		if !q.sending && to.node == "" {
+			idle = append(idle, q)
+		}
+	}
+	return idle
+}
+
+// Queues returns how many queues there are.
+func (f *forwarder) Queues() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.queues)
+}
+
+// Dropped returns how many settlements found their queue full.
+func (f *forwarder) Dropped() int64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.dropped
+}
+
+// ToOwners returns how many settlements have not arrived at the owners of shards.
+func (f *forwarder) ToOwners() (n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for to, q := range f.queues {
 		if to.node == "" {
 			n += len(q.again) + len(q.waiting) + q.out
 		}
@@ -190,16 +217,16 @@ func (f *forwarder) toOwnersLocked() (n int) {
 // be sent again; that part waits first in the queue.
 func (s *Cluster) sendSome(ctx context.Context, q *settleQueue) (more, failed bool) {
 	f := &s.Forward
-	s.engine.Mu.Lock()
+	f.mu.Lock()
 	some := q.again
 	if q.again = nil; len(some) == 0 {
 		some = q.waiting[:min(len(q.waiting), settlementsAtOnce)]
 		q.waiting = q.waiting[len(some):]
 	}
 	if q.out = len(some); q.out == 0 {
-		delete(f.Queues, q.target)
+		delete(f.queues, q.target)
 	}
-	s.engine.Mu.Unlock()
+	f.mu.Unlock()
 	if len(some) == 0 {
 		return false, false
 	}
@@ -215,8 +242,8 @@ func (s *Cluster) sendSome(ctx context.Context, q *settleQueue) (more, failed bo
 			s.engine.Config.Log.Warn("a delivery could not be settled at the node that holds its task now; it may be delivered again", "node", s.engine.Config.Node, "to", q.node, "error", err)
 		}
 	}
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
+	f.mu.Lock()
+	defer f.mu.Unlock()
 	arrived := sizeOf(some...) - sizeOf(left...)
 	q.bytes, f.bytes = q.bytes-arrived, f.bytes-arrived
 	q.out, q.again = 0, left

@@ -16,7 +16,7 @@ import (
 
 // newForwarder makes a cluster that has begun to close, so that settlements wait for sendLast.
 func newForwarder(settle func(v task.Verdict, receipts []string) ([]task.Settled, error)) *Cluster {
-	s := &Cluster{engine: &engine.Engine{}, Forward: forwarder{Queues: make(map[target]*settleQueue)}}
+	s := &Cluster{engine: &engine.Engine{}}
 	s.engine.Started, s.engine.Ended = time.Now(), true
 	s.engine.Config.Log, s.engine.Config.AnswerWithin = slog.New(slog.DiscardHandler), time.Minute
 	var one sync.Mutex // queues are sent at the same time
@@ -47,26 +47,26 @@ func TestForwarderIsBounded(t *testing.T) {
 	for range 100 {
 		s.forwardOne(1, "r", task.Verdict{Verb: task.Release, Reason: long})
 	}
-	if n := s.Forward.toOwnersLocked(); n != 15 || s.Forward.Dropped != 85 || s.Forward.bytes > maxQueued {
-		t.Errorf("%d of 16 MiB wait, %d were dropped: %d bytes", n, s.Forward.Dropped, s.Forward.bytes)
+	if n := s.Forward.ToOwners(); n != 15 || s.Forward.Dropped() != 85 || s.Forward.bytes > maxQueued {
+		t.Errorf("%d of 16 MiB wait, %d were dropped: %d bytes", n, s.Forward.Dropped(), s.Forward.bytes)
 	}
 	for shard := range recovery.ShardID(10) { // a full queue does not take the room of others
 		for range 15 {
 			s.forwardOne(1+shard, "r", task.Verdict{Verb: task.Release, Reason: long})
 		}
 	}
-	if n := s.Forward.toOwnersLocked(); n != 63 || s.Forward.bytes > maxForwarded {
+	if n := s.Forward.ToOwners(); n != 63 || s.Forward.bytes > maxForwarded {
 		t.Errorf("%d of 64 MiB wait: %d bytes", n, s.Forward.bytes)
 	}
 	s.sendLast(t.Context())
 	if arrived != 63 || calls != 5 {
 		t.Errorf("%d have arrived with %d calls", arrived, calls)
 	}
-	if s.Forward.bytes != 0 || s.Forward.toOwnersLocked() != 0 {
+	if s.Forward.bytes != 0 || s.Forward.ToOwners() != 0 {
 		t.Errorf("%d bytes are left", s.Forward.bytes)
 	}
 	s.forwardOne(1, "r", task.Verdict{Verb: task.Ack})
-	if s.Forward.toOwnersLocked() != 1 {
+	if s.Forward.ToOwners() != 1 {
 		t.Error("there is no room again")
 	}
 }
@@ -129,14 +129,14 @@ func TestForwarderSendsAllAtTheEnd(t *testing.T) {
 	for range 2500 {
 		s.forwardOne(1, "r", task.Verdict{Verb: task.Ack})
 	}
-	if s.sendLast(ended); arrived[1] != 2500 || s.Forward.toOwnersLocked() != 0 {
+	if s.sendLast(ended); arrived[1] != 2500 || s.Forward.ToOwners() != 0 {
 		t.Errorf("%d of 2,500 have arrived", arrived[1])
 	}
 	failAfter = 1000
 	for range 2500 {
 		s.forwardOne(2, "r", task.Verdict{Verb: task.Ack})
 	}
-	if s.sendLast(ended); arrived[2] != 1000 || s.Forward.toOwnersLocked() != 1500 {
-		t.Errorf("%d have arrived at a node that ended after 1,000, %d wait", arrived[2], s.Forward.toOwnersLocked())
+	if s.sendLast(ended); arrived[2] != 1000 || s.Forward.ToOwners() != 1500 {
+		t.Errorf("%d have arrived at a node that ended after 1,000, %d wait", arrived[2], s.Forward.ToOwners())
 	}
 }

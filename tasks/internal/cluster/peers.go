@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // peers is the state that a node has with the other nodes on behalf of its own receivers
@@ -21,8 +20,7 @@ type peers struct {
 	remoteWaiters map[remoteWaiterKey]*RemoteWaiter
 	Offloads      map[offloadKey]*offload
 	Counts        peerCounts
-	messages      messages           // of the program; it has a mutex of its own
-	clocks        []task.ClockOffset // of the nodes that are alive
+	messages      messages // of the program; it has a mutex of its own
 }
 
 func newPeers() peers {

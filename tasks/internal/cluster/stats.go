@@ -48,11 +48,11 @@ func (s *Cluster) Stats() task.Stats {
 	n := &s.engine.Shards.Counts
 	st.ShardsGained, st.ShardsYielded, st.ShardsLost, st.TasksDropped = n.Acquired, n.Transferred, n.Revoked, n.Evicted
 	st.UnsureDeliveries, st.LostDeliveries = n.Unsure, n.Doubtful
-	st.Clocks = slices.Clone(s.Peers.clocks)
+	st.Clocks = slices.Clone(s.clocks())
 	x := &s.Peers.Counts
 	st.ReservesGiven, st.ReservesTaken = x.ReservesGiven, x.ReservesTaken
 	st.HelpTaken, st.HelpGiven = x.OffloadedOut, x.OffloadedIn
-	st.SettlementsDropped = s.Forward.Dropped
+	st.SettlementsDropped = s.Forward.Dropped()
 	st.Subscriptions, st.EventsLost = s.engine.Feed.Count-s.engine.Feed.Remote, s.engine.Feed.Lost
 	st.Coalescing, st.Coalesced = s.engine.Misfires.Board.Open(), s.engine.Misfires.Skipped
 	st.FullSweeps, st.FullSweepAt, st.FullSweepTook = s.engine.Sweep.Fulls, s.engine.Sweep.Last.At, s.engine.Sweep.LastTook
