@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/lapsehq/lapse/internal/page"
+	"github.com/lapsehq/lapse/internal/pagetest"
 	"github.com/lapsehq/lapse/recovery/memledger"
 	"github.com/lapsehq/lapse/tasks"
 )
@@ -295,7 +295,7 @@ func TestSettingsAreDocumented(t *testing.T) {
 // generated compares a document with what it should be, or writes it.
 func generated(t *testing.T, file, text string) {
 	t.Helper()
-	text = page.Wrap(text)
+	text = pagetest.Wrap(text)
 	if *update {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)

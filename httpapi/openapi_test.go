@@ -14,7 +14,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/lapsehq/lapse/internal/page"
+	"github.com/lapsehq/lapse/internal/pagetest"
 	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -328,7 +328,7 @@ func TestProblemsAreDocumented(t *testing.T) {
 		}
 	}
 	const file = "../docs/problems.md"
-	text := page.Wrap(b.String())
+	text := pagetest.Wrap(b.String())
 	if *update {
 		if err := os.WriteFile(file, []byte(text), 0o644); err != nil {
 			t.Fatal(err)

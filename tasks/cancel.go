@@ -51,9 +51,7 @@ func (s *Scheduler) cancelOnce(ctx context.Context, id string) error {
 	}
 	a, at, err := cluster.Routed(ctx, s.cluster, id, cluster.CancelMethod, cluster.AboutID(ctx, id), here)
 	if err == nil && at.Node != "" {
-		s.engine.Mu.Lock()
-		s.cluster.AddRecentCancelLocked(id, a.Created)
-		s.engine.Mu.Unlock()
+		s.cluster.AddRecentCancel(id, a.Created)
 	}
 	if a.Before {
 		return engine.ErrCancelled

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/cli/bench"
-	"github.com/lapsehq/lapse/internal/page"
+	"github.com/lapsehq/lapse/internal/pagetest"
 )
 
 // A comparison is everything that the page tells.
@@ -57,7 +57,7 @@ func (c *comparison) write(w io.Writer) error {
 	for i := range c.rankings {
 		c.rankings[i].write(&b)
 	}
-	_, err := io.WriteString(w, page.Wrap(b.String()))
+	_, err := io.WriteString(w, pagetest.Wrap(b.String()))
 	return err
 }
 

@@ -161,8 +161,6 @@ func (s *Cluster) actAt(ctx context.Context, node string, q *engine.ActQuery, so
 	if err == nil && len(a.Faults) != len(some) {
 		err = fmt.Errorf("%w: node %s has answered for %d of %d tasks", task.ErrUnknown, node, len(a.Faults), len(some))
 	}
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
 	for i, p := range some {
 		switch {
 		case err != nil:
@@ -170,7 +168,7 @@ func (s *Cluster) actAt(ctx context.Context, node string, q *engine.ActQuery, so
 		case a.Faults[i] != nil:
 			p.err = a.Faults[i].Err(node, true)
 		case i < len(a.Created) && a.Created[i] != 0:
-			s.AddRecentCancelLocked(p.id, a.Created[i])
+			s.AddRecentCancel(p.id, a.Created[i])
 		}
 	}
 }

@@ -14,12 +14,6 @@ import (
 // nodes may have created a task with the same id before that is noticed. The task that is
 // registered stays, and its node answers for the id; the other one is buried.
 
-// conflicts are the ids of buried tasks of this node, up to keptTombstones.
-type conflicts struct {
-	ids   map[string]struct{}
-	queue fifo[string]
-}
-
 const conflictReason = "another node has a task with the same id: the directory of ids had lost this one"
 
 // conflictLocked reports whether another node answers for the id of a task that is dead here.
@@ -27,7 +21,7 @@ func (s *Cluster) conflictLocked(id string) bool {
 	if s.Fleet == nil {
 		return false
 	}
-	_, ok := s.Fleet.conflict.ids[id]
+	_, ok := s.Fleet.conflict.find(id)
 	return ok
 }
 
@@ -103,18 +97,7 @@ func (s *Cluster) buryConflict(mine recovery.DirectoryUpdate) bool {
 	} else if !s.engine.BuriedLocked([]byte(mine.ID)) {
 		return false
 	}
-	q := &s.Fleet.conflict
-	if q.ids == nil {
-		q.ids = make(map[string]struct{})
-	}
-	if _, known := q.ids[mine.ID]; known {
-		return false
-	}
-	q.ids[mine.ID] = struct{}{}
-	if lost, full := q.queue.push(mine.ID); full {
-		delete(q.ids, lost)
-	}
-	return true
+	return s.Fleet.conflict.put(mine.ID, struct{}{})
 }
 
 // ofRetired are the changes that take entries out whose shard no node holds or will hold: it

@@ -30,7 +30,7 @@ import (
 
 // needsClaimLocked reports whether the id of a planned task has to be registered.
 func (s *Cluster) needsClaimLocked(p *engine.Plan) bool {
-	return s.Fleet != nil && p.Chosen && p.ShardID == 0 && !s.singleNodeLocked()
+	return s.Fleet != nil && p.Chosen && p.ShardID == 0 && !s.NeverHadPeers()
 }
 
 // directoryEntryLocked returns the directory entry of a task in memory. It reports false

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -25,10 +26,40 @@ const (
 type draining struct {
 	Done chan struct{} // closed when this node was drained because DrainNode was called
 
-	// Guarded by Engine.Mu:
-	itself bool   // this node drains itself, since DrainNode was called
-	failed int    // how often the drain has failed
-	fault  string // why it failed the last time
+	mu     sync.Mutex // guards everything below
+	itself bool       // this node drains itself, since DrainNode was called
+	failed int        // how often the drain has failed
+	fault  string     // why it failed the last time
+}
+
+func (d *draining) isUnderWay() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.itself
+}
+
+// begin reports false if a drain is under way.
+func (d *draining) begin() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	begins := !d.itself
+	d.itself = true
+	return begins
+}
+
+func (d *draining) fail(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.itself = false
+	d.failed++
+	d.fault = task.Cut(err.Error(), task.MaxReason)
+}
+
+// failures returns how often the drain has failed, and why it did so last.
+func (d *draining) failures() (n int, fault string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.failed, d.fault
 }
 
 // emptySpool waits until the ledger has all spooled tasks. It comes before the shards go: spooled
@@ -319,10 +350,7 @@ func (s *Cluster) handleDrain(ctx context.Context, _ string, _ DrainQuery) (drai
 
 // BeginDrain begins to drain this node, unless that has begun.
 func (s *Cluster) BeginDrain(ctx context.Context) error {
-	s.engine.Mu.Lock()
-	under := s.Drain.itself
-	s.engine.Mu.Unlock()
-	if under {
+	if s.Drain.isUnderWay() {
 		return nil
 	}
 	if _, err := s.successors(ctx); err != nil {
@@ -330,14 +358,12 @@ func (s *Cluster) BeginDrain(ctx context.Context) error {
 	}
 	s.engine.Mu.Lock()
 	defer s.engine.Unlock()
-	switch {
-	case s.engine.Ended:
+	if s.engine.Ended {
 		return task.ErrClosed
-	case s.Drain.itself:
-		return nil
 	}
-	s.Drain.itself = true
-	s.engine.Life.Background.Go(s.drainItself)
+	if s.Drain.begin() {
+		s.engine.Life.Background.Go(s.drainItself)
+	}
 	return nil
 }
 
@@ -349,10 +375,6 @@ func (s *Cluster) drainItself() {
 	case errors.Is(err, task.ErrClosed):
 	default:
 		s.engine.Config.Log.Error("drain failed; no new tasks until a restart or another drain", "node", s.engine.Config.Node, "error", err)
-		s.engine.Mu.Lock()
-		s.Drain.itself = false
-		s.Drain.failed++
-		s.Drain.fault = task.Cut(err.Error(), task.MaxReason)
-		s.engine.Unlock()
+		s.Drain.fail(err)
 	}
 }

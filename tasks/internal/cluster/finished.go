@@ -54,7 +54,7 @@ func (s *Cluster) finishedHere(ids []string) []wireOutcome {
 	for i, id := range ids {
 		o := s.engine.Outcomes.Find(s.engine.Store.Hash([]byte(id)))
 		outcomes[i] = wireOutcome{o.Kind, o.Nonce, o.Created, s.engine.TopicOfLocked(id, o)}
-		if created, ok := s.recentCancelLocked(id); ok && (outcomes[i].Kind == 0 || created > outcomes[i].Created) {
+		if created, ok := s.recentCancel(id); ok && (outcomes[i].Kind == 0 || created > outcomes[i].Created) {
 			outcomes[i] = wireOutcome{Kind: store.WasCancelled, Created: created}
 		}
 	}

@@ -59,7 +59,7 @@ func (s *Cluster) nodeStatus() task.NodeStatus {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
 	st.Room, st.Backlog, st.Draining = s.engine.RoomForMoreLocked(), s.engine.Dispatch.Raised, s.engine.Draining
-	st.DrainsFailed, st.DrainFault = s.Drain.failed, s.Drain.fault
+	st.DrainsFailed, st.DrainFault = s.Drain.failures()
 	st.Spooled = s.spooledShardsLocked()
 	return st
 }

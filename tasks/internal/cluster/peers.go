@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
 )
 
 // peers is the state that a node has with the other nodes on behalf of its own receivers

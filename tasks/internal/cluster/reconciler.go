@@ -13,71 +13,12 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-const (
-	// RemoveAfter is how long the entry of a task outlives it: a cancel that is repeated at
-	// another node meanwhile is led to the node that remembers the first.
-	RemoveAfter = 10 * time.Second
-	// keptTombstones is how many entries wait for that, and how many cancels are remembered.
-	keptTombstones = 1 << 16
-	// WalkEvery is how often a page of all entries is looked through.
-	WalkEvery = 10 * time.Second
-)
-
-// A Tombstone is a directory entry whose task is gone.
-type Tombstone struct {
-	ID    string
-	Entry recovery.DirectoryEntry
-	since time.Duration // on the monotonic clock
-}
-
-// A fifo is first in, first out, and forgets its first when it is full.
-type fifo[T any] struct{ items []T }
-
-func (q *fifo[T]) push(v T) (lost T, full bool) {
-	if full = len(q.items) == keptTombstones; full {
-		lost, q.items = q.items[0], q.items[1:]
-	}
-	q.items = append(q.items, v)
-	return lost, full
-}
-
-// recentCancels are cancels that other nodes have confirmed to this one, lately.
-type recentCancels struct {
-	byID  map[string]recentCancel
-	queue fifo[string]
-}
-
-// A recentCancel is the cancel of the task of an id that was created at a time, in Unix ns.
-type recentCancel struct {
-	at      time.Duration
-	created int64
-}
-
-// AddRecentCancelLocked remembers that the task of an id was cancelled.
-func (s *Cluster) AddRecentCancelLocked(id string, created int64) {
-	r := &s.Fleet.recentCancels
-	if r.byID == nil {
-		r.byID = make(map[string]recentCancel)
-	}
-	if _, again := r.byID[id]; !again {
-		if lost, full := r.queue.push(id); full {
-			delete(r.byID, lost)
-		}
-	}
-	r.byID[id] = recentCancel{s.engine.Elapsed(), created}
-}
-
-// recentCancelLocked returns when the task of an id was created of which a cancel was confirmed
-// lately. It counts only as long as the directory is sure to have the entry of a later task of the
-// id, see CancelledBefore.
-func (s *Cluster) recentCancelLocked(id string) (created int64, ok bool) {
-	c, ok := s.Fleet.recentCancels.byID[id]
-	return c.created, ok && s.engine.Elapsed()-c.at < RemoveAfter
-}
+// WalkEvery is how often a page of all entries is looked through.
+const WalkEvery = 10 * time.Second
 
 // addTombstoneLocked is called when the task of a slot is about to leave for good.
 func (s *Cluster) addTombstoneLocked(sl *store.Slot) {
-	if s.Fleet == nil || !s.Fleet.multiNode {
+	if s.Fleet == nil || !s.Fleet.multiNode.Load() {
 		return
 	}
 	if f, ok := s.directoryEntryLocked(sl); ok {
@@ -126,7 +67,8 @@ func (s *Cluster) reconcilerLoop() {
 
 // runOnce does the work that is due now. Work that fails stays due.
 func (c *reconciler) runOnce() {
-	c.forgetCancels()
+	now := c.engine.Elapsed()
+	c.Fleet.recentCancels.forget(func(k recentCancel) bool { return now-k.at >= RemoveAfter })
 	c.chooseShards()
 	if c.NeverHadPeers() {
 		return
@@ -161,20 +103,6 @@ func (c *reconciler) tell(err error) {
 		log.Debug("the directory of ids is not up to date yet", "error", err)
 	}
 	c.behind = err != nil
-}
-
-func (c *reconciler) forgetCancels() {
-	c.engine.Mu.Lock()
-	defer c.engine.Mu.Unlock()
-	r, now := &c.Fleet.recentCancels, c.engine.Elapsed()
-	for len(r.queue.items) > 0 {
-		first := r.queue.items[0]
-		if now-r.byID[first].at < RemoveAfter {
-			break
-		}
-		delete(r.byID, first)
-		r.queue.items = r.queue.items[1:]
-	}
 }
 
 // suspectAcquired has all ids registered anew if shards were acquired while some node had not
@@ -335,28 +263,18 @@ func (s *Cluster) assert(ctx context.Context, changes []recovery.DirectoryUpdate
 // removeTombstones removes the entries of tasks that are long gone.
 func (c *reconciler) removeTombstones(ctx context.Context) error {
 	for !c.engine.IsClosing() {
-		c.engine.Mu.Lock()
-		q, now := &c.Fleet.tombstones, c.engine.Elapsed()
-		n := 0
-		for n < min(len(q.items), UpdatesAtOnce) && now-q.items[n].since >= RemoveAfter {
-			n++
-		}
-		due := q.items[:n]
-		q.items = q.items[n:]
-		changes := c.GoneLocked(due)
-		c.engine.Mu.Unlock()
-		if n == 0 {
+		due := c.Fleet.tombstones.take(c.engine.Elapsed())
+		if len(due) == 0 {
 			return nil
 		}
+		c.engine.Mu.Lock()
+		changes := c.GoneLocked(due)
+		c.engine.Mu.Unlock()
 		if len(changes) == 0 {
 			continue
 		}
 		if _, err := c.Fleet.ledger.Update(ctx, changes); err != nil {
-			c.engine.Mu.Lock()
-			for _, l := range due {
-				c.Fleet.tombstones.push(l)
-			}
-			c.engine.Mu.Unlock()
+			c.Fleet.tombstones.push(due...)
 			return err
 		}
 	}

@@ -40,7 +40,7 @@ func (r rooms) UnclaimedLocked(id string, entry recovery.DirectoryEntry) {
 
 // EntryLocked implements engine.IDDirectory.
 func (r rooms) EntryLocked(sl *store.Slot) (recovery.DirectoryUpdate, bool) {
-	if r.Fleet == nil || r.singleNodeLocked() {
+	if r.Fleet == nil || r.NeverHadPeers() {
 		return recovery.DirectoryUpdate{}, false
 	}
 	return r.directoryUpdateLocked(sl)

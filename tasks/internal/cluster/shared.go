@@ -26,15 +26,15 @@ type Fleet struct {
 	work          chan struct{} // wakes reconcilerLoop; holds one request
 	feeds         eventFeeds    // events of this node for readers at others
 	finishedCalls *finishedCalls
+	multiNode     atomic.Bool          // callers' ids are registered before their tasks are created
+	tombstones    tombstones           // directory entries of tasks that are gone
+	recentCancels lately[recentCancel] // cancels that other nodes have confirmed
+	conflict      lately[struct{}]     // ids of buried tasks, for which another node answers
 
 	// Guarded by Engine.Mu:
-	multiNode     bool            // callers' ids are registered before their tasks are created
-	indexing      uint64          // how often ids have come that may not all be registered
-	indexed       uint64          // value of indexing when all ids were last registered
-	acquired      int             // shards acquired since reconcilerLoop looked last
-	tombstones    fifo[Tombstone] // directory entries of tasks that are gone
-	recentCancels recentCancels   // cancels that other nodes have confirmed
-	conflict      conflicts       // ids that another node has registered for a task of its own
+	indexing uint64 // how often ids have come that may not all be registered
+	indexed  uint64 // value of indexing when all ids were last registered
+	acquired int    // shards acquired since reconcilerLoop looked last
 }
 
 // A sharedLedger is a Fleet with a directory and a bus, as far as it is about the other nodes.
@@ -70,7 +70,7 @@ func (s *Cluster) Share(ctx context.Context) error {
 		}
 		indexed = false
 	} else {
-		sh.multiNode = true
+		sh.multiNode.Store(true)
 	}
 	if !indexed {
 		sh.indexing = 1
@@ -98,25 +98,16 @@ func (s *Cluster) unshare() {
 // NeverHadPeers reports whether no other node has ever been registered. Once one was, it stays
 // false for the life of this process: going back would gain nothing.
 func (s *Cluster) NeverHadPeers() bool {
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
-	return s.singleNodeLocked()
-}
-
-func (s *Cluster) singleNodeLocked() bool {
-	if !s.Fleet.multiNode && !s.Fleet.ledger.Standing().Alone {
-		s.Fleet.multiNode = true
-		s.wakeReconciler()
+	if !s.Fleet.multiNode.Load() && !s.Fleet.ledger.Standing().Alone {
+		s.noteMultiNode()
 	}
-	return !s.Fleet.multiNode
+	return !s.Fleet.multiNode.Load()
 }
 
-// noteMultiNode records that there are other nodes: one of them has called this one.
+// noteMultiNode records that there are other nodes. What was created under Engine.Mu before is in
+// memory when the reconciler registers all ids.
 func (s *Cluster) noteMultiNode() {
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
-	if !s.Fleet.multiNode {
-		s.Fleet.multiNode = true
+	if s.Fleet.multiNode.CompareAndSwap(false, true) {
 		s.wakeReconciler()
 	}
 }

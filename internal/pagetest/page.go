@@ -1,7 +1,7 @@
-// Package page has what the generators of pages in docs share.
+// Package pagetest has what the generators of pages in docs share.
 //
 // It owns nothing, calls no other package of Lapse and cannot fail. Only tests and scripts use it.
-package page
+package pagetest
 
 import (
 	"strings"
