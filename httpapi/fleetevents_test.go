@@ -54,6 +54,7 @@ func (s *stream) news(count int) map[string][]string {
 // A stream has the events of all nodes, and says of which. With scope=node it has those of the node
 // that is asked. A limited token sees its own topics, at each node.
 func TestEventsOfAllNodes(t *testing.T) {
+	t.Parallel()
 	all, members := eventFleet(t)
 	streams := map[string]*stream{}
 	for name, path := range map[string]string{"all": eventsPath, "own": eventsPath + "?scope=node", "dead": eventsPath + "?scope=fleet&topic=own.b&kind=cancelled"} {
@@ -119,6 +120,7 @@ func TestEventsOfAllNodes(t *testing.T) {
 
 // A server that ends while a stream waits for the other nodes answers at once that it ends.
 func TestCloseEndsAnEventStreamThatBegins(t *testing.T) {
+	t.Parallel()
 	all, members := eventFleet(t)
 	for _, m := range members[1:] {
 		m.Cut(true)

@@ -82,6 +82,7 @@ func TestNodes(t *testing.T) {
 // A call about many tasks covers the tasks of all nodes, or answers a problem that names the
 // missing node and says what was done.
 func TestAllNodes(t *testing.T) {
+	t.Parallel()
 	fleet := memfleet.New()
 	var all []*rig
 	var members []*memfleet.Member
@@ -125,6 +126,7 @@ func TestAllNodes(t *testing.T) {
 // A node that is drained by another one takes nothing new, is not ready, and says when
 // nothing is left.
 func TestDrain(t *testing.T) {
+	t.Parallel()
 	all := fleetOf(t, memfleet.New(), "n1", "n2")
 	n1, n2 := all[0], all[1]
 	n2.want(n2.do("POST", "/v1/tasks", `{"id":"a","topic":"x","delay":"1h"}`), 201)

@@ -55,6 +55,7 @@ func (r *rig) figuresOf(path string) string {
 // The figures of all nodes come from any node, and name the node that is missing. With scope=node
 // they are those of the node that is asked.
 func TestFiguresOfTheFleet(t *testing.T) {
+	t.Parallel()
 	fleet := memfleet.New()
 	var all []*rig
 	var members []*memfleet.Member

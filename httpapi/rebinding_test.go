@@ -48,6 +48,7 @@ func TestNameOfAnotherHostInABrowser(t *testing.T) {
 // Without tokens and TLS the name is always compared, wherever the connection comes in, and
 // whatever the caller is.
 func TestNameOfAnotherHostWithoutTokens(t *testing.T) {
+	t.Parallel()
 	tokens := []edge.Token{tokenOf("read", edge.ScopeRead)}
 	for _, c := range []struct {
 		host, local string

@@ -14,6 +14,7 @@ import (
 // A request whose body is still coming when its token loses rights does nothing, on each route with
 // a body: the rights that count are those of the time when the body is there.
 func TestRightsEndWhileABodyIsRead(t *testing.T) {
+	t.Parallel()
 	narrow := tokenOf("caller", edge.ScopeSchedule, edge.ScopeReceive)
 	narrow.Topics = []string{"other"}
 	wide := tokenOf("caller", edge.Scopes...)

@@ -202,6 +202,7 @@ func TestList(t *testing.T) {
 
 // What comes in as a payload goes out byte for byte, in whatever form it was.
 func TestPayloadKeepsItsBytes(t *testing.T) {
+	t.Parallel()
 	for i, payload := range []string{
 		`{"a":1, "a" : 2,  "b":[ ]}`, `12345678901234567890123456789.000000000000000000001`, `1e999`, `-0`,
 		`"\u00e9\ud83d\ude00 <&>"`, `"é"`, `null`, `false`, `[1 ,2]`, `"\ud800"`,

@@ -111,6 +111,7 @@ func TestUnknownTaskIsNamed(t *testing.T) {
 }
 
 func TestEveryRouteKnowsTheTopicsOfAToken(t *testing.T) {
+	t.Parallel()
 	r := limitedRig(t)
 	for _, route := range r.api.engine.Routes() {
 		name := route.Method + " " + route.Path
