@@ -100,6 +100,7 @@ func TestPatternsDoNotHoldUpEvents(t *testing.T) {
 
 // KEYS ends when its client has left, within a page.
 func TestKeysEndsWithItsClient(t *testing.T) {
+	t.Parallel()
 	const keys, letters = 30_000, 500
 	r := newRig(t, Config{}, tasks.Config{})
 	w := r.dial()
@@ -262,6 +263,7 @@ func TestNamesOfGroupsAreBounded(t *testing.T) {
 // many times as long as the request. What was queued runs to its end although the client does not
 // read.
 func TestLongAnswersAreNotMadeWhole(t *testing.T) {
+	t.Parallel()
 	const size, reads, most = 60 << 10, 250, 48 << 20
 	callers := tokens(map[string]edge.Token{"a": scopes(edge.ScopeSchedule), "b": scopes(edge.ScopeSchedule)})
 	for name, c := range map[string]struct {

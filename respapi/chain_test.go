@@ -119,6 +119,7 @@ func TestChainsAreOfOneToken(t *testing.T) {
 
 // If the write of a chain may have been done or not, all of its changes say so.
 func TestChainOfUnknownOutcome(t *testing.T) {
+	t.Parallel()
 	member := memfleet.New().Join("a", 2)
 	ledger := ledgertest.Wrap(member)
 	r := newRigOn(t, heldMember{member, ledger}, Config{}, tasks.Config{Node: "a", AnswerWithin: 500 * time.Millisecond})
@@ -155,6 +156,7 @@ func TestChainThatCannotBeWritten(t *testing.T) {
 
 // TestHotKeysOfMany has many clients change few keys in all ways: all is counted.
 func TestHotKeysOfMany(t *testing.T) {
+	t.Parallel()
 	for name, addrs := range map[string][]string{
 		"one":   {newRig(t, Config{}, tasks.Config{}).addr},
 		"fleet": addrsOf(newFleetRigs(t, 2)),
@@ -226,6 +228,7 @@ func TestChainIsInOrder(t *testing.T) {
 
 // Events of plain commands come in the order of the changes as well.
 func TestPlainChainIsInOrder(t *testing.T) {
+	t.Parallel()
 	for range 5 {
 		r, ledger := newHeldRig(t, Config{Notify: new("KEA")})
 		sub := r.dial()
@@ -247,6 +250,7 @@ func TestPlainChainIsInOrder(t *testing.T) {
 // What a client reads of a key that others change at the same time is a value that one of them has
 // set, and nothing of what they send next.
 func TestValuesOfAHotKeyAreWhole(t *testing.T) {
+	t.Parallel()
 	addrs := []string{newRig(t, Config{}, tasks.Config{}).addr}
 	crowd(t, addrs, 16, 600, func(w *wire, client, round int) {
 		own := strings.Repeat(string(rune('a'+client)), 2000)

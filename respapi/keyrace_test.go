@@ -184,6 +184,7 @@ func TestSetOnce(t *testing.T) {
 
 // What a client was told stands after a restart.
 func TestKeysAfterRestart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir() + "/data"
 	open := func() *diskledger.Ledger {
 		ledger, err := diskledger.Open(dir, diskledger.Options{Log: slog.New(slog.DiscardHandler)})

@@ -138,6 +138,7 @@ func TestFlushOfWatchedKeys(t *testing.T) {
 // What cannot be written is the error of the commands that need it, and nothing that depends on it
 // is done: no key is lost, and none has a value that never was.
 func TestLostWritesOfTransaction(t *testing.T) {
+	t.Parallel()
 	const full = "-OOM this node has as many keys without a TTL as resp_max_persistent allows"
 	for _, c := range []struct{ commands, want, then string }{
 		{"RENAME a b", "*1 " + full, "GET a -> 1\nEXISTS b -> :0"},
@@ -253,6 +254,7 @@ func TestChangedAfterFirstWrite(t *testing.T) {
 
 // Invariants of transactions of many clients, on a Redis and on all kinds of ledgers.
 func TestTransactionsOfMany(t *testing.T) {
+	t.Parallel()
 	disk := func(t *testing.T) []*rig {
 		ledger, err := diskledger.Open(t.TempDir()+"/data", diskledger.Options{Log: slog.New(slog.DiscardHandler)})
 		if err != nil {

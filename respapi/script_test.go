@@ -128,6 +128,7 @@ func TestScriptHasRightsOfItsClient(t *testing.T) {
 // TestScriptsOfMany has many clients of several nodes run scripts about the same keys: each counts,
 // no lock has two owners, and no window goes without an end.
 func TestScriptsOfMany(t *testing.T) {
+	t.Parallel()
 	for name, addrs := range map[string][]string{
 		"redis": {redistest.Start(t).Addr},
 		"one":   {newRig(t, Config{}, tasks.Config{}).addr},

@@ -129,6 +129,7 @@ func TestStreamNoAck(t *testing.T) {
 
 // TestStreamConsumers has consumers acknowledge many tasks, each of which must come once.
 func TestStreamConsumers(t *testing.T) {
+	t.Parallel()
 	const n = 20_000
 	r, _ := streamRig(t)
 	var seen sync.Map
@@ -201,6 +202,7 @@ func TestStreamWaits(t *testing.T) {
 
 // TestStreamRestart ends the scheduler and the server while entries are out.
 func TestStreamRestart(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
 	open := func() *rig {
 		l, err := diskledger.Open(dir, diskledger.Options{})
@@ -310,6 +312,7 @@ func TestStreamClientLeaves(t *testing.T) {
 
 // TestStreamManyStreams waits for several streams at the same time.
 func TestStreamManyStreams(t *testing.T) {
+	t.Parallel()
 	r, w := streamRig(t)
 	args := []string{"XREADGROUP", "GROUP", "g", "c", "BLOCK", "0", "STREAMS"}
 	const n = 30

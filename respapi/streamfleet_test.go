@@ -35,6 +35,7 @@ func onRedisWith(t *testing.T, url, name string, failoverAfter time.Duration) *r
 // TestStreamFleet has a consumer recover entries at nodes that have not handed them out, also after
 // a node was lost.
 func TestStreamFleet(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr)
 	nodes := []*rig{onRedis(t, server.URL(), "a"), onRedis(t, server.URL(), "b"), onRedis(t, proxy.URL(), "c")}
@@ -51,16 +52,20 @@ func TestStreamFleet(t *testing.T) {
 		return !slices.ContainsFunc(nodes, func(r *rig) bool { return len(r.scheduler.Peers()) != 2 })
 	})
 	a.ask("+OK", "XGROUP", "CREATE", "expired:t", "g", "$", "MKSTREAM")
-	_, err := nodes[0].scheduler.ChangeTopic(t.Context(), "t", -1, func(s *tasks.TopicSettings) error {
-		s.Lease, s.Retry.MinBackoff, s.Retry.MaxBackoff = 20*time.Second, time.Millisecond, time.Millisecond
-		return nil
-	})
-	if err != nil {
-		t.Fatal(err)
+	lease := func(lease time.Duration) {
+		t.Helper()
+		_, err := nodes[0].scheduler.ChangeTopic(t.Context(), "t", -1, func(s *tasks.TopicSettings) error {
+			s.Lease, s.Retry.MinBackoff, s.Retry.MaxBackoff = lease, time.Millisecond, time.Millisecond
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range []*wire{b, c} { // BUSYGROUP: it reads the settings
+			w.got("XGROUP", "CREATE", "expired:t", "g", "$")
+		}
 	}
-	for _, w := range []*wire{b, c} { // BUSYGROUP: it reads the settings
-		w.got("XGROUP", "CREATE", "expired:t", "g", "$")
-	}
+	lease(time.Minute)
 	nodes[0].expire("t", "k", 12)
 	take := func(w *wire, consumer string) (ids []string) {
 		for len(ids) < 4 {
@@ -116,7 +121,12 @@ func TestStreamFleet(t *testing.T) {
 		t.Errorf("after XNACK b reads %q, want %q", got, atB[:1])
 	}
 
-	// c is lost: the others answer without it, and its entries come again.
+	// c is lost: the others answer without it, and its entries come again when their leases end.
+	// They run for longer than it takes the others to adopt its shards.
+	lease(5 * time.Second)
+	if got := idsOf(c.got(append([]string{"XCLAIM", "expired:t", "g", "cc", "0"}, atC...)...)); len(got) != 4 {
+		t.Errorf("XCLAIM takes %q", got)
+	}
 	proxy.Sever(redistest.Reset)
 	if got := pendingIDs(a.got("XPENDING", "expired:t", "g", "-", "+", "100")); len(got) != 8 {
 		t.Errorf("without a node %q are listed", got)

@@ -10,6 +10,7 @@ import (
 
 // TestStreamsAsRedis compares answers with those of a real Redis server that has the same entries.
 func TestStreamsAsRedis(t *testing.T) {
+	t.Parallel()
 	addr := redistest.Start(t).Addr
 	for _, version := range []string{"2", "3"} {
 		t.Run(version, func(t *testing.T) {

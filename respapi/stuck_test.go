@@ -30,6 +30,7 @@ func TestReceiverOfOneKey(t *testing.T) {
 // What a receiver that stands still was sent is settled only as far as its machine has it. When it
 // is killed, all that it has not read comes again.
 func TestStuckReceiverIsKilled(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Config{}, tasks.Config{})
 	slow := r.slowlySubscribed()
 	keys := r.wave("k", 10_000)
@@ -45,6 +46,7 @@ func TestStuckReceiverIsKilled(t *testing.T) {
 
 // A receiver that reads little at a time does not hold up another one.
 func TestFastestReceiverPaces(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Config{}, tasks.Config{})
 	slow, fast := r.slowlySubscribed(), r.subscribed()
 	read := make(chan struct{})
@@ -63,6 +65,7 @@ func TestFastestReceiverPaces(t *testing.T) {
 
 // Events that no one has read, and no receiver is there for, do not keep others waiting.
 func TestUnreadEventsOfAnother(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Config{Notify: new("KEx")}, tasks.Config{})
 	r.await("the topic is set", r.kindIs("expired", KindKeyevent))
 	a, b, settled := r.receiver("__keyspace@0__:a*"), r.receiver("__keyspace@0__:b*"), int64(0)
@@ -118,6 +121,7 @@ func (b *lockedBuffer) String() string {
 // What receivers of two nodes have not read that die one after the other comes again: each node
 // relies upon the receivers of the other one only as long as these are there.
 func TestReceiversOfTwoNodesDie(t *testing.T) {
+	t.Parallel()
 	nodes, _ := newFleet(t, 2, Config{})
 	nodes[0].await("the topic is set", nodes[0].kindIs("expired", KindKeyevent))
 	first, second := nodes[0].subscribed(), nodes[1].subscribed()

@@ -106,6 +106,7 @@ func TestMessages(t *testing.T) {
 
 // A confirmation comes before the first message of its channel.
 func TestConfirmationIsFirst(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Config{}, tasks.Config{})
 	stop, stopped := make(chan struct{}), make(chan struct{})
 	p := r.dial()
@@ -135,6 +136,7 @@ func TestConfirmationIsFirst(t *testing.T) {
 
 // A subscriber that does not read is cut off, and counted; others get everything.
 func TestSlowSubscriber(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Config{}, tasks.Config{})
 	slow, quick, p := r.dial(), r.dial(), r.dial()
 	slow.ask("*3 subscribe c :1", "SUBSCRIBE", "c")

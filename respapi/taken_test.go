@@ -75,6 +75,7 @@ func TestMonitorTakesNoEvents(t *testing.T) {
 
 // Monitors of all nodes hear what is due once, and once what receivers of other nodes get.
 func TestMonitorsInAFleet(t *testing.T) {
+	t.Parallel()
 	nodes, _ := newFleet(t, 2, Config{})
 	nodes[0].await("the topic is set", nodes[0].kindIs("expired", KindKeyevent))
 	monitor := nodes[1].dial()
@@ -91,6 +92,7 @@ func TestMonitorsInAFleet(t *testing.T) {
 
 // A client that ends before it has read everything leaves the rest to the next one.
 func TestUnreadEventsComeAgain(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Config{}, tasks.Config{})
 	first := r.subscribed()
 	keys := r.wave("k", 3000)
@@ -119,6 +121,7 @@ func TestReadEventsComeOnce(t *testing.T) {
 // A subscriber that stands still is no receiver. Another one gets what it was sent, and what comes
 // then. Once it reads on, it counts again.
 func TestStandstill(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Config{}, tasks.Config{})
 	slow := r.slowlySubscribed()
 	keys := r.wave("k", 10_000)
@@ -159,6 +162,7 @@ func TestDosesAreBounded(t *testing.T) {
 
 // A slow receiver gets each event once, and nothing is far ahead of it.
 func TestSlowReceiver(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Config{}, tasks.Config{})
 	slow := r.slowlySubscribed()
 	keys := r.wave("k", 10_000)
@@ -179,6 +183,7 @@ func TestSlowReceiver(t *testing.T) {
 
 // Receivers of some keys do not count for others, and each leaves what it has not read.
 func TestReceiversOfKeys(t *testing.T) {
+	t.Parallel()
 	r := newRig(t, Config{Notify: new("KEx")}, tasks.Config{})
 	r.await("the topic is set", r.kindIs("expired", KindKeyevent))
 	killed := []*wire{r.receiver("__keyspace@0__:a*"), r.receiver("__keyspace@0__:b*")}
@@ -196,6 +201,7 @@ func TestReceiversOfKeys(t *testing.T) {
 // If all receivers are killed, what none of them has read comes again, also in a fleet where
 // another node has receivers of other keys.
 func TestAllReceiversAreKilled(t *testing.T) {
+	t.Parallel()
 	nodes, _ := newFleet(t, 2, Config{Notify: new("KEx")})
 	nodes[0].await("the topic is set", nodes[0].kindIs("expired", KindKeyevent))
 	other := nodes[1].dial()
