@@ -23,6 +23,7 @@ type broker struct {
 }
 
 func TestBroker(t *testing.T) {
+	t.Parallel()
 	delivertest.Run(t, func(t *testing.T, r *delivertest.Receiver) delivertest.Rig {
 		b := &broker{receiver: r, over: make(chan struct{})}
 		t.Cleanup(b.readers.Wait)

@@ -13,6 +13,7 @@ import (
 type function struct{ receiver *delivertest.Receiver }
 
 func TestHandler(t *testing.T) {
+	t.Parallel()
 	delivertest.Run(t, func(_ *testing.T, r *delivertest.Receiver) delivertest.Rig { return function{r} })
 }
 

@@ -19,6 +19,7 @@ type puller struct {
 }
 
 func TestPull(t *testing.T) {
+	t.Parallel()
 	delivertest.Run(t, func(t *testing.T, r *delivertest.Receiver) delivertest.Rig {
 		p := puller{t, r, new(sync.WaitGroup)}
 		t.Cleanup(p.loops.Wait)

@@ -21,7 +21,7 @@ const (
 )
 
 // Run runs the conformance suite. It calls fresh for each case, with the receiver that the rig is
-// to call.
+// to call. Cases run at the same time: no rig may disturb another one.
 func Run(t *testing.T, fresh func(t *testing.T, r *Receiver) Rig) {
 	for _, c := range []struct {
 		name string
@@ -47,7 +47,10 @@ func Run(t *testing.T, fresh func(t *testing.T, r *Receiver) Rig) {
 		{"Load", testLoad},
 		{"Targets", testTargets},
 	} {
-		t.Run(c.name, func(t *testing.T) { c.test(newFixture(t, fresh)) })
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel() // most of a case is waiting
+			c.test(newFixture(t, fresh))
+		})
 	}
 }
 

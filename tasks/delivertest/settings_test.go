@@ -230,6 +230,7 @@ func TestSettingsReachTheBusy(t *testing.T) {
 // paused at all. None is lost, none is delivered twice without a reason, and none begins
 // by settings that were replaced more than a second ago.
 func TestSettingsUnderLoad(t *testing.T) {
+	t.Parallel()
 	const changes, perChange = 1000, 20
 	f, rig := newChanging(t)
 	f.start(func(set *tasks.TopicSettings) {

@@ -131,6 +131,7 @@ func TestReceivers(t *testing.T) {
 
 // While Redis is away tasks wait. A subscriber that is back gets each of them.
 func TestServerGoesAwayAndReturns(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s, way := redisrig.Open(t, server.URL(), newWay)
 	setTopic(t, s, "orders", `{"compat":"keyevent","min_receivers":1}`)
@@ -152,6 +153,7 @@ func TestServerGoesAwayAndReturns(t *testing.T) {
 
 // A message reaches subscribers of every server of a cluster.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	s, _ := redisrig.Open(t, cluster.URL(), newWay)
 	setTopic(t, s, "orders", `{"channel":"news"}`)

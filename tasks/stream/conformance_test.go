@@ -20,6 +20,7 @@ import (
 )
 
 func TestConformance(t *testing.T) {
+	t.Parallel()
 	delivertest.Run(t, func(t *testing.T, r *delivertest.Receiver) delivertest.Rig {
 		server := redistest.Start(t)
 		client, err := redisledger.Connect(server.URL(), 8)

@@ -118,6 +118,7 @@ func TestTrimming(t *testing.T) {
 // Redis is killed and started again while tasks are added to it: each is there at least once. A
 // task that Redis refuses does not hold up the others.
 func TestServerGoesAwayAndReturns(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "appendonly yes", "appendfsync always")
 	s, way := redisrig.Open(t, server.URL(), newWay)
 	retry := tasks.Retry{MaxAttempts: 1000, MinBackoff: 10 * time.Millisecond, MaxBackoff: 50 * time.Millisecond}
@@ -156,6 +157,7 @@ func TestServerGoesAwayAndReturns(t *testing.T) {
 
 // A Redis that hangs costs an attempt no more than a second or two, whatever the size of the batch.
 func TestServerHangs(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	s, way := redisrig.Open(t, server.URL(), newWay)
 	setTopic(t, s, "orders", tasks.TopicSettings{Retry: tasks.Retry{MinBackoff: 100 * time.Millisecond, MaxBackoff: 100 * time.Millisecond}}, `{"max_len":0}`)
@@ -175,6 +177,7 @@ func TestServerHangs(t *testing.T) {
 
 // Streams of any name go to their masters in a cluster, also while a slot moves.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	s, way := redisrig.Open(t, cluster.URL(), newWay)
 	retry := tasks.Retry{MaxAttempts: 1000, MinBackoff: 10 * time.Millisecond, MaxBackoff: 50 * time.Millisecond}
