@@ -49,6 +49,7 @@ var (
 // Each command of the pages whose programs are run elsewhere is run here, or a test that exists
 // tries what it does. A command in a container is run without one.
 func TestElsewhere(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it starts ten servers")
 	}

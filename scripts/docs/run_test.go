@@ -12,6 +12,7 @@ import (
 
 // Every command of README.md and docs runs, and prints what the page shows.
 func TestCommands(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("it runs for most of a minute")
 	}

@@ -16,6 +16,7 @@ import (
 // The SQL of each page runs in order, in a PostgreSQL of its own, where there is one. A test
 // machine need not have it.
 func TestSQL(t *testing.T) {
+	t.Parallel()
 	initdb := postgresTool("initdb")
 	if initdb == "" || testing.Short() {
 		t.Skip("there is no PostgreSQL")
