@@ -95,6 +95,7 @@ func damage(pattern string) func(*testing.T, string) {
 // TestTornDirectory: a directory with missing or damaged files is refused, or its damage shows when
 // it is read. It is never taken for an empty one.
 func TestTornDirectory(t *testing.T) {
+	t.Parallel()
 	for name, tear := range map[string]func(*testing.T, string){
 		"no manifest":               without("MANIFEST-*"),
 		"manifest marker gone":      without("marker.manifest*"),

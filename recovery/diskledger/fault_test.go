@@ -205,6 +205,7 @@ func pendingIn(t *testing.T, fs vfs.FS) map[string]bool {
 // rotated and tables to be written. The process goes on, all changes are confirmed in the end, and
 // what was confirmed is there after a power cut.
 func TestDiskFailures(t *testing.T) {
+	t.Parallel()
 	full := &vfsPathError{syscall.ENOSPC}
 	for name, c := range map[string]struct {
 		err         error

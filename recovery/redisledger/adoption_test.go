@@ -185,6 +185,7 @@ func TestRoom(t *testing.T) {
 
 // A node's own unread records take room as well.
 func TestRoomBeforeReplay(t *testing.T) {
+	t.Parallel()
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", still), join(t, url, "b", still)
 	a.put(t)

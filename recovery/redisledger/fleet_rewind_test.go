@@ -484,6 +484,7 @@ func TestAdoptedShardAfterOversleeping(t *testing.T) {
 
 // A process that has lost its name has lost all its shards, and Ended is called once.
 func TestEnded(t *testing.T) {
+	t.Parallel()
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", still), join(t, url, "b", still)
 	a.crash()

@@ -177,6 +177,7 @@ func TestNewNameDies(t *testing.T) {
 
 // A name of which Redis has lost the registration, but not the shards, is not new.
 func TestNameThatLostItsRegistration(t *testing.T) {
+	t.Parallel()
 	url := redistest.Start(t).URL()
 	a, b := join(t, url, "a", still), join(t, url, "b", still)
 	b.mark(t, false)

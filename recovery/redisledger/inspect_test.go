@@ -43,6 +43,7 @@ func TestNeededCallsAreDocumented(t *testing.T) {
 
 // A Redis Cluster can be inspected, each of its servers, and keeps nothing.
 func TestInspectCluster(t *testing.T) {
+	t.Parallel()
 	cluster := redistest.StartCluster(t)
 	found, err := Inspect(t.Context(), Options{URL: cluster.URL(), Node: "a"})
 	if err != nil {
@@ -123,6 +124,7 @@ func TestInspectJudgements(t *testing.T) {
 
 // A Redis that refuses writes until an operator acts is not fit. What to do is told.
 func TestInspectOfIll(t *testing.T) {
+	t.Parallel()
 	full := redistest.Start(t, "appendonly yes", "appendfsync no")
 	waiting := redistest.Start(t, "min-replicas-to-write 1")
 	uncovered := redistest.StartCluster(t)

@@ -45,6 +45,7 @@ func (m *fleetNode) wantMissing(t *testing.T, other *fleetNode, want ...string) 
 // A process that has another spool than the former one knows that one to be missing, unless it was
 // left empty. It stays so through restarts and losses of the registry.
 func TestSpoolGoesMissing(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	var log lines
 	a := join(t, server.URL(), "a", func(o *Options) { still(o); o.Log = log.logger() })
@@ -89,6 +90,7 @@ func TestSpoolGoesMissing(t *testing.T) {
 // An entry that cannot be read stands for the spool that the node opens, or for one that is
 // missing.
 func TestUnreadSpool(t *testing.T) {
+	t.Parallel()
 	for spool, missing := range map[string][]string{"one": nil, "": {"?"}} {
 		server := redistest.Start(t)
 		a := join(t, server.URL(), "a", nil)
