@@ -34,6 +34,7 @@ func TestMainJob(t *testing.T) {
 // TestStoppedSubscriber has the subscriber stand still while keys expire. It hears of all of them
 // once it moves, and workers are not delayed.
 func TestStoppedSubscriber(t *testing.T) {
+	t.Parallel()
 	j, _ := newFleetJob(t)
 	const keys = 3000
 	j.createGroup()
@@ -52,6 +53,7 @@ func TestStoppedSubscriber(t *testing.T) {
 // TestStoppedNode has a node stand still for longer than the others wait for it, while keys are set
 // and while they expire.
 func TestStoppedNode(t *testing.T) {
+	t.Parallel()
 	j, _ := newFleetJob(t)
 	j.stops("node a", func() { j.nodes[0].signal(syscall.SIGSTOP) }, func() { j.nodes[0].signal(syscall.SIGCONT) })
 }
@@ -59,6 +61,7 @@ func TestStoppedNode(t *testing.T) {
 // TestStoppedLedger has the Redis that keeps the tasks stand still, while keys are set and while
 // they expire.
 func TestStoppedLedger(t *testing.T) {
+	t.Parallel()
 	j, ledger := newFleetJob(t)
 	j.stops("Redis", ledger.Pause, ledger.Resume)
 }
