@@ -201,7 +201,6 @@ func TestShutdownAtTheLimit(t *testing.T) {
 // At the limit, a connection whose request stays incomplete gives way. The idle connections of
 // callers that complete their requests do not.
 func TestUnfinishedRequestsGiveWay(t *testing.T) {
-	t.Parallel()
 	r, listener, _, _ := limited(t, 4, slog.New(slog.DiscardHandler))
 	good := r.connect(t)
 	good.ask("/quick")
@@ -236,7 +235,6 @@ func TestUnfinishedRequestsGiveWay(t *testing.T) {
 // At the limit, connections whose callers do not read their answers give way. The idle connections
 // of the others do not.
 func TestUnreadAnswersGiveWay(t *testing.T) {
-	t.Parallel()
 	const strangers = 4
 	r, listener, _, _ := limited(t, strangers+1, slog.New(slog.DiscardHandler))
 	good := r.connect(t)

@@ -296,7 +296,6 @@ func TestCloseEndsEventStreams(t *testing.T) {
 
 // Events go through HTTP/2 as well, and the time that an answer may take does not end them.
 func TestEventsOverHTTP2(t *testing.T) {
-	t.Parallel()
 	r := newRig(t)
 	server := httptest.NewUnstartedServer(nil)
 	server.Config = r.api.HTTPServer()

@@ -72,7 +72,6 @@ func TestFinishedTasks(t *testing.T) {
 
 // While the ledger has no room for what a task leaves, no answer says that it is recorded.
 func TestFinishedWithoutRoom(t *testing.T) {
-	t.Parallel()
 	faulty := ledgertest.Wrap(memledger.New())
 	quiet := slog.New(slog.DiscardHandler)
 	scheduler, err := tasks.Open(t.Context(), faulty, tasks.Config{Log: quiet, AnswerWithin: time.Second})

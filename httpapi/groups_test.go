@@ -120,7 +120,6 @@ func TestGroupOfManyDeliveries(t *testing.T) {
 
 // When the ledger stops in the middle, the problem says how many tasks were done.
 func TestCancelGroupThatStopsInTheMiddle(t *testing.T) {
-	t.Parallel()
 	faulty := ledgertest.Wrap(memledger.New())
 	quiet := slog.New(slog.DiscardHandler)
 	scheduler, err := tasks.Open(t.Context(), faulty, tasks.Config{Log: quiet, AnswerWithin: time.Second})

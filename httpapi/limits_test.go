@@ -180,7 +180,6 @@ func TestLongPollsAndIdleness(t *testing.T) {
 }
 
 func TestLargeHeader(t *testing.T) {
-	t.Parallel()
 	r := newRig(t)
 	if a := r.do("GET", "/healthz", "", "X-Large: "+strings.Repeat("x", maxHeaderBytes+8<<10)); a.status != http.StatusRequestHeaderFieldsTooLarge {
 		t.Errorf("answered %d", a.status)

@@ -199,7 +199,6 @@ func TestProbesWhileConnectionsAreInUse(t *testing.T) {
 // The server of probes has a few connections of its own. Those whose request stays incomplete give
 // way.
 func TestConnectionsOfProbes(t *testing.T) {
-	t.Parallel()
 	all, r := probed(t, 100, Config{})
 	all.attach()
 	for range probeConnections {

@@ -40,7 +40,6 @@ func TestPurge(t *testing.T) {
 
 // When the ledger stops in the middle, the problem says how many tasks were done.
 func TestPurgeThatStopsInTheMiddle(t *testing.T) {
-	t.Parallel()
 	faulty := ledgertest.Wrap(memledger.New())
 	quiet := slog.New(slog.DiscardHandler)
 	scheduler, err := tasks.Open(t.Context(), faulty, tasks.Config{Log: quiet, AnswerWithin: time.Second})

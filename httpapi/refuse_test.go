@@ -316,7 +316,6 @@ func TestPayloadsOfTheDoor(t *testing.T) {
 
 // A body without a length is read to its end, and bounded all the same.
 func TestChunkedBodies(t *testing.T) {
-	t.Parallel()
 	r := newRigWith(t, tasks.Config{}, Config{MaxBody: 2048})
 	send := func(body string) answer {
 		q, err := http.NewRequestWithContext(t.Context(), "POST", r.url+"/v1/tasks", io.MultiReader(strings.NewReader(body)))

@@ -86,7 +86,6 @@ func TestEventsAreToldAtOnce(t *testing.T) {
 
 // A reader that is slow gets every event, or learns that it was lost: the numbers say where.
 func TestSlowEventReader(t *testing.T) {
-	t.Parallel()
 	slowly(t, func(w *wire, s *tasks.Scheduler) {
 		stream := w.listen("")
 		const rounds, number = 6, 5000

@@ -119,7 +119,6 @@ func TestChainsAreOfOneToken(t *testing.T) {
 
 // If the write of a chain may have been done or not, all of its changes say so.
 func TestChainOfUnknownOutcome(t *testing.T) {
-	t.Parallel()
 	member := memfleet.New().Join("a", 2)
 	ledger := ledgertest.Wrap(member)
 	r := newRigOn(t, heldMember{member, ledger}, Config{}, tasks.Config{Node: "a", AnswerWithin: 500 * time.Millisecond})

@@ -136,7 +136,6 @@ func TestConfirmationIsFirst(t *testing.T) {
 
 // A subscriber that does not read is cut off, and counted; others get everything.
 func TestSlowSubscriber(t *testing.T) {
-	t.Parallel()
 	r := newRig(t, Config{}, tasks.Config{})
 	slow, quick, p := r.dial(), r.dial(), r.dial()
 	slow.ask("*3 subscribe c :1", "SUBSCRIBE", "c")

@@ -162,7 +162,6 @@ func TestDosesAreBounded(t *testing.T) {
 
 // A slow receiver gets each event once, and nothing is far ahead of it.
 func TestSlowReceiver(t *testing.T) {
-	t.Parallel()
 	r := newRig(t, Config{}, tasks.Config{})
 	slow := r.slowlySubscribed()
 	keys := r.wave("k", 10_000)
