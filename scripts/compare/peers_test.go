@@ -20,7 +20,7 @@ func TestPeers(t *testing.T) {
 		if redis, err = startRedis(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		defer redis.stop()
+		t.Cleanup(redis.stop)
 	}
 	for _, peer := range []struct {
 		name  string
@@ -36,6 +36,7 @@ func TestPeers(t *testing.T) {
 		{"expiry", "redis-server", func(ctx context.Context) (bench.System, error) { return openExpiry(ctx) }},
 	} {
 		t.Run(peer.name, func(t *testing.T) {
+			t.Parallel()
 			if _, err := exec.LookPath(peer.needs); err != nil {
 				t.Skip(peer.needs, "is not installed")
 			}
