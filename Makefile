@@ -71,7 +71,7 @@ run: build ## serve on 127.0.0.1:7480 with the ledger in ./lapse-data (RUN_FLAGS
 .PHONY: test
 test: redis beanstalkd ## run all tests; installs redis-server and beanstalkd if they are missing
 	$(GO) test -tags $(TAGS) $(TOGETHER) $(EVERYTHING)
-	cd scripts/compare && $(GO) test -tags $(TAGS) ./...
+	cd scripts/compare && $(GO) test -tags $(TAGS) $(TOGETHER) ./...
 
 .PHONY: adapters
 adapters: brokers ## test the queue adapters against real brokers; installs nats-server and rabbitmq-server if they are missing
