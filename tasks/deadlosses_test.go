@@ -52,7 +52,8 @@ func (g *redisFleet) loseDead(server redisServer, index bool, ids ...string) {
 	}
 }
 
-// forgetRecords has the memory of all nodes forget the records of the dead.
+// forgetRecords has the memory of all nodes forget the records of the dead. Before a loss: a node
+// that still has a record and notices the loss in time makes it good.
 func (g *redisFleet) forgetRecords() {
 	for _, n := range g.nodes {
 		n.Engine().Mu.Lock()
@@ -161,8 +162,8 @@ func TestLostDeadTask(t *testing.T) {
 			for _, index := range []bool{true, false} {
 				name := fmt.Sprint(id, "-", index)
 				g.bury(name)
-				g.loseDead(server, index, name)
 				g.forgetRecords()
+				g.loseDead(server, index, name)
 				want(t, name, act(name), nil)
 				for _, n := range g.nodes {
 					task, err := n.Get(t.Context(), name)
@@ -196,8 +197,8 @@ func TestLostDeadTasksOfATopic(t *testing.T) {
 			for _, index := range []bool{true, false} {
 				kept := fmt.Sprint("kept-", what, "-", index)
 				g.bury(append(ids, kept)...)
-				g.loseDead(server, index, ids...)
 				g.forgetRecords()
+				g.loseDead(server, index, ids...)
 				done, err := act()
 				if err != nil || done != 1 {
 					t.Errorf("%s = %d, %v", what, done, err)
@@ -210,8 +211,8 @@ func TestLostDeadTasksOfATopic(t *testing.T) {
 			}
 		}
 		g.bury(append(ids, "kept")...)
-		g.loseDead(server, true, ids...)
 		g.forgetRecords()
+		g.loseDead(server, true, ids...)
 		page, err := g.next().DeadTasks(t.Context(), "x", 0, "")
 		if err != nil || len(page.Tasks) != 1 {
 			t.Errorf("DeadTasks = %+v, %v", page, err)

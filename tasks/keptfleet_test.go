@@ -185,8 +185,8 @@ func TestLostKeptTask(t *testing.T) {
 				name := fmt.Sprint(id, "-", index)
 				g.schedule("x", name)
 				g.settle(Ack, g.pull(name))
-				g.loseDead(server, index, name)
 				g.forgetRecords()
+				g.loseDead(server, index, name)
 				want(t, name, act(name), nil)
 				for _, n := range g.nodes {
 					task, err := n.Get(t.Context(), name)
