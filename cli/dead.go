@@ -157,7 +157,7 @@ func (c *deadReasons) check(bad *faults) {
 func (c *deadReasons) call(ctx context.Context, s *session) error {
 	q := c.query(c.Topic)
 	q.Limit = c.Limit
-	r, err := s.DeadReasons(ctx, q, c.scope())
+	r, err := s.DeadReasons(ctx, q, client.Scope(c.Scope))
 	if err == nil && len(r.Reasons) == 0 {
 		err = s.checkQuery(ctx, client.Query{Topic: c.Topic, Group: c.Group})
 	}

@@ -19,10 +19,7 @@ type events struct {
 
 // call prints events, a line each, until it is interrupted, which is no failure.
 func (c *events) call(ctx context.Context, s *session) error {
-	filter := client.EventFilter{Topics: c.Topics}
-	if c.Scope == string(client.ScopeNode) { // earlier versions do not know the default
-		filter.Scope = client.ScopeNode
-	}
+	filter := client.EventFilter{Topics: c.Topics, Scope: client.Scope(c.Scope)}
 	for _, k := range c.Kinds {
 		filter.Kinds = append(filter.Kinds, client.EventKind(k))
 	}

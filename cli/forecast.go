@@ -21,7 +21,7 @@ type forecast struct {
 }
 
 func (c *forecast) call(ctx context.Context, s *session) error {
-	f, err := s.Forecast(ctx, client.Outlook{Topic: c.Topic, Window: c.Window.Duration, Step: c.Step.Duration, Scope: c.scope()})
+	f, err := s.Forecast(ctx, client.Outlook{Topic: c.Topic, Window: c.Window.Duration, Step: c.Step.Duration, Scope: client.Scope(c.Scope)})
 	if err == nil && c.Topic != "" && f.Ready+f.Delivering+f.Later+f.Held == 0 && slices.Max(append(f.Counts, 0)) == 0 {
 		err = s.checkTopic(ctx, c.Topic)
 	}

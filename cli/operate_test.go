@@ -153,7 +153,7 @@ func TestForecastCommand(t *testing.T) {
 		fmt.Fprint(w, `{"from":"2026-11-20T12:00:00.000Z","step":"1m","counts":[0,4,0,2000,1],"ready":5,"delivering":2,"later":77,"complete":false}`)
 	})
 	out := s.ok("forecast", "--topic", "x", "--window", "5m", "--step", "1m")
-	if query != "step=1m&topic=x&window=5m" {
+	if query != "scope=fleet&step=1m&topic=x&window=5m" {
 		t.Errorf("asked for %s", query)
 	}
 	if rows := strings.Split(out, "\n"); len(rows) != 9 || rows[0] != "5 ready, 2 delivering; next attempts by 1m:" ||
@@ -163,7 +163,7 @@ func TestForecastCommand(t *testing.T) {
 		t.Errorf("got\n%s", out)
 	}
 	s.ok("forecast")
-	if query != "" {
+	if query != "scope=fleet" {
 		t.Errorf("asked for %s", query)
 	}
 }

@@ -16,14 +16,6 @@ type figures struct {
 	Scope string `env:"-" default:"fleet" enum:"fleet,node" help:"Whose counts: fleet, of all nodes that share the ledger, or node, of the server alone."`
 }
 
-// scope returns the scope if it is not the default, which servers of earlier versions do not know.
-func (f *figures) scope() client.Scope {
-	if f.Scope == string(client.ScopeFleet) {
-		return ""
-	}
-	return client.Scope(f.Scope)
-}
-
 // stats is the command that shows all counts of a server.
 type stats struct {
 	remote
@@ -31,7 +23,7 @@ type stats struct {
 }
 
 func (c *stats) call(ctx context.Context, s *session) error {
-	all, err := s.Stats(ctx, c.scope())
+	all, err := s.Stats(ctx, client.Scope(c.Scope))
 	if err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ func (c *top) check(bad *faults) {
 
 // call watches, or looks once.
 func (c *top) call(ctx context.Context, s *session) error {
-	m := &topModel{server: s.Client, query: client.TopicQuery{Search: c.Search, Sort: client.TopicSort(c.Sort), Limit: topicsOnce, Scope: c.scope()},
+	m := &topModel{server: s.Client, query: client.TopicQuery{Search: c.Search, Sort: client.TopicSort(c.Sort), Limit: topicsOnce, Scope: client.Scope(c.Scope)},
 		ctx: ctx, url: c.Server, interval: c.Interval, timeout: c.Timeout}
 	if c.Once || c.JSON || os.Getenv("TERM") == "dumb" || !isTerminal(os.Stdin) || !isTerminal(s.std.out) {
 		return c.once(s, m)

@@ -21,7 +21,7 @@ type topicsList struct {
 }
 
 func (c *topicsList) call(ctx context.Context, s *session) error {
-	list, reach, err := allTopics(ctx, s, client.TopicQuery{Search: c.Search, Sort: client.TopicSort(c.Sort), Scope: c.scope()})
+	list, reach, err := allTopics(ctx, s, client.TopicQuery{Search: c.Search, Sort: client.TopicSort(c.Sort), Scope: client.Scope(c.Scope)})
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ type topicsGet struct {
 }
 
 func (c *topicsGet) call(ctx context.Context, s *session) error {
-	t, err := s.Topic(ctx, c.Topic, c.scope())
+	t, err := s.Topic(ctx, c.Topic, client.Scope(c.Scope))
 	if err != nil {
 		return err
 	}

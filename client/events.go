@@ -50,7 +50,7 @@ const (
 type EventFilter struct {
 	Topics []string    // up to 100. Empty: all
 	Kinds  []EventKind // empty: all but EventDue. EventsLost and the changes of nodes always come
-	Scope  Scope       // empty: ScopeFleet; of earlier versions of servers, ScopeNode
+	Scope  Scope       // empty: ScopeFleet
 }
 
 const (

@@ -83,7 +83,13 @@ func uniqueName(prefix string) string {
 }
 
 // Embedded opens a scheduler in this process on a new ledger.
-func (l Ledger) Embedded(ctx context.Context) (System, error) { return l.start(ctx) }
+func (l Ledger) Embedded(ctx context.Context) (System, error) {
+	s, err := l.start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return s, nil
+}
 
 func (l Ledger) start(ctx context.Context) (*embedded, error) {
 	p, err := l.make()

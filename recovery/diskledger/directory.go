@@ -95,6 +95,9 @@ func (l *Ledger) readMarker() (exists bool, err error) {
 		return false, fmt.Errorf("%w: %s has layout %d, this version of Lapse knows %d",
 			recovery.ErrLayout, l.dir, version, layoutVersion)
 	}
+	if !slices.ContainsFunc(names, func(name string) bool { return strings.HasPrefix(name, journal.Prefix) }) {
+		return false, fmt.Errorf("the ledger in %s is torn: it has no journal (%s*)", l.dir, journal.Prefix)
+	}
 	return true, nil
 }
 

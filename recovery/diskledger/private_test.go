@@ -32,8 +32,8 @@ func shut(t *testing.T, l *Ledger) {
 	}
 }
 
-// Other users cannot read the files, neither new ones nor those of an older version; and there is
-// a warning of a directory that other users can open.
+// Other users cannot read the files, neither new ones nor those that a copy has opened. There is a
+// warning of a directory that other users can open.
 func TestFilesArePrivate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "ledger")
 	check := func() {
@@ -56,7 +56,7 @@ func TestFilesArePrivate(t *testing.T) {
 	}
 	entries, _ := os.ReadDir(dir)
 	for _, e := range entries {
-		if err := os.Chmod(filepath.Join(dir, e.Name()), 0o644); err != nil { //nolint:gosec // as older versions did
+		if err := os.Chmod(filepath.Join(dir, e.Name()), 0o644); err != nil { //nolint:gosec // as a copy may
 			t.Fatal(err)
 		}
 	}

@@ -35,6 +35,7 @@ func New(e *engine.Engine, calls PeerCalls) *Cluster {
 		Missing:   make(map[recovery.ShardID]bool),
 		Peers:     newPeers(),
 	}
+	s.peerClocks.Store(new([]task.ClockOffset))
 	if e.Fleet != nil {
 		e.Cluster = rooms{s}
 	} else {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -27,11 +28,12 @@ import (
 //
 // It may be called with Engine.Mu held, and calls nothing that waits under its own mutex.
 type forwarder struct {
-	mu      sync.Mutex // guards everything below, and the queues
-	queues  map[target]*settleQueue
-	dropped int64         // settlements that found their queue full
-	bytes   int           // that the settlements take up
-	warned  time.Duration // when a log line last told of dropped ones
+	Dropped atomic.Int64 // settlements that found their queue full
+
+	mu     sync.Mutex // guards everything below, and the queues
+	queues map[target]*settleQueue
+	bytes  int           // that the settlements take up
+	warned time.Duration // when a log line last told of dropped ones
 }
 
 // A target is where settlements go.
@@ -108,14 +110,13 @@ func (s *Cluster) forwardLocked(to target, o settlement) {
 // dropLocked counts a settlement for which there is no room.
 func (s *Cluster) dropLocked(to target) {
 	f := &s.Forward
-	f.dropped++
-	now := s.engine.Elapsed()
-	if f.dropped > 1 && now-f.warned < warnEvery {
+	dropped, now := f.Dropped.Add(1), s.engine.Elapsed()
+	if dropped > 1 && now-f.warned < warnEvery {
 		return
 	}
 	f.warned = now
 	s.engine.Config.Log.Warn("too many settlements wait for another node; tasks may be delivered again",
-		"node", s.engine.Config.Node, "to", to.node, "shard", to.shardID, "dropped", f.dropped)
+		"node", s.engine.Config.Node, "to", to.node, "shard", to.shardID, "dropped", dropped)
 }
 
 // sendAll sends until the queue is empty. Settlements that fail while Close runs are left to
@@ -192,13 +193,6 @@ func (f *forwarder) Queues() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.queues)
-}
-
-// Dropped returns how many settlements found their queue full.
-func (f *forwarder) Dropped() int64 {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.dropped
 }
 
 // ToOwners returns how many settlements have not arrived at the owners of shards.

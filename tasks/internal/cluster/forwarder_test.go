@@ -47,8 +47,8 @@ func TestForwarderIsBounded(t *testing.T) {
 	for range 100 {
 		s.forwardOne(1, "r", task.Verdict{Verb: task.Release, Reason: long})
 	}
-	if n := s.Forward.ToOwners(); n != 15 || s.Forward.Dropped() != 85 || s.Forward.bytes > maxQueued {
-		t.Errorf("%d of 16 MiB wait, %d were dropped: %d bytes", n, s.Forward.Dropped(), s.Forward.bytes)
+	if n := s.Forward.ToOwners(); n != 15 || s.Forward.Dropped.Load() != 85 || s.Forward.bytes > maxQueued {
+		t.Errorf("%d of 16 MiB wait, %d were dropped: %d bytes", n, s.Forward.Dropped.Load(), s.Forward.bytes)
 	}
 	for shard := range recovery.ShardID(10) { // a full queue does not take the room of others
 		for range 15 {

@@ -52,7 +52,7 @@ func (s *Cluster) Stats() task.Stats {
 	x := &s.Peers.Counts
 	st.ReservesGiven, st.ReservesTaken = x.ReservesGiven, x.ReservesTaken
 	st.HelpTaken, st.HelpGiven = x.OffloadedOut, x.OffloadedIn
-	st.SettlementsDropped = s.Forward.Dropped()
+	st.SettlementsDropped = s.Forward.Dropped.Load()
 	st.Subscriptions, st.EventsLost = s.engine.Feed.Count-s.engine.Feed.Remote, s.engine.Feed.Lost
 	st.Coalescing, st.Coalesced = s.engine.Misfires.Board.Open(), s.engine.Misfires.Skipped
 	st.FullSweeps, st.FullSweepAt, st.FullSweepTook = s.engine.Sweep.Fulls, s.engine.Sweep.Last.At, s.engine.Sweep.LastTook

@@ -61,7 +61,7 @@ func (s *Engine) pickedLocked(p *Pick) (picked, bool) {
 
 // has reports whether a topic is picked.
 func (k *picked) has(topic uint32) bool {
-	return topic == k.only || k.only == 0 && (k.known == nil || k.matches(topic))
+	return k.only != 0 && topic == k.only || k.only == 0 && (k.known == nil || k.matches(topic))
 }
 
 func (k *picked) matches(topic uint32) bool {

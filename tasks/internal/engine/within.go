@@ -100,7 +100,11 @@ func wait(ctx context.Context, done <-chan struct{}) error {
 		timer = time.NewTimer(time.Until(b.deadline))
 	}
 	defer func() {
-		timer.Stop() // after which it holds no old expiry
+		timer.Stop()
+		select { // with GODEBUG=asynctimerchan=1 it may hold an old expiry
+		case <-timer.C:
+		default:
+		}
 		b.timers.Put(timer)
 	}()
 	select {

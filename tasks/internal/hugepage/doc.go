@@ -8,7 +8,8 @@
 // 2 MiB of which three quarters are in use is collapsed: the kernel copies it into a huge page
 // (madvise with MADV_COLLAPSE, Linux 6.1, see madvise(2)). That happens once, until some of it was
 // given up and taken again. So memory that is given back stays given back: what is advised to have
-// huge pages for good is filled up again by khugepaged. Up to 128 MiB, nothing is collapsed.
+// huge pages for good is filled up again by khugepaged. As long as fewer than 64 blocks have
+// something in use, nothing is collapsed.
 //
 // It owns no memory and no goroutine. Where the kernel cannot do it, or
 // /sys/kernel/mm/transparent_hugepage/enabled says never, nothing is done. Nothing can fail.

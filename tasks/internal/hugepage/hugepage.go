@@ -2,6 +2,7 @@ package hugepage
 
 import (
 	"reflect"
+	"slices"
 	"sync"
 )
 
@@ -121,7 +122,15 @@ func (c *Collapser) useLocked(start uintptr, bytes int) {
 func (c *Collapser) Collapse() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for len(c.waiting) > 0 && len(c.blocks) >= c.fewest {
+	if len(c.blocks) < c.fewest {
+		// What waits is noted once. A block that has come and gone has left its place behind.
+		slices.Sort(c.waiting)
+		c.waiting = slices.DeleteFunc(slices.Compact(c.waiting), func(start uintptr) bool {
+			return c.blocks[start] == nil || c.blocks[start].state != waiting
+		})
+		return false
+	}
+	for len(c.waiting) > 0 {
 		start := c.waiting[0]
 		if c.waiting = c.waiting[1:]; len(c.waiting) == 0 {
 			c.waiting = nil

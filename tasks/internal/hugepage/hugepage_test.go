@@ -62,6 +62,14 @@ func TestLittleMemory(t *testing.T) {
 	if c.Collapse() {
 		t.Errorf("collapsed %#x", *collapsed)
 	}
+	whole := Piece{blockSize, blockSize}
+	for range 100 { // what comes and goes takes no place
+		c.Note([]Piece{whole.Gone(), whole})
+		c.Collapse()
+	}
+	if len(c.waiting) != 2 {
+		t.Errorf("%d blocks wait, want 2", len(c.waiting))
+	}
 	c.Note([]Piece{{3 * blockSize, 1}})
 	for c.Collapse() {
 	}

@@ -332,7 +332,7 @@ func (w *watch) newerLocked(h seenShard, format int) (string, bool) {
 func (m *Member) peersLocked() []string {
 	var peers []string
 	for name, s := range m.peers.nodes {
-		if s.fault == nil && s.entry.Number != 0 && !s.entry.Released && !m.deadLocked(s) {
+		if s.fault == nil && !s.entry.Released && !m.deadLocked(s) {
 			peers = append(peers, name)
 		}
 	}

@@ -69,10 +69,10 @@ func decodeEntry(node, raw string) (Entry, error) {
 	var e Entry
 	err := json.Unmarshal([]byte(raw), &e)
 	switch {
+	case err == nil && e.Layout > layout.Version:
+		err = fmt.Errorf("its keys have layout %d, and this version knows %d", e.Layout, layout.Version)
 	case err != nil || e.Incarnation == "" || e.Number == 0:
 		return Entry{}, fmt.Errorf("%w: the registry's entry of node %s: %.100q", mend.ErrDamaged, node, raw)
-	case e.Layout > layout.Version:
-		err = fmt.Errorf("its keys have layout %d, and this version knows %d", e.Layout, layout.Version)
 	case e.shards() > MaxShards:
 		err = fmt.Errorf("%d shards, and this version knows %d", e.shards(), MaxShards)
 	default:
