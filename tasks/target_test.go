@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
@@ -319,6 +320,35 @@ func TestTargetRefused(t *testing.T) {
 		}
 		_, err := r.Topic("unknown")
 		want(t, "the topic of a refused task", err, tasks.ErrNoTopic)
+	})
+}
+
+// What Schedule and Replace return of a task is what Get returns of it.
+func TestAnswerIsWhatGetReturns(t *testing.T) {
+	bubble(t, tasks.Config{Ways: []tasks.Way{&courier{kind: "courier"}, &courier{kind: "truck"}}}, func(t *testing.T, r *rig) {
+		same := func(what string, got tasks.Task, err error) {
+			t.Helper()
+			want(t, what, err, nil)
+			got.Repeated = false // Get does not tell
+			if diff := cmp.Diff(r.get(got.ID), got, cmpopts.IgnoreFields(tasks.Task{}, "SeenAt")); diff != "" {
+				t.Errorf("%s: (-got later +answer)\n%s", what, diff)
+			}
+		}
+		r.topic("x", allowing("courier"))
+		requests := map[string]tasks.Request{
+			"plain": {}, "target": {Target: own("oslo")}, "held": {Held: true},
+			"all": {Group: "g", Payload: []byte("1"), Headers: map[string]string{"k": "v"}, MaxLateness: time.Hour},
+		}
+		for what, q := range requests {
+			q.ID, q.Topic, q.Delay = what, "x", time.Hour
+			task, err := r.Schedule(t.Context(), q)
+			same(what, task, err)
+			task, err = r.Replace(t.Context(), q)
+			same(what+" replaced", task, err)
+		}
+		r.topic("x", allowing("truck"))
+		task, err := r.Schedule(t.Context(), tasks.Request{Topic: "x", Delay: time.Hour, Target: own("rome")})
+		same("its topic has another kind now", task, err)
 	})
 }
 

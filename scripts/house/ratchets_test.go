@@ -26,7 +26,7 @@ func TestRatchets(t *testing.T) {
 		{"% of the references between files of cluster that run back up", 11, 7,
 			func(t *testing.T) int { return p.upward(t, clusterPath) }},
 		{"fields of Engine, its structs unfolded", 180, 60, p.unfolded},
-		{"methods of Engine", 552, 250, p.methods},
+		{"methods of Engine", 551, 250, p.methods},
 		{"lines of product code", 82960, 66000, productLines},
 	} {
 		t.Run(r.what, func(t *testing.T) {

@@ -273,7 +273,7 @@ func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
 			s.Unlock()
 			return task.Task{ID: p.ID}, err
 		}
-		a := s.plannedLocked(n, p)
+		spooled := p.Replaced == nil && s.Store.Slot(n).Shard == SpoolShard
 		s.Unlock()
 		s.carry(ctx, c)
 		if s.TakenBack(ctx, p, c) {
@@ -283,7 +283,7 @@ func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
 		if err := s.Await(ctx, c); err != nil {
 			return task.Task{ID: p.ID}, err
 		}
-		return s.describePlanned(p, a), s.OutcomesOf(c)[0]
+		return s.describePlanned(p, spooled), s.OutcomesOf(c)[0]
 	}
 }
 

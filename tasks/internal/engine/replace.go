@@ -74,33 +74,16 @@ func (s *Engine) replaceLocked(n uint32, p *Plan, c *PendingWrite, i int) error 
 	return nil
 }
 
-// A planned is what the record of a task that is being created or replaced does not tell.
-type planned struct {
-	spooled       bool
-	undeliverable string // see task.Target
-}
-
-func (s *Engine) plannedLocked(n uint32, p *Plan) (a planned) {
-	if p.Replaced != nil {
-		return a
-	}
-	sl := s.Store.Slot(n)
-	kind := string(s.ownTargetLocked(sl).Kind)
-	return planned{sl.Shard == SpoolShard, s.TopicTable.ByNumber[sl.Topic].missesTarget(kind)}
-}
-
-// describePlanned describes a task that was created or replaced.
-func (s *Engine) describePlanned(p *Plan, a planned) task.Task {
+// describePlanned describes a task that was created or replaced, by the record that was written.
+// Its topic can deliver it: Plan has just seen to that.
+func (s *Engine) describePlanned(p *Plan, spooled bool) task.Task {
 	rec := p.Rec
 	if p.Replaced != nil {
 		rec = p.Replaced
 	}
 	f := store.FieldsOf(rec)
 	t := s.describe(p.ID, &f, task.Pending)
-	t.Repeated, t.Spooled = p.Replaced != nil, a.spooled
-	if t.Target != nil {
-		t.Target.Undeliverable = a.undeliverable
-	}
+	t.Repeated, t.Spooled = p.Replaced != nil, spooled
 	return t
 }
 
