@@ -44,8 +44,8 @@ func countdown(t *client.Task, err error) (string, error) {
 	return "goes on, and is due " + instantText(t.DueAt, time.Now()), nil
 }
 
-// do does it with the tasks of the ids, one after the other, or with those that are selected if
-// there are no ids.
+// do acts on the tasks of the ids, one after the other. Without ids it acts on those that are
+// selected.
 func (v *taskVerb) do(ctx context.Context, s *session, flags *acting, q client.Query, ids []string) error {
 	if len(ids) == 0 {
 		return flags.run(ctx, s, client.Act{Action: v.action, Query: q}, v.done)

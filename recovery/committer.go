@@ -81,16 +81,16 @@ type Committer[T any] struct {
 
 // CommitterStats are totals since the start, over all shards.
 type CommitterStats struct {
-	// Commits: batches that were answered
+	// Commits counts batches that were answered, Changes the changes in them.
 	Commits int64 `json:"commits,omitzero"`
-	Changes int64 `json:"changes,omitzero"` // changes in them
-	// Repeats: batches sent again because they were not answered
+	Changes int64 `json:"changes,omitzero"`
+	// Repeats counts batches that were sent again because they were not answered.
 	Repeats int64 `json:"repeats,omitzero"`
-	// Queued: changes submitted and not answered yet
+	// Queued counts changes that were submitted and not answered yet.
 	Queued int `json:"queued,omitzero"`
-	// LargestBatch: changes in the largest batch so far
+	// LargestBatch is how many changes the largest batch has had.
 	LargestBatch int `json:"largest_batch,omitzero" fleet:"max"`
-	// Stall: the longest current Stalled of a shard
+	// Stall is the longest current Stalled of a shard.
 	Stall time.Duration `json:"stall,omitzero" fleet:"max"`
 }
 

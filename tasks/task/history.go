@@ -29,7 +29,7 @@ type PastMinute struct {
 	Died      int64 `json:"died,omitzero"`
 	Cancelled int64 `json:"cancelled,omitzero"`
 
-	// Lateness: of the first attempts that began; not of tasks that are still ready
+	// Lateness is that of the first attempts that began; not of tasks that are still ready.
 	Lateness RecentLateness `json:"lateness,omitzero"`
 }
 

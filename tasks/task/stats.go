@@ -77,80 +77,80 @@ type Figures struct {
 
 // SweepStats are the figures of the sweep and of what it finds.
 type SweepStats struct {
-	// Rescued: tasks that the sweep has delivered in the wheel's place; else 0
+	// Rescued counts tasks that the sweep has delivered in place of the wheel; 0 outside a fault.
 	Rescued int64 `json:"rescued,omitzero"`
 	// MissedWakes counts topics whose receivers did not know of ready tasks until the sweep came; 0
 	// outside a fault.
 	MissedWakes int64 `json:"missed_wakes,omitzero"`
-	// LeasesReturned: deliveries whose lease ran out
+	// LeasesReturned counts deliveries whose lease ran out.
 	LeasesReturned int64 `json:"leases_returned,omitzero"`
-	// AuditChecked: tasks compared with the ledger
+	// AuditChecked counts tasks that were compared with the ledger.
 	AuditChecked int64 `json:"audit_checked,omitzero"`
-	// AuditRepaired: of those, missing there and written again; 0 outside a fault
+	// AuditRepaired counts those that the ledger lacked and got again; 0 outside a fault.
 	AuditRepaired int64 `json:"audit_repaired,omitzero"`
-	// ClockSteps: times that the wall clock was set
+	// ClockSteps counts how often the wall clock was set.
 	ClockSteps int64 `json:"clock_steps,omitzero"`
-	// FullSweeps: that are over, see Config.SweepAt
+	// FullSweeps counts full sweeps that are over, see Config.SweepAt.
 	FullSweeps int64 `json:"full_sweeps,omitzero"`
-	// FullSweepAt: when the last of them began; zero if there was none
+	// FullSweepAt is when the last of them began; zero if there was none.
 	FullSweepAt time.Time `json:"full_sweep_at,omitzero" fleet:"own"`
-	// FullSweepTook: from then until all of memory was compared with the ledger
+	// FullSweepTook is the time from then until all of memory was compared with the ledger.
 	FullSweepTook time.Duration `json:"full_sweep_took,omitzero" fleet:"own"`
 }
 
 // ShardStats are the figures of the shards that this node holds.
 type ShardStats struct {
-	// Rewinds: shards whose storage had lost confirmed writes; 0 outside a fault
+	// Rewinds counts shards whose storage had lost confirmed writes; 0 outside a fault.
 	Rewinds       int64 `json:"rewinds,omitzero"`
 	ShardsHeld    int   `json:"held,omitzero"`    // now
 	ShardsAdopted int   `json:"adopted,omitzero"` // of those, other nodes'
-	// ShardsGained: adopted from others, or got back
+	// ShardsGained counts shards that were adopted from others, or got back.
 	ShardsGained  int64 `json:"gained,omitzero"`
 	ShardsYielded int64 `json:"yielded,omitzero"` // handed over
-	// ShardsLost: taken over by others while this node was cut off; 0 outside a fault
+	// ShardsLost counts shards that others took while this node was cut off; 0 outside a fault.
 	ShardsLost int64 `json:"lost,omitzero"`
-	// TasksDropped: that have left memory with their shards
+	// TasksDropped counts tasks that have left memory with their shards.
 	TasksDropped int64 `json:"tasks_dropped,omitzero"`
-	// UnsureDeliveries: that were begun while others may have held the task, see OnOutage
+	// UnsureDeliveries were begun while other nodes may have held the task, see OnOutage.
 	UnsureDeliveries int64 `json:"unsure_deliveries,omitzero"`
 	// LostDeliveries were open when it turned out that their shard had been lost: others may have
 	// made them as well.
 	LostDeliveries int64 `json:"lost_deliveries,omitzero"`
-	// UnknownRecords: records that this version cannot read and has left alone
+	// UnknownRecords counts records that this version cannot read and has left alone.
 	UnknownRecords int64 `json:"unknown_records,omitzero"`
 }
 
 // LoadStats are the figures of the work at hand.
 type LoadStats struct {
-	// Backlog: ready tasks of topics that this process delivers, see Config.SweepBacklog
+	// Backlog counts ready tasks of topics that this process delivers, see Config.SweepBacklog.
 	Backlog  int   `json:"backlog,omitzero"`
 	Backlogs int64 `json:"backlogs,omitzero"` // times that they were too many
 	// Concurrency is that of topics without one of their own. A backlog raises it.
 	Concurrency int `json:"concurrency,omitzero" fleet:"max"`
 	// Workers are deliveries that this process makes or has places for, see Config.MaxDeliveries.
 	Workers int `json:"workers,omitzero"`
-	// Crowd: topics that want to make more, and have to share
+	// Crowd counts topics that want to make more deliveries, and have to share.
 	Crowd int `json:"crowd,omitzero"`
-	// Subscriptions: that are open here, see Scheduler.Subscribe and FleetSubscribe
+	// Subscriptions counts those that are open here, see Scheduler.Subscribe and FleetSubscribe.
 	Subscriptions int `json:"subscriptions,omitzero"`
-	// EventsLost: events that a reader of any subscription was too slow for
+	// EventsLost counts events that a reader of any subscription was too slow for.
 	EventsLost int64 `json:"events_lost,omitzero"`
 	// Coalescing is how many misfired tasks are held back, because other nodes may have later ones
 	// of their groups.
 	Coalescing int `json:"coalescing,omitzero"`
-	// Coalesced: misfired tasks that were skipped for a later one of their group
+	// Coalesced counts misfired tasks that were skipped for a later one of their group.
 	Coalesced int64 `json:"coalesced,omitzero"`
 }
 
 // PeerStats count what passes between nodes that share a ledger: each such delivery counts at both.
 type PeerStats struct {
-	// ReservesGiven: deliveries of this node's tasks to receivers that wait at other nodes
+	// ReservesGiven counts deliveries of this node's tasks to receivers that wait at other nodes.
 	ReservesGiven int64 `json:"reserves_given,omitzero"`
-	// ReservesTaken: deliveries of other nodes' tasks to receivers that wait here
+	// ReservesTaken counts deliveries of other nodes' tasks to receivers that wait here.
 	ReservesTaken int64 `json:"reserves_taken,omitzero"`
-	// HelpTaken: deliveries of this node's tasks by others during a backlog here
+	// HelpTaken counts deliveries of this node's tasks by others during a backlog here.
 	HelpTaken int64 `json:"help_taken,omitzero"`
-	// HelpGiven: deliveries of other nodes' tasks by this one during their backlogs
+	// HelpGiven counts deliveries of other nodes' tasks by this one during their backlogs.
 	HelpGiven int64 `json:"help_given,omitzero"`
 	// SettlementsDropped: settlements of tasks of other nodes for which there was no room while
 	// those nodes did not answer. Their tasks may be delivered again.

@@ -92,13 +92,13 @@ type Counts struct {
 	Delivered    int64 `json:"delivered,omitzero"`     // acknowledged
 	Failed       int64 `json:"failed,omitzero"`        // attempts that failed, of any cause
 	LeaseExpired int64 `json:"lease_expired,omitzero"` // of those, attempts whose lease ran out
-	// Retried: of those, attempts that were failed and after which another follows
+	// Retried counts the failed attempts after which another one follows.
 	Retried int64 `json:"retried,omitzero"`
-	// Exhausted: of those, attempts that were failed and were the last
+	// Exhausted counts the failed attempts that were the last.
 	Exhausted int64 `json:"exhausted,omitzero"`
-	// Buried: of those, attempts whose receiver buried the task
+	// Buried counts the failed attempts whose receiver buried the task.
 	Buried int64 `json:"buried,omitzero"`
-	// Returned: deliveries that a receiver or another node gave back unused; no attempts
+	// Returned counts deliveries that a receiver or another node gave back unused; no attempts.
 	Returned int64 `json:"returned,omitzero"`
 	DeathCounts
 	Cancelled int64 `json:"cancelled,omitzero"`
@@ -109,15 +109,15 @@ type Counts struct {
 	// follows within a period of the sweep.
 	DeadOldest time.Time `json:"dead_oldest,omitzero"`
 
-	// Lateness: of first attempts, from the deadline or the place in the Spread on
+	// Lateness is that of first attempts, from the deadline or the place in the Spread on.
 	Lateness Histogram `json:"lateness,omitzero"`
 
 	// ReadyOldest is since when the oldest task has been due that is ready now; zero if none is.
 	// Right after thousands of ready tasks were cancelled it may be the time of one of them.
 	ReadyOldest time.Time `json:"ready_oldest,omitzero"`
-	// Receivers: that wait for tasks at this node now
+	// Receivers counts those that wait for tasks at this node now.
 	Receivers int64 `json:"receivers,omitzero"`
-	// Recent: of the last minutes, and of the tasks that are ready now
+	// Recent is the lateness of the last minutes, and of the tasks that are ready now.
 	Recent RecentLateness `json:"recent,omitzero"`
 	// FailedRecent are the attempts that have failed within the last RecentTime, and at most a
 	// minute before.
@@ -135,14 +135,14 @@ type ReadyCounts struct {
 	// Blocked are those that wait for deliveries of their groups to end, in a topic with
 	// ConcurrencyPerGroup.
 	Blocked int64 `json:"blocked,omitzero"`
-	// Strays: those whose topic cannot deliver them to their Target
+	// Strays counts those whose topic cannot deliver them to their Target.
 	Strays int64 `json:"strays,omitzero"`
 }
 
 // DeathCounts are the figures of deaths, since the start.
 type DeathCounts struct {
 	Died int64 `json:"died,omitzero"` // exhausted or buried
-	// Expired: dead tasks deleted after TopicSettings.DeadRetention
+	// Expired counts dead tasks that were deleted after TopicSettings.DeadRetention.
 	Expired int64 `json:"expired,omitzero"`
 	// FollowUps are the tasks of TopicSettings.OnDead. FollowUpsLost are those that were not made
 	// since there was no room; FollowUpsEnded those that were not made since their chain had come
