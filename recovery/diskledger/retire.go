@@ -192,6 +192,7 @@ func (e *engine) retireTo(ctx context.Context, kept, together int) error {
 		}
 		closed = closed[n:]
 	}
+	e.journal.Trim(e.extent.most - e.extent.kept) // a long backup has made more
 	return nil
 }
 

@@ -4,7 +4,8 @@
 // A segment is what one file holds during one use: an opening, then frames, one after another. A
 // full segment is closed, and the next one begins in a file that is free, or in a new one. The
 // owner frees segments, the oldest first, once it no longer needs their frames. A file gets its
-// size when it is made: a write that lengthens no file takes a sync a third less time.
+// size when it is made: a write that lengthens no file takes a sync a third less time. Trim removes
+// files that are free.
 //
 //	frame    crc length segment check number payload padding
 //	opening  the first frame of a segment; payload: oldest salt

@@ -42,6 +42,7 @@ type Journal struct {
 	mu      sync.Mutex // guards what follows
 	slots   []*slot
 	current *slot // nil: nothing was begun yet
+	next    *slot // the last one that a segment was to begin in
 	last    uint64
 	oldest  uint64   // as the newest opening has it: earlier segments may be written over
 	holds   []uint64 // from which segment on each Hold keeps them
@@ -101,7 +102,7 @@ const openingLen = HeaderLen + 16
 // begin begins a segment. Its opening is durable before its first frame is written, so that frames
 // without one are damage.
 func (j *Journal) begin() (*slot, error) {
-	s, segment, oldest, err := j.next()
+	s, segment, oldest, err := j.choose()
 	if err != nil {
 		return nil, err
 	}
@@ -124,11 +125,12 @@ func (j *Journal) begin() (*slot, error) {
 	return s, nil
 }
 
-// next returns a slot for the next segment, its number, and the lowest one that is not free then.
-func (j *Journal) next() (s *slot, segment, oldest uint64, err error) {
+// choose returns a slot for the next segment, its number, and the lowest one that is not free then.
+func (j *Journal) choose() (s *slot, segment, oldest uint64, err error) {
 	for {
 		j.mu.Lock()
 		s, segment = j.unused(), j.last+1
+		j.next = s
 		oldest = j.oldestNeeded(segment)
 		j.mu.Unlock()
 		if s != nil {
@@ -165,16 +167,18 @@ func (j *Journal) oldestLive(last uint64) uint64 {
 // for needed stays, although it is free: were the next opening torn, it would be missed. The caller
 // holds j.mu.
 func (j *Journal) unused() *slot {
+	if i := slices.IndexFunc(j.slots, j.isUnused()); i >= 0 {
+		return j.slots[i]
+	}
+	return nil
+}
+
+func (j *Journal) isUnused() func(s *slot) bool {
 	before := j.oldest
 	for _, held := range j.holds {
 		before = min(before, held)
 	}
-	for _, s := range j.slots {
-		if !s.live && (s.segment == 0 || s.segment < before) {
-			return s
-		}
-	}
-	return nil
+	return func(s *slot) bool { return !s.live && (s.segment == 0 || s.segment < before) }
 }
 
 // Prepare makes sure that there is a file for the next segment, so that no Append has to make it.
@@ -195,6 +199,32 @@ func (j *Journal) Prepare() error {
 	defer j.mu.Unlock()
 	j.slots = append(j.slots, s)
 	return nil
+}
+
+// Trim removes free files, all but keep of them. One that cannot be removed is written over once its
+// name is needed again.
+func (j *Journal) Trim(keep int) {
+	j.making.Lock() // a file keeps its name until it is gone
+	defer j.making.Unlock()
+	j.mu.Lock()
+	var surplus []*slot
+	unused := j.isUnused()
+	j.slots = slices.DeleteFunc(j.slots, func(s *slot) bool {
+		if s == j.next || !unused(s) {
+			return false
+		}
+		keep--
+		if keep >= 0 {
+			return false
+		}
+		surplus = append(surplus, s)
+		return true
+	})
+	j.mu.Unlock()
+	for _, s := range surplus {
+		_ = s.file.Close() // nothing of it is needed
+		_ = j.FS.Remove(j.FS.PathJoin(j.Dir, s.name))
+	}
 }
 
 // Closed lists the segments that are neither current nor free, the oldest first.

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2/vfs"
@@ -168,6 +169,87 @@ func TestHold(t *testing.T) {
 	}
 	if after, _ := fs.List(dir); len(after) > len(before)+1 {
 		t.Errorf("%d files after the release, %d before", len(after), len(before))
+	}
+}
+
+// What a Hold kept is removed once it is free, and neither a frame nor what is held goes with it.
+func TestTrim(t *testing.T) {
+	fs := newFS(t)
+	j := opened(t, fs, false)
+	fill := func(payload string) {
+		for range 40 {
+			appended(t, j, strings.Repeat(payload, 100))
+		}
+	}
+	files := func() int {
+		names, err := fs.List(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return len(names)
+	}
+	release := j.Hold()
+	fill("a")
+	for _, segment := range j.Closed() {
+		j.Free(segment)
+	}
+	held := files()
+	if j.Trim(0); files() != held {
+		t.Errorf("%d files are left of %d that are held", files(), held)
+	}
+	release()
+	want := []string{"b", "c"}
+	for range 2 { // the second one says that the last a is free
+		if err := j.Begin(); err != nil {
+			t.Fatal(err)
+		}
+		for _, segment := range j.Closed() {
+			j.Free(segment)
+		}
+	}
+	appended(t, j, "b")
+	if j.Trim(2); files() != 3 {
+		t.Errorf("%d files are left, want the current one and 2", files())
+	}
+	j.Trim(0)
+	appended(t, j, "c")
+	if got := replayed(t, fs); files() != 1 || !slices.Equal(got, want) {
+		t.Errorf("%d files with %q are left, want 1 with %q", files(), got, want)
+	}
+	fill("d") // in files that are made anew
+	if got := replayed(t, fs); len(got) != len(want)+40 {
+		t.Errorf("%d frames, want %d", len(got), len(want)+40)
+	}
+}
+
+// Frames and openings are written while free files are removed.
+func TestTrimBesideAppends(t *testing.T) {
+	fs := newFS(t)
+	j := opened(t, fs, false)
+	done := make(chan struct{})
+	var trimming sync.WaitGroup
+	trimming.Go(func() {
+		for {
+			select {
+			case <-done:
+				return
+			default:
+				j.Trim(0)
+			}
+		}
+	})
+	var want []string
+	for n := range 300 {
+		want = append(want, strings.Repeat(fmt.Sprint(n%10), 100))
+		appended(t, j, want[n])
+		for closed := j.Closed(); len(closed) > 4; closed = closed[1:] {
+			j.Free(closed[0])
+		}
+	}
+	close(done)
+	trimming.Wait()
+	if got := replayed(t, fs); !slices.Equal(got, want[len(want)-len(got):]) || len(got) < 5 {
+		t.Errorf("%d frames are left, the last of %d expected", len(got), len(want))
 	}
 }
 
