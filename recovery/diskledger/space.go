@@ -168,8 +168,8 @@ func refusal(err error) (slog.Level, string) {
 }
 
 // shrink compacts the records due before now, most of which are finished. It leaves later records
-// where they are: rewriting them would need the room that is missing. Of the journal's free files it
-// leaves one.
+// where they are: rewriting them would need the room that is missing. One free file of the journal
+// stays.
 func (l *Ledger) shrink(ctx context.Context, e *engine, now time.Time) {
 	defer e.journal.Trim(1)
 	from, to := []byte{kindPending}, appendPending(nil, now.UnixMilli(), "")

@@ -201,8 +201,8 @@ func (j *Journal) Prepare() error {
 	return nil
 }
 
-// Trim removes free files, all but keep of them. One that cannot be removed is written over once its
-// name is needed again.
+// Trim removes free files, all but keep of them. One that cannot be removed is written over once
+// its name is needed again.
 func (j *Journal) Trim(keep int) {
 	j.making.Lock() // a file keeps its name until it is gone
 	defer j.making.Unlock()
