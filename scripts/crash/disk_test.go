@@ -12,6 +12,7 @@ import (
 // and keep what it has accepted, deliver it, accept its acknowledgements, and survive a crash in
 // that state.
 func TestDiskFull(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	dir := t.TempDir()
 	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=384m"); err != nil {

@@ -42,6 +42,7 @@ func onOutage(deliver bool) []string {
 // pull, and then judges the answers. Its size is set by LAPSE_FLEET_NODES, LAPSE_FLEET_ROUNDS and
 // LAPSE_FLEET_TASKS.
 func TestFleetRounds(t *testing.T) {
+	t.Parallel()
 	always := []string{"appendonly yes", "appendfsync always"}
 	alone := func(t *testing.T) []entry {
 		redis := redistest.Start(t, always...)

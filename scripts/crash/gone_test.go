@@ -19,6 +19,7 @@ import (
 // /readyz, the metrics and the log must say why; known tasks are still delivered. With the
 // directory back, tasks are accepted again, and a crash loses no accepted task.
 func TestDirectoryGone(t *testing.T) {
+	t.Parallel()
 	move := func(from, to string) func(data string) error {
 		return func(data string) error { return os.Rename(data+from, data+to) }
 	}
@@ -29,6 +30,7 @@ func TestDirectoryGone(t *testing.T) {
 		"replaced": {exchanged, exchanged},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := newServer(t)
 			if err := os.MkdirAll(s.data+".other", 0o700); err != nil {
 				t.Fatal(err)

@@ -24,7 +24,10 @@ import (
 // scheduled over HTTP, half of them for one instant, half spread over 30 s. The server is killed
 // three times: while it accepts, when it has accepted all, and while it delivers. Every task is
 // delivered in the end.
-func TestMainJob(t *testing.T) { onBoth(t, mainJob) }
+func TestMainJob(t *testing.T) {
+	t.Parallel()
+	onBoth(t, mainJob)
+}
 
 func mainJob(t *testing.T, s *server) {
 	n := 50_000

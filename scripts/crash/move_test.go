@@ -37,8 +37,8 @@ const quick, slow = 250 * time.Millisecond, 600 * time.Millisecond
 // while the commands and the servers are killed at random, until both are complete. Then the target
 // must have what the source had: nothing is lost, and nothing is there twice.
 func TestMoveUnderKills(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, from *server) {
-		t.Parallel()
 		to := newServer(t)
 		if from.redis == nil {
 			to = onRedis(t)
@@ -262,6 +262,7 @@ func contentOf(t *testing.T, text string) map[string]string {
 // TestMoveThroughFleet moves everything from a disk into three nodes on one Redis, and from there
 // to another disk. Nodes are killed meanwhile, and each attempt calls another one.
 func TestMoveThroughFleet(t *testing.T) {
+	t.Parallel()
 	seed := rand.Uint64()
 	t.Log("seed", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
@@ -299,6 +300,7 @@ func TestMoveThroughFleet(t *testing.T) {
 // TestImportIsDeliveredOnce imports tasks that are due, into a server with a receiver, while the
 // command is killed at random. Each is delivered once.
 func TestImportIsDeliveredOnce(t *testing.T) {
+	t.Parallel()
 	onBoth(t, func(t *testing.T, s *server) {
 		const n = 30_000
 		r := s.start()
@@ -377,6 +379,7 @@ func TestImportIsDeliveredOnce(t *testing.T) {
 // TestBackupUnderKills kills a server at random while it makes a backup, and starts it again, until
 // a backup is made. What was accepted before is in its copy.
 func TestBackupUnderKills(t *testing.T) {
+	t.Parallel()
 	need(t, "--backup-dir")
 	s := newServer(t)
 	backups := t.TempDir()

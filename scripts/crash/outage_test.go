@@ -22,6 +22,7 @@ import (
 // Acknowledgements count, and are not called recorded; afterwards they are recorded, and the tasks
 // do not come back.
 func TestOutage(t *testing.T) {
+	t.Parallel()
 	for _, length := range []time.Duration{5 * time.Second, 60 * time.Second} {
 		for _, killed := range []bool{true, false} {
 			how := map[bool]string{true: "killed", false: "stopped"}[killed]

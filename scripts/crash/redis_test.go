@@ -17,6 +17,7 @@ import (
 // and goes on by itself when Redis appears. Killed, it adopts its own shards at once. While it
 // lives, no other process can have its name.
 func TestRedisAbsent(t *testing.T) {
+	t.Parallel()
 	s := onRedis(t)
 	s.redis.Kill()
 	r := s.start()
@@ -78,6 +79,7 @@ func TestRedisAbsent(t *testing.T) {
 
 // TestRedisFull fills Redis until the server refuses, see TestDiskFull.
 func TestRedisFull(t *testing.T) {
+	t.Parallel()
 	s := onRedis(t, "maxmemory 48mb", "maxmemory-policy noeviction")
 	s.start().ready(t)
 	testFull(t, s, 10*time.Second)

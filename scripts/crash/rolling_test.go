@@ -188,6 +188,7 @@ func (h *History) settledBy(t *testing.T, limit time.Duration) {
 // see the first one's processes. While the first one lives, the second is refused. When the first
 // is stopped for too long, the second gets the name, and the first one learns so.
 func TestTwins(t *testing.T) {
+	t.Parallel()
 	wrap := []string{"unshare", "--pid", "--fork", "--kill-child", "--mount-proc"}
 	if out, err := exec.Command(wrap[0], append(wrap[1:], "true")...).CombinedOutput(); err != nil {
 		t.Skipf("no namespace of process ids can be made here: %v %s", err, out)

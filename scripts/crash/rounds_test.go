@@ -16,6 +16,7 @@ import (
 // receivers pull and settle, and then judges the answers. On Redis there are rounds in which Redis
 // is killed or stopped as well, or alone.
 func TestKillRounds(t *testing.T) {
+	t.Parallel()
 	t.Run("Disk", func(t *testing.T) {
 		t.Parallel()
 		killRounds(t, newServer(t), 20, func(s *server, _ int, life time.Duration) {

@@ -104,8 +104,13 @@ func onRedis(t *testing.T, options ...string) *server {
 
 // onBoth runs a test on each kind of ledger.
 func onBoth(t *testing.T, test func(t *testing.T, s *server)) {
-	t.Run("Disk", func(t *testing.T) { test(t, newServer(t)) })
-	t.Run("Redis", func(t *testing.T) { test(t, onRedis(t)) })
+	redis := func(t *testing.T) *server { return onRedis(t) }
+	for name, with := range map[string]func(t *testing.T) *server{"Disk": newServer, "Redis": redis} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			test(t, with(t))
+		})
+	}
 }
 
 func (s *server) latest() *run {

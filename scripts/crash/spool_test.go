@@ -19,6 +19,7 @@ import (
 // scheduled meanwhile are answered 202 and delivered in time. Then the server is killed too. Once
 // Redis and the server are back, the spooled tasks are delivered, each once.
 func TestSpool(t *testing.T) {
+	t.Parallel()
 	for how, away := range map[string]func(s *server) (back func()){
 		"Killed":  func(s *server) func() { s.redis.Kill(); return s.redis.Start },
 		"Stopped": func(s *server) func() { s.redis.Pause(); return s.redis.Resume },

@@ -80,8 +80,10 @@ func TestSuspended(t *testing.T) {
 // TestStopIdle: asked to stop, a server with only an open long-poll and a silent connection answers
 // the poll and ends within 5 s.
 func TestStopIdle(t *testing.T) {
+	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(sig.String(), func(t *testing.T) {
+			t.Parallel()
 			s := newServer(t)
 			r := s.start()
 			r.ready(t)
@@ -109,6 +111,7 @@ func TestStopIdle(t *testing.T) {
 // TestSecondProcess: a data directory and an address have one server. The second one reports that
 // in a line, and the first one is not affected.
 func TestSecondProcess(t *testing.T) {
+	t.Parallel()
 	s := newServer(t)
 	r := s.start()
 	r.ready(t)

@@ -35,7 +35,9 @@ const mostUnread = 500 << 20
 // Callers that ask for the largest possible pages and read none of them cost the server a bounded
 // amount of memory, and receivers of another topic hardly any time.
 func TestUnreadLists(t *testing.T) {
+	t.Parallel()
 	t.Run("40Connections", func(t *testing.T) {
+		t.Parallel()
 		s := newServer(t)
 		r := s.start()
 		r.ready(t)
@@ -52,6 +54,7 @@ func TestUnreadLists(t *testing.T) {
 		})
 	})
 	t.Run("250Streams", func(t *testing.T) {
+		t.Parallel()
 		s := newServer(t)
 		cert, key := certificate(t)
 		s.more = []string{"--tls-cert", cert, "--tls-key", key}
