@@ -197,20 +197,18 @@ func TestReturnAfterAHandOver(t *testing.T) {
 func TestOfferComesBackAfterAHandOver(t *testing.T) {
 	poolBubble(t, func(t *testing.T, f *fleet) {
 		a, b := f.nodes[0], f.nodes[1]
+		g := b.Cluster().NewRemoteWaiter("a", "x", 0)
 		offers := make([][]*engine.Delivery, 3)
 		packed := make([][]cluster.WireDelivery, 3)
 		for i := range offers {
 			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 			pass(10 * time.Millisecond)
-			offers[i] = b.Cluster().Serve(t.Context(), b.Engine().TopicTable.ByName["x"], "a", 1, 0)
+			offers[i] = b.Cluster().Serve(t.Context(), g, 1)
 			packed[i] = b.Cluster().EncodeDeliveries(offers[i])
 		}
 		want(t, "Drain", b.Drain(t.Context()), nil)
-		b.Engine().Mu.Lock()
-		g := &cluster.RemoteWaiter{Topic: b.Engine().TopicTable.ByName["x"]}
-		b.Cluster().OfferedLocked(g, offers[0], packed[0], cluster.OfferReply{}, relay.ErrUnheard)
-		b.Cluster().OfferedLocked(g, offers[1], packed[1], cluster.OfferReply{Unused: []string{packed[1][0].Receipt}}, nil)
-		b.Engine().Unlock()
+		b.Cluster().Offered(g, offers[0], packed[0], cluster.OfferReply{}, relay.ErrUnheard)
+		b.Cluster().Offered(g, offers[1], packed[1], cluster.OfferReply{Unused: []string{packed[1][0].Receipt}}, nil)
 		b.Cluster().LateReply("a", cluster.OfferMethod.Name, cluster.Reply[cluster.OfferReply]{Answer: &cluster.OfferReply{Unused: []string{packed[2][0].Receipt}}}.Encode(), time.Now())
 		pass(time.Second)
 		a.pull("x", "t0", "t1", "t2")

@@ -60,7 +60,7 @@ func BenchmarkBacklog(b *testing.B) {
 				b.StopTimer()
 				var helped int64
 				for _, n := range nodes {
-					helped += n.Cluster().Peers.Counts.OffloadedIn
+					helped += n.Cluster().Peers.Counts.OffloadedIn.Load()
 					_ = n.Close(context.Background())
 				}
 				b.ReportMetric(float64(helped)/tasks, "helped/task")

@@ -96,8 +96,8 @@ func TestOffload(t *testing.T) {
 					t.Errorf("%d tasks were delivered %d times", len(c.of), c.counts("a")+c.counts("b"))
 				}
 				pass(time.Minute)
-				if st := b.Stats(); st.Total.Delivered != 0 || len(b.Cluster().Peers.Offloads) != 0 || st.Concurrency != 64 {
-					t.Errorf("afterwards: %+v, %d offloads", st.Total, len(b.Cluster().Peers.Offloads))
+				if st := b.Stats(); st.Total.Delivered != 0 || b.Cluster().Peers.Offloads.Len() != 0 || st.Concurrency != 64 {
+					t.Errorf("afterwards: %+v, %d offloads", st.Total, b.Cluster().Peers.Offloads.Len())
 				}
 			}, Config{SweepBacklog: 100}, Config{SweepHelper: helper})
 		})
@@ -377,7 +377,7 @@ func TestOffloadConditions(t *testing.T) {
 					t.Errorf("the owner has counted %+v", a.Stats().Total)
 				}
 				pass(2 * time.Minute)
-				if len(b.Cluster().Peers.Offloads) != 0 || b.Cluster().Forward.Queues() != 0 {
+				if b.Cluster().Peers.Offloads.Len() != 0 || b.Cluster().Forward.Queues() != 0 {
 					t.Error("the offload has not ended")
 				}
 			}, Config{SweepBacklog: 10, Topics: map[string]TopicSettings{"x": {Concurrency: 4}}}, way.cfg)
@@ -427,7 +427,7 @@ func TestHelperByTheClock(t *testing.T) {
 		if c.counts("b") != others || len(c.of) != 4000 {
 			t.Errorf("the helper has taken %d after its time; %d tasks are delivered", c.counts("b")-others, len(c.of))
 		}
-		if len(f.nodes[1].Cluster().Peers.Offloads) != 0 || a.Stats().Backlogs != 0 {
+		if f.nodes[1].Cluster().Peers.Offloads.Len() != 0 || a.Stats().Backlogs != 0 {
 			t.Error("an offload has not ended, or there was a backlog")
 		}
 	}, Config{Clock: clock}, helps, Config{Clock: clock})

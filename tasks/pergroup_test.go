@@ -357,7 +357,7 @@ func TestPerGroupOffloaded(t *testing.T) {
 				t.Errorf("%d deliveries of %s at once", most, g)
 			}
 		}
-		if b.Cluster().Peers.Counts.OffloadedIn == 0 {
+		if b.Cluster().Peers.Counts.OffloadedIn.Load() == 0 {
 			t.Error("nothing was offloaded")
 		}
 		a.check()

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine"
@@ -47,13 +48,10 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 		defer timer.Stop()
 		over = timer.C
 	}
-	var demand func(t *engine.Topic) (*int, func() <-chan struct{})
+	var demand func(t *engine.Topic) (*atomic.Int64, func() <-chan struct{})
 	alone := s.cluster.NoPeers()
 	if !alone {
-		demand = func(t *engine.Topic) (*int, func() <-chan struct{}) {
-			w := s.cluster.DemandLocked(t, lease)
-			return &w.Want, func() <-chan struct{} { return s.cluster.SearchLocked(w) }
-		}
+		demand = s.cluster.Demand(lease)
 	}
 	for {
 		begun, err := s.engine.Pull(ctx, topic, reserved, place, lease)

@@ -8,20 +8,21 @@ import (
 // again at once, and the attempt does not count, unless the shard has changed hands since.
 // A caller that has only the receipts settles them with the verb Return.
 func (s *Scheduler) Return(ds []Delivery) {
-	var moved []string
-	var foreign []*engine.Delivery
-	s.engine.Mu.Lock()
-	defer s.engine.Unlock()
+	var open, foreign, moved []*engine.Delivery
 	for i := range ds {
 		switch d, own := ds[i].Token().(*engine.Delivery); {
 		case !own: // no scheduler made it
 		case d.Source != nil:
 			foreign = append(foreign, d)
-		case d.Given == "" && s.engine.UndoDeliveryLocked(d):
-		case s.cluster.Fleet != nil:
-			moved = append(moved, d.Receipt())
+		case d.Given == "":
+			open = append(open, d)
+		default:
+			moved = append(moved, d)
 		}
 	}
-	s.cluster.ReturnUnusedLocked(foreign)
-	s.cluster.ReturnToOwnerLocked(moved)
+	moved = append(moved, s.engine.TakeBack(open)...)
+	s.cluster.ReturnUnused(foreign)
+	if s.cluster.Fleet != nil {
+		s.cluster.ReturnMoved(moved)
+	}
 }

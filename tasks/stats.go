@@ -35,9 +35,10 @@ func (s *Scheduler) Readiness() Readiness {
 	r.Storage.Warnings = append(r.Storage.Warnings, s.cluster.ClockWarnings()...)
 	r.Waiting = append(s.engine.Waits.List(), r.Storage.Waiting...)
 	slices.SortStableFunc(r.Waiting, func(a, b Waiting) int { return a.Since.Compare(b.Since) })
+	r.Ready, r.Away = s.cluster.Settled()
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
-	r.Ready, r.Away, r.Draining = s.cluster.SettledLocked(), len(s.cluster.Missing), s.engine.Draining
+	r.Draining = s.engine.Draining
 	r.Replayed, r.Elapsed = s.engine.Reading.Progress.Read, s.engine.Reading.Progress.Elapsed
 	if p := &s.engine.Reading.Progress; !p.Done && !p.Began.IsZero() {
 		r.Elapsed = time.Since(p.Began) // the last report may be old, or there was none

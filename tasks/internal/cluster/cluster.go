@@ -16,10 +16,9 @@ type Cluster struct {
 	Fleet     *Fleet // nil if the ledger is one node's alone
 	peerCalls PeerCalls
 	Peers     peers
-	Missing   map[recovery.ShardID]bool // shards of this node's own that it does not hold
+	missing   missing
 	Forward   forwarder
 	Drain     draining
-	settled   bool // it was ready once
 	Figures   figures
 
 	peerClocks atomic.Pointer[[]task.ClockOffset] // see clocks
@@ -32,7 +31,7 @@ func New(e *engine.Engine, calls PeerCalls) *Cluster {
 		engine:    e,
 		peerCalls: calls,
 		Drain:     draining{Done: make(chan struct{})},
-		Missing:   make(map[recovery.ShardID]bool),
+		missing:   missing{is: make(map[recovery.ShardID]bool)},
 		Peers:     newPeers(),
 	}
 	s.peerClocks.Store(new([]task.ClockOffset))

@@ -30,7 +30,7 @@ func (s *Cluster) doubted() {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
 	if s.Fleet != nil && !s.engine.Ended {
-		s.reindexLocked()
+		s.reindex()
 	}
 }
 

@@ -4,10 +4,10 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine"
-	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -30,7 +30,10 @@ import (
 // ready again when its lease is over.
 type Demand struct {
 	demandKey
-	Want      int // tasks that the sleeping receivers would take
+	// want is how many tasks the sleeping receivers would take. It changes under Engine.Mu.
+	want atomic.Int64
+
+	// Guarded by demands.mu:
 	announced map[string]announcement
 	last      string        // the node that was asked last
 	search    chan struct{} // closed when the running search is over; nil if none runs
@@ -39,8 +42,20 @@ type Demand struct {
 
 // A demandKey identifies a demand.
 type demandKey struct {
-	topic *engine.Topic
+	topic string
 	lease time.Duration // that the receivers ask for; 0: the topic's
+}
+
+// demands are those of this node, and the nodes that may hear of them. A receiver enters its demand
+// while it joins the queue in which it has found nothing: Engine.Queue calls Demand, counts what
+// the receiver wants, and has the other nodes searched, all under Engine.Mu. So mu is taken under
+// Engine.Mu, and under mu neither the engine nor another node is called.
+type demands struct {
+	mu     sync.Mutex    // guards everything below
+	list   []*peer       // by name
+	listed time.Duration // when; 0: never
+	serial uint64        // of the last message about a demand
+	byKey  map[demandKey]*Demand
 }
 
 // An announcement is the last message about a demand to another node.
@@ -87,22 +102,37 @@ type ReserveReply struct {
 	Deliveries []WireDelivery `json:",omitempty"`
 }
 
-// DemandLocked returns the demand that a topic's receivers have together.
-func (s *Cluster) DemandLocked(t *engine.Topic, lease time.Duration) *Demand {
-	key := demandKey{t, lease}
-	w := s.Peers.demands[key]
+func (x *demands) find(key demandKey) *Demand {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.byKey[key]
+}
+
+// enter returns the demand that a topic's receivers have together.
+func (x *demands) enter(key demandKey) *Demand {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	w := x.byKey[key]
 	if w == nil {
 		w = &Demand{demandKey: key, announced: make(map[string]announcement)}
-		s.Peers.demands[key] = w
-		t.Pins++
+		x.byKey[key] = w
 	}
 	return w
 }
 
-// announceDemandLocked makes the message that announces a demand to a node.
-func (s *Cluster) announceDemandLocked(w *Demand, node string) DemandMessage {
-	s.Peers.serial++
-	said := DemandMessage{s.Peers.Run, s.Peers.serial, w.topic.Name, w.lease, min(w.Want, task.MaxReserve)}
+// Demand returns what Engine.Queue calls to enter the demand of receivers that ask for a lease.
+func (s *Cluster) Demand(lease time.Duration) func(*engine.Topic) (*atomic.Int64, func() <-chan struct{}) {
+	return func(t *engine.Topic) (*atomic.Int64, func() <-chan struct{}) {
+		w := s.Peers.demands.enter(demandKey{t.Name, lease})
+		return &w.want, func() <-chan struct{} { return s.startSearch(w, t.Stopped()) }
+	}
+}
+
+// announceLocked makes the message that announces a demand to a node.
+func (s *Cluster) announceLocked(w *Demand, node string) DemandMessage {
+	x := &s.Peers.demands
+	x.serial++
+	said := DemandMessage{s.Peers.Run, x.serial, w.topic, w.lease, min(int(w.want.Load()), task.MaxReserve)}
 	if said.Want > 0 {
 		w.announced[node] = announcement{said.Serial, s.engine.Elapsed()}
 	} else {
@@ -111,22 +141,41 @@ func (s *Cluster) announceDemandLocked(w *Demand, node string) DemandMessage {
 	return said
 }
 
-// SearchLocked makes a demand known to all nodes. It returns a channel that is closed when the
-// nodes that did not know it have answered; nil if all know it.
-func (s *Cluster) SearchLocked(w *Demand) <-chan struct{} {
+// answerOffer returns the demand that an offer was made for, for the node that has made it; none if
+// there is no such demand any more.
+func (s *Cluster) answerOffer(key demandKey, node string) (said DemandMessage) {
+	x := &s.Peers.demands
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if w := x.byKey[key]; w != nil {
+		said = s.announceLocked(w, node)
+	}
+	return said
+}
+
+// startSearch makes a demand known to all nodes. It returns a channel that is closed when the nodes
+// that did not know it have answered; nil if all know it. It may be called with Engine.Mu held.
+func (s *Cluster) startSearch(w *Demand, stopped bool) <-chan struct{} {
+	x := &s.Peers.demands
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.byKey[w.demandKey] = w // renew may have dropped it before its receiver was counted
 	switch {
 	case w.search != nil:
 		return w.search
-	case w.Want == 0 || s.engine.Ended || w.topic.Stopped():
+	case w.want.Load() == 0 || stopped:
 		return nil
 	}
-	listed := s.Peers.listed
-	if listed != 0 && s.engine.Elapsed()-listed < PeersEvery && s.uninformedLocked(w, 1) == nil {
+	list := x.listed == 0 || s.engine.Elapsed()-x.listed >= PeersEvery
+	if !list && s.uninformedLocked(w, 1) == nil {
 		return nil
 	}
-	w.search = make(chan struct{})
-	s.engine.Life.Background.Go(func() { s.search(w, listed == 0 || s.engine.Elapsed()-listed >= PeersEvery) })
-	return w.search
+	over := make(chan struct{})
+	if !s.engine.Life.Go(func() { s.search(w, list) }) {
+		return nil
+	}
+	w.search = over
+	return over
 }
 
 func (s *Cluster) search(w *Demand, list bool) {
@@ -134,33 +183,46 @@ func (s *Cluster) search(w *Demand, list bool) {
 		s.listPeers()
 	}
 	for width := 1; ; width *= 2 {
-		s.engine.Mu.Lock()
-		next := s.uninformedLocked(w, width)
-		if len(next) == 0 || w.Want == 0 || s.engine.Ended {
-			close(w.search)
-			w.search = nil
-			s.engine.Unlock()
+		next, said := s.nextOfSearch(w, width)
+		if len(next) == 0 {
 			return
 		}
-		w.last = next[len(next)-1].name
 		var all sync.WaitGroup
-		for _, n := range next {
-			said := s.announceDemandLocked(w, n.name)
-			s.engine.Life.Handlers.Add(1) // Close returns what the answer brings
+		for i, n := range next {
 			all.Go(func() {
-				defer s.engine.Life.Handlers.Done()
-				s.requestTasks(w, n, said)
+				if s.engine.Life.Enter() { // Close returns what the answer brings
+					defer s.engine.Life.Handlers.Done()
+					s.requestTasks(w, n, said[i])
+				}
 			})
 		}
-		s.engine.Unlock()
 		all.Wait()
 	}
+}
+
+// nextOfSearch returns the nodes that a search asks next, and what it says to each. Without any it
+// ends the search: a receiver that joins later begins another one.
+func (s *Cluster) nextOfSearch(w *Demand, width int) (next []*peer, said []DemandMessage) {
+	x := &s.Peers.demands
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	next = s.uninformedLocked(w, width)
+	if len(next) == 0 || w.want.Load() == 0 || s.engine.IsClosing() {
+		close(w.search)
+		w.search = nil
+		return nil, nil
+	}
+	w.last = next[len(next)-1].name
+	for _, n := range next {
+		said = append(said, s.announceLocked(w, n.name))
+	}
+	return next, said
 }
 
 // uninformedLocked returns up to limit nodes that should know of a demand and do not,
 // beginning after the node that was asked last.
 func (s *Cluster) uninformedLocked(w *Demand, limit int) (next []*peer) {
-	all, now := s.Peers.list, s.engine.Elapsed()
+	all, now := s.Peers.demands.list, s.engine.Elapsed()
 	first := 0
 	for first < len(all) && all[first].name <= w.last {
 		first++
@@ -184,10 +246,11 @@ func (s *Cluster) requestTasks(w *Demand, n *peer, said DemandMessage) {
 	asked := s.engine.Elapsed()
 	a, err := Call(ctx, s, n.name, ReserveMethod, said)
 	if err == nil && len(a.Deliveries) > 0 {
-		s.serveFetched(n.name, &a, asked)
+		s.fetched(n.name, &a, asked)
 	}
-	s.engine.Mu.Lock()
-	defer s.engine.Unlock()
+	x := &s.Peers.demands
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	switch {
 	case errors.Is(err, ErrNotUnderstood):
 		n.unsupported = true
@@ -201,65 +264,31 @@ func (s *Cluster) requestTasks(w *Demand, n *peer, said DemandMessage) {
 	}
 }
 
-// serveFetched gives deliveries, which a node was asked for at the time asked, to the waiting
+// fetched gives deliveries, which a node was asked for at the time asked, to the waiting
 // receivers, and returns the others to that node.
-func (s *Cluster) serveFetched(from string, a *ReserveReply, asked time.Duration) {
-	s.engine.Mu.Lock()
-	defer s.engine.Unlock()
-	s.ReturnUnusedLocked(s.serveFetchedLocked(s.engine.TopicTable.ByName[a.Topic], a.Lease, s.decodeDeliveries(from, a.Deliveries, asked, nil)))
+func (s *Cluster) fetched(from string, a *ReserveReply, asked time.Duration) {
+	s.ReturnUnused(s.serveFetched(demandKey{a.Topic, a.Lease}, s.decodeDeliveries(from, a.Deliveries, asked, nil)))
 }
 
-// serveFetchedLocked gives deliveries of another node to the waiting receivers, to the one that
-// has waited longest first. It returns those without a receiver and those whose leases are over.
-func (s *Cluster) serveFetchedLocked(t *engine.Topic, lease time.Duration, ds []*engine.Delivery) (left []*engine.Delivery) {
-	w := s.Peers.demands[demandKey{t, lease}]
-	if w == nil || s.engine.Ended {
+// serveFetched gives deliveries of another node to the receivers of a demand, to the one that has
+// waited longest first. It returns those without a receiver and those whose leases are over.
+func (s *Cluster) serveFetched(key demandKey, ds []*engine.Delivery) (left []*engine.Delivery) {
+	w := s.Peers.demands.find(key)
+	if w == nil {
 		return ds
 	}
 	ds, left = s.splitByLease(ds)
-	for e := t.Reservers.Queue.Front(); e != nil && len(ds) > 0; {
-		p := e.Value.(*dispatch.Turn)
-		e = e.Next()
-		if p.Want == &w.Want {
-			n := min(p.Limit, len(ds))
-			s.Peers.Counts.ReservesTaken += int64(n)
-			t.GiveLocked(p, ds[:n:n])
-			ds = ds[n:]
-		}
-	}
-	return append(left, ds...)
+	unused := s.engine.Give(key.topic, &w.want, ds)
+	s.Peers.Counts.ReservesTaken.Add(int64(len(ds) - len(unused)))
+	return append(left, unused...)
 }
 
 // renewDemands renews this node's demands at the other nodes.
 func (s *Cluster) renewDemands() {
-	told := make(map[string][]DemandMessage)
-	s.engine.Mu.Lock()
-	now, seen := s.engine.Elapsed(), 0
-	for key, w := range s.Peers.demands {
-		if seen++; seen%demandsAtOnce == 0 {
-			s.engine.Unlock()
-			s.engine.Mu.Lock()
-			if s.Peers.demands[key] != w {
-				continue
-			}
-		}
-		if w.Want > 0 {
-			w.unused = 0
-			s.SearchLocked(w) // for nodes that have joined since
-		} else {
-			w.unused++
-		}
-		for node, st := range w.announced {
-			if w.unused >= unusedTimes || w.Want > 0 && now-st.at >= RenewEvery {
-				told[node] = append(told[node], s.announceDemandLocked(w, node))
-			}
-		}
-		if w.Want == 0 && len(w.announced) == 0 && w.search == nil {
-			delete(s.Peers.demands, key)
-			w.topic.Pins--
-		}
+	told, uninformed := s.renew()
+	for _, w := range uninformed { // nodes that have joined since
+		s.startSearch(w, s.engine.Stopped(w.topic))
 	}
-	s.engine.Unlock()
 	for node, all := range told {
 		for len(all) > 0 {
 			n := min(len(all), demandsAtOnce)
@@ -269,14 +298,47 @@ func (s *Cluster) renewDemands() {
 	}
 }
 
+// renew returns what is to be said to which node, and the demands that a node does not know. It
+// drops those of which no node knows and that no receiver has.
+func (s *Cluster) renew() (told map[string][]DemandMessage, uninformed []*Demand) {
+	told = make(map[string][]DemandMessage)
+	x := &s.Peers.demands
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	now, seen := s.engine.Elapsed(), 0
+	for key, w := range x.byKey {
+		if seen++; seen%demandsAtOnce == 0 { // receivers that join wait for it, under Engine.Mu
+			x.mu.Unlock()
+			x.mu.Lock()
+			if x.byKey[key] != w {
+				continue
+			}
+		}
+		wanted := w.want.Load() > 0
+		if w.unused++; wanted {
+			w.unused = 0
+			if s.uninformedLocked(w, 1) != nil {
+				uninformed = append(uninformed, w)
+			}
+		}
+		for node, st := range w.announced {
+			if w.unused >= unusedTimes || wanted && now-st.at >= RenewEvery {
+				told[node] = append(told[node], s.announceLocked(w, node))
+			}
+		}
+		if !wanted && len(w.announced) == 0 && w.search == nil {
+			delete(x.byKey, key)
+		}
+	}
+	return told, uninformed
+}
+
 // Received returns deliveries of other nodes for a receiver, or gives them back if the receiver
 // has left.
 func (s *Cluster) Received(ctx context.Context, ds []*engine.Delivery) []*engine.Delivery {
-	s.engine.Mu.Lock()
-	defer s.engine.Unlock()
 	if ctx.Err() == nil {
 		return ds
 	}
-	s.ReturnUnusedLocked(ds)
+	s.ReturnUnused(ds)
 	return nil
 }

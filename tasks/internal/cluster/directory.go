@@ -70,11 +70,9 @@ func (s *Cluster) register(ctx context.Context, rs []*engine.IDClaim) {
 			continue
 		}
 		if _, err := s.Fleet.ledger.Update(ctx, out); err != nil {
-			s.engine.Mu.Lock()
 			for _, change := range out {
 				s.Fleet.tombstones.push(Tombstone{change.ID, change.Old, s.engine.Elapsed()})
 			}
-			s.engine.Mu.Unlock()
 		}
 	}
 }
@@ -112,8 +110,6 @@ func (s *Cluster) registerPart(ctx context.Context, rs []*engine.IDClaim) {
 	}
 	now, err := s.Fleet.ledger.Update(ctx, changes)
 	if err != nil {
-		s.engine.Mu.Lock()
-		defer s.engine.Mu.Unlock()
 		for _, r := range rs {
 			r.Err = fmt.Errorf("%w: directory of ids: %w", task.ErrUnavailable, err)
 			s.Fleet.tombstones.push(Tombstone{r.ID, r.Want, s.engine.Elapsed()}) // may have landed
@@ -265,9 +261,9 @@ func (s *Cluster) misplaced(sampled []recovery.DirectoryUpdate, now []recovery.D
 			other = append(other, sampled[i])
 		}
 	}
-	if missing > 0 && s.Fleet.indexing == s.Fleet.indexed {
+	if wanted, done, _ := s.Fleet.indexing.read(); missing > 0 && wanted == done {
 		s.engine.Config.Log.Error("directory entries lost; registering all ids again", "node", s.engine.Config.Node)
-		s.reindexLocked()
+		s.reindex()
 	}
 	return other
 }

@@ -321,9 +321,11 @@ func (s *Cluster) DrainNode(ctx context.Context) error {
 		s.engine.Unlock()
 		return task.ErrClosed
 	}
-	s.engine.Draining = true
-	clear(s.Missing)
+	s.engine.Draining = true // no shard is missed from now on
 	s.engine.Unlock()
+	for _, shardID := range s.missing.list() {
+		s.missing.note(shardID, false, true)
+	}
 	s.engine.Config.Log.Info("this node is being drained", "node", s.engine.Config.Node)
 	if err := s.emptySpool(ctx); err != nil {
 		return err
@@ -356,13 +358,8 @@ func (s *Cluster) BeginDrain(ctx context.Context) error {
 	if _, err := s.successors(ctx); err != nil {
 		return err
 	}
-	s.engine.Mu.Lock()
-	defer s.engine.Unlock()
-	if s.engine.Ended {
+	if s.Drain.begin() && !s.engine.Life.Go(s.drainItself) {
 		return task.ErrClosed
-	}
-	if s.Drain.begin() {
-		s.engine.Life.Background.Go(s.drainItself)
 	}
 	return nil
 }

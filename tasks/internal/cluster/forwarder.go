@@ -27,6 +27,8 @@ import (
 // does not matter any more. If it is dropped then, the lease of the delivery runs out at the owner.
 //
 // It may be called with Engine.Mu held, and calls nothing that waits under its own mutex.
+// After Close has begun, only what counts as a handler may send to a node: sendAll, which it
+// starts then, has to be waited for. A settlement for the owner of a shard waits for sendLast.
 type forwarder struct {
 	Dropped atomic.Int64 // settlements that found their queue full
 
@@ -80,9 +82,8 @@ func sizeOf(some ...settlement) (size int) {
 	return size
 }
 
-// forwardLocked sends a settlement to its target. While Close runs, only what counts as a handler
-// may call it for a node. A settlement for the owner of a shard waits for sendLast then.
-func (s *Cluster) forwardLocked(to target, o settlement) {
+// forward sends a settlement to its target.
+func (s *Cluster) forward(to target, o settlement) {
 	f := &s.Forward
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -100,10 +101,12 @@ func (s *Cluster) forwardLocked(to target, o settlement) {
 	}
 	q.waiting = append(q.waiting, o)
 	q.bytes, f.bytes = q.bytes+size, f.bytes+size
-	if !q.sending && (to.node != "" || !s.engine.Ended) {
+	if !q.sending {
+		q.sending = s.engine.Life.Handle(func() { s.sendAll(q) })
+	}
+	if !q.sending && to.node != "" {
 		q.sending = true
-		s.engine.Life.Handlers.Add(1)
-		go s.sendAll(q)
+		s.engine.Life.Handlers.Go(func() { s.sendAll(q) })
 	}
 }
 
@@ -122,7 +125,6 @@ func (s *Cluster) dropLocked(to target) {
 // sendAll sends until the queue is empty. Settlements that fail while Close runs are left to
 // sendLast, or, if they are for a node, sent again as long as handlers have time.
 func (s *Cluster) sendAll(q *settleQueue) {
-	defer s.engine.Life.Handlers.Done()
 	var backoff recovery.Backoff
 	for attempt := 0; ; attempt++ {
 		more, failed := s.sendSome(s.engine.Life.Context, q)

@@ -16,9 +16,10 @@ import (
 
 // newForwarder makes a cluster that has begun to close, so that settlements wait for sendLast.
 func newForwarder(settle func(v task.Verdict, receipts []string) ([]task.Settled, error)) *Cluster {
-	s := &Cluster{engine: &engine.Engine{}}
-	s.engine.Started, s.engine.Ended = time.Now(), true
-	s.engine.Config.Log, s.engine.Config.AnswerWithin = slog.New(slog.DiscardHandler), time.Minute
+	var cfg task.Checked
+	cfg.Log, cfg.AnswerWithin, cfg.Clock = slog.New(slog.DiscardHandler), time.Minute, time.Now
+	s := &Cluster{engine: engine.New(context.Background(), nil, cfg)}
+	s.engine.Revoke(nil)
 	var one sync.Mutex // queues are sent at the same time
 	s.peerCalls.Settle = func(_ context.Context, _ recovery.ShardID, v task.Verdict, receipts []string) ([]task.Settled, error) {
 		one.Lock()
@@ -29,9 +30,7 @@ func newForwarder(settle func(v task.Verdict, receipts []string) ([]task.Settled
 }
 
 func (s *Cluster) forwardOne(shard recovery.ShardID, receipt string, v task.Verdict) {
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
-	s.forwardLocked(target{shardID: shard}, settlement{outcomeOf(receipt, v), time.Hour})
+	s.forward(target{shardID: shard}, settlement{outcomeOf(receipt, v), time.Hour})
 }
 
 // However many settlements wait for nodes that do not answer, their memory has a bound. There is
@@ -106,7 +105,7 @@ func TestForwarderSendsAgain(t *testing.T) {
 		attempts["over"]++
 		return nil, task.ErrUnavailable
 	}
-	s.forwardLocked(target{shardID: 1}, settlement{outcomeOf("over", task.Verdict{Verb: task.Ack}), 0})
+	s.forward(target{shardID: 1}, settlement{outcomeOf("over", task.Verdict{Verb: task.Ack}), 0})
 	if s.sendLast(t.Context()); attempts["over"] != 1 || s.Forward.bytes != 0 {
 		t.Errorf("what does not matter any more was sent %d times", attempts["over"])
 	}

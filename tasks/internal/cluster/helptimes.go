@@ -29,9 +29,7 @@ func (s *Cluster) helpLoop() {
 
 // helpOnce asks the other nodes if it is time to. It returns when they were asked last.
 func (s *Cluster) helpOnce(asked time.Duration) time.Duration {
-	s.engine.Mu.Lock()
-	helps, now := s.helpsByClockLocked(), s.engine.Elapsed()
-	s.engine.Mu.Unlock()
+	helps, now := s.helpsByClock(), s.engine.Elapsed()
 	switch {
 	case !helps || s.NoPeers():
 		return 0
@@ -45,15 +43,15 @@ func (s *Cluster) helpOnce(asked time.Duration) time.Duration {
 	return now
 }
 
-// helpsByClockLocked reports whether this node helps the others in this minute.
-func (s *Cluster) helpsByClockLocked() bool {
+// helpsByClock reports whether this node helps the others in this minute.
+func (s *Cluster) helpsByClock() bool {
 	times := s.engine.Config.Helps.Times
-	return times != nil && !s.engine.Ended && times.Holds(s.engine.Config.Clock())
+	return times != nil && !s.engine.IsClosing() && times.Holds(s.engine.Config.Clock())
 }
 
-// helpsLocked reports whether this node helps others now although it is not idle.
-func (s *Cluster) helpsLocked() bool {
-	return s.engine.Config.Helps.Backlog || s.helpsByClockLocked()
+// helps reports whether this node helps others now although it is not idle.
+func (s *Cluster) helps() bool {
+	return s.engine.Config.Helps.Backlog || s.helpsByClock()
 }
 
 // handleReady announces the topics of which this node has ready tasks to a helper.

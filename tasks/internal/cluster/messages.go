@@ -171,13 +171,7 @@ func (s *Cluster) broadcastLong(q *messageQuery) error {
 		return task.ErrOverloaded
 	}
 	q = &messageQuery{q.Subject, append([]byte(nil), q.Body...)}
-	s.engine.Mu.Lock()
-	defer s.engine.Unlock()
-	if s.engine.Ended {
-		m.long.Add(-size)
-		return task.ErrClosed
-	}
-	s.engine.Life.Background.Go(func() {
+	if !s.engine.Life.Go(func() {
 		defer m.long.Add(-size)
 		ctx, cancel := context.WithTimeout(s.engine.Life.Context, s.engine.Config.AnswerWithin)
 		defer cancel()
@@ -186,7 +180,10 @@ func (s *Cluster) broadcastLong(q *messageQuery) error {
 			calls.Go(func() { _, _ = Call(ctx, s, node, MessageMethod, *q) })
 		}
 		calls.Wait()
-	})
+	}) {
+		m.long.Add(-size)
+		return task.ErrClosed
+	}
 	return nil
 }
 

@@ -1,7 +1,10 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine"
@@ -16,62 +19,101 @@ import (
 // Config.SweepBacklog. Others do when they are idle: when none of their own tasks waits and less
 // than half of their places for deliveries are taken.
 type offload struct {
-	key   offloadKey
-	topic *engine.Topic
-	way   string
-	until time.Duration // when it ends unless the backlog is announced again
-	over  bool
-	took  time.Duration // how long the last deliveries took, on average; 0: not known
-	news  chan struct{} // a place may have become free
+	*engine.Offloading
+	key  offloadKey
+	way  string
+	news chan struct{} // a place may have become free
+
+	until atomic.Int64 // when it ends unless the backlog is announced again, on the monotonic clock
+	took  atomic.Int64 // how long the last deliveries took, on average, in ns; 0: not known
 }
 
 // An offloadKey identifies an offload.
 type offloadKey struct{ node, topic string }
 
+// offloads are those of this node for others, and what it has told of its own backlog. Under mu
+// neither the engine nor another node is called. An offload that has found nothing more to do ends
+// only if it was not announced again meanwhile.
+type offloads struct {
+	announced atomic.Bool // the other nodes were told of a backlog here
+
+	mu    sync.Mutex // guards everything below
+	byKey map[offloadKey]*offload
+}
+
+// Len returns how many there are.
+func (x *offloads) Len() int {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return len(x.byKey)
+}
+
 const (
 	// offloadFor is how long an offload lasts after the last announcement of the backlog. It is
 	// longer than any period of the sweep.
 	offloadFor = 65 * time.Second
+	// offloadOver is the end of an offload that is over until the backlog is announced again.
+	offloadOver = -1
 	// An offload that has no room, or finds nothing to take, looks again after so long.
 	offloadPause, offloadPauseMax = 20 * time.Millisecond, 500 * time.Millisecond
 )
 
 // handleBacklog processes the announcement of another node's backlog.
 func (s *Cluster) handleBacklog(_ context.Context, from string, told backlogMessage) (none struct{}, err error) {
-	s.engine.Mu.Lock()
-	defer s.engine.Unlock()
-	if s.engine.Ended {
+	if s.engine.IsClosing() {
 		return none, task.ErrClosed
 	}
-	named := make(map[string]bool, len(told.Topics))
-	for _, b := range told.Topics {
-		t := s.engine.TopicTable.ByName[b.Topic]
-		if _, ok := s.engine.Config.Resolved[b.Topic]; t == nil && ok {
-			t = s.engine.AddTopicLocked(b.Topic)
-		}
-		if t == nil || t.Deliverer == nil || wayOf(t) != b.Way {
-			continue
-		}
-		named[b.Topic] = true
-		key := offloadKey{from, b.Topic}
-		h := s.Peers.Offloads[key]
-		if h == nil {
-			h = &offload{key: key, topic: t, way: b.Way, news: make(chan struct{}, 1)}
-			s.Peers.Offloads[key] = h
-			t.Offloads++
-			s.engine.Life.Handlers.Add(1)
-			go s.runOffload(h)
-		}
-		h.until, h.over = s.engine.Elapsed()+offloadFor, false
-		h.notify()
+	now := s.engine.Elapsed()
+	for _, b := range s.Peers.Offloads.announce(from, told.Topics, now) {
+		s.beginOffload(offloadKey{from, b.Topic}, b.Way, now)
 	}
-	for key, h := range s.Peers.Offloads {
-		if key.node == from && !named[key.topic] {
-			h.over = true
+	return none, nil
+}
+
+// announce has the offloads for a node go on whose topics it announces, and ends the others. It
+// returns the topics without one.
+func (x *offloads) announce(node string, topics []backlogTopic, now time.Duration) (others []backlogTopic) {
+	named := make(map[string]bool, len(topics))
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	for _, b := range topics {
+		switch h := x.byKey[offloadKey{node, b.Topic}]; {
+		case h == nil:
+			others = append(others, b)
+		case h.way == b.Way:
+			named[b.Topic] = true
+			h.until.Store(int64(now + offloadFor))
 			h.notify()
 		}
 	}
-	return none, nil
+	for key, h := range x.byKey {
+		if key.node == node && !named[key.topic] {
+			h.until.Store(offloadOver)
+			h.notify()
+		}
+	}
+	return others
+}
+
+// beginOffload begins an offload if workers of this node can deliver the topic, unless another call
+// has begun it.
+func (s *Cluster) beginOffload(key offloadKey, way string, now time.Duration) {
+	o := engine.BeginOffloading(s.engine, key.topic, way)
+	if o == nil {
+		return
+	}
+	h := &offload{Offloading: o, key: key, way: way, news: make(chan struct{}, 1)}
+	h.until.Store(int64(now + offloadFor))
+	x := &s.Peers.Offloads
+	x.mu.Lock()
+	begins := x.byKey[key] == nil && s.engine.Life.Handle(func() { s.runOffload(h) })
+	if begins {
+		x.byKey[key] = h
+	}
+	x.mu.Unlock()
+	if !begins {
+		s.ReturnUnused(o.End())
+	}
 }
 
 func (h *offload) notify() {
@@ -81,25 +123,33 @@ func (h *offload) notify() {
 	}
 }
 
+// open reports whether more tasks may be taken.
+func (h *offload) open(now time.Duration) bool { return time.Duration(h.until.Load()) >= now }
+
+// end forgets an offload that was open or not, unless it was announced again since.
+func (x *offloads) end(h *offload, open bool, now time.Duration) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !open && h.open(now) {
+		return false
+	}
+	delete(x.byKey, h.key)
+	return true
+}
+
 // runOffload takes tasks of another node as long as there is room for them here.
 func (s *Cluster) runOffload(h *offload) {
-	defer s.engine.Life.Handlers.Done()
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for length := offloadPause; ; {
-		s.engine.Mu.Lock()
-		s.engine.ReturnStaleLocked(h.topic)
-		want, more := s.offloadWantLocked(h)
-		if !more {
-			delete(s.Peers.Offloads, h.key)
-			h.topic.Offloads--
-			for _, d := range h.topic.DropOffloadedLocked() { // also if Close has begun
-				s.returnLocked(target{node: d.Source.Node}, d.Receipt())
+		open := h.open(s.engine.Elapsed())
+		want, more := h.Room(open, s.helps(), time.Duration(h.took.Load()))
+		if !more && s.Peers.Offloads.end(h, open, s.engine.Elapsed()) {
+			for _, d := range h.End() { // also if Close has begun
+				s.returnTo(target{node: d.Source.Node}, d.Receipt())
 			}
-			s.engine.Unlock()
 			return
 		}
-		s.engine.Unlock()
 		asked := want > 0
 		if asked && s.offloadOnce(h, want) {
 			length = offloadPause
@@ -122,81 +172,30 @@ func (s *Cluster) runOffload(h *offload) {
 // offloadOnce asks for tasks once. It reports whether it got any.
 func (s *Cluster) offloadOnce(h *offload, want int) bool {
 	ctx, cancel := context.WithTimeout(s.engine.Life.Context, AskWithin)
-	s.engine.Mu.Lock()
-	byClock := s.helpsByClockLocked()
-	s.engine.Mu.Unlock()
+	defer cancel()
 	asked := s.engine.Elapsed()
-	a, err := Call(ctx, s, h.key.node, OffloadMethod, offloadQuery{h.topic.Name, h.way, want, byClock})
-	cancel()
-	s.engine.Mu.Lock()
-	defer s.engine.Unlock()
-	ds := s.decodeDeliveries(h.key.node, a.Deliveries, asked, h)
+	a, err := Call(ctx, s, h.key.node, OffloadMethod, offloadQuery{h.key.topic, h.way, want, s.helpsByClock()})
 	if err != nil || a.Over {
-		h.over = true // until the backlog is announced again
+		h.until.Store(offloadOver)
 	}
-	s.Peers.Counts.OffloadedIn += int64(len(ds))
-	h.topic.AddOffloadedLocked(ds)
-	s.engine.WakeLocked(h.topic)
-	return len(ds) > 0
-}
-
-// offloadWantLocked returns how many tasks there is room for now. It reports false if the offload
-// is to end.
-func (s *Cluster) offloadWantLocked(h *offload) (want int, more bool) {
-	t := h.topic
-	if s.engine.Ended || t.Deliverer == nil || wayOf(t) != h.way {
-		return 0, false
-	}
-	if (h.over || h.until < s.engine.Elapsed()) && t.Offloaded == 0 {
-		return 0, false
-	}
-	if h.over || t.Stopped() || t.Rests() || s.engine.Dispatch.Raised {
-		return 0, true
-	}
-	places := s.engine.Config.MaxDeliveries
-	switch {
-	case s.helpsLocked():
-		if s.engine.Dispatch.Backlog >= max(s.engine.Config.SweepBacklog/2, 1) {
-			return 0, true
-		}
-	case s.engine.Dispatch.Backlog > 0:
-		return 0, true
-	default:
-		places /= 2
-	}
-	waiting := t.Waiting()
-	limit := max(t.Settings.Concurrency, s.engine.Dispatch.RaisedFor(&t.Line))
-	want = min(limit-t.Busy, places-s.engine.Dispatch.Workers, task.MaxReserve) + h.ahead(limit) - waiting
-	if t.Lacks() {
-		want = min(want, 1-waiting) // to see whether there is a receiver again
-	}
-	return max(0, t.Allowed(want+waiting)-waiting), true
-}
-
-// ahead returns how many tasks to have here beyond the free places, so that a worker finds the
-// next one at once: none if they would wait for a good part of their lease.
-func (h *offload) ahead(limit int) int {
-	if h.took == 0 || h.took > h.topic.Settings.Lease/8 {
-		return 0
-	}
-	return limit / 4
+	s.Peers.Counts.OffloadedIn.Add(int64(len(a.Deliveries)))
+	h.Take(s.decodeDeliveries(h.key.node, a.Deliveries, asked, h))
+	return len(a.Deliveries) > 0
 }
 
 // endOffloadedLocked ends a delivery that was made for another node.
 func (s *Cluster) endOffloadedLocked(d *engine.Delivery, v task.Judgement) {
 	h := d.Source.Work.(*offload)
-	took := s.engine.Elapsed() - d.Source.Began
-	if h.took == 0 {
-		h.took = took
-	}
-	h.took += (took - h.took) / 8
+	took := int64(s.engine.Elapsed() - d.Source.Began)
+	before := cmp.Or(h.took.Load(), took)
+	h.took.Store(before + (took-before)/8)
 	h.notify()
 	if v.Verb == 0 {
 		return // its receipt settles it
 	}
 	told := outcomeOf(d.Receipt(), v.Verdict())
 	if !s.settleAdoptedLocked(d.ID, &told) {
-		s.forwardLocked(target{node: d.Source.Node}, settlement{told, d.Lease.Until})
+		s.forward(target{node: d.Source.Node}, settlement{told, d.Lease.Until})
 	}
 }
 

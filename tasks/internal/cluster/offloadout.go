@@ -1,14 +1,10 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine"
-	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -28,7 +24,7 @@ type backlogMessage struct {
 
 type backlogTopic struct {
 	Topic string
-	Way   string // see wayOf
+	Way   string // see engine.Way
 	Ready int
 }
 
@@ -50,34 +46,19 @@ type offloadReply struct {
 // backlogTopics is how many topics a node announces.
 const backlogTopics = 100
 
-// wayOf names how a topic's tasks are delivered: a node with the same name can deliver them.
-func wayOf(t *engine.Topic) string {
-	if t.Deliverer == nil {
-		return ""
-	}
-	kind := string(t.Kind())
-	if t.Handler != nil {
-		return kind
-	}
-	sum := sha256.Sum256(bytes.TrimSpace(t.Settings.Delivery))
-	return kind + "/" + hex.EncodeToString(sum[:8])
-}
-
-// announceBacklog announces a backlog of this node to the others, and its end.
-func (s *Cluster) announceBacklog() {
+// announceBacklog announces to the others whether this node has a backlog, unless it has none and
+// they know that.
+func (s *Cluster) announceBacklog(is bool) {
 	if s.NoPeers() {
 		return
 	}
-	s.engine.Mu.Lock()
-	called := s.engine.Sweep.Called
-	s.engine.Sweep.Called = s.engine.Dispatch.Raised && !s.engine.Ended
-	calls := s.engine.Sweep.Called
-	s.engine.Mu.Unlock()
+	is = is && !s.engine.IsClosing()
+	was := s.Peers.Offloads.announced.Swap(is)
 	var told backlogMessage
-	if calls {
+	if is {
 		told.Topics = s.backlogTopics()
 	}
-	if calls || called {
+	if is || was {
 		send(s, "", BacklogMethod, told)
 	}
 }
@@ -87,45 +68,30 @@ func (s *Cluster) announceBacklog() {
 // ends when its topic is not announced.
 func (s *Cluster) backlogTopics() (most []backlogTopic) {
 	type candidate struct {
-		topic *engine.Topic
-		ready int
+		backlogTopic
+		way engine.Way
 	}
-	all := Smallest[candidate]{Limit: backlogTopics, Compare: func(a, b candidate) int { return b.ready - a.ready }}
+	all := Smallest[candidate]{Limit: backlogTopics, Compare: func(a, b candidate) int { return b.Ready - a.Ready }}
 	s.engine.EachTopic(func(t *engine.Topic) {
 		if ready := t.Takeable(); t.Pushed && (ready > 0 || t.Busy > 0) {
-			all.Add(candidate{t, ready})
+			all.Add(candidate{backlogTopic{Topic: t.Name, Ready: ready}, t.Way()})
 		}
 	})
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
 	for _, c := range all.Sorted() {
-		if c.topic.Pushed {
-			most = append(most, backlogTopic{c.topic.Name, wayOf(c.topic), c.ready})
-		}
+		c.Way = c.way.String()
+		most = append(most, c.backlogTopic)
 	}
 	return most
 }
 
 // handleOffload gives tasks to a node that delivers a part of them.
 func (s *Cluster) handleOffload(ctx context.Context, from string, ask offloadQuery) (offloadReply, error) {
-	s.engine.Mu.Lock()
-	ended := s.engine.Ended
-	t := s.engine.TopicTable.ByName[ask.Topic]
-	gives := (s.engine.Dispatch.Raised || ask.ByClock) && t != nil && t.Pushed && wayOf(t) == ask.Way
-	s.engine.Unlock()
-	switch {
-	case ended:
+	if s.engine.IsClosing() {
 		return offloadReply{}, task.ErrClosed
-	case !gives:
-		return offloadReply{Over: true}, nil
 	}
-	ctx, cancel := s.engine.Within(ctx)
-	defer cancel()
-	ds := s.engine.Begin(ctx, t, min(ask.Want, task.MaxReserve), 0, dispatch.ByRemoteWorker(from))
-	s.engine.Mu.Lock()
-	s.Peers.Counts.OffloadedOut += int64(len(ds))
-	s.engine.Unlock()
-	return offloadReply{Deliveries: s.EncodeDeliveries(ds)}, nil
+	ds, gives := s.engine.PullOff(ctx, from, ask.Topic, ask.Way, ask.ByClock, min(ask.Want, task.MaxReserve))
+	s.Peers.Counts.OffloadedOut.Add(int64(len(ds)))
+	return offloadReply{Deliveries: s.EncodeDeliveries(ds), Over: !gives}, nil
 }
 
 // OutcomesMethod reports the outcomes of deliveries that another node has made.

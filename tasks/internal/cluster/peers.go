@@ -5,36 +5,36 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
+
+	"github.com/lapsehq/lapse/recovery"
 )
 
 // peers is the state that a node has with the other nodes on behalf of its own receivers
-// and theirs. Guarded by Engine.Mu.
+// and theirs. Each part has a mutex of its own.
 type peers struct {
-	list          []*peer       // by name
-	listed        time.Duration // when; 0: never
-	Run           uint32        // random: tells serials of this process from those of earlier ones
-	serial        uint64        // of the last message about a demand
-	demands       map[demandKey]*Demand
-	remoteWaiters map[remoteWaiterKey]*RemoteWaiter
-	Offloads      map[offloadKey]*offload
-	Counts        peerCounts
-	messages      messages // of the program; it has a mutex of its own
+	Run      uint32 // random: tells serials of this process from those of earlier ones
+	demands  demands
+	waiters  remoteWaiters
+	Offloads offloads
+	Counts   peerCounts
+	messages messages // of the program
 }
 
 func newPeers() peers {
 	return peers{
-		Run:           rand.Uint32(),
-		demands:       make(map[demandKey]*Demand),
-		remoteWaiters: make(map[remoteWaiterKey]*RemoteWaiter),
-		Offloads:      make(map[offloadKey]*offload),
+		Run:      rand.Uint32(),
+		demands:  demands{byKey: make(map[demandKey]*Demand)},
+		waiters:  remoteWaiters{byKey: make(map[remoteWaiterKey]*RemoteWaiter)},
+		Offloads: offloads{byKey: make(map[offloadKey]*offload)},
 	}
 }
 
 // peerCounts count the deliveries that have passed between this node and others since Open.
 type peerCounts struct {
-	ReservesGiven, ReservesTaken int64
-	OffloadedIn, OffloadedOut    int64
+	ReservesGiven, ReservesTaken atomic.Int64
+	OffloadedIn, OffloadedOut    atomic.Int64
 }
 
 // A peer is another node that is alive.
@@ -45,7 +45,7 @@ type peer struct {
 }
 
 const (
-	// PeersEvery is how often a node looks after its demands and remote waiters.
+	// PeersEvery is how often a node looks after its demands.
 	PeersEvery = time.Second
 	// AskWithin bounds a call for tasks, and how long a peer that has not answered one is
 	// not asked again.
@@ -62,14 +62,8 @@ func (s *Cluster) peersLoop() {
 
 func (s *Cluster) peersOnce() {
 	s.compareClocks()
-	s.dropRemoteWaiters()
-	s.engine.Mu.Lock()
-	waiting := len(s.Peers.demands) > 0
-	s.engine.Unlock()
-	if waiting {
-		s.listPeers()
-		s.renewDemands()
-	}
+	s.listPeers()
+	s.renewDemands()
 }
 
 // listPeers lists the other nodes that are alive, as the watch over their heartbeats has seen
@@ -79,10 +73,14 @@ func (s *Cluster) listPeers() {
 	ctx, cancel := s.engine.Within(s.engine.Life.Context)
 	defer cancel()
 	nodes, err := s.Fleet.ledger.Peers(ctx)
-	s.engine.Mu.Lock()
-	defer s.engine.Unlock()
-	x := &s.Peers
-	x.listed = s.engine.Elapsed()
+	s.Peers.demands.meet(nodes, err, s.engine.Elapsed())
+}
+
+// meet takes note of which other nodes are alive.
+func (x *demands) meet(nodes []recovery.Node, err error, now time.Duration) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.listed = now
 	if err != nil {
 		return // the earlier list is good enough
 	}
@@ -105,7 +103,7 @@ func (s *Cluster) listPeers() {
 	}
 	slices.SortFunc(x.list, func(a, b *peer) int { return strings.Compare(a.name, b.name) })
 	for name := range before {
-		for _, w := range x.demands {
+		for _, w := range x.byKey {
 			delete(w.announced, name)
 		}
 	}
@@ -128,21 +126,19 @@ func (s *Cluster) LateReply(node, method string, answer []byte, called time.Time
 	switch method {
 	case ReserveMethod.Name:
 		if a := decodeLate[ReserveReply](answer); a != nil {
-			s.serveFetched(node, a, called.Sub(s.engine.Started))
+			s.fetched(node, a, called.Sub(s.engine.Started))
 		}
 	case OfferMethod.Name:
 		if a := decodeLate[OfferReply](answer); a != nil {
 			if err := s.takeBack(s.engine.Life.Context, node, a.Unused); err != nil {
-				s.engine.Mu.Lock()
-				defer s.engine.Unlock()
-				s.ReturnToOwnerLocked(a.Unused)
+				for _, receipt := range a.Unused {
+					s.returnToOwner(receipt)
+				}
 			}
 		}
 	case OffloadMethod.Name:
 		if a := decodeLate[offloadReply](answer); a != nil {
-			s.engine.Mu.Lock()
-			defer s.engine.Unlock()
-			s.ReturnUnusedLocked(s.decodeDeliveries(node, a.Deliveries, called.Sub(s.engine.Started), nil))
+			s.ReturnUnused(s.decodeDeliveries(node, a.Deliveries, called.Sub(s.engine.Started), nil))
 		}
 	}
 }

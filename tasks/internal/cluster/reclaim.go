@@ -3,8 +3,8 @@ package cluster
 import (
 	"context"
 	"errors"
-	"maps"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -25,36 +25,60 @@ func (s *Cluster) joinFleet() {
 	if s.engine.Fleet == nil {
 		return
 	}
-	s.engine.Mu.Lock()
 	for _, shardID := range s.engine.Terms.Away {
-		if s.engine.ShardNumberLocked(shardID) < 0 { // it may have been accepted already
-			s.Missing[shardID] = true
-		}
+		s.missing.note(shardID, true, false) // it may have been accepted already
 	}
-	s.engine.Mu.Unlock()
 	s.engine.Life.Background.Go(s.engine.CertaintyLoop)
 	s.engine.Life.Background.Go(s.reclaimLoop)
 }
 
-// SettledLocked reports whether the node can do its work: it has read the shards that it held at
-// first, and has got its own shards back or has waited for them for long enough. Later losses do
-// not change that: they are no reason to keep callers away.
-func (s *Cluster) SettledLocked() bool {
-	if s.settled || !s.engine.IsFirstReplayed() {
-		return s.settled
-	}
-	s.settled = len(s.Missing) == 0 || s.engine.Elapsed() > ReclaimReady
-	if s.settled && len(s.Missing) > 0 {
-		s.engine.Config.Log.Warn("ready without own shards", "node", s.engine.Config.Node, "shards", len(s.Missing))
-	}
-	return s.settled
+// missing are the shards of this node's own that it does not hold. The engine tells of the stages
+// of shards under its mutex, so mu is taken under that, and nothing is called under mu.
+type missing struct {
+	mu sync.Mutex // guards everything below
+	// is has the shards of which something was heard; true: one is missing.
+	is      map[recovery.ShardID]bool
+	settled bool // the node was ready once
 }
 
-// missLocked takes note of a shard that this process holds no longer, if it is its own.
-func (s *Cluster) missLocked(shardID recovery.ShardID) {
-	if shardID != 0 && shardID.Node() == s.engine.NodeNumber && !s.engine.Draining {
-		s.Missing[shardID] = true
+// note says whether a shard is missing. If it is not anew, what was said before stays.
+func (m *missing) note(shardID recovery.ShardID, is, anew bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if _, known := m.is[shardID]; anew || !known {
+		m.is[shardID] = is
 	}
+}
+
+// list returns the missing shards.
+func (m *missing) list() (shardIDs []recovery.ShardID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for shardID, is := range m.is {
+		if is {
+			shardIDs = append(shardIDs, shardID)
+		}
+	}
+	slices.Sort(shardIDs)
+	return shardIDs
+}
+
+// Settled reports whether the node can do its work: it has read the shards that it held at first,
+// and has got its own shards back or has waited for them for long enough. Later losses do not
+// change that: they are no reason to keep callers away. away is how many are missing.
+func (s *Cluster) Settled() (settled bool, away int) {
+	away = len(s.missing.list())
+	m := &s.missing
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.settled || !s.engine.IsFirstReplayed() {
+		return m.settled, away
+	}
+	m.settled = away == 0 || s.engine.Elapsed() > ReclaimReady
+	if m.settled && away > 0 {
+		s.engine.Config.Log.Warn("ready without own shards", "node", s.engine.Config.Node, "shards", away)
+	}
+	return m.settled, away
 }
 
 // reclaimLoop asks the holders of this node's own shards to release them.
@@ -71,11 +95,8 @@ func (s *Cluster) reclaimLoop() {
 // reclaimAll asks for all that are missing, one after another, so that no more than one
 // is on its way at a time. It reports whether it is of use to ask again soon.
 func (s *Cluster) reclaimAll() bool {
-	s.engine.Mu.Lock()
-	shardIDs := slices.Sorted(maps.Keys(s.Missing))
-	idle := s.engine.Draining || s.engine.Ended
-	s.engine.Mu.Unlock()
-	if idle || len(shardIDs) == 0 || s.engine.Unsure() {
+	shardIDs := s.missing.list()
+	if len(shardIDs) == 0 || s.engine.Unsure() {
 		return true
 	}
 	good := true
@@ -104,9 +125,7 @@ func (s *Cluster) reclaim(shardID recovery.ShardID) error {
 	}
 	at, err := s.engine.Fleet.Locate(ctx, shardID, true)
 	if at.Retired {
-		s.engine.Mu.Lock()
-		delete(s.Missing, shardID) // or else it comes with Watcher.Acquired
-		s.engine.Mu.Unlock()
+		s.missing.note(shardID, false, true) // or else it comes with Watcher.Acquired
 	}
 	if err != nil || at.Node == "" || !at.Live {
 		return err // if its holder is dead, a node is about to adopt it

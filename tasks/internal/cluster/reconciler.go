@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -33,24 +34,53 @@ func (s *Cluster) wakeReconciler() {
 	}
 }
 
-// reindexLocked is called when ids have come into memory which may not be registered.
-func (s *Cluster) reindexLocked() {
-	s.Fleet.indexing++
+// An indexing is how far the ids in memory are registered. It calls nothing under its mutex, which
+// may be taken under Engine.Mu: what came into memory before wanted has grown is in memory when the
+// reconciler reads that.
+type indexing struct {
+	mu       sync.Mutex // guards everything below
+	wanted   uint64     // how often ids have come that may not all be registered
+	done     uint64     // value of wanted when all ids were last registered
+	acquired int        // shards acquired since the reconciler looked last
+}
+
+func (x *indexing) read() (wanted, done uint64, acquired int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	return x.wanted, x.done, x.acquired
+}
+
+func (x *indexing) add(wanted uint64, acquired int) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.wanted, x.acquired = x.wanted+wanted, x.acquired+acquired
+}
+
+// finish reports whether ids have come since wanted was goal.
+func (x *indexing) finish(goal uint64) (again bool) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.done = goal
+	return x.wanted != goal
+}
+
+// reindex is called when ids have come into memory which may not be registered.
+func (s *Cluster) reindex() {
+	s.Fleet.indexing.add(1, 0)
 	s.wakeReconciler()
 }
 
 // IsIndexed reports whether all ids in memory are registered that have to be, including those
 // that came with shards that were acquired, as far as these have been looked at.
 func (s *Cluster) IsIndexed() bool {
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
-	return s.Fleet.indexing == s.Fleet.indexed && s.Fleet.acquired == 0
+	wanted, done, acquired := s.Fleet.indexing.read()
+	return wanted == done && acquired == 0
 }
 
 // A reconciler keeps the directory in order, as far as it is about this node's tasks.
 type reconciler struct {
 	*Cluster
-	marked   uint64        // Fleet.indexing, when MarkIndexed last recorded it
+	marked   uint64        // indexing.wanted, when MarkIndexed last recorded it
 	position string        // of the walk through all entries
 	walked   time.Duration // when it took its last step
 	behind   bool          // its last run has failed
@@ -59,9 +89,8 @@ type reconciler struct {
 }
 
 func (s *Cluster) reconcilerLoop() {
-	s.engine.Mu.Lock() // the ledger may tell of lost writes already
-	c := reconciler{Cluster: s, marked: s.Fleet.indexing}
-	s.engine.Mu.Unlock()
+	c := reconciler{Cluster: s}
+	c.marked, _, _ = s.Fleet.indexing.read()
 	s.engine.EveryOr(s.engine.Config.SweepEvery, s.Fleet.work, func(bool) { c.runOnce() })
 }
 
@@ -108,9 +137,7 @@ func (c *reconciler) tell(err error) {
 // suspectAcquired has all ids registered anew if shards were acquired while some node had not
 // registered all of its own: the shards may have been that node's.
 func (c *reconciler) suspectAcquired(ctx context.Context) error {
-	c.engine.Mu.Lock()
-	acquired := c.Fleet.acquired
-	c.engine.Mu.Unlock()
+	_, _, acquired := c.Fleet.indexing.read()
 	if acquired == 0 {
 		return nil
 	}
@@ -118,20 +145,17 @@ func (c *reconciler) suspectAcquired(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.engine.Mu.Lock()
-	defer c.engine.Mu.Unlock()
+	var more uint64
 	if slices.ContainsFunc(nodes, func(n recovery.Node) bool { return !n.Self && !n.Indexed }) {
-		c.Fleet.indexing++
+		more = 1
 	}
-	c.Fleet.acquired -= acquired
+	c.Fleet.indexing.add(more, -acquired)
 	return nil
 }
 
 // index registers all ids that have to be, and then says so.
 func (c *reconciler) index(ctx context.Context) error {
-	c.engine.Mu.Lock()
-	goal, done := c.Fleet.indexing, c.Fleet.indexed
-	c.engine.Mu.Unlock()
+	goal, done, _ := c.Fleet.indexing.read()
 	if goal == done {
 		return nil
 	}
@@ -156,11 +180,7 @@ func (c *reconciler) index(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.engine.Mu.Lock()
-	again := c.Fleet.indexing != goal
-	c.Fleet.indexed = goal
-	c.engine.Mu.Unlock()
-	if again {
+	if c.Fleet.indexing.finish(goal) {
 		c.wakeReconciler()
 	}
 	c.engine.Config.Log.Info("all ids that callers have chosen are registered", "node", c.engine.Config.Node, "registered", registered)

@@ -3,11 +3,11 @@ package cluster
 import (
 	"context"
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
-	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/internal/relay"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -16,14 +16,17 @@ import (
 // comes when it has waited longest, as if it waited here. It is served as much as those
 // receivers would take together. Then it stands at the end of the queue.
 type RemoteWaiter struct {
-	dispatch.Turn
-	Topic  *engine.Topic
-	key    remoteWaiterKey
+	key  remoteWaiterKey
+	turn *engine.RemoteTurn
+
+	// Guarded by remoteWaiters.mu:
 	run    uint32
 	serial uint64
 	want   int
 	until  time.Duration // on the monotonic clock
+	lease  *time.Timer   // drops it then
 	served bool          // its turn has come, and serveRemoteWaiter runs
+	gone   bool          // it was dropped
 }
 
 // A remoteWaiterKey identifies a remote waiter.
@@ -31,6 +34,15 @@ type remoteWaiterKey struct {
 	node  string
 	topic string
 	lease time.Duration
+}
+
+// remoteWaiters are those that stand in queues of this node. The engine tells one of its turn under
+// Engine.Mu, so mu is taken under that, and under mu the engine is not called. In between, one that
+// joins a queue may have been dropped, or one that was dropped be told of its turn: stand and
+// serveRemoteWaiter look again, and it leaves the queue.
+type remoteWaiters struct {
+	mu    sync.Mutex // guards everything below
+	byKey map[remoteWaiterKey]*RemoteWaiter
 }
 
 // OfferMethod offers deliveries to the node of a demand.
@@ -55,163 +67,147 @@ func (s *Cluster) HandleReserve(ctx context.Context, from string, ask DemandMess
 	if !task.ValidName(ask.Topic) || ask.Want < 1 || ask.Want > task.MaxReserve || ask.Lease != 0 && (ask.Lease < task.MinLease || ask.Lease > task.MaxLease) {
 		return ReserveReply{}, ErrNotUnderstood
 	}
-	answer := ReserveReply{Topic: ask.Topic, Lease: ask.Lease}
-	s.engine.Mu.Lock()
-	t, err := s.engine.PullableLocked(ask.Topic, false)
-	s.engine.Unlock()
-	if err == nil {
-		answer.Deliveries = s.EncodeDeliveries(s.Serve(ctx, t, from, ask.Want, ask.Lease))
+	ds := s.Serve(ctx, s.NewRemoteWaiter(from, ask.Topic, ask.Lease), ask.Want)
+	if len(ds) == 0 {
+		s.updateRemoteWaiter(from, ask)
 	}
-	if len(answer.Deliveries) == 0 {
-		s.engine.Mu.Lock()
-		defer s.engine.Unlock()
-		s.updateRemoteWaiterLocked(from, ask)
-	}
-	return answer, nil
+	return ReserveReply{ask.Topic, ask.Lease, s.EncodeDeliveries(ds)}, nil
 }
 
-// Serve begins deliveries for a remote waiter.
-func (s *Cluster) Serve(ctx context.Context, t *engine.Topic, node string, want int, lease time.Duration) []*engine.Delivery {
-	ctx, cancel := s.engine.Within(ctx)
-	defer cancel()
-	ds := s.engine.Begin(ctx, t, want, lease, dispatch.ByRemoteWaiter(node))
-	if len(ds) > 0 {
-		s.engine.Mu.Lock()
-		defer s.engine.Unlock()
-		s.Peers.Counts.ReservesGiven += int64(len(ds))
-	}
+// NewRemoteWaiter returns a remote waiter that stands in no queue.
+func (s *Cluster) NewRemoteWaiter(node, topic string, lease time.Duration) *RemoteWaiter {
+	g := &RemoteWaiter{key: remoteWaiterKey{node, topic, lease}}
+	g.turn = engine.NewRemoteTurn(s.engine, node, topic, lease, func() { s.turnOf(g) })
+	return g
+}
+
+// Serve begins deliveries for a remote waiter, which leaves the queue if it stands there.
+func (s *Cluster) Serve(ctx context.Context, g *RemoteWaiter, want int) []*engine.Delivery {
+	ds := g.turn.Pull(ctx, want)
+	s.Peers.Counts.ReservesGiven.Add(int64(len(ds)))
 	return ds
 }
 
 // handleDemands records the demands of another node.
 func (s *Cluster) handleDemands(_ context.Context, from string, told demandsMessage) (none struct{}, err error) {
-	s.engine.Mu.Lock()
-	defer s.engine.Unlock()
 	for _, w := range told.Demands {
 		if task.ValidName(w.Topic) {
-			s.updateRemoteWaiterLocked(from, w)
+			s.updateRemoteWaiter(from, w)
 		}
 	}
 	return none, nil
 }
 
-// updateRemoteWaiterLocked records what a node announces of a demand.
-func (s *Cluster) updateRemoteWaiterLocked(from string, w DemandMessage) {
-	if s.engine.Ended {
-		return
+// updateRemoteWaiter records what a node announces of a demand.
+func (s *Cluster) updateRemoteWaiter(from string, w DemandMessage) {
+	if g := s.updated(remoteWaiterKey{from, w.Topic, w.Lease}, w); g != nil {
+		s.stand(g)
 	}
-	key := remoteWaiterKey{from, w.Topic, w.Lease}
-	g := s.Peers.remoteWaiters[key]
+}
+
+// updated returns the remote waiter of a demand with what was announced of it; nil if the message
+// is old, or announces nothing, or the waiter is being served: serveRemoteWaiter goes by the latest
+// message.
+func (s *Cluster) updated(key remoteWaiterKey, w DemandMessage) *RemoteWaiter {
+	x := &s.Peers.waiters
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	g := x.byKey[key]
 	switch {
 	case g != nil && g.run == w.Run && w.Serial < g.serial:
-		return
+		return nil
 	case g == nil && w.Want <= 0:
-		return
+		return nil
 	case g == nil:
-		t, err := s.engine.TopicLocked(w.Topic, false)
-		if err != nil || !t.Pulled() {
-			return // the node announces it again
-		}
-		g = &RemoteWaiter{Topic: t, key: key}
-		g.Serve = func() { s.serveRemoteWaiterLocked(g) }
-		s.Peers.remoteWaiters[key] = g
-		t.Pins++
+		g = s.NewRemoteWaiter(key.node, key.topic, key.lease)
+		g.lease = time.AfterFunc(remoteWaiterFor, func() { s.stand(g) })
+		x.byKey[key] = g
 	}
-	g.run, g.serial, g.want, g.until = w.Run, w.Serial, min(w.Want, task.MaxReserve), s.engine.Elapsed()+remoteWaiterFor
-	switch {
-	case g.served: // serveRemoteWaiter goes by the latest message
-	case g.want <= 0:
-		s.dropRemoteWaiterLocked(g)
-	case g.Place == nil:
-		g.Topic.Reservers.Join(&g.Turn)
-		s.engine.WakeLocked(g.Topic)
+	g.run = w.Run
+	g.announce(w, s.engine.Elapsed())
+	if g.served {
+		return nil
 	}
+	return g
 }
 
-// servableLocked reports whether a remote waiter may be served.
-func (s *Cluster) servableLocked(g *RemoteWaiter) bool {
-	return g.want > 0 && g.until > s.engine.Elapsed() && g.Topic.Pulled() && !s.engine.Ended
+// announce takes over what a node has said of a demand.
+func (g *RemoteWaiter) announce(w DemandMessage, now time.Duration) {
+	g.serial, g.want, g.until = w.Serial, min(w.Want, task.MaxReserve), now+remoteWaiterFor
+	g.lease.Reset(remoteWaiterFor)
 }
 
-// dropRemoteWaiterLocked forgets a remote waiter that is not being served.
-func (s *Cluster) dropRemoteWaiterLocked(g *RemoteWaiter) {
-	if g.Place != nil {
-		g.Topic.Reservers.Leave(&g.Turn)
+// wanted returns how many tasks a remote waiter may be served, and by which process; 0 if it is to
+// be dropped.
+func (s *Cluster) wanted(g *RemoteWaiter) (want int, run uint32) {
+	s.Peers.waiters.mu.Lock()
+	defer s.Peers.waiters.mu.Unlock()
+	if g.gone || g.until <= s.engine.Elapsed() {
+		return 0, g.run
 	}
-	delete(s.Peers.remoteWaiters, g.key)
-	g.Topic.Pins--
+	return max(0, g.want), g.run
 }
 
-// dropRemoteWaiters forgets remote waiters whose demands were not renewed.
-func (s *Cluster) dropRemoteWaiters() {
-	s.engine.Mu.Lock()
-	defer func() { s.engine.Unlock() }()
-	seen := 0
-	for _, g := range s.Peers.remoteWaiters {
-		if !g.served && !s.servableLocked(g) {
-			s.dropRemoteWaiterLocked(g)
-		}
-		if seen++; seen%engine.AtOnce == 0 {
-			s.engine.Unlock()
-			s.engine.Mu.Lock()
-		}
+// isWanted reports whether a remote waiter is not to be dropped.
+func (s *Cluster) isWanted(g *RemoteWaiter) bool {
+	want, _ := s.wanted(g)
+	return want > 0
+}
+
+// stand has a remote waiter wait for its turn, or drops it.
+func (s *Cluster) stand(g *RemoteWaiter) {
+	if !s.isWanted(g) || !g.turn.Join() || !s.isWanted(g) {
+		s.drop(g)
 	}
 }
 
-// serveRemoteWaiterLocked is called when a remote waiter's turn has come.
-func (s *Cluster) serveRemoteWaiterLocked(g *RemoteWaiter) {
+// drop forgets a remote waiter that is not being served.
+func (s *Cluster) drop(g *RemoteWaiter) {
+	x := &s.Peers.waiters
+	x.mu.Lock()
+	drops := !g.served
+	if drops && !g.gone {
+		g.gone = true
+		delete(x.byKey, g.key)
+	}
+	x.mu.Unlock()
+	if drops {
+		g.turn.Leave()
+	}
+}
+
+// turnOf is called under Engine.Mu when a remote waiter's turn has come.
+func (s *Cluster) turnOf(g *RemoteWaiter) {
+	s.Peers.waiters.mu.Lock()
 	g.served = true
-	if s.engine.Ended {
-		return
-	}
-	s.engine.Life.Handlers.Add(1)
-	go func() {
-		defer s.engine.Life.Handlers.Done()
-		s.serveRemoteWaiter(g)
-	}()
+	s.Peers.waiters.mu.Unlock()
+	s.engine.Life.Handle(func() { s.serveRemoteWaiter(g) })
 }
 
 // serveRemoteWaiter offers ready tasks to the remote waiter's node.
 func (s *Cluster) serveRemoteWaiter(g *RemoteWaiter) {
-	s.engine.Mu.Lock()
-	may, want := s.servableLocked(g), g.want
-	s.engine.Unlock()
-	var ds []*engine.Delivery
-	if may {
-		ds = s.Serve(s.engine.Life.Context, g.Topic, g.key.node, want, g.key.lease)
-	}
-	s.engine.Mu.Lock()
-	defer s.engine.Unlock()
-	t := g.Topic
-	t.Reservers.Leave(&g.Turn)
-	if len(ds) > 0 {
-		s.engine.WakeLocked(t) // for the tasks that are left
-		query := Offer{g.run, t.Name, g.key.lease, s.EncodeDeliveries(ds)}
-		g.Number = 0
-		s.engine.Unlock()
-		a, err := s.offer(g, query)
-		s.engine.Mu.Lock()
-		s.OfferedLocked(g, ds, query.Deliveries, a, err)
-		if silent(err) {
-			s.engine.WakeLocked(t) // for the tasks that have come back
-			s.engine.Unlock()
-			s.askAgain(g)
-			s.engine.Mu.Lock()
+	if want, run := s.wanted(g); want > 0 {
+		if ds := s.Serve(s.engine.Life.Context, g, want); len(ds) > 0 {
+			sent := s.EncodeDeliveries(ds)
+			a, err := s.offer(g, run, sent)
+			s.Offered(g, ds, sent, a, err)
+			if silent(err) {
+				s.askAgain(g)
+			}
 		}
 	}
+	g.turn.Leave() // unless it has pulled
+	s.Peers.waiters.mu.Lock()
 	g.served = false
-	if s.servableLocked(g) {
-		t.Reservers.Join(&g.Turn)
-	} else {
-		s.dropRemoteWaiterLocked(g)
-	}
-	s.engine.WakeLocked(t)
+	s.Peers.waiters.mu.Unlock()
+	s.stand(g)
 }
 
-func (s *Cluster) offer(g *RemoteWaiter, o Offer) (OfferReply, error) {
+// offer offers deliveries to a remote waiter's node.
+func (s *Cluster) offer(g *RemoteWaiter, run uint32, ds []WireDelivery) (OfferReply, error) {
 	ctx, cancel := context.WithTimeout(s.engine.Life.Context, AskWithin)
 	defer cancel()
-	return Call(ctx, s, g.key.node, OfferMethod, o)
+	return Call(ctx, s, g.key.node, OfferMethod, Offer{run, g.key.topic, g.key.lease, ds})
 }
 
 // askAgainAfter spaces the offers without tasks to a node that has not answered one with tasks.
@@ -222,46 +218,41 @@ var askAgainAfter = recovery.Backoff{Min: 50 * time.Millisecond, Max: 250 * time
 // as it lasts, and not until the demand is announced again.
 func (s *Cluster) askAgain(g *RemoteWaiter) {
 	for attempt := 0; s.engine.Rest(askAgainAfter.Delay(attempt)); attempt++ {
-		s.engine.Mu.Lock()
-		may, query := s.servableLocked(g), Offer{Run: g.run, Topic: g.Topic.Name, Lease: g.key.lease}
-		s.engine.Unlock()
-		if !may {
+		want, run := s.wanted(g)
+		if want == 0 {
 			return
 		}
-		a, err := s.offer(g, query)
-		s.engine.Mu.Lock()
-		s.OfferedLocked(g, nil, nil, a, err)
-		s.engine.Unlock()
+		a, err := s.offer(g, run, nil)
+		s.Offered(g, nil, nil, a, err)
 		if !silent(err) {
 			return
 		}
 	}
 }
 
-// OfferedLocked processes the answer to an offer.
-func (s *Cluster) OfferedLocked(g *RemoteWaiter, ds []*engine.Delivery, sent []WireDelivery, a OfferReply, err error) {
+// Offered processes the answer to an offer.
+func (s *Cluster) Offered(g *RemoteWaiter, ds []*engine.Delivery, sent []WireDelivery, a OfferReply, err error) {
 	unused := make(map[string]bool, len(a.Unused))
 	for _, receipt := range a.Unused {
 		unused[receipt] = true
 	}
 	unheard := errors.Is(err, relay.ErrUnheard) || errors.Is(err, relay.ErrOverloaded) || errors.Is(err, ErrNotUnderstood) || errors.Is(err, task.ErrClosed)
-	var moved []string
+	var back []*engine.Delivery
 	for i, d := range ds {
-		if !unheard && !unused[sent[i].Receipt] {
-			continue
-		}
-		s.Peers.Counts.ReservesGiven--
-		if !s.engine.UndoDeliveryLocked(d) {
-			moved = append(moved, sent[i].Receipt)
+		if unheard || unused[sent[i].Receipt] {
+			back = append(back, d)
 		}
 	}
-	s.ReturnToOwnerLocked(moved)
+	s.Peers.Counts.ReservesGiven.Add(-int64(len(back)))
+	s.ReturnMoved(s.engine.TakeBack(back))
+	s.Peers.waiters.mu.Lock()
+	defer s.Peers.waiters.mu.Unlock()
 	switch {
 	case silent(err): // see askAgain
 	case err != nil, a.Demand.Serial == 0:
 		g.want = 0 // until the node announces a demand again
 	case a.Demand.Run == g.run && a.Demand.Serial > g.serial:
-		g.serial, g.want, g.until = a.Demand.Serial, min(a.Demand.Want, task.MaxReserve), s.engine.Elapsed()+remoteWaiterFor
+		g.announce(a.Demand, s.engine.Elapsed())
 	}
 }
 
@@ -271,19 +262,14 @@ func (s *Cluster) HandleOffer(ctx context.Context, from string, o Offer) (OfferR
 	if deadline, ok := ctx.Deadline(); ok {
 		sent = min(sent, deadline.Sub(s.engine.Started)-AskWithin)
 	}
-	s.engine.Mu.Lock()
-	defer s.engine.Unlock()
-	if s.engine.Ended {
+	if s.engine.IsClosing() {
 		return OfferReply{}, task.ErrClosed
 	}
-	t := s.engine.TopicTable.ByName[o.Topic]
 	ds := s.decodeDeliveries(from, o.Deliveries, sent, nil)
-	if o.Run == s.Peers.Run {
-		ds = s.serveFetchedLocked(t, o.Lease, ds)
-	}
 	var a OfferReply
-	if w := s.Peers.demands[demandKey{t, o.Lease}]; w != nil && o.Run == s.Peers.Run {
-		a.Demand = s.announceDemandLocked(w, from)
+	if key := (demandKey{o.Topic, o.Lease}); o.Run == s.Peers.Run {
+		ds = s.serveFetched(key, ds)
+		a.Demand = s.answerOffer(key, from)
 	}
 	for _, d := range ds {
 		a.Unused = append(a.Unused, d.Receipt())

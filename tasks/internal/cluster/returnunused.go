@@ -8,32 +8,36 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// ReturnUnusedLocked returns deliveries to the nodes that they came from; while Close runs, to the
-// owners of their shards. A task whose delivery cannot be returned is ready again when its lease is
-// over.
-func (s *Cluster) ReturnUnusedLocked(ds []*engine.Delivery) {
+// ReturnUnused returns deliveries to the nodes that they came from; while Close runs, to the owners
+// of their shards. A task whose delivery cannot be returned is ready again when its lease is over.
+// It may be called with Engine.Mu held.
+func (s *Cluster) ReturnUnused(ds []*engine.Delivery) {
+	if !s.engine.Life.Enter() {
+		s.ReturnMoved(ds)
+		return
+	}
+	defer s.engine.Life.Handlers.Done()
 	for _, d := range ds {
-		if s.engine.Ended {
-			s.ReturnToOwnerLocked([]string{d.Receipt()})
-		} else {
-			s.returnLocked(target{node: d.Source.Node}, d.Receipt())
-		}
+		s.returnTo(target{node: d.Source.Node}, d.Receipt())
 	}
 }
 
-// ReturnToOwnerLocked returns deliveries to the nodes that own their shards now, or will in a
-// moment.
-func (s *Cluster) ReturnToOwnerLocked(receipts []string) {
-	for _, text := range receipts {
-		if r, err := s.engine.Signer.Parse(text); err == nil {
-			s.returnLocked(target{shardID: r.ShardID}, text)
-		}
+// ReturnMoved returns deliveries to the nodes that own their shards now, or will in a moment.
+func (s *Cluster) ReturnMoved(ds []*engine.Delivery) {
+	for _, d := range ds {
+		s.returnToOwner(d.Receipt())
 	}
 }
 
-func (s *Cluster) returnLocked(to target, receipt string) {
+func (s *Cluster) returnToOwner(receipt string) {
+	if r, err := s.engine.Signer.Parse(receipt); err == nil {
+		s.returnTo(target{shardID: r.ShardID}, receipt)
+	}
+}
+
+func (s *Cluster) returnTo(to target, receipt string) {
 	until := s.engine.Elapsed() + s.engine.Config.AnswerWithin
-	s.forwardLocked(to, settlement{OffloadOutcome{Receipt: receipt, Verb: task.Return}, until})
+	s.forward(to, settlement{OffloadOutcome{Receipt: receipt, Verb: task.Return}, until})
 }
 
 // takeBack takes back deliveries that were handed out here, which a node has not used. It returns

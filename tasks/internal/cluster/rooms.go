@@ -66,11 +66,13 @@ func (r rooms) Register(ctx context.Context, entries []recovery.DirectoryUpdate)
 
 // StagedLocked implements engine.ShardObserver.
 func (r rooms) StagedLocked(h *engine.OwnedShard) {
-	switch h.Stage {
-	case engine.Active:
-		delete(r.Missing, h.ShardID)
-	case engine.Evicting:
-		r.missLocked(h.ShardID)
+	if h.ShardID != 0 && h.ShardID.Node() == r.engine.NodeNumber {
+		switch h.Stage {
+		case engine.Acquired, engine.Active:
+			r.missing.note(h.ShardID, false, h.Stage == engine.Active)
+		case engine.Evicting:
+			r.missing.note(h.ShardID, !r.engine.Draining, !r.engine.Draining)
+		}
 	}
 	if r.Fleet != nil {
 		r.chooseShardsLocked()
@@ -80,7 +82,7 @@ func (r rooms) StagedLocked(h *engine.OwnedShard) {
 // AcquiredLocked implements engine.ShardObserver.
 func (r rooms) AcquiredLocked() {
 	if r.Fleet != nil {
-		r.Fleet.acquired++
+		r.Fleet.indexing.add(0, 1)
 		r.wakeReconciler()
 	}
 }
@@ -88,7 +90,7 @@ func (r rooms) AcquiredLocked() {
 // RewoundLocked implements engine.ShardObserver.
 func (r rooms) RewoundLocked() {
 	if r.Fleet != nil {
-		r.reindexLocked() // the directory may have lost something as well
+		r.reindex() // the directory may have lost something as well
 	}
 }
 
@@ -102,11 +104,11 @@ func (r rooms) CallReadAhead(ctx context.Context, node string, shardID recovery.
 
 // LateVerdictLocked implements engine.ShardObserver.
 func (r rooms) LateVerdictLocked(v engine.LateVerdict) {
-	r.forwardLocked(target{shardID: v.ShardID}, settlement{outcomeOf(v.Receipt, v.Verdict), v.Until})
+	r.forward(target{shardID: v.ShardID}, settlement{outcomeOf(v.Receipt, v.Verdict), v.Until})
 }
 
 // BacklogJudged implements engine.Offload.
-func (r rooms) BacklogJudged() { r.announceBacklog() }
+func (r rooms) BacklogJudged(is bool) { r.announceBacklog(is) }
 
 // EndOffloadedLocked implements engine.Offload.
 func (r rooms) EndOffloadedLocked(d *engine.Delivery, v task.Judgement) {
@@ -114,7 +116,7 @@ func (r rooms) EndOffloadedLocked(d *engine.Delivery, v task.Judgement) {
 }
 
 // ReturnUnusedLocked implements engine.Offload.
-func (r rooms) ReturnUnusedLocked(ds []*engine.Delivery) { r.Cluster.ReturnUnusedLocked(ds) }
+func (r rooms) ReturnUnusedLocked(ds []*engine.Delivery) { r.ReturnUnused(ds) }
 
 // Status implements engine.NodeReporter.
 func (r rooms) Status() []byte { return r.Cluster.status() }

@@ -30,11 +30,7 @@ type Fleet struct {
 	tombstones    tombstones           // directory entries of tasks that are gone
 	recentCancels lately[recentCancel] // cancels that other nodes have confirmed
 	conflict      lately[struct{}]     // ids of buried tasks, for which another node answers
-
-	// Guarded by Engine.Mu:
-	indexing uint64 // how often ids have come that may not all be registered
-	indexed  uint64 // value of indexing when all ids were last registered
-	acquired int    // shards acquired since reconcilerLoop looked last
+	indexing      indexing
 }
 
 // A sharedLedger is a Fleet with a directory and a bus, as far as it is about the other nodes.
@@ -52,7 +48,7 @@ func (s *Cluster) Share(ctx context.Context) error {
 	if !ok {
 		return nil
 	}
-	sh := &Fleet{ledger: ledger, Methods: MethodHandlers(), work: make(chan struct{}, 1), acquired: 1, finishedCalls: newFinishedCalls()}
+	sh := &Fleet{ledger: ledger, Methods: MethodHandlers(), work: make(chan struct{}, 1), indexing: indexing{acquired: 1}, finishedCalls: newFinishedCalls()}
 	nodes, err := ledger.Peers(ctx)
 	if err != nil {
 		return fmt.Errorf("the nodes: %w", err)
@@ -73,7 +69,7 @@ func (s *Cluster) Share(ctx context.Context) error {
 		sh.multiNode.Store(true)
 	}
 	if !indexed {
-		sh.indexing = 1
+		sh.indexing.wanted = 1
 	}
 	s.engine.Mu.Lock()
 	s.Fleet = sh

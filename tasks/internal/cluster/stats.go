@@ -50,8 +50,8 @@ func (s *Cluster) Stats() task.Stats {
 	st.UnsureDeliveries, st.LostDeliveries = n.Unsure, n.Doubtful
 	st.Clocks = slices.Clone(s.clocks())
 	x := &s.Peers.Counts
-	st.ReservesGiven, st.ReservesTaken = x.ReservesGiven, x.ReservesTaken
-	st.HelpTaken, st.HelpGiven = x.OffloadedOut, x.OffloadedIn
+	st.ReservesGiven, st.ReservesTaken = x.ReservesGiven.Load(), x.ReservesTaken.Load()
+	st.HelpTaken, st.HelpGiven = x.OffloadedOut.Load(), x.OffloadedIn.Load()
 	st.SettlementsDropped = s.Forward.Dropped.Load()
 	st.Subscriptions, st.EventsLost = s.engine.Feed.Count-s.engine.Feed.Remote, s.engine.Feed.Lost
 	st.Coalescing, st.Coalesced = s.engine.Misfires.Board.Open(), s.engine.Misfires.Skipped

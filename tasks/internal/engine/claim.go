@@ -11,8 +11,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A beginning is what Begin has in its hands: tasks that were taken off a topic's queue, on their
-// way to deliveries.
+// A beginning is tasks that were taken off a topic's queue, on their way to deliveries.
 type beginning struct {
 	topic     *Topic
 	by        dispatch.Consumer
@@ -28,45 +27,35 @@ type beginning struct {
 	worker    *worker
 	deliverer task.Deliverer
 	arrivals  uint64 // of the topic, when the deliveries begin
-	// Of a receiver of this node, whose topic is looked up by its name:
-	place    *Waiter
+	// Of receivers, whose topic is looked up by its name:
+	place    *Waiter // where they stand in queues; nil if nowhere
 	name     string
 	receiver string // its own name
 	reserved bool
 	err      error // why it may not begin
 }
 
-// Begin takes up to limit tasks off a topic's queue and begins to deliver them: it is the only
-// way to a delivery, for whatever consumer. A lease of 0 is the topic's lease. It returns none if
-// there are none, or if nothing may be delivered now. It takes the lock itself.
+// run takes up to limit tasks off a topic's queue and begins to deliver them: it is the only way
+// to a delivery, for whatever consumer. A lease of 0 is the topic's lease. It returns none if there
+// are none, or if nothing may be delivered now. It takes the lock itself.
 //
 // In a topic that counts crashes, an attempt is recorded before it is delivered: a
 // task that kills its process then runs out of attempts like any other. Close
 // waits for that.
-func (s *Engine) Begin(ctx context.Context, t *Topic, limit int, lease time.Duration, by dispatch.Consumer) []*Delivery {
-	b := beginning{topic: t, by: by, lease: lease, limit: limit}
-	return s.run(ctx, &b)
-}
-
-// run carries a beginning out.
 func (s *Engine) run(ctx context.Context, b *beginning) []*Delivery {
 	for s.take(b) {
 	}
 	if b.recording != nil {
 		_ = s.Await(ctx, b.recording) // what was not recorded by then is ready again, or will be
-		s.handOutRecorded(b)
+		s.Mu.Lock()
+		s.attemptsRecordedLocked(b)
+		s.handOutAllLocked(b)
+		s.Unlock()
 	}
 	for _, d := range b.begun {
 		d.describe()
 	}
 	return b.begun
-}
-
-func (s *Engine) handOutRecorded(b *beginning) {
-	s.Mu.Lock()
-	defer s.Unlock()
-	s.attemptsRecordedLocked(b)
-	s.handOutAllLocked(b)
 }
 
 // take takes tasks, and begins either to record their attempts or to deliver them. It reports
@@ -100,18 +89,17 @@ func (s *Engine) take(b *beginning) (more bool) {
 // for a receiver if PullableLocked fails; b.err then says why. A receiver that stands in the queue
 // leaves it.
 func (s *Engine) mayBeginLocked(b *beginning) bool {
-	switch b.by {
-	case dispatch.ByWorker:
+	if b.place != nil {
+		b.place.leaveLocked()
+	}
+	switch {
+	case b.by == dispatch.ByWorker:
 		if !s.endWorkLocked(b.worker) {
 			return false
 		}
 		b.deliverer, b.limit = b.topic.Deliverer, b.worker.places
 		return b.deliverer != nil && b.limit <= s.Dispatch.PlacesOfOne(&b.topic.Line)
-	case dispatch.ByReceiver:
-		if p := b.place; p.topic != nil {
-			p.topic.Reservers.Leave(&p.Turn)
-			p.topic = nil
-		}
+	case b.topic == nil:
 		b.topic, b.err = s.PullableLocked(b.name, b.reserved)
 		return b.err == nil
 	}
@@ -239,6 +227,9 @@ func (s *Engine) handOutAllLocked(b *beginning) {
 	}
 	b.begun = slices.Grow(b.begun[:0], len(b.taken))
 	receiver, now := s.receiverOfLocked(b), s.Elapsed()
+	if b.place != nil && len(b.taken) > 0 {
+		b.place.Number = 0 // it was its turn: next time it stands at the end
+	}
 	for _, n := range b.taken {
 		b.begun = append(b.begun, s.handOutLocked(n, b, now, receiver))
 	}

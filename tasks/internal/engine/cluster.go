@@ -69,7 +69,7 @@ type ShardObserver interface {
 // An Offload lets other nodes deliver a part of a backlog.
 type Offload interface {
 	// BacklogJudged is called when the sweep has judged whether there is a backlog.
-	BacklogJudged()
+	BacklogJudged(is bool)
 	// EndOffloadedLocked ends a delivery that a worker has made for another node.
 	EndOffloadedLocked(d *Delivery, v task.Judgement)
 	// ReturnUnusedLocked returns deliveries to the nodes that they came from.
@@ -144,7 +144,7 @@ func (NoCluster) CallReadAhead(context.Context, string, recovery.ShardID, string
 func (NoCluster) LateVerdictLocked(LateVerdict) {}
 
 // BacklogJudged implements Offload.
-func (NoCluster) BacklogJudged() {}
+func (NoCluster) BacklogJudged(bool) {}
 
 // EndOffloadedLocked implements Offload.
 func (NoCluster) EndOffloadedLocked(*Delivery, task.Judgement) {}

@@ -70,6 +70,7 @@ type lifetime struct {
 	Handlers   sync.WaitGroup // running handlers
 	Background sync.WaitGroup // replay, sweep, refresh and watch
 
+	ending     sync.Mutex // while Closing is closed, or something is added to a group
 	closeBegun atomic.Bool
 	closed     chan struct{} // closed when Close is over, which closeErr waits for
 	closeErr   error

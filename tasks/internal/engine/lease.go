@@ -142,9 +142,24 @@ func (s *Engine) expire() int {
 	return count
 }
 
-// UndoDeliveryLocked makes a task ready again whose delivery no receiver has seen. It reports
+// TakeBack makes tasks ready again whose deliveries no receiver has seen. It returns the deliveries
+// that are not open here any more, or are being handed over.
+func (s *Engine) TakeBack(ds []*Delivery) (moved []*Delivery) {
+	for part := range slices.Chunk(ds, AtOnce) {
+		s.Mu.Lock()
+		for _, d := range part {
+			if !s.undoDeliveryLocked(d) {
+				moved = append(moved, d)
+			}
+		}
+		s.Unlock()
+	}
+	return moved
+}
+
+// undoDeliveryLocked makes a task ready again whose delivery no receiver has seen. It reports
 // false if that delivery is not open here, or is being handed over.
-func (s *Engine) UndoDeliveryLocked(d *Delivery) bool {
+func (s *Engine) undoDeliveryLocked(d *Delivery) bool {
 	l, ok := s.Dispatch.Leases[d.Slot]
 	if !ok || l.Nonce != d.Lease.Nonce || s.Store.Slot(d.Slot).State != store.Delivering {
 		return false

@@ -21,6 +21,41 @@ func ended(ctx context.Context, group *sync.WaitGroup) bool {
 	}
 }
 
+// Enter counts the caller as a handler, which Close waits for, until Handlers.Done is called. It
+// reports false once Close has begun. It may be called with Engine.Mu held.
+func (l *lifetime) Enter() bool {
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	if isClosed(l.Closing) {
+		return false
+	}
+	l.Handlers.Add(1)
+	return true
+}
+
+// Handle runs f in a goroutine that counts as a handler. It reports false once Close has begun.
+func (l *lifetime) Handle(f func()) bool {
+	if !l.Enter() {
+		return false
+	}
+	go func() {
+		defer l.Handlers.Done()
+		f()
+	}()
+	return true
+}
+
+// Go runs f in the background, see Background. It reports false once Close has begun.
+func (l *lifetime) Go(f func()) bool {
+	l.ending.Lock()
+	defer l.ending.Unlock()
+	if isClosed(l.Closing) {
+		return false
+	}
+	l.Background.Go(f)
+	return true
+}
+
 func (s *Engine) finish() {
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
@@ -63,6 +98,8 @@ func (s *Engine) end(fault error) bool {
 	}
 	s.Ended, s.Fault = true, fault
 	s.Dispatch.Ended = true
+	s.Life.ending.Lock()
+	defer s.Life.ending.Unlock()
 	close(s.Life.Closing)
 	return true
 }

@@ -54,7 +54,7 @@ func (s *Engine) judgeReceiverLocked(t *Topic, arrivals uint64, vs []task.Judgem
 	s.Dispatch.Lack(&t.Line)
 	t.lacking = strings.Clone(task.Cut(vs[0].Reason, task.MaxTopicError))
 	s.countBacklogLocked(t)
-	s.ReturnStaleLocked(t)
+	s.returnStaleLocked(t)
 	if t.lookAgain == nil {
 		t.lookAgain = time.AfterFunc(lookAgainAfter, func() {
 			s.Mu.Lock()

@@ -92,9 +92,7 @@ func (s *Engine) DisarmLocked(sl *store.Slot) {
 // Fired is called by the wheel with tasks whose time has come.
 func (s *Engine) Fired(values []uint64) { s.fired(values, false) }
 
-// rescue is Fired of tasks that the sweep has taken out of a wheel which does not fire.
-func (s *Engine) rescue(values []uint64) { s.fired(values, true) }
-
+// fired is Fired, or of tasks that the sweep has rescued from a wheel which does not fire.
 func (s *Engine) fired(values []uint64, rescued bool) {
 	for len(values) > 0 {
 		n := min(AtOnce, len(values))
@@ -246,20 +244,16 @@ func (s *Engine) beginWork(w *worker) bool {
 	w.taken, w.recording, w.checked, w.lease = w.taken[:0], nil, false, 0
 	s.run(s.Life.Context, &w.beginning)
 	if len(w.begun) == 0 && w.checked {
-		s.beginOffloaded(w)
+		s.Mu.Lock()
+		w.begun = s.takeOffloadedLocked(w.topic, w.places)
+		w.deliverNowLocked(len(w.begun))
+		s.Unlock()
 	}
 	w.verdicts = w.verdicts[:0]
 	for range w.begun {
 		w.verdicts = append(w.verdicts, task.Judgement{Verb: task.Release, Reason: "the handler ended its goroutine"})
 	}
 	return len(w.begun) > 0
-}
-
-func (s *Engine) beginOffloaded(w *worker) {
-	s.Mu.Lock()
-	defer s.Unlock()
-	w.begun = s.takeOffloadedLocked(w.topic, w.places)
-	w.deliverNowLocked(len(w.begun))
 }
 
 // endWorkLocked ends what a worker has begun. The worker may lose some of its places to topics with
@@ -360,64 +354,4 @@ func deliver(ctx context.Context, by task.Deliverer, ds []*Delivery, vs []task.J
 	for i, err := range errs {
 		vs[i] = task.Judge(err)
 	}
-}
-
-// takeOffloadedLocked takes deliveries of other nodes' tasks for a worker.
-func (s *Engine) takeOffloadedLocked(t *Topic, places int) []*Delivery {
-	if t.Stopped() || s.Ended {
-		return nil
-	}
-	s.ReturnStaleLocked(t)
-	n := dispatch.ByWorker.Allowed(&t.Line, min(places, len(t.offloaded)))
-	var ds, unfit []*Delivery
-	for _, d := range t.offloaded[:n] {
-		if d.OwnSettings() != nil && t.missesTarget(string(d.Target.Kind)) != "" {
-			unfit = append(unfit, d)
-			continue
-		}
-		d.Source.Began = s.Elapsed()
-		ds = append(ds, d)
-	}
-	t.keepOffloaded(t.offloaded[n:])
-	if len(unfit) > 0 {
-		s.Cluster.ReturnUnusedLocked(unfit)
-	}
-	n = len(ds)
-	dispatch.ByWorker.Spend(&t.Line, n)
-	t.Busy += n
-	if t.AsyncSettle {
-		s.Dispatch.ReservedInFlight += n
-	}
-	if t.Limited() && n > 0 {
-		s.WakeLocked(t) // it may have to rest from now on
-	}
-	return ds
-}
-
-// ReturnStaleLocked returns offloaded deliveries that have waited here for a quarter of their
-// leases: their receiver is to have time. It returns all while there is no receiver.
-func (s *Engine) ReturnStaleLocked(t *Topic) {
-	now, n := s.Elapsed(), 0
-	for n < len(t.offloaded) && (t.Stopped() || t.Rests() || t.offloaded[n].Lease.Until-now < t.offloaded[n].Source.Lease/4*3) {
-		n++
-	}
-	s.Cluster.ReturnUnusedLocked(t.offloaded[:n])
-	t.keepOffloaded(t.offloaded[n:])
-}
-
-// AddOffloadedLocked gives a topic's workers deliveries of tasks of other nodes.
-func (t *Topic) AddOffloadedLocked(ds []*Delivery) { t.keepOffloaded(append(t.offloaded, ds...)) }
-
-// DropOffloadedLocked takes the deliveries of tasks of other nodes that no worker has begun.
-func (t *Topic) DropOffloadedLocked() (left []*Delivery) {
-	left = t.offloaded
-	t.keepOffloaded(nil)
-	return left
-}
-
-func (t *Topic) keepOffloaded(ds []*Delivery) {
-	if len(ds) == 0 {
-		ds = nil
-	}
-	t.offloaded, t.Offloaded = ds, len(ds)
 }

@@ -3,13 +3,15 @@ package engine
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A Waiter is a receiver that asks for a topic's tasks here.
+// A Waiter is a receiver that asks for a topic's tasks here, or stands for the receivers of another
+// node. But for Late it is guarded by Engine.Mu while it stands in a queue.
 type Waiter struct {
 	dispatch.Turn
 	Late    bool        // the time to wait is over
@@ -24,10 +26,45 @@ func NewWaiter(limit int, late bool) *Waiter {
 	return w
 }
 
-// GiveLocked wakes a sleeping receiver of a topic with deliveries of another node.
-func (t *Topic) GiveLocked(sleeper *dispatch.Turn, ds []*Delivery) {
-	sleeper.Owner.(*Waiter).Fetched = ds
-	t.Reservers.Give(sleeper)
+// leaveLocked takes a receiver off the queue in which it stands, or has stood until it was woken.
+// It returns the topic, whose ready tasks may be another receiver's then; nil if it stood in none.
+func (w *Waiter) leaveLocked() *Topic {
+	t := w.topic
+	if t != nil {
+		t.Reservers.Leave(&w.Turn)
+		w.topic = nil
+	}
+	return t
+}
+
+// Give gives deliveries of another node to the sleeping receivers of a topic that share want, to
+// the one that has waited longest first. It returns those that are left.
+func (s *Engine) Give(topic string, want *atomic.Int64, ds []*Delivery) []*Delivery {
+	s.Mu.Lock()
+	defer s.Unlock()
+	t := s.TopicTable.ByName[topic]
+	if t == nil || s.Ended {
+		return ds
+	}
+	for e := t.Reservers.Queue.Front(); e != nil && len(ds) > 0; {
+		p := e.Value.(*dispatch.Turn)
+		e = e.Next()
+		if p.Want == want {
+			n := min(p.Limit, len(ds))
+			p.Owner.(*Waiter).Fetched = ds[:n:n]
+			t.Reservers.Give(p)
+			ds = ds[n:]
+		}
+	}
+	return ds
+}
+
+// Stopped reports whether no receiver may have a topic's tasks for the time being.
+func (s *Engine) Stopped(topic string) bool {
+	s.Mu.Lock()
+	defer s.Unlock()
+	t := s.TopicTable.ByName[topic]
+	return t != nil && t.Stopped()
 }
 
 // Pull hands ready tasks of a topic to a receiver, which leaves the queue if it stands there.
@@ -43,7 +80,7 @@ func (s *Engine) Pull(ctx context.Context, name string, reserved bool, place *Wa
 // deliveries. It reports false if neither came in time. demand, which may be nil, returns what
 // the receiver shares with others and what begins to ask other nodes. Both are called with the lock
 // held. Errors: as of tasks.Scheduler.Reserve.
-func (s *Engine) Queue(ctx context.Context, name string, reserved bool, place *Waiter, over <-chan time.Time, demand func(t *Topic) (want *int, ask func() <-chan struct{})) (woken bool, err error) {
+func (s *Engine) Queue(ctx context.Context, name string, reserved bool, place *Waiter, over <-chan time.Time, demand func(t *Topic) (want *atomic.Int64, ask func() <-chan struct{})) (woken bool, err error) {
 	s.Mu.Lock()
 	t, err := s.PullableLocked(name, reserved)
 	if err != nil {
@@ -71,8 +108,7 @@ func (s *Engine) Queue(ctx context.Context, name string, reserved bool, place *W
 	case woken:
 		return true, nil // Pull takes it off the queue
 	}
-	t.Reservers.Leave(&place.Turn)
-	place.topic = nil
+	place.leaveLocked()
 	if !woken {
 		s.WakeLocked(t) // if it has just been woken, another receiver should be
 	}

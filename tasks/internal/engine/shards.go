@@ -110,10 +110,10 @@ func (s *Engine) beginTermLocked(n int) *OwnedShard {
 		read: make(chan struct{}), gone: make(chan struct{}),
 	}
 	s.Shards.past = h.past
-	s.stageLocked(h, Acquired)
 	if s.Fleet != nil {
 		h.ShardID, h.dead = s.Fleet.ShardID(n), make(map[uint64]uint32)
 	}
+	s.stageLocked(h, Acquired)
 	for len(s.Shards.List) <= n {
 		s.Shards.List = append(s.Shards.List, nil)
 	}

@@ -15,7 +15,6 @@ type sweepState struct {
 	arena        uint32        // where tidying goes on
 	alarmed      bool          // the search has just found something: all is searched next time
 	raisedAt     time.Duration // when the last backlog began
-	Called       bool          // the other nodes were told of it
 	auditFailing bool          // the ledger could not be read when the audit asked last
 	wheel        wheelFault
 
@@ -81,9 +80,8 @@ func (s *Engine) sweepLoop() {
 func (s *Engine) SweepOnce(full bool) {
 	this := fullSweep{At: s.Config.Clock(), since: s.Elapsed()}
 	now := s.noteClock()
-	s.judgeBacklog()
-	s.Cluster.BacklogJudged()
-	late := s.Runner.Overdue(now.UnixMilli(), s.rescue)
+	s.Cluster.BacklogJudged(s.judgeBacklog())
+	late := s.Runner.Overdue(now.UnixMilli(), func(values []uint64) { s.fired(values, true) })
 	lost := s.SearchOverdue(full)
 	expired := s.expire()
 	missed := s.wakeAll()
@@ -276,7 +274,7 @@ func (s *Engine) sweepNowLocked() {
 }
 
 // judgeBacklog begins or ends an episode.
-func (s *Engine) judgeBacklog() {
+func (s *Engine) judgeBacklog() (is bool) {
 	s.Mu.Lock()
 	was, waiting := s.Dispatch.Raised, s.Dispatch.Backlog
 	switch {
@@ -286,7 +284,7 @@ func (s *Engine) judgeBacklog() {
 	case was && waiting <= s.Config.SweepBacklog/2 && s.Elapsed()-s.Sweep.raisedAt >= s.Config.SweepEvery/2:
 		s.Dispatch.Raised = false
 	}
-	is := s.Dispatch.Raised
+	is = s.Dispatch.Raised
 	s.Mu.Unlock()
 	switch {
 	case is && !was:
@@ -295,4 +293,5 @@ func (s *Engine) judgeBacklog() {
 	case was && !is:
 		s.Config.Log.Info("backlog ended", "node", s.Config.Node, "ready", waiting)
 	}
+	return is
 }

@@ -32,7 +32,6 @@ type Topic struct {
 	// the settings.
 	undeliverable error
 	receiving
-	Pins      int         // uses of the topic in the cluster package: it is not forgotten
 	offloaded []*Delivery // of tasks of other nodes, which the workers deliver after its own
 
 	Pushed    bool                 // its ready tasks are in Engine.Dispatch.Backlog
@@ -146,7 +145,7 @@ func (s *Engine) evictTopicLocked() bool {
 
 func (t *Topic) idle() bool {
 	return t.Slots == 0 && t.Gauges[task.Dead] == 0 && t.stored.revision == 0 && t.Handler == nil &&
-		t.Workers == 0 && t.Reservers.Queue.Len() == 0 && t.Pins == 0 && t.Offloads == 0 && (t.kept == nil || t.kept.idle())
+		t.Workers == 0 && t.Reservers.Queue.Len() == 0 && t.Offloads == 0 && (t.kept == nil || t.kept.idle())
 }
 
 // Topic is tasks.Scheduler.Topic.

@@ -1,6 +1,9 @@
 package dispatch
 
-import "container/list"
+import (
+	"container/list"
+	"sync/atomic"
+)
 
 // Reservers are the receivers that wait for a topic's tasks, first come, first served.
 type Reservers struct {
@@ -21,9 +24,9 @@ type Turn struct {
 	Owner any    // the receiver of this node whose turn it is
 
 	// Of others:
-	Limit int  // how many tasks it takes
-	Want  *int // what it shares with other sleeping receivers: how many tasks all take; may be nil
-	Given bool // it was woken by Give
+	Limit int           // how many tasks it takes
+	Want  *atomic.Int64 // shared with other sleeping receivers: how many tasks all take; may be nil
+	Given bool          // it was woken by Give
 }
 
 // Join puts a receiver to sleep at the place that its number gives it.
@@ -46,7 +49,7 @@ func (r *Reservers) Join(t *Turn) {
 		r.Local++
 	}
 	if t.Want != nil {
-		*t.Want += t.Limit
+		t.Want.Add(int64(t.Limit))
 	}
 }
 
@@ -58,7 +61,7 @@ func (r *Reservers) remove(t *Turn) {
 		r.Local--
 	}
 	if t.Want != nil {
-		*t.Want -= t.Limit
+		t.Want.Add(int64(-t.Limit))
 	}
 }
 
