@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -273,5 +274,45 @@ func TestCloseReturnsFetched(t *testing.T) {
 		}
 		<-waits
 		b.pull("x", "t")
+	}, Config{}, Config{})
+}
+
+// However the messages about demands and the turns of remote waiters cross, none stays in a queue
+// that its node does not know, and no task waits behind one.
+func TestRemoteWaitersComeAndGo(t *testing.T) {
+	poolBubble(t, func(t *testing.T, f *fleet) {
+		b := f.nodes[1]
+		f.lose(func(_, to string, _ []byte) bool { return to == "a" && rand.IntN(2) == 0 })
+		var serial atomic.Uint64
+		var all sync.WaitGroup
+		for range 8 {
+			all.Go(func() {
+				for range 100 {
+					ask := cluster.DemandMessage{Run: 1, Serial: serial.Add(1), Topic: "x", Want: rand.IntN(3)}
+					if _, err := b.Cluster().HandleReserve(t.Context(), "a", ask); err != nil && ask.Want > 0 {
+						t.Error(err)
+					}
+					b.Cluster().UpdateRemoteWaiter("a", cluster.DemandMessage{Run: 1, Serial: serial.Add(1), Topic: "x", Want: rand.IntN(2)})
+					time.Sleep(rand.N(10 * time.Millisecond))
+				}
+			})
+		}
+		for i := range 200 {
+			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
+			time.Sleep(rand.N(10 * time.Millisecond))
+		}
+		all.Wait()
+		f.lose(nil)
+		pass(2 * time.Minute) // all demands and leases are over
+		b.Engine().Mu.Lock()
+		r := &b.Engine().TopicTable.ByName["x"].Reservers
+		asleep, woken := r.Queue.Len(), r.Woken
+		b.Engine().Unlock()
+		if asleep != 0 || woken != 0 {
+			t.Errorf("%d remote waiters are left in the queue, %d were woken", asleep, woken)
+		}
+		if got := b.reserve(t.Context(), "x", 300, 0, 0); len(<-got) != 200 {
+			t.Error("not all tasks are ready")
+		}
 	}, Config{}, Config{})
 }

@@ -8,13 +8,26 @@
 // figures (gather.go, fleetfigures.go) and events (fleetevents.go, eventfeed.go) of all nodes.
 //
 // It calls the engine of this node, the ledger, and the relay that carries messages. The engine
-// tells it of tasks and shards by the interface engine.Cluster. Its maps are guarded by Engine.Mu,
-// which it never holds while it calls another node or the ledger.
+// tells it of tasks and shards by the interface engine.Cluster.
 //
 // What can fail: another node does not answer or does not own a shard any more
 // (task.ErrNodeAway, task.ErrUnknown after a write), or the ledger cannot tell where a task is
 // (task.ErrUnavailable). A node without others never fails for their sake: each method does next
 // to nothing there.
+//
+// # Locks
+//
+// Each room guards its state with a mutex of its own: demands, remoteWaiters, offloads, missing,
+// indexing, draining, tombstones, lately, forwarder, messages, eventFeeds, figures. Engine.Mu comes
+// first, because the engine calls the room with it held; then that of one room; then that of
+// lifetime, which counts goroutines. Under a room's mutex neither the engine, nor the ledger, nor
+// another node is called, and no second room. The forwarder may be called under Engine.Mu.
+//
+// What a room has read may have changed when it has called the engine, so it looks again: a
+// demand that was dropped before its receiver was counted is put back (startSearch), a remote
+// waiter that was dropped while it joined a queue leaves it (stand), an offload that was announced
+// again goes on (offloads.end). What has to be atomic with a topic's queue is one operation of the
+// engine: Queue, Give, RemoteTurn, Offloading.
 //
 // # The directory
 //

@@ -69,7 +69,7 @@ func (s *Cluster) HandleReserve(ctx context.Context, from string, ask DemandMess
 	}
 	ds := s.Serve(ctx, s.NewRemoteWaiter(from, ask.Topic, ask.Lease), ask.Want)
 	if len(ds) == 0 {
-		s.updateRemoteWaiter(from, ask)
+		s.UpdateRemoteWaiter(from, ask)
 	}
 	return ReserveReply{ask.Topic, ask.Lease, s.EncodeDeliveries(ds)}, nil
 }
@@ -92,14 +92,14 @@ func (s *Cluster) Serve(ctx context.Context, g *RemoteWaiter, want int) []*engin
 func (s *Cluster) handleDemands(_ context.Context, from string, told demandsMessage) (none struct{}, err error) {
 	for _, w := range told.Demands {
 		if task.ValidName(w.Topic) {
-			s.updateRemoteWaiter(from, w)
+			s.UpdateRemoteWaiter(from, w)
 		}
 	}
 	return none, nil
 }
 
-// updateRemoteWaiter records what a node announces of a demand.
-func (s *Cluster) updateRemoteWaiter(from string, w DemandMessage) {
+// UpdateRemoteWaiter records what a node announces of a demand.
+func (s *Cluster) UpdateRemoteWaiter(from string, w DemandMessage) {
 	if g := s.updated(remoteWaiterKey{from, w.Topic, w.Lease}, w); g != nil {
 		s.stand(g)
 	}

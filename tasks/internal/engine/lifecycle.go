@@ -23,36 +23,21 @@ func ended(ctx context.Context, group *sync.WaitGroup) bool {
 
 // Enter counts the caller as a handler, which Close waits for, until Handlers.Done is called. It
 // reports false once Close has begun. It may be called with Engine.Mu held.
-func (l *lifetime) Enter() bool {
-	l.ending.Lock()
-	defer l.ending.Unlock()
-	if isClosed(l.Closing) {
-		return false
-	}
-	l.Handlers.Add(1)
-	return true
-}
+func (l *lifetime) Enter() bool { return l.unlessClosing(func() { l.Handlers.Add(1) }) }
 
 // Handle runs f in a goroutine that counts as a handler. It reports false once Close has begun.
-func (l *lifetime) Handle(f func()) bool {
-	if !l.Enter() {
-		return false
-	}
-	go func() {
-		defer l.Handlers.Done()
-		f()
-	}()
-	return true
-}
+func (l *lifetime) Handle(f func()) bool { return l.unlessClosing(func() { l.Handlers.Go(f) }) }
 
 // Go runs f in the background, see Background. It reports false once Close has begun.
-func (l *lifetime) Go(f func()) bool {
+func (l *lifetime) Go(f func()) bool { return l.unlessClosing(func() { l.Background.Go(f) }) }
+
+func (l *lifetime) unlessClosing(f func()) bool {
 	l.ending.Lock()
 	defer l.ending.Unlock()
 	if isClosed(l.Closing) {
 		return false
 	}
-	l.Background.Go(f)
+	f()
 	return true
 }
 
