@@ -47,11 +47,11 @@ func New(e *engine.Engine, calls PeerCalls) *Cluster {
 func (s *Cluster) StartLoops() {
 	s.joinFleet()
 	if s.Fleet != nil {
-		s.engine.Life.Background.Go(s.reconcilerLoop)
-		s.engine.Life.Background.Go(s.peersLoop)
-		s.engine.Life.Background.Go(s.coalesceLoop)
+		s.engine.Life.Go(s.reconcilerLoop)
+		s.engine.Life.Go(s.peersLoop)
+		s.engine.Life.Go(s.coalesceLoop)
 		if s.engine.Config.Helps.Times != nil {
-			s.engine.Life.Background.Go(s.helpLoop)
+			s.engine.Life.Go(s.helpLoop)
 		}
 	}
 }

@@ -128,7 +128,7 @@ func (s *Cluster) Demand(lease time.Duration) func(*engine.Topic) (*atomic.Int64
 	}
 }
 
-// announceLocked makes the message that announces a demand to a node.
+// announceLocked makes the message that announces a demand to a node. demands.mu is held.
 func (s *Cluster) announceLocked(w *Demand, node string) DemandMessage {
 	x := &s.Peers.demands
 	x.serial++
@@ -220,7 +220,7 @@ func (s *Cluster) nextOfSearch(w *Demand, width int) (next []*peer, said []Deman
 }
 
 // uninformedLocked returns up to limit nodes that should know of a demand and do not,
-// beginning after the node that was asked last.
+// beginning after the node that was asked last. demands.mu is held.
 func (s *Cluster) uninformedLocked(w *Demand, limit int) (next []*peer) {
 	all, now := s.Peers.demands.list, s.engine.Elapsed()
 	first := 0

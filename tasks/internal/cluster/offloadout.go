@@ -24,7 +24,7 @@ type backlogMessage struct {
 
 type backlogTopic struct {
 	Topic string
-	Way   string // see engine.Way
+	Way   string // see Topic.Way
 	Ready int
 }
 
@@ -69,7 +69,7 @@ func (s *Cluster) announceBacklog(is bool) {
 func (s *Cluster) backlogTopics() (most []backlogTopic) {
 	type candidate struct {
 		backlogTopic
-		way engine.Way
+		way func() string
 	}
 	all := Smallest[candidate]{Limit: backlogTopics, Compare: func(a, b candidate) int { return b.Ready - a.Ready }}
 	s.engine.EachTopic(func(t *engine.Topic) {
@@ -78,7 +78,7 @@ func (s *Cluster) backlogTopics() (most []backlogTopic) {
 		}
 	})
 	for _, c := range all.Sorted() {
-		c.Way = c.way.String()
+		c.Way = c.way()
 		most = append(most, c.backlogTopic)
 	}
 	return most

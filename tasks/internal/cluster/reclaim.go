@@ -28,8 +28,8 @@ func (s *Cluster) joinFleet() {
 	for _, shardID := range s.engine.Terms.Away {
 		s.missing.note(shardID, true, false) // it may have been accepted already
 	}
-	s.engine.Life.Background.Go(s.engine.CertaintyLoop)
-	s.engine.Life.Background.Go(s.reclaimLoop)
+	s.engine.Life.Go(s.engine.CertaintyLoop)
+	s.engine.Life.Go(s.reclaimLoop)
 }
 
 // missing are the shards of this node's own that it does not hold. The engine tells of the stages

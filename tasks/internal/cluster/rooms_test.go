@@ -24,7 +24,7 @@ func TestDemandIsPutBack(t *testing.T) {
 	x := &s.Peers.demands
 	x.listed = s.engine.Elapsed()
 	w := x.enter(key)
-	s.renew() // it is nobody's yet
+	s.renew() // it has no receiver yet
 	if x.find(key) != nil {
 		t.Fatal("a demand without a receiver stays")
 	}

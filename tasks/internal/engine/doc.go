@@ -19,7 +19,7 @@
 // calling back, the Locked methods of the Cluster, and ShardID and Standing of the Fleet: none of
 // them waits. No handler, observer or round trip to the ledger is under it. Unlock tells the
 // observer what has happened, after it has released Mu. No function whose name ends with Locked
-// releases Mu: what waits for the ledger or for a task takes Mu itself, before and after (Begin,
+// releases Mu: what waits for the ledger or for a task takes Mu itself, before and after (run,
 // Pull, Queue).
 //
 // # The life of a task

@@ -11,28 +11,20 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A Way is how a topic's tasks are delivered. A node with the same can deliver them.
-type Way struct {
-	kind     task.Kind // empty: there is no receiver
-	handled  bool      // by a handler
-	delivery []byte    // else the settings of the delivery
-}
-
-// Way returns how a topic's tasks are delivered.
-func (t *Topic) Way() Way {
+// Way returns a function that names how a topic's tasks are delivered: a node with the same name
+// can deliver them. The name is empty if there is no receiver. The function needs no lock.
+func (t *Topic) Way() func() string {
+	kind, byKind, delivery := string(t.Kind()), t.Handler != nil, t.Settings.Delivery
 	if t.Deliverer == nil {
-		return Way{}
+		kind, byKind = "", true
 	}
-	return Way{t.Kind(), t.Handler != nil, t.Settings.Delivery}
-}
-
-// String returns the name of a way; empty: there is no receiver.
-func (w Way) String() string {
-	if w.kind == "" || w.handled {
-		return string(w.kind)
+	return func() string {
+		if byKind {
+			return kind
+		}
+		sum := sha256.Sum256(bytes.TrimSpace(delivery))
+		return kind + "/" + hex.EncodeToString(sum[:8])
 	}
-	sum := sha256.Sum256(bytes.TrimSpace(w.delivery))
-	return string(w.kind) + "/" + hex.EncodeToString(sum[:8])
 }
 
 // PullOff hands ready tasks of a topic to the workers of another node, which deliver it in a way.
@@ -41,7 +33,7 @@ func (w Way) String() string {
 func (s *Engine) PullOff(ctx context.Context, node, topic, way string, always bool, limit int) ([]*Delivery, bool) {
 	s.Mu.Lock()
 	t := s.TopicTable.ByName[topic]
-	gives := (s.Dispatch.Raised || always) && t != nil && t.Pushed && t.Way().String() == way && !s.Ended
+	gives := (s.Dispatch.Raised || always) && t != nil && t.Pushed && t.Way()() == way && !s.Ended
 	s.Unlock()
 	if !gives {
 		return nil, false
@@ -76,7 +68,7 @@ func BeginOffloading(s *Engine, topic, way string) *Offloading {
 }
 
 func (o *Offloading) deliversLocked() bool {
-	return !o.engine.Ended && o.topic.Deliverer != nil && o.topic.Way().String() == o.way
+	return !o.engine.Ended && o.topic.Deliverer != nil && o.topic.Way()() == o.way
 }
 
 // Room returns how many more tasks there is room for. A node that helps takes them if its own

@@ -1,9 +1,6 @@
 package dispatch
 
-import (
-	"container/list"
-	"sync/atomic"
-)
+import "container/list"
 
 // Reservers are the receivers that wait for a topic's tasks, first come, first served.
 type Reservers struct {
@@ -24,10 +21,13 @@ type Turn struct {
 	Owner any    // the receiver of this node whose turn it is
 
 	// Of others:
-	Limit int           // how many tasks it takes
-	Want  *atomic.Int64 // shared with other sleeping receivers: how many tasks all take; may be nil
-	Given bool          // it was woken by Give
+	Limit int  // how many tasks it takes
+	Want  Sum  // shared with other sleeping receivers: how many tasks all take; may be nil
+	Given bool // it was woken by Give
 }
+
+// A Sum is read without the lock of the engine.
+type Sum interface{ Add(n int64) int64 }
 
 // Join puts a receiver to sleep at the place that its number gives it.
 func (r *Reservers) Join(t *Turn) {
