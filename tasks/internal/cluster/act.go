@@ -4,24 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
-	"sync"
-	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
 )
-
-// An acting is one task of an act, on its way to the node that owns it.
-type acting struct {
-	id   string
-	node string // that had it when it was selected; empty: it is looked up
-	at   Location
-	from lookupStage
-	why  error // why earlier attempts have failed
-	err  error // of the last attempt; at the end, the answer
-}
 
 // Act acts on tasks that are not dead, none of which may come twice, where they are now: with one
 // call to each node that has some of them. It returns an answer for each: nil;
@@ -36,13 +23,12 @@ func (s *Cluster) Act(ctx context.Context, q *engine.ActQuery, targets []Target)
 		}
 		copy(answers, s.engine.Act(ctx, q, ids))
 	} else {
-		all := make([]acting, len(targets))
-		todo := make([]*acting, len(targets))
+		all := make([]item, len(targets))
 		for i, t := range targets {
-			all[i] = acting{id: t.ID, node: t.Node}
-			todo[i] = &all[i]
+			all[i] = item{id: t.ID, node: t.Node}
 		}
-		s.actEverywhere(ctx, q, todo)
+		s.each(ctx, all, func(some []*item) { s.actHere(ctx, q, some) },
+			func(node string, some []*item) { s.actAt(ctx, node, q, some) })
 		for i := range all {
 			answers[i] = all[i].err
 		}
@@ -66,93 +52,19 @@ func (s *Cluster) Act(ctx context.Context, q *engine.ActQuery, targets []Target)
 	return answers
 }
 
-// actEverywhere is what Routed does for one task.
-func (s *Cluster) actEverywhere(ctx context.Context, q *engine.ActQuery, todo []*acting) {
-	for tries := 0; len(todo) > 0; {
-		s.actOnce(ctx, q, todo, tries > 0)
-		waits := false
-		todo = slices.DeleteFunc(todo, func(p *acting) bool {
-			selected := p.node != ""
-			p.node = ""
-			switch {
-			case selected && passing(p.err): // it is elsewhere by now
-			case errors.Is(p.err, task.ErrNotFound) && (p.at.stage == byMemory || p.at.stage == byID && !remembered(p.err)):
-				p.from = p.at.stage + 1
-			case !passing(p.err):
-				return true
-			default:
-				p.why, p.from, waits = reasonOf(p.why, p.err), byMemory, true
-			}
-			return false
-		})
-		if !waits {
-			continue
-		}
-		if !s.pause(ctx, tries) {
-			for _, p := range todo {
-				p.err = final(reasonOf(p.why, errNoTime))
-			}
-			return
-		}
-		tries++
-	}
-}
-
-// actOnce looks the tasks up, and acts on them at the nodes that have them.
-func (s *Cluster) actOnce(ctx context.Context, q *engine.ActQuery, todo []*acting, anew bool) {
-	at := make(map[string][]*acting)
-	for _, p := range todo {
-		p.err = nil
-		switch {
-		case p.node == "":
-			if p.at, p.err = s.locateTask(ctx, p.id, p.from, anew); p.err != nil {
-				p.at.stage = byDirectory // ErrNotFound is final
-			}
-		case p.node == s.Fleet.node:
-			p.at = Location{stage: byMemory}
-		default:
-			p.at = Location{Node: p.node, stage: byMemory}
-		}
-		if p.err == nil {
-			at[p.at.Node] = append(at[p.at.Node], p)
-		}
-	}
-	var group sync.WaitGroup
-	for node, some := range at {
-		group.Go(func() {
-			if node == "" {
-				s.actOwned(ctx, q, some)
-			} else {
-				s.actAt(ctx, node, q, some)
-			}
-		})
-	}
-	group.Wait()
-}
-
-// actOwned acts on tasks of this node. It is whileHeld for many of them.
-func (s *Cluster) actOwned(ctx context.Context, q *engine.ActQuery, some []*acting) {
-	unsure := s.engine.Unsure()
-	var mine []*acting
-	var ids []string
-	var before []*engine.OwnedShard
-	for _, p := range some {
-		if unsure && !s.engine.KnowsSpooled(p.id) {
-			p.err = engine.ErrUnsure
-			continue
-		}
-		mine, ids, before = append(mine, p), append(ids, p.id), append(before, s.ownedShard(p.at.shardID))
+// actHere acts on tasks of this node.
+func (s *Cluster) actHere(ctx context.Context, q *engine.ActQuery, some []*item) {
+	ids := make([]string, len(some))
+	for i, p := range some {
+		ids[i] = p.id
 	}
 	for i, err := range s.engine.Act(ctx, q, ids) {
-		p := mine[i]
-		if p.err = err; p.at.shardID != 0 && errors.Is(err, task.ErrNotFound) && (before[i] == nil || s.ownedShard(p.at.shardID) != before[i]) {
-			p.err = errNotMine
-		}
+		some[i].err = err
 	}
 }
 
 // actAt has another node act on tasks.
-func (s *Cluster) actAt(ctx context.Context, node string, q *engine.ActQuery, some []*acting) {
+func (s *Cluster) actAt(ctx context.Context, node string, q *engine.ActQuery, some []*item) {
 	asked := actQuery{wireAct: *encodeAct(q), Tasks: make([]actTask, len(some)), Conditions: encodeConditions(ctx)}
 	for i, p := range some {
 		asked.Tasks[i] = actTask{p.id, p.at.shardID}
@@ -193,7 +105,7 @@ type (
 	}
 )
 
-// handleAct acts on those of another node's tasks that belong here. It is owned for many of them.
+// handleAct acts on those of another node's tasks that belong here.
 func (s *Cluster) handleAct(ctx context.Context, _ string, asked actQuery) (actReply, error) {
 	q := asked.decode()
 	switch q.Action {
@@ -204,31 +116,14 @@ func (s *Cluster) handleAct(ctx context.Context, _ string, asked actQuery) (actR
 	if len(asked.Tasks) > task.MaxActs {
 		return actReply{}, ErrNotUnderstood
 	}
-	// The answer must arrive before the caller's time is over, also if it says that the outcome is
-	// not known.
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)*9/10)
-		defer cancel()
-	}
-	ctx, cancel := s.engine.Within(asked.Conditions.in(ctx))
-	defer cancel()
-	all := make([]acting, len(asked.Tasks))
-	var mine []*acting
+	all := make([]item, len(asked.Tasks))
 	for i, t := range asked.Tasks {
-		all[i] = acting{id: t.ID, at: Location{shardID: t.ShardID}, err: errNotMine}
-		if s.owns(t.ID, t.ShardID) {
-			mine = append(mine, &all[i])
-		}
+		all[i] = s.itemAsked(t.ID, t.ShardID)
 	}
-	s.actOwned(ctx, q, mine)
+	s.serve(ctx, asked.Conditions, all, func(ctx context.Context, some []*item) { s.actHere(ctx, q, some) })
 	a := actReply{Faults: make([]*WireError, len(all))}
 	for i := range all {
-		switch err := all[i].err; {
-		case err == nil:
-		case all[i].at.shardID == 0 && errors.Is(err, task.ErrNotFound), errors.Is(err, task.ErrClosed):
-			a.Faults[i] = WireErrorOf(errNotMine)
-		default:
+		if err := all[i].err; err != nil {
 			a.Faults[i] = WireErrorOf(err)
 		}
 	}

@@ -86,7 +86,7 @@ func (s *Cluster) createBatch(ctx context.Context, b *Batch, shardIDs []recovery
 	for i, r := range b.Results {
 		a.Results[i].ID, a.Results[i].Repeated, a.Results[i].Finished = r.ID, r.Repeated && r.Err == nil, r.Finished
 		if r.Err != nil {
-			a.Results[i].Fault = WireErrorOf(owning(r.Err))
+			a.Results[i].Fault = WireErrorOf(owning(r.Err, shardIDs[i]))
 		}
 	}
 	return a, nil

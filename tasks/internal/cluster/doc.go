@@ -1,7 +1,7 @@
 // Package cluster is the part of a node that deals with the other nodes that share its ledger.
 //
-// It owns the calls between nodes (rpc.go, methods.go), the place of a task among them (route.go,
-// forward.go, fanout.go), the directory of ids that callers have chosen (directory.go,
+// It owns the calls between nodes (rpc.go, methods.go), the place of a task among them (each.go,
+// route.go, forward.go, fanout.go), the directory of ids that callers have chosen (directory.go,
 // reconciler.go), the hand-over of shards (drain.go, reclaim.go), receivers that wait at other
 // nodes (demand.go, remotewaiter.go), the backlog that others help with (offloadout.go,
 // offloadin.go), the settlement of what other nodes have (settleremote.go, forwarder.go), and the

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"slices"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -189,37 +188,35 @@ func (s *Cluster) handleReplace(ctx context.Context, _ string, q requestQuery) (
 	return replyTask(s.createOwned(ctx, &q, s.Replace))
 }
 
+// owned answers another node's call about a task.
+func owned[A any](ctx context.Context, s *Cluster, q IDQuery, do func(context.Context) (A, error)) (a A, err error) {
+	one := []item{s.itemAsked(q.ID, q.ShardID)}
+	s.serve(ctx, q.Conditions, one, func(ctx context.Context, _ []*item) { a, one[0].err = do(ctx) })
+	return a, one[0].err
+}
+
 // createOwned creates a task that another node was asked for, if it belongs here.
 func (s *Cluster) createOwned(ctx context.Context, q *requestQuery, create func(context.Context, *engine.Plan) (task.Task, error)) (task.Task, error) {
-	ctx, cancel := s.engine.Within(q.Conditions.in(ctx))
-	defer cancel()
 	r := q.Request.decode()
-	p, err := s.engine.PlanFor(ctx, &r)
-	if err != nil {
-		return task.Task{}, err
-	}
-	defer p.Free()
-	if !p.Chosen || !s.owns(p.ID, q.ShardID) {
-		return task.Task{}, errNotMine
-	}
-	var t task.Task
-	if err = s.ownerOfID(ctx, &p, false); err == nil {
-		t, err = create(ctx, &p)
-	}
-	return t, owning(err)
+	return owned(ctx, s, IDQuery{r.ID, q.ShardID, q.Conditions}, func(ctx context.Context) (t task.Task, err error) {
+		p, err := s.engine.PlanFor(ctx, &r)
+		defer p.Free()
+		switch {
+		case err != nil:
+			return t, err
+		case !p.Chosen:
+			return t, errNotMine
+		}
+		if err = s.ownerOfID(ctx, &p, false); err == nil {
+			t, err = create(ctx, &p)
+		}
+		return t, err
+	})
 }
 
 // owns reports whether a task is known here, or its shard is held.
 func (s *Cluster) owns(id string, shardID recovery.ShardID) bool {
 	return s.Knows(id) || shardID != 0 && s.ownedShard(shardID) != nil
-}
-
-// owning returns the error that another node gets for an error of a creation.
-func owning(err error) error {
-	if _, ok := errors.AsType[*engine.Elsewhere](err); ok || errors.Is(err, task.ErrClosed) || errors.Is(err, task.ErrDraining) {
-		return errNotMine
-	}
-	return err
 }
 
 // HandleHas reports which ids this node has. From then on this node registers the ids of tasks that

@@ -132,6 +132,18 @@ func (s *Cluster) at(c lookupStage, shardID recovery.ShardID, h recovery.Holder)
 // errOwnerSilent is answered while no node has adopted a shard whose holder is dead.
 var errOwnerSilent = task.KindOf(task.ErrNodeAway, "no heartbeat; its shards wait for adoption")
 
+// locateShard finds where the tasks of a shard are. Errors: as of locateTask.
+func (s *Cluster) locateShard(ctx context.Context, shardID recovery.ShardID, anew bool) (Location, error) {
+	h, err := s.locate(ctx, shardID, anew)
+	switch {
+	case err != nil:
+		return Location{}, err
+	case h.Node == "":
+		return Location{}, task.ErrNotFound // nothing was left there
+	}
+	return s.at(byDirectory, shardID, h)
+}
+
 // locateInDirectory looks up an id that does not name its shard.
 func (s *Cluster) locateInDirectory(ctx context.Context, id string, anew bool) (Location, error) {
 	dirEntries, err := s.Fleet.ledger.Lookup(ctx, []string{id})
@@ -142,14 +154,7 @@ func (s *Cluster) locateInDirectory(ctx context.Context, id string, anew bool) (
 		if node := s.lostFromDirectory(ctx, id); node != "" {
 			return Location{Node: node, stage: byDirectory}, nil
 		}
-		h, err := s.locate(ctx, shardID, anew)
-		switch {
-		case err != nil:
-			return Location{}, err
-		case h.Node == "":
-			return Location{}, task.ErrNotFound // nothing was left there
-		}
-		return s.at(byDirectory, shardID, h)
+		return s.locateShard(ctx, shardID, anew)
 	}
 	has, err := s.queryUnindexed(ctx, []string{id})
 	if err == nil && has[0] == "" {
@@ -167,38 +172,23 @@ func (s *Cluster) locateInDirectory(ctx context.Context, id string, anew bool) (
 	return Location{}, task.ErrNotFound
 }
 
-// Routed does something with one task: here, or by a call to the node that holds its shard.
-// It looks again while the shard is on its way from one to another, for as long as ctx
-// lasts. It also returns where the task was.
+// Routed does something with one task: here, or by a call to the node that holds its shard. It also
+// returns where the task was.
 func Routed[Q, A any](ctx context.Context, s *Cluster, id string, m Method[Q, A], q func(recovery.ShardID) Q, here func(context.Context) (A, error)) (A, Location, error) {
-	from := byMemory
-	var why error
-	for tries := 0; ; {
-		var a A
-		p, err := s.locateTask(ctx, id, from, tries > 0)
-		found := err == nil
-		switch {
-		case !found:
-		case p.Node == "":
-			a, err = whileHeld(s, id, p.shardID, func() (A, error) { return here(ctx) })
-		default:
-			a, err = callHolder(ctx, s, p.Node, m, q(p.shardID))
-		}
-		switch {
-		case found && errors.Is(err, task.ErrNotFound) && (p.stage == byMemory || p.stage == byID && !remembered(err)):
-			// By memory it is not known whether it is gone, or its shard.
-			from = p.stage + 1
-		case !passing(err):
-			return a, p, err
-		default:
-			why = reasonOf(why, err)
-			if !s.pause(ctx, tries) {
-				return a, p, final(why)
-			}
-			from = byMemory
-			tries++
+	if s.Knows(id) { // as most are, which costs no allocation then
+		if a, err := here(ctx); !errors.Is(err, task.ErrNotFound) && !passing(err) {
+			return a, Location{}, err
 		}
 	}
+	var a A
+	one := []item{{id: id}}
+	p := &one[0]
+	s.each(ctx, one, func([]*item) {
+		a, p.err = here(ctx)
+	}, func(node string, _ []*item) {
+		a, p.err = callHolder(ctx, s, node, m, q(p.at.shardID))
+	})
+	return a, p.at, p.err
 }
 
 // callHolder is Call. A call that writes nothing gets at most half of the time that is left: the
@@ -212,22 +202,6 @@ func callHolder[Q, A any](ctx context.Context, s *Cluster, node string, m Method
 	return Call(ctx, s, node, m, q)
 }
 
-// whileHeld runs do, which works on a task of this node. ErrNotFound is final only if this node
-// owned the shard throughout; otherwise whileHeld returns errNotMine. ShardID 0 stands for all
-// shards: then whileHeld returns ErrNotFound as it is.
-func whileHeld[A any](s *Cluster, id string, shardID recovery.ShardID, do func() (A, error)) (A, error) {
-	if s.engine.Unsure() && !s.engine.KnowsSpooled(id) {
-		var none A
-		return none, engine.ErrUnsure
-	}
-	before := s.ownedShard(shardID)
-	a, err := do()
-	if shardID != 0 && errors.Is(err, task.ErrNotFound) && (before == nil || s.ownedShard(shardID) != before) {
-		return a, errNotMine
-	}
-	return a, err
-}
-
 // ownedShard returns the term of a shard whose tasks memory knows, or can find; nil if
 // there is none.
 func (s *Cluster) ownedShard(shardID recovery.ShardID) *engine.OwnedShard {
@@ -237,25 +211,6 @@ func (s *Cluster) ownedShard(shardID recovery.ShardID) *engine.OwnedShard {
 		return h
 	}
 	return nil
-}
-
-// owned answers another node's call about a task: only if the task is known here, or
-// its shard is held.
-func owned[A any](ctx context.Context, s *Cluster, q IDQuery, do func(context.Context) (A, error)) (A, error) {
-	var none A
-	ctx, cancel := s.engine.Within(q.Conditions.in(ctx))
-	defer cancel()
-	if !s.owns(q.ID, q.ShardID) {
-		return none, errNotMine
-	}
-	a, err := whileHeld(s, q.ID, q.ShardID, func() (A, error) { return do(ctx) })
-	switch {
-	case q.ShardID == 0 && errors.Is(err, task.ErrNotFound):
-		return none, errNotMine // it is gone; whether it is anywhere else is not known here
-	case errors.Is(err, task.ErrClosed):
-		return none, errNotMine // and soon another node's
-	}
-	return a, err
 }
 
 // passing reports whether a task must be looked for again: its shard is changing hands or is being

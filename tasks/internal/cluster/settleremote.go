@@ -4,11 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
-	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/receipt"
 	"github.com/lapsehq/lapse/tasks/internal/store"
@@ -64,110 +62,47 @@ func (s *Cluster) settlesHereLocked(r *receipt.Receipt) bool {
 // settleRemote settles deliveries whose tasks are not in this process's memory, with one call
 // to each node that holds some of them.
 func (s *Cluster) settleRemote(ctx context.Context, v *task.Verdict, todo []*engine.Settling) {
-	for tries := 0; ; tries++ {
-		groups := make(map[string][]*engine.Settling)
-		located := make(map[recovery.ShardID]locationResult) // once for all receipts of a shard
-		for _, p := range todo {
-			found, known := located[p.Receipt.ShardID]
-			if !known {
-				found.at, found.err = s.locateReceipt(ctx, &p.Receipt, tries > 0)
-				if p.Receipt.ShardID != 0 {
-					located[p.Receipt.ShardID] = found
-				}
-			}
-			if p.Answer.Err = found.err; found.err == nil {
-				groups[found.at.Node] = append(groups[found.at.Node], p)
-			}
-		}
-		var group sync.WaitGroup
-		for node, some := range groups {
-			if node == "" {
-				group.Go(func() { s.settleOwned(ctx, v, some) })
-			} else {
-				group.Go(func() { s.settleAt(ctx, node, v, some) })
-			}
-		}
-		group.Wait()
-		todo = slices.DeleteFunc(todo, func(p *engine.Settling) bool { return !passing(p.Answer.Err) })
-		if len(todo) == 0 {
-			return
-		}
-		if !s.pause(ctx, tries) {
-			for _, p := range todo {
-				p.Answer.Err = final(p.Answer.Err)
-			}
-			return
+	all := itemsOf(todo)
+	s.each(ctx, all, func(some []*item) { s.settleHere(ctx, v, todo, some) },
+		func(node string, some []*item) { s.settleAt(ctx, node, v, todo, some) })
+	for i := range all {
+		if todo[i].Answer.Err = all[i].err; errors.Is(all[i].err, task.ErrNotFound) {
+			todo[i].Answer.Err = engine.ErrReceiptUnknown
 		}
 	}
 }
 
-// A locationResult is the result of locateReceipt.
-type locationResult struct {
-	at  Location
-	err error
+// itemsOf returns the items of the tasks of receipts.
+func itemsOf(settlings []*engine.Settling) []item {
+	all := make([]item, len(settlings))
+	for i, p := range settlings {
+		all[i] = item{id: p.Receipt.ID, index: i, shardID: p.Receipt.ShardID}
+	}
+	return all
 }
 
-// locateReceipt finds the node of a receipt's task.
-func (s *Cluster) locateReceipt(ctx context.Context, r *receipt.Receipt, anew bool) (Location, error) {
-	var at Location
-	var err error
-	if r.ShardID == 0 {
-		at, err = s.locateTask(ctx, r.ID, byMemory, anew)
-	} else {
-		h, e := s.locate(ctx, r.ShardID, anew)
-		switch {
-		case e != nil:
-			return Location{}, e
-		case h.Node == "":
-			err = task.ErrNotFound // nothing was left there
-		default:
-			at, err = s.at(byDirectory, r.ShardID, h)
-		}
+// settleHere settles those of the deliveries whose tasks are known here or whose shards are held.
+func (s *Cluster) settleHere(ctx context.Context, v *task.Verdict, settlings []*engine.Settling, some []*item) {
+	here := make([]*engine.Settling, len(some))
+	for k, p := range some {
+		here[k] = settlings[p.index]
+		// Nothing of an earlier try.
+		*here[k] = engine.Settling{Receipt: here[k].Receipt, Answer: here[k].Answer}
+		here[k].Answer.Err = nil
 	}
-	if errors.Is(err, task.ErrNotFound) {
-		err = engine.ErrReceiptUnknown
-	}
-	return at, err
-}
-
-// settleOwned settles deliveries of tasks that are known here or whose shards are held.
-// For the others the answer is errNotMine.
-func (s *Cluster) settleOwned(ctx context.Context, v *task.Verdict, some []*engine.Settling) {
-	unsure := s.engine.Unsure()
-	held := make([]*engine.OwnedShard, len(some))
-	s.engine.Mu.Lock()
-	for i, p := range some {
-		if h := s.engine.OwnedLocked(s.engine.ShardNumberLocked(p.Receipt.ShardID)); h.Takes() {
-			held[i] = h
-		}
-		*p = engine.Settling{Receipt: p.Receipt, Answer: p.Answer} // nothing of an earlier try
-		switch known := s.settlesHereLocked(&p.Receipt); {
-		case known:
-		case unsure:
-			p.Answer.Err = engine.ErrUnsure
-		case held[i] == nil && p.Receipt.ShardID != 0:
-			p.Answer.Err = errNotMine
-		}
-	}
-	s.engine.Mu.Unlock()
-	err := s.engine.SettleLocal(ctx, v, some)
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
-	for i, p := range some {
-		switch {
-		case err != nil:
-			p.Answer.Err = err
-		case p.Missed && p.Receipt.ShardID != 0 && !held[i].Takes():
-			p.Answer.Err = errNotMine // any more: a miss here does not prove that it is unknown
+	err := s.engine.SettleLocal(ctx, v, here)
+	for k, p := range some {
+		if p.err, p.missed = here[k].Answer.Err, here[k].Missed; err != nil {
+			p.err = err
 		}
 	}
 }
 
-// settleAt has another node settle deliveries.
-func (s *Cluster) settleAt(ctx context.Context, node string, v *task.Verdict, some []*engine.Settling) {
+// settleAt has another node settle some of the deliveries.
+func (s *Cluster) settleAt(ctx context.Context, node string, v *task.Verdict, settlings []*engine.Settling, some []*item) {
 	q := settleQuery{Verdict: wireVerdict(*v), Receipts: make([]string, len(some)), Conditions: encodeConditions(ctx)}
 	for i, p := range some {
-		q.Receipts[i] = p.Answer.Receipt
+		q.Receipts[i] = settlings[p.index].Answer.Receipt
 	}
 	a, err := Call(ctx, s, node, SettleMethod, q)
 	if err == nil && len(a.Settled) != len(some) {
@@ -176,17 +111,16 @@ func (s *Cluster) settleAt(ctx context.Context, node string, v *task.Verdict, so
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
 	for i, p := range some {
-		if err != nil {
-			p.Answer.Err = err
+		if p.err = err; err != nil {
 			continue
 		}
-		w := &a.Settled[i]
-		p.Answer.Recorded, p.Answer.LeaseUntil, p.Answer.Err = w.Recorded, w.LeaseUntil, nil
+		w, answer := &a.Settled[i], &settlings[p.index].Answer
+		answer.Recorded, answer.LeaseUntil = w.Recorded, w.LeaseUntil
 		if w.Fault != nil {
-			p.Answer.Err = w.Fault.Err(node, true)
+			p.err = w.Fault.Err(node, true)
 		} else if v.Verb == task.Ack && w.Recorded {
 			// A repeat gets this answer, whatever becomes of that node.
-			s.engine.Outcomes.Add(s.engine.Store.Hash([]byte(p.Receipt.ID)), store.Outcome{Kind: store.WasDelivered, Nonce: p.Receipt.Nonce})
+			s.engine.Outcomes.Add(s.engine.Store.Hash([]byte(p.id)), store.Outcome{Kind: store.WasDelivered, Nonce: settlings[p.index].Receipt.Nonce})
 		}
 	}
 }
@@ -214,24 +148,16 @@ func (s *Cluster) handleSettle(ctx context.Context, _ string, q settleQuery) (se
 	if err != nil {
 		return settleReply{}, err
 	}
-	// The answer must arrive before the caller's time is over, also if it says that nothing
-	// is recorded yet.
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, time.Until(deadline)*9/10)
-		defer cancel()
+	open := openOf(settlings)
+	all := itemsOf(open)
+	s.serve(ctx, q.Conditions, all, func(ctx context.Context, some []*item) { s.settleHere(ctx, &v, open, some) })
+	for i := range all {
+		open[i].Answer.Err = all[i].err
 	}
-	ctx, cancel := s.engine.Within(q.Conditions.in(ctx))
-	defer cancel()
-	s.settleOwned(ctx, &v, openOf(settlings))
 	a := settleReply{Settled: make([]wireSettled, len(settlings))}
 	for i := range settlings {
 		p := &settlings[i].Answer
-		a.Settled[i] = wireSettled{Recorded: p.Recorded, LeaseUntil: p.LeaseUntil}
-		switch {
-		case errors.Is(p.Err, task.ErrClosed):
-			a.Settled[i].Fault = WireErrorOf(errNotMine) // another node will hold it soon
-		case p.Err != nil:
+		if a.Settled[i] = (wireSettled{Recorded: p.Recorded, LeaseUntil: p.LeaseUntil}); p.Err != nil {
 			a.Settled[i].Fault = WireErrorOf(p.Err)
 		}
 	}
