@@ -54,11 +54,7 @@ func (s *Cluster) Act(ctx context.Context, q *engine.ActQuery, targets []Target)
 
 // actHere acts on tasks of this node.
 func (s *Cluster) actHere(ctx context.Context, q *engine.ActQuery, some []*item) {
-	ids := make([]string, len(some))
-	for i, p := range some {
-		ids[i] = p.id
-	}
-	for i, err := range s.engine.Act(ctx, q, ids) {
+	for i, err := range s.engine.Act(ctx, q, idsOf(some)) {
 		some[i].err = err
 	}
 }

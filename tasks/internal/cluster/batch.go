@@ -35,7 +35,7 @@ type round struct {
 	*engine.PendingWrite
 	delays       []delay
 	unregistered []*engine.IDClaim
-	elsewhere    []forwardedRequest
+	elsewhere    []*item
 	again        []int // requests that come again because of their directory entries
 	refusals     []refusal
 	kept         []engine.KeptRepeat // requests with the ids of finished tasks that are kept
@@ -275,7 +275,7 @@ func (b *Batch) leaveSpooled(ctx context.Context, r *round, part []int, plans []
 // refuse notes why a request was not accepted here: it may be elsewhere.
 func (b *Batch) refuse(r *round, i int, err error) {
 	if e, ok := errors.AsType[*engine.Elsewhere](err); ok && !b.forwarded {
-		r.elsewhere = append(r.elsewhere, forwardedRequest{i, e})
+		r.elsewhere = append(r.elsewhere, itemElsewhere(i, b.Results[i].ID, e))
 		err = nil
 	}
 	if engine.Refused(err) && !b.asked[i] {
@@ -364,78 +364,30 @@ func (b *Batch) moving(ctx context.Context, todo []int) []int {
 
 // forward has others create what belongs to them: one message for each node, or several
 // if that would be too long.
-func (b *Batch) forward(ctx context.Context, forwarded []forwardedRequest) {
-	if err := b.lookAgain(ctx, forwarded); err != nil {
-		for _, t := range forwarded {
-			b.Results[t.index].Err = err
-		}
+func (b *Batch) forward(ctx context.Context, todo []*item) {
+	if len(todo) == 0 {
 		return
 	}
-	b.lookInSpools(ctx, forwarded)
-	groups := make(map[string][]requestQuery) // by node
-	indices := make(map[string][]int)
-	for _, t := range forwarded {
-		if b.Results[t.index].Err != nil {
-			continue
-		}
-		at, err := b.holderOf(ctx, t.Elsewhere, b.tries > 0)
-		if b.Results[t.index].Err = err; err != nil {
-			continue
-		}
-		wanted := b.Requests[t.index]
-		wanted.ID = b.Results[t.index].ID
-		groups[at.Node] = append(groups[at.Node], aboutRequest(wanted, at.shardID))
-		indices[at.Node] = append(indices[at.Node], t.index)
+	b.findElsewhere(ctx, todo, b.tries > 0)
+	for _, p := range todo {
+		b.Results[p.index].Err = p.err
 	}
-	var group errgroup.Group
-	group.SetLimit(callsAtOnce)
-	for node, all := range groups {
-		for len(all) > 0 {
+	var calls errgroup.Group
+	calls.SetLimit(callsAtOnce)
+	eachNode(todo, nil, func(node string, some []*item) {
+		for len(some) > 0 {
 			n, size := 0, 0
-			for n < min(len(all), sentAtOnce) && size < sentBytes {
-				size += b.sizeOf(indices[node][n])
+			for n < min(len(some), sentAtOnce) && size < sentBytes {
+				size += b.sizeOf(some[n].index)
 				n++
 			}
-			part, at := all[:n], indices[node][:n]
-			all, indices[node] = all[n:], indices[node][n:]
-			group.Go(func() error {
-				b.forwardTo(ctx, node, part, at)
+			part := some[:n]
+			some = some[n:]
+			calls.Go(func() error {
+				b.forwardTo(ctx, node, part)
 				return nil
 			})
 		}
-	}
-	_ = group.Wait()
-}
-
-// lookAgain looks up, with one lookup for all, where the ids are that the holders of their
-// shards did not create with the first attempt.
-func (b *Batch) lookAgain(ctx context.Context, forwarded []forwardedRequest) error {
-	var es []*engine.Elsewhere
-	var ids []string
-	for _, t := range forwarded {
-		if t.Unregistered && b.tries > 0 {
-			es, ids = append(es, t.Elsewhere), append(ids, b.Results[t.index].ID)
-		}
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	return b.lookUpChosen(ctx, es, ids)
-}
-
-// lookInSpools finds, for a second attempt, those that a node has spooled whose shards others
-// hold: the holders have found out with the first.
-func (b *Batch) lookInSpools(ctx context.Context, forwarded []forwardedRequest) {
-	if b.tries == 0 {
-		return
-	}
-	ids := make([]string, len(forwarded))
-	for i, t := range forwarded {
-		ids[i] = b.Results[t.index].ID
-	}
-	for i, found := range b.querySpools(ctx, ids) {
-		if b.Results[forwarded[i].index].Err = found.err; found.node != "" {
-			*forwarded[i].Elsewhere = engine.Elsewhere{Node: found.node}
-		}
-	}
+	})
+	_ = calls.Wait()
 }

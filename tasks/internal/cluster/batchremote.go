@@ -14,12 +14,6 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A forwardedRequest is a request of a batch whose task belongs elsewhere.
-type forwardedRequest struct {
-	index int
-	*engine.Elsewhere
-}
-
 const (
 	// Of one message to another node: how many tasks, and about how many bytes.
 	sentAtOnce, sentBytes = 1000, 1 << 20
@@ -67,7 +61,7 @@ func (s *Cluster) createBatch(ctx context.Context, b *Batch, shardIDs []recovery
 	if len(b.Requests) > task.MaxBatch {
 		return batchReply{}, ErrNotUnderstood
 	}
-	ctx, cancel := s.engine.Within(conds.in(ctx))
+	ctx, cancel := s.answering(ctx, conds)
 	defer cancel()
 	by, err := s.engine.Admission(ctx)
 	if err != nil {
@@ -111,27 +105,17 @@ func (b *Batch) Check(i int) error {
 
 // replacedElsewhere returns those of the replacements that this node takes no new tasks for, and
 // whose ids other nodes have.
-func (b *Batch) replacedElsewhere(ctx context.Context, todo []int) (all []forwardedRequest) {
+func (b *Batch) replacedElsewhere(ctx context.Context, todo []int) []*item {
 	if !b.Replaces || b.forwarded || b.Fleet == nil {
 		return nil
 	}
-	var ids []string
-	var at []int
+	var all []*item
 	for _, i := range todo {
-		if b.Requests[i].ID != "" && takesNone(b.Results[i].Err) {
-			ids, at = append(ids, b.Requests[i].ID), append(at, i)
+		if id := b.Requests[i].ID; id != "" && takesNone(b.Results[i].Err) {
+			all = append(all, &item{id: id, index: i})
 		}
 	}
-	if len(ids) == 0 {
-		return nil
-	}
-	for k, e := range b.findElsewhere(ctx, ids) {
-		if i := at[k]; e != nil {
-			b.Results[i].Err = nil
-			all = append(all, forwardedRequest{i, e})
-		}
-	}
-	return all
+	return b.atOthers(ctx, all)
 }
 
 // dropsAtOnce is how many finished tasks are deleted at once whose ids new ones take.
@@ -190,31 +174,39 @@ func (b *Batch) sizeOf(i int) int {
 	return len(b.Requests[i].Payload) + encodeTarget(b.Requests[i].Target).size()
 }
 
-// callOwner has another node create tasks that belong there. at has their indices in the batch.
-func (b *Batch) callOwner(ctx context.Context, node string, part []requestQuery, at []int) (batchReply, error) {
+// callOwner has another node create tasks that belong there.
+func (b *Batch) callOwner(ctx context.Context, node string, part []*item) (batchReply, error) {
+	conds := encodeConditions(ctx)
 	if b.Records == nil {
-		return Call(ctx, b.Cluster, node, BatchMethod, batchQuery{part, b.Replaces, encodeConditions(ctx)})
+		q := batchQuery{make([]requestQuery, len(part)), b.Replaces, conds}
+		for k, p := range part {
+			wanted := b.Requests[p.index]
+			wanted.ID = p.id
+			q.Requests[k] = aboutRequest(wanted, p.at.shardID)
+		}
+		return Call(ctx, b.Cluster, node, BatchMethod, q)
 	}
-	q := importQuery{Tasks: make([]importedTask, len(part)), Conditions: encodeConditions(ctx)}
-	for k, i := range at {
-		q.Tasks[k] = importedTask{b.Results[i].ID, b.Requests[i].Topic, part[k].ShardID, b.Records[i]}
+	q := importQuery{make([]importedTask, len(part)), conds}
+	for k, p := range part {
+		q.Tasks[k] = importedTask{p.id, b.Requests[p.index].Topic, p.at.shardID, b.Records[p.index]}
 	}
 	return Call(ctx, b.Cluster, node, ImportMethod, q)
 }
 
 // forwardTo has another node create tasks that belong there, and notes the results.
-func (b *Batch) forwardTo(ctx context.Context, node string, part []requestQuery, at []int) {
-	a, err := b.callOwner(ctx, node, part, at)
+func (b *Batch) forwardTo(ctx context.Context, node string, part []*item) {
+	a, err := b.callOwner(ctx, node, part)
 	if err == nil && len(a.Results) != len(part) {
 		err = fmt.Errorf("%w: node %s has answered for %d of %d tasks", task.ErrUnknown, node, len(a.Results), len(part))
 	}
-	for k, i := range at { // which no other goroutine touches
+	for k, p := range part {
+		r := &b.Results[p.index] // which no other goroutine touches
 		if err != nil {
-			b.Results[i].Err = err
+			r.Err = err
 		} else if f := a.Results[k].Fault; f != nil {
-			b.Results[i].Err = f.Err(node, true)
+			r.Err = f.Err(node, true)
 		} else {
-			b.Results[i].Repeated, b.Results[i].Finished = a.Results[k].Repeated, a.Results[k].Finished
+			r.Repeated, r.Finished = a.Results[k].Repeated, a.Results[k].Finished
 		}
 	}
 }

@@ -16,15 +16,18 @@ import (
 // An item is a task on its way to the node that owns it.
 type item struct {
 	id      string
-	index   int                // in the list of the caller
-	shardID recovery.ShardID   // of the task, if the caller knows it; 0: it is looked up by the id
-	node    string             // that had it when it was selected; empty: it is looked up
-	at      Location           // of the last attempt
-	from    lookupStage        // where the next look-up begins
-	term    *engine.OwnedShard // of its shard when an attempt begins here; nil if there is none
-	missed  bool               // the attempt has not found the task, whatever its error is
-	why     error              // why earlier attempts have failed
-	err     error              // of the last attempt; at the end, the answer
+	index   int              // in the list of the caller
+	shardID recovery.ShardID // of the task, if the caller knows it; 0: it is looked up by the id
+	node    string           // that is said to have it; empty: it is looked up
+	// unregistered: the shard is the one where it would be created; see engine.Elsewhere.
+	unregistered bool
+
+	at     Location           // of the last attempt
+	from   lookupStage        // where the next look-up begins
+	term   *engine.OwnedShard // of its shard when an attempt begins here; nil if there is none
+	missed bool               // the attempt has not found the task, whatever its error is
+	why    error              // why earlier attempts have failed
+	err    error              // of the last attempt; at the end, the answer
 }
 
 // each does something with each of some tasks at the node that owns it: all of this node by here,
@@ -38,6 +41,9 @@ func (s *Cluster) each(ctx context.Context, all []item, here func([]*item), ther
 		waits := false
 		todo = slices.DeleteFunc(todo, func(p *item) bool {
 			again, later := p.again()
+			if again {
+				p.err = nil
+			}
 			waits = waits || later
 			return !again
 		})
@@ -62,6 +68,14 @@ func pointersTo(all []item) []*item {
 	return ps
 }
 
+func idsOf(some []*item) []string {
+	ids := make([]string, len(some))
+	for i, p := range some {
+		ids[i] = p.id
+	}
+	return ids
+}
+
 // again reports whether there is to be another attempt, and whether it is worth a pause.
 func (p *item) again() (again, later bool) {
 	selected := p.node != ""
@@ -80,18 +94,19 @@ func (p *item) again() (again, later bool) {
 	return false, false
 }
 
-// find finds where each of the tasks is, or sets its error. A shard that the caller knows is looked
-// up once for all of its tasks.
+// find finds where each of the tasks is that have no error yet, or sets its error. A shard that the
+// caller knows is looked up once for all of its tasks.
 func (s *Cluster) find(ctx context.Context, todo []*item, anew bool) {
 	var found map[recovery.ShardID]*item
 	for _, p := range todo {
 		switch like := found[p.shardID]; {
+		case p.err != nil:
+		case p.node == s.Fleet.node:
+			p.at = Location{}
+		case p.node != "":
+			p.at = Location{Node: p.node}
 		case like != nil:
 			p.at, p.err = like.at, like.err
-		case p.node == s.Fleet.node:
-			p.at, p.err = Location{}, nil
-		case p.node != "":
-			p.at, p.err = Location{Node: p.node}, nil
 		case p.shardID != 0:
 			p.at, p.err = s.locateShard(ctx, p.shardID, anew)
 			if found == nil {
@@ -110,7 +125,7 @@ func (s *Cluster) find(ctx context.Context, todo []*item, anew bool) {
 // eachNode calls here for those of the tasks that are here, and there for each other node that has
 // some, all at the same time. It leaves out tasks that have an error, and changes their order.
 func eachNode(all []*item, here func([]*item), there func(node string, some []*item)) {
-	located := all[:partition(all, func(p *item) bool { return p.err == nil })]
+	located := all[:partition(all)]
 	slices.SortStableFunc(located, func(a, b *item) int { return strings.Compare(a.at.Node, b.at.Node) })
 	var near []*item
 	var group sync.WaitGroup
@@ -132,11 +147,11 @@ func eachNode(all []*item, here func([]*item), there func(node string, some []*i
 	group.Wait()
 }
 
-// partition moves the items that are in to the front, in their order, and returns how many they
-// are.
-func partition(all []*item, in func(*item) bool) (n int) {
+// partition moves the items without an error to the front, in their order, and returns how many
+// they are.
+func partition(all []*item) (n int) {
 	for i, p := range all {
-		if in(p) {
+		if p.err == nil {
 			all[n], all[i] = p, all[n]
 			n++
 		}
@@ -145,12 +160,12 @@ func partition(all []*item, in func(*item) bool) (n int) {
 }
 
 // whileHeld runs do, which works on tasks of this node, with those that have no error yet and may
-// be here: they are known here, or this node owns their shards. That a task was not found is
-// final only if this node has owned its shard throughout; otherwise the error is errNotMine. A
-// task whose shard is not known may be here, and that it was not found remains so.
+// be here: they are known here, or this node owns their shards. That a task was not found is final
+// only if this node has owned its shard throughout; otherwise the error is errNotMine. A task whose
+// shard is not known may be here, and that it was not found remains so.
 func (s *Cluster) whileHeld(some []*item, do func([]*item)) {
 	unsure := s.engine.Unsure()
-	some = some[:partition(some, func(p *item) bool {
+	for _, p := range some {
 		if p.at.shardID != 0 {
 			p.term = s.ownedShard(p.at.shardID)
 		}
@@ -161,9 +176,8 @@ func (s *Cluster) whileHeld(some []*item, do func([]*item)) {
 		case unsure && !s.engine.KnowsSpooled(p.id):
 			p.err = engine.ErrUnsure
 		}
-		return p.err == nil
-	})]
-	if len(some) == 0 {
+	}
+	if some = some[:partition(some)]; len(some) == 0 {
 		return
 	}
 	do(some)

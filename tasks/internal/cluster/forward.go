@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
@@ -49,13 +50,14 @@ func (s *Cluster) createRouted(ctx context.Context, p *engine.Plan, r *task.Requ
 		if err == nil {
 			t, err = s.engine.Create(ctx, p)
 		}
-		e, elsewhere := errors.AsType[*engine.Elsewhere](err)
-		if p.Replaces && takesNone(err) {
-			e = s.findElsewhere(ctx, []string{p.ID})[0]
-			elsewhere = e != nil
+		var far []*item
+		if e, ok := errors.AsType[*engine.Elsewhere](err); ok {
+			far = []*item{itemElsewhere(0, p.ID, e)}
+		} else if p.Replaces && takesNone(err) {
+			far = s.atOthers(ctx, []*item{{id: p.ID}})
 		}
-		if elsewhere {
-			t, err = s.createRemote(ctx, e, p.ID, r, m, tries > 0)
+		if len(far) > 0 {
+			t, err = s.createRemote(ctx, far[0], r, m, tries > 0)
 		}
 		if !passing(err) {
 			return t, err
@@ -66,27 +68,57 @@ func (s *Cluster) createRouted(ctx context.Context, p *engine.Plan, r *task.Requ
 	}
 }
 
+// itemElsewhere returns the item of a task that cannot be created here.
+func itemElsewhere(index int, id string, e *engine.Elsewhere) *item {
+	return &item{id: id, index: index, shardID: e.ShardID, node: e.Node, unregistered: e.Unregistered}
+}
+
 // lookUpChosen looks up, for ids that are not known to be in the directory, whether they are, or
-// some node has them that has not registered all of its own. This is for a second attempt:
-// with the first, the holder of the shard finds out, and nearly always there is nothing.
-func (s *Cluster) lookUpChosen(ctx context.Context, es []*engine.Elsewhere, ids []string) error {
-	dirEntries, err := s.Fleet.ledger.Lookup(ctx, ids)
+// some node has them that has not registered all of its own.
+func (s *Cluster) lookUpChosen(ctx context.Context, todo []*item) error {
+	if len(todo) == 0 {
+		return nil
+	}
+	dirEntries, err := s.Fleet.ledger.Lookup(ctx, idsOf(todo))
 	if err != nil {
 		return lookupFailed(ctx, err)
 	}
-	has, err := s.queryUnindexed(ctx, ids)
+	has, err := s.queryUnindexed(ctx, idsOf(todo))
 	if err != nil {
 		return err
 	}
-	for i, e := range es {
-		switch {
-		case dirEntries[i].ShardID != 0:
-			*e = engine.Elsewhere{ShardID: dirEntries[i].ShardID}
-		case has[i] != "":
-			*e = engine.Elsewhere{Node: has[i]}
+	for i, p := range todo {
+		if shardID := dirEntries[i].ShardID; shardID != 0 {
+			p.shardID = shardID
+		} else {
+			p.node = has[i]
 		}
 	}
 	return nil
+}
+
+// findElsewhere is find for tasks that cannot be created here. Before a second attempt it also
+// looks where those are that the holders of their shards did not create: with the first, they have
+// found out, and nearly always there is nothing.
+func (s *Cluster) findElsewhere(ctx context.Context, todo []*item, anew bool) {
+	if anew {
+		chosen := slices.DeleteFunc(slices.Clone(todo), func(p *item) bool { return !p.unregistered })
+		if err := s.lookUpChosen(ctx, chosen); err != nil {
+			for _, p := range chosen {
+				p.err = err
+			}
+		}
+		rest := slices.DeleteFunc(slices.Clone(todo), func(p *item) bool { return p.node != "" || p.err != nil })
+		for i, spooled := range s.querySpools(ctx, idsOf(rest)) {
+			rest[i].node, rest[i].err = spooled.node, spooled.err
+		}
+	}
+	s.find(ctx, todo, anew)
+	for _, p := range todo {
+		if p.err == nil && p.at.Node == "" || errors.Is(p.err, task.ErrNotFound) {
+			p.err = errNotMine // any more: it is here, or no node's
+		}
+	}
 }
 
 // takesNone reports whether this node has refused a task because it takes no new ones now. Another
@@ -95,64 +127,29 @@ func takesNone(err error) bool {
 	return errors.Is(err, task.ErrDraining) || errors.Is(err, task.ErrOverloaded) || errors.Is(err, task.ErrUnavailable) && !passing(err)
 }
 
-// findElsewhere returns for each id which other node has its task, or which shard of another node;
-// nil if none has, or if that cannot be known.
-func (s *Cluster) findElsewhere(ctx context.Context, ids []string) []*engine.Elsewhere {
-	es := make([]*engine.Elsewhere, len(ids))
-	if s.NeverHadPeers() {
-		return es
+// atOthers returns those of the tasks that another node has, or whose ids are registered for a
+// shard of another node; none if that cannot be known.
+func (s *Cluster) atOthers(ctx context.Context, todo []*item) []*item {
+	if s.NeverHadPeers() || s.lookUpChosen(ctx, todo) != nil {
+		return nil
 	}
-	for i := range es {
-		es[i] = &engine.Elsewhere{}
-	}
-	err := s.lookUpChosen(ctx, es, ids)
-	for i, e := range es {
-		if err != nil || e.Node == "" && (e.ShardID == 0 || s.ownedShard(e.ShardID) != nil) {
-			es[i] = nil
-		}
-	}
-	return es
+	return slices.DeleteFunc(todo, func(p *item) bool {
+		return p.node == "" && (p.shardID == 0 || s.ownedShard(p.shardID) != nil)
+	})
 }
 
-// holderOf returns the node to ask about a task of another node, and the shard to ask for.
-func (s *Cluster) holderOf(ctx context.Context, e *engine.Elsewhere, anew bool) (Location, error) {
-	if e.Node != "" {
-		return Location{Node: e.Node}, nil
-	}
-	h, err := s.locate(ctx, e.ShardID, anew)
-	if err != nil {
-		return Location{}, err
-	}
-	if h.Node == "" || h.Shard >= 0 {
-		return Location{}, errNotMine // any more: it is here, or no node's
-	}
-	return s.at(byDirectory, e.ShardID, h)
-}
-
-func (s *Cluster) createRemote(ctx context.Context, e *engine.Elsewhere, id string, r *task.Request, m Method[requestQuery, WireTask], anew bool) (task.Task, error) {
-	if e.Unregistered && anew {
-		if err := s.lookUpChosen(ctx, []*engine.Elsewhere{e}, []string{id}); err != nil {
-			return task.Task{ID: id}, err
-		}
-	}
-	if anew && e.Node == "" { // the holder of the shard has found out with the first attempt
-		spooled := s.querySpools(ctx, []string{id})[0]
-		if spooled.err != nil {
-			return task.Task{ID: id}, spooled.err
-		}
-		e.Node = spooled.node
-	}
-	p, err := s.holderOf(ctx, e, anew)
-	if err != nil {
-		return task.Task{ID: id}, err
+// createRemote has another node create a task that belongs there.
+func (s *Cluster) createRemote(ctx context.Context, p *item, r *task.Request, m Method[requestQuery, WireTask], anew bool) (task.Task, error) {
+	if s.findElsewhere(ctx, []*item{p}, anew); p.err != nil {
+		return task.Task{ID: p.id}, p.err
 	}
 	wanted := *r
-	wanted.ID = id
-	q := aboutRequest(wanted, p.shardID)
+	wanted.ID = p.id
+	q := aboutRequest(wanted, p.at.shardID)
 	q.Conditions = encodeConditions(ctx)
-	t, err := callTask(ctx, s, p.Node, m, q)
+	t, err := callTask(ctx, s, p.at.Node, m, q)
 	if err != nil {
-		t = task.Task{ID: id}
+		t = task.Task{ID: p.id}
 	}
 	return t, err
 }
