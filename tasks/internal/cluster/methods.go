@@ -29,11 +29,11 @@ var (
 func MethodHandlers() map[string]RPCHandler {
 	table := make(map[string]RPCHandler)
 	add := func(name string, serve RPCHandler) { table[name] = serve }
-	add(Handle(GetMethod, (*Cluster).handleGet))
+	add(Handle(GetMethod, handleByID((*engine.Engine).Get)))
 	add(Handle(CancelMethod, (*Cluster).handleCancel))
-	add(Handle(FireMethod, (*Cluster).handleFire))
-	add(Handle(HoldMethod, (*Cluster).handleHold))
-	add(Handle(ResumeMethod, (*Cluster).handleResume))
+	add(Handle(FireMethod, handleByID((*engine.Engine).FireNow)))
+	add(Handle(HoldMethod, handleByID((*engine.Engine).Hold)))
+	add(Handle(ResumeMethod, handleByID((*engine.Engine).Resume)))
 	add(Handle(MoveMethod, (*Cluster).handleMove))
 	add(Handle(ScheduleMethod, (*Cluster).handleSchedule))
 	add(Handle(ReplaceMethod, (*Cluster).handleReplace))
@@ -133,8 +133,11 @@ func aboutRequest(r task.Request, shardID recovery.ShardID) requestQuery {
 	return requestQuery{Request: encodeRequest(&r), ShardID: shardID}
 }
 
-func (s *Cluster) handleGet(ctx context.Context, _ string, q IDQuery) (WireTask, error) {
-	return replyTask(owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return s.engine.Get(ctx, q.ID) }))
+// handleByID makes the handler of a method that does something with the task of an id.
+func handleByID(do func(*engine.Engine, context.Context, string) (task.Task, error)) func(*Cluster, context.Context, string, IDQuery) (WireTask, error) {
+	return func(s *Cluster, ctx context.Context, _ string, q IDQuery) (WireTask, error) {
+		return replyTask(owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return do(s.engine, ctx, q.ID) }))
+	}
 }
 
 // A CancelReply tells which task was cancelled.
@@ -160,18 +163,6 @@ func (s *Cluster) createdOfCancelled(id string) int64 {
 		return o.Created
 	}
 	return 0
-}
-
-func (s *Cluster) handleFire(ctx context.Context, _ string, q IDQuery) (WireTask, error) {
-	return replyTask(owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return s.engine.FireNow(ctx, q.ID) }))
-}
-
-func (s *Cluster) handleHold(ctx context.Context, _ string, q IDQuery) (WireTask, error) {
-	return replyTask(owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return s.engine.Hold(ctx, q.ID) }))
-}
-
-func (s *Cluster) handleResume(ctx context.Context, _ string, q IDQuery) (WireTask, error) {
-	return replyTask(owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return s.engine.Resume(ctx, q.ID) }))
 }
 
 func (s *Cluster) handleMove(ctx context.Context, _ string, q MoveQuery) (WireTask, error) {
