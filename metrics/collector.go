@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"net/http"
+	"reflect"
 	"runtime"
 	"time"
 
@@ -107,37 +108,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 
 	for _, t := range bounded(&s) {
 		n := &t.Counts
-		gauge(tasksNow, float64(n.Pending), t.Name, tasks.Pending.String())
-		gauge(tasksNow, float64(n.Ready), t.Name, tasks.Ready.String())
-		gauge(tasksNow, float64(n.Delivering), t.Name, tasks.Delivering.String())
-		gauge(tasksNow, float64(n.Dead), t.Name, tasks.Dead.String())
-		gauge(retrying, float64(n.Retrying), t.Name)
-		gauge(held, float64(n.Held), t.Name)
-		gauge(blocked, float64(n.Blocked), t.Name)
-		gauge(strays, float64(n.Strays), t.Name)
-		gauge(finished, float64(n.Finished), t.Name)
-		counter(scheduled, n.Scheduled, t.Name)
-		counter(delivered, n.Delivered, t.Name)
-		counter(died, n.Died, t.Name)
-		counter(onDead, n.FollowUps, t.Name, "made")
-		counter(onDead, n.FollowUpsLost, t.Name, "lost")
-		counter(onDead, n.FollowUpsEnded, t.Name, "ended")
-		counter(expired, n.Expired, t.Name)
-		counter(deadLost, n.Lost, t.Name)
-		gauge(deadOldest, age(n.DeadOldest, s.At), t.Name)
-		counter(cancelled, n.Cancelled, t.Name)
-		counter(skipped, n.Skipped, t.Name)
-		counter(failed, n.Failed, t.Name)
-		counter(attempts, n.Delivered, t.Name, "delivered")
-		counter(attempts, n.Retried, t.Name, "retried")
-		counter(attempts, n.Exhausted, t.Name, "exhausted")
-		counter(attempts, n.Buried, t.Name, "buried")
-		counter(attempts, n.LeaseExpired, t.Name, "lease_expired")
-		counter(attempts, n.Returned, t.Name, "returned")
-		counter(leaseExpired, n.LeaseExpired, t.Name)
-		counter(panicked, n.Panicked, t.Name)
-		gauge(readyOldest, age(n.ReadyOldest, s.At), t.Name)
-		gauge(receivers, float64(n.Receivers), t.Name)
+		show(ch, ofTopic, reflect.ValueOf(n).Elem(), s.At, t.Name)
 		gauge(recent, n.Recent.Quantile(0.5).Seconds(), t.Name, "50")
 		gauge(recent, n.Recent.Quantile(0.99).Seconds(), t.Name, "99")
 		gauge(recent, n.Recent.Max.Seconds(), t.Name, "100")
@@ -147,6 +118,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 		}
 	}
 
+	show(ch, ofNode, reflect.ValueOf(&s).Elem(), s.At)
 	for _, way := range s.Ways {
 		for outcome, n := range way.Outcomes {
 			counter(deliveryOutcomes, n, string(way.Kind), outcome)
@@ -159,52 +131,12 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(info, 1, s.Node)
 	version, revision := stamp.Read()
 	gauge(build, 1, version, revision, runtime.Version())
-	gauge(ready, truth(s.Readiness.Ready))
-	gauge(replayRecords, float64(s.Readiness.Replayed))
-	gauge(replaySeconds, s.Readiness.Elapsed.Seconds())
-	counter(rescued, s.Rescued)
-	counter(missedWakes, s.MissedWakes)
-	counter(leasesReturned, s.LeasesReturned)
-	counter(fullSweeps, s.FullSweeps)
-	gauge(fullSweepAt, unix(s.FullSweepAt))
-	gauge(fullSweepTook, s.FullSweepTook.Seconds())
-	gauge(backlog, float64(s.Backlog))
-	counter(backlogs, s.Backlogs)
-	gauge(concurrency, float64(s.Concurrency))
-	gauge(workers, float64(s.Workers))
-	gauge(crowd, float64(s.Crowd))
-	counter(reserves, s.ReservesGiven, "given")
-	counter(reserves, s.ReservesTaken, "taken")
-	counter(help, s.HelpGiven, "given")
-	counter(help, s.HelpTaken, "taken")
-	counter(unsettled, s.SettlementsDropped)
-	counter(auditChecked, s.AuditChecked)
-	counter(auditRepaired, s.AuditRepaired)
-	counter(ledgerRewinds, s.Rewinds)
-	gauge(ledgerUp, truth(s.Readiness.LedgerOK))
-	gauge(ledgerStalled, s.Readiness.Stalled.Seconds())
 	gauge(ledgerAccepting, truth(s.Readiness.Condition == ""))
-	counter(ledgerCommits, s.Ledger.Commits)
-	counter(ledgerChanges, s.Ledger.Changes)
-	counter(ledgerRepeats, s.Ledger.Repeats)
 	ch <- durations(commitTook, &s.Took.Commits)
-	gauge(ledgerQueued, float64(s.Ledger.Queued))
-	gauge(spoolTasks, float64(s.Spool.Tasks))
-	counter(spoolMoved, s.Spool.Moved)
-	gauge(spoolsMissing, float64(s.Spool.Missing))
-	gauge(unknownRecords, float64(s.UnknownRecords))
-	gauge(arenaBytes, float64(s.ArenaBytes))
-	gauge(arenaLive, float64(s.ArenaLive))
-	gauge(armed, float64(s.Armed))
-	gauge(eventStreams, float64(s.Subscriptions))
-	counter(eventsLost, s.EventsLost)
-	gauge(coalescing, float64(s.Coalescing))
-	counter(coalesced, s.Coalesced)
 	gauge(clockOffset, 0, s.Node)
 	for i := range s.Clocks {
 		gauge(clockOffset, s.Clocks[i].Ahead.Seconds(), s.Clocks[i].Node)
 	}
-	counter(clockSteps, s.ClockSteps)
 
 	if c.log != nil {
 		counter(logDropped, c.log.Dropped())
@@ -244,23 +176,6 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	gauge(shardsNow, float64(s.ShardsHeld-s.ShardsAdopted), "own")
 	gauge(shardsNow, float64(s.ShardsAdopted), "adopted")
 	gauge(shardsNow, float64(s.Readiness.Away), "away")
-	counter(shardsGained, s.ShardsGained)
-	counter(shardsYielded, s.ShardsYielded)
-	counter(shardsLost, s.ShardsLost)
-	counter(shardTasks, s.TasksDropped)
-	gauge(unsure, truth(s.Readiness.Unsure))
-	counter(unsureBegun, s.UnsureDeliveries)
-	counter(lostDeliveries, s.LostDeliveries)
-	gauge(draining, truth(s.Readiness.Draining))
-	counter(asked, s.Relay.Asked)
-	counter(askedInVain, s.Relay.Unanswered, "unanswered")
-	counter(askedInVain, s.Relay.Unheard, "unheard")
-	counter(askedInVain, s.Relay.Overloaded, "overloaded")
-	counter(resent, s.Relay.Resent)
-	counter(answered, s.Relay.Answered)
-	counter(refused, s.Relay.Refused)
-	gauge(asking, float64(s.Relay.Asking))
-	gauge(answering, float64(s.Relay.Answering))
 }
 
 func truth(b bool) float64 {

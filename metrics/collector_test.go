@@ -268,7 +268,7 @@ func TestDescribeListsWhatCollectSends(t *testing.T) {
 	ch := make(chan prometheus.Metric, 1000)
 	ways := []tasks.WayStats{{Kind: "webhook", Outcomes: map[string]int64{"2xx": 1}}}
 	durations := tasks.Took{Attempts: map[tasks.Kind]tasks.Latency{"webhook": {}}}
-	(&Collector{source: fixed{Topics: []tasks.Topic{{Name: "a"}}, Ways: ways, Took: durations}, server: server{}, port: port{}}).Collect(ch)
+	(&Collector{source: fixed{Topics: []tasks.Topic{{Name: "a"}}, Ways: ways, Took: durations}, server: server{}, port: port{}, log: readLog(3)}).Collect(ch)
 	close(ch)
 	sent := make(map[string]bool)
 	for m := range ch {

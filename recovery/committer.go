@@ -82,12 +82,12 @@ type Committer[T any] struct {
 // CommitterStats are totals since the start, over all shards.
 type CommitterStats struct {
 	// Commits counts batches that were answered, Changes the changes in them.
-	Commits int64 `json:"commits,omitzero"`
-	Changes int64 `json:"changes,omitzero"`
+	Commits int64 `json:"commits,omitzero" http:"ledger.commits" metric:"ledger_commits_total" help:"Batches of changes of this node that the ledger has confirmed since its start."`
+	Changes int64 `json:"changes,omitzero" http:"ledger.changes" doc:"Puts, buries and deletes in those commits." metric:"ledger_changes_total" help:"Changes of tasks in the batches that the ledger has confirmed to this node since its start: records put, buried and deleted."`
 	// Repeats counts batches that were sent again because they were not answered.
-	Repeats int64 `json:"repeats,omitzero"`
+	Repeats int64 `json:"repeats,omitzero" http:"ledger.repeats" doc:"Commits sent again." metric:"ledger_repeats_total" help:"Batches that this node has sent again since its start, because the ledger had not answered them. Any increase: the ledger or the network fails."`
 	// Queued counts changes that were submitted and not answered yet.
-	Queued int `json:"queued,omitzero"`
+	Queued int `json:"queued,omitzero" http:"ledger.queued" doc:"Changes that wait now." metric:"ledger_queued" help:"Changes of tasks of this node that wait for the ledger, now, those being written included. It grows while the ledger is slow or away."`
 	// LargestBatch is how many changes the largest batch has had.
 	LargestBatch int `json:"largest_batch,omitzero" fleet:"max"`
 	// Stall is the longest current Stalled of a shard.

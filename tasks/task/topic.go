@@ -80,79 +80,79 @@ const (
 
 // Counts are a topic's figures: how many tasks stand where, and what has happened since the start.
 type Counts struct {
-	Pending    int64 `json:"pending,omitzero"`    // now
-	Ready      int64 `json:"ready,omitzero"`      // now
-	Delivering int64 `json:"delivering,omitzero"` // now
-	Dead       int64 `json:"dead,omitzero"`       // now
+	Pending    int64 `json:"pending,omitzero" http:"pending" doc:"Retrying and held tasks included." metric:"tasks,state=pending" help:"Tasks that this node holds now, by topic and state: pending (waits for its time), ready (due, waits for a receiver), delivering (handed out, not settled), dead (out of attempts, or buried; kept until requeued or deleted). The states add up to all tasks. Sum over the nodes for the fleet."`
+	Ready      int64 `json:"ready,omitzero" http:"ready" metric:"tasks,state=ready"`
+	Delivering int64 `json:"delivering,omitzero" http:"delivering" metric:"tasks,state=delivering"`
+	Dead       int64 `json:"dead,omitzero" http:"dead" metric:"tasks,state=dead"`
 	PendingCounts
 	ReadyCounts
-	Finished int64 `json:"finished,omitzero"` // now: finished tasks that are kept
+	Finished int64 `json:"finished,omitzero" http:"finished" doc:"Finished tasks that are kept because of their topic's keep_finished." metric:"tasks_finished" help:"Finished tasks of the topic that this node keeps now, because the topic's keep_finished says so. They are not in lapse_tasks. Each costs this node some 40 bytes, and the ledger its record."`
 
-	Scheduled    int64 `json:"scheduled,omitzero"`     // accepted
-	Delivered    int64 `json:"delivered,omitzero"`     // acknowledged
-	Failed       int64 `json:"failed,omitzero"`        // attempts that failed, of any cause
-	LeaseExpired int64 `json:"lease_expired,omitzero"` // of those, attempts whose lease ran out
+	Scheduled    int64 `json:"scheduled,omitzero" http:"scheduled" metric:"tasks_scheduled_total" help:"Tasks that this node has accepted since its start."`
+	Delivered    int64 `json:"delivered,omitzero" http:"delivered" doc:"Acknowledged." attempt:"Acknowledged." metric:"tasks_delivered_total" help:"Tasks of this node that their receiver has acknowledged, since the start of the node."`
+	Failed       int64 `json:"failed,omitzero" http:"failed" doc:"Attempts, of any cause." metric:"attempts_failed_total" help:"Attempts at this node that failed since its start, of whatever cause. A task may fail several times and be delivered in the end."`
+	LeaseExpired int64 `json:"lease_expired,omitzero" http:"lease_expired" doc:"Attempts whose lease ran out; also in failed." attempt:"Not settled within their lease, whether another attempt follows or not." metric:"attempts_lease_expired_total" help:"Attempts at this node whose lease ran out before they were settled, since its start; lapse_attempts_failed_total counts them too. Any increase: receivers die, or their lease is too short, and work is done twice."`
 	// Retried counts the failed attempts after which another one follows.
-	Retried int64 `json:"retried,omitzero"`
+	Retried int64 `json:"retried,omitzero" attempt:"Failed; another attempt follows."`
 	// Exhausted counts the failed attempts that were the last.
-	Exhausted int64 `json:"exhausted,omitzero"`
+	Exhausted int64 `json:"exhausted,omitzero" attempt:"Failed, and were the last: the task is dead."`
 	// Buried counts the failed attempts whose receiver buried the task.
-	Buried int64 `json:"buried,omitzero"`
+	Buried int64 `json:"buried,omitzero" attempt:"Buried by their receiver: the task is dead."`
 	// Returned counts deliveries that a receiver or another node gave back unused; no attempts.
-	Returned int64 `json:"returned,omitzero"`
+	Returned int64 `json:"returned,omitzero" attempt:"Given back unused, by a receiver, or by a node that had fetched it for one; no attempt of the task."`
 	DeathCounts
-	Cancelled int64 `json:"cancelled,omitzero"`
-	Skipped   int64 `json:"skipped,omitzero"`  // past max_lateness, or misfired
-	Panicked  int64 `json:"panicked,omitzero"` // handlers that panicked; also in Failed
+	Cancelled int64 `json:"cancelled,omitzero" http:"cancelled" metric:"tasks_cancelled_total" help:"Tasks of this node that were cancelled since its start, dead ones that were deleted included."`
+	Skipped   int64 `json:"skipped,omitzero" http:"skipped" doc:"Later than their max_lateness, or not delivered because of their topic's misfire." metric:"tasks_skipped_total" help:"Tasks of this node that were given up undelivered since its start: they were later than their max_lateness, or their deadline had passed while no node held them and the topic's misfire says skip or coalesce."`
+	Panicked  int64 `json:"panicked,omitzero" http:"panicked" doc:"Handlers that panicked; also in failed." metric:"attempts_panicked_total" help:"Attempts whose handler panicked at this node, since its start; lapse_attempts_failed_total counts them too. Any increase is a fault of the program that embeds Lapse."`
 
 	// DeadOldest is when the first of those that are dead now died; zero if there are none. It
 	// follows within a period of the sweep.
-	DeadOldest time.Time `json:"dead_oldest,omitzero"`
+	DeadOldest time.Time `json:"dead_oldest,omitzero" http:"dead_oldest_at,omitempty" doc:"When the oldest dead task died. Left out if there is none." metric:"dead_oldest_age_seconds" help:"Age in seconds of the longest dead task of the topic at this node; 0 if none is dead. Once it reaches the topic's dead_retention (7 days unless set) that task is deleted."`
 
 	// Lateness is that of first attempts, from the deadline or the place in the Spread on.
-	Lateness Histogram `json:"lateness,omitzero"`
+	Lateness Histogram `json:"lateness,omitzero" http:"lateness" doc:"Of first attempts since the start."`
 
 	// ReadyOldest is since when the oldest task has been due that is ready now; zero if none is.
 	// Right after thousands of ready tasks were cancelled it may be the time of one of them.
-	ReadyOldest time.Time `json:"ready_oldest,omitzero"`
+	ReadyOldest time.Time `json:"ready_oldest,omitzero" http:"ready_oldest_at,omitempty" doc:"Since when the oldest task has been due that is ready now. Left out if none is." metric:"ready_oldest_age_seconds" help:"How long, in seconds, the oldest ready task of the topic at this node has been due, for its first or a further attempt; 0 if none is ready. It grows while receivers are gone or too slow, or the topic is paused (lapse_topic_paused)."`
 	// Receivers counts those that wait for tasks at this node now.
-	Receivers int64 `json:"receivers,omitzero"`
+	Receivers int64 `json:"receivers,omitzero" http:"receivers" doc:"Calls of reserve that wait." metric:"receivers_waiting" help:"Calls of reserve that wait at this node for tasks of the topic, now. 0 while tasks are ready and the topic is pulled: no receiver asks."`
 	// Recent is the lateness of the last minutes, and of the tasks that are ready now.
-	Recent RecentLateness `json:"recent,omitzero"`
+	Recent RecentLateness `json:"recent,omitzero" http:"recent" doc:"Of first attempts in the last 5 minutes, and of the tasks that are ready now, for their first or a further attempt. The total leaves paused topics out."`
 	// FailedRecent are the attempts that have failed within the last RecentTime, and at most a
 	// minute before.
-	FailedRecent int64 `json:"failed_recent,omitzero"`
+	FailedRecent int64 `json:"failed_recent,omitzero" http:"failed_recent" doc:"Attempts that failed in the last 5 minutes."`
 }
 
 // PendingCounts are parts of the pending tasks, now.
 type PendingCounts struct {
-	Retrying int64 `json:"retrying,omitzero"` // tasks of which an attempt was made
-	Held     int64 `json:"held,omitzero"`     // tasks whose countdown is held
+	Retrying int64 `json:"retrying,omitzero" http:"retrying" doc:"Tasks of which an attempt was made, and that wait for the next one. They count as pending too." metric:"tasks_retrying" help:"Tasks of this node that wait for another attempt after one that failed, now. lapse_tasks counts them as pending. Many of them: the receivers of the topic fail."`
+	Held     int64 `json:"held,omitzero" http:"held" doc:"Tasks whose countdown is held. They count as pending too." metric:"tasks_held" help:"Tasks of this node whose countdown is held, now. lapse_tasks counts them as pending. They wait until they are resumed, however long that takes."`
 }
 
 // ReadyCounts are parts of the ready tasks, now.
 type ReadyCounts struct {
 	// Blocked are those that wait for deliveries of their groups to end, in a topic with
 	// ConcurrencyPerGroup.
-	Blocked int64 `json:"blocked,omitzero"`
+	Blocked int64 `json:"blocked,omitzero" http:"blocked" doc:"Tasks that wait for deliveries of their groups to end, in topics with concurrency_per_group. They count as ready too." metric:"tasks_blocked" help:"Ready tasks of the topic at this node that wait for deliveries of their groups to end, now, because of the topic's concurrency_per_group. They count as ready in lapse_tasks too."`
 	// Strays counts those whose topic cannot deliver them to their Target.
-	Strays int64 `json:"strays,omitzero"`
+	Strays int64 `json:"strays,omitzero" http:"strays" doc:"Tasks with a delivery of their own that their topic cannot make, see undeliverable of a task. They count as ready too." metric:"tasks_strays" help:"Ready tasks of the topic at this node with a delivery of their own that the topic cannot make, now: it has another kind, or no task_delivery any more. They wait until its settings change, and count as ready in lapse_tasks too. More than 0: mend the topic, or the tasks."`
 }
 
 // DeathCounts are the figures of deaths, since the start.
 type DeathCounts struct {
-	Died int64 `json:"died,omitzero"` // exhausted or buried
+	Died int64 `json:"died,omitzero" http:"died" metric:"tasks_died_total" help:"Tasks of this node that have died since its start: their attempts were exhausted, or their receiver buried them. They wait for an operator: alert on any increase."`
 	// Expired counts dead tasks that were deleted after TopicSettings.DeadRetention.
-	Expired int64 `json:"expired,omitzero"`
+	Expired int64 `json:"expired,omitzero" http:"expired" doc:"Dead tasks that were deleted because dead_retention had passed." metric:"dead_expired_total" help:"Dead tasks that this node has deleted since its start, because the dead_retention of their topic had passed. They are gone undelivered."`
 	// FollowUps are the tasks of TopicSettings.OnDead. FollowUpsLost are those that were not made
 	// since there was no room; FollowUpsEnded those that were not made since their chain had come
 	// through the topic before, or was too long. Those tasks are dead, and that is all.
-	FollowUps      int64 `json:"follow_ups,omitzero"`
-	FollowUpsLost  int64 `json:"follow_ups_lost,omitzero"`
-	FollowUpsEnded int64 `json:"follow_ups_ended,omitzero"`
+	FollowUps      int64 `json:"follow_ups,omitzero" http:"follow_ups.made" metric:"on_dead_total,outcome=made" help:"Tasks of this node that have died since its start in a topic with on_dead, by outcome: made (followed by a task of the other topic), lost (not followed, since there was no room), ended (not followed, since the chain of deaths had come through that topic before, or was too long). Those lost and ended are dead, and that is all: alert on any increase."`
+	FollowUpsLost  int64 `json:"follow_ups_lost,omitzero" http:"follow_ups.lost" doc:"Not made, since there was no room. Those tasks are dead, and that is all." metric:"on_dead_total,outcome=lost"`
+	FollowUpsEnded int64 `json:"follow_ups_ended,omitzero" http:"follow_ups.ended" doc:"Not made, since the chain of deaths had come through the topic before, or was too long." metric:"on_dead_total,outcome=ended"`
 	// Lost are dead tasks, and finished ones that were kept, which the ledger has lost, and of
 	// which this node had no records in memory to write them again.
-	Lost int64 `json:"lost,omitzero"`
+	Lost int64 `json:"lost,omitzero" http:"lost" doc:"Dead tasks, and finished ones that were kept, which the ledger has lost since the start, and of which this node had no records in memory to write them again." metric:"dead_lost_total" help:"Dead tasks, and finished ones that were kept, which the ledger has lost, and of which this node had no records in memory to write them again, since its start. Alert on any increase: those tasks are gone, and their ids are free."`
 }
 
 // Add adds the figures of o to c. DeadOldest and ReadyOldest become the earlier of the two.

@@ -141,20 +141,27 @@ type Stats struct {
 	// Of this node's calls: Asked were sent. They ended with an answer, with ErrNoAnswer
 	// (Unanswered), with ErrUnheard (Unheard), or refused with ErrOverloaded (Overloaded).
 	// Resent are copies beyond the first; LateAnswers came when no caller waited any more.
-	Asked, Unanswered, Unheard, Overloaded int64
-	Resent, LateAnswers                    int64
+	Asked       int64 `metric:"relay_asked_total" help:"Calls that this node has made to other nodes since its start, about their tasks or about shards."`
+	Unanswered  int64 `metric:"relay_asked_failed_total,outcome=unanswered" help:"Calls of this node to other nodes without an answer, since its start, by outcome: unheard (no node heard it), unanswered (not in time), overloaded (not sent, since too many were under way). Callers may have got 503."`
+	Unheard     int64 `metric:"relay_asked_failed_total,outcome=unheard"`
+	Overloaded  int64 `metric:"relay_asked_failed_total,outcome=overloaded"`
+	Resent      int64 `metric:"relay_resent_total" help:"Messages to other nodes that this node has sent again since its start, because no answer came."`
+	LateAnswers int64
 
 	// Of other nodes' calls: Answered were executed, notifications too; Refused were not, for
 	// want of room; Expired came after their time to live. Repeats are copies that were
 	// recognised.
-	Answered, Refused, Expired, Repeats int64
+	Answered         int64 `metric:"relay_answered_total" help:"Calls of other nodes that this node has answered since its start."`
+	Refused          int64 `metric:"relay_refused_total" help:"Calls of other nodes that this node had no room to answer, since its start."`
+	Expired, Repeats int64
 
 	// Garbage are messages and frames that cannot be read; Failed are messages that the
 	// bus did not take; Dropped are frames that were not sent for want of room.
 	Garbage, Failed, Dropped int64
 
-	Asking          int // calls waiting for their answer
-	Answering       int // calls being answered
+	// Asking are calls that wait for their answer, Answering those being answered.
+	Asking          int `metric:"relay_asking" help:"Calls of this node to other nodes that wait for their answer, now."`
+	Answering       int `metric:"relay_answering" help:"Calls of other nodes that this node is answering, now."`
 	Remembered      int // calls whose repeats would be recognised
 	RememberedBytes int // answers to them
 	Queued          int // bytes that wait to be sent
