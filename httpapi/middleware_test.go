@@ -140,8 +140,9 @@ func TestStats(t *testing.T) {
 	if s := v["sweep"].(map[string]any); fmt.Sprint(s["rescued"], s["missed_wakes"], s["backlog"], s["backlogs"], s["concurrency"], s["full"]) != "0 0 0 0 64 map[count:0 took:0s]" {
 		t.Errorf("sweep is %v", s)
 	}
-	full := wireSweep(&tasks.Stats{Figures: tasks.Figures{SweepStats: tasks.SweepStats{FullSweeps: 2, FullSweepAt: time.Date(2026, 3, 1, 3, 0, 0, 5e6, time.UTC), FullSweepTook: 90 * time.Second}}}).Full
-	if full != (FullSweep{2, "2026-03-01T03:00:00.005Z", duration(90 * time.Second)}) {
+	var swept Stats
+	wireFigures(&swept, &tasks.Figures{SweepStats: tasks.SweepStats{FullSweeps: 2, FullSweepAt: time.Date(2026, 3, 1, 3, 0, 0, 5e6, time.UTC), FullSweepTook: 90 * time.Second}})
+	if full := swept.Sweep.Full; full != (FullSweep{2, "2026-03-01T03:00:00.005Z", duration(90 * time.Second)}) {
 		t.Errorf("full sweeps are %+v", full)
 	}
 	if topics := v["topics"].([]any); len(topics) != 2 {
