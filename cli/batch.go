@@ -9,7 +9,6 @@ import (
 	"io"
 	"os"
 	"strings"
-	"time"
 
 	"github.com/goccy/go-json"
 
@@ -107,35 +106,16 @@ func (b *batchRun) read(ctx context.Context, r io.Reader) error {
 }
 
 // readRequest reads a line in the form of the HTTP API.
-func readRequest(line []byte) (client.Request, error) {
-	var t struct {
-		ID          string            `json:"id"`
-		Topic       string            `json:"topic"`
-		Delay       client.Duration   `json:"delay"`
-		DueAt       time.Time         `json:"due_at"`
-		Payload     json.RawMessage   `json:"payload"`
-		Headers     map[string]string `json:"headers"`
-		MaxLateness client.Duration   `json:"max_lateness"`
-		Group       *string           `json:"group"`
-		Delivery    *client.Target    `json:"delivery"`
+func readRequest(line []byte) (r client.Request, err error) {
+	if line[0] != '{' {
+		return r, errors.New("it must be a JSON object, as each line: one task, and no array around them")
 	}
 	decoder := json.NewDecoder(bytes.NewReader(line))
-	decoder.DisallowUnknownFields()
-	if line[0] != '{' {
-		return client.Request{}, errors.New("it must be a JSON object, as each line: one task, and no array around them")
-	}
-	if err := decoder.Decode(&t); err != nil {
-		return client.Request{}, wrongType(err)
+	if err := decoder.Decode(&r); err != nil {
+		return r, wrongType(err)
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return client.Request{}, errors.New("there is more than one task")
-	}
-	r := client.Request{ID: t.ID, Topic: t.Topic, Delay: time.Duration(t.Delay), DueAt: t.DueAt, Payload: t.Payload,
-		Headers: t.Headers, MaxLateness: time.Duration(t.MaxLateness), Delivery: t.Delivery}
-	if t.Group != nil {
-		if r.Group = *t.Group; r.Group == "" {
-			return client.Request{}, errors.New("group must not be empty; leave it out for a task without a group")
-		}
+		return r, errors.New("there is more than one task")
 	}
 	return r, nil
 }

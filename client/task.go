@@ -1,6 +1,7 @@
 package client
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -138,22 +139,51 @@ func (t *Target) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
+// A requestBody is a Request in JSON.
+type requestBody struct {
+	ID          string            `json:"id,omitempty"`
+	Topic       string            `json:"topic"`
+	Delay       Duration          `json:"delay,omitempty"`
+	DueAt       *time.Time        `json:"due_at,omitempty"`
+	Payload     json.RawMessage   `json:"payload,omitempty"`
+	Headers     map[string]string `json:"headers,omitempty"`
+	MaxLateness Duration          `json:"max_lateness,omitempty"`
+	Group       *string           `json:"group,omitempty"`
+	Delivery    *Target           `json:"delivery,omitempty"`
+}
+
 // encode writes the request for the wire.
 func (r *Request) encode() ([]byte, error) {
-	text, err := json.Marshal(struct {
-		ID          string            `json:"id,omitempty"`
-		Topic       string            `json:"topic"`
-		Delay       Duration          `json:"delay,omitempty"`
-		DueAt       *time.Time        `json:"due_at,omitempty"`
-		Headers     map[string]string `json:"headers,omitempty"`
-		MaxLateness Duration          `json:"max_lateness,omitempty"`
-		Group       string            `json:"group,omitempty"`
-		Delivery    *Target           `json:"delivery,omitempty"`
-	}{r.ID, r.Topic, Duration(r.Delay), instant(r.DueAt), r.Headers, Duration(r.MaxLateness), r.Group, r.Delivery})
+	b := requestBody{r.ID, r.Topic, Duration(r.Delay), instant(r.DueAt), nil, r.Headers, Duration(r.MaxLateness), nil, r.Delivery}
+	if group := r.Group; group != "" {
+		b.Group = &group
+	}
+	text, err := json.Marshal(b)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return withPayload(text, r.Payload)
+}
+
+// UnmarshalJSON reads the form of the HTTP API. It refuses unknown fields.
+func (r *Request) UnmarshalJSON(text []byte) error {
+	var b requestBody
+	decoder := json.NewDecoder(bytes.NewReader(text))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&b); err != nil {
+		return err
+	}
+	*r = Request{ID: b.ID, Topic: b.Topic, Delay: time.Duration(b.Delay), Payload: b.Payload, Headers: b.Headers,
+		MaxLateness: time.Duration(b.MaxLateness), Delivery: b.Delivery}
+	if b.DueAt != nil {
+		r.DueAt = *b.DueAt
+	}
+	if b.Group != nil {
+		if r.Group = *b.Group; r.Group == "" {
+			return errors.New("group must not be empty; leave it out for a task without a group")
+		}
+	}
+	return nil
 }
 
 // instant is nil for the zero time.
@@ -241,6 +271,11 @@ func (c *Client) put(ctx context.Context, q call, r *Request) (*Task, error) {
 	if q.method == http.MethodPut {
 		q.withIfMatch(ctx)
 	}
+	return c.oneTask(ctx, q)
+}
+
+// oneTask makes a call whose answer is a task.
+func (c *Client) oneTask(ctx context.Context, q call) (*Task, error) {
 	t := &Task{}
 	a, err := c.do(ctx, q, t)
 	if err != nil {
@@ -319,13 +354,7 @@ func (c *Client) onTask(ctx context.Context, q call, id, rest string) (*Task, er
 	if q.method != http.MethodGet {
 		q.withIfMatch(ctx)
 	}
-	t := &Task{}
-	a, err := c.do(ctx, q, t)
-	if err != nil {
-		return nil, err
-	}
-	t.ETag = a.header.Get("ETag")
-	return t, nil
+	return c.oneTask(ctx, q)
 }
 
 // named makes a call about what has a name.
