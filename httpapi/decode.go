@@ -7,6 +7,25 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
+// The types of requests only describe them for the OpenAPI document: requests are decoded straight
+// into the scheduler's types. A test keeps the two in step.
+
+// NewTask describes a task in a request.
+type NewTask struct {
+	ID          string            `json:"id,omitempty" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" maxLength:"128" doc:"Chosen by the caller, so that a request may be repeated. A UUIDv7 is made when it is left out."`
+	Topic       string            `json:"topic" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" minLength:"1" maxLength:"128" doc:"The kind of task."`
+	Delay       span              `json:"delay,omitempty" doc:"Time until the task is due, at most 10 years. Not together with due_at; neither means now."`
+	DueAt       string            `json:"due_at,omitempty" format:"date-time" doc:"The deadline, at most 10 years ahead. One in the past is due at once."`
+	Payload     any               `json:"payload,omitempty" doc:"Any JSON. The receiver gets the same bytes."`
+	Headers     map[string]string `json:"headers,omitempty" maxProperties:"64" doc:"Handed to the receiver, at most 8 KiB together."`
+	MaxLateness span              `json:"max_lateness,omitempty" doc:"Not delivered if later than that."`
+	Group       string            `json:"group,omitempty" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" maxLength:"128" doc:"Names the tasks that belong together."`
+	Delivery    *TaskDelivery     `json:"delivery,omitempty"`
+}
+
+// TaskBody describes a task that is put under the id in the path.
+type TaskBody NewTask
+
 // task reads a task in a request. The scheduler checks ranges and alphabets. Only what a Request
 // cannot express is refused here.
 func (s *scanner) task(r *tasks.Request) {
@@ -69,6 +88,15 @@ func (s *scanner) topic() string {
 		s.lastTopic = string(text)
 	}
 	return s.lastTopic
+}
+
+// TaskChange describes the changes of a task in a request.
+type TaskChange struct {
+	Delay   span   `json:"delay,omitempty" doc:"The new deadline, from now. Not together with due_at."`
+	DueAt   string `json:"due_at,omitempty" format:"date-time" doc:"The new deadline."`
+	Payload any    `json:"payload,omitempty" doc:"The new payload."`
+
+	Delivery *TaskDelivery `json:"delivery,omitempty" doc:"Replaces the delivery of its own that the task has; an empty one, or null, takes it away."`
 }
 
 // move reads a change to a task.
