@@ -52,6 +52,14 @@ func (x *call) key(name []byte) (k key, ok bool) {
 	return keyOf(name, topic), true
 }
 
+// twoKeys returns the keys in the first two arguments, as key does.
+func (x *call) twoKeys() (from, to key, ok bool) {
+	if from, ok = x.key(x.args[1]); ok {
+		to, ok = x.key(x.args[2])
+	}
+	return from, to, ok
+}
+
 // keys returns the arguments of a command that are keys, as far as they can be some.
 func (x *call) keys() (keys []key) {
 	for _, name := range x.verb.keysOf(x.args) {

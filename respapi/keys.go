@@ -141,11 +141,7 @@ func runRename(onlyNew bool) func(*call) {
 }
 
 func (x *call) rename(onlyNew bool) {
-	from, ok := x.key(x.args[1])
-	if !ok {
-		return
-	}
-	to, ok := x.key(x.args[2])
+	from, to, ok := x.twoKeys()
 	if !ok {
 		return
 	}
@@ -265,11 +261,7 @@ func runCopy(x *call) {
 			return
 		}
 	}
-	from, ok := x.key(x.args[1])
-	if !ok {
-		return
-	}
-	to, ok := x.key(x.args[2])
+	from, to, ok := x.twoKeys()
 	if !ok {
 		return
 	}

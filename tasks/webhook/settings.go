@@ -49,12 +49,7 @@ func readSettings(text json.RawMessage) (settings, []task.FieldError) {
 	r.each(text, func(name string, value json.RawMessage) {
 		switch name {
 		case "url":
-			if raw, ok := r.text(name, value); ok {
-				var problem string
-				if set.url, problem = parseURL(raw); problem != "" {
-					r.fault(name, problem)
-				}
-			}
+			set.url = r.url(name, value)
 		case "timeout":
 			set.timeout = r.duration(name, value)
 		case "mode":
@@ -120,6 +115,16 @@ func (r *reader) text(field string, value json.RawMessage) (text string, ok bool
 		return "", false
 	}
 	return text, true
+}
+
+func (r *reader) url(field string, value json.RawMessage) (u *url.URL) {
+	if raw, ok := r.text(field, value); ok {
+		var problem string
+		if u, problem = parseURL(raw); problem != "" {
+			r.fault(field, problem)
+		}
+	}
+	return u
 }
 
 func (r *reader) duration(field string, value json.RawMessage) time.Duration {

@@ -47,12 +47,7 @@ func readTarget(text json.RawMessage) (to target, faults []task.FieldError) {
 	r.each(text, func(name string, value json.RawMessage) {
 		switch name {
 		case "url":
-			if raw, ok := r.text(name, value); ok {
-				var problem string
-				if to.url, problem = parseURL(raw); problem != "" {
-					r.fault(name, problem)
-				}
-			}
+			to.url = r.url(name, value)
 		case "timeout":
 			to.timeout = r.duration(name, value)
 		case "headers":
