@@ -293,10 +293,11 @@ func (s consistency) checkLedger(ledger recovery.Ledger) (errs error) {
 	}
 	byTopic := make(map[string]int64)
 	for id, e := range deads {
-		if !s.engine.BuriedLocked([]byte(id)) {
+		at := s.engine.OutsideLocked(s.engine.Store.Hash([]byte(id)))
+		if !at.Buried() {
 			fault("%s is dead and not in the index", id)
 		}
-		if kept := strings.HasSuffix(e.Spot.Label, keptSuffix); kept != s.engine.KeptLocked([]byte(id)) || kept != record.IsFinished(e.Data[1]) {
+		if kept := strings.HasSuffix(e.Spot.Label, keptSuffix); kept != (at == engine.AmongKept) || kept != record.IsFinished(e.Data[1]) {
 			fault("%s is finished by its label: %v; by memory or its record it is not so", id, kept)
 		}
 		byTopic[e.Spot.Label]++

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
@@ -178,7 +179,7 @@ func TestPageOfLargeTopicsEndsEarly(t *testing.T) {
 
 func TestFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var f engine.Flight[int]
+		var f cluster.Flight[int]
 		runs := 0
 		compute := func() int {
 			runs++

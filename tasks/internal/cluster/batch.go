@@ -296,13 +296,13 @@ func (b *Batch) proveDelayedNotFound(ctx context.Context, delays []delay) {
 	if len(loads) == 0 {
 		return
 	}
-	proof := b.engine.ProveAllNotFound(ctx, loads)
+	b.engine.LoadAllByID(ctx, loads)
 	for k, f := range loads {
 		if b.Results[of[k]].Err = f.Err; f.Absent && f.Err == nil {
 			if b.notFound == nil {
 				b.notFound = make(map[string]engine.NotFoundProof)
 			}
-			b.notFound[f.ID] = proof
+			b.notFound[f.ID] = f.Proof
 		}
 	}
 }

@@ -84,7 +84,7 @@ func (s *Cluster) buryConflict(mine recovery.DirectoryUpdate) bool {
 	if s.engine.Ended {
 		return false
 	}
-	if n, known := s.engine.Store.Find([]byte(mine.ID)); known {
+	if n, at := s.engine.LookupLocked([]byte(mine.ID)); at == engine.InMemory {
 		sl := s.engine.Store.Slot(n)
 		change, ok := s.directoryUpdateLocked(sl)
 		if !ok || change.New != mine.New || sl.State != store.Pending && sl.State != store.Ready || s.engine.WritableLocked(int(sl.Shard)) != nil {
@@ -94,7 +94,7 @@ func (s *Cluster) buryConflict(mine recovery.DirectoryUpdate) bool {
 		c.Phase.Store(engine.Sent) // a death is never taken back
 		s.engine.BuryWaitingLocked(n, sl, record.Buried, conflictReason, c)
 		c.Complete()
-	} else if !s.engine.BuriedLocked([]byte(mine.ID)) {
+	} else if !at.Buried() {
 		return false
 	}
 	return s.Fleet.conflict.put(mine.ID, struct{}{})

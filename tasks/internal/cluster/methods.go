@@ -217,7 +217,7 @@ func (s *Cluster) HandleHas(ctx context.Context, _ string, q HasQuery) (HasReply
 	defer cancel()
 	a := HasReply{Has: make([]bool, len(q.IDs))}
 	switch {
-	case s.engine.Unsure() && !s.engine.KnowsAllSpooled(q.IDs):
+	case s.engine.Unsure() && !s.engine.KnowsSpooled(q.IDs...):
 		return a, engine.ErrUnsure
 	case !s.engine.Reading.Spool.Load():
 		return a, engine.ErrAcquiring

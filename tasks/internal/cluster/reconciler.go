@@ -313,9 +313,9 @@ func (s *Cluster) GoneLocked(ls []Tombstone) []recovery.DirectoryUpdate {
 		}
 		seen[l.ID] = true
 		id := []byte(l.ID)
-		_, known := s.engine.Store.Find(id)
+		_, at := s.engine.LookupLocked(id)
 		shard := s.engine.ShardNumberLocked(l.Entry.ShardID)
-		if known || s.engine.BuriedLocked(id) || s.engine.IllegibleLocked(id) || !s.engine.OwnedLocked(shard).Takes() {
+		if at == engine.InMemory || at.Buried() || at == engine.Illegible || !s.engine.OwnedLocked(shard).Takes() {
 			continue
 		}
 		changes = append(changes, recovery.DirectoryUpdate{ID: l.ID, Old: l.Entry})

@@ -88,9 +88,8 @@ func (s *Cluster) knowsLocked(id []byte) bool {
 			return s.engine.OwnedLocked(int(sl.Shard)).Mine()
 		}
 	}
-	dead := s.engine.BuriedLocked(id) && !s.conflictLocked(string(id))
-	_, unread := s.engine.Reading.Illegible[h]
-	return dead || unread
+	at := s.engine.OutsideLocked(h)
+	return at == engine.Illegible || at.Buried() && !s.conflictLocked(string(id))
 }
 
 // locateTask finds where a task is, beginning with a lookup stage. anew mistrusts

@@ -25,7 +25,7 @@ type Sums struct {
 type figures struct {
 	sums  recalled[*Sums]
 	ranks recalled[[]engine.Rank]
-	Names engine.Flight[[]string]
+	Names Flight[[]string]
 
 	gathered gatherings // what other nodes have answered
 
@@ -37,7 +37,7 @@ type figures struct {
 // again for as long as nine times that, and at most sumsAtMost: so its readers cost at most a tenth
 // of one processor.
 type recalled[T any] struct {
-	flight engine.Flight[T]
+	flight Flight[T]
 
 	mu    sync.Mutex // guards what follows
 	kept  T          // used again until then
@@ -178,4 +178,42 @@ func (k *Smallest[T]) Sorted() []T {
 		k.kept, k.full = k.kept[:k.Limit], true
 	}
 	return k.kept
+}
+
+// A Flight computes a value for all callers that wait for it at the same time. One computation runs
+// at a time. Callers that come while it runs share the next one, so that each caller gets a value
+// whose computation began after its call.
+type Flight[T any] struct {
+	mu            sync.Mutex  // guards what follows
+	running, next *landing[T] // the last computation that has begun, and the one after it
+}
+
+// A landing is the result of one computation.
+type landing[T any] struct {
+	done  chan struct{}
+	value T
+}
+
+// Do returns the result of compute, called by this caller or by another one. The result is
+// shared: it must not be changed.
+func (f *Flight[T]) Do(compute func() T) T {
+	f.mu.Lock()
+	if l := f.next; l != nil {
+		f.mu.Unlock()
+		<-l.done
+		return l.value
+	}
+	l := &landing[T]{done: make(chan struct{})}
+	before := f.running
+	f.next = l
+	f.mu.Unlock()
+	if before != nil {
+		<-before.done
+	}
+	f.mu.Lock()
+	f.running, f.next = l, nil
+	f.mu.Unlock()
+	defer close(l.done)
+	l.value = compute()
+	return l.value
 }

@@ -13,15 +13,14 @@ import (
 )
 
 // lockTask waits until nothing is under way with a task, and returns its slot with Engine.Mu held.
-// On an error the lock is not held: ErrNotFound,
-// ErrKept, ErrDead, ErrReplaying, ErrUnavailable (ErrContended and errBeingCancelled among them),
-// ErrClosed.
+// On an error the lock is not held: ErrNotFound, ErrKept, ErrDead, ErrReplaying, ErrUnavailable
+// (ErrContended and errBeingCancelled among them), ErrClosed.
 func (s *Engine) lockTask(ctx context.Context, id string) (uint32, *store.Slot, error) {
 	key := []byte(id)
 	for waits, rechecked := 0, false; ; {
 		s.Mu.Lock()
-		n, known := s.Store.Find(key)
-		switch {
+		n, at := s.LookupLocked(key)
+		switch known := at == InMemory; {
 		case s.Ended:
 			s.Unlock()
 			return 0, nil, task.ErrClosed
@@ -48,29 +47,23 @@ func (s *Engine) lockTask(ctx context.Context, id string) (uint32, *store.Slot, 
 				return 0, nil, err
 			}
 			waits++
-		case s.KeptLocked(key):
+		case at == Illegible && !rechecked:
 			s.Unlock()
-			return 0, nil, ErrKept
-		case s.BuriedLocked(key):
-			s.Unlock()
-			return 0, nil, task.ErrDead
-		case s.IllegibleLocked(key):
-			s.Unlock()
-			if rechecked || !s.Recheck(ctx, id, ErrIllegible) {
+			if !s.Recheck(ctx, id, ErrIllegible) {
 				return 0, nil, ErrIllegible
 			}
 			rechecked = true
-		case s.IsReplayed():
+		case at == Unread:
 			s.Unlock()
-			return 0, nil, task.ErrNotFound
-		default:
-			s.Unlock()
-			switch absent, err := s.loadByID(ctx, id); {
-			case err != nil:
-				return 0, nil, err
-			case absent:
+			switch load := s.loadByID(ctx, id); {
+			case load.Err != nil:
+				return 0, nil, load.Err
+			case load.Absent:
 				return 0, nil, task.ErrNotFound
 			}
+		default:
+			s.Unlock()
+			return 0, nil, refusals[at]
 		}
 	}
 }
@@ -115,49 +108,6 @@ func (s *Engine) actOnBusy(ctx context.Context, q *ActQuery, id string, c *Pendi
 		defer cancel()
 	}
 	return s.actOn(ctx, q, id, c)
-}
-
-// BuriedLocked reports whether the task with this id is dead, or finished and kept: the ledger has
-// it at the place of the dead.
-func (s *Engine) BuriedLocked(id []byte) bool { return s.buriedHashLocked(s.Store.Hash(id)) }
-
-func (s *Engine) buriedHashLocked(hash uint64) bool {
-	_, dead := s.Dead.IDs[hash]
-	_, kept := s.Dead.Kept[hash]
-	return dead || kept
-}
-
-// takenLocked returns why the id with this hash, which is not in memory, cannot be that of a new
-// task; nil if it can. 64 bits of a seeded hash: the chance that an id is taken for another one
-// among a million dead is one in ten million million.
-//
-// An imported task that has been finished here a short while ago is ErrRepeated: its import is
-// repeated, and a second delivery is not wanted. For that of a dead id the error is ErrKept, since
-// the dead task may be the same.
-func (s *Engine) takenLocked(p *Plan, hash uint64) error {
-	_, dead := s.Dead.IDs[hash]
-	_, kept := s.Dead.Kept[hash]
-	_, unread := s.Reading.Illegible[hash]
-	switch {
-	case p.Imported && (dead || kept):
-		return ErrKept
-	case p.Imported && s.Outcomes.Find(hash).Created == record.Created(p.Rec):
-		return ErrRepeated
-	case dead:
-		return task.ErrDead
-	case kept:
-		return ErrKept
-	case unread:
-		return ErrIllegible
-	}
-	return nil
-}
-
-// IllegibleLocked reports whether the ledger has a record with this id that this version cannot
-// read. Such a record must be kept.
-func (s *Engine) IllegibleLocked(id []byte) bool {
-	_, ok := s.Reading.Illegible[s.Store.Hash(id)]
-	return ok
 }
 
 // cancelledLocked reports whether a task is cancelled for good, and the ledger is known not

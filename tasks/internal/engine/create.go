@@ -247,8 +247,9 @@ func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
 			continue
 		case errors.Is(err, task.ErrReplaying):
 			s.Unlock()
-			if p.NotFound, err = s.ProveNotFound(ctx, p.ID); err != nil {
-				return task.Task{ID: p.ID}, err
+			load := s.loadByID(ctx, p.ID)
+			if p.NotFound = load.Proof; load.Err != nil {
+				return task.Task{ID: p.ID}, load.Err
 			}
 			continue
 		case errors.Is(err, ErrRepeated):
@@ -318,7 +319,8 @@ func (s *Engine) CreateLocked(p *Plan, c *PendingWrite, i int) (uint32, error) {
 	}
 	id := []byte(p.ID)
 	h := s.Store.Hash(id)
-	if n, ok := s.Store.FindHashed(h, id); ok {
+	n, at := s.lookupHashedLocked(h, id)
+	if at == InMemory {
 		if !p.Chosen {
 			return 0, ErrCollision
 		}
@@ -340,15 +342,12 @@ func (s *Engine) CreateLocked(p *Plan, c *PendingWrite, i int) (uint32, error) {
 		}
 		return n, task.ErrExists
 	}
-	if !p.Chosen && s.buriedHashLocked(h) {
+	if !p.Chosen && at.Buried() {
 		return 0, ErrCollision
 	}
 	if p.Chosen {
-		if err := s.takenLocked(p, h); err != nil {
+		if err := s.takenLocked(p, h, at); err != nil {
 			return 0, err
-		}
-		if p.NotFound != s.NotFoundProofLocked(true) && !s.IsReplayed() {
-			return 0, task.ErrReplaying
 		}
 		if p.Replaces && p.By.conds.Conditional() {
 			return 0, task.ErrNotFound
@@ -390,6 +389,24 @@ func (s *Engine) CreateLocked(p *Plan, c *PendingWrite, i int) (uint32, error) {
 	}
 	s.StartLocked(n, sl, c, i)
 	return n, nil
+}
+
+// takenLocked returns why the id of a planned task is not free; nil if it is. The id has this hash,
+// and is not in memory.
+//
+// An imported task that has been finished here a short while ago is ErrRepeated: its import is
+// repeated, and a second delivery is not wanted. For that of a dead id the error is ErrKept, since
+// the dead task may be the same.
+func (s *Engine) takenLocked(p *Plan, hash uint64, at Place) error {
+	switch {
+	case p.Imported && at.Buried():
+		return ErrKept
+	case p.Imported && s.Outcomes.Find(hash).Created == record.Created(p.Rec):
+		return ErrRepeated
+	case at == Absent, at == Unread && p.NotFound == s.notFoundProofLocked():
+		return nil
+	}
+	return refusals[at]
 }
 
 // shardLocked tells in which shard a planned task is created. It is an *Elsewhere if

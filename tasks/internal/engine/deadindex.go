@@ -224,7 +224,7 @@ func (s *Engine) recheckIllegible(ctx context.Context, id string) error {
 	}
 	key := []byte(id)
 	s.Mu.Lock()
-	if _, known := s.Store.Find(key); known || s.Ended || !s.IllegibleLocked(key) {
+	if _, at := s.LookupLocked(key); at != Illegible || s.Ended {
 		s.Unlock()
 		return nil
 	}
@@ -433,11 +433,7 @@ func (s *Engine) cancelDead(ctx context.Context, id string) error {
 		return err
 	}
 	// Another caller may have taken it from among the dead at the same time.
-	s.Mu.Lock()
-	_, known := s.Store.Find([]byte(id))
-	buried := s.BuriedLocked([]byte(id))
-	s.Unlock()
-	if known || !buried {
+	if !s.lookup(id).Buried() {
 		return s.CancelLocal(ctx, id)
 	}
 	return task.ErrNotFound

@@ -152,18 +152,6 @@ func (s *Engine) endedLocked(w *Write, t *Topic, sl *store.Slot) {
 	s.leaveLocked(w.slot, sl)
 }
 
-// KeptLocked reports whether the task with this id is finished, and kept.
-func (s *Engine) KeptLocked(id []byte) bool {
-	_, kept := s.Dead.Kept[s.Store.Hash(id)]
-	return kept
-}
-
-func (s *Engine) isKept(id string) bool {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	return s.KeptLocked([]byte(id))
-}
-
 // endsOf are what the states of the records of finished tasks say. See package record.
 var endsOf = [record.States]task.Outcome{
 	record.Delivered: task.OutcomeDelivered, record.Cancelled: task.OutcomeCancelled, record.Skipped: task.OutcomeSkipped,

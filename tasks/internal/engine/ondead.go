@@ -122,7 +122,7 @@ func (s *Engine) placeFollowUpLocked(sl *store.Slot, topic string, size int) (id
 			id = s.OwnedLocked(shard).ShardID.NewID()
 		}
 		key := []byte(id)
-		if _, taken := s.Store.Find(key); !taken && s.Terms.ShardOf(key) == shard && !s.BuriedLocked(key) {
+		if _, at := s.LookupLocked(key); at != InMemory && !at.Buried() && s.Terms.ShardOf(key) == shard {
 			return id, of, ""
 		}
 	}

@@ -61,13 +61,12 @@ func (s *Engine) Peek(ctx context.Context, id []byte, t *task.Task) (found, know
 	hash := s.Store.Hash(id)
 	s.Mu.Lock()
 	defer s.Mu.Unlock()
-	n, found := s.Store.FindHashed(hash, id)
 	if s.Ended || s.Unsure() {
 		return false, false
 	}
-	if !found {
-		_, illegible := s.Reading.Illegible[hash]
-		return false, s.Fleet == nil && s.IsReplayed() && !s.buriedHashLocked(hash) && !illegible
+	n, at := s.lookupHashedLocked(hash, id)
+	if at != InMemory {
+		return false, s.Fleet == nil && at == Absent
 	}
 	sl := s.Store.Slot(n)
 	h := s.OwnedLocked(int(sl.Shard))

@@ -120,7 +120,7 @@ func (s *Engine) rebury(ctx context.Context, shard int, h *OwnedShard, locked ma
 	var unread []string // records that stay where they are
 	begin := func(id string, older *recovery.Entry, f *record.Fields) {
 		n, still := locked[id]
-		if !still || s.Ended || !h.Mine() || !s.BuriedLocked([]byte(id)) {
+		if !still || s.Ended || !h.Mine() || !s.OutsideLocked(s.Store.Hash([]byte(id))).Buried() {
 			return
 		}
 		if s.reburyLocked(n, shard, h, older, f, earlier[id], c) {
@@ -169,7 +169,7 @@ func (s *Engine) lockDead(h *OwnedShard, lost []lostBurial) (locked map[string]u
 	}
 	for i := range lost {
 		key := []byte(lost[i].id)
-		if _, known := s.Store.Find(key); !known && s.BuriedLocked(key) {
+		if _, at := s.LookupLocked(key); at.Buried() {
 			locked[lost[i].id] = s.CheckLocked(key, 0)
 		}
 	}
@@ -204,7 +204,7 @@ func (s *Engine) reburyLocked(n uint32, shard int, h *OwnedShard, older *recover
 			s.Writes.scratch = brief.Append(s.Writes.scratch[:0])
 		}
 	case older != nil:
-		if s.KeptLocked(id) {
+		if _, kept := s.Dead.Kept[hash]; kept {
 			s.finishAgainLocked(f, id, h, s.Now())
 		} else {
 			f.State, f.Next = record.Dead, s.Now()

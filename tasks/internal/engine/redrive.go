@@ -243,7 +243,7 @@ func (x *Redrive) lock(ctx context.Context, ids []string) (locked map[string]uin
 		locked, forgotten = make(map[string]uint32, len(ids)), x.Shards.Counts.forgotten
 		for _, id := range ids {
 			key := []byte(id)
-			if _, known := x.Store.Find(key); !known && x.BuriedLocked(key) {
+			if _, at := x.LookupLocked(key); at.Buried() {
 				locked[id] = x.CheckLocked(key, 0)
 			}
 		}
@@ -279,7 +279,8 @@ func (x *Redrive) openLocked() error {
 func (x *Redrive) busyLocked(ids []string) <-chan struct{} {
 	for _, id := range ids {
 		key := []byte(id)
-		if n, known := x.Store.Find(key); known && x.Store.Slot(n).State.Busy() && x.BuriedLocked(key) {
+		hash := x.Store.Hash(key)
+		if n, known := x.Store.FindHashed(hash, key); known && x.Store.Slot(n).State.Busy() && x.OutsideLocked(hash).Buried() {
 			return x.WatchLocked(n)
 		}
 	}

@@ -120,7 +120,7 @@ func (s *Engine) takeBuriedID(ctx context.Context, p *Plan, why error) (t task.T
 		return task.Task{ID: p.ID}, false, why
 	case p.Replaces: // a new task takes the id
 		err = s.DropKept(ctx, p.ID)
-		if err == nil && s.isKept(p.ID) {
+		if err == nil && s.lookup(p.ID) == AmongKept {
 			err = s.KeptPause(ctx)
 		}
 		return task.Task{ID: p.ID}, err == nil, err

@@ -203,7 +203,8 @@ func (u *retentionSweeper) look(x *Redrive, limit int) (f expiredDead, err error
 		}
 		u.Mu.Lock()
 		defer u.Unlock()
-		if u.BuriedLocked(e.ID) { // else the ledger has lost that it was taken from there
+		// Otherwise the ledger has lost that it was taken from there.
+		if u.OutsideLocked(u.Store.Hash(e.ID)).Buried() {
 			f.next = e.Spot.At
 		}
 		return f.next == noneDead

@@ -239,12 +239,12 @@ func (s *Engine) deleteSome(shard int, h *OwnedShard, page []recovery.Entry) (de
 	}
 	for i := range page {
 		id, ref := page[i].ID, recovery.Ref{ID: string(page[i].ID), Next: page[i].Spot.At}
-		n, known := s.Store.Find(id)
+		n, at := s.LookupLocked(id)
 		switch {
-		case known && s.Store.Slot(n).State.Undecided():
+		case at == InMemory && s.Store.Slot(n).State.Undecided():
 			open = append(open, ref)
-		case known, s.IllegibleLocked(id):
-		case s.BuriedLocked(id):
+		case at == InMemory, at == Illegible:
+		case at.Buried():
 			dead = append(dead, ref)
 		default:
 			n, sl := s.Store.Enter(id, nil)

@@ -175,7 +175,7 @@ func (s *Engine) decideSecondRecord(t *secondRecord, e recovery.Entry) (newer bo
 			s.leaveLocked(n, sl)
 		}
 	} else { // a cancel was about both; an acknowledgement was not about a newer one
-		newer = t.isNewer(&f) && s.Outcomes.FindSince(hash, t.h.past).Kind != store.WasCancelled && !s.BuriedLocked(e.ID)
+		newer = t.isNewer(&f) && s.Outcomes.FindSince(hash, t.h.past).Kind != store.WasCancelled && !s.OutsideLocked(hash).Buried()
 	}
 	if !newer {
 		s.Committer.Submit(t.shard, recovery.Change{ID: e.ID, From: e.Spot}, Write{op: opUnspooled})

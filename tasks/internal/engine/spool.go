@@ -384,17 +384,14 @@ func (s *Engine) spoolIsEmpty() bool {
 	return len(s.Spool.numbers) == 0 && len(s.Spool.InDoubt) == 0
 }
 
-// KnowsSpooled reports whether a task is spooled here: then it is this process's,
+// KnowsSpooled reports whether all these tasks are spooled here: then they are this process's,
 // whichever node holds the shards.
-func (s *Engine) KnowsSpooled(id string) bool {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	return s.Spool != nil && s.knownSpooledLocked(id)
-}
-
-// KnowsAllSpooled is KnowsSpooled for each of the ids.
-func (s *Engine) KnowsAllSpooled(ids []string) bool {
-	return !slices.ContainsFunc(ids, func(id string) bool { return !s.KnowsSpooled(id) })
+func (s *Engine) KnowsSpooled(ids ...string) bool {
+	return !slices.ContainsFunc(ids, func(id string) bool {
+		s.Mu.Lock()
+		defer s.Mu.Unlock()
+		return !s.knownSpooledLocked(id)
+	})
 }
 
 // IsInDoubt reports whether it is not known yet if a spooled task has been moved to a shard

@@ -275,12 +275,13 @@ func (r *reading) named(ctx context.Context) error {
 		}
 		for _, id := range ids {
 			key := []byte(id)
-			if n, ok := r.Store.Find(key); ok && r.Store.Slot(n).State.Shown() != 0 {
+			hash := r.Store.Hash(key)
+			if n, ok := r.Store.FindHashed(hash, key); ok && r.Store.Slot(n).State.Shown() != 0 {
 				sl := r.Store.Slot(n)
 				if rec := r.Store.Record(sl); r.wants(string(record.Topic(rec))) {
 					r.add(Position{ID: id}, rec, int(sl.Shard))
 				}
-			} else if r.BuriedLocked(key) {
+			} else if r.OutsideLocked(hash).Buried() {
 				dead = append(dead, id)
 			}
 		}

@@ -4,18 +4,78 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
+// A Place is where the task of an id is, as far as memory knows. It is the first of these that
+// holds.
+type Place uint8
+
+const (
+	InMemory  Place = iota // perhaps busy, and still or already among the dead or kept
+	AmongDead              // the ledger has it at the place of the dead
+	AmongKept              // the same; it is finished and kept
+	Illegible              // the ledger has a record that this version cannot read, and must keep
+	Unread                 // not known: replay is not over, and has not come across it
+	Absent                 // neither memory nor a shard that is held here has it
+)
+
+// Buried reports whether the ledger has the task at the place of the dead.
+func (p Place) Buried() bool { return p == AmongDead || p == AmongKept }
+
+// refusals say why there is no task in memory to work with.
+var refusals = [...]error{
+	AmongDead: task.ErrDead, AmongKept: ErrKept, Illegible: ErrIllegible, Unread: task.ErrReplaying, Absent: task.ErrNotFound,
+}
+
+// LookupLocked returns where the task of an id is, and its slot if it is in memory.
+func (s *Engine) LookupLocked(id []byte) (uint32, Place) {
+	return s.lookupHashedLocked(s.Store.Hash(id), id)
+}
+
+func (s *Engine) lookupHashedLocked(hash uint64, id []byte) (uint32, Place) {
+	if n, known := s.Store.FindHashed(hash, id); known {
+		return n, InMemory
+	}
+	return 0, s.OutsideLocked(hash)
+}
+
+// OutsideLocked returns where the task of the id with this hash is outside of memory. 64 bits of a
+// seeded hash: the chance that an id is taken for another one among a million dead is one in ten
+// million million.
+func (s *Engine) OutsideLocked(hash uint64) Place {
+	if _, dead := s.Dead.IDs[hash]; dead {
+		return AmongDead
+	}
+	if _, kept := s.Dead.Kept[hash]; kept {
+		return AmongKept
+	}
+	if _, illegible := s.Reading.Illegible[hash]; illegible {
+		return Illegible
+	}
+	if !s.IsReplayed() {
+		return Unread
+	}
+	return Absent
+}
+
+// lookup returns where the task of an id is.
+func (s *Engine) lookup(id string) Place {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	_, at := s.LookupLocked([]byte(id))
+	return at
+}
+
 // An IDLoad is an id that is looked up in the ledger.
 type IDLoad struct {
 	ID     string
-	Absent bool  // the ledger does not have it
-	Err    error // why it is not known: ErrReplaying, ErrUnavailable, ErrClosed
+	Absent bool          // the ledger does not have it
+	Proof  NotFoundProof // of that
+	Err    error         // why it is not known: ErrReplaying, ErrUnavailable, ErrClosed
 
 	slot, gen uint32
 	begun     bool // the slot was locked for it
@@ -23,10 +83,10 @@ type IDLoad struct {
 }
 
 // loadByID is LoadAllByID for one id.
-func (s *Engine) loadByID(ctx context.Context, id string) (absent bool, err error) {
+func (s *Engine) loadByID(ctx context.Context, id string) IDLoad {
 	one := []IDLoad{{ID: id}}
 	s.LoadAllByID(ctx, one)
-	return one[0].Absent, one[0].Err
+	return one[0]
 }
 
 // LoadAllByID makes sure that memory knows the tasks with these ids that exist, also if replay has
@@ -42,7 +102,7 @@ func (s *Engine) LoadAllByID(ctx context.Context, loads []IDLoad) {
 		}
 		return
 	}
-	forgotten := s.beginLoads(loads)
+	forgotten, proof := s.beginLoads(loads)
 	var asked []*IDLoad
 	var ids []string
 	for i := range loads {
@@ -69,15 +129,15 @@ func (s *Engine) LoadAllByID(ctx context.Context, loads []IDLoad) {
 		}
 	})
 	for part := range slices.Chunk(asked, AtOnce) {
-		s.endLoads(part, err)
+		s.endLoads(part, proof, err)
 	}
 }
 
 // beginLoads locks the ids that memory does not know. It returns how many shards had
-// been forgotten before.
-func (s *Engine) beginLoads(loads []IDLoad) (forgotten int) {
+// been forgotten before, and the proof for ids that the ledger lacks.
+func (s *Engine) beginLoads(loads []IDLoad) (forgotten int, proof NotFoundProof) {
 	s.Mu.Lock()
-	forgotten = s.Shards.Counts.forgotten
+	forgotten, proof = s.Shards.Counts.forgotten, s.notFoundProofLocked()
 	s.Unlock()
 	for part := range slices.Chunk(loads, AtOnce) {
 		s.Mu.Lock()
@@ -91,7 +151,7 @@ func (s *Engine) beginLoads(loads []IDLoad) (forgotten int) {
 		}
 		s.Unlock()
 	}
-	return forgotten
+	return forgotten, proof
 }
 
 // loadsLocked reports whether the id is still locked for this load. Replay may come
@@ -102,7 +162,7 @@ func (s *Engine) loadsLocked(f *IDLoad) bool {
 }
 
 // endLoads takes the locks of ids back that were not found.
-func (s *Engine) endLoads(loads []*IDLoad, err error) {
+func (s *Engine) endLoads(loads []*IDLoad, proof NotFoundProof, err error) {
 	s.Mu.Lock()
 	defer s.Unlock()
 	for _, f := range loads {
@@ -118,8 +178,8 @@ func (s *Engine) endLoads(loads []*IDLoad, err error) {
 			f.Err = fmt.Errorf("%w: %w", task.ErrUnavailable, err)
 		case absent && s.opensLocked():
 			f.Err = errDeadUnread
-		default:
-			f.Absent = absent
+		case absent:
+			f.Absent, f.Proof = true, proof
 		}
 	}
 }
@@ -131,65 +191,7 @@ type NotFoundProof struct {
 	acquired int64 // of the shards, how many had been acquired before
 }
 
-// NotFoundProofLocked returns the proof that holds now for ids that the ledger lacks.
-func (s *Engine) NotFoundProofLocked(sure bool) NotFoundProof {
-	return NotFoundProof{sure, s.Shards.Counts.Acquired}
-}
-
-// ProveNotFound is ProveAllNotFound for one id.
-func (s *Engine) ProveNotFound(ctx context.Context, id string) (NotFoundProof, error) {
-	one := []IDLoad{{ID: id}}
-	a := s.ProveAllNotFound(ctx, one)
-	if one[0].Err != nil || !one[0].Absent {
-		return NotFoundProof{}, one[0].Err
-	}
-	return a, nil
-}
-
-// ProveAllNotFound is LoadAllByID for creations. It returns the proof that counts for those that
-// are absent.
-func (s *Engine) ProveAllNotFound(ctx context.Context, loads []IDLoad) NotFoundProof {
-	s.Mu.Lock()
-	a := s.NotFoundProofLocked(true)
-	s.Unlock()
-	s.LoadAllByID(ctx, loads)
-	return a
-}
-
-// A Flight computes a value for all callers that wait for it at the same time. One computation runs
-// at a time. Callers that come while it runs share the next one, so that each caller gets a value
-// whose computation began after its call.
-type Flight[T any] struct {
-	mu            sync.Mutex  // guards what follows
-	running, next *landing[T] // the last computation that has begun, and the one after it
-}
-
-// A landing is the result of one computation.
-type landing[T any] struct {
-	done  chan struct{}
-	value T
-}
-
-// Do returns the result of compute, called by this caller or by another one. The result is
-// shared: it must not be changed.
-func (f *Flight[T]) Do(compute func() T) T {
-	f.mu.Lock()
-	if l := f.next; l != nil {
-		f.mu.Unlock()
-		<-l.done
-		return l.value
-	}
-	l := &landing[T]{done: make(chan struct{})}
-	before := f.running
-	f.next = l
-	f.mu.Unlock()
-	if before != nil {
-		<-before.done
-	}
-	f.mu.Lock()
-	f.running, f.next = l, nil
-	f.mu.Unlock()
-	defer close(l.done)
-	l.value = compute()
-	return l.value
+// notFoundProofLocked returns the proof that holds now for ids that the ledger lacks.
+func (s *Engine) notFoundProofLocked() NotFoundProof {
+	return NotFoundProof{true, s.Shards.Counts.Acquired}
 }
