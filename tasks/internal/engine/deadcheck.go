@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -131,23 +132,18 @@ func (c *deadCheck) readyLocked() bool {
 // ids of tasks that die from it.
 func (c *deadCheck) begin() bool {
 	c.Mu.Lock()
-	defer func() { c.Mu.Unlock() }()
-	if !c.readyLocked() {
-		return false
-	}
-	if c.Dead.checks == nil {
-		c.Dead.checks = make(map[*deadCheck]struct{})
-	}
-	c.Dead.checks[c] = struct{}{}
-	count := 0
-	for hash := range c.h.dead {
-		if count++; count%AtOnce == 0 {
-			c.Mu.Unlock()
-			c.Mu.Lock()
+	ready, dead := c.readyLocked(), c.h.dead
+	if ready {
+		if c.Dead.checks == nil {
+			c.Dead.checks = make(map[*deadCheck]struct{})
 		}
-		c.missing[hash] = struct{}{}
+		c.Dead.checks[c] = struct{}{}
 	}
-	return true
+	c.Mu.Unlock()
+	if ready {
+		eachIn(c.Engine, dead, func(hash uint64, _ uint32) { c.missing[hash] = struct{}{} })
+	}
+	return ready
 }
 
 func (c *deadCheck) run(ctx context.Context) error {
@@ -203,18 +199,9 @@ func (c *deadCheck) restore(ctx context.Context) error {
 
 // missingChunks returns the missing in pieces.
 func (c *deadCheck) missingChunks() (pieces [][]uint64) {
-	c.Mu.Lock()
-	defer func() { c.Mu.Unlock() }()
-	var piece []uint64
-	for hash := range c.missing {
-		if len(piece) == AtOnce {
-			pieces, piece = append(pieces, piece), nil
-			c.Mu.Unlock()
-			c.Mu.Lock()
-		}
-		piece = append(piece, hash)
-	}
-	return append(pieces, piece)
+	var all []uint64
+	eachIn(c.Engine, c.missing, func(hash uint64, _ struct{}) { all = append(all, hash) })
+	return slices.Collect(slices.Chunk(all, AtOnce))
 }
 
 // writeAgain writes lost burials again, and waits until the ledger has confirmed them: what is read
@@ -322,14 +309,7 @@ func (c *deadCheck) buryPending(page []recovery.Entry) error {
 
 // forget has memory forget those that cannot be written again.
 func (c *deadCheck) forget() {
-	c.Mu.Lock()
-	defer func() { c.Mu.Unlock() }()
-	count := 0
-	for hash := range c.missing {
-		if count++; count%AtOnce == 0 {
-			c.Mu.Unlock()
-			c.Mu.Lock()
-		}
+	eachIn(c.Engine, c.missing, func(hash uint64, _ struct{}) {
 		switch {
 		case !c.readyLocked():
 		case c.Dead.hasRecord(hash): // it was busy a moment ago, so it is not decided
@@ -337,5 +317,5 @@ func (c *deadCheck) forget() {
 		default:
 			c.forgetDeadLocked(c.h, hash, c.forgotten)
 		}
-	}
+	})
 }

@@ -100,9 +100,6 @@ func (s *Engine) freeLocked(leasedOut, reserved int) {
 	s.carryOutLocked(s.Dispatch.Free(leasedOut, reserved))
 }
 
-// leasesAtOnce is how many open deliveries are looked at before others get the lock.
-const leasesAtOnce = 4 * AtOnce
-
 // expire returns the tasks whose leases have run out and tells how many.
 func (s *Engine) expire() int {
 	type delivery struct {
@@ -110,20 +107,12 @@ func (s *Engine) expire() int {
 		nonce uint64
 	}
 	var over []delivery
-	s.Mu.Lock()
-	now, seen := s.Elapsed(), 0
-	// Others may change the map while the lock is free: the loop allows that.
-	for n, l := range s.Dispatch.Leases {
+	now := s.Elapsed()
+	eachIn(s, s.Dispatch.Leases, func(n uint32, l Lease) {
 		if l.Until <= now {
 			over = append(over, delivery{n, l.Nonce})
 		}
-		if seen++; seen%leasesAtOnce == 0 {
-			s.Unlock()
-			runtime.Gosched() // see SearchOverdue
-			s.Mu.Lock()
-		}
-	}
-	s.Unlock()
+	})
 	count := 0
 	for part := range slices.Chunk(over, AtOnce) {
 		s.Mu.Lock()

@@ -104,10 +104,10 @@ func (s *Engine) misfirePassLocked(t *Topic) {
 	s.Misfires.wanted[t] = true
 }
 
-// NewMisfirePassLocked begins a pass for some topics. The caller must run or leave it.
+// NewMisfirePassLocked begins a pass for some topics.
 func (s *Engine) NewMisfirePassLocked(topics map[*Topic]bool) *MisfirePass {
 	return &MisfirePass{
-		Walk: s.WalkLocked(Pick{}, ""), Topics: topics,
+		Walk: s.walkLocked(Pick{}, ""), Topics: topics,
 		newest: make(map[groupOf]candidate), decides: s.IsReplayed(),
 	}
 }
@@ -153,27 +153,19 @@ type candidate struct {
 // Run visits all tasks, not too many under one lock, nor faster than the ledger takes
 // what is skipped. It reports false if Close has begun.
 func (v *MisfirePass) Run() bool {
-	defer v.Leave()
 	for !v.over {
 		if len(v.newest) > 0 && !v.Breathe() {
 			return false
 		}
-		v.Mu.Lock()
-		if v.Ended {
-			v.Unlock()
+		if v.step(func(n uint32, sl *store.Slot) (cost int) {
+			if sl.State != store.Pending && sl.State != store.Ready || sl.Flags&(store.Windowed|store.Misfired) == 0 || !v.Topics[v.TopicTable.ByNumber[sl.Topic]] {
+				return 0
+			}
+			v.visitLocked(n, sl, v.Now())
+			return 1
+		}) != nil {
 			return false
 		}
-		now, done := v.Now(), 0
-		for n, sl := range v.pieceLocked() {
-			if (sl.State == store.Pending || sl.State == store.Ready) && sl.Flags&(store.Windowed|store.Misfired) != 0 && v.Topics[v.TopicTable.ByNumber[sl.Topic]] {
-				v.visitLocked(n, sl, now)
-				done++
-			}
-			if done == AtOnce {
-				break
-			}
-		}
-		v.Unlock()
 	}
 	return v.LetGo()
 }
@@ -246,31 +238,18 @@ func (v *MisfirePass) LetGo() bool {
 		peers = v.Fleet.Standing()
 		shared = !peers.Alone
 	}
-	v.Mu.Lock()
-	defer func() { v.Unlock() }()
-	done, now := 0, v.Now()
-	for key, c := range v.newest {
-		if done++; done%AtOnce == 0 {
-			v.Unlock()
-			v.Mu.Lock()
-			now = v.Now()
-		}
-		if v.Ended {
-			return false
-		}
-		if !v.standsLocked(key, c) {
-			continue
-		}
+	eachIn(v.Engine, v.newest, func(key groupOf, c candidate) {
 		switch sl := v.Store.Slot(c.slot); {
+		case v.Ended, !v.standsLocked(key, c):
 		case shared:
 			v.holdChoiceLocked(sl, peers.FailoverAfter)
 		case sl.State == store.Pending:
-			v.letGoLocked(c.slot, sl, now)
+			v.letGoLocked(c.slot, sl, v.Now())
 		default:
 			sl.Flags &^= store.Misfired
 		}
-	}
-	return !v.Ended
+	})
+	return !v.IsClosing()
 }
 
 // letGoLocked has a pending misfired task delivered.

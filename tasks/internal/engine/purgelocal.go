@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,7 +88,7 @@ func (p *Purge) begin(ctx context.Context) error {
 	case p.Unsure():
 		return ErrUnsure
 	}
-	p.walk = p.WalkLocked(p.Pick, p.group)
+	p.walk = p.walkLocked(p.Pick, p.group)
 	return nil
 }
 
@@ -150,28 +151,19 @@ func (p *Purge) collect(ctx context.Context, c *PendingWrite) error {
 		}
 	}
 	for !p.walk.over && sent <= PurgeAtOnce-AtOnce && len(p.busy) < PurgeAtOnce {
-		n, err := p.some(c)
-		if sent += n; err != nil {
+		var err error
+		ended := p.walk.step(func(n uint32, sl *store.Slot) (cost int) {
+			before := sent
+			if sent, err = p.visitLocked(n, sl, c, sent); err != nil {
+				return AtOnce
+			}
+			return sent - before
+		})
+		if err = cmp.Or(err, ended); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// some visits the next tasks, as many as are dealt with under one lock, and returns how
-// many cancellations were sent.
-func (p *Purge) some(c *PendingWrite) (sent int, err error) {
-	p.Mu.Lock()
-	defer p.Unlock()
-	if p.Ended {
-		return 0, task.ErrClosed
-	}
-	for n, sl := range p.walk.pieceLocked() {
-		if sent, err = p.visitLocked(n, sl, c, sent); err != nil || sent == AtOnce {
-			break
-		}
-	}
-	return sent, err
 }
 
 // tryLocked notes a task that is about to be cancelled, at a place of the piece, if it has

@@ -268,39 +268,27 @@ func (t *Listed) Ref() recovery.Ref { return recovery.Ref{ID: t.Task.ID, Next: t
 
 // selectSoonest looks for the soonest tasks after a cursor.
 func (s *Engine) selectSoonest(ctx context.Context, q *ListQuery, limit int) (first soonest, err error) {
-	after := q.After
-	var w *Walk
-	for w == nil || !w.over {
+	w := s.walk(Pick{q.Topic, q.Patterns}, q.Group)
+	w.earliest, w.latest = q.After.Next, q.Filter.latest()
+	defer w.Leave()
+	for !w.over {
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		s.Mu.Lock()
-		if s.Ended {
-			s.Unlock()
-			return nil, task.ErrClosed
-		}
-		if w == nil {
-			w = s.WalkLocked(Pick{q.Topic, q.Patterns}, q.Group)
-			w.earliest, w.latest = after.Next, q.Filter.latest()
-			defer w.Leave()
-		}
-		looks := 0 // at ids and records, which are not beside the slots
-		for _, sl := range w.pieceLocked() {
+		if err := w.step(func(_ uint32, sl *store.Slot) (cost int) {
 			if !hasState(sl, q.State) || q.Retrying && s.TopicTable.ByNumber[sl.Topic].Retrying == 0 {
-				continue
+				return 0
 			}
-			looks++
 			if !q.Retrying || s.attemptedLocked(sl) {
-				s.considerLocked(&first, limit, sl, after)
+				s.considerLocked(&first, limit, sl, q.After)
 			}
 			if len(first) == limit {
 				w.latest = first[0].Next
 			}
-			if looks == AtOnce {
-				break // the walk goes on behind this task
-			}
+			return 1 // for a look at an id or a record, which are not beside the slots
+		}); err != nil {
+			return nil, err
 		}
-		s.Unlock()
 	}
 	return first, nil
 }
@@ -424,52 +412,32 @@ func (s *Engine) Forecast(ctx context.Context, o task.Outlook, now int64) (task.
 			return task.Forecast{}, err
 		}
 	}
-	topics := Pick{o.Topic, task.PatternsOf(ctx)}
-	for from := uint32(0); ; from += store.ChunkSlots {
+	w := s.walk(Pick{o.Topic, task.PatternsOf(ctx)}, "")
+	for !w.over {
 		if err := ctx.Err(); err != nil {
 			return task.Forecast{}, err
 		}
-		if more, err := s.countChunk(&f, from, &topics, now, step); err != nil || !more {
+		if err := w.step(func(_ uint32, sl *store.Slot) int {
+			shown := sl.State.Shown()
+			switch k := (sl.Next - now) / step; {
+			case shown == 0:
+			case shown == task.Delivering:
+				f.Delivering++
+			case sl.Next == record.HeldUntil:
+				f.Held++
+			case sl.Next <= now:
+				f.Ready++
+			case k < int64(len(f.Counts)):
+				f.Counts[k]++
+			default:
+				f.Later++
+			}
+			return 0
+		}); err != nil {
 			return f, err
 		}
 	}
-}
-
-// countChunk adds one chunk of slots to a forecast, and reports whether there was one.
-func (s *Engine) countChunk(f *task.Forecast, from uint32, topics *Pick, now, step int64) (bool, error) {
-	s.Mu.Lock()
-	defer s.Unlock()
-	if s.Ended {
-		return false, task.ErrClosed
-	}
-	if from >= s.Store.Slots() {
-		return false, nil
-	}
-	only, ok := s.pickedLocked(topics)
-	if !ok {
-		return false, nil
-	}
-	chunk := s.Store.Rest(from)
-	for i := range chunk {
-		sl := &chunk[i]
-		shown := sl.State.Shown()
-		if shown == 0 || !only.has(sl.Topic) {
-			continue
-		}
-		switch k := (sl.Next - now) / step; {
-		case shown == task.Delivering:
-			f.Delivering++
-		case sl.Next == record.HeldUntil:
-			f.Held++
-		case sl.Next <= now:
-			f.Ready++
-		case k < int64(len(f.Counts)):
-			f.Counts[k]++
-		default:
-			f.Later++
-		}
-	}
-	return true, nil
+	return f, nil
 }
 
 // reasons are what the states of dead records say. See package record.

@@ -151,26 +151,17 @@ func (s *Engine) RestWithin(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// eachOf calls visit, under the lock, for every task of a shard that is in memory all the
-// time, and gives the lock up now and then. It reports false when Close has begun.
-func (s *Engine) eachOf(shard int, visit func(n uint32, sl *store.Slot)) bool {
-	for from := uint32(0); ; {
-		s.Mu.Lock()
-		if s.Ended || from >= s.Store.Slots() {
-			defer s.Unlock()
-			return !s.Ended
+// eachOf calls visit, under the lock, for every task of a shard that is in memory all the time, or
+// until Close has begun.
+func (s *Engine) eachOf(shard int, visit func(n uint32, sl *store.Slot)) {
+	w := s.walk(Pick{}, "")
+	for !w.over && w.step(func(n uint32, sl *store.Slot) (cost int) {
+		if int(sl.Shard) != shard {
+			return 0
 		}
-		rest, visited := s.Store.Rest(from), 0
-		for i := 0; i < len(rest) && visited < AtOnce; i++ {
-			if sl := &rest[i]; sl.State != store.Vacant && int(sl.Shard) == shard {
-				visit(from, sl)
-				visited++
-			}
-			from++
-		}
-		s.Life.pieces.note(visited)
-		s.Unlock()
-		runtime.Gosched() // see InPieces
+		visit(n, sl)
+		return 1
+	}) == nil {
 	}
 }
 
@@ -251,19 +242,16 @@ func revokedOutcome(c *PendingWrite, err error) error {
 // evictDead forgets the dead tasks of a shard, and its records that could not be read.
 func (s *Engine) evictDead(n int, h *OwnedShard) {
 	s.Mu.Lock()
-	defer func() { s.Unlock() }()
-	count := 0
-	for hash, number := range h.dead {
-		if count++; count%AtOnce == 0 {
-			s.Unlock()
-			runtime.Gosched() // see InPieces
-			s.Mu.Lock()
-		}
+	dead := h.dead
+	s.Mu.Unlock()
+	eachIn(s, dead, func(hash uint64, number uint32) {
 		t := s.TopicTable.ByNumber[number]
 		delete(s.Dead.of(t), hash)
 		s.Dead.forgetRecord(hash)
 		t.lostDead()
-	}
+	})
+	s.Mu.Lock()
+	defer s.Unlock()
 	h.dead = nil
 	for hash, shard := range s.Reading.Illegible {
 		if int(shard) == n {

@@ -143,28 +143,25 @@ const QueueAtMost = 20_000
 // way, which says the same; but the ledger may have confirmed it before the loss, and
 // memory not have heard of that yet, so it is written once more before it counts.
 func (s *Engine) rewrite(shard int, h *OwnedShard) (written int) {
-	for from := 0; s.Breathe(); from += AtOnce {
-		s.Mu.Lock()
-		if !h.Mine() {
-			s.Unlock()
-			break
-		}
-		total := int(s.Store.Slots())
-		for n := from; n < min(from+AtOnce, total); n++ {
-			sl := s.Store.Slot(uint32(n))
+	w := s.walk(Pick{}, "")
+	for !w.over && s.Breathe() {
+		if w.step(func(n uint32, sl *store.Slot) (cost int) {
 			switch {
-			case s.movingTo(uint32(n), sl, shard):
+			case !h.Mine():
+				w.over = true
+				return AtOnce
+			case s.movingTo(n, sl, shard):
 				sl.Flags |= store.Doubtful
 			case int(sl.Shard) != shard:
 			case sl.Flags&store.Writing != 0:
 				sl.Flags |= store.Doubtful
 			case AtRest(sl):
-				s.writeLocked(Write{slot: uint32(n), op: opRecord})
+				s.writeLocked(Write{slot: n, op: opRecord})
 				written++
+				return 1
 			}
-		}
-		s.Unlock()
-		if from+AtOnce >= total {
+			return 0
+		}) != nil {
 			break
 		}
 	}

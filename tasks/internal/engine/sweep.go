@@ -136,52 +136,34 @@ func (s *Engine) noteClock() (wall time.Time) {
 // next time too.
 func (s *Engine) SearchOverdue(all bool) (found int) {
 	s.Mu.Lock()
-	from, total := s.Sweep.slots, s.Store.Slots()
-	count := max(searchSlots, total/8)
-	if all || s.Sweep.alarmed {
-		from, count = 0, total
+	w := s.walkLocked(Pick{}, "")
+	if !all && !s.Sweep.alarmed {
+		w.from = s.Sweep.slots
+		w.end = min(w.end, w.from+max(searchSlots, w.end/8))
 	}
 	s.Mu.Unlock()
-	for end := uint64(from) + uint64(count); uint64(from) < end; {
-		s.Mu.Lock()
-		if from >= s.Store.Slots() {
-			s.Mu.Unlock()
-			break
+	w.latest = s.Now() - lostSlack.Milliseconds() - 1
+	for !w.over && w.step(func(n uint32, sl *store.Slot) (cost int) {
+		if sl.State != store.Pending || isUndecided(sl) || s.isAsideLocked(sl) {
+			return 0
 		}
-		n, to := s.searchSomeLocked(from)
-		s.Unlock()
-		found, from = found+n, to
+		if s.Runner.IsLost(sl.Timer) {
+			s.emitLocked(task.EventRescued, sl, task.Event{})
+			s.DisarmLocked(sl)
+			s.dueLocked(n, sl, s.Now(), fresh)
+			found++
+		}
+		return 1
+	}) == nil {
 		s.Life.pulse.Step()
-		runtime.Gosched() // it would be interrupted only after 10 ms: so late would be a task
 	}
 	s.Mu.Lock()
-	if from >= s.Store.Slots() {
-		from = 0
+	if w.from >= s.Store.Slots() {
+		w.from = 0
 	}
-	s.Sweep.slots, s.Sweep.alarmed = from, found > 0
+	s.Sweep.slots, s.Sweep.alarmed = w.from, found > 0
 	s.Mu.Unlock()
 	return found
-}
-
-// searchSomeLocked looks at one chunk of slots from there on, but ends early when it
-// has met enough overdue tasks. It returns where to go on.
-func (s *Engine) searchSomeLocked(from uint32) (found int, to uint32) {
-	now := s.Now()
-	before := now - lostSlack.Milliseconds()
-	rest := s.Store.Rest(from)
-	for i, asked := 0, 0; i < len(rest) && asked < AtOnce; i++ {
-		if sl := &rest[i]; sl.State == store.Pending && sl.Next < before && !isUndecided(sl) && !s.isAsideLocked(sl) {
-			asked++
-			if s.Runner.IsLost(sl.Timer) {
-				s.emitLocked(task.EventRescued, sl, task.Event{})
-				s.DisarmLocked(sl)
-				s.dueLocked(from, sl, now, fresh)
-				found++
-			}
-		}
-		from++
-	}
-	return found, from
 }
 
 // wakeAll sees to it that workers and receivers take what the topics have ready, and returns

@@ -2,8 +2,8 @@ package engine
 
 import (
 	"context"
-	"iter"
 	"math"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -13,9 +13,8 @@ import (
 )
 
 // A Walk visits the tasks in memory: those of a group, or all, and of these only the tasks of
-// topics that match its Pick and whose time is from earliest to latest. It visits a piece of them
-// at a time, so that other callers get the lock in between. A task that is present throughout is
-// visited once; one that joins or leaves, at most once.
+// topics that match its Pick and whose time is from earliest to latest. A task that is present
+// throughout is visited once; one that joins or leaves, at most once.
 type Walk struct {
 	*Engine
 	Pick
@@ -77,8 +76,14 @@ func (p *Pick) has(topic string) bool {
 	return topic != "" && (p.topic == "" || task.Matches(p.topic, topic)) && task.AnyMatches(p.patterns, topic)
 }
 
-// WalkLocked begins a walk. An empty group means any. It must be left.
-func (s *Engine) WalkLocked(p Pick, group string) *Walk {
+// walk begins a walk. An empty group means any. A walk over a group must be left.
+func (s *Engine) walk(p Pick, group string) *Walk {
+	s.Mu.Lock()
+	defer s.Mu.Unlock()
+	return s.walkLocked(p, group)
+}
+
+func (s *Engine) walkLocked(p Pick, group string) *Walk {
 	w := &Walk{Engine: s, Pick: p, end: s.Store.Slots(), earliest: math.MinInt64, latest: math.MaxInt64}
 	if group != "" {
 		w.group = s.Store.OpenGroup(group)
@@ -95,54 +100,76 @@ func (w *Walk) Leave() {
 	}
 }
 
-// pieceLocked yields as many tasks as are dealt with under one lock, or fewer: a piece may
-// hold none and yet not be the last one. A loop that breaks off goes on behind the task
-// that it has seen last.
-func (w *Walk) pieceLocked() iter.Seq2[uint32, *store.Slot] {
-	return func(yield func(uint32, *store.Slot) bool) {
-		topics, ok := w.pickedLocked(&w.Pick)
-		switch {
-		case !ok:
-			w.over = true
-		case w.group != nil:
-			w.membersLocked(&topics, yield)
-		default:
-			w.slotsLocked(&topics, yield)
-		}
+// step visits some tasks under one hold of the lock: those of a chunk of slots, or until visits
+// have cost AtOnce together. Then the goroutine gives way: the runtime would interrupt it only
+// after 10 ms, and so late would be a task that is due. A step may visit none and yet not be the
+// last one. Error: task.ErrClosed.
+func (w *Walk) step(visit func(n uint32, sl *store.Slot) (cost int)) error {
+	defer runtime.Gosched()
+	w.Mu.Lock()
+	defer w.Unlock()
+	if w.Ended {
+		return task.ErrClosed
 	}
+	topics, ok := w.pickedLocked(&w.Pick)
+	switch {
+	case !ok:
+		w.over = true
+	case w.group != nil:
+		w.Life.pieces.note(w.membersLocked(&topics, visit))
+	default:
+		w.Life.pieces.note(w.slotsLocked(&topics, visit))
+	}
+	return nil
 }
 
 func (w *Walk) in(sl *store.Slot) bool { return w.earliest <= sl.Next && sl.Next <= w.latest }
 
 // membersLocked goes over some tasks of the group. Each of them is a wait for memory or two,
 // so that they are not as many as slots would be.
-func (w *Walk) membersLocked(topics *picked, yield func(uint32, *store.Slot) bool) {
-	for range AtOnce {
+func (w *Walk) membersLocked(topics *picked, visit func(uint32, *store.Slot) int) (cost int) {
+	for looks := 0; looks < AtOnce && cost < AtOnce; looks++ {
 		n := w.Store.Advance(w.group)
 		if n == 0 {
 			w.over = true
-			return
+			return cost
 		}
-		if sl := w.Store.Slot(n); w.in(sl) && topics.has(sl.Topic) && !yield(n, sl) {
-			return
+		if sl := w.Store.Slot(n); w.in(sl) && topics.has(sl.Topic) {
+			cost += visit(n, sl)
 		}
 	}
+	return cost
 }
 
 // slotsLocked goes over the rest of a chunk.
-func (w *Walk) slotsLocked(topics *picked, yield func(uint32, *store.Slot) bool) {
-	if w.over = w.from >= w.end; w.over {
-		return
-	}
-	rest := w.Store.Rest(w.from)
-	for i := range rest {
-		if sl := &rest[i]; sl.State != store.Vacant && w.in(sl) && topics.has(sl.Topic) && !yield(w.from+uint32(i), sl) {
-			w.from += uint32(i) + 1
-			return
+func (w *Walk) slotsLocked(topics *picked, visit func(uint32, *store.Slot) int) (cost int) {
+	if w.from < w.end {
+		rest := w.Store.Rest(w.from)
+		for i := 0; i < len(rest) && cost < AtOnce; i++ {
+			if sl := &rest[i]; sl.State != store.Vacant && w.in(sl) && topics.has(sl.Topic) {
+				cost += visit(w.from, sl)
+			}
+			w.from++
 		}
 	}
-	w.from += uint32(len(rest))
-	w.over = w.from >= w.end
+	w.over = w.over || w.from >= w.end
+	return cost
+}
+
+// eachIn calls visit for the members of a map, under the lock, which others get in between. They
+// may change the map.
+func eachIn[K comparable, V any](s *Engine, members map[K]V, visit func(K, V)) {
+	s.Mu.Lock()
+	defer func() { s.Unlock() }()
+	count := 0
+	for k, v := range members {
+		if count++; count%AtOnce == 0 {
+			s.Unlock()
+			runtime.Gosched() // as in step
+			s.Mu.Lock()
+		}
+		visit(k, v)
+	}
 }
 
 // A Snapshot is the shards that this node holds, with all their tasks in memory, for as long as
