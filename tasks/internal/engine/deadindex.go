@@ -65,86 +65,6 @@ func (d *deadIndex) of(t *Topic) map[uint64]struct{} {
 // again.
 var errUnburied = task.KindOf(task.ErrUnavailable, "burial lost by the ledger; being written again")
 
-// A lostDead is an id that memory takes for dead and of which the ledger has no dead record.
-type lostDead struct {
-	id       string
-	shard    int
-	h        *OwnedShard // of the shard
-	unburied int64       // the time of its pending record, if the ledger has one
-	pending  bool        // it has
-	slot     uint32      // by which the id is locked, see unlockRestLocked
-}
-
-// findLostDead asks the ledger for ids that the caller has locked, and returns those that
-// memory takes for dead and of which the ledger has no dead record.
-func (s *Engine) findLostDead(ctx context.Context, ids []string) (lost []lostDead, err error) {
-	checker, ok := s.Ledger.(recovery.DeadChecker)
-	if !ok || len(ids) == 0 {
-		return nil, nil
-	}
-	byShard := make(map[int][]lostDead)
-	s.Mu.Lock()
-	for _, id := range ids {
-		hash := s.Store.Hash([]byte(id))
-		for n, h := range s.Shards.List {
-			if !h.Mine() {
-				continue
-			}
-			if _, dead := h.dead[hash]; dead {
-				byShard[n] = append(byShard[n], lostDead{id: id, shard: n, h: h})
-				break
-			}
-		}
-	}
-	s.Mu.Unlock()
-	for n, dead := range byShard {
-		names := make([]string, len(dead))
-		for i := range dead {
-			names[i] = dead[i].id
-		}
-		has, err := checker.HasDead(ctx, n, names)
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
-		}
-		var missing []lostDead
-		var refs []recovery.Ref
-		for i := range dead {
-			if !has[i] {
-				missing = append(missing, dead[i])
-				refs = append(refs, recovery.Ref{ID: dead[i].id})
-			}
-		}
-		if len(refs) == 0 {
-			continue
-		}
-		// A task that is pending in the ledger is not gone: the ledger has lost the burial.
-		if err := s.Ledger.Get(ctx, n, refs, func(i int, e recovery.Entry) {
-			missing[i].unburied, missing[i].pending = e.Spot.At, true
-		}); err != nil {
-			return nil, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
-		}
-		lost = append(lost, missing...)
-	}
-	return lost, nil
-}
-
-// forgetLostLocked takes lost ids, still locked, out of the index of the dead, and returns how many
-// are out. One that can be written again stays: memory has its record, or the ledger still has it
-// as pending. So does one whose shard is being restored.
-func (s *Engine) forgetLostLocked(lost []lostDead) (forgotten int) {
-	topics := make(lostTopics)
-	for _, l := range lost {
-		if hash := s.Store.Hash([]byte(l.id)); l.h.reconciles == 0 && !l.pending && !s.Dead.hasRecord(hash) && s.forgetDeadLocked(l.h, hash, topics) {
-			forgotten++
-		}
-	}
-	if len(lost) > 0 {
-		s.doubtDeadLocked() // others may be lost as well
-	}
-	s.tellForgotten(topics)
-	return forgotten
-}
-
 // forgetDeadLocked takes a hash out of the index of the dead of a shard, and counts it as lost.
 func (s *Engine) forgetDeadLocked(h *OwnedShard, hash uint64, topics lostTopics) bool {
 	number, known := h.dead[hash]
@@ -195,21 +115,12 @@ func (s *Engine) RecheckDead(ctx context.Context, ids []string) error {
 	}
 	ctx, cancel := s.Within(ctx)
 	defer cancel()
-	x := Redrive{Engine: s, Op: opForget}
-	locked, _, err := x.lock(ctx, ids)
+	p, err := s.lockBuried(ctx, ids, true)
 	if err != nil {
 		return err
 	}
-	names := make([]string, 0, len(locked))
-	for id := range locked {
-		names = append(names, id)
-	}
-	lost, err := s.findLostDead(ctx, names)
-	s.Mu.Lock()
-	done := s.forgetLostLocked(lost)
-	again := s.unlockRestLocked(locked, lost)
-	s.Unlock()
-	if done += s.buryLost(ctx, again); done < len(lost) && err == nil {
+	unburied, rewritten, err := p.finish(ctx, p.ids, nil)
+	if rewritten < unburied && err == nil {
 		err = errUnburied
 	}
 	return err

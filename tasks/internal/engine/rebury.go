@@ -65,6 +65,8 @@ type lostBurial struct {
 	id      string
 	pending int64         // where the ledger has an older record of the task, if it has one
 	earlier recovery.Spot // of an earlier burial that the ledger has; zero: it has none
+	// isPending says of one that a buriedPiece has found that the ledger has such a record.
+	isPending bool
 }
 
 // BuryAgain buries tasks again of which the ledger has older records. It returns how many burials
@@ -239,49 +241,4 @@ func (s *Engine) reburyLocked(n uint32, shard int, h *OwnedShard, older *recover
 	}
 	s.writeLocked(w)
 	return true
-}
-
-// unlockRestLocked unlocks ids, except for those that the ledger has lost and that can be written
-// again. It returns those, for buryLost: unlocked in between, another comparison could take them,
-// and the caller would not know when they are written.
-func (s *Engine) unlockRestLocked(locked map[string]uint32, lost []lostDead) (again []lostDead) {
-	for _, l := range lost {
-		n, ours := locked[l.id]
-		if ours && (l.pending || s.Dead.hasRecord(s.Store.Hash([]byte(l.id)))) {
-			l.slot = n
-			again = append(again, l)
-			delete(locked, l.id)
-		}
-	}
-	for _, n := range locked {
-		s.UncheckLocked(n)
-	}
-	return again
-}
-
-// buryLost writes burials again that the ledger has lost. unlockRestLocked has left their ids
-// locked. It returns how many the ledger has confirmed.
-func (s *Engine) buryLost(ctx context.Context, lost []lostDead) (confirmed int) {
-	type inShard struct {
-		h      *OwnedShard
-		locked map[string]uint32
-		lost   []lostBurial
-	}
-	byShard := make(map[int]*inShard)
-	for _, l := range lost {
-		in := byShard[l.shard]
-		if in == nil {
-			in = &inShard{h: l.h, locked: make(map[string]uint32)}
-			byShard[l.shard] = in
-		}
-		in.locked[l.id] = l.slot
-		in.lost = append(in.lost, lostBurial{id: l.id, pending: l.unburied})
-	}
-	for n, in := range byShard {
-		done, err := s.reburyAndWait(ctx, n, in.h, in.locked, in.lost)
-		if confirmed += done; err != nil && !s.IsClosing() {
-			s.Config.Log.Warn("dead tasks cannot be written again at the moment", "node", s.Config.Node, "shard", n, "tasks", len(in.lost), "error", err)
-		}
-	}
-	return confirmed
 }

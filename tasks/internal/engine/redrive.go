@@ -4,14 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
-	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -115,81 +113,46 @@ func (s *Engine) NewRedrive(q *RedriveQuery) *Redrive {
 func (x *Redrive) Piece(ctx context.Context, ids []string) error {
 	ctx, cancel := x.Within(ctx)
 	defer cancel()
-	locked, forgotten, err := x.lock(ctx, ids)
+	p, err := x.lockBuried(ctx, ids, x.Op != OpExpire) // the sweep comes by again
 	if err != nil {
 		return err
 	}
-	keys := slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, ok := locked[id]; return !ok })
-	c := NewPendingWrite(len(keys))
-	var refused error
-	var sent, dry []int // positions in keys, and in the call
-	seen, acted := make([]bool, len(keys)), make(map[string]bool)
-	err = x.Ledger.GetDead(ctx, keys, func(i int, e recovery.Entry) {
-		seen[i] = true
+	x.missed = p.missed
+	done, acted := make(map[string]bool), make(map[string]bool)
+	err = p.change(ctx, func(i int, e recovery.Entry) error {
 		f, err := record.Decode(e.Data)
-		if err == nil && x.conds != nil {
-			if refused = x.conds.Permit(string(f.Topic), int64(f.Revision), f.Created); refused != nil {
-				return
-			}
+		if err != nil {
+			return nil
 		}
-		if err != nil || record.IsFinished(f.State) != x.kept || x.Topic != "" && string(f.Topic) != strings.TrimSuffix(x.Topic, keptSuffix) || x.Op == OpExpire && e.Spot.At > x.Until {
-			return
+		if err := x.conds.Permit(string(f.Topic), int64(f.Revision), f.Created); err != nil {
+			return err
 		}
-		if x.act != nil && !x.act.hasDead(recovery.Ref{ID: keys[i], Next: e.Spot.At}, &f) {
-			return
+		if !x.has(p.ids[i], e.Spot.At, &f) {
+			return nil
 		}
 		if x.act != nil {
 			if err := x.act.changes(f.Stamp, x.Config.Clock()); err != nil {
-				acted[keys[i]] = errors.Is(err, ErrActedSince)
-				return
+				acted[p.ids[i]] = errors.Is(err, ErrActedSince)
+				return nil
 			}
 		}
-		x.Mu.Lock()
-		defer x.Unlock()
-		n, still := locked[keys[i]]
-		if !still || refused != nil {
-			return
-		}
-		if !x.OwnedLocked(e.Shard).Takes() || forgotten != x.Shards.Counts.forgotten {
-			refused = ErrNotHeld // since it was read, and the number may stand for another shard
-			return
-		}
-		if x.act != nil && x.act.Dry {
-			dry = append(dry, i)
-			return
-		}
-		if refused = x.redriveLocked(n, len(locked), e, &f, c, i); refused == nil {
-			delete(locked, keys[i])
-			sent = append(sent, i)
-		}
+		return p.write(i, &e, func(n uint32) error {
+			if x.act != nil && x.act.Dry {
+				done[p.ids[i]] = true
+				return nil
+			}
+			return x.redriveLocked(p, Write{slot: n, op: x.Op, index: i}, &e, &f)
+		})
 	})
-	var lost []lostDead
-	if err != nil {
-		err = fmt.Errorf("%w: %w", task.ErrUnavailable, err)
-	} else if lost, err = x.findLostDead(ctx, unseen(keys, seen)); err == nil {
-		err = refused
-	}
-	x.Mu.Lock()
-	if x.forgetLostLocked(lost) < len(lost) && err == nil {
-		err = errUnburied
-	}
-	again := x.unlockRestLocked(locked, lost)
-	c.Complete()
-	x.Unlock()
-	x.buryLost(ctx, again)
 	// ErrUnknown takes precedence.
-	if late := x.Await(ctx, c); err == nil || errors.Is(late, task.ErrUnknown) {
-		err = late
+	if err == nil || errors.Is(p.late, task.ErrUnknown) {
+		err = p.late
 	}
-	done := make(map[string]bool, len(sent)+len(dry))
-	for _, i := range dry {
-		done[keys[i]] = true
-	}
-	answers := x.OutcomesOf(c)
-	for _, i := range sent {
+	answers := x.OutcomesOf(p.c)
+	for _, i := range p.sent {
 		switch {
 		case answers[i] == nil:
-			done[keys[i]] = true
+			done[p.ids[i]] = true
 		case err == nil:
 			err = answers[i]
 		}
@@ -208,115 +171,28 @@ func (x *Redrive) Piece(ctx context.Context, ids []string) error {
 	return err
 }
 
-// unseen are the keys that were not seen.
-func unseen(keys []string, seen []bool) (ids []string) {
-	for i, id := range keys {
-		if !seen[i] {
-			ids = append(ids, id)
-		}
-	}
-	return ids
+// has reports whether the redrive is for a task at the place of the dead.
+func (x *Redrive) has(id string, at int64, f *record.Fields) bool {
+	return record.IsFinished(f.State) == x.kept && (x.Topic == "" || string(f.Topic) == strings.TrimSuffix(x.Topic, keptSuffix)) &&
+		(x.Op != OpExpire || at <= x.Until) && (x.act == nil || x.act.hasDead(recovery.Ref{ID: id, Next: at}, f))
 }
 
-// lock locks those of the ids that are dead, so that their records can be read while no other
-// caller changes them, and returns how many terms were forgotten by then. A caller waits until
-// a change of one of them is over: only then is it known whether it stays dead. The sweep passes
-// over it.
-func (x *Redrive) lock(ctx context.Context, ids []string) (locked map[string]uint32, forgotten int, err error) {
-	for waits := 0; ; {
-		x.Mu.Lock()
-		err := x.openLocked()
-		if err != nil {
-			x.Unlock()
-			return nil, 0, err
-		}
-		ch := x.busyLocked(ids)
-		x.missed = ch != nil
-		if x.missed && x.Op != OpExpire {
-			x.Unlock() // with none of them locked, or two callers would wait for each other
-			if err := x.WaitBusy(ctx, ch, waits); err != nil {
-				return nil, 0, err
-			}
-			waits++
-			continue
-		}
-		locked, forgotten = make(map[string]uint32, len(ids)), x.Shards.Counts.forgotten
-		for _, id := range ids {
-			key := []byte(id)
-			if _, at := x.LookupLocked(key); at.Buried() {
-				locked[id] = x.CheckLocked(key, 0)
-			}
-		}
-		x.Unlock()
-		return locked, forgotten, nil
-	}
-}
-
-// openLocked returns nil if dead tasks may be changed in every shard that this process holds. It
-// asks about all shards, since it is not known yet which ones the tasks are in.
-func (x *Redrive) openLocked() error {
-	switch {
-	case x.Ended:
-		return task.ErrClosed
-	case x.Unsure():
-		return ErrUnsure
-	case !isClosed(x.Reading.deadRead):
-		return errDeadUnread
-	}
-	for shard, h := range x.Shards.List {
-		if !h.Takes() {
-			continue
-		}
-		if err := x.WritableLocked(shard); err != nil {
+// redriveLocked begins to take a task from among the dead.
+func (x *Redrive) redriveLocked(p *buriedPiece, w Write, e *recovery.Entry, f *record.Fields) error {
+	t, rec := x.buriedTopicLocked(f), e.Data
+	if x.Op == opRequeue {
+		if err := p.admitLocked(e.Shard, len(e.Data)); err != nil {
 			return err
 		}
-	}
-	return nil
-}
-
-// busyLocked returns a channel that is closed when the first of the ids that another caller is
-// taking from among the dead is at rest; nil if there is none.
-func (x *Redrive) busyLocked(ids []string) <-chan struct{} {
-	for _, id := range ids {
-		key := []byte(id)
-		hash := x.Store.Hash(key)
-		if n, known := x.Store.FindHashed(hash, key); known && x.Store.Slot(n).State.Busy() && x.OutsideLocked(hash).Buried() {
-			return x.WatchLocked(n)
-		}
-	}
-	return nil
-}
-
-// redriveLocked takes one of the ids that are locked from among the dead.
-func (x *Redrive) redriveLocked(n uint32, locked int, e recovery.Entry, f *record.Fields, c *PendingWrite, i int) error {
-	if x.Op == opRequeue {
-		if err := x.AdmitLocked(e.Shard, 0, len(e.Data)); err != nil {
-			return err
-		}
-		if others := x.Store.Len() - locked; others >= x.Config.MaxPending {
-			return fmt.Errorf("%w: %d tasks are pending", task.ErrOverloaded, others)
-		}
-	}
-	t := x.buriedTopicLocked(f)
-	sl := x.Store.Slot(n)
-	sl.Topic, sl.Shard, sl.Stored, sl.State = t.Number, uint16(e.Shard), e.Spot.At, store.Vacant
-	if x.Op == opRequeue {
 		f.State, f.Attempt, f.Due, f.Next = record.Pending, 0, x.due, x.due
 		f.Revision++
 		if x.act != nil {
 			f.Stamp = cmp.Or(x.act.Stamp, f.Stamp)
 		}
 		x.Writes.scratch = f.Append(x.Writes.scratch[:0])
-		x.Store.Rewrite(n, x.Writes.scratch)
-		sl.Next = x.due
-		x.SetLocked(sl, store.Requeuing)
-		x.Dead.Requeued.Add(string(e.ID)) // before the ledger can show that it is not dead
-	} else {
-		x.Store.Rewrite(n, e.Data)
-		x.SetLocked(sl, store.Finishing) // which, unlike cancelling, is not shown as pending
+		rec = x.Writes.scratch
 	}
-	c.add(i, n)
-	x.writeLocked(Write{slot: n, op: x.Op, pending: c, index: i})
+	p.beginLocked(w, t, e, rec, x.due)
 	return nil
 }
 

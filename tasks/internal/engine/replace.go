@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/record"
@@ -149,64 +148,44 @@ var ErrUnburied = errors.New("no task with this id is dead, or finished and kept
 func (s *Engine) ReplaceBuried(ctx context.Context, all []BuriedReplacement) {
 	ctx, cancel := s.Within(ctx)
 	defer cancel()
-	x := Redrive{Engine: s, Op: opRequeue}
-	ids := make([]string, len(all))
+	ids, at := make([]string, len(all)), make(map[string]int, len(all))
 	for i := range all {
 		ids[i], all[i].Err, all[i].Task.ID = all[i].Plan.ID, ErrUnburied, all[i].Plan.ID
+		at[ids[i]] = i
 	}
-	locked, forgotten, err := x.lock(ctx, ids)
+	p, err := s.lockBuried(ctx, ids, true)
 	if err != nil {
 		for i := range all {
 			all[i].Err = err
 		}
 		return
 	}
-	c := NewPendingWrite(len(all))
-	seen := make([]bool, len(all))
-	err = s.Ledger.GetDead(ctx, ids, func(i int, e recovery.Entry) {
-		s.Mu.Lock()
-		defer s.Unlock()
-		n, still := locked[ids[i]]
-		if seen[i] = true; !still {
-			return // it was no longer dead when the ids were locked
+	err = p.change(ctx, func(i int, e recovery.Entry) error {
+		r := &all[at[p.ids[i]]]
+		if err := p.write(i, &e, func(n uint32) error {
+			r.Err = nil
+			return s.replaceBuriedLocked(p, Write{slot: n, op: opRequeue, index: i}, &e, r)
+		}); err != nil {
+			r.Err = err
 		}
-		if forgotten != s.Shards.Counts.forgotten {
-			all[i].Err = ErrNotHeld // since it was read, and the number may stand for another shard
-			return
-		}
-		if all[i].Err = s.replaceBuriedLocked(n, len(locked), e, &all[i], c, i); all[i].Err == nil {
-			delete(locked, ids[i])
-		}
+		return nil
 	})
-	var lost []lostDead
-	if err == nil {
-		lost, err = s.findLostDead(ctx, unseen(ids, seen))
-	} else {
-		err = fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+	answers := s.OutcomesOf(p.c)
+	for _, i := range p.sent {
+		r := &all[at[p.ids[i]]]
+		if r.Err = answers[i]; errors.Is(r.Err, ErrOpen) {
+			r.Err = p.late
+		}
 	}
-	s.Mu.Lock()
-	if s.forgetLostLocked(lost) < len(lost) && err == nil {
-		err = errUnburied
-	}
-	again := s.unlockRestLocked(locked, lost)
-	c.Complete()
-	s.Unlock()
-	s.buryLost(ctx, again)
-	late := s.Await(ctx, c)
-	for i, answer := range s.OutcomesOf(c) {
-		switch r := &all[i]; {
-		case r.Err == nil && errors.Is(answer, ErrOpen):
-			r.Err = late
-		case r.Err == nil:
-			r.Err = answer
-		case errors.Is(r.Err, ErrUnburied) && err != nil:
+	for i := range all {
+		if r := &all[i]; errors.Is(r.Err, ErrUnburied) && err != nil {
 			r.Err = err
 		}
 	}
 }
 
 // replaceBuriedLocked begins the replacement of a task whose id is locked.
-func (s *Engine) replaceBuriedLocked(n uint32, locked int, e recovery.Entry, r *BuriedReplacement, c *PendingWrite, i int) error {
+func (s *Engine) replaceBuriedLocked(buried *buriedPiece, w Write, e *recovery.Entry, r *BuriedReplacement) error {
 	old, err := record.Decode(e.Data)
 	if err != nil {
 		return ErrIllegible
@@ -221,11 +200,8 @@ func (s *Engine) replaceBuriedLocked(n uint32, locked int, e recovery.Entry, r *
 	}
 	f.Succeed(&old)
 	f.Revision++
-	if err := s.AdmitLocked(e.Shard, 0, len(p.Rec)); err != nil {
+	if err := buried.admitLocked(e.Shard, len(p.Rec)); err != nil {
 		return err
-	}
-	if others := s.Store.Len() - locked; others >= s.Config.MaxPending {
-		return fmt.Errorf("%w: %d tasks are pending", task.ErrOverloaded, others)
 	}
 	if err := p.By.RoomLocked(); err != nil {
 		return err
@@ -234,15 +210,8 @@ func (s *Engine) replaceBuriedLocked(n uint32, locked int, e recovery.Entry, r *
 	if err != nil {
 		return err
 	}
-	sl := s.Store.Slot(n)
-	sl.Topic, sl.Shard, sl.Stored, sl.State = t.Number, uint16(e.Shard), e.Spot.At, store.Vacant
-	p.Replaced = f.Append(nil)
-	s.Store.Rewrite(n, p.Replaced)
-	sl.Next = f.Next
-	s.SetLocked(sl, store.Requeuing)
-	s.Dead.Requeued.Add(p.ID) // before the ledger can show that it is not dead
-	c.add(i, n)
-	s.writeLocked(Write{slot: n, op: opRequeue, after: s.buriedTopicLocked(&old), pending: c, index: i})
+	p.Replaced, w.after = f.Append(nil), s.buriedTopicLocked(&old)
+	buried.beginLocked(w, t, e, p.Replaced, f.Next)
 	r.Task = s.describe(p.ID, &f, task.Pending)
 	r.Task.Repeated = !record.IsFinished(old.State)
 	return nil
