@@ -116,7 +116,7 @@ func (s *Engine) cancelledLocked(n uint32, sl *store.Slot) bool {
 	if sl.State != store.Cancelling || sl.Flags&store.Wanted == 0 {
 		return false
 	}
-	return s.LedgerDown(int(sl.Shard)) || s.isHeldBackLocked(n)
+	return s.LedgerDown(int(sl.Shard)) || s.Writes.isHeldBackLocked(n)
 }
 
 // errBeingCancelled is answered while a cancellation cannot be recorded.
@@ -191,14 +191,14 @@ func (s *Engine) CheckLocked(id []byte, why store.Flags) uint32 {
 // UncheckLocked gives an id up that was locked for reading.
 func (s *Engine) UncheckLocked(n uint32) {
 	s.Store.Leave(n)
-	s.notifyLocked(n)
+	s.Writes.notifyLocked(n)
 }
 
 // notifyLocked wakes the callers that wait for a task.
-func (s *Engine) notifyLocked(n uint32) {
-	if ch, ok := s.Writes.Waiting[n]; ok {
+func (q *writes) notifyLocked(n uint32) {
+	if ch, ok := q.Waiting[n]; ok {
 		close(ch)
-		delete(s.Writes.Waiting, n)
+		delete(q.Waiting, n)
 	}
 }
 
@@ -247,7 +247,7 @@ func (s *Engine) waitReplayed(ctx context.Context) error {
 func (s *Engine) AbortLocked(n uint32, sl *store.Slot) {
 	s.Writes.Arriving--
 	s.leaveLocked(n, sl)
-	s.notifyLocked(n)
+	s.Writes.notifyLocked(n)
 }
 
 // WaitCreated waits for an earlier change of the same id. If that is a creation

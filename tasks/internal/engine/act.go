@@ -179,7 +179,7 @@ func (s *Engine) changeBy(q *ActQuery, due int64, rec *record.Fields, w *Write) 
 	case q.Action == task.ResumeAction:
 		rec.Resume(s.Now())
 	case q.Shift == 0:
-		s.moveTo(due, rec, w)
+		moveTo(due, rec, w)
 	case rec.Flags&record.Held != 0:
 		rec.Due, rec.HeldNext, w.Fired = due, rec.HeldNext+q.Shift, false
 	default:

@@ -20,7 +20,7 @@ func (s *Engine) Reschedule(ctx context.Context, id string, m task.Move) (task.T
 			rec.Target = target
 		}
 		if due, ok := s.newDue(m); ok {
-			s.moveTo(due, rec, w)
+			moveTo(due, rec, w)
 		}
 		if m.Payload != nil {
 			rec.Payload = m.Payload
@@ -29,7 +29,7 @@ func (s *Engine) Reschedule(ctx context.Context, id string, m task.Move) (task.T
 }
 
 // moveTo is the change that gives a task another deadline. It ends a hold.
-func (s *Engine) moveTo(due int64, rec *record.Fields, w *Write) {
+func moveTo(due int64, rec *record.Fields, w *Write) {
 	rec.Release()
 	rec.Due, rec.Next, w.Fired = due, due, false
 }

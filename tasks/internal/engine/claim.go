@@ -325,7 +325,7 @@ func (s *Engine) takeLocked(t *Topic, now int64, passed *int) (uint32, bool) {
 			continue
 		}
 		if s.isStrayLocked(t, sl) {
-			s.strayLocked(n, t, sl)
+			strayLocked(n, t, sl)
 			continue
 		}
 		if sl.Flags&store.Misfired != 0 && s.missedLocked(n, t, sl) {

@@ -67,7 +67,7 @@ func (s *Engine) writeLocked(w Write) {
 		return
 	}
 	if s.reserveUsedFor(&w) {
-		s.holdBackLocked(w, sl)
+		s.Writes.holdBackLocked(w, sl)
 		return
 	}
 	sl.Flags |= store.Writing
@@ -216,7 +216,7 @@ func (s *Engine) answeredLocked(w *Write, err error, now int64) {
 		s.writeLocked(next)
 	}
 	if !sl.State.Busy() || sl.State == store.Vacant {
-		s.notifyLocked(w.slot)
+		s.Writes.notifyLocked(w.slot)
 	}
 }
 

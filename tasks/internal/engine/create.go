@@ -36,11 +36,11 @@ func (s *Engine) NewIDClaimLocked(n uint32, p *Plan, index int) *IDClaim {
 }
 
 // newCreated returns the time of creation, in Unix nanoseconds, of a task that is created now.
-func (s *Engine) newCreated(now time.Time) int64 {
+func (q *writes) newCreated(now time.Time) int64 {
 	for {
-		last := s.Writes.lastMade.Load()
+		last := q.lastMade.Load()
 		next := record.NewCreated(now, last)
-		if s.Writes.lastMade.CompareAndSwap(last, next) {
+		if q.lastMade.CompareAndSwap(last, next) {
 			return next
 		}
 	}
@@ -142,7 +142,7 @@ func (s *Engine) Plan(r *task.Request, by Admission) (Plan, error) {
 	headers = addTrace(headers, r.Headers, by.trace)
 	p.Buf = Buffers.Get().(*[]byte)
 	rec := record.Fields{
-		Revision: 1, Due: due, Next: due, Created: s.newCreated(wall), Fingerprint: p.Print,
+		Revision: 1, Due: due, Next: due, Created: s.Writes.newCreated(wall), Fingerprint: p.Print,
 		Topic: []byte(r.Topic), Headers: headers, Group: []byte(r.Group),
 		MaxLateness: RoundUpMillis(r.MaxLateness), Payload: r.Payload, Target: target,
 	}
@@ -278,7 +278,7 @@ func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
 		s.Unlock()
 		s.carry(ctx, c)
 		if s.TakenBack(ctx, p, c) {
-			p.ID, p.Spool = s.OtherID(p.ID), true
+			p.ID, p.Spool = otherID(p.ID), true
 			continue
 		}
 		if err := s.Await(ctx, c); err != nil {

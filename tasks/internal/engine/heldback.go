@@ -21,17 +21,17 @@ import (
 
 // reserveUsedFor reports whether a write has to wait for room.
 func (s *Engine) reserveUsedFor(w *Write) bool {
-	return (w.keeps || w.op == opBury) && s.Fleet == nil && s.reserveUsed()
+	return (w.keeps || w.op == opBury) && s.Fleet == nil && s.Writes.reserveUsed()
 }
 
 // reserveUsed reports whether the ledger had no room for the ends of tasks when it was last asked.
-func (s *Engine) reserveUsed() bool {
-	err := s.Writes.refusal.Load()
+func (q *writes) reserveUsed() bool {
+	err := q.refusal.Load()
 	return err != nil && errors.Is(*err, recovery.ErrReserveUsed)
 }
 
 // holdBackLocked keeps a write until there is room, and answers its caller.
-func (s *Engine) holdBackLocked(w Write, sl *store.Slot) {
+func (q *writes) holdBackLocked(w Write, sl *store.Slot) {
 	if w.op == opCancel {
 		sl.Flags |= store.Wanted // it holds, see cancelledLocked
 	}
@@ -39,7 +39,7 @@ func (s *Engine) holdBackLocked(w Write, sl *store.Slot) {
 		w.pending.resolve(w.index, task.ErrUnrecorded)
 		w.pending = nil
 	}
-	s.Writes.HeldBack[w.slot] = w
+	q.HeldBack[w.slot] = w
 }
 
 // tellHeldBack logs how many ends this process did not record.
@@ -51,15 +51,15 @@ func (s *Engine) tellHeldBack() {
 	}
 }
 
-func (s *Engine) isHeldBackLocked(n uint32) bool {
-	_, is := s.Writes.HeldBack[n]
+func (q *writes) isHeldBackLocked(n uint32) bool {
+	_, is := q.HeldBack[n]
 	return is
 }
 
 // sendHeldBack writes what was held back, in pieces, as long as there is room. It waits for the
 // answer to each piece, but no longer than until the ledger is to be asked again.
 func (s *Engine) sendHeldBack() {
-	for !s.reserveUsed() {
+	for !s.Writes.reserveUsed() {
 		c := s.sendPieceHeldBack()
 		if c == nil {
 			return

@@ -40,7 +40,7 @@ type misfires struct {
 
 // foundLocked is called for every task that was restored for another attempt. It marks misfired
 // ones.
-func (s *Engine) foundLocked(t *Topic, sl *store.Slot, f *record.Fields, since int64) {
+func foundLocked(t *Topic, sl *store.Slot, f *record.Fields, since int64) {
 	if sl.State != store.Ready || f.Attempt != 0 || sl.Next >= since {
 		return
 	}

@@ -85,7 +85,7 @@ func (s *Engine) followUpLocked(t *Topic, sl *store.Slot) (n uint32, ok bool) {
 	now := s.Now()
 	due := now + RoundUpMillis(set.Delay)
 	next := record.Fields{
-		Revision: 1, Due: due, Next: due, Created: s.newCreated(FromMillis(now)), Topic: []byte(set.Topic), Group: f.Group, Payload: f.Payload,
+		Revision: 1, Due: due, Next: due, Created: s.Writes.newCreated(FromMillis(now)), Topic: []byte(set.Topic), Group: f.Group, Payload: f.Payload,
 		Headers: record.EncodeHeaders(followUpHeaders(headers, &f, string(s.Store.ID(sl)), strings.Join(via, ","))),
 	}
 	rec := next.Append(nil)

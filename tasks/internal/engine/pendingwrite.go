@@ -184,7 +184,7 @@ func (s *Engine) undoLocked(n uint32, c *PendingWrite, now int64) {
 		// A retry's own write may have given way to the one that is undone.
 		s.writeLocked(Write{slot: n, op: opRecord})
 	}
-	s.notifyLocked(n)
+	s.Writes.notifyLocked(n)
 	if was == store.Replacing {
 		s.honourVerdictLocked(n, sl)
 	}

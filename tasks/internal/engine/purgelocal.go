@@ -193,7 +193,7 @@ func (p *Purge) visitLocked(n uint32, sl *store.Slot, c *PendingWrite, sent int)
 				return sent, err
 			}
 			p.tryLocked(sl, len(c.errs))
-			p.killLocked(n, sl, c)
+			p.BuryWaitingLocked(n, sl, record.TopicDeleted, killedReason, c)
 			return sent + 1, nil
 		}
 		if err := p.cancellableLocked(sl); err != nil {
@@ -249,11 +249,6 @@ func (s *Engine) NewPurge(q *PurgeQuery) *Purge {
 }
 
 const killedReason = "the topic was deleted"
-
-// killLocked makes a task dead that waits for an attempt, as its topic is deleted.
-func (s *Engine) killLocked(n uint32, sl *store.Slot, c *PendingWrite) {
-	s.BuryWaitingLocked(n, sl, record.TopicDeleted, killedReason, c)
-}
 
 // BuryWaitingLocked makes a task dead that waits for an attempt.
 func (s *Engine) BuryWaitingLocked(n uint32, sl *store.Slot, state byte, reason string, c *PendingWrite) {

@@ -286,7 +286,7 @@ func (s *Engine) RestoreOnce(ctx context.Context, settings recovery.Settings) (r
 		case has.revision >= t.stored.revision:
 			continue // not lost, or set anew by another node, whose news is still to come
 		}
-		if has.revision, err = s.restoreSetting(ctx, settings, task.SettingPrefix+name, has.revision, value, t.stored.revision); err != nil {
+		if has.revision, err = restoreSetting(ctx, settings, task.SettingPrefix+name, has.revision, value, t.stored.revision); err != nil {
 			return restored, err
 		}
 		restored++
@@ -305,7 +305,7 @@ func (s *Engine) RestoreOnce(ctx context.Context, settings recovery.Settings) (r
 }
 
 // restoreSetting writes a setting again. If the ledger can, it gets the revision that it had.
-func (s *Engine) restoreSetting(ctx context.Context, settings recovery.Settings, name string, ifRevision int64, value []byte, revision int64) (int64, error) {
+func restoreSetting(ctx context.Context, settings recovery.Settings, name string, ifRevision int64, value []byte, revision int64) (int64, error) {
 	if r, ok := settings.(recovery.SettingsRestorer); ok {
 		return r.RestoreSetting(ctx, name, ifRevision, value, revision)
 	}

@@ -346,6 +346,6 @@ func (s *Engine) parkLocked(n uint32, sl *store.Slot, l Lease) {
 func (s *Engine) unparkLocked(n uint32, sl *store.Slot) {
 	s.SetLocked(sl, store.Delivering)
 	s.writeLocked(Write{slot: n, op: opRecord})
-	s.notifyLocked(n)
+	s.Writes.notifyLocked(n)
 	s.honourVerdictLocked(n, sl)
 }

@@ -204,7 +204,7 @@ func (s *Engine) resolveLocked(n uint32, e recovery.Entry, found bool) {
 		return
 	}
 	s.restoreLocked(n, sl, e, &f, s.Now())
-	s.notifyLocked(n)
+	s.Writes.notifyLocked(n)
 }
 
 // IllegibleLines is how many records that cannot be read are logged one by one.
@@ -246,7 +246,7 @@ func (s *Engine) restoreLocked(n uint32, sl *store.Slot, e recovery.Entry, f *re
 	sl.Next, sl.Stored, sl.State = f.Next, e.Spot.At, store.Vacant
 	if f.State != record.Parked {
 		s.armLocked(n, sl, now)
-		s.foundLocked(t, sl, f, s.OwnedLocked(e.Shard).since)
+		foundLocked(t, sl, f, s.OwnedLocked(e.Shard).since)
 		return
 	}
 	// A delivery that was open when the node was closed: its receipt still

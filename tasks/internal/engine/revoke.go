@@ -201,7 +201,7 @@ func (s *Engine) evictTaskLocked(n uint32, sl *store.Slot) bool {
 	h.evicted++
 	s.Shards.Counts.Evicted++
 	s.leaveLocked(n, sl)
-	s.notifyLocked(n)
+	s.Writes.notifyLocked(n)
 	return true
 }
 

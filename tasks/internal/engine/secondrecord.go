@@ -37,7 +37,7 @@ func (s *Engine) sawLocked(t *secondRecord, sl *store.Slot) {
 // secondRecordOfLocked makes a secondRecord of an entry, if the slot that has its id is another
 // record's: memory has it in another shard, or is about to look for it there.
 func (s *Engine) secondRecordOfLocked(sl *store.Slot, e *recovery.Entry, seconds []secondRecord) []secondRecord {
-	if !s.isSecondLocked(sl, e.Shard) {
+	if !isSecondLocked(sl, e.Shard) {
 		return seconds
 	}
 	t := secondRecord{shard: e.Shard, h: s.OwnedLocked(e.Shard), ref: recovery.Ref{ID: string(e.ID), Next: e.Spot.At}}
@@ -45,7 +45,7 @@ func (s *Engine) secondRecordOfLocked(sl *store.Slot, e *recovery.Entry, seconds
 	return append(seconds, t)
 }
 
-func (s *Engine) isSecondLocked(sl *store.Slot, shard int) bool {
+func isSecondLocked(sl *store.Slot, shard int) bool {
 	switch sl.State {
 	case store.Vacant, store.Registering:
 		return false

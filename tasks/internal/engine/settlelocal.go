@@ -168,7 +168,7 @@ func (s *Engine) SettleLocked(v *task.Verdict, p *Settling, c *PendingWrite, i i
 		p.repeat = true
 		if known && s.Store.Slot(n).State == store.Finishing {
 			p.first, p.shard = s.WatchLocked(n), int(s.Store.Slot(n).Shard)
-			p.heldBack = s.isHeldBackLocked(n)
+			p.heldBack = s.Writes.isHeldBackLocked(n)
 		}
 		return
 	case !known && !s.IsReplayed():

@@ -350,8 +350,8 @@ func (s *Engine) TakenBack(ctx context.Context, p *Plan, c *PendingWrite) bool {
 	return true
 }
 
-// OtherID makes an id like one that stands for a creation which was taken back.
-func (s *Engine) OtherID(id string) string {
+// otherID makes an id like one that stands for a creation which was taken back.
+func otherID(id string) string {
 	if shardID, ok := recovery.ShardIDOf(id); ok {
 		return shardID.NewID()
 	}

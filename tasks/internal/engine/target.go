@@ -149,7 +149,7 @@ func (s *Engine) isStrayLocked(t *Topic, sl *store.Slot) bool {
 }
 
 // strayLocked has a task wait that was taken off its topic's queue, and cannot be delivered.
-func (s *Engine) strayLocked(n uint32, t *Topic, sl *store.Slot) {
+func strayLocked(n uint32, t *Topic, sl *store.Slot) {
 	sl.Gen++
 	sl.Flags |= store.Stray
 	t.Strays.Push(dispatch.Item{Value: sl.Value(n)})
@@ -199,7 +199,7 @@ func (s *Engine) returnSomeStrays(t *Topic) (more bool) {
 		}
 		t.Strays.Gone()
 		if s.isStrayLocked(t, sl) {
-			s.strayLocked(n, t, sl)
+			strayLocked(n, t, sl)
 			continue
 		}
 		sl.Flags &^= store.Stray
