@@ -14,6 +14,7 @@ import (
 // holds.
 type Place uint8
 
+// The places.
 const (
 	InMemory  Place = iota // perhaps busy, and still or already among the dead or kept
 	AmongDead              // the ledger has it at the place of the dead

@@ -191,7 +191,7 @@ func (s *Engine) tidy() {
 		s.Sweep.arena = s.Store.Tidy(s.Sweep.arena, tidyAtOnce)
 		done := s.Sweep.arena == 0
 		s.Mu.Unlock()
-		runtime.Gosched() // see SearchOverdue
+		runtime.Gosched() // as in Walk.step
 		if done {
 			return
 		}
