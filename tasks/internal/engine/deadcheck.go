@@ -132,18 +132,18 @@ func (c *deadCheck) readyLocked() bool {
 // ids of tasks that die from it.
 func (c *deadCheck) begin() bool {
 	c.Mu.Lock()
-	ready, dead := c.readyLocked(), c.h.dead
-	if ready {
-		if c.Dead.checks == nil {
-			c.Dead.checks = make(map[*deadCheck]struct{})
-		}
-		c.Dead.checks[c] = struct{}{}
+	if !c.readyLocked() {
+		c.Mu.Unlock()
+		return false
 	}
+	if c.Dead.checks == nil {
+		c.Dead.checks = make(map[*deadCheck]struct{})
+	}
+	c.Dead.checks[c] = struct{}{}
+	dead := c.h.dead
 	c.Mu.Unlock()
-	if ready {
-		eachIn(c.Engine, dead, func(hash uint64, _ uint32) { c.missing[hash] = struct{}{} })
-	}
-	return ready
+	eachIn(c.Engine, dead, func(hash uint64, _ uint32) { c.missing[hash] = struct{}{} })
+	return true
 }
 
 func (c *deadCheck) run(ctx context.Context) error {
