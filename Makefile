@@ -160,8 +160,8 @@ night: redis ## three nodes, TASKS=1000000, the dashboard in a real Chromium: me
 
 .PHONY: fault
 fault: build redis beanstalkd redis-clients ## kill -9, SIGSTOP, a full disk, Redis gone or full, nodes cut off, garbage, and a short campaign against the built binary
-	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),fault -count 1 -v -p 2 -parallel 4 -timeout 25m \
-		./scripts/crash/ ./scripts/campaign/ ./scripts/movein/
+	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),fault -count 1 -v -parallel 4 -timeout 25m ./scripts/crash/
+	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),fault -count 1 -v -p 2 -timeout 10m ./scripts/campaign/ ./scripts/movein/
 	LAPSE_BIN=$(CURDIR)/bin/lapse $(GO) test -tags $(TAGS),fault -count 1 -v -timeout 15m ./scripts/respclients/
 
 .PHONY: mainjob

@@ -165,24 +165,32 @@ func (r *Request) encode() ([]byte, error) {
 	return withPayload(text, r.Payload)
 }
 
-// UnmarshalJSON reads the form of the HTTP API. It refuses unknown fields.
+// MarshalJSON writes the form of the HTTP API.
+func (r Request) MarshalJSON() ([]byte, error) { return r.encode() }
+
+// UnmarshalJSON reads the form of the HTTP API. It refuses unknown fields and an empty group. Of a
+// field that stands twice it takes the last one, which the server would refuse.
 func (r *Request) UnmarshalJSON(text []byte) error {
+	if bytes.Equal(text, []byte("null")) {
+		return nil
+	}
 	var b requestBody
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&b); err != nil {
 		return err
 	}
-	*r = Request{ID: b.ID, Topic: b.Topic, Delay: time.Duration(b.Delay), Payload: b.Payload, Headers: b.Headers,
+	read := Request{ID: b.ID, Topic: b.Topic, Delay: time.Duration(b.Delay), Payload: b.Payload, Headers: b.Headers,
 		MaxLateness: time.Duration(b.MaxLateness), Delivery: b.Delivery}
 	if b.DueAt != nil {
-		r.DueAt = *b.DueAt
+		read.DueAt = *b.DueAt
 	}
 	if b.Group != nil {
-		if r.Group = *b.Group; r.Group == "" {
+		if read.Group = *b.Group; read.Group == "" {
 			return errors.New("group must not be empty; leave it out for a task without a group")
 		}
 	}
+	*r = read
 	return nil
 }
 

@@ -321,15 +321,18 @@ func TestCommandsAreBoundedTogether(t *testing.T) {
 func TestBytesOfStrangers(t *testing.T) {
 	callers := tokens(map[string]edge.Token{"a": scopes(edge.ScopeSchedule)})
 	r := newRig(t, Config{Callers: callers, MaxCommand: LeastMaxCommand}, tasks.Config{})
-	var strangers []*wire
-	for range 40 { // twice the budget of all commands
+	const strangers = 40 // twice the budget of all commands
+	answers := make(chan string, strangers)
+	for range strangers {
 		s := r.dial()
 		s.send(strings.Repeat("x", 50<<10))
-		strangers = append(strangers, s)
+		go func() { // those that came first wait until the server closes
+			line, _ := s.in.ReadString('\n')
+			answers <- line
+		}()
 	}
-	refused := strangers[len(strangers)-1]
-	if got := refused.line(); got != "-ERR Protocol error: the command is too large" {
-		t.Errorf("the last stranger is answered %q", got)
+	if got := <-answers; got != "-ERR Protocol error: the command is too large\r\n" {
+		t.Errorf("the first stranger to be answered gets %q", got)
 	}
 	w := r.as("a")
 	for range 3 {

@@ -192,7 +192,8 @@ func (e *engine) retireTo(ctx context.Context, kept, together int) error {
 		}
 		closed = closed[n:]
 	}
-	e.journal.Trim(e.extent.most - e.extent.kept) // a long backup has made more
+	// A long backup has made more. Those that stay take what ends on a disk that is full.
+	e.journal.Trim(e.extent.most - e.extent.kept)
 	return nil
 }
 

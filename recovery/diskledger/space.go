@@ -168,10 +168,8 @@ func refusal(err error) (slog.Level, string) {
 }
 
 // shrink compacts the records due before now, most of which are finished. It leaves later records
-// where they are: rewriting them would need the room that is missing. One free file of the journal
-// stays.
+// where they are: rewriting them would need the room that is missing.
 func (l *Ledger) shrink(ctx context.Context, e *engine, now time.Time) {
-	defer e.journal.Trim(1)
 	from, to := []byte{kindPending}, appendPending(nil, now.UnixMilli(), "")
 	if size, err := e.db.EstimateDiskUsage(from, to); err != nil || size < worthShrinking {
 		_ = e.settle(ctx) // an error cuts the fence

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 
 	"github.com/cockroachdb/pebble/v2"
 	"github.com/cockroachdb/pebble/v2/vfs"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/recovery/diskledger/internal/journal"
 )
 
 // shortLedger is an adopted ledger in memory whose journal is short.
@@ -73,6 +75,45 @@ func TestYoungRecordsAreNotInTheStore(t *testing.T) {
 	}
 	if n := inStore(t, l); n != 0 || l.engine.db.Metrics().Flush.Count != 0 {
 		t.Errorf("the store has had work: %d records, %d flushes", n, l.engine.db.Metrics().Flush.Count)
+	}
+}
+
+// The files that a backup has kept are removed after it, but for as many as the journal uses.
+func TestJournalAfterHold(t *testing.T) {
+	fs := vfs.NewMem()
+	short := extent{segment: 4 << 10, kept: 2, together: 2, most: 5}
+	l := shortLedger(t, fs, short)
+	defer shut(t, l)
+	files := func() (n int) {
+		names, err := fs.List("/ledger")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range names {
+			if strings.HasPrefix(name, journal.Prefix) {
+				n++
+			}
+		}
+		return n
+	}
+	write := func() {
+		for n := range int64(100) {
+			change(t, l, n, recovery.Spot{}, at(n), strings.Repeat("x", 1<<10))
+			change(t, l, n, at(n), recovery.Spot{}, "")
+		}
+		if err := l.engine.settle(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	release := l.engine.journal.Hold()
+	write()
+	if n := files(); n < 3*short.most {
+		t.Errorf("%d files are held, want more", n)
+	}
+	release()
+	write()
+	if n := files(); n > 2*short.most {
+		t.Errorf("%d files are left, want at most %d", n, 2*short.most)
 	}
 }
 

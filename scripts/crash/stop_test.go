@@ -80,7 +80,6 @@ func TestSuspended(t *testing.T) {
 // TestStopIdle: asked to stop, a server with only an open long-poll and a silent connection answers
 // the poll and ends within 5 s.
 func TestStopIdle(t *testing.T) {
-	t.Parallel()
 	for _, sig := range []syscall.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		t.Run(sig.String(), func(t *testing.T) {
 			t.Parallel()

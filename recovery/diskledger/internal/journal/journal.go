@@ -201,30 +201,37 @@ func (j *Journal) Prepare() error {
 	return nil
 }
 
-// Trim removes free files, all but keep of them. One that cannot be removed is written over once
-// its name is needed again.
+// Trim removes free files, all but keep of them, or as many as can be removed.
 func (j *Journal) Trim(keep int) {
 	j.making.Lock() // a file keeps its name until it is gone
 	defer j.making.Unlock()
+	for _, s := range j.surplus(keep) {
+		if j.FS.Remove(j.FS.PathJoin(j.Dir, s.name)) != nil {
+			j.mu.Lock()
+			j.slots = append(j.slots, s)
+			j.mu.Unlock()
+			continue
+		}
+		_ = s.file.Close() // nothing of it is needed
+	}
+}
+
+// surplus takes free slots from the list, all but keep of them.
+func (j *Journal) surplus(keep int) (surplus []*slot) {
 	j.mu.Lock()
-	var surplus []*slot
+	defer j.mu.Unlock()
 	unused := j.isUnused()
 	j.slots = slices.DeleteFunc(j.slots, func(s *slot) bool {
 		if s == j.next || !unused(s) {
 			return false
 		}
 		keep--
-		if keep >= 0 {
-			return false
+		if keep < 0 {
+			surplus = append(surplus, s)
 		}
-		surplus = append(surplus, s)
-		return true
+		return keep < 0
 	})
-	j.mu.Unlock()
-	for _, s := range surplus {
-		_ = s.file.Close() // nothing of it is needed
-		_ = j.FS.Remove(j.FS.PathJoin(j.Dir, s.name))
-	}
+	return surplus
 }
 
 // Closed lists the segments that are neither current nor free, the oldest first.

@@ -262,6 +262,8 @@ func (j *Journal) unusedName() string {
 
 // Close closes the files.
 func (j *Journal) Close() (err error) {
+	j.making.Lock()
+	defer j.making.Unlock()
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, s := range j.slots {
