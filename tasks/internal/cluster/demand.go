@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"runtime"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -309,6 +310,7 @@ func (s *Cluster) renew() (told map[string][]DemandMessage, uninformed []*Demand
 	for key, w := range x.byKey {
 		if seen++; seen%demandsAtOnce == 0 { // receivers that join wait for it, under Engine.Mu
 			x.mu.Unlock()
+			runtime.Gosched()
 			x.mu.Lock()
 			if x.byKey[key] != w {
 				continue

@@ -316,6 +316,7 @@ func (s *Cluster) DrainNode(ctx context.Context) error {
 	if _, err := s.successors(ctx); err != nil {
 		return err
 	}
+	s.missing.clear() // first, so that none is asked for any more
 	s.engine.Mu.Lock()
 	if s.engine.Ended {
 		s.engine.Unlock()
@@ -323,9 +324,7 @@ func (s *Cluster) DrainNode(ctx context.Context) error {
 	}
 	s.engine.Draining = true // no shard is missed from now on
 	s.engine.Unlock()
-	for _, shardID := range s.missing.list() {
-		s.missing.note(shardID, false, true)
-	}
+	s.missing.clear()
 	s.engine.Config.Log.Info("this node is being drained", "node", s.engine.Config.Node)
 	if err := s.emptySpool(ctx); err != nil {
 		return err
@@ -358,7 +357,7 @@ func (s *Cluster) BeginDrain(ctx context.Context) error {
 	if _, err := s.successors(ctx); err != nil {
 		return err
 	}
-	if s.Drain.begin() && !s.engine.Life.Go(s.drainItself) {
+	if s.engine.IsClosing() || s.Drain.begin() && !s.engine.Life.Go(s.drainItself) {
 		return task.ErrClosed
 	}
 	return nil

@@ -50,6 +50,21 @@ func (m *missing) note(shardID recovery.ShardID, is, anew bool) {
 	}
 }
 
+func (m *missing) has(shardID recovery.ShardID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.is[shardID]
+}
+
+// clear says that none is missing.
+func (m *missing) clear() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for shardID := range m.is {
+		m.is[shardID] = false
+	}
+}
+
 // list returns the missing shards.
 func (m *missing) list() (shardIDs []recovery.ShardID) {
 	m.mu.Lock()
@@ -103,6 +118,9 @@ func (s *Cluster) reclaimAll() bool {
 	for _, shardID := range shardIDs {
 		if s.engine.IsClosing() {
 			break
+		}
+		if !s.missing.has(shardID) { // any more: this node is being drained, for example
+			continue
 		}
 		if err := s.reclaim(shardID); err != nil {
 			s.engine.Config.Log.Debug("shard not reclaimed yet", "node", s.engine.Config.Node, "shard", shardID, "error", err)

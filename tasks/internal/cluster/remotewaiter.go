@@ -114,6 +114,8 @@ func (s *Cluster) updated(key remoteWaiterKey, w DemandMessage) *RemoteWaiter {
 	defer x.mu.Unlock()
 	g := x.byKey[key]
 	switch {
+	case s.engine.IsClosing():
+		return nil
 	case g != nil && g.run == w.Run && w.Serial < g.serial:
 		return nil
 	case g == nil && w.Want <= 0:
@@ -156,18 +158,22 @@ func (s *Cluster) isWanted(g *RemoteWaiter) bool {
 
 // stand has a remote waiter wait for its turn, or drops it.
 func (s *Cluster) stand(g *RemoteWaiter) {
-	if !s.isWanted(g) || !g.turn.Join() || !s.isWanted(g) {
-		s.drop(g)
+	refused := s.isWanted(g) && !g.turn.Join()
+	if refused || !s.isWanted(g) {
+		s.drop(g, refused)
 	}
 }
 
-// drop forgets a remote waiter that is not being served.
-func (s *Cluster) drop(g *RemoteWaiter) {
+// drop forgets a remote waiter that no receiver wants any more, or that the queue has refused. It
+// leaves one that is being served: serveRemoteWaiter has it stand again.
+func (s *Cluster) drop(g *RemoteWaiter, refused bool) {
 	x := &s.Peers.waiters
 	x.mu.Lock()
-	drops := !g.served
+	wanted := g.want > 0 && g.until > s.engine.Elapsed() // it may have been announced a moment ago
+	drops := !g.served && (g.gone || refused || !wanted)
 	if drops && !g.gone {
 		g.gone = true
+		g.lease.Stop()
 		delete(x.byKey, g.key)
 	}
 	x.mu.Unlock()

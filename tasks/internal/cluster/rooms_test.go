@@ -37,6 +37,27 @@ func TestDemandIsPutBack(t *testing.T) {
 	}
 }
 
+// A remote waiter that is announced again while it is about to be dropped stays.
+func TestRemoteWaiterIsAnnouncedAgain(t *testing.T) {
+	s, key := newRooms(), remoteWaiterKey{"b", "x", time.Minute}
+	x := &s.Peers.waiters
+	g := s.updated(key, DemandMessage{Serial: 1, Want: 1})
+	if g == nil || x.byKey[key] != g {
+		t.Fatal("a demand has no remote waiter")
+	}
+	s.updated(key, DemandMessage{Serial: 2, Want: 0})
+	if s.isWanted(g) {
+		t.Error("it is wanted")
+	}
+	s.updated(key, DemandMessage{Serial: 3, Want: 1})
+	if s.drop(g, false); x.byKey[key] != g || g.gone {
+		t.Error("it was dropped although it is wanted again")
+	}
+	if s.drop(g, true); x.byKey[key] != nil || !g.gone {
+		t.Error("it stays although the queue has refused it")
+	}
+}
+
 // An offload that has found nothing more to do goes on if it was announced again meanwhile, and
 // ends if its topic is not delivered any more.
 func TestOffloadEnds(t *testing.T) {

@@ -206,6 +206,10 @@ func callHolder[Q, A any](ctx context.Context, s *Cluster, node string, m Method
 func (s *Cluster) ownedShard(shardID recovery.ShardID) *engine.OwnedShard {
 	s.engine.Mu.Lock()
 	defer s.engine.Mu.Unlock()
+	return s.termLocked(shardID)
+}
+
+func (s *Cluster) termLocked(shardID recovery.ShardID) *engine.OwnedShard {
 	if h := s.engine.OwnedLocked(s.engine.ShardNumberLocked(shardID)); h.Takes() {
 		return h
 	}

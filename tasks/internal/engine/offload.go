@@ -117,13 +117,16 @@ func (o *Offloading) Take(ds []*Delivery) {
 	o.engine.WakeLocked(o.topic)
 }
 
-// End returns the deliveries that no worker has begun.
+// End returns the deliveries that no worker has begun, unless another Offloading of the topic goes
+// on, which they may be of.
 func (o *Offloading) End() (left []*Delivery) {
 	o.engine.Mu.Lock()
 	defer o.engine.Unlock()
 	o.topic.Offloads--
-	left = o.topic.offloaded
-	o.topic.keepOffloaded(nil)
+	if o.topic.Offloads == 0 || !o.deliversLocked() {
+		left = o.topic.offloaded
+		o.topic.keepOffloaded(nil)
+	}
 	return left
 }
 

@@ -15,21 +15,27 @@ type RemoteTurn struct {
 	node   string
 	topic  string
 	lease  time.Duration // 0: the topic's
+	served bool          // from its turn to Leave; guarded by Engine.Mu
 }
 
 // NewRemoteTurn returns a turn that stands in no queue. serve is called with the lock held when it
-// has come; the turn has left the queue then, and Pull or Leave has to follow.
+// has come; the turn has left the queue then, and Leave has to follow, perhaps after Pull.
 func NewRemoteTurn(s *Engine, node, topic string, lease time.Duration, serve func()) *RemoteTurn {
-	return &RemoteTurn{s, Waiter{Turn: dispatch.Turn{Serve: serve}}, node, topic, lease}
+	r := &RemoteTurn{engine: s, node: node, topic: topic, lease: lease}
+	r.place.Serve = func() {
+		r.served = true
+		serve()
+	}
+	return r
 }
 
-// Join has the receivers wait for their turn, unless they do already. It reports false if no
-// receiver may.
+// Join has the receivers wait for their turn, unless they do already, or are being served. It
+// reports false if no receiver may.
 func (r *RemoteTurn) Join() bool {
 	s := r.engine
 	s.Mu.Lock()
 	defer s.Unlock()
-	if r.place.topic != nil {
+	if r.place.topic != nil || r.served {
 		return true
 	}
 	t, err := s.TopicLocked(r.topic, false)
@@ -46,6 +52,7 @@ func (r *RemoteTurn) Join() bool {
 func (r *RemoteTurn) Leave() {
 	r.engine.Mu.Lock()
 	defer r.engine.Unlock()
+	r.served = false
 	if t := r.place.leaveLocked(); t != nil {
 		r.engine.WakeLocked(t)
 	}
