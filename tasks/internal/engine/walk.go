@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/store"
@@ -24,6 +25,8 @@ type Walk struct {
 	over      bool          // nothing more comes
 
 	earliest, latest int64 // may be narrowed at any time
+
+	gaveWay time.Duration // when it gave way to other goroutines
 }
 
 // A Pick selects topics. The zero value selects all of them.
@@ -84,7 +87,7 @@ func (s *Engine) walk(p Pick, group string) *Walk {
 }
 
 func (s *Engine) walkLocked(p Pick, group string) *Walk {
-	w := &Walk{Engine: s, Pick: p, end: s.Store.Slots(), earliest: math.MinInt64, latest: math.MaxInt64}
+	w := &Walk{Engine: s, Pick: p, end: s.Store.Slots(), earliest: math.MinInt64, latest: math.MaxInt64, gaveWay: s.Elapsed()}
 	if group != "" {
 		w.group = s.Store.OpenGroup(group)
 	}
@@ -100,12 +103,18 @@ func (w *Walk) Leave() {
 	}
 }
 
+// giveWayEvery is after how long a walk gives way to other goroutines. The runtime would interrupt
+// it only after 10 ms, and so late would be a task that is due; but each time wakes a processor.
+const giveWayEvery = time.Millisecond
+
 // step visits some tasks under one hold of the lock: those of a chunk of slots, or until visits
-// have cost AtOnce together. Then the goroutine gives way: the runtime would interrupt it only
-// after 10 ms, and so late would be a task that is due. A step may visit none and yet not be the
-// last one. Error: task.ErrClosed.
+// have cost AtOnce together. A step may visit none and yet not be the last one. Error:
+// task.ErrClosed.
 func (w *Walk) step(visit func(n uint32, sl *store.Slot) (cost int)) error {
-	defer runtime.Gosched()
+	if now := w.Elapsed(); now-w.gaveWay >= giveWayEvery {
+		w.gaveWay = now
+		runtime.Gosched()
+	}
 	w.Mu.Lock()
 	defer w.Unlock()
 	if w.Ended {
@@ -143,13 +152,19 @@ func (w *Walk) membersLocked(topics *picked, visit func(uint32, *store.Slot) int
 
 // slotsLocked goes over the rest of a chunk.
 func (w *Walk) slotsLocked(topics *picked, visit func(uint32, *store.Slot) int) (cost int) {
-	if w.from < w.end {
-		rest := w.Store.Rest(w.from)
-		for i := 0; i < len(rest) && cost < AtOnce; i++ {
-			if sl := &rest[i]; sl.State != store.Vacant && w.in(sl) && topics.has(sl.Topic) {
-				cost += visit(w.from, sl)
+	from := w.from
+	if from < w.end {
+		rest := w.Store.Rest(from)
+		w.from += uint32(len(rest))
+		for i := range rest {
+			sl := &rest[i]
+			if sl.State == store.Vacant || !w.in(sl) || !topics.has(sl.Topic) {
+				continue
 			}
-			w.from++
+			if cost += visit(from+uint32(i), sl); cost >= AtOnce {
+				w.from = from + uint32(i) + 1
+				break
+			}
 		}
 	}
 	w.over = w.over || w.from >= w.end
@@ -165,7 +180,7 @@ func eachIn[K comparable, V any](s *Engine, members map[K]V, visit func(K, V)) {
 	for k, v := range members {
 		if count++; count%AtOnce == 0 {
 			s.Unlock()
-			runtime.Gosched() // as in step
+			runtime.Gosched() // see giveWayEvery
 			s.Mu.Lock()
 		}
 		visit(k, v)
