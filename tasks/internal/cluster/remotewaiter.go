@@ -144,10 +144,14 @@ func (g *RemoteWaiter) announce(w DemandMessage, now time.Duration) {
 func (s *Cluster) wanted(g *RemoteWaiter) (want int, run uint32) {
 	s.Peers.waiters.mu.Lock()
 	defer s.Peers.waiters.mu.Unlock()
-	if g.gone || g.until <= s.engine.Elapsed() {
-		return 0, g.run
+	return g.wantLocked(s.engine.Elapsed()), g.run
+}
+
+func (g *RemoteWaiter) wantLocked(now time.Duration) int {
+	if g.gone || g.until <= now {
+		return 0
 	}
-	return max(0, g.want), g.run
+	return max(0, g.want)
 }
 
 // isWanted reports whether a remote waiter is not to be dropped.
@@ -159,18 +163,15 @@ func (s *Cluster) isWanted(g *RemoteWaiter) bool {
 // stand has a remote waiter wait for its turn, or drops it.
 func (s *Cluster) stand(g *RemoteWaiter) {
 	refused := s.isWanted(g) && !g.turn.Join()
-	if refused || !s.isWanted(g) {
-		s.drop(g, refused)
-	}
+	s.drop(g, refused)
 }
 
-// drop forgets a remote waiter that no receiver wants any more, or that the queue has refused. It
-// leaves one that is being served: serveRemoteWaiter has it stand again.
+// drop forgets a remote waiter that the queue has refused, or that no receiver wants any more: then
+// it leaves the queue. One that is being served stays: serveRemoteWaiter has it stand again.
 func (s *Cluster) drop(g *RemoteWaiter, refused bool) {
 	x := &s.Peers.waiters
 	x.mu.Lock()
-	wanted := g.want > 0 && g.until > s.engine.Elapsed() // it may have been announced a moment ago
-	drops := !g.served && (g.gone || refused || !wanted)
+	drops := !g.served && (refused || g.wantLocked(s.engine.Elapsed()) == 0)
 	if drops && !g.gone {
 		g.gone = true
 		g.lease.Stop()
