@@ -16,7 +16,7 @@ import (
 
 // about makes a call about the task of an id: here, or at the node that has it.
 func about[Q any](
-	ctx context.Context, s *Scheduler, id string, m cluster.Method[Q, cluster.WireTask],
+	ctx context.Context, s *Scheduler, id string, m cluster.Method[Q, Task],
 	query func(context.Context, string) func(recovery.ShardID) Q, here func(context.Context, string) (Task, error),
 ) (Task, error) {
 	t, err := routed(ctx, s, id, m, query, here)
@@ -25,7 +25,7 @@ func about[Q any](
 
 // routed is about without hide.
 func routed[Q any](
-	ctx context.Context, s *Scheduler, id string, m cluster.Method[Q, cluster.WireTask],
+	ctx context.Context, s *Scheduler, id string, m cluster.Method[Q, Task],
 	query func(context.Context, string) func(recovery.ShardID) Q, here func(context.Context, string) (Task, error),
 ) (Task, error) {
 	ctx, cancel := s.engine.Within(ctx)
@@ -33,7 +33,8 @@ func routed[Q any](
 	if s.cluster.Fleet == nil {
 		return here(ctx, id)
 	}
-	return cluster.RoutedTask(ctx, s.cluster, id, m, query(ctx, id), func(ctx context.Context) (Task, error) { return here(ctx, id) })
+	t, _, err := cluster.Routed(ctx, s.cluster, id, m, query(ctx, id), func(ctx context.Context) (Task, error) { return here(ctx, id) })
+	return t, err
 }
 
 // hide returns an error about the task of an id as the caller may be told it.

@@ -141,7 +141,7 @@ func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
 		defer cancel()
 		b.must(Request{ID: "t2", Topic: "y"})
 		d := b.pull("y", "t2")[0]
-		o := cluster.Offer{Run: a.Cluster().Peers.Run, Topic: "x", Lease: lease, Deliveries: []cluster.WireDelivery{{Task: cluster.EncodeTask(&d.Task), Receipt: d.Receipt(), Lease: lease}}}
+		o := cluster.Offer{Run: a.Cluster().Peers.Run, Topic: "x", Lease: lease, Deliveries: []cluster.WireDelivery{{Task: d.Task, Receipt: d.Receipt(), Lease: lease}}}
 		if answer, err := a.Cluster().HandleOffer(ctx, "b", o); err != nil || len(answer.Unused) != 0 {
 			t.Fatalf("offered a task: %+v, %v", answer, err)
 		}

@@ -26,6 +26,7 @@ func (s *Scheduler) Reschedule(ctx context.Context, id string, m Move) (Task, er
 	} else if m.Due.After(s.engine.Config.Clock().Add(MaxAhead)) {
 		f.Add("due_at", "must be at most 3660 days ahead")
 	}
+	f.CheckSettings(m.Target)
 	if err := f.Err(); err != nil {
 		return Task{}, err
 	}

@@ -249,7 +249,7 @@ func TestUnknownWhenTheCallerLeaves(t *testing.T) {
 		defer release()
 		ctx, leave := context.WithCancel(t.Context())
 		time.AfterFunc(100*time.Millisecond, leave)
-		got, err := a.Cluster().PurgeLocal(ctx, cluster.WirePurgeQuery{Topic: "x"})
+		got, err := a.Cluster().PurgeLocal(ctx, engine.PurgeQuery{Topic: "x"})
 		if got.Cancelled != 0 {
 			t.Errorf("PurgeLocal = %+v", got)
 		}

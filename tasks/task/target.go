@@ -15,16 +15,18 @@ const MaxTarget = 4 << 10
 type Target struct {
 	// Settings are the fields of the topic's delivery object that are others for this task: a JSON
 	// object. Which ones that may be is the way's to say. Empty: none.
-	Settings json.RawMessage
+	Settings json.RawMessage `json:",omitempty"`
 	// Retry has what is other for this task. What is zero is as in the topic.
-	Retry Retry
+	Retry Retry `json:",omitzero"`
 
-	// Set by the scheduler:
-	Kind     Kind   // of the topic when it accepted Settings; empty without Settings
-	Receiver string // that Settings lead to, without secrets, as Attempt.By has it
+	// Kind is that of the topic when it accepted Settings, and Receiver is where they lead to,
+	// without secrets, as Attempt.By has it. Both are set by the scheduler, and empty without
+	// Settings.
+	Kind     Kind   `json:",omitzero"`
+	Receiver string `json:",omitzero"`
 	// Undeliverable says why the task waits although it is due: its topic has another kind by now,
 	// or no TaskDelivery. Empty if it does not.
-	Undeliverable string
+	Undeliverable string `json:",omitzero"`
 }
 
 // IsZero reports whether nothing is said.
@@ -160,6 +162,16 @@ func (t *Target) Stored() (*Target, error) {
 	return &own, nil
 }
 
+// CheckSettings adds what is wrong with the settings of a target, whatever its topic allows: they
+// must be a JSON object of at most MaxTarget.
+func (f *Faults) CheckSettings(t *Target) {
+	if t != nil && len(t.Settings) > 0 {
+		if _, problem := objectOf(t.Settings); problem != "" {
+			f.Add("delivery", problem)
+		}
+	}
+}
+
 // objectOf reads settings of a target, or says what is wrong with them.
 func objectOf(settings json.RawMessage) (fields map[string]any, problem string) {
 	given := bytes.TrimSpace(settings)
@@ -211,7 +223,8 @@ func (p *TargetPolicy) settings(t, own *Target) Faults {
 	return f
 }
 
-// Canonical returns JSON whose fields are in the order of their names.
+// Canonical returns JSON without spaces and without escapes for HTML. The keys of a map are in the
+// order of their names.
 func Canonical(v any) (json.RawMessage, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

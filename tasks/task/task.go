@@ -15,7 +15,8 @@ const (
 	MaxBatch       = 10_000                    // tasks in one ScheduleBatch
 )
 
-// A Task is one thing to deliver when due, as it stood when it was asked for.
+// A Task is one thing to deliver when due, as it stood when it was asked for. Nodes send tasks,
+// requests and the other types of this package to one another as JSON: see package cluster.
 type Task struct {
 	ID    string
 	Topic string
@@ -25,37 +26,39 @@ type Task struct {
 	// a Spread; after a failed attempt, the end of the backoff.
 	Next        time.Time
 	Payload     []byte
-	Headers     map[string]string
-	Group       string
-	MaxLateness time.Duration // 0: delivered however late
-	Attempt     int           // deliveries so far, the running one included
-	Revision    int64         // 1 at first, higher with every change by a caller
+	Headers     map[string]string `json:",omitzero"`
+	Group       string            `json:",omitzero"`
+	MaxLateness time.Duration     `json:",omitzero"` // 0: delivered however late
+	Attempt     int               // deliveries so far, the running one included
+	Revision    int64             // 1 at first, higher with every change by a caller
 	// Created is when the task was created, by the clock of the node that made it. What is below
 	// the millisecond is random, and tells the task from others under the same id.
-	Created   time.Time
-	Died      time.Time // of a dead task
-	Reason    Reason    // why it is dead; empty for any other
-	Finished  time.Time // of a finished task that is kept, see TopicSettings.KeepFinished
-	Outcome   Outcome   // what has become of a finished task; empty for any other
-	LastError string    // of the last failed attempt, or why it was buried
+	Created time.Time
+	Died    time.Time `json:",omitzero"` // of a dead task
+	Reason  Reason    `json:",omitzero"` // why it is dead; empty for any other
+	// Finished and Outcome are when and how a task has ended that is kept, see
+	// TopicSettings.KeepFinished; zero for any other.
+	Finished  time.Time `json:",omitzero"`
+	Outcome   Outcome   `json:",omitzero"`
+	LastError string    `json:",omitzero"` // of the last failed attempt, or why it was buried
 	Node      string    // the node that owns it
-	Spooled   bool      // the ledger does not have it yet, see Config.Spool
+	Spooled   bool      `json:",omitzero"` // the ledger does not have it yet, see Config.Spool
 	// SeenAt is when the owner has read it, by the owner's clock, which Due and Next go by. Set by
 	// Get and Scan.
-	SeenAt time.Time
+	SeenAt time.Time `json:",omitzero"`
 	// HeldAt is when the countdown of a held task was held; zero: it is not. Due and Next are what
 	// they were then. Remaining is the time from HeldAt to Next; 0: the task was due.
-	HeldAt    time.Time
-	Remaining time.Duration
+	HeldAt    time.Time     `json:",omitzero"`
+	Remaining time.Duration `json:",omitzero"`
 	// Attempts are those that have failed last, the oldest first, and the delivery of a finished
 	// task: at most MaxAttempts, and fewer if their texts are long. Set by Get, and in lists of
 	// dead and of finished tasks.
-	Attempts []Attempt
-	Target   *Target // what the task says of its own delivery; nil: nothing
+	Attempts []Attempt `json:",omitzero"`
+	Target   *Target   `json:",omitzero"` // what the task says of its own delivery; nil: nothing
 
 	// Repeated is set by Schedule when the very same request was accepted before, and by Replace
 	// when there was a task to replace.
-	Repeated bool
+	Repeated bool `json:",omitzero"`
 }
 
 // NewID returns a new id, as Schedule makes them: a UUIDv7.
@@ -135,28 +138,28 @@ type Request struct {
 	Topic string
 	// Due is the deadline, at most MaxAhead from now. One in the past is due at once. A fraction of
 	// a millisecond rounds up.
-	Due time.Time
+	Due time.Time `json:",omitzero"`
 	// Delay is the time until the deadline, 0 to MaxAhead, instead of Due.
-	Delay time.Duration
+	Delay time.Duration `json:",omitzero"`
 	// Payload is handed to the receiver byte for byte, at most Config.MaxPayload bytes.
 	Payload []byte
 	// Headers are handed to the receiver, names in lower case, together at most MaxHeaderBytes.
-	Headers map[string]string
+	Headers map[string]string `json:",omitzero"`
 	// Group names the tasks that belong together, in the alphabet of ID.
-	Group string
+	Group string `json:",omitzero"`
 	// MaxLateness is how late a delivery may start, a repeated one too; later than that, the task
 	// counts as skipped. In a topic with a Spread it counts from the task's place. 0 means any. 1
 	// ms to MaxAhead.
-	MaxLateness time.Duration
+	MaxLateness time.Duration `json:",omitzero"`
 	// Target is what the task says of its own delivery; nil: nothing. The topic must allow it, see
 	// TopicSettings.TaskDelivery.
-	Target *Target
+	Target *Target `json:",omitzero"`
 	// Held has the task created held: it has no deadline until it is resumed, moved or replaced.
 	// Due or Delay say what is left of its countdown, Task.Remaining; both zero mean 0.
-	Held bool
+	Held bool `json:",omitzero"`
 	// Supersede has Replace also take the place of a task that is being delivered, is dead, or is
 	// finished and kept. See Replace. Schedule ignores it.
-	Supersede bool
+	Supersede bool `json:",omitzero"`
 }
 
 // A Move gives a task a new deadline, a new payload, a new target, or several of them. The zero Due

@@ -61,7 +61,7 @@ func (s *Cluster) actHere(ctx context.Context, q *engine.ActQuery, some []*item)
 
 // actAt has another node act on tasks.
 func (s *Cluster) actAt(ctx context.Context, node string, q *engine.ActQuery, some []*item) {
-	asked := actQuery{wireAct: *encodeAct(q), Tasks: make([]actTask, len(some)), Conditions: encodeConditions(ctx)}
+	asked := actQuery{ActQuery: *q, Tasks: make([]actTask, len(some)), Conditions: task.ConditionsOf(ctx)}
 	for i, p := range some {
 		asked.Tasks[i] = actTask{p.id, p.at.shardID}
 	}
@@ -84,9 +84,9 @@ func (s *Cluster) actAt(ctx context.Context, node string, q *engine.ActQuery, so
 type (
 	// An actQuery asks the node that owns some tasks to act on them.
 	actQuery struct {
-		wireAct
+		engine.ActQuery
 		Tasks      []actTask
-		Conditions *wireConditions `json:"Terms,omitempty"`
+		Conditions *task.Conditions `json:"Terms,omitempty"`
 	}
 	// An actTask is an IDQuery without conditions.
 	actTask struct {
@@ -103,7 +103,7 @@ type (
 
 // handleAct acts on those of another node's tasks that belong here.
 func (s *Cluster) handleAct(ctx context.Context, _ string, asked actQuery) (actReply, error) {
-	q := asked.decode()
+	q := &asked.ActQuery
 	switch q.Action {
 	case task.CancelAction, task.MoveAction, task.FireAction, task.HoldAction, task.ResumeAction:
 	default:

@@ -27,7 +27,7 @@ var ImportMethod = Method[importQuery, batchReply]{Name: "import", writes: true}
 type (
 	importQuery struct {
 		Tasks      []importedTask
-		Conditions *wireConditions `json:"Terms,omitempty"`
+		Conditions *task.Conditions `json:"Terms,omitempty"`
 	}
 	importedTask struct {
 		ID, Topic string
@@ -41,7 +41,7 @@ func (s *Cluster) handleBatch(ctx context.Context, _ string, q batchQuery) (batc
 	b := &Batch{Replaces: q.Replaces, Requests: make([]task.Request, len(q.Requests))}
 	shardIDs := make([]recovery.ShardID, len(q.Requests))
 	for i := range q.Requests {
-		b.Requests[i], shardIDs[i] = q.Requests[i].Request.decode(), q.Requests[i].ShardID
+		b.Requests[i], shardIDs[i] = q.Requests[i].Request, q.Requests[i].ShardID
 	}
 	return s.createBatch(ctx, b, shardIDs, q.Conditions)
 }
@@ -57,7 +57,7 @@ func (s *Cluster) handleImport(ctx context.Context, _ string, q importQuery) (ba
 }
 
 // createBatch creates the tasks of another node's batch that belong into the given shards here.
-func (s *Cluster) createBatch(ctx context.Context, b *Batch, shardIDs []recovery.ShardID, conds *wireConditions) (batchReply, error) {
+func (s *Cluster) createBatch(ctx context.Context, b *Batch, shardIDs []recovery.ShardID, conds *task.Conditions) (batchReply, error) {
 	if len(b.Requests) > task.MaxBatch {
 		return batchReply{}, ErrNotUnderstood
 	}
@@ -171,12 +171,16 @@ func (b *Batch) sizeOf(i int) int {
 	if b.Records != nil {
 		return len(b.Records[i])
 	}
-	return len(b.Requests[i].Payload) + encodeTarget(b.Requests[i].Target).size()
+	size := len(b.Requests[i].Payload)
+	if t := b.Requests[i].Target; t != nil {
+		size += len(t.Settings)
+	}
+	return size
 }
 
 // callOwner has another node create tasks that belong there.
 func (b *Batch) callOwner(ctx context.Context, node string, part []*item) (batchReply, error) {
-	conds := encodeConditions(ctx)
+	conds := task.ConditionsOf(ctx)
 	if b.Records == nil {
 		q := batchQuery{make([]requestQuery, len(part)), b.Replaces, conds}
 		for k, p := range part {

@@ -22,8 +22,8 @@ func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (r Redrive
 		return Redriven{x.Done, x.Passed, x.Acted}, err
 	}
 	found, acted := make(map[string]bool), make(map[string]bool)
-	c := fanOut[wireRedriveQuery, redriveReply, *redriveReply]{
-		Cluster: s, method: RedriveMethod, query: encodeRedriveQuery(&q), here: (*Cluster).redriveLocal, deadAlone: true,
+	c := fanOut[engine.RedriveQuery, redriveReply, *redriveReply]{
+		Cluster: s, method: RedriveMethod, query: q, here: (*Cluster).redriveLocal, deadAlone: true,
 		take: func(a *redriveReply, _ func(recovery.ShardID) bool) {
 			r.Done += a.Done
 			for _, id := range a.IDs {
@@ -33,7 +33,7 @@ func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (r Redrive
 				acted[id] = true
 			}
 		},
-		next: func(asked wireRedriveQuery, a *redriveReply) wireRedriveQuery {
+		next: func(asked engine.RedriveQuery, a *redriveReply) engine.RedriveQuery {
 			if asked.Left, asked.After = a.Left, a.After; !asked.All {
 				asked.IDs = asked.IDs[len(asked.IDs)-a.Left:]
 			}
@@ -61,8 +61,7 @@ type Redriven struct {
 }
 
 // redriveLocal redrives dead tasks of this node, for a while.
-func (s *Cluster) redriveLocal(ctx context.Context, asked wireRedriveQuery) (a redriveReply, err error) {
-	q := asked.decode()
+func (s *Cluster) redriveLocal(ctx context.Context, q engine.RedriveQuery) (a redriveReply, err error) {
 	if act := q.Act; act != nil {
 		if q.All || act.Select == nil {
 			return a, ErrNotUnderstood
@@ -78,9 +77,7 @@ func (s *Cluster) redriveLocal(ctx context.Context, asked wireRedriveQuery) (a r
 				a.Left = s.engine.DeadCount(q.Topic)
 			}
 			var end bool
-			var after recovery.Ref
-			after, a.Left, end, err = x.RedriveTopic(ctx, q.After, q.Died, a.Left)
-			a.After = wireRef(after)
+			a.After, a.Left, end, err = x.RedriveTopic(ctx, q.After, q.Died, a.Left)
 			a.More = !end
 		} else {
 			a.Left, err = x.RedriveIDs(ctx, q.IDs)

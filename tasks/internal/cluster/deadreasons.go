@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -12,51 +11,17 @@ import (
 
 // DeadReasonsMethod asks a node why its dead tasks are dead. The state of the query is Dead, and
 // the node looks at as many tasks as for a page of a list.
-var DeadReasonsMethod = Method[wireListQuery, deadReasonsReply]{Name: "dead_reasons"}
+var DeadReasonsMethod = Method[engine.ListQuery, task.DeadReasons]{Name: "dead_reasons"}
 
 // reasonsOfNode bounds how many reasons a node tells another one. They are more than a caller gets,
 // so that those of most tasks in all are among them.
 const reasonsOfNode = 4 * task.MaxDeadReasons
 
-type (
-	deadReasonsReply struct {
-		Reasons  []wireDeadReason `json:",omitempty"`
-		LeftOut  int              `json:",omitempty"`
-		LookedAt int
-		Dead     int
-		Complete bool
-	}
-	// A wireDeadReason is a task.DeadReason.
-	wireDeadReason struct {
-		Topic     string      `json:"topic"`
-		Reason    task.Reason `json:"reason"`
-		Error     string      `json:"error"`
-		Example   string      `json:"example"`
-		Count     int         `json:"count"`
-		FirstDied time.Time   `json:"first"`
-		LastDied  time.Time   `json:"last"`
-	}
-)
-
-func (s *Cluster) handleDeadReasons(ctx context.Context, _ string, asked wireListQuery) (a deadReasonsReply, err error) {
-	q := asked.decode()
+func (s *Cluster) handleDeadReasons(ctx context.Context, _ string, q engine.ListQuery) (task.DeadReasons, error) {
 	if q.State != task.Dead {
-		return a, ErrNotUnderstood
+		return task.DeadReasons{}, ErrNotUnderstood
 	}
-	r, err := s.engine.DeadReasons(ctx, &q, reasonsOfNode)
-	for _, one := range r.Reasons {
-		a.Reasons = append(a.Reasons, wireDeadReason(one))
-	}
-	a.LeftOut, a.LookedAt, a.Dead, a.Complete = r.LeftOut, r.LookedAt, r.Dead, r.Complete
-	return a, err
-}
-
-func (a *deadReasonsReply) decode() *task.DeadReasons {
-	r := &task.DeadReasons{LeftOut: a.LeftOut, LookedAt: a.LookedAt, Dead: a.Dead, Complete: a.Complete}
-	for _, one := range a.Reasons {
-		r.Reasons = append(r.Reasons, task.DeadReason(one))
-	}
-	return r
+	return s.engine.DeadReasons(ctx, &q, reasonsOfNode)
 }
 
 // ownReasons is what this node has found, and why it has found no more.
@@ -68,7 +33,7 @@ type ownReasons struct {
 // NodeDeadReasons is tasks.Scheduler.DeadReasons. However many callers ask the same, the dead tasks
 // are read about once a second.
 func (s *Cluster) NodeDeadReasons(ctx context.Context, q *engine.ListQuery) (task.DeadReasons, error) {
-	key, err := json.Marshal(encodeListQuery(q))
+	key, err := json.Marshal(q)
 	if err != nil {
 		return task.DeadReasons{}, err
 	}
@@ -95,7 +60,7 @@ func (s *Cluster) FleetDeadReasons(ctx context.Context, q *engine.ListQuery) (r 
 		own, err := s.NodeDeadReasons(ctx, q)
 		here <- answer{own, err}
 	}()
-	g, failed := gather(ctx, s, DeadReasonsMethod, encodeListQuery(q), func(*wireListQuery, int) {})
+	g, failed := gather(ctx, s, DeadReasonsMethod, *q, func(*engine.ListQuery, int) {})
 	own := <-here
 	if err = errors.Join(failed, own.err); err != nil {
 		return r, reach, err
@@ -104,7 +69,7 @@ func (s *Cluster) FleetDeadReasons(ctx context.Context, q *engine.ListQuery) (r 
 	tally.Complete = true
 	tally.Add(&own.own)
 	for i := range g.answers {
-		tally.Add(g.answers[i].reply.decode())
+		tally.Add(&g.answers[i].reply)
 	}
 	tally.Complete = tally.Complete && len(g.reach.Missing) == 0
 	return tally.Most(task.MaxDeadReasons), g.reach, nil

@@ -214,7 +214,7 @@ func (s *Cluster) itemAsked(id string, shardID recovery.ShardID) item {
 }
 
 // serve does for another node what each does here.
-func (s *Cluster) serve(ctx context.Context, conds *wireConditions, all []item, do func(context.Context, []*item)) {
+func (s *Cluster) serve(ctx context.Context, conds *task.Conditions, all []item, do func(context.Context, []*item)) {
 	ctx, cancel := s.answering(ctx, conds)
 	defer cancel()
 	for i := range all {
@@ -228,12 +228,15 @@ func (s *Cluster) serve(ctx context.Context, conds *wireConditions, all []item, 
 
 // answering returns the context of a call of another node with these conditions. The answer must
 // arrive before the caller's time is over, also if it says that the outcome is not known.
-func (s *Cluster) answering(ctx context.Context, conds *wireConditions) (context.Context, context.CancelFunc) {
+func (s *Cluster) answering(ctx context.Context, conds *task.Conditions) (context.Context, context.CancelFunc) {
 	within := s.engine.Config.AnswerWithin
+	if conds != nil {
+		ctx = conds.In(ctx)
+	}
 	if deadline, ok := ctx.Deadline(); ok {
 		within = min(within, time.Until(deadline)*9/10)
 	}
-	return context.WithTimeoutCause(conds.in(ctx), within, engine.ErrLate)
+	return context.WithTimeoutCause(ctx, within, engine.ErrLate)
 }
 
 // owning returns the error that another node gets for an error about a task of that shard.

@@ -41,7 +41,7 @@ func (s *Cluster) Schedule(ctx context.Context, p *engine.Plan, r *task.Request)
 }
 
 // createRouted creates or replaces a planned task where it belongs, which may be another node.
-func (s *Cluster) createRouted(ctx context.Context, p *engine.Plan, r *task.Request, m Method[requestQuery, WireTask]) (task.Task, error) {
+func (s *Cluster) createRouted(ctx context.Context, p *engine.Plan, r *task.Request, m Method[requestQuery, task.Task]) (task.Task, error) {
 	var why error
 	for tries := 0; ; tries++ {
 		p.Stale = engine.StaleEntry{}
@@ -139,15 +139,15 @@ func (s *Cluster) atOthers(ctx context.Context, todo []*item) []*item {
 }
 
 // createRemote has another node create a task that belongs there.
-func (s *Cluster) createRemote(ctx context.Context, p *item, r *task.Request, m Method[requestQuery, WireTask], anew bool) (task.Task, error) {
+func (s *Cluster) createRemote(ctx context.Context, p *item, r *task.Request, m Method[requestQuery, task.Task], anew bool) (task.Task, error) {
 	if s.findElsewhere(ctx, []*item{p}, anew); p.err != nil {
 		return task.Task{ID: p.id}, p.err
 	}
 	wanted := *r
 	wanted.ID = p.id
 	q := aboutRequest(wanted, p.at.shardID)
-	q.Conditions = encodeConditions(ctx)
-	t, err := callTask(ctx, s, p.at.Node, m, q)
+	q.Conditions = task.ConditionsOf(ctx)
+	t, err := Call(ctx, s, p.at.Node, m, q)
 	if err != nil {
 		t = task.Task{ID: p.id}
 	}
@@ -161,11 +161,12 @@ func (s *Cluster) ReplaceRouted(ctx context.Context, p *engine.Plan, r *task.Req
 		return s.createRouted(ctx, p, r, ReplaceMethod)
 	}
 	// It must be somewhere.
-	return RoutedTask(ctx, s, p.ID, ReplaceMethod, func(shardID recovery.ShardID) requestQuery {
+	t, _, err := Routed(ctx, s, p.ID, ReplaceMethod, func(shardID recovery.ShardID) requestQuery {
 		q := aboutRequest(*r, shardID)
-		q.Conditions = encodeConditions(ctx)
+		q.Conditions = task.ConditionsOf(ctx)
 		return q
 	}, func(ctx context.Context) (task.Task, error) { return s.Replace(ctx, p) })
+	return t, err
 }
 
 // Replace replaces a task that is here, or creates it.

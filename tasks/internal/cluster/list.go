@@ -12,24 +12,22 @@ import (
 )
 
 // listLocal lists tasks of this node.
-func (s *Cluster) listLocal(ctx context.Context, asked wireListQuery) (a listReply, err error) {
-	q := asked.decode()
+func (s *Cluster) listLocal(ctx context.Context, q engine.ListQuery) (a listReply, err error) {
 	if q.Limit < 1 || q.Limit > 1000 || engine.ListsBuried(q.State) && !task.ValidName(q.Topic) {
 		return a, task.Invalid("limit", "must be from 1 to 1000")
 	}
 	most := min(cmp.Or(q.Bytes, task.MaxPageBytes), task.MaxPageBytes)
 	var shards []int
-	st, err := s.Covers(ctx, &a.Coverage, func(ctx context.Context) error {
+	st, err := s.Covers(ctx, &a.Coverage, func(ctx context.Context) (err error) {
 		if q.Node != "" && q.Node != s.NodeName() {
 			return nil
 		}
 		size := 0
-		last, err := s.engine.VisitPage(ctx, &q, func(t task.Task, at int64, shard int) bool {
-			a.Tasks, shards = append(a.Tasks, wireListed{EncodeTask(&t), at}), append(shards, shard)
+		a.Last, err = s.engine.VisitPage(ctx, &q, func(t task.Task, at int64, shard int) bool {
+			a.Tasks, shards = append(a.Tasks, engine.Listed{Task: t, At: at}), append(shards, shard)
 			size += engine.SizeOf(&t)
 			return size < most
 		})
-		a.Last = (*wireRef)(last)
 		return err
 	})
 	kept := a.Tasks[:0]
@@ -52,12 +50,10 @@ func (s *Cluster) ListAll(ctx context.Context, q engine.ListQuery) (task.Page, e
 	q.Bytes = max(1, task.MaxPageBytes/max(1, len(nodes)))
 	var all []engine.Listed
 	var end *recovery.Ref
-	c := fanOut[wireListQuery, listReply, *listReply]{Cluster: s, method: ListMethod, query: encodeListQuery(&q), here: (*Cluster).listLocal, deadAlone: engine.ListsBuried(q.State)}
+	c := fanOut[engine.ListQuery, listReply, *listReply]{Cluster: s, method: ListMethod, query: q, here: (*Cluster).listLocal, deadAlone: engine.ListsBuried(q.State)}
 	c.take = func(a *listReply, _ func(recovery.ShardID) bool) {
-		for _, t := range a.Tasks {
-			all = append(all, engine.Listed{Task: t.Task.decode(), At: t.At})
-		}
-		if last := (*recovery.Ref)(a.Last); last != nil && !q.Filter.Passed(last.Next) && (end == nil || engine.CompareRefs(*last, *end) < 0) {
+		all = append(all, a.Tasks...)
+		if last := a.Last; last != nil && !q.Filter.Passed(last.Next) && (end == nil || engine.CompareRefs(*last, *end) < 0) {
 			end = last
 		}
 	}

@@ -12,14 +12,14 @@ import (
 
 // The methods about single tasks, and what a node replies for those that it owns.
 var (
-	GetMethod      = Method[IDQuery, WireTask]{Name: "get"}
+	GetMethod      = Method[IDQuery, task.Task]{Name: "get"}
 	CancelMethod   = Method[IDQuery, CancelReply]{Name: "cancel", writes: true}
-	FireMethod     = Method[IDQuery, WireTask]{Name: "fire", writes: true}
-	HoldMethod     = Method[IDQuery, WireTask]{Name: "hold", writes: true}
-	ResumeMethod   = Method[IDQuery, WireTask]{Name: "resume", writes: true}
-	MoveMethod     = Method[MoveQuery, WireTask]{Name: "move", writes: true}
-	ScheduleMethod = Method[requestQuery, WireTask]{Name: "schedule", writes: true}
-	ReplaceMethod  = Method[requestQuery, WireTask]{Name: "replace", writes: true}
+	FireMethod     = Method[IDQuery, task.Task]{Name: "fire", writes: true}
+	HoldMethod     = Method[IDQuery, task.Task]{Name: "hold", writes: true}
+	ResumeMethod   = Method[IDQuery, task.Task]{Name: "resume", writes: true}
+	MoveMethod     = Method[MoveQuery, task.Task]{Name: "move", writes: true}
+	ScheduleMethod = Method[requestQuery, task.Task]{Name: "schedule", writes: true}
+	ReplaceMethod  = Method[requestQuery, task.Task]{Name: "replace", writes: true}
 	BatchMethod    = Method[batchQuery, batchReply]{Name: "batch", writes: true}
 	HasMethod      = Method[HasQuery, HasReply]{Name: "has"}
 	ActMethod      = Method[actQuery, actReply]{Name: "act", writes: true}
@@ -80,24 +80,24 @@ type (
 	IDQuery struct {
 		ID         string
 		ShardID    recovery.ShardID `json:"Home"`
-		Conditions *wireConditions  `json:"Terms,omitempty"`
+		Conditions *task.Conditions `json:"Terms,omitempty"`
 	}
 	// A MoveQuery moves a task.
 	MoveQuery struct {
 		IDQuery
-		Move wireMove
+		Move task.Move
 	}
 	// A requestQuery asks for a task. It belongs to that shard; 0 if the caller knows only
 	// that the node has the id.
 	requestQuery struct {
-		Request    wireRequest
+		Request    task.Request
 		ShardID    recovery.ShardID `json:"Home"`
-		Conditions *wireConditions  `json:"Terms,omitempty"` // not in a batch, which has its own
+		Conditions *task.Conditions `json:"Terms,omitempty"` // not in a batch, which has its own
 	}
 	batchQuery struct {
 		Requests   []requestQuery
-		Replaces   bool            `json:",omitempty"`
-		Conditions *wireConditions `json:"Terms,omitempty"`
+		Replaces   bool             `json:",omitempty"`
+		Conditions *task.Conditions `json:"Terms,omitempty"`
 	}
 	batchReply struct{ Results []wireResult }
 	wireResult struct {
@@ -114,7 +114,7 @@ type (
 
 // AboutID returns a function that makes the IDQuery for a shard.
 func AboutID(ctx context.Context, id string) func(recovery.ShardID) IDQuery {
-	return func(shardID recovery.ShardID) IDQuery { return IDQuery{id, shardID, encodeConditions(ctx)} }
+	return func(shardID recovery.ShardID) IDQuery { return IDQuery{id, shardID, task.ConditionsOf(ctx)} }
 }
 
 // Deadlines travel in UTC: the offset of another zone loses its seconds on the way, so
@@ -124,19 +124,19 @@ func AboutID(ctx context.Context, id string) func(recovery.ShardID) IDQuery {
 func AboutMove(ctx context.Context, id string, m task.Move) func(recovery.ShardID) MoveQuery {
 	m.Due = m.Due.UTC()
 	return func(shardID recovery.ShardID) MoveQuery {
-		return MoveQuery{IDQuery{id, shardID, encodeConditions(ctx)}, encodeMove(&m)}
+		return MoveQuery{IDQuery{id, shardID, task.ConditionsOf(ctx)}, m}
 	}
 }
 
 func aboutRequest(r task.Request, shardID recovery.ShardID) requestQuery {
 	r.Due = r.Due.UTC()
-	return requestQuery{Request: encodeRequest(&r), ShardID: shardID}
+	return requestQuery{Request: r, ShardID: shardID}
 }
 
 // handleByID makes the handler of a method that does something with the task of an id.
-func handleByID(do func(*engine.Engine, context.Context, string) (task.Task, error)) func(*Cluster, context.Context, string, IDQuery) (WireTask, error) {
-	return func(s *Cluster, ctx context.Context, _ string, q IDQuery) (WireTask, error) {
-		return replyTask(owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return do(s.engine, ctx, q.ID) }))
+func handleByID(do func(*engine.Engine, context.Context, string) (task.Task, error)) func(*Cluster, context.Context, string, IDQuery) (task.Task, error) {
+	return func(s *Cluster, ctx context.Context, _ string, q IDQuery) (task.Task, error) {
+		return owned(ctx, s, q, func(ctx context.Context) (task.Task, error) { return do(s.engine, ctx, q.ID) })
 	}
 }
 
@@ -165,18 +165,18 @@ func (s *Cluster) createdOfCancelled(id string) int64 {
 	return 0
 }
 
-func (s *Cluster) handleMove(ctx context.Context, _ string, q MoveQuery) (WireTask, error) {
-	return replyTask(owned(ctx, s, q.IDQuery, func(ctx context.Context) (task.Task, error) {
-		return s.engine.Reschedule(ctx, q.ID, q.Move.decode())
-	}))
+func (s *Cluster) handleMove(ctx context.Context, _ string, q MoveQuery) (task.Task, error) {
+	return owned(ctx, s, q.IDQuery, func(ctx context.Context) (task.Task, error) {
+		return s.engine.Reschedule(ctx, q.ID, q.Move)
+	})
 }
 
-func (s *Cluster) handleSchedule(ctx context.Context, _ string, q requestQuery) (WireTask, error) {
-	return replyTask(s.createOwned(ctx, &q, s.engine.Create))
+func (s *Cluster) handleSchedule(ctx context.Context, _ string, q requestQuery) (task.Task, error) {
+	return s.createOwned(ctx, &q, s.engine.Create)
 }
 
-func (s *Cluster) handleReplace(ctx context.Context, _ string, q requestQuery) (WireTask, error) {
-	return replyTask(s.createOwned(ctx, &q, s.Replace))
+func (s *Cluster) handleReplace(ctx context.Context, _ string, q requestQuery) (task.Task, error) {
+	return s.createOwned(ctx, &q, s.Replace)
 }
 
 // owned answers another node's call about a task.
@@ -188,9 +188,9 @@ func owned[A any](ctx context.Context, s *Cluster, q IDQuery, do func(context.Co
 
 // createOwned creates a task that another node was asked for, if it belongs here.
 func (s *Cluster) createOwned(ctx context.Context, q *requestQuery, create func(context.Context, *engine.Plan) (task.Task, error)) (task.Task, error) {
-	r := q.Request.decode()
+	r := &q.Request
 	return owned(ctx, s, IDQuery{r.ID, q.ShardID, q.Conditions}, func(ctx context.Context) (t task.Task, err error) {
-		p, err := s.engine.PlanFor(ctx, &r)
+		p, err := s.engine.PlanFor(ctx, r)
 		defer p.Free()
 		switch {
 		case err != nil:

@@ -17,8 +17,8 @@ func (s *Cluster) PurgeAll(ctx context.Context, q engine.PurgeQuery) (t engine.P
 		_, err := p.Run(ctx, 0)
 		return p.Result(), err
 	}
-	c := fanOut[WirePurgeQuery, PurgeReply, *PurgeReply]{
-		Cluster: s, method: PurgeMethod, query: WirePurgeQuery(q), here: (*Cluster).PurgeLocal,
+	c := fanOut[engine.PurgeQuery, PurgeReply, *PurgeReply]{
+		Cluster: s, method: PurgeMethod, query: q, here: (*Cluster).PurgeLocal,
 		take: func(a *PurgeReply, counts func(recovery.ShardID) bool) { addReply(&t, a, counts) },
 	}
 	err = c.run(ctx)
@@ -56,8 +56,7 @@ func addReply(t *engine.PurgeResult, a *PurgeReply, counts func(recovery.ShardID
 }
 
 // PurgeLocal purges what this node has, for a while.
-func (s *Cluster) PurgeLocal(ctx context.Context, asked WirePurgeQuery) (PurgeReply, error) {
-	q := engine.PurgeQuery(asked)
+func (s *Cluster) PurgeLocal(ctx context.Context, q engine.PurgeQuery) (PurgeReply, error) {
 	if q.Topic != "" && !ValidPurge(q.Topic) || q.Group != "" && !task.ValidName(q.Group) || (q.Topic == "") == (q.Group == "") {
 		return PurgeReply{}, task.Invalid("topic", task.NameProblem)
 	}

@@ -11,7 +11,10 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// Calls between nodes. The query and the reply of a method are JSON, of one type each.
+// Calls between nodes. The query and the reply of a method are JSON, of one type each; what they
+// have in them are types of task and engine as they are. So a field that is renamed there is
+// another one for other nodes, which TestWireFormatUnchanged notices.
+//
 // Fields that a version does not know are ignored, and those that it does not send are
 // zero, so that versions mix while nodes are replaced one by one. So this is how they
 // change, and TestWireFormatUnchanged has each of them in testdata:
@@ -61,9 +64,9 @@ type Reply[A any] struct {
 
 // Encode returns the message.
 func (r Reply[A]) Encode() []byte {
-	b, err := json.Marshal(r)
+	b, err := task.Canonical(r)
 	if err != nil {
-		b, _ = json.Marshal(Reply[A]{Fault: WireErrorOf(err)}) // which consists of texts
+		b, _ = task.Canonical(Reply[A]{Fault: WireErrorOf(err)}) // which consists of texts
 	}
 	return b
 }
@@ -78,7 +81,7 @@ func (r Reply[A]) Encode() []byte {
 // If the other node has not answered, the error is relay.ErrUnheard or relay.ErrNoAnswer too.
 func Call[Q, A any](ctx context.Context, s *Cluster, node string, m Method[Q, A], q Q) (A, error) {
 	var none A
-	body, err := json.Marshal(q)
+	body, err := task.Canonical(q)
 	if err != nil {
 		return none, err
 	}
@@ -184,9 +187,9 @@ var ErrorCodes = []struct {
 
 // A WireError is an error on its way to another node.
 type WireError struct {
-	Code   string      `json:"code"`
-	Text   string      `json:"text"`
-	Fields []wireField `json:"fields,omitempty"` // of an InvalidError
+	Code   string            `json:"code"`
+	Text   string            `json:"text"`
+	Fields []task.FieldError `json:"fields,omitempty"` // of an InvalidError
 }
 
 // WireErrorOf returns an error for its way to another node.
@@ -200,9 +203,7 @@ func WireErrorOf(err error) *WireError {
 	}
 	var invalid *task.InvalidError
 	if errors.As(err, &invalid) {
-		for _, fault := range invalid.Fields {
-			f.Fields = append(f.Fields, wireField(fault))
-		}
+		f.Fields = invalid.Fields
 	}
 	return f
 }
@@ -211,11 +212,7 @@ func WireErrorOf(err error) *WireError {
 // mean that something was done.
 func (f *WireError) Err(node string, writes bool) error {
 	if f.Code == "invalid" {
-		invalid := &task.InvalidError{}
-		for _, fault := range f.Fields {
-			invalid.Fields = append(invalid.Fields, task.FieldError(fault))
-		}
-		return invalid
+		return &task.InvalidError{Fields: f.Fields}
 	}
 	for _, c := range ErrorCodes {
 		if c.Code != f.Code {

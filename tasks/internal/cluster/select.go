@@ -27,13 +27,13 @@ func (s *Cluster) Select(ctx context.Context, q engine.ListQuery) (some []Target
 			all = append(all, engine.Listed{Task: task.Task{ID: at.ID}, At: at.Next})
 		})
 	} else {
-		c := fanOut[wireListQuery, selectReply, *selectReply]{
-			Cluster: s, method: SelectMethod, query: encodeListQuery(&q), here: (*Cluster).selectLocal, deadAlone: engine.ListsBuried(q.State),
+		c := fanOut[engine.ListQuery, selectReply, *selectReply]{
+			Cluster: s, method: SelectMethod, query: q, here: (*Cluster).selectLocal, deadAlone: engine.ListsBuried(q.State),
 			take: func(a *selectReply, _ func(recovery.ShardID) bool) {
 				for _, at := range a.Refs {
 					all = append(all, engine.Listed{Task: task.Task{ID: at.ID, Node: a.Node}, At: at.Next})
 				}
-				if last := (*recovery.Ref)(a.Last); last != nil && (end == nil || engine.CompareRefs(*last, *end) < 0) {
+				if last := a.Last; last != nil && (end == nil || engine.CompareRefs(*last, *end) < 0) {
 					end = last
 				}
 			},
@@ -57,18 +57,16 @@ func (s *Cluster) Select(ctx context.Context, q engine.ListQuery) (some []Target
 }
 
 // selectLocal selects tasks of this node.
-func (s *Cluster) selectLocal(ctx context.Context, asked wireListQuery) (a selectReply, err error) {
-	q := asked.decode()
+func (s *Cluster) selectLocal(ctx context.Context, q engine.ListQuery) (a selectReply, err error) {
 	if q.Limit < 1 || q.Limit > engine.LooksAtOnce || engine.ListsBuried(q.State) && !task.ValidName(q.Topic) {
 		return a, task.Invalid("limit", fmt.Sprintf("must be from 1 to %d", engine.LooksAtOnce))
 	}
 	a.Node = s.NodeName()
 	var shards []int
-	st, err := s.Covers(ctx, &a.Coverage, func(ctx context.Context) error {
-		last, err := s.engine.VisitPositions(ctx, &q, func(at recovery.Ref, shard int) {
-			a.Refs, shards = append(a.Refs, wireRef(at)), append(shards, shard)
+	st, err := s.Covers(ctx, &a.Coverage, func(ctx context.Context) (err error) {
+		a.Last, err = s.engine.VisitPositions(ctx, &q, func(at recovery.Ref, shard int) {
+			a.Refs, shards = append(a.Refs, at), append(shards, shard)
 		})
-		a.Last = (*wireRef)(last)
 		return err
 	})
 	kept := a.Refs[:0]

@@ -100,7 +100,7 @@ func (s *Cluster) settleHere(ctx context.Context, v *task.Verdict, settlings []*
 
 // settleAt has another node settle some of the deliveries.
 func (s *Cluster) settleAt(ctx context.Context, node string, v *task.Verdict, settlings []*engine.Settling, some []*item) {
-	q := settleQuery{Verdict: wireVerdict(*v), Receipts: make([]string, len(some)), Conditions: encodeConditions(ctx)}
+	q := settleQuery{Verdict: *v, Receipts: make([]string, len(some)), Conditions: task.ConditionsOf(ctx)}
 	for i, p := range some {
 		q.Receipts[i] = settlings[p.index].Answer.Receipt
 	}
@@ -130,9 +130,9 @@ var SettleMethod = Method[settleQuery, settleReply]{Name: "settle", writes: true
 
 type (
 	settleQuery struct {
-		Verdict    wireVerdict
+		Verdict    task.Verdict
 		Receipts   []string
-		Conditions *wireConditions `json:"Terms,omitempty"`
+		Conditions *task.Conditions `json:"Terms,omitempty"`
 	}
 	settleReply struct{ Settled []wireSettled }
 	wireSettled struct {
@@ -143,14 +143,13 @@ type (
 )
 
 func (s *Cluster) handleSettle(ctx context.Context, _ string, q settleQuery) (settleReply, error) {
-	v := task.Verdict(q.Verdict)
-	settlings, err := s.engine.CheckVerdict(&v, q.Receipts)
+	settlings, err := s.engine.CheckVerdict(&q.Verdict, q.Receipts)
 	if err != nil {
 		return settleReply{}, err
 	}
 	open := openOf(settlings)
 	all := itemsOf(open)
-	s.serve(ctx, q.Conditions, all, func(ctx context.Context, some []*item) { s.settleHere(ctx, &v, open, some) })
+	s.serve(ctx, q.Conditions, all, func(ctx context.Context, some []*item) { s.settleHere(ctx, &q.Verdict, open, some) })
 	for i := range all {
 		open[i].Answer.Err = all[i].err
 	}

@@ -51,25 +51,26 @@ func (c *Coverage) cover() *Coverage { return c }
 
 // The calls to all nodes.
 var (
-	ListMethod    = Method[wireListQuery, listReply]{Name: "list"}
-	SelectMethod  = Method[wireListQuery, selectReply]{Name: "select"}
+	ListMethod    = Method[engine.ListQuery, listReply]{Name: "list"}
+	SelectMethod  = Method[engine.ListQuery, selectReply]{Name: "select"}
 	UsedMethod    = Method[usedQuery, usedReply]{Name: "used"}
-	PurgeMethod   = Method[WirePurgeQuery, PurgeReply]{Name: "purge", writes: true}
-	RedriveMethod = Method[wireRedriveQuery, redriveReply]{Name: "exhume", writes: true}
+	PurgeMethod   = Method[engine.PurgeQuery, PurgeReply]{Name: "purge", writes: true}
+	RedriveMethod = Method[engine.RedriveQuery, redriveReply]{Name: "exhume", writes: true}
 )
 
 type (
 	listReply struct {
 		Coverage
-		Tasks []wireListed
-		Last  *wireRef `json:",omitempty"` // the last position looked at; nil: the list has ended
+		Tasks []engine.Listed
+		// Last is the last position looked at; nil: the list has ended.
+		Last *recovery.Ref `json:",omitempty"`
 	}
 	// A selectReply has the positions of tasks, without their content.
 	selectReply struct {
 		Coverage
 		Node string // that has them
-		Refs []wireRef
-		Last *wireRef `json:",omitempty"` // as of a listReply
+		Refs []recovery.Ref
+		Last *recovery.Ref `json:",omitempty"` // as of a listReply
 	}
 	// A usedQuery asks whether a topic has tasks that are not dead.
 	usedQuery struct{ Topic string }
@@ -102,7 +103,7 @@ type (
 		Done  int
 		IDs   []string `json:",omitempty"` // which of the given ones
 		Left  int      `json:",omitempty"`
-		After wireRef
+		After recovery.Ref
 		Acted []string `json:",omitempty"` // of the ids; see engine.Redrive
 	}
 )
