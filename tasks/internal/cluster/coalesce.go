@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine"
@@ -110,30 +109,18 @@ type comparison struct {
 	*Cluster
 	nodes   []string // those that are asked
 	unasked bool     // others may have misfired tasks, too
-
-	mu     sync.Mutex      // guards silent, and what ask has learnt
-	silent map[string]bool // nodes
 }
 
 // newComparison begins a round.
 func (s *Cluster) newComparison() *comparison {
-	r := &comparison{Cluster: s, silent: make(map[string]bool)}
+	r := &comparison{Cluster: s}
 	if s.NoPeers() {
 		return r
 	}
 	ctx, cancel := context.WithTimeout(s.engine.Life.Context, GatherWithin)
 	defer cancel()
-	nodes, err := s.fleetNodes(ctx)
-	r.unasked = err != nil
-	for i := range nodes {
-		switch n := &nodes[i]; {
-		case n.Self:
-		case absence(n) == nil:
-			r.nodes = append(r.nodes, n.Name)
-		case holds(n):
-			r.unasked = true
-		}
-	}
+	nodes, missing := s.reachable(ctx)
+	r.nodes, r.unasked = nodes, len(missing) > 0
 	return r
 }
 
@@ -145,43 +132,27 @@ func (r *comparison) ask(choices []*coalesce.Choice) []coalesce.Standing {
 	for i, c := range choices {
 		query.Groups[i] = wireCandidate{c.Topic, c.Name, c.Due, c.Created, c.ID}
 	}
-	learn := func(of func(i int) coalesce.Standing) {
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		for i := range known {
-			known[i] = max(known[i], of(i))
-		}
-	}
-	unsettled := func(int) coalesce.Standing { return coalesce.Unsettled }
-	if r.unasked {
-		learn(unsettled)
-	}
 	ctx, cancel := context.WithTimeout(r.engine.Life.Context, GatherWithin)
 	defer cancel()
-	var calls sync.WaitGroup
-	for _, node := range r.nodes {
-		r.mu.Lock()
-		silent := r.silent[node]
-		r.mu.Unlock()
-		if silent {
-			learn(unsettled)
-			continue
-		}
-		calls.Go(func() {
-			a, err := Call(ctx, r.Cluster, node, CoalesceMethod, query)
-			switch {
-			case errors.Is(err, ErrNotUnderstood): // nor will it be
-			case err != nil || len(a.Standings) != len(known):
-				learn(unsettled)
-				r.mu.Lock()
-				defer r.mu.Unlock()
-				r.silent[node] = true
-			default:
-				learn(func(i int) coalesce.Standing { return decodeStanding(a.Standings[i]) })
+	var answering []string
+	askEach(ctx, r.Cluster, r.nodes, CoalesceMethod, query, func(node string, a coalesceReply, err error) {
+		switch {
+		case errors.Is(err, ErrNotUnderstood): // nor will it be
+		case err != nil || len(a.Standings) != len(known):
+			r.unasked = true
+		default:
+			answering = append(answering, node)
+			for i := range known {
+				known[i] = max(known[i], decodeStanding(a.Standings[i]))
 			}
-		})
+		}
+	})
+	r.nodes = answering
+	for i := range known {
+		if r.unasked {
+			known[i] = max(known[i], coalesce.Unsettled)
+		}
 	}
-	calls.Wait()
 	return known
 }
 

@@ -22,25 +22,15 @@ func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (r Redrive
 		return Redriven{x.Done, x.Passed, x.Acted}, err
 	}
 	found, acted := make(map[string]bool), make(map[string]bool)
-	c := fanOut[engine.RedriveQuery, redriveReply, *redriveReply]{
-		Cluster: s, method: RedriveMethod, query: q, here: (*Cluster).redriveLocal, deadAlone: true,
-		take: func(a *redriveReply, _ func(recovery.ShardID) bool) {
-			r.Done += a.Done
-			for _, id := range a.IDs {
-				found[id] = true
-			}
-			for _, id := range a.Acted {
-				acted[id] = true
-			}
-		},
-		next: func(asked engine.RedriveQuery, a *redriveReply) engine.RedriveQuery {
-			if asked.Left, asked.After = a.Left, a.After; !asked.All {
-				asked.IDs = asked.IDs[len(asked.IDs)-a.Left:]
-			}
-			return asked
-		},
-	}
-	err = c.run(ctx)
+	err = everywhere(ctx, s, RedriveMethod, q, func(a *redriveReply, _ func(recovery.ShardID) bool) {
+		r.Done += a.Done
+		for _, id := range a.IDs {
+			found[id] = true
+		}
+		for _, id := range a.Acted {
+			acted[id] = true
+		}
+	})
 	for _, id := range q.IDs {
 		switch {
 		case found[id]:
@@ -51,6 +41,14 @@ func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (r Redrive
 		}
 	}
 	return r, err
+}
+
+// nextRedrive is the query that follows a reply with More.
+func nextRedrive(asked engine.RedriveQuery, a *redriveReply) engine.RedriveQuery {
+	if asked.Left, asked.After = a.Left, a.After; !asked.All {
+		asked.IDs = asked.IDs[len(asked.IDs)-a.Left:]
+	}
+	return asked
 }
 
 // Redriven is what a Redrive has done.

@@ -51,23 +51,19 @@ func (s *Cluster) NodeDeadReasons(ctx context.Context, q *engine.ListQuery) (tas
 
 // FleetDeadReasons is tasks.Scheduler.FleetDeadReasons.
 func (s *Cluster) FleetDeadReasons(ctx context.Context, q *engine.ListQuery) (r task.DeadReasons, reach task.Reach, err error) {
-	type answer struct {
-		own task.DeadReasons
-		err error
-	}
-	here := make(chan answer, 1)
+	here := make(chan ownReasons, 1)
 	go func() {
 		own, err := s.NodeDeadReasons(ctx, q)
-		here <- answer{own, err}
+		here <- ownReasons{own, err}
 	}()
-	g, failed := gather(ctx, s, DeadReasonsMethod, *q, func(*engine.ListQuery, int) {})
+	g, failed := gather(ctx, s, DeadReasonsMethod, *q)
 	own := <-here
 	if err = errors.Join(failed, own.err); err != nil {
 		return r, reach, err
 	}
 	var tally task.DeadTally
 	tally.Complete = true
-	tally.Add(&own.own)
+	tally.Add(&own.DeadReasons)
 	for i := range g.answers {
 		tally.Add(&g.answers[i].reply)
 	}

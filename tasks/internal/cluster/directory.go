@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
@@ -155,32 +154,18 @@ func (s *Cluster) queryUnindexed(ctx context.Context, ids []string) ([]string, e
 	if err != nil || len(nodes) == 0 {
 		return found, err
 	}
-	var mu sync.Mutex // guards found and err
-	var group sync.WaitGroup
-	for _, node := range nodes {
-		group.Go(func() {
-			for from := 0; from < len(ids); from += HasAtOnce {
-				part := ids[from:min(from+HasAtOnce, len(ids))]
-				a, e := Call(ctx, s, node, HasMethod, HasQuery{IDs: part})
-				mu.Lock()
-				if e != nil {
-					err = e
-				}
-				for i, has := range a.Has[:min(len(a.Has), len(part))] {
-					if has {
-						found[from+i] = node
-					}
-				}
-				mu.Unlock()
-				if e != nil {
-					return
+	for from := 0; from < len(ids) && err == nil; from += HasAtOnce {
+		part := ids[from:min(from+HasAtOnce, len(ids))]
+		askEach(ctx, s, nodes, HasMethod, HasQuery{part}, func(node string, a HasReply, failed error) {
+			if failed != nil {
+				err = final(failed)
+			}
+			for i, has := range a.Has[:min(len(a.Has), len(part))] {
+				if has {
+					found[from+i] = node
 				}
 			}
 		})
-	}
-	group.Wait()
-	if err != nil {
-		err = final(err)
 	}
 	return found, err
 }

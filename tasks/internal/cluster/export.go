@@ -19,7 +19,9 @@ import (
 // is missing.
 
 // ExportMethod is called at all nodes for a page of a pass.
-var ExportMethod = Method[wireExportQuery, exportReply]{Name: "export"}
+var ExportMethod = Method[wireExportQuery, exportReply]{Name: "export", here: (*Cluster).exportLocal,
+	deadAlone: func(q *wireExportQuery) bool { return q.Pass == portable.Buried },
+}
 
 // exportLocal reads a part of the tasks of this node.
 func (s *Cluster) exportLocal(ctx context.Context, asked wireExportQuery) (a exportReply, err error) {
@@ -44,16 +46,11 @@ func (s *Cluster) exportAll(ctx context.Context, q portable.Query) (portable.Par
 	if s.Fleet == nil {
 		return portable.Read(ctx, s.engine, &q)
 	}
-	nodes, err := s.Fleet.ledger.Peers(ctx)
-	if err != nil {
-		return portable.Part{}, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
-	}
 	if q.Pass != 0 {
-		q.Bytes = max(1, task.MaxPageBytes/max(1, len(nodes)))
+		q.Bytes = s.share(task.MaxPageBytes)
 	}
 	var all portable.Part
-	c := fanOut[wireExportQuery, exportReply, *exportReply]{Cluster: s, method: ExportMethod, query: encodeExportQuery(&q), here: (*Cluster).exportLocal, deadAlone: q.Pass == portable.Buried}
-	c.take = func(a *exportReply, _ func(recovery.ShardID) bool) {
+	err := everywhere(ctx, s, ExportMethod, encodeExportQuery(&q), func(a *exportReply, _ func(recovery.ShardID) bool) {
 		for _, item := range a.Items {
 			all.Items = append(all.Items, portable.Item{Position: portable.Position(item.At), Record: item.Record, SeenAt: item.SeenAt})
 		}
@@ -62,8 +59,8 @@ func (s *Cluster) exportAll(ctx context.Context, q portable.Query) (portable.Par
 		if last != nil && (all.Last == nil || last.Compare(*all.Last) < 0) {
 			all.Last = last
 		}
-	}
-	if err := c.run(ctx); err != nil {
+	})
+	if err != nil {
 		return portable.Part{}, err
 	}
 	slices.SortFunc(all.Items, func(a, b portable.Item) int { return a.Compare(b.Position) })

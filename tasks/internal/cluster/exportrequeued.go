@@ -25,7 +25,9 @@ import (
 // shard and does not know its mark.
 
 // RequeuedMethod is called at all nodes.
-var RequeuedMethod = Method[requeuedQuery, requeuedReply]{Name: "requeued"}
+var RequeuedMethod = Method[requeuedQuery, requeuedReply]{Name: "requeued", here: (*Cluster).requeuedLocal,
+	deadAlone: func(*requeuedQuery) bool { return true },
+}
 
 type (
 	// A requeuedQuery asks for the ids of tasks that were requeued since the marks of the nodes, up
@@ -82,8 +84,7 @@ func (s *Cluster) requeuedAll(ctx context.Context, q requeuedQuery) (map[string]
 		return map[string]requeuedReply{"": a}, err
 	}
 	all := make(map[string]requeuedReply)
-	c := fanOut[requeuedQuery, requeuedReply, *requeuedReply]{Cluster: s, method: RequeuedMethod, query: q, here: (*Cluster).requeuedLocal, deadAlone: true}
-	c.take = func(a *requeuedReply, _ func(recovery.ShardID) bool) {
+	err := everywhere(ctx, s, RequeuedMethod, q, func(a *requeuedReply, _ func(recovery.ShardID) bool) {
 		if len(a.Covered) == 0 {
 			return // another node covers what it has held
 		}
@@ -91,8 +92,8 @@ func (s *Cluster) requeuedAll(ctx context.Context, q requeuedQuery) (map[string]
 		// An earlier reply of the node is about other shards.
 		reply.Forgotten = reply.Forgotten || all[a.Node].Forgotten
 		all[a.Node] = reply
-	}
-	return all, c.run(ctx)
+	})
+	return all, err
 }
 
 // beginRound notes which tasks were requeued before. What an earlier round has exported counts no

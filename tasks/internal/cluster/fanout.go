@@ -16,18 +16,9 @@ import (
 // A fanOut is a query to all nodes, at the node that was called first.
 type fanOut[Q, A any, P coveringReply[A]] struct {
 	*Cluster
-	method Method[Q, A]
-	query  Q
-	// here answers as this node.
-	here func(s *Cluster, ctx context.Context, asked Q) (A, error)
-	// take is called with each answer, one at a time. counts reports whether the figures of a shard
-	// in the answer count: this answer covers the shard, and no earlier answer has covered it. They
-	// never count in an answer with More or an error.
-	take func(a *A, counts func(shardID recovery.ShardID) bool)
-	// next returns the query that follows a reply with More; nil: the same query again.
-	next func(asked Q, a *A) Q
-	// deadAlone: the query is about dead tasks, of which no spool has any.
-	deadAlone bool
+	Method[Q, A]
+	query Q
+	take  func(a *A, counts func(shardID recovery.ShardID) bool)
 
 	mu       sync.Mutex // guards everything below
 	covered  map[recovery.ShardID]bool
@@ -36,12 +27,22 @@ type fanOut[Q, A any, P coveringReply[A]] struct {
 	over     bool            // there is an error that repeating does not cure
 }
 
-// run calls all nodes until all shards are covered. Errors: those of the method; ErrNodeAway and
-// ErrReplaying when the holder of a shard has not covered it in time; ErrUnavailable when the
-// holders of shards are not known; ErrUnknown when a call that was not answered may have had an
-// effect.
+// everywhere calls all nodes until all shards are covered. take is called with each answer, one at
+// a time. counts reports whether the figures of a shard in the answer count: this answer covers the
+// shard, and no earlier answer has covered it. They never count in an answer with More or an error.
+//
+// Errors: those of the method; ErrNodeAway and ErrReplaying when the holder of a shard has not
+// covered it in time; ErrUnavailable when the holders of shards are not known; ErrUnknown when a
+// call that was not answered may have had an effect.
+func everywhere[Q, A any, P coveringReply[A]](ctx context.Context, s *Cluster, m Method[Q, A], q Q, take func(a *A, counts func(recovery.ShardID) bool)) error {
+	c := &fanOut[Q, A, P]{
+		Cluster: s, Method: m, query: q, take: take,
+		covered: make(map[recovery.ShardID]bool), answered: make(map[string]bool),
+	}
+	return c.run(ctx)
+}
+
 func (c *fanOut[Q, A, P]) run(ctx context.Context) error {
-	c.covered, c.answered = make(map[recovery.ShardID]bool), make(map[string]bool)
 	patience, cancel := c.engine.Within(ctx)
 	defer func() { cancel() }()
 	var left map[recovery.ShardID]recovery.Holder // of uncovered shards; nil before the first round
@@ -51,7 +52,7 @@ func (c *fanOut[Q, A, P]) run(ctx context.Context) error {
 		if left, err = c.attempt(ctx, patience, left); err == nil || c.over {
 			return err
 		}
-		if c.moved && c.method.writes && !silent(err) {
+		if c.moved && c.writes && !silent(err) {
 			cancel()
 			patience, cancel = c.engine.Within(ctx)
 			tries = 0
@@ -76,7 +77,7 @@ func (c *fanOut[Q, A, P]) attempt(ctx, patience context.Context, left map[recove
 		return left, lookupFailed(patience, err)
 	}
 	calling := ctx
-	if !c.method.writes {
+	if !c.writes {
 		calling = patience
 	}
 	failed := c.round(calling, left, nodes)
@@ -137,13 +138,16 @@ func (c *fanOut[Q, A, P]) round(ctx context.Context, left map[recovery.ShardID]r
 // silentSpool returns an error that names a node which may have spooled tasks, and neither lives
 // nor has answered, or which lacks a spool; nil if there is none.
 func (c *fanOut[Q, A, P]) silentSpool(nodes []recovery.Node) error {
+	if c.deadAlone != nil && c.deadAlone(&c.query) {
+		return nil
+	}
 	for i := range nodes {
-		if n := &nodes[i]; len(n.MissingSpools) > 0 && !c.deadAlone {
+		if n := &nodes[i]; len(n.MissingSpools) > 0 {
 			return &task.NodeError{Node: n.Name, Err: errSpoolMissing}
 		}
 	}
 	for i := range nodes {
-		if n := &nodes[i]; n.Spools && !n.Live && !n.Self && !c.deadAlone && !c.answered[n.Name] {
+		if n := &nodes[i]; n.Spools && !n.Live && !n.Self && !c.answered[n.Name] {
 			return &task.NodeError{Node: n.Name, Err: task.KindOf(errOwnerSilent, "no heartbeat; may have spooled tasks")}
 		}
 	}
@@ -200,7 +204,7 @@ func (c *fanOut[Q, A, P]) callAll(ctx context.Context, node string) error {
 
 // call calls one node. There may be a reply although there is an error.
 func (c *fanOut[Q, A, P]) call(ctx context.Context, node string, asked Q) (*A, error) {
-	if c.method.writes {
+	if c.writes {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeoutCause(ctx, 2*c.engine.Config.AnswerWithin, engine.ErrLate)
 		defer cancel()
@@ -209,12 +213,12 @@ func (c *fanOut[Q, A, P]) call(ctx context.Context, node string, asked Q) (*A, e
 		a, err := c.here(c.Cluster, ctx, asked)
 		return &a, err
 	}
-	a, err := callHolder(ctx, c.Cluster, node, c.method, asked)
+	a, err := callHolder(ctx, c.Cluster, node, c.Method, asked)
 	if err != nil {
 		return nil, err
 	}
 	if fault := P(&a).cover().Fault; fault != nil {
-		return &a, fault.Err(node, c.method.writes)
+		return &a, fault.Err(node, c.writes)
 	}
 	return &a, nil
 }

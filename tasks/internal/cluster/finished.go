@@ -138,7 +138,6 @@ func (s *Cluster) askFinished(ctx context.Context, c *finishedCall) error {
 	if err != nil {
 		return unavailable(err)
 	}
-	var mu sync.Mutex // guards err and c.found
 	note := func(outcomes []wireOutcome) {
 		for i, o := range outcomes {
 			if o.Kind != 0 {
@@ -147,27 +146,24 @@ func (s *Cluster) askFinished(ctx context.Context, c *finishedCall) error {
 		}
 	}
 	note(s.finishedHere(c.ids))
-	var group sync.WaitGroup
+	var living []string // a node that is dead remembers nothing any more
 	for i := range nodes {
-		n := &nodes[i]
-		if n.Self || !n.Live { // a node that is dead remembers nothing any more
-			continue
+		if n := &nodes[i]; n.Live && !n.Self {
+			living = append(living, n.Name)
 		}
-		group.Go(func() {
-			a, failed := callHolder(ctx, s, n.Name, FinishedMethod, finishedQuery{c.ids})
-			if failed == nil && len(a.Outcomes) != len(c.ids) {
-				failed = fmt.Errorf("%w: node %s has answered for %d of %d tasks", task.ErrUnavailable, n.Name, len(a.Outcomes), len(c.ids))
-			}
-			mu.Lock()
-			defer mu.Unlock()
-			if failed != nil {
-				err = final(failed)
-				return
-			}
-			note(a.Outcomes)
-		})
 	}
-	group.Wait()
+	ctx, cancel := halfOf(ctx)
+	defer cancel()
+	askEach(ctx, s, living, FinishedMethod, finishedQuery{c.ids}, func(node string, a finishedReply, failed error) {
+		switch {
+		case failed != nil:
+			err = final(failed)
+		case len(a.Outcomes) != len(c.ids):
+			err = fmt.Errorf("%w: node %s has answered for %d of %d tasks", task.ErrUnavailable, node, len(a.Outcomes), len(c.ids))
+		default:
+			note(a.Outcomes)
+		}
+	})
 	return err
 }
 

@@ -28,7 +28,7 @@ type (
 		Stats  task.Figures
 		Topics []wireTopic `json:",omitempty"`
 		Beyond int         `json:",omitempty"` // how many topics there are, if Topics lacks them
-		Reads  bool        `json:",omitempty"` // see partial
+		reading
 	}
 
 	// A topicsQuery asks for a page of topics, of about so many bytes, for the one of that name, or
@@ -44,7 +44,7 @@ type (
 	topicsReply struct {
 		Topics []wireTopic `json:",omitempty"`
 		Next   string      `json:",omitempty"` // leads to the next page; empty: there is none
-		Reads  bool        `json:",omitempty"` // see partial
+		reading
 	}
 
 	// A forecastQuery asks for a forecast from a time on, in Unix milliseconds.
@@ -60,8 +60,8 @@ type (
 		Ready      int64
 		Delivering int64
 		Later      int64
-		Complete   bool
 		Held       int64 `json:",omitempty"`
+		reading
 	}
 )
 
@@ -75,7 +75,7 @@ const (
 func (s *Cluster) handleStats(_ context.Context, _ string, q statsQuery) (statsReply, error) {
 	reads := !s.engine.IsReplayed() // before the figures are read
 	st := s.Stats()
-	a := statsReply{Reads: reads, Stats: st.Figures}
+	a := statsReply{reading: reading{reads}, Stats: st.Figures}
 	fits := st.Beyond == 0 && !q.Total
 	if fits {
 		a.Topics, fits = encodeTopics(st.Topics, q.Bytes)
@@ -101,7 +101,7 @@ func encodeTopics(topics []task.Topic, bytes int) (w []wireTopic, all bool) {
 
 // FleetStats is tasks.Scheduler.FleetStats, without Readiness, or FleetTotals.
 func (s *Cluster) FleetStats(ctx context.Context, total bool) (task.Stats, task.Reach, error) {
-	g, err := gather(ctx, s, StatsMethod, statsQuery{Total: total}, func(q *statsQuery, nodes int) { q.Bytes = statsBytes / nodes })
+	g, err := gather(ctx, s, StatsMethod, statsQuery{s.share(statsBytes), total})
 	if err != nil {
 		return task.Stats{}, task.Reach{}, err
 	}
@@ -187,8 +187,8 @@ func (s *Cluster) FleetTopics(ctx context.Context, q task.TopicQuery) (page task
 	if q.Sort != "" {
 		return s.fleetSorted(ctx, q)
 	}
-	ask := topicsQuery{After: q.Cursor, Limit: q.Limit, Patterns: task.PatternsOf(ctx)}
-	g, err := gather(ctx, s, TopicsMethod, ask, func(q *topicsQuery, nodes int) { q.Bytes = pageBytes / nodes })
+	ask := topicsQuery{After: q.Cursor, Limit: q.Limit, Patterns: task.PatternsOf(ctx), Bytes: s.share(pageBytes)}
+	g, err := gather(ctx, s, TopicsMethod, ask)
 	if err != nil {
 		return page, reach, err
 	}
@@ -218,7 +218,7 @@ func (s *Cluster) FleetTopics(ctx context.Context, q task.TopicQuery) (page task
 
 // FleetTopic is tasks.Scheduler.FleetTopic.
 func (s *Cluster) FleetTopic(ctx context.Context, name string) (t task.Topic, reach task.Reach, err error) {
-	g, err := gather(ctx, s, TopicsMethod, topicsQuery{Name: name}, func(q *topicsQuery, nodes int) { q.Bytes = pageBytes / nodes })
+	g, err := gather(ctx, s, TopicsMethod, topicsQuery{Name: name, Bytes: s.share(pageBytes)})
 	if err != nil {
 		return t, reach, err
 	}
@@ -246,7 +246,7 @@ func (s *Cluster) FleetTopic(ctx context.Context, name string) (t task.Topic, re
 func (s *Cluster) handleForecast(ctx context.Context, _ string, q forecastQuery) (forecastReply, error) {
 	ctx = task.WithGrant(ctx, &task.Grant{Topics: q.Patterns})
 	f, err := s.engine.Forecast(ctx, task.Outlook{Topic: q.Topic, Window: q.Window, Step: q.Step}, q.From)
-	return forecastReply{f.Counts, f.Ready, f.Delivering, f.Later, f.Complete, f.Held}, err
+	return forecastReply{f.Counts, f.Ready, f.Delivering, f.Later, f.Held, reading{!f.Complete}}, err
 }
 
 // FleetForecast is tasks.Scheduler.FleetForecast.
@@ -254,18 +254,21 @@ func (s *Cluster) FleetForecast(ctx context.Context, o task.Outlook) (task.Forec
 	if err := o.Faults().Err(); err != nil {
 		return task.Forecast{}, task.Reach{}, err
 	}
-	ask := forecastQuery{Topic: o.Topic, Window: o.Window, Step: o.Step, Patterns: task.PatternsOf(ctx)}
-	g, err := gather(ctx, s, ForecastMethod, ask, func(q *forecastQuery, _ int) { q.From = s.engine.Now() })
+	from := s.engine.Now()
+	if !s.NoPeers() {
+		from -= from % gatherAgain.Milliseconds() // so that callers ask the same
+	}
+	g, err := gather(ctx, s, ForecastMethod, forecastQuery{o.Topic, o.Window, o.Step, task.PatternsOf(ctx), from})
 	if err != nil {
 		return task.Forecast{}, task.Reach{}, err
 	}
-	f, err := s.engine.Forecast(ctx, o, g.query.From)
+	f, err := s.engine.Forecast(ctx, o, from)
 	if err != nil {
 		return f, g.reach, err
 	}
 	for i := range g.answers {
 		a := &g.answers[i].reply
-		f.Add(&task.Forecast{Counts: a.Counts, Ready: a.Ready, Delivering: a.Delivering, Later: a.Later, Held: a.Held, Complete: a.Complete})
+		f.Add(&task.Forecast{Counts: a.Counts, Ready: a.Ready, Delivering: a.Delivering, Later: a.Later, Held: a.Held, Complete: !a.Reads})
 	}
 	f.Complete = f.Complete && len(g.reach.Missing) == 0
 	return f, g.reach, nil

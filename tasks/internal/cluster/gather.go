@@ -31,8 +31,7 @@ const (
 )
 
 // gathered is what the other nodes have answered to a query.
-type gathered[Q, A any] struct {
-	query   Q // as it was sent
+type gathered[A any] struct {
 	answers []nodeAnswer[A]
 	reach   task.Reach // this node included
 }
@@ -42,74 +41,78 @@ type nodeAnswer[A any] struct {
 	reply A
 }
 
-// gather asks all other nodes for their figures, or returns what they have answered to the same
-// query a moment ago. complete enters into a query what does not tell it from others; it gets the
-// number of nodes. A node without others asks none. Errors: why ctx has ended.
-func gather[Q, A any](ctx context.Context, s *Cluster, m Method[Q, A], q Q, complete func(q *Q, nodes int)) (*gathered[Q, A], error) {
-	return gatherFrom(ctx, s, m, q, complete, nil)
-}
-
-// gatherFrom is gather of some of the other nodes: those of which names is true. nil: of all.
-func gatherFrom[Q, A any](ctx context.Context, s *Cluster, m Method[Q, A], q Q, complete func(q *Q, nodes int), names map[string]bool) (*gathered[Q, A], error) {
+// gather asks all other nodes for their figures, or only some of them, or returns what they have
+// answered to the same query a moment ago. A node without others asks none. Errors: why ctx has
+// ended.
+func gather[Q, A any](ctx context.Context, s *Cluster, m Method[Q, A], q Q, some ...string) (*gathered[A], error) {
 	if s.NoPeers() {
-		complete(&q, 1)
-		return &gathered[Q, A]{query: q, reach: s.OwnReach()}, nil
+		return &gathered[A]{reach: s.OwnReach()}, nil
 	}
-	key, err := json.Marshal(struct {
-		Query Q
-		Names map[string]bool
-	}{q, names})
+	key, err := json.Marshal([]any{m.Name, q, some})
 	if err != nil {
 		return nil, err
 	}
-	g, err := s.Figures.gathered.do(ctx, m.Name+string(key), func() any { return gatherNow(s, m, q, complete, names) })
+	g, err := s.Figures.gathered.do(ctx, string(key), func() any { return gatherNow(s, m, q, some) })
 	if err != nil {
 		return nil, err
 	}
-	return g.(*gathered[Q, A]), nil
+	return g.(*gathered[A]), nil
 }
 
 // gatherNow asks the other nodes.
-func gatherNow[Q, A any](s *Cluster, m Method[Q, A], q Q, complete func(q *Q, nodes int), names map[string]bool) *gathered[Q, A] {
+func gatherNow[Q, A any](s *Cluster, m Method[Q, A], q Q, some []string) *gathered[A] {
 	ctx, cancel := context.WithTimeout(s.engine.Life.Context, GatherWithin)
 	defer cancel()
-	g := &gathered[Q, A]{reach: s.OwnReach()}
-	nodes, err := s.fleetNodes(ctx)
-	if err != nil {
-		g.reach.Missing = append(g.reach.Missing, &task.NodeError{Err: task.KindOf(err, "the other nodes are not known")})
+	g := &gathered[A]{reach: s.OwnReach()}
+	nodes, missing := s.reachable(ctx)
+	if some != nil {
+		isOther := func(node string) bool { return !slices.Contains(some, node) }
+		nodes = slices.DeleteFunc(nodes, isOther)
+		missing = slices.DeleteFunc(missing, func(m *task.NodeError) bool { return m.Node != "" && isOther(m.Node) })
 	}
-	complete(&q, max(1, len(nodes)))
-	g.query = q
-	var mu sync.Mutex // guards g
-	var calls sync.WaitGroup
-	for i := range nodes {
-		n := &nodes[i]
-		if names != nil && !names[n.Name] {
-			continue
+	g.reach.Missing = append(g.reach.Missing, missing...)
+	askEach(ctx, s, nodes, m, q, func(node string, reply A, err error) {
+		if err != nil {
+			g.reach.Missing = append(g.reach.Missing, &task.NodeError{Node: node, Err: unanswered(err)})
+			return
 		}
-		if absent := absence(n); n.Self || absent != nil {
-			if !n.Self && holds(n) {
-				g.reach.Missing = append(g.reach.Missing, &task.NodeError{Node: n.Name, Err: absent})
-			}
-			continue
-		}
-		calls.Go(func() {
-			reply, err := Call(ctx, s, n.Name, m, q)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				g.reach.Missing = append(g.reach.Missing, &task.NodeError{Node: n.Name, Err: unanswered(err)})
-				return
-			}
-			g.answers = append(g.answers, nodeAnswer[A]{n.Name, reply})
-			addTo(&g.reach, n.Name, isPartial(reply))
-		})
-	}
-	calls.Wait()
+		g.answers = append(g.answers, nodeAnswer[A]{node, reply})
+		p, ok := any(reply).(partial)
+		addTo(&g.reach, node, ok && p.reads())
+	})
 	slices.SortFunc(g.answers, func(a, b nodeAnswer[A]) int { return strings.Compare(a.node, b.node) })
 	slices.SortFunc(g.reach.Missing, func(a, b *task.NodeError) int { return strings.Compare(a.Node, b.Node) })
 	slices.Sort(g.reach.Nodes)
 	return g
+}
+
+// share returns how many bytes of so many, which the answers of all nodes may have together, each
+// of them may have.
+func (s *Cluster) share(bytes int) int {
+	if s.NoPeers() {
+		return bytes
+	}
+	nodes, _ := s.Fleet.ledger.Peers(s.engine.Life.Context) // without any, the query fails
+	return max(1, bytes/max(1, len(nodes)))
+}
+
+// reachable returns the other nodes that can be asked, and those that cannot and may have tasks
+// that no other node has. A missing node without a name stands for all, if they are not known.
+func (s *Cluster) reachable(ctx context.Context) (names []string, missing []*task.NodeError) {
+	nodes, err := s.fleetNodes(ctx)
+	if err != nil {
+		missing = append(missing, &task.NodeError{Err: task.KindOf(err, "the other nodes are not known")})
+	}
+	for i := range nodes {
+		switch n := &nodes[i]; {
+		case n.Self:
+		case absence(n) == nil:
+			names = append(names, n.Name)
+		case holds(n):
+			missing = append(missing, &task.NodeError{Node: n.Name, Err: absence(n)})
+		}
+	}
+	return names, missing
 }
 
 // fleetNodes lists the nodes. It asks the ledger only how many shards the nodes hold that are not
@@ -182,23 +185,15 @@ func addTo(r *task.Reach, node string, reads bool) {
 	r.Nodes = append(r.Nodes, node)
 }
 
-// A partial is an answer about tasks that may be of a part of them: its node still reads the
-// others.
+// A partial is an answer that may be about a part of the tasks of its node.
 type partial interface{ reads() bool }
 
-func (a statsReply) reads() bool { return a.Reads }
-
-func (a topicsReply) reads() bool { return a.Reads }
-
-func (a ranksReply) reads() bool { return a.Reads }
-
-func (a forecastReply) reads() bool { return !a.Complete }
-
-// isPartial reports whether an answer is of a part of the tasks of its node.
-func isPartial(answer any) bool {
-	p, ok := answer.(partial)
-	return ok && p.reads()
+// A reading is the part of such an answer that tells.
+type reading struct {
+	Reads bool `json:",omitempty"` // the node still reads its other tasks
 }
+
+func (r reading) reads() bool { return r.Reads }
 
 // absence returns why a node is not asked; nil if it is.
 func absence(n *recovery.Node) error {

@@ -26,7 +26,7 @@ func (s *Cluster) handleHistory(context.Context, string, historyQuery) (a histor
 // FleetHistory is tasks.Scheduler.FleetHistory. Minutes of nodes with clocks that are far from that
 // of this node are left out: they would take the places of the last hour.
 func (s *Cluster) FleetHistory(ctx context.Context) (task.History, task.Reach, error) {
-	g, err := gather(ctx, s, HistoryMethod, historyQuery{}, func(*historyQuery, int) {})
+	g, err := gather(ctx, s, HistoryMethod, historyQuery{})
 	if err != nil {
 		return task.History{}, task.Reach{}, err
 	}

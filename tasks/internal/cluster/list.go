@@ -3,7 +3,6 @@ package cluster
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -43,21 +42,16 @@ func (s *Cluster) listLocal(ctx context.Context, q engine.ListQuery) (a listRepl
 // ListAll merges the lists of all nodes. The page ends at the first position behind which a node
 // may have tasks that it has not listed.
 func (s *Cluster) ListAll(ctx context.Context, q engine.ListQuery) (task.Page, error) {
-	nodes, err := s.Fleet.ledger.Peers(ctx)
-	if err != nil {
-		return task.Page{}, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
-	}
-	q.Bytes = max(1, task.MaxPageBytes/max(1, len(nodes)))
+	q.Bytes = s.share(task.MaxPageBytes)
 	var all []engine.Listed
 	var end *recovery.Ref
-	c := fanOut[engine.ListQuery, listReply, *listReply]{Cluster: s, method: ListMethod, query: q, here: (*Cluster).listLocal, deadAlone: engine.ListsBuried(q.State)}
-	c.take = func(a *listReply, _ func(recovery.ShardID) bool) {
+	err := everywhere(ctx, s, ListMethod, q, func(a *listReply, _ func(recovery.ShardID) bool) {
 		all = append(all, a.Tasks...)
 		if last := a.Last; last != nil && !q.Filter.Passed(last.Next) && (end == nil || engine.CompareRefs(*last, *end) < 0) {
 			end = last
 		}
-	}
-	if err := c.run(ctx); err != nil {
+	})
+	if err != nil {
 		return task.Page{}, err
 	}
 	all = merged(all, end)

@@ -175,11 +175,7 @@ func (s *Cluster) broadcastLong(q *messageQuery) error {
 		defer m.long.Add(-size)
 		ctx, cancel := context.WithTimeout(s.engine.Life.Context, s.engine.Config.AnswerWithin)
 		defer cancel()
-		var calls sync.WaitGroup
-		for _, node := range s.LivePeers() {
-			calls.Go(func() { _, _ = Call(ctx, s, node, MessageMethod, *q) })
-		}
-		calls.Wait()
+		askEach(ctx, s, s.LivePeers(), MessageMethod, *q, func(string, messageReply, error) {})
 	}) {
 		m.long.Add(-size)
 		return task.ErrClosed

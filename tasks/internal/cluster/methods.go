@@ -64,13 +64,13 @@ func MethodHandlers() map[string]RPCHandler {
 	add(Handle(CoalesceMethod, (*Cluster).handleCoalesce))
 	add(Handle(DeadReasonsMethod, (*Cluster).handleDeadReasons))
 	add(Handle(MessageMethod, (*Cluster).handleMessage))
-	add(handleAll(ListMethod, (*Cluster).listLocal))
-	add(handleAll(UsedMethod, (*Cluster).usedLocal))
-	add(handleAll(PurgeMethod, (*Cluster).PurgeLocal))
-	add(handleAll(RedriveMethod, (*Cluster).redriveLocal))
-	add(handleAll(SelectMethod, (*Cluster).selectLocal))
-	add(handleAll(ExportMethod, (*Cluster).exportLocal))
-	add(handleAll(RequeuedMethod, (*Cluster).requeuedLocal))
+	add(handleAll(ListMethod))
+	add(handleAll(UsedMethod))
+	add(handleAll(PurgeMethod))
+	add(handleAll(RedriveMethod))
+	add(handleAll(SelectMethod))
+	add(handleAll(ExportMethod))
+	add(handleAll(RequeuedMethod))
 	return table
 }
 

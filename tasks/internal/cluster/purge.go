@@ -17,11 +17,7 @@ func (s *Cluster) PurgeAll(ctx context.Context, q engine.PurgeQuery) (t engine.P
 		_, err := p.Run(ctx, 0)
 		return p.Result(), err
 	}
-	c := fanOut[engine.PurgeQuery, PurgeReply, *PurgeReply]{
-		Cluster: s, method: PurgeMethod, query: q, here: (*Cluster).PurgeLocal,
-		take: func(a *PurgeReply, counts func(recovery.ShardID) bool) { addReply(&t, a, counts) },
-	}
-	err = c.run(ctx)
+	err = everywhere(ctx, s, PurgeMethod, q, func(a *PurgeReply, counts func(recovery.ShardID) bool) { addReply(&t, a, counts) })
 	t.Left = t.Left[:min(len(t.Left), q.Keep)]
 	return t, err
 }
@@ -96,11 +92,8 @@ func ValidPurge(topic string) bool { return task.ValidName(strings.TrimSuffix(to
 // UsedAnywhere reports whether a topic has tasks at any node. A positive answer counts even if
 // other nodes fail.
 func (s *Cluster) UsedAnywhere(ctx context.Context, name string) (used bool, err error) {
-	c := fanOut[usedQuery, usedReply, *usedReply]{
-		Cluster: s, method: UsedMethod, query: usedQuery{name}, here: (*Cluster).usedLocal,
-		take: func(a *usedReply, _ func(recovery.ShardID) bool) { used = used || a.Used },
-	}
-	if err = c.run(ctx); used {
+	err = everywhere(ctx, s, UsedMethod, usedQuery{name}, func(a *usedReply, _ func(recovery.ShardID) bool) { used = used || a.Used })
+	if used {
 		return true, nil
 	}
 	return false, err

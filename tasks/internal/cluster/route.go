@@ -193,12 +193,21 @@ func Routed[Q, A any](ctx context.Context, s *Cluster, id string, m Method[Q, A]
 // callHolder is Call. A call that writes nothing gets at most half of the time that is left: the
 // holder may have died, and another node may hold the shard then.
 func callHolder[Q, A any](ctx context.Context, s *Cluster, node string, m Method[Q, A], q Q) (A, error) {
-	if deadline, ok := ctx.Deadline(); ok && !m.writes {
+	if !m.writes {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, max(time.Until(deadline)/2, time.Millisecond))
+		ctx, cancel = halfOf(ctx)
 		defer cancel()
 	}
 	return Call(ctx, s, node, m, q)
+}
+
+// halfOf bounds a context by half of the time that is left of it.
+func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, max(time.Until(deadline)/2, time.Millisecond))
 }
 
 // ownedShard returns the term of a shard whose tasks memory knows, or can find; nil if

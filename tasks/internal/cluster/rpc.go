@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/relay"
@@ -35,6 +36,13 @@ type Method[Q, A any] struct {
 	writes bool
 	// prompt: the caller goes on with something else while no message can be sent.
 	prompt bool
+
+	// Of a method that is called at all nodes, see everywhere: how this node answers; which queries
+	// are about dead tasks alone, of which no spool has any (nil: none); and the query that follows
+	// a reply with More (nil: the same again).
+	here      func(s *Cluster, ctx context.Context, asked Q) (A, error)
+	deadAlone func(q *Q) bool
+	next      func(asked Q, a *A) Q
 }
 
 // An RPCHandler answers the calls of one method.
@@ -110,6 +118,22 @@ func Call[Q, A any](ctx context.Context, s *Cluster, node string, m Method[Q, A]
 		return none, fmt.Errorf("%w: node %s answered nothing", unclear(m.writes), node)
 	}
 	return *r.Answer, nil
+}
+
+// askEach calls a method at each of some nodes at the same time. take is called with each answer,
+// or why there is none, one at a time. It returns when all have been taken.
+func askEach[Q, A any](ctx context.Context, s *Cluster, nodes []string, m Method[Q, A], q Q, take func(node string, a A, err error)) {
+	var taking sync.Mutex // guards what take uses
+	var calls sync.WaitGroup
+	for _, node := range nodes {
+		calls.Go(func() {
+			a, err := Call(ctx, s, node, m, q)
+			taking.Lock()
+			defer taking.Unlock()
+			take(node, a, err)
+		})
+	}
+	calls.Wait()
 }
 
 // unclear is the error of an answer that this version cannot read.

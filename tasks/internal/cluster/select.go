@@ -27,20 +27,15 @@ func (s *Cluster) Select(ctx context.Context, q engine.ListQuery) (some []Target
 			all = append(all, engine.Listed{Task: task.Task{ID: at.ID}, At: at.Next})
 		})
 	} else {
-		c := fanOut[engine.ListQuery, selectReply, *selectReply]{
-			Cluster: s, method: SelectMethod, query: q, here: (*Cluster).selectLocal, deadAlone: engine.ListsBuried(q.State),
-			take: func(a *selectReply, _ func(recovery.ShardID) bool) {
-				for _, at := range a.Refs {
-					all = append(all, engine.Listed{Task: task.Task{ID: at.ID, Node: a.Node}, At: at.Next})
-				}
-				if last := a.Last; last != nil && (end == nil || engine.CompareRefs(*last, *end) < 0) {
-					end = last
-				}
-			},
-		}
-		if err = c.run(ctx); err == nil {
-			all = merged(all, end)
-		}
+		err = everywhere(ctx, s, SelectMethod, q, func(a *selectReply, _ func(recovery.ShardID) bool) {
+			for _, at := range a.Refs {
+				all = append(all, engine.Listed{Task: task.Task{ID: at.ID, Node: a.Node}, At: at.Next})
+			}
+			if last := a.Last; last != nil && (end == nil || engine.CompareRefs(*last, *end) < 0) {
+				end = last
+			}
+		})
+		all = merged(all, end)
 	}
 	if err != nil {
 		return nil, nil, err

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"sync"
 	"time"
 )
 
@@ -23,11 +22,7 @@ func (s *Cluster) tellSettings(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, settingsWithin)
 	defer cancel()
-	var calls sync.WaitGroup
-	for _, node := range s.LivePeers() {
-		calls.Go(func() { _, _ = Call(ctx, s, node, SettingsMethod, settingsQuery{}) })
-	}
-	calls.Wait()
+	askEach(ctx, s, s.LivePeers(), SettingsMethod, settingsQuery{}, func(string, struct{}, error) {})
 }
 
 func (s *Cluster) handleSettings(ctx context.Context, _ string, _ settingsQuery) (struct{}, error) {

@@ -51,12 +51,16 @@ func (c *Coverage) cover() *Coverage { return c }
 
 // The calls to all nodes.
 var (
-	ListMethod    = Method[engine.ListQuery, listReply]{Name: "list"}
-	SelectMethod  = Method[engine.ListQuery, selectReply]{Name: "select"}
-	UsedMethod    = Method[usedQuery, usedReply]{Name: "used"}
-	PurgeMethod   = Method[engine.PurgeQuery, PurgeReply]{Name: "purge", writes: true}
-	RedriveMethod = Method[engine.RedriveQuery, redriveReply]{Name: "exhume", writes: true}
+	ListMethod    = Method[engine.ListQuery, listReply]{Name: "list", here: (*Cluster).listLocal, deadAlone: listsBuried}
+	SelectMethod  = Method[engine.ListQuery, selectReply]{Name: "select", here: (*Cluster).selectLocal, deadAlone: listsBuried}
+	UsedMethod    = Method[usedQuery, usedReply]{Name: "used", here: (*Cluster).usedLocal}
+	PurgeMethod   = Method[engine.PurgeQuery, PurgeReply]{Name: "purge", writes: true, here: (*Cluster).PurgeLocal}
+	RedriveMethod = Method[engine.RedriveQuery, redriveReply]{Name: "exhume", writes: true, here: (*Cluster).redriveLocal,
+		deadAlone: func(*engine.RedriveQuery) bool { return true }, next: nextRedrive,
+	}
 )
+
+func listsBuried(q *engine.ListQuery) bool { return engine.ListsBuried(q.State) }
 
 type (
 	listReply struct {
@@ -140,9 +144,9 @@ type coveringReply[A any] interface {
 
 // handleAll is Handle for a method that is called at all nodes: an error travels with the reply
 // about what was done before.
-func handleAll[Q, A any, P coveringReply[A]](m Method[Q, A], serve func(s *Cluster, ctx context.Context, query Q) (A, error)) (string, RPCHandler) {
+func handleAll[Q, A any, P coveringReply[A]](m Method[Q, A]) (string, RPCHandler) {
 	return Handle(m, func(s *Cluster, ctx context.Context, _ string, query Q) (A, error) {
-		a, err := serve(s, ctx, query)
+		a, err := m.here(s, ctx, query)
 		switch c := P(&a).cover(); {
 		case errors.Is(err, task.ErrClosed):
 			c.Fault = WireErrorOf(errNotMine) // and soon another node's

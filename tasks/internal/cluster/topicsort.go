@@ -30,7 +30,7 @@ type (
 	ranksReply struct {
 		Ranks   []wireRank `json:",omitempty"`
 		Matched int        `json:",omitempty"` // how many topics match, be they in Ranks or not
-		Reads   bool       `json:",omitempty"` // see partial
+		reading
 	}
 	// A wireRank is an engine.Rank. Its names are short because there are many of it.
 	wireRank struct {
@@ -119,8 +119,7 @@ func (s *Cluster) sortedPage(q task.TopicQuery) (page task.TopicPage) {
 
 // fleetSorted is FleetTopics of a query with an order.
 func (s *Cluster) fleetSorted(ctx context.Context, q task.TopicQuery) (page task.TopicPage, reach task.Reach, err error) {
-	ask := ranksQuery{Search: q.Search, Sort: q.Sort, Patterns: task.PatternsOf(ctx)}
-	g, err := gather(ctx, s, RanksMethod, ask, func(q *ranksQuery, nodes int) { q.Bytes = ranksBytes / nodes })
+	g, err := gather(ctx, s, RanksMethod, ranksQuery{q.Search, q.Sort, task.PatternsOf(ctx), s.share(ranksBytes)})
 	if err != nil {
 		return page, reach, err
 	}
@@ -182,13 +181,12 @@ func (s *Cluster) addRanks(own []*engine.Rank, answers []nodeAnswer[ranksReply],
 
 // describeAll adds up the topics of these names at this node and at those that have answered. All
 // nodes have described the first names up to end.
-func (s *Cluster) describeAll(ctx context.Context, names []string, g *gathered[ranksQuery, ranksReply]) (sum *topicSum, end int, reach task.Reach, err error) {
-	of := make(map[string]bool)
+func (s *Cluster) describeAll(ctx context.Context, names []string, g *gathered[ranksReply]) (sum *topicSum, end int, reach task.Reach, err error) {
+	var of []string
 	for i := range g.answers {
-		of[g.answers[i].node] = true
+		of = append(of, g.answers[i].node)
 	}
-	ask := topicsQuery{Names: names}
-	d, err := gatherFrom(ctx, s, TopicsMethod, ask, func(q *topicsQuery, nodes int) { q.Bytes = pageBytes / nodes }, of)
+	d, err := gather(ctx, s, TopicsMethod, topicsQuery{Names: names, Bytes: s.share(pageBytes)}, of...)
 	if err != nil {
 		return nil, 0, reach, err
 	}
