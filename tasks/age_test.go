@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
-	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -156,31 +154,4 @@ func TestDeathsAreTold(t *testing.T) {
 			t.Errorf("%d lines have %s:\n%s", n, want, r.log.all())
 		}
 	})
-}
-
-func TestFailuresOfManyTopics(t *testing.T) {
-	var l engine.FailureLog
-	out := &logged{}
-	log := slog.New(slog.NewTextHandler(out, nil))
-	for i := range 3 * engine.FailingTopics {
-		l.Failed(fmt.Sprint("t", i), "down")
-	}
-	l.Died("t0", "down for good")
-	l.Tell(log, "n", 0)
-	if n := strings.Count(out.all(), "\n"); n != engine.FailingTopics+1 || len(l.ByTopic) != engine.FailingTopics {
-		t.Errorf("%d lines, %d topics kept", n, len(l.ByTopic))
-	}
-	for _, want := range []string{
-		`msg="attempts have failed" node=n topic=t0 failed=1 died=1 last_error="down for good"`,
-		`msg="attempts of further topics have failed" node=n failed=200 died=0 last_error=down`,
-	} {
-		if !strings.Contains(out.all(), want) {
-			t.Errorf("no line has %q", want)
-		}
-	}
-	l.Tell(log, "n", engine.TellFailuresEvery)
-	l.Tell(log, "n", 2*engine.TellFailuresEvery)
-	if n := strings.Count(out.all(), "\n"); n != engine.FailingTopics+1 || len(l.ByTopic) != 0 {
-		t.Errorf("then %d lines, %d topics kept", n, len(l.ByTopic))
-	}
 }

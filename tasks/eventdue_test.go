@@ -62,7 +62,7 @@ func TestEventDue(t *testing.T) {
 		}
 		u.Close()
 		others.Close()
-		if n := r.Engine().Feed.Due; n != 0 {
+		if n := r.Engine().Feed.Counts().Due; n != 0 {
 			t.Errorf("%d subscriptions to EventDue are left", n)
 		}
 	})

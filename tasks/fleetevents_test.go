@@ -91,8 +91,8 @@ func (f *fleet) feeds(want int) {
 		if got := n.Cluster().EventFeeds(); !n.dead && got != want {
 			f.t.Errorf("node %s has %d feeds, want %d", n.name, got, want)
 		}
-		if st := n.Stats(); !n.dead && (want == 0) != (n.Engine().Feed.Remote == 0) {
-			f.t.Errorf("node %s has %d subscriptions of others, %d of its own", n.name, n.Engine().Feed.Remote, st.Subscriptions)
+		if st := n.Stats(); !n.dead && (want == 0) != (n.Engine().Feed.Counts().Remote == 0) {
+			f.t.Errorf("node %s has %d subscriptions of others, %d of its own", n.name, n.Engine().Feed.Counts().Remote, st.Subscriptions)
 		}
 	}
 }
@@ -108,8 +108,8 @@ func TestFleetEvents(t *testing.T) {
 		all := a.subscribe(EventFilter{})
 		x := b.subscribe(EventFilter{Topics: []string{"x"}, Kinds: []EventKind{EventScheduled, EventCancelled}})
 		granted := c.subscribe(EventFilter{Patterns: []string{"y*"}})
-		if st := b.Stats(); st.Subscriptions != 1 || b.Engine().Feed.Count != 3 {
-			t.Errorf("%d subscriptions, %d with those of others", st.Subscriptions, b.Engine().Feed.Count)
+		if st := b.Stats(); st.Subscriptions != 1 || b.Engine().Feed.Counts().Subscriptions != 3 {
+			t.Errorf("%d subscriptions, %d with those of others", st.Subscriptions, b.Engine().Feed.Counts().Subscriptions)
 		}
 		for _, n := range f.nodes {
 			n.later("x", n.name+"1", n.name+"2")

@@ -78,7 +78,7 @@ func (s *Scheduler) PauseTopic(ctx context.Context, name string, paused bool) er
 // Subscribe makes a subscription, which the caller closes. While there is none, events
 // cost nothing. Errors: ErrInvalid, which names topic, kind or buffer; ErrClosed.
 func (s *Scheduler) Subscribe(f EventFilter) (*Subscription, error) {
-	return s.engine.Subscribe(f)
+	return s.engine.Feed.Subscribe(f, false)
 }
 
 // Topic returns a topic that this node has met. Error: ErrNoTopic, also of a topic that was
@@ -98,7 +98,7 @@ func (s *Scheduler) Topics() []Topic {
 // ErrHandled (also when the topic's settings choose a way of delivery), ErrOverloaded,
 // ErrClosed.
 func (s *Scheduler) Handle(topic string, f HandlerFunc) error {
-	return s.engine.Handle(topic, f)
+	return s.engine.Deliver(topic, f)
 }
 
 // Deliver delivers the tasks of a topic by d. Errors: as of Handle.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/engine/events"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -121,8 +122,8 @@ func TestEventFilters(t *testing.T) {
 		}
 		all.Close()
 		xy.Close()
-		if f := &r.Engine().Feed; f.Count != 0 || len(f.All) != 0 || len(f.ByTopic) != 0 {
-			t.Errorf("left behind: %+v", f)
+		if c := r.Engine().Feed.Counts(); c != (events.Counts{}) {
+			t.Errorf("left behind: %+v", c)
 		}
 	})
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/engine/events"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -450,7 +450,7 @@ func WithVersion(ctx context.Context, v Version) context.Context { return task.W
 func GrantOf(ctx context.Context) *Grant { return task.GrantOf(ctx) }
 
 // A Subscription hears of what happens to tasks, in the order in which it happens.
-type Subscription = engine.Subscription
+type Subscription = events.Subscription
 
 // WithReceiver makes the context of a Reserve by a receiver of that name, see task.WithReceiver.
 func WithReceiver(ctx context.Context, name string) context.Context {

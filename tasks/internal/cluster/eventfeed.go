@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/engine/events"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -92,7 +92,7 @@ type feedKey struct{ node, feed string }
 
 // An eventFeed is what one FleetSubscription of another node hears of this one.
 type eventFeed struct {
-	subscription *engine.Subscription
+	subscription *events.Subscription
 	lease        *time.Timer
 	turn         chan struct{} // holds one token while no call is being answered
 
@@ -115,7 +115,7 @@ func (s *eventFeeds) get(key feedKey) *eventFeed {
 }
 
 // add adds a feed, unless it is there already. It reports false if there are too many.
-func (s *eventFeeds) add(key feedKey, u *engine.Subscription) (*eventFeed, bool) {
+func (s *eventFeeds) add(key feedKey, u *events.Subscription) (*eventFeed, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch f := s.of[key]; {
@@ -204,7 +204,7 @@ func (s *Cluster) handleEvents(ctx context.Context, from string, q eventsQuery) 
 
 // beginFeed begins a feed, or returns the one that a copy of the call has begun.
 func (s *Cluster) beginFeed(key feedKey, q *eventsQuery) (*eventFeed, error) {
-	u, err := s.engine.SubscribeRemote(task.EventFilter{Topics: q.Topics, Patterns: q.Patterns, Kinds: q.Kinds, Buffer: eventBuffer})
+	u, err := s.engine.Feed.Subscribe(task.EventFilter{Topics: q.Topics, Patterns: q.Patterns, Kinds: q.Kinds, Buffer: eventBuffer}, true)
 	if err != nil {
 		return nil, err
 	}

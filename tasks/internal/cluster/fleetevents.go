@@ -10,7 +10,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/engine/events"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -24,7 +24,7 @@ import (
 type FleetSubscription struct {
 	cluster *Cluster
 	filter  task.EventFilter
-	own     *engine.Subscription
+	own     *events.Subscription
 	told    chan task.NodeEvents // what other nodes have told: each waits for the reader
 	begun   chan struct{}        // closed when the nodes have answered, or GatherWithin is over
 	cancel  context.CancelFunc
@@ -42,7 +42,7 @@ const (
 
 // FleetSubscribe is tasks.Scheduler.FleetSubscribe.
 func (s *Cluster) FleetSubscribe(ctx context.Context, f task.EventFilter) (*FleetSubscription, error) {
-	own, err := s.engine.Subscribe(f)
+	own, err := s.engine.Feed.Subscribe(f, false)
 	if err != nil {
 		return nil, err
 	}

@@ -53,7 +53,8 @@ func (s *Cluster) Stats() task.Stats {
 	st.ReservesGiven, st.ReservesTaken = x.ReservesGiven.Load(), x.ReservesTaken.Load()
 	st.HelpTaken, st.HelpGiven = x.OffloadedOut.Load(), x.OffloadedIn.Load()
 	st.SettlementsDropped = s.Forward.Dropped.Load()
-	st.Subscriptions, st.EventsLost = s.engine.Feed.Count-s.engine.Feed.Remote, s.engine.Feed.Lost
+	feed := s.engine.Feed.Counts()
+	st.Subscriptions, st.EventsLost = feed.Subscriptions-feed.Remote, feed.Lost
 	st.Coalescing, st.Coalesced = s.engine.Misfires.Board.Open(), s.engine.Misfires.Skipped
 	st.FullSweeps, st.FullSweepAt, st.FullSweepTook = s.engine.Sweep.Fulls, s.engine.Sweep.Last.At, s.engine.Sweep.LastTook
 	st.ClockSteps, st.UnknownRecords = s.engine.Sweep.ClockSteps, s.engine.Reading.Unknown

@@ -310,12 +310,12 @@ func (s *Engine) admitPlanLocked(shard int, p *Plan) error {
 func (s *Engine) Condition() error { return s.conditionOf(0) }
 
 func (s *Engine) conditionOf(shard int) error {
-	refusal := &s.Writes.refusal
+	condition := &s.Writes.condition
 	if shard == SpoolShard {
-		refusal = &s.Spool.refusal
+		condition = &s.Spool.condition
 	}
-	if err := refusal.Load(); err != nil {
-		return fmt.Errorf("%w: %w", task.ErrUnavailable, *err)
+	if err := condition.err(); err != nil {
+		return fmt.Errorf("%w: %w", task.ErrUnavailable, err)
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ func (s *Engine) Reschedule(ctx context.Context, id string, m task.Move) (task.T
 	if err != nil {
 		return task.Task{}, err
 	}
-	return s.Move(ctx, id, Admission{}, func(rec *record.Fields, w *Write) {
+	return s.move(ctx, id, "", Admission{}, func(rec *record.Fields, w *Write) {
 		if given {
 			rec.Target = target
 		}
@@ -46,7 +46,7 @@ func (s *Engine) newDue(m task.Move) (int64, bool) {
 
 // FireNow makes a task of this node due at once. Errors: as of tasks.Scheduler.Fire.
 func (s *Engine) FireNow(ctx context.Context, id string) (task.Task, error) {
-	return s.Move(ctx, id, Admission{}, s.fire)
+	return s.move(ctx, id, "", Admission{}, s.fire)
 }
 
 // fire is the change that makes a task due at once. It ends a hold.
@@ -58,13 +58,9 @@ func (s *Engine) fire(rec *record.Fields, w *Write) {
 	rec.Due, rec.Next, w.Fired = min(rec.Due, now), now, true
 }
 
-// Move writes a new record for a task that is pending or ready.
-func (s *Engine) Move(ctx context.Context, id string, by Admission, change func(*record.Fields, *Write)) (task.Task, error) {
-	return s.moveUnless(ctx, id, "", by, change)
-}
-
-// moveUnless is Move. If the task is already as an action wants it, it returns the task instead.
-func (s *Engine) moveUnless(ctx context.Context, id string, a task.Action, by Admission, change func(*record.Fields, *Write)) (task.Task, error) {
+// move writes a new record for a task that is pending or ready. If the task is already as an action
+// wants it, it returns the task instead.
+func (s *Engine) move(ctx context.Context, id string, a task.Action, by Admission, change func(*record.Fields, *Write)) (task.Task, error) {
 	ctx, cancel := s.Within(ctx)
 	defer cancel()
 	n, sl, err := s.lockTask(ctx, id)
@@ -92,7 +88,7 @@ func (s *Engine) moveUnless(ctx context.Context, id string, a task.Action, by Ad
 	return t, s.awaitOne(ctx, c)
 }
 
-// moveLocked begins what Move does, as one of the writes that c waits for. It returns the new
+// moveLocked begins what move does, as one of the writes that c waits for. It returns the new
 // record, which is valid while the lock is held.
 func (s *Engine) moveLocked(
 	n uint32, sl *store.Slot, conds *task.Conditions, by *Admission, c *PendingWrite, change func(*record.Fields, *Write),
@@ -283,12 +279,12 @@ var (
 
 // Hold holds the countdown of a task of this node. Errors: as of tasks.Scheduler.Hold.
 func (s *Engine) Hold(ctx context.Context, id string) (task.Task, error) {
-	return s.moveUnless(ctx, id, task.HoldAction, Admission{}, func(rec *record.Fields, _ *Write) { rec.Hold(s.Now()) })
+	return s.move(ctx, id, task.HoldAction, Admission{}, func(rec *record.Fields, _ *Write) { rec.Hold(s.Now()) })
 }
 
 // Resume lets the countdown of a task of this node go on. Errors: as of tasks.Scheduler.Resume.
 func (s *Engine) Resume(ctx context.Context, id string) (task.Task, error) {
-	return s.moveUnless(ctx, id, task.ResumeAction, Admission{}, func(rec *record.Fields, _ *Write) { rec.Resume(s.Now()) })
+	return s.move(ctx, id, task.ResumeAction, Admission{}, func(rec *record.Fields, _ *Write) { rec.Resume(s.Now()) })
 }
 
 // isAsWanted reports whether a task is held already, or not held, as the action wants it.

@@ -253,7 +253,7 @@ func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
 			}
 			continue
 		case errors.Is(err, ErrRepeated):
-			t := s.TaskLocked(n)
+			t := s.listedLocked(n, false)
 			s.Unlock()
 			t.Repeated = true
 			return t, nil

@@ -10,7 +10,10 @@ import (
 
 	"github.com/lapsehq/lapse/internal/latency"
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine/deadline"
 	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
+	"github.com/lapsehq/lapse/tasks/internal/engine/events"
+	"github.com/lapsehq/lapse/tasks/internal/engine/failures"
 	"github.com/lapsehq/lapse/tasks/internal/pulse"
 	"github.com/lapsehq/lapse/tasks/internal/receipt"
 	"github.com/lapsehq/lapse/tasks/internal/store"
@@ -35,7 +38,10 @@ type Engine struct {
 
 	Life       lifetime
 	Waits      recovery.WaitList // what is stuck or not served yet, for Readiness
-	failures   FailureLog
+	failures   failures.Log
+	calls      deadline.Kind // contexts of calls, see Within
+	leases     deadline.Kind // contexts of attempts
+	Feed       *events.Feed  // of what happens to tasks
 	stored     storedSettings
 	sweepNow   chan struct{}  // asks for a sweep at once; holds one request
 	everything chan fullSweep // asks for the rest of a full sweep, the audit; holds one request
@@ -51,7 +57,7 @@ type Engine struct {
 	Detached   detached
 	Dead       deadIndex
 	Outcomes   *store.Outcomes
-	Feed       feed
+	observed   []task.Event // for the observer, told at Unlock
 	Sweep      sweepState
 	Misfires   misfires
 	Draining   bool
@@ -78,7 +84,6 @@ type lifetime struct {
 	pulse   pulse.Pulse  // whether it moves
 	pieces  pieces       // of what it has taken in and given up in bulk
 	waiting atomic.Int32 // for Mu: the wheel, and one worker of each topic that has some; see gate
-	timers  sync.Pool    // of waits, see bounded
 }
 
 // A reading is how far the ledger has been read into memory.
@@ -99,9 +104,9 @@ type reading struct {
 
 // writes are the changes of tasks that are under way.
 type writes struct {
-	refusal   atomic.Pointer[error] // why the ledger takes no new records, when last asked
-	lastStamp atomic.Uint64         // that NewStamp has returned
-	lastMade  atomic.Int64          // that newCreated has returned
+	condition condition     // of the ledger
+	lastStamp atomic.Uint64 // that NewStamp has returned
+	lastMade  atomic.Int64  // that newCreated has returned
 
 	// Guarded by Engine.Mu:
 	Arriving int                      // creations and moves that wait for the ledger
@@ -168,6 +173,7 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 		Config: cfg, Ledger: ledger, Started: time.Now(),
 		sweepNow:   make(chan struct{}, 1),
 		everything: make(chan fullSweep, 1),
+		calls:      deadline.Kind{Cause: ErrLate},
 		Store:      store.New(),
 		Outcomes:   store.NewOutcomes(),
 		Dead:       newDeadIndex(ledger, cfg.MaxBytes),
@@ -182,6 +188,7 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 	s.TopicTable.History.turn(cfg.Clock())
 	s.Life.Opened, s.Life.Closing = make(chan struct{}), make(chan struct{})
 	s.Life.done, s.Life.closed = make(chan struct{}), make(chan struct{})
+	s.Feed = events.NewFeed(cfg.Clock, s.Life.Closing, s.Life.done)
 	s.Reading.Replayed = make(chan struct{})
 	s.Reading.settingsRead, s.Reading.deadRead = make(chan struct{}), make(chan struct{})
 	s.stored.refreshing = make(chan struct{}, 1)
@@ -259,7 +266,7 @@ func (s *Engine) Start(ctx context.Context, fire func(values []uint64)) (err err
 		return errors.Join(fmt.Errorf("spool: %w", err), s.Committer.Close(ctx), s.Ledger.Close())
 	}
 	s.Reading.Spool.Store(true)
-	s.askCondition()
+	s.Writes.condition.ask(s.Ledger)
 	s.Life.Background.Go(s.replay)
 	s.Life.Background.Go(s.sweepLoop)
 	s.Life.Background.Go(s.auditLoop)

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -70,21 +71,33 @@ const conditionEvery = 100 * time.Millisecond
 // conditionLoop asks until Close begins, beside the sweep: a ledger may take its time.
 func (s *Engine) conditionLoop() {
 	s.Every(conditionEvery, func() {
-		s.askCondition()
+		s.Writes.condition.ask(s.Ledger)
 		s.sendHeldBack()
 	})
 }
 
-func (s *Engine) askCondition() {
-	c, ok := s.Ledger.(recovery.Conditioner)
+// A condition is why a ledger takes no new records, by its last answer.
+type condition struct{ refusal atomic.Pointer[error] }
+
+// ask asks a ledger.
+func (c *condition) ask(l recovery.Ledger) {
+	asked, ok := l.(recovery.Conditioner)
 	if !ok {
 		return
 	}
-	if err := c.Condition(); err != nil {
-		s.Writes.refusal.Store(&err)
+	if err := asked.Condition(); err != nil {
+		c.refusal.Store(&err)
 	} else {
-		s.Writes.refusal.Store(nil)
+		c.refusal.Store(nil)
 	}
+}
+
+// err returns why the ledger takes no new records; nil: it takes some.
+func (c *condition) err() error {
+	if err := c.refusal.Load(); err != nil {
+		return *err
+	}
+	return nil
 }
 
 // CertaintyEvery is how often a node that paused asks whether it may go on.

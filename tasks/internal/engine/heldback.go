@@ -21,14 +21,11 @@ import (
 
 // reserveUsedFor reports whether a write has to wait for room.
 func (s *Engine) reserveUsedFor(w *Write) bool {
-	return (w.keeps || w.op == opBury) && s.Fleet == nil && s.Writes.reserveUsed()
+	return (w.keeps || w.op == opBury) && s.Fleet == nil && s.Writes.condition.reserveUsed()
 }
 
 // reserveUsed reports whether the ledger had no room for the ends of tasks when it was last asked.
-func (q *writes) reserveUsed() bool {
-	err := q.refusal.Load()
-	return err != nil && errors.Is(*err, recovery.ErrReserveUsed)
-}
+func (c *condition) reserveUsed() bool { return errors.Is(c.err(), recovery.ErrReserveUsed) }
 
 // holdBackLocked keeps a write until there is room, and answers its caller.
 func (q *writes) holdBackLocked(w Write, sl *store.Slot) {
@@ -59,14 +56,14 @@ func (q *writes) isHeldBackLocked(n uint32) bool {
 // sendHeldBack writes what was held back, in pieces, as long as there is room. It waits for the
 // answer to each piece, but no longer than until the ledger is to be asked again.
 func (s *Engine) sendHeldBack() {
-	for !s.Writes.reserveUsed() {
+	for !s.Writes.condition.reserveUsed() {
 		c := s.sendPieceHeldBack()
 		if c == nil {
 			return
 		}
 		select {
 		case <-c.done:
-			s.askCondition()
+			s.Writes.condition.ask(s.Ledger)
 		case <-time.After(conditionEvery):
 			return
 		case <-s.Life.Closing:

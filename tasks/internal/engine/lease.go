@@ -1,11 +1,9 @@
 package engine
 
 import (
-	"context"
 	"math/rand/v2"
 	"runtime"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -156,55 +154,6 @@ func (s *Engine) undoDeliveryLocked(d *Delivery) bool {
 	s.putBackLocked(d.Slot, s.Store.Slot(d.Slot), returned, nil, 0)
 	return true
 }
-
-// A leaseContext is the context of one attempt: it ends with the lease, with the attempt, or with
-// the engine. The timer for that, and the place in the engine's context, are made when the
-// deliverer first asks for them. Most handlers end at once and never ask, and making them would be
-// a seventh of the work of a delivery.
-type leaseContext struct {
-	parent   context.Context
-	deadline time.Time // with a monotonic reading
-
-	mu     sync.Mutex // guards the rest
-	ended  bool
-	inner  context.Context
-	cancel context.CancelFunc
-}
-
-// end is called when the attempt is over.
-func (c *leaseContext) end() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.ended = true
-	if c.cancel != nil {
-		c.cancel()
-	}
-}
-
-func (c *leaseContext) get() context.Context {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.inner == nil {
-		c.inner, c.cancel = context.WithDeadline(c.parent, c.deadline)
-		if c.ended {
-			c.cancel()
-		}
-	}
-	return c.inner
-}
-
-// Deadline implements context.Context.
-func (c *leaseContext) Deadline() (time.Time, bool) { return c.deadline, true }
-
-// Done implements context.Context.
-func (c *leaseContext) Done() <-chan struct{} { return c.get().Done() }
-
-// Err implements context.Context.
-func (c *leaseContext) Err() error { return c.get().Err() }
-
-// Value implements context.Context. It asks the inner context, by which package
-// context knows its own: contexts made of this one need no goroutine.
-func (c *leaseContext) Value(key any) any { return c.get().Value(key) }
 
 // A Delivery is an attempt that this node has begun, or that another node has begun and has
 // sent here. The embedded part is what a deliverer or a receiver gets.

@@ -117,10 +117,10 @@ func (s *Engine) Elapsed() time.Duration { return time.Since(s.Started) }
 
 // Unlock ends a critical section and passes its events to the observer.
 func (s *Engine) Unlock() {
-	events := s.Feed.events
-	s.Feed.events = nil
+	told := s.observed
+	s.observed = nil
 	s.Mu.Unlock()
-	for _, e := range events {
+	for _, e := range told {
 		s.Config.Observer.Observe(e)
 	}
 }

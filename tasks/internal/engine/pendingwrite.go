@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/lapsehq/lapse/tasks/internal/engine/deadline"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -95,6 +96,16 @@ func admit(w Write) bool {
 	return w.pending == nil || w.pending.Phase.CompareAndSwap(queued, Sent) || w.pending.Phase.Load() == Sent
 }
 
+// ErrLate is the cause of a context whose call has waited for the ledger long enough.
+var ErrLate = errors.New("the ledger did not answer in time")
+
+// Within bounds a public method by Config.AnswerWithin, however many waits it has. A call that
+// never waits has no timer.
+func (s *Engine) Within(ctx context.Context) (context.Context, context.CancelFunc) {
+	c := s.calls.New(ctx, time.Now().Add(s.Config.AnswerWithin))
+	return c, c.End
+}
+
 // Late returns the error of a call that has begun no write: ErrUnavailable for ErrLate.
 func Late(err error) error {
 	if errors.Is(err, ErrLate) && !errors.Is(err, task.ErrUnknown) && !errors.Is(err, task.ErrUnavailable) {
@@ -108,7 +119,7 @@ func Late(err error) error {
 // others is open (ErrUnknown). Its outcomes do not change any more.
 func (s *Engine) Await(ctx context.Context, c *PendingWrite) error {
 	s.carry(ctx, c)
-	if cause := wait(ctx, c.done); cause != nil {
+	if cause := deadline.Wait(ctx, c.done); cause != nil {
 		return s.GiveUp(c, cause)
 	}
 	return nil

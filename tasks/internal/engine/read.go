@@ -92,7 +92,7 @@ func (s *Engine) readLocked(n uint32, sl *store.Slot, conds *task.Conditions) (t
 	if err := s.permitLocked(conds, sl); err != nil {
 		return task.Task{}, err
 	}
-	return s.TaskLocked(n), nil
+	return s.listedLocked(n, false), nil
 }
 
 // getBuried reads a task that is dead, or finished and kept.
@@ -115,9 +115,6 @@ func (s *Engine) getBuried(ctx context.Context, id string) (task.Task, error) {
 	}
 	return t, nil
 }
-
-// TaskLocked describes a task as it stands.
-func (s *Engine) TaskLocked(n uint32) task.Task { return s.listedLocked(n, false) }
 
 // listedLocked describes a task as it stands for a list that is brief or not.
 func (s *Engine) listedLocked(n uint32, brief bool) task.Task {

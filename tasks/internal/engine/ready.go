@@ -301,11 +301,11 @@ func (s *Engine) returnLocked(t *Topic, d *Delivery, v task.Judgement) {
 // attempt calls the deliverer within the lease, the first one if there are several.
 func (s *Engine) attempt(w *worker) {
 	ds, vs := w.begun, w.verdicts
-	lease := &leaseContext{parent: s.Life.Context, deadline: s.Started.Add(ds[0].Lease.Until)}
+	lease := s.leases.New(s.Life.Context, s.Started.Add(ds[0].Lease.Until))
 	began := s.Elapsed()
 	defer func() {
 		w.took = s.Elapsed() - began
-		lease.end()
+		lease.End()
 	}()
 	ctx := context.Context(lease)
 	if s.Config.Tracer != nil {

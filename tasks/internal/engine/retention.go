@@ -38,9 +38,8 @@ type retentionSweeper struct {
 	unreachable bool // the ledger did not answer the last time
 	position    deadPosition
 
-	wall time.Time     // of the round before, to notice steps of the clock
-	mono time.Duration // of the round before
-	rest time.Duration // on the monotonic clock: until then nothing is deleted
+	clock clockWatch
+	rest  time.Duration // on the monotonic clock: until then nothing is deleted
 }
 
 // A deadPosition is how far the sweeper has come in a topic.
@@ -78,13 +77,11 @@ func (u *retentionSweeper) readClock() int64 {
 	// Both are read for this round alone. The sweep looks for steps too; but a
 	// task that is deleted must be judged by a time that was itself compared.
 	wall, mono := u.Config.Clock(), u.Elapsed()
-	step := wall.Round(0).Sub(u.wall.Round(0)) - (mono - u.mono)
-	if !u.wall.IsZero() && step > clockLeap {
+	if step := u.clock.step(wall, mono); step > clockLeap {
 		u.rest = mono + clockRest
 		u.Config.Log.Warn("the wall clock was set forward; no dead task is deleted for a while",
 			"node", u.Config.Node, "by", step.Round(time.Millisecond), "for", clockRest)
 	}
-	u.wall, u.mono = wall, mono
 	if mono < u.rest {
 		return math.MinInt64
 	}

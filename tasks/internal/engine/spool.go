@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
@@ -44,10 +43,10 @@ type spool struct {
 	successor  recovery.SpoolMarks // the ledger
 	id         string              // in marks
 	committer  *recovery.Committer[Write]
-	ownedShard *OwnedShard           // stands for that of a shard; it is always held
-	patience   time.Duration         // after such a silence of the ledger, new tasks are spooled
-	refusal    atomic.Pointer[error] // why the spool takes no new records, when last asked
-	more       chan struct{}         // holds one token when a line may go on
+	ownedShard *OwnedShard   // stands for that of a shard; it is always held
+	patience   time.Duration // after such a silence of the ledger, new tasks are spooled
+	condition  condition
+	more       chan struct{} // holds one token when a line may go on
 
 	// Guarded by Engine.Mu.
 	Last    int64                 // the last number
@@ -129,7 +128,7 @@ func (s *Engine) openSpool(ctx context.Context) error {
 	if err := s.loadSpool(ctx); err != nil {
 		return errors.Join(err, s.closeSpool(ctx))
 	}
-	sp.askCondition()
+	sp.condition.ask(sp.ledger)
 	return nil
 }
 
@@ -186,16 +185,6 @@ func (s *Engine) closeSpool(ctx context.Context) error {
 	return errors.Join(err, s.Spool.ledger.Close())
 }
 
-func (sp *spool) askCondition() {
-	if c, ok := sp.ledger.(recovery.Conditioner); ok {
-		if err := c.Condition(); err != nil {
-			sp.refusal.Store(&err)
-		} else {
-			sp.refusal.Store(nil)
-		}
-	}
-}
-
 // LineOf tells in which line a task stands. In a fleet, tasks of one shard stand in one
 // line, whichever node holds it.
 func (s *Engine) LineOf(id []byte) uint64 {
@@ -217,7 +206,7 @@ func (s *Engine) SpoolsLocked(p *Plan) bool {
 	shard := s.Terms.ShardOf([]byte(p.ID))
 	h := s.OwnedLocked(shard)
 	silent := s.Committer.Silent(s.Spool.patience) || h.Takes() && s.ledgerSilent(shard, s.Spool.patience)
-	if !p.Spool && !silent && s.Writes.refusal.Load() == nil && !s.Unsure() {
+	if !p.Spool && !silent && s.Writes.condition.err() == nil && !s.Unsure() {
 		return false
 	}
 	if s.Fleet == nil {
@@ -371,8 +360,8 @@ func (s *Engine) SpoolStatsLocked() task.SpoolStats {
 		return task.SpoolStats{}
 	}
 	st := task.SpoolStats{Tasks: len(s.Spool.numbers), Moved: s.Spool.moved}
-	if err := s.Spool.refusal.Load(); err != nil {
-		st.Condition = (*err).Error()
+	if err := s.Spool.condition.err(); err != nil {
+		st.Condition = err.Error()
 	}
 	return st
 }

@@ -18,8 +18,7 @@ type sweepState struct {
 	auditFailing bool          // the ledger could not be read when the audit asked last
 	wheel        wheelFault
 
-	lastWall time.Time // of the sweep before, to notice steps of the clock
-	lastMono time.Duration
+	clock clockWatch
 
 	Rescued, Leases   int64
 	MissedWakes       int64
@@ -108,21 +107,34 @@ func (s *Engine) SweepOnce(full bool) {
 	}
 }
 
+// A clockWatch notices steps of the wall clock, by the monotonic one.
+type clockWatch struct {
+	wall time.Time // when it looked last
+	mono time.Duration
+}
+
+// step returns by how much the wall clock was set since the last call, or the machine has slept.
+func (w *clockWatch) step(wall time.Time, mono time.Duration) (by time.Duration) {
+	if !w.wall.IsZero() {
+		by = wall.Round(0).Sub(w.wall.Round(0)) - (mono - w.mono)
+	}
+	w.wall, w.mono = wall, mono
+	return by
+}
+
 // noteClock compares the wall clock, which it returns, with the monotonic one. After a step, or
 // after the machine was suspended, the wheel must look at the clock again.
 func (s *Engine) noteClock() (wall time.Time) {
 	wall, mono := s.Config.Clock(), s.Elapsed()
 	s.Mu.Lock()
-	step := wall.Round(0).Sub(s.Sweep.lastWall.Round(0)) - (mono - s.Sweep.lastMono)
-	first := s.Sweep.lastWall.IsZero()
-	s.Sweep.lastWall, s.Sweep.lastMono = wall, mono
+	step := s.Sweep.clock.step(wall, mono)
 	s.TopicTable.History.turn(wall)
-	stepped := !first && (step > clockSlack || step < -clockSlack)
+	stepped := step.Abs() > clockSlack
 	if stepped {
 		s.Sweep.ClockSteps++
 	}
 	s.Mu.Unlock()
-	if !first && (step > clockJitter || step < -clockJitter) {
+	if step.Abs() > clockJitter {
 		s.Runner.Nudge() // so that nothing is overdue through no fault of the wheel
 	}
 	if stepped {

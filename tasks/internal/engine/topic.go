@@ -202,7 +202,8 @@ func (s *Engine) EachTopic(visit func(*Topic)) { s.EachTopicThen(visit, func() {
 func (s *Engine) EachTopicThen(visit func(*Topic), then func()) {
 	for from := 0; ; from += AtOnce {
 		s.Mu.Lock()
-		part := s.someTopicsLocked(from)
+		all := s.TopicTable.ByNumber
+		part := all[min(from, len(all)):min(from+AtOnce, len(all))]
 		for _, t := range part {
 			if t.Name != "" && t.of == nil { // else its place is vacant, or has finished tasks
 				visit(t)
@@ -215,12 +216,6 @@ func (s *Engine) EachTopicThen(visit func(*Topic), then func()) {
 		}
 		runtime.Gosched() // who waits for the lock gets it before the next section
 	}
-}
-
-// someTopicsLocked returns the topics of one critical section of EachTopic.
-func (s *Engine) someTopicsLocked(from int) []*Topic {
-	from = min(from, len(s.TopicTable.ByNumber))
-	return s.TopicTable.ByNumber[from:min(from+AtOnce, len(s.TopicTable.ByNumber))]
 }
 
 // TopicNames returns the names of all topics, in no order.
@@ -372,9 +367,6 @@ func (s *Engine) LearnTopic(ctx context.Context, name string) error {
 	}
 	return nil
 }
-
-// Handle is tasks.Scheduler.Handle.
-func (s *Engine) Handle(topic string, f task.HandlerFunc) error { return s.Deliver(topic, f) }
 
 // Deliver is tasks.Scheduler.Deliver.
 func (s *Engine) Deliver(topic string, d task.Deliverer) error {

@@ -25,7 +25,7 @@ const (
 func (s *Engine) unspoolLoop() {
 	s.EveryOr(unspoolEvery, s.Spool.more, func(woken bool) {
 		if !woken {
-			s.Spool.askCondition()
+			s.Spool.condition.ask(s.Spool.ledger)
 			s.resolveInDoubt()
 		}
 		s.unspool()
@@ -69,7 +69,7 @@ func (s *Engine) advanceLocked(l *spoolLine) {
 		l.Items = nil
 		return
 	}
-	if l.Moving > 0 || l.Blocked || len(sp.InDoubt) > 0 || s.Writes.refusal.Load() != nil {
+	if l.Moving > 0 || l.Blocked || len(sp.InDoubt) > 0 || s.Writes.condition.err() != nil {
 		return
 	}
 	shard, ok := s.targetShardLocked(s.Store.ID(s.Store.Slot(l.Items[0].slot)))

@@ -1,4 +1,4 @@
-package engine
+package failures
 
 import (
 	"fmt"
@@ -10,45 +10,45 @@ import (
 )
 
 const (
-	// TellFailuresEvery is how often a topic may have a line about its failures.
-	TellFailuresEvery = time.Minute
-	// FailingTopics is how many topics have a line of their own. The others share one.
-	FailingTopics = 100
+	// every is how often a topic may have a line about its failures.
+	every = time.Minute
+	// lines is how many topics have a line of their own. The others share one.
+	lines = 100
 )
 
-// A FailureLog says once a minute for each topic that attempts have failed or tasks have
-// died. More topics than FailingTopics share one line.
-type FailureLog struct {
+// A Log says once a minute for each topic that attempts have failed or tasks have
+// died. More topics than lines share one line.
+type Log struct {
 	mu      sync.Mutex // guards what follows
-	ByTopic map[string]*failures
-	others  failures // of topics that have no line of their own
+	byTopic map[string]*since
+	others  since // of topics that have no line of their own
 }
 
-// failures are those since the last line.
-type failures struct {
+// A since is what has failed since the last line.
+type since struct {
 	failed, died int
 	last         string        // the last error, or why the last task died
 	quiet        time.Duration // until then nothing is said, on the monotonic clock
 }
 
 // of returns the failures that those of a topic count among.
-func (l *FailureLog) of(topic string) *failures {
-	if f, ok := l.ByTopic[topic]; ok {
+func (l *Log) of(topic string) *since {
+	if f, ok := l.byTopic[topic]; ok {
 		return f
 	}
-	if len(l.ByTopic) >= FailingTopics {
+	if len(l.byTopic) >= lines {
 		return &l.others
 	}
-	if l.ByTopic == nil {
-		l.ByTopic = make(map[string]*failures)
+	if l.byTopic == nil {
+		l.byTopic = make(map[string]*since)
 	}
-	f := &failures{}
-	l.ByTopic[topic] = f
+	f := &since{}
+	l.byTopic[topic] = f
 	return f
 }
 
 // Failed counts an attempt that has failed.
-func (l *FailureLog) Failed(topic, reason string) {
+func (l *Log) Failed(topic, reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f := l.of(topic)
@@ -57,7 +57,7 @@ func (l *FailureLog) Failed(topic, reason string) {
 }
 
 // Died counts a task that has died. A task whose last attempt failed counts as such as well.
-func (l *FailureLog) Died(topic, reason string) {
+func (l *Log) Died(topic, reason string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	f := l.of(topic)
@@ -66,22 +66,22 @@ func (l *FailureLog) Died(topic, reason string) {
 }
 
 // Tell writes the lines whose time has come.
-func (l *FailureLog) Tell(log *slog.Logger, node string, now time.Duration) {
+func (l *Log) Tell(log *slog.Logger, node string, now time.Duration) {
 	l.mu.Lock()
-	due := make(map[string]failures)
-	for name, f := range l.ByTopic {
+	due := make(map[string]since)
+	for name, f := range l.byTopic {
 		switch {
 		case now < f.quiet:
 		case f.failed+f.died == 0:
-			delete(l.ByTopic, name)
+			delete(l.byTopic, name)
 		default:
 			due[name] = *f
-			*f = failures{quiet: now + TellFailuresEvery}
+			*f = since{quiet: now + every}
 		}
 	}
-	rest := failures{}
+	rest := since{}
 	if f := &l.others; f.failed+f.died > 0 && now >= f.quiet {
-		rest, *f = *f, failures{quiet: now + TellFailuresEvery}
+		rest, *f = *f, since{quiet: now + every}
 	}
 	l.mu.Unlock()
 	for name, f := range due {
@@ -93,7 +93,7 @@ func (l *FailureLog) Tell(log *slog.Logger, node string, now time.Duration) {
 }
 
 // tell writes one line.
-func (f *failures) tell(log *slog.Logger, of string, where ...any) {
+func (f *since) tell(log *slog.Logger, of string, where ...any) {
 	text := "attempts%s have failed"
 	if f.failed == 0 {
 		text = "tasks%s have died"
