@@ -53,11 +53,9 @@ type settlement struct {
 // A settleQueue has the settlements for one target.
 type settleQueue struct {
 	target
-	again   []settlement // of the last batch, what did not arrive; they go first
-	waiting []settlement
-	out     int  // how many are being sent
-	bytes   int  // that its settlements take up
-	sending bool // a goroutine runs sendAll
+	waiting []settlement // until they have arrived, those that are being sent among them
+	bytes   int          // that they take up
+	sending bool         // a goroutine runs sendAll
 }
 
 const (
@@ -203,23 +201,19 @@ func (f *forwarder) ToOwners() (n int) {
 	defer f.mu.Unlock()
 	for to, q := range f.queues {
 		if to.node == "" {
-			n += len(q.again) + len(q.waiting) + q.out
+			n += len(q.waiting)
 		}
 	}
 	return n
 }
 
-// sendSome sends one batch once. It reports whether there was one, and whether a part of it is to
-// be sent again; that part waits first in the queue.
+// sendSome sends the first of a queue once, in one batch. It reports whether there were any, and
+// whether some are to be sent again: these stay first in the queue.
 func (s *Cluster) sendSome(ctx context.Context, q *settleQueue) (more, failed bool) {
 	f := &s.Forward
 	f.mu.Lock()
-	some := q.again
-	if q.again = nil; len(some) == 0 {
-		some = q.waiting[:min(len(q.waiting), settlementsAtOnce)]
-		q.waiting = q.waiting[len(some):]
-	}
-	if q.out = len(some); q.out == 0 {
+	some := q.waiting[:min(len(q.waiting), settlementsAtOnce)]
+	if len(some) == 0 {
 		delete(f.queues, q.target)
 	}
 	f.mu.Unlock()
@@ -242,7 +236,8 @@ func (s *Cluster) sendSome(ctx context.Context, q *settleQueue) (more, failed bo
 	defer f.mu.Unlock()
 	arrived := sizeOf(some...) - sizeOf(left...)
 	q.bytes, f.bytes = q.bytes-arrived, f.bytes-arrived
-	q.out, q.again = 0, left
+	q.waiting = q.waiting[len(some)-len(left):]
+	copy(q.waiting, left)
 	return true, len(left) > 0
 }
 
