@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -230,7 +229,7 @@ func (s *Cluster) uninformedLocked(w *Demand, limit int) (next []*peer) {
 	}
 	for i := range all {
 		n := all[(first+i)%len(all)]
-		if _, knows := w.announced[n.name]; knows || n.unsupported || n.retryAt > now {
+		if _, knows := w.announced[n.name]; knows || n.retryAt > now {
 			continue
 		}
 		if next = append(next, n); len(next) == limit {
@@ -253,8 +252,6 @@ func (s *Cluster) requestTasks(w *Demand, n *peer, said DemandMessage) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	switch {
-	case errors.Is(err, ErrNotUnderstood):
-		n.unsupported = true
 	case err != nil:
 		n.retryAt = s.engine.Elapsed() + AskWithin
 	case len(a.Deliveries) == 0:

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"sync"
 	"time"
@@ -306,9 +305,7 @@ func (f *feedReader) pass(ctx context.Context, reply *eventsReply) bool {
 func (f *feedReader) end() {
 	q := f.query
 	q.End = true
-	if body, err := json.Marshal(q); err == nil {
-		_ = f.cluster.Fleet.Relay.Send(f.link.node, EventsMethod.Name, body)
-	}
+	send(f.cluster, f.link.node, EventsMethod, q)
 }
 
 // miss tells the reader that a node is missing, unless it knows.

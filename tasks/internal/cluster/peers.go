@@ -40,7 +40,6 @@ type peerCounts struct {
 // A peer is another node that is alive.
 type peer struct {
 	name, incarnation string
-	unsupported       bool          // its version does not know the reserve method
 	retryAt           time.Duration // not asked until then: it has just failed to answer
 }
 
@@ -110,7 +109,7 @@ func (x *demands) meet(nodes []recovery.Node, err error, now time.Duration) {
 }
 
 // send sends a message to another node, or to all if node is empty. It may get lost.
-func send[Q any](s *Cluster, node string, m Method[Q, struct{}], what Q) {
+func send[Q, A any](s *Cluster, node string, m Method[Q, A], what Q) {
 	body, err := json.Marshal(what)
 	if err == nil {
 		err = s.Fleet.Relay.Send(node, m.Name, body)
