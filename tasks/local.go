@@ -9,7 +9,7 @@ import (
 // Done is closed when the scheduler has ended: after Close, or because the
 // ledger has passed to another owner.
 func (s *Scheduler) Done() <-chan struct{} {
-	return s.engine.Done()
+	return s.engine.Life.Done
 }
 
 // Err tells why the scheduler ended by itself; nil while it runs and after an
@@ -72,7 +72,11 @@ func (s *Scheduler) ChangeTopic(ctx context.Context, name string, ifRevision int
 // accepted meanwhile, and wait. Errors: as of SetTopic; ErrUnavailable if this version
 // cannot read the topic's settings, and so cannot change one of them.
 func (s *Scheduler) PauseTopic(ctx context.Context, name string, paused bool) error {
-	return s.engine.PauseTopic(ctx, name, paused)
+	_, err := s.engine.ChangeTopic(ctx, name, -1, func(t *TopicSettings) error {
+		t.Paused = paused
+		return nil
+	})
+	return err
 }
 
 // Subscribe makes a subscription, which the caller closes. While there is none, events

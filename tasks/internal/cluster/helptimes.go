@@ -24,7 +24,7 @@ type readyQuery struct{ Every time.Duration } // how often the helper asks
 // helpLoop asks for work in the minutes in which this node helps, until Close.
 func (s *Cluster) helpLoop() {
 	var asked time.Duration // when the others were asked last; 0: the node does not help
-	s.engine.Every(helpEvery, func() { asked = s.helpOnce(asked) })
+	s.engine.Life.Every(helpEvery, func() { asked = s.helpOnce(asked) })
 }
 
 // helpOnce asks the other nodes if it is time to. It returns when they were asked last.

@@ -56,7 +56,7 @@ func (s *Cluster) NoPeers() bool { return s.Fleet == nil || s.Fleet.ledger.Stand
 
 // peersLoop runs peersOnce at every tick, until Close.
 func (s *Cluster) peersLoop() {
-	s.engine.Every(PeersEvery, s.peersOnce)
+	s.engine.Life.Every(PeersEvery, s.peersOnce)
 }
 
 func (s *Cluster) peersOnce() {

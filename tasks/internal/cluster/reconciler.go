@@ -91,7 +91,7 @@ type reconciler struct {
 func (s *Cluster) reconcilerLoop() {
 	c := reconciler{Cluster: s}
 	c.marked, _, _ = s.Fleet.indexing.read()
-	s.engine.EveryOr(s.engine.Config.SweepEvery, s.Fleet.work, func(bool) { c.runOnce() })
+	s.engine.Life.EveryOr(s.engine.Config.SweepEvery, s.Fleet.work, func(bool) { c.runOnce() })
 }
 
 // runOnce does the work that is due now. Work that fails stays due.

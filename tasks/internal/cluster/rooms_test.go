@@ -116,22 +116,3 @@ func TestIndexingBeginsAnew(t *testing.T) {
 		t.Errorf("read %d, %d, %d", goal, done, acquired)
 	}
 }
-
-// Once Close has begun, nothing is counted that it would not wait for.
-func TestLifetimeCountsNothingAtTheEnd(t *testing.T) {
-	s := newRooms()
-	ran := make(chan bool, 2)
-	if !s.engine.Life.Enter() || !s.engine.Life.Handle(func() { ran <- true }) || !s.engine.Life.Go(func() { ran <- true }) {
-		t.Fatal("nothing runs before the end")
-	}
-	s.engine.Life.Handlers.Done()
-	s.engine.Revoke(nil)
-	if s.engine.Life.Enter() || s.engine.Life.Handle(func() {}) || s.engine.Life.Go(func() {}) {
-		t.Error("something is counted at the end")
-	}
-	s.engine.Life.Handlers.Wait()
-	s.engine.Life.Background.Wait()
-	if len(ran) != 2 {
-		t.Errorf("%d of 2 have run", len(ran))
-	}
-}

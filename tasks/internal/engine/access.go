@@ -142,7 +142,7 @@ func (s *Engine) WaitBusy(ctx context.Context, ch <-chan struct{}, waits int) er
 	select {
 	case <-ch:
 		return nil
-	case <-s.Life.done:
+	case <-s.Life.Done:
 		return task.ErrClosed
 	case <-ctx.Done():
 		if waits > 0 && !s.anyDown() {

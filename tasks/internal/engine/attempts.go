@@ -23,11 +23,6 @@ func (s *Engine) receiverOfLocked(b *beginning) string {
 	return cmp.Or(named, b.by.Node, s.Config.Node)
 }
 
-// logAttemptLocked adds the attempt that a lease was for to the record of its task.
-func (s *Engine) logAttemptLocked(sl *store.Slot, f *record.Fields, l Lease, outcome uint8, reason string) {
-	s.addAttemptLocked(f, s.pastAttemptLocked(sl, l, outcome, reason))
-}
-
 // pastAttemptLocked returns the attempt that a lease was for, which ends now.
 func (s *Engine) pastAttemptLocked(sl *store.Slot, l Lease, outcome uint8, reason string) record.PastAttempt {
 	a := record.PastAttempt{

@@ -14,6 +14,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/internal/engine/events"
 	"github.com/lapsehq/lapse/tasks/internal/engine/failures"
+	"github.com/lapsehq/lapse/tasks/internal/engine/lifetime"
 	"github.com/lapsehq/lapse/tasks/internal/pulse"
 	"github.com/lapsehq/lapse/tasks/internal/receipt"
 	"github.com/lapsehq/lapse/tasks/internal/store"
@@ -36,7 +37,7 @@ type Engine struct {
 	Cluster    Cluster   // receives what other nodes must learn
 	Started    time.Time // zero of the monotonic clock that leases run on
 
-	Life       lifetime
+	Life       living
 	Waits      recovery.WaitList // what is stuck or not served yet, for Readiness
 	failures   failures.Log
 	calls      deadline.Kind // contexts of calls, see Within
@@ -65,22 +66,9 @@ type Engine struct {
 	Fault      error // why the ledger was lost
 }
 
-// A lifetime is how far an engine has come, and what runs in it.
-type lifetime struct {
-	Opened  chan struct{} // closed when Open has succeeded
-	Closing chan struct{} // closed when Close begins
-	done    chan struct{} // closed when nothing runs any more, or the ledger is lost
-
-	Context    context.Context // of handlers and background work; cancelled at the end of the grace
-	Cancel     context.CancelFunc
-	Handlers   sync.WaitGroup // running handlers
-	Background sync.WaitGroup // replay, sweep, refresh and watch
-
-	ending     sync.Mutex // while Closing is closed, or something is added to a group
-	closeBegun atomic.Bool
-	closed     chan struct{} // closed when Close is over, which closeErr waits for
-	closeErr   error
-
+// A living is what runs in an engine, and how it moves.
+type living struct {
+	lifetime.Lifetime
 	pulse   pulse.Pulse  // whether it moves
 	pieces  pieces       // of what it has taken in and given up in bulk
 	waiting atomic.Int32 // for Mu: the wheel, and one worker of each topic that has some; see gate
@@ -186,9 +174,8 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 	s.Shards.ahead = make(map[recovery.ShardID]*readAhead)
 	s.Misfires.Held = make(chan struct{}, 1)
 	s.TopicTable.History.turn(cfg.Clock())
-	s.Life.Opened, s.Life.Closing = make(chan struct{}), make(chan struct{})
-	s.Life.done, s.Life.closed = make(chan struct{}), make(chan struct{})
-	s.Feed = events.NewFeed(cfg.Clock, s.Life.Closing, s.Life.done)
+	s.Life.Begin(ctx)
+	s.Feed = events.NewFeed(cfg.Clock, s.Life.Closing, s.Life.Done)
 	s.Reading.Replayed = make(chan struct{})
 	s.Reading.settingsRead, s.Reading.deadRead = make(chan struct{}), make(chan struct{})
 	s.stored.refreshing = make(chan struct{}, 1)
@@ -204,7 +191,6 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 	for _, k := range cfg.ByKind.Kinds() {
 		s.Dispatch.Took[k] = &latency.Histogram{}
 	}
-	s.Life.Context, s.Life.Cancel = context.WithCancel(context.WithoutCancel(ctx))
 	s.Fleet, _ = ledger.(recovery.Fleet)
 	return s
 }

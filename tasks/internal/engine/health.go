@@ -56,7 +56,7 @@ func (s *Engine) waitRecorded(ctx context.Context, ch <-chan struct{}, shard int
 		case <-ch:
 			return true
 		case <-next:
-		case <-s.Life.done:
+		case <-s.Life.Done:
 			return false
 		case <-ctx.Done():
 			return false
@@ -70,7 +70,7 @@ const conditionEvery = 100 * time.Millisecond
 
 // conditionLoop asks until Close begins, beside the sweep: a ledger may take its time.
 func (s *Engine) conditionLoop() {
-	s.Every(conditionEvery, func() {
+	s.Life.Every(conditionEvery, func() {
 		s.Writes.condition.ask(s.Ledger)
 		s.sendHeldBack()
 	})
@@ -107,7 +107,7 @@ const CertaintyEvery = 50 * time.Millisecond
 // it may deliver again.
 func (s *Engine) CertaintyLoop() {
 	was := false
-	s.Every(CertaintyEvery, func() { was = s.noteCertainty(was) })
+	s.Life.Every(CertaintyEvery, func() { was = s.noteCertainty(was) })
 }
 
 func (s *Engine) noteCertainty(was bool) (is bool) {
@@ -137,9 +137,9 @@ func (s *Engine) Moving(ctx context.Context) error {
 		{Name: "its wheel", Wait: func() {
 			select {
 			case <-s.Runner.Pulse():
-			case <-s.Life.done:
+			case <-s.Life.Done:
 			}
 		}},
-		{Name: "its sweep", Wait: func() { s.Life.pulse.Swept(s.Life.done) }},
+		{Name: "its sweep", Wait: func() { s.Life.pulse.Swept(s.Life.Done) }},
 	})
 }

@@ -3,75 +3,12 @@ package engine
 import (
 	"context"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/go-multierror"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine/lifetime"
 )
-
-// ended waits for goroutines, until ctx ends.
-func ended(ctx context.Context, group *sync.WaitGroup) bool {
-	done := make(chan struct{})
-	go func() { group.Wait(); close(done) }()
-	select {
-	case <-done:
-		return true
-	case <-ctx.Done():
-		return false
-	}
-}
-
-// Enter counts the caller as a handler, which Close waits for, until Handlers.Done is called. It
-// reports false once Close has begun. It may be called with Engine.Mu held.
-func (l *lifetime) Enter() bool { return l.unlessClosing(func() { l.Handlers.Add(1) }) }
-
-// Handle runs f in a goroutine that counts as a handler. It reports false once Close has begun.
-func (l *lifetime) Handle(f func()) bool { return l.unlessClosing(func() { l.Handlers.Go(f) }) }
-
-// Go runs f in the background, see Background. It reports false once Close has begun.
-func (l *lifetime) Go(f func()) bool { return l.unlessClosing(func() { l.Background.Go(f) }) }
-
-func (l *lifetime) unlessClosing(f func()) bool {
-	l.ending.Lock()
-	defer l.ending.Unlock()
-	if isClosed(l.Closing) {
-		return false
-	}
-	f()
-	return true
-}
-
-func (s *Engine) finish() {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	select {
-	case <-s.Life.done:
-	default:
-		close(s.Life.done)
-	}
-}
-
-// Every calls f once in every period, until Close begins.
-func (s *Engine) Every(period time.Duration, f func()) {
-	s.EveryOr(period, nil, func(bool) { f() })
-}
-
-// EveryOr calls f once in every period, and whenever it receives from wake, until Close begins. It
-// tells f whether it was woken.
-func (s *Engine) EveryOr(period time.Duration, wake <-chan struct{}, f func(woken bool)) {
-	tick := time.NewTicker(period)
-	defer tick.Stop()
-	for {
-		select {
-		case <-tick.C:
-			f(false)
-		case <-wake:
-			f(true)
-		case <-s.Life.Closing:
-			return
-		}
-	}
-}
 
 // end makes every method refuse new work. It reports whether it was the first to
 // do so.
@@ -83,9 +20,7 @@ func (s *Engine) end(fault error) bool {
 	}
 	s.Ended, s.Fault = true, fault
 	s.Dispatch.Ended = true
-	s.Life.ending.Lock()
-	defer s.Life.ending.Unlock()
-	close(s.Life.Closing)
+	s.Life.End()
 	return true
 }
 
@@ -94,12 +29,9 @@ func (s *Engine) Revoke(err error) {
 	first := s.end(err)
 	if first {
 		s.Config.Log.Error("ledger lost to another owner; deliveries stop", "node", s.Config.Node, "error", err)
-		s.finish()
+		s.Life.Finish()
 	}
 }
-
-// Done is tasks.Scheduler.Done.
-func (s *Engine) Done() <-chan struct{} { return s.Life.done }
 
 // Err is tasks.Scheduler.Err.
 func (s *Engine) Err() error {
@@ -127,15 +59,11 @@ func (s *Engine) Unlock() {
 
 // Close is tasks.Scheduler.Close.
 func (s *Engine) Close(ctx context.Context) error {
-	if s.Life.closeBegun.CompareAndSwap(false, true) {
+	return s.Life.Close(func() error {
 		s.awaitRestored(ctx)
 		s.end(nil)
-		s.Life.closeErr = s.shutDown(ctx)
-		s.finish()
-		close(s.Life.closed)
-	}
-	<-s.Life.closed
-	return s.Life.closeErr
+		return s.shutDown(ctx)
+	})
 }
 
 // awaitRestored waits until shards whose storage has lost writes are equal to memory again: the
@@ -172,19 +100,19 @@ func (s *Engine) shutDown(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.Config.Grace)
 	defer cancel()
 
-	if !ended(ctx, &s.Life.Handlers) {
+	if !lifetime.Ended(ctx, &s.Life.Handlers) {
 		s.Config.Log.Warn("handlers, or calls to other nodes, still run after the grace; the handlers' tasks are delivered again", "node", s.Config.Node, "grace", s.Config.Grace)
 	}
 	s.Life.Cancel()
 	last, cancelLast := context.WithTimeout(context.WithoutCancel(ctx), LastWords)
 	defer cancelLast()
-	ended(last, &s.Life.Handlers)
+	lifetime.Ended(last, &s.Life.Handlers)
 	s.Cluster.SendLastVerdicts(last)
 	// The remaining writes have a timeout of their own: handlers may have used up that of ctx.
 	flush, cancelFlush := context.WithTimeout(context.WithoutCancel(ctx), s.Config.AnswerWithin)
 	defer cancelFlush()
 	s.Life.pulse.End(flush)
-	if !ended(flush, &s.Life.Background) {
+	if !lifetime.Ended(flush, &s.Life.Background) {
 		s.Config.Log.Warn("closing without the ledger: it does not answer", "node", s.Config.Node)
 	}
 	s.tellHandOvers(true)

@@ -181,7 +181,7 @@ func (s *Engine) endAttemptLocked(n uint32, sl *store.Slot, state, outcome uint8
 	f.State, f.Next, f.Attempt = state, next, l.Attempt
 	f.Flags &^= record.Claimed | record.HasLease
 	f.LastError = []byte(task.Cut(reason, task.MaxReason))
-	s.logAttemptLocked(sl, &f, l, outcome, reason)
+	s.addAttemptLocked(&f, s.pastAttemptLocked(sl, l, outcome, reason))
 	s.Writes.scratch = f.Append(s.Writes.scratch[:0])
 	s.Store.Rewrite(n, s.Writes.scratch)
 	s.closeLocked(n)

@@ -187,7 +187,9 @@ func (s *Engine) loadDead(ctx context.Context) error {
 	shards.SetLimit(deadShardsAtOnce)
 	for n := range s.Terms.Shards {
 		shards.Go(func() error {
-			h := s.replayedShard(n)
+			s.Mu.Lock()
+			h := s.OwnedLocked(n)
+			s.Mu.Unlock()
 			// If the shard is lost, the number may stand for another one.
 			dead := gatheredDead{s: s, takes: func(int) bool { return readsLocked(h) && s.OwnedLocked(n) == h }}
 			err := scanner.ScanDead(scanning, n, func(e recovery.Entry) { dead.add(n, e) })
@@ -203,12 +205,6 @@ func (s *Engine) loadDead(ctx context.Context) error {
 	}
 	close(s.Reading.deadRead)
 	return nil
-}
-
-func (s *Engine) replayedShard(n int) *OwnedShard {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	return s.OwnedLocked(n)
 }
 
 // readsLocked reports whether a shard is one of those whose dead the start reads.

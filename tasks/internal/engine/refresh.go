@@ -23,27 +23,21 @@ const refreshEvery = 400 * time.Millisecond
 // refreshLoop takes over settings that other nodes have changed. It does not log errors: an outage
 // is logged elsewhere, and changes made meanwhile are found when it is over.
 func (s *Engine) refreshLoop() {
-	shared, ok := s.Ledger.(recovery.SharedSettings)
-	if !ok {
+	if _, shared := s.Ledger.(recovery.SharedSettings); !shared || !s.outlast(s.Reading.settingsRead) {
 		return
 	}
-	if !s.outlast(s.Reading.settingsRead) {
-		return
-	}
-	refresh := func() { s.refreshShared(s.Life.Context, shared) }
+	refresh := func() { s.RefreshSettings(s.Life.Context) }
 	refresh()
-	s.Every(refreshEvery, refresh)
+	s.Life.Every(refreshEvery, refresh)
 }
 
 // RefreshSettings takes over settings that other nodes have changed before it was called. It gives
 // up if another refresh is under way until ctx ends.
 func (s *Engine) RefreshSettings(ctx context.Context) {
-	if shared, ok := s.Ledger.(recovery.SharedSettings); ok && isClosed(s.Reading.settingsRead) {
-		s.refreshShared(ctx, shared)
+	shared, ok := s.Ledger.(recovery.SharedSettings)
+	if !ok || !isClosed(s.Reading.settingsRead) {
+		return
 	}
-}
-
-func (s *Engine) refreshShared(ctx context.Context, shared recovery.SharedSettings) {
 	select {
 	case s.stored.refreshing <- struct{}{}:
 		defer func() { <-s.stored.refreshing }()
@@ -86,7 +80,7 @@ func (s *Engine) refreshChanged(shared recovery.SharedSettings, seen recovery.Se
 	if err != nil || len(news) == 0 {
 		return version, err
 	}
-	if lost, err := s.settingsLost(s.Life.Context, shared); err != nil || lost {
+	if lost, err := s.Signer.Lost(s.Life.Context, shared); err != nil || lost {
 		return seen, errors.Join(err, errSettingsLost)
 	}
 	for name, set := range news {
@@ -150,7 +144,7 @@ func (s *Engine) Refresh(settings recovery.Settings) error {
 	}); err != nil {
 		return err
 	}
-	if lost, err := s.settingsLost(s.Life.Context, settings); err != nil || lost {
+	if lost, err := s.Signer.Lost(s.Life.Context, settings); err != nil || lost {
 		return errors.Join(err, errSettingsLost)
 	}
 	for name, set := range news {
@@ -194,7 +188,7 @@ func (s *Engine) reloadTopic(ctx context.Context, name string, t *Topic, known i
 	if !ok {
 		return recovery.ErrConflict
 	}
-	lost, err := s.settingsLost(ctx, settings)
+	lost, err := s.Signer.Lost(ctx, settings)
 	if err != nil {
 		return err
 	}
@@ -296,7 +290,8 @@ func (s *Engine) RestoreOnce(ctx context.Context, settings recovery.Settings) (r
 		}
 		s.Mu.Unlock()
 	}
-	// The key comes last, see settingsLost.
+	// The key, which is never deleted, comes last: while the ledger lacks it, some of the settings
+	// may not be written again yet.
 	again, err := s.Signer.Restore(ctx, settings)
 	if again {
 		restored++
@@ -310,12 +305,6 @@ func restoreSetting(ctx context.Context, settings recovery.Settings, name string
 		return r.RestoreSetting(ctx, name, ifRevision, value, revision)
 	}
 	return settings.PutSetting(ctx, name, ifRevision, value)
-}
-
-// settingsLost reports whether the ledger has lost its settings, and RestoreOnce has not written
-// all of them again yet. The ledger then lacks the key of receipts, which is never deleted.
-func (s *Engine) settingsLost(ctx context.Context, settings recovery.Settings) (bool, error) {
-	return s.Signer.Lost(ctx, settings)
 }
 
 // topicsSet returns copies of the topics that have settings of their own.

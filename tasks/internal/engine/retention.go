@@ -24,7 +24,7 @@ const (
 // answer, the sweep goes on.
 func (s *Engine) retentionLoop() {
 	u := retentionSweeper{Engine: s}
-	s.Every(s.Config.SweepEvery, func() {
+	s.Life.Every(s.Config.SweepEvery, func() {
 		if s.IsReplayed() {
 			u.round()
 		}

@@ -187,23 +187,6 @@ func (s *Engine) resolvedOf(name string) (task.Resolved, int64, error) {
 	return e, revision, nil
 }
 
-// PauseTopic is tasks.Scheduler.PauseTopic.
-func (s *Engine) PauseTopic(ctx context.Context, name string, paused bool) error {
-	if !task.ValidName(name) {
-		return task.Invalid("topic", task.NameProblem)
-	}
-	for {
-		e, revision, err := s.resolvedOf(name)
-		if err != nil {
-			return err
-		}
-		e.Set.Paused = paused
-		if _, err := s.storeSettings(ctx, name, e, revision); !errors.Is(err, task.ErrRevision) {
-			return err
-		}
-	}
-}
-
 // Reconsider is tasks.Scheduler.Reconsider.
 func (s *Engine) Reconsider() {
 	s.ReceiverCame()

@@ -68,7 +68,7 @@ const (
 func (s *Engine) sweepLoop() {
 	s.noteClock()
 	s.Config.Times.Due(s.Config.Clock())
-	s.EveryOr(s.Config.SweepEvery, s.sweepNow, func(woken bool) {
+	s.Life.EveryOr(s.Config.SweepEvery, s.sweepNow, func(woken bool) {
 		s.Life.pulse.Sweep(func() { s.SweepOnce(!woken && s.Config.Times.Due(s.Config.Clock())) })
 	})
 }

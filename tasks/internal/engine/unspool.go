@@ -23,7 +23,7 @@ const (
 
 // unspoolLoop moves spooled tasks to the ledger, until Close begins.
 func (s *Engine) unspoolLoop() {
-	s.EveryOr(unspoolEvery, s.Spool.more, func(woken bool) {
+	s.Life.EveryOr(unspoolEvery, s.Spool.more, func(woken bool) {
 		if !woken {
 			s.Spool.condition.ask(s.Spool.ledger)
 			s.resolveInDoubt()
