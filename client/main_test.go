@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 func served(t testing.TB) *client.Client {
 	t.Helper()
 	quiet := slog.New(slog.DiscardHandler)
-	scheduler, err := tasks.Open(t.Context(), memledger.New(), tasks.Config{Log: quiet, Node: "n1"})
+	scheduler, err := tasks.Open(t.Context(), memledger.New(), tasks.Config{Log: quiet, Node: "n1", AnswerWithin: 20 * time.Second})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -39,8 +40,12 @@ type rig struct {
 
 func newRig(t testing.TB) *rig { return newRigWith(t, tasks.Config{}, Config{}) }
 
+// slowMachine is the time for answers of a ledger that never hangs, on a machine that does.
+const slowMachine = 20 * time.Second
+
 func newRigWith(t testing.TB, tc tasks.Config, hc Config) *rig {
 	t.Helper()
+	tc.AnswerWithin = cmp.Or(tc.AnswerWithin, slowMachine)
 	return newRigOn(t, memledger.New(), tc, hc)
 }
 
