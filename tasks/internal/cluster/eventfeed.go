@@ -22,8 +22,7 @@ type (
 	eventsQuery struct {
 		Feed  string        // made by the caller, unique among its feeds
 		After uint64        `json:",omitempty"` // the last batch that the caller has; 0: begin
-		Wait  time.Duration `json:",omitempty"` // how long for events
-		Renew bool          `json:",omitempty"` // for the lease alone: no batch is wanted yet
+		Wait  time.Duration `json:",omitempty"` // how long for events; 0: none are wanted yet
 		End   bool          `json:",omitempty"` // the feed is not needed any more
 
 		// The filter, in the query that begins a feed.
@@ -179,11 +178,8 @@ func (s *Cluster) handleEvents(ctx context.Context, from string, q eventsQuery) 
 			return eventsReply{}, err
 		}
 	}
-	switch {
-	case f == nil:
+	if f == nil {
 		return eventsReply{Gone: true}, nil
-	case q.Renew:
-		return eventsReply{Number: q.After}, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, min(q.Wait, eventWait))
 	defer cancel()

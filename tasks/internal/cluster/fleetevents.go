@@ -249,7 +249,7 @@ func (u *FleetSubscription) follow(ctx context.Context, l *eventLink) {
 type feedReader struct {
 	*FleetSubscription
 	link  *eventLink
-	query eventsQuery // without a filter
+	query eventsQuery // without a filter and a wait: it renews the lease
 	late  bool        // the feed has begun after the subscription
 }
 
@@ -279,11 +279,9 @@ func (f *feedReader) pass(ctx context.Context, reply *eventsReply) bool {
 	begins := f.query.After == 0
 	f.query.After = reply.Number
 	renew := func() {
-		q := f.query
-		q.Renew = true
 		within, cancel := context.WithTimeout(ctx, eventTimeout)
 		defer cancel()
-		_, _ = Call(within, f.cluster, f.link.node, EventsMethod, q) // the next call tells
+		_, _ = Call(within, f.cluster, f.link.node, EventsMethod, f.query) // the next call tells
 	}
 	if begins || f.link.told != task.NodeCovered {
 		if !f.tell(ctx, task.NodeEvents{Node: f.link.node, Change: task.NodeCovered, Gap: begins && f.late}, renew) {
