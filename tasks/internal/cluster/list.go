@@ -29,13 +29,7 @@ func (s *Cluster) listLocal(ctx context.Context, q engine.ListQuery) (a listRepl
 		})
 		return err
 	})
-	kept := a.Tasks[:0]
-	for i, t := range a.Tasks {
-		if _, ok := st[shards[i]]; ok {
-			kept = append(kept, t)
-		}
-	}
-	a.Tasks = kept
+	a.Tasks = inSnapshot(a.Tasks, shards, st)
 	return a, err
 }
 

@@ -64,13 +64,7 @@ func (s *Cluster) selectLocal(ctx context.Context, q engine.ListQuery) (a select
 		})
 		return err
 	})
-	kept := a.Refs[:0]
-	for i, at := range a.Refs {
-		if _, ok := st[shards[i]]; ok {
-			kept = append(kept, at)
-		}
-	}
-	a.Refs = kept
+	a.Refs = inSnapshot(a.Refs, shards, st)
 	return a, err
 }
 

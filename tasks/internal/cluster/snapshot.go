@@ -136,6 +136,17 @@ func (s *Cluster) Covers(ctx context.Context, c *Coverage, do func(ctx context.C
 	return st, err
 }
 
+// inSnapshot returns those of all whose shards, in the same order, are in a snapshot.
+func inSnapshot[T any](all []T, shards []int, st engine.Snapshot) []T {
+	kept := all[:0]
+	for i, t := range all {
+		if _, ok := st[shards[i]]; ok {
+			kept = append(kept, t)
+		}
+	}
+	return kept
+}
+
 // A coveringReply is a pointer to a reply of a method that is called at all nodes.
 type coveringReply[A any] interface {
 	*A
