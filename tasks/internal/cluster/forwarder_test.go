@@ -139,3 +139,28 @@ func TestForwarderSendsAllAtTheEnd(t *testing.T) {
 		t.Errorf("%d have arrived at a node that ended after 1,000, %d wait", arrived[2], s.Forward.ToOwners())
 	}
 }
+
+// What has not arrived stays first, and goes together with what has come meanwhile.
+func TestForwarderKeepsOrder(t *testing.T) {
+	var s *Cluster
+	var calls []string
+	s = newForwarder(func(_ task.Verdict, receipts []string) ([]task.Settled, error) {
+		calls = append(calls, strings.Join(receipts, " "))
+		answers := make([]task.Settled, len(receipts))
+		if len(calls) == 1 {
+			s.forwardOne(1, "d", task.Verdict{Verb: task.Ack})
+			answers[1].Err = task.ErrUnavailable
+			if n := s.Forward.ToOwners(); n != 4 {
+				t.Errorf("%d have not arrived, want 4", n)
+			}
+		}
+		return answers, nil
+	})
+	for _, r := range []string{"a", "b", "c"} {
+		s.forwardOne(1, r, task.Verdict{Verb: task.Ack})
+	}
+	s.sendLast(t.Context())
+	if want := []string{"a b c", "b d"}; !slices.Equal(calls, want) || s.Forward.bytes != 0 || s.Forward.Queues() != 0 {
+		t.Errorf("sent: %q, want %q; %d bytes are left in %d queues", calls, want, s.Forward.bytes, s.Forward.Queues())
+	}
+}
