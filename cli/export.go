@@ -98,7 +98,7 @@ func (s *session) export(ctx context.Context, topics []string, to *exportTo) (co
 	for since := time.Now(); ; {
 		page, err := s.Export(ctx, client.ExportQuery{Topics: topics, Cursor: to.cursor})
 		if err != nil {
-			if !passing(err) || ctx.Err() != nil || time.Since(since) > movePatience {
+			if !client.Passing(err) || ctx.Err() != nil || time.Since(since) > movePatience {
 				return counts, err
 			}
 			if err := pause(ctx, time.Second); err != nil {
@@ -135,11 +135,6 @@ func (s *session) tellExported(c client.ExportCounts) error {
 		return fmt.Errorf("%s of a newer version, or damaged, could not be exported", counted(c.Unreadable, "record", "records"))
 	}
 	return nil
-}
-
-// passing reports whether the server may do later what it could not do now.
-func passing(err error) bool {
-	return errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrUnreachable) || errors.Is(err, client.ErrOverloaded) || errors.Is(err, client.ErrUnknown)
 }
 
 func linesIn(text []byte) (n int) {
@@ -204,7 +199,7 @@ func importedSoFar(err error, noted *exportfile.Imported, done client.ImportProg
 		}
 	}
 	var more []string
-	if errors.Is(err, context.Canceled) || err != nil && passing(err) {
+	if errors.Is(err, context.Canceled) || client.Passing(err) {
 		next := "a repeated command begins anew"
 		if kept {
 			next = "repeat the command to go on"

@@ -207,8 +207,7 @@ func (p *importPart) sendLines(ctx context.Context, m *importing, text []byte, l
 		if errors.Is(err, ErrTooLarge) && ctx.Err() == nil && p.split(ctx, m, text, lines, err) {
 			return
 		}
-		passing := err != nil && (errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOverloaded) || errors.Is(err, ErrUnreachable) || errors.Is(err, ErrUnknown))
-		if ctx.Err() != nil || err != nil && (!passing || time.Since(began) > m.o.Patience) {
+		if ctx.Err() != nil || err != nil && (!Passing(err) || time.Since(began) > m.o.Patience) {
 			p.err = err
 			if err == nil {
 				p.err = context.Cause(ctx)

@@ -67,6 +67,12 @@ var (
 	ErrUnreachable = errors.New("the server cannot be reached")
 )
 
+// Passing reports whether a call that has failed so may succeed when it is repeated later:
+// ErrUnavailable, ErrOverloaded, ErrUnreachable, ErrUnknown.
+func Passing(err error) bool {
+	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrOverloaded) || errors.Is(err, ErrUnreachable) || errors.Is(err, ErrUnknown)
+}
+
 // sentinels maps the last part of a problem's type to its error.
 var sentinels = map[string]error{
 	"malformed": ErrInvalid, "invalid": ErrInvalid, "unsupported_media_type": ErrInvalid,

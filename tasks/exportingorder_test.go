@@ -77,7 +77,7 @@ func TestExportWhosePartsEndByTime(t *testing.T) {
 func exported(t *testing.T, e *engine.Engine, pass portable.Pass, after time.Duration) (given []portable.Item) {
 	q := portable.Query{Pass: pass}
 	for range mostPages {
-		part, err := portable.ReadUntil(t.Context(), e, &q, time.Now().Add(after))
+		part, _, err := portable.ReadUntil(t.Context(), e, &q, time.Now().Add(after))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -50,7 +50,6 @@ var conversations = []conversation{
 	converse(cluster.BatchMethod),
 	converse(cluster.ImportMethod),
 	converse(cluster.ExportMethod),
-	converse(cluster.RequeuedMethod),
 	converse(cluster.SettleMethod),
 	converse(cluster.HasMethod),
 	converse(cluster.FinishedMethod),

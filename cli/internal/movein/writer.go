@@ -112,7 +112,7 @@ func (w *Writer) writeBatch(ctx context.Context, requests []client.Request) ([]O
 				outcomes[i] = Repeated
 			case p == nil:
 				outcomes[i] = Imported
-			case passing(p):
+			case client.Passing(p):
 				again, why = append(again, i), p
 			case errors.Is(p, client.ErrExists), errors.Is(p, client.ErrDead):
 				outcomes[i] = Conflict
@@ -156,7 +156,7 @@ func (w *Writer) Resolve(ctx context.Context, requests []client.Request) ([]Outc
 				outcomes[i], err = w.resolve(ctx, &requests[i])
 				return err
 			})
-			if err != nil && ctx.Err() == nil && !passing(err) {
+			if err != nil && ctx.Err() == nil && !client.Passing(err) {
 				w.Counts.Refuse(requests[i].ID, err)
 				return nil
 			}
@@ -260,7 +260,7 @@ func (w *Writer) Again(ctx context.Context, r client.Request) error {
 		_, err = w.Client.Put(ctx, r)
 		return err
 	})
-	if err != nil && ctx.Err() == nil && !passing(err) {
+	if err != nil && ctx.Err() == nil && !client.Passing(err) {
 		w.Counts.Refuse(r.ID, err)
 		return nil
 	}
@@ -310,12 +310,6 @@ func ignore(err error, kinds ...error) error {
 	return err
 }
 
-// passing reports whether a call that has failed so may succeed later.
-func passing(err error) bool {
-	return errors.Is(err, client.ErrUnavailable) || errors.Is(err, client.ErrOverloaded) ||
-		errors.Is(err, client.ErrUnreachable) || errors.Is(err, client.ErrUnknown)
-}
-
 // patiently repeats a call that fails for a reason that will pass, for as long as the patience
 // lasts.
 func (w *Writer) patiently(ctx context.Context, call func() error) error {
@@ -326,7 +320,7 @@ func (w *Writer) patiently(ctx context.Context, call func() error) error {
 	end := time.Now().Add(limit)
 	for pause := firstPause; ; pause = min(2*pause, mostPause) {
 		err := call()
-		if err == nil || !passing(err) || ctx.Err() != nil || time.Now().Add(pause).After(end) {
+		if err == nil || !client.Passing(err) || ctx.Err() != nil || time.Now().Add(pause).After(end) {
 			return err
 		}
 		if Wait(ctx, pause) != nil {

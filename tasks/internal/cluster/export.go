@@ -11,6 +11,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/portable"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -18,25 +19,26 @@ import (
 // that any node can make it, also after a restart. docs/decisions/0014-export.md says why no task
 // is missing.
 
-// ExportMethod is called at all nodes for a page of a pass.
-var ExportMethod = Method[wireExportQuery, exportReply]{Name: "export", here: (*Cluster).exportLocal,
-	deadAlone: func(q *wireExportQuery) bool { return q.Pass == portable.Buried },
+// ExportMethod is called at all nodes for a page of a pass. No spool has tasks that are dead, or have
+// been.
+var ExportMethod = Method[portable.Query, exportReply]{Name: "export", here: (*Cluster).exportLocal,
+	deadAlone: func(q *portable.Query) bool { return q.Pass != portable.InMemory },
+}
+
+// An exportReply is the part of a node.
+type exportReply struct {
+	Coverage
+	portable.Part
 }
 
 // exportLocal reads a part of the tasks of this node.
-func (s *Cluster) exportLocal(ctx context.Context, asked wireExportQuery) (a exportReply, err error) {
-	q := asked.decode()
-	var part portable.Part
+func (s *Cluster) exportLocal(ctx context.Context, q portable.Query) (a exportReply, err error) {
+	var shards []int
 	st, err := s.Covers(ctx, &a.Coverage, func(ctx context.Context) (err error) {
-		part, err = portable.Read(ctx, s.engine, &q)
+		a.Part, shards, err = portable.Read(ctx, s.engine, &q)
 		return err
 	})
-	for _, item := range part.Items {
-		if _, ok := st[item.Shard]; ok {
-			a.Items = append(a.Items, wireExported{wireExportedAt(item.Position), item.Record, item.SeenAt})
-		}
-	}
-	a.Last, a.Unreadable = (*wireExportedAt)(part.Last), part.Unreadable
+	a.Items = inSnapshot(a.Items, shards, st)
 	return a, err
 }
 
@@ -44,20 +46,25 @@ func (s *Cluster) exportLocal(ctx context.Context, asked wireExportQuery) (a exp
 // before the end of its tasks.
 func (s *Cluster) exportAll(ctx context.Context, q portable.Query) (portable.Part, error) {
 	if s.Fleet == nil {
-		return portable.Read(ctx, s.engine, &q)
+		part, _, err := portable.Read(ctx, s.engine, &q)
+		return part, err
 	}
-	if q.Pass != 0 {
-		q.Bytes = s.share(task.MaxPageBytes)
-	}
-	var all portable.Part
-	err := everywhere(ctx, s, ExportMethod, encodeExportQuery(&q), func(a *exportReply, _ func(recovery.ShardID) bool) {
-		for _, item := range a.Items {
-			all.Items = append(all.Items, portable.Item{Position: portable.Position(item.At), Record: item.Record, SeenAt: item.SeenAt})
-		}
+	q.Bytes = s.share(task.MaxPageBytes)
+	all := portable.Part{Marks: store.Marks{}}
+	err := everywhere(ctx, s, ExportMethod, q, func(a *exportReply, _ func(recovery.ShardID) bool) {
+		all.Items = append(all.Items, a.Items...)
 		all.Unreadable += a.Unreadable
-		last := (*portable.Position)(a.Last)
-		if last != nil && (all.Last == nil || last.Compare(*all.Last) < 0) {
-			all.Last = last
+		if a.Last != nil && (all.Last == nil || a.Last.Compare(*all.Last) < 0) {
+			all.Last = a.Last
+		}
+		if len(a.Covered) == 0 {
+			return // another node covers what it has held
+		}
+		all.Forgotten = all.Forgotten || a.Forgotten
+		for run, number := range a.Marks { // another reply of the node is about other shards
+			if first, twice := all.Marks[run]; !twice || number < first {
+				all.Marks[run] = number
+			}
 		}
 	})
 	if err != nil {
@@ -74,37 +81,25 @@ func (s *Cluster) exportAll(ctx context.Context, q portable.Query) (portable.Par
 
 // An exportCursor is how far an export has come.
 type exportCursor struct {
-	Version int            `json:"v"`
-	Stage   exportStage    `json:"s"`
-	Round   int            `json:"r"`
-	From    wireExportedAt `json:"p"`
-	Topic   string         `json:"t,omitempty"` // the last one
-	// Marks are the numbers of the nodes that held shards when the round began, and in the last
-	// stage how far each was read.
-	Marks  map[string]requeuedMark `json:"m,omitempty"`
-	Counts task.ExportCounts       `json:"c"`
+	Version int               `json:"v"`
+	Topic   string            `json:"t,omitempty"` // the last one; of the topics, which come first
+	Pass    portable.Pass     `json:"s"`           // 0: topics
+	From    portable.Position `json:"p"`
+	// Since are the marks of the nodes that held shards when the tasks began; in the last pass, how
+	// far the log of each was read.
+	Since  store.Marks       `json:"m,omitempty"`
+	Round  int               `json:"r"` // how often the tasks have begun before
+	Counts task.ExportCounts `json:"c"`
 	// Begun are the counts when the tasks began.
 	Begun task.ExportCounts `json:"b"`
 }
-
-// An exportStage is a part of an export.
-type exportStage uint8
-
-// The stages. The last three make a round.
-const (
-	exportTopics exportStage = iota
-	exportMemory
-	exportBuried
-	exportRequeued
-	exportOver
-)
 
 const (
 	exportVersion = 1
 	// exportRounds bounds how often an export begins again because it is not known which tasks were
 	// requeued.
 	exportRounds = 10
-	// MaxExportCursor bounds the text of a cursor. It has a number for each node.
+	// MaxExportCursor bounds the text of a cursor. It has a mark for each node.
 	MaxExportCursor = 64 << 10
 )
 
@@ -127,7 +122,7 @@ func decodeExportCursor(text string) (c exportCursor, ok bool) {
 	if err == nil {
 		err = json.Unmarshal(raw, &c)
 	}
-	return c, err == nil && c.Version == exportVersion && c.Stage < exportOver && c.Round >= 0 && c.Round < exportRounds
+	return c, err == nil && c.Version == exportVersion && c.Pass <= portable.Requeued && c.Round >= 0 && c.Round < exportRounds
 }
 
 // topicsAtOnce is how many topics a page of an export has at most: their settings may have 16 KiB
@@ -140,29 +135,23 @@ func (s *Cluster) ExportPage(ctx context.Context, q task.ExportQuery) (page task
 	if !ok {
 		return page, task.Invalid("cursor", "must be the cursor of the page before")
 	}
-	ask := portable.Query{From: portable.Position(c.From), Topics: q.Topics, Grant: task.PatternsOf(ctx)}
-	switch c.Stage {
-	case exportTopics:
+	ask := portable.Query{Pass: c.Pass, From: c.From, Since: c.Since, Topics: q.Topics, Grant: task.PatternsOf(ctx)}
+	more := true
+	if c.Pass == 0 {
 		err = s.exportSettings(ctx, &c, &ask, &page)
-	case exportMemory:
-		ask.Pass = portable.InMemory
-		err = s.exportPart(ctx, &c, ask, &page)
-	case exportBuried:
-		ask.Pass = portable.Buried
-		err = s.exportPart(ctx, &c, ask, &page)
-	default:
-		err = s.exportAgain(ctx, &c, ask, &page)
+	} else {
+		more, err = s.exportTasks(ctx, &c, ask, &page)
 	}
 	if err != nil {
 		return task.ExportPage{}, err
 	}
-	if page.Counts = c.Counts; c.Stage != exportOver {
+	if page.Counts = c.Counts; more {
 		page.Cursor = c.encode()
 	}
 	return page, nil
 }
 
-// exportSettings exports settings of topics, and then begins the first round.
+// exportSettings exports settings of topics. Behind the last one the tasks begin.
 func (s *Cluster) exportSettings(ctx context.Context, c *exportCursor, q *portable.Query, page *task.ExportPage) error {
 	if err := s.engine.AwaitRead(ctx); err != nil {
 		return err
@@ -176,28 +165,54 @@ func (s *Cluster) exportSettings(ctx context.Context, c *exportCursor, q *portab
 	page.Topics = all
 	c.Counts.Topics += len(all)
 	c.Counts.Unreadable += unreadable
-	if c.Topic = last; last != "" {
-		return nil
+	if c.Topic = last; last == "" {
+		c.Begun = c.Counts
+		c.begin(page)
 	}
-	c.Begun = c.Counts
-	return s.beginRound(ctx, c, page)
+	return nil
 }
 
-// exportPart exports a part of a pass.
-func (s *Cluster) exportPart(ctx context.Context, c *exportCursor, q portable.Query, page *task.ExportPage) error {
+// begin begins the tasks behind a page. What was exported of them before counts no more.
+func (c *exportCursor) begin(page *task.ExportPage) {
+	c.Pass, c.From, c.Since, c.Counts = portable.InMemory, portable.Position{}, nil, c.Begun
+	page.Begins = true
+}
+
+// exportTasks exports a part of a pass, and reports whether there are more. The tasks begin again
+// if it is not known which were requeued.
+func (s *Cluster) exportTasks(ctx context.Context, c *exportCursor, q portable.Query, page *task.ExportPage) (more bool, err error) {
 	part, err := s.exportAll(ctx, q)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if err := c.add(page, &part); err != nil {
-		return err
+	if part.Forgotten {
+		if c.Round++; c.Round == exportRounds {
+			return false, fmt.Errorf("%w: the export has begun %d times; each time shards changed hands, or too many dead tasks were requeued", task.ErrUnavailable, exportRounds)
+		}
+		c.begin(page)
+		return true, nil
 	}
-	if part.Last != nil {
-		c.From = wireExportedAt(*part.Last)
-		return nil
+	return c.advance(&part), c.add(page, &part)
+}
+
+// advance moves the cursor behind a part. It reports false behind the last one.
+func (c *exportCursor) advance(part *portable.Part) (more bool) {
+	if c.Pass == portable.InMemory && c.From == (portable.Position{}) {
+		c.Since = part.Marks
 	}
-	c.Stage, c.From = c.Stage+1, wireExportedAt{}
-	return nil
+	switch {
+	case part.Last != nil:
+		c.From = *part.Last
+		return true
+	case c.Pass < portable.Requeued:
+		c.Pass, c.From = c.Pass+1, portable.Position{}
+		return true
+	}
+	for run, number := range part.Marks {
+		more = more || number != c.Since[run]
+		c.Since[run] = number
+	}
+	return more
 }
 
 // add adds the tasks of a part to a page.

@@ -70,7 +70,6 @@ func MethodHandlers() map[string]RPCHandler {
 	add(handleAll(RedriveMethod))
 	add(handleAll(SelectMethod))
 	add(handleAll(ExportMethod))
-	add(handleAll(RequeuedMethod))
 	return table
 }
 

@@ -4,11 +4,13 @@ import (
 	"testing"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/portable"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // FuzzCursors checks that a cursor which is taken is one that was made.
 func FuzzCursors(f *testing.F) {
-	export := exportCursor{Version: exportVersion, Stage: exportBuried, Round: 2, Topic: "t", Marks: map[string]requeuedMark{"1": {}}}
+	export := exportCursor{Version: exportVersion, Pass: portable.Buried, Round: 2, Topic: "t", Since: store.Marks{"1": 2}}
 	for _, text := range []string{"", "***", "AQ", ActCursor{Stamp: 1, Digest: 2}.Encode(), ActCursor{After: recovery.Ref{ID: "a", Next: 3}}.Encode(), export.encode(), (&exportCursor{Version: exportVersion, Round: -1}).encode()} {
 		f.Add(text)
 	}
@@ -20,7 +22,7 @@ func FuzzCursors(f *testing.F) {
 		if !ok {
 			return
 		}
-		if c.Round < 0 || c.Round >= exportRounds || c.Stage >= exportOver {
+		if c.Round < 0 || c.Round >= exportRounds || c.Pass > portable.Requeued {
 			t.Errorf("%q is taken as %+v", text, c)
 		}
 		if _, ok := decodeExportCursor(c.encode()); !ok && len(c.encode()) <= MaxExportCursor {

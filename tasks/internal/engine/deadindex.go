@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"math/rand/v2"
 	"slices"
 	"strings"
 	"time"
@@ -43,10 +42,8 @@ type deadIndex struct {
 const burialShare = 64
 
 func newDeadIndex(ledger recovery.Ledger, maxBytes int64) deadIndex {
-	d := deadIndex{
-		IDs: make(map[uint64]struct{}), Kept: make(map[uint64]struct{}),
-		Requeued: store.Requeued{Run: rand.Uint64()},
-	}
+	d := deadIndex{IDs: make(map[uint64]struct{}), Kept: make(map[uint64]struct{})}
+	d.Requeued.Renew()
 	if _, loses := ledger.(recovery.DeadChecker); loses {
 		d.Burials = store.NewBurials(maxBytes / burialShare)
 	}

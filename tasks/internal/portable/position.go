@@ -11,10 +11,10 @@ import (
 // A Position is a place in the order in which the tasks of a pass are exported: behind the task
 // that it names. The zero Position is before all tasks.
 type Position struct {
-	Place uint64 // InMemory: the hash of the id, see store.PlaceOf
-	Label string // Buried: of the ledger
-	At    int64  // Buried: the time of death, or of the end
-	ID    string
+	Place uint64 `json:"Place,omitempty"` // InMemory: the hash of the id, see store.PlaceOf
+	Label string `json:"Label,omitempty"` // Buried: of the ledger
+	At    int64  `json:"At,omitempty"`    // Buried: the time of death, or of the end
+	ID    string `json:"ID,omitempty"`
 }
 
 // Compare orders two positions of one pass.
@@ -59,39 +59,46 @@ func (p Position) EndsCell(bits int) bool {
 // A Pass is a part of an export.
 type Pass uint8
 
-// The passes that read ranges.
+// The passes, in their order.
 const (
 	InMemory Pass = iota + 1 // tasks that are neither dead nor finished
 	Buried                   // dead and finished ones
+	Requeued                 // those that were requeued since the first page
 )
 
-// A Query asks for the tasks of a pass that come behind a position, or for those with some ids.
+// A Query asks for the tasks of a pass that come behind a position, and those of Requeued that come
+// behind the mark of the node. It travels between nodes as it is, and so does a Part.
 type Query struct {
-	Pass   Pass // 0: IDs
-	From   Position
-	IDs    []string
-	Topics []string // patterns; empty: all topics
+	Pass   Pass        `json:"Pass,omitempty"`
+	From   Position    `json:"From"`
+	Since  store.Marks `json:"Since,omitempty"`
+	Topics []string    `json:"Topics,omitempty"` // patterns; empty: all topics
 	// Grant are the patterns of the topics that the caller may use; empty: all.
-	Grant []string
-	Bytes int // about how many are wanted
-	Items int // how many tasks are wanted at most; 0: MostItems
+	Grant []string `json:"Grant,omitempty"`
+	Bytes int      `json:"Bytes,omitempty"` // about how many are wanted
+	Items int      `json:"Items,omitempty"` // how many tasks are wanted at most; 0: MostItems
 	// Brief: the records of tasks in memory are wanted without payload, target and attempts.
-	Brief bool
+	Brief bool `json:"Brief,omitempty"`
 }
 
 // An Item is the record of one task.
 type Item struct {
 	Position
-	Record []byte
-	Shard  int   // its number at this node
-	SeenAt int64 // when it was read, by its node's clock, in Unix milliseconds
+	Record []byte `json:"Record"`
+	// SeenAt is when it was read, by its node's clock, in Unix milliseconds.
+	SeenAt int64 `json:"SeenAt,omitempty"`
 }
 
 // A Part is what one node has for a Query.
 type Part struct {
-	Items []Item
+	Items []Item `json:"Items,omitempty"`
 	// Last is the position up to which the part is complete; nil: to the end.
-	Last *Position
+	Last *Position `json:"Last,omitempty"`
+	// Marks has the mark of the node: of InMemory the one before the part was read, of Requeued the
+	// one up to which the part is complete.
+	Marks store.Marks `json:"Marks,omitempty"`
+	// Forgotten: it is not known which tasks were requeued since the mark.
+	Forgotten bool `json:"Forgotten,omitempty"`
 	// Unreadable counts dead or finished tasks in the part that this version cannot read.
-	Unreadable int
+	Unreadable int `json:"Unreadable,omitempty"`
 }

@@ -20,8 +20,8 @@ import (
 const (
 	// MostItems is how many tasks a part has at most.
 	MostItems = 10_000
-	// MostIDs is about how many tasks a Query may ask by their ids.
-	MostIDs = 500
+	// idsAtOnce is how many requeued tasks are looked up at once; fewer if payloads may be large.
+	idsAtOnce = 500
 	// readFor is how long a part is read before it ends where it is.
 	readFor = time.Second
 	// itemBytes is what an item counts for besides its id and its record.
@@ -33,40 +33,40 @@ const (
 // A reading is a Query that is being answered.
 type reading struct {
 	*engine.Engine
-	query *Query
-	part  Part
-	bytes int
-	most  int // bytes
-	items int // at most
-	until time.Time
-	now   int64  // as of Item.SeenAt
-	brief []byte // a record without its payload
+	query  *Query
+	part   Part
+	shards []int // of the items
+	bytes  int
+	most   int // bytes
+	items  int // at most
+	until  time.Time
+	now    int64  // as of Item.SeenAt
+	brief  []byte // a record without its payload
 }
 
-// Read answers a Query about the tasks of this node. Errors: ErrReplaying, ErrUnavailable,
-// ErrClosed.
-func Read(ctx context.Context, e *engine.Engine, q *Query) (Part, error) {
+// Read answers a Query about the tasks of this node. shards are the numbers of the shards, at this
+// node, that have the items. Errors: ErrReplaying, ErrUnavailable, ErrClosed.
+func Read(ctx context.Context, e *engine.Engine, q *Query) (part Part, shards []int, err error) {
 	return ReadUntil(ctx, e, q, time.Now().Add(readFor))
 }
 
-// ReadUntil is Read for a part that ends at a time, but not before it has got on from Query.From.
-func ReadUntil(ctx context.Context, e *engine.Engine, q *Query, until time.Time) (Part, error) {
+// ReadUntil is Read for a part that ends at a time, but not before it has got on.
+func ReadUntil(ctx context.Context, e *engine.Engine, q *Query, until time.Time) (part Part, shards []int, err error) {
 	if err := e.AwaitRead(ctx); err != nil {
-		return Part{}, err
+		return Part{}, nil, err
 	}
 	r := &reading{Engine: e, query: q, until: until, now: e.Now()}
 	r.most = min(cmp.Or(q.Bytes, task.MaxPageBytes), task.MaxPageBytes)
 	r.items = min(max(cmp.Or(q.Items, MostItems), 1), MostItems)
-	var err error
 	switch q.Pass {
 	case InMemory:
 		err = r.memory(ctx)
 	case Buried:
 		err = r.buried(ctx)
-	default:
-		err = r.named(ctx)
+	case Requeued:
+		err = r.requeued(ctx)
 	}
-	return r.part, err
+	return r.part, r.shards, err
 }
 
 // full reports whether the part ends here. It looks at the clock, so it is asked after a step: a
@@ -83,7 +83,8 @@ func (r *reading) wants(topic string) bool {
 
 // add adds a task. It reports false if no more are wanted.
 func (r *reading) add(at Position, rec []byte, shard int) bool {
-	r.part.Items = append(r.part.Items, Item{at, bytes.Clone(rec), shard, r.now})
+	r.part.Items = append(r.part.Items, Item{at, bytes.Clone(rec), r.now})
+	r.shards = append(r.shards, shard)
 	r.bytes += itemBytes + len(at.ID) + len(rec)
 	return !r.filled()
 }
@@ -117,6 +118,7 @@ var errOrder = errors.New("the tasks in memory could not be put in order in time
 
 // memory reads tasks that are neither dead nor finished, one list of the Order after the other.
 func (r *reading) memory(ctx context.Context) error {
+	r.log()
 	ctx, cancel := context.WithTimeoutCause(ctx, r.Config.AnswerWithin, errOrder)
 	defer cancel()
 	for list := r.query.From.firstList(); list < store.OrderLists; list++ {
@@ -259,12 +261,35 @@ func (r *reading) buried(ctx context.Context) error {
 	return nil
 }
 
-// named reads the tasks with some ids, wherever they are.
-func (r *reading) named(ctx context.Context) error {
-	if len(r.query.IDs) > MostIDs {
-		return task.Invalid("ids", "must be at most 500")
+// log reads the log of requeued tasks from the mark of the query on, or finds its end if there is
+// none. The part has the mark then.
+func (r *reading) log() (ids []string, run string, known bool) {
+	r.Mu.Lock()
+	defer r.Unlock()
+	ids, run, number, known := r.Dead.Requeued.Since(r.query.Since, MostItems)
+	r.part.Marks = store.Marks{run: number}
+	return ids, run, known
+}
+
+// requeued reads tasks that were requeued since the mark of the query, wherever they are by now.
+func (r *reading) requeued(ctx context.Context) error {
+	ids, run, known := r.log()
+	r.part.Forgotten = !known
+	// So few at once that the largest payloads make half of the part.
+	for some := range slices.Chunk(ids, min(max(r.most/2/r.Config.MaxPayload, 1), idsAtOnce)) {
+		if err := r.named(ctx, engine.Once(some)); err != nil {
+			return err
+		}
+		if r.part.Marks[run] += uint64(len(some)); r.full() {
+			break
+		}
 	}
-	for ids := r.query.IDs; len(ids) > 0; {
+	return nil
+}
+
+// named reads the tasks with some ids.
+func (r *reading) named(ctx context.Context, ids []string) error {
+	for len(ids) > 0 {
 		// Under the lock a task that exists is in memory, or among the buried: the slot of one that
 		// is requeued is entered before it counts as buried no longer, and leaves after it does.
 		var dead []string

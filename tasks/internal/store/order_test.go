@@ -110,25 +110,28 @@ func TestOrderIsBounded(t *testing.T) {
 	}
 }
 
-// What was requeued is known from a number on, or said to be forgotten.
+// What was requeued is known from a mark on, or said to be forgotten.
 func TestRequeued(t *testing.T) {
 	var r Requeued
+	r.Renew()
 	for i := range requeuedKept + 10 {
 		r.Add(fmt.Sprint(i))
 	}
-	if ids, ok := r.Since(12, 3); !ok || fmt.Sprint(ids) != "[12 13 14]" {
-		t.Errorf("from 12 on: %v %v", ids, ok)
-	}
-	if ids, ok := r.Since(r.Count-2, 3); !ok || fmt.Sprint(ids) != fmt.Sprintf("[%d %d]", r.Count-2, r.Count-1) {
-		t.Errorf("the last two: %v %v", ids, ok)
-	}
-	if ids, ok := r.Since(r.Count, 3); !ok || len(ids) != 0 {
-		t.Errorf("from the end on: %v %v", ids, ok)
-	}
-	for _, number := range []uint64{9, r.Count + 1} {
-		if _, ok := r.Since(number, 1); ok {
-			t.Errorf("%d is not said to be forgotten", number)
+	_, run, end, _ := r.Since(nil, 1)
+	for number, want := range map[uint64]string{12: "[12 13 14]", end - 2: fmt.Sprintf("[%d %d]", end-2, end-1), end: "[]"} {
+		ids, _, from, ok := r.Since(Marks{run: number, "other": 20}, 3)
+		if !ok || from != number || fmt.Sprint(ids) != want {
+			t.Errorf("from %d on: %v from %d on, %v", number, ids, from, ok)
 		}
+	}
+	for _, marks := range []Marks{{run: 9}, {run: end + 1}, {"other": end}, nil} {
+		if ids, _, number, ok := r.Since(marks, 1); ok || ids != nil || number != end {
+			t.Errorf("%v is not said to be forgotten", marks)
+		}
+	}
+	r.Renew()
+	if _, _, _, ok := r.Since(Marks{run: end}, 1); ok {
+		t.Error("the end of before is not said to be forgotten")
 	}
 }
 

@@ -1,40 +1,46 @@
 package store
 
-import "math/rand/v2"
+import (
+	"math/rand/v2"
+	"strconv"
+)
 
-// Requeued remembers the ids of the last requeuedKept tasks that were requeued, each under a number
-// that grows by one. An export reads from it which tasks have left the dead since it began.
+// Requeued is a log of the ids of the last requeuedKept tasks that were requeued, each under a
+// number that grows by one. An export reads from it which tasks have left the dead since it began.
 type Requeued struct {
-	Run   uint64   // tells these numbers from those of other processes, and of before Renew
+	run   string   // tells its numbers from those of other nodes and processes, and of before Renew
 	ids   []string // a ring, of up to requeuedKept
-	Count uint64   // of all ever added: the number of the next one
+	count uint64   // of all ever added: the number of the next one
 }
 
 const requeuedKept = 1 << 16
 
-// Renew has the numbers that were given before count as forgotten: there are tasks now of which
+// Marks are places in the logs of some nodes: by the run of a log, the number of the next task.
+type Marks map[string]uint64
+
+// Renew has the marks that were given before count as forgotten: there are tasks now of which
 // another process may have requeued some.
-func (r *Requeued) Renew() { r.Run = rand.Uint64() }
+func (r *Requeued) Renew() { r.run = strconv.FormatUint(rand.Uint64(), 36) }
 
 // Add remembers a task.
 func (r *Requeued) Add(id string) {
-	if at := r.Count % requeuedKept; at < uint64(len(r.ids)) {
+	if at := r.count % requeuedKept; at < uint64(len(r.ids)) {
 		r.ids[at] = id
 	} else {
 		r.ids = append(r.ids, id)
 	}
-	r.Count++
+	r.count++
 }
 
-// Since returns up to n ids from a number on. It reports false if that number is forgotten, or was
-// never given.
-func (r *Requeued) Since(number uint64, n int) ([]string, bool) {
-	if number > r.Count || r.Count-number > requeuedKept {
-		return nil, false
+// Since returns up to n ids from the mark of this log on, which is run and number. It reports false
+// if there is no such mark, or it is forgotten: then run and number are the end of the log.
+func (r *Requeued) Since(marks Marks, n int) (ids []string, run string, number uint64, known bool) {
+	number, known = marks[r.run]
+	if !known || number > r.count || r.count-number > requeuedKept {
+		return nil, r.run, r.count, false
 	}
-	ids := make([]string, 0, min(uint64(n), r.Count-number))
-	for ; number < r.Count && len(ids) < n; number++ {
-		ids = append(ids, r.ids[number%requeuedKept])
+	for at := number; at < r.count && len(ids) < n; at++ {
+		ids = append(ids, r.ids[at%requeuedKept])
 	}
-	return ids, true
+	return ids, r.run, number, true
 }
