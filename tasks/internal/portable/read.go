@@ -20,8 +20,6 @@ import (
 const (
 	// MostItems is how many tasks a part has at most.
 	MostItems = 10_000
-	// idsAtOnce is how many requeued tasks are looked up at once; fewer if payloads may be large.
-	idsAtOnce = 500
 	// readFor is how long a part is read before it ends where it is.
 	readFor = time.Second
 	// itemBytes is what an item counts for besides its id and its record.
@@ -118,7 +116,7 @@ var errOrder = errors.New("the tasks in memory could not be put in order in time
 
 // memory reads tasks that are neither dead nor finished, one list of the Order after the other.
 func (r *reading) memory(ctx context.Context) error {
-	r.log()
+	r.log(nil, 0)
 	ctx, cancel := context.WithTimeoutCause(ctx, r.Config.AnswerWithin, errOrder)
 	defer cancel()
 	for list := r.query.From.firstList(); list < store.OrderLists; list++ {
@@ -261,30 +259,32 @@ func (r *reading) buried(ctx context.Context) error {
 	return nil
 }
 
-// log reads the log of requeued tasks from the mark of the query on, or finds its end if there is
-// none. The part has the mark then.
-func (r *reading) log() (ids []string, run string, known bool) {
+// log reads up to n ids of the log of requeued tasks from a mark on, or finds the end of the log if
+// there is none. The part has that mark then.
+func (r *reading) log(since store.Marks, n int) (ids []string, run string, known bool) {
 	r.Mu.Lock()
 	defer r.Unlock()
-	ids, run, number, known := r.Dead.Requeued.Since(r.query.Since, MostItems)
+	ids, run, number, known := r.Dead.Requeued.Since(since, n)
 	r.part.Marks = store.Marks{run: number}
 	return ids, run, known
 }
 
 // requeued reads tasks that were requeued since the mark of the query, wherever they are by now.
 func (r *reading) requeued(ctx context.Context) error {
-	ids, run, known := r.log()
-	r.part.Forgotten = !known
 	// So few at once that the largest payloads make half of the part.
-	for some := range slices.Chunk(ids, min(max(r.most/2/r.Config.MaxPayload, 1), idsAtOnce)) {
-		if err := r.named(ctx, engine.Once(some)); err != nil {
+	few := min(max(r.most/2/r.Config.MaxPayload, 1), engine.AtOnce)
+	for since := r.query.Since; ; since = r.part.Marks {
+		ids, run, known := r.log(since, few)
+		if r.part.Forgotten = !known; len(ids) == 0 {
+			return nil
+		}
+		if err := r.named(ctx, engine.Once(ids)); err != nil {
 			return err
 		}
-		if r.part.Marks[run] += uint64(len(some)); r.full() {
-			break
+		if r.part.Marks[run] += uint64(len(ids)); r.full() {
+			return nil
 		}
 	}
-	return nil
 }
 
 // named reads the tasks with some ids.
