@@ -19,8 +19,8 @@ import (
 // that any node can make it, also after a restart. docs/decisions/0014-export.md says why no task
 // is missing.
 
-// ExportMethod is called at all nodes for a page of a pass. No spool has tasks that are dead, or have
-// been.
+// ExportMethod is called at all nodes for a page of a pass. No spool has tasks that are dead or
+// have been.
 var ExportMethod = Method[portable.Query, exportReply]{Name: "export", here: (*Cluster).exportLocal,
 	deadAlone: func(q *portable.Query) bool { return q.Pass != portable.InMemory },
 }
