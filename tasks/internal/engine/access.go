@@ -162,6 +162,14 @@ func isClosed(ch <-chan struct{}) bool {
 	}
 }
 
+// request puts a request into a channel that holds one, unless there is one.
+func request(ch chan<- struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
+}
+
 // IsClosing reports whether Close has begun.
 func (s *Engine) IsClosing() bool { return isClosed(s.Life.Closing) }
 

@@ -178,7 +178,8 @@ func (s *Engine) answeredLocked(w *Write, err error, now int64) {
 	}
 	sl := s.Store.Slot(w.slot)
 	if w.op == opUnspool {
-		s.landedLocked(w.slot, sl)
+		delete(s.Spool.targets, w.slot)
+		s.lineLocked(sl).Moving--
 	}
 	again := err == nil && sl.Flags&store.Doubtful != 0
 	sl.Flags &^= store.Writing | store.Doubtful
@@ -254,7 +255,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 			w.after.Counts.FollowUps++
 		}
 		t.Counts.Scheduled++
-		s.TopicTable.History.now().scheduled++
+		s.TopicTable.History.Now().Scheduled++
 		s.emitLocked(task.EventScheduled, sl, task.Event{})
 		s.armLocked(w.slot, sl, now)
 		if sl.State != store.Ready {
@@ -294,7 +295,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		sl.Stored = w.at
 	case opCancel:
 		t.Counts.Cancelled++
-		s.TopicTable.History.now().cancelled++
+		s.TopicTable.History.Now().Cancelled++
 		s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasCancelled, Topic: 1 + sl.Topic, Created: record.Created(s.Store.Record(sl))})
 		s.emitLocked(task.EventCancelled, sl, task.Event{})
 		s.endedLocked(w, t, sl)
@@ -309,7 +310,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		sl.Stored = w.at
 		if from.of != nil { // for its topic it is a new one
 			t.Counts.Scheduled++
-			s.TopicTable.History.now().scheduled++
+			s.TopicTable.History.Now().Scheduled++
 			s.emitLocked(task.EventScheduled, sl, task.Event{})
 		}
 		s.armLocked(w.slot, sl, now)
@@ -317,7 +318,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		s.removeDeadLocked(t, int(sl.Shard), s.Store.ID(sl), sl.Stored)
 		s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasCancelled, Topic: 1 + sl.Topic, Created: record.Created(s.Store.Record(sl))})
 		t.Counts.Cancelled++
-		s.TopicTable.History.now().cancelled++
+		s.TopicTable.History.Now().Cancelled++
 		s.emitLocked(task.EventCancelled, sl, task.Event{})
 		s.Cluster.EndedLocked(sl)
 		s.leaveLocked(w.slot, sl)

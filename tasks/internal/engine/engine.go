@@ -15,6 +15,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/engine/events"
 	"github.com/lapsehq/lapse/tasks/internal/engine/failures"
 	"github.com/lapsehq/lapse/tasks/internal/engine/lifetime"
+	"github.com/lapsehq/lapse/tasks/internal/engine/minutes"
 	"github.com/lapsehq/lapse/tasks/internal/pulse"
 	"github.com/lapsehq/lapse/tasks/internal/receipt"
 	"github.com/lapsehq/lapse/tasks/internal/store"
@@ -119,7 +120,7 @@ type topicTable struct {
 	ByNumber      []*Topic
 	vacantNumbers []uint32 // positions in ByNumber of topics that were forgotten
 	Quotas        quotas
-	History       history // of all topics together
+	History       minutes.History // of all topics together
 }
 
 // deliveries are those under way, and the state by which dispatch decides on new ones. Guarded by
@@ -173,7 +174,7 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 	}
 	s.Shards.ahead = make(map[recovery.ShardID]*readAhead)
 	s.Misfires.Held = make(chan struct{}, 1)
-	s.TopicTable.History.turn(cfg.Clock())
+	s.TopicTable.History.Turn(cfg.Clock())
 	s.Life.Begin(ctx)
 	s.Feed = events.NewFeed(cfg.Clock, s.Life.Closing, s.Life.Done)
 	s.Reading.Replayed = make(chan struct{})

@@ -66,15 +66,6 @@ func labelOf(rec []byte) string {
 	return label
 }
 
-// buriedTopicLocked returns the topic that a record at the place of the dead counts in.
-func (s *Engine) buriedTopicLocked(f *record.Fields) *Topic {
-	t := s.keptTopicLocked(f.Topic)
-	if record.IsFinished(f.State) {
-		return s.keptOfLocked(t)
-	}
-	return t
-}
-
 // keepLocked has a write that is about to end a task keep its record. state is one of package
 // record. last is the lease of a delivery; otherwise it has the number of the last attempt alone.
 func (s *Engine) keepLocked(t *Topic, sl *store.Slot, w *Write, state uint8, last Lease) {

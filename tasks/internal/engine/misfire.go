@@ -270,10 +270,7 @@ func (s *Engine) holdChoiceLocked(sl *store.Slot, failover time.Duration) {
 		s.SetLocked(sl, store.Pending)
 	}
 	s.Misfires.Board.Hold(coalesce.NewChoice(&c, s.Elapsed(), s.boundsLocked(sl, failover)))
-	select {
-	case s.Misfires.Held <- struct{}{}:
-	default: // it has been told
-	}
+	request(s.Misfires.Held)
 }
 
 // boundsLocked returns for how long a task may be held back.

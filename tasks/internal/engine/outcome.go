@@ -92,7 +92,7 @@ func (t *Topic) received() {
 func (s *Engine) ackLocked(n uint32, sl *store.Slot, c *PendingWrite, i int) {
 	t := s.TopicTable.ByNumber[sl.Topic]
 	t.Counts.Delivered++
-	s.TopicTable.History.now().delivered++
+	s.TopicTable.History.Now().Delivered++
 	l := s.Dispatch.Leases[n]
 	s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasDelivered, Topic: 1 + sl.Topic, Nonce: l.Nonce, Created: record.Created(s.Store.Record(sl))})
 	s.emitLocked(task.EventDelivered, sl, task.Event{Attempt: int(l.Attempt)})
@@ -147,8 +147,8 @@ func (s *Engine) missLocked(n uint32, sl *store.Slot, outcome uint8, reason stri
 // countFailureLocked counts an attempt that has failed.
 func (s *Engine) countFailureLocked(t *Topic, reason string) {
 	t.Counts.Failed++
-	s.TopicTable.History.now().failed++
-	t.recentAt(s.Elapsed()).failed++
+	s.TopicTable.History.Now().Failed++
+	t.recentAt(s.Elapsed()).Failed++
 	s.failures.Failed(t.Name, reason)
 	t.lastError, t.lastFail = strings.Clone(task.Cut(reason, task.MaxTopicError)), s.Now()
 }
@@ -165,7 +165,7 @@ func (s *Engine) buryLocked(n uint32, sl *store.Slot, reason string, c *PendingW
 func (s *Engine) deadLocked(n uint32, sl *store.Slot, state, outcome uint8, reason string, c *PendingWrite, i int) {
 	t := s.TopicTable.ByNumber[sl.Topic]
 	t.Counts.Died++
-	s.TopicTable.History.now().died++
+	s.TopicTable.History.Now().Died++
 	s.failures.Died(t.Name, reason)
 	s.emitLocked(task.EventDied, sl, task.Event{Attempt: int(s.Dispatch.Leases[n].Attempt), Err: reason})
 	died := s.Now()

@@ -256,7 +256,7 @@ func (s *Engine) BuryWaitingLocked(n uint32, sl *store.Slot, state byte, reason 
 	f := s.Store.Fields(sl)
 	t := s.TopicTable.ByNumber[sl.Topic]
 	t.Counts.Died++
-	s.TopicTable.History.now().died++
+	s.TopicTable.History.Now().Died++
 	s.failures.Died(t.Name, reason)
 	s.emitLocked(task.EventDied, sl, task.Event{Attempt: int(f.Attempt), Err: reason})
 	died := s.Now()

@@ -179,7 +179,7 @@ func (x *Redrive) has(id string, at int64, f *record.Fields) bool {
 
 // redriveLocked begins to take a task from among the dead.
 func (x *Redrive) redriveLocked(p *buriedPiece, w Write, e *recovery.Entry, f *record.Fields) error {
-	t, rec := x.buriedTopicLocked(f), e.Data
+	t, rec := x.labelledLocked(labelOf(e.Data)), e.Data
 	if x.Op == opRequeue {
 		if err := p.admitLocked(e.Shard, len(e.Data)); err != nil {
 			return err

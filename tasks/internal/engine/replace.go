@@ -210,7 +210,7 @@ func (s *Engine) replaceBuriedLocked(buried *buriedPiece, w Write, e *recovery.E
 	if err != nil {
 		return err
 	}
-	p.Replaced, w.after = f.Append(nil), s.buriedTopicLocked(&old)
+	p.Replaced, w.after = f.Append(nil), s.labelledLocked(labelOf(e.Data))
 	buried.beginLocked(w, t, e, p.Replaced, f.Next)
 	r.Task = s.describe(p.ID, &f, task.Pending)
 	r.Task.Repeated = !record.IsFinished(old.State)

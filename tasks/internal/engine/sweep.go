@@ -128,7 +128,7 @@ func (s *Engine) noteClock() (wall time.Time) {
 	wall, mono := s.Config.Clock(), s.Elapsed()
 	s.Mu.Lock()
 	step := s.Sweep.clock.step(wall, mono)
-	s.TopicTable.History.turn(wall)
+	s.TopicTable.History.Turn(wall)
 	stepped := step.Abs() > clockSlack
 	if stepped {
 		s.Sweep.ClockSteps++
@@ -261,10 +261,7 @@ func (s *Engine) sweepNowLocked() {
 	if s.Dispatch.Raised || s.Dispatch.Backlog <= s.Config.SweepBacklog {
 		return
 	}
-	select {
-	case s.sweepNow <- struct{}{}:
-	default: // it has been asked for
-	}
+	request(s.sweepNow)
 }
 
 // judgeBacklog begins or ends an episode.

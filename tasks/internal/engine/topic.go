@@ -11,6 +11,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
+	"github.com/lapsehq/lapse/tasks/internal/engine/minutes"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -46,7 +47,7 @@ type Topic struct {
 	Oldest    oldestDead           // the task that has been dead the longest
 	keeping
 	Counts    task.Counts
-	recent    *recent // first attempts of the last minutes; nil: there was none
+	recent    *minutes.Recent // first attempts of the last minutes; nil: there was none
 	lastError string
 	lastFail  int64 // when the attempt ended that failed with lastError, Unix ms
 }
@@ -219,11 +220,7 @@ func (s *Engine) EachTopicThen(visit func(*Topic), then func()) {
 }
 
 // TopicNames returns the names of all topics, in no order.
-func (s *Engine) TopicNames() []string {
-	s.Mu.Lock()
-	expected := len(s.TopicTable.ByName)
-	s.Mu.Unlock()
-	names := make([]string, 0, expected)
+func (s *Engine) TopicNames() (names []string) {
 	s.EachTopic(func(t *Topic) { names = append(names, t.Name) })
 	return names
 }

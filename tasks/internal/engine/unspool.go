@@ -134,10 +134,7 @@ func (s *Engine) unspooledLocked(w *Write, sl *store.Slot) {
 	s.Spool.moved++
 	s.leaveSpoolLocked(w.slot)
 	if s.lineLocked(sl).Moving == 0 {
-		select {
-		case s.Spool.more <- struct{}{}:
-		default:
-		}
+		request(s.Spool.more)
 	}
 }
 
@@ -152,12 +149,6 @@ func (s *Engine) repeatMoveLocked(w Write, sl *store.Slot) {
 	}
 	w.pending = l.piece
 	s.writeLocked(w)
-}
-
-// landedLocked counts an answered opUnspool, before its outcome is looked at.
-func (s *Engine) landedLocked(n uint32, sl *store.Slot) {
-	delete(s.Spool.targets, n)
-	s.lineLocked(sl).Moving--
 }
 
 // movesInto reports whether any task is being moved into a shard.
