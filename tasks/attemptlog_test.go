@@ -238,8 +238,8 @@ func TestAttemptsInTheRecord(t *testing.T) {
 	bubble(t, Config{MaxBytes: 1 << 20}, func(t *testing.T, r *rig) {
 		attempts := func(what string, wanted bool) {
 			t.Helper()
-			r.Engine().Mu.Lock()
-			defer r.Engine().Mu.Unlock()
+			Mutex(r.Engine()).Lock()
+			defer Mutex(r.Engine()).Unlock()
 			n, _ := r.Engine().Store.Find([]byte("t"))
 			if f := r.Engine().Store.Fields(r.Engine().Store.Slot(n)); (len(f.Attempts) > 0) != wanted {
 				t.Errorf("%s: the record has attempts of %d bytes; want some: %t", what, len(f.Attempts), wanted)

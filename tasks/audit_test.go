@@ -227,11 +227,11 @@ func TestAuditOfASlowLedger(t *testing.T) {
 			want(t, "Schedule", err, nil)
 		}
 		for i := range 80 { // the ledger loses all of them
-			s.Engine().Mu.Lock()
+			Mutex(s.Engine()).Lock()
 			n, _ := s.Engine().Store.Find(fmt.Append(nil, "t", i))
 			sl := s.Engine().Store.Slot(n)
 			shard, spot := int(sl.Shard), recovery.Spot{Place: recovery.Pending, At: sl.Stored}
-			s.Engine().Mu.Unlock()
+			Mutex(s.Engine()).Unlock()
 			var b recovery.Batch
 			b.Add(recovery.Change{ID: fmt.Append(nil, "t", i), From: spot})
 			want(t, "Apply", mem.Apply(t.Context(), shard, &b), nil)

@@ -46,13 +46,13 @@ func (f *fleet) wantPlaced(id string) (holder *node) {
 		if m.dead {
 			continue
 		}
-		m.Engine().Mu.Lock()
+		Mutex(m.Engine()).Lock()
 		n, known := m.Engine().Store.Find([]byte(id))
 		shard := -1
 		if known {
 			shard = int(m.Engine().Store.Slot(n).Shard)
 		}
-		m.Engine().Mu.Unlock()
+		Mutex(m.Engine()).Unlock()
 		switch {
 		case !known:
 		case holder != nil:

@@ -162,10 +162,10 @@ func TestClaimingReceiverIsNotWoken(t *testing.T) {
 		}
 		pass(1100 * time.Millisecond)
 		for _, id := range []string{"first", "second"} {
-			r.Engine().Mu.Lock()
+			Mutex(r.Engine()).Lock()
 			n, _ := r.Engine().Store.Find([]byte(id))
 			state := r.Engine().Store.Slot(n).State
-			r.Engine().Mu.Unlock()
+			Mutex(r.Engine()).Unlock()
 			if state != store.Claiming {
 				t.Errorf("%s has state %d; want claiming", id, state)
 			}

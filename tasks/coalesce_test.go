@@ -106,10 +106,10 @@ func TestMisfireCoalesceBesideACancel(t *testing.T) {
 		}
 		v := r.misfirePass("x")
 		compare := func(id string) {
-			r.Engine().Mu.Lock()
+			Mutex(r.Engine()).Lock()
 			n, _ := r.Engine().Store.Find([]byte(id))
 			v.CompareLocked(n, r.Engine().Store.Slot(n))
-			r.Engine().Unlock()
+			Mutex(r.Engine()).Unlock()
 		}
 		compare("t2")
 		want(t, "Cancel", r.Cancel(t.Context(), "t2"), nil)
@@ -124,8 +124,8 @@ func TestMisfireCoalesceBesideACancel(t *testing.T) {
 
 // visit is one that begins now.
 func (r *rig) misfirePass(name string) *engine.MisfirePass {
-	r.Engine().Mu.Lock()
-	defer r.Engine().Unlock()
+	Mutex(r.Engine()).Lock()
+	defer Mutex(r.Engine()).Unlock()
 	x := r.Engine().TopicTable.ByName[name]
 	x.Undecided = false
 	return r.Engine().NewMisfirePassLocked(map[*engine.Topic]bool{x: true})

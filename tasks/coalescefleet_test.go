@@ -302,8 +302,8 @@ func TestCoalesceAlone(t *testing.T) {
 		pass(100 * time.Millisecond)
 		c.wantDeliveries(3)
 		e := c.nodes[0].Engine()
-		e.Mu.Lock()
-		defer e.Mu.Unlock()
+		Mutex(e).Lock()
+		defer Mutex(e).Unlock()
 		known, _ := e.Misfires.Board.Remembered(coalesce.Group{Topic: "x", Name: "g0"})
 		if n := c.sent.Load() - sent; n != 0 || known != nil {
 			t.Errorf("%d messages were sent; remembered: %+v", n, known)

@@ -36,17 +36,17 @@ type consistency struct{ engine *engine.Engine }
 // consistent compares an engine with itself, and with what its ledger has.
 func consistent(e *engine.Engine, ledger recovery.Ledger) error {
 	s := consistency{e}
-	s.engine.Mu.Lock()
+	Mutex(s.engine).Lock()
 	errs := errors.Join(s.checkBook(), s.engine.Store.Check(), s.checkTopics(), s.checkRetrying(), s.checkOpen())
-	s.engine.Mu.Unlock()
+	Mutex(s.engine).Unlock()
 	return errors.Join(errs, s.checkLedger(ledger))
 }
 
 // wantCounted checks those counts that are right at any moment.
 func wantCounted(t *testing.T, e *engine.Engine) {
 	t.Helper()
-	e.Mu.Lock()
-	defer e.Mu.Unlock()
+	Mutex(e).Lock()
+	defer Mutex(e).Unlock()
 	want(t, "counts", consistency{e}.checkRetrying(), nil)
 }
 
@@ -254,8 +254,8 @@ func (s consistency) checkLedger(ledger recovery.Ledger) (errs error) {
 	if err != nil {
 		return err
 	}
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
+	Mutex(s.engine).Lock()
+	defer Mutex(s.engine).Unlock()
 	underWay := 0
 	for n := uint32(1); n < s.engine.Store.Slots(); n++ {
 		sl := s.engine.Store.Slot(n)

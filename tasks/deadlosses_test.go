@@ -56,9 +56,9 @@ func (g *redisFleet) loseDead(server redisServer, index bool, ids ...string) {
 // that still has a record and notices the loss in time makes it good.
 func (g *redisFleet) forgetRecords() {
 	for _, n := range g.nodes {
-		n.Engine().Mu.Lock()
+		Mutex(n.Engine()).Lock()
 		n.Engine().Dead.Burials = store.NewBurials(1 << 20)
-		n.Engine().Mu.Unlock()
+		Mutex(n.Engine()).Unlock()
 	}
 }
 
@@ -321,9 +321,9 @@ func TestLostBurialIsWrittenOnce(t *testing.T) {
 	server.Do("sadd", key+"pending", "t")
 
 	shard := int(key[strings.Index(key, "/")+1] - '0')
-	n.Engine().Mu.Lock()
+	Mutex(n.Engine()).Lock()
 	h := n.Engine().Shards.List[shard]
-	n.Engine().Mu.Unlock()
+	Mutex(n.Engine()).Unlock()
 	again := func() int {
 		begun, err := n.Engine().BuryAgain(shard, h, []recovery.Ref{{ID: "t"}})
 		want(t, "buryAgain", err, nil)

@@ -252,9 +252,9 @@ func TestLostEndingsBeyondMemory(t *testing.T) {
 		g := newRedisFleet(t, server.URL(), names...)
 		g.keepFinished("x")
 		for _, n := range g.nodes {
-			n.Engine().Mu.Lock()
+			Mutex(n.Engine()).Lock()
 			n.Engine().Dead.Burials = store.NewBurials(1) // a block of 16 KiB of each kind
-			n.Engine().Mu.Unlock()
+			Mutex(n.Engine()).Unlock()
 		}
 		const count = 12
 		request := func(topic string, i int) Request {

@@ -304,10 +304,10 @@ func TestRemoteWaitersComeAndGo(t *testing.T) {
 		all.Wait()
 		f.lose(nil)
 		pass(2 * time.Minute) // all demands and leases are over
-		b.Engine().Mu.Lock()
+		Mutex(b.Engine()).Lock()
 		r := &b.Engine().TopicTable.ByName["x"].Reservers
 		asleep, woken := r.Queue.Len(), r.Woken
-		b.Engine().Unlock()
+		Mutex(b.Engine()).Unlock()
 		if asleep != 0 || woken != 0 {
 			t.Errorf("%d remote waiters are left in the queue, %d were woken", asleep, woken)
 		}

@@ -2,7 +2,6 @@ package tasks
 
 import (
 	"context"
-	"slices"
 
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 )
@@ -14,17 +13,13 @@ import (
 // Errors: ErrNoNode; ErrNoSuccessor; ErrNodeAway when the node does not answer, or sends no
 // heartbeat; ErrUnavailable; ErrClosed.
 func (s *Scheduler) DrainNode(ctx context.Context, name string) error {
-	nodes, err := s.Nodes(ctx)
-	if err != nil {
-		return err
-	}
-	i := slices.IndexFunc(nodes, func(n Node) bool { return n.Name == name })
+	n, err := s.cluster.FindNode(ctx, name)
 	switch {
-	case i < 0:
-		return ErrNoNode
-	case nodes[i].Self:
+	case err != nil:
+		return err
+	case n.Self:
 		return s.cluster.BeginDrain(ctx)
-	case !nodes[i].Live || nodes[i].Released || s.cluster.Fleet == nil:
+	case !n.Live || n.Released || s.cluster.Fleet == nil:
 		return ErrNodeAway
 	}
 	ctx, cancel := s.engine.Within(ctx)

@@ -2,6 +2,8 @@ package tasks
 
 import (
 	"context"
+	"reflect"
+	"sync"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
@@ -26,3 +28,8 @@ func (s *Scheduler) Engine() *engine.Engine { return s.engine }
 
 // Cluster returns the part of s that works with other nodes.
 func (s *Scheduler) Cluster() *cluster.Cluster { return s.cluster }
+
+// Mutex returns the mutex of an engine, which no other package of the product can name.
+func Mutex(e *engine.Engine) *sync.Mutex {
+	return (*sync.Mutex)(reflect.ValueOf(e).Elem().FieldByName("mu").Addr().UnsafePointer())
+}

@@ -30,14 +30,14 @@ func TestExportWhileOrderIsDropped(t *testing.T) {
 				return
 			default:
 			}
-			e.Mu.Lock()
+			Mutex(e).Lock()
 			if _, whole := e.Store.Ordered(0); whole {
 				e.Store.DropOrder(time.Now().Add(time.Hour))
 				if drops.Add(1)%2 == 0 {
 					e.Store.OrderSome(1, time.Now()) // another one has begun it anew
 				}
 			}
-			e.Unlock()
+			Mutex(e).Unlock()
 			runtime.Gosched()
 		}
 	}()

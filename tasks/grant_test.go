@@ -431,8 +431,8 @@ func TestVersionAtEveryNode(t *testing.T) {
 // checkQuotas counts everything anew.
 func (r *rig) checkQuotas() {
 	r.t.Helper()
-	r.Engine().Mu.Lock()
-	defer r.Engine().Unlock()
+	Mutex(r.Engine()).Lock()
+	defer Mutex(r.Engine()).Unlock()
 	if err := (consistency{r.Engine()}).checkTopics(); err != nil {
 		r.t.Error(err)
 	}

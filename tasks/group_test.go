@@ -172,8 +172,8 @@ func TestGroupAfterARewind(t *testing.T) {
 		if held := r.held(); len(held) != 0 {
 			t.Errorf("left: %v", held)
 		}
-		r.Engine().Mu.Lock()
-		defer r.Engine().Mu.Unlock()
+		Mutex(r.Engine()).Lock()
+		defer Mutex(r.Engine()).Unlock()
 		want(t, "groups", r.Engine().Store.Check(), nil)
 	})
 }

@@ -60,12 +60,12 @@ func TestHasDuringReplay(t *testing.T) {
 		defer a.Close(context.Background())
 		defer close(l.gate)
 		// One of them is in the hands of another caller, who does not find it.
-		a.Engine().Mu.Lock()
+		Mutex(a.Engine()).Lock()
 		taken := a.Engine().CheckLocked([]byte("t7"), store.Sought)
-		a.Engine().Mu.Unlock()
+		Mutex(a.Engine()).Unlock()
 		time.AfterFunc(time.Second, func() {
-			a.Engine().Mu.Lock()
-			defer a.Engine().Unlock()
+			Mutex(a.Engine()).Lock()
+			defer Mutex(a.Engine()).Unlock()
 			a.Engine().UncheckLocked(taken)
 		})
 		got, err := a.Cluster().HandleHas(t.Context(), "b", cluster.HasQuery{IDs: append(ids, "not a name")})

@@ -110,8 +110,8 @@ func TestNothingIsKeptWithoutTheSetting(t *testing.T) {
 			t.Errorf("in the ledger: %v, %v", pendings, deads)
 		}
 		e := r.Engine()
-		e.Mu.Lock()
-		defer e.Mu.Unlock()
+		Mutex(e).Lock()
+		defer Mutex(e).Unlock()
 		for _, topic := range e.TopicTable.ByNumber {
 			if strings.HasSuffix(topic.Name, keptSuffix) {
 				t.Errorf("there is a topic %q", topic.Name)

@@ -27,7 +27,7 @@ func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 		return Page{}, err
 	}
 	if ask.Node = node; node != "" {
-		if err := s.cluster.CheckNode(ctx, node); err != nil {
+		if _, err := s.cluster.FindNode(ctx, node); err != nil {
 			return Page{}, err
 		}
 	}

@@ -98,7 +98,7 @@ func TestMovingNeedsTheLock(t *testing.T) {
 	defer s.Close(t.Context())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	lock := &s.Engine().Mu
+	lock := Mutex(s.Engine())
 	lock.Lock()
 	for range 2 { // the second joins the round of the first
 		stuck := (*StuckError)(nil)

@@ -272,9 +272,9 @@ func TestOffloadOutlivesADrain(t *testing.T) {
 		if b.Stats().HelpGiven == 0 {
 			t.Fatal("nothing was offloaded", a.Stats().Total)
 		}
-		b.Engine().Mu.Lock()
+		Mutex(b.Engine()).Lock()
 		b.Engine().Draining = true // so that it takes no shard
-		b.Engine().Mu.Unlock()
+		Mutex(b.Engine()).Unlock()
 		drained := make(chan error)
 		go func() { drained <- a.Drain(t.Context()) }()
 		pass(time.Second)

@@ -35,11 +35,10 @@ func TestAnswerAfterTheCallerHasLeft(t *testing.T) {
 		want(t, "plan", err, nil)
 		defer p.Free()
 		c := engine.NewPendingWrite(1)
-		r.Engine().Mu.Lock()
-		_, err = r.Engine().CreateLocked(&p, c, 0)
-		c.Complete()
-		r.Engine().Unlock()
-		want(t, "createLocked", err, nil)
+		one := []engine.Planned{{Plan: p}}
+		r.Engine().CreateAll(one, c)
+		r.Engine().ConfirmAll(nil, c)
+		want(t, "the creation", one[0].Err, nil)
 		synctest.Wait() // it has been sent
 		gone, leave := context.WithCancel(t.Context())
 		leave()
@@ -195,8 +194,8 @@ func TestWatchersGiveUp(t *testing.T) {
 		gone, leave := context.WithCancel(t.Context())
 		leave()
 		watch := func() <-chan struct{} {
-			r.Engine().Mu.Lock()
-			defer r.Engine().Mu.Unlock()
+			Mutex(r.Engine()).Lock()
+			defer Mutex(r.Engine()).Unlock()
 			n, _ := r.Engine().Store.Find([]byte("t"))
 			return r.Engine().WatchLocked(n)
 		}

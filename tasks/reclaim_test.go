@@ -108,7 +108,7 @@ func TestRetiredWhileComingHome(t *testing.T) {
 func TestNothingIsReclaimed(t *testing.T) {
 	for name, idle := range map[string]func(a *node){
 		"unsure":   func(a *node) { a.member.Uncertain(true) },
-		"draining": func(a *node) { a.Engine().Mu.Lock(); a.Engine().Draining = true; a.Engine().Mu.Unlock() },
+		"draining": func(a *node) { Mutex(a.Engine()).Lock(); a.Engine().Draining = true; Mutex(a.Engine()).Unlock() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			fleetBubble(t, 0, func(t *testing.T, f *fleet) {

@@ -23,9 +23,7 @@ func TestTombstonesOfOneID(t *testing.T) {
 		dirEntry := func(nonce uint32) recovery.DirectoryEntry {
 			return recovery.DirectoryEntry{ShardID: shardID, Nonce: nonce}
 		}
-		a.Engine().Mu.Lock()
-		got := a.Cluster().GoneLocked([]cluster.Tombstone{{ID: "x", Entry: dirEntry(1)}, {ID: "y", Entry: dirEntry(2)}, {ID: "x", Entry: dirEntry(3)}})
-		a.Engine().Unlock()
+		got := a.Cluster().Gone([]cluster.Tombstone{{ID: "x", Entry: dirEntry(1)}, {ID: "y", Entry: dirEntry(2)}, {ID: "x", Entry: dirEntry(3)}})
 		want := []recovery.DirectoryUpdate{{ID: "x", Old: dirEntry(3)}, {ID: "y", Old: dirEntry(2)}}
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Error(diff)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,7 +12,6 @@ import (
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
-	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // BenchmarkTransfer measures how long a shard of 10,000 tasks is on its way from one node to
@@ -41,9 +41,9 @@ func benchmarkRelease(b *testing.B, beside int) {
 	}
 	// No node asks for what is its own, so that only the benchmark moves it.
 	for _, s := range nodes {
-		s.Engine().Mu.Lock()
+		Mutex(s.Engine()).Lock()
 		s.Engine().NodeNumber = 0
-		s.Engine().Mu.Unlock()
+		Mutex(s.Engine()).Unlock()
 	}
 	a := nodes["a"]
 	moving, other := recovery.NewShardID(1, 0), recovery.NewShardID(1, 1)
@@ -72,12 +72,7 @@ func benchmarkRelease(b *testing.B, beside int) {
 			b.Fatal(err)
 		}
 		for {
-			n := nodes[to]
-			n.Engine().Mu.Lock()
-			h := n.Engine().OwnedLocked(n.Engine().ShardNumberLocked(moving))
-			there := h != nil && h.Stage == engine.Active
-			n.Engine().Mu.Unlock()
-			if there {
+			if whole, _, _ := nodes[to].Engine().OwnedShards(); slices.Contains(whole, moving) {
 				break
 			}
 			time.Sleep(50 * time.Microsecond)

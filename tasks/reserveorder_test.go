@@ -43,10 +43,10 @@ func TestReadyTaskWakesAReceiver(t *testing.T) {
 					}()
 				}
 				pass(time.Duration(rng.IntN(5)) * time.Millisecond)
-				r.Engine().Mu.Lock()
+				Mutex(r.Engine()).Lock()
 				x := r.Engine().TopicTable.ByName["x"]
 				live, asleep, woken := x.Queue.Live, x.Reservers.Queue.Len(), x.Reservers.Woken
-				r.Engine().Mu.Unlock()
+				Mutex(r.Engine()).Unlock()
 				if live > 0 && asleep > 0 || woken != 0 {
 					t.Fatalf("seed %d, step %d: %d ready, %d asleep, %d woken", seed, step, live, asleep, woken)
 				}
@@ -90,10 +90,10 @@ func TestReadyDuringAClaimInVain(t *testing.T) {
 			t.Fatalf("beside the claim the task is %v", task.State)
 		}
 		pass(200 * time.Millisecond)
-		r.Engine().Mu.Lock()
+		Mutex(r.Engine()).Lock()
 		n, _ := r.Engine().Store.Find([]byte("t"))
 		state := r.Engine().Store.Slot(n).State
-		r.Engine().Mu.Unlock()
+		Mutex(r.Engine()).Unlock()
 		if state != store.Claiming {
 			t.Errorf("after it the task has state %d", state)
 		}

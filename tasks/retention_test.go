@@ -164,13 +164,13 @@ func TestDeadOldestMeanwhile(t *testing.T) {
 		ask := func(answer string, meanwhile func()) {
 			t.Helper()
 			died := r.get(answer).Died.UnixMilli()
-			r.Engine().Mu.Lock()
+			Mutex(r.Engine()).Lock()
 			before := longest.AskLocked()
-			r.Engine().Mu.Unlock()
+			Mutex(r.Engine()).Unlock()
 			meanwhile()
-			r.Engine().Mu.Lock()
+			Mutex(r.Engine()).Lock()
 			longest.LearnLocked(before, died)
-			r.Engine().Mu.Unlock()
+			Mutex(r.Engine()).Unlock()
 		}
 		ask("b", func() { want(t, "Cancel", r.Cancel(t.Context(), "b"), nil) })
 		pass(aFewSweeps)

@@ -53,8 +53,8 @@ func TestShardsLost(t *testing.T) {
 		if n := a.Stats().Total; n.Pending+n.Ready != 900 || n.Dead != 1 {
 			t.Errorf("%+v", n)
 		}
-		a.Engine().Mu.Lock()
-		defer a.Engine().Mu.Unlock()
+		Mutex(a.Engine()).Lock()
+		defer Mutex(a.Engine()).Unlock()
 		if len(a.Engine().Shards.List) > 3 {
 			t.Errorf("%d numbers for 3 shards", len(a.Engine().Shards.List))
 		}
@@ -70,11 +70,11 @@ func TestRetiredShardIsNotLost(t *testing.T) {
 		if n := b.Stats().ShardsHeld; n != 2 {
 			t.Fatalf("%d shards are held", n)
 		}
-		b.Engine().Mu.Lock()
+		Mutex(b.Engine()).Lock()
 		adopted := slices.IndexFunc(b.Engine().Shards.List, func(h *engine.OwnedShard) bool {
 			return h != nil && h.ShardID == recovery.NewShardID(a.Engine().NodeNumber, 0)
 		})
-		b.Engine().Mu.Unlock()
+		Mutex(b.Engine()).Unlock()
 		b.Engine().RevokeShard(adopted, fmt.Errorf("%w: shard %d", recovery.ErrRetired, adopted))
 		pass(time.Second)
 		if s := b.Stats(); s.ShardsLost != 0 || s.ShardsHeld != 1 {
@@ -108,9 +108,9 @@ func TestLostWhileDelivering(t *testing.T) {
 				synctest.Wait()
 				b.keeps.Store(true)
 				b.adopt(a)
-				a.Engine().Mu.Lock()
+				Mutex(a.Engine()).Lock()
 				used := a.Engine().Store.Len()
-				a.Engine().Mu.Unlock()
+				Mutex(a.Engine()).Unlock()
 				if used != 0 {
 					t.Errorf("%d tasks are left", used)
 				}
@@ -265,7 +265,7 @@ func TestLostWhileItIsRead(t *testing.T) {
 		c.keeps.Store(true)
 		c.adopt(b)
 		pass(time.Second)
-		if _, _, draining := b.Cluster().OwnedShards(); draining != 1 {
+		if _, _, draining := b.Engine().OwnedShards(); draining != 1 {
 			t.Errorf("%d shards are leaving memory", draining)
 		}
 		release()
@@ -292,7 +292,7 @@ func TestLostWhileRegistering(t *testing.T) {
 		synctest.Wait()
 		a.member.AdoptFrom(d.member.Member)
 		pass(50 * time.Millisecond)
-		if _, _, draining := d.Cluster().OwnedShards(); draining != 1 {
+		if _, _, draining := d.Engine().OwnedShards(); draining != 1 {
 			t.Errorf("%d shards are leaving memory", draining)
 		}
 		register()

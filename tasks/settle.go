@@ -12,8 +12,5 @@ import (
 // A receipt counts as long as its attempt was not ended or handed out again;
 // also after a restart in between.
 func (s *Scheduler) Settle(ctx context.Context, v Verdict, receipts []string) ([]Settled, error) {
-	if s.cluster.Fleet == nil {
-		return s.engine.Settle(ctx, v, receipts)
-	}
 	return s.cluster.Settle(ctx, v, receipts)
 }

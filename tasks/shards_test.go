@@ -228,16 +228,16 @@ func TestDecidedWhenTheLastShardIsLostUnread(t *testing.T) {
 		c.adopt(a)
 		release := c.member.hold("ScanShard")
 		c.adopt(b)
-		c.Engine().Mu.Lock()
+		Mutex(c.Engine()).Lock()
 		c.Engine().TopicTable.ByName["x"].Undecided = true // as if it had come with that shard
-		c.Engine().Mu.Unlock()
+		Mutex(c.Engine()).Unlock()
 		d := f.join("d", 1, Config{})
 		d.adopt(c)
 		release()
 		pass(time.Second)
-		c.Engine().Mu.Lock()
+		Mutex(c.Engine()).Lock()
 		undecided := c.Engine().TopicTable.ByName["x"].Undecided
-		c.Engine().Mu.Unlock()
+		Mutex(c.Engine()).Unlock()
 		if undecided || !c.Engine().IsReplayed() {
 			t.Errorf("undecided %v, replayed %v", undecided, c.Engine().IsReplayed())
 		}

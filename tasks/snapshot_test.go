@@ -161,8 +161,8 @@ func TestSnapshotOfAMoveInDoubt(t *testing.T) {
 		_, err = a.Cluster().Covers(t.Context(), &c, func(context.Context) error { return nil })
 		want(t, "covers, once it is known", err, nil)
 		_, err = a.Cluster().Covers(t.Context(), &c, func(context.Context) error {
-			a.Engine().Mu.Lock()
-			defer a.Engine().Mu.Unlock()
+			Mutex(a.Engine()).Lock()
+			defer Mutex(a.Engine()).Unlock()
 			a.Engine().Spool.MovesInDoubt++
 			return nil
 		})

@@ -199,9 +199,9 @@ func TestReplaceOfSpooled(t *testing.T) {
 			spooling(t, func(t *testing.T, _ *fleet, a, b *node) {
 				b.member.Uncertain(true)
 				task := b.must(Request{Topic: "x", Delay: time.Hour})
-				b.Engine().Mu.Lock()
+				Mutex(b.Engine()).Lock()
 				b.Engine().Spool.LineLocked(b.Engine().LineOf([]byte(task.ID))).Blocked = !moved
-				b.Engine().Mu.Unlock()
+				Mutex(b.Engine()).Unlock()
 				b.member.Uncertain(false)
 				_, err := b.Replace(t.Context(), Request{ID: task.ID, Topic: "y", Delay: 2 * time.Hour})
 				want(t, "Replace", err, nil)

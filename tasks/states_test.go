@@ -58,8 +58,8 @@ func (r *rig) begin(row *transition) (answer <-chan error, release func()) {
 
 func (r *rig) wantBusy(state store.State) {
 	r.t.Helper()
-	r.Engine().Mu.Lock()
-	defer r.Engine().Mu.Unlock()
+	tasks.Mutex(r.Engine()).Lock()
+	defer tasks.Mutex(r.Engine()).Unlock()
 	n, ok := r.Engine().Store.Find([]byte("t"))
 	if !ok || r.Engine().Store.Slot(n).State != state {
 		r.t.Fatalf("in memory: %v; want state %d", ok, state)

@@ -249,8 +249,8 @@ func TestReplaceAtANodeThatTakesNone(t *testing.T) {
 			return err
 		},
 		"drained": func(a *node) error {
-			a.Engine().Mu.Lock()
-			defer a.Engine().Mu.Unlock()
+			Mutex(a.Engine()).Lock()
+			defer Mutex(a.Engine()).Unlock()
 			a.Engine().Draining = true
 			return ErrOverloaded
 		},

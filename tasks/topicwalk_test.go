@@ -19,8 +19,8 @@ import (
 
 // fillTopics makes so many topics, named t00000 and so on, that have no tasks.
 func (r *rig) fillTopics(n int) {
-	r.Engine().Mu.Lock()
-	defer r.Engine().Unlock()
+	Mutex(r.Engine()).Lock()
+	defer Mutex(r.Engine()).Unlock()
 	for i := range n {
 		if _, err := r.Engine().TopicLocked(fmt.Sprintf("t%05d", i), false); err != nil {
 			r.t.Fatal(err)
@@ -40,8 +40,8 @@ func TestEachTopicInPieces(t *testing.T) {
 		}
 	}, func() {
 		inOne = 0
-		r.Engine().Mu.Lock() // for ever if it were held
-		defer r.Engine().Mu.Unlock()
+		Mutex(r.Engine()).Lock() // for ever if it were held
+		defer Mutex(r.Engine()).Unlock()
 	})
 	if len(seen) != topics {
 		t.Errorf("%d topics were visited, want %d", len(seen), topics)
@@ -162,11 +162,11 @@ func TestListTopics(t *testing.T) {
 func TestPageOfLargeTopicsEndsEarly(t *testing.T) {
 	r := newRig(t, Config{})
 	r.fillTopics(100)
-	r.Engine().Mu.Lock()
+	Mutex(r.Engine()).Lock()
 	for i := range 100 {
 		r.Engine().TopicTable.ByName[fmt.Sprintf("t%05d", i)].Settings.Delivery = make([]byte, 500<<10)
 	}
-	r.Engine().Unlock()
+	Mutex(r.Engine()).Unlock()
 	page, err := r.ListTopics(TopicQuery{})
 	if err != nil || len(page.Topics) != 9 || page.NextCursor != "t00008" {
 		t.Fatalf("%d topics, then %q: %v", len(page.Topics), page.NextCursor, err)

@@ -34,11 +34,11 @@ func TestUnknownRecordOfAnIDBeingCreated(t *testing.T) {
 		server.Do("sadd", key+"pending", "t")
 
 		s := owner.Scheduler
-		s.Engine().Mu.Lock()
+		Mutex(s.Engine()).Lock()
 		n, sl := s.Engine().Store.Enter([]byte("t"), nil)
 		sl.State = store.Creating
 		h := s.Engine().OwnedLocked(shard)
-		s.Engine().Unlock()
+		Mutex(s.Engine()).Unlock()
 		deleted := make(chan int)
 		go func() {
 			count, err := s.Engine().DeleteUnknown(s.Engine().Ledger.(recovery.Rewinder), shard, h)
@@ -52,9 +52,9 @@ func TestUnknownRecordOfAnIDBeingCreated(t *testing.T) {
 			t.Error("it does not wait for what becomes of the creation")
 		case <-time.After(200 * time.Millisecond):
 		}
-		s.Engine().Mu.Lock()
+		Mutex(s.Engine()).Lock()
 		s.Engine().UncheckLocked(n)
-		s.Engine().Unlock()
+		Mutex(s.Engine()).Unlock()
 		if count := <-deleted; count != 1 {
 			t.Errorf("%d strays were deleted", count)
 		}

@@ -279,8 +279,8 @@ func TestWheelFaultAndBacklog(t *testing.T) {
 
 // readyUnnoticed makes a pending task ready, as readyLocked does, but wakes no receiver.
 func (r *rig) readyUnnoticed(id string) {
-	r.Engine().Mu.Lock()
-	defer r.Engine().Mu.Unlock()
+	Mutex(r.Engine()).Lock()
+	defer Mutex(r.Engine()).Unlock()
 	n, _ := r.Engine().Store.Find([]byte(id))
 	sl := r.Engine().Store.Slot(n)
 	r.Engine().DisarmLocked(sl)

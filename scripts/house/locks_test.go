@@ -73,8 +73,8 @@ func lockFaults(f *ast.FuncDecl) (faults []lockFault) {
 			if !ok {
 				break
 			}
-			// Engine has an Unlock of its own.
-			mutex := strings.TrimSuffix(types.ExprString(method.X), ".Mu")
+			// Engine has an unlock of its own.
+			mutex := strings.TrimSuffix(types.ExprString(method.X), ".mu")
 			receiver, _, _ := strings.Cut(mutex, ".")
 			switch name := method.Sel.Name; {
 			case name == "Lock", name == "TryLock", name == "RLock":
@@ -82,7 +82,7 @@ func lockFaults(f *ast.FuncDecl) (faults []lockFault) {
 			case strings.HasPrefix(name, "lock"):
 				lockers[receiver] = true
 			case name == "Unlock", name == "unlock", name == "RUnlock":
-				if !own[mutex] && !lockers[receiver] && f.Name.Name != name {
+				if !own[mutex] && !lockers[receiver] && !strings.EqualFold(f.Name.Name, name) {
 					add(n, "unlocks what it has not locked")
 				}
 			case name == "Wait" && waits:
@@ -112,13 +112,13 @@ func withoutWaiting(s *ast.SelectStmt) (operations []ast.Stmt) {
 func TestLockFaults(t *testing.T) {
 	for text, want := range map[string]string{
 		"func (s *T) get() { s.mu.Lock(); defer s.mu.Unlock() }":                                 "",
-		"func (s *T) get() { s.Mu.Lock(); s.Unlock() }":                                          "",
+		"func (s *T) get() { s.mu.Lock(); s.unlock() }":                                          "",
 		"func (s *T) get() { if !s.mu.TryLock() { return }; s.mu.Unlock() }":                     "",
 		"func (s *T) get() { s.lockTask(); s.f.mu.Unlock() }":                                    "",
 		"func (s *T) get() func() { s.mu.Lock(); return func() { s.mu.Unlock() } }":              "",
-		"func (s *T) Unlock() { s.Mu.Unlock() }":                                                 "",
-		"func (s *T) submit() { s.Unlock() }":                                                    "unlocks what it has not locked",
-		"func (s *T) submit() { s.Mu.Lock(); s.b.Unlock() }":                                     "unlocks what it has not locked",
+		"func (s *T) unlock() { s.mu.Unlock() }":                                                 "",
+		"func (s *T) submit() { s.unlock() }":                                                    "unlocks what it has not locked",
+		"func (s *T) submit() { s.mu.Lock(); s.b.Unlock() }":                                     "unlocks what it has not locked",
 		"func (s *T) submit() { s.a.Lock(); s.b.Unlock() }":                                      "unlocks what it has not locked",
 		"func (s *T) getLocked() { s.mu.Unlock(); s.mu.Lock() }":                                 "unlocks what it has not locked",
 		"func (s *T) getLocked(ctx context.Context) {}":                                          "has a context: what it is for may wait",

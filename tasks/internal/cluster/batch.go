@@ -23,11 +23,11 @@ type Batch struct {
 	forwarded bool                            // for another node, which itself asks the others
 	stale     map[string]engine.StaleEntry
 	By        engine.Admission
-	Replaces  bool          // each request is a Replace
-	asked     map[int]bool  // requests that were refused and come again
-	waits     map[int]int   // how many earlier changes of its id a request has seen end
-	plans     []engine.Plan // of the requests that are being entered
-	tries     int           // rounds after which something had to be looked for again
+	Replaces  bool             // each request is a Replace
+	asked     map[int]bool     // requests that were refused and come again
+	waits     map[int]int      // how many earlier changes of its id a request has seen end
+	entered   []engine.Planned // the requests that are being entered
+	tries     int              // rounds after which something had to be looked for again
 }
 
 // A round is one attempt at some of the requests.
@@ -90,13 +90,19 @@ func (b *Batch) compareKept(ctx context.Context, kept []engine.KeptRepeat) (agai
 			}
 		}
 	}
-	if len(again) > 0 {
-		if err := b.engine.KeptPause(ctx); err != nil {
-			for _, i := range again {
-				b.Results[i].Err = err
-			}
-			return nil
+	return b.afterPause(ctx, again)
+}
+
+// afterPause returns requests that come again, since their finished tasks are just being deleted.
+func (b *Batch) afterPause(ctx context.Context, again []int) []int {
+	if len(again) == 0 {
+		return nil
+	}
+	if err := b.engine.KeptPause(ctx); err != nil {
+		for _, i := range again {
+			b.Results[i].Err = err
 		}
+		return nil
 	}
 	return again
 }
@@ -141,10 +147,6 @@ func (b *Batch) round(ctx context.Context, todo []int) []int {
 		b.createSome(ctx, r, part)
 	}
 	b.registerAll(ctx, r)
-	b.engine.Mu.Lock()
-	r.Complete()
-	b.engine.Unlock()
-
 	b.forward(ctx, append(r.elsewhere, b.replacedElsewhere(ctx, todo)...))
 	if !b.spool && b.made(todo) && b.engine.TakenBack(ctx, &engine.Plan{}, r.PendingWrite) {
 		b.spool = true
@@ -192,10 +194,10 @@ func (b *Batch) made(todo []int) bool {
 
 // createSome checks a few requests without the lock and enters them under it.
 func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
-	if b.plans == nil {
-		b.plans = make([]engine.Plan, len(part)) // no later part is longer
+	if b.entered == nil {
+		b.entered = make([]engine.Planned, len(part)) // no later part is longer
 	}
-	plans := b.plans[:len(part)]
+	entered := b.entered[:len(part)]
 	for k, i := range part {
 		_ = b.engine.LearnTopic(ctx, b.Requests[i].Topic) // on failure the task waits for it
 		p, err := b.plan(i)
@@ -208,57 +210,49 @@ func (b *Batch) createSome(ctx context.Context, r *round, part []int) {
 			b.refuse(r, i, err)
 			continue
 		}
-		plans[k] = p
-		plans[k].NotFound, plans[k].Stale, plans[k].Spool = b.notFound[p.ID], b.stale[p.ID], b.spool
+		p.NotFound, p.Stale, p.Spool = b.notFound[p.ID], b.stale[p.ID], b.spool
+		entered[k] = engine.Planned{Plan: p, Index: i}
 	}
-	b.leaveSpooled(ctx, r, part, plans)
-	b.engine.Mu.Lock()
-	for k, i := range part {
-		p := &plans[k]
+	b.leaveSpooled(ctx, r, entered)
+	b.engine.CreateAll(entered, r.PendingWrite)
+	for k := range entered {
+		p := &entered[k]
 		if p.Rec == nil {
 			continue
 		}
-		n, err := b.engine.CreateLocked(p, r.PendingWrite, i)
-		for errors.Is(err, engine.ErrCollision) {
-			p.ID, p.ShardID = b.makeID()
-			n, err = b.engine.CreateLocked(p, r.PendingWrite, i)
-		}
+		i, err := p.Index, p.Err
 		b.Results[i].ID = p.ID // only now: what is spooled gets another one
 		switch {
-		case errors.Is(err, engine.ErrBusy):
-			r.delays = append(r.delays, delay{index: i, busy: b.engine.WatchLocked(n), wanted: errors.Is(err, engine.ErrWanted)})
+		case p.Busy != nil:
+			r.delays = append(r.delays, delay{index: i, busy: p.Busy, wanted: errors.Is(err, engine.ErrWanted)})
 		case errors.Is(err, task.ErrReplaying):
 			r.delays = append(r.delays, delay{index: i})
 		case b.Replaces && errors.Is(err, engine.ErrKept), b.Replaces && p.Supersedes && errors.Is(err, task.ErrDead):
 			r.buried = append(r.buried, i)
 		case errors.Is(err, engine.ErrKept):
 			r.kept = append(r.kept, engine.KeptRepeat{ID: p.ID, Which: p.Which(), Index: i})
-		case errors.Is(err, engine.ErrUnregistered):
-			r.unregistered = append(r.unregistered, b.engine.NewIDClaimLocked(n, p, i))
+		case p.Claim != nil:
+			r.unregistered = append(r.unregistered, p.Claim)
 		case errors.Is(err, engine.ErrRepeated):
 			b.Results[i].Repeated = true
 		default:
 			b.refuse(r, i, err)
 			if err == nil {
-				b.Results[i].Spooled = b.engine.Store.Slot(n).Shard == engine.SpoolShard
-				b.Results[i].Repeated = p.Replaced != nil
+				b.Results[i].Spooled, b.Results[i].Repeated = p.Spooled, p.Replaced != nil
 			}
 		}
+		p.Free()
 	}
-	b.engine.Unlock()
-	for k := range part {
-		plans[k].Free()
-	}
-	clear(plans)
+	clear(entered)
 }
 
 // leaveSpooled refuses requests for tasks that another node has spooled, or may have.
-func (b *Batch) leaveSpooled(ctx context.Context, r *round, part []int, plans []engine.Plan) {
+func (b *Batch) leaveSpooled(ctx context.Context, r *round, entered []engine.Planned) {
 	var ids []string
-	var at []int
-	for k := range plans {
-		if b.namesShard(&plans[k]) {
-			ids, at = append(ids, plans[k].ID), append(at, k)
+	var at []*engine.Planned
+	for k := range entered {
+		if p := &entered[k]; b.namesShard(&p.Plan) {
+			ids, at = append(ids, p.ID), append(at, p)
 		}
 	}
 	if len(ids) == 0 {
@@ -266,8 +260,8 @@ func (b *Batch) leaveSpooled(ctx context.Context, r *round, part []int, plans []
 	}
 	for i, err := range b.spooledElsewhere(ctx, ids) {
 		if err != nil {
-			plans[at[i]].Free()
-			b.refuse(r, part[at[i]], err)
+			at[i].Free()
+			b.refuse(r, at[i].Index, err)
 		}
 	}
 }
@@ -308,30 +302,25 @@ func (b *Batch) proveDelayedNotFound(ctx context.Context, delays []delay) {
 }
 
 // registerAll registers the ids that a round has entered with one call to the directory. Then it
-// sends the first writes of those tasks.
+// sends the first writes of those tasks, which are the last of the round.
 func (b *Batch) registerAll(ctx context.Context, r *round) {
-	if len(r.unregistered) == 0 {
-		return
+	if len(r.unregistered) > 0 {
+		b.Claim(ctx, r.unregistered)
 	}
-	b.register(ctx, r.unregistered)
-	for part := range slices.Chunk(r.unregistered, engine.AtOnce) {
-		b.engine.Mu.Lock()
-		for _, f := range part {
-			err := b.engine.ConfirmLocked(f, r.PendingWrite)
-			switch {
-			case err == nil:
-			case errors.Is(err, engine.ErrStale):
-				if b.stale == nil {
-					b.stale = make(map[string]engine.StaleEntry)
-				}
-				b.stale[f.ID] = f.Stale
-				delete(b.notFound, f.ID) // of the shard where it is registered
-				r.again = append(r.again, f.Index)
-			default:
-				b.refuse(r, f.Index, err)
+	b.engine.ConfirmAll(r.unregistered, r.PendingWrite)
+	for _, f := range r.unregistered {
+		switch {
+		case f.Err == nil:
+		case errors.Is(f.Err, engine.ErrStale):
+			if b.stale == nil {
+				b.stale = make(map[string]engine.StaleEntry)
 			}
+			b.stale[f.ID] = f.Stale
+			delete(b.notFound, f.ID) // of the shard where it is registered
+			r.again = append(r.again, f.Index)
+		default:
+			b.refuse(r, f.Index, f.Err)
 		}
-		b.engine.Unlock()
 	}
 }
 

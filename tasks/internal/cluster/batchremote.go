@@ -154,16 +154,7 @@ func (b *Batch) replaceBuried(ctx context.Context, buried []int) (again []int) {
 		}
 	}
 	_ = drops.Wait()
-	again = slices.DeleteFunc(again, func(i int) bool { return b.Results[i].Err != nil })
-	if len(again) > 0 {
-		if err := b.engine.KeptPause(ctx); err != nil {
-			for _, i := range again {
-				b.Results[i].Err = err
-			}
-			return nil
-		}
-	}
-	return again
+	return b.afterPause(ctx, slices.DeleteFunc(again, func(i int) bool { return b.Results[i].Err != nil }))
 }
 
 // sizeOf is about how long the message to another node gets by a task.

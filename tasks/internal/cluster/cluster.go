@@ -34,9 +34,12 @@ func New(e *engine.Engine, calls PeerCalls) *Cluster {
 		missing:   missing{is: make(map[recovery.ShardID]bool)},
 		Peers:     newPeers(),
 	}
+	if ledger, ok := e.Ledger.(sharedLedger); ok {
+		s.Fleet = &Fleet{ledger: ledger, Methods: MethodHandlers(), work: make(chan struct{}, 1), indexing: indexing{acquired: 1}, finishedCalls: newFinishedCalls()}
+	}
 	s.peerClocks.Store(new([]task.ClockOffset))
 	if e.Fleet != nil {
-		e.Cluster = rooms{s}
+		e.Cluster = s
 	} else {
 		e.Cluster = engine.NoCluster{}
 	}

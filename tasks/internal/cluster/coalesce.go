@@ -59,7 +59,6 @@ func (s *Cluster) coalesceLoop() {
 		case <-s.engine.Life.Closing:
 			return
 		}
-		s.forgetChoices()
 		began, rest := time.Now(), coalesceForget
 		if asking = s.compareChoices(); asking {
 			rest = max(pause, 3*time.Since(began)) // it asks for at most a quarter of the time
@@ -74,34 +73,18 @@ func (s *Cluster) coalesceLoop() {
 
 // compareChoices asks about all choices once. It reports whether there are some left.
 func (s *Cluster) compareChoices() bool {
-	r := s.newComparison()
-	for left := s.openChoices(); left > 0; {
-		choices, passed := s.engine.Choices()
+	r, choices := s.newComparison(), engine.Choices{Engine: s.engine}
+	for left := choices.Open(); left > 0; {
+		some, passed := choices.Take()
 		if passed == 0 {
 			break
 		}
 		left -= passed
-		if len(choices) > 0 {
-			s.engine.Decide(choices, r.ask(choices))
+		if len(some) > 0 {
+			choices.Decide(some, r.ask(some))
 		}
 	}
-	return s.openChoices() > 0
-}
-
-// openChoices returns how many tasks are held back until other nodes have been asked.
-func (s *Cluster) openChoices() int {
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
-	return s.engine.Misfires.Board.Open()
-}
-
-// forgetChoices forgets what this node has let go too long ago.
-func (s *Cluster) forgetChoices() {
-	for more := true; more; {
-		s.engine.Mu.Lock()
-		more = s.engine.Misfires.Board.Forget(s.engine.Elapsed(), engine.AtOnce, s.engine.ComesLocked)
-		s.engine.Unlock()
-	}
+	return choices.Open() > 0
 }
 
 // A comparison is one round of questions to the other nodes.
@@ -170,7 +153,7 @@ func (s *Cluster) handleCoalesce(_ context.Context, _ string, q coalesceQuery) (
 	for i, g := range q.Groups {
 		of[i] = coalesce.Candidate{Group: coalesce.Group{Topic: g.Topic, Name: g.Group}, Due: g.Due, Created: g.Created, ID: g.ID}
 	}
-	known, err := s.engine.Standings(of)
+	known, err := engine.Choices{Engine: s.engine}.Standings(of)
 	a := coalesceReply{Standings: make([]int, len(known))}
 	for i, st := range known {
 		a.Standings[i] = int(st)

@@ -5,9 +5,6 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/tasks/internal/engine"
-	"github.com/lapsehq/lapse/tasks/internal/record"
-	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // The directory keeps ids unique among the nodes. Where Redis has lost an entry of it, two
@@ -16,8 +13,8 @@ import (
 
 const conflictReason = "another node has a task with the same id: the directory of ids had lost this one"
 
-// conflictLocked reports whether another node answers for the id of a task that is dead here.
-func (s *Cluster) conflictLocked(id string) bool {
+// isConflict reports whether another node answers for the id of a task that is dead here.
+func (s *Cluster) isConflict(id string) bool {
 	if s.Fleet == nil {
 		return false
 	}
@@ -25,11 +22,9 @@ func (s *Cluster) conflictLocked(id string) bool {
 	return ok
 }
 
-// doubted is called by the ledger when the directory may have lost entries.
-func (s *Cluster) doubted() {
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
-	if s.Fleet != nil && !s.engine.Ended {
+// Doubted is called by the ledger when the directory may have lost entries.
+func (s *Cluster) Doubted() {
+	if s.Fleet != nil {
 		s.reindex()
 	}
 }
@@ -70,34 +65,10 @@ func (s *Cluster) reportConflict(ctx context.Context, mine recovery.DirectoryUpd
 	if err != nil || len(a.Has) != 1 || !a.Has[0] {
 		return
 	}
-	if s.buryConflict(mine) {
+	if s.registry().BuryDuplicate(mine, conflictReason) && s.Fleet.conflict.put(mine.ID, struct{}{}) {
 		s.engine.Config.Log.Error("duplicate task id; burying the unregistered task",
 			"node", s.engine.Config.Node, "task", mine.ID, "here", mine.New.ShardID, "registered", other.ShardID, "at", h.Node)
 	}
-}
-
-// buryConflict buries a task of this node whose id is another node's. It reports whether the
-// conflict is new. A task that is being delivered or changed is left until that is over.
-func (s *Cluster) buryConflict(mine recovery.DirectoryUpdate) bool {
-	s.engine.Mu.Lock()
-	defer s.engine.Unlock()
-	if s.engine.Ended {
-		return false
-	}
-	if n, at := s.engine.LookupLocked([]byte(mine.ID)); at == engine.InMemory {
-		sl := s.engine.Store.Slot(n)
-		change, ok := s.directoryUpdateLocked(sl)
-		if !ok || change.New != mine.New || sl.State != store.Pending && sl.State != store.Ready || s.engine.WritableLocked(int(sl.Shard)) != nil {
-			return false
-		}
-		c := engine.NewPendingWrite(0)
-		c.Phase.Store(engine.Sent) // a death is never taken back
-		s.engine.BuryWaitingLocked(n, sl, record.Buried, conflictReason, c)
-		c.Complete()
-	} else if !at.Buried() {
-		return false
-	}
-	return s.Fleet.conflict.put(mine.ID, struct{}{})
 }
 
 // ofRetired are the changes that take entries out whose shard no node holds or will hold: it

@@ -30,7 +30,7 @@ import (
 // ready again when its lease is over.
 type Demand struct {
 	demandKey
-	// want is how many tasks the sleeping receivers would take. It changes under Engine.Mu.
+	// want is how many tasks the sleeping receivers would take. It changes under Engine.mu.
 	want atomic.Int64
 
 	// Guarded by demands.mu:
@@ -48,8 +48,8 @@ type demandKey struct {
 
 // demands are those of this node, and the nodes that may hear of them. A receiver enters its demand
 // while it joins the queue in which it has found nothing: Engine.Queue calls Demand, counts what
-// the receiver wants, and has the other nodes searched, all under Engine.Mu. So mu is taken under
-// Engine.Mu, and under mu neither the engine nor another node is called.
+// the receiver wants, and has the other nodes searched, all under Engine.mu. So mu is taken under
+// Engine.mu, and under mu neither the engine nor another node is called.
 type demands struct {
 	mu     sync.Mutex    // guards everything below
 	list   []*peer       // by name
@@ -154,7 +154,7 @@ func (s *Cluster) answerOffer(key demandKey, node string) (said DemandMessage) {
 }
 
 // startSearch makes a demand known to all nodes. It returns a channel that is closed when the nodes
-// that did not know it have answered; nil if all know it. It may be called with Engine.Mu held.
+// that did not know it have answered; nil if all know it. It may be called with Engine.mu held.
 func (s *Cluster) startSearch(w *Demand, stopped bool) <-chan struct{} {
 	x := &s.Peers.demands
 	x.mu.Lock()
@@ -305,7 +305,7 @@ func (s *Cluster) renew() (told map[string][]DemandMessage, uninformed []*Demand
 	defer x.mu.Unlock()
 	now, seen := s.engine.Elapsed(), 0
 	for key, w := range x.byKey {
-		if seen++; seen%demandsAtOnce == 0 { // receivers that join wait for it, under Engine.Mu
+		if seen++; seen%demandsAtOnce == 0 { // receivers that join wait for it, under Engine.mu
 			x.mu.Unlock()
 			runtime.Gosched()
 			x.mu.Lock()

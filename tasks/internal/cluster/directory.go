@@ -8,7 +8,6 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
-	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -27,32 +26,15 @@ import (
 //
 // Ids that tell their shard are never registered: their tasks are always kept there.
 
-// needsClaimLocked reports whether the id of a planned task has to be registered.
-func (s *Cluster) needsClaimLocked(p *engine.Plan) bool {
-	return s.Fleet != nil && p.Chosen && p.ShardID == 0 && !s.NeverHadPeers()
-}
-
-// directoryEntryLocked returns the directory entry of a task in memory. It reports false
-// if the task has none: Lapse made the id, the id tells its shard, or memory has no record
-// of the task, as of one that is being looked up and of one that lost writes have brought
-// back (see deleteSome): nothing is known of such a task but its id.
-func (s *Cluster) directoryEntryLocked(sl *store.Slot) (recovery.DirectoryEntry, bool) {
-	if !s.engine.Store.Chosen(sl) {
-		return recovery.DirectoryEntry{}, false
-	}
-	f := s.engine.EntryOfLocked(sl)
-	return f, !engine.Tells(s.engine.Store.ID(sl), f.ShardID)
-}
-
 // registeredAtOnce is how many ids are registered with one call of the directory.
 const registeredAtOnce = 10_000
 
-// register registers the ids of claims, with one call of the directory for all of them.
+// Claim registers the ids of claims, with one call of the directory for all of them.
 //
 // The directory may turn out to have lost entries when it answers. Then other nodes may have
 // tasks with these ids that it does not name: all are asked, and the new entry of an id that
 // one of them has is removed again.
-func (s *Cluster) register(ctx context.Context, rs []*engine.IDClaim) {
+func (s *Cluster) Claim(ctx context.Context, rs []*engine.IDClaim) {
 	doubts := s.Fleet.ledger.Standing().Doubts
 	s.registerOnce(ctx, rs)
 	for now := s.Fleet.ledger.Standing().Doubts; now != doubts; now = s.Fleet.ledger.Standing().Doubts {
@@ -138,7 +120,7 @@ func (s *Cluster) registeredBefore(ctx context.Context, r *engine.IDClaim, now r
 		return engine.ErrStale
 	case h.Shard < 0:
 		return &engine.Elsewhere{ShardID: now.ShardID}
-	case s.ownedShard(now.ShardID) == nil:
+	case s.engine.Term(now.ShardID) == nil:
 		return engine.ErrNotHeld // it is just coming or going
 	}
 	r.Stale = engine.StaleEntry{DirectoryEntry: now}
@@ -206,10 +188,10 @@ func unavailable(err error) error {
 	return fmt.Errorf("%w: %w", task.ErrUnavailable, err)
 }
 
-// assertSampled compares ids of tasks in memory with the directory. If one is missing, the
+// CompareEntries compares ids of tasks in memory with the directory. If one is missing, the
 // directory has lost something, and no node knows what else: the audit samples no dead task.
 // So all ids of this node are registered anew, and until then the other nodes ask it.
-func (s *Cluster) assertSampled(ctx context.Context, sampled []recovery.DirectoryUpdate) {
+func (s *Cluster) CompareEntries(ctx context.Context, sampled []recovery.DirectoryUpdate) {
 	if len(sampled) == 0 {
 		return
 	}
@@ -229,24 +211,21 @@ func (s *Cluster) assertSampled(ctx context.Context, sampled []recovery.Director
 // misplaced returns the samples that the directory has under another shard, and has all ids
 // registered anew if one is missing. Tasks that have left memory since do not count.
 func (s *Cluster) misplaced(sampled []recovery.DirectoryUpdate, now []recovery.DirectoryEntry) (other []recovery.DirectoryUpdate) {
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
-	missing := 0
+	var differ []recovery.DirectoryUpdate
 	for i, f := range now {
-		n, known := s.engine.Store.Find([]byte(sampled[i].ID))
-		if !known || f == sampled[i].New {
-			continue
-		}
-		if still, ok := s.directoryUpdateLocked(s.engine.Store.Slot(n)); !ok || still != sampled[i] {
-			continue
-		}
-		if f.ShardID == 0 {
-			missing++
-		} else {
-			other = append(other, sampled[i])
+		if f != sampled[i].New {
+			differ = append(differ, recovery.DirectoryUpdate{ID: sampled[i].ID, Old: f, New: sampled[i].New})
 		}
 	}
-	if wanted, done, _ := s.Fleet.indexing.read(); missing > 0 && wanted == done {
+	missing := false
+	for _, u := range s.registry().Still(differ) {
+		if u.Old.ShardID == 0 {
+			missing = true
+		} else {
+			other = append(other, recovery.DirectoryUpdate{ID: u.ID, New: u.New})
+		}
+	}
+	if wanted, done, _ := s.Fleet.indexing.read(); missing && wanted == done {
 		s.engine.Config.Log.Error("directory entries lost; registering all ids again", "node", s.engine.Config.Node)
 		s.reindex()
 	}

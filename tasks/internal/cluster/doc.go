@@ -18,16 +18,17 @@
 // # Locks
 //
 // Each room guards its state with a mutex of its own: demands, remoteWaiters, offloads, missing,
-// indexing, draining, tombstones, lately, forwarder, messages, eventFeeds, figures. Engine.Mu comes
+// indexing, draining, tombstones, lately, forwarder, messages, eventFeeds, figures. Engine.mu comes
 // first, because the engine calls the room with it held; then that of one room; then that of
 // lifetime, which counts goroutines. Under a room's mutex neither the engine, nor the ledger, nor
-// another node is called, and no second room. The forwarder may be called under Engine.Mu.
+// another node is called, and no second room. The forwarder may be called under Engine.mu.
 //
 // What a room has read may have changed when it has called the engine, so it looks again: a
 // demand that was dropped before its receiver was counted is put back (startSearch), a remote
 // waiter that was dropped while it joined a queue leaves it (stand), an offload that was announced
 // again goes on (offloads.end). What has to be atomic with a topic's queue is one operation of the
-// engine: Queue, Give, RemoteTurn, Offloading.
+// engine: Queue, Give, RemoteTurn, Offloading. Terms of shards are read without a lock, see
+// engine.Engine.Term.
 //
 // # The directory
 //

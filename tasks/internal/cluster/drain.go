@@ -89,8 +89,8 @@ func (s *Cluster) handAllOver(ctx context.Context) error {
 	given := make(givenShards)
 	for {
 		s.confirm(ctx, given)
-		shardIDs, unread, evicting := s.OwnedShards()
-		if len(shardIDs)+unread+evicting+len(given) == 0 {
+		shardIDs, unread, leaving := s.engine.OwnedShards()
+		if len(shardIDs)+unread+leaving+len(given) == 0 {
 			return nil
 		}
 		successors, err := s.successors(ctx)
@@ -116,23 +116,14 @@ func (s *Cluster) handAllOver(ctx context.Context) error {
 				pause = engine.BusyPause // they are leaving memory
 			}
 		}
-		select {
-		case <-time.After(pause):
-		case <-s.engine.Life.Closing:
-			return task.ErrClosed
-		case <-ctx.Done():
-			return s.leftBehind(ctx, shardIDs, unread, evicting, given)
+		if err := s.engine.RestWithin(ctx, pause); errors.Is(err, task.ErrClosed) {
+			return err
+		} else if err != nil {
+			st := s.engine.NodeStatus()
+			return fmt.Errorf("%d shards with %d tasks are left, and %d were given to nodes that have not said that they have them: %w",
+				len(shardIDs)+unread+leaving, st.Pending+st.Ready+st.Delivering, len(given), context.Cause(ctx))
 		}
 	}
-}
-
-// leftBehind says what a drain gives up whose time has run out.
-func (s *Cluster) leftBehind(ctx context.Context, shardIDs []recovery.ShardID, unread, evicting int, given givenShards) error {
-	s.engine.Mu.Lock()
-	tasks := s.engine.Store.Len()
-	s.engine.Mu.Unlock()
-	return fmt.Errorf("%d shards with %d tasks are left, and %d were given to nodes that have not said that they have them: %w",
-		len(shardIDs)+unread+evicting, tasks, len(given), context.Cause(ctx))
 }
 
 // givenShards are shards that were transferred while their next owner could not say that it has
@@ -160,25 +151,6 @@ func (s *Cluster) confirm(ctx context.Context, given givenShards) {
 			s.engine.Config.Log.Warn("a shard was transferred, and its next owner does not say that it has it", "node", s.engine.Config.Node, "to", g.to, "shard", shardID, "error", err)
 		}
 	}
-}
-
-// OwnedShards lists the shards that could be handed over, and tells how many others must be
-// read into memory before, or have not left it yet.
-func (s *Cluster) OwnedShards() (shardIDs []recovery.ShardID, unread, evicting int) {
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
-	for _, h := range s.engine.Shards.List {
-		switch {
-		case h == nil:
-		case !h.Mine():
-			evicting++
-		case h.Stage == engine.Acquired || h.Stage == engine.Loading || !s.engine.IsFirstReplayed():
-			unread++
-		default:
-			shardIDs = append(shardIDs, h.ShardID)
-		}
-	}
-	return shardIDs, unread, evicting
 }
 
 // A successor is a node that may take shards.
@@ -234,7 +206,7 @@ func (s *Cluster) offerShard(ctx context.Context, shardID recovery.ShardID, succ
 		}
 		to.failed++
 		err = errors.Join(err, fmt.Errorf("node %s: %w", to.name, failed))
-		if !s.holds(shardID) {
+		if !s.engine.Holds(shardID) {
 			given[shardID] = givenShard{to.name, s.engine.Elapsed()} // it could not say so
 			return true, nil
 		}
@@ -248,7 +220,7 @@ func (s *Cluster) offerTo(ctx context.Context, shardID recovery.ShardID, to stri
 		one, cancel := s.engine.Within(ctx)
 		err := s.peerCalls.CallOfferShard(one, to, shardID)
 		cancel()
-		if !errors.Is(err, engine.ErrHandingOver) || !s.holds(shardID) {
+		if !errors.Is(err, engine.ErrHandingOver) || !s.engine.Holds(shardID) {
 			return err
 		}
 		if rest := s.engine.RestWithin(ctx, engine.BusyPause); rest != nil {
@@ -257,55 +229,28 @@ func (s *Cluster) offerTo(ctx context.Context, shardID recovery.ShardID, to stri
 	}
 }
 
-// holds reports whether this node holds a shard.
-func (s *Cluster) holds(shardID recovery.ShardID) bool {
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
-	return s.engine.ShardNumberLocked(shardID) >= 0
-}
-
 // awaitDetached waits until the handlers whose tasks other nodes hold have returned, and
 // those nodes know their verdicts.
 func (s *Cluster) awaitDetached(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, s.engine.Config.Grace)
 	defer cancel()
-	for {
-		s.engine.Mu.Lock()
-		left := len(s.engine.Detached.Shards) + s.Forward.ToOwners()
-		s.engine.Mu.Unlock()
-		if left == 0 {
-			return nil
-		}
-		select {
-		case <-time.After(drainPause / 10):
-		case <-s.engine.Life.Closing:
-			return task.ErrClosed
-		case <-ctx.Done():
+	for s.engine.HasDetached() || s.Forward.ToOwners() > 0 { // these have come from those
+		if err := s.engine.RestWithin(ctx, drainPause/10); errors.Is(err, task.ErrClosed) {
+			return err
+		} else if err != nil {
 			return nil // their verdicts are lost, and their tasks are delivered again elsewhere
 		}
 	}
+	return nil
 }
 
 // AcceptOffer fetches a shard from a node that wants to be rid of it. Errors: ErrDraining,
 // ErrOverloaded, ErrUnavailable, ErrClosed, or why the other one does not release it.
 func (s *Cluster) AcceptOffer(ctx context.Context, shardID recovery.ShardID, from string) error {
-	s.engine.Mu.Lock()
-	var err error
-	switch has := s.engine.ShardNumberLocked(shardID) >= 0; {
-	case s.engine.Ended:
-		err = task.ErrClosed
-	case has:
-		s.engine.Unlock()
+	if s.engine.Holds(shardID) && !s.engine.IsClosing() {
 		return s.engine.AwaitShard(ctx, shardID)
-	case s.engine.Draining:
-		err = task.ErrDraining
-	case s.engine.Unsure():
-		err = engine.ErrUnsure
-	case s.engine.RoomForMoreLocked() == 0:
-		err = fmt.Errorf("%w: %d tasks are pending", task.ErrOverloaded, s.engine.Store.Len())
 	}
-	s.engine.Unlock()
-	if err != nil {
+	if err := s.engine.TakesShards(); err != nil {
 		return err
 	}
 	return s.Fetch(ctx, from, shardID)
@@ -316,15 +261,10 @@ func (s *Cluster) DrainNode(ctx context.Context) error {
 	if _, err := s.successors(ctx); err != nil {
 		return err
 	}
-	s.missing.clear() // first, so that none is asked for any more
-	s.engine.Mu.Lock()
-	if s.engine.Ended {
-		s.engine.Unlock()
-		return task.ErrClosed
+	s.missing.end() // first, so that none is asked for any more
+	if err := s.engine.BeginDrain(); err != nil {
+		return err
 	}
-	s.engine.Draining = true // no shard is missed from now on
-	s.engine.Unlock()
-	s.missing.clear()
 	s.engine.Config.Log.Info("this node is being drained", "node", s.engine.Config.Node)
 	if err := s.emptySpool(ctx); err != nil {
 		return err

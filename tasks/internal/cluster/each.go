@@ -165,12 +165,10 @@ func partition(all []*item) (n int) {
 // shard is not known may be here, and that it was not found remains so.
 func (s *Cluster) whileHeld(some []*item, do func([]*item)) {
 	unsure := s.engine.Unsure()
-	s.inHolds(some, func(p *item) {
-		if p.term = s.termLocked(p.at.shardID); p.err == nil && p.at.shardID != 0 && p.term == nil && !s.knowsLocked([]byte(p.id)) {
+	for _, p := range some {
+		if p.term = s.engine.Term(p.at.shardID); p.err == nil && p.at.shardID != 0 && p.term == nil && !s.Knows(p.id) {
 			p.err = errNotMine
 		}
-	})
-	for _, p := range some {
 		if unsure && p.err == nil && !s.engine.KnowsSpooled(p.id) {
 			p.err = engine.ErrUnsure
 		}
@@ -179,27 +177,11 @@ func (s *Cluster) whileHeld(some []*item, do func([]*item)) {
 		return
 	}
 	do(some)
-	var gone []*item
 	for _, p := range some {
-		if p.at.shardID != 0 && (p.missed || errors.Is(p.err, task.ErrNotFound)) {
-			gone = append(gone, p)
-		}
-	}
-	s.inHolds(gone, func(p *item) {
-		if p.term == nil || s.termLocked(p.at.shardID) != p.term {
+		if p.at.shardID != 0 && (p.missed || errors.Is(p.err, task.ErrNotFound)) &&
+			(p.term == nil || s.engine.Term(p.at.shardID) != p.term) {
 			p.err = errNotMine
 		}
-	})
-}
-
-// inHolds calls look for each of the items with Engine.Mu held, not for too many at a time.
-func (s *Cluster) inHolds(some []*item, look func(p *item)) {
-	for part := range slices.Chunk(some, engine.AtOnce) {
-		s.engine.Mu.Lock()
-		for _, p := range part {
-			look(p)
-		}
-		s.engine.Mu.Unlock()
 	}
 }
 

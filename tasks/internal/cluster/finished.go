@@ -49,12 +49,9 @@ func (s *Cluster) handleFinished(_ context.Context, _ string, q finishedQuery) (
 // finishedHere returns what this node remembers.
 func (s *Cluster) finishedHere(ids []string) []wireOutcome {
 	outcomes := make([]wireOutcome, len(ids))
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
-	for i, id := range ids {
-		o := s.engine.Outcomes.Find(s.engine.Store.Hash([]byte(id)))
-		outcomes[i] = wireOutcome{o.Kind, o.Nonce, o.Created, s.engine.TopicOfLocked(id, o)}
-		if created, ok := s.recentCancel(id); ok && (outcomes[i].Kind == 0 || created > outcomes[i].Created) {
+	for i, past := range s.engine.Endings(ids) {
+		outcomes[i] = wireOutcome{past.Kind, past.Nonce, past.Created, past.Topic}
+		if created, ok := s.recentCancel(ids[i]); ok && (outcomes[i].Kind == 0 || created > outcomes[i].Created) {
 			outcomes[i] = wireOutcome{Kind: store.WasCancelled, Created: created}
 		}
 	}

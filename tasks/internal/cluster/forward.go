@@ -134,7 +134,7 @@ func (s *Cluster) atOthers(ctx context.Context, todo []*item) []*item {
 		return nil
 	}
 	return slices.DeleteFunc(todo, func(p *item) bool {
-		return p.node == "" && (p.shardID == 0 || s.ownedShard(p.shardID) != nil)
+		return p.node == "" && (p.shardID == 0 || s.engine.Term(p.shardID) != nil)
 	})
 }
 

@@ -26,9 +26,9 @@ import (
 // settlements share a message. A settlement that fails is sent again, with growing pauses, until it
 // does not matter any more. If it is dropped then, the lease of the delivery runs out at the owner.
 //
-// It may be called with Engine.Mu held, and calls nothing that waits under its own mutex.
+// It may be called with Engine.mu held, and calls nothing that waits under its own mutex.
 // After Close has begun, only what counts as a handler may send to a node: sendAll, which it
-// starts then, has to be waited for. A settlement for the owner of a shard waits for sendLast.
+// starts then, has to be waited for. A settlement for the owner of a shard waits for SendLastVerdicts.
 type forwarder struct {
 	Dropped atomic.Int64 // settlements that found their queue full
 
@@ -121,7 +121,7 @@ func (s *Cluster) dropLocked(to target) {
 }
 
 // sendAll sends until the queue is empty. Settlements that fail while Close runs are left to
-// sendLast, or, if they are for a node, sent again as long as handlers have time.
+// SendLastVerdicts, or, if they are for a node, sent again as long as handlers have time.
 func (s *Cluster) sendAll(q *settleQueue) {
 	var backoff recovery.Backoff
 	for attempt := 0; ; attempt++ {
@@ -133,7 +133,7 @@ func (s *Cluster) sendAll(q *settleQueue) {
 			attempt = -1
 		case q.node != "":
 			_ = backoff.Wait(s.engine.Life.Context, attempt)
-		case !s.engine.Rest(backoff.Delay(attempt)):
+		case !s.engine.Life.Rest(backoff.Delay(attempt)):
 			s.Forward.mu.Lock()
 			q.sending = false
 			s.Forward.mu.Unlock()
@@ -142,9 +142,9 @@ func (s *Cluster) sendAll(q *settleQueue) {
 	}
 }
 
-// sendLast sends what is left for the owners of shards when the handlers have had their time. It
-// tries each owner at least once, however little time is left.
-func (s *Cluster) sendLast(ctx context.Context) {
+// SendLastVerdicts sends what is left for the owners of shards when the handlers have had their
+// time. It tries each owner at least once, however little time is left.
+func (s *Cluster) SendLastVerdicts(ctx context.Context) {
 	for {
 		var all sync.WaitGroup
 		left := s.Forward.ToOwners()

@@ -14,7 +14,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// newForwarder makes a cluster that has begun to close, so that settlements wait for sendLast.
+// newForwarder makes a cluster that has begun to close, so that settlements wait for SendLastVerdicts.
 func newForwarder(settle func(v task.Verdict, receipts []string) ([]task.Settled, error)) *Cluster {
 	var cfg task.Checked
 	cfg.Log, cfg.AnswerWithin, cfg.Clock = slog.New(slog.DiscardHandler), time.Minute, time.Now
@@ -57,7 +57,7 @@ func TestForwarderIsBounded(t *testing.T) {
 	if n := s.Forward.ToOwners(); n != 63 || s.Forward.bytes > maxForwarded {
 		t.Errorf("%d of 64 MiB wait: %d bytes", n, s.Forward.bytes)
 	}
-	s.sendLast(t.Context())
+	s.SendLastVerdicts(t.Context())
 	if arrived != 63 || calls != 5 {
 		t.Errorf("%d have arrived with %d calls", arrived, calls)
 	}
@@ -95,9 +95,9 @@ func TestForwarderSendsAgain(t *testing.T) {
 	for _, r := range []string{"a", "stale", "late", "b"} {
 		s.forwardOne(1, r, task.Verdict{Verb: task.Ack})
 	}
-	s.sendLast(t.Context())
+	s.SendLastVerdicts(t.Context())
 	s.forwardOne(2, "c", task.Verdict{Verb: task.Bury})
-	s.sendLast(t.Context())
+	s.SendLastVerdicts(t.Context())
 	if want := []string{"a", "b", "late", "c"}; !slices.Equal(acked, want) || attempts["a"] != 1 || attempts["stale"] != 1 {
 		t.Errorf("arrived: %v, after %v attempts", acked, attempts)
 	}
@@ -106,7 +106,7 @@ func TestForwarderSendsAgain(t *testing.T) {
 		return nil, task.ErrUnavailable
 	}
 	s.forward(target{shardID: 1}, settlement{outcomeOf("over", task.Verdict{Verb: task.Ack}), 0})
-	if s.sendLast(t.Context()); attempts["over"] != 1 || s.Forward.bytes != 0 {
+	if s.SendLastVerdicts(t.Context()); attempts["over"] != 1 || s.Forward.bytes != 0 {
 		t.Errorf("what does not matter any more was sent %d times", attempts["over"])
 	}
 }
@@ -128,14 +128,14 @@ func TestForwarderSendsAllAtTheEnd(t *testing.T) {
 	for range 2500 {
 		s.forwardOne(1, "r", task.Verdict{Verb: task.Ack})
 	}
-	if s.sendLast(ended); arrived[1] != 2500 || s.Forward.ToOwners() != 0 {
+	if s.SendLastVerdicts(ended); arrived[1] != 2500 || s.Forward.ToOwners() != 0 {
 		t.Errorf("%d of 2,500 have arrived", arrived[1])
 	}
 	failAfter = 1000
 	for range 2500 {
 		s.forwardOne(2, "r", task.Verdict{Verb: task.Ack})
 	}
-	if s.sendLast(ended); arrived[2] != 1000 || s.Forward.ToOwners() != 1500 {
+	if s.SendLastVerdicts(ended); arrived[2] != 1000 || s.Forward.ToOwners() != 1500 {
 		t.Errorf("%d have arrived at a node that ended after 1,000, %d wait", arrived[2], s.Forward.ToOwners())
 	}
 }
@@ -159,7 +159,7 @@ func TestForwarderKeepsOrder(t *testing.T) {
 	for _, r := range []string{"a", "b", "c"} {
 		s.forwardOne(1, r, task.Verdict{Verb: task.Ack})
 	}
-	s.sendLast(t.Context())
+	s.SendLastVerdicts(t.Context())
 	if want := []string{"a b c", "b d"}; !slices.Equal(calls, want) || s.Forward.bytes != 0 || s.Forward.Queues() != 0 {
 		t.Errorf("sent: %q, want %q; %d bytes are left in %d queues", calls, want, s.Forward.bytes, s.Forward.Queues())
 	}

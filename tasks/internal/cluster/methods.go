@@ -156,10 +156,8 @@ func (s *Cluster) handleCancel(ctx context.Context, _ string, q IDQuery) (Cancel
 // createdOfCancelled returns when the task was created that this node has cancelled last of an id;
 // 0 if it does not remember.
 func (s *Cluster) createdOfCancelled(id string) int64 {
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
-	if o := s.engine.Outcomes.Find(s.engine.Store.Hash([]byte(id))); o.Kind == store.WasCancelled {
-		return o.Created
+	if past := s.engine.Endings([]string{id})[0]; past.Kind == store.WasCancelled {
+		return past.Created
 	}
 	return 0
 }
@@ -206,7 +204,7 @@ func (s *Cluster) createOwned(ctx context.Context, q *requestQuery, create func(
 
 // owns reports whether a task is known here, or its shard is held.
 func (s *Cluster) owns(id string, shardID recovery.ShardID) bool {
-	return s.Knows(id) || shardID != 0 && s.ownedShard(shardID) != nil
+	return s.Knows(id) || shardID != 0 && s.engine.Term(shardID) != nil
 }
 
 // HandleHas reports which ids this node has. From then on this node registers the ids of tasks that
@@ -227,7 +225,7 @@ func (s *Cluster) HandleHas(ctx context.Context, _ string, q HasQuery) (HasReply
 	if slices.ContainsFunc(ids, s.engine.IsInDoubt) {
 		return a, engine.ErrInDoubt
 	}
-	if err := s.loadUnknown(ctx, ids); err != nil {
+	if err := s.engine.LoadUnknown(ctx, ids); err != nil {
 		return a, err
 	}
 	for i, id := range q.IDs {
@@ -238,53 +236,4 @@ func (s *Cluster) HandleHas(ctx context.Context, _ string, q HasQuery) (HasReply
 		}
 	}
 	return a, nil
-}
-
-// loadUnknown makes sure that memory knows those of the ids that exist: while replay runs, it
-// looks up the others together.
-func (s *Cluster) loadUnknown(ctx context.Context, ids []string) error {
-	for !s.engine.IsReplayed() {
-		loads, busy := s.unknownOf(ids)
-		switch {
-		case busy != nil: // replay, or another caller, looks an id up at the moment
-			if err := s.engine.WaitBusy(ctx, busy, 0); err != nil {
-				return err
-			}
-			continue
-		case len(loads) == 0:
-			return nil
-		}
-		s.engine.LoadAllByID(ctx, loads)
-		ids = nil
-		for _, f := range loads {
-			switch {
-			case f.Err != nil:
-				return f.Err
-			case !f.Absent && !f.Found:
-				ids = append(ids, f.ID) // it was in other hands
-			}
-		}
-	}
-	return nil
-}
-
-// unknownOf returns those of the ids that memory does not know. If one of them is being looked
-// up, busy is closed when that is over.
-func (s *Cluster) unknownOf(ids []string) (unknown []engine.IDLoad, busy <-chan struct{}) {
-	for part := range slices.Chunk(ids, engine.AtOnce) {
-		s.engine.Mu.Lock()
-		for _, id := range part {
-			n, entered := s.engine.Store.Find([]byte(id))
-			switch {
-			case entered && s.engine.Store.Slot(n).State == store.Checking:
-				busy = s.engine.WatchLocked(n)
-			case entered, s.knowsLocked([]byte(id)):
-				// One that is being registered is no node's yet; it was looked for before.
-			default:
-				unknown = append(unknown, engine.IDLoad{ID: id})
-			}
-		}
-		s.engine.Unlock()
-	}
-	return unknown, busy
 }

@@ -54,7 +54,7 @@ func (s *Cluster) inMissingSpool(id string) error {
 
 // GiveUpSpools is tasks.Scheduler.GiveUpSpools.
 func (s *Cluster) GiveUpSpools(ctx context.Context, name string) error {
-	n, err := s.findNode(ctx, name)
+	n, err := s.FindNode(ctx, name)
 	if err != nil || s.Fleet == nil || len(n.MissingSpools) == 0 {
 		return err
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -32,35 +31,17 @@ func DescribeNode(k *recovery.Node) task.Node {
 	return n
 }
 
-// status returns what this node reports to others with each heartbeat, as JSON.
-func (s *Cluster) status() []byte {
+// Status returns what this node reports to others with each heartbeat, as JSON.
+func (s *Cluster) Status() []byte {
 	st := s.nodeStatus()
-	b, err := json.Marshal(&st)
-	if err != nil {
-		return nil
-	}
+	b, _ := json.Marshal(&st)
 	return b
 }
 
 func (s *Cluster) nodeStatus() task.NodeStatus {
-	var all task.Counts
-	s.engine.EachTopic(func(t *engine.Topic) {
-		all.Add(&t.Counts)
-		all.Pending += t.Gauges[task.Pending]
-		all.Ready += t.Gauges[task.Ready]
-		all.Delivering += t.Gauges[task.Delivering]
-		all.Dead += t.Gauges[task.Dead]
-	})
-	st := task.NodeStatus{
-		Pending: all.Pending, Ready: all.Ready, Delivering: all.Delivering, Dead: all.Dead,
-		LatenessP50: all.Lateness.Quantile(0.5), LatenessP99: all.Lateness.Quantile(0.99),
-		Unsure: s.engine.Unsure(), Catching: !s.engine.IsReplayed(), Clock: s.clockReading(),
-	}
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
-	st.Room, st.Backlog, st.Draining = s.engine.RoomForMoreLocked(), s.engine.Dispatch.Raised, s.engine.Draining
+	st := s.engine.NodeStatus()
+	st.Clock = s.clockReading()
 	st.DrainsFailed, st.DrainFault = s.Drain.failures()
-	st.Spooled = s.spooledShardsLocked()
 	return st
 }
 
@@ -92,7 +73,7 @@ func (s *Cluster) Nodes(ctx context.Context) ([]task.Node, error) {
 
 // Node is tasks.Scheduler.Node.
 func (s *Cluster) Node(ctx context.Context, name string) (task.Node, error) {
-	n, err := s.findNode(ctx, name)
+	n, err := s.FindNode(ctx, name)
 	keys, ok := s.engine.Ledger.(recovery.KeyLister)
 	if err != nil || !ok {
 		return n, err
@@ -109,8 +90,8 @@ func (s *Cluster) Node(ctx context.Context, name string) (task.Node, error) {
 	return n, nil
 }
 
-// findNode returns the node of that name. Errors: those of Nodes, task.ErrNoNode.
-func (s *Cluster) findNode(ctx context.Context, name string) (task.Node, error) {
+// FindNode returns the node of that name. Errors: those of Nodes, task.ErrNoNode.
+func (s *Cluster) FindNode(ctx context.Context, name string) (task.Node, error) {
 	all, err := s.Nodes(ctx)
 	if err != nil {
 		return task.Node{}, err
@@ -121,10 +102,4 @@ func (s *Cluster) findNode(ctx context.Context, name string) (task.Node, error) 
 		}
 	}
 	return task.Node{}, task.ErrNoNode
-}
-
-// CheckNode returns task.ErrNoNode if no node has that name.
-func (s *Cluster) CheckNode(ctx context.Context, name string) error {
-	_, err := s.findNode(ctx, name)
-	return err
 }

@@ -183,8 +183,8 @@ func (s *Cluster) offloadOnce(h *offload, want int) bool {
 	return len(a.Deliveries) > 0
 }
 
-// endOffloadedLocked ends a delivery that was made for another node.
-func (s *Cluster) endOffloadedLocked(d *engine.Delivery, v task.Judgement) {
+// EndOffloadedLocked ends a delivery that was made for another node.
+func (s *Cluster) EndOffloadedLocked(d *engine.Delivery, v task.Judgement) {
 	h := d.Source.Work.(*offload)
 	took := int64(s.engine.Elapsed() - d.Source.Began)
 	before := cmp.Or(h.took.Load(), took)
@@ -206,8 +206,8 @@ func (s *Cluster) settleAdoptedLocked(id string, told *OffloadOutcome) bool {
 	if _, known := s.engine.Store.FindHashed(s.engine.Store.Hash(key), key); !known {
 		return false
 	}
-	var p engine.Settling
-	if p.Receipt, p.Answer.Err = s.engine.Signer.Parse(told.Receipt); p.Answer.Err == nil {
+	p := s.engine.NewSettling(told.Receipt)
+	if p.Answer.Err == nil {
 		v := told.verdict()
 		s.engine.SettleLocked(&v, &p, nil, 0, nil)
 	}

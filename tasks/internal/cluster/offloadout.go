@@ -46,9 +46,9 @@ type offloadReply struct {
 // backlogTopics is how many topics a node announces.
 const backlogTopics = 100
 
-// announceBacklog announces to the others whether this node has a backlog, unless it has none and
+// BacklogJudged announces to the others whether this node has a backlog, unless it has none and
 // they know that.
-func (s *Cluster) announceBacklog(is bool) {
+func (s *Cluster) BacklogJudged(is bool) {
 	if s.NoPeers() {
 		return
 	}
@@ -125,29 +125,15 @@ func (o *OffloadOutcome) verdict() task.Verdict {
 // wait for the ledger. While Close runs, deliveries can be returned, but not settled otherwise.
 func (s *Cluster) handleOutcomes(_ context.Context, _ string, told OutcomesQuery) (outcomesReply, error) {
 	a := outcomesReply{make([]WireError, len(told.Outcomes))}
-	settlings := make([]engine.Settling, len(told.Outcomes))
+	settlings, verdicts := make([]engine.Settling, len(told.Outcomes)), make([]task.Verdict, len(told.Outcomes))
 	for i := range settlings {
-		p := &settlings[i]
-		if p.Receipt, p.Answer.Err = s.engine.Signer.Parse(told.Outcomes[i].Receipt); p.Answer.Err == nil {
-			p.Answer.ID = p.Receipt.ID
+		o, p := &told.Outcomes[i], &settlings[i]
+		*p, verdicts[i] = s.engine.NewSettling(o.Receipt), o.verdict()
+		if p.Answer.Err == nil && (o.Verb < task.Ack || o.Verb > task.Return) {
+			p.Answer.Err = ErrNotUnderstood
 		}
 	}
-	for from := 0; from < len(settlings); from += engine.AtOnce {
-		s.engine.Mu.Lock()
-		for i := from; i < min(from+engine.AtOnce, len(settlings)); i++ {
-			switch p, o := &settlings[i], &told.Outcomes[i]; {
-			case p.Answer.Err != nil:
-			case o.Verb < task.Ack || o.Verb > task.Return:
-				p.Answer.Err = ErrNotUnderstood
-			case s.engine.Ended && o.Verb != task.Return:
-				p.Answer.Err = task.ErrClosed
-			default:
-				v := o.verdict()
-				s.engine.SettleLocked(&v, p, nil, 0, nil)
-			}
-		}
-		s.engine.Unlock()
-	}
+	s.engine.SettleEach(settlings, verdicts)
 	for i := range settlings {
 		if err := settlings[i].Answer.Err; err != nil {
 			a.Faults[i] = *WireErrorOf(err)

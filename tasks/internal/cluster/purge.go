@@ -101,9 +101,7 @@ func (s *Cluster) UsedAnywhere(ctx context.Context, name string) (used bool, err
 
 func (s *Cluster) usedLocal(ctx context.Context, q usedQuery) (a usedReply, err error) {
 	_, err = s.Covers(ctx, &a.Coverage, func(context.Context) error {
-		s.engine.Mu.Lock()
-		defer s.engine.Mu.Unlock()
-		a.Used = s.engine.UsedLocked(q.Topic)
+		a.Used = s.engine.Used(q.Topic)
 		return nil
 	})
 	return a, err

@@ -20,23 +20,6 @@ import (
 // versions also spooled tasks of adopted shards. A spool that is missing at its node can not be
 // asked: while one is, no node says that a task of such a shard does not exist.
 
-// spooledShardsLocked returns the shards of tasks that are in this spool, and of those that may be.
-func (s *Cluster) spooledShardsLocked() (shardIDs []recovery.ShardID) {
-	if s.engine.Spool == nil || s.Fleet == nil {
-		return nil
-	}
-	for key, l := range s.engine.Spool.Lines {
-		if len(l.Items) > 0 || l.Moving > 0 {
-			shardIDs = append(shardIDs, recovery.ShardID(key))
-		}
-	}
-	for i := range s.engine.Spool.InDoubt {
-		shardIDs = append(shardIDs, recovery.ShardID(s.engine.LineOf([]byte(s.engine.Spool.InDoubt[i].ID))))
-	}
-	slices.Sort(shardIDs)
-	return slices.Compact(shardIDs)
-}
-
 // A spooledAt is which node has spooled a task; empty if none has. The error, ErrUnavailable,
 // is why that is not known.
 type spooledAt struct {

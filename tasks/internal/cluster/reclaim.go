@@ -38,6 +38,7 @@ type missing struct {
 	mu sync.Mutex // guards everything below
 	// is has the shards of which something was heard; true: one is missing.
 	is      map[recovery.ShardID]bool
+	ended   bool // none is missed any more
 	settled bool // the node was ready once
 }
 
@@ -46,7 +47,7 @@ func (m *missing) note(shardID recovery.ShardID, is, anew bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if _, known := m.is[shardID]; anew || !known {
-		m.is[shardID] = is
+		m.is[shardID] = is && !m.ended
 	}
 }
 
@@ -56,10 +57,11 @@ func (m *missing) has(shardID recovery.ShardID) bool {
 	return m.is[shardID]
 }
 
-// clear says that none is missing.
-func (m *missing) clear() {
+// end says that none is missing, now or later: this node is being drained.
+func (m *missing) end() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	m.ended = true
 	for shardID := range m.is {
 		m.is[shardID] = false
 	}
@@ -98,7 +100,7 @@ func (s *Cluster) Settled() (settled bool, away int) {
 
 // reclaimLoop asks the holders of this node's own shards to release them.
 func (s *Cluster) reclaimLoop() {
-	for pause := reclaimEvery; s.engine.Rest(pause); {
+	for pause := reclaimEvery; s.engine.Life.Rest(pause); {
 		if s.reclaimAll() {
 			pause = reclaimEvery
 		} else {
@@ -134,7 +136,7 @@ func (s *Cluster) reclaimAll() bool {
 func (s *Cluster) reclaim(shardID recovery.ShardID) error {
 	ctx, cancel := s.engine.Within(s.engine.Life.Context)
 	defer cancel()
-	if s.holds(shardID) {
+	if s.engine.Holds(shardID) {
 		return nil
 	}
 	// It may have been transferred, and the answer lost.

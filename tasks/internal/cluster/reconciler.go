@@ -9,23 +9,13 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
-	"github.com/lapsehq/lapse/tasks/internal/record"
-	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // WalkEvery is how often a page of all entries is looked through.
 const WalkEvery = 10 * time.Second
 
-// addTombstoneLocked is called when the task of a slot is about to leave for good.
-func (s *Cluster) addTombstoneLocked(sl *store.Slot) {
-	if s.Fleet == nil || !s.Fleet.multiNode.Load() {
-		return
-	}
-	if f, ok := s.directoryEntryLocked(sl); ok {
-		s.Fleet.tombstones.push(Tombstone{string(s.engine.Store.ID(sl)), f, s.engine.Elapsed()})
-	}
-}
+func (s *Cluster) registry() engine.Registry { return engine.Registry{Engine: s.engine} }
 
 func (s *Cluster) wakeReconciler() {
 	select {
@@ -35,7 +25,7 @@ func (s *Cluster) wakeReconciler() {
 }
 
 // An indexing is how far the ids in memory are registered. It calls nothing under its mutex, which
-// may be taken under Engine.Mu: what came into memory before wanted has grown is in memory when the
+// may be taken under Engine.mu: what came into memory before wanted has grown is in memory when the
 // reconciler reads that.
 type indexing struct {
 	mu       sync.Mutex // guards everything below
@@ -90,7 +80,6 @@ type reconciler struct {
 
 func (s *Cluster) reconcilerLoop() {
 	c := reconciler{Cluster: s}
-	c.marked, _, _ = s.Fleet.indexing.read()
 	s.engine.Life.EveryOr(s.engine.Config.SweepEvery, s.Fleet.work, func(bool) { c.runOnce() })
 }
 
@@ -98,7 +87,6 @@ func (s *Cluster) reconcilerLoop() {
 func (c *reconciler) runOnce() {
 	now := c.engine.Elapsed()
 	c.Fleet.recentCancels.forget(func(k recentCancel) bool { return now-k.at >= RemoveAfter })
-	c.chooseShards()
 	if c.NeverHadPeers() {
 		return
 	}
@@ -189,39 +177,15 @@ func (c *reconciler) index(ctx context.Context) error {
 
 // registerMemory registers the ids of the tasks in memory. Later ids are registered before.
 func (c *reconciler) registerMemory(ctx context.Context) (registered int, err error) {
-	for from := uint32(0); ; from += engine.AtOnce {
-		var changes []recovery.DirectoryUpdate
-		c.engine.Mu.Lock()
-		total := c.engine.Store.Slots()
-		for n := from; n < min(from+engine.AtOnce, total); n++ {
-			if change, ok := c.directoryUpdateLocked(c.engine.Store.Slot(n)); ok {
-				changes = append(changes, change)
-			}
-		}
-		c.engine.Mu.Unlock()
+	for from, over := uint32(0), false; !over; {
+		changes, next := c.registry().Some(from)
 		if err := c.assert(ctx, changes); err != nil {
 			return registered, err
 		}
-		if registered += len(changes); from+engine.AtOnce >= total {
-			return registered, nil
-		}
+		registered += len(changes)
+		from, over = next, next == 0
 	}
-}
-
-// directoryUpdateLocked returns the change that registers the id of a task in memory, if needed.
-func (s *Cluster) directoryUpdateLocked(sl *store.Slot) (recovery.DirectoryUpdate, bool) {
-	switch sl.State {
-	case store.Vacant, store.Checking, store.Registering:
-		return recovery.DirectoryUpdate{}, false
-	}
-	if !s.engine.OwnedLocked(int(sl.Shard)).Takes() {
-		return recovery.DirectoryUpdate{}, false
-	}
-	f, ok := s.directoryEntryLocked(sl)
-	if !ok {
-		return recovery.DirectoryUpdate{}, false
-	}
-	return recovery.DirectoryUpdate{ID: string(s.engine.Store.ID(sl)), New: f}, true
+	return registered, nil
 }
 
 // registerDead registers the ids of the dead, some at a time.
@@ -235,15 +199,8 @@ func (c *reconciler) registerDead(ctx context.Context) (registered int, err erro
 		changes = changes[:0]
 	}
 	listed := c.engine.Ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
-		f, err := record.Decode(e.Data)
-		if err != nil || f.Flags&record.ChosenID == 0 {
-			return true
-		}
-		c.engine.Mu.Lock()
-		h := c.engine.OwnedLocked(e.Shard)
-		c.engine.Mu.Unlock()
-		if h.Takes() && !engine.Tells(e.ID, h.ShardID) {
-			changes = append(changes, recovery.DirectoryUpdate{ID: string(e.ID), New: engine.DirectoryEntryOf(h.ShardID, e.ID, f.Created)})
+		if change, ok := c.registry().Dead(e); ok {
+			changes = append(changes, change)
 		}
 		if len(changes) == UpdatesAtOnce {
 			file()
@@ -287,9 +244,7 @@ func (c *reconciler) removeTombstones(ctx context.Context) error {
 		if len(due) == 0 {
 			return nil
 		}
-		c.engine.Mu.Lock()
-		changes := c.GoneLocked(due)
-		c.engine.Mu.Unlock()
+		changes := c.Gone(due)
 		if len(changes) == 0 {
 			continue
 		}
@@ -301,10 +256,10 @@ func (c *reconciler) removeTombstones(ctx context.Context) error {
 	return nil
 }
 
-// GoneLocked returns the changes that remove entries whose ids are not known. A task that
+// Gone returns the changes that remove entries whose ids are not known. A task that
 // is created with such an id later has another nonce. Of an id that comes more than once,
 // as one does that was used again, the last entry has taken the place of the others.
-func (s *Cluster) GoneLocked(ls []Tombstone) []recovery.DirectoryUpdate {
+func (s *Cluster) Gone(ls []Tombstone) []recovery.DirectoryUpdate {
 	changes := make([]recovery.DirectoryUpdate, 0, len(ls))
 	seen := make(map[string]bool, len(ls))
 	for _, l := range slices.Backward(ls) {
@@ -312,15 +267,9 @@ func (s *Cluster) GoneLocked(ls []Tombstone) []recovery.DirectoryUpdate {
 			continue
 		}
 		seen[l.ID] = true
-		id := []byte(l.ID)
-		_, at := s.engine.LookupLocked(id)
-		shard := s.engine.ShardNumberLocked(l.Entry.ShardID)
-		if at == engine.InMemory || at.Buried() || at == engine.Illegible || !s.engine.OwnedLocked(shard).Takes() {
-			continue
-		}
 		changes = append(changes, recovery.DirectoryUpdate{ID: l.ID, Old: l.Entry})
 	}
-	return changes
+	return s.registry().Orphans(changes)
 }
 
 // walk looks through a page of the directory, and removes entries under shards that are held
@@ -340,18 +289,28 @@ func (c *reconciler) walk(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	c.engine.Mu.Lock()
-	page = slices.DeleteFunc(page, func(l Tombstone) bool {
-		// It may be a tombstone that has its time yet.
-		return c.engine.Outcomes.Find(c.engine.Store.Hash([]byte(l.ID))).Kind != 0
-	})
-	changes := c.GoneLocked(page)
-	c.engine.Mu.Unlock()
-	if changes = append(changes, c.ofRetired(ctx, page)...); len(changes) > 0 && c.engine.IsReplayed() {
+	changes := c.forgotten(append(c.Gone(page), c.ofRetired(ctx, page)...))
+	if len(changes) > 0 && c.engine.IsReplayed() {
 		if _, err := c.Fleet.ledger.Update(ctx, changes); err != nil {
 			return err
 		}
 	}
 	c.position = next
 	return nil
+}
+
+// forgotten returns those of some changes that remove entries of tasks whose end this node does not
+// remember. Others may be those of tombstones that have their time yet. The changes were found
+// before: a task that has ended since was in memory then.
+func (c *reconciler) forgotten(changes []recovery.DirectoryUpdate) (rest []recovery.DirectoryUpdate) {
+	ids := make([]string, len(changes))
+	for i := range changes {
+		ids[i] = changes[i].ID
+	}
+	for i, past := range c.engine.Endings(ids) {
+		if past.Kind == 0 {
+			rest = append(rest, changes[i])
+		}
+	}
+	return rest
 }

@@ -37,7 +37,7 @@ type remoteWaiterKey struct {
 }
 
 // remoteWaiters are those that stand in queues of this node. The engine tells one of its turn under
-// Engine.Mu, so mu is taken under that, and under mu the engine is not called. In between, one that
+// Engine.mu, so mu is taken under that, and under mu the engine is not called. In between, one that
 // joins a queue may have been dropped, or one that was dropped be told of its turn: stand and
 // serveRemoteWaiter look again, and it leaves the queue.
 type remoteWaiters struct {
@@ -183,7 +183,7 @@ func (s *Cluster) drop(g *RemoteWaiter, refused bool) {
 	}
 }
 
-// turnOf is called under Engine.Mu when a remote waiter's turn has come.
+// turnOf is called under Engine.mu when a remote waiter's turn has come.
 func (s *Cluster) turnOf(g *RemoteWaiter) {
 	s.Peers.waiters.mu.Lock()
 	g.served = true
@@ -224,7 +224,7 @@ var askAgainAfter = recovery.Backoff{Min: 50 * time.Millisecond, Max: 250 * time
 // is over. The answer says what it wants now. So an outage of the ledger delays tasks for as long
 // as it lasts, and not until the demand is announced again.
 func (s *Cluster) askAgain(g *RemoteWaiter) {
-	for attempt := 0; s.engine.Rest(askAgainAfter.Delay(attempt)); attempt++ {
+	for attempt := 0; s.engine.Life.Rest(askAgainAfter.Delay(attempt)); attempt++ {
 		want, run := s.wanted(g)
 		if want == 0 {
 			return

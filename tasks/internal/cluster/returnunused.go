@@ -10,7 +10,7 @@ import (
 
 // ReturnUnused returns deliveries to the nodes that they came from; while Close runs, to the owners
 // of their shards. A task whose delivery cannot be returned is ready again when its lease is over.
-// It may be called with Engine.Mu held.
+// It may be called with Engine.mu held.
 func (s *Cluster) ReturnUnused(ds []*engine.Delivery) {
 	if !s.engine.Life.Enter() {
 		s.ReturnMoved(ds)

@@ -10,7 +10,6 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/relay"
-	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -74,22 +73,8 @@ func reasonOf(before, last error) error {
 
 // Knows reports whether a task is in memory, or among the dead of a shard that is held.
 func (s *Cluster) Knows(id string) bool {
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
-	return s.knowsLocked([]byte(id))
-}
-
-func (s *Cluster) knowsLocked(id []byte) bool {
-	h := s.engine.Store.Hash(id)
-	if n, ok := s.engine.Store.FindHashed(h, id); ok {
-		// The id of a slot that is being looked up may belong to no node, and an id that is
-		// being registered may turn out to belong to another node.
-		if sl := s.engine.Store.Slot(n); sl.State != store.Checking && sl.State != store.Registering {
-			return s.engine.OwnedLocked(int(sl.Shard)).Mine()
-		}
-	}
-	at := s.engine.OutsideLocked(h)
-	return at == engine.Illegible || at.Buried() && !s.conflictLocked(string(id))
+	known, buried := s.engine.Knows(id)
+	return known && !(buried && s.isConflict(id))
 }
 
 // locateTask finds where a task is, beginning with a lookup stage. anew mistrusts
@@ -208,21 +193,6 @@ func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, max(time.Until(deadline)/2, time.Millisecond))
-}
-
-// ownedShard returns the term of a shard whose tasks memory knows, or can find; nil if
-// there is none.
-func (s *Cluster) ownedShard(shardID recovery.ShardID) *engine.OwnedShard {
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
-	return s.termLocked(shardID)
-}
-
-func (s *Cluster) termLocked(shardID recovery.ShardID) *engine.OwnedShard {
-	if h := s.engine.OwnedLocked(s.engine.ShardNumberLocked(shardID)); h.Takes() {
-		return h
-	}
-	return nil
 }
 
 // passing reports whether a task must be looked for again: its shard is changing hands or is being

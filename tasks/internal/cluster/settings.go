@@ -15,8 +15,8 @@ type settingsQuery struct{}
 // not answered takes it over by itself as soon as it reads the ledger again.
 const settingsWithin = 500 * time.Millisecond
 
-// tellSettings tells all nodes that settings were changed, and waits for those that answer.
-func (s *Cluster) tellSettings(ctx context.Context) {
+// TellSettings tells all nodes that settings were changed, and waits for those that answer.
+func (s *Cluster) TellSettings(ctx context.Context) {
 	if s.NoPeers() {
 		return
 	}

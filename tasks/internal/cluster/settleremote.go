@@ -8,24 +8,13 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine"
-	"github.com/lapsehq/lapse/tasks/internal/receipt"
-	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // settleAll settles deliveries wherever their tasks are. Those of tasks that are known here
 // cost nothing more than with a ledger that is not shared.
 func (s *Cluster) settleAll(ctx context.Context, v *task.Verdict, settlings []engine.Settling) error {
-	var here, far []*engine.Settling // of which each has answers of its own to write
-	s.engine.Mu.Lock()
-	for i := range settlings {
-		if p := &settlings[i]; p.Answer.Err == nil && !s.settlesHereLocked(&p.Receipt) {
-			far = append(far, p)
-		} else {
-			here = append(here, p)
-		}
-	}
-	s.engine.Mu.Unlock()
+	here, far := s.engine.SettledHere(settlings) // of which each has answers of its own to write
 	var group sync.WaitGroup
 	if len(far) > 0 {
 		group.Go(func() { s.settleRemote(ctx, v, far) })
@@ -45,18 +34,6 @@ func (s *Cluster) settleAll(ctx context.Context, v *task.Verdict, settlings []en
 		s.settleRemote(ctx, v, far)
 	}
 	return nil
-}
-
-// settlesHereLocked reports whether the answer to a receipt is known here.
-func (s *Cluster) settlesHereLocked(r *receipt.Receipt) bool {
-	id := []byte(r.ID)
-	h := s.engine.Store.Hash(id)
-	if n, ok := s.engine.Store.FindHashed(h, id); ok {
-		sl := s.engine.Store.Slot(n)
-		return sl.State != store.Checking && sl.State != store.Registering && s.engine.OwnedLocked(int(sl.Shard)).Mine()
-	}
-	past := s.engine.Outcomes.Find(h)
-	return past.Kind == store.WasDelivered && past.Nonce == r.Nonce
 }
 
 // settleRemote settles deliveries whose tasks are not in this process's memory, with one call
@@ -108,21 +85,20 @@ func (s *Cluster) settleAt(ctx context.Context, node string, v *task.Verdict, se
 	if err == nil && len(a.Settled) != len(some) {
 		err = fmt.Errorf("%w: node %s has answered for %d of %d receipts", task.ErrUnknown, node, len(a.Settled), len(some))
 	}
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
+	var acknowledged []*engine.Settling
 	for i, p := range some {
 		if p.err = err; err != nil {
 			continue
 		}
-		w, answer := &a.Settled[i], &settlings[p.index].Answer
-		answer.Recorded, answer.LeaseUntil = w.Recorded, w.LeaseUntil
+		w, one := &a.Settled[i], settlings[p.index]
+		one.Answer.Recorded, one.Answer.LeaseUntil = w.Recorded, w.LeaseUntil
 		if w.Fault != nil {
 			p.err = w.Fault.Err(node, true)
 		} else if v.Verb == task.Ack && w.Recorded {
-			// A repeat gets this answer, whatever becomes of that node.
-			s.engine.Outcomes.Add(s.engine.Store.Hash([]byte(p.id)), store.Outcome{Kind: store.WasDelivered, Nonce: settlings[p.index].Receipt.Nonce})
+			acknowledged = append(acknowledged, one)
 		}
 	}
+	s.engine.RememberAcknowledged(acknowledged)
 }
 
 // SettleMethod settles deliveries at the node that owns their tasks.
@@ -174,7 +150,8 @@ func (s *Cluster) settleAnywhere(ctx context.Context, v task.Verdict, receipts [
 }
 
 // openOf returns those that have no answer yet.
-func openOf(settlings []engine.Settling) (open []*engine.Settling) {
+func openOf(settlings []engine.Settling) []*engine.Settling {
+	open := make([]*engine.Settling, 0, len(settlings))
 	for i := range settlings {
 		if p := &settlings[i]; p.Answer.Err == nil {
 			open = append(open, p)
@@ -185,18 +162,19 @@ func openOf(settlings []engine.Settling) (open []*engine.Settling) {
 
 // Settle is tasks.Scheduler.Settle.
 func (s *Cluster) Settle(ctx context.Context, v task.Verdict, receipts []string) ([]task.Settled, error) {
-	if s.Fleet == nil {
-		return s.engine.Settle(ctx, v, receipts)
-	}
 	settlings, err := s.engine.CheckVerdict(&v, receipts)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
-	if err := s.settleAll(ctx, &v, settlings); err != nil {
+	if s.Fleet == nil {
+		err = s.engine.SettleLocal(ctx, &v, openOf(settlings))
+	} else if err = s.settleAll(ctx, &v, settlings); err == nil {
+		s.acknowledgedElsewhere(ctx, &v, settlings)
+	}
+	if err != nil {
 		return nil, err
 	}
-	s.acknowledgedElsewhere(ctx, &v, settlings)
 	return engine.SettledOf(settlings), nil
 }

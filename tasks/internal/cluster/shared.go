@@ -20,9 +20,7 @@ type Fleet struct {
 	node    string // this node's name in the ledger
 	Methods map[string]RPCHandler
 
-	// newTaskShards are the shards in which tasks with generated ids are created.
-	newTaskShards atomic.Pointer[[]recovery.ShardID]
-	made          atomic.Uint32 // ids, which chooses among them
+	made          atomic.Uint32 // ids, which chooses among engine.MakingShards
 	work          chan struct{} // wakes reconcilerLoop; holds one request
 	feeds         eventFeeds    // events of this node for readers at others
 	finishedCalls *finishedCalls
@@ -44,12 +42,11 @@ type sharedLedger interface {
 // Share connects this node with the other nodes, if its ledger can have any. Their calls
 // before Open has succeeded wait for that.
 func (s *Cluster) Share(ctx context.Context) error {
-	ledger, ok := s.engine.Ledger.(sharedLedger)
-	if !ok {
+	sh := s.Fleet
+	if sh == nil {
 		return nil
 	}
-	sh := &Fleet{ledger: ledger, Methods: MethodHandlers(), work: make(chan struct{}, 1), indexing: indexing{acquired: 1}, finishedCalls: newFinishedCalls()}
-	nodes, err := ledger.Peers(ctx)
+	nodes, err := sh.ledger.Peers(ctx)
 	if err != nil {
 		return fmt.Errorf("the nodes: %w", err)
 	}
@@ -60,8 +57,8 @@ func (s *Cluster) Share(ctx context.Context) error {
 		}
 	}
 	// A single node registers nothing, and says so before: another one may join at any time.
-	if ledger.Standing().Alone {
-		if err := ledger.MarkIndexed(ctx, false); err != nil {
+	if sh.ledger.Standing().Alone {
+		if err := sh.ledger.MarkIndexed(ctx, false); err != nil {
 			return fmt.Errorf("directory of ids: %w", err)
 		}
 		indexed = false
@@ -69,22 +66,18 @@ func (s *Cluster) Share(ctx context.Context) error {
 		sh.multiNode.Store(true)
 	}
 	if !indexed {
-		sh.indexing.wanted = 1
+		sh.indexing.add(1, 0)
 	}
-	s.engine.Mu.Lock()
-	s.Fleet = sh
-	s.chooseShardsLocked()
-	s.engine.Mu.Unlock()
 	s.startPeerCalls()
 	sh.Relay, err = relay.New(relay.Config{
-		Bus: ledger, Node: sh.node, Incarnation: uuid.NewString(),
+		Bus: sh.ledger, Node: sh.node, Incarnation: uuid.NewString(),
 		Answer: s.handleCall, Late: s.LateReply, InOrder: isMessage, Silence: s.engine.Config.AnswerWithin, Patience: s.engine.Config.AnswerWithin / engine.PatienceShare, Log: s.engine.Config.Log,
 	})
 	return err
 }
 
-// unshare closes the connection with the other nodes.
-func (s *Cluster) unshare() {
+// Leave closes the connection with the other nodes.
+func (s *Cluster) Leave() {
 	if s.Fleet != nil && s.Fleet.Relay != nil {
 		s.Fleet.Relay.Close()
 		s.Fleet.feeds.close()
@@ -100,7 +93,7 @@ func (s *Cluster) NeverHadPeers() bool {
 	return !s.Fleet.multiNode.Load()
 }
 
-// noteMultiNode records that there are other nodes. What was created under Engine.Mu before is in
+// noteMultiNode records that there are other nodes. What was created under Engine.mu before is in
 // memory when the reconciler registers all ids.
 func (s *Cluster) noteMultiNode() {
 	if s.Fleet.multiNode.CompareAndSwap(false, true) {
@@ -108,45 +101,17 @@ func (s *Cluster) noteMultiNode() {
 	}
 }
 
-// chooseShards chooses the shards in which tasks with generated ids are created: the node's own,
-// as far as it holds them; without any, those of others that it holds, or else its own wherever
-// they are.
-func (s *Cluster) chooseShards() {
-	s.engine.Mu.Lock()
-	defer s.engine.Mu.Unlock()
-	s.chooseShardsLocked()
-}
-
-func (s *Cluster) chooseShardsLocked() {
-	var own, adopted []recovery.ShardID
-	for _, h := range s.engine.Shards.List {
-		switch {
-		case !h.Takes():
-		case h.ShardID.Node() == s.engine.NodeNumber:
-			own = append(own, h.ShardID)
-		default:
-			adopted = append(adopted, h.ShardID)
-		}
-	}
-	for _, shardIDs := range [][]recovery.ShardID{own, adopted, s.engine.Terms.Away} {
-		if len(shardIDs) > 0 {
-			s.Fleet.newTaskShards.Store(&shardIDs)
-			return
-		}
-	}
-}
-
 // idsInARow is how many ids go to one shard before the next: what is scheduled at the same time is
 // written in few batches, and so is what falls due and ends at the same time.
 const idsInARow = 64
 
-// makeID makes an id as Schedule does, and returns the shard that it tells: 0 if the ledger has
+// NewID makes an id as Schedule does, and returns the shard that it tells: 0 if the ledger has
 // none.
-func (s *Cluster) makeID() (string, recovery.ShardID) {
+func (s *Cluster) NewID() (string, recovery.ShardID) {
 	if s.Fleet == nil {
 		return task.NewID(), 0
 	}
-	shardIDs := *s.Fleet.newTaskShards.Load()
+	shardIDs := s.engine.MakingShards()
 	shardID := shardIDs[int(s.Fleet.made.Add(1)/idsInARow)%len(shardIDs)]
 	return shardID.NewID(), shardID
 }

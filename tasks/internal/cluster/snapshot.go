@@ -131,8 +131,7 @@ func (s *Cluster) Covers(ctx context.Context, c *Coverage, do func(ctx context.C
 		}
 		return nil, engine.Late(err)
 	}
-	s.engine.KeepHeld(ctx, st)
-	c.Covered, err = s.engine.EndSnapshot(st, movesInDoubt)
+	c.Covered, err = s.engine.EndSnapshot(ctx, st, movesInDoubt)
 	return st, err
 }
 

@@ -79,9 +79,7 @@ func (s *Cluster) TopicSums() *Sums {
 // sumTopics visits all topics, and those that are many twice: to choose the ones that are
 // shown, and to describe these and add up the others.
 func (s *Cluster) sumTopics() *Sums {
-	s.engine.Mu.Lock()
-	many := len(s.engine.TopicTable.ByName) > task.MaxStatsTopics
-	s.engine.Mu.Unlock()
+	many := s.engine.TopicCount() > task.MaxStatsTopics
 	sums := &Sums{}
 	shown := func(*engine.Topic) bool { return true }
 	if many {

@@ -12,49 +12,49 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// lockTask waits until nothing is under way with a task, and returns its slot with Engine.Mu held.
+// lockTask waits until nothing is under way with a task, and returns its slot with Engine.mu held.
 // On an error the lock is not held: ErrNotFound, ErrKept, ErrDead, ErrReplaying, ErrUnavailable
 // (ErrContended and errBeingCancelled among them), ErrClosed.
 func (s *Engine) lockTask(ctx context.Context, id string) (uint32, *store.Slot, error) {
 	key := []byte(id)
 	for waits, rechecked := 0, false; ; {
-		s.Mu.Lock()
+		s.mu.Lock()
 		n, at := s.LookupLocked(key)
 		switch known := at == InMemory; {
 		case s.Ended:
-			s.Unlock()
+			s.unlock()
 			return 0, nil, task.ErrClosed
 		case s.Unsure() && !s.knownSpooledLocked(id):
-			s.Unlock()
+			s.unlock()
 			return 0, nil, ErrUnsure
 		case known && !s.Store.Slot(n).State.Busy():
-			if sl := s.Store.Slot(n); s.OwnedLocked(int(sl.Shard)).Mine() {
+			if sl := s.Store.Slot(n); s.OwnedLocked(int(sl.Shard)).mine() {
 				return n, sl, nil
 			}
-			s.Unlock()
+			s.unlock()
 			return 0, nil, ErrNotHeld
 		case known && s.cancelledLocked(n, s.Store.Slot(n)):
 			err := s.permitLocked(task.ConditionsOf(ctx), s.Store.Slot(n))
-			s.Unlock()
+			s.unlock()
 			if err == nil {
 				err = errBeingCancelled
 			}
 			return 0, nil, err
 		case known:
 			ch := s.WatchLocked(n)
-			s.Unlock()
+			s.unlock()
 			if err := s.WaitBusy(ctx, ch, waits); err != nil {
 				return 0, nil, err
 			}
 			waits++
 		case at == Illegible && !rechecked:
-			s.Unlock()
+			s.unlock()
 			if !s.Recheck(ctx, id, ErrIllegible) {
 				return 0, nil, ErrIllegible
 			}
 			rechecked = true
 		case at == Unread:
-			s.Unlock()
+			s.unlock()
 			switch load := s.loadByID(ctx, id); {
 			case load.Err != nil:
 				return 0, nil, load.Err
@@ -62,7 +62,7 @@ func (s *Engine) lockTask(ctx context.Context, id string) (uint32, *store.Slot, 
 				return 0, nil, task.ErrNotFound
 			}
 		default:
-			s.Unlock()
+			s.unlock()
 			return 0, nil, refusals[at]
 		}
 	}
@@ -86,12 +86,12 @@ func (s *Engine) actOnDead(ctx context.Context, q *ActQuery, ids []string, dead 
 func (s *Engine) areBusy(ids []string) []bool {
 	busy := make([]bool, 0, len(ids))
 	for some := range slices.Chunk(ids, AtOnce) {
-		s.Mu.Lock()
+		s.mu.Lock()
 		for _, id := range some {
 			n, known := s.Store.Find([]byte(id))
 			busy = append(busy, known && s.Store.Slot(n).State.Busy())
 		}
-		s.Mu.Unlock()
+		s.mu.Unlock()
 	}
 	return busy
 }
@@ -179,13 +179,13 @@ func (s *Engine) IsFirstReplayed() bool { return isClosed(s.Reading.Replayed) }
 
 // IsReplayed reports whether memory knows every id of the shards that this process holds.
 func (s *Engine) IsReplayed() bool {
-	return s.IsFirstReplayed() && s.Reading.catchingUp.Load() == 0
+	return s.IsFirstReplayed() && s.Shards.view.Load().unread == 0
 }
 
 // opensLocked reports whether this process holds a shard whose dead tasks memory does not know
 // yet.
 func (s *Engine) opensLocked() bool {
-	return !isClosed(s.Reading.deadRead) || s.Reading.catchingUp.Load() > 0 && slices.ContainsFunc(s.Shards.List, func(h *OwnedShard) bool { return h != nil && h.Stage == Acquired })
+	return !isClosed(s.Reading.deadRead) || s.Shards.view.Load().unread > 0 && slices.ContainsFunc(s.Shards.List, func(h *OwnedShard) bool { return h != nil && h.stage == acquired })
 }
 
 // CheckLocked locks an id that memory does not know, so that its record can be
@@ -241,10 +241,10 @@ func (s *Engine) waitReplayed(ctx context.Context) error {
 		case <-ctx.Done():
 			return fmt.Errorf("%w: %w", task.ErrReplaying, context.Cause(ctx))
 		}
-		s.Mu.Lock()
+		s.mu.Lock()
 		is := s.IsReplayed()
 		over = s.Reading.caughtUp
-		s.Mu.Unlock()
+		s.mu.Unlock()
 		if is {
 			return nil
 		}
@@ -290,7 +290,7 @@ func (s *Engine) AdmitLocked(shard, more, bytes int) error {
 	case s.Writes.Arriving >= s.Config.MaxInFlight:
 		return fmt.Errorf("%w: %d tasks wait for the ledger", task.ErrOverloaded, s.Writes.Arriving)
 	}
-	if err := s.WritableLocked(shard); err != nil {
+	if err := s.writableLocked(shard); err != nil {
 		return err
 	}
 	if bytes > 0 {
@@ -330,13 +330,13 @@ func (s *Engine) conditionOf(shard int) error {
 
 // room is how many records more memory takes, when a shard could be adopted.
 func (s *Engine) room() int {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	return s.RoomForMoreLocked()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.roomForMoreLocked()
 }
 
-// RoomForMoreLocked returns how many records more memory takes.
-func (s *Engine) RoomForMoreLocked() int {
+// roomForMoreLocked returns how many records more memory takes.
+func (s *Engine) roomForMoreLocked() int {
 	if s.Ended || s.Draining {
 		return 0
 	}

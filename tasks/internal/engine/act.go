@@ -102,9 +102,9 @@ func (s *Engine) Act(ctx context.Context, q *ActQuery, ids []string) []error {
 	if len(dead) > 0 && q.Select == nil { // a task that was selected was not dead
 		s.actOnDead(ctx, q, ids, dead, c, sent, errs)
 	}
-	s.Mu.Lock()
-	c.Complete()
-	s.Unlock()
+	s.mu.Lock()
+	c.complete()
+	s.unlock()
 	late := s.Await(ctx, c)
 	answers := s.OutcomesOf(c)
 	for i, w := range sent {
@@ -130,7 +130,7 @@ func (s *Engine) actOn(ctx context.Context, q *ActQuery, id string, c *PendingWr
 	default:
 		return 0, err
 	}
-	defer s.Unlock()
+	defer s.unlock()
 	conds := task.ConditionsOf(ctx)
 	if err := s.permitLocked(conds, sl); err != nil {
 		return 0, err

@@ -116,11 +116,11 @@ func addTrace(encoded []byte, headers map[string]string, t *task.TraceContext) [
 // ends the spans.
 func (s *Engine) trace(ctx context.Context, ds []*Delivery) (inner context.Context, ends []func(task.Judgement)) {
 	kind := task.Handler
-	s.Mu.Lock()
+	s.mu.Lock()
 	if t := s.TopicTable.ByName[ds[0].Topic]; t != nil {
 		kind = t.Kind()
 	}
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	ends = make([]func(task.Judgement), len(ds))
 	for i, d := range ds {
 		var t task.TraceContext

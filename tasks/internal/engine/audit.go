@@ -72,10 +72,10 @@ func (s *Engine) auditAll(full fullSweep) {
 		return
 	}
 	took := s.Elapsed() - full.since
-	s.Mu.Lock()
+	s.mu.Lock()
 	s.Sweep.Fulls++
 	s.Sweep.Last, s.Sweep.LastTook = full, took
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	s.Config.Log.Info("a full sweep is over", "node", s.Config.Node,
 		"checked", checked, "repaired", repaired, "took", took.Round(time.Millisecond))
 }
@@ -85,13 +85,13 @@ func (s *Engine) auditAll(full fullSweep) {
 func (s *Engine) audit(a *Auditee) (checked, repaired int, ok bool) {
 	shards := a.Begin()
 	a.Repairs = NewPendingWrite(0)
-	a.Repairs.Phase.Store(Sent) // a repair is never taken back
+	a.Repairs.Phase.Store(sent) // a repair is never taken back
 	checked, missing, err := recovery.Audit(s.Life.Context, s.Ledger, a, shards, AuditSlice, auditWithin)
-	s.Mu.Lock()
+	s.mu.Lock()
 	s.Sweep.Checked += int64(checked)
 	was := s.Sweep.auditFailing
 	s.Sweep.auditFailing = err != nil
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	switch { // once an outage
 	case err != nil && !was && s.Life.Context.Err() == nil:
 		s.Config.Log.Warn("the audit could not read the ledger", "node", s.Config.Node, "error", err)
@@ -113,9 +113,9 @@ func (s *Engine) audit(a *Auditee) (checked, repaired int, ok bool) {
 // confirmedRepairs waits for the ledger and returns how many repairs it has confirmed. Those
 // that it confirms later count later; those that it refuses never do.
 func (s *Engine) confirmedRepairs(ctx context.Context, c *PendingWrite) (n int) {
-	s.Mu.Lock()
-	c.Complete()
-	s.Unlock()
+	s.mu.Lock()
+	c.complete()
+	s.unlock()
 	s.awaitSettled(ctx, c)
 	for _, err := range s.OutcomesOf(c) {
 		if err == nil {
@@ -147,8 +147,8 @@ func (s *Engine) NewAuditee(once bool) *Auditee {
 
 // Begin begins a round. It returns the shards in the order in which they are to be read.
 func (a *Auditee) Begin() []int {
-	a.s.Mu.Lock()
-	defer a.s.Mu.Unlock()
+	a.s.mu.Lock()
+	defer a.s.mu.Unlock()
 	for len(a.at) < len(a.s.Shards.List) {
 		a.at, a.was = append(a.at, 0), append(a.was, 0)
 	}
@@ -165,10 +165,10 @@ func (a *Auditee) Again(shard int) { a.at[shard] = a.was[shard] }
 
 // Over reports whether every shard has come to the end of the store.
 func (a *Auditee) Over() bool {
-	a.s.Mu.Lock()
-	defer a.s.Mu.Unlock()
+	a.s.mu.Lock()
+	defer a.s.mu.Unlock()
 	for shard, at := range a.at {
-		if a.s.OwnedLocked(shard).Takes() && at < a.s.Store.Slots() {
+		if a.s.OwnedLocked(shard).takes() && at < a.s.Store.Slots() {
 			return false
 		}
 	}
@@ -179,9 +179,9 @@ func (a *Auditee) Over() bool {
 // way to the ledger.
 func (a *Auditee) Sample(shard int, n int) []recovery.Ref {
 	s := a.s
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	if a.left <= 0 || !s.OwnedLocked(shard).Takes() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if a.left <= 0 || !s.OwnedLocked(shard).takes() {
 		return nil
 	}
 	total := s.Store.Slots()
@@ -198,7 +198,7 @@ func (a *Auditee) Sample(shard int, n int) []recovery.Ref {
 		if sl := s.Store.Slot(at); int(sl.Shard) == shard && AtRest(sl) {
 			refs = append(refs, recovery.Ref{ID: string(s.Store.ID(sl)), Next: sl.Stored})
 			if len(a.sampled) < entriesSampled {
-				if entry, ok := s.Cluster.EntryLocked(sl); ok {
+				if entry, ok := s.registeredLocked(sl); ok {
 					a.sampled = append(a.sampled, entry)
 				}
 			}
@@ -222,15 +222,15 @@ const entriesSampled = 256
 // Repair begins to write tasks again that the ledger lacks, and returns how many.
 func (a *Auditee) Repair(_ int, missing []recovery.Ref) int {
 	s := a.s
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	begun := 0
 	for _, ref := range missing {
 		n, ok := s.Store.Find([]byte(ref.ID))
 		if !ok {
 			continue
 		}
-		if sl := s.Store.Slot(n); AtRest(sl) && sl.Stored == ref.Next && s.OwnedLocked(int(sl.Shard)).Takes() {
+		if sl := s.Store.Slot(n); AtRest(sl) && sl.Stored == ref.Next && s.OwnedLocked(int(sl.Shard)).takes() {
 			s.writeLocked(Write{slot: n, op: opRecord, audit: true, pending: a.Repairs, index: a.Repairs.extend(n)})
 			begun++
 		}

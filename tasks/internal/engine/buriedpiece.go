@@ -44,8 +44,8 @@ func (s *Engine) lockBuried(ctx context.Context, ids []string, waits bool) (*bur
 // lock locks the ids, or none if one of them has to be waited for, or two callers would wait for
 // each other. Then busy is closed when that one is at rest.
 func (p *buriedPiece) lock(ids []string, waits bool) (busy <-chan struct{}, err error) {
-	p.Mu.Lock()
-	defer p.Unlock()
+	p.mu.Lock()
+	defer p.unlock()
 	if err := p.openLocked(); err != nil {
 		return nil, err
 	}
@@ -74,10 +74,10 @@ func (p *buriedPiece) openLocked() error {
 		return errDeadUnread
 	}
 	for shard, h := range p.Shards.List {
-		if !h.Takes() {
+		if !h.takes() {
 			continue
 		}
-		if err := p.WritableLocked(shard); err != nil {
+		if err := p.writableLocked(shard); err != nil {
 			return err
 		}
 	}
@@ -129,13 +129,13 @@ func (p *buriedPiece) change(ctx context.Context, visit func(i int, e recovery.E
 // write has begin begin a write of a task under the lock, if its id is still locked and no other
 // write was refused. begin is given the slot.
 func (p *buriedPiece) write(i int, e *recovery.Entry, begin func(n uint32) error) error {
-	p.Mu.Lock()
-	defer p.Unlock()
+	p.mu.Lock()
+	defer p.unlock()
 	n, still := p.locked[p.ids[i]]
 	switch {
 	case !still || p.refused != nil:
 		return nil
-	case !p.OwnedLocked(e.Shard).Takes() || p.forgotten != p.Shards.Counts.forgotten:
+	case !p.OwnedLocked(e.Shard).takes() || p.forgotten != p.Shards.Counts.forgotten:
 		return ErrNotHeld // since it was read, and the number may stand for another shard
 	}
 	return begin(n)
@@ -187,11 +187,11 @@ func (p *buriedPiece) findLost(ctx context.Context, ids []string) (map[lostIn][]
 		return nil, nil
 	}
 	buried, lost := make(map[lostIn][]string), make(map[lostIn][]lostBurial)
-	p.Mu.Lock()
+	p.mu.Lock()
 	for _, id := range ids {
 		hash := p.Store.Hash([]byte(id))
 		for n, h := range p.Shards.List {
-			if !h.Mine() {
+			if !h.mine() {
 				continue
 			}
 			if _, dead := h.dead[hash]; dead {
@@ -201,7 +201,7 @@ func (p *buriedPiece) findLost(ctx context.Context, ids []string) (map[lostIn][]
 			}
 		}
 	}
-	p.Mu.Unlock()
+	p.mu.Unlock()
 	for in, ids := range buried {
 		has, err := checker.HasDead(ctx, in.shard, ids)
 		if err != nil {
@@ -253,8 +253,8 @@ func (p *buriedPiece) finish(ctx context.Context, unseen []string, failed error)
 // stays as well.
 func (p *buriedPiece) release(lost map[lostIn][]lostBurial) map[lostIn]map[string]uint32 {
 	again, topics := make(map[lostIn]map[string]uint32), make(lostTopics)
-	p.Mu.Lock()
-	defer p.Unlock()
+	p.mu.Lock()
+	defer p.unlock()
 	for in, some := range lost {
 		again[in] = make(map[string]uint32)
 		lost[in] = slices.DeleteFunc(some, func(l lostBurial) (forgotten bool) {
@@ -274,6 +274,6 @@ func (p *buriedPiece) release(lost map[lostIn][]lostBurial) map[lostIn]map[strin
 	for _, n := range p.locked {
 		p.UncheckLocked(n)
 	}
-	p.c.Complete()
+	p.c.complete()
 	return again
 }

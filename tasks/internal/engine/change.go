@@ -71,7 +71,7 @@ func (s *Engine) move(ctx context.Context, id string, a task.Action, by Admissio
 		return task.Task{}, err
 	}
 	if isAsWanted(a, sl) {
-		defer s.Unlock()
+		defer s.unlock()
 		return s.readLocked(n, sl, task.ConditionsOf(ctx))
 	}
 	c := newSingleWrite(0)
@@ -80,8 +80,8 @@ func (s *Engine) move(ctx context.Context, id string, a task.Action, by Admissio
 	if err == nil {
 		t = s.describe(id, &rec, task.Pending)
 	}
-	c.Complete()
-	s.Unlock()
+	c.complete()
+	s.unlock()
 	if err != nil {
 		return task.Task{}, err
 	}
@@ -157,8 +157,8 @@ func (s *Engine) CancelLocal(ctx context.Context, id string) error {
 	}
 	c := newSingleWrite(0)
 	err = s.cancelLocked(n, sl, task.ConditionsOf(ctx), c)
-	c.Complete()
-	s.Unlock()
+	c.complete()
+	s.unlock()
 	if err != nil {
 		return err
 	}
@@ -176,12 +176,12 @@ func (s *Engine) uncancelled(ctx context.Context, id string, err error) error {
 	case !errors.Is(err, task.ErrNotFound):
 		return err
 	}
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	// A later task of the id may have ended at another node before this one got its shard.
 	past := s.Outcomes.FindSince(s.Store.Hash([]byte(id)), s.Shards.past)
 	switch {
-	case past.Kind == 0, !task.GrantOf(ctx).Allows(s.TopicOfLocked(id, past)):
+	case past.Kind == 0, !task.GrantOf(ctx).Allows(s.topicOfLocked(id, past)):
 		return err
 	case past.Kind == store.WasCancelled:
 		return ErrCancelled
@@ -189,9 +189,9 @@ func (s *Engine) uncancelled(ctx context.Context, id string, err error) error {
 	return ErrFinished
 }
 
-// TopicOfLocked returns the topic of a finished task, from the newest outcome of its id; "" if it
+// topicOfLocked returns the topic of a finished task, from the newest outcome of its id; "" if it
 // is not known. No grant that is limited to topics allows "".
-func (s *Engine) TopicOfLocked(id string, o store.Outcome) string {
+func (s *Engine) topicOfLocked(id string, o store.Outcome) string {
 	if o.Topic == 0 {
 		return ""
 	}
@@ -254,7 +254,7 @@ func (s *Engine) cancellableLocked(sl *store.Slot) error {
 	if s.LedgerDown(int(sl.Shard)) {
 		return s.heldLocked(int(sl.Shard))
 	}
-	return s.WritableLocked(int(sl.Shard))
+	return s.writableLocked(int(sl.Shard))
 }
 
 // awaitOne waits for the answer to the only write of a PendingWrite.

@@ -47,10 +47,10 @@ func (s *Engine) run(ctx context.Context, b *beginning) []*Delivery {
 	}
 	if b.recording != nil {
 		_ = s.Await(ctx, b.recording) // what was not recorded by then is ready again, or will be
-		s.Mu.Lock()
+		s.mu.Lock()
 		s.attemptsRecordedLocked(b)
 		s.handOutAllLocked(b)
-		s.Unlock()
+		s.unlock()
 	}
 	for _, d := range b.begun {
 		d.describe()
@@ -65,9 +65,9 @@ func (s *Engine) take(b *beginning) (more bool) {
 	if b.worker != nil {
 		s.lockForWorker(b.topic)
 	} else {
-		s.Mu.Lock()
+		s.mu.Lock()
 	}
-	defer s.Unlock()
+	defer s.unlock()
 	if !b.checked && !s.mayBeginLocked(b) {
 		return false
 	}
@@ -172,7 +172,7 @@ func (s *Engine) recordAttemptLocked(b *beginning) bool {
 		b.recording.add(i, n)
 		s.writeLocked(Write{slot: n, op: opRecordAttempt, pending: b.recording, index: i})
 	}
-	b.recording.Complete()
+	b.recording.complete()
 	s.Life.Handlers.Add(1)
 	return true
 }
@@ -369,5 +369,5 @@ func (s *Engine) skipLocked(n uint32, sl *store.Slot) {
 
 // isAsideLocked reports whether a task must not be handed out because of its shard's stage.
 func (s *Engine) isAsideLocked(sl *store.Slot) bool {
-	return s.Shards.Inactive > 0 && !s.OwnedLocked(int(sl.Shard)).Takes()
+	return s.Shards.view.Load().idle > 0 && !s.OwnedLocked(int(sl.Shard)).takes()
 }

@@ -30,8 +30,9 @@ type Creation interface {
 	// FindSpooled returns an *Elsewhere if another node has spooled a task with the id that the
 	// caller has chosen, and ErrUnavailable if that is not known.
 	FindSpooled(ctx context.Context, p *Plan) error
-	// ClaimsLocked reports whether the id of a planned task has to be registered.
-	ClaimsLocked(p *Plan) bool
+	// Registers reports whether ids that callers choose have to be registered: there are other
+	// nodes, or have been. It may be called with the lock held.
+	Registers() bool
 	// Claim registers ids, and sets the error of each.
 	Claim(ctx context.Context, claims []*IDClaim)
 	// UnclaimedLocked is called when an id was registered, and its task was not created.
@@ -40,13 +41,11 @@ type Creation interface {
 
 // An IDDirectory has the ids that callers have chosen, for all nodes.
 type IDDirectory interface {
-	// EntryLocked returns how the id of a task is registered. It reports false if it is not.
-	EntryLocked(sl *store.Slot) (recovery.DirectoryUpdate, bool)
 	// EndedLocked is called when the task of a slot is about to leave for good.
 	EndedLocked(sl *store.Slot)
-	// CompareEntries compares entries that EntryLocked has returned with the directory.
+	// CompareEntries compares entries of tasks with the directory.
 	CompareEntries(ctx context.Context, entries []recovery.DirectoryUpdate)
-	// Register registers entries that EntryLocked has returned.
+	// Register registers entries of tasks.
 	Register(ctx context.Context, entries []recovery.DirectoryUpdate)
 	// Doubted is called when the directory may have lost entries.
 	Doubted()
@@ -54,10 +53,11 @@ type IDDirectory interface {
 
 // A ShardObserver is notified of changes of the terms of this node.
 type ShardObserver interface {
-	// StagedLocked is called when a term of a shard has come to another stage.
-	StagedLocked(h *OwnedShard)
-	// AcquiredLocked is called when a term of a shard begins.
-	AcquiredLocked()
+	// HeldLocked is called when a term of a shard begins, and again, read, once memory has all of
+	// the shard.
+	HeldLocked(shardID recovery.ShardID, read bool)
+	// LostLocked is called when another node has a shard.
+	LostLocked(shardID recovery.ShardID)
 	// RewoundLocked is called when the ledger has lost confirmed writes.
 	RewoundLocked()
 	// CallReadAhead has a node read a shard that is about to be its own, see Engine.ReadAhead.
@@ -72,8 +72,9 @@ type Offload interface {
 	BacklogJudged(is bool)
 	// EndOffloadedLocked ends a delivery that a worker has made for another node.
 	EndOffloadedLocked(d *Delivery, v task.Judgement)
-	// ReturnUnusedLocked returns deliveries to the nodes that they came from.
-	ReturnUnusedLocked(ds []*Delivery)
+	// ReturnUnused returns deliveries to the nodes that they came from. It may be called with the
+	// lock held.
+	ReturnUnused(ds []*Delivery)
 }
 
 // A NodeReporter reports on this node to the others.
@@ -102,19 +103,14 @@ func (NoCluster) NewID() (string, recovery.ShardID) { return task.NewID(), 0 }
 // FindSpooled implements Creation.
 func (NoCluster) FindSpooled(context.Context, *Plan) error { return nil }
 
-// ClaimsLocked implements Creation.
-func (NoCluster) ClaimsLocked(*Plan) bool { return false }
+// Registers implements Creation.
+func (NoCluster) Registers() bool { return false }
 
 // Claim implements Creation.
 func (NoCluster) Claim(context.Context, []*IDClaim) {}
 
 // UnclaimedLocked implements Creation.
 func (NoCluster) UnclaimedLocked(string, recovery.DirectoryEntry) {}
-
-// EntryLocked implements IDDirectory.
-func (NoCluster) EntryLocked(*store.Slot) (recovery.DirectoryUpdate, bool) {
-	return recovery.DirectoryUpdate{}, false
-}
 
 // EndedLocked implements IDDirectory.
 func (NoCluster) EndedLocked(*store.Slot) {}
@@ -128,11 +124,11 @@ func (NoCluster) Register(context.Context, []recovery.DirectoryUpdate) {}
 // Doubted implements IDDirectory.
 func (NoCluster) Doubted() {}
 
-// StagedLocked implements ShardObserver.
-func (NoCluster) StagedLocked(*OwnedShard) {}
+// HeldLocked implements ShardObserver.
+func (NoCluster) HeldLocked(recovery.ShardID, bool) {}
 
-// AcquiredLocked implements ShardObserver.
-func (NoCluster) AcquiredLocked() {}
+// LostLocked implements ShardObserver.
+func (NoCluster) LostLocked(recovery.ShardID) {}
 
 // RewoundLocked implements ShardObserver.
 func (NoCluster) RewoundLocked() {}
@@ -149,8 +145,8 @@ func (NoCluster) BacklogJudged(bool) {}
 // EndOffloadedLocked implements Offload.
 func (NoCluster) EndOffloadedLocked(*Delivery, task.Judgement) {}
 
-// ReturnUnusedLocked implements Offload.
-func (NoCluster) ReturnUnusedLocked([]*Delivery) {}
+// ReturnUnused implements Offload.
+func (NoCluster) ReturnUnused([]*Delivery) {}
 
 // Status implements NodeReporter.
 func (NoCluster) Status() []byte { return nil }
@@ -181,8 +177,8 @@ func (e *Elsewhere) Error() string {
 	return fmt.Sprintf("the id belongs to shard %d of node number %d", e.ShardID.Shard(), e.ShardID.Node())
 }
 
-// Tells reports whether an id contains the ID of the shard: such ids are not registered.
-func Tells(id []byte, shardID recovery.ShardID) bool {
+// tells reports whether an id contains the ID of the shard: such ids are not registered.
+func tells(id []byte, shardID recovery.ShardID) bool {
 	const length, version = 36, 14
 	if len(id) != length || id[version] != '7' {
 		return false

@@ -159,12 +159,12 @@ func (s *Engine) committed(shard int, writes []Write, err error) {
 	}
 	for len(writes) > 0 {
 		n := min(AtOnce, len(writes))
-		s.Mu.Lock()
+		s.mu.Lock()
 		now := s.Now()
 		for i := range writes[:n] {
 			s.answeredLocked(&writes[i], err, now)
 		}
-		s.Unlock()
+		s.unlock()
 		writes = writes[n:]
 	}
 	if errors.Is(err, recovery.ErrLost) && s.Fleet == nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,13 +27,10 @@ type IDClaim struct {
 	Err    error // nil: registered. ErrStale, *Elsewhere, ErrUnavailable otherwise
 }
 
-// NewIDClaimLocked returns the claim of a planned task, whose slot is in memory, on its id.
-func (s *Engine) NewIDClaimLocked(n uint32, p *Plan, index int) *IDClaim {
+// newIDClaimLocked returns the claim of a planned task, whose slot is in memory, on its id.
+func (s *Engine) newIDClaimLocked(n uint32, p *Plan, index int) *IDClaim {
 	sl := s.Store.Slot(n)
-	return &IDClaim{
-		n: n, gen: sl.Gen, Index: index, ID: p.ID, Stale: p.Stale,
-		Want: s.EntryOfLocked(sl),
-	}
+	return &IDClaim{n: n, gen: sl.Gen, Index: index, ID: p.ID, Stale: p.Stale, Want: s.entryOfLocked(sl)}
 }
 
 // newCreated returns the time of creation, in Unix nanoseconds, of a task that is created now.
@@ -46,9 +44,9 @@ func (q *writes) newCreated(now time.Time) int64 {
 	}
 }
 
-// EntryOfLocked returns the directory entry for the id of a task in memory. The nonce follows
+// entryOfLocked returns the directory entry for the id of a task in memory. The nonce follows
 // from what the record keeps for good, so that it need not be remembered.
-func (s *Engine) EntryOfLocked(sl *store.Slot) recovery.DirectoryEntry {
+func (s *Engine) entryOfLocked(sl *store.Slot) recovery.DirectoryEntry {
 	return DirectoryEntryOf(s.ShardIDLocked(sl), s.Store.ID(sl), record.Created(s.Store.Record(sl)))
 }
 
@@ -59,9 +57,9 @@ func DirectoryEntryOf(shardID recovery.ShardID, id []byte, created int64) recove
 	return recovery.DirectoryEntry{ShardID: shardID, Nonce: uint32(sum>>32 ^ sum)}
 }
 
-// ConfirmLocked creates the task of an id claim, or gives its slot up. Errors: those of
+// confirmLocked creates the task of an id claim, or gives its slot up. Errors: those of
 // the claim, ErrNotHeld and ErrClosed.
-func (s *Engine) ConfirmLocked(r *IDClaim, c *PendingWrite) error {
+func (s *Engine) confirmLocked(r *IDClaim, c *PendingWrite) error {
 	sl := s.Store.Slot(r.n)
 	err := r.Err
 	if sl.Gen != r.gen {
@@ -74,7 +72,7 @@ func (s *Engine) ConfirmLocked(r *IDClaim, c *PendingWrite) error {
 	case err != nil:
 	case s.Ended:
 		err = task.ErrClosed
-	case !s.OwnedLocked(int(sl.Shard)).Takes():
+	case !s.OwnedLocked(int(sl.Shard)).takes():
 		err = ErrNotHeld
 	default:
 		s.StartLocked(r.n, sl, c, r.Index)
@@ -215,38 +213,38 @@ func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
 			return task.Task{ID: p.ID}, err
 		}
 		c := newSingleWrite(1)
-		s.Mu.Lock()
+		s.mu.Lock()
 		n, err := s.CreateLocked(p, c, 0)
 		var stale StaleEntry
 		if errors.Is(err, ErrUnregistered) {
-			r := s.NewIDClaimLocked(n, p, 0)
-			s.Unlock()
+			r := s.newIDClaimLocked(n, p, 0)
+			s.unlock()
 			s.Cluster.Claim(ctx, []*IDClaim{r})
-			s.Mu.Lock()
-			err = s.ConfirmLocked(r, c)
+			s.mu.Lock()
+			err = s.confirmLocked(r, c)
 			stale = r.Stale
 		}
-		c.Complete()
+		c.complete()
 		switch {
 		case errors.Is(err, ErrStale):
-			s.Unlock()
+			s.unlock()
 			p.Stale = stale
 			p.NotFound = NotFoundProof{} // of the shard where it is registered
 			continue
 		case errors.Is(err, ErrCollision):
-			s.Unlock()
+			s.unlock()
 			p.ID, p.ShardID = s.Cluster.NewID()
 			continue
 		case errors.Is(err, ErrBusy):
 			ch := s.WatchLocked(n)
-			s.Unlock()
+			s.unlock()
 			if err := s.WaitCreated(ctx, ch, errors.Is(err, ErrWanted), waits); err != nil {
 				return task.Task{ID: p.ID}, err
 			}
 			waits++
 			continue
 		case errors.Is(err, task.ErrReplaying):
-			s.Unlock()
+			s.unlock()
 			load := s.loadByID(ctx, p.ID)
 			if p.NotFound = load.Proof; load.Err != nil {
 				return task.Task{ID: p.ID}, load.Err
@@ -254,28 +252,28 @@ func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
 			continue
 		case errors.Is(err, ErrRepeated):
 			t := s.listedLocked(n, false)
-			s.Unlock()
+			s.unlock()
 			t.Repeated = true
 			return t, nil
 		case errors.Is(err, ErrKept), p.Replaces && p.Supersedes && errors.Is(err, task.ErrDead):
-			s.Unlock()
+			s.unlock()
 			if t, again, err := s.takeBuriedID(ctx, p, err); !again {
 				return t, err
 			}
 			continue
 		case !rechecked && Refused(err):
-			s.Unlock()
+			s.unlock()
 			if !s.Recheck(ctx, p.ID, err) {
 				return task.Task{ID: p.ID}, err
 			}
 			rechecked = true
 			continue
 		case err != nil:
-			s.Unlock()
+			s.unlock()
 			return task.Task{ID: p.ID}, err
 		}
 		spooled := p.Replaced == nil && s.Store.Slot(n).Shard == SpoolShard
-		s.Unlock()
+		s.unlock()
 		s.carry(ctx, c)
 		if s.TakenBack(ctx, p, c) {
 			p.ID, p.Spool = otherID(p.ID), true
@@ -286,6 +284,57 @@ func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
 		}
 		return s.describePlanned(p, spooled), s.OutcomesOf(c)[0]
 	}
+}
+
+// A Planned is one task of a batch that is created.
+type Planned struct {
+	Plan
+	Index   int             // in the batch, and of its write
+	Err     error           // as of CreateLocked
+	Busy    <-chan struct{} // with ErrBusy: closed when the earlier change of the id is over
+	Claim   *IDClaim        // with ErrUnregistered
+	Spooled bool
+}
+
+// CreateAll enters at most AtOnce planned tasks, and sends their first writes, for which c waits.
+// It passes over plans without a record.
+func (s *Engine) CreateAll(some []Planned, c *PendingWrite) {
+	s.mu.Lock()
+	defer s.unlock()
+	for i := range some {
+		p := &some[i]
+		if p.Rec == nil {
+			continue
+		}
+		n, err := s.CreateLocked(&p.Plan, c, p.Index)
+		for errors.Is(err, ErrCollision) {
+			p.ID, p.ShardID = s.Cluster.NewID()
+			n, err = s.CreateLocked(&p.Plan, c, p.Index)
+		}
+		switch p.Err = err; {
+		case err == nil:
+			p.Spooled = s.Store.Slot(n).Shard == SpoolShard
+		case errors.Is(err, ErrBusy):
+			p.Busy = s.WatchLocked(n)
+		case errors.Is(err, ErrUnregistered):
+			p.Claim = s.newIDClaimLocked(n, &p.Plan, p.Index)
+		}
+	}
+}
+
+// ConfirmAll creates the tasks of claims, or gives their slots up, and sets the errors of those. No
+// further write is added to c.
+func (s *Engine) ConfirmAll(claims []*IDClaim, c *PendingWrite) {
+	for part := range slices.Chunk(claims, AtOnce) {
+		s.mu.Lock()
+		for _, r := range part {
+			r.Err = s.confirmLocked(r, c)
+		}
+		s.unlock()
+	}
+	s.mu.Lock()
+	defer s.unlock()
+	c.complete()
 }
 
 // Refused reports whether an id was refused because memory believes that the ledger has a dead or
@@ -335,7 +384,7 @@ func (s *Engine) CreateLocked(p *Plan, c *PendingWrite, i int) (uint32, error) {
 			return n, ErrWanted
 		case sl.State.Busy():
 			return n, ErrBusy
-		case !s.OwnedLocked(int(sl.Shard)).Mine():
+		case !s.OwnedLocked(int(sl.Shard)).mine():
 			return n, ErrNotHeld
 		case same():
 			return n, ErrRepeated
@@ -352,7 +401,7 @@ func (s *Engine) CreateLocked(p *Plan, c *PendingWrite, i int) (uint32, error) {
 		if p.Replaces && p.By.conds.Conditional() {
 			return 0, task.ErrNotFound
 		}
-		if f := p.Stale; f.ShardID != 0 && !f.Vacant && !s.OwnedLocked(s.ShardNumberLocked(f.ShardID)).Takes() {
+		if f := p.Stale; f.ShardID != 0 && !f.Vacant && !s.OwnedLocked(s.ShardNumberLocked(f.ShardID)).takes() {
 			return 0, ErrNotHeld // any more: there may be a task after all
 		}
 	}
@@ -383,7 +432,7 @@ func (s *Engine) CreateLocked(p *Plan, c *PendingWrite, i int) (uint32, error) {
 		s.Spool.NumberLocked(n)
 	}
 	s.Writes.Arriving++
-	if s.Cluster.ClaimsLocked(p) {
+	if p.Chosen && p.ShardID == 0 && s.Cluster.Registers() {
 		s.SetLocked(sl, store.Registering)
 		return n, ErrUnregistered
 	}
@@ -414,7 +463,7 @@ func (s *Engine) takenLocked(p *Plan, hash uint64, at Place) error {
 func (s *Engine) shardLocked(p *Plan) (int, error) {
 	shard := s.Terms.ShardOf([]byte(p.ID))
 	switch {
-	case !s.Cluster.Shares() || s.OwnedLocked(shard).Takes():
+	case !s.Cluster.Shares() || s.OwnedLocked(shard).takes():
 		return shard, nil
 	case p.ShardID != 0 && shard >= 0:
 		return 0, ErrNotHeld // it is just coming or going
@@ -424,7 +473,7 @@ func (s *Engine) shardLocked(p *Plan) (int, error) {
 	// The caller has chosen the id. It must be where the ledger looks for it, or no node finds
 	// it there once its directory entry is gone.
 	for _, n := range s.Terms.ShardsOf([]byte(p.ID)) {
-		if s.OwnedLocked(n).Takes() {
+		if s.OwnedLocked(n).takes() {
 			return n, nil
 		}
 	}

@@ -64,11 +64,11 @@ func (s *Engine) compareDead() {
 		if s.waitReplayed(s.Life.Context) != nil {
 			return // Close has begun
 		}
-		s.Mu.Lock()
+		s.mu.Lock()
 		again := s.Dead.doubted && !s.Ended
 		s.Dead.doubted, s.Dead.running = false, again
 		holdings := append([]*OwnedShard(nil), s.Shards.List...)
-		s.Mu.Unlock()
+		s.mu.Unlock()
 		if !again {
 			return
 		}
@@ -80,15 +80,15 @@ func (s *Engine) compareDead() {
 			}
 		}
 		if fault != nil && !s.IsClosing() {
-			s.Mu.Lock()
+			s.mu.Lock()
 			s.Dead.doubted = true
-			s.Mu.Unlock()
+			s.mu.Unlock()
 			if !failing {
 				s.Config.Log.Warn("the index of the dead cannot be compared with the ledger; it is tried again", "node", s.Config.Node, "error", fault)
 			}
 		}
 		failing = fault != nil
-		if !s.Rest(max(auditRest*(s.Elapsed()-began), time.Second)) {
+		if !s.Life.Rest(max(auditRest*(s.Elapsed()-began), time.Second)) {
 			return
 		}
 	}
@@ -106,12 +106,12 @@ func (s *Engine) compareDeadOf(n int, h *OwnedShard, rewound bool) error {
 		return nil
 	}
 	err := c.run(s.Life.Context)
-	s.Mu.Lock()
+	s.mu.Lock()
 	delete(s.Dead.checks, &c)
 	if len(c.forgotten) > 0 || c.open {
 		s.doubtDeadLocked() // members of the ledger's index without a record are deleted then
 	}
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	if c.learned+c.deleting+c.burying > 0 {
 		s.Config.Log.Error("dead index differs from the ledger; correcting", "node", s.Config.Node, "shard", n,
 			"learned", c.learned, "deleting", c.deleting, "burying", c.burying)
@@ -125,15 +125,15 @@ func (s *Engine) compareDeadOf(n int, h *OwnedShard, rewound bool) error {
 
 // readyLocked reports whether the shard is memory's to correct.
 func (c *deadCheck) readyLocked() bool {
-	return !c.Ended && c.h.Takes() && c.OwnedLocked(c.shard) == c.h && (c.rewound || c.h.reconciles == 0)
+	return !c.Ended && c.h.takes() && c.OwnedLocked(c.shard) == c.h && (c.rewound || c.h.reconciles == 0)
 }
 
 // begin collects the ids that are dead by memory in missing. From then on addDeadLocked removes the
 // ids of tasks that die from it.
 func (c *deadCheck) begin() bool {
-	c.Mu.Lock()
+	c.mu.Lock()
 	if !c.readyLocked() {
-		c.Mu.Unlock()
+		c.mu.Unlock()
 		return false
 	}
 	if c.Dead.checks == nil {
@@ -141,7 +141,7 @@ func (c *deadCheck) begin() bool {
 	}
 	c.Dead.checks[c] = struct{}{}
 	dead := c.h.dead
-	c.Mu.Unlock()
+	c.mu.Unlock()
 	eachIn(c.Engine, dead, func(hash uint64, _ uint32) { c.missing[hash] = struct{}{} })
 	return true
 }
@@ -173,8 +173,8 @@ func (c *deadCheck) run(ctx context.Context) error {
 
 // left returns how many of the dead the ledger has not shown so far.
 func (c *deadCheck) left() int {
-	c.Mu.Lock()
-	defer c.Mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	return len(c.missing)
 }
 
@@ -182,14 +182,14 @@ func (c *deadCheck) left() int {
 func (c *deadCheck) restore(ctx context.Context) error {
 	for _, some := range c.missingChunks() {
 		var lost []lostBurial
-		c.Mu.Lock()
+		c.mu.Lock()
 		for _, hash := range some {
 			_, missing := c.missing[hash]
 			if b, has := c.Dead.record(hash); has && missing {
 				lost = append(lost, lostBurial{id: string(b.ID)})
 			}
 		}
-		c.Mu.Unlock()
+		c.mu.Unlock()
 		if err := c.writeAgain(ctx, lost); err != nil {
 			return err
 		}
@@ -245,8 +245,8 @@ func (c *deadCheck) look(ctx context.Context) error {
 // compare compares a page of the ledger's index. It reports false if the shard is not memory's to
 // correct any more.
 func (c *deadCheck) compare(has []bool) bool {
-	c.Mu.Lock()
-	defer c.Mu.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if !c.readyLocked() {
 		return false
 	}
@@ -290,7 +290,7 @@ func (c *deadCheck) isEarlierLocked(hash uint64, at recovery.Spot) bool {
 // older record.
 func (c *deadCheck) buryPending(page []recovery.Entry) error {
 	var lost []recovery.Ref
-	c.Mu.Lock()
+	c.mu.Lock()
 	for i := range page {
 		hash := c.Store.Hash(page[i].ID)
 		if _, missing := c.missing[hash]; missing {
@@ -298,7 +298,7 @@ func (c *deadCheck) buryPending(page []recovery.Entry) error {
 			lost = append(lost, recovery.Ref{ID: string(page[i].ID), Next: page[i].Spot.At})
 		}
 	}
-	c.Mu.Unlock()
+	c.mu.Unlock()
 	if len(lost) == 0 {
 		return nil
 	}

@@ -22,7 +22,7 @@ import (
 // compares the whole index with the ledger's when it has a reason to (see deadCheck).
 //
 // Only the index of a ledger that is a recovery.DeadChecker is corrected. Guarded by
-// Engine.Mu.
+// Engine.mu.
 type deadIndex struct {
 	IDs     map[uint64]struct{}     // hashes of the ids of the dead
 	Kept    map[uint64]struct{}     // hashes of the ids of finished tasks that are kept
@@ -65,7 +65,7 @@ var errUnburied = task.KindOf(task.ErrUnavailable, "burial lost by the ledger; b
 // forgetDeadLocked takes a hash out of the index of the dead of a shard, and counts it as lost.
 func (s *Engine) forgetDeadLocked(h *OwnedShard, hash uint64, topics lostTopics) bool {
 	number, known := h.dead[hash]
-	if !known || !h.Mine() {
+	if !known || !h.mine() {
 		return false
 	}
 	delete(h.dead, hash)
@@ -131,18 +131,18 @@ func (s *Engine) recheckIllegible(ctx context.Context, id string) error {
 		return nil
 	}
 	key := []byte(id)
-	s.Mu.Lock()
+	s.mu.Lock()
 	if _, at := s.LookupLocked(key); at != Illegible || s.Ended {
-		s.Unlock()
+		s.unlock()
 		return nil
 	}
 	n := s.CheckLocked(key, store.Sought)
 	gen := s.Store.Slot(n).Gen
-	s.Unlock()
+	s.unlock()
 	there := false
 	err := finder.Find(ctx, id, func(recovery.Entry) { there = true })
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	if sl := s.Store.Slot(n); sl.State != store.Checking || sl.Gen != gen {
 		return nil // replay has come across it
 	}
@@ -322,8 +322,8 @@ func (s *Engine) BuriedLabels(from string, wanted func(topic string) bool) (labe
 // noteListed has memory compared with the ledger if the whole list of a label has fewer tasks than
 // memory counts.
 func (s *Engine) noteListed(label string, count int) {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	name, kept := strings.CutSuffix(label, keptSuffix)
 	t, ok := s.TopicTable.ByName[name]
 	if kept && ok {
@@ -345,4 +345,12 @@ func (s *Engine) cancelDead(ctx context.Context, id string) error {
 		return s.CancelLocal(ctx, id)
 	}
 	return task.ErrNotFound
+}
+
+// Requeued returns up to n ids of tasks that were requeued since the mark of this node's log, see
+// store.Requeued.Since.
+func (s *Engine) Requeued(since store.Marks, n int) (ids []string, run string, number uint64, known bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Dead.Requeued.Since(since, n)
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine/minutes"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -62,8 +63,8 @@ func (s *Engine) DescribeUnmet(name string) task.Topic {
 // IsDeleted reports whether a topic was deleted and has no settings since, as far as this node
 // knows.
 func (s *Engine) IsDeleted(name string) bool {
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	t, ok := s.TopicTable.ByName[name]
 	return ok && t.stored.deleted
 }
@@ -73,14 +74,14 @@ func (s *Engine) IsDeleted(name string) bool {
 func (s *Engine) DescribeSome(names []string) (page task.TopicPage) {
 	bytes := 0
 	for i := 0; i < len(names); {
-		s.Mu.Lock()
+		s.mu.Lock()
 		for end := min(i+AtOnce, len(names)); i < end && bytes < topicPageBytes; i++ {
 			if t, ok := s.TopicTable.ByName[names[i]]; ok && !s.goneLocked(t) {
 				page.Topics = append(page.Topics, s.DescribeLocked(t))
 				bytes += describedBytes + len(t.Settings.Delivery) + len(t.lastError)
 			}
 		}
-		s.Unlock()
+		s.unlock()
 		if bytes >= topicPageBytes && i < len(names) {
 			page.NextCursor = names[i-1]
 			return page
@@ -181,10 +182,10 @@ func (s *Engine) recentLocked(t *Topic, c *task.Counts) {
 // History is tasks.Scheduler.History.
 func (s *Engine) History() task.History {
 	wall := s.Config.Clock()
-	s.Mu.Lock()
+	s.mu.Lock()
 	s.TopicTable.History.Turn(wall)
 	past := s.TopicTable.History
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	return past.Describe(wall)
 }
 
@@ -287,4 +288,99 @@ func FinishedStateOf(o task.Outcome) (state uint8, known bool) {
 	}
 	i := slices.Index(endsOf[:], o)
 	return uint8(max(i, 0)), i >= 0
+}
+
+// Stats returns the figures of this node but for those of its topics, and of what it has to do with
+// other nodes.
+func (s *Engine) Stats() task.Stats {
+	st := task.Stats{
+		Node: s.Config.Node, At: s.Config.Clock(), Ways: s.Config.ByKind.Stats(),
+		Figures: task.Figures{Ledger: s.Committer.Stats(), Armed: s.Runner.Len()},
+	}
+	st.Took = task.Took{Attempts: make(map[task.Kind]task.Latency, len(s.Dispatch.Took)), Commits: s.Committer.Took()}
+	for kind, h := range s.Dispatch.Took {
+		st.Took.Attempts[kind] = h.Counts()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := &s.Sweep
+	st.Rescued, st.LeasesReturned, st.AuditChecked, st.AuditRepaired = w.Rescued, w.Leases, w.Checked, w.Repaired
+	st.Rewinds, st.MissedWakes, st.Backlog, st.Backlogs = w.Rewinds, w.MissedWakes, s.Dispatch.Backlog, w.Backlogs
+	st.FullSweeps, st.FullSweepAt, st.FullSweepTook, st.ClockSteps = w.Fulls, w.Last.At, w.LastTook, w.ClockSteps
+	st.Workers, st.Crowd = s.Dispatch.Workers, s.Dispatch.Contenders()
+	st.Concurrency = task.DefaultConcurrency
+	if s.Dispatch.Raised {
+		st.Concurrency = s.Config.SweepMaxConcurrency
+	}
+	for _, h := range s.Shards.List {
+		if h.mine() {
+			st.ShardsHeld++
+			if h.ShardID != 0 && h.ShardID.Node() != s.NodeNumber {
+				st.ShardsAdopted++
+			}
+		}
+	}
+	n := &s.Shards.Counts
+	st.ShardsGained, st.ShardsYielded, st.ShardsLost, st.TasksDropped = n.Acquired, n.Transferred, n.Revoked, n.Evicted
+	st.UnsureDeliveries, st.LostDeliveries = n.Unsure, n.Doubtful
+	feed := s.Feed.Counts()
+	st.Subscriptions, st.EventsLost = feed.Subscriptions-feed.Remote, feed.Lost
+	st.Coalescing, st.Coalesced = s.Misfires.Board.Open(), s.Misfires.Skipped
+	st.UnknownRecords, st.Spool = s.Reading.Unknown, s.Spool.stats()
+	st.ArenaBytes, st.ArenaLive = s.Store.Size(), s.Store.Live()
+	return st
+}
+
+// NodeStatus returns what this node reports to the others with each heartbeat, as far as it does
+// not concern them.
+func (s *Engine) NodeStatus() task.NodeStatus {
+	var all task.Counts
+	s.EachTopic(func(t *Topic) {
+		all.Add(&t.Counts)
+		all.Pending += t.Gauges[task.Pending]
+		all.Ready += t.Gauges[task.Ready]
+		all.Delivering += t.Gauges[task.Delivering]
+		all.Dead += t.Gauges[task.Dead]
+	})
+	st := task.NodeStatus{
+		Pending: all.Pending, Ready: all.Ready, Delivering: all.Delivering, Dead: all.Dead,
+		LatenessP50: all.Lateness.Quantile(0.5), LatenessP99: all.Lateness.Quantile(0.99),
+		Unsure: s.Unsure(), Catching: !s.IsReplayed(),
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	st.Room, st.Backlog, st.Draining = s.roomForMoreLocked(), s.Dispatch.Raised, s.Draining
+	if s.Spool != nil && s.Cluster.Shares() {
+		st.Spooled = s.Spool.shards()
+	}
+	return st
+}
+
+// Readiness tells how far this node is, but for what it expects of the others.
+func (s *Engine) Readiness() task.Readiness {
+	r := task.Readiness{LedgerOK: true, Unsure: s.Unsure()}
+	r.Stalled = s.Committer.Stats().Stall
+	if r.Stalled > s.Config.AnswerWithin {
+		r.LedgerOK = false
+	} else {
+		r.Stalled = 0
+	}
+	if err := s.Condition(); err != nil {
+		r.LedgerOK, r.Condition = false, err.Error()
+	}
+	if reporter, ok := s.Ledger.(recovery.Reporter); ok {
+		r.Storage = reporter.Health()
+		r.LedgerOK = r.LedgerOK && r.Storage.Err == nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := &s.Reading.Progress
+	r.Draining, r.Replayed, r.Elapsed = s.Draining, p.Read, p.Elapsed
+	if !p.Done && !p.Began.IsZero() {
+		r.Elapsed = time.Since(p.Began) // the last report may be old, or there was none
+	}
+	if s.Fault != nil {
+		r.LedgerOK, r.Condition = false, s.Fault.Error()
+	}
+	return r
 }

@@ -14,12 +14,12 @@
 //
 // # Locks
 //
-// Functions whose names end with Locked are called with Mu held. Under it the wheel, the committer
+// Functions whose names end with Locked are called with mu held. Under it the wheel, the committer
 // and the feed of events may be called, each with a lock of its own that it never holds while
 // calling back, the Locked methods of the Cluster, and ShardID and Standing of the Fleet: none of
-// them waits. No handler, observer or round trip to the ledger is under it. Unlock tells the
-// observer what has happened, after it has released Mu. No function whose name ends with Locked
-// releases Mu: what waits for the ledger or for a task takes Mu itself, before and after (run,
+// them waits. No handler, observer or round trip to the ledger is under it. unlock tells the
+// observer what has happened, after it has released mu. No function whose name ends with Locked
+// releases mu: what waits for the ledger or for a task takes mu itself, before and after (run,
 // Pull, Queue).
 //
 // # The life of a task
@@ -27,7 +27,7 @@
 // docs/protocol.md, section 1, has the states of a task, and what each change writes. A task is
 // busy while a write for its id is under way. A busy task is not delivered and admits no second
 // operation; others wait for it, so that two writes of one id can never swap. Section 8 has the
-// stages of a shard, from Acquired to Evicting.
+// stages of a shard, from acquired to evicting.
 //
 // A retry is armed at once and recorded as soon as the ledger answers. Ends that leave a record
 // wait for room in the ledger, once it has none (heldback.go). An attempt is recorded before it

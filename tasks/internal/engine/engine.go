@@ -48,10 +48,10 @@ type Engine struct {
 	sweepNow   chan struct{}  // asks for a sweep at once; holds one request
 	everything chan fullSweep // asks for the rest of a full sweep, the audit; holds one request
 
-	Reading reading // partly guarded by Mu
-	Writes  writes  // partly guarded by Mu
+	Reading reading // partly guarded by mu
+	Writes  writes  // partly guarded by mu
 
-	Mu         sync.Mutex // guards everything below
+	mu         sync.Mutex // guards everything below
 	Store      *store.Store
 	TopicTable topicTable
 	Dispatch   deliveries
@@ -72,7 +72,7 @@ type living struct {
 	lifetime.Lifetime
 	pulse   pulse.Pulse  // whether it moves
 	pieces  pieces       // of what it has taken in and given up in bulk
-	waiting atomic.Int32 // for Mu: the wheel, and one worker of each topic that has some; see gate
+	waiting atomic.Int32 // for mu: the wheel, and one worker of each topic that has some; see gate
 }
 
 // A reading is how far the ledger has been read into memory.
@@ -80,11 +80,10 @@ type reading struct {
 	Replayed     chan struct{} // closed when memory knows all that this process held at first
 	settingsRead chan struct{} // closed when the settings of all topics are known
 	deadRead     chan struct{} // closed when memory knows which tasks were dead at first
-	catchingUp   atomic.Int64  // shards that were acquired, and are not all in memory yet
 	Spool        atomic.Bool   // memory has what is in the spool, and other nodes know its name
 	replays      chan struct{} // holds a token for each acquired shard that is being read
 
-	// Guarded by Engine.Mu:
+	// Guarded by Engine.mu:
 	caughtUp  chan struct{} // closed when no acquired shard is being read any more
 	Progress  recovery.Progress
 	Unknown   int64             // records of a version that this binary does not know, or damaged
@@ -97,7 +96,7 @@ type writes struct {
 	lastStamp atomic.Uint64 // that NewStamp has returned
 	lastMade  atomic.Int64  // that newCreated has returned
 
-	// Guarded by Engine.Mu:
+	// Guarded by Engine.mu:
 	Arriving int                      // creations and moves that wait for the ledger
 	Deferred map[uint32]Write         // next writes of tasks that have one under way
 	HeldBack map[uint32]Write         // writes that wait for room in the ledger, by slot
@@ -114,7 +113,7 @@ type storedSettings struct {
 	version    *recovery.SettingsVersion // up to which changes by other nodes were taken over
 }
 
-// A topicTable has the topics that this node has met. Guarded by Engine.Mu.
+// A topicTable has the topics that this node has met. Guarded by Engine.mu.
 type topicTable struct {
 	ByName        map[string]*Topic
 	ByNumber      []*Topic
@@ -124,7 +123,7 @@ type topicTable struct {
 }
 
 // deliveries are those under way, and the state by which dispatch decides on new ones. Guarded by
-// Engine.Mu.
+// Engine.mu.
 type deliveries struct {
 	dispatch.Board
 	Leases  map[uint32]Lease // deliveries that are not settled, by slot
@@ -134,23 +133,22 @@ type deliveries struct {
 	Took map[task.Kind]*latency.Histogram
 }
 
-// An ownership is the terms of shards of this node. Guarded by Engine.Mu.
+// An ownership is the terms of shards of this node. Guarded by Engine.mu.
 type ownership struct {
-	List     []*OwnedShard // by number of the term; nil where there is none
-	granted  bool          // the terms of Open are in it: a number without a term was forgotten
-	past     uint64        // of the outcomes, how many are older than the last term that has begun
-	Counts   shardCounts
-	Inactive int // terms of which nothing is handed out
+	List    []*OwnedShard        // by number of the term; nil where there is none
+	view    atomic.Pointer[view] // of List; it may be read without the mutex
+	granted bool                 // List has the terms of Open: others were forgotten
+	past    uint64               // how many outcomes are older than the last term that has begun
+	Counts  shardCounts
 	// restoring is how many losses of shards are being made good, from the notice of the ledger on.
 	restoring int
-	handed    map[string]handOver // by node: of which the log does not tell yet
+	moved     map[string]movedShards // by node; "": lost. The log does not tell of them yet
 	// ahead are shards of other nodes that are about to be this node's.
 	ahead map[recovery.ShardID]*readAhead
-	lost  lostShards // of which the log does not tell yet
 }
 
 // The detached are deliveries that handlers are making, and whose shards are leaving or have
-// left. Guarded by Engine.Mu.
+// left. Guarded by Engine.mu.
 type detached struct {
 	Shards   map[uint64]recovery.ShardID // by nonce: of those whose shards have left
 	Verdicts map[uint64]pendingVerdict   // by nonce: on deliveries that are being handed over
@@ -172,6 +170,8 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 			ByNumber: []*Topic{{}}, // number 0: of slots that have none, or none yet
 		},
 	}
+	s.Shards.view.Store(&view{})
+	s.Shards.moved = make(map[string]movedShards)
 	s.Shards.ahead = make(map[recovery.ShardID]*readAhead)
 	s.Misfires.Held = make(chan struct{}, 1)
 	s.TopicTable.History.Turn(cfg.Clock())
@@ -200,12 +200,12 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 // it fails, the engine has ended.
 func (s *Engine) Adopt(ctx context.Context) (err error) {
 	s.watch()
-	if s.Terms, err = s.Ledger.Adopt(ctx); err != nil {
+	terms, err := s.Ledger.Adopt(ctx)
+	if err != nil {
 		s.Life.Cancel()
 		return err
 	}
-	s.NodeNumber = s.findNodeNumber()
-	s.ownAdopted()
+	s.ownAdopted(terms)
 	if err := s.prepare(ctx); err != nil {
 		s.Life.Cancel()
 		return errors.Join(err, s.Ledger.Close())

@@ -201,8 +201,8 @@ type position struct {
 // nextPositions looks for tasks that are still there and selected, up to limit of them. It returns
 // at how many it has looked: at most at as many as is done under one lock.
 func (s *Engine) nextPositions(q *ListQuery, refs []recovery.Ref, limit int) (some []position, looks int) {
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	for ; looks < min(len(refs), AtOnce) && len(some) < limit; looks++ {
 		if _, sl := s.stillListedLocked(q, refs[looks]); sl != nil {
 			some = append(some, position{refs[looks], int(sl.Shard)})

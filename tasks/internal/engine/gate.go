@@ -10,19 +10,19 @@ import (
 // time. So one worker of a topic at a time waits for the lock. A worker that finds it free takes
 // it at once, which is cheapest, unless the wheel or a worker of another topic waits.
 
-// A gate is where the workers of a topic wait for their turn to wait for Engine.Mu.
+// A gate is where the workers of a topic wait for their turn to wait for Engine.mu.
 type gate struct {
 	sync.Mutex
-	waits atomic.Bool // one of them waits for Engine.Mu
+	waits atomic.Bool // one of them waits for Engine.mu
 }
 
-// lockForWorker locks Mu for a worker of a topic.
+// lockForWorker locks mu for a worker of a topic.
 func (s *Engine) lockForWorker(t *Topic) {
 	others := s.Life.waiting.Load()
 	if t.gate.waits.Load() {
 		others--
 	}
-	if others <= 0 && s.Mu.TryLock() {
+	if others <= 0 && s.mu.TryLock() {
 		return
 	}
 	t.gate.Lock()
@@ -32,9 +32,9 @@ func (s *Engine) lockForWorker(t *Topic) {
 	t.gate.Unlock()
 }
 
-// lockFirst locks Mu. Meanwhile no worker passes by.
+// lockFirst locks mu. Meanwhile no worker passes by.
 func (s *Engine) lockFirst() {
 	s.Life.waiting.Add(1)
-	s.Mu.Lock()
+	s.mu.Lock()
 	s.Life.waiting.Add(-1)
 }

@@ -12,20 +12,20 @@ func TestWheelPassesWorkers(t *testing.T) {
 	var s Engine
 	topic := &Topic{gate: new(gate)}
 	var running sync.WaitGroup
-	most := int32(0) // that have waited at the same time, guarded by Mu
+	most := int32(0) // that have waited at the same time, guarded by mu
 	look := func() { most = max(most, s.Life.waiting.Load()) }
-	s.Mu.Lock()
+	s.mu.Lock()
 	for range workers {
 		running.Go(func() {
 			s.lockForWorker(topic)
 			look()
-			s.Mu.Unlock()
+			s.mu.Unlock()
 		})
 	}
 	running.Go(func() {
 		s.lockFirst()
 		look()
-		s.Mu.Unlock()
+		s.mu.Unlock()
 	})
 	for s.Life.waiting.Load() < 2 {
 		runtime.Gosched()
@@ -34,7 +34,7 @@ func TestWheelPassesWorkers(t *testing.T) {
 		runtime.Gosched()
 	}
 	look()
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	running.Wait()
 	if most != 2 {
 		t.Errorf("%d have waited for the lock, want the wheel and one worker", most)

@@ -29,7 +29,7 @@ func (s *Engine) permitLocked(t *task.Conditions, sl *store.Slot) error {
 	return t.Permit(s.TopicTable.ByNumber[sl.Topic].Name, int64(f.Revision), f.Created)
 }
 
-// A Quota counts what matches the patterns of a grant. Guarded by Engine.Mu.
+// A Quota counts what matches the patterns of a grant. Guarded by Engine.mu.
 type Quota struct {
 	Patterns []string
 	Topics   int           // that have tasks, be it dead ones
@@ -57,7 +57,7 @@ func (s *Engine) quota(ctx context.Context, g *task.Grant) (*Quota, error) {
 		return nil, nil
 	}
 	key := strings.Join(g.Topics, " ")
-	s.Mu.Lock()
+	s.mu.Lock()
 	q, known := s.TopicTable.Quotas.ByPatterns[key]
 	var old *Quota
 	if !known {
@@ -65,7 +65,7 @@ func (s *Engine) quota(ctx context.Context, g *task.Grant) (*Quota, error) {
 		old = s.TopicTable.Quotas.add(key, q)
 	}
 	q.used = s.Elapsed()
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	if !known {
 		s.countQuota(q, old)
 		close(q.ready)

@@ -30,8 +30,8 @@ func (s *Engine) LedgerDown(shard int) bool {
 // abandon ends the wait for writes if all that are open are for servers that are known not to
 // answer, and reports whether it did.
 func (s *Engine) abandon(c *PendingWrite) bool {
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	if c.left == 0 {
 		return false
 	}
@@ -112,12 +112,12 @@ func (s *Engine) CertaintyLoop() {
 
 func (s *Engine) noteCertainty(was bool) (is bool) {
 	is = s.Unsure()
-	s.Mu.Lock()
+	s.mu.Lock()
 	resumes := !is && s.Dispatch.Paused
 	if resumes {
 		s.Dispatch.Paused = false
 	}
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	switch {
 	case is && !was:
 		s.Config.Log.Error("shard ownership uncertain: no heartbeat answered in time", "node", s.Config.Node, "deliveries", s.Config.OnOutage)

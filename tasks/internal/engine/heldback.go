@@ -41,8 +41,8 @@ func (q *writes) holdBackLocked(w Write, sl *store.Slot) {
 
 // tellHeldBack logs how many ends this process did not record.
 func (s *Engine) tellHeldBack() {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if n := len(s.Writes.HeldBack); n > 0 {
 		s.Config.Log.Error("closing before the ledger had room for the ends of tasks; they are delivered again", "node", s.Config.Node, "tasks", n)
 	}
@@ -74,13 +74,13 @@ func (s *Engine) sendHeldBack() {
 
 // sendPieceHeldBack sends up to AtOnce writes. It returns nil if none is held back.
 func (s *Engine) sendPieceHeldBack() *PendingWrite {
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	if len(s.Writes.HeldBack) == 0 || s.Ended {
 		return nil
 	}
 	c := NewPendingWrite(0)
-	c.Phase.Store(Sent) // nothing takes them back
+	c.Phase.Store(sent) // nothing takes them back
 	for n, w := range s.Writes.HeldBack {
 		if len(c.slots) == AtOnce {
 			break
@@ -89,6 +89,6 @@ func (s *Engine) sendPieceHeldBack() *PendingWrite {
 		w.pending, w.index = c, c.extend(n)
 		s.writeLocked(w)
 	}
-	c.Complete()
+	c.complete()
 	return c
 }

@@ -113,7 +113,7 @@ func (s *Engine) expire() int {
 	})
 	count := 0
 	for part := range slices.Chunk(over, AtOnce) {
-		s.Mu.Lock()
+		s.mu.Lock()
 		for _, d := range part {
 			// It may have been settled or extended meanwhile.
 			sl := s.Store.Slot(d.slot)
@@ -123,7 +123,7 @@ func (s *Engine) expire() int {
 				count++
 			}
 		}
-		s.Unlock()
+		s.unlock()
 		runtime.Gosched()
 	}
 	return count
@@ -133,13 +133,13 @@ func (s *Engine) expire() int {
 // that are not open here any more, or are being handed over.
 func (s *Engine) TakeBack(ds []*Delivery) (moved []*Delivery) {
 	for part := range slices.Chunk(ds, AtOnce) {
-		s.Mu.Lock()
+		s.mu.Lock()
 		for _, d := range part {
 			if !s.undoDeliveryLocked(d) {
 				moved = append(moved, d)
 			}
 		}
-		s.Unlock()
+		s.unlock()
 	}
 	return moved
 }
@@ -224,6 +224,14 @@ func (s *Engine) detachLocked(h *OwnedShard, l Lease) {
 type pendingVerdict struct {
 	delivery  *Delivery
 	judgement task.Judgement
+}
+
+// HasDetached reports whether handlers are still making deliveries whose shards have left. The
+// verdict of each is at Cluster.LateVerdictLocked before it counts no more.
+func (s *Engine) HasDetached() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.Detached.Shards) > 0
 }
 
 // endDetachedLocked processes a handler's verdict on a delivery that is not open any more. If

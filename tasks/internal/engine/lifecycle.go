@@ -8,13 +8,14 @@ import (
 	"github.com/hashicorp/go-multierror"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine/lifetime"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // end makes every method refuse new work. It reports whether it was the first to
 // do so.
 func (s *Engine) end(fault error) bool {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.Ended {
 		return false
 	}
@@ -22,6 +23,18 @@ func (s *Engine) end(fault error) bool {
 	s.Dispatch.Ended = true
 	s.Life.End()
 	return true
+}
+
+// BeginDrain has the node take no new tasks and no shards any more. It returns ErrClosed once Close
+// has begun.
+func (s *Engine) BeginDrain() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.Ended {
+		return task.ErrClosed
+	}
+	s.Draining = true
+	return nil
 }
 
 // Revoke ends the engine because the ledger has another owner now.
@@ -35,8 +48,8 @@ func (s *Engine) Revoke(err error) {
 
 // Err is tasks.Scheduler.Err.
 func (s *Engine) Err() error {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.Fault
 }
 
@@ -47,11 +60,11 @@ func (s *Engine) Now() int64 { return s.Config.Clock().UnixMilli() }
 // Elapsed is the monotonic clock, for leases.
 func (s *Engine) Elapsed() time.Duration { return time.Since(s.Started) }
 
-// Unlock ends a critical section and passes its events to the observer.
-func (s *Engine) Unlock() {
+// unlock ends a critical section and passes its events to the observer.
+func (s *Engine) unlock() {
 	told := s.observed
 	s.observed = nil
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	for _, e := range told {
 		s.Config.Observer.Observe(e)
 	}
@@ -115,8 +128,7 @@ func (s *Engine) shutDown(ctx context.Context) error {
 	if !lifetime.Ended(flush, &s.Life.Background) {
 		s.Config.Log.Warn("closing without the ledger: it does not answer", "node", s.Config.Node)
 	}
-	s.tellHandOvers(true)
-	s.tellLost(true)
+	s.tellMoved(true)
 	s.Cluster.Leave()
 	s.Runner.Close()
 	s.park()

@@ -65,10 +65,104 @@ func (s *Engine) OutsideLocked(hash uint64) Place {
 
 // lookup returns where the task of an id is.
 func (s *Engine) lookup(id string) Place {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	_, at := s.LookupLocked([]byte(id))
 	return at
+}
+
+// Knows reports whether a task is in memory, or the ledger has a record of it that is not read into
+// memory: a dead one, or one that this version cannot read. buried tells those of the dead apart.
+func (s *Engine) Knows(id string) (known, buried bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := []byte(id)
+	h := s.Store.Hash(key)
+	if mine, known := s.hereLocked(h, key); known {
+		return mine, false
+	}
+	at := s.OutsideLocked(h)
+	return at == Illegible || at.Buried(), at.Buried()
+}
+
+// hereLocked reports whether a task is known to be in memory, and its shard is this process's. The
+// id of a slot that is being looked up may belong to no node, and an id that is being registered
+// may turn out to belong to another node.
+func (s *Engine) hereLocked(hash uint64, id []byte) (mine, known bool) {
+	n, ok := s.Store.FindHashed(hash, id)
+	if !ok {
+		return false, false
+	}
+	sl := s.Store.Slot(n)
+	return s.OwnedLocked(int(sl.Shard)).mine(), sl.State != store.Checking && sl.State != store.Registering
+}
+
+// An Ending is what this process remembers of how the last task of an id has ended. Kind 0:
+// nothing.
+type Ending struct {
+	store.Outcome
+	Topic string // its name; "" if it is not known
+}
+
+// Endings returns what this process remembers of the tasks of some ids.
+func (s *Engine) Endings(ids []string) []Ending {
+	endings := make([]Ending, 0, len(ids))
+	for part := range slices.Chunk(ids, AtOnce) {
+		s.mu.Lock()
+		for _, id := range part {
+			o := s.Outcomes.Find(s.Store.Hash([]byte(id)))
+			endings = append(endings, Ending{o, s.topicOfLocked(id, o)})
+		}
+		s.mu.Unlock()
+	}
+	return endings
+}
+
+// LoadUnknown makes sure that memory knows those of some ids that exist: while replay runs, it
+// looks up the others together. Errors: ErrReplaying, ErrUnavailable, ErrClosed.
+func (s *Engine) LoadUnknown(ctx context.Context, ids []string) error {
+	for !s.IsReplayed() {
+		loads, busy := s.unknownOf(ids)
+		switch {
+		case busy != nil: // replay, or another caller, looks an id up at the moment
+			if err := s.WaitBusy(ctx, busy, 0); err != nil {
+				return err
+			}
+			continue
+		case len(loads) == 0:
+			return nil
+		}
+		s.LoadAllByID(ctx, loads)
+		ids = nil
+		for _, f := range loads {
+			switch {
+			case f.Err != nil:
+				return f.Err
+			case !f.Absent && !f.found:
+				ids = append(ids, f.ID) // it was in other hands
+			}
+		}
+	}
+	return nil
+}
+
+// unknownOf returns those of the ids that memory does not know. If one of them is being looked
+// up, busy is closed when that is over. One that is being registered is no node's yet; it was
+// looked for before.
+func (s *Engine) unknownOf(ids []string) (unknown []IDLoad, busy <-chan struct{}) {
+	for part := range slices.Chunk(ids, AtOnce) {
+		s.mu.Lock()
+		for _, id := range part {
+			switch n, at := s.LookupLocked([]byte(id)); {
+			case at == InMemory && s.Store.Slot(n).State == store.Checking:
+				busy = s.WatchLocked(n)
+			case at == Unread, at == Absent:
+				unknown = append(unknown, IDLoad{ID: id})
+			}
+		}
+		s.mu.Unlock()
+	}
+	return unknown, busy
 }
 
 // An IDLoad is an id that is looked up in the ledger.
@@ -80,7 +174,7 @@ type IDLoad struct {
 
 	slot, gen uint32
 	begun     bool // the slot was locked for it
-	Found     bool
+	found     bool
 }
 
 // loadByID is LoadAllByID for one id.
@@ -113,12 +207,12 @@ func (s *Engine) LoadAllByID(ctx context.Context, loads []IDLoad) {
 	}
 	err := recovery.FindMany(ctx, finder, ids, func(i int, e recovery.Entry) {
 		known := s.learnTopicsOf(ctx, []recovery.Entry{e})
-		s.Mu.Lock()
-		defer s.Unlock()
+		s.mu.Lock()
+		defer s.unlock()
 		f := asked[i]
-		f.Found = true
+		f.found = true
 		// Its shard may have left since, and the number stand for another one.
-		refused := !s.OwnedLocked(e.Shard).Takes() || forgotten != s.Shards.Counts.forgotten
+		refused := !s.OwnedLocked(e.Shard).takes() || forgotten != s.Shards.Counts.forgotten
 		switch {
 		case refused:
 			f.Err = ErrNotHeld
@@ -137,11 +231,11 @@ func (s *Engine) LoadAllByID(ctx context.Context, loads []IDLoad) {
 // beginLoads locks the ids that memory does not know. It returns how many shards had
 // been forgotten before, and the proof for ids that the ledger lacks.
 func (s *Engine) beginLoads(loads []IDLoad) (forgotten int, proof NotFoundProof) {
-	s.Mu.Lock()
+	s.mu.Lock()
 	forgotten, proof = s.Shards.Counts.forgotten, s.notFoundProofLocked()
-	s.Unlock()
+	s.unlock()
 	for part := range slices.Chunk(loads, AtOnce) {
-		s.Mu.Lock()
+		s.mu.Lock()
 		for i := range part {
 			f := &part[i]
 			if _, known := s.Store.Find([]byte(f.ID)); known || s.IsReplayed() {
@@ -150,7 +244,7 @@ func (s *Engine) beginLoads(loads []IDLoad) (forgotten int, proof NotFoundProof)
 			f.slot = s.CheckLocked([]byte(f.ID), store.Sought)
 			f.gen, f.begun = s.Store.Slot(f.slot).Gen, true
 		}
-		s.Unlock()
+		s.unlock()
 	}
 	return forgotten, proof
 }
@@ -164,10 +258,10 @@ func (s *Engine) loadsLocked(f *IDLoad) bool {
 
 // endLoads takes the locks of ids back that were not found.
 func (s *Engine) endLoads(loads []*IDLoad, proof NotFoundProof, err error) {
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	for _, f := range loads {
-		if f.Found {
+		if f.found {
 			continue
 		}
 		absent := s.loadsLocked(f)

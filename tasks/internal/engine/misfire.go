@@ -29,7 +29,7 @@ import (
 // The newest of a group is let go, unless other nodes may have misfired tasks of the group. Then it
 // stays held back, as a coalesce.Choice, and package cluster asks them, see Choices and Decide.
 
-// A misfires is what is to be decided about misfired tasks. Guarded by Engine.Mu.
+// A misfires is what is to be decided about misfired tasks. Guarded by Engine.mu.
 type misfires struct {
 	wanted  map[*Topic]bool // topics that wait for runMisfirePasses; nil if it does not run
 	passing map[*Topic]bool // topics of the pass that runs
@@ -115,7 +115,7 @@ func (s *Engine) NewMisfirePassLocked(topics map[*Topic]bool) *MisfirePass {
 // runMisfirePasses goes through the store, as often as topics ask for that.
 func (s *Engine) runMisfirePasses() {
 	for {
-		s.Mu.Lock()
+		s.mu.Lock()
 		v := s.NewMisfirePassLocked(s.Misfires.wanted)
 		s.Misfires.wanted = nil
 		if len(v.Topics) > 0 {
@@ -125,7 +125,7 @@ func (s *Engine) runMisfirePasses() {
 			t.Undecided = false
 		}
 		s.Misfires.passing = v.Topics
-		s.Unlock()
+		s.unlock()
 		if len(v.Topics) == 0 || !v.Run() {
 			return
 		}
@@ -174,7 +174,7 @@ func (v *MisfirePass) visitLocked(n uint32, sl *store.Slot, now int64) {
 	t := v.TopicTable.ByNumber[sl.Topic]
 	coalesces := sl.Flags&store.Misfired != 0 && t.Settings.Misfire == task.MisfireCoalesce && v.Store.Grouped(sl)
 	switch {
-	case coalesces && v.decides && !t.Stopped() && v.OwnedLocked(int(sl.Shard)).Stage == Active:
+	case coalesces && v.decides && !t.Stopped() && v.OwnedLocked(int(sl.Shard)).stage == active:
 		if v.tooLateLocked(t, sl, now) { // others must not be skipped for it
 			v.DisarmLocked(sl)
 			v.skipLocked(n, sl)
@@ -293,8 +293,11 @@ func (s *Engine) candidateLocked(sl *store.Slot) coalesce.Candidate {
 	}
 }
 
+// Choices are the misfired tasks that an engine has chosen in their groups, for package cluster.
+type Choices struct{ *Engine }
+
 // findLocked returns the task that is a candidate, if it is what it was then.
-func (s *Engine) findLocked(c *coalesce.Candidate) (uint32, *store.Slot, bool) {
+func (s Choices) findLocked(c *coalesce.Candidate) (uint32, *store.Slot, bool) {
 	n, ok := s.Store.Find([]byte(c.ID))
 	if !ok {
 		return 0, nil, false
@@ -303,12 +306,25 @@ func (s *Engine) findLocked(c *coalesce.Candidate) (uint32, *store.Slot, bool) {
 	return n, sl, !sl.State.Undecided() && s.candidateLocked(sl) == *c
 }
 
-// Choices takes at most AtOnce choices that are held back, for package cluster to ask other nodes
+// Open returns how many tasks are held back until other nodes have been asked. It forgets what this
+// node has let go too long ago.
+func (s Choices) Open() int {
+	for more := true; more; {
+		s.mu.Lock()
+		more = s.Misfires.Board.Forget(s.Elapsed(), AtOnce, s.comesLocked)
+		s.unlock()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Misfires.Board.Open()
+}
+
+// Take takes at most AtOnce choices that are held back, for package cluster to ask other nodes
 // about them. It passes over those of topics that are stopped, whose wait begins anew, and drops
 // those that are held back no more. It returns how many it has dealt with.
-func (s *Engine) Choices() (taken []*coalesce.Choice, passed int) {
-	s.Mu.Lock()
-	defer s.Unlock()
+func (s Choices) Take() (taken []*coalesce.Choice, passed int) {
+	s.mu.Lock()
+	defer s.unlock()
 	for ; passed < AtOnce && !s.Ended; passed++ {
 		c := s.Misfires.Board.Next()
 		if c == nil {
@@ -328,11 +344,11 @@ func (s *Engine) Choices() (taken []*coalesce.Choice, passed int) {
 	return taken, passed
 }
 
-// Decide decides about at most AtOnce choices that Choices has returned, by what the other nodes
+// Decide decides about at most AtOnce choices that Take has returned, by what the other nodes
 // know.
-func (s *Engine) Decide(choices []*coalesce.Choice, others []coalesce.Standing) {
-	s.Mu.Lock()
-	defer s.Unlock()
+func (s Choices) Decide(choices []*coalesce.Choice, others []coalesce.Standing) {
+	s.mu.Lock()
+	defer s.unlock()
 	if s.Ended {
 		return
 	}
@@ -341,7 +357,7 @@ func (s *Engine) Decide(choices []*coalesce.Choice, others []coalesce.Standing) 
 	}
 }
 
-func (s *Engine) decideOneLocked(c *coalesce.Choice, others coalesce.Standing) {
+func (s Choices) decideOneLocked(c *coalesce.Choice, others coalesce.Standing) {
 	b := &s.Misfires.Board
 	if !b.IsOpen(c) {
 		return // another one has taken its place
@@ -358,7 +374,7 @@ func (s *Engine) decideOneLocked(c *coalesce.Choice, others coalesce.Standing) {
 		b.End(c)
 		s.DisarmLocked(sl)
 		s.rearmLocked(n, sl, s.Now())
-	case t.Stopped(), s.OwnedLocked(int(sl.Shard)).Stage != Active, c.Waits(st, now):
+	case t.Stopped(), s.OwnedLocked(int(sl.Shard)).stage != active, c.Waits(st, now):
 		b.Requeue(c)
 	case st == coalesce.Delivered:
 		b.End(c)
@@ -373,31 +389,31 @@ func (s *Engine) decideOneLocked(c *coalesce.Choice, others coalesce.Standing) {
 }
 
 // Standings returns what this node knows of candidates of other nodes. Errors: task.ErrClosed.
-func (s *Engine) Standings(of []coalesce.Candidate) (known []coalesce.Standing, err error) {
+func (s Choices) Standings(of []coalesce.Candidate) (known []coalesce.Standing, err error) {
 	for part := range slices.Chunk(of, AtOnce) {
-		s.Mu.Lock()
+		s.mu.Lock()
 		if s.Ended {
 			err = task.ErrClosed
 		}
 		for i := range part {
 			known = append(known, s.standingLocked(&part[i]))
 		}
-		s.Unlock()
+		s.unlock()
 	}
 	return known, err
 }
 
 // standingLocked returns what this node knows of the candidates that are later than one.
-func (s *Engine) standingLocked(than *coalesce.Candidate) coalesce.Standing {
+func (s Choices) standingLocked(than *coalesce.Candidate) coalesce.Standing {
 	waiting := false
 	if c, acknowledged := s.Misfires.Board.Remembered(than.Group); c != nil && c.Later(than) {
 		if acknowledged {
 			return coalesce.Delivered
 		}
-		waiting = s.ComesLocked(c)
+		waiting = s.comesLocked(c)
 	}
 	if c := s.Misfires.Board.OpenIn(than.Group); c != nil && c.Later(than) {
-		waiting = waiting || s.ComesLocked(&c.Candidate)
+		waiting = waiting || s.comesLocked(&c.Candidate)
 	}
 	t := s.TopicTable.ByName[than.Topic]
 	switch {
@@ -409,8 +425,8 @@ func (s *Engine) standingLocked(than *coalesce.Candidate) coalesce.Standing {
 	return coalesce.None
 }
 
-// ComesLocked reports whether a candidate still waits for its delivery, or is being delivered.
-func (s *Engine) ComesLocked(c *coalesce.Candidate) bool {
+// comesLocked reports whether a candidate still waits for its delivery, or is being delivered.
+func (s Choices) comesLocked(c *coalesce.Candidate) bool {
 	_, sl, found := s.findLocked(c)
 	return found && sl.Next != record.HeldUntil && sl.State != store.Finishing && sl.State != store.Burying
 }

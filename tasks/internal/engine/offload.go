@@ -31,10 +31,10 @@ func (t *Topic) Way() func() string {
 // It reports false if this node has no backlog, unless the node helps always, or if it does not
 // have that topic delivered in that way.
 func (s *Engine) PullOff(ctx context.Context, node, topic, way string, always bool, limit int) ([]*Delivery, bool) {
-	s.Mu.Lock()
+	s.mu.Lock()
 	t := s.TopicTable.ByName[topic]
 	gives := (s.Dispatch.Raised || always) && t != nil && t.Pushed && t.Way()() == way && !s.Ended
-	s.Unlock()
+	s.unlock()
 	if !gives {
 		return nil, false
 	}
@@ -53,8 +53,8 @@ type Offloading struct {
 
 // BeginOffloading returns nil if this node does not deliver a topic in a way.
 func BeginOffloading(s *Engine, topic, way string) *Offloading {
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	t := s.TopicTable.ByName[topic]
 	if _, ok := s.Config.Resolved[topic]; t == nil && ok {
 		t = s.AddTopicLocked(topic)
@@ -77,8 +77,8 @@ func (o *Offloading) deliversLocked() bool {
 // come: not if the workers do not deliver the topic in that way any more.
 func (o *Offloading) Room(open, helps bool, took time.Duration) (want int, more bool) {
 	s, t := o.engine, o.topic
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	s.returnStaleLocked(t)
 	if !o.deliversLocked() || !open && t.Offloaded == 0 {
 		return 0, false
@@ -111,8 +111,8 @@ func (o *Offloading) Room(open, helps bool, took time.Duration) (want int, more 
 
 // Take gives the workers deliveries of tasks of the other node.
 func (o *Offloading) Take(ds []*Delivery) {
-	o.engine.Mu.Lock()
-	defer o.engine.Unlock()
+	o.engine.mu.Lock()
+	defer o.engine.unlock()
 	o.topic.keepOffloaded(append(o.topic.offloaded, ds...))
 	o.engine.WakeLocked(o.topic)
 }
@@ -120,8 +120,8 @@ func (o *Offloading) Take(ds []*Delivery) {
 // End returns the deliveries that no worker has begun, unless another Offloading of the topic goes
 // on, which they may be of.
 func (o *Offloading) End() (left []*Delivery) {
-	o.engine.Mu.Lock()
-	defer o.engine.Unlock()
+	o.engine.mu.Lock()
+	defer o.engine.unlock()
 	o.topic.Offloads--
 	if o.topic.Offloads == 0 || !o.deliversLocked() {
 		left = o.topic.offloaded
@@ -148,7 +148,7 @@ func (s *Engine) takeOffloadedLocked(t *Topic, places int) []*Delivery {
 	}
 	t.keepOffloaded(t.offloaded[n:])
 	if len(unfit) > 0 {
-		s.Cluster.ReturnUnusedLocked(unfit)
+		s.Cluster.ReturnUnused(unfit)
 	}
 	n = len(ds)
 	dispatch.ByWorker.Spend(&t.Line, n)
@@ -169,7 +169,7 @@ func (s *Engine) returnStaleLocked(t *Topic) {
 	for n < len(t.offloaded) && (t.Stopped() || t.Rests() || t.offloaded[n].Lease.Until-now < t.offloaded[n].Source.Lease/4*3) {
 		n++
 	}
-	s.Cluster.ReturnUnusedLocked(t.offloaded[:n])
+	s.Cluster.ReturnUnused(t.offloaded[:n])
 	t.keepOffloaded(t.offloaded[n:])
 }
 

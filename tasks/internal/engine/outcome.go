@@ -57,8 +57,8 @@ func (s *Engine) judgeReceiverLocked(t *Topic, arrivals uint64, vs []task.Judgem
 	s.returnStaleLocked(t)
 	if t.lookAgain == nil {
 		t.lookAgain = time.AfterFunc(lookAgainAfter, func() {
-			s.Mu.Lock()
-			defer s.Unlock()
+			s.mu.Lock()
+			defer s.unlock()
 			if t.arrivals == arrivals { // else this timer was stopped too late
 				t.lookAgain = nil
 				s.carryOutLocked(s.Dispatch.Probe(&t.Line))

@@ -17,9 +17,9 @@ import (
 type PendingWrite struct {
 	Phase    atomic.Int32 // queued, sent or withdrawn
 	done     chan struct{}
-	answered func(error) // in the place of done, of one write: told its outcome, under Engine.Mu
+	answered func(error) // in the place of done, of one write: told its outcome, under Engine.mu
 
-	// Guarded by Engine.Mu.
+	// Guarded by Engine.mu.
 	slots     []uint32 // by index: whose write it is
 	errs      []error  // by index: the answer; ErrOpen until it has come
 	left      int      // writes without an answer, and one more until the caller has sent all
@@ -32,7 +32,7 @@ type PendingWrite struct {
 // How far the first write of a caller has come.
 const (
 	queued int32 = iota
-	Sent
+	sent
 	withdrawn
 )
 
@@ -55,15 +55,15 @@ func newSingleWrite(n int) *PendingWrite {
 	return c
 }
 
-// add announces the write with index i. resolve records its outcome, and Complete says that no more
-// writes follow. Engine.Mu is held for each.
+// add announces the write with index i. resolve records its outcome, and complete says that no more
+// writes follow. Engine.mu is held for each.
 func (c *PendingWrite) add(i int, slot uint32) {
 	c.errs[i], c.slots[i] = ErrOpen, slot
 	c.left++
 }
 
 // extend announces one write more than were planned for, and returns its index.
-// Engine.Mu is held.
+// Engine.mu is held.
 func (c *PendingWrite) extend(slot uint32) int {
 	c.errs, c.slots = append(c.errs, ErrOpen), append(c.slots, slot)
 	c.left++
@@ -75,11 +75,11 @@ func (c *PendingWrite) resolve(i int, err error) {
 		return
 	}
 	c.errs[i] = err
-	c.Complete()
+	c.complete()
 }
 
-// Complete says that no further write is added.
-func (c *PendingWrite) Complete() {
+// complete says that no further write is added.
+func (c *PendingWrite) complete() {
 	if c.left--; c.left > 0 {
 		return
 	}
@@ -93,7 +93,7 @@ func (c *PendingWrite) Complete() {
 // admit reports whether a write may be sent. The committer calls it right before it sends the
 // write: a caller that has given up by then has taken its writes back.
 func admit(w Write) bool {
-	return w.pending == nil || w.pending.Phase.CompareAndSwap(queued, Sent) || w.pending.Phase.Load() == Sent
+	return w.pending == nil || w.pending.Phase.CompareAndSwap(queued, sent) || w.pending.Phase.Load() == sent
 }
 
 // ErrLate is the cause of a context whose call has waited for the ledger long enough.
@@ -128,8 +128,8 @@ func (s *Engine) Await(ctx context.Context, c *PendingWrite) error {
 // GiveUp ends the wait for writes before all are answered, as Await does, whose error it returns.
 // Error nil: they are answered.
 func (s *Engine) GiveUp(c *PendingWrite, cause error) error {
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	if c.left == 0 {
 		return nil
 	}
@@ -203,26 +203,26 @@ func (s *Engine) undoLocked(n uint32, c *PendingWrite, now int64) {
 
 // OutcomesOf returns the outcomes of writes that no caller waits for any more.
 func (s *Engine) OutcomesOf(c *PendingWrite) []error {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return c.errs
 }
 
 // heldLocked returns nil, or ErrUnavailable when the shard is another node's or about to be.
 func (s *Engine) heldLocked(shard int) error {
 	switch h := s.OwnedLocked(shard); {
-	case h != nil && h.Stage == draining:
+	case h != nil && h.stage == draining:
 		return ErrHandedOver
-	case !h.Takes():
+	case !h.takes():
 		return ErrNotHeld
 	}
 	return nil
 }
 
-// WritableLocked returns nil, or ErrUnavailable when the shard is another node's or about to
+// writableLocked returns nil, or ErrUnavailable when the shard is another node's or about to
 // be, or when the ledger has not answered for so long that another write would only wait
 // behind.
-func (s *Engine) WritableLocked(shard int) error {
+func (s *Engine) writableLocked(shard int) error {
 	if err := s.heldLocked(shard); err != nil {
 		return err
 	}

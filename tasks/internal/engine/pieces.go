@@ -21,7 +21,7 @@ const (
 	restAfter, restMost = time.Millisecond, 20 * time.Millisecond
 )
 
-// pieces are the holds of Engine.Mu by work that grows with the tasks: a shard that is read, or
+// pieces are the holds of Engine.mu by work that grows with the tasks: a shard that is read, or
 // that leaves memory. Tests look at them.
 type pieces struct {
 	tasks atomic.Int64 // that were dealt with
@@ -75,8 +75,8 @@ func (s *Engine) InPieces(page []recovery.Entry, do func(piece []recovery.Entry)
 }
 
 func (s *Engine) hold(piece []recovery.Entry, do func(piece []recovery.Entry)) {
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	s.Life.pieces.note(len(piece))
 	do(piece)
 }

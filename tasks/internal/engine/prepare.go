@@ -121,11 +121,11 @@ func (s *Engine) keepAsking(ctx context.Context, what string, load func(context.
 // loadSettings reads the stored settings of all topics. A topic is delivered as soon as its own
 // are read; one without settings when all are read.
 func (s *Engine) loadSettings(ctx context.Context) error {
-	s.Mu.Lock()
+	s.mu.Lock()
 	for name := range s.Config.Topics {
 		_, _ = s.TopicLocked(name, true) // far below MaxTopics
 	}
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	if settings, ok := s.Ledger.(recovery.Settings); ok {
 		if err := settings.EachSetting(ctx, task.SettingPrefix, func(name string, value []byte, revision int64) {
 			s.takeSetting(strings.TrimPrefix(name, task.SettingPrefix), storedSetting{value, revision})
@@ -133,9 +133,9 @@ func (s *Engine) loadSettings(ctx context.Context) error {
 			return err
 		}
 	}
-	s.Mu.Lock()
+	s.mu.Lock()
 	close(s.Reading.settingsRead)
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	s.EachTopic(func(t *Topic) {
 		if t.unread() {
 			s.applyLocked(t, s.Config.Resolved[t.Name], 0)
@@ -187,9 +187,7 @@ func (s *Engine) loadDead(ctx context.Context) error {
 	shards.SetLimit(deadShardsAtOnce)
 	for n := range s.Terms.Shards {
 		shards.Go(func() error {
-			s.Mu.Lock()
-			h := s.OwnedLocked(n)
-			s.Mu.Unlock()
+			h := s.Shards.view.Load().term(n).of
 			// If the shard is lost, the number may stand for another one.
 			dead := gatheredDead{s: s, takes: func(int) bool { return readsLocked(h) && s.OwnedLocked(n) == h }}
 			err := scanner.ScanDead(scanning, n, func(e recovery.Entry) { dead.add(n, e) })
@@ -208,7 +206,7 @@ func (s *Engine) loadDead(ctx context.Context) error {
 }
 
 // readsLocked reports whether a shard is one of those whose dead the start reads.
-func readsLocked(h *OwnedShard) bool { return h.Mine() && h.Stage != Acquired }
+func readsLocked(h *OwnedShard) bool { return h.mine() && h.stage != acquired }
 
 // gatheredDead are dead tasks that the ledger has listed, until memory takes note of them. Noted
 // one by one, each would take the lock. No dead task can be requeued or deleted meanwhile. The

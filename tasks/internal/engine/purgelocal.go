@@ -80,8 +80,8 @@ func (p *Purge) begin(ctx context.Context) error {
 	if err := p.waitReplayed(ctx); err != nil {
 		return err
 	}
-	p.Mu.Lock()
-	defer p.Unlock()
+	p.mu.Lock()
+	defer p.unlock()
 	switch {
 	case p.Ended:
 		return task.ErrClosed
@@ -101,12 +101,12 @@ func (p *Purge) piece(ctx context.Context) error {
 	p.tried = make(map[int]string)
 	c.cancels = !p.kill
 	if p.kill {
-		c.Phase.Store(Sent) // a death is never taken back
+		c.Phase.Store(sent) // a death is never taken back
 	}
 	err := p.collect(ctx, c)
-	p.Mu.Lock()
-	c.Complete()
-	p.Unlock()
+	p.mu.Lock()
+	c.complete()
+	p.unlock()
 	// ErrUnknown takes precedence.
 	if late := p.Await(ctx, c); err == nil || errors.Is(late, task.ErrUnknown) {
 		err = late
@@ -146,7 +146,7 @@ func (p *Purge) collect(ctx context.Context, c *PendingWrite) error {
 		if p.belongsLocked(sl) {
 			sent, err = p.visitLocked(n, sl, c, sent)
 		}
-		if p.Unlock(); err != nil {
+		if p.unlock(); err != nil {
 			return err
 		}
 	}
@@ -189,11 +189,11 @@ func (p *Purge) visitLocked(n uint32, sl *store.Slot, c *PendingWrite, sent int)
 	switch sl.State {
 	case store.Pending, store.Ready:
 		if p.kill {
-			if err := p.WritableLocked(int(sl.Shard)); err != nil {
+			if err := p.writableLocked(int(sl.Shard)); err != nil {
 				return sent, err
 			}
 			p.tryLocked(sl, len(c.errs))
-			p.BuryWaitingLocked(n, sl, record.TopicDeleted, killedReason, c)
+			p.buryWaitingLocked(n, sl, record.TopicDeleted, killedReason, c)
 			return sent + 1, nil
 		}
 		if err := p.cancellableLocked(sl); err != nil {
@@ -250,8 +250,8 @@ func (s *Engine) NewPurge(q *PurgeQuery) *Purge {
 
 const killedReason = "the topic was deleted"
 
-// BuryWaitingLocked makes a task dead that waits for an attempt.
-func (s *Engine) BuryWaitingLocked(n uint32, sl *store.Slot, state byte, reason string, c *PendingWrite) {
+// buryWaitingLocked makes a task dead that waits for an attempt.
+func (s *Engine) buryWaitingLocked(n uint32, sl *store.Slot, state byte, reason string, c *PendingWrite) {
 	s.DisarmLocked(sl)
 	f := s.Store.Fields(sl)
 	t := s.TopicTable.ByNumber[sl.Topic]
@@ -277,21 +277,27 @@ func (s *Engine) Deletable(ctx context.Context, name string) (revision int64, in
 	if err := s.waitReplayed(ctx); err != nil {
 		return 0, false, err
 	}
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	if s.Ended {
 		return 0, false, task.ErrClosed
 	}
-	if t, ok := s.TopicTable.ByName[name]; ok {
+	t := s.TopicTable.ByName[name]
+	if t != nil {
 		revision = t.stored.revision
 	}
-	return revision, s.UsedLocked(name), nil
+	return revision, t.isUsed(), nil
 }
 
-// UsedLocked reports whether a topic has tasks here that are not dead.
-func (s *Engine) UsedLocked(name string) bool {
-	t, ok := s.TopicTable.ByName[name]
-	return ok && t.Gauges[task.Pending]+t.Gauges[task.Ready]+t.Gauges[task.Delivering] > 0
+// Used reports whether a topic has tasks here that are not dead.
+func (s *Engine) Used(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.TopicTable.ByName[name].isUsed()
+}
+
+func (t *Topic) isUsed() bool {
+	return t != nil && t.Gauges[task.Pending]+t.Gauges[task.Ready]+t.Gauges[task.Delivering] > 0
 }
 
 // ForgetTopic lets the defaults hold for a topic again.
@@ -303,18 +309,18 @@ func (s *Engine) ForgetTopic(ctx context.Context, name string, revision int64) e
 		}
 		return fmt.Errorf("%w: %w", task.ErrUnknown, err)
 	}
-	s.Mu.Lock()
+	s.mu.Lock()
 	// Another caller may have set them anew.
 	if have := s.keptTopicLocked([]byte(name)); have.stored.revision == revision {
 		s.applyLocked(have, s.Config.Resolved[name], 0)
 	}
-	s.Unlock()
+	s.unlock()
 	s.Cluster.TellSettings(ctx)
 	return nil
 }
 
 func (s *Engine) metTopic(name string) *Topic {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.keptTopicLocked([]byte(name))
 }

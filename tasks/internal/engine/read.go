@@ -42,7 +42,7 @@ func (s *Engine) Get(ctx context.Context, id string) (t task.Task, err error) {
 	case err != nil:
 		return task.Task{}, err
 	}
-	defer s.Unlock()
+	defer s.unlock()
 	t, err = s.readLocked(n, sl, task.ConditionsOf(ctx))
 	if err == nil {
 		f := s.Store.Fields(sl)
@@ -59,8 +59,8 @@ func (s *Engine) Peek(ctx context.Context, id []byte, t *task.Task) (found, know
 		}
 	}()
 	hash := s.Store.Hash(id)
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.Ended || s.Unsure() {
 		return false, false
 	}
@@ -70,7 +70,7 @@ func (s *Engine) Peek(ctx context.Context, id []byte, t *task.Task) (found, know
 	}
 	sl := s.Store.Slot(n)
 	h := s.OwnedLocked(int(sl.Shard))
-	if sl.State.Busy() || !h.Mine() || h.transferring || s.permitLocked(task.ConditionsOf(ctx), sl) != nil {
+	if sl.State.Busy() || !h.mine() || h.transferring || s.permitLocked(task.ConditionsOf(ctx), sl) != nil {
 		return false, false
 	}
 	f := s.Store.Fields(sl)
@@ -231,8 +231,8 @@ func (s *Engine) visitPage(ctx context.Context, q *ListQuery, bare bool, visit f
 // tasks it has looked, the one that it has found being the last of them. If it has found none, it
 // has looked at as many as is done under one lock.
 func (s *Engine) nextListed(q *ListQuery, refs []recovery.Ref) (t task.Task, shard, looks int, found bool) {
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	refs = refs[:min(len(refs), AtOnce)]
 	for i, ref := range refs {
 		if n, sl := s.stillListedLocked(q, ref); sl != nil {

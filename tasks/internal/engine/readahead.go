@@ -42,7 +42,7 @@ var ErrHandingOver = task.KindOf(task.ErrUnavailable, "shard is being handed ove
 var errShardChanged = errors.New("the shard was lost, or the ledger has lost confirmed writes of it")
 
 // A readAhead is the content of a shard of another node that is about to be this node's. All but
-// its end is guarded by Engine.Mu once that is closed; before, only its reader uses it.
+// its end is guarded by Engine.mu once that is closed; before, only its reader uses it.
 type readAhead struct {
 	position string
 	pending  [][]recovery.Entry
@@ -82,30 +82,46 @@ func (s *Engine) ReadAhead(ctx context.Context, shardID recovery.ShardID, positi
 // node that believes to hold the shard reads it as well: it was cut off when another one adopted
 // it, and what it has in memory is older.
 func (s *Engine) readingAhead(shardID recovery.ShardID, position string) (*readAhead, error) {
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	r := s.Shards.ahead[shardID]
 	if r != nil && r.position == position {
 		r.asked = s.Elapsed()
 		return r, nil
 	}
 	delete(s.Shards.ahead, shardID) // the hand-over that it was for has failed
-	switch {
-	case s.Ended:
-		return nil, task.ErrClosed
-	case s.Draining:
-		return nil, task.ErrDraining
-	case s.Unsure():
-		return nil, ErrUnsure
-	case s.RoomForMoreLocked() == 0:
-		return nil, fmt.Errorf("%w: %d tasks are pending", task.ErrOverloaded, s.Store.Len())
-	case len(s.Shards.ahead) >= readAheads:
+	if err := s.takesShardsLocked(); err != nil {
+		return nil, err
+	}
+	if len(s.Shards.ahead) >= readAheads {
 		return nil, fmt.Errorf("%w: %d shards of other nodes are being read", task.ErrUnavailable, readAheads)
 	}
 	r = &readAhead{position: position, end: make(chan struct{}), asked: s.Elapsed()}
 	s.Shards.ahead[shardID] = r
 	s.Life.Background.Go(func() { s.keepAhead(shardID, r) })
 	return r, nil
+}
+
+// TakesShards returns why this node takes over no shard of a node that lives; nil if it does.
+// Errors: ErrClosed, ErrDraining, ErrUnsure, ErrOverloaded.
+func (s *Engine) TakesShards() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.takesShardsLocked()
+}
+
+func (s *Engine) takesShardsLocked() error {
+	switch {
+	case s.Ended:
+		return task.ErrClosed
+	case s.Draining:
+		return task.ErrDraining
+	case s.Unsure():
+		return ErrUnsure
+	case s.roomForMoreLocked() == 0:
+		return fmt.Errorf("%w: %d tasks are pending", task.ErrOverloaded, s.Store.Len())
+	}
+	return nil
 }
 
 // keepAhead reads a shard, and accepts it once it was transferred. It gives it up when its owner
@@ -123,7 +139,7 @@ func (s *Engine) keepAhead(shardID recovery.ShardID, r *readAhead) {
 		},
 		func(e recovery.Entry) { r.dead = append(r.dead, e) })
 	close(r.end)
-	for s.Rest(time.Second) && !s.isForgotten(shardID, r) {
+	for s.Life.Rest(time.Second) && !s.isForgotten(shardID, r) {
 		// The owner may have transferred it, while nothing here waited for that any more.
 		look, cancel := s.Within(s.Life.Context)
 		if _, err := s.Fleet.Accept(look, shardID); err != nil {
@@ -136,8 +152,8 @@ func (s *Engine) keepAhead(shardID recovery.ShardID, r *readAhead) {
 // isForgotten reports whether a readAhead is of no use any more: it was loaded, another one has
 // taken its place, or its owner has stopped asking for it.
 func (s *Engine) isForgotten(shardID recovery.ShardID, r *readAhead) bool {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.Shards.ahead[shardID] != r {
 		return true
 	}
@@ -150,8 +166,8 @@ func (s *Engine) isForgotten(shardID recovery.ShardID, r *readAhead) bool {
 
 // KeepAhead keeps what was read of a shard that this node is asking for.
 func (s *Engine) KeepAhead(shardID recovery.ShardID) {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if r := s.Shards.ahead[shardID]; r != nil {
 		r.asked = s.Elapsed()
 	}
@@ -159,8 +175,8 @@ func (s *Engine) KeepAhead(shardID recovery.ShardID) {
 
 // dropAhead forgets a readAhead.
 func (s *Engine) dropAhead(shardID recovery.ShardID, r *readAhead) {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if s.Shards.ahead[shardID] == r {
 		delete(s.Shards.ahead, shardID)
 	}
@@ -184,30 +200,30 @@ func (s *Engine) takeAheadLocked(shardID recovery.ShardID) *readAhead {
 	return r
 }
 
-// loadAhead brings what was read of a shard into memory. It reports false if the term has come to
+// loadAhead brings what was read of the shard into memory. It reports false if the term has come to
 // an end.
-func (s *Engine) loadAhead(n int, h *OwnedShard) (records int64, ok bool) {
-	r := h.ahead
+func (s *coming) loadAhead() (records int64, ok bool) {
+	r := s.h.ahead
 	s.InPieces(r.dead, func(piece []recovery.Entry) {
 		for i := range piece {
 			e := &piece[i]
-			if h.Stage != Acquired {
+			if s.h.stage != acquired {
 				return
 			}
-			s.addDeadLocked(s.labelledLocked(e.Spot.Label), n, e.ID, e.Spot.At)
+			s.addDeadLocked(s.labelledLocked(e.Spot.Label), s.n, e.ID, e.Spot.At)
 			if e.Data != nil {
-				s.rememberBurialLocked(h, e.ID, e.Data)
+				s.rememberBurialLocked(s.h, e.ID, e.Data)
 			}
 		}
 	})
-	if !s.advance(h, Acquired, Loading) {
+	if !s.advance(acquired, loading) {
 		return 0, false
 	}
 	for i, page := range r.pending {
 		for j := range page {
-			page[j].Shard = n
+			page[j].Shard = s.n
 		}
-		(*Memory)(s).LoadAhead(page)
+		(*Memory)(s.Engine).LoadAhead(page)
 		records += int64(len(page))
 		r.pending[i] = nil
 	}
@@ -215,29 +231,29 @@ func (s *Engine) loadAhead(n int, h *OwnedShard) (records int64, ok bool) {
 	return records, true
 }
 
-// callReadAhead has the next owner of a shard read it, and waits until it has. It calls as often
+// callReadAhead has the next owner of the shard read it, and waits until it has. It calls as often
 // as it takes, and gives up after handOverWithin. It fails if this node has written to the shard
 // meanwhile, which it should not: then the next owner has read an older state.
-func (s *Engine) callReadAhead(ctx context.Context, n int, h *OwnedShard, to string) error {
-	position, err := s.Fleet.Position(n)
+func (s *leaving) callReadAhead(ctx context.Context) error {
+	position, err := s.Fleet.Position(s.n)
 	if err != nil {
 		return err
 	}
-	shardID := s.Fleet.ShardID(n)
+	shardID := s.Fleet.ShardID(s.n)
 	var backoff recovery.Backoff
 	for attempt := 0; ; {
-		s.Mu.Lock()
-		still := h.Stage == draining && h.reconciles == 0
-		s.Mu.Unlock()
+		s.mu.Lock()
+		still := s.h.stage == draining && s.h.reconciles == 0
+		s.mu.Unlock()
 		if !still {
 			return errShardChanged
 		}
 		call, cancel := s.Within(ctx)
-		err := s.Cluster.CallReadAhead(call, to, shardID, position)
+		err := s.Cluster.CallReadAhead(call, s.to, shardID, position)
 		cancel()
 		switch {
 		case err == nil:
-			now, err := s.Fleet.Position(n)
+			now, err := s.Fleet.Position(s.n)
 			if err == nil && now != position {
 				err = errShardChanged
 			}
@@ -245,7 +261,7 @@ func (s *Engine) callReadAhead(ctx context.Context, n int, h *OwnedShard, to str
 		case errors.Is(err, ErrHandingOver):
 			attempt = 0
 		case attempt >= transferAttempts || !errors.Is(err, task.ErrNodeAway):
-			return fmt.Errorf("node %s cannot read the shard: %w", to, err)
+			return fmt.Errorf("node %s cannot read the shard: %w", s.to, err)
 		default:
 			attempt++ // the call, or its answer, was lost
 		}

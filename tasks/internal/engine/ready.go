@@ -108,7 +108,7 @@ func (s *Engine) fired(values []uint64, rescued bool) {
 				s.dueLocked(n, sl, now, fresh)
 			}
 		}
-		s.Unlock()
+		s.unlock()
 		s.Life.pulse.Step()
 		values = values[n:]
 	}
@@ -205,8 +205,8 @@ func (s *Engine) carryOutLocked(actions []dispatch.Action) {
 			continue
 		}
 		t.rest = time.AfterFunc(a.Rest, func() {
-			s.Mu.Lock()
-			defer s.Unlock()
+			s.mu.Lock()
+			defer s.unlock()
 			t.rest = nil
 			s.carryOutLocked(s.Dispatch.Rested(&t.Line))
 		})
@@ -227,8 +227,8 @@ func (s *Engine) work(t *Topic, places int) {
 	w.worker = w
 	defer s.Life.Handlers.Done()
 	defer func() { // also when a handler has ended this goroutine
-		s.Mu.Lock()
-		defer s.Unlock()
+		s.mu.Lock()
+		defer s.unlock()
 		s.endWorkLocked(w)
 		s.carryOutLocked(s.Dispatch.EndWorker(&t.Line, w.places))
 	}()
@@ -244,10 +244,10 @@ func (s *Engine) beginWork(w *worker) bool {
 	w.taken, w.recording, w.checked, w.lease = w.taken[:0], nil, false, 0
 	s.run(s.Life.Context, &w.beginning)
 	if len(w.begun) == 0 && w.checked {
-		s.Mu.Lock()
+		s.mu.Lock()
 		w.begun = s.takeOffloadedLocked(w.topic, w.places)
 		w.deliverNowLocked(len(w.begun))
-		s.Unlock()
+		s.unlock()
 	}
 	w.verdicts = w.verdicts[:0]
 	for range w.begun {
@@ -320,11 +320,11 @@ func (s *Engine) attempt(w *worker) {
 				vs[i] = task.Judgement{Verb: task.Release, Reason: fmt.Sprintf("panic: %v", p)}
 			}
 			s.Config.Log.Error("a handler panicked", "node", s.Config.Node, "task", d.ID, "topic", d.Topic, "attempt", d.Attempt, "deliveries", len(ds), "panic", p, "stack", string(debug.Stack()))
-			s.Mu.Lock()
+			s.mu.Lock()
 			if t, ok := s.TopicTable.ByName[d.Topic]; ok {
 				t.Counts.Panicked += int64(len(ds))
 			}
-			s.Unlock()
+			s.unlock()
 		}
 	}()
 	deliver(ctx, w.deliverer, ds, vs)

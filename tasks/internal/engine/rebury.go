@@ -30,7 +30,7 @@ const briefError = "the ledger has lost this task; its payload and headers are g
 func (s *Engine) buriedLocked(t *Topic, sl *store.Slot, rec []byte) {
 	id := s.Store.ID(sl)
 	s.addDeadLocked(t, int(sl.Shard), id, record.Next(rec))
-	if h := s.OwnedLocked(int(sl.Shard)); h.Mine() {
+	if h := s.OwnedLocked(int(sl.Shard)); h.mine() {
 		s.rememberBurialLocked(h, id, rec)
 	}
 }
@@ -83,11 +83,11 @@ func (s *Engine) BuryAgain(shard int, h *OwnedShard, dead []recovery.Ref) (begun
 // confirmed them, or ctx ends. It returns how many it has confirmed.
 func (s *Engine) reburyAndWait(ctx context.Context, shard int, h *OwnedShard, locked map[string]uint32, lost []lostBurial) (confirmed int, err error) {
 	c := NewPendingWrite(0)
-	c.Phase.Store(Sent) // a burial is never taken back
+	c.Phase.Store(sent) // a burial is never taken back
 	_, err = s.rebury(ctx, shard, h, locked, lost, c)
-	s.Mu.Lock()
-	c.Complete()
-	s.Mu.Unlock()
+	s.mu.Lock()
+	c.complete()
+	s.mu.Unlock()
 	if late := s.Await(ctx, c); err == nil {
 		err = late
 	}
@@ -122,7 +122,7 @@ func (s *Engine) rebury(ctx context.Context, shard int, h *OwnedShard, locked ma
 	var unread []string // records that stay where they are
 	begin := func(id string, older *recovery.Entry, f *record.Fields) {
 		n, still := locked[id]
-		if !still || s.Ended || !h.Mine() || !s.OutsideLocked(s.Store.Hash([]byte(id))).Buried() {
+		if !still || s.Ended || !h.mine() || !s.OutsideLocked(s.Store.Hash([]byte(id))).Buried() {
 			return
 		}
 		if s.reburyLocked(n, shard, h, older, f, earlier[id], c) {
@@ -132,16 +132,16 @@ func (s *Engine) rebury(ctx context.Context, shard int, h *OwnedShard, locked ma
 	}
 	err = s.Ledger.Get(ctx, shard, refs, func(i int, e recovery.Entry) {
 		f, err := record.Decode(e.Data)
-		s.Mu.Lock()
-		defer s.Mu.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		if err != nil {
 			unread = append(unread, refs[i].ID)
 			return
 		}
 		begin(refs[i].ID, &e, &f)
 	})
-	s.Mu.Lock()
-	defer func() { s.Unlock() }()
+	s.mu.Lock()
+	defer func() { s.unlock() }()
 	for _, id := range unread {
 		s.UncheckLocked(locked[id])
 		delete(locked, id)
@@ -149,8 +149,8 @@ func (s *Engine) rebury(ctx context.Context, shard int, h *OwnedShard, locked ma
 	if err == nil {
 		for i := range refs {
 			if i%AtOnce == AtOnce-1 {
-				s.Unlock()
-				s.Mu.Lock()
+				s.unlock()
+				s.mu.Lock()
 			}
 			begin(refs[i].ID, nil, nil)
 		}
@@ -164,9 +164,9 @@ func (s *Engine) rebury(ctx context.Context, shard int, h *OwnedShard, locked ma
 // lockDead locks those of the ids that are dead by memory, and of which nothing else is under way.
 func (s *Engine) lockDead(h *OwnedShard, lost []lostBurial) (locked map[string]uint32) {
 	locked = make(map[string]uint32, len(lost))
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	if s.Ended || !h.Mine() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.Ended || !h.mine() {
 		return locked
 	}
 	for i := range lost {

@@ -199,8 +199,8 @@ func (x *Redrive) redriveLocked(p *buriedPiece, w Write, e *recovery.Entry, f *r
 // noteRest has memory compared with the ledger if all of a topic's dead were taken from
 // there, and memory still counts some.
 func (x *Redrive) noteRest(before int) {
-	x.Mu.Lock()
-	defer x.Mu.Unlock()
+	x.mu.Lock()
+	defer x.mu.Unlock()
 	if t, ok := x.TopicTable.ByName[x.Topic]; ok && before > 0 && t.Gauges[task.Dead] > 0 {
 		x.doubtDeadLocked()
 	}
@@ -208,8 +208,8 @@ func (x *Redrive) noteRest(before int) {
 
 // DeadCount returns how many tasks of a topic are dead.
 func (s *Engine) DeadCount(topic string) int {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	if t, ok := s.TopicTable.ByName[topic]; ok {
 		return int(t.Gauges[task.Dead])
 	}

@@ -23,7 +23,7 @@ const refreshEvery = 400 * time.Millisecond
 // refreshLoop takes over settings that other nodes have changed. It does not log errors: an outage
 // is logged elsewhere, and changes made meanwhile are found when it is over.
 func (s *Engine) refreshLoop() {
-	if _, shared := s.Ledger.(recovery.SharedSettings); !shared || !s.outlast(s.Reading.settingsRead) {
+	if _, shared := s.Ledger.(recovery.SharedSettings); !shared || !s.Life.Outlast(s.Reading.settingsRead) {
 		return
 	}
 	refresh := func() { s.RefreshSettings(s.Life.Context) }
@@ -88,28 +88,28 @@ func (s *Engine) refreshChanged(shared recovery.SharedSettings, seen recovery.Se
 			s.takeSetting(name, set)
 			continue
 		}
-		s.Mu.Lock()
+		s.mu.Lock()
 		// A higher revision is that of settings that were set anew since.
 		if t, ok := s.TopicTable.ByName[name]; ok && t.stored.revision != 0 && t.stored.revision <= set.revision {
 			s.applyLocked(t, s.Config.Resolved[name], 0)
 		}
-		s.Unlock()
+		s.unlock()
 	}
 	return version, nil
 }
 
 // takeSetting lets stored settings hold, if they are news.
 func (s *Engine) takeSetting(name string, set storedSetting) {
-	s.Mu.Lock()
+	s.mu.Lock()
 	had, ok := s.TopicTable.ByName[name]
 	known := ok && had.stored.revision == set.revision
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	if known { // as they are when this node has set them
 		return
 	}
 	e := s.understand(name, set.value)
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	t := s.keptTopicLocked([]byte(name)) // MaxTopics was minded when they were set
 	// A lower revision is news if there are no settings: see revisedLocked.
 	if set.revision > t.stored.seen || t.stored.revision == 0 && set.revision < t.stored.seen {
@@ -122,8 +122,8 @@ func (s *Engine) takeSetting(name string, set storedSetting) {
 // others.
 func (s *Engine) takeEqualSetting(name string, set storedSetting) {
 	e := s.understand(name, set.value)
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	if t, ok := s.TopicTable.ByName[name]; ok && t.stored.revision == set.revision {
 		s.applyLocked(t, e, set.revision)
 	}
@@ -151,11 +151,11 @@ func (s *Engine) Refresh(settings recovery.Settings) error {
 		s.takeSetting(name, set)
 	}
 	for name, before := range gone {
-		s.Mu.Lock()
+		s.mu.Lock()
 		if t, ok := s.TopicTable.ByName[name]; ok && t.stored.revision == before.stored.revision {
 			s.applyLocked(t, s.Config.Resolved[name], 0)
 		}
-		s.Unlock()
+		s.unlock()
 	}
 	return nil
 }
@@ -210,8 +210,8 @@ func (s *Engine) reloadTopic(ctx context.Context, name string, t *Topic, known i
 	if revision != 0 {
 		e = s.understand(name, value)
 	}
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	if t.stored.revision == known { // else the call that was faster has brought the news
 		t.revisedLocked(revision)
 		s.applyLocked(t, e, revision)
@@ -284,11 +284,11 @@ func (s *Engine) RestoreOnce(ctx context.Context, settings recovery.Settings) (r
 			return restored, err
 		}
 		restored++
-		s.Mu.Lock()
+		s.mu.Lock()
 		if have, ok := s.TopicTable.ByName[name]; ok && have.stored.revision == t.stored.revision {
 			have.revisedLocked(has.revision)
 		}
-		s.Mu.Unlock()
+		s.mu.Unlock()
 	}
 	// The key, which is never deleted, comes last: while the ledger lacks it, some of the settings
 	// may not be written again yet.

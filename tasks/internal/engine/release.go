@@ -38,7 +38,7 @@ const handOverWithin = time.Minute
 func (s *Engine) ReleaseShard(ctx context.Context, shardID recovery.ShardID, to string) error {
 	ctx, cancel := s.Within(ctx)
 	defer cancel()
-	n, h, r, err := s.beginRelease(shardID, to)
+	r, err := s.beginRelease(shardID, to)
 	if errors.Is(err, ErrNotHeld) {
 		// The requester believes that this node owns the shard. Either the previous owner's answer
 		// was lost, or the ledger lost the transfer away from here. Accept resolves both.
@@ -48,9 +48,6 @@ func (s *Engine) ReleaseShard(ctx context.Context, shardID recovery.ShardID, to 
 	}
 	if err != nil {
 		return err
-	}
-	if r == nil {
-		r = s.startRelease(n, h, to)
 	}
 	ctx, cancel = context.WithTimeout(ctx, s.Config.AnswerWithin/2)
 	defer cancel()
@@ -62,138 +59,141 @@ func (s *Engine) ReleaseShard(ctx context.Context, shardID recovery.ShardID, to 
 	}
 }
 
-// startRelease hands a shard over in the background.
-func (s *Engine) startRelease(n int, h *OwnedShard, to string) *release {
-	r := &release{to: to, done: make(chan struct{})}
-	s.Mu.Lock()
-	h.release = r
-	s.Mu.Unlock()
-	s.Life.Background.Go(func() {
-		err := s.handOver(n, h, to)
-		s.Mu.Lock()
-		h.release, r.err = nil, err
-		s.Mu.Unlock()
-		close(r.done)
-	})
-	return r
+// A leaving is a shard that is being handed over to a node.
+type leaving struct {
+	*Engine
+	n  int
+	h  *OwnedShard
+	to string
 }
 
-// handOver hands a shard over whose release has begun, or takes that back.
-func (s *Engine) handOver(n int, h *OwnedShard, to string) error {
+// handOver hands the shard over, or takes that back.
+func (s *leaving) handOver() error {
 	began := s.Elapsed()
 	rest, cancel := s.Within(s.Life.Context)
-	err := s.quiesce(rest, n)
+	err := s.quiesce(rest)
 	cancel()
 	if err == nil {
 		read, cancel := context.WithTimeout(s.Life.Context, handOverWithin)
-		err = s.callReadAhead(read, n, h, to)
+		err = s.callReadAhead(read)
 		cancel()
 	}
 	if err == nil {
 		change, cancel := s.Within(s.Life.Context)
-		err = s.transfer(change, n, h, to)
+		err = s.transfer(change)
 		cancel()
 	}
 	switch {
 	case errors.Is(err, recovery.ErrUnanswered):
-		s.Config.Log.Warn("shard transfer unanswered: the shard rests until it is resolved", "node", s.Config.Node, "shard", n, "to", to, "error", err)
-		s.Life.Background.Go(func() { s.resolveTransfer(n, h, to) })
+		s.Config.Log.Warn("shard transfer unanswered: the shard rests until it is resolved", "node", s.Config.Node, "shard", s.n, "to", s.to, "error", err)
+		s.Life.Background.Go(s.resolve)
 		return fmt.Errorf("%w: %w", task.ErrUnknown, err)
 	case err != nil:
-		s.abortRelease(n, h)
+		s.abort()
 		return fmt.Errorf("%w: %w", task.ErrUnavailable, err)
 	}
-	s.noteHandOver(to, began)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.Shards.noteMovedLocked(s.to, s.n, nil, began, s.Elapsed())
 	return nil
 }
 
-// A handOver is what another node was given since the last line of the log about it.
-type handOver struct {
-	shards      int
+// tellMovedWithin bounds how long the log waits for the end of a move of many shards.
+const tellMovedWithin = time.Minute
+
+// movedShards are what a node was given, or other nodes have adopted, since the last line of the
+// log about it. A process that was suspended finds all of its shards lost: that is one line.
+type movedShards struct {
+	number      int
+	shard       int           // the first one
+	err         error         // why that is lost
 	began, last time.Duration // on the monotonic clock
 }
 
-// noteHandOver counts a shard that was handed over. The log has one line of many: see
-// tellHandOvers.
-func (s *Engine) noteHandOver(to string, began time.Duration) {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	if s.Shards.handed == nil {
-		s.Shards.handed = make(map[string]handOver)
+// noteMovedLocked counts a shard for the log, which a node was given, or which is lost: then the
+// name of the node is empty.
+func (o *ownership) noteMovedLocked(to string, shard int, err error, began, now time.Duration) {
+	m, known := o.moved[to]
+	if !known {
+		m = movedShards{shard: shard, err: err, began: began}
 	}
-	h := s.Shards.handed[to]
-	if h.shards == 0 {
-		h.began = began
-	}
-	h.shards, h.last = h.shards+1, s.Elapsed()
-	s.Shards.handed[to] = h
+	m.number, m.last = m.number+1, now
+	o.moved[to] = m
 }
 
-// tellHandOvers writes a line for each node that was given no further shard since the sweep before,
-// or for each node.
-func (s *Engine) tellHandOvers(all bool) {
-	s.Mu.Lock()
-	due, now := make(map[string]handOver), s.Elapsed()
-	for to, h := range s.Shards.handed {
-		if all || now-h.last >= s.Config.SweepEvery || now-h.began >= tellHandOverWithin {
-			due[to] = h
-			delete(s.Shards.handed, to)
+// tellMoved writes a line for each node that was given no further shard for a period of the sweep,
+// and one if no further shard was lost; or at once.
+func (s *Engine) tellMoved(all bool) {
+	s.mu.Lock()
+	due, now := make(map[string]movedShards), s.Elapsed()
+	for to, m := range s.Shards.moved {
+		if all || now-m.last >= s.Config.SweepEvery || now-m.began >= tellMovedWithin {
+			due[to] = m
+			delete(s.Shards.moved, to)
 		}
 	}
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	for _, to := range slices.Sorted(maps.Keys(due)) {
-		h := due[to]
-		s.Config.Log.Info("shards were handed over", "node", s.Config.Node, "to", to, "shards", h.shards, "took", (h.last - h.began).Round(time.Microsecond))
+		if m := due[to]; to == "" {
+			s.Config.Log.Error("shards lost to other nodes; their tasks leave memory", "node", s.Config.Node, "shards", m.number, "shard", m.shard, "error", m.err)
+		} else {
+			s.Config.Log.Info("shards were handed over", "node", s.Config.Node, "to", to, "shards", m.number, "took", (m.last - m.began).Round(time.Microsecond))
+		}
 	}
 }
 
-// tellHandOverWithin bounds how long the log waits for the end of a hand-over of many shards.
-const tellHandOverWithin = time.Minute
-
-// beginRelease stops new work: nothing more is begun with a shard's tasks. If the shard is being
-// handed over to that node already, it returns the release.
-func (s *Engine) beginRelease(shardID recovery.ShardID, to string) (int, *OwnedShard, *release, error) {
-	s.Mu.Lock()
-	defer s.Unlock()
+// beginRelease stops new work: nothing more is begun with a shard's tasks. It hands the shard over
+// in the background, unless that node is getting it already.
+func (s *Engine) beginRelease(shardID recovery.ShardID, to string) (*release, error) {
+	s.mu.Lock()
+	defer s.unlock()
 	n := s.ShardNumberLocked(shardID)
 	h := s.OwnedLocked(n)
 	switch {
 	case s.Ended:
-		return n, h, nil, task.ErrClosed
+		return nil, task.ErrClosed
 	case h == nil:
-		return n, h, nil, ErrNotHeld
+		return nil, ErrNotHeld
 	case h.release != nil && h.release.to == to:
-		return n, h, h.release, nil
+		return h.release, nil
 	case s.Unsure():
-		return n, h, nil, ErrUnsure
-	case h.Stage == draining, h.aborting:
-		return n, h, nil, ErrHandedOver
-	case h.Stage != Active || !s.IsFirstReplayed():
-		return n, h, nil, task.KindOf(task.ErrReplaying, "shard not active yet; retry")
+		return nil, ErrUnsure
+	case h.stage == draining, h.aborting:
+		return nil, ErrHandedOver
+	case h.stage != active || !s.IsFirstReplayed():
+		return nil, task.KindOf(task.ErrReplaying, "shard not active yet; retry")
 	case h.reconciles > 0:
-		return n, h, nil, task.KindOf(task.ErrUnavailable, "shard is being restored; retry")
+		return nil, task.KindOf(task.ErrUnavailable, "shard is being restored; retry")
 	}
-	s.stageLocked(h, draining)
-	return n, h, nil, nil
+	s.stageLocked(n, h, draining)
+	r := &release{to: to, done: make(chan struct{})}
+	h.release = r
+	s.Life.Background.Go(func() {
+		err := (&leaving{s, n, h, to}).handOver()
+		s.mu.Lock()
+		h.release, r.err = nil, err
+		s.mu.Unlock()
+		close(r.done)
+	})
+	return r, nil
 }
 
-// quiesce waits until nothing of a shard that is draining is under way, and parks its open
-// deliveries.
-func (s *Engine) quiesce(ctx context.Context, n int) error {
-	for s.movesInto(n) { // whose tasks are not the shard's yet
+// quiesce waits until nothing of the shard is under way, and parks its open deliveries.
+func (s *leaving) quiesce(ctx context.Context) error {
+	for s.movesInto(s.n) { // whose tasks are not the shard's yet
 		if err := s.RestWithin(ctx, BusyPause); err != nil {
 			return err
 		}
 	}
 	var busy []uint32 // only these can be: nothing new is begun
-	s.eachOf(n, func(slot uint32, sl *store.Slot) {
+	s.eachOf(s.n, func(slot uint32, sl *store.Slot) {
 		if s.quiesceTaskLocked(slot, sl) {
 			busy = append(busy, slot)
 		}
 	})
 	for pause := BusyPause; ; pause = min(2*pause, busyPauseMax) {
-		busy = s.stillOf(n, busy, s.quiesceTaskLocked)
-		if len(busy) == 0 && s.Committer.Queued(n) == 0 {
+		busy = s.stillOf(s.n, busy, s.quiesceTaskLocked)
+		if len(busy) == 0 && s.Committer.Queued(s.n) == 0 {
 			return nil
 		}
 		if err := s.RestWithin(ctx, pause); err != nil {
@@ -204,7 +204,7 @@ func (s *Engine) quiesce(ctx context.Context, n int) error {
 
 // quiesceTaskLocked reports whether something is under way with a task of a shard that is
 // draining. A delivery it parks.
-func (s *Engine) quiesceTaskLocked(n uint32, sl *store.Slot) bool {
+func (s *leaving) quiesceTaskLocked(n uint32, sl *store.Slot) bool {
 	switch sl.State {
 	case store.Checking: // its reader finds that the shard takes nothing in
 		return false
@@ -222,26 +222,27 @@ func (s *Engine) quiesceTaskLocked(n uint32, sl *store.Slot) bool {
 // was lost is given again.
 const transferAttempts = 3
 
-// transfer changes the owner of a shard that quiesce has come to rest, and begins to evict it.
-func (s *Engine) transfer(ctx context.Context, n int, h *OwnedShard, to string) error {
-	s.Mu.Lock()
+// transfer changes the owner of the shard, which quiesce has brought to rest, and begins to evict
+// it.
+func (s *leaving) transfer(ctx context.Context) error {
+	s.mu.Lock()
 	switch {
 	case s.Ended:
-		s.Unlock()
+		s.unlock()
 		return task.ErrClosed
-	case h.Stage != draining:
-		s.Unlock()
+	case s.h.stage != draining:
+		s.unlock()
 		return ErrNotHeld
-	case h.reconciles > 0:
-		s.Unlock()
+	case s.h.reconciles > 0:
+		s.unlock()
 		return errors.New("the ledger has lost confirmed writes of the shard")
 	}
-	h.transferring = true
-	s.Unlock()
+	s.h.transferring = true
+	s.unlock()
 	var backoff recovery.Backoff
 	var err error
 	for attempt := range transferAttempts {
-		err = s.Fleet.Transfer(ctx, n, to)
+		err = s.Fleet.Transfer(ctx, s.n, s.to)
 		if err == nil || errors.Is(err, recovery.ErrLost) || errors.Is(err, recovery.ErrClosed) || backoff.Wait(ctx, attempt) != nil {
 			break
 		}
@@ -249,12 +250,12 @@ func (s *Engine) transfer(ctx context.Context, n int, h *OwnedShard, to string) 
 	if errors.Is(err, recovery.ErrUnanswered) {
 		return err
 	}
-	return s.transferred(n, h, err)
+	return s.transferred(err)
 }
 
-// resolveTransfer asks the ledger until it has answered whether a shard has changed hands. Nothing
-// of it is delivered meanwhile: the other node may be doing that.
-func (s *Engine) resolveTransfer(n int, h *OwnedShard, to string) {
+// resolve asks the ledger until it has answered whether the shard has changed hands. Nothing of it
+// is delivered meanwhile: the other node may be doing that.
+func (s *leaving) resolve() {
 	var backoff recovery.Backoff
 	err := recovery.ErrUnanswered
 	for attempt := 0; errors.Is(err, recovery.ErrUnanswered); attempt++ {
@@ -262,43 +263,43 @@ func (s *Engine) resolveTransfer(n int, h *OwnedShard, to string) {
 			return // Close has begun
 		}
 		ctx, cancel := s.Within(s.Life.Context)
-		err = s.Fleet.Transfer(ctx, n, to)
+		err = s.Fleet.Transfer(ctx, s.n, s.to)
 		cancel()
 	}
-	if err = s.transferred(n, h, err); err != nil {
-		s.abortRelease(n, h)
+	if err = s.transferred(err); err != nil {
+		s.abort()
 	}
-	s.Config.Log.Info("shard transfer resolved", "accepted", err == nil, "node", s.Config.Node, "shard", n, "to", to, "error", err)
+	s.Config.Log.Info("shard transfer resolved", "accepted", err == nil, "node", s.Config.Node, "shard", s.n, "to", s.to, "error", err)
 }
 
-// transferred enters whether the ledger has changed a shard's owner.
-func (s *Engine) transferred(n int, h *OwnedShard, err error) error {
-	s.Mu.Lock()
-	defer s.Unlock()
-	h.transferring = false
+// transferred enters whether the ledger has changed the shard's owner.
+func (s *leaving) transferred(err error) error {
+	s.mu.Lock()
+	defer s.unlock()
+	s.h.transferring = false
 	switch {
 	case s.Ended:
 		return task.ErrClosed
 	case err == nil:
 		s.Shards.Counts.Transferred++
-		s.beginEvictionLocked(n, h)
-	case errors.Is(err, recovery.ErrLost), h.revocation != nil:
-		s.revokeLocked(n, h, errors.Join(err, h.revocation))
+		s.beginEvictionLocked(s.n, s.h)
+	case errors.Is(err, recovery.ErrLost), s.h.revocation != nil:
+		s.revokeLocked(s.n, s.h, errors.Join(err, s.h.revocation))
 	}
 	return err
 }
 
-// abortRelease takes a hand-over back that did not come off.
-func (s *Engine) abortRelease(n int, h *OwnedShard) {
-	s.Mu.Lock()
-	if h.Stage != draining || s.Ended {
-		s.Unlock()
+// abort takes a hand-over back that did not come off.
+func (s *leaving) abort() {
+	s.mu.Lock()
+	if s.h.stage != draining || s.Ended {
+		s.unlock()
 		return
 	}
-	s.stageLocked(h, Active)
-	h.aborting = true
-	s.Unlock()
-	s.eachOf(n, func(slot uint32, sl *store.Slot) {
+	s.stageLocked(s.n, s.h, active)
+	s.h.aborting = true
+	s.unlock()
+	s.eachOf(s.n, func(slot uint32, sl *store.Slot) {
 		switch {
 		case sl.State == store.Parking:
 			s.unparkLocked(slot, sl)
@@ -306,9 +307,9 @@ func (s *Engine) abortRelease(n int, h *OwnedShard) {
 			s.armLocked(slot, sl, s.Now()) // it was set aside
 		}
 	})
-	s.Mu.Lock()
-	h.aborting = false
-	s.Mu.Unlock()
+	s.mu.Lock()
+	s.h.aborting = false
+	s.mu.Unlock()
 	s.wakeAll()
 }
 
@@ -323,8 +324,8 @@ func (s *Engine) setAsideLocked(sl *store.Slot) {
 // leases. So they count after the next Open, and are not delivered a second time before their
 // leases are over.
 func (s *Engine) park() {
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	for n, l := range s.Dispatch.Leases {
 		if sl := s.Store.Slot(n); l.LeasedOut && sl.State == store.Delivering {
 			s.parkLocked(n, sl, l)

@@ -15,7 +15,7 @@ type RemoteTurn struct {
 	node   string
 	topic  string
 	lease  time.Duration // 0: the topic's
-	served bool          // from its turn to Leave; guarded by Engine.Mu
+	served bool          // from its turn to Leave; guarded by Engine.mu
 }
 
 // NewRemoteTurn returns a turn that stands in no queue. serve is called with the lock held when it
@@ -33,8 +33,8 @@ func NewRemoteTurn(s *Engine, node, topic string, lease time.Duration, serve fun
 // reports false if no receiver may.
 func (r *RemoteTurn) Join() bool {
 	s := r.engine
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	if r.place.topic != nil || r.served {
 		return true
 	}
@@ -50,8 +50,8 @@ func (r *RemoteTurn) Join() bool {
 
 // Leave ends that the receivers wait, if they do.
 func (r *RemoteTurn) Leave() {
-	r.engine.Mu.Lock()
-	defer r.engine.Unlock()
+	r.engine.mu.Lock()
+	defer r.engine.unlock()
 	r.served = false
 	if t := r.place.leaveLocked(); t != nil {
 		r.engine.WakeLocked(t)

@@ -28,12 +28,12 @@ func (s *Engine) StartReplace(ctx context.Context, r *task.Request, answered fun
 	}
 	p.Replaces = true
 	c := &PendingWrite{left: 1, errs: make([]error, 1), slots: make([]uint32, 1), answered: answered}
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	if _, err := s.CreateLocked(&p, c, 0); err != nil {
 		return nil
 	}
-	c.Complete()
+	c.complete()
 	return c
 }
 
@@ -45,7 +45,7 @@ func (s *Engine) replaceLocked(n uint32, p *Plan, c *PendingWrite, i int) error 
 	switch {
 	case sl.State.Busy() && !cancelled:
 		return ErrBusy
-	case !s.OwnedLocked(int(sl.Shard)).Mine():
+	case !s.OwnedLocked(int(sl.Shard)).mine():
 		return ErrNotHeld
 	}
 	if err := s.permitLocked(p.By.conds, sl); err != nil {

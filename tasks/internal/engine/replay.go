@@ -14,13 +14,13 @@ import (
 // ends when the settings and the dead are known as well.
 func (s *Engine) replay() {
 	w := replayWatch{s: s, what: "replay"}
-	s.Mu.Lock()
+	s.mu.Lock()
 	s.Reading.Progress.Began = time.Now() // the first report comes with the first records
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	err := recovery.Replay(s.Life.Context, s.Ledger, (*Memory)(s), func(p recovery.Progress) {
-		s.Mu.Lock()
+		s.mu.Lock()
 		s.Reading.Progress = p
-		s.Mu.Unlock()
+		s.mu.Unlock()
 		if w.fails(p) {
 			return
 		}
@@ -30,11 +30,11 @@ func (s *Engine) replay() {
 		s.Config.Log.Info("replay", "node", s.Config.Node, "read", p.Read, "elapsed", p.Elapsed.Round(time.Millisecond), "done", p.Done)
 	})
 	if err == nil {
-		if !s.outlast(s.Reading.settingsRead, s.Reading.deadRead) {
+		if !s.Life.Outlast(s.Reading.settingsRead, s.Reading.deadRead) {
 			return
 		}
-		s.Mu.Lock()
-		defer s.Unlock()
+		s.mu.Lock()
+		defer s.unlock()
 		close(s.Reading.Replayed)
 		s.decideLocked()
 		return
@@ -99,7 +99,7 @@ func (s *Engine) load(page []recovery.Entry, ahead bool) {
 				continue
 			}
 			term := s.OwnedLocked(e.Shard)
-			if !term.Takes() {
+			if !term.takes() {
 				continue
 			}
 			if f, ok := s.readableLocked(&e); ok && !s.hasEndedLocked(term, h, &f, ahead) {
@@ -143,7 +143,7 @@ func (m *Memory) Lock(page []recovery.Entry) []int {
 // nominateLocked locks the id of an entry. It reports false if memory knows the task, or does not
 // take it.
 func (s *Engine) nominateLocked(e *recovery.Entry, seconds []secondRecord) (bool, []secondRecord) {
-	if !s.OwnedLocked(e.Shard).Takes() {
+	if !s.OwnedLocked(e.Shard).takes() {
 		return false, seconds // lost since
 	}
 	n, known := s.Store.Find(e.ID)
@@ -186,7 +186,7 @@ func (m *Memory) Resolve(page []recovery.Entry, found bool) {
 func (s *Engine) resolveLocked(n uint32, e recovery.Entry, found bool) {
 	f, readable := record.Fields{}, false
 	h := s.OwnedLocked(e.Shard)
-	if found && h.Takes() {
+	if found && h.takes() {
 		f, readable = s.readableLocked(&e)
 	}
 	if !readable {
@@ -225,7 +225,7 @@ func (s *Engine) readableLocked(e *recovery.Entry) (record.Fields, bool) {
 		s.Reading.Illegible[h] = uint16(e.Shard)
 		s.Reading.Unknown++
 		switch {
-		case s.Reading.Unknown > IllegibleLines: // a downgrade may leave a million, and Mu is held
+		case s.Reading.Unknown > IllegibleLines: // a downgrade may leave a million, and mu is held
 		case errors.Is(err, record.ErrNewer):
 			s.Config.Log.Warn("a task was written by a newer version; it is kept, and not delivered here", "node", s.Config.Node, "task", string(e.ID), "error", err)
 		default:

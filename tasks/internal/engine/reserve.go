@@ -11,7 +11,7 @@ import (
 )
 
 // A Waiter is a receiver that asks for a topic's tasks here, or stands for the receivers of another
-// node. But for Late it is guarded by Engine.Mu while it stands in a queue.
+// node. But for Late it is guarded by Engine.mu while it stands in a queue.
 type Waiter struct {
 	dispatch.Turn
 	Late    bool        // the time to wait is over
@@ -40,8 +40,8 @@ func (w *Waiter) leaveLocked() *Topic {
 // Give gives deliveries of another node to the sleeping receivers of a topic that share want, to
 // the one that has waited longest first. It returns those that are left.
 func (s *Engine) Give(topic string, want *atomic.Int64, ds []*Delivery) []*Delivery {
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	t := s.TopicTable.ByName[topic]
 	if t == nil || s.Ended {
 		return ds
@@ -61,8 +61,8 @@ func (s *Engine) Give(topic string, want *atomic.Int64, ds []*Delivery) []*Deliv
 
 // Stopped reports whether no receiver may have a topic's tasks for the time being.
 func (s *Engine) Stopped(topic string) bool {
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	t := s.TopicTable.ByName[topic]
 	return t != nil && t.Stopped()
 }
@@ -81,10 +81,10 @@ func (s *Engine) Pull(ctx context.Context, name string, reserved bool, place *Wa
 // the receiver shares with others and what begins to ask other nodes. Both are called with the lock
 // held. Errors: as of tasks.Scheduler.Reserve.
 func (s *Engine) Queue(ctx context.Context, name string, reserved bool, place *Waiter, over <-chan time.Time, demand func(t *Topic) (want *atomic.Int64, ask func() <-chan struct{})) (woken bool, err error) {
-	s.Mu.Lock()
+	s.mu.Lock()
 	t, err := s.PullableLocked(name, reserved)
 	if err != nil {
-		s.Unlock()
+		s.unlock()
 		return false, err
 	}
 	var ask func() <-chan struct{}
@@ -98,10 +98,10 @@ func (s *Engine) Queue(ctx context.Context, name string, reserved bool, place *W
 	if ask != nil {
 		search = ask()
 	}
-	s.Unlock()
+	s.unlock()
 	woken = place.wait(ctx, s.Life.Closing, over, search)
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	switch {
 	case len(place.Fetched) > 0:
 		woken = true

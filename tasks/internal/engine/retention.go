@@ -113,8 +113,8 @@ func (u *retentionSweeper) next(now int64, passed *int) (*Topic, bool) {
 // scanTopics looks at up to AtOnce topics under one lock. It returns the first one with dead tasks
 // to delete, and reports over if the round has come to its end.
 func (u *retentionSweeper) scanTopics(now int64, passed *int) (found *Topic, over bool) {
-	u.Mu.Lock()
-	defer u.Unlock()
+	u.mu.Lock()
+	defer u.unlock()
 	total := len(u.TopicTable.ByNumber)
 	for n := 0; n < AtOnce && *passed < total; n++ {
 		if u.at >= total {
@@ -148,10 +148,10 @@ func (u *retentionSweeper) expireTopic(t *Topic, now int64, limit int) (looked i
 	if u.position.topic != t {
 		u.position = deadPosition{topic: t}
 	}
-	u.Mu.Lock()
+	u.mu.Lock()
 	x := Redrive{Engine: u.Engine, Topic: t.Name, Op: OpExpire, kept: t.of != nil, Until: t.keepsSince(now)}
 	before := t.Oldest.AskLocked()
-	u.Unlock()
+	u.unlock()
 
 	found, err := u.look(&x, limit)
 	if err == nil && len(found.ids) > 0 {
@@ -164,8 +164,8 @@ func (u *retentionSweeper) expireTopic(t *Topic, now int64, limit int) (looked i
 	if again {
 		answer = before
 	}
-	u.Mu.Lock()
-	defer u.Unlock()
+	u.mu.Lock()
+	defer u.unlock()
 	t.Oldest.LearnLocked(before, answer)
 	t.Oldest.gone = t.Oldest.gone || again
 	if !again && answer == noneDead && t.Gauges[task.Dead] > 0 {
@@ -198,8 +198,8 @@ func (u *retentionSweeper) look(x *Redrive, limit int) (f expiredDead, err error
 			f.ids = append(f.ids, u.position.after.ID)
 			return true
 		}
-		u.Mu.Lock()
-		defer u.Unlock()
+		u.mu.Lock()
+		defer u.unlock()
 		// Otherwise the ledger has lost that it was taken from there.
 		if u.OutsideLocked(u.Store.Hash(e.ID)).Buried() {
 			f.next = e.Spot.At

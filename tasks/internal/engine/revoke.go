@@ -16,8 +16,8 @@ import (
 // RevokeShard ends the term of a shard that has another owner, as the ledger or a refused batch
 // says: its tasks leave memory, and nothing of it is begun any more.
 func (s *Engine) RevokeShard(n int, err error) {
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	h := s.OwnedLocked(n)
 	switch {
 	case h == nil && s.Shards.granted:
@@ -31,7 +31,7 @@ func (s *Engine) RevokeShard(n int, err error) {
 
 func (s *Engine) revokeLocked(n int, h *OwnedShard, err error) {
 	switch {
-	case h.Stage == Evicting || s.Ended:
+	case h.stage == evicting || s.Ended:
 		return
 	case h.transferring: // which may be why
 		h.revocation = err
@@ -41,46 +41,15 @@ func (s *Engine) revokeLocked(n int, h *OwnedShard, err error) {
 		s.Config.Log.Info("empty adopted shard retired", "node", s.Config.Node, "shard", n)
 	} else {
 		s.Shards.Counts.Revoked++
-		s.Shards.lost.addLocked(s.Elapsed(), n, err)
+		s.Shards.noteMovedLocked("", n, err, s.Elapsed(), s.Elapsed())
 	}
 	h.revoked = true
 	s.beginEvictionLocked(n, h)
 }
 
-// lostShards are what other nodes have adopted since the last line of the log about it. A process
-// that was suspended finds all of its shards lost: that is one line.
-type lostShards struct {
-	number      int
-	shard       int   // the first one
-	err         error // why that is lost
-	began, last time.Duration
-}
-
-func (l *lostShards) addLocked(now time.Duration, shard int, err error) {
-	if l.number == 0 {
-		l.shard, l.err, l.began = shard, err, now
-	}
-	l.number, l.last = l.number+1, now
-}
-
-// tellLost writes a line about the shards that were lost, once no further one has been for a
-// period of the sweep, or at once.
-func (s *Engine) tellLost(all bool) {
-	s.Mu.Lock()
-	l, now := s.Shards.lost, s.Elapsed()
-	due := l.number > 0 && (all || now-l.last >= s.Config.SweepEvery || now-l.began >= tellHandOverWithin)
-	if due {
-		s.Shards.lost = lostShards{}
-	}
-	s.Mu.Unlock()
-	if due {
-		s.Config.Log.Error("shards lost to other nodes; their tasks leave memory", "node", s.Config.Node, "shards", l.number, "shard", l.shard, "error", l.err)
-	}
-}
-
 // beginEvictionLocked begins to evict a shard that is another node's now.
 func (s *Engine) beginEvictionLocked(n int, h *OwnedShard) {
-	s.stageLocked(h, Evicting)
+	s.stageLocked(n, h, evicting)
 	s.Life.Background.Go(func() { s.evictShard(n, h) })
 }
 
@@ -93,11 +62,11 @@ const (
 // evictShard forgets a shard's tasks, some at a time, and then its number. It waits for those
 // that are busy: their writes come back, and the goroutines that read them come to an end.
 func (s *Engine) evictShard(n int, h *OwnedShard) {
-	if !s.outlast(s.Life.Opened, h.read) {
+	if !s.Life.Outlast(s.Life.Opened, h.read) {
 		return
 	}
 	for s.movesInto(n) { // what was moved is the shard's from then on
-		if !s.Rest(BusyPause) {
+		if !s.Life.Rest(BusyPause) {
 			return
 		}
 	}
@@ -108,34 +77,23 @@ func (s *Engine) evictShard(n int, h *OwnedShard) {
 		}
 	})
 	for pause := BusyPause; len(busy) > 0; pause = min(2*pause, busyPauseMax) {
-		if !s.Rest(pause) {
+		if !s.Life.Rest(pause) {
 			return
 		}
 		busy = s.stillOf(n, busy, func(slot uint32, sl *store.Slot) bool { return !s.evictTaskLocked(slot, sl) })
 	}
 	s.evictDead(n, h)
-	s.Mu.Lock()
+	s.mu.Lock()
 	if s.Ended {
-		s.Unlock()
+		s.unlock()
 		return
 	}
-	s.stageLocked(h, 0)
-	s.Shards.List[n] = nil
+	s.stageLocked(n, h, 0)
 	s.Shards.Counts.forgotten++
 	close(h.gone)
-	s.Unlock()
+	s.unlock()
 	s.Config.Log.Debug("a shard has left memory", "node", s.Config.Node, "shard", n, "tasks", h.evicted)
 	s.Fleet.Forget(n)
-}
-
-// Rest waits; it reports false when Close has begun.
-func (s *Engine) Rest(d time.Duration) bool {
-	select {
-	case <-time.After(d):
-		return true
-	case <-s.Life.Closing:
-		return false
-	}
 }
 
 // RestWithin waits, unless Close has begun or ctx has ended; then it is ErrClosed, or why
@@ -170,14 +128,14 @@ func (s *Engine) eachOf(shard int, visit func(n uint32, sl *store.Slot)) {
 func (s *Engine) stillOf(shard int, slots []uint32, visit func(n uint32, sl *store.Slot) bool) []uint32 {
 	kept := slots[:0]
 	for part := range slices.Chunk(slots, AtOnce) {
-		s.Mu.Lock()
+		s.mu.Lock()
 		for _, n := range part {
 			if sl := s.Store.Slot(n); sl.State != store.Vacant && int(sl.Shard) == shard && visit(n, sl) {
 				kept = append(kept, n)
 			}
 		}
 		s.Life.pieces.note(len(part))
-		s.Unlock()
+		s.unlock()
 		runtime.Gosched() // see InPieces
 	}
 	return kept
@@ -241,17 +199,17 @@ func revokedOutcome(c *PendingWrite, err error) error {
 
 // evictDead forgets the dead tasks of a shard, and its records that could not be read.
 func (s *Engine) evictDead(n int, h *OwnedShard) {
-	s.Mu.Lock()
+	s.mu.Lock()
 	dead := h.dead
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	eachIn(s, dead, func(hash uint64, number uint32) {
 		t := s.TopicTable.ByNumber[number]
 		delete(s.Dead.of(t), hash)
 		s.Dead.forgetRecord(hash)
 		t.lostDead()
 	})
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	h.dead = nil
 	for hash, shard := range s.Reading.Illegible {
 		if int(shard) == n {

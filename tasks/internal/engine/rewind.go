@@ -16,10 +16,10 @@ var errDeadLost = task.KindOf(task.ErrReplaying, "the ledger has lost writes, an
 
 // Rewound makes a shard equal to memory again, in the background.
 func (s *Engine) Rewound(r recovery.Rewinder, shard int) {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	h := s.OwnedLocked(shard)
-	if s.Ended || h != nil && !h.Mine() {
+	if s.Ended || h != nil && !h.mine() {
 		return
 	}
 	s.Sweep.Rewinds++
@@ -39,7 +39,7 @@ func (s *Engine) Rewound(r recovery.Rewinder, shard int) {
 		}
 		defer end()
 		// What was read ahead is in no ledger any more, perhaps.
-		if h.ahead != nil && !s.outlast(h.read) {
+		if h.ahead != nil && !s.Life.Outlast(h.read) {
 			return
 		}
 		written := s.rewrite(shard, h)
@@ -73,21 +73,21 @@ func (s *Engine) insist(shard int, do func() error) error {
 			return err
 		}
 		s.Waits.Set(what, err.Error())
-		s.Rest(time.Second)
+		s.Life.Rest(time.Second)
 	}
 }
 
 func (s *Engine) restored() {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.Shards.restoring--
 }
 
 // Restoring reports whether a shard is being made equal to memory. Until then the ledger does not
 // list all of the dead, see listDead.
 func (s *Engine) Restoring() bool {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.Shards.restoring > 0
 }
 
@@ -117,21 +117,21 @@ func (s *Engine) listDead(ctx context.Context, label string, after recovery.Ref,
 // beginRestoring keeps a shard here until end is called. If it is just draining, that must
 // come off first, or be taken back. It returns nil if the shard is not this process's.
 func (s *Engine) beginRestoring(shard int) (h *OwnedShard, end func()) {
-	s.Mu.Lock()
+	s.mu.Lock()
 	h = s.OwnedLocked(shard)
-	if h.Mine() {
+	if h.mine() {
 		h.reconciles++
 	}
-	s.Unlock()
+	s.unlock()
 	for {
-		s.Mu.Lock()
-		mine, waits := h.Mine(), h.Mine() && h.Stage == draining
-		s.Unlock()
+		s.mu.Lock()
+		mine, waits := h.mine(), h.mine() && h.stage == draining
+		s.unlock()
 		switch {
-		case !mine, waits && !s.Rest(busyPauseMax):
+		case !mine, waits && !s.Life.Rest(busyPauseMax):
 			return nil, nil
 		case !waits:
-			return h, func() { s.Mu.Lock(); h.reconciles--; s.Unlock() }
+			return h, func() { s.mu.Lock(); h.reconciles--; s.unlock() }
 		}
 	}
 }
@@ -147,7 +147,7 @@ func (s *Engine) rewrite(shard int, h *OwnedShard) (written int) {
 	for !w.over && s.Breathe() {
 		if w.step(func(n uint32, sl *store.Slot) (cost int) {
 			switch {
-			case !h.Mine():
+			case !h.mine():
 				w.over = true
 				return AtOnce
 			case s.movingTo(n, sl, shard):
@@ -198,7 +198,7 @@ func (s *Engine) DeleteUnknown(r recovery.Rewinder, shard int, h *OwnedShard) (d
 		return err
 	})
 	for err == nil && len(open) > 0 {
-		if !s.Rest(openPause) {
+		if !s.Life.Rest(openPause) {
 			return deleted, task.ErrClosed
 		}
 		var page []recovery.Entry
@@ -226,12 +226,12 @@ func (s *Engine) deletePage(shard int, h *OwnedShard, page []recovery.Entry) (de
 // deleteSome deletes the unknown records of a page, and returns the dead among them,
 // and those that are being created or looked up.
 func (s *Engine) deleteSome(shard int, h *OwnedShard, page []recovery.Entry) (deleted int, dead, open []recovery.Ref, err error) {
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	switch {
 	case s.Ended:
 		return 0, nil, nil, task.ErrClosed
-	case !h.Mine():
+	case !h.mine():
 		return 0, nil, nil, recovery.ErrLost
 	}
 	for i := range page {

@@ -99,13 +99,13 @@ func (s *Engine) finishedLocked(e *recovery.Entry, f *record.Fields, h *OwnedSha
 	s.Life.Background.Go(func() {
 		s.Config.Log.Warn("newer duplicate record; delivering it", "node", s.Config.Node, "task", string(id))
 		var moved []recovery.DirectoryUpdate
-		s.Mu.Lock()
+		s.mu.Lock()
 		if n, known := s.Store.Find(id); known {
-			if entry, ok := s.Cluster.EntryLocked(s.Store.Slot(n)); ok {
+			if entry, ok := s.registeredLocked(s.Store.Slot(n)); ok {
 				moved = append(moved, entry)
 			}
 		}
-		s.Unlock()
+		s.unlock()
 		s.Cluster.Register(s.Life.Context, moved)
 	})
 	return false
@@ -145,9 +145,9 @@ func (t *secondRecord) isNewer(f *record.Fields) bool {
 // decideSecondRecord deletes a second record, or has memory take it up and deletes the record
 // that it had. It reports again if memory's task is not at rest.
 func (s *Engine) decideSecondRecord(t *secondRecord, e recovery.Entry) (newer bool, dirEntry []recovery.DirectoryUpdate, again, ok bool) {
-	s.Mu.Lock()
-	defer s.Unlock()
-	if s.Ended || s.OwnedLocked(t.shard) != t.h || !t.h.Takes() {
+	s.mu.Lock()
+	defer s.unlock()
+	if s.Ended || s.OwnedLocked(t.shard) != t.h || !t.h.takes() {
 		return false, nil, false, false
 	}
 	f, err := record.Decode(e.Data)
@@ -183,7 +183,7 @@ func (s *Engine) decideSecondRecord(t *secondRecord, e recovery.Entry) (newer bo
 	}
 	n, sl := s.Store.Enter(e.ID, e.Data)
 	s.restoreLocked(n, sl, e, &f, s.Now())
-	if entry, ok := s.Cluster.EntryLocked(sl); ok {
+	if entry, ok := s.registeredLocked(sl); ok {
 		dirEntry = append(dirEntry, entry)
 	}
 	return true, dirEntry, false, true

@@ -12,24 +12,6 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// Settle settles deliveries of this node's tasks. Errors: as of tasks.Scheduler.Settle.
-func (s *Engine) Settle(ctx context.Context, v task.Verdict, receipts []string) ([]task.Settled, error) {
-	settlings, err := s.CheckVerdict(&v, receipts)
-	if err != nil {
-		return nil, err
-	}
-	ctx, cancel := s.Within(ctx)
-	defer cancel()
-	here := make([]*Settling, len(settlings))
-	for i := range settlings {
-		here[i] = &settlings[i]
-	}
-	if err := s.SettleLocal(ctx, &v, here); err != nil {
-		return nil, err
-	}
-	return SettledOf(settlings), nil
-}
-
 // CheckVerdict checks a verdict, and reads the receipts.
 func (s *Engine) CheckVerdict(v *task.Verdict, receipts []string) ([]Settling, error) {
 	var f task.Faults
@@ -50,11 +32,66 @@ func (s *Engine) CheckVerdict(v *task.Verdict, receipts []string) ([]Settling, e
 	}
 	settlings := make([]Settling, len(receipts))
 	for i, text := range receipts {
-		p := &settlings[i]
-		p.Receipt, p.Answer.Err = s.Signer.Parse(text)
-		p.Answer.Receipt, p.Answer.ID = text, p.Receipt.ID
+		settlings[i] = s.NewSettling(text)
 	}
 	return settlings, nil
+}
+
+// NewSettling reads a receipt. It has an answer already if it cannot be read.
+func (s *Engine) NewSettling(text string) (p Settling) {
+	p.Receipt, p.Answer.Err = s.Signer.Parse(text)
+	p.Answer.Receipt, p.Answer.ID = text, p.Receipt.ID
+	return p
+}
+
+// SettledHere divides settlings: here are those that have an answer already, and those whose
+// answer is known at this node.
+func (s *Engine) SettledHere(settlings []Settling) (here, elsewhere []*Settling) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range settlings {
+		p := &settlings[i]
+		id := []byte(p.Receipt.ID)
+		h := s.Store.Hash(id)
+		mine, known := s.hereLocked(h, id)
+		if past := s.Outcomes.Find(h); !known {
+			mine = past.Kind == store.WasDelivered && past.Nonce == p.Receipt.Nonce
+		}
+		if mine || p.Answer.Err != nil {
+			here = append(here, p)
+		} else {
+			elsewhere = append(elsewhere, p)
+		}
+	}
+	return here, elsewhere
+}
+
+// RememberAcknowledged notes that the owners of some tasks have recorded their acknowledgements: a
+// repeat gets this answer here, whatever becomes of those nodes.
+func (s *Engine) RememberAcknowledged(settlings []*Settling) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, p := range settlings {
+		s.Outcomes.Add(s.Store.Hash([]byte(p.Receipt.ID)), store.Outcome{Kind: store.WasDelivered, Nonce: p.Receipt.Nonce})
+	}
+}
+
+// SettleEach settles deliveries that have no answer yet, each by its own verdict, and does not wait
+// for the ledger. Once Close has begun, deliveries can be returned, but not settled otherwise.
+func (s *Engine) SettleEach(settlings []Settling, verdicts []task.Verdict) {
+	for from := 0; from < len(settlings); from += AtOnce {
+		s.mu.Lock()
+		for i := from; i < min(from+AtOnce, len(settlings)); i++ {
+			switch p, v := &settlings[i], &verdicts[i]; {
+			case p.Answer.Err != nil:
+			case s.Ended && v.Verb != task.Return:
+				p.Answer.Err = task.ErrClosed
+			default:
+				s.SettleLocked(v, p, nil, 0, nil)
+			}
+		}
+		s.unlock()
+	}
 }
 
 // SettleLocal settles deliveries of tasks that are here, if they have no answer yet. It waits for
@@ -87,11 +124,11 @@ func (s *Engine) awaitReplaced(ctx context.Context, todo []*Settling) (again []*
 
 func (s *Engine) settleOnce(ctx context.Context, v *task.Verdict, todo []*Settling) error {
 	c := NewPendingWrite(len(todo))
-	c.Phase.Store(Sent) // a settled delivery is never taken back
+	c.Phase.Store(sent) // a settled delivery is never taken back
 	grant := task.GrantOf(ctx)
-	s.Mu.Lock()
+	s.mu.Lock()
 	if s.Ended {
-		s.Unlock()
+		s.unlock()
 		return task.ErrClosed
 	}
 	unsure := s.Unsure()
@@ -104,8 +141,8 @@ func (s *Engine) settleOnce(ctx context.Context, v *task.Verdict, todo []*Settli
 			s.SettleLocked(v, p, c, i, grant)
 		}
 	}
-	c.Complete()
-	s.Unlock()
+	c.complete()
+	s.unlock()
 	s.report(ctx, todo, c)
 	return nil
 }

@@ -26,7 +26,7 @@ func (s *Engine) SetTopic(ctx context.Context, name string, t task.TopicSettings
 // storeSettings stores settings of a topic, and then applies them.
 func (s *Engine) storeSettings(ctx context.Context, name string, e task.Resolved, ifRevision int64) (task.Topic, error) {
 	for caughtUp, again := false, false; ; {
-		s.Mu.Lock()
+		s.mu.Lock()
 		have, met := s.TopicTable.ByName[name]
 		if !met {
 			have = &Topic{} // as it would be
@@ -50,7 +50,7 @@ func (s *Engine) storeSettings(ctx context.Context, name string, e task.Resolved
 			have, err = s.TopicLocked(name, true)
 		}
 		if err != nil {
-			s.Unlock()
+			s.unlock()
 			if errors.Is(err, task.ErrRevision) && ifRevision > known && !caughtUp && s.catchUpTopic(ctx, name, known) {
 				caughtUp = true
 				continue
@@ -58,7 +58,7 @@ func (s *Engine) storeSettings(ctx context.Context, name string, e task.Resolved
 			return task.Topic{}, err
 		}
 		revision, seen := have.stored.revision, have.stored.seen
-		s.Unlock()
+		s.unlock()
 		stored, err := s.putTopic(ctx, name, revision, &e.Set)
 		if errors.Is(err, recovery.ErrConflict) {
 			// Another call was faster, or a write landed whose answer was lost.
@@ -72,7 +72,7 @@ func (s *Engine) storeSettings(ctx context.Context, name string, e task.Resolved
 		if err != nil {
 			return task.Topic{}, fmt.Errorf("%w: %w", task.ErrUnknown, err)
 		}
-		s.Mu.Lock()
+		s.mu.Lock()
 		have = s.keptTopicLocked([]byte(name)) // it may have been forgotten meanwhile
 		if have.stored.revision == revision && have.stored.seen == seen {
 			have.stored.seen = 0 // nothing is newer, although revisions may have begun anew
@@ -81,7 +81,7 @@ func (s *Engine) storeSettings(ctx context.Context, name string, e task.Resolved
 			s.applyLocked(have, e, stored)
 		}
 		described := s.DescribeLocked(have)
-		s.Unlock()
+		s.unlock()
 		s.Cluster.TellSettings(ctx)
 		return described, nil
 	}
@@ -160,16 +160,16 @@ func (s *Engine) catchUpTopic(ctx context.Context, name string, known int64) boo
 	if _, revision, err := shared.Setting(ctx, task.SettingPrefix+name); err != nil || revision <= known {
 		return false
 	}
-	s.Mu.Lock()
+	s.mu.Lock()
 	t, err := s.TopicLocked(name, true)
-	s.Unlock()
+	s.unlock()
 	return err == nil && s.reloadTopic(ctx, name, t, known) == nil
 }
 
 // resolvedOf returns the resolved settings of a topic, to change some of them, and their revision.
 func (s *Engine) resolvedOf(name string) (task.Resolved, int64, error) {
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	e, revision := s.Config.Resolved[name], int64(0)
 	have, ok := s.TopicTable.ByName[name]
 	if ok {
@@ -207,12 +207,12 @@ func (s *Engine) Reconsider() {
 		if err != nil {
 			continue
 		}
-		s.Mu.Lock()
+		s.mu.Lock()
 		// Else a caller has set it anew meanwhile, or it was forgotten.
 		if t, ok := s.TopicTable.ByName[c.name]; ok && t.undeliverable != nil && t.stored.revision == c.revision {
 			s.applyLocked(t, e, c.revision)
 		}
-		s.Unlock()
+		s.unlock()
 	}
 }
 
@@ -222,8 +222,8 @@ func (s *Engine) ReceiverCame(topics ...string) {
 		s.EachTopic(s.receiverCameLocked)
 		return
 	}
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	for _, name := range topics {
 		if t, ok := s.TopicTable.ByName[name]; ok {
 			s.receiverCameLocked(t)

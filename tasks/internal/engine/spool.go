@@ -48,7 +48,7 @@ type spool struct {
 	condition  condition
 	more       chan struct{} // holds one token when a line may go on
 
-	// Guarded by Engine.Mu.
+	// Guarded by Engine.mu.
 	Last    int64                 // the last number
 	numbers map[uint32]int64      // by slot: of what is in the spool, or on its way into it
 	Lines   map[uint64]*spoolLine // by LineOf
@@ -121,10 +121,10 @@ func (s *Engine) openSpool(ctx context.Context) error {
 			s.committed(SpoolShard, writes, err)
 		},
 	})
-	s.Mu.Lock()
-	sp.ownedShard = &OwnedShard{Stage: Active, since: s.Now(), run: rand.Uint32(), past: s.Outcomes.Count}
+	s.mu.Lock()
+	sp.ownedShard = &OwnedShard{stage: active, since: s.Now(), run: rand.Uint32(), past: s.Outcomes.Count}
 	s.Spool = sp
-	s.Unlock()
+	s.unlock()
 	if err := s.loadSpool(ctx); err != nil {
 		return errors.Join(err, s.closeSpool(ctx))
 	}
@@ -205,7 +205,7 @@ func (s *Engine) SpoolsLocked(p *Plan) bool {
 	}
 	shard := s.Terms.ShardOf([]byte(p.ID))
 	h := s.OwnedLocked(shard)
-	silent := s.Committer.Silent(s.Spool.patience) || h.Takes() && s.ledgerSilent(shard, s.Spool.patience)
+	silent := s.Committer.Silent(s.Spool.patience) || h.takes() && s.ledgerSilent(shard, s.Spool.patience)
 	if !p.Spool && !silent && s.Writes.condition.err() == nil && !s.Unsure() {
 		return false
 	}
@@ -213,7 +213,7 @@ func (s *Engine) SpoolsLocked(p *Plan) bool {
 		return true
 	}
 	shardID := recovery.NewShardID(s.NodeNumber, 0)
-	if h.Mine() && h.ShardID.Node() == s.NodeNumber {
+	if h.mine() && h.ShardID.Node() == s.NodeNumber {
 		shardID = h.ShardID
 	}
 	if told, _ := recovery.ShardIDOf(p.ID); told != shardID {
@@ -330,8 +330,8 @@ func (s *Engine) TakenBack(ctx context.Context, p *Plan, c *PendingWrite) bool {
 		return false
 	case <-patience.C:
 	}
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	if c.left == 0 || !c.Phase.CompareAndSwap(queued, withdrawn) {
 		return false
 	}
@@ -349,27 +349,42 @@ func otherID(id string) string {
 
 // Spooled is how many tasks only the spool has.
 func (s *Engine) Spooled() int {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
-	return s.SpoolStatsLocked().Tasks
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.Spool.stats().Tasks
 }
 
-// SpoolStatsLocked returns the figures of the spool; zero if there is none.
-func (s *Engine) SpoolStatsLocked() task.SpoolStats {
-	if s.Spool == nil {
+// stats returns the figures of the spool; zero if there is none.
+func (sp *spool) stats() task.SpoolStats {
+	if sp == nil {
 		return task.SpoolStats{}
 	}
-	st := task.SpoolStats{Tasks: len(s.Spool.numbers), Moved: s.Spool.moved}
-	if err := s.Spool.condition.err(); err != nil {
+	st := task.SpoolStats{Tasks: len(sp.numbers), Moved: sp.moved}
+	if err := sp.condition.err(); err != nil {
 		st.Condition = err.Error()
 	}
 	return st
 }
 
+// shards returns the shards of tasks that are in the spool, and of those that may be.
+func (sp *spool) shards() (shardIDs []recovery.ShardID) {
+	for key, l := range sp.Lines {
+		if len(l.Items) > 0 || l.Moving > 0 {
+			shardIDs = append(shardIDs, recovery.ShardID(key))
+		}
+	}
+	for i := range sp.InDoubt {
+		shardID, _ := recovery.ShardIDOf(sp.InDoubt[i].ID)
+		shardIDs = append(shardIDs, shardID)
+	}
+	slices.Sort(shardIDs)
+	return slices.Compact(shardIDs)
+}
+
 // spoolIsEmpty reports whether the ledger has all tasks that were spooled here.
 func (s *Engine) spoolIsEmpty() bool {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return len(s.Spool.numbers) == 0 && len(s.Spool.InDoubt) == 0
 }
 
@@ -377,8 +392,8 @@ func (s *Engine) spoolIsEmpty() bool {
 // whichever node holds the shards.
 func (s *Engine) KnowsSpooled(ids ...string) bool {
 	return !slices.ContainsFunc(ids, func(id string) bool {
-		s.Mu.Lock()
-		defer s.Mu.Unlock()
+		s.mu.Lock()
+		defer s.mu.Unlock()
 		return !s.knownSpooledLocked(id)
 	})
 }
@@ -386,7 +401,7 @@ func (s *Engine) KnowsSpooled(ids ...string) bool {
 // IsInDoubt reports whether it is not known yet if a spooled task has been moved to a shard
 // that another node has taken over meanwhile.
 func (s *Engine) IsInDoubt(id string) bool {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.Spool != nil && slices.ContainsFunc(s.Spool.InDoubt, func(x inDoubtMove) bool { return x.ID == id })
 }

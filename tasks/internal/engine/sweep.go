@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"runtime"
 	"time"
 
@@ -84,19 +85,18 @@ func (s *Engine) SweepOnce(full bool) {
 	lost := s.SearchOverdue(full)
 	expired := s.expire()
 	missed := s.wakeAll()
-	s.Mu.Lock()
+	s.mu.Lock()
 	s.Sweep.Rescued += int64(late + lost)
 	s.Sweep.Leases += int64(expired)
 	s.Sweep.MissedWakes += int64(missed)
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	s.judgeWheel(late, lost)
 	if missed > 0 {
 		s.Config.Log.Warn("the sweep found topics with ready tasks whose receivers were not woken",
 			"node", s.Config.Node, "missed_wakes", missed)
 	}
 	s.failures.Tell(s.Config.Log, s.Config.Node, s.Elapsed())
-	s.tellHandOvers(false)
-	s.tellLost(false)
+	s.tellMoved(false)
 	s.tidy()
 	s.usePages()
 	if full {
@@ -126,14 +126,14 @@ func (w *clockWatch) step(wall time.Time, mono time.Duration) (by time.Duration)
 // after the machine was suspended, the wheel must look at the clock again.
 func (s *Engine) noteClock() (wall time.Time) {
 	wall, mono := s.Config.Clock(), s.Elapsed()
-	s.Mu.Lock()
+	s.mu.Lock()
 	step := s.Sweep.clock.step(wall, mono)
 	s.TopicTable.History.Turn(wall)
 	stepped := step.Abs() > clockSlack
 	if stepped {
 		s.Sweep.ClockSteps++
 	}
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	if step.Abs() > clockJitter {
 		s.Runner.Nudge() // so that nothing is overdue through no fault of the wheel
 	}
@@ -147,13 +147,13 @@ func (s *Engine) noteClock() (wall time.Time) {
 // the wheel has lost, and makes them ready. Once it has found one, it looks through everything the
 // next time too.
 func (s *Engine) SearchOverdue(all bool) (found int) {
-	s.Mu.Lock()
+	s.mu.Lock()
 	w := s.walkLocked(Pick{}, "")
 	if !all && !s.Sweep.alarmed {
 		w.from = s.Sweep.slots
 		w.end = min(w.end, w.from+max(searchSlots, w.end/8))
 	}
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	w.latest = s.Now() - lostSlack.Milliseconds() - 1
 	for !w.over && w.step(func(n uint32, sl *store.Slot) (cost int) {
 		if sl.State != store.Pending || isUndecided(sl) || s.isAsideLocked(sl) {
@@ -169,12 +169,12 @@ func (s *Engine) SearchOverdue(all bool) (found int) {
 	}) == nil {
 		s.Life.pulse.Step()
 	}
-	s.Mu.Lock()
+	s.mu.Lock()
 	if w.from >= s.Store.Slots() {
 		w.from = 0
 	}
 	s.Sweep.slots, s.Sweep.alarmed = w.from, found > 0
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	return found
 }
 
@@ -195,14 +195,14 @@ const orderKept = time.Minute
 
 // tidy empties sparse segments of the arena, and drops what no export needs any more.
 func (s *Engine) tidy() {
-	s.Mu.Lock()
+	s.mu.Lock()
 	s.Store.DropOrder(time.Now().Add(-orderKept))
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	for range tidySections {
-		s.Mu.Lock()
+		s.mu.Lock()
 		s.Sweep.arena = s.Store.Tidy(s.Sweep.arena, tidyAtOnce)
 		done := s.Sweep.arena == 0
-		s.Mu.Unlock()
+		s.mu.Unlock()
 		runtime.Gosched() // as in Walk.step
 		if done {
 			return
@@ -216,16 +216,16 @@ func (s *Engine) shardsComeIn() bool {
 	if !s.IsReplayed() {
 		return true
 	}
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return len(s.Shards.ahead) > 0
 }
 
 // usePages has the kernel keep what tasks have taken in huge pages.
 func (s *Engine) usePages() {
-	s.Mu.Lock()
+	s.mu.Lock()
 	moves := s.Store.Moves()
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	pages, began := &s.Sweep.pages, s.Elapsed()
 	before := pages.Counts()
 	pages.Note(moves)
@@ -266,7 +266,7 @@ func (s *Engine) sweepNowLocked() {
 
 // judgeBacklog begins or ends an episode.
 func (s *Engine) judgeBacklog() (is bool) {
-	s.Mu.Lock()
+	s.mu.Lock()
 	was, waiting := s.Dispatch.Raised, s.Dispatch.Backlog
 	switch {
 	case !was && waiting > s.Config.SweepBacklog:
@@ -276,7 +276,7 @@ func (s *Engine) judgeBacklog() (is bool) {
 		s.Dispatch.Raised = false
 	}
 	is = s.Dispatch.Raised
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	switch {
 	case is && !was:
 		s.Config.Log.Warn("backlog began; concurrency raised",
@@ -285,4 +285,43 @@ func (s *Engine) judgeBacklog() (is bool) {
 		s.Config.Log.Info("backlog ended", "node", s.Config.Node, "ready", waiting)
 	}
 	return is
+}
+
+// A wheelFault is what the sweep has found out about the wheel. While the wheel does not fire, the
+// sweep delivers in its place, late by up to its own period: the node is slower, and loses nothing.
+// So the fault does not make the node unready. It shows in Readiness, in the log and in
+// SweepStats.Rescued. Only the sweep uses it.
+type wheelFault struct {
+	shown   bool          // in Readiness
+	rescued int           // tasks since it was shown first
+	at      time.Duration // when the sweep has rescued something last
+}
+
+const (
+	// wheelWait names a faulty wheel in Readiness.
+	wheelWait = "timing wheel"
+	// wheelCalm is for how long the sweep must find nothing before the fault counts as over.
+	wheelCalm = time.Minute
+)
+
+// judgeWheel shows that the wheel does not fire, by what the last sweep has rescued: late of what
+// was still in the wheel, lost of what was not.
+func (s *Engine) judgeWheel(late, lost int) {
+	f := &s.Sweep.wheel
+	switch {
+	case late+lost > 0:
+		f.rescued += late + lost
+		f.at = s.Elapsed()
+		s.Waits.Set(wheelWait, fmt.Sprintf("it does not fire: the sweep has delivered %d overdue tasks in its place, about %v late at most",
+			f.rescued, s.Config.SweepEvery))
+		if !f.shown {
+			f.shown = true
+			s.Config.Log.Error("the timing wheel does not fire: the sweep delivers overdue tasks in its place", "node", s.Config.Node,
+				"rescued", late+lost, "lost_by_wheel", lost, "every", s.Config.SweepEvery)
+		}
+	case f.shown && s.Elapsed()-f.at >= wheelCalm && !s.Runner.Stalled():
+		s.Waits.Clear(wheelWait)
+		s.Config.Log.Info("the timing wheel fires again", "node", s.Config.Node, "rescued", f.rescued)
+		*f = wheelFault{}
+	}
 }

@@ -63,8 +63,8 @@ func EncodeTarget(t *task.Target) []byte {
 }
 
 func (s *Engine) targetPolicy(topic string) (task.TargetPolicy, error) {
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	t, known := s.TopicTable.ByName[topic]
 	if !isClosed(s.Reading.settingsRead) && (!known || t.unread()) {
 		return task.TargetPolicy{}, errSettingsUnread
@@ -89,7 +89,7 @@ func (s *Engine) moveTarget(ctx context.Context, id string, m *task.Move) (targe
 		return nil, false, err
 	}
 	t, err := s.readLocked(n, sl, task.ConditionsOf(ctx))
-	s.Unlock()
+	s.unlock()
 	if err != nil {
 		return nil, false, err
 	}
@@ -184,8 +184,8 @@ func (s *Engine) returnStraysLocked(t *Topic) {
 
 // returnSomeStrays looks at some strays again. It reports false if it has seen all.
 func (s *Engine) returnSomeStrays(t *Topic) (more bool) {
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	for range min(AtOnce, t.returning) {
 		t.returning--
 		it, ok := t.Strays.Pop()
@@ -315,8 +315,8 @@ func (s *Engine) reviewGroupsLocked(t *Topic) {
 }
 
 func (s *Engine) reviewSome(t *Topic) (more bool) {
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	more = t.Groups != nil && !s.Ended && s.reviewSomeLocked(t)
 	s.WakeLocked(t)
 	return more

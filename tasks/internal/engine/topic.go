@@ -16,7 +16,7 @@ import (
 )
 
 // Topic is the state of one topic at this node. Dispatch decides about its Line. Guarded by
-// Engine.Mu.
+// Engine.mu.
 type Topic struct {
 	dispatch.Line
 	rest *time.Timer // while the line rests
@@ -151,8 +151,8 @@ func (t *Topic) idle() bool {
 
 // Topic is tasks.Scheduler.Topic.
 func (s *Engine) Topic(name string) (task.Topic, error) {
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	t, ok := s.TopicTable.ByName[name]
 	switch {
 	case !isClosed(s.Reading.settingsRead) && (!ok || t.unread()):
@@ -202,7 +202,7 @@ func (s *Engine) EachTopic(visit func(*Topic)) { s.EachTopicThen(visit, func() {
 // EachTopicThen is EachTopic with something that is done after each critical section.
 func (s *Engine) EachTopicThen(visit func(*Topic), then func()) {
 	for from := 0; ; from += AtOnce {
-		s.Mu.Lock()
+		s.mu.Lock()
 		all := s.TopicTable.ByNumber
 		part := all[min(from, len(all)):min(from+AtOnce, len(all))]
 		for _, t := range part {
@@ -210,13 +210,20 @@ func (s *Engine) EachTopicThen(visit func(*Topic), then func()) {
 				visit(t)
 			}
 		}
-		s.Unlock()
+		s.unlock()
 		then()
 		if len(part) < AtOnce {
 			return
 		}
 		runtime.Gosched() // who waits for the lock gets it before the next section
 	}
+}
+
+// TopicCount returns how many topics there are.
+func (s *Engine) TopicCount() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.TopicTable.ByName)
 }
 
 // TopicNames returns the names of all topics, in no order.
@@ -342,10 +349,10 @@ func (s *Engine) LearnTopic(ctx context.Context, name string) error {
 		return nil
 	}
 	settings, ok := s.Ledger.(recovery.Settings)
-	s.Mu.Lock()
+	s.mu.Lock()
 	t, met := s.TopicTable.ByName[name]
 	known := met && !t.unread()
-	s.Mu.Unlock()
+	s.mu.Unlock()
 	if known || !ok {
 		return nil
 	}
@@ -357,8 +364,8 @@ func (s *Engine) LearnTopic(ctx context.Context, name string) error {
 		s.takeSetting(name, storedSetting{value, revision})
 		return nil
 	}
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	if t := s.keptTopicLocked([]byte(name)); t.unread() {
 		s.applyLocked(t, s.Config.Resolved[name], 0)
 	}
@@ -373,8 +380,8 @@ func (s *Engine) Deliver(topic string, d task.Deliverer) error {
 	ctx, cancel := s.Within(s.Life.Context)
 	defer cancel()
 	_ = s.LearnTopic(ctx, topic) // or else the handler goes before what the settings choose
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	if s.Ended {
 		return task.ErrClosed
 	}

@@ -34,18 +34,18 @@ func (s *Engine) unspoolLoop() {
 
 // unspool sends the heads of all lines whose shards take them.
 func (s *Engine) unspool() {
-	s.Mu.Lock()
+	s.mu.Lock()
 	lines := make([]*spoolLine, 0, len(s.Spool.Lines))
 	for _, l := range s.Spool.Lines {
 		lines = append(lines, l)
 	}
-	s.Unlock()
+	s.unlock()
 	for _, l := range lines {
-		s.Mu.Lock()
+		s.mu.Lock()
 		if !s.Ended {
 			s.advanceLocked(l)
 		}
-		s.Unlock()
+		s.unlock()
 	}
 }
 
@@ -93,7 +93,7 @@ func (s *Engine) advanceLocked(l *spoolLine) {
 func (s *Engine) targetShardLocked(id []byte) (shard int, ok bool) {
 	shard = s.Terms.ShardOf(id)
 	h := s.OwnedLocked(shard)
-	if !h.Takes() || s.ledgerSilent(shard, unspoolEvery) || s.Unsure() {
+	if !h.takes() || s.ledgerSilent(shard, unspoolEvery) || s.Unsure() {
 		return shard, false
 	}
 	shardID, _ := recovery.ShardIDOf(string(id))
@@ -156,8 +156,8 @@ func (s *Engine) movesInto(shard int) bool {
 	if s.Spool == nil {
 		return false
 	}
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, target := range s.Spool.targets {
 		if int(target) == shard {
 			return true
@@ -200,9 +200,9 @@ func (s *Engine) holdInDoubtLocked(w *Write, sl *store.Slot) {
 
 // resolveInDoubt decides what becomes of moves in doubt, as far as the ledger answers.
 func (s *Engine) resolveInDoubt() {
-	s.Mu.Lock()
+	s.mu.Lock()
 	inDoubt := slices.Clone(s.Spool.InDoubt)
-	s.Unlock()
+	s.unlock()
 	if len(inDoubt) == 0 {
 		return
 	}
@@ -215,9 +215,9 @@ func (s *Engine) resolveInDoubt() {
 		}
 		settled++
 	}
-	s.Mu.Lock()
+	s.mu.Lock()
 	s.Spool.InDoubt = s.Spool.InDoubt[settled:]
-	s.Unlock()
+	s.unlock()
 }
 
 func (s *Engine) resolveMove(ctx context.Context, x inDoubtMove) bool {
@@ -227,23 +227,23 @@ func (s *Engine) resolveMove(ctx context.Context, x inDoubtMove) bool {
 		return false
 	}
 	spot := recovery.Spot{Place: recovery.Pending, At: x.at}
-	s.Mu.Lock()
+	s.mu.Lock()
 	if x.number <= mark || x.over {
 		sp.removeLocked([]byte(x.ID), spot)
 		if x.number <= mark {
 			sp.moved++
 		}
-		s.Unlock()
+		s.unlock()
 		return true
 	}
-	s.Unlock()
+	s.unlock()
 	return sp.ledger.Get(ctx, 0, []recovery.Ref{{ID: x.ID, Next: x.at}}, func(_ int, e recovery.Entry) {
 		if len(e.Data) < numberLen || int64(binary.BigEndian.Uint64(e.Data)) != x.number {
 			return
 		}
 		e.Data, e.Shard, e.Spot = e.Data[numberLen:], SpoolShard, spot
-		s.Mu.Lock()
-		defer s.Unlock()
+		s.mu.Lock()
+		defer s.unlock()
 		s.readSpooledLocked(e, x.number)
 		// It stands behind those that have come since, and must not be overtaken.
 		sortLine(s.Spool.LineLocked(s.LineOf(e.ID)))
@@ -257,8 +257,8 @@ func (s *Engine) loadSpool(ctx context.Context) error {
 	if err := s.Spool.ledger.Scan(ctx, loading.page); err != nil {
 		return err
 	}
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	for _, l := range s.Spool.Lines {
 		sortLine(l)
 	}
@@ -312,8 +312,8 @@ func (x *spoolLoading) entry(e recovery.Entry) error {
 	if number > mark && !x.learnTopicsOf(x.ctx, []recovery.Entry{e}) {
 		return errSettingsUnread
 	}
-	x.Mu.Lock()
-	defer x.Unlock()
+	x.mu.Lock()
+	defer x.unlock()
 	if number <= mark {
 		x.moved++
 		x.Spool.removeLocked(e.ID, e.Spot)

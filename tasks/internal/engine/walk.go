@@ -2,6 +2,8 @@ package engine
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"math"
 	"runtime"
 	"slices"
@@ -35,7 +37,7 @@ type Pick struct {
 	patterns []string // of a grant, one of which the topic must match as well; empty: any
 }
 
-// picked caches which topics match a Pick, by their numbers. It is valid while Mu is held.
+// picked caches which topics match a Pick, by their numbers. It is valid while mu is held.
 type picked struct {
 	only  uint32          // 0: not just one
 	known map[uint32]bool // of others, those that were asked for; nil: all are picked
@@ -81,8 +83,8 @@ func (p *Pick) has(topic string) bool {
 
 // walk begins a walk. An empty group means any. A walk over a group must be left.
 func (s *Engine) walk(p Pick, group string) *Walk {
-	s.Mu.Lock()
-	defer s.Mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	return s.walkLocked(p, group)
 }
 
@@ -97,8 +99,8 @@ func (s *Engine) walkLocked(p Pick, group string) *Walk {
 // Leave ends a walk, at whatever point.
 func (w *Walk) Leave() {
 	if w.group != nil {
-		w.Mu.Lock()
-		defer w.Mu.Unlock()
+		w.mu.Lock()
+		defer w.mu.Unlock()
 		w.Store.CloseGroup(w.group)
 	}
 }
@@ -115,8 +117,8 @@ func (w *Walk) step(visit func(n uint32, sl *store.Slot) (cost int)) error {
 		w.gaveWay = now
 		runtime.Gosched()
 	}
-	w.Mu.Lock()
-	defer w.Unlock()
+	w.mu.Lock()
+	defer w.unlock()
 	if w.Ended {
 		return task.ErrClosed
 	}
@@ -174,14 +176,14 @@ func (w *Walk) slotsLocked(topics *picked, visit func(uint32, *store.Slot) int) 
 // eachIn calls visit for the members of a map, under the lock, which others get in between. They
 // may change the map.
 func eachIn[K comparable, V any](s *Engine, members map[K]V, visit func(K, V)) {
-	s.Mu.Lock()
-	defer func() { s.Unlock() }()
+	s.mu.Lock()
+	defer func() { s.unlock() }()
 	count := 0
 	for k, v := range members {
 		if count++; count%AtOnce == 0 {
-			s.Unlock()
+			s.unlock()
 			runtime.Gosched() // see giveWayEvery
-			s.Mu.Lock()
+			s.mu.Lock()
 		}
 		visit(k, v)
 	}
@@ -207,8 +209,8 @@ func (s *Engine) BeginSnapshot(ctx context.Context) (st Snapshot, movesInDoubt i
 	if err := s.waitReplayed(ctx); err != nil {
 		return nil, 0, err
 	}
-	s.Mu.Lock()
-	defer s.Unlock()
+	s.mu.Lock()
+	defer s.unlock()
 	switch {
 	case s.Ended:
 		return nil, 0, task.ErrClosed
@@ -219,7 +221,7 @@ func (s *Engine) BeginSnapshot(ctx context.Context) (st Snapshot, movesInDoubt i
 	}
 	st = make(Snapshot)
 	for n, h := range s.Shards.List {
-		if h != nil && h.Stage == Active {
+		if h != nil && h.stage == active {
 			st[n] = snapshotShard{h, s.Fleet.ShardID(n)}
 		}
 	}
@@ -233,11 +235,20 @@ func (s *Engine) BeginSnapshot(ctx context.Context) (st Snapshot, movesInDoubt i
 // left memory and may come back. It is a passing error.
 var ErrInDoubt = task.KindOf(ErrNotHeld, "spool move outcome unknown; retry")
 
-// EndSnapshot removes shards that have left this process since BeginSnapshot, and lists the others.
-// Errors: task.ErrClosed; ErrUnsure; ErrInDoubt if a move out of the spool became doubtful since.
-func (s *Engine) EndSnapshot(st Snapshot, movesInDoubt int) (covered []recovery.ShardID, err error) {
-	s.Mu.Lock()
-	defer s.Unlock()
+// EndSnapshot removes shards that have left this process since BeginSnapshot, or that the ledger
+// has lost and has not reported yet: it has not read their dead. It lists the others. Errors:
+// task.ErrClosed; ErrUnsure; ErrInDoubt if a move out of the spool became doubtful since.
+func (s *Engine) EndSnapshot(ctx context.Context, st Snapshot, movesInDoubt int) (covered []recovery.ShardID, err error) {
+	for n, h := range st {
+		if n == SpoolShard {
+			continue
+		}
+		if at, err := s.Fleet.Locate(ctx, h.OwnedShard.ShardID, false); err != nil || at.Shard != n {
+			delete(st, n)
+		}
+	}
+	s.mu.Lock()
+	defer s.unlock()
 	switch {
 	case s.Ended:
 		return nil, task.ErrClosed
@@ -248,7 +259,7 @@ func (s *Engine) EndSnapshot(st Snapshot, movesInDoubt int) (covered []recovery.
 	}
 	for n, h := range st {
 		switch {
-		case h.Stage != Active: // a term that is over is never held again
+		case h.stage != active: // a term that is over is never held again
 			delete(st, n)
 		case h.ShardID != 0:
 			covered = append(covered, h.ShardID)
@@ -258,15 +269,66 @@ func (s *Engine) EndSnapshot(st Snapshot, movesInDoubt int) (covered []recovery.
 	return covered, nil
 }
 
-// KeepHeld removes shards that the ledger has lost and has not reported yet: it has not read their
-// dead.
-func (s *Engine) KeepHeld(ctx context.Context, st Snapshot) {
-	for n, h := range st {
-		if n == SpoolShard {
-			continue
+// orderedAtOnce is how many slots are read into the store's Order under one lock.
+const orderedAtOnce = 4 * AtOnce
+
+// ErrOrder is the cause of an error when the Order could not be completed in time. What was read
+// into it stays for the next call.
+var ErrOrder = errors.New("the tasks in memory could not be put in order in time; repeat the call")
+
+// OrderedSlots returns the first list of the store's Order from one on that has slots, and these
+// slots, after it had the store complete the Order. It returns store.OrderLists if there is none.
+// Another export may have the Order begin anew at any time, and it is dropped when it was not used:
+// so it is complete under the lock under which the list is taken. Errors: ErrClosed; ErrUnavailable
+// when ctx ends.
+func (s *Engine) OrderedSlots(ctx context.Context, from int) (list int, slots []uint32, err error) {
+	for {
+		s.mu.Lock()
+		ended, whole := s.Ended, s.Store.OrderSome(orderedAtOnce, time.Now())
+		if list = s.Store.NextList(from); whole && list < store.OrderLists {
+			slots, _ = s.Store.Ordered(list)
 		}
-		if at, err := s.Fleet.Locate(ctx, h.OwnedShard.ShardID, false); err != nil || at.Shard != n {
-			delete(st, n)
+		s.unlock()
+		switch {
+		case ended:
+			return 0, nil, task.ErrClosed
+		case whole:
+			return list, slots, nil
+		case ctx.Err() != nil:
+			return 0, nil, fmt.Errorf("%w: %w", task.ErrUnavailable, context.Cause(ctx))
 		}
 	}
+}
+
+// VisitSlots calls visit, under the lock, for those of at most AtOnce slots that have tasks, until
+// it reports that there is to be no more.
+func (s *Engine) VisitSlots(slots []uint32, visit func(i int, sl *store.Slot) (more bool)) {
+	s.mu.Lock()
+	defer s.unlock()
+	for i, n := range slots {
+		if sl := s.Store.Slot(n); sl.State.Shown() != 0 && !visit(i, sl) {
+			return
+		}
+	}
+}
+
+// VisitNamed calls visit, under the lock, for those of some ids whose tasks are in memory, and
+// returns those whose tasks are dead or kept. A task that exists is one or the other: the slot of
+// one that is requeued is entered before it counts as buried no longer, and leaves after it does.
+// Errors: ErrClosed.
+func (s *Engine) VisitNamed(ids []string, visit func(id string, sl *store.Slot)) (buried []string, err error) {
+	s.mu.Lock()
+	defer s.unlock()
+	if s.Ended {
+		return nil, task.ErrClosed
+	}
+	for _, id := range ids {
+		n, at := s.LookupLocked([]byte(id))
+		if at == InMemory && s.Store.Slot(n).State.Shown() != 0 {
+			visit(id, s.Store.Slot(n))
+		} else if s.OutsideLocked(s.Store.Hash([]byte(id))).Buried() {
+			buried = append(buried, id)
+		}
+	}
+	return buried, nil
 }

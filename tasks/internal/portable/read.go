@@ -24,8 +24,6 @@ const (
 	readFor = time.Second
 	// itemBytes is what an item counts for besides its id and its record.
 	itemBytes = 64
-	// slotsAtOnce is how many slots are read into the store's Order under one lock.
-	slotsAtOnce = 4 * engine.AtOnce
 )
 
 // A reading is a Query that is being answered.
@@ -87,40 +85,13 @@ func (r *reading) add(at Position, rec []byte, shard int) bool {
 	return !r.filled()
 }
 
-// slots returns the first list of the store's Order from one on that has slots, and these slots,
-// after it had the store complete the Order. It returns OrderLists if there is none. Another export
-// may have the Order begin anew at any time, and it is dropped when it was not used: so it is
-// complete under the lock under which the list is taken.
-func (r *reading) slots(ctx context.Context, from int) (list int, slots []uint32, err error) {
-	for {
-		r.Mu.Lock()
-		ended, whole := r.Ended, r.Store.OrderSome(slotsAtOnce, time.Now())
-		if list = r.Store.NextList(from); whole && list < store.OrderLists {
-			slots, _ = r.Store.Ordered(list)
-		}
-		r.Unlock()
-		switch {
-		case ended:
-			return 0, nil, task.ErrClosed
-		case whole:
-			return list, slots, nil
-		case ctx.Err() != nil:
-			return 0, nil, fmt.Errorf("%w: %w", task.ErrUnavailable, context.Cause(ctx))
-		}
-	}
-}
-
-// errOrder is the cause of an error when the Order could not be completed in time. What was read
-// into it stays for the next call.
-var errOrder = errors.New("the tasks in memory could not be put in order in time; repeat the call")
-
 // memory reads tasks that are neither dead nor finished, one list of the Order after the other.
 func (r *reading) memory(ctx context.Context) error {
 	r.log(nil, 0)
-	ctx, cancel := context.WithTimeoutCause(ctx, r.Config.AnswerWithin, errOrder)
+	ctx, cancel := context.WithTimeoutCause(ctx, r.Config.AnswerWithin, engine.ErrOrder)
 	defer cancel()
 	for list := r.query.From.firstList(); list < store.OrderLists; list++ {
-		next, slots, err := r.slots(ctx, list)
+		next, slots, err := r.OrderedSlots(ctx, list)
 		if err != nil {
 			return err
 		}
@@ -152,22 +123,17 @@ type candidate struct {
 func (r *reading) list(list int, slots []uint32) (last *Position) {
 	var all []candidate
 	for part := range slices.Chunk(slots, engine.AtOnce) {
-		r.Mu.Lock()
-		for _, n := range part {
-			sl := r.Store.Slot(n)
-			if sl.State.Shown() == 0 {
-				continue
-			}
+		r.VisitSlots(part, func(i int, sl *store.Slot) (more bool) {
 			id := r.Store.ID(sl)
 			at := Position{Place: store.PlaceOf(id)}
 			if store.ListOf(at.Place) != list || !r.wants(string(record.Topic(r.Store.Record(sl)))) {
-				continue
+				return true
 			}
 			if at.ID = string(id); at.Compare(r.query.From) > 0 {
-				all = append(all, candidate{at, n})
+				all = append(all, candidate{at, part[i]})
 			}
-		}
-		r.Unlock()
+			return true
+		})
 		if len(all) > 2*MostItems {
 			all = first(all)
 			last = &Position{}
@@ -196,25 +162,26 @@ func first(all []candidate) []candidate { return sorted(all)[:MostItems] }
 
 // copied copies the records of some candidates, and reports whether no more are wanted.
 func (r *reading) copied(some []candidate) (full bool) {
-	r.Mu.Lock()
-	defer r.Unlock()
-	r.now = r.Now()
+	slots := make([]uint32, len(some))
 	for i := range some {
-		c := &some[i]
-		if sl := r.Store.Slot(c.slot); sl.State.Shown() != 0 && string(r.Store.ID(sl)) == c.ID {
-			rec := r.Store.Record(sl)
-			if r.query.Brief {
-				f := r.Store.Fields(sl)
-				f.Payload, f.Target, f.Attempts = nil, nil, nil
-				r.brief = f.Append(r.brief[:0])
-				rec = r.brief
-			}
-			if !r.add(c.Position, rec, int(sl.Shard)) {
-				return true
-			}
-		}
+		slots[i] = some[i].slot
 	}
-	return false
+	r.now = r.Now()
+	r.VisitSlots(slots, func(i int, sl *store.Slot) (more bool) {
+		if string(r.Store.ID(sl)) != some[i].ID {
+			return true // another task has taken the slot
+		}
+		rec := r.Store.Record(sl)
+		if r.query.Brief {
+			f := r.Store.Fields(sl)
+			f.Payload, f.Target, f.Attempts = nil, nil, nil
+			r.brief = f.Append(r.brief[:0])
+			rec = r.brief
+		}
+		full = !r.add(some[i].Position, rec, int(sl.Shard))
+		return !full
+	})
+	return full
 }
 
 // buried reads dead and finished tasks, one label of the ledger after the other.
@@ -262,9 +229,7 @@ func (r *reading) buried(ctx context.Context) error {
 // log reads up to n ids of the log of requeued tasks from a mark on, or finds the end of the log if
 // there is none. The part has that mark then.
 func (r *reading) log(since store.Marks, n int) (ids []string, run string, known bool) {
-	r.Mu.Lock()
-	defer r.Unlock()
-	ids, run, number, known := r.Dead.Requeued.Since(since, n)
+	ids, run, number, known := r.Requeued(since, n)
 	r.part.Marks = store.Marks{run: number}
 	return ids, run, known
 }
@@ -290,27 +255,14 @@ func (r *reading) requeued(ctx context.Context) error {
 // named reads the tasks with some ids.
 func (r *reading) named(ctx context.Context, ids []string) error {
 	for len(ids) > 0 {
-		// Under the lock a task that exists is in memory, or among the buried: the slot of one that
-		// is requeued is entered before it counts as buried no longer, and leaves after it does.
-		var dead []string
-		r.Mu.Lock()
-		if r.Ended {
-			r.Unlock()
-			return task.ErrClosed
-		}
-		for _, id := range ids {
-			key := []byte(id)
-			hash := r.Store.Hash(key)
-			if n, ok := r.Store.FindHashed(hash, key); ok && r.Store.Slot(n).State.Shown() != 0 {
-				sl := r.Store.Slot(n)
-				if rec := r.Store.Record(sl); r.wants(string(record.Topic(rec))) {
-					r.add(Position{ID: id}, rec, int(sl.Shard))
-				}
-			} else if r.OutsideLocked(hash).Buried() {
-				dead = append(dead, id)
+		dead, err := r.VisitNamed(ids, func(id string, sl *store.Slot) {
+			if rec := r.Store.Record(sl); r.wants(string(record.Topic(rec))) {
+				r.add(Position{ID: id}, rec, int(sl.Shard))
 			}
+		})
+		if err != nil {
+			return err
 		}
-		r.Unlock()
 		found := make(map[string]bool, len(dead))
 		if err := r.Ledger.GetDead(ctx, dead, func(i int, e recovery.Entry) {
 			found[dead[i]] = true

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// A Board has the places that all lines share. Guarded by Engine.Mu.
+// A Board has the places that all lines share. Guarded by Engine.mu.
 type Board struct {
 	MaxDeliveries  int // places of workers
 	MaxInFlight    int // deliveries that only a receipt can settle

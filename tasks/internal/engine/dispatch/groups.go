@@ -8,7 +8,7 @@ import (
 // deliveries of one group are under way at once. Each group has a queue of its own, so that a task
 // whose group has no place is never met on the way to another. The groups that have a place stand
 // in a heap by the time of their first task, and the others in a second one, for OldestReady. All
-// steps take O(log groups), and none looks at more than one group. Guarded by Engine.Mu.
+// steps take O(log groups), and none looks at more than one group. Guarded by Engine.mu.
 //
 // Example: a bound of 1, and tasks of the groups a, a, b, a. The first of a and that of b are
 // taken; a is full. The end of the first delivery opens a again, and its second task is next.

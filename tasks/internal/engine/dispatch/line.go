@@ -9,7 +9,7 @@ import (
 )
 
 // A Line is one topic's ready tasks, with the receivers that wait for them and the workers that
-// deliver them. Guarded by Engine.Mu.
+// deliver them. Guarded by Engine.mu.
 type Line struct {
 	Number    uint32 // of the topic
 	Policy    Policy

@@ -75,6 +75,44 @@ func (l *Lifetime) EveryOr(period time.Duration, wake <-chan struct{}, f func(wo
 	}
 }
 
+// Rest waits. It reports false when Close has begun.
+func (l *Lifetime) Rest(d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-l.Closing:
+		return false
+	}
+}
+
+// Acquire waits for one of the places of a kind of work, which the caller gives back. It reports
+// false if Close begins, or Context ends, before.
+func (l *Lifetime) Acquire(places chan struct{}) bool {
+	select {
+	case places <- struct{}{}:
+		return true
+	case <-l.Closing:
+		return false
+	case <-l.Context.Done():
+		return false
+	}
+}
+
+// Outlast waits until all of these are closed. It reports false if Close begins, or Context ends,
+// before.
+func (l *Lifetime) Outlast(all ...<-chan struct{}) bool {
+	for _, over := range all {
+		select {
+		case <-over:
+		case <-l.Closing:
+			return false
+		case <-l.Context.Done():
+			return false
+		}
+	}
+	return true
+}
+
 // End closes Closing. It may be called more than once.
 func (l *Lifetime) End() { l.close(l.Closing) }
 
