@@ -8,6 +8,21 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
+// RedriveMethod redrives dead tasks at all nodes.
+var RedriveMethod = Method[engine.RedriveQuery, redriveReply]{
+	Name: "exhume", writes: true, here: (*Cluster).redriveLocal,
+	deadAlone: func(*engine.RedriveQuery) bool { return true }, next: nextRedrive,
+}
+
+type redriveReply struct {
+	Coverage
+	Done  int
+	IDs   []string `json:",omitempty"` // which of the given ones
+	Left  int      `json:",omitempty"`
+	After recovery.Ref
+	Acted []string `json:",omitempty"` // of the ids; see engine.Redrive
+}
+
 // Redrive redrives at all nodes: all that are dead by now (for later ones there is another
 // call), or those with the ids. What it returns is right also beside an error, as far as it goes.
 func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (r Redriven, err error) {

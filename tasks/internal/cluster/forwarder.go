@@ -28,7 +28,8 @@ import (
 //
 // It may be called with Engine.mu held, and calls nothing that waits under its own mutex.
 // After Close has begun, only what counts as a handler may send to a node: sendAll, which it
-// starts then, has to be waited for. A settlement for the owner of a shard waits for SendLastVerdicts.
+// starts then, has to be waited for. A settlement for the owner of a shard waits for
+// SendLastVerdicts.
 type forwarder struct {
 	Dropped atomic.Int64 // settlements that found their queue full
 

@@ -14,7 +14,8 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// newForwarder makes a cluster that has begun to close, so that settlements wait for SendLastVerdicts.
+// newForwarder makes a cluster that has begun to close, so that settlements wait for
+// SendLastVerdicts.
 func newForwarder(settle func(v task.Verdict, receipts []string) ([]task.Settled, error)) *Cluster {
 	var cfg task.Checked
 	cfg.Log, cfg.AnswerWithin, cfg.Clock = slog.New(slog.DiscardHandler), time.Minute, time.Now

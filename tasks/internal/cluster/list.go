@@ -10,6 +10,18 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
+// ListMethod lists tasks at all nodes.
+var ListMethod = Method[engine.ListQuery, listReply]{Name: "list", here: (*Cluster).listLocal, deadAlone: listsBuried}
+
+func listsBuried(q *engine.ListQuery) bool { return engine.ListsBuried(q.State) }
+
+type listReply struct {
+	Coverage
+	Tasks []engine.Listed
+	// Last is the last position looked at; nil: the list has ended.
+	Last *recovery.Ref `json:",omitempty"`
+}
+
 // listLocal lists tasks of this node.
 func (s *Cluster) listLocal(ctx context.Context, q engine.ListQuery) (a listReply, err error) {
 	if q.Limit < 1 || q.Limit > 1000 || engine.ListsBuried(q.State) && !task.ValidName(q.Topic) {

@@ -10,6 +10,39 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
+// The calls to all nodes about the tasks of a topic or a group.
+var (
+	PurgeMethod = Method[engine.PurgeQuery, PurgeReply]{Name: "purge", writes: true, here: (*Cluster).PurgeLocal}
+	UsedMethod  = Method[usedQuery, usedReply]{Name: "used", here: (*Cluster).usedLocal}
+)
+
+type (
+	// A PurgeReply says what a node has purged.
+	PurgeReply struct {
+		Coverage
+		Cancelled  int
+		Delivering []leftCount `json:",omitempty"` // how many were being delivered
+		Left       []leftTask  `json:",omitempty"` // the first of these
+		// Retried are the first of the cancelled tasks that had been delivered before: the
+		// node that did so may have counted them as being delivered.
+		Retried []string `json:",omitempty"`
+	}
+	leftCount struct {
+		ShardID recovery.ShardID `json:"Home,omitempty"` // 0: they are spooled
+		Count   int
+	}
+	leftTask struct {
+		ID      string
+		ShardID recovery.ShardID `json:"Home,omitempty"`
+	}
+	// A usedQuery asks whether a topic has tasks that are not dead.
+	usedQuery struct{ Topic string }
+	usedReply struct {
+		Coverage
+		Used bool
+	}
+)
+
 // PurgeAll purges at all nodes.
 func (s *Cluster) PurgeAll(ctx context.Context, q engine.PurgeQuery) (t engine.PurgeResult, err error) {
 	if s.HasAll() {

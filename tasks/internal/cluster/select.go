@@ -13,6 +13,17 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
+// SelectMethod selects tasks at all nodes.
+var SelectMethod = Method[engine.ListQuery, selectReply]{Name: "select", here: (*Cluster).selectLocal, deadAlone: listsBuried}
+
+// A selectReply has the positions of tasks, without their content.
+type selectReply struct {
+	Coverage
+	Node string // that has them
+	Refs []recovery.Ref
+	Last *recovery.Ref `json:",omitempty"` // as of a listReply
+}
+
 // A Target is a task that was selected, and the node that had it then; empty: it is not known.
 type Target struct{ ID, Node string }
 

@@ -49,69 +49,6 @@ type Coverage struct {
 
 func (c *Coverage) cover() *Coverage { return c }
 
-// The calls to all nodes.
-var (
-	ListMethod    = Method[engine.ListQuery, listReply]{Name: "list", here: (*Cluster).listLocal, deadAlone: listsBuried}
-	SelectMethod  = Method[engine.ListQuery, selectReply]{Name: "select", here: (*Cluster).selectLocal, deadAlone: listsBuried}
-	UsedMethod    = Method[usedQuery, usedReply]{Name: "used", here: (*Cluster).usedLocal}
-	PurgeMethod   = Method[engine.PurgeQuery, PurgeReply]{Name: "purge", writes: true, here: (*Cluster).PurgeLocal}
-	RedriveMethod = Method[engine.RedriveQuery, redriveReply]{Name: "exhume", writes: true, here: (*Cluster).redriveLocal,
-		deadAlone: func(*engine.RedriveQuery) bool { return true }, next: nextRedrive,
-	}
-)
-
-func listsBuried(q *engine.ListQuery) bool { return engine.ListsBuried(q.State) }
-
-type (
-	listReply struct {
-		Coverage
-		Tasks []engine.Listed
-		// Last is the last position looked at; nil: the list has ended.
-		Last *recovery.Ref `json:",omitempty"`
-	}
-	// A selectReply has the positions of tasks, without their content.
-	selectReply struct {
-		Coverage
-		Node string // that has them
-		Refs []recovery.Ref
-		Last *recovery.Ref `json:",omitempty"` // as of a listReply
-	}
-	// A usedQuery asks whether a topic has tasks that are not dead.
-	usedQuery struct{ Topic string }
-	usedReply struct {
-		Coverage
-		Used bool
-	}
-
-	// A PurgeReply says what a node has purged.
-	PurgeReply struct {
-		Coverage
-		Cancelled  int
-		Delivering []leftCount `json:",omitempty"` // how many were being delivered
-		Left       []leftTask  `json:",omitempty"` // the first of these
-		// Retried are the first of the cancelled tasks that had been delivered before: the
-		// node that did so may have counted them as being delivered.
-		Retried []string `json:",omitempty"`
-	}
-	leftCount struct {
-		ShardID recovery.ShardID `json:"Home,omitempty"` // 0: they are spooled
-		Count   int
-	}
-	leftTask struct {
-		ID      string
-		ShardID recovery.ShardID `json:"Home,omitempty"`
-	}
-
-	redriveReply struct {
-		Coverage
-		Done  int
-		IDs   []string `json:",omitempty"` // which of the given ones
-		Left  int      `json:",omitempty"`
-		After recovery.Ref
-		Acted []string `json:",omitempty"` // of the ids; see engine.Redrive
-	}
-)
-
 // Covers runs an operation on all tasks of this node, and enters into its answer the shards that it
 // covers. Results of a shard count only if its number is in the snapshot that Covers returns.
 func (s *Cluster) Covers(ctx context.Context, c *Coverage, do func(ctx context.Context) error) (engine.Snapshot, error) {
