@@ -273,7 +273,7 @@ func (s *Engine) visitDead(ctx context.Context, q *ListQuery, bare bool, visit f
 	if q.State == task.Finished {
 		label += keptSuffix
 	}
-	err = s.listDead(ctx, label, q.After, func(e recovery.Entry) bool {
+	err = s.ListDead(ctx, label, q.After, func(e recovery.Entry) bool {
 		switch {
 		case x.Passed(e.Spot.At):
 			return false

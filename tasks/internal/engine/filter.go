@@ -269,7 +269,7 @@ func (s *Engine) DeadReasons(ctx context.Context, q *ListQuery, limit int) (task
 // whether these are all that a filter may select.
 func (s *Engine) tallyDead(ctx context.Context, topic string, most int, x *search, t *task.DeadTally) (whole bool, err error) {
 	whole = true
-	err = s.listDead(ctx, topic, x.Start(recovery.Ref{}), func(e recovery.Entry) bool {
+	err = s.ListDead(ctx, topic, x.Start(recovery.Ref{}), func(e recovery.Entry) bool {
 		switch {
 		case x.Passed(e.Spot.At):
 			return false

@@ -73,7 +73,7 @@ func (x *Redrive) RedriveTopic(ctx context.Context, after recovery.Ref, until in
 	before := x.DeadCount(x.Topic)
 	for !x.tired() {
 		var ids []string
-		err := x.listDead(ctx, x.Topic, after, func(e recovery.Entry) bool {
+		err := x.ListDead(ctx, x.Topic, after, func(e recovery.Entry) bool {
 			if len(ids) == RedrivenAtOnce || left <= len(ids) && e.Spot.At > until {
 				return false
 			}

@@ -84,17 +84,17 @@ func (s *Engine) restored() {
 }
 
 // Restoring reports whether a shard is being made equal to memory. Until then the ledger does not
-// list all of the dead, see listDead.
+// list all of the dead, see ListDead.
 func (s *Engine) Restoring() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.Shards.restoring > 0
 }
 
-// listDead visits the dead tasks of a label behind a place, for a caller that needs all of them. It
+// ListDead visits the dead tasks of a label behind a place, for a caller that needs all of them. It
 // waits, as long as Within allows, while the ledger does not list those that it has lost. Errors:
 // ErrReplaying, ErrUnavailable, ErrClosed; why ctx has ended.
-func (s *Engine) listDead(ctx context.Context, label string, after recovery.Ref, visit func(recovery.Entry) bool) error {
+func (s *Engine) ListDead(ctx context.Context, label string, after recovery.Ref, visit func(recovery.Entry) bool) error {
 	wait, cancel := s.Within(ctx)
 	defer cancel()
 	for s.Restoring() {

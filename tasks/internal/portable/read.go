@@ -196,7 +196,7 @@ func (r *reading) buried(ctx context.Context) error {
 			after = recovery.Ref{ID: r.query.From.ID, Next: r.query.From.At}
 		}
 		at, full := Position{}, false
-		err := r.Ledger.ListDead(ctx, label, after, func(e recovery.Entry) bool {
+		err := r.ListDead(ctx, label, after, func(e recovery.Entry) bool {
 			if full {
 				r.part.Last = &at
 				return false
@@ -214,7 +214,7 @@ func (r *reading) buried(ctx context.Context) error {
 		case errors.Is(err, recovery.ErrClosed):
 			return task.ErrClosed
 		case err != nil:
-			return fmt.Errorf("%w: %w", task.ErrUnavailable, err)
+			return err
 		case r.part.Last != nil:
 			return nil
 		case r.full():
