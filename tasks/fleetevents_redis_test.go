@@ -21,7 +21,9 @@ func TestFleetEventsOverRedis(t *testing.T) {
 		n.open()
 		t.Cleanup(func() { _ = n.Close(t.Context()) })
 	}
-	a.waitFor("node b is known", func() bool { return !a.Cluster().NoPeers() })
+	a.waitFor("the nodes know each other, and need not ask each other for ids", func() bool {
+		return !a.Cluster().NoPeers() && a.Cluster().IsIndexed() && b.Cluster().IsIndexed()
+	})
 	u, err := a.FleetSubscribe(t.Context(), EventFilter{Kinds: []EventKind{EventScheduled, EventStarted}})
 	want(t, "FleetSubscribe", err, nil)
 	defer u.Close()
