@@ -118,7 +118,17 @@ func (l *Ledger) ListDead(ctx context.Context, label string, after recovery.Ref,
 	if after != (recovery.Ref{}) {
 		from = "(" + string(layout.AppendDeadRef(nil, label, after.Next, after.ID))
 	}
-	return l.listDead(ctx, l.member.All(), from, to, visit)
+	var shards []*member.Shard
+	var before []member.Position
+	for _, s := range l.member.All() {
+		if at, err := s.Position(); err == nil && s.Owned.Load() {
+			shards, before = append(shards, s), append(before, at)
+		}
+	}
+	if err := l.listDead(ctx, l.member.All(), from, to, visit); err != nil {
+		return err
+	}
+	return l.member.Unchanged(ctx, shards, before)
 }
 
 // ScanDead implements recovery.Fleet.

@@ -33,14 +33,14 @@ type Event struct {
 	ID    string
 	Topic string
 	// Attempt is the attempt that begins (Started), or that has ended (Delivered, Retried, Died).
-	Attempt int
+	Attempt int `json:",omitzero"`
 	// Lateness of a first attempt (Started), or of a task that has become ready for it (Due): the
 	// time since the task was due, or since its place in its topic's Spread.
-	Lateness time.Duration
+	Lateness time.Duration `json:",omitzero"`
 	// By (Started) names the node whose receiver has the task, or that took it in a backlog; empty
 	// if that is this node.
-	By  string
-	Err string // Retried, Died: why, at most 1 KiB
+	By  string `json:",omitzero"`
+	Err string `json:",omitzero"` // Retried, Died: why, at most 1 KiB
 }
 
 // NodeEvents are what a FleetSubscription has heard of one node: events, how many were lost after

@@ -151,6 +151,7 @@ func WithGrant(ctx context.Context, g *Grant) context.Context {
 // returns ErrRevision, unless the task has that version.
 func WithVersion(ctx context.Context, v Version) context.Context {
 	c := conditionsOf(ctx)
+	v.Created = v.Created.UTC() // other nodes get JSON, where the offset of a zone has no seconds
 	c.Version = v
 	return c.In(ctx)
 }

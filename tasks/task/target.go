@@ -129,13 +129,7 @@ func (t *Target) Stored() (*Target, error) {
 	var f Faults
 	t.Retry.within(&f, "delivery.retry.", true)
 	own := Target{Retry: t.Retry}
-	var fields map[string]any
-	if len(t.Settings) > 0 {
-		var problem string
-		if fields, problem = objectOf(t.Settings); problem != "" {
-			f.Add("delivery", problem)
-		}
-	}
+	fields := f.CheckSettings(t)
 	switch {
 	case len(fields) == 0 && t.Kind != "":
 		f.Add("delivery.kind", "must not be given without a field for it")
@@ -162,14 +156,17 @@ func (t *Target) Stored() (*Target, error) {
 	return &own, nil
 }
 
-// CheckSettings adds what is wrong with the settings of a target, whatever its topic allows: they
-// must be a JSON object of at most MaxTarget.
-func (f *Faults) CheckSettings(t *Target) {
-	if t != nil && len(t.Settings) > 0 {
-		if _, problem := objectOf(t.Settings); problem != "" {
-			f.Add("delivery", problem)
-		}
+// CheckSettings returns the fields of a target's settings, and adds what is wrong with them,
+// whatever its topic allows: they must be a JSON object of at most MaxTarget.
+func (f *Faults) CheckSettings(t *Target) map[string]any {
+	if t == nil || len(t.Settings) == 0 {
+		return nil
 	}
+	fields, problem := objectOf(t.Settings)
+	if problem != "" {
+		f.Add("delivery", problem)
+	}
+	return fields
 }
 
 // objectOf reads settings of a target, or says what is wrong with them.

@@ -177,7 +177,7 @@ func (b *Batch) callOwner(ctx context.Context, node string, part []*item) (batch
 		for k, p := range part {
 			wanted := b.Requests[p.index]
 			wanted.ID = p.id
-			q.Requests[k] = aboutRequest(wanted, p.at.shardID)
+			q.Requests[k] = aboutRequest(wanted, p.at.shardID, nil)
 		}
 		return Call(ctx, b.Cluster, node, BatchMethod, q)
 	}

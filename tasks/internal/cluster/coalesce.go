@@ -17,17 +17,9 @@ import (
 var CoalesceMethod = Method[coalesceQuery, coalesceReply]{Name: "coalesce"}
 
 type (
-	coalesceQuery struct{ Groups []wireCandidate }
-	// A wireCandidate is a coalesce.Candidate.
-	wireCandidate struct {
-		Topic   string
-		Group   string
-		Due     int64
-		Created int64
-		ID      string
-	}
+	coalesceQuery struct{ Groups []coalesce.Candidate }
 	coalesceReply struct {
-		Standings []int // a coalesce.Standing for each group of the query
+		Standings []coalesce.Standing // for each group of the query
 	}
 )
 
@@ -111,9 +103,9 @@ func (s *Cluster) newComparison() *comparison {
 // round, so that a round ends soon.
 func (r *comparison) ask(choices []*coalesce.Choice) []coalesce.Standing {
 	known := make([]coalesce.Standing, len(choices))
-	query := coalesceQuery{Groups: make([]wireCandidate, len(choices))}
+	query := coalesceQuery{Groups: make([]coalesce.Candidate, len(choices))}
 	for i, c := range choices {
-		query.Groups[i] = wireCandidate{c.Topic, c.Name, c.Due, c.Created, c.ID}
+		query.Groups[i] = c.Candidate
 	}
 	ctx, cancel := context.WithTimeout(r.engine.Life.Context, GatherWithin)
 	defer cancel()
@@ -126,7 +118,7 @@ func (r *comparison) ask(choices []*coalesce.Choice) []coalesce.Standing {
 		default:
 			answering = append(answering, node)
 			for i := range known {
-				known[i] = max(known[i], decodeStanding(a.Standings[i]))
+				known[i] = max(known[i], understood(a.Standings[i]))
 			}
 		}
 	})
@@ -139,24 +131,16 @@ func (r *comparison) ask(choices []*coalesce.Choice) []coalesce.Standing {
 	return known
 }
 
-// decodeStanding returns what another node has answered. What only a later version knows is no
-// reason to skip anything.
-func decodeStanding(n int) coalesce.Standing {
-	if n < int(coalesce.None) || n > int(coalesce.Delivered) {
+// understood returns what another node has answered. What only a later version knows is no reason
+// to skip anything.
+func understood(st coalesce.Standing) coalesce.Standing {
+	if st < coalesce.None || st > coalesce.Delivered {
 		return coalesce.Unsettled
 	}
-	return coalesce.Standing(n)
+	return st
 }
 
 func (s *Cluster) handleCoalesce(_ context.Context, _ string, q coalesceQuery) (coalesceReply, error) {
-	of := make([]coalesce.Candidate, len(q.Groups))
-	for i, g := range q.Groups {
-		of[i] = coalesce.Candidate{Group: coalesce.Group{Topic: g.Topic, Name: g.Group}, Due: g.Due, Created: g.Created, ID: g.ID}
-	}
-	known, err := engine.Choices{Engine: s.engine}.Standings(of)
-	a := coalesceReply{Standings: make([]int, len(known))}
-	for i, st := range known {
-		a.Standings[i] = int(st)
-	}
-	return a, err
+	known, err := engine.Choices{Engine: s.engine}.Standings(q.Groups)
+	return coalesceReply{known}, err
 }

@@ -58,7 +58,7 @@ func (s *Cluster) Claim(ctx context.Context, rs []*engine.IDClaim) {
 	}
 }
 
-// registerOnce is register, as far as the directory has lost nothing.
+// registerOnce is Claim, as far as the directory has lost nothing.
 func (s *Cluster) registerOnce(ctx context.Context, rs []*engine.IDClaim) {
 	ids := make([]string, len(rs))
 	for i, r := range rs {

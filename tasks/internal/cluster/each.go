@@ -60,8 +60,8 @@ func (s *Cluster) each(ctx context.Context, all []item, here func([]*item), ther
 	}
 }
 
-func pointersTo(all []item) []*item {
-	ps := make([]*item, len(all))
+func pointersTo[T any](all []T) []*T {
+	ps := make([]*T, len(all))
 	for i := range all {
 		ps[i] = &all[i]
 	}

@@ -31,34 +31,12 @@ type (
 		Kinds    []task.EventKind `json:",omitempty"`
 	}
 	eventsReply struct {
-		Number uint64      `json:",omitempty"` // of this batch; After if there is no new one
-		Events []wireEvent `json:",omitempty"`
-		Lost   int64       `json:",omitempty"` // events that are missing after these
-		Gone   bool        `json:",omitempty"` // the feed is not known: its lease has run out
-	}
-	// A wireEvent is a task.Event.
-	wireEvent struct {
-		Kind     task.EventKind
-		At       int64 // Unix microseconds
-		ID       string
-		Topic    string
-		Attempt  int           `json:",omitempty"`
-		Lateness time.Duration `json:",omitempty"`
-		By       string        `json:",omitempty"`
-		Err      string        `json:",omitempty"`
+		Number uint64       `json:",omitempty"` // of this batch; After if there is no new one
+		Events []task.Event `json:",omitempty"`
+		Lost   int64        `json:",omitempty"` // events that are missing after these
+		Gone   bool         `json:",omitempty"` // the feed is not known: its lease has run out
 	}
 )
-
-func encodeEvent(e *task.Event) wireEvent {
-	return wireEvent{e.Kind, e.At.UnixMicro(), e.ID, e.Topic, e.Attempt, e.Lateness, e.By, e.Err}
-}
-
-func (w *wireEvent) decode() task.Event {
-	return task.Event{
-		Kind: w.Kind, At: time.UnixMicro(w.At).UTC(), ID: w.ID, Topic: w.Topic,
-		Attempt: w.Attempt, Lateness: w.Lateness, By: w.By, Err: w.Err,
-	}
-}
 
 const (
 	// EventLease is how long a feed lasts that its reader's node does not ask for.
@@ -236,7 +214,8 @@ func (s *Cluster) nextBatch(ctx context.Context, f *eventFeed) (eventsReply, err
 	f.last = eventsReply{Number: f.last.Number + 1}
 	for bytes := 0; len(f.events) > 0 && len(f.last.Events) < eventBatch && bytes < eventBatchBytes; f.events = f.events[1:] {
 		e := &f.events[0]
-		f.last.Events = append(f.last.Events, encodeEvent(e))
+		e.At = e.At.UTC()
+		f.last.Events = append(f.last.Events, *e)
 		bytes += len(e.ID) + len(e.Topic) + len(e.Err) + 64
 	}
 	if len(f.events) == 0 {

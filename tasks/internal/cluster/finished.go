@@ -30,13 +30,7 @@ const finishedAtOnce = HasAtOnce
 type (
 	finishedQuery struct{ IDs []string }
 	// A finishedReply has the outcomes in the order of the ids.
-	finishedReply struct{ Outcomes []wireOutcome }
-	wireOutcome   struct {
-		Kind    store.OutcomeKind `json:",omitempty"` // 0: none is known
-		Nonce   uint64            `json:",omitempty"`
-		Created int64             `json:",omitempty"`
-		Topic   string            `json:",omitempty"` // empty: not known
-	}
+	finishedReply struct{ Outcomes []engine.Ending }
 )
 
 func (s *Cluster) handleFinished(_ context.Context, _ string, q finishedQuery) (finishedReply, error) {
@@ -47,12 +41,11 @@ func (s *Cluster) handleFinished(_ context.Context, _ string, q finishedQuery) (
 }
 
 // finishedHere returns what this node remembers.
-func (s *Cluster) finishedHere(ids []string) []wireOutcome {
-	outcomes := make([]wireOutcome, len(ids))
-	for i, past := range s.engine.Endings(ids) {
-		outcomes[i] = wireOutcome{past.Kind, past.Nonce, past.Created, past.Topic}
+func (s *Cluster) finishedHere(ids []string) []engine.Ending {
+	outcomes := s.engine.Endings(ids)
+	for i := range outcomes {
 		if created, ok := s.recentCancel(ids[i]); ok && (outcomes[i].Kind == 0 || created > outcomes[i].Created) {
-			outcomes[i] = wireOutcome{Kind: store.WasCancelled, Created: created}
+			outcomes[i] = engine.Ending{Kind: store.WasCancelled, Created: created}
 		}
 	}
 	return outcomes
@@ -77,13 +70,13 @@ type finishedCall struct {
 	ids  []string
 	done chan struct{} // closed when the fields below are set
 	// found has for each id what the nodes have answered, and err why one of them has not.
-	found [][]wireOutcome
+	found [][]engine.Ending
 	err   error
 }
 
 // finished returns for each id what the living nodes remember, this one included. Errors:
 // ErrUnavailable if one of them does not answer; what the others remember is returned as well.
-func (s *Cluster) finished(ctx context.Context, ids []string) ([][]wireOutcome, error) {
+func (s *Cluster) finished(ctx context.Context, ids []string) ([][]engine.Ending, error) {
 	w := s.Fleet.finishedCalls
 	w.mu.Lock()
 	c := w.next
@@ -101,7 +94,7 @@ func (s *Cluster) finished(ctx context.Context, ids []string) ([][]wireOutcome, 
 	select {
 	case <-c.done:
 	case <-ctx.Done():
-		return make([][]wireOutcome, len(ids)), unavailable(context.Cause(ctx))
+		return make([][]engine.Ending, len(ids)), unavailable(context.Cause(ctx))
 	}
 	return c.found[from : from+len(ids)], c.err
 }
@@ -121,7 +114,7 @@ func (s *Cluster) sendFinished(ctx context.Context, c *finishedCall) {
 		w.next = nil // no other caller joins
 	}
 	w.mu.Unlock()
-	c.found = make([][]wireOutcome, len(c.ids))
+	c.found = make([][]engine.Ending, len(c.ids))
 	if late {
 		c.err = unavailable(context.Cause(ctx))
 	} else {
@@ -135,7 +128,7 @@ func (s *Cluster) askFinished(ctx context.Context, c *finishedCall) error {
 	if err != nil {
 		return unavailable(err)
 	}
-	note := func(outcomes []wireOutcome) {
+	note := func(outcomes []engine.Ending) {
 		for i, o := range outcomes {
 			if o.Kind != 0 {
 				c.found[i] = append(c.found[i], o)
@@ -192,7 +185,7 @@ func (s *Cluster) CancelledBefore(ctx context.Context, ids []string) []bool {
 
 // lastOf returns the outcome of the task that was created last, from a node that knows its topic if
 // there is one.
-func lastOf(outcomes []wireOutcome) (last wireOutcome) {
+func lastOf(outcomes []engine.Ending) (last engine.Ending) {
 	for _, o := range outcomes {
 		if last.Kind == 0 || o.Created > last.Created || o.Created == last.Created && last.Topic == "" {
 			last = o
@@ -229,7 +222,7 @@ func (b *Batch) LeaveFinished(ctx context.Context, todo []int) (rest []int) {
 	return rest
 }
 
-func hasFinished(found []wireOutcome, created int64) bool {
+func hasFinished(found []engine.Ending, created int64) bool {
 	for _, o := range found {
 		if o.Created == created {
 			return true

@@ -292,11 +292,7 @@ func (f *feedReader) pass(ctx context.Context, reply *eventsReply) bool {
 	if len(reply.Events) == 0 && reply.Lost == 0 {
 		return true
 	}
-	n := task.NodeEvents{Node: f.link.node, Events: make([]task.Event, len(reply.Events)), Lost: reply.Lost}
-	for i := range reply.Events {
-		n.Events[i] = reply.Events[i].decode()
-	}
-	return f.tell(ctx, n, renew)
+	return f.tell(ctx, task.NodeEvents{Node: f.link.node, Events: reply.Events, Lost: reply.Lost}, renew)
 }
 
 // end tells the node that the feed is not needed any more. Its lease ends it too.

@@ -145,9 +145,7 @@ func (s *Cluster) createRemote(ctx context.Context, p *item, r *task.Request, m 
 	}
 	wanted := *r
 	wanted.ID = p.id
-	q := aboutRequest(wanted, p.at.shardID)
-	q.Conditions = task.ConditionsOf(ctx)
-	t, err := Call(ctx, s, p.at.Node, m, q)
+	t, err := Call(ctx, s, p.at.Node, m, aboutRequest(wanted, p.at.shardID, task.ConditionsOf(ctx)))
 	if err != nil {
 		t = task.Task{ID: p.id}
 	}
@@ -162,9 +160,7 @@ func (s *Cluster) ReplaceRouted(ctx context.Context, p *engine.Plan, r *task.Req
 	}
 	// It must be somewhere.
 	t, _, err := Routed(ctx, s, p.ID, ReplaceMethod, func(shardID recovery.ShardID) requestQuery {
-		q := aboutRequest(*r, shardID)
-		q.Conditions = task.ConditionsOf(ctx)
-		return q
+		return aboutRequest(*r, shardID, task.ConditionsOf(ctx))
 	}, func(ctx context.Context) (task.Task, error) { return s.Replace(ctx, p) })
 	return t, err
 }

@@ -8,19 +8,12 @@ import (
 )
 
 // HistoryMethod asks a node for its history.
-var HistoryMethod = Method[historyQuery, historyReply]{Name: "history"}
+var HistoryMethod = Method[historyQuery, task.History]{Name: "history"}
 
-type (
-	historyQuery struct{}
-	historyReply struct {
-		Since   time.Time
-		Minutes []task.PastMinute `json:",omitempty"`
-	}
-)
+type historyQuery struct{}
 
-func (s *Cluster) handleHistory(context.Context, string, historyQuery) (a historyReply, err error) {
-	h := s.engine.History()
-	return historyReply{h.Since, h.Minutes}, nil
+func (s *Cluster) handleHistory(context.Context, string, historyQuery) (task.History, error) {
+	return s.engine.History(), nil
 }
 
 // FleetHistory is tasks.Scheduler.FleetHistory. Minutes of nodes with clocks that are far from that

@@ -127,9 +127,9 @@ func AboutMove(ctx context.Context, id string, m task.Move) func(recovery.ShardI
 	}
 }
 
-func aboutRequest(r task.Request, shardID recovery.ShardID) requestQuery {
+func aboutRequest(r task.Request, shardID recovery.ShardID, conds *task.Conditions) requestQuery {
 	r.Due = r.Due.UTC()
-	return requestQuery{Request: r, ShardID: shardID}
+	return requestQuery{r, shardID, conds}
 }
 
 // handleByID makes the handler of a method that does something with the task of an id.

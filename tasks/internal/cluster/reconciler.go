@@ -237,9 +237,10 @@ func (s *Cluster) assert(ctx context.Context, changes []recovery.DirectoryUpdate
 	return nil
 }
 
-// removeTombstones removes the entries of tasks that are long gone.
+// removeTombstones removes the entries of tasks that are long gone. It waits while tasks are read
+// into memory, which may be those of such ids.
 func (c *reconciler) removeTombstones(ctx context.Context) error {
-	for !c.engine.IsClosing() {
+	for !c.engine.IsClosing() && c.engine.IsReplayed() {
 		due := c.Fleet.tombstones.take(c.engine.Elapsed())
 		if len(due) == 0 {
 			return nil

@@ -29,8 +29,7 @@ type Target struct{ ID, Node string }
 
 // Select returns the first tasks behind q.After that a query selects at all nodes, up to q.Limit of
 // them, which may be as many as engine.LooksAtOnce. It also returns the position behind which there
-// may be more, nil if there are none. Errors: those of
-// ListAll, and ErrReplaying.
+// may be more, nil if there are none. Errors: those of ListAll, and ErrReplaying.
 func (s *Cluster) Select(ctx context.Context, q engine.ListQuery) (some []Target, end *recovery.Ref, err error) {
 	var all []engine.Listed
 	if s.HasAll() {

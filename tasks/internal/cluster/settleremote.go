@@ -169,7 +169,7 @@ func (s *Cluster) Settle(ctx context.Context, v task.Verdict, receipts []string)
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
 	if s.Fleet == nil {
-		err = s.engine.SettleLocal(ctx, &v, openOf(settlings))
+		err = s.engine.SettleLocal(ctx, &v, pointersTo(settlings))
 	} else if err = s.settleAll(ctx, &v, settlings); err == nil {
 		s.acknowledgedElsewhere(ctx, &v, settlings)
 	}

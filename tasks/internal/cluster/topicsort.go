@@ -28,27 +28,11 @@ type (
 		Bytes    int
 	}
 	ranksReply struct {
-		Ranks   []wireRank `json:",omitempty"`
-		Matched int        `json:",omitempty"` // how many topics match, be they in Ranks or not
+		Ranks   []engine.Rank `json:",omitempty"`
+		Matched int           `json:",omitempty"` // how many topics match, be they in Ranks or not
 		reading
 	}
-	// A wireRank is an engine.Rank. Its names are short because there are many of it.
-	wireRank struct {
-		Name         string `json:"n"`
-		Oldest       int64  `json:"o,omitempty"`
-		Pending      int64  `json:"p,omitempty"`
-		Ready        int64  `json:"r,omitempty"`
-		Dead         int64  `json:"d,omitempty"`
-		Failed       int64  `json:"f,omitempty"`
-		FailedRecent int64  `json:"e,omitempty"`
-	}
 )
-
-func (w *wireRank) decode() engine.Rank {
-	return engine.Rank{
-		Name: w.Name, Oldest: w.Oldest, Pending: w.Pending, Ready: w.Ready, Dead: w.Dead, Failed: w.Failed, FailedRecent: w.FailedRecent,
-	}
-}
 
 // ranksBytes bounds the ranks in the answers of all nodes to one query, and rankSize is about how
 // many bytes of a message a rank takes up, besides its name.
@@ -76,7 +60,7 @@ func (s *Cluster) handleRanks(_ context.Context, _ string, q ranksQuery) (a rank
 		if q.Bytes -= sizeOfRank(r); q.Bytes < 0 {
 			break
 		}
-		a.Ranks = append(a.Ranks, wireRank{r.Name, r.Oldest, r.Pending, r.Ready, r.Dead, r.Failed, r.FailedRecent})
+		a.Ranks = append(a.Ranks, *r)
 	}
 	return a, nil
 }
@@ -160,7 +144,7 @@ func (s *Cluster) addRanks(own []*engine.Rank, answers []nodeAnswer[ranksReply],
 		a := &answers[i].reply
 		matched = max(matched, a.Matched)
 		for k := range a.Ranks {
-			r := a.Ranks[k].decode()
+			r := a.Ranks[k]
 			had := sums[r.Name]
 			switch {
 			case !q.Allows(r.Name) || had == nil && r.Pending+r.Ready+r.Dead == 0 && s.engine.IsDeleted(r.Name):
@@ -182,7 +166,7 @@ func (s *Cluster) addRanks(own []*engine.Rank, answers []nodeAnswer[ranksReply],
 // describeAll adds up the topics of these names at this node and at those that have answered. All
 // nodes have described the first names up to end.
 func (s *Cluster) describeAll(ctx context.Context, names []string, g *gathered[ranksReply]) (sum *topicSum, end int, reach task.Reach, err error) {
-	var of []string
+	of := make([]string, 0, len(g.answers)) // nil would be all
 	for i := range g.answers {
 		of = append(of, g.answers[i].node)
 	}

@@ -15,7 +15,7 @@ func (s *Engine) Reschedule(ctx context.Context, id string, m task.Move) (task.T
 	if err != nil {
 		return task.Task{}, err
 	}
-	return s.move(ctx, id, "", Admission{}, func(rec *record.Fields, w *Write) {
+	return s.move(ctx, id, "", func(rec *record.Fields, w *Write) {
 		if given {
 			rec.Target = target
 		}
@@ -46,7 +46,7 @@ func (s *Engine) newDue(m task.Move) (int64, bool) {
 
 // FireNow makes a task of this node due at once. Errors: as of tasks.Scheduler.Fire.
 func (s *Engine) FireNow(ctx context.Context, id string) (task.Task, error) {
-	return s.move(ctx, id, "", Admission{}, s.fire)
+	return s.move(ctx, id, "", s.fire)
 }
 
 // fire is the change that makes a task due at once. It ends a hold.
@@ -60,7 +60,7 @@ func (s *Engine) fire(rec *record.Fields, w *Write) {
 
 // move writes a new record for a task that is pending or ready. If the task is already as an action
 // wants it, it returns the task instead.
-func (s *Engine) move(ctx context.Context, id string, a task.Action, by Admission, change func(*record.Fields, *Write)) (task.Task, error) {
+func (s *Engine) move(ctx context.Context, id string, a task.Action, change func(*record.Fields, *Write)) (task.Task, error) {
 	ctx, cancel := s.Within(ctx)
 	defer cancel()
 	n, sl, err := s.lockTask(ctx, id)
@@ -75,7 +75,7 @@ func (s *Engine) move(ctx context.Context, id string, a task.Action, by Admissio
 		return s.readLocked(n, sl, task.ConditionsOf(ctx))
 	}
 	c := newSingleWrite(0)
-	rec, err := s.moveLocked(n, sl, task.ConditionsOf(ctx), &by, c, change)
+	rec, err := s.moveLocked(n, sl, task.ConditionsOf(ctx), &Admission{}, c, change)
 	var t task.Task
 	if err == nil {
 		t = s.describe(id, &rec, task.Pending)
@@ -279,12 +279,12 @@ var (
 
 // Hold holds the countdown of a task of this node. Errors: as of tasks.Scheduler.Hold.
 func (s *Engine) Hold(ctx context.Context, id string) (task.Task, error) {
-	return s.move(ctx, id, task.HoldAction, Admission{}, func(rec *record.Fields, _ *Write) { rec.Hold(s.Now()) })
+	return s.move(ctx, id, task.HoldAction, func(rec *record.Fields, _ *Write) { rec.Hold(s.Now()) })
 }
 
 // Resume lets the countdown of a task of this node go on. Errors: as of tasks.Scheduler.Resume.
 func (s *Engine) Resume(ctx context.Context, id string) (task.Task, error) {
-	return s.move(ctx, id, task.ResumeAction, Admission{}, func(rec *record.Fields, _ *Write) { rec.Resume(s.Now()) })
+	return s.move(ctx, id, task.ResumeAction, func(rec *record.Fields, _ *Write) { rec.Resume(s.Now()) })
 }
 
 // isAsWanted reports whether a task is held already, or not held, as the action wants it.

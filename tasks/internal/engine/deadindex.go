@@ -303,8 +303,13 @@ func (s *Engine) visitDead(ctx context.Context, q *ListQuery, bare bool, visit f
 }
 
 // BuriedLabels returns the labels, from one on, under which the ledger has dead or finished tasks
-// of topics that are wanted, in their order.
-func (s *Engine) BuriedLabels(from string, wanted func(topic string) bool) (labels []string) {
+// of topics that are wanted, in their order. It waits as ListDead does: a burial that is written
+// again does not count meanwhile. Errors: those of ListDead.
+func (s *Engine) BuriedLabels(ctx context.Context, from string, wanted func(topic string) bool) (labels []string, err error) {
+	begun, err := s.awaitDead(ctx)
+	if err != nil {
+		return nil, err
+	}
 	s.EachTopic(func(t *Topic) {
 		if !wanted(t.Name) {
 			return
@@ -316,7 +321,7 @@ func (s *Engine) BuriedLabels(from string, wanted func(topic string) bool) (labe
 		}
 	})
 	slices.Sort(labels)
-	return slices.Compact(labels)
+	return slices.Compact(labels), s.restoredSince(begun)
 }
 
 // noteListed has memory compared with the ledger if the whole list of a label has fewer tasks than

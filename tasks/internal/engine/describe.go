@@ -94,14 +94,17 @@ func (s *Engine) DescribeSome(names []string) (page task.TopicPage) {
 // and its last error.
 const describedBytes = 1280
 
-// A Rank has the figures of a topic by which topics are sorted.
+// A Rank has the figures of a topic by which topics are sorted. Its names for other nodes are short
+// because there are many of it.
 type Rank struct {
-	Name   string
-	Oldest int64 // since when its oldest ready task has been due, Unix ms; 0: none is ready
-
-	Pending, Ready, Dead int64 // now
-	Failed, FailedRecent int64 // attempts, since the start and in the last minutes
-	Paused               bool
+	Name         string `json:"n"`
+	Oldest       int64  `json:"o,omitempty"` // when the oldest ready task was due, Unix ms; or 0
+	Pending      int64  `json:"p,omitempty"`
+	Ready        int64  `json:"r,omitempty"`
+	Dead         int64  `json:"d,omitempty"`
+	Failed       int64  `json:"f,omitempty"` // attempts since the start
+	FailedRecent int64  `json:"e,omitempty"` // attempts in the last minutes
+	Paused       bool   `json:"z,omitempty"`
 }
 
 // Ranks returns those of all topics, in no order.

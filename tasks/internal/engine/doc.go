@@ -5,7 +5,9 @@
 // tasks to workers and receivers, settles, sweeps, audits, replays and spools.
 //
 // It calls the wheel, the ledger and its committer, and packages store, receipt, record and task.
-// Package dispatch decides who may take how many ready tasks, and the engine carries that out.
+// Package dispatch decides who may take how many ready tasks, and package coalesce which misfired
+// tasks of a group; the engine carries that out. The other packages below it keep what is theirs:
+// events, failures, counts by the minute, deadlines of calls, the life of the process.
 // It knows nothing of the calls between nodes. What its tasks and shards mean to other nodes it
 // tells the Cluster.
 //
@@ -16,11 +18,11 @@
 //
 // Functions whose names end with Locked are called with mu held. Under it the wheel, the committer
 // and the feed of events may be called, each with a lock of its own that it never holds while
-// calling back, the Locked methods of the Cluster, and ShardID and Standing of the Fleet: none of
-// them waits. No handler, observer or round trip to the ledger is under it. unlock tells the
-// observer what has happened, after it has released mu. No function whose name ends with Locked
-// releases mu: what waits for the ledger or for a task takes mu itself, before and after (run,
-// Pull, Queue).
+// calling back, but for Config.Clock, the Locked methods of the Cluster, and ShardID and Standing
+// of the Fleet: none of them waits. No handler, observer or round trip to the ledger is under it.
+// unlock tells the observer what has happened, after it has released mu. No function whose name
+// ends with Locked releases mu: what waits for the ledger or for a task takes mu itself, before and
+// after (run, Pull, Queue).
 //
 // # The life of a task
 //

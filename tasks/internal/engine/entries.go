@@ -81,11 +81,11 @@ func (s Registry) Still(entries []recovery.DirectoryUpdate) []recovery.Directory
 }
 
 // Orphans returns those of some changes, which remove directory entries, whose entries no task has:
-// this node holds the shard, where it would know the task.
+// this node holds the shard, and has read it, so that it would know the task.
 func (s Registry) Orphans(changes []recovery.DirectoryUpdate) []recovery.DirectoryUpdate {
 	return s.those(changes, func(u *recovery.DirectoryUpdate) bool {
 		_, at := s.LookupLocked([]byte(u.ID))
-		return (at == Absent || at == Unread) && s.Shards.view.Load().find(u.Old.ShardID).at.takes()
+		return at == Absent && s.Shards.view.Load().find(u.Old.ShardID).at.takes()
 	})
 }
 

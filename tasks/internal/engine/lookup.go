@@ -100,8 +100,10 @@ func (s *Engine) hereLocked(hash uint64, id []byte) (mine, known bool) {
 // An Ending is what this process remembers of how the last task of an id has ended. Kind 0:
 // nothing.
 type Ending struct {
-	store.Outcome
-	Topic string // its name; "" if it is not known
+	Kind    store.OutcomeKind `json:",omitempty"`
+	Nonce   uint64            `json:",omitempty"` // as of a store.Outcome, like Created
+	Created int64             `json:",omitempty"`
+	Topic   string            `json:",omitempty"` // its name; "" if it is not known
 }
 
 // Endings returns what this process remembers of the tasks of some ids.
@@ -111,7 +113,7 @@ func (s *Engine) Endings(ids []string) []Ending {
 		s.mu.Lock()
 		for _, id := range part {
 			o := s.Outcomes.Find(s.Store.Hash([]byte(id)))
-			endings = append(endings, Ending{o, s.topicOfLocked(id, o)})
+			endings = append(endings, Ending{o.Kind, o.Nonce, o.Created, s.topicOfLocked(id, o)})
 		}
 		s.mu.Unlock()
 	}

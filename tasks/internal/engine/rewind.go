@@ -86,32 +86,56 @@ func (s *Engine) restored() {
 // Restoring reports whether a shard is being made equal to memory. Until then the ledger does not
 // list all of the dead, see ListDead.
 func (s *Engine) Restoring() bool {
+	_, under := s.restorations()
+	return under
+}
+
+// restorations returns how often a shard has had to be made equal to memory, and whether that is
+// under way.
+func (s *Engine) restorations() (begun int64, under bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.Shards.restoring > 0
+	return s.Sweep.Rewinds, s.Shards.restoring > 0
+}
+
+// awaitDead waits, as long as Within allows, until no shard is being made equal to memory. It
+// returns how often that has begun. Errors: ErrReplaying, ErrClosed; why ctx was cancelled.
+func (s *Engine) awaitDead(ctx context.Context) (begun int64, err error) {
+	wait, cancel := s.Within(ctx)
+	defer cancel()
+	begun, under := s.restorations()
+	for ; under; begun, under = s.restorations() {
+		if err := s.RestWithin(wait, openPause); err != nil {
+			if errors.Is(err, task.ErrClosed) || errors.Is(ctx.Err(), context.Canceled) {
+				return 0, err
+			}
+			return 0, errDeadLost
+		}
+	}
+	return begun, nil
+}
+
+// restoredSince returns errDeadLost if another shard has had to be made equal to memory since
+// awaitDead: what was read of the dead may lack some.
+func (s *Engine) restoredSince(begun int64) error {
+	if again, under := s.restorations(); under || again != begun {
+		return errDeadLost
+	}
+	return nil
 }
 
 // ListDead visits the dead tasks of a label behind a place, for a caller that needs all of them. It
-// waits, as long as Within allows, while the ledger does not list those that it has lost. Errors:
-// ErrReplaying, ErrUnavailable, ErrClosed; why ctx has ended.
+// waits while the ledger does not list those that it has lost. Errors: ErrReplaying,
+// ErrUnavailable, ErrClosed; why ctx was cancelled.
 func (s *Engine) ListDead(ctx context.Context, label string, after recovery.Ref, visit func(recovery.Entry) bool) error {
-	wait, cancel := s.Within(ctx)
-	defer cancel()
-	for s.Restoring() {
-		if err := s.RestWithin(wait, openPause); err != nil {
-			if errors.Is(err, task.ErrClosed) || ctx.Err() != nil {
-				return err
-			}
-			return errDeadLost
-		}
+	begun, err := s.awaitDead(ctx)
+	if err != nil {
+		return err
 	}
 	if err := s.Ledger.ListDead(ctx, label, after, visit); err != nil {
 		return fmt.Errorf("%w: %w", task.ErrUnavailable, err)
 	}
-	if s.Restoring() {
-		return errDeadLost
-	}
-	return nil
+	return s.restoredSince(begun)
 }
 
 // beginRestoring keeps a shard here until end is called. If it is just draining, that must

@@ -54,7 +54,8 @@ func (s *Engine) SettledHere(settlings []Settling) (here, elsewhere []*Settling)
 		id := []byte(p.Receipt.ID)
 		h := s.Store.Hash(id)
 		mine, known := s.hereLocked(h, id)
-		if past := s.Outcomes.Find(h); !known {
+		if _, entered := s.Store.FindHashed(h, id); !known && !entered {
+			past := s.Outcomes.Find(h)
 			mine = past.Kind == store.WasDelivered && past.Nonce == p.Receipt.Nonce
 		}
 		if mine || p.Answer.Err != nil {

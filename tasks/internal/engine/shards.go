@@ -96,7 +96,7 @@ func (s *Engine) ownAdopted(terms recovery.Terms) {
 	defer s.mu.Unlock()
 	s.Terms = terms
 	s.NodeNumber = nodeNumber(s.Fleet, terms.Away)
-	s.Shards.view.Store(newView(nil, s.NodeNumber, terms.Away))
+	s.Shards.view.Store(newView(s.Shards.List, s.NodeNumber, terms.Away))
 	for n := range s.Terms.Shards {
 		h := s.OwnedLocked(n)
 		if h != nil {
@@ -367,10 +367,11 @@ func (s *Engine) AwaitShard(ctx context.Context, shardID recovery.ShardID) error
 	ctx, cancel := context.WithTimeout(ctx, s.Config.AnswerWithin/4)
 	defer cancel()
 	for {
+		acquiring := s.Acquiring() // before the look: memory is told of a shard first
 		switch at := s.Shards.view.Load().find(shardID).at; {
 		case at == active, at == draining:
 			return nil
-		case at == 0 && !s.Acquiring():
+		case at == 0 && !acquiring:
 			return ErrNotHeld
 		}
 		if s.RestWithin(ctx, BusyPause) != nil {

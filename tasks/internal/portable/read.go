@@ -61,6 +61,8 @@ func ReadUntil(ctx context.Context, e *engine.Engine, q *Query, until time.Time)
 		err = r.buried(ctx)
 	case Requeued:
 		err = r.requeued(ctx)
+	default: // of a newer version
+		err = fmt.Errorf("%w: the pass %d of an export", task.ErrUnavailable, q.Pass)
 	}
 	return r.part, r.shards, err
 }
@@ -166,8 +168,10 @@ func (r *reading) copied(some []candidate) (full bool) {
 	for i := range some {
 		slots[i] = some[i].slot
 	}
-	r.now = r.Now()
 	r.VisitSlots(slots, func(i int, sl *store.Slot) (more bool) {
+		if i%engine.AtOnce == 0 { // a new hold of the mutex
+			r.now = r.Now()
+		}
 		if string(r.Store.ID(sl)) != some[i].ID {
 			return true // another task has taken the slot
 		}
@@ -186,7 +190,10 @@ func (r *reading) copied(some []candidate) (full bool) {
 
 // buried reads dead and finished tasks, one label of the ledger after the other.
 func (r *reading) buried(ctx context.Context) error {
-	labels := r.BuriedLabels(r.query.From.Label, r.wants)
+	labels, err := r.BuriedLabels(ctx, r.query.From.Label, r.wants)
+	if err != nil {
+		return err
+	}
 	for _, label := range labels {
 		if r.query.From == endOfLabel(label) {
 			continue

@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"hash/maphash"
 	"slices"
@@ -27,6 +28,7 @@ type Shard struct {
 	fromCount int64        // of that process's heartbeats until then
 
 	Owned   atomic.Bool           // false for a surplus shard that was retired
+	untold  atomic.Int32          // times that it was reclaimed, of which memory is not told yet
 	ended   atomic.Pointer[error] // why nothing is written any more
 	Unread  atomic.Int64          // records that memory has yet to read
 	Missing missing
@@ -299,7 +301,9 @@ func (m *Member) reclaimInTurn(ctx context.Context, s *Shard, owner string, sequ
 	s.unbroken.Store(m.streak())
 	m.buried.Store(true) // an older state may have dead records that were removed since
 	n := s.Number
+	s.untold.Add(1)
 	m.Notices.Add(func(w recovery.Watcher) {
+		defer s.untold.Add(-1)
 		if w.Rewound != nil {
 			w.Rewound(n)
 		}
@@ -350,6 +354,29 @@ func (m *Member) Check(ctx context.Context, s *Shard, before Position, owner str
 	}
 	err = m.reclaimInTurn(ctx, s, owner, sequence)
 	return err == nil, err
+}
+
+// Unchanged returns an error if one of some shards has another position now than before, or has
+// lost batches of which memory does not know yet: a reader of it may have missed what memory has.
+// It reclaims such a shard. A shard that is another node's is left out: memory is told.
+func (m *Member) Unchanged(ctx context.Context, shards []*Shard, before []Position) error {
+	replies := make([]*redis.SliceCmd, len(shards))
+	if err := m.Client.Pipe(ctx, func(p redis.Pipeliner) {
+		for i, s := range shards {
+			replies[i] = p.HMGet(ctx, s.Keys.Tasks(), layout.OwnerField, layout.SequenceField)
+		}
+	}); err != nil {
+		return err
+	}
+	for i, s := range shards {
+		owner, sequence := headOf(replies[i].Val())
+		if s.Loss() != nil || s.untold.Load() == 0 && owner == before[i].Token.String() && sequence >= before[i].Sequence {
+			continue
+		}
+		_, err := m.Check(ctx, s, before[i], owner, sequence)
+		return errors.Join(fmt.Errorf("shard %d has lost something while it was read", s.Number), err)
+	}
+	return nil
 }
 
 // headOf reads the reply to HMGET of owner and sequence.

@@ -36,7 +36,6 @@ func NewFeed(clock func() time.Time, closing, done <-chan struct{}) *Feed {
 type Counts struct {
 	Subscriptions int
 	Remote        int // how many of them have their reader at another node
-	Due           int // how many of them are to EventDue
 	Lost          int64
 }
 
@@ -44,7 +43,7 @@ type Counts struct {
 func (f *Feed) Counts() Counts {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return Counts{Subscriptions: int(f.heard.Load()), Remote: f.remote, Due: int(f.due.Load()), Lost: f.lost.Load()}
+	return Counts{Subscriptions: int(f.heard.Load()), Remote: f.remote, Lost: f.lost.Load()}
 }
 
 // Subscribe is tasks.Scheduler.Subscribe. Remote says that the reader is at another node.
