@@ -31,6 +31,26 @@ func TestTombstonesOfOneID(t *testing.T) {
 	})
 }
 
+// A task that has not been read into memory keeps its entry in the directory: without it, another
+// node would create the id a second time.
+func TestTombstoneOfATaskThatIsNotRead(t *testing.T) {
+	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+		var release func()
+		f.before = func(m *faultyMember) { release = m.hold("Scan") }
+		a := f.join("a", 1, Config{})
+		entry := recovery.DirectoryEntry{ShardID: recovery.NewShardID(a.Engine().NodeNumber, 0), Nonce: 1}
+		gone := func() int { return len(a.Cluster().Gone([]cluster.Tombstone{{ID: "x", Entry: entry}})) }
+		if n := gone(); n != 0 {
+			t.Errorf("%d entries are removed while memory does not know the task", n)
+		}
+		release()
+		pass(time.Second)
+		if n := gone(); n != 1 {
+			t.Errorf("%d entries are removed of a task that is gone", n)
+		}
+	})
+}
+
 // While shards are acquired the directory is behind for moments, which is no warning. What lasts is
 // one, and so is its end.
 func TestDirectoryThatIsBehind(t *testing.T) {
