@@ -27,7 +27,8 @@ func TestListsWaitForRestorations(t *testing.T) {
 			return begun
 		}
 		s.Shards.restoring, s.Sweep.Rewinds = 1, 1
-		shorter, cancel := context.WithTimeout(t.Context(), time.Second) // as that of a call to all nodes
+		// A call to all nodes has less time.
+		shorter, cancel := context.WithTimeout(t.Context(), time.Second)
 		wait(shorter, task.ErrReplaying)
 		cancel()
 		wait(t.Context(), task.ErrReplaying)
