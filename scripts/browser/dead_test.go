@@ -32,17 +32,17 @@ func TestDead(t *testing.T) {
 	p.press("Choose invoice-1")
 	p.press("Requeue 1 task")
 	p.shows("dialog", "Requeue 1 chosen task?")
-	p.pressIn("dialog", "Requeue")
+	p.confirms("Requeue", 1)
 	p.shows(".notices", "1 task came back.")
 	p.hides(`[aria-label="Dead tasks"]`, "invoice-1")
 	if n := r.Stats().Total.Dead; n != 2 {
 		t.Errorf("%d are dead", n)
 	}
 	p.press("Delete all")
-	p.press("Leave it")
+	p.press("Keep")
 	p.press("Delete all")
 	p.shows("#counted", "2 tasks.")
-	p.pressIn("dialog", "Delete")
+	p.confirms("Delete", 2)
 	p.shows("main", "No task of this topic is dead.")
 	if s := r.Stats().Total; s.Dead != 0 || s.Ready != 1 {
 		t.Errorf("%d are dead, and %d ready", s.Dead, s.Ready)
@@ -70,7 +70,7 @@ func TestChosenStay(t *testing.T) {
 	}
 	p.hides(`[aria-label="Dead tasks"]`, "invoice-1")
 	p.shows("dialog", "Delete 1 chosen task?")
-	p.pressIn("dialog", "Delete")
+	p.confirms("Delete", 1)
 	p.shows("dialog", "0 tasks deleted, 1 not.")
 	if n := r.Stats().Total.Dead; n != 2 {
 		t.Errorf("%d are dead", n)
@@ -91,7 +91,7 @@ func TestDiedMeanwhile(t *testing.T) {
 	p.shows("#counted", "1 task.")
 	r.schedule("invoice.send", "invoice-after", 0)
 	p.shows(`[aria-label="Dead tasks"]`, "invoice-after")
-	p.pressIn("dialog", "Delete")
+	p.confirms("Delete", 1)
 	p.shows(".notices", "1 task deleted.")
 	p.hides(`[aria-label="Dead tasks"]`, "invoice-before")
 	p.shows(`[aria-label="Dead tasks"]`, "invoice-after")
@@ -155,7 +155,7 @@ func TestDeadByReason(t *testing.T) {
 	p.content()
 	p.press("Requeue all of these")
 	p.shows("#counted", "25 tasks.")
-	p.pressIn("dialog", "Requeue")
+	p.confirms("Requeue", 25)
 	p.shows(".notices", "25 tasks came back.")
 	p.hides("#why", "order #: HTTP 503")
 	p.press("All reasons")
@@ -182,7 +182,7 @@ func TestChooseAllOnAPhone(t *testing.T) {
 		t.Error("the box that chooses all is not to be seen")
 	}
 	p.press("Delete 3 tasks")
-	p.pressIn("dialog", "Delete")
+	p.confirms("Delete", 3)
 	p.shows("main", "No task of this topic is dead.")
 	p.content()
 }
@@ -208,7 +208,7 @@ func TestRequeueGroup(t *testing.T) {
 	}
 	p.press("Requeue all of these")
 	p.shows("#counted", "2 tasks.")
-	p.pressIn("dialog", "Requeue")
+	p.confirms("Requeue", 2)
 	p.shows(".notices", "2 tasks came back.")
 	if s := r.Stats().Total; s.Dead != 2 || s.Ready != 2 {
 		t.Errorf("%d are dead, and %d ready", s.Dead, s.Ready)
@@ -234,7 +234,7 @@ func TestRequeueByTime(t *testing.T) {
 	}
 	p.press("Requeue all of these")
 	p.shows("#counted", "1 task.")
-	p.pressIn("dialog", "Requeue")
+	p.confirms("Requeue", 1)
 	p.shows(".notices", "1 task came back.")
 	if s := r.Stats().Total; s.Dead != 0 || s.Ready != 1 {
 		t.Errorf("%d are dead, and %d ready", s.Dead, s.Ready)
@@ -258,7 +258,7 @@ func TestMoveGroup(t *testing.T) {
 	p.press("Find")
 	p.press("Move all of these")
 	p.shows("#counted", "700 tasks.")
-	p.pressIn("dialog", "Move")
+	p.confirms("Move", 700)
 	p.shows(".notices", "700 tasks moved.")
 	for _, id := range []string{"news-0", "news-699"} {
 		task, err := r.Get(t.Context(), id)

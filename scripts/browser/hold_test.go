@@ -45,7 +45,7 @@ func TestHoldMany(t *testing.T) {
 	p.load(r.url + "/#/tasks?topic=order.unpaid")
 	p.press("Hold all of these")
 	p.shows("dialog", "3 tasks.")
-	p.pressIn("dialog", "Hold")
+	p.confirms("Hold", 3)
 	p.shows(".notices", "3 tasks held.")
 	p.shows("main table", " left")
 	if n := r.Stats().Total.Held; n != 3 {
@@ -59,7 +59,7 @@ func TestHoldMany(t *testing.T) {
 	p.content()
 	p.press("Resume all of these")
 	p.shows("dialog", "3 tasks.")
-	p.pressIn("dialog", "Resume")
+	p.confirms("Resume", 3)
 	p.shows("main", "No task is as the filter says.")
 	if n := r.Stats().Total; n.Held != 0 || n.Pending != 4 {
 		t.Errorf("%d of %d are held", n.Held, n.Pending)

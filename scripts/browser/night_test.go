@@ -227,7 +227,11 @@ func TestNight(t *testing.T) {
 	p.load(nodes[1].url + "/#/dead?topic=order.unpaid")
 	p.shows("main", "404")
 	p.press("Requeue all")
-	p.pressIn("dialog", "Requeue")
+	if each > 1000 {
+		p.shows("dialog", "type how many tasks: ") // which it may not have counted to the last
+		p.fill("#field-typed", eval[string](p, `document.querySelector('[for="field-typed"]').textContent.split(": ")[1]`))
+	}
+	p.submits()
 	p.waitsFor(nightPatience, func() (bool, string) {
 		text := p.text(".notices") + p.text("dialog")
 		return strings.Contains(text, counted+" tasks came back."), "the page says " + text

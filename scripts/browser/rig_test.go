@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -238,6 +239,22 @@ func (p *tab) press(text string) {
 func (p *tab) pressIn(element, text string) {
 	p.Helper()
 	p.do("press "+text, chromedp.Click(`//`+element+`//button[not(@disabled)][normalize-space(.)="`+text+`"]`, chromedp.NodeVisible))
+}
+
+// confirms presses the button of a question about n tasks, at most a few, that does what verb says.
+func (p *tab) confirms(verb string, n int) {
+	p.Helper()
+	what := " tasks"
+	if n == 1 {
+		what = " task"
+	}
+	p.pressIn("dialog", verb+" "+strconv.Itoa(n)+what)
+}
+
+// submits presses the button of a question that does what is asked about.
+func (p *tab) submits() {
+	p.Helper()
+	p.do("submit", chromedp.Click(`//dialog//button[@type="submit"][not(@disabled)]`, chromedp.NodeVisible))
 }
 
 // fill replaces what an input has.

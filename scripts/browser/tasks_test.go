@@ -103,9 +103,9 @@ func TestActions(t *testing.T) {
 	p.pressIn("dialog", "Fire now")
 	p.shows("main", "Ready: waits for its receiver")
 	p.press("Cancel")
-	p.press("Leave it")
+	p.press("Keep")
 	p.press("Cancel")
-	p.pressIn("dialog", "Cancel")
+	p.pressIn("dialog", "Cancel the task")
 	p.shows("main", "The task is finished, or was cancelled, meanwhile.")
 	if _, err := r.Get(r.Context(), "order-42"); err == nil {
 		t.Error("the task is still there")
@@ -149,7 +149,7 @@ func TestFinished(t *testing.T) {
 	})
 	p.load(r.url + "/#/tasks/order-42")
 	p.press("Cancel")
-	p.pressIn("dialog", "Cancel")
+	p.pressIn("dialog", "Cancel the task")
 	p.shows(".notices", "The task is cancelled.")
 	p.shows(".story", "Cancelled by a caller")
 	p.hides("main", "Fire now")
@@ -186,7 +186,7 @@ func TestFoundDead(t *testing.T) {
 	}
 	p.hides("main", "Cancel 1 task")
 	p.press("Requeue 1 task")
-	p.pressIn("dialog", "Requeue")
+	p.confirms("Requeue", 1)
 	p.shows(".notices", "1 task came back.")
 	p.shows("main table", "ready")
 	p.shows("main", "Move all of these")
@@ -203,7 +203,7 @@ func TestChangedMeanwhile(t *testing.T) {
 	if _, err := r.Reschedule(r.Context(), "order-42", tasks.Move{Delay: new(2 * time.Hour)}); err != nil {
 		t.Fatal(err)
 	}
-	p.pressIn("dialog", "Cancel")
+	p.pressIn("dialog", "Cancel the task")
 	p.shows("dialog", "It has another revision")
 	if _, err := r.Get(r.Context(), "order-42"); err != nil {
 		t.Error(err)
@@ -252,4 +252,60 @@ func TestFoundApart(t *testing.T) {
 	p.hides("main table", "order-421")
 	p.shows("main .fault", "n3 does not answer")
 	p.shows("main table", "order-42")
+}
+
+// What is done with all tasks is done with those on the screen: while the form says something else,
+// nothing is. The question names how many there are, and by what they were selected.
+func TestOnlyWhatIsShown(t *testing.T) {
+	r := serve(t)
+	for i := range 30 {
+		if _, err := r.Schedule(t.Context(), tasks.Request{ID: fmt.Sprintf("proof-%02d", i), Topic: "proof", Group: fmt.Sprint("g", 1+i%3/2), Delay: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := open(t)
+	p.load(r.url + "/#/tasks?topic=proof")
+	p.shows("main", "Cancel all of these")
+	p.fill(`main [name="group"]`, "g2")
+	p.shows(".bulk", "press Find to see what it selects")
+	p.hides("main", "all of these")
+	p.press("Choose proof-00") // and what is chosen one by one needs no filter
+	p.shows("main", "Cancel 1 task")
+	p.press("Choose proof-00")
+	p.press("Find")
+	p.hides("main table", "proof-00")
+	p.press("Cancel all of these")
+	p.shows("dialog h2", "Cancel 10 tasks of proof in group g2?")
+	p.press("Keep")
+	p.press("Cancel all of these")
+	p.confirms("Cancel", 10)
+	p.shows(".notices", "10 tasks cancelled.")
+	if n := r.Stats().Total.Pending; n != 20 {
+		t.Errorf("%d are left", n)
+	}
+	p.content()
+}
+
+// More than a thousand tasks are changed only by a user who has typed their number.
+func TestTypedNumber(t *testing.T) {
+	r := serve(t)
+	for i := range 1001 {
+		r.schedule("proof", fmt.Sprint("proof-", i), time.Hour)
+	}
+	p := open(t)
+	p.load(r.url + "/#/tasks?topic=proof")
+	p.press("Cancel all of these")
+	p.shows("dialog", "To go on, type how many tasks: 1,001")
+	const submit = `document.querySelector("dialog [type=submit]")`
+	if !eval[bool](p, submit+".disabled") {
+		t.Error("the button is on before the number is typed")
+	}
+	p.fill("#field-typed", "100")
+	if !eval[bool](p, submit+".disabled") {
+		t.Error("the button is on with another number")
+	}
+	p.fill("#field-typed", "1,001")
+	p.content()
+	p.submits()
+	p.shows(".notices", "1,001 tasks cancelled.")
 }

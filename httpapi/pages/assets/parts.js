@@ -118,8 +118,8 @@ export function Dialog({title, onClose, children}) {
 }
 
 // Ask is a dialog with a form that does something. act throws what prevents it; then the dialog stays
-// and shows it.
-export function Ask({title, label, danger, act, done, onClose, children, disabled}) {
+// and shows it. keep is on the button that changes nothing.
+export function Ask({title, label, keep = "Leave it", danger, act, done, onClose, children, disabled}) {
   const action = useAction();
   const submit = async e => {
     e.preventDefault();
@@ -133,7 +133,7 @@ export function Ask({title, label, danger, act, done, onClose, children, disable
     ${children}
     <${Fault} fault=${action.fault} />
     <div class="actions">
-      <button type="button" onClick=${onClose}>Leave it</button>
+      <button type="button" onClick=${onClose}>${keep}</button>
       <button type="submit" class=${danger ? "danger" : "main"} disabled=${disabled} aria-disabled=${action.busy}>${action.busy ? "Working…" : label}</button>
     </div></form></${Dialog}>`;
 }

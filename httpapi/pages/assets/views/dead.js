@@ -3,9 +3,10 @@
 import {html, useState} from "../vendor/preact.js";
 import {get, now, topicPath} from "../api.js";
 import {away, count, plural, when} from "../format.js";
-import {Fault, Field, Pages, Section, Table, View, noneYet, useChosen} from "../parts.js";
+import {Fault, Pages, Section, Table, View, noneYet, useChosen} from "../parts.js";
 import {usePoll} from "../poll.js";
-import {go, link} from "../route.js";
+import {link} from "../route.js";
+import {Bulk, Filter, selected} from "./filter.js";
 import {Many} from "./many.js";
 
 const pageSize = 20;
@@ -93,23 +94,16 @@ const reasonOf = t => reasonTexts[t.reason] || "not known";
 // the ones of the nodes.
 const justAfter = tasks => new Date(Math.max(now(), ...tasks.map(t => Date.parse(t.died_at) + 1))).toISOString();
 
-function Filters({params}) {
-  const [form, set] = useState(params);
-  const field = (name, label, more) => html`<${Field} label=${label} name=${name} value=${form[name] ?? ""} onInput=${v => set(f => ({...f, [name]: v}))} ...${more} />`;
-  // What is chosen holds at once; what is typed, when it is complete.
-  const pick = (name, label, options) => field(name, label, {options, onInput: value => go(link("dead", "", {...form, [name]: value}))});
-  const submit = e => {
-    e.preventDefault();
-    go(link("dead", "", form));
-  };
-  return html`<form class="filters" onSubmit=${submit} aria-label="Filter">
-    ${pick("reason", "Reason", [{value: "", text: "any"}, ...Object.entries(reasonTexts).map(([value, text]) => ({value, text}))])}
-    ${pick("died", "Died", [{value: "", text: "at any time"}, ...Object.entries(windows).map(([value, w]) => ({value, text: w.text}))])}
-    ${field("error", "Text in the last error")}${field("id_prefix", "Id begins")}${field("group", "Group")}
-    <div class="actions"><button type="submit" class="main">Find</button>
-      ${Object.keys(params).length > 1 ? html`<button type="button" onClick=${() => go(link("dead", "", {topic: params.topic}))}>Clear</button>` : null}</div>
-  </form>`;
-}
+const fields = [
+  {name: "reason", label: "Reason", options: [{value: "", text: "any"}, ...Object.entries(reasonTexts).map(([value, text]) => ({value, text}))]},
+  {name: "died", label: "Died", options: [{value: "", text: "at any time"}, ...Object.entries(windows).map(([value, w]) => ({value, text: w.text}))]},
+  {name: "error", label: "Text in the last error"}, {name: "id_prefix", label: "Id begins"}, {name: "group", label: "Group"},
+];
+
+const says = {
+  topic: v => "of " + v, group: v => "in group " + v, died: v => "that died " + windows[v]?.text, reason: v => "with " + reasonTexts[v],
+  error: v => "with “" + v + "” in their last error", error_like: v => "with the error “" + v + "”", id_prefix: v => "whose ids begin with " + v,
+};
 
 // filterOf is what an action selects for the parameters of the address.
 function filterOf({topic, reason, error, error_like, group, id_prefix, died}) {
@@ -119,26 +113,26 @@ function filterOf({topic, reason, error, error_like, group, id_prefix, died}) {
 
 function OfTopic({params, may}) {
   const {topic, ...filters} = params, filtered = Object.keys(filters).length > 0;
-  const [cursors, setCursors] = useState([]), [doing, setDoing] = useState(null);
+  const [cursors, setCursors] = useState([]), [doing, setDoing] = useState(null), [differs, setDiffers] = useState(false);
   const poll = usePoll(signal => {
     const {topic: _, ...query} = filterOf(params);
     return get(topicPath(topic) + "/dead", {...query, details: false, limit: pageSize, cursor: cursors[cursors.length - 1]}, signal);
   }, [JSON.stringify(params), cursors.join()], 5000);
   const tasks = poll.data?.tasks || [], acts = may("admin"), {here, column, all, none} = useChosen(tasks);
   // What is asked about stays as it is until the answer: tasks that die meanwhile do not belong to it.
-  const ask = action => setDoing(here.length ? {action, ids: here.map(t => t.id), of: plural(here.length, "chosen task")}
-    : {action, filter: {died_to: justAfter(tasks), ...filterOf(params)}, of: (filtered ? "all dead tasks of " + topic + " that the filter selects" : "all dead tasks of " + topic)});
+  const ask = action => setDoing(here.length ? {action, ids: here.map(t => t.id)}
+    : {action, filter: {died_to: justAfter(tasks), ...filterOf(params)}, of: selected(params, says), dead: true});
   const which = here.length ? plural(here.length, "task") : filtered ? "all of these" : "all";
   // The reasons are those of all that the other parameters select, so that another one can be chosen.
   const {error_like: like, ...others} = params;
   if (like) delete others.reason;
   return html`<${View} title=${"Dead of " + topic} lead=${html`Dead of ${topic}`} poll=${poll} back=${{href: link("dead"), text: "Dead tasks"}}>
-    <${Filters} params=${params} />
+    <${Filter} view="dead" params=${params} fixed=${{topic}} fields=${fields} differs=${setDiffers} />
     <${Why} path=${topicPath(topic) + "/dead/reasons"} query=${() => { const {topic: _, ...query} = filterOf(others); return query; }} of=${others} chosen=${like ? params : null} />
     <${Section} title="Tasks" side=${html`<a href=${link("topics", topic)}>The topic</a>`}>
-      ${acts && tasks.length ? html`<div class="bulk">
+      ${acts && tasks.length ? html`<${Bulk} differs=${differs} chosen=${here.length}>
         <button type="button" onClick=${() => ask("requeue")}>Requeue ${which}</button>
-        <button type="button" onClick=${() => ask("delete")}>Delete ${which}</button></div>` : null}
+        <button type="button" onClick=${() => ask("delete")}>Delete ${which}</button></${Bulk}>` : null}
       ${acts ? all : null}
       ${poll.data ? html`<${Table} label="Dead tasks" columns=${acts ? [column, ...columns] : columns} rows=${tasks} keyOf=${t => t.id}
         empty=${poll.data.next_cursor ? noneYet : filtered ? "No dead task is as the filter says." : "No task of this topic is dead."} />

@@ -1,5 +1,6 @@
-// One thing done with many tasks. They are counted first; then the user is asked. It goes in pieces,
-// can be stopped between two of them, and goes on where a piece has failed.
+// One thing done with many tasks. They are counted first; then the user is asked, with the number and
+// the filter in the question. It goes in pieces, can be stopped between two of them, and goes on
+// where a piece has failed.
 
 import {html, useEffect, useRef, useState} from "../vendor/preact.js";
 import {now, post} from "../api.js";
@@ -11,6 +12,8 @@ import {Dialog, Fault, Field, announce} from "../parts.js";
 const piece = 500;
 const countFor = 6000;
 const failuresShown = 5;
+// The user types the number of tasks, where there are more than typedAbove.
+const typedAbove = 1000;
 
 const words = {
   cancel: {title: "Cancel", done: "cancelled", text: "They will not be delivered. This cannot be taken back.", danger: true},
@@ -23,9 +26,9 @@ const words = {
   delete: {title: "Delete", done: "deleted", text: "They and their payloads are lost. This cannot be taken back.", danger: true},
 };
 
-// useCount counts the tasks of a filter, page by page.
+// useCount counts the tasks of a filter, page by page: {n, over, more, fault, again}.
 function useCount(action, filter, ids) {
-  const [state, set] = useState({n: ids ? ids.length : 0, over: !!ids, fault: null});
+  const [state, set] = useState({n: ids ? ids.length : 0, over: !!ids, fault: null}), [round, setRound] = useState(0);
   useEffect(() => {
     if (ids) return undefined;
     let gone = false;
@@ -44,8 +47,8 @@ function useCount(action, filter, ids) {
       }
     })();
     return () => { gone = true; };
-  }, []);
-  return state;
+  }, [round]);
+  return {...state, again: () => { set({n: 0, over: false, fault: null}); setRound(r => r + 1); }};
 }
 
 // When asks for the deadline of tasks that are moved. It hands on what the call needs, or null.
@@ -63,12 +66,15 @@ function When({change}) {
   </div>`;
 }
 
-// Many does action with the tasks of ids, or of filter. of names them in the question.
-export function Many({action, of, filter, ids, onClose}) {
+// Many does action with the tasks of ids, or of filter. of says in words which these are; dead: they are dead.
+export function Many({action, of = "", dead, filter, ids, onClose}) {
   const w = words[action], counted = useCount(action, filter, ids);
-  const [more, setMore] = useState(action === "move" ? null : {});
+  const [more, setMore] = useState(action === "move" ? null : {}), [typed, setTyped] = useState("");
   const [run, setRun] = useState(null), stop = useRef(false), where = useRef({cursor: undefined, done: 0, failed: []});
-  const begun = run !== null, working = run?.working, some = counted.n > 0 || counted.more;
+  const begun = run !== null, working = run?.working;
+  // What was not counted must not be changed: nobody knows what it is.
+  const known = counted.over && !counted.fault && counted.n > 0, types = known && counted.n > typedAbove && !begun;
+  const ready = known && more && (!types || typed.replace(/\D/g, "") === String(counted.n));
   const go = async e => {
     e.preventDefault();
     if (working) return;
@@ -93,19 +99,22 @@ export function Many({action, of, filter, ids, onClose}) {
   };
   const close = () => { stop.current = true; onClose(); };
   const {done, failed} = where.current, dealt = done + failed.length;
+  const many = plural(counted.n, ids ? "chosen task" : dead ? "dead task" : "task"), atLeast = counted.more ? "at least " : "";
+  const question = [w.title, known ? atLeast + many : dead ? "dead tasks" : "tasks", of].filter(Boolean).join(" ") + "?";
   const sum = counted.over ? (counted.more ? "At least " : "") + plural(counted.n, "task") + "." : "Counting: " + count(counted.n) + " so far…";
-  return html`<${Dialog} title=${w.title + " " + of + "?"} onClose=${close}><form onSubmit=${go}>
+  return html`<${Dialog} title=${question} onClose=${close}><form onSubmit=${go}>
     <p id="counted" role="status">${sum} ${w.text}</p>
-    <${Fault} fault=${counted.fault} />
+    <${Fault} fault=${counted.fault} again=${counted.again} />
     ${action === "move" ? html`<${When} change=${setMore} />` : null}
+    ${types ? html`<${Field} label=${"To go on, type how many tasks: " + count(counted.n)} name="typed" value=${typed} onInput=${setTyped} inputmode="numeric" />` : null}
     ${begun ? html`<p role="status"><progress max=${Math.max(counted.n, dealt, 1)} value=${dealt} aria-label="Progress"></progress>
       ${" " + plural(done, "task")} ${w.done}${failed.length ? ", " + count(failed.length) + " not" : ""}.</p>` : null}
     ${failed.length ? html`<ul>${failed.slice(0, failuresShown).map(f => html`<li key=${f.id}><code>${f.id}</code>: ${f.problem.detail || f.problem.title}</li>`)}
       ${failed.length > failuresShown ? html`<li>and ${count(failed.length - failuresShown)} more</li>` : null}</ul>` : null}
     <${Fault} fault=${run?.fault} />
     <div class="actions">
-      <button type="button" onClick=${close}>${run?.over ? "Close" : working ? "Stop" : "Leave it"}</button>
-      ${run?.over ? null : html`<button type="submit" class=${w.danger ? "danger" : "main"} aria-disabled=${working} disabled=${!some || !more}>
-        ${working ? "Working…" : begun ? "Go on" : w.title}</button>`}
+      <button type="button" onClick=${close}>${run?.over ? "Close" : working ? "Stop" : w.danger ? "Keep" : "Leave it"}</button>
+      ${run?.over ? null : html`<button type="submit" class=${w.danger ? "danger" : "main"} aria-disabled=${working} disabled=${!ready}>
+        ${working ? "Working…" : begun ? "Go on" : known ? w.title + " " + plural(counted.n, "task") : w.title}</button>`}
     </div></form></${Dialog}>`;
 }

@@ -139,6 +139,6 @@ function Doing({action, task: t, onClose}) {
     requeue: () => requeue(t),
   };
   const q = questions[action.name];
-  return html`<${Ask} title=${q.title} label=${action.label} danger=${action.danger} act=${acts[action.name]} done=${q.done} onClose=${onClose}>
+  return html`<${Ask} title=${q.title} label=${action.danger ? action.label + " the task" : action.label} keep=${action.danger ? "Keep" : undefined} danger=${action.danger} act=${acts[action.name]} done=${q.done} onClose=${onClose}>
     <p><code>${t.id}</code> of ${t.topic}. ${q.text}</p></${Ask}>`;
 }

@@ -3,20 +3,22 @@
 import {html, useState} from "../vendor/preact.js";
 import {get, now} from "../api.js";
 import {away, count, fine, plural, when} from "../format.js";
-import {Fault, Field, Pages, Pill, Table, View, noneYet, useChosen} from "../parts.js";
+import {Fault, Pages, Pill, Table, View, noneYet, useChosen} from "../parts.js";
 import {usePoll} from "../poll.js";
-import {go, link} from "../route.js";
+import {link} from "../route.js";
+import {Bulk, Filter, selected} from "./filter.js";
 import {Many} from "./many.js";
 
 // pageSize keeps a refresh small. Lists come without payloads, which the view of one task shows.
 const pageSize = 20;
 
-// windows are the spans of due time that a link can name: of two instants, each may be left open.
+// windows are the spans of due time that a link can name: of two instants, each may be left open. say
+// names their tasks.
 const minute = 60_000;
 const windows = {
-  overdue: {text: "Due and not delivered", of: () => ["", new Date(now()).toISOString()]},
-  next10m: {text: "Due in 10 minutes", of: () => [new Date(now()).toISOString(), new Date(now() + 10 * minute).toISOString()]},
-  midnight: {text: "Left of what was due by midnight", of: () => ["", new Date(new Date(now()).setHours(0, 1, 0, 0)).toISOString()]},
+  overdue: {text: "Due and not delivered", say: "that are due and not delivered", of: () => ["", new Date(now()).toISOString()]},
+  next10m: {text: "Due in 10 minutes", say: "due in 10 minutes", of: () => [new Date(now()).toISOString(), new Date(now() + 10 * minute).toISOString()]},
+  midnight: {text: "Left of what was due by midnight", say: "left of what was due by midnight", of: () => ["", new Date(new Date(now()).setHours(0, 1, 0, 0)).toISOString()]},
 };
 
 // queryOf turns the parameters of the address into those of the API.
@@ -61,24 +63,16 @@ const finishedColumns = may => [
 
 const states = [{value: "", text: "any not ended"}, "pending", "retrying", "held", "ready", "delivering", "finished"];
 
-// Filters is the form above the list. It changes the address, and so the list.
-function Filters({params}) {
-  const [form, set] = useState(params);
-  const field = (name, label, more) => html`<${Field} label=${label} name=${name} value=${form[name] ?? ""} onInput=${v => set(f => ({...f, [name]: v}))} ...${more} />`;
-  // What is chosen holds at once; what is typed, when it is complete.
-  const pick = (name, label, options) => field(name, label, {options, onInput: value => go(link("tasks", "", {...form, [name]: value}))});
-  const submit = e => {
-    e.preventDefault();
-    go(link("tasks", "", Object.fromEntries(Object.entries(form).map(([key, value]) => [key, value.trim()]))));
-  };
-  return html`<form class="filters" onSubmit=${submit} aria-label="Filter">
-    ${field("find", "Id, or its beginning")}${field("topic", "Topic")}${field("group", "Group")}
-    ${pick("state", "State", states)}${field("error", "Text in the last error")}
-    ${pick("due", "Due", [{value: "", text: "at any time"}, ...Object.entries(windows).map(([value, w]) => ({value, text: w.text}))])}
-    <div class="actions"><button type="submit" class="main">Find</button>
-      ${Object.keys(params).length ? html`<button type="button" onClick=${() => go(link("tasks"))}>Clear</button>` : null}</div>
-  </form>`;
-}
+const fields = [
+  {name: "find", label: "Id, or its beginning"}, {name: "topic", label: "Topic"}, {name: "group", label: "Group"},
+  {name: "state", label: "State", options: states}, {name: "error", label: "Text in the last error"},
+  {name: "due", label: "Due", options: [{value: "", text: "at any time"}, ...Object.entries(windows).map(([value, w]) => ({value, text: w.text}))]},
+];
+
+const says = {
+  topic: v => "of " + v, group: v => "in group " + v, state: v => (v === "pending" || v === "retrying" ? "that wait for " + (v === "pending" ? "their time" : "another attempt") : "that are " + v),
+  due: v => windows[v]?.say, error: v => "with “" + v + "” in their last error", find: v => "whose ids begin with " + v,
+};
 
 // exactly asks for the one task that has the id, which may be dead, beside the list of those whose
 // ids begin so.
@@ -107,7 +101,7 @@ function refusal({state, topic, due}) {
 }
 
 export function Tasks({params, may}) {
-  const [cursors, setCursors] = useState([]), [doing, setDoing] = useState(null);
+  const [cursors, setCursors] = useState([]), [doing, setDoing] = useState(null), [differs, setDiffers] = useState(false);
   const poll = usePoll(signal => found(params, cursors[cursors.length - 1], signal), [JSON.stringify(params), cursors.join()], 5000);
   const page = poll.data, {here, column, all, none} = useChosen(page?.tasks || []), filtered = Object.keys(params).length > 0;
   // A filter selects none that is dead or finished; one that is dead may have been found by its id.
@@ -116,18 +110,17 @@ export function Tasks({params, may}) {
   // A filter of another state selects none to resume.
   const resumes = here.length ? here.some(isHeld) : ["", "held"].includes(params.state ?? "") && page?.tasks.some(isHeld);
   const holds = here.length ? !here.every(isHeld) : params.state !== "held";
-  const ask = action => setDoing(here.length ? {action, ids: here.map(t => t.id), of: plural(here.length, "chosen task")}
-    : {action, filter: queryOf(params), of: "all tasks that the filter selects"});
+  const ask = action => setDoing(here.length ? {action, ids: here.map(t => t.id)} : {action, filter: queryOf(params), of: selected(params, says)});
   const which = here.length ? plural(here.length, "task") : "all of these";
   const empty = refusal(params) || (page?.fault ? "Nothing else was found." : page?.next ? noneYet : params.find ? "No task has this id, or one that begins so. It may be finished." : "No task is as the filter says.");
   return html`<${View} title="Tasks" poll=${poll}>
-    <${Filters} params=${params} />
-    ${acts ? html`<div class="bulk">
+    <${Filter} view="tasks" params=${params} fields=${fields} differs=${setDiffers} />
+    ${acts ? html`<${Bulk} differs=${differs} chosen=${here.length}>
       <button type="button" onClick=${() => ask("move")}>Move ${which}</button>
       <button type="button" onClick=${() => ask("fire")}>Fire ${which}</button>
       ${holds ? html`<button type="button" onClick=${() => ask("hold")}>Hold ${which}</button>` : null}
       ${resumes ? html`<button type="button" onClick=${() => ask("resume")}>Resume ${here.length || params.state ? which : "those that are held"}</button>` : null}
-      <button type="button" onClick=${() => ask("cancel")}>Cancel ${which}</button></div>` : null}
+      <button type="button" onClick=${() => ask("cancel")}>Cancel ${which}</button></${Bulk}>` : null}
     ${dead && may("admin") ? html`<div class="bulk">
       <button type="button" onClick=${() => ask("requeue")}>Requeue ${which}</button>
       <button type="button" onClick=${() => ask("delete")}>Delete ${which}</button></div>` : null}
