@@ -132,15 +132,9 @@ func (s *Server) settleHere(ctx context.Context, verb tasks.Verb, topic string, 
 	return states, err
 }
 
-// runAck answers XACK key group id [id ...].
+// runAck answers XACK key group id [id ...], XDEL key id [id ...], which acknowledges entries that
+// are out, and XACKDEL key group [KEEPREF|DELREF|ACKED] IDS n id [id ...]: there is one group.
 func runAck(x *call) { ackAll([]*call{x}) }
-
-// runXDel answers XDEL key id [id ...]: it acknowledges entries that are out.
-func runXDel(x *call) { ackAll([]*call{x}) }
-
-// runAckDel answers XACKDEL key group [KEEPREF|DELREF|ACKED] IDS n id [id ...]. There is one group,
-// so that the three are the same.
-func runAckDel(x *call) { ackAll([]*call{x}) }
 
 // runNack answers XNACK key group SILENT|FAIL|FATAL IDS n id [id ...] [RETRYCOUNT n] [FORCE].
 func runNack(x *call) {

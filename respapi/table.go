@@ -102,9 +102,9 @@ func init() {
 		// Streams: streamread.go, streamack.go, streamclaim.go, streaminfo.go, streamgroup.go.
 		&verb{name: "xreadgroup", arity: -7, flags: needsTasks | writes | blocks, scope: edge.MayReceive, run: runReadGroup},
 		&verb{name: "xack", arity: -4, flags: needsTasks | writes | fast, scope: edge.MayReceive, first: 1, last: 1, step: 1, run: runAck, batch: ackAll, repeats: true},
-		&verb{name: "xackdel", arity: -6, flags: needsTasks | writes | fast, scope: edge.MayReceive, first: 1, last: 1, step: 1, run: runAckDel, batch: ackAll, repeats: true},
+		&verb{name: "xackdel", arity: -6, flags: needsTasks | writes | fast, scope: edge.MayReceive, first: 1, last: 1, step: 1, run: runAck, batch: ackAll, repeats: true},
 		&verb{name: "xnack", arity: -7, flags: needsTasks | writes | fast, scope: edge.MayReceive, first: 1, last: 1, step: 1, run: runNack},
-		&verb{name: "xdel", arity: -3, flags: needsTasks | writes | fast, scope: edge.MayReceive, first: 1, last: 1, step: 1, run: runXDel, batch: ackAll, repeats: true},
+		&verb{name: "xdel", arity: -3, flags: needsTasks | writes | fast, scope: edge.MayReceive, first: 1, last: 1, step: 1, run: runAck, batch: ackAll, repeats: true},
 		&verb{name: "xclaim", arity: -6, flags: needsTasks | writes | fast, scope: edge.MayReceive, first: 1, last: 1, step: 1, run: runClaim},
 		&verb{name: "xautoclaim", arity: -6, flags: needsTasks | writes | fast, scope: edge.MayReceive, first: 1, last: 1, step: 1, run: runAutoClaim},
 		&verb{name: "xpending", arity: -3, flags: needsTasks, scope: edge.MayReceive | edge.MayRead, first: 1, last: 1, step: 1, run: runPending},

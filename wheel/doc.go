@@ -20,8 +20,8 @@
 // can still be cancelled. A bucket with more than half a batch takes turns with what is due after
 // it: many timers of one millisecond do not make the others late.
 //
-// What can fail: [NewRunner], with what is wrong with its Config. New and Add of a [Wheel], and
-// [Runner.AddBatch], panic at a misuse that their comments name, or at more than 2^32 entries.
+// What can fail: [NewRunner], with what is wrong with its Config. New and Add of a [Wheel] panic at
+// a misuse that their comments name, or at more than 2^32 entries.
 //
 // What can go wrong outside, and what happens then:
 //

@@ -106,35 +106,6 @@ func (r *Runner) Add(due int64, value uint64) Timer {
 	if r.closed {
 		return 0
 	}
-	return r.addLocked(due, value)
-}
-
-// AddBatch is Add for each of dues with its value, and fills in timers, with
-// fewer locks. The three must have the same length.
-func (r *Runner) AddBatch(dues []int64, values []uint64, timers []Timer) {
-	if len(values) != len(dues) || len(timers) != len(dues) {
-		panic("wheel: AddBatch needs as many values and timers as dues")
-	}
-	for len(dues) > 0 {
-		n := min(len(dues), batchSize)
-		r.addSome(dues[:n], values[:n], timers[:n])
-		dues, values, timers = dues[n:], values[n:], timers[n:]
-	}
-}
-
-func (r *Runner) addSome(dues []int64, values []uint64, timers []Timer) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.closed {
-		clear(timers)
-		return
-	}
-	for i, due := range dues {
-		timers[i] = r.addLocked(due, values[i])
-	}
-}
-
-func (r *Runner) addLocked(due int64, value uint64) Timer {
 	if r.wheel.opens(due) {
 		// It takes an Offer anyway, so this is the time for a look at the
 		// clock. A wheel that had nothing to do is behind; from its present

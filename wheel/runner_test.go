@@ -131,29 +131,12 @@ func TestCancelledIsNotFired(t *testing.T) {
 	})
 }
 
-func TestAddBatch(t *testing.T) {
+func TestAddToAClosedRunner(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r, f := start(t, time.Now)
-		const n = 3*batchSize + 5
-		dues, values, timers := make([]int64, n), make([]uint64, n), make([]Timer, n)
-		for i := range n {
-			dues[i], values[i] = nowMillis()+int64(i%2)*10, uint64(i)
-		}
-		r.AddBatch(dues, values, timers)
-		for i, timer := range timers {
-			if i%2 == 1 && !r.Cancel(timer) {
-				t.Fatalf("timer %d cannot be cancelled", i)
-			}
-		}
-		got, _ := f.got()
-		slices.Sort(got)
-		if len(got) != (n+1)/2 || !slices.Equal(got, slices.Compact(slices.Clone(got))) {
-			t.Errorf("fired %d, want %d, each once", len(got), (n+1)/2)
-		}
+		r, _ := start(t, time.Now)
 		r.Close()
-		r.AddBatch(dues, values, timers)
-		if slices.Max(timers) != 0 {
-			t.Error("AddBatch after Close made timers")
+		if r.Add(nowMillis(), 1) != 0 {
+			t.Error("it made a timer")
 		}
 	})
 }

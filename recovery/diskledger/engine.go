@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"sync"
 	"sync/atomic"
 
@@ -102,9 +103,8 @@ func (l *Ledger) openEngine(lock *pebble.Lock, exists bool) (e *engine, err erro
 	case err != nil:
 		return nil, fmt.Errorf("opening the store in %s: %w", l.dir, err)
 	}
-	e = &engine{
-		db: db, young: newYoung(), extent: l.extent, fence: f, full: make(chan struct{}, 1),
-	}
+	recent := &young{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
+	e = &engine{db: db, young: recent, extent: l.extent, fence: f, full: make(chan struct{}, 1)}
 	if err := e.openJournal(l.dir, exists); err != nil {
 		return nil, errors.Join(fmt.Errorf("opening the store in %s: %w", l.dir, err), e.close())
 	}

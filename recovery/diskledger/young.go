@@ -46,10 +46,6 @@ type whereabouts struct {
 	below bool
 }
 
-func newYoung() *young {
-	return &young{seeds: [2]maphash.Seed{maphash.MakeSeed(), maphash.MakeSeed()}}
-}
-
 func (y *young) hash(key []byte) hash {
 	return hash{maphash.Bytes(y.seeds[0], key), maphash.Bytes(y.seeds[1], key)}
 }

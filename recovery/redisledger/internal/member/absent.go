@@ -25,7 +25,7 @@ func (m *Member) reportAbsent() {
 		if s.entry.Released {
 			why = "it has ended in order"
 		}
-		absent[waitsForNode(name)] = fmt.Sprintf("%s and holds %d shards, which are adopted when it has sent none for %v: until then lists, groups, purges and ids that callers choose are answered 503",
+		absent["node "+name] = fmt.Sprintf("%s and holds %d shards, which are adopted when it has sent none for %v: until then lists, groups, purges and ids that callers choose are answered 503",
 			why, owning[name], after)
 	}
 	before := w.absent
@@ -40,6 +40,3 @@ func (m *Member) reportAbsent() {
 		m.Waits.Set(what, detail)
 	}
 }
-
-// waitsForNode is the name of such a node's entry in readiness.
-func waitsForNode(name string) string { return "node " + name }

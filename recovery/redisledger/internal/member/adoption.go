@@ -62,7 +62,9 @@ func (m *Member) AdoptIfDue(ctx context.Context) {
 	m.acceptFound(ctx, found)
 	m.noteDeaths(ctx, before, found)
 	left := m.adoptFrom(ctx, found)
-	m.noteAdoptions()
+	for _, line := range m.peers.adoptions() {
+		m.Log.Info(line.text, line.facts...)
+	}
 	m.tidy(ctx, found)
 	m.plan(left)
 }
@@ -227,7 +229,7 @@ func (m *Member) adoptFrom(ctx context.Context, found ownerList) (r remaining) {
 			level := slog.LevelWarn
 			m.peers.mu.Lock()
 			if m.peers.isMournedLocked(o.token.Holder()) {
-				level = slog.LevelDebug // noteAdoptions tells of all its shards in one line
+				level = slog.LevelDebug // adoptions tells of all its shards in one line
 			}
 			m.peers.mu.Unlock()
 			m.Log.Log(ctx, level, "a shard of a dead node was adopted", "of", o.node, "shard", o.index, "holder", o.token.Node, "tasks", o.size)

@@ -96,20 +96,14 @@ func (w *watch) isMournedLocked(h layout.Holder) bool {
 	return d != nil && d.of == h
 }
 
-// noteAdoptions logs which dead nodes hold nothing any more, and which nodes hold their shards now.
-func (m *Member) noteAdoptions() {
-	for _, line := range m.peers.adoptions() {
-		m.Log.Info(line.text, line.facts...)
-	}
-}
-
 // An adoption is a line of the log.
 type adoption struct {
 	text  string
 	facts []any
 }
 
-// adoptions returns each line once.
+// adoptions returns which dead nodes hold nothing any more, and which nodes hold their shards now:
+// each line once.
 func (w *watch) adoptions() (lines []adoption) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -145,15 +139,8 @@ func (w *watch) adoptions() (lines []adoption) {
 	return lines
 }
 
-// noteReturns logs which dead nodes are back: another process has their name, or they send
-// heartbeats again.
-func (m *Member) noteReturns() {
-	for _, facts := range m.peers.returned() {
-		m.Log.Info("a node is back", facts...)
-	}
-}
-
-// returned returns the attributes of each line, once.
+// returned returns the attributes of lines that tell which dead nodes are back: another process has
+// their name, or they send heartbeats again. It returns each line once.
 func (w *watch) returned() (lines [][]any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

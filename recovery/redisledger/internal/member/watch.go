@@ -142,7 +142,9 @@ func (m *Member) Poll(ctx context.Context) error {
 	}
 	w.see(seen, m.FailoverAfter/gapShare)
 	m.noteSilence()
-	m.noteReturns()
+	for _, facts := range m.peers.returned() {
+		m.Log.Info("a node is back", facts...)
+	}
 	return nil
 }
 
