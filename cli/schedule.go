@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 	"time"
 
 	"github.com/lapsehq/lapse/client"
@@ -14,33 +15,18 @@ import (
 // schedule is the command that schedules a task, or many.
 type schedule struct {
 	remote
-	Topic       string            `arg:"" optional:"" help:"The kind of task. Not with --batch."`
-	ID          string            `name:"id" env:"-" placeholder:"ID" help:"Id of the task, so that the command may be repeated. Default: one is made."`
-	Delay       span              `env:"-" placeholder:"30m" help:"Time until the task is due, also in days: 7d, 1d12h. Default: now."`
-	DueAt       instant           `env:"-" placeholder:"TIME" help:"The deadline itself, RFC 3339. Not with --delay."`
-	Payload     string            `env:"-" placeholder:"JSON" help:"Any JSON; - reads standard input, @FILE a file."`
-	Header      map[string]string `env:"-" placeholder:"NAME=VALUE" mapsep:"none" help:"Handed to the receiver. May be given several times."`
-	Group       string            `env:"-" placeholder:"NAME" help:"Names the tasks that belong together."`
-	MaxLateness span              `env:"-" placeholder:"2h" help:"Not delivered if later than that."`
-	Delivery    string            `env:"-" placeholder:"JSON" help:"What is other for this task than for its topic, which must have task_delivery: '{\"url\":\"https://shop/hooks/42\",\"retry\":{\"max_attempts\":5}}'."`
-	Replace     bool              `env:"-" help:"Replace the task of this id, if there is one. Needs --id."`
-	Batch       string            `env:"-" placeholder:"FILE" help:"Schedule the tasks in a file, one JSON object a line as in the HTTP API; - reads standard input."`
+	Topic string `arg:"" optional:"" help:"The kind of task. Not with --batch."`
+	taskFlags
+	Batch string `env:"-" placeholder:"FILE" help:"Schedule the tasks in a file, one JSON object a line as in the HTTP API; - reads standard input."`
 }
 
 func (c *schedule) call(ctx context.Context, s *session) (err error) {
 	if c.Batch != "" {
 		return s.scheduleBatch(ctx, c.Batch)
 	}
-	r := client.Request{ID: c.ID, Topic: c.Topic, Delay: c.Delay.Duration, DueAt: c.DueAt.Time,
-		Headers: c.Header, Group: c.Group, MaxLateness: c.MaxLateness.Duration}
-	if c.Payload != "" {
-		if r.Payload, err = input("payload", c.Payload); err != nil {
-			return err
-		}
-	}
-	if c.Delivery != "" {
-		r.Delivery = new(client.Target)
-		_ = json.Unmarshal([]byte(c.Delivery), r.Delivery) // check has read it
+	r, err := c.request(c.Topic)
+	if err != nil {
+		return err
 	}
 	slip := ""
 	if isTerminal(s.std.err) && !s.json {
@@ -109,10 +95,8 @@ func nothingScheduled(id, state string) string {
 }
 
 func (c *schedule) check(bad *faults) {
-	single := c.ID != "" || c.Delay.given || !c.DueAt.IsZero() || c.Payload != "" || len(c.Header) > 0 ||
-		c.Group != "" || c.MaxLateness.given || c.Delivery != "" || c.Replace
 	switch {
-	case c.Batch != "" && (c.Topic != "" || single):
+	case c.Batch != "" && (c.Topic != "" || !reflect.ValueOf(c.taskFlags).IsZero()):
 		bad.add("batch: the file says everything: give no topic, and no flag about a single task")
 	case c.Batch == "" && c.Topic == "":
 		bad.add("topic: must be given, or --batch")

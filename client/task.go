@@ -75,27 +75,27 @@ type Answered struct {
 	ETag string
 }
 
-// Request describes a task to schedule. Topic is required.
+// Request describes a task to schedule. Topic is required. Its JSON is that of the HTTP API.
 type Request struct {
 	// ID has 1 to 128 of A-Za-z0-9._:@-, the first one a letter or digit. Empty: the client makes
 	// one, see the package's text about repetition.
-	ID    string
-	Topic string // in the same alphabet
+	ID    string `json:"id,omitempty"`
+	Topic string `json:"topic"` // in the same alphabet
 	// Delay is the time until the task is due, at most 10 years; DueAt the deadline
 	// itself, a time in the past meaning now. Not both; neither means now.
-	Delay time.Duration
-	DueAt time.Time
+	Delay time.Duration `json:"-"`
+	DueAt time.Time     `json:"-"`
 	// Payload is any JSON. The receiver gets the same bytes. Nil: none.
-	Payload []byte
+	Payload []byte `json:"-"`
 	// Headers are handed to the receiver: up to 64, 8 KiB together.
-	Headers map[string]string
+	Headers map[string]string `json:"headers,omitempty"`
 	// MaxLateness: not delivered if later than that. 0: however late.
-	MaxLateness time.Duration
+	MaxLateness time.Duration `json:"-"`
 	// Group names the tasks that belong together.
-	Group string
+	Group string `json:"-"`
 	// Delivery is what is other for this task than for its topic, which must have TaskDelivery.
 	// Nil: nothing.
-	Delivery *Target
+	Delivery *Target `json:"delivery,omitempty"`
 }
 
 // Target is what a task says of its own delivery: fields of the topic's way that are others for
@@ -139,22 +139,22 @@ func (t *Target) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-// A requestBody is a Request in JSON.
+// A requestBody is a Request in JSON: the fields that have another form there are told anew.
 type requestBody struct {
-	ID          string            `json:"id,omitempty"`
-	Topic       string            `json:"topic"`
-	Delay       Duration          `json:"delay,omitempty"`
-	DueAt       *time.Time        `json:"due_at,omitempty"`
-	Payload     json.RawMessage   `json:"payload,omitempty"`
-	Headers     map[string]string `json:"headers,omitempty"`
-	MaxLateness Duration          `json:"max_lateness,omitempty"`
-	Group       *string           `json:"group,omitempty"`
-	Delivery    *Target           `json:"delivery,omitempty"`
+	fieldsOfRequest
+	Delay       Duration        `json:"delay,omitempty"`
+	DueAt       *time.Time      `json:"due_at,omitempty"`
+	Payload     json.RawMessage `json:"payload,omitempty"`
+	MaxLateness Duration        `json:"max_lateness,omitempty"`
+	Group       *string         `json:"group,omitempty"`
 }
+
+// fieldsOfRequest is a Request without its methods.
+type fieldsOfRequest Request
 
 // encode writes the request for the wire.
 func (r *Request) encode() ([]byte, error) {
-	b := requestBody{r.ID, r.Topic, Duration(r.Delay), instant(r.DueAt), nil, r.Headers, Duration(r.MaxLateness), nil, r.Delivery}
+	b := requestBody{fieldsOfRequest(*r), Duration(r.Delay), instant(r.DueAt), nil, Duration(r.MaxLateness), nil}
 	if group := r.Group; group != "" {
 		b.Group = &group
 	}
@@ -180,8 +180,8 @@ func (r *Request) UnmarshalJSON(text []byte) error {
 	if err := decoder.Decode(&b); err != nil {
 		return err
 	}
-	read := Request{ID: b.ID, Topic: b.Topic, Delay: time.Duration(b.Delay), Payload: b.Payload, Headers: b.Headers,
-		MaxLateness: time.Duration(b.MaxLateness), Delivery: b.Delivery}
+	read := Request(b.fieldsOfRequest)
+	read.Delay, read.Payload, read.MaxLateness = time.Duration(b.Delay), b.Payload, time.Duration(b.MaxLateness)
 	if b.DueAt != nil {
 		read.DueAt = *b.DueAt
 	}

@@ -2,67 +2,9 @@ package httpapi
 
 import (
 	"strconv"
-	"time"
 
 	"github.com/lapsehq/lapse/tasks"
 )
-
-// The types of requests only describe them for the OpenAPI document: requests are decoded straight
-// into the scheduler's types. A test keeps the two in step.
-
-// NewTask describes a task in a request.
-type NewTask struct {
-	ID          string            `json:"id,omitempty" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" maxLength:"128" doc:"Chosen by the caller, so that a request may be repeated. A UUIDv7 is made when it is left out."`
-	Topic       string            `json:"topic" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" minLength:"1" maxLength:"128" doc:"The kind of task."`
-	Delay       span              `json:"delay,omitempty" doc:"Time until the task is due, at most 10 years. Not together with due_at; neither means now."`
-	DueAt       string            `json:"due_at,omitempty" format:"date-time" doc:"The deadline, at most 10 years ahead. One in the past is due at once."`
-	Payload     any               `json:"payload,omitempty" doc:"Any JSON. The receiver gets the same bytes."`
-	Headers     map[string]string `json:"headers,omitempty" maxProperties:"64" doc:"Handed to the receiver, at most 8 KiB together."`
-	MaxLateness span              `json:"max_lateness,omitempty" doc:"Not delivered if later than that."`
-	Group       string            `json:"group,omitempty" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" maxLength:"128" doc:"Names the tasks that belong together."`
-	Delivery    *TaskDelivery     `json:"delivery,omitempty"`
-}
-
-// TaskBody describes a task that is put under the id in the path.
-type TaskBody NewTask
-
-// task reads a task in a request. The scheduler checks ranges and alphabets. Only what a Request
-// cannot express is refused here.
-func (s *scanner) task(r *tasks.Request) {
-	var when deadline
-	for key := range s.object("") {
-		switch string(key) {
-		case "id":
-			r.ID = s.filled("id", "must not be empty; leave it out to get one from the server")
-		case "topic":
-			r.Topic = s.topic()
-		case "delay":
-			r.Delay = s.duration("delay")
-			when.delay = true
-		case "due_at":
-			r.Due = s.instant("due_at")
-			when.due = true
-		case "payload":
-			r.Payload = s.raw()
-		case "headers":
-			r.Headers = s.headers()
-		case "max_lateness":
-			r.MaxLateness = s.span("max_lateness", time.Millisecond, tasks.MaxAhead)
-		case "group":
-			r.Group = s.group()
-		case "delivery":
-			r.Target = s.target()
-		default:
-			s.unknown(key)
-		}
-	}
-	when.check(s)
-}
-
-// group reads the group of a task, which has one or leaves the field out.
-func (s *scanner) group() string {
-	return s.filled("group", "must not be empty; leave it out for a task without a group")
-}
 
 // filled reads a string, of which an empty one is a fault.
 func (s *scanner) filled(field, problem string) string {

@@ -5,77 +5,10 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/lapsehq/lapse/internal/timespan"
 	"github.com/lapsehq/lapse/tasks"
 )
 
 // This file writes and reads the lines of tasks in exports.
-
-// appendTask appends the line of a task. An export has millions of them.
-func appendTask(text []byte, x *tasks.Exported) []byte {
-	kind := lineTask
-	switch x.State {
-	case tasks.Dead:
-		kind = lineDead
-	case tasks.Finished:
-		kind = lineFinished
-	}
-	text = append(append(text, `{"type":"`...), kind...)
-	text = appendText(append(text, `",`...), "id", x.ID)
-	text = appendText(append(text, ','), "topic", x.Topic)
-	text = appendTime(append(text, ','), "due_at", x.Due)
-	switch x.State {
-	case tasks.Dead:
-		text = appendTime(append(text, ','), "died_at", x.Died)
-		text = appendOptional(text, "reason", string(x.Reason))
-	case tasks.Finished:
-		text = appendTime(append(text, ','), "finished_at", x.Finished)
-		text = appendOptional(text, "outcome", string(x.Outcome))
-	default:
-		text = appendTime(append(text, ','), "next_at", x.Next)
-	}
-	if x.State == tasks.Held {
-		text = appendTime(append(text, ','), "held_at", x.HeldAt)
-	}
-	text = appendCreated(text, x.Created)
-	text = strconv.AppendInt(append(text, `,"attempt":`...), int64(x.Attempt), 10)
-	text = strconv.AppendInt(append(text, `,"revision":`...), x.Revision, 10)
-	text = appendHex(text, "fingerprint", x.Fingerprint)
-	if x.Stamp != 0 {
-		text = appendHex(text, "stamp", x.Stamp)
-	}
-	text = appendOptional(text, "group", x.Group)
-	if x.MaxLateness > 0 {
-		text = appendText(append(text, ','), "max_lateness", timespan.Format(x.MaxLateness))
-	}
-	text = appendOptional(text, "last_error", x.LastError)
-	if len(x.Headers) > 0 {
-		headers, _ := plainJSON(x.Headers) // of texts
-		text = append(append(text, `,"headers":`...), headers...)
-	}
-	if len(x.Attempts) > 0 {
-		attempts := make([]Attempt, len(x.Attempts))
-		for i := range attempts {
-			attempts[i] = wireAttempt(&x.Attempts[i])
-		}
-		all, _ := plainJSON(attempts) // of texts and numbers
-		text = append(append(text, `,"attempts":`...), all...)
-	}
-	if t := x.Target; t != nil {
-		own, _ := plainJSON(TaskDelivery{string(t.Kind), t.Settings, t.Retry}) // of JSON
-		text = append(append(text, `,"delivery":`...), own...)
-		text = appendOptional(text, "delivers_to", t.Receiver)
-	}
-	switch {
-	case len(x.Payload) == 0:
-	case fitsLine(x.Payload):
-		text = append(append(text, `,"payload":`...), x.Payload...)
-	default:
-		text = append(text, `,"payload_base64":"`...)
-		text = append(base64.StdEncoding.AppendEncode(text, x.Payload), '"')
-	}
-	return append(text, "}\n"...)
-}
 
 // fitsLine reports whether a payload can stand in a line as it is, and be read from there byte for
 // byte: JSON in one line, without a space before or behind it.
@@ -147,6 +80,7 @@ func (x *exportedLine) read(s *scanner) {
 	t := &x.task
 	t.State = tasks.Pending
 	seen, to := 0, ""
+	var r tasks.Request
 	for key := range s.object("") {
 		name := string(key)
 		switch name {
@@ -154,14 +88,12 @@ func (x *exportedLine) read(s *scanner) {
 			x.readKind(s)
 		case "version":
 			x.version = s.integer(name, 1, 1<<30)
-		case "topic":
-			t.Topic = s.topic()
 		case "settings":
 			s.settings(&x.settings)
 		case "id":
-			t.ID = s.str(name)
+			r.ID = s.str(name)
 		case "due_at":
-			t.Due = s.instant(name)
+			r.Due = s.instant(name)
 			seen |= 1
 		case "next_at":
 			t.Next = s.instant(name)
@@ -190,30 +122,21 @@ func (x *exportedLine) read(s *scanner) {
 			seen |= 8
 		case "stamp":
 			t.Stamp = s.hex(name)
-		case "group":
-			t.Group = s.group()
-		case "max_lateness":
-			t.MaxLateness = s.span(name, time.Millisecond, tasks.MaxAhead)
 		case "last_error":
 			t.LastError = s.str(name)
-		case "headers":
-			t.Headers = s.headers()
 		case "attempts":
 			x.readAttempts(s)
-		case "delivery":
-			t.Target = s.target()
 		case "delivers_to":
 			to = s.str(name)
-		case "payload":
-			t.Payload = s.raw()
 		case "payload_base64":
-			t.Payload = s.base64(name)
+			r.Payload = s.base64(name)
 		case "exported_at", "cursor", "begins", "topics", "tasks", "dead", "finished", "unreadable":
 			s.skip() // of the first line and of the last ones
 		default:
-			s.unknown(key)
+			s.content(key, &r)
 		}
 	}
+	t.Fill(&r)
 	if to != "" && t.Target == nil {
 		t.Target = &tasks.Target{}
 	}

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"encoding/base64"
 	"reflect"
 	"time"
 
@@ -11,8 +10,6 @@ import (
 	"github.com/lapsehq/lapse/internal/timespan"
 	"github.com/lapsehq/lapse/tasks"
 )
-
-// This file has the form of tasks in answers.
 
 // span is a duration in a request.
 type span struct{}
@@ -36,35 +33,6 @@ func (duration) Schema(huma.Registry) *huma.Schema {
 // MarshalJSON writes the form that requests use.
 func (d duration) MarshalJSON() ([]byte, error) {
 	return []byte(`"` + timespan.Format(time.Duration(d)) + `"`), nil
-}
-
-// Task is a task as the server shows it. Its times are in UTC, to the millisecond, by the server's
-// clock.
-type Task struct {
-	ID          string            `json:"id"`
-	Topic       string            `json:"topic"`
-	State       string            `json:"state" enum:"pending,held,ready,delivering,dead,finished" doc:"finished: it is done, and kept because of its topic's keep_finished; without that a finished task is not found."`
-	DueAt       string            `json:"due_at" format:"date-time" doc:"The deadline."`
-	NextAt      string            `json:"next_at" format:"date-time" doc:"When the next attempt starts: at the deadline; in a topic with a spread, at the task's place in it; after a failed attempt, later."`
-	Payload     payload           `json:"payload,omitempty" doc:"As it was given. Left out if the task has none."`
-	PayloadB64  string            `json:"payload_base64,omitempty" contentEncoding:"base64" doc:"In place of payload, where an embedding program gave a payload that is not JSON."`
-	Headers     map[string]string `json:"headers,omitempty"`
-	Group       string            `json:"group,omitempty"`
-	MaxLateness *duration         `json:"max_lateness,omitempty"`
-	Attempt     int               `json:"attempt" doc:"Deliveries so far, a running one included."`
-	Revision    int64             `json:"revision" doc:"1 at first, higher with every change."`
-	CreatedAt   string            `json:"created_at" format:"date-time"`
-	DiedAt      string            `json:"died_at,omitempty" format:"date-time" doc:"Of a dead task."`
-	Reason      string            `json:"reason,omitempty" enum:"exhausted,buried,deleted" doc:"Why a dead task is dead: its attempts were exhausted, it was buried by its receiver, or its topic was deleted by force. Left out if the reason is no longer known."`
-	FinishedAt  string            `json:"finished_at,omitempty" format:"date-time" doc:"Of a finished task."`
-	Outcome     string            `json:"outcome,omitempty" enum:"delivered,cancelled,skipped" doc:"What has become of a finished task: it was acknowledged; a caller cancelled it; or it was given up undelivered, as too late or misfired. Left out if that is no longer known."`
-	LastError   string            `json:"last_error,omitempty" doc:"Of the last failed attempt, or why it was buried."`
-	Node        string            `json:"node" doc:"The node that owns the task."`
-	Attempts    []Attempt         `json:"attempts,omitempty" maxItems:"10" doc:"The attempts that have failed last, the oldest first, and the delivery of a finished task: at most 10, and fewer if their texts are long. In the answer about one task (GET) and in lists of dead and of finished tasks; left out if there is none."`
-	HeldAt      string            `json:"held_at,omitempty" format:"date-time" doc:"Of a held task: since when its countdown is held. due_at and next_at are what they were then."`
-	Remaining   *duration         `json:"remaining,omitempty" doc:"Of a held task: the time until its next attempt that it had at held_at, and has again when it is resumed. 0s: it was due."`
-	Durability  string            `json:"durability,omitempty" enum:"spooled" doc:"spooled: only the disk of this node has the task, Redis does not have it yet. Left out otherwise."`
-	Receiving
 }
 
 // Attempt is an attempt that has ended.
@@ -103,40 +71,6 @@ func formatInstant(t time.Time) string {
 		return ""
 	}
 	return t.UTC().Format(instantLayout)
-}
-
-// wireTask returns a task for a caller that may see all of it, or not.
-func wireTask(t *tasks.Task, all bool) Task {
-	w := Task{
-		ID: t.ID, Topic: t.Topic, State: t.State.String(),
-		DueAt: formatInstant(t.Due), NextAt: formatInstant(t.Next),
-		Headers: t.Headers, Group: t.Group,
-		Attempt: t.Attempt, Revision: t.Revision,
-		CreatedAt: formatInstant(t.Created), DiedAt: formatInstant(t.Died),
-		FinishedAt: formatInstant(t.Finished), Outcome: string(t.Outcome),
-		Reason: string(t.Reason), LastError: t.LastError, Node: t.Node,
-	}
-	if t.Spooled {
-		w.Durability = spooled
-	}
-	for i := range t.Attempts {
-		w.Attempts = append(w.Attempts, wireAttempt(&t.Attempts[i]))
-	}
-	w.wireTarget(t.Target, all)
-	if t.State == tasks.Held {
-		w.HeldAt, w.Remaining = formatInstant(t.HeldAt), (*duration)(&t.Remaining)
-	}
-	if t.MaxLateness > 0 {
-		w.MaxLateness = (*duration)(&t.MaxLateness)
-	}
-	if len(t.Payload) > 0 {
-		if isJSON(t.Payload) {
-			w.Payload = t.Payload
-		} else {
-			w.PayloadB64 = base64.StdEncoding.EncodeToString(t.Payload)
-		}
-	}
-	return w
 }
 
 func wireAttempt(a *tasks.Attempt) Attempt {

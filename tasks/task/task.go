@@ -61,6 +61,17 @@ type Task struct {
 	Repeated bool `json:",omitzero"`
 }
 
+// Request returns the request for a task with the content and the deadline of this one.
+func (t *Task) Request() Request {
+	return Request{ID: t.ID, Topic: t.Topic, Due: t.Due, Payload: t.Payload, Headers: t.Headers, Group: t.Group, MaxLateness: t.MaxLateness, Target: t.Target}
+}
+
+// Fill gives a task what a request says of it: the reverse of Request.
+func (t *Task) Fill(r *Request) {
+	t.ID, t.Topic, t.Due, t.Payload, t.Headers = r.ID, r.Topic, r.Due, r.Payload, r.Headers
+	t.Group, t.MaxLateness, t.Target = r.Group, r.MaxLateness, r.Target
+}
+
 // NewID returns a new id, as Schedule makes them: a UUIDv7.
 func NewID() string { return uuid.Must(uuid.NewV7()).String() }
 

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
@@ -103,15 +102,7 @@ func (s *Engine) Plan(r *task.Request, by Admission) (Plan, error) {
 	if chosen && !task.ValidName(r.ID) {
 		f.Add("id", task.NameProblem)
 	}
-	if !task.ValidName(r.Topic) {
-		f.Add("topic", task.NameProblem)
-	}
-	if r.Group != "" && !task.ValidName(r.Group) {
-		f.Add("group", task.NameProblem)
-	}
-	if r.MaxLateness != 0 && (r.MaxLateness < time.Millisecond || r.MaxLateness > task.MaxAhead) {
-		f.Add("max_lateness", "must be from 1 ms to 3660 days")
-	}
+	CheckContent(&f, r)
 	wall := s.Config.Clock()
 	due := Deadline(&f, wall, r.Due, r.Delay)
 	f.CheckHeaders(r.Headers)
@@ -141,8 +132,7 @@ func (s *Engine) Plan(r *task.Request, by Admission) (Plan, error) {
 	p.Buf = Buffers.Get().(*[]byte)
 	rec := record.Fields{
 		Revision: 1, Due: due, Next: due, Created: s.Writes.newCreated(wall), Fingerprint: p.Print,
-		Topic: []byte(r.Topic), Headers: headers, Group: []byte(r.Group),
-		MaxLateness: RoundUpMillis(r.MaxLateness), Payload: r.Payload, Target: target,
+		Headers: headers, Target: target,
 	}
 	if chosen {
 		rec.Flags = record.ChosenID
@@ -151,7 +141,7 @@ func (s *Engine) Plan(r *task.Request, by Admission) (Plan, error) {
 		rec.Hold(Millis(wall)) // rounded as due is, so that a whole delay remains what it is
 		p.Next = rec.Next
 	}
-	p.Rec = rec.Append((*p.Buf)[:0])
+	p.Rec = AppendRecord((*p.Buf)[:0], r, rec)
 	return p, nil
 }
 
@@ -168,42 +158,6 @@ func Deadline(f *task.Faults, now, due time.Time, delay time.Duration) int64 {
 		f.Add("due_at", "must be at most 3660 days ahead")
 	}
 	return max(Millis(due), 0)
-}
-
-// fingerprint returns a hash of a request as the caller made it. A delay counts as given, not as
-// the deadline that follows from it.
-func fingerprint(r *task.Request, headers, target []byte) uint64 {
-	var d xxhash.Digest
-	d.Reset()
-	var n [8]byte
-	number := func(v int64) {
-		binary.LittleEndian.PutUint64(n[:], uint64(v))
-		_, _ = d.Write(n[:])
-	}
-	text := func(v string) {
-		number(int64(len(v)))
-		_, _ = d.WriteString(v)
-	}
-	text(r.Topic)
-	if r.Due.IsZero() {
-		number(-1)
-		number(int64(r.Delay))
-	} else {
-		number(Millis(r.Due))
-	}
-	text(r.Group)
-	number(int64(r.MaxLateness))
-	number(int64(len(headers)))
-	_, _ = d.Write(headers)
-	_, _ = d.Write(r.Payload)
-	if len(target) > 0 { // else it is the fingerprint of before there were targets
-		number(int64(len(target)))
-		_, _ = d.Write(target)
-	}
-	if r.Held { // the same, and -1 is no length
-		number(-1)
-	}
-	return d.Sum64()
 }
 
 // Create creates a task at this node, whose id it registers if need be.

@@ -204,30 +204,6 @@ func describeAt(node, id string, f *record.Fields, state task.State) task.Task {
 	return t
 }
 
-// fillTask gives a task what its record says, but for its topic. Only the payload points into the
-// record.
-func fillTask(t *task.Task, f *record.Fields, state task.State) {
-	t.State, t.Due, t.Next, t.Created = state, FromMillis(f.Due), FromMillis(f.Next), FromNanos(f.Created)
-	t.Group, t.MaxLateness, t.LastError = string(f.Group), millisDuration(f.MaxLateness), string(f.LastError)
-	t.Attempt, t.Revision, t.Target = int(f.Attempt), int64(f.Revision), targetOf(f)
-	if len(f.Payload) > 0 {
-		t.Payload = f.Payload
-	}
-	if len(f.Headers) > 0 {
-		t.Headers, _ = record.DecodeHeaders(f.Headers) // checked by decode
-	}
-	if state == task.Pending && f.Flags&record.Held != 0 {
-		t.State, t.Next, t.HeldAt = task.Held, FromMillis(f.HeldNext), FromMillis(f.HeldAt)
-		t.Remaining = max(0, millisDuration(f.HeldNext-f.HeldAt))
-	}
-	switch state {
-	case task.Dead:
-		t.Died, t.Next, t.Reason = t.Next, t.Due, reasons[f.State]
-	case task.Finished:
-		t.Finished, t.Next, t.Outcome = t.Next, t.Due, endsOf[f.State]
-	}
-}
-
 // DescribeRecord makes a Task of a record of whatever state, with its attempts. Its Node is empty.
 // A task that was being delivered is pending.
 func DescribeRecord(id string, f *record.Fields) task.Task {

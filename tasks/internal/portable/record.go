@@ -25,11 +25,18 @@ func Exported(id string, rec []byte) (x task.Exported, err error) {
 // Record is the reverse of Exported. Errors: *task.InvalidError, task.ErrTooLarge.
 func Record(x *task.Exported) ([]byte, error) {
 	var f task.Faults
-	checkWords(&f, x)
+	if !task.ValidName(x.ID) {
+		f.Add("id", task.NameProblem)
+	}
+	r := x.Request()
+	engine.CheckContent(&f, &r)
+	f.CheckHeaders(x.Headers)
+	if len(x.LastError) > task.MaxReason {
+		f.Add("last_error", fmt.Sprintf("must be at most %d bytes", task.MaxReason))
+	}
 	rec := record.Fields{
-		Flags: record.ChosenID, Topic: []byte(x.Topic), Group: []byte(x.Group), Payload: x.Payload,
-		Headers: record.EncodeHeaders(x.Headers), MaxLateness: engine.RoundUpMillis(x.MaxLateness),
-		Fingerprint: x.Fingerprint, Stamp: x.Stamp, LastError: []byte(x.LastError),
+		Flags: record.ChosenID, Headers: record.EncodeHeaders(x.Headers), LastError: []byte(x.LastError),
+		Fingerprint: x.Fingerprint, Stamp: x.Stamp,
 		Attempt: number(&f, "attempt", int64(x.Attempt), 0), Revision: number(&f, "revision", x.Revision, 1),
 		Due: instant(&f, "due_at", x.Due), Created: created(&f, x.Created),
 	}
@@ -67,31 +74,7 @@ func Record(x *task.Exported) ([]byte, error) {
 	if len(rec.Headers) > task.MaxHeaderBytes {
 		return nil, fmt.Errorf("%w: headers must be at most %d bytes together", task.ErrTooLarge, task.MaxHeaderBytes)
 	}
-	size := fixedBytes + len(x.Topic) + len(x.Group) + len(x.Payload) + len(rec.Headers) + len(rec.LastError) + len(rec.Attempts) + len(rec.Target)
-	return rec.Append(make([]byte, 0, size)), nil
-}
-
-// fixedBytes is at least what a record has besides its texts.
-const fixedBytes = 128
-
-// checkWords checks what an exported task has in common with a request.
-func checkWords(f *task.Faults, x *task.Exported) {
-	if !task.ValidName(x.ID) {
-		f.Add("id", task.NameProblem)
-	}
-	if !task.ValidName(x.Topic) {
-		f.Add("topic", task.NameProblem)
-	}
-	if x.Group != "" && !task.ValidName(x.Group) {
-		f.Add("group", task.NameProblem)
-	}
-	if x.MaxLateness != 0 && (x.MaxLateness < time.Millisecond || x.MaxLateness > task.MaxAhead) {
-		f.Add("max_lateness", "must be from 1 ms to 3660 days")
-	}
-	f.CheckHeaders(x.Headers)
-	if len(x.LastError) > task.MaxReason {
-		f.Add("last_error", fmt.Sprintf("must be at most %d bytes", task.MaxReason))
-	}
+	return engine.AppendRecord(nil, &r, rec), nil
 }
 
 // target returns the encoded form of what a task says of its own delivery.
