@@ -10,6 +10,7 @@ import (
 	"go/token"
 	"os"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -20,6 +21,9 @@ var update = flag.Bool("update", false, "write the generated types anew")
 // figuresFile has the types of package httpapi that show figures. Their comments, the names and the
 // order of their fields, and groups of figures in others are written there by hand.
 const figuresFile = "../../httpapi/figures.go"
+
+// examplesFile has examples of answers, in which no figure of a topic may be missing.
+const examplesFile = "../../httpapi/examples.json"
 
 const figuresHead = `// The fields and functions of this file follow the tags of tasks.Figures. They are written by
 // go test ./tasks/task -run TestFiguresAreGenerated -update, which makes a new figure the last one
@@ -91,6 +95,7 @@ func TestFiguresAreGenerated(t *testing.T) {
 	w.paths, w.shown = shown(reflect.TypeFor[Counts](), "c")
 	counts := w.group("Counts", "", false)
 	w.check(t)
+	examples := w.examples(t)
 	figures := ""
 	w.paths, w.shown = shown(reflect.TypeFor[Figures](), "t")
 	for _, f := range groups.Fields.List {
@@ -107,14 +112,34 @@ func TestFiguresAreGenerated(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v in\n%s", err, &w)
 	}
-	if *update {
-		if err := os.WriteFile(figuresFile, want, 0o644); err != nil {
-			t.Fatal(err)
+	for file, want := range map[string][]byte{figuresFile: want, examplesFile: examples} {
+		if *update {
+			if err := os.WriteFile(file, want, 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s is not up to date: run this test with -update", file)
 		}
 	}
-	if got, err := os.ReadFile(figuresFile); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s is not up to date: run this test with -update", figuresFile)
+}
+
+// examples returns the examples of the API, with each figure of a topic: a new one is 0, before the
+// last one.
+func (w *figuresWriter) examples(t *testing.T) []byte {
+	t.Helper()
+	text, err := os.ReadFile(examplesFile)
+	if err != nil {
+		t.Fatal(err)
 	}
+	last := []byte(`"failed_recent": `)
+	for _, path := range w.paths {
+		name := []byte(`"` + path + `": `)
+		if w.shown[path].typ == "int64" && !strings.Contains(path, ".") && bytes.Count(text, name) < bytes.Count(text, last) {
+			text = bytes.ReplaceAll(text, last, slices.Concat(name, []byte("0, "), last))
+		}
+	}
+	return text
 }
 
 // A figuresWriter writes the types of figuresFile anew.
