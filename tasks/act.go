@@ -8,7 +8,8 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
-	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/query"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -110,7 +111,7 @@ func (s *Scheduler) actOnLive(ctx context.Context, p *actPlan, targets []cluster
 		switch {
 		case failed == nil:
 			done.Done++
-		case errors.Is(failed, engine.ErrNotSelected):
+		case errors.Is(failed, query.ErrNotSelected):
 		case p.ids == nil && mayPass(failed):
 			if err == nil || errors.Is(failed, ErrUnknown) && !errors.Is(err, ErrUnknown) {
 				err = failed
@@ -128,12 +129,12 @@ func (s *Scheduler) actOnDead(ctx context.Context, p *actPlan, targets []cluster
 	for i := range targets {
 		ids[i] = targets[i].ID
 	}
-	r, err := s.cluster.Redrive(ctx, engine.RedriveQuery{
+	r, err := s.cluster.Redrive(ctx, query.Redrive{
 		Topic: p.list.Topic, Delete: p.query.Action == DeleteAction, Due: p.query.Due, IDs: ids, Act: &p.query,
 	})
 	done.Done = r.Done
 	for _, id := range r.Acted {
-		done.Failed = append(done.Failed, Refusal{ID: id, Err: engine.ErrActedSince})
+		done.Failed = append(done.Failed, Refusal{ID: id, Err: query.ErrActedSince})
 	}
 	if p.ids != nil && err == nil {
 		for _, id := range r.Unknown {
@@ -156,16 +157,16 @@ func mayPass(err error) bool {
 // An actPlan is an Act that was checked.
 type actPlan struct {
 	ids    []string // each once; nil: list selects the tasks
-	list   engine.ListQuery
-	query  engine.ActQuery
-	stamp  uint64 // of the whole act; see engine.ActQuery
+	list   query.List
+	query  query.Act
+	stamp  uint64 // of the whole act; see query.Act
 	digest uint64 // tells the act from others
 	begins bool   // this call does no more than to return a cursor
 }
 
 // cursor is the cursor of the call that goes on behind a position.
 func (p *actPlan) cursor(at recovery.Ref) string {
-	return cluster.ActCursor{Stamp: p.stamp, Digest: p.digest, After: at}.Encode()
+	return query.ActCursor{Stamp: p.stamp, Digest: p.digest, After: at}.Encode()
 }
 
 // planAct checks an act, and continues it if it has a cursor.
@@ -175,9 +176,9 @@ func (s *Scheduler) planAct(ctx context.Context, a *Act) (*actPlan, error) {
 	if err := f.Err(); err != nil {
 		return nil, err
 	}
-	p := &actPlan{digest: cluster.DigestAct(a), query: engine.ActQuery{Action: a.Action, Shift: a.Shift.Milliseconds(), Dry: a.Dry}}
+	p := &actPlan{digest: query.DigestAct(a), query: query.Act{Action: a.Action, Shift: a.Shift.Milliseconds(), Dry: a.Dry}}
 	if !a.Due.IsZero() {
-		p.query.Due = max(engine.Millis(a.Due), 0)
+		p.query.Due = max(record.Millis(a.Due), 0)
 	}
 	q := a.Query
 	q.Cursor = ""
@@ -196,20 +197,20 @@ func (s *Scheduler) planAct(ctx context.Context, a *Act) (*actPlan, error) {
 			p.list.Limit = task.MaxActs
 		}
 		if a.Dry {
-			p.list.Limit = engine.LooksAtOnce
+			p.list.Limit = query.LooksAtOnce
 		}
 		p.query.Select = &p.list
 	} else {
-		p.ids = engine.Once(a.IDs)
+		p.ids = query.Once(a.IDs)
 		if a.Action.Dead() {
-			p.query.Select = &engine.ListQuery{Patterns: task.PatternsOf(ctx)}
+			p.query.Select = &query.List{Patterns: task.PatternsOf(ctx)}
 		}
 	}
 	if a.Query.Cursor == "" {
 		p.stamp = s.engine.NewStamp()
 		p.begins = a.Shift != 0 && !a.Dry
 	} else {
-		c, ok := cluster.DecodeActCursor(a.Query.Cursor)
+		c, ok := query.DecodeActCursor(a.Query.Cursor)
 		if !ok || c.Digest != p.digest || c.Stamp == 0 {
 			return nil, task.Invalid("cursor", "must be the next_cursor of the call before, whose fields were the same")
 		}

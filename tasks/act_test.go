@@ -10,8 +10,7 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
-	"github.com/lapsehq/lapse/tasks/internal/cluster"
-	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 )
 
 // acted calls Act until there is no cursor, and returns what was done in all.
@@ -287,25 +286,25 @@ func TestActSelectsAgainAtTheOwner(t *testing.T) {
 			_, err := r.Replace(t.Context(), Request{ID: id, Topic: topic, Group: group, Delay: time.Hour})
 			want(t, "Replace", err, nil)
 		}
-		q := &engine.ListQuery{Topic: "x", Group: "g", State: Pending, Filter: engine.Filter{To: time.Now().Add(2 * time.Hour).UnixMilli()}}
+		q := &query.List{Topic: "x", Group: "g", State: Pending, Filter: query.Filter{To: time.Now().Add(2 * time.Hour).UnixMilli()}}
 		for _, c := range []struct {
 			id     string
 			change func(id string)
 			wanted error
 		}{
 			{"same", func(string) {}, nil},
-			{"cancelled", func(id string) { want(t, "Cancel", r.Cancel(t.Context(), id), nil) }, engine.ErrNotSelected},
-			{"topic", func(id string) { replace(id, "y", "g") }, engine.ErrNotSelected},
-			{"group", func(id string) { replace(id, "x", "") }, engine.ErrNotSelected},
+			{"cancelled", func(id string) { want(t, "Cancel", r.Cancel(t.Context(), id), nil) }, query.ErrNotSelected},
+			{"topic", func(id string) { replace(id, "y", "g") }, query.ErrNotSelected},
+			{"group", func(id string) { replace(id, "x", "") }, query.ErrNotSelected},
 			{"moved", func(id string) {
 				_, err := r.Reschedule(t.Context(), id, Move{Due: time.Now().Add(3 * time.Hour)})
 				want(t, "Reschedule", err, nil)
-			}, engine.ErrNotSelected},
+			}, query.ErrNotSelected},
 			{"ready", func(id string) {
 				_, err := r.Fire(t.Context(), id)
 				want(t, "Fire", err, nil)
 				pass(time.Second)
-			}, engine.ErrNotSelected},
+			}, query.ErrNotSelected},
 			{"again", func(id string) { replace(id, "x", "g") }, nil},
 			{"never", nil, ErrNotFound},
 		} {
@@ -313,7 +312,7 @@ func TestActSelectsAgainAtTheOwner(t *testing.T) {
 				r.must(Request{ID: c.id, Topic: "x", Group: "g", Delay: time.Hour})
 				c.change(c.id)
 			}
-			got := r.Engine().Act(t.Context(), &engine.ActQuery{Action: CancelAction, Select: q}, []string{c.id})
+			got := r.Engine().Act(t.Context(), &query.Act{Action: CancelAction, Select: q}, []string{c.id})
 			if !errors.Is(got[0], c.wanted) {
 				t.Errorf("%s: %v, want %v", c.id, got[0], c.wanted)
 			}
@@ -360,7 +359,7 @@ func TestWrongActs(t *testing.T) {
 		begun, err := r.Act(t.Context(), shift)
 		want(t, "Act", err, nil)
 		with := func(q Query, cursor string) Query { q.Cursor = cursor; return q }
-		ahead := cluster.ActCursor{Stamp: uint64(time.Now().Add(4000*time.Second).UnixMilli()) << 22, Digest: cluster.DigestAct(&shift)}.Encode()
+		ahead := query.ActCursor{Stamp: uint64(time.Now().Add(4000*time.Second).UnixMilli()) << 22, Digest: query.DigestAct(&shift)}.Encode()
 		for field, a := range map[string]Act{
 			"action":        {Action: "drop", Query: byTopic},
 			"filter":        {Action: CancelAction},
@@ -421,7 +420,7 @@ func TestActsOnManyAreBounded(t *testing.T) {
 		next := func() *Scheduler { calls++; return r.Scheduler }
 		counted := a
 		counted.Dry = true
-		if got := acted(t, next, counted); got.Matched != number || got.Done != 0 || calls != number/engine.LooksAtOnce {
+		if got := acted(t, next, counted); got.Matched != number || got.Done != 0 || calls != number/query.LooksAtOnce {
 			t.Errorf("counted %+v with %d calls", got, calls)
 		}
 		calls = 0

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -31,7 +32,7 @@ func (s *Scheduler) Requeue(ctx context.Context, topic string, r Requeue) (Reque
 	if !task.ValidName(topic) {
 		f.Add("topic", task.NameProblem)
 	}
-	q := engine.RedriveQuery{Topic: topic, All: r.IDs == nil, IDs: r.IDs}
+	q := query.Redrive{Topic: topic, All: r.IDs == nil, IDs: r.IDs}
 	if !r.Due.IsZero() || r.Delay != 0 {
 		q.Due = engine.Deadline(&f, s.engine.Config.Clock(), r.Due, r.Delay)
 	}
@@ -56,6 +57,6 @@ func (s *Scheduler) DeleteDead(ctx context.Context, topic string, ids []string) 
 	if !task.ValidName(topic) {
 		return 0, task.Invalid("topic", task.NameProblem)
 	}
-	r, err := s.cluster.Redrive(ctx, engine.RedriveQuery{Topic: topic, Delete: true, All: ids == nil, IDs: ids})
+	r, err := s.cluster.Redrive(ctx, query.Redrive{Topic: topic, Delete: true, All: ids == nil, IDs: ids})
 	return r.Done, err
 }

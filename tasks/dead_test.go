@@ -11,7 +11,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	. "github.com/lapsehq/lapse/tasks"
-	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // bury makes tasks die, one each second.
@@ -101,7 +101,7 @@ func TestRequeue(t *testing.T) {
 			t.Fatalf("Requeue = %d, %v", n, err)
 		}
 		d := r.pull("x", "b")[0]
-		if d.Attempt != 1 || d.Revision != 2 || !d.Due.Equal(engine.FromMillis(r.clock.now().UnixMilli())) {
+		if d.Attempt != 1 || d.Revision != 2 || !d.Due.Equal(record.FromMillis(r.clock.now().UnixMilli())) {
 			t.Errorf("again: %+v", d.Task)
 		}
 		r.ack(d)
@@ -178,7 +178,7 @@ func TestRequeueWithDeadline(t *testing.T) {
 		if task := r.get("b"); task.State != Pending || !task.Due.Equal(due.Truncate(time.Millisecond).Add(time.Millisecond)) || task.Revision != 2 {
 			t.Errorf("back comes %+v", task)
 		}
-		past := engine.FromMillis(r.clock.now().Add(-time.Hour).UnixMilli())
+		past := record.FromMillis(r.clock.now().Add(-time.Hour).UnixMilli())
 		_, err = r.Requeue(t.Context(), "x", Requeue{Due: past})
 		want(t, "Requeue", err, nil)
 		ds, err := r.Reserve(t.Context(), "x", MaxReserve, 0, 0)

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	. "github.com/lapsehq/lapse/tasks"
-	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -126,7 +126,7 @@ func TestDeadReasonsMatchModelAtAllNodes(t *testing.T) {
 // leaves out what it does not select, and a restart changes nothing.
 func TestDeadReasonsLookAtBoundedTasks(t *testing.T) {
 	t.Parallel()
-	const number = engine.LooksAtOnce + 5000
+	const number = query.LooksAtOnce + 5000
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		batch := make([]Request, 0, MaxBatch)
 		for i := range number {
@@ -147,8 +147,8 @@ func TestDeadReasonsLookAtBoundedTasks(t *testing.T) {
 			looked, dead, ofX, others int
 			complete                  bool
 		}{
-			{Query{Topic: "x"}, engine.LooksAtOnce, number, engine.LooksAtOnce, 0, false},
-			{Query{}, engine.LooksAtOnce, number + 2, engine.LooksAtOnce - 2, 2, false},
+			{Query{Topic: "x"}, query.LooksAtOnce, number, query.LooksAtOnce, 0, false},
+			{Query{}, query.LooksAtOnce, number + 2, query.LooksAtOnce - 2, 2, false},
 			{Query{Topic: "y"}, 2, 2, 0, 2, true},
 			{Query{DiedFrom: before}, 2, number + 2, 0, 2, true},
 			{Query{Topic: "x", DiedFrom: before}, 0, number, 0, 0, true},

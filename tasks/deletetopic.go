@@ -3,7 +3,7 @@ package tasks
 import (
 	"context"
 
-	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -52,7 +52,7 @@ func (s *Scheduler) KillTopic(ctx context.Context, name string, ifRevision int64
 	case !task.ValidName(name):
 		return Killed{}, ErrNoTopic
 	}
-	t, err := s.cluster.PurgeAll(ctx, engine.PurgeQuery{Topic: name, Kill: true})
+	t, err := s.cluster.PurgeAll(ctx, query.Purge{Topic: name, Kill: true})
 	k := Killed{Killed: t.Cancelled, Delivering: t.Delivering}
 	switch {
 	case err != nil:

@@ -141,7 +141,7 @@ func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
 		defer cancel()
 		b.must(Request{ID: "t2", Topic: "y"})
 		d := b.pull("y", "t2")[0]
-		o := cluster.Offer{Run: a.Cluster().Peers.Run, Topic: "x", Lease: lease, Deliveries: []cluster.WireDelivery{{Task: d.Task, Receipt: d.Receipt(), Lease: lease}}}
+		o := cluster.Offer{Run: a.Cluster().Peers.Run, Topic: "x", Lease: lease, Deliveries: []engine.WireDelivery{{Task: d.Task, Receipt: d.Receipt(), Lease: lease}}}
 		if answer, err := a.Cluster().HandleOffer(ctx, "b", o); err != nil || len(answer.Unused) != 0 {
 			t.Fatalf("offered a task: %+v, %v", answer, err)
 		}
@@ -200,12 +200,12 @@ func TestOfferComesBackAfterAHandOver(t *testing.T) {
 		a, b := f.nodes[0], f.nodes[1]
 		g := b.Cluster().NewRemoteWaiter("a", "x", 0)
 		offers := make([][]*engine.Delivery, 3)
-		packed := make([][]cluster.WireDelivery, 3)
+		packed := make([][]engine.WireDelivery, 3)
 		for i := range offers {
 			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 			pass(10 * time.Millisecond)
 			offers[i] = b.Cluster().Serve(t.Context(), g, 1)
-			packed[i] = b.Cluster().EncodeDeliveries(offers[i])
+			packed[i] = engine.EncodeDeliveries(offers[i], b.Engine().Elapsed())
 		}
 		want(t, "Drain", b.Drain(t.Context()), nil)
 		b.Cluster().Offered(g, offers[0], packed[0], cluster.OfferReply{}, relay.ErrUnheard)

@@ -15,7 +15,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
-	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 )
 
 // fill schedules tasks at every node, of a topic and a group, and returns their ids.
@@ -108,7 +108,7 @@ func TestListOfAllNodes(t *testing.T) {
 			}))
 		}
 		slices.SortFunc(all, func(a, b Task) int {
-			return engine.CompareRefs(recovery.Ref{ID: a.ID, Next: a.Next.UnixMilli()}, recovery.Ref{ID: b.ID, Next: b.Next.UnixMilli()})
+			return query.CompareRefs(recovery.Ref{ID: a.ID, Next: a.Next.UnixMilli()}, recovery.Ref{ID: b.ID, Next: b.Next.UnixMilli()})
 		})
 		for _, m := range f.nodes {
 			for _, limit := range []int{77, 1000} {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	. "github.com/lapsehq/lapse/tasks"
-	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -139,7 +139,7 @@ func filtersMatchModel(t *testing.T, next func() *Scheduler) {
 			if q.State == Dead {
 				a.Next, b.Next = a.Died, b.Died
 			}
-			return engine.CompareRefs((&engine.Listed{Task: a, At: a.Next.UnixMilli()}).Ref(), (&engine.Listed{Task: b, At: b.Next.UnixMilli()}).Ref())
+			return query.CompareRefs((&query.Listed{Task: a, At: a.Next.UnixMilli()}).Ref(), (&query.Listed{Task: b, At: b.Next.UnixMilli()}).Ref())
 		})
 		some += min(1, len(wanted))
 		if got, _ := found(t, next, q); !slices.Equal(idsOf(got), idsOf(wanted)) {
@@ -178,7 +178,7 @@ func TestFiltersMatchModelAtAllNodes(t *testing.T) {
 // other calls in between.
 func TestFilterLooksAtBoundedTasks(t *testing.T) {
 	t.Parallel()
-	const pages, number = 3, 2*engine.LooksAtOnce + engine.LooksAtOnce/2
+	const pages, number = 3, 2*query.LooksAtOnce + query.LooksAtOnce/2
 	bubble(t, Config{}, func(t *testing.T, r *rig) {
 		var ids []string
 		batch := make([]Request, 0, MaxBatch)

@@ -5,6 +5,7 @@ import (
 
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -131,9 +132,9 @@ func (s *Scheduler) DeadReasons(ctx context.Context, q Query) (DeadReasons, erro
 }
 
 // checkReasons returns what a query about the reasons of dead tasks asks for.
-func checkReasons(ctx context.Context, q Query) (engine.ListQuery, error) {
+func checkReasons(ctx context.Context, q Query) (query.List, error) {
 	if q.State != 0 && q.State != Dead {
-		return engine.ListQuery{}, task.Invalid("state", "must be dead, or be left out")
+		return query.List{}, task.Invalid("state", "must be dead, or be left out")
 	}
 	q.State, q.Brief = Dead, false
 	return checkSelection(ctx, &q)

@@ -3,7 +3,7 @@ package tasks
 import (
 	"context"
 
-	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -20,6 +20,6 @@ func (s *Scheduler) CancelGroup(ctx context.Context, group string) (GroupCancell
 	if !task.ValidName(group) {
 		return GroupCancelled{}, task.Invalid("group", task.NameProblem)
 	}
-	t, err := s.cluster.PurgeAll(ctx, engine.PurgeQuery{Group: group, Keep: MaxGroupDelivering, Patterns: task.PatternsOf(ctx)})
+	t, err := s.cluster.PurgeAll(ctx, query.Purge{Group: group, Keep: MaxGroupDelivering, Patterns: task.PatternsOf(ctx)})
 	return GroupCancelled{Cancelled: t.Cancelled, Delivering: t.Left, More: t.Delivering - len(t.Left)}, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -31,38 +32,18 @@ func (s *Scheduler) List(ctx context.Context, q Query) (Page, error) {
 			return Page{}, err
 		}
 	}
-	return s.list(ctx, ask)
-}
-
-func (s *Scheduler) list(ctx context.Context, ask engine.ListQuery) (Page, error) {
-	if !s.cluster.HasAll() {
-		return s.cluster.ListAll(ctx, ask)
-	}
-	page := Page{Tasks: make([]Task, 0, min(ask.Limit, 100))}
-	size := 0
-	last, err := s.engine.VisitPage(ctx, &ask, func(t Task, _ int64, _ int) bool {
-		page.Tasks = append(page.Tasks, t)
-		size += engine.SizeOf(&t)
-		return size < MaxPageBytes
-	})
-	if err != nil {
-		return Page{}, err
-	}
-	if last != nil {
-		page.Cursor = engine.EncodeCursor(*last)
-	}
-	return page, nil
+	return s.cluster.ListAll(ctx, ask)
 }
 
 // checkQuery returns what a query asks for. Errors: ErrInvalid, ErrNotGranted.
-func checkQuery(ctx context.Context, q *Query) (ask engine.ListQuery, err error) {
+func checkQuery(ctx context.Context, q *Query) (ask query.List, err error) {
 	if ask, err = checkSelection(ctx, q); err != nil {
 		return ask, err
 	}
-	if engine.ListsBuried(q.State) && q.Topic == "" { // the ledger orders them by topic only
+	if query.IsBuried(q.State) && q.Topic == "" { // the ledger orders them by topic only
 		return ask, task.Invalid("topic", "must be given with the state "+q.State.String())
 	}
-	limit, after, err := engine.PageBounds(q.Limit, q.Cursor)
+	limit, after, err := query.PageBounds(q.Limit, q.Cursor)
 	if err != nil {
 		return ask, err
 	}
@@ -71,7 +52,7 @@ func checkQuery(ctx context.Context, q *Query) (ask engine.ListQuery, err error)
 }
 
 // checkSelection returns what a query selects, whatever its page. Errors: as of checkQuery.
-func checkSelection(ctx context.Context, q *Query) (ask engine.ListQuery, err error) {
+func checkSelection(ctx context.Context, q *Query) (ask query.List, err error) {
 	var f task.Faults
 	if q.State > Finished {
 		f.Add("state", "must be pending, retrying, held, ready, delivering, dead or finished")
@@ -85,7 +66,7 @@ func checkSelection(ctx context.Context, q *Query) (ask engine.ListQuery, err er
 	if q.Node != "" {
 		f.Add("node", "must not be given: only lists select by it")
 	}
-	filter := engine.NewFilter(q, &f)
+	filter := query.NewFilter(q, &f)
 	if err := f.Err(); err != nil {
 		return ask, err
 	}
@@ -94,7 +75,7 @@ func checkSelection(ctx context.Context, q *Query) (ask engine.ListQuery, err er
 			return ask, err
 		}
 	}
-	ask = engine.ListQuery{
+	ask = query.List{
 		Topic: q.Topic, Group: q.Group, State: q.State, Patterns: task.PatternsOf(ctx), Filter: filter, Brief: q.Brief,
 	}
 	if q.State == Retrying {

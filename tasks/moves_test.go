@@ -6,7 +6,7 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
-	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // The moves of a simulation. Each makes a call and compares its answer with the model.
@@ -69,7 +69,7 @@ func (s *simulation) again() {
 }
 
 func (s *simulation) post(r Request) {
-	due, req := engine.FromMillis(engine.Millis(s.clock.now().Add(r.Delay))), fmt.Sprint(r)
+	due, req := record.FromMillis(record.Millis(s.clock.now().Add(r.Delay))), fmt.Sprint(r)
 	s.m.begin()
 	task, err := s.Schedule(s.t.Context(), r)
 	s.m.mu.Lock()
@@ -366,11 +366,11 @@ func (s *simulation) requeue() {
 	id, delay := s.anyID(), time.Duration(s.rng.IntN(2))*time.Duration(s.rng.Int64N(int64(time.Minute)))
 	due := s.clock.now().UnixMilli()
 	if delay != 0 {
-		due = engine.Millis(s.clock.now().Add(delay))
+		due = record.Millis(s.clock.now().Add(delay))
 	}
 	s.redrive(id, func(topic string) (int, error) {
 		return requeued(s.Requeue(s.t.Context(), topic, Requeue{IDs: []string{id}, Delay: delay}))
-	}, func(f *fact) { f.alive(engine.FromMillis(due)) })
+	}, func(f *fact) { f.alive(record.FromMillis(due)) })
 }
 
 func (s *simulation) deleteDead() {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -30,6 +31,6 @@ func (s *Scheduler) Purge(ctx context.Context, topic string) (Purged, error) {
 	if err := engine.Granted(ctx, topic); err != nil {
 		return Purged{}, err
 	}
-	t, err := s.cluster.PurgeAll(ctx, engine.PurgeQuery{Topic: topic})
+	t, err := s.cluster.PurgeAll(ctx, query.Purge{Topic: topic})
 	return Purged{Cancelled: t.Cancelled, Delivering: t.Delivering}, err
 }

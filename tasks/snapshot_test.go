@@ -11,6 +11,7 @@ import (
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 )
 
 // inherit has a node adopt what the last one held, who is dead then. Whose shards
@@ -183,12 +184,12 @@ func TestRequeueOfAllWhileAShardComes(t *testing.T) {
 		}
 		own := a.shardID(0).NewID()
 		a.bury("x", own)
-		x := a.Engine().NewRedrive(&engine.RedriveQuery{Topic: "x", All: true})
+		x := a.Engine().NewRedrive(&query.Redrive{Topic: "x", All: true})
 		count := a.Engine().DeadCount("x")
 		b.handOver(coming, a)
 		pass(time.Second)
-		if _, _, end, err := x.RedriveTopic(t.Context(), recovery.Ref{}, a.Engine().Now(), count); !end || err != nil {
-			t.Errorf("all = %v, %v", end, err)
+		if _, _, more, err := x.RedriveTopic(t.Context(), recovery.Ref{}, a.Engine().Now(), count); more || err != nil {
+			t.Errorf("all = %v, %v", more, err)
 		}
 		if got := a.get(own); got.State == Dead {
 			t.Errorf("left: %+v", got)
@@ -231,9 +232,9 @@ func TestPurgeCountsWhatIsParked(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- a.handTo(b) }()
 		synctest.Wait()
-		purge := a.Engine().NewPurge(&engine.PurgeQuery{Group: "g", Keep: MaxGroupDelivering})
-		if all, err := purge.Run(t.Context(), 0); !all || err != nil || !slices.Equal(purge.Result().Left, []string{id}) {
-			t.Errorf("purge of a group: %t, %v, %+v", all, err, purge.Result())
+		purge := a.Engine().NewPurge(&query.Purge{Group: "g", Keep: MaxGroupDelivering})
+		if all, err := purge.Run(t.Context(), 0); !all || err != nil || !slices.Equal(purge.Part(nil).Left, []query.LeftTask{{ID: id}}) {
+			t.Errorf("purge of a group: %t, %v, %+v", all, err, purge.Part(nil))
 		}
 		release()
 		want(t, "hand-over", <-done, nil)
@@ -249,7 +250,7 @@ func TestUnknownWhenTheCallerLeaves(t *testing.T) {
 		defer release()
 		ctx, leave := context.WithCancel(t.Context())
 		time.AfterFunc(100*time.Millisecond, leave)
-		got, err := a.Cluster().PurgeLocal(ctx, engine.PurgeQuery{Topic: "x"})
+		got, err := a.Cluster().PurgeLocal(ctx, query.Purge{Topic: "x"})
 		if got.Cancelled != 0 {
 			t.Errorf("PurgeLocal = %+v", got)
 		}

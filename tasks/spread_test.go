@@ -11,6 +11,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // place is when a task with that deadline has its place in a window.
@@ -48,7 +49,7 @@ func spreading(t *testing.T, window time.Duration, test func(t *testing.T, r *ri
 // instant schedules n tasks t0, t1, ... that are due at one instant.
 func (r *rig) instant(topic string, n int, delay time.Duration) (due time.Time) {
 	r.t.Helper()
-	due = engine.FromMillis(engine.Millis(r.clock.now().Add(delay)))
+	due = record.FromMillis(record.Millis(r.clock.now().Add(delay)))
 	requests := make([]Request, n)
 	for i := range requests {
 		requests[i] = Request{ID: fmt.Sprint("t", i), Topic: topic, Due: due}

@@ -7,14 +7,15 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // Act acts on tasks that are not dead, none of which may come twice, where they are now: with one
 // call to each node that has some of them. It returns an answer for each: nil;
-// engine.ErrNotSelected if the act was not for it, or not any more; or an error of
+// query.ErrNotSelected if the act was not for it, or not any more; or an error of
 // tasks.Scheduler.Cancel, of Reschedule or of Fire.
-func (s *Cluster) Act(ctx context.Context, q *engine.ActQuery, targets []Target) []error {
+func (s *Cluster) Act(ctx context.Context, q *query.Act, targets []Target) []error {
 	answers := make([]error, len(targets))
 	if s.Fleet == nil {
 		ids := make([]string, len(targets))
@@ -39,7 +40,7 @@ func (s *Cluster) Act(ctx context.Context, q *engine.ActQuery, targets []Target)
 		switch {
 		case !errors.Is(err, task.ErrNotFound):
 		case q.Select != nil:
-			answers[i] = engine.ErrNotSelected
+			answers[i] = query.ErrNotSelected
 		case q.Action == task.CancelAction && !errors.Is(err, engine.ErrFinished):
 			ids, gone = append(ids, targets[i].ID), append(gone, i)
 		}
@@ -53,15 +54,15 @@ func (s *Cluster) Act(ctx context.Context, q *engine.ActQuery, targets []Target)
 }
 
 // actHere acts on tasks of this node.
-func (s *Cluster) actHere(ctx context.Context, q *engine.ActQuery, some []*item) {
+func (s *Cluster) actHere(ctx context.Context, q *query.Act, some []*item) {
 	for i, err := range s.engine.Act(ctx, q, idsOf(some)) {
 		some[i].err = err
 	}
 }
 
 // actAt has another node act on tasks.
-func (s *Cluster) actAt(ctx context.Context, node string, q *engine.ActQuery, some []*item) {
-	asked := actQuery{ActQuery: *q, Tasks: make([]actTask, len(some)), Conditions: task.ConditionsOf(ctx)}
+func (s *Cluster) actAt(ctx context.Context, node string, q *query.Act, some []*item) {
+	asked := actQuery{Act: *q, Tasks: make([]actTask, len(some)), Conditions: task.ConditionsOf(ctx)}
 	for i, p := range some {
 		asked.Tasks[i] = actTask{p.id, p.at.shardID}
 	}
@@ -84,7 +85,7 @@ func (s *Cluster) actAt(ctx context.Context, node string, q *engine.ActQuery, so
 type (
 	// An actQuery asks the node that owns some tasks to act on them.
 	actQuery struct {
-		engine.ActQuery
+		query.Act
 		Tasks      []actTask
 		Conditions *task.Conditions `json:"Terms,omitempty"`
 	}
@@ -103,7 +104,7 @@ type (
 
 // handleAct acts on those of another node's tasks that belong here.
 func (s *Cluster) handleAct(ctx context.Context, _ string, asked actQuery) (actReply, error) {
-	q := &asked.ActQuery
+	q := &asked.Act
 	switch q.Action {
 	case task.CancelAction, task.MoveAction, task.FireAction, task.HoldAction, task.ResumeAction:
 	default:

@@ -37,9 +37,11 @@ type round struct {
 	unregistered []*engine.IDClaim
 	elsewhere    []*item
 	again        []int // requests that come again because of their directory entries
-	refusals     []refusal
-	kept         []engine.KeptRepeat // requests with the ids of finished tasks that are kept
-	buried       []int               // requests that replace what is dead, or finished and kept
+	// refusals are requests that were refused because memory believes that the ledger has a dead or
+	// illegible record with the id.
+	refusals []int
+	kept     []engine.KeptRepeat // requests with the ids of finished tasks that are kept
+	buried   []int               // requests that replace what is dead, or finished and kept
 }
 
 // A delay is why a request must come again.
@@ -51,21 +53,19 @@ type delay struct {
 
 // recheck asks the ledger for ids that were refused, and returns the requests that come
 // again: each does once.
-func (b *Batch) recheck(ctx context.Context, refusals []refusal) (again []int) {
+func (b *Batch) recheck(ctx context.Context, refusals []int) (again []int) {
 	for part := range slices.Chunk(refusals, engine.RedrivenAtOnce) {
-		dead, ids := make([]refusal, 0, len(part)), make([]string, 0, len(part))
-		for _, f := range part {
-			id := b.Requests[f.index].ID
-			if errors.Is(f.err, task.ErrDead) {
-				dead, ids = append(dead, f), append(ids, id)
-			} else if b.Cluster.engine.Recheck(ctx, id, f.err) {
-				again = append(again, f.index)
+		var dead []int
+		var ids []string
+		for _, i := range part {
+			if id, err := b.Requests[i].ID, b.Results[i].Err; errors.Is(err, task.ErrDead) {
+				dead, ids = append(dead, i), append(ids, id)
+			} else if b.Cluster.engine.Recheck(ctx, id, err) {
+				again = append(again, i)
 			}
 		}
 		if len(ids) > 0 && b.engine.RecheckDead(ctx, ids) == nil {
-			for _, f := range dead {
-				again = append(again, f.index)
-			}
+			again = append(again, dead...)
 		}
 	}
 	if b.asked == nil {
@@ -105,13 +105,6 @@ func (b *Batch) afterPause(ctx context.Context, again []int) []int {
 		return nil
 	}
 	return again
-}
-
-// A refusal is the error of a request that was refused because memory believes that the ledger has
-// a dead or illegible record with its id.
-type refusal struct {
-	index int
-	err   error
 }
 
 // Distinct returns the requests whose ids do not stand in the batch before.
@@ -273,7 +266,7 @@ func (b *Batch) refuse(r *round, i int, err error) {
 		err = nil
 	}
 	if engine.Refused(err) && !b.asked[i] {
-		r.refusals = append(r.refusals, refusal{i, err})
+		r.refusals = append(r.refusals, i)
 	}
 	b.Results[i].Err = err
 }

@@ -4,37 +4,31 @@ import (
 	"context"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // RedriveMethod redrives dead tasks at all nodes.
-var RedriveMethod = Method[engine.RedriveQuery, redriveReply]{
+var RedriveMethod = Method[query.Redrive, redriveReply]{
 	Name: "exhume", writes: true, here: (*Cluster).redriveLocal,
-	deadAlone: func(*engine.RedriveQuery) bool { return true }, next: nextRedrive,
+	deadAlone: func(*query.Redrive) bool { return true }, next: func(q query.Redrive, a *redriveReply) query.Redrive { return q.Next(&a.RedrivePart) },
 }
 
 type redriveReply struct {
 	Coverage
-	Done  int
-	IDs   []string `json:",omitempty"` // which of the given ones
-	Left  int      `json:",omitempty"`
-	After recovery.Ref
-	Acted []string `json:",omitempty"` // of the ids; see engine.Redrive
+	query.RedrivePart
 }
 
 // Redrive redrives at all nodes: all that are dead by now (for later ones there is another
 // call), or those with the ids. What it returns is right also beside an error, as far as it goes.
-func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (r Redriven, err error) {
-	q.IDs, q.Died = engine.Once(q.IDs), s.engine.Now()
+func (s *Cluster) Redrive(ctx context.Context, q query.Redrive) (r query.Redriven, err error) {
+	q.IDs, q.Died = query.Once(q.IDs), s.engine.Now()
 	if s.NoPeers() {
 		x := s.engine.NewRedrive(&q)
-		if q.All {
-			_, _, _, err = x.RedriveTopic(ctx, recovery.Ref{}, q.Died, s.engine.DeadCount(q.Topic))
-			return Redriven{Done: x.Done}, err
+		if _, _, err = x.Run(ctx, &q, 0); q.All {
+			return query.Redriven{Done: x.Done}, err
 		}
-		_, err = x.RedriveIDs(ctx, q.IDs)
-		return Redriven{x.Done, x.Passed, x.Acted}, err
+		return query.Redriven{Done: x.Done, Unknown: x.Passed, Acted: x.Acted}, err
 	}
 	found, acted := make(map[string]bool), make(map[string]bool)
 	err = everywhere(ctx, s, RedriveMethod, q, func(a *redriveReply, _ func(recovery.ShardID) bool) {
@@ -58,23 +52,8 @@ func (s *Cluster) Redrive(ctx context.Context, q engine.RedriveQuery) (r Redrive
 	return r, err
 }
 
-// nextRedrive is the query that follows a reply with More.
-func nextRedrive(asked engine.RedriveQuery, a *redriveReply) engine.RedriveQuery {
-	if asked.Left, asked.After = a.Left, a.After; !asked.All {
-		asked.IDs = asked.IDs[len(asked.IDs)-a.Left:]
-	}
-	return asked
-}
-
-// Redriven is what a Redrive has done.
-type Redriven struct {
-	Done    int
-	Unknown []string // ids that were not redriven: without an error they are not among the dead
-	Acted   []string // ids that another act has changed since the one that redrives began
-}
-
 // redriveLocal redrives dead tasks of this node, for a while.
-func (s *Cluster) redriveLocal(ctx context.Context, q engine.RedriveQuery) (a redriveReply, err error) {
+func (s *Cluster) redriveLocal(ctx context.Context, q query.Redrive) (a redriveReply, err error) {
 	if act := q.Act; act != nil {
 		if q.All || act.Select == nil {
 			return a, ErrNotUnderstood
@@ -82,23 +61,10 @@ func (s *Cluster) redriveLocal(ctx context.Context, q engine.RedriveQuery) (a re
 	} else if !task.ValidName(q.Topic) {
 		return a, task.Invalid("topic", task.NameProblem)
 	}
-	x := s.engine.NewRedrive(&q)
 	_, err = s.Covers(ctx, &a.Coverage, func(ctx context.Context) (err error) {
-		x.Enough = s.engine.Elapsed() + s.pieceTime()
-		if q.All {
-			if a.Left = q.Left; q.After == (recovery.Ref{}) {
-				a.Left = s.engine.DeadCount(q.Topic)
-			}
-			var end bool
-			a.After, a.Left, end, err = x.RedriveTopic(ctx, q.After, q.Died, a.Left)
-			a.More = !end
-		} else {
-			a.Left, err = x.RedriveIDs(ctx, q.IDs)
-			a.More = a.Left > 0
-		}
+		a.RedrivePart, a.More, err = s.engine.NewRedrive(&q).Run(ctx, &q, s.pieceTime())
 		return err
 	})
 	a.More = a.More && err == nil
-	a.Done, a.IDs, a.Acted = x.Done, x.Found, x.Acted
 	return a, err
 }

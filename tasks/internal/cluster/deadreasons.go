@@ -5,19 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 
-	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // DeadReasonsMethod asks a node why its dead tasks are dead. The state of the query is Dead, and
 // the node looks at as many tasks as for a page of a list.
-var DeadReasonsMethod = Method[engine.ListQuery, task.DeadReasons]{Name: "dead_reasons"}
+var DeadReasonsMethod = Method[query.List, task.DeadReasons]{Name: "dead_reasons"}
 
 // reasonsOfNode bounds how many reasons a node tells another one. They are more than a caller gets,
 // so that those of most tasks in all are among them.
 const reasonsOfNode = 4 * task.MaxDeadReasons
 
-func (s *Cluster) handleDeadReasons(ctx context.Context, _ string, q engine.ListQuery) (task.DeadReasons, error) {
+func (s *Cluster) handleDeadReasons(ctx context.Context, _ string, q query.List) (task.DeadReasons, error) {
 	if q.State != task.Dead {
 		return task.DeadReasons{}, ErrNotUnderstood
 	}
@@ -32,7 +32,7 @@ type ownReasons struct {
 
 // NodeDeadReasons is tasks.Scheduler.DeadReasons. However many callers ask the same, the dead tasks
 // are read about once a second.
-func (s *Cluster) NodeDeadReasons(ctx context.Context, q *engine.ListQuery) (task.DeadReasons, error) {
+func (s *Cluster) NodeDeadReasons(ctx context.Context, q *query.List) (task.DeadReasons, error) {
 	key, err := json.Marshal(q)
 	if err != nil {
 		return task.DeadReasons{}, err
@@ -50,7 +50,7 @@ func (s *Cluster) NodeDeadReasons(ctx context.Context, q *engine.ListQuery) (tas
 }
 
 // FleetDeadReasons is tasks.Scheduler.FleetDeadReasons.
-func (s *Cluster) FleetDeadReasons(ctx context.Context, q *engine.ListQuery) (r task.DeadReasons, reach task.Reach, err error) {
+func (s *Cluster) FleetDeadReasons(ctx context.Context, q *query.List) (r task.DeadReasons, reach task.Reach, err error) {
 	here := make(chan ownReasons, 1)
 	go func() {
 		own, err := s.NodeDeadReasons(ctx, q)

@@ -98,8 +98,8 @@ type demandsMessage struct {
 // A ReserveReply has the tasks that were ready. Without any, the demand stays at the node.
 type ReserveReply struct {
 	Topic      string
-	Lease      time.Duration  `json:",omitempty"`
-	Deliveries []WireDelivery `json:",omitempty"`
+	Lease      time.Duration         `json:",omitempty"`
+	Deliveries []engine.WireDelivery `json:",omitempty"`
 }
 
 func (x *demands) find(key demandKey) *Demand {
@@ -265,7 +265,7 @@ func (s *Cluster) requestTasks(w *Demand, n *peer, said DemandMessage) {
 // fetched gives deliveries, which a node was asked for at the time asked, to the waiting
 // receivers, and returns the others to that node.
 func (s *Cluster) fetched(from string, a *ReserveReply, asked time.Duration) {
-	s.ReturnUnused(s.serveFetched(demandKey{a.Topic, a.Lease}, s.decodeDeliveries(from, a.Deliveries, asked, nil)))
+	s.ReturnUnused(s.serveFetched(demandKey{a.Topic, a.Lease}, engine.DecodeDeliveries(s.engine, from, a.Deliveries, asked, nil)))
 }
 
 // serveFetched gives deliveries of another node to the receivers of a demand, to the one that has
@@ -275,10 +275,9 @@ func (s *Cluster) serveFetched(key demandKey, ds []*engine.Delivery) (left []*en
 	if w == nil {
 		return ds
 	}
-	ds, left = s.splitByLease(ds)
-	unused := s.engine.Give(key.topic, &w.want, ds)
-	s.Peers.Counts.ReservesTaken.Add(int64(len(ds) - len(unused)))
-	return append(left, unused...)
+	left = s.engine.Give(key.topic, &w.want, ds)
+	s.Peers.Counts.ReservesTaken.Add(int64(len(ds) - len(left)))
+	return left
 }
 
 // renewDemands renews this node's demands at the other nodes.

@@ -9,8 +9,8 @@ import (
 	"strings"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/portable"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -289,7 +289,7 @@ func (s *Cluster) Scan(ctx context.Context, q task.ScanQuery) (page task.ScanPag
 		if page.Tasks[i], err = portable.Exported(items[i].ID, items[i].Record); err != nil {
 			return task.ScanPage{}, fmt.Errorf("%w: the record of a task: %w", task.ErrUnavailable, err)
 		}
-		page.Tasks[i].SeenAt = engine.FromMillis(items[i].SeenAt)
+		page.Tasks[i].SeenAt = record.FromMillis(items[i].SeenAt)
 	}
 	return page, nil
 }

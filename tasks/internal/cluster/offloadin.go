@@ -179,7 +179,7 @@ func (s *Cluster) offloadOnce(h *offload, want int) bool {
 		h.until.Store(offloadOver)
 	}
 	s.Peers.Counts.OffloadedIn.Add(int64(len(a.Deliveries)))
-	h.Take(s.decodeDeliveries(h.key.node, a.Deliveries, asked, h))
+	h.Take(engine.DecodeDeliveries(s.engine, h.key.node, a.Deliveries, asked, h))
 	return len(a.Deliveries) > 0
 }
 

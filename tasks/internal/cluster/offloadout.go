@@ -39,8 +39,8 @@ type offloadQuery struct {
 }
 
 type offloadReply struct {
-	Deliveries []WireDelivery `json:",omitempty"`
-	Over       bool           // nothing is given any more until the topic is announced again
+	Deliveries []engine.WireDelivery `json:",omitempty"`
+	Over       bool                  // nothing is given any more until the topic is announced again
 }
 
 // backlogTopics is how many topics a node announces.
@@ -91,7 +91,7 @@ func (s *Cluster) handleOffload(ctx context.Context, from string, ask offloadQue
 	}
 	ds, gives := s.engine.PullOff(ctx, from, ask.Topic, ask.Way, ask.ByClock, min(ask.Want, task.MaxReserve))
 	s.Peers.Counts.OffloadedOut.Add(int64(len(ds)))
-	return offloadReply{Deliveries: s.EncodeDeliveries(ds), Over: !gives}, nil
+	return offloadReply{Deliveries: engine.EncodeDeliveries(ds, s.engine.Elapsed()), Over: !gives}, nil
 }
 
 // OutcomesMethod reports the outcomes of deliveries that another node has made.

@@ -5,17 +5,18 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/portable"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // FuzzCursors checks that a cursor which is taken is one that was made.
 func FuzzCursors(f *testing.F) {
 	export := exportCursor{Version: exportVersion, Pass: portable.Buried, Round: 2, Topic: "t", Since: store.Marks{"1": 2}}
-	for _, text := range []string{"", "***", "AQ", ActCursor{Stamp: 1, Digest: 2}.Encode(), ActCursor{After: recovery.Ref{ID: "a", Next: 3}}.Encode(), export.encode(), (&exportCursor{Version: exportVersion, Round: -1}).encode()} {
+	for _, text := range []string{"", "***", "AQ", query.ActCursor{Stamp: 1, Digest: 2}.Encode(), query.ActCursor{After: recovery.Ref{ID: "a", Next: 3}}.Encode(), export.encode(), (&exportCursor{Version: exportVersion, Round: -1}).encode()} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
-		if c, ok := DecodeActCursor(text); ok && c.Encode() != text {
+		if c, ok := query.DecodeActCursor(text); ok && c.Encode() != text {
 			t.Errorf("%q is taken, and was made as %q", text, c.Encode())
 		}
 		c, ok := decodeExportCursor(text)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // peers is the state that a node has with the other nodes on behalf of its own receivers
@@ -137,7 +138,7 @@ func (s *Cluster) LateReply(node, method string, answer []byte, called time.Time
 		}
 	case OffloadMethod.Name:
 		if a := decodeLate[offloadReply](answer); a != nil {
-			s.ReturnUnused(s.decodeDeliveries(node, a.Deliveries, called.Sub(s.engine.Started), nil))
+			s.ReturnUnused(engine.DecodeDeliveries(s.engine, node, a.Deliveries, called.Sub(s.engine.Started), nil))
 		}
 	}
 }

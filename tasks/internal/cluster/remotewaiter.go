@@ -53,7 +53,7 @@ type Offer struct {
 	Run        uint32 // of the process that has the demand
 	Topic      string
 	Lease      time.Duration `json:",omitempty"`
-	Deliveries []WireDelivery
+	Deliveries []engine.WireDelivery
 }
 
 // An OfferReply says which of them no receiver took.
@@ -71,7 +71,7 @@ func (s *Cluster) HandleReserve(ctx context.Context, from string, ask DemandMess
 	if len(ds) == 0 {
 		s.UpdateRemoteWaiter(from, ask)
 	}
-	return ReserveReply{ask.Topic, ask.Lease, s.EncodeDeliveries(ds)}, nil
+	return ReserveReply{ask.Topic, ask.Lease, engine.EncodeDeliveries(ds, s.engine.Elapsed())}, nil
 }
 
 // NewRemoteWaiter returns a remote waiter that stands in no queue.
@@ -195,7 +195,7 @@ func (s *Cluster) turnOf(g *RemoteWaiter) {
 func (s *Cluster) serveRemoteWaiter(g *RemoteWaiter) {
 	if want, run := s.wanted(g); want > 0 {
 		if ds := s.Serve(s.engine.Life.Context, g, want); len(ds) > 0 {
-			sent := s.EncodeDeliveries(ds)
+			sent := engine.EncodeDeliveries(ds, s.engine.Elapsed())
 			a, err := s.offer(g, run, sent)
 			s.Offered(g, ds, sent, a, err)
 			if silent(err) {
@@ -211,7 +211,7 @@ func (s *Cluster) serveRemoteWaiter(g *RemoteWaiter) {
 }
 
 // offer offers deliveries to a remote waiter's node.
-func (s *Cluster) offer(g *RemoteWaiter, run uint32, ds []WireDelivery) (OfferReply, error) {
+func (s *Cluster) offer(g *RemoteWaiter, run uint32, ds []engine.WireDelivery) (OfferReply, error) {
 	ctx, cancel := context.WithTimeout(s.engine.Life.Context, AskWithin)
 	defer cancel()
 	return Call(ctx, s, g.key.node, OfferMethod, Offer{run, g.key.topic, g.key.lease, ds})
@@ -238,7 +238,7 @@ func (s *Cluster) askAgain(g *RemoteWaiter) {
 }
 
 // Offered processes the answer to an offer.
-func (s *Cluster) Offered(g *RemoteWaiter, ds []*engine.Delivery, sent []WireDelivery, a OfferReply, err error) {
+func (s *Cluster) Offered(g *RemoteWaiter, ds []*engine.Delivery, sent []engine.WireDelivery, a OfferReply, err error) {
 	unused := make(map[string]bool, len(a.Unused))
 	for _, receipt := range a.Unused {
 		unused[receipt] = true
@@ -272,7 +272,7 @@ func (s *Cluster) HandleOffer(ctx context.Context, from string, o Offer) (OfferR
 	if s.engine.IsClosing() {
 		return OfferReply{}, task.ErrClosed
 	}
-	ds := s.decodeDeliveries(from, o.Deliveries, sent, nil)
+	ds := engine.DecodeDeliveries(s.engine, from, o.Deliveries, sent, nil)
 	var a OfferReply
 	if key := (demandKey{o.Topic, o.Lease}); o.Run == s.Peers.Run {
 		ds = s.serveFetched(key, ds)

@@ -8,6 +8,7 @@ import (
 	"sync"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/internal/relay"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -206,7 +207,7 @@ var ErrorCodes = []struct {
 	{"revision", task.ErrRevision},
 	{"handled", task.ErrHandled},
 	{"closed", task.ErrClosed},
-	{"not_selected", engine.ErrNotSelected},
+	{"not_selected", query.ErrNotSelected},
 }
 
 // A WireError is an error on its way to another node.

@@ -3,8 +3,6 @@ package cluster
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
@@ -50,25 +48,9 @@ type Coverage struct {
 func (c *Coverage) cover() *Coverage { return c }
 
 // Covers runs an operation on all tasks of this node, and enters into its answer the shards that it
-// covers. Results of a shard count only if its number is in the snapshot that Covers returns.
-func (s *Cluster) Covers(ctx context.Context, c *Coverage, do func(ctx context.Context) error) (engine.Snapshot, error) {
-	// The reply must be there before the caller's time is over.
-	if deadline, ok := ctx.Deadline(); ok {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, time.Until(deadline)*9/10, engine.ErrLate)
-		defer cancel()
-	}
-	st, movesInDoubt, err := s.engine.BeginSnapshot(ctx)
-	if err != nil {
-		return nil, err
-	}
-	if err := do(ctx); err != nil {
-		if errors.Is(err, ctx.Err()) && !errors.Is(err, task.ErrUnknown) {
-			err = fmt.Errorf("%w: %w", task.ErrUnavailable, context.Cause(ctx))
-		}
-		return nil, engine.Late(err)
-	}
-	c.Covered, err = s.engine.EndSnapshot(ctx, st, movesInDoubt)
+// covers: see engine.Covering.
+func (s *Cluster) Covers(ctx context.Context, c *Coverage, do func(ctx context.Context) error) (st engine.Snapshot, err error) {
+	st, c.Covered, err = s.engine.Covering(ctx, do)
 	return st, err
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -69,7 +70,7 @@ func (s *Engine) lockTask(ctx context.Context, id string) (uint32, *store.Slot, 
 }
 
 // actOnDead acts on those that memory takes for dead, and the ledger may not have.
-func (s *Engine) actOnDead(ctx context.Context, q *ActQuery, ids []string, dead []int, c *PendingWrite, sent []int, errs []error) {
+func (s *Engine) actOnDead(ctx context.Context, q *query.Act, ids []string, dead []int, c *PendingWrite, sent []int, errs []error) {
 	again := make([]string, len(dead))
 	for k, i := range dead {
 		again[k] = ids[i]
@@ -98,7 +99,7 @@ func (s *Engine) areBusy(ids []string) []bool {
 
 // actOnBusy is actOn for a task that was busy. It waits for half of the time that is left, so that
 // a task that stays busy leaves time for others, and for their writes.
-func (s *Engine) actOnBusy(ctx context.Context, q *ActQuery, id string, c *PendingWrite) (write int, err error) {
+func (s *Engine) actOnBusy(ctx context.Context, q *query.Act, id string, c *PendingWrite) (write int, err error) {
 	if ctx.Err() != nil {
 		return 0, fmt.Errorf("%w: %w", task.ErrUnavailable, context.Cause(ctx))
 	}

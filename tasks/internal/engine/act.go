@@ -4,35 +4,12 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
-	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
-)
-
-// An ActQuery does one thing with each of some tasks.
-type ActQuery struct {
-	Action task.Action
-	Due    int64 // the new deadline, where the action gives one
-	Shift  int64 // of a move, in place of Due: milliseconds that are added to the deadline
-	// Select is what the tasks must be when their turn comes; nil: anything. Of dead tasks only its
-	// Filter and its Patterns count.
-	Select *ListQuery
-	// Stamp is that of the act; see package record. 0: each call of the act changes the task.
-	Stamp uint64
-	Dry   bool // nothing is changed
-}
-
-var (
-	// ErrNotSelected is returned for a task that an act is not for, or not any more.
-	ErrNotSelected = errors.New("not selected")
-	// ErrActedSince is returned for a task that an act has changed that began later, or at a node
-	// whose clock is ahead.
-	ErrActedSince = task.KindOf(task.ErrRevision, "an action that began later, or at a node whose clock is ahead, has changed the task")
-	errActed      = errors.New("an earlier call of this action has changed the task")
 )
 
 // How far a stamp may be ahead of the clock. The clocks of nodes differ by less.
@@ -55,32 +32,10 @@ func (s *Engine) Stampable(stamp uint64) bool {
 	return stamp > 0 && stamp <= max(latest, s.Writes.lastStamp.Load())
 }
 
-// changes returns nil if an act is to change a task whose record has this stamp. Otherwise it
-// returns errActed or ErrActedSince, which says by how much the other act's clock is ahead of this
-// node's, if that is why.
-func (q *ActQuery) changes(stamp uint64, now time.Time) error {
-	switch {
-	case q.Stamp == 0 || stamp < q.Stamp:
-		return nil
-	case stamp == q.Stamp:
-		return errActed
-	}
-	if ahead := record.StampedAt(stamp).Sub(now); ahead >= task.FarClock {
-		return task.KindOf(ErrActedSince, fmt.Sprintf("an action that began at a node whose clock is at least %v ahead has changed the task: "+
-			"correct that clock, or begin this action again after as long", ahead.Round(time.Millisecond)))
-	}
-	return ErrActedSince
-}
-
-// hasDead reports whether an act is for a dead task.
-func (q *ActQuery) hasDead(at recovery.Ref, r *record.Fields) bool {
-	return q.Select.Filter.hasRecord(at, r) && task.AnyMatches(q.Select.Patterns, string(r.Topic))
-}
-
 // Act does one thing with each of the tasks that have these ids, of which none may come twice, with
 // one wait for the ledger. It returns an answer for each: nil, ErrNotSelected, or an error of
 // CancelLocal or Move. task.ErrDead is final.
-func (s *Engine) Act(ctx context.Context, q *ActQuery, ids []string) []error {
+func (s *Engine) Act(ctx context.Context, q *query.Act, ids []string) []error {
 	errs, c := make([]error, len(ids)), NewPendingWrite(0)
 	sent := make([]int, len(ids)) // the write, from 1; 0: there is none
 	var dead, busy []int
@@ -119,12 +74,12 @@ func (s *Engine) Act(ctx context.Context, q *ActQuery, ids []string) []error {
 }
 
 // actOn begins to act on one task, and returns the number of its write, from 1; 0: none was needed.
-func (s *Engine) actOn(ctx context.Context, q *ActQuery, id string, c *PendingWrite) (write int, err error) {
+func (s *Engine) actOn(ctx context.Context, q *query.Act, id string, c *PendingWrite) (write int, err error) {
 	n, sl, err := s.lockTask(ctx, id)
 	switch {
 	case err == nil:
 	case q.Select != nil && (errors.Is(err, task.ErrDead) || remembered(s.uncancelled(ctx, id, err))):
-		return 0, ErrNotSelected
+		return 0, query.ErrNotSelected
 	case q.Action == task.CancelAction:
 		return 0, Cancelled(s.uncancelled(ctx, id, err))
 	default:
@@ -136,13 +91,13 @@ func (s *Engine) actOn(ctx context.Context, q *ActQuery, id string, c *PendingWr
 		return 0, err
 	}
 	if q.Select != nil && !s.isSelectedLocked(q.Select, sl, id) {
-		return 0, ErrNotSelected
+		return 0, query.ErrNotSelected
 	}
-	switch err := q.changes(record.Stamp(s.Store.Record(sl)), s.Config.Clock()); {
-	case errors.Is(err, errActed) && q.Select == nil:
+	switch err := q.Check(record.Stamp(s.Store.Record(sl)), s.Config.Clock()); {
+	case errors.Is(err, query.ErrActed) && q.Select == nil:
 		return 0, nil
-	case errors.Is(err, errActed):
-		return 0, ErrNotSelected
+	case errors.Is(err, query.ErrActed):
+		return 0, query.ErrNotSelected
 	case err != nil:
 		return 0, err
 	}
@@ -170,7 +125,7 @@ func (s *Engine) actOn(ctx context.Context, q *ActQuery, id string, c *PendingWr
 }
 
 // changeBy is the change that an act makes. due is the new deadline, if it gives one.
-func (s *Engine) changeBy(q *ActQuery, due int64, rec *record.Fields, w *Write) {
+func (s *Engine) changeBy(q *query.Act, due int64, rec *record.Fields, w *Write) {
 	switch {
 	case q.Action == task.FireAction:
 		s.fire(rec, w)
@@ -193,7 +148,7 @@ func remembered(err error) bool {
 }
 
 // newDueLocked returns the deadline to which a task is moved.
-func (s *Engine) newDueLocked(q *ActQuery, sl *store.Slot) (int64, error) {
+func (s *Engine) newDueLocked(q *query.Act, sl *store.Slot) (int64, error) {
 	if q.Action != task.MoveAction || q.Shift == 0 {
 		return q.Due, nil
 	}
@@ -208,7 +163,7 @@ func (s *Engine) newDueLocked(q *ActQuery, sl *store.Slot) (int64, error) {
 }
 
 // isSelectedLocked reports whether a query selects a task that is at rest.
-func (s *Engine) isSelectedLocked(q *ListQuery, sl *store.Slot, id string) bool {
+func (s *Engine) isSelectedLocked(q *query.List, sl *store.Slot, id string) bool {
 	topic := s.TopicTable.ByNumber[sl.Topic].Name
 	switch {
 	case q.Topic != "" && topic != q.Topic, !task.AnyMatches(q.Patterns, topic),

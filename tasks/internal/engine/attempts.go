@@ -30,7 +30,7 @@ func (s *Engine) pastAttemptLocked(sl *store.Slot, l Lease, outcome uint8, reaso
 		By: []byte(task.Cut(cmp.Or(l.By, s.receiverNameLocked(s.TopicTable.ByNumber[sl.Topic], sl)), task.MaxAttemptBy)),
 	}
 	if l.Began != notKnown {
-		a.Took = max(1, RoundUpMillis(s.Elapsed()-l.Began))
+		a.Took = max(1, record.RoundUpMillis(s.Elapsed()-l.Began))
 	}
 	return a
 }
@@ -79,7 +79,7 @@ func attemptsOf(f *record.Fields) []task.Attempt {
 	all := make([]task.Attempt, len(past))
 	for i, a := range past {
 		all[i] = task.Attempt{
-			Number: int(a.Number), Ended: FromMillis(a.Ended), Took: millisDuration(a.Took),
+			Number: int(a.Number), Ended: record.FromMillis(a.Ended), Took: millisDuration(a.Took),
 			By: string(a.By), Outcome: attemptOutcomes[a.Outcome], Error: string(a.Error),
 		}
 	}

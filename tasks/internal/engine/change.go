@@ -37,9 +37,9 @@ func moveTo(due int64, rec *record.Fields, w *Write) {
 func (s *Engine) newDue(m task.Move) (int64, bool) {
 	switch {
 	case m.Delay != nil:
-		return Millis(s.Config.Clock().Add(*m.Delay)), true
+		return record.Millis(s.Config.Clock().Add(*m.Delay)), true
 	case !m.Due.IsZero():
-		return max(Millis(m.Due), 0), true
+		return max(record.Millis(m.Due), 0), true
 	}
 	return 0, false
 }

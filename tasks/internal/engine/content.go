@@ -30,7 +30,7 @@ func CheckContent(f *task.Faults, r *task.Request) {
 // target, which are encoded, and times are those of f.
 func AppendRecord(dst []byte, r *task.Request, f record.Fields) []byte {
 	f.Topic, f.Group, f.Payload = []byte(r.Topic), []byte(r.Group), r.Payload
-	f.MaxLateness = RoundUpMillis(r.MaxLateness)
+	f.MaxLateness = record.RoundUpMillis(r.MaxLateness)
 	return f.Append(dst)
 }
 
@@ -53,7 +53,7 @@ func fingerprint(r *task.Request, headers, target []byte) uint64 {
 		number(-1)
 		number(int64(r.Delay))
 	} else {
-		number(Millis(r.Due))
+		number(record.Millis(r.Due))
 	}
 	text(r.Group)
 	number(int64(r.MaxLateness))
@@ -73,7 +73,7 @@ func fingerprint(r *task.Request, headers, target []byte) uint64 {
 // fillTask gives a task what its record says, but for its topic. Only the payload points into the
 // record.
 func fillTask(t *task.Task, f *record.Fields, state task.State) {
-	t.State, t.Due, t.Next, t.Created = state, FromMillis(f.Due), FromMillis(f.Next), FromNanos(f.Created)
+	t.State, t.Due, t.Next, t.Created = state, record.FromMillis(f.Due), record.FromMillis(f.Next), record.FromNanos(f.Created)
 	t.Group, t.MaxLateness, t.LastError = string(f.Group), millisDuration(f.MaxLateness), string(f.LastError)
 	t.Attempt, t.Revision, t.Target = int(f.Attempt), int64(f.Revision), targetOf(f)
 	if len(f.Payload) > 0 {
@@ -83,7 +83,7 @@ func fillTask(t *task.Task, f *record.Fields, state task.State) {
 		t.Headers, _ = record.DecodeHeaders(f.Headers) // checked by decode
 	}
 	if state == task.Pending && f.Flags&record.Held != 0 {
-		t.State, t.Next, t.HeldAt = task.Held, FromMillis(f.HeldNext), FromMillis(f.HeldAt)
+		t.State, t.Next, t.HeldAt = task.Held, record.FromMillis(f.HeldNext), record.FromMillis(f.HeldAt)
 		t.Remaining = max(0, millisDuration(f.HeldNext-f.HeldAt))
 	}
 	switch state {

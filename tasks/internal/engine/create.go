@@ -138,7 +138,7 @@ func (s *Engine) Plan(r *task.Request, by Admission) (Plan, error) {
 		rec.Flags = record.ChosenID
 	}
 	if r.Held {
-		rec.Hold(Millis(wall)) // rounded as due is, so that a whole delay remains what it is
+		rec.Hold(record.Millis(wall)) // rounded as due is, so that a whole delay remains what it is
 		p.Next = rec.Next
 	}
 	p.Rec = AppendRecord((*p.Buf)[:0], r, rec)
@@ -149,7 +149,7 @@ func (s *Engine) Plan(r *task.Request, by Admission) (Plan, error) {
 func Deadline(f *task.Faults, now, due time.Time, delay time.Duration) int64 {
 	if due.IsZero() {
 		f.CheckDelay("delay", delay)
-		return Millis(now.Add(delay))
+		return record.Millis(now.Add(delay))
 	}
 	if delay != 0 {
 		f.Add("due_at", "must not stand beside delay")
@@ -157,7 +157,7 @@ func Deadline(f *task.Faults, now, due time.Time, delay time.Duration) int64 {
 	if due.After(now.Add(task.MaxAhead)) {
 		f.Add("due_at", "must be at most 3660 days ahead")
 	}
-	return max(Millis(due), 0)
+	return max(record.Millis(due), 0)
 }
 
 // Create creates a task at this node, whose id it registers if need be.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -255,14 +256,14 @@ func (t *Topic) deadSince() time.Time {
 	if t.Gauges[task.Dead] == 0 || t.Oldest.at == noneDead {
 		return time.Time{}
 	}
-	return FromMillis(t.Oldest.at)
+	return record.FromMillis(t.Oldest.at)
 }
 
 // noneDead is the answer that there is none.
 const noneDead = math.MaxInt64
 
-// visitDead is VisitPage for the dead, and for the finished tasks that are kept.
-func (s *Engine) visitDead(ctx context.Context, q *ListQuery, bare bool, visit func(t task.Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
+// visitDead is visitPage for the dead, and for the finished tasks that are kept.
+func (s *Engine) visitDead(ctx context.Context, q *query.List, bare bool, visit func(t task.Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
 	if s.IsClosing() {
 		return nil, task.ErrClosed
 	}
@@ -283,7 +284,7 @@ func (s *Engine) visitDead(ctx context.Context, q *ListQuery, bare bool, visit f
 		}
 		x.look(&e)
 		at = recovery.Ref{ID: string(e.ID), Next: e.Spot.At}
-		if f, err := record.Decode(e.Data); err == nil && x.hasRecord(at, &f) {
+		if f, err := record.Decode(e.Data); err == nil && x.HasRecord(at, &f, reasons[f.State]) {
 			count++
 			if bare {
 				full = !visit(task.Task{ID: at.ID}, at.Next, e.Shard)

@@ -42,7 +42,7 @@ func (s *Engine) DescribeLocked(t *Topic) task.Topic {
 		d.Undeliverable = t.lacking
 	}
 	if t.lastFail != 0 {
-		d.LastError, d.LastFailed = t.lastError, FromMillis(t.lastFail)
+		d.LastError, d.LastFailed = t.lastError, record.FromMillis(t.lastFail)
 	}
 	d.ConcurrencySet, d.ConcurrencyNow = t.stored.own, max(t.Settings.Concurrency, s.Dispatch.RaisedFor(&t.Line))
 	return d
@@ -168,7 +168,7 @@ func (s *Engine) recentLocked(t *Topic, c *task.Counts) {
 		return
 	}
 	now := s.Now()
-	c.ReadyOldest = FromMillis(oldest)
+	c.ReadyOldest = record.FromMillis(oldest)
 	c.Recent.Max = max(c.Recent.Max, time.Duration(now-oldest)*time.Millisecond)
 	var times, older [len(task.LatenessBounds)]int64
 	for i, bound := range task.LatenessBounds {

@@ -4,10 +4,10 @@
 // deliveries and the terms of the shards. It writes to the ledger, arms the wheel, hands ready
 // tasks to workers and receivers, settles, sweeps, audits, replays and spools.
 //
-// It calls the wheel, the ledger and its committer, and packages store, receipt, record and task.
-// Package dispatch decides who may take how many ready tasks, and package coalesce which misfired
-// tasks of a group; the engine carries that out. The other packages below it keep what is theirs:
-// events, failures, counts by the minute, deadlines of calls, the life of the process.
+// It calls the wheel, the ledger and its committer, and packages store, receipt, record, query and
+// task. Package dispatch decides who may take how many ready tasks, and package coalesce which
+// misfired tasks of a group; the engine carries that out. The other packages below it keep what is
+// theirs: events, failures, counts by the minute, deadlines of calls, the life of the process.
 // It knows nothing of the calls between nodes. What its tasks and shards mean to other nodes it
 // tells the Cluster.
 //

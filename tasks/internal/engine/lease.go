@@ -51,14 +51,14 @@ func (s *Engine) handOutLocked(n uint32, b *beginning, now time.Duration, receiv
 	}
 	e := task.Event{Attempt: int(l.Attempt), By: b.by.Node}
 	if l.Attempt == 1 {
-		e.Lateness = max(0, b.wall.Sub(FromMillis(s.deadlineLocked(t, sl, true))))
+		e.Lateness = max(0, b.wall.Sub(record.FromMillis(s.deadlineLocked(t, sl, true))))
 		s.observeLocked(t, now, e.Lateness)
 	}
 	s.emitLocked(task.EventStarted, sl, e)
 	id := s.Store.ID(sl)
 	d := &Delivery{Slot: n, Lease: l, Shard: sl.Shard, shardID: s.ShardIDLocked(sl), signer: s.Signer, idSize: len(id)}
 	d.stored = append(append(make([]byte, 0, len(id)+len(rec)), id...), rec...)
-	d.Delivery = task.NewDelivery(task.Task{Topic: t.Name, Next: FromMillis(sl.Next), Node: s.Config.Node}, b.wall.Add(b.lease).UTC(), d)
+	d.Delivery = task.NewDelivery(task.Task{Topic: t.Name, Next: record.FromMillis(sl.Next), Node: s.Config.Node}, b.wall.Add(b.lease).UTC(), d)
 	return d
 }
 
@@ -172,12 +172,6 @@ type Delivery struct {
 	Source *Source
 }
 
-// NewDelivery completes d, of another node, with the fields for its receiver.
-func NewDelivery(d Delivery, t task.Task, until time.Time) *Delivery {
-	d.Delivery = task.NewDelivery(t, until, &d)
-	return &d
-}
-
 // Receipt implements Token.
 func (d *Delivery) Receipt() string {
 	if d.Given != "" {
@@ -195,6 +189,37 @@ type Source struct {
 	Lease time.Duration // as it was when the delivery left there
 	Work  any           // what brought it here for a worker; nil: it is for a receiver
 	Began time.Duration // for a worker: when it began with it
+}
+
+// A WireDelivery is a delivery on its way to another node, whose receivers or workers make it.
+// It stays open here, as a delivery that only its receipt can settle.
+type WireDelivery struct {
+	Task    task.Task
+	Receipt string
+	Lease   time.Duration // what is left of it
+}
+
+// EncodeDeliveries makes the wire form of deliveries for another node.
+func EncodeDeliveries(ds []*Delivery, now time.Duration) []WireDelivery {
+	packed := make([]WireDelivery, len(ds))
+	for i, d := range ds {
+		packed[i] = WireDelivery{d.Task, d.Receipt(), d.Lease.Until - now}
+	}
+	return packed
+}
+
+// DecodeDeliveries decodes deliveries that another node has sent at some time after sent. work is
+// the Work of their Source. Their leases are counted from sent, so that none ends here after it has
+// ended there: this node may have been suspended meanwhile.
+func DecodeDeliveries(s *Engine, from string, packed []WireDelivery, sent time.Duration, work any) []*Delivery {
+	ds := make([]*Delivery, len(packed))
+	wall := s.Config.Clock().Add(sent - s.Elapsed())
+	for i, p := range packed {
+		d := &Delivery{Lease: Lease{Until: sent + p.Lease}, Given: p.Receipt, Source: &Source{Node: from, Lease: p.Lease, Work: work}}
+		d.Delivery = task.NewDelivery(p.Task, wall.Add(p.Lease).UTC(), d)
+		ds[i] = d
+	}
+	return ds
 }
 
 // A LateVerdict is a verdict for a task of another node.

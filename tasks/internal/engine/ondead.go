@@ -83,9 +83,9 @@ func (s *Engine) followUpLocked(t *Topic, sl *store.Slot) (n uint32, ok bool) {
 		return 0, false
 	}
 	now := s.Now()
-	due := now + RoundUpMillis(set.Delay)
+	due := now + record.RoundUpMillis(set.Delay)
 	next := record.Fields{
-		Revision: 1, Due: due, Next: due, Created: s.Writes.newCreated(FromMillis(now)), Topic: []byte(set.Topic), Group: f.Group, Payload: f.Payload,
+		Revision: 1, Due: due, Next: due, Created: s.Writes.newCreated(record.FromMillis(now)), Topic: []byte(set.Topic), Group: f.Group, Payload: f.Payload,
 		Headers: record.EncodeHeaders(followUpHeaders(headers, &f, string(s.Store.ID(sl)), strings.Join(via, ","))),
 	}
 	rec := next.Append(nil)
@@ -146,7 +146,7 @@ func followUpHeaders(headers map[string]string, f *record.Fields, id, via string
 		}
 	}
 	all[deadTopic], all[deadID], all[deadReason] = string(f.Topic), id, string(reasons[f.State])
-	all[deadAttempts], all[deadAt], all[deadVia] = strconv.Itoa(int(f.Attempt)), FromMillis(f.Next).Format(deadTimeLayout), via
+	all[deadAttempts], all[deadAt], all[deadVia] = strconv.Itoa(int(f.Attempt)), record.FromMillis(f.Next).Format(deadTimeLayout), via
 	if text := asHeader(string(f.LastError)); text != "" {
 		all[deadError] = text
 	}

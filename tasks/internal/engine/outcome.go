@@ -137,7 +137,7 @@ func (s *Engine) missLocked(n uint32, sl *store.Slot, outcome uint8, reason stri
 	now := s.Now()
 	s.emitLocked(task.EventRetried, sl, task.Event{Attempt: int(l.Attempt), Err: reason})
 	// Not before the deadline either, if the clock was set back since.
-	sl.Next = max(now+RoundUpMillis(d), record.Due(s.Store.Record(sl)))
+	sl.Next = max(now+record.RoundUpMillis(d), record.Due(s.Store.Record(sl)))
 	s.endAttemptLocked(n, sl, record.Pending, outcome, sl.Next, reason)
 	s.armLocked(n, sl, now)
 	s.sendLocked(Write{slot: n, op: opRecord}, c, i)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -26,19 +27,19 @@ type Purge struct {
 
 	walk       *Walk
 	busy       []string // ids of visited tasks that another caller was changing
-	Cancelled  int
+	cancelled  int
 	unrecorded bool           // some are cancelled in a shard for which the ledger does not answer
-	Delivering map[uint16]int // by shard
-	Named      []skipped      // the first of those that were being delivered, up to keep
+	delivering map[uint16]int // by shard
+	named      []skipped      // the first of those that were being delivered, up to keep
 	keep       int
 	tried      map[int]string // of the piece, those that had been delivered before
-	Retried    []string       // those of them that were cancelled, up to keep
+	retried    []string       // those of them that were cancelled, up to keep
 }
 
 // skipped is a task that was being delivered.
 type skipped struct {
-	ID    string
-	Shard uint16
+	id    string
+	shard uint16
 }
 
 // Run cancels them all, and reports that; or it has been at work for long enough, and has
@@ -52,7 +53,7 @@ func (p *Purge) Run(ctx context.Context, enough time.Duration) (all bool, err er
 		if err := ctx.Err(); err != nil {
 			return false, err
 		}
-		if enough > 0 && p.Cancelled > 0 && p.Elapsed()-began >= enough {
+		if enough > 0 && p.cancelled > 0 && p.Elapsed()-began >= enough {
 			return false, nil
 		}
 		if err := p.piece(ctx); err != nil {
@@ -62,16 +63,21 @@ func (p *Purge) Run(ctx context.Context, enough time.Duration) (all bool, err er
 	return true, nil
 }
 
-// Result returns the result so far.
-func (p *Purge) Result() PurgeResult {
-	t := PurgeResult{Cancelled: p.Cancelled}
-	for _, n := range p.Delivering {
-		t.Delivering += n
+// Part returns what a node tells others of the result so far. A task that was being delivered
+// counts only in the shards of the snapshot; nil: in all.
+func (p *Purge) Part(st Snapshot) query.PurgePart {
+	a := query.PurgePart{Cancelled: p.cancelled, Retried: p.retried}
+	for shard, n := range p.delivering {
+		if h, ok := st[int(shard)]; ok || st == nil {
+			a.Delivering = append(a.Delivering, query.LeftCount{ShardID: h.ShardID, Count: n})
+		}
 	}
-	for _, l := range p.Named {
-		t.Left = append(t.Left, l.ID)
+	for _, l := range p.named {
+		if h, ok := st[int(l.shard)]; ok || st == nil {
+			a.Left = append(a.Left, query.LeftTask{ID: l.id, ShardID: h.ShardID})
+		}
 	}
-	return t
+	return a
 }
 
 func (p *Purge) begin(ctx context.Context) error {
@@ -114,9 +120,9 @@ func (p *Purge) piece(ctx context.Context) error {
 	for i, answer := range p.OutcomesOf(c) {
 		switch {
 		case answer == nil:
-			p.Cancelled++
+			p.cancelled++
 			if id, ok := p.tried[i]; ok {
-				p.Retried = append(p.Retried, id)
+				p.retried = append(p.retried, id)
 			}
 		case err == nil:
 			err = answer
@@ -169,7 +175,7 @@ func (p *Purge) collect(ctx context.Context, c *PendingWrite) error {
 // tryLocked notes a task that is about to be cancelled, at a place of the piece, if it has
 // been delivered before.
 func (p *Purge) tryLocked(sl *store.Slot, at int) {
-	if len(p.Retried)+len(p.tried) < p.keep && p.Store.Fields(sl).Attempt > 0 {
+	if len(p.retried)+len(p.tried) < p.keep && p.Store.Fields(sl).Attempt > 0 {
 		p.tried[at] = string(p.Store.ID(sl))
 	}
 }
@@ -213,9 +219,9 @@ func (p *Purge) visitLocked(n uint32, sl *store.Slot, c *PendingWrite, sent int)
 		}
 		return sent + 1, nil
 	case store.Delivering, store.Parking: // until it is settled, here or where its shard goes
-		p.Delivering[sl.Shard]++
-		if len(p.Named) < p.keep {
-			p.Named = append(p.Named, skipped{string(p.Store.ID(sl)), sl.Shard})
+		p.delivering[sl.Shard]++
+		if len(p.named) < p.keep {
+			p.named = append(p.named, skipped{string(p.Store.ID(sl)), sl.Shard})
 		}
 	case store.Claiming, store.Moving, store.Replacing, store.Cancelling:
 		// It was there when the purge began, and may be pending again soon; that
@@ -227,25 +233,9 @@ func (p *Purge) visitLocked(n uint32, sl *store.Slot, c *PendingWrite, sent int)
 	return sent, nil
 }
 
-// A PurgeQuery asks for the tasks of a topic or a group to be cancelled, or killed. The
-// topic may be the beginning of names and an asterisk.
-type PurgeQuery struct {
-	Topic, Group string
-	Kill         bool
-	Keep         int      // how many of those that are being delivered are to be named
-	Patterns     []string // as of a ListQuery
-}
-
-// A PurgeResult counts the tasks of a purge.
-type PurgeResult struct {
-	Cancelled, Delivering int
-	Left                  []string            // ids of the first of those that were being delivered
-	Retried               map[string]struct{} // cancelled tasks that had been delivered before
-}
-
 // NewPurge returns a purge that has not begun.
-func (s *Engine) NewPurge(q *PurgeQuery) *Purge {
-	return &Purge{Engine: s, Pick: Pick{q.Topic, q.Patterns}, group: q.Group, kill: q.Kill, keep: q.Keep, Delivering: make(map[uint16]int)}
+func (s *Engine) NewPurge(q *query.Purge) *Purge {
+	return &Purge{Engine: s, Pick: Pick{q.Topic, q.Patterns}, group: q.Group, kill: q.Kill, keep: q.Keep, delivering: make(map[uint16]int)}
 }
 
 const killedReason = "the topic was deleted"

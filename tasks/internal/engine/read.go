@@ -4,15 +4,13 @@ import (
 	"cmp"
 	"container/heap"
 	"context"
-	"encoding/base64"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -75,7 +73,7 @@ func (s *Engine) Peek(ctx context.Context, id []byte, t *task.Task) (found, know
 	}
 	f := s.Store.Fields(sl)
 	*t = task.Task{
-		Topic: s.TopicTable.ByNumber[sl.Topic].Name, State: sl.State.Shown(), Due: FromMillis(f.Due),
+		Topic: s.TopicTable.ByNumber[sl.Topic].Name, State: sl.State.Shown(), Due: record.FromMillis(f.Due),
 		Payload: append(t.Payload[:0], f.Payload...), Attempt: int(f.Attempt),
 	}
 	if t.State == task.Pending && f.Flags&record.Held != 0 {
@@ -125,7 +123,7 @@ func (s *Engine) listedLocked(n uint32, brief bool) task.Task {
 	}
 	t := s.describe(string(s.Store.ID(sl)), &f, sl.State.Shown())
 	if t.State != task.Held {
-		t.Next = FromMillis(sl.Next)
+		t.Next = record.FromMillis(sl.Next)
 	}
 	t.Spooled = sl.Shard == SpoolShard
 	if t.Target != nil {
@@ -169,37 +167,41 @@ func (s *Engine) describeBuried(id string, f *record.Fields) task.Task {
 	return t
 }
 
-// VisitPage hands out the first tasks here, in their order, each with the time under which
-// it stands in the list, and its shard, until visit returns false. It returns the position
-// behind which there may be more, or nil. With a Filter it may have found none before that.
+// ListPage returns the first tasks here, in their order, each with the time under which it stands
+// in the list, and their shards. They end at about q.Bytes. It also returns the position behind
+// which there may be more, or nil. With a Filter it may have found none before that.
 //
 // A page is never a part of the tasks told as all: one of tasks in memory waits for the end of
 // replay, as long as Within allows. Errors: ErrReplaying, ErrUnavailable, ErrClosed; why ctx has
 // ended.
-func (s *Engine) VisitPage(ctx context.Context, q *ListQuery, visit func(t task.Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
-	return s.visitPage(ctx, q, false, visit)
+func (s *Engine) ListPage(ctx context.Context, q *query.List) (all []query.Listed, shards []int, last *recovery.Ref, err error) {
+	most, size := min(cmp.Or(q.Bytes, task.MaxPageBytes), task.MaxPageBytes), 0
+	last, err = s.visitPage(ctx, q, false, func(t task.Task, at int64, shard int) bool {
+		all, shards = append(all, query.Listed{Task: t, At: at}), append(shards, shard)
+		size += query.SizeOf(&t)
+		return size < most
+	})
+	return all, shards, last, err
 }
 
-// ListsBuried reports whether the ledger has the tasks of a state in lists, by topic.
-func ListsBuried(state task.State) bool { return state == task.Dead || state == task.Finished }
-
-// visitPage is VisitPage. bare: of the tasks only the ids are wanted.
-func (s *Engine) visitPage(ctx context.Context, q *ListQuery, bare bool, visit func(t task.Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
-	if ListsBuried(q.State) {
+// visitPage hands out what a page may have, until visit returns false. bare: of the tasks only the
+// ids are wanted.
+func (s *Engine) visitPage(ctx context.Context, q *query.List, bare bool, visit func(t task.Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
+	if q.Buried() {
 		return s.visitDead(ctx, q, bare, visit)
 	}
 	if err := s.replayedWithin(ctx); err != nil {
 		return nil, err
 	}
 	most := q.Limit
-	if q.Filter.searches() {
-		most = LooksAtOnce
+	if q.Filter.Searches() {
+		most = query.LooksAtOnce
 	}
 	first, err := s.selectSoonest(ctx, q, most+1)
 	if err != nil {
 		return nil, err
 	}
-	slices.SortFunc(first, CompareRefs)
+	slices.SortFunc(first, query.CompareRefs)
 	more := len(first) > most
 	first = first[:min(len(first), most)]
 	listed, full := 0, false
@@ -230,7 +232,7 @@ func (s *Engine) visitPage(ctx context.Context, q *ListQuery, bare bool, visit f
 // nextListed looks for a task that is still there and selected. It returns at how many of the
 // tasks it has looked, the one that it has found being the last of them. If it has found none, it
 // has looked at as many as is done under one lock.
-func (s *Engine) nextListed(q *ListQuery, refs []recovery.Ref) (t task.Task, shard, looks int, found bool) {
+func (s *Engine) nextListed(q *query.List, refs []recovery.Ref) (t task.Task, shard, looks int, found bool) {
 	s.mu.Lock()
 	defer s.unlock()
 	refs = refs[:min(len(refs), AtOnce)]
@@ -242,31 +244,10 @@ func (s *Engine) nextListed(q *ListQuery, refs []recovery.Ref) (t task.Task, sha
 	return t, 0, len(refs), false
 }
 
-// sizeOfAttempt is what the fields of an attempt count for, without its texts.
-const sizeOfAttempt = 100
-
-// SizeOf returns the bytes of MaxPageBytes that a task takes up.
-func SizeOf(t *task.Task) int {
-	n := len(t.ID) + len(t.Topic) + len(t.Group) + len(t.Payload) + len(t.LastError)
-	if t.Target != nil {
-		n += sizeOfAttempt + len(t.Target.Settings)
-	}
-	for i := range t.Attempts {
-		n += sizeOfAttempt + len(t.Attempts[i].By) + len(t.Attempts[i].Error)
-	}
-	for name, value := range t.Headers {
-		n += len(name) + len(value)
-	}
-	return n
-}
-
-// Ref is where a task stands in the list.
-func (t *Listed) Ref() recovery.Ref { return recovery.Ref{ID: t.Task.ID, Next: t.At} }
-
 // selectSoonest looks for the soonest tasks after a cursor.
-func (s *Engine) selectSoonest(ctx context.Context, q *ListQuery, limit int) (first soonest, err error) {
+func (s *Engine) selectSoonest(ctx context.Context, q *query.List, limit int) (first soonest, err error) {
 	w := s.walk(Pick{q.Topic, q.Patterns}, q.Group)
-	w.earliest, w.latest = q.After.Next, q.Filter.latest()
+	w.earliest, w.latest = q.After.Next, q.Filter.Latest()
 	defer w.Leave()
 	for !w.over {
 		if err := ctx.Err(); err != nil {
@@ -321,7 +302,7 @@ type soonest []recovery.Ref
 
 func (h soonest) Len() int { return len(h) }
 
-func (h soonest) Less(i, j int) bool { return CompareRefs(h[i], h[j]) > 0 }
+func (h soonest) Less(i, j int) bool { return query.CompareRefs(h[i], h[j]) > 0 }
 
 func (h soonest) Swap(i, j int) { h[i], h[j] = h[j], h[i] }
 
@@ -329,79 +310,16 @@ func (h soonest) Push(any) { panic("it is never more than full") }
 
 func (h soonest) Pop() any { panic("it is never less than full") }
 
-// CompareRefs orders positions by their time, then by their id.
-func CompareRefs(a, b recovery.Ref) int {
-	if c := cmp.Compare(a.Next, b.Next); c != 0 {
-		return c
-	}
-	return strings.Compare(a.ID, b.ID)
-}
-
-// PageBounds reads the limit and the cursor of a listing.
-func PageBounds(limit int, cursor string) (int, recovery.Ref, error) {
-	var f task.Faults
-	if limit == 0 {
-		limit = 100
-	}
-	if limit < 1 || limit > 1000 {
-		f.Add("limit", "must be from 1 to 1000")
-	}
-	after, ok := DecodeCursor(cursor)
-	if !ok {
-		f.Add("cursor", "must be the next_cursor of the page before")
-	}
-	return limit, after, f.Err()
-}
-
-// EncodeCursor returns the cursor behind a page's last task: its time and its id.
-func EncodeCursor(ref recovery.Ref) string {
-	b := binary.BigEndian.AppendUint64(nil, uint64(ref.Next))
-	return base64.RawURLEncoding.EncodeToString(append(b, ref.ID...))
-}
-
-// DecodeCursor is the reverse of EncodeCursor. It reports false for any other text.
-func DecodeCursor(cursor string) (recovery.Ref, bool) {
-	if cursor == "" {
-		return recovery.Ref{}, true
-	}
-	b, err := base64.RawURLEncoding.Strict().DecodeString(cursor)
-	if err != nil || len(b) < 9 || !task.ValidName(string(b[8:])) || strings.ContainsAny(cursor, "\r\n") {
-		return recovery.Ref{}, false
-	}
-	return recovery.Ref{Next: int64(binary.BigEndian.Uint64(b)), ID: string(b[8:])}, true
-}
-
-// A ListQuery asks for the first tasks behind a position: soonest first, or the longest
-// dead first with the state Dead.
-type ListQuery struct {
-	Topic, Group string
-	State        task.State
-	Limit        int
-	After        recovery.Ref
-	Bytes        int      // about how much of tasks is wanted at most; 0: MaxPageBytes
-	Patterns     []string // of the topics that the caller may use; empty: all
-	Node         string   // that has them; empty: any
-	Retrying     bool     // only those that are retrying; State is Pending
-	Brief        bool     // without payload, headers and attempts
-	Filter       Filter
-}
-
-// A Listed is a task on a page, with its position.
-type Listed struct {
-	Task task.Task
-	At   int64 // where it stands in the list
-}
-
 // Forecast is tasks.Scheduler.Forecast, from a time on that is now, in Unix milliseconds. Several
 // nodes that forecast together take the same one.
 func (s *Engine) Forecast(ctx context.Context, o task.Outlook, now int64) (task.Forecast, error) {
 	if err := o.Faults().Err(); err != nil {
 		return task.Forecast{}, err
 	}
-	step := RoundUpMillis(o.Step)
+	step := record.RoundUpMillis(o.Step)
 	f := task.Forecast{
 		From: time.UnixMilli(now), Step: time.Duration(step) * time.Millisecond,
-		Counts:   make([]int64, (RoundUpMillis(o.Window)+step-1)/step),
+		Counts:   make([]int64, (record.RoundUpMillis(o.Window)+step-1)/step),
 		Complete: s.IsReplayed(),
 	}
 	if o.Topic != "" {

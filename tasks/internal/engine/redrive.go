@@ -4,11 +4,11 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -24,7 +24,7 @@ type Redrive struct {
 	Op    op               // opRequeue, opForget or OpExpire
 	due   int64            // opRequeue: the new deadline
 	Until int64            // OpExpire: only tasks that had died by then
-	act   *ActQuery        // for which it is; nil: any task of the topic
+	act   *query.Act       // for which it is; nil: any task of the topic
 	conds *task.Conditions // of a caller who has named one task; nil: none
 	// Enough is when to stop, if a task was redriven, on the clock of Elapsed; 0: never.
 	Enough time.Duration
@@ -34,16 +34,6 @@ type Redrive struct {
 	Found  []string // ids that were asked for, and are done
 	Acted  []string // that were not, since another act has changed the task after this one began
 	Passed []string // ids that were asked for, and are not among the dead of the topic
-}
-
-// Once returns ids with each one once: a second attempt at one would not find its task.
-func Once(ids []string) []string {
-	seen := make(map[string]bool, len(ids))
-	return slices.DeleteFunc(slices.Clone(ids), func(id string) bool {
-		conflicting := seen[id]
-		seen[id] = true
-		return conflicting
-	})
 }
 
 // tired reports whether the redrive has run for long enough.
@@ -68,7 +58,7 @@ func (x *Redrive) RedriveIDs(ctx context.Context, ids []string) (left int, err e
 // until, and later ones only until it has redriven left tasks in all. So tasks that die again do
 // not keep it running. It redrives some later ones because another node's clock may be ahead. The
 // count alone would not do: a shard that was acquired since has dead tasks of its own. It returns
-// the position that it has reached, what remains of left, and whether the list has ended.
+// the position that it has reached, what remains of left, and whether the list goes on.
 func (x *Redrive) RedriveTopic(ctx context.Context, after recovery.Ref, until int64, left int) (recovery.Ref, int, bool, error) {
 	before := x.DeadCount(x.Topic)
 	for !x.tired() {
@@ -82,22 +72,41 @@ func (x *Redrive) RedriveTopic(ctx context.Context, after recovery.Ref, until in
 			return true
 		})
 		if err != nil {
-			return after, left, false, err
+			return after, left, true, err
 		}
 		if len(ids) == 0 {
 			x.noteRest(before)
-			return after, left, true, nil
+			return after, left, false, nil
 		}
 		if err := x.Piece(ctx, ids); err != nil {
-			return after, left, false, err
+			return after, left, true, err
 		}
 		left -= len(ids)
 	}
-	return after, left, false, nil
+	return after, left, true, nil
+}
+
+// Run carries out a query until it has been at work for long enough, and has redriven some; 0:
+// nothing is long enough. It reports whether there is more.
+func (x *Redrive) Run(ctx context.Context, q *query.Redrive, enough time.Duration) (r query.RedrivePart, more bool, err error) {
+	if enough > 0 {
+		x.Enough = x.Elapsed() + enough
+	}
+	if q.All {
+		if r.Left = q.Left; q.After == (recovery.Ref{}) {
+			r.Left = x.DeadCount(q.Topic)
+		}
+		r.After, r.Left, more, err = x.RedriveTopic(ctx, q.After, q.Died, r.Left)
+	} else {
+		r.Left, err = x.RedriveIDs(ctx, q.IDs)
+		more = r.Left > 0
+	}
+	r.Done, r.IDs, r.Acted = x.Done, x.Found, x.Acted
+	return r, more, err
 }
 
 // NewRedrive returns a redrive that has not begun.
-func (s *Engine) NewRedrive(q *RedriveQuery) *Redrive {
+func (s *Engine) NewRedrive(q *query.Redrive) *Redrive {
 	x := &Redrive{Engine: s, Topic: q.Topic, Op: opRequeue, due: q.Due, act: q.Act}
 	if q.Delete {
 		x.Op = opForget
@@ -131,8 +140,8 @@ func (x *Redrive) Piece(ctx context.Context, ids []string) error {
 			return nil
 		}
 		if x.act != nil {
-			if err := x.act.changes(f.Stamp, x.Config.Clock()); err != nil {
-				acted[p.ids[i]] = errors.Is(err, ErrActedSince)
+			if err := x.act.Check(f.Stamp, x.Config.Clock()); err != nil {
+				acted[p.ids[i]] = errors.Is(err, query.ErrActedSince)
 				return nil
 			}
 		}
@@ -174,7 +183,8 @@ func (x *Redrive) Piece(ctx context.Context, ids []string) error {
 // has reports whether the redrive is for a task at the place of the dead.
 func (x *Redrive) has(id string, at int64, f *record.Fields) bool {
 	return record.IsFinished(f.State) == x.kept && (x.Topic == "" || string(f.Topic) == strings.TrimSuffix(x.Topic, keptSuffix)) &&
-		(x.Op != OpExpire || at <= x.Until) && (x.act == nil || x.act.hasDead(recovery.Ref{ID: id, Next: at}, f))
+		(x.Op != OpExpire || at <= x.Until) && (x.act == nil ||
+		x.act.Select.Filter.HasRecord(recovery.Ref{ID: id, Next: at}, f, reasons[f.State]) && task.AnyMatches(x.act.Select.Patterns, string(f.Topic)))
 }
 
 // redriveLocked begins to take a task from among the dead.
@@ -214,20 +224,4 @@ func (s *Engine) DeadCount(topic string) int {
 		return int(t.Gauges[task.Dead])
 	}
 	return 0
-}
-
-// A RedriveQuery asks for dead tasks of a topic to be requeued or deleted: those with the
-// ids, or as many as are dead.
-type RedriveQuery struct {
-	Topic  string
-	Delete bool
-	Due    int64 // the new deadline; 0: now
-	All    bool  // instead of the ids
-	IDs    []string
-	Died   int64 // of all: when it was asked for, and those that were dead are meant
-	// Of all, when it has been asked before: how many are left to count, and behind which.
-	Left  int
-	After recovery.Ref
-	// Act is the act that redrives the ids, which may be of any topic if Topic is empty; nil: none.
-	Act *ActQuery
 }

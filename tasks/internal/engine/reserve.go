@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -38,13 +39,20 @@ func (w *Waiter) leaveLocked() *Topic {
 }
 
 // Give gives deliveries of another node to the sleeping receivers of a topic that share want, to
-// the one that has waited longest first. It returns those that are left.
-func (s *Engine) Give(topic string, want *atomic.Int64, ds []*Delivery) []*Delivery {
+// the one that has waited longest first. It returns those that are left, and those whose leases are
+// over.
+func (s *Engine) Give(topic string, want *atomic.Int64, ds []*Delivery) (left []*Delivery) {
+	now := s.Elapsed()
+	over := func(d *Delivery) bool { return d.Lease.Until <= now }
+	if slices.ContainsFunc(ds, over) {
+		left = slices.DeleteFunc(slices.Clone(ds), func(d *Delivery) bool { return !over(d) })
+		ds = slices.DeleteFunc(slices.Clone(ds), over)
+	}
 	s.mu.Lock()
 	defer s.unlock()
 	t := s.TopicTable.ByName[topic]
 	if t == nil || s.Ended {
-		return ds
+		return append(left, ds...)
 	}
 	for e := t.Reservers.Queue.Front(); e != nil && len(ds) > 0; {
 		p := e.Value.(*dispatch.Turn)
@@ -56,7 +64,7 @@ func (s *Engine) Give(topic string, want *atomic.Int64, ds []*Delivery) []*Deliv
 			ds = ds[n:]
 		}
 	}
-	return ds
+	return append(left, ds...)
 }
 
 // Stopped reports whether no receiver may have a topic's tasks for the time being.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -136,7 +137,7 @@ func (t *Topic) keepsSince(now int64) int64 {
 	case now == math.MinInt64, t.of != nil && t.of.unknownSettings():
 		return math.MinInt64
 	case t.of != nil:
-		return now - RoundUpMillis(t.of.Settings.KeepFinished)
+		return now - record.RoundUpMillis(t.of.Settings.KeepFinished)
 	}
 	return now - t.Settings.DeadRetention.Milliseconds()
 }

@@ -57,8 +57,8 @@ func EncodeTarget(t *task.Target) []byte {
 	}
 	return record.AppendTarget(nil, &record.Target{
 		Kind: []byte(t.Kind), Receiver: []byte(t.Receiver), Settings: t.Settings,
-		MaxAttempts: uint64(t.Retry.MaxAttempts), MaxAge: RoundUpMillis(t.Retry.MaxAge),
-		MinBackoff: RoundUpMillis(t.Retry.MinBackoff), MaxBackoff: RoundUpMillis(t.Retry.MaxBackoff),
+		MaxAttempts: uint64(t.Retry.MaxAttempts), MaxAge: record.RoundUpMillis(t.Retry.MaxAge),
+		MinBackoff: record.RoundUpMillis(t.Retry.MinBackoff), MaxBackoff: record.RoundUpMillis(t.Retry.MaxBackoff),
 	})
 }
 

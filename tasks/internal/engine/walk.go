@@ -201,9 +201,33 @@ type snapshotShard struct {
 	ShardID recovery.ShardID
 }
 
-// BeginSnapshot waits until all that this node holds is in memory. It also returns how many moves
+// Covering runs an operation on all tasks of this node, which ends before the time of ctx is over,
+// so that its caller still gets an answer. It returns the shards that the operation covers. Results
+// of a shard count only if its number is in the snapshot. Errors: those of the operation, and of
+// beginSnapshot and Snapshot.end.
+func (s *Engine) Covering(ctx context.Context, do func(ctx context.Context) error) (st Snapshot, covered []recovery.ShardID, err error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, time.Until(deadline)*9/10, ErrLate)
+		defer cancel()
+	}
+	st, movesInDoubt, err := s.beginSnapshot(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := do(ctx); err != nil {
+		if errors.Is(err, ctx.Err()) && !errors.Is(err, task.ErrUnknown) {
+			err = fmt.Errorf("%w: %w", task.ErrUnavailable, context.Cause(ctx))
+		}
+		return nil, nil, Late(err)
+	}
+	covered, err = st.end(ctx, s, movesInDoubt)
+	return st, covered, err
+}
+
+// beginSnapshot waits until all that this node holds is in memory. It also returns how many moves
 // of spooled tasks have ever been in doubt. Errors: ErrReplaying, ErrUnavailable, ErrClosed.
-func (s *Engine) BeginSnapshot(ctx context.Context) (st Snapshot, movesInDoubt int, err error) {
+func (s *Engine) beginSnapshot(ctx context.Context) (st Snapshot, movesInDoubt int, err error) {
 	ctx, cancel := s.Within(ctx)
 	defer cancel()
 	if err := s.waitReplayed(ctx); err != nil {
@@ -235,10 +259,10 @@ func (s *Engine) BeginSnapshot(ctx context.Context) (st Snapshot, movesInDoubt i
 // left memory and may come back. It is a passing error.
 var ErrInDoubt = task.KindOf(ErrNotHeld, "spool move outcome unknown; retry")
 
-// EndSnapshot removes shards that have left this process since BeginSnapshot, or that the ledger
+// end removes shards that have left this process since beginSnapshot, or that the ledger
 // has lost and has not reported yet: it has not read their dead. It lists the others. Errors:
 // task.ErrClosed; ErrUnsure; ErrInDoubt if a move out of the spool became doubtful since.
-func (s *Engine) EndSnapshot(ctx context.Context, st Snapshot, movesInDoubt int) (covered []recovery.ShardID, err error) {
+func (st Snapshot) end(ctx context.Context, s *Engine, movesInDoubt int) (covered []recovery.ShardID, err error) {
 	for n, h := range st {
 		if n == SpoolShard {
 			continue

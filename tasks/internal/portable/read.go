@@ -11,6 +11,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -250,7 +251,7 @@ func (r *reading) requeued(ctx context.Context) error {
 		if r.part.Forgotten = !known; len(ids) == 0 {
 			return nil
 		}
-		if err := r.named(ctx, engine.Once(ids)); err != nil {
+		if err := r.named(ctx, query.Once(ids)); err != nil {
 			return err
 		}
 		if r.part.Marks[run] += uint64(len(ids)); r.full() {

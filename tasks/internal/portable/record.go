@@ -106,7 +106,7 @@ func created(f *task.Faults, at time.Time) int64 {
 
 // instant checks a time: it must be from 1970 to the last second of 9999.
 func instant(f *task.Faults, field string, at time.Time) int64 {
-	ms := engine.Millis(at)
+	ms := record.Millis(at)
 	if ms < 0 || ms >= record.HeldUntil {
 		f.Add(field, "must be a time from 1970 to 9999")
 		return 0
@@ -132,7 +132,7 @@ func attempts(f *task.Faults, rec *record.Fields, all []task.Attempt) {
 		default:
 			rec.Attempts = record.AppendAttempt(rec.Attempts, record.PastAttempt{
 				Outcome: outcome, Number: number(f, "attempts.number", int64(a.Number), 1), Ended: instant(f, "attempts.ended_at", a.Ended),
-				Took: engine.RoundUpMillis(a.Took), By: []byte(a.By), Error: []byte(a.Error),
+				Took: record.RoundUpMillis(a.Took), By: []byte(a.By), Error: []byte(a.Error),
 			})
 			continue
 		}
