@@ -48,10 +48,10 @@ func (s *Scheduler) Reserve(ctx context.Context, topic string, limit int, wait, 
 		defer timer.Stop()
 		over = timer.C
 	}
-	var demand func(t *engine.Topic) (*atomic.Int64, func() <-chan struct{})
+	var demand func(stopped bool) (*atomic.Int64, func() <-chan struct{})
 	alone := s.cluster.NoPeers()
 	if !alone {
-		demand = s.cluster.Demand(lease)
+		demand = s.cluster.Demand(topic, lease)
 	}
 	for {
 		begun, err := s.engine.Pull(ctx, topic, reserved, place, lease)

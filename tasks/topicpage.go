@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/lapsehq/lapse/internal/choice"
-	"github.com/lapsehq/lapse/tasks/internal/cluster"
+	"github.com/lapsehq/lapse/tasks/internal/ranking"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -36,7 +36,7 @@ func checkedPage(q TopicQuery) (TopicQuery, error) {
 	if len(q.Search) > MaxSearch {
 		f.Add("search", "must have at most 128 bytes")
 	}
-	if q.Cursor != "" && q.Sort == "" && !task.ValidName(q.Cursor) || known && !cluster.CheckCursor(&q) {
+	if q.Cursor != "" && q.Sort == "" && !task.ValidName(q.Cursor) || known && !ranking.CheckCursor(&q) {
 		f.Add("cursor", "must be the next_cursor of the page before")
 	}
 	if q.Limit == 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/query"
+	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -82,6 +83,9 @@ func (s *Cluster) actAt(ctx context.Context, node string, q *query.Act, some []*
 	}
 }
 
+// ActMethod acts on tasks at the node that owns them.
+var ActMethod = Method[actQuery, actReply]{Name: "act", writes: true}
+
 type (
 	// An actQuery asks the node that owns some tasks to act on them.
 	actQuery struct {
@@ -133,4 +137,13 @@ func (s *Cluster) handleAct(ctx context.Context, _ string, asked actQuery) (actR
 		}
 	}
 	return a, nil
+}
+
+// createdOfCancelled returns when the task was created that this node has cancelled last of an id;
+// 0 if it does not remember.
+func (s *Cluster) createdOfCancelled(id string) int64 {
+	if past := s.engine.Endings([]string{id})[0]; past.Kind == store.WasCancelled {
+		return past.Created
+	}
+	return 0
 }

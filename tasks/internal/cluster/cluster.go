@@ -58,3 +58,20 @@ func (s *Cluster) StartLoops() {
 		}
 	}
 }
+
+// NeverHadPeers reports whether no other node has ever been registered. Once one was, it stays
+// false for the life of this process: going back would gain nothing.
+func (s *Cluster) NeverHadPeers() bool {
+	if !s.Fleet.multiNode.Load() && !s.Fleet.ledger.Standing().Alone {
+		s.noteMultiNode()
+	}
+	return !s.Fleet.multiNode.Load()
+}
+
+// noteMultiNode records that there are other nodes. What was created under Engine.mu before is in
+// memory when the reconciler registers all ids.
+func (s *Cluster) noteMultiNode() {
+	if s.Fleet.multiNode.CompareAndSwap(false, true) {
+		s.wakeReconciler()
+	}
+}

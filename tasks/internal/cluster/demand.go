@@ -120,11 +120,12 @@ func (x *demands) enter(key demandKey) *Demand {
 	return w
 }
 
-// Demand returns what Engine.Queue calls to enter the demand of receivers that ask for a lease.
-func (s *Cluster) Demand(lease time.Duration) func(*engine.Topic) (*atomic.Int64, func() <-chan struct{}) {
-	return func(t *engine.Topic) (*atomic.Int64, func() <-chan struct{}) {
-		w := s.Peers.demands.enter(demandKey{t.Name, lease})
-		return &w.want, func() <-chan struct{} { return s.startSearch(w, t.Stopped()) }
+// Demand returns what Engine.Queue calls to enter the demand of receivers of a topic that ask for a
+// lease.
+func (s *Cluster) Demand(topic string, lease time.Duration) func(stopped bool) (*atomic.Int64, func() <-chan struct{}) {
+	return func(stopped bool) (*atomic.Int64, func() <-chan struct{}) {
+		w := s.Peers.demands.enter(demandKey{topic, lease})
+		return &w.want, func() <-chan struct{} { return s.startSearch(w, stopped) }
 	}
 }
 

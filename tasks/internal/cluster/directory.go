@@ -231,3 +231,32 @@ func (s *Cluster) misplaced(sampled []recovery.DirectoryUpdate, now []recovery.D
 	}
 	return other
 }
+
+// HasMethod asks which of the ids a node has.
+var HasMethod = Method[HasQuery, HasReply]{Name: "has"}
+
+type (
+	// A HasQuery asks which of the ids a node has, registered or not.
+	HasQuery struct{ IDs []string }
+	// A HasReply says which of the ids the node has.
+	HasReply struct{ Has []bool }
+)
+
+// HandleHas reports which ids this node has. From then on this node registers the ids of tasks that
+// it creates: an id that it lacks now, it will not have without an entry in the directory.
+func (s *Cluster) HandleHas(ctx context.Context, _ string, q HasQuery) (HasReply, error) {
+	ctx, cancel := s.engine.Within(ctx)
+	defer cancel()
+	a := HasReply{Has: make([]bool, len(q.IDs))}
+	if err := s.engine.LoadUnknown(ctx, q.IDs); err != nil {
+		return a, err
+	}
+	for i, id := range q.IDs {
+		if a.Has[i] = s.Knows(id); !a.Has[i] {
+			if err := s.inMissingSpool(id); err != nil {
+				return a, err
+			}
+		}
+	}
+	return a, nil
+}

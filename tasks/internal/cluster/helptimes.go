@@ -3,6 +3,8 @@ package cluster
 import (
 	"context"
 	"time"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 )
 
 // A helper by the clock does not wait until other nodes have a backlog. In each minute that
@@ -56,7 +58,7 @@ func (s *Cluster) helps() bool {
 
 // handleReady announces the topics of which this node has ready tasks to a helper.
 func (s *Cluster) handleReady(_ context.Context, from string, _ readyQuery) (none struct{}, err error) {
-	told := backlogMessage{Topics: s.backlogTopics()}
+	told := backlogMessage{Topics: engine.BacklogTopics(s.engine, backlogTopics)}
 	for _, t := range told.Topics {
 		if t.Ready > 0 {
 			send(s, from, BacklogMethod, told)

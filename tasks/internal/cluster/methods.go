@@ -2,11 +2,9 @@ package cluster
 
 import (
 	"context"
-	"slices"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
-	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -21,8 +19,6 @@ var (
 	ScheduleMethod = Method[requestQuery, task.Task]{Name: "schedule", writes: true}
 	ReplaceMethod  = Method[requestQuery, task.Task]{Name: "replace", writes: true}
 	BatchMethod    = Method[batchQuery, batchReply]{Name: "batch", writes: true}
-	HasMethod      = Method[HasQuery, HasReply]{Name: "has"}
-	ActMethod      = Method[actQuery, actReply]{Name: "act", writes: true}
 )
 
 // MethodHandlers returns the handlers of all methods, by the name of the method.
@@ -105,10 +101,6 @@ type (
 		Repeated bool       `json:",omitempty"`
 		Finished bool       `json:",omitempty"`
 	}
-	// A HasQuery asks which of the ids a node has, registered or not.
-	HasQuery struct{ IDs []string }
-	// A HasReply says which of the ids the node has.
-	HasReply struct{ Has []bool }
 )
 
 // AboutID returns a function that makes the IDQuery for a shard.
@@ -151,15 +143,6 @@ func (s *Cluster) handleCancel(ctx context.Context, _ string, q IDQuery) (Cancel
 		return CancelReply{}, err
 	}
 	return CancelReply{s.createdOfCancelled(q.ID), err != nil}, nil
-}
-
-// createdOfCancelled returns when the task was created that this node has cancelled last of an id;
-// 0 if it does not remember.
-func (s *Cluster) createdOfCancelled(id string) int64 {
-	if past := s.engine.Endings([]string{id})[0]; past.Kind == store.WasCancelled {
-		return past.Created
-	}
-	return 0
 }
 
 func (s *Cluster) handleMove(ctx context.Context, _ string, q MoveQuery) (task.Task, error) {
@@ -205,35 +188,4 @@ func (s *Cluster) createOwned(ctx context.Context, q *requestQuery, create func(
 // owns reports whether a task is known here, or its shard is held.
 func (s *Cluster) owns(id string, shardID recovery.ShardID) bool {
 	return s.Knows(id) || shardID != 0 && s.engine.Term(shardID) != nil
-}
-
-// HandleHas reports which ids this node has. From then on this node registers the ids of tasks that
-// it creates: an id that it lacks now, it will not have without an entry in the directory.
-func (s *Cluster) HandleHas(ctx context.Context, _ string, q HasQuery) (HasReply, error) {
-	ctx, cancel := s.engine.Within(ctx)
-	defer cancel()
-	a := HasReply{Has: make([]bool, len(q.IDs))}
-	switch {
-	case s.engine.Unsure() && !s.engine.KnowsSpooled(q.IDs...):
-		return a, engine.ErrUnsure
-	case !s.engine.Reading.Spool.Load():
-		return a, engine.ErrAcquiring
-	case s.engine.Acquiring(): // the caller has asked no other node that may have had it until now
-		return a, engine.ErrAcquiring
-	}
-	ids := slices.DeleteFunc(slices.Clone(q.IDs), func(id string) bool { return !task.ValidName(id) })
-	if slices.ContainsFunc(ids, s.engine.IsInDoubt) {
-		return a, engine.ErrInDoubt
-	}
-	if err := s.engine.LoadUnknown(ctx, ids); err != nil {
-		return a, err
-	}
-	for i, id := range q.IDs {
-		if a.Has[i] = s.Knows(id); !a.Has[i] {
-			if err := s.inMissingSpool(id); err != nil {
-				return a, err
-			}
-		}
-	}
-	return a, nil
 }

@@ -72,7 +72,7 @@ func (s *Cluster) handleBacklog(_ context.Context, from string, told backlogMess
 
 // announce has the offloads for a node go on whose topics it announces, and ends the others. It
 // returns the topics without one.
-func (x *offloads) announce(node string, topics []backlogTopic, now time.Duration) (others []backlogTopic) {
+func (x *offloads) announce(node string, topics []engine.BacklogTopic, now time.Duration) (others []engine.BacklogTopic) {
 	named := make(map[string]bool, len(topics))
 	x.mu.Lock()
 	defer x.mu.Unlock()

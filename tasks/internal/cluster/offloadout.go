@@ -19,13 +19,7 @@ import (
 var BacklogMethod = Method[backlogMessage, struct{}]{Name: "backlog"}
 
 type backlogMessage struct {
-	Topics []backlogTopic // those with the most tasks first; none: the backlog is over
-}
-
-type backlogTopic struct {
-	Topic string
-	Way   string // see Topic.Way
-	Ready int
+	Topics []engine.BacklogTopic // those with the most tasks first; none: the backlog is over
 }
 
 // OffloadMethod asks for ready tasks of a topic.
@@ -56,32 +50,11 @@ func (s *Cluster) BacklogJudged(is bool) {
 	was := s.Peers.Offloads.announced.Swap(is)
 	var told backlogMessage
 	if is {
-		told.Topics = s.backlogTopics()
+		told.Topics = engine.BacklogTopics(s.engine, backlogTopics)
 	}
 	if is || was {
 		send(s, "", BacklogMethod, told)
 	}
-}
-
-// backlogTopics returns the topics that are announced during a backlog: those with ready tasks, and
-// those whose workers are busy. The latter may just have taken all that was ready, and an offload
-// ends when its topic is not announced.
-func (s *Cluster) backlogTopics() (most []backlogTopic) {
-	type candidate struct {
-		backlogTopic
-		way func() string
-	}
-	all := Smallest[candidate]{Limit: backlogTopics, Compare: func(a, b candidate) int { return b.Ready - a.Ready }}
-	s.engine.EachTopic(func(t *engine.Topic) {
-		if ready := t.Takeable(); t.Pushed && (ready > 0 || t.Busy > 0) {
-			all.Add(candidate{backlogTopic{Topic: t.Name, Ready: ready}, t.Way()})
-		}
-	})
-	for _, c := range all.Sorted() {
-		c.Way = c.way()
-		most = append(most, c.backlogTopic)
-	}
-	return most
 }
 
 // handleOffload gives tasks to a node that delivers a part of them.

@@ -213,9 +213,6 @@ func (c *reconciler) registerDead(ctx context.Context) (registered int, err erro
 	return registered, err
 }
 
-// UpdatesAtOnce is how many entries are changed at once in the background.
-const UpdatesAtOnce = 1000
-
 // assert registers ids of tasks that exist. One that is registered already, under whatever shard,
 // stays so: if that is another node's, both have created the task, which is possible only
 // after the directory has lost something. See reportConflict.

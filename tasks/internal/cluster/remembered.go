@@ -7,6 +7,9 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 )
 
+// UpdatesAtOnce is how many entries are changed at once in the background.
+const UpdatesAtOnce = 1000
+
 // What the node remembers of ids for a while. Each kind has a mutex of its own, under which nothing
 // else is called, and at most keptTombstones entries.
 

@@ -66,7 +66,7 @@ func TestOffloadEnds(t *testing.T) {
 	h := &offload{key: key, way: "w", news: make(chan struct{}, 1)}
 	x.byKey[key] = h
 	h.until.Store(offloadOver)
-	told := []backlogTopic{{"x", "w", 1}, {"y", "w", 1}}
+	told := []engine.BacklogTopic{{Topic: "x", Way: "w", Ready: 1}, {Topic: "y", Way: "w", Ready: 1}}
 	if others := x.announce("b", told, time.Second); len(others) != 1 || others[0].Topic != "y" {
 		t.Errorf("announced and not begun: %v", others)
 	}
@@ -76,7 +76,7 @@ func TestOffloadEnds(t *testing.T) {
 	if x.announce("c", nil, time.Second); !h.open(time.Second) {
 		t.Error("another node has ended it")
 	}
-	if x.announce("b", []backlogTopic{{"x", "v", 1}}, time.Second); h.open(time.Second) {
+	if x.announce("b", []engine.BacklogTopic{{Topic: "x", Way: "v", Ready: 1}}, time.Second); h.open(time.Second) {
 		t.Error("it goes on although the topic is delivered otherwise there")
 	}
 	if !x.end(h, true, time.Second) || x.Len() != 0 {

@@ -113,9 +113,6 @@ func (s *Cluster) at(c lookupStage, shardID recovery.ShardID, h recovery.Holder)
 	return Location{Node: h.Node, shardID: shardID, stage: c}, nil
 }
 
-// errOwnerSilent is answered while no node has adopted a shard whose holder is dead.
-var errOwnerSilent = task.KindOf(task.ErrNodeAway, "no heartbeat; its shards wait for adoption")
-
 // locateShard finds where the tasks of a shard are. Errors: as of locateTask.
 func (s *Cluster) locateShard(ctx context.Context, shardID recovery.ShardID, anew bool) (Location, error) {
 	h, err := s.locate(ctx, shardID, anew)

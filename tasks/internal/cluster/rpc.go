@@ -260,3 +260,6 @@ type remoteError struct {
 func (e *remoteError) Error() string { return e.text }
 
 func (e *remoteError) Unwrap() error { return e.kind }
+
+// errOwnerSilent is answered while no node has adopted a shard whose holder is dead.
+var errOwnerSilent = task.KindOf(task.ErrNodeAway, "no heartbeat; its shards wait for adoption")

@@ -1,14 +1,12 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
-	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/ranking"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -28,8 +26,8 @@ type (
 		Bytes    int
 	}
 	ranksReply struct {
-		Ranks   []engine.Rank `json:",omitempty"`
-		Matched int           `json:",omitempty"` // how many topics match, be they in Ranks or not
+		Ranks   []ranking.Rank `json:",omitempty"`
+		Matched int            `json:",omitempty"` // how many topics match, be they in Ranks or not
 		reading
 	}
 )
@@ -52,8 +50,8 @@ func (s *Cluster) handleRanks(_ context.Context, _ string, q ranksQuery) (a rank
 	first := ranks
 	if len(ranks) > task.MaxSortedTopics || size > q.Bytes {
 		first = nil
-		for _, p := range s.firstPlaces(ranks, q.Sort, nil, task.MaxSortedTopics) {
-			first = append(first, p.rank)
+		for _, p := range ranking.First(ranks, &task.TopicQuery{Sort: q.Sort}, task.MaxSortedTopics, s.engine.Now()) {
+			first = append(first, p.Rank)
 		}
 	}
 	for _, r := range first {
@@ -66,16 +64,16 @@ func (s *Cluster) handleRanks(_ context.Context, _ string, q ranksQuery) (a rank
 }
 
 // sizeOfRank returns about how many bytes of a message a rank takes up.
-func sizeOfRank(r *engine.Rank) int { return rankSize + len(r.Name) }
+func sizeOfRank(r *ranking.Rank) int { return rankSize + len(r.Name) }
 
 // ranksOf returns the ranks of the topics of this node that match a query. They are shared.
-func (s *Cluster) ranksOf(q *task.TopicQuery) []*engine.Rank {
-	all := s.Figures.ranks.do(func() ([]engine.Rank, bool) {
+func (s *Cluster) ranksOf(q *task.TopicQuery) []*ranking.Rank {
+	all := s.Figures.ranks.do(func() ([]ranking.Rank, bool) {
 		all := s.engine.Ranks()
 		return all, len(all) > task.MaxStatsTopics
 	})
 	part := strings.ToLower(q.Search)
-	matching := make([]*engine.Rank, 0, len(all))
+	matching := make([]*ranking.Rank, 0, len(all))
 	for i := range all {
 		if r := &all[i]; (q.Allows == nil || q.Allows(r.Name)) && (part == "" || strings.Contains(strings.ToLower(r.Name), part)) {
 			matching = append(matching, r)
@@ -87,16 +85,16 @@ func (s *Cluster) ranksOf(q *task.TopicQuery) []*engine.Rank {
 // sortedPage is TopicPage of a query with an order.
 func (s *Cluster) sortedPage(q task.TopicQuery) (page task.TopicPage) {
 	ranks := s.ranksOf(&q)
-	places := s.firstPlaces(ranks, q.Sort, placeAt(&q), q.Limit+1)
+	places := ranking.First(ranks, &q, q.Limit+1, s.engine.Now())
 	more := len(places) > q.Limit
-	names := namesOf(places[:min(len(places), q.Limit)])
+	names := ranking.Names(places[:min(len(places), q.Limit)])
 	page = s.engine.DescribeSome(names)
 	page.Matched = len(ranks)
 	switch end := slices.Index(names, page.NextCursor); {
 	case end >= 0:
-		page.NextCursor = places[end].cursor(q.Sort)
+		page.NextCursor = places[end].Cursor(q.Sort)
 	case more:
-		page.NextCursor = places[q.Limit-1].cursor(q.Sort)
+		page.NextCursor = places[q.Limit-1].Cursor(q.Sort)
 	}
 	return page
 }
@@ -111,9 +109,9 @@ func (s *Cluster) fleetSorted(ctx context.Context, q task.TopicQuery) (page task
 		return s.sortedPage(q), g.reach, nil
 	}
 	ranks, matched := s.addRanks(s.ranksOf(&q), g.answers, &q)
-	places := s.firstPlaces(ranks, q.Sort, placeAt(&q), q.Limit+1)
+	places := ranking.First(ranks, &q, q.Limit+1, s.engine.Now())
 	page.Matched = matched
-	names := namesOf(places[:min(len(places), q.Limit)])
+	names := ranking.Names(places[:min(len(places), q.Limit)])
 	if len(names) == 0 {
 		return page, g.reach, nil
 	}
@@ -127,15 +125,15 @@ func (s *Cluster) fleetSorted(ctx context.Context, q task.TopicQuery) (page task
 		}
 	}
 	if end < len(places) {
-		page.NextCursor = places[end-1].cursor(q.Sort)
+		page.NextCursor = places[end-1].Cursor(q.Sort)
 	}
 	return page, reach, nil
 }
 
 // addRanks adds the ranks of other nodes to those of this one, which stay as they are. It returns
 // how many topics match, at least.
-func (s *Cluster) addRanks(own []*engine.Rank, answers []nodeAnswer[ranksReply], q *task.TopicQuery) (ranks []*engine.Rank, matched int) {
-	sums := make(map[string]*engine.Rank, len(own))
+func (s *Cluster) addRanks(own []*ranking.Rank, answers []nodeAnswer[ranksReply], q *task.TopicQuery) (ranks []*ranking.Rank, matched int) {
+	sums := make(map[string]*ranking.Rank, len(own))
 	for _, r := range own {
 		sums[r.Name] = r
 	}
@@ -191,110 +189,4 @@ func (s *Cluster) describeAll(ctx context.Context, names []string, g *gathered[r
 	reach = task.Reach{Nodes: d.reach.Nodes, Missing: slices.Concat(g.reach.Missing, d.reach.Missing)}
 	slices.SortFunc(reach.Missing, func(a, b *task.NodeError) int { return strings.Compare(a.Node, b.Node) })
 	return sum, end, reach, nil
-}
-
-// A place is where a topic stands in an order: by class, then by value, then by name.
-type place struct {
-	class, value int64
-	name         string
-	rank         *engine.Rank
-}
-
-func (p *place) compare(o *place) int {
-	return cmp.Or(cmp.Compare(p.class, o.class), cmp.Compare(p.value, o.value), strings.Compare(p.name, o.name))
-}
-
-// cursor leads to what comes after the place. A topic that changes its place meanwhile is listed
-// twice or not at all.
-func (p *place) cursor(sort task.TopicSort) string {
-	return fmt.Sprintf("%s~%d~%d~%s", sort, p.class, p.value, p.name)
-}
-
-// placeAt returns the place of a query's cursor; nil if it has none.
-func placeAt(q *task.TopicQuery) *place {
-	p, err := placeOfCursor(q)
-	if err != nil {
-		return nil
-	}
-	return p
-}
-
-// CheckCursor reports whether a query with an order has a cursor of that order, or none.
-func CheckCursor(q *task.TopicQuery) bool {
-	_, err := placeOfCursor(q)
-	return err == nil
-}
-
-func placeOfCursor(q *task.TopicQuery) (*place, error) {
-	if q.Cursor == "" {
-		return nil, nil
-	}
-	p := &place{}
-	_, err := fmt.Sscanf(q.Cursor, string(q.Sort)+"~%d~%d~%s", &p.class, &p.value, &p.name)
-	if err == nil && (p.cursor(q.Sort) != q.Cursor || !task.ValidName(p.name)) {
-		err = fmt.Errorf("%w: the cursor", task.ErrInvalid)
-	}
-	return p, err
-}
-
-// firstPlaces returns so many places, the first of an order behind that place.
-func (s *Cluster) firstPlaces(ranks []*engine.Rank, sort task.TopicSort, after *place, limit int) []place {
-	now := s.engine.Now()
-	first := Smallest[place]{Limit: limit, Compare: func(a, b place) int { return a.compare(&b) }}
-	for _, r := range ranks {
-		class, value := classOf(r, sort, now)
-		p := place{class, value, r.Name, r}
-		if after == nil || after.compare(&p) < 0 {
-			first.Add(p)
-		}
-	}
-	return first.Sorted()
-}
-
-func namesOf(places []place) []string {
-	names := make([]string, len(places))
-	for i := range places {
-		names[i] = places[i].name
-	}
-	return names
-}
-
-// classOf returns where a topic stands in an order: the smaller ones come first.
-func classOf(r *engine.Rank, sort task.TopicSort, now int64) (class, value int64) {
-	switch sort {
-	case task.SortWorst:
-		switch {
-		case !r.Paused && r.Oldest != 0 && now-r.Oldest >= task.LateAfter.Milliseconds():
-			return 0, r.Oldest
-		case r.FailedRecent > 0:
-			return 1, -r.FailedRecent
-		case r.Dead > 0:
-			return 2, -r.Dead
-		case r.Paused:
-			return 3, 0
-		}
-		return 4, 0
-	case task.SortLate:
-		if r.Paused || r.Oldest == 0 {
-			return 1, 0
-		}
-		return 0, r.Oldest
-	case task.SortFailed:
-		if r.FailedRecent > 0 {
-			return 0, -r.FailedRecent
-		}
-		return 1, -r.Failed
-	case task.SortDead:
-		return 0, -r.Dead
-	case task.SortReady:
-		return 0, -r.Ready
-	case task.SortPending:
-		return 0, -r.Pending
-	case task.SortPaused:
-		if r.Paused {
-			return 0, -r.Pending - r.Ready
-		}
-		return 1, 0
-	}
-	return 0, 0
 }

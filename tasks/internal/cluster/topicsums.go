@@ -1,13 +1,11 @@
 package cluster
 
 import (
-	"cmp"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
-	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/ranking"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -24,7 +22,7 @@ type Sums struct {
 // figures computes the figures of topics for Stats, once for all callers at the same time.
 type figures struct {
 	sums  recalled[*Sums]
-	ranks recalled[[]engine.Rank]
+	ranks recalled[[]ranking.Rank]
 	Names Flight[[]string]
 
 	gathered gatherings // what other nodes have answered
@@ -71,65 +69,10 @@ func (r *recalled[T]) do(compute func() (v T, keep bool)) T {
 // may be a little old.
 func (s *Cluster) TopicSums() *Sums {
 	return s.Figures.sums.do(func() (*Sums, bool) {
-		sums := s.sumTopics()
+		sums := &Sums{}
+		sums.Topics, sums.Others, sums.Beyond = s.engine.SumTopics(task.MaxStatsTopics)
 		return sums, sums.Beyond > 0
 	})
-}
-
-// sumTopics visits all topics, and those that are many twice: to choose the ones that are
-// shown, and to describe these and add up the others.
-func (s *Cluster) sumTopics() *Sums {
-	many := s.engine.TopicCount() > task.MaxStatsTopics
-	sums := &Sums{}
-	shown := func(*engine.Topic) bool { return true }
-	if many {
-		chosen := s.chooseTopics(task.MaxStatsTopics)
-		shown = func(t *engine.Topic) bool { return chosen[t] }
-	}
-	s.engine.EachTopic(func(t *engine.Topic) {
-		if shown(t) && len(sums.Topics) < task.MaxStatsTopics {
-			sums.Topics = append(sums.Topics, s.engine.DescribeLocked(t))
-			return
-		}
-		c := s.engine.CountsLocked(t).WithoutRest(t.Settings.Paused)
-		sums.Others.Add(&c)
-		sums.Beyond++
-	})
-	engine.SortTopics(sums.Topics)
-	return sums
-}
-
-// chooseTopics returns so many topics: first those that were set up, then the busiest.
-func (s *Cluster) chooseTopics(limit int) map[*engine.Topic]bool {
-	type candidate struct {
-		topic *engine.Topic
-		set   int
-		busy  int64
-	}
-	best := Smallest[candidate]{Limit: limit, Compare: func(a, b candidate) int {
-		return cmp.Or(b.set-a.set, cmp.Compare(b.busy, a.busy), strings.Compare(a.topic.Name, b.topic.Name))
-	}}
-	var part []candidate
-	s.engine.EachTopicThen(func(t *engine.Topic) {
-		c := candidate{topic: t, busy: t.Counts.Scheduled + t.Counts.Delivered}
-		for _, n := range t.Gauges {
-			c.busy += n
-		}
-		if s.engine.SetUpLocked(t) {
-			c.set = 1
-		}
-		part = append(part, c)
-	}, func() {
-		for _, c := range part {
-			best.Add(c)
-		}
-		part = part[:0]
-	})
-	chosen := make(map[*engine.Topic]bool, limit)
-	for _, c := range best.Sorted() {
-		chosen[c.topic] = true
-	}
-	return chosen
 }
 
 // TopicPage is tasks.Scheduler.ListTopics of a query with a limit.
@@ -137,7 +80,7 @@ func (s *Cluster) TopicPage(q task.TopicQuery) task.TopicPage {
 	if q.Sort != "" {
 		return s.sortedPage(q)
 	}
-	first := Smallest[string]{Limit: q.Limit + 1, Compare: strings.Compare}
+	first := ranking.Smallest[string]{Limit: q.Limit + 1, Compare: strings.Compare}
 	for _, name := range s.Figures.Names.Do(s.engine.TopicNames) {
 		if name > q.Cursor && (q.Allows == nil || q.Allows(name)) {
 			first.Add(name)
@@ -149,33 +92,6 @@ func (s *Cluster) TopicPage(q task.TopicQuery) task.TopicPage {
 		page.NextCursor = names[q.Limit-1]
 	}
 	return page
-}
-
-// Smallest keeps the smallest of many values.
-type Smallest[T any] struct {
-	Limit   int
-	Compare func(a, b T) int
-	kept    []T
-	full    bool // kept has been sorted: its value at limit-1 bounds what is added
-}
-
-// Add takes a value in, if it is among the smallest.
-func (k *Smallest[T]) Add(v T) {
-	if k.full && k.Compare(v, k.kept[k.Limit-1]) >= 0 {
-		return
-	}
-	if k.kept = append(k.kept, v); len(k.kept) >= 4*k.Limit {
-		k.Sorted()
-	}
-}
-
-// Sorted returns what is kept, in order.
-func (k *Smallest[T]) Sorted() []T {
-	slices.SortFunc(k.kept, k.Compare)
-	if len(k.kept) >= k.Limit {
-		k.kept, k.full = k.kept[:k.Limit], true
-	}
-	return k.kept
 }
 
 // A Flight computes a value for all callers that wait for it at the same time. One computation runs

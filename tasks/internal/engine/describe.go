@@ -3,10 +3,12 @@ package engine
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine/minutes"
+	"github.com/lapsehq/lapse/tasks/internal/ranking"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -94,27 +96,71 @@ func (s *Engine) DescribeSome(names []string) (page task.TopicPage) {
 // and its last error.
 const describedBytes = 1280
 
-// A Rank has the figures of a topic by which topics are sorted. Its names for other nodes are short
-// because there are many of it.
-type Rank struct {
-	Name         string `json:"n"`
-	Oldest       int64  `json:"o,omitempty"` // when the oldest ready task was due, Unix ms; or 0
-	Pending      int64  `json:"p,omitempty"`
-	Ready        int64  `json:"r,omitempty"`
-	Dead         int64  `json:"d,omitempty"`
-	Failed       int64  `json:"f,omitempty"` // attempts since the start
-	FailedRecent int64  `json:"e,omitempty"` // attempts in the last minutes
-	Paused       bool   `json:"z,omitempty"`
+// SumTopics describes as many topics as are shown, by name, and adds up the counts of the others.
+// It visits all topics, and those that are more than that twice: to choose the ones that are shown.
+func (s *Engine) SumTopics(most int) (topics []task.Topic, others task.Counts, beyond int) {
+	s.mu.Lock()
+	many := len(s.TopicTable.ByName) > most
+	s.mu.Unlock()
+	shown := func(*Topic) bool { return true }
+	if many {
+		chosen := chooseTopics(s, most)
+		shown = func(t *Topic) bool { return chosen[t] }
+	}
+	s.EachTopic(func(t *Topic) {
+		if shown(t) && len(topics) < most {
+			topics = append(topics, s.DescribeLocked(t))
+			return
+		}
+		c := s.CountsLocked(t).WithoutRest(t.Settings.Paused)
+		others.Add(&c)
+		beyond++
+	})
+	SortTopics(topics)
+	return topics, others, beyond
+}
+
+// chooseTopics returns so many topics: first those that were set up, then the busiest.
+func chooseTopics(s *Engine, limit int) map[*Topic]bool {
+	type candidate struct {
+		topic *Topic
+		set   int
+		busy  int64
+	}
+	best := ranking.Smallest[candidate]{Limit: limit, Compare: func(a, b candidate) int {
+		return cmp.Or(b.set-a.set, cmp.Compare(b.busy, a.busy), strings.Compare(a.topic.Name, b.topic.Name))
+	}}
+	var part []candidate
+	s.EachTopicThen(func(t *Topic) {
+		c := candidate{topic: t, busy: t.Counts.Scheduled + t.Counts.Delivered}
+		for _, n := range t.Gauges {
+			c.busy += n
+		}
+		if s.SetUpLocked(t) {
+			c.set = 1
+		}
+		part = append(part, c)
+	}, func() {
+		for _, c := range part {
+			best.Add(c)
+		}
+		part = part[:0]
+	})
+	chosen := make(map[*Topic]bool, limit)
+	for _, c := range best.Sorted() {
+		chosen[c.topic] = true
+	}
+	return chosen
 }
 
 // Ranks returns those of all topics, in no order.
-func (s *Engine) Ranks() []Rank {
-	var all []Rank
+func (s *Engine) Ranks() []ranking.Rank {
+	var all []ranking.Rank
 	s.EachTopic(func(t *Topic) {
 		if s.goneLocked(t) {
 			return
 		}
-		r := Rank{
+		r := ranking.Rank{
 			Name: t.Name, Paused: t.Settings.Paused, Failed: t.Counts.Failed,
 			Pending: t.Gauges[task.Pending], Ready: t.Gauges[task.Ready], Dead: t.Gauges[task.Dead],
 		}
@@ -125,18 +171,6 @@ func (s *Engine) Ranks() []Rank {
 		all = append(all, r)
 	})
 	return all
-}
-
-// Add adds the figures of another node.
-func (r *Rank) Add(o *Rank) {
-	r.Pending += o.Pending
-	r.Ready += o.Ready
-	r.Dead += o.Dead
-	r.Failed += o.Failed
-	r.FailedRecent += o.FailedRecent
-	if r.Oldest == 0 || o.Oldest != 0 && o.Oldest < r.Oldest {
-		r.Oldest = o.Oldest
-	}
 }
 
 // staleLooks bounds how many stale items are dropped when the oldest ready task is looked for. Most

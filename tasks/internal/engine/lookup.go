@@ -121,8 +121,20 @@ func (s *Engine) Endings(ids []string) []Ending {
 }
 
 // LoadUnknown makes sure that memory knows those of some ids that exist: while replay runs, it
-// looks up the others together. Errors: ErrReplaying, ErrUnavailable, ErrClosed.
+// looks up the others together. Errors: ErrReplaying, ErrUnavailable, ErrClosed; ErrUnsure,
+// ErrAcquiring and ErrInDoubt while this node cannot say which of them it has.
 func (s *Engine) LoadUnknown(ctx context.Context, ids []string) error {
+	switch {
+	case s.Unsure() && !s.KnowsSpooled(ids...):
+		return ErrUnsure
+	case !s.Reading.Spool.Load(), s.Acquiring():
+		// The caller has asked no other node that may have had them until now.
+		return ErrAcquiring
+	}
+	ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return !task.ValidName(id) })
+	if slices.ContainsFunc(ids, s.IsInDoubt) {
+		return ErrInDoubt
+	}
 	for !s.IsReplayed() {
 		loads, busy := s.unknownOf(ids)
 		switch {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
+	"github.com/lapsehq/lapse/tasks/internal/ranking"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -25,6 +26,34 @@ func (t *Topic) Way() func() string {
 		sum := sha256.Sum256(bytes.TrimSpace(delivery))
 		return kind + "/" + hex.EncodeToString(sum[:8])
 	}
+}
+
+// A BacklogTopic is one of which other nodes may deliver a part.
+type BacklogTopic struct {
+	Topic string
+	Way   string // see Topic.Way
+	Ready int
+}
+
+// BacklogTopics returns so many topics that are announced during a backlog: those with ready tasks,
+// and those whose workers are busy. The latter may just have taken all that was ready, and an
+// offload ends when its topic is not announced.
+func BacklogTopics(s *Engine, limit int) (most []BacklogTopic) {
+	type candidate struct {
+		BacklogTopic
+		way func() string
+	}
+	all := ranking.Smallest[candidate]{Limit: limit, Compare: func(a, b candidate) int { return b.Ready - a.Ready }}
+	s.EachTopic(func(t *Topic) {
+		if ready := t.Takeable(); t.Pushed && (ready > 0 || t.Busy > 0) {
+			all.Add(candidate{BacklogTopic{Topic: t.Name, Ready: ready}, t.Way()})
+		}
+	})
+	for _, c := range all.Sorted() {
+		c.Way = c.way()
+		most = append(most, c.BacklogTopic)
+	}
+	return most
 }
 
 // PullOff hands ready tasks of a topic to the workers of another node, which deliver it in a way.

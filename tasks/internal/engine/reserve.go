@@ -88,7 +88,7 @@ func (s *Engine) Pull(ctx context.Context, name string, reserved bool, place *Wa
 // deliveries. It reports false if neither came in time. demand, which may be nil, returns what
 // the receiver shares with others and what begins to ask other nodes. Both are called with the lock
 // held. Errors: as of tasks.Scheduler.Reserve.
-func (s *Engine) Queue(ctx context.Context, name string, reserved bool, place *Waiter, over <-chan time.Time, demand func(t *Topic) (want *atomic.Int64, ask func() <-chan struct{})) (woken bool, err error) {
+func (s *Engine) Queue(ctx context.Context, name string, reserved bool, place *Waiter, over <-chan time.Time, demand func(stopped bool) (want *atomic.Int64, ask func() <-chan struct{})) (woken bool, err error) {
 	s.mu.Lock()
 	t, err := s.PullableLocked(name, reserved)
 	if err != nil {
@@ -97,7 +97,7 @@ func (s *Engine) Queue(ctx context.Context, name string, reserved bool, place *W
 	}
 	var ask func() <-chan struct{}
 	if demand != nil {
-		place.Want, ask = demand(t)
+		place.Want, ask = demand(t.Stopped())
 	}
 	place.topic = t
 	t.Reservers.Join(&place.Turn)

@@ -219,13 +219,6 @@ func (s *Engine) EachTopicThen(visit func(*Topic), then func()) {
 	}
 }
 
-// TopicCount returns how many topics there are.
-func (s *Engine) TopicCount() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return len(s.TopicTable.ByName)
-}
-
 // TopicNames returns the names of all topics, in no order.
 func (s *Engine) TopicNames() (names []string) {
 	s.EachTopic(func(t *Topic) { names = append(names, t.Name) })
