@@ -73,8 +73,8 @@ func (s *Engine) auditAll(full fullSweep) {
 	}
 	took := s.Elapsed() - full.since
 	s.mu.Lock()
-	s.Sweep.Fulls++
-	s.Sweep.Last, s.Sweep.LastTook = full, took
+	s.Figures.FullSweeps++
+	s.Figures.FullSweepAt, s.Figures.FullSweepTook = full.At, took
 	s.mu.Unlock()
 	s.Config.Log.Info("a full sweep is over", "node", s.Config.Node,
 		"checked", checked, "repaired", repaired, "took", took.Round(time.Millisecond))
@@ -88,7 +88,7 @@ func (s *Engine) audit(a *Auditee) (checked, repaired int, ok bool) {
 	a.Repairs.Phase.Store(sent) // a repair is never taken back
 	checked, missing, err := recovery.Audit(s.Life.Context, s.Ledger, a, shards, AuditSlice, auditWithin)
 	s.mu.Lock()
-	s.Sweep.Checked += int64(checked)
+	s.Figures.AuditChecked += int64(checked)
 	was := s.Sweep.auditFailing
 	s.Sweep.auditFailing = err != nil
 	s.mu.Unlock()

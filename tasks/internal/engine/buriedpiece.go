@@ -58,7 +58,7 @@ func (p *buriedPiece) lock(ids []string, waits bool) (busy <-chan struct{}, err 
 			p.ids, p.locked[id] = append(p.ids, id), p.CheckLocked(key, 0)
 		}
 	}
-	p.missed, p.forgotten, p.c = busy != nil, p.Shards.Counts.forgotten, NewPendingWrite(len(p.ids))
+	p.missed, p.forgotten, p.c = busy != nil, p.Shards.forgotten, NewPendingWrite(len(p.ids))
 	return nil, nil
 }
 
@@ -135,7 +135,7 @@ func (p *buriedPiece) write(i int, e *recovery.Entry, begin func(n uint32) error
 	switch {
 	case !still || p.refused != nil:
 		return nil
-	case !p.OwnedLocked(e.Shard).takes() || p.forgotten != p.Shards.Counts.forgotten:
+	case !p.OwnedLocked(e.Shard).takes() || p.forgotten != p.Shards.forgotten:
 		return ErrNotHeld // since it was read, and the number may stand for another shard
 	}
 	return begin(n)

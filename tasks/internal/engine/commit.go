@@ -282,7 +282,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 	case opRecord:
 		sl.Stored = w.at
 		if w.audit {
-			s.Sweep.Repaired++
+			s.Figures.AuditRepaired++
 		}
 	case opRecordAttempt:
 		sl.Stored = w.at

@@ -150,7 +150,7 @@ func (s *Engine) recheckIllegible(ctx context.Context, id string) error {
 	hash := s.Store.Hash(key)
 	if _, known := s.Reading.Illegible[hash]; known && err == nil && !there {
 		delete(s.Reading.Illegible, hash)
-		s.Reading.Unknown--
+		s.Figures.UnknownRecords--
 		s.Config.Log.Warn("a task that could not be read is gone from the ledger; its id is free", "node", s.Config.Node, "task", id)
 	}
 	if s.Store.Slot(n).Flags&store.Nominated == 0 {

@@ -308,18 +308,16 @@ func FinishedStateOf(o task.Outcome) (state uint8, known bool) {
 func (s *Engine) Stats() task.Stats {
 	st := task.Stats{
 		Node: s.Config.Node, At: s.Config.Clock(), Ways: s.Config.ByKind.Stats(),
-		Figures: task.Figures{Ledger: s.Committer.Stats(), Armed: s.Runner.Len()},
 	}
 	st.Took = task.Took{Attempts: make(map[task.Kind]task.Latency, len(s.Dispatch.Took)), Commits: s.Committer.Took()}
 	for kind, h := range s.Dispatch.Took {
 		st.Took.Attempts[kind] = h.Counts()
 	}
+	ledger, armed := s.Committer.Stats(), s.Runner.Len()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := &s.Sweep
-	st.Rescued, st.LeasesReturned, st.AuditChecked, st.AuditRepaired = w.Rescued, w.Leases, w.Checked, w.Repaired
-	st.Rewinds, st.MissedWakes, st.Backlog, st.Backlogs = w.Rewinds, w.MissedWakes, s.Dispatch.Backlog, w.Backlogs
-	st.FullSweeps, st.FullSweepAt, st.FullSweepTook, st.ClockSteps = w.Fulls, w.Last.At, w.LastTook, w.ClockSteps
+	st.Figures = s.Figures
+	st.Ledger, st.Armed, st.Backlog = ledger, armed, s.Dispatch.Backlog
 	st.Workers, st.Crowd = s.Dispatch.Workers, s.Dispatch.Contenders()
 	st.Concurrency = task.DefaultConcurrency
 	if s.Dispatch.Raised {
@@ -333,13 +331,10 @@ func (s *Engine) Stats() task.Stats {
 			}
 		}
 	}
-	n := &s.Shards.Counts
-	st.ShardsGained, st.ShardsYielded, st.ShardsLost, st.TasksDropped = n.Acquired, n.Transferred, n.Revoked, n.Evicted
-	st.UnsureDeliveries, st.LostDeliveries = n.Unsure, n.Doubtful
 	feed := s.Feed.Counts()
 	st.Subscriptions, st.EventsLost = feed.Subscriptions-feed.Remote, feed.Lost
-	st.Coalescing, st.Coalesced = s.Misfires.Board.Open(), s.Misfires.Skipped
-	st.UnknownRecords, st.Spool = s.Reading.Unknown, s.Spool.stats()
+	st.Coalescing = s.Misfires.Board.Open()
+	s.Spool.describe(&st.Spool)
 	st.ArenaBytes, st.ArenaLive = s.Store.Size(), s.Store.Live()
 	return st
 }

@@ -62,9 +62,11 @@ type Engine struct {
 	observed   []task.Event // for the observer, told at Unlock
 	Sweep      sweepState
 	Misfires   misfires
-	Draining   bool
-	Ended      bool  // Close has begun, or the ledger was lost
-	Fault      error // why the ledger was lost
+	// Figures has those that are counted when something happens; Stats fills in the others.
+	Figures  task.Figures
+	Draining bool
+	Ended    bool  // Close has begun, or the ledger was lost
+	Fault    error // why the ledger was lost
 }
 
 // A living is what runs in an engine, and how it moves.
@@ -86,7 +88,6 @@ type reading struct {
 	// Guarded by Engine.mu:
 	caughtUp  chan struct{} // closed when no acquired shard is being read any more
 	Progress  recovery.Progress
-	Unknown   int64             // records of a version that this binary does not know, or damaged
 	Illegible map[uint64]uint16 // hashes of their ids, which no caller may take, and their terms
 }
 
@@ -139,7 +140,8 @@ type ownership struct {
 	view    atomic.Pointer[view] // of List; it may be read without the mutex
 	granted bool                 // List has the terms of Open: others were forgotten
 	past    uint64               // how many outcomes are older than the last term that has begun
-	Counts  shardCounts
+	// forgotten is how many terms are over: their numbers may stand for others since.
+	forgotten int
 	// restoring is how many losses of shards are being made good, from the notice of the ledger on.
 	restoring int
 	moved     map[string]movedShards // by node; "": lost. The log does not tell of them yet

@@ -47,7 +47,7 @@ func (s *Engine) handOutLocked(n uint32, b *beginning, now time.Duration, receiv
 	s.Dispatch.Leases[n] = l
 	s.SetLocked(sl, store.Delivering)
 	if s.Unsure() {
-		s.Shards.Counts.Unsure++
+		s.Figures.UnsureDeliveries++
 	}
 	e := task.Event{Attempt: int(l.Attempt), By: b.by.Node}
 	if l.Attempt == 1 {
@@ -233,7 +233,7 @@ type LateVerdict struct {
 // detachLocked records an open delivery whose shard leaves memory.
 func (s *Engine) detachLocked(h *OwnedShard, l Lease) {
 	if h.revoked {
-		s.Shards.Counts.Doubtful++
+		s.Figures.LostDeliveries++
 	}
 	if l.LeasedOut {
 		return // its receiver has the receipt

@@ -226,7 +226,7 @@ func (s *Engine) LoadAllByID(ctx context.Context, loads []IDLoad) {
 		f := asked[i]
 		f.found = true
 		// Its shard may have left since, and the number stand for another one.
-		refused := !s.OwnedLocked(e.Shard).takes() || forgotten != s.Shards.Counts.forgotten
+		refused := !s.OwnedLocked(e.Shard).takes() || forgotten != s.Shards.forgotten
 		switch {
 		case refused:
 			f.Err = ErrNotHeld
@@ -246,7 +246,7 @@ func (s *Engine) LoadAllByID(ctx context.Context, loads []IDLoad) {
 // been forgotten before, and the proof for ids that the ledger lacks.
 func (s *Engine) beginLoads(loads []IDLoad) (forgotten int, proof NotFoundProof) {
 	s.mu.Lock()
-	forgotten, proof = s.Shards.Counts.forgotten, s.notFoundProofLocked()
+	forgotten, proof = s.Shards.forgotten, s.notFoundProofLocked()
 	s.unlock()
 	for part := range slices.Chunk(loads, AtOnce) {
 		s.mu.Lock()
@@ -302,5 +302,5 @@ type NotFoundProof struct {
 
 // notFoundProofLocked returns the proof that holds now for ids that the ledger lacks.
 func (s *Engine) notFoundProofLocked() NotFoundProof {
-	return NotFoundProof{true, s.Shards.Counts.Acquired}
+	return NotFoundProof{true, s.Figures.ShardsGained}
 }

@@ -34,7 +34,6 @@ type misfires struct {
 	wanted  map[*Topic]bool // topics that wait for runMisfirePasses; nil if it does not run
 	passing map[*Topic]bool // topics of the pass that runs
 	Board   coalesce.Board
-	Skipped int64         // tasks of which a later one of their group is delivered
 	Held    chan struct{} // tells package cluster of new choices; holds one request
 }
 
@@ -209,7 +208,7 @@ func (v *MisfirePass) CompareLocked(n uint32, sl *store.Slot) {
 	sl = v.Store.Slot(loser)
 	v.DisarmLocked(sl)
 	v.skipLocked(loser, sl)
-	v.Misfires.Skipped++
+	v.Figures.Coalesced++
 }
 
 // standsLocked reports whether a candidate is still what it was when it was visited: no caller has
@@ -380,7 +379,7 @@ func (s Choices) decideOneLocked(c *coalesce.Choice, others coalesce.Standing) {
 		b.End(c)
 		s.DisarmLocked(sl)
 		s.skipLocked(n, sl)
-		s.Misfires.Skipped++
+		s.Figures.Coalesced++
 	default:
 		b.End(c)
 		b.Remember(&c.Candidate, now)

@@ -281,7 +281,7 @@ func (s *leaving) transferred(err error) error {
 	case s.Ended:
 		return task.ErrClosed
 	case err == nil:
-		s.Shards.Counts.Transferred++
+		s.Figures.ShardsYielded++
 		s.beginEvictionLocked(s.n, s.h)
 	case errors.Is(err, recovery.ErrLost), s.h.revocation != nil:
 		s.revokeLocked(s.n, s.h, errors.Join(err, s.h.revocation))

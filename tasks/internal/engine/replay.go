@@ -223,15 +223,16 @@ func (s *Engine) readableLocked(e *recovery.Entry) (record.Fields, bool) {
 			return f, false
 		}
 		s.Reading.Illegible[h] = uint16(e.Shard)
-		s.Reading.Unknown++
+		s.Figures.UnknownRecords++
 		switch {
-		case s.Reading.Unknown > IllegibleLines: // a downgrade may leave a million, and mu is held
+		case s.Figures.UnknownRecords > IllegibleLines:
+		// A downgrade may leave a million, and mu is held.
 		case errors.Is(err, record.ErrNewer):
 			s.Config.Log.Warn("a task was written by a newer version; it is kept, and not delivered here", "node", s.Config.Node, "task", string(e.ID), "error", err)
 		default:
 			s.Config.Log.Error("a task cannot be read; it is kept, and not delivered", "node", s.Config.Node, "task", string(e.ID), "error", err)
 		}
-		if s.Reading.Unknown == IllegibleLines {
+		if s.Figures.UnknownRecords == IllegibleLines {
 			s.Config.Log.Warn("further tasks that cannot be read here are only counted", "node", s.Config.Node)
 		}
 		return f, false

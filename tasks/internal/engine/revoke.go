@@ -40,7 +40,7 @@ func (s *Engine) revokeLocked(n int, h *OwnedShard, err error) {
 	if errors.Is(err, recovery.ErrRetired) {
 		s.Config.Log.Info("empty adopted shard retired", "node", s.Config.Node, "shard", n)
 	} else {
-		s.Shards.Counts.Revoked++
+		s.Figures.ShardsLost++
 		s.Shards.noteMovedLocked("", n, err, s.Elapsed(), s.Elapsed())
 	}
 	h.revoked = true
@@ -89,7 +89,7 @@ func (s *Engine) evictShard(n int, h *OwnedShard) {
 		return
 	}
 	s.stageLocked(n, h, 0)
-	s.Shards.Counts.forgotten++
+	s.Shards.forgotten++
 	close(h.gone)
 	s.unlock()
 	s.Config.Log.Debug("a shard has left memory", "node", s.Config.Node, "shard", n, "tasks", h.evicted)
@@ -157,7 +157,7 @@ func (s *Engine) evictTaskLocked(n uint32, sl *store.Slot) bool {
 		s.closeLocked(n)
 	}
 	h.evicted++
-	s.Shards.Counts.Evicted++
+	s.Figures.TasksDropped++
 	s.leaveLocked(n, sl)
 	s.Writes.notifyLocked(n)
 	return true
@@ -214,7 +214,7 @@ func (s *Engine) evictDead(n int, h *OwnedShard) {
 	for hash, shard := range s.Reading.Illegible {
 		if int(shard) == n {
 			delete(s.Reading.Illegible, hash)
-			s.Reading.Unknown--
+			s.Figures.UnknownRecords--
 		}
 	}
 }

@@ -22,7 +22,7 @@ func (s *Engine) Rewound(r recovery.Rewinder, shard int) {
 	if s.Ended || h != nil && !h.mine() {
 		return
 	}
-	s.Sweep.Rewinds++
+	s.Figures.Rewinds++
 	s.Shards.restoring++
 	s.Cluster.RewoundLocked()
 	s.Life.Background.Go(func() {
@@ -95,7 +95,7 @@ func (s *Engine) Restoring() bool {
 func (s *Engine) restorations() (begun int64, under bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.Sweep.Rewinds, s.Shards.restoring > 0
+	return s.Figures.Rewinds, s.Shards.restoring > 0
 }
 
 // awaitDead waits, as long as Within allows, until no shard is being made equal to memory. It

@@ -26,7 +26,7 @@ func TestListsWaitForRestorations(t *testing.T) {
 			}
 			return begun
 		}
-		s.Shards.restoring, s.Sweep.Rewinds = 1, 1
+		s.Shards.restoring, s.Figures.Rewinds = 1, 1
 		// A call to all nodes has less time.
 		shorter, cancel := context.WithTimeout(t.Context(), time.Second)
 		wait(shorter, task.ErrReplaying)
@@ -41,7 +41,7 @@ func TestListsWaitForRestorations(t *testing.T) {
 		if err := s.restoredSince(begun); err != nil {
 			t.Errorf("without another restoration: %v", err)
 		}
-		s.Sweep.Rewinds++ // it has begun and ended
+		s.Figures.Rewinds++ // it has begun and ended
 		if err := s.restoredSince(begun); !errors.Is(err, task.ErrReplaying) {
 			t.Errorf("after another restoration: %v", err)
 		}

@@ -285,15 +285,6 @@ func (s *Engine) OwnedShards() (shardIDs []recovery.ShardID, unread, leaving int
 	return shardIDs, unread, leaving
 }
 
-// shardCounts are what has become of shards since Open.
-type shardCounts struct {
-	Acquired, Transferred, Revoked int64 // shards
-	forgotten                      int   // terms whose numbers may stand for others since
-	Evicted                        int64 // tasks that have left memory with their shards
-	Doubtful                       int64 // deliveries whose shards were lost
-	Unsure                         int64 // deliveries begun while others may have held the shard
-}
-
 // AcquireShard begins a term of a shard. The ledger calls it: this process holds the shard from
 // now on.
 func (s *Engine) AcquireShard(n int, transferred bool) {
@@ -316,7 +307,7 @@ func (s *Engine) AcquireShard(n int, transferred bool) {
 		h.since = math.MinInt64 // a node has held it all the time: nothing is misfired
 		h.ahead = ahead         // its owner has not changed it since; one that has died may have
 	}
-	s.Shards.Counts.Acquired++
+	s.Figures.ShardsGained++
 	s.Dead.Requeued.Renew()
 	level := slog.LevelDebug // the ledger tells of all that were adopted in one line
 	if transferred {

@@ -57,7 +57,6 @@ type spool struct {
 	// MovesInDoubt is how many moves have ever been in doubt.
 	MovesInDoubt int
 	began        time.Time // when the first of them came; zero if there are none
-	moved        int64     // tasks, since the start
 	scratch      []byte
 }
 
@@ -283,7 +282,7 @@ func (s *Engine) leaveSpoolLocked(n uint32) {
 	sp := s.Spool
 	delete(sp.numbers, n)
 	if len(sp.numbers) == 0 && !sp.began.IsZero() {
-		s.Config.Log.Info("nothing is left in the spool", "node", s.Config.Node, "after", time.Since(sp.began).Round(time.Millisecond), "moved", sp.moved)
+		s.Config.Log.Info("nothing is left in the spool", "node", s.Config.Node, "after", time.Since(sp.began).Round(time.Millisecond), "moved", s.Figures.Spool.Moved)
 		sp.began = time.Time{}
 	}
 }
@@ -351,19 +350,21 @@ func otherID(id string) string {
 func (s *Engine) Spooled() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.Spool.stats().Tasks
+	if s.Spool == nil {
+		return 0
+	}
+	return len(s.Spool.numbers)
 }
 
-// stats returns the figures of the spool; zero if there is none.
-func (sp *spool) stats() task.SpoolStats {
+// describe fills in the figures of the spool as it is now, if there is one.
+func (sp *spool) describe(st *task.SpoolStats) {
 	if sp == nil {
-		return task.SpoolStats{}
+		return
 	}
-	st := task.SpoolStats{Tasks: len(sp.numbers), Moved: sp.moved}
+	st.Tasks = len(sp.numbers)
 	if err := sp.condition.err(); err != nil {
 		st.Condition = err.Error()
 	}
-	return st
 }
 
 // shards returns the shards of tasks that are in the spool, and of those that may be.

@@ -21,17 +21,6 @@ type sweepState struct {
 
 	clock clockWatch
 
-	Rescued, Leases   int64
-	MissedWakes       int64
-	Backlogs          int64
-	Checked, Repaired int64
-	ClockSteps        int64
-	Rewinds           int64
-
-	Fulls    int64 // full sweeps that are over
-	Last     fullSweep
-	LastTook time.Duration
-
 	pages hugepage.Collapser // not guarded by the lock
 }
 
@@ -86,9 +75,9 @@ func (s *Engine) SweepOnce(full bool) {
 	expired := s.expire()
 	missed := s.wakeAll()
 	s.mu.Lock()
-	s.Sweep.Rescued += int64(late + lost)
-	s.Sweep.Leases += int64(expired)
-	s.Sweep.MissedWakes += int64(missed)
+	s.Figures.Rescued += int64(late + lost)
+	s.Figures.LeasesReturned += int64(expired)
+	s.Figures.MissedWakes += int64(missed)
 	s.mu.Unlock()
 	s.judgeWheel(late, lost)
 	if missed > 0 {
@@ -131,7 +120,7 @@ func (s *Engine) noteClock() (wall time.Time) {
 	s.TopicTable.History.Turn(wall)
 	stepped := step.Abs() > clockSlack
 	if stepped {
-		s.Sweep.ClockSteps++
+		s.Figures.ClockSteps++
 	}
 	s.mu.Unlock()
 	if step.Abs() > clockJitter {
@@ -271,7 +260,7 @@ func (s *Engine) judgeBacklog() (is bool) {
 	switch {
 	case !was && waiting > s.Config.SweepBacklog:
 		s.Dispatch.Raised, s.Sweep.raisedAt = true, s.Elapsed()
-		s.Sweep.Backlogs++
+		s.Figures.Backlogs++
 	case was && waiting <= s.Config.SweepBacklog/2 && s.Elapsed()-s.Sweep.raisedAt >= s.Config.SweepEvery/2:
 		s.Dispatch.Raised = false
 	}

@@ -131,7 +131,7 @@ func (s *Engine) unspoolChangeLocked(c *recovery.Change, w *Write, sl *store.Slo
 func (s *Engine) unspooledLocked(w *Write, sl *store.Slot) {
 	s.Spool.removeLocked(s.Store.ID(sl), recovery.Spot{Place: recovery.Pending, At: sl.Stored})
 	sl.Shard, sl.Stored = w.shard, w.at
-	s.Spool.moved++
+	s.Figures.Spool.Moved++
 	s.leaveSpoolLocked(w.slot)
 	if s.lineLocked(sl).Moving == 0 {
 		request(s.Spool.more)
@@ -231,7 +231,7 @@ func (s *Engine) resolveMove(ctx context.Context, x inDoubtMove) bool {
 	if x.number <= mark || x.over {
 		sp.removeLocked([]byte(x.ID), spot)
 		if x.number <= mark {
-			sp.moved++
+			s.Figures.Spool.Moved++
 		}
 		s.unlock()
 		return true
