@@ -61,7 +61,7 @@ func TestHasDuringReplay(t *testing.T) {
 		defer close(l.gate)
 		// One of them is in the hands of another caller, who does not find it.
 		Mutex(a.Engine()).Lock()
-		taken := a.Engine().CheckLocked([]byte("t7"), store.Sought)
+		taken := a.Engine().Store.EnterChecking([]byte("t7"), store.Sought)
 		Mutex(a.Engine()).Unlock()
 		time.AfterFunc(time.Second, func() {
 			Mutex(a.Engine()).Lock()

@@ -189,14 +189,6 @@ func (s *Engine) opensLocked() bool {
 	return !isClosed(s.Reading.deadRead) || s.Shards.view.Load().unread > 0 && slices.ContainsFunc(s.Shards.List, func(h *OwnedShard) bool { return h != nil && h.stage == acquired })
 }
 
-// CheckLocked locks an id that memory does not know, so that its record can be
-// read while no other caller changes it.
-func (s *Engine) CheckLocked(id []byte, why store.Flags) uint32 {
-	n, sl := s.Store.Enter(id, nil)
-	sl.State, sl.Flags = store.Checking, why
-	return n
-}
-
 // UncheckLocked gives an id up that was locked for reading.
 func (s *Engine) UncheckLocked(n uint32) {
 	s.Store.Leave(n)

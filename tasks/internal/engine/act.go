@@ -169,8 +169,8 @@ func (s *Engine) isSelectedLocked(q *query.List, sl *store.Slot, id string) bool
 	case q.Topic != "" && topic != q.Topic, !task.AnyMatches(q.Patterns, topic),
 		q.Group != "" && string(s.Store.Group(sl)) != q.Group,
 		!hasState(sl, q.State),
-		q.Retrying && !s.attemptedLocked(sl):
+		q.Retrying && !s.Store.Attempted(sl):
 		return false
 	}
-	return s.selectedLocked(&q.Filter, sl, id)
+	return selects(&q.Filter, s.Store, sl, id)
 }

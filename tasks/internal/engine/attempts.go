@@ -14,20 +14,20 @@ import (
 // attempt writes anyway. A task that has not failed pays nothing. The record of a finished task
 // that is kept has its delivery as well.
 
-// receiverOfLocked returns the name of the receiver of deliveries that begin.
-func (s *Engine) receiverOfLocked(b *beginning) string {
+// receiverName returns the name of the receiver of deliveries that begin at a node.
+func (b *beginning) receiverName(node string) string {
 	named := b.topic.receiver
 	if b.by == dispatch.ByReceiver {
 		named = b.receiver
 	}
-	return cmp.Or(named, b.by.Node, s.Config.Node)
+	return cmp.Or(named, b.by.Node, node)
 }
 
 // pastAttemptLocked returns the attempt that a lease was for, which ends now.
 func (s *Engine) pastAttemptLocked(sl *store.Slot, l Lease, outcome uint8, reason string) record.PastAttempt {
 	a := record.PastAttempt{
 		Outcome: outcome, Number: l.Attempt, Ended: s.Now(), Error: []byte(task.Cut(reason, task.MaxAttemptError)),
-		By: []byte(task.Cut(cmp.Or(l.By, s.receiverNameLocked(s.TopicTable.ByNumber[sl.Topic], sl)), task.MaxAttemptBy)),
+		By: []byte(task.Cut(cmp.Or(l.By, s.TopicTable.ByNumber[sl.Topic].receiverOf(s.Store.Record(sl))), task.MaxAttemptBy)),
 	}
 	if l.Began != notKnown {
 		a.Took = max(1, record.RoundUpMillis(s.Elapsed()-l.Began))

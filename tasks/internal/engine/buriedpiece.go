@@ -55,7 +55,7 @@ func (p *buriedPiece) lock(ids []string, waits bool) (busy <-chan struct{}, err 
 	for _, id := range ids {
 		key := []byte(id)
 		if _, at := p.LookupLocked(key); at.Buried() {
-			p.ids, p.locked[id] = append(p.ids, id), p.CheckLocked(key, 0)
+			p.ids, p.locked[id] = append(p.ids, id), p.Store.EnterChecking(key, 0)
 		}
 	}
 	p.missed, p.forgotten, p.c = busy != nil, p.Shards.forgotten, NewPendingWrite(len(p.ids))

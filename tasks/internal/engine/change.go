@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
@@ -19,7 +20,7 @@ func (s *Engine) Reschedule(ctx context.Context, id string, m task.Move) (task.T
 		if given {
 			rec.Target = target
 		}
-		if due, ok := s.newDue(m); ok {
+		if due, ok := newDue(&m, s.Config.Clock()); ok {
 			moveTo(due, rec, w)
 		}
 		if m.Payload != nil {
@@ -34,10 +35,11 @@ func moveTo(due int64, rec *record.Fields, w *Write) {
 	rec.Due, rec.Next, w.Fired = due, due, false
 }
 
-func (s *Engine) newDue(m task.Move) (int64, bool) {
+// newDue returns the deadline that a move gives a task now, in Unix milliseconds, if it gives one.
+func newDue(m *task.Move, now time.Time) (int64, bool) {
 	switch {
 	case m.Delay != nil:
-		return record.Millis(s.Config.Clock().Add(*m.Delay)), true
+		return record.Millis(now.Add(*m.Delay)), true
 	case !m.Due.IsZero():
 		return max(record.Millis(m.Due), 0), true
 	}

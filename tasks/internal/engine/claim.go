@@ -192,7 +192,7 @@ func (s *Engine) attemptsRecordedLocked(b *beginning) {
 		// otherwise, the clock may have been set back, the shard be draining, or the ledger
 		// have taken too long.
 		sl := s.Store.Slot(n)
-		if s.Ended || t.Stopped() || s.isAsideLocked(sl) || s.pausedLocked() || !b.by.Fits(&t.Line) || sl.Next > now || s.tooLateLocked(t, sl, now) || s.isStrayLocked(t, sl) {
+		if s.Ended || t.Stopped() || s.isAsideLocked(sl) || s.pausedLocked() || !b.by.Fits(&t.Line) || sl.Next > now || t.isTooLate(s.Store, sl, now) || t.isStray(s.Store.Record(sl)) {
 			s.putBackLocked(n, sl, returned, nil, 0)
 		} else {
 			claimed = append(claimed, n)
@@ -226,7 +226,7 @@ func (s *Engine) handOutAllLocked(b *beginning) {
 		b.deliverNowLocked(len(b.taken))
 	}
 	b.begun = slices.Grow(b.begun[:0], len(b.taken))
-	receiver, now := s.receiverOfLocked(b), s.Elapsed()
+	receiver, now := b.receiverName(s.Config.Node), s.Elapsed()
 	if b.place != nil && len(b.taken) > 0 {
 		b.place.Number = 0 // it was its turn: next time it stands at the end
 	}
@@ -248,7 +248,7 @@ func (s *Engine) putBackLocked(n uint32, sl *store.Slot, how arrival, c *Pending
 		f.Flags &^= record.Claimed | record.HasLease
 		s.Writes.scratch = f.Append(s.Writes.scratch[:0])
 		s.Store.Rewrite(n, s.Writes.scratch)
-		s.armAnewLocked(n, sl, s.Now(), how)
+		s.armLocked(n, sl, s.Now(), how)
 		s.sendLocked(Write{slot: n, op: opRecord}, c, i)
 		return
 	}
@@ -265,14 +265,14 @@ func (s *Engine) unclaimLocked(n uint32, sl *store.Slot, how arrival) bool {
 	if flags&record.Claimed != 0 {
 		setAttempt(rec, record.Attempt(rec)-1, flags&^record.Claimed)
 	}
-	s.armAnewLocked(n, sl, s.Now(), how)
+	s.armLocked(n, sl, s.Now(), how)
 	return flags&record.Claimed != 0
 }
 
 // spentLocked reports whether a task's last attempt was claimed by a process that ended during it.
 func (s *Engine) spentLocked(t *Topic, sl *store.Slot) bool {
 	rec := s.Store.Record(sl)
-	return record.Flags(rec)&record.Claimed != 0 && s.retryLocked(t, sl).Over(record.Attempt(rec), s.Now()-record.Due(rec))
+	return record.Flags(rec)&record.Claimed != 0 && t.retryOf(rec).Over(record.Attempt(rec), s.Now()-record.Due(rec))
 }
 
 // expendLocked ends the last attempt of a spent task.
@@ -291,7 +291,7 @@ func setAttempt(rec []byte, attempt uint32, flags uint16) {
 // passed counts those that may not be delivered: it gives up at AtOnce of them.
 func (s *Engine) takeLocked(t *Topic, now int64, passed *int) (uint32, bool) {
 	for ; *passed < AtOnce && !t.Stopped() && !s.Ended && !s.pausedLocked(); *passed++ {
-		it, grouped, ok := t.Pop(s.staleLocked)
+		it, grouped, ok := t.Pop(s.Store.Stale)
 		if !ok {
 			break
 		}
@@ -317,14 +317,14 @@ func (s *Engine) takeLocked(t *Topic, now int64, passed *int) (uint32, bool) {
 		}
 		if sl.Next > now {
 			// The clock was set back: on the new clock it is not due yet.
-			s.armLocked(n, sl, now)
+			s.armLocked(n, sl, now, fresh)
 			continue
 		}
-		if s.tooLateLocked(t, sl, now) {
+		if t.isTooLate(s.Store, sl, now) {
 			s.skipLocked(n, sl)
 			continue
 		}
-		if s.isStrayLocked(t, sl) {
+		if t.isStray(s.Store.Record(sl)) {
 			strayLocked(n, t, sl)
 			continue
 		}
@@ -342,16 +342,6 @@ func (s *Engine) takeLocked(t *Topic, now int64, passed *int) (uint32, bool) {
 		return n, true
 	}
 	return 0, false
-}
-
-// tooLateLocked reports whether a task has passed its max_lateness.
-func (s *Engine) tooLateLocked(t *Topic, sl *store.Slot, now int64) bool {
-	rec := s.Store.Record(sl)
-	if record.Flags(rec)&record.HasMaxLateness == 0 {
-		return false
-	}
-	f, err := record.Decode(rec)
-	return err == nil && now-s.deadlineLocked(t, sl, f.Attempt == 0) > f.MaxLateness
 }
 
 func (s *Engine) skipLocked(n uint32, sl *store.Slot) {

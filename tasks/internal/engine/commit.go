@@ -257,7 +257,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		t.Counts.Scheduled++
 		s.TopicTable.History.Now().Scheduled++
 		s.emitLocked(task.EventScheduled, sl, task.Event{})
-		s.armLocked(w.slot, sl, now)
+		s.armLocked(w.slot, sl, now, fresh)
 		if sl.State != store.Ready {
 			sl.Flags &^= store.Misfired // it has a place in a window, and is not late
 		}
@@ -278,7 +278,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		if w.Fired {
 			sl.Flags |= store.Prompt
 		}
-		s.armLocked(w.slot, sl, now)
+		s.armLocked(w.slot, sl, now, fresh)
 	case opRecord:
 		sl.Stored = w.at
 		if w.audit {
@@ -313,7 +313,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 			s.TopicTable.History.Now().Scheduled++
 			s.emitLocked(task.EventScheduled, sl, task.Event{})
 		}
-		s.armLocked(w.slot, sl, now)
+		s.armLocked(w.slot, sl, now, fresh)
 	case opForget:
 		s.removeDeadLocked(t, int(sl.Shard), s.Store.ID(sl), sl.Stored)
 		s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasCancelled, Topic: 1 + sl.Topic, Created: record.Created(s.Store.Record(sl))})
@@ -374,9 +374,9 @@ func (s *Engine) SetLocked(sl *store.Slot, to store.State) {
 	t.Gauges[after]++
 	switch {
 	case before == after:
-	case before == task.Pending && t.Retrying > 0 && s.attemptedLocked(sl):
+	case before == task.Pending && t.Retrying > 0 && s.Store.Attempted(sl):
 		t.Retrying--
-	case after == task.Pending && s.attemptedLocked(sl):
+	case after == task.Pending && s.Store.Attempted(sl):
 		t.Retrying++
 	}
 	if t.Groups != nil && sl.State.Occupying() != to.Occupying() {
@@ -387,7 +387,3 @@ func (s *Engine) SetLocked(sl *store.Slot, to store.State) {
 	}
 	sl.State = to
 }
-
-// attemptedLocked reports whether an attempt of a task was made. It waits for memory: the record
-// is not beside the slot.
-func (s *Engine) attemptedLocked(sl *store.Slot) bool { return record.Attempt(s.Store.Record(sl)) > 0 }

@@ -164,7 +164,7 @@ func (s *Engine) Ranks() []ranking.Rank {
 			Name: t.Name, Paused: t.Settings.Paused, Failed: t.Counts.Failed,
 			Pending: t.Gauges[task.Pending], Ready: t.Gauges[task.Ready], Dead: t.Gauges[task.Dead],
 		}
-		r.Oldest, _ = t.OldestReady(staleLooks, s.staleLocked)
+		r.Oldest, _ = t.OldestReady(staleLooks, s.Store.Stale)
 		if t.recent != nil {
 			r.FailedRecent = t.recent.Failures(s.Elapsed())
 		}
@@ -197,7 +197,7 @@ func (s *Engine) recentLocked(t *Topic, c *task.Counts) {
 	if t.recent != nil && !t.recent.AddTo(c, s.Elapsed()) {
 		t.recent = nil
 	}
-	oldest, ok := t.OldestReady(staleLooks, s.staleLocked)
+	oldest, ok := t.OldestReady(staleLooks, s.Store.Stale)
 	if !ok {
 		return
 	}

@@ -27,6 +27,6 @@ func (s *Engine) emitDueLocked(sl *store.Slot, now int64) {
 		return
 	}
 	t := s.TopicTable.ByNumber[sl.Topic]
-	late := max(0, millisDuration(now-s.deadlineLocked(t, sl, true)))
+	late := max(0, millisDuration(now-t.deadline(s.Store, sl, true)))
 	s.Feed.Offer(&task.Event{Kind: task.EventDue, Topic: t.Name, Lateness: late}, s.Store.ID(sl))
 }

@@ -89,19 +89,19 @@ func (s *Engine) stillListedLocked(q *query.List, ref recovery.Ref) (uint32, *st
 		return 0, nil
 	}
 	sl := s.Store.Slot(n)
-	if sl.State.Shown() == 0 || !s.selectedLocked(&q.Filter, sl, ref.ID) {
+	if sl.State.Shown() == 0 || !selects(&q.Filter, s.Store, sl, ref.ID) {
 		return 0, nil
 	}
 	return n, sl
 }
 
-// selectedLocked reports whether a filter selects a task, as it stands now.
-func (s *Engine) selectedLocked(f *query.Filter, sl *store.Slot, id string) bool {
+// selects reports whether a filter selects a task of the store, as it stands now.
+func selects(f *query.Filter, b *store.Store, sl *store.Slot, id string) bool {
 	at := recovery.Ref{ID: id, Next: sl.Next}
 	if !f.ReadsErrors() {
 		return f.HasPosition(at)
 	}
-	r := s.Store.Fields(sl)
+	r := b.Fields(sl)
 	return f.HasRecord(at, &r, reasons[r.State])
 }
 

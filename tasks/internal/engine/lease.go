@@ -41,7 +41,7 @@ func (s *Engine) handOutLocked(n uint32, b *beginning, now time.Duration, receiv
 		setAttempt(rec, l.Attempt, record.Flags(rec)&^record.Claimed)
 		l.Attempt++
 	}
-	if own := s.ownTargetLocked(sl); len(own.Receiver) > 0 {
+	if own := record.TargetOf(rec); len(own.Receiver) > 0 {
 		l.By = string(own.Receiver)
 	}
 	s.Dispatch.Leases[n] = l
@@ -51,7 +51,7 @@ func (s *Engine) handOutLocked(n uint32, b *beginning, now time.Duration, receiv
 	}
 	e := task.Event{Attempt: int(l.Attempt), By: b.by.Node}
 	if l.Attempt == 1 {
-		e.Lateness = max(0, b.wall.Sub(record.FromMillis(s.deadlineLocked(t, sl, true))))
+		e.Lateness = max(0, b.wall.Sub(record.FromMillis(t.deadline(s.Store, sl, true))))
 		s.observeLocked(t, now, e.Lateness)
 	}
 	s.emitLocked(task.EventStarted, sl, e)

@@ -198,6 +198,13 @@ func (s *Engine) loadByID(ctx context.Context, id string) IDLoad {
 	return one[0]
 }
 
+// isLocked reports whether the id is still locked for this load. Replay may come across the id
+// meanwhile: then the lock is, or was, its too.
+func (f *IDLoad) isLocked(b *store.Store) bool {
+	sl := b.Slot(f.slot)
+	return sl.State == store.Checking && sl.Gen == f.gen
+}
+
 // LoadAllByID makes sure that memory knows the tasks with these ids that exist, also if replay has
 // not reached them. It reads all of them from the ledger at once, or waits for the end of replay if
 // the ledger cannot find a record by its id. An id that the ledger does not have is absent: only
@@ -233,7 +240,7 @@ func (s *Engine) LoadAllByID(ctx context.Context, loads []IDLoad) {
 		case !known:
 			f.Err, refused = errSettingsUnread, true
 		}
-		if s.loadsLocked(f) {
+		if f.isLocked(s.Store) {
 			s.resolveLocked(f.slot, e, !refused)
 		}
 	})
@@ -255,19 +262,12 @@ func (s *Engine) beginLoads(loads []IDLoad) (forgotten int, proof NotFoundProof)
 			if _, known := s.Store.Find([]byte(f.ID)); known || s.IsReplayed() {
 				continue
 			}
-			f.slot = s.CheckLocked([]byte(f.ID), store.Sought)
+			f.slot = s.Store.EnterChecking([]byte(f.ID), store.Sought)
 			f.gen, f.begun = s.Store.Slot(f.slot).Gen, true
 		}
 		s.unlock()
 	}
 	return forgotten, proof
-}
-
-// loadsLocked reports whether the id is still locked for this load. Replay may come
-// across the id meanwhile: then the lock is, or was, its too.
-func (s *Engine) loadsLocked(f *IDLoad) bool {
-	sl := s.Store.Slot(f.slot)
-	return sl.State == store.Checking && sl.Gen == f.gen
 }
 
 // endLoads takes the locks of ids back that were not found.
@@ -278,7 +278,7 @@ func (s *Engine) endLoads(loads []*IDLoad, proof NotFoundProof, err error) {
 		if f.found {
 			continue
 		}
-		absent := s.loadsLocked(f)
+		absent := f.isLocked(s.Store)
 		if absent && s.Store.Slot(f.slot).Flags&store.Nominated == 0 {
 			s.UncheckLocked(f.slot)
 		}

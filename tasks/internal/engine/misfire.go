@@ -174,7 +174,7 @@ func (v *MisfirePass) visitLocked(n uint32, sl *store.Slot, now int64) {
 	coalesces := sl.Flags&store.Misfired != 0 && t.Settings.Misfire == task.MisfireCoalesce && v.Store.Grouped(sl)
 	switch {
 	case coalesces && v.decides && !t.Stopped() && v.OwnedLocked(int(sl.Shard)).stage == active:
-		if v.tooLateLocked(t, sl, now) { // others must not be skipped for it
+		if t.isTooLate(v.Store, sl, now) { // others must not be skipped for it
 			v.DisarmLocked(sl)
 			v.skipLocked(n, sl)
 		} else {
@@ -188,7 +188,7 @@ func (v *MisfirePass) visitLocked(n uint32, sl *store.Slot, now int64) {
 		}
 	case sl.State == store.Pending: // by settings of before, perhaps
 		v.DisarmLocked(sl)
-		v.rearmLocked(n, sl, now)
+		v.armLocked(n, sl, now, again)
 	}
 }
 
@@ -255,7 +255,7 @@ func (v *MisfirePass) LetGo() bool {
 func (s *Engine) letGoLocked(n uint32, sl *store.Slot, now int64) {
 	sl.Flags &^= store.Misfired
 	s.DisarmLocked(sl)
-	s.rearmLocked(n, sl, now)
+	s.armLocked(n, sl, now, again)
 }
 
 // holdChoiceLocked holds the newest task of a group back.
@@ -278,7 +278,7 @@ func (s *Engine) boundsLocked(sl *store.Slot, failover time.Duration) coalesce.B
 	b := coalesce.Bounds{FailoverAfter: failover, Lease: t.Settings.Lease}
 	if record.Flags(rec)&record.HasMaxLateness != 0 {
 		f := s.Store.Fields(sl)
-		b.Late = s.Elapsed() + millisDuration(s.deadlineLocked(t, sl, f.Attempt == 0)+f.MaxLateness-s.Now())
+		b.Late = s.Elapsed() + millisDuration(t.deadline(s.Store, sl, f.Attempt == 0)+f.MaxLateness-s.Now())
 	}
 	return b
 }
@@ -372,7 +372,7 @@ func (s Choices) decideOneLocked(c *coalesce.Choice, others coalesce.Standing) {
 	case t.Settings.Misfire != task.MisfireCoalesce: // any more; missedLocked decides
 		b.End(c)
 		s.DisarmLocked(sl)
-		s.rearmLocked(n, sl, s.Now())
+		s.armLocked(n, sl, s.Now(), again)
 	case t.Stopped(), s.OwnedLocked(int(sl.Shard)).stage != active, c.Waits(st, now):
 		b.Requeue(c)
 	case st == coalesce.Delivered:

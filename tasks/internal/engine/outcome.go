@@ -1,12 +1,9 @@
 package engine
 
 import (
-	"math/bits"
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/cespare/xxhash/v2"
 
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
@@ -125,7 +122,7 @@ func (s *Engine) missLocked(n uint32, sl *store.Slot, outcome uint8, reason stri
 	t := s.TopicTable.ByNumber[sl.Topic]
 	s.countFailureLocked(t, reason)
 	l := s.Dispatch.Leases[n]
-	retry := s.retryLocked(t, sl)
+	retry := t.retryOf(s.Store.Record(sl))
 	if retry.Over(l.Attempt, s.Now()-record.Due(s.Store.Record(sl))) {
 		s.deadLocked(n, sl, record.Exhausted, outcome, reason, c, i)
 		return true
@@ -139,7 +136,7 @@ func (s *Engine) missLocked(n uint32, sl *store.Slot, outcome uint8, reason stri
 	// Not before the deadline either, if the clock was set back since.
 	sl.Next = max(now+record.RoundUpMillis(d), record.Due(s.Store.Record(sl)))
 	s.endAttemptLocked(n, sl, record.Pending, outcome, sl.Next, reason)
-	s.armLocked(n, sl, now)
+	s.armLocked(n, sl, now, fresh)
 	s.sendLocked(Write{slot: n, op: opRecord}, c, i)
 	return false
 }
@@ -194,57 +191,4 @@ func (s *Engine) sendLocked(w Write, c *PendingWrite, i int) {
 		w.pending, w.index = c, i
 	}
 	s.writeLocked(w)
-}
-
-// In a topic with a Spread, a task whose deadline has come does not become ready for its
-// first attempt, but waits for its place in the window that begins with the deadline. The
-// place follows from the id: it is the same after a restart, on another node, and
-// however often it is asked for. So nothing about it is written down: the ledger has
-// the deadline as the next attempt, and Slot.Next is the place for as long as the flag
-// Windowed is set.
-//
-// Example: Spread 10 s, 10,000 tasks due at 12:00:00.000. One whose id hashes to 0.75 of the
-// range of hashes is delivered at 12:00:07.500, and late from then on.
-
-// Offset is how far into a window of that length an id has its place, in milliseconds. It
-// is less than the window, and evenly distributed, wherever the ids come from.
-func Offset(id []byte, window time.Duration) int64 {
-	part, _ := bits.Mul64(xxhash.Sum64(id), uint64(window.Milliseconds()))
-	return int64(part)
-}
-
-// enterWindowLocked gives a task whose deadline has come its place in its topic's window. It
-// reports false if the task does not go there: it has its place already, or its next
-// attempt is not the first one, or was asked for by Fire.
-func (s *Engine) enterWindowLocked(t *Topic, sl *store.Slot) bool {
-	rec := s.Store.Record(sl)
-	if sl.Flags&(store.Windowed|store.Prompt) != 0 || record.Attempt(rec) != 0 || record.Next(rec) != record.Due(rec) {
-		return false
-	}
-	sl.Next += Offset(s.Store.ID(sl), t.Settings.Spread)
-	sl.Flags |= store.Windowed
-	return true
-}
-
-// leaveWindowLocked takes a task out of its place: its time is that of its record again.
-func (s *Engine) leaveWindowLocked(sl *store.Slot) {
-	if sl.Flags&store.Windowed != 0 {
-		sl.Next = record.Next(s.Store.Record(sl))
-		sl.Flags &^= store.Windowed
-	}
-}
-
-// deadlineLocked returns the time from which the lateness of a delivery is measured, in Unix ms.
-// first says that it is the first delivery of the task.
-func (s *Engine) deadlineLocked(t *Topic, sl *store.Slot, first bool) int64 {
-	due := record.Due(s.Store.Record(sl))
-	switch {
-	case sl.Flags&store.Windowed != 0:
-		return sl.Next
-	case t.Settings.Spread == 0:
-		return due
-	case first:
-		return sl.Next // of one that Fire was asked for, the time of that
-	}
-	return due + Offset(s.Store.ID(sl), t.Settings.Spread)
 }

@@ -90,6 +90,16 @@ func (c *PendingWrite) complete() {
 	}
 }
 
+// keepCancelled notes that its cancellations hold: they were sent, and nothing takes them back. A
+// caller that asks again while the ledger is known not to answer need not wait. Engine.mu is held.
+func (c *PendingWrite) keepCancelled(b *store.Store) {
+	for i, n := range c.slots {
+		if sl := b.Slot(n); errors.Is(c.errs[i], ErrOpen) && sl.State == store.Cancelling {
+			sl.Flags |= store.Wanted
+		}
+	}
+}
+
 // admit reports whether a write may be sent. The committer calls it right before it sends the
 // write: a caller that has given up by then has taken its writes back.
 func admit(w Write) bool {
@@ -136,7 +146,7 @@ func (s *Engine) GiveUp(c *PendingWrite, cause error) error {
 	c.abandoned = true
 	if !c.Phase.CompareAndSwap(queued, withdrawn) {
 		if c.cancels {
-			s.keepCancelledLocked(c)
+			c.keepCancelled(s.Store)
 		}
 		return fmt.Errorf("%w: %w", task.ErrUnknown, cause)
 	}
@@ -157,16 +167,6 @@ func (s *Engine) carry(ctx context.Context, c *PendingWrite) {
 	}
 }
 
-// keepCancelledLocked notes that the cancellations of c hold: they were sent, and nothing takes
-// them back. A caller that asks again while the ledger is known not to answer need not wait.
-func (s *Engine) keepCancelledLocked(c *PendingWrite) {
-	for i, n := range c.slots {
-		if sl := s.Store.Slot(n); errors.Is(c.errs[i], ErrOpen) && sl.State == store.Cancelling {
-			sl.Flags |= store.Wanted
-		}
-	}
-}
-
 // undoLocked returns a task to where it stood before a write that was not sent.
 // The committer may hold that write for long, behind one that is not answered; a
 // task that exists must not wait for it. One that does not exist yet may: its
@@ -183,7 +183,7 @@ func (s *Engine) undoLocked(n uint32, c *PendingWrite, now int64) {
 	was := sl.State
 	switch was {
 	case store.Moving, store.Cancelling:
-		s.armLocked(n, sl, now)
+		s.armLocked(n, sl, now, fresh)
 	case store.Replacing:
 		s.SetLocked(sl, store.Delivering)
 	case store.Claiming:

@@ -257,8 +257,8 @@ func (s *Engine) selectSoonest(ctx context.Context, q *query.List, limit int) (f
 			if !hasState(sl, q.State) || q.Retrying && s.TopicTable.ByNumber[sl.Topic].Retrying == 0 {
 				return 0
 			}
-			if !q.Retrying || s.attemptedLocked(sl) {
-				s.considerLocked(&first, limit, sl, q.After)
+			if !q.Retrying || s.Store.Attempted(sl) {
+				first.consider(limit, sl.Next, s.Store.ID(sl), q.After)
 			}
 			if len(first) == limit {
 				w.latest = first[0].Next
@@ -280,25 +280,24 @@ func hasState(sl *store.Slot, state task.State) bool {
 	return shown != 0 && (state == 0 || shown == state)
 }
 
-// considerLocked keeps a task if it is among the soonest so far. The ids of many tasks of one time
-// are compared where they are.
-func (s *Engine) considerLocked(first *soonest, limit int, sl *store.Slot, after recovery.Ref) {
-	id := s.Store.ID(sl)
-	switch h := *first; {
-	case sl.Next == after.Next && string(id) <= after.ID:
-	case len(h) < limit:
-		if h = append(h, recovery.Ref{Next: sl.Next, ID: string(id)}); len(h) == limit {
-			heap.Init(h)
-		}
-		*first = h
-	case sl.Next < h[0].Next || string(id) < h[0].ID:
-		h[0] = recovery.Ref{Next: sl.Next, ID: string(id)}
-		heap.Fix(h, 0)
-	}
-}
-
 // soonest keeps the soonest tasks seen so far. Once it is full, it is a heap with the last on top.
 type soonest []recovery.Ref
+
+// consider keeps a task if it is among the soonest so far. The ids of many tasks of one time are
+// compared where they are.
+func (h *soonest) consider(limit int, next int64, id []byte, after recovery.Ref) {
+	switch all := *h; {
+	case next == after.Next && string(id) <= after.ID:
+	case len(all) < limit:
+		*h = append(*h, recovery.Ref{Next: next, ID: string(id)})
+		if len(*h) == limit {
+			heap.Init(*h)
+		}
+	case next < all[0].Next || string(id) < all[0].ID:
+		all[0] = recovery.Ref{Next: next, ID: string(id)}
+		heap.Fix(all, 0)
+	}
+}
 
 func (h soonest) Len() int { return len(h) }
 

@@ -26,13 +26,8 @@ const (
 )
 
 // armLocked makes a task wait for its next attempt, or ready if that is now.
-func (s *Engine) armLocked(n uint32, sl *store.Slot, now int64) { s.armAnewLocked(n, sl, now, fresh) }
-
-// rearmLocked is armLocked of a task that was ready before.
-func (s *Engine) rearmLocked(n uint32, sl *store.Slot, now int64) { s.armAnewLocked(n, sl, now, again) }
-
-func (s *Engine) armAnewLocked(n uint32, sl *store.Slot, now int64, how arrival) {
-	s.leaveWindowLocked(sl)
+func (s *Engine) armLocked(n uint32, sl *store.Slot, now int64, how arrival) {
+	leaveWindow(s.Store, sl)
 	sl.Gen++
 	sl.Timer = 0
 	if sl.Next <= now {
@@ -53,7 +48,7 @@ func (s *Engine) waitLocked(n uint32, sl *store.Slot) {
 // dueLocked makes a task whose time has come ready, unless it first has to wait for its
 // place in its topic's window. Its generation is fresh.
 func (s *Engine) dueLocked(n uint32, sl *store.Slot, now int64, how arrival) {
-	if t := s.TopicTable.ByNumber[sl.Topic]; t.Settings.Spread != 0 && s.enterWindowLocked(t, sl) && sl.Next > now {
+	if t := s.TopicTable.ByNumber[sl.Topic]; t.Settings.Spread != 0 && t.enterWindow(s.Store, sl) && sl.Next > now {
 		s.waitLocked(n, sl)
 		return
 	}
@@ -84,7 +79,7 @@ func (s *Engine) DisarmLocked(sl *store.Slot) {
 			s.leaveGroupLocked(t, sl)
 		default:
 			s.unqueuedLocked(t)
-			t.Queue.Trim(trimAtOnce, s.staleLocked)
+			t.Queue.Trim(trimAtOnce, s.Store.Stale)
 		}
 	}
 }
@@ -130,14 +125,8 @@ func (s *Engine) readyLocked(n uint32, sl *store.Slot, how arrival) {
 	s.QueuedLocked(t)
 	s.WakeLocked(t)
 	if t.Queue.Crowded() {
-		t.Queue.Clean(s.staleLocked)
+		t.Queue.Clean(s.Store.Stale)
 	}
-}
-
-// staleLocked reports whether an item of a queue stands for a task that is not ready any more.
-func (s *Engine) staleLocked(value uint64) bool {
-	_, _, live := s.Store.Unpack(value, store.Ready)
-	return !live
 }
 
 // pausedLocked reports whether nothing may be handed out, and remembers it, so that no worker is

@@ -172,7 +172,7 @@ func (s *Engine) lockDead(h *OwnedShard, lost []lostBurial) (locked map[string]u
 	for i := range lost {
 		key := []byte(lost[i].id)
 		if _, at := s.LookupLocked(key); at.Buried() {
-			locked[lost[i].id] = s.CheckLocked(key, 0)
+			locked[lost[i].id] = s.Store.EnterChecking(key, 0)
 		}
 	}
 	return locked

@@ -304,7 +304,7 @@ func (s *leaving) abort() {
 		case sl.State == store.Parking:
 			s.unparkLocked(slot, sl)
 		case sl.State == store.Pending && sl.Timer == 0:
-			s.armLocked(slot, sl, s.Now()) // it was set aside
+			s.armLocked(slot, sl, s.Now(), fresh) // it was set aside
 		}
 	})
 	s.mu.Lock()

@@ -153,7 +153,7 @@ func (s *Engine) nominateLocked(e *recovery.Entry, seconds []secondRecord) (bool
 		known = false
 	}
 	if !known {
-		n = s.CheckLocked(e.ID, store.Nominated)
+		n = s.Store.EnterChecking(e.ID, store.Nominated)
 	} else if sl := s.Store.Slot(n); sl.State == store.Checking && sl.Flags&(store.Sought|store.Nominated) == store.Sought {
 		sl.Flags |= store.Nominated
 	} else {
@@ -246,7 +246,7 @@ func (s *Engine) restoreLocked(n uint32, sl *store.Slot, e recovery.Entry, f *re
 	sl.Topic, sl.Shard = t.Number, uint16(e.Shard)
 	sl.Next, sl.Stored, sl.State = f.Next, e.Spot.At, store.Vacant
 	if f.State != record.Parked {
-		s.armLocked(n, sl, now)
+		s.armLocked(n, sl, now, fresh)
 		foundLocked(t, sl, f, s.OwnedLocked(e.Shard).since)
 		return
 	}

@@ -27,9 +27,9 @@ type secondRecord struct {
 	}
 }
 
-// sawLocked notes the version of memory's task.
-func (s *Engine) sawLocked(t *secondRecord, sl *store.Slot) {
-	if rec := s.Store.Record(sl); record.Whole(rec) && int(sl.Shard) != t.shard {
+// look notes the version of memory's task.
+func (t *secondRecord) look(b *store.Store, sl *store.Slot) {
+	if rec := b.Record(sl); record.Whole(rec) && int(sl.Shard) != t.shard {
 		t.seen.created, t.seen.revision = record.Created(rec), record.Revision(rec)
 	}
 }
@@ -41,7 +41,7 @@ func (s *Engine) secondRecordOfLocked(sl *store.Slot, e *recovery.Entry, seconds
 		return seconds
 	}
 	t := secondRecord{shard: e.Shard, h: s.OwnedLocked(e.Shard), ref: recovery.Ref{ID: string(e.ID), Next: e.Spot.At}}
-	s.sawLocked(&t, sl)
+	t.look(s.Store, sl)
 	return append(seconds, t)
 }
 
@@ -158,7 +158,7 @@ func (s *Engine) decideSecondRecord(t *secondRecord, e recovery.Entry) (newer bo
 	n, known := s.Store.FindHashed(hash, e.ID)
 	if known {
 		sl := s.Store.Slot(n)
-		s.sawLocked(t, sl)
+		t.look(s.Store, sl)
 		switch {
 		case int(sl.Shard) == t.shard && sl.State != store.Checking:
 			return false, nil, false, false // memory has taken it up since

@@ -130,22 +130,31 @@ func (t *Topic) missesTarget(kind string) string {
 	return ""
 }
 
-// ownTargetLocked returns the target in the record of a task; the zero Target if it has none.
-func (s *Engine) ownTargetLocked(sl *store.Slot) (r record.Target) {
-	if record.Flags(s.Store.Record(sl))&record.HasTarget != 0 {
-		f := s.Store.Fields(sl)
-		r, _ = record.DecodeTarget(f.Target) // Decode has checked it
-	}
-	return r
-}
-
-// isStrayLocked reports whether a topic cannot deliver a task because of its target.
-func (s *Engine) isStrayLocked(t *Topic, sl *store.Slot) bool {
-	if record.Flags(s.Store.Record(sl))&record.HasTarget == 0 {
+// isStray reports whether the topic cannot deliver a task with this record because of its target.
+func (t *Topic) isStray(rec []byte) bool {
+	if record.Flags(rec)&record.HasTarget == 0 {
 		return false
 	}
-	r := s.ownTargetLocked(sl)
-	return t.missesTarget(string(r.Kind)) != ""
+	own := record.TargetOf(rec)
+	return t.missesTarget(string(own.Kind)) != ""
+}
+
+// retryOf returns the schedule of attempts of a task with this record.
+func (t *Topic) retryOf(rec []byte) task.Retry {
+	if !t.Settings.TaskDelivery || record.Flags(rec)&record.HasTarget == 0 {
+		return t.Settings.Retry
+	}
+	own := record.TargetOf(rec)
+	return t.Settings.Retry.Of(task.Retry{
+		MaxAttempts: int(own.MaxAttempts), MaxAge: millisDuration(own.MaxAge),
+		MinBackoff: millisDuration(own.MinBackoff), MaxBackoff: millisDuration(own.MaxBackoff),
+	})
+}
+
+// receiverOf returns what a task with this record is delivered to, if that is known.
+func (t *Topic) receiverOf(rec []byte) string {
+	own := record.TargetOf(rec)
+	return cmp.Or(string(own.Receiver), t.receiver)
 }
 
 // strayLocked has a task wait that was taken off its topic's queue, and cannot be delivered.
@@ -160,9 +169,9 @@ func strayLocked(n uint32, t *Topic, sl *store.Slot) {
 func (s *Engine) unstrayLocked(t *Topic, sl *store.Slot) {
 	sl.Flags &^= store.Stray
 	t.Strays.Gone()
-	t.Strays.Trim(trimAtOnce, s.staleLocked)
+	t.Strays.Trim(trimAtOnce, s.Store.Stale)
 	if t.Strays.Crowded() {
-		t.Strays.Clean(s.staleLocked)
+		t.Strays.Clean(s.Store.Stale)
 	}
 }
 
@@ -198,7 +207,7 @@ func (s *Engine) returnSomeStrays(t *Topic) (more bool) {
 			continue
 		}
 		t.Strays.Gone()
-		if s.isStrayLocked(t, sl) {
+		if t.isStray(s.Store.Record(sl)) {
 			strayLocked(n, t, sl)
 			continue
 		}
@@ -206,24 +215,6 @@ func (s *Engine) returnSomeStrays(t *Topic) (more bool) {
 		s.readyLocked(n, sl, again)
 	}
 	return t.returning > 0
-}
-
-// retryLocked returns the schedule of attempts of a task.
-func (s *Engine) retryLocked(t *Topic, sl *store.Slot) task.Retry {
-	if !t.Settings.TaskDelivery || record.Flags(s.Store.Record(sl))&record.HasTarget == 0 {
-		return t.Settings.Retry
-	}
-	r := s.ownTargetLocked(sl)
-	return t.Settings.Retry.Of(task.Retry{
-		MaxAttempts: int(r.MaxAttempts), MaxAge: millisDuration(r.MaxAge),
-		MinBackoff: millisDuration(r.MinBackoff), MaxBackoff: millisDuration(r.MaxBackoff),
-	})
-}
-
-// receiverNameLocked returns what a task of a topic is delivered to, if that is known.
-func (s *Engine) receiverNameLocked(t *Topic, sl *store.Slot) string {
-	r := s.ownTargetLocked(sl)
-	return cmp.Or(string(r.Receiver), t.receiver)
 }
 
 // A topic may bound how many tasks of one group are delivered at once here, see dispatch.Groups. A
@@ -250,7 +241,7 @@ func (s *Engine) joinGroupLocked(n uint32, t *Topic, sl *store.Slot, how arrival
 // its item any more.
 func (s *Engine) leaveGroupLocked(t *Topic, sl *store.Slot) {
 	sl.Flags &^= store.InGroup
-	t.Groups.Gone(s.Store.Group(sl), trimAtOnce, s.staleLocked)
+	t.Groups.Gone(s.Store.Group(sl), trimAtOnce, s.Store.Stale)
 	s.groupsChangedLocked(t)
 }
 

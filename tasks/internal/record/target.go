@@ -58,3 +58,12 @@ func DecodeTarget(raw []byte) (t Target, err error) {
 	t.Settings = r.rec
 	return t, nil
 }
+
+// TargetOf returns the target of a record; the zero Target if it has none.
+func TargetOf(rec []byte) (t Target) {
+	if Flags(rec)&HasTarget != 0 {
+		f, _ := Decode(rec)
+		t, _ = DecodeTarget(f.Target) // Decode has checked it
+	}
+	return t
+}

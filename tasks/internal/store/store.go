@@ -202,6 +202,14 @@ func (b *Store) growSlots() {
 	}
 }
 
+// EnterChecking enters an id that memory does not know in the state Checking, so that its record
+// can be read while no caller changes it.
+func (b *Store) EnterChecking(id []byte, why Flags) uint32 {
+	n, sl := b.Enter(id, nil)
+	sl.State, sl.Flags = Checking, why
+	return n
+}
+
 // Leave forgets a task.
 func (b *Store) Leave(n uint32) {
 	s := b.Slot(n)
@@ -220,6 +228,10 @@ func (b *Store) ID(s *Slot) []byte { return b.arena.id(s.rec) }
 
 // Record returns the stored bytes of a task, valid like its id.
 func (b *Store) Record(s *Slot) []byte { return b.arena.record(s.rec) }
+
+// Attempted reports whether an attempt of a task was made. It waits for memory: the record is not
+// beside the slot.
+func (b *Store) Attempted(s *Slot) bool { return record.Attempt(b.Record(s)) > 0 }
 
 // Chosen reports whether a caller chose the task's id. A record that is empty says no.
 func (b *Store) Chosen(s *Slot) bool {
@@ -306,4 +318,10 @@ func (b *Store) Unpack(v uint64, in State) (n uint32, s *Slot, ok bool) {
 	n = uint32(v)
 	s = b.Slot(n)
 	return n, s, s.State == in && s.Gen == uint32(v>>32)
+}
+
+// Stale reports whether a value stands for a task that is not ready any more.
+func (b *Store) Stale(v uint64) bool {
+	_, _, live := b.Unpack(v, Ready)
+	return !live
 }

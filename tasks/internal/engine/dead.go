@@ -137,7 +137,7 @@ func (s *Engine) recheckIllegible(ctx context.Context, id string) error {
 		s.unlock()
 		return nil
 	}
-	n := s.CheckLocked(key, store.Sought)
+	n := s.Store.EnterChecking(key, store.Sought)
 	gen := s.Store.Slot(n).Gen
 	s.unlock()
 	there := false
