@@ -16,6 +16,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
@@ -325,7 +326,7 @@ func TestLostBurialIsWrittenOnce(t *testing.T) {
 	h := n.Engine().Shards.List[shard]
 	Mutex(n.Engine()).Unlock()
 	again := func() int {
-		begun, err := n.Engine().BuryAgain(shard, h, []recovery.Ref{{ID: "t"}})
+		begun, err := (&engine.Restoration{Engine: n.Engine(), Shard: shard, Term: h}).BuryAgain([]recovery.Ref{{ID: "t"}})
 		want(t, "buryAgain", err, nil)
 		return begun
 	}

@@ -165,11 +165,11 @@ func TestDeadOldestMeanwhile(t *testing.T) {
 			t.Helper()
 			died := r.get(answer).Died.UnixMilli()
 			Mutex(r.Engine()).Lock()
-			before := longest.AskLocked()
+			before := longest.Ask()
 			Mutex(r.Engine()).Unlock()
 			meanwhile()
 			Mutex(r.Engine()).Lock()
-			longest.LearnLocked(before, died)
+			longest.Learn(before, died)
 			Mutex(r.Engine()).Unlock()
 		}
 		ask("b", func() { want(t, "Cancel", r.Cancel(t.Context(), "b"), nil) })

@@ -8,6 +8,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
@@ -41,7 +42,8 @@ func TestUnknownRecordOfAnIDBeingCreated(t *testing.T) {
 		Mutex(s.Engine()).Unlock()
 		deleted := make(chan int)
 		go func() {
-			count, err := s.Engine().DeleteUnknown(s.Engine().Ledger.(recovery.Rewinder), shard, h)
+			x := engine.Restoration{Engine: s.Engine(), Shard: shard, Term: h}
+			count, err := x.DeleteUnknown(s.Engine().Ledger.(recovery.Rewinder))
 			if err != nil {
 				t.Error(err)
 			}

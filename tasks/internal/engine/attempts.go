@@ -47,12 +47,6 @@ func (s *Engine) addAttemptLocked(f *record.Fields, a record.PastAttempt) {
 	f.Attempts = record.AppendAttempt(f.Attempts, a)
 }
 
-// logDeliveryLocked adds the attempt with which a task was delivered to the record that is kept of
-// it. It has room: the task is about to leave memory.
-func (s *Engine) logDeliveryLocked(sl *store.Slot, f *record.Fields, l Lease) {
-	f.Attempts = record.AppendAttempt(f.Attempts, s.pastAttemptLocked(sl, l, record.Acked, ""))
-}
-
 // logCrashLocked adds the attempt that a task has claimed, and during which its process ended, to
 // its record, which it returns. The caller writes it.
 func (s *Engine) logCrashLocked(n uint32, sl *store.Slot) []byte {

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine/deadindex"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -173,20 +174,14 @@ func (p *buriedPiece) beginLocked(w Write, t *Topic, e *recovery.Entry, rec []by
 	p.writeLocked(w)
 }
 
-// A lostIn is a term of a shard in which the ledger has lost burials.
-type lostIn struct {
-	shard int
-	h     *OwnedShard
-}
-
 // findLost asks the ledger for ids that are locked, and returns those that memory takes for dead
 // and of which the ledger has no dead record.
-func (p *buriedPiece) findLost(ctx context.Context, ids []string) (map[lostIn][]lostBurial, error) {
+func (p *buriedPiece) findLost(ctx context.Context, ids []string) (map[Restoration][]lostBurial, error) {
 	checker, ok := p.Ledger.(recovery.DeadChecker)
 	if !ok || len(ids) == 0 {
 		return nil, nil
 	}
-	buried, lost := make(map[lostIn][]string), make(map[lostIn][]lostBurial)
+	buried, lost := make(map[Restoration][]string), make(map[Restoration][]lostBurial)
 	p.mu.Lock()
 	for _, id := range ids {
 		hash := p.Store.Hash([]byte(id))
@@ -195,7 +190,7 @@ func (p *buriedPiece) findLost(ctx context.Context, ids []string) (map[lostIn][]
 				continue
 			}
 			if _, dead := h.dead[hash]; dead {
-				in := lostIn{n, h}
+				in := Restoration{p.Engine, n, h}
 				buried[in] = append(buried[in], id)
 				break
 			}
@@ -203,7 +198,7 @@ func (p *buriedPiece) findLost(ctx context.Context, ids []string) (map[lostIn][]
 	}
 	p.mu.Unlock()
 	for in, ids := range buried {
-		has, err := checker.HasDead(ctx, in.shard, ids)
+		has, err := checker.HasDead(ctx, in.Shard, ids)
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
 		}
@@ -218,7 +213,7 @@ func (p *buriedPiece) findLost(ctx context.Context, ids []string) (map[lostIn][]
 			continue
 		}
 		// A task that is pending in the ledger is not gone: the ledger has lost the burial.
-		if err := p.Ledger.Get(ctx, in.shard, refs, func(i int, e recovery.Entry) {
+		if err := p.Ledger.Get(ctx, in.Shard, refs, func(i int, e recovery.Entry) {
 			missing[i].pending, missing[i].isPending = e.Spot.At, true
 		}); err != nil {
 			return nil, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
@@ -232,15 +227,15 @@ func (p *buriedPiece) findLost(ctx context.Context, ids []string) (map[lostIn][]
 // has shown no record, and writes lost burials again. It returns how many the ledger has lost and
 // memory has not forgotten, and how many of these the ledger has confirmed anew.
 func (p *buriedPiece) finish(ctx context.Context, unseen []string, failed error) (unburied, rewritten int, err error) {
-	var lost map[lostIn][]lostBurial
+	var lost map[Restoration][]lostBurial
 	if err = failed; err == nil {
 		lost, err = p.findLost(ctx, unseen)
 	}
 	for in, locked := range p.release(lost) {
 		unburied += len(lost[in])
-		done, err := p.reburyAndWait(ctx, in.shard, in.h, locked, lost[in])
+		done, err := in.reburyAndWait(ctx, locked, lost[in])
 		if rewritten += done; err != nil && !p.IsClosing() {
-			p.Config.Log.Warn("dead tasks cannot be written again at the moment", "node", p.Config.Node, "shard", in.shard, "tasks", len(locked), "error", err)
+			p.Config.Log.Warn("dead tasks cannot be written again at the moment", "node", p.Config.Node, "shard", in.Shard, "tasks", len(locked), "error", err)
 		}
 	}
 	return unburied, rewritten, err
@@ -251,16 +246,16 @@ func (p *buriedPiece) finish(ctx context.Context, unseen []string, failed error)
 // has it as pending. release returns these locked: unlocked in between, another comparison could
 // take them, and the caller would not know when they are written. One whose shard is being restored
 // stays as well.
-func (p *buriedPiece) release(lost map[lostIn][]lostBurial) map[lostIn]map[string]uint32 {
-	again, topics := make(map[lostIn]map[string]uint32), make(lostTopics)
+func (p *buriedPiece) release(lost map[Restoration][]lostBurial) map[Restoration]map[string]uint32 {
+	again, topics := make(map[Restoration]map[string]uint32), make(deadindex.Lost)
 	p.mu.Lock()
 	defer p.unlock()
 	for in, some := range lost {
 		again[in] = make(map[string]uint32)
 		lost[in] = slices.DeleteFunc(some, func(l lostBurial) (forgotten bool) {
 			hash := p.Store.Hash([]byte(l.id))
-			if !l.isPending && !p.Dead.hasRecord(hash) {
-				return in.h.reconciles == 0 && p.forgetDeadLocked(in.h, hash, topics)
+			if _, has := p.Dead.Burials.Find(hash); !has && !l.isPending {
+				return in.Term.reconciles == 0 && p.forgetDeadLocked(in.Term, hash, topics)
 			}
 			if n, ours := p.locked[l.id]; ours {
 				again[in][l.id] = n
@@ -270,7 +265,7 @@ func (p *buriedPiece) release(lost map[lostIn][]lostBurial) map[lostIn]map[strin
 		})
 		p.doubtDeadLocked() // others may be lost as well
 	}
-	p.tellForgotten(topics)
+	topics.Tell(p.Config.Log, p.Config.Node)
 	for _, n := range p.locked {
 		p.UncheckLocked(n)
 	}

@@ -275,12 +275,6 @@ func (s *Engine) spentLocked(t *Topic, sl *store.Slot) bool {
 	return record.Flags(rec)&record.Claimed != 0 && t.retryOf(rec).Over(record.Attempt(rec), s.Now()-record.Due(rec))
 }
 
-// expendLocked ends the last attempt of a spent task.
-func (s *Engine) expendLocked(n uint32, sl *store.Slot) {
-	s.Dispatch.Leases[n] = Lease{Attempt: record.Attempt(s.Store.Record(sl)), Began: notKnown}
-	s.failLocked(n, sl, record.ProcessEnded, "the process ended during the last attempt", nil, nil, 0)
-}
-
 func setAttempt(rec []byte, attempt uint32, flags uint16) {
 	record.SetAttempt(rec, attempt)
 	record.SetFlags(rec, flags)
@@ -312,7 +306,9 @@ func (s *Engine) takeLocked(t *Topic, now int64, passed *int) (uint32, bool) {
 			}
 		}
 		if s.isAsideLocked(sl) {
-			s.setAsideLocked(sl)
+			// It is pending without a timer until it is known which node has the shard.
+			s.SetLocked(sl, store.Pending)
+			sl.Gen++
 			continue
 		}
 		if sl.Next > now {
@@ -332,7 +328,8 @@ func (s *Engine) takeLocked(t *Topic, now int64, passed *int) (uint32, bool) {
 			continue
 		}
 		if s.spentLocked(t, sl) {
-			s.expendLocked(n, sl)
+			s.Dispatch.Leases[n] = Lease{Attempt: record.Attempt(s.Store.Record(sl)), Began: notKnown}
+			s.failLocked(n, sl, record.ProcessEnded, "the process ended during the last attempt", nil, nil, 0)
 			continue
 		}
 		sl.Gen++

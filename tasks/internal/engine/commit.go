@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine/deadindex"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -268,7 +269,10 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 	case opMove:
 		s.Writes.Arriving--
 		if sl.State == store.Replacing {
-			s.dropDeliveryLocked(w.slot)
+			// Neither the receipt nor the handler of the delivery can settle the new task, whose
+			// revision is another one.
+			delete(s.Detached.Verdicts, s.Dispatch.Leases[w.slot].Nonce)
+			s.closeLocked(w.slot)
 		}
 		s.SetLocked(sl, store.Vacant)
 		s.Store.Rewrite(w.slot, w.rec)
@@ -323,7 +327,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		s.Cluster.EndedLocked(sl)
 		s.leaveLocked(w.slot, sl)
 	case OpExpire:
-		s.removeDeadLocked(t, int(sl.Shard), s.Store.ID(sl), noneDead)
+		s.removeDeadLocked(t, int(sl.Shard), s.Store.ID(sl), deadindex.None)
 		t.Counts.Expired++
 		s.Cluster.EndedLocked(sl)
 		s.leaveLocked(w.slot, sl)

@@ -4,104 +4,42 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"math"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine/deadindex"
 	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// A deadIndex is memory's index of the dead. The ledger has their records, and may lose
-// them: an id that memory takes for dead and the ledger does not know could neither be
-// created nor deleted. Memory therefore asks the ledger before it refuses an id as dead, and
-// compares the whole index with the ledger's when it has a reason to (see deadCheck).
-//
-// Only the index of a ledger that is a recovery.DeadChecker is corrected. Guarded by
-// Engine.mu.
-type deadIndex struct {
-	IDs     map[uint64]struct{}     // hashes of the ids of the dead
-	Kept    map[uint64]struct{}     // hashes of the ids of finished tasks that are kept
-	checks  map[*deadCheck]struct{} // that are under way
-	doubted bool                    // a comparison of all shards was asked for
-	running bool                    // such a comparison is under way
-	// keptTold is when the last line was logged about finished tasks that are not kept, by Elapsed.
-	keptTold time.Duration
-	// followTold is the same of follow-ups that were not made.
-	followTold time.Duration
-	Requeued   store.Requeued // the last that have left
-	// Burials are the records of those of whom memory has them; nil if the ledger loses none.
-	Burials *store.Burials
-}
-
-// burialShare is which part of Config.MaxBytes each queue of deadIndex.Burials may have.
-const burialShare = 64
-
-func newDeadIndex(ledger recovery.Ledger, maxBytes int64) deadIndex {
-	d := deadIndex{IDs: make(map[uint64]struct{}), Kept: make(map[uint64]struct{})}
-	d.Requeued.Renew()
-	if _, loses := ledger.(recovery.DeadChecker); loses {
-		d.Burials = store.NewBurials(maxBytes / burialShare)
-	}
-	return d
-}
-
-// of returns the hashes among which are those of the tasks that count as dead in a topic.
-func (d *deadIndex) of(t *Topic) map[uint64]struct{} {
-	if t.of != nil {
-		return d.Kept
-	}
-	return d.IDs
-}
+// The ledger has the records of the dead, and may lose them: an id that memory takes for dead and
+// the ledger does not know could neither be created nor deleted. Memory therefore asks the ledger
+// before it refuses an id as dead, and compares the whole index with the ledger's when it has a
+// reason to (see deadCheck). It corrects only the index of a recovery.DeadChecker.
 
 // errUnburied is answered while the ledger has lost a dead task, and memory has not: it is written
 // again.
 var errUnburied = task.KindOf(task.ErrUnavailable, "burial lost by the ledger; being written again")
 
 // forgetDeadLocked takes a hash out of the index of the dead of a shard, and counts it as lost.
-func (s *Engine) forgetDeadLocked(h *OwnedShard, hash uint64, topics lostTopics) bool {
+func (s *Engine) forgetDeadLocked(h *OwnedShard, hash uint64, lost deadindex.Lost) bool {
 	number, known := h.dead[hash]
 	if !known || !h.mine() {
 		return false
 	}
-	delete(h.dead, hash)
 	t := s.TopicTable.ByNumber[number]
-	delete(s.Dead.of(t), hash)
-	s.Dead.forgetRecord(hash)
+	s.Dead.Remove(h.dead, hash, t.of != nil)
 	t.lostDead()
 	if t.of != nil {
 		t = t.of
 	}
 	t.Counts.Lost++
-	topics[t.Name]++
+	lost[t.Name]++
 	return true
-}
-
-// lostTopics count, by topic, tasks that the ledger has lost and memory cannot write again.
-type lostTopics map[string]int
-
-// toldTopics is how many of them a line of the log names.
-const toldTopics = 10
-
-// tellForgotten logs them.
-func (s *Engine) tellForgotten(topics lostTopics) {
-	if len(topics) == 0 {
-		return
-	}
-	total := 0
-	var named []string
-	for _, name := range slices.Sorted(maps.Keys(topics)) {
-		if total += topics[name]; len(named) < toldTopics {
-			named = append(named, fmt.Sprintf("%s: %d", name, topics[name]))
-		}
-	}
-	s.Config.Log.Error("the ledger has lost dead or finished tasks, and memory has no records of them; their ids are free",
-		"node", s.Config.Node, "tasks", total, "topics", strings.Join(named, ", "), "more_topics", len(topics)-len(named))
 }
 
 // RecheckDead asks the ledger whether it has the dead records of these ids. Those that it has lost
@@ -174,93 +112,46 @@ func (s *Engine) Recheck(ctx context.Context, id string, refusal error) bool {
 	return false
 }
 
-// Memory knows of the dead which ids they have (deadIndex.IDs), how many each topic has
-// (Topic.Gauges), and when the first of a topic died.
-
-// oldestDead is when the oldest dead task of a topic died. It may be too early, but never too late:
-// no dead task of the topic died before it.
-type oldestDead struct {
-	at      int64 // Unix ms; math.MaxInt64: none that the sweep could delete
-	gone    bool  // that task is dead no longer: the ledger knows the next one
-	looking bool  // the ledger is being read
-}
-
 // addDeadLocked records that a task is dead, on record. It may be called again: the ledger's
 // index shows a task before its burial is confirmed.
 func (s *Engine) addDeadLocked(t *Topic, shard int, id []byte, died int64) {
-	hash := s.Store.Hash(id)
-	for c := range s.Dead.checks {
-		delete(c.missing, hash)
+	if s.Dead.Add(s.OwnedLocked(shard).deadOf(), s.Store.Hash(id), t.Number, t.of != nil) {
+		t.Oldest.Died(died, t.Gauges[task.Dead] == 0)
+		t.buryLocked(1)
 	}
-	_, again := s.Dead.of(t)[hash]
-	if h := s.OwnedLocked(shard); h != nil && h.dead != nil {
-		if _, again = h.dead[hash]; !again {
-			h.dead[hash] = t.Number
-		}
-	}
-	if again {
-		return
-	}
-	s.Dead.of(t)[hash] = struct{}{}
-	if t.Gauges[task.Dead] == 0 || died < t.Oldest.at {
-		t.Oldest.at = died
-	}
-	t.buryLocked(1)
 }
 
 // removeDeadLocked records that a task, which had died then, is dead no longer, on record. died
-// is noneDead if the caller knows the next one already. It changes nothing if memory has
+// is deadindex.None if the caller knows the next one already. It changes nothing if memory has
 // found out before that the ledger had lost the task.
 func (s *Engine) removeDeadLocked(t *Topic, shard int, id []byte, died int64) {
-	hash := s.Store.Hash(id)
-	if h := s.OwnedLocked(shard); h != nil && h.dead != nil {
-		if _, known := h.dead[hash]; !known {
-			return
-		}
-		delete(h.dead, hash)
-	}
-	delete(s.Dead.of(t), hash)
-	s.Dead.forgetRecord(hash)
-	t.buryLocked(-1)
-	if l := &t.Oldest; died != noneDead && (died <= l.at || l.looking) {
-		l.gone = true
+	if s.Dead.Remove(s.OwnedLocked(shard).deadOf(), s.Store.Hash(id), t.of != nil) {
+		t.buryLocked(-1)
+		t.Oldest.Left(died)
 	}
 }
 
-// AskLocked begins to ask the ledger for the oldest dead task. It returns what is known so far,
-// for LearnLocked.
-func (l *oldestDead) AskLocked() int64 {
-	l.looking, l.gone = true, false
-	return l.at
-}
-
-// LearnLocked ends it with the answer. If a task has left the dead meanwhile, the answer may be
-// about that one, and the ledger is asked again. If a task has died earlier than all others, by
-// a clock that was set back, that time is the answer.
-func (l *oldestDead) LearnLocked(before, answer int64) {
-	l.looking = false
-	if l.at != before {
-		answer = min(l.at, answer)
+// deadOf returns the dead of a term; nil if there is none, or if its shard cannot leave.
+func (h *OwnedShard) deadOf() deadindex.Shard {
+	if h == nil {
+		return nil
 	}
-	l.at = answer
+	return h.dead
 }
 
 // lostDead records that a task is not among the dead of its topic, and perhaps never was.
 func (t *Topic) lostDead() {
 	t.buryLocked(-1)
-	t.Oldest.gone = true // perhaps: the ledger knows the next one
+	t.Oldest.Lost()
 }
 
 // deadSince returns when the first of those that are dead died; zero if there is none.
 func (t *Topic) deadSince() time.Time {
-	if t.Gauges[task.Dead] == 0 || t.Oldest.at == noneDead {
+	if t.Gauges[task.Dead] == 0 || t.Oldest.At() == deadindex.None {
 		return time.Time{}
 	}
-	return record.FromMillis(t.Oldest.at)
+	return record.FromMillis(t.Oldest.At())
 }
-
-// noneDead is the answer that there is none.
-const noneDead = math.MaxInt64
 
 // visitDead is visitPage for the dead, and for the finished tasks that are kept.
 func (s *Engine) visitDead(ctx context.Context, q *query.List, bare bool, visit func(t task.Task, at int64, shard int) bool) (last *recovery.Ref, err error) {

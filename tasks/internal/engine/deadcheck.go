@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine/deadindex"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -25,21 +26,19 @@ import (
 //	none     dead                            memory learns it; deleted if the ledger lost writes
 //	none     an index member, no record      the member is deleted
 type deadCheck struct {
-	*Engine
+	Restoration
 	checker recovery.DeadChecker
 	reader  recovery.Rewinder
 	scanner recovery.DeadScanner
-	shard   int
-	h       *OwnedShard
 	rewound bool // the ledger has lost writes: what memory does not know is finished
 
-	missing map[uint64]struct{} // hashes of the dead that the ledger has not shown so far
-	page    []recovery.Entry    // of the ledger's index, not looked at yet
-	earlier []lostBurial        // of the page, which the ledger has as they were buried before
+	*deadindex.Comparison
+	page    []recovery.Entry // of the ledger's index, not looked at yet
+	earlier []lostBurial     // of the page, which the ledger has as they were buried before
 
 	open bool // it is not decided yet what has become of some
 
-	forgotten         lostTopics
+	forgotten         deadindex.Lost
 	learned           int // by memory
 	deleting, burying int // in the ledger, which confirms it later
 }
@@ -49,24 +48,21 @@ func (s *Engine) doubtDeadLocked() {
 	if _, ok := s.Ledger.(recovery.DeadChecker); !ok || s.Ended {
 		return
 	}
-	s.Dead.doubted = true
-	if !s.Dead.running {
-		s.Dead.running = true
-		s.Life.Background.Go(s.compareDead)
+	if s.Dead.Doubt() {
+		s.Life.Background.Go(s.compareAllDead)
 	}
 }
 
-// compareDead compares all shards for as long as there are doubts. Between two rounds it
+// compareAllDead compares all shards for as long as there are doubts. Between two rounds it
 // rests for nine times as long as one takes.
-func (s *Engine) compareDead() {
+func (s *Engine) compareAllDead() {
 	failing := false // the last round has
 	for {
 		if s.waitReplayed(s.Life.Context) != nil {
 			return // Close has begun
 		}
 		s.mu.Lock()
-		again := s.Dead.doubted && !s.Ended
-		s.Dead.doubted, s.Dead.running = false, again
+		again := s.Dead.Next(!s.Ended)
 		holdings := append([]*OwnedShard(nil), s.Shards.List...)
 		s.mu.Unlock()
 		if !again {
@@ -75,13 +71,13 @@ func (s *Engine) compareDead() {
 		began := s.Elapsed()
 		var fault error
 		for n, h := range holdings {
-			if err := s.compareDeadOf(n, h, false); err != nil {
+			if err := (&Restoration{s, n, h}).compareDead(false); err != nil {
 				fault = fmt.Errorf("shard %d: %w", n, err)
 			}
 		}
 		if fault != nil && !s.IsClosing() {
 			s.mu.Lock()
-			s.Dead.doubted = true
+			s.Dead.Doubt()
 			s.mu.Unlock()
 			if !failing {
 				s.Config.Log.Warn("the index of the dead cannot be compared with the ledger; it is tried again", "node", s.Config.Node, "error", fault)
@@ -94,10 +90,10 @@ func (s *Engine) compareDead() {
 	}
 }
 
-// compareDeadOf compares one shard. With rewound its loss of writes is being made good, by
-// the caller. A shard that is lost meanwhile is no error.
-func (s *Engine) compareDeadOf(n int, h *OwnedShard, rewound bool) error {
-	c := deadCheck{Engine: s, shard: n, h: h, rewound: rewound, missing: make(map[uint64]struct{}), forgotten: make(lostTopics)}
+// compareDead compares the dead. With rewound the loss of writes of the shard is being made good,
+// by the caller. A shard that is lost meanwhile is no error.
+func (s *Restoration) compareDead(rewound bool) error {
+	c := deadCheck{Restoration: *s, rewound: rewound, forgotten: make(deadindex.Lost)}
 	var reads, scans bool
 	c.checker, _ = s.Ledger.(recovery.DeadChecker)
 	c.reader, reads = s.Ledger.(recovery.Rewinder)
@@ -107,16 +103,16 @@ func (s *Engine) compareDeadOf(n int, h *OwnedShard, rewound bool) error {
 	}
 	err := c.run(s.Life.Context)
 	s.mu.Lock()
-	delete(s.Dead.checks, &c)
+	s.Dead.End(c.Comparison)
 	if len(c.forgotten) > 0 || c.open {
 		s.doubtDeadLocked() // members of the ledger's index without a record are deleted then
 	}
 	s.mu.Unlock()
 	if c.learned+c.deleting+c.burying > 0 {
-		s.Config.Log.Error("dead index differs from the ledger; correcting", "node", s.Config.Node, "shard", n,
+		s.Config.Log.Error("dead index differs from the ledger; correcting", "node", s.Config.Node, "shard", s.Shard,
 			"learned", c.learned, "deleting", c.deleting, "burying", c.burying)
 	}
-	s.tellForgotten(c.forgotten)
+	c.forgotten.Tell(s.Config.Log, s.Config.Node)
 	if errors.Is(err, recovery.ErrLost) || errors.Is(err, recovery.ErrClosed) || errors.Is(err, task.ErrClosed) {
 		return nil
 	}
@@ -125,30 +121,26 @@ func (s *Engine) compareDeadOf(n int, h *OwnedShard, rewound bool) error {
 
 // readyLocked reports whether the shard is memory's to correct.
 func (c *deadCheck) readyLocked() bool {
-	return !c.Ended && c.h.takes() && c.OwnedLocked(c.shard) == c.h && (c.rewound || c.h.reconciles == 0)
+	return !c.Ended && c.Term.takes() && c.OwnedLocked(c.Shard) == c.Term && (c.rewound || c.Term.reconciles == 0)
 }
 
-// begin collects the ids that are dead by memory in missing. From then on addDeadLocked removes the
-// ids of tasks that die from it.
+// begin begins the comparison: the ids that are dead by memory are missing so far.
 func (c *deadCheck) begin() bool {
 	c.mu.Lock()
 	if !c.readyLocked() {
 		c.mu.Unlock()
 		return false
 	}
-	if c.Dead.checks == nil {
-		c.Dead.checks = make(map[*deadCheck]struct{})
-	}
-	c.Dead.checks[c] = struct{}{}
-	dead := c.h.dead
+	c.Comparison = c.Dead.Begin()
+	dead := c.Term.dead
 	c.mu.Unlock()
-	eachIn(c.Engine, dead, func(hash uint64, _ uint32) { c.missing[hash] = struct{}{} })
+	eachIn(c.Engine, dead, func(hash uint64, _ uint32) { c.Missing[hash] = struct{}{} })
 	return true
 }
 
 func (c *deadCheck) run(ctx context.Context) error {
 	var fault error
-	err := c.scanner.ScanDead(ctx, c.shard, func(e recovery.Entry) {
+	err := c.scanner.ScanDead(ctx, c.Shard, func(e recovery.Entry) {
 		e.ID = bytes.Clone(e.ID)
 		if c.page = append(c.page, e); len(c.page) == RedrivenAtOnce && fault == nil {
 			fault = c.look(ctx)
@@ -164,7 +156,7 @@ func (c *deadCheck) run(ctx context.Context) error {
 	if err := c.restore(ctx); err != nil || c.left() == 0 {
 		return err
 	}
-	if err := c.reader.ScanShard(ctx, c.shard, c.buryPending); err != nil {
+	if err := c.reader.ScanShard(ctx, c.Shard, c.buryPending); err != nil {
 		return err
 	}
 	c.forget()
@@ -175,17 +167,19 @@ func (c *deadCheck) run(ctx context.Context) error {
 func (c *deadCheck) left() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.missing)
+	return len(c.Missing)
 }
 
 // restore writes those of the missing again whose records memory has.
 func (c *deadCheck) restore(ctx context.Context) error {
-	for _, some := range c.missingChunks() {
+	var all []uint64
+	eachIn(c.Engine, c.Missing, func(hash uint64, _ struct{}) { all = append(all, hash) })
+	for some := range slices.Chunk(all, AtOnce) {
 		var lost []lostBurial
 		c.mu.Lock()
 		for _, hash := range some {
-			_, missing := c.missing[hash]
-			if b, has := c.Dead.record(hash); has && missing {
+			_, missing := c.Missing[hash]
+			if b, has := c.Dead.Burials.Find(hash); has && missing {
 				lost = append(lost, lostBurial{id: string(b.ID)})
 			}
 		}
@@ -197,13 +191,6 @@ func (c *deadCheck) restore(ctx context.Context) error {
 	return nil
 }
 
-// missingChunks returns the missing in pieces.
-func (c *deadCheck) missingChunks() (pieces [][]uint64) {
-	var all []uint64
-	eachIn(c.Engine, c.missing, func(hash uint64, _ struct{}) { all = append(all, hash) })
-	return slices.Collect(slices.Chunk(all, AtOnce))
-}
-
 // writeAgain writes lost burials again, and waits until the ledger has confirmed them: what is read
 // from the ledger afterwards has them.
 func (c *deadCheck) writeAgain(ctx context.Context, lost []lostBurial) error {
@@ -213,7 +200,7 @@ func (c *deadCheck) writeAgain(ctx context.Context, lost []lostBurial) error {
 	if !c.Breathe() {
 		return task.ErrClosed
 	}
-	done, err := c.reburyAndWait(ctx, c.shard, c.h, c.lockDead(c.h, lost), lost)
+	done, err := c.reburyAndWait(ctx, c.lockDead(lost), lost)
 	c.burying += done
 	return err
 }
@@ -230,7 +217,7 @@ func (c *deadCheck) look(ctx context.Context) error {
 	for i := range c.page {
 		ids[i] = string(c.page[i].ID)
 	}
-	has, err := c.checker.HasDead(ctx, c.shard, ids)
+	has, err := c.checker.HasDead(ctx, c.Shard, ids)
 	if err != nil {
 		return err
 	}
@@ -260,21 +247,21 @@ func (c *deadCheck) compare(has []bool) bool {
 func (c *deadCheck) compareLocked(e recovery.Entry, recorded bool) {
 	hash := c.Store.Hash(e.ID)
 	n, known := c.Store.FindHashed(hash, e.ID)
-	_, dead := c.h.dead[hash]
+	_, dead := c.Term.dead[hash]
 	switch {
 	case dead && c.isEarlierLocked(hash, e.Spot):
 		c.earlier = append(c.earlier, lostBurial{id: string(e.ID), earlier: e.Spot})
 	case dead:
 		if recorded {
-			delete(c.missing, hash)
+			delete(c.Missing, hash)
 		}
 	case known && c.Store.Slot(n).State.MaybeDead():
 		c.open = true
-	case recorded && !known && !c.rewound && c.Outcomes.FindSince(hash, c.h.past).Kind == 0:
-		c.addDeadLocked(c.labelledLocked(e.Spot.Label), c.shard, e.ID, e.Spot.At)
+	case recorded && !known && !c.rewound && c.Outcomes.FindSince(hash, c.Term.past).Kind == 0:
+		c.addDeadLocked(c.labelledLocked(e.Spot.Label), c.Shard, e.ID, e.Spot.At)
 		c.learned++
 	default:
-		c.Committer.Submit(c.shard, recovery.Change{ID: e.ID, From: e.Spot}, Write{op: opUnspooled})
+		c.Committer.Submit(c.Shard, recovery.Change{ID: e.ID, From: e.Spot}, Write{op: opUnspooled})
 		c.deleting++
 	}
 }
@@ -282,7 +269,7 @@ func (c *deadCheck) compareLocked(e recovery.Entry, recorded bool) {
 // isEarlierLocked reports whether the ledger has another burial of a task than memory. The task was
 // taken from among the dead since, and buried once more.
 func (c *deadCheck) isEarlierLocked(hash uint64, at recovery.Spot) bool {
-	b, has := c.Dead.record(hash)
+	b, has := c.Dead.Burials.Find(hash)
 	return has && (record.Next(b.Record) != at.At || labelOf(b.Record) != at.Label)
 }
 
@@ -293,8 +280,8 @@ func (c *deadCheck) buryPending(page []recovery.Entry) error {
 	c.mu.Lock()
 	for i := range page {
 		hash := c.Store.Hash(page[i].ID)
-		if _, missing := c.missing[hash]; missing {
-			delete(c.missing, hash)
+		if _, missing := c.Missing[hash]; missing {
+			delete(c.Missing, hash)
 			lost = append(lost, recovery.Ref{ID: string(page[i].ID), Next: page[i].Spot.At})
 		}
 	}
@@ -302,20 +289,21 @@ func (c *deadCheck) buryPending(page []recovery.Entry) error {
 	if len(lost) == 0 {
 		return nil
 	}
-	begun, err := c.BuryAgain(c.shard, c.h, lost)
+	begun, err := c.BuryAgain(lost)
 	c.burying += begun
 	return err
 }
 
 // forget has memory forget those that cannot be written again.
 func (c *deadCheck) forget() {
-	eachIn(c.Engine, c.missing, func(hash uint64, _ struct{}) {
+	eachIn(c.Engine, c.Missing, func(hash uint64, _ struct{}) {
+		_, has := c.Dead.Burials.Find(hash)
 		switch {
 		case !c.readyLocked():
-		case c.Dead.hasRecord(hash): // it was busy a moment ago, so it is not decided
+		case has: // it was busy a moment ago, so it is not decided
 			c.open = true
 		default:
-			c.forgetDeadLocked(c.h, hash, c.forgotten)
+			c.forgetDeadLocked(c.Term, hash, c.forgotten)
 		}
 	})
 }

@@ -4,8 +4,8 @@ import "testing"
 
 // The index of a shard that this process does not hold is not compared.
 func TestNoDeadCheckOfAnotherNodesShard(t *testing.T) {
-	c := deadCheck{Engine: &Engine{}}
-	if c.begin() || len(c.Dead.checks) != 0 {
+	c := deadCheck{Restoration: Restoration{Engine: &Engine{}}}
+	if c.begin() || c.Comparison != nil {
 		t.Error("the comparison begins")
 	}
 }

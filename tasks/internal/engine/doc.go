@@ -7,7 +7,8 @@
 // It calls the wheel, the ledger and its committer, and packages store, receipt, record, query and
 // task. Package dispatch decides who may take how many ready tasks, and package coalesce which
 // misfired tasks of a group; the engine carries that out. The other packages below it keep what is
-// theirs: events, failures, counts by the minute, deadlines of calls, the life of the process.
+// theirs: who is dead, events, failures, counts by the minute, deadlines of calls, the life of the
+// process.
 // It knows nothing of the calls between nodes. What its tasks and shards mean to other nodes it
 // tells the Cluster.
 //

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lapsehq/lapse/internal/latency"
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine/deadindex"
 	"github.com/lapsehq/lapse/tasks/internal/engine/deadline"
 	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/internal/engine/events"
@@ -57,8 +58,10 @@ type Engine struct {
 	Dispatch   deliveries
 	Shards     ownership
 	Detached   detached
-	Dead       deadIndex
+	Dead       deadindex.Index
 	Outcomes   *store.Outcomes
+	keptTold   seldom       // of finished tasks that are not kept
+	followTold seldom       // of follow-ups that were not made
 	observed   []task.Event // for the observer, told at Unlock
 	Sweep      sweepState
 	Misfires   misfires
@@ -165,7 +168,6 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 		calls:      deadline.Kind{Cause: ErrLate},
 		Store:      store.New(),
 		Outcomes:   store.NewOutcomes(),
-		Dead:       newDeadIndex(ledger, cfg.MaxBytes),
 		Detached:   detached{make(map[uint64]recovery.ShardID), make(map[uint64]pendingVerdict)},
 		TopicTable: topicTable{
 			ByName:   make(map[string]*Topic),
@@ -195,6 +197,8 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 		s.Dispatch.Took[k] = &latency.Histogram{}
 	}
 	s.Fleet, _ = ledger.(recovery.Fleet)
+	_, loses := ledger.(recovery.DeadChecker)
+	s.Dead = deadindex.New(loses, cfg.MaxBytes)
 	return s
 }
 

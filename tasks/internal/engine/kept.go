@@ -17,8 +17,8 @@ import (
 // In a topic with TopicSettings.KeepFinished, the write that ends a task does not delete its record
 // but moves it to the place of the dead, under a label that no topic can have: the topic's name and
 // keptSuffix. There it is found by its id, and deleted by the retention sweep like one of the dead.
-// Memory counts it in a Topic of its own, Topic.kept, and has its id in deadIndex.Kept. It never
-// counts as dead.
+// Memory counts it in a Topic of its own, Topic.kept, and has its id in Index.Kept of package
+// deadindex. It never counts as dead.
 //
 // A task is deleted as without the setting while it is in the spool, and while Config.MaxPending
 // finished tasks are kept. A ledger that takes no new records keeps it all the same; see
@@ -73,7 +73,10 @@ func (s *Engine) keepLocked(t *Topic, sl *store.Slot, w *Write, state uint8, las
 	case sl.Shard == SpoolShard:
 		return
 	case len(s.Dead.Kept) >= s.Config.MaxPending:
-		s.keptTooManyLocked(t)
+		if s.keptTold.isDue(s.Elapsed(), keptTooManyEvery) {
+			s.Config.Log.Warn("finished tasks are not kept: as many are kept as max_pending allows",
+				"node", s.Config.Node, "topic", t.Name, "kept", len(s.Dead.Kept))
+		}
 		return
 	}
 	f := s.Store.Fields(sl)
@@ -81,7 +84,8 @@ func (s *Engine) keepLocked(t *Topic, sl *store.Slot, w *Write, state uint8, las
 	finish(&f, state, w.at)
 	f.Attempt = last.Attempt
 	if state == record.Delivered {
-		s.logDeliveryLocked(sl, &f, last)
+		// It has room: the task is about to leave memory.
+		f.Attempts = record.AppendAttempt(f.Attempts, s.pastAttemptLocked(sl, last, record.Acked, ""))
 	}
 	if w.op == opCancel {
 		w.rec = f.Append(nil) // it may be taken back
@@ -94,12 +98,16 @@ func (s *Engine) keepLocked(t *Topic, sl *store.Slot, w *Write, state uint8, las
 // keptTooManyEvery is the time between two log lines about finished tasks that are not kept.
 const keptTooManyEvery = time.Minute
 
-func (s *Engine) keptTooManyLocked(t *Topic) {
-	if now := s.Elapsed(); s.Dead.keptTold == 0 || now-s.Dead.keptTold >= keptTooManyEvery {
-		s.Dead.keptTold = now
-		s.Config.Log.Warn("finished tasks are not kept: as many are kept as max_pending allows",
-			"node", s.Config.Node, "topic", t.Name, "kept", len(s.Dead.Kept))
+// A seldom is when a line was logged that would come for many tasks, by Elapsed; 0: never.
+type seldom time.Duration
+
+// isDue reports whether the line is to be logged now, once in a period, and notes that it is.
+func (l *seldom) isDue(now, every time.Duration) bool {
+	if *l != 0 && now-time.Duration(*l) < every {
+		return false
 	}
+	*l = seldom(max(now, 1))
+	return true
 }
 
 // finish makes a record that of a finished task.

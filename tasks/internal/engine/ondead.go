@@ -166,11 +166,9 @@ func asHeader(text string) string {
 
 // tellFollowUpLocked logs why a dead task has no follow-up, one line for many.
 func (s *Engine) tellFollowUpLocked(sl *store.Slot, t *Topic, line string, more ...any) {
-	now := s.Elapsed()
-	if s.Dead.followTold != 0 && now-s.Dead.followTold < followUpsTold {
+	if !s.followTold.isDue(s.Elapsed(), followUpsTold) {
 		return
 	}
-	s.Dead.followTold = max(now, 1)
 	s.Config.Log.Warn(line, append([]any{"node", s.Config.Node, "task", string(s.Store.ID(sl)), "topic", t.Name, "on_dead", t.Settings.OnDead.Topic}, more...)...)
 }
 

@@ -170,22 +170,19 @@ func (s *Engine) learnTopicsOf(ctx context.Context, page []recovery.Entry) bool 
 // index it reads no records.
 func (s *Engine) loadDead(ctx context.Context) error {
 	scanner, ok := s.Ledger.(recovery.DeadScanner)
-	if !ok {
-		dead := gatheredDead{s: s, takes: func(n int) bool { return readsLocked(s.OwnedLocked(n)) }}
-		err := s.Ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool {
-			dead.add(e.Shard, e)
-			return true
-		})
-		dead.flush()
-		if err != nil {
-			return err
-		}
-		close(s.Reading.deadRead)
-		return nil
-	}
 	shards, scanning := errgroup.WithContext(ctx)
 	shards.SetLimit(deadShardsAtOnce)
-	for n := range s.Terms.Shards {
+	if !ok {
+		shards.Go(func() error {
+			dead := gatheredDead{s: s, takes: func(n int) bool { return readsLocked(s.OwnedLocked(n)) }}
+			defer dead.flush()
+			return s.Ledger.ListDead(scanning, "", recovery.Ref{}, func(e recovery.Entry) bool {
+				dead.add(e.Shard, e)
+				return true
+			})
+		})
+	}
+	for n := 0; ok && n < s.Terms.Shards; n++ {
 		shards.Go(func() error {
 			h := s.Shards.view.Load().term(n).of
 			// If the shard is lost, the number may stand for another one.
@@ -198,11 +195,11 @@ func (s *Engine) loadDead(ctx context.Context) error {
 			return err
 		})
 	}
-	if err := shards.Wait(); err != nil {
-		return err
+	err := shards.Wait()
+	if err == nil {
+		close(s.Reading.deadRead)
 	}
-	close(s.Reading.deadRead)
-	return nil
+	return err
 }
 
 // readsLocked reports whether a shard is one of those whose dead the start reads.

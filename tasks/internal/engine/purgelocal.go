@@ -294,7 +294,10 @@ func (t *Topic) isUsed() bool {
 func (s *Engine) ForgetTopic(ctx context.Context, name string, revision int64) error {
 	if _, err := s.putTopic(ctx, name, revision, nil); err != nil {
 		if errors.Is(err, recovery.ErrConflict) {
-			_ = s.reloadTopic(ctx, name, s.metTopic(name), revision) // for the next call
+			s.mu.Lock()
+			t := s.keptTopicLocked([]byte(name))
+			s.mu.Unlock()
+			_ = s.reloadTopic(ctx, name, t, revision) // for the next call
 			return task.ErrRevision
 		}
 		return fmt.Errorf("%w: %w", task.ErrUnknown, err)
@@ -307,10 +310,4 @@ func (s *Engine) ForgetTopic(ctx context.Context, name string, revision int64) e
 	s.unlock()
 	s.Cluster.TellSettings(ctx)
 	return nil
-}
-
-func (s *Engine) metTopic(name string) *Topic {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.keptTopicLocked([]byte(name))
 }

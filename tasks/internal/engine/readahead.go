@@ -212,7 +212,7 @@ func (s *coming) loadAhead() (records int64, ok bool) {
 			}
 			s.addDeadLocked(s.labelledLocked(e.Spot.Label), s.n, e.ID, e.Spot.At)
 			if e.Data != nil {
-				s.rememberBurialLocked(s.h, e.ID, e.Data)
+				s.Dead.Remember(s.Store.Hash(e.ID), uint32(s.h.ShardID), e.ID, e.Data, s.Elapsed())
 			}
 		}
 	})

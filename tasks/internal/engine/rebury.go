@@ -20,7 +20,7 @@ import (
 //	only that it is buried  nothing           nothing: it is forgotten, and counts in Counts.Lost
 //
 // Memory has records of what was buried since this process took the shard, and if the shard was
-// handed over, of what was buried right before, as many as deadIndex.Burials has room for. Of what
+// handed over, of what was buried right before, as many as Index.Burials has room for. Of what
 // was buried before it has only the index.
 
 // briefError is the last error of a finished task of which memory had only a brief record.
@@ -31,33 +31,8 @@ func (s *Engine) buriedLocked(t *Topic, sl *store.Slot, rec []byte) {
 	id := s.Store.ID(sl)
 	s.addDeadLocked(t, int(sl.Shard), id, record.Next(rec))
 	if h := s.OwnedLocked(int(sl.Shard)); h.mine() {
-		s.rememberBurialLocked(h, id, rec)
+		s.Dead.Remember(s.Store.Hash(id), uint32(h.ShardID), id, rec, s.Elapsed())
 	}
-}
-
-// rememberBurialLocked keeps the record of a task that is dead in the ledger.
-func (s *Engine) rememberBurialLocked(h *OwnedShard, id, rec []byte) {
-	if s.Dead.Burials != nil {
-		s.Dead.Burials.Add(s.Store.Hash(id), uint32(h.ShardID), id, rec, s.Elapsed())
-	}
-}
-
-func (d *deadIndex) forgetRecord(hash uint64) {
-	if d.Burials != nil {
-		d.Burials.Remove(hash)
-	}
-}
-
-func (d *deadIndex) hasRecord(hash uint64) bool {
-	_, has := d.record(hash)
-	return has
-}
-
-func (d *deadIndex) record(hash uint64) (store.Burial, bool) {
-	if d.Burials == nil {
-		return store.Burial{}, false
-	}
-	return d.Burials.Find(hash)
 }
 
 // A lostBurial is a burial that the ledger has lost.
@@ -71,20 +46,20 @@ type lostBurial struct {
 
 // BuryAgain buries tasks again of which the ledger has older records. It returns how many burials
 // it has begun.
-func (s *Engine) BuryAgain(shard int, h *OwnedShard, dead []recovery.Ref) (begun int, err error) {
+func (s *Restoration) BuryAgain(dead []recovery.Ref) (begun int, err error) {
 	lost := make([]lostBurial, len(dead))
 	for i := range dead {
 		lost[i] = lostBurial{id: dead[i].ID, pending: dead[i].Next}
 	}
-	return s.rebury(s.Life.Context, shard, h, s.lockDead(h, lost), lost, nil)
+	return s.rebury(s.Life.Context, s.lockDead(lost), lost, nil)
 }
 
 // reburyAndWait writes lost burials again whose ids are locked, and returns once the ledger has
 // confirmed them, or ctx ends. It returns how many it has confirmed.
-func (s *Engine) reburyAndWait(ctx context.Context, shard int, h *OwnedShard, locked map[string]uint32, lost []lostBurial) (confirmed int, err error) {
+func (s *Restoration) reburyAndWait(ctx context.Context, locked map[string]uint32, lost []lostBurial) (confirmed int, err error) {
 	c := NewPendingWrite(0)
 	c.Phase.Store(sent) // a burial is never taken back
-	_, err = s.rebury(ctx, shard, h, locked, lost, c)
+	_, err = s.rebury(ctx, locked, lost, c)
 	s.mu.Lock()
 	c.complete()
 	s.mu.Unlock()
@@ -104,7 +79,7 @@ func (s *Engine) reburyAndWait(ctx context.Context, shard int, h *OwnedShard, lo
 //
 // The ids are locked while older records of them are read: a burial that ends between the read and
 // its answer leaves a dead record, and a second one would add another member to the ledger's index.
-func (s *Engine) rebury(ctx context.Context, shard int, h *OwnedShard, locked map[string]uint32, lost []lostBurial, c *PendingWrite) (begun int, err error) {
+func (s *Restoration) rebury(ctx context.Context, locked map[string]uint32, lost []lostBurial, c *PendingWrite) (begun int, err error) {
 	var refs []recovery.Ref
 	earlier := make(map[string]recovery.Spot)
 	for _, l := range lost {
@@ -122,15 +97,15 @@ func (s *Engine) rebury(ctx context.Context, shard int, h *OwnedShard, locked ma
 	var unread []string // records that stay where they are
 	begin := func(id string, older *recovery.Entry, f *record.Fields) {
 		n, still := locked[id]
-		if !still || s.Ended || !h.mine() || !s.OutsideLocked(s.Store.Hash([]byte(id))).Buried() {
+		if !still || s.Ended || !s.Term.mine() || !s.OutsideLocked(s.Store.Hash([]byte(id))).Buried() {
 			return
 		}
-		if s.reburyLocked(n, shard, h, older, f, earlier[id], c) {
+		if s.reburyLocked(n, older, f, earlier[id], c) {
 			delete(locked, id)
 			begun++
 		}
 	}
-	err = s.Ledger.Get(ctx, shard, refs, func(i int, e recovery.Entry) {
+	err = s.Ledger.Get(ctx, s.Shard, refs, func(i int, e recovery.Entry) {
 		f, err := record.Decode(e.Data)
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -162,11 +137,11 @@ func (s *Engine) rebury(ctx context.Context, shard int, h *OwnedShard, locked ma
 }
 
 // lockDead locks those of the ids that are dead by memory, and of which nothing else is under way.
-func (s *Engine) lockDead(h *OwnedShard, lost []lostBurial) (locked map[string]uint32) {
+func (s *Restoration) lockDead(lost []lostBurial) (locked map[string]uint32) {
 	locked = make(map[string]uint32, len(lost))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.Ended || !h.mine() {
+	if s.Ended || !s.Term.mine() {
 		return locked
 	}
 	for i := range lost {
@@ -181,19 +156,19 @@ func (s *Engine) lockDead(h *OwnedShard, lost []lostBurial) (locked map[string]u
 // reburyLocked begins to write a lost burial again. older is the record that the ledger has of the
 // task, with its fields; nil: it has none. It reports false if nothing is known that could be
 // written.
-func (s *Engine) reburyLocked(n uint32, shard int, h *OwnedShard, older *recovery.Entry, f *record.Fields, earlier recovery.Spot, c *PendingWrite) bool {
+func (s *Restoration) reburyLocked(n uint32, older *recovery.Entry, f *record.Fields, earlier recovery.Spot, c *PendingWrite) bool {
 	sl := s.Store.Slot(n)
 	id := s.Store.ID(sl)
 	hash := s.Store.Hash(id)
-	number, here := h.dead[hash]
-	if !here && h.dead != nil {
+	number, here := s.Term.dead[hash]
+	if !here && s.Term.dead != nil {
 		return false // it is dead in another shard
 	}
 	stored := int64(store.NotStored)
 	if older != nil {
 		stored = older.Spot.At
 	}
-	b, has := s.Dead.record(hash)
+	b, has := s.Dead.Burials.Find(hash)
 	switch {
 	case has && (!b.Brief || older == nil):
 		s.Writes.scratch = append(s.Writes.scratch[:0], b.Record...)
@@ -207,7 +182,7 @@ func (s *Engine) reburyLocked(n uint32, shard int, h *OwnedShard, older *recover
 		}
 	case older != nil:
 		if _, kept := s.Dead.Kept[hash]; kept {
-			s.finishAgainLocked(f, id, h, s.Now())
+			s.finishAgainLocked(f, id, s.Term, s.Now())
 		} else {
 			f.State, f.Next = record.Dead, s.Now()
 			f.Flags &^= record.Claimed | record.HasLease
@@ -221,7 +196,7 @@ func (s *Engine) reburyLocked(n uint32, shard int, h *OwnedShard, older *recover
 	w := Write{slot: n, op: opRebury, pending: c}
 	s.Store.Rewrite(n, s.Writes.scratch)
 	sl = s.Store.Slot(n)
-	sl.Topic, sl.Shard, sl.State = s.keptTopicLocked(record.Topic(s.Store.Record(sl))).Number, uint16(shard), store.Vacant
+	sl.Topic, sl.Shard, sl.State = s.keptTopicLocked(record.Topic(s.Store.Record(sl))).Number, uint16(s.Shard), store.Vacant
 	if sl.Stored = stored; stored == store.NotStored {
 		// Not a creation, which a ledger without room refuses.
 		sl.Stored = record.Next(s.Store.Record(sl))
@@ -235,7 +210,7 @@ func (s *Engine) reburyLocked(n uint32, shard int, h *OwnedShard, older *recover
 	if here {
 		counts = s.TopicTable.ByNumber[number]
 	}
-	s.removeDeadLocked(counts, shard, s.Store.ID(sl), math.MinInt64)
+	s.removeDeadLocked(counts, s.Shard, s.Store.ID(sl), math.MinInt64)
 	if c != nil {
 		w.index = c.extend(n)
 	}

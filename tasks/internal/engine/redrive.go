@@ -75,7 +75,9 @@ func (x *Redrive) RedriveTopic(ctx context.Context, after recovery.Ref, until in
 			return after, left, true, err
 		}
 		if len(ids) == 0 {
-			x.noteRest(before)
+			if before > 0 {
+				x.noteListed(x.Topic, 0)
+			}
 			return after, left, false, nil
 		}
 		if err := x.Piece(ctx, ids); err != nil {
@@ -204,16 +206,6 @@ func (x *Redrive) redriveLocked(p *buriedPiece, w Write, e *recovery.Entry, f *r
 	}
 	p.beginLocked(w, t, e, rec, x.due)
 	return nil
-}
-
-// noteRest has memory compared with the ledger if all of a topic's dead were taken from
-// there, and memory still counts some.
-func (x *Redrive) noteRest(before int) {
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if t, ok := x.TopicTable.ByName[x.Topic]; ok && before > 0 && t.Gauges[task.Dead] > 0 {
-		x.doubtDeadLocked()
-	}
 }
 
 // DeadCount returns how many tasks of a topic are dead.

@@ -313,13 +313,6 @@ func (s *leaving) abort() {
 	s.wakeAll()
 }
 
-// setAsideLocked keeps a task of a draining shard, which was taken off its queue, from being
-// delivered: it is pending without a timer until it is known which node has the shard.
-func (s *Engine) setAsideLocked(sl *store.Slot) {
-	s.SetLocked(sl, store.Pending)
-	sl.Gen++
-}
-
 // park records the open deliveries that can be settled by their receipts, with the rest of their
 // leases. So they count after the next Open, and are not delivered a second time before their
 // leases are over.

@@ -86,13 +86,6 @@ func (s *Engine) describePlanned(p *Plan, spooled bool) task.Task {
 	return t
 }
 
-// dropDeliveryLocked ends a delivery whose task was replaced. Neither its receipt nor its handler
-// can settle the new task, whose revision is another one.
-func (s *Engine) dropDeliveryLocked(n uint32) {
-	delete(s.Detached.Verdicts, s.Dispatch.Leases[n].Nonce)
-	s.closeLocked(n)
-}
-
 // honourVerdictLocked concludes a delivery that goes on, since its task was not replaced after all
 // or was parked in vain, if its handler has ended meanwhile.
 func (s *Engine) honourVerdictLocked(n uint32, sl *store.Slot) {

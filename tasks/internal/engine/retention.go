@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine/deadindex"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -121,7 +122,7 @@ func (u *retentionSweeper) scanTopics(now int64, passed *int) (found *Topic, ove
 		if u.at >= total {
 			u.at = 0
 		}
-		if t := u.TopicTable.ByNumber[u.at]; t.Gauges[task.Dead] > 0 && (t.Oldest.gone || t.Oldest.at <= t.keepsSince(now)) {
+		if t := u.TopicTable.ByNumber[u.at]; t.Gauges[task.Dead] > 0 && t.Oldest.IsDue(t.keepsSince(now)) {
 			return t, false
 		}
 		u.at++
@@ -151,7 +152,7 @@ func (u *retentionSweeper) expireTopic(t *Topic, now int64, limit int) (looked i
 	}
 	u.mu.Lock()
 	x := Redrive{Engine: u.Engine, Topic: t.Name, Op: OpExpire, kept: t.of != nil, Until: t.keepsSince(now)}
-	before := t.Oldest.AskLocked()
+	before := t.Oldest.Ask()
 	u.unlock()
 
 	found, err := u.look(&x, limit)
@@ -161,15 +162,15 @@ func (u *retentionSweeper) expireTopic(t *Topic, now int64, limit int) (looked i
 	}
 
 	again := err != nil || !found.over || u.position.missed
-	answer := found.next
-	if again {
-		answer = before
-	}
 	u.mu.Lock()
 	defer u.unlock()
-	t.Oldest.LearnLocked(before, answer)
-	t.Oldest.gone = t.Oldest.gone || again
-	if !again && answer == noneDead && t.Gauges[task.Dead] > 0 {
+	if again {
+		t.Oldest.Learn(before, before)
+		t.Oldest.Lost()
+	} else {
+		t.Oldest.Learn(before, found.next)
+	}
+	if !again && found.next == deadindex.None && t.Gauges[task.Dead] > 0 {
 		u.doubtDeadLocked() // memory counts some, and the ledger has none
 	}
 	return found.looked, found.over, err
@@ -179,13 +180,13 @@ func (u *retentionSweeper) expireTopic(t *Topic, now int64, limit int) (looked i
 type expiredDead struct {
 	looked int      // how many tasks were read
 	ids    []string // of those that were kept for long enough
-	next   int64    // when the first of the others died; noneDead if there is none
+	next   int64    // when the first of the others died; deadindex.None if there is none
 	over   bool     // the piece ends with the first of the others, or with the list
 }
 
 // look reads the next piece of the list of a topic's dead, of at most limit tasks.
 func (u *retentionSweeper) look(x *Redrive, limit int) (f expiredDead, err error) {
-	f.next, f.over = noneDead, true
+	f.next, f.over = deadindex.None, true
 	ctx, cancel := u.Within(u.Life.Context)
 	defer cancel()
 	err = u.Ledger.ListDead(ctx, x.Topic, u.position.after, func(e recovery.Entry) bool {
@@ -205,7 +206,7 @@ func (u *retentionSweeper) look(x *Redrive, limit int) (f expiredDead, err error
 		if u.OutsideLocked(u.Store.Hash(e.ID)).Buried() {
 			f.next = e.Spot.At
 		}
-		return f.next == noneDead
+		return f.next == deadindex.None
 	})
 	return f, err
 }

@@ -204,9 +204,9 @@ func (s *Engine) evictDead(n int, h *OwnedShard) {
 	s.mu.Unlock()
 	eachIn(s, dead, func(hash uint64, number uint32) {
 		t := s.TopicTable.ByNumber[number]
-		delete(s.Dead.of(t), hash)
-		s.Dead.forgetRecord(hash)
-		t.lostDead()
+		if s.Dead.Remove(dead, hash, t.of != nil) {
+			t.lostDead()
+		}
 	})
 	s.mu.Lock()
 	defer s.unlock()

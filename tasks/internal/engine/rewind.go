@@ -33,24 +33,24 @@ func (s *Engine) Rewound(r recovery.Rewinder, shard int) {
 			return
 		}
 		s.Life.Background.Go(s.restoreSettings)
-		h, end := s.beginRestoring(shard)
-		if h == nil {
+		x, end := s.beginRestoring(shard)
+		if x == nil {
 			return
 		}
 		defer end()
 		// What was read ahead is in no ledger any more, perhaps.
-		if h.ahead != nil && !s.Life.Outlast(h.read) {
+		if h := x.Term; h.ahead != nil && !s.Life.Outlast(h.read) {
 			return
 		}
-		written := s.rewrite(shard, h)
+		written := x.rewrite()
 		// While replay runs, memory may not have read a record yet that it does not know.
 		deleted := 0
 		err := s.waitReplayed(s.Life.Context)
 		if err == nil {
-			err = s.insist(shard, func() (err error) { deleted, err = s.DeleteUnknown(r, shard, h); return err })
+			err = x.insist(func() (err error) { deleted, err = x.DeleteUnknown(r); return err })
 		}
 		if err == nil {
-			err = s.insist(shard, func() error { return s.compareDeadOf(shard, h, true) })
+			err = x.insist(func() error { return x.compareDead(true) })
 		}
 		// The ledger confirms these writes later, or refuses them if the shard is lost meanwhile.
 		log := s.Config.Log.With("node", s.Config.Node, "shard", shard, "writing", written, "deleting", deleted)
@@ -62,10 +62,17 @@ func (s *Engine) Rewound(r recovery.Rewinder, shard int) {
 	})
 }
 
+// A Restoration makes what the ledger has of a shard equal to memory, as long as the term lasts.
+type Restoration struct {
+	*Engine
+	Shard int
+	Term  *OwnedShard
+}
+
 // insist does what the restoration of a shard needs of the ledger until it succeeds. Readiness says
 // what it waits for. It gives up when the shard is lost or Close has begun.
-func (s *Engine) insist(shard int, do func() error) error {
-	what := fmt.Sprint("restoration of shard ", shard)
+func (s *Restoration) insist(do func() error) error {
+	what := fmt.Sprint("restoration of shard ", s.Shard)
 	defer s.Waits.Clear(what)
 	for {
 		err := do()
@@ -140,9 +147,9 @@ func (s *Engine) ListDead(ctx context.Context, label string, after recovery.Ref,
 
 // beginRestoring keeps a shard here until end is called. If it is just draining, that must
 // come off first, or be taken back. It returns nil if the shard is not this process's.
-func (s *Engine) beginRestoring(shard int) (h *OwnedShard, end func()) {
+func (s *Engine) beginRestoring(shard int) (x *Restoration, end func()) {
 	s.mu.Lock()
-	h = s.OwnedLocked(shard)
+	h := s.OwnedLocked(shard)
 	if h.mine() {
 		h.reconciles++
 	}
@@ -155,7 +162,7 @@ func (s *Engine) beginRestoring(shard int) (h *OwnedShard, end func()) {
 		case !mine, waits && !s.Life.Rest(busyPauseMax):
 			return nil, nil
 		case !waits:
-			return h, func() { s.mu.Lock(); h.reconciles--; s.unlock() }
+			return &Restoration{s, shard, h}, func() { s.mu.Lock(); h.reconciles--; s.unlock() }
 		}
 	}
 }
@@ -166,17 +173,17 @@ const QueueAtMost = 20_000
 // rewrite writes every task of a shard that is at rest. The others have a write under
 // way, which says the same; but the ledger may have confirmed it before the loss, and
 // memory not have heard of that yet, so it is written once more before it counts.
-func (s *Engine) rewrite(shard int, h *OwnedShard) (written int) {
+func (s *Restoration) rewrite() (written int) {
 	w := s.walk(Pick{}, "")
 	for !w.over && s.Breathe() {
 		if w.step(func(n uint32, sl *store.Slot) (cost int) {
 			switch {
-			case !h.mine():
+			case !s.Term.mine():
 				w.over = true
 				return AtOnce
-			case s.movingTo(n, sl, shard):
+			case s.movingTo(n, sl, s.Shard):
 				sl.Flags |= store.Doubtful
-			case int(sl.Shard) != shard:
+			case int(sl.Shard) != s.Shard:
 			case sl.Flags&store.Writing != 0:
 				sl.Flags |= store.Doubtful
 			case AtRest(sl):
@@ -211,13 +218,13 @@ const openPause = 50 * time.Millisecond
 // tasks that are finished, and that the loss has brought back. Those that memory
 // knows to be dead are buried again. An id that is being created or looked up is looked at
 // again once that is over: if the creation is given up, the record is an unknown record.
-func (s *Engine) DeleteUnknown(r recovery.Rewinder, shard int, h *OwnedShard) (deleted int, err error) {
+func (s *Restoration) DeleteUnknown(r recovery.Rewinder) (deleted int, err error) {
 	var open []recovery.Ref
-	err = r.ScanShard(s.Life.Context, shard, func(page []recovery.Entry) error {
+	err = r.ScanShard(s.Life.Context, s.Shard, func(page []recovery.Entry) error {
 		if !s.Breathe() {
 			return task.ErrClosed
 		}
-		n, undecided, err := s.deletePage(shard, h, page)
+		n, undecided, err := s.deletePage(page)
 		deleted, open = deleted+n, append(open, undecided...)
 		return err
 	})
@@ -226,11 +233,11 @@ func (s *Engine) DeleteUnknown(r recovery.Rewinder, shard int, h *OwnedShard) (d
 			return deleted, task.ErrClosed
 		}
 		var page []recovery.Entry
-		if err = s.Ledger.Get(s.Life.Context, shard, open, func(_ int, e recovery.Entry) {
+		if err = s.Ledger.Get(s.Life.Context, s.Shard, open, func(_ int, e recovery.Entry) {
 			page = append(page, recovery.Entry{ID: bytes.Clone(e.ID), Spot: e.Spot})
 		}); err == nil {
 			var n int
-			n, open, err = s.deletePage(shard, h, page)
+			n, open, err = s.deletePage(page)
 			deleted += n
 		}
 	}
@@ -239,23 +246,23 @@ func (s *Engine) DeleteUnknown(r recovery.Rewinder, shard int, h *OwnedShard) (d
 
 // deletePage deletes the unknown records of a page, and buries the dead among them again.
 // It returns the records on which it cannot decide yet.
-func (s *Engine) deletePage(shard int, h *OwnedShard, page []recovery.Entry) (deleted int, open []recovery.Ref, err error) {
-	deleted, dead, open, err := s.deleteSome(shard, h, page)
+func (s *Restoration) deletePage(page []recovery.Entry) (deleted int, open []recovery.Ref, err error) {
+	deleted, dead, open, err := s.deleteSome(page)
 	if err == nil && len(dead) > 0 {
-		_, err = s.BuryAgain(shard, h, dead)
+		_, err = s.BuryAgain(dead)
 	}
 	return deleted, open, err
 }
 
 // deleteSome deletes the unknown records of a page, and returns the dead among them,
 // and those that are being created or looked up.
-func (s *Engine) deleteSome(shard int, h *OwnedShard, page []recovery.Entry) (deleted int, dead, open []recovery.Ref, err error) {
+func (s *Restoration) deleteSome(page []recovery.Entry) (deleted int, dead, open []recovery.Ref, err error) {
 	s.mu.Lock()
 	defer s.unlock()
 	switch {
 	case s.Ended:
 		return 0, nil, nil, task.ErrClosed
-	case !h.mine():
+	case !s.Term.mine():
 		return 0, nil, nil, recovery.ErrLost
 	}
 	for i := range page {
@@ -269,7 +276,7 @@ func (s *Engine) deleteSome(shard int, h *OwnedShard, page []recovery.Entry) (de
 			dead = append(dead, ref)
 		default:
 			n, sl := s.Store.Enter(id, nil)
-			sl.Shard, sl.Stored = uint16(shard), page[i].Spot.At
+			sl.Shard, sl.Stored = uint16(s.Shard), page[i].Spot.At
 			s.SetLocked(sl, store.Finishing)
 			s.writeLocked(Write{slot: n, op: opFinish})
 			deleted++

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine/deadindex"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -24,17 +25,15 @@ type OwnedShard struct {
 	run     uint32 // random: tells deliveries of this term from earlier ones
 	past    uint64 // of the outcomes, how many are older: they say nothing of its tasks
 
-	reconciles   int   // losses of its storage that are being made good
-	transferring bool  // the ledger is changing its owner
-	revocation   error // meanwhile, that it is lost
-	aborting     bool  // a hand-over that did not come off is being taken back
-	revoked      bool  // it was not transferred
-	evicted      int   // of its tasks
-	// dead holds its dead, as in deadIndex.IDs, with the numbers of their topics; nil
-	// if the ledger is no Fleet.
-	dead    map[uint64]uint32
-	ahead   *readAhead // what was read of it before it was transferred here, or nil
-	release *release   // the hand-over under way, or nil
+	reconciles   int             // losses of its storage that are being made good
+	transferring bool            // the ledger is changing its owner
+	revocation   error           // meanwhile, that it is lost
+	aborting     bool            // a hand-over that did not come off is being taken back
+	revoked      bool            // it was not transferred
+	evicted      int             // of its tasks
+	dead         deadindex.Shard // nil if the ledger is no Fleet
+	ahead        *readAhead      // what was read of it before it was transferred here, or nil
+	release      *release        // the hand-over under way, or nil
 
 	read chan struct{} // closed when it is not being read into memory any more
 	gone chan struct{} // closed when memory knows nothing of it any more
@@ -117,7 +116,7 @@ func (s *Engine) beginTermLocked(n int) *OwnedShard {
 	}
 	s.Shards.past = h.past
 	if s.Fleet != nil {
-		h.ShardID, h.dead = s.Fleet.ShardID(n), make(map[uint64]uint32)
+		h.ShardID, h.dead = s.Fleet.ShardID(n), make(deadindex.Shard)
 	}
 	for len(s.Shards.List) <= n {
 		s.Shards.List = append(s.Shards.List, nil)

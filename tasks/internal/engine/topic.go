@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine/deadindex"
 	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/internal/engine/minutes"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -44,7 +45,7 @@ type Topic struct {
 	Gauges    [task.Dead + 1]int64 // tasks by the state that is shown
 	Retrying  int64                // of the pending ones, those of which an attempt was made
 	Held      int64                // of the pending ones, those whose countdown is held
-	Oldest    oldestDead           // the task that has been dead the longest
+	Oldest    deadindex.Oldest     // the task that has been dead the longest
 	keeping
 	Counts    task.Counts
 	recent    *minutes.Recent // first attempts of the last minutes; nil: there was none
