@@ -26,7 +26,7 @@ func TestRatchets(t *testing.T) {
 		{"% of the references between files of cluster that run back up", 10, 7,
 			func(t *testing.T) int { return p.upward(t, clusterPath) }},
 		{"fields of Engine, its structs unfolded", 127, 60, p.unfolded},
-		{"methods of Engine", 472, 250, p.methods},
+		{"methods of Engine", 463, 250, p.methods},
 		{"lines of product code", 82344, 66000, productLines},
 	} {
 		t.Run(r.what, func(t *testing.T) {

@@ -35,7 +35,7 @@ func (s *Engine) lockTask(ctx context.Context, id string) (uint32, *store.Slot, 
 			s.unlock()
 			return 0, nil, ErrNotHeld
 		case known && s.cancelledLocked(n, s.Store.Slot(n)):
-			err := s.permitLocked(task.ConditionsOf(ctx), s.Store.Slot(n))
+			err := s.TopicTable.permit(task.ConditionsOf(ctx), s.Store, s.Store.Slot(n))
 			s.unlock()
 			if err == nil {
 				err = errBeingCancelled

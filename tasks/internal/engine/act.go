@@ -87,7 +87,7 @@ func (s *Engine) actOn(ctx context.Context, q *query.Act, id string, c *PendingW
 	}
 	defer s.unlock()
 	conds := task.ConditionsOf(ctx)
-	if err := s.permitLocked(conds, sl); err != nil {
+	if err := s.TopicTable.permit(conds, s.Store, sl); err != nil {
 		return 0, err
 	}
 	if q.Select != nil && !s.isSelectedLocked(q.Select, sl, id) {

@@ -181,9 +181,10 @@ func (s *Engine) uncancelled(ctx context.Context, id string, err error) error {
 	s.mu.Lock()
 	defer s.unlock()
 	// A later task of the id may have ended at another node before this one got its shard.
-	past := s.Outcomes.FindSince(s.Store.Hash([]byte(id)), s.Shards.past)
+	hash := s.Store.Hash([]byte(id))
+	past := s.Outcomes.FindSince(hash, s.Shards.past)
 	switch {
-	case past.Kind == 0, !task.GrantOf(ctx).Allows(s.topicOfLocked(id, past)):
+	case past.Kind == 0, !task.GrantOf(ctx).Allows(s.TopicTable.ofOutcome(hash, past, s.Outcomes)):
 		return err
 	case past.Kind == store.WasCancelled:
 		return ErrCancelled
@@ -191,15 +192,15 @@ func (s *Engine) uncancelled(ctx context.Context, id string, err error) error {
 	return ErrFinished
 }
 
-// topicOfLocked returns the topic of a finished task, from the newest outcome of its id; "" if it
-// is not known. No grant that is limited to topics allows "".
-func (s *Engine) topicOfLocked(id string, o store.Outcome) string {
+// ofOutcome returns the topic of a finished task, from the newest outcome of its id; "" if it is
+// not known. No grant that is limited to topics allows "".
+func (k *topicTable) ofOutcome(hash uint64, o store.Outcome, all *store.Outcomes) string {
 	if o.Topic == 0 {
 		return ""
 	}
-	t := s.TopicTable.ByNumber[o.Topic-1]
+	t := k.ByNumber[o.Topic-1]
 	// What ended before the topic got its number was of another one.
-	if s.Outcomes.FindSince(s.Store.Hash([]byte(id)), t.numbered) != o {
+	if all.FindSince(hash, t.numbered) != o {
 		return ""
 	}
 	return t.Name
@@ -239,9 +240,9 @@ func (s *Engine) newCancelLocked(n uint32, sl *store.Slot) Write {
 }
 
 // changeableLocked returns nil, or why the caller may not change a task that is at rest:
-// ErrDelivering, or an error of permitLocked.
+// ErrDelivering, or an error of topicTable.permit.
 func (s *Engine) changeableLocked(sl *store.Slot, conds *task.Conditions) error {
-	if err := s.permitLocked(conds, sl); err != nil {
+	if err := s.TopicTable.permit(conds, s.Store, sl); err != nil {
 		return err
 	}
 	if sl.State == store.Delivering {

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 
@@ -129,7 +130,7 @@ func (s *Engine) changeOfLocked(w *Write, sl *store.Slot) recovery.Change {
 	case opRequeue:
 		c.Data = s.Store.Record(sl)
 		w.at = record.Next(c.Data)
-		c.From = recovery.Spot{Place: recovery.Dead, At: sl.Stored, Label: s.requeuedFromLocked(w, sl).Name}
+		c.From = recovery.Spot{Place: recovery.Dead, At: sl.Stored, Label: w.requeuedFrom(s.TopicTable.ByNumber[sl.Topic]).Name}
 		c.To = recovery.Spot{Place: recovery.Pending, At: w.at}
 	case opForget, OpExpire:
 		c.From = recovery.Spot{Place: recovery.Dead, At: sl.Stored, Label: s.TopicTable.ByNumber[sl.Topic].Name}
@@ -144,14 +145,9 @@ func (s *Engine) changeOfLocked(w *Write, sl *store.Slot) recovery.Change {
 	return c
 }
 
-// requeuedFromLocked returns the topic in which a task counts among the dead, or the kept, until it
-// is requeued or replaced.
-func (s *Engine) requeuedFromLocked(w *Write, sl *store.Slot) *Topic {
-	if w.after != nil {
-		return w.after
-	}
-	return s.TopicTable.ByNumber[sl.Topic]
-}
+// requeuedFrom returns the topic in which a task of a topic counts among the dead, or the kept,
+// until it is requeued or replaced.
+func (w *Write) requeuedFrom(t *Topic) *Topic { return cmp.Or(w.after, t) }
 
 // committed receives the outcomes of writes from the committer, in order.
 func (s *Engine) committed(shard int, writes []Write, err error) {
@@ -309,7 +305,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		s.buriedLocked(s.buriedAsLocked(sl), sl, s.Store.Record(sl))
 		s.leaveLocked(w.slot, sl)
 	case opRequeue:
-		from := s.requeuedFromLocked(w, sl)
+		from := w.requeuedFrom(t)
 		s.removeDeadLocked(from, int(sl.Shard), s.Store.ID(sl), sl.Stored)
 		sl.Stored = w.at
 		if from.of != nil { // for its topic it is a new one

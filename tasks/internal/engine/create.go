@@ -355,7 +355,7 @@ func (s *Engine) CreateLocked(p *Plan, c *PendingWrite, i int) (uint32, error) {
 		if p.Replaces && p.By.conds.Conditional() {
 			return 0, task.ErrNotFound
 		}
-		if f := p.Stale; f.ShardID != 0 && !f.Vacant && !s.OwnedLocked(s.ShardNumberLocked(f.ShardID)).takes() {
+		if f := p.Stale; f.ShardID != 0 && !f.Vacant && !s.OwnedLocked(s.Shards.number(f.ShardID)).takes() {
 			return 0, ErrNotHeld // any more: there may be a task after all
 		}
 	}

@@ -185,11 +185,11 @@ func (t *Topic) recentAt(now time.Duration) *minutes.Minute {
 	return t.recent.At(now)
 }
 
-// observeLocked counts how late a first attempt begins.
-func (s *Engine) observeLocked(t *Topic, now, late time.Duration) {
+// observe counts how late a first attempt begins.
+func (k *topicTable) observe(t *Topic, now, late time.Duration) {
 	bucket := t.Counts.Lateness.Observe(late)
 	t.recentAt(now).Observe(late, bucket)
-	s.TopicTable.History.Now().Observe(late, bucket)
+	k.History.Now().Observe(late, bucket)
 }
 
 // recentLocked adds how late the tasks of a topic are now to its figures.

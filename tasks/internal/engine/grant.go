@@ -20,13 +20,13 @@ func Granted(ctx context.Context, topic string) error {
 	return nil
 }
 
-// permitLocked checks a task in memory that is at rest.
-func (s *Engine) permitLocked(t *task.Conditions, sl *store.Slot) error {
-	if t == nil {
+// permit checks a task in memory that is at rest.
+func (k *topicTable) permit(conds *task.Conditions, b *store.Store, sl *store.Slot) error {
+	if conds == nil {
 		return nil
 	}
-	f := s.Store.Fields(sl)
-	return t.Permit(s.TopicTable.ByNumber[sl.Topic].Name, int64(f.Revision), f.Created)
+	f := b.Fields(sl)
+	return conds.Permit(k.ByNumber[sl.Topic].Name, int64(f.Revision), f.Created)
 }
 
 // A Quota counts what matches the patterns of a grant. Guarded by Engine.mu.

@@ -52,7 +52,7 @@ func (s *Engine) handOutLocked(n uint32, b *beginning, now time.Duration, receiv
 	e := task.Event{Attempt: int(l.Attempt), By: b.by.Node}
 	if l.Attempt == 1 {
 		e.Lateness = max(0, b.wall.Sub(record.FromMillis(t.deadline(s.Store, sl, true))))
-		s.observeLocked(t, now, e.Lateness)
+		s.TopicTable.observe(t, now, e.Lateness)
 	}
 	s.emitLocked(task.EventStarted, sl, e)
 	id := s.Store.ID(sl)

@@ -112,8 +112,9 @@ func (s *Engine) Endings(ids []string) []Ending {
 	for part := range slices.Chunk(ids, AtOnce) {
 		s.mu.Lock()
 		for _, id := range part {
-			o := s.Outcomes.Find(s.Store.Hash([]byte(id)))
-			endings = append(endings, Ending{o.Kind, o.Nonce, o.Created, s.topicOfLocked(id, o)})
+			hash := s.Store.Hash([]byte(id))
+			o := s.Outcomes.Find(hash)
+			endings = append(endings, Ending{o.Kind, o.Nonce, o.Created, s.TopicTable.ofOutcome(hash, o, s.Outcomes)})
 		}
 		s.mu.Unlock()
 	}

@@ -260,7 +260,7 @@ func (s *Engine) letGoLocked(n uint32, sl *store.Slot, now int64) {
 
 // holdChoiceLocked holds the newest task of a group back.
 func (s *Engine) holdChoiceLocked(sl *store.Slot, failover time.Duration) {
-	c := s.candidateLocked(sl)
+	c := s.TopicTable.candidate(s.Store, sl)
 	if known := s.Misfires.Board.OpenIn(c.Group); known != nil && known.Candidate == c && isUndecided(sl) {
 		return
 	}
@@ -283,12 +283,12 @@ func (s *Engine) boundsLocked(sl *store.Slot, failover time.Duration) coalesce.B
 	return b
 }
 
-// candidateLocked returns what a misfired task is to its group.
-func (s *Engine) candidateLocked(sl *store.Slot) coalesce.Candidate {
-	rec := s.Store.Record(sl)
+// candidate returns what a misfired task is to its group.
+func (k *topicTable) candidate(b *store.Store, sl *store.Slot) coalesce.Candidate {
+	rec := b.Record(sl)
 	return coalesce.Candidate{
-		Group: coalesce.Group{Topic: s.TopicTable.ByNumber[sl.Topic].Name, Name: string(record.Group(rec))},
-		Due:   record.Due(rec), Created: record.Created(rec), ID: string(s.Store.ID(sl)),
+		Group: coalesce.Group{Topic: k.ByNumber[sl.Topic].Name, Name: string(record.Group(rec))},
+		Due:   record.Due(rec), Created: record.Created(rec), ID: string(b.ID(sl)),
 	}
 }
 
@@ -302,7 +302,7 @@ func (s Choices) findLocked(c *coalesce.Candidate) (uint32, *store.Slot, bool) {
 		return 0, nil, false
 	}
 	sl := s.Store.Slot(n)
-	return n, sl, !sl.State.Undecided() && s.candidateLocked(sl) == *c
+	return n, sl, !sl.State.Undecided() && s.TopicTable.candidate(s.Store, sl) == *c
 }
 
 // Open returns how many tasks are held back until other nodes have been asked. It forgets what this

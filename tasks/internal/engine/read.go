@@ -68,7 +68,7 @@ func (s *Engine) Peek(ctx context.Context, id []byte, t *task.Task) (found, know
 	}
 	sl := s.Store.Slot(n)
 	h := s.OwnedLocked(int(sl.Shard))
-	if sl.State.Busy() || !h.mine() || h.transferring || s.permitLocked(task.ConditionsOf(ctx), sl) != nil {
+	if sl.State.Busy() || !h.mine() || h.transferring || s.TopicTable.permit(task.ConditionsOf(ctx), s.Store, sl) != nil {
 		return false, false
 	}
 	f := s.Store.Fields(sl)
@@ -87,7 +87,7 @@ func (s *Engine) readLocked(n uint32, sl *store.Slot, conds *task.Conditions) (t
 	if h := s.OwnedLocked(int(sl.Shard)); h != nil && h.transferring {
 		return task.Task{}, ErrHandedOver // the other node may have changed it
 	}
-	if err := s.permitLocked(conds, sl); err != nil {
+	if err := s.TopicTable.permit(conds, s.Store, sl); err != nil {
 		return task.Task{}, err
 	}
 	return s.listedLocked(n, false), nil

@@ -147,7 +147,7 @@ func (s *Engine) tellMoved(all bool) {
 func (s *Engine) beginRelease(shardID recovery.ShardID, to string) (*release, error) {
 	s.mu.Lock()
 	defer s.unlock()
-	n := s.ShardNumberLocked(shardID)
+	n := s.Shards.number(shardID)
 	h := s.OwnedLocked(n)
 	switch {
 	case s.Ended:

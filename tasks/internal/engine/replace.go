@@ -48,7 +48,7 @@ func (s *Engine) replaceLocked(n uint32, p *Plan, c *PendingWrite, i int) error 
 	case !s.OwnedLocked(int(sl.Shard)).mine():
 		return ErrNotHeld
 	}
-	if err := s.permitLocked(p.By.conds, sl); err != nil {
+	if err := s.TopicTable.permit(p.By.conds, s.Store, sl); err != nil {
 		return err
 	}
 	switch {

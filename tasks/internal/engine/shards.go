@@ -137,10 +137,10 @@ func (s *Engine) OwnedLocked(shard int) *OwnedShard {
 	return s.Shards.List[shard]
 }
 
-// ShardNumberLocked finds the number under which this process holds a shard, draining or not;
-// -1 if it does not.
-func (s *Engine) ShardNumberLocked(shardID recovery.ShardID) int {
-	for n, h := range s.Shards.List {
+// number finds the number under which this process holds a shard, draining or not; -1 if it does
+// not.
+func (o *ownership) number(shardID recovery.ShardID) int {
+	for n, h := range o.List {
 		if h.mine() && h.ShardID == shardID {
 			return n
 		}

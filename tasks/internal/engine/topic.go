@@ -77,7 +77,7 @@ func (s *Engine) TopicLocked(name string, reserved bool) (*Topic, error) {
 	if !reserved {
 		most -= task.ReservedTopics
 	}
-	if len(s.TopicTable.ByName) >= most && !s.evictTopicLocked() {
+	if len(s.TopicTable.ByName) >= most && !s.TopicTable.evict() {
 		return nil, fmt.Errorf("%w: there are %d topics", task.ErrOverloaded, len(s.TopicTable.ByName))
 	}
 	return s.AddTopicLocked(name), nil
@@ -119,22 +119,22 @@ func (s *Engine) numberLocked(t *Topic) {
 	s.TopicTable.ByNumber = append(s.TopicTable.ByNumber, t)
 }
 
-// vacateLocked gives the place of a topic free.
-func (s *Engine) vacateLocked(t *Topic) {
-	s.TopicTable.ByNumber[t.Number] = &Topic{}
-	s.TopicTable.vacantNumbers = append(s.TopicTable.vacantNumbers, t.Number)
+// vacate gives the place of a topic free.
+func (k *topicTable) vacate(t *Topic) {
+	k.ByNumber[t.Number] = &Topic{}
+	k.vacantNumbers = append(k.vacantNumbers, t.Number)
 }
 
-// evictTopicLocked forgets a topic that no task and no caller needs, if it finds one
+// evict forgets a topic that no task and no caller needs, if it finds one
 // quickly, so that names used once do not use the places of topics up for ever.
-func (s *Engine) evictTopicLocked() bool {
+func (k *topicTable) evict() bool {
 	const looks = 100
 	n := 0
-	for name, t := range s.TopicTable.ByName {
+	for name, t := range k.ByName {
 		if t.idle() {
-			delete(s.TopicTable.ByName, name)
-			if s.vacateLocked(t); t.kept != nil {
-				s.vacateLocked(t.kept)
+			delete(k.ByName, name)
+			if k.vacate(t); t.kept != nil {
+				k.vacate(t.kept)
 			}
 			return true
 		}

@@ -42,25 +42,25 @@ type picked struct {
 	only  uint32          // 0: not just one
 	known map[uint32]bool // of others, those that were asked for; nil: all are picked
 	pick  *Pick
-	*Engine
+	in    *topicTable
 }
 
-// pickedLocked reports false if no caller has met a topic that is picked, or if its last task
+// picked reports false if no caller has met a topic that is picked, or if its last task
 // has gone.
-func (s *Engine) pickedLocked(p *Pick) (picked, bool) {
+func (k *topicTable) picked(p *Pick) (picked, bool) {
 	one := p.topic != "" && !strings.HasSuffix(p.topic, "*")
 	if one {
-		t, ok := s.TopicTable.ByName[p.topic]
+		t, ok := k.ByName[p.topic]
 		if !ok || !task.AnyMatches(p.patterns, p.topic) {
 			return picked{}, false
 		}
 		return picked{only: t.Number}, true
 	}
-	k := picked{pick: p, Engine: s}
+	all := picked{pick: p, in: k}
 	if p.topic != "" || len(p.patterns) > 0 {
-		k.known = make(map[uint32]bool)
+		all.known = make(map[uint32]bool)
 	}
-	return k, true
+	return all, true
 }
 
 // has reports whether a topic is picked.
@@ -71,7 +71,7 @@ func (k *picked) has(topic uint32) bool {
 func (k *picked) matches(topic uint32) bool {
 	is, known := k.known[topic]
 	if !known {
-		is = k.pick.has(k.TopicTable.ByNumber[topic].Name)
+		is = k.pick.has(k.in.ByNumber[topic].Name)
 		k.known[topic] = is
 	}
 	return is
@@ -122,7 +122,7 @@ func (w *Walk) step(visit func(n uint32, sl *store.Slot) (cost int)) error {
 	if w.Ended {
 		return task.ErrClosed
 	}
-	topics, ok := w.pickedLocked(&w.Pick)
+	topics, ok := w.TopicTable.picked(&w.Pick)
 	switch {
 	case !ok:
 		w.over = true
