@@ -86,7 +86,7 @@ func (c *top) once(s *session, m *topModel) error {
 // A topServer is what top needs of a client.
 type topServer interface {
 	Totals(ctx context.Context, scope ...client.Scope) (*client.Stats, error)
-	Nodes(ctx context.Context) ([]client.Node, error)
+	Diagnosis(ctx context.Context) (*client.Diagnosis, error)
 	FindTopics(ctx context.Context, q client.TopicQuery) (*client.TopicPage, error)
 	Pause(ctx context.Context, topic string) error
 	Resume(ctx context.Context, topic string) error
@@ -96,8 +96,8 @@ type topServer interface {
 type topLook struct {
 	query client.TopicQuery
 	at    time.Time
-	stats *client.Stats // nil: the token may not read the totals
-	nodes []client.Node
+	stats *client.Stats     // nil: the token may not read the totals
+	wrong *client.Diagnosis // nil: it was not answered
 	page  *client.TopicPage
 	err   error
 }
@@ -169,8 +169,8 @@ func (m *topModel) look(answered func(name string)) topLook {
 		} else if ctx.Err() != nil {
 			seen.err = err
 		}
-		if seen.nodes, err = m.server.Nodes(ctx); err == nil {
-			answered("nodes")
+		if seen.wrong, err = m.server.Diagnosis(ctx); err == nil {
+			answered("diagnosis")
 		}
 	}
 	seen.at, seen.err = time.Now(), m.noAnswer(seen.err, client.ErrUnreachable)

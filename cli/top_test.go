@@ -34,7 +34,7 @@ func TestTopOnce(t *testing.T) {
 	}
 	s.prints([]string{"top", "--search", "MAI"}, "mail")
 	got := s.object("top", "--search", "none")
-	if got["topics"].(map[string]any)["topics"] == nil || got["stats"].(map[string]any)["total"] == nil || got["nodes"] == nil {
+	if got["topics"].(map[string]any)["topics"] == nil || got["stats"].(map[string]any)["total"] == nil || got["diagnosis"] == nil {
 		t.Errorf("with --json it prints %v", got)
 	}
 	s.fails(exitUsage, []string{"top", "--interval", "10ms"}, "interval: must be from 500ms to 1h")

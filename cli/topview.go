@@ -88,9 +88,7 @@ func (m *topModel) head() []string {
 	if m.seen.page == nil {
 		return lines
 	}
-	if fleet := fleetLine(m.seen.nodes); fleet != "" {
-		lines = append(lines, m.line(lookOf(strings.Contains(fleet, ":")), fleet))
-	}
+	lines = append(lines, m.wrong()...)
 	if r := &m.seen.page.Reach; len(r.Missing) > 0 {
 		lines = append(lines, m.line(badText, "without the figures of "+missing(r)))
 	}
@@ -101,22 +99,43 @@ func (m *topModel) head() []string {
 	if state := nodeState(&s.State); state != "ready" {
 		lines = append(lines, m.line(badText, s.Node+": "+state))
 	}
-	if l := &s.State.Ledger; l.Condition != "" || l.Stalled > 0 {
-		text := "ledger: " + l.Condition
-		if l.Stalled > 0 {
-			text += " silent for " + roundedText(time.Duration(l.Stalled))
-		}
-		lines = append(lines, m.line(badText, text))
-	}
 	return append(lines, m.line("", "tasks     "+taskCounts(&s.Total)), m.line("", "a second  "+m.rates()),
 		m.line("", "late now  "+lateNow(&s.Total, m.seen.at)), "")
 }
 
-func lookOf(bad bool) string {
-	if bad {
-		return badText
+// troublesShown is how many troubles of the ledger and the nodes have a line.
+const troublesShown = 4
+
+// wrong says what is wrong, as the server judges it: all in one line, and then the ledger and the
+// nodes, the causes first.
+func (m *topModel) wrong() []string {
+	d := m.seen.wrong
+	if d == nil {
+		return nil
 	}
-	return ""
+	look := ""
+	if slices.ContainsFunc(d.Troubles, func(t client.Trouble) bool { return t.Grave }) {
+		look = badText
+	}
+	lines := []string{m.line(look, d.Headline)}
+	for i := range d.Troubles {
+		t := &d.Troubles[i]
+		if t.Topic != "" || len(lines) > troublesShown {
+			continue
+		}
+		text, look := "  "+t.Text, softText
+		if t.Since != nil {
+			text += " for " + roundedText(m.seen.at.Sub(*t.Since))
+		}
+		if t.Detail != "" {
+			text += ": " + t.Detail
+		}
+		if t.Grave {
+			look = badText
+		}
+		lines = append(lines, m.line(look, text))
+	}
+	return lines
 }
 
 // stale says that the figures are old, and why; "" if they are not.
@@ -133,29 +152,6 @@ func (m *topModel) stale() string {
 		return fmt.Sprintf("OLD: the figures are of %s ago. The server does not answer", roundedText(age.Round(time.Second)))
 	}
 	return ""
-}
-
-// fleetLine says how many nodes there are. A colon follows if not all are well.
-func fleetLine(nodes []client.Node) string {
-	if len(nodes) < 2 {
-		return ""
-	}
-	var unwell []string
-	for i := range nodes {
-		switch n := &nodes[i]; {
-		case n.State != client.NodeLive:
-			unwell = append(unwell, n.Name+" "+string(n.State))
-		case n.Status != nil && n.Status.CatchingUp:
-			unwell = append(unwell, n.Name+" replaying")
-		case n.Status != nil && n.Status.Unsure:
-			unwell = append(unwell, n.Name+" cut off from the ledger")
-		}
-	}
-	text := fmt.Sprintf("%d nodes", len(nodes))
-	if len(unwell) > 0 {
-		text += ": " + strings.Join(unwell, ", ")
-	}
-	return text
 }
 
 // rates is what has happened since the look before.
@@ -217,7 +213,7 @@ const leastWhat, mostWhat = 16, 43
 // topColumns stand right of the names. They and 18 characters of a name fit into 80 columns, the
 // first two and 14 characters into 40.
 var topColumns = []topColumn{
-	{"WHAT", leastWhat, 0, func(m *topModel, t *client.Topic) string { return whatOf(t, m.seen.at) }},
+	{"WHAT", leastWhat, 0, func(_ *topModel, t *client.Topic) string { return whatOf(t) }},
 	{"READY", 6, 0, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.Ready) }},
 	{"OLDEST", 6, 48, func(m *topModel, t *client.Topic) string { return oldest(&t.Counts, m.seen.at) }},
 	{"FAILED 5M", 9, 59, func(_ *topModel, t *client.Topic) string { return compact(t.Counts.FailedRecent) }},
@@ -228,23 +224,13 @@ var topColumns = []topColumn{
 	{"P99 NOW", 8, 108, func(_ *topModel, t *client.Topic) string { return p99(t) }},
 }
 
-// whatOf says in words what is wrong with a topic, the worst first.
-func whatOf(t *client.Topic, now time.Time) string {
-	n := &t.Counts
+// whatOf says in a few words what is wrong with a topic, the worst first.
+func whatOf(t *client.Topic) string {
 	var words []string
-	for _, w := range []struct {
-		text string
-		is   bool
-	}{
-		{"undeliverable", t.Undeliverable != ""},
-		{"late", !t.Paused && n.ReadyOldestAt != nil && now.Sub(*n.ReadyOldestAt) > tasks.LateAfter},
-		{"no receiver", unreceived(t)},
-		{"failing", n.FailedRecent > 0},
-		{"dead", n.Dead > 0},
-		{"paused", t.Paused},
-	} {
-		if w.is {
-			words = append(words, w.text)
+	for i := range t.Troubles {
+		words = append(words, t.Troubles[i].Kind)
+		if t.Troubles[i].Kind == string(tasks.TroubleLate) && unreceived(t) {
+			words = append(words, "no receiver")
 		}
 	}
 	return strings.Join(words, " ")

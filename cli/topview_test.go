@@ -12,12 +12,13 @@ import (
 	tea "charm.land/bubbletea/v2"
 
 	"github.com/lapsehq/lapse/client"
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // A fakeTop answers what a test wants, and keeps what it was asked.
 type fakeTop struct {
 	stats   client.Stats
-	nodes   []client.Node
+	wrong   client.Diagnosis
 	topics  []client.Topic
 	next    string
 	matched int   // of all pages; 0: those of this one
@@ -36,10 +37,13 @@ func (f *fakeTop) Totals(context.Context, ...client.Scope) (*client.Stats, error
 	return &s, f.err
 }
 
-func (f *fakeTop) Nodes(context.Context) ([]client.Node, error) { return f.nodes, f.err }
+func (f *fakeTop) Diagnosis(context.Context) (*client.Diagnosis, error) { return &f.wrong, f.err }
 
 func (f *fakeTop) FindTopics(_ context.Context, q client.TopicQuery) (*client.TopicPage, error) {
 	f.queries = append(f.queries, q)
+	for i := range f.topics {
+		f.topics[i].Troubles = troublesOf(&f.topics[i])
+	}
 	return &client.TopicPage{Reach: f.stats.Reach, Topics: append([]client.Topic(nil), f.topics...), NextCursor: f.next, Matched: max(f.matched, len(f.topics))}, f.err
 }
 
@@ -73,7 +77,7 @@ func newTopRig(t *testing.T, width, height int) *topRig {
 	f.stats = client.Stats{Node: "n1", Version: "dev", State: client.Readiness{Ready: true}, Reach: client.Reach{Covers: []string{"n1", "n2"}}}
 	f.stats.State.Ledger.OK = true
 	f.stats.Total.Pending, f.stats.Total.Ready = 200, 55
-	f.nodes = []client.Node{{Name: "n1", State: client.NodeLive, Self: true}, {Name: "n2", State: client.NodeLive}}
+	f.wrong.Headline = "Nothing is late."
 	m := &topModel{server: f, ctx: t.Context(), url: "http://lapse", interval: time.Second, timeout: time.Second,
 		query: client.TopicQuery{Sort: client.SortWorst, Limit: topicsOnce}, now: now}
 	r := &topRig{t, f, m}
@@ -166,7 +170,7 @@ func TestTop(t *testing.T) {
 	r := newTopRig(t, 80, 24)
 	r.shows("asking the server")
 	r.look(0)
-	r.shows("lapse top http://lapse  n1 dev", "2 nodes", "200 pending, 55 ready", "order.unpaid", "late", "1234k", "mail", "failing dead", "paused", "sort: worst", "not known before the next look")
+	r.shows("lapse top http://lapse  n1 dev", "Nothing is late.", "200 pending, 55 ready", "order.unpaid", "late", "1234k", "mail", "failing dead", "paused", "sort: worst", "not known before the next look")
 	rows := strings.Split(r.screen(), "\n")
 	if i := strings.Index(r.screen(), "order.unpaid"); i < 0 || i > strings.Index(r.screen(), "mail") || len(rows) != 24 {
 		t.Errorf("the order is not that of the server:\n%s", r.screen())
@@ -203,11 +207,17 @@ func TestTopOfAFleetInTrouble(t *testing.T) {
 	r := newTopRig(t, 80, 24)
 	s := &r.server.stats
 	s.Covers, s.Missing = []string{"n1"}, []client.MissingNode{{Node: "n2", Error: "it has not answered"}}
-	r.server.nodes[1].State = client.NodeSilent
+	since := r.model.now.Add(-7 * time.Second)
+	r.server.wrong = client.Diagnosis{Headline: "The ledger does not answer; nothing is known of n2; order.unpaid is late.", Troubles: []client.Trouble{
+		{Kind: "ledger", Grave: true, Since: &since, Text: "the ledger does not answer", Detail: "connection refused"},
+		{Kind: "unknown", Grave: true, Node: "n2", Text: "nothing is known of n2"}, {Kind: "late", Grave: true, Topic: "order.unpaid", Text: "order.unpaid is late"},
+	}}
 	s.State = client.Readiness{Replay: client.Replay{Records: 1200}}
-	s.State.Ledger.Condition = "redis: connection refused"
 	r.look(0)
-	r.shows("2 nodes: n2 silent", "without the figures of n2 (it has not answered)", "n1: replaying for", "1200 records", "ledger: redis: connection refused")
+	r.shows("The ledger does not answer; nothing is known of n2; order.unpaid is late.", "the ledger does not answer for 7", ": connection refused", "  nothing is known of n2", "without the figures of n2 (it has not answered)", "n1: replaying for", "1200 records")
+	if strings.Count(r.screen(), "order.unpaid is late") != 1 {
+		t.Errorf("a topic stands among the nodes:\n%s", r.screen())
+	}
 	r.server.denied = client.ErrUnauthorized
 	r.look(time.Second)
 	r.shows("the token may not read the totals", "order.unpaid")
@@ -386,17 +396,16 @@ func TestTopIn80Columns(t *testing.T) {
 	}
 }
 
-// A topic is late if it is not paused, as docs/http.md says.
-func TestTopOfAPausedTopic(t *testing.T) {
-	now := time.Now()
-	since := now.Add(-time.Minute)
-	topic := client.Topic{Name: "x"}
-	topic.Counts.ReadyOldestAt, topic.Counts.Dead = &since, 1
-	if got := whatOf(&topic, now); got != "late dead" {
-		t.Errorf("got %q", got)
+// troublesOf says what is wrong with a topic, as a server does.
+func troublesOf(t *client.Topic) (list []client.Trouble) {
+	like := tasks.Topic{Name: t.Name, Undeliverable: t.Undeliverable, LastError: t.LastError}
+	like.Settings.Kind, like.Settings.Paused = tasks.Kind(t.Delivery.Kind), t.Paused
+	like.Counts.Ready, like.Counts.FailedRecent, like.Counts.Dead, like.Counts.Receivers = t.Counts.Ready, t.Counts.FailedRecent, t.Counts.Dead, t.Counts.Receivers
+	if t.Counts.ReadyOldestAt != nil {
+		like.Counts.ReadyOldest = *t.Counts.ReadyOldestAt
 	}
-	topic.Paused = true
-	if got := whatOf(&topic, now); got != "dead paused" {
-		t.Errorf("got %q, paused", got)
+	for _, x := range like.Troubles(time.Now()) {
+		list = append(list, client.Trouble{Kind: string(x.Kind), Grave: x.Grave, Topic: x.Topic, Since: &x.Since, Text: x.Text, Detail: x.Detail})
 	}
+	return list
 }

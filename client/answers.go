@@ -314,9 +314,10 @@ type Node struct {
 	Self bool `json:"self"`
 	// live: it sends heartbeats. draining: it hands over its shards and then ends. silent: it
 	// sends none; once it counts as dead and has no status, other nodes adopt its shards.
+	// unknown: the ledger, by which nodes hear of one another, does not answer this server.
 	// released: its last process has ended in order.
 	State NodeState `json:"state"`
-	// Time since this server last saw a heartbeat of the node.
+	// Time since this server last saw a heartbeat of the node, whatever the cause.
 	HeartbeatAge Duration `json:"heartbeat_age"`
 	// Where it serves HTTP. Left out if it does not.
 	Address string `json:"address,omitempty"`
@@ -428,4 +429,44 @@ type ReadyParts struct {
 	// Tasks with a delivery of their own that their topic cannot make, see undeliverable of a
 	// task. They count as ready too.
 	Strays int64 `json:"strays"`
+}
+
+// Diagnosis is the answer of GET /v1/diagnosis.
+type Diagnosis struct {
+	Reach
+	// When the server looked.
+	At time.Time `json:"at"`
+	// All that is grave in one sentence, or that nothing is late.
+	Headline string `json:"headline"`
+	// The same of the ledger and the nodes alone.
+	Fleet string `json:"fleet"`
+	// Causes before consequences: the ledger, nodes, topics, and then what is no trouble yet, or
+	// meant. Of topics, those of the 20 worst.
+	Troubles []Trouble `json:"troubles"`
+	// There are further topics, and the last of those that were looked at is in trouble.
+	MoreTopics bool `json:"more_topics"`
+}
+
+// Trouble is one thing that is wrong, or that a reader of figures must know.
+type Trouble struct {
+	// ledger: it does not answer, or takes no new tasks. cut_off: this node may have lost its
+	// shards. unknown: nothing is known of a node, since the ledger does not answer. silent: a
+	// node sends no heartbeat, and its tasks wait. unheard: a node does not answer, or its
+	// figures are not complete. spool: a former spool of a node is missing. adopted: a node is
+	// down, and others have its tasks. undeliverable, late, failing, dead, paused: of a topic.
+	// replaying, draining: of a node.
+	Kind string `json:"kind"`
+	// Tasks are late or fail because of it, or would be with the next fault, or it is not known
+	// whether they are.
+	Grave bool `json:"grave"`
+	// The node that it is about. Left out if there is none, or if that is not known.
+	Node string `json:"node,omitempty"`
+	// The topic that it is about. Left out if there is none.
+	Topic string `json:"topic,omitempty"`
+	// Left out if that is not known.
+	Since *time.Time `json:"since,omitempty"`
+	// What is wrong.
+	Text string `json:"text"`
+	// Why, or what it means, as far as that is known.
+	Detail string `json:"detail,omitempty"`
 }

@@ -36,7 +36,7 @@ var generated = []struct {
 	file, imports string
 	types         []string
 }{
-	{"answers.go", `"time"`, []string{"Stats", "Node", "Reach", "Alive", "ReadyParts"}},
+	{"answers.go", `"time"`, []string{"Stats", "Node", "Reach", "Alive", "ReadyParts", "Diagnosis"}},
 	{"timeanswers.go", `"time"`, []string{"History", "Forecast"}},
 	{"taskanswers.go", "(\n\t\"time\"\n\n\t\"github.com/goccy/go-json\"\n)", []string{
 		"Task", "TaskPage", "ReservedTask", "SettleAnswer", "BatchAnswer", "Problem", "Event",

@@ -14,7 +14,10 @@ const (
 	NodeDraining NodeState = "draining" // it hands over its shards and then ends
 	// NodeSilent: it sends no heartbeat. Once it counts as dead, and has no Status, other nodes
 	// adopt its shards.
-	NodeSilent   NodeState = "silent"
+	NodeSilent NodeState = "silent"
+	// NodeUnknown: the ledger, by which nodes hear of one another, does not answer the server that
+	// was asked.
+	NodeUnknown  NodeState = "unknown"
 	NodeReleased NodeState = "released" // its last process has ended in order
 )
 

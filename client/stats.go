@@ -49,6 +49,17 @@ func (c *Client) stats(ctx context.Context, values url.Values) (*Stats, error) {
 	return s, nil
 }
 
+// Diagnosis says what is wrong with the server's fleet: with its ledger, with nodes, with topics,
+// the causes first. A node that does not answer is named in Missing and among the troubles, and is
+// no error. Errors: ErrInvalid, ErrUnreachable.
+func (c *Client) Diagnosis(ctx context.Context) (*Diagnosis, error) {
+	d := &Diagnosis{}
+	if _, err := c.do(ctx, call{method: http.MethodGet, path: "/v1/diagnosis", effect: reads}, d); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
 // Alive asks once whether the server does its work. An answer that it does not is no error: Alive
 // says what is wrong. Errors: ErrUnreachable.
 func (c *Client) Alive(ctx context.Context) (*Alive, error) {

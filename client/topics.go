@@ -115,6 +115,8 @@ type Topic struct {
 	// start; LastFailedAt is when it ended, nil if none has failed.
 	LastError    string     `json:"last_error"`
 	LastFailedAt *time.Time `json:"last_failed_at"`
+	// Troubles says what is wrong with the topic, the worst first, as Diagnosis does.
+	Troubles []Trouble `json:"troubles"`
 	// Revision of the settings; 0 if none are set.
 	Revision int64  `json:"revision"`
 	Counts   Counts `json:"counts"`

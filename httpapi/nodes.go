@@ -11,8 +11,8 @@ import (
 type Node struct {
 	Name         string      `json:"name"`
 	Self         bool        `json:"self" doc:"This server's own."`
-	State        string      `json:"state" enum:"live,draining,silent,released" doc:"live: it sends heartbeats. draining: it hands over its shards and then ends. silent: it sends none; once it counts as dead and has no status, other nodes adopt its shards. released: its last process has ended in order."`
-	HeartbeatAge duration    `json:"heartbeat_age" doc:"Time since this server last saw a heartbeat of the node."`
+	State        string      `json:"state" enum:"live,draining,silent,unknown,released" doc:"live: it sends heartbeats. draining: it hands over its shards and then ends. silent: it sends none; once it counts as dead and has no status, other nodes adopt its shards. unknown: the ledger, by which nodes hear of one another, does not answer this server. released: its last process has ended in order."`
+	HeartbeatAge duration    `json:"heartbeat_age" doc:"Time since this server last saw a heartbeat of the node, whatever the cause."`
 	Address      string      `json:"address,omitempty" doc:"Where it serves HTTP. Left out if it does not."`
 	Version      string      `json:"version,omitempty" doc:"Of the program."`
 	Process      string      `json:"process,omitempty" doc:"The process, in words."`

@@ -187,6 +187,8 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 	// The server itself.
 	add(a, route{id: "stats", allow: readers | allTopics, method: "GET", path: "/v1/stats", summary: "Counts of everything",
 		about: "The counts are those of all nodes. " + reachAbout, fails: kinds{invalid}}, s.stats)
+	add(a, route{id: "diagnosis", allow: readers, method: "GET", path: "/v1/diagnosis", summary: "What is wrong, the causes first",
+		about: "With the ledger, with nodes, with topics, as the node that is asked sees them. The dashboard and lapse top show this. " + reachAbout, fails: kinds{invalid, closing}}, s.diagnosis)
 	add(a, route{id: "history", allow: readers | allTopics, method: "GET", path: "/v1/history", summary: "What has happened in the last hour, by the minute",
 		about: "Of all topics together, added up over all nodes. Each node keeps it in memory, since its start. " + reachAbout,
 		fails: kinds{invalid}}, s.history)

@@ -79,6 +79,7 @@ var mayUse = map[string]string{
 	"GET /v1/dead/reasons":               "read",
 	"GET /v1/stats":                      "read",
 	"GET /v1/history":                    "read",
+	"GET /v1/diagnosis":                  "read",
 	"GET /v1/forecast":                   "read",
 	"GET /v1/events":                     "read",
 	"GET /metrics":                       "read",

@@ -67,6 +67,7 @@ var ofOthers = map[string]struct {
 
 	// These report on none.
 	"GET /v1/nodes":       {status: 200},
+	"GET /v1/diagnosis":   {status: 200},
 	"GET /v1/nodes/:node": {path: "/v1/nodes/local", status: 200},
 	"GET /":               {status: 200},
 	"POST /v1/session":    {body: `{"token":"secret-own"}`, status: 200},

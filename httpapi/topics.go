@@ -82,6 +82,8 @@ type Topic struct {
 	ConcurrencyNow int      `json:"concurrency_now" doc:"The bound in force: concurrency, or more during a backlog. Of several nodes the greatest."`
 	LastError      string   `json:"last_error,omitempty" doc:"Why the last attempt failed of those that have failed since the start, cut to 256 bytes. Left out if none has."`
 	LastFailedAt   string   `json:"last_failed_at,omitempty" format:"date-time" doc:"When that attempt ended."`
+
+	Troubles []Trouble `json:"troubles,omitempty" nullable:"false" doc:"What is wrong with the topic, the worst first, as GET /v1/diagnosis says it. Left out if nothing is."`
 }
 
 // Retry is the schedule of attempts in an answer.
@@ -112,6 +114,7 @@ func wireTopic(t *tasks.Topic) Topic {
 		Revision: t.Revision, Counts: wireCounts(&t.Counts),
 		ConcurrencySet: t.ConcurrencySet, ConcurrencyNow: t.ConcurrencyNow,
 		LastError: t.LastError, LastFailedAt: formatInstant(t.LastFailed), TaskDelivery: set.TaskDelivery, PerGroup: set.ConcurrencyPerGroup,
+		Troubles: wireTroubles(t.Troubles(time.Now())),
 	}
 	if set.OnDead != (tasks.OnDead{}) {
 		wire.OnDead = &OnDead{set.OnDead.Topic, duration(set.OnDead.Delay)}

@@ -67,6 +67,14 @@ func (n *node) wantMissing(wanted map[string]string) {
 	}
 }
 
+// wantHeadline wants the diagnosis of a node to sum up so.
+func (n *node) wantHeadline(wanted string) {
+	n.t.Helper()
+	if d, _, err := n.Diagnose(n.t.Context()); err != nil || d.Headline != wanted {
+		n.t.Errorf("the headline is %q, %v; want %q", d.Headline, err, wanted)
+	}
+}
+
 // A node that is dead or does not answer is named, and the figures of the others are there. It is
 // named no more when others have adopted what it held.
 func TestFleetFiguresNameTheMissing(t *testing.T) {
@@ -90,15 +98,19 @@ func TestFleetFiguresNameTheMissing(t *testing.T) {
 		f.lose(func(from, to string, _ []byte) bool { return from == c.name || to == c.name })
 		pending(8)
 		a.wantMissing(map[string]string{"c": "no answer"})
+		a.wantHeadline("c does not answer.")
 		f.lose(nil)
 		pending(12)
 		a.wantMissing(map[string]string{})
+		a.wantHeadline("Nothing is late.")
 		c.crash()
 		pending(8)
 		a.wantMissing(map[string]string{"c": "no heartbeat"})
+		a.wantHeadline("c is down, and its tasks wait.")
 		b.adopt(c)
 		pending(12)
 		a.wantMissing(map[string]string{})
+		a.wantHeadline("c is down, and others have its tasks.")
 	})
 }
 

@@ -309,6 +309,7 @@ const (
 	NodeLive      = task.NodeLive
 	NodeDraining  = task.NodeDraining
 	NodeSilent    = task.NodeSilent
+	NodeUnknown   = task.NodeUnknown
 	NodeReleased  = task.NodeReleased
 )
 
@@ -413,6 +414,7 @@ var (
 var (
 	EventKinds     = task.EventKinds
 	NodeStates     = task.NodeStates
+	TroubleKinds   = task.TroubleKinds
 	LatenessBounds = task.LatenessBounds
 	LatencyBounds  = task.LatencyBounds
 )

@@ -265,10 +265,14 @@ func TestRedisOutageKillsNoNode(t *testing.T) {
 			outage := time.Since(paused) > 2*nodes[0].opts.FailoverAfter
 			return outage && !nodes[0].Standing().Certain && !nodes[1].Standing().Certain
 		})
+		if unseen := nodes[0].unseen(t); unseen < nodes[0].opts.FailoverAfter {
+			t.Errorf("in an outage of %v it says that it has not looked for %v", time.Since(paused), unseen)
+		}
 		server.Resume()
 		eventually(t, "all are certain again", func() bool {
 			return nodes[0].Standing().Certain && nodes[1].Standing().Certain
 		})
+		eventually(t, "it looks again", func() bool { return nodes[0].unseen(t) == 0 })
 	}
 	for _, m := range nodes {
 		// A whole watch later, still no node is dead.
@@ -291,6 +295,16 @@ func (m *fleetNode) seen(t testing.TB) (names []string) {
 		names = append(names, n.Name)
 	}
 	return names
+}
+
+// unseen is for how long a node has not looked at the others.
+func (m *fleetNode) unseen(t testing.TB) time.Duration {
+	t.Helper()
+	nodes, err := m.Peers(t.Context())
+	if err != nil || len(nodes) != 2 {
+		t.Fatal(nodes, err)
+	}
+	return nodes[1].Unseen
 }
 
 // watched is how long ago the last poll was answered.

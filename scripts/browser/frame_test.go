@@ -161,7 +161,7 @@ func TestPartThatIsOld(t *testing.T) {
 	r.schedule("cart.reminder", "cart-1", 0)
 	var fails atomic.Bool
 	url := r.behind(func(w http.ResponseWriter, q *http.Request) bool {
-		if q.URL.Path != "/v1/topics" || !fails.Load() {
+		if q.URL.Path != "/v1/topics" && q.URL.Path != "/v1/diagnosis" || !fails.Load() {
 			return false
 		}
 		w.WriteHeader(http.StatusServiceUnavailable)

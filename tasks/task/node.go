@@ -14,7 +14,8 @@ type Node struct {
 	Live        bool          // it is not taken for dead
 	Quiet       bool          // it sends no heartbeat, be it taken for dead or not
 	Released    bool          // its last process ended in order
-	Silent      time.Duration // for how long this process has seen no heartbeat of it
+	Silent      time.Duration // since this process last saw a heartbeat of it, whatever the cause
+	Unknown     bool          // nothing is known of it: the ledger does not answer this process
 	Incarnation string        // names the process among all that had the node's name
 	Process     string        // which process, for people
 	Version     string        // of the program
@@ -52,6 +53,8 @@ func (n *Node) State() NodeState {
 		return NodeReleased
 	case !n.Live, n.Quiet:
 		return NodeSilent
+	case n.Unknown:
+		return NodeUnknown
 	case n.Status != nil && n.Status.Draining:
 		return NodeDraining
 	}
@@ -66,11 +69,12 @@ const (
 	NodeLive     NodeState = "live"     // it sends heartbeats
 	NodeDraining NodeState = "draining" // it sends heartbeats, and hands its shards over
 	NodeSilent   NodeState = "silent"   // it sends none; once it is dead, others adopt its shards
+	NodeUnknown  NodeState = "unknown"  // it may send some, but the ledger does not answer
 	NodeReleased NodeState = "released" // its last process has ended in order
 )
 
 // NodeStates are all states there are.
-var NodeStates = []NodeState{NodeLive, NodeDraining, NodeSilent, NodeReleased}
+var NodeStates = []NodeState{NodeLive, NodeDraining, NodeSilent, NodeUnknown, NodeReleased}
 
 // NodeStatus is what a node tells the others about its memory. It travels as JSON between processes
 // of different versions: fields are only ever added.

@@ -289,6 +289,10 @@ class AsyncClient:
     async def stats(self, *, scope: str | None = None, topics: bool | None = None) -> t.Stats:
         return cast(t.Stats, await self._json(Call("GET", "/v1/stats", "reads", given(scope=scope, topics=topics))))
 
+    async def diagnosis(self) -> t.Diagnosis:
+        """What is wrong, the causes first."""
+        return cast(t.Diagnosis, await self._json(Call("GET", "/v1/diagnosis", "reads")))
+
     async def history(self, *, minutes: int | None = None, scope: str | None = None) -> t.History:
         return cast(t.History, await self._json(Call("GET", "/v1/history", "reads", given(minutes=minutes, scope=scope))))
 

@@ -287,6 +287,10 @@ class Client:
     def stats(self, *, scope: str | None = None, topics: bool | None = None) -> t.Stats:
         return cast(t.Stats, self._json(Call("GET", "/v1/stats", "reads", given(scope=scope, topics=topics))))
 
+    def diagnosis(self) -> t.Diagnosis:
+        """What is wrong, the causes first."""
+        return cast(t.Diagnosis, self._json(Call("GET", "/v1/diagnosis", "reads")))
+
     def history(self, *, minutes: int | None = None, scope: str | None = None) -> t.History:
         return cast(t.History, self._json(Call("GET", "/v1/history", "reads", given(minutes=minutes, scope=scope))))
 

@@ -272,6 +272,28 @@ class DeadReasons(TypedDict):
     scope: Literal["fleet", "node"]
 
 
+class Diagnosis(TypedDict):
+    # When the server looked.
+    at: str
+    # Names of the nodes whose figures are in the answer.
+    covers: list[str]
+    # The same of the ledger and the nodes alone.
+    fleet: str
+    # All that is grave in one sentence, or that nothing is late.
+    headline: str
+    # Nodes whose figures are not in the answer, or only in part: they have not answered within a
+    # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
+    # or an adoption.
+    missing: list[MissingNode]
+    # There are further topics, and the last of those that were looked at is in trouble.
+    more_topics: bool
+    # fleet: the figures are those of all nodes. node: of the node that was asked alone.
+    scope: Literal["fleet", "node"]
+    # Causes before consequences: the ledger, nodes, topics, and then what is no trouble yet, or
+    # meant. Of topics, those of the 20 worst.
+    troubles: list[Trouble]
+
+
 class Event(TypedDict):
     # When.
     at: str
@@ -570,16 +592,17 @@ class NewTopic(TypedDict):
 
 
 class Node(TypedDict):
-    # Time since this server last saw a heartbeat of the node.
+    # Time since this server last saw a heartbeat of the node, whatever the cause.
     heartbeat_age: str
     name: str
     # This server's own.
     self: bool
     shards: NodeShards
     # live: it sends heartbeats. draining: it hands over its shards and then ends. silent: it
-    # sends none; once it counts as dead and has no status, other nodes adopt its shards.
-    # released: its last process has ended in order.
-    state: Literal["live", "draining", "silent", "released"]
+    # sends none; once it counts as dead and has no status, other nodes adopt its shards. unknown:
+    # the ledger, by which nodes hear of one another, does not answer this server. released: its
+    # last process has ended in order.
+    state: Literal["live", "draining", "silent", "unknown", "released"]
     # Where it serves HTTP. Left out if it does not.
     address: NotRequired[str]
     # Names of former spools that may have tasks: the node was started with another one, or with
@@ -1157,6 +1180,9 @@ class Topic(TypedDict):
     on_dead: NotRequired[OnDead]
     # Absent: no bound.
     rate: NotRequired[Rate]
+    # What is wrong with the topic, the worst first, as GET /v1/diagnosis says it. Left out if
+    # nothing is.
+    troubles: NotRequired[list[Trouble]]
     # Why this node cannot deliver the topic's tasks: it lacks what their settings need, or has no
     # receiver at the moment. The tasks wait. If it can, why another node cannot, which is named.
     undeliverable: NotRequired[str]
@@ -1205,6 +1231,9 @@ class TopicAnswer(TypedDict):
     on_dead: NotRequired[OnDead]
     # Absent: no bound.
     rate: NotRequired[Rate]
+    # What is wrong with the topic, the worst first, as GET /v1/diagnosis says it. Left out if
+    # nothing is.
+    troubles: NotRequired[list[Trouble]]
     # Why this node cannot deliver the topic's tasks: it lacks what their settings need, or has no
     # receiver at the moment. The tasks wait. If it can, why another node cannot, which is named.
     undeliverable: NotRequired[str]
@@ -1225,6 +1254,29 @@ class TopicList(TypedDict):
     matched: NotRequired[int]
     # For the page after this one. Left out at the end.
     next_cursor: NotRequired[str]
+
+
+class Trouble(TypedDict):
+    # Tasks are late or fail because of it, or would be with the next fault, or it is not known
+    # whether they are.
+    grave: bool
+    # ledger: it does not answer, or takes no new tasks. cut_off: this node may have lost its
+    # shards. unknown: nothing is known of a node, since the ledger does not answer. silent: a
+    # node sends no heartbeat, and its tasks wait. unheard: a node does not answer, or its figures
+    # are not complete. spool: a former spool of a node is missing. adopted: a node is down, and
+    # others have its tasks. undeliverable, late, failing, dead, paused: of a topic. replaying,
+    # draining: of a node.
+    kind: Literal["ledger", "cut_off", "unknown", "silent", "unheard", "spool", "adopted", "undeliverable", "late", "failing", "replaying", "draining", "dead", "paused"]
+    # What is wrong.
+    text: str
+    # Why, or what it means, as far as that is known.
+    detail: NotRequired[str]
+    # The node that it is about. Left out if there is none, or if that is not known.
+    node: NotRequired[str]
+    # Left out if that is not known.
+    since: NotRequired[str]
+    # The topic that it is about. Left out if there is none.
+    topic: NotRequired[str]
 
 
 class Waiting(TypedDict):

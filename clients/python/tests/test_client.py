@@ -154,6 +154,7 @@ def test_figures(c: Any) -> None:
     (node,) = c.nodes()
     fails("nobody_to_take_over", c.drain_node, node["name"])
     assert c.stats(topics=False)["node"] == node["name"]
+    assert c.diagnosis()["fleet"] == "One node, and it is live."
     assert c.history(minutes=1, scope="node")["step"] == "1m"
     assert len(c.forecast(window="1h", step="30m")["counts"]) == 2
 

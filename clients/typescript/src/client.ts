@@ -3,7 +3,7 @@ import { LapseError } from "./errors.js";
 import { openEvents } from "./events.js";
 import type {
   Acted, Actions, BatchAnswer, Choice, DeadQuery, Delivery, Event, EventQuery, Forecast, ForecastQuery, GroupCancelled, GroupQuery,
-  History, HistoryQuery, NewTask, Node, Purged, Readiness, Requeue, Requeued, Reserve, ScheduledTask, ScopeQuery, Settlement, Span,
+  Diagnosis, History, HistoryQuery, NewTask, Node, Purged, Readiness, Requeue, Requeued, Reserve, ScheduledTask, ScopeQuery, Settlement, Span,
   Stats, StatsQuery, Task, TaskBody, TaskChange, TaskPage, TaskQuery, Topic, TopicAnswer, TopicChange, TopicList, TopicQuery,
   TopicSettings,
 } from "./types.js";
@@ -228,6 +228,11 @@ export class Client {
 
   async stats(query: StatsQuery = {}, o?: CallOptions): Promise<Stats> {
     return this.caller.json({ method: "GET", path: "/v1/stats", query, effect: "reads" }, o);
+  }
+
+  /** What is wrong, the causes first. */
+  async diagnosis(o?: CallOptions): Promise<Diagnosis> {
+    return this.caller.json({ method: "GET", path: "/v1/diagnosis", effect: "reads" }, o);
   }
 
   async history(query: HistoryQuery = {}, o?: CallOptions): Promise<History> {

@@ -84,6 +84,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/diagnosis": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What is wrong, the causes first
+         * @description With the ledger, with nodes, with topics, as the node that is asked sees them. The dashboard and lapse top show this. A node that does not answer within a second is named in missing. What other nodes have answered may be a second old. With scope=node the figures are those of the node that is asked alone. Needs the scope read.
+         */
+        get: operations["diagnosis"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/events": {
         parameters: {
             query?: never;
@@ -1173,6 +1193,30 @@ export interface components {
              */
             scope: "fleet" | "node";
         };
+        Diagnosis: {
+            /**
+             * Format: date-time
+             * @description When the server looked.
+             */
+            at: string;
+            /** @description Names of the nodes whose figures are in the answer. */
+            covers: string[];
+            /** @description The same of the ledger and the nodes alone. */
+            fleet: string;
+            /** @description All that is grave in one sentence, or that nothing is late. */
+            headline: string;
+            /** @description Nodes whose figures are not in the answer, or only in part: they have not answered within a second, or send no heartbeat while they hold tasks, or still read their tasks after a start or an adoption. */
+            missing: components["schemas"]["MissingNode"][];
+            /** @description There are further topics, and the last of those that were looked at is in trouble. */
+            more_topics: boolean;
+            /**
+             * @description fleet: the figures are those of all nodes. node: of the node that was asked alone.
+             * @enum {string}
+             */
+            scope: "fleet" | "node";
+            /** @description Causes before consequences: the ledger, nodes, topics, and then what is no trouble yet, or meant. Of topics, those of the 20 worst. */
+            troubles: components["schemas"]["Trouble"][];
+        };
         Event: {
             /**
              * Format: date-time
@@ -1601,7 +1645,7 @@ export interface components {
             /** @description Where it serves HTTP. Left out if it does not. */
             address?: string;
             /**
-             * @description Time since this server last saw a heartbeat of the node.
+             * @description Time since this server last saw a heartbeat of the node, whatever the cause.
              * @example 30m
              */
             heartbeat_age: string;
@@ -1614,10 +1658,10 @@ export interface components {
             self: boolean;
             shards: components["schemas"]["NodeShards"];
             /**
-             * @description live: it sends heartbeats. draining: it hands over its shards and then ends. silent: it sends none; once it counts as dead and has no status, other nodes adopt its shards. released: its last process has ended in order.
+             * @description live: it sends heartbeats. draining: it hands over its shards and then ends. silent: it sends none; once it counts as dead and has no status, other nodes adopt its shards. unknown: the ledger, by which nodes hear of one another, does not answer this server. released: its last process has ended in order.
              * @enum {string}
              */
-            state: "live" | "draining" | "silent" | "released";
+            state: "live" | "draining" | "silent" | "unknown" | "released";
             /** @description What the node reported with its last heartbeat. Left out if the node is silent, or its report is not known. Also for a token that is limited to some topics: the report counts the tasks of all. */
             status?: components["schemas"]["NodeStatus"];
             /** @description Where its own shards are in Redis. Only in the answer about one node; not for a token that is limited to some topics. */
@@ -2403,6 +2447,8 @@ export interface components {
             spread: string;
             /** @description Whether tasks may have a delivery of their own. */
             task_delivery: boolean;
+            /** @description What is wrong with the topic, the worst first, as GET /v1/diagnosis says it. Left out if nothing is. */
+            troubles?: components["schemas"]["Trouble"][];
             /** @description Why this node cannot deliver the topic's tasks: it lacks what their settings need, or has no receiver at the moment. The tasks wait. If it can, why another node cannot, which is named. */
             undeliverable?: string;
             /** Format: int64 */
@@ -2474,6 +2520,8 @@ export interface components {
             spread: string;
             /** @description Whether tasks may have a delivery of their own. */
             task_delivery: boolean;
+            /** @description What is wrong with the topic, the worst first, as GET /v1/diagnosis says it. Left out if nothing is. */
+            troubles?: components["schemas"]["Trouble"][];
             /** @description Why this node cannot deliver the topic's tasks: it lacks what their settings need, or has no receiver at the moment. The tasks wait. If it can, why another node cannot, which is named. */
             undeliverable?: string;
             /** Format: int64 */
@@ -2497,6 +2545,28 @@ export interface components {
              */
             scope: "fleet" | "node";
             topics: components["schemas"]["Topic"][];
+        };
+        Trouble: {
+            /** @description Why, or what it means, as far as that is known. */
+            detail?: string;
+            /** @description Tasks are late or fail because of it, or would be with the next fault, or it is not known whether they are. */
+            grave: boolean;
+            /**
+             * @description ledger: it does not answer, or takes no new tasks. cut_off: this node may have lost its shards. unknown: nothing is known of a node, since the ledger does not answer. silent: a node sends no heartbeat, and its tasks wait. unheard: a node does not answer, or its figures are not complete. spool: a former spool of a node is missing. adopted: a node is down, and others have its tasks. undeliverable, late, failing, dead, paused: of a topic. replaying, draining: of a node.
+             * @enum {string}
+             */
+            kind: "ledger" | "cut_off" | "unknown" | "silent" | "unheard" | "spool" | "adopted" | "undeliverable" | "late" | "failing" | "replaying" | "draining" | "dead" | "paused";
+            /** @description The node that it is about. Left out if there is none, or if that is not known. */
+            node?: string;
+            /**
+             * Format: date-time
+             * @description Left out if that is not known.
+             */
+            since?: string;
+            /** @description What is wrong. */
+            text: string;
+            /** @description The topic that it is about. Left out if there is none. */
+            topic?: string;
         };
         Waiting: {
             /** @description Name of the thing that it waits for. */
@@ -2817,6 +2887,82 @@ export interface operations {
                 };
             };
             /** @description `/problems/ledger_unavailable`: The ledger is not available. `/problems/shutting_down`: Shutting down. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    diagnosis: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Diagnosis"];
+                };
+            };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/unauthorized`: A token is needed. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/forbidden`: The token does not open this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/invalid`: A field is wrong. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/shutting_down`: Shutting down. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */

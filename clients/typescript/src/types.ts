@@ -45,6 +45,7 @@ export type Requeue = Choice & { delay?: Span; due_at?: Time };
 export type Requeued = Schemas["Requeued"];
 export type Node = Schemas["Node"];
 export type Stats = Schemas["Stats"];
+export type Diagnosis = Schemas["Diagnosis"];
 export type History = Schemas["History"];
 export type Forecast = Schemas["Forecast"];
 export type Readiness = Schemas["Readiness"];

@@ -122,6 +122,7 @@ test("figures", async () => {
   assert.equal(nodes.length, 1);
   await assert.rejects(client.drainNode(nodes[0]!.name), failure("nobody_to_take_over"));
   assert.equal((await client.stats({ topics: false })).node, nodes[0]!.name);
+  assert.equal((await client.diagnosis()).fleet, "One node, and it is live.");
   assert.equal((await client.history({ minutes: 1, scope: "node" })).step, "1m");
   assert.equal((await client.forecast({ window: "1h", step: "30m" })).counts.length, 2);
 });

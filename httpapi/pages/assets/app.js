@@ -6,6 +6,7 @@ import {count, plural, span, age} from "./format.js";
 import {Notices} from "./parts.js";
 import {isStale, useClock, usePoll} from "./poll.js";
 import {go, link, useRoute} from "./route.js";
+import {downNodes, fleetTroubles, sentence} from "./trouble.js";
 import {Dead} from "./views/dead.js";
 import {Login} from "./views/login.js";
 import {Nodes} from "./views/nodes.js";
@@ -79,12 +80,9 @@ function useStats(session) {
   }, [session], 2000);
 }
 
-// useNodes asks for the nodes of the fleet, if the token opens them.
-function useNodes(session) {
-  return usePoll(async signal => {
-    if (!session || !opens(session, "nodes")) return undefined;
-    return (await get("v1/nodes", undefined, signal)).nodes;
-  }, [session], 10_000);
+// useDiagnosis asks what is wrong, if the token opens that.
+function useDiagnosis(session) {
+  return usePoll(async signal => (session && opens(session, "nodes") ? get("v1/diagnosis", undefined, signal) : undefined), [session], 2000);
 }
 
 // Search leads to the task with an id, or to the tasks whose ids begin so. The key / comes here.
@@ -119,37 +117,36 @@ function Aged({poll, children}) {
   return html`<span class=${isStale(poll) ? "stale" : ""}>${children}</span>`;
 }
 
-// Reach says how much of the fleet the figures are of. A node that is silent belongs to the fleet also
+// Reach says how much of the fleet the figures are of. A node that is down belongs to the fleet also
 // when others have adopted its shards, and no figures are missing any more.
-function Reach({stats, nodes}) {
+function Reach({stats, diagnosis}) {
   if (!stats?.covers) return html`<span class="reach"></span>`;
-  const {covers, missing} = stats, known = missing.filter(m => m.node).length;
-  const silent = (nodes || []).filter(n => n.state === "silent");
-  if (!missing.length && silent.length)
-    return html`<a class="reach bad" href=${link("nodes")} id="reach" title="Others have its tasks.">${plural(covers.length, "node")}, ${silent.length === 1 ? silent[0].name : count(silent.length)} silent</a>`;
+  const {covers, missing} = stats, known = missing.filter(m => m.node).length, down = downNodes(diagnosis);
+  if (!missing.length && down.length)
+    return html`<a class="reach bad" href=${link("nodes")} id="reach" title="Others have its tasks.">${plural(covers.length, "node")}, ${down.length === 1 ? down[0] : count(down.length)} down</a>`;
   if (!missing.length) return html`<a class="reach" href=${link("nodes")} id="reach">${covers.length === 1 ? "1 node" : "All " + covers.length + " nodes"}</a>`;
   const names = missing.map(m => (m.node || "the others") + ": " + m.error).join("; ");
   const text = known ? covers.length + " of " + (covers.length + known) + " nodes" : "Only " + plural(covers.length, "node");
   return html`<a class="reach bad" href=${link("nodes")} id="reach" title=${names}>${text}</a>`;
 }
 
-// Banners are about the server that was asked: they stand above every view.
-function Banners({stats}) {
-  const s = stats?.state, list = [];
-  if (!s) return null;
-  const add = (bad, text) => list.push({bad, text});
-  const missing = stats.missing.map(m => (m.node || "the other nodes") + " (" + m.error + ")").join(", ");
-  if (missing) add(true, "Not the whole fleet: " + missing + " is missing from the figures.");
-  if (s.shutting_down) add(true, "This node is shutting down.");
-  else if (s.draining) add(false, "This node drains: what it holds is handed over to others.");
-  if (s.unsure) add(true, "This node was cut off from the ledger: others may have adopted what it holds.");
-  if (!s.replay.over)
-    add(false, "This node reads its tasks back: " + count(s.replay.records) + " so far, in " + s.replay.elapsed + ". What it has not read is missing from the figures.");
-  const {ok, where, condition} = s.ledger;
-  if (!ok) add(true, "The ledger" + (where ? " " + where : "") + " does not answer as it should" + (condition ? ": " + condition : "") + ". Deliveries go on.");
-  for (const w of s.waiting.slice(0, 3)) add(false, "Waiting for " + span(age(w.since)) + ": " + w.what + (w.detail ? ", " + w.detail : "") + ".");
+// bannersShown bounds how many troubles of the fleet stand above a view.
+const bannersShown = 4;
+
+// Banners are about the ledger, the nodes, and the server that was asked: they stand above every view,
+// the causes first.
+function Banners({stats, diagnosis}) {
+  useClock();
+  // Of the tasks that this node reads, it says itself how far it is.
+  const troubles = fleetTroubles(diagnosis).filter(t => t.kind !== "replaying" || t.node !== stats?.node);
+  const s = stats?.state, list = troubles.slice(0, bannersShown).map(t => ({key: t.kind + t.node, bad: t.grave, text: sentence(t), since: t.since}));
+  const add = (key, bad, text) => list.push({key, bad, text});
+  if (troubles.length > bannersShown) add("more", true, count(troubles.length - bannersShown) + " more: see the nodes.");
+  if (s?.shutting_down) add("ending", true, "This node is shutting down.");
+  if (s && !s.replay.over) add("replay", false, "This node reads its tasks back: " + count(s.replay.records) + " so far, in " + s.replay.elapsed + ".");
+  for (const w of s?.waiting.slice(0, 3) || []) add(w.what, false, "Waiting for " + span(age(w.since)) + ": " + w.what + (w.detail ? ", " + w.detail : "") + ".");
   return html`<div id="banners" role="status" aria-live="polite">${list.map(b => html`
-    <div key=${b.text} class=${"banner" + (b.bad ? " bad" : "")}><div>${b.text}</div></div>`)}</div>`;
+    <div key=${b.key} class=${"banner" + (b.bad ? " bad" : "")}><div>${b.text}${b.since ? html`<span class="soft" aria-hidden="true"> ${span(age(b.since))}</span>` : null}</div></div>`)}</div>`;
 }
 
 function place({view, name, params}, props) {
@@ -165,7 +162,7 @@ function place({view, name, params}, props) {
 }
 
 function App() {
-  const at = useRoute(), [session, askSession] = useSession(), stats = useStats(session), nodes = useNodes(session), main = useRef(null);
+  const at = useRoute(), [session, askSession] = useSession(), stats = useStats(session), diagnosis = useDiagnosis(session), main = useRef(null);
   const where = at.view + "/" + at.name, first = useRef(true);
   useEffect(() => { // a view that is opened begins at its top, and is read from there
     if (first.current) { first.current = false; return; }
@@ -186,12 +183,12 @@ function App() {
       <a class="mark" href="#/"><${Mark} />Lapse</a>
       <nav aria-label="Views">${open.map(([view, title]) => html`
         <a key=${view} href=${link(view)} aria-current=${here.view === view ? "page" : undefined}>${title}${view === "dead" && dead > 0 ? html`<${Aged} poll=${stats}><b>${count(dead)}</b></${Aged}>` : null}</a>`)}</nav>
-      <${Search} /><${Aged} poll=${stats}><${Reach} stats=${stats.data} nodes=${nodes.data} /></${Aged}>
+      <${Search} /><${Aged} poll=${stats}><${Reach} stats=${stats.data} diagnosis=${diagnosis.data} /></${Aged}>
       ${session.open ? null : html`<span class="user"><span>${session.name}</span>
         ${session.csrf ? html`<button type="button" class="small" onClick=${leave}>Log out</button>` : null}</span>`}
     </header>
-    <${Banners} stats=${stats.data} />
-    <main ref=${main} id="main">${place(here, {stats, may: mayOf(session)})}</main>
+    <${Banners} stats=${stats.data} diagnosis=${diagnosis.data} />
+    <main ref=${main} id="main">${place(here, {stats, diagnosis, may: mayOf(session)})}</main>
     <footer class="foot">${stats.data ? html`<span>Asked: <code>${stats.data.node}</code>, Lapse ${stats.data.version}, up ${stats.data.uptime}</span>` : null}
       <a href="./docs">Routes</a><a href="./openapi.json">OpenAPI</a></footer>
     <${Notices} />`;

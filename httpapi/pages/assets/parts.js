@@ -57,26 +57,34 @@ export function Section({title, side, poll, children, id}) {
     <div class=${old ? "stale" : ""}>${children}</div></section>`;
 }
 
-// Fresh says of when the figures are. It is quiet while they are as they should be.
-export function Fresh({poll}) {
+// Fresh says of when the figures are, and of which part of the fleet. It is quiet while they are as
+// they should be.
+export function Fresh({poll, part = partly(poll.data)}) {
   useClock();
   if (poll.data === undefined) return poll.fault ? html`<${Fault} fault=${poll.fault} again=${poll.again} />` : null;
   const old = isStale(poll);
-  return html`<p class=${"fresh" + (old ? " bad" : "")} role="status">${old
+  return html`<p class=${"fresh" + (old || part ? " bad" : "")} role="status">${old
     ? html`As of ${span(Date.now() - poll.at)} ago. ${poll.fault?.message} <button type="button" class="plain" onClick=${poll.again}>Try again</button>`
-    : "Live"}</p>`;
+    : part || "Live"}</p>`;
+}
+
+// partly says of how many nodes the figures of an answer are, "" if of all.
+function partly(answer) {
+  if (!answer?.missing?.length) return "";
+  const known = answer.missing.filter(m => m.node).length;
+  return known ? "Of " + answer.covers.length + " of " + (answer.covers.length + known) + " nodes" : "Not of all nodes";
 }
 
 // View is a view with its heading. While the poll's figures are old, all of them look old. The heading
 // may tell of another poll, leadPoll, and then looks old with that one too.
-export function View({title, poll, lead, leadPoll, actions, back, children}) {
+export function View({title, poll, lead, leadPoll, part, actions, back, children}) {
   useClock();
   useEffect(() => { document.title = title + " · Lapse"; }, [title]);
   const old = poll && isStale(poll), leadOld = old || leadPoll && isStale(leadPoll);
   return html`<div class="head">
       ${back ? html`<a class="back" href=${back.href}>${back.text}</a>` : null}
       <h1 tabindex="-1" class=${leadOld ? "stale" : ""}>${lead ?? title}</h1>
-      ${poll ? html`<${Fresh} poll=${poll} />` : null}
+      ${poll ? html`<${Fresh} poll=${poll} part=${part || undefined} />` : null}
       ${actions ? html`<div class="actions">${actions}</div>` : null}
     </div>
     ${poll && poll.data === undefined && !poll.fault ? html`<p class="empty" role="status">Loading…</p>` : null}

@@ -20,7 +20,7 @@ func (s *Cluster) NodeName() string {
 // DescribeNode returns a node as callers see it.
 func DescribeNode(k *recovery.Node) task.Node {
 	n := task.Node{
-		Name: k.Name, Self: k.Self, Live: k.Live && !k.Gone, Quiet: k.Quiet, Released: k.Released, Silent: k.Silent, Incarnation: k.Incarnation,
+		Name: k.Name, Self: k.Self, Live: k.Live && !k.Gone, Quiet: k.Quiet, Released: k.Released, Silent: k.Silent + k.Unseen, Unknown: k.Unseen > 0 && !k.Self, Incarnation: k.Incarnation,
 		Process: k.Process, Version: k.Version, Address: k.Address, Shards: k.Shards, Held: k.Held, Adopted: k.Adopted,
 		MissingSpools: k.MissingSpools,
 	}
@@ -51,8 +51,7 @@ func (s *Cluster) Nodes(ctx context.Context) ([]task.Node, error) {
 		return nil, task.ErrClosed
 	}
 	if s.engine.Fleet == nil {
-		st := s.nodeStatus()
-		return []task.Node{{Name: s.engine.Config.Node, Self: true, Live: true, Shards: s.engine.Terms.Shards, Held: s.engine.Terms.Shards, Status: &st}}, nil
+		return s.describeNodes(nil), nil
 	}
 	ctx, cancel := s.engine.Within(ctx)
 	defer cancel()
@@ -60,15 +59,34 @@ func (s *Cluster) Nodes(ctx context.Context) ([]task.Node, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", task.ErrUnavailable, err)
 	}
+	return s.describeNodes(known), nil
+}
+
+// Seen lists the nodes as this node last saw them. It waits for the ledger only to learn how many
+// shards those hold that are not there, and for GatherWithin at most; one of which it does not
+// learn that counts as a holder.
+func (s *Cluster) Seen(ctx context.Context) []task.Node {
+	if s.Fleet == nil {
+		return s.describeNodes(nil)
+	}
+	known, _ := s.fleetNodes(ctx)
+	return s.describeNodes(known)
+}
+
+// describeNodes returns nodes as callers see them; without any, this node, whose ledger is its own.
+func (s *Cluster) describeNodes(known []recovery.Node) []task.Node {
+	st := s.nodeStatus()
+	if known == nil {
+		shards := s.engine.Terms.Shards
+		return []task.Node{{Name: s.engine.Config.Node, Self: true, Live: true, Shards: shards, Held: shards, Status: &st}}
+	}
 	all := make([]task.Node, len(known))
 	for i := range known {
-		all[i] = DescribeNode(&known[i])
-		if known[i].Self {
-			st := s.nodeStatus()
+		if all[i] = DescribeNode(&known[i]); known[i].Self {
 			all[i].Status = &st
 		}
 	}
-	return all, nil
+	return all
 }
 
 // Node is tasks.Scheduler.Node.

@@ -13,6 +13,7 @@ const ofStatus = key => n => (n.status ? quiet(n.status[key]) : dash);
 // State says how a node is, in a word or two.
 function State({node: n}) {
   if (n.state === "silent") return html`<${Pill} bad>silent</${Pill}>`;
+  if (n.state === "unknown") return html`<${Pill} bad>not known</${Pill}>`;
   if (n.state === "draining") return html`<${Pill} warn>draining</${Pill}> <${Drained} node=${n} />`;
   if (n.state === "released") return html`<${Pill}>stopped</${Pill}>`;
   if (n.status?.unsure) return html`<${Pill} bad>cut off</${Pill}>`;
@@ -34,6 +35,7 @@ function note(n) {
     const held = n.shards.held > 0 ? "It still owns " + plural(n.shards.held, "shard") + ": their tasks wait." : "Others hold its tasks.";
     list.push("no heartbeat for " + span(millis(n.heartbeat_age)) + ". " + held);
   }
+  if (n.state === "unknown") list.push("nothing is known of it since " + span(millis(n.heartbeat_age)) + ": the ledger does not answer");
   if (n.shards.adopted > 0) list.push("holds " + plural(n.shards.adopted, "shard") + " of other nodes");
   const away = n.shards.own - n.shards.held;
   if (n.state !== "silent" && n.state !== "released" && away > 0) list.push(plural(away, "shard") + " of its own " + (away === 1 ? "is" : "are") + " with others");
@@ -56,13 +58,6 @@ export const nodeColumns = [
   {head: "p99 since start", class: "spare", num: true, cell: n => (n.status ? fine(n.status.lateness.p99) : dash), note: "How late first attempts began, since the node started", more: true},
 ];
 
-// sentence answers whether this is the whole fleet.
-function sentence(nodes) {
-  const there = nodes.filter(n => n.state !== "released"), silent = there.filter(n => n.state === "silent");
-  if (silent.length) return silent.map(n => n.name).join(", ") + (silent.length === 1 ? " is" : " are") + " silent.";
-  return there.length === 1 ? "One node, and it is live." : "All " + there.length + " nodes are there.";
-}
-
 // port are the figures of the asked node's port for clients of Redis.
 function port(p) {
   const dropped = p.events_unsent + p.events_lost;
@@ -74,12 +69,12 @@ function port(p) {
   ];
 }
 
-export function Nodes({may, stats}) {
+export function Nodes({may, stats, diagnosis}) {
   const poll = usePoll(signal => get("v1/nodes", undefined, signal), []);
   const [draining, setDraining] = useState(null), nodes = poll.data?.nodes;
   const actions = {head: html`<span class="unseen">Actions</span>`, class: "num", cell: n => (n.state === "live" && nodes.filter(o => o.state === "live").length > 1
     ? html`<button type="button" class="small" onClick=${() => setDraining(n)} aria-label=${"Drain " + n.name}>Drain</button>` : null)};
-  return html`<${View} title="Nodes" lead=${nodes ? sentence(nodes) : "Nodes"} poll=${poll}>
+  return html`<${View} title="Nodes" lead=${diagnosis.data?.fleet} leadPoll=${diagnosis} poll=${poll} part=${nodes?.some(n => n.state === "unknown") ? "Not of all nodes" : ""}>
     ${nodes ? html`<${Table} label="Nodes" columns=${may("admin") && nodes.length > 1 ? [...nodeColumns, actions] : nodeColumns}
       rows=${nodes} keyOf=${n => n.name} empty="No node has told of itself." />` : null}
     ${stats.data?.state.redis ? html`<${Section} id="redis" title=${"Redis clients of " + stats.data.node} poll=${stats}>

@@ -5,36 +5,32 @@ import {html, useState} from "../vendor/preact.js";
 import {get} from "../api.js";
 import {Chart} from "../chart.js";
 import {away, count, hourMinute, lateness, plural, when} from "../format.js";
-import {faults, isLate, verdict} from "../judge.js";
-import {Figures, Pill, Section, Table, View} from "../parts.js";
+import {Figures, Section, Table, View} from "../parts.js";
 import {isStale, usePoll} from "../poll.js";
 import {link} from "../route.js";
+import {Troubles} from "../trouble.js";
 import {LastHour} from "./lasthour.js";
 import {nodeColumns} from "./nodes.js";
 
 // How many topics the overview shows. The others are in the list of topics.
 const shown = 8;
 
-// Faults shows what is wrong with a topic.
-export const Faults = ({topic}) => html`<div class="faults">${faults(topic).map(f => html`<div key=${f.kind}>
-  <span><${Pill} bad=${f.bad} warn=${!f.bad}>${f.text}</${Pill}></span>${f.detail ? html`<span class=${f.long ? "clamp" : ""} title=${f.long ? f.detail : undefined}>${f.detail}</span>` : null}</div>`)}</div>`;
-
 const deadLink = t => (t.counts.dead ? html`<a href=${link("dead", "", {topic: t.name})}>${count(t.counts.dead)}</a>` : html`<span class="zero">0</span>`);
 export const quiet = n => (n ? count(n) : html`<span class="zero">0</span>`);
 
 const worstColumns = [
   {head: "Topic", cell: t => html`<a href=${link("topics", t.name)}>${t.name}</a>`},
-  {head: "What is wrong", class: "grow", cell: t => html`<${Faults} topic=${t} />`},
+  {head: "What is wrong", class: "grow", cell: t => html`<${Troubles} topic=${t} />`},
   {head: "Ready", num: true, cell: t => quiet(t.counts.ready), note: "Due, and not handed out yet"},
   {head: "Delivering", num: true, cell: t => quiet(t.counts.delivering)},
   {head: "Dead", num: true, cell: deadLink},
 ];
 
 // totals are the figures of all topics together.
-function totals(total, soon) {
+function totals(total, soon, late) {
   const oldest = total.ready_oldest_at;
   return [
-    {name: "ready", label: "Ready", value: count(total.ready), href: link("tasks", "", {state: "ready"}), bad: isLate(total),
+    {name: "ready", label: "Ready", value: count(total.ready), href: link("tasks", "", {state: "ready"}), bad: late,
       note: oldest ? "the oldest since " + when(oldest) : "all that was due is handed out"},
     {name: "late", label: "Late by, last 5 min", ...lateness(total.recent)},
     {name: "delivering", label: "Being delivered", value: count(total.delivering), href: link("tasks", "", {state: "delivering"})},
@@ -67,7 +63,7 @@ export function Forecast({topic, hour, title = "Falls due"}) {
 
 export const forecastOfHour = (topic, signal) => get("v1/forecast", {window: "1h", step: "1m", topic}, signal);
 
-export function Overview({stats}) {
+export function Overview({stats, diagnosis}) {
   const hour = usePoll(signal => forecastOfHour(undefined, signal), [], 10_000);
   const worst = usePoll(signal => get("v1/topics", {sort: "worst", limit: shown}, signal), [], 2000);
   const nodes = usePoll(signal => get("v1/nodes", undefined, signal), [], 5000);
@@ -75,9 +71,10 @@ export function Overview({stats}) {
   if (!s) return html`<${View} title="Overview" poll=${stats} />`;
   // A forecast that is old tells of other ten minutes.
   const soon = isStale(hour) ? undefined : hour.data?.counts.slice(0, 10).reduce((a, b) => a + b, 0);
-  const wrong = worst.data?.topics.filter(t => faults(t).length), more = wrong?.length === shown && worst.data.next_cursor;
-  return html`<${View} title="Overview" lead=${wrong ? verdict(wrong, more).text : "Overview"} leadPoll=${worst} poll=${stats}>
-    <${Figures} label="All topics" list=${totals(s.total, soon)} />
+  const wrong = worst.data?.topics.filter(t => t.troubles), more = wrong?.length === shown && worst.data.next_cursor;
+  const late = !!diagnosis.data?.troubles.some(t => t.kind === "late");
+  return html`<${View} title="Overview" lead=${diagnosis.data?.headline} leadPoll=${diagnosis} poll=${stats}>
+    <${Figures} label="All topics" list=${totals(s.total, soon, late)} />
     <${Section} id="worst" title="Needs a look" poll=${worst} side=${html`<a href=${link("topics")}>All topics</a>`}>
       <${Table} label="Topics with something wrong, the worst first" columns=${worstColumns} rows=${wrong} keyOf=${t => t.name}
         empty=${wrong ? "No topic is late, failing or paused, and none has dead tasks." : worst.fault?.message || "Loading…"} />

@@ -3,10 +3,10 @@
 import {html, useState} from "../vendor/preact.js";
 import {call, get, post, topicPath} from "../api.js";
 import {age, away, count, lateness, plural, span, when} from "../format.js";
-import {isFailing, isLate} from "../judge.js";
 import {Fault, Figures, Pill, Section, Table, View, announce, useAction} from "../parts.js";
 import {usePoll} from "../poll.js";
 import {link} from "../route.js";
+import {has, sentence} from "../trouble.js";
 import {Forecast, forecastOfHour} from "./overview.js";
 import {Settings, settingsInWords} from "./settings.js";
 
@@ -79,18 +79,14 @@ function LastErrors({topic: t, retrying}) {
 
 // Trouble says in sentences what is wrong.
 function Trouble({topic: t}) {
-  const c = t.counts, list = [];
-  if (t.undeliverable) list.push("The tasks wait, for they cannot be delivered: " + t.undeliverable + ".");
-  if (isLate(c) && !t.paused) list.push("Late: " + plural(c.ready, "task") + " ready, the oldest due since " + when(c.ready_oldest_at) + ", " + away(c.ready_oldest_at) + ".");
-  if (t.delivery.kind === "pull" && c.receivers === 0 && c.ready > 0) list.push("No receiver waits for tasks of this topic.");
-  if (isFailing(t)) list.push("Failing: the last attempt failed " + away(t.last_failed_at) + (t.last_error ? ": " + t.last_error : "."));
-  return list.length ? html`<div class="fault" id="trouble">${list.map(text => html`<p key=${text.slice(0, 12)}>${text}</p>`)}</div>` : null;
+  const list = t.troubles?.filter(x => x.grave) || [];
+  return list.length ? html`<div class="fault" id="trouble">${list.map(x => html`<p key=${x.kind}>${sentence(x)}</p>`)}</div>` : null;
 }
 
 function figures(t) {
   const c = t.counts, failed = c.failed;
   return [
-    {name: "ready", label: "Ready", value: count(c.ready), bad: isLate(c) && !t.paused, href: link("tasks", "", {topic: t.name, state: "ready"}),
+    {name: "ready", label: "Ready", value: count(c.ready), bad: has(t, "late"), href: link("tasks", "", {topic: t.name, state: "ready"}),
       note: c.ready_oldest_at ? "the oldest " + span(age(c.ready_oldest_at)) : "all that was due is handed out"},
     {name: "delivering", label: "Being delivered", value: count(c.delivering), href: link("tasks", "", {topic: t.name, state: "delivering"}),
       note: t.delivery.kind === "pull" ? "" : "at most " + count(t.concurrency_now) + " a node"},

@@ -6,7 +6,8 @@ import {age, fine, plural, span} from "../format.js";
 import {Pages, Table, View} from "../parts.js";
 import {usePoll} from "../poll.js";
 import {go, link} from "../route.js";
-import {Faults, quiet} from "./overview.js";
+import {Troubles} from "../trouble.js";
+import {quiet} from "./overview.js";
 
 // pageSize keeps a refresh small: the answer has about 1 kB a topic.
 const pageSize = 12;
@@ -16,7 +17,7 @@ const zero = html`<span class="zero">–</span>`;
 // A column that can be sorted by names the order of the server. Most come with the greatest first.
 const columns = [
   {head: "Topic", sort: "name", cell: t => html`<a href=${link("topics", t.name)}>${t.name}</a><div class="note">${t.delivery.kind}</div>`},
-  {head: "What is wrong", sort: "worst", down: true, order: "the worst first", class: "grow", cell: t => html`<${Faults} topic=${t} />`},
+  {head: "What is wrong", sort: "worst", down: true, order: "the worst first", class: "grow", cell: t => html`<${Troubles} topic=${t} />`},
   {head: "Pending", sort: "pending", down: true, num: true, cell: t => quiet(t.counts.pending)},
   {head: "Ready", sort: "ready", down: true, num: true, cell: t => quiet(t.counts.ready), note: "Due, and not handed out yet"},
   {head: "Delivering", class: "spare", num: true, cell: t => quiet(t.counts.delivering)},

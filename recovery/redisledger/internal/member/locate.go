@@ -149,6 +149,10 @@ func (m *Member) Nodes(ctx context.Context, counts bool) ([]recovery.Node, error
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	var unseenFor time.Duration
+	if w.broken || time.Since(w.answered) > m.FailoverAfter/gapShare {
+		unseenFor = time.Since(w.asked)
+	}
 	var own, adopted map[layout.Holder]int
 	if counts {
 		own, adopted = w.shardCountsLocked()
@@ -164,7 +168,7 @@ func (m *Member) Nodes(ctx context.Context, counts bool) ([]recovery.Node, error
 		n := recovery.Node{
 			Name: name, Number: s.number, Self: name == m.Self.Node,
 			Live: !s.entry.Released && !m.deadLocked(s), Released: s.entry.Released,
-			Silent: max(w.silentLocked(s), w.asked.Sub(silence.lastSign)), Incarnation: s.entry.Incarnation,
+			Silent: max(w.silentLocked(s), w.asked.Sub(silence.lastSign)), Unseen: unseenFor, Incarnation: s.entry.Incarnation,
 			Process: s.entry.Process.String(), Version: s.entry.Version, Address: s.entry.Address,
 			Format: s.entry.Format, Shards: s.entry.shards(), Indexed: s.entry.Indexed, Spools: s.entry.Spool != "",
 			MissingSpools: s.entry.MissingSpools,

@@ -1,0 +1,34 @@
+// What is wrong, as the server judges it: in its diagnosis, and with each topic.
+
+import {html} from "./vendor/preact.js";
+import {age, count, span, when} from "./format.js";
+import {Pill} from "./parts.js";
+
+// fleetTroubles are those of the ledger and the nodes.
+export const fleetTroubles = diagnosis => (diagnosis?.troubles || []).filter(t => !t.topic);
+export const downNodes = diagnosis => fleetTroubles(diagnosis).filter(t => t.kind === "silent" || t.kind === "adopted").map(t => t.node);
+
+export const has = (topic, kind) => !!topic.troubles?.some(t => t.kind === kind);
+
+// pills are the words for a trouble of a topic where there is little room.
+const pills = {
+  undeliverable: () => "cannot be delivered", late: t => span(age(t.since)) + " late", failing: (_, c) => count(c.failed_recent) + " failed",
+  dead: (_, c) => count(c.dead) + " dead", paused: () => "paused",
+};
+
+// details say more of it. Texts of any length are cut where there is no room.
+const details = {
+  undeliverable: t => t.detail, late: t => t.detail + ", the oldest due since " + when(t.since), failing: (t, topic) => topic.last_error || t.detail,
+  dead: () => "", paused: t => (t.detail ? t.detail + " since " + when(t.since) : ""),
+};
+
+// Troubles shows what is wrong with a topic.
+export const Troubles = ({topic}) => html`<div class="faults">${(topic.troubles || []).map(t => {
+  const detail = details[t.kind](t, topic), long = t.kind === "undeliverable" || t.kind === "failing";
+  return html`<div key=${t.kind}><span><${Pill} bad=${t.kind !== "paused"} warn=${t.kind === "paused"}>${pills[t.kind](t, topic.counts)}</${Pill}></span>
+    ${detail ? html`<span class=${long ? "clamp" : ""} title=${long ? detail : undefined}>${detail}</span>` : null}</div>`;
+})}</div>`;
+
+// sentence says a trouble with its beginning: "n3 is down, and others have its tasks, since 12:02:48."
+export const sentence = t => (t.text.startsWith(t.topic || t.node || "\n") ? t.text : t.text[0].toUpperCase() + t.text.slice(1))
+  + (t.since ? ", since " + when(t.since) : "") + (t.detail ? ": " + t.detail : "") + ".";

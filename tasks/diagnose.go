@@ -1,0 +1,60 @@
+package tasks
+
+import (
+	"context"
+
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+type (
+	// A Diagnosis says what is wrong with a fleet at one moment, as one node sees it.
+	Diagnosis = task.Diagnosis
+
+	// A Trouble is one thing that is wrong, or that a reader of figures must know.
+	Trouble = task.Trouble
+
+	// A TroubleKind says what is wrong.
+	TroubleKind = task.TroubleKind
+)
+
+// The kinds of troubles, those first that cause others.
+const (
+	TroubleLedger        = task.TroubleLedger
+	TroubleCutOff        = task.TroubleCutOff
+	TroubleUnknown       = task.TroubleUnknown
+	TroubleSilent        = task.TroubleSilent
+	TroubleUnheard       = task.TroubleUnheard
+	TroubleSpool         = task.TroubleSpool
+	TroubleAdopted       = task.TroubleAdopted
+	TroubleUndeliverable = task.TroubleUndeliverable
+	TroubleLate          = task.TroubleLate
+	TroubleFailing       = task.TroubleFailing
+	TroubleReplaying     = task.TroubleReplaying
+	TroubleDraining      = task.TroubleDraining
+	TroubleDead          = task.TroubleDead
+	TroublePaused        = task.TroublePaused
+)
+
+// MaxDiagnosed bounds how many topics a Diagnosis tells of.
+const MaxDiagnosed = 20
+
+// Diagnose says what is wrong with the fleet as this node sees it: with the ledger, with other
+// nodes, with topics. It waits for GatherWithin three times at most, also while the ledger does not
+// answer: then it says of which nodes nothing is known. The grant of ctx bounds the topics that it
+// tells of.
+//
+// Errors: ErrClosed; why ctx has ended.
+func (s *Scheduler) Diagnose(ctx context.Context) (Diagnosis, Reach, error) {
+	if s.engine.IsClosing() {
+		return Diagnosis{}, Reach{}, ErrClosed
+	}
+	page, reach, err := s.FleetTopics(ctx, TopicQuery{Sort: SortWorst, Limit: MaxDiagnosed})
+	if err != nil {
+		return Diagnosis{}, Reach{}, err
+	}
+	sight := task.Sight{
+		At: s.engine.Config.Clock(), Readiness: s.Readiness(), Nodes: s.cluster.Seen(ctx), Reach: reach,
+		Topics: page.Topics, More: page.NextCursor != "",
+	}
+	return sight.Diagnose(), reach, nil
+}

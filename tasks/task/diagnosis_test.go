@@ -1,0 +1,75 @@
+package task
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A cause is told before what follows of it; what is known of a part is told as that.
+func TestDiagnosis(t *testing.T) {
+	at := time.Date(2026, 11, 29, 2, 0, 0, 0, time.UTC)
+	live := func(name string) Node {
+		return Node{Name: name, Live: true, Shards: 16, Held: 16, Status: &NodeStatus{}}
+	}
+	self := live("n1")
+	self.Self = true
+	well := Readiness{Ready: true, LedgerOK: true}
+	late := Topic{Name: "order.unpaid", Settings: TopicSettings{Kind: Pull}, Counts: Counts{Ready: 3, ReadyOldest: at.Add(-5 * time.Second)}}
+	failing := Topic{Name: "coupon", LastError: "HTTP 503", Counts: Counts{FailedRecent: 1, ReadyOldest: at.Add(-500 * time.Millisecond)}}
+	paused := Topic{Name: "p", Settings: TopicSettings{Paused: true}, Counts: Counts{Ready: 1, ReadyOldest: at.Add(-time.Hour), Dead: 2}}
+	silent := Node{Name: "n3", Silent: 40 * time.Second, Shards: 16}
+	owner := silent
+	owner.Held = 2
+	unknown := func(name string) Node {
+		n := live(name)
+		n.Unknown, n.Silent = true, 7*time.Second
+		return n
+	}
+	down := Readiness{Ready: true, Condition: "no answer in 5s", Stalled: 7 * time.Second}
+	catching := live("n2")
+	catching.Status = &NodeStatus{Catching: true}
+	missing := func(node string) Reach {
+		return Reach{Missing: []*NodeError{{Node: node, Err: errors.New("no answer")}}}
+	}
+	for name, c := range map[string]struct {
+		sight    Sight
+		headline string
+		kinds    string
+	}{
+		"well":    {Sight{Readiness: well, Nodes: []Node{self, live("n2")}}, "Nothing is late.", ""},
+		"late":    {Sight{Readiness: well, Nodes: []Node{self}, Topics: []Topic{late}}, "order.unpaid is late.", "late"},
+		"several": {Sight{Readiness: well, Topics: []Topic{late, late, failing}}, "2 topics are late; coupon is failing.", "late late failing"},
+		"more":    {Sight{Readiness: well, Topics: []Topic{late, late}, More: true}, "At least 2 topics are late.", "late late"},
+		"no more": {Sight{Readiness: well, Topics: []Topic{late, late, {}}, More: true}, "2 topics are late.", "late late"},
+		"notes":   {Sight{Readiness: well, Topics: []Topic{paused}}, "Nothing is late.", "dead paused"},
+		"adopted": {Sight{Readiness: well, Nodes: []Node{self, silent}, Topics: []Topic{late}}, "n3 is down, and others have its tasks; order.unpaid is late.", "adopted late"},
+		"waits": {Sight{Readiness: well, Nodes: []Node{self, owner}, Reach: missing("n3"), Topics: []Topic{late}},
+			"n3 is down, and its tasks wait; order.unpaid is late.", "silent late"},
+		"ledger": {Sight{Readiness: down, Nodes: []Node{self, unknown("n2"), unknown("n3")}, Reach: missing("n3"), Topics: []Topic{late}},
+			"The ledger does not answer; nothing is known of n2 and n3; order.unpaid is late.", "ledger unknown unknown late"},
+		"unheard":  {Sight{Readiness: well, Nodes: []Node{self, live("n2")}, Reach: missing("n2")}, "n2 does not answer.", "unheard"},
+		"nameless": {Sight{Readiness: well, Nodes: []Node{self}, Reach: missing("")}, "The rest of the fleet does not answer.", "unheard"},
+		"catching": {Sight{Readiness: well, Nodes: []Node{self, catching}, Reach: missing("n2")}, "Nothing is late.", "replaying"},
+		"five": {Sight{Readiness: down, Nodes: []Node{self, unknown("a"), unknown("b"), unknown("c"), unknown("d"), unknown("e")}},
+			"The ledger does not answer; nothing is known of a, b, c and 2 more nodes.", "ledger unknown unknown unknown unknown unknown"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.sight.At = at
+			d := c.sight.Diagnose()
+			var kinds []string
+			for _, x := range d.Troubles {
+				kinds = append(kinds, string(x.Kind))
+			}
+			if d.Headline != c.headline || strings.Join(kinds, " ") != c.kinds {
+				t.Errorf("%q, %v", d.Headline, kinds)
+			}
+		})
+	}
+	down.Stalled = 0
+	s := Sight{At: at, Readiness: down, Nodes: []Node{silent}}
+	if d := s.Diagnose(); !d.Troubles[1].Since.Equal(at.Add(-40*time.Second)) || d.Troubles[0].Detail != "no answer in 5s" {
+		t.Errorf("%+v", d)
+	}
+}
