@@ -11,12 +11,13 @@ import (
 
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/query"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // acted calls Act until there is no cursor, and returns what was done in all.
 func acted(t *testing.T, next func() *Scheduler, a Act) (all Acted) {
 	t.Helper()
-	for range mostPages {
+	for range rig.MostPages {
 		done, err := next().Act(t.Context(), a)
 		if err != nil {
 			t.Fatalf("Act(%+v): %v", a, err)
@@ -65,24 +66,24 @@ func (w *twin) fill(number int) {
 		both := w.both()
 		for _, s := range both {
 			_, err := s.Schedule(w.t.Context(), r)
-			want(w.t, "Schedule", err, nil)
+			rig.Want(w.t, "Schedule", err, nil)
 		}
 		if !attempted {
 			continue
 		}
-		pass(10 * time.Millisecond)
+		rig.Pass(10 * time.Millisecond)
 		for _, s := range both {
 			ds, err := s.Reserve(w.t.Context(), r.Topic, 1, 0, time.Hour)
-			if want(w.t, "Reserve", err, nil); len(ds) != 1 || ds[0].ID != r.ID {
+			if rig.Want(w.t, "Reserve", err, nil); len(ds) != 1 || ds[0].ID != r.ID {
 				w.t.Fatalf("reserved %+v, want %s", ds, r.ID)
 			}
 			if settled {
 				_, err = s.Settle(w.t.Context(), v, []string{ds[0].Receipt()})
-				want(w.t, "Settle", err, nil)
+				rig.Want(w.t, "Settle", err, nil)
 			}
 		}
 	}
-	pass(40 * time.Second)
+	rig.Pass(40 * time.Second)
 }
 
 // everything lists all tasks, by id.
@@ -220,7 +221,7 @@ func (w *twin) run(acts int) {
 				w.t.Errorf("%+v: %s was refused with %v, want %v", a, r.ID, r.Err, failed[r.ID])
 			}
 		}
-		pass(3 * time.Second)
+		rig.Pass(3 * time.Second)
 		w.compare(&a)
 	}
 	if selected < acts || refused < acts/10 {
@@ -231,7 +232,7 @@ func (w *twin) run(acts int) {
 // get returns a task as it is at the other.
 func (w *twin) get(id string) Task {
 	t, err := w.other.Get(w.t.Context(), id)
-	want(w.t, "Get", err, nil)
+	rig.Want(w.t, "Get", err, nil)
 	return t
 }
 
@@ -239,8 +240,8 @@ func (w *twin) get(id string) Task {
 func (w *twin) compare(a *Act) {
 	w.t.Helper()
 	left, right := w.everything(w.one()), w.everything(w.other)
-	if !slices.Equal(idsOf(left), idsOf(right)) {
-		w.t.Fatalf("%+v: %v, want %v", a, idsOf(left), idsOf(right))
+	if !slices.Equal(rig.IDsOf(left), rig.IDsOf(right)) {
+		w.t.Fatalf("%+v: %v, want %v", a, rig.IDsOf(left), rig.IDsOf(right))
 	}
 	near := func(a, b time.Time) bool { return a.Sub(b).Abs() < 2*time.Second }
 	for i := range left {
@@ -253,11 +254,11 @@ func (w *twin) compare(a *Act) {
 
 // An act on many does what single calls do, and a dry one counts what it would do.
 func TestActsMatchSingleCalls(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
-		other := newRig(t, Config{})
-		defer other.shut()
+		other := rig.New(t, Config{})
+		defer other.Shut()
 		w := &twin{t: t, rng: rand.New(rand.NewPCG(seed, 0)), nodes: []*Scheduler{r.Scheduler}, other: other.Scheduler}
 		w.fill(200)
 		w.run(60)
@@ -265,13 +266,13 @@ func TestActsMatchSingleCalls(t *testing.T) {
 }
 
 func TestActsMatchSingleCallsAtAllNodes(t *testing.T) {
-	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 3, func(t *testing.T, f *rig.Fleet) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
-		other := newRig(t, Config{})
-		defer other.shut()
+		other := rig.New(t, Config{})
+		defer other.Shut()
 		w := &twin{t: t, rng: rand.New(rand.NewPCG(seed, 0)), other: other.Scheduler}
-		for _, n := range f.nodes {
+		for _, n := range f.Nodes {
 			w.nodes = append(w.nodes, n.Scheduler)
 		}
 		w.fill(200)
@@ -281,10 +282,10 @@ func TestActsMatchSingleCallsAtAllNodes(t *testing.T) {
 
 // A task that has changed since it was selected is passed over, or refused for what it is now.
 func TestActSelectsAgainAtTheOwner(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		replace := func(id, topic, group string) {
 			_, err := r.Replace(t.Context(), Request{ID: id, Topic: topic, Group: group, Delay: time.Hour})
-			want(t, "Replace", err, nil)
+			rig.Want(t, "Replace", err, nil)
 		}
 		q := &query.List{Topic: "x", Group: "g", State: Pending, Filter: query.Filter{To: time.Now().Add(2 * time.Hour).UnixMilli()}}
 		for _, c := range []struct {
@@ -293,23 +294,23 @@ func TestActSelectsAgainAtTheOwner(t *testing.T) {
 			wanted error
 		}{
 			{"same", func(string) {}, nil},
-			{"cancelled", func(id string) { want(t, "Cancel", r.Cancel(t.Context(), id), nil) }, query.ErrNotSelected},
+			{"cancelled", func(id string) { rig.Want(t, "Cancel", r.Cancel(t.Context(), id), nil) }, query.ErrNotSelected},
 			{"topic", func(id string) { replace(id, "y", "g") }, query.ErrNotSelected},
 			{"group", func(id string) { replace(id, "x", "") }, query.ErrNotSelected},
 			{"moved", func(id string) {
 				_, err := r.Reschedule(t.Context(), id, Move{Due: time.Now().Add(3 * time.Hour)})
-				want(t, "Reschedule", err, nil)
+				rig.Want(t, "Reschedule", err, nil)
 			}, query.ErrNotSelected},
 			{"ready", func(id string) {
 				_, err := r.Fire(t.Context(), id)
-				want(t, "Fire", err, nil)
-				pass(time.Second)
+				rig.Want(t, "Fire", err, nil)
+				rig.Pass(time.Second)
 			}, query.ErrNotSelected},
 			{"again", func(id string) { replace(id, "x", "g") }, nil},
 			{"never", nil, ErrNotFound},
 		} {
 			if c.change != nil {
-				r.must(Request{ID: c.id, Topic: "x", Group: "g", Delay: time.Hour})
+				r.Must(Request{ID: c.id, Topic: "x", Group: "g", Delay: time.Hour})
 				c.change(c.id)
 			}
 			got := r.Engine().Act(t.Context(), &query.Act{Action: CancelAction, Select: q}, []string{c.id})
@@ -322,42 +323,42 @@ func TestActSelectsAgainAtTheOwner(t *testing.T) {
 
 // A grant's acts are about its topics only.
 func TestActsUnderAGrant(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		for _, topic := range []string{"a.x", "b.x"} {
-			r.must(Request{ID: topic, Topic: topic, Group: "g", Delay: time.Hour})
-			d := r.deliverOne(t, Request{ID: topic + ".dead", Topic: topic})
-			r.settle(Verdict{Verb: Bury}, d)
+			r.Must(Request{ID: topic, Topic: topic, Group: "g", Delay: time.Hour})
+			d := deliverOne(r, t, Request{ID: topic + ".dead", Topic: topic})
+			r.SettleOne(Verdict{Verb: Bury}, d)
 		}
 		ctx := WithGrant(t.Context(), &Grant{Topics: []string{"a.*"}})
 		_, err := r.Act(ctx, Act{Action: CancelAction, Query: Query{Topic: "b.x"}})
-		want(t, "Act", err, ErrNotGranted)
+		rig.Want(t, "Act", err, ErrNotGranted)
 		got, err := r.Act(ctx, Act{Action: FireAction, IDs: []string{"a.x", "b.x"}, Dry: true})
-		if want(t, "Act", err, nil); got.Matched != 2 || got.Done != 0 || len(got.Failed) != 1 || !errors.Is(got.Failed[0].Err, ErrNotFound) {
+		if rig.Want(t, "Act", err, nil); got.Matched != 2 || got.Done != 0 || len(got.Failed) != 1 || !errors.Is(got.Failed[0].Err, ErrNotFound) {
 			t.Errorf("fired %+v", got)
 		}
 		got, err = r.Act(ctx, Act{Action: DeleteAction, IDs: []string{"a.x.dead", "b.x.dead"}})
-		if want(t, "Act", err, nil); got.Done != 1 || len(got.Failed) != 1 || got.Failed[0].ID != "b.x.dead" || !errors.Is(got.Failed[0].Err, ErrNotDead) {
+		if rig.Want(t, "Act", err, nil); got.Done != 1 || len(got.Failed) != 1 || got.Failed[0].ID != "b.x.dead" || !errors.Is(got.Failed[0].Err, ErrNotDead) {
 			t.Errorf("deleted %+v", got)
 		}
 		if got := acted(t, func() *Scheduler { return r.Scheduler }, Act{Action: CancelAction, Query: Query{Group: "g"}, Dry: true}); got.Matched != 2 {
 			t.Errorf("without a grant: %+v", got)
 		}
 		got, err = r.Act(ctx, Act{Action: CancelAction, Query: Query{Group: "g"}})
-		if want(t, "Act", err, nil); got.Done != 1 || len(got.Failed) != 0 {
+		if rig.Want(t, "Act", err, nil); got.Done != 1 || len(got.Failed) != 0 {
 			t.Errorf("cancelled %+v", got)
 		}
-		r.get("b.x")
+		r.MustGet("b.x")
 	})
 }
 
 // What is wrong with an act is refused, and changes nothing.
 func TestWrongActs(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.must(Request{ID: "t", Topic: "x", Delay: time.Hour})
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.Must(Request{ID: "t", Topic: "x", Delay: time.Hour})
 		byTopic, soon := Query{Topic: "x"}, time.Now().Add(time.Minute)
 		shift := Act{Action: MoveAction, Shift: time.Second, Query: byTopic}
 		begun, err := r.Act(t.Context(), shift)
-		want(t, "Act", err, nil)
+		rig.Want(t, "Act", err, nil)
 		with := func(q Query, cursor string) Query { q.Cursor = cursor; return q }
 		ahead := query.ActCursor{Stamp: uint64(time.Now().Add(4000*time.Second).UnixMilli()) << 22, Digest: query.DigestAct(&shift)}.Encode()
 		for field, a := range map[string]Act{
@@ -395,7 +396,7 @@ func TestWrongActs(t *testing.T) {
 		if got := acted(t, func() *Scheduler { return r.Scheduler }, far); len(got.Failed) != 1 || !errors.Is(got.Failed[0].Err, ErrInvalid) {
 			t.Errorf("beyond all deadlines: %+v", got)
 		}
-		if one := r.get("t"); one.Revision != 1 {
+		if one := r.MustGet("t"); one.Revision != 1 {
 			t.Errorf("it was changed: %+v", one)
 		}
 	})
@@ -405,12 +406,12 @@ func TestWrongActs(t *testing.T) {
 func TestActsOnManyAreBounded(t *testing.T) {
 	t.Parallel()
 	const number = 100_000
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		batch := make([]Request, 0, MaxBatch)
 		for i := range number {
 			if batch = append(batch, Request{Topic: "x", Delay: time.Hour}); len(batch) == MaxBatch {
 				_, err := r.ScheduleBatch(t.Context(), batch)
-				want(t, "ScheduleBatch", err, nil)
+				rig.Want(t, "ScheduleBatch", err, nil)
 				batch = batch[:0]
 			}
 			_ = i
@@ -428,7 +429,7 @@ func TestActsOnManyAreBounded(t *testing.T) {
 		if got := acted(t, next, a); got.Done != number || calls < number/MaxActs || calls > 2*number/MaxActs+1 {
 			t.Errorf("moved %d, %d were refused, with %d calls", got.Done, len(got.Failed), calls)
 		}
-		if c := r.counts("x"); c.Pending != number {
+		if c := r.Counts("x"); c.Pending != number {
 			t.Errorf("%d are pending", c.Pending)
 		}
 	})

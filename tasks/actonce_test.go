@@ -9,6 +9,7 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // campaign makes tasks whose deadlines are a second apart, and returns these.
@@ -21,7 +22,7 @@ func campaign(t *testing.T, next func() *Scheduler, number int) map[string]time.
 			r.ID = fmt.Sprint("t", i)
 		}
 		one, err := next().Schedule(t.Context(), r)
-		want(t, "Schedule", err, nil)
+		rig.Want(t, "Schedule", err, nil)
 		due[one.ID] = one.Due
 	}
 	return due
@@ -46,12 +47,12 @@ func wantShifted(t *testing.T, s *Scheduler, before map[string]time.Time, by tim
 func TestShiftMovesATaskOnce(t *testing.T) {
 	for _, by := range []time.Duration{7 * time.Second, time.Hour, -20 * time.Second, time.Millisecond} {
 		t.Run(by.String(), func(t *testing.T) {
-			bubble(t, Config{}, func(t *testing.T, r *rig) {
+			rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 				now := func() *Scheduler { return r.Scheduler }
 				before := campaign(t, now, 60)
 				a := Act{Action: MoveAction, Shift: by, Query: Query{Topic: "x", Limit: 5}}
 				first, err := r.Act(t.Context(), a)
-				if want(t, "Act", err, nil); first.Done != 0 || first.Matched != 0 || first.Cursor == "" {
+				if rig.Want(t, "Act", err, nil); first.Done != 0 || first.Matched != 0 || first.Cursor == "" {
 					t.Fatalf("the first call: %+v", first)
 				}
 				rng := rand.New(rand.NewPCG(uint64(by), 1))
@@ -63,15 +64,15 @@ func TestShiftMovesATaskOnce(t *testing.T) {
 					for range 2 {
 						a.Query.Cursor = pick(rng, cursors...) // a call that comes late
 						late, err := r.Act(t.Context(), a)
-						want(t, "Act", err, nil)
+						rig.Want(t, "Act", err, nil)
 						done += late.Done
 					}
 					if rng.IntN(5) == 0 {
-						r.restart()
+						r.Restart()
 					}
 					a.Query.Cursor = last
 					next, err := r.Act(t.Context(), a)
-					if want(t, "Act", err, nil); len(next.Failed) > 0 {
+					if rig.Want(t, "Act", err, nil); len(next.Failed) > 0 {
 						t.Errorf("refused: %+v", next.Failed)
 					}
 					done += next.Done
@@ -85,8 +86,8 @@ func TestShiftMovesATaskOnce(t *testing.T) {
 				wantShifted(t, r.Scheduler, before, by)
 				// Another shift moves them again, after a change of one too.
 				_, err = r.Reschedule(t.Context(), "t0", Move{Payload: []byte(`1`)})
-				want(t, "Reschedule", err, nil)
-				pass(2 * time.Second)
+				rig.Want(t, "Reschedule", err, nil)
+				rig.Pass(2 * time.Second)
 				a.Query.Cursor = ""
 				if again := acted(t, now, a); again.Done != len(before) {
 					t.Errorf("the second shift: %+v", again)
@@ -105,25 +106,25 @@ func TestShiftMovesATaskOnce(t *testing.T) {
 
 // Named tasks are moved once, too.
 func TestShiftOfNamedTasksIsDoneOnce(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		before := campaign(t, func() *Scheduler { return r.Scheduler }, 4)
 		a := Act{Action: MoveAction, Shift: time.Minute, IDs: append(sortedKeys(before), "none", sortedKeys(before)[0])}
 		first, err := r.Act(t.Context(), a)
-		want(t, "Act", err, nil)
+		rig.Want(t, "Act", err, nil)
 		for range 3 {
 			a.Query.Cursor = first.Cursor
 			got, err := r.Act(t.Context(), a)
-			want(t, "Act", err, nil)
+			rig.Want(t, "Act", err, nil)
 			if got.Done != 4 || len(got.Failed) != 1 || got.Failed[0].ID != "none" || !errors.Is(got.Failed[0].Err, ErrNotFound) || got.Cursor != "" {
 				t.Errorf("got %+v", got)
 			}
 		}
 		wantShifted(t, r.Scheduler, before, time.Minute)
-		pass(2 * time.Second)
+		rig.Pass(2 * time.Second)
 		other := Act{Action: MoveAction, Shift: time.Hour, Query: Query{Topic: "x"}}
 		acted(t, func() *Scheduler { return r.Scheduler }, other)
 		got, err := r.Act(t.Context(), a)
-		if want(t, "Act", err, nil); len(got.Failed) != 5 || !errors.Is(got.Failed[0].Err, ErrRevision) {
+		if rig.Want(t, "Act", err, nil); len(got.Failed) != 5 || !errors.Is(got.Failed[0].Err, ErrRevision) {
 			t.Errorf("after another shift: %+v", got)
 		}
 	})
@@ -140,20 +141,20 @@ func sortedKeys(m map[string]time.Time) (keys []string) {
 // Tasks that are fired or requeued again and again, because their attempts fail, are so once in one
 // act.
 func TestActEndsWhereTasksComeBack(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Retry: Retry{MaxAttempts: 1}})
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", TopicSettings{Retry: Retry{MaxAttempts: 1}})
 		for i := range 20 {
-			r.must(Request{ID: fmt.Sprintf("t%02d", i), Topic: "x"})
+			r.Must(Request{ID: fmt.Sprintf("t%02d", i), Topic: "x"})
 		}
 		fail := func() {
-			pass(time.Second)
-			for range mostPages {
+			rig.Pass(time.Second)
+			for range rig.MostPages {
 				ds, err := r.Reserve(t.Context(), "x", 100, 0, 0)
-				if want(t, "Reserve", err, nil); len(ds) == 0 {
+				if rig.Want(t, "Reserve", err, nil); len(ds) == 0 {
 					return
 				}
 				for i := range ds {
-					r.settle(Verdict{Verb: Release, Reason: "no"}, ds[i])
+					r.SettleOne(Verdict{Verb: Release, Reason: "no"}, ds[i])
 				}
 			}
 			t.Fatal("the topic is never empty")
@@ -169,8 +170,8 @@ func TestActEndsWhereTasksComeBack(t *testing.T) {
 			}
 			return r.Scheduler
 		}, Act{Action: RequeueAction, Query: Query{Topic: "x", Limit: 3}})
-		if done.Done != 20 || r.counts("x").Failed != 40 {
-			t.Errorf("%+v, %d attempts have failed", done, r.counts("x").Failed)
+		if done.Done != 20 || r.Counts("x").Failed != 40 {
+			t.Errorf("%+v, %d attempts have failed", done, r.Counts("x").Failed)
 		}
 	})
 }
@@ -180,11 +181,11 @@ func TestShiftWhileShardsMove(t *testing.T) {
 	seed := rand.Uint64()
 	for round := range uint64(4) {
 		t.Run(fmt.Sprint("seed ", seed+round), func(t *testing.T) {
-			fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+			rig.FleetBubble(t, 3, func(t *testing.T, f *rig.Fleet) {
 				rng := rand.New(rand.NewPCG(seed, round))
 				live := func() *Scheduler {
 					for {
-						if n := f.nodes[rng.IntN(3)]; !n.dead {
+						if n := f.Nodes[rng.IntN(3)]; !n.Dead {
 							return n.Scheduler
 						}
 					}
@@ -197,16 +198,16 @@ func TestShiftWhileShardsMove(t *testing.T) {
 				for step := 0; ; step++ {
 					switch {
 					case step == 3:
-						f.nodes[1].crash()
+						f.Nodes[1].Crash()
 						dead = true
-						time.AfterFunc(2*time.Second, func() { f.nodes[2].member.AdoptFrom(f.nodes[1].member.Member) })
+						time.AfterFunc(2*time.Second, func() { f.Nodes[2].Member.AdoptFrom(f.Nodes[1].Member.Member) })
 					case dead && step == 8:
-						f.nodes[1].restart()
+						f.Nodes[1].Restart()
 						dead = false
 					case step > 8 && step%3 == 0:
-						to, from := f.nodes[rng.IntN(3)], f.nodes[rng.IntN(3)]
+						to, from := f.Nodes[rng.IntN(3)], f.Nodes[rng.IntN(3)]
 						if to != from {
-							to.member.AdoptFrom(from.member.Member)
+							to.Member.AdoptFrom(from.Member.Member)
 						}
 					}
 					a.Query.Cursor = cursors[len(cursors)-1]
@@ -220,7 +221,7 @@ func TestShiftWhileShardsMove(t *testing.T) {
 						if problems++; problems > 100 {
 							t.Fatal("Act:", err)
 						}
-						pass(time.Second)
+						rig.Pass(time.Second)
 						continue
 					}
 					if len(done.Failed) > 0 {
@@ -235,10 +236,10 @@ func TestShiftWhileShardsMove(t *testing.T) {
 					cursors = append(cursors, done.Cursor)
 				}
 				if dead {
-					f.nodes[1].restart()
+					f.Nodes[1].Restart()
 				}
-				pass(30 * time.Second)
-				wantShifted(t, f.nodes[0].Scheduler, before, by)
+				rig.Pass(30 * time.Second)
+				wantShifted(t, f.Nodes[0].Scheduler, before, by)
 			})
 		})
 	}
@@ -246,29 +247,29 @@ func TestShiftWhileShardsMove(t *testing.T) {
 
 // An act of a node that dies in the middle is finished by repeating it at another one.
 func TestActsSurviveACrash(t *testing.T) {
-	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
-		before := campaign(t, func() *Scheduler { return f.nodes[0].Scheduler }, 30)
-		for i, n := range f.nodes {
-			n.must(Request{ID: fmt.Sprint("other", i), Topic: "y", Delay: time.Hour})
+	rig.FleetBubble(t, 3, func(t *testing.T, f *rig.Fleet) {
+		before := campaign(t, func() *Scheduler { return f.Nodes[0].Scheduler }, 30)
+		for i, n := range f.Nodes {
+			n.Must(Request{ID: fmt.Sprint("other", i), Topic: "y", Delay: time.Hour})
 		}
 		a := Act{Action: CancelAction, Query: Query{Topic: "x", Limit: 8}}
-		first, err := f.nodes[1].Act(t.Context(), a)
-		want(t, "Act", err, nil)
-		f.nodes[0].crash()
+		first, err := f.Nodes[1].Act(t.Context(), a)
+		rig.Want(t, "Act", err, nil)
+		f.Nodes[0].Crash()
 		a.Query.Cursor = first.Cursor
-		got, err := f.nodes[1].Act(t.Context(), a)
+		got, err := f.Nodes[1].Act(t.Context(), a)
 		if !errors.Is(err, ErrUnavailable) || got.Done > 0 {
 			t.Errorf("without the owner: %+v, %v", got, err)
 		}
-		f.nodes[2].member.AdoptFrom(f.nodes[0].member.Member)
-		pass(5 * time.Second)
-		rest := acted(t, func() *Scheduler { return f.nodes[2].Scheduler }, a)
+		f.Nodes[2].Member.AdoptFrom(f.Nodes[0].Member.Member)
+		rig.Pass(5 * time.Second)
+		rest := acted(t, func() *Scheduler { return f.Nodes[2].Scheduler }, a)
 		if first.Done != 8 || first.Done+rest.Done != len(before) {
 			t.Errorf("%d were cancelled, then %+v", first.Done, rest)
 		}
-		left, _ := found(t, func() *Scheduler { return f.nodes[1].Scheduler }, Query{})
+		left, _ := found(t, func() *Scheduler { return f.Nodes[1].Scheduler }, Query{})
 		if len(left) != 3 {
-			t.Errorf("left are %v", idsOf(left))
+			t.Errorf("left are %v", rig.IDsOf(left))
 		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/memledger"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // A jammed ledger does not answer for one of its shards.
@@ -36,13 +37,13 @@ func TestActsPassTasksThatStayBusy(t *testing.T) {
 		l := &jammed{Ledger: memledger.New(memledger.Shards(4)), free: make(chan struct{})}
 		l.shard.Store(-1)
 		s, err := Open(t.Context(), l, Config{Log: slog.New(slog.NewTextHandler(io.Discard, nil))})
-		want(t, "Open", err, nil)
+		rig.Want(t, "Open", err, nil)
 		defer s.Close(context.Background())
 		synctest.Wait()
 		const number = 60
 		for i := range number {
 			_, err := s.Schedule(t.Context(), Request{ID: fmt.Sprintf("t%02d", i), Topic: "x", Delay: time.Hour + time.Duration(i)*time.Second})
-			want(t, "Schedule", err, nil)
+			rig.Want(t, "Schedule", err, nil)
 		}
 		l.shard.Store(0)
 		stuck := 0 // writes of these tasks are not answered
@@ -63,10 +64,10 @@ func TestActsPassTasksThatStayBusy(t *testing.T) {
 		}
 		close(l.free)
 		l.shard.Store(-1)
-		pass(5 * time.Second)
+		rig.Pass(5 * time.Second)
 		for got.Done, a.Query.Cursor = 0, ""; ; {
 			rest, err := s.Act(t.Context(), a)
-			want(t, "Act", err, nil)
+			rig.Want(t, "Act", err, nil)
 			got.Done += rest.Done
 			if a.Query.Cursor = rest.Cursor; rest.Cursor == "" {
 				break
@@ -80,21 +81,21 @@ func TestActsPassTasksThatStayBusy(t *testing.T) {
 
 // A node that reads its dead tasks slowly answers another node in time, and the list goes on.
 func TestDeadAreSelectedFromASlowLedger(t *testing.T) {
-	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 2, func(t *testing.T, f *rig.Fleet) {
 		const number = 100
 		for i := range number {
-			f.nodes[0].must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
+			f.Nodes[0].Must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 		}
-		pass(time.Second)
-		ds, err := f.nodes[0].Reserve(t.Context(), "x", number, 0, 0)
-		want(t, "Reserve", err, nil)
+		rig.Pass(time.Second)
+		ds, err := f.Nodes[0].Reserve(t.Context(), "x", number, 0, 0)
+		rig.Want(t, "Reserve", err, nil)
 		for _, d := range ds {
-			f.nodes[0].settle(Bury, d)
+			f.Nodes[0].SettleOne(Bury, d)
 		}
-		f.nodes[0].member.reading.Store(int64(20 * time.Millisecond))
+		f.Nodes[0].Member.Reading.Store(int64(20 * time.Millisecond))
 		calls := 0
 		a := Act{Action: DeleteAction, Query: Query{Topic: "x"}, Dry: true}
-		counted := acted(t, func() *Scheduler { calls++; return f.nodes[1].Scheduler }, a)
+		counted := acted(t, func() *Scheduler { calls++; return f.Nodes[1].Scheduler }, a)
 		if counted.Matched != number || calls > 10 {
 			t.Errorf("counted %+v with %d calls", counted, calls)
 		}

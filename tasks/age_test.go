@@ -11,12 +11,13 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
 func TestRetriedUntilMaxAge(t *testing.T) {
 	t.Parallel()
-	bubble(t, Config{SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{SweepEvery: time.Minute}, func(t *testing.T, r *rig.Rig) {
 		var attempts atomic.Int64
 		if err := r.Handle("down", func(context.Context, *Delivery) error {
 			attempts.Add(1)
@@ -24,28 +25,28 @@ func TestRetriedUntilMaxAge(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		r.must(Request{ID: "a", Topic: "down", Delay: time.Hour})
+		r.Must(Request{ID: "a", Topic: "down", Delay: time.Hour})
 		time.Sleep(time.Hour + 23*time.Hour + 50*time.Minute)
 		synctest.Wait()
-		if c := r.counts("down"); c.Died != 0 || attempts.Load() < 100 {
+		if c := r.Counts("down"); c.Died != 0 || attempts.Load() < 100 {
 			t.Fatalf("after most of a day %d died, in %d attempts", c.Died, attempts.Load())
 		}
 		time.Sleep(20 * time.Minute)
 		synctest.Wait()
-		if c := r.counts("down"); c.Died != 1 {
+		if c := r.Counts("down"); c.Died != 1 {
 			t.Errorf("after a day %d died", c.Died)
 		}
-		r.requeue(t, "down", "a")
+		requeue(r, t, "down", "a")
 		attempts.Store(0)
 		time.Sleep(12 * time.Hour)
 		synctest.Wait()
-		if c := r.counts("down"); c.Died != 1 || attempts.Load() < 50 {
+		if c := r.Counts("down"); c.Died != 1 || attempts.Load() < 50 {
 			t.Errorf("half a day after it was requeued %d died, in %d attempts", c.Died-1, attempts.Load())
 		}
 	})
 }
 
-func (r *rig) requeue(t *testing.T, topic, id string) {
+func requeue(r *rig.Rig, t *testing.T, topic, id string) {
 	t.Helper()
 	if _, err := r.Requeue(t.Context(), topic, Requeue{IDs: []string{id}}); err != nil {
 		t.Fatal(err)
@@ -55,9 +56,9 @@ func (r *rig) requeue(t *testing.T, topic, id string) {
 // A task that is old when it is tried for the first time is not dead after one attempt.
 func TestLateTaskHasItsAttempts(t *testing.T) {
 	t.Parallel()
-	bubble(t, Config{SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
-		r.topic("paused", TopicSettings{Paused: true})
-		r.must(Request{ID: "a", Topic: "paused"})
+	rig.Bubble(t, Config{SweepEvery: time.Minute}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("paused", TopicSettings{Paused: true})
+		r.Must(Request{ID: "a", Topic: "paused"})
 		time.Sleep(48 * time.Hour)
 		var attempts atomic.Int64
 		if err := r.Handle("paused", func(context.Context, *Delivery) error {
@@ -71,7 +72,7 @@ func TestLateTaskHasItsAttempts(t *testing.T) {
 		}
 		time.Sleep(3 * time.Hour)
 		synctest.Wait()
-		if c := r.counts("paused"); c.Died != 1 || attempts.Load() != task.FairAttempts {
+		if c := r.Counts("paused"); c.Died != 1 || attempts.Load() != task.FairAttempts {
 			t.Errorf("%d died after %d attempts, want %d", c.Died, attempts.Load(), task.FairAttempts)
 		}
 	})
@@ -107,18 +108,18 @@ func TestWhatEndsATask(t *testing.T) {
 
 // A topic of which a thousand attempts fail has one line a minute.
 func TestFailuresAreTold(t *testing.T) {
-	bubble(t, Config{SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
-		r.topic("down", TopicSettings{Retry: Retry{MaxAttempts: 2, MinBackoff: time.Second, MaxBackoff: time.Second}})
+	rig.Bubble(t, Config{SweepEvery: time.Minute}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("down", TopicSettings{Retry: Retry{MaxAttempts: 2, MinBackoff: time.Second, MaxBackoff: time.Second}})
 		if err := r.Handle("down", func(context.Context, *Delivery) error { return errors.New("refused by the shop") }); err != nil {
 			t.Fatal(err)
 		}
 		for range 50 {
-			r.must(Request{Topic: "down"})
+			r.Must(Request{Topic: "down"})
 		}
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		lines, failed, died := 0, 0, 0
-		for line := range strings.Lines(r.log.all()) {
+		for line := range strings.Lines(r.Log.All()) {
 			if _, counts, ok := strings.Cut(line, `msg="attempts have failed"`); ok {
 				lines++
 				var f, d int
@@ -129,20 +130,20 @@ func TestFailuresAreTold(t *testing.T) {
 			}
 		}
 		if lines == 0 || lines > 2 || failed != 100 || died != 50 {
-			t.Errorf("%d lines, %d failed, %d died:\n%s", lines, failed, died, r.log.all())
+			t.Errorf("%d lines, %d failed, %d died:\n%s", lines, failed, died, r.Log.All())
 		}
 	})
 }
 
 // Tasks that die without an attempt are told of as well.
 func TestDeathsAreTold(t *testing.T) {
-	bubble(t, Config{SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{SweepEvery: time.Minute}, func(t *testing.T, r *rig.Rig) {
 		set, err := r.SetTopic(t.Context(), "x", TopicSettings{}, -1)
 		if err != nil {
 			t.Fatal(err)
 		}
 		for range 3 {
-			r.must(Request{Topic: "x", Delay: time.Hour})
+			r.Must(Request{Topic: "x", Delay: time.Hour})
 		}
 		if killed, err := r.KillTopic(t.Context(), "x", set.Revision); err != nil || killed.Killed != 3 {
 			t.Fatalf("KillTopic = %+v, %v", killed, err)
@@ -150,8 +151,8 @@ func TestDeathsAreTold(t *testing.T) {
 		time.Sleep(5 * time.Minute)
 		synctest.Wait()
 		want := `level=WARN msg="tasks have died" node=local topic=x failed=0 died=3 last_error="the topic was deleted"`
-		if n := strings.Count(r.log.all(), want); n != 1 {
-			t.Errorf("%d lines have %s:\n%s", n, want, r.log.all())
+		if n := strings.Count(r.Log.All(), want); n != 1 {
+			t.Errorf("%d lines have %s:\n%s", n, want, r.Log.All())
 		}
 	})
 }

@@ -13,30 +13,31 @@ import (
 	"github.com/lapsehq/lapse/recovery/memledger"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // The audit writes again what the ledger has lost behind the node's back.
 func TestAuditRepairs(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		for i := range 10 {
-			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour})
+			r.Must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour})
 		}
-		d := r.one("out", "x")
-		pass(2 * time.Second)
+		d := r.One("out", "x")
+		rig.Pass(2 * time.Second)
 		for _, id := range []string{"t3", "t7", "out"} {
-			spot, _ := r.held(id)
+			spot, _ := r.Held(id)
 			var b recovery.Batch
 			b.Add(recovery.Change{ID: []byte(id), From: spot})
-			want(t, "Apply", r.mem.Apply(t.Context(), 0, &b), nil)
-			r.inLedger(id, recovery.Nowhere)
+			rig.Want(t, "Apply", r.Mem.Apply(t.Context(), 0, &b), nil)
+			r.InLedger(id, recovery.Nowhere)
 		}
-		pass(2 * time.Second)
-		if s := r.Stats(); s.AuditRepaired != 3 || s.AuditChecked == 0 || !r.log.has("missing in the ledger") {
+		rig.Pass(2 * time.Second)
+		if s := r.Stats(); s.AuditRepaired != 3 || s.AuditChecked == 0 || !r.Log.Has("missing in the ledger") {
 			t.Errorf("repaired %d, checked %d", s.AuditRepaired, s.AuditChecked)
 		}
-		r.checkConsistency()
-		r.ack(d)
-		pass(time.Minute)
+		r.CheckConsistency()
+		r.Ack(d)
+		rig.Pass(time.Minute)
 		if s := r.Stats(); s.AuditRepaired != 3 {
 			t.Errorf("repaired %d in the end", s.AuditRepaired)
 		}
@@ -45,17 +46,18 @@ func TestAuditRepairs(t *testing.T) {
 
 // A ledger that cannot be read does not end the sweep.
 func TestSweepOutlivesErrors(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		d := r.one("t", "x")
-		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Get, Times: -1})
-		pass(time.Minute)
-		want(t, "Ack", r.settle(Verdict{Verb: Ack}, d).Err, ErrStale) // its lease was returned
-		if !r.log.has("the audit could not read") {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		d := r.One("t", "x")
+		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Get, Times: -1})
+		rig.Pass(time.Minute)
+		// its lease was returned
+		rig.Want(t, "Ack", r.SettleOne(Verdict{Verb: Ack}, d).Err, ErrStale)
+		if !r.Log.Has("the audit could not read") {
 			t.Error("nothing in the log")
 		}
-		r.faulty.Heal()
+		r.Faulty.Heal()
 		checked := r.Stats().AuditChecked
-		pass(2 * time.Second)
+		rig.Pass(2 * time.Second)
 		if r.Stats().AuditChecked == checked {
 			t.Error("the audit does not go on")
 		}
@@ -63,14 +65,14 @@ func TestSweepOutlivesErrors(t *testing.T) {
 }
 
 // forget has the ledger lose records behind the node's back.
-func (r *rig) forget(ids ...string) {
-	r.t.Helper()
+func forget(r *rig.Rig, ids ...string) {
+	r.T.Helper()
 	for _, id := range ids {
-		spot, _ := r.held(id)
+		spot, _ := r.Held(id)
 		n, _ := r.Engine().Store.Find([]byte(id))
 		var b recovery.Batch
 		b.Add(recovery.Change{ID: []byte(id), From: spot})
-		want(r.t, "Apply", r.mem.Apply(r.t.Context(), int(r.Engine().Store.Slot(n).Shard), &b), nil)
+		rig.Want(r.T, "Apply", r.Mem.Apply(r.T.Context(), int(r.Engine().Store.Slot(n).Shard), &b), nil)
 	}
 }
 
@@ -81,7 +83,7 @@ func TestFullAudit(t *testing.T) {
 		t.Run(fmt.Sprint(shards), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				const n = 20_000
-				r := newRig(t, Config{SweepAt: []string{"5 * * * *"}, SweepEvery: 30 * time.Second}, memledger.Shards(shards))
+				r := rig.New(t, Config{SweepAt: []string{"5 * * * *"}, SweepEvery: 30 * time.Second}, memledger.Shards(shards))
 				synctest.Wait()
 				requests := make([]Request, MaxBatch)
 				for first := 0; first < n; first += MaxBatch {
@@ -89,26 +91,26 @@ func TestFullAudit(t *testing.T) {
 						requests[i] = Request{ID: fmt.Sprint("t", first+i), Topic: "x", Delay: 24 * time.Hour}
 					}
 					_, err := r.ScheduleBatch(t.Context(), requests)
-					want(t, "ScheduleBatch", err, nil)
+					rig.Want(t, "ScheduleBatch", err, nil)
 				}
-				pass(4 * time.Minute)
+				rig.Pass(4 * time.Minute)
 				lost := []string{"t0", "t7777", "t12345", "t19999"}
-				r.forget(lost...)
+				forget(r, lost...)
 				// The ledger cannot be read at first: nothing is left out for that.
-				r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Get, Times: 6})
-				pass(5 * time.Minute)
+				r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Get, Times: 6})
+				rig.Pass(5 * time.Minute)
 				s := r.Stats()
 				if s.AuditRepaired != int64(len(lost)) || s.FullSweeps != 1 || s.AuditChecked < n || s.Rescued != 0 {
 					t.Errorf("%d full sweeps, %d checked, %d repaired", s.FullSweeps, s.AuditChecked, s.AuditRepaired)
 				}
 				for _, id := range lost {
-					r.inLedger(id, recovery.Pending)
+					r.InLedger(id, recovery.Pending)
 				}
 				if s.FullSweepTook <= 0 || s.FullSweepTook > 5*time.Minute || s.FullSweepAt.Minute() != 5 {
 					t.Errorf("it began at %v and took %v", s.FullSweepAt, s.FullSweepTook)
 				}
-				r.checkConsistency()
-				r.wantNoRescue()
+				r.CheckConsistency()
+				r.WantNoRescue()
 			})
 		})
 	}
@@ -117,15 +119,16 @@ func TestFullAudit(t *testing.T) {
 // A full sweep that the ledger does not let come to its end holds nothing else up: not
 // the sweep, not Close. And it is told once.
 func TestFullAuditWithoutLedger(t *testing.T) {
-	bubble(t, Config{SweepAt: []string{"1 * * * *"}}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{SweepAt: []string{"1 * * * *"}}, func(t *testing.T, r *rig.Rig) {
 		for i := range 1000 {
-			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: 24 * time.Hour})
+			r.Must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: 24 * time.Hour})
 		}
-		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Get, Times: -1})
-		d := r.one("t", "y")
-		pass(5 * time.Minute)
-		want(t, "Ack", r.settle(Verdict{Verb: Ack}, d).Err, ErrStale) // its lease was returned
-		if n := r.log.count("the audit could not read"); n != 1 || r.Stats().FullSweeps != 0 {
+		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Get, Times: -1})
+		d := r.One("t", "y")
+		rig.Pass(5 * time.Minute)
+		// its lease was returned
+		rig.Want(t, "Ack", r.SettleOne(Verdict{Verb: Ack}, d).Err, ErrStale)
+		if n := r.Log.Count("the audit could not read"); n != 1 || r.Stats().FullSweeps != 0 {
 			t.Errorf("told %d times", n)
 		}
 	})
@@ -134,11 +137,11 @@ func TestFullAuditWithoutLedger(t *testing.T) {
 // What is with the ledger already, or on its way there, is not asked for; and a
 // sample of large records is a small one.
 func TestSamples(t *testing.T) {
-	bubble(t, Config{SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{SweepEvery: time.Minute}, func(t *testing.T, r *rig.Rig) {
 		for i := range 100 {
-			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour, Payload: make([]byte, 60<<10)})
+			r.Must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour, Payload: make([]byte, 60<<10)})
 		}
-		_, release := r.faulty.Hold(ledgertest.Apply)
+		_, release := r.Faulty.Hold(ledgertest.Apply)
 		go func() { _ = r.Cancel(t.Context(), "t0") }()
 		synctest.Wait()
 		a, seen := r.Engine().NewAuditee(true), map[string]bool{}
@@ -174,10 +177,10 @@ func TestSamples(t *testing.T) {
 func TestAuditRoundIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size, shards = 60 << 10, 16
-		r := newRig(t, Config{SweepEvery: time.Minute}, memledger.Shards(shards))
+		r := rig.New(t, Config{SweepEvery: time.Minute}, memledger.Shards(shards))
 		synctest.Wait()
 		for i := range 320 {
-			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour, Payload: make([]byte, size)})
+			r.Must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour, Payload: make([]byte, size)})
 		}
 		a, seen := r.Engine().NewAuditee(true), map[string]bool{}
 		for rounds := 0; !a.Over() && rounds < 30; rounds++ {
@@ -219,25 +222,25 @@ func TestAuditOfASlowLedger(t *testing.T) {
 		mem := memledger.New(memledger.Shards(8))
 		ledger := &slowReads{Faulty: ledgertest.Wrap(mem)}
 		s, err := Open(t.Context(), ledger, Config{})
-		want(t, "Open", err, nil)
-		defer func() { want(t, "Close", s.Close(context.Background()), nil) }()
+		rig.Want(t, "Open", err, nil)
+		defer func() { rig.Want(t, "Close", s.Close(context.Background()), nil) }()
 		synctest.Wait()
 		for i := range 80 {
 			_, err := s.Schedule(t.Context(), Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour})
-			want(t, "Schedule", err, nil)
+			rig.Want(t, "Schedule", err, nil)
 		}
 		for i := range 80 { // the ledger loses all of them
-			Mutex(s.Engine()).Lock()
-			n, _ := s.Engine().Store.Find(fmt.Append(nil, "t", i))
-			sl := s.Engine().Store.Slot(n)
+			rig.Mutex(rig.Engine(s)).Lock()
+			n, _ := rig.Engine(s).Store.Find(fmt.Append(nil, "t", i))
+			sl := rig.Engine(s).Store.Slot(n)
 			shard, spot := int(sl.Shard), recovery.Spot{Place: recovery.Pending, At: sl.Stored}
-			Mutex(s.Engine()).Unlock()
+			rig.Mutex(rig.Engine(s)).Unlock()
 			var b recovery.Batch
 			b.Add(recovery.Change{ID: fmt.Append(nil, "t", i), From: spot})
-			want(t, "Apply", mem.Apply(t.Context(), shard, &b), nil)
+			rig.Want(t, "Apply", mem.Apply(t.Context(), shard, &b), nil)
 		}
 		ledger.takes.Store(int64(1500 * time.Millisecond))
-		pass(time.Minute)
+		rig.Pass(time.Minute)
 		if n := s.Stats().AuditRepaired; n != 80 {
 			t.Errorf("%d of 80 were repaired", n)
 		}
@@ -247,17 +250,17 @@ func TestAuditOfASlowLedger(t *testing.T) {
 // A repair that is refused, because others have taken the shard over, is not called one.
 func TestAuditClaimsNoRefusedRepair(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{})
+		r := rig.New(t, Config{})
 		synctest.Wait()
-		r.must(Request{ID: "t", Topic: "x", Delay: time.Hour})
-		pass(2 * time.Second)
-		spot, _ := r.held("t")
+		r.Must(Request{ID: "t", Topic: "x", Delay: time.Hour})
+		rig.Pass(2 * time.Second)
+		spot, _ := r.Held("t")
 		var b recovery.Batch
 		b.Add(recovery.Change{ID: []byte("t"), From: spot})
-		want(t, "Apply", r.mem.Apply(t.Context(), 0, &b), nil)
-		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Err: recovery.ErrLost, Times: -1})
-		pass(2 * time.Second)
-		if s := r.Stats(); s.AuditRepaired != 0 || !r.log.has("missing=1 repaired=0") {
+		rig.Want(t, "Apply", r.Mem.Apply(t.Context(), 0, &b), nil)
+		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Err: recovery.ErrLost, Times: -1})
+		rig.Pass(2 * time.Second)
+		if s := r.Stats(); s.AuditRepaired != 0 || !r.Log.Has("missing=1 repaired=0") {
 			t.Errorf("%d claimed", s.AuditRepaired)
 		}
 	})

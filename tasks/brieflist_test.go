@@ -8,15 +8,16 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // A brief list has the same tasks without what is large of them, on one node and from all nodes.
 // What is left out does not travel between nodes, and an error is found by a part that is cut off.
 func TestBriefList(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
 		large := []byte(`"` + strings.Repeat("x", 1000) + `"`)
 		reason := strings.Repeat("y", 2*MaxBriefError) + " at last"
-		a := f.join("a", 1, Config{})
+		a := f.Join("a", 1, Config{})
 		ask := func(what string, ids ...string) {
 			t.Helper()
 			for _, q := range []Query{{Topic: "live", Error: "AT LAST"}, {Topic: "dead", State: Dead, Error: "at last"}} {
@@ -26,7 +27,7 @@ func TestBriefList(t *testing.T) {
 				for _, id := range ids {
 					want = append(want, q.Topic+id)
 				}
-				if got := idsOf(page.Tasks); err != nil || !slices.Equal(got, want) {
+				if got := rig.IDsOf(page.Tasks); err != nil || !slices.Equal(got, want) {
 					t.Fatalf("%s: %q, %v; want %q", what, got, err, want)
 				}
 				for _, v := range page.Tasks {
@@ -36,26 +37,26 @@ func TestBriefList(t *testing.T) {
 				}
 			}
 		}
-		fail := func(n *node, topic, id string, v Verdict) {
+		fail := func(n *rig.Node, topic, id string, v Verdict) {
 			t.Helper()
-			n.create(Request{ID: id, Topic: topic, Payload: large, Headers: map[string]string{"k": "v"}})
-			pass(0)
+			n.Create(Request{ID: id, Topic: topic, Payload: large, Headers: map[string]string{"k": "v"}})
+			rig.Pass(0)
 			v.Reason = reason
-			answers, err := n.Settle(t.Context(), v, []string{n.pullOwn(topic, id)[0].Receipt()})
+			answers, err := n.Settle(t.Context(), v, []string{n.PullOwn(topic, id)[0].Receipt()})
 			if err != nil || answers[0].Err != nil {
 				t.Fatalf("settle: %v, %+v", err, answers)
 			}
 		}
-		fail(a, "live", "live1", Verdict{Verb: Release, Delay: ptr(time.Hour)})
+		fail(a, "live", "live1", Verdict{Verb: Release, Delay: rig.Ptr(time.Hour)})
 		fail(a, "dead", "dead1", Verdict{Verb: Bury})
 		ask("one node", "1")
 
-		b := f.join("b", 1, Config{})
-		pass(time.Second)
-		fail(b, "live", "live2", Verdict{Verb: Release, Delay: ptr(time.Hour)})
+		b := f.Join("b", 1, Config{})
+		rig.Pass(time.Second)
+		fail(b, "live", "live2", Verdict{Verb: Release, Delay: rig.Ptr(time.Hour)})
 		fail(b, "dead", "dead2", Verdict{Verb: Bury})
 		travels := 0
-		f.lose(func(_, _ string, message []byte) bool {
+		f.Lose(func(_, _ string, message []byte) bool {
 			if bytes.Contains(message, []byte(`"Payload":"`)) {
 				travels++
 			}

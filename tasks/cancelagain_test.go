@@ -9,34 +9,35 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // A task whose cancellation had an open outcome counts as cancelled for a caller that asks again.
 func TestCancelledTwiceDuringAnOutage(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.members(1, time.Hour)
-		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
-		r.within("Cancel", func() { want(t, "Cancel", r.Cancel(t.Context(), "t0"), ErrUnknown) })
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		members(r, 1, time.Hour)
+		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
+		within(r, "Cancel", func() { rig.Want(t, "Cancel", r.Cancel(t.Context(), "t0"), ErrUnknown) })
 		began := time.Now()
-		want(t, "Cancel again", r.Cancel(t.Context(), "t0"), ErrUnrecorded)
+		rig.Want(t, "Cancel again", r.Cancel(t.Context(), "t0"), ErrUnrecorded)
 		_, err := r.CancelGroup(t.Context(), "g")
-		want(t, "CancelGroup", err, ErrUnrecorded)
+		rig.Want(t, "CancelGroup", err, ErrUnrecorded)
 		if took := time.Since(began); took != 0 {
 			t.Errorf("the answers took %v", took)
 		}
-		r.faulty.Heal()
-		pass(3 * time.Second)
-		r.inLedger("t0", recovery.Nowhere)
-		r.checkConsistency()
+		r.Faulty.Heal()
+		rig.Pass(3 * time.Second)
+		r.InLedger("t0", recovery.Nowhere)
+		r.CheckConsistency()
 	})
 }
 
 // A cancellation that its caller takes back is not kept because the caller of an earlier write of
 // the task has left.
 func TestCancellationTakenBack(t *testing.T) {
-	bubble(t, Config{AnswerWithin: time.Second}, func(t *testing.T, r *rig) {
-		d := r.one("t", "x")
-		_, release := r.faulty.Hold(ledgertest.Apply)
+	rig.Bubble(t, Config{AnswerWithin: time.Second}, func(t *testing.T, r *rig.Rig) {
+		d := r.One("t", "x")
+		_, release := r.Faulty.Hold(ledgertest.Apply)
 		leaving, leave := context.WithCancel(t.Context())
 		go func() { _, _ = r.Settle(leaving, Verdict{Verb: Release, Delay: new(time.Hour)}, []string{d.Receipt()}) }()
 		synctest.Wait()
@@ -45,17 +46,17 @@ func TestCancellationTakenBack(t *testing.T) {
 		go func() { cancelled <- r.Cancel(t.Context(), "t") }()
 		synctest.Wait()
 		leave()
-		pass(100 * time.Millisecond) // by now the ledger is known not to answer
+		rig.Pass(100 * time.Millisecond) // by now the ledger is known not to answer
 		ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 		defer cancel()
-		want(t, "another Cancel", r.Cancel(ctx, "t"), ErrUnavailable)
-		want(t, "Cancel", <-cancelled, ErrUnavailable)
+		rig.Want(t, "another Cancel", r.Cancel(ctx, "t"), ErrUnavailable)
+		rig.Want(t, "Cancel", <-cancelled, ErrUnavailable)
 		release()
-		pass(time.Second)
-		if got := r.get("t"); got.State != Pending {
+		rig.Pass(time.Second)
+		if got := r.MustGet("t"); got.State != Pending {
 			t.Errorf("the task is %v", got.State)
 		}
-		r.inLedger("t", recovery.Pending)
-		r.checkConsistency()
+		r.InLedger("t", recovery.Pending)
+		r.CheckConsistency()
 	})
 }

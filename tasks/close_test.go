@@ -15,20 +15,21 @@ import (
 	"github.com/lapsehq/lapse/recovery/memledger"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // Everything that is asked of a closed scheduler is refused.
 func TestClosed(t *testing.T) {
 	ctx := context.Background()
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		d := r.one("t", "x")
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		d := r.One("t", "x")
 		for range 3 {
-			want(t, "Close", r.Close(ctx), nil)
+			rig.Want(t, "Close", r.Close(ctx), nil)
 		}
 		<-r.Done()
-		want(t, "Err", r.Err(), nil)
-		for what, err := range r.everything(ctx, d) {
-			want(t, what, err, ErrClosed)
+		rig.Want(t, "Err", r.Err(), nil)
+		for what, err := range everything(r, d) {
+			rig.Want(t, what, err, ErrClosed)
 		}
 		r.Return([]Delivery{d})
 		_, _, _ = r.Stats(), r.Readiness(), r.Topics()
@@ -36,11 +37,12 @@ func TestClosed(t *testing.T) {
 }
 
 // everything calls each method that can be refused.
-func (r *rig) everything(ctx context.Context, d Delivery) map[string]error {
+func everything(r *rig.Rig, d Delivery) map[string]error {
+	ctx := r.T.Context()
 	errs := make(map[string]error)
 	_, errs["Schedule"] = r.Schedule(ctx, Request{ID: "new", Topic: "x"})
 	_, errs["Replace"] = r.Replace(ctx, Request{ID: "t", Topic: "x"})
-	_, errs["Reschedule"] = r.Reschedule(ctx, "t", Move{Delay: ptr(time.Second)})
+	_, errs["Reschedule"] = r.Reschedule(ctx, "t", Move{Delay: rig.Ptr(time.Second)})
 	_, errs["Fire"] = r.Fire(ctx, "t")
 	errs["Cancel"] = r.Cancel(ctx, "t")
 	_, errs["Get"] = r.Get(ctx, "t")
@@ -66,8 +68,8 @@ func (r *rig) everything(ctx context.Context, d Delivery) map[string]error {
 func TestCloseBesideEverything(t *testing.T) {
 	for range 10 {
 		synctest.Test(t, func(t *testing.T) {
-			r := newRig(t, Config{}, memledger.Shards(4))
-			r.handle("h", func(context.Context, *Delivery) error { time.Sleep(time.Millisecond); return nil })
+			r := rig.New(t, Config{}, memledger.Shards(4))
+			r.MustHandle("h", func(context.Context, *Delivery) error { time.Sleep(time.Millisecond); return nil })
 			var mu sync.Mutex
 			accepted, acked := map[string]bool{}, map[string]bool{}
 			var wg sync.WaitGroup
@@ -105,9 +107,9 @@ func TestCloseBesideEverything(t *testing.T) {
 				})
 			}
 			wg.Wait()
-			r.mem = r.mem.Reopen()
-			r.open()
-			pass(time.Minute) // of leases, too
+			r.Mem = r.Mem.Reopen()
+			r.Open()
+			rig.Pass(time.Minute) // of leases, too
 			for id, kept := range accepted {
 				if !kept || acked[id] {
 					continue
@@ -116,7 +118,7 @@ func TestCloseBesideEverything(t *testing.T) {
 					t.Errorf("Get(%s) = %v after the restart", id, err)
 				}
 			}
-			r.checkConsistency()
+			r.CheckConsistency()
 		})
 	}
 }
@@ -133,10 +135,10 @@ func TestGrace(t *testing.T) {
 		"does not listen": {work: 25 * time.Second, deaf: true, closed: 10*time.Second + engine.LastWords},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, Config{Grace: 10 * time.Second}, func(t *testing.T, r *rig) {
-				r.topic("x", TopicSettings{Lease: time.Hour})
+			rig.Bubble(t, Config{Grace: 10 * time.Second}, func(t *testing.T, r *rig.Rig) {
+				r.MustSetTopic("x", TopicSettings{Lease: time.Hour})
 				var cause error
-				r.handle("x", func(ctx context.Context, _ *Delivery) error {
+				r.MustHandle("x", func(ctx context.Context, _ *Delivery) error {
 					if c.deaf {
 						time.Sleep(c.work)
 						return nil
@@ -152,20 +154,20 @@ func TestGrace(t *testing.T) {
 				dueNow(r)
 				synctest.Wait()
 				began := time.Now()
-				r.shut()
+				r.Shut()
 				if took := time.Since(began); took != c.closed {
 					t.Errorf("Close took %v, want %v", took, c.closed)
 				}
-				pass(time.Minute) // the deaf one ends
+				rig.Pass(time.Minute) // the deaf one ends
 				if !c.deaf && !c.acked && !errors.Is(cause, context.Canceled) {
 					t.Errorf("its context ended with %v", cause)
 				}
-				r.open()
-				pass(time.Second)
+				r.Open()
+				rig.Pass(time.Second)
 				if c.acked {
-					r.wantEnd(recovery.Nowhere, 0)
+					wantEnd(r, recovery.Nowhere, 0)
 				} else {
-					r.wantEnd(recovery.Pending, Ready)
+					wantEnd(r, recovery.Pending, Ready)
 				}
 				if task, err := r.Get(t.Context(), "t"); !c.acked && (err != nil || (task.Attempt == 1) == c.deaf) {
 					t.Errorf("only an attempt that was ended in time is recorded: %+v, %v", task, err)
@@ -177,14 +179,14 @@ func TestGrace(t *testing.T) {
 
 // The context of Close ends the grace early.
 func TestGraceGivenUp(t *testing.T) {
-	bubble(t, Config{Grace: time.Minute}, func(t *testing.T, r *rig) {
-		r.handle("x", func(ctx context.Context, _ *Delivery) error { <-ctx.Done(); return ctx.Err() })
+	rig.Bubble(t, Config{Grace: time.Minute}, func(t *testing.T, r *rig.Rig) {
+		r.MustHandle("x", func(ctx context.Context, _ *Delivery) error { <-ctx.Done(); return ctx.Err() })
 		dueNow(r)
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		began := time.Now()
-		want(t, "Close", r.Close(ctx), nil)
+		rig.Want(t, "Close", r.Close(ctx), nil)
 		if took := time.Since(began); took != time.Second {
 			t.Errorf("Close took %v", took)
 		}
@@ -193,32 +195,32 @@ func TestGraceGivenUp(t *testing.T) {
 
 // What the ledger does not confirm in time is told.
 func TestCloseDuringOutage(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		d := r.one("t", "x")
-		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
-		if a := r.settle(Verdict{Verb: Ack}, d); a.Err != nil || a.Recorded {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		d := r.One("t", "x")
+		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
+		if a := r.SettleOne(Verdict{Verb: Ack}, d); a.Err != nil || a.Recorded {
 			t.Errorf("Ack: %+v", a)
 		}
 		began := time.Now()
-		want(t, "Close", r.Close(t.Context()), recovery.ErrClosed)
+		rig.Want(t, "Close", r.Close(t.Context()), recovery.ErrClosed)
 		if took := time.Since(began); took > 3*time.Second {
 			t.Errorf("it took %v", took)
 		}
-		r.mem = r.mem.Reopen()
-		r.open()
-		pass(time.Second)
-		r.wantEnd(recovery.Pending, Ready) // delivered again: the answer had said so
+		r.Mem = r.Mem.Reopen()
+		r.Open()
+		rig.Pass(time.Second)
+		wantEnd(r, recovery.Pending, Ready) // delivered again: the answer had said so
 	})
 }
 
 func TestCloseAnswersReceivers(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		shardID := make(chan error, 1)
 		go func() { _, err := r.Reserve(t.Context(), "x", 1, time.Minute, 0); shardID <- err }()
 		synctest.Wait()
 		began := time.Now()
-		r.shut()
-		want(t, "Reserve", <-shardID, nil)
+		r.Shut()
+		rig.Want(t, "Reserve", <-shardID, nil)
 		if took := time.Since(began); took != 0 {
 			t.Errorf("it took %v", took)
 		}
@@ -227,23 +229,23 @@ func TestCloseAnswersReceivers(t *testing.T) {
 
 // A ledger that has passed to another owner ends the scheduler.
 func TestLost(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		d := r.one("t", "x")
-		r.must(Request{ID: "later", Topic: "x", Delay: time.Minute})
-		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1, Err: recovery.ErrLost})
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		d := r.One("t", "x")
+		r.Must(Request{ID: "later", Topic: "x", Delay: time.Minute})
+		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1, Err: recovery.ErrLost})
 		_, err := r.Schedule(t.Context(), Request{ID: "t2", Topic: "x"})
-		want(t, "Schedule", err, ErrUnknown)
+		rig.Want(t, "Schedule", err, ErrUnknown)
 		<-r.Done()
-		want(t, "Err", r.Err(), recovery.ErrLost)
+		rig.Want(t, "Err", r.Err(), recovery.ErrLost)
 		if rd := r.Readiness(); rd.LedgerOK || rd.Condition == "" {
 			t.Errorf("readiness %+v", rd)
 		}
-		for what, err := range r.everything(t.Context(), d) {
-			want(t, what, err, ErrClosed)
+		for what, err := range everything(r, d) {
+			rig.Want(t, what, err, ErrClosed)
 		}
-		pass(time.Hour) // nothing more is delivered
+		rig.Pass(time.Hour) // nothing more is delivered
 		_ = r.Close(t.Context())
-		want(t, "Err after Close", r.Err(), recovery.ErrLost)
+		rig.Want(t, "Err after Close", r.Err(), recovery.ErrLost)
 	})
 }
 
@@ -252,9 +254,9 @@ func TestOpenErrors(t *testing.T) {
 	t.Run("held", func(t *testing.T) {
 		mem := memledger.New()
 		_, err := mem.Adopt(t.Context())
-		want(t, "Adopt", err, nil)
+		rig.Want(t, "Adopt", err, nil)
 		_, err = Open(t.Context(), mem.Reopen(), quiet)
-		want(t, "Open", err, recovery.ErrHeld)
+		rig.Want(t, "Open", err, recovery.ErrHeld)
 	})
 	for _, op := range []ledgertest.Op{ledgertest.Adopt, ledgertest.Setting, ledgertest.PutSetting, ledgertest.EachSetting, ledgertest.ListDead} {
 		t.Run(string(op), func(t *testing.T) {
@@ -262,10 +264,10 @@ func TestOpenErrors(t *testing.T) {
 			faulty := ledgertest.Wrap(mem)
 			faulty.Inject(ledgertest.Fault{Op: op})
 			_, err := Open(t.Context(), faulty, quiet)
-			want(t, "Open", err, ledgertest.ErrInjected)
+			rig.Want(t, "Open", err, ledgertest.ErrInjected)
 			s, err := Open(t.Context(), mem.Reopen(), quiet) // it has let the ledger go
-			want(t, "Open afterwards", err, nil)
-			want(t, "Close", s.Close(t.Context()), nil)
+			rig.Want(t, "Open afterwards", err, nil)
+			rig.Want(t, "Close", s.Close(t.Context()), nil)
 		})
 	}
 }

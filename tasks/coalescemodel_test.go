@@ -11,6 +11,7 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // A coalesceModel is what a caller may rely on in a topic that coalesces: a task that was not
@@ -38,7 +39,7 @@ func TestCoalesceAgainstModel(t *testing.T) {
 					coalescing: c, rnd: rand.New(rand.NewPCG(seed, round)), cancels: round%2 == 1, faults: round%4 >= 2,
 					ids: make(map[string][]string), delivered: make(map[string]int), cancelled: make(map[string]bool),
 				}
-				m.t = t
+				m.T = t
 				m.run()
 			})
 		})
@@ -48,21 +49,21 @@ func TestCoalesceAgainstModel(t *testing.T) {
 func (m *coalesceModel) run() {
 	for i := range 60 {
 		group := fmt.Sprint("g", m.rnd.IntN(8))
-		n := m.nodes[m.rnd.IntN(3)]
-		id := n.create(Request{ID: n.idAt(0), Topic: "x", Group: group, Delay: time.Second + time.Duration(i)*time.Millisecond})
+		n := m.Nodes[m.rnd.IntN(3)]
+		id := n.Create(Request{ID: n.IDAt(0), Topic: "x", Group: group, Delay: time.Second + time.Duration(i)*time.Millisecond})
 		m.ids[group] = append(m.ids[group], id)
 	}
 	m.crash()
-	pass(time.Minute)
+	rig.Pass(time.Minute)
 	if m.faults {
-		m.lose(func(_, _ string, _ []byte) bool {
+		m.Lose(func(_, _ string, _ []byte) bool {
 			m.mu.Lock()
 			defer m.mu.Unlock()
 			return m.rnd.IntN(8) == 0
 		})
 	}
 	for _, i := range m.rnd.Perm(3) {
-		m.start(m.nodes[i])
+		m.start(m.Nodes[i])
 		m.meanwhile(time.Duration(m.draw(5)) * time.Second)
 	}
 	if m.faults {
@@ -71,13 +72,13 @@ func (m *coalesceModel) run() {
 			m.meanwhile(time.Duration(m.draw(4000)) * time.Millisecond)
 		}
 	}
-	m.lose(nil)
-	for _, n := range m.nodes {
-		if n.dead {
+	m.Lose(nil)
+	for _, n := range m.Nodes {
+		if n.Dead {
 			m.start(n)
 		}
 	}
-	pass(2 * time.Minute)
+	rig.Pass(2 * time.Minute)
 	m.verify()
 }
 
@@ -88,9 +89,9 @@ func (m *coalesceModel) draw(n int) int {
 	return m.rnd.IntN(n)
 }
 
-func (m *coalesceModel) start(n *node) {
-	n.restart()
-	want(m.t, "Handle", n.Handle("x", func(ctx context.Context, d *Delivery) error {
+func (m *coalesceModel) start(n *rig.Node) {
+	n.Restart()
+	rig.Want(m.T, "Handle", n.Handle("x", func(ctx context.Context, d *Delivery) error {
 		select {
 		case <-time.After(time.Duration(m.draw(1500)) * time.Millisecond):
 		case <-ctx.Done():
@@ -108,9 +109,9 @@ func (m *coalesceModel) start(n *node) {
 
 // meanwhile lets time pass. Callers may cancel tasks.
 func (m *coalesceModel) meanwhile(d time.Duration) {
-	for end := time.Now().Add(d); time.Now().Before(end); pass(200 * time.Millisecond) {
-		n := m.nodes[m.draw(3)]
-		if !m.cancels || n.dead || m.draw(3) > 0 {
+	for end := time.Now().Add(d); time.Now().Before(end); rig.Pass(200 * time.Millisecond) {
+		n := m.Nodes[m.draw(3)]
+		if !m.cancels || n.Dead || m.draw(3) > 0 {
 			continue
 		}
 		of := m.ids[fmt.Sprint("g", m.draw(8))]
@@ -118,7 +119,7 @@ func (m *coalesceModel) meanwhile(d time.Duration) {
 			continue
 		}
 		id := of[len(of)-1-m.draw(min(3, len(of)))] // one of the newest
-		ctx, cancel := context.WithTimeout(m.t.Context(), 100*time.Millisecond)
+		ctx, cancel := context.WithTimeout(m.T.Context(), 100*time.Millisecond)
 		err := n.Cancel(ctx, id)
 		cancel()
 		if !errors.Is(err, ErrNotFound) && !errors.Is(err, ErrDelivering) {
@@ -131,18 +132,18 @@ func (m *coalesceModel) meanwhile(d time.Duration) {
 
 // upset does something to the fleet.
 func (m *coalesceModel) upset() {
-	from, to := m.nodes[m.draw(3)], m.nodes[m.draw(3)]
+	from, to := m.Nodes[m.draw(3)], m.Nodes[m.draw(3)]
 	switch {
 	case from == to:
-	case from.dead && m.draw(2) == 0:
+	case from.Dead && m.draw(2) == 0:
 		m.start(from) // and asks for what is its own
-	case to.dead:
-	case from.dead:
-		to.member.AdoptFrom(from.member.Member)
+	case to.Dead:
+	case from.Dead:
+		to.Member.AdoptFrom(from.Member.Member)
 	case m.draw(2) == 0:
-		from.crash()
+		from.Crash()
 	default:
-		to.member.AdoptFrom(from.member.Member) // which was cut off, and hears of it
+		to.Member.AdoptFrom(from.Member.Member) // which was cut off, and hears of it
 	}
 }
 
@@ -155,21 +156,21 @@ func (m *coalesceModel) verify() {
 			if m.delivered[id] > 0 {
 				delivered = append(delivered, i)
 			}
-			if one, err := m.nodes[0].Get(m.t.Context(), id); !errors.Is(err, ErrNotFound) {
-				m.t.Errorf("%s of %s is %v in the end (%v)", id, group, one.State, err)
+			if one, err := m.Nodes[0].Get(m.T.Context(), id); !errors.Is(err, ErrNotFound) {
+				m.T.Errorf("%s of %s is %v in the end (%v)", id, group, one.State, err)
 			}
 			later := ids[i+1:]
 			excused := m.cancelled[id] ||
 				slices.ContainsFunc(later, func(id string) bool { return m.delivered[id] > 0 || m.cancelled[id] })
 			if m.delivered[id] == 0 && !excused {
-				m.t.Errorf("%d of %d of %s was not delivered, nor a later one: %v", i, len(ids), group, delivered)
+				m.T.Errorf("%d of %d of %s was not delivered, nor a later one: %v", i, len(ids), group, delivered)
 			}
 		}
 		if !m.cancels && !m.faults && len(delivered) != 1 {
-			m.t.Errorf("of %s %v were delivered; want the last of %d alone", group, delivered, len(ids))
+			m.T.Errorf("of %s %v were delivered; want the last of %d alone", group, delivered, len(ids))
 		}
 		if !m.cancels && !slices.Contains(delivered, len(ids)-1) {
-			m.t.Errorf("of %s %v were delivered; want the last of %d", group, delivered, len(ids))
+			m.T.Errorf("of %s %v were delivered; want the last of %d", group, delivered, len(ids))
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // What another program has written in the place of Lapse's data in Redis keeps no process from
@@ -66,12 +67,12 @@ func TestDamagedRedis(t *testing.T) {
 				n.schedule("x", fmt.Sprint("id-", i))
 			}
 			_, err := n.SetTopic(t.Context(), "other", tasks.TopicSettings{Lease: time.Minute}, -1)
-			want(t, "SetTopic", err, nil)
+			rig.Want(t, "SetTopic", err, nil)
 			lost := 0
 			if c.lost > 0 {
 				lost = len(strings.Split(fmt.Sprint(server.Do("smembers", "lapse:{a/1}:pending")), " ")) - 1
 			}
-			want(t, "Close", n.Close(t.Context()), nil)
+			rig.Want(t, "Close", n.Close(t.Context()), nil)
 			c.damage(server.Do)
 
 			var log logLines
@@ -106,7 +107,7 @@ func TestDamagedRedis(t *testing.T) {
 			}
 			for got := 0; got < count; {
 				ds, err := n.Reserve(t.Context(), "y", count, time.Second, 0)
-				want(t, "Reserve", err, nil)
+				rig.Want(t, "Reserve", err, nil)
 				for _, d := range ds {
 					settled, err := n.Settle(t.Context(), tasks.Verdict{Verb: tasks.Ack}, []string{d.Receipt()})
 					if err != nil || settled[0].Err != nil {
@@ -116,7 +117,7 @@ func TestDamagedRedis(t *testing.T) {
 				}
 			}
 			_, err = n.SetTopic(t.Context(), "z", tasks.TopicSettings{Lease: time.Minute}, -1)
-			want(t, "SetTopic", err, nil)
+			rig.Want(t, "SetTopic", err, nil)
 			n.waitFor("its heartbeat goes on", func() bool { return n.Readiness().LedgerOK })
 		})
 	}
@@ -147,7 +148,7 @@ func TestNewNameBesideAnOldOne(t *testing.T) {
 	server := redistest.Start(t)
 	old := newNamedRedisNode(t, server.URL(), "old")
 	old.schedule("x", "a", "b")
-	want(t, "Close", old.Close(t.Context()), nil)
+	rig.Want(t, "Close", old.Close(t.Context()), nil)
 	for n := range 4 { // it has not said that it has ended
 		server.Do("hdel", fmt.Sprintf("lapse:{old/%d}:tasks", n), "!a")
 	}

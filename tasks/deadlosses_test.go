@@ -17,6 +17,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
@@ -57,9 +58,9 @@ func (g *redisFleet) loseDead(server redisServer, index bool, ids ...string) {
 // that still has a record and notices the loss in time makes it good.
 func (g *redisFleet) forgetRecords() {
 	for _, n := range g.nodes {
-		Mutex(n.Engine()).Lock()
-		n.Engine().Dead.Burials = store.NewBurials(1 << 20)
-		Mutex(n.Engine()).Unlock()
+		rig.Mutex(rig.Engine(n.Scheduler)).Lock()
+		rig.Engine(n.Scheduler).Dead.Burials = store.NewBurials(1 << 20)
+		rig.Mutex(rig.Engine(n.Scheduler)).Unlock()
 	}
 }
 
@@ -104,21 +105,21 @@ func TestLostDeadTask(t *testing.T) {
 			"created": create,
 			"got": func(id string) error {
 				_, err := g.next().Get(t.Context(), id)
-				want(t, "Get", err, ErrNotFound)
+				rig.Want(t, "Get", err, ErrNotFound)
 				return create(id)
 			},
 			"cancelled": func(id string) error {
-				want(t, "Cancel", g.next().Cancel(t.Context(), id), ErrNotFound)
+				rig.Want(t, "Cancel", g.next().Cancel(t.Context(), id), ErrNotFound)
 				return create(id)
 			},
 			"moved": func(id string) error {
-				_, err := g.next().Reschedule(t.Context(), id, Move{Delay: ptr(time.Hour)})
-				want(t, "Reschedule", err, ErrNotFound)
+				_, err := g.next().Reschedule(t.Context(), id, Move{Delay: rig.Ptr(time.Hour)})
+				rig.Want(t, "Reschedule", err, ErrNotFound)
 				return create(id)
 			},
 			"requeued": func(id string) error {
 				r, err := g.next().Requeue(t.Context(), "x", Requeue{IDs: []string{id}})
-				want(t, "Requeue", err, nil)
+				rig.Want(t, "Requeue", err, nil)
 				if r.Requeued != 0 || !slices.Equal(r.Unknown, []string{id}) {
 					t.Errorf("Requeue = %+v", r)
 				}
@@ -126,7 +127,7 @@ func TestLostDeadTask(t *testing.T) {
 			},
 			"deleted": func(id string) error {
 				_, err := g.next().DeleteDead(t.Context(), "x", []string{id})
-				want(t, "DeleteDead", err, nil)
+				rig.Want(t, "DeleteDead", err, nil)
 				return create(id)
 			},
 			"replaced": func(id string) error {
@@ -147,16 +148,16 @@ func TestLostDeadTask(t *testing.T) {
 				results, err := g.next().ReplaceBatch(t.Context(), []Request{
 					{ID: id, Topic: "x", Delay: time.Hour, Supersede: true}, {ID: "kept", Topic: "x", Delay: time.Hour},
 				})
-				want(t, "ReplaceBatch", err, nil)
-				want(t, "of what is dead", results[1].Err, ErrDead)
+				rig.Want(t, "ReplaceBatch", err, nil)
+				rig.Want(t, "of what is dead", results[1].Err, ErrDead)
 				return results[0].Err
 			},
 			"batched": func(id string) error {
 				results, err := g.next().ScheduleBatch(t.Context(), []Request{
 					{ID: id, Topic: "x", Delay: time.Hour}, {ID: "kept", Topic: "x", Delay: time.Hour},
 				})
-				want(t, "ScheduleBatch", err, nil)
-				want(t, "of what is dead", results[1].Err, ErrDead)
+				rig.Want(t, "ScheduleBatch", err, nil)
+				rig.Want(t, "of what is dead", results[1].Err, ErrDead)
 				return results[0].Err
 			},
 		} {
@@ -165,7 +166,7 @@ func TestLostDeadTask(t *testing.T) {
 				g.bury(name)
 				g.forgetRecords()
 				g.loseDead(server, index, name)
-				want(t, name, act(name), nil)
+				rig.Want(t, name, act(name), nil)
 				for _, n := range g.nodes {
 					task, err := n.Get(t.Context(), name)
 					if err != nil || task.State != Pending {
@@ -174,7 +175,7 @@ func TestLostDeadTask(t *testing.T) {
 				}
 			}
 		}
-		want(t, "creating what is dead", create("kept"), ErrDead)
+		rig.Want(t, "creating what is dead", create("kept"), ErrDead)
 		g.wantDead(server, 1)
 	})
 }
@@ -192,7 +193,7 @@ func TestLostDeadTasksOfATopic(t *testing.T) {
 		for what, act := range map[string]func() (int, error){
 			"DeleteDead": func() (int, error) { return g.next().DeleteDead(t.Context(), "x", nil) },
 			"Requeue": func() (int, error) {
-				return requeued(g.next().Requeue(t.Context(), "x", Requeue{Delay: time.Hour}))
+				return rig.Requeued(g.next().Requeue(t.Context(), "x", Requeue{Delay: time.Hour}))
 			},
 		} {
 			for _, index := range []bool{true, false} {
@@ -235,19 +236,19 @@ func TestOlderFileOfTheDead(t *testing.T) {
 		server.Do("save")
 		dump := filepath.Join(server.Dir, "dump.rdb")
 		older, err := os.ReadFile(dump)
-		want(t, "ReadFile", err, nil)
+		rig.Want(t, "ReadFile", err, nil)
 		g.cancel("deleted")
-		came, err := requeued(g.next().Requeue(t.Context(), "x", Requeue{IDs: []string{"came-back"}, Delay: time.Hour}))
+		came, err := rig.Requeued(g.next().Requeue(t.Context(), "x", Requeue{IDs: []string{"came-back"}, Delay: time.Hour}))
 		if err != nil || came != 1 {
 			t.Fatalf("requeued %d, %v", came, err)
 		}
 		g.settle(Bury, g.pull("buried"))
-		came, err = requeued(g.next().Requeue(t.Context(), "x", Requeue{IDs: []string{"twice"}, Delay: time.Hour}))
+		came, err = rig.Requeued(g.next().Requeue(t.Context(), "x", Requeue{IDs: []string{"twice"}, Delay: time.Hour}))
 		if err != nil || came != 1 {
 			t.Fatalf("requeued %d, %v", came, err)
 		}
-		_, err = g.next().Reschedule(t.Context(), "twice", Move{Delay: ptr(time.Hour), Payload: []byte(`"again"`)})
-		want(t, "Reschedule", err, nil)
+		_, err = g.next().Reschedule(t.Context(), "twice", Move{Delay: rig.Ptr(time.Hour), Payload: []byte(`"again"`)})
+		rig.Want(t, "Reschedule", err, nil)
 		g.settle(Bury, g.pull("twice"))
 		g.bury("lost-1", "lost-2", "lost-3")
 		for i := range 40 { // so that every shard loses something
@@ -255,7 +256,7 @@ func TestOlderFileOfTheDead(t *testing.T) {
 		}
 		wanted := g.nodes[0].all()
 		delete(wanted, "dead finished")
-		came, err = requeued(g.next().Requeue(t.Context(), "x", Requeue{IDs: []string{"finished"}}))
+		came, err = rig.Requeued(g.next().Requeue(t.Context(), "x", Requeue{IDs: []string{"finished"}}))
 		if err != nil || came != 1 {
 			t.Fatalf("requeued %d, %v", came, err)
 		}
@@ -267,7 +268,7 @@ func TestOlderFileOfTheDead(t *testing.T) {
 				t.Fatal("Settle:", err)
 			}
 		}
-		want(t, "WriteFile", os.WriteFile(dump, older, 0o600), nil)
+		rig.Want(t, "WriteFile", os.WriteFile(dump, older, 0o600), nil)
 		server.Start()
 		g.waitFor("the loss is noticed", func(n *redisNode) bool { return n.Stats().Rewinds == 4 })
 		g.wantDead(server, 6)
@@ -292,7 +293,7 @@ func TestLostBurial(t *testing.T) {
 		server.Do("hset", key+"tasks", "t", record)
 		server.Do("sadd", key+"pending", "t")
 		_, err := g.next().Get(t.Context(), "t")
-		want(t, "Get", err, nil)
+		rig.Want(t, "Get", err, nil)
 		g.waitFor("it is dead again", func(n *redisNode) bool {
 			task, err := n.Get(t.Context(), "t")
 			return err == nil && task.State == Dead
@@ -322,12 +323,12 @@ func TestLostBurialIsWrittenOnce(t *testing.T) {
 	server.Do("sadd", key+"pending", "t")
 
 	shard := int(key[strings.Index(key, "/")+1] - '0')
-	Mutex(n.Engine()).Lock()
-	h := n.Engine().Shards.List[shard]
-	Mutex(n.Engine()).Unlock()
+	rig.Mutex(rig.Engine(n.Scheduler)).Lock()
+	h := rig.Engine(n.Scheduler).Shards.List[shard]
+	rig.Mutex(rig.Engine(n.Scheduler)).Unlock()
 	again := func() int {
-		begun, err := (&engine.Restoration{Engine: n.Engine(), Shard: shard, Term: h}).BuryAgain([]recovery.Ref{{ID: "t"}})
-		want(t, "buryAgain", err, nil)
+		begun, err := (&engine.Restoration{Engine: rig.Engine(n.Scheduler), Shard: shard, Term: h}).BuryAgain([]recovery.Ref{{ID: "t"}})
+		rig.Want(t, "buryAgain", err, nil)
 		return begun
 	}
 	second := 0
@@ -396,7 +397,7 @@ func TestLostIllegibleRecord(t *testing.T) {
 		for _, id := range ids {
 			for _, n := range g.nodes {
 				_, err := n.Schedule(t.Context(), Request{ID: id, Topic: "x", Delay: time.Hour})
-				want(t, "Schedule "+id+" at "+n.name, err, ErrUnavailable)
+				rig.Want(t, "Schedule "+id+" at "+n.name, err, ErrUnavailable)
 			}
 		}
 		for _, id := range ids[:3] {
@@ -404,14 +405,14 @@ func TestLostIllegibleRecord(t *testing.T) {
 			server.Do("srem", keys[id]+"pending", id)
 		}
 		_, err := g.next().Get(t.Context(), "got")
-		want(t, "Get", err, ErrNotFound)
+		rig.Want(t, "Get", err, ErrNotFound)
 		g.schedule("x", "created", "got")
 		results, err := g.next().ScheduleBatch(t.Context(), []Request{
 			{ID: "batched", Topic: "x", Delay: time.Hour}, {ID: "left", Topic: "x", Delay: time.Hour},
 		})
-		want(t, "ScheduleBatch", err, nil)
-		want(t, "of what is gone", results[0].Err, nil)
-		want(t, "of what is there", results[1].Err, ErrUnavailable)
+		rig.Want(t, "ScheduleBatch", err, nil)
+		rig.Want(t, "of what is gone", results[0].Err, nil)
+		rig.Want(t, "of what is there", results[1].Err, ErrUnavailable)
 		if unknown := g.nodes[0].Stats().UnknownRecords; unknown != 1 {
 			t.Errorf("%d records cannot be read, want 1", unknown)
 		}

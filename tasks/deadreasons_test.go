@@ -15,6 +15,7 @@ import (
 
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/query"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -46,25 +47,25 @@ func reasonsMatchModel(t *testing.T, nodes []*Scheduler) {
 		s := pick(rng, nodes...)
 		topic := pick(rng, topics...)
 		_, err := s.Schedule(t.Context(), Request{ID: fmt.Sprint("t", i), Topic: topic, Group: pick(rng, "", "g")})
-		want(t, "Schedule", err, nil)
-		pass(10 * time.Millisecond)
+		rig.Want(t, "Schedule", err, nil)
+		rig.Pass(10 * time.Millisecond)
 		ds, err := s.Reserve(t.Context(), topic, 1, 0, 0)
-		if want(t, "Reserve", err, nil); len(ds) != 1 {
+		if rig.Want(t, "Reserve", err, nil); len(ds) != 1 {
 			t.Fatalf("reserved %d", len(ds))
 		}
 		why := pick(rng, fmt.Sprintf("order %d is gone", i), fmt.Sprintf("HTTP %d", 500+i%2), "", "refused\nby peer")
 		_, err = s.Settle(t.Context(), Verdict{Verb: Bury, Reason: why}, []string{ds[0].Receipt()})
-		want(t, "Settle", err, nil)
-		pass(time.Second)
+		rig.Want(t, "Settle", err, nil)
+		rig.Pass(time.Second)
 	}
 	for i := range 5 {
 		_, err := nodes[i%len(nodes)].Schedule(t.Context(), Request{ID: fmt.Sprint("z", i), Topic: "z", Delay: time.Hour})
-		want(t, "Schedule", err, nil)
+		rig.Want(t, "Schedule", err, nil)
 	}
 	_, err := nodes[0].KillTopic(t.Context(), "z", -1)
-	want(t, "KillTopic", err, nil)
+	rig.Want(t, "KillTopic", err, nil)
 	for range 30 {
-		pass(3 * time.Second) // no answer is used again
+		rig.Pass(3 * time.Second) // no answer is used again
 		q := Query{Topic: pick(rng, "", "x", "y", "none"), Group: pick(rng, "", "", "g"), Reason: pick(rng, "", "", Buried), Error: pick(rng, "", "", "GONE"), ErrorLike: pick(rng, "", "", "order 7 is gone", "(none)")}
 		var dead []Task
 		count := 0
@@ -79,7 +80,7 @@ func reasonsMatchModel(t *testing.T, nodes []*Scheduler) {
 			dead, count = append(dead, some...), count+len(every)
 		}
 		got, reach, err := pick(rng, nodes...).FleetDeadReasons(t.Context(), q)
-		want(t, "FleetDeadReasons", err, nil)
+		rig.Want(t, "FleetDeadReasons", err, nil)
 		if diff := cmp.Diff(reasonsOf(dead), got.Reasons, byKey...); diff != "" {
 			t.Fatalf("%+v: %s", q, diff)
 		}
@@ -93,7 +94,7 @@ func reasonsMatchModel(t *testing.T, nodes []*Scheduler) {
 		var sum task.DeadTally
 		for _, s := range nodes {
 			own, err := s.DeadReasons(t.Context(), q)
-			want(t, "DeadReasons", err, nil)
+			rig.Want(t, "DeadReasons", err, nil)
 			sum.Add(&own)
 		}
 		if diff := cmp.Diff(sum.Reasons, got.Reasons, byKey...); diff != "" {
@@ -109,13 +110,13 @@ func reasonsMatchModel(t *testing.T, nodes []*Scheduler) {
 }
 
 func TestDeadReasonsMatchModel(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) { reasonsMatchModel(t, []*Scheduler{r.Scheduler}) })
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) { reasonsMatchModel(t, []*Scheduler{r.Scheduler}) })
 }
 
 func TestDeadReasonsMatchModelAtAllNodes(t *testing.T) {
-	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 3, func(t *testing.T, f *rig.Fleet) {
 		var nodes []*Scheduler
-		for _, n := range f.nodes {
+		for _, n := range f.Nodes {
 			nodes = append(nodes, n.Scheduler)
 		}
 		reasonsMatchModel(t, nodes)
@@ -127,21 +128,21 @@ func TestDeadReasonsMatchModelAtAllNodes(t *testing.T) {
 func TestDeadReasonsLookAtBoundedTasks(t *testing.T) {
 	t.Parallel()
 	const number = query.LooksAtOnce + 5000
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		batch := make([]Request, 0, MaxBatch)
 		for i := range number {
 			batch = append(batch, Request{ID: fmt.Sprintf("t%05d", i), Topic: "x", Delay: time.Hour})
 			if len(batch) == MaxBatch || i == number-1 {
 				_, err := r.ScheduleBatch(t.Context(), batch)
-				want(t, "ScheduleBatch", err, nil)
+				rig.Want(t, "ScheduleBatch", err, nil)
 				batch = batch[:0]
 			}
 		}
 		_, err := r.KillTopic(t.Context(), "x", -1)
-		want(t, "KillTopic", err, nil)
-		pass(time.Minute)
+		rig.Want(t, "KillTopic", err, nil)
+		rig.Pass(time.Minute)
 		before := time.Now()
-		r.bury("y", "a", "b")
+		r.Bury("y", "a", "b")
 		for _, c := range []struct {
 			q                         Query
 			looked, dead, ofX, others int
@@ -155,12 +156,12 @@ func TestDeadReasonsLookAtBoundedTasks(t *testing.T) {
 			{Query{Topic: "x", DiedTo: before.Add(-time.Hour)}, 0, number, 0, 0, true},
 		} {
 			for _, restart := range []bool{false, true} {
-				if pass(3 * time.Second); restart && c.q.Topic == "" {
-					r.shut()
-					r.open()
+				if rig.Pass(3 * time.Second); restart && c.q.Topic == "" {
+					r.Shut()
+					r.Open()
 				}
 				got, err := r.DeadReasons(t.Context(), c.q)
-				want(t, "DeadReasons", err, nil)
+				rig.Want(t, "DeadReasons", err, nil)
 				ofX, others := 0, 0
 				for _, one := range got.Reasons {
 					if one.Topic == "x" {
@@ -182,21 +183,21 @@ func TestDeadReasonsLookAtBoundedTasks(t *testing.T) {
 func TestDeadReasonsAreBounded(t *testing.T) {
 	t.Parallel()
 	const number, size = 80, 500 << 10
-	bubble(t, Config{MaxPayload: 1 << 20}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{MaxPayload: 1 << 20}, func(t *testing.T, r *rig.Rig) {
 		payload := []byte(`"` + strings.Repeat("p", size) + `"`)
 		for i := range number {
-			d := r.deliverOne(t, Request{ID: fmt.Sprintf("t%02d", i), Topic: "large", Payload: payload})
-			r.settle(Verdict{Verb: Bury, Reason: "too large"}, d)
-			d = r.deliverOne(t, Request{ID: fmt.Sprintf("s%02d", i), Topic: "many"})
-			r.settle(Verdict{Verb: Bury, Reason: "failure " + strings.Repeat("f", i) + strings.Repeat("é", 700)}, d)
+			d := deliverOne(r, t, Request{ID: fmt.Sprintf("t%02d", i), Topic: "large", Payload: payload})
+			r.SettleOne(Verdict{Verb: Bury, Reason: "too large"}, d)
+			d = deliverOne(r, t, Request{ID: fmt.Sprintf("s%02d", i), Topic: "many"})
+			r.SettleOne(Verdict{Verb: Bury, Reason: "failure " + strings.Repeat("f", i) + strings.Repeat("é", 700)}, d)
 		}
 		got, err := r.DeadReasons(t.Context(), Query{Topic: "large"})
-		want(t, "DeadReasons", err, nil)
+		rig.Want(t, "DeadReasons", err, nil)
 		if got.Complete || got.LookedAt < 30 || got.LookedAt > 35 || got.Reasons[0].Count != got.LookedAt {
 			t.Errorf("large: %+v", got)
 		}
 		got, err = r.DeadReasons(t.Context(), Query{Topic: "many"})
-		want(t, "DeadReasons", err, nil)
+		rig.Want(t, "DeadReasons", err, nil)
 		if !got.Complete || len(got.Reasons) != MaxDeadReasons || got.LeftOut != number-MaxDeadReasons {
 			t.Errorf("many: %d reasons, %d left out", len(got.Reasons), got.LeftOut)
 		}
@@ -205,11 +206,11 @@ func TestDeadReasonsAreBounded(t *testing.T) {
 				t.Errorf("an error of %d bytes, an example of %d", len(one.Error), len(one.Example))
 			}
 		}
-		want(t, "DeleteDead", func() error { _, err := r.DeleteDead(t.Context(), "many", nil); return err }(), nil)
+		rig.Want(t, "DeleteDead", func() error { _, err := r.DeleteDead(t.Context(), "many", nil); return err }(), nil)
 		if again, err := r.DeadReasons(t.Context(), Query{Topic: "many"}); err != nil || again.LookedAt != number {
 			t.Errorf("at once: %d, %v", again.LookedAt, err)
 		}
-		pass(2 * time.Second)
+		rig.Pass(2 * time.Second)
 		if again, err := r.DeadReasons(t.Context(), Query{Topic: "many"}); err != nil || again.LookedAt != 0 || !again.Complete {
 			t.Errorf("a second later: %d, %v", again.LookedAt, err)
 		}
@@ -218,16 +219,16 @@ func TestDeadReasonsAreBounded(t *testing.T) {
 
 // A grant bounds the topics, and what is wrong is refused.
 func TestDeadReasonsUnderAGrant(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.bury("own.a", "a")
-		r.bury("foreign", "b")
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.Bury("own.a", "a")
+		r.Bury("foreign", "b")
 		ctx := WithGrant(t.Context(), &Grant{Topics: []string{"own.*"}})
 		got, _, err := r.FleetDeadReasons(ctx, Query{})
-		if want(t, "FleetDeadReasons", err, nil); len(got.Reasons) != 1 || got.Reasons[0].Topic != "own.a" || got.Dead != 1 || got.LookedAt != 1 {
+		if rig.Want(t, "FleetDeadReasons", err, nil); len(got.Reasons) != 1 || got.Reasons[0].Topic != "own.a" || got.Dead != 1 || got.LookedAt != 1 {
 			t.Errorf("under a grant %+v", got)
 		}
 		_, _, err = r.FleetDeadReasons(ctx, Query{Topic: "foreign"})
-		want(t, "FleetDeadReasons", err, ErrNotGranted)
+		rig.Want(t, "FleetDeadReasons", err, ErrNotGranted)
 		for field, q := range map[string]Query{
 			"state": {State: Ready}, "topic": {Topic: "!"}, "group": {Group: "!"}, "due_from": {DueFrom: time.Now()},
 			"reason": {Reason: "x"}, "error_like": {ErrorLike: strings.Repeat("x", 2000)},
@@ -240,10 +241,10 @@ func TestDeadReasonsUnderAGrant(t *testing.T) {
 		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, _, err = r.FleetDeadReasons(canceled, Query{})
-		want(t, "FleetDeadReasons", err, context.Canceled)
-		r.shut()
-		pass(2 * time.Second)
+		rig.Want(t, "FleetDeadReasons", err, context.Canceled)
+		r.Shut()
+		rig.Pass(2 * time.Second)
 		_, err = r.DeadReasons(t.Context(), Query{})
-		want(t, "DeadReasons", err, ErrClosed)
+		rig.Want(t, "DeadReasons", err, ErrClosed)
 	})
 }

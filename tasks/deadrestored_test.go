@@ -16,6 +16,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
@@ -36,7 +37,7 @@ func (g *redisFleet) prepareEndings() *endings {
 	set := TopicSettings{KeepFinished: time.Hour}
 	set.OnDead.Topic = "mourners"
 	_, err := g.next().SetTopic(g.t.Context(), "x", set, -1)
-	want(g.t, "SetTopic", err, nil)
+	rig.Want(g.t, "SetTopic", err, nil)
 	g.waitFor("the setting is known", func(n *redisNode) bool {
 		got, err := n.Topic("x")
 		return err == nil && got.Settings.KeepFinished == time.Hour && got.Settings.OnDead.Topic == "mourners"
@@ -84,7 +85,7 @@ func (e *endings) check() {
 				t.Errorf("Schedule of %s at %s = %+v, %v", id, n.name, got, err)
 			}
 			_, err = n.Schedule(ctx, Request{ID: id, Topic: "x", Delay: time.Hour})
-			want(t, "Schedule of another "+id, err, ErrExists)
+			rig.Want(t, "Schedule of another "+id, err, ErrExists)
 		}
 		for _, id := range e.dead {
 			got, err := n.Get(ctx, id)
@@ -114,7 +115,7 @@ func (e *endings) checkAfter() {
 	e.closeAll()
 	e.begin()
 	e.check()
-	came, err := requeued(e.next().Requeue(t.Context(), "x", Requeue{IDs: e.dead}))
+	came, err := rig.Requeued(e.next().Requeue(t.Context(), "x", Requeue{IDs: e.dead}))
 	if err != nil || came != len(e.dead) {
 		t.Errorf("requeued %d, %v", came, err)
 	}
@@ -171,7 +172,7 @@ func TestRestorationGoesOnAfterRefusals(t *testing.T) {
 		server.Do("acl", "setuser", "default", "-hexists")
 		for _, n := range e.nodes {
 			for shard := range 4 { // the first of each are its own
-				n.Engine().Rewound(n.Engine().Ledger.(recovery.Rewinder), shard)
+				rig.Engine(n.Scheduler).Rewound(rig.Engine(n.Scheduler).Ledger.(recovery.Rewinder), shard)
 			}
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 1500*time.Millisecond)
@@ -200,12 +201,13 @@ func TestFailoverLosesNothingThatHasEnded(t *testing.T) {
 		servers.ShutReplicaOut()
 		for _, n := range e.nodes {
 			for shard := range 4 {
-				n.schedule("y", n.Engine().Fleet.ShardID(shard).NewID()) // each is to lose a write
+				// each is to lose a write
+				n.schedule("y", rig.Engine(n.Scheduler).Fleet.ShardID(shard).NewID())
 			}
 		}
 		e.end()
 		servers.FailOver()
-		e.waitFor("everything is made good", func(n *redisNode) bool { return n.Stats().Rewinds == 4 && !n.Engine().Restoring() })
+		e.waitFor("everything is made good", func(n *redisNode) bool { return n.Stats().Rewinds == 4 && !rig.Engine(n.Scheduler).Restoring() })
 		e.checkAfter()
 	})
 }
@@ -229,7 +231,7 @@ func TestLostEndingsAreWrittenForCallers(t *testing.T) {
 					n.wantGet(id, nil)
 				case !dead:
 					_, err := n.Schedule(t.Context(), Request{ID: id, Topic: "x", Delay: time.Hour})
-					want(t, "Schedule "+id, err, ErrDead)
+					rig.Want(t, "Schedule "+id, err, ErrDead)
 				default:
 					results, err := n.ScheduleBatch(t.Context(), []Request{{ID: id, Topic: "x", Delay: time.Hour, Payload: []byte(`"` + id + `"`)}})
 					if err != nil || results[0].Err != nil || !results[0].Repeated {
@@ -252,9 +254,10 @@ func TestLostEndingsBeyondMemory(t *testing.T) {
 		g := newRedisFleet(t, server.URL(), names...)
 		g.keepFinished("x")
 		for _, n := range g.nodes {
-			Mutex(n.Engine()).Lock()
-			n.Engine().Dead.Burials = store.NewBurials(1) // a block of 16 KiB of each kind
-			Mutex(n.Engine()).Unlock()
+			rig.Mutex(rig.Engine(n.Scheduler)).Lock()
+			// a block of 16 KiB of each kind
+			rig.Engine(n.Scheduler).Dead.Burials = store.NewBurials(1)
+			rig.Mutex(rig.Engine(n.Scheduler)).Unlock()
 		}
 		const count = 12
 		request := func(topic string, i int) Request {
@@ -263,10 +266,10 @@ func TestLostEndingsBeyondMemory(t *testing.T) {
 		}
 		for i := range count {
 			_, err := g.nodes[0].Schedule(t.Context(), request("x", i))
-			want(t, "Schedule", err, nil)
-			want(t, "Cancel", g.next().Cancel(t.Context(), fmt.Sprint("x-", i)), nil)
+			rig.Want(t, "Schedule", err, nil)
+			rig.Want(t, "Cancel", g.next().Cancel(t.Context(), fmt.Sprint("x-", i)), nil)
 			_, err = g.nodes[0].Schedule(t.Context(), Request{ID: fmt.Sprint("y-", i), Topic: "y", Payload: request("y", i).Payload})
-			want(t, "Schedule", err, nil)
+			rig.Want(t, "Schedule", err, nil)
 			ds, err := g.next().Reserve(t.Context(), "y", 1, 10*time.Second, 0)
 			if err != nil || len(ds) != 1 {
 				t.Fatalf("reserved %v, %v", ds, err)
@@ -274,7 +277,7 @@ func TestLostEndingsBeyondMemory(t *testing.T) {
 			g.settle(Bury, ds[0])
 		}
 		server.Do("flushall")
-		g.waitFor("everything is made good", func(n *redisNode) bool { return n.Stats().Rewinds == 4 && !n.Engine().Restoring() })
+		g.waitFor("everything is made good", func(n *redisNode) bool { return n.Stats().Rewinds == 4 && !rig.Engine(n.Scheduler).Restoring() })
 		g.settled()
 		brief := 0
 		for i := range count {
@@ -288,7 +291,7 @@ func TestLostEndingsBeyondMemory(t *testing.T) {
 			other := request("x", i)
 			other.Payload = nil
 			_, err = g.next().Schedule(t.Context(), other)
-			want(t, "Schedule of another", err, ErrExists)
+			rig.Want(t, "Schedule of another", err, ErrExists)
 		}
 		dead, lost := 0, int64(0)
 		for i := range count {
@@ -301,7 +304,7 @@ func TestLostEndingsBeyondMemory(t *testing.T) {
 		}
 		for _, n := range g.nodes {
 			topic, err := n.Topic("y")
-			want(t, "Topic", err, nil)
+			rig.Want(t, "Topic", err, nil)
 			lost += topic.Counts.Lost
 		}
 		if brief == 0 || brief == count || dead == 0 || lost == 0 || dead+int(lost) != count {

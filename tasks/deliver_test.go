@@ -13,42 +13,35 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// handle registers a handler that has to be accepted.
-func (r *rig) handle(topic string, f tasks.HandlerFunc) {
-	r.t.Helper()
-	if err := r.Handle(topic, f); err != nil {
-		r.t.Fatalf("Handle(%q): %v", topic, err)
-	}
-}
-
 func TestHandlerGetsTheTask(t *testing.T) {
-	bubble(t, tasks.Config{Node: "n1"}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{Node: "n1"}, func(t *testing.T, r *rig.Rig) {
 		got := make(chan tasks.Delivery, 1)
-		r.handle("x", func(_ context.Context, d *tasks.Delivery) error { got <- *d; return nil })
-		due := r.clock.now().Add(time.Minute)
-		r.must(tasks.Request{ID: "t", Topic: "x", Due: due, Payload: []byte(`{"a":1}`), Headers: map[string]string{"tenant": "eu"}, Group: "g"})
+		r.MustHandle("x", func(_ context.Context, d *tasks.Delivery) error { got <- *d; return nil })
+		due := r.Clock.Now().Add(time.Minute)
+		r.Must(tasks.Request{ID: "t", Topic: "x", Due: due, Payload: []byte(`{"a":1}`), Headers: map[string]string{"tenant": "eu"}, Group: "g"})
 		d := <-got
 		if d.ID != "t" || d.Topic != "x" || string(d.Payload) != `{"a":1}` || d.Headers["tenant"] != "eu" || d.Group != "g" || d.Attempt != 1 || d.Node != "n1" || d.Receipt() == "" || d.State != tasks.Delivering {
 			t.Errorf("delivered %+v", d)
 		}
-		pass(0)
-		r.wantEnd(recovery.Nowhere, 0)
-		if c := r.counts("x"); c.Delivered != 1 || c.Scheduled != 1 || c.Failed != 0 {
+		rig.Pass(0)
+		wantEnd(r, recovery.Nowhere, 0)
+		if c := r.Counts("x"); c.Delivered != 1 || c.Scheduled != 1 || c.Failed != 0 {
 			t.Errorf("counts %+v", c)
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
 // A handler may write to the payload that it was given, and beyond its end: the next attempt gets
 // what was scheduled.
 func TestHandlerWritesToThePayload(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 		got := make(chan string, 2)
-		r.handle("x", func(_ context.Context, d *tasks.Delivery) error {
+		r.MustHandle("x", func(_ context.Context, d *tasks.Delivery) error {
 			got <- d.ID + string(d.Payload)
 			clear(append(d.Payload, 1, 2, 3))
 			clear(d.Payload)
@@ -57,29 +50,29 @@ func TestHandlerWritesToThePayload(t *testing.T) {
 			}
 			return nil
 		})
-		r.must(tasks.Request{ID: "t", Topic: "x", Payload: []byte("payload")})
-		pass(time.Second)
+		r.Must(tasks.Request{ID: "t", Topic: "x", Payload: []byte("payload")})
+		rig.Pass(time.Second)
 		for attempt := 1; attempt <= 2; attempt++ {
 			if text := <-got; text != "tpayload" {
 				t.Errorf("attempt %d got %q", attempt, text)
 			}
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
 func TestTypedHandler(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 		var sum atomic.Int64
 		type order struct{ N int64 }
-		want(t, "Handle", tasks.Handle(r.Scheduler, "x", func(_ context.Context, v order, _ *tasks.Delivery) error { sum.Add(v.N); return nil }), nil)
-		r.must(tasks.Request{ID: "t", Topic: "x", Payload: []byte(`{"N":42}`)})
-		r.must(tasks.Request{ID: "bad", Topic: "x", Payload: []byte(`{"N":`)})
-		pass(time.Second)
+		rig.Want(t, "Handle", tasks.Handle(r.Scheduler, "x", func(_ context.Context, v order, _ *tasks.Delivery) error { sum.Add(v.N); return nil }), nil)
+		r.Must(tasks.Request{ID: "t", Topic: "x", Payload: []byte(`{"N":42}`)})
+		r.Must(tasks.Request{ID: "bad", Topic: "x", Payload: []byte(`{"N":`)})
+		rig.Pass(time.Second)
 		if sum.Load() != 42 {
 			t.Errorf("sum %d", sum.Load())
 		}
-		if task := r.get("bad"); task.State != tasks.Dead || task.Attempt != 1 {
+		if task := r.MustGet("bad"); task.State != tasks.Dead || task.Attempt != 1 {
 			t.Errorf("a payload that does not decode: %v after %d attempts", task.State, task.Attempt)
 		}
 	})
@@ -108,21 +101,21 @@ func TestHandlerErrors(t *testing.T) {
 		"Kill outside the rest": {tasks.Kill(tasks.RetryAfter(failure, time.Hour)), tasks.Dead, 0, "no luck"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-				r.topic("x", tasks.TopicSettings{Lease: time.Hour, Concurrency: 1, Retry: tasks.Retry{MinBackoff: time.Minute, MaxBackoff: time.Minute}})
+			rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+				r.MustSetTopic("x", tasks.TopicSettings{Lease: time.Hour, Concurrency: 1, Retry: tasks.Retry{MinBackoff: time.Minute, MaxBackoff: time.Minute}})
 				var calls atomic.Int32
 				done := make(chan struct{})
-				r.handle("x", func(context.Context, *tasks.Delivery) error {
+				r.MustHandle("x", func(context.Context, *tasks.Delivery) error {
 					if calls.Add(1) > 1 {
 						<-done
 					}
 					return c.err
 				})
 				defer close(done)
-				at := r.clock.now()
+				at := r.Clock.Now()
 				dueNow(r)
-				pass(time.Millisecond)
-				task := r.get("t")
+				rig.Pass(time.Millisecond)
+				task := r.MustGet("t")
 				if task.State != c.state || task.LastError != c.message {
 					t.Errorf("%v, last error %.50q; want %v, %.50q", task.State, task.LastError, c.state, c.message)
 				}
@@ -135,109 +128,109 @@ func TestHandlerErrors(t *testing.T) {
 }
 
 func TestPanicIsAFailedAttempt(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-		r.handle("x", func(_ context.Context, d *tasks.Delivery) error {
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustHandle("x", func(_ context.Context, d *tasks.Delivery) error {
 			if d.Attempt == 1 {
 				panic("oh dear")
 			}
 			return nil
 		})
 		dueNow(r)
-		pass(time.Millisecond)
-		if task := r.get("t"); task.State != tasks.Pending || task.LastError != "panic: oh dear" {
+		rig.Pass(time.Millisecond)
+		if task := r.MustGet("t"); task.State != tasks.Pending || task.LastError != "panic: oh dear" {
 			t.Errorf("%v, last error %q", task.State, task.LastError)
 		}
-		if !r.log.has("a handler panicked") || !r.log.has("deliver_test.go") {
+		if !r.Log.Has("a handler panicked") || !r.Log.Has("deliver_test.go") {
 			t.Error("the log does not tell where")
 		}
-		pass(time.Minute)
-		r.wantEnd(recovery.Nowhere, 0)
-		if c := r.counts("x"); c.Panicked != 1 || c.Failed != 1 || c.Delivered != 1 {
+		rig.Pass(time.Minute)
+		wantEnd(r, recovery.Nowhere, 0)
+		if c := r.Counts("x"); c.Panicked != 1 || c.Failed != 1 || c.Delivered != 1 {
 			t.Errorf("counts %+v", c)
 		}
 	})
 }
 
 func TestMaxAttempts(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", tasks.TopicSettings{Retry: tasks.Retry{MaxAttempts: 3}})
-		var attempts collection[int]
-		r.handle("x", func(_ context.Context, d *tasks.Delivery) error {
-			attempts.add(d.Attempt)
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", tasks.TopicSettings{Retry: tasks.Retry{MaxAttempts: 3}})
+		var attempts rig.Collection[int]
+		r.MustHandle("x", func(_ context.Context, d *tasks.Delivery) error {
+			attempts.Add(d.Attempt)
 			return errors.New("never")
 		})
 		dueNow(r)
-		pass(time.Hour)
-		if fmt.Sprint(attempts.list()) != "[1 2 3]" {
-			t.Errorf("attempts %v", attempts.list())
+		rig.Pass(time.Hour)
+		if fmt.Sprint(attempts.List()) != "[1 2 3]" {
+			t.Errorf("attempts %v", attempts.List())
 		}
-		task := r.get("t")
+		task := r.MustGet("t")
 		if task.State != tasks.Dead || task.Attempt != 3 || task.LastError != "never" || task.Died.IsZero() {
 			t.Errorf("afterwards %+v", task)
 		}
-		if c := r.counts("x"); c.Died != 1 || c.Failed != 3 || c.Dead != 1 {
+		if c := r.Counts("x"); c.Died != 1 || c.Failed != 3 || c.Dead != 1 {
 			t.Errorf("counts %+v", c)
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
 // Deliveries at once never exceed the topic's concurrency, also when it is changed
 // while they run.
 func TestConcurrency(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 		var running, total atomic.Int64
-		var most peak
-		r.topic("x", tasks.TopicSettings{Concurrency: 3})
-		r.handle("x", func(context.Context, *tasks.Delivery) error {
-			most.see(running.Add(1))
+		var most rig.Peak
+		r.MustSetTopic("x", tasks.TopicSettings{Concurrency: 3})
+		r.MustHandle("x", func(context.Context, *tasks.Delivery) error {
+			most.See(running.Add(1))
 			time.Sleep(time.Second)
 			running.Add(-1)
 			total.Add(1)
 			return nil
 		})
 		for range 200 {
-			r.must(tasks.Request{Topic: "x"})
+			r.Must(tasks.Request{Topic: "x"})
 		}
 		for _, limit := range []int64{3, 10, 2} {
-			r.topic("x", tasks.TopicSettings{Concurrency: int(limit)})
-			pass(1500 * time.Millisecond) // those that run under the old limit end
+			r.MustSetTopic("x", tasks.TopicSettings{Concurrency: int(limit)})
+			rig.Pass(1500 * time.Millisecond) // those that run under the old limit end
 			most.Store(0)
-			pass(3 * time.Second)
+			rig.Pass(3 * time.Second)
 			if most.Load() != limit {
 				t.Errorf("up to %d at once with a concurrency of %d", most.Load(), limit)
 			}
 		}
-		pass(time.Hour)
+		rig.Pass(time.Hour)
 		if total.Load() != 200 {
 			t.Errorf("%d of 200 delivered", total.Load())
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
 func TestPausedTopic(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 		var calls atomic.Int32
-		r.handle("x", func(context.Context, *tasks.Delivery) error { calls.Add(1); return nil })
-		want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
-		want(t, "PauseTopic", r.PauseTopic(t.Context(), "pulled", true), nil)
-		r.must(tasks.Request{ID: "t", Topic: "x"})
-		r.must(tasks.Request{ID: "p", Topic: "pulled"})
-		pass(time.Minute)
-		r.wantEnd(recovery.Pending, tasks.Ready)
-		r.pull("pulled")
+		r.MustHandle("x", func(context.Context, *tasks.Delivery) error { calls.Add(1); return nil })
+		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
+		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "pulled", true), nil)
+		r.Must(tasks.Request{ID: "t", Topic: "x"})
+		r.Must(tasks.Request{ID: "p", Topic: "pulled"})
+		rig.Pass(time.Minute)
+		wantEnd(r, recovery.Pending, tasks.Ready)
+		r.Pull("pulled")
 		if calls.Load() != 0 {
 			t.Fatal("delivered while paused")
 		}
-		r.restart()
-		r.handle("x", func(context.Context, *tasks.Delivery) error { calls.Add(1); return nil })
-		pass(time.Minute)
+		r.Restart()
+		r.MustHandle("x", func(context.Context, *tasks.Delivery) error { calls.Add(1); return nil })
+		rig.Pass(time.Minute)
 		if calls.Load() != 0 {
 			t.Fatal("a restart has resumed the topic")
 		}
-		want(t, "resume", r.PauseTopic(t.Context(), "x", false), nil)
-		pass(0)
+		rig.Want(t, "resume", r.PauseTopic(t.Context(), "x", false), nil)
+		rig.Pass(0)
 		if calls.Load() != 1 {
 			t.Errorf("%d deliveries after the pause", calls.Load())
 		}
@@ -249,49 +242,49 @@ func TestPausedTopic(t *testing.T) {
 	})
 }
 
-func pause(r *rig, d time.Duration) {
+func pause(r *rig.Rig, d time.Duration) {
 	time.Sleep(d)
 	_ = r.PauseTopic(context.Background(), "pulled", false)
 }
 
 func TestMaxLateness(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", tasks.TopicSettings{Paused: true})
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", tasks.TopicSettings{Paused: true})
 		for id, lateness := range map[string]time.Duration{"5s": 5 * time.Second, "20s": 20 * time.Second, "any": 0} {
-			r.must(tasks.Request{ID: id, Topic: "x", MaxLateness: lateness})
+			r.Must(tasks.Request{ID: id, Topic: "x", MaxLateness: lateness})
 		}
-		pass(10 * time.Second)
+		rig.Pass(10 * time.Second)
 		var mu sync.Mutex
 		var got []string
-		r.handle("x", func(_ context.Context, d *tasks.Delivery) error {
+		r.MustHandle("x", func(_ context.Context, d *tasks.Delivery) error {
 			mu.Lock()
 			defer mu.Unlock()
 			got = append(got, d.ID)
 			return nil
 		})
-		r.topic("x", tasks.TopicSettings{})
-		pass(time.Second)
+		r.MustSetTopic("x", tasks.TopicSettings{})
+		rig.Pass(time.Second)
 		if len(got) != 2 {
 			t.Errorf("delivered %v", got)
 		}
-		if c := r.counts("x"); c.Skipped != 1 || c.Delivered != 2 {
+		if c := r.Counts("x"); c.Skipped != 1 || c.Delivered != 2 {
 			t.Errorf("skipped %d, delivered %d", c.Skipped, c.Delivered)
 		}
 		_, err := r.Get(t.Context(), "5s")
-		want(t, "Get of the skipped one", err, tasks.ErrNotFound)
-		want(t, "Cancel of the skipped one", r.Cancel(t.Context(), "5s"), tasks.ErrNotFound)
-		r.checkConsistency()
+		rig.Want(t, "Get of the skipped one", err, tasks.ErrNotFound)
+		rig.Want(t, "Cancel of the skipped one", r.Cancel(t.Context(), "5s"), tasks.ErrNotFound)
+		r.CheckConsistency()
 	})
 }
 
 func TestHandleTwice(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 		f := func(context.Context, *tasks.Delivery) error { return nil }
-		r.handle("x", f)
-		want(t, "a second handler", r.Handle("x", f), tasks.ErrHandled)
-		want(t, "a bad name", r.Handle("no name", f), tasks.ErrInvalid)
+		r.MustHandle("x", f)
+		rig.Want(t, "a second handler", r.Handle("x", f), tasks.ErrHandled)
+		rig.Want(t, "a bad name", r.Handle("no name", f), tasks.ErrInvalid)
 		_, err := r.Reserve(t.Context(), "x", 1, 0, 0)
-		want(t, "Reserve", err, tasks.ErrHandled)
+		rig.Want(t, "Reserve", err, tasks.ErrHandled)
 	})
 }
 
@@ -299,39 +292,39 @@ func TestHandleTwice(t *testing.T) {
 func TestCountCrashes(t *testing.T) {
 	for _, way := range []string{"handler", "pull"} {
 		t.Run(way, func(t *testing.T) {
-			bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-				r.topic("x", tasks.TopicSettings{CountCrashes: true, Retry: tasks.Retry{MaxAttempts: 3}})
-				r.must(tasks.Request{ID: "t", Topic: "x"})
-				var attempts collection[int]
+			rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+				r.MustSetTopic("x", tasks.TopicSettings{CountCrashes: true, Retry: tasks.Retry{MaxAttempts: 3}})
+				r.Must(tasks.Request{ID: "t", Topic: "x"})
+				var attempts rig.Collection[int]
 				for range 5 {
 					if way == "handler" {
 						stop := make(chan struct{})
-						r.handle("x", func(_ context.Context, d *tasks.Delivery) error {
-							attempts.add(d.Attempt)
+						r.MustHandle("x", func(_ context.Context, d *tasks.Delivery) error {
+							attempts.Add(d.Attempt)
 							<-stop
 							return nil
 						})
 						synctest.Wait()
-						r.mem.Crash() // it dies while it delivers
+						r.Mem.Crash() // it dies while it delivers
 						close(stop)
 					} else if ds, err := r.Reserve(t.Context(), "x", 1, 0, 0); err != nil {
 						t.Fatal(err)
 					} else if len(ds) > 0 {
-						attempts.add(ds[0].Attempt)
+						attempts.Add(ds[0].Attempt)
 					}
-					r.crash()
-					pass(2 * time.Second)
+					r.Crash()
+					rig.Pass(2 * time.Second)
 				}
-				if fmt.Sprint(attempts.list()) != "[1 2 3]" {
-					t.Errorf("attempts %v; want 1 2 3, and then death", attempts.list())
+				if fmt.Sprint(attempts.List()) != "[1 2 3]" {
+					t.Errorf("attempts %v; want 1 2 3, and then death", attempts.List())
 				}
-				r.handle("x", func(context.Context, *tasks.Delivery) error { return nil })
-				pass(time.Second)
-				if task := r.get("t"); task.State != tasks.Dead || task.Attempt != 3 {
+				r.MustHandle("x", func(context.Context, *tasks.Delivery) error { return nil })
+				rig.Pass(time.Second)
+				if task := r.MustGet("t"); task.State != tasks.Dead || task.Attempt != 3 {
 					t.Errorf("afterwards %v, %d attempts", task.State, task.Attempt)
 				}
-				pass(time.Second)
-				r.checkConsistency()
+				rig.Pass(time.Second)
+				r.CheckConsistency()
 			})
 		})
 	}
@@ -339,21 +332,21 @@ func TestCountCrashes(t *testing.T) {
 
 // With the ledger down, nothing that counts crashes is delivered, and nothing is lost.
 func TestCountCrashesDuringOutage(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", tasks.TopicSettings{CountCrashes: true})
-		var attempts collection[int]
-		r.must(tasks.Request{ID: "t", Topic: "x", Delay: time.Second})
-		r.handle("x", func(_ context.Context, d *tasks.Delivery) error { attempts.add(d.Attempt); return nil })
-		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
-		pass(time.Minute)
-		if len(attempts.list()) != 0 {
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", tasks.TopicSettings{CountCrashes: true})
+		var attempts rig.Collection[int]
+		r.Must(tasks.Request{ID: "t", Topic: "x", Delay: time.Second})
+		r.MustHandle("x", func(_ context.Context, d *tasks.Delivery) error { attempts.Add(d.Attempt); return nil })
+		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
+		rig.Pass(time.Minute)
+		if len(attempts.List()) != 0 {
 			t.Fatal("delivered without its claim")
 		}
-		r.faulty.Heal()
-		pass(time.Minute)
-		if fmt.Sprint(attempts.list()) != "[1]" {
-			t.Errorf("attempts %v", attempts.list())
+		r.Faulty.Heal()
+		rig.Pass(time.Minute)
+		if fmt.Sprint(attempts.List()) != "[1]" {
+			t.Errorf("attempts %v", attempts.List())
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }

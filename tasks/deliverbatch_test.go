@@ -14,6 +14,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // A crate is a way of delivery that takes batches, for a second each, and notes them.
@@ -71,70 +72,70 @@ func crates() tasks.TopicSettings { return tasks.TopicSettings{Kind: "crate"} }
 // Whatever has become ready meanwhile goes together, and a lone task does not wait.
 func TestBatchesFormByThemselves(t *testing.T) {
 	c := &crate{}
-	bubble(t, tasks.Config{Ways: []tasks.Way{c}}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{Ways: []tasks.Way{c}}, func(t *testing.T, r *rig.Rig) {
 		set := crates()
 		set.Concurrency = 2 // one at a time and by each of two goroutines
-		r.topic("x", crates())
-		r.topic("small", set)
-		r.must(tasks.Request{ID: "a", Topic: "x"})
-		pass(500 * time.Millisecond)
+		r.MustSetTopic("x", crates())
+		r.MustSetTopic("small", set)
+		r.Must(tasks.Request{ID: "a", Topic: "x"})
+		rig.Pass(500 * time.Millisecond)
 		for _, id := range []string{"b", "c", "d"} {
-			r.must(tasks.Request{ID: id, Topic: "x"})
+			r.Must(tasks.Request{ID: id, Topic: "x"})
 		}
-		pass(3 * time.Second)
+		rig.Pass(3 * time.Second)
 		if got, _ := c.taken(); fmt.Sprint(got) != "[a b c d]" || len(got) != 2 {
 			t.Errorf("batches %q", got)
 		}
 		for i := range 4 {
-			r.must(tasks.Request{ID: fmt.Sprint("s", i), Topic: "small"})
+			r.Must(tasks.Request{ID: fmt.Sprint("s", i), Topic: "small"})
 		}
-		pass(5 * time.Second)
+		rig.Pass(5 * time.Second)
 		if got, most := c.taken(); len(got) != 4 || most != 2 {
 			t.Errorf("%d at once, batches %q", most, got)
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
 // The bound of deliveries at once counts tasks and not batches, whatever it is set to
 // while they are under way; and so when another way takes over, and back again.
 func TestBatchesKeepToConcurrency(t *testing.T) {
-	c, p := &crate{}, &postal{}
-	bubble(t, tasks.Config{Ways: []tasks.Way{c, p}}, func(t *testing.T, r *rig) {
+	c, p := &crate{}, &rig.Postal{}
+	rig.Bubble(t, tasks.Config{Ways: []tasks.Way{c, p}}, func(t *testing.T, r *rig.Rig) {
 		set := crates()
 		set.Concurrency = 64
-		r.topic("x", set)
+		r.MustSetTopic("x", set)
 		for range 3000 {
-			r.must(tasks.Request{Topic: "x"})
+			r.Must(tasks.Request{Topic: "x"})
 		}
 		for _, limit := range []int{64, 7, 1, 65, 600} {
 			set.Concurrency = limit
-			r.topic("x", set)
-			pass(1500 * time.Millisecond) // those under the old limit end
+			r.MustSetTopic("x", set)
+			rig.Pass(1500 * time.Millisecond) // those under the old limit end
 			c.taken()
-			pass(2 * time.Second)
+			rig.Pass(2 * time.Second)
 			if got, most := c.taken(); most != limit || limit > 3 && len(got) > 3*limit {
 				t.Errorf("up to %d at once with a concurrency of %d, in %d batches", most, limit, len(got))
 			}
 		}
 		other := to("rome")
 		other.Concurrency = 5
-		r.topic("x", other)
-		pass(3500 * time.Millisecond)
-		if sent := strings.Count(p.text(), ","); sent < 9 || sent > 15 {
+		r.MustSetTopic("x", other)
+		rig.Pass(3500 * time.Millisecond)
+		if sent := strings.Count(p.Text(), ","); sent < 9 || sent > 15 {
 			t.Errorf("%d delivered singly in 3 s, 5 at once", sent+1)
 		}
 		set.Concurrency = 50
-		r.topic("x", set)
+		r.MustSetTopic("x", set)
 		c.taken()
-		pass(time.Hour)
+		rig.Pass(time.Hour)
 		if _, most := c.taken(); most > 50 {
 			t.Errorf("up to %d at once with a concurrency of 50", most)
 		}
-		if n := r.counts("x"); n.Delivered != 3000 || n.Failed != 0 {
+		if n := r.Counts("x"); n.Delivered != 3000 || n.Failed != 0 {
 			t.Errorf("%+v", n)
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
@@ -159,33 +160,33 @@ func TestBatchOutcomesAreApart(t *testing.T) {
 		}
 		return errs
 	}
-	bubble(t, tasks.Config{Ways: []tasks.Way{c}, MaxInFlight: 100}, func(t *testing.T, r *rig) {
-		r.topic("x", tasks.TopicSettings{Kind: "crate", Lease: time.Minute, Retry: tasks.Retry{MinBackoff: 10 * time.Second, MaxBackoff: 10 * time.Second}})
-		want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
+	rig.Bubble(t, tasks.Config{Ways: []tasks.Way{c}, MaxInFlight: 100}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", tasks.TopicSettings{Kind: "crate", Lease: time.Minute, Retry: tasks.Retry{MinBackoff: 10 * time.Second, MaxBackoff: 10 * time.Second}})
+		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
 		for _, id := range []string{"done", "fails", "later", "dies", "waits", "later2"} {
-			r.must(tasks.Request{ID: id, Topic: "x"})
+			r.Must(tasks.Request{ID: id, Topic: "x"})
 		}
-		want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", false), nil)
-		pass(2 * time.Second)
-		r.checkConsistency()
+		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", false), nil)
+		rig.Pass(2 * time.Second)
+		r.CheckConsistency()
 		if got, _ := c.taken(); len(got) != 1 {
 			t.Fatalf("batches %q", got)
 		}
 		_, err := r.Get(t.Context(), "done")
-		want(t, "Get of the acknowledged one", err, tasks.ErrNotFound)
+		rig.Want(t, "Get of the acknowledged one", err, tasks.ErrNotFound)
 		for id, state := range map[string]tasks.State{"fails": tasks.Pending, "dies": tasks.Dead, "waits": tasks.Pending, "later": tasks.Delivering, "later2": tasks.Delivering} {
-			if task := r.get(id); task.State != state || task.Attempt != 1 {
+			if task := r.MustGet(id); task.State != state || task.Attempt != 1 {
 				t.Errorf("%s is %v after %d attempts, want %v", id, task.State, task.Attempt, state)
 			}
 		}
-		pass(30 * time.Second)
+		rig.Pass(30 * time.Second)
 		_, err = r.Get(t.Context(), "fails")
-		want(t, "Get of the one that failed once", err, tasks.ErrNotFound)
-		pass(40 * time.Second) // the leases of those that are left to receipts end
-		if n := r.counts("x"); n.LeaseExpired != 2 {
+		rig.Want(t, "Get of the one that failed once", err, tasks.ErrNotFound)
+		rig.Pass(40 * time.Second) // the leases of those that are left to receipts end
+		if n := r.Counts("x"); n.LeaseExpired != 2 {
 			t.Errorf("%d leases ran out, want 2", n.LeaseExpired)
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
@@ -201,21 +202,21 @@ func TestBatchFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := &crate{fate: fault}
-			bubble(t, tasks.Config{Ways: []tasks.Way{c}}, func(t *testing.T, r *rig) {
-				r.topic("x", tasks.TopicSettings{Kind: "crate", Retry: tasks.Retry{MaxAttempts: 3}})
+			rig.Bubble(t, tasks.Config{Ways: []tasks.Way{c}}, func(t *testing.T, r *rig.Rig) {
+				r.MustSetTopic("x", tasks.TopicSettings{Kind: "crate", Retry: tasks.Retry{MaxAttempts: 3}})
 				for i := range 40 {
-					r.must(tasks.Request{ID: fmt.Sprint("t", i), Topic: "x"})
+					r.Must(tasks.Request{ID: fmt.Sprint("t", i), Topic: "x"})
 				}
-				pass(time.Minute)
+				rig.Pass(time.Minute)
 				for i := range 40 {
-					if task := r.get(fmt.Sprint("t", i)); task.State != tasks.Dead || task.Attempt != 3 || task.LastError == "" {
+					if task := r.MustGet(fmt.Sprint("t", i)); task.State != tasks.Dead || task.Attempt != 3 || task.LastError == "" {
 						t.Fatalf("%v after %d attempts: %q", task.State, task.Attempt, task.LastError)
 					}
 				}
-				if n := r.counts("x"); n.Failed != 120 || n.Died != 40 || name != "Goexit" && n.Panicked != 120 {
+				if n := r.Counts("x"); n.Failed != 120 || n.Died != 40 || name != "Goexit" && n.Panicked != 120 {
 					t.Errorf("%+v", n)
 				}
-				r.checkConsistency()
+				r.CheckConsistency()
 			})
 		})
 	}
@@ -232,60 +233,60 @@ func TestBatchOutlivesItsLease(t *testing.T) {
 		}
 		return make([]error, len(ds))
 	}
-	bubble(t, tasks.Config{Ways: []tasks.Way{c}}, func(t *testing.T, r *rig) {
-		r.topic("x", tasks.TopicSettings{Kind: "crate", Lease: 3 * time.Second})
-		r.must(tasks.Request{ID: "a", Topic: "x"})
-		pass(8 * time.Second)
-		if task := r.get("a"); task.Attempt != 1 || task.LastError != "the lease ran out" {
+	rig.Bubble(t, tasks.Config{Ways: []tasks.Way{c}}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", tasks.TopicSettings{Kind: "crate", Lease: 3 * time.Second})
+		r.Must(tasks.Request{ID: "a", Topic: "x"})
+		rig.Pass(8 * time.Second)
+		if task := r.MustGet("a"); task.Attempt != 1 || task.LastError != "the lease ran out" {
 			t.Errorf("%+v", task)
 		}
-		pass(time.Minute)
-		r.wantGone("a")
-		if n := r.counts("x"); n.LeaseExpired != 1 || n.Delivered != 1 {
+		rig.Pass(time.Minute)
+		wantGone(r, "a")
+		if n := r.Counts("x"); n.LeaseExpired != 1 || n.Delivered != 1 {
 			t.Errorf("%+v", n)
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
-func (r *rig) wantGone(id string) {
-	r.t.Helper()
-	_, err := r.Get(r.t.Context(), id)
-	want(r.t, "Get("+id+")", err, tasks.ErrNotFound)
+func wantGone(r *rig.Rig, id string) {
+	r.T.Helper()
+	_, err := r.Get(r.T.Context(), id)
+	rig.Want(r.T, "Get("+id+")", err, tasks.ErrNotFound)
 }
 
 // Attempts that are counted before they begin are recorded together, and a process that
 // ends in a batch has used up one of each.
 func TestBatchesCountCrashes(t *testing.T) {
 	c := &crate{}
-	bubble(t, tasks.Config{Ways: []tasks.Way{c}}, func(t *testing.T, r *rig) {
-		r.topic("x", tasks.TopicSettings{Kind: "crate", CountCrashes: true, Retry: tasks.Retry{MaxAttempts: 2}})
+	rig.Bubble(t, tasks.Config{Ways: []tasks.Way{c}}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", tasks.TopicSettings{Kind: "crate", CountCrashes: true, Retry: tasks.Retry{MaxAttempts: 2}})
 		for i := range 20 {
-			r.must(tasks.Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Second})
+			r.Must(tasks.Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Second})
 		}
-		pass(time.Second)
+		rig.Pass(time.Second)
 		for range 2 {
-			pass(500 * time.Millisecond) // in the middle of a batch
-			r.crash()
+			rig.Pass(500 * time.Millisecond) // in the middle of a batch
+			r.Crash()
 		}
-		pass(5 * time.Second)
+		rig.Pass(5 * time.Second)
 		for i := range 20 {
-			r.inLedger(fmt.Sprint("t", i), recovery.Dead)
+			r.InLedger(fmt.Sprint("t", i), recovery.Dead)
 		}
 		if got, _ := c.taken(); len(got) != 2 {
 			t.Errorf("batches %q", got)
 		}
 		// Without a ledger nothing is delivered, and nothing is lost.
-		r.must(tasks.Request{ID: "late", Topic: "x", Delay: time.Second})
-		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
-		pass(time.Minute)
+		r.Must(tasks.Request{ID: "late", Topic: "x", Delay: time.Second})
+		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
+		rig.Pass(time.Minute)
 		if got, _ := c.taken(); len(got) != 0 {
 			t.Errorf("without their claims: %q", got)
 		}
-		r.faulty.Heal()
-		pass(time.Minute)
-		r.wantGone("late")
-		r.checkConsistency()
+		r.Faulty.Heal()
+		rig.Pass(time.Minute)
+		wantGone(r, "late")
+		r.CheckConsistency()
 	})
 }
 
@@ -293,22 +294,22 @@ func TestBatchesCountCrashes(t *testing.T) {
 // with it.
 func TestBacklogRaisesBatches(t *testing.T) {
 	c := &crate{}
-	bubble(t, tasks.Config{Ways: []tasks.Way{c}, Topics: map[string]tasks.TopicSettings{"x": crates()}, SweepBacklog: 1000, SweepMaxConcurrency: 1000, MaxInFlight: 900},
-		func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{Ways: []tasks.Way{c}, Topics: map[string]tasks.TopicSettings{"x": crates()}, SweepBacklog: 1000, SweepMaxConcurrency: 1000, MaxInFlight: 900},
+		func(t *testing.T, r *rig.Rig) {
 			for range 8 {
-				r.many("x", 800)
+				many(r, "x", 800)
 			}
-			pass(2 * time.Second)
+			rig.Pass(2 * time.Second)
 			c.taken()
-			pass(2 * time.Second)
+			rig.Pass(2 * time.Second)
 			if got, most := c.taken(); most != 900 {
 				t.Errorf("up to %d at once, as far as MaxInFlight allows; batches %d", most, len(got))
 			}
-			pass(time.Minute)
-			if n := r.counts("x"); n.Delivered != 6400 {
+			rig.Pass(time.Minute)
+			if n := r.Counts("x"); n.Delivered != 6400 {
 				t.Errorf("%+v", n)
 			}
-			r.checkConsistency()
+			r.CheckConsistency()
 		})
 }
 
@@ -321,15 +322,15 @@ func TestBatchesShareByWeight(t *testing.T) {
 	for kind, c := range all {
 		ways = append(ways, kinded{c, tasks.Kind(kind)})
 	}
-	bubble(t, tasks.Config{Ways: ways, MaxDeliveries: 40}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{Ways: ways, MaxDeliveries: 40}, func(t *testing.T, r *rig.Rig) {
 		var single slowHandler
-		r.topic("light", tasks.TopicSettings{Kind: "light"})
-		r.topic("heavy", tasks.TopicSettings{Kind: "heavy", Weight: 3})
-		r.handle("single", single.handler)
+		r.MustSetTopic("light", tasks.TopicSettings{Kind: "light"})
+		r.MustSetTopic("heavy", tasks.TopicSettings{Kind: "heavy", Weight: 3})
+		r.MustHandle("single", single.handler)
 		backlogOf(r, 4000, "light")
-		pass(500 * time.Millisecond)
+		rig.Pass(500 * time.Millisecond)
 		backlogOf(r, 4000, "heavy", "single")
-		pass(10 * time.Second)
+		rig.Pass(10 * time.Second)
 		for name, c := range all {
 			c.mu.Lock()
 			if fair := map[string]int{"light": 8, "heavy": 24}[name]; c.now != fair {
@@ -340,14 +341,14 @@ func TestBatchesShareByWeight(t *testing.T) {
 		if n := single.running.Load(); n != 8 {
 			t.Errorf("single: %d at once, want 8", n)
 		}
-		r.checkConsistency()
-		pass(time.Hour)
+		r.CheckConsistency()
+		rig.Pass(time.Hour)
 		for _, name := range []string{"light", "heavy", "single"} {
-			if n := r.counts(name); n.Delivered != 4000 {
+			if n := r.Counts(name); n.Delivered != 4000 {
 				t.Errorf("%s: %+v", name, n)
 			}
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
@@ -362,23 +363,23 @@ func (k kinded) Kind() tasks.Kind { return k.kind }
 // When a way that takes no batches takes over, in the same measure, each task gets a
 // delivery of its own.
 func TestSinglesAfterBatches(t *testing.T) {
-	c, p := &crate{}, &postal{}
-	bubble(t, tasks.Config{Ways: []tasks.Way{c, p}}, func(t *testing.T, r *rig) {
+	c, p := &crate{}, &rig.Postal{}
+	rig.Bubble(t, tasks.Config{Ways: []tasks.Way{c, p}}, func(t *testing.T, r *rig.Rig) {
 		set, other := crates(), to("rome")
 		set.Concurrency, other.Concurrency = 8, 8
-		r.topic("x", set)
-		r.many("x", 100)
-		pass(1500 * time.Millisecond)
-		r.topic("x", other)
-		pass(time.Minute)
+		r.MustSetTopic("x", set)
+		many(r, "x", 100)
+		rig.Pass(1500 * time.Millisecond)
+		r.MustSetTopic("x", other)
+		rig.Pass(time.Minute)
 		batches, _ := c.taken()
-		if n := r.counts("x"); n.Delivered != 100 || n.Failed != 0 || len(batches) > 6 {
+		if n := r.Counts("x"); n.Delivered != 100 || n.Failed != 0 || len(batches) > 6 {
 			t.Errorf("%d batches, then %+v", len(batches), n)
 		}
-		if sent := len(p.sent); sent < 60 {
+		if sent := len(p.Sent); sent < 60 {
 			t.Errorf("%d were delivered singly", sent)
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
@@ -386,23 +387,23 @@ func TestSinglesAfterBatches(t *testing.T) {
 // batches go on.
 func TestBatchesGetTheirPlacesBack(t *testing.T) {
 	c := &crate{}
-	bubble(t, tasks.Config{Ways: []tasks.Way{c}, MaxDeliveries: 4, SweepEvery: time.Minute}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{Ways: []tasks.Way{c}, MaxDeliveries: 4, SweepEvery: time.Minute}, func(t *testing.T, r *rig.Rig) {
 		set := crates()
 		set.Concurrency = 4
-		r.topic("x", set)
-		r.handle("other", (&slowHandler{}).handler)
-		r.many("x", 100)
-		pass(500 * time.Millisecond)
-		r.must(tasks.Request{Topic: "other"})
-		pass(2 * time.Second)
-		if n := r.counts("other").Delivered; n != 1 {
+		r.MustSetTopic("x", set)
+		r.MustHandle("other", (&slowHandler{}).handler)
+		many(r, "x", 100)
+		rig.Pass(500 * time.Millisecond)
+		r.Must(tasks.Request{Topic: "other"})
+		rig.Pass(2 * time.Second)
+		if n := r.Counts("other").Delivered; n != 1 {
 			t.Fatalf("%d of the other topic were delivered", n)
 		}
 		c.taken()
-		pass(3 * time.Second)
+		rig.Pass(3 * time.Second)
 		if _, most := c.taken(); most != 4 {
 			t.Errorf("%d at once; want all 4 places for the only topic", most)
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }

@@ -14,22 +14,23 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/relay"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // Whatever is lost on the way, each task reaches one receiver, once: what has reached
 // no receiver is ready again when its lease is over.
 func TestReserveAcrossLosses(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *fleet) {
+	rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
 		const tasks = 600
-		f.lose(func(_, _ string, _ []byte) bool { return rand.IntN(3) == 0 })
+		f.Lose(func(_, _ string, _ []byte) bool { return rand.IntN(3) == 0 })
 		ctx, cancel := context.WithCancel(t.Context())
-		owner := make(map[string]*node)
-		for _, n := range f.nodes {
-			owner[n.name] = n
+		owner := make(map[string]*rig.Node)
+		for _, n := range f.Nodes {
+			owner[n.Name] = n
 		}
 		var mu sync.Mutex // guards seen
 		seen := make(map[string]int)
-		for _, n := range f.nodes {
+		for _, n := range f.Nodes {
 			for range 3 {
 				go func() {
 					for ctx.Err() == nil {
@@ -39,7 +40,7 @@ func TestReserveAcrossLosses(t *testing.T) {
 							return
 						}
 						for _, d := range ds {
-							owner[d.Node].settle(Ack, d)
+							owner[d.Node].SettleOne(Ack, d)
 							mu.Lock()
 							seen[d.ID]++
 							mu.Unlock()
@@ -49,10 +50,10 @@ func TestReserveAcrossLosses(t *testing.T) {
 			}
 		}
 		for i := range tasks {
-			f.nodes[rand.IntN(2)].must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
+			f.Nodes[rand.IntN(2)].Must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 			time.Sleep(rand.N(20 * time.Millisecond))
 		}
-		pass(5 * time.Minute)
+		rig.Pass(5 * time.Minute)
 		cancel()
 		synctest.Wait()
 		for i := range tasks {
@@ -66,8 +67,8 @@ func TestReserveAcrossLosses(t *testing.T) {
 // An answer that comes when no caller waits for it any more: its tasks go to those who wait
 // now, or back.
 func TestLateAnswersAreNotLost(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *fleet) {
-		a, b := f.nodes[0], f.nodes[1]
+	rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Nodes[0], f.Nodes[1]
 		late := func() {
 			t.Helper()
 			got, err := b.Cluster().HandleReserve(t.Context(), "a", cluster.DemandMessage{Run: a.Cluster().Peers.Run, Topic: "x", Want: 1})
@@ -77,45 +78,45 @@ func TestLateAnswersAreNotLost(t *testing.T) {
 			a.Cluster().LateReply("b", cluster.ReserveMethod.Name, cluster.Reply[cluster.ReserveReply]{Answer: &got}.Encode(), time.Now())
 			synctest.Wait()
 		}
-		b.must(Request{ID: "t1", Topic: "x"})
+		b.Must(Request{ID: "t1", Topic: "x"})
 		synctest.Wait()
 		late()
-		if d := b.pull("x", "t1")[0]; d.Attempt != 1 {
+		if d := b.Pull("x", "t1")[0]; d.Attempt != 1 {
 			t.Errorf("the attempt counts: it is the %d.", d.Attempt)
 		} else {
 			b.Return([]Delivery{d})
 		}
-		b.pull("x", "t1")
-		b.must(Request{ID: "t2", Topic: "x"})
+		b.Pull("x", "t1")
+		b.Must(Request{ID: "t2", Topic: "x"})
 		synctest.Wait()
-		f.lose(func(_, to string, _ []byte) bool { return to == "b" }) // so that it cannot ask
-		waits := a.reserve(t.Context(), "x", 1, time.Minute, 0)
+		f.Lose(func(_, to string, _ []byte) bool { return to == "b" }) // so that it cannot ask
+		waits := a.StartReserve(t.Context(), "x", 1, time.Minute, 0)
 		synctest.Wait()
-		f.lose(nil)
+		f.Lose(nil)
 		late()
-		a.want(<-waits, "t2")
+		a.Want(<-waits, "t2")
 		// One that says what no caller waited for.
-		b.must(Request{ID: "t3", Topic: "x"})
+		b.Must(Request{ID: "t3", Topic: "x"})
 		synctest.Wait()
 		got, _ := b.Cluster().HandleReserve(t.Context(), "a", cluster.DemandMessage{Run: a.Cluster().Peers.Run, Topic: "x", Want: 1})
 		b.Cluster().LateReply("a", cluster.OfferMethod.Name, cluster.Reply[cluster.OfferReply]{Answer: &cluster.OfferReply{Unused: []string{got.Deliveries[0].Receipt}}}.Encode(), time.Now())
-		b.pull("x", "t3")
+		b.Pull("x", "t3")
 	}, Config{}, Config{})
 }
 
 // The lease of what was long on its way here ends no later than at its shard, and what is
 // over there is given to no receiver: this node may have stood still meanwhile.
 func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *fleet) {
-		a, b := f.nodes[0], f.nodes[1]
+	rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Nodes[0], f.Nodes[1]
 		const lease = 30 * time.Second
-		f.lose(func(_, to string, _ []byte) bool { return to == "b" }) // so that it cannot ask
-		waits := a.reserve(t.Context(), "x", 1, time.Minute, lease)
+		f.Lose(func(_, to string, _ []byte) bool { return to == "b" }) // so that it cannot ask
+		waits := a.StartReserve(t.Context(), "x", 1, time.Minute, lease)
 		synctest.Wait()
-		f.lose(nil)
+		f.Lose(nil)
 		ask := cluster.DemandMessage{Run: a.Cluster().Peers.Run, Topic: "x", Want: 1, Lease: lease}
 		for i, age := range []time.Duration{lease, 20 * time.Second} {
-			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
+			b.Must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 			synctest.Wait()
 			got, err := b.Cluster().HandleReserve(t.Context(), "a", ask)
 			if err != nil || len(got.Deliveries) != 1 {
@@ -127,7 +128,7 @@ func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
 				t.Fatalf("it was given away when its lease was over: %+v", <-waits)
 			}
 			if i == 0 {
-				b.pull("x", "t0") // which was given back
+				b.Pull("x", "t0") // which was given back
 			}
 		}
 		if ds := <-waits; len(ds) != 1 || ds[0].ID != "t1" || time.Until(ds[0].LeaseUntil) != 10*time.Second {
@@ -135,12 +136,12 @@ func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
 		}
 
 		// An offer has been on its way for as long as is missing of its time to live.
-		waits = a.reserve(t.Context(), "x", 1, time.Minute, lease)
+		waits = a.StartReserve(t.Context(), "x", 1, time.Minute, lease)
 		synctest.Wait()
 		ctx, cancel := context.WithTimeout(t.Context(), cluster.AskWithin/4)
 		defer cancel()
-		b.must(Request{ID: "t2", Topic: "y"})
-		d := b.pull("y", "t2")[0]
+		b.Must(Request{ID: "t2", Topic: "y"})
+		d := b.Pull("y", "t2")[0]
 		o := cluster.Offer{Run: a.Cluster().Peers.Run, Topic: "x", Lease: lease, Deliveries: []engine.WireDelivery{{Task: d.Task, Receipt: d.Receipt(), Lease: lease}}}
 		if answer, err := a.Cluster().HandleOffer(ctx, "b", o); err != nil || len(answer.Unused) != 0 {
 			t.Fatalf("offered a task: %+v, %v", answer, err)
@@ -153,136 +154,136 @@ func TestLeasesAreCountedFromTheirBeginning(t *testing.T) {
 
 // A receiver that has gone takes nothing with it.
 func TestAReceiverThatHasGone(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *fleet) {
-		a, b := f.nodes[0], f.nodes[1]
+	rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Nodes[0], f.Nodes[1]
 		ctx, leave := context.WithCancel(t.Context())
-		gone := a.reserve(ctx, "x", 1, time.Minute, 0)
-		pass(time.Second)
+		gone := a.StartReserve(ctx, "x", 1, time.Minute, 0)
+		rig.Pass(time.Second)
 		leave()
-		a.want(<-gone)
-		b.must(Request{ID: "t1", Topic: "x"})
+		a.Want(<-gone)
+		b.Must(Request{ID: "t1", Topic: "x"})
 		synctest.Wait()
-		d := b.pull("x", "t1")[0]
+		d := b.Pull("x", "t1")[0]
 		if d.Attempt != 1 {
 			t.Errorf("the attempt counts: it is the %d.", d.Attempt)
 		}
 		// One that has gone when it was served: as in package httpapi.
 		b.Return([]Delivery{d})
-		ds := a.pull("x", "t1")
+		ds := a.Pull("x", "t1")
 		a.Return(ds)
 		synctest.Wait()
-		b.pull("x", "t1")
+		b.Pull("x", "t1")
 	}, Config{}, Config{})
 }
 
 // What is given back after its shard has changed hands is ready again at the new holder,
 // and does not wait for its lease to end.
 func TestReturnAfterAHandOver(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *fleet) {
-		a, b := f.nodes[0], f.nodes[1]
-		b.must(Request{ID: "t1", Topic: "x"})
+	rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Nodes[0], f.Nodes[1]
+		b.Must(Request{ID: "t1", Topic: "x"})
 		synctest.Wait()
-		own := b.pull("x", "t1")
-		b.must(Request{ID: "t2", Topic: "x"})
+		own := b.Pull("x", "t1")
+		b.Must(Request{ID: "t2", Topic: "x"})
 		synctest.Wait()
-		fetched := a.pull("x", "t2")
-		want(t, "Drain", b.Drain(t.Context()), nil)
+		fetched := a.Pull("x", "t2")
+		rig.Want(t, "Drain", b.Drain(t.Context()), nil)
 		a.Return(fetched)
 		b.Return(own)
-		pass(time.Second)
-		a.pull("x", "t1", "t2")
+		rig.Pass(time.Second)
+		a.Pull("x", "t1", "t2")
 	}, Config{}, Config{})
 }
 
 // So is what no receiver there waited for, when the node that has offered it holds it no more.
 func TestOfferComesBackAfterAHandOver(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *fleet) {
-		a, b := f.nodes[0], f.nodes[1]
+	rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Nodes[0], f.Nodes[1]
 		g := b.Cluster().NewRemoteWaiter("a", "x", 0)
 		offers := make([][]*engine.Delivery, 3)
 		packed := make([][]engine.WireDelivery, 3)
 		for i := range offers {
-			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
-			pass(10 * time.Millisecond)
+			b.Must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
+			rig.Pass(10 * time.Millisecond)
 			offers[i] = b.Cluster().Serve(t.Context(), g, 1)
 			packed[i] = engine.EncodeDeliveries(offers[i], b.Engine().Elapsed())
 		}
-		want(t, "Drain", b.Drain(t.Context()), nil)
+		rig.Want(t, "Drain", b.Drain(t.Context()), nil)
 		b.Cluster().Offered(g, offers[0], packed[0], cluster.OfferReply{}, relay.ErrUnheard)
 		b.Cluster().Offered(g, offers[1], packed[1], cluster.OfferReply{Unused: []string{packed[1][0].Receipt}}, nil)
 		b.Cluster().LateReply("a", cluster.OfferMethod.Name, cluster.Reply[cluster.OfferReply]{Answer: &cluster.OfferReply{Unused: []string{packed[2][0].Receipt}}}.Encode(), time.Now())
-		pass(time.Second)
-		a.pull("x", "t0", "t1", "t2")
+		rig.Pass(time.Second)
+		a.Pull("x", "t0", "t1", "t2")
 	}, Config{}, Config{})
 }
 
 // A process that takes a node's place knows nothing of its demands; what is offered to it
 // comes back.
 func TestOffersToAFormerProcess(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *fleet) {
-		a, b := f.nodes[0], f.nodes[1]
+	rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Nodes[0], f.Nodes[1]
 		ctx, cancel := context.WithCancel(t.Context())
-		gone := a.reserve(ctx, "x", 1, time.Minute, 0)
+		gone := a.StartReserve(ctx, "x", 1, time.Minute, 0)
 		synctest.Wait()
-		a.crash()
+		a.Crash()
 		cancel()
 		<-gone
-		b.must(Request{ID: "t1", Topic: "x"})
-		pass(40 * time.Second) // no node has heard the offer: its lease runs out
-		b.pull("x", "t1")
-		again := f.start("a", 2, Config{})
-		b.must(Request{ID: "t2", Topic: "x"})
+		b.Must(Request{ID: "t1", Topic: "x"})
+		rig.Pass(40 * time.Second) // no node has heard the offer: its lease runs out
+		b.Pull("x", "t1")
+		again := f.Start("a", 2, Config{})
+		b.Must(Request{ID: "t2", Topic: "x"})
 		synctest.Wait()
-		again.pull("x", "t2")
+		again.Pull("x", "t2")
 	}, Config{}, Config{})
 }
 
 // A node that has come later is asked as well, and what one tells that has no such
 // call is no error.
 func TestNodesThatComeLater(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *fleet) {
-		a := f.nodes[0]
-		delete(f.nodes[1].Cluster().Fleet.Methods, cluster.ReserveMethod.Name)
-		got := a.reserve(t.Context(), "x", 1, time.Minute, 0)
-		pass(10 * time.Second)
-		c := f.start("c", 2, Config{})
-		pass(2 * cluster.PeersEvery)
-		c.must(Request{ID: "t1", Topic: "x"})
-		a.want(<-got, "t1")
-		f.nodes[1].must(Request{ID: "t2", Topic: "x"})
+	rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
+		a := f.Nodes[0]
+		delete(f.Nodes[1].Cluster().Fleet.Methods, cluster.ReserveMethod.Name)
+		got := a.StartReserve(t.Context(), "x", 1, time.Minute, 0)
+		rig.Pass(10 * time.Second)
+		c := f.Start("c", 2, Config{})
+		rig.Pass(2 * cluster.PeersEvery)
+		c.Must(Request{ID: "t1", Topic: "x"})
+		a.Want(<-got, "t1")
+		f.Nodes[1].Must(Request{ID: "t2", Topic: "x"})
 		synctest.Wait()
-		a.pull("x")
-		f.nodes[1].pull("x", "t2")
+		a.Pull("x")
+		f.Nodes[1].Pull("x", "t2")
 	}, Config{}, Config{})
 }
 
 // A node that closes while another one hands it tasks returns them: no receiver is left for them,
 // and they would wait until their leases are over.
 func TestCloseReturnsFetched(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *fleet) {
-		a, b := f.nodes[0], f.nodes[1]
-		b.must(Request{ID: "t", Topic: "x"})
+	rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Nodes[0], f.Nodes[1]
+		b.Must(Request{ID: "t", Topic: "x"})
 		synctest.Wait()
-		f.lose(func(from, _ string, _ []byte) bool { return from == "b" })
-		waits := a.reserve(t.Context(), "x", 1, time.Minute, time.Hour)
+		f.Lose(func(from, _ string, _ []byte) bool { return from == "b" })
+		waits := a.StartReserve(t.Context(), "x", 1, time.Minute, time.Hour)
 		synctest.Wait() // the task is on its way, in an answer that is lost
-		f.lose(nil)
+		f.Lose(nil)
 		closed := make(chan error)
 		go func() { closed <- a.Close(t.Context()) }()
 		if err := <-closed; err != nil {
 			t.Errorf("Close: %v", err)
 		}
 		<-waits
-		b.pull("x", "t")
+		b.Pull("x", "t")
 	}, Config{}, Config{})
 }
 
 // However the messages about demands and the turns of remote waiters cross, none stays in a queue
 // that its node does not know, and no task waits behind one.
 func TestRemoteWaitersComeAndGo(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *fleet) {
-		b := f.nodes[1]
-		f.lose(func(_, to string, _ []byte) bool { return to == "a" && rand.IntN(2) == 0 })
+	rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
+		b := f.Nodes[1]
+		f.Lose(func(_, to string, _ []byte) bool { return to == "a" && rand.IntN(2) == 0 })
 		var serial atomic.Uint64
 		var all sync.WaitGroup
 		for range 8 {
@@ -298,20 +299,20 @@ func TestRemoteWaitersComeAndGo(t *testing.T) {
 			})
 		}
 		for i := range 200 {
-			b.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
+			b.Must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 			time.Sleep(rand.N(10 * time.Millisecond))
 		}
 		all.Wait()
-		f.lose(nil)
-		pass(2 * time.Minute) // all demands and leases are over
-		Mutex(b.Engine()).Lock()
+		f.Lose(nil)
+		rig.Pass(2 * time.Minute) // all demands and leases are over
+		rig.Mutex(b.Engine()).Lock()
 		r := &b.Engine().TopicTable.ByName["x"].Reservers
 		asleep, woken := r.Queue.Len(), r.Woken
-		Mutex(b.Engine()).Unlock()
+		rig.Mutex(b.Engine()).Unlock()
 		if asleep != 0 || woken != 0 {
 			t.Errorf("%d remote waiters are left in the queue, %d were woken", asleep, woken)
 		}
-		if got := b.reserve(t.Context(), "x", 300, 0, 0); len(<-got) != 200 {
+		if got := b.StartReserve(t.Context(), "x", 300, 0, 0); len(<-got) != 200 {
 			t.Error("not all tasks are ready")
 		}
 	}, Config{}, Config{})

@@ -12,6 +12,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // lossyNode starts a node that notices losses late: its heartbeats are two seconds apart.
@@ -39,18 +40,18 @@ func TestLostDirectoryEntry(t *testing.T) {
 	a, b := lossyNode(t, url, "a"), lossyNode(t, url, "b")
 	n := &redisNode{Scheduler: b, t: t}
 	n.waitFor("the nodes know each other", func() bool {
-		return !a.Cluster().NoPeers() && !b.Cluster().NoPeers() && !a.Cluster().NeverHadPeers() && !b.Cluster().NeverHadPeers() && a.Cluster().IsIndexed() && b.Cluster().IsIndexed()
+		return !rig.Cluster(a).NoPeers() && !rig.Cluster(b).NoPeers() && !rig.Cluster(a).NeverHadPeers() && !rig.Cluster(b).NeverHadPeers() && rig.Cluster(a).IsIndexed() && rig.Cluster(b).IsIndexed()
 	})
 	server.Do("save")
 	dump := filepath.Join(server.Dir, "dump.rdb")
 	older, err := os.ReadFile(dump)
-	want(t, "ReadFile", err, nil)
+	rig.Want(t, "ReadFile", err, nil)
 	for _, id := range []string{"got", "created", "batched"} {
 		_, err = a.Schedule(t.Context(), Request{ID: id, Topic: "x", Delay: time.Hour, Payload: []byte(`"a"`)})
-		want(t, "Schedule", err, nil)
+		rig.Want(t, "Schedule", err, nil)
 	}
 	server.Kill()
-	want(t, "WriteFile", os.WriteFile(dump, older, 0o600), nil)
+	rig.Want(t, "WriteFile", os.WriteFile(dump, older, 0o600), nil)
 	server.Start()
 
 	var task Task
@@ -67,13 +68,13 @@ func TestLostDirectoryEntry(t *testing.T) {
 	}
 	again.ID = "batched"
 	results, err := b.ScheduleBatch(t.Context(), []Request{again})
-	want(t, "ScheduleBatch", err, nil)
-	want(t, "of the batch", results[0].Err, nil)
-	if b.Cluster().Knows("batched") {
+	rig.Want(t, "ScheduleBatch", err, nil)
+	rig.Want(t, "of the batch", results[0].Err, nil)
+	if rig.Cluster(b).Knows("batched") {
 		t.Error("the batch has created a second task")
 	}
-	want(t, "Cancel", b.Cancel(t.Context(), "got"), nil)
-	if a.Cluster().Knows("got") {
+	rig.Want(t, "Cancel", b.Cancel(t.Context(), "got"), nil)
+	if rig.Cluster(a).Knows("got") {
 		t.Error("the task that was cancelled is still there")
 	}
 }
@@ -86,17 +87,17 @@ func TestLostDirectoryEntryNoticedByCreation(t *testing.T) {
 	a, b := lossyNode(t, url, "a"), lossyNode(t, url, "b")
 	n := &redisNode{Scheduler: b, t: t}
 	n.waitFor("the nodes know each other", func() bool {
-		return !a.Cluster().NoPeers() && !b.Cluster().NoPeers() && !a.Cluster().NeverHadPeers() && !b.Cluster().NeverHadPeers() && a.Cluster().IsIndexed() && b.Cluster().IsIndexed()
+		return !rig.Cluster(a).NoPeers() && !rig.Cluster(b).NoPeers() && !rig.Cluster(a).NeverHadPeers() && !rig.Cluster(b).NeverHadPeers() && rig.Cluster(a).IsIndexed() && rig.Cluster(b).IsIndexed()
 	})
 	server.Do("save")
 	dump := filepath.Join(server.Dir, "dump.rdb")
 	older, err := os.ReadFile(dump)
-	want(t, "ReadFile", err, nil)
+	rig.Want(t, "ReadFile", err, nil)
 	r := Request{ID: "created", Topic: "x", Delay: time.Hour}
 	_, err = a.Schedule(t.Context(), r)
-	want(t, "Schedule", err, nil)
+	rig.Want(t, "Schedule", err, nil)
 	server.Kill()
-	want(t, "WriteFile", os.WriteFile(dump, older, 0o600), nil)
+	rig.Want(t, "WriteFile", os.WriteFile(dump, older, 0o600), nil)
 	server.Start()
 	var task Task
 	n.waitFor("the other node answers", func() bool {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/diskledger"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // The same life on the embedded ledger, through a few restarts.
@@ -24,7 +25,7 @@ func TestOnDisk(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		<-s.Engine().Reading.Replayed
+		<-rig.Engine(s).Reading.Replayed
 		return s
 	}
 	s := open()
@@ -34,13 +35,13 @@ func TestOnDisk(t *testing.T) {
 	}
 	requests = append(requests, Request{ID: "cancelled", Topic: "x", Delay: time.Hour}, Request{ID: "later", Topic: "x", Delay: time.Hour})
 	results, err := s.ScheduleBatch(t.Context(), requests)
-	want(t, "ScheduleBatch", err, nil)
+	rig.Want(t, "ScheduleBatch", err, nil)
 	for _, res := range results {
-		want(t, res.ID, res.Err, nil)
+		rig.Want(t, res.ID, res.Err, nil)
 	}
-	want(t, "Cancel", s.Cancel(t.Context(), "cancelled"), nil)
+	rig.Want(t, "Cancel", s.Cancel(t.Context(), "cancelled"), nil)
 	_, err = s.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour}, 0)
-	want(t, "SetTopic", err, nil)
+	rig.Want(t, "SetTopic", err, nil)
 
 	take := func(n int) (receipts []string) {
 		t.Helper()
@@ -58,7 +59,7 @@ func TestOnDisk(t *testing.T) {
 	settle := func(verb Verb, receipts []string) {
 		t.Helper()
 		answers, err := s.Settle(t.Context(), Verdict{Verb: verb}, receipts)
-		want(t, "Settle", err, nil)
+		rig.Want(t, "Settle", err, nil)
 		for _, a := range answers {
 			if a.Err != nil || !a.Recorded {
 				t.Fatalf("settled: %+v", a)
@@ -69,7 +70,7 @@ func TestOnDisk(t *testing.T) {
 	settle(Bury, take(50))
 	away := take(50) // their receipts count after the restart
 	for range 3 {
-		want(t, "Close", s.Close(context.Background()), nil)
+		rig.Want(t, "Close", s.Close(context.Background()), nil)
 		s = open()
 	}
 	settle(Ack, away)
@@ -93,5 +94,5 @@ func TestOnDisk(t *testing.T) {
 	if !errors.Is(err, ErrNotFound) {
 		t.Errorf("Get of the cancelled one = %v", err)
 	}
-	want(t, "Close", s.Close(context.Background()), nil)
+	rig.Want(t, "Close", s.Close(context.Background()), nil)
 }

@@ -7,55 +7,56 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // EventDue is told when a task becomes ready for its first attempt, with how late that is, and to
 // no subscription that has not named it.
 func TestEventDue(t *testing.T) {
-	var observed collection[string]
-	cfg := Config{Observer: observerFunc(func(e Event) { observed.add(string(e.Kind)) })}
-	bubble(t, cfg, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Lease: 30 * time.Second, Retry: Retry{MinBackoff: time.Second}})
-		all := r.subscribe(EventFilter{})
-		others := r.subscribe(EventFilter{Topics: []string{"y"}, Kinds: []EventKind{EventDue}})
-		u := r.subscribe(EventFilter{Kinds: []EventKind{EventDue, EventStarted}})
-		r.must(Request{ID: "a", Topic: "x", Delay: time.Second})
-		wantTold(t, r.told(u))
-		pass(time.Second)
+	var observed rig.Collection[string]
+	cfg := Config{Observer: rig.ObserverFunc(func(e Event) { observed.Add(string(e.Kind)) })}
+	rig.Bubble(t, cfg, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", TopicSettings{Lease: 30 * time.Second, Retry: Retry{MinBackoff: time.Second}})
+		all := subscribe(r, EventFilter{})
+		others := subscribe(r, EventFilter{Topics: []string{"y"}, Kinds: []EventKind{EventDue}})
+		u := subscribe(r, EventFilter{Kinds: []EventKind{EventDue, EventStarted}})
+		r.Must(Request{ID: "a", Topic: "x", Delay: time.Second})
+		wantTold(t, told(r, u))
+		rig.Pass(time.Second)
 		events, _, err := u.Next(t.Context())
-		want(t, "Next", err, nil)
-		due := Event{Kind: EventDue, ID: "a", Topic: "x", At: r.get("a").Due}
+		rig.Want(t, "Next", err, nil)
+		due := Event{Kind: EventDue, ID: "a", Topic: "x", At: r.MustGet("a").Due}
 		if at := events[0].At; len(events) != 1 || at.Sub(due.At) > time.Millisecond || events[0].Lateness > time.Millisecond {
 			t.Errorf("told %+v, want %+v", events, due)
 		}
 
 		// It is not due again while its attempts go on.
-		want(t, "Return", r.settle(Verdict{Verb: Return}, r.pull("x", "a")[0]).Err, nil)
-		want(t, "Release", r.settle(Verdict{Verb: Release, Delay: ptr(time.Duration(0))}, r.pull("x", "a")[0]).Err, nil)
-		r.pull("x", "a")
-		wantTold(t, r.told(u), "started a 1", "started a 1", "started a 2")
-		pass(40 * time.Second)
-		wantTold(t, r.told(u))
-		r.ack(r.pull("x", "a")[0])
-		wantTold(t, r.told(u), "started a 3")
+		rig.Want(t, "Return", r.SettleOne(Verdict{Verb: Return}, r.Pull("x", "a")[0]).Err, nil)
+		rig.Want(t, "Release", r.SettleOne(Verdict{Verb: Release, Delay: rig.Ptr(time.Duration(0))}, r.Pull("x", "a")[0]).Err, nil)
+		r.Pull("x", "a")
+		wantTold(t, told(r, u), "started a 1", "started a 1", "started a 2")
+		rig.Pass(40 * time.Second)
+		wantTold(t, told(r, u))
+		r.Ack(r.Pull("x", "a")[0])
+		wantTold(t, told(r, u), "started a 3")
 
 		// It is, when it is given another deadline.
-		r.must(Request{ID: "b", Topic: "x", Delay: time.Hour})
+		r.Must(Request{ID: "b", Topic: "x", Delay: time.Hour})
 		_, err = r.Fire(t.Context(), "b")
-		want(t, "Fire", err, nil)
-		wantTold(t, r.told(u), "due b 0")
-		_, err = r.Reschedule(t.Context(), "b", Move{Delay: ptr(time.Minute)})
-		want(t, "Reschedule", err, nil)
-		wantTold(t, r.told(u))
-		pass(time.Minute)
-		wantTold(t, r.told(u), "due b 0")
-		r.ack(r.pull("x", "b")[0])
-		wantTold(t, r.told(u), "started b 1")
+		rig.Want(t, "Fire", err, nil)
+		wantTold(t, told(r, u), "due b 0")
+		_, err = r.Reschedule(t.Context(), "b", Move{Delay: rig.Ptr(time.Minute)})
+		rig.Want(t, "Reschedule", err, nil)
+		wantTold(t, told(r, u))
+		rig.Pass(time.Minute)
+		wantTold(t, told(r, u), "due b 0")
+		r.Ack(r.Pull("x", "b")[0])
+		wantTold(t, told(r, u), "started b 1")
 
-		wantTold(t, r.told(others))
-		wantTold(t, r.told(all), "scheduled a 0", "started a 1", "started a 1", "retried a 1", "started a 2", "retried a 2",
+		wantTold(t, told(r, others))
+		wantTold(t, told(r, all), "scheduled a 0", "started a 1", "started a 1", "retried a 1", "started a 2", "retried a 2",
 			"started a 3", "delivered a 3", "scheduled b 0", "started b 1", "delivered b 1")
-		for _, kind := range observed.list() {
+		for _, kind := range observed.List() {
 			if kind == string(EventDue) {
 				t.Error("the observer was told")
 			}
@@ -71,43 +72,43 @@ func TestEventDue(t *testing.T) {
 // A task is due at its place in a spread, once; also where its topic is paused, counts crashes or
 // bounds its groups.
 func TestEventDueOfSettings(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("spread", TopicSettings{Spread: time.Minute})
-		r.topic("paused", TopicSettings{Paused: true})
-		r.topic("crash", TopicSettings{CountCrashes: true})
-		r.topic("group", TopicSettings{ConcurrencyPerGroup: 1})
-		u := r.subscribe(EventFilter{Kinds: []EventKind{EventDue}})
-		r.must(Request{ID: "a", Topic: "spread", Delay: time.Second})
-		pass(time.Second)
-		wantTold(t, r.told(u))
-		pass(time.Minute)
-		wantTold(t, r.told(u), "due a 0")
-		want(t, "Return", r.settle(Verdict{Verb: Return}, r.pull("spread", "a")[0]).Err, nil)
-		r.must(Request{ID: "b", Topic: "paused"})
-		want(t, "Return", r.settle(Verdict{Verb: Return}, r.one("c", "crash")).Err, nil)
-		r.must(Request{ID: "d", Topic: "group", Group: "g"})
-		r.must(Request{ID: "e", Topic: "group", Group: "g"})
-		want(t, "Return", r.settle(Verdict{Verb: Return}, r.pull("group", "d")[0]).Err, nil)
-		r.ack(r.pull("group", "d")[0])
-		r.pull("group", "e")
-		wantTold(t, r.told(u), "due b 0", "due c 0", "due d 0", "due e 0")
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("spread", TopicSettings{Spread: time.Minute})
+		r.MustSetTopic("paused", TopicSettings{Paused: true})
+		r.MustSetTopic("crash", TopicSettings{CountCrashes: true})
+		r.MustSetTopic("group", TopicSettings{ConcurrencyPerGroup: 1})
+		u := subscribe(r, EventFilter{Kinds: []EventKind{EventDue}})
+		r.Must(Request{ID: "a", Topic: "spread", Delay: time.Second})
+		rig.Pass(time.Second)
+		wantTold(t, told(r, u))
+		rig.Pass(time.Minute)
+		wantTold(t, told(r, u), "due a 0")
+		rig.Want(t, "Return", r.SettleOne(Verdict{Verb: Return}, r.Pull("spread", "a")[0]).Err, nil)
+		r.Must(Request{ID: "b", Topic: "paused"})
+		rig.Want(t, "Return", r.SettleOne(Verdict{Verb: Return}, r.One("c", "crash")).Err, nil)
+		r.Must(Request{ID: "d", Topic: "group", Group: "g"})
+		r.Must(Request{ID: "e", Topic: "group", Group: "g"})
+		rig.Want(t, "Return", r.SettleOne(Verdict{Verb: Return}, r.Pull("group", "d")[0]).Err, nil)
+		r.Ack(r.Pull("group", "d")[0])
+		r.Pull("group", "e")
+		wantTold(t, told(r, u), "due b 0", "due c 0", "due d 0", "due e 0")
 	})
 }
 
 // A task that is read back is due a second time. The time that has passed since is its lateness.
 func TestEventDueAfterRestart(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Paused: true})
-		r.must(Request{ID: "a", Topic: "x"})
-		r.must(Request{ID: "b", Topic: "x", Delay: time.Minute})
-		r.shut()
-		pass(2 * time.Second)
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", TopicSettings{Paused: true})
+		r.Must(Request{ID: "a", Topic: "x"})
+		r.Must(Request{ID: "b", Topic: "x", Delay: time.Minute})
+		r.Shut()
+		rig.Pass(2 * time.Second)
 		var replay func() // it waits for the subscription, which hears of nothing before itself
-		r.before = func() { _, replay = r.faulty.Hold(ledgertest.Scan) }
-		r.open()
-		u := r.subscribe(EventFilter{Kinds: []EventKind{EventDue}})
+		r.Before = func() { _, replay = r.Faulty.Hold(ledgertest.Scan) }
+		r.Open()
+		u := subscribe(r, EventFilter{Kinds: []EventKind{EventDue}})
 		replay()
-		pass(time.Minute)
+		rig.Pass(time.Minute)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		var got []string
@@ -123,23 +124,5 @@ func TestEventDueAfterRestart(t *testing.T) {
 			}
 		}
 		wantTold(t, got, "due a", "due b")
-	})
-}
-
-// The filter of the kind holds at other nodes too. A node that adopts a task tells it again.
-func TestFleetEventDue(t *testing.T) {
-	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
-		a, b := f.nodes[0], f.nodes[1]
-		a.t = t
-		u, all := a.subscribe(EventFilter{Kinds: []EventKind{EventDue}}), a.subscribe(EventFilter{})
-		b.must(Request{ID: "b1", Topic: "x", Delay: time.Second})
-		pass(2 * time.Second)
-		u.wants(3*time.Second, "b: covered", "b: due b1")
-		all.wants(3*time.Second, "b: covered", "b: scheduled b1")
-		b.crash()
-		a.adopt(b)
-		if got := u.told(3 * time.Second); len(got) == 0 || got[len(got)-1] != "a: due b1" && got[0] != "a: due b1" {
-			t.Errorf("told %q", got)
-		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // An exporter is what has a Scheduler's Export.
@@ -25,7 +26,7 @@ type exporter interface {
 // node that makes the next one.
 func exportAll(t testing.TB, from exporter, q ExportQuery, between func(pages int) exporter) (topics []ExportedTopic, tasks []Exported) {
 	t.Helper()
-	for pages := 1; pages <= mostPages; pages++ {
+	for pages := 1; pages <= rig.MostPages; pages++ {
 		page, err := from.Export(t.Context(), q)
 		if between != nil && (errors.Is(err, ErrUnavailable) || errors.Is(err, ErrReplaying)) {
 			from = between(pages)
@@ -62,56 +63,56 @@ func byID(tasks []Exported) map[string]Exported {
 }
 
 // everyKind makes a task of each kind.
-func (r *rig) everyKind() {
-	r.t.Helper()
-	r.topic("x", TopicSettings{KeepFinished: time.Hour, Retry: Retry{MaxAttempts: 2, MinBackoff: time.Minute, MaxBackoff: time.Minute}, Lease: time.Minute})
-	r.topic("paused", TopicSettings{Paused: true, Weight: 7, Concurrency: 3})
-	r.must(Request{ID: "later", Topic: "y", Delay: time.Hour, Payload: []byte(" {\"n\": 1.50}"), Headers: map[string]string{"b": "2", "a": "1"}, Group: "g", MaxLateness: 1500 * time.Millisecond})
-	r.must(Request{Topic: "y", Delay: time.Hour, Payload: []byte{0, 0xff}})
-	r.must(Request{ID: "held", Topic: "y", Delay: 2 * time.Hour})
-	if _, err := r.Hold(r.t.Context(), "held"); err != nil {
-		r.t.Fatal(err)
+func everyKind(r *rig.Rig) {
+	r.T.Helper()
+	r.MustSetTopic("x", TopicSettings{KeepFinished: time.Hour, Retry: Retry{MaxAttempts: 2, MinBackoff: time.Minute, MaxBackoff: time.Minute}, Lease: time.Minute})
+	r.MustSetTopic("paused", TopicSettings{Paused: true, Weight: 7, Concurrency: 3})
+	r.Must(Request{ID: "later", Topic: "y", Delay: time.Hour, Payload: []byte(" {\"n\": 1.50}"), Headers: map[string]string{"b": "2", "a": "1"}, Group: "g", MaxLateness: 1500 * time.Millisecond})
+	r.Must(Request{Topic: "y", Delay: time.Hour, Payload: []byte{0, 0xff}})
+	r.Must(Request{ID: "held", Topic: "y", Delay: 2 * time.Hour})
+	if _, err := r.Hold(r.T.Context(), "held"); err != nil {
+		r.T.Fatal(err)
 	}
-	pass(time.Second)
-	if _, err := r.Reschedule(r.t.Context(), "later", Move{Due: time.Now().Add(3 * time.Hour)}); err != nil {
-		r.t.Fatal(err)
+	rig.Pass(time.Second)
+	if _, err := r.Reschedule(r.T.Context(), "later", Move{Due: time.Now().Add(3 * time.Hour)}); err != nil {
+		r.T.Fatal(err)
 	}
 	for _, id := range []string{"exhausted", "exhausted-again"} {
 		for range 2 {
-			r.must(Request{ID: id, Topic: "x"})
-			r.settle(Verdict{Verb: Release, Reason: "not now"}, r.pull("x", id)[0])
-			pass(2 * time.Minute)
+			r.Must(Request{ID: id, Topic: "x"})
+			r.SettleOne(Verdict{Verb: Release, Reason: "not now"}, r.Pull("x", id)[0])
+			rig.Pass(2 * time.Minute)
 		}
 	}
-	r.settle(Verdict{Verb: Release, Reason: "not now"}, r.one("retrying", "x"))
-	r.bury("x", "buried")
-	r.ack(r.one("delivered", "x"))
-	r.must(Request{ID: "cancelled", Topic: "x", Delay: time.Hour})
-	if err := r.Cancel(r.t.Context(), "cancelled"); err != nil {
-		r.t.Fatal(err)
+	r.SettleOne(Verdict{Verb: Release, Reason: "not now"}, r.One("retrying", "x"))
+	r.Bury("x", "buried")
+	r.Ack(r.One("delivered", "x"))
+	r.Must(Request{ID: "cancelled", Topic: "x", Delay: time.Hour})
+	if err := r.Cancel(r.T.Context(), "cancelled"); err != nil {
+		r.T.Fatal(err)
 	}
-	r.must(Request{ID: "ready", Topic: "paused"})
-	r.one("delivering", "z")
-	r.ownDeliveries()
-	pass(time.Second)
+	r.Must(Request{ID: "ready", Topic: "paused"})
+	r.One("delivering", "z")
+	ownDeliveries(r)
+	rig.Pass(time.Second)
 }
 
 // ownDeliveries makes tasks with a delivery of their own, if there is a way for it. One is dead,
 // and followed by another.
-func (r *rig) ownDeliveries() {
-	r.t.Helper()
-	if len(r.cfg.Ways) == 0 {
+func ownDeliveries(r *rig.Rig) {
+	r.T.Helper()
+	if len(r.Cfg.Ways) == 0 {
 		return
 	}
-	set := allowing("courier")
+	set := rig.Allowing("courier")
 	set.ConcurrencyPerGroup, set.OnDead, set.KeepFinished = 2, OnDead{Topic: "mourners", Delay: 10 * time.Hour}, time.Hour
-	r.topic("own", set)
+	r.MustSetTopic("own", set)
 	once := Retry{MaxAttempts: 1, MaxAge: 90 * time.Minute, MinBackoff: 1500 * time.Millisecond, MaxBackoff: time.Hour}
-	oslo := &Target{Settings: own("oslo").Settings, Retry: once}
-	r.must(Request{ID: "own-later", Topic: "own", Delay: 3 * time.Hour, Target: oslo})
-	r.must(Request{ID: "own-finished", Topic: "own", Target: oslo})
-	r.must(Request{ID: "own-retry", Topic: "own", Delay: 3 * time.Hour, Target: &Target{Retry: once}})
-	r.must(Request{ID: "own-dead", Topic: "own", Target: &Target{Settings: own("bern").Settings, Retry: once}})
+	oslo := &Target{Settings: rig.Own("oslo").Settings, Retry: once}
+	r.Must(Request{ID: "own-later", Topic: "own", Delay: 3 * time.Hour, Target: oslo})
+	r.Must(Request{ID: "own-finished", Topic: "own", Target: oslo})
+	r.Must(Request{ID: "own-retry", Topic: "own", Delay: 3 * time.Hour, Target: &Target{Retry: once}})
+	r.Must(Request{ID: "own-dead", Topic: "own", Target: &Target{Settings: rig.Own("bern").Settings, Retry: once}})
 }
 
 // What is exported and imported elsewhere is exported there as it was, and a second import changes
@@ -123,8 +124,8 @@ func TestImportKeepsEverything(t *testing.T) {
 		}
 		return nil
 	}
-	bubble(t, Config{Ways: []Way{&courier{kind: "courier", fail: noBern}}}, func(t *testing.T, r *rig) {
-		r.everyKind()
+	rig.Bubble(t, Config{Ways: []Way{&rig.Courier{KindName: "courier", Fail: noBern}}}, func(t *testing.T, r *rig.Rig) {
+		everyKind(r)
 		topics, before := exportAll(t, r, ExportQuery{}, nil)
 		if len(before) != 16 || len(topics) != 3 {
 			t.Fatalf("exported %d tasks of 16, %d topics of 3", len(before), len(topics))
@@ -132,16 +133,16 @@ func TestImportKeepsEverything(t *testing.T) {
 		if x := byID(before)["own-dead"]; x.State != Dead || x.Target == nil || x.Target.Receiver != "city of bern" {
 			t.Errorf("exported %+v, %+v", x, x.Target)
 		}
-		c := &courier{kind: "courier", fail: noBern}
-		other := newRig(t, Config{Ways: []Way{c}})
+		c := &rig.Courier{KindName: "courier", Fail: noBern}
+		other := rig.New(t, Config{Ways: []Way{c}})
 		for range 2 {
 			for _, x := range topics {
-				other.topic(x.Name, x.Settings)
+				other.MustSetTopic(x.Name, x.Settings)
 			}
 			results, err := other.Import(t.Context(), before)
-			want(t, "Import", err, nil)
+			rig.Want(t, "Import", err, nil)
 			for i, a := range results {
-				want(t, "import of "+before[i].ID, a.Err, nil)
+				rig.Want(t, "import of "+before[i].ID, a.Err, nil)
 				if a.ID != before[i].ID {
 					t.Errorf("%s is called %s", before[i].ID, a.ID)
 				}
@@ -153,19 +154,19 @@ func TestImportKeepsEverything(t *testing.T) {
 			if diff := cmp.Diff(byID(before), byID(after)); diff != "" {
 				t.Errorf("tasks: %s", diff)
 			}
-			other.crash()
-			pass(time.Second)
+			other.Crash()
+			rig.Pass(time.Second)
 		}
-		wantCounted(t, other.Engine())
+		rig.WantCounted(t, other.Engine())
 
 		// Tasks go where they said. The dead one was followed at the source.
-		other.wantFollowUps("imported", "own", 1, 0, 0, 0)
-		other.only("mourners")
-		c.want(t, "imported")
+		other.WantFollowUps("imported", "own", 1, 0, 0, 0)
+		other.Only("mourners")
+		c.Want(t, "imported")
 		_, err := other.Fire(t.Context(), "own-later")
-		want(t, "Fire", err, nil)
-		pass(time.Second)
-		c.want(t, "fired", "own-later to oslo")
+		rig.Want(t, "Fire", err, nil)
+		rig.Pass(time.Second)
+		c.Want(t, "fired", "own-later to oslo")
 
 		// A repeated request finds the imported task, one for another task is refused.
 		again, err := other.Schedule(t.Context(), Request{ID: "later", Topic: "y", Delay: time.Hour, Payload: []byte(" {\"n\": 1.50}"), Headers: map[string]string{"b": "2", "a": "1"}, Group: "g", MaxLateness: 1500 * time.Millisecond})
@@ -173,11 +174,11 @@ func TestImportKeepsEverything(t *testing.T) {
 			t.Errorf("the repeated request: %+v, %v", again, err)
 		}
 		_, err = other.Schedule(t.Context(), Request{ID: "held", Topic: "y"})
-		want(t, "another task of the id", err, ErrExists)
+		rig.Want(t, "another task of the id", err, ErrExists)
 		if held, err := other.Resume(t.Context(), "held"); err != nil || time.Until(held.Next) != 2*time.Hour {
 			t.Errorf("the held task is resumed for %v: %v", held.Next, err)
 		}
-		if n, err := requeued(other.Requeue(t.Context(), "x", Requeue{})); n != 3 || err != nil {
+		if n, err := rig.Requeued(other.Requeue(t.Context(), "x", Requeue{})); n != 3 || err != nil {
 			t.Errorf("requeued %d: %v", n, err)
 		}
 	})
@@ -185,9 +186,9 @@ func TestImportKeepsEverything(t *testing.T) {
 
 // A task of another content, or under the id of a dead task, is not replaced.
 func TestImportReplacesNothing(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.must(Request{ID: "pending", Topic: "x", Delay: time.Hour})
-		r.bury("x", "dead")
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.Must(Request{ID: "pending", Topic: "x", Delay: time.Hour})
+		r.Bury("x", "dead")
 		_, mine := exportAll(t, r, ExportQuery{}, nil)
 		theirs := byID(mine)
 		for _, state := range []State{Pending, Dead, Finished} {
@@ -197,8 +198,8 @@ func TestImportReplacesNothing(t *testing.T) {
 				x.State, x.Died, x.Finished = state, x.Created, x.Created
 				x.Reason, x.Outcome = "", ""
 				results, err := r.Import(t.Context(), []Exported{x})
-				want(t, "Import", err, nil)
-				want(t, fmt.Sprint(state, " over ", id), results[0].Err, ErrExists)
+				rig.Want(t, "Import", err, nil)
+				rig.Want(t, fmt.Sprint(state, " over ", id), results[0].Err, ErrExists)
 			}
 		}
 		_, after := exportAll(t, r, ExportQuery{}, nil)
@@ -210,7 +211,7 @@ func TestImportReplacesNothing(t *testing.T) {
 
 // Wrong fields are named, and nothing is imported.
 func TestImportRefuses(t *testing.T) {
-	bubble(t, Config{MaxPayload: 100}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{MaxPayload: 100}, func(t *testing.T, r *rig.Rig) {
 		now := time.Now()
 		good := Exported{Task: Task{ID: "a", Topic: "x", State: Pending, Due: now, Next: now, Created: now, Revision: 1}}
 		for field, spoil := range map[string]func(x *Exported){
@@ -232,7 +233,7 @@ func TestImportRefuses(t *testing.T) {
 			x := good
 			spoil(&x)
 			results, err := r.Import(t.Context(), []Exported{x})
-			want(t, "Import", err, nil)
+			rig.Want(t, "Import", err, nil)
 			var invalid *InvalidError
 			if !errors.As(results[0].Err, &invalid) || invalid.Fields[0].Field != field {
 				t.Errorf("a wrong %s: %v", field, results[0].Err)
@@ -243,19 +244,19 @@ func TestImportRefuses(t *testing.T) {
 		other := good
 		other.Fingerprint++
 		results, _ := r.Import(t.Context(), []Exported{large, other})
-		want(t, "a large payload", results[0].Err, ErrTooLarge)
-		want(t, "the id of the one before", results[1].Err, ErrInvalid)
+		rig.Want(t, "a large payload", results[0].Err, ErrTooLarge)
+		rig.Want(t, "the id of the one before", results[1].Err, ErrInvalid)
 		_, err := r.Export(t.Context(), ExportQuery{Cursor: "x"})
-		want(t, "a wrong cursor", err, ErrInvalid)
+		rig.Want(t, "a wrong cursor", err, ErrInvalid)
 		_, err = r.Export(t.Context(), ExportQuery{Topics: []string{"*x"}})
-		want(t, "a wrong topic", err, ErrInvalid)
+		rig.Want(t, "a wrong topic", err, ErrInvalid)
 	})
 }
 
 // Only the topics that are asked for are exported.
 func TestExportOfTopics(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.everyKind()
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		everyKind(r)
 		topics, tasks := exportAll(t, r, ExportQuery{Topics: []string{"pa*", "z"}}, nil)
 		if len(topics) != 1 || len(tasks) != 2 {
 			t.Errorf("exported %d topics and %d tasks", len(topics), len(tasks))
@@ -266,7 +267,7 @@ func TestExportOfTopics(t *testing.T) {
 // A task that was imported and is finished since is not imported again while its end is remembered.
 // Another task of its id is.
 func TestImportOfFinished(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		now := time.Now()
 		var all []Exported
 		for _, id := range []string{"delivered", "cancelled", "deleted"} {
@@ -284,12 +285,12 @@ func TestImportOfFinished(t *testing.T) {
 			}
 		}
 		importing(false)
-		r.ack(r.pull("x", "delivered")[0])
-		want(t, "Cancel", r.Cancel(t.Context(), "cancelled"), nil)
-		want(t, "Cancel of a dead task", r.Cancel(t.Context(), "deleted"), nil)
-		pass(time.Second)
+		r.Ack(r.Pull("x", "delivered")[0])
+		rig.Want(t, "Cancel", r.Cancel(t.Context(), "cancelled"), nil)
+		rig.Want(t, "Cancel of a dead task", r.Cancel(t.Context(), "deleted"), nil)
+		rig.Pass(time.Second)
 		importing(true)
-		r.pull("x")
+		r.Pull("x")
 		for i := range all {
 			all[i].Created = now
 		}
@@ -299,24 +300,24 @@ func TestImportOfFinished(t *testing.T) {
 
 // An import whose caller has left lands, and a repeated one finds what it has brought.
 func TestImportWithoutAnAnswer(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		now := time.Now()
 		all := []Exported{
 			{Task: Task{ID: "pending", Topic: "x", State: Pending, Due: now.Add(time.Hour), Next: now.Add(time.Hour), Created: now, Revision: 1}},
 			{Task: Task{ID: "dead", Topic: "x", State: Dead, Due: now, Died: now, Created: now, Revision: 1}},
 		}
-		_, release := r.faulty.Hold(ledgertest.Apply)
+		_, release := r.Faulty.Hold(ledgertest.Apply)
 		results, err := r.Import(t.Context(), all)
-		want(t, "Import", err, nil)
+		rig.Want(t, "Import", err, nil)
 		for _, a := range results {
-			want(t, a.ID, a.Err, ErrUnknown)
+			rig.Want(t, a.ID, a.Err, ErrUnknown)
 		}
 		release()
-		pass(time.Second)
-		r.inLedger("pending", recovery.Pending)
-		r.inLedger("dead", recovery.Dead)
+		rig.Pass(time.Second)
+		r.InLedger("pending", recovery.Pending)
+		r.InLedger("dead", recovery.Dead)
 		results, err = r.Import(t.Context(), all)
-		want(t, "Import", err, nil)
+		rig.Want(t, "Import", err, nil)
 		for _, a := range results {
 			if a.Err != nil || !a.Repeated {
 				t.Errorf("imported again: %+v", a)
@@ -327,31 +328,31 @@ func TestImportWithoutAnAnswer(t *testing.T) {
 
 // What the ledger has no room for is refused, and nothing of it stays in memory.
 func TestImportWithoutRoom(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		now := time.Now()
 		all := []Exported{
 			{Task: Task{ID: "pending", Topic: "x", State: Pending, Due: now.Add(time.Hour), Next: now.Add(time.Hour), Created: now, Revision: 1}},
 			{Task: Task{ID: "dead", Topic: "x", State: Dead, Due: now, Died: now, Created: now, Revision: 1}},
 			{Task: Task{ID: "finished", Topic: "x", State: Finished, Due: now, Finished: now, Created: now, Revision: 1}},
 		}
-		r.topic("x", TopicSettings{KeepFinished: time.Hour})
-		r.faulty.SetFull(true)
+		r.MustSetTopic("x", TopicSettings{KeepFinished: time.Hour})
+		r.Faulty.SetFull(true)
 		results, err := r.Import(t.Context(), all)
-		want(t, "Import", err, nil)
+		rig.Want(t, "Import", err, nil)
 		for _, a := range results {
-			want(t, a.ID, a.Err, ErrUnavailable)
+			rig.Want(t, a.ID, a.Err, ErrUnavailable)
 		}
-		r.faulty.SetFull(false)
-		pass(2 * time.Second)
+		r.Faulty.SetFull(false)
+		rig.Pass(2 * time.Second)
 		results, err = r.Import(t.Context(), all)
-		want(t, "Import", err, nil)
+		rig.Want(t, "Import", err, nil)
 		for _, a := range results {
 			if a.Err != nil || a.Repeated {
 				t.Errorf("imported: %+v", a)
 			}
 		}
-		r.restart()
-		pass(time.Second)
+		r.Restart()
+		rig.Pass(time.Second)
 		if _, tasks := exportAll(t, r, ExportQuery{}, nil); len(tasks) != 3 {
 			t.Errorf("there are %d tasks", len(tasks))
 		}
@@ -360,9 +361,9 @@ func TestImportWithoutRoom(t *testing.T) {
 
 // An imported task whose deadline has passed is misfired.
 func TestImportOfMisfired(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("skips", TopicSettings{Misfire: MisfireSkip})
-		r.topic("coalesces", TopicSettings{Misfire: MisfireCoalesce})
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("skips", TopicSettings{Misfire: MisfireSkip})
+		r.MustSetTopic("coalesces", TopicSettings{Misfire: MisfireCoalesce})
 		now := time.Now()
 		task := func(id, topic, group string, due time.Time, attempt int) Exported {
 			return Exported{Task: Task{ID: id, Topic: topic, Group: group, State: Pending, Due: due, Next: due, Created: now.Add(-time.Hour), Revision: 1, Attempt: attempt}}
@@ -371,15 +372,15 @@ func TestImportOfMisfired(t *testing.T) {
 			task("late", "skips", "", now.Add(-time.Minute), 0), task("tried", "skips", "", now.Add(-time.Minute), 1),
 			task("early", "coalesces", "g", now.Add(-time.Minute), 0), task("newest", "coalesces", "g", now.Add(-time.Second), 0),
 		})
-		want(t, "Import", err, nil)
+		rig.Want(t, "Import", err, nil)
 		for _, a := range results {
-			want(t, a.ID, a.Err, nil)
+			rig.Want(t, a.ID, a.Err, nil)
 		}
-		pass(time.Second)
-		r.pull("skips", "tried")
-		r.pull("coalesces")
-		pass(time.Second)
-		r.pull("coalesces", "newest")
+		rig.Pass(time.Second)
+		r.Pull("skips", "tried")
+		r.Pull("coalesces")
+		rig.Pass(time.Second)
+		r.Pull("coalesces", "newest")
 	})
 }
 
@@ -388,12 +389,12 @@ func TestImportOfMisfired(t *testing.T) {
 func TestExportMissesNothing(t *testing.T) {
 	seed := rand.Uint64()
 	t.Log("seed", seed)
-	r := newRig(t, Config{MaxDeliveries: 4000})
-	r.topic("x", TopicSettings{Retry: Retry{MaxAttempts: 3, MinBackoff: time.Millisecond, MaxBackoff: 5 * time.Millisecond}})
+	r := rig.New(t, Config{MaxDeliveries: 4000})
+	r.MustSetTopic("x", TopicSettings{Retry: Retry{MaxAttempts: 3, MinBackoff: time.Millisecond, MaxBackoff: 5 * time.Millisecond}})
 	const tasks = 3000
 	payload := make([]byte, 12_000) // so that an export has some ten pages
 	for i := range tasks {
-		r.must(Request{ID: fmt.Sprint("task-", i), Topic: "x", Delay: time.Duration(i%2) * time.Hour, Payload: payload})
+		r.Must(Request{ID: fmt.Sprint("task-", i), Topic: "x", Delay: time.Duration(i%2) * time.Hour, Payload: payload})
 	}
 	stop := make(chan struct{})
 	var busy sync.WaitGroup
@@ -405,7 +406,7 @@ func TestExportMissesNothing(t *testing.T) {
 				case <-stop:
 					return
 				default:
-					r.disturb(rng, fmt.Sprint("task-", rng.IntN(tasks)))
+					disturb(r, rng, fmt.Sprint("task-", rng.IntN(tasks)))
 				}
 			}
 		})
@@ -421,13 +422,13 @@ func TestExportMissesNothing(t *testing.T) {
 	}
 	close(stop)
 	busy.Wait()
-	if st := r.counts("x"); st.Failed == 0 || st.Died == 0 {
+	if st := r.Counts("x"); st.Failed == 0 || st.Died == 0 {
 		t.Errorf("nothing happened meanwhile: %+v", st)
 	}
 }
 
 // disturb does something to a task, or to some that are ready or dead, that ends none of them.
-func (r *rig) disturb(rng *rand.Rand, id string) {
+func disturb(r *rig.Rig, rng *rand.Rand, id string) {
 	ctx := context.Background()
 	switch rng.IntN(6) {
 	case 0:

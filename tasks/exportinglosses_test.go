@@ -8,6 +8,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/memledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // While an export runs, Redis is killed and starts with nothing. Every task is in the export,
@@ -28,14 +29,14 @@ func TestExportWhileRedisRestarts(t *testing.T) {
 		for i := range 400 {
 			id := fmt.Sprint("task-", i)
 			_, err := g.next().Schedule(t.Context(), Request{ID: id, Topic: "y", Delay: time.Hour, Payload: payload})
-			want(t, "Schedule", err, nil)
+			rig.Want(t, "Schedule", err, nil)
 			missing[id] = true
 		}
 		for q, pages := (ExportQuery{}), 1; pages == 1 || q.Cursor != ""; pages++ {
 			var page ExportPage
 			n := g.next()
 			err := n.answered("a page", func() (err error) { page, err = n.Export(t.Context(), q); return err })
-			want(t, "Export", err, nil)
+			rig.Want(t, "Export", err, nil)
 			for i := range page.Tasks {
 				delete(missing, page.Tasks[i].ID)
 			}
@@ -50,8 +51,8 @@ func TestExportWhileRedisRestarts(t *testing.T) {
 					_, err := n.Requeue(t.Context(), "x", Requeue{IDs: dead[2:], Due: time.Now().Add(time.Hour)})
 					return err
 				})
-				want(t, "Requeue", err, nil)
-			case mostPages:
+				rig.Want(t, "Requeue", err, nil)
+			case rig.MostPages:
 				t.Fatal("the export does not end")
 			}
 		}
@@ -64,12 +65,12 @@ func TestExportWhileRedisRestarts(t *testing.T) {
 // Tasks that only the spool has are in an export, at whatever moment they move to the ledger.
 func TestExportWhileSpooledTasksMove(t *testing.T) {
 	for moving := range 5 {
-		spoolBubble(t, func(t *testing.T, r *spoolRig) {
+		rig.SpoolBubble(t, func(t *testing.T, r *rig.SpoolRig) {
 			payload := make([]byte, 50_000)
 			missing := make(map[string]bool)
 			schedule := func(spooled bool) {
 				for range 200 {
-					x := r.must(Request{Topic: "x", Delay: time.Hour, Payload: payload})
+					x := r.Must(Request{Topic: "x", Delay: time.Hour, Payload: payload})
 					if x.Spooled != spooled {
 						t.Fatalf("%s is spooled: %v", x.ID, x.Spooled)
 					}
@@ -77,12 +78,12 @@ func TestExportWhileSpooledTasksMove(t *testing.T) {
 				}
 			}
 			schedule(false)
-			r.away()
+			r.Away()
 			schedule(true)
 			_, all := exportAll(t, r, ExportQuery{}, func(pages int) exporter {
 				if pages == moving+1 {
-					r.faulty.Heal()
-					r.wantSpool(0, 200)
+					r.Faulty.Heal()
+					r.WantSpool(0, 200)
 				}
 				return r
 			})

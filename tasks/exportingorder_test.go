@@ -10,15 +10,16 @@ import (
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/portable"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // An export misses no task when the order of memory is dropped while a page is read, or begins anew
 // because another export has found too many entries in it.
 func TestExportWhileOrderIsDropped(t *testing.T) {
-	r := newRig(t, Config{})
+	r := rig.New(t, Config{})
 	const count = 3000
 	for i := range count {
-		r.must(Request{ID: fmt.Sprint("task-", i), Topic: "x", Delay: time.Hour})
+		r.Must(Request{ID: fmt.Sprint("task-", i), Topic: "x", Delay: time.Hour})
 	}
 	e := r.Engine()
 	drops, over, ended := atomic.Int32{}, make(chan struct{}), make(chan struct{})
@@ -30,14 +31,14 @@ func TestExportWhileOrderIsDropped(t *testing.T) {
 				return
 			default:
 			}
-			Mutex(e).Lock()
+			rig.Mutex(e).Lock()
 			if _, whole := e.Store.Ordered(0); whole {
 				e.Store.DropOrder(time.Now().Add(time.Hour))
 				if drops.Add(1)%2 == 0 {
 					e.Store.OrderSome(1, time.Now()) // another one has begun it anew
 				}
 			}
-			Mutex(e).Unlock()
+			rig.Mutex(e).Unlock()
 			runtime.Gosched()
 		}
 	}()
@@ -54,15 +55,15 @@ func TestExportWhileOrderIsDropped(t *testing.T) {
 // A part that ends by time has got on, and the next one begins behind it: each task is given once,
 // also behind the end of a list or a label.
 func TestExportWhosePartsEndByTime(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.keepsFor("kept", time.Hour)
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.KeepsFor("kept", time.Hour)
 		const count = 200
 		for i := range count {
-			r.must(Request{ID: fmt.Sprint("task-", i), Topic: "x", Delay: time.Hour})
+			r.Must(Request{ID: fmt.Sprint("task-", i), Topic: "x", Delay: time.Hour})
 		}
 		for i := range 3 {
-			r.finish(fmt.Sprint("finished-", i), "kept")
-			r.bury(fmt.Sprint("dead-", i%2), fmt.Sprint("dead-", i))
+			r.Finish(fmt.Sprint("finished-", i), "kept")
+			r.Bury(fmt.Sprint("dead-", i%2), fmt.Sprint("dead-", i))
 		}
 		for pass, want := range map[portable.Pass]int{portable.InMemory: count, portable.Buried: 6} {
 			given := exported(t, r.Engine(), pass, -time.Hour)
@@ -76,7 +77,7 @@ func TestExportWhosePartsEndByTime(t *testing.T) {
 // exported returns the tasks of a pass as an export reads them, in parts that end after a time.
 func exported(t *testing.T, e *engine.Engine, pass portable.Pass, after time.Duration) (given []portable.Item) {
 	q := portable.Query{Pass: pass}
-	for range mostPages {
+	for range rig.MostPages {
 		part, _, err := portable.ReadUntil(t.Context(), e, &q, time.Now().Add(after))
 		if err != nil {
 			t.Fatal(err)

@@ -6,19 +6,20 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // A task that has died while it was exported stands twice. It is imported as it stands first.
 func TestImportOfTaskThatStandsTwice(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		now := time.Now()
 		pending := Exported{Task: Task{ID: "a", Topic: "x", State: Pending, Due: now.Add(time.Hour), Next: now.Add(time.Hour), Created: now, Revision: 1}}
 		dead := pending
 		dead.State, dead.Died = Dead, now
 		for _, before := range []bool{false, true} {
 			results, err := r.Import(t.Context(), []Exported{pending, dead})
-			want(t, "Import", err, nil)
+			rig.Want(t, "Import", err, nil)
 			for i, a := range results {
 				if a.Err != nil || a.Repeated != (before || i > 0) || a.ID != "a" {
 					t.Errorf("line %d: %+v", i, a)
@@ -34,16 +35,16 @@ func TestImportOfTaskThatStandsTwice(t *testing.T) {
 
 // An export through a restart begins anew where the tasks begin, and has each task once from there.
 func TestExportThroughARestart(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{KeepFinished: time.Hour})
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", TopicSettings{KeepFinished: time.Hour})
 		for i := range 50 {
-			r.must(Request{ID: fmt.Sprint("task-", i), Topic: "x", Delay: time.Hour})
+			r.Must(Request{ID: fmt.Sprint("task-", i), Topic: "x", Delay: time.Hour})
 		}
-		r.finish("done", "x")
+		r.Finish("done", "x")
 		restarted := false
 		topics, all := exportAll(t, r, ExportQuery{}, func(pages int) exporter {
 			if pages == 2 {
-				r.restart()
+				r.Restart()
 				restarted = true
 			}
 			return r
@@ -56,7 +57,7 @@ func TestExportThroughARestart(t *testing.T) {
 
 // However large the tasks are that are requeued while an export runs, its pages are bounded.
 func TestExportOfLargeRequeued(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		const dead = 300
 		all := make([]Exported, dead)
 		now := time.Now()
@@ -64,12 +65,12 @@ func TestExportOfLargeRequeued(t *testing.T) {
 			all[i] = Exported{Task: Task{ID: fmt.Sprint("task-", i), Topic: "x", State: Dead, Due: now, Died: now, Created: now, Revision: 1, Payload: make([]byte, 60_000)}}
 		}
 		_, err := r.Import(t.Context(), all)
-		want(t, "Import", err, nil)
+		rig.Want(t, "Import", err, nil)
 		q := ExportQuery{}
 		found := map[string]bool{}
 		for pages := 1; ; pages++ {
 			page, err := r.Export(t.Context(), q)
-			want(t, "Export", err, nil)
+			rig.Want(t, "Export", err, nil)
 			bytes := 0
 			for i := range page.Tasks {
 				found[page.Tasks[i].ID] = true
@@ -82,12 +83,12 @@ func TestExportOfLargeRequeued(t *testing.T) {
 				break
 			}
 			if pages == 2 {
-				n, err := requeued(r.Requeue(t.Context(), "x", Requeue{}))
-				want(t, "Requeue", err, nil)
+				n, err := rig.Requeued(r.Requeue(t.Context(), "x", Requeue{}))
+				rig.Want(t, "Requeue", err, nil)
 				if n != dead {
 					t.Errorf("%d are requeued", n)
 				}
-				pass(time.Second)
+				rig.Pass(time.Second)
 			}
 		}
 		if len(found) != dead {
@@ -100,26 +101,26 @@ func TestExportOfLargeRequeued(t *testing.T) {
 // tasks stand in one list of the Order, and a page has to end in the middle of it.
 func TestExportGivesEachTaskOnce(t *testing.T) {
 	const size, each = 600_000, 12
-	bubble(t, Config{MaxPayload: size}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{MaxPayload: size}, func(t *testing.T, r *rig.Rig) {
 		payload := make([]byte, size)
 		var dead []Exported
 		for i, found := 0, 0; found < each; i++ {
 			if id := fmt.Sprint("alike-", i); store.ListOf(store.PlaceOf([]byte(id))) == 7 {
-				r.must(Request{ID: id, Topic: "x", Delay: time.Hour, Payload: payload})
+				r.Must(Request{ID: id, Topic: "x", Delay: time.Hour, Payload: payload})
 				found++
 			}
 		}
 		for i := range each {
-			r.must(Request{ID: fmt.Sprint("pending-", i), Topic: "x", Delay: time.Hour, Payload: payload})
+			r.Must(Request{ID: fmt.Sprint("pending-", i), Topic: "x", Delay: time.Hour, Payload: payload})
 			now := time.Now()
 			dead = append(dead, Exported{Task: Task{ID: fmt.Sprint("dead-", i), Topic: "x", State: Dead, Due: now, Died: now, Created: now, Revision: 1, Payload: payload}})
 		}
 		_, err := r.Import(t.Context(), dead)
-		want(t, "Import", err, nil)
+		rig.Want(t, "Import", err, nil)
 		seen := map[string]int{}
 		for q, pages := (ExportQuery{}), 1; ; pages++ {
 			page, err := r.Export(t.Context(), q)
-			want(t, "Export", err, nil)
+			rig.Want(t, "Export", err, nil)
 			for i := range page.Tasks {
 				seen[page.Tasks[i].ID]++
 			}

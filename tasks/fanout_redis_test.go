@@ -12,6 +12,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // What is about many tasks is about those of all nodes of a real Redis, also when one of
@@ -24,7 +25,7 @@ func TestAllNodesOfRedis(t *testing.T) {
 	}
 	a := nodes[0]
 	a.waitFor("all nodes are known", func() bool {
-		return !slices.ContainsFunc(nodes, func(n *redisNode) bool { return n.Cluster().NoPeers() })
+		return !slices.ContainsFunc(nodes, func(n *redisNode) bool { return rig.Cluster(n.Scheduler).NoPeers() })
 	})
 	var ids []string
 	schedule := func(topic string) {
@@ -33,7 +34,7 @@ func TestAllNodesOfRedis(t *testing.T) {
 		for i, n := range nodes {
 			for range 40 {
 				task, err := n.Schedule(t.Context(), Request{Topic: topic, Group: "g", Delay: time.Duration(i+1) * time.Hour})
-				want(t, "Schedule", err, nil)
+				rig.Want(t, "Schedule", err, nil)
 				ids = append(ids, task.ID)
 			}
 		}
@@ -45,7 +46,7 @@ func TestAllNodesOfRedis(t *testing.T) {
 			if err != nil {
 				return nil, err
 			}
-			all = append(all, idsOf(page.Tasks)...)
+			all = append(all, rig.IDsOf(page.Tasks)...)
 			if q.Cursor = page.Cursor; q.Cursor == "" {
 				slices.Sort(all)
 				return all, nil
@@ -57,7 +58,7 @@ func TestAllNodesOfRedis(t *testing.T) {
 	if err != nil || !slices.Equal(got, ids) {
 		t.Errorf("List = %d tasks, %v; want %d", len(got), err, len(ids))
 	}
-	want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), ErrInUse)
+	rig.Want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), ErrInUse)
 	cancelled, err := nodes[1].CancelGroup(t.Context(), "g")
 	if err != nil || cancelled.Cancelled != len(ids) {
 		t.Errorf("CancelGroup = %+v, %v", cancelled, err)
@@ -69,7 +70,7 @@ func TestAllNodesOfRedis(t *testing.T) {
 		t.Errorf("KillTopic = %+v, %v", killed, err)
 	}
 	dead, err := a.DeadTasks(t.Context(), "y", 1000, "")
-	if err != nil || !slices.Equal(sorted(idsOf(dead.Tasks)), ids) {
+	if err != nil || !slices.Equal(sorted(rig.IDsOf(dead.Tasks)), ids) {
 		t.Errorf("DeadTasks = %d, %v", len(dead.Tasks), err)
 	}
 	requeued, err := a.Requeue(t.Context(), "y", Requeue{IDs: append([]string{"nobody"}, ids...), Delay: time.Hour})
@@ -77,7 +78,7 @@ func TestAllNodesOfRedis(t *testing.T) {
 		t.Errorf("Requeue = %+v, %v", requeued, err)
 	}
 
-	want(t, "Close", nodes[2].Close(t.Context()), nil)
+	rig.Want(t, "Close", nodes[2].Close(t.Context()), nil)
 	for began := time.Now(); ; {
 		if got, err = listed(Query{Topic: "y"}); err == nil {
 			break
@@ -112,17 +113,17 @@ func TestCallsToAllNodesReadNoOwners(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close(context.Background()) })
-		<-s.Engine().Reading.Replayed
+		<-rig.Engine(s).Reading.Replayed
 		nodes = append(nodes, s)
 	}
 	a := nodes[0]
-	if shardIDs, err := a.Engine().Fleet.ShardIDs(t.Context()); err != nil || len(shardIDs) != 12 || a.Cluster().NoPeers() {
+	if shardIDs, err := rig.Engine(a).Fleet.ShardIDs(t.Context()); err != nil || len(shardIDs) != 12 || rig.Cluster(a).NoPeers() {
 		t.Fatalf("Homes = %v, %v", shardIDs, err)
 	}
 	for _, s := range nodes {
 		for range 10 {
 			_, err := s.Schedule(t.Context(), Request{Topic: "x", Group: "g", Delay: time.Hour})
-			want(t, "Schedule", err, nil)
+			rig.Want(t, "Schedule", err, nil)
 		}
 	}
 	reads := regexp.MustCompile(`cmdstat_hmget:calls=\d+`)

@@ -10,18 +10,19 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // A node that does not answer, or is not there, costs a caller no more than AnswerWithin, and a
 // second in which the others do their part.
 func TestSilentNodeCostsAnswerWithin(t *testing.T) {
-	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
-		a, silent := f.nodes[0], f.nodes[2]
-		f.fill(4, "x", "g")
+	rig.FleetBubble(t, 3, func(t *testing.T, f *rig.Fleet) {
+		a, silent := f.Nodes[0], f.Nodes[2]
+		fillAll(f, 4, "x", "g")
 		measure := func(what string, call func() error, kind error) {
 			t.Helper()
 			began := time.Now()
-			want(t, what, call(), kind)
+			rig.Want(t, what, call(), kind)
 			if took := time.Since(began); took > a.Engine().Config.AnswerWithin+time.Second {
 				t.Errorf("%s took %v", what, took)
 			}
@@ -30,19 +31,19 @@ func TestSilentNodeCostsAnswerWithin(t *testing.T) {
 		purge := func() error { _, err := a.Purge(t.Context(), "x"); return err }
 		list := func() error { _, err := a.List(t.Context(), Query{}); return err }
 		page, err := a.Export(t.Context(), ExportQuery{})
-		want(t, "first page of an export", err, nil)
+		rig.Want(t, "first page of an export", err, nil)
 		first := func() error { _, err := a.Export(t.Context(), ExportQuery{}); return err }
 		second := func() error { _, err := a.Export(t.Context(), ExportQuery{Cursor: page.Cursor}); return err }
-		f.lose(func(from, to string, _ []byte) bool { return from == silent.name || to == silent.name })
+		f.Lose(func(from, to string, _ []byte) bool { return from == silent.Name || to == silent.Name })
 		measure("first page", first, nil) // the topics, which are in the ledger
 		measure("second page", second, ErrNodeAway)
 		measure("CancelGroup", cancel, ErrUnknown)
 		measure("Purge", purge, ErrUnknown)
 		measure("List", list, ErrNodeAway)
-		f.lose(nil)
-		pass(time.Minute)
-		f.fill(4, "x", "g")
-		silent.crash()
+		f.Lose(nil)
+		rig.Pass(time.Minute)
+		fillAll(f, 4, "x", "g")
+		silent.Crash()
 		measure("CancelGroup without the node", cancel, ErrNodeAway)
 		measure("Purge without the node", purge, ErrNodeAway)
 		measure("List without the node", list, ErrNodeAway)
@@ -68,7 +69,7 @@ func TestSilentNodeOfRedis(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = s.Close(context.Background()) })
-		<-s.Engine().Reading.Replayed
+		<-rig.Engine(s).Reading.Replayed
 		if _, err = s.Schedule(t.Context(), Request{Topic: "x", Group: "g", Delay: time.Hour}); err != nil {
 			t.Fatal(err)
 		}
@@ -77,8 +78,8 @@ func TestSilentNodeOfRedis(t *testing.T) {
 		}
 	}
 	a := nodes[0]
-	for a.Cluster().NoPeers() {
-		if _, err := a.Engine().Fleet.ShardIDs(t.Context()); err != nil {
+	for rig.Cluster(a).NoPeers() {
+		if _, err := rig.Engine(a).Fleet.ShardIDs(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -98,7 +99,7 @@ func TestSilentNodeOfRedis(t *testing.T) {
 		if !errors.Is(err, ErrUnknown) && !errors.Is(err, ErrNodeAway) {
 			t.Errorf("%s: %v", what, err)
 		}
-		if took := time.Since(began); took >= 2*a.Engine().Config.AnswerWithin {
+		if took := time.Since(began); took >= 2*rig.Engine(a).Config.AnswerWithin {
 			t.Errorf("%s took %v", what, took)
 		}
 	}

@@ -13,61 +13,62 @@ import (
 	"github.com/lapsehq/lapse/recovery/memledger"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // spooling runs a test with fake time, on two nodes of which b has a spool.
-func spooling(t *testing.T, test func(t *testing.T, f *fleet, a, b *node)) {
+func spooling(t *testing.T, test func(t *testing.T, f *rig.Fleet, a, b *rig.Node)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
-		f := newFleet(t, 1)
-		f.start("b", fleetShards, Config{Spool: memledger.New()})
-		pass(5 * time.Second) // all ids are indexed by then
-		test(t, f, f.nodes[0], f.nodes[1])
+		f := rig.NewFleet(t, 1)
+		f.Start("b", rig.FleetShards, Config{Spool: memledger.New()})
+		rig.Pass(5 * time.Second) // all ids are indexed by then
+		test(t, f, f.Nodes[0], f.Nodes[1])
 	})
 }
 
 // spoolOne schedules a task that only the spool takes.
-func (m *node) spoolOne() Task {
-	m.t.Helper()
-	m.member.Uncertain(true)
-	defer m.member.Uncertain(false)
-	task := m.must(Request{Topic: "x", Group: "g", Delay: time.Hour})
+func spoolOne(m *rig.Node) Task {
+	m.T.Helper()
+	m.Member.Uncertain(true)
+	defer m.Member.Uncertain(false)
+	task := m.Must(Request{Topic: "x", Group: "g", Delay: time.Hour})
 	if !task.Spooled {
-		m.t.Fatalf("it is not spooled: %+v", task)
+		m.T.Fatalf("it is not spooled: %+v", task)
 	}
 	return task
 }
 
 // What is spooled is found at the node whose disk has it, and counts once.
 func TestSpooledTasksOfAllNodes(t *testing.T) {
-	spooling(t, func(t *testing.T, _ *fleet, a, b *node) {
-		task := b.spoolOne()
-		if got := a.pages(Query{Group: "g"}); !slices.Equal(got, []string{task.ID}) {
+	spooling(t, func(t *testing.T, _ *rig.Fleet, a, b *rig.Node) {
+		task := spoolOne(b)
+		if got := a.Pages(Query{Group: "g"}); !slices.Equal(got, []string{task.ID}) {
 			t.Errorf("List = %v", got)
 		}
-		want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), ErrInUse)
+		rig.Want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), ErrInUse)
 		if got, err := a.CancelGroup(t.Context(), "g"); err != nil || got.Cancelled != 1 {
 			t.Errorf("CancelGroup = %+v, %v", got, err)
 		}
 		_, err := b.Get(t.Context(), task.ID)
-		want(t, "Get", err, ErrNotFound)
+		rig.Want(t, "Get", err, ErrNotFound)
 	})
 }
 
 // What is spooled at a node that holds no shard any more is found as well.
 func TestSpooledTasksWhereNothingIsHeld(t *testing.T) {
-	spooling(t, func(t *testing.T, f *fleet, a, b *node) {
-		f.lose(func(from, _ string, message []byte) bool { // b does not get its shards back
-			return from == b.name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name))
+	spooling(t, func(t *testing.T, f *rig.Fleet, a, b *rig.Node) {
+		f.Lose(func(from, _ string, message []byte) bool { // b does not get its shards back
+			return from == b.Name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name))
 		})
-		a.member.AdoptFrom(b.member.Member)
-		pass(time.Second)
-		task := b.spoolOne()
-		pass(time.Second)
+		a.Member.AdoptFrom(b.Member.Member)
+		rig.Pass(time.Second)
+		task := spoolOne(b)
+		rig.Pass(time.Second)
 		if n := b.Stats().Spool.Tasks; n != 1 {
 			t.Fatalf("%d tasks are spooled", n)
 		}
-		if got := a.pages(Query{Group: "g"}); !slices.Equal(got, []string{task.ID}) {
+		if got := a.Pages(Query{Group: "g"}); !slices.Equal(got, []string{task.ID}) {
 			t.Errorf("List = %v", got)
 		}
 		if got, err := a.CancelGroup(t.Context(), "g"); err != nil || got.Cancelled != 1 {
@@ -79,27 +80,27 @@ func TestSpooledTasksWhereNothingIsHeld(t *testing.T) {
 // A shard that one node has listed passes to another one, which moves a spooled task into it,
 // and is asked after that: the task is listed.
 func TestSpooledIntoAListedShard(t *testing.T) {
-	spooling(t, func(t *testing.T, f *fleet, a, b *node) {
+	spooling(t, func(t *testing.T, f *rig.Fleet, a, b *rig.Node) {
 		var asks atomic.Bool // b is asked what it has
-		f.lose(func(from, _ string, message []byte) bool {
-			return from == b.name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name)) || !asks.Load() && bytes.Contains(message, []byte(cluster.ListMethod.Name))
+		f.Lose(func(from, _ string, message []byte) bool {
+			return from == b.Name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name)) || !asks.Load() && bytes.Contains(message, []byte(cluster.ListMethod.Name))
 		})
-		a.member.AdoptFrom(b.member.Member)
-		pass(time.Second)
-		task := b.spoolOne()
+		a.Member.AdoptFrom(b.Member.Member)
+		rig.Pass(time.Second)
+		task := spoolOne(b)
 		var got []string
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			got = a.pages(Query{Group: "g"})
+			got = a.Pages(Query{Group: "g"})
 		}()
-		pass(100 * time.Millisecond)
+		rig.Pass(100 * time.Millisecond)
 		shardID, _ := recovery.ShardIDOf(task.ID)
-		want(t, "release", a.Engine().ReleaseShard(t.Context(), shardID, b.name), nil)
-		if ok, err := b.member.Accept(t.Context(), shardID); !ok || err != nil {
+		rig.Want(t, "release", a.Engine().ReleaseShard(t.Context(), shardID, b.Name), nil)
+		if ok, err := b.Member.Accept(t.Context(), shardID); !ok || err != nil {
 			t.Fatal(ok, err)
 		}
-		pass(300 * time.Millisecond)
+		rig.Pass(300 * time.Millisecond)
 		if n := b.Stats().Spool.Tasks; n != 0 {
 			t.Fatalf("%d tasks are spooled", n)
 		}
@@ -114,19 +115,19 @@ func TestSpooledIntoAListedShard(t *testing.T) {
 // A call about many tasks does not leave out what a silent node may have spooled once others
 // have adopted its shards: it fails, and names the node. What is dead is in no spool.
 func TestManyTasksAndASilentSpool(t *testing.T) {
-	spooling(t, func(t *testing.T, f *fleet, a, b *node) {
+	spooling(t, func(t *testing.T, f *rig.Fleet, a, b *rig.Node) {
 		keepsShards(f, a, b) // a has what b had, and b has what it spools
-		task := b.spoolOne()
-		b.crash()
-		a.member.AdoptFrom(b.member.Member)
-		pass(time.Second)
-		a.must(Request{Topic: "x", Delay: time.Hour})
+		task := spoolOne(b)
+		b.Crash()
+		a.Member.AdoptFrom(b.Member.Member)
+		rig.Pass(time.Second)
+		a.Must(Request{Topic: "x", Delay: time.Hour})
 		named := func(what string, err error) {
 			t.Helper()
-			want(t, what, err, ErrNodeAway)
+			rig.Want(t, what, err, ErrNodeAway)
 			var away *NodeError
-			if !errors.As(err, &away) || away.Node != b.name {
-				t.Errorf("%s: %v does not name node %s", what, err, b.name)
+			if !errors.As(err, &away) || away.Node != b.Name {
+				t.Errorf("%s: %v does not name node %s", what, err, b.Name)
 			}
 		}
 		_, err := a.List(t.Context(), Query{Group: "g"})
@@ -137,18 +138,18 @@ func TestManyTasksAndASilentSpool(t *testing.T) {
 			t.Errorf("CancelGroup = %+v", got)
 		}
 		settings, err := a.Export(t.Context(), ExportQuery{})
-		want(t, "first page of an export", err, nil)
+		rig.Want(t, "first page of an export", err, nil)
 		_, err = a.Export(t.Context(), ExportQuery{Cursor: settings.Cursor})
 		named("Export", err)
 		_, err = a.List(t.Context(), Query{Topic: "x", State: Dead})
-		want(t, "List of the dead", err, nil)
+		rig.Want(t, "List of the dead", err, nil)
 		_, err = a.DeleteDead(t.Context(), "x", nil)
-		want(t, "DeleteDead", err, nil)
+		rig.Want(t, "DeleteDead", err, nil)
 
-		f.lose(nil)
-		b.restart()
-		pass(5 * time.Second)
-		if got := a.pages(Query{Group: "g"}); !slices.Equal(got, []string{task.ID}) {
+		f.Lose(nil)
+		b.Restart()
+		rig.Pass(5 * time.Second)
+		if got := a.Pages(Query{Group: "g"}); !slices.Equal(got, []string{task.ID}) {
 			t.Errorf("List = %v", got)
 		}
 		_, exported := exportAll(t, a, ExportQuery{Cursor: settings.Cursor}, nil)
@@ -164,16 +165,16 @@ func TestManyTasksAndASilentSpool(t *testing.T) {
 // The ids that a batch answers are those of its tasks, also of those that are spooled where
 // no shard is held, under ids of another shard than the one that was thought of first.
 func TestBatchAnswersIDsOfSpooled(t *testing.T) {
-	spooling(t, func(t *testing.T, f *fleet, a, b *node) {
-		f.lose(func(from, _ string, message []byte) bool { // b does not get its shards back
-			return from == b.name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name))
+	spooling(t, func(t *testing.T, f *rig.Fleet, a, b *rig.Node) {
+		f.Lose(func(from, _ string, message []byte) bool { // b does not get its shards back
+			return from == b.Name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name))
 		})
-		a.member.AdoptFrom(b.member.Member)
-		pass(time.Second)
-		b.member.Uncertain(true)
+		a.Member.AdoptFrom(b.Member.Member)
+		rig.Pass(time.Second)
+		b.Member.Uncertain(true)
 		results, err := b.ScheduleBatch(t.Context(), slices.Repeat([]Request{{Topic: "x", Group: "g", Delay: time.Hour}}, 9))
-		want(t, "ScheduleBatch", err, nil)
-		b.member.Uncertain(false)
+		rig.Want(t, "ScheduleBatch", err, nil)
+		b.Member.Uncertain(false)
 		var ids []string
 		for _, r := range results {
 			if r.Err != nil || !r.Spooled {
@@ -181,63 +182,63 @@ func TestBatchAnswersIDsOfSpooled(t *testing.T) {
 			}
 			ids = append(ids, r.ID)
 		}
-		if got := a.pages(Query{Group: "g"}); !slices.Equal(sorted(got), sorted(ids)) {
+		if got := a.Pages(Query{Group: "g"}); !slices.Equal(sorted(got), sorted(ids)) {
 			t.Errorf("listed %v; answered %v", got, ids)
 		}
 	})
 }
 
 // keepsShards has a adopt what b holds, and b not get it back.
-func keepsShards(f *fleet, a, b *node) {
-	f.lose(func(from, _ string, message []byte) bool {
-		return from == b.name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name))
+func keepsShards(f *rig.Fleet, a, b *rig.Node) {
+	f.Lose(func(from, _ string, message []byte) bool {
+		return from == b.Name && bytes.Contains(message, []byte(cluster.ReleaseMethod.Name))
 	})
-	a.member.AdoptFrom(b.member.Member)
-	pass(time.Second)
+	a.Member.AdoptFrom(b.Member.Member)
+	rig.Pass(time.Second)
 }
 
 // A spooled task is found at the node that has it, also if another node holds its shard.
 // While the node is silent, no node says that the task does not exist.
 func TestSpooledIsFoundAtItsNode(t *testing.T) {
-	spooling(t, func(t *testing.T, f *fleet, a, b *node) {
+	spooling(t, func(t *testing.T, f *rig.Fleet, a, b *rig.Node) {
 		keepsShards(f, a, b)
-		first, second := b.spoolOne(), b.spoolOne()
-		pass(time.Second)
-		if got := a.get(first.ID); got.Node != b.name {
+		first, second := spoolOne(b), spoolOne(b)
+		rig.Pass(time.Second)
+		if got := a.MustGet(first.ID); got.Node != b.Name {
 			t.Errorf("%+v", got)
 		}
-		_, err := a.Reschedule(t.Context(), first.ID, Move{Delay: ptr(2 * time.Hour)})
-		want(t, "Reschedule", err, nil)
-		want(t, "Cancel", a.Cancel(t.Context(), first.ID), nil)
+		_, err := a.Reschedule(t.Context(), first.ID, Move{Delay: rig.Ptr(2 * time.Hour)})
+		rig.Want(t, "Reschedule", err, nil)
+		rig.Want(t, "Cancel", a.Cancel(t.Context(), first.ID), nil)
 		_, err = a.Get(t.Context(), first.ID)
-		want(t, "Get", err, ErrNotFound)
-		a.get(second.ID)
+		rig.Want(t, "Get", err, ErrNotFound)
+		a.MustGet(second.ID)
 
-		b.member.Uncertain(true)
+		b.Member.Uncertain(true)
 		if _, err = b.Get(t.Context(), second.ID); err != nil {
 			t.Error("while the node is not certain of its shards:", err)
 		}
-		b.member.Uncertain(false)
-		b.crash()
+		b.Member.Uncertain(false)
+		b.Crash()
 		_, err = a.Get(t.Context(), second.ID)
-		want(t, "Get while the node is dead", err, ErrUnavailable)
-		want(t, "Cancel while the node is dead", a.Cancel(t.Context(), second.ID), ErrUnavailable)
+		rig.Want(t, "Get while the node is dead", err, ErrUnavailable)
+		rig.Want(t, "Cancel while the node is dead", a.Cancel(t.Context(), second.ID), ErrUnavailable)
 	})
 }
 
 // A node whose shards are away, while the ledger answers, spools nothing: the holder of the
 // shard creates the task.
 func TestNothingIsSpooledWhileTheLedgerAnswers(t *testing.T) {
-	spooling(t, func(t *testing.T, f *fleet, a, b *node) {
+	spooling(t, func(t *testing.T, f *rig.Fleet, a, b *rig.Node) {
 		keepsShards(f, a, b)
-		task := b.must(Request{Topic: "x", Delay: time.Hour})
+		task := b.Must(Request{Topic: "x", Delay: time.Hour})
 		results, err := b.ScheduleBatch(t.Context(), slices.Repeat([]Request{{Topic: "x", Delay: time.Hour}}, 9))
-		want(t, "ScheduleBatch", err, nil)
+		rig.Want(t, "ScheduleBatch", err, nil)
 		for _, r := range append(results, Result{ID: task.ID, Spooled: task.Spooled}) {
 			if r.Err != nil || r.Spooled {
 				t.Errorf("%+v", r)
 			}
-			if got := b.get(r.ID); got.Node != a.name {
+			if got := b.MustGet(r.ID); got.Node != a.Name {
 				t.Errorf("%+v", got)
 			}
 		}
@@ -247,54 +248,54 @@ func TestNothingIsSpooledWhileTheLedgerAnswers(t *testing.T) {
 // A node that is cut off from the ledger cannot announce what it spools. While it is silent, no
 // node says that a task which it may have spooled does not exist, nor creates it again.
 func TestSpooledInSilence(t *testing.T) {
-	spooling(t, func(t *testing.T, f *fleet, a, b *node) {
-		d := f.start("d", fleetShards, Config{})
-		pass(5 * time.Second)
-		b.member.Cut(true)
-		b.member.Uncertain(true)
-		a.member.AdoptFrom(b.member.Member)
-		pass(time.Second)
-		task := b.must(Request{Topic: "x", Delay: time.Hour})
-		for _, m := range []*node{a, d} {
+	spooling(t, func(t *testing.T, f *rig.Fleet, a, b *rig.Node) {
+		d := f.Start("d", rig.FleetShards, Config{})
+		rig.Pass(5 * time.Second)
+		b.Member.Cut(true)
+		b.Member.Uncertain(true)
+		a.Member.AdoptFrom(b.Member.Member)
+		rig.Pass(time.Second)
+		task := b.Must(Request{Topic: "x", Delay: time.Hour})
+		for _, m := range []*rig.Node{a, d} {
 			again := Request{ID: task.ID, Topic: "x", Delay: time.Hour}
 			_, err := m.Get(t.Context(), task.ID)
-			want(t, "Get", err, ErrUnavailable)
-			want(t, "Cancel", m.Cancel(t.Context(), task.ID), ErrUnavailable)
-			_, err = m.Reschedule(t.Context(), task.ID, Move{Delay: ptr(time.Minute)})
-			want(t, "Reschedule", err, ErrUnavailable)
+			rig.Want(t, "Get", err, ErrUnavailable)
+			rig.Want(t, "Cancel", m.Cancel(t.Context(), task.ID), ErrUnavailable)
+			_, err = m.Reschedule(t.Context(), task.ID, Move{Delay: rig.Ptr(time.Minute)})
+			rig.Want(t, "Reschedule", err, ErrUnavailable)
 			_, err = m.Replace(t.Context(), again)
-			want(t, "Replace", err, ErrUnavailable)
+			rig.Want(t, "Replace", err, ErrUnavailable)
 			_, err = m.Schedule(t.Context(), again)
-			want(t, "Schedule", err, ErrUnavailable)
-			results, err := m.ScheduleBatch(t.Context(), []Request{again, {ID: "chosen-" + m.name, Topic: "x", Delay: time.Hour}})
-			want(t, "ScheduleBatch", err, nil)
-			want(t, "of the batch", results[0].Err, ErrUnavailable)
-			want(t, "of the batch", results[1].Err, nil)
+			rig.Want(t, "Schedule", err, ErrUnavailable)
+			results, err := m.ScheduleBatch(t.Context(), []Request{again, {ID: "chosen-" + m.Name, Topic: "x", Delay: time.Hour}})
+			rig.Want(t, "ScheduleBatch", err, nil)
+			rig.Want(t, "of the batch", results[0].Err, ErrUnavailable)
+			rig.Want(t, "of the batch", results[1].Err, nil)
 		}
 		keepsShards(f, a, b)
-		b.member.Cut(false)
-		b.member.Uncertain(false)
-		pass(time.Second)
-		for _, m := range []*node{a, d} {
+		b.Member.Cut(false)
+		b.Member.Uncertain(false)
+		rig.Pass(time.Second)
+		for _, m := range []*rig.Node{a, d} {
 			again := Request{ID: task.ID, Topic: "x", Delay: time.Hour}
-			if got := m.get(task.ID); got.Node != b.name {
+			if got := m.MustGet(task.ID); got.Node != b.Name {
 				t.Errorf("%+v", got)
 			}
 			if got, err := m.Schedule(t.Context(), again); err != nil || !got.Repeated {
 				t.Errorf("Schedule: %+v, %v", got, err)
 			}
 			results, err := m.ScheduleBatch(t.Context(), []Request{again})
-			want(t, "ScheduleBatch", err, nil)
-			want(t, "of the batch", results[0].Err, nil)
+			rig.Want(t, "ScheduleBatch", err, nil)
+			rig.Want(t, "of the batch", results[0].Err, nil)
 			replaced, err := m.Replace(t.Context(), again)
 			if err != nil || !replaced.Repeated {
 				t.Errorf("Replace: %+v, %v", replaced, err)
 			}
 		}
-		want(t, "Cancel", d.Cancel(t.Context(), task.ID), nil)
+		rig.Want(t, "Cancel", d.Cancel(t.Context(), task.ID), nil)
 		_, err := a.Get(t.Context(), task.ID)
-		want(t, "Get", err, ErrNotFound)
-		other, err := d.Schedule(t.Context(), Request{ID: b.shardID(0).NewID(), Topic: "x", Delay: time.Hour})
+		rig.Want(t, "Get", err, ErrNotFound)
+		other, err := d.Schedule(t.Context(), Request{ID: b.ShardID(0).NewID(), Topic: "x", Delay: time.Hour})
 		if err != nil || other.Repeated {
 			t.Errorf("Schedule: %+v, %v", other, err)
 		}
@@ -304,20 +305,20 @@ func TestSpooledInSilence(t *testing.T) {
 // A node that has ended in order with nothing in its spool has nothing that others need to ask for;
 // one that was killed may, until it is back, and then what it announces counts.
 func TestMayHaveSpooled(t *testing.T) {
-	spooling(t, func(t *testing.T, f *fleet, a, b *node) {
-		id := b.shardID(0).NewID()
+	spooling(t, func(t *testing.T, f *rig.Fleet, a, b *rig.Node) {
+		id := b.ShardID(0).NewID()
 		gone := func(what string, expected error) {
 			t.Helper()
-			a.member.AdoptFrom(b.member.Member)
-			pass(time.Second)
+			a.Member.AdoptFrom(b.Member.Member)
+			rig.Pass(time.Second)
 			_, err := a.Get(t.Context(), id)
-			want(t, what, err, expected)
+			rig.Want(t, what, err, expected)
 		}
-		b.stop()
+		b.Stop()
 		gone("ended in order", ErrNotFound)
-		b.restart()
-		pass(5 * time.Second)
-		b.crash()
+		b.Restart()
+		rig.Pass(5 * time.Second)
+		b.Crash()
 		gone("killed", ErrUnavailable)
 	})
 }

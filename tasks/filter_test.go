@@ -13,13 +13,14 @@ import (
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/query"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // found reads all pages of a query. Between two pages it may ask another node.
 func found(t *testing.T, next func() *Scheduler, q Query) (all []Task, pages int) {
 	t.Helper()
-	for range mostPages {
+	for range rig.MostPages {
 		page, err := next().List(t.Context(), q)
 		if err != nil {
 			t.Fatalf("List(%+v): %v", q, err)
@@ -72,7 +73,7 @@ func filtersMatchModel(t *testing.T, next func() *Scheduler) {
 		}
 	}
 	for range 30 {
-		pass(time.Second)
+		rig.Pass(time.Second)
 		ds, err := next().Reserve(t.Context(), pick(rng, "x", "y"), 1+rng.IntN(8), 0, time.Hour)
 		if err != nil {
 			t.Fatal("Reserve:", err)
@@ -90,7 +91,7 @@ func filtersMatchModel(t *testing.T, next func() *Scheduler) {
 			}
 		}
 	}
-	pass(time.Second)
+	rig.Pass(time.Second)
 	everything, _ := found(t, next, Query{Limit: 1000})
 	for _, topic := range []string{"x", "y"} {
 		dead, _ := found(t, next, Query{Topic: topic, State: Dead, Limit: 1000})
@@ -142,14 +143,14 @@ func filtersMatchModel(t *testing.T, next func() *Scheduler) {
 			return query.CompareRefs((&query.Listed{Task: a, At: a.Next.UnixMilli()}).Ref(), (&query.Listed{Task: b, At: b.Next.UnixMilli()}).Ref())
 		})
 		some += min(1, len(wanted))
-		if got, _ := found(t, next, q); !slices.Equal(idsOf(got), idsOf(wanted)) {
-			t.Errorf("%+v: listed %v, want %v", q, idsOf(got), idsOf(wanted))
+		if got, _ := found(t, next, q); !slices.Equal(rig.IDsOf(got), rig.IDsOf(wanted)) {
+			t.Errorf("%+v: listed %v, want %v", q, rig.IDsOf(got), rig.IDsOf(wanted))
 		}
 	}
 	// Nothing is looked at behind the end of a window.
 	end := slices.MinFunc(everything, func(a, b Task) int { return a.Next.Compare(b.Next) }).Next
 	if got, n := found(t, next, Query{DueTo: end, Limit: 1}); got != nil || n != 1 {
-		t.Errorf("before the first task %v, on %d pages", idsOf(got), n)
+		t.Errorf("before the first task %v, on %d pages", rig.IDsOf(got), n)
 	}
 	if some < 40 {
 		t.Errorf("only %d queries have selected tasks", some)
@@ -158,18 +159,18 @@ func filtersMatchModel(t *testing.T, next func() *Scheduler) {
 
 // Pages together are what the model selects.
 func TestFiltersMatchModel(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		filtersMatchModel(t, func() *Scheduler { return r.Scheduler })
 	})
 }
 
 func TestFiltersMatchModelAtAllNodes(t *testing.T) {
 	t.Parallel()
-	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 3, func(t *testing.T, f *rig.Fleet) {
 		i := 0
 		filtersMatchModel(t, func() *Scheduler {
 			i++
-			return f.nodes[i%len(f.nodes)].Scheduler
+			return f.Nodes[i%len(f.Nodes)].Scheduler
 		})
 	})
 }
@@ -179,7 +180,7 @@ func TestFiltersMatchModelAtAllNodes(t *testing.T) {
 func TestFilterLooksAtBoundedTasks(t *testing.T) {
 	t.Parallel()
 	const pages, number = 3, 2*query.LooksAtOnce + query.LooksAtOnce/2
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		var ids []string
 		batch := make([]Request, 0, MaxBatch)
 		for i := range number {
@@ -192,27 +193,27 @@ func TestFilterLooksAtBoundedTasks(t *testing.T) {
 			batch = append(batch, Request{ID: id, Topic: "x", Delay: time.Hour + time.Duration(i/20_000)*time.Second})
 			if len(batch) == MaxBatch || i == number-1 {
 				_, err := r.ScheduleBatch(t.Context(), batch)
-				want(t, "ScheduleBatch", err, nil)
+				rig.Want(t, "ScheduleBatch", err, nil)
 				batch = batch[:0]
 			}
 		}
 		now := func() *Scheduler { return r.Scheduler }
 		for _, limit := range []int{1, 1000} {
 			got, n := found(t, now, Query{IDPrefix: "few", Limit: limit})
-			if !slices.Equal(idsOf(got), ids) || limit == 1000 && n != pages {
-				t.Errorf("limit %d: %v on %d pages, want %v, with limit 1000 on %d", limit, idsOf(got), n, ids, pages)
+			if !slices.Equal(rig.IDsOf(got), ids) || limit == 1000 && n != pages {
+				t.Errorf("limit %d: %v on %d pages, want %v, with limit 1000 on %d", limit, rig.IDsOf(got), n, ids, pages)
 			}
 		}
 		if got, n := found(t, now, Query{Error: "none"}); got != nil || n != pages {
-			t.Errorf("%v on %d pages, want nothing on %d", idsOf(got), n, pages)
+			t.Errorf("%v on %d pages, want nothing on %d", rig.IDsOf(got), n, pages)
 		}
 		// The tasks outside of a window are not looked at.
-		from := r.get("t40001").Next
+		from := r.MustGet("t40001").Next
 		if got, n := found(t, now, Query{IDPrefix: "few", DueFrom: from}); len(got) != 1 || n != 1 {
-			t.Errorf("%v on %d pages, want the last one on 1", idsOf(got), n)
+			t.Errorf("%v on %d pages, want the last one on 1", rig.IDsOf(got), n)
 		}
-		if got, n := found(t, now, Query{IDPrefix: "few", DueTo: r.get("t20000").Next}); len(got) != 2 || n != 1 {
-			t.Errorf("%v on %d pages, want the first two on 1", idsOf(got), n)
+		if got, n := found(t, now, Query{IDPrefix: "few", DueTo: r.MustGet("t20000").Next}); len(got) != 2 || n != 1 {
+			t.Errorf("%v on %d pages, want the first two on 1", rig.IDsOf(got), n)
 		}
 	})
 }
@@ -221,24 +222,24 @@ func TestFilterLooksAtBoundedTasks(t *testing.T) {
 func TestFilterReadsBoundedBytes(t *testing.T) {
 	t.Parallel()
 	const number, size = 80, 500 << 10
-	bubble(t, Config{MaxPayload: 1 << 20}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{MaxPayload: 1 << 20}, func(t *testing.T, r *rig.Rig) {
 		payload := []byte(`"` + strings.Repeat("p", size) + `"`)
 		for i := range number {
-			d := r.deliverOne(t, Request{ID: fmt.Sprintf("t%02d", i), Topic: "x", Payload: payload})
-			r.settle(Verdict{Verb: Bury, Reason: fmt.Sprint("failure ", i)}, d)
+			d := deliverOne(r, t, Request{ID: fmt.Sprintf("t%02d", i), Topic: "x", Payload: payload})
+			r.SettleOne(Verdict{Verb: Bury, Reason: fmt.Sprint("failure ", i)}, d)
 		}
 		got, pages := found(t, func() *Scheduler { return r.Scheduler }, Query{Topic: "x", State: Dead, Error: "FAILURE 79"})
 		if len(got) != 1 || got[0].ID != "t79" || pages != 3 {
-			t.Errorf("%v on %d pages, want t79 on 3", idsOf(got), pages)
+			t.Errorf("%v on %d pages, want t79 on 3", rig.IDsOf(got), pages)
 		}
-		pass(time.Minute)
-		d := r.deliverOne(t, Request{ID: "later", Topic: "x"})
-		r.settle(Verdict{Verb: Bury, Reason: "another"}, d)
+		rig.Pass(time.Minute)
+		d := deliverOne(r, t, Request{ID: "later", Topic: "x"})
+		r.SettleOne(Verdict{Verb: Bury, Reason: "another"}, d)
 		for _, q := range []Query{{DiedFrom: time.Now()}, {DiedTo: time.Now().Add(-time.Hour)}} {
 			q.Topic, q.State, q.Error = "x", Dead, "another"
 			got, pages := found(t, func() *Scheduler { return r.Scheduler }, q)
 			if pages != 1 || len(got) == 1 != q.DiedTo.IsZero() {
-				t.Errorf("%+v: %v on %d pages", q, idsOf(got), pages)
+				t.Errorf("%+v: %v on %d pages", q, rig.IDsOf(got), pages)
 			}
 		}
 	})
@@ -251,24 +252,24 @@ func filtersProgress(t *testing.T, nodes []*Scheduler, hold func() (release func
 	for i := range number {
 		node, id := nodes[i%len(nodes)], fmt.Sprint("t", i)
 		_, err := node.Schedule(t.Context(), Request{ID: id, Topic: "x"})
-		want(t, "Schedule", err, nil)
+		rig.Want(t, "Schedule", err, nil)
 		ds, err := node.Reserve(t.Context(), "x", 1, 0, 0)
-		want(t, "Reserve", err, nil)
+		rig.Want(t, "Reserve", err, nil)
 		if len(ds) != 1 || ds[0].ID != id {
 			t.Fatalf("reserved %+v, want %s", ds, id)
 		}
 		_, err = node.Settle(t.Context(), Verdict{Verb: Bury, Reason: fmt.Sprint("Failure ", i)}, []string{ds[0].Receipt()})
-		want(t, "Settle", err, nil)
-		pass(time.Second)
+		rig.Want(t, "Settle", err, nil)
+		rig.Pass(time.Second)
 	}
 	slow := func() *Scheduler {
 		time.AfterFunc(2*time.Second, hold())
 		return nodes[0]
 	}
 	middle, err := nodes[0].Get(t.Context(), "t4")
-	want(t, "Get", err, nil)
+	rig.Want(t, "Get", err, nil)
 	first, err := nodes[0].List(t.Context(), Query{Topic: "x", State: Dead, Limit: 2})
-	want(t, "List", err, nil)
+	rig.Want(t, "List", err, nil)
 	for _, c := range []struct {
 		q     Query
 		first int // of those that are listed
@@ -284,17 +285,17 @@ func filtersProgress(t *testing.T, nodes []*Scheduler, hold func() (release func
 		for i := c.first; i < number; i++ {
 			wanted = append(wanted, fmt.Sprint("t", i))
 		}
-		if got, pages := found(t, slow, c.q); !slices.Equal(idsOf(got), wanted) || pages > number {
-			t.Errorf("%+v: %v on %d pages, want %v on %d at most", c.q, idsOf(got), pages, wanted, number)
+		if got, pages := found(t, slow, c.q); !slices.Equal(rig.IDsOf(got), wanted) || pages > number {
+			t.Errorf("%+v: %v on %d pages, want %v on %d at most", c.q, rig.IDsOf(got), pages, wanted, number)
 		}
 	}
 }
 
 // Each page leads on, however late the ledger answers.
 func TestFilterProgressesWithSlowLedger(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		filtersProgress(t, []*Scheduler{r.Scheduler}, func() func() {
-			_, release := r.faulty.Hold(ledgertest.ListDead)
+			_, release := r.Faulty.Hold(ledgertest.ListDead)
 			return release
 		})
 	})
@@ -302,15 +303,15 @@ func TestFilterProgressesWithSlowLedger(t *testing.T) {
 
 func TestFilterProgressesWithSlowLedgerAtAllNodes(t *testing.T) {
 	patient := Config{AnswerWithin: 10 * time.Second}
-	poolBubble(t, func(t *testing.T, f *fleet) {
+	rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
 		var nodes []*Scheduler
-		for _, n := range f.nodes {
+		for _, n := range f.Nodes {
 			nodes = append(nodes, n.Scheduler)
 		}
 		filtersProgress(t, nodes, func() func() {
 			var releases []func()
-			for _, n := range f.nodes {
-				releases = append(releases, n.member.hold("ListDead"))
+			for _, n := range f.Nodes {
+				releases = append(releases, n.Member.Hold("ListDead"))
 			}
 			return func() {
 				for _, release := range releases {
@@ -321,14 +322,14 @@ func TestFilterProgressesWithSlowLedgerAtAllNodes(t *testing.T) {
 	}, patient, patient, patient)
 }
 
-func (r *rig) deliverOne(t *testing.T, req Request) Delivery {
+func deliverOne(r *rig.Rig, t *testing.T, req Request) Delivery {
 	t.Helper()
-	r.must(req)
-	return r.pull(req.Topic, req.ID)[0]
+	r.Must(req)
+	return r.Pull(req.Topic, req.ID)[0]
 }
 
 func TestFilterFaults(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		now := time.Now()
 		for _, c := range []struct {
 			q      Query
@@ -362,6 +363,6 @@ func TestFilterFaults(t *testing.T) {
 			IDPrefix: strings.Repeat("i", MaxIDBytes), Error: strings.Repeat("e", MaxErrorPart),
 			DueFrom: time.Time{}.Add(1), DueTo: now,
 		})
-		want(t, "List", err, nil)
+		rig.Want(t, "List", err, nil)
 	})
 }

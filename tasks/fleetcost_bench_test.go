@@ -14,6 +14,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // costWindow is for how long commands are counted: as long as the pause between two looks at
@@ -138,7 +139,7 @@ func costNodes(b testing.TB, o redisledger.Options, n int) []*Scheduler {
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
 		settled := !slices.ContainsFunc(nodes, func(s *Scheduler) bool {
 			peers, err := s.Nodes(b.Context())
-			return err != nil || len(peers) != n || s.Cluster().NoPeers() || !s.Cluster().IsIndexed()
+			return err != nil || len(peers) != n || rig.Cluster(s).NoPeers() || !rig.Cluster(s).IsIndexed()
 		})
 		if settled {
 			return nodes

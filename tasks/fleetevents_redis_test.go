@@ -7,6 +7,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // A subscription to all nodes stays open while a node is cut off from Redis, or Redis is away: its
@@ -22,10 +23,10 @@ func TestFleetEventsOverRedis(t *testing.T) {
 		t.Cleanup(func() { _ = n.Close(t.Context()) })
 	}
 	a.waitFor("the nodes know each other, and need not ask each other for ids", func() bool {
-		return !a.Cluster().NoPeers() && a.Cluster().IsIndexed() && b.Cluster().IsIndexed()
+		return !rig.Cluster(a.Scheduler).NoPeers() && rig.Cluster(a.Scheduler).IsIndexed() && rig.Cluster(b.Scheduler).IsIndexed()
 	})
 	u, err := a.FleetSubscribe(t.Context(), EventFilter{Kinds: []EventKind{EventScheduled, EventStarted}})
-	want(t, "FleetSubscribe", err, nil)
+	rig.Want(t, "FleetSubscribe", err, nil)
 	defer u.Close()
 	r := &fleetReader{u, t}
 	// wants reads until this is told.
@@ -34,7 +35,7 @@ func TestFleetEventsOverRedis(t *testing.T) {
 		for _, w := range wanted {
 			for {
 				n, err := next(r, 20*time.Second)
-				want(t, "Next before "+w, err, nil)
+				rig.Want(t, "Next before "+w, err, nil)
 				if slices.Contains(textOf(&n), w) {
 					break
 				}
@@ -54,13 +55,13 @@ func TestFleetEventsOverRedis(t *testing.T) {
 	wants("b: scheduled b2")
 	// Redis stands still for all. What falls due is told nevertheless.
 	_, err = a.Schedule(t.Context(), Request{ID: "a2", Topic: "x", Delay: 3 * time.Second})
-	want(t, "Schedule", err, nil)
+	rig.Want(t, "Schedule", err, nil)
 	for _, p := range proxies {
 		p.Sever(redistest.Stall)
 	}
 	wants("b: missing, no answer")
 	ds, err := a.Reserve(t.Context(), "x", 1, 20*time.Second, time.Minute)
-	if want(t, "Reserve", err, nil); len(ds) != 1 {
+	if rig.Want(t, "Reserve", err, nil); len(ds) != 1 {
 		t.Fatalf("%d deliveries", len(ds))
 	}
 	wants("a: started a2")
@@ -69,7 +70,7 @@ func TestFleetEventsOverRedis(t *testing.T) {
 	}
 	for n := (NodeEvents{}); n.Change != NodeCovered; {
 		n, err = next(r, 20*time.Second)
-		want(t, "Next", err, nil)
+		rig.Want(t, "Next", err, nil)
 	}
 	b.schedule("x", "b3")
 	wants("b: scheduled b3")

@@ -8,21 +8,22 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // Messages may be lost: each event comes once, and in the order of its node.
 func TestFleetEventsOverALossyBus(t *testing.T) {
-	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 3, func(t *testing.T, f *rig.Fleet) {
 		seed := rand.Uint64()
 		t.Log("seed", seed)
 		rng := rand.New(rand.NewPCG(seed, 1))
-		a := f.nodes[0]
-		a.t = t
-		u := a.subscribe(EventFilter{Kinds: []EventKind{EventScheduled}})
+		a := f.Nodes[0]
+		a.T = t
+		u := subscribeFleet(a, EventFilter{Kinds: []EventKind{EventScheduled}})
 		wanted, got := map[string][]string{}, map[string][]string{}
 		lost := make(chan bool, 1)
 		lost <- false
-		f.lose(func(_, _ string, _ []byte) bool {
+		f.Lose(func(_, _ string, _ []byte) bool {
 			drop := <-lost
 			lost <- drop
 			return drop && rand.IntN(2) == 0
@@ -31,7 +32,7 @@ func TestFleetEventsOverALossyBus(t *testing.T) {
 			for {
 				n, err := next(u, patience)
 				if err != nil {
-					want(t, "Next", err, context.DeadlineExceeded)
+					rig.Want(t, "Next", err, context.DeadlineExceeded)
 					return
 				}
 				if n.Gap || n.Lost > 0 {
@@ -43,12 +44,12 @@ func TestFleetEventsOverALossyBus(t *testing.T) {
 			}
 		}
 		for range 60 {
-			n := f.nodes[rng.IntN(3)]
-			n.t = t
+			n := f.Nodes[rng.IntN(3)]
+			n.T = t
 			for range rng.IntN(5) {
-				id := n.idAt(rng.IntN(fleetShards))
-				want(t, "Create", n.createOwned(Request{ID: id, Topic: "x", Delay: time.Hour}), nil)
-				wanted[n.name] = append(wanted[n.name], id)
+				id := n.IDAt(rng.IntN(rig.FleetShards))
+				rig.Want(t, "Create", n.CreateOwned(Request{ID: id, Topic: "x", Delay: time.Hour}), nil)
+				wanted[n.Name] = append(wanted[n.Name], id)
 			}
 			<-lost
 			lost <- rng.IntN(2) == 0
@@ -57,9 +58,9 @@ func TestFleetEventsOverALossyBus(t *testing.T) {
 		<-lost
 		lost <- false
 		read(5 * time.Second)
-		for _, n := range f.nodes {
-			if !slices.Equal(got[n.name], wanted[n.name]) {
-				t.Errorf("node %s: told %d, want %d", n.name, len(got[n.name]), len(wanted[n.name]))
+		for _, n := range f.Nodes {
+			if !slices.Equal(got[n.Name], wanted[n.Name]) {
+				t.Errorf("node %s: told %d, want %d", n.Name, len(got[n.Name]), len(wanted[n.Name]))
 			}
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // greatest are the figures that do not add up, see task.Stats.Add.
@@ -76,18 +77,18 @@ func sumsOf(all ...Stats) sums {
 }
 
 // upset does something to the tasks of a fleet, or to its shards.
-func (f *fleet) upset(rng *rand.Rand) {
-	live := slices.DeleteFunc(slices.Clone(f.nodes), func(n *node) bool { return n.dead })
+func upset(f *rig.Fleet, rng *rand.Rand) {
+	live := slices.DeleteFunc(slices.Clone(f.Nodes), func(n *rig.Node) bool { return n.Dead })
 	n := live[rng.IntN(len(live))]
 	topic := fmt.Sprint("t", rng.IntN(4))
-	ctx := f.t.Context()
+	ctx := f.T.Context()
 	switch rng.IntN(12) {
 	default:
 		_, _ = n.Schedule(ctx, Request{Topic: topic, Group: topic, Delay: time.Duration(rng.IntN(60)) * time.Second})
 	case 0, 1:
 		ds, _ := n.Reserve(ctx, topic, 1+rng.IntN(3), 0, 30*time.Second)
 		for i := range ds {
-			v := Verdict{Verb: []Verb{Ack, Release, Bury, Extend}[rng.IntN(4)], Reason: n.name + " is out of stock"}
+			v := Verdict{Verb: []Verb{Ack, Release, Bury, Extend}[rng.IntN(4)], Reason: n.Name + " is out of stock"}
 			_, _ = n.Settle(ctx, v, []string{ds[i].Receipt()})
 		}
 	case 2:
@@ -100,26 +101,26 @@ func (f *fleet) upset(rng *rand.Rand) {
 	case 4:
 		to := live[rng.IntN(len(live))]
 		if to != n && rng.IntN(3) == 0 {
-			_ = to.Cluster().Fetch(ctx, n.name, f.nodes[rng.IntN(len(f.nodes))].shardID(rng.IntN(fleetShards)))
+			_ = to.Cluster().Fetch(ctx, n.Name, f.Nodes[rng.IntN(len(f.Nodes))].ShardID(rng.IntN(rig.FleetShards)))
 		}
 	case 5:
 		if len(live) > 1 && rng.IntN(3) == 0 {
-			n.crash()
+			n.Crash()
 			for _, o := range live {
 				if o != n {
-					o.member.AdoptFrom(n.member.Member)
+					o.Member.AdoptFrom(n.Member.Member)
 					break
 				}
 			}
 		}
 	case 6:
-		for _, o := range f.nodes {
-			if o.dead {
-				o.restart() // and asks for what is its own
+		for _, o := range f.Nodes {
+			if o.Dead {
+				o.Restart() // and asks for what is its own
 			}
 		}
 	}
-	pass(time.Duration(rng.IntN(2000)) * time.Millisecond)
+	rig.Pass(time.Duration(rng.IntN(2000)) * time.Millisecond)
 }
 
 // At rest the figures of the fleet are the sums of those of its nodes, at whichever node they are
@@ -129,29 +130,29 @@ func TestFleetFiguresAreSums(t *testing.T) {
 	seed := rand.Uint64()
 	for round := range uint64(6) {
 		t.Run(fmt.Sprint("seed ", seed+round), func(t *testing.T) {
-			fleetBubble(t, 3, func(t *testing.T, f *fleet) {
-				f.t = t
+			rig.FleetBubble(t, 3, func(t *testing.T, f *rig.Fleet) {
+				f.T = t
 				rng := rand.New(rand.NewPCG(seed+round, 0))
 				for range 150 {
-					f.upset(rng)
+					upset(f, rng)
 				}
-				pass(10 * time.Second)
-				f.wantSums(rng)
+				rig.Pass(10 * time.Second)
+				wantSums(f, rng)
 			})
 		})
 	}
 }
 
 // wantSums compares the figures of the fleet with those of its nodes, which are at rest.
-func (f *fleet) wantSums(rng *rand.Rand) {
-	f.t.Helper()
-	ctx := f.t.Context()
-	live := slices.DeleteFunc(slices.Clone(f.nodes), func(n *node) bool { return n.dead })
+func wantSums(f *rig.Fleet, rng *rand.Rand) {
+	f.T.Helper()
+	ctx := f.T.Context()
+	live := slices.DeleteFunc(slices.Clone(f.Nodes), func(n *rig.Node) bool { return n.Dead })
 	var names []string
 	for _, n := range live {
-		names = append(names, n.name)
+		names = append(names, n.Name)
 	}
-	listed := f.listed(live[0])
+	listed := listed(f, live[0])
 	outlook := Outlook{Window: time.Minute, Step: time.Second}
 	for _, n := range live {
 		var each []Stats
@@ -159,49 +160,49 @@ func (f *fleet) wantSums(rng *rand.Rand) {
 			each = append(each, o.Stats())
 		}
 		all, reach, err := n.FleetStats(ctx)
-		want(f.t, "FleetStats", err, nil)
+		rig.Want(f.T, "FleetStats", err, nil)
 		wanted, got := sumsOf(each...), sumsOf(all)
 		for topic, c := range got.Topics {
 			if diff := cmp.Diff(wanted.Topics[topic], c); diff != "" {
-				f.t.Errorf("%s at %s: %s", topic, n.name, diff)
+				f.T.Errorf("%s at %s: %s", topic, n.Name, diff)
 			}
 		}
 		if diff := cmp.Diff(slices.Sorted(maps.Keys(wanted.Topics)), slices.Sorted(maps.Keys(got.Topics))); diff != "" {
-			f.t.Errorf("the topics at %s: %s", n.name, diff)
+			f.T.Errorf("the topics at %s: %s", n.Name, diff)
 		}
 		wanted.Topics, got.Topics = nil, nil
 		if diff := cmp.Diff(wanted, got); diff != "" {
-			f.t.Errorf("at %s: %s", n.name, diff)
+			f.T.Errorf("at %s: %s", n.Name, diff)
 		}
 		if !slices.Equal(reach.Nodes, names) || len(reach.Missing) > 0 {
-			f.t.Errorf("at %s the figures are those of %+v", n.name, reach)
+			f.T.Errorf("at %s the figures are those of %+v", n.Name, reach)
 		}
 		for topic, states := range listed {
 			one, _, err := n.FleetTopic(ctx, topic)
 			c := &one.Counts
-			if want(f.t, "FleetTopic", err, nil); *states != (stateCounts{c.Pending, c.Ready, c.Delivering, c.Dead, c.Held}) {
-				f.t.Errorf("%s at %s has %+v; listed are %+v", topic, n.name, c, states)
+			if rig.Want(f.T, "FleetTopic", err, nil); *states != (stateCounts{c.Pending, c.Ready, c.Delivering, c.Dead, c.Held}) {
+				f.T.Errorf("%s at %s has %+v; listed are %+v", topic, n.Name, c, states)
 			}
-			f.wantLastError(live, one)
+			wantLastError(f, live, one)
 		}
-		f.wantPages(n, all.Topics, 1+rng.IntN(4))
-		f.wantSorted(n, all.Topics, rng)
-		f.wantHistory(n, all.Total)
+		wantPages(f, n, all.Topics, 1+rng.IntN(4))
+		wantSorted(f, n, all.Topics, rng)
+		wantHistory(f, n, all.Total)
 		for _, topic := range []string{"", "t1"} {
 			outlook.Topic = topic
 			forecast, _, err := n.FleetForecast(ctx, outlook)
-			want(f.t, "FleetForecast", err, nil)
+			rig.Want(f.T, "FleetForecast", err, nil)
 			var sum Forecast
 			for i, o := range live {
 				own, err := o.Engine().Forecast(ctx, outlook, forecast.From.UnixMilli())
-				if want(f.t, "Forecast", err, nil); i == 0 {
+				if rig.Want(f.T, "Forecast", err, nil); i == 0 {
 					sum = own
 				} else {
 					sum.Add(&own)
 				}
 			}
 			if diff := cmp.Diff(sum, forecast); diff != "" {
-				f.t.Errorf("the forecast of %q at %s: %s", topic, n.name, diff)
+				f.T.Errorf("the forecast of %q at %s: %s", topic, n.Name, diff)
 			}
 		}
 	}
@@ -211,14 +212,14 @@ func (f *fleet) wantSums(rng *rand.Rand) {
 type stateCounts [5]int64
 
 // listed counts the tasks of all nodes by topic and state, as lists show them.
-func (f *fleet) listed(n *node) map[string]*stateCounts {
-	f.t.Helper()
+func listed(f *rig.Fleet, n *rig.Node) map[string]*stateCounts {
+	f.T.Helper()
 	all := map[string]*stateCounts{}
 	count := func(q Query) {
 		q.Limit = 1000
-		page, err := n.List(f.t.Context(), q)
-		if want(f.t, "List", err, nil); page.Cursor != "" {
-			f.t.Fatal("the list has more than one page")
+		page, err := n.List(f.T.Context(), q)
+		if rig.Want(f.T, "List", err, nil); page.Cursor != "" {
+			f.T.Fatal("the list has more than one page")
 		}
 		for i := range page.Tasks {
 			topic := page.Tasks[i].Topic
@@ -240,8 +241,8 @@ func (f *fleet) listed(n *node) map[string]*stateCounts {
 }
 
 // wantLastError wants a topic to have the latest error of all nodes.
-func (f *fleet) wantLastError(live []*node, got Topic) {
-	f.t.Helper()
+func wantLastError(f *rig.Fleet, live []*rig.Node, got Topic) {
+	f.T.Helper()
 	var latest time.Time
 	texts := map[string]bool{"": true}
 	for _, n := range live {
@@ -255,21 +256,21 @@ func (f *fleet) wantLastError(live []*node, got Topic) {
 		}
 	}
 	if !got.LastFailed.Equal(latest) || !texts[got.LastError] {
-		f.t.Errorf("%s failed last %v with %q; want %v, %v", got.Name, got.LastFailed, got.LastError, latest, texts)
+		f.T.Errorf("%s failed last %v with %q; want %v, %v", got.Name, got.LastFailed, got.LastError, latest, texts)
 	}
 }
 
 // wantPages wants pages of so many topics to be those that have tasks or settings.
-func (f *fleet) wantPages(n *node, topics []Topic, limit int) {
-	f.t.Helper()
+func wantPages(f *rig.Fleet, n *rig.Node, topics []Topic, limit int) {
+	f.T.Helper()
 	var wanted, got []string
 	for i := range topics {
 		wanted = append(wanted, topics[i].Name)
 	}
 	for q := (TopicQuery{Limit: limit}); len(got) <= len(wanted); {
-		page, _, err := n.FleetTopics(f.t.Context(), q)
-		if want(f.t, "FleetTopics", err, nil); len(page.Topics) > limit {
-			f.t.Errorf("a page of %d topics has %d", limit, len(page.Topics))
+		page, _, err := n.FleetTopics(f.T.Context(), q)
+		if rig.Want(f.T, "FleetTopics", err, nil); len(page.Topics) > limit {
+			f.T.Errorf("a page of %d topics has %d", limit, len(page.Topics))
 		}
 		for i := range page.Topics {
 			got = append(got, page.Topics[i].Name)
@@ -279,6 +280,6 @@ func (f *fleet) wantPages(n *node, topics []Topic, limit int) {
 		}
 	}
 	if !slices.Equal(wanted, got) {
-		f.t.Errorf("pages of %d topics at %s have %q; want %q", limit, n.name, got, wanted)
+		f.T.Errorf("pages of %d topics at %s have %q; want %q", limit, n.Name, got, wanted)
 	}
 }

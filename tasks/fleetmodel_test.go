@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // A version is what a task may be, as far as its callers can know; the zero version is
@@ -20,7 +21,7 @@ type version struct {
 
 // A fleetModel is what a user of several nodes may rely on: that they are one.
 type fleetModel struct {
-	*fleet
+	*rig.Fleet
 	rnd       *rand.Rand
 	may       map[string]map[version]bool // by id; absent: no task
 	cancelled map[string]bool             // ids that may have been cancelled lately
@@ -34,10 +35,10 @@ func TestFleetAgainstModel(t *testing.T) {
 	seed := rand.Uint64()
 	for round := range uint64(6) {
 		t.Run(fmt.Sprint("seed ", seed+round), func(t *testing.T) {
-			fleetBubble(t, 3, func(t *testing.T, f *fleet) {
-				m := &fleetModel{fleet: f, rnd: rand.New(rand.NewPCG(seed, round)), may: make(map[string]map[version]bool),
+			rig.FleetBubble(t, 3, func(t *testing.T, f *rig.Fleet) {
+				m := &fleetModel{Fleet: f, rnd: rand.New(rand.NewPCG(seed, round)), may: make(map[string]map[version]bool),
 					cancelled: make(map[string]bool), story: make(map[string][]string)}
-				m.t = t
+				m.T = t
 				m.run(500)
 			})
 		})
@@ -49,32 +50,32 @@ func (m *fleetModel) run(steps int) {
 	for i := range 12 {
 		ids = append(ids, fmt.Sprint("x-", i))
 	}
-	for i, n := range m.nodes {
-		ids = append(ids, n.shardID(i).NewID())
+	for i, n := range m.Nodes {
+		ids = append(ids, n.ShardID(i).NewID())
 	}
 	sent := 0
-	m.lose(func(_, _ string, _ []byte) bool { sent++; return sent%5 == 0 })
-	for step := 0; step < steps && !m.t.Failed(); step++ {
+	m.Lose(func(_, _ string, _ []byte) bool { sent++; return sent%5 == 0 })
+	for step := 0; step < steps && !m.T.Failed(); step++ {
 		if step%20 == 19 {
 			m.upset()
 		}
-		n := m.nodes[m.rnd.IntN(3)]
-		if n.dead {
+		n := m.Nodes[m.rnd.IntN(3)]
+		if n.Dead {
 			continue
 		}
 		m.act(n, ids[m.rnd.IntN(len(ids))])
 		time.Sleep(time.Duration(m.rnd.IntN(100)) * time.Millisecond)
 	}
-	m.lose(nil)
-	for _, n := range m.nodes {
-		if n.dead {
-			n.restart()
+	m.Lose(nil)
+	for _, n := range m.Nodes {
+		if n.Dead {
+			n.Restart()
 		}
 	}
-	pass(30 * time.Second)
+	rig.Pass(30 * time.Second)
 	for _, id := range ids {
 		var states []bool
-		for _, n := range m.nodes {
+		for _, n := range m.Nodes {
 			m.get(n, id)
 			states = append(states, n.Cluster().Knows(id))
 		}
@@ -89,25 +90,25 @@ func (m *fleetModel) run(steps int) {
 		}
 	}
 	if m.vague > steps/2 {
-		m.t.Errorf("%d of %d answers said nothing", m.vague, steps)
+		m.T.Errorf("%d of %d answers said nothing", m.vague, steps)
 	}
 }
 
 // upset does something to the fleet.
 func (m *fleetModel) upset() {
-	from, to := m.nodes[m.rnd.IntN(3)], m.nodes[m.rnd.IntN(3)]
+	from, to := m.Nodes[m.rnd.IntN(3)], m.Nodes[m.rnd.IntN(3)]
 	switch {
 	case from == to:
-	case from.dead && m.rnd.IntN(2) == 0:
-		from.restart() // and asks for what is its own
-	case to.dead:
-	case from.dead:
-		to.member.AdoptFrom(from.member.Member)
+	case from.Dead && m.rnd.IntN(2) == 0:
+		from.Restart() // and asks for what is its own
+	case to.Dead:
+	case from.Dead:
+		to.Member.AdoptFrom(from.Member.Member)
 	case m.rnd.IntN(3) == 0:
-		from.crash()
-		time.AfterFunc(time.Duration(m.rnd.IntN(3000))*time.Millisecond, func() { to.member.AdoptFrom(from.member.Member) })
+		from.Crash()
+		time.AfterFunc(time.Duration(m.rnd.IntN(3000))*time.Millisecond, func() { to.Member.AdoptFrom(from.Member.Member) })
 	default:
-		to.member.AdoptFrom(from.member.Member) // which was cut off, and hears of it
+		to.Member.AdoptFrom(from.Member.Member) // which was cut off, and hears of it
 	}
 }
 
@@ -119,8 +120,8 @@ func (m *fleetModel) is(id string) map[version]bool {
 }
 
 func (m *fleetModel) fail(id, format string, args ...any) {
-	m.t.Helper()
-	m.t.Errorf("%s may be %v: %s; before: %q", id, m.is(id), fmt.Sprintf(format, args...), m.story[id])
+	m.T.Helper()
+	m.T.Errorf("%s may be %v: %s; before: %q", id, m.is(id), fmt.Sprintf(format, args...), m.story[id])
 }
 
 // became says that a task is exactly this now.
@@ -144,7 +145,7 @@ func (m *fleetModel) vaguely(id string, err error, also ...version) bool {
 
 // exists keeps the versions that agree, of which there must be one.
 func (m *fleetModel) exists(id, what string, agree func(v version) bool) {
-	m.t.Helper()
+	m.T.Helper()
 	left := make(map[version]bool)
 	for v := range m.is(id) {
 		if agree(v) {
@@ -158,10 +159,11 @@ func (m *fleetModel) exists(id, what string, agree func(v version) bool) {
 	m.may[id] = left
 }
 
-func none(v version) bool  { return v == version{} }
+func none(v version) bool { return v == version{} }
+
 func alive(v version) bool { return v != version{} }
 
-func (m *fleetModel) act(n *node, id string) {
+func (m *fleetModel) act(n *rig.Node, id string) {
 	m.serial++
 	text := fmt.Sprint(m.serial)
 	if m.rnd.IntN(3) == 0 {
@@ -185,13 +187,13 @@ func (m *fleetModel) act(n *node, id string) {
 	}
 }
 
-func (m *fleetModel) note(id string, n *node, what string, err error) {
-	m.story[id] = append(m.story[id], fmt.Sprintf("%s %s at %s: %v", time.Now().Format("05.000"), what, n.name, err))
+func (m *fleetModel) note(id string, n *rig.Node, what string, err error) {
+	m.story[id] = append(m.story[id], fmt.Sprintf("%s %s at %s: %v", time.Now().Format("05.000"), what, n.Name, err))
 	m.story[id] = m.story[id][max(0, len(m.story[id])-12):]
 }
 
-func (m *fleetModel) get(n *node, id string) {
-	t, err := n.Get(m.t.Context(), id)
+func (m *fleetModel) get(n *rig.Node, id string) {
+	t, err := n.Get(m.T.Context(), id)
 	m.note(id, n, "get "+string(t.Payload)+" of "+t.Node, err)
 	switch {
 	case m.vaguely(id, err):
@@ -206,9 +208,9 @@ func (m *fleetModel) get(n *node, id string) {
 	}
 }
 
-func (m *fleetModel) schedule(n *node, id, text string) {
+func (m *fleetModel) schedule(n *rig.Node, id, text string) {
 	wanted := version{text, text, false}
-	t, err := n.Schedule(m.t.Context(), tasks.Request{ID: id, Topic: "t", Delay: time.Hour, Payload: []byte(text)})
+	t, err := n.Schedule(m.T.Context(), tasks.Request{ID: id, Topic: "t", Delay: time.Hour, Payload: []byte(text)})
 	m.note(id, n, "schedule "+text, err)
 	switch {
 	case m.vaguely(id, err, wanted):
@@ -224,8 +226,8 @@ func (m *fleetModel) schedule(n *node, id, text string) {
 	}
 }
 
-func (m *fleetModel) cancel(n *node, id string) {
-	err := n.Cancel(m.t.Context(), id)
+func (m *fleetModel) cancel(n *rig.Node, id string) {
+	err := n.Cancel(m.T.Context(), id)
 	m.note(id, n, "cancel", err)
 	switch {
 	case m.vaguely(id, err, version{}):
@@ -245,8 +247,8 @@ func (m *fleetModel) cancel(n *node, id string) {
 	}
 }
 
-func (m *fleetModel) move(n *node, id, text string) {
-	_, err := n.Reschedule(m.t.Context(), id, tasks.Move{Payload: []byte(text)})
+func (m *fleetModel) move(n *rig.Node, id, text string) {
+	_, err := n.Reschedule(m.T.Context(), id, tasks.Move{Payload: []byte(text)})
 	m.note(id, n, "move "+text, err)
 	m.changed(id, "move", err, func(v version) version {
 		v.payload = text
@@ -254,12 +256,12 @@ func (m *fleetModel) move(n *node, id, text string) {
 	})
 }
 
-func (m *fleetModel) hold(n *node, id string, held bool) {
+func (m *fleetModel) hold(n *rig.Node, id string, held bool) {
 	do := n.Resume
 	if held {
 		do = n.Hold
 	}
-	t, err := do(m.t.Context(), id)
+	t, err := do(m.T.Context(), id)
 	m.note(id, n, fmt.Sprintf("hold %v", held), err)
 	m.changed(id, "hold", err, func(v version) version {
 		v.held = held
@@ -294,18 +296,18 @@ func (m *fleetModel) changed(id, what string, err error, change func(v version) 
 	}
 }
 
-func (m *fleetModel) replace(n *node, id, text string) {
+func (m *fleetModel) replace(n *rig.Node, id, text string) {
 	wanted := version{text, text, false}
 	r := tasks.Request{ID: id, Topic: "t", Delay: time.Hour, Payload: []byte(text), Supersede: m.rnd.IntN(2) == 0}
 	var t tasks.Result
 	var err error
 	if m.rnd.IntN(2) == 0 {
 		var one tasks.Task
-		one, err = n.Replace(m.t.Context(), r)
+		one, err = n.Replace(m.T.Context(), r)
 		t.Repeated = one.Repeated
 	} else {
 		var results []tasks.Result
-		results, err = n.ReplaceBatch(m.t.Context(), []tasks.Request{r})
+		results, err = n.ReplaceBatch(m.T.Context(), []tasks.Request{r})
 		if err == nil {
 			t, err = results[0], results[0].Err
 		}

@@ -11,20 +11,21 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // A forecast is what counting a list gives.
 func TestForecastAgainstList(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)
 		rng := rand.New(rand.NewPCG(seed, 0))
 		for i := range 400 {
-			r.must(tasks.Request{ID: fmt.Sprint("t", i), Topic: []string{"x", "y", "z"}[rng.IntN(3)], Delay: time.Duration(rng.IntN(60_000)) * time.Millisecond})
+			r.Must(tasks.Request{ID: fmt.Sprint("t", i), Topic: []string{"x", "y", "z"}[rng.IntN(3)], Delay: time.Duration(rng.IntN(60_000)) * time.Millisecond})
 		}
-		pass(20 * time.Second)
+		rig.Pass(20 * time.Second)
 		_, err := r.Reserve(t.Context(), "x", 10, 0, time.Hour)
-		want(t, "Reserve", err, nil)
+		rig.Want(t, "Reserve", err, nil)
 		for _, topic := range []string{"", "x", "none"} {
 			for _, o := range []tasks.Outlook{
 				{Window: time.Hour, Step: time.Minute},
@@ -37,9 +38,9 @@ func TestForecastAgainstList(t *testing.T) {
 			} {
 				o.Topic = topic
 				got, err := r.Forecast(t.Context(), o)
-				want(t, "Forecast", err, nil)
+				rig.Want(t, "Forecast", err, nil)
 				wanted := tasks.Forecast{From: got.From, Step: got.Step, Counts: make([]int64, len(got.Counts)), Complete: true}
-				for _, task := range r.pages(tasks.Query{Topic: topic, Limit: 1000}) {
+				for _, task := range r.Pages(tasks.Query{Topic: topic, Limit: 1000}) {
 					k := task.Next.Sub(got.From) / got.Step
 					switch {
 					case task.State == tasks.Delivering:
@@ -65,7 +66,7 @@ func TestForecastAgainstList(t *testing.T) {
 }
 
 func TestForecastRefuses(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 		for _, o := range []tasks.Outlook{
 			{},
 			{Window: time.Hour},
@@ -77,36 +78,36 @@ func TestForecastRefuses(t *testing.T) {
 			{Window: time.Hour, Step: time.Minute, Topic: "a b"},
 		} {
 			_, err := r.Forecast(t.Context(), o)
-			want(t, fmt.Sprintf("%+v", o), err, tasks.ErrInvalid)
+			rig.Want(t, fmt.Sprintf("%+v", o), err, tasks.ErrInvalid)
 		}
 		gone, leave := context.WithCancel(t.Context())
 		leave()
 		o := tasks.Outlook{Window: time.Hour, Step: time.Minute}
 		_, err := r.Forecast(gone, o)
-		want(t, "Forecast", err, context.Canceled)
-		want(t, "Close", r.Close(t.Context()), nil)
+		rig.Want(t, "Forecast", err, context.Canceled)
+		rig.Want(t, "Close", r.Close(t.Context()), nil)
 		_, err = r.Forecast(t.Context(), o)
-		want(t, "Forecast", err, tasks.ErrClosed)
+		rig.Want(t, "Forecast", err, tasks.ErrClosed)
 	})
 }
 
 // A retry counts when it comes, not when the task was due; what replay has not read
 // is missing, which is told.
 func TestForecastOfRetriesAndDuringReplay(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-		r.settle(tasks.Verdict{Verb: tasks.Release, Delay: ptr(90 * time.Second)}, r.one("t", "x"))
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+		r.SettleOne(tasks.Verdict{Verb: tasks.Release, Delay: rig.Ptr(90 * time.Second)}, r.One("t", "x"))
 		o := tasks.Outlook{Window: 10 * time.Minute, Step: time.Minute}
 		f, err := r.Forecast(t.Context(), o)
-		if want(t, "Forecast", err, nil); f.Counts[1] != 1 || !f.Complete {
+		if rig.Want(t, "Forecast", err, nil); f.Counts[1] != 1 || !f.Complete {
 			t.Errorf("a retry in 90 s: %+v", f)
 		}
-		r.shut()
-		r.faulty = ledgertest.Wrap(r.mem)
-		_, release := r.faulty.Hold(ledgertest.Scan)
-		r.Scheduler, err = tasks.Open(t.Context(), r.faulty, r.cfg)
-		want(t, "Open", err, nil)
+		r.Shut()
+		r.Faulty = ledgertest.Wrap(r.Mem)
+		_, release := r.Faulty.Hold(ledgertest.Scan)
+		r.Scheduler, err = tasks.Open(t.Context(), r.Faulty, r.Cfg)
+		rig.Want(t, "Open", err, nil)
 		f, err = r.Forecast(t.Context(), o)
-		if want(t, "Forecast", err, nil); f.Counts[1] != 0 || f.Complete {
+		if rig.Want(t, "Forecast", err, nil); f.Counts[1] != 0 || f.Complete {
 			t.Errorf("during replay: %+v", f)
 		}
 		release()

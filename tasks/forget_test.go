@@ -9,6 +9,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -31,23 +32,23 @@ func TestDeletionDoesNotForgetNewerSettings(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger := &slowDeletions{ledgertest.Wrap(memledger.New()), make(chan struct{})}
 		s, err := tasks.Open(t.Context(), ledger, tasks.Config{})
-		want(t, "Open", err, nil)
-		defer func() { want(t, "Close", s.Close(context.Background()), nil) }()
+		rig.Want(t, "Open", err, nil)
+		defer func() { rig.Want(t, "Close", s.Close(context.Background()), nil) }()
 		_, err = s.SetTopic(t.Context(), "x", tasks.TopicSettings{Lease: time.Minute}, -1)
-		want(t, "SetTopic", err, nil)
+		rig.Want(t, "SetTopic", err, nil)
 		deleted := make(chan error, 1)
 		go func() { deleted <- s.DeleteTopic(t.Context(), "x", -1) }()
 		synctest.Wait()
 		set, err := s.SetTopic(t.Context(), "x", tasks.TopicSettings{Lease: time.Hour}, -1)
-		want(t, "SetTopic", err, nil)
+		rig.Want(t, "SetTopic", err, nil)
 		close(ledger.answer)
-		want(t, "DeleteTopic", <-deleted, nil)
+		rig.Want(t, "DeleteTopic", <-deleted, nil)
 		now, err := s.Topic("x")
-		if want(t, "Topic", err, nil); now.Settings.Lease != time.Hour || now.Revision != set.Revision {
+		if rig.Want(t, "Topic", err, nil); now.Settings.Lease != time.Hour || now.Revision != set.Revision {
 			t.Errorf("in memory: lease %v, revision %d; set was %d", now.Settings.Lease, now.Revision, set.Revision)
 		}
 		_, revision, err := ledger.Setting(t.Context(), task.SettingPrefix+"x")
-		if want(t, "Setting", err, nil); revision != now.Revision {
+		if rig.Want(t, "Setting", err, nil); revision != now.Revision {
 			t.Errorf("in the ledger: revision %d, in memory %d", revision, now.Revision)
 		}
 	})

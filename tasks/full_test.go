@@ -11,16 +11,17 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // A ledger without room refuses new tasks at once, and for good; acknowledgements,
 // retries and cancellations go through beside them.
 func TestFullLedger(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-		acked, failed := r.one("acked", "x"), r.one("failed", "x")
-		r.must(tasks.Request{ID: "cancelled", Topic: "y", Delay: time.Hour})
-		r.faulty.SetFull(true)
-		reached, release := r.faulty.Hold(ledgertest.Apply)
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+		acked, failed := r.One("acked", "x"), r.One("failed", "x")
+		r.Must(tasks.Request{ID: "cancelled", Topic: "y", Delay: time.Hour})
+		r.Faulty.SetFull(true)
+		reached, release := r.Faulty.Hold(ledgertest.Apply)
 		answers := make(chan error, 4)
 		for i := range 3 { // two of them together, and one that wants the same task
 			id := fmt.Sprint("new", i/2)
@@ -33,8 +34,8 @@ func TestFullLedger(t *testing.T) {
 		synctest.Wait()
 		go func() { answers <- r.Cancel(t.Context(), "cancelled") }()
 		settled := make(chan tasks.Settled, 2)
-		go func() { settled <- r.settle(tasks.Verdict{Verb: tasks.Ack}, acked) }()
-		go func() { settled <- r.settle(tasks.Verdict{Verb: tasks.Release, Delay: ptr(time.Hour)}, failed) }()
+		go func() { settled <- r.SettleOne(tasks.Verdict{Verb: tasks.Ack}, acked) }()
+		go func() { settled <- r.SettleOne(tasks.Verdict{Verb: tasks.Release, Delay: rig.Ptr(time.Hour)}, failed) }()
 		synctest.Wait()
 		began := time.Now()
 		release()
@@ -54,14 +55,14 @@ func TestFullLedger(t *testing.T) {
 				t.Errorf("settled: %+v", a)
 			}
 		}
-		r.inLedger("acked", recovery.Nowhere)
-		r.inLedger("cancelled", recovery.Nowhere)
-		r.inLedger("failed", recovery.Pending)
-		r.inLedger("new0", recovery.Nowhere)
-		r.faulty.SetFull(false)
-		r.must(tasks.Request{ID: "new0", Topic: "x", Delay: time.Minute})
-		r.checkConsistency()
-		r.crash()
+		r.InLedger("acked", recovery.Nowhere)
+		r.InLedger("cancelled", recovery.Nowhere)
+		r.InLedger("failed", recovery.Pending)
+		r.InLedger("new0", recovery.Nowhere)
+		r.Faulty.SetFull(false)
+		r.Must(tasks.Request{ID: "new0", Topic: "x", Delay: time.Minute})
+		r.CheckConsistency()
+		r.Crash()
 		synctest.Wait()
 		if s := r.Stats().Total; s.Pending != 2 {
 			t.Errorf("after a restart %d are pending", s.Pending)
@@ -72,16 +73,16 @@ func TestFullLedger(t *testing.T) {
 // What was told to be unknown, since the ledger had not answered in time, and is
 // refused then, leaves nothing behind.
 func TestFullLedgerAnswersLate(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-		r.faulty.SetFull(true)
-		_, release := r.faulty.Hold(ledgertest.Apply)
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+		r.Faulty.SetFull(true)
+		_, release := r.Faulty.Hold(ledgertest.Apply)
 		_, err := r.Schedule(context.Background(), tasks.Request{ID: "t", Topic: "x", Delay: time.Hour})
-		want(t, "Schedule", err, tasks.ErrUnknown)
+		rig.Want(t, "Schedule", err, tasks.ErrUnknown)
 		release()
-		pass(time.Millisecond)
+		rig.Pass(time.Millisecond)
 		_, err = r.Get(t.Context(), "t")
-		want(t, "Get", err, tasks.ErrNotFound)
-		r.inLedger("t", recovery.Nowhere)
-		r.checkConsistency()
+		rig.Want(t, "Get", err, tasks.ErrNotFound)
+		r.InLedger("t", recovery.Nowhere)
+		r.CheckConsistency()
 	})
 }

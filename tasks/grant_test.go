@@ -14,77 +14,73 @@ import (
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
-
-// ownTopics is the context of a caller who may use the topics own.* only.
-func ownTopics(ctx context.Context) context.Context {
-	return WithGrant(ctx, &Grant{Topics: []string{"own.*"}})
-}
 
 // Each verb refuses a topic that the grant does not allow. A task of such a topic does not exist
 // for it, wherever it is, but that its id is taken. What is about many tasks is about those of the
 // other topics.
 func TestGrantAtEveryNode(t *testing.T) {
-	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 2, func(t *testing.T, f *rig.Fleet) {
 		ctx := t.Context()
-		limited := ownTopics(ctx)
-		f.each(func(what string, owner, asked *node, task Task) {
+		limited := rig.OwnTopics(ctx)
+		f.Each(func(what string, owner, asked *rig.Node, task Task) {
 			foreign := Request{Topic: "foreign", Group: "g", Delay: time.Hour}
 			if strings.HasPrefix(task.ID, "order-") {
 				foreign.ID = "chosen-" + task.ID
 			}
-			f := owner.must(foreign)
+			f := owner.Must(foreign)
 			refused := func(verb string, err error) {
 				t.Helper()
-				want(t, what+": "+verb, err, ErrNotGranted)
+				rig.Want(t, what+": "+verb, err, ErrNotGranted)
 			}
 			hidden := func(state string) {
 				t.Helper()
 				hiddenFrom(limited, t, what+": "+state, asked, f.ID)
 			}
 			hidden("pending")
-			if got := asked.get(f.ID); got.Revision != f.Revision || got.Topic != "foreign" {
+			if got := asked.MustGet(f.ID); got.Revision != f.Revision || got.Topic != "foreign" {
 				t.Errorf("%s: the task has become %+v", what, got)
 			}
 
-			o := owner.must(Request{Topic: "own.a", Group: "g", Delay: time.Hour})
+			o := owner.Must(Request{Topic: "own.a", Group: "g", Delay: time.Hour})
 			page, err := asked.List(limited, Query{Group: "g"})
-			want(t, "List", err, nil)
+			rig.Want(t, "List", err, nil)
 			if len(page.Tasks) != 1 || page.Tasks[0].ID != o.ID {
 				t.Errorf("%s: listed %v", what, page.Tasks)
 			}
 			gone, err := asked.CancelGroup(limited, "g")
-			want(t, "CancelGroup", err, nil)
-			if gone.Cancelled != 1 || asked.get(f.ID).ID != f.ID {
+			rig.Want(t, "CancelGroup", err, nil)
+			if gone.Cancelled != 1 || asked.MustGet(f.ID).ID != f.ID {
 				t.Errorf("%s: cancelled %+v of the group", what, gone)
 			}
 
 			_, err = asked.Fire(ctx, f.ID)
-			want(t, "Fire", err, nil)
+			rig.Want(t, "Fire", err, nil)
 			hidden("ready")
 			ds, err := owner.Reserve(ctx, "foreign", 1, time.Second, time.Minute)
-			want(t, "Reserve", err, nil)
+			rig.Want(t, "Reserve", err, nil)
 			if len(ds) != 1 {
 				t.Fatalf("%s: reserved %d", what, len(ds))
 			}
 			for _, v := range []Verb{Release, Extend, Bury, Ack} {
 				settled, err := asked.Settle(limited, Verdict{Verb: v}, []string{ds[0].Receipt()})
-				want(t, "Settle", err, nil)
+				rig.Want(t, "Settle", err, nil)
 				refused(fmt.Sprint("verb ", v), settled[0].Err)
 			}
 			hidden("delivering")
 			settled, err := asked.Settle(ctx, Verdict{Verb: Bury}, []string{ds[0].Receipt()})
-			want(t, "Settle", errors.Join(err, settled[0].Err), nil)
+			rig.Want(t, "Settle", errors.Join(err, settled[0].Err), nil)
 			hidden("dead")
-			want(t, "Cancel", asked.Cancel(ctx, f.ID), nil)
+			rig.Want(t, "Cancel", asked.Cancel(ctx, f.ID), nil)
 			absentFrom(limited, t, what+": cancelled", asked, f.ID)
 
 			_, err = asked.Schedule(limited, foreign)
 			refused("Schedule", err)
 			results, err := asked.ScheduleBatch(limited, []Request{foreign, {Topic: "own.b", Delay: time.Hour}})
-			want(t, "ScheduleBatch", err, nil)
+			rig.Want(t, "ScheduleBatch", err, nil)
 			refused("ScheduleBatch", results[0].Err)
-			want(t, "ScheduleBatch", results[1].Err, nil)
+			rig.Want(t, "ScheduleBatch", results[1].Err, nil)
 			_, err = asked.Reserve(limited, "foreign", 1, 0, 0)
 			refused("Reserve", err)
 			_, err = asked.List(limited, Query{Topic: "foreign"})
@@ -105,7 +101,7 @@ func TestGrantAtEveryNode(t *testing.T) {
 
 // absentFrom checks that calls about an id that create nothing are answered as for one that was
 // never given.
-func absentFrom(ctx context.Context, t *testing.T, what string, asked *node, id string) {
+func absentFrom(ctx context.Context, t *testing.T, what string, asked *rig.Node, id string) {
 	t.Helper()
 	for verb, call := range map[string]func(id string) error{
 		"Get":        func(id string) error { _, err := asked.Get(ctx, id); return err },
@@ -134,7 +130,7 @@ func absentFrom(ctx context.Context, t *testing.T, what string, asked *node, id 
 }
 
 // hiddenFrom is absentFrom of a task that is there: its id is taken, and no more is told.
-func hiddenFrom(ctx context.Context, t *testing.T, what string, asked *node, id string) {
+func hiddenFrom(ctx context.Context, t *testing.T, what string, asked *rig.Node, id string) {
 	t.Helper()
 	absentFrom(ctx, t, what, asked, id)
 	r := Request{ID: id, Topic: "own.a", Delay: time.Hour}
@@ -144,7 +140,7 @@ func hiddenFrom(ctx context.Context, t *testing.T, what string, asked *node, id 
 	superseding.Supersede = true
 	_, superseded := asked.Replace(ctx, superseding)
 	batch, failed := asked.ScheduleBatch(ctx, []Request{r})
-	want(t, what, failed, nil)
+	rig.Want(t, what, failed, nil)
 	for verb, err := range map[string]error{"Schedule": err, "Replace": replaced, "Replace with Supersede": superseded, "ScheduleBatch": batch[0].Err} {
 		if !errors.Is(err, ErrExists) || verb != "ScheduleBatch" && !errors.Is(err, ErrTaken) || err.Error() != ErrExists.Error() {
 			t.Errorf("%s: %s: %v", what, verb, err)
@@ -155,23 +151,23 @@ func hiddenFrom(ctx context.Context, t *testing.T, what string, asked *node, id 
 // A finished task that is kept is as much out of reach as one that waits: a caller who may not use
 // its topic cannot replace it, at whichever node it asks.
 func TestGrantOfKeptTasks(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
 		cfg := Config{Topics: map[string]TopicSettings{"foreign": {KeepFinished: time.Hour}, "own.a": {KeepFinished: time.Hour}}}
-		a, b := f.join("a", 1, cfg), f.join("b", 1, cfg)
-		pass(3 * time.Second)
-		ctx, limited := t.Context(), ownTopics(t.Context())
+		a, b := f.Join("a", 1, cfg), f.Join("b", 1, cfg)
+		rig.Pass(3 * time.Second)
+		ctx, limited := t.Context(), rig.OwnTopics(t.Context())
 		for _, topic := range []string{"foreign", "own.a"} {
-			a.must(Request{ID: topic, Topic: topic, Delay: time.Hour})
-			want(t, "Cancel", a.Cancel(ctx, topic), nil)
+			a.Must(Request{ID: topic, Topic: topic, Delay: time.Hour})
+			rig.Want(t, "Cancel", a.Cancel(ctx, topic), nil)
 		}
-		for _, asked := range []*node{a, b} {
+		for _, asked := range []*rig.Node{a, b} {
 			hiddenFrom(limited, t, "kept", asked, "foreign")
-			if got := asked.get("foreign"); got.State != Finished || got.Topic != "foreign" {
+			if got := asked.MustGet("foreign"); got.State != Finished || got.Topic != "foreign" {
 				t.Errorf("the task has become %+v", got)
 			}
 		}
 		got, err := b.Replace(limited, Request{ID: "own.a", Topic: "own.b", Delay: time.Hour})
-		want(t, "Replace", err, nil)
+		rig.Want(t, "Replace", err, nil)
 		if got.State != Pending {
 			t.Errorf("the task has become %+v", got)
 		}
@@ -179,13 +175,13 @@ func TestGrantOfKeptTasks(t *testing.T) {
 }
 
 func TestForecastOfAGrant(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		for i, topic := range []string{"own.a", "own.b", "other", "own", "own.a"} {
 			_, err := r.Schedule(t.Context(), Request{ID: fmt.Sprint("t", i), Topic: topic, Delay: time.Minute})
-			want(t, "Schedule", err, nil)
+			rig.Want(t, "Schedule", err, nil)
 		}
-		f, err := r.Forecast(ownTopics(t.Context()), Outlook{Window: time.Hour, Step: time.Hour})
-		want(t, "Forecast", err, nil)
+		f, err := r.Forecast(rig.OwnTopics(t.Context()), Outlook{Window: time.Hour, Step: time.Hour})
+		rig.Want(t, "Forecast", err, nil)
 		if f.Counts[0] != 3 {
 			t.Errorf("the forecast counts %v, want 3", f.Counts)
 		}
@@ -193,23 +189,23 @@ func TestForecastOfAGrant(t *testing.T) {
 }
 
 func TestPurgeByPrefix(t *testing.T) {
-	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 2, func(t *testing.T, f *rig.Fleet) {
 		for i := range 3000 {
-			m := f.nodes[i%2]
-			m.must(Request{Topic: fmt.Sprint("order.", i%700), Delay: time.Hour})
+			m := f.Nodes[i%2]
+			m.Must(Request{Topic: fmt.Sprint("order.", i%700), Delay: time.Hour})
 		}
-		kept := f.nodes[1].must(Request{Topic: "order", Delay: time.Hour})
-		got, err := f.nodes[0].Purge(t.Context(), "order.*")
-		want(t, "Purge", err, nil)
+		kept := f.Nodes[1].Must(Request{Topic: "order", Delay: time.Hour})
+		got, err := f.Nodes[0].Purge(t.Context(), "order.*")
+		rig.Want(t, "Purge", err, nil)
 		if diff := cmp.Diff(Purged{Cancelled: 3000}, got); diff != "" {
 			t.Error(diff)
 		}
-		if page, err := f.nodes[0].List(t.Context(), Query{}); err != nil || len(page.Tasks) != 1 || page.Tasks[0].ID != kept.ID {
+		if page, err := f.Nodes[0].List(t.Context(), Query{}); err != nil || len(page.Tasks) != 1 || page.Tasks[0].ID != kept.ID {
 			t.Errorf("%d tasks are left, %v", len(page.Tasks), err)
 		}
 		for _, bad := range []string{"*", "**", "order.**", "or*der", ".*"} {
-			_, err := f.nodes[0].Purge(t.Context(), bad)
-			want(t, bad, err, ErrInvalid)
+			_, err := f.Nodes[0].Purge(t.Context(), bad)
+			rig.Want(t, bad, err, ErrInvalid)
 		}
 	})
 }
@@ -225,94 +221,94 @@ func schedules(ctx context.Context, r interface {
 // The bounds of a grant count what there is in its topics: also after a restart, and of what
 // others have scheduled.
 func TestBoundsOfAGrant(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		ctx := WithGrant(t.Context(), &Grant{Topics: []string{"own.*"}, MaxTopics: 2, MaxPending: 4})
-		want(t, "before the first count", schedules(t.Context(), r, "own.a"), nil)
-		want(t, "second", schedules(ctx, r, "own.b"), nil)
-		want(t, "a topic too many", schedules(ctx, r, "own.c"), ErrQuota)
-		want(t, "a topic too many", schedules(ctx, r, "own.c"), ErrOverloaded)
+		rig.Want(t, "before the first count", schedules(t.Context(), r, "own.a"), nil)
+		rig.Want(t, "second", schedules(ctx, r, "own.b"), nil)
+		rig.Want(t, "a topic too many", schedules(ctx, r, "own.c"), ErrQuota)
+		rig.Want(t, "a topic too many", schedules(ctx, r, "own.c"), ErrOverloaded)
 		_, err := r.Schedule(ctx, Request{ID: "t", Topic: "own.a", Delay: time.Hour})
-		want(t, "third", err, nil)
+		rig.Want(t, "third", err, nil)
 		_, err = r.Replace(ctx, Request{ID: "t", Topic: "own.c", Delay: time.Hour})
-		want(t, "a move into a topic too many", err, ErrQuota)
-		want(t, "other callers", schedules(t.Context(), r, "own.b"), nil)
-		want(t, "a task too many", schedules(ctx, r, "own.b"), ErrQuota)
+		rig.Want(t, "a move into a topic too many", err, ErrQuota)
+		rig.Want(t, "other callers", schedules(t.Context(), r, "own.b"), nil)
+		rig.Want(t, "a task too many", schedules(ctx, r, "own.b"), ErrQuota)
 		results, err := r.ScheduleBatch(ctx, []Request{{Topic: "own.a"}})
-		want(t, "ScheduleBatch", errors.Join(err, results[0].Err), ErrQuota)
-		want(t, "other topics", schedules(t.Context(), r, "foreign"), nil)
+		rig.Want(t, "ScheduleBatch", errors.Join(err, results[0].Err), ErrQuota)
+		rig.Want(t, "other topics", schedules(t.Context(), r, "foreign"), nil)
 
-		r.restart()
+		r.Restart()
 		synctest.Wait() // what replay has not read does not count yet
-		want(t, "a task too many after a restart", schedules(ctx, r, "own.b"), ErrQuota)
-		want(t, "Cancel", r.Cancel(t.Context(), "t"), nil)
-		want(t, "a topic too many after a restart", schedules(ctx, r, "own.c"), ErrQuota)
-		want(t, "one for the one that is gone", schedules(ctx, r, "own.b"), nil)
+		rig.Want(t, "a task too many after a restart", schedules(ctx, r, "own.b"), ErrQuota)
+		rig.Want(t, "Cancel", r.Cancel(t.Context(), "t"), nil)
+		rig.Want(t, "a topic too many after a restart", schedules(ctx, r, "own.c"), ErrQuota)
+		rig.Want(t, "one for the one that is gone", schedules(ctx, r, "own.b"), nil)
 		_, err = r.Purge(t.Context(), "own.a")
-		want(t, "Purge", err, nil)
-		want(t, "a topic for the one that is empty", schedules(ctx, r, "own.c"), nil)
-		r.checkQuotas()
+		rig.Want(t, "Purge", err, nil)
+		rig.Want(t, "a topic for the one that is empty", schedules(ctx, r, "own.c"), nil)
+		r.CheckQuotas()
 	})
 }
 
 // A topic whose tasks are all dead still takes a place.
 func TestDeadTopicsCount(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		ctx := WithGrant(t.Context(), &Grant{MaxTopics: 1})
 		_, err := r.Schedule(ctx, Request{ID: "t", Topic: "a"})
-		want(t, "Schedule", err, nil)
+		rig.Want(t, "Schedule", err, nil)
 		ds, err := r.Reserve(t.Context(), "a", 1, time.Second, 0)
-		want(t, "Reserve", err, nil)
+		rig.Want(t, "Reserve", err, nil)
 		settled, err := r.Settle(t.Context(), Verdict{Verb: Bury}, []string{ds[0].Receipt()})
-		want(t, "Settle", errors.Join(err, settled[0].Err), nil)
-		want(t, "while it is dead", schedules(ctx, r, "b"), ErrQuota)
-		r.restart()
+		rig.Want(t, "Settle", errors.Join(err, settled[0].Err), nil)
+		rig.Want(t, "while it is dead", schedules(ctx, r, "b"), ErrQuota)
+		r.Restart()
 		synctest.Wait() // what replay has not read does not count yet
-		want(t, "while it is dead, after a restart", schedules(ctx, r, "b"), ErrQuota)
-		want(t, "Cancel", r.Cancel(t.Context(), "t"), nil)
-		want(t, "when it is gone", schedules(ctx, r, "b"), nil)
+		rig.Want(t, "while it is dead, after a restart", schedules(ctx, r, "b"), ErrQuota)
+		rig.Want(t, "Cancel", r.Cancel(t.Context(), "t"), nil)
+		rig.Want(t, "when it is gone", schedules(ctx, r, "b"), nil)
 	})
 }
 
 // A creation that another node makes is bounded there.
 func TestBoundsAmongNodes(t *testing.T) {
-	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
-		a, b := f.nodes[0], f.nodes[1]
+	rig.FleetBubble(t, 2, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Nodes[0], f.Nodes[1]
 		ctx := WithGrant(t.Context(), &Grant{Topics: []string{"own.*"}, MaxPending: 2})
 		for i := range 3 {
-			_, err := a.Schedule(ctx, Request{ID: b.shardID(0).NewID(), Topic: "own.a", Delay: time.Hour})
+			_, err := a.Schedule(ctx, Request{ID: b.ShardID(0).NewID(), Topic: "own.a", Delay: time.Hour})
 			if i < 2 {
-				want(t, "Schedule", err, nil)
+				rig.Want(t, "Schedule", err, nil)
 			} else {
-				want(t, "Schedule", err, ErrQuota)
+				rig.Want(t, "Schedule", err, ErrQuota)
 			}
 		}
-		results, err := a.ScheduleBatch(ctx, []Request{{ID: b.shardID(0).NewID(), Topic: "own.a", Delay: time.Hour}})
-		want(t, "ScheduleBatch", errors.Join(err, results[0].Err), ErrQuota)
-		want(t, "at the node itself", schedules(ctx, a, "own.a"), nil)
+		results, err := a.ScheduleBatch(ctx, []Request{{ID: b.ShardID(0).NewID(), Topic: "own.a", Delay: time.Hour}})
+		rig.Want(t, "ScheduleBatch", errors.Join(err, results[0].Err), ErrQuota)
+		rig.Want(t, "at the node itself", schedules(ctx, a, "own.a"), nil)
 	})
 }
 
 // So many different grants that the first ones are forgotten still count right.
 func TestManyBounds(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		for i := range 2*engine.AtOnce + 10 {
-			want(t, "Schedule", schedules(t.Context(), r, fmt.Sprint("t", i)), nil)
+			rig.Want(t, "Schedule", schedules(t.Context(), r, fmt.Sprint("t", i)), nil)
 		}
 		for i := range engine.MaxQuotas + 50 {
 			ctx := WithGrant(t.Context(), &Grant{Topics: []string{"own", fmt.Sprint("t", i), "t1*"}, MaxTopics: 1})
-			want(t, "Schedule", schedules(ctx, r, "own"), ErrQuota)
+			rig.Want(t, "Schedule", schedules(ctx, r, "own"), ErrQuota)
 		}
 		if n := len(r.Engine().TopicTable.Quotas.ByPatterns); n != engine.MaxQuotas {
 			t.Errorf("%d are kept", n)
 		}
-		r.checkQuotas()
+		r.CheckQuotas()
 	})
 }
 
 // A caller that may only schedule leaves places for topics that are set up.
 func TestReservedTopics(t *testing.T) {
 	t.Parallel()
-	bubble(t, Config{MaxPending: MaxTopics + MaxBatch}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{MaxPending: MaxTopics + MaxBatch}, func(t *testing.T, r *rig.Rig) {
 		full := false
 		for i := range MaxTopics/MaxBatch + 1 {
 			requests := make([]Request, MaxBatch)
@@ -320,18 +316,18 @@ func TestReservedTopics(t *testing.T) {
 				requests[k] = Request{Topic: fmt.Sprint("x", i, ".", k), Delay: time.Hour}
 			}
 			results, err := r.ScheduleBatch(t.Context(), requests)
-			want(t, "ScheduleBatch", err, nil)
+			rig.Want(t, "ScheduleBatch", err, nil)
 			full = full || errors.Is(results[0].Err, ErrOverloaded)
 		}
 		if !full || len(r.Engine().TopicTable.ByName) != MaxTopics-ReservedTopics {
 			t.Fatalf("there are %d topics", len(r.Engine().TopicTable.ByName))
 		}
-		want(t, "one more topic", schedules(t.Context(), r, "new"), ErrOverloaded)
+		rig.Want(t, "one more topic", schedules(t.Context(), r, "new"), ErrOverloaded)
 		_, err := r.SetTopic(t.Context(), "real", TopicSettings{Lease: time.Minute}, -1)
-		want(t, "SetTopic", err, nil)
-		want(t, "a task of that", schedules(t.Context(), r, "real"), nil)
-		want(t, "an admin's", schedules(WithGrant(t.Context(), &Grant{Reserved: true}), r, "new"), nil)
-		want(t, "Handle", r.Handle("handled", func(context.Context, *Delivery) error { return nil }), nil)
+		rig.Want(t, "SetTopic", err, nil)
+		rig.Want(t, "a task of that", schedules(t.Context(), r, "real"), nil)
+		rig.Want(t, "an admin's", schedules(WithGrant(t.Context(), &Grant{Reserved: true}), r, "new"), nil)
+		rig.Want(t, "Handle", r.Handle("handled", func(context.Context, *Delivery) error { return nil }), nil)
 	})
 }
 
@@ -366,27 +362,27 @@ func TestPatterns(t *testing.T) {
 // What was decided on a task changes no later one under its id, also if both were created within
 // one millisecond.
 func TestVersionOfAnotherTask(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		var last time.Time
 		for range 2000 { // the clock of a bubble stands still
-			task := r.must(Request{ID: "again", Topic: "x", Delay: time.Hour})
+			task := r.Must(Request{ID: "again", Topic: "x", Delay: time.Hour})
 			if !task.Created.After(last) {
 				t.Fatalf("one task was created at %v, the next one at %v", last, task.Created)
 			}
 			if !last.IsZero() {
 				_, err := r.Reschedule(WithVersion(t.Context(), Version{Revision: 1, Created: last}), "again", Move{Payload: []byte("1")})
-				want(t, "Reschedule of an earlier task", err, ErrRevision)
+				rig.Want(t, "Reschedule of an earlier task", err, ErrRevision)
 			}
 			last = task.Created
-			want(t, "Cancel", r.Cancel(WithVersion(t.Context(), Version{Revision: 1, Created: last}), "again"), nil)
+			rig.Want(t, "Cancel", r.Cancel(WithVersion(t.Context(), Version{Revision: 1, Created: last}), "again"), nil)
 		}
 	})
 }
 
 // A change that names a version is made to that one only, wherever the task is.
 func TestVersionAtEveryNode(t *testing.T) {
-	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
-		f.each(func(what string, owner, asked *node, task Task) {
+	rig.FleetBubble(t, 2, func(t *testing.T, f *rig.Fleet) {
+		f.Each(func(what string, owner, asked *rig.Node, task Task) {
 			is := func(v Task) context.Context {
 				return WithVersion(t.Context(), Version{Revision: v.Revision, Created: v.Created})
 			}
@@ -397,62 +393,52 @@ func TestVersionAtEveryNode(t *testing.T) {
 			put := Request{ID: task.ID, Topic: task.Topic, Delay: time.Hour, Payload: []byte(`"put"`)}
 			for _, ctx := range other {
 				_, err := asked.Fire(ctx, task.ID)
-				want(t, what+": Fire", err, ErrRevision)
+				rig.Want(t, what+": Fire", err, ErrRevision)
 				_, err = asked.Reschedule(ctx, task.ID, Move{Payload: []byte("1")})
-				want(t, what+": Reschedule", err, ErrRevision)
+				rig.Want(t, what+": Reschedule", err, ErrRevision)
 				_, err = asked.Replace(ctx, put)
-				want(t, what+": Replace", err, ErrRevision)
-				want(t, what+": Cancel", asked.Cancel(ctx, task.ID), ErrRevision)
+				rig.Want(t, what+": Replace", err, ErrRevision)
+				rig.Want(t, what+": Cancel", asked.Cancel(ctx, task.ID), ErrRevision)
 			}
-			if got := asked.get(task.ID); got.Revision != task.Revision {
+			if got := asked.MustGet(task.ID); got.Revision != task.Revision {
 				t.Errorf("%s: it has become %+v", what, got)
 			}
 			moved, err := asked.Reschedule(is(task), task.ID, Move{Payload: []byte("1")})
-			want(t, what+": Reschedule", err, nil)
+			rig.Want(t, what+": Reschedule", err, nil)
 			moved, err = asked.Replace(is(moved), put)
-			want(t, what+": Replace", err, nil)
+			rig.Want(t, what+": Replace", err, nil)
 			if !moved.Repeated {
 				t.Errorf("%s: it is not replaced", what)
 			}
 			_, err = asked.Replace(WithVersion(t.Context(), AnyVersion), put)
-			want(t, what+": Replace of any", err, nil)
-			want(t, what+": Cancel of the version before", asked.Cancel(is(moved), task.ID), ErrRevision)
-			want(t, what+": Cancel", asked.Cancel(is(asked.get(task.ID)), task.ID), nil)
+			rig.Want(t, what+": Replace of any", err, nil)
+			rig.Want(t, what+": Cancel of the version before", asked.Cancel(is(moved), task.ID), ErrRevision)
+			rig.Want(t, what+": Cancel", asked.Cancel(is(asked.MustGet(task.ID)), task.ID), nil)
 			for _, ctx := range []context.Context{is(moved), WithVersion(t.Context(), AnyVersion)} {
 				_, err = asked.Replace(ctx, put)
-				want(t, what+": Replace of what is gone", err, ErrRevision)
+				rig.Want(t, what+": Replace of what is gone", err, ErrRevision)
 				_, err = asked.Fire(ctx, task.ID)
-				want(t, what+": Fire of what is gone", err, ErrNotFound)
+				rig.Want(t, what+": Fire of what is gone", err, ErrNotFound)
 			}
 		})
 	})
 }
 
-// checkQuotas counts everything anew.
-func (r *rig) checkQuotas() {
-	r.t.Helper()
-	Mutex(r.Engine()).Lock()
-	defer Mutex(r.Engine()).Unlock()
-	if err := (consistency{r.Engine()}).checkTopics(); err != nil {
-		r.t.Error(err)
-	}
-}
-
 // What the ledger does not tell of a dead task might be that it is foreign: nothing is told of it.
 func TestGrantDuringOutage(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.bury("foreign", "t")
-		limited := ownTopics(t.Context())
-		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.GetDead, Times: -1})
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.Bury("foreign", "t")
+		limited := rig.OwnTopics(t.Context())
+		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.GetDead, Times: -1})
 		_, err := r.Reschedule(limited, "t", Move{Payload: []byte("1")})
-		want(t, "Reschedule", err, ErrUnavailable)
+		rig.Want(t, "Reschedule", err, ErrUnavailable)
 		_, err = r.Schedule(limited, Request{ID: "t", Topic: "own.a"})
-		want(t, "Schedule", err, ErrUnavailable)
-		r.faulty.Heal()
+		rig.Want(t, "Schedule", err, ErrUnavailable)
+		r.Faulty.Heal()
 		_, err = r.Reschedule(limited, "t", Move{Payload: []byte("1")})
-		want(t, "Reschedule", err, ErrNotFound)
+		rig.Want(t, "Reschedule", err, ErrNotFound)
 		_, err = r.Schedule(limited, Request{ID: "t", Topic: "own.a"})
-		want(t, "Schedule", err, ErrTaken)
+		rig.Want(t, "Schedule", err, ErrTaken)
 	})
 }
 
@@ -460,7 +446,7 @@ func TestGrantDuringOutage(t *testing.T) {
 // another one has its number.
 func TestGrantOfAForgottenTopic(t *testing.T) {
 	t.Parallel()
-	bubble(t, Config{MaxPending: MaxTopics}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{MaxPending: MaxTopics}, func(t *testing.T, r *rig.Rig) {
 		var ids []string
 		for len(ids) < MaxTopics-ReservedTopics {
 			var batch []Request
@@ -469,15 +455,15 @@ func TestGrantOfAForgottenTopic(t *testing.T) {
 				ids, batch = append(ids, id), append(batch, Request{ID: id, Topic: id, Delay: time.Hour})
 			}
 			_, err := r.ScheduleBatch(t.Context(), batch)
-			want(t, "ScheduleBatch", err, nil)
+			rig.Want(t, "ScheduleBatch", err, nil)
 		}
 		_, err := r.Purge(t.Context(), "foreign.*")
-		want(t, "Purge", err, nil)
+		rig.Want(t, "Purge", err, nil)
 		for i := range 20 { // not all ends are remembered
-			r.must(Request{Topic: fmt.Sprint("own.", i), Delay: time.Hour})
+			r.Must(Request{Topic: fmt.Sprint("own.", i), Delay: time.Hour})
 		}
 		for _, id := range ids {
-			want(t, id, r.Cancel(ownTopics(t.Context()), id), ErrNotFound)
+			rig.Want(t, id, r.Cancel(rig.OwnTopics(t.Context()), id), ErrNotFound)
 		}
 	})
 }

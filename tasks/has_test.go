@@ -12,6 +12,7 @@ import (
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
@@ -43,33 +44,33 @@ func TestHasDuringReplay(t *testing.T) {
 		fleet := memfleet.New()
 		member := fleet.Join("a", 1)
 		a, err := Open(t.Context(), member, Config{Node: "a"})
-		want(t, "Open", err, nil)
+		rig.Want(t, "Open", err, nil)
 		var ids []string
 		for i := range cluster.HasAtOnce {
 			ids = append(ids, fmt.Sprint("t", i))
 			if i%2 == 0 {
 				_, err := a.Schedule(t.Context(), Request{ID: ids[i], Topic: "x", Delay: time.Hour})
-				want(t, "Schedule", err, nil)
+				rig.Want(t, "Schedule", err, nil)
 			}
 		}
-		want(t, "Close", a.Close(t.Context()), nil)
+		rig.Want(t, "Close", a.Close(t.Context()), nil)
 
 		l := &countedFinder{Member: fleet.Join("a", 1), gate: make(chan struct{})}
 		a, err = Open(t.Context(), l, Config{Node: "a"})
-		want(t, "Open", err, nil)
+		rig.Want(t, "Open", err, nil)
 		defer a.Close(context.Background())
 		defer close(l.gate)
 		// One of them is in the hands of another caller, who does not find it.
-		Mutex(a.Engine()).Lock()
-		taken := a.Engine().Store.EnterChecking([]byte("t7"), store.Sought)
-		Mutex(a.Engine()).Unlock()
+		rig.Mutex(rig.Engine(a)).Lock()
+		taken := rig.Engine(a).Store.EnterChecking([]byte("t7"), store.Sought)
+		rig.Mutex(rig.Engine(a)).Unlock()
 		time.AfterFunc(time.Second, func() {
-			Mutex(a.Engine()).Lock()
-			defer Mutex(a.Engine()).Unlock()
-			a.Engine().UncheckLocked(taken)
+			rig.Mutex(rig.Engine(a)).Lock()
+			defer rig.Mutex(rig.Engine(a)).Unlock()
+			rig.Engine(a).UncheckLocked(taken)
 		})
-		got, err := a.Cluster().HandleHas(t.Context(), "b", cluster.HasQuery{IDs: append(ids, "not a name")})
-		want(t, "answerHas", err, nil)
+		got, err := rig.Cluster(a).HandleHas(t.Context(), "b", cluster.HasQuery{IDs: append(ids, "not a name")})
+		rig.Want(t, "answerHas", err, nil)
 		for i, has := range got.Has {
 			if has != (i < len(ids) && i%2 == 0) {
 				t.Fatalf("%d: %v", i, has)
@@ -109,7 +110,7 @@ func TestManyDeadAreRegistered(t *testing.T) {
 		fleet := memfleet.New()
 		member := fleet.Join("a", 1)
 		_, err := member.Adopt(t.Context())
-		want(t, "Adopt", err, nil)
+		rig.Want(t, "Adopt", err, nil)
 		now := time.Now().UnixMilli()
 		for from := 0; from < dead; from += 1000 {
 			var b recovery.Batch
@@ -119,17 +120,17 @@ func TestManyDeadAreRegistered(t *testing.T) {
 					ID: fmt.Append(nil, "t", i), To: recovery.Spot{Place: recovery.Dead, At: now, Label: "x"}, Data: f.Append(nil),
 				})
 			}
-			want(t, "Apply", member.Apply(t.Context(), 0, &b), nil)
+			rig.Want(t, "Apply", member.Apply(t.Context(), 0, &b), nil)
 		}
 		l := &listing{Member: fleet.Join("a", 1)}
 		a, err := Open(t.Context(), l, Config{Node: "a"})
-		want(t, "Open", err, nil)
+		rig.Want(t, "Open", err, nil)
 		defer a.Close(context.Background())
 		l.listed = 0
 		b, err := Open(t.Context(), fleet.Join("b", 1), Config{Node: "b"})
-		want(t, "Open", err, nil)
+		rig.Want(t, "Open", err, nil)
 		defer b.Close(context.Background())
-		pass(10 * time.Second)
+		rig.Pass(10 * time.Second)
 		if l.changes != dead || l.most > cluster.UpdatesAtOnce {
 			t.Errorf("%d were registered, up to %d at once after %d were listed", l.changes, cluster.UpdatesAtOnce, l.most)
 		}

@@ -10,51 +10,52 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // wantHistory wants the history of all nodes, which are younger than an hour, to add up to what
 // they have counted since their start.
-func (f *fleet) wantHistory(n *node, total Counts) {
-	f.t.Helper()
-	h, reach, err := n.FleetHistory(f.t.Context())
-	if want(f.t, "FleetHistory", err, nil); len(reach.Missing) > 0 {
-		f.t.Errorf("the history misses %v", reach.Missing)
+func wantHistory(f *rig.Fleet, n *rig.Node, total Counts) {
+	f.T.Helper()
+	h, reach, err := n.FleetHistory(f.T.Context())
+	if rig.Want(f.T, "FleetHistory", err, nil); len(reach.Missing) > 0 {
+		f.T.Errorf("the history misses %v", reach.Missing)
 	}
 	var got Counts
 	for i := range h.Minutes {
 		m := &h.Minutes[i]
 		sum(&got, Counts{Scheduled: m.Scheduled, Delivered: m.Delivered, Failed: m.Failed, DeathCounts: DeathCounts{Died: m.Died}, Cancelled: m.Cancelled, Lateness: Histogram{Counts: m.Lateness.Counts}})
 		if i > 0 && m.At.Sub(h.Minutes[i-1].At) != time.Minute {
-			f.t.Errorf("minute %d begins at %v, after %v", i, m.At, h.Minutes[i-1].At)
+			f.T.Errorf("minute %d begins at %v, after %v", i, m.At, h.Minutes[i-1].At)
 		}
 	}
 	wanted := Counts{Scheduled: total.Scheduled, Delivered: total.Delivered, Failed: total.Failed, DeathCounts: DeathCounts{Died: total.Died}, Cancelled: total.Cancelled, Lateness: Histogram{Counts: total.Lateness.Counts}}
 	if diff := cmp.Diff(wanted, got); diff != "" {
-		f.t.Errorf("the history at %s: %s", n.name, diff)
+		f.T.Errorf("the history at %s: %s", n.Name, diff)
 	}
 }
 
 // Each minute has what happened in it, and after an hour it is forgotten.
 func TestHistory(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		if err := r.Handle("fails", func(context.Context, *Delivery) error { return errors.New("down") }); err != nil {
 			t.Fatal(err)
 		}
-		r.topic("late", TopicSettings{Retry: Retry{MaxAttempts: 1}})
+		r.MustSetTopic("late", TopicSettings{Retry: Retry{MaxAttempts: 1}})
 		began := time.Now()
 		time.Sleep(30 * time.Second) // so that no boundary of a minute is near
-		r.must(Request{ID: "a", Topic: "late"})
-		r.must(Request{ID: "b", Topic: "late"})
-		r.must(Request{ID: "c", Topic: "late", Delay: time.Hour})
-		want(t, "Cancel", r.Cancel(t.Context(), "c"), nil)
+		r.Must(Request{ID: "a", Topic: "late"})
+		r.Must(Request{ID: "b", Topic: "late"})
+		r.Must(Request{ID: "c", Topic: "late", Delay: time.Hour})
+		rig.Want(t, "Cancel", r.Cancel(t.Context(), "c"), nil)
 		time.Sleep(2 * time.Minute)
 		for _, verb := range []Verb{Ack, Release} {
 			ds, err := r.Reserve(t.Context(), "late", 1, 0, time.Minute)
-			if want(t, "Reserve", err, nil); len(ds) != 1 {
+			if rig.Want(t, "Reserve", err, nil); len(ds) != 1 {
 				t.Fatalf("%d deliveries", len(ds))
 			}
 			_, err = r.Settle(t.Context(), Verdict{Verb: verb}, []string{ds[0].Receipt()})
-			want(t, "Settle", err, nil)
+			rig.Want(t, "Settle", err, nil)
 		}
 		synctest.Wait()
 		late := RecentLateness{Max: 2 * time.Minute}
@@ -95,15 +96,15 @@ func TestHistory(t *testing.T) {
 func TestHistoryOfAWrongClock(t *testing.T) {
 	t.Parallel()
 	for _, ahead := range []time.Duration{time.Minute, 3 * time.Hour, -3 * time.Hour} {
-		fleetBubble(t, 1, func(t *testing.T, f *fleet) {
-			b := f.start("b", fleetShards, Config{Clock: func() time.Time { return time.Now().Add(ahead) }})
-			pass(90 * time.Minute)
-			for _, n := range []*node{f.nodes[0], f.nodes[0], b} {
+		rig.FleetBubble(t, 1, func(t *testing.T, f *rig.Fleet) {
+			b := f.Start("b", rig.FleetShards, Config{Clock: func() time.Time { return time.Now().Add(ahead) }})
+			rig.Pass(90 * time.Minute)
+			for _, n := range []*rig.Node{f.Nodes[0], f.Nodes[0], b} {
 				_, err := n.Schedule(t.Context(), Request{Topic: "t", Delay: 24 * time.Hour})
-				want(t, "Schedule", err, nil)
+				rig.Want(t, "Schedule", err, nil)
 			}
-			h, _, err := f.nodes[0].FleetHistory(t.Context())
-			want(t, "FleetHistory", err, nil)
+			h, _, err := f.Nodes[0].FleetHistory(t.Context())
+			rig.Want(t, "FleetHistory", err, nil)
 			scheduled := int64(0)
 			for i := range h.Minutes {
 				scheduled += h.Minutes[i].Scheduled

@@ -13,49 +13,51 @@ import (
 	"github.com/lapsehq/lapse/recovery/diskledger"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
+	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // Any node holds a task, and the rest of its countdown goes with its shard, whether that is handed
 // over or adopted.
 func TestHoldAtAllNodes(t *testing.T) {
 	t.Parallel()
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
 		ctx := t.Context()
-		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: 30 * time.Minute})
-		chosen := a.create(Request{ID: "order-42", Topic: "x", Delay: 30 * time.Minute})
-		pass(10 * time.Minute)
+		a, b := f.Join("a", 1, Config{}), f.Join("b", 1, Config{})
+		id := a.Create(Request{ID: a.IDAt(0), Topic: "x", Delay: 30 * time.Minute})
+		chosen := a.Create(Request{ID: "order-42", Topic: "x", Delay: 30 * time.Minute})
+		rig.Pass(10 * time.Minute)
 		for _, one := range []string{id, chosen} {
 			for range 2 {
 				got, err := b.Hold(ctx, one)
-				if want(t, "Hold", err, nil); got.State != Held || got.Remaining != 20*time.Minute || got.Revision != 2 || got.HeldAt.IsZero() {
+				if rig.Want(t, "Hold", err, nil); got.State != Held || got.Remaining != 20*time.Minute || got.Revision != 2 || got.HeldAt.IsZero() {
 					t.Errorf("held: %+v", got)
 				}
 			}
 		}
 		wantHeld := func(what string, atA, atB int64) {
 			t.Helper()
-			for n, want := range map[*node]int64{a: atA, b: atB} {
-				if n.dead {
+			for n, want := range map[*rig.Node]int64{a: atA, b: atB} {
+				if n.Dead {
 					continue
 				}
 				if got := n.Stats().Total.Held; got != want {
-					t.Errorf("%s: %s counts %d; want %d", what, n.name, got, want)
+					t.Errorf("%s: %s counts %d; want %d", what, n.Name, got, want)
 				}
-				got, sorted := n.pages(Query{State: Held}), []string{id, chosen}
+				got, sorted := n.Pages(Query{State: Held}), []string{id, chosen}
 				slices.Sort(sorted)
 				if !slices.Equal(got, sorted) {
-					t.Errorf("%s: %s lists %q; want %q", what, n.name, got, sorted)
+					t.Errorf("%s: %s lists %q; want %q", what, n.Name, got, sorted)
 				}
 				for _, one := range sorted {
-					if got := n.get(one); got.State != Held || got.Remaining != 20*time.Minute {
-						t.Errorf("%s: at %s: %+v", what, n.name, got)
+					if got := n.MustGet(one); got.State != Held || got.Remaining != 20*time.Minute {
+						t.Errorf("%s: at %s: %+v", what, n.Name, got)
 					}
 				}
-				n.check()
+				n.Check()
 			}
 		}
 		wantHeld("held", 2-b.Stats().Total.Held, b.Stats().Total.Held)
@@ -63,42 +65,42 @@ func TestHoldAtAllNodes(t *testing.T) {
 		if err != nil || fc.Held != 2 || slices.Max(fc.Counts) != 0 || fc.Later != 0 {
 			t.Errorf("forecast %+v, %v", fc, err)
 		}
-		b.keeps.Store(true)
-		want(t, "hand-over", a.handTo(b), nil)
-		pass(time.Hour)
+		b.Keeps.Store(true)
+		rig.Want(t, "hand-over", a.HandTo(b), nil)
+		rig.Pass(time.Hour)
 		wantHeld("handed over", 0, 2)
-		b.crash()
-		a.adopt(b)
-		pass(time.Hour)
+		b.Crash()
+		a.Adopt(b)
+		rig.Pass(time.Hour)
 		wantHeld("adopted", 2, 0)
 		got, err := a.Resume(ctx, id)
-		if want(t, "Resume", err, nil); got.State != Pending || !got.Due.Equal(a.clockNow().Truncate(time.Millisecond).Add(20*time.Minute)) {
+		if rig.Want(t, "Resume", err, nil); got.State != Pending || !got.Due.Equal(clockNow(a).Truncate(time.Millisecond).Add(20*time.Minute)) {
 			t.Errorf("resumed: %+v", got)
 		}
 	})
 }
 
 // clockNow is the wall clock of a node.
-func (n *node) clockNow() time.Time { return n.Engine().Config.Clock() }
+func clockNow(n *rig.Node) time.Time { return n.Engine().Config.Clock() }
 
 // A node of an earlier version does not know the calls. The caller is told so, and a held task that
 // such a node has adopted is neither delivered nor lost: its record is of a newer version.
 func TestHoldAtAnEarlierVersion(t *testing.T) {
-	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 2, func(t *testing.T, f *rig.Fleet) {
 		ctx := t.Context()
-		a, b := f.nodes[0], f.nodes[1]
-		id := b.create(Request{ID: b.idAt(0), Topic: "x", Delay: time.Minute})
-		held := b.create(Request{ID: b.idAt(0), Topic: "x", Delay: time.Minute})
+		a, b := f.Nodes[0], f.Nodes[1]
+		id := b.Create(Request{ID: b.IDAt(0), Topic: "x", Delay: time.Minute})
+		held := b.Create(Request{ID: b.IDAt(0), Topic: "x", Delay: time.Minute})
 		_, err := a.Hold(ctx, held)
-		want(t, "Hold", err, nil)
+		rig.Want(t, "Hold", err, nil)
 		delete(b.Cluster().Fleet.Methods, "hold")
 		delete(b.Cluster().Fleet.Methods, "resume")
 		for _, call := range []func(context.Context, string) (Task, error){a.Hold, a.Resume} {
 			_, err := call(ctx, id)
-			want(t, "a call of tomorrow", err, ErrUnavailable)
-			want(t, "a call of tomorrow", err, cluster.ErrNotUnderstood)
+			rig.Want(t, "a call of tomorrow", err, ErrUnavailable)
+			rig.Want(t, "a call of tomorrow", err, cluster.ErrNotUnderstood)
 		}
-		if got := b.get(id); got.State != Pending {
+		if got := b.MustGet(id); got.State != Pending {
 			t.Errorf("it is %v", got.State)
 		}
 	})
@@ -109,21 +111,21 @@ func TestActsHold(t *testing.T) {
 	t.Parallel()
 	for _, nodes := range []int{1, 2} {
 		t.Run(fmt.Sprint(nodes), func(t *testing.T) {
-			fleetBubble(t, nodes, func(t *testing.T, f *fleet) {
+			rig.FleetBubble(t, nodes, func(t *testing.T, f *rig.Fleet) {
 				ctx, left := t.Context(), map[string]time.Duration{}
 				turn := 0
-				next := func() *Scheduler { turn++; return f.nodes[turn%nodes].Scheduler }
+				next := func() *Scheduler { turn++; return f.Nodes[turn%nodes].Scheduler }
 				for i := range 40 {
 					topic := []string{"x", "x", "x", "y"}[i%4]
 					one, err := next().Schedule(ctx, Request{ID: fmt.Sprint("t", i), Topic: topic, Delay: time.Duration(i+10) * time.Minute})
-					want(t, "Schedule", err, nil)
+					rig.Want(t, "Schedule", err, nil)
 					if topic == "x" {
 						left[one.ID] = time.Duration(i+5) * time.Minute
 					}
 				}
-				pass(5 * time.Minute)
+				rig.Pass(5 * time.Minute)
 				_, err := next().Hold(ctx, "t1") // by another caller
-				want(t, "Hold", err, nil)
+				rig.Want(t, "Hold", err, nil)
 				hold := Act{Action: HoldAction, Query: Query{Topic: "x", Limit: 7}}
 				dry := hold
 				dry.Dry = true
@@ -133,7 +135,7 @@ func TestActsHold(t *testing.T) {
 				if got := acted(t, next, hold); got.Done != 30 || len(got.Failed) != 0 {
 					t.Errorf("held %+v", got)
 				}
-				pass(time.Hour)
+				rig.Pass(time.Hour)
 				if got := acted(t, next, hold); got.Done != 30 {
 					t.Errorf("held again %+v", got)
 				}
@@ -146,10 +148,10 @@ func TestActsHold(t *testing.T) {
 				if got := acted(t, next, Act{Action: MoveAction, Shift: time.Minute, Query: Query{Topic: "x", State: Held, Limit: 7}}); got.Done != 30 {
 					t.Errorf("moved %+v", got)
 				}
-				pass(time.Millisecond) // actions of one millisecond come in any order
+				rig.Pass(time.Millisecond) // actions of one millisecond come in any order
 				for _, state := range []State{Pending, Ready, Retrying} {
 					_, err := next().Act(ctx, Act{Action: ResumeAction, Query: Query{Topic: "x", State: state}})
-					want(t, "resume of "+state.String(), err, ErrInvalid)
+					rig.Want(t, "resume of "+state.String(), err, ErrInvalid)
 				}
 				resume := Act{Action: ResumeAction, Query: Query{Topic: "x", Limit: 7}}
 				dry = resume
@@ -157,9 +159,9 @@ func TestActsHold(t *testing.T) {
 				if got := acted(t, next, dry); got.Matched != 30 || got.Done != 0 {
 					t.Errorf("counted %+v", got)
 				}
-				now := f.nodes[0].clockNow()
+				now := clockNow(f.Nodes[0])
 				one, err := next().Act(ctx, Act{Action: ResumeAction, IDs: []string{"t1", "t3", "nobody"}})
-				if want(t, "Act", err, nil); one.Done != 2 || len(one.Failed) != 1 || !errors.Is(one.Failed[0].Err, ErrNotFound) {
+				if rig.Want(t, "Act", err, nil); one.Done != 2 || len(one.Failed) != 1 || !errors.Is(one.Failed[0].Err, ErrNotFound) {
 					t.Errorf("resumed %+v", one) // t3 was not held
 				}
 				if got := acted(t, next, resume); got.Done != 29 {
@@ -181,53 +183,53 @@ func TestActsHold(t *testing.T) {
 // A task in the spool is held there, and stays held when the ledger gets it.
 func TestHoldInTheSpool(t *testing.T) {
 	t.Parallel()
-	spoolBubble(t, func(t *testing.T, r *spoolRig) {
-		r.away()
-		id := r.spooled("x", time.Hour)
-		if got := r.hold(id); !got.Spooled && !r.get(id).Spooled {
+	rig.SpoolBubble(t, func(t *testing.T, r *rig.SpoolRig) {
+		r.Away()
+		id := r.Spooled("x", time.Hour)
+		if got := hold(r.Rig, id); !got.Spooled && !r.MustGet(id).Spooled {
 			t.Errorf("held: %+v", got)
 		}
-		r.crashBoth()
-		r.wantLeft("after a crash", r.get(id), time.Hour)
-		r.faulty.Heal()
-		r.wantSpool(0, 1)
-		pass(5 * time.Hour)
-		r.wantHeld("in the ledger", id)
-		r.resume(id)
-		pass(time.Hour)
-		r.pull("x", id)
+		r.CrashBoth()
+		wantLeft(r.Rig, "after a crash", r.MustGet(id), time.Hour)
+		r.Faulty.Heal()
+		r.WantSpool(0, 1)
+		rig.Pass(5 * time.Hour)
+		wantHeld(r.Rig, "in the ledger", id)
+		resume(r.Rig, id)
+		rig.Pass(time.Hour)
+		r.Pull("x", id)
 	}, memledger.Shards(4))
 }
 
 // A hold whose outcome is not known may be repeated. One that was not sent has not happened.
 func TestHoldWithoutTheLedger(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.must(Request{ID: "a", Topic: "x", Delay: time.Hour})
-		r.must(Request{ID: "b", Topic: "x", Delay: time.Hour})
-		_, release := r.faulty.Hold(ledgertest.Apply)
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.Must(Request{ID: "a", Topic: "x", Delay: time.Hour})
+		r.Must(Request{ID: "b", Topic: "x", Delay: time.Hour})
+		_, release := r.Faulty.Hold(ledgertest.Apply)
 		_, err := r.Hold(t.Context(), "a")
-		want(t, "Hold", err, ErrUnknown)
+		rig.Want(t, "Hold", err, ErrUnknown)
 		_, err = r.Hold(t.Context(), "b")
-		want(t, "Hold behind it", err, ErrUnavailable)
+		rig.Want(t, "Hold behind it", err, ErrUnavailable)
 		release()
-		pass(time.Second)
-		if got := r.hold("a"); got.Revision != 2 || got.Remaining != time.Hour {
+		rig.Pass(time.Second)
+		if got := hold(r, "a"); got.Revision != 2 || got.Remaining != time.Hour {
 			t.Errorf("repeated: %+v", got)
 		}
-		r.wantHeld("repeated", "a")
-		if got := r.get("b"); got.State != Pending || got.Revision != 1 {
+		wantHeld(r, "repeated", "a")
+		if got := r.MustGet("b"); got.State != Pending || got.Revision != 1 {
 			t.Errorf("the other: %+v", got)
 		}
-		_, release = r.faulty.Hold(ledgertest.Apply)
+		_, release = r.Faulty.Hold(ledgertest.Apply)
 		_, err = r.Resume(t.Context(), "a")
-		want(t, "Resume", err, ErrUnknown)
+		rig.Want(t, "Resume", err, ErrUnknown)
 		release()
-		pass(time.Second)
-		due := r.get("a").Due
-		if got := r.resume("a"); got.Revision != 3 || !got.Due.Equal(due) {
+		rig.Pass(time.Second)
+		due := r.MustGet("a").Due
+		if got := resume(r, "a"); got.Revision != 3 || !got.Due.Equal(due) {
 			t.Errorf("repeated: %+v", got)
 		}
-		r.wantHeld("resumed")
+		wantHeld(r, "resumed")
 	})
 }
 
@@ -237,16 +239,24 @@ func TestHoldOnRealLedgers(t *testing.T) {
 		dir := t.TempDir()
 		holdThrough(t, func() *Scheduler {
 			ledger, err := diskledger.Open(dir, diskledger.Options{})
-			want(t, "open", err, nil)
+			rig.Want(t, "open", err, nil)
 			s, err := Open(t.Context(), ledger, Config{Log: slog.New(slog.DiscardHandler)})
-			want(t, "Open", err, nil)
+			rig.Want(t, "Open", err, nil)
 			return s
 		})
 	})
 	t.Run("redis", func(t *testing.T) {
-		n := newRedisNode(t, redistest.Start(t).URL())
-		want(t, "Close", n.Close(t.Context()), nil)
-		holdThrough(t, func() *Scheduler { n.open(); return n.Scheduler })
+		url := redistest.Start(t).URL()
+		holdThrough(t, func() *Scheduler {
+			ledger, err := redisledger.Open(redisledger.Options{
+				URL: url, Node: "a", Shards: 4, FailoverAfter: time.Second, Log: slog.New(slog.DiscardHandler),
+			})
+			rig.Want(t, "open", err, nil)
+			s, err := Open(t.Context(), ledger, Config{Log: slog.New(slog.DiscardHandler)})
+			rig.Want(t, "Open", err, nil)
+			<-rig.Engine(s).Reading.Replayed
+			return s
+		})
 	})
 }
 
@@ -255,53 +265,53 @@ func holdThrough(t *testing.T, open func() *Scheduler) {
 	s, ctx := open(), t.Context()
 	for _, id := range []string{"a", "b"} {
 		_, err := s.Schedule(ctx, Request{ID: id, Topic: "x", Delay: 200 * time.Millisecond})
-		want(t, "Schedule", err, nil)
+		rig.Want(t, "Schedule", err, nil)
 		_, err = s.Hold(ctx, id)
-		want(t, "Hold", err, nil)
+		rig.Want(t, "Hold", err, nil)
 	}
 	held, err := s.Get(ctx, "a")
-	want(t, "Get", err, nil)
+	rig.Want(t, "Get", err, nil)
 	for range 2 {
-		want(t, "Close", s.Close(context.Background()), nil)
+		rig.Want(t, "Close", s.Close(context.Background()), nil)
 		s = open()
-		<-s.Engine().Reading.Replayed
+		<-rig.Engine(s).Reading.Replayed
 		got, err := s.Get(ctx, "a")
-		if want(t, "Get", err, nil); got.State != Held || got.Remaining != held.Remaining || !got.HeldAt.Equal(held.HeldAt) || got.Revision != 2 {
+		if rig.Want(t, "Get", err, nil); got.State != Held || got.Remaining != held.Remaining || !got.HeldAt.Equal(held.HeldAt) || got.Revision != 2 {
 			t.Errorf("after a restart: %+v; want %+v", got, held)
 		}
 	}
-	want(t, "Cancel", s.Cancel(ctx, "b"), nil)
+	rig.Want(t, "Cancel", s.Cancel(ctx, "b"), nil)
 	_, err = s.Resume(ctx, "a")
-	want(t, "Resume", err, nil)
+	rig.Want(t, "Resume", err, nil)
 	ds, err := s.Reserve(ctx, "x", 2, time.Minute, 0)
 	if err != nil || len(ds) != 1 || ds[0].ID != "a" {
 		t.Errorf("reserved %+v, %v", ds, err)
 	}
-	want(t, "Close", s.Close(context.Background()), nil)
+	rig.Want(t, "Close", s.Close(context.Background()), nil)
 }
 
 // An action at a node that may have handed the task's shard over says nothing about the task, also
 // if it stands there as the action wants it.
 func TestActsDuringAHandOver(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
 		ctx := t.Context()
-		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
+		a, b := f.Join("a", 1, Config{}), f.Join("b", 1, Config{})
+		id := a.Create(Request{ID: a.IDAt(0), Topic: "x", Delay: time.Hour})
 		_, err := a.Hold(ctx, id)
-		want(t, "Hold", err, nil)
-		b.keeps.Store(true)
+		rig.Want(t, "Hold", err, nil)
+		b.Keeps.Store(true)
 		shardID, _ := recovery.ShardIDOf(id)
-		a.member.fail("Transferred", slices.Repeat([]error{recovery.ErrUnanswered}, 40)...)
-		want(t, "hand-over", a.handTo(b), ErrUnknown)
-		if ok, err := b.member.Accept(ctx, shardID); !ok || err != nil {
+		a.Member.Fail("Transferred", slices.Repeat([]error{recovery.ErrUnanswered}, 40)...)
+		rig.Want(t, "hand-over", a.HandTo(b), ErrUnknown)
+		if ok, err := b.Member.Accept(ctx, shardID); !ok || err != nil {
 			t.Fatalf("Accept: %v, %v", ok, err)
 		}
-		pass(time.Second)
+		rig.Pass(time.Second)
 		_, err = b.Resume(ctx, id)
-		want(t, "Resume", err, nil)
+		rig.Want(t, "Resume", err, nil)
 		if acted, err := a.Act(ctx, Act{Action: HoldAction, IDs: []string{id}}); acted.Done != 0 {
 			t.Errorf("a node that has lost the task holds it: %+v, %v", acted, err)
 		}
-		pass(time.Minute)
+		rig.Pass(time.Minute)
 	})
 }

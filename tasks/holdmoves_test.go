@@ -1,10 +1,8 @@
 package tasks_test
 
 import (
-	"time"
-
 	. "github.com/lapsehq/lapse/tasks"
-	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // The moves of a simulation that hold countdowns, and let them go on.
@@ -12,7 +10,7 @@ import (
 func (s *simulation) hold() {
 	id := s.anyID()
 	s.m.begin()
-	task, err := s.Hold(s.t.Context(), id)
+	task, err := s.Hold(s.T.Context(), id)
 	s.moved(id, task, err)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
@@ -23,10 +21,10 @@ func (s *simulation) hold() {
 
 func (s *simulation) resume() {
 	id := s.anyID()
-	before, _ := s.Get(s.t.Context(), id)
+	before, _ := s.Get(s.T.Context(), id)
 	s.m.begin()
 	s.maybeFreed(id)
-	task, err := s.Resume(s.t.Context(), id)
+	task, err := s.Resume(s.T.Context(), id)
 	// It was not held if it has no other revision: then its receipt is as good as before.
 	if err == nil && (task.State != Pending || task.Revision == before.Revision) {
 		s.m.mu.Lock()
@@ -45,17 +43,9 @@ func (s *simulation) maybeFreed(id string) {
 	s.m.fact(id).held = false
 }
 
-// listedAt is where a task stands in a list: held ones come last.
-func listedAt(task *Task) time.Time {
-	if task.State == Held {
-		return time.UnixMilli(record.HeldUntil)
-	}
-	return task.Next
-}
-
 // resumeAll resumes whatever is held.
 func (s *simulation) resumeAll() {
-	held := s.pages(Query{State: Held, Limit: 1000})
+	held := s.Pages(Query{State: Held, Limit: 1000})
 	s.m.mu.Lock()
 	for _, task := range held {
 		f := s.m.fact(task.ID)
@@ -67,8 +57,8 @@ func (s *simulation) resumeAll() {
 		}
 	}
 	s.m.mu.Unlock()
-	done, err := s.Act(s.t.Context(), Act{Action: ResumeAction, Query: Query{State: Held}})
-	if want(s.t, "Act", err, nil); done.Done != len(held) || done.Cursor != "" || len(done.Failed) > 0 {
-		s.t.Errorf("resumed %+v of %d", done, len(held))
+	done, err := s.Act(s.T.Context(), Act{Action: ResumeAction, Query: Query{State: Held}})
+	if rig.Want(s.T, "Act", err, nil); done.Done != len(held) || done.Cursor != "" || len(done.Failed) > 0 {
+		s.T.Errorf("resumed %+v of %d", done, len(held))
 	}
 }

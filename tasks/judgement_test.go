@@ -8,6 +8,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // A touchy error cannot say what it is unless there is one.
@@ -45,29 +46,29 @@ func TestImproperHandlers(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-				r.topic("x", tasks.TopicSettings{Concurrency: 1, Retry: tasks.Retry{MinBackoff: time.Hour, MaxBackoff: time.Hour}})
-				r.handle("x", func(ctx context.Context, d *tasks.Delivery) error {
+			rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+				r.MustSetTopic("x", tasks.TopicSettings{Concurrency: 1, Retry: tasks.Retry{MinBackoff: time.Hour, MaxBackoff: time.Hour}})
+				r.MustHandle("x", func(ctx context.Context, d *tasks.Delivery) error {
 					if d.ID == "t" && d.Attempt == 1 {
 						return c.f(ctx, d)
 					}
 					return nil
 				})
-				r.must(tasks.Request{ID: "t", Topic: "x"})
-				r.must(tasks.Request{ID: "next", Topic: "x"})
-				pass(time.Millisecond)
-				if task := r.get("t"); task.State != c.state || task.LastError != c.text || task.Attempt != 1 {
+				r.Must(tasks.Request{ID: "t", Topic: "x"})
+				r.Must(tasks.Request{ID: "next", Topic: "x"})
+				rig.Pass(time.Millisecond)
+				if task := r.MustGet("t"); task.State != c.state || task.LastError != c.text || task.Attempt != 1 {
 					t.Errorf("%v after %d attempts: %q", task.State, task.Attempt, task.LastError)
 				}
-				r.inLedger("next", recovery.Nowhere)
-				if counts := r.counts("x"); counts.Failed != 1 || counts.Delivered != 1 {
+				r.InLedger("next", recovery.Nowhere)
+				if counts := r.Counts("x"); counts.Failed != 1 || counts.Delivered != 1 {
 					t.Errorf("counts %+v", counts)
 				}
-				pass(2 * time.Hour)
+				rig.Pass(2 * time.Hour)
 				if c.state != tasks.Dead {
-					r.inLedger("t", recovery.Nowhere)
+					r.InLedger("t", recovery.Nowhere)
 				}
-				r.checkConsistency()
+				r.CheckConsistency()
 			})
 		})
 	}
@@ -75,21 +76,21 @@ func TestImproperHandlers(t *testing.T) {
 
 // A handler that ends its goroutine each time takes no worker with it.
 func TestGoexitKeepsItsPlace(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", tasks.TopicSettings{Concurrency: 2, Retry: tasks.Retry{MinBackoff: time.Second, MaxBackoff: time.Second}})
-		r.handle("x", func(_ context.Context, d *tasks.Delivery) error {
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", tasks.TopicSettings{Concurrency: 2, Retry: tasks.Retry{MinBackoff: time.Second, MaxBackoff: time.Second}})
+		r.MustHandle("x", func(_ context.Context, d *tasks.Delivery) error {
 			if d.Attempt <= 3 {
 				runtime.Goexit()
 			}
 			return nil
 		})
 		for range 10 {
-			r.must(tasks.Request{Topic: "x"})
+			r.Must(tasks.Request{Topic: "x"})
 		}
-		pass(5 * time.Second)
-		if c := r.counts("x"); c.Delivered != 10 || c.Failed != 30 || c.LeaseExpired != 0 {
+		rig.Pass(5 * time.Second)
+		if c := r.Counts("x"); c.Delivered != 10 || c.Failed != 30 || c.LeaseExpired != 0 {
 			t.Errorf("counts %+v", c)
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }

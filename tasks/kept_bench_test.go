@@ -7,6 +7,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // BenchmarkKeepFinished measures what it costs to keep finished tasks, beside deleting them: of
@@ -73,7 +74,7 @@ func keptFinished(b *testing.B, ledger func() recovery.Ledger) {
 	}
 	cfg.Clock = func() time.Time { return time.Now().Add(2 * time.Hour) }
 	s = open(b, ledger(), cfg)
-	<-s.Engine().Reading.Replayed
+	<-rig.Engine(s).Reading.Replayed
 	before, began := s.Stats().Total.Finished, time.Now()
 	wait(func() bool { return s.Stats().Total.Finished <= n-n/10 })
 	b.ReportMetric(float64(before-s.Stats().Total.Finished)/time.Since(began).Seconds(), "expired/s")

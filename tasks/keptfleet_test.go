@@ -11,6 +11,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // Tests of TopicSettings.KeepFinished with several nodes, and with real ledgers.
@@ -33,21 +34,21 @@ func wantKeptAt(t *testing.T, s *Scheduler, outcomes map[string]Outcome) {
 		other := same
 		other.Payload = nil
 		_, err = s.Schedule(ctx, other)
-		want(t, "Schedule of another task", err, ErrExists)
+		rig.Want(t, "Schedule of another task", err, ErrExists)
 		results, err := s.ScheduleBatch(ctx, []Request{same})
 		if err != nil || results[0].Err != nil || !results[0].Repeated || !results[0].Finished {
 			t.Fatalf("ScheduleBatch of %s = %+v, %v", id, results, err)
 		}
 		results, err = s.ScheduleBatch(ctx, []Request{other})
-		want(t, "ScheduleBatch", err, nil)
-		want(t, "ScheduleBatch of another task", results[0].Err, ErrExists)
+		rig.Want(t, "ScheduleBatch", err, nil)
+		rig.Want(t, "ScheduleBatch of another task", results[0].Err, ErrExists)
 		_, err = s.Reschedule(ctx, id, Move{Delay: new(time.Duration)})
-		want(t, "Reschedule", err, ErrNotFound)
+		rig.Want(t, "Reschedule", err, ErrNotFound)
 		kind := ErrNotFound
 		if outcome == OutcomeCancelled {
 			kind = nil
 		}
-		want(t, "Cancel", s.Cancel(ctx, id), kind)
+		rig.Want(t, "Cancel", s.Cancel(ctx, id), kind)
 	}
 	page, err := s.List(ctx, Query{Topic: "x", State: Finished})
 	if err != nil || len(page.Tasks) != len(outcomes) {
@@ -63,84 +64,84 @@ func wantKeptAt(t *testing.T, s *Scheduler, outcomes map[string]Outcome) {
 // owner, and when its node has died.
 func TestKeptTasksInAFleet(t *testing.T) {
 	t.Parallel()
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
 		cfg := Config{Topics: map[string]TopicSettings{"x": {KeepFinished: time.Hour}}}
-		a, b := f.join("a", 1, cfg), f.join("b", 1, cfg)
-		pass(3 * time.Second)
+		a, b := f.Join("a", 1, cfg), f.Join("b", 1, cfg)
+		rig.Pass(3 * time.Second)
 		outcomes := make(map[string]Outcome)
-		nodes := []*node{a, b}
+		nodes := []*rig.Node{a, b}
 		for i := range 12 {
 			id, by := fmt.Sprint("order-", i), nodes[i%2]
 			if i%4 == 0 { // an id that names its shard
-				id = by.idAt(0)
+				id = by.IDAt(0)
 			}
-			by.must(Request{ID: id, Topic: "x", Delay: time.Hour, Payload: []byte(id)})
+			by.Must(Request{ID: id, Topic: "x", Delay: time.Hour, Payload: []byte(id)})
 			settler := nodes[i/2%2]
 			if i%3 == 0 {
-				want(t, "Cancel", settler.Cancel(t.Context(), id), nil)
+				rig.Want(t, "Cancel", settler.Cancel(t.Context(), id), nil)
 				outcomes[id] = OutcomeCancelled
 				continue
 			}
 			_, err := settler.Fire(t.Context(), id)
-			want(t, "Fire", err, nil)
-			pass(10 * time.Millisecond)
-			ds := <-settler.reserve(t.Context(), "x", 1, time.Second, time.Minute)
-			settler.want(ds, id)
-			settler.settle(Ack, ds[0])
+			rig.Want(t, "Fire", err, nil)
+			rig.Pass(10 * time.Millisecond)
+			ds := <-settler.StartReserve(t.Context(), "x", 1, time.Second, time.Minute)
+			settler.Want(ds, id)
+			settler.SettleOne(Ack, ds[0])
 			outcomes[id] = OutcomeDelivered
 		}
-		check := func(what string, nodes ...*node) {
+		check := func(what string, nodes ...*rig.Node) {
 			t.Helper()
 			t.Log(what)
 			for _, n := range nodes {
 				wantKeptAt(t, n.Scheduler, outcomes)
-				n.check()
+				n.Check()
 			}
 		}
 		check("at once", a, b)
-		pass(5 * time.Minute) // of the reconciler
+		rig.Pass(5 * time.Minute) // of the reconciler
 		check("later", a, b)
-		b.keeps.Store(true)
-		want(t, "hand-over", a.handTo(b), nil)
-		pass(10 * time.Second)
+		b.Keeps.Store(true)
+		rig.Want(t, "hand-over", a.HandTo(b), nil)
+		rig.Pass(10 * time.Second)
 		check("with another owner", a, b)
-		b.keeps.Store(false)
-		pass(10 * time.Second)
+		b.Keeps.Store(false)
+		rig.Pass(10 * time.Second)
 		check("with its own node again", a, b)
-		a.crash()
-		b.adopt(a)
+		a.Crash()
+		b.Adopt(a)
 		check("adopted", b)
-		a.restart()
-		pass(10 * time.Second)
+		a.Restart()
+		rig.Pass(10 * time.Second)
 		check("after a restart", a, b)
 		put := Request{ID: "order-1", Topic: "x", Delay: time.Hour, Payload: []byte("order-1")}
 		task, err := a.Replace(t.Context(), put)
 		if err != nil || task.Repeated || task.State != Pending {
 			t.Errorf("Replace = %+v, %v", task, err)
 		}
-		if got := b.get("order-1"); got.State != Pending {
+		if got := b.MustGet("order-1"); got.State != Pending {
 			t.Errorf("%+v", got)
 		}
-		want(t, "Cancel", b.Cancel(t.Context(), "order-1"), nil)
+		rig.Want(t, "Cancel", b.Cancel(t.Context(), "order-1"), nil)
 		outcomes["order-1"] = OutcomeCancelled
 		other := Request{ID: "order-2", Topic: "y", Delay: time.Minute} // which keeps nothing
 		_, err = b.Replace(t.Context(), other)
-		want(t, "Replace", err, nil)
-		want(t, "Cancel", a.Cancel(t.Context(), "order-2"), nil)
+		rig.Want(t, "Replace", err, nil)
+		rig.Want(t, "Cancel", a.Cancel(t.Context(), "order-2"), nil)
 		delete(outcomes, "order-2")
 		check("after a new task", a, b)
-		pass(65 * time.Minute)
+		rig.Pass(65 * time.Minute)
 		for id := range outcomes {
 			for _, n := range nodes {
 				_, err := n.Get(t.Context(), id)
-				want(t, "Get", err, ErrNotFound)
+				rig.Want(t, "Get", err, ErrNotFound)
 			}
-			if task := b.must(Request{ID: id, Topic: "x", Delay: time.Hour}); task.Repeated {
+			if task := b.Must(Request{ID: id, Topic: "x", Delay: time.Hour}); task.Repeated {
 				t.Errorf("%+v", task)
 			}
 		}
-		a.check()
-		b.check()
+		a.Check()
+		b.Check()
 	})
 }
 
@@ -158,7 +159,7 @@ func TestLostKeptTask(t *testing.T) {
 			},
 			"got": func(id string) error {
 				_, err := g.next().Get(t.Context(), id)
-				want(t, "Get", err, ErrNotFound)
+				rig.Want(t, "Get", err, ErrNotFound)
 				_, err = g.next().Schedule(t.Context(), Request{ID: id, Topic: "x", Delay: time.Hour})
 				return err
 			},
@@ -172,12 +173,12 @@ func TestLostKeptTask(t *testing.T) {
 			},
 			"replaced-in-a-batch": func(id string) error {
 				results, err := g.next().ReplaceBatch(t.Context(), []Request{{ID: id, Topic: "x", Delay: time.Hour}})
-				want(t, "ReplaceBatch", err, nil)
+				rig.Want(t, "ReplaceBatch", err, nil)
 				return results[0].Err
 			},
 			"batched": func(id string) error {
 				results, err := g.next().ScheduleBatch(t.Context(), []Request{{ID: id, Topic: "x", Delay: time.Hour}})
-				want(t, "ScheduleBatch", err, nil)
+				rig.Want(t, "ScheduleBatch", err, nil)
 				return results[0].Err
 			},
 		} {
@@ -187,7 +188,7 @@ func TestLostKeptTask(t *testing.T) {
 				g.settle(Ack, g.pull(name))
 				g.forgetRecords()
 				g.loseDead(server, index, name)
-				want(t, name, act(name), nil)
+				rig.Want(t, name, act(name), nil)
 				for _, n := range g.nodes {
 					task, err := n.Get(t.Context(), name)
 					if err != nil || task.State != Pending {
@@ -212,7 +213,7 @@ func TestLostEndOfAKeptTask(t *testing.T) {
 			outcome := OutcomeDelivered
 			if id == "cancelled" {
 				outcome = OutcomeCancelled
-				want(t, "Cancel", g.next().Cancel(t.Context(), id), nil)
+				rig.Want(t, "Cancel", g.next().Cancel(t.Context(), id), nil)
 			} else {
 				g.settle(Ack, g.pull(id))
 			}
@@ -220,7 +221,7 @@ func TestLostEndOfAKeptTask(t *testing.T) {
 			server.Do("hset", key+"tasks", id, record)
 			server.Do("sadd", key+"pending", id)
 			_, err := g.next().Get(t.Context(), id)
-			want(t, "Get", err, nil)
+			rig.Want(t, "Get", err, nil)
 			g.waitFor("it is finished again", func(n *redisNode) bool {
 				task, err := n.Get(t.Context(), id)
 				return err == nil && task.State == Finished && task.Outcome == outcome
@@ -243,7 +244,7 @@ func TestLostEndOfAKeptTask(t *testing.T) {
 func (g *redisFleet) keepFinished(topic string) {
 	g.t.Helper()
 	_, err := g.next().SetTopic(g.t.Context(), topic, TopicSettings{KeepFinished: time.Hour}, -1)
-	want(g.t, "SetTopic", err, nil)
+	rig.Want(g.t, "SetTopic", err, nil)
 	g.waitFor("the setting is known", func(n *redisNode) bool { // a busy one has not answered
 		got, err := n.Topic(topic)
 		return err == nil && got.Settings.KeepFinished == time.Hour
@@ -276,18 +277,18 @@ func keptAcrossRestarts(t *testing.T, ledger func() (recovery.Ledger, error)) {
 	var ahead time.Duration
 	open := func() *Scheduler {
 		ledger, err := ledger()
-		want(t, "opening the ledger", err, nil)
+		rig.Want(t, "opening the ledger", err, nil)
 		s, err := Open(t.Context(), ledger, Config{
 			SweepEvery: 50 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
 			Clock: func() time.Time { return time.Now().Add(ahead) },
 		})
-		want(t, "Open", err, nil)
-		<-s.Engine().Reading.Replayed
+		rig.Want(t, "Open", err, nil)
+		<-rig.Engine(s).Reading.Replayed
 		return s
 	}
 	s := open()
 	_, err := s.SetTopic(t.Context(), "x", TopicSettings{KeepFinished: time.Hour}, -1)
-	want(t, "SetTopic", err, nil)
+	rig.Want(t, "SetTopic", err, nil)
 	outcomes := make(map[string]Outcome)
 	for i := range 700 { // more than one piece of the sweep
 		id := fmt.Sprint("t", i)
@@ -298,9 +299,9 @@ func keptAcrossRestarts(t *testing.T, ledger func() (recovery.Ledger, error)) {
 		requests = append(requests, Request{ID: id, Topic: "x", Delay: time.Hour, Payload: []byte(id)})
 	}
 	_, err = s.ScheduleBatch(t.Context(), requests)
-	want(t, "ScheduleBatch", err, nil)
+	rig.Want(t, "ScheduleBatch", err, nil)
 	_, err = s.Purge(t.Context(), "x")
-	want(t, "Purge", err, nil)
+	rig.Want(t, "Purge", err, nil)
 	check := func() {
 		t.Helper()
 		some := make(map[string]Outcome)
@@ -320,10 +321,10 @@ func keptAcrossRestarts(t *testing.T, ledger func() (recovery.Ledger, error)) {
 		}
 	}
 	check()
-	want(t, "Close", s.Close(t.Context()), nil)
+	rig.Want(t, "Close", s.Close(t.Context()), nil)
 	s = open()
 	check()
-	want(t, "Close", s.Close(t.Context()), nil)
+	rig.Want(t, "Close", s.Close(t.Context()), nil)
 	ahead = 2 * time.Hour
 	s = open()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -332,6 +333,6 @@ func keptAcrossRestarts(t *testing.T, ledger func() (recovery.Ledger, error)) {
 		<-tick.C
 	}
 	_, err = s.Get(t.Context(), "t0")
-	want(t, "Get", err, ErrNotFound)
-	want(t, "Close", s.Close(t.Context()), nil)
+	rig.Want(t, "Get", err, ErrNotFound)
+	rig.Want(t, "Close", s.Close(t.Context()), nil)
 }

@@ -5,14 +5,15 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // A call that has waited for the ledger for as long as it may, and has begun no write, is refused:
 // it is no error of an unknown kind.
 func TestLateWithoutAWrite(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		ctx, cancel := r.Engine().Within(t.Context())
 		defer cancel()
-		want(t, "RestWithin", r.Engine().RestWithin(ctx, time.Hour), ErrUnavailable)
+		rig.Want(t, "RestWithin", r.Engine().RestWithin(ctx, time.Hour), ErrUnavailable)
 	})
 }

@@ -11,61 +11,62 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 func TestLeaseRunsOut(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", tasks.TopicSettings{Retry: tasks.Retry{MinBackoff: time.Second, MaxBackoff: time.Second}})
-		r.must(tasks.Request{ID: "t", Topic: "x"})
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", tasks.TopicSettings{Retry: tasks.Retry{MinBackoff: time.Second, MaxBackoff: time.Second}})
+		r.Must(tasks.Request{ID: "t", Topic: "x"})
 		ds, err := r.Reserve(t.Context(), "x", 1, 0, time.Minute)
 		if err != nil || len(ds) != 1 {
 			t.Fatalf("Reserve = %v, %v", ds, err)
 		}
-		if left := ds[0].LeaseUntil.Sub(r.clock.now()); left != time.Minute {
+		if left := ds[0].LeaseUntil.Sub(r.Clock.Now()); left != time.Minute {
 			t.Errorf("a lease of %v", left)
 		}
-		pass(time.Minute - time.Millisecond)
-		r.wantEnd(recovery.Pending, tasks.Delivering)
-		pass(2 * time.Second)
-		if task := r.get("t"); task.Attempt != 1 || task.LastError != "the lease ran out" {
+		rig.Pass(time.Minute - time.Millisecond)
+		wantEnd(r, recovery.Pending, tasks.Delivering)
+		rig.Pass(2 * time.Second)
+		if task := r.MustGet("t"); task.Attempt != 1 || task.LastError != "the lease ran out" {
 			t.Errorf("afterwards %+v", task)
 		}
-		pass(time.Second)
-		if d := r.pull("x", "t")[0]; d.Attempt != 2 {
+		rig.Pass(time.Second)
+		if d := r.Pull("x", "t")[0]; d.Attempt != 2 {
 			t.Errorf("attempt %d", d.Attempt)
 		}
-		if c, s := r.counts("x"), r.Stats(); c.LeaseExpired != 1 || c.Failed != 1 || s.LeasesReturned != 1 || s.Rescued != 0 {
+		if c, s := r.Counts("x"), r.Stats(); c.LeaseExpired != 1 || c.Failed != 1 || s.LeasesReturned != 1 || s.Rescued != 0 {
 			t.Errorf("counts %+v, %+v", c, s)
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
 func TestExtend(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", tasks.TopicSettings{Lease: 10 * time.Second})
-		d := r.one("t", "x")
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", tasks.TopicSettings{Lease: 10 * time.Second})
+		d := r.One("t", "x")
 		for range 10 {
-			pass(8 * time.Second)
-			a := r.settle(tasks.Verdict{Verb: tasks.Extend}, d)
-			if a.Err != nil || a.LeaseUntil.Sub(r.clock.now()) != 10*time.Second {
+			rig.Pass(8 * time.Second)
+			a := r.SettleOne(tasks.Verdict{Verb: tasks.Extend}, d)
+			if a.Err != nil || a.LeaseUntil.Sub(r.Clock.Now()) != 10*time.Second {
 				t.Fatalf("Extend: %+v", a)
 			}
 		}
-		r.ack(d)
+		r.Ack(d)
 	})
 }
 
 // A lease runs on the monotonic clock: a step of the wall clock does not end it.
 func TestLeaseAndClockStep(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-		d := r.one("t", "x")
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+		d := r.One("t", "x")
 		for _, step := range []time.Duration{time.Hour, -2 * time.Hour} {
-			r.clock.step(step)
-			pass(5 * time.Second)
-			r.wantEnd(recovery.Pending, tasks.Delivering)
+			r.Clock.Step(step)
+			rig.Pass(5 * time.Second)
+			wantEnd(r, recovery.Pending, tasks.Delivering)
 		}
-		r.ack(d)
+		r.Ack(d)
 	})
 }
 
@@ -74,10 +75,10 @@ func TestLeaseAndClockStep(t *testing.T) {
 func TestHandlerOverrunsItsLease(t *testing.T) {
 	for name, end := range map[string]error{"success": nil, "failure": errors.New("late"), "death": tasks.Kill(errors.New("late"))} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-				r.topic("x", tasks.TopicSettings{Lease: 10 * time.Second, Concurrency: 2})
+			rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+				r.MustSetTopic("x", tasks.TopicSettings{Lease: 10 * time.Second, Concurrency: 2})
 				var calls atomic.Int32
-				r.handle("x", func(ctx context.Context, d *tasks.Delivery) error {
+				r.MustHandle("x", func(ctx context.Context, d *tasks.Delivery) error {
 					calls.Add(1)
 					if d.Attempt > 1 {
 						time.Sleep(5 * time.Second)
@@ -91,15 +92,15 @@ func TestHandlerOverrunsItsLease(t *testing.T) {
 					return end
 				})
 				dueNow(r)
-				pass(time.Minute)
+				rig.Pass(time.Minute)
 				if calls.Load() != 2 {
 					t.Errorf("%d deliveries", calls.Load())
 				}
-				r.wantEnd(recovery.Nowhere, 0)
-				if c := r.counts("x"); c.Delivered != 1 || c.Failed != 1 || c.LeaseExpired != 1 || c.Died != 0 {
+				wantEnd(r, recovery.Nowhere, 0)
+				if c := r.Counts("x"); c.Delivered != 1 || c.Failed != 1 || c.LeaseExpired != 1 || c.Died != 0 {
 					t.Errorf("counts %+v", c)
 				}
-				r.checkConsistency()
+				r.CheckConsistency()
 			})
 		})
 	}
@@ -107,34 +108,34 @@ func TestHandlerOverrunsItsLease(t *testing.T) {
 
 // A deliverer whose receiver settles by receipt leaves the delivery open.
 func TestSettledLater(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 		receipts := make(chan tasks.Delivery, 10)
-		r.handle("x", func(_ context.Context, d *tasks.Delivery) error {
+		r.MustHandle("x", func(_ context.Context, d *tasks.Delivery) error {
 			receipts <- *d
 			if d.ID == "at-once" {
-				r.ack(*d) // before the deliverer has returned
+				r.Ack(*d) // before the deliverer has returned
 			}
 			return tasks.ErrLater
 		})
-		r.must(tasks.Request{ID: "at-once", Topic: "x"})
-		r.must(tasks.Request{ID: "t", Topic: "x"})
-		pass(time.Second)
-		r.wantEnd(recovery.Pending, tasks.Delivering)
+		r.Must(tasks.Request{ID: "at-once", Topic: "x"})
+		r.Must(tasks.Request{ID: "t", Topic: "x"})
+		rig.Pass(time.Second)
+		wantEnd(r, recovery.Pending, tasks.Delivering)
 		for range 2 {
 			if d := <-receipts; d.ID == "t" {
-				r.ack(d)
+				r.Ack(d)
 			}
 		}
-		r.wantEnd(recovery.Nowhere, 0)
-		if c := r.counts("x"); c.Delivered != 2 {
+		wantEnd(r, recovery.Nowhere, 0)
+		if c := r.Counts("x"); c.Delivered != 2 {
 			t.Errorf("counts %+v", c)
 		}
-		r.must(tasks.Request{ID: "lost", Topic: "x"})
-		pass(time.Minute)
-		if task := r.get("lost"); task.Attempt < 1 || task.LastError != "the lease ran out" {
+		r.Must(tasks.Request{ID: "lost", Topic: "x"})
+		rig.Pass(time.Minute)
+		if task := r.MustGet("lost"); task.Attempt < 1 || task.LastError != "the lease ran out" {
 			t.Errorf("the lease did not run out: %+v", task)
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // A lateMember answers no look-up any more from some time on.
@@ -43,17 +44,17 @@ func (m *lateMember) Holders(ctx context.Context, shardIDs []recovery.ShardID) (
 // A call whose last attempt runs out of time while it looks up where a task is says what the
 // attempts before it have found out: its node is away. It does not say that the ledger is.
 func TestLookUpWithoutTime(t *testing.T) {
-	fleetBubble(t, 1, func(t *testing.T, f *fleet) {
-		away := f.nodes[0]
-		task := away.must(Request{Topic: "x", Delay: time.Hour})
-		member := &lateMember{Member: f.ledger.Join("late", 1)}
+	rig.FleetBubble(t, 1, func(t *testing.T, f *rig.Fleet) {
+		away := f.Nodes[0]
+		task := away.Must(Request{Topic: "x", Delay: time.Hour})
+		member := &lateMember{Member: f.Ledger.Join("late", 1)}
 		s, err := Open(t.Context(), member, Config{Node: "late", Log: slog.New(slog.DiscardHandler)})
-		want(t, "Open", err, nil)
+		rig.Want(t, "Open", err, nil)
 		defer s.Close(context.Background())
-		pass(3 * time.Second)
+		rig.Pass(3 * time.Second)
 		_, err = s.Get(t.Context(), task.ID)
-		want(t, "Get while the node lives", err, nil)
-		away.crash()
+		rig.Want(t, "Get while the node lives", err, nil)
+		away.Crash()
 		again := Request{ID: task.ID, Topic: "x", Delay: time.Hour}
 		for what, call := range map[string]func(ctx context.Context) error{
 			"Get":      func(ctx context.Context) error { _, err := s.Get(ctx, task.ID); return err },
@@ -63,10 +64,10 @@ func TestLookUpWithoutTime(t *testing.T) {
 			"List":     func(ctx context.Context) error { _, err := s.List(ctx, Query{}); return err },
 			"Purge":    func(ctx context.Context) error { _, err := s.Purge(ctx, "x"); return err },
 		} {
-			member.from.Store(time.Now().Add(s.Engine().Config.AnswerWithin / 2).UnixNano())
-			want(t, what, call(t.Context()), ErrNodeAway)
+			member.from.Store(time.Now().Add(rig.Engine(s).Config.AnswerWithin / 2).UnixNano())
+			rig.Want(t, what, call(t.Context()), ErrNodeAway)
 			member.from.Store(1)
-			want(t, what+" without any look-up", call(t.Context()), ErrUnavailable)
+			rig.Want(t, what+" without any look-up", call(t.Context()), ErrUnavailable)
 		}
 		member.from.Store(0)
 	})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // oneAndFleet runs a test of a Redis that forgets for one node alone, and for a fleet of
@@ -55,7 +56,7 @@ func (g *redisFleet) settled() {
 		return
 	}
 	g.waitFor("the nodes know each other", func(n *redisNode) bool {
-		return !n.Cluster().NoPeers() && n.Cluster().IsIndexed() && n.Stats().ShardsHeld == 4 && !n.Engine().Unsure()
+		return !rig.Cluster(n.Scheduler).NoPeers() && rig.Cluster(n.Scheduler).IsIndexed() && n.Stats().ShardsHeld == 4 && !rig.Engine(n.Scheduler).Unsure()
 	})
 }
 
@@ -82,7 +83,7 @@ func (g *redisFleet) schedule(topic string, ids ...string) {
 
 func (g *redisFleet) cancel(id string) {
 	g.t.Helper()
-	want(g.t, "Cancel "+id, g.next().Cancel(g.t.Context(), id), nil)
+	rig.Want(g.t, "Cancel "+id, g.next().Cancel(g.t.Context(), id), nil)
 }
 
 func (g *redisFleet) pull(id string) Delivery {
@@ -93,7 +94,7 @@ func (g *redisFleet) pull(id string) Delivery {
 func (g *redisFleet) settle(verb Verb, d Delivery) {
 	g.t.Helper()
 	if !g.next().settles(verb, d) {
-		g.waitFor("it is recorded", func(n *redisNode) bool { return n.Engine().Committer.Stats().Queued == 0 })
+		g.waitFor("it is recorded", func(n *redisNode) bool { return rig.Engine(n.Scheduler).Committer.Stats().Queued == 0 })
 	}
 }
 
@@ -111,7 +112,7 @@ func (g *redisFleet) recorded(server redisServer) (ids []string) {
 func (g *redisFleet) closeAll() {
 	g.t.Helper()
 	for _, n := range g.nodes {
-		want(g.t, "Close", n.Close(context.Background()), nil)
+		rig.Want(g.t, "Close", n.Close(context.Background()), nil)
 	}
 }
 
@@ -165,7 +166,7 @@ func (g *redisFleet) wantTold(wanted map[string]string) {
 func (n *redisNode) wantGet(id string, expected error) {
 	n.t.Helper()
 	what := fmt.Sprintf("Get %s at %s", id, n.name)
-	want(n.t, what, n.answered(what, func() error { _, err := n.Get(n.t.Context(), id); return err }), expected)
+	rig.Want(n.t, what, n.answered(what, func() error { _, err := n.Get(n.t.Context(), id); return err }), expected)
 }
 
 // wantDelivered wants just these tasks to be delivered once each, by whichever node.

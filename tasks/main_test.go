@@ -3,10 +3,7 @@ package tasks_test
 import (
 	"testing"
 
-	"go.uber.org/goleak"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
-func TestMain(m *testing.M) {
-	// The client looks for a server that was away once a second, also when it is closed.
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
-}
+func TestMain(m *testing.M) { rig.Main(m) }

@@ -15,6 +15,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // An inbox keeps the messages that a node has got, as "from: body".
@@ -50,27 +51,27 @@ func numbered(from string, n int) (all []string) {
 }
 
 func TestBroadcast(t *testing.T) {
-	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
-		a, c := f.nodes[0], f.nodes[2]
-		boxes := make([]inbox, len(f.nodes))
-		for i, n := range f.nodes {
-			want(t, "OnMessage", n.OnMessage("x", boxes[i].take), nil)
+	rig.FleetBubble(t, 3, func(t *testing.T, f *rig.Fleet) {
+		a, c := f.Nodes[0], f.Nodes[2]
+		boxes := make([]inbox, len(f.Nodes))
+		for i, n := range f.Nodes {
+			rig.Want(t, "OnMessage", n.OnMessage("x", boxes[i].take), nil)
 			if got := n.OnMessage("x", boxes[i].take); !errors.Is(got, ErrInvalid) {
 				t.Errorf("a second handler: %v", got)
 			}
-			peers := slices.DeleteFunc([]string{"a", "b", "c"}, func(name string) bool { return name == n.name })
+			peers := slices.DeleteFunc([]string{"a", "b", "c"}, func(name string) bool { return name == n.Name })
 			if got := n.Peers(); !slices.Equal(got, peers) {
-				t.Errorf("node %s has the peers %q", n.name, got)
+				t.Errorf("node %s has the peers %q", n.Name, got)
 			}
 		}
 		for i := range 5000 {
 			a.Broadcast("x", fmt.Append(nil, i))
 		}
 		a.Broadcast("y", []byte("without a handler"))
-		pass(time.Second)
+		rig.Pass(time.Second)
 		for i, wanted := range [][]string{nil, numbered("a", 5000), numbered("a", 5000)} {
 			if got := boxes[i].all(); !slices.Equal(got, wanted) {
-				t.Errorf("node %s got %d messages, %.3q...; want %d", f.nodes[i].name, len(got), got, len(wanted))
+				t.Errorf("node %s got %d messages, %.3q...; want %d", f.Nodes[i].Name, len(got), got, len(wanted))
 			}
 		}
 
@@ -78,18 +79,18 @@ func TestBroadcast(t *testing.T) {
 		c.Broadcast("x", long)
 		c.Broadcast("x", append(long, 'l'))
 		c.Broadcast("no name", nil)
-		pass(time.Second)
+		rig.Pass(time.Second)
 		for i := range 2 {
 			if got := boxes[i].all(); len(got) != 5000*i+1 || got[5000*i] != "c: "+string(long) {
-				t.Errorf("node %s: %d messages, a long one is missing, or more came", f.nodes[i].name, len(got))
+				t.Errorf("node %s: %d messages, a long one is missing, or more came", f.Nodes[i].Name, len(got))
 			}
 		}
-		if got := boxes[2].all(); len(got) != 5000 || c.log.count("broadcast not sent") != 2 {
-			t.Errorf("%d messages, log:\n%s", len(got), c.log.all())
+		if got := boxes[2].all(); len(got) != 5000 || c.Log.Count("broadcast not sent") != 2 {
+			t.Errorf("%d messages, log:\n%s", len(got), c.Log.All())
 		}
 
-		c.stop()
-		pass(10 * time.Second)
+		c.Stop()
+		rig.Pass(10 * time.Second)
 		if got := a.Peers(); !slices.Equal(got, []string{"b"}) {
 			t.Errorf("one node has ended, the peers are %q", got)
 		}
@@ -97,9 +98,9 @@ func TestBroadcast(t *testing.T) {
 }
 
 func TestAsk(t *testing.T) {
-	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
-		a, b, c := f.nodes[0], f.nodes[1], f.nodes[2]
-		want(t, "OnMessage", b.OnMessage("x", func(_ context.Context, from string, body []byte) ([]byte, error) {
+	rig.FleetBubble(t, 3, func(t *testing.T, f *rig.Fleet) {
+		a, b, c := f.Nodes[0], f.Nodes[1], f.Nodes[2]
+		rig.Want(t, "OnMessage", b.OnMessage("x", func(_ context.Context, from string, body []byte) ([]byte, error) {
 			switch string(body) {
 			case "absent":
 				return nil, fmt.Errorf("%w: no such thing", ErrNotFound)
@@ -112,7 +113,7 @@ func TestAsk(t *testing.T) {
 			}
 			return append([]byte(from+" said "), body...), nil
 		}), nil)
-		ask := func(from *node, to, subject, body string) string {
+		ask := func(from *rig.Node, to, subject, body string) string {
 			t.Helper()
 			began := time.Now()
 			answer, err := from.Ask(t.Context(), to, subject, []byte(body))
@@ -129,9 +130,9 @@ func TestAsk(t *testing.T) {
 			}
 			return err.Error()
 		}
-		for _, n := range []*node{a, b} { // of another node, and of its own
+		for _, n := range []*rig.Node{a, b} { // of another node, and of its own
 			for body, wanted := range map[string]string{
-				"hello": n.name + " said hello", "": n.name + " said ", "absent": ErrNotFound.Error(), "long": ErrTooLarge.Error(),
+				"hello": n.Name + " said hello", "": n.Name + " said ", "absent": ErrNotFound.Error(), "long": ErrTooLarge.Error(),
 			} {
 				if got := ask(n, "b", "x", body); got != wanted {
 					t.Errorf("%q at b: %q", body, got)
@@ -162,7 +163,7 @@ func TestAsk(t *testing.T) {
 		if got := ask(a, "d", "x", "hello"); got != ErrNodeAway.Error() {
 			t.Errorf("no such node: %q", got)
 		}
-		b.crash()
+		b.Crash()
 		if got := ask(a, "b", "x", "hello"); got != ErrNodeAway.Error() && got != ErrUnknown.Error() {
 			t.Errorf("a node that is dead: %q", got)
 		}
@@ -171,15 +172,15 @@ func TestAsk(t *testing.T) {
 
 // Handlers that hang keep nothing but other messages waiting, and of those only so many.
 func TestHandlersOfMessagesHang(t *testing.T) {
-	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
-		a, b := f.nodes[0], f.nodes[1]
+	rig.FleetBubble(t, 2, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Nodes[0], f.Nodes[1]
 		free := make(chan struct{})
 		var box inbox
-		want(t, "OnMessage", b.OnMessage("hangs", func(ctx context.Context, from string, body []byte) ([]byte, error) {
+		rig.Want(t, "OnMessage", b.OnMessage("hangs", func(ctx context.Context, from string, body []byte) ([]byte, error) {
 			<-free
 			return box.take(ctx, from, body)
 		}), nil)
-		want(t, "OnMessage", b.OnMessage("quick", box.take), nil)
+		rig.Want(t, "OnMessage", b.OnMessage("quick", box.take), nil)
 		for i := range 20_000 {
 			a.Broadcast("hangs", fmt.Append(nil, i))
 		}
@@ -191,20 +192,20 @@ func TestHandlersOfMessagesHang(t *testing.T) {
 				answers <- err
 			}()
 		}
-		pass(time.Second)
+		rig.Pass(time.Second)
 		_, err := a.Ask(t.Context(), "b", "quick", nil)
-		want(t, "Ask while too many are under way", err, ErrOverloaded)
-		b.later("x", "b1")
+		rig.Want(t, "Ask while too many are under way", err, ErrOverloaded)
+		later(b, "x", "b1")
 		_, err = a.Get(t.Context(), "b1")
-		want(t, "Get while handlers hang", err, nil)
+		rig.Want(t, "Get while handlers hang", err, nil)
 
 		close(free)
 		for range most - 1 {
-			want(t, "Ask", <-answers, nil)
+			rig.Want(t, "Ask", <-answers, nil)
 		}
 		_, err = a.Ask(t.Context(), "b", "quick", []byte("now"))
-		want(t, "Ask", err, nil)
-		pass(time.Second)
+		rig.Want(t, "Ask", err, nil)
+		rig.Pass(time.Second)
 		got := slices.DeleteFunc(box.all(), func(m string) bool { return m == "a: " || m == "a: now" })
 		if len(got) < 10_000 || len(got) > 17_000 || !slices.Equal(got, numbered("a", len(got))) {
 			t.Errorf("%d of 20,000 broadcasts came, or out of order", len(got))
@@ -215,17 +216,17 @@ func TestHandlersOfMessagesHang(t *testing.T) {
 // A node whose ledger is its own has no peers, and may send messages like any other.
 func TestMessagesOfOneNode(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{})
+		r := rig.New(t, Config{})
 		var box inbox
-		want(t, "OnMessage", r.OnMessage("x", box.take), nil)
+		rig.Want(t, "OnMessage", r.OnMessage("x", box.take), nil)
 		r.Broadcast("x", []byte("hello"))
 		answer, err := r.Ask(t.Context(), r.NodeName(), "x", []byte("me"))
-		if want(t, "Ask", err, nil); string(answer) != "2" {
+		if rig.Want(t, "Ask", err, nil); string(answer) != "2" {
 			t.Errorf("answer %q", answer)
 		}
 		_, err = r.Ask(t.Context(), "other", "x", nil)
-		want(t, "Ask of another node", err, ErrNodeAway)
-		pass(time.Second)
+		rig.Want(t, "Ask of another node", err, ErrNodeAway)
+		rig.Pass(time.Second)
 		if got := box.all(); !slices.Equal(got, []string{r.NodeName() + ": me"}) || len(r.Peers()) != 0 {
 			t.Errorf("got %q; peers %q", got, r.Peers())
 		}
@@ -236,7 +237,7 @@ func TestMessagesOverRedis(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := newNamedRedisNode(t, server.URL(), "a"), newNamedRedisNode(t, server.URL(), "b")
 	var box inbox
-	want(t, "OnMessage", b.OnMessage("x", box.take), nil)
+	rig.Want(t, "OnMessage", b.OnMessage("x", box.take), nil)
 	a.waitFor("the nodes know one another", func() bool {
 		return slices.Equal(a.Peers(), []string{"b"}) && slices.Equal(b.Peers(), []string{"a"})
 	})
@@ -249,20 +250,20 @@ func TestMessagesOverRedis(t *testing.T) {
 	}
 	long := make([]byte, MaxMessage)
 	answer, err := a.Ask(t.Context(), "b", "x", long)
-	if want(t, "Ask", err, nil); string(answer) != fmt.Sprint(len(long)) {
+	if rig.Want(t, "Ask", err, nil); string(answer) != fmt.Sprint(len(long)) {
 		t.Errorf("answer %q", answer)
 	}
 	a.Broadcast("x", long)
 	a.waitFor("the long one has come", func() bool { return len(box.all()) == 5002 })
 	_, err = a.Ask(t.Context(), "b", "y", nil)
-	want(t, "Ask without a handler", err, ErrUnavailable)
+	rig.Want(t, "Ask without a handler", err, ErrUnavailable)
 }
 
 // BenchmarkAskOverRedis is a message with its answer, between two nodes of one Redis.
 func BenchmarkAskOverRedis(b *testing.B) {
 	server := redistest.Start(b)
 	from, to := newNamedRedisNode(b, server.URL(), "a"), newNamedRedisNode(b, server.URL(), "b")
-	want(b, "OnMessage", to.OnMessage("x", func(_ context.Context, _ string, body []byte) ([]byte, error) { return body, nil }), nil)
+	rig.Want(b, "OnMessage", to.OnMessage("x", func(_ context.Context, _ string, body []byte) ([]byte, error) { return body, nil }), nil)
 	from.waitFor("the nodes know one another", func() bool { return len(from.Peers()) == 1 })
 	body := make([]byte, 200)
 	for b.Loop() {

@@ -25,6 +25,7 @@ import (
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/relay"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -232,7 +233,7 @@ func TestWireFormatUnchanged(t *testing.T) {
 	var files []string
 	talking(t, func(t *testing.T, k *talk) {
 		for _, c := range conversations {
-			want(t, c.method, c.fault, nil)
+			rig.Want(t, c.method, c.fault, nil)
 			var sent goldenCall
 			k.answer = func(q relay.Call) []byte {
 				_, reply := c.hear(q.Body)
@@ -240,7 +241,7 @@ func TestWireFormatUnchanged(t *testing.T) {
 				return reply
 			}
 			_, err := c.call(k.caller)
-			want(t, c.method, err, nil)
+			rig.Want(t, c.method, err, nil)
 			files = append(files, c.method+".json")
 			golden := keptAs(t, c.method+".json", sent)
 			if heard, _ := c.hear(golden.Question); !cmp.Equal(c.query, heard, travelling) {
@@ -248,7 +249,7 @@ func TestWireFormatUnchanged(t *testing.T) {
 			}
 			k.answer = func(relay.Call) []byte { return golden.Answer }
 			got, err := c.call(k.caller)
-			if want(t, c.method, err, nil); !cmp.Equal(c.reply, got, travelling) {
+			if rig.Want(t, c.method, err, nil); !cmp.Equal(c.reply, got, travelling) {
 				t.Errorf("the answer to %s is taken for something else:%s", c.method, cmp.Diff(c.reply, got, travelling))
 			}
 		}
@@ -259,7 +260,7 @@ func TestWireFormatUnchanged(t *testing.T) {
 		}
 	}
 	stand, err := os.ReadDir(goldenDir)
-	want(t, "ReadDir", err, nil)
+	rig.Want(t, "ReadDir", err, nil)
 	for _, f := range stand {
 		if f.Name() != "faults.json" && !slices.Contains(files, f.Name()) {
 			t.Errorf("no method answers %s any more, and a node of an older version may call it", f.Name())
@@ -278,7 +279,7 @@ func TestFaultsStay(t *testing.T) {
 		"pending": uint8(Pending), "ready": uint8(Ready), "delivering": uint8(Delivering), "dead": uint8(Dead),
 		"ack": uint8(Ack), "release": uint8(Release), "extend": uint8(Extend), "bury": uint8(Bury), "return": uint8(Return),
 	}}
-	want(t, "fill", fillValue(reflect.ValueOf(&now.Reply.Fault).Elem(), "fault"), nil)
+	rig.Want(t, "fill", fillValue(reflect.ValueOf(&now.Reply.Fault).Elem(), "fault"), nil)
 	for _, c := range cluster.ErrorCodes {
 		now.Codes = append(now.Codes, c.Code)
 	}
@@ -297,21 +298,21 @@ func keptAs[T any](t *testing.T, name string, now T) T {
 	t.Helper()
 	path := filepath.Join(goldenDir, name)
 	compact, err := task.Canonical(now)
-	want(t, name, err, nil)
+	rig.Want(t, name, err, nil)
 	var indented, plain bytes.Buffer
-	want(t, name, json.Indent(&indented, append(compact, '\n'), "", "  "), nil)
+	rig.Want(t, name, json.Indent(&indented, append(compact, '\n'), "", "  "), nil)
 	encoded := indented.Bytes()
 	stands, err := os.ReadFile(path)
 	if *update && (errors.Is(err, fs.ErrNotExist) || err == nil && keeps(t, name, stands, encoded)) {
 		stands, err = encoded, os.WriteFile(path, encoded, 0o644)
 	}
-	want(t, "a golden file, which -update writes if it is new", err, nil)
+	rig.Want(t, "a golden file, which -update writes if it is new", err, nil)
 	if !bytes.Equal(stands, encoded) {
 		t.Errorf("%s is encoded in another way; -update adds what is new:%s", name, cmp.Diff(string(stands), string(encoded)))
 	}
 	var golden T
-	want(t, name, json.Compact(&plain, stands), nil)
-	want(t, name, json.Unmarshal(plain.Bytes(), &golden), nil)
+	rig.Want(t, name, json.Compact(&plain, stands), nil)
+	rig.Want(t, name, json.Unmarshal(plain.Bytes(), &golden), nil)
 	return golden
 }
 
@@ -319,7 +320,7 @@ func keptAs[T any](t *testing.T, name string, now T) T {
 func keeps(t *testing.T, name string, stands, encoded []byte) bool {
 	t.Helper()
 	var before, after any
-	want(t, name, errors.Join(json.Unmarshal(stands, &before), json.Unmarshal(encoded, &after)), nil)
+	rig.Want(t, name, errors.Join(json.Unmarshal(stands, &before), json.Unmarshal(encoded, &after)), nil)
 	var lost func(path string, before, after any) string
 	lost = func(path string, before, after any) string {
 		switch b := before.(type) {
@@ -367,7 +368,7 @@ func TestFieldsComeAndAreMissing(t *testing.T) {
 	t.Parallel()
 	talking(t, func(t *testing.T, k *talk) {
 		for _, c := range conversations {
-			want(t, c.method, c.fault, nil)
+			rig.Want(t, c.method, c.fault, nil)
 			for _, v := range variants(t, c.query) {
 				if heard, _ := c.hear(v.body); !cmp.Equal(v.means, heard, travelling) {
 					t.Errorf("the call %s %s:%s", c.method, v.what, cmp.Diff(v.means, heard, travelling))
@@ -396,11 +397,11 @@ type variant struct {
 // variants are those in which one object has a field more, or one less.
 func variants(t *testing.T, full any) (all []variant) {
 	body, err := json.Marshal(full)
-	want(t, "Marshal", err, nil)
+	rig.Want(t, "Marshal", err, nil)
 	// Each begins with copies of its own.
 	vary := func(what string, path []any, change func(object map[string]any, v reflect.Value)) {
 		typed, tree := reflect.New(reflect.TypeOf(full)), any(nil)
-		want(t, "Unmarshal", errors.Join(json.Unmarshal(body, typed.Interface()), json.Unmarshal(body, &tree)), nil)
+		rig.Want(t, "Unmarshal", errors.Join(json.Unmarshal(body, typed.Interface()), json.Unmarshal(body, &tree)), nil)
 		v, at := typed.Elem(), tree
 		for _, step := range path {
 			v = reflect.Indirect(v)
@@ -413,7 +414,7 @@ func variants(t *testing.T, full any) (all []variant) {
 		}
 		change(at.(map[string]any), reflect.Indirect(v))
 		changed, err := json.Marshal(tree)
-		want(t, "Marshal", err, nil)
+		rig.Want(t, "Marshal", err, nil)
 		all = append(all, variant{fmt.Sprint(what, " at ", path), changed, typed.Elem().Interface()})
 	}
 	var walk func(v reflect.Value, path []any)

@@ -7,6 +7,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // Tasks with chosen ids in other shards than those of their ids are found, also when they are dead,
@@ -25,7 +26,7 @@ func TestMisplacedOnRedis(t *testing.T) {
 			}
 		}
 		a.waitFor("all is recorded", func() bool { return a.Stats().Ledger.Queued == 0 })
-		want(t, "Close", a.Close(t.Context()), nil)
+		rig.Want(t, "Close", a.Close(t.Context()), nil)
 		for i := range 12 {
 			id, from, to := fmt.Sprint("x-", i), -1, ""
 			key := func(shard int, what string) string { return fmt.Sprintf("lapse:{a/%d}:%s", shard, what) }
@@ -57,13 +58,13 @@ func TestMisplacedOnRedis(t *testing.T) {
 			id := fmt.Sprint("x-", i)
 			for _, n := range g.nodes {
 				task, err := n.Get(t.Context(), id)
-				want(t, "Get "+id+" at "+n.name, err, nil)
+				rig.Want(t, "Get "+id+" at "+n.name, err, nil)
 				if dead := i%2 == 0; dead != (task.State == tasks.Dead) {
 					t.Errorf("%s is %v", id, task.State)
 				}
 			}
 			if i%4 == 0 {
-				came, err := requeued(g.next().Requeue(t.Context(), "x", tasks.Requeue{IDs: []string{id}, Delay: time.Hour}))
+				came, err := rig.Requeued(g.next().Requeue(t.Context(), "x", tasks.Requeue{IDs: []string{id}, Delay: time.Hour}))
 				if err != nil || came != 1 {
 					t.Errorf("requeued %d, %v", came, err)
 				}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // may is what an id may be, as far as its caller can know.
@@ -64,7 +65,7 @@ type outstanding struct {
 // naive: it knows nothing of wheels, slots or batches.
 type model struct {
 	t     testing.TB
-	clock *steppedClock
+	clock *rig.SteppedClock
 
 	mu    sync.Mutex
 	facts map[string]*fact
@@ -76,14 +77,14 @@ type model struct {
 
 func (m *model) fault(id, format string, args ...any) {
 	f := m.fact(id)
-	m.t.Errorf("%s %s: %s; before:\n%s", m.clock.now().Format("15:04:05.000"), id, fmt.Sprintf(format, args...),
+	m.t.Errorf("%s %s: %s; before:\n%s", m.clock.Now().Format("15:04:05.000"), id, fmt.Sprintf(format, args...),
 		strings.Join(f.story[max(0, len(f.story)-15):], "\n"))
 }
 
 // note keeps what happens to an id, for faults.
 func (m *model) note(id, format string, args ...any) {
 	f := m.fact(id)
-	f.story = append(f.story, m.clock.now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
+	f.story = append(f.story, m.clock.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
 func (m *model) fact(id string) *fact {
@@ -139,7 +140,7 @@ func (m *model) delivered(d *tasks.Delivery, term time.Duration, handler bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.told++
-	now := m.clock.now()
+	now := m.clock.Now()
 	m.note(d.ID, "delivered, attempt %d, due %v", d.Attempt, d.Due)
 	f := m.fact(d.ID)
 	if now.Before(d.Due) || now.Before(d.Next) {
@@ -220,7 +221,7 @@ func (m *model) expired(maxAttempts func(topic string) int) {
 // before.
 func (m *model) kept(keep time.Duration) {
 	const slack = 5 * time.Second // of a step
-	now := m.clock.now()
+	now := m.clock.Now()
 	for _, f := range m.facts {
 		dead := f.may&mayBeDead != 0 || f.may&mayBeAlive != 0 && f.spent()
 		switch {
@@ -251,7 +252,7 @@ func (m *model) crashed() {
 func (m *model) restarted() {
 	for _, f := range m.facts {
 		f.acked = "" // outcomes are forgotten
-		due := len(f.dues) == 0 || slices.Min(f.dues) <= m.clock.now().UnixMilli()
+		due := len(f.dues) == 0 || slices.Min(f.dues) <= m.clock.Now().UnixMilli()
 		if (f.topic == "missed" || f.topic == "") && due {
 			f.missable = true
 		}

@@ -7,6 +7,7 @@ import (
 
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // The moves of a simulation. Each makes a call and compares its answer with the model.
@@ -34,7 +35,7 @@ func (s *simulation) refused(id string, err error) {
 	case errors.Is(err, ErrDead):
 		s.m.is(id, mayBeDead, "dead").may = mayBeDead
 	case errors.Is(err, ErrExists) && f.may&mayBeAbsent != 0: // a finished one may be kept
-		task, err := s.Get(s.t.Context(), id)
+		task, err := s.Get(s.T.Context(), id)
 		if err == nil || !s.excused(id, err) {
 			if s.m.saw(id, task, err); err != nil {
 				s.m.fault(id, "it exists, and is not found")
@@ -69,9 +70,9 @@ func (s *simulation) again() {
 }
 
 func (s *simulation) post(r Request) {
-	due, req := record.FromMillis(record.Millis(s.clock.now().Add(r.Delay))), fmt.Sprint(r)
+	due, req := record.FromMillis(record.Millis(s.Clock.Now().Add(r.Delay))), fmt.Sprint(r)
 	s.m.begin()
-	task, err := s.Schedule(s.t.Context(), r)
+	task, err := s.Schedule(s.T.Context(), r)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	f := s.m.fact(task.ID)
@@ -118,7 +119,7 @@ func (s *simulation) batch() {
 		rs[i].Payload = fmt.Append(rs[i].Payload, s.rng.Uint64()) // no repeat of a finished task
 	}
 	s.m.begin()
-	results, err := s.ScheduleBatch(s.t.Context(), rs)
+	results, err := s.ScheduleBatch(s.T.Context(), rs)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	if err != nil {
@@ -134,7 +135,7 @@ func (s *simulation) batch() {
 		case res.Err == nil:
 			s.m.is(res.ID, mayBeAbsent|mayBeAlive, "scheduled")
 			if f.may&mayBeAbsent != 0 {
-				f.alive(s.clock.now())
+				f.alive(s.Clock.Now())
 				f.dues, f.topic, f.group, f.req = nil, rs[i].Topic, rs[i].Group, ""
 			}
 			f.may = mayBeAlive
@@ -152,7 +153,7 @@ func (s *simulation) batch() {
 func (s *simulation) cancel() {
 	id := s.anyID()
 	s.m.begin()
-	err := s.Cancel(s.t.Context(), id)
+	err := s.Cancel(s.T.Context(), id)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	f := s.m.fact(id)
@@ -202,7 +203,7 @@ func (s *simulation) reschedule() {
 	id, delay := s.anyID(), time.Duration(s.rng.Int64N(int64(time.Minute)))
 	s.m.begin()
 	s.maybeFreed(id)
-	task, err := s.Reschedule(s.t.Context(), id, Move{Delay: &delay})
+	task, err := s.Reschedule(s.T.Context(), id, Move{Delay: &delay})
 	s.moved(id, task, err)
 }
 
@@ -210,13 +211,13 @@ func (s *simulation) fire() {
 	id := s.anyID()
 	s.m.begin()
 	s.maybeFreed(id)
-	task, err := s.Fire(s.t.Context(), id)
+	task, err := s.Fire(s.T.Context(), id)
 	s.moved(id, task, err)
 }
 
 func (s *simulation) look() {
 	id := s.anyID()
-	task, err := s.Get(s.t.Context(), id)
+	task, err := s.Get(s.T.Context(), id)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	if err == nil || !s.excused(id, err) {
@@ -229,21 +230,21 @@ func (s *simulation) list() {
 	group := s.anyGroup()
 	seen := map[string]bool{}
 	var last time.Time
-	for cursor, pages := "", 0; pages < mostPages; pages++ {
-		page, err := s.List(s.t.Context(), Query{Group: group, Limit: 1 + s.rng.IntN(20), Cursor: cursor})
+	for cursor, pages := "", 0; pages < rig.MostPages; pages++ {
+		page, err := s.List(s.T.Context(), Query{Group: group, Limit: 1 + s.rng.IntN(20), Cursor: cursor})
 		if err != nil {
 			s.m.fault("list", "%v", err)
 			return
 		}
 		s.m.mu.Lock()
 		for _, task := range page.Tasks {
-			if seen[task.ID] || listedAt(&task).Before(last) {
+			if seen[task.ID] || rig.ListedAt(&task).Before(last) {
 				s.m.fault(task.ID, "listed twice, or out of order")
 			}
 			if group != "" && task.Group != group {
 				s.m.fault(task.ID, "of the group %q is listed in %q", task.Group, group)
 			}
-			seen[task.ID], last = true, listedAt(&task)
+			seen[task.ID], last = true, rig.ListedAt(&task)
 			if !s.faults {
 				s.m.saw(task.ID, task, nil)
 			}
@@ -266,7 +267,7 @@ func (s *simulation) list() {
 func (s *simulation) reserve() {
 	topic := reserved[s.rng.IntN(len(reserved))]
 	wait := time.Duration(s.rng.IntN(2)) * time.Duration(s.rng.Int64N(int64(3*time.Second)))
-	ds, err := s.Reserve(s.t.Context(), topic, 1+s.rng.IntN(5), wait, 0)
+	ds, err := s.Reserve(s.T.Context(), topic, 1+s.rng.IntN(5), wait, 0)
 	if err != nil {
 		s.m.fault(topic, "Reserve: %v", err)
 	}
@@ -287,7 +288,7 @@ func (s *simulation) verdict() {
 	d := s.receipts[max(k, 0)]
 	v := Verdict{Verb: []Verb{Ack, Ack, Ack, Release, Release, Extend, Bury}[s.rng.IntN(7)]}
 	if v.Verb == Release && s.rng.IntN(2) == 0 {
-		v.Delay = ptr(time.Duration(s.rng.Int64N(int64(10 * time.Second))))
+		v.Delay = rig.Ptr(time.Duration(s.rng.Int64N(int64(10 * time.Second))))
 	}
 	s.m.mu.Lock()
 	f := s.m.fact(d.ID)
@@ -295,7 +296,7 @@ func (s *simulation) verdict() {
 	must := current && f.busy()
 	mustNot := !current && !f.loose && f.written && f.acked != d.Receipt()
 	s.m.mu.Unlock()
-	a := s.settle(v, d)
+	a := s.SettleOne(v, d)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	s.m.note(d.ID, "verdict %d on attempt %d: %v", v.Verb, d.Attempt, a.Err)
@@ -364,22 +365,22 @@ func (s *simulation) redrive(id string, call func(topic string) (int, error), do
 
 func (s *simulation) requeue() {
 	id, delay := s.anyID(), time.Duration(s.rng.IntN(2))*time.Duration(s.rng.Int64N(int64(time.Minute)))
-	due := s.clock.now().UnixMilli()
+	due := s.Clock.Now().UnixMilli()
 	if delay != 0 {
-		due = record.Millis(s.clock.now().Add(delay))
+		due = record.Millis(s.Clock.Now().Add(delay))
 	}
 	s.redrive(id, func(topic string) (int, error) {
-		return requeued(s.Requeue(s.t.Context(), topic, Requeue{IDs: []string{id}, Delay: delay}))
+		return rig.Requeued(s.Requeue(s.T.Context(), topic, Requeue{IDs: []string{id}, Delay: delay}))
 	}, func(f *fact) { f.alive(record.FromMillis(due)) })
 }
 
 func (s *simulation) deleteDead() {
 	id := s.anyID()
-	s.redrive(id, func(topic string) (int, error) { return s.DeleteDead(s.t.Context(), topic, []string{id}) }, (*fact).gone)
+	s.redrive(id, func(topic string) (int, error) { return s.DeleteDead(s.T.Context(), topic, []string{id}) }, (*fact).gone)
 }
 
 func (s *simulation) pauseTopic() {
-	err := s.PauseTopic(s.t.Context(), s.topics[s.rng.IntN(len(s.topics))], s.rng.IntN(3) == 0)
+	err := s.PauseTopic(s.T.Context(), s.topics[s.rng.IntN(len(s.topics))], s.rng.IntN(3) == 0)
 	if err != nil && !s.excused("topic", err) {
 		s.m.fault("topic", "%v", err)
 	}
@@ -396,12 +397,12 @@ func (s *simulation) setTopic() {
 	if name == "missed" {
 		set.Misfire = []Misfire{MisfireDeliver, MisfireSkip, MisfireCoalesce}[s.rng.IntN(3)]
 	}
-	if _, err := s.SetTopic(s.t.Context(), name, set, -1); err != nil && !s.excused("topic", err) {
+	if _, err := s.SetTopic(s.T.Context(), name, set, -1); err != nil && !s.excused("topic", err) {
 		s.m.fault("topic", "%v", err)
 	}
 }
 
 func (s *simulation) wait() {
 	longest := []time.Duration{10 * time.Millisecond, time.Second, 15 * time.Second, 2 * time.Minute}
-	pass(time.Duration(s.rng.Int64N(int64(longest[s.rng.IntN(len(longest))]))))
+	rig.Pass(time.Duration(s.rng.Int64N(int64(longest[s.rng.IntN(len(longest))]))))
 }

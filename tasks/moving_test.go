@@ -11,6 +11,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/memledger"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // A blockingObserver holds up what the scheduler does next, until it is released.
@@ -46,7 +47,7 @@ func TestMoving(t *testing.T) {
 		fired, stop := make(chan struct{}), make(chan struct{})
 		first := sync.OnceFunc(func() { close(fired) })
 		observer := &blockingObserver{make(chan struct{}), make(chan struct{})}
-		s, err := OpenWith(t.Context(), memledger.New(), Config{Log: slog.New(slog.DiscardHandler), Observer: observer}, Parts{
+		s, err := rig.OpenWith(t.Context(), memledger.New(), Config{Log: slog.New(slog.DiscardHandler), Observer: observer}, rig.Parts{
 			Fired: func(values []uint64) []uint64 { first(); <-stop; return values },
 		})
 		if err != nil {
@@ -98,7 +99,7 @@ func TestMovingNeedsTheLock(t *testing.T) {
 	defer s.Close(t.Context())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	lock := Mutex(s.Engine())
+	lock := rig.Mutex(rig.Engine(s))
 	lock.Lock()
 	for range 2 { // the second joins the round of the first
 		stuck := (*StuckError)(nil)

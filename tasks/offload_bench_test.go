@@ -10,6 +10,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // BenchmarkBacklog measures how long 100,000 tasks take that are overdue at one node, and
@@ -60,7 +61,7 @@ func BenchmarkBacklog(b *testing.B) {
 				b.StopTimer()
 				var helped int64
 				for _, n := range nodes {
-					helped += n.Cluster().Peers.Counts.OffloadedIn.Load()
+					helped += rig.Cluster(n).Peers.Counts.OffloadedIn.Load()
 					_ = n.Close(context.Background())
 				}
 				b.ReportMetric(float64(helped)/tasks, "helped/task")

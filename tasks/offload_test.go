@@ -11,23 +11,69 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
+// A node without a receiver that helps another one gives its tasks back, and takes no more than one
+// at a time until it has a receiver.
+func TestHelperWithoutReceiver(t *testing.T) {
+	t.Parallel()
+	rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
+		const tasks = 30_000
+		a, b := f.Nodes[0], f.Nodes[1]
+		var c deliveries
+		var here atomic.Bool
+		var refused atomic.Int64
+		rig.Want(t, "Handle", a.Handle("x", c.by("a", time.Second, nil)), nil)
+		rig.Want(t, "Handle", b.Handle("x", func(ctx context.Context, d *Delivery) error {
+			if !here.Load() {
+				refused.Add(1)
+				return ErrNoReceiver
+			}
+			return c.by("b", time.Second, nil)(ctx, d)
+		}), nil)
+		herd(a, "x", tasks)
+		rig.Pass(5 * time.Second)
+		first := refused.Load()
+		if first == 0 || first > 600 || c.counts("b") != 0 {
+			t.Errorf("%d deliveries were refused", first)
+		}
+		rig.Pass(5 * time.Second)
+		if n := refused.Load() - first; n == 0 || n > 8 {
+			t.Errorf("%d deliveries were refused in 5 s", n)
+		}
+		here.Store(true)
+		rig.Pass(5 * time.Second)
+		if c.counts("b") == 0 {
+			t.Error("the node does not help with a receiver")
+		}
+		for a.Stats().Total.Delivered < tasks {
+			rig.Pass(time.Second)
+		}
+		if len(c.of) != tasks || c.counts("a")+c.counts("b") != tasks {
+			t.Errorf("%d tasks were delivered %d times", len(c.of), c.counts("a")+c.counts("b"))
+		}
+		if n := a.Stats().Total; n.Failed != 0 || n.LeaseExpired != 0 {
+			t.Errorf("%+v", n)
+		}
+	}, Config{SweepBacklog: 100}, Config{SweepHelper: []string{"backlog"}})
+}
+
 // herd schedules tasks that are due now.
-func (n *node) herd(topic string, count int) {
-	n.t.Helper()
+func herd(n *rig.Node, topic string, count int) {
+	n.T.Helper()
 	for from := 0; from < count; from += MaxBatch {
 		reqs := make([]Request, min(MaxBatch, count-from))
 		for i := range reqs {
 			reqs[i] = Request{ID: fmt.Sprint(topic, "-", from+i), Topic: topic}
 		}
-		results, err := n.ScheduleBatch(n.t.Context(), reqs)
+		results, err := n.ScheduleBatch(n.T.Context(), reqs)
 		if err != nil {
-			n.t.Fatal(err)
+			n.T.Fatal(err)
 		}
 		for _, r := range results {
 			if r.Err != nil {
-				n.t.Fatal(r.Err)
+				n.T.Fatal(r.Err)
 			}
 		}
 	}
@@ -74,19 +120,19 @@ func TestOffload(t *testing.T) {
 	t.Parallel()
 	for _, helper := range [][]string{nil, {"backlog"}} {
 		t.Run(fmt.Sprint("helper=", helper), func(t *testing.T) {
-			poolBubble(t, func(t *testing.T, f *fleet) {
+			rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
 				const tasks = 5000
-				a, b := f.nodes[0], f.nodes[1]
+				a, b := f.Nodes[0], f.Nodes[1]
 				var c deliveries
-				for _, n := range f.nodes {
-					if err := n.Handle("x", c.by(n.name, 100*time.Millisecond, nil)); err != nil {
+				for _, n := range f.Nodes {
+					if err := n.Handle("x", c.by(n.Name, 100*time.Millisecond, nil)); err != nil {
 						t.Fatal(err)
 					}
 				}
-				a.herd("x", tasks)
+				herd(a, "x", tasks)
 				began := time.Now()
 				for a.Stats().Total.Delivered < tasks {
-					pass(100 * time.Millisecond)
+					rig.Pass(100 * time.Millisecond)
 				}
 				t.Log("it took", time.Since(began), "by a:", c.counts("a"), "by b:", c.counts("b"))
 				if made := c.counts("b"); made < tasks*4/10 {
@@ -95,7 +141,7 @@ func TestOffload(t *testing.T) {
 				if len(c.of) != tasks || c.counts("a")+c.counts("b") != tasks {
 					t.Errorf("%d tasks were delivered %d times", len(c.of), c.counts("a")+c.counts("b"))
 				}
-				pass(time.Minute)
+				rig.Pass(time.Minute)
 				if st := b.Stats(); st.Total.Delivered != 0 || b.Cluster().Peers.Offloads.Len() != 0 || st.Concurrency != 64 {
 					t.Errorf("afterwards: %+v, %d offloads", st.Total, b.Cluster().Peers.Offloads.Len())
 				}
@@ -108,29 +154,29 @@ func TestOffload(t *testing.T) {
 // no task ready for them.
 func TestOffloadOutlastsASweep(t *testing.T) {
 	t.Parallel()
-	poolBubble(t, func(t *testing.T, f *fleet) {
-		a := f.nodes[0]
+	rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
+		a := f.Nodes[0]
 		var c deliveries
-		for _, n := range f.nodes {
-			if err := n.Handle("x", c.by(n.name, 100*time.Millisecond, nil)); err != nil {
+		for _, n := range f.Nodes {
+			if err := n.Handle("x", c.by(n.Name, 100*time.Millisecond, nil)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		a.herd("x", 1500) // the nodes take all of them
-		pass(50 * time.Millisecond)
+		herd(a, "x", 1500) // the nodes take all of them
+		rig.Pass(50 * time.Millisecond)
 		first := c.counts("b")
 		if st := a.Stats(); st.Total.Ready != 0 || first == 0 {
 			t.Fatalf("%d tasks are ready, and the other node has taken %d", st.Total.Ready, first)
 		}
 		a.Engine().SweepOnce(false)
-		pass(0)
-		pass(30 * time.Millisecond)
+		rig.Pass(0)
+		rig.Pass(30 * time.Millisecond)
 		for i := range 4000 { // with no announcement before they are delivered
 			if _, err := a.Schedule(t.Context(), Request{ID: fmt.Sprint("later-", i), Topic: "x"}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		pass(400 * time.Millisecond)
+		rig.Pass(400 * time.Millisecond)
 		if made := c.counts("b") - first; made < 1000 {
 			t.Errorf("the other node has made %d of 4000 deliveries", made)
 		}
@@ -139,8 +185,8 @@ func TestOffloadOutlastsASweep(t *testing.T) {
 
 // Whatever becomes of an attempt counts at the node that has the task.
 func TestOffloadResults(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *fleet) {
-		a, b := f.nodes[0], f.nodes[1]
+	rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Nodes[0], f.Nodes[1]
 		stuck := make(chan struct{})
 		if err := a.Handle("x", func(ctx context.Context, d *Delivery) error {
 			select {
@@ -171,9 +217,9 @@ func TestOffloadResults(t *testing.T) {
 		if _, err := a.SetTopic(t.Context(), "x", TopicSettings{Kind: Handler, Concurrency: 1, Lease: time.Hour}, -1); err != nil {
 			t.Fatal(err)
 		}
-		pass(5 * time.Second)
-		a.herd("x", 100)
-		pass(10 * time.Second)
+		rig.Pass(5 * time.Second)
+		herd(a, "x", 100)
+		rig.Pass(10 * time.Second)
 		st := a.Stats().Total
 		if st.Delivered < 60 || st.Dead < 9 || st.Dead > 10 {
 			t.Errorf("the owner has counted %+v", st)
@@ -199,12 +245,12 @@ func TestOffloadResults(t *testing.T) {
 // A node that has taken over what it was helping with: what its workers have delivered
 // counts, and is not delivered again.
 func TestOffloadOutlivesTheOwner(t *testing.T) {
-	poolBubble(t, func(t *testing.T, f *fleet) {
+	rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
 		const tasks = 40
-		a, b := f.nodes[0], f.nodes[1]
+		a, b := f.Nodes[0], f.Nodes[1]
 		release := make(chan struct{})
 		var c deliveries
-		for _, n := range f.nodes {
+		for _, n := range f.Nodes {
 			hold := func(d *Delivery) error {
 				if n == b {
 					<-release
@@ -215,23 +261,23 @@ func TestOffloadOutlivesTheOwner(t *testing.T) {
 			if n == b {
 				took = time.Millisecond
 			}
-			if err := n.Handle("x", c.by(n.name, took, hold)); err != nil {
+			if err := n.Handle("x", c.by(n.Name, took, hold)); err != nil {
 				t.Fatal(err)
 			}
 		}
-		a.herd("x", tasks)
-		pass(3 * time.Second)
+		herd(a, "x", tasks)
+		rig.Pass(3 * time.Second)
 		helped := c.counts("b")
 		if helped == 0 {
 			t.Fatal("nothing was offloaded")
 		}
-		a.member.Crash()
-		if n := b.member.AdoptFrom(a.member.Member); n == 0 {
+		a.Member.Crash()
+		if n := b.Member.AdoptFrom(a.Member.Member); n == 0 {
 			t.Fatal("nothing was adopted")
 		}
-		pass(time.Second)
+		rig.Pass(time.Second)
 		close(release)
-		pass(time.Minute)
+		rig.Pass(time.Minute)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		if len(c.of) != tasks || b.Stats().Total.Pending+b.Stats().Total.Ready+b.Stats().Total.Delivering != 0 {
@@ -251,38 +297,38 @@ func TestOffloadOutlivesTheOwner(t *testing.T) {
 // one meanwhile.
 func TestOffloadOutlivesADrain(t *testing.T) {
 	topic := map[string]TopicSettings{"x": {Concurrency: 4, Lease: time.Hour}}
-	poolBubble(t, func(t *testing.T, f *fleet) {
+	rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
 		const tasks = 40
-		a, b, third := f.nodes[0], f.nodes[1], f.nodes[2]
+		a, b, third := f.Nodes[0], f.Nodes[1], f.Nodes[2]
 		release := make(chan struct{})
 		var c deliveries
-		for _, n := range []*node{a, b} {
+		for _, n := range []*rig.Node{a, b} {
 			if err := n.Handle("x", func(ctx context.Context, d *Delivery) error {
 				select {
 				case <-release:
 				case <-ctx.Done():
 				}
-				return c.by(n.name, 0, nil)(ctx, d)
+				return c.by(n.Name, 0, nil)(ctx, d)
 			}); err != nil {
 				t.Fatal(err)
 			}
 		}
-		a.herd("x", tasks)
-		pass(10 * time.Second)
+		herd(a, "x", tasks)
+		rig.Pass(10 * time.Second)
 		if b.Stats().HelpGiven == 0 {
 			t.Fatal("nothing was offloaded", a.Stats().Total)
 		}
-		Mutex(b.Engine()).Lock()
+		rig.Mutex(b.Engine()).Lock()
 		b.Engine().Draining = true // so that it takes no shard
-		Mutex(b.Engine()).Unlock()
+		rig.Mutex(b.Engine()).Unlock()
 		drained := make(chan error)
 		go func() { drained <- a.Drain(t.Context()) }()
-		pass(time.Second)
+		rig.Pass(time.Second)
 		close(release)
 		if err := <-drained; err != nil {
 			t.Fatal(err)
 		}
-		pass(time.Minute)
+		rig.Pass(time.Minute)
 		made := c.counts("a") + c.counts("b")
 		if st := third.Stats().Total; made == 0 || st.Delivered != int64(made) || st.Delivering != 0 || st.Ready != int64(tasks-made) {
 			t.Errorf("%d were delivered, and the new owner has counted %+v", made, st)
@@ -294,8 +340,8 @@ func TestOffloadOutlivesADrain(t *testing.T) {
 // back what it has not begun with. The attempts of the latter do not count.
 func TestOffloadNodesThatLeave(t *testing.T) {
 	for _, crash := range []bool{false, true} {
-		poolBubble(t, func(t *testing.T, f *fleet) {
-			a, b := f.nodes[0], f.nodes[1]
+		rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
+			a, b := f.Nodes[0], f.Nodes[1]
 			var c deliveries
 			if err := a.Handle("x", c.by("a", time.Second, nil)); err != nil {
 				t.Fatal(err)
@@ -306,17 +352,17 @@ func TestOffloadNodesThatLeave(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
-			a.herd("x", 100)
-			pass(1500 * time.Millisecond)
+			herd(a, "x", 100)
+			rig.Pass(1500 * time.Millisecond)
 			if b.Stats().HelpGiven == 0 || a.Stats().HelpTaken == 0 {
 				t.Fatal("nothing was offloaded")
 			}
 			if crash {
-				b.crash()
+				b.Crash()
 			} else if err := b.Close(context.Background()); err != nil {
 				t.Fatal(err)
 			}
-			pass(3 * time.Minute)
+			rig.Pass(3 * time.Minute)
 			if st := a.Stats().Total; st.Delivered != 100 {
 				t.Errorf("crash %v: in the end: %+v", crash, st)
 			}
@@ -341,27 +387,27 @@ func TestOffloadConditions(t *testing.T) {
 	}
 	for name, way := range ways {
 		t.Run(name, func(t *testing.T) {
-			poolBubble(t, func(t *testing.T, f *fleet) {
-				a, b := f.nodes[0], f.nodes[1]
+			rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
+				a, b := f.Nodes[0], f.Nodes[1]
 				var c deliveries
 				var now atomic.Int64
-				var most peak
+				var most rig.Peak
 				if err := a.Handle("x", c.by("a", time.Second, nil)); err != nil {
 					t.Fatal(err)
 				}
 				if way.handle {
 					if err := b.Handle("x", func(ctx context.Context, d *Delivery) error {
-						most.see(now.Add(1))
+						most.See(now.Add(1))
 						defer now.Add(-1)
 						return c.by("b", time.Second, nil)(ctx, d)
 					}); err != nil {
 						t.Fatal(err)
 					}
 				}
-				a.herd("x", 200)
+				herd(a, "x", 200)
 				began := time.Now()
 				for a.Stats().Total.Delivered < 200 && time.Since(began) < time.Hour {
-					pass(100 * time.Millisecond)
+					rig.Pass(100 * time.Millisecond)
 				}
 				took := time.Since(began)
 				if made := c.counts("b"); (made > 0) != way.helps {
@@ -376,7 +422,7 @@ func TestOffloadConditions(t *testing.T) {
 				if a.Stats().Total.Delivered != 200 {
 					t.Errorf("the owner has counted %+v", a.Stats().Total)
 				}
-				pass(2 * time.Minute)
+				rig.Pass(2 * time.Minute)
 				if b.Cluster().Peers.Offloads.Len() != 0 || b.Cluster().Forward.Queues() != 0 {
 					t.Error("the offload has not ended")
 				}
@@ -392,42 +438,42 @@ func TestHelperByTheClock(t *testing.T) {
 	evening := time.Date(2000, 1, 1, 20, 29, 0, 0, time.UTC).Sub(time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC))
 	clock := func() time.Time { return time.Now().Add(evening) } // fake time begins at midnight
 	helps := Config{Clock: clock, SweepHelper: []string{"30 20 * * *", "0 21 * * *"}}
-	poolBubble(t, func(t *testing.T, f *fleet) {
-		a := f.nodes[0]
+	rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
+		a := f.Nodes[0]
 		var c deliveries
-		for _, n := range f.nodes {
-			if err := n.Handle("x", c.by(n.name, 100*time.Millisecond, nil)); err != nil {
+		for _, n := range f.Nodes {
+			if err := n.Handle("x", c.by(n.Name, 100*time.Millisecond, nil)); err != nil {
 				t.Fatal(err)
 			}
 		}
 		wave := func(name string, at time.Time, count int) {
 			t.Helper()
 			for i := range count {
-				a.must(Request{ID: fmt.Sprint(name, i), Topic: "x", Due: at})
+				a.Must(Request{ID: fmt.Sprint(name, i), Topic: "x", Due: at})
 			}
 		}
 		half := clock().Truncate(time.Minute).Add(time.Minute)
 		wave("peak", half, 3000)
 		wave("later", half.Add(2*time.Minute), 1000)
-		pass(half.Sub(clock()) - time.Millisecond)
+		rig.Pass(half.Sub(clock()) - time.Millisecond)
 		if c.counts("b") != 0 {
 			t.Fatalf("the helper has taken %d before its time", c.counts("b"))
 		}
-		pass(time.Second)
+		rig.Pass(time.Second)
 		own, others := c.counts("a"), c.counts("b")
 		if own == 0 || others < own || c.counts("c") != 0 {
 			t.Errorf("a second later: %d deliveries by the owner, %d by the helper, %d by the third node", own, others, c.counts("c"))
 		}
-		pass(time.Minute)
+		rig.Pass(time.Minute)
 		if n := c.counts("a") + c.counts("b"); n != 3000 || len(c.of) != 3000 {
 			t.Errorf("%d deliveries of %d tasks", n, len(c.of))
 		}
 		others = c.counts("b")
-		pass(2 * time.Minute)
+		rig.Pass(2 * time.Minute)
 		if c.counts("b") != others || len(c.of) != 4000 {
 			t.Errorf("the helper has taken %d after its time; %d tasks are delivered", c.counts("b")-others, len(c.of))
 		}
-		if f.nodes[1].Cluster().Peers.Offloads.Len() != 0 || a.Stats().Backlogs != 0 {
+		if f.Nodes[1].Cluster().Peers.Offloads.Len() != 0 || a.Stats().Backlogs != 0 {
 			t.Error("an offload has not ended, or there was a backlog")
 		}
 	}, Config{Clock: clock}, helps, Config{Clock: clock})
@@ -436,21 +482,21 @@ func TestHelperByTheClock(t *testing.T) {
 // The times of the full sweep hold for every node, and for all that it holds.
 func TestFullSweepAtEveryNode(t *testing.T) {
 	at := Config{SweepAt: []string{"* * * * *"}}
-	poolBubble(t, func(t *testing.T, f *fleet) {
-		a, b := f.nodes[0], f.nodes[1]
-		a.must(Request{ID: "t1", Topic: "x", Delay: time.Hour})
-		b.must(Request{ID: "t2", Topic: "x", Delay: time.Hour})
-		pass(2 * time.Minute)
-		for _, n := range f.nodes {
+	rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Nodes[0], f.Nodes[1]
+		a.Must(Request{ID: "t1", Topic: "x", Delay: time.Hour})
+		b.Must(Request{ID: "t2", Topic: "x", Delay: time.Hour})
+		rig.Pass(2 * time.Minute)
+		for _, n := range f.Nodes {
 			if st := n.Stats(); st.FullSweeps == 0 || st.AuditChecked == 0 {
-				t.Errorf("node %s: %d full sweeps have compared %d tasks", n.name, st.FullSweeps, st.AuditChecked)
+				t.Errorf("node %s: %d full sweeps have compared %d tasks", n.Name, st.FullSweeps, st.AuditChecked)
 			}
 		}
-		a.member.Crash()
-		b.member.AdoptFrom(a.member.Member)
-		pass(time.Second)
+		a.Member.Crash()
+		b.Member.AdoptFrom(a.Member.Member)
+		rig.Pass(time.Second)
 		before := b.Stats()
-		pass(90 * time.Second)
+		rig.Pass(90 * time.Second)
 		st := b.Stats()
 		if fulls := st.FullSweeps - before.FullSweeps; fulls == 0 || st.AuditChecked-before.AuditChecked < 2*fulls {
 			t.Errorf("with what it has adopted: %d full sweeps have compared %d tasks", fulls, st.AuditChecked-before.AuditChecked)

@@ -11,6 +11,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // On the disk and in Redis, each dead task has its follow-up, also after a restart. Targets and
@@ -28,27 +29,27 @@ func TestOnDeadOnEachLedger(t *testing.T) {
 			ctx := t.Context()
 			start := func() *tasks.Scheduler {
 				l, err := ledger()
-				want(t, "Open of the ledger", err, nil)
+				rig.Want(t, "Open of the ledger", err, nil)
 				s, err := tasks.Open(ctx, l, tasks.Config{Node: "a", Log: quiet})
-				want(t, "Open", err, nil)
+				rig.Want(t, "Open", err, nil)
 				return s
 			}
 			s := start()
 			set := mourned("mourners")
 			set.TaskDelivery, set.ConcurrencyPerGroup = true, 1000
 			_, err := s.SetTopic(ctx, "x", set, -1)
-			want(t, "SetTopic", err, nil)
+			rig.Want(t, "SetTopic", err, nil)
 			const count = 300
 			reqs := make([]tasks.Request, count)
 			for i := range reqs {
 				reqs[i] = tasks.Request{ID: fmt.Sprintf("t%03d", i), Topic: "x", Group: "g", Target: &tasks.Target{Retry: tasks.Retry{MaxAttempts: 1 + i%2}}}
 			}
 			_, err = s.ScheduleBatch(ctx, reqs)
-			want(t, "ScheduleBatch", err, nil)
+			rig.Want(t, "ScheduleBatch", err, nil)
 			var ds []tasks.Delivery
 			for len(ds) < count { // they are ready a moment after they were scheduled
 				some, err := s.Reserve(ctx, "x", count-len(ds), tasks.MaxWait, 0)
-				if want(t, "Reserve", err, nil); len(some) == 0 {
+				if rig.Want(t, "Reserve", err, nil); len(some) == 0 {
 					t.Fatalf("%d are reserved", len(ds))
 				}
 				ds = append(ds, some...)
@@ -58,13 +59,13 @@ func TestOnDeadOnEachLedger(t *testing.T) {
 				receipts[i] = ds[i].Receipt()
 			}
 			settled, err := s.Settle(ctx, tasks.Verdict{Verb: tasks.Release}, receipts)
-			want(t, "Settle", err, nil)
+			rig.Want(t, "Settle", err, nil)
 			for _, a := range settled {
 				if a.Err != nil || !a.Recorded {
 					t.Fatalf("%+v", a)
 				}
 			}
-			want(t, "Close", s.Close(context.Background()), nil)
+			rig.Want(t, "Close", s.Close(context.Background()), nil)
 			s = start()
 			defer s.Close(context.Background())
 			page, err := s.List(ctx, tasks.Query{Topic: "mourners", Limit: 1000})

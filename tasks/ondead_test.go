@@ -13,6 +13,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // mourned is a topic whose tasks die at their first failure, and are followed by one of another.
@@ -20,40 +21,21 @@ func mourned(by string) tasks.TopicSettings {
 	return tasks.TopicSettings{Retry: tasks.Retry{MaxAttempts: 1}, OnDead: tasks.OnDead{Topic: by}}
 }
 
-// one wants a single task of a topic that is not dead, and returns it.
-func (r *rig) only(topic string) tasks.Task {
-	r.t.Helper()
-	list := r.pages(tasks.Query{Topic: topic})
-	if len(list) != 1 {
-		r.t.Fatalf("%q: there are %d tasks: %q; want one", topic, len(list), idsOf(list))
-	}
-	return list[0]
-}
-
-// wantDead wants so many tasks of a topic to be dead, and its figures of their follow-ups.
-func (r *rig) wantFollowUps(what, topic string, dead, made, lost, ended int64) {
-	r.t.Helper()
-	if c := r.counts(topic); c.Dead != dead || c.FollowUps != made || c.FollowUpsLost != lost || c.FollowUpsEnded != ended {
-		r.t.Errorf("%s: %d dead; follow-ups: %d made, %d lost, %d ended; want %d, %d, %d, %d", what, c.Dead, c.FollowUps, c.FollowUpsLost, c.FollowUpsEnded, dead, made, lost, ended)
-	}
-	r.checkConsistency()
-}
-
 // A task that dies is followed by one of another topic, which says why. The dead one stays.
 // Requeued and dead once more, it is followed once more.
 func TestOnDead(t *testing.T) {
 	for _, shards := range []int{1, 16} {
 		t.Run(fmt.Sprint("shards=", shards), func(t *testing.T) {
-			bubbleOn(t, tasks.Config{}, func(t *testing.T, r *rig) {
+			bubbleOn(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 				set := mourned("mourners")
 				set.OnDead.Delay = time.Hour
-				r.topic("x", set)
-				made := r.must(tasks.Request{ID: "a", Topic: "x", Payload: []byte(`{"order":42}`), Group: "g", MaxLateness: time.Minute,
+				r.MustSetTopic("x", set)
+				made := r.Must(tasks.Request{ID: "a", Topic: "x", Payload: []byte(`{"order":42}`), Group: "g", MaxLateness: time.Minute,
 					Headers: map[string]string{"tenant": "eu", "lapse-dead-error": "stale"}})
-				died := r.clock.now()
-				r.settle(tasks.Verdict{Verb: tasks.Release, Reason: "no\nsuch\torder"}, r.pull("x", "a")[0])
-				r.wantFollowUps("died", "x", 1, 1, 0, 0)
-				next := r.only("mourners")
+				died := r.Clock.Now()
+				r.SettleOne(tasks.Verdict{Verb: tasks.Release, Reason: "no\nsuch\torder"}, r.Pull("x", "a")[0])
+				r.WantFollowUps("died", "x", 1, 1, 0, 0)
+				next := r.Only("mourners")
 				wanted := tasks.Task{
 					ID: next.ID, Topic: "mourners", State: tasks.Pending, Due: died.Add(time.Hour).Truncate(time.Millisecond).UTC(), Payload: made.Payload, Group: "g",
 					Revision: 1, Node: next.Node, Created: next.Created, Headers: map[string]string{
@@ -65,68 +47,68 @@ func TestOnDead(t *testing.T) {
 				if diff := cmp.Diff(wanted, next); diff != "" {
 					t.Error(diff)
 				}
-				if got := r.get("a"); got.State != tasks.Dead {
+				if got := r.MustGet("a"); got.State != tasks.Dead {
 					t.Errorf("the dead task is %v", got.State)
 				}
-				r.crash()
-				pass(time.Hour)
-				d := r.pull("mourners", next.ID)[0]
-				r.ack(d)
+				r.Crash()
+				rig.Pass(time.Hour)
+				d := r.Pull("mourners", next.ID)[0]
+				r.Ack(d)
 				n, err := r.Requeue(t.Context(), "x", tasks.Requeue{})
-				if want(t, "Requeue", err, nil); n.Requeued != 1 {
+				if rig.Want(t, "Requeue", err, nil); n.Requeued != 1 {
 					t.Fatal("it is not requeued")
 				}
-				r.settle(tasks.Verdict{Verb: tasks.Bury}, r.pull("x", "a")[0])
-				if again := r.only("mourners"); again.ID == next.ID || again.Headers["lapse-dead-reason"] != "buried" || again.Headers["lapse-dead-error"] != "buried" {
+				r.SettleOne(tasks.Verdict{Verb: tasks.Bury}, r.Pull("x", "a")[0])
+				if again := r.Only("mourners"); again.ID == next.ID || again.Headers["lapse-dead-reason"] != "buried" || again.Headers["lapse-dead-error"] != "buried" {
 					t.Errorf("the second follow-up: %+v", again)
 				}
-				r.wantFollowUps("once more", "x", 1, 1, 0, 0) // since the crash
+				r.WantFollowUps("once more", "x", 1, 1, 0, 0) // since the crash
 			}, memledger.Shards(shards))
 		})
 	}
 }
 
 // bubbleOn is bubble with options of the ledger.
-func bubbleOn(t *testing.T, cfg tasks.Config, test func(t *testing.T, r *rig), options ...memledger.Option) {
+func bubbleOn(t *testing.T, cfg tasks.Config, test func(t *testing.T, r *rig.Rig), options ...memledger.Option) {
 	t.Helper()
-	fakeTime(t, func(t *testing.T) {
-		r := newRig(t, cfg, options...)
-		pass(0)
+	rig.FakeTime(t, func(t *testing.T) {
+		r := rig.New(t, cfg, options...)
+		rig.Pass(0)
 		test(t, r)
-		r.wantNoRescue()
-		wantCounted(t, r.Engine())
+		r.WantNoRescue()
+		rig.WantCounted(t, r.Engine())
 	})
 }
 
 // Tasks that end otherwise are followed by none.
 func TestOnDeadIsForDeathsOnly(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 		ctx := t.Context()
 		set := mourned("mourners")
-		r.topic("x", set)
+		r.MustSetTopic("x", set)
 		for _, id := range []string{"acked", "skipped", "cancelled", "killed"} {
 			late := time.Duration(0)
 			if id == "skipped" {
 				late = time.Second
 			}
-			r.must(tasks.Request{ID: id, Topic: "x", Delay: time.Minute, MaxLateness: late})
+			r.Must(tasks.Request{ID: id, Topic: "x", Delay: time.Minute, MaxLateness: late})
 		}
-		want(t, "Cancel", r.Cancel(ctx, "cancelled"), nil)
+		rig.Want(t, "Cancel", r.Cancel(ctx, "cancelled"), nil)
 		_, err := r.Fire(ctx, "acked")
-		want(t, "Fire", err, nil)
-		r.ack(r.pull("x", "acked")[0])
-		pass(2 * time.Minute)
+		rig.Want(t, "Fire", err, nil)
+		r.Ack(r.Pull("x", "acked")[0])
+		rig.Pass(2 * time.Minute)
 		_, err = r.KillTopic(ctx, "x", -1)
-		want(t, "KillTopic", err, nil)
-		pass(time.Second)
-		if list := r.pages(tasks.Query{Topic: "mourners"}); len(list) != 0 {
-			t.Errorf("followed by %q", idsOf(list))
+		rig.Want(t, "KillTopic", err, nil)
+		rig.Pass(time.Second)
+		if list := r.Pages(tasks.Query{Topic: "mourners"}); len(list) != 0 {
+			t.Errorf("followed by %q", rig.IDsOf(list))
 		}
-		r.topic("x", set)
-		r.settle(tasks.Verdict{Verb: tasks.Bury}, r.one("b", "x"))
+		r.MustSetTopic("x", set)
+		r.SettleOne(tasks.Verdict{Verb: tasks.Bury}, r.One("b", "x"))
 		_, err = r.DeleteDead(ctx, "x", nil)
-		want(t, "DeleteDead", err, nil)
-		r.only("mourners")
+		rig.Want(t, "DeleteDead", err, nil)
+		r.Only("mourners")
 	})
 }
 
@@ -138,33 +120,33 @@ func TestOnDeadIsAtomic(t *testing.T) {
 		"none is written":                     {Op: ledgertest.Apply, Times: -1},
 	} {
 		t.Run(what, func(t *testing.T) {
-			bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-				r.topic("x", mourned("mourners"))
+			rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+				r.MustSetTopic("x", mourned("mourners"))
 				const count = 30
 				for i := range count {
-					r.must(tasks.Request{ID: fmt.Sprintf("a%02d", i), Topic: "x"})
+					r.Must(tasks.Request{ID: fmt.Sprintf("a%02d", i), Topic: "x"})
 				}
-				r.faulty.Inject(fault)
+				r.Faulty.Inject(fault)
 				ds, err := r.Reserve(t.Context(), "x", count, 0, 0)
-				want(t, "Reserve", err, nil)
+				rig.Want(t, "Reserve", err, nil)
 				for _, d := range ds {
 					go func() { _, _ = r.Settle(context.Background(), tasks.Verdict{Verb: tasks.Bury}, []string{d.Receipt()}) }()
 				}
-				pass(10 * time.Second)
-				r.crash()
-				pass(time.Minute)
+				rig.Pass(10 * time.Second)
+				r.Crash()
+				rig.Pass(time.Minute)
 				ds, err = r.Reserve(t.Context(), "x", count, 0, 0)
-				if want(t, "Reserve", err, nil); (len(ds) < count) != fault.After || len(r.pages(tasks.Query{Topic: "mourners"})) != count-len(ds) {
+				if rig.Want(t, "Reserve", err, nil); (len(ds) < count) != fault.After || len(r.Pages(tasks.Query{Topic: "mourners"})) != count-len(ds) {
 					t.Fatalf("%d of them came back", len(ds))
 				}
 				for _, d := range ds {
-					r.settle(tasks.Verdict{Verb: tasks.Bury}, d)
+					r.SettleOne(tasks.Verdict{Verb: tasks.Bury}, d)
 				}
 				of := map[string]int{}
-				for _, next := range r.pages(tasks.Query{Topic: "mourners"}) {
+				for _, next := range r.Pages(tasks.Query{Topic: "mourners"}) {
 					of[next.Headers["lapse-dead-id"]]++
 				}
-				if c := r.counts("x"); c.Dead != count || c.Ready != 0 || len(of) != count {
+				if c := r.Counts("x"); c.Dead != count || c.Ready != 0 || len(of) != count {
 					t.Fatalf("%d dead, %d ready, follow-ups of %d tasks", c.Dead, c.Ready, len(of))
 				}
 				for id, n := range of {
@@ -172,7 +154,7 @@ func TestOnDeadIsAtomic(t *testing.T) {
 						t.Errorf("%s has %d follow-ups", id, n)
 					}
 				}
-				r.checkConsistency()
+				r.CheckConsistency()
 			})
 		})
 	}
@@ -180,57 +162,57 @@ func TestOnDeadIsAtomic(t *testing.T) {
 
 // A batch that the ledger does not answer is repeated. That makes no second follow-up.
 func TestOnDeadRepeated(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", mourned("mourners"))
-		d := r.one("a", "x")
-		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: 3, After: true})
-		r.settle(tasks.Verdict{Verb: tasks.Bury}, d)
-		pass(10 * time.Second)
-		r.only("mourners")
-		r.wantFollowUps("repeated", "x", 1, 1, 0, 0)
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", mourned("mourners"))
+		d := r.One("a", "x")
+		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: 3, After: true})
+		r.SettleOne(tasks.Verdict{Verb: tasks.Bury}, d)
+		rig.Pass(10 * time.Second)
+		r.Only("mourners")
+		r.WantFollowUps("repeated", "x", 1, 1, 0, 0)
 	})
 }
 
 // A dead task makes room for its follow-up in memory, and a ledger that takes no new tasks takes
 // it.
 func TestOnDeadWithoutRoom(t *testing.T) {
-	bubble(t, tasks.Config{MaxPending: 5, MaxBytes: 4 << 20}, func(t *testing.T, r *rig) {
-		r.topic("x", mourned("mourners"))
+	rig.Bubble(t, tasks.Config{MaxPending: 5, MaxBytes: 4 << 20}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", mourned("mourners"))
 		// At max_pending: the dead task makes room for its follow-up.
 		for i := range 5 {
-			r.must(tasks.Request{ID: fmt.Sprint("a", i), Topic: "x"})
+			r.Must(tasks.Request{ID: fmt.Sprint("a", i), Topic: "x"})
 		}
 		_, err := r.Schedule(t.Context(), tasks.Request{Topic: "x"})
-		want(t, "one too many", err, tasks.ErrOverloaded)
-		open := r.pull("x", "a0", "a1", "a2", "a3", "a4")
+		rig.Want(t, "one too many", err, tasks.ErrOverloaded)
+		open := r.Pull("x", "a0", "a1", "a2", "a3", "a4")
 		for _, d := range open[:3] {
-			r.settle(tasks.Verdict{Verb: tasks.Bury}, d)
+			r.SettleOne(tasks.Verdict{Verb: tasks.Bury}, d)
 		}
-		r.wantFollowUps("at max_pending", "x", 3, 3, 0, 0)
+		r.WantFollowUps("at max_pending", "x", 3, 3, 0, 0)
 		if n := r.Engine().Store.Len(); n != 5 {
 			t.Errorf("%d tasks are in memory", n)
 		}
 
 		// A ledger that takes no new tasks takes follow-ups.
-		r.faulty.SetCondition(recovery.ErrFull)
-		pass(10 * time.Second)
-		r.settle(tasks.Verdict{Verb: tasks.Bury}, open[3])
-		r.wantFollowUps("a ledger that is running out of room", "x", 4, 4, 0, 0)
-		r.faulty.SetCondition(nil)
-		pass(10 * time.Second)
-		r.faulty.SetFull(true)
-		r.settle(tasks.Verdict{Verb: tasks.Bury}, open[4])
-		r.wantFollowUps("a ledger that refuses new tasks", "x", 5, 5, 0, 0)
-		r.faulty.SetFull(false)
-		if got := r.get("a4"); got.State != tasks.Dead {
+		r.Faulty.SetCondition(recovery.ErrFull)
+		rig.Pass(10 * time.Second)
+		r.SettleOne(tasks.Verdict{Verb: tasks.Bury}, open[3])
+		r.WantFollowUps("a ledger that is running out of room", "x", 4, 4, 0, 0)
+		r.Faulty.SetCondition(nil)
+		rig.Pass(10 * time.Second)
+		r.Faulty.SetFull(true)
+		r.SettleOne(tasks.Verdict{Verb: tasks.Bury}, open[4])
+		r.WantFollowUps("a ledger that refuses new tasks", "x", 5, 5, 0, 0)
+		r.Faulty.SetFull(false)
+		if got := r.MustGet("a4"); got.State != tasks.Dead {
 			t.Errorf("it is %v", got.State)
 		}
-		r.crash()
-		pass(time.Second)
-		if list := r.pages(tasks.Query{Topic: "mourners"}); len(list) != 5 {
+		r.Crash()
+		rig.Pass(time.Second)
+		if list := r.Pages(tasks.Query{Topic: "mourners"}); len(list) != 5 {
 			t.Errorf("there are %d follow-ups", len(list))
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
@@ -238,26 +220,26 @@ func TestOnDeadWithoutRoom(t *testing.T) {
 // it is dead, and that is all. It is counted, and one line of the log says so.
 func TestOnDeadObeysMaxBytes(t *testing.T) {
 	const bound = 1 << 20
-	bubble(t, tasks.Config{MaxBytes: bound}, func(t *testing.T, r *rig) {
-		r.topic("x", mourned("mourners"))
-		r.must(tasks.Request{ID: "a", Topic: "x"})
-		d := r.pull("x", "a")[0]
-		r.fill("large", "y", 16<<10)
-		r.fill("small", "y", 1)
-		r.settle(tasks.Verdict{Verb: tasks.Bury, Reason: strings.Repeat("why ", 100)}, d)
-		r.wantFollowUps("at max_bytes", "x", 1, 0, 1, 0)
+	rig.Bubble(t, tasks.Config{MaxBytes: bound}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", mourned("mourners"))
+		r.Must(tasks.Request{ID: "a", Topic: "x"})
+		d := r.Pull("x", "a")[0]
+		r.Fill("large", "y", 16<<10)
+		r.Fill("small", "y", 1)
+		r.SettleOne(tasks.Verdict{Verb: tasks.Bury, Reason: strings.Repeat("why ", 100)}, d)
+		r.WantFollowUps("at max_bytes", "x", 1, 0, 1, 0)
 		if live := r.Stats().ArenaLive; live > bound {
 			t.Errorf("%d of %d bytes are in use", live, bound)
 		}
-		if n := r.log.count("a dead task is not followed by another"); n != 1 {
-			t.Errorf("%d lines: %s", n, r.log.all())
+		if n := r.Log.Count("a dead task is not followed by another"); n != 1 {
+			t.Errorf("%d lines: %s", n, r.Log.All())
 		}
 	})
 }
 
 // Chains of deaths end.
 func TestOnDeadChains(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 		ctx := t.Context()
 		for what, one := range map[string]tasks.TopicSettings{
 			"x":         {OnDead: tasks.OnDead{Topic: "x"}},
@@ -271,10 +253,10 @@ func TestOnDeadChains(t *testing.T) {
 				continue
 			}
 			_, err := r.SetTopic(ctx, "x", one, -1)
-			want(t, what, err, tasks.ErrInvalid)
+			rig.Want(t, what, err, tasks.ErrInvalid)
 		}
-		r.topic("x", mourned("y"))
-		r.topic("y", mourned("z"))
+		r.MustSetTopic("x", mourned("y"))
+		r.MustSetTopic("y", mourned("z"))
 		_, err := r.SetTopic(ctx, "z", mourned("x"), -1)
 		wantFaults(t, "a circle", err, "on_dead.topic")
 		if !strings.Contains(err.Error(), "z -> x -> y -> z") {
@@ -285,39 +267,39 @@ func TestOnDeadChains(t *testing.T) {
 
 		// A circle that was not seen: settings of two nodes, or of one moment after the
 		// other.
-		r.topic("z", mourned("w"))
+		r.MustSetTopic("z", mourned("w"))
 		die := func(topic string) {
 			t.Helper()
 			ds, err := r.Reserve(ctx, topic, 1, 0, 0)
-			if want(t, "Reserve", err, nil); len(ds) != 1 {
+			if rig.Want(t, "Reserve", err, nil); len(ds) != 1 {
 				t.Fatalf("%s has %d tasks", topic, len(ds))
 			}
-			r.settle(tasks.Verdict{Verb: tasks.Bury, Reason: "of " + topic}, ds[0])
+			r.SettleOne(tasks.Verdict{Verb: tasks.Bury, Reason: "of " + topic}, ds[0])
 		}
-		r.must(tasks.Request{ID: "a", Topic: "x"})
+		r.Must(tasks.Request{ID: "a", Topic: "x"})
 		die("x")
 		die("y")
 		die("z")
-		if h := r.only("w").Headers; h["lapse-dead-via"] != "x,y,z" || h["lapse-dead-topic"] != "z" || h["lapse-dead-error"] != "of z" {
+		if h := r.Only("w").Headers; h["lapse-dead-via"] != "x,y,z" || h["lapse-dead-topic"] != "z" || h["lapse-dead-error"] != "of z" {
 			t.Errorf("at the end of the chain: %v", h)
 		}
-		r.topic("x", tasks.TopicSettings{})
-		r.topic("w", mourned("x"))
+		r.MustSetTopic("x", tasks.TopicSettings{})
+		r.MustSetTopic("w", mourned("x"))
 		die("w")
-		r.wantFollowUps("the circle is closed", "w", 1, 0, 0, 1)
-		if !r.log.has("its chain of deaths ends here") || !r.log.has("chain=x,y,z,w") {
-			t.Error(r.log.all())
+		r.WantFollowUps("the circle is closed", "w", 1, 0, 0, 1)
+		if !r.Log.Has("its chain of deaths ends here") || !r.Log.Has("chain=x,y,z,w") {
+			t.Error(r.Log.All())
 		}
 
 		// Long chains.
-		r.topic("long", mourned("next"))
+		r.MustSetTopic("long", mourned("next"))
 		via := strings.Repeat("t,", tasks.MaxDeaths-1)
-		r.must(tasks.Request{ID: "b", Topic: "long", Headers: map[string]string{"lapse-dead-via": via + "t"}})
-		r.must(tasks.Request{ID: "c", Topic: "long", Headers: map[string]string{"lapse-dead-via": strings.TrimSuffix(via, ",")}})
+		r.Must(tasks.Request{ID: "b", Topic: "long", Headers: map[string]string{"lapse-dead-via": via + "t"}})
+		r.Must(tasks.Request{ID: "c", Topic: "long", Headers: map[string]string{"lapse-dead-via": strings.TrimSuffix(via, ",")}})
 		die("long")
 		die("long")
-		r.wantFollowUps("long chains", "long", 2, 1, 0, 1)
-		if got := r.only("next").Headers["lapse-dead-id"]; got != "c" {
+		r.WantFollowUps("long chains", "long", 2, 1, 0, 1)
+		if got := r.Only("next").Headers["lapse-dead-id"]; got != "c" {
 			t.Errorf("followed is %s", got)
 		}
 	})
@@ -326,47 +308,47 @@ func TestOnDeadChains(t *testing.T) {
 // A spooled task that dies is followed when the ledger is back, and buries it.
 func TestOnDeadSpooled(t *testing.T) {
 	for _, crash := range []bool{false, true} {
-		spoolBubble(t, func(t *testing.T, r *spoolRig) {
-			r.topic("x", mourned("mourners"))
-			r.away()
-			id := r.spooled("x", 0)
-			r.settle(tasks.Verdict{Verb: tasks.Bury}, r.pull("x", id)[0])
-			if list := r.pages(tasks.Query{Topic: "mourners"}); len(list) != 0 {
-				t.Errorf("followed before it is dead: %q", idsOf(list))
+		rig.SpoolBubble(t, func(t *testing.T, r *rig.SpoolRig) {
+			r.MustSetTopic("x", mourned("mourners"))
+			r.Away()
+			id := r.Spooled("x", 0)
+			r.SettleOne(tasks.Verdict{Verb: tasks.Bury}, r.Pull("x", id)[0])
+			if list := r.Pages(tasks.Query{Topic: "mourners"}); len(list) != 0 {
+				t.Errorf("followed before it is dead: %q", rig.IDsOf(list))
 			}
 			if crash {
-				r.crashBoth()
-				pass(time.Second)
-				r.settle(tasks.Verdict{Verb: tasks.Bury}, r.pull("x", id)[0])
+				r.CrashBoth()
+				rig.Pass(time.Second)
+				r.SettleOne(tasks.Verdict{Verb: tasks.Bury}, r.Pull("x", id)[0])
 			}
-			r.faulty.Heal()
-			pass(10 * time.Second)
-			if got := r.only("mourners").Headers["lapse-dead-id"]; got != id {
+			r.Faulty.Heal()
+			rig.Pass(10 * time.Second)
+			if got := r.Only("mourners").Headers["lapse-dead-id"]; got != id {
 				t.Errorf("followed is %s", got)
 			}
-			r.inLedger(id, recovery.Dead)
-			r.checkConsistency()
+			r.InLedger(id, recovery.Dead)
+			r.CheckConsistency()
 		})
 	}
 }
 
 // The storage loses the burial and the follow-up, in the middle or afterwards. Both come back.
 func TestOnDeadLost(t *testing.T) {
-	rewoundBubble(t, nil, func(t *testing.T, r *rewindRig) {
+	rig.RewoundBubble(t, nil, func(t *testing.T, r *rig.RewindRig) {
 		ctx := t.Context()
 		_, err := r.SetTopic(ctx, "x", mourned("mourners"), -1)
-		want(t, "SetTopic", err, nil)
+		rig.Want(t, "SetTopic", err, nil)
 		for i, confirmed := range []bool{false, true} {
 			id := fmt.Sprint("a", i)
 			_, err = r.Schedule(ctx, tasks.Request{ID: id, Topic: "x"})
-			want(t, "Schedule", err, nil)
+			rig.Want(t, "Schedule", err, nil)
 			var old recovery.Entry
-			want(t, "Get", r.ledger.Get(ctx, 0, []recovery.Ref{{ID: id, Next: r.held()[id]}}, func(_ int, e recovery.Entry) {
+			rig.Want(t, "Get", r.Ledger.Get(ctx, 0, []recovery.Ref{{ID: id, Next: r.Held()[id]}}, func(_ int, e recovery.Entry) {
 				old = e
 				old.Data = append([]byte(nil), e.Data...)
 			}), nil)
 			ds, err := r.Reserve(ctx, "x", 1, 0, 0)
-			want(t, "Reserve", err, nil)
+			rig.Want(t, "Reserve", err, nil)
 			lose := func(b *recovery.Batch) {
 				if b.Len() != 2 {
 					t.Errorf("the batch has %d changes", b.Len())
@@ -376,27 +358,27 @@ func TestOnDeadLost(t *testing.T) {
 				var loss recovery.Batch
 				loss.Add(recovery.Change{ID: next.ID, From: next.To})
 				loss.Add(recovery.Change{ID: dead.ID, From: dead.To, To: recovery.Spot{Place: recovery.Pending, At: old.Spot.At}, Data: old.Data})
-				r.loses(&loss)
+				r.Loses(&loss)
 				if !confirmed {
-					r.storage.watcher.Rewound(0)
+					r.Storage.Watcher.Rewound(0)
 				}
 			}
-			r.storage.lose = lose
+			r.Storage.Lose = lose
 			_, err = r.Settle(ctx, tasks.Verdict{Verb: tasks.Bury}, []string{ds[0].Receipt()})
-			want(t, "Settle", err, nil)
-			pass(time.Second)
+			rig.Want(t, "Settle", err, nil)
+			rig.Pass(time.Second)
 			if confirmed {
-				r.storage.watcher.Rewound(0)
+				r.Storage.Watcher.Rewound(0)
 			}
-			pass(time.Minute)
-			page, err := r.asked.List(ctx, tasks.Query{Topic: "mourners"})
-			if want(t, "List", err, nil); len(page.Tasks) != i+1 {
+			rig.Pass(time.Minute)
+			page, err := r.Asked.List(ctx, tasks.Query{Topic: "mourners"})
+			if rig.Want(t, "List", err, nil); len(page.Tasks) != i+1 {
 				t.Errorf("confirmed %v: there are %d follow-ups", confirmed, len(page.Tasks))
 			}
-			if got, err := r.asked.Get(ctx, id); err != nil || got.State != tasks.Dead {
+			if got, err := r.Asked.Get(ctx, id); err != nil || got.State != tasks.Dead {
 				t.Errorf("confirmed %v: the dead task is %v, %v", confirmed, got.State, err)
 			}
-			if _, there := r.held()[id]; there {
+			if _, there := r.Held()[id]; there {
 				t.Errorf("confirmed %v: the dead task is pending in the ledger", confirmed)
 			}
 		}

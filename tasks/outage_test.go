@@ -14,39 +14,40 @@ import (
 	"github.com/lapsehq/lapse/recovery/memledger"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // within fails the test if f takes longer than a caller waits for the ledger.
-func (r *rig) within(what string, f func()) {
-	r.t.Helper()
+func within(r *rig.Rig, what string, f func()) {
+	r.T.Helper()
 	began := time.Now()
 	f()
-	if took := time.Since(began); took > r.Scheduler.Engine().Config.AnswerWithin {
-		r.t.Errorf("%s took %v", what, took)
+	if took := time.Since(began); took > rig.Engine(r.Scheduler).Config.AnswerWithin {
+		r.T.Errorf("%s took %v", what, took)
 	}
 }
 
 // An answer that comes after its caller has left changes nothing of what the caller
 // was told.
 func TestAnswerAfterTheCallerHasLeft(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		_, release := r.faulty.Hold(ledgertest.Apply)
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		_, release := r.Faulty.Hold(ledgertest.Apply)
 		p, err := r.Engine().Plan(&Request{ID: "t", Topic: "x", Delay: time.Hour}, engine.Admission{})
-		want(t, "plan", err, nil)
+		rig.Want(t, "plan", err, nil)
 		defer p.Free()
 		c := engine.NewPendingWrite(1)
 		one := []engine.Planned{{Plan: p}}
 		r.Engine().CreateAll(one, c)
 		r.Engine().ConfirmAll(nil, c)
-		want(t, "the creation", one[0].Err, nil)
+		rig.Want(t, "the creation", one[0].Err, nil)
 		synctest.Wait() // it has been sent
 		gone, leave := context.WithCancel(t.Context())
 		leave()
-		want(t, "await", r.Engine().Await(gone, c), ErrUnknown)
+		rig.Want(t, "await", r.Engine().Await(gone, c), ErrUnknown)
 		release()
-		pass(time.Millisecond)
-		want(t, "the answer", r.Engine().OutcomesOf(c)[0], engine.ErrOpen)
-		r.wantEnd(recovery.Nowhere, 0)
+		rig.Pass(time.Millisecond)
+		rig.Want(t, "the answer", r.Engine().OutcomesOf(c)[0], engine.ErrOpen)
+		wantEnd(r, recovery.Nowhere, 0)
 	})
 }
 
@@ -54,17 +55,17 @@ func TestAnswerAfterTheCallerHasLeft(t *testing.T) {
 // answered as accepted.
 func TestBatchGivenUpInTheMiddle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{}, memledger.BatchLimits(100, 1<<20))
+		r := rig.New(t, Config{}, memledger.BatchLimits(100, 1<<20))
 		synctest.Wait()
 		var requests []Request
 		for i := range 600 {
 			requests = append(requests, Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour})
 		}
-		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Nth: 3, Times: -1})
+		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Nth: 3, Times: -1})
 		results, err := r.ScheduleBatch(t.Context(), requests)
-		want(t, "ScheduleBatch", err, nil)
-		r.faulty.Heal()
-		pass(3 * time.Second)
+		rig.Want(t, "ScheduleBatch", err, nil)
+		r.Faulty.Heal()
+		rig.Pass(3 * time.Second)
 		accepted := 0
 		for _, res := range results {
 			place := recovery.Nowhere
@@ -72,57 +73,57 @@ func TestBatchGivenUpInTheMiddle(t *testing.T) {
 				accepted++
 				place = recovery.Pending
 			}
-			r.inLedger(res.ID, place)
+			r.InLedger(res.ID, place)
 		}
 		if accepted == 0 || accepted == len(requests) {
 			t.Errorf("%d of %d were accepted", accepted, len(requests))
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
 // A batch that is repeated waits once for all of its ids, not once for each.
 func TestRepeatedBatchDuringOutage(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		var requests []Request
 		for i := range 100 {
 			requests = append(requests, Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour})
 		}
-		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
+		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
 		for range 2 {
-			r.within("the batch", func() {
+			within(r, "the batch", func() {
 				results, err := r.ScheduleBatch(t.Context(), requests)
-				want(t, "ScheduleBatch", err, nil)
+				rig.Want(t, "ScheduleBatch", err, nil)
 				for _, res := range results {
-					want(t, res.ID, res.Err, ErrUnknown)
+					rig.Want(t, res.ID, res.Err, ErrUnknown)
 				}
 			})
 		}
-		r.faulty.Heal()
-		pass(3 * time.Second)
+		r.Faulty.Heal()
+		rig.Pass(3 * time.Second)
 		results, err := r.ScheduleBatch(t.Context(), requests)
-		want(t, "ScheduleBatch", err, nil)
+		rig.Want(t, "ScheduleBatch", err, nil)
 		for _, res := range results {
-			want(t, res.ID, res.Err, nil)
+			rig.Want(t, res.ID, res.Err, nil)
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
 // A repetition that has made the creation its own does not know its outcome either.
 func TestWantedCreationGivenUp(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		_, release := r.faulty.Hold(ledgertest.Apply)
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		_, release := r.Faulty.Hold(ledgertest.Apply)
 		for range 2 {
 			_, err := r.Schedule(t.Context(), Request{ID: "t", Topic: "x", Delay: time.Hour})
-			want(t, "Schedule", err, ErrUnknown)
+			rig.Want(t, "Schedule", err, ErrUnknown)
 		}
 		_, err := r.Schedule(t.Context(), Request{ID: "t", Topic: "x", Delay: time.Minute})
-		want(t, "Schedule of something else", err, ErrUnavailable)
+		rig.Want(t, "Schedule of something else", err, ErrUnavailable)
 		release()
-		pass(time.Millisecond)
-		r.wantEnd(recovery.Pending, Pending) // it was asked for again
-		if r.get("t").Due.Sub(r.clock.now()) < 59*time.Minute {
+		rig.Pass(time.Millisecond)
+		wantEnd(r, recovery.Pending, Pending) // it was asked for again
+		if r.MustGet("t").Due.Sub(r.Clock.Now()) < 59*time.Minute {
 			t.Error("it is another one")
 		}
 	})
@@ -131,13 +132,13 @@ func TestWantedCreationGivenUp(t *testing.T) {
 // A caller that gives up because so many others change the same task gets ErrContended. The
 // ledger answers each change after 30 ms; while it does not answer, the error is ErrUnavailable.
 func TestContendedChanges(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.must(Request{ID: "t", Topic: "x", Delay: time.Hour})
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.Must(Request{ID: "t", Topic: "x", Delay: time.Hour})
 		slow := make(chan struct{})
 		defer close(slow)
 		go func() {
 			for {
-				_, release := r.faulty.Hold(ledgertest.Apply)
+				_, release := r.Faulty.Hold(ledgertest.Apply)
 				select {
 				case <-time.After(30 * time.Millisecond):
 					release()
@@ -171,9 +172,9 @@ func TestContendedChanges(t *testing.T) {
 			t.Errorf("%d changes were made, %d were contended", done, contended)
 		}
 	})
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.must(Request{ID: "t", Topic: "x", Delay: time.Hour})
-		_, release := r.faulty.Hold(ledgertest.Apply)
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.Must(Request{ID: "t", Topic: "x", Delay: time.Hour})
+		_, release := r.Faulty.Hold(ledgertest.Apply)
 		defer release()
 		first := make(chan error, 1)
 		go func() { first <- moveT(r) }()
@@ -181,34 +182,34 @@ func TestContendedChanges(t *testing.T) {
 		if err := moveT(r); !errors.Is(err, ErrUnavailable) || errors.Is(err, ErrContended) {
 			t.Errorf("while the ledger does not answer: %v", err)
 		}
-		want(t, "the first one", <-first, ErrUnknown)
+		rig.Want(t, "the first one", <-first, ErrUnknown)
 	})
 }
 
 // What waits for a busy task takes no more memory with every caller that gives up.
 func TestWatchersGiveUp(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		_, release := r.faulty.Hold(ledgertest.Apply)
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		_, release := r.Faulty.Hold(ledgertest.Apply)
 		go func() { _, _ = r.Schedule(t.Context(), Request{ID: "t", Topic: "x", Delay: time.Hour}) }()
 		synctest.Wait()
 		gone, leave := context.WithCancel(t.Context())
 		leave()
 		watch := func() <-chan struct{} {
-			Mutex(r.Engine()).Lock()
-			defer Mutex(r.Engine()).Unlock()
+			rig.Mutex(r.Engine()).Lock()
+			defer rig.Mutex(r.Engine()).Unlock()
 			n, _ := r.Engine().Store.Find([]byte("t"))
 			return r.Engine().WatchLocked(n)
 		}
 		first := watch()
 		for range 100 {
 			_, err := r.Get(gone, "t")
-			want(t, "Get", err, ErrUnavailable)
+			rig.Want(t, "Get", err, ErrUnavailable)
 		}
 		if watch() != first || len(r.Engine().Writes.Waiting) != 1 {
 			t.Error("each caller has left something behind")
 		}
 		release()
-		pass(time.Millisecond)
+		rig.Pass(time.Millisecond)
 		if <-first; len(r.Engine().Writes.Waiting) != 0 {
 			t.Error("a caller still waits")
 		}
@@ -218,79 +219,79 @@ func TestWatchersGiveUp(t *testing.T) {
 // A change that was given up before it was sent does not hold its task back for as
 // long as the write before it is not answered.
 func TestGivenUpChangeDoesNotDelayDelivery(t *testing.T) {
-	for name, change := range map[string]func(r *rig) error{
-		"Cancel":     func(r *rig) error { return r.Cancel(r.t.Context(), "t") },
+	for name, change := range map[string]func(r *rig.Rig) error{
+		"Cancel":     func(r *rig.Rig) error { return r.Cancel(r.T.Context(), "t") },
 		"Reschedule": moveT,
-		"Replace": func(r *rig) error {
-			_, err := r.Replace(r.t.Context(), Request{ID: "t", Topic: "z", Delay: time.Hour})
+		"Replace": func(r *rig.Rig) error {
+			_, err := r.Replace(r.T.Context(), Request{ID: "t", Topic: "z", Delay: time.Hour})
 			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, Config{}, func(t *testing.T, r *rig) {
-				var delivered collection[string]
-				r.handle("x", func(_ context.Context, d *Delivery) error { delivered.add(d.ID); return nil })
-				r.must(Request{ID: "t", Topic: "x", Delay: 5 * time.Second})
-				_, release := r.faulty.Hold(ledgertest.Apply)
+			rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+				var delivered rig.Collection[string]
+				r.MustHandle("x", func(_ context.Context, d *Delivery) error { delivered.Add(d.ID); return nil })
+				r.Must(Request{ID: "t", Topic: "x", Delay: 5 * time.Second})
+				_, release := r.Faulty.Hold(ledgertest.Apply)
 				go func() { _, _ = r.Schedule(t.Context(), Request{ID: "before", Topic: "y", Delay: time.Hour}) }()
 				synctest.Wait()
-				want(t, name, change(r), ErrUnavailable)
-				pass(3*time.Second + time.Millisecond)
-				if n := len(delivered.list()); n != 1 {
+				rig.Want(t, name, change(r), ErrUnavailable)
+				rig.Pass(3*time.Second + time.Millisecond)
+				if n := len(delivered.List()); n != 1 {
 					t.Errorf("delivered %d times during the outage", n)
 				}
 				release()
-				pass(time.Second)
-				if n := len(delivered.list()); n != 1 {
+				rig.Pass(time.Second)
+				if n := len(delivered.List()); n != 1 {
 					t.Errorf("delivered %d times in the end", n)
 				}
-				r.checkConsistency()
+				r.CheckConsistency()
 			})
 		})
 	}
 }
 
-func moveT(r *rig) error {
-	_, err := r.Reschedule(r.t.Context(), "t", Move{Delay: ptr(time.Hour)})
+func moveT(r *rig.Rig) error {
+	_, err := r.Reschedule(r.T.Context(), "t", Move{Delay: rig.Ptr(time.Hour)})
 	return err
 }
 
 // A change that takes the place of a retry that was not written yet, and is given up
 // itself, leaves the retry to be written; also one that keeps the task's time.
 func TestRetryBehindAGivenUpChange(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		d := r.one("t", "x")
-		_, release := r.faulty.Hold(ledgertest.Apply)
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		d := r.One("t", "x")
+		_, release := r.Faulty.Hold(ledgertest.Apply)
 		for range 2 {
-			go r.settle(Verdict{Verb: Release, Delay: ptr(time.Duration(0))}, d)
+			go r.SettleOne(Verdict{Verb: Release, Delay: rig.Ptr(time.Duration(0))}, d)
 			synctest.Wait()
-			d = r.pull("x", "t")[0]
+			d = r.Pull("x", "t")[0]
 		}
-		go r.settle(Verdict{Verb: Release, Delay: ptr(time.Duration(0))}, d)
+		go r.SettleOne(Verdict{Verb: Release, Delay: rig.Ptr(time.Duration(0))}, d)
 		synctest.Wait()
-		want(t, "Reschedule", moveT(r), ErrUnavailable)
+		rig.Want(t, "Reschedule", moveT(r), ErrUnavailable)
 		release()
-		pass(time.Second)
-		if f := r.inLedger("t", recovery.Pending); f.Attempt != 3 {
+		rig.Pass(time.Second)
+		if f := r.InLedger("t", recovery.Pending); f.Attempt != 3 {
 			t.Errorf("%d attempts are recorded, want 3", f.Attempt)
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
 // Settle has one deadline, also if it waits for acknowledgements of its own and for
 // those that it repeats.
 func TestSettleWaitsOnce(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		a, b := r.one("a", "x"), r.one("b", "x")
-		_, release := r.faulty.Hold(ledgertest.Apply)
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		a, b := r.One("a", "x"), r.One("b", "x")
+		_, release := r.Faulty.Hold(ledgertest.Apply)
 		gone, leave := context.WithCancel(t.Context())
 		leave()
 		_, err := r.Settle(gone, Verdict{Verb: Ack}, []string{a.Receipt()})
-		want(t, "Settle", err, nil)
-		r.within("Settle", func() {
+		rig.Want(t, "Settle", err, nil)
+		within(r, "Settle", func() {
 			answers, err := r.Settle(t.Context(), Verdict{Verb: Ack}, []string{a.Receipt(), b.Receipt()})
-			want(t, "Settle", err, nil)
+			rig.Want(t, "Settle", err, nil)
 			for _, s := range answers {
 				if s.Err != nil || s.Recorded {
 					t.Errorf("answer %+v", s)
@@ -298,37 +299,37 @@ func TestSettleWaitsOnce(t *testing.T) {
 			}
 		})
 		release()
-		pass(time.Millisecond)
-		r.inLedger("a", recovery.Nowhere)
-		r.inLedger("b", recovery.Nowhere)
+		rig.Pass(time.Millisecond)
+		r.InLedger("a", recovery.Nowhere)
+		r.InLedger("b", recovery.Nowhere)
 	})
 }
 
 // A shard that does not answer keeps no caller from waiting for another one.
 func TestSettleBesideAStalledShard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{}, memledger.Shards(4), memledger.Apart())
+		r := rig.New(t, Config{}, memledger.Shards(4), memledger.Apart())
 		synctest.Wait()
 		var ds []Delivery
 		for i := range 20 {
-			ds = append(ds, r.one(fmt.Sprint("t", i), "x"))
+			ds = append(ds, r.One(fmt.Sprint("t", i), "x"))
 		}
 		apart := func() (a, b Delivery) {
 			for _, d := range ds[1:] {
-				if begun(d).Shard != begun(ds[0]).Shard {
+				if rig.Begun(d).Shard != rig.Begun(ds[0]).Shard {
 					return ds[0], d
 				}
 			}
 			panic("all in one shard")
 		}
 		stuck, free := apart()
-		reached, release := r.faulty.Hold(ledgertest.Apply)
-		go r.settle(Verdict{Verb: Ack}, stuck)
+		reached, release := r.Faulty.Hold(ledgertest.Apply)
+		go r.SettleOne(Verdict{Verb: Ack}, stuck)
 		<-reached
-		pass(3 * time.Second)
+		rig.Pass(3 * time.Second)
 		// The other shard is held up too, but not for long yet.
 		answer := make(chan Settled, 1)
-		go func() { answer <- r.settle(Verdict{Verb: Ack}, free) }()
+		go func() { answer <- r.SettleOne(Verdict{Verb: Ack}, free) }()
 		synctest.Wait()
 		if len(answer) != 0 {
 			t.Fatalf("it did not wait: %+v", <-answer)
@@ -342,14 +343,14 @@ func TestSettleBesideAStalledShard(t *testing.T) {
 
 // A ledger that does not let itself be read delays the audit, and nothing else.
 func TestSweepBesideAHangingAudit(t *testing.T) {
-	bubble(t, Config{AnswerWithin: time.Minute}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{AnswerWithin: time.Minute}, func(t *testing.T, r *rig.Rig) {
 		var delivered atomic.Int32
-		r.handle("x", func(context.Context, *Delivery) error { delivered.Add(1); return nil })
-		r.must(Request{ID: "t", Topic: "x", Delay: time.Hour})
-		reached, release := r.faulty.Hold(ledgertest.Get)
+		r.MustHandle("x", func(context.Context, *Delivery) error { delivered.Add(1); return nil })
+		r.Must(Request{ID: "t", Topic: "x", Delay: time.Hour})
+		reached, release := r.Faulty.Hold(ledgertest.Get)
 		<-reached
-		r.clock.step(2 * time.Hour)
-		pass(1100 * time.Millisecond)
+		r.Clock.Step(2 * time.Hour)
+		rig.Pass(1100 * time.Millisecond)
 		if delivered.Load() != 1 {
 			t.Error("the sweep waits for the audit")
 		}
@@ -376,16 +377,16 @@ func TestHangingCondition(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ledger := &conditional{Faulty: ledgertest.Wrap(memledger.New()), over: make(chan struct{})}
 		s, err := Open(t.Context(), ledger, Config{})
-		want(t, "Open", err, nil)
+		rig.Want(t, "Open", err, nil)
 		ledger.hangs.Store(true)
-		pass(2 * time.Second)
+		rig.Pass(2 * time.Second)
 		_, err = s.Schedule(t.Context(), Request{ID: "t", Topic: "x"})
-		want(t, "Schedule", err, nil)
+		rig.Want(t, "Schedule", err, nil)
 		ds, err := s.Reserve(t.Context(), "x", 1, 0, 0)
 		if err != nil || len(ds) != 1 {
 			t.Errorf("Reserve = %d, %v", len(ds), err)
 		}
 		close(ledger.over)
-		want(t, "Close", s.Close(t.Context()), nil)
+		rig.Want(t, "Close", s.Close(t.Context()), nil)
 	})
 }

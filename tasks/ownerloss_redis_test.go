@@ -9,6 +9,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // lossyPair starts two nodes that notice losses late.
@@ -18,7 +19,7 @@ func lossyPair(t *testing.T, server *redistest.Server) (a, b *redisNode) {
 	b = &redisNode{Scheduler: lossyNode(t, server.URL(), "b"), t: t, name: "b"}
 	for _, n := range []*redisNode{a, b} {
 		n.waitFor("the nodes know each other", func() bool {
-			return !n.Cluster().NoPeers() && !n.Cluster().NeverHadPeers() && n.Cluster().IsIndexed()
+			return !rig.Cluster(n.Scheduler).NoPeers() && !rig.Cluster(n.Scheduler).NeverHadPeers() && rig.Cluster(n.Scheduler).IsIndexed()
 		})
 	}
 	return a, b
@@ -53,11 +54,11 @@ func TestNoFalseNotFoundAfterALoss(t *testing.T) {
 			server := redistest.Start(t)
 			a, b := lossyPair(t, server)
 			_, err := a.SetTopic(t.Context(), "kept", TopicSettings{KeepFinished: time.Hour}, -1)
-			want(t, "SetTopic", err, nil)
+			rig.Want(t, "SetTopic", err, nil)
 			var made []string
 			for i := range 16 {
 				task, err := a.Schedule(t.Context(), Request{Topic: "x", Delay: time.Hour})
-				want(t, "Schedule", err, nil)
+				rig.Want(t, "Schedule", err, nil)
 				made = append(made, task.ID)
 				a.schedule("x", fmt.Sprint("chosen-", i))
 			}
@@ -65,11 +66,11 @@ func TestNoFalseNotFoundAfterALoss(t *testing.T) {
 			a.schedule("kept", "kept")
 			a.settle(Bury, a.pull("dead"))
 			_, err = a.Fire(t.Context(), "kept")
-			want(t, "Fire", err, nil)
+			rig.Want(t, "Fire", err, nil)
 			ds, err := a.Reserve(t.Context(), "kept", 1, 10*time.Second, 0)
-			want(t, "Reserve", err, nil)
+			rig.Want(t, "Reserve", err, nil)
 			a.settle(Ack, ds[0])
-			want(t, "Cancel", a.Cancel(t.Context(), "cancelled"), nil)
+			rig.Want(t, "Cancel", a.Cancel(t.Context(), "cancelled"), nil)
 
 			lose(server)
 			known := func(call string, f func() error) {
@@ -79,7 +80,7 @@ func TestNoFalseNotFoundAfterALoss(t *testing.T) {
 					err = f()
 					return !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrUnknown)
 				})
-				want(t, call, err, nil)
+				rig.Want(t, call, err, nil)
 			}
 			for i, id := range made {
 				known("Cancel of a made id", func() error { return b.CancelOnce(t.Context(), id) })
@@ -89,7 +90,7 @@ func TestNoFalseNotFoundAfterALoss(t *testing.T) {
 					known("Get", func() error { _, err := b.Get(t.Context(), id); return err })
 				case 1:
 					known("Reschedule", func() error {
-						_, err := b.Reschedule(t.Context(), id, Move{Delay: ptr(2 * time.Hour)})
+						_, err := b.Reschedule(t.Context(), id, Move{Delay: rig.Ptr(2 * time.Hour)})
 						return err
 					})
 				case 2:
@@ -123,12 +124,12 @@ func TestNotFoundAfterAnOrderlyEnd(t *testing.T) {
 	server := redistest.Start(t)
 	g := newRedisFleet(t, server.URL(), "a", "b")
 	task, err := g.nodes[1].Schedule(t.Context(), Request{Topic: "x", Delay: time.Hour})
-	want(t, "Schedule", err, nil)
+	rig.Want(t, "Schedule", err, nil)
 	g.nodes[1].schedule("x", "chosen")
 	for _, id := range []string{task.ID, "chosen"} {
-		want(t, "CancelOnce", g.nodes[1].CancelOnce(t.Context(), id), nil)
+		rig.Want(t, "CancelOnce", g.nodes[1].CancelOnce(t.Context(), id), nil)
 	}
-	want(t, "Close", g.nodes[1].Close(t.Context()), nil)
+	rig.Want(t, "Close", g.nodes[1].Close(t.Context()), nil)
 	for _, id := range []string{task.ID, "chosen", "unknown"} {
 		g.nodes[0].waitFor("it is known that "+id+" does not exist", func() bool {
 			_, err := g.nodes[0].Get(t.Context(), id)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // What one list or one Reserve answers is bounded in bytes as well, and nothing is left out:
@@ -15,24 +16,24 @@ import (
 func TestPagesAreBoundedInBytes(t *testing.T) {
 	const number, size = 160, 60 << 10
 	full := tasks.MaxPageBytes/size + 1 // tasks of a page
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 		var ids []string
 		payload := []byte(`"` + string(bytes.Repeat([]byte("p"), size)) + `"`)
 		for i := range number {
 			id := fmt.Sprintf("t%03d", i)
 			ids = append(ids, id)
-			r.must(tasks.Request{ID: id, Topic: "x", Group: "g", Delay: time.Second, Payload: payload})
+			r.Must(tasks.Request{ID: id, Topic: "x", Group: "g", Delay: time.Second, Payload: payload})
 		}
 		listed := func(what string, q tasks.Query) {
 			t.Helper()
 			var got []string
 			for q.Limit = 1000; ; {
 				page, err := r.List(t.Context(), q)
-				want(t, what, err, nil)
+				rig.Want(t, what, err, nil)
 				if n := len(page.Tasks); n > full {
 					t.Fatalf("%s: a page of %d tasks of %d bytes", what, n, size)
 				}
-				got = append(got, idsOf(page.Tasks)...)
+				got = append(got, rig.IDsOf(page.Tasks)...)
 				if q.Cursor = page.Cursor; q.Cursor == "" {
 					break
 				}
@@ -44,11 +45,11 @@ func TestPagesAreBoundedInBytes(t *testing.T) {
 		listed("of all", tasks.Query{})
 		listed("of a group", tasks.Query{Group: "g"})
 
-		pass(2 * time.Second)
+		rig.Pass(2 * time.Second)
 		var got, receipts []string
 		for len(got) <= len(ids) {
 			ds, err := r.Reserve(t.Context(), "x", tasks.MaxReserve, 0, 0)
-			want(t, "Reserve", err, nil)
+			rig.Want(t, "Reserve", err, nil)
 			if len(ds) == 0 {
 				break
 			}
@@ -63,7 +64,7 @@ func TestPagesAreBoundedInBytes(t *testing.T) {
 			t.Errorf("%d reserved, want %d in their order", len(got), len(ids))
 		}
 		_, err := r.Settle(t.Context(), tasks.Verdict{Verb: tasks.Bury}, receipts)
-		want(t, "Settle", err, nil)
+		rig.Want(t, "Settle", err, nil)
 		listed("of the dead", tasks.Query{Topic: "x", State: tasks.Dead})
 	})
 }

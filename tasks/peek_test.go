@@ -7,11 +7,12 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // Peek tells of a task what Get tells, and says so where it would have to wait.
 func TestPeek(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		for _, request := range []Request{
 			{ID: "pending", Topic: "jobs", Payload: []byte("some text"), Delay: time.Hour},
 			{ID: "held", Topic: "jobs", Held: true},
@@ -24,7 +25,7 @@ func TestPeek(t *testing.T) {
 		room := &seen.Payload[:1][0]
 		for _, id := range []string{"pending", "held"} {
 			found, known := r.Peek(t.Context(), []byte(id), &seen)
-			if got := r.get(id); !found || !known || seen.Topic != got.Topic || seen.State != got.State || string(seen.Payload) != string(got.Payload) ||
+			if got := r.MustGet(id); !found || !known || seen.Topic != got.Topic || seen.State != got.State || string(seen.Payload) != string(got.Payload) ||
 				!seen.Due.Equal(got.Due) || !seen.SeenAt.Equal(got.SeenAt) || seen.Attempt != got.Attempt {
 				t.Errorf("%s is %v, %v, %+v; Get tells %+v", id, found, known, seen, got)
 			}
@@ -39,7 +40,7 @@ func TestPeek(t *testing.T) {
 			}
 		}
 		peek("no task", "none", false, true)
-		_, release := r.faulty.Hold(ledgertest.Apply)
+		_, release := r.Faulty.Hold(ledgertest.Apply)
 		done := make(chan error)
 		go func() { done <- r.Cancel(t.Context(), "pending") }()
 		go func() {

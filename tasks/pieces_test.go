@@ -10,6 +10,7 @@ import (
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // inPieces runs f, which must deal with so many tasks, of which no hold of the lock may deal with
@@ -39,8 +40,8 @@ func TestPagesComeInPieces(t *testing.T) {
 		"large, with data":     {16 << 10, engine.PieceBytes / (16 << 10), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fleetBubble(t, 1, func(t *testing.T, f *fleet) {
-				e := f.nodes[0].Engine()
+			rig.FleetBubble(t, 1, func(t *testing.T, f *rig.Fleet) {
+				e := f.Nodes[0].Engine()
 				m := (*engine.Memory)(e)
 				due := time.Now().Add(time.Hour).UnixMilli()
 				payload := append(bytes.Repeat([]byte("1"), row.payload), '0')
@@ -49,7 +50,7 @@ func TestPagesComeInPieces(t *testing.T) {
 					id := fmt.Sprint("t", i)
 					fields := record.Fields{Revision: 1, Due: due, Next: due, Created: time.Now().UnixMilli(), Topic: []byte("t"), Payload: payload}
 					page[i] = recovery.Entry{ID: []byte(id), Spot: recovery.Spot{Place: recovery.Pending, At: due}, Data: fields.Append(nil)}
-					f.nodes[0].put(0, id, fields)
+					put(f.Nodes[0], 0, id, fields)
 				}
 				inPieces(t, e, "what came in", many, row.most, func() {
 					if !row.nominates {
@@ -61,7 +62,7 @@ func TestPagesComeInPieces(t *testing.T) {
 					}
 					m.Resolve(page, true)
 				})
-				if n := f.nodes[0].Stats().Total.Pending; n != many {
+				if n := f.Nodes[0].Stats().Total.Pending; n != many {
 					t.Errorf("%d are pending", n)
 				}
 			})
@@ -73,16 +74,16 @@ func TestPagesComeInPieces(t *testing.T) {
 // several shards one is read at a time.
 func TestShardsChangeHandsInPieces(t *testing.T) {
 	const many = 4 * engine.AtOnce
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		a := f.join("a", 2, Config{})
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+		a := f.Join("a", 2, Config{})
 		for i := range many {
-			a.must(Request{ID: fmt.Sprint("far", i), Topic: "far", Delay: time.Hour})
+			a.Must(Request{ID: fmt.Sprint("far", i), Topic: "far", Delay: time.Hour})
 		}
-		b := f.join("b", 1, Config{})
+		b := f.Join("b", 1, Config{})
 		inPieces(t, a.Engine(), "eviction", many, engine.AtOnce, func() {
 			inPieces(t, b.Engine(), "a hand-over", many, engine.AtOnce, func() {
-				want(t, "Drain", a.Drain(t.Context()), nil)
-				pass(time.Second)
+				rig.Want(t, "Drain", a.Drain(t.Context()), nil)
+				rig.Pass(time.Second)
 			})
 		})
 		if n := b.Stats().Total.Pending; n != many {
@@ -93,7 +94,7 @@ func TestShardsChangeHandsInPieces(t *testing.T) {
 
 // A load rests for as long as it works, so that the machine's processors are free for what is due.
 func TestLoadsRest(t *testing.T) {
-	e := newRig(t, Config{}).Engine()
+	e := rig.New(t, Config{}).Engine()
 	<-e.Reading.Replayed
 	const pieces, work = 5, 2 * time.Millisecond
 	began := time.Now()

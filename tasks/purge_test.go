@@ -14,19 +14,20 @@ import (
 	"github.com/lapsehq/lapse/recovery/memledger"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
-// herd schedules n tasks of the topic x in an hour.
-func (r *rig) herd(n int) {
-	r.t.Helper()
+// herdOf schedules n tasks of the topic x in an hour.
+func herdOf(r *rig.Rig, n int) {
+	r.T.Helper()
 	var requests []Request
 	for i := range n {
 		requests = append(requests, Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour})
 		if len(requests) == MaxBatch || i == n-1 {
-			results, err := r.ScheduleBatch(r.t.Context(), requests)
-			want(r.t, "ScheduleBatch", err, nil)
+			results, err := r.ScheduleBatch(r.T.Context(), requests)
+			rig.Want(r.T, "ScheduleBatch", err, nil)
 			for _, res := range results {
-				want(r.t, res.ID, res.Err, nil)
+				rig.Want(r.T, res.ID, res.Err, nil)
 			}
 			requests = requests[:0]
 		}
@@ -34,76 +35,76 @@ func (r *rig) herd(n int) {
 }
 
 // purge purges the topic x.
-func (r *rig) purge(p Purged, kind error) {
-	r.t.Helper()
-	got, err := r.Purge(r.t.Context(), "x")
-	if want(r.t, "Purge", err, kind); got != p {
-		r.t.Fatalf("purged %+v, want %+v", got, p)
+func purge(r *rig.Rig, p Purged, kind error) {
+	r.T.Helper()
+	got, err := r.Purge(r.T.Context(), "x")
+	if rig.Want(r.T, "Purge", err, kind); got != p {
+		r.T.Fatalf("purged %+v, want %+v", got, p)
 	}
 }
 
 func TestPurge(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		_, err := r.Purge(t.Context(), "no topic")
-		want(t, "Purge", err, ErrInvalid)
-		r.purge(Purged{}, nil) // a topic that no task has
+		rig.Want(t, "Purge", err, ErrInvalid)
+		purge(r, Purged{}, nil) // a topic that no task has
 		buried(r)
-		d := r.one("out", "x")
-		r.must(Request{ID: "ready", Topic: "x"})
-		r.must(Request{ID: "pending", Topic: "x", Delay: time.Hour})
-		retried := r.one("retried", "y")
-		r.settle(Verdict{Verb: Release, Delay: ptr(time.Minute)}, retried)
-		r.must(Request{ID: "other", Topic: "y", Delay: time.Hour})
+		d := r.One("out", "x")
+		r.Must(Request{ID: "ready", Topic: "x"})
+		r.Must(Request{ID: "pending", Topic: "x", Delay: time.Hour})
+		retried := r.One("retried", "y")
+		r.SettleOne(Verdict{Verb: Release, Delay: rig.Ptr(time.Minute)}, retried)
+		r.Must(Request{ID: "other", Topic: "y", Delay: time.Hour})
 
-		r.purge(Purged{Cancelled: 2, Delivering: 1}, nil)
+		purge(r, Purged{Cancelled: 2, Delivering: 1}, nil)
 		for _, id := range []string{"ready", "pending"} {
-			r.inLedger(id, recovery.Nowhere)
-			want(t, "Cancel again", r.Cancel(t.Context(), id), nil)
+			r.InLedger(id, recovery.Nowhere)
+			rig.Want(t, "Cancel again", r.Cancel(t.Context(), id), nil)
 		}
-		r.inLedger("t", recovery.Dead)
-		r.inLedger("other", recovery.Pending)
-		r.inLedger("retried", recovery.Pending)
-		if c := r.counts("x"); c.Cancelled != 2 || c.Pending != 0 || c.Ready != 0 || c.Delivering != 1 || c.Dead != 1 {
+		r.InLedger("t", recovery.Dead)
+		r.InLedger("other", recovery.Pending)
+		r.InLedger("retried", recovery.Pending)
+		if c := r.Counts("x"); c.Cancelled != 2 || c.Pending != 0 || c.Ready != 0 || c.Delivering != 1 || c.Dead != 1 {
 			t.Errorf("counts %+v", c)
 		}
-		r.ack(d)
-		r.checkConsistency()
-		pass(2 * time.Hour)
-		r.pull("x")
-		r.restart()
+		r.Ack(d)
+		r.CheckConsistency()
+		rig.Pass(2 * time.Hour)
+		r.Pull("x")
+		r.Restart()
 		synctest.Wait()
-		r.pull("x")
-		r.purge(Purged{}, nil)
+		r.Pull("x")
+		purge(r, Purged{}, nil)
 	})
 }
 
 // No more than a piece waits for the ledger at a time, and no caller waits for all of it.
 func TestPurgeGoesInPieces(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		const n = 3*engine.PurgeAtOnce + 100
-		r.herd(n)
-		_, release := r.faulty.Hold(ledgertest.Apply)
+		herdOf(r, n)
+		_, release := r.Faulty.Hold(ledgertest.Apply)
 		purged := make(chan Purged)
 		go func() {
 			p, err := r.Purge(t.Context(), "x")
-			want(t, "Purge", err, nil)
+			rig.Want(t, "Purge", err, nil)
 			purged <- p
 		}()
 		synctest.Wait()
 		if q := r.Stats().Ledger.Queued; q > engine.PurgeAtOnce || q < engine.PurgeAtOnce/2 {
 			t.Errorf("%d changes wait for the ledger", q)
 		}
-		if c := r.counts("x"); c.Pending != n || c.Cancelled != 0 {
+		if c := r.Counts("x"); c.Pending != n || c.Cancelled != 0 {
 			t.Errorf("before the ledger has answered: %+v", c)
 		}
 		release()
 		if p := <-purged; p != (Purged{Cancelled: n}) {
 			t.Errorf("purged %+v", p)
 		}
-		if pendings, _ := r.dump(); len(pendings) != 0 {
+		if pendings, _ := r.Dump(); len(pendings) != 0 {
 			t.Errorf("%d records are left", len(pendings))
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
@@ -112,94 +113,94 @@ func TestPurgeGoesInPieces(t *testing.T) {
 func TestPurgeGivenUpInTheMiddle(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{}, memledger.BatchLimits(100, 1<<20))
+		r := rig.New(t, Config{}, memledger.BatchLimits(100, 1<<20))
 		synctest.Wait()
 		const n = 2*engine.PurgeAtOnce + 100
-		r.herd(n)
-		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Nth: 25, Times: -1})
+		herdOf(r, n)
+		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Nth: 25, Times: -1})
 		var p Purged
 		var err error
-		r.within("Purge", func() { p, err = r.Purge(t.Context(), "x") })
-		want(t, "Purge", err, ErrUnknown)
-		pendings, _ := r.dump()
+		within(r, "Purge", func() { p, err = r.Purge(t.Context(), "x") })
+		rig.Want(t, "Purge", err, ErrUnknown)
+		pendings, _ := r.Dump()
 		if p.Cancelled == 0 || p.Cancelled+len(pendings) != n {
 			t.Errorf("%d were cancelled, %d are left of %d", p.Cancelled, len(pendings), n)
 		}
 		// What is open is not delivered meanwhile, and what was not begun is: of the
 		// first kind there is less than a piece.
-		pass(time.Hour)
-		if ready := int(r.counts("x").Ready); ready < n-2*engine.PurgeAtOnce || ready > n-p.Cancelled {
+		rig.Pass(time.Hour)
+		if ready := int(r.Counts("x").Ready); ready < n-2*engine.PurgeAtOnce || ready > n-p.Cancelled {
 			t.Errorf("%d are ready", ready)
 		}
-		r.within("Purge", func() { _, err = r.Purge(t.Context(), "x") })
-		want(t, "Purge during an outage", err, ErrUnrecorded)
-		r.faulty.Heal()
-		pass(3 * time.Second)
+		within(r, "Purge", func() { _, err = r.Purge(t.Context(), "x") })
+		rig.Want(t, "Purge during an outage", err, ErrUnrecorded)
+		r.Faulty.Heal()
+		rig.Pass(3 * time.Second)
 		_, err = r.Purge(t.Context(), "x")
-		want(t, "Purge", err, nil)
-		if c := r.counts("x"); c.Cancelled != n || c.Ready+c.Pending != 0 {
+		rig.Want(t, "Purge", err, nil)
+		if c := r.Counts("x"); c.Cancelled != n || c.Ready+c.Pending != 0 {
 			t.Errorf("in the end %+v", c)
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
 // A caller that leaves ends the purge. What was not sent stands as before.
 func TestPurgeWithoutItsCaller(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.herd(engine.PurgeAtOnce + 500)
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		herdOf(r, engine.PurgeAtOnce+500)
 		gone, leave := context.WithCancel(t.Context())
 		leave()
 		_, err := r.Purge(gone, "x")
-		want(t, "Purge", err, context.Canceled)
-		r.checkConsistency()
+		rig.Want(t, "Purge", err, context.Canceled)
+		r.CheckConsistency()
 
 		// The ledger is busy with another caller's write: nothing is sent.
-		_, release := r.faulty.Hold(ledgertest.Apply)
+		_, release := r.Faulty.Hold(ledgertest.Apply)
 		go func() { _, _ = r.Schedule(t.Context(), Request{ID: "before", Topic: "y", Delay: time.Hour}) }()
 		synctest.Wait()
-		r.within("Purge", func() { r.purge(Purged{}, ErrUnavailable) })
+		within(r, "Purge", func() { purge(r, Purged{}, ErrUnavailable) })
 		release()
-		pass(time.Second)
-		if c := r.counts("x"); c.Pending != engine.PurgeAtOnce+500 || c.Cancelled != 0 {
+		rig.Pass(time.Second)
+		if c := r.Counts("x"); c.Pending != engine.PurgeAtOnce+500 || c.Cancelled != 0 {
 			t.Errorf("after a purge that was not sent: %+v", c)
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 
 		// It leaves while a piece is with the ledger.
-		reached, release := r.faulty.Hold(ledgertest.Apply)
+		reached, release := r.Faulty.Hold(ledgertest.Apply)
 		gone, leave = context.WithCancel(t.Context())
 		go func() { <-reached; leave() }()
 		p, err := r.Purge(gone, "x")
-		want(t, "Purge", err, ErrUnknown)
+		rig.Want(t, "Purge", err, ErrUnknown)
 		release()
-		pass(time.Second)
-		if c := r.counts("x"); p.Cancelled != 0 || c.Cancelled == 0 || c.Cancelled > engine.PurgeAtOnce || c.Pending+c.Cancelled != engine.PurgeAtOnce+500 {
+		rig.Pass(time.Second)
+		if c := r.Counts("x"); p.Cancelled != 0 || c.Cancelled == 0 || c.Cancelled > engine.PurgeAtOnce || c.Pending+c.Cancelled != engine.PurgeAtOnce+500 {
 			t.Errorf("purged %+v, counts %+v", p, c)
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
 // What replay has not read yet does not survive unnoticed.
 func TestPurgeDuringReplay(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.herd(1000)
-		r.shut()
-		r.faulty = ledgertest.Wrap(r.mem)
-		_, release := r.faulty.Hold(ledgertest.Scan)
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		herdOf(r, 1000)
+		r.Shut()
+		r.Faulty = ledgertest.Wrap(r.Mem)
+		_, release := r.Faulty.Hold(ledgertest.Scan)
 		var err error
-		r.Scheduler, err = Open(t.Context(), r.faulty, r.cfg)
-		want(t, "Open", err, nil)
-		r.within("Purge", func() { r.purge(Purged{}, ErrReplaying) })
+		r.Scheduler, err = Open(t.Context(), r.Faulty, r.Cfg)
+		rig.Want(t, "Open", err, nil)
+		within(r, "Purge", func() { purge(r, Purged{}, ErrReplaying) })
 		release()
-		r.purge(Purged{Cancelled: 1000}, nil) // it waits for the end of replay
-		if pendings, _ := r.dump(); len(pendings) != 0 {
+		purge(r, Purged{Cancelled: 1000}, nil) // it waits for the end of replay
+		if pendings, _ := r.Dump(); len(pendings) != 0 {
 			t.Errorf("%d records are left", len(pendings))
 		}
-		want(t, "Close", r.Close(t.Context()), nil)
+		rig.Want(t, "Close", r.Close(t.Context()), nil)
 		_, err = r.Purge(t.Context(), "x")
-		want(t, "Purge", err, ErrClosed)
+		rig.Want(t, "Purge", err, ErrClosed)
 	})
 }
 
@@ -208,35 +209,35 @@ func TestPurgeOfBusyTasks(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		settings TopicSettings
-		prepare  func(r *rig)
-		begin    func(r *rig)
+		prepare  func(r *rig.Rig)
+		begin    func(r *rig.Rig)
 		want     Purged
 		place    recovery.Place
 	}{
-		{"moved", TopicSettings{}, inAnHour, func(r *rig) { _ = moveT(r) }, Purged{Cancelled: 1}, recovery.Nowhere},
-		{"cancelled", TopicSettings{}, inAnHour, func(r *rig) { _ = cancelT(r) }, Purged{}, recovery.Nowhere},
-		{"given another topic", TopicSettings{}, inAnHour, func(r *rig) {
-			_, _ = r.Replace(r.t.Context(), Request{ID: "t", Topic: "y", Delay: time.Hour})
+		{"moved", TopicSettings{}, inAnHour, func(r *rig.Rig) { _ = moveT(r) }, Purged{Cancelled: 1}, recovery.Nowhere},
+		{"cancelled", TopicSettings{}, inAnHour, func(r *rig.Rig) { _ = cancelT(r) }, Purged{}, recovery.Nowhere},
+		{"given another topic", TopicSettings{}, inAnHour, func(r *rig.Rig) {
+			_, _ = r.Replace(r.T.Context(), Request{ID: "t", Topic: "y", Delay: time.Hour})
 		}, Purged{}, recovery.Pending},
-		{"claimed", TopicSettings{CountCrashes: true}, dueNow, func(r *rig) {
-			_, _ = r.Reserve(r.t.Context(), "x", 1, 0, time.Hour)
+		{"claimed", TopicSettings{CountCrashes: true}, dueNow, func(r *rig.Rig) {
+			_, _ = r.Reserve(r.T.Context(), "x", 1, 0, time.Hour)
 		}, Purged{Delivering: 1}, recovery.Pending},
-		{"acknowledged", TopicSettings{}, handedOut, func(r *rig) { r.settle(Verdict{Verb: Ack}, r.delivery) }, Purged{}, recovery.Nowhere},
-		{"retried", TopicSettings{}, handedOut, func(r *rig) {
-			r.settle(Verdict{Verb: Release, Delay: ptr(time.Minute)}, r.delivery)
+		{"acknowledged", TopicSettings{}, handedOut, func(r *rig.Rig) { r.SettleOne(Verdict{Verb: Ack}, r.Delivery) }, Purged{}, recovery.Nowhere},
+		{"retried", TopicSettings{}, handedOut, func(r *rig.Rig) {
+			r.SettleOne(Verdict{Verb: Release, Delay: rig.Ptr(time.Minute)}, r.Delivery)
 		}, Purged{Cancelled: 1}, recovery.Nowhere},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			bubble(t, Config{}, func(t *testing.T, r *rig) {
-				r.topic("x", c.settings)
+			rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+				r.MustSetTopic("x", c.settings)
 				c.prepare(r)
-				_, release := r.faulty.Hold(ledgertest.Apply)
+				_, release := r.Faulty.Hold(ledgertest.Apply)
 				go c.begin(r)
 				synctest.Wait()
 				answer := make(chan Purged, 1)
 				go func() {
 					p, err := r.Purge(t.Context(), "x")
-					want(t, "Purge", err, nil)
+					rig.Want(t, "Purge", err, nil)
 					answer <- p
 				}()
 				synctest.Wait()
@@ -244,9 +245,9 @@ func TestPurgeOfBusyTasks(t *testing.T) {
 				if p := <-answer; p != c.want {
 					t.Errorf("purged %+v, want %+v", p, c.want)
 				}
-				pass(time.Second)
-				r.inLedger("t", c.place)
-				r.checkConsistency()
+				rig.Pass(time.Second)
+				r.InLedger("t", c.place)
+				r.CheckConsistency()
 			})
 		})
 	}
@@ -254,44 +255,44 @@ func TestPurgeOfBusyTasks(t *testing.T) {
 
 // A cancel that is given up leaves its task to the purge that found it busy.
 func TestPurgeAfterACancelThatWasGivenUp(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		inAnHour(r)
-		_, release := r.faulty.Hold(ledgertest.Apply)
+		_, release := r.Faulty.Hold(ledgertest.Apply)
 		go func() { _, _ = r.Schedule(t.Context(), Request{ID: "before", Topic: "y", Delay: time.Hour}) }()
 		synctest.Wait()
 		given := make(chan error, 1)
 		go func() { given <- cancelT(r) }()
-		pass(1500 * time.Millisecond)
+		rig.Pass(1500 * time.Millisecond)
 		purged := make(chan error, 1)
 		go func() {
 			_, err := r.Purge(t.Context(), "x")
 			purged <- err
 		}()
-		pass(time.Millisecond)
+		rig.Pass(time.Millisecond)
 		if len(purged) != 0 {
 			t.Fatalf("Purge returned before the outcome of the task was known: %v", <-purged)
 		}
-		pass(time.Second)
-		want(t, "Cancel", <-given, ErrUnavailable)
-		want(t, "Purge", <-purged, ErrUnrecorded)
+		rig.Pass(time.Second)
+		rig.Want(t, "Cancel", <-given, ErrUnavailable)
+		rig.Want(t, "Purge", <-purged, ErrUnrecorded)
 		release()
-		pass(time.Second)
-		r.inLedger("t", recovery.Nowhere)
-		r.checkConsistency()
+		rig.Pass(time.Second)
+		r.InLedger("t", recovery.Nowhere)
+		r.CheckConsistency()
 	})
 }
 
 // Each task is either delivered or cancelled, whatever the two do at the same time.
 func TestPurgeRace(t *testing.T) {
-	r := newRig(t, Config{}, memledger.Shards(4))
+	r := rig.New(t, Config{}, memledger.Shards(4))
 	total := 20_000
 	if testing.Short() {
 		total = 4000
 	}
 	var mu sync.Mutex
 	delivered := make(map[string]int)
-	r.topic("x", TopicSettings{Concurrency: 8})
-	r.handle("x", func(_ context.Context, d *Delivery) error {
+	r.MustSetTopic("x", TopicSettings{Concurrency: 8})
+	r.MustHandle("x", func(_ context.Context, d *Delivery) error {
 		mu.Lock()
 		defer mu.Unlock()
 		delivered[d.ID]++
@@ -324,9 +325,9 @@ func TestPurgeRace(t *testing.T) {
 	for len(requests) > 0 {
 		part := requests[:min(500, len(requests))]
 		results, err := r.ScheduleBatch(context.Background(), part)
-		want(t, "ScheduleBatch", err, nil)
+		rig.Want(t, "ScheduleBatch", err, nil)
 		for _, res := range results {
-			want(t, "Schedule", res.Err, nil)
+			rig.Want(t, "Schedule", res.Err, nil)
 		}
 		requests = requests[len(part):]
 	}
@@ -338,8 +339,8 @@ func TestPurgeRace(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	sum := cancelled[0] + cancelled[1] + cancelled[2]
-	if sum+len(delivered) != total || int(r.counts("x").Cancelled) != sum {
-		t.Errorf("of %d, %d were cancelled and %d delivered; the counter says %d", total, sum, len(delivered), r.counts("x").Cancelled)
+	if sum+len(delivered) != total || int(r.Counts("x").Cancelled) != sum {
+		t.Errorf("of %d, %d were cancelled and %d delivered; the counter says %d", total, sum, len(delivered), r.Counts("x").Cancelled)
 	}
 	for id, n := range delivered {
 		if n != 1 {
@@ -347,38 +348,5 @@ func TestPurgeRace(t *testing.T) {
 		}
 	}
 	t.Logf("%d cancelled, %d delivered", sum, len(delivered))
-	r.checkConsistency()
-}
-
-// purgeTopic is a move of the simulation. No receiver pulls meanwhile, so that what was
-// not being delivered before is gone.
-func (s *simulation) purgeTopic() {
-	topic := []string{"pulled", "counted"}[s.rng.IntN(2)]
-	s.m.begin()
-	p, err := s.Purge(s.t.Context(), topic)
-	s.m.mu.Lock()
-	defer s.m.mu.Unlock()
-	s.purged(fmt.Sprintf("Purge of %s: %+v", topic, p), err, func(f *fact) bool { return f.topic == topic })
-}
-
-// purged takes note of a purge of the tasks that belong to something, or may.
-func (s *simulation) purged(what string, err error, belongs func(*fact) bool) {
-	if err != nil && !s.excused("purge", err) {
-		s.m.fault("purge", "%s: %v", what, err)
-	}
-	for id, f := range s.m.facts {
-		if !belongs(f) && f.topic != "" || f.may&mayBeAlive == 0 {
-			continue
-		}
-		s.m.note(id, "%s, %v", what, err)
-		switch sure := f.may == mayBeAlive && !f.loose && belongs(f); {
-		case s.m.over(id, s.faults), f.busy():
-		case err == nil && sure && f.open == nil:
-			f.gone()
-		default:
-			f.may |= mayBeAbsent
-			f.loose = true
-		}
-	}
-	s.m.calls = false
+	r.CheckConsistency()
 }

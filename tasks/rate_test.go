@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // No more deliveries begin than the rate and the burst allow, and no fewer; handed out
@@ -14,8 +15,8 @@ import (
 func TestRate(t *testing.T) {
 	for name, pulled := range map[string]bool{"handler": false, "pull": true} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-				r.topic("x", tasks.TopicSettings{Rate: tasks.Rate{PerSecond: 10, Burst: 5}})
+			rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+				r.MustSetTopic("x", tasks.TopicSettings{Rate: tasks.Rate{PerSecond: 10, Burst: 5}})
 				done := make(chan struct{})
 				ctx, stop := context.WithCancel(t.Context())
 				if pulled {
@@ -27,40 +28,40 @@ func TestRate(t *testing.T) {
 								return
 							}
 							for _, d := range ds {
-								r.ack(d)
+								r.Ack(d)
 							}
 						}
 					}()
 				} else {
 					close(done)
-					r.handle("x", (&slowHandler{}).handler)
+					r.MustHandle("x", (&slowHandler{}).handler)
 				}
-				started := func() int { return int(r.counts("x").Ready) }
+				started := func() int { return int(r.Counts("x").Ready) }
 				backlogOf(r, 200, "x")
-				pass(time.Millisecond)
+				rig.Pass(time.Millisecond)
 				for second := range 10 {
 					if left := started(); left != 200-5-10*second {
 						t.Errorf("after %d s %d are left", second, left)
 					}
-					pass(time.Second)
+					rig.Pass(time.Second)
 				}
 				// A faster rate holds at once, although the topic rests.
-				r.topic("x", tasks.TopicSettings{Rate: tasks.Rate{PerSecond: 0.001}})
-				pass(2 * time.Second)
+				r.MustSetTopic("x", tasks.TopicSettings{Rate: tasks.Rate{PerSecond: 0.001}})
+				rig.Pass(2 * time.Second)
 				before := started()
-				pass(time.Minute)
+				rig.Pass(time.Minute)
 				if left := started(); left != before {
 					t.Errorf("%d deliveries at a rate of one in 1000 s", before-left)
 				}
-				r.topic("x", tasks.TopicSettings{})
-				pass(3 * time.Second)
-				if c := r.counts("x"); c.Ready != 0 || c.Delivered != 200 {
+				r.MustSetTopic("x", tasks.TopicSettings{})
+				rig.Pass(3 * time.Second)
+				if c := r.Counts("x"); c.Ready != 0 || c.Delivered != 200 {
 					t.Errorf("without a bound: %+v", c)
 				}
 				if st := r.Stats(); st.MissedWakes != 0 {
 					t.Errorf("%d missed wakes", st.MissedWakes)
 				}
-				r.checkConsistency()
+				r.CheckConsistency()
 				stop()
 				<-done
 			})
@@ -70,14 +71,14 @@ func TestRate(t *testing.T) {
 
 // Settings that are set again do not fill the bucket.
 func TestRateAndSettings(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 		c := &slowHandler{}
-		r.handle("x", c.handler)
-		r.topic("x", tasks.TopicSettings{Rate: tasks.Rate{PerSecond: 1, Burst: 3}})
+		r.MustHandle("x", c.handler)
+		r.MustSetTopic("x", tasks.TopicSettings{Rate: tasks.Rate{PerSecond: 1, Burst: 3}})
 		backlogOf(r, 100, "x")
 		for i := range 50 {
-			r.topic("x", tasks.TopicSettings{Rate: tasks.Rate{PerSecond: 1, Burst: 3}, Lease: time.Duration(i+1) * time.Second})
-			pass(100 * time.Millisecond)
+			r.MustSetTopic("x", tasks.TopicSettings{Rate: tasks.Rate{PerSecond: 1, Burst: 3}, Lease: time.Duration(i+1) * time.Second})
+			rig.Pass(100 * time.Millisecond)
 		}
 		if begun := c.total.Load(); begun > 9 || begun < 6 {
 			t.Errorf("%s began within 5 s at a rate of 1 and bursts of 3", fmt.Sprint(begun))
@@ -87,24 +88,24 @@ func TestRateAndSettings(t *testing.T) {
 
 // A faster rate and a greater burst hold at once, also for a topic that rests.
 func TestRateIsRaised(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 		// begun sets the topic and tells how many deliveries begin from then on.
 		begun := func(want int64, rate tasks.Rate, paused bool, within time.Duration) {
 			t.Helper()
-			before := r.counts("x").Ready
-			r.topic("x", tasks.TopicSettings{Rate: rate, Paused: paused})
-			pass(within)
-			if n := before - r.counts("x").Ready; n < want-1 || n > want+1 {
+			before := r.Counts("x").Ready
+			r.MustSetTopic("x", tasks.TopicSettings{Rate: rate, Paused: paused})
+			rig.Pass(within)
+			if n := before - r.Counts("x").Ready; n < want-1 || n > want+1 {
 				t.Errorf("%d began within %v, want %d", n, within, want)
 			}
 		}
-		r.topic("x", tasks.TopicSettings{Paused: true})
-		r.handle("x", func(context.Context, *tasks.Delivery) error { return nil })
+		r.MustSetTopic("x", tasks.TopicSettings{Paused: true})
+		r.MustHandle("x", func(context.Context, *tasks.Delivery) error { return nil })
 		backlogOf(r, 400, "x")
 		begun(1, tasks.Rate{PerSecond: 0.001, Burst: 1}, false, 10*time.Second)
 		begun(100, tasks.Rate{PerSecond: 100, Burst: 1}, false, time.Second)
 		begun(0, tasks.Rate{PerSecond: 10, Burst: 50}, true, 10*time.Second)
 		begun(50, tasks.Rate{PerSecond: 10, Burst: 50}, false, time.Millisecond)
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }

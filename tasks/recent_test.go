@@ -10,21 +10,22 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // A topic whose tasks are overdue and not handed out is late, though no delivery was late yet.
 func TestLatenessOfWhatWaits(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Paused: true})
-		began := r.clock.now()
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", TopicSettings{Paused: true})
+		began := r.Clock.Now()
 		for i := range 55 {
-			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Duration(i+1) * time.Second})
+			r.Must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Duration(i+1) * time.Second})
 		}
-		if c := r.counts("x"); !c.ReadyOldest.IsZero() || c.Recent != (RecentLateness{}) {
+		if c := r.Counts("x"); !c.ReadyOldest.IsZero() || c.Recent != (RecentLateness{}) {
 			t.Errorf("before the first deadline: %+v", c)
 		}
-		pass(65 * time.Second)
-		c := r.counts("x")
+		rig.Pass(65 * time.Second)
+		c := r.Counts("x")
 		if want := began.Add(time.Second); !c.ReadyOldest.Equal(want) {
 			t.Errorf("the oldest has been ready since %v; want %v", c.ReadyOldest, want)
 		}
@@ -39,16 +40,16 @@ func TestLatenessOfWhatWaits(t *testing.T) {
 			t.Errorf("the sum of all topics has that of a paused one: %+v", total)
 		}
 		// What is cancelled does not wait any more.
-		want(t, "Cancel", r.Cancel(t.Context(), "t0"), nil)
-		pass(time.Second)
-		if got, want := r.counts("x").ReadyOldest, began.Add(2*time.Second); !got.Equal(want) {
+		rig.Want(t, "Cancel", r.Cancel(t.Context(), "t0"), nil)
+		rig.Pass(time.Second)
+		if got, want := r.Counts("x").ReadyOldest, began.Add(2*time.Second); !got.Equal(want) {
 			t.Errorf("without the oldest: since %v; want %v", got, want)
 		}
-		r.topic("x", TopicSettings{})
+		r.MustSetTopic("x", TopicSettings{})
 		for range 54 {
-			r.ack(r.pullAny("x"))
+			r.Ack(pullAny(r, "x"))
 		}
-		c = r.counts("x")
+		c = r.Counts("x")
 		if !c.ReadyOldest.IsZero() || c.Recent.Counts.Total() != 54 || c.Recent.Max != 64*time.Second {
 			t.Errorf("delivered: oldest %v, recent %s, max %v", c.ReadyOldest, nonzero(c.Recent.Counts), c.Recent.Max)
 		}
@@ -71,17 +72,17 @@ func TestReadyOldestAfterCancels(t *testing.T) {
 	}
 	for name, order := range orders {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, Config{}, func(t *testing.T, r *rig) {
-				r.topic("x", TopicSettings{Paused: true})
-				began := r.clock.now()
+			rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+				r.MustSetTopic("x", TopicSettings{Paused: true})
+				began := r.Clock.Now()
 				for i := range order.cancels + 10 {
-					r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Duration(i+1) * time.Second})
+					r.Must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Duration(i+1) * time.Second})
 				}
-				pass(time.Duration(order.cancels+10) * time.Second)
+				rig.Pass(time.Duration(order.cancels+10) * time.Second)
 				for i := range order.cancels {
-					want(t, "Cancel", r.Cancel(t.Context(), fmt.Sprint("t", order.which(i))), nil)
+					rig.Want(t, "Cancel", r.Cancel(t.Context(), fmt.Sprint("t", order.which(i))), nil)
 				}
-				if got, want := r.counts("x").ReadyOldest, began.Add(time.Duration(order.cancels+1)*time.Second); !got.Equal(want) {
+				if got, want := r.Counts("x").ReadyOldest, began.Add(time.Duration(order.cancels+1)*time.Second); !got.Equal(want) {
 					t.Errorf("ready since %v; want %v", got, want)
 				}
 			})
@@ -89,12 +90,12 @@ func TestReadyOldestAfterCancels(t *testing.T) {
 	}
 }
 
-// pullAny reserves one task, whichever comes.
-func (r *rig) pullAny(topic string) Delivery {
-	r.t.Helper()
-	ds, err := r.Reserve(r.t.Context(), topic, 1, 0, 0)
-	if want(r.t, "Reserve", err, nil); len(ds) != 1 {
-		r.t.Fatalf("got %d tasks", len(ds))
+// pullWaiting reserves one task, whichever comes.
+func pullAny(r *rig.Rig, topic string) Delivery {
+	r.T.Helper()
+	ds, err := r.Reserve(r.T.Context(), topic, 1, 0, 0)
+	if rig.Want(r.T, "Reserve", err, nil); len(ds) != 1 {
+		r.T.Fatalf("got %d tasks", len(ds))
 	}
 	return ds[0]
 }
@@ -117,7 +118,7 @@ func nonzero(b Buckets) string {
 // What was late a while ago is not late now. It is forgotten after RecentTime, at most a minute
 // later.
 func TestLatenessIsRecent(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		type first struct {
 			at   time.Duration
 			late time.Duration
@@ -126,13 +127,13 @@ func TestLatenessIsRecent(t *testing.T) {
 		began := time.Now()
 		rng := rand.New(rand.NewPCG(1, 2))
 		for range 400 {
-			pass(time.Duration(rng.Int64N(int64(10 * time.Second))).Truncate(time.Millisecond))
-			r.topic("x", TopicSettings{Paused: true})
-			r.must(Request{Topic: "x"})
+			rig.Pass(time.Duration(rng.Int64N(int64(10 * time.Second))).Truncate(time.Millisecond))
+			r.MustSetTopic("x", TopicSettings{Paused: true})
+			r.Must(Request{Topic: "x"})
 			late := time.Duration(rng.Int64N(int64(3 * time.Second))).Truncate(time.Millisecond)
-			pass(late)
-			r.topic("x", TopicSettings{})
-			r.ack(r.pullAny("x"))
+			rig.Pass(late)
+			r.MustSetTopic("x", TopicSettings{})
+			r.Ack(pullAny(r, "x"))
 			now := time.Since(began)
 			all = append(all, first{now, late})
 			var sure, possible int64
@@ -144,15 +145,15 @@ func TestLatenessIsRecent(t *testing.T) {
 					possible++
 				}
 			}
-			if c := r.counts("x"); c.Recent.Counts.Total() < sure || c.Recent.Counts.Total() > possible {
+			if c := r.Counts("x"); c.Recent.Counts.Total() < sure || c.Recent.Counts.Total() > possible {
 				t.Fatalf("%d are recent; want %d to %d", c.Recent.Counts.Total(), sure, possible)
 			}
 		}
-		if c := r.counts("x"); c.Lateness.Counts.Total() != 400 {
+		if c := r.Counts("x"); c.Lateness.Counts.Total() != 400 {
 			t.Error("since the start some are missing")
 		}
-		pass(RecentTime + time.Minute)
-		if c := r.counts("x"); c.Recent != (RecentLateness{}) {
+		rig.Pass(RecentTime + time.Minute)
+		if c := r.Counts("x"); c.Recent != (RecentLateness{}) {
 			t.Errorf("after a pause: %+v", c.Recent)
 		}
 	})
@@ -160,7 +161,7 @@ func TestLatenessIsRecent(t *testing.T) {
 
 // A topic shows how many receivers wait at this node.
 func TestReceiversThatWait(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		got := make(chan int)
 		for range 3 {
 			go func() {
@@ -168,17 +169,17 @@ func TestReceiversThatWait(t *testing.T) {
 				got <- len(ds)
 			}()
 		}
-		pass(time.Second)
-		if c := r.counts("x"); c.Receivers != 3 {
+		rig.Pass(time.Second)
+		if c := r.Counts("x"); c.Receivers != 3 {
 			t.Errorf("%d wait", c.Receivers)
 		}
-		r.must(Request{Topic: "x"})
-		if n := <-got; n != 1 || r.counts("x").Receivers != 2 {
-			t.Errorf("a receiver got %d, %d wait", n, r.counts("x").Receivers)
+		r.Must(Request{Topic: "x"})
+		if n := <-got; n != 1 || r.Counts("x").Receivers != 2 {
+			t.Errorf("a receiver got %d, %d wait", n, r.Counts("x").Receivers)
 		}
 		<-got
 		<-got
-		if c := r.counts("x"); c.Receivers != 0 {
+		if c := r.Counts("x"); c.Receivers != 0 {
 			t.Errorf("in the end %d wait", c.Receivers)
 		}
 	})
@@ -186,20 +187,20 @@ func TestReceiversThatWait(t *testing.T) {
 
 // A topic shows why its last failed attempt failed, in few bytes.
 func TestLastErrorOfATopic(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		reason := "the bank does not answer"
-		r.handle("x", func(context.Context, *Delivery) error { return errors.New(reason) })
-		r.topic("x", TopicSettings{Retry: Retry{MinBackoff: time.Hour}})
+		r.MustHandle("x", func(context.Context, *Delivery) error { return errors.New(reason) })
+		r.MustSetTopic("x", TopicSettings{Retry: Retry{MinBackoff: time.Hour}})
 		if x, err := r.Topic("x"); err != nil || x.LastError != "" || !x.LastFailed.IsZero() {
 			t.Errorf("at first %q, %v, %v", x.LastError, x.LastFailed, err)
 		}
 		for _, cut := range []string{"", strings.Repeat("ö", MaxTopicError)} {
 			reason += cut
-			at := r.clock.now()
-			r.must(Request{Topic: "x"})
-			pass(time.Second)
+			at := r.Clock.Now()
+			r.Must(Request{Topic: "x"})
+			rig.Pass(time.Second)
 			x, err := r.Topic("x")
-			want(t, "Topic", err, nil)
+			rig.Want(t, "Topic", err, nil)
 			if !strings.HasPrefix(reason, x.LastError) || len(x.LastError) > MaxTopicError || len(x.LastError) < min(len(reason), MaxTopicError-1) {
 				t.Errorf("the last error is %q", x.LastError)
 			}

@@ -12,13 +12,14 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // An id that was used twice is taken out of the directory once: no directory takes an id
 // twice in one call, and then the others of that call would stay too.
 func TestTombstonesOfOneID(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		a := f.join("a", 1, Config{})
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+		a := f.Join("a", 1, Config{})
 		shardID := recovery.NewShardID(a.Engine().NodeNumber, 0)
 		dirEntry := func(nonce uint32) recovery.DirectoryEntry {
 			return recovery.DirectoryEntry{ShardID: shardID, Nonce: nonce}
@@ -34,17 +35,17 @@ func TestTombstonesOfOneID(t *testing.T) {
 // A task that has not been read into memory keeps its entry in the directory: without it, another
 // node would create the id a second time.
 func TestTombstoneOfATaskThatIsNotRead(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
 		var release func()
-		f.before = func(m *faultyMember) { release = m.hold("Scan") }
-		a := f.join("a", 1, Config{})
+		f.Before = func(m *rig.FaultyMember) { release = m.Hold("Scan") }
+		a := f.Join("a", 1, Config{})
 		entry := recovery.DirectoryEntry{ShardID: recovery.NewShardID(a.Engine().NodeNumber, 0), Nonce: 1}
 		gone := func() int { return len(a.Cluster().Gone([]cluster.Tombstone{{ID: "x", Entry: entry}})) }
 		if n := gone(); n != 0 {
 			t.Errorf("%d entries are removed while memory does not know the task", n)
 		}
 		release()
-		pass(time.Second)
+		rig.Pass(time.Second)
 		if n := gone(); n != 1 {
 			t.Errorf("%d entries are removed of a task that is gone", n)
 		}
@@ -55,30 +56,30 @@ func TestTombstoneOfATaskThatIsNotRead(t *testing.T) {
 // one, and so is its end.
 func TestDirectoryThatIsBehind(t *testing.T) {
 	const warning, over = "cannot be brought up to date", "the directory of ids is up to date again"
-	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
-		b := f.nodes[1]
+	rig.FleetBubble(t, 2, func(t *testing.T, f *rig.Fleet) {
+		b := f.Nodes[1]
 		for i := range 3 {
-			other := f.start(fmt.Sprint("other", i), fleetShards, Config{})
-			want(t, "MarkIndexed", other.member.MarkIndexed(t.Context(), false), nil)
-			other.crash()
-			b.adopt(other)
-			pass(3 * time.Second)
+			other := f.Start(fmt.Sprint("other", i), rig.FleetShards, Config{})
+			rig.Want(t, "MarkIndexed", other.Member.MarkIndexed(t.Context(), false), nil)
+			other.Crash()
+			b.Adopt(other)
+			rig.Pass(3 * time.Second)
 		}
-		if f.log.has(warning) || f.log.has(over) {
-			t.Errorf("the log tells of moments: %s", f.log.all())
+		if f.Log.Has(warning) || f.Log.Has(over) {
+			t.Errorf("the log tells of moments: %s", f.Log.All())
 		}
 
-		b.must(Request{Topic: "x", ID: "gone", Delay: time.Hour})
-		b.member.fail("Update", slices.Repeat([]error{errors.New("no directory")}, 1000)...)
-		want(t, "Cancel", b.Cancel(t.Context(), "gone"), nil)
-		pass(time.Minute)
-		if f.log.count(warning) != 1 {
-			t.Errorf("after a minute, the log warns %d times", f.log.count(warning))
+		b.Must(Request{Topic: "x", ID: "gone", Delay: time.Hour})
+		b.Member.Fail("Update", slices.Repeat([]error{errors.New("no directory")}, 1000)...)
+		rig.Want(t, "Cancel", b.Cancel(t.Context(), "gone"), nil)
+		rig.Pass(time.Minute)
+		if f.Log.Count(warning) != 1 {
+			t.Errorf("after a minute, the log warns %d times", f.Log.Count(warning))
 		}
-		b.member.heal()
-		pass(time.Minute)
-		if f.log.count(warning) != 1 || f.log.count(over) != 1 {
-			t.Errorf("the log warns %d times, and tells %d times that it is over", f.log.count(warning), f.log.count(over))
+		b.Member.Heal()
+		rig.Pass(time.Minute)
+		if f.Log.Count(warning) != 1 || f.Log.Count(over) != 1 {
+			t.Errorf("the log warns %d times, and tells %d times that it is over", f.Log.Count(warning), f.Log.Count(over))
 		}
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // A redisNode is a scheduler on a real Redis.
@@ -54,7 +55,7 @@ func (n *redisNode) open() {
 	if n.Scheduler, err = Open(n.t.Context(), front, Config{Log: slog.New(slog.DiscardHandler)}); err != nil {
 		n.t.Fatal(err)
 	}
-	<-n.Engine().Reading.Replayed
+	<-rig.Engine(n.Scheduler).Reading.Replayed
 }
 
 // waitFor polls, as a real Redis keeps its own time.
@@ -77,7 +78,7 @@ func (n *redisNode) schedule(topic string, ids ...string) {
 	n.t.Helper()
 	for _, id := range ids {
 		_, err := n.Schedule(n.t.Context(), Request{ID: id, Topic: topic, Delay: time.Hour, Payload: []byte(`"` + id + `"`)})
-		want(n.t, "Schedule "+id, err, nil)
+		rig.Want(n.t, "Schedule "+id, err, nil)
 	}
 }
 
@@ -85,7 +86,7 @@ func (n *redisNode) schedule(topic string, ids ...string) {
 func (n *redisNode) pull(id string) Delivery {
 	n.t.Helper()
 	_, err := n.Fire(n.t.Context(), id)
-	want(n.t, "Fire "+id, err, nil)
+	rig.Want(n.t, "Fire "+id, err, nil)
 	ds, err := n.Reserve(n.t.Context(), "x", 1, 10*time.Second, 0)
 	if err != nil || len(ds) != 1 || ds[0].ID != id {
 		n.t.Fatalf("reserved %+v, %v, not %s", ds, err, id)
@@ -96,7 +97,7 @@ func (n *redisNode) pull(id string) Delivery {
 func (n *redisNode) settle(verb Verb, d Delivery) {
 	n.t.Helper()
 	if !n.settles(verb, d) {
-		n.waitFor("it is recorded", func() bool { return n.Engine().Committer.Stats().Queued == 0 })
+		n.waitFor("it is recorded", func() bool { return rig.Engine(n.Scheduler).Committer.Stats().Queued == 0 })
 	}
 }
 
@@ -128,7 +129,7 @@ func (n *redisNode) all() map[string]string {
 	n.t.Helper()
 	held := map[string]string{}
 	var page Page
-	want(n.t, "List", n.answered("List", func() (err error) {
+	rig.Want(n.t, "List", n.answered("List", func() (err error) {
 		page, err = n.List(n.t.Context(), Query{Limit: 1000})
 		return err
 	}), nil)
@@ -136,7 +137,7 @@ func (n *redisNode) all() map[string]string {
 		held[t.ID] = fmt.Sprintf("%v %s attempt %d revision %d next %d %s", t.State, t.Topic, t.Attempt, t.Revision, t.Next.UnixMilli(), t.Payload)
 	}
 	var dead Page
-	want(n.t, "DeadTasks", n.answered("DeadTasks", func() (err error) {
+	rig.Want(n.t, "DeadTasks", n.answered("DeadTasks", func() (err error) {
 		dead, err = n.DeadTasks(n.t.Context(), "x", 1000, "")
 		return err
 	}), nil)
@@ -171,7 +172,7 @@ func TestCancelRaceOnRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	n := newRedisNode(t, server.URL())
-	cancelRace(t, n.Scheduler, 20_000)
+	rig.CancelRace(t, n.Scheduler, 20_000)
 	if left := n.recorded(server); len(left) > 0 {
 		t.Errorf("%d tasks are left in Redis: %.200v", len(left), left)
 	}
@@ -183,7 +184,7 @@ func TestDamagedRecordInRedis(t *testing.T) {
 	server := redistest.Start(t)
 	n := newRedisNode(t, server.URL())
 	n.schedule("x", "a", "b", "c", "d", "e", "f", "g", "h")
-	want(t, "Close", n.Close(context.Background()), nil)
+	rig.Want(t, "Close", n.Close(context.Background()), nil)
 	server.Do("hset", "lapse:{a/0}:tasks", "damaged", "short")
 	server.Do("sadd", "lapse:{a/0}:pending", "damaged")
 	server.Do("hset", "lapse:{a/0}:dead", "damaged-dead", "short")
@@ -193,10 +194,10 @@ func TestDamagedRecordInRedis(t *testing.T) {
 		t.Errorf("%d records are unknown, %d tasks pending", s.UnknownRecords, s.Total.Pending)
 	}
 	_, err := n.Get(t.Context(), "damaged")
-	want(t, "Get", err, ErrUnavailable)
+	rig.Want(t, "Get", err, ErrUnavailable)
 	_, err = n.Schedule(t.Context(), Request{ID: "damaged-dead", Topic: "x"})
-	want(t, "Schedule", err, ErrDead)
-	if came, err := requeued(n.Requeue(t.Context(), "x", Requeue{})); came != 0 || err != nil {
+	rig.Want(t, "Schedule", err, ErrDead)
+	if came, err := rig.Requeued(n.Requeue(t.Context(), "x", Requeue{})); came != 0 || err != nil {
 		t.Errorf("requeued %d, %v", came, err)
 	}
 	if held := server.Do("hget", "lapse:{a/0}:tasks", "damaged"); held != "short" {
@@ -212,7 +213,7 @@ func TestChangeOfTopicRightAfterAnotherNode(t *testing.T) {
 	for i := range 10 {
 		topic := fmt.Sprint("x", i)
 		_, err := a.SetTopic(t.Context(), topic, TopicSettings{Lease: time.Minute}, -1)
-		want(t, "SetTopic", err, nil)
+		rig.Want(t, "SetTopic", err, nil)
 		_, err = b.ChangeTopic(t.Context(), topic, -1, func(s *TopicSettings) error {
 			if s.Lease != time.Minute {
 				return fmt.Errorf("the change is based on a lease of %v", s.Lease)
@@ -220,23 +221,23 @@ func TestChangeOfTopicRightAfterAnotherNode(t *testing.T) {
 			s.Weight = 2
 			return nil
 		})
-		want(t, "ChangeTopic", err, nil)
+		rig.Want(t, "ChangeTopic", err, nil)
 
 		made, err := a.SetTopic(t.Context(), topic+".y", TopicSettings{Lease: time.Minute}, -1)
-		want(t, "SetTopic", err, nil)
+		rig.Want(t, "SetTopic", err, nil)
 		made, err = b.ChangeTopic(t.Context(), topic+".y", made.Revision, func(s *TopicSettings) error {
 			s.Weight = 2
 			return nil
 		})
-		want(t, "ChangeTopic of a revision", err, nil)
+		rig.Want(t, "ChangeTopic of a revision", err, nil)
 		if made.Settings.Weight != 2 || made.Settings.Lease != time.Minute {
 			t.Fatalf("settings %+v", made.Settings)
 		}
 		made, err = a.SetTopic(t.Context(), topic+".z", TopicSettings{Weight: 2}, -1)
-		want(t, "SetTopic", err, nil)
+		rig.Want(t, "SetTopic", err, nil)
 		_, err = b.SetTopic(t.Context(), topic+".z", TopicSettings{Weight: 3}, made.Revision)
-		want(t, "SetTopic of a revision", err, nil)
+		rig.Want(t, "SetTopic of a revision", err, nil)
 		_, err = a.SetTopic(t.Context(), topic+".z", TopicSettings{Weight: 4}, made.Revision)
-		want(t, "SetTopic of an old revision", err, ErrRevision)
+		rig.Want(t, "SetTopic of an old revision", err, ErrRevision)
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // Tests of a Redis that forgets what it has confirmed. Each runs for one node and for two.
@@ -35,8 +36,8 @@ func (g *redisFleet) change() map[string]string {
 	}
 	g.schedule("x", "new")
 	g.cancel("cancelled")
-	_, err := g.next().Reschedule(g.t.Context(), "moved", tasks.Move{Delay: ptr(3 * time.Hour), Payload: []byte(`"elsewhere"`)})
-	want(g.t, "Reschedule", err, nil)
+	_, err := g.next().Reschedule(g.t.Context(), "moved", tasks.Move{Delay: rig.Ptr(3 * time.Hour), Payload: []byte(`"elsewhere"`)})
+	rig.Want(g.t, "Reschedule", err, nil)
 	g.settle(tasks.Ack, g.pull("acked"))
 	g.settle(tasks.Release, g.pull("retried"))
 	g.settle(tasks.Bury, g.pull("buried"))
@@ -59,13 +60,13 @@ func (g *redisFleet) wantGone(ids ...string) {
 func (g *redisFleet) wantAfterChange() {
 	g.t.Helper()
 	g.wantGone("acked", "cancelled", "in-flight", "old-0", "old-99")
-	came, err := requeued(g.next().Requeue(g.t.Context(), "x", tasks.Requeue{IDs: []string{"buried"}}))
+	came, err := rig.Requeued(g.next().Requeue(g.t.Context(), "x", tasks.Requeue{IDs: []string{"buried"}}))
 	if err != nil || came != 1 {
 		g.t.Errorf("requeued %d, %v", came, err)
 	}
 	for _, id := range []string{"kept", "retried", "moved", "new"} {
 		_, err := g.next().Fire(g.t.Context(), id)
-		want(g.t, "Fire "+id, err, nil)
+		rig.Want(g.t, "Fire "+id, err, nil)
 	}
 	g.wantDelivered("x", "buried", "kept", "retried", "moved", "new")
 }
@@ -81,13 +82,13 @@ func TestOlderRedisFile(t *testing.T) {
 		server.Do("save")
 		dump := filepath.Join(server.Dir, "dump.rdb")
 		older, err := os.ReadFile(dump)
-		want(t, "ReadFile", err, nil)
+		rig.Want(t, "ReadFile", err, nil)
 		wanted := g.change()
 		delete(wanted, "in-flight")
 		open := g.pull("in-flight")
 
 		server.Kill()
-		want(t, "WriteFile", os.WriteFile(dump, older, 0o600), nil)
+		rig.Want(t, "WriteFile", os.WriteFile(dump, older, 0o600), nil)
 		// What happens meanwhile is on top of the older state.
 		go func() {
 			_, _ = g.nodes[0].Settle(context.Background(), tasks.Verdict{Verb: tasks.Ack}, []string{open.Receipt()})
@@ -134,7 +135,7 @@ func TestEmptyRedis(t *testing.T) {
 		g.settle(tasks.Release, g.pull("retried"))
 		for i, lease := range []time.Duration{2 * time.Hour, time.Hour} {
 			_, err := g.nodes[0].SetTopic(t.Context(), "x", tasks.TopicSettings{Lease: lease}, int64(i))
-			want(t, "SetTopic", err, nil)
+			rig.Want(t, "SetTopic", err, nil)
 		}
 		g.waitFor("it has heard of the lease", func(n *redisNode) bool {
 			x, err := n.Topic("x")
@@ -162,7 +163,7 @@ func TestEmptyRedis(t *testing.T) {
 		server.Start()
 		g.wantEqual(server, 4, wanted)
 		_, err := g.next().SetTopic(t.Context(), "x", tasks.TopicSettings{Lease: time.Minute}, -1)
-		want(t, "SetTopic", err, nil)
+		rig.Want(t, "SetTopic", err, nil)
 		g.wantGone("acked", "open")
 	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -41,24 +42,24 @@ func TestSettingsReachOtherNodes(t *testing.T) {
 		}
 		lease := time.Duration(i+1) * time.Minute
 		set, err := from.SetTopic(t.Context(), "x", TopicSettings{Lease: lease}, -1)
-		want(t, "SetTopic", err, nil)
+		rig.Want(t, "SetTopic", err, nil)
 		waitFor(fmt.Sprintf("node %s has heard of change %d", to.name, i), to, lease, set.Revision)
 	}
 	// Based on what it has not heard of, a change is refused or repeated, never lost.
 	set, err := a.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour}, -1)
-	want(t, "SetTopic", err, nil)
+	rig.Want(t, "SetTopic", err, nil)
 	_, err = b.SetTopic(t.Context(), "x", TopicSettings{Lease: 2 * time.Hour}, set.Revision-1)
-	want(t, "SetTopic with an old revision", err, ErrRevision)
-	want(t, "PauseTopic", b.PauseTopic(t.Context(), "x", true), nil)
+	rig.Want(t, "SetTopic with an old revision", err, ErrRevision)
+	rig.Want(t, "PauseTopic", b.PauseTopic(t.Context(), "x", true), nil)
 	waitFor("the pause is known", a, time.Hour, set.Revision+1)
 
-	want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), nil)
+	rig.Want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "x", -1), nil)
 	b.waitFor("the deletion is known", func() bool {
 		_, err := b.Topic("x")
 		return errors.Is(err, ErrNoTopic)
 	})
 	_, err = b.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Minute}, 0)
-	want(t, "SetTopic after a deletion", err, nil)
+	rig.Want(t, "SetTopic after a deletion", err, nil)
 	a.waitFor("it is there again", func() bool {
 		x, err := a.Topic("x")
 		return err == nil && x.Settings.Lease == time.Minute
@@ -66,7 +67,7 @@ func TestSettingsReachOtherNodes(t *testing.T) {
 
 	// A Redis that has lost the settings has not deleted them.
 	client := server.Client()
-	want(t, "FLUSHALL", client.FlushAll(t.Context()).Err(), nil)
+	rig.Want(t, "FLUSHALL", client.FlushAll(t.Context()).Err(), nil)
 	a.waitFor("they are restored", func() bool {
 		_, err := a.Schedule(t.Context(), Request{Topic: "x", Delay: time.Hour})
 		kept, _ := client.HGet(t.Context(), "lapse:topics", task.SettingPrefix+"x").Result()
@@ -89,7 +90,7 @@ func TestOneChangeOfSettings(t *testing.T) {
 	a, b := newNamedRedisNode(t, server.URL(), "a"), newNamedRedisNode(t, server.URL(), "b")
 	for i := range 50 {
 		_, err := a.SetTopic(t.Context(), fmt.Sprint("t", i), TopicSettings{Lease: time.Minute}, -1)
-		want(t, "SetTopic", err, nil)
+		rig.Want(t, "SetTopic", err, nil)
 	}
 	waitFor := func(what, topic string, lease time.Duration) {
 		t.Helper()
@@ -111,10 +112,10 @@ func TestOneChangeOfSettings(t *testing.T) {
 	before := scans()
 	for i := range 5 {
 		_, err := a.SetTopic(t.Context(), "t7", TopicSettings{Lease: time.Duration(i+2) * time.Minute}, -1)
-		want(t, "SetTopic", err, nil)
+		rig.Want(t, "SetTopic", err, nil)
 		waitFor("it knows the change", "t7", time.Duration(i+2)*time.Minute)
 	}
-	want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "t8", -1), nil)
+	rig.Want(t, "DeleteTopic", a.DeleteTopic(t.Context(), "t8", -1), nil)
 	waitFor("it knows the deletion", "t8", 0)
 	if n := scans() - before; n > 0 {
 		t.Errorf("6 changes of one topic led to %d reads of all topics", n)
@@ -128,7 +129,7 @@ func TestOneChangeOfSettings(t *testing.T) {
 		p.ZAdd(t.Context(), "lapse:changes:{lapse:topics}", redis.Z{Member: "0000000000090000 0badcafe " + task.SettingPrefix + "t10"})
 		return nil
 	})
-	want(t, "many changes", err, nil)
+	rig.Want(t, "many changes", err, nil)
 	waitFor("it knows the deletion of long ago", "t9", 0)
 	waitFor("it knows the last change", "t10", time.Hour)
 }
@@ -137,9 +138,9 @@ func TestOneChangeOfSettings(t *testing.T) {
 func TestSettingsOfAnotherNodesWay(t *testing.T) {
 	server := redistest.Start(t)
 	a, b := newNamedRedisNode(t, server.URL(), "a"), newNamedRedisNode(t, server.URL(), "b")
-	a.Engine().Config.ByKind = task.Ways{"postal": &postal{}}
+	rig.Engine(a.Scheduler).Config.ByKind = task.Ways{"postal": &rig.Postal{}}
 	_, err := a.SetTopic(context.Background(), "x", TopicSettings{Kind: "postal", Delivery: json.RawMessage(`{"to":"rome"}`)}, -1)
-	want(t, "SetTopic", err, nil)
+	rig.Want(t, "SetTopic", err, nil)
 	b.waitFor("it says that it cannot deliver so", func() bool {
 		x, err := b.Topic("x")
 		return err == nil && x.Undeliverable != "" && x.Settings.Kind == "postal"

@@ -12,6 +12,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // BenchmarkTransfer measures how long a shard of 10,000 tasks is on its way from one node to
@@ -27,23 +28,23 @@ func benchmarkRelease(b *testing.B, beside int) {
 	fleet := memfleet.New()
 	nodes := make(map[string]*Scheduler)
 	for _, name := range []string{"a", "b"} {
-		s, err := OpenWith(b.Context(), fleet.Join(name, 2), Config{Node: name, AnswerWithin: time.Minute, Log: slog.New(slog.DiscardHandler)}, Parts{Peers: cluster.PeerCalls{
+		s, err := rig.OpenWith(b.Context(), fleet.Join(name, 2), Config{Node: name, AnswerWithin: time.Minute, Log: slog.New(slog.DiscardHandler)}, rig.Parts{Peers: cluster.PeerCalls{
 			CallRelease: func(ctx context.Context, node string, shardID recovery.ShardID) error {
-				return nodes[node].Engine().ReleaseShard(ctx, shardID, name)
+				return rig.Engine(nodes[node]).ReleaseShard(ctx, shardID, name)
 			},
 		}})
 		if err != nil {
 			b.Fatal(err)
 		}
 		defer func() { _ = s.Close(context.Background()) }()
-		<-s.Engine().Reading.Replayed
+		<-rig.Engine(s).Reading.Replayed
 		nodes[name] = s
 	}
 	// No node asks for what is its own, so that only the benchmark moves it.
 	for _, s := range nodes {
-		Mutex(s.Engine()).Lock()
-		s.Engine().NodeNumber = 0
-		Mutex(s.Engine()).Unlock()
+		rig.Mutex(rig.Engine(s)).Lock()
+		rig.Engine(s).NodeNumber = 0
+		rig.Mutex(rig.Engine(s)).Unlock()
 	}
 	a := nodes["a"]
 	moving, other := recovery.NewShardID(1, 0), recovery.NewShardID(1, 1)
@@ -68,11 +69,11 @@ func benchmarkRelease(b *testing.B, beside int) {
 	fillHome(other, beside, time.Hour)
 	from, to := "a", "b"
 	for b.Loop() {
-		if err := nodes[to].Cluster().AcceptOffer(b.Context(), moving, from); err != nil {
+		if err := rig.Cluster(nodes[to]).AcceptOffer(b.Context(), moving, from); err != nil {
 			b.Fatal(err)
 		}
 		for {
-			if whole, _, _ := nodes[to].Engine().OwnedShards(); slices.Contains(whole, moving) {
+			if whole, _, _ := rig.Engine(nodes[to]).OwnedShards(); slices.Contains(whole, moving) {
 				break
 			}
 			time.Sleep(50 * time.Microsecond)

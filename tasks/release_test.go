@@ -14,192 +14,183 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
-
-// handTo hands the first of a node's own shards over, with as many calls as that takes.
-func (n *node) handTo(to *node) error {
-	for {
-		err := to.Cluster().AcceptOffer(n.t.Context(), n.shardID(0), n.Engine().Config.Node)
-		if !errors.Is(err, engine.ErrHandingOver) {
-			return err
-		}
-	}
-}
 
 // A shard changes hands with its open deliveries: those that were pulled, and those that a
 // handler is making, are settled at the new holder, and not made again.
 func TestReleaseWithOpenDeliveries(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		f.spies = true
-		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+		f.Spies = true
+		a, b := f.Join("a", 1, Config{}), f.Join("b", 1, Config{})
 		end := make(chan struct{})
-		want(t, "Handle", a.Handle("handled", func(context.Context, *Delivery) error { <-end; return nil }), nil)
-		pulled, handled := a.create(Request{ID: a.idAt(0), Topic: "x"}), a.create(Request{ID: a.idAt(0), Topic: "handled"})
-		a.create(Request{ID: a.idAt(0), Topic: "y", Delay: time.Minute})
-		d := a.pullOwn("x", pulled)[0]
-		b.keeps.Store(true)
-		pass(10 * time.Second)
-		want(t, "hand-over", a.handTo(b), nil)
-		pass(100 * time.Millisecond)
+		rig.Want(t, "Handle", a.Handle("handled", func(context.Context, *Delivery) error { <-end; return nil }), nil)
+		pulled, handled := a.Create(Request{ID: a.IDAt(0), Topic: "x"}), a.Create(Request{ID: a.IDAt(0), Topic: "handled"})
+		a.Create(Request{ID: a.IDAt(0), Topic: "y", Delay: time.Minute})
+		d := a.PullOwn("x", pulled)[0]
+		b.Keeps.Store(true)
+		rig.Pass(10 * time.Second)
+		rig.Want(t, "hand-over", a.HandTo(b), nil)
+		rig.Pass(100 * time.Millisecond)
 		if n := a.Stats(); n.ShardsYielded != 1 || n.ShardsLost != 0 || n.LostDeliveries != 0 || n.TasksDropped != 3 {
 			t.Errorf("%d transferred, %d lost, %d deliveries lost, %d dropped", n.ShardsYielded, n.ShardsLost, n.LostDeliveries, n.TasksDropped)
 		}
-		if log := b.log.all(); strings.Count(log, `level=INFO msg="a shard was taken over"`) != 1 {
+		if log := b.Log.All(); strings.Count(log, `level=INFO msg="a shard was taken over"`) != 1 {
 			t.Errorf("the log does not tell of the hand-over:\n%s", log)
 		}
-		b.pullOwn("x")
-		b.pullOwn("handled")
+		b.PullOwn("x")
+		b.PullOwn("handled")
 		if n := b.Stats().Total; n.Delivering != 2 || n.Pending != 1 {
 			t.Errorf("%+v", n)
 		}
 		close(end)
 		synctest.Wait()
-		if told := a.told.list(); len(told) != 1 || told[0] != fmt.Sprint(Ack, " ") {
+		if told := a.Told.List(); len(told) != 1 || told[0] != fmt.Sprint(Ack, " ") {
 			t.Errorf("told %q", told)
 		}
-		if s := b.ack(d); s.Err != nil || !s.Recorded {
+		if s := b.Ack(d); s.Err != nil || !s.Recorded {
 			t.Errorf("ack: %+v", s)
 		}
 		for _, id := range []string{pulled, handled} {
 			_, err := b.Engine().Get(t.Context(), id)
-			want(t, "Get", err, ErrNotFound)
+			rig.Want(t, "Get", err, ErrNotFound)
 		}
-		a.wantEmpty()
-		b.check()
+		a.WantEmpty()
+		b.Check()
 	})
 }
 
 // Who is asked for a shard that it does not hold looks whether it should: its giver could
 // not tell it so, or the ledger has forgotten a hand-over.
 func TestAskedForWhatItDoesNotHold(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		a, c := f.join("a", 1, Config{}), f.join("c", 1, Config{})
-		f.join("b", 1, Config{})
-		id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+		a, c := f.Join("a", 1, Config{}), f.Join("c", 1, Config{})
+		f.Join("b", 1, Config{})
+		id := a.Create(Request{ID: a.IDAt(0), Topic: "x", Delay: time.Hour})
 		shardID := recovery.NewShardID(a.Engine().NodeNumber, 0)
-		want(t, "release", a.Engine().ReleaseShard(t.Context(), shardID, "b"), nil)
-		a.crash()
-		want(t, "take", c.Cluster().AcceptOffer(t.Context(), shardID, "b"), ErrUnavailable)
-		pass(time.Second)
-		want(t, "take again", c.Cluster().AcceptOffer(t.Context(), shardID, "b"), nil)
-		pass(time.Second)
+		rig.Want(t, "release", a.Engine().ReleaseShard(t.Context(), shardID, "b"), nil)
+		a.Crash()
+		rig.Want(t, "take", c.Cluster().AcceptOffer(t.Context(), shardID, "b"), ErrUnavailable)
+		rig.Pass(time.Second)
+		rig.Want(t, "take again", c.Cluster().AcceptOffer(t.Context(), shardID, "b"), nil)
+		rig.Pass(time.Second)
 		if _, err := c.Engine().Get(t.Context(), id); err != nil {
 			t.Error(err)
 		}
-		c.check()
+		c.Check()
 	})
 }
 
 // What is left of a lease goes over with the delivery.
 func TestReleaseKeepsTheLease(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		id := a.create(Request{ID: a.idAt(0), Topic: "x"})
-		d := a.pullOwn("x", id)[0]
-		b.keeps.Store(true)
-		pass(20 * time.Second)
-		want(t, "hand-over", a.handTo(b), nil)
-		pass(9 * time.Second)
-		b.pullOwn("x")
-		pass(4 * time.Second) // the lease was 30 s, the backoff at most 2 s
-		d2 := b.pullOwn("x", id)[0]
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Join("a", 1, Config{}), f.Join("b", 1, Config{})
+		id := a.Create(Request{ID: a.IDAt(0), Topic: "x"})
+		d := a.PullOwn("x", id)[0]
+		b.Keeps.Store(true)
+		rig.Pass(20 * time.Second)
+		rig.Want(t, "hand-over", a.HandTo(b), nil)
+		rig.Pass(9 * time.Second)
+		b.PullOwn("x")
+		rig.Pass(4 * time.Second) // the lease was 30 s, the backoff at most 2 s
+		d2 := b.PullOwn("x", id)[0]
 		if d2.Attempt != 2 {
 			t.Errorf("attempt %d", d2.Attempt)
 		}
-		want(t, "ack of the first", b.ack(d).Err, ErrStale)
-		want(t, "ack of the second", b.ack(d2).Err, nil)
+		rig.Want(t, "ack of the first", b.Ack(d).Err, ErrStale)
+		rig.Want(t, "ack of the second", b.Ack(d2).Err, nil)
 	})
 }
 
 // While a shard is being handed over nothing new is begun with its tasks, and what is under
 // way is finished before.
 func TestNothingBeginsWhileAShardLeaves(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		a, b := f.join("a", 2, Config{}), f.join("b", 1, Config{})
-		due := a.create(Request{ID: a.idAt(0), Topic: "x"})
-		soon := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: 50 * time.Millisecond})
-		later := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
-		other := a.create(Request{ID: a.idAt(1), Topic: "x"})
-		open := a.create(Request{ID: a.idAt(0), Topic: "y"})
-		d := a.pullOwn("y", open)[0]
-		b.keeps.Store(true)
-		release := a.member.hold("Transfer")
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Join("a", 2, Config{}), f.Join("b", 1, Config{})
+		due := a.Create(Request{ID: a.IDAt(0), Topic: "x"})
+		soon := a.Create(Request{ID: a.IDAt(0), Topic: "x", Delay: 50 * time.Millisecond})
+		later := a.Create(Request{ID: a.IDAt(0), Topic: "x", Delay: time.Hour})
+		other := a.Create(Request{ID: a.IDAt(1), Topic: "x"})
+		open := a.Create(Request{ID: a.IDAt(0), Topic: "y"})
+		d := a.PullOwn("y", open)[0]
+		b.Keeps.Store(true)
+		release := a.Member.Hold("Transfer")
 		done := make(chan error, 1)
-		go func() { done <- a.handTo(b) }()
-		pass(100 * time.Millisecond)
-		a.pullOwn("x", other)
-		pass(time.Second)
-		a.pullOwn("x")
+		go func() { done <- a.HandTo(b) }()
+		rig.Pass(100 * time.Millisecond)
+		a.PullOwn("x", other)
+		rig.Pass(time.Second)
+		a.PullOwn("x")
 		for what, err := range map[string]error{
 			"Cancel": a.Engine().CancelLocal(t.Context(), later),
 			"Reschedule": func() error {
-				_, err := a.Engine().Reschedule(t.Context(), later, Move{Delay: ptr(time.Second)})
+				_, err := a.Engine().Reschedule(t.Context(), later, Move{Delay: rig.Ptr(time.Second)})
 				return err
 			}(),
-			"Schedule": a.createOwned(Request{ID: a.idAt(0), Topic: "x"}),
-			"Settle":   a.ack(d).Err,
-			"release":  a.Engine().ReleaseShard(t.Context(), a.shardID(0), "c"),
+			"Schedule": a.CreateOwned(Request{ID: a.IDAt(0), Topic: "x"}),
+			"Settle":   a.Ack(d).Err,
+			"release":  a.Engine().ReleaseShard(t.Context(), a.ShardID(0), "c"),
 		} {
-			want(t, what, err, ErrUnavailable)
+			rig.Want(t, what, err, ErrUnavailable)
 		}
 		if n := a.Stats(); n.Rescued != 0 {
 			t.Errorf("%d tasks were rescued", n.Rescued)
 		}
 		release()
-		want(t, "hand-over", <-done, nil)
-		pass(100 * time.Millisecond)
-		b.pullOwn("x", due, soon)
-		want(t, "ack", b.ack(d).Err, nil)
-		b.check()
+		rig.Want(t, "hand-over", <-done, nil)
+		rig.Pass(100 * time.Millisecond)
+		b.PullOwn("x", due, soon)
+		rig.Want(t, "ack", b.Ack(d).Err, nil)
+		b.Check()
 	})
 }
 
 // A hand-over that does not come off changes nothing: what was parked goes on, what was
 // set aside is delivered, and what a handler has said meanwhile counts.
 func TestReleaseFails(t *testing.T) {
-	for name, fault := range map[string]func(a *node) (heal func()){
-		"the ledger refuses": func(a *node) func() {
+	for name, fault := range map[string]func(a *rig.Node) (heal func()){
+		"the ledger refuses": func(a *rig.Node) func() {
 			no := errors.New("no")
-			a.member.fail("Transfer", no, no, no)
-			release := a.member.hold("Transfer")
-			return func() { pass(time.Second); release() }
+			a.Member.Fail("Transfer", no, no, no)
+			release := a.Member.Hold("Transfer")
+			return func() { rig.Pass(time.Second); release() }
 		},
-		"it takes too long": func(a *node) func() {
-			release := a.member.hold("Transfer")
-			return func() { pass(5 * time.Second); release() }
+		"it takes too long": func(a *rig.Node) func() {
+			release := a.Member.Hold("Transfer")
+			return func() { rig.Pass(5 * time.Second); release() }
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-				f.spies = true
-				a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+			rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+				f.Spies = true
+				a, b := f.Join("a", 1, Config{}), f.Join("b", 1, Config{})
 				end := make(chan struct{})
-				want(t, "Handle", a.Handle("handled", func(context.Context, *Delivery) error { <-end; return nil }), nil)
-				due, pulled := a.create(Request{ID: a.idAt(0), Topic: "x"}), a.create(Request{ID: a.idAt(0), Topic: "y"})
-				handled := a.create(Request{ID: a.idAt(0), Topic: "handled"})
-				d := a.pullOwn("y", pulled)[0]
+				rig.Want(t, "Handle", a.Handle("handled", func(context.Context, *Delivery) error { <-end; return nil }), nil)
+				due, pulled := a.Create(Request{ID: a.IDAt(0), Topic: "x"}), a.Create(Request{ID: a.IDAt(0), Topic: "y"})
+				handled := a.Create(Request{ID: a.IDAt(0), Topic: "handled"})
+				d := a.PullOwn("y", pulled)[0]
 				heal := fault(a)
 				done := make(chan error, 1)
-				go func() { done <- a.handTo(b) }()
-				pass(50 * time.Millisecond)
-				a.keeps.Store(true) // another call would begin another hand-over
-				a.pullOwn("x")
+				go func() { done <- a.HandTo(b) }()
+				rig.Pass(50 * time.Millisecond)
+				a.Keeps.Store(true) // another call would begin another hand-over
+				a.PullOwn("x")
 				close(end)
 				synctest.Wait()
 				heal()
-				want(t, "hand-over", <-done, ErrUnavailable)
-				pass(100 * time.Millisecond)
-				a.check()
+				rig.Want(t, "hand-over", <-done, ErrUnavailable)
+				rig.Pass(100 * time.Millisecond)
+				a.Check()
 				_, err := a.Engine().Get(t.Context(), handled)
-				want(t, "Get of the handled one", err, ErrNotFound)
-				want(t, "ack", a.ack(d).Err, nil)
-				want(t, "ack", a.ack(a.pullOwn("x", due)[0]).Err, nil)
-				if told := a.told.list(); len(told) != 0 {
+				rig.Want(t, "Get of the handled one", err, ErrNotFound)
+				rig.Want(t, "ack", a.Ack(d).Err, nil)
+				rig.Want(t, "ack", a.Ack(a.PullOwn("x", due)[0]).Err, nil)
+				if told := a.Told.List(); len(told) != 0 {
 					t.Errorf("told %q", told)
 				}
-				b.check()
-				a.keeps.Store(false)
-				want(t, "the next hand-over", a.handTo(b), nil)
+				b.Check()
+				a.Keeps.Store(false)
+				rig.Want(t, "the next hand-over", a.HandTo(b), nil)
 			})
 		})
 	}
@@ -210,102 +201,102 @@ func TestReleaseFails(t *testing.T) {
 func TestReleaseWithoutAnswer(t *testing.T) {
 	for name, done := range map[string]bool{"it has": true, "it has not": false} {
 		t.Run(name, func(t *testing.T) {
-			fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-				a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-				id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Second})
-				b.keeps.Store(true)
+			rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+				a, b := f.Join("a", 1, Config{}), f.Join("b", 1, Config{})
+				id := a.Create(Request{ID: a.IDAt(0), Topic: "x", Delay: time.Second})
+				b.Keeps.Store(true)
 				shardID, _ := recovery.ShardIDOf(id)
 				loses := "Transfer"
 				if done {
 					loses = "Transferred"
 				}
-				a.member.fail(loses, slices.Repeat([]error{recovery.ErrUnanswered}, 20)...)
-				release := b.member.hold("Accept")
-				want(t, "hand-over", a.handTo(b), ErrUnknown)
-				want(t, "another one", a.handTo(b), engine.ErrHandedOver)
-				pass(2 * time.Second)
-				a.pullOwn("x")
+				a.Member.Fail(loses, slices.Repeat([]error{recovery.ErrUnanswered}, 20)...)
+				release := b.Member.Hold("Accept")
+				rig.Want(t, "hand-over", a.HandTo(b), ErrUnknown)
+				rig.Want(t, "another one", a.HandTo(b), engine.ErrHandedOver)
+				rig.Pass(2 * time.Second)
+				a.PullOwn("x")
 				_, err := a.Engine().Get(t.Context(), id)
-				want(t, "Get", err, ErrUnavailable)
-				pass(30 * time.Second)
+				rig.Want(t, "Get", err, ErrUnavailable)
+				rig.Pass(30 * time.Second)
 				release()
-				if ok, err := b.member.Accept(t.Context(), shardID); !ok || err != nil {
+				if ok, err := b.Member.Accept(t.Context(), shardID); !ok || err != nil {
 					t.Fatalf("Accept: %v, %v", ok, err)
 				}
-				pass(time.Second)
-				want(t, "ack", b.ack(b.pullOwn("x", id)[0]).Err, nil)
-				a.wantEmpty()
+				rig.Pass(time.Second)
+				rig.Want(t, "ack", b.Ack(b.PullOwn("x", id)[0]).Err, nil)
+				a.WantEmpty()
 			})
 		})
 	}
 	// And what was not done after all is taken back.
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Second})
-		a.member.fail("Transfer", recovery.ErrUnanswered, recovery.ErrUnanswered, recovery.ErrUnanswered, errors.New("b has gone"))
-		want(t, "hand-over", a.handTo(b), ErrUnknown)
-		pass(2 * time.Second)
-		want(t, "ack", a.ack(a.pullOwn("x", id)[0]).Err, nil)
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Join("a", 1, Config{}), f.Join("b", 1, Config{})
+		id := a.Create(Request{ID: a.IDAt(0), Topic: "x", Delay: time.Second})
+		a.Member.Fail("Transfer", recovery.ErrUnanswered, recovery.ErrUnanswered, recovery.ErrUnanswered, errors.New("b has gone"))
+		rig.Want(t, "hand-over", a.HandTo(b), ErrUnknown)
+		rig.Pass(2 * time.Second)
+		rig.Want(t, "ack", a.Ack(a.PullOwn("x", id)[0]).Err, nil)
 	})
 }
 
 // lostWhileTransferring has a third node adopt the first shard while it is being handed over.
-func (n *node) lostWhileTransferring(to, adopter *node) {
-	n.t.Helper()
-	release := n.member.hold("Transfer")
+func lostWhileTransferring(n *rig.Node, to, adopter *rig.Node) {
+	n.T.Helper()
+	release := n.Member.Hold("Transfer")
 	done := make(chan error, 1)
-	go func() { done <- n.handTo(to) }()
-	pass(50 * time.Millisecond)
-	adopter.keeps.Store(true)
-	adopter.adopt(n)
+	go func() { done <- n.HandTo(to) }()
+	rig.Pass(50 * time.Millisecond)
+	adopter.Keeps.Store(true)
+	adopter.Adopt(n)
 	release()
-	want(n.t, "hand-over", <-done, ErrUnavailable)
-	pass(50 * time.Millisecond)
+	rig.Want(n.T, "hand-over", <-done, ErrUnavailable)
+	rig.Pass(50 * time.Millisecond)
 }
 
 // A shard that is lost while it is being handed over is lost, and its open deliveries are
 // settled where they are known.
 func TestRevokedWhileReleasing(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		a, b, c := f.join("a", 1, Config{}), f.join("b", 1, Config{}), f.join("c", 1, Config{})
-		b.keeps.Store(true)
-		id := a.create(Request{ID: a.idAt(0), Topic: "x"})
-		d := a.pullOwn("x", id)[0]
-		a.lostWhileTransferring(b, c)
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+		a, b, c := f.Join("a", 1, Config{}), f.Join("b", 1, Config{}), f.Join("c", 1, Config{})
+		b.Keeps.Store(true)
+		id := a.Create(Request{ID: a.IDAt(0), Topic: "x"})
+		d := a.PullOwn("x", id)[0]
+		lostWhileTransferring(a, b, c)
 		if n := a.Stats(); n.ShardsLost != 1 || n.ShardsYielded != 0 {
 			t.Errorf("%d lost, %d transferred", n.ShardsLost, n.ShardsYielded)
 		}
-		a.wantEmpty()
-		want(t, "ack", c.ack(d).Err, nil)
-		c.check()
+		a.WantEmpty()
+		rig.Want(t, "ack", c.Ack(d).Err, nil)
+		c.Check()
 	})
 }
 
 // The same when the ledger has told so, and only fails to change the owner: no node would
 // tell it again.
 func TestRevokedWhileReleasingInVain(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		a, b, c := f.join("a", 1, Config{}), f.join("b", 1, Config{}), f.join("c", 1, Config{})
-		b.keeps.Store(true)
-		a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+		a, b, c := f.Join("a", 1, Config{}), f.Join("b", 1, Config{}), f.Join("c", 1, Config{})
+		b.Keeps.Store(true)
+		a.Create(Request{ID: a.IDAt(0), Topic: "x", Delay: time.Hour})
 		no := errors.New("no")
-		a.member.fail("Transfer", no, no, no)
-		a.lostWhileTransferring(b, c)
-		a.wantEmpty()
-		c.check()
+		a.Member.Fail("Transfer", no, no, no)
+		lostWhileTransferring(a, b, c)
+		a.WantEmpty()
+		c.Check()
 	})
 }
 
 // Attempts that are being recorded when the hand-over begins are not made.
 func TestReleaseWhileClaiming(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		b.keeps.Store(true)
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Join("a", 1, Config{}), f.Join("b", 1, Config{})
+		b.Keeps.Store(true)
 		if _, err := a.SetTopic(t.Context(), "x", TopicSettings{CountCrashes: true}, -1); err != nil {
 			t.Fatal(err)
 		}
-		id := a.create(Request{ID: a.idAt(0), Topic: "x"})
-		release := a.member.hold("Apply")
+		id := a.Create(Request{ID: a.IDAt(0), Topic: "x"})
+		release := a.Member.Hold("Apply")
 		got := make(chan int, 1)
 		go func() {
 			ds, _ := a.Reserve(t.Context(), "x", 1, 0, 0)
@@ -313,102 +304,102 @@ func TestReleaseWhileClaiming(t *testing.T) {
 		}()
 		synctest.Wait()
 		done := make(chan error, 1)
-		go func() { done <- a.handTo(b) }()
-		pass(50 * time.Millisecond)
+		go func() { done <- a.HandTo(b) }()
+		rig.Pass(50 * time.Millisecond)
 		release()
-		want(t, "hand-over", <-done, nil)
+		rig.Want(t, "hand-over", <-done, nil)
 		if n := <-got; n != 0 {
 			t.Errorf("%d were delivered", n)
 		}
-		pass(100 * time.Millisecond)
-		if d := b.pullOwn("x", id)[0]; d.Attempt != 1 {
+		rig.Pass(100 * time.Millisecond)
+		if d := b.PullOwn("x", id)[0]; d.Attempt != 1 {
 			t.Errorf("attempt %d", d.Attempt)
 		}
-		b.check()
+		b.Check()
 	})
 }
 
 // What is still being read is not handed over: neither at the start, nor after it was acquired.
 func TestNoReleaseWhileReading(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
 		var release func()
-		f.before = func(m *faultyMember) { release = m.hold("Scan") }
-		a := f.join("a", 1, Config{})
-		f.before = nil
-		b := f.join("b", 1, Config{})
+		f.Before = func(m *rig.FaultyMember) { release = m.Hold("Scan") }
+		a := f.Join("a", 1, Config{})
+		f.Before = nil
+		b := f.Join("b", 1, Config{})
 		shardID := recovery.NewShardID(a.Engine().NodeNumber, 0)
-		want(t, "release at the start", a.Engine().ReleaseShard(t.Context(), shardID, "b"), ErrReplaying)
+		rig.Want(t, "release at the start", a.Engine().ReleaseShard(t.Context(), shardID, "b"), ErrReplaying)
 		release()
-		pass(3 * time.Second) // its ids are registered by then
-		c := f.join("c", 1, Config{})
-		a.crash()
-		release = b.member.hold("ScanShard")
-		b.adopt(a)
-		want(t, "release of what was acquired", b.Engine().ReleaseShard(t.Context(), shardID, "c"), ErrReplaying)
-		want(t, "offer of what was acquired", b.Cluster().AcceptOffer(t.Context(), shardID, "a"), engine.ErrHandingOver)
+		rig.Pass(3 * time.Second) // its ids are registered by then
+		c := f.Join("c", 1, Config{})
+		a.Crash()
+		release = b.Member.Hold("ScanShard")
+		b.Adopt(a)
+		rig.Want(t, "release of what was acquired", b.Engine().ReleaseShard(t.Context(), shardID, "c"), ErrReplaying)
+		rig.Want(t, "offer of what was acquired", b.Cluster().AcceptOffer(t.Context(), shardID, "a"), engine.ErrHandingOver)
 		release()
 		synctest.Wait()
-		want(t, "release", b.Engine().ReleaseShard(t.Context(), shardID, "c"), nil)
-		pass(time.Second)
-		c.check()
+		rig.Want(t, "release", b.Engine().ReleaseShard(t.Context(), shardID, "c"), nil)
+		rig.Pass(time.Second)
+		c.Check()
 	})
 }
 
 // A shard whose storage has lost writes stays until they were made good.
 func TestNoReleaseWhileRestoring(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
-		release := a.member.hold("ScanShard")
-		a.Engine().Rewound(a.member, 0)
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Join("a", 1, Config{}), f.Join("b", 1, Config{})
+		a.Create(Request{ID: a.IDAt(0), Topic: "x", Delay: time.Hour})
+		release := a.Member.Hold("ScanShard")
+		a.Engine().Rewound(a.Member, 0)
 		synctest.Wait()
-		want(t, "hand-over", a.handTo(b), ErrUnavailable)
+		rig.Want(t, "hand-over", a.HandTo(b), ErrUnavailable)
 		release()
-		pass(time.Second)
-		want(t, "hand-over", a.handTo(b), nil)
-		pass(50 * time.Millisecond)
-		b.check()
+		rig.Pass(time.Second)
+		rig.Want(t, "hand-over", a.HandTo(b), nil)
+		rig.Pass(50 * time.Millisecond)
+		b.Check()
 	})
 }
 
 // While a hand-over that did not come off is still being taken back, there is no other one:
 // it would take deliveries for parked that are about to go on here.
 func TestNoReleaseWhileOneIsTakenBack(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
 		seen := make(chan struct{})
 		see := sync.OnceFunc(func() { close(seen) })
 		defer see()
-		a, b := f.join("a", 1, Config{Observer: observerFunc(func(e Event) {
+		a, b := f.Join("a", 1, Config{Observer: rig.ObserverFunc(func(e Event) {
 			if e.Kind == EventDelivered {
 				<-seen
 			}
-		})}), f.join("b", 1, Config{})
-		b.keeps.Store(true)
+		})}), f.Join("b", 1, Config{})
+		b.Keeps.Store(true)
 		end := make(chan struct{})
-		want(t, "Handle", a.Handle("handled", func(context.Context, *Delivery) error { <-end; return nil }), nil)
-		a.create(Request{ID: a.idAt(0), Topic: "handled"}) // is met first
+		rig.Want(t, "Handle", a.Handle("handled", func(context.Context, *Delivery) error { <-end; return nil }), nil)
+		a.Create(Request{ID: a.IDAt(0), Topic: "handled"}) // is met first
 		ids := make([]string, 2*engine.AtOnce)
 		for i := range ids {
-			ids[i] = a.create(Request{ID: a.idAt(0), Topic: "x"})
+			ids[i] = a.Create(Request{ID: a.IDAt(0), Topic: "x"})
 		}
-		a.pullOwn("x", ids...)
-		release := a.member.hold("Transfer")
+		a.PullOwn("x", ids...)
+		release := a.Member.Hold("Transfer")
 		no := errors.New("no")
-		a.member.fail("Transfer", no, no, no)
+		a.Member.Fail("Transfer", no, no, no)
 		first, shardID := make(chan error, 1), recovery.NewShardID(a.Engine().NodeNumber, 0)
 		go func() { first <- a.Engine().ReleaseShard(t.Context(), shardID, "b") }()
-		pass(50 * time.Millisecond)
+		rig.Pass(50 * time.Millisecond)
 		close(end) // what the handler says counts when the hand-over is taken back
 		synctest.Wait()
 		release()
-		pass(time.Second)
-		want(t, "another one meanwhile", a.Engine().ReleaseShard(t.Context(), shardID, "c"), engine.ErrHandedOver)
+		rig.Pass(time.Second)
+		rig.Want(t, "another one meanwhile", a.Engine().ReleaseShard(t.Context(), shardID, "c"), engine.ErrHandedOver)
 		see()
 		synctest.Wait()
-		want(t, "the first one", <-first, ErrUnavailable)
-		want(t, "hand-over", a.handTo(b), nil)
-		pass(100 * time.Millisecond)
-		b.pullOwn("x")
-		b.check()
+		rig.Want(t, "the first one", <-first, ErrUnavailable)
+		rig.Want(t, "hand-over", a.HandTo(b), nil)
+		rig.Pass(100 * time.Millisecond)
+		b.PullOwn("x")
+		b.Check()
 	})
 }

@@ -13,13 +13,14 @@ import (
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // replaceBatch replaces tasks, and returns the results.
 func replaceBatch(t *testing.T, s *Scheduler, requests ...Request) []Result {
 	t.Helper()
 	results, err := s.ReplaceBatch(t.Context(), requests)
-	if want(t, "ReplaceBatch", err, nil); len(results) != len(requests) {
+	if rig.Want(t, "ReplaceBatch", err, nil); len(results) != len(requests) {
 		t.Fatalf("%d results of %d requests", len(results), len(requests))
 	}
 	return results
@@ -28,17 +29,17 @@ func replaceBatch(t *testing.T, s *Scheduler, requests ...Request) []Result {
 // A batch replaces tasks of all states and creates the others, each request for itself, with one
 // batch of the ledger for all of them.
 func TestReplaceBatch(t *testing.T) {
-	bubble(t, Config{MaxPayload: 100}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{})
-		r.topic("keeps", TopicSettings{KeepFinished: 10 * time.Hour})
-		open := r.one("open", "x")
-		r.one("left", "x")
-		r.bury("x", "dead", "grave")
-		r.finish("kept", "keeps")
-		r.finish("over", "keeps")
-		r.must(Request{ID: "pending", Topic: "x", Delay: time.Hour})
-		r.hold(r.must(Request{ID: "held", Topic: "x", Delay: time.Hour}).ID)
-		r.must(Request{ID: "ready", Topic: "x"})
+	rig.Bubble(t, Config{MaxPayload: 100}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", TopicSettings{})
+		r.MustSetTopic("keeps", TopicSettings{KeepFinished: 10 * time.Hour})
+		open := r.One("open", "x")
+		r.One("left", "x")
+		r.Bury("x", "dead", "grave")
+		r.Finish("kept", "keeps")
+		r.Finish("over", "keeps")
+		r.Must(Request{ID: "pending", Topic: "x", Delay: time.Hour})
+		hold(r, r.Must(Request{ID: "held", Topic: "x", Delay: time.Hour}).ID)
+		r.Must(Request{ID: "ready", Topic: "x"})
 		put := func(id string, supersede bool) Request {
 			return Request{ID: id, Topic: "x", Delay: 2 * time.Hour, Payload: []byte(id), Supersede: supersede}
 		}
@@ -53,31 +54,31 @@ func TestReplaceBatch(t *testing.T) {
 		repeated := []string{"pending", "held", "ready", "open", "dead"}
 		for i, res := range results {
 			id := requests[i].ID
-			want(t, id, res.Err, kinds[id])
+			rig.Want(t, id, res.Err, kinds[id])
 			if id != "" && res.ID != id || res.ID == "" || res.Repeated != slices.Contains(repeated, id) || res.Spooled {
 				t.Errorf("%q: %+v", id, res)
 			}
 			if res.Err != nil {
 				continue
 			}
-			got := r.get(res.ID)
-			if left := got.Due.Sub(r.clock.now()); got.State != Pending || string(got.Payload) != id || left.Round(time.Second) != 2*time.Hour {
+			got := r.MustGet(res.ID)
+			if left := got.Due.Sub(r.Clock.Now()); got.State != Pending || string(got.Payload) != id || left.Round(time.Second) != 2*time.Hour {
 				t.Errorf("%q has become %+v", id, got)
 			}
-			r.inLedger(res.ID, recovery.Pending)
+			r.InLedger(res.ID, recovery.Pending)
 		}
-		r.stale("superseded", open)
+		stale(r, "superseded", open)
 		for id, state := range map[string]State{"left": Delivering, "grave": Dead} {
-			if got := r.get(id); got.State != state || got.Revision != 1 {
+			if got := r.MustGet(id); got.State != state || got.Revision != 1 {
 				t.Errorf("%s has become %+v", id, got)
 			}
 		}
-		r.wantKept("keeps")
-		r.checkConsistency()
-		r.crash()
-		pass(3 * time.Hour)
+		wantKept(r, "keeps")
+		r.CheckConsistency()
+		r.Crash()
+		rig.Pass(3 * time.Hour)
 		ds, err := r.Reserve(t.Context(), "x", MaxReserve, 0, 0)
-		want(t, "Reserve", err, nil)
+		rig.Want(t, "Reserve", err, nil)
 		var ids []string
 		for _, d := range ds {
 			ids = append(ids, d.ID)
@@ -94,7 +95,7 @@ func TestReplaceBatch(t *testing.T) {
 // However many tasks there are, all are with the ledger before it has answered for one: new ones,
 // such as wait, and such as are delivered.
 func TestReplaceBatchWritesOnce(t *testing.T) {
-	bubbleOn(t, Config{}, func(t *testing.T, r *rig) {
+	bubbleOn(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		const count = 1000
 		requests := make([]Request, count)
 		for i := range requests {
@@ -103,30 +104,30 @@ func TestReplaceBatchWritesOnce(t *testing.T) {
 		for _, what := range []string{"new", "waiting", "ready", "delivered"} {
 			switch what {
 			case "ready":
-				pass(time.Minute)
+				rig.Pass(time.Minute)
 			case "delivered":
-				pass(time.Minute)
+				rig.Pass(time.Minute)
 				ds, err := r.Reserve(t.Context(), "x", MaxReserve, 0, 0)
-				if want(t, "Reserve", err, nil); len(ds) != count {
+				if rig.Want(t, "Reserve", err, nil); len(ds) != count {
 					t.Fatalf("%d are reserved", len(ds))
 				}
 			}
-			before := r.faulty.Calls(ledgertest.Apply)
-			_, release := r.faulty.Hold(ledgertest.Apply)
+			before := r.Faulty.Calls(ledgertest.Apply)
+			_, release := r.Faulty.Hold(ledgertest.Apply)
 			done := make(chan []Result, 1)
 			go func() { done <- replaceBatch(t, r.Scheduler, requests...) }()
 			synctest.Wait()
 			release()
 			for i, res := range <-done {
-				if want(t, what, res.Err, nil); res.Repeated != (what != "new") || res.ID != requests[i].ID {
+				if rig.Want(t, what, res.Err, nil); res.Repeated != (what != "new") || res.ID != requests[i].ID {
 					t.Fatalf("%s: %+v", what, res)
 				}
 			}
 			// The first batch begins before all tasks have joined it.
-			if n := r.faulty.Calls(ledgertest.Apply) - before; n > 2 {
+			if n := r.Faulty.Calls(ledgertest.Apply) - before; n > 2 {
 				t.Errorf("%s: %d batches were written", what, n)
 			}
-			r.checkConsistency()
+			r.CheckConsistency()
 		}
 	}, memledger.Shards(1))
 }
@@ -134,34 +135,34 @@ func TestReplaceBatchWritesOnce(t *testing.T) {
 // Where an id stands several times, the last request that is no fault of its own counts, and all
 // others before it have its answer: as if one were carried out after the other.
 func TestReplaceBatchTakesTheLast(t *testing.T) {
-	bubble(t, Config{MaxPayload: 100}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{MaxPayload: 100}, func(t *testing.T, r *rig.Rig) {
 		put := func(id, payload string) Request {
 			return Request{ID: id, Topic: "x", Delay: time.Hour, Payload: []byte(payload)}
 		}
 		wrong := func(id string) Request { return Request{ID: id, Topic: "", Delay: time.Hour} }
-		r.must(put("a", "0"))
+		r.Must(put("a", "0"))
 		results := replaceBatch(t, r.Scheduler, put("a", "1"), put("b", "1"), put("a", "2"), wrong("b"), put("b", "3"),
 			put("b", "4"), wrong("b"), wrong("b"), put("c", "1"), wrong("d"), wrong("d"))
 		faults := []int{3, 6, 7, 9, 10}
 		repeated := []int{0, 2, 4, 5}
 		for i, res := range results {
 			if slices.Contains(faults, i) {
-				want(t, fmt.Sprint("result ", i), res.Err, ErrInvalid)
+				rig.Want(t, fmt.Sprint("result ", i), res.Err, ErrInvalid)
 			} else {
-				want(t, fmt.Sprint("result ", i), res.Err, nil)
+				rig.Want(t, fmt.Sprint("result ", i), res.Err, nil)
 			}
 			if res.Repeated != slices.Contains(repeated, i) {
 				t.Errorf("result %d: %+v", i, res)
 			}
 		}
 		for id, payload := range map[string]string{"a": "2", "b": "4", "c": "1"} {
-			if got := r.get(id); string(got.Payload) != payload {
+			if got := r.MustGet(id); string(got.Payload) != payload {
 				t.Errorf("%s: %q", id, got.Payload)
 			}
 		}
 		_, err := r.Get(t.Context(), "d")
-		want(t, "Get", err, ErrNotFound)
-		if got := r.get("a"); got.Revision != 2 {
+		rig.Want(t, "Get", err, ErrNotFound)
+		if got := r.MustGet("a"); got.Revision != 2 {
 			t.Errorf("a was written %d times", got.Revision-1)
 		}
 
@@ -170,11 +171,11 @@ func TestReplaceBatchTakesTheLast(t *testing.T) {
 			many[i] = put("e", fmt.Sprint(i))
 		}
 		for i, res := range replaceBatch(t, r.Scheduler, many...) {
-			if want(t, "one of many", res.Err, nil); res.Repeated != (i > 0) {
+			if rig.Want(t, "one of many", res.Err, nil); res.Repeated != (i > 0) {
 				t.Fatalf("%d: %+v", i, res)
 			}
 		}
-		if got := r.get("e"); string(got.Payload) != fmt.Sprint(MaxBatch-1) || got.Revision != 1 {
+		if got := r.MustGet("e"); string(got.Payload) != fmt.Sprint(MaxBatch-1) || got.Revision != 1 {
 			t.Errorf("e: %+v", got)
 		}
 		for i := range many {
@@ -186,52 +187,52 @@ func TestReplaceBatchTakesTheLast(t *testing.T) {
 				t.Fatalf("%d: %+v", i, res)
 			}
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
 // What is refused as a whole.
 func TestReplaceBatchRefused(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		_, err := r.ReplaceBatch(t.Context(), make([]Request, MaxBatch+1))
-		want(t, "of too many", err, ErrInvalid)
+		rig.Want(t, "of too many", err, ErrInvalid)
 		for _, v := range []Version{AnyVersion, {Revision: 1}} {
 			_, err = r.ReplaceBatch(WithVersion(t.Context(), v), []Request{{ID: "t", Topic: "x"}})
-			want(t, "of a version", err, ErrInvalid)
+			rig.Want(t, "of a version", err, ErrInvalid)
 		}
 		if results := replaceBatch(t, r.Scheduler); len(results) != 0 {
 			t.Errorf("of none: %+v", results)
 		}
 		granted := WithGrant(t.Context(), &Grant{Topics: []string{"own.*"}, MaxPending: 2})
-		r.must(Request{ID: "foreign", Topic: "x", Delay: time.Hour})
+		r.Must(Request{ID: "foreign", Topic: "x", Delay: time.Hour})
 		results, err := r.ReplaceBatch(granted, []Request{
 			{ID: "foreign", Topic: "own.a"}, {ID: "a", Topic: "x"}, {ID: "a", Topic: "own.a"}, {ID: "b", Topic: "own.b"}, {ID: "c", Topic: "own.c"},
 		})
-		want(t, "ReplaceBatch", err, nil)
+		rig.Want(t, "ReplaceBatch", err, nil)
 		for i, kind := range []error{ErrExists, ErrNotGranted, nil, nil, ErrQuota} {
-			want(t, fmt.Sprint("result ", i), results[i].Err, kind)
+			rig.Want(t, fmt.Sprint("result ", i), results[i].Err, kind)
 		}
-		r.checkQuotas()
-		r.checkConsistency()
+		r.CheckQuotas()
+		r.CheckConsistency()
 	})
 }
 
 // A batch waits for changes of its tasks that are under way, and comes after them.
 func TestReplaceBatchOfBusyTasks(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.must(Request{ID: "moved", Topic: "x", Delay: time.Hour})
-		r.must(Request{ID: "cancelled", Topic: "x", Delay: time.Hour})
-		d := r.one("acked", "x")
-		dead := r.one("dead", "x")
-		_, release := r.faulty.Hold(ledgertest.Apply)
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.Must(Request{ID: "moved", Topic: "x", Delay: time.Hour})
+		r.Must(Request{ID: "cancelled", Topic: "x", Delay: time.Hour})
+		d := r.One("acked", "x")
+		dead := r.One("dead", "x")
+		_, release := r.Faulty.Hold(ledgertest.Apply)
 		others := []func() error{
 			func() error {
-				_, err := r.Reschedule(context.Background(), "moved", Move{Delay: ptr(time.Minute)})
+				_, err := r.Reschedule(context.Background(), "moved", Move{Delay: rig.Ptr(time.Minute)})
 				return err
 			},
 			func() error { return r.Cancel(context.Background(), "cancelled") },
-			func() error { return r.settle(Verdict{Verb: Ack}, d).Err },
-			func() error { return r.settle(Verdict{Verb: Bury}, dead).Err },
+			func() error { return r.SettleOne(Verdict{Verb: Ack}, d).Err },
+			func() error { return r.SettleOne(Verdict{Verb: Bury}, dead).Err },
 			func() error {
 				_, err := r.Schedule(context.Background(), Request{ID: "created", Topic: "x"})
 				return err
@@ -255,114 +256,114 @@ func TestReplaceBatchOfBusyTasks(t *testing.T) {
 		}
 		release()
 		for _, res := range <-done {
-			if want(t, res.ID, res.Err, nil); res.Repeated != slices.Contains([]string{"moved", "dead", "created"}, res.ID) {
+			if rig.Want(t, res.ID, res.Err, nil); res.Repeated != slices.Contains([]string{"moved", "dead", "created"}, res.ID) {
 				t.Errorf("%+v", res)
 			}
 		}
 		for range others {
-			want(t, "another caller", <-errs, nil)
+			rig.Want(t, "another caller", <-errs, nil)
 		}
 		for _, id := range ids {
-			if got := r.get(id); got.State != Pending || !got.Due.Equal(r.clock.now().Add(2*time.Hour)) {
+			if got := r.MustGet(id); got.State != Pending || !got.Due.Equal(r.Clock.Now().Add(2*time.Hour)) {
 				t.Errorf("%s: %+v", id, got)
 			}
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
 // If the ledger does not answer, the outcome of what was sent is open, and what was not sent is
 // taken back: also where a task is being delivered.
 func TestReplaceBatchWithoutAnAnswer(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Lease: time.Hour})
-		d := r.one("t", "x")
-		r.must(Request{ID: "u", Topic: "x", Delay: time.Hour})
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", TopicSettings{Lease: time.Hour})
+		d := r.One("t", "x")
+		r.Must(Request{ID: "u", Topic: "x", Delay: time.Hour})
 		batch := func(kind error) {
 			t.Helper()
 			for _, res := range replaceBatch(t, r.Scheduler, Request{ID: "t", Topic: "x", Delay: time.Minute, Supersede: true}, Request{ID: "u", Topic: "x", Delay: time.Minute}, Request{ID: "v", Topic: "x", Delay: time.Minute}) {
-				want(t, res.ID, res.Err, kind)
+				rig.Want(t, res.ID, res.Err, kind)
 				if res.Repeated && kind != nil {
 					t.Errorf("%+v", res)
 				}
 			}
 		}
-		_, release := r.faulty.Hold(ledgertest.Apply)
+		_, release := r.Faulty.Hold(ledgertest.Apply)
 		go func() {
 			_, _ = r.Schedule(context.Background(), Request{ID: "before", Topic: "other", Delay: time.Hour})
 		}()
 		synctest.Wait()
 		batch(ErrUnavailable)
 		release()
-		pass(time.Second)
-		r.checkConsistency()
+		rig.Pass(time.Second)
+		r.CheckConsistency()
 		for id, revision := range map[string]int64{"t": 1, "u": 1} {
-			if got := r.get(id); got.Revision != revision {
+			if got := r.MustGet(id); got.Revision != revision {
 				t.Errorf("%s: %+v", id, got)
 			}
 		}
-		want(t, "Extend", r.settle(Verdict{Verb: Extend}, d).Err, nil)
-		_, release = r.faulty.Hold(ledgertest.Apply)
+		rig.Want(t, "Extend", r.SettleOne(Verdict{Verb: Extend}, d).Err, nil)
+		_, release = r.Faulty.Hold(ledgertest.Apply)
 		batch(ErrUnknown)
 		release()
-		pass(time.Second)
-		r.stale("superseded", d)
+		rig.Pass(time.Second)
+		stale(r, "superseded", d)
 		_, err := r.Get(t.Context(), "v")
-		want(t, "Get of what was created for no caller", err, ErrNotFound)
+		rig.Want(t, "Get of what was created for no caller", err, ErrNotFound)
 		batch(nil)
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
 // While replay runs, tasks that it has not met yet are found in the ledger, and replaced.
 func TestReplaceBatchWhileReplaying(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{})
+		r := rig.New(t, Config{})
 		var requests []Request
 		for i := range 50 {
 			id := fmt.Sprint("t", i)
 			requests = append(requests, Request{ID: id, Topic: "x", Delay: 2 * time.Hour, Supersede: true})
 			if i%5 != 0 {
-				r.must(Request{ID: id, Topic: "x", Delay: time.Hour})
+				r.Must(Request{ID: id, Topic: "x", Delay: time.Hour})
 			}
 		}
-		r.shut()
-		r.faulty = ledgertest.Wrap(r.mem)
-		_, release := r.faulty.Hold(ledgertest.Scan)
+		r.Shut()
+		r.Faulty = ledgertest.Wrap(r.Mem)
+		_, release := r.Faulty.Hold(ledgertest.Scan)
 		var err error
-		r.Scheduler, err = Open(t.Context(), r.faulty, r.cfg)
-		want(t, "Open", err, nil)
+		r.Scheduler, err = Open(t.Context(), r.Faulty, r.Cfg)
+		rig.Want(t, "Open", err, nil)
 		for i, res := range replaceBatch(t, r.Scheduler, requests...) {
-			if want(t, res.ID, res.Err, nil); res.Repeated != (i%5 != 0) {
+			if rig.Want(t, res.ID, res.Err, nil); res.Repeated != (i%5 != 0) {
 				t.Errorf("%+v", res)
 			}
 		}
 		release()
-		pass(time.Second)
+		rig.Pass(time.Second)
 		for i, req := range requests {
-			if got := r.get(req.ID); got.Revision != map[bool]int64{true: 1, false: 2}[i%5 == 0] {
+			if got := r.MustGet(req.ID); got.Revision != map[bool]int64{true: 1, false: 2}[i%5 == 0] {
 				t.Errorf("%+v", got)
 			}
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
 // Any node replaces tasks of all nodes with one batch, and creates those that none has.
 func TestReplaceBatchAtAllNodes(t *testing.T) {
-	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 3, func(t *testing.T, f *rig.Fleet) {
 		ctx := t.Context()
 		var requests []Request
 		var open []Delivery
 		add := func(id string) {
 			requests = append(requests, Request{ID: id, Topic: "t", Delay: 2 * time.Hour, Payload: []byte(id), Supersede: true})
 		}
-		f.each(func(_ string, _, asked *node, task Task) {
+		f.Each(func(_ string, _, asked *rig.Node, task Task) {
 			if len(requests)%3 == 0 {
 				_, err := asked.Fire(ctx, task.ID)
-				want(t, "Fire", err, nil)
-				ds := <-asked.reserve(ctx, "t", 1, time.Second, 0)
-				asked.want(ds, task.ID)
+				rig.Want(t, "Fire", err, nil)
+				ds := <-asked.StartReserve(ctx, "t", 1, time.Second, 0)
+				asked.Want(ds, task.ID)
 				open = append(open, ds[0])
 			}
 			add(task.ID)
@@ -371,29 +372,29 @@ func TestReplaceBatchAtAllNodes(t *testing.T) {
 		for i := range 20 {
 			add(fmt.Sprint("new-", i))
 		}
-		for _, n := range f.nodes {
-			add(n.idAt(0))
+		for _, n := range f.Nodes {
+			add(n.IDAt(0))
 		}
-		for round, n := range f.nodes {
+		for round, n := range f.Nodes {
 			for i, res := range replaceBatch(t, n.Scheduler, requests...) {
-				if want(t, res.ID, res.Err, nil); res.ID != requests[i].ID || res.Repeated != (round > 0 || i < known) {
-					t.Errorf("%s: %+v", n.name, res)
+				if rig.Want(t, res.ID, res.Err, nil); res.ID != requests[i].ID || res.Repeated != (round > 0 || i < known) {
+					t.Errorf("%s: %+v", n.Name, res)
 				}
 			}
 			for _, d := range open {
-				n.stale("superseded", d)
+				n.Stale("superseded", d)
 			}
 		}
 		for i, req := range requests {
-			got := f.nodes[i%3].get(req.ID)
+			got := f.Nodes[i%3].MustGet(req.ID)
 			if revision := map[bool]int64{true: 4, false: 3}[i < known]; got.State != Pending || got.Revision < revision || string(got.Payload) != req.ID {
 				t.Errorf("%+v", got)
 			}
 		}
 		total := int64(0)
-		for _, n := range f.nodes {
+		for _, n := range f.Nodes {
 			total += n.Stats().Total.Pending
-			n.check()
+			n.Check()
 		}
 		if total != int64(len(requests)) {
 			t.Errorf("%d tasks; want %d", total, len(requests))
@@ -403,14 +404,14 @@ func TestReplaceBatchAtAllNodes(t *testing.T) {
 
 // Nodes that create and replace the same tasks together end with one task of each.
 func TestReplaceBatchTogether(t *testing.T) {
-	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 3, func(t *testing.T, f *rig.Fleet) {
 		var requests []Request
 		for i := range 100 {
 			requests = append(requests, Request{ID: fmt.Sprint("order-", i), Topic: "t", Delay: time.Hour, Supersede: true})
 		}
 		const rounds = 5
-		errs := make(chan error, rounds*len(f.nodes))
-		for _, n := range f.nodes {
+		errs := make(chan error, rounds*len(f.Nodes))
+		for _, n := range f.Nodes {
 			for range rounds {
 				go func() {
 					results, err := n.ReplaceBatch(context.Background(), requests)
@@ -422,18 +423,18 @@ func TestReplaceBatchTogether(t *testing.T) {
 			}
 		}
 		for range cap(errs) {
-			want(t, "ReplaceBatch", <-errs, nil)
+			rig.Want(t, "ReplaceBatch", <-errs, nil)
 		}
 		total := int64(0)
-		for _, n := range f.nodes {
+		for _, n := range f.Nodes {
 			total += n.Stats().Total.Pending
-			n.check()
+			n.Check()
 		}
 		if total != int64(len(requests)) {
 			t.Errorf("%d tasks; want %d", total, len(requests))
 		}
 		for i, req := range requests {
-			if got := f.nodes[i%3].get(req.ID); got.Revision != rounds*int64(len(f.nodes)) {
+			if got := f.Nodes[i%3].MustGet(req.ID); got.Revision != rounds*int64(len(f.Nodes)) {
 				t.Errorf("%s was written %d times", req.ID, got.Revision)
 			}
 		}

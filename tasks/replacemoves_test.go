@@ -22,7 +22,7 @@ func (s *simulation) replace() {
 	r := s.replacement()
 	s.m.begin()
 	s.maybeFreed(r.ID)
-	task, err := s.Replace(s.t.Context(), r)
+	task, err := s.Replace(s.T.Context(), r)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	s.replaced(r, task.Repeated, err, []int64{task.Due.UnixMilli()})
@@ -38,7 +38,7 @@ func (s *simulation) replaceBatch() {
 	for i := range rs {
 		s.maybeFreed(rs[i].ID)
 	}
-	results, err := s.ReplaceBatch(s.t.Context(), rs)
+	results, err := s.ReplaceBatch(s.T.Context(), rs)
 	s.m.mu.Lock()
 	defer s.m.mu.Unlock()
 	if err != nil {

@@ -15,42 +15,37 @@ import (
 	"github.com/lapsehq/lapse/recovery/memledger"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
-
-// kinds are the two ways in which a ledger hands out what it has.
-var kinds = map[string][]memledger.Option{
-	"Snapshot":   {memledger.Strict()},
-	"Nominating": {memledger.Strict(), memledger.Nominating(), memledger.Shards(4)},
-}
 
 // replaying runs a test on a rig whose replay is held up before its first page:
 // the ledger has n tasks of the topic "x", t0 to t<n-1>, in an hour. resume lets
 // replay go on.
-func replaying(t *testing.T, n int, test func(t *testing.T, r *rig, resume func())) {
-	for name, options := range kinds {
+func replaying(t *testing.T, n int, test func(t *testing.T, r *rig.Rig, resume func())) {
+	for name, options := range rig.Kinds {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := rigOn(t, Config{}, memledger.New(options...))
+				r := rig.On(t, Config{}, memledger.New(options...))
 				for i := range n {
-					r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour})
+					r.Must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour})
 				}
-				r.shut()
-				faulty := ledgertest.Wrap(r.mem)
+				r.Shut()
+				faulty := ledgertest.Wrap(r.Mem)
 				step := ledgertest.Scan
 				if name == "Nominating" {
 					step = ledgertest.Page // its ids are nominated already
 				}
 				reached, resume := faulty.Hold(step)
-				r.faulty = faulty
+				r.Faulty = faulty
 				var err error
-				if r.Scheduler, err = Open(t.Context(), faulty, r.cfg); err != nil {
+				if r.Scheduler, err = Open(t.Context(), faulty, r.Cfg); err != nil {
 					t.Fatal(err)
 				}
 				<-reached
 				test(t, r, resume)
 				resume()
-				pass(time.Second)
-				r.checkConsistency()
+				rig.Pass(time.Second)
+				r.CheckConsistency()
 			})
 		})
 	}
@@ -59,19 +54,19 @@ func replaying(t *testing.T, n int, test func(t *testing.T, r *rig, resume func(
 // An id that replay has not reached is looked up: there is no false 404.
 func TestAskedForWhileReplaying(t *testing.T) {
 	ctx := context.Background()
-	for name, ask := range map[string]func(r *rig, id string) error{
-		"Get":    func(r *rig, id string) error { _, err := r.Get(ctx, id); return err },
-		"Cancel": func(r *rig, id string) error { return r.Cancel(ctx, id) },
-		"Fire":   func(r *rig, id string) error { _, err := r.Fire(ctx, id); return err },
-		"Reschedule": func(r *rig, id string) error {
-			_, err := r.Reschedule(ctx, id, Move{Delay: ptr(time.Minute)})
+	for name, ask := range map[string]func(r *rig.Rig, id string) error{
+		"Get":    func(r *rig.Rig, id string) error { _, err := r.Get(ctx, id); return err },
+		"Cancel": func(r *rig.Rig, id string) error { return r.Cancel(ctx, id) },
+		"Fire":   func(r *rig.Rig, id string) error { _, err := r.Fire(ctx, id); return err },
+		"Reschedule": func(r *rig.Rig, id string) error {
+			_, err := r.Reschedule(ctx, id, Move{Delay: rig.Ptr(time.Minute)})
 			return err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			replaying(t, 3, func(t *testing.T, r *rig, _ func()) {
-				want(t, "known", ask(r, "t1"), nil)
-				want(t, "unknown", ask(r, "t99"), ErrNotFound)
+			replaying(t, 3, func(t *testing.T, r *rig.Rig, _ func()) {
+				rig.Want(t, "known", ask(r, "t1"), nil)
+				rig.Want(t, "unknown", ask(r, "t99"), ErrNotFound)
 				if r.Readiness().Ready {
 					t.Error("replay is over")
 				}
@@ -84,27 +79,27 @@ func TestAskedForWhileReplaying(t *testing.T) {
 // refused when that takes too long. Figures say that they are of a part.
 func TestListsWhileReplaying(t *testing.T) {
 	lists := map[string]Query{"all": {}, "of a topic": {Topic: "x"}, "of a state": {State: Pending}, "by id": {IDPrefix: "t"}, "brief": {Brief: true}}
-	figures := func(r *rig) map[string]Reach {
-		_, stats, err := r.FleetStats(r.t.Context())
-		want(r.t, "FleetStats", err, nil)
-		_, totals, err := r.FleetTotals(r.t.Context())
-		want(r.t, "FleetTotals", err, nil)
-		_, topics, err := r.FleetTopics(r.t.Context(), TopicQuery{})
-		want(r.t, "FleetTopics", err, nil)
-		f, forecast, err := r.FleetForecast(r.t.Context(), Outlook{Window: time.Hour, Step: time.Hour})
-		want(r.t, "FleetForecast", err, nil)
+	figures := func(r *rig.Rig) map[string]Reach {
+		_, stats, err := r.FleetStats(r.T.Context())
+		rig.Want(r.T, "FleetStats", err, nil)
+		_, totals, err := r.FleetTotals(r.T.Context())
+		rig.Want(r.T, "FleetTotals", err, nil)
+		_, topics, err := r.FleetTopics(r.T.Context(), TopicQuery{})
+		rig.Want(r.T, "FleetTopics", err, nil)
+		f, forecast, err := r.FleetForecast(r.T.Context(), Outlook{Window: time.Hour, Step: time.Hour})
+		rig.Want(r.T, "FleetForecast", err, nil)
 		if f.Complete != (len(forecast.Missing) == 0) {
-			r.t.Errorf("a forecast without %v is complete: %v", forecast.Missing, f.Complete)
+			r.T.Errorf("a forecast without %v is complete: %v", forecast.Missing, f.Complete)
 		}
 		return map[string]Reach{"FleetStats": stats, "FleetTotals": totals, "FleetTopics": topics, "FleetForecast": forecast, "OwnReach": r.OwnReach()}
 	}
-	replaying(t, 3, func(t *testing.T, r *rig, resume func()) {
+	replaying(t, 3, func(t *testing.T, r *rig.Rig, resume func()) {
 		for name, q := range lists {
 			_, err := r.List(t.Context(), q)
-			want(t, "a list "+name, err, ErrReplaying)
+			rig.Want(t, "a list "+name, err, ErrReplaying)
 		}
 		_, _, err := r.FleetTopic(t.Context(), "x")
-		want(t, "a topic that was not met yet", err, ErrReplaying)
+		rig.Want(t, "a topic that was not met yet", err, ErrReplaying)
 		for name, reach := range figures(r) {
 			if len(reach.Nodes) != 0 || len(reach.Missing) != 1 || !errors.Is(reach.Missing[0], ErrReplaying) {
 				t.Errorf("%s says that it is of %v without %v", name, reach.Nodes, reach.Missing)
@@ -138,23 +133,23 @@ func TestListsWhileReplaying(t *testing.T) {
 }
 
 func TestScheduleWhileReplaying(t *testing.T) {
-	replaying(t, 2, func(t *testing.T, r *rig, resume func()) {
+	replaying(t, 2, func(t *testing.T, r *rig.Rig, resume func()) {
 		_, err := r.Schedule(t.Context(), Request{ID: "t0", Topic: "y"})
-		want(t, "Schedule of an id that exists", err, ErrExists)
-		again := r.must(Request{ID: "t1", Topic: "x", Delay: time.Hour})
+		rig.Want(t, "Schedule of an id that exists", err, ErrExists)
+		again := r.Must(Request{ID: "t1", Topic: "x", Delay: time.Hour})
 		if !again.Repeated {
 			t.Error("the same request again was not recognised")
 		}
-		r.must(Request{ID: "new", Topic: "x", Delay: time.Hour})
-		r.must(Request{Topic: "x", Delay: time.Hour})
+		r.Must(Request{ID: "new", Topic: "x", Delay: time.Hour})
+		r.Must(Request{Topic: "x", Delay: time.Hour})
 		results, err := r.ScheduleBatch(t.Context(), []Request{{ID: "t0", Topic: "y"}, {ID: "t1", Topic: "x", Delay: time.Hour}, {ID: "new2", Topic: "x"}})
-		want(t, "ScheduleBatch", err, nil)
-		want(t, "t0", results[0].Err, ErrExists)
-		want(t, "t1", results[1].Err, nil)
-		want(t, "new2", results[2].Err, nil)
+		rig.Want(t, "ScheduleBatch", err, nil)
+		rig.Want(t, "t0", results[0].Err, ErrExists)
+		rig.Want(t, "t1", results[1].Err, nil)
+		rig.Want(t, "new2", results[2].Err, nil)
 		resume()
-		pass(time.Second)
-		if c := r.counts("x"); c.Pending+c.Ready != 5 {
+		rig.Pass(time.Second)
+		if c := r.Counts("x"); c.Pending+c.Ready != 5 {
 			t.Errorf("%d pending, %d ready; want 5 together", c.Pending, c.Ready)
 		}
 	})
@@ -162,8 +157,8 @@ func TestScheduleWhileReplaying(t *testing.T) {
 
 // A look-up that fails must not hide its id from the replay that is under way.
 func TestFailedLookUpWhileReplaying(t *testing.T) {
-	replaying(t, 3, func(t *testing.T, r *rig, resume func()) {
-		reached, release := r.faulty.Hold(ledgertest.Find)
+	replaying(t, 3, func(t *testing.T, r *rig.Rig, resume func()) {
+		reached, release := r.Faulty.Hold(ledgertest.Find)
 		ctx, cancel := context.WithCancel(t.Context())
 		answered := make(chan struct{})
 		go func() { _, _ = r.Get(ctx, "t1"); close(answered) }()
@@ -173,11 +168,11 @@ func TestFailedLookUpWhileReplaying(t *testing.T) {
 		cancel()
 		<-answered
 		release()
-		pass(time.Second)
-		if task := r.get("t1"); task.State != Pending {
+		rig.Pass(time.Second)
+		if task := r.MustGet("t1"); task.State != Pending {
 			t.Errorf("state %v", task.State)
 		}
-		pass(time.Hour)
+		rig.Pass(time.Hour)
 		ds, err := r.Reserve(t.Context(), "x", 10, 0, 0)
 		if err != nil || len(ds) != 3 {
 			t.Errorf("%d of 3 delivered, %v", len(ds), err)
@@ -187,59 +182,59 @@ func TestFailedLookUpWhileReplaying(t *testing.T) {
 
 // A page that was read before a task was finished must not bring it back.
 func TestFinishedWhileReplaying(t *testing.T) {
-	replaying(t, 3, func(t *testing.T, r *rig, resume func()) {
+	replaying(t, 3, func(t *testing.T, r *rig.Rig, resume func()) {
 		_, err := r.Fire(t.Context(), "t1")
-		want(t, "Fire", err, nil)
-		r.ack(r.pull("x", "t1")[0])
-		want(t, "Cancel", r.Cancel(t.Context(), "t2"), nil)
+		rig.Want(t, "Fire", err, nil)
+		r.Ack(r.Pull("x", "t1")[0])
+		rig.Want(t, "Cancel", r.Cancel(t.Context(), "t2"), nil)
 		resume()
-		pass(2 * time.Hour)
-		r.pull("x", "t0")
+		rig.Pass(2 * time.Hour)
+		r.Pull("x", "t0")
 	})
 }
 
 // A ledger that cannot look up by id makes the caller wait for the end of replay.
 func TestReplayingWithoutFinder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{})
-		r.must(Request{ID: "t", Topic: "x", Delay: time.Hour})
-		r.shut()
-		r.faulty = ledgertest.Wrap(r.mem)
-		_, resume := r.faulty.Hold(ledgertest.Scan)
+		r := rig.New(t, Config{})
+		r.Must(Request{ID: "t", Topic: "x", Delay: time.Hour})
+		r.Shut()
+		r.Faulty = ledgertest.Wrap(r.Mem)
+		_, resume := r.Faulty.Hold(ledgertest.Scan)
 		var err error
-		if r.Scheduler, err = Open(t.Context(), struct{ recovery.Ledger }{r.faulty}, r.cfg); err != nil {
+		if r.Scheduler, err = Open(t.Context(), struct{ recovery.Ledger }{r.Faulty}, r.Cfg); err != nil {
 			t.Fatal(err)
 		}
 		_, err = r.Get(t.Context(), "t")
-		want(t, "Get", err, ErrReplaying)
+		rig.Want(t, "Get", err, ErrReplaying)
 		_, err = r.Schedule(t.Context(), Request{ID: "t", Topic: "x"})
-		want(t, "Schedule", err, ErrReplaying)
+		rig.Want(t, "Schedule", err, ErrReplaying)
 		answer := make(chan error)
 		go func() { _, err := r.Get(t.Context(), "t"); answer <- err }()
-		pass(time.Second)
+		rig.Pass(time.Second)
 		resume()
-		want(t, "Get", <-answer, nil)
+		rig.Want(t, "Get", <-answer, nil)
 	})
 }
 
 // A replay that has read nothing yet says for how long, and one that is over how long it took.
 func TestElapsedBeforeTheFirstPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{})
-		r.must(Request{ID: "t", Topic: "x", Delay: time.Hour})
-		r.shut()
-		r.faulty = ledgertest.Wrap(r.mem)
-		_, resume := r.faulty.Hold(ledgertest.Scan)
+		r := rig.New(t, Config{})
+		r.Must(Request{ID: "t", Topic: "x", Delay: time.Hour})
+		r.Shut()
+		r.Faulty = ledgertest.Wrap(r.Mem)
+		_, resume := r.Faulty.Hold(ledgertest.Scan)
 		var err error
-		if r.Scheduler, err = Open(t.Context(), r.faulty, r.cfg); err != nil {
+		if r.Scheduler, err = Open(t.Context(), r.Faulty, r.Cfg); err != nil {
 			t.Fatal(err)
 		}
-		pass(7 * time.Second)
+		rig.Pass(7 * time.Second)
 		if got := r.Readiness(); got.Elapsed != 7*time.Second || got.Replayed != 0 {
 			t.Errorf("after 7 s it tells %+v", got)
 		}
 		resume()
-		pass(5 * time.Second)
+		rig.Pass(5 * time.Second)
 		if got := r.Readiness(); got.Elapsed != 7*time.Second || got.Replayed != 1 {
 			t.Errorf("afterwards it tells %+v", got)
 		}
@@ -249,19 +244,19 @@ func TestElapsedBeforeTheFirstPage(t *testing.T) {
 // What is overdue is delivered while replay still runs, the oldest first.
 func TestOverdueIsDeliveredDuringReplay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{})
+		r := rig.New(t, Config{})
 		var ids []string
 		for i := range 200 {
 			id := fmt.Sprintf("t%03d", i)
-			r.must(Request{ID: id, Topic: "x", Delay: time.Duration(i+1) * time.Second})
+			r.Must(Request{ID: id, Topic: "x", Delay: time.Duration(i+1) * time.Second})
 			ids = append(ids, id)
 		}
-		r.shut()
-		pass(time.Hour)
-		r.faulty = ledgertest.Wrap(r.mem)
-		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Page, Nth: 3}) // and so it starts anew
+		r.Shut()
+		rig.Pass(time.Hour)
+		r.Faulty = ledgertest.Wrap(r.Mem)
+		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Page, Nth: 3}) // and so it starts anew
 		var err error
-		if r.Scheduler, err = Open(t.Context(), r.faulty, r.cfg); err != nil {
+		if r.Scheduler, err = Open(t.Context(), r.Faulty, r.Cfg); err != nil {
 			t.Fatal(err)
 		}
 		synctest.Wait()
@@ -269,13 +264,13 @@ func TestOverdueIsDeliveredDuringReplay(t *testing.T) {
 			t.Fatal("replay is over")
 		}
 		first, err := r.Reserve(t.Context(), "x", 1000, 0, 0)
-		want(t, "Reserve", err, nil)
+		rig.Want(t, "Reserve", err, nil)
 		if len(first) == 0 {
 			t.Fatal("nothing is delivered during replay")
 		}
-		pass(time.Second)
+		rig.Pass(time.Second)
 		rest, err := r.Reserve(t.Context(), "x", 1000, 0, 0)
-		want(t, "Reserve", err, nil)
+		rig.Want(t, "Reserve", err, nil)
 		var got []string
 		for _, d := range append(first, rest...) {
 			got = append(got, d.ID)
@@ -287,7 +282,7 @@ func TestOverdueIsDeliveredDuringReplay(t *testing.T) {
 }
 
 func TestReplayKeepsWhatItCannotRead(t *testing.T) {
-	for name, options := range kinds {
+	for name, options := range rig.Kinds {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				mem := memledger.New(options...)
@@ -295,22 +290,22 @@ func TestReplayKeepsWhatItCannotRead(t *testing.T) {
 					"newer": recordFixture(t, "newer.rec"), "cut": recordFixture(t, "damaged-cut.rec"),
 					"flags": recordFixture(t, "damaged-flags.rec"), "good": recordFixture(t, "minimal.rec"),
 				})
-				r := rigOn(t, Config{}, mem)
-				pass(time.Second)
+				r := rig.On(t, Config{}, mem)
+				rig.Pass(time.Second)
 				if n := r.Stats().UnknownRecords; n != 3 {
 					t.Errorf("%d unknown records, want 3", n)
 				}
-				r.get("good")
-				if !r.log.has("newer version") || !r.log.has("cannot be read") {
+				r.MustGet("good")
+				if !r.Log.Has("newer version") || !r.Log.Has("cannot be read") {
 					t.Error("they are not in the log")
 				}
 				// Their ids belong to them, until a version comes that can read them.
 				for _, id := range []string{"newer", "cut", "flags"} {
 					_, err := r.Schedule(t.Context(), Request{ID: id, Topic: "x"})
-					want(t, "Schedule", err, ErrUnavailable)
-					want(t, "Cancel", r.Cancel(t.Context(), id), ErrUnavailable)
+					rig.Want(t, "Schedule", err, ErrUnavailable)
+					rig.Want(t, "Cancel", r.Cancel(t.Context(), id), ErrUnavailable)
 				}
-				pendings, _ := r.dump()
+				pendings, _ := r.Dump()
 				if len(pendings) != 4 {
 					t.Errorf("the ledger has %d of 4 records", len(pendings))
 				}
@@ -328,9 +323,9 @@ func TestReplayTellsFewOfMany(t *testing.T) {
 		}
 		mem := memledger.New()
 		plant(t, mem, records)
-		r := rigOn(t, Config{}, mem)
-		pass(time.Second)
-		if told, n := r.log.count("it is kept"), r.Stats().UnknownRecords; n != 100 || told != engine.IllegibleLines || !r.log.has("only counted") {
+		r := rig.On(t, Config{}, mem)
+		rig.Pass(time.Second)
+		if told, n := r.Log.Count("it is kept"), r.Stats().UnknownRecords; n != 100 || told != engine.IllegibleLines || !r.Log.Has("only counted") {
 			t.Errorf("%d of %d are told", told, n)
 		}
 	})
@@ -357,29 +352,29 @@ func plant(t testing.TB, mem *memledger.Ledger, records map[string][]byte) {
 
 // The chosen ids of a batch are looked up together.
 func TestBatchLooksUpTogether(t *testing.T) {
-	replaying(t, 50, func(t *testing.T, r *rig, resume func()) {
+	replaying(t, 50, func(t *testing.T, r *rig.Rig, resume func()) {
 		var requests []Request
 		for i := range 200 {
 			requests = append(requests, Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour})
 		}
-		before := r.faulty.Calls(ledgertest.Find)
+		before := r.Faulty.Calls(ledgertest.Find)
 		results, err := r.ScheduleBatch(t.Context(), requests)
-		want(t, "ScheduleBatch", err, nil)
+		rig.Want(t, "ScheduleBatch", err, nil)
 		for i, result := range results {
-			want(t, result.ID, result.Err, nil)
+			rig.Want(t, result.ID, result.Err, nil)
 			if i >= 50 {
 				continue
 			}
-			if task := r.get(result.ID); task.State != Pending {
+			if task := r.MustGet(result.ID); task.State != Pending {
 				t.Errorf("%s is %v", result.ID, task.State)
 			}
 		}
-		if n := r.faulty.Calls(ledgertest.Find) - before; n != 1 {
+		if n := r.Faulty.Calls(ledgertest.Find) - before; n != 1 {
 			t.Errorf("%d look-ups for one batch", n)
 		}
 		resume()
-		pass(time.Second)
-		if c := r.counts("x"); c.Pending != 200 {
+		rig.Pass(time.Second)
+		if c := r.Counts("x"); c.Pending != 200 {
 			t.Errorf("%d pending of 200", c.Pending)
 		}
 	})
@@ -387,22 +382,22 @@ func TestBatchLooksUpTogether(t *testing.T) {
 
 // A look-up of a batch that fails leaves nothing locked, and hides nothing.
 func TestFailedLookUpOfBatch(t *testing.T) {
-	replaying(t, 3, func(t *testing.T, r *rig, resume func()) {
-		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Find})
+	replaying(t, 3, func(t *testing.T, r *rig.Rig, resume func()) {
+		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Find})
 		requests := []Request{{ID: "t1", Topic: "x", Delay: time.Hour}, {ID: "new", Topic: "x", Delay: time.Hour}}
 		results, err := r.ScheduleBatch(t.Context(), requests)
-		want(t, "ScheduleBatch", err, nil)
+		rig.Want(t, "ScheduleBatch", err, nil)
 		for _, result := range results {
-			want(t, result.ID, result.Err, ErrUnavailable)
+			rig.Want(t, result.ID, result.Err, ErrUnavailable)
 		}
 		results, err = r.ScheduleBatch(t.Context(), requests)
-		want(t, "ScheduleBatch again", err, nil)
+		rig.Want(t, "ScheduleBatch again", err, nil)
 		for _, result := range results {
-			want(t, result.ID+" again", result.Err, nil)
+			rig.Want(t, result.ID+" again", result.Err, nil)
 		}
 		resume()
-		pass(time.Second)
-		if c := r.counts("x"); c.Pending != 4 {
+		rig.Pass(time.Second)
+		if c := r.Counts("x"); c.Pending != 4 {
 			t.Errorf("%d pending of 4", c.Pending)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // With a replica that hangs no caller is told that a task was accepted, and none that
@@ -18,9 +19,9 @@ func TestHangingReplica(t *testing.T) {
 	ledger, err := redisledger.Open(redisledger.Options{
 		URL: master.URL(), Node: "a", Shards: 1, WaitReplicas: 1, WaitTimeout: 100 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
 	})
-	want(t, "Open", err, nil)
+	rig.Want(t, "Open", err, nil)
 	s, err := tasks.Open(t.Context(), ledger, tasks.Config{AnswerWithin: 300 * time.Millisecond, Log: slog.New(slog.DiscardHandler)})
-	want(t, "Open", err, nil)
+	rig.Want(t, "Open", err, nil)
 	n := &redisNode{Scheduler: s, t: t}
 	schedule := func(id string) error {
 		_, err := s.Schedule(t.Context(), tasks.Request{ID: id, Topic: "x", Delay: time.Hour})
@@ -30,8 +31,8 @@ func TestHangingReplica(t *testing.T) {
 
 	replica.Pause()
 	defer replica.Resume()
-	want(t, "Schedule", schedule("again"), tasks.ErrUnknown)
-	want(t, "Schedule", schedule("again"), tasks.ErrUnknown)
+	rig.Want(t, "Schedule", schedule("again"), tasks.ErrUnknown)
+	rig.Want(t, "Schedule", schedule("again"), tasks.ErrUnknown)
 	replica.Resume()
 	n.waitFor("it is accepted", func() bool { return schedule("again") == nil })
 	c := replica.Client()
@@ -41,5 +42,5 @@ func TestHangingReplica(t *testing.T) {
 			t.Errorf("the replica does not have %s", id)
 		}
 	}
-	want(t, "Close", s.Close(t.Context()), nil)
+	rig.Want(t, "Close", s.Close(t.Context()), nil)
 }

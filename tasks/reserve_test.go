@@ -14,27 +14,28 @@ import (
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 func TestReserveSoonestFirst(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		for _, s := range []int{5, 3, 9, 1, 7} {
-			r.must(Request{ID: fmt.Sprint("t", s), Topic: "x", Delay: time.Duration(s) * time.Second})
+			r.Must(Request{ID: fmt.Sprint("t", s), Topic: "x", Delay: time.Duration(s) * time.Second})
 		}
-		pass(8 * time.Second)
+		rig.Pass(8 * time.Second)
 		ds, err := r.Reserve(t.Context(), "x", 2, 0, 0)
 		if err != nil || len(ds) != 2 || ds[0].ID != "t1" || ds[1].ID != "t3" {
 			t.Fatalf("Reserve = %v, %v", ds, err)
 		}
-		r.pull("x", "t5", "t7")
-		r.pull("nobody")
+		r.Pull("x", "t5", "t7")
+		r.Pull("nobody")
 	})
 }
 
 // Receivers that wait are served in the order in which they came, each task wakes
 // one of them, and none is left asleep beside a ready task.
 func TestReserveIsFair(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		const receivers = 10
 		served := make(chan int, receivers)
 		for i := range receivers {
@@ -48,8 +49,8 @@ func TestReserveIsFair(t *testing.T) {
 			synctest.Wait()
 		}
 		for i := 0; i < receivers; i += 2 {
-			r.must(Request{Topic: "x"})
-			r.must(Request{Topic: "x"})
+			r.Must(Request{Topic: "x"})
+			r.Must(Request{Topic: "x"})
 			synctest.Wait()
 			// The two that were woken may say so in either order.
 			if a, b := <-served, <-served; min(a, b) != i || max(a, b) != i+1 {
@@ -60,13 +61,13 @@ func TestReserveIsFair(t *testing.T) {
 }
 
 func TestReserveWaits(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		began := time.Now()
 		ds, err := r.Reserve(t.Context(), "x", 1, 20*time.Second, 0)
 		if err != nil || len(ds) != 0 || time.Since(began) != 20*time.Second {
 			t.Errorf("%v, %v after %v", ds, err, time.Since(began))
 		}
-		r.must(Request{ID: "t", Topic: "x", Delay: 5 * time.Second})
+		r.Must(Request{ID: "t", Topic: "x", Delay: 5 * time.Second})
 		began = time.Now()
 		ds, err = r.Reserve(t.Context(), "x", 1, time.Minute, 0)
 		if err != nil || len(ds) != 1 || time.Since(began) > 5*time.Second+2*time.Millisecond {
@@ -84,7 +85,7 @@ func TestReserveWaits(t *testing.T) {
 // A receiver that gives up just as it is woken passes the task on.
 func TestReserveGivenUpWhenWoken(t *testing.T) {
 	for range 20 {
-		bubble(t, Config{}, func(t *testing.T, r *rig) {
+		rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 			got := make(chan int, 2)
 			for _, wait := range []time.Duration{time.Second, time.Minute} {
 				go func() {
@@ -96,8 +97,8 @@ func TestReserveGivenUpWhenWoken(t *testing.T) {
 				}()
 				synctest.Wait()
 			}
-			r.must(Request{Topic: "x", Delay: time.Second}) // due as the first one gives up
-			pass(2 * time.Second)
+			r.Must(Request{Topic: "x", Delay: time.Second}) // due as the first one gives up
+			rig.Pass(2 * time.Second)
 			if len(got) == 0 || <-got+<-got != 1 {
 				t.Fatal("the task woke a caller that had gone")
 			}
@@ -107,48 +108,48 @@ func TestReserveGivenUpWhenWoken(t *testing.T) {
 
 func TestReturn(t *testing.T) {
 	for _, counted := range []bool{false, true} {
-		bubble(t, Config{}, func(t *testing.T, r *rig) {
-			r.topic("x", TopicSettings{CountCrashes: counted})
-			d := r.one("t", "x")
+		rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+			r.MustSetTopic("x", TopicSettings{CountCrashes: counted})
+			d := r.One("t", "x")
 			r.Return([]Delivery{d})
-			r.wantEnd(recovery.Pending, Ready)
-			again := r.pull("x", "t")[0]
+			wantEnd(r, recovery.Pending, Ready)
+			again := r.Pull("x", "t")[0]
 			if again.Attempt != 1 {
 				t.Errorf("attempt %d after a return", again.Attempt)
 			}
 			r.Return([]Delivery{d}) // once is enough
-			r.wantEnd(recovery.Pending, Delivering)
-			r.ack(again)
+			wantEnd(r, recovery.Pending, Delivering)
+			r.Ack(again)
 			r.Return([]Delivery{again})
-			r.wantEnd(recovery.Nowhere, 0)
-			r.checkConsistency()
+			wantEnd(r, recovery.Nowhere, 0)
+			r.CheckConsistency()
 		})
 	}
 }
 
 func TestMaxInFlight(t *testing.T) {
-	bubble(t, Config{MaxInFlight: 3}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{MaxInFlight: 3}, func(t *testing.T, r *rig.Rig) {
 		for i := range 5 {
-			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
+			r.Must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 		}
-		ds := r.pull("x", "t0", "t1", "t2")
+		ds := r.Pull("x", "t0", "t1", "t2")
 		_, err := r.Reserve(t.Context(), "x", 1, time.Minute, 0)
-		want(t, "Reserve", err, ErrOverloaded)
-		r.ack(ds[0])
-		r.pull("x", "t3")
-		r.checkConsistency()
+		rig.Want(t, "Reserve", err, ErrOverloaded)
+		r.Ack(ds[0])
+		r.Pull("x", "t3")
+		r.CheckConsistency()
 	})
 }
 
 // Schedules that wait for the ledger are bounded too.
 func TestMaxInFlightSchedules(t *testing.T) {
-	bubble(t, Config{MaxInFlight: 3}, func(t *testing.T, r *rig) {
-		_, release := r.faulty.Hold(ledgertest.Apply)
+	rig.Bubble(t, Config{MaxInFlight: 3}, func(t *testing.T, r *rig.Rig) {
+		_, release := r.Faulty.Hold(ledgertest.Apply)
 		answers := make(chan error, 10)
 		for range cap(answers) {
 			go func() { _, err := r.Schedule(t.Context(), Request{Topic: "x"}); answers <- err }()
 		}
-		pass(time.Second)
+		rig.Pass(time.Second)
 		release()
 		var accepted, refused int
 		for range cap(answers) {
@@ -164,47 +165,47 @@ func TestMaxInFlightSchedules(t *testing.T) {
 		if accepted != 3 || refused != 7 {
 			t.Errorf("%d accepted, %d refused", accepted, refused)
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
 func TestMaxPending(t *testing.T) {
-	bubble(t, Config{MaxPending: 3}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{MaxPending: 3}, func(t *testing.T, r *rig.Rig) {
 		for i := range 3 {
-			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour})
+			r.Must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour})
 		}
 		_, err := r.Schedule(t.Context(), Request{Topic: "x"})
-		want(t, "Schedule", err, ErrOverloaded)
+		rig.Want(t, "Schedule", err, ErrOverloaded)
 		results, err := r.ScheduleBatch(t.Context(), []Request{{ID: "t0", Topic: "x", Delay: time.Hour}, {Topic: "x"}})
-		want(t, "ScheduleBatch", err, nil)
-		want(t, "a repeated one", results[0].Err, nil)
-		want(t, "a new one", results[1].Err, ErrOverloaded)
-		_, err = r.Reschedule(t.Context(), "t0", Move{Delay: ptr(time.Minute)})
-		want(t, "Reschedule", err, nil)
-		r.restart()
-		pass(time.Second)
-		if c := r.counts("x"); c.Pending != 3 {
+		rig.Want(t, "ScheduleBatch", err, nil)
+		rig.Want(t, "a repeated one", results[0].Err, nil)
+		rig.Want(t, "a new one", results[1].Err, ErrOverloaded)
+		_, err = r.Reschedule(t.Context(), "t0", Move{Delay: rig.Ptr(time.Minute)})
+		rig.Want(t, "Reschedule", err, nil)
+		r.Restart()
+		rig.Pass(time.Second)
+		if c := r.Counts("x"); c.Pending != 3 {
 			t.Errorf("%d are kept over a restart", c.Pending)
 		}
-		want(t, "Cancel", r.Cancel(t.Context(), "t0"), nil)
-		r.must(Request{Topic: "x"})
+		rig.Want(t, "Cancel", r.Cancel(t.Context(), "t0"), nil)
+		r.Must(Request{Topic: "x"})
 	})
 }
 
 // One topic whose receivers hold all that may be in flight does not stop the handlers
 // of another.
 func TestPulledTopicDoesNotDelayHandlers(t *testing.T) {
-	bubble(t, Config{MaxInFlight: 2}, func(t *testing.T, r *rig) {
-		var handled collection[string]
-		r.handle("y", func(_ context.Context, d *Delivery) error { handled.add(d.ID); return nil })
+	rig.Bubble(t, Config{MaxInFlight: 2}, func(t *testing.T, r *rig.Rig) {
+		var handled rig.Collection[string]
+		r.MustHandle("y", func(_ context.Context, d *Delivery) error { handled.Add(d.ID); return nil })
 		for i := range 2 {
-			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
+			r.Must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 		}
-		r.pull("x", "t0", "t1")
-		r.must(Request{ID: "h", Topic: "y"})
-		pass(5 * time.Second)
-		if !slices.Equal(handled.list(), []string{"h"}) {
-			t.Errorf("handled %v", handled.list())
+		r.Pull("x", "t0", "t1")
+		r.Must(Request{ID: "h", Topic: "y"})
+		rig.Pass(5 * time.Second)
+		if !slices.Equal(handled.List(), []string{"h"}) {
+			t.Errorf("handled %v", handled.List())
 		}
 	})
 }
@@ -212,36 +213,32 @@ func TestPulledTopicDoesNotDelayHandlers(t *testing.T) {
 // A receiver that has to pass over many tasks gets none of a topic that was given another
 // way of delivery meanwhile.
 func TestReserveAcrossAChangeOfWay(t *testing.T) {
-	var r *rig
+	var r *rig.Rig
 	change := sync.OnceFunc(func() {
 		set := to("rome")
 		set.Paused = true
-		r.topic("x", set)
+		r.MustSetTopic("x", set)
 	})
-	cfg := Config{Ways: []Way{&postal{}}, Observer: observerFunc(func(e Event) {
+	cfg := Config{Ways: []Way{&rig.Postal{}}, Observer: rig.ObserverFunc(func(e Event) {
 		if e.Kind == EventSkipped {
 			change()
 		}
 	})}
-	bubble(t, cfg, func(t *testing.T, rig *rig) {
-		r = rig
+	rig.Bubble(t, cfg, func(t *testing.T, own *rig.Rig) {
+		r = own
 		for range engine.AtOnce {
-			r.must(Request{Topic: "x", MaxLateness: time.Second})
+			r.Must(Request{Topic: "x", MaxLateness: time.Second})
 		}
-		pass(2 * time.Second)
-		r.must(Request{ID: "t", Topic: "x"})
+		rig.Pass(2 * time.Second)
+		r.Must(Request{ID: "t", Topic: "x"})
 		ds, err := r.Reserve(t.Context(), "x", 1, time.Second, 0)
 		if !errors.Is(err, ErrHandled) {
 			t.Errorf("reserved %v, %v", ds, err)
 		}
-		if task := r.get("t"); task.State != Ready {
+		if task := r.MustGet("t"); task.State != Ready {
 			t.Errorf("it is %v", task.State)
 		}
-		pass(time.Second) // until those that were skipped are forgotten
-		r.checkConsistency()
+		rig.Pass(time.Second) // until those that were skipped are forgotten
+		r.CheckConsistency()
 	})
 }
-
-type observerFunc func(Event)
-
-func (f observerFunc) Observe(e Event) { f(e) }

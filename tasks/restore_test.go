@@ -11,6 +11,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -27,7 +28,7 @@ func (g *redisFleet) know(lease time.Duration) {
 func (g *redisFleet) setLease(lease time.Duration, ifRevision int64) Topic {
 	g.t.Helper()
 	set, err := g.next().SetTopic(g.t.Context(), "x", TopicSettings{Lease: lease}, ifRevision)
-	want(g.t, "SetTopic", err, nil)
+	rig.Want(g.t, "SetTopic", err, nil)
 	if set.Settings.Lease != lease {
 		g.t.Fatalf("set to %v: %+v", lease, set)
 	}
@@ -73,7 +74,7 @@ func TestPauseAfterALoss(t *testing.T) {
 		g := newRedisFleet(t, server.URL(), names...)
 		g.setLease(time.Minute, -1)
 		_, err := g.next().SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour, Concurrency: 3}, -1)
-		want(t, "SetTopic", err, nil)
+		rig.Want(t, "SetTopic", err, nil)
 		g.know(time.Hour)
 		for _, loss := range []string{"everything", "the last change"} {
 			if loss == "everything" {
@@ -83,7 +84,7 @@ func TestPauseAfterALoss(t *testing.T) {
 			}
 			for _, paused := range []bool{true, false} {
 				n := g.next()
-				want(t, "PauseTopic", n.PauseTopic(t.Context(), "x", paused), nil)
+				rig.Want(t, "PauseTopic", n.PauseTopic(t.Context(), "x", paused), nil)
 				g.waitFor("it knows of the pause", func(n *redisNode) bool {
 					x, err := n.Topic("x")
 					return err == nil && x.Settings.Paused == paused
@@ -102,17 +103,17 @@ func TestPauseAfterALoss(t *testing.T) {
 // Settings that are newer than memory's are not lost: a call of SetTopic has them
 // written, and has not told memory yet.
 func TestNewerSettingsAreNotOverwritten(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Lease: time.Second})
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", TopicSettings{Lease: time.Second})
 		newer, err := json.Marshal(TopicSettings{Lease: time.Minute}.Stored())
-		want(t, "Marshal", err, nil)
-		_, err = r.faulty.PutSetting(t.Context(), "topic/x", 1, newer)
-		want(t, "PutSetting", err, nil)
-		restored, err := r.Engine().RestoreOnce(t.Context(), r.faulty)
+		rig.Want(t, "Marshal", err, nil)
+		_, err = r.Faulty.PutSetting(t.Context(), "topic/x", 1, newer)
+		rig.Want(t, "PutSetting", err, nil)
+		restored, err := r.Engine().RestoreOnce(t.Context(), r.Faulty)
 		if restored != 0 || err != nil {
 			t.Errorf("%d restored, %v", restored, err)
 		}
-		held, revision, err := r.faulty.Setting(t.Context(), "topic/x")
+		held, revision, err := r.Faulty.Setting(t.Context(), "topic/x")
 		if err != nil || !bytes.Equal(held, newer) || revision != 2 {
 			t.Errorf("the ledger holds %s, revision %d, %v", held, revision, err)
 		}
@@ -129,7 +130,7 @@ func TestDeletedTopicAfterALoss(t *testing.T) {
 		for lease := time.Minute; lease <= 5*time.Minute; lease += time.Minute {
 			g.setLease(lease, -1)
 		}
-		want(t, "DeleteTopic", g.nodes[0].DeleteTopic(t.Context(), "x", -1), nil)
+		rig.Want(t, "DeleteTopic", g.nodes[0].DeleteTopic(t.Context(), "x", -1), nil)
 		g.waitFor("it has forgotten the lease", func(n *redisNode) bool {
 			x, err := n.Topic("x")
 			return errors.Is(err, ErrNoTopic) || err == nil && x.Revision == 0
@@ -151,24 +152,24 @@ func TestOnlySettingsAreLost(t *testing.T) {
 	server := redistest.Start(t)
 	n, b := newRedisNode(t, server.URL()), newNamedRedisNode(t, server.URL(), "b")
 	_, err := b.SetTopic(t.Context(), "kept", TopicSettings{Lease: time.Minute}, -1)
-	want(t, "SetTopic", err, nil)
+	rig.Want(t, "SetTopic", err, nil)
 	n.waitFor("it knows what the other one has set", func() bool {
 		x, err := n.Topic("kept")
 		return err == nil && x.Settings.Lease == time.Minute
 	})
-	want(t, "Close", b.Close(context.Background()), nil)
-	client, shared := server.Client(), n.Engine().Ledger.(recovery.SharedSettings)
+	rig.Want(t, "Close", b.Close(context.Background()), nil)
+	client, shared := server.Client(), rig.Engine(n.Scheduler).Ledger.(recovery.SharedSettings)
 	before := client.HGetAll(t.Context(), "lapse:topics").Val()
 	_, err = n.SetTopic(t.Context(), "x", TopicSettings{Lease: time.Hour}, -1)
-	want(t, "SetTopic", err, nil)
-	seen := n.Engine().RefreshOnce(shared, nil)
+	rig.Want(t, "SetTopic", err, nil)
+	seen := rig.Engine(n.Scheduler).RefreshOnce(shared, nil)
 
 	lose := client.TxPipeline()
 	lose.Del(t.Context(), "lapse:topics")
 	lose.HSet(t.Context(), "lapse:topics", before)
 	_, err = lose.Exec(t.Context())
-	want(t, "losing the last change", err, nil)
-	n.Engine().RefreshOnce(shared, seen)
+	rig.Want(t, "losing the last change", err, nil)
+	rig.Engine(n.Scheduler).RefreshOnce(shared, seen)
 	if x, err := n.Topic("x"); err != nil || x.Settings.Lease != time.Hour {
 		t.Errorf("the node has %+v, %v", x.Settings, err)
 	}

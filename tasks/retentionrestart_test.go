@@ -12,6 +12,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // A task whose time is over while no node runs is deleted after the next start, and the others
@@ -40,13 +41,13 @@ func retentionAcrossRestarts(t *testing.T, ledger func() (recovery.Ledger, error
 	var ahead time.Duration
 	open := func() *Scheduler {
 		ledger, err := ledger()
-		want(t, "opening the ledger", err, nil)
+		rig.Want(t, "opening the ledger", err, nil)
 		s, err := Open(t.Context(), ledger, Config{
 			SweepEvery: 50 * time.Millisecond, Log: slog.New(slog.DiscardHandler),
 			Clock: func() time.Time { return time.Now().Add(ahead) },
 		})
-		want(t, "Open", err, nil)
-		<-s.Engine().Reading.Replayed
+		rig.Want(t, "Open", err, nil)
+		<-rig.Engine(s).Reading.Replayed
 		return s
 	}
 	s := open()
@@ -57,16 +58,16 @@ func retentionAcrossRestarts(t *testing.T, ledger func() (recovery.Ledger, error
 			ids[i] = Request{Topic: topic}
 		}
 		_, err := s.ScheduleBatch(t.Context(), ids)
-		want(t, "ScheduleBatch", err, nil)
+		rig.Want(t, "ScheduleBatch", err, nil)
 		for n > 0 {
 			ds, err := s.Reserve(t.Context(), topic, min(n, MaxReserve), time.Minute, 0)
-			want(t, "Reserve", err, nil)
+			rig.Want(t, "Reserve", err, nil)
 			var receipts []string
 			for _, d := range ds {
 				receipts = append(receipts, d.Receipt())
 			}
 			_, err = s.Settle(t.Context(), Verdict{Verb: Bury}, receipts)
-			want(t, "Settle", err, nil)
+			rig.Want(t, "Settle", err, nil)
 			n -= len(ds)
 		}
 	}
@@ -74,13 +75,13 @@ func retentionAcrossRestarts(t *testing.T, ledger func() (recovery.Ledger, error
 	die("x", n)
 	die("y", 3)
 	_, err := s.SetTopic(t.Context(), "y", TopicSettings{DeadRetention: 30 * 24 * time.Hour}, -1)
-	want(t, "SetTopic", err, nil)
-	want(t, "Close", s.Close(context.Background()), nil)
+	rig.Want(t, "SetTopic", err, nil)
+	rig.Want(t, "Close", s.Close(context.Background()), nil)
 
 	ahead = 4 * 24 * time.Hour
 	s = open()
 	die("x", 5)
-	want(t, "Close", s.Close(context.Background()), nil)
+	rig.Want(t, "Close", s.Close(context.Background()), nil)
 	ahead = 8 * 24 * time.Hour
 	s = open()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -95,5 +96,5 @@ func retentionAcrossRestarts(t *testing.T, ledger func() (recovery.Ledger, error
 	if err != nil || len(page.Tasks) != 5 {
 		t.Errorf("%d are left, %v", len(page.Tasks), err)
 	}
-	want(t, "Close", s.Close(context.Background()), nil)
+	rig.Want(t, "Close", s.Close(context.Background()), nil)
 }

@@ -8,181 +8,182 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/memledger"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // fails makes an attempt of a task that fails. The next one follows after the delay.
-func (r *rig) fails(id string, delay time.Duration) {
-	r.t.Helper()
-	d := r.pull(r.get(id).Topic, id)[0]
-	if a := r.settle(Verdict{Verb: Release, Delay: &delay}, d); a.Err != nil || !a.Recorded {
-		r.t.Fatalf("Release of %s: %+v", id, a)
+func fails(r *rig.Rig, id string, delay time.Duration) {
+	r.T.Helper()
+	d := r.Pull(r.MustGet(id).Topic, id)[0]
+	if a := r.SettleOne(Verdict{Verb: Release, Delay: &delay}, d); a.Err != nil || !a.Recorded {
+		r.T.Fatalf("Release of %s: %+v", id, a)
 	}
 }
 
 // retrying wants just these ids to be retrying, of all topics.
-func (r *rig) retrying(what string, ids ...string) {
-	r.t.Helper()
-	list := r.pages(Query{State: Retrying, Limit: 1000})
-	if got := idsOf(list); !slices.Equal(got, ids) {
-		r.t.Errorf("%s: %q are listed as retrying; want %q", what, got, ids)
+func retrying(r *rig.Rig, what string, ids ...string) {
+	r.T.Helper()
+	list := r.Pages(Query{State: Retrying, Limit: 1000})
+	if got := rig.IDsOf(list); !slices.Equal(got, ids) {
+		r.T.Errorf("%s: %q are listed as retrying; want %q", what, got, ids)
 	}
 	for _, task := range list {
 		if task.State != Pending && task.State != Held || task.Attempt == 0 {
-			r.t.Errorf("%s: %s is %v, after %d attempts", what, task.ID, task.State, task.Attempt)
+			r.T.Errorf("%s: %s is %v, after %d attempts", what, task.ID, task.State, task.Attempt)
 		}
 	}
 	if n := r.Stats().Total; n.Retrying != int64(len(ids)) || n.Pending < n.Retrying {
-		r.t.Errorf("%s: %d of %d pending tasks are counted as retrying; want %d", what, n.Retrying, n.Pending, len(ids))
+		r.T.Errorf("%s: %d of %d pending tasks are counted as retrying; want %d", what, n.Retrying, n.Pending, len(ids))
 	}
-	r.checkConsistency()
+	r.CheckConsistency()
 }
 
 // A task is retrying from its first failed attempt on, for as long as it is pending.
 func TestRetrying(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.must(Request{ID: "fresh", Topic: "y", Delay: time.Hour})
-		r.must(Request{ID: "a", Topic: "x"})
-		r.must(Request{ID: "never", Topic: "x", Delay: time.Hour})
-		r.retrying("before an attempt")
-		r.fails("a", time.Minute)
-		r.retrying("after an attempt", "a")
-		pass(time.Minute)
-		r.retrying("ready again")
-		r.fails("a", time.Minute)
-		r.retrying("after two attempts", "a")
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.Must(Request{ID: "fresh", Topic: "y", Delay: time.Hour})
+		r.Must(Request{ID: "a", Topic: "x"})
+		r.Must(Request{ID: "never", Topic: "x", Delay: time.Hour})
+		retrying(r, "before an attempt")
+		fails(r, "a", time.Minute)
+		retrying(r, "after an attempt", "a")
+		rig.Pass(time.Minute)
+		retrying(r, "ready again")
+		fails(r, "a", time.Minute)
+		retrying(r, "after two attempts", "a")
 
-		_, err := r.Reschedule(t.Context(), "a", Move{Delay: ptr(time.Hour)})
-		want(t, "Reschedule", err, nil)
-		r.retrying("moved", "a")
+		_, err := r.Reschedule(t.Context(), "a", Move{Delay: rig.Ptr(time.Hour)})
+		rig.Want(t, "Reschedule", err, nil)
+		retrying(r, "moved", "a")
 		_, err = r.Fire(t.Context(), "a")
-		want(t, "Fire", err, nil)
-		r.retrying("fired")
-		r.fails("a", time.Minute)
-		r.restart()
-		pass(0)
-		r.retrying("after a restart", "a")
-		r.crash()
-		pass(0)
-		r.retrying("after a crash", "a")
+		rig.Want(t, "Fire", err, nil)
+		retrying(r, "fired")
+		fails(r, "a", time.Minute)
+		r.Restart()
+		rig.Pass(0)
+		retrying(r, "after a restart", "a")
+		r.Crash()
+		rig.Pass(0)
+		retrying(r, "after a crash", "a")
 
 		// A PUT makes another task of it, here of another topic.
 		_, err = r.Replace(t.Context(), Request{ID: "a", Topic: "z", Delay: time.Minute})
-		want(t, "Replace", err, nil)
-		r.retrying("replaced")
-		pass(time.Minute)
-		r.fails("a", time.Minute)
-		if r.counts("x").Retrying != 0 || r.counts("z").Retrying != 1 {
-			t.Errorf("of the topics: %d, %d", r.counts("x").Retrying, r.counts("z").Retrying)
+		rig.Want(t, "Replace", err, nil)
+		retrying(r, "replaced")
+		rig.Pass(time.Minute)
+		fails(r, "a", time.Minute)
+		if r.Counts("x").Retrying != 0 || r.Counts("z").Retrying != 1 {
+			t.Errorf("of the topics: %d, %d", r.Counts("x").Retrying, r.Counts("z").Retrying)
 		}
 
 		// A return is no attempt.
-		r.must(Request{ID: "b", Topic: "x"})
-		if a := r.settle(Verdict{Verb: Return}, r.pull("x", "b")[0]); a.Err != nil {
+		r.Must(Request{ID: "b", Topic: "x"})
+		if a := r.SettleOne(Verdict{Verb: Return}, r.Pull("x", "b")[0]); a.Err != nil {
 			t.Fatal(a.Err)
 		}
-		pass(0)
-		r.retrying("returned", "a")
-		r.fails("b", time.Minute)
-		r.retrying("released", "a", "b")
-		want(t, "Cancel", r.Cancel(t.Context(), "a"), nil)
-		r.retrying("cancelled", "b")
+		rig.Pass(0)
+		retrying(r, "returned", "a")
+		fails(r, "b", time.Minute)
+		retrying(r, "released", "a", "b")
+		rig.Want(t, "Cancel", r.Cancel(t.Context(), "a"), nil)
+		retrying(r, "cancelled", "b")
 		_, err = r.Purge(t.Context(), "x")
-		want(t, "Purge", err, nil)
-		r.retrying("purged")
+		rig.Want(t, "Purge", err, nil)
+		retrying(r, "purged")
 	})
 }
 
 // A dead task that is requeued has all of its attempts before it.
 func TestRequeuedIsNotRetrying(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Retry: Retry{MaxAttempts: 2}})
-		r.must(Request{ID: "a", Topic: "x"})
-		r.fails("a", time.Minute)
-		r.retrying("failed once", "a")
-		pass(time.Minute)
-		r.fails("a", time.Minute)
-		r.retrying("dead")
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", TopicSettings{Retry: Retry{MaxAttempts: 2}})
+		r.Must(Request{ID: "a", Topic: "x"})
+		fails(r, "a", time.Minute)
+		retrying(r, "failed once", "a")
+		rig.Pass(time.Minute)
+		fails(r, "a", time.Minute)
+		retrying(r, "dead")
 		_, err := r.Requeue(t.Context(), "x", Requeue{Delay: time.Minute})
-		want(t, "Requeue", err, nil)
-		r.retrying("requeued")
-		pass(time.Minute)
-		r.fails("a", time.Minute)
-		r.retrying("failed again", "a")
+		rig.Want(t, "Requeue", err, nil)
+		retrying(r, "requeued")
+		rig.Pass(time.Minute)
+		fails(r, "a", time.Minute)
+		retrying(r, "failed again", "a")
 		_, err = r.KillTopic(t.Context(), "x", -1)
-		want(t, "KillTopic", err, nil)
-		r.retrying("its topic deleted")
+		rig.Want(t, "KillTopic", err, nil)
+		retrying(r, "its topic deleted")
 	})
 }
 
 // The attempt that was under way when the process ended has been made, if it was recorded.
 func TestCrashedAttemptIsRetried(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{CountCrashes: true})
-		r.must(Request{ID: "a", Topic: "x"})
-		r.pull("x", "a")
-		r.retrying("under way")
-		r.crash()
-		pass(0)
-		r.retrying("ready again")
-		_, err := r.Reschedule(t.Context(), "a", Move{Delay: ptr(time.Hour)})
-		want(t, "Reschedule", err, nil)
-		r.retrying("moved", "a")
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", TopicSettings{CountCrashes: true})
+		r.Must(Request{ID: "a", Topic: "x"})
+		r.Pull("x", "a")
+		retrying(r, "under way")
+		r.Crash()
+		rig.Pass(0)
+		retrying(r, "ready again")
+		_, err := r.Reschedule(t.Context(), "a", Move{Delay: rig.Ptr(time.Hour)})
+		rig.Want(t, "Reschedule", err, nil)
+		retrying(r, "moved", "a")
 	})
 }
 
 // Many retrying tasks are found page by page, among others that are pending.
 func TestListRetrying(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		var ids []string
 		for i := range 1000 {
 			id := fmt.Sprintf("t%04d", i)
-			r.must(Request{ID: id, Topic: "x", Group: "g"})
+			r.Must(Request{ID: id, Topic: "x", Group: "g"})
 			ids = append(ids, id)
-			r.must(Request{ID: fmt.Sprintf("u%04d", i), Topic: []string{"x", "y"}[i%2], Group: "g", Delay: time.Minute})
+			r.Must(Request{ID: fmt.Sprintf("u%04d", i), Topic: []string{"x", "y"}[i%2], Group: "g", Delay: time.Minute})
 		}
-		pass(0)
-		for i, d := range r.pull("x", ids...) {
-			r.settle(Verdict{Verb: Release, Delay: ptr(time.Duration(i+1) * time.Second)}, d)
+		rig.Pass(0)
+		for i, d := range r.Pull("x", ids...) {
+			r.SettleOne(Verdict{Verb: Release, Delay: rig.Ptr(time.Duration(i+1) * time.Second)}, d)
 		}
 		for _, q := range []Query{{Limit: 1000}, {Topic: "x", Limit: 300}, {Group: "g", Limit: 100}, {Topic: "x", Group: "g", Limit: 7}} {
 			q.State = Retrying
-			if got := idsOf(r.pages(q)); !slices.Equal(got, ids) {
+			if got := rig.IDsOf(r.Pages(q)); !slices.Equal(got, ids) {
 				t.Errorf("%+v lists %d; want %d in their order", q, len(got), len(ids))
 			}
 		}
-		if got := r.pages(Query{State: Retrying, Topic: "y", Limit: 1000}); len(got) != 0 {
-			t.Errorf("of another topic: %q", idsOf(got))
+		if got := r.Pages(Query{State: Retrying, Topic: "y", Limit: 1000}); len(got) != 0 {
+			t.Errorf("of another topic: %q", rig.IDsOf(got))
 		}
 	})
 }
 
 // A spooled task may be retrying too, and stays so when the ledger gets it.
 func TestRetryingInTheSpool(t *testing.T) {
-	spoolBubble(t, func(t *testing.T, r *spoolRig) {
-		r.away()
-		id := r.spooled("x", 0)
-		pass(0)
-		r.settle(Verdict{Verb: Release, Delay: ptr(time.Hour)}, r.pull("x", id)[0])
-		pass(time.Second)
+	rig.SpoolBubble(t, func(t *testing.T, r *rig.SpoolRig) {
+		r.Away()
+		id := r.Spooled("x", 0)
+		rig.Pass(0)
+		r.SettleOne(Verdict{Verb: Release, Delay: rig.Ptr(time.Hour)}, r.Pull("x", id)[0])
+		rig.Pass(time.Second)
 		if n := r.Stats().Total; n.Retrying != 1 {
 			t.Errorf("in the spool: %d", n.Retrying)
 		}
-		r.faulty.Heal()
-		r.wantSpool(0, 1)
-		r.retrying("in the ledger", id)
+		r.Faulty.Heal()
+		r.WantSpool(0, 1)
+		retrying(r.Rig, "in the ledger", id)
 	}, memledger.Shards(4))
 }
 
 // The count goes with the shard, whether it is handed over or adopted, and the list is of all
 // nodes, also of one that cannot tell retrying tasks from pending ones.
 func TestRetryingAtAllNodes(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		id, fresh := a.create(Request{ID: a.idAt(0), Topic: "x"}), a.create(Request{ID: a.idAt(0), Topic: "y", Delay: time.Minute})
-		other := b.create(Request{ID: b.idAt(0), Topic: "z"})
-		pass(0)
-		fail := func(n *node, topic, id string, delay time.Duration) {
-			answers, err := n.Settle(t.Context(), Verdict{Verb: Release, Delay: &delay}, []string{n.pullOwn(topic, id)[0].Receipt()})
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Join("a", 1, Config{}), f.Join("b", 1, Config{})
+		id, fresh := a.Create(Request{ID: a.IDAt(0), Topic: "x"}), a.Create(Request{ID: a.IDAt(0), Topic: "y", Delay: time.Minute})
+		other := b.Create(Request{ID: b.IDAt(0), Topic: "z"})
+		rig.Pass(0)
+		fail := func(n *rig.Node, topic, id string, delay time.Duration) {
+			answers, err := n.Settle(t.Context(), Verdict{Verb: Release, Delay: &delay}, []string{n.PullOwn(topic, id)[0].Receipt()})
 			if err != nil || answers[0].Err != nil {
 				t.Fatalf("release: %v, %+v", err, answers)
 			}
@@ -191,30 +192,30 @@ func TestRetryingAtAllNodes(t *testing.T) {
 		fail(b, "z", other, 2*time.Hour)
 		wantRetrying := func(what string, atA, atB int64) {
 			t.Helper()
-			for n, want := range map[*node]int64{a: atA, b: atB} {
-				if n.dead {
+			for n, want := range map[*rig.Node]int64{a: atA, b: atB} {
+				if n.Dead {
 					continue
 				}
 				if got := n.Stats().Total.Retrying; got != want {
-					t.Errorf("%s: %s counts %d; want %d", what, n.name, got, want)
+					t.Errorf("%s: %s counts %d; want %d", what, n.Name, got, want)
 				}
-				if got := n.pages(Query{State: Retrying}); !slices.Equal(got, []string{id, other}) {
-					t.Errorf("%s: %s lists %q; want %q, %q", what, n.name, got, id, other)
+				if got := n.Pages(Query{State: Retrying}); !slices.Equal(got, []string{id, other}) {
+					t.Errorf("%s: %s lists %q; want %q, %q", what, n.Name, got, id, other)
 				}
-				n.check()
+				n.Check()
 			}
 		}
 		wantRetrying("at first", 1, 1)
 
-		b.keeps.Store(true)
-		want(t, "hand-over", a.handTo(b), nil)
-		pass(100 * time.Millisecond)
+		b.Keeps.Store(true)
+		rig.Want(t, "hand-over", a.HandTo(b), nil)
+		rig.Pass(100 * time.Millisecond)
 		wantRetrying("handed over", 0, 2)
-		if got := b.get(fresh); got.Attempt != 0 || got.State != Pending {
+		if got := b.MustGet(fresh); got.Attempt != 0 || got.State != Pending {
 			t.Errorf("the other task: %+v", got)
 		}
-		b.crash()
-		a.adopt(b)
+		b.Crash()
+		a.Adopt(b)
 		wantRetrying("adopted", 2, 0)
 	})
 }

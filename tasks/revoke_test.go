@@ -12,24 +12,25 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // A shard that others have adopted leaves memory, and nothing else does: the scheduler
 // goes on with the others.
 func TestShardsLost(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		a, b := f.join("a", 3, Config{}), f.join("b", 1, Config{})
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Join("a", 3, Config{}), f.Join("b", 1, Config{})
 		for i := range 900 {
-			a.create(Request{ID: a.idAt(i % 3), Topic: "x", Group: fmt.Sprint(i % 7), Delay: time.Duration(i%2) * time.Minute})
+			a.Create(Request{ID: a.IDAt(i % 3), Topic: "x", Group: fmt.Sprint(i % 7), Delay: time.Duration(i%2) * time.Minute})
 		}
-		dead := a.idAt(0)
-		a.create(Request{ID: dead, Topic: "y"})
-		if _, err := a.Settle(t.Context(), Verdict{Verb: Bury}, []string{a.pullOwn("y", dead)[0].Receipt()}); err != nil {
+		dead := a.IDAt(0)
+		a.Create(Request{ID: dead, Topic: "y"})
+		if _, err := a.Settle(t.Context(), Verdict{Verb: Bury}, []string{a.PullOwn("y", dead)[0].Receipt()}); err != nil {
 			t.Fatal(err)
 		}
-		b.keeps.Store(true)
-		b.adopt(a)
-		a.wantEmpty()
+		b.Keeps.Store(true)
+		b.Adopt(a)
+		a.WantEmpty()
 		if st := a.Stats(); st.ShardsLost != 3 || st.TasksDropped != 900 || st.Total.Dead != 0 || st.ShardsHeld != 0 {
 			t.Errorf("%d lost, %d dropped, %d dead, %d held", st.ShardsLost, st.TasksDropped, st.Total.Dead, st.ShardsHeld)
 		}
@@ -38,23 +39,23 @@ func TestShardsLost(t *testing.T) {
 			t.Fatal("the scheduler has ended:", a.Err())
 		default:
 		}
-		b.check()
+		b.Check()
 		if n := b.Stats().Total; n.Pending+n.Ready != 900 || n.Dead != 1 {
 			t.Errorf("%+v", n)
 		}
-		pass(aFewSweeps)
-		if lines := a.log.count("shards lost to other nodes"); lines != 1 || a.log.count("shards=3 ") != 1 {
+		rig.Pass(aFewSweeps)
+		if lines := a.Log.Count("shards lost to other nodes"); lines != 1 || a.Log.Count("shards=3 ") != 1 {
 			t.Errorf("%d lines about the lost shards", lines)
 		}
-		b.keeps.Store(false)
+		b.Keeps.Store(false)
 		// Its own shards come home, under numbers that were used before.
-		pass(5 * time.Second)
-		a.check()
+		rig.Pass(5 * time.Second)
+		a.Check()
 		if n := a.Stats().Total; n.Pending+n.Ready != 900 || n.Dead != 1 {
 			t.Errorf("%+v", n)
 		}
-		Mutex(a.Engine()).Lock()
-		defer Mutex(a.Engine()).Unlock()
+		rig.Mutex(a.Engine()).Lock()
+		defer rig.Mutex(a.Engine()).Unlock()
 		if len(a.Engine().Shards.List) > 3 {
 			t.Errorf("%d numbers for 3 shards", len(a.Engine().Shards.List))
 		}
@@ -63,25 +64,25 @@ func TestShardsLost(t *testing.T) {
 
 // Giving up an adopted shard in which nothing was left is no loss: it is INFO, and not counted.
 func TestRetiredShardIsNotLost(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		a.crash()
-		b.adopt(a)
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Join("a", 1, Config{}), f.Join("b", 1, Config{})
+		a.Crash()
+		b.Adopt(a)
 		if n := b.Stats().ShardsHeld; n != 2 {
 			t.Fatalf("%d shards are held", n)
 		}
-		Mutex(b.Engine()).Lock()
+		rig.Mutex(b.Engine()).Lock()
 		adopted := slices.IndexFunc(b.Engine().Shards.List, func(h *engine.OwnedShard) bool {
 			return h != nil && h.ShardID == recovery.NewShardID(a.Engine().NodeNumber, 0)
 		})
-		Mutex(b.Engine()).Unlock()
+		rig.Mutex(b.Engine()).Unlock()
 		b.Engine().RevokeShard(adopted, fmt.Errorf("%w: shard %d", recovery.ErrRetired, adopted))
-		pass(time.Second)
+		rig.Pass(time.Second)
 		if s := b.Stats(); s.ShardsLost != 0 || s.ShardsHeld != 1 {
 			t.Errorf("%d shards lost, %d held", s.ShardsLost, s.ShardsHeld)
 		}
-		if !b.log.has(`level=INFO msg="empty adopted shard retired`) || b.log.has("level=ERROR") {
-			t.Error(b.log.all())
+		if !b.Log.Has(`level=INFO msg="empty adopted shard retired`) || b.Log.Has("level=ERROR") {
+			t.Error(b.Log.All())
 		}
 	})
 }
@@ -99,36 +100,36 @@ func TestLostWhileDelivering(t *testing.T) {
 		"bury":    {Kill(errors.New("no use")), fmt.Sprint(Bury, " no use"), false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-				f.spies = true
-				a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+			rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+				f.Spies = true
+				a, b := f.Join("a", 1, Config{}), f.Join("b", 1, Config{})
 				end := make(chan struct{})
-				want(t, "Handle", a.Handle("x", func(context.Context, *Delivery) error { <-end; return row.err }), nil)
-				id := a.create(Request{ID: a.idAt(0), Topic: "x"})
+				rig.Want(t, "Handle", a.Handle("x", func(context.Context, *Delivery) error { <-end; return row.err }), nil)
+				id := a.Create(Request{ID: a.IDAt(0), Topic: "x"})
 				synctest.Wait()
-				b.keeps.Store(true)
-				b.adopt(a)
-				Mutex(a.Engine()).Lock()
+				b.Keeps.Store(true)
+				b.Adopt(a)
+				rig.Mutex(a.Engine()).Lock()
 				used := a.Engine().Store.Len()
-				Mutex(a.Engine()).Unlock()
+				rig.Mutex(a.Engine()).Unlock()
 				if used != 0 {
 					t.Errorf("%d tasks are left", used)
 				}
 				close(end)
 				synctest.Wait()
-				if told := a.told.list(); len(told) != 1 || told[0] != row.told {
+				if told := a.Told.List(); len(told) != 1 || told[0] != row.told {
 					t.Fatalf("told %q", told)
 				}
 				got, err := b.Engine().Get(t.Context(), id)
 				if row.gone {
-					want(t, "Get", err, ErrNotFound)
+					rig.Want(t, "Get", err, ErrNotFound)
 				} else if err != nil || got.Attempt != 1 || got.LastError == "" {
 					t.Errorf("Get = %+v, %v", got, err)
 				}
 				if n := a.Stats().LostDeliveries; n != 1 {
 					t.Errorf("%d deliveries were lost", n)
 				}
-				b.check()
+				b.Check()
 			})
 		})
 	}
@@ -136,25 +137,25 @@ func TestLostWhileDelivering(t *testing.T) {
 
 // A verdict is told again until the new holder has an ear for it.
 func TestVerdictIsRepeated(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		f.spies = true
-		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+		f.Spies = true
+		a, b := f.Join("a", 1, Config{}), f.Join("b", 1, Config{})
 		end := make(chan struct{})
-		want(t, "Handle", a.Handle("x", func(context.Context, *Delivery) error { <-end; return nil }), nil)
-		id := a.create(Request{ID: a.idAt(0), Topic: "x"})
+		rig.Want(t, "Handle", a.Handle("x", func(context.Context, *Delivery) error { <-end; return nil }), nil)
+		id := a.Create(Request{ID: a.IDAt(0), Topic: "x"})
 		synctest.Wait()
-		b.member.Uncertain(true)
-		b.adopt(a)
+		b.Member.Uncertain(true)
+		b.Adopt(a)
 		close(end)
-		pass(time.Second)
-		b.member.Uncertain(false)
-		pass(5 * time.Second)
-		if told := a.told.list(); len(told) < 2 || len(told) > 10 {
+		rig.Pass(time.Second)
+		b.Member.Uncertain(false)
+		rig.Pass(5 * time.Second)
+		if told := a.Told.List(); len(told) < 2 || len(told) > 10 {
 			t.Errorf("told %d times", len(told))
 		}
-		holder := f.node(f.ledger.Holder(a.shardID(0)))
+		holder := f.Node(f.Ledger.Holder(a.ShardID(0)))
 		_, err := holder.Engine().Get(t.Context(), id)
-		want(t, "Get", err, ErrNotFound)
+		rig.Want(t, "Get", err, ErrNotFound)
 	})
 }
 
@@ -167,12 +168,12 @@ func TestLostWhileWriting(t *testing.T) {
 }
 
 func lostWhileWriting(t *testing.T, keep time.Duration) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
 		cfg := Config{Topics: map[string]TopicSettings{"y": {KeepFinished: keep}}}
-		a, b := f.join("a", 1, cfg), f.join("b", 1, cfg)
-		moved, acked := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Minute}), a.create(Request{ID: a.idAt(0), Topic: "y"})
-		d := a.pullOwn("y", acked)[0]
-		release := a.member.hold("Apply")
+		a, b := f.Join("a", 1, cfg), f.Join("b", 1, cfg)
+		moved, acked := a.Create(Request{ID: a.IDAt(0), Topic: "x", Delay: time.Minute}), a.Create(Request{ID: a.IDAt(0), Topic: "y"})
+		d := a.PullOwn("y", acked)[0]
+		release := a.Member.Hold("Apply")
 		answers := make(map[string]chan error)
 		ask := func(what string, do func() error) {
 			ch := make(chan error, 1)
@@ -180,31 +181,31 @@ func lostWhileWriting(t *testing.T, keep time.Duration) {
 			go func() { ch <- do() }()
 			synctest.Wait()
 		}
-		ask("sent", func() error { return a.createOwned(Request{ID: a.idAt(0), Topic: "x"}) })
-		ask("unsent creation", func() error { return a.createOwned(Request{ID: a.idAt(0), Topic: "x"}) })
+		ask("sent", func() error { return a.CreateOwned(Request{ID: a.IDAt(0), Topic: "x"}) })
+		ask("unsent creation", func() error { return a.CreateOwned(Request{ID: a.IDAt(0), Topic: "x"}) })
 		ask("unsent move", func() error {
-			_, err := a.Engine().Reschedule(t.Context(), moved, Move{Delay: ptr(time.Hour)})
+			_, err := a.Engine().Reschedule(t.Context(), moved, Move{Delay: rig.Ptr(time.Hour)})
 			return err
 		})
 		ask("behind it", func() error { return a.Engine().CancelLocal(t.Context(), moved) })
 		ask("ack", func() error {
-			s := a.ack(d)
+			s := a.Ack(d)
 			if s.Recorded {
 				return errors.New("recorded")
 			}
 			return s.Err
 		})
-		b.keeps.Store(true)
-		b.member.AdoptFrom(a.member.Member)
+		b.Keeps.Store(true)
+		b.Member.AdoptFrom(a.Member.Member)
 		synctest.Wait()
 		release()
-		pass(100 * time.Millisecond)
+		rig.Pass(100 * time.Millisecond)
 		for what, kind := range map[string]error{
 			"sent": ErrUnknown, "unsent creation": ErrUnavailable, "unsent move": ErrUnavailable, "ack": nil,
 		} {
 			select {
 			case err := <-answers[what]:
-				want(t, what, err, kind)
+				rig.Want(t, what, err, kind)
 			default:
 				t.Errorf("%s was not answered", what)
 			}
@@ -214,39 +215,39 @@ func lostWhileWriting(t *testing.T, keep time.Duration) {
 		}
 		got, err := b.Engine().Get(t.Context(), acked)
 		if keep == 0 {
-			want(t, "Get of the acknowledged one", err, ErrNotFound)
+			rig.Want(t, "Get of the acknowledged one", err, ErrNotFound)
 		} else if err != nil || got.Outcome != OutcomeDelivered || got.Attempt != 1 {
 			t.Errorf("Get of the acknowledged one = %+v, %v", got, err)
 		}
 		if got, err := b.Engine().Get(t.Context(), moved); err != nil || got.Revision != 1 {
 			t.Errorf("Get of the moved one = %+v, %v", got, err)
 		}
-		b.check()
-		b.keeps.Store(false)
-		pass(10 * time.Second)
-		a.check()
+		b.Check()
+		b.Keeps.Store(false)
+		rig.Pass(10 * time.Second)
+		a.Check()
 	})
 }
 
 // A node that has been cut off notices with the first batch that is refused.
 func TestLossNoticedByABatch(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		id := a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Minute})
-		a.member.Cut(true)
-		b.adopt(a)
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Join("a", 1, Config{}), f.Join("b", 1, Config{})
+		id := a.Create(Request{ID: a.IDAt(0), Topic: "x", Delay: time.Minute})
+		a.Member.Cut(true)
+		b.Adopt(a)
 		if n := a.Stats().ShardsLost; n != 0 {
 			t.Fatalf("%d shards were lost by a node that is cut off", n)
 		}
-		_, err := a.Reschedule(t.Context(), id, Move{Delay: ptr(time.Hour)})
-		want(t, "Reschedule", err, ErrUnknown)
-		a.member.Cut(false)
-		pass(time.Second)
+		_, err := a.Reschedule(t.Context(), id, Move{Delay: rig.Ptr(time.Hour)})
+		rig.Want(t, "Reschedule", err, ErrUnknown)
+		a.Member.Cut(false)
+		rig.Pass(time.Second)
 		if n := a.Stats().ShardsLost; n != 1 {
 			t.Errorf("%d shards were lost", n)
 		}
-		pass(5 * time.Second)
-		a.check()
+		rig.Pass(5 * time.Second)
+		a.Check()
 		if got, err := a.Engine().Get(t.Context(), id); err != nil || got.Revision != 1 {
 			t.Errorf("Get = %+v, %v", got, err)
 		}
@@ -256,33 +257,33 @@ func TestLossNoticedByABatch(t *testing.T) {
 // The number of a shard that is lost while it is read stands for it until its reader has
 // ended: what that brings would be taken for another shard's.
 func TestLostWhileItIsRead(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		a, b, c := f.join("a", 1, Config{}), f.join("b", 1, Config{}), f.join("c", 1, Config{})
-		a.create(Request{ID: a.idAt(0), Topic: "x", Delay: time.Hour})
-		a.crash()
-		release := b.member.hold("ScanShard")
-		b.adopt(a)
-		c.keeps.Store(true)
-		c.adopt(b)
-		pass(time.Second)
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+		a, b, c := f.Join("a", 1, Config{}), f.Join("b", 1, Config{}), f.Join("c", 1, Config{})
+		a.Create(Request{ID: a.IDAt(0), Topic: "x", Delay: time.Hour})
+		a.Crash()
+		release := b.Member.Hold("ScanShard")
+		b.Adopt(a)
+		c.Keeps.Store(true)
+		c.Adopt(b)
+		rig.Pass(time.Second)
 		if _, _, draining := b.Engine().OwnedShards(); draining != 1 {
 			t.Errorf("%d shards are leaving memory", draining)
 		}
 		release()
-		pass(time.Second)
-		b.wantEmpty()
-		c.check()
+		rig.Pass(time.Second)
+		b.WantEmpty()
+		c.Check()
 	})
 }
 
 // A shard that is lost while an id is being registered for it waits for that: the caller that has
 // asked the directory comes back to the slot.
 func TestLostWhileRegistering(t *testing.T) {
-	fleetBubble(t, 1, func(t *testing.T, f *fleet) {
-		a := f.nodes[0]
+	rig.FleetBubble(t, 1, func(t *testing.T, f *rig.Fleet) {
+		a := f.Nodes[0]
 		var register func()
-		f.before = func(m *faultyMember) { register = m.hold("Update") }
-		d := f.start("d", 1, Config{})
+		f.Before = func(m *rig.FaultyMember) { register = m.Hold("Update") }
+		d := f.Start("d", 1, Config{})
 		synctest.Wait()
 		scheduled := make(chan error, 1)
 		go func() {
@@ -290,48 +291,48 @@ func TestLostWhileRegistering(t *testing.T) {
 			scheduled <- err
 		}()
 		synctest.Wait()
-		a.member.AdoptFrom(d.member.Member)
-		pass(50 * time.Millisecond)
+		a.Member.AdoptFrom(d.Member.Member)
+		rig.Pass(50 * time.Millisecond)
 		if _, _, draining := d.Engine().OwnedShards(); draining != 1 {
 			t.Errorf("%d shards are leaving memory", draining)
 		}
 		register()
-		want(t, "Schedule", <-scheduled, nil)
-		pass(10 * time.Second)
-		a.get("order-1")
+		rig.Want(t, "Schedule", <-scheduled, nil)
+		rig.Pass(10 * time.Second)
+		a.MustGet("order-1")
 	})
 }
 
 // Of a loss it is told by the ledger and by every batch that is refused. What comes after
 // memory has forgotten the shard counts for nothing: its number may be another one's soon.
 func TestLossIsToldLate(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-		id := a.create(Request{ID: a.idAt(0), Topic: "x"})
-		b.keeps.Store(true)
-		b.adopt(a)
-		a.wantEmpty()
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Join("a", 1, Config{}), f.Join("b", 1, Config{})
+		id := a.Create(Request{ID: a.IDAt(0), Topic: "x"})
+		b.Keeps.Store(true)
+		b.Adopt(a)
+		a.WantEmpty()
 		shardID := recovery.NewShardID(a.Engine().NodeNumber, 0)
-		want(t, "release", b.Engine().ReleaseShard(t.Context(), shardID, "a"), nil)
+		rig.Want(t, "release", b.Engine().ReleaseShard(t.Context(), shardID, "a"), nil)
 		a.Engine().RevokeShard(0, recovery.ErrLost)
 		if taken, err := a.Engine().Fleet.Accept(t.Context(), shardID); !taken || err != nil {
 			t.Fatalf("accept = %v, %v", taken, err)
 		}
-		pass(time.Second)
+		rig.Pass(time.Second)
 		if n := a.Stats(); n.ShardsLost != 1 || n.ShardsGained != 1 || n.ShardsHeld != 1 {
 			t.Errorf("%d shards lost, %d gained, %d held", n.ShardsLost, n.ShardsGained, n.ShardsHeld)
 		}
-		a.pullOwn("x", id)
-		a.check()
+		a.PullOwn("x", id)
+		a.Check()
 	})
 }
 
 // Only the loss of its name ends a scheduler.
 func TestEnded(t *testing.T) {
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-		a := f.join("a", 1, Config{})
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+		a := f.Join("a", 1, Config{})
 		a.Engine().Revoke(recovery.ErrLost)
 		<-a.Done()
-		want(t, "Err", a.Err(), recovery.ErrLost)
+		rig.Want(t, "Err", a.Err(), recovery.ErrLost)
 	})
 }

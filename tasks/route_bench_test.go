@@ -15,6 +15,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // benchedFleets are ledgers of many nodes.
@@ -48,7 +49,7 @@ func benchedNodes(b *testing.B, fleet func(b *testing.B) func(string) recovery.L
 		b.Cleanup(func() { _ = s.Close(context.Background()) })
 		nodes = append(nodes, s)
 	}
-	for deadline := time.Now().Add(20 * time.Second); n > 1 && !nodes[0].Cluster().IsIndexed(); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(20 * time.Second); n > 1 && !rig.Cluster(nodes[0]).IsIndexed(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
 			b.Fatal("the first node has not registered its ids")
 		}

@@ -7,12 +7,13 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // A scan finds each task at whatever node once, whichever node is asked for a page, and without
 // payloads.
 func TestScan(t *testing.T) {
-	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 3, func(t *testing.T, f *rig.Fleet) {
 		const n = 200
 		for i := range n {
 			topic := "x"
@@ -20,7 +21,7 @@ func TestScan(t *testing.T) {
 				topic = "y"
 			}
 			req := Request{ID: fmt.Sprint("task-", i), Topic: topic, Delay: time.Hour, Payload: []byte("payload"), Headers: map[string]string{"a": "b"}}
-			if _, err := f.nodes[i%3].Schedule(t.Context(), req); err != nil {
+			if _, err := f.Nodes[i%3].Schedule(t.Context(), req); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -28,7 +29,7 @@ func TestScan(t *testing.T) {
 			found := make(map[string]int)
 			q := ScanQuery{Topics: []string{"x"}, Limit: limit}
 			for pages := 0; pages == 0 || q.Cursor != 0; pages++ {
-				p, err := f.nodes[pages%3].Scan(t.Context(), q)
+				p, err := f.Nodes[pages%3].Scan(t.Context(), q)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -52,10 +53,10 @@ func TestScan(t *testing.T) {
 				t.Errorf("limit %d: %d tasks were found", limit, len(found))
 			}
 		}
-		if p, err := f.nodes[0].Scan(t.Context(), ScanQuery{Limit: 1, Cursor: 1 << 60}); err != nil || len(p.Tasks) != 0 || p.Cursor != 0 {
+		if p, err := f.Nodes[0].Scan(t.Context(), ScanQuery{Limit: 1, Cursor: 1 << 60}); err != nil || len(p.Tasks) != 0 || p.Cursor != 0 {
 			t.Errorf("behind the end: %+v (%v)", p, err)
 		}
-		if _, err := f.nodes[0].Scan(t.Context(), ScanQuery{}); !errors.Is(err, ErrInvalid) {
+		if _, err := f.Nodes[0].Scan(t.Context(), ScanQuery{}); !errors.Is(err, ErrInvalid) {
 			t.Errorf("without a limit: %v", err)
 		}
 	})
@@ -63,22 +64,22 @@ func TestScan(t *testing.T) {
 
 // Cancel may be repeated. CancelOnce tells who has cancelled.
 func TestCancelOnce(t *testing.T) {
-	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
-		for at, n := range f.nodes {
+	rig.FleetBubble(t, 2, func(t *testing.T, f *rig.Fleet) {
+		for at, n := range f.Nodes {
 			id := fmt.Sprint("task-", at)
-			if _, err := f.nodes[0].Schedule(t.Context(), Request{ID: id, Topic: "x", Delay: time.Hour}); err != nil {
+			if _, err := f.Nodes[0].Schedule(t.Context(), Request{ID: id, Topic: "x", Delay: time.Hour}); err != nil {
 				t.Fatal(err)
 			}
 			if err := n.CancelOnce(t.Context(), id); err != nil {
-				t.Errorf("node %s: %v", n.name, err)
+				t.Errorf("node %s: %v", n.Name, err)
 			}
-			for _, n := range f.nodes {
+			for _, n := range f.Nodes {
 				if err := n.CancelOnce(t.Context(), id); !errors.Is(err, ErrNotFound) {
-					t.Errorf("node %s, again: %v", n.name, err)
+					t.Errorf("node %s, again: %v", n.Name, err)
 				}
 			}
 			if err := n.Cancel(t.Context(), id); err != nil {
-				t.Errorf("node %s: a repeated Cancel: %v", n.name, err)
+				t.Errorf("node %s: a repeated Cancel: %v", n.Name, err)
 			}
 		}
 	})

@@ -9,6 +9,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/parts"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -27,31 +28,13 @@ type Scheduler struct {
 // Errors: every fault of cfg at once; recovery.ErrHeld when another process owns
 // the ledger; recovery.ErrLayout; or why the ledger cannot be read.
 func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, error) {
-	return open(ctx, ledger, cfg, parts{})
-}
-
-// parts are what a test puts in the place of parts of a scheduler. The zero value replaces none.
-type parts struct {
-	peers cluster.PeerCalls
-	fired func(values []uint64) []uint64 // changes a batch on its way from the wheel
-}
-
-// fire returns what the wheel calls.
-func (h *parts) fire(s *Scheduler) func(values []uint64) {
-	if h.fired == nil {
-		return s.engine.Fired
-	}
-	return func(values []uint64) { s.engine.Fired(h.fired(values)) }
-}
-
-// open is Open with parts.
-func open(ctx context.Context, ledger recovery.Ledger, config Config, h parts) (*Scheduler, error) {
-	cfg, err := config.Check()
+	checked, err := cfg.Check()
 	if err != nil {
 		return nil, err
 	}
-	e := engine.New(ctx, ledger, cfg)
-	s := &Scheduler{engine: e, cluster: cluster.New(e, h.peers)}
+	test, _ := ctx.Value(parts.Key{}).(parts.Parts)
+	e := engine.New(ctx, ledger, checked)
+	s := &Scheduler{engine: e, cluster: cluster.New(e, test.Peers)}
 	if err := s.engine.Adopt(ctx); err != nil {
 		return nil, err
 	}
@@ -59,7 +42,11 @@ func open(ctx context.Context, ledger recovery.Ledger, config Config, h parts) (
 		s.engine.Life.Cancel()
 		return nil, errors.Join(err, ledger.Close())
 	}
-	if err := s.engine.Start(ctx, h.fire(s)); err != nil {
+	fire := e.Fired
+	if test.Fired != nil {
+		fire = func(values []uint64) { e.Fired(test.Fired(values)) }
+	}
+	if err := s.engine.Start(ctx, fire); err != nil {
 		return nil, err
 	}
 	s.cluster.StartLoops()

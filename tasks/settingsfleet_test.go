@@ -6,6 +6,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // settingsPatience is for how long a change of settings waits for nodes that do not answer.
@@ -19,7 +20,7 @@ func TestSettingsHoldAtAllNodes(t *testing.T) {
 	holds := func(what string, change func() error, holds func(TopicSettings) bool) {
 		t.Helper()
 		began := time.Now()
-		want(t, what, change(), nil)
+		rig.Want(t, what, change(), nil)
 		if time.Since(began) >= settingsPatience {
 			t.Logf("%s: a node has not answered in time, and may not know yet", what)
 			g.waitFor(what, func(n *redisNode) bool { got, err := n.Topic("x"); return err == nil && holds(got.Settings) })
@@ -45,14 +46,14 @@ func TestSettingsHoldAtAllNodes(t *testing.T) {
 
 // A node that does not answer has a change of settings wait for a bounded time.
 func TestSettingsOfASilentNode(t *testing.T) {
-	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
-		f.lose(func(from, _ string, _ []byte) bool { return from == "b" })
+	rig.FleetBubble(t, 2, func(t *testing.T, f *rig.Fleet) {
+		f.Lose(func(from, _ string, _ []byte) bool { return from == "b" })
 		began := time.Now()
-		_, err := f.nodes[0].SetTopic(t.Context(), "x", TopicSettings{KeepFinished: time.Hour}, -1)
-		want(t, "SetTopic", err, nil)
+		_, err := f.Nodes[0].SetTopic(t.Context(), "x", TopicSettings{KeepFinished: time.Hour}, -1)
+		rig.Want(t, "SetTopic", err, nil)
 		if took := time.Since(began); took != settingsPatience {
 			t.Errorf("SetTopic took %v", took)
 		}
-		f.lose(nil)
+		f.Lose(nil)
 	})
 }

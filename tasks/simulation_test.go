@@ -17,6 +17,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/memledger"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -27,7 +28,7 @@ var (
 
 // A simulation does random things to a scheduler and checks it against the model.
 type simulation struct {
-	*rig
+	*rig.Rig
 	m   *model
 	rng *rand.Rand
 
@@ -93,10 +94,10 @@ func simulate(t *testing.T, seed uint64, steps int, options []memledger.Option) 
 	uuid.SetRand(rand.NewChaCha8([32]byte(binary.BigEndian.AppendUint64(make([]byte, 24), seed))))
 	defer uuid.SetRand(nil)
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, tasks.Config{Grace: time.Second, SweepBacklog: 2}, options...)
+		r := rig.New(t, tasks.Config{Grace: time.Second, SweepBacklog: 2}, options...)
 		s := &simulation{
-			rig: r, rng: rand.New(rand.NewPCG(seed, 0)),
-			m: &model{t: t, clock: r.clock, facts: map[string]*fact{}},
+			Rig: r, rng: rand.New(rand.NewPCG(seed, 0)),
+			m: &model{t: t, clock: r.Clock, facts: map[string]*fact{}},
 		}
 		for name := range simulated {
 			s.topics = append(s.topics, name)
@@ -106,7 +107,7 @@ func simulate(t *testing.T, seed uint64, steps int, options []memledger.Option) 
 			set := simulated[name]
 			pause := time.Second << s.rng.IntN(6) // without jitter
 			set.Retry.MinBackoff, set.Retry.MaxBackoff = pause, pause
-			r.topic(name, set)
+			r.MustSetTopic(name, set)
 		}
 		s.begin()
 		for n := range steps {
@@ -116,7 +117,7 @@ func simulate(t *testing.T, seed uint64, steps int, options []memledger.Option) 
 			s.step()
 			if t.Failed() {
 				_ = r.Close(context.Background())
-				pass(time.Minute) // for handlers that sleep
+				rig.Pass(time.Minute) // for handlers that sleep
 				return
 			}
 		}
@@ -126,7 +127,7 @@ func simulate(t *testing.T, seed uint64, steps int, options []memledger.Option) 
 
 // begin sets a new scheduler up.
 func (s *simulation) begin() {
-	s.handle("handled", s.handler)
+	s.MustHandle("handled", s.handler)
 	synctest.Wait()
 }
 
@@ -216,20 +217,20 @@ func (s *simulation) step() {
 func (s *simulation) end() {
 	s.heal()
 	for _, name := range s.topics {
-		want(s.t, "resume", s.PauseTopic(s.t.Context(), name, false), nil)
+		rig.Want(s.T, "resume", s.PauseTopic(s.T.Context(), name, false), nil)
 	}
 	s.m.mu.Lock()
 	s.m.ended = true
 	s.m.mu.Unlock()
 	s.resumeAll()
 	for range 4 * 60 {
-		pass(time.Minute)
+		rig.Pass(time.Minute)
 		for _, name := range reserved {
-			ds, err := s.Reserve(s.t.Context(), name, tasks.MaxReserve, 0, 0)
-			want(s.t, "Reserve", err, nil)
+			ds, err := s.Reserve(s.T.Context(), name, tasks.MaxReserve, 0, 0)
+			rig.Want(s.T, "Reserve", err, nil)
 			for i := range ds {
 				s.m.delivered(&ds[i], 20*time.Second, false)
-				s.ack(ds[i])
+				s.Ack(ds[i])
 				s.m.mu.Lock()
 				s.m.acknowledged(ds[i].ID, ds[i].Receipt(), true)
 				s.m.mu.Unlock()
@@ -243,14 +244,14 @@ func (s *simulation) end() {
 			break
 		}
 	}
-	pass(time.Second)
-	s.checkConsistency()
-	s.wantNoRescue()
+	rig.Pass(time.Second)
+	s.CheckConsistency()
+	s.WantNoRescue()
 	if stats := s.Stats(); stats.Total.Pending+stats.Total.Ready+stats.Total.Delivering != 0 || stats.AuditRepaired != 0 {
-		s.t.Errorf("left: %+v, repaired %d", stats.Total, stats.AuditRepaired)
+		s.T.Errorf("left: %+v, repaired %d", stats.Total, stats.AuditRepaired)
 	}
 	for id := range s.m.facts {
-		task, err := s.Get(s.t.Context(), id)
+		task, err := s.Get(s.T.Context(), id)
 		s.m.saw(id, task, err)
 		if err == nil && task.State != tasks.Dead && task.State != tasks.Finished {
 			s.m.fault(id, "is still %v", task.State)
@@ -258,13 +259,13 @@ func (s *simulation) end() {
 	}
 	// Who died on a clock that was ahead is kept until it has come so far; and after a
 	// step of the clock no task is deleted for a while.
-	pass(2 * time.Hour)
-	s.checkConsistency()
+	rig.Pass(2 * time.Hour)
+	s.CheckConsistency()
 	if c := s.Stats().Total; c.Dead != 0 || c.Finished != 0 || !c.DeadOldest.IsZero() {
-		s.t.Errorf("%d are still dead, since %v, and %d finished ones are kept", c.Dead, c.DeadOldest, c.Finished)
+		s.T.Errorf("%d are still dead, since %v, and %d finished ones are kept", c.Dead, c.DeadOldest, c.Finished)
 	}
 	if s.m.told == 0 {
-		s.t.Error("nothing was delivered at all")
+		s.T.Error("nothing was delivered at all")
 	}
 }
 

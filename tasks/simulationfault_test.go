@@ -4,17 +4,18 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery/ledgertest"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // The faults of a simulation: what happens without a move that asks for it.
 
 func (s *simulation) stepClock() {
 	step := time.Duration(s.rng.Int64N(int64(20*time.Minute))) - 10*time.Minute
-	if total := time.Duration(s.clock.offset.Load()); total > 30*time.Minute || total < -30*time.Minute {
+	if total := time.Duration(s.Clock.Offset.Load()); total > 30*time.Minute || total < -30*time.Minute {
 		step = -total
 	}
-	s.clock.step(step)
-	pass(1100 * time.Millisecond) // the sweep notices
+	s.Clock.Step(step)
+	rig.Pass(1100 * time.Millisecond) // the sweep notices
 }
 
 // breakLedger makes the ledger fail in one of several ways.
@@ -25,42 +26,42 @@ func (s *simulation) breakLedger() {
 	s.faults = true
 	switch s.rng.IntN(4) {
 	case 0:
-		s.faulty.Down()
+		s.Faulty.Down()
 	case 1:
-		s.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
+		s.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
 	case 2: // carried out, and the answers are lost
-		s.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1, After: true})
+		s.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1, After: true})
 	case 3:
-		_, s.release = s.faulty.Hold(ledgertest.Apply)
+		_, s.release = s.Faulty.Hold(ledgertest.Apply)
 	}
 }
 
 func (s *simulation) heal() {
-	s.faulty.Heal()
+	s.Faulty.Heal()
 	if s.release != nil {
 		s.release()
 		s.release = nil
 	}
-	pass(3 * time.Second) // of backoff
+	rig.Pass(3 * time.Second) // of backoff
 	s.faults = false
 }
 
 // kill ends the process as kill -9 does, whatever the ledger is doing.
 func (s *simulation) kill() {
-	s.wantNoRescue()
+	s.WantNoRescue()
 	s.process.Add(1)
 	s.m.mu.Lock()
 	s.m.crashed()
 	s.m.mu.Unlock()
-	s.crash()
+	s.Crash()
 	s.restarted()
 }
 
 // cleanly closes the scheduler and opens another one.
 func (s *simulation) cleanly() {
 	s.heal()
-	s.wantNoRescue()
-	s.restart()
+	s.WantNoRescue()
+	s.Restart()
 	s.process.Add(1)
 	s.m.mu.Lock()
 	s.m.settled()
@@ -85,6 +86,6 @@ func (s *simulation) restarted() {
 
 func (s *simulation) inspect() {
 	if !s.faults && s.Stats().Ledger.Queued == 0 {
-		s.checkConsistency()
+		s.CheckConsistency()
 	}
 }

@@ -13,125 +13,60 @@ import (
 	"github.com/lapsehq/lapse/recovery/memledger"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
-
-// A spoolRig is a rig with a spool, which fails as it is told too.
-type spoolRig struct {
-	*rig
-	spoolMem    *memledger.Ledger
-	spoolFaulty *ledgertest.Faulty
-}
-
-func spoolBubble(t *testing.T, test func(t *testing.T, r *spoolRig), options ...memledger.Option) {
-	t.Helper()
-	synctest.Test(t, func(t *testing.T) {
-		r := &spoolRig{spoolMem: memledger.New(memledger.Strict())}
-		r.spoolFaulty = ledgertest.Wrap(r.spoolMem)
-		r.rig = newRig(t, Config{Spool: r.spoolFaulty}, options...)
-		t.Cleanup(func() { r.spoolFaulty.Heal() })
-		synctest.Wait()
-		test(t, r)
-	})
-}
-
-// crashBoth ends the process as kill -9 would, and starts the next one.
-func (r *spoolRig) crashBoth() {
-	r.t.Helper()
-	r.spoolMem.Crash()
-	r.cut()
-	r.spoolMem = r.spoolMem.Reopen()
-	r.spoolFaulty = ledgertest.Wrap(r.spoolMem)
-	r.cfg.Spool = r.spoolFaulty
-	r.open()
-	synctest.Wait()
-}
-
-// away makes the ledger stop answering, and keeps one caller waiting for it, so that
-// every caller knows. What that caller wanted may happen or not.
-func (r *spoolRig) away() {
-	r.t.Helper()
-	r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
-	for i := range r.Engine().Terms.Shards {
-		for n := 0; ; n++ {
-			if id := fmt.Sprintf("probe-%d-%d", i, n); r.Engine().Terms.ShardOf([]byte(id)) == i {
-				_, err := r.Schedule(r.t.Context(), Request{ID: id, Topic: "probe", Delay: time.Hour})
-				want(r.t, "Schedule of a chosen id", err, ErrUnknown)
-				break
-			}
-		}
-	}
-}
 
 // movingBatch is which batch, after Heal, moves what was spooled: those before are of
 // the caller that away has left waiting.
 const movingBatch = 3
 
-// spooled schedules a task that has to go to the spool.
-func (r *spoolRig) spooled(topic string, delay time.Duration) string {
-	r.t.Helper()
-	task := r.must(Request{Topic: topic, Delay: delay, Payload: []byte(`{"a":1}`)})
-	if !task.Spooled {
-		r.t.Fatalf("%s is not spooled", task.ID)
-	}
-	return task.ID
-}
-
-// wantSpool waits for the mover, and fails unless the spool holds and has moved so many.
-func (r *spoolRig) wantSpool(tasks int, moved int64) {
-	r.t.Helper()
-	pass(3 * time.Second)
-	if s := r.Stats().Spool; s.Tasks != tasks || s.Moved != moved {
-		r.t.Errorf("the spool has %d tasks, and %d were moved; want %d, %d", s.Tasks, s.Moved, tasks, moved)
-	}
-}
-
 // What cannot be written to the ledger is taken in by the spool, is a task like any
 // other, is delivered in time, and goes to the ledger when it is back.
 func TestSpool(t *testing.T) {
-	spoolBubble(t, func(t *testing.T, r *spoolRig) {
-		var delivered collection[string]
-		r.handle("x", func(_ context.Context, d *Delivery) error { delivered.add(d.ID); return nil })
-		before := r.must(Request{Topic: "y", Delay: time.Hour})
+	rig.SpoolBubble(t, func(t *testing.T, r *rig.SpoolRig) {
+		var delivered rig.Collection[string]
+		r.MustHandle("x", func(_ context.Context, d *Delivery) error { delivered.Add(d.ID); return nil })
+		before := r.Must(Request{Topic: "y", Delay: time.Hour})
 		if before.Spooled {
 			t.Error("spooled without need")
 		}
-		r.away()
-		soon, later := r.spooled("x", 5*time.Second), r.spooled("y", time.Hour)
-		cancelled, moved := r.spooled("y", time.Hour), r.spooled("y", time.Hour)
-		want(t, "Cancel", r.Cancel(t.Context(), cancelled), nil)
-		_, err := r.Reschedule(t.Context(), moved, Move{Delay: ptr(2 * time.Hour), Payload: []byte("2")})
-		want(t, "Reschedule", err, nil)
-		if task := r.get(moved); !task.Spooled || string(task.Payload) != "2" {
+		r.Away()
+		soon, later := r.Spooled("x", 5*time.Second), r.Spooled("y", time.Hour)
+		cancelled, moved := r.Spooled("y", time.Hour), r.Spooled("y", time.Hour)
+		rig.Want(t, "Cancel", r.Cancel(t.Context(), cancelled), nil)
+		_, err := r.Reschedule(t.Context(), moved, Move{Delay: rig.Ptr(2 * time.Hour), Payload: []byte("2")})
+		rig.Want(t, "Reschedule", err, nil)
+		if task := r.MustGet(moved); !task.Spooled || string(task.Payload) != "2" {
 			t.Errorf("moved: %+v", task)
 		}
 		results, err := r.ScheduleBatch(t.Context(), []Request{{Topic: "y", Delay: time.Hour}, {ID: "chosen", Topic: "y"}})
-		want(t, "ScheduleBatch", err, nil)
+		rig.Want(t, "ScheduleBatch", err, nil)
 		if results[0].Err != nil || !results[0].Spooled || results[1].Err == nil {
 			t.Errorf("results: %+v", results)
 		}
-		pass(6 * time.Second)
-		if got := delivered.list(); !slices.Equal(got, []string{soon}) {
+		rig.Pass(6 * time.Second)
+		if got := delivered.List(); !slices.Equal(got, []string{soon}) {
 			t.Errorf("delivered during the outage: %v", got)
 		}
 		for _, id := range []string{soon, later, moved} {
-			r.inLedger(id, recovery.Nowhere)
+			r.InLedger(id, recovery.Nowhere)
 		}
 
-		r.faulty.Heal()
-		r.wantSpool(0, 3)
+		r.Faulty.Heal()
+		r.WantSpool(0, 3)
 		for _, id := range []string{later, moved, results[0].ID} {
-			r.inLedger(id, recovery.Pending)
-			if r.get(id).Spooled {
+			r.InLedger(id, recovery.Pending)
+			if r.MustGet(id).Spooled {
 				t.Errorf("%s still counts as spooled", id)
 			}
 		}
 		for _, id := range []string{soon, cancelled} {
-			r.inLedger(id, recovery.Nowhere)
+			r.InLedger(id, recovery.Nowhere)
 		}
-		if !r.log.has("they are spooled") || !r.log.has("nothing is left in the spool") {
+		if !r.Log.Has("they are spooled") || !r.Log.Has("nothing is left in the spool") {
 			t.Error("the log does not tell when spooling began and ended")
 		}
-		if r.must(Request{Topic: "y", Delay: time.Hour}).Spooled {
+		if r.Must(Request{Topic: "y", Delay: time.Hour}).Spooled {
 			t.Error("spooled although the ledger is back")
 		}
 	}, memledger.Shards(4))
@@ -140,27 +75,27 @@ func TestSpool(t *testing.T) {
 // One caller finds out that the ledger does not answer, and all others are spared that,
 // whatever their shard.
 func TestSpoolAfterOneVictim(t *testing.T) {
-	spoolBubble(t, func(t *testing.T, r *spoolRig) {
-		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
+	rig.SpoolBubble(t, func(t *testing.T, r *rig.SpoolRig) {
+		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
 		_, err := r.Schedule(t.Context(), Request{Topic: "y", Delay: time.Hour})
-		want(t, "the first one", err, ErrUnknown)
+		rig.Want(t, "the first one", err, ErrUnknown)
 		for range 40 {
-			r.spooled("y", time.Hour)
+			r.Spooled("y", time.Hour)
 		}
-		pass(time.Second)
+		rig.Pass(time.Second)
 		if n := r.Engine().Committer.Stats().Queued; n != 1 {
 			t.Errorf("the ledger was sent %d changes that it does not answer", n)
 		}
-		r.faulty.Heal()
-		r.wantSpool(0, 40)
+		r.Faulty.Heal()
+		r.WantSpool(0, 40)
 	}, memledger.Shards(8))
 }
 
 // A schedule that was not sent to the ledger yet when it stopped answering goes to the
 // spool; one that was has an open outcome.
 func TestSpoolTakesWhatWasNotSent(t *testing.T) {
-	spoolBubble(t, func(t *testing.T, r *spoolRig) {
-		_, release := r.faulty.Hold(ledgertest.Apply)
+	rig.SpoolBubble(t, func(t *testing.T, r *rig.SpoolRig) {
+		_, release := r.Faulty.Hold(ledgertest.Apply)
 		schedule := func(answers chan<- error) {
 			task, err := r.Schedule(t.Context(), Request{Topic: "y", Delay: time.Hour})
 			if err == nil && !task.Spooled {
@@ -181,11 +116,11 @@ func TestSpoolTakesWhatWasNotSent(t *testing.T) {
 			}
 			behind <- err
 		}()
-		want(t, "behind", <-behind, nil)
-		want(t, "behind", <-behind, nil)
-		want(t, "sent", <-sent, ErrUnknown)
+		rig.Want(t, "behind", <-behind, nil)
+		rig.Want(t, "behind", <-behind, nil)
+		rig.Want(t, "sent", <-sent, ErrUnknown)
 		release()
-		r.wantSpool(0, 4)
+		r.WantSpool(0, 4)
 		if n := r.Stats().Total.Pending; n != 4 {
 			t.Errorf("%d tasks are pending", n)
 		}
@@ -195,22 +130,22 @@ func TestSpoolTakesWhatWasNotSent(t *testing.T) {
 // A ledger without room is one that does not take schedules, and a spool without room
 // takes none either.
 func TestSpoolAndRoom(t *testing.T) {
-	spoolBubble(t, func(t *testing.T, r *spoolRig) {
-		r.faulty.SetCondition(recovery.ErrFull)
-		r.faulty.SetFull(true)
-		pass(time.Second)
-		r.spooled("y", time.Hour)
-		r.spoolFaulty.SetCondition(recovery.ErrFull)
-		pass(time.Second)
+	rig.SpoolBubble(t, func(t *testing.T, r *rig.SpoolRig) {
+		r.Faulty.SetCondition(recovery.ErrFull)
+		r.Faulty.SetFull(true)
+		rig.Pass(time.Second)
+		r.Spooled("y", time.Hour)
+		r.SpoolFaulty.SetCondition(recovery.ErrFull)
+		rig.Pass(time.Second)
 		_, err := r.Schedule(t.Context(), Request{Topic: "y"})
-		want(t, "Schedule", err, ErrUnavailable)
+		rig.Want(t, "Schedule", err, ErrUnavailable)
 		if r.Stats().Spool.Condition == "" {
 			t.Error("the condition does not say that the spool is full")
 		}
-		r.faulty.SetCondition(nil) // and yet Apply refuses
-		r.wantSpool(1, 0)
-		r.faulty.SetFull(false)
-		r.wantSpool(0, 1)
+		r.Faulty.SetCondition(nil) // and yet Apply refuses
+		r.WantSpool(1, 0)
+		r.Faulty.SetFull(false)
+		r.WantSpool(0, 1)
 	})
 }
 
@@ -234,32 +169,32 @@ func TestSpoolCrash(t *testing.T) {
 		"both have it, and it is over":   {nil, &late, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			spoolBubble(t, func(t *testing.T, r *spoolRig) {
-				r.away()
-				id := r.spooled("x", 10*time.Second)
-				r.faulty.Heal()
+			rig.SpoolBubble(t, func(t *testing.T, r *rig.SpoolRig) {
+				r.Away()
+				id := r.Spooled("x", 10*time.Second)
+				r.Faulty.Heal()
 				if c.ledger != nil {
-					r.faulty.Inject(*c.ledger)
+					r.Faulty.Inject(*c.ledger)
 				}
 				if c.spool != nil {
-					r.spoolFaulty.Inject(*c.spool)
+					r.SpoolFaulty.Inject(*c.spool)
 				}
-				pass(20 * time.Second)
+				rig.Pass(20 * time.Second)
 				if c.ack {
-					r.ack(r.pull("x", id)[0])
+					r.Ack(r.Pull("x", id)[0])
 				}
-				r.crashBoth()
-				r.wantSpool(0, c.moved)
+				r.CrashBoth()
+				r.WantSpool(0, c.moved)
 				if c.ack {
-					r.inLedger(id, recovery.Nowhere)
-					r.pull("x")
+					r.InLedger(id, recovery.Nowhere)
+					r.Pull("x")
 					return
 				}
-				r.inLedger(id, recovery.Pending)
-				r.ack(r.pull("x", id)[0])
-				r.inLedger(id, recovery.Nowhere)
-				r.crashBoth()
-				r.pull("x")
+				r.InLedger(id, recovery.Pending)
+				r.Ack(r.Pull("x", id)[0])
+				r.InLedger(id, recovery.Nowhere)
+				r.CrashBoth()
+				r.Pull("x")
 			})
 		})
 	}
@@ -267,56 +202,56 @@ func TestSpoolCrash(t *testing.T) {
 
 // A task that cannot be moved yet is not overtaken: the mark would say that it was.
 func TestSpoolKeepsOrder(t *testing.T) {
-	spoolBubble(t, func(t *testing.T, r *spoolRig) {
-		r.away()
-		first, second := r.spooled("y", time.Hour), r.spooled("y", time.Hour)
-		_, release := r.spoolFaulty.Hold(ledgertest.Apply)
-		_, err := r.Reschedule(t.Context(), first, Move{Delay: ptr(time.Minute)})
-		want(t, "Reschedule", err, ErrUnknown)
-		r.faulty.Heal()
-		r.wantSpool(2, 0)
-		r.crashBoth()
+	rig.SpoolBubble(t, func(t *testing.T, r *rig.SpoolRig) {
+		r.Away()
+		first, second := r.Spooled("y", time.Hour), r.Spooled("y", time.Hour)
+		_, release := r.SpoolFaulty.Hold(ledgertest.Apply)
+		_, err := r.Reschedule(t.Context(), first, Move{Delay: rig.Ptr(time.Minute)})
+		rig.Want(t, "Reschedule", err, ErrUnknown)
+		r.Faulty.Heal()
+		r.WantSpool(2, 0)
+		r.CrashBoth()
 		release()
-		r.wantSpool(0, 2)
-		r.inLedger(first, recovery.Pending)
-		r.inLedger(second, recovery.Pending)
+		r.WantSpool(0, 2)
+		r.InLedger(first, recovery.Pending)
+		r.InLedger(second, recovery.Pending)
 	})
 }
 
 // While a move is not answered, its task is delivered all the same; what becomes of it is
 // written behind the move.
 func TestSpoolDeliversWhileMoving(t *testing.T) {
-	spoolBubble(t, func(t *testing.T, r *spoolRig) {
-		r.topic("x", TopicSettings{Retry: Retry{MaxAttempts: 1}})
-		r.away()
-		acked, buried := r.spooled("x", 5*time.Second), r.spooled("x", 6*time.Second)
-		r.faulty.Heal()
-		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Nth: movingBatch, Times: -1, After: true})
-		pass(7 * time.Second)
-		ds := r.pull("x", acked, buried)
+	rig.SpoolBubble(t, func(t *testing.T, r *rig.SpoolRig) {
+		r.MustSetTopic("x", TopicSettings{Retry: Retry{MaxAttempts: 1}})
+		r.Away()
+		acked, buried := r.Spooled("x", 5*time.Second), r.Spooled("x", 6*time.Second)
+		r.Faulty.Heal()
+		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Nth: movingBatch, Times: -1, After: true})
+		rig.Pass(7 * time.Second)
+		ds := r.Pull("x", acked, buried)
 		for i, verb := range []Verb{Ack, Release} {
-			if a := r.settle(Verdict{Verb: verb}, ds[i]); a.Err != nil || a.Recorded {
+			if a := r.SettleOne(Verdict{Verb: verb}, ds[i]); a.Err != nil || a.Recorded {
 				t.Errorf("settled during the outage: %+v", a)
 			}
 		}
-		r.faulty.Heal()
-		r.wantSpool(0, 2)
-		r.inLedger(acked, recovery.Nowhere)
-		r.inLedger(buried, recovery.Dead)
+		r.Faulty.Heal()
+		r.WantSpool(0, 2)
+		r.InLedger(acked, recovery.Nowhere)
+		r.InLedger(buried, recovery.Dead)
 	})
 }
 
 // A task that dies in the spool is buried in the ledger, when it is there.
 func TestSpoolBuriesInTheLedger(t *testing.T) {
-	spoolBubble(t, func(t *testing.T, r *spoolRig) {
-		r.away()
-		id := r.spooled("x", 0)
-		if a := r.settle(Verdict{Verb: Bury, Reason: "no"}, r.pull("x", id)[0]); a.Err != nil || a.Recorded {
+	rig.SpoolBubble(t, func(t *testing.T, r *rig.SpoolRig) {
+		r.Away()
+		id := r.Spooled("x", 0)
+		if a := r.SettleOne(Verdict{Verb: Bury, Reason: "no"}, r.Pull("x", id)[0]); a.Err != nil || a.Recorded {
 			t.Errorf("buried during the outage: %+v", a)
 		}
-		r.faulty.Heal()
-		r.wantSpool(0, 1)
-		if f := r.inLedger(id, recovery.Dead); string(f.LastError) != "no" || f.State != record.Buried {
+		r.Faulty.Heal()
+		r.WantSpool(0, 1)
+		if f := r.InLedger(id, recovery.Dead); string(f.LastError) != "no" || f.State != record.Buried {
 			t.Errorf("the dead record: %+v", f)
 		}
 	})
@@ -325,29 +260,29 @@ func TestSpoolBuriesInTheLedger(t *testing.T) {
 // A spooled task has its retries and its parked deliveries after a restart, and a
 // restart gives no number twice.
 func TestSpoolRestart(t *testing.T) {
-	spoolBubble(t, func(t *testing.T, r *spoolRig) {
-		r.away()
-		retried, parked := r.spooled("x", 0), r.spooled("x", 0)
-		ds := r.pull("x", retried, parked)
-		if a := r.settle(Verdict{Verb: Release, Delay: ptr(time.Hour)}, ds[0]); a.Err != nil || !a.Recorded {
+	rig.SpoolBubble(t, func(t *testing.T, r *rig.SpoolRig) {
+		r.Away()
+		retried, parked := r.Spooled("x", 0), r.Spooled("x", 0)
+		ds := r.Pull("x", retried, parked)
+		if a := r.SettleOne(Verdict{Verb: Release, Delay: rig.Ptr(time.Hour)}, ds[0]); a.Err != nil || !a.Recorded {
 			t.Errorf("released: %+v", a)
 		}
 		last := r.Engine().Spool.Last
 		_ = r.Close(t.Context()) // the probes are given up
-		r.mem, r.spoolMem = r.mem.Reopen(), r.spoolMem.Reopen()
-		r.spoolFaulty = ledgertest.Wrap(r.spoolMem)
-		r.cfg.Spool = r.spoolFaulty
-		r.open()
+		r.Mem, r.SpoolMem = r.Mem.Reopen(), r.SpoolMem.Reopen()
+		r.SpoolFaulty = ledgertest.Wrap(r.SpoolMem)
+		r.Cfg.Spool = r.SpoolFaulty
+		r.Open()
 		synctest.Wait()
 		if r.Engine().Spool.Last <= last {
 			t.Errorf("numbers go on from %d after %d", r.Engine().Spool.Last, last)
 		}
-		r.wantSpool(0, 2)
-		if r.get(retried).Attempt != 1 {
-			t.Errorf("retried: %+v", r.get(retried))
+		r.WantSpool(0, 2)
+		if r.MustGet(retried).Attempt != 1 {
+			t.Errorf("retried: %+v", r.MustGet(retried))
 		}
-		r.ack(ds[1])
-		r.inLedger(parked, recovery.Nowhere)
+		r.Ack(ds[1])
+		r.InLedger(parked, recovery.Nowhere)
 	})
 }
 
@@ -356,19 +291,19 @@ func TestSpoolRestart(t *testing.T) {
 func TestKilledInTheSpool(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		for after := 3; after <= 6; after++ {
-			spoolBubble(t, func(t *testing.T, r *spoolRig) {
-				r.away()
-				id := r.spooled("x", time.Hour)
+			rig.SpoolBubble(t, func(t *testing.T, r *rig.SpoolRig) {
+				r.Away()
+				id := r.Spooled("x", time.Hour)
 				if held {
-					r.hold(id)
+					hold(r.Rig, id)
 				}
 				_, _ = r.KillTopic(t.Context(), "x", -1)
-				r.faulty.Heal()
-				r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Nth: after, Times: -1})
-				pass(3 * time.Second)
-				r.crashBoth()
-				r.faulty.Heal()
-				pass(5 * time.Second)
+				r.Faulty.Heal()
+				r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Nth: after, Times: -1})
+				rig.Pass(3 * time.Second)
+				r.CrashBoth()
+				r.Faulty.Heal()
+				rig.Pass(5 * time.Second)
 				if got, err := r.Reserve(t.Context(), "x", 10, time.Minute, 0); len(got) > 0 {
 					t.Errorf("held %t, fault %d: delivered an hour early: %v, %v", held, after, got, err)
 				}

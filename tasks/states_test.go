@@ -9,42 +9,43 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
 // each drives every transition, on a fresh rig.
-func each(t *testing.T, test func(r *rig, row *transition)) {
+func each(t *testing.T, test func(r *rig.Rig, row *transition)) {
 	for i := range transitions {
 		row := &transitions[i]
 		t.Run(row.name, func(t *testing.T) {
-			bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-				r.topic("x", row.settings)
+			rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+				r.MustSetTopic("x", row.settings)
 				row.from(r)
 				test(r, row)
-				pass(0)
-				r.checkConsistency()
+				rig.Pass(0)
+				r.CheckConsistency()
 			})
 		})
 	}
 }
 
 // wantEnd compares t with where a transition should have taken it.
-func (r *rig) wantEnd(place recovery.Place, state tasks.State) {
-	r.t.Helper()
-	r.inLedger("t", place)
-	task, err := r.Get(r.t.Context(), "t")
+func wantEnd(r *rig.Rig, place recovery.Place, state tasks.State) {
+	r.T.Helper()
+	r.InLedger("t", place)
+	task, err := r.Get(r.T.Context(), "t")
 	if state == 0 {
-		want(r.t, "Get", err, tasks.ErrNotFound)
+		rig.Want(r.T, "Get", err, tasks.ErrNotFound)
 	} else if err != nil || task.State != state {
-		r.t.Fatalf("Get = %v, %v; want state %v", task.State, err, state)
+		r.T.Fatalf("Get = %v, %v; want state %v", task.State, err, state)
 	}
 }
 
 // begin starts a transition whose write the ledger holds up, and returns its
 // answer and the end of the hold-up.
-func (r *rig) begin(row *transition) (answer <-chan error, release func()) {
-	r.t.Helper()
-	_, release = r.faulty.Hold(ledgertest.Apply)
+func begin(r *rig.Rig, row *transition) (answer <-chan error, release func()) {
+	r.T.Helper()
+	_, release = r.Faulty.Hold(ledgertest.Apply)
 	ch := make(chan error, 1)
 	go func() { ch <- row.do(r) }()
 	if row.silent {
@@ -52,29 +53,29 @@ func (r *rig) begin(row *transition) (answer <-chan error, release func()) {
 	} else {
 		synctest.Wait()
 	}
-	r.wantBusy(row.busy)
+	wantBusy(r, row.busy)
 	return ch, release
 }
 
-func (r *rig) wantBusy(state store.State) {
-	r.t.Helper()
-	tasks.Mutex(r.Engine()).Lock()
-	defer tasks.Mutex(r.Engine()).Unlock()
+func wantBusy(r *rig.Rig, state store.State) {
+	r.T.Helper()
+	rig.Mutex(r.Engine()).Lock()
+	defer rig.Mutex(r.Engine()).Unlock()
 	n, ok := r.Engine().Store.Find([]byte("t"))
 	if !ok || r.Engine().Store.Slot(n).State != state {
-		r.t.Fatalf("in memory: %v; want state %d", ok, state)
+		r.T.Fatalf("in memory: %v; want state %d", ok, state)
 	}
 }
 
 func TestTransitions(t *testing.T) {
-	each(t, func(r *rig, row *transition) {
-		_, before := r.held("t")
-		want(r.t, row.name, row.do(r), nil)
-		pass(0)
-		r.wantEnd(row.place, row.state)
+	each(t, func(r *rig.Rig, row *transition) {
+		_, before := r.Held("t")
+		rig.Want(r.T, row.name, row.do(r), nil)
+		rig.Pass(0)
+		wantEnd(r, row.place, row.state)
 		if row.check != nil {
-			if err := row.check(before, r.inLedger("t", row.place)); err != nil {
-				r.t.Fatal(err)
+			if err := row.check(before, r.InLedger("t", row.place)); err != nil {
+				r.T.Fatal(err)
 			}
 		}
 	})
@@ -83,25 +84,25 @@ func TestTransitions(t *testing.T) {
 // While a write is under way, others wait for its answer, and then act on what it
 // has made of the task.
 func TestBusyMakesOthersWait(t *testing.T) {
-	each(t, func(r *rig, row *transition) {
-		answer, release := r.begin(row)
+	each(t, func(r *rig.Rig, row *transition) {
+		answer, release := begin(r, row)
 		others := make(chan error, 3)
-		go func() { _, err := r.Get(r.t.Context(), "t"); others <- err }()
-		go func() { others <- r.Cancel(r.t.Context(), "t") }()
+		go func() { _, err := r.Get(r.T.Context(), "t"); others <- err }()
+		go func() { others <- r.Cancel(r.T.Context(), "t") }()
 		go func() {
-			_, err := r.Schedule(r.t.Context(), tasks.Request{ID: "t", Topic: "y"})
+			_, err := r.Schedule(r.T.Context(), tasks.Request{ID: "t", Topic: "y"})
 			others <- err
 		}()
-		pass(time.Millisecond)
+		rig.Pass(time.Millisecond)
 		if len(others) != 0 {
-			r.t.Fatalf("a caller did not wait: %v", <-others)
+			r.T.Fatalf("a caller did not wait: %v", <-others)
 		}
 		release()
-		want(r.t, row.name, <-answer, nil)
+		rig.Want(r.T, row.name, <-answer, nil)
 		for range cap(others) {
 			err := <-others
 			if errors.Is(err, tasks.ErrUnavailable) || errors.Is(err, tasks.ErrUnknown) {
-				r.t.Errorf("another caller was answered %v", err)
+				r.T.Errorf("another caller was answered %v", err)
 			}
 		}
 	})
@@ -110,34 +111,34 @@ func TestBusyMakesOthersWait(t *testing.T) {
 // When the ledger does not answer, the caller and those who wait for it are told
 // in time, and a busy task is not delivered. What it decides once it answers, counts.
 func TestBusyAndNoAnswer(t *testing.T) {
-	each(t, func(r *rig, row *transition) {
-		answer, release := r.begin(row)
+	each(t, func(r *rig.Rig, row *transition) {
+		answer, release := begin(r, row)
 		began := time.Now()
 		for _, err := range []error{
-			r.Cancel(r.t.Context(), "t"),
-			func() error { _, err := r.Get(r.t.Context(), "t"); return err }(),
+			r.Cancel(r.T.Context(), "t"),
+			func() error { _, err := r.Get(r.T.Context(), "t"); return err }(),
 		} {
-			want(r.t, "another caller", err, tasks.ErrUnavailable)
+			rig.Want(r.T, "another caller", err, tasks.ErrUnavailable)
 		}
-		if waited := time.Since(began); waited > 2*r.Scheduler.Engine().Config.AnswerWithin {
-			r.t.Errorf("they waited %v", waited)
+		if waited := time.Since(began); waited > 2*rig.Engine(r.Scheduler).Config.AnswerWithin {
+			r.T.Errorf("they waited %v", waited)
 		}
 		if row.silent {
-			want(r.t, row.name, <-answer, nil)
+			rig.Want(r.T, row.name, <-answer, nil)
 		} else {
-			want(r.t, row.name, <-answer, tasks.ErrUnknown)
+			rig.Want(r.T, row.name, <-answer, tasks.ErrUnknown)
 		}
-		r.pull("x") // not delivered
-		r.wantBusy(row.busy)
+		r.Pull("x") // not delivered
+		wantBusy(r, row.busy)
 		release()
-		pass(0)
+		rig.Pass(0)
 		switch {
 		case row.gone:
-			r.wantEnd(recovery.Nowhere, 0)
+			wantEnd(r, recovery.Nowhere, 0)
 		case row.late != 0:
-			r.wantEnd(row.place, row.late)
+			wantEnd(r, row.place, row.late)
 		default:
-			r.wantEnd(row.place, row.state)
+			wantEnd(r, row.place, row.state)
 		}
 	})
 }
@@ -145,42 +146,42 @@ func TestBusyAndNoAnswer(t *testing.T) {
 // A write that its caller gave up before it was sent leaves everything as it was,
 // except a verdict, which is kept.
 func TestGivenUpUnsent(t *testing.T) {
-	each(t, func(r *rig, row *transition) {
-		before, _ := r.held("t")
-		_, release := r.faulty.Hold(ledgertest.Apply)
+	each(t, func(r *rig.Rig, row *transition) {
+		before, _ := r.Held("t")
+		_, release := r.Faulty.Hold(ledgertest.Apply)
 		blocked := make(chan error, 1)
 		go func() {
-			_, err := r.Schedule(r.t.Context(), tasks.Request{ID: "before", Topic: "other"})
+			_, err := r.Schedule(r.T.Context(), tasks.Request{ID: "before", Topic: "other"})
 			blocked <- err
 		}()
 		synctest.Wait()
 		err := row.do(r)
 		switch {
 		case row.silent:
-			want(r.t, row.name, err, nil)
+			rig.Want(r.T, row.name, err, nil)
 		case row.kept, row.busy == store.Claiming:
-			want(r.t, row.name, err, tasks.ErrUnknown)
+			rig.Want(r.T, row.name, err, tasks.ErrUnknown)
 		default:
-			want(r.t, row.name, err, tasks.ErrUnavailable)
+			rig.Want(r.T, row.name, err, tasks.ErrUnavailable)
 		}
-		want(r.t, "the write before", <-blocked, tasks.ErrUnknown)
+		rig.Want(r.T, "the write before", <-blocked, tasks.ErrUnknown)
 		release()
-		pass(0)
+		rig.Pass(0)
 		if row.kept {
-			r.wantEnd(row.place, row.state)
+			wantEnd(r, row.place, row.state)
 		} else {
-			r.wantEnd(before.Place, row.undone)
+			wantEnd(r, before.Place, row.undone)
 		}
 	})
 }
 
 // A lost answer is asked for again: the caller does not notice.
 func TestLostAnswer(t *testing.T) {
-	each(t, func(r *rig, row *transition) {
-		r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, After: true, Times: 3})
-		want(r.t, row.name, row.do(r), nil)
-		pass(time.Second)
-		r.wantEnd(row.place, row.state)
+	each(t, func(r *rig.Rig, row *transition) {
+		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, After: true, Times: 3})
+		rig.Want(r.T, row.name, row.do(r), nil)
+		rig.Pass(time.Second)
+		wantEnd(r, row.place, row.state)
 	})
 }
 
@@ -189,22 +190,22 @@ func TestCrashInTransition(t *testing.T) {
 	t.Parallel()
 	for name, written := range map[string]bool{"Before": false, "After": true} {
 		t.Run(name, func(t *testing.T) {
-			each(t, func(r *rig, row *transition) {
-				before, _ := r.held("t")
+			each(t, func(r *rig.Rig, row *transition) {
+				before, _ := r.Held("t")
 				end := before.Place
 				if written {
 					end = row.place
 				}
-				r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, After: written, Times: -1})
+				r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, After: written, Times: -1})
 				go func() { _ = row.do(r) }()
 				if row.silent {
-					pass(2 * hour)
+					rig.Pass(2 * hour)
 				} else {
-					pass(time.Second)
+					rig.Pass(time.Second)
 				}
-				r.crash()
+				r.Crash()
 				synctest.Wait()
-				r.inLedger("t", end)
+				r.InLedger("t", end)
 			})
 		})
 	}
@@ -213,71 +214,71 @@ func TestCrashInTransition(t *testing.T) {
 // The rows that need no write before they hold.
 
 func TestPendingBecomesReady(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-		r.must(tasks.Request{ID: "t", Topic: "x", Delay: time.Minute})
-		pass(time.Minute - time.Millisecond)
-		r.wantEnd(recovery.Pending, tasks.Pending)
-		pass(2 * time.Millisecond)
-		r.wantEnd(recovery.Pending, tasks.Ready)
-		r.checkConsistency()
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+		r.Must(tasks.Request{ID: "t", Topic: "x", Delay: time.Minute})
+		rig.Pass(time.Minute - time.Millisecond)
+		wantEnd(r, recovery.Pending, tasks.Pending)
+		rig.Pass(2 * time.Millisecond)
+		wantEnd(r, recovery.Pending, tasks.Ready)
+		r.CheckConsistency()
 	})
 }
 
 func TestClockSetBackMakesReadyPending(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-		r.must(tasks.Request{ID: "t", Topic: "x", Delay: time.Minute})
-		pass(time.Minute + time.Second)
-		r.clock.step(-time.Hour)
-		r.pull("x")
-		r.wantEnd(recovery.Pending, tasks.Pending)
-		r.checkConsistency()
-		pass(time.Hour)
-		r.pull("x", "t")
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+		r.Must(tasks.Request{ID: "t", Topic: "x", Delay: time.Minute})
+		rig.Pass(time.Minute + time.Second)
+		r.Clock.Step(-time.Hour)
+		r.Pull("x")
+		wantEnd(r, recovery.Pending, tasks.Pending)
+		r.CheckConsistency()
+		rig.Pass(time.Hour)
+		r.Pull("x", "t")
 	})
 }
 
 func TestHandedOutWritesNothing(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 		dueNow(r)
-		calls := r.faulty.Calls(ledgertest.Apply)
-		r.pull("x", "t")
-		if n := r.faulty.Calls(ledgertest.Apply); n != calls {
+		calls := r.Faulty.Calls(ledgertest.Apply)
+		r.Pull("x", "t")
+		if n := r.Faulty.Calls(ledgertest.Apply); n != calls {
 			t.Errorf("%d writes", n-calls)
 		}
-		r.wantEnd(recovery.Pending, tasks.Delivering)
+		wantEnd(r, recovery.Pending, tasks.Delivering)
 	})
 }
 
 // A retry is armed at once, and recorded as soon as the ledger answers.
 func TestRetryIsArmedBeforeItIsRecorded(t *testing.T) {
-	for name, end := range map[string]func(r *rig){
-		"released": func(r *rig) { _ = settleT(tasks.Verdict{Verb: tasks.Release, Delay: ptr(time.Minute)})(r) },
-		"lease out": func(r *rig) {
-			pass(hour + time.Second)
+	for name, end := range map[string]func(r *rig.Rig){
+		"released": func(r *rig.Rig) { _ = settleT(tasks.Verdict{Verb: tasks.Release, Delay: rig.Ptr(time.Minute)})(r) },
+		"lease out": func(r *rig.Rig) {
+			rig.Pass(hour + time.Second)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
-				r.topic("x", tasks.TopicSettings{Retry: tasks.Retry{MinBackoff: time.Minute, MaxBackoff: time.Minute}})
+			rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
+				r.MustSetTopic("x", tasks.TopicSettings{Retry: tasks.Retry{MinBackoff: time.Minute, MaxBackoff: time.Minute}})
 				handedOut(r)
-				_, release := r.faulty.Hold(ledgertest.Apply)
+				_, release := r.Faulty.Hold(ledgertest.Apply)
 				end(r)
-				if task := r.get("t"); task.State != tasks.Pending || task.Attempt != 1 {
+				if task := r.MustGet("t"); task.State != tasks.Pending || task.Attempt != 1 {
 					t.Fatalf("before the answer: %v, attempt %d", task.State, task.Attempt)
 				}
-				pass(2 * time.Minute)
-				d := r.pull("x", "t")[0]
+				rig.Pass(2 * time.Minute)
+				d := r.Pull("x", "t")[0]
 				if d.Attempt != 2 {
 					t.Errorf("attempt %d, want 2", d.Attempt)
 				}
 				release()
-				pass(0)
-				if f := r.inLedger("t", recovery.Pending); f.Attempt != 1 || len(f.LastError) == 0 {
+				rig.Pass(0)
+				if f := r.InLedger("t", recovery.Pending); f.Attempt != 1 || len(f.LastError) == 0 {
 					t.Errorf("recorded: attempt %d, last error %q", f.Attempt, f.LastError)
 				}
-				r.ack(d)
-				r.wantEnd(recovery.Nowhere, 0)
-				r.checkConsistency()
+				r.Ack(d)
+				wantEnd(r, recovery.Nowhere, 0)
+				r.CheckConsistency()
 			})
 		})
 	}

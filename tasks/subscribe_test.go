@@ -13,27 +13,28 @@ import (
 
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine/events"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // subscribe makes a subscription that ends with the test.
-func (r *rig) subscribe(f EventFilter) *Subscription {
-	r.t.Helper()
+func subscribe(r *rig.Rig, f EventFilter) *Subscription {
+	r.T.Helper()
 	u, err := r.Subscribe(f)
-	want(r.t, "Subscribe", err, nil)
-	r.t.Cleanup(u.Close)
+	rig.Want(r.T, "Subscribe", err, nil)
+	r.T.Cleanup(u.Close)
 	return u
 }
 
 // told is what a subscription has heard so far, as "kind id attempt"; a gap is "lost n".
-func (r *rig) told(u *Subscription) (all []string) {
-	r.t.Helper()
+func told(r *rig.Rig, u *Subscription) (all []string) {
+	r.T.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Millisecond) // fake
 	defer cancel()
 	for {
 		events, lost, err := u.Next(ctx)
 		if err != nil {
-			want(r.t, "Next", err, context.DeadlineExceeded)
+			rig.Want(r.T, "Next", err, context.DeadlineExceeded)
 			return all
 		}
 		for _, e := range events {
@@ -54,20 +55,20 @@ func wantTold(t *testing.T, got []string, want ...string) {
 
 // The life of a task is told in order, with all that an event may say.
 func TestEventsOfALife(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{Retry: Retry{MaxAttempts: 2, MinBackoff: time.Second}})
-		u := r.subscribe(EventFilter{})
-		r.must(Request{ID: "a", Topic: "x", Delay: time.Second})
-		pass(1500 * time.Millisecond)
-		began := r.clock.now()
-		d := r.pull("x", "a")[0]
-		if a := r.settle(Verdict{Verb: Release, Reason: "no stock", Delay: ptr(time.Second)}, d); a.Err != nil {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", TopicSettings{Retry: Retry{MaxAttempts: 2, MinBackoff: time.Second}})
+		u := subscribe(r, EventFilter{})
+		r.Must(Request{ID: "a", Topic: "x", Delay: time.Second})
+		rig.Pass(1500 * time.Millisecond)
+		began := r.Clock.Now()
+		d := r.Pull("x", "a")[0]
+		if a := r.SettleOne(Verdict{Verb: Release, Reason: "no stock", Delay: rig.Ptr(time.Second)}, d); a.Err != nil {
 			t.Fatal(a.Err)
 		}
-		pass(2 * time.Second)
-		r.ack(r.pull("x", "a")[0])
+		rig.Pass(2 * time.Second)
+		r.Ack(r.Pull("x", "a")[0])
 		events, lost, err := u.Next(t.Context())
-		want(t, "Next", err, nil)
+		rig.Want(t, "Next", err, nil)
 		if lost != 0 || len(events) != 5 {
 			t.Fatalf("told %+v and %d lost", events, lost)
 		}
@@ -83,40 +84,40 @@ func TestEventsOfALife(t *testing.T) {
 				t.Errorf("%d: told %+v, want %+v", i, got, want)
 			}
 		}
-		d = r.one("b", "x")
-		want(t, "Release", r.settle(Verdict{Verb: Release, Delay: ptr(time.Duration(0))}, d).Err, nil)
-		d = r.pull("x", "b")[0]
-		want(t, "Release", r.settle(Verdict{Verb: Release, Reason: "again"}, d).Err, nil)
-		r.must(Request{ID: "c", Topic: "x", Delay: time.Hour})
-		want(t, "Cancel", r.Cancel(t.Context(), "c"), nil)
-		r.must(Request{ID: "d", Topic: "x", MaxLateness: time.Second})
-		pass(2 * time.Second)
-		r.pull("x")
+		d = r.One("b", "x")
+		rig.Want(t, "Release", r.SettleOne(Verdict{Verb: Release, Delay: rig.Ptr(time.Duration(0))}, d).Err, nil)
+		d = r.Pull("x", "b")[0]
+		rig.Want(t, "Release", r.SettleOne(Verdict{Verb: Release, Reason: "again"}, d).Err, nil)
+		r.Must(Request{ID: "c", Topic: "x", Delay: time.Hour})
+		rig.Want(t, "Cancel", r.Cancel(t.Context(), "c"), nil)
+		r.Must(Request{ID: "d", Topic: "x", MaxLateness: time.Second})
+		rig.Pass(2 * time.Second)
+		r.Pull("x")
 		_, err = r.DeleteDead(t.Context(), "x", []string{"b"})
-		want(t, "DeleteDead", err, nil)
-		wantTold(t, r.told(u), "scheduled b 0", "started b 1", "retried b 1", "started b 2", "dead b 2",
+		rig.Want(t, "DeleteDead", err, nil)
+		wantTold(t, told(r, u), "scheduled b 0", "started b 1", "retried b 1", "started b 2", "dead b 2",
 			"scheduled c 0", "cancelled c 0", "scheduled d 0", "skipped d 0", "cancelled b 0")
 	})
 }
 
 func TestEventFilters(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		all := r.subscribe(EventFilter{})
-		x := r.subscribe(EventFilter{Topics: []string{"x", "x"}})
-		xy := r.subscribe(EventFilter{Topics: []string{"y", "unknown", "x"}, Kinds: []EventKind{EventDelivered, EventCancelled}})
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		all := subscribe(r, EventFilter{})
+		x := subscribe(r, EventFilter{Topics: []string{"x", "x"}})
+		xy := subscribe(r, EventFilter{Topics: []string{"y", "unknown", "x"}, Kinds: []EventKind{EventDelivered, EventCancelled}})
 		for _, topic := range []string{"x", "y", "z"} {
-			r.ack(r.one(topic+"1", topic))
+			r.Ack(r.One(topic+"1", topic))
 		}
-		wantTold(t, r.told(all), "scheduled x1 0", "started x1 1", "delivered x1 1", "scheduled y1 0", "started y1 1", "delivered y1 1",
+		wantTold(t, told(r, all), "scheduled x1 0", "started x1 1", "delivered x1 1", "scheduled y1 0", "started y1 1", "delivered y1 1",
 			"scheduled z1 0", "started z1 1", "delivered z1 1")
-		wantTold(t, r.told(x), "scheduled x1 0", "started x1 1", "delivered x1 1")
-		wantTold(t, r.told(xy), "delivered x1 1", "delivered y1 1")
+		wantTold(t, told(r, x), "scheduled x1 0", "started x1 1", "delivered x1 1")
+		wantTold(t, told(r, xy), "delivered x1 1", "delivered y1 1")
 		x.Close()
 		x.Close()
 		_, _, err := x.Next(t.Context())
-		want(t, "Next", err, ErrClosed)
-		r.must(Request{ID: "x2", Topic: "x", Delay: time.Hour})
-		wantTold(t, r.told(all), "scheduled x2 0")
+		rig.Want(t, "Next", err, ErrClosed)
+		r.Must(Request{ID: "x2", Topic: "x", Delay: time.Hour})
+		wantTold(t, told(r, all), "scheduled x2 0")
 		if n := r.Stats().Subscriptions; n != 2 {
 			t.Errorf("%d subscriptions are open", n)
 		}
@@ -129,7 +130,7 @@ func TestEventFilters(t *testing.T) {
 }
 
 func TestBadEventFilters(t *testing.T) {
-	r := newRig(t, Config{})
+	r := rig.New(t, Config{})
 	for _, c := range []struct {
 		filter EventFilter
 		fields string
@@ -143,7 +144,7 @@ func TestBadEventFilters(t *testing.T) {
 	} {
 		_, err := r.Subscribe(c.filter)
 		e := (*InvalidError)(nil)
-		if want(t, "Subscribe", err, ErrInvalid); !errors.As(err, &e) {
+		if rig.Want(t, "Subscribe", err, ErrInvalid); !errors.As(err, &e) {
 			t.Fatal(err)
 		}
 		var fields []string
@@ -161,39 +162,39 @@ func TestBadEventFilters(t *testing.T) {
 
 // Who reads slowly is told where the gap is and how large, and nothing else is missing.
 func TestSlowReaderIsToldTheGap(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		slow := r.subscribe(EventFilter{Buffer: 3, Kinds: []EventKind{EventScheduled}})
-		other := r.subscribe(EventFilter{Topics: []string{"y"}, Buffer: 1})
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		slow := subscribe(r, EventFilter{Buffer: 3, Kinds: []EventKind{EventScheduled}})
+		other := subscribe(r, EventFilter{Topics: []string{"y"}, Buffer: 1})
 		schedule := func(from, to int) {
 			for i := from; i < to; i++ {
-				r.must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour})
+				r.Must(Request{ID: fmt.Sprint("t", i), Topic: "x", Delay: time.Hour})
 			}
 		}
 		schedule(0, 3)
-		wantTold(t, r.told(slow), "scheduled t0 0", "scheduled t1 0", "scheduled t2 0")
+		wantTold(t, told(r, slow), "scheduled t0 0", "scheduled t1 0", "scheduled t2 0")
 		schedule(3, 10)
-		r.must(Request{ID: "y", Topic: "y", Delay: time.Hour})
+		r.Must(Request{ID: "y", Topic: "y", Delay: time.Hour})
 		if n := r.Stats().EventsLost; n != 5 {
 			t.Errorf("%d lost", n)
 		}
-		wantTold(t, r.told(slow), "scheduled t3 0", "scheduled t4 0", "scheduled t5 0", "lost 5")
+		wantTold(t, told(r, slow), "scheduled t3 0", "scheduled t4 0", "scheduled t5 0", "lost 5")
 		schedule(10, 12)
-		wantTold(t, r.told(slow), "scheduled t10 0", "scheduled t11 0")
-		wantTold(t, r.told(other), "scheduled y 0")
+		wantTold(t, told(r, slow), "scheduled t10 0", "scheduled t11 0")
+		wantTold(t, told(r, other), "scheduled y 0")
 	})
 }
 
 // Long ids and errors fill a buffer as many events do.
 func TestEventsAreBoundedInBytes(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		u := r.subscribe(EventFilter{Buffer: 100, Kinds: []EventKind{EventRetried}})
-		r.handle("x", func(context.Context, *Delivery) error { return errors.New(strings.Repeat("long ", task.MaxReason)) })
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		u := subscribe(r, EventFilter{Buffer: 100, Kinds: []EventKind{EventRetried}})
+		r.MustHandle("x", func(context.Context, *Delivery) error { return errors.New(strings.Repeat("long ", task.MaxReason)) })
 		for i := range 60 {
-			r.must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
+			r.Must(Request{ID: fmt.Sprint("t", i), Topic: "x"})
 		}
-		pass(time.Millisecond)
+		rig.Pass(time.Millisecond)
 		events, lost, err := u.Next(t.Context())
-		want(t, "Next", err, nil)
+		rig.Want(t, "Next", err, nil)
 		if n := len(events); n < 20 || n > 26 || n+int(lost) != 60 {
 			t.Errorf("told of %d, and %d lost", n, lost)
 		}
@@ -207,42 +208,42 @@ func TestEventsAreBoundedInBytes(t *testing.T) {
 
 // What happens while the scheduler closes is told, and then that it has closed.
 func TestSubscriptionsEndWithTheScheduler(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		u := r.subscribe(EventFilter{Kinds: []EventKind{EventDelivered}})
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		u := subscribe(r, EventFilter{Kinds: []EventKind{EventDelivered}})
 		// The time is fake.
-		r.handle("x", func(context.Context, *Delivery) error { time.Sleep(time.Second); return nil })
-		r.must(Request{ID: "a", Topic: "x"})
-		pass(time.Millisecond)
-		want(t, "Close", r.Close(context.Background()), nil)
+		r.MustHandle("x", func(context.Context, *Delivery) error { time.Sleep(time.Second); return nil })
+		r.Must(Request{ID: "a", Topic: "x"})
+		rig.Pass(time.Millisecond)
+		rig.Want(t, "Close", r.Close(context.Background()), nil)
 		events, _, err := u.Next(t.Context())
-		if want(t, "Next", err, nil); len(events) != 1 || events[0].ID != "a" {
+		if rig.Want(t, "Next", err, nil); len(events) != 1 || events[0].ID != "a" {
 			t.Errorf("told %+v", events)
 		}
 		_, _, err = u.Next(t.Context())
-		want(t, "Next", err, ErrClosed)
+		rig.Want(t, "Next", err, ErrClosed)
 		_, err = r.Subscribe(EventFilter{})
-		want(t, "Subscribe", err, ErrClosed)
+		rig.Want(t, "Subscribe", err, ErrClosed)
 		gone, cancel := context.WithCancel(t.Context())
 		cancel()
 		_, _, err = u.Next(gone)
-		want(t, "Next", err, context.Canceled)
+		rig.Want(t, "Next", err, context.Canceled)
 	})
 }
 
 // A Next that waits ends with its subscription, and with its context.
 func TestNextWaits(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		u := r.subscribe(EventFilter{})
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		u := subscribe(r, EventFilter{})
 		errs := make(chan error, 1)
 		next := func() { _, _, err := u.Next(t.Context()); errs <- err }
 		go next()
-		pass(time.Minute)
-		r.must(Request{Topic: "x", Delay: time.Hour})
-		want(t, "Next", <-errs, nil)
+		rig.Pass(time.Minute)
+		r.Must(Request{Topic: "x", Delay: time.Hour})
+		rig.Want(t, "Next", <-errs, nil)
 		go next()
-		pass(time.Minute)
+		rig.Pass(time.Minute)
 		u.Close()
-		want(t, "Next", <-errs, ErrClosed)
+		rig.Want(t, "Next", <-errs, ErrClosed)
 	})
 }
 
@@ -250,16 +251,16 @@ func TestNextWaits(t *testing.T) {
 // every task in order, and of as many events as there were, those that it lost included.
 func TestReadersBesideDeliveries(t *testing.T) {
 	const number = 2000
-	r := newRig(t, Config{})
-	r.topic("x", TopicSettings{Retry: Retry{MaxAttempts: 3, MinBackoff: time.Millisecond, MaxBackoff: time.Millisecond}})
-	quick, slow := r.subscribe(EventFilter{Buffer: MaxEventBuffer}), r.subscribe(EventFilter{Buffer: 7})
+	r := rig.New(t, Config{})
+	r.MustSetTopic("x", TopicSettings{Retry: Retry{MaxAttempts: 3, MinBackoff: time.Millisecond, MaxBackoff: time.Millisecond}})
+	quick, slow := subscribe(r, EventFilter{Buffer: MaxEventBuffer}), subscribe(r, EventFilter{Buffer: 7})
 	var readers, writers sync.WaitGroup
 	heard := func(u *Subscription) (tasks map[string][]EventKind, told, lost int64) {
 		tasks = make(map[string][]EventKind)
 		for {
 			events, gap, err := u.Next(context.Background())
 			if err != nil {
-				want(t, "Next", err, ErrClosed)
+				rig.Want(t, "Next", err, ErrClosed)
 				return tasks, told, lost
 			}
 			for _, e := range events {
@@ -272,7 +273,7 @@ func TestReadersBesideDeliveries(t *testing.T) {
 	var quickly, quicklyLost, slowly, slowlyLost int64
 	readers.Go(func() { all, quickly, quicklyLost = heard(quick) })
 	readers.Go(func() { _, slowly, slowlyLost = heard(slow) })
-	r.handle("x", func(_ context.Context, d *Delivery) error {
+	r.MustHandle("x", func(_ context.Context, d *Delivery) error {
 		if d.Attempt == 1 {
 			return errors.New("not yet")
 		}
@@ -283,7 +284,7 @@ func TestReadersBesideDeliveries(t *testing.T) {
 	var passersBy sync.WaitGroup
 	passersBy.Go(func() {
 		for passing.Err() == nil {
-			u := r.subscribe(EventFilter{Buffer: 1 + rand.IntN(100)})
+			u := subscribe(r, EventFilter{Buffer: 1 + rand.IntN(100)})
 			_, _, _ = u.Next(passing)
 			u.Close()
 		}
@@ -291,7 +292,7 @@ func TestReadersBesideDeliveries(t *testing.T) {
 	for w := range 4 {
 		writers.Go(func() {
 			for i := range number / 4 {
-				r.must(Request{ID: fmt.Sprintf("t%d-%d", w, i), Topic: "x"})
+				r.Must(Request{ID: fmt.Sprintf("t%d-%d", w, i), Topic: "x"})
 			}
 		})
 	}
@@ -301,10 +302,10 @@ func TestReadersBesideDeliveries(t *testing.T) {
 	for r.Stats().Total.Delivered < number {
 		<-tick.C
 	}
-	r.must(Request{ID: "last", Topic: "y", Delay: time.Hour})
+	r.Must(Request{ID: "last", Topic: "y", Delay: time.Hour})
 	stop()
 	passersBy.Wait()
-	want(t, "Close", r.Close(context.Background()), nil)
+	rig.Want(t, "Close", r.Close(context.Background()), nil)
 	readers.Wait()
 	if quicklyLost != 0 || len(all) != number+1 || quickly != 5*number+1 {
 		t.Errorf("told of %d tasks by %d events, and %d lost", len(all), quickly, quicklyLost)

@@ -11,23 +11,24 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
-// supersede replaces a task, whatever its state, and wants that to be accepted.
-func (r *rig) supersede(req Request) Task {
-	r.t.Helper()
+// mustSupersede replaces a task, whatever its state, and wants that to be accepted.
+func mustSupersede(r *rig.Rig, req Request) Task {
+	r.T.Helper()
 	req.Supersede = true
-	task, err := r.Replace(r.t.Context(), req)
-	want(r.t, "Replace of "+req.ID, err, nil)
+	task, err := r.Replace(r.T.Context(), req)
+	rig.Want(r.T, "Replace of "+req.ID, err, nil)
 	return task
 }
 
 // stale wants each verdict on a delivery to be refused as stale.
-func (r *rig) stale(what string, d Delivery) {
-	r.t.Helper()
+func stale(r *rig.Rig, what string, d Delivery) {
+	r.T.Helper()
 	for _, v := range []Verb{Ack, Release, Extend, Bury, Return} {
-		want(r.t, fmt.Sprint(what, ": verb ", v), r.settle(Verdict{Verb: v}, d).Err, ErrStale)
+		rig.Want(r.T, fmt.Sprint(what, ": verb ", v), r.SettleOne(Verdict{Verb: v}, d).Err, ErrStale)
 	}
 }
 
@@ -38,69 +39,69 @@ func TestSupersededReceipts(t *testing.T) {
 	for _, c := range []struct {
 		name     string
 		settings TopicSettings
-		end      func(r *rig, d Delivery) // of the first delivery
+		end      func(r *rig.Rig, d Delivery) // of the first delivery
 	}{
-		{"open", TopicSettings{}, func(*rig, Delivery) {}},
-		{"open and claimed", TopicSettings{CountCrashes: true}, func(*rig, Delivery) {}},
-		{"open since before a restart", TopicSettings{}, func(r *rig, _ Delivery) { r.restart(); synctest.Wait() }},
-		{"lost by a crash", TopicSettings{}, func(r *rig, _ Delivery) { r.crash(); synctest.Wait() }},
-		{"lost and delivered again", TopicSettings{}, func(r *rig, _ Delivery) { r.crash(); pass(time.Second); r.pull("x", "t") }},
-		{"failed", TopicSettings{}, func(r *rig, d Delivery) { r.settle(Verdict{Verb: Release}, d) }},
-		{"its lease run out", TopicSettings{}, func(r *rig, _ Delivery) { pass(time.Minute) }},
-		{"dead", TopicSettings{}, func(r *rig, d Delivery) { r.settle(Verdict{Verb: Bury}, d) }},
-		{"dead before a crash", TopicSettings{}, func(r *rig, d Delivery) { r.settle(Verdict{Verb: Bury}, d); r.crash(); synctest.Wait() }},
-		{"dead by its lease", TopicSettings{Retry: Retry{MaxAttempts: 1}}, func(r *rig, _ Delivery) { pass(time.Minute) }},
-		{"kept, skipped", TopicSettings{KeepFinished: 10 * time.Hour}, func(r *rig, d Delivery) {
-			r.settle(Verdict{Verb: Release, Delay: ptr(time.Hour)}, d)
-			want(r.t, "Cancel", r.Cancel(r.t.Context(), "t"), nil)
+		{"open", TopicSettings{}, func(*rig.Rig, Delivery) {}},
+		{"open and claimed", TopicSettings{CountCrashes: true}, func(*rig.Rig, Delivery) {}},
+		{"open since before a restart", TopicSettings{}, func(r *rig.Rig, _ Delivery) { r.Restart(); synctest.Wait() }},
+		{"lost by a crash", TopicSettings{}, func(r *rig.Rig, _ Delivery) { r.Crash(); synctest.Wait() }},
+		{"lost and delivered again", TopicSettings{}, func(r *rig.Rig, _ Delivery) { r.Crash(); rig.Pass(time.Second); r.Pull("x", "t") }},
+		{"failed", TopicSettings{}, func(r *rig.Rig, d Delivery) { r.SettleOne(Verdict{Verb: Release}, d) }},
+		{"its lease run out", TopicSettings{}, func(r *rig.Rig, _ Delivery) { rig.Pass(time.Minute) }},
+		{"dead", TopicSettings{}, func(r *rig.Rig, d Delivery) { r.SettleOne(Verdict{Verb: Bury}, d) }},
+		{"dead before a crash", TopicSettings{}, func(r *rig.Rig, d Delivery) { r.SettleOne(Verdict{Verb: Bury}, d); r.Crash(); synctest.Wait() }},
+		{"dead by its lease", TopicSettings{Retry: Retry{MaxAttempts: 1}}, func(r *rig.Rig, _ Delivery) { rig.Pass(time.Minute) }},
+		{"kept, skipped", TopicSettings{KeepFinished: 10 * time.Hour}, func(r *rig.Rig, d Delivery) {
+			r.SettleOne(Verdict{Verb: Release, Delay: rig.Ptr(time.Hour)}, d)
+			rig.Want(r.T, "Cancel", r.Cancel(r.T.Context(), "t"), nil)
 		}},
 	} {
 		for _, again := range []struct {
 			name string
-			do   func(r *rig)
+			do   func(r *rig.Rig)
 		}{
-			{"", func(*rig) {}}, {"restarted", (*rig).restart}, {"crashed", (*rig).crash},
+			{"", func(*rig.Rig) {}}, {"restarted", (*rig.Rig).Restart}, {"crashed", (*rig.Rig).Crash},
 		} {
 			t.Run(c.name+" "+again.name, func(t *testing.T) {
-				bubble(t, Config{}, func(t *testing.T, r *rig) {
+				rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 					c.settings.Lease = 10 * time.Second
-					r.topic("x", c.settings)
-					d := r.one("t", "x")
+					r.MustSetTopic("x", c.settings)
+					d := r.One("t", "x")
 					c.end(r, d)
-					before := r.get("t")
-					got := r.supersede(Request{ID: "t", Topic: "x", Delay: 2 * time.Minute, Payload: []byte("2")})
+					before := r.MustGet("t")
+					got := mustSupersede(r, Request{ID: "t", Topic: "x", Delay: 2 * time.Minute, Payload: []byte("2")})
 					if !got.Created.Equal(before.Created) || got.Revision != before.Revision+1 || got.Attempt != 0 || got.State != Pending || got.LastError != "" {
 						t.Errorf("superseded: %+v; before: %+v", got, before)
 					}
 					if got.Repeated != (before.State != Finished) {
 						t.Errorf("repeated: %v", got.Repeated)
 					}
-					if now := r.get("t"); now.State != Pending || now.Revision != got.Revision || string(now.Payload) != "2" {
+					if now := r.MustGet("t"); now.State != Pending || now.Revision != got.Revision || string(now.Payload) != "2" {
 						t.Errorf("afterwards: %+v", now)
 					}
-					r.stale("while it waits", d)
+					stale(r, "while it waits", d)
 					again.do(r)
 					synctest.Wait()
-					r.stale("while it waits", d)
-					pass(time.Minute) // any lease of before is over
-					r.stale("still", d)
-					pass(time.Minute)
-					r.stale("while it is ready", d)
+					stale(r, "while it waits", d)
+					rig.Pass(time.Minute) // any lease of before is over
+					stale(r, "still", d)
+					rig.Pass(time.Minute)
+					stale(r, "while it is ready", d)
 					again.do(r)
 					synctest.Wait()
-					r.stale("while it is ready", d)
-					next := r.pull("x", "t")[0]
+					stale(r, "while it is ready", d)
+					next := r.Pull("x", "t")[0]
 					if next.Attempt != 1 {
 						t.Errorf("attempt %d", next.Attempt)
 					}
-					r.stale("while it is delivered", d)
+					stale(r, "while it is delivered", d)
 					again.do(r)
 					synctest.Wait()
-					r.stale("while it is delivered", d)
-					r.checkConsistency()
-					r.ack(next)
-					r.stale("when it has gone", d)
-					r.checkConsistency()
+					stale(r, "while it is delivered", d)
+					r.CheckConsistency()
+					r.Ack(next)
+					stale(r, "when it has gone", d)
+					r.CheckConsistency()
 				})
 			})
 		}
@@ -110,35 +111,35 @@ func TestSupersededReceipts(t *testing.T) {
 // A task that was acknowledged and kept is superseded as well. Its acknowledgement, repeated, gets
 // the answer of the first, and does nothing to the new task.
 func TestSupersedeAcknowledged(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.keepsFor("x", 10*time.Hour)
-		d := r.one("t", "x")
-		r.ack(d)
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.KeepsFor("x", 10*time.Hour)
+		d := r.One("t", "x")
+		r.Ack(d)
 		for n := range 3 {
-			u := r.subscribe(EventFilter{})
-			got := r.supersede(Request{ID: "t", Topic: "x", Delay: time.Hour, Payload: []byte("2")})
+			u := subscribe(r, EventFilter{})
+			got := mustSupersede(r, Request{ID: "t", Topic: "x", Delay: time.Hour, Payload: []byte("2")})
 			if got.Repeated || got.Revision != int64(2+n) || got.State != Pending || !got.Finished.IsZero() {
 				t.Errorf("superseded: %+v", got)
 			}
-			if events := r.told(u); len(events) != 1 || r.counts("x").Scheduled == 0 {
-				t.Errorf("events %q, counts %+v", events, r.counts("x"))
+			if events := told(r, u); len(events) != 1 || r.Counts("x").Scheduled == 0 {
+				t.Errorf("events %q, counts %+v", events, r.Counts("x"))
 			}
-			r.wantKept("x")
-			r.inLedger("t", recovery.Pending)
-			r.ack(d)
+			wantKept(r, "x")
+			r.InLedger("t", recovery.Pending)
+			r.Ack(d)
 			for _, v := range []Verb{Release, Extend, Bury, Return} {
-				want(t, "another verdict", r.settle(Verdict{Verb: v}, d).Err, ErrStale)
+				rig.Want(t, "another verdict", r.SettleOne(Verdict{Verb: v}, d).Err, ErrStale)
 			}
-			if now := r.get("t"); now.State != Pending {
+			if now := r.MustGet("t"); now.State != Pending {
 				t.Errorf("afterwards: %+v", now)
 			}
-			r.crash()
-			pass(time.Hour + time.Second)
-			r.stale("after a crash", d)
-			d = r.pull("x", "t")[0]
-			r.ack(d)
-			r.wantKept("x", "t")
-			r.checkConsistency()
+			r.Crash()
+			rig.Pass(time.Hour + time.Second)
+			stale(r, "after a crash", d)
+			d = r.Pull("x", "t")[0]
+			r.Ack(d)
+			wantKept(r, "x", "t")
+			r.CheckConsistency()
 		}
 	})
 }
@@ -149,37 +150,37 @@ func TestSettleWhileSuperseded(t *testing.T) {
 	for _, undone := range []bool{false, true} {
 		for _, v := range []Verb{Ack, Release, Extend, Bury, Return} {
 			t.Run(fmt.Sprint("undone=", undone, " ", v), func(t *testing.T) {
-				bubble(t, Config{}, func(t *testing.T, r *rig) {
-					r.topic("x", TopicSettings{Lease: time.Minute})
-					d := r.one("t", "x")
-					release := r.superseding(undone)
-					pass(r.patience() / 2)
+				rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+					r.MustSetTopic("x", TopicSettings{Lease: time.Minute})
+					d := r.One("t", "x")
+					release := superseding(r, undone)
+					rig.Pass(patience(r) / 2)
 					answer := make(chan Settled, 1)
-					go func() { answer <- r.settle(Verdict{Verb: v}, d) }()
-					pass(time.Millisecond)
+					go func() { answer <- r.SettleOne(Verdict{Verb: v}, d) }()
+					rig.Pass(time.Millisecond)
 					if len(answer) != 0 {
 						t.Fatalf("it did not wait: %+v", <-answer)
 					}
-					if got := r.counts("x"); got.Delivering != 1 || got.Pending != 0 {
+					if got := r.Counts("x"); got.Delivering != 1 || got.Pending != 0 {
 						t.Errorf("meanwhile: %+v", got)
 					}
 					if !undone {
 						release()
-						want(t, "the verdict", (<-answer).Err, ErrStale)
-						r.wantEnd(recovery.Pending, Pending)
-						r.checkConsistency()
+						rig.Want(t, "the verdict", (<-answer).Err, ErrStale)
+						wantEnd(r, recovery.Pending, Pending)
+						r.CheckConsistency()
 						return
 					}
 					// The caller of Replace gives up, and that of the verdict nearly.
-					pass(r.Engine().Config.AnswerWithin - r.patience()/4)
+					rig.Pass(r.Engine().Config.AnswerWithin - patience(r)/4)
 					release()
 					if a := <-answer; a.Err != nil {
 						t.Errorf("the verdict: %v", a.Err)
 					}
-					pass(0)
+					rig.Pass(0)
 					end := map[Verb]State{Ack: 0, Release: Pending, Extend: Delivering, Bury: Dead, Return: Ready}[v]
-					r.wantEnd(map[State]recovery.Place{0: recovery.Nowhere, Dead: recovery.Dead}[end]|placeOf(end), end)
-					r.checkConsistency()
+					wantEnd(r, map[State]recovery.Place{0: recovery.Nowhere, Dead: recovery.Dead}[end]|placeOf(end), end)
+					r.CheckConsistency()
 				})
 			})
 		}
@@ -197,9 +198,9 @@ func placeOf(s State) recovery.Place {
 // superseding begins to replace the task "t" of the topic "x", and keeps the ledger from answering
 // until release is called. undone: the write waits behind another one, so that its caller can give
 // it up.
-func (r *rig) superseding(undone bool) (release func()) {
-	r.t.Helper()
-	_, release = r.faulty.Hold(ledgertest.Apply)
+func superseding(r *rig.Rig, undone bool) (release func()) {
+	r.T.Helper()
+	_, release = r.Faulty.Hold(ledgertest.Apply)
 	if undone {
 		go func() {
 			_, _ = r.Schedule(context.Background(), Request{ID: "before", Topic: "other", Delay: time.Hour})
@@ -210,13 +211,13 @@ func (r *rig) superseding(undone bool) (release func()) {
 		_, err := r.Replace(context.Background(), Request{ID: "t", Topic: "x", Delay: time.Hour, Supersede: true})
 		switch {
 		case undone && !errors.Is(err, ErrUnavailable):
-			r.t.Errorf("Replace = %v", err)
+			r.T.Errorf("Replace = %v", err)
 		case !undone && err != nil:
-			r.t.Errorf("Replace = %v", err)
+			r.T.Errorf("Replace = %v", err)
 		}
 	}()
 	synctest.Wait()
-	r.wantBusy(store.Replacing)
+	wantBusy(r, store.Replacing)
 	return release
 }
 
@@ -228,11 +229,11 @@ func TestSupersedeUnderAHandler(t *testing.T) {
 	for name, end := range ends {
 		for _, when := range []string{"after", "meanwhile", "undone"} {
 			t.Run(name+" "+when, func(t *testing.T) {
-				bubble(t, Config{MaxDeliveries: 2}, func(t *testing.T, r *rig) {
-					r.topic("x", TopicSettings{Lease: time.Minute, Concurrency: 1})
+				rig.Bubble(t, Config{MaxDeliveries: 2}, func(t *testing.T, r *rig.Rig) {
+					r.MustSetTopic("x", TopicSettings{Lease: time.Minute, Concurrency: 1})
 					gate := make(chan struct{})
 					var got []Delivery
-					r.handle("x", func(_ context.Context, d *Delivery) error {
+					r.MustHandle("x", func(_ context.Context, d *Delivery) error {
 						got = append(got, *d)
 						<-gate
 						if d.Revision == 1 {
@@ -241,44 +242,44 @@ func TestSupersedeUnderAHandler(t *testing.T) {
 						return nil
 					})
 					dueNow(r)
-					pass(0)
-					release := r.superseding(when == "undone")
+					rig.Pass(0)
+					release := superseding(r, when == "undone")
 					if when == "after" {
 						release()
-						pass(0)
+						rig.Pass(0)
 						close(gate)
-						pass(0)
+						rig.Pass(0)
 					} else {
 						close(gate)
-						pass(0)
-						r.wantBusy(store.Replacing)
+						rig.Pass(0)
+						wantBusy(r, store.Replacing)
 						if when == "undone" {
-							pass(3 * time.Second)
+							rig.Pass(3 * time.Second)
 						}
 						release()
-						pass(0)
+						rig.Pass(0)
 					}
 					if when == "undone" {
-						r.wantEnd(map[string]recovery.Place{"success": recovery.Nowhere, "failure": recovery.Pending, "death": recovery.Dead, "later": recovery.Pending}[name],
+						wantEnd(r, map[string]recovery.Place{"success": recovery.Nowhere, "failure": recovery.Pending, "death": recovery.Dead, "later": recovery.Pending}[name],
 							map[string]State{"success": 0, "failure": Pending, "death": Dead, "later": Delivering}[name])
-						r.checkConsistency()
+						r.CheckConsistency()
 						return
 					}
-					r.wantEnd(recovery.Pending, Pending)
-					if c := r.counts("x"); c.Delivered+c.Failed+c.Died+c.LeaseExpired != 0 || c.Delivering != 0 {
+					wantEnd(r, recovery.Pending, Pending)
+					if c := r.Counts("x"); c.Delivered+c.Failed+c.Died+c.LeaseExpired != 0 || c.Delivering != 0 {
 						t.Errorf("counts %+v", c)
 					}
-					r.stale("at the end of the handler", got[0])
-					r.checkConsistency()
-					pass(time.Hour)
+					stale(r, "at the end of the handler", got[0])
+					r.CheckConsistency()
+					rig.Pass(time.Hour)
 					if len(got) != 2 || got[1].Attempt != 1 || got[1].Revision != 2 {
 						t.Errorf("deliveries: %+v", got)
 					}
-					r.wantEnd(recovery.Nowhere, 0)
-					if c, s := r.counts("x"), r.Stats(); c.Delivered != 1 || c.Failed+c.Died+c.LeaseExpired != 0 || r.Engine().Dispatch.ReservedInFlight != 0 || s.Rescued != 0 {
+					wantEnd(r, recovery.Nowhere, 0)
+					if c, s := r.Counts("x"), r.Stats(); c.Delivered != 1 || c.Failed+c.Died+c.LeaseExpired != 0 || r.Engine().Dispatch.ReservedInFlight != 0 || s.Rescued != 0 {
 						t.Errorf("counts %+v, %d reserved", c, r.Engine().Dispatch.ReservedInFlight)
 					}
-					r.checkConsistency()
+					r.CheckConsistency()
 				})
 			})
 		}
@@ -289,24 +290,24 @@ func TestSupersedeUnderAHandler(t *testing.T) {
 func TestLeaseRunsOutWhileSuperseded(t *testing.T) {
 	for _, undone := range []bool{false, true} {
 		t.Run(fmt.Sprint("undone=", undone), func(t *testing.T) {
-			bubble(t, Config{AnswerWithin: 10 * time.Second}, func(t *testing.T, r *rig) {
-				r.topic("x", TopicSettings{Lease: 2 * time.Second, Retry: Retry{MinBackoff: time.Hour, MaxBackoff: time.Hour}})
-				d := r.one("t", "x")
-				release := r.superseding(undone)
-				pass(5 * time.Second)
-				r.wantBusy(store.Replacing)
+			rig.Bubble(t, Config{AnswerWithin: 10 * time.Second}, func(t *testing.T, r *rig.Rig) {
+				r.MustSetTopic("x", TopicSettings{Lease: 2 * time.Second, Retry: Retry{MinBackoff: time.Hour, MaxBackoff: time.Hour}})
+				d := r.One("t", "x")
+				release := superseding(r, undone)
+				rig.Pass(5 * time.Second)
+				wantBusy(r, store.Replacing)
 				if undone {
-					pass(10 * time.Second)
+					rig.Pass(10 * time.Second)
 				}
 				release()
-				pass(2 * time.Second)
-				r.wantEnd(recovery.Pending, Pending)
-				got, c := r.get("t"), r.counts("x")
+				rig.Pass(2 * time.Second)
+				wantEnd(r, recovery.Pending, Pending)
+				got, c := r.MustGet("t"), r.Counts("x")
 				if undone && (got.Revision != 1 || got.Attempt != 1 || c.LeaseExpired != 1) || !undone && (got.Revision != 2 || got.Attempt != 0 || c.LeaseExpired+c.Failed != 0) {
 					t.Errorf("afterwards %+v, %+v", got, c)
 				}
-				r.stale("afterwards", d)
-				r.checkConsistency()
+				stale(r, "afterwards", d)
+				r.CheckConsistency()
 			})
 		})
 	}
@@ -315,35 +316,35 @@ func TestLeaseRunsOutWhileSuperseded(t *testing.T) {
 // A delivery that is superseded gives up its places once: in its group, and among those that are
 // out.
 func TestSupersedeFreesPlaces(t *testing.T) {
-	bubble(t, Config{MaxInFlight: 3}, func(t *testing.T, r *rig) {
-		r.topic("x", TopicSettings{ConcurrencyPerGroup: 1, Lease: time.Hour})
+	rig.Bubble(t, Config{MaxInFlight: 3}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", TopicSettings{ConcurrencyPerGroup: 1, Lease: time.Hour})
 		req := func(id, group string) Request { return Request{ID: id, Topic: "x", Group: group} }
 		for _, id := range []string{"a1", "a2", "a3"} {
-			r.must(req(id, "a"))
+			r.Must(req(id, "a"))
 		}
-		r.must(req("b1", "b"))
-		r.must(req("b2", "b"))
-		first := r.pull("x", "a1", "b1")
+		r.Must(req("b1", "b"))
+		r.Must(req("b2", "b"))
+		first := r.Pull("x", "a1", "b1")
 		late := req("a1", "b") // it comes back in another group
 		late.Delay = time.Hour
-		r.supersede(late)
-		r.checkConsistency()
-		second := r.pull("x", "a2")
-		r.pull("x")
-		r.stale("of the superseded one", first[0])
-		r.pull("x")
-		r.checkConsistency()
-		r.ack(first[1])
-		third := r.pull("x", "b2")
-		r.pull("x")
-		r.supersede(req("b2", "b")) // due at once, behind nothing
-		r.checkConsistency()
-		r.ack(second[0])
-		r.pull("x", "b2", "a3")
-		r.stale("of the superseded one", third[0])
+		mustSupersede(r, late)
+		r.CheckConsistency()
+		second := r.Pull("x", "a2")
+		r.Pull("x")
+		stale(r, "of the superseded one", first[0])
+		r.Pull("x")
+		r.CheckConsistency()
+		r.Ack(first[1])
+		third := r.Pull("x", "b2")
+		r.Pull("x")
+		mustSupersede(r, req("b2", "b")) // due at once, behind nothing
+		r.CheckConsistency()
+		r.Ack(second[0])
+		r.Pull("x", "b2", "a3")
+		stale(r, "of the superseded one", third[0])
 		if got := r.Engine().Dispatch.LeasedOut; got != 2 {
 			t.Errorf("%d are out", got)
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }

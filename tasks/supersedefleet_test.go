@@ -10,25 +10,16 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
-// supersede replaces a task, at whichever node and in whatever state it is.
-func (n *node) supersede(req Request) Task {
-	n.t.Helper()
+// supersedeAt replaces a task, at whichever node and in whatever state it is.
+func supersedeAt(n *rig.Node, req Request) Task {
+	n.T.Helper()
 	req.Supersede = true
-	task, err := n.Replace(n.t.Context(), req)
-	want(n.t, "Replace of "+req.ID, err, nil)
+	task, err := n.Replace(n.T.Context(), req)
+	rig.Want(n.T, "Replace of "+req.ID, err, nil)
 	return task
-}
-
-// stale wants a receipt to be refused as stale.
-func (n *node) stale(what string, d Delivery) {
-	n.t.Helper()
-	for _, v := range []Verb{Ack, Release, Extend, Bury, Return} {
-		answers, err := n.Settle(n.t.Context(), Verdict{Verb: v}, []string{d.Receipt()})
-		want(n.t, what, err, nil)
-		want(n.t, fmt.Sprint(what, ": verb ", v, " at ", n.name), answers[0].Err, ErrStale)
-	}
 }
 
 // Any node supersedes a task of any: one that a receiver of any has reserved, one that is dead, and
@@ -36,40 +27,40 @@ func (n *node) stale(what string, d Delivery) {
 // since.
 func TestSupersedeAtAllNodes(t *testing.T) {
 	t.Parallel()
-	fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
 		ctx := t.Context()
 		for _, name := range []string{"a", "b", "c"} {
-			f.join(name, 2, Config{Topics: map[string]TopicSettings{"t": {KeepFinished: 10 * time.Hour}}})
+			f.Join(name, 2, Config{Topics: map[string]TopicSettings{"t": {KeepFinished: 10 * time.Hour}}})
 		}
 		var open, all []Delivery
-		f.each(func(what string, owner, asked *node, task Task) {
+		f.Each(func(what string, owner, asked *rig.Node, task Task) {
 			put := Request{ID: task.ID, Topic: "t", Delay: time.Hour}
 			for k, from := range []func(d Delivery){
 				func(Delivery) {},
-				func(d Delivery) { asked.settle(Bury, d) },
-				func(d Delivery) { asked.settle(Ack, d) },
+				func(d Delivery) { asked.SettleOne(Bury, d) },
+				func(d Delivery) { asked.SettleOne(Ack, d) },
 			} {
 				_, err := asked.Fire(ctx, task.ID)
-				want(t, what+": Fire", err, nil)
-				receiver := f.nodes[(slices.Index(f.nodes, asked)+k)%len(f.nodes)]
-				ds := <-receiver.reserve(ctx, "t", 1, time.Second, 0)
-				receiver.want(ds, task.ID)
+				rig.Want(t, what+": Fire", err, nil)
+				receiver := f.Nodes[(slices.Index(f.Nodes, asked)+k)%len(f.Nodes)]
+				ds := <-receiver.StartReserve(ctx, "t", 1, time.Second, 0)
+				receiver.Want(ds, task.ID)
 				d := ds[0]
-				before := asked.get(task.ID)
+				before := asked.MustGet(task.ID)
 				_, err = asked.Replace(ctx, put)
 				if k == 0 {
-					want(t, what+": Replace", err, ErrDelivering)
+					rig.Want(t, what+": Replace", err, ErrDelivering)
 				}
 				from(d)
-				state := asked.get(task.ID).State
+				state := asked.MustGet(task.ID).State
 				other := WithVersion(ctx, Version{Revision: before.Revision + 1, Created: before.Created})
 				over := put
 				over.Supersede = true
 				_, err = asked.Replace(other, over)
-				want(t, what+": Replace of another version", err, ErrRevision)
+				rig.Want(t, what+": Replace of another version", err, ErrRevision)
 				got, err := asked.Replace(WithVersion(ctx, Version{Revision: before.Revision, Created: before.Created}), over)
-				want(t, what+": Replace", err, nil)
-				if got.Revision != before.Revision+1 || got.State != Pending || got.Node != owner.name || got.Repeated != (state != Finished) {
+				rig.Want(t, what+": Replace", err, nil)
+				if got.Revision != before.Revision+1 || got.State != Pending || got.Node != owner.Name || got.Repeated != (state != Finished) {
 					t.Errorf("%s: superseded: %+v", what, got)
 				}
 				if k == 0 {
@@ -78,26 +69,26 @@ func TestSupersedeAtAllNodes(t *testing.T) {
 				if k != 2 { // an acknowledgement is repeated
 					all = append(all, d)
 				}
-				asked.supersede(put) // once more, whichever version it has
+				supersedeAt(asked, put) // once more, whichever version it has
 			}
 		})
-		for _, n := range f.nodes {
+		for _, n := range f.Nodes {
 			for _, d := range open {
-				n.stale("superseded", d)
+				n.Stale("superseded", d)
 			}
-			n.check()
+			n.Check()
 		}
-		a, b, c := f.nodes[0], f.nodes[1], f.nodes[2]
-		b.keeps.Store(true)
-		c.keeps.Store(true)
-		want(t, "hand-over", a.handTo(b), nil)
-		a.crash()
-		pass(time.Minute)
-		c.adopt(a)
-		pass(2 * time.Hour)
+		a, b, c := f.Nodes[0], f.Nodes[1], f.Nodes[2]
+		b.Keeps.Store(true)
+		c.Keeps.Store(true)
+		rig.Want(t, "hand-over", a.HandTo(b), nil)
+		a.Crash()
+		rig.Pass(time.Minute)
+		c.Adopt(a)
+		rig.Pass(2 * time.Hour)
 		for _, d := range all {
-			for _, n := range []*node{b, c} {
-				n.stale("moved", d)
+			for _, n := range []*rig.Node{b, c} {
+				n.Stale("moved", d)
 			}
 		}
 		var ids []string
@@ -107,7 +98,7 @@ func TestSupersedeAtAllNodes(t *testing.T) {
 		slices.Sort(ids)
 		ids = slices.Compact(ids)
 		for left := len(ids); left > 0; {
-			ds := <-b.reserve(ctx, "t", left, time.Second, 0)
+			ds := <-b.StartReserve(ctx, "t", left, time.Second, 0)
 			if len(ds) == 0 {
 				t.Fatalf("%d are not delivered", left)
 			}
@@ -115,11 +106,11 @@ func TestSupersedeAtAllNodes(t *testing.T) {
 				if left--; d.Attempt != 1 || !slices.Contains(ids, d.ID) {
 					t.Errorf("delivered: %+v", d.Task)
 				}
-				c.settle(Ack, d)
+				c.SettleOne(Ack, d)
 			}
 		}
-		b.check()
-		c.check()
+		b.Check()
+		c.Check()
 	})
 }
 
@@ -127,23 +118,23 @@ func TestSupersedeAtAllNodes(t *testing.T) {
 // says in the end does not count.
 func TestSupersedeOffloaded(t *testing.T) {
 	t.Parallel()
-	poolBubble(t, func(t *testing.T, f *fleet) {
-		a, b := f.nodes[0], f.nodes[1]
+	rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
+		a, b := f.Nodes[0], f.Nodes[1]
 		var c deliveries
-		for _, n := range f.nodes {
-			want(t, "Handle", n.Handle("x", c.by(n.name, 2*time.Second, nil)), nil)
+		for _, n := range f.Nodes {
+			rig.Want(t, "Handle", n.Handle("x", c.by(n.Name, 2*time.Second, nil)), nil)
 		}
 		const count = 3000
-		a.herd("x", count)
-		pass(time.Second)
+		herd(a, "x", count)
+		rig.Pass(time.Second)
 		if c.counts("b") == 0 {
 			t.Fatal("no delivery of the other node is under way")
 		}
 		superseded := 0
-		for _, n := range f.nodes {
+		for _, n := range f.Nodes {
 			for i := range count {
 				if task, err := a.Get(t.Context(), fmt.Sprint("x-", i)); err == nil && task.State == Delivering && i%2 == 0 {
-					n.supersede(Request{ID: task.ID, Topic: "x", Delay: time.Hour})
+					supersedeAt(n, Request{ID: task.ID, Topic: "x", Delay: time.Hour})
 					superseded++
 				}
 			}
@@ -151,21 +142,21 @@ func TestSupersedeOffloaded(t *testing.T) {
 		if superseded < 20 {
 			t.Fatalf("%d are superseded", superseded)
 		}
-		pass(time.Minute)
+		rig.Pass(time.Minute)
 		if st := a.Stats().Total; st.Delivered != count-int64(superseded) || st.Pending != int64(superseded) || st.Failed+st.LeaseExpired+st.Delivering != 0 {
 			t.Errorf("%d are superseded; %+v", superseded, st)
 		}
-		pass(time.Hour)
-		for _, n := range f.nodes {
+		rig.Pass(time.Hour)
+		for _, n := range f.Nodes {
 			if d := &n.Engine().Dispatch; d.LeasedOut != 0 || d.ReservedInFlight != 0 || len(d.Leases) != 0 {
-				t.Errorf("%s: %d are out, %d reserved, %d leases", n.name, d.LeasedOut, d.ReservedInFlight, len(d.Leases))
+				t.Errorf("%s: %d are out, %d reserved, %d leases", n.Name, d.LeasedOut, d.ReservedInFlight, len(d.Leases))
 			}
 		}
 		if st := a.Stats().Total; st.Delivered != count {
 			t.Errorf("%+v", st)
 		}
-		a.check()
-		b.check()
+		a.Check()
+		b.Check()
 	}, Config{SweepBacklog: 100}, Config{SweepHelper: []string{"backlog"}})
 }
 
@@ -176,21 +167,21 @@ func TestSupersedeWhileTheShardLeaves(t *testing.T) {
 	for _, handled := range []bool{false, true} {
 		for _, landed := range []bool{false, true} {
 			t.Run(fmt.Sprint("handled=", handled, " landed=", landed), func(t *testing.T) {
-				fleetBubble(t, 0, func(t *testing.T, f *fleet) {
-					a, b := f.join("a", 1, Config{}), f.join("b", 1, Config{})
-					b.keeps.Store(true)
+				rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
+					a, b := f.Join("a", 1, Config{}), f.Join("b", 1, Config{})
+					b.Keeps.Store(true)
 					end := make(chan struct{})
 					var d Delivery
-					id := a.idAt(0)
+					id := a.IDAt(0)
 					if handled {
-						want(t, "Handle", a.Handle("x", func(context.Context, *Delivery) error { <-end; return nil }), nil)
+						rig.Want(t, "Handle", a.Handle("x", func(context.Context, *Delivery) error { <-end; return nil }), nil)
 					}
-					a.create(Request{ID: id, Topic: "x"})
+					a.Create(Request{ID: id, Topic: "x"})
 					synctest.Wait()
 					if !handled {
-						d = a.pullOwn("x", id)[0]
+						d = a.PullOwn("x", id)[0]
 					}
-					release := a.member.hold("Apply")
+					release := a.Member.Hold("Apply")
 					answer := make(chan error, 1)
 					go func() {
 						ctx := WithVersion(context.Background(), AnyVersion)
@@ -204,36 +195,36 @@ func TestSupersedeWhileTheShardLeaves(t *testing.T) {
 					}
 					if landed {
 						done := make(chan error, 1)
-						go func() { done <- a.handTo(b) }()
-						pass(50 * time.Millisecond)
+						go func() { done <- a.HandTo(b) }()
+						rig.Pass(50 * time.Millisecond)
 						release()
-						want(t, "hand-over", <-done, nil)
-						want(t, "Replace", <-answer, nil)
+						rig.Want(t, "hand-over", <-done, nil)
+						rig.Want(t, "Replace", <-answer, nil)
 					} else {
-						b.adopt(a)
+						b.Adopt(a)
 						release()
-						want(t, "Replace", <-answer, ErrUnknown)
+						rig.Want(t, "Replace", <-answer, ErrUnknown)
 					}
-					pass(time.Second)
-					a.wantEmpty()
+					rig.Pass(time.Second)
+					a.WantEmpty()
 					task, err := b.Get(t.Context(), id)
 					switch {
 					case landed && !handled:
-						b.stale("superseded", d)
+						b.Stale("superseded", d)
 						fallthrough
 					case landed:
-						if want(t, "Get", err, nil); task.Revision != 2 || task.State != Pending || task.Attempt != 0 {
+						if rig.Want(t, "Get", err, nil); task.Revision != 2 || task.State != Pending || task.Attempt != 0 {
 							t.Errorf("superseded: %+v", task)
 						}
 					case handled:
-						want(t, "Get of what the handler has acknowledged", err, ErrNotFound)
+						rig.Want(t, "Get of what the handler has acknowledged", err, ErrNotFound)
 					default:
-						if want(t, "Get", err, nil); task.Revision != 1 {
+						if rig.Want(t, "Get", err, nil); task.Revision != 1 {
 							t.Errorf("not superseded: %+v", task)
 						}
-						want(t, "Ack", b.ack(d).Err, nil)
+						rig.Want(t, "Ack", b.Ack(d).Err, nil)
 					}
-					b.check()
+					b.Check()
 				})
 			})
 		}
@@ -242,34 +233,34 @@ func TestSupersedeWhileTheShardLeaves(t *testing.T) {
 
 // A node that takes no new tasks, since it is full or is being drained, replaces those of others.
 func TestReplaceAtANodeThatTakesNone(t *testing.T) {
-	for name, refuse := range map[string]func(a *node) error{
-		"full": func(a *node) error {
-			a.create(Request{ID: a.idAt(0), Topic: "y", Delay: time.Hour})
-			_, err := a.Schedule(a.t.Context(), Request{ID: a.idAt(0), Topic: "y", Delay: time.Hour})
+	for name, refuse := range map[string]func(a *rig.Node) error{
+		"full": func(a *rig.Node) error {
+			a.Create(Request{ID: a.IDAt(0), Topic: "y", Delay: time.Hour})
+			_, err := a.Schedule(a.T.Context(), Request{ID: a.IDAt(0), Topic: "y", Delay: time.Hour})
 			return err
 		},
-		"drained": func(a *node) error {
-			Mutex(a.Engine()).Lock()
-			defer Mutex(a.Engine()).Unlock()
+		"drained": func(a *rig.Node) error {
+			rig.Mutex(a.Engine()).Lock()
+			defer rig.Mutex(a.Engine()).Unlock()
 			a.Engine().Draining = true
 			return ErrOverloaded
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			fleetBubble(t, 0, func(t *testing.T, f *fleet) {
+			rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
 				ctx := t.Context()
-				a, b := f.join("a", 1, Config{MaxPending: 1}), f.join("b", 1, Config{})
+				a, b := f.Join("a", 1, Config{MaxPending: 1}), f.Join("b", 1, Config{})
 				var ids []string
 				for i := range 6 {
-					ids = append(ids, b.create(Request{ID: fmt.Sprint("order-", i), Topic: "x"}))
+					ids = append(ids, b.Create(Request{ID: fmt.Sprint("order-", i), Topic: "x"}))
 				}
-				pass(time.Second)
+				rig.Pass(time.Second)
 				if held := a.Stats().Total; held.Ready+held.Pending != 0 {
 					t.Fatalf("a has %+v", held)
 				}
-				want(t, "a creation", refuse(a), ErrOverloaded)
+				rig.Want(t, "a creation", refuse(a), ErrOverloaded)
 				got, err := a.Replace(ctx, Request{ID: ids[0], Topic: "x", Delay: time.Hour})
-				if want(t, "Replace", err, nil); !got.Repeated || got.Node != "b" {
+				if rig.Want(t, "Replace", err, nil); !got.Repeated || got.Node != "b" {
 					t.Errorf("replaced: %+v", got)
 				}
 				_, err = a.Replace(ctx, Request{ID: "unknown", Topic: "x", Delay: time.Hour})
@@ -281,9 +272,9 @@ func TestReplaceAtANodeThatTakesNone(t *testing.T) {
 					batch = append(batch, Request{ID: id, Topic: "x", Delay: time.Hour})
 				}
 				results, err := a.ReplaceBatch(ctx, batch)
-				want(t, "ReplaceBatch", err, nil)
+				rig.Want(t, "ReplaceBatch", err, nil)
 				for i, r := range results[:len(ids)-1] {
-					if want(t, "a result", r.Err, nil); !r.Repeated || r.ID != ids[i+1] {
+					if rig.Want(t, "a result", r.Err, nil); !r.Repeated || r.ID != ids[i+1] {
 						t.Errorf("a result: %+v", r)
 					}
 				}
@@ -291,11 +282,11 @@ func TestReplaceAtANodeThatTakesNone(t *testing.T) {
 					t.Errorf("ReplaceBatch of none = %v", err)
 				}
 				for _, id := range ids {
-					if got := b.get(id); got.Revision != 2 {
+					if got := b.MustGet(id); got.Revision != 2 {
 						t.Errorf("%s: %+v", id, got)
 					}
 				}
-				b.check()
+				b.Check()
 			})
 		})
 	}

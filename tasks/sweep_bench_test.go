@@ -10,6 +10,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/diskledger"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 func benched(b *testing.B, n int) *Scheduler {
@@ -22,7 +23,7 @@ func benched(b *testing.B, n int) *Scheduler {
 	if err != nil {
 		b.Fatal(err)
 	}
-	<-s.Engine().Reading.Replayed
+	<-rig.Engine(s).Reading.Replayed
 	due := time.Now().Add(1000 * time.Hour)
 	requests := make([]Request, MaxBatch)
 	for first := 0; first < n; first += len(requests) {
@@ -88,12 +89,12 @@ func BenchmarkSweep(b *testing.B) {
 	})
 	b.Run("Once", func(b *testing.B) {
 		for b.Loop() {
-			s.Engine().SweepOnce(false)
+			rig.Engine(s).SweepOnce(false)
 		}
 	})
 	b.Run("SearchAll", func(b *testing.B) {
 		for b.Loop() {
-			if s.Engine().SearchOverdue(true) != 0 {
+			if rig.Engine(s).SearchOverdue(true) != 0 {
 				b.Fatal("something was overdue")
 			}
 		}
@@ -110,7 +111,7 @@ func BenchmarkSweep(b *testing.B) {
 
 			fulls := s.Stats().FullSweeps
 			busy, began := spent(), time.Now()
-			s.Engine().SweepOnce(true)
+			rig.Engine(s).SweepOnce(true)
 			for tick := time.Tick(100 * time.Millisecond); s.Stats().FullSweeps == fulls; {
 				<-tick
 			}
@@ -119,7 +120,7 @@ func BenchmarkSweep(b *testing.B) {
 
 			fulls = s.Stats().FullSweeps
 			stop = make(chan struct{})
-			s.Engine().SweepOnce(true)
+			rig.Engine(s).SweepOnce(true)
 			beside := scheduling(b, s, stop)
 			<-time.After(5 * time.Second)
 			close(stop)

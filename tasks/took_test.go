@@ -9,12 +9,13 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // Each attempt that the process makes is timed, whatever becomes of it.
 func TestDeliveriesAreTimed(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.handle("x", func(_ context.Context, d *Delivery) error {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.MustHandle("x", func(_ context.Context, d *Delivery) error {
 			switch d.ID {
 			case "fails":
 				time.Sleep(300 * time.Millisecond)
@@ -26,11 +27,11 @@ func TestDeliveriesAreTimed(t *testing.T) {
 			time.Sleep(30 * time.Millisecond)
 			return nil
 		})
-		r.topic("x", TopicSettings{Retry: Retry{MaxAttempts: 1}})
+		r.MustSetTopic("x", TopicSettings{Retry: Retry{MaxAttempts: 1}})
 		for _, id := range []string{"a", "b", "fails", "panics"} {
-			r.must(Request{ID: id, Topic: "x"})
+			r.Must(Request{ID: id, Topic: "x"})
 		}
-		pass(time.Minute)
+		rig.Pass(time.Minute)
 		took := r.Stats().Took.Attempts[Handler]
 		if want := 60*time.Millisecond + 300*time.Millisecond + 2*time.Second; took.Sum != want || took.Total() != 4 {
 			t.Errorf("%d attempts took %v; want 4, %v", took.Total(), took.Sum, want)
@@ -47,12 +48,12 @@ func TestDeliveriesAreTimed(t *testing.T) {
 
 // A batch of the ledger takes from its first sending to its answer.
 func TestCommitsAreTimed(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.must(Request{ID: "before", Topic: "x", Delay: time.Hour})
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		r.Must(Request{ID: "before", Topic: "x", Delay: time.Hour})
 		before := r.Stats().Took.Commits
-		_, release := r.faulty.Hold(ledgertest.Apply)
-		go r.must(Request{ID: "a", Topic: "x", Delay: time.Hour})
-		pass(300 * time.Millisecond)
+		_, release := r.Faulty.Hold(ledgertest.Apply)
+		go r.Must(Request{ID: "a", Topic: "x", Delay: time.Hour})
+		rig.Pass(300 * time.Millisecond)
 		if now := r.Stats().Took.Commits; now != before {
 			t.Errorf("timed before the answer: %+v; want %+v", now, before)
 		}

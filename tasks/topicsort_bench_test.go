@@ -6,6 +6,7 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // BenchmarkWorstTopics measures a page of 20 topics of a fleet of 2 nodes that have so many, the
@@ -13,9 +14,9 @@ import (
 func BenchmarkWorstTopics(b *testing.B) {
 	for _, topics := range []int{2000, 10_000, 50_000} {
 		b.Run(fmt.Sprint(topics), func(b *testing.B) {
-			f := newFleet(b, 2)
+			f := rig.NewFleet(b, 2)
 			all := make([]Request, MaxBatch)
-			for _, n := range f.nodes {
+			for _, n := range f.Nodes {
 				for from := 0; from < topics; from += len(all) {
 					all = all[:min(len(all), topics-from)]
 					for i := range all {
@@ -27,12 +28,12 @@ func BenchmarkWorstTopics(b *testing.B) {
 				}
 			}
 			for i := 0; b.Loop(); i++ {
-				page, reach, err := f.nodes[0].FleetTopics(b.Context(), TopicQuery{Sort: SortWorst, Limit: 20, Search: fmt.Sprintf("%.*s", i%2, "t")})
+				page, reach, err := f.Nodes[0].FleetTopics(b.Context(), TopicQuery{Sort: SortWorst, Limit: 20, Search: fmt.Sprintf("%.*s", i%2, "t")})
 				if err != nil || len(page.Topics) != 20 || page.Matched != topics || len(reach.Nodes) != 2 {
 					b.Fatal(page.Matched, reach, err)
 				}
 				b.StopTimer()
-				for f.nodes[0].Cluster().Gathered() > 0 {
+				for f.Nodes[0].Cluster().Gathered() > 0 {
 					time.Sleep(10 * time.Millisecond)
 				}
 				b.StartTimer()

@@ -11,6 +11,7 @@ import (
 
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 var allSorts = []TopicSort{SortName, SortWorst, SortLate, SortFailed, SortDead, SortReady, SortPending, SortPaused}
@@ -72,8 +73,8 @@ func sortsBefore(sort TopicSort, now time.Time, a, b *Topic) bool {
 
 // wantSorted wants the pages of each order to have the topics of the fleet that match, in that
 // order, at whatever node they are asked for.
-func (f *fleet) wantSorted(n *node, topics []Topic, rng *rand.Rand) {
-	f.t.Helper()
+func wantSorted(f *rig.Fleet, n *rig.Node, topics []Topic, rng *rand.Rand) {
+	f.T.Helper()
 	search := []string{"", "T", "1", "t3", "none"}[rng.IntN(5)]
 	matching := slices.DeleteFunc(slices.Clone(topics), func(t Topic) bool {
 		return !strings.Contains(strings.ToLower(t.Name), strings.ToLower(search))
@@ -91,10 +92,10 @@ func (f *fleet) wantSorted(n *node, topics []Topic, rng *rand.Rand) {
 			wanted = append(wanted, fmt.Sprint(matching[i].Name, matching[i].Counts))
 		}
 		for q := (TopicQuery{Limit: 1 + rng.IntN(4), Sort: sort, Search: search}); len(got) <= len(wanted); {
-			page, reach, err := n.FleetTopics(f.t.Context(), q)
-			want(f.t, "FleetTopics", err, nil)
+			page, reach, err := n.FleetTopics(f.T.Context(), q)
+			rig.Want(f.T, "FleetTopics", err, nil)
 			if len(page.Topics) > q.Limit || page.Matched != len(matching) || len(reach.Missing) > 0 {
-				f.t.Errorf("a page of %d topics by %s has %d of %d, want of %d; missing %v", q.Limit, sort, len(page.Topics), page.Matched, len(matching), reach.Missing)
+				f.T.Errorf("a page of %d topics by %s has %d of %d, want of %d; missing %v", q.Limit, sort, len(page.Topics), page.Matched, len(matching), reach.Missing)
 			}
 			for i := range page.Topics {
 				got = append(got, fmt.Sprint(page.Topics[i].Name, page.Topics[i].Counts))
@@ -104,18 +105,18 @@ func (f *fleet) wantSorted(n *node, topics []Topic, rng *rand.Rand) {
 			}
 		}
 		if !slices.Equal(wanted, got) {
-			f.t.Errorf("by %s, with %q, at %s:\n%s\nwant\n%s", sort, search, n.name, strings.Join(got, "\n"), strings.Join(wanted, "\n"))
+			f.T.Errorf("by %s, with %q, at %s:\n%s\nwant\n%s", sort, search, n.Name, strings.Join(got, "\n"), strings.Join(wanted, "\n"))
 		}
 	}
 }
 
 func TestTopicQueryIsChecked(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		for _, name := range []string{"a", "b"} {
-			r.must(Request{Topic: name, Delay: time.Hour})
+			r.Must(Request{Topic: name, Delay: time.Hour})
 		}
 		page, err := r.ListTopics(TopicQuery{Sort: SortPending, Limit: 1})
-		if want(t, "ListTopics", err, nil); page.NextCursor == "" || page.Matched != 2 {
+		if rig.Want(t, "ListTopics", err, nil); page.NextCursor == "" || page.Matched != 2 {
 			t.Fatalf("the first page is %+v", page)
 		}
 		for field, q := range map[string]TopicQuery{
@@ -124,19 +125,19 @@ func TestTopicQueryIsChecked(t *testing.T) {
 			"cursor": {Sort: SortDead, Cursor: page.NextCursor},
 		} {
 			_, err := r.ListTopics(q)
-			if want(t, field, err, ErrInvalid); err != nil && !strings.Contains(err.Error(), field) {
+			if rig.Want(t, field, err, ErrInvalid); err != nil && !strings.Contains(err.Error(), field) {
 				t.Errorf("%s: %v", field, err)
 			}
 			_, _, err = r.FleetTopics(t.Context(), q)
-			want(t, field, err, ErrInvalid)
+			rig.Want(t, field, err, ErrInvalid)
 		}
 		for _, cursor := range []string{"pending", "pending~0~1", "pending~0~1~", "pending~0~1~a b", "pending~0~+1~a", "pending~0~1~-", "a", "~~~"} {
 			_, err := r.ListTopics(TopicQuery{Sort: SortPending, Cursor: cursor})
-			want(t, cursor, err, ErrInvalid)
+			rig.Want(t, cursor, err, ErrInvalid)
 		}
 		// A token sees its own topics only.
 		page, _, err = r.FleetTopics(WithGrant(t.Context(), &Grant{Topics: []string{"b"}}), TopicQuery{Sort: SortPending})
-		if want(t, "FleetTopics", err, nil); page.Matched != 1 || page.Topics[0].Name != "b" {
+		if rig.Want(t, "FleetTopics", err, nil); page.Matched != 1 || page.Topics[0].Name != "b" {
 			t.Errorf("the page is %+v", page)
 		}
 	})
@@ -144,15 +145,15 @@ func TestTopicQueryIsChecked(t *testing.T) {
 
 // A node whose topics do not fit into its answer tells of those that come first.
 func TestSortedTopicsBeyondThePage(t *testing.T) {
-	fleetBubble(t, 2, func(t *testing.T, f *fleet) {
+	rig.FleetBubble(t, 2, func(t *testing.T, f *rig.Fleet) {
 		const topics, told = 200, 20
 		for i := range topics {
 			tasks := make([]Request, 1+(i*37)%topics) // of each topic another number
 			for k := range tasks {
 				tasks[k] = Request{Topic: fmt.Sprintf("t%03d", i), Delay: time.Hour}
 			}
-			_, err := f.nodes[1].ScheduleBatch(t.Context(), tasks)
-			want(t, "ScheduleBatch", err, nil)
+			_, err := f.Nodes[1].ScheduleBatch(t.Context(), tasks)
+			rig.Want(t, "ScheduleBatch", err, nil)
 		}
 		first := func(page TopicPage, n int) (names []string) {
 			if page.Matched != topics {
@@ -164,20 +165,20 @@ func TestSortedTopicsBeyondThePage(t *testing.T) {
 			return names
 		}
 		for _, sort := range []TopicSort{SortName, SortPending} {
-			page, err := f.nodes[1].ListTopics(TopicQuery{Sort: sort, Search: "t"})
-			want(t, "ListTopics", err, nil)
+			page, err := f.Nodes[1].ListTopics(TopicQuery{Sort: sort, Search: "t"})
+			rig.Want(t, "ListTopics", err, nil)
 			wanted := first(page, told)
-			if got := ranked(t, f.nodes[0], f.nodes[1].name, sort, told*104); !slices.Equal(got, wanted) {
+			if got := ranked(t, f.Nodes[0], f.Nodes[1].Name, sort, told*104); !slices.Equal(got, wanted) {
 				t.Errorf("by %s, the node tells of %v, want %v", sort, got, wanted)
 			}
-			for _, n := range f.nodes {
+			for _, n := range f.Nodes {
 				page, _, err := n.FleetTopics(t.Context(), TopicQuery{Sort: sort, Search: "t", Limit: told})
-				if want(t, "FleetTopics", err, nil); !slices.Equal(first(page, told), wanted) {
-					t.Errorf("by %s, the first topics at %s are %v, want %v", sort, n.name, first(page, told), wanted)
+				if rig.Want(t, "FleetTopics", err, nil); !slices.Equal(first(page, told), wanted) {
+					t.Errorf("by %s, the first topics at %s are %v, want %v", sort, n.Name, first(page, told), wanted)
 				}
 				page, _, err = n.FleetTopics(t.Context(), TopicQuery{Sort: sort, Search: "t", Cursor: string(sort) + "~9~0~z"})
-				if want(t, "FleetTopics", err, nil); len(first(page, 1)) > 0 || page.NextCursor != "" {
-					t.Errorf("by %s, behind the last topic %s lists %v", sort, n.name, page)
+				if rig.Want(t, "FleetTopics", err, nil); len(first(page, 1)) > 0 || page.NextCursor != "" {
+					t.Errorf("by %s, behind the last topic %s lists %v", sort, n.Name, page)
 				}
 			}
 		}
@@ -185,7 +186,7 @@ func TestSortedTopicsBeyondThePage(t *testing.T) {
 }
 
 // ranked returns the topics of which a node tells another one for a page, in about so many bytes.
-func ranked(t *testing.T, asking *node, node string, sort TopicSort, bytes int) (names []string) {
+func ranked(t *testing.T, asking *rig.Node, node string, sort TopicSort, bytes int) (names []string) {
 	t.Helper()
 	reply := callJSON(t, asking.Cluster(), node, cluster.RanksMethod, fmt.Sprintf(`{"Sort":%q,"Bytes":%d}`, sort, bytes))
 	var told struct {
@@ -193,7 +194,7 @@ func ranked(t *testing.T, asking *node, node string, sort TopicSort, bytes int) 
 			Name string `json:"n"`
 		}
 	}
-	want(t, "Unmarshal", json.Unmarshal(reply, &told), nil)
+	rig.Want(t, "Unmarshal", json.Unmarshal(reply, &told), nil)
 	for _, r := range told.Ranks {
 		names = append(names, r.Name)
 	}
@@ -204,10 +205,10 @@ func ranked(t *testing.T, asking *node, node string, sort TopicSort, bytes int) 
 func callJSON[Q, A any](t *testing.T, s *cluster.Cluster, node string, m cluster.Method[Q, A], query string) []byte {
 	t.Helper()
 	var q Q
-	want(t, "Unmarshal", json.Unmarshal([]byte(query), &q), nil)
+	rig.Want(t, "Unmarshal", json.Unmarshal([]byte(query), &q), nil)
 	a, err := cluster.Call(t.Context(), s, node, m, q)
-	want(t, "Call", err, nil)
+	rig.Want(t, "Call", err, nil)
 	reply, err := json.Marshal(a)
-	want(t, "Marshal", err, nil)
+	rig.Want(t, "Marshal", err, nil)
 	return reply
 }

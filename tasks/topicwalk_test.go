@@ -15,23 +15,24 @@ import (
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // fillTopics makes so many topics, named t00000 and so on, that have no tasks.
-func (r *rig) fillTopics(n int) {
-	Mutex(r.Engine()).Lock()
-	defer Mutex(r.Engine()).Unlock()
+func fillTopics(r *rig.Rig, n int) {
+	rig.Mutex(r.Engine()).Lock()
+	defer rig.Mutex(r.Engine()).Unlock()
 	for i := range n {
 		if _, err := r.Engine().TopicLocked(fmt.Sprintf("t%05d", i), false); err != nil {
-			r.t.Fatal(err)
+			r.T.Fatal(err)
 		}
 	}
 }
 
 func TestEachTopicInPieces(t *testing.T) {
 	const topics = 5*engine.AtOnce + 7
-	r := newRig(t, Config{})
-	r.fillTopics(topics)
+	r := rig.New(t, Config{})
+	fillTopics(r, topics)
 	seen, inOne := make(map[string]int), 0
 	r.Engine().EachTopicThen(func(v *engine.Topic) {
 		seen[v.Name]++
@@ -40,8 +41,8 @@ func TestEachTopicInPieces(t *testing.T) {
 		}
 	}, func() {
 		inOne = 0
-		Mutex(r.Engine()).Lock() // for ever if it were held
-		defer Mutex(r.Engine()).Unlock()
+		rig.Mutex(r.Engine()).Lock() // for ever if it were held
+		defer rig.Mutex(r.Engine()).Unlock()
 	})
 	if len(seen) != topics {
 		t.Errorf("%d topics were visited, want %d", len(seen), topics)
@@ -95,12 +96,12 @@ var boundedLoops = map[string]bool{
 }
 
 func TestStatsOfManyTopics(t *testing.T) {
-	r := newRig(t, Config{})
-	r.fillTopics(MaxStatsTopics)
+	r := rig.New(t, Config{})
+	fillTopics(r, MaxStatsTopics)
 	for i := range 3 {
-		r.must(Request{Topic: fmt.Sprintf("zz-busy-%d", i), Delay: time.Hour})
+		r.Must(Request{Topic: fmt.Sprintf("zz-busy-%d", i), Delay: time.Hour})
 	}
-	r.topic("zzz-set", TopicSettings{Paused: true})
+	r.MustSetTopic("zzz-set", TopicSettings{Paused: true})
 	st := r.Stats()
 	if len(st.Topics) != MaxStatsTopics || st.Beyond != 4 || st.Total.Scheduled != 3 || st.Others.Scheduled != 0 {
 		t.Fatalf("%d topics, %d beyond, %d scheduled, %d of them by others; want %d, 4, 3, 0",
@@ -124,8 +125,8 @@ func TestStatsOfManyTopics(t *testing.T) {
 
 func TestListTopics(t *testing.T) {
 	const topics = 2*MaxTopicPage + 5
-	r := newRig(t, Config{})
-	r.fillTopics(topics)
+	r := rig.New(t, Config{})
+	fillTopics(r, topics)
 	for _, limit := range []int{0, 1000, 999, 300} {
 		n, pages := 0, 0
 		for cursor := ""; ; {
@@ -160,13 +161,13 @@ func TestListTopics(t *testing.T) {
 }
 
 func TestPageOfLargeTopicsEndsEarly(t *testing.T) {
-	r := newRig(t, Config{})
-	r.fillTopics(100)
-	Mutex(r.Engine()).Lock()
+	r := rig.New(t, Config{})
+	fillTopics(r, 100)
+	rig.Mutex(r.Engine()).Lock()
 	for i := range 100 {
 		r.Engine().TopicTable.ByName[fmt.Sprintf("t%05d", i)].Settings.Delivery = make([]byte, 500<<10)
 	}
-	Mutex(r.Engine()).Unlock()
+	rig.Mutex(r.Engine()).Unlock()
 	page, err := r.ListTopics(TopicQuery{})
 	if err != nil || len(page.Topics) != 9 || page.NextCursor != "t00008" {
 		t.Fatalf("%d topics, then %q: %v", len(page.Topics), page.NextCursor, err)

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -38,43 +39,43 @@ func headersOf(n int, others ...string) map[string]string {
 }
 
 func TestTraceIsKept(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		request := Request{ID: "a", Topic: "t", Delay: time.Hour, Headers: map[string]string{"tenant": "eu"}}
 		got, err := r.Schedule(traced(t, 1), request)
-		want(t, "Schedule", err, nil)
+		rig.Want(t, "Schedule", err, nil)
 		wantHeaders(t, "the answer", got, headersOf(1, "tenant", "eu"))
 
 		for n, ctx := range []context.Context{traced(t, 2), t.Context()} {
 			got, err = r.Schedule(ctx, request)
-			want(t, "the repeated Schedule", err, nil)
+			rig.Want(t, "the repeated Schedule", err, nil)
 			if !got.Repeated {
 				t.Errorf("another trace (%d) makes another request", n)
 			}
 			wantHeaders(t, "the repeated answer", got, headersOf(1, "tenant", "eu"))
 		}
-		got, err = r.Reschedule(traced(t, 3), "a", Move{Delay: ptr(2 * time.Hour)})
-		want(t, "Reschedule", err, nil)
+		got, err = r.Reschedule(traced(t, 3), "a", Move{Delay: rig.Ptr(2 * time.Hour)})
+		rig.Want(t, "Reschedule", err, nil)
 		wantHeaders(t, "moved, it", got, headersOf(1, "tenant", "eu"))
 		got, err = r.Replace(traced(t, 4), request)
-		want(t, "Replace", err, nil)
+		rig.Want(t, "Replace", err, nil)
 		wantHeaders(t, "replaced, it", got, headersOf(4, "tenant", "eu"))
 
-		r.crash()
-		pass(0)
-		wantHeaders(t, "after a crash, it", r.get("a"), headersOf(4, "tenant", "eu"))
-		pass(time.Hour)
-		d := r.pull("t", "a")[0]
+		r.Crash()
+		rig.Pass(0)
+		wantHeaders(t, "after a crash, it", r.MustGet("a"), headersOf(4, "tenant", "eu"))
+		rig.Pass(time.Hour)
+		d := r.Pull("t", "a")[0]
 		wantHeaders(t, "the delivery", d.Task, headersOf(4, "tenant", "eu"))
-		r.settle(Verdict{Verb: Bury}, d)
-		wantHeaders(t, "dead, it", r.get("a"), headersOf(4, "tenant", "eu"))
+		r.SettleOne(Verdict{Verb: Bury}, d)
+		wantHeaders(t, "dead, it", r.MustGet("a"), headersOf(4, "tenant", "eu"))
 		_, err = r.Requeue(t.Context(), "t", Requeue{})
-		want(t, "Requeue", err, nil)
-		wantHeaders(t, "requeued, it", r.pull("t", "a")[0].Task, headersOf(4, "tenant", "eu"))
+		rig.Want(t, "Requeue", err, nil)
+		wantHeaders(t, "requeued, it", r.Pull("t", "a")[0].Task, headersOf(4, "tenant", "eu"))
 	})
 }
 
 func TestTraceOfABatch(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		own := map[string]string{"traceparent": traceOf(7).Parent}
 		requests := []Request{
 			{ID: "a", Topic: "t", Delay: time.Hour},
@@ -83,24 +84,24 @@ func TestTraceOfABatch(t *testing.T) {
 		}
 		for n := range 2 { // once more with another trace: repeated
 			results, err := r.ScheduleBatch(traced(t, 1+n), requests)
-			want(t, "ScheduleBatch", err, nil)
+			rig.Want(t, "ScheduleBatch", err, nil)
 			for _, a := range results {
-				want(t, "task "+a.ID, a.Err, nil)
+				rig.Want(t, "task "+a.ID, a.Err, nil)
 			}
 		}
 		if n := r.Stats().Total.Scheduled; n != 3 {
 			t.Errorf("%d tasks were scheduled", n)
 		}
-		wantHeaders(t, "a", r.get("a"), headersOf(1))
-		wantHeaders(t, "b, which has its own,", r.get("b"), own)
-		wantHeaders(t, "c, which wants none,", r.get("c"), requests[2].Headers)
+		wantHeaders(t, "a", r.MustGet("a"), headersOf(1))
+		wantHeaders(t, "b, which has its own,", r.MustGet("b"), own)
+		wantHeaders(t, "c, which wants none,", r.MustGet("c"), requests[2].Headers)
 	})
 }
 
 // The limits of headers are those of what receivers get. They are the caller's to use: a trace
 // takes what is left of them, and is never the reason why a task is refused.
 func TestTraceTakesWhatRoomIsLeft(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		many := func(n, size int) map[string]string {
 			h := make(map[string]string)
 			for i := range n {
@@ -129,41 +130,41 @@ func TestTraceTakesWhatRoomIsLeft(t *testing.T) {
 			{one(parentSize + stateSize), with(one(parentSize+stateSize), headersOf(1))},
 		} {
 			got, err := r.Schedule(traced(t, 1), Request{Topic: "t", Delay: time.Hour, Headers: c.own})
-			want(t, fmt.Sprint("Schedule ", i), err, nil)
+			rig.Want(t, fmt.Sprint("Schedule ", i), err, nil)
 			wantHeaders(t, fmt.Sprint("task ", i), got, c.want)
 		}
 	})
 }
 
 func TestTraceAtEveryNode(t *testing.T) {
-	fleetBubble(t, 3, func(t *testing.T, f *fleet) {
-		f.each(func(what string, owner, asked *node, task Task) {
+	rig.FleetBubble(t, 3, func(t *testing.T, f *rig.Fleet) {
+		f.Each(func(what string, owner, asked *rig.Node, task Task) {
 			request := Request{ID: task.ID, Topic: "t", Delay: time.Hour}
 			at := func(verb string, n int) {
 				t.Helper()
 				got, err := owner.Get(t.Context(), task.ID)
-				want(t, "Get of "+what, err, nil)
+				rig.Want(t, "Get of "+what, err, nil)
 				wantHeaders(t, what+" after "+verb, got, headersOf(n))
 			}
 			_, err := asked.Replace(traced(t, 1), request)
-			want(t, "Replace of "+what, err, nil)
+			rig.Want(t, "Replace of "+what, err, nil)
 			at("Replace", 1)
 			// The limits of the caller travel with the trace.
 			limited := WithGrant(traced(t, 2), &Grant{Topics: []string{"t"}})
-			want(t, "Cancel of "+what, asked.Cancel(t.Context(), task.ID), nil)
+			rig.Want(t, "Cancel of "+what, asked.Cancel(t.Context(), task.ID), nil)
 			_, err = asked.Schedule(limited, request)
-			want(t, "Schedule of "+what, err, nil)
+			rig.Want(t, "Schedule of "+what, err, nil)
 			_, err = asked.Schedule(traced(t, 3), request)
-			want(t, "Schedule of "+what+" again", err, nil)
+			rig.Want(t, "Schedule of "+what+" again", err, nil)
 			found, err := asked.Get(t.Context(), task.ID)
-			want(t, "Get of "+what, err, nil)
+			rig.Want(t, "Get of "+what, err, nil)
 			wantHeaders(t, what+" after Schedule", found, headersOf(2))
-			want(t, "Cancel of "+what, asked.Cancel(t.Context(), task.ID), nil)
+			rig.Want(t, "Cancel of "+what, asked.Cancel(t.Context(), task.ID), nil)
 			results, err := asked.ScheduleBatch(traced(t, 4), []Request{request})
-			want(t, "ScheduleBatch of "+what, err, nil)
-			want(t, "the batch of "+what, results[0].Err, nil)
+			rig.Want(t, "ScheduleBatch of "+what, err, nil)
+			rig.Want(t, "the batch of "+what, results[0].Err, nil)
 			found, err = asked.Get(t.Context(), task.ID)
-			want(t, "Get of "+what, err, nil)
+			rig.Want(t, "Get of "+what, err, nil)
 			wantHeaders(t, what+" after ScheduleBatch", found, headersOf(4))
 		})
 	})
@@ -209,29 +210,29 @@ func (f *fakeTracer) Attempt(ctx context.Context, d *Delivery, _ Kind) (context.
 // one span of it, and the receiver gets the trace of that.
 func TestAttemptsOfOtherNodesAreTraced(t *testing.T) {
 	tracer := &fakeTracer{}
-	poolBubble(t, func(t *testing.T, f *fleet) {
-		plain, tracing := f.node("a"), f.node("b")
+	rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
+		plain, tracing := f.Node("a"), f.Node("b")
 		ctx := WithTrace(t.Context(), traceOf(99))
 		_, err := plain.Schedule(ctx, Request{ID: "a", Topic: "t"})
-		want(t, "Schedule", err, nil)
+		rig.Want(t, "Schedule", err, nil)
 		ds, err := tracing.Reserve(t.Context(), "t", 1, time.Minute, 0)
-		want(t, "Reserve at the node that makes spans", err, nil)
+		rig.Want(t, "Reserve at the node that makes spans", err, nil)
 		wantHeaders(t, "reserved, it", ds[0].Task, headersOf(1))
-		_, err = tracing.Settle(t.Context(), Verdict{Verb: Release, Delay: ptr(time.Duration(0))}, []string{ds[0].Receipt()})
-		want(t, "Settle", err, nil)
+		_, err = tracing.Settle(t.Context(), Verdict{Verb: Release, Delay: rig.Ptr(time.Duration(0))}, []string{ds[0].Receipt()})
+		rig.Want(t, "Settle", err, nil)
 		ds, err = plain.Reserve(t.Context(), "t", 1, time.Minute, 0)
-		want(t, "Reserve at the other", err, nil)
+		rig.Want(t, "Reserve at the other", err, nil)
 		wantHeaders(t, "reserved again, it", ds[0].Task, headersOf(99))
 
 		// The span of a request is made where it comes in, wherever its task belongs.
 		_, err = tracing.Replace(t.Context(), Request{ID: "b", Topic: "u", Delay: time.Hour})
-		want(t, "Replace", err, nil)
+		rig.Want(t, "Replace", err, nil)
 		got, err := plain.Get(t.Context(), "b")
-		want(t, "Get", err, nil)
+		rig.Want(t, "Get", err, nil)
 		wantHeaders(t, "replaced, it", got, headersOf(2))
-		task := plain.must(Request{Topic: "u", Delay: time.Hour})
+		task := plain.Must(Request{Topic: "u", Delay: time.Hour})
 		got, err = tracing.Replace(t.Context(), Request{ID: task.ID, Topic: "u", Delay: time.Hour})
-		want(t, "Replace of a task of the other node", err, nil)
+		rig.Want(t, "Replace of a task of the other node", err, nil)
 		wantHeaders(t, "it", got, headersOf(3))
 		if tracer.spans != 3 || tracer.open != 0 {
 			t.Errorf("%d spans, %d of them open", tracer.spans, tracer.open)
@@ -244,9 +245,9 @@ func TestAttemptsOfOtherNodesAreTraced(t *testing.T) {
 func TestOffloadedAttemptsAreTraced(t *testing.T) {
 	const count = 2000
 	here, there := &fakeTracer{}, &fakeTracer{}
-	poolBubble(t, func(t *testing.T, f *fleet) {
-		a := f.nodes[0]
-		for _, n := range f.nodes {
+	rig.PoolBubble(t, func(t *testing.T, f *rig.Fleet) {
+		a := f.Nodes[0]
+		for _, n := range f.Nodes {
 			if err := n.Handle("x", func(context.Context, *Delivery) error {
 				time.Sleep(100 * time.Millisecond)
 				return nil
@@ -259,9 +260,9 @@ func TestOffloadedAttemptsAreTraced(t *testing.T) {
 			reqs[i] = Request{Topic: "x", Delay: time.Minute}
 		}
 		_, err := a.ScheduleBatch(t.Context(), reqs)
-		want(t, "ScheduleBatch", err, nil)
+		rig.Want(t, "ScheduleBatch", err, nil)
 		for a.Stats().Total.Delivered < count {
-			pass(time.Second)
+			rig.Pass(time.Second)
 		}
 		// Each task keeps span 1 of the first node, which is that of the batch.
 		if linked := there.links[traceOf(1).Parent]; there.spans == 0 || linked != there.spans || here.open != 0 || there.open != 0 {

@@ -8,6 +8,7 @@ import (
 	"github.com/lapsehq/lapse/recovery"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/record"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
@@ -16,25 +17,25 @@ import (
 type transition struct {
 	name     string
 	settings TopicSettings
-	from     func(r *rig)       // brings t to where the row begins
-	do       func(r *rig) error // the event; ErrUnknown also for what is not recorded
-	busy     store.State        // while the write is under way
-	place    recovery.Place     // afterwards, in the ledger
-	state    State              // afterwards; 0: gone
-	late     State              // the state of t if the caller left before the answer; 0: state
-	gone     bool               // then it is nowhere
-	undone   State              // where t ends if its write was never sent; 0: nowhere
-	kept     bool               // the write is sent even though its caller has gone
-	silent   bool               // no caller waits for the write
+	from     func(r *rig.Rig)       // brings t to where the row begins
+	do       func(r *rig.Rig) error // the event; ErrUnknown also for what is not recorded
+	busy     store.State            // while the write is under way
+	place    recovery.Place         // afterwards, in the ledger
+	state    State                  // afterwards; 0: gone
+	late     State                  // the state of t if the caller left before the answer; 0: state
+	gone     bool                   // then it is nowhere
+	undone   State                  // where t ends if its write was never sent; 0: nowhere
+	kept     bool                   // the write is sent even though its caller has gone
+	silent   bool                   // no caller waits for the write
 	check    func(before, after record.Fields) error
 }
 
 var transitions = []transition{
 	{
 		name: "absent, Schedule",
-		from: func(*rig) {},
-		do: func(r *rig) error {
-			_, err := r.Schedule(r.t.Context(), Request{ID: "t", Topic: "x", Delay: time.Hour})
+		from: func(*rig.Rig) {},
+		do: func(r *rig.Rig) error {
+			_, err := r.Schedule(r.T.Context(), Request{ID: "t", Topic: "x", Delay: time.Hour})
 			return err
 		},
 		busy: store.Creating, place: recovery.Pending, state: Pending, gone: true,
@@ -42,8 +43,8 @@ var transitions = []transition{
 	},
 	{
 		name: "pending, Reschedule", from: inAnHour,
-		do: func(r *rig) error {
-			_, err := r.Reschedule(r.t.Context(), "t", Move{Delay: ptr(2 * time.Hour)})
+		do: func(r *rig.Rig) error {
+			_, err := r.Reschedule(r.T.Context(), "t", Move{Delay: rig.Ptr(2 * time.Hour)})
 			return err
 		},
 		busy: store.Moving, place: recovery.Pending, state: Pending, undone: Pending,
@@ -56,22 +57,22 @@ var transitions = []transition{
 	},
 	{
 		name: "ready, Reschedule", from: dueNow,
-		do: func(r *rig) error {
-			_, err := r.Reschedule(r.t.Context(), "t", Move{Delay: ptr(2 * time.Hour)})
+		do: func(r *rig.Rig) error {
+			_, err := r.Reschedule(r.T.Context(), "t", Move{Delay: rig.Ptr(2 * time.Hour)})
 			return err
 		},
 		busy: store.Moving, place: recovery.Pending, state: Pending, undone: Ready,
 	},
 	{
 		name: "pending, Fire", from: inAnHour,
-		do:   func(r *rig) error { _, err := r.Fire(r.t.Context(), "t"); return err },
+		do:   func(r *rig.Rig) error { _, err := r.Fire(r.T.Context(), "t"); return err },
 		busy: store.Moving, place: recovery.Pending, state: Ready, undone: Pending,
 		check: func(_, after record.Fields) error { return wantFields(after, 2, 0, record.Pending) },
 	},
 	{
 		name: "pending, Replace", from: inAnHour,
-		do: func(r *rig) error {
-			_, err := r.Replace(r.t.Context(), Request{ID: "t", Topic: "x", Delay: 2 * time.Hour, Payload: []byte("2")})
+		do: func(r *rig.Rig) error {
+			_, err := r.Replace(r.T.Context(), Request{ID: "t", Topic: "x", Delay: 2 * time.Hour, Payload: []byte("2")})
 			return err
 		},
 		busy: store.Moving, place: recovery.Pending, state: Pending, undone: Pending,
@@ -83,9 +84,9 @@ var transitions = []transition{
 		},
 	},
 	{
-		name: "absent, Schedule held", from: func(*rig) {},
-		do: func(r *rig) error {
-			_, err := r.Schedule(r.t.Context(), Request{ID: "t", Topic: "x", Held: true})
+		name: "absent, Schedule held", from: func(*rig.Rig) {},
+		do: func(r *rig.Rig) error {
+			_, err := r.Schedule(r.T.Context(), Request{ID: "t", Topic: "x", Held: true})
 			return err
 		},
 		busy: store.Creating, place: recovery.Pending, state: Held, gone: true,
@@ -150,8 +151,8 @@ var transitions = []transition{
 	},
 	{
 		name: "ready, handed out and claimed", settings: TopicSettings{CountCrashes: true}, from: dueNow,
-		do: func(r *rig) error {
-			ds, err := r.Reserve(r.t.Context(), "x", 1, 0, time.Hour)
+		do: func(r *rig.Rig) error {
+			ds, err := r.Reserve(r.T.Context(), "x", 1, 0, time.Hour)
 			if err == nil && len(ds) == 0 {
 				err = ErrUnknown
 			}
@@ -188,16 +189,16 @@ var transitions = []transition{
 	{
 		name: "delivering, lease out of the last attempt", settings: TopicSettings{Retry: Retry{MaxAttempts: 1}},
 		from: handedOut,
-		do: func(r *rig) error {
-			pass(hour + time.Second)
+		do: func(r *rig.Rig) error {
+			rig.Pass(hour + time.Second)
 			return nil
 		},
 		busy: store.Burying, place: recovery.Dead, state: Dead, kept: true, silent: true,
 	},
 	{
 		name: "dead, Requeue", from: buried,
-		do: func(r *rig) error {
-			n, err := requeued(r.Requeue(r.t.Context(), "x", Requeue{IDs: []string{"t"}}))
+		do: func(r *rig.Rig) error {
+			n, err := rig.Requeued(r.Requeue(r.T.Context(), "x", Requeue{IDs: []string{"t"}}))
 			if err == nil && n != 1 {
 				err = fmt.Errorf("requeued %d", n)
 			}
@@ -208,24 +209,24 @@ var transitions = []transition{
 	},
 	{
 		name: "dead, DeleteDead", from: buried,
-		do: func(r *rig) error {
-			_, err := r.DeleteDead(r.t.Context(), "x", []string{"t"})
+		do: func(r *rig.Rig) error {
+			_, err := r.DeleteDead(r.T.Context(), "x", []string{"t"})
 			return err
 		},
 		busy: store.Finishing, place: recovery.Nowhere, undone: Dead,
 	},
 	{
 		name: "dead, kept long enough", settings: TopicSettings{DeadRetention: time.Hour}, from: buried,
-		do:   func(*rig) error { pass(time.Hour + time.Second); return nil },
+		do:   func(*rig.Rig) error { rig.Pass(time.Hour + time.Second); return nil },
 		busy: store.Finishing, place: recovery.Nowhere, silent: true, undone: Dead,
 	},
 	{
 		name: "ready, max_lateness passed",
-		from: func(r *rig) {
-			r.must(Request{ID: "t", Topic: "x", MaxLateness: time.Second})
-			pass(2 * time.Second)
+		from: func(r *rig.Rig) {
+			r.Must(Request{ID: "t", Topic: "x", MaxLateness: time.Second})
+			rig.Pass(2 * time.Second)
 		},
-		do:   func(r *rig) error { _, err := r.Reserve(r.t.Context(), "x", 1, 0, 0); return err },
+		do:   func(r *rig.Rig) error { _, err := r.Reserve(r.T.Context(), "x", 1, 0, 0); return err },
 		busy: store.Finishing, place: recovery.Nowhere, kept: true, silent: true,
 	},
 	{
@@ -251,10 +252,10 @@ var transitions = []transition{
 	},
 	{
 		name: "held, Cancel, finished tasks kept", settings: keepsFinished,
-		from: func(r *rig) {
+		from: func(r *rig.Rig) {
 			inAnHour(r)
-			_, err := r.Hold(r.t.Context(), "t")
-			want(r.t, "Hold", err, nil)
+			_, err := r.Hold(r.T.Context(), "t")
+			rig.Want(r.T, "Hold", err, nil)
 		},
 		do: cancelT, busy: store.Cancelling, place: recovery.Dead, state: Finished, undone: Held,
 		check: func(_, after record.Fields) error {
@@ -266,23 +267,23 @@ var transitions = []transition{
 	},
 	{
 		name: "ready, Purge, finished tasks kept", settings: keepsFinished, from: dueNow,
-		do:   func(r *rig) error { _, err := r.Purge(r.t.Context(), "x"); return err },
+		do:   func(r *rig.Rig) error { _, err := r.Purge(r.T.Context(), "x"); return err },
 		busy: store.Cancelling, place: recovery.Dead, state: Finished, undone: Ready,
 		check: func(_, after record.Fields) error { return wantFields(after, 1, 0, record.Cancelled) },
 	},
 	{
 		name: "ready, max_lateness passed, finished tasks kept", settings: keepsFinished,
-		from: func(r *rig) {
-			r.must(Request{ID: "t", Topic: "x", MaxLateness: time.Second})
-			pass(2 * time.Second)
+		from: func(r *rig.Rig) {
+			r.Must(Request{ID: "t", Topic: "x", MaxLateness: time.Second})
+			rig.Pass(2 * time.Second)
 		},
-		do:   func(r *rig) error { _, err := r.Reserve(r.t.Context(), "x", 1, 0, 0); return err },
+		do:   func(r *rig.Rig) error { _, err := r.Reserve(r.T.Context(), "x", 1, 0, 0); return err },
 		busy: store.Finishing, place: recovery.Dead, state: Finished, kept: true, silent: true,
 		check: func(_, after record.Fields) error { return wantFields(after, 1, 0, record.Skipped) },
 	},
 	{
 		name: "finished, kept long enough", settings: TopicSettings{KeepFinished: time.Hour}, from: finishedTask,
-		do:   func(*rig) error { pass(time.Hour + time.Second); return nil },
+		do:   func(*rig.Rig) error { rig.Pass(time.Hour + time.Second); return nil },
 		busy: store.Finishing, place: recovery.Nowhere, silent: true, undone: Finished,
 	},
 }
@@ -290,43 +291,45 @@ var transitions = []transition{
 // keepsFinished outlasts what the rows wait for.
 var keepsFinished = TopicSettings{KeepFinished: 10 * time.Hour}
 
-func finishedTask(r *rig) {
+func finishedTask(r *rig.Rig) {
 	handedOut(r)
 	if err := settleT(Verdict{Verb: Ack})(r); err != nil {
-		r.t.Fatal("Ack:", err)
+		r.T.Fatal("Ack:", err)
 	}
 }
 
 const hour = time.Hour // the lease of handedOut
 
-func inAnHour(r *rig) { r.must(Request{ID: "t", Topic: "x", Delay: time.Hour}) }
-func dueNow(r *rig)   { r.must(Request{ID: "t", Topic: "x"}) }
-func cancelT(r *rig) error {
-	return r.Cancel(r.t.Context(), "t")
+func inAnHour(r *rig.Rig) { r.Must(Request{ID: "t", Topic: "x", Delay: time.Hour}) }
+
+func dueNow(r *rig.Rig) { r.Must(Request{ID: "t", Topic: "x"}) }
+
+func cancelT(r *rig.Rig) error {
+	return r.Cancel(r.T.Context(), "t")
 }
 
 // supersede replaces t by whatever is asked for, in the same topic.
-func supersede(req Request) func(r *rig) error {
-	return func(r *rig) error {
+func supersede(req Request) func(r *rig.Rig) error {
+	return func(r *rig.Rig) error {
 		req.ID, req.Topic, req.Supersede = "t", "x", true
-		_, err := r.Replace(r.t.Context(), req)
+		_, err := r.Replace(r.T.Context(), req)
 		return err
 	}
 }
 
 // handedOut leaves the receipt where settleT finds it.
-func handedOut(r *rig) {
+func handedOut(r *rig.Rig) {
 	dueNow(r)
-	ds, err := r.Reserve(r.t.Context(), "x", 1, 0, hour)
+	ds, err := r.Reserve(r.T.Context(), "x", 1, 0, hour)
 	if err != nil || len(ds) != 1 {
-		r.t.Fatalf("Reserve = %v, %v", ds, err)
+		r.T.Fatalf("Reserve = %v, %v", ds, err)
 	}
-	r.delivery = ds[0]
+	r.Delivery = ds[0]
 }
 
-func settleT(v Verdict) func(r *rig) error {
-	return func(r *rig) error {
-		a := r.settle(v, r.delivery)
+func settleT(v Verdict) func(r *rig.Rig) error {
+	return func(r *rig.Rig) error {
+		a := r.SettleOne(v, r.Delivery)
 		if a.Err == nil && !a.Recorded {
 			return ErrUnknown
 		}
@@ -334,10 +337,10 @@ func settleT(v Verdict) func(r *rig) error {
 	}
 }
 
-func buried(r *rig) {
+func buried(r *rig.Rig) {
 	handedOut(r)
 	if err := settleT(Verdict{Verb: Bury})(r); err != nil {
-		r.t.Fatal("Bury:", err)
+		r.T.Fatal("Bury:", err)
 	}
 }
 

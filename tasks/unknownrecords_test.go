@@ -9,6 +9,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 )
 
@@ -35,15 +36,15 @@ func TestUnknownRecordOfAnIDBeingCreated(t *testing.T) {
 		server.Do("sadd", key+"pending", "t")
 
 		s := owner.Scheduler
-		Mutex(s.Engine()).Lock()
-		n, sl := s.Engine().Store.Enter([]byte("t"), nil)
+		rig.Mutex(rig.Engine(s)).Lock()
+		n, sl := rig.Engine(s).Store.Enter([]byte("t"), nil)
 		sl.State = store.Creating
-		h := s.Engine().OwnedLocked(shard)
-		Mutex(s.Engine()).Unlock()
+		h := rig.Engine(s).OwnedLocked(shard)
+		rig.Mutex(rig.Engine(s)).Unlock()
 		deleted := make(chan int)
 		go func() {
-			x := engine.Restoration{Engine: s.Engine(), Shard: shard, Term: h}
-			count, err := x.DeleteUnknown(s.Engine().Ledger.(recovery.Rewinder))
+			x := engine.Restoration{Engine: rig.Engine(s), Shard: shard, Term: h}
+			count, err := x.DeleteUnknown(rig.Engine(s).Ledger.(recovery.Rewinder))
 			if err != nil {
 				t.Error(err)
 			}
@@ -54,9 +55,9 @@ func TestUnknownRecordOfAnIDBeingCreated(t *testing.T) {
 			t.Error("it does not wait for what becomes of the creation")
 		case <-time.After(200 * time.Millisecond):
 		}
-		Mutex(s.Engine()).Lock()
-		s.Engine().UncheckLocked(n)
-		Mutex(s.Engine()).Unlock()
+		rig.Mutex(rig.Engine(s)).Lock()
+		rig.Engine(s).UncheckLocked(n)
+		rig.Mutex(rig.Engine(s)).Unlock()
 		if count := <-deleted; count != 1 {
 			t.Errorf("%d strays were deleted", count)
 		}

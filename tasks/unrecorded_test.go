@@ -11,11 +11,12 @@ import (
 	"github.com/lapsehq/lapse/recovery/memledger"
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // patience is for how long the rig's ledger may be silent before it is known not to answer.
-func (r *rig) patience() time.Duration {
-	return r.Scheduler.Engine().Config.AnswerWithin / engine.PatienceShare
+func patience(r *rig.Rig) time.Duration {
+	return rig.Engine(r.Scheduler).Config.AnswerWithin / engine.PatienceShare
 }
 
 // atOnceDo runs f, which may not wait for anything that time brings.
@@ -34,13 +35,13 @@ func atOnceDo[T any](t *testing.T, what string, f func() T) T {
 }
 
 // spread reserves n tasks of which no two are in one shard.
-func (r *rig) spread(n int) []Delivery {
-	r.t.Helper()
+func spread(r *rig.Rig, n int) []Delivery {
+	r.T.Helper()
 	shards := make(map[uint16]bool)
 	var ds []Delivery
 	for i := 0; len(ds) < n; i++ {
-		if d := r.one(fmt.Sprint("t", i), "x"); !shards[begun(d).Shard] {
-			shards[begun(d).Shard] = true
+		if d := r.One(fmt.Sprint("t", i), "x"); !shards[rig.Begun(d).Shard] {
+			shards[rig.Begun(d).Shard] = true
 			ds = append(ds, d)
 		}
 	}
@@ -58,33 +59,33 @@ func wantUnrecorded(t *testing.T, a Settled) {
 // Once the ledger is known not to answer, no receiver waits for it any more: neither at a
 // shard for which it has not answered, nor at the others.
 func TestReceiversDoNotWaitInAnOutage(t *testing.T) {
-	for name, stop := range map[string]func(r *rig) (heal func()){
-		"Silent": func(r *rig) func() { _, release := r.faulty.Hold(ledgertest.Apply); return release },
-		"Failing": func(r *rig) func() {
-			r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
-			return r.faulty.Heal
+	for name, stop := range map[string]func(r *rig.Rig) (heal func()){
+		"Silent": func(r *rig.Rig) func() { _, release := r.Faulty.Hold(ledgertest.Apply); return release },
+		"Failing": func(r *rig.Rig) func() {
+			r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Times: -1})
+			return r.Faulty.Heal
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, Config{}, memledger.Shards(16))
+				r := rig.New(t, Config{}, memledger.Shards(16))
 				synctest.Wait()
-				ds := r.spread(8)
+				ds := spread(r, 8)
 				heal := stop(r)
 				first := make(chan Settled, 1)
-				go func() { first <- r.settle(Verdict{Verb: Ack}, ds[0]) }()
-				pass(r.patience() - time.Millisecond)
+				go func() { first <- r.SettleOne(Verdict{Verb: Ack}, ds[0]) }()
+				rig.Pass(patience(r) - time.Millisecond)
 				if len(first) != 0 {
 					t.Fatalf("nothing is known yet, and the answer is %+v", <-first)
 				}
-				pass(2 * time.Millisecond)
+				rig.Pass(2 * time.Millisecond)
 				wantUnrecorded(t, atOnceDo(t, "the first", func() Settled { return <-first }))
 				for i, v := range []Verdict{{Verb: Ack}, {Verb: Release}, {Verb: Bury}, {Verb: Ack}} {
-					a := atOnceDo(t, fmt.Sprint("verdict ", v.Verb), func() Settled { return r.settle(v, ds[i+1]) })
+					a := atOnceDo(t, fmt.Sprint("verdict ", v.Verb), func() Settled { return r.SettleOne(v, ds[i+1]) })
 					wantUnrecorded(t, a)
 				}
-				wantUnrecorded(t, atOnceDo(t, "a repeated ack", func() Settled { return r.settle(Verdict{Verb: Ack}, ds[0]) }))
-				if a := atOnceDo(t, "Extend", func() Settled { return r.settle(Verdict{Verb: Extend}, ds[5]) }); a.Err != nil {
+				wantUnrecorded(t, atOnceDo(t, "a repeated ack", func() Settled { return r.SettleOne(Verdict{Verb: Ack}, ds[0]) }))
+				if a := atOnceDo(t, "Extend", func() Settled { return r.SettleOne(Verdict{Verb: Extend}, ds[5]) }); a.Err != nil {
 					t.Errorf("answer %+v", a)
 				}
 				// What needs the ledger is still waited for: this may be over soon.
@@ -98,13 +99,13 @@ func TestReceiversDoNotWaitInAnOutage(t *testing.T) {
 					t.Errorf("Schedule = %v", <-scheduled)
 				}
 				heal()
-				pass(2 * time.Second)
-				want(t, "Schedule", <-scheduled, nil)
-				r.inLedger(ds[0].ID, recovery.Nowhere)
-				r.inLedger(ds[3].ID, recovery.Dead)
-				r.ack(ds[6]) // is recorded
-				r.ack(ds[0]) // by now
-				r.checkConsistency()
+				rig.Pass(2 * time.Second)
+				rig.Want(t, "Schedule", <-scheduled, nil)
+				r.InLedger(ds[0].ID, recovery.Nowhere)
+				r.InLedger(ds[3].ID, recovery.Dead)
+				r.Ack(ds[6]) // is recorded
+				r.Ack(ds[0]) // by now
+				r.CheckConsistency()
 			})
 		})
 	}
@@ -114,13 +115,13 @@ func TestReceiversDoNotWaitInAnOutage(t *testing.T) {
 // called recorded, also when one call settles both.
 func TestOneServerDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, Config{}, memledger.Shards(4), memledger.Apart())
+		r := rig.New(t, Config{}, memledger.Shards(4), memledger.Apart())
 		synctest.Wait()
-		ds := r.spread(3)
-		_, release := r.faulty.Hold(ledgertest.Apply)
+		ds := spread(r, 3)
+		_, release := r.Faulty.Hold(ledgertest.Apply)
 		stuck := make(chan Settled, 1)
-		go func() { stuck <- r.settle(Verdict{Verb: Ack}, ds[0]) }()
-		pass(r.patience() + time.Millisecond)
+		go func() { stuck <- r.SettleOne(Verdict{Verb: Ack}, ds[0]) }()
+		rig.Pass(patience(r) + time.Millisecond)
 		wantUnrecorded(t, <-stuck)
 		both := make(chan []Settled, 1)
 		go func() {
@@ -131,7 +132,7 @@ func TestOneServerDown(t *testing.T) {
 		if len(both) != 0 {
 			t.Fatal("the call does not wait for the server that may answer")
 		}
-		if r.Engine().LedgerDown(int(begun(ds[1]).Shard)) || !r.Engine().LedgerDown(int(begun(ds[0]).Shard)) {
+		if r.Engine().LedgerDown(int(rig.Begun(ds[1]).Shard)) || !r.Engine().LedgerDown(int(rig.Begun(ds[0]).Shard)) {
 			t.Error("the wrong server is down")
 		}
 		release()
@@ -140,59 +141,59 @@ func TestOneServerDown(t *testing.T) {
 				t.Errorf("answer %+v", a)
 			}
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }
 
 // outage begins an outage of which the scheduler knows.
-func (r *rig) outage() (heal func()) {
-	r.t.Helper()
-	_, release := r.faulty.Hold(ledgertest.Apply)
-	go func() { _, _ = r.Schedule(r.t.Context(), Request{ID: "before", Topic: "other", Delay: time.Hour}) }()
-	pass(r.patience() + time.Millisecond)
+func outage(r *rig.Rig) (heal func()) {
+	r.T.Helper()
+	_, release := r.Faulty.Hold(ledgertest.Apply)
+	go func() { _, _ = r.Schedule(r.T.Context(), Request{ID: "before", Topic: "other", Delay: time.Hour}) }()
+	rig.Pass(patience(r) + time.Millisecond)
 	return release
 }
 
 // A cancellation of a known task counts at once in an outage, and is not called confirmed:
 // the end of the process would undo it.
 func TestCancelInAnOutage(t *testing.T) {
-	for name, end := range map[string]func(t *testing.T, r *rig, heal func()){
-		"Recorded": func(t *testing.T, r *rig, heal func()) {
+	for name, end := range map[string]func(t *testing.T, r *rig.Rig, heal func()){
+		"Recorded": func(t *testing.T, r *rig.Rig, heal func()) {
 			heal()
-			pass(time.Second)
-			want(t, "Cancel", cancelT(r), nil)
-			r.wantEnd(recovery.Nowhere, 0)
+			rig.Pass(time.Second)
+			rig.Want(t, "Cancel", cancelT(r), nil)
+			wantEnd(r, recovery.Nowhere, 0)
 		},
-		"Killed": func(t *testing.T, r *rig, heal func()) {
-			r.cut()
+		"Killed": func(t *testing.T, r *rig.Rig, heal func()) {
+			r.Cut()
 			heal()
-			r.open()
-			pass(time.Second)
-			r.pull("x", "t")
+			r.Open()
+			rig.Pass(time.Second)
+			r.Pull("x", "t")
 		},
-		"Long": func(t *testing.T, r *rig, heal func()) {
-			pass(time.Hour)
-			want(t, "Cancel", atOnceDo(t, "a late repetition", func() error { return cancelT(r) }), ErrUnrecorded)
+		"Long": func(t *testing.T, r *rig.Rig, heal func()) {
+			rig.Pass(time.Hour)
+			rig.Want(t, "Cancel", atOnceDo(t, "a late repetition", func() error { return cancelT(r) }), ErrUnrecorded)
 			heal()
-			pass(time.Second)
-			r.wantEnd(recovery.Nowhere, 0)
+			rig.Pass(time.Second)
+			wantEnd(r, recovery.Nowhere, 0)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			bubble(t, Config{}, func(t *testing.T, r *rig) {
-				r.must(Request{ID: "t", Topic: "x", Delay: time.Minute})
-				heal := r.outage()
+			rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+				r.Must(Request{ID: "t", Topic: "x", Delay: time.Minute})
+				heal := outage(r)
 				for range 2 {
-					want(t, "Cancel", atOnceDo(t, "Cancel", func() error { return cancelT(r) }), ErrUnrecorded)
+					rig.Want(t, "Cancel", atOnceDo(t, "Cancel", func() error { return cancelT(r) }), ErrUnrecorded)
 				}
 				_, err := r.Get(t.Context(), "t")
-				want(t, "Get", err, ErrUnavailable)
-				want(t, "Reschedule", moveT(r), ErrUnavailable)
-				pass(2 * time.Minute)
-				r.pull("x") // not delivered
-				r.inLedger("t", recovery.Pending)
+				rig.Want(t, "Get", err, ErrUnavailable)
+				rig.Want(t, "Reschedule", moveT(r), ErrUnavailable)
+				rig.Pass(2 * time.Minute)
+				r.Pull("x") // not delivered
+				r.InLedger("t", recovery.Pending)
 				end(t, r, heal)
-				r.checkConsistency()
+				r.CheckConsistency()
 			})
 		})
 	}
@@ -200,35 +201,35 @@ func TestCancelInAnOutage(t *testing.T) {
 
 // A retry that is not recorded yet gives way to the cancellation.
 func TestCancelBehindARetryInAnOutage(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		d := r.one("t", "x")
-		heal := r.outage()
-		wantUnrecorded(t, r.settle(Verdict{Verb: Release, Delay: ptr(time.Hour)}, d))
-		want(t, "Cancel", cancelT(r), ErrUnrecorded)
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		d := r.One("t", "x")
+		heal := outage(r)
+		wantUnrecorded(t, r.SettleOne(Verdict{Verb: Release, Delay: rig.Ptr(time.Hour)}, d))
+		rig.Want(t, "Cancel", cancelT(r), ErrUnrecorded)
 		heal()
-		pass(time.Second)
-		r.wantEnd(recovery.Nowhere, 0)
-		r.checkConsistency()
+		rig.Pass(time.Second)
+		wantEnd(r, recovery.Nowhere, 0)
+		r.CheckConsistency()
 	})
 }
 
 // The tasks of a group are cancelled like a single one.
 func TestCancelGroupInAnOutage(t *testing.T) {
-	bubble(t, Config{}, func(t *testing.T, r *rig) {
-		r.members(10, time.Minute)
-		heal := r.outage()
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		members(r, 10, time.Minute)
+		heal := outage(r)
 		for range 2 {
 			err := atOnceDo(t, "CancelGroup", func() error { _, err := r.CancelGroup(t.Context(), "g"); return err })
-			want(t, "CancelGroup", err, ErrUnrecorded)
+			rig.Want(t, "CancelGroup", err, ErrUnrecorded)
 		}
-		pass(2 * time.Minute)
-		r.pull("x")
+		rig.Pass(2 * time.Minute)
+		r.Pull("x")
 		heal()
-		pass(time.Second)
+		rig.Pass(time.Second)
 		c, err := r.CancelGroup(t.Context(), "g")
-		if want(t, "CancelGroup", err, nil); c.Cancelled != 0 || r.counts("x").Cancelled != 10 {
-			t.Errorf("%+v, %+v", c, r.counts("x"))
+		if rig.Want(t, "CancelGroup", err, nil); c.Cancelled != 0 || r.Counts("x").Cancelled != 10 {
+			t.Errorf("%+v, %+v", c, r.Counts("x"))
 		}
-		r.checkConsistency()
+		r.CheckConsistency()
 	})
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/ledgertest"
 	"github.com/lapsehq/lapse/recovery/memledger"
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 // Tests of what is moved from the spool in several batches.
@@ -35,17 +36,17 @@ func spoolLarge(t *testing.T, s *tasks.Scheduler) (ids []string) {
 func TestFullBetweenTwoSpoolBatches(t *testing.T) {
 	for _, refused := range []int{movingBatch, movingBatch + 1, movingBatch + 2} {
 		t.Run(fmt.Sprint("batch ", refused), func(t *testing.T) {
-			spoolBubble(t, func(t *testing.T, r *spoolRig) {
-				r.away()
+			rig.SpoolBubble(t, func(t *testing.T, r *rig.SpoolRig) {
+				r.Away()
 				ids := spoolLarge(t, r.Scheduler)
-				r.faulty.Heal()
-				r.faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Nth: refused, Err: recovery.ErrFull})
+				r.Faulty.Heal()
+				r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, Nth: refused, Err: recovery.ErrFull})
 				for r.Stats().Spool.Tasks > 0 {
-					pass(5 * time.Millisecond)
+					rig.Pass(5 * time.Millisecond)
 				}
-				r.crashBoth() // before an audit can find that the ledger lacks a task
+				r.CrashBoth() // before an audit can find that the ledger lacks a task
 				for _, id := range ids {
-					r.inLedger(id, recovery.Pending)
+					r.InLedger(id, recovery.Pending)
 				}
 			}, memledger.Shards(1))
 		})
@@ -55,7 +56,7 @@ func TestFullBetweenTwoSpoolBatches(t *testing.T) {
 // A rewinding ledger confirms the first batch that comes from a spool, and loses it. It says so
 // before the answer arrives.
 type rewinding struct {
-	forgetfulLedger
+	rig.ForgetfulLedger
 	full atomic.Bool
 	lost bool
 }
@@ -69,10 +70,10 @@ func (l *rewinding) Condition() error {
 
 func (l *rewinding) Apply(ctx context.Context, shard int, b *recovery.Batch) error {
 	if b.Mark().Number == 0 || l.lost {
-		return l.forgetfulLedger.Apply(ctx, shard, b)
+		return l.ForgetfulLedger.Apply(ctx, shard, b)
 	}
 	l.lost = true
-	l.f.watcher.Rewound(shard)
+	l.F.Watcher.Rewound(shard)
 	time.Sleep(time.Second) // the node sees to what it has under way
 	return nil
 }
@@ -81,22 +82,22 @@ func (l *rewinding) Apply(ctx context.Context, shard int, b *recovery.Batch) err
 func TestRewindBetweenTwoSpoolBatches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		mem := memledger.New(memledger.Nominating(), memledger.Shards(1))
-		l := &rewinding{forgetfulLedger: forgetfulLedger{mem, &forgetful{}}}
+		l := &rewinding{ForgetfulLedger: rig.ForgetfulLedger{Ledger: mem, F: &rig.Forgetful{}}}
 		l.full.Store(true)
 		s, err := tasks.Open(t.Context(), l, tasks.Config{Node: "a", Spool: memledger.New(), Log: slog.New(slog.DiscardHandler)})
-		want(t, "Open", err, nil)
+		rig.Want(t, "Open", err, nil)
 		defer s.Close(context.Background())
-		pass(3 * time.Second)
+		rig.Pass(3 * time.Second)
 		ids := spoolLarge(t, s)
 		l.full.Store(false)
 		for s.Stats().Spool.Tasks > 0 {
-			pass(5 * time.Millisecond)
+			rig.Pass(5 * time.Millisecond)
 		}
 		if !l.lost || s.Stats().Rewinds != 1 {
 			t.Fatal("the ledger has lost nothing")
 		}
 		held := make(map[string]bool)
-		want(t, "Scan", mem.Scan(t.Context(), func(page []recovery.Entry) error {
+		rig.Want(t, "Scan", mem.Scan(t.Context(), func(page []recovery.Entry) error {
 			for _, e := range page {
 				held[string(e.ID)] = true
 			}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
 var (
@@ -64,11 +65,11 @@ func TestRequestLimits(t *testing.T) {
 		{"header value not UTF-8", "headers", "UTF-8", tasks.Request{Topic: "x", Headers: map[string]string{"a": "\xff"}}},
 		{"payload, largest", "", "", tasks.Request{Topic: "x", Payload: make([]byte, 1000)}},
 	}
-	bubble(t, tasks.Config{MaxPayload: 1000}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{MaxPayload: 1000}, func(t *testing.T, r *rig.Rig) {
 		for _, c := range cases {
 			_, err := r.Schedule(t.Context(), c.req)
 			if c.req.ID != "" && err == nil {
-				want(t, "Cancel", r.Cancel(t.Context(), c.req.ID), nil)
+				rig.Want(t, "Cancel", r.Cancel(t.Context(), c.req.ID), nil)
 			}
 			_, again := r.Replace(t.Context(), c.req)
 			results, _ := r.ScheduleBatch(t.Context(), []tasks.Request{c.req})
@@ -100,15 +101,15 @@ func wantField(t *testing.T, what string, err error, field, text string) {
 }
 
 func TestTooLarge(t *testing.T) {
-	bubble(t, tasks.Config{MaxPayload: 1000}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{MaxPayload: 1000}, func(t *testing.T, r *rig.Rig) {
 		big := make([]byte, 1001)
-		r.must(tasks.Request{ID: "t", Topic: "x", Delay: time.Hour})
+		r.Must(tasks.Request{ID: "t", Topic: "x", Delay: time.Hour})
 		_, err := r.Schedule(t.Context(), tasks.Request{Topic: "x", Payload: big})
-		want(t, "Schedule", err, tasks.ErrTooLarge)
+		rig.Want(t, "Schedule", err, tasks.ErrTooLarge)
 		_, err = r.Reschedule(t.Context(), "t", tasks.Move{Payload: big})
-		want(t, "Reschedule", err, tasks.ErrTooLarge)
+		rig.Want(t, "Reschedule", err, tasks.ErrTooLarge)
 		_, err = r.Schedule(t.Context(), tasks.Request{Topic: "x", Headers: map[string]string{"a": strings.Repeat("x", tasks.MaxHeaderBytes)}})
-		want(t, "Schedule with headers", err, tasks.ErrTooLarge)
+		rig.Want(t, "Schedule with headers", err, tasks.ErrTooLarge)
 		if !strings.Contains(err.Error(), "8192") {
 			t.Errorf("%v does not name the limit", err)
 		}
@@ -116,10 +117,10 @@ func TestTooLarge(t *testing.T) {
 }
 
 func TestArgumentLimits(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 		ctx := t.Context()
-		d := r.one("t", "x")
-		r.must(tasks.Request{ID: "p", Topic: "x", Delay: time.Hour})
+		d := r.One("t", "x")
+		r.Must(tasks.Request{ID: "p", Topic: "x", Delay: time.Hour})
 		reserve := func(topic string, limit int, wait, lease time.Duration) error {
 			_, err := r.Reserve(ctx, topic, limit, wait, lease)
 			return err
@@ -144,12 +145,12 @@ func TestArgumentLimits(t *testing.T) {
 			{settle(tasks.Verdict{Verb: tasks.Ack}, make([]string, 1001)...), "receipts", "1000"},
 			{settle(tasks.Verdict{}, d.Receipt()), "verb", "Ack"},
 			{settle(tasks.Verdict{Verb: tasks.Return + 1}, d.Receipt()), "verb", "Bury"},
-			{settle(tasks.Verdict{Verb: tasks.Release, Delay: ptr(-time.Second)}, d.Receipt()), "delay", "3660 days"},
-			{settle(tasks.Verdict{Verb: tasks.Release, Delay: ptr(tasks.MaxAhead + 1)}, d.Receipt()), "delay", "3660 days"},
+			{settle(tasks.Verdict{Verb: tasks.Release, Delay: rig.Ptr(-time.Second)}, d.Receipt()), "delay", "3660 days"},
+			{settle(tasks.Verdict{Verb: tasks.Release, Delay: rig.Ptr(tasks.MaxAhead + 1)}, d.Receipt()), "delay", "3660 days"},
 			{settle(tasks.Verdict{Verb: tasks.Extend, Lease: tasks.MaxLease + 1}, d.Receipt()), "lease", "24 h"},
 			{settle(tasks.Verdict{Verb: tasks.Extend, Lease: 1}, d.Receipt()), "lease", "1 s"},
-			{move(tasks.Move{Delay: ptr(-time.Second)}), "delay", "3660 days"},
-			{move(tasks.Move{Delay: ptr(time.Second), Due: time.Now()}), "due_at", "beside delay"},
+			{move(tasks.Move{Delay: rig.Ptr(-time.Second)}), "delay", "3660 days"},
+			{move(tasks.Move{Delay: rig.Ptr(time.Second), Due: time.Now()}), "due_at", "beside delay"},
 			{move(tasks.Move{Due: time.Now().Add(tasks.MaxAhead + time.Hour)}), "due_at", "3660 days"},
 			{list(tasks.Query{Limit: 1001}), "limit", "1 to 1000"},
 			{list(tasks.Query{Limit: -1}), "limit", "1 to 1000"},
@@ -183,16 +184,16 @@ func TestArgumentLimits(t *testing.T) {
 		} {
 			wantField(t, c.field, c.err, c.field, c.text)
 		}
-		if task := r.get("p"); task.Revision != 1 {
+		if task := r.MustGet("p"); task.Revision != 1 {
 			t.Errorf("something has changed: %+v", task)
 		}
-		r.ack(d)
+		r.Ack(d)
 	})
 }
 
 // All that is wrong is told at once.
 func TestFaultsTogether(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 		_, err := r.Schedule(t.Context(), tasks.Request{ID: "a b", Group: "c d", Delay: -1, MaxLateness: 1})
 		var invalid *tasks.InvalidError
 		if !errors.As(err, &invalid) || len(invalid.Fields) != 5 {
@@ -212,10 +213,10 @@ func TestFaultsTogether(t *testing.T) {
 
 // An id that stands twice in one batch is an error of the second.
 func TestBatchWithTwins(t *testing.T) {
-	bubble(t, tasks.Config{}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 		results, err := r.ScheduleBatch(t.Context(), []tasks.Request{{ID: "a", Topic: "x"}, {ID: "b", Topic: ""}, {ID: "a", Topic: "x"}, {Topic: "x"}, {Topic: "x"}})
-		want(t, "ScheduleBatch", err, nil)
-		want(t, "the first", results[0].Err, nil)
+		rig.Want(t, "ScheduleBatch", err, nil)
+		rig.Want(t, "the first", results[0].Err, nil)
 		wantField(t, "the bad one", results[1].Err, "topic", "A-Z")
 		wantField(t, "the twin", results[2].Err, "id", "twice")
 		if results[3].Err != nil || results[4].Err != nil || results[3].ID == results[4].ID || len(results[3].ID) != 36 {

@@ -5,41 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/lapsehq/lapse/tasks"
-	"github.com/lapsehq/lapse/tasks/task"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
-
-// A postal is a way of delivery whose deliverers note by which settings they delivered.
-type postal struct {
-	mu   sync.Mutex
-	sent []string
-}
-
-func (p *postal) Kind() tasks.Kind { return "postal" }
-
-func (p *postal) Deliverer(_ string, settings json.RawMessage) (tasks.Deliverer, error) {
-	var set struct{ To string }
-	if err := json.Unmarshal(settings, &set); err != nil || set.To == "" {
-		return nil, task.Invalid("to", "must be given")
-	}
-	return tasks.HandlerFunc(func(_ context.Context, d *tasks.Delivery) error {
-		time.Sleep(time.Second)
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		p.sent = append(p.sent, d.ID+" to "+set.To)
-		return nil
-	}), nil
-}
-
-func (p *postal) text() string {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return strings.Join(p.sent, ", ")
-}
 
 func to(where string) tasks.TopicSettings {
 	return tasks.TopicSettings{Kind: "postal", Delivery: json.RawMessage(`{"to":"` + where + `"}`)}
@@ -48,83 +19,83 @@ func to(where string) tasks.TopicSettings {
 // A topic's way of delivery is chosen and changed while its tasks come in. What is being
 // delivered ends as it began; what waits goes the new way.
 func TestWayIsChosenAtRunTime(t *testing.T) {
-	p := &postal{}
-	bubble(t, tasks.Config{Ways: []tasks.Way{p}}, func(t *testing.T, r *rig) {
+	p := &rig.Postal{}
+	rig.Bubble(t, tasks.Config{Ways: []tasks.Way{p}}, func(t *testing.T, r *rig.Rig) {
 		got := make(chan error, 1)
 		go func() {
 			_, err := r.Reserve(t.Context(), "x", 1, time.Minute, 0)
 			got <- err
 		}()
-		pass(time.Second)
+		rig.Pass(time.Second)
 		set, next := to("rome"), to("oslo")
 		set.Concurrency, next.Concurrency = 1, 1
-		r.topic("x", set)
-		want(t, "Reserve of a topic that is no longer pulled", <-got, tasks.ErrHandled)
-		want(t, "Handle", r.Handle("x", func(context.Context, *tasks.Delivery) error { return nil }), tasks.ErrHandled)
+		r.MustSetTopic("x", set)
+		rig.Want(t, "Reserve of a topic that is no longer pulled", <-got, tasks.ErrHandled)
+		rig.Want(t, "Handle", r.Handle("x", func(context.Context, *tasks.Delivery) error { return nil }), tasks.ErrHandled)
 
-		r.must(tasks.Request{ID: "a", Topic: "x"})
-		r.must(tasks.Request{ID: "b", Topic: "x"})
-		pass(500 * time.Millisecond)
-		r.topic("x", next)
-		pass(5 * time.Second)
-		if text := p.text(); text != "a to rome, b to oslo" {
+		r.Must(tasks.Request{ID: "a", Topic: "x"})
+		r.Must(tasks.Request{ID: "b", Topic: "x"})
+		rig.Pass(500 * time.Millisecond)
+		r.MustSetTopic("x", next)
+		rig.Pass(5 * time.Second)
+		if text := p.Text(); text != "a to rome, b to oslo" {
 			t.Errorf("delivered: %s", text)
 		}
-		want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
+		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
 		x, err := r.Topic("x")
-		want(t, "Topic", err, nil)
+		rig.Want(t, "Topic", err, nil)
 		if x.Settings.Kind != "postal" || !strings.Contains(string(x.Settings.Delivery), "oslo") || !x.Settings.Paused {
 			t.Errorf("paused it is %+v", x.Settings)
 		}
-		r.must(tasks.Request{ID: "c", Topic: "x"})
-		r.restart()
-		pass(5 * time.Second)
-		want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", false), nil)
-		pass(5 * time.Second)
-		if text := p.text(); text != "a to rome, b to oslo, c to oslo" {
+		r.Must(tasks.Request{ID: "c", Topic: "x"})
+		r.Restart()
+		rig.Pass(5 * time.Second)
+		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", false), nil)
+		rig.Pass(5 * time.Second)
+		if text := p.Text(); text != "a to rome, b to oslo, c to oslo" {
 			t.Errorf("after a restart: %s", text)
 		}
-		r.must(tasks.Request{ID: "d", Topic: "x"})
-		pass(500 * time.Millisecond)
-		r.must(tasks.Request{ID: "e", Topic: "x"})
-		r.topic("x", tasks.TopicSettings{})
-		pass(5 * time.Second)
-		r.ack(r.pull("x", "e")[0])
-		r.checkConsistency()
+		r.Must(tasks.Request{ID: "d", Topic: "x"})
+		rig.Pass(500 * time.Millisecond)
+		r.Must(tasks.Request{ID: "e", Topic: "x"})
+		r.MustSetTopic("x", tasks.TopicSettings{})
+		rig.Pass(5 * time.Second)
+		r.Ack(r.Pull("x", "e")[0])
+		r.CheckConsistency()
 	})
 }
 
 // Settings that a process cannot follow keep the tasks waiting, and say so; better
 // ones release them.
 func TestWayThatIsMissing(t *testing.T) {
-	p := &postal{}
-	bubble(t, tasks.Config{Ways: []tasks.Way{p}}, func(t *testing.T, r *rig) {
-		r.topic("x", to("rome"))
-		r.must(tasks.Request{ID: "a", Topic: "x"})
-		pass(2 * time.Second)
-		r.must(tasks.Request{ID: "b", Topic: "x", Delay: time.Minute})
-		r.cfg.Ways = nil
-		r.restart()
+	p := &rig.Postal{}
+	rig.Bubble(t, tasks.Config{Ways: []tasks.Way{p}}, func(t *testing.T, r *rig.Rig) {
+		r.MustSetTopic("x", to("rome"))
+		r.Must(tasks.Request{ID: "a", Topic: "x"})
+		rig.Pass(2 * time.Second)
+		r.Must(tasks.Request{ID: "b", Topic: "x", Delay: time.Minute})
+		r.Cfg.Ways = nil
+		r.Restart()
 		x, err := r.Topic("x")
-		want(t, "Topic", err, nil)
+		rig.Want(t, "Topic", err, nil)
 		if !strings.Contains(x.Undeliverable, "delivery.kind") || x.Settings.Kind != "postal" {
 			t.Errorf("without the way: %+v", x)
 		}
 		_, err = r.Reserve(t.Context(), "x", 1, 0, 0)
-		want(t, "Reserve", err, tasks.ErrHandled)
-		pass(2 * time.Minute)
-		if task := r.get("b"); task.State != tasks.Ready {
+		rig.Want(t, "Reserve", err, tasks.ErrHandled)
+		rig.Pass(2 * time.Minute)
+		if task := r.MustGet("b"); task.State != tasks.Ready {
 			t.Errorf("it is %v", task.State)
 		}
-		want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", false), nil)
-		r.topic("x", tasks.TopicSettings{})
-		r.ack(r.pull("x", "b")[0])
-		r.checkConsistency()
+		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", false), nil)
+		r.MustSetTopic("x", tasks.TopicSettings{})
+		r.Ack(r.Pull("x", "b")[0])
+		r.CheckConsistency()
 	})
 }
 
 func TestWaysAreChecked(t *testing.T) {
-	p := &postal{}
+	p := &rig.Postal{}
 	for name, cfg := range map[string]tasks.Config{
 		"two of a kind":  {Ways: []tasks.Way{p, p}},
 		"brought badly":  {Ways: []tasks.Way{p}, Topics: map[string]tasks.TopicSettings{"x": {Kind: "postal"}}},
@@ -134,7 +105,7 @@ func TestWaysAreChecked(t *testing.T) {
 			t.Errorf("%s: no error", name)
 		}
 	}
-	bubble(t, tasks.Config{Ways: []tasks.Way{p}}, func(t *testing.T, r *rig) {
+	rig.Bubble(t, tasks.Config{Ways: []tasks.Way{p}}, func(t *testing.T, r *rig.Rig) {
 		for field, set := range map[string]tasks.TopicSettings{
 			"delivery.to":   {Kind: "postal", Delivery: json.RawMessage(`{}`)},
 			"delivery.kind": {Kind: "pigeon"},

@@ -1,4 +1,4 @@
-package tasks_test
+package rig
 
 import (
 	"bytes"
@@ -13,25 +13,25 @@ import (
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 )
 
-// A faultyMember is a member of a fleet with faults, which a test turns on and off.
-type faultyMember struct {
+// A FaultyMember is a member of a fleet with faults, which a test turns on and off.
+type FaultyMember struct {
 	*memfleet.Member
 
-	retired    atomic.Bool   // Locate says so of all shards
-	renumbered atomic.Uint32 // the node's number, once it has got another one
-	unaware    atomic.Bool   // Nodes does not tell yet what the memory of others says
+	Retired    atomic.Bool   // Locate says so of all shards
+	Renumbered atomic.Uint32 // the node's number, once it has got another one
+	Unaware    atomic.Bool   // Nodes does not tell yet what the memory of others says
 
-	delay time.Duration // of each batch; does not change
+	Delay time.Duration // of each batch; does not change
 
-	reading atomic.Int64 // nanoseconds that ListDead takes for each task
+	Reading atomic.Int64 // nanoseconds that ListDead takes for each task
 
 	mu     sync.Mutex // guards everything below
 	gates  map[string]chan struct{}
 	faults map[string][]error
 }
 
-// hold keeps the calls of a method waiting, until release is called or their context ends.
-func (m *faultyMember) hold(method string) (release func()) {
+// Hold keeps the calls of a method waiting, until release is called or their context ends.
+func (m *FaultyMember) Hold(method string) (release func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	gate := make(chan struct{})
@@ -49,8 +49,8 @@ func (m *faultyMember) hold(method string) (release func()) {
 	})
 }
 
-// fail makes the next calls of a method fail, one for each error.
-func (m *faultyMember) fail(method string, errs ...error) {
+// Fail makes the next calls of a method fail, one for each error.
+func (m *FaultyMember) Fail(method string, errs ...error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.faults == nil {
@@ -59,7 +59,8 @@ func (m *faultyMember) fail(method string, errs ...error) {
 	m.faults[method] = errs
 }
 
-func (m *faultyMember) heal() {
+// Heal ends all faults.
+func (m *FaultyMember) Heal() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.faults = nil
@@ -69,7 +70,7 @@ func (m *faultyMember) heal() {
 	m.gates = nil
 }
 
-func (m *faultyMember) pass(ctx context.Context, method string) error {
+func (m *FaultyMember) pass(ctx context.Context, method string) error {
 	m.mu.Lock()
 	gate := m.gates[method]
 	var err error
@@ -87,7 +88,8 @@ func (m *faultyMember) pass(ctx context.Context, method string) error {
 	return err
 }
 
-func (m *faultyMember) Watch(w recovery.Watcher) {
+// Watch is that of the Member, with the faults of the test.
+func (m *FaultyMember) Watch(w recovery.Watcher) {
 	if acquired := w.Acquired; acquired != nil {
 		w.Acquired = func(n int, transferred bool) {
 			_ = m.pass(context.Background(), "Acquired")
@@ -98,7 +100,7 @@ func (m *faultyMember) Watch(w recovery.Watcher) {
 }
 
 // Send may fail, or take its time.
-func (m *faultyMember) Send(ctx context.Context, to string, message []byte) error {
+func (m *FaultyMember) Send(ctx context.Context, to string, message []byte) error {
 	if err := m.pass(ctx, "Send"); err != nil {
 		return err
 	}
@@ -106,15 +108,16 @@ func (m *faultyMember) Send(ctx context.Context, to string, message []byte) erro
 }
 
 // Update may be answered late.
-func (m *faultyMember) Update(ctx context.Context, changes []recovery.DirectoryUpdate) ([]recovery.DirectoryEntry, error) {
+func (m *FaultyMember) Update(ctx context.Context, changes []recovery.DirectoryUpdate) ([]recovery.DirectoryEntry, error) {
 	if err := m.pass(ctx, "Update"); err != nil {
 		return nil, err
 	}
 	return m.Member.Update(ctx, changes)
 }
 
-func (m *faultyMember) Apply(ctx context.Context, shard int, b *recovery.Batch) error {
-	time.Sleep(m.delay)
+// Apply is that of the Member, with the faults of the test.
+func (m *FaultyMember) Apply(ctx context.Context, shard int, b *recovery.Batch) error {
+	time.Sleep(m.Delay)
 	if err := m.pass(ctx, "Apply"); err != nil {
 		return err
 	}
@@ -124,17 +127,19 @@ func (m *faultyMember) Apply(ctx context.Context, shard int, b *recovery.Batch) 
 	return m.pass(ctx, "Applied") // its answer may be lost
 }
 
-func (m *faultyMember) ListDead(ctx context.Context, label string, after recovery.Ref, visit func(e recovery.Entry) bool) error {
+// ListDead is that of the Member, with the faults of the test.
+func (m *FaultyMember) ListDead(ctx context.Context, label string, after recovery.Ref, visit func(e recovery.Entry) bool) error {
 	if err := m.pass(ctx, "ListDead"); err != nil {
 		return err
 	}
 	return m.Member.ListDead(ctx, label, after, func(e recovery.Entry) bool {
-		time.Sleep(time.Duration(m.reading.Load()))
+		time.Sleep(time.Duration(m.Reading.Load()))
 		return ctx.Err() == nil && visit(e)
 	})
 }
 
-func (m *faultyMember) Transfer(ctx context.Context, shard int, to string) error {
+// Transfer is that of the Member, with the faults of the test.
+func (m *FaultyMember) Transfer(ctx context.Context, shard int, to string) error {
 	if err := m.pass(ctx, "Transfer"); err != nil {
 		return err
 	}
@@ -145,66 +150,75 @@ func (m *faultyMember) Transfer(ctx context.Context, shard int, to string) error
 	return err
 }
 
-func (m *faultyMember) ReadAhead(ctx context.Context, shardID recovery.ShardID, position string, pending func([]recovery.Entry) error, dead func(recovery.Entry)) (bool, error) {
+// ReadAhead is that of the Member, with the faults of the test.
+func (m *FaultyMember) ReadAhead(ctx context.Context, shardID recovery.ShardID, position string, pending func([]recovery.Entry) error, dead func(recovery.Entry)) (bool, error) {
 	if err := m.pass(ctx, "ReadAhead"); err != nil {
 		return false, err
 	}
 	return m.Member.ReadAhead(ctx, shardID, position, pending, dead)
 }
 
-func (m *faultyMember) OpenSpool(ctx context.Context, spool string) error {
+// OpenSpool is that of the Member, with the faults of the test.
+func (m *FaultyMember) OpenSpool(ctx context.Context, spool string) error {
 	if err := m.pass(ctx, "OpenSpool"); err != nil {
 		return err
 	}
 	return m.Member.OpenSpool(ctx, spool)
 }
 
-func (m *faultyMember) Accept(ctx context.Context, shardID recovery.ShardID) (bool, error) {
+// Accept is that of the Member, with the faults of the test.
+func (m *FaultyMember) Accept(ctx context.Context, shardID recovery.ShardID) (bool, error) {
 	if err := m.pass(ctx, "Accept"); err != nil {
 		return false, err
 	}
 	return m.Member.Accept(ctx, shardID)
 }
 
-func (m *faultyMember) Nodes(ctx context.Context) ([]recovery.Node, error) {
+// Nodes is that of the Member, with the faults of the test.
+func (m *FaultyMember) Nodes(ctx context.Context) ([]recovery.Node, error) {
 	nodes, err := m.Member.Nodes(ctx)
 	for i := range nodes {
-		if m.unaware.Load() {
+		if m.Unaware.Load() {
 			nodes[i].Status = nil
 		}
 	}
 	return nodes, err
 }
 
-func (m *faultyMember) ShardID(n int) recovery.ShardID {
-	if number := m.renumbered.Load(); number != 0 {
+// ShardID is that of the Member, with the faults of the test.
+func (m *FaultyMember) ShardID(n int) recovery.ShardID {
+	if number := m.Renumbered.Load(); number != 0 {
 		return recovery.NewShardID(uint16(number), n)
 	}
 	return m.Member.ShardID(n)
 }
 
-func (m *faultyMember) Locate(ctx context.Context, shardID recovery.ShardID, anew bool) (recovery.Holder, error) {
-	if m.retired.Load() {
+// Locate is that of the Member, with the faults of the test.
+func (m *FaultyMember) Locate(ctx context.Context, shardID recovery.ShardID, anew bool) (recovery.Holder, error) {
+	if m.Retired.Load() {
 		return recovery.Holder{Shard: -1, Retired: true}, nil
 	}
 	return m.Member.Locate(ctx, shardID, anew)
 }
 
-func (m *faultyMember) Scan(ctx context.Context, page func([]recovery.Entry) error) error {
+// Scan is that of the Member, with the faults of the test.
+func (m *FaultyMember) Scan(ctx context.Context, page func([]recovery.Entry) error) error {
 	if err := m.pass(ctx, "Scan"); err != nil {
 		return err
 	}
 	return m.Member.Scan(ctx, page)
 }
 
-func (m *faultyMember) ScanShard(ctx context.Context, shard int, page func([]recovery.Entry) error) error {
+// ScanShard is that of the Member, with the faults of the test.
+func (m *FaultyMember) ScanShard(ctx context.Context, shard int, page func([]recovery.Entry) error) error {
 	if err := m.pass(ctx, "ScanShard"); err != nil {
 		return err
 	}
 	return m.Member.ScanShard(ctx, shard, page)
 }
 
-func (m *faultyMember) ScanDead(ctx context.Context, shard int, visit func(e recovery.Entry)) error {
+// ScanDead is that of the Member, with the faults of the test.
+func (m *FaultyMember) ScanDead(ctx context.Context, shard int, visit func(e recovery.Entry)) error {
 	if err := m.pass(ctx, "ScanDead"); err != nil {
 		return err
 	}
@@ -212,7 +226,7 @@ func (m *faultyMember) ScanDead(ctx context.Context, shard int, visit func(e rec
 }
 
 // EachSetting may stop after the first setting, by name, until it goes on.
-func (m *faultyMember) EachSetting(ctx context.Context, prefix string, visit func(name string, value []byte, revision int64)) error {
+func (m *FaultyMember) EachSetting(ctx context.Context, prefix string, visit func(name string, value []byte, revision int64)) error {
 	type setting struct {
 		value    []byte
 		revision int64
@@ -234,7 +248,8 @@ func (m *faultyMember) EachSetting(ctx context.Context, prefix string, visit fun
 	return nil
 }
 
-func (m *faultyMember) Setting(ctx context.Context, name string) ([]byte, int64, error) {
+// Setting is that of the Member, with the faults of the test.
+func (m *FaultyMember) Setting(ctx context.Context, name string) ([]byte, int64, error) {
 	if err := m.pass(ctx, "Setting"); err != nil {
 		return nil, 0, err
 	}

@@ -1,4 +1,4 @@
-package tasks_test
+package rig
 
 import (
 	"bytes"
@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/lapsehq/lapse/recovery"
-	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/internal/record"
@@ -17,16 +17,16 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// keptSuffix ends the labels of finished tasks in the ledger.
-const keptSuffix = "!"
+// KeptSuffix ends the labels of finished tasks in the ledger.
+const KeptSuffix = "!"
 
-// checkConsistency compares everything that a scheduler keeps twice: the book
+// CheckConsistency compares everything that a scheduler keeps twice: the book
 // with its index and its arena, the gauges and queues with a recount, and, where
 // no write is under way, memory with the ledger. Nothing may be running.
-func (r *rig) checkConsistency() {
-	r.t.Helper()
-	if errs := consistent(r.Engine(), r.mem); errs != nil {
-		r.t.Fatalf("inconsistent: %v", errs)
+func (r *Rig) CheckConsistency() {
+	r.T.Helper()
+	if errs := consistent(r.Engine(), r.Mem); errs != nil {
+		r.T.Fatalf("inconsistent: %v", errs)
 	}
 }
 
@@ -42,12 +42,12 @@ func consistent(e *engine.Engine, ledger recovery.Ledger) error {
 	return errors.Join(errs, s.checkLedger(ledger))
 }
 
-// wantCounted checks those counts that are right at any moment.
-func wantCounted(t *testing.T, e *engine.Engine) {
+// WantCounted checks those counts that are right at any moment.
+func WantCounted(t *testing.T, e *engine.Engine) {
 	t.Helper()
 	Mutex(e).Lock()
 	defer Mutex(e).Unlock()
-	want(t, "counts", consistency{e}.checkRetrying(), nil)
+	Want(t, "counts", consistency{e}.checkRetrying(), nil)
 }
 
 // checkBook compares slots with timers and with what is counted of them.
@@ -76,7 +76,7 @@ func (s consistency) checkBook() (errs error) {
 		}
 		if f, err := record.Decode(b.Record(sl)); err != nil {
 			fault("record of %s: %w", id, err)
-		} else if string(f.Topic) != strings.TrimSuffix(s.engine.TopicTable.ByNumber[sl.Topic].Name, keptSuffix) {
+		} else if string(f.Topic) != strings.TrimSuffix(s.engine.TopicTable.ByNumber[sl.Topic].Name, KeptSuffix) {
 			fault("%s: topic %s in its record, %s in its slot", id, f.Topic, s.engine.TopicTable.ByNumber[sl.Topic].Name)
 		}
 		if _, ok := s.engine.Writes.Deferred[n]; ok && sl.Flags&store.Writing == 0 {
@@ -98,7 +98,7 @@ func (s consistency) checkRetrying() (errs error) {
 	retrying, held := make([]int64, len(s.engine.TopicTable.ByNumber)), make([]int64, len(s.engine.TopicTable.ByNumber))
 	for n := uint32(1); n < s.engine.Store.Slots(); n++ {
 		sl := s.engine.Store.Slot(n)
-		if sl.State.Shown() != Pending {
+		if sl.State.Shown() != tasks.Pending {
 			continue
 		}
 		f := s.engine.Store.Fields(sl)
@@ -127,7 +127,7 @@ func (s consistency) checkRetrying() (errs error) {
 // checkTopics counts the gauges and the queues again.
 func (s consistency) checkTopics() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
-	gauges := make([][Dead + 1]int64, len(s.engine.TopicTable.ByNumber))
+	gauges := make([][tasks.Dead + 1]int64, len(s.engine.TopicTable.ByNumber))
 	readies := make([]int, len(s.engine.TopicTable.ByNumber))
 	strays := make([]int, len(s.engine.TopicTable.ByNumber))
 	grouped, places := make([]int, len(s.engine.TopicTable.ByNumber)), make([]int, len(s.engine.TopicTable.ByNumber))
@@ -161,12 +161,12 @@ func (s consistency) checkTopics() (errs error) {
 		if s.engine.Dispatch.Neglected(&t.Line) {
 			fault("topic %q: no receiver was woken for its ready tasks", t.Name)
 		}
-		for _, state := range []State{Pending, Ready, Delivering} {
+		for _, state := range []tasks.State{tasks.Pending, tasks.Ready, tasks.Delivering} {
 			if t.Gauges[state] != gauges[i][state] {
 				fault("topic %q counts %d %s, there are %d", t.Name, t.Gauges[state], state, gauges[i][state])
 			}
 		}
-		if t.Occupied != (t.Slots > 0 || t.Gauges[Dead] > 0) {
+		if t.Occupied != (t.Slots > 0 || t.Gauges[tasks.Dead] > 0) {
 			fault("topic %q has tasks: %v", t.Name, t.Occupied)
 		}
 		items, live := 0, 0
@@ -201,7 +201,7 @@ func (s consistency) checkTopics() (errs error) {
 	for _, q := range s.engine.TopicTable.Quotas.ByPatterns {
 		counted := engine.Quota{}
 		for _, t := range s.engine.TopicTable.ByNumber {
-			if t.Name != "" && !strings.HasSuffix(t.Name, keptSuffix) && task.AnyMatches(q.Patterns, t.Name) {
+			if t.Name != "" && !strings.HasSuffix(t.Name, KeptSuffix) && task.AnyMatches(q.Patterns, t.Name) {
 				counted.Tasks += t.Slots
 				counted.Buried += t.CountBuried()
 				if t.Occupied {
@@ -297,25 +297,25 @@ func (s consistency) checkLedger(ledger recovery.Ledger) (errs error) {
 		if !at.Buried() {
 			fault("%s is dead and not in the index", id)
 		}
-		if kept := strings.HasSuffix(e.Spot.Label, keptSuffix); kept != (at == engine.AmongKept) || kept != record.IsFinished(e.Data[1]) {
+		if kept := strings.HasSuffix(e.Spot.Label, KeptSuffix); kept != (at == engine.AmongKept) || kept != record.IsFinished(e.Data[1]) {
 			fault("%s is finished by its label: %v; by memory or its record it is not so", id, kept)
 		}
 		byTopic[e.Spot.Label]++
 	}
 	for _, t := range s.engine.TopicTable.ByNumber {
-		if t.Gauges[Dead] != byTopic[t.Name] {
-			fault("topic %q counts %d dead, the ledger has %d", t.Name, t.Gauges[Dead], byTopic[t.Name])
+		if t.Gauges[tasks.Dead] != byTopic[t.Name] {
+			fault("topic %q counts %d dead, the ledger has %d", t.Name, t.Gauges[tasks.Dead], byTopic[t.Name])
 		}
 	}
 	return errs
 }
 
-// dump reads the whole ledger of the rig.
-func (r *rig) dump() (pendings, deads map[string]recovery.Entry) {
-	r.t.Helper()
-	pendings, deads, err := dump(r.mem)
+// Dump reads the whole ledger of the rig.
+func (r *Rig) Dump() (pendings, deads map[string]recovery.Entry) {
+	r.T.Helper()
+	pendings, deads, err := dump(r.Mem)
 	if err != nil {
-		r.t.Fatal("reading the ledger:", err)
+		r.T.Fatal("reading the ledger:", err)
 	}
 	return pendings, deads
 }
@@ -341,4 +341,14 @@ func dump(ledger recovery.Ledger) (pendings, deads map[string]recovery.Entry, er
 		err = ledger.ListDead(ctx, "", recovery.Ref{}, func(e recovery.Entry) bool { keep(deads, e); return true })
 	}
 	return pendings, deads, err
+}
+
+// CheckQuotas counts everything anew.
+func (r *Rig) CheckQuotas() {
+	r.T.Helper()
+	Mutex(r.Engine()).Lock()
+	defer Mutex(r.Engine()).Unlock()
+	if err := (consistency{r.Engine()}).checkTopics(); err != nil {
+		r.T.Error(err)
+	}
 }
