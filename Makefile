@@ -41,7 +41,7 @@ LINT_VERSION := v2.15.0
 LINT         := $(or $(shell command -v golangci-lint 2>/dev/null),$(wildcard $(shell $(GO) env GOPATH)/bin/golangci-lint),$(CURDIR)/bin/golangci-lint)
 ADAPTERS     := adapters/nats adapters/rabbitmq adapters/kafka
 # These have the longest tests. Named first, they start first, and the others run beside them.
-EVERYTHING   := ./tasks ./scripts/docs ./recovery/redisledger ./...
+EVERYTHING   := ./tasks/internal/cluster ./tasks/internal/engine ./tasks ./scripts/docs ./recovery/redisledger ./...
 # Tests wait more than they compute: for nodes, Redis, the disk. So many packages, and so many
 # parallel tests of each, run at the same time. Under the race detector they compute.
 TOGETHER     := -p 4 -parallel 4

@@ -6,7 +6,7 @@
 // number, so that it outlives most changes around it.
 //
 //	file tasks/internal/engine/settlelocal.go
-//	test ./tasks ^TestStaleReceipts$
+//	test ./tasks/internal/engine ^TestStaleReceipts$
 //
 //	3 the receipt of an attempt that has ended acknowledges after a restart
 //	@ resumeLocked

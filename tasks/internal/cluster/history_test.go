@@ -1,0 +1,121 @@
+package cluster_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
+)
+
+// wantHistory wants the history of all nodes, which are younger than an hour, to add up to what
+// they have counted since their start.
+func wantHistory(f *rig.Fleet, n *rig.Node, total Counts) {
+	f.T.Helper()
+	h, reach, err := n.FleetHistory(f.T.Context())
+	if rig.Want(f.T, "FleetHistory", err, nil); len(reach.Missing) > 0 {
+		f.T.Errorf("the history misses %v", reach.Missing)
+	}
+	var got Counts
+	for i := range h.Minutes {
+		m := &h.Minutes[i]
+		sum(&got, Counts{Scheduled: m.Scheduled, Delivered: m.Delivered, Failed: m.Failed, DeathCounts: DeathCounts{Died: m.Died}, Cancelled: m.Cancelled, Lateness: Histogram{Counts: m.Lateness.Counts}})
+		if i > 0 && m.At.Sub(h.Minutes[i-1].At) != time.Minute {
+			f.T.Errorf("minute %d begins at %v, after %v", i, m.At, h.Minutes[i-1].At)
+		}
+	}
+	wanted := Counts{Scheduled: total.Scheduled, Delivered: total.Delivered, Failed: total.Failed, DeathCounts: DeathCounts{Died: total.Died}, Cancelled: total.Cancelled, Lateness: Histogram{Counts: total.Lateness.Counts}}
+	if diff := cmp.Diff(wanted, got); diff != "" {
+		f.T.Errorf("the history at %s: %s", n.Name, diff)
+	}
+}
+
+// Each minute has what happened in it, and after an hour it is forgotten.
+func TestHistory(t *testing.T) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		if err := r.Handle("fails", func(context.Context, *Delivery) error { return errors.New("down") }); err != nil {
+			t.Fatal(err)
+		}
+		r.MustSetTopic("late", TopicSettings{Retry: Retry{MaxAttempts: 1}})
+		began := time.Now()
+		time.Sleep(30 * time.Second) // so that no boundary of a minute is near
+		r.Must(Request{ID: "a", Topic: "late"})
+		r.Must(Request{ID: "b", Topic: "late"})
+		r.Must(Request{ID: "c", Topic: "late", Delay: time.Hour})
+		rig.Want(t, "Cancel", r.Cancel(t.Context(), "c"), nil)
+		time.Sleep(2 * time.Minute)
+		for _, verb := range []Verb{Ack, Release} {
+			ds, err := r.Reserve(t.Context(), "late", 1, 0, time.Minute)
+			if rig.Want(t, "Reserve", err, nil); len(ds) != 1 {
+				t.Fatalf("%d deliveries", len(ds))
+			}
+			_, err = r.Settle(t.Context(), Verdict{Verb: verb}, []string{ds[0].Receipt()})
+			rig.Want(t, "Settle", err, nil)
+		}
+		synctest.Wait()
+		late := RecentLateness{Max: 2 * time.Minute}
+		var h Histogram
+		h.Observe(2 * time.Minute)
+		h.Observe(2 * time.Minute)
+		late.Counts = h.Counts
+		wanted := History{Since: began.UTC(), Minutes: []PastMinute{
+			{At: began.UTC(), Scheduled: 3, Cancelled: 1},
+			{At: began.Add(time.Minute).UTC()},
+			{At: began.Add(2 * time.Minute).UTC(), Delivered: 1, Failed: 1, Died: 1, Lateness: late},
+		}}
+		if diff := cmp.Diff(wanted, r.History()); diff != "" {
+			t.Errorf("the history: %s", diff)
+		}
+		time.Sleep(time.Hour)
+		past := r.History().Minutes
+		if len(past) != HistoryMinutes+1 || past[0].Delivered != 1 || past[HistoryMinutes].At != began.Add(62*time.Minute).UTC() {
+			t.Errorf("an hour later there are %d minutes, from %+v", len(past), past[0])
+		}
+		time.Sleep(time.Minute)
+		for _, m := range r.History().Minutes {
+			if m.Delivered != 0 {
+				t.Errorf("more than an hour later there is %+v", m)
+			}
+		}
+		// One node whose process is younger, and of another hour, adds what it has.
+		sum := History{Since: began, Minutes: []PastMinute{{At: began, Died: 1}, {At: began.Add(time.Minute), Died: 1}}}
+		sum.Add(&History{Since: began.Add(time.Minute), Minutes: []PastMinute{{At: began.Add(time.Minute), Died: 2}, {At: began.Add(2 * time.Minute), Died: 3}}})
+		wanted = History{Since: began.Add(time.Minute), Minutes: []PastMinute{{At: began, Died: 1}, {At: began.Add(time.Minute), Died: 3}, {At: began.Add(2 * time.Minute), Died: 3}}}
+		if diff := cmp.Diff(wanted, sum); diff != "" {
+			t.Errorf("the sum: %s", diff)
+		}
+	})
+}
+
+// A node with a wrong clock takes no minute of the last hour from the others.
+func TestHistoryOfAWrongClock(t *testing.T) {
+	t.Parallel()
+	for _, ahead := range []time.Duration{time.Minute, 3 * time.Hour, -3 * time.Hour} {
+		rig.FleetBubble(t, 1, func(t *testing.T, f *rig.Fleet) {
+			b := f.Start("b", rig.FleetShards, Config{Clock: func() time.Time { return time.Now().Add(ahead) }})
+			rig.Pass(90 * time.Minute)
+			for _, n := range []*rig.Node{f.Nodes[0], f.Nodes[0], b} {
+				_, err := n.Schedule(t.Context(), Request{Topic: "t", Delay: 24 * time.Hour})
+				rig.Want(t, "Schedule", err, nil)
+			}
+			h, _, err := f.Nodes[0].FleetHistory(t.Context())
+			rig.Want(t, "FleetHistory", err, nil)
+			scheduled := int64(0)
+			for i := range h.Minutes {
+				scheduled += h.Minutes[i].Scheduled
+			}
+			wanted, last := int64(2), time.Now().Truncate(time.Minute)
+			if ahead == time.Minute {
+				wanted, last = 3, last.Add(time.Minute)
+			}
+			if n := len(h.Minutes); scheduled != wanted || n != HistoryMinutes+1 || !h.Minutes[n-1].At.Equal(last) {
+				t.Errorf("with a clock that is %v ahead, %d tasks are in %d minutes to %v; want %d to %v", ahead, scheduled, n, h.Minutes[n-1].At, wanted, last)
+			}
+		})
+	}
+}

@@ -1,0 +1,9 @@
+package engine_test
+
+import (
+	"testing"
+
+	"github.com/lapsehq/lapse/tasks/internal/rig"
+)
+
+func TestMain(m *testing.M) { rig.Main(m) }

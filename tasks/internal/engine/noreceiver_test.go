@@ -1,0 +1,261 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
+)
+
+// A desk delivers while it is open. It counts its calls.
+type desk struct {
+	open  atomic.Bool
+	calls atomic.Int64
+	took  rig.Collection[string] // ids, with the attempt
+}
+
+func (d *desk) Deliver(_ context.Context, t *Delivery) error {
+	d.calls.Add(1)
+	if !d.open.Load() {
+		return fmt.Errorf("the desk is closed: %w", ErrNoReceiver)
+	}
+	d.took.Add(fmt.Sprint(t.ID, " ", t.Attempt))
+	return nil
+}
+
+// wantTook wants so many deliveries, all of them the first attempt.
+func (d *desk) wantTook(t *testing.T, tasks int) {
+	t.Helper()
+	got := d.took.List()
+	if len(got) != tasks {
+		t.Fatalf("%d tasks were delivered, not %d", len(got), tasks)
+	}
+	for _, text := range got {
+		if !strings.HasSuffix(text, " 1") {
+			t.Fatalf("an attempt without a receiver has counted: %s", text)
+		}
+	}
+}
+
+// A batchDesk takes batches.
+type batchDesk struct{ *desk }
+
+func (d batchDesk) DeliverBatch(ctx context.Context, ds []*Delivery) []error {
+	errs := make([]error, len(ds))
+	for i := range ds {
+		errs[i] = d.Deliver(ctx, ds[i])
+	}
+	return errs
+}
+
+// crowd schedules tasks that are due now, in ten groups.
+func crowd(r *rig.Rig, topic string, count int) {
+	r.T.Helper()
+	for i := range count {
+		r.Must(Request{ID: fmt.Sprint(topic, "-", i), Topic: topic, Group: fmt.Sprint("g", i%10)})
+	}
+}
+
+// wantWaiting wants so many tasks to wait because there is no receiver.
+func wantWaiting(r *rig.Rig, topic string, tasks int64) {
+	r.T.Helper()
+	x, err := r.Topic(topic)
+	rig.Want(r.T, "Topic", err, nil)
+	c := x.Counts
+	if c.Ready != tasks || c.Delivering != 0 || c.Pending != 0 || c.Failed != 0 || c.Retried != 0 || x.LastError != "" {
+		r.T.Errorf("%+v, last error %q", c, x.LastError)
+	}
+	if x.Undeliverable != "the desk is closed: no receiver at the moment" {
+		r.T.Errorf("undeliverable: %q", x.Undeliverable)
+	}
+}
+
+// Tasks without a receiver wait, at the cost of an attempt a second. They are delivered at once
+// when one has come, or within a second if that is not told. Their attempts have not counted.
+func TestNoReceiver(t *testing.T) {
+	t.Parallel()
+	const tasks = 2000
+	for _, settings := range []TopicSettings{
+		{}, {CountCrashes: true}, {ConcurrencyPerGroup: 3}, {Spread: time.Second}, {Concurrency: 3}, {Rate: Rate{PerSecond: 10_000, Burst: 5000}},
+	} {
+		for _, batches := range []bool{false, true} {
+			for _, told := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%+v batches=%v told=%v", settings, batches, told), func(t *testing.T) {
+					rig.Bubble(t, Config{SweepBacklog: 100}, func(t *testing.T, r *rig.Rig) {
+						d := &desk{}
+						var by Deliverer = d
+						if batches {
+							by = batchDesk{d}
+						}
+						r.MustSetTopic("x", settings)
+						rig.Want(t, "Deliver", r.Deliver("x", by), nil)
+						crowd(r, "x", tasks)
+						rig.Pass(settings.Spread)
+						// Until the first attempt has ended, they may be a backlog.
+						first, raised := d.calls.Load(), r.Stats().Backlogs
+						rig.Pass(10*time.Second + time.Millisecond)
+						if n := d.calls.Load() - first; first > 64 || n < 9 || n > 11 {
+							t.Errorf("it was called %d times at once, and then %d times in 10 s", first, n)
+						}
+						wantWaiting(r, "x", tasks)
+						if st := r.Stats(); st.Backlogs != raised || st.Backlog != 0 {
+							t.Errorf("tasks without a receiver are a backlog: %+v", st)
+						}
+						rig.Pass(300 * time.Millisecond)
+						d.open.Store(true)
+						if told {
+							r.ReceiverCame("other", "x")
+							rig.Pass(0)
+						} else {
+							rig.Pass(time.Second)
+						}
+						d.wantTook(t, tasks)
+						if x, err := r.Topic("x"); err != nil || x.Undeliverable != "" || x.Counts.Ready != 0 {
+							t.Errorf("%+v, %v", x, err)
+						}
+						for i := range 100 {
+							r.Must(Request{ID: fmt.Sprint("later-", i), Topic: "x"})
+						}
+						rig.Pass(settings.Spread)
+						d.wantTook(t, tasks+100)
+						r.CheckConsistency()
+					})
+				})
+			}
+		}
+	}
+}
+
+// A task that comes after the rest of a second is tried at once, and no second passes in which a
+// topic without tasks is looked after.
+func TestNoReceiverForOneTask(t *testing.T) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		d := &desk{}
+		rig.Want(t, "Deliver", r.Deliver("x", d), nil)
+		r.Must(Request{ID: "a", Topic: "x"})
+		rig.Pass(0)
+		rig.Want(t, "Cancel", r.Cancel(t.Context(), "a"), nil)
+		if x, err := r.Topic("x"); err != nil || x.Undeliverable != "" {
+			t.Errorf("no task waits, and it is undeliverable: %+v, %v", x, err)
+		}
+		rig.Pass(time.Hour)
+		if n := d.calls.Load(); n != 1 {
+			t.Errorf("it was called %d times", n)
+		}
+		d.open.Store(true)
+		r.Must(Request{ID: "b", Topic: "x"})
+		rig.Pass(0)
+		d.wantTook(t, 1)
+		r.Must(Request{ID: "c", Topic: "x"})
+		rig.Pass(0)
+		d.wantTook(t, 2)
+	})
+}
+
+// A receiver that comes while a deliverer is about to find none is not missed.
+func TestReceiverComesMeanwhile(t *testing.T) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		var here atomic.Bool
+		var took rig.Collection[string]
+		rig.Want(t, "Handle", r.Handle("x", func(_ context.Context, d *Delivery) error {
+			found := here.Load()
+			time.Sleep(10 * time.Millisecond)
+			if !found {
+				return ErrNoReceiver
+			}
+			took.Add(d.ID)
+			return nil
+		}), nil)
+		r.Must(Request{ID: "a", Topic: "x"})
+		rig.Pass(5 * time.Millisecond)
+		here.Store(true)
+		r.Reconsider()
+		rig.Pass(15 * time.Millisecond)
+		if got := took.List(); len(got) != 1 {
+			t.Errorf("delivered: %q", got)
+		}
+	})
+}
+
+// Where a part of a batch has a receiver, the topic goes on.
+func TestNoReceiverForSome(t *testing.T) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		c := &crate{fate: func(ds []*Delivery) []error {
+			errs := make([]error, len(ds))
+			for i, d := range ds {
+				switch d.Payload[0] {
+				case 'n':
+					errs[i] = ErrNoReceiver
+				case 'f':
+					errs[i] = errors.New("failed")
+				}
+			}
+			return errs
+		}}
+		rig.Want(t, "Deliver", r.Deliver("x", c), nil)
+		r.MustSetTopic("x", TopicSettings{Concurrency: 4, Retry: Retry{MaxAttempts: 1}})
+		for i := range 40 {
+			r.Must(Request{ID: fmt.Sprint("t", i), Topic: "x", Payload: []byte{"nay"[i%2]}})
+		}
+		r.Must(Request{ID: "failing", Topic: "x", Payload: []byte("f")})
+		rig.Pass(time.Minute)
+		n := r.Counts("x")
+		if n.Delivered != 20 || n.Ready+n.Delivering != 20 || n.Failed != 1 {
+			t.Errorf("%+v", n)
+		}
+		c.taken()
+		rig.Pass(10 * time.Second)
+		if batches, most := c.taken(); len(batches) > 6 || most > 1 { // each takes a second
+			t.Errorf("it was called with %q, %d tasks at once", batches, most)
+		}
+	})
+}
+
+// Other settings of a topic, and another deliverer, end its rest. What the deliverer before says
+// then counts no more.
+func TestNoReceiverOfTheSettingsBefore(t *testing.T) {
+	p := &rig.Postal{}
+	rig.Bubble(t, Config{Ways: []Way{p}}, func(t *testing.T, r *rig.Rig) {
+		d := &desk{}
+		rig.Want(t, "Deliver", r.Deliver("x", d), nil)
+		r.Must(Request{ID: "a", Topic: "x"})
+		rig.Pass(0)
+		wantWaiting(r, "x", 1)
+		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", true), nil)
+		d.open.Store(true)
+		rig.Pass(5 * time.Second)
+		d.wantTook(t, 0)
+		rig.Want(t, "PauseTopic", r.PauseTopic(t.Context(), "x", false), nil)
+		rig.Pass(0)
+		d.wantTook(t, 1)
+	})
+}
+
+// A restart ends an attempt that has found no receiver as any other.
+func TestNoReceiverAtTheEnd(t *testing.T) {
+	for _, count := range []bool{false, true} {
+		rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+			d := &desk{}
+			r.MustSetTopic("x", TopicSettings{CountCrashes: count, Retry: Retry{MaxAttempts: 1}})
+			rig.Want(t, "Deliver", r.Deliver("x", d), nil)
+			crowd(r, "x", 100)
+			for range 5 {
+				rig.Pass(1500 * time.Millisecond)
+				wantWaiting(r, "x", 100)
+				r.Restart()
+				rig.Want(t, "Deliver", r.Deliver("x", d), nil)
+			}
+			rig.Pass(0)
+			d.open.Store(true)
+			r.ReceiverCame()
+			rig.Pass(0)
+			d.wantTook(t, 100)
+		})
+	}
+}
