@@ -9,7 +9,7 @@ import (
 	"github.com/lapsehq/lapse/recovery/redisledger"
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/tasks/delivertest"
-	"github.com/lapsehq/lapse/tasks/internal/redisrig"
+	"github.com/lapsehq/lapse/tasks/internal/rig/redisrig"
 	"github.com/lapsehq/lapse/tasks/pubsub"
 )
 

@@ -14,7 +14,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 	"github.com/lapsehq/lapse/tasks"
-	"github.com/lapsehq/lapse/tasks/internal/redisrig"
+	"github.com/lapsehq/lapse/tasks/internal/rig/redisrig"
 	"github.com/lapsehq/lapse/tasks/stream"
 )
 
