@@ -79,7 +79,7 @@ adapters: brokers ## test the queue adapters against real brokers; installs nats
 
 .PHONY: race
 race: redis beanstalkd ## run the tests of what shares memory under the race detector, and of what schedules on a single processor; needs a C compiler
-	CGO_ENABLED=1 $(GO) test -tags $(TAGS) -race -short -vet off -timeout 30m $(SHARED)
+	CGO_ENABLED=1 $(GO) test -tags $(TAGS) -race -parallel $$(nproc) -short -vet off -timeout 30m $(SHARED)
 	$(GO) test -tags $(TAGS) $(TOGETHER) -cpu 1 -short -vet off $(SINGLE)
 
 .PHONY: lint

@@ -145,6 +145,7 @@ func (l *logLines) String() string {
 // known to have ended in order, says in readiness what it does not serve yet, until it has adopted
 // that.
 func TestNewNameBesideAnOldOne(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	old := newNamedRedisNode(t, server.URL(), "old")
 	old.schedule("x", "a", "b")

@@ -35,6 +35,7 @@ func lossyNode(t *testing.T, url, name string) *Scheduler {
 // Redis has lost an entry of the directory. Before the node that has the task notices, other
 // nodes neither say that there is none, nor create a second one.
 func TestLostDirectoryEntry(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "dbfilename dump.rdb")
 	url := server.URL()
 	a, b := lossyNode(t, url, "a"), lossyNode(t, url, "b")
@@ -82,6 +83,7 @@ func TestLostDirectoryEntry(t *testing.T) {
 // A creation whose own answer tells that Redis has lost entries asks the other nodes before it
 // goes on.
 func TestLostDirectoryEntryNoticedByCreation(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t, "dbfilename dump.rdb")
 	url := server.URL()
 	a, b := lossyNode(t, url, "a"), lossyNode(t, url, "b")

@@ -18,6 +18,7 @@ import (
 // What is about many tasks is about those of all nodes of a real Redis, also when one of
 // them has gone and its tasks are another one's.
 func TestAllNodesOfRedis(t *testing.T) {
+	t.Parallel()
 	url := redistest.Start(t).URL()
 	var nodes []*redisNode
 	for _, name := range []string{"a", "b", "c"} {
@@ -99,6 +100,7 @@ func TestAllNodesOfRedis(t *testing.T) {
 // A call about the tasks of all nodes reads no owners of shards from Redis, as every shard is
 // covered by the answer of its holder: what it costs does not grow with the shards.
 func TestCallsToAllNodesReadNoOwners(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	var nodes []*Scheduler
 	for _, name := range []string{"a", "b", "c"} {

@@ -54,6 +54,7 @@ func TestSilentNodeCostsAnswerWithin(t *testing.T) {
 
 // A node of a real Redis that does not answer costs a caller AnswerWithin, not four times that.
 func TestSilentNodeOfRedis(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	proxy := redistest.NewProxy(t, server.Addr)
 	var nodes []*Scheduler

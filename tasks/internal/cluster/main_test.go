@@ -6,4 +6,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
-func TestMain(m *testing.M) { rig.Main(m) }
+func TestMain(m *testing.M) {
+	rig.AtOnce(8)
+	rig.Main(m)
+}

@@ -208,6 +208,7 @@ func TestDamagedRecordInRedis(t *testing.T) {
 // A change of some settings of a topic goes by what another node has just stored, also where what
 // this node knows does not allow the change, or is older than the revision that the caller has.
 func TestChangeOfTopicRightAfterAnotherNode(t *testing.T) {
+	t.Parallel()
 	g := newRedisFleet(t, redistest.Start(t).URL(), "a", "b")
 	a, b := g.nodes[0], g.nodes[1]
 	for i := range 10 {

@@ -14,6 +14,7 @@ import (
 // With a replica that hangs no caller is told that a task was accepted, and none that
 // was is lost: what was asked for again comes true when it answers.
 func TestHangingReplica(t *testing.T) {
+	t.Parallel()
 	master := redistest.Start(t, "repl-diskless-sync-delay 0")
 	replica := redistest.StartReplica(t, master)
 	ledger, err := redisledger.Open(redisledger.Options{

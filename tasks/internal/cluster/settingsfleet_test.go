@@ -14,6 +14,7 @@ const settingsPatience = 500 * time.Millisecond
 
 // What a caller has set holds for its next call, whichever node gets that.
 func TestSettingsHoldAtAllNodes(t *testing.T) {
+	t.Parallel()
 	g := newRedisFleet(t, redistest.Start(t).URL(), "a", "b", "c")
 	g.waitFor("the nodes know each other", func(n *redisNode) bool { return len(n.Peers()) == 2 })
 	ctx := t.Context()

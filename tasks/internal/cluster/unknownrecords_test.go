@@ -16,6 +16,7 @@ import (
 // Redis has brought a finished task back while its id is being created again, and the creation
 // comes to nothing. The record does not stay: another process would take it for a task.
 func TestUnknownRecordOfAnIDBeingCreated(t *testing.T) {
+	t.Parallel()
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
 		g := newRedisFleet(t, server.URL(), names...)

@@ -13,7 +13,7 @@ import (
 // after a restart. Resumed, it is delivered when that has passed.
 func TestHeldRequest(t *testing.T) {
 	t.Parallel()
-	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+	rig.Bubble(t, Config{SweepEvery: time.Minute}, func(t *testing.T, r *rig.Rig) {
 		ctx := t.Context()
 		rig.Pass(300 * time.Microsecond) // of a millisecond
 		created := r.Clock.Now()
