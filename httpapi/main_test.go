@@ -16,6 +16,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lapsehq/lapse/internal/runtest"
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/memledger"
 	"github.com/lapsehq/lapse/tasks"
@@ -25,6 +26,7 @@ func TestMain(m *testing.M) {
 	if url := os.Getenv(loadVariable); url != "" {
 		loadMain(url) // a process of BenchmarkHTTPSingle
 	}
+	runtest.AtOnce(4)
 	goleak.VerifyTestMain(m)
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/lapsehq/lapse/internal/runtest"
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/ledgertest/memfleet"
 	"github.com/lapsehq/lapse/recovery/memledger"
@@ -21,6 +22,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
+	runtest.AtOnce(4)
 	// The client looks for a server that was away once a second, also when it is closed.
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }

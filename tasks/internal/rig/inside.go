@@ -2,9 +2,7 @@ package rig
 
 import (
 	"context"
-	"flag"
 	"reflect"
-	"strconv"
 	"sync"
 	"testing"
 	"unsafe"
@@ -56,17 +54,6 @@ func (n *Node) Cluster() *cluster.Cluster { return Cluster(n.Scheduler) }
 
 // Engine is that of the node whose storage loses writes.
 func (r *RewindRig) Engine() *engine.Engine { return Engine(r.Scheduler) }
-
-// AtOnce sets how many parallel tests run at the same time, unless the flag -parallel says it. It
-// is for tests that wait more than they compute: for Redis, and for what nodes do every second.
-func AtOnce(tests int) {
-	flag.Parse()
-	set := false
-	flag.Visit(func(f *flag.Flag) { set = set || f.Name == "test.parallel" })
-	if !set {
-		_ = flag.Set("test.parallel", strconv.Itoa(tests))
-	}
-}
 
 // Main runs the tests of a package. Goroutines that outlive them are a failure.
 func Main(m *testing.M) {
