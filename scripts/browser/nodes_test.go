@@ -75,7 +75,7 @@ func TestNodesOnRedis(t *testing.T) {
 	p.load(r.url)
 	p.shows("#reach", "All 3 nodes")
 	proxy.Sever(redistest.Reset)
-	p.shows("#banners", "n3 is down, and its tasks wait, since ")
+	p.shows("#banners", "n3 is down, and ") // its tasks wait, and a moment later others have them
 	p.shows("#reach", "n3 down")
 	p.load(r.url + "/#/nodes")
 	p.shows("h1", "n3 is down, and others have its tasks.")
