@@ -37,33 +37,41 @@ func (s *Cluster) listLocal(ctx context.Context, q query.List) (a listReply, err
 // ListAll lists the tasks of all nodes. The page ends at the first position behind which a node may
 // have tasks that it has not listed.
 func (s *Cluster) ListAll(ctx context.Context, q query.List) (page task.Page, err error) {
-	var all []query.Listed
 	var end *recovery.Ref
 	if s.HasAll() {
-		all, _, end, err = s.engine.ListPage(ctx, &q)
+		page.Tasks, end, err = s.engine.ListTasks(ctx, &q)
 	} else {
-		q.Bytes = s.share(task.MaxPageBytes)
-		err = everywhere(ctx, s, ListMethod, q, func(a *listReply, _ func(recovery.ShardID) bool) {
-			all = append(all, a.Tasks...)
-			if last := a.Last; last != nil && !q.Filter.Passed(last.Next) && (end == nil || query.CompareRefs(*last, *end) < 0) {
-				end = last
-			}
-		})
-		all = query.Merge(all, end)
+		page.Tasks, end, err = s.listEverywhere(ctx, q)
 	}
 	if err != nil {
-		return page, err
-	}
-	if n := query.Fitting(all, q.Limit); n < len(all) {
-		last := all[n-1].Ref()
-		all, end = all[:n], &last
-	}
-	page.Tasks = make([]task.Task, len(all))
-	for i := range all {
-		page.Tasks[i] = all[i].Task
+		return task.Page{}, err
 	}
 	if end != nil {
 		page.Cursor = query.EncodeCursor(*end)
 	}
 	return page, nil
+}
+
+func (s *Cluster) listEverywhere(ctx context.Context, q query.List) (tasks []task.Task, end *recovery.Ref, err error) {
+	q.Bytes = s.share(task.MaxPageBytes)
+	var all []query.Listed
+	err = everywhere(ctx, s, ListMethod, q, func(a *listReply, _ func(recovery.ShardID) bool) {
+		all = append(all, a.Tasks...)
+		if last := a.Last; last != nil && !q.Filter.Passed(last.Next) && (end == nil || query.CompareRefs(*last, *end) < 0) {
+			end = last
+		}
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	all = query.Merge(all, end)
+	if n := query.Fitting(all, q.Limit); n < len(all) {
+		last := all[n-1].Ref()
+		all, end = all[:n], &last
+	}
+	tasks = make([]task.Task, len(all))
+	for i := range all {
+		tasks[i] = all[i].Task
+	}
+	return tasks, end, nil
 }

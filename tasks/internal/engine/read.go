@@ -184,6 +184,18 @@ func (s *Engine) ListPage(ctx context.Context, q *query.List) (all []query.Liste
 	return all, shards, last, err
 }
 
+// ListTasks is ListPage at a node without others, which need neither positions nor shards.
+func (s *Engine) ListTasks(ctx context.Context, q *query.List) (tasks []task.Task, last *recovery.Ref, err error) {
+	tasks = make([]task.Task, 0, min(q.Limit, 100))
+	size := 0
+	last, err = s.visitPage(ctx, q, false, func(t task.Task, _ int64, _ int) bool {
+		tasks = append(tasks, t)
+		size += query.SizeOf(&t)
+		return size < task.MaxPageBytes
+	})
+	return tasks, last, err
+}
+
 // visitPage hands out what a page may have, until visit returns false. bare: of the tasks only the
 // ids are wanted.
 func (s *Engine) visitPage(ctx context.Context, q *query.List, bare bool, visit func(t task.Task, at int64, shard int) bool) (last *recovery.Ref, err error) {
