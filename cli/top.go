@@ -96,10 +96,12 @@ type topServer interface {
 type topLook struct {
 	query client.TopicQuery
 	at    time.Time
-	stats *client.Stats     // nil: the token may not read the totals
-	wrong *client.Diagnosis // nil: it was not answered
-	page  *client.TopicPage
-	err   error
+	stats *client.Stats // nil: the token may not read the totals
+	wrong *client.Diagnosis
+	// unjudged is why the server does not say what is wrong.
+	unjudged error
+	page     *client.TopicPage
+	err      error
 }
 
 // topMode says what the keys mean.
@@ -169,7 +171,7 @@ func (m *topModel) look(answered func(name string)) topLook {
 		} else if ctx.Err() != nil {
 			seen.err = err
 		}
-		if seen.wrong, err = m.server.Diagnosis(ctx); err == nil {
+		if seen.wrong, seen.unjudged = m.server.Diagnosis(ctx); seen.unjudged == nil {
 			answered("diagnosis")
 		}
 	}

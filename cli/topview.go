@@ -110,22 +110,27 @@ const troublesShown = 4
 // nodes, the causes first.
 func (m *topModel) wrong() []string {
 	d := m.seen.wrong
-	if d == nil {
-		return nil
+	if m.seen.unjudged != nil {
+		return []string{m.line(badText, "the server does not say what is wrong: "+explain(m.seen.unjudged))}
 	}
 	look := ""
 	if slices.ContainsFunc(d.Troubles, func(t client.Trouble) bool { return t.Grave }) {
 		look = badText
 	}
 	lines := []string{m.line(look, d.Headline)}
+	more := 0
 	for i := range d.Troubles {
 		t := &d.Troubles[i]
-		if t.Topic != "" || len(lines) > troublesShown {
+		if t.Topic != "" {
+			continue
+		}
+		if len(lines) > troublesShown {
+			more++
 			continue
 		}
 		text, look := "  "+t.Text, softText
 		if t.Since != nil {
-			text += " for " + roundedText(m.seen.at.Sub(*t.Since))
+			text += " for " + roundedText(d.At.Sub(*t.Since).Round(time.Second))
 		}
 		if t.Detail != "" {
 			text += ": " + t.Detail
@@ -134,6 +139,9 @@ func (m *topModel) wrong() []string {
 			look = badText
 		}
 		lines = append(lines, m.line(look, text))
+	}
+	if more > 0 {
+		lines = append(lines, m.line(badText, fmt.Sprintf("  and %d more: see lapse nodes", more)))
 	}
 	return lines
 }

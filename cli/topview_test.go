@@ -208,7 +208,7 @@ func TestTopOfAFleetInTrouble(t *testing.T) {
 	s := &r.server.stats
 	s.Covers, s.Missing = []string{"n1"}, []client.MissingNode{{Node: "n2", Error: "it has not answered"}}
 	since := r.model.now.Add(-7 * time.Second)
-	r.server.wrong = client.Diagnosis{Headline: "The ledger does not answer; nothing is known of n2; order.unpaid is late.", Troubles: []client.Trouble{
+	r.server.wrong = client.Diagnosis{At: r.model.now, Headline: "The ledger does not answer; nothing is known of n2; order.unpaid is late.", Troubles: []client.Trouble{
 		{Kind: "ledger", Grave: true, Since: &since, Text: "the ledger does not answer", Detail: "connection refused"},
 		{Kind: "unknown", Grave: true, Node: "n2", Text: "nothing is known of n2"}, {Kind: "late", Grave: true, Topic: "order.unpaid", Text: "order.unpaid is late"},
 	}}

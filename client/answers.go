@@ -443,18 +443,19 @@ type Diagnosis struct {
 	// Causes before consequences: the ledger, nodes, topics, and then what is no trouble yet, or
 	// meant. Of topics, those of the 20 worst.
 	Troubles []Trouble `json:"troubles"`
-	// There are further topics, and the last of those that were looked at is in trouble.
+	// There are further topics, and the trouble of the last of those that were looked at is
+	// grave.
 	MoreTopics bool `json:"more_topics"`
 }
 
 // Trouble is one thing that is wrong, or that a reader of figures must know.
 type Trouble struct {
-	// ledger: it does not answer, or takes no new tasks. cut_off: this node may have lost its
-	// shards. unknown: nothing is known of a node, since the ledger does not answer. silent: a
-	// node sends no heartbeat, and its tasks wait. unheard: a node does not answer, or its
-	// figures are not complete. spool: a former spool of a node is missing. adopted: a node is
-	// down, and others have its tasks. undeliverable, late, failing, dead, paused: of a topic.
-	// replaying, draining: of a node.
+	// ledger: it does not answer. refusing: it takes no new tasks. cut_off: a node is cut off
+	// from the ledger, and may have lost its shards. unknown: nothing is known of a node, since
+	// the ledger does not answer. silent: a node sends no heartbeat, and its tasks wait.
+	// unheard: a node does not answer, or its figures are not complete. spool: a former spool of
+	// a node is missing. adopted: a node is down, and others have its tasks. undeliverable,
+	// late, failing, dead, paused: of a topic. replaying, draining: of a node.
 	Kind string `json:"kind"`
 	// Tasks are late or fail because of it, or would be with the next fault, or it is not known
 	// whether they are.

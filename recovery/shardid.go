@@ -88,7 +88,8 @@ type Node struct {
 	Live        bool          // it sends heartbeats, or was not watched for long enough
 	Released    bool          // its last process shut down cleanly
 	Silent      time.Duration // for how long this process, while it looked, saw no heartbeat of it
-	Unseen      time.Duration // for how long it could not look: the ledger is away; else 0
+	Looked      time.Duration // how long ago it has looked last
+	Unseen      bool          // it cannot look for some seconds: the ledger does not answer
 	Incarnation string        // names the process among all that had the node's name
 
 	Process string // which process, for people

@@ -20,6 +20,7 @@ type (
 // The kinds of troubles, those first that cause others.
 const (
 	TroubleLedger        = task.TroubleLedger
+	TroubleRefusing      = task.TroubleRefusing
 	TroubleCutOff        = task.TroubleCutOff
 	TroubleUnknown       = task.TroubleUnknown
 	TroubleSilent        = task.TroubleSilent

@@ -172,6 +172,7 @@ func TestPartThatIsOld(t *testing.T) {
 	p.hurries()
 	p.load(url)
 	p.shows("h1", "cart.reminder is late.")
+	p.shows("#worst", "cart.reminder")
 	fails.Store(true)
 	p.shows("#worst .fresh.bad", "n3 does not answer")
 	p.shows("#worst .stale", "cart.reminder")

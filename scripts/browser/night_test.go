@@ -228,8 +228,8 @@ func TestNight(t *testing.T) {
 	p.shows("main", "404")
 	p.press("Requeue all")
 	if each > 1000 {
-		p.shows("dialog", "type how many tasks: ") // which it may not have counted to the last
-		p.fill("#field-typed", eval[string](p, `document.querySelector('[for="field-typed"]').textContent.split(": ")[1]`))
+		p.shows("dialog", "To go on") // it may not have counted to the last
+		p.fill("#field-typed", eval[string](p, `(label => label.includes("type all") ? "all" : label.split(": ")[1])(document.querySelector('[for="field-typed"]').textContent)`))
 	}
 	p.submits()
 	p.waitsFor(nightPatience, func() (bool, string) {

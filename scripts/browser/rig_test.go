@@ -241,14 +241,11 @@ func (p *tab) pressIn(element, text string) {
 	p.do("press "+text, chromedp.Click(`//`+element+`//button[not(@disabled)][normalize-space(.)="`+text+`"]`, chromedp.NodeVisible))
 }
 
-// confirms presses the button of a question about n tasks, at most a few, that does what verb says.
+// confirms presses the button of a question about n tasks, below 1,000, that does what verb says.
 func (p *tab) confirms(verb string, n int) {
 	p.Helper()
-	what := " tasks"
-	if n == 1 {
-		what = " task"
-	}
-	p.pressIn("dialog", verb+" "+strconv.Itoa(n)+what)
+	p.shows("dialog h2", verb+" "+strconv.Itoa(n)+" ")
+	p.pressIn("dialog", verb)
 }
 
 // submits presses the button of a question that does what is asked about.

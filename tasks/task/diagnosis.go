@@ -2,6 +2,7 @@ package task
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -18,8 +19,8 @@ type Diagnosis struct {
 	// Troubles are causes before consequences: the ledger, nodes, topics; then what is no trouble
 	// yet, or meant. Of topics they are the worst.
 	Troubles []Trouble
-	// MoreTopics: there are topics beyond those that were looked at, and the last of these is in
-	// trouble. So there may be more.
+	// MoreTopics: there are topics beyond those that were looked at, and the trouble of the last of
+	// these is grave. So there may be more.
 	MoreTopics bool
 }
 
@@ -41,9 +42,11 @@ type TroubleKind string
 
 // The kinds of troubles, those first that cause others.
 const (
-	// TroubleLedger: it does not answer, or takes no new tasks.
+	// TroubleLedger: it does not answer.
 	TroubleLedger TroubleKind = "ledger"
-	// TroubleCutOff: this node may have lost its shards.
+	// TroubleRefusing: the ledger answers, and takes no new tasks.
+	TroubleRefusing TroubleKind = "refusing"
+	// TroubleCutOff: a node is cut off from the ledger, and may have lost its shards.
 	TroubleCutOff TroubleKind = "cut_off"
 	// TroubleUnknown: nothing is known of a node, since the ledger does not answer.
 	TroubleUnknown TroubleKind = "unknown"
@@ -88,7 +91,8 @@ var troubles = []struct {
 	one, many string
 }{
 	{TroubleLedger, true, "", "the ledger does not answer", ""},
-	{TroubleCutOff, true, "", "this node is cut off from the ledger", ""},
+	{TroubleRefusing, true, "", "the ledger takes no new tasks", ""},
+	{TroubleCutOff, true, "node", "%s is cut off from the ledger", "%s are cut off from the ledger"},
 	{TroubleUnknown, true, "node", "nothing is known of %s", "nothing is known of %s"},
 	{TroubleSilent, true, "node", "%s is down, and its tasks wait", "%s are down, and their tasks wait"},
 	{TroubleUnheard, true, "node", "%s does not answer", "%s do not answer"},
@@ -123,16 +127,21 @@ func (v *Sight) Diagnose() Diagnosis {
 	v.ofReach(&d)
 	wrong := false
 	for i := range v.Topics {
-		before := len(d.Troubles)
-		d.Troubles = append(d.Troubles, v.Topics[i].Troubles(v.At)...)
-		wrong = len(d.Troubles) > before
+		list := v.Topics[i].Troubles(v.At)
+		d.Troubles = append(d.Troubles, list...)
+		wrong = slices.ContainsFunc(list, func(t Trouble) bool { return t.Grave })
 	}
 	d.MoreTopics = v.More && wrong
 	slices.SortStableFunc(d.Troubles, func(a, b Trouble) int {
 		return cmp.Compare(slices.Index(TroubleKinds, a.Kind), slices.Index(TroubleKinds, b.Kind))
 	})
 	d.Headline, d.Fleet = d.sum(true), d.sum(false)
-	if d.Headline == "" {
+	reads := slices.ContainsFunc(d.Troubles, func(t Trouble) bool { return t.Kind == TroubleReplaying })
+	switch {
+	case d.Headline != "":
+	case reads:
+		d.Headline = "Nothing is late among the tasks that are read so far."
+	default:
 		d.Headline = "Nothing is late."
 	}
 	if d.Fleet == "" {
@@ -141,7 +150,7 @@ func (v *Sight) Diagnose() Diagnosis {
 	return d
 }
 
-// wholeFleet says that all nodes are there, which is known.
+// wholeFleet says that all nodes are there, if that is known.
 func (v *Sight) wholeFleet() string {
 	n := 0
 	for i := range v.Nodes {
@@ -149,7 +158,10 @@ func (v *Sight) wholeFleet() string {
 			n++
 		}
 	}
-	if n == 1 {
+	switch n {
+	case 0:
+		return "Which nodes there are is not known."
+	case 1:
 		return "One node, and it is live."
 	}
 	return "All " + strconv.Itoa(n) + " nodes are there."
@@ -177,18 +189,14 @@ func (d *Diagnosis) add(kind TroubleKind, subject string, since time.Time, detai
 
 func (v *Sight) ofLedger(d *Diagnosis) {
 	r := &v.Readiness
-	if !r.LedgerOK {
-		since, detail := time.Time{}, r.Condition
-		switch {
-		case r.Storage.Err != nil:
-			since, detail = r.Storage.LastAnswer, r.Storage.Err.Error()
-		case r.Stalled > 0:
-			since = v.At.Add(-r.Stalled)
-		}
-		d.add(TroubleLedger, "", since, detail)
-	}
-	if r.Unsure {
-		d.add(TroubleCutOff, "", time.Time{}, "other nodes may have adopted what it holds")
+	switch {
+	case r.LedgerOK:
+	case r.Storage.Err != nil:
+		d.add(TroubleLedger, "", r.Storage.LastAnswer, r.Storage.Err.Error())
+	case r.Stalled > 0:
+		d.add(TroubleLedger, "", v.At.Add(-r.Stalled), r.Condition)
+	default:
+		d.add(TroubleRefusing, "", time.Time{}, r.Condition)
 	}
 }
 
@@ -198,13 +206,16 @@ func (v *Sight) ofNode(d *Diagnosis, n *Node) {
 	case NodeUnknown:
 		d.add(TroubleUnknown, n.Name, silent, "")
 	case NodeSilent:
-		if shards > 0 {
+		if n.Live || shards > 0 { // none is adopted before the node counts as dead
 			d.add(TroubleSilent, n.Name, silent, "others adopt them once it counts as dead")
 		} else {
 			d.add(TroubleAdopted, n.Name, silent, "")
 		}
 	case NodeDraining:
 		d.add(TroubleDraining, n.Name, time.Time{}, "")
+	}
+	if n.Status != nil && n.Status.Unsure {
+		d.add(TroubleCutOff, n.Name, time.Time{}, "other nodes may have adopted what it holds")
 	}
 	if n.Status != nil && n.Status.Catching {
 		d.add(TroubleReplaying, n.Name, time.Time{}, "what it has not read is missing from the figures")
@@ -217,7 +228,9 @@ func (v *Sight) ofNode(d *Diagnosis, n *Node) {
 // ofReach tells of the nodes that live and whose figures are missing.
 func (v *Sight) ofReach(d *Diagnosis) {
 	for _, m := range v.Reach.Missing {
-		told := slices.ContainsFunc(d.Troubles, func(t Trouble) bool { return t.Node == m.Node && m.Node != "" })
+		told := slices.ContainsFunc(d.Troubles, func(t Trouble) bool {
+			return t.Node == m.Node && m.Node != "" && (t.Grave || t.Kind == TroubleReplaying && errors.Is(m.Err, ErrReplaying))
+		})
 		if !told {
 			d.add(TroubleUnheard, m.Node, time.Time{}, m.Err.Error())
 		}

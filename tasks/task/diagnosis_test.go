@@ -30,6 +30,9 @@ func TestDiagnosis(t *testing.T) {
 	down := Readiness{Ready: true, Condition: "no answer in 5s", Stalled: 7 * time.Second}
 	catching := live("n2")
 	catching.Status = &NodeStatus{Catching: true}
+	draining, cutOff, quiet := live("n2"), live("n2"), silent
+	draining.Status, cutOff.Status = &NodeStatus{Draining: true}, &NodeStatus{Unsure: true}
+	quiet.Live, quiet.Quiet = true, true
 	missing := func(node string) Reach {
 		return Reach{Missing: []*NodeError{{Node: node, Err: errors.New("no answer")}}}
 	}
@@ -51,7 +54,15 @@ func TestDiagnosis(t *testing.T) {
 			"The ledger does not answer; nothing is known of n2 and n3; order.unpaid is late.", "ledger unknown unknown late"},
 		"unheard":  {Sight{Readiness: well, Nodes: []Node{self, live("n2")}, Reach: missing("n2")}, "n2 does not answer.", "unheard"},
 		"nameless": {Sight{Readiness: well, Nodes: []Node{self}, Reach: missing("")}, "The rest of the fleet does not answer.", "unheard"},
-		"catching": {Sight{Readiness: well, Nodes: []Node{self, catching}, Reach: missing("n2")}, "Nothing is late.", "replaying"},
+		"catching": {Sight{Readiness: well, Nodes: []Node{self, catching}, Reach: Reach{Missing: []*NodeError{{Node: "n2", Err: ErrReplaying}}}},
+			"Nothing is late among the tasks that are read so far.", "replaying"},
+		"catching and unheard": {Sight{Readiness: well, Nodes: []Node{self, catching}, Reach: missing("n2")}, "n2 does not answer.", "unheard replaying"},
+		"draining and unheard": {Sight{Readiness: well, Nodes: []Node{self, draining}, Reach: missing("n2")}, "n2 does not answer.", "unheard draining"},
+		"quiet":                {Sight{Readiness: well, Nodes: []Node{self, quiet}}, "n3 is down, and its tasks wait.", "silent"},
+		"cut off":              {Sight{Readiness: well, Nodes: []Node{self, cutOff}}, "n2 is cut off from the ledger.", "cut_off"},
+		"more notes":           {Sight{Readiness: well, Topics: []Topic{late, late, paused}, More: true}, "2 topics are late.", "late late dead paused"},
+		"full":                 {Sight{Readiness: Readiness{Condition: "no space left"}, Nodes: []Node{self}}, "The ledger takes no new tasks.", "refusing"},
+		"unasked":              {Sight{Readiness: well, Reach: missing("")}, "The rest of the fleet does not answer.", "unheard"},
 		"five": {Sight{Readiness: down, Nodes: []Node{self, unknown("a"), unknown("b"), unknown("c"), unknown("d"), unknown("e")}},
 			"The ledger does not answer; nothing is known of a, b, c and 2 more nodes.", "ledger unknown unknown unknown unknown unknown"},
 	} {
@@ -67,9 +78,17 @@ func TestDiagnosis(t *testing.T) {
 			}
 		})
 	}
-	down.Stalled = 0
 	s := Sight{At: at, Readiness: down, Nodes: []Node{silent}}
-	if d := s.Diagnose(); !d.Troubles[1].Since.Equal(at.Add(-40*time.Second)) || d.Troubles[0].Detail != "no answer in 5s" {
+	if d := s.Diagnose(); !d.Troubles[1].Since.Equal(at.Add(-40*time.Second)) || !d.Troubles[0].Since.Equal(at.Add(-7*time.Second)) || d.Troubles[0].Detail != "no answer in 5s" {
 		t.Errorf("%+v", d)
+	}
+	for _, fleet := range []struct {
+		nodes []Node
+		text  string
+	}{{nil, "Which nodes there are is not known."}, {[]Node{self}, "One node, and it is live."}, {[]Node{self, live("n2")}, "All 2 nodes are there."}} {
+		s := Sight{At: at, Readiness: well, Nodes: fleet.nodes, Topics: []Topic{late}}
+		if d := s.Diagnose(); d.Fleet != fleet.text {
+			t.Errorf("of %d nodes it says %q", len(fleet.nodes), d.Fleet)
+		}
 	}
 }

@@ -285,7 +285,7 @@ class Diagnosis(TypedDict):
     # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
     # or an adoption.
     missing: list[MissingNode]
-    # There are further topics, and the last of those that were looked at is in trouble.
+    # There are further topics, and the trouble of the last of those that were looked at is grave.
     more_topics: bool
     # fleet: the figures are those of all nodes. node: of the node that was asked alone.
     scope: Literal["fleet", "node"]
@@ -1260,13 +1260,13 @@ class Trouble(TypedDict):
     # Tasks are late or fail because of it, or would be with the next fault, or it is not known
     # whether they are.
     grave: bool
-    # ledger: it does not answer, or takes no new tasks. cut_off: this node may have lost its
-    # shards. unknown: nothing is known of a node, since the ledger does not answer. silent: a
-    # node sends no heartbeat, and its tasks wait. unheard: a node does not answer, or its figures
-    # are not complete. spool: a former spool of a node is missing. adopted: a node is down, and
-    # others have its tasks. undeliverable, late, failing, dead, paused: of a topic. replaying,
-    # draining: of a node.
-    kind: Literal["ledger", "cut_off", "unknown", "silent", "unheard", "spool", "adopted", "undeliverable", "late", "failing", "replaying", "draining", "dead", "paused"]
+    # ledger: it does not answer. refusing: it takes no new tasks. cut_off: a node is cut off from
+    # the ledger, and may have lost its shards. unknown: nothing is known of a node, since the
+    # ledger does not answer. silent: a node sends no heartbeat, and its tasks wait. unheard: a
+    # node does not answer, or its figures are not complete. spool: a former spool of a node is
+    # missing. adopted: a node is down, and others have its tasks. undeliverable, late, failing,
+    # dead, paused: of a topic. replaying, draining: of a node.
+    kind: Literal["ledger", "refusing", "cut_off", "unknown", "silent", "unheard", "spool", "adopted", "undeliverable", "late", "failing", "replaying", "draining", "dead", "paused"]
     # What is wrong.
     text: str
     # Why, or what it means, as far as that is known.

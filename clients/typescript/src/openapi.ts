@@ -1207,7 +1207,7 @@ export interface components {
             headline: string;
             /** @description Nodes whose figures are not in the answer, or only in part: they have not answered within a second, or send no heartbeat while they hold tasks, or still read their tasks after a start or an adoption. */
             missing: components["schemas"]["MissingNode"][];
-            /** @description There are further topics, and the last of those that were looked at is in trouble. */
+            /** @description There are further topics, and the trouble of the last of those that were looked at is grave. */
             more_topics: boolean;
             /**
              * @description fleet: the figures are those of all nodes. node: of the node that was asked alone.
@@ -2552,10 +2552,10 @@ export interface components {
             /** @description Tasks are late or fail because of it, or would be with the next fault, or it is not known whether they are. */
             grave: boolean;
             /**
-             * @description ledger: it does not answer, or takes no new tasks. cut_off: this node may have lost its shards. unknown: nothing is known of a node, since the ledger does not answer. silent: a node sends no heartbeat, and its tasks wait. unheard: a node does not answer, or its figures are not complete. spool: a former spool of a node is missing. adopted: a node is down, and others have its tasks. undeliverable, late, failing, dead, paused: of a topic. replaying, draining: of a node.
+             * @description ledger: it does not answer. refusing: it takes no new tasks. cut_off: a node is cut off from the ledger, and may have lost its shards. unknown: nothing is known of a node, since the ledger does not answer. silent: a node sends no heartbeat, and its tasks wait. unheard: a node does not answer, or its figures are not complete. spool: a former spool of a node is missing. adopted: a node is down, and others have its tasks. undeliverable, late, failing, dead, paused: of a topic. replaying, draining: of a node.
              * @enum {string}
              */
-            kind: "ledger" | "cut_off" | "unknown" | "silent" | "unheard" | "spool" | "adopted" | "undeliverable" | "late" | "failing" | "replaying" | "draining" | "dead" | "paused";
+            kind: "ledger" | "refusing" | "cut_off" | "unknown" | "silent" | "unheard" | "spool" | "adopted" | "undeliverable" | "late" | "failing" | "replaying" | "draining" | "dead" | "paused";
             /** @description The node that it is about. Left out if there is none, or if that is not known. */
             node?: string;
             /**

@@ -24,8 +24,8 @@ const details = {
 
 // Troubles shows what is wrong with a topic.
 export const Troubles = ({topic}) => html`<div class="faults">${(topic.troubles || []).map(t => {
-  const detail = details[t.kind](t, topic), long = t.kind === "undeliverable" || t.kind === "failing";
-  return html`<div key=${t.kind}><span><${Pill} bad=${t.kind !== "paused"} warn=${t.kind === "paused"}>${pills[t.kind](t, topic.counts)}</${Pill}></span>
+  const detail = (details[t.kind] ?? (x => x.detail))(t, topic), long = t.kind === "undeliverable" || t.kind === "failing";
+  return html`<div key=${t.kind}><span><${Pill} bad=${t.kind !== "paused"} warn=${t.kind === "paused"}>${pills[t.kind]?.(t, topic.counts) ?? t.kind}</${Pill}></span>
     ${detail ? html`<span class=${long ? "clamp" : ""} title=${long ? detail : undefined}>${detail}</span>` : null}</div>`;
 })}</div>`;
 

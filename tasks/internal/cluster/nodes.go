@@ -20,7 +20,7 @@ func (s *Cluster) NodeName() string {
 // DescribeNode returns a node as callers see it.
 func DescribeNode(k *recovery.Node) task.Node {
 	n := task.Node{
-		Name: k.Name, Self: k.Self, Live: k.Live && !k.Gone, Quiet: k.Quiet, Released: k.Released, Silent: k.Silent + k.Unseen, Unknown: k.Unseen > 0 && !k.Self, Incarnation: k.Incarnation,
+		Name: k.Name, Self: k.Self, Live: k.Live && !k.Gone, Quiet: k.Quiet, Released: k.Released, Silent: k.Silent + k.Looked, Unknown: k.Unseen && !k.Self, Incarnation: k.Incarnation,
 		Process: k.Process, Version: k.Version, Address: k.Address, Shards: k.Shards, Held: k.Held, Adopted: k.Adopted,
 		MissingSpools: k.MissingSpools,
 	}
@@ -64,12 +64,15 @@ func (s *Cluster) Nodes(ctx context.Context) ([]task.Node, error) {
 
 // Seen lists the nodes as this node last saw them. It waits for the ledger only to learn how many
 // shards those hold that are not there, and for GatherWithin at most; one of which it does not
-// learn that counts as a holder.
+// learn that counts as a holder. Before the ledger has told the nodes, there are none.
 func (s *Cluster) Seen(ctx context.Context) []task.Node {
 	if s.Fleet == nil {
 		return s.describeNodes(nil)
 	}
-	known, _ := s.fleetNodes(ctx)
+	known, err := s.fleetNodes(ctx)
+	if err != nil {
+		return nil
+	}
 	return s.describeNodes(known)
 }
 

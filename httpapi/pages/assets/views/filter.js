@@ -1,6 +1,6 @@
 // The filter of a list: a form that changes the address, and the words for what the address selects.
 
-import {html, useEffect, useState} from "../vendor/preact.js";
+import {html, useLayoutEffect, useState} from "../vendor/preact.js";
 import {Field} from "../parts.js";
 import {go, link} from "../route.js";
 
@@ -12,7 +12,7 @@ const text = form => JSON.stringify(Object.entries(written(form)).sort());
 // the form says something else than the list shows: then nothing may be done with all of the list.
 export function Filter({view, params, fixed = {}, fields, differs}) {
   const [form, set] = useState(params), other = text(form) !== text(params);
-  useEffect(() => differs(other), [other]);
+  useLayoutEffect(() => differs(other), [other]);
   const lead = to => go(link(view, "", written(to)));
   // What is chosen holds at once; what is typed, when it is complete.
   const field = ({name, label, options}) => html`<${Field} key=${name} ...${{name, label, options}} value=${form[name] ?? ""}

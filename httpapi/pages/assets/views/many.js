@@ -72,9 +72,11 @@ export function Many({action, of = "", dead, filter, ids, onClose}) {
   const [more, setMore] = useState(action === "move" ? null : {}), [typed, setTyped] = useState("");
   const [run, setRun] = useState(null), stop = useRef(false), where = useRef({cursor: undefined, done: 0, failed: []});
   const begun = run !== null, working = run?.working;
-  // What was not counted must not be changed: nobody knows what it is.
-  const known = counted.over && !counted.fault && counted.n > 0, types = known && counted.n > typedAbove && !begun;
-  const ready = known && more && (!types || typed.replace(/\D/g, "") === String(counted.n));
+  useEffect(() => () => { stop.current = true; }, []);
+  // What could not be counted is changed only by a user who asks for all of it.
+  const known = counted.over && !counted.fault && (counted.n > 0 || counted.more), types = known && (counted.n > typedAbove || counted.more) && !begun;
+  const right = counted.more ? typed.trim().toLowerCase() === "all" : typed.replace(/\D/g, "") === String(counted.n);
+  const ready = known && more && (!types || right);
   const go = async e => {
     e.preventDefault();
     if (working) return;
@@ -106,15 +108,16 @@ export function Many({action, of = "", dead, filter, ids, onClose}) {
     <p id="counted" role="status">${sum} ${w.text}</p>
     <${Fault} fault=${counted.fault} again=${counted.again} />
     ${action === "move" ? html`<${When} change=${setMore} />` : null}
-    ${types ? html`<${Field} label=${"To go on, type how many tasks: " + count(counted.n)} name="typed" value=${typed} onInput=${setTyped} inputmode="numeric" />` : null}
+    ${types ? html`<${Field} label=${counted.more ? "There are more than could be counted. To go on with all of them, type all" : "To go on, type how many tasks: " + count(counted.n)} name="typed" value=${typed} onInput=${setTyped} inputmode=${counted.more ? "text" : "numeric"} />` : null}
     ${begun ? html`<p role="status"><progress max=${Math.max(counted.n, dealt, 1)} value=${dealt} aria-label="Progress"></progress>
       ${" " + plural(done, "task")} ${w.done}${failed.length ? ", " + count(failed.length) + " not" : ""}.</p>` : null}
     ${failed.length ? html`<ul>${failed.slice(0, failuresShown).map(f => html`<li key=${f.id}><code>${f.id}</code>: ${f.problem.detail || f.problem.title}</li>`)}
       ${failed.length > failuresShown ? html`<li>and ${count(failed.length - failuresShown)} more</li>` : null}</ul>` : null}
     <${Fault} fault=${run?.fault} />
+    ${/* No label changes when the count arrives: another button would slide under the pointer. */ null}
     <div class="actions">
       <button type="button" onClick=${close}>${run?.over ? "Close" : working ? "Stop" : w.danger ? "Keep" : "Leave it"}</button>
       ${run?.over ? null : html`<button type="submit" class=${w.danger ? "danger" : "main"} aria-disabled=${working} disabled=${!ready}>
-        ${working ? "Working…" : begun ? "Go on" : known ? w.title + " " + plural(counted.n, "task") : w.title}</button>`}
+        ${working ? "Working…" : begun ? "Go on" : w.title}</button>`}
     </div></form></${Dialog}>`;
 }

@@ -133,6 +133,13 @@ func (m *Member) KeysOf(ctx context.Context, id string) (layout.ShardKeys, error
 // ownersFresh is how old a read of the owners may be for nodes with counts.
 const ownersFresh = time.Second
 
+// What is known of the other nodes is of the last poll that was answered. It holds until
+// missedPolls are overdue, and for leastUnseen.
+const (
+	missedPolls = 3
+	leastUnseen = time.Second
+)
+
 // Nodes lists the nodes, and with counts how many shards each holds.
 func (m *Member) Nodes(ctx context.Context, counts bool) ([]recovery.Node, error) {
 	w := &m.peers
@@ -149,10 +156,8 @@ func (m *Member) Nodes(ctx context.Context, counts bool) ([]recovery.Node, error
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var unseenFor time.Duration
-	if w.broken || time.Since(w.answered) > m.FailoverAfter/gapShare {
-		unseenFor = time.Since(w.asked)
-	}
+	looked := time.Since(w.asked)
+	unseen = time.Since(w.answered) > max(missedPolls*m.FailoverAfter/pollsPerFailover, leastUnseen)
 	var own, adopted map[layout.Holder]int
 	if counts {
 		own, adopted = w.shardCountsLocked()
@@ -168,7 +173,7 @@ func (m *Member) Nodes(ctx context.Context, counts bool) ([]recovery.Node, error
 		n := recovery.Node{
 			Name: name, Number: s.number, Self: name == m.Self.Node,
 			Live: !s.entry.Released && !m.deadLocked(s), Released: s.entry.Released,
-			Silent: max(w.silentLocked(s), w.asked.Sub(silence.lastSign)), Unseen: unseenFor, Incarnation: s.entry.Incarnation,
+			Silent: max(w.silentLocked(s), w.asked.Sub(silence.lastSign)), Looked: looked, Unseen: unseen, Incarnation: s.entry.Incarnation,
 			Process: s.entry.Process.String(), Version: s.entry.Version, Address: s.entry.Address,
 			Format: s.entry.Format, Shards: s.entry.shards(), Indexed: s.entry.Indexed, Spools: s.entry.Spool != "",
 			MissingSpools: s.entry.MissingSpools,
