@@ -282,6 +282,7 @@ func TestOlderFileOfTheDead(t *testing.T) {
 // Redis has an older, pending record of a dead task, and no node has noticed yet: it is dead
 // again as soon as a caller names it, and not taken for gone.
 func TestLostBurial(t *testing.T) {
+	t.Parallel()
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
 		g := newRedisFleet(t, server.URL(), names...)

@@ -387,6 +387,7 @@ func TestImportOfMisfired(t *testing.T) {
 // A task that is there from the beginning of an export to its end is in it, whatever becomes of it
 // meanwhile.
 func TestExportMissesNothing(t *testing.T) {
+	t.Parallel()
 	seed := rand.Uint64()
 	t.Log("seed", seed)
 	r := rig.New(t, Config{MaxDeliveries: 4000})

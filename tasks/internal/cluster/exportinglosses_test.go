@@ -64,6 +64,7 @@ func TestExportWhileRedisRestarts(t *testing.T) {
 
 // Tasks that only the spool has are in an export, at whatever moment they move to the ledger.
 func TestExportWhileSpooledTasksMove(t *testing.T) {
+	t.Parallel()
 	for moving := range 5 {
 		rig.SpoolBubble(t, func(t *testing.T, r *rig.SpoolRig) {
 			payload := make([]byte, 50_000)

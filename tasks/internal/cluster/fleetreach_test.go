@@ -181,6 +181,7 @@ func TestFleetFiguresAreShared(t *testing.T) {
 
 // With too many topics for one answer the total covers all, and pages list them.
 func TestFleetFiguresOfManyTopics(t *testing.T) {
+	t.Parallel()
 	const each = 450
 	rig.FleetBubble(t, 4, func(t *testing.T, f *rig.Fleet) {
 		for i, n := range f.Nodes[:3] {

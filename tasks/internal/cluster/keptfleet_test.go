@@ -202,6 +202,7 @@ func TestLostKeptTask(t *testing.T) {
 
 // Redis has an older, pending record of a finished task: its end is recorded again.
 func TestLostEndOfAKeptTask(t *testing.T) {
+	t.Parallel()
 	oneAndFleet(t, func(t *testing.T, names ...string) {
 		server := redistest.Start(t)
 		g := newRedisFleet(t, server.URL(), names...)
@@ -254,6 +255,7 @@ func (g *redisFleet) keepFinished(topic string) {
 // What is kept is there after restarts of nodes with each ledger, and is deleted when its time has
 // passed while no node ran.
 func TestKeptAcrossRestarts(t *testing.T) {
+	t.Parallel()
 	t.Run("disk", func(t *testing.T) {
 		dir := t.TempDir()
 		keptAcrossRestarts(t, func() (recovery.Ledger, error) { return diskledger.Open(dir, diskledger.Options{}) })

@@ -8,6 +8,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	runtest.AtOnce(8)
+	runtest.AtOnce(16)
 	rig.Main(m)
 }

@@ -374,6 +374,7 @@ func TestOffloadNodesThatLeave(t *testing.T) {
 // A node takes no offload if it has enough to do, cannot deliver the topic in the same way, or
 // has paused it. A node that takes some keeps to its own bounds.
 func TestOffloadConditions(t *testing.T) {
+	t.Parallel()
 	ways := map[string]struct {
 		cfg    Config
 		handle bool

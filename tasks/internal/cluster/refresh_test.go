@@ -136,6 +136,7 @@ func TestOneChangeOfSettings(t *testing.T) {
 
 // A node that does not have the way of delivery that another one has chosen says so.
 func TestSettingsOfAnotherNodesWay(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	a, b := newNamedRedisNode(t, server.URL(), "a"), newNamedRedisNode(t, server.URL(), "b")
 	rig.Engine(a.Scheduler).Config.ByKind = task.Ways{"postal": &rig.Postal{}}

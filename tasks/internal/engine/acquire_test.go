@@ -45,6 +45,7 @@ func TestAcquiredBeforeMemoryKnows(t *testing.T) {
 // A shard may be gained and read while one of its ids is being registered for a caller. What is
 // read is what the caller gets.
 func TestAcquiredWhileRegistering(t *testing.T) {
+	t.Parallel()
 	rig.FleetBubble(t, 1, func(t *testing.T, f *rig.Fleet) {
 		a := f.Nodes[0]
 		b := f.Start("b", rig.FleetShards, tasks.Config{})

@@ -266,6 +266,7 @@ func TestActsMatchSingleCalls(t *testing.T) {
 }
 
 func TestActsMatchSingleCallsAtAllNodes(t *testing.T) {
+	t.Parallel()
 	rig.FleetBubble(t, 3, func(t *testing.T, f *rig.Fleet) {
 		seed := rand.Uint64()
 		t.Logf("seed %d", seed)

@@ -112,6 +112,7 @@ func TestActsBetweenOtherChanges(t *testing.T) {
 // However many acts begin, their stamps stay with the clock: another node goes on with them, and
 // after a restart tasks can be moved again.
 func TestStampsStayWithTheClock(t *testing.T) {
+	t.Parallel()
 	rig.FleetBubble(t, 2, func(t *testing.T, f *rig.Fleet) {
 		f.Nodes[0].Must(Request{ID: "t", Topic: "x", Delay: 100 * time.Hour})
 		for i := range 5000 {

@@ -183,6 +183,7 @@ func TestAttemptsAreBounded(t *testing.T) {
 // The attempts of a topic that fails leave room for the tasks of others: new tasks come before
 // history. Where tasks take up the rest of the memory, the next failures make room again.
 func TestAttemptsLeaveRoom(t *testing.T) {
+	t.Parallel()
 	const failing = 500
 	rig.Bubble(t, Config{MaxBytes: 1 << 20}, func(t *testing.T, r *rig.Rig) {
 		for i := range failing {

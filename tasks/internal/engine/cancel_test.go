@@ -12,6 +12,7 @@ import (
 // real time: what was cancelled is not delivered afterwards, and what was not
 // cancelled is delivered.
 func TestCancelRace(t *testing.T) {
+	t.Parallel()
 	total := 100_000
 	if testing.Short() {
 		total = 10_000

@@ -18,6 +18,7 @@ import (
 // Of each group only the newest of those that were missed comes; tasks without a group,
 // of other topics and of the future are let alone.
 func TestMisfireCoalesce(t *testing.T) {
+	t.Parallel()
 	missing(t, MisfireCoalesce, func(t *testing.T, r *rig.Rig) {
 		for i, group := range []string{"a", "b", "c", "a", "b", "", "a", ""} {
 			inTopic(r, time.Duration(10+i)*time.Second, fmt.Sprint(group, i), group)

@@ -140,6 +140,7 @@ func TestReasons(t *testing.T) {
 // They come back when they are told to, with all their attempts before them, also after
 // a restart in between.
 func TestRequeueWithDeadline(t *testing.T) {
+	t.Parallel()
 	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		r.MustSetTopic("x", TopicSettings{Retry: Retry{MaxAttempts: 1}})
 		r.Bury("x", "a", "b", "c", "d")

@@ -114,6 +114,7 @@ func TestDeadReasonsMatchModel(t *testing.T) {
 }
 
 func TestDeadReasonsMatchModelAtAllNodes(t *testing.T) {
+	t.Parallel()
 	rig.FleetBubble(t, 3, func(t *testing.T, f *rig.Fleet) {
 		var nodes []*Scheduler
 		for _, n := range f.Nodes {

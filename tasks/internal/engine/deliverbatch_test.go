@@ -100,6 +100,7 @@ func TestBatchesFormByThemselves(t *testing.T) {
 // The bound of deliveries at once counts tasks and not batches, whatever it is set to
 // while they are under way; and so when another way takes over, and back again.
 func TestBatchesKeepToConcurrency(t *testing.T) {
+	t.Parallel()
 	c, p := &crate{}, &rig.Postal{}
 	rig.Bubble(t, tasks.Config{Ways: []tasks.Way{c, p}}, func(t *testing.T, r *rig.Rig) {
 		set := crates()

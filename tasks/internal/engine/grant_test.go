@@ -290,6 +290,7 @@ func TestBoundsAmongNodes(t *testing.T) {
 
 // So many different grants that the first ones are forgotten still count right.
 func TestManyBounds(t *testing.T) {
+	t.Parallel()
 	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		for i := range 2*engine.AtOnce + 10 {
 			rig.Want(t, "Schedule", schedules(t.Context(), r, fmt.Sprint("t", i)), nil)

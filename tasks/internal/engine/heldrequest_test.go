@@ -116,6 +116,7 @@ func TestScheduleIgnoresSupersede(t *testing.T) {
 
 // Any node creates held tasks, at whichever node they belong.
 func TestHeldRequestAtAllNodes(t *testing.T) {
+	t.Parallel()
 	rig.FleetBubble(t, 2, func(t *testing.T, f *rig.Fleet) {
 		ctx := t.Context()
 		a, b := f.Nodes[0], f.Nodes[1]

@@ -189,6 +189,7 @@ func TestHoldOfEachState(t *testing.T) {
 // Hold of a task that is retrying holds until the next attempt, and what counts from the deadline
 // stops with it.
 func TestHoldWhileRetrying(t *testing.T) {
+	t.Parallel()
 	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		r.MustSetTopic("x", TopicSettings{Retry: Retry{MaxAge: 10 * time.Minute}})
 		made := r.Must(Request{ID: "a", Topic: "x", MaxLateness: 5 * time.Minute})
@@ -314,6 +315,7 @@ func TestHoldAndMisfire(t *testing.T) {
 
 // Each other change of a held task does what it does to any other.
 func TestChangesOfHeldTasks(t *testing.T) {
+	t.Parallel()
 	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		ctx := t.Context()
 		held := func(id string) {
@@ -400,6 +402,7 @@ func TestHeldTasksFallDueNever(t *testing.T) {
 // A shift moves the next attempt of a held task with its deadline, also if they differ: once it is
 // resumed, both are later.
 func TestShiftOfAHeldTask(t *testing.T) {
+	t.Parallel()
 	for what, before := range map[string]func(r *rig.Rig, retry time.Duration){
 		"never tried": func(*rig.Rig, time.Duration) {},
 		"failed once": func(r *rig.Rig, retry time.Duration) {

@@ -235,6 +235,7 @@ func TestHoldWithoutTheLedger(t *testing.T) {
 
 // The real ledgers keep a held task, too.
 func TestHoldOnRealLedgers(t *testing.T) {
+	t.Parallel()
 	t.Run("disk", func(t *testing.T) {
 		dir := t.TempDir()
 		holdThrough(t, func() *Scheduler {

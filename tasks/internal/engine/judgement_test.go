@@ -19,6 +19,7 @@ func (e *touchy) Error() string { return e.text }
 // Whatever a handler does in place of returning a proper error is one failed attempt:
 // the process goes on, and so does its topic.
 func TestImproperHandlers(t *testing.T) {
+	t.Parallel()
 	for name, c := range map[string]struct {
 		f     tasks.HandlerFunc
 		state tasks.State

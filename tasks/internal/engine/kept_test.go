@@ -314,6 +314,7 @@ func TestKeptTasksFollowTheSetting(t *testing.T) {
 
 // While the settings of a topic cannot be read, its finished tasks stay.
 func TestKeptWhileSettingsAreIllegible(t *testing.T) {
+	t.Parallel()
 	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		r.KeepsFor("x", time.Hour)
 		r.Finish("t", "x")

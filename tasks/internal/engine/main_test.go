@@ -3,7 +3,11 @@ package engine_test
 import (
 	"testing"
 
+	"github.com/lapsehq/lapse/internal/runtest"
 	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
-func TestMain(m *testing.M) { rig.Main(m) }
+func TestMain(m *testing.M) {
+	runtest.AtOnce(8)
+	rig.Main(m)
+}

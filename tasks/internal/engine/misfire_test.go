@@ -74,6 +74,7 @@ func come(r *rig.Rig, skipped int64, ids ...string) {
 }
 
 func TestMisfireDeliver(t *testing.T) {
+	t.Parallel()
 	missing(t, MisfireDeliver, func(t *testing.T, r *rig.Rig) {
 		inTopic(r, time.Minute, "a", "g")
 		inTopic(r, 2*time.Minute, "b", "g")

@@ -24,6 +24,7 @@ func mourned(by string) tasks.TopicSettings {
 // A task that dies is followed by one of another topic, which says why. The dead one stays.
 // Requeued and dead once more, it is followed once more.
 func TestOnDead(t *testing.T) {
+	t.Parallel()
 	for _, shards := range []int{1, 16} {
 		t.Run(fmt.Sprint("shards=", shards), func(t *testing.T) {
 			bubbleOn(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {

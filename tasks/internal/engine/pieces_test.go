@@ -28,6 +28,7 @@ func inPieces(t *testing.T, e *engine.Engine, what string, tasks, few int64, f f
 
 // What is read into memory at once is taken in by pieces: others get the lock in between.
 func TestPagesComeInPieces(t *testing.T) {
+	t.Parallel()
 	const many = 5*engine.AtOnce + 1
 	for name, row := range map[string]struct {
 		payload   int

@@ -20,6 +20,7 @@ import (
 
 // The start reads who is dead, not what they weigh.
 func TestStartWithLargeDeadTasks(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	open := func(url string) *redisledger.Ledger {
 		l, err := redisledger.Open(redisledger.Options{URL: url, Node: "a", Shards: 4, Log: slog.New(slog.DiscardHandler)})
@@ -185,6 +186,7 @@ func TestDeliveryBeginsBeforeTheSettingsAreKnown(t *testing.T) {
 // What a topic says holds for its tasks although the settings of all topics are read late: the
 // place in its window, and what becomes of what fell due while no process ran.
 func TestWindowOfSettingsReadLate(t *testing.T) {
+	t.Parallel()
 	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
 		a := f.Join("a", 1, Config{})
 		late := make(map[string]string)
@@ -212,6 +214,7 @@ func TestWindowOfSettingsReadLate(t *testing.T) {
 
 // A lease that runs out before all settings are read follows those of its topic.
 func TestLeaseRunsOutBeforeTheSettingsAreKnown(t *testing.T) {
+	t.Parallel()
 	rig.FleetBubble(t, 0, func(t *testing.T, f *rig.Fleet) {
 		a := f.Join("a", 1, Config{})
 		for _, name := range []string{"a-read", "b-unread"} {

@@ -29,6 +29,7 @@ func replaceBatch(t *testing.T, s *Scheduler, requests ...Request) []Result {
 // A batch replaces tasks of all states and creates the others, each request for itself, with one
 // batch of the ledger for all of them.
 func TestReplaceBatch(t *testing.T) {
+	t.Parallel()
 	rig.Bubble(t, Config{MaxPayload: 100}, func(t *testing.T, r *rig.Rig) {
 		r.MustSetTopic("x", TopicSettings{})
 		r.MustSetTopic("keeps", TopicSettings{KeepFinished: 10 * time.Hour})
@@ -135,6 +136,7 @@ func TestReplaceBatchWritesOnce(t *testing.T) {
 // Where an id stands several times, the last request that is no fault of its own counts, and all
 // others before it have its answer: as if one were carried out after the other.
 func TestReplaceBatchTakesTheLast(t *testing.T) {
+	t.Parallel()
 	rig.Bubble(t, Config{MaxPayload: 100}, func(t *testing.T, r *rig.Rig) {
 		put := func(id, payload string) Request {
 			return Request{ID: id, Topic: "x", Delay: time.Hour, Payload: []byte(payload)}

@@ -182,6 +182,7 @@ func TestFailedLookUpWhileReplaying(t *testing.T) {
 
 // A page that was read before a task was finished must not bring it back.
 func TestFinishedWhileReplaying(t *testing.T) {
+	t.Parallel()
 	replaying(t, 3, func(t *testing.T, r *rig.Rig, resume func()) {
 		_, err := r.Fire(t.Context(), "t1")
 		rig.Want(t, "Fire", err, nil)

@@ -77,6 +77,7 @@ func TestRetention(t *testing.T) {
 
 // A week, where nothing is set.
 func TestRetentionByDefault(t *testing.T) {
+	t.Parallel()
 	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		r.Bury("x", "t")
 		r.Clock.Step(7*24*time.Hour - 2*time.Hour)
@@ -200,6 +201,7 @@ func TestRetentionLooksAtTheRecord(t *testing.T) {
 
 // A clock that was set forward has an hour to be mended.
 func TestRetentionAfterClockStep(t *testing.T) {
+	t.Parallel()
 	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		kept(r, "x", time.Hour)
 		r.Bury("x", "a", "b")
@@ -265,6 +267,7 @@ func TestRetentionOfMany(t *testing.T) {
 
 // A task that cannot be read is kept, and keeps no other.
 func TestRetentionKeepsWhatItCannotRead(t *testing.T) {
+	t.Parallel()
 	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		kept(r, "x", time.Hour)
 		r.Bury("x", "a")
@@ -335,6 +338,7 @@ func TestRetentionDuringOutage(t *testing.T) {
 // A task that is being requeued when the time is over comes back, even if that fails at
 // first.
 func TestRetentionBesideRequeue(t *testing.T) {
+	t.Parallel()
 	for _, fails := range []bool{false, true} {
 		t.Run(fmt.Sprint("fails ", fails), func(t *testing.T) {
 			rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {

@@ -18,6 +18,7 @@ import (
 // A task whose time is over while no node runs is deleted after the next start, and the others
 // are kept: across the ends of pages and pieces.
 func TestRetentionAcrossRestarts(t *testing.T) {
+	t.Parallel()
 	t.Run("disk", func(t *testing.T) {
 		dir := t.TempDir()
 		retentionAcrossRestarts(t, func() (recovery.Ledger, error) {

@@ -12,6 +12,7 @@ import (
 
 // Receipts that count no longer, whatever the verdict.
 func TestStaleReceipts(t *testing.T) {
+	t.Parallel()
 	for name, end := range map[string]func(r *rig.Rig, d tasks.Delivery){
 		"acknowledged": func(r *rig.Rig, d tasks.Delivery) { r.Ack(d) },
 		"released":     func(r *rig.Rig, d tasks.Delivery) { r.SettleOne(tasks.Verdict{Verb: tasks.Release}, d) },
@@ -122,6 +123,7 @@ func TestRepeatedAck(t *testing.T) {
 // With the ledger down, verdicts count here and now, the answer says that they are not
 // recorded yet, and comes in time.
 func TestSettleDuringOutage(t *testing.T) {
+	t.Parallel()
 	rig.Bubble(t, tasks.Config{}, func(t *testing.T, r *rig.Rig) {
 		var receipts []string
 		for range 50 {

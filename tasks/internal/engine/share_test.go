@@ -75,6 +75,7 @@ func TestPlacesAreSharedByWeight(t *testing.T) {
 // Even a single place goes round by weight, and a topic of little weight is not starved by
 // many of great weight.
 func TestNothingStarves(t *testing.T) {
+	t.Parallel()
 	for places, heavies := range map[int]int{1: 1, 2: 5} {
 		rig.Bubble(t, tasks.Config{MaxDeliveries: places}, func(t *testing.T, r *rig.Rig) {
 			topics := []string{"light"}

@@ -88,6 +88,7 @@ func (a *comings) atPlace(n int, window time.Duration) {
 // The tasks of one instant fill their window evenly: of 100 parts of it each gets what a
 // fair draw would give it, and so do all together (chi-square with 99 degrees of freedom).
 func TestSpreadIsEven(t *testing.T) {
+	t.Parallel()
 	const n, window, parts = 10_000, 10 * time.Second, 100
 	spreading(t, window, func(t *testing.T, r *rig.Rig, got *comings) {
 		due := instant(r, "x", n, time.Minute)
@@ -140,6 +141,7 @@ func TestOffset(t *testing.T) {
 // Inside its window a task is pending, and everything can be done to it that can be done
 // to a pending task. The ledger hears nothing of the window.
 func TestInsideTheWindow(t *testing.T) {
+	t.Parallel()
 	const window = time.Hour
 	spreading(t, window, func(t *testing.T, r *rig.Rig, got *comings) {
 		due := instant(r, "x", 100, time.Minute)
@@ -253,6 +255,7 @@ func TestSpreadOfALaterAttempt(t *testing.T) {
 
 // What waits in a window follows the settings within a second, whatever its place was.
 func TestSpreadChanges(t *testing.T) {
+	t.Parallel()
 	const n = 1000
 	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		r.MustSetTopic("x", TopicSettings{Spread: time.Hour})
@@ -320,6 +323,7 @@ func TestSpreadChangesBesideAnUndoneCancel(t *testing.T) {
 // Nothing comes before its place on the clock that holds, and what is late comes within a
 // period of the sweep, however the clock is set in the middle of a window.
 func TestClockStepsInsideTheWindow(t *testing.T) {
+	t.Parallel()
 	const n, window = 500, time.Hour
 	spreading(t, window, func(t *testing.T, r *rig.Rig, got *comings) {
 		due := instant(r, "x", n, 10*time.Minute)

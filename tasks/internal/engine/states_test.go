@@ -68,6 +68,7 @@ func wantBusy(r *rig.Rig, state store.State) {
 }
 
 func TestTransitions(t *testing.T) {
+	t.Parallel()
 	each(t, func(r *rig.Rig, row *transition) {
 		_, before := r.Held("t")
 		rig.Want(r.T, row.name, row.do(r), nil)
@@ -84,6 +85,7 @@ func TestTransitions(t *testing.T) {
 // While a write is under way, others wait for its answer, and then act on what it
 // has made of the task.
 func TestBusyMakesOthersWait(t *testing.T) {
+	t.Parallel()
 	each(t, func(r *rig.Rig, row *transition) {
 		answer, release := begin(r, row)
 		others := make(chan error, 3)
@@ -111,6 +113,7 @@ func TestBusyMakesOthersWait(t *testing.T) {
 // When the ledger does not answer, the caller and those who wait for it are told
 // in time, and a busy task is not delivered. What it decides once it answers, counts.
 func TestBusyAndNoAnswer(t *testing.T) {
+	t.Parallel()
 	each(t, func(r *rig.Rig, row *transition) {
 		answer, release := begin(r, row)
 		began := time.Now()
@@ -177,6 +180,7 @@ func TestGivenUpUnsent(t *testing.T) {
 
 // A lost answer is asked for again: the caller does not notice.
 func TestLostAnswer(t *testing.T) {
+	t.Parallel()
 	each(t, func(r *rig.Rig, row *transition) {
 		r.Faulty.Inject(ledgertest.Fault{Op: ledgertest.Apply, After: true, Times: 3})
 		rig.Want(r.T, row.name, row.do(r), nil)

@@ -111,6 +111,7 @@ func TestSupersededReceipts(t *testing.T) {
 // A task that was acknowledged and kept is superseded as well. Its acknowledgement, repeated, gets
 // the answer of the first, and does nothing to the new task.
 func TestSupersedeAcknowledged(t *testing.T) {
+	t.Parallel()
 	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		r.KeepsFor("x", 10*time.Hour)
 		d := r.One("t", "x")

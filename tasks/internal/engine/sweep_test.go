@@ -72,6 +72,7 @@ func TestHugePages(t *testing.T) {
 // After a step of the clock, or a suspended machine, what is due starts within one
 // period; what is not due on the new clock does not.
 func TestClockSteps(t *testing.T) {
+	t.Parallel()
 	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		var early, calls atomic.Int32
 		r.MustHandle("x", func(_ context.Context, d *Delivery) error {
@@ -113,6 +114,7 @@ func TestClockSteps(t *testing.T) {
 // The wall clock is set back while a task is delivered: its next attempt does not come before its
 // deadline either, however the first one has failed.
 func TestRetryAfterTheClockWasSetBack(t *testing.T) {
+	t.Parallel()
 	for what, fail := range map[string]func(r *rig.Rig, d Delivery){
 		"released":           func(r *rig.Rig, d Delivery) { r.SettleOne(Verdict{Verb: Release}, d) },
 		"released with zero": func(r *rig.Rig, d Delivery) { r.SettleOne(Verdict{Verb: Release, Delay: rig.Ptr(time.Duration(0))}, d) },

@@ -21,6 +21,7 @@ func allow(n *rig.Node, topic string, c *rig.Courier) {
 // A target goes with its task to whichever node has it: with calls of all kinds, in a batch, with
 // its shard, and to the node that delivers it in a backlog.
 func TestTargetAtAllNodes(t *testing.T) {
+	t.Parallel()
 	c := &rig.Courier{}
 	rig.FleetBubble(t, 2, func(t *testing.T, f *rig.Fleet) {
 		ctx := t.Context()

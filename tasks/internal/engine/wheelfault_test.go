@@ -203,6 +203,7 @@ func TestSweepRescuesWhatIsLost(t *testing.T) {
 // In a book of many chunks a sweep looks at a part of it: the first find has all of it
 // searched, and so do the times of a full sweep.
 func TestSearchOfALargeBook(t *testing.T) {
+	t.Parallel()
 	if testing.Short() {
 		t.Skip("fills memory with 300,000 tasks")
 	}

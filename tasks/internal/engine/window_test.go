@@ -123,6 +123,7 @@ func TestMovesInsideTheWindow(t *testing.T) {
 
 // Lateness, and max_lateness with it, counts from the place.
 func TestLatenessFromThePlace(t *testing.T) {
+	t.Parallel()
 	const window, slow = time.Hour, 5 * time.Second
 	for _, counted := range []bool{false, true} {
 		o := &starts{}
