@@ -192,7 +192,7 @@ func (s *Engine) attemptsRecordedLocked(b *beginning) {
 		// otherwise, the clock may have been set back, the shard be draining, or the ledger
 		// have taken too long.
 		sl := s.Store.Slot(n)
-		if s.Ended || t.Stopped() || s.isAsideLocked(sl) || s.pausedLocked() || !b.by.Fits(&t.Line) || sl.Next > now || t.isTooLate(s.Store, sl, now) || t.isStray(s.Store.Record(sl)) {
+		if s.Ended || t.Stopped() || s.isAsideLocked(sl) || s.outagePausesLocked() || !b.by.Fits(&t.Line) || sl.Next > now || t.isTooLate(s.Store, sl, now) || t.isStray(s.Store.Record(sl)) {
 			s.putBackLocked(n, sl, returned, nil, 0)
 		} else {
 			claimed = append(claimed, n)
@@ -284,7 +284,7 @@ func setAttempt(rec []byte, attempt uint32, flags uint16) {
 // ready until the caller says otherwise, which must be before the lock is given up.
 // passed counts those that may not be delivered: it gives up at AtOnce of them.
 func (s *Engine) takeLocked(t *Topic, now int64, passed *int) (uint32, bool) {
-	for ; *passed < AtOnce && !t.Stopped() && !s.Ended && !s.pausedLocked(); *passed++ {
+	for ; *passed < AtOnce && !t.Stopped() && !s.Ended && !s.outagePausesLocked(); *passed++ {
 		it, grouped, ok := t.Pop(s.Store.Stale)
 		if !ok {
 			break

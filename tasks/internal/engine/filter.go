@@ -98,7 +98,7 @@ func (s *Engine) stillListedLocked(q *query.List, ref recovery.Ref) (uint32, *st
 // selects reports whether a filter selects a task of the store, as it stands now.
 func selects(f *query.Filter, b *store.Store, sl *store.Slot, id string) bool {
 	at := recovery.Ref{ID: id, Next: sl.Next}
-	if !f.ReadsErrors() {
+	if !f.ReadsRecords() {
 		return f.HasPosition(at)
 	}
 	r := b.Fields(sl)

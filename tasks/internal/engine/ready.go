@@ -129,9 +129,9 @@ func (s *Engine) readyLocked(n uint32, sl *store.Slot, how arrival) {
 	}
 }
 
-// pausedLocked reports whether nothing may be handed out, and remembers it, so that no worker is
-// started in vain until CertaintyLoop says otherwise.
-func (s *Engine) pausedLocked() bool {
+// outagePausesLocked reports whether nothing may be handed out because the ledger does not answer,
+// and remembers it, so that no worker is started in vain until CertaintyLoop says otherwise.
+func (s *Engine) outagePausesLocked() bool {
 	if s.Fleet == nil || s.Config.OnOutage != task.OutagePause {
 		return false
 	}

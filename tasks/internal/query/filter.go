@@ -126,17 +126,17 @@ func (f *Filter) hasError(text string) bool {
 	return (f.Error == "" || strings.Contains(strings.ToLower(text), f.Error)) && (f.Like == "" || task.LikeError(text) == f.Like)
 }
 
-// ReadsErrors reports whether the last errors of tasks decide which are selected.
-func (f *Filter) ReadsErrors() bool { return f.Error != "" || f.Like != "" }
+// ReadsRecords reports whether what is selected depends on more of a record than HasPosition sees.
+func (f *Filter) ReadsRecords() bool { return f.Error != "" || f.Like != "" }
 
 // HasRecord reports whether the task of a record is selected, which is dead for a reason; empty: it
 // is not dead, or the reason is not known.
 func (f *Filter) HasRecord(at recovery.Ref, r *record.Fields, reason task.Reason) bool {
 	return f.HasPosition(at) && (f.Reason == "" || reason == f.Reason) && (f.Group == "" || string(r.Group) == f.Group) &&
-		(!f.ReadsErrors() || f.hasError(string(r.LastError)))
+		(!f.ReadsRecords() || f.hasError(string(r.LastError)))
 }
 
 // Searches reports whether tasks have to be looked at one by one to find those that are selected.
 func (f *Filter) Searches() bool {
-	return f.IDPrefix != "" || f.ReadsErrors() || f.Reason != "" || f.Group != ""
+	return f.IDPrefix != "" || f.ReadsRecords() || f.Reason != "" || f.Group != ""
 }
