@@ -206,36 +206,50 @@ func (v *Sight) ofNode(d *Diagnosis, n *Node) {
 	case NodeUnknown:
 		d.add(TroubleUnknown, n.Name, silent, "")
 	case NodeSilent:
-		if n.Live || shards > 0 { // none is adopted before the node counts as dead
+		switch {
+		case n.Live: // none is adopted before the node counts as dead
 			d.add(TroubleSilent, n.Name, silent, "others adopt them once it counts as dead")
-		} else {
+		case shards > 0:
+			d.add(TroubleSilent, n.Name, silent, "it counts as dead, and no node has adopted all of them yet")
+		case n.Spools:
+			d.add(TroubleSilent, n.Name, silent, "others have its shards; its spool may have tasks that no other node has: start it again")
+		default:
 			d.add(TroubleAdopted, n.Name, silent, "")
 		}
 	case NodeDraining:
 		d.add(TroubleDraining, n.Name, time.Time{}, "")
 	}
-	if n.Status != nil && n.Status.Unsure {
+	told := n.Status != nil && (n.Self || n.State() == NodeLive || n.State() == NodeDraining)
+	if told && n.Status.Unsure {
 		d.add(TroubleCutOff, n.Name, time.Time{}, "other nodes may have adopted what it holds")
 	}
-	if n.Status != nil && n.Status.Catching {
-		d.add(TroubleReplaying, n.Name, time.Time{}, "what it has not read is missing from the figures")
+	if told && n.Status.Catching {
+		d.add(TroubleReplaying, n.Name, time.Time{}, unreadDetail)
 	}
 	if len(n.MissingSpools) > 0 {
 		d.add(TroubleSpool, n.Name, time.Time{}, "start the node with it, or give it up: lapse nodes give-up-spools "+n.Name)
 	}
 }
 
-// ofReach tells of the nodes that live and whose figures are missing.
+// ofReach tells of the nodes that live and whose figures are missing. One that answers that it
+// reads its tasks may not have said so with a heartbeat yet.
 func (v *Sight) ofReach(d *Diagnosis) {
 	for _, m := range v.Reach.Missing {
+		reads := errors.Is(m.Err, ErrReplaying)
 		told := slices.ContainsFunc(d.Troubles, func(t Trouble) bool {
-			return t.Node == m.Node && m.Node != "" && (t.Grave || t.Kind == TroubleReplaying && errors.Is(m.Err, ErrReplaying))
+			return t.Node == m.Node && m.Node != "" && (t.Grave || reads && t.Kind == TroubleReplaying)
 		})
-		if !told {
+		switch {
+		case told:
+		case reads:
+			d.add(TroubleReplaying, m.Node, time.Time{}, unreadDetail)
+		default:
 			d.add(TroubleUnheard, m.Node, time.Time{}, m.Err.Error())
 		}
 	}
 }
+
+const unreadDetail = "what it has not read is missing from the figures"
 
 // Troubles says what is wrong with a topic at one moment, the worst first. A topic that is paused
 // is not late: it waits because it was told to.
@@ -283,7 +297,7 @@ func (d *Diagnosis) sum(withTopics bool) string {
 		var subjects []string
 		for k := range d.Troubles {
 			if t := &d.Troubles[k]; t.Grave && t.Kind == w.kind {
-				subjects = append(subjects, cmp.Or(t.Node, t.Topic))
+				subjects = append(subjects, cmp.Or(t.Node, t.Topic, unnamed))
 			}
 		}
 		switch n := len(subjects); {
@@ -291,7 +305,7 @@ func (d *Diagnosis) sum(withTopics bool) string {
 		case w.of == "":
 			parts = append(parts, w.one)
 		case n == 1:
-			parts = append(parts, fmt.Sprintf(w.one, cmp.Or(subjects[0], unnamed)))
+			parts = append(parts, fmt.Sprintf(w.one, subjects[0]))
 		case w.of == "topic" && d.MoreTopics:
 			parts = append(parts, fmt.Sprintf(w.many, "at least "+counted(int64(n), "topic")))
 		case w.of == "topic":
@@ -299,7 +313,7 @@ func (d *Diagnosis) sum(withTopics bool) string {
 		default:
 			parts = append(parts, fmt.Sprintf(w.many, named(subjects)))
 		}
-		if len(parts) == 1 && first == "" && len(subjects) > 0 {
+		if len(parts) == 1 && first == "" && len(subjects) > 0 && subjects[0] != unnamed {
 			first = subjects[0]
 		}
 	}

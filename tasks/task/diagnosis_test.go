@@ -30,7 +30,9 @@ func TestDiagnosis(t *testing.T) {
 	down := Readiness{Ready: true, Condition: "no answer in 5s", Stalled: 7 * time.Second}
 	catching := live("n2")
 	catching.Status = &NodeStatus{Catching: true}
-	draining, cutOff, quiet := live("n2"), live("n2"), silent
+	draining, cutOff, quiet, spools, stale := live("n2"), live("n2"), silent, silent, silent
+	spools.Spools = true
+	stale.Live, stale.Quiet, stale.Status = true, true, &NodeStatus{Unsure: true, Catching: true}
 	draining.Status, cutOff.Status = &NodeStatus{Draining: true}, &NodeStatus{Unsure: true}
 	quiet.Live, quiet.Quiet = true, true
 	missing := func(node string) Reach {
@@ -56,6 +58,12 @@ func TestDiagnosis(t *testing.T) {
 		"nameless": {Sight{Readiness: well, Nodes: []Node{self}, Reach: missing("")}, "The rest of the fleet does not answer.", "unheard"},
 		"catching": {Sight{Readiness: well, Nodes: []Node{self, catching}, Reach: Reach{Missing: []*NodeError{{Node: "n2", Err: ErrReplaying}}}},
 			"Nothing is late among the tasks that are read so far.", "replaying"},
+		"catching, and no heartbeat says so": {Sight{Readiness: well, Nodes: []Node{self, live("n2")}, Reach: Reach{Missing: []*NodeError{{Node: "n2", Err: ErrReplaying}}}},
+			"Nothing is late among the tasks that are read so far.", "replaying"},
+		"spool": {Sight{Readiness: well, Nodes: []Node{self, spools}, Reach: missing("n3")}, "n3 is down, and its tasks wait.", "silent"},
+		"stale": {Sight{Readiness: well, Nodes: []Node{self, stale}}, "n3 is down, and its tasks wait.", "silent"},
+		"two nameless": {Sight{Readiness: well, Nodes: []Node{self}, Reach: Reach{Missing: []*NodeError{{Err: errors.New("a")}, {Node: "n2", Err: errors.New("b")}}}},
+			"The rest of the fleet and n2 do not answer.", "unheard unheard"},
 		"catching and unheard": {Sight{Readiness: well, Nodes: []Node{self, catching}, Reach: missing("n2")}, "n2 does not answer.", "unheard replaying"},
 		"draining and unheard": {Sight{Readiness: well, Nodes: []Node{self, draining}, Reach: missing("n2")}, "n2 does not answer.", "unheard draining"},
 		"quiet":                {Sight{Readiness: well, Nodes: []Node{self, quiet}}, "n3 is down, and its tasks wait.", "silent"},

@@ -29,6 +29,8 @@ type Node struct {
 	// none. While there are any, no id of its shards counts as not found. See
 	// Scheduler.GiveUpSpools.
 	MissingSpools []string
+	// Spools: its present spool may have tasks that no other node has.
+	Spools bool
 
 	// Status is what its memory says; nil if that is not known, or it does not live.
 	Status *NodeStatus

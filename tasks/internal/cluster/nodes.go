@@ -22,7 +22,7 @@ func DescribeNode(k *recovery.Node) task.Node {
 	n := task.Node{
 		Name: k.Name, Self: k.Self, Live: k.Live && !k.Gone, Quiet: k.Quiet, Released: k.Released, Silent: k.Silent + k.Looked, Unknown: k.Unseen && !k.Self, Incarnation: k.Incarnation,
 		Process: k.Process, Version: k.Version, Address: k.Address, Shards: k.Shards, Held: k.Held, Adopted: k.Adopted,
-		MissingSpools: k.MissingSpools,
+		MissingSpools: k.MissingSpools, Spools: k.Spools,
 	}
 	var st task.NodeStatus
 	if len(k.Status) > 0 && json.Unmarshal(k.Status, &st) == nil {

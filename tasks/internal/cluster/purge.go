@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -54,6 +55,9 @@ func (s *Cluster) PurgeLocal(ctx context.Context, q query.Purge) (a PurgeReply, 
 		a.More = !all && err == nil
 		return err
 	})
+	if err != nil {
+		st = engine.Snapshot{} // of no shard is it known that all was purged
+	}
 	a.PurgePart = p.Part(st)
 	return a, err
 }

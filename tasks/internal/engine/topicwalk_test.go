@@ -92,7 +92,7 @@ func TestNoLoopOverAllTopics(t *testing.T) {
 
 // boundedLoops are files with a loop that looks like one over all topics and is not.
 var boundedLoops = map[string]bool{
-	"topic.go": true, // EachTopic itself; evictTopicLocked ends after a hundred
+	"topic.go": true, // EachTopic itself; evict ends after a hundred
 }
 
 func TestStatsOfManyTopics(t *testing.T) {
