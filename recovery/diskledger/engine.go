@@ -31,8 +31,9 @@ type engine struct {
 	unflushed atomic.Bool   // the store has got something since its last flush
 	full      chan struct{} // holds a token when there may be something to retire
 
-	mu       sync.Mutex       // guards snapshot
-	snapshot *pebble.Snapshot // the state at Adopt; nil after the first scan, or a reopening
+	mu        sync.Mutex       // guards everything below
+	snapshot  *pebble.Snapshot // the state at Adopt; nil after the first scan, or a reopening
+	forgotten map[byte]int64   // by series: before which period its rows were deleted
 }
 
 // tuning returns Pebble's options for this use: records of some hundred bytes that outlive the

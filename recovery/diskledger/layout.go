@@ -4,6 +4,9 @@ import (
 	"bytes"
 	"encoding/binary"
 	"fmt"
+	"time"
+
+	"github.com/lapsehq/lapse/recovery"
 )
 
 // The layout, version 1. All keys begin with a letter that names their kind:
@@ -16,6 +19,8 @@ import (
 //	                                               revision 0x00 (deleted; of before)
 //	         's' '!'                               revision 0x00: the highest one of
 //	                                               those that were deleted
+//	row      'r' series period part 0x00 time name  value of a row, see recovery.Archive;
+//	                                               series is its code, period when that began
 //
 // time is 8 bytes: Unix milliseconds, two's complement, big-endian, with the sign bit flipped, so
 // that keys sort as times do (negative ones first). revision is 8 bytes, big-endian. id, label,
@@ -38,6 +43,7 @@ const layoutVersion = 1
 const (
 	kindDead       = 'd'
 	kindPending    = 'p'
+	kindRow        = 'r'
 	kindSetting    = 's'
 	kindDeadRecord = 'x'
 )
@@ -128,6 +134,24 @@ func appendSetting(k []byte, name string) []byte {
 // deletedName is the name of no setting. New settings begin above its revision, so that a name's
 // revisions only grow although nothing is left of deleted ones.
 const deletedName = "!"
+
+// appendRowPart appends the common prefix of the keys of a part's rows in one period.
+func appendRowPart(k []byte, s recovery.Series, period int64, part string) []byte {
+	k = appendTime(append(k, kindRow, s.Code), period)
+	return append(append(k, part...), 0)
+}
+
+func appendRow(k []byte, s recovery.Series, period int64, part string, at int64, name string) []byte {
+	return append(appendTime(appendRowPart(k, s, period, part), at), name...)
+}
+
+// decodeRow reads what follows the prefix of a row's part.
+func decodeRow(k []byte) (r recovery.Row, err error) {
+	if len(k) < timeLen {
+		return r, fmt.Errorf("not the key of a row: %x", k)
+	}
+	return recovery.Row{At: time.UnixMilli(decodeTime(k)).UTC(), Name: string(k[timeLen:])}, nil
+}
 
 const revisionLen = 8
 

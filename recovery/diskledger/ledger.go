@@ -47,7 +47,7 @@ type Options struct {
 // some file operations on a failing disk.
 var reopening = recovery.Backoff{Min: 20 * time.Millisecond, Max: 5 * time.Second}
 
-// A Ledger is a ledger in a directory. It implements recovery.Ledger, Settings,
+// A Ledger is a ledger in a directory. It implements recovery.Ledger, Settings, Archive,
 // Conditioner and Backer.
 type Ledger struct {
 	dir       string // without symbolic links once it is locked

@@ -29,6 +29,8 @@ const (
 	EachSetting Op = "each setting"
 	Find        Op = "find"
 	SpoolMark   Op = "inherited"
+	Keep        Op = "keep"
+	Rows        Op = "rows"
 	Close       Op = "close"
 )
 
@@ -75,7 +77,8 @@ func (f *Faulty) Ledger() recovery.Ledger {
 		recovery.Ledger
 		recovery.Settings
 		recovery.Conditioner
-	}{f, f, f}
+		recovery.Archive
+	}{f, f, f, f}
 }
 
 // Inject adds a fault. If several apply to the same call, the oldest one counts.
@@ -87,7 +90,7 @@ func (f *Faulty) Inject(fault Fault) {
 
 // Down makes every call but Close fail before it is carried out, as in an outage, until Heal.
 func (f *Faulty) Down() {
-	for _, op := range []Op{Adopt, Apply, Get, Scan, Page, GetDead, ListDead, Setting, PutSetting, EachSetting, Find, SpoolMark} {
+	for _, op := range []Op{Adopt, Apply, Get, Scan, Page, GetDead, ListDead, Setting, PutSetting, EachSetting, Find, SpoolMark, Keep, Rows} {
 		f.Inject(Fault{Op: op, Times: -1})
 	}
 }

@@ -42,6 +42,7 @@ func Run(t *testing.T, fresh func(t *testing.T) Harness) {
 		{"SettingsConcurrently", testSettingsConcurrently},
 		{"DeletedSettings", testDeletedSettings},
 		{"ChangedSettings", testChangedSettings},
+		{"Archive", testArchive},
 		{"Find", testFind},
 		{"Concurrently", testConcurrently},
 		{"CrashAtEveryStep", testCrashAtEveryStep},

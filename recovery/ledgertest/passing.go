@@ -3,6 +3,7 @@ package ledgertest
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 )
@@ -144,6 +145,35 @@ func (f *Faulty) SpoolMark(ctx context.Context, spool, id string) (number int64,
 		return err
 	})
 	return number, err
+}
+
+func (f *Faulty) archive() (recovery.Archive, error) {
+	if a, ok := f.inner.(recovery.Archive); ok {
+		return a, nil
+	}
+	return nil, fmt.Errorf("%T has no archive", f.inner)
+}
+
+// Keep implements recovery.Archive.
+func (f *Faulty) Keep(ctx context.Context, s recovery.Series, now time.Time, rows []recovery.Row) error {
+	return f.do(ctx, Keep, func() error {
+		a, err := f.archive()
+		if err != nil {
+			return err
+		}
+		return a.Keep(ctx, s, now, rows)
+	})
+}
+
+// Rows implements recovery.Archive.
+func (f *Faulty) Rows(ctx context.Context, s recovery.Series, part string, from, to time.Time, visit func(recovery.Row) bool) error {
+	return f.do(ctx, Rows, func() error {
+		a, err := f.archive()
+		if err != nil {
+			return err
+		}
+		return a.Rows(ctx, s, part, from, to, visit)
+	})
 }
 
 // Condition implements recovery.Conditioner.

@@ -33,7 +33,7 @@ func BatchLimits(changes, bytes int) Option {
 }
 
 // A Ledger is one handle on records in memory. It implements recovery.Ledger,
-// Settings and Finder.
+// Settings, Finder and Archive.
 type Ledger struct {
 	s *store
 
@@ -53,6 +53,7 @@ type store struct {
 	owner    *Ledger    // nil when it is not adopted
 	shards   []memshard.Shard
 	settings map[string]setting
+	rows     memshard.Rows // see recovery.Archive
 	// deletedRevision is the highest one of those that were deleted. New ones begin above
 	// it, so that a name's revisions only grow.
 	deletedRevision int64
@@ -69,6 +70,7 @@ func New(options ...Option) *Ledger {
 		maxBytes:   1 << 20,
 		shards:     make([]memshard.Shard, 1),
 		settings:   map[string]setting{},
+		rows:       memshard.Rows{},
 	}
 	for _, o := range options {
 		o(s)

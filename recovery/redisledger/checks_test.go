@@ -21,7 +21,7 @@ import (
 
 // minimalRules are those of doc.go.
 const minimalRules = "~lapse:* &lapse:bus* +evalsha +eval +get +mget +setnx +set +del +hget +hmget +hset +hincrby +hdel +hlen +hexists " +
-	"+hgetall +hscan +sadd +srem +scard +sismember +smembers +sscan +zadd +zrem +zrangebylex +incr +exists +rename " +
+	"+hgetall +hscan +sadd +srem +scard +sismember +smembers +sscan +zadd +zrem +zrangebylex +incr +exists +pexpire +rename " +
 	"+info +time +ping +hello +publish +subscribe +unsubscribe"
 
 // The documents name every command that a script runs. A user without one of them would get the

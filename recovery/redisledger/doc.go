@@ -23,6 +23,7 @@
 //	messages          the door to bus
 //	read, scan, dead  records
 //	settings          settings of topics; settingchanges: what has changed since a version
+//	archive           rows that are kept for a while
 //	spoolmark         up to which number a spool has been moved to Redis
 //	checks, refusals  whether the servers are fit, and know the commands that are needed
 //	public            Connect, ParseURL, WithoutSecrets: for other users of the same Redis
@@ -70,8 +71,8 @@
 //
 // An ACL user needs the keys that begin with Options.Prefix, the commands eval, evalsha, get,
 // mget, set, setnx, del, hget, hmget, hset, hincrby, hdel, hlen, hexists, hgetall, hscan, sadd,
-// srem, scard, sismember, smembers, sscan, zadd, zrem, zrangebylex, incr, exists, rename, info,
-// time, ping and hello, for another database than 0 select, and in Cluster mode cluster. With
+// srem, scard, sismember, smembers, sscan, zadd, zrem, zrangebylex, incr, exists, pexpire, rename,
+// info, time, ping and hello, for another database than 0 select, and in Cluster mode cluster. With
 // Options.WaitReplicas it needs wait, and in Cluster mode asking.
 // To receive messages of other nodes it needs the channels that begin with Options.Prefix and
 // "bus", and the commands publish, subscribe and unsubscribe, or in Cluster mode from Redis 7.0 on

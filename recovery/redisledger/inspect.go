@@ -318,7 +318,7 @@ func neededCalls(key, channel string) [][]any {
 		{"hgetall", hash}, {"hscan", hash, 0}, {"hincrby", hash, "a", 1}, {"hdel", hash, "a"},
 		{"sadd", set, "a"}, {"scard", set}, {"sismember", set, "a"}, {"smembers", set}, {"sscan", set, 0}, {"srem", set, "a"},
 		{"zadd", index, 0, "a"}, {"zrangebylex", index, "-", "+"}, {"zrem", index, "a"},
-		{"incr", count}, {"exists", count}, {"set", text, "1"}, {"setnx", text, "1"}, {"get", text}, {"mget", text},
+		{"incr", count}, {"exists", count}, {"pexpire", count, 1000}, {"set", text, "1"}, {"setnx", text, "1"}, {"get", text}, {"mget", text},
 		{"rename", text, renamed}, {"del", count, text, renamed, hash, set, index},
 		{"info", "server"}, {"time"}, {"ping"}, {"publish", channel + ":doctor", ""},
 	}

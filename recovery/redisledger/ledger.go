@@ -133,7 +133,7 @@ func (o Options) Validate() error {
 }
 
 // A Ledger is a node's ledger in Redis. It implements recovery.Ledger, Settings,
-// Finder, Conditioner, Reporter, Fleet and Bus.
+// Finder, Conditioner, Reporter, Fleet, Bus and Archive.
 type Ledger struct {
 	opts   Options
 	keys   layout.Keys

@@ -20,6 +20,7 @@ var _ interface {
 	recovery.Directory
 	recovery.DirectoryScanner
 	recovery.Bus
+	recovery.Archive
 } = (*Member)(nil)
 
 // A Fleet is what several nodes of one process share, for tests of code that works with a
@@ -72,7 +73,7 @@ func (f *Fleet) Holder(shardID recovery.ShardID) string {
 }
 
 // A Member is one process in a fleet. It implements recovery.Fleet, Settings, Finder,
-// Directory and Bus.
+// Directory, Bus and Archive.
 type Member struct {
 	f      *Fleet
 	name   string

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/internal/memshard"
@@ -259,6 +260,22 @@ func (m *Member) EachSetting(ctx context.Context, prefix string, visit func(name
 		return err
 	}
 	return m.f.settings.EachSetting(ctx, prefix, visit)
+}
+
+// Keep implements recovery.Archive.
+func (m *Member) Keep(ctx context.Context, s recovery.Series, now time.Time, rows []recovery.Row) error {
+	if err := m.reach(ctx); err != nil {
+		return err
+	}
+	return m.f.settings.Keep(ctx, s, now, rows)
+}
+
+// Rows implements recovery.Archive.
+func (m *Member) Rows(ctx context.Context, s recovery.Series, part string, from, to time.Time, visit func(recovery.Row) bool) error {
+	if err := m.reach(ctx); err != nil {
+		return err
+	}
+	return m.f.settings.Rows(ctx, s, part, from, to, visit)
 }
 
 func (m *Member) reach(ctx context.Context) error {

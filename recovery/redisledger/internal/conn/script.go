@@ -41,6 +41,8 @@ var (
 	putSettingSource string
 	//go:embed scripts/setaside.lua
 	setAsideSource string
+	//go:embed scripts/keep.lua
+	keepSource string
 
 	ApplyScript      = NewScript(applySource)
 	ClaimScript      = NewScript(historySource + claimSource)
@@ -54,6 +56,7 @@ var (
 	FileScript       = NewScript(fileSource)
 	PutSettingScript = NewScript(putSettingSource)
 	SetAsideScript   = NewScript(setAsideSource)
+	KeepScript       = NewScript(keepSource)
 )
 
 // EndSource has the function that it calls in front.

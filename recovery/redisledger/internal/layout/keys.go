@@ -35,6 +35,9 @@ import (
 //	lapse:changes:{lapse:topics}      zset    the latest changes of settings in order, all of
 //	                                          score 0: number of 16 digits, space, the change's
 //	                                          name of 8 characters, space, the setting's name
+//	lapse:rows:<series>:<n>:<part>    hash    rows of recovery.Archive of one period, which began
+//	                                          at n (Unix time in seconds): time (Unix time in
+//	                                          milliseconds), space, name -> value. It expires
 //	lapse:dataset                     string  layout and random id of the data set, which is
 //	                                          another one after some of it was lost
 //
@@ -78,6 +81,11 @@ func (k Keys) Topics() string { return k.Prefix + "topics" }
 
 // Changes has the latest changes of settings.
 func (k Keys) Changes() string { return k.Prefix + "changes:{" + k.Topics() + "}" }
+
+// Rows has the rows of a part of an archive in one period.
+func (k Keys) Rows(series string, period int64, part string) string {
+	return k.Prefix + "rows:" + series + ":" + strconv.FormatInt(period, 10) + ":" + part
+}
 
 // NewDataset returns a layout and a random id.
 func NewDataset() string { return strconv.Itoa(Version) + ":" + NewIncarnation() }
