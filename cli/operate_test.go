@@ -173,16 +173,16 @@ func TestTopicTableShowsWhatIsLate(t *testing.T) {
 	now := time.Now()
 	since := now.Add(-90 * time.Second)
 	list := []client.Topic{{Name: "idle"}, {Name: "stuck", Counts: client.Counts{
-		Pending: 8, Retrying: 7, Ready: 55, ReadyOldestAt: &since,
+		Pending: 8, Retrying: 7, Ready: 55, Overdue: client.Overdue{Count: 62, OldestAt: &since},
 		Recent: client.RecentLateness{Count: 55, P99: client.Duration(2 * time.Minute), Max: client.Duration(90 * time.Second)},
 	}}}
 	var b strings.Builder
 	topicTable(&b, list, now)
 	lines := strings.Split(b.String(), "\n")
 	for i, want := range []string{
-		"TOPIC PENDING READY DELIVERING DEAD DELIVERED FAILED LATE P99 ≤ OLDEST READY LATE NOW P99 ≤ RETRYING",
-		"idle 0 0 0 0 0 0 - - - 0",
-		"stuck 8 55 0 0 0 0 - 1m30s 2m 7",
+		"TOPIC PENDING READY DELIVERING DEAD DELIVERED FAILED LATE P99 ≤ OVERDUE OLDEST LATE NOW P99 ≤ RETRYING",
+		"idle 0 0 0 0 0 0 - 0 - - 0",
+		"stuck 8 55 0 0 0 0 - 62 1m30s 2m 7",
 	} {
 		if got := strings.Join(strings.Fields(lines[i]), " "); got != want {
 			t.Errorf("line %d: %q; want %q", i, got, want)
@@ -192,7 +192,7 @@ func TestTopicTableShowsWhatIsLate(t *testing.T) {
 	if got, want := taskCounts(&stuck.Counts), "8 pending (7 retrying), 55 ready, 0 delivering, 0 dead"; got != want {
 		t.Errorf("got %q; want %q", got, want)
 	}
-	if got, want := lateNow(&stuck.Counts, now), "55 ready, the oldest for 1m30s; p50 up to 0s, p99 up to 2m, most 1m30s"; got != want {
+	if got, want := lateNow(&stuck.Counts, now), "62 overdue, the oldest for 1m30s; p50 up to 0s, p99 up to 2m, most 1m30s"; got != want {
 		t.Errorf("got %q; want %q", got, want)
 	}
 	stuck.Counts.Attempts = client.Attempts{Delivered: 1, Retried: 2, Exhausted: 3, Buried: 4, LeaseExpired: 5, Returned: 6}

@@ -79,12 +79,27 @@ func upTo(quantile client.Duration) string {
 
 // lateNow is about the last minutes, and about the tasks that are ready.
 func lateNow(n *client.Counts, now time.Time) string {
-	if n.Recent.Count == 0 {
-		return "nothing is ready, and no first attempt was made in the last 5 minutes"
+	if n.Recent.Count == 0 && n.Overdue.Count == 0 {
+		return "nothing is overdue, and no first attempt was made in the last 5 minutes"
 	}
 	text := fmt.Sprintf("p50 up to %s, p99 up to %s, most %s", latenessText(n.Recent.P50), latenessText(n.Recent.P99), latenessText(n.Recent.Max))
-	if n.ReadyOldestAt != nil { // first: a narrow terminal cuts the end
-		text = fmt.Sprintf("%d ready, the oldest for %s; %s", n.Ready, oldest(n, now), text)
+	if n.Overdue.Count > 0 { // first: a narrow terminal cuts the end
+		text = overdueText(n, now) + "; " + text
+	}
+	return text
+}
+
+// overdueText says how many tasks are past their deadline, and since when the oldest is.
+func overdueText(n *client.Counts, now time.Time) string {
+	text := fmt.Sprintf("%d overdue", n.Overdue.Count)
+	if n.Overdue.OldestAt != nil {
+		text += ", the oldest for " + oldest(n, now)
+	}
+	if n.Overdue.Retrying > 0 {
+		text += fmt.Sprintf(", %d retrying", n.Overdue.Retrying)
+	}
+	if n.Overdue.Paused > 0 {
+		text += fmt.Sprintf(", %d in paused topics", n.Overdue.Paused)
 	}
 	return text
 }

@@ -46,7 +46,7 @@ func allTopics(ctx context.Context, s *session, q client.TopicQuery) (all []clie
 }
 
 func topicTable(w io.Writer, list []client.Topic, now time.Time) {
-	rows := [][]string{{"TOPIC", "PENDING", "READY", "DELIVERING", "DEAD", "DELIVERED", "FAILED", "LATE P99 ≤", "OLDEST READY", "LATE NOW P99 ≤", "RETRYING", ""}}
+	rows := [][]string{{"TOPIC", "PENDING", "READY", "DELIVERING", "DEAD", "DELIVERED", "FAILED", "LATE P99 ≤", "OVERDUE", "OLDEST", "LATE NOW P99 ≤", "RETRYING", ""}}
 	for i := range list {
 		t, n := &list[i], &list[i].Counts
 		paused := ""
@@ -57,7 +57,7 @@ func topicTable(w io.Writer, list []client.Topic, now time.Time) {
 		for _, count := range []int64{n.Pending, n.Ready, n.Delivering, n.Dead, n.Delivered, n.Failed} {
 			row = append(row, strconv.FormatInt(count, 10))
 		}
-		rows = append(rows, append(row, upTo(n.Lateness.P99), oldest(n, now), upTo(n.Recent.P99), strconv.FormatInt(n.Retrying, 10), paused))
+		rows = append(rows, append(row, upTo(n.Lateness.P99), strconv.FormatInt(n.Overdue.Count, 10), oldest(n, now), upTo(n.Recent.P99), strconv.FormatInt(n.Retrying, 10), paused))
 	}
 	table(w, rows)
 }
@@ -76,12 +76,12 @@ func (c *topicsGet) call(ctx context.Context, s *session) error {
 	return s.print(func(w io.Writer) { topicBlock(w, t, time.Now()) })
 }
 
-// oldest is for how long the oldest ready task has waited to be handed out.
+// oldest is for how long the deadline has passed of the oldest overdue task.
 func oldest(n *client.Counts, now time.Time) string {
-	if n.ReadyOldestAt == nil {
+	if n.Overdue.OldestAt == nil {
 		return "-"
 	}
-	return roundedText(max(0, now.Sub(*n.ReadyOldestAt)))
+	return roundedText(max(0, now.Sub(*n.Overdue.OldestAt)))
 }
 
 func topicBlock(w io.Writer, t *client.Topic, now time.Time) {

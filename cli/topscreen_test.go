@@ -67,7 +67,7 @@ func TestTopColumns(t *testing.T) {
 	} {
 		r := newTopRig(t, width, 24)
 		one := client.Topic{Name: "order.unpaid.1"}
-		one.Delivery.Kind, one.Counts.Ready, one.Counts.ReadyOldestAt, one.Counts.FailedRecent, one.Counts.Dead = "pull", 1, &late, 2, 3
+		one.Delivery.Kind, one.Counts.Ready, one.Counts.Overdue.OldestAt, one.Counts.FailedRecent, one.Counts.Dead = "pull", 1, &late, 2, 3
 		one.Counts.Recent = client.RecentLateness{Count: 1, P99: client.Duration(10*time.Minute + 28*time.Second + 221*time.Millisecond)}
 		r.server.topics = []client.Topic{one}
 		r.look(0)

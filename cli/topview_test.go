@@ -70,7 +70,7 @@ func newTopRig(t *testing.T, width, height int) *topRig {
 	failing := client.Topic{Name: "mail", LastError: "answered 502\x1b[2J", LastFailedAt: &late}
 	failing.Counts.FailedRecent, failing.Counts.Dead = 12, 3
 	waiting := client.Topic{Name: "order.unpaid"}
-	waiting.Counts.Ready, waiting.Counts.ReadyOldestAt, waiting.Counts.Pending = 55, &late, 1_234_567
+	waiting.Counts.Ready, waiting.Counts.Overdue.Count, waiting.Counts.Overdue.OldestAt, waiting.Counts.Pending = 55, 55, &late, 1_234_567
 	paused := client.Topic{Name: "a-topic-with-a-name-that-is-too-long-for-any-terminal-there-is"}
 	paused.Paused = true
 	f := &fakeTop{topics: []client.Topic{waiting, failing, paused, {Name: "quiet"}}}
@@ -384,11 +384,11 @@ func TestTopIn80Columns(t *testing.T) {
 	r := newTopRig(t, 80, 24)
 	late := time.Now().Add(-100 * time.Hour)
 	n := &r.server.topics[0].Counts
-	r.server.topics[0].Delivery.Kind, n.ReadyOldestAt = "pull", &late
+	r.server.topics[0].Delivery.Kind, n.Overdue.OldestAt = "pull", &late
 	n.Recent = client.RecentLateness{Count: 9, P50: client.Duration(90 * time.Minute), P99: client.Duration(100 * time.Hour), Max: client.Duration(99*time.Hour + 59*time.Minute + 59*time.Second)}
 	r.server.stats.Total = *n
 	r.look(0)
-	r.shows("late no receiver ", "no receiver pulls order.unpaid: 55 tasks are ready", "late now  55 ready, the oldest for 4d4h", "FAILED 5M")
+	r.shows("late no receiver ", "no receiver pulls order.unpaid: 55 tasks are ready", "late now  55 overdue, the oldest for 4d4h", "FAILED 5M")
 	n.Receivers = 1
 	r.look(time.Second)
 	if strings.Contains(r.screen(), "no receiver") {
@@ -401,8 +401,8 @@ func troublesOf(t *client.Topic) (list []client.Trouble) {
 	like := tasks.Topic{Name: t.Name, Undeliverable: t.Undeliverable, LastError: t.LastError}
 	like.Settings.Kind, like.Settings.Paused = tasks.Kind(t.Delivery.Kind), t.Paused
 	like.Counts.Ready, like.Counts.FailedRecent, like.Counts.Dead, like.Counts.Receivers = t.Counts.Ready, t.Counts.FailedRecent, t.Counts.Dead, t.Counts.Receivers
-	if t.Counts.ReadyOldestAt != nil {
-		like.Counts.ReadyOldest = *t.Counts.ReadyOldestAt
+	if t.Counts.Overdue.OldestAt != nil {
+		like.Counts.OverdueOldest = *t.Counts.Overdue.OldestAt
 	}
 	for _, x := range like.Troubles(time.Now()) {
 		list = append(list, client.Trouble{Kind: string(x.Kind), Grave: x.Grave, Topic: x.Topic, Since: &x.Since, Text: x.Text, Detail: x.Detail})

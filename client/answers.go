@@ -164,6 +164,10 @@ type Counts struct {
 	// Of first attempts in the last 5 minutes, and of the tasks that are ready now, for their
 	// first or a further attempt. The total leaves paused topics out.
 	Recent RecentLateness `json:"recent"`
+	// Tasks whose deadline has passed and that are not delivered, now.
+	Overdue Overdue `json:"overdue"`
+	// Tasks that were delivered in the last 5 minutes, at whatever attempt.
+	DeliveredRecent int64 `json:"delivered_recent"`
 }
 
 // Lateness sums up how late first attempts began.
@@ -210,6 +214,22 @@ type RecentLateness struct {
 	P99 Duration `json:"p99"`
 	// The greatest, no bound of a bucket.
 	Max Duration `json:"max"`
+}
+
+// Overdue counts the tasks of topics whose deadline has passed and that are not delivered.
+type Overdue struct {
+	// Tasks whose deadline has passed and that are not delivered: ready for their first attempt,
+	// or an attempt has failed. Held and dead tasks are not overdue, nor is one of which the
+	// first attempt is under way.
+	Count int64 `json:"count"`
+	// Of the overdue tasks, those of which an attempt has failed, whatever state they are in
+	// now.
+	Retrying int64 `json:"retrying"`
+	// Of the overdue tasks, those of paused topics.
+	Paused int64 `json:"paused"`
+	// The earliest deadline of an overdue task. Left out if there is none. The total leaves
+	// paused topics out.
+	OldestAt *time.Time `json:"oldest_at,omitempty"`
 }
 
 // SweepStats are the counts of the sweep and its audit.

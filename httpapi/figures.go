@@ -17,27 +17,29 @@ type Counts struct {
 	Delivering int64 `json:"delivering"`
 	Dead       int64 `json:"dead"`
 	ReadyParts
-	DeadOldestAt  string         `json:"dead_oldest_at,omitempty" format:"date-time" doc:"When the oldest dead task died. Left out if there is none."`
-	Scheduled     int64          `json:"scheduled"`
-	Delivered     int64          `json:"delivered" doc:"Acknowledged."`
-	Failed        int64          `json:"failed" doc:"Attempts, of any cause."`
-	LeaseExpired  int64          `json:"lease_expired" doc:"Attempts whose lease ran out; also in failed."`
-	Panicked      int64          `json:"panicked" doc:"Handlers that panicked; also in failed."`
-	Died          int64          `json:"died"`
-	Expired       int64          `json:"expired" doc:"Dead tasks that were deleted because dead_retention had passed."`
-	Cancelled     int64          `json:"cancelled"`
-	Skipped       int64          `json:"skipped" doc:"Later than their max_lateness, or not delivered because of their topic's misfire."`
-	Lateness      Lateness       `json:"lateness" doc:"Of first attempts since the start."`
-	ReadyOldestAt string         `json:"ready_oldest_at,omitempty" format:"date-time" doc:"Since when the oldest task has been due that is ready now. Left out if none is."`
-	Attempts      Attempts       `json:"attempts" doc:"What has become of deliveries. Each counts once."`
-	Finished      int64          `json:"finished" doc:"Finished tasks that are kept because of their topic's keep_finished."`
-	Retrying      int64          `json:"retrying" doc:"Tasks of which an attempt was made, and that wait for the next one. They count as pending too."`
-	Held          int64          `json:"held" doc:"Tasks whose countdown is held. They count as pending too."`
-	Receivers     int64          `json:"receivers" doc:"Calls of reserve that wait."`
-	FollowUps     FollowUps      `json:"follow_ups" doc:"Of dead tasks, in topics with on_dead, since the start."`
-	Lost          int64          `json:"lost" doc:"Dead tasks, and finished ones that were kept, which the ledger has lost since the start, and of which this node had no records in memory to write them again."`
-	FailedRecent  int64          `json:"failed_recent" doc:"Attempts that failed in the last 5 minutes."`
-	Recent        RecentLateness `json:"recent" doc:"Of first attempts in the last 5 minutes, and of the tasks that are ready now, for their first or a further attempt. The total leaves paused topics out."`
+	DeadOldestAt    string         `json:"dead_oldest_at,omitempty" format:"date-time" doc:"When the oldest dead task died. Left out if there is none."`
+	Scheduled       int64          `json:"scheduled"`
+	Delivered       int64          `json:"delivered" doc:"Acknowledged."`
+	Failed          int64          `json:"failed" doc:"Attempts, of any cause."`
+	LeaseExpired    int64          `json:"lease_expired" doc:"Attempts whose lease ran out; also in failed."`
+	Panicked        int64          `json:"panicked" doc:"Handlers that panicked; also in failed."`
+	Died            int64          `json:"died"`
+	Expired         int64          `json:"expired" doc:"Dead tasks that were deleted because dead_retention had passed."`
+	Cancelled       int64          `json:"cancelled"`
+	Skipped         int64          `json:"skipped" doc:"Later than their max_lateness, or not delivered because of their topic's misfire."`
+	Lateness        Lateness       `json:"lateness" doc:"Of first attempts since the start."`
+	ReadyOldestAt   string         `json:"ready_oldest_at,omitempty" format:"date-time" doc:"Since when the oldest task has been due that is ready now. Left out if none is."`
+	Attempts        Attempts       `json:"attempts" doc:"What has become of deliveries. Each counts once."`
+	Finished        int64          `json:"finished" doc:"Finished tasks that are kept because of their topic's keep_finished."`
+	Retrying        int64          `json:"retrying" doc:"Tasks of which an attempt was made, and that wait for the next one. They count as pending too."`
+	Held            int64          `json:"held" doc:"Tasks whose countdown is held. They count as pending too."`
+	Receivers       int64          `json:"receivers" doc:"Calls of reserve that wait."`
+	FollowUps       FollowUps      `json:"follow_ups" doc:"Of dead tasks, in topics with on_dead, since the start."`
+	Lost            int64          `json:"lost" doc:"Dead tasks, and finished ones that were kept, which the ledger has lost since the start, and of which this node had no records in memory to write them again."`
+	FailedRecent    int64          `json:"failed_recent" doc:"Attempts that failed in the last 5 minutes."`
+	Recent          RecentLateness `json:"recent" doc:"Of first attempts in the last 5 minutes, and of the tasks that are ready now, for their first or a further attempt. The total leaves paused topics out."`
+	Overdue         Overdue        `json:"overdue" doc:"Tasks whose deadline has passed and that are not delivered, now."`
+	DeliveredRecent int64          `json:"delivered_recent" doc:"Tasks that were delivered in the last 5 minutes, at whatever attempt."`
 }
 
 // ReadyParts are parts of the ready tasks.
@@ -61,6 +63,14 @@ type FollowUps struct {
 	Made  int64 `json:"made"`
 	Lost  int64 `json:"lost" doc:"Not made, since there was no room. Those tasks are dead, and that is all."`
 	Ended int64 `json:"ended" doc:"Not made, since the chain of deaths had come through the topic before, or was too long."`
+}
+
+// Overdue counts the tasks of topics whose deadline has passed and that are not delivered.
+type Overdue struct {
+	Count    int64  `json:"count" doc:"Tasks whose deadline has passed and that are not delivered: ready for their first attempt, or an attempt has failed. Held and dead tasks are not overdue, nor is one of which the first attempt is under way."`
+	Retrying int64  `json:"retrying" doc:"Of the overdue tasks, those of which an attempt has failed, whatever state they are in now."`
+	Paused   int64  `json:"paused" doc:"Of the overdue tasks, those of paused topics."`
+	OldestAt string `json:"oldest_at,omitempty" format:"date-time" doc:"The earliest deadline of an overdue task. Left out if there is none. The total leaves paused topics out."`
 }
 
 // SweepStats are the counts of the sweep and its audit.
@@ -138,7 +148,9 @@ func wireCounts(c *tasks.Counts) Counts {
 		Attempts:      Attempts{Delivered: c.Delivered, Retried: c.Retried, Exhausted: c.Exhausted, Buried: c.Buried, LeaseExpired: c.LeaseExpired, Returned: c.Returned},
 		Finished:      c.Finished, Retrying: c.Retrying, Held: c.Held, Receivers: c.Receivers,
 		FollowUps: FollowUps{Made: c.FollowUps, Lost: c.FollowUpsLost, Ended: c.FollowUpsEnded}, Lost: c.Lost, FailedRecent: c.FailedRecent,
-		Recent: wireRecent(&c.Recent)}
+		Recent:          wireRecent(&c.Recent),
+		Overdue:         Overdue{Count: c.Overdue, Retrying: c.OverdueRetrying, Paused: c.OverduePaused, OldestAt: formatInstant(c.OverdueOldest)},
+		DeliveredRecent: c.DeliveredRecent}
 }
 
 // wireFigures shows the figures of a node, or of several.

@@ -27,7 +27,7 @@ func TestRatchets(t *testing.T) {
 			func(t *testing.T) int { return p.upward(t, clusterPath) }},
 		{"fields of Engine, its structs unfolded", 127, 60, p.unfolded},
 		{"methods of Engine", 464, 250, p.methods},
-		{"lines of product code", 83167, 66000, productLines},
+		{"lines of product code", 83349, 66000, productLines},
 	} {
 		t.Run(r.what, func(t *testing.T) {
 			switch n := r.measure(t); {

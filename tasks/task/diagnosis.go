@@ -60,9 +60,10 @@ const (
 	TroubleAdopted TroubleKind = "adopted"
 	// TroubleUndeliverable: a topic has nothing that delivers its tasks.
 	TroubleUndeliverable TroubleKind = "undeliverable"
-	// TroubleLate: a topic has a task that has been ready for LateAfter.
+	// TroubleLate: a topic has a task that has been overdue for LateAfter.
 	TroubleLate TroubleKind = "late"
-	// TroubleFailing: attempts of a topic failed in the last RecentTime.
+	// TroubleFailing: attempts of a topic failed in the last RecentTime, or tasks of it are overdue
+	// after an attempt that failed.
 	TroubleFailing TroubleKind = "failing"
 	// TroubleReplaying: a node reads its tasks.
 	TroubleReplaying TroubleKind = "replaying"
@@ -261,19 +262,26 @@ func (t *Topic) Troubles(at time.Time) (list []Trouble) {
 	if t.Undeliverable != "" {
 		add(TroubleUndeliverable, time.Time{}, t.Undeliverable)
 	}
-	if !c.ReadyOldest.IsZero() && at.Sub(c.ReadyOldest) >= LateAfter && !t.Settings.Paused {
-		detail := counted(c.Ready, "task") + " ready"
+	if !c.OverdueOldest.IsZero() && at.Sub(c.OverdueOldest) >= LateAfter && !t.Settings.Paused {
+		detail := counted(c.Overdue, "task") + " overdue"
+		if c.OverdueRetrying > 0 {
+			detail += ", " + strconv.FormatInt(c.OverdueRetrying, 10) + " of them after a failed attempt"
+		}
 		if t.Settings.Kind == Pull && c.Receivers == 0 && c.Delivering == 0 {
 			detail += "; no receiver pulls"
 		}
-		add(TroubleLate, c.ReadyOldest, detail)
+		add(TroubleLate, c.OverdueOldest, detail)
 	}
-	if c.FailedRecent > 0 {
-		detail := counted(c.FailedRecent, "attempt") + " failed in the last 5 minutes"
+	if c.FailedRecent > 0 || c.OverdueRetrying > 0 && !t.Settings.Paused {
+		var since time.Time
+		if c.OverdueRetrying > 0 {
+			since = c.OverdueOldest
+		}
+		detail := c.succeeded()
 		if t.LastError != "" {
 			detail += ": " + t.LastError
 		}
-		add(TroubleFailing, time.Time{}, detail)
+		add(TroubleFailing, since, detail)
 	}
 	if c.Dead > 0 {
 		add(TroubleDead, c.DeadOldest, counted(c.Dead, "task"))
@@ -283,9 +291,18 @@ func (t *Topic) Troubles(at time.Time) (list []Trouble) {
 		if c.Ready > 0 {
 			detail = counted(c.Ready, "task") + " held back"
 		}
-		add(TroublePaused, c.ReadyOldest, detail)
+		add(TroublePaused, c.OverdueOldest, detail)
 	}
 	return list
+}
+
+// succeeded says how many of the last attempts have succeeded.
+func (c *Counts) succeeded() string {
+	all := c.FailedRecent + c.DeliveredRecent
+	if all == 0 {
+		return "no attempt in the last 5 minutes"
+	}
+	return strconv.FormatInt(c.DeliveredRecent, 10) + " of " + counted(all, "attempt") + " of the last 5 minutes succeeded"
 }
 
 // sum sums the grave troubles up, one part a kind; "" if there are none.

@@ -16,9 +16,9 @@ func TestDiagnosis(t *testing.T) {
 	self := live("n1")
 	self.Self = true
 	well := Readiness{Ready: true, LedgerOK: true}
-	late := Topic{Name: "order.unpaid", Settings: TopicSettings{Kind: Pull}, Counts: Counts{Ready: 3, ReadyOldest: at.Add(-5 * time.Second)}}
-	failing := Topic{Name: "coupon", LastError: "HTTP 503", Counts: Counts{FailedRecent: 1, ReadyOldest: at.Add(-500 * time.Millisecond)}}
-	paused := Topic{Name: "p", Settings: TopicSettings{Paused: true}, Counts: Counts{Ready: 1, ReadyOldest: at.Add(-time.Hour), Dead: 2}}
+	late := Topic{Name: "order.unpaid", Settings: TopicSettings{Kind: Pull}, Counts: Counts{Ready: 3, OverdueCounts: OverdueCounts{Overdue: 3, OverdueOldest: at.Add(-5 * time.Second)}}}
+	failing := Topic{Name: "coupon", LastError: "HTTP 503", Counts: Counts{FailedRecent: 1, OverdueCounts: OverdueCounts{OverdueOldest: at.Add(-500 * time.Millisecond)}}}
+	paused := Topic{Name: "p", Settings: TopicSettings{Paused: true}, Counts: Counts{Ready: 1, OverdueCounts: OverdueCounts{Overdue: 1, OverduePaused: 1, OverdueOldest: at.Add(-time.Hour)}, Dead: 2}}
 	silent := Node{Name: "n3", Silent: 40 * time.Second, Shards: 16}
 	owner := silent
 	owner.Held = 2
@@ -98,5 +98,37 @@ func TestDiagnosis(t *testing.T) {
 		if d := s.Diagnose(); d.Fleet != fleet.text {
 			t.Errorf("of %d nodes it says %q", len(fleet.nodes), d.Fleet)
 		}
+	}
+}
+
+// A topic whose attempts fail says since when, and how many have succeeded.
+func TestFailingTopic(t *testing.T) {
+	at := time.Date(2026, 11, 29, 2, 0, 0, 0, time.UTC)
+	oldest := at.Add(-33 * time.Minute)
+	retries := OverdueCounts{Overdue: 214, OverdueRetrying: 214, OverdueOldest: oldest}
+	for name, c := range map[string]struct {
+		topic  Topic
+		kinds  string
+		detail string // of what fails
+		since  time.Time
+	}{
+		"all fail": {Topic{LastError: "HTTP 503", Counts: Counts{FailedRecent: 1900, OverdueCounts: retries}}, "late failing",
+			"0 of 1900 attempts of the last 5 minutes succeeded: HTTP 503", oldest},
+		"some fail":   {Topic{Counts: Counts{FailedRecent: 1, DeliveredRecent: 2}}, "failing", "2 of 3 attempts of the last 5 minutes succeeded", time.Time{}},
+		"none lately": {Topic{Counts: Counts{OverdueCounts: retries}}, "late failing", "no attempt in the last 5 minutes", oldest},
+		"paused":      {Topic{Settings: TopicSettings{Paused: true}, Counts: Counts{OverdueCounts: retries}}, "paused", "", time.Time{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var kinds []string
+			for _, x := range c.topic.Troubles(at) {
+				kinds = append(kinds, string(x.Kind))
+				if x.Kind == TroubleFailing && (x.Detail != c.detail || !x.Since.Equal(c.since)) {
+					t.Errorf("%+v", x)
+				}
+			}
+			if strings.Join(kinds, " ") != c.kinds {
+				t.Errorf("%v, want %s", kinds, c.kinds)
+			}
+		})
 	}
 }

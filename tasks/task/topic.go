@@ -86,6 +86,7 @@ type Counts struct {
 	Dead       int64 `json:"dead,omitzero" http:"dead" metric:"tasks,state=dead"`
 	PendingCounts
 	ReadyCounts
+	OverdueCounts
 	Finished int64 `json:"finished,omitzero" http:"finished" doc:"Finished tasks that are kept because of their topic's keep_finished." metric:"tasks_finished" help:"Finished tasks of the topic that this node keeps now, because the topic's keep_finished says so. They are not in lapse_tasks. Each costs this node some 40 bytes, and the ledger its record."`
 
 	Scheduled    int64 `json:"scheduled,omitzero" http:"scheduled" metric:"tasks_scheduled_total" help:"Tasks that this node has accepted since its start."`
@@ -122,6 +123,8 @@ type Counts struct {
 	// FailedRecent are the attempts that have failed within the last RecentTime, and at most a
 	// minute before.
 	FailedRecent int64 `json:"failed_recent,omitzero" http:"failed_recent" doc:"Attempts that failed in the last 5 minutes."`
+	// DeliveredRecent are the tasks that were delivered then, at whatever attempt.
+	DeliveredRecent int64 `json:"delivered_recent,omitzero" http:"delivered_recent" doc:"Tasks that were delivered in the last 5 minutes, at whatever attempt."`
 }
 
 // PendingCounts are parts of the pending tasks, now.
@@ -137,6 +140,18 @@ type ReadyCounts struct {
 	Blocked int64 `json:"blocked,omitzero" http:"blocked" doc:"Tasks that wait for deliveries of their groups to end, in topics with concurrency_per_group. They count as ready too." metric:"tasks_blocked" help:"Ready tasks of the topic at this node that wait for deliveries of their groups to end, now, because of the topic's concurrency_per_group. They count as ready in lapse_tasks too."`
 	// Strays counts those whose topic cannot deliver them to their Target.
 	Strays int64 `json:"strays,omitzero" http:"strays" doc:"Tasks with a delivery of their own that their topic cannot make, see undeliverable of a task. They count as ready too." metric:"tasks_strays" help:"Ready tasks of the topic at this node with a delivery of their own that the topic cannot make, now: it has another kind, or no task_delivery any more. They wait until its settings change, and count as ready in lapse_tasks too. More than 0: mend the topic, or the tasks."`
+}
+
+// OverdueCounts are the tasks whose deadline has passed and that are not delivered, now. Such a
+// task is ready for its first attempt, or an attempt of it has failed, wherever it stands now. Held
+// tasks are not overdue, nor are dead ones, nor those that wait for their place in a Spread.
+type OverdueCounts struct {
+	Overdue         int64 `json:"overdue,omitzero" http:"overdue.count" doc:"Tasks whose deadline has passed and that are not delivered: ready for their first attempt, or an attempt has failed. Held and dead tasks are not overdue, nor is one of which the first attempt is under way." metric:"tasks_overdue" help:"Tasks of the topic at this node whose deadline has passed and that are not delivered, now: ready for their first attempt, or an attempt has failed. Those of paused topics are in lapse_tasks_overdue_paused too. Sum over the nodes for the fleet."`
+	OverdueRetrying int64 `json:"overdue_retrying,omitzero" http:"overdue.retrying" doc:"Of the overdue tasks, those of which an attempt has failed, whatever state they are in now." metric:"tasks_overdue_retrying" help:"Overdue tasks of the topic at this node of which an attempt has failed, now, whatever state they are in now. Many of them: the receivers of the topic fail."`
+	OverduePaused   int64 `json:"overdue_paused,omitzero" http:"overdue.paused" doc:"Of the overdue tasks, those of paused topics." metric:"tasks_overdue_paused" help:"Overdue tasks of the topic at this node that wait because the topic is paused, now."`
+	// OverdueOldest is the earliest deadline of an overdue task; zero if there is none. It may be
+	// that of a task that is overdue no more if others of the same minute are.
+	OverdueOldest time.Time `json:"overdue_oldest,omitzero" http:"overdue.oldest_at,omitempty" doc:"The earliest deadline of an overdue task. Left out if there is none. The total leaves paused topics out." metric:"overdue_oldest_age_seconds" help:"How long ago, in seconds, the earliest deadline of an overdue task of the topic at this node passed; 0 if none is overdue. Unlike lapse_ready_oldest_age_seconds it grows while a task is tried again and again."`
 }
 
 // DeathCounts are the figures of deaths, since the start.
@@ -162,7 +177,7 @@ func (c *Counts) Add(o *Counts) { addUp(c, o) }
 // paused. Those of all topics are added up so: a pause that is meant hides nothing else.
 func (c Counts) WithoutRest(paused bool) Counts {
 	if paused {
-		c.ReadyOldest, c.Recent = time.Time{}, RecentLateness{}
+		c.ReadyOldest, c.OverdueOldest, c.Recent = time.Time{}, time.Time{}, RecentLateness{}
 	}
 	return c
 }
@@ -206,10 +221,10 @@ const (
 	SortName TopicSort = "name"
 	// SortWorst: topics that are late come first, those that fail next, then those with dead tasks,
 	// then those that are paused, and then all others. Late are topics that are not paused and have
-	// a task that has been ready for LateAfter or longer. Of these it is as SortLate, of those that
-	// fail as SortFailed, and of those with dead tasks as SortDead.
+	// a task that has been overdue for LateAfter or longer. Of these it is as SortLate, of those
+	// that fail as SortFailed, and of those with dead tasks as SortDead.
 	SortWorst   TopicSort = "worst"
-	SortLate    TopicSort = "late"    // the oldest ready task, of topics that are not paused
+	SortLate    TopicSort = "late"    // the oldest overdue task, of topics that are not paused
 	SortFailed  TopicSort = "failed"  // most FailedRecent; of topics without, most Failed
 	SortDead    TopicSort = "dead"    // most dead tasks
 	SortReady   TopicSort = "ready"   // most ready tasks
@@ -220,5 +235,5 @@ const (
 // TopicSorts are all orders of topics.
 var TopicSorts = []TopicSort{SortName, SortWorst, SortLate, SortFailed, SortDead, SortReady, SortPending, SortPaused}
 
-// LateAfter is for how long a task is ready before SortWorst takes its topic for late.
+// LateAfter is for how long a task is overdue before SortWorst takes its topic for late.
 const LateAfter = time.Second

@@ -186,6 +186,8 @@ class Counts(TypedDict):
     dead: int
     # Acknowledged.
     delivered: int
+    # Tasks that were delivered in the last 5 minutes, at whatever attempt.
+    delivered_recent: int
     delivering: int
     died: int
     # Dead tasks that were deleted because dead_retention had passed.
@@ -207,6 +209,8 @@ class Counts(TypedDict):
     # Dead tasks, and finished ones that were kept, which the ledger has lost since the start, and
     # of which this node had no records in memory to write them again.
     lost: int
+    # Tasks whose deadline has passed and that are not delivered, now.
+    overdue: Overdue
     # Handlers that panicked; also in failed.
     panicked: int
     # Retrying and held tasks included.
@@ -702,6 +706,20 @@ class OnDeadIn(TypedDict):
     topic: str
     # From the death to the deadline of that task, at most 10 years. Default 0.
     delay: NotRequired[Span]
+
+
+class Overdue(TypedDict):
+    # Tasks whose deadline has passed and that are not delivered: ready for their first attempt,
+    # or an attempt has failed. Held and dead tasks are not overdue, nor is one of which the first
+    # attempt is under way.
+    count: int
+    # Of the overdue tasks, those of paused topics.
+    paused: int
+    # Of the overdue tasks, those of which an attempt has failed, whatever state they are in now.
+    retrying: int
+    # The earliest deadline of an overdue task. Left out if there is none. The total leaves paused
+    # topics out.
+    oldest_at: NotRequired[str]
 
 
 class PointLateness(TypedDict):

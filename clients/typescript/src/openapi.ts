@@ -1051,6 +1051,11 @@ export interface components {
              * @description Acknowledged.
              */
             delivered: number;
+            /**
+             * Format: int64
+             * @description Tasks that were delivered in the last 5 minutes, at whatever attempt.
+             */
+            delivered_recent: number;
             /** Format: int64 */
             delivering: number;
             /** Format: int64 */
@@ -1094,6 +1099,8 @@ export interface components {
              * @description Dead tasks, and finished ones that were kept, which the ledger has lost since the start, and of which this node had no records in memory to write them again.
              */
             lost: number;
+            /** @description Tasks whose deadline has passed and that are not delivered, now. */
+            overdue: components["schemas"]["Overdue"];
             /**
              * Format: int64
              * @description Handlers that panicked; also in failed.
@@ -1777,6 +1784,28 @@ export interface components {
             delay?: string | number;
             /** @description A task that dies (attempts exhausted, too old, or buried) is followed by a new one of this topic, with its payload, group and headers, and headers lapse-dead-* that tell of the death. */
             topic: string;
+        };
+        Overdue: {
+            /**
+             * Format: int64
+             * @description Tasks whose deadline has passed and that are not delivered: ready for their first attempt, or an attempt has failed. Held and dead tasks are not overdue, nor is one of which the first attempt is under way.
+             */
+            count: number;
+            /**
+             * Format: date-time
+             * @description The earliest deadline of an overdue task. Left out if there is none. The total leaves paused topics out.
+             */
+            oldest_at?: string;
+            /**
+             * Format: int64
+             * @description Of the overdue tasks, those of paused topics.
+             */
+            paused: number;
+            /**
+             * Format: int64
+             * @description Of the overdue tasks, those of which an attempt has failed, whatever state they are in now.
+             */
+            retrying: number;
         };
         PointLateness: {
             /** Format: int64 */

@@ -19,10 +19,10 @@ var allSorts = []TopicSort{SortName, SortWorst, SortLate, SortFailed, SortDead, 
 // sortsBefore reports whether topic a comes before topic b, as package task says it.
 func sortsBefore(sort TopicSort, now time.Time, a, b *Topic) bool {
 	late := func(t *Topic) time.Duration {
-		if t.Settings.Paused || t.Counts.ReadyOldest.IsZero() {
+		if t.Settings.Paused || t.Counts.OverdueOldest.IsZero() {
 			return -1
 		}
-		return now.Sub(t.Counts.ReadyOldest)
+		return now.Sub(t.Counts.OverdueOldest)
 	}
 	paused := func(t *Topic) int64 {
 		if !t.Settings.Paused {

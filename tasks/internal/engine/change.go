@@ -100,7 +100,7 @@ func (s *Engine) moveLocked(
 	}
 	rec = s.Store.Fields(sl)
 	stamp := rec.Stamp
-	w := Write{slot: n, op: opMove, Fired: sl.Flags&store.Prompt != 0}
+	w := Write{slot: n, op: opMove, Fired: sl.Flags.IsPrompt()}
 	change(&rec, &w)
 	if err := s.recordMoveLocked(&w, sl, &rec, stamp, by); err != nil {
 		return rec, err

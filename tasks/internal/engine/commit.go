@@ -278,6 +278,9 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		if w.Fired {
 			sl.Flags |= store.Prompt
 		}
+		if due := record.Due(w.rec); record.Attempt(w.rec) > 0 && due <= now && w.at != record.HeldUntil {
+			s.TopicTable.ByNumber[sl.Topic].enterMissed(sl, due)
+		}
 		s.armLocked(w.slot, sl, now, fresh)
 	case opRecord:
 		sl.Stored = w.at
@@ -379,6 +382,9 @@ func (s *Engine) SetLocked(sl *store.Slot, to store.State) {
 	case after == task.Pending && s.Store.Attempted(sl):
 		t.Retrying++
 	}
+	if sl.Flags.IsMissed() {
+		t.passMissed(s.Store, sl, to)
+	}
 	if t.Groups != nil && sl.State.Occupying() != to.Occupying() {
 		s.groupOfLocked(t, sl, to)
 	}
@@ -386,4 +392,34 @@ func (s *Engine) SetLocked(sl *store.Slot, to store.State) {
 		t.countHeldLocked(before, after)
 	}
 	sl.State = to
+}
+
+// Overdue is a task whose deadline has passed and that is not delivered: it is ready and no attempt
+// of it was made, or an attempt has failed, wherever the task stands now. Held tasks are not
+// overdue, nor are dead ones, nor those that wait for their place in a spread. The first kind is
+// counted by the gauges. A task of the second kind has the flag store.Missed from its first failure
+// on, see Topic.Missed: nothing else on the way of a task looks at it.
+
+// enterMissed counts a task of which an attempt has failed since its deadline. Its state is shown,
+// or about to be.
+func (t *Topic) enterMissed(sl *store.Slot, due int64) {
+	sl.Flags |= store.Missed
+	t.Missed.Enter(due)
+	if sl.State.Shown() == task.Ready {
+		t.Missed.Ready++
+	}
+}
+
+// passMissed follows such a task into another state, of which some end it.
+func (t *Topic) passMissed(b *store.Store, sl *store.Slot, to store.State) {
+	if sl.State.Shown() == task.Ready {
+		t.Missed.Ready--
+	}
+	switch shown := to.Shown(); {
+	case shown == 0, to == store.Burying:
+		sl.Flags &^= store.Missed
+		t.Missed.Leave(record.Due(b.Record(sl)))
+	case shown == task.Ready:
+		t.Missed.Ready++
+	}
 }

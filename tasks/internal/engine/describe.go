@@ -29,6 +29,7 @@ func (s *Engine) CountsLocked(t *Topic) task.Counts {
 	c.DeadOldest = t.deadSince()
 	c.Receivers = int64(t.Reservers.Local)
 	s.recentLocked(t, &c)
+	t.overdueInto(&c)
 	return c
 }
 
@@ -120,6 +121,31 @@ func (s *Engine) SumTopics(most int) (topics []task.Topic, others task.Counts, b
 	return topics, others, beyond
 }
 
+// overdueInto enters the overdue tasks of a topic among its counts, which have the others.
+func (t *Topic) overdueInto(c *task.Counts) {
+	c.OverdueRetrying = t.Missed.Count
+	c.Overdue = c.Ready - t.Missed.Ready + t.Missed.Count
+	if t.Settings.Paused {
+		c.OverduePaused = c.Overdue
+	}
+	c.OverdueOldest = c.ReadyOldest
+	if due, ok := t.Missed.Oldest(); ok {
+		if at := record.FromMillis(due); c.OverdueOldest.IsZero() || at.Before(c.OverdueOldest) {
+			c.OverdueOldest = at
+		}
+	}
+}
+
+// oldestOverdue returns the earliest deadline of the overdue tasks of a topic, in Unix
+// milliseconds; 0 if there is none.
+func (t *Topic) oldestOverdue(stale func(value uint64) bool) int64 {
+	oldest, ready := t.OldestReady(staleLooks, stale)
+	if due, ok := t.Missed.Oldest(); ok && (!ready || due < oldest) {
+		return due
+	}
+	return oldest
+}
+
 // chooseTopics returns so many topics: first those that were set up, then the busiest.
 func chooseTopics(s *Engine, limit int) map[*Topic]bool {
 	type candidate struct {
@@ -164,7 +190,7 @@ func (s *Engine) Ranks() []ranking.Rank {
 			Name: t.Name, Paused: t.Settings.Paused, Failed: t.Counts.Failed,
 			Pending: t.Gauges[task.Pending], Ready: t.Gauges[task.Ready], Dead: t.Gauges[task.Dead],
 		}
-		r.Oldest, _ = t.OldestReady(staleLooks, s.Store.Stale)
+		r.Oldest = t.oldestOverdue(s.Store.Stale)
 		if t.recent != nil {
 			r.FailedRecent = t.recent.Failures(s.Elapsed())
 		}
@@ -220,7 +246,7 @@ func (s *Engine) recentLocked(t *Topic, c *task.Counts) {
 func (s *Engine) History() task.History {
 	wall := s.Config.Clock()
 	s.mu.Lock()
-	s.TopicTable.History.Turn(wall)
+	s.TopicTable.History.Turn(wall, s.Elapsed())
 	past := s.TopicTable.History
 	s.mu.Unlock()
 	return past.Describe(wall)

@@ -178,7 +178,7 @@ func New(ctx context.Context, ledger recovery.Ledger, cfg task.Checked) *Engine 
 	s.Shards.moved = make(map[string]movedShards)
 	s.Shards.ahead = make(map[recovery.ShardID]*readAhead)
 	s.Misfires.Held = make(chan struct{}, 1)
-	s.TopicTable.History.Turn(cfg.Clock())
+	s.TopicTable.History.Turn(cfg.Clock(), 0)
 	s.Life.Begin(ctx)
 	s.Feed = events.NewFeed(cfg.Clock, s.Life.Closing, s.Life.Done)
 	s.Reading.Replayed = make(chan struct{})

@@ -157,7 +157,7 @@ func (v *MisfirePass) Run() bool {
 			return false
 		}
 		if v.step(func(n uint32, sl *store.Slot) (cost int) {
-			if sl.State != store.Pending && sl.State != store.Ready || sl.Flags&(store.Windowed|store.Misfired) == 0 || !v.Topics[v.TopicTable.ByNumber[sl.Topic]] {
+			if sl.State != store.Pending && sl.State != store.Ready || !sl.Flags.IsWindowed() && sl.Flags&store.Misfired == 0 || !v.Topics[v.TopicTable.ByNumber[sl.Topic]] {
 				return 0
 			}
 			v.visitLocked(n, sl, v.Now())

@@ -89,6 +89,7 @@ func (t *Topic) received() {
 func (s *Engine) ackLocked(n uint32, sl *store.Slot, c *PendingWrite, i int) {
 	t := s.TopicTable.ByNumber[sl.Topic]
 	t.Counts.Delivered++
+	t.recentAt(s.TopicTable.History.Turned).Delivered++ // no clock is read for it
 	s.TopicTable.History.Now().Delivered++
 	l := s.Dispatch.Leases[n]
 	s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasDelivered, Topic: 1 + sl.Topic, Nonce: l.Nonce, Created: record.Created(s.Store.Record(sl))})
@@ -136,6 +137,9 @@ func (s *Engine) missLocked(n uint32, sl *store.Slot, outcome uint8, reason stri
 	// Not before the deadline either, if the clock was set back since.
 	sl.Next = max(now+record.RoundUpMillis(d), record.Due(s.Store.Record(sl)))
 	s.endAttemptLocked(n, sl, record.Pending, outcome, sl.Next, reason)
+	if !sl.Flags.IsMissed() {
+		t.enterMissed(sl, record.Due(s.Store.Record(sl)))
+	}
 	s.armLocked(n, sl, now, fresh)
 	s.sendLocked(Write{slot: n, op: opRecord}, c, i)
 	return false

@@ -245,6 +245,13 @@ func (s *Engine) restoreLocked(n uint32, sl *store.Slot, e recovery.Entry, f *re
 	t := s.keptTopicLocked(f.Topic)
 	sl.Topic, sl.Shard = t.Number, uint16(e.Shard)
 	sl.Next, sl.Stored, sl.State = f.Next, e.Spot.At, store.Vacant
+	attempts := f.Attempt
+	if f.State == record.Parked {
+		attempts-- // the last one is under way
+	}
+	if attempts > 0 && f.Due <= now && f.Next != record.HeldUntil {
+		t.enterMissed(sl, f.Due)
+	}
 	if f.State != record.Parked {
 		s.armLocked(n, sl, now, fresh)
 		foundLocked(t, sl, f, s.OwnedLocked(e.Shard).since)

@@ -117,7 +117,7 @@ func (s *Engine) noteClock() (wall time.Time) {
 	wall, mono := s.Config.Clock(), s.Elapsed()
 	s.mu.Lock()
 	step := s.Sweep.clock.step(wall, mono)
-	s.TopicTable.History.Turn(wall)
+	s.TopicTable.History.Turn(wall, s.Elapsed())
 	stepped := step.Abs() > clockSlack
 	if stepped {
 		s.Figures.ClockSteps++

@@ -13,6 +13,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/engine/deadindex"
 	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/internal/engine/minutes"
+	"github.com/lapsehq/lapse/tasks/internal/engine/waves"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -44,6 +45,7 @@ type Topic struct {
 	Undecided bool                 // misfired tasks of it wait to be coalesced
 	Gauges    [task.Dead + 1]int64 // tasks by the state that is shown
 	Retrying  int64                // of the pending ones, those of which an attempt was made
+	Missed    waves.Missed         // see commit.go
 	Held      int64                // of the pending ones, those whose countdown is held
 	Oldest    deadindex.Oldest     // the task that has been dead the longest
 	keeping

@@ -42,7 +42,7 @@ func (t *Topic) enterWindow(b *store.Store, sl *store.Slot) bool {
 
 // leaveWindow takes a task out of its place: its time is that of its record again.
 func leaveWindow(b *store.Store, sl *store.Slot) {
-	if sl.Flags&store.Windowed != 0 {
+	if sl.Flags.IsWindowed() {
 		sl.Next = record.Next(b.Record(sl))
 		sl.Flags &^= store.Windowed
 	}
@@ -53,7 +53,7 @@ func leaveWindow(b *store.Store, sl *store.Slot) {
 func (t *Topic) deadline(b *store.Store, sl *store.Slot, first bool) int64 {
 	due := record.Due(b.Record(sl))
 	switch {
-	case sl.Flags&store.Windowed != 0:
+	case sl.Flags.IsWindowed():
 		return sl.Next
 	case t.Settings.Spread == 0:
 		return due

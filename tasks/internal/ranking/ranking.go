@@ -15,7 +15,7 @@ import (
 // because there are many of it.
 type Rank struct {
 	Name         string `json:"n"`
-	Oldest       int64  `json:"o,omitempty"` // when the oldest ready task was due, Unix ms; or 0
+	Oldest       int64  `json:"o,omitempty"` // earliest overdue deadline, Unix ms; or 0
 	Pending      int64  `json:"p,omitempty"`
 	Ready        int64  `json:"r,omitempty"`
 	Dead         int64  `json:"d,omitempty"`

@@ -12,6 +12,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
+	"github.com/lapsehq/lapse/tasks/internal/engine/waves"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -37,7 +38,7 @@ type consistency struct{ engine *engine.Engine }
 func consistent(e *engine.Engine, ledger recovery.Ledger) error {
 	s := consistency{e}
 	Mutex(s.engine).Lock()
-	errs := errors.Join(s.checkBook(), s.engine.Store.Check(), s.checkTopics(), s.checkRetrying(), s.checkOpen())
+	errs := errors.Join(s.checkBook(), s.engine.Store.Check(), s.checkTopics(), s.checkRetrying(), s.checkMissed(), s.checkOpen())
 	Mutex(s.engine).Unlock()
 	return errors.Join(errs, s.checkLedger(ledger))
 }
@@ -47,7 +48,7 @@ func WantCounted(t *testing.T, e *engine.Engine) {
 	t.Helper()
 	Mutex(e).Lock()
 	defer Mutex(e).Unlock()
-	Want(t, "counts", consistency{e}.checkRetrying(), nil)
+	Want(t, "counts", errors.Join(consistency{e}.checkRetrying(), consistency{e}.checkMissed()), nil)
 }
 
 // checkBook compares slots with timers and with what is counted of them.
@@ -119,6 +120,46 @@ func (s consistency) checkRetrying() (errs error) {
 		}
 		if t.Retrying != retrying[i] {
 			errs = errors.Join(errs, fmt.Errorf("topic %q counts %d retrying, there are %d", t.Name, t.Retrying, retrying[i]))
+		}
+	}
+	return errs
+}
+
+// checkMissed counts the tasks again of which an attempt has failed since their deadline. It holds
+// whatever is under way. Of a task that was moved it is not known whether the attempts that its
+// record counts were made since then.
+func (s consistency) checkMissed() (errs error) {
+	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
+	again := make([]waves.Missed, len(s.engine.TopicTable.ByNumber))
+	now := s.engine.Now()
+	for n := uint32(1); n < s.engine.Store.Slots(); n++ {
+		sl := s.engine.Store.Slot(n)
+		shown := sl.State.Shown()
+		if shown == 0 || sl.State == store.Burying {
+			if sl.State != store.Vacant && sl.Flags.IsMissed() {
+				fault("%s counts as missed in state %d", s.engine.Store.ID(sl), sl.State)
+			}
+			continue
+		}
+		f, is := s.engine.Store.Fields(sl), sl.Flags.IsMissed()
+		failed := int64(f.Attempt)
+		if f.State == record.Parked || f.Flags&record.Claimed != 0 && shown != tasks.Pending {
+			failed-- // the last one is under way, or its end is not known
+		}
+		switch held := sl.Next == record.HeldUntil; {
+		case is && (f.Attempt == 0 || held), !is && failed > 0 && !held && f.Revision == 0 && f.Due <= now:
+			fault("%s counts as missed: %v, after %d attempts, held %v, revision %d", s.engine.Store.ID(sl), is, f.Attempt, held, f.Revision)
+		case is:
+			again[sl.Topic].Enter(f.Due)
+			if shown == tasks.Ready {
+				again[sl.Topic].Ready++
+			}
+		}
+	}
+	for i, t := range s.engine.TopicTable.ByNumber {
+		m, want := &t.Missed, &again[i]
+		if m.Count != want.Count || m.Ready != want.Ready || !m.SameMinutes(want) {
+			fault("topic %q counts %+v as missed, there are %+v", t.Name, m, want)
 		}
 	}
 	return errs

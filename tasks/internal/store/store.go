@@ -112,6 +112,9 @@ const (
 	Prompt                      // Fire was asked for: it is not spread. Forgotten by a restart
 	Misfired                    // its deadline passed while no node held it, see misfire.go
 
+	// Missed, both marks of it, is of a task whose deadline has passed and of which an attempt has
+	// failed since: it counts in waves.Missed. Such a task has no place in a window.
+	Missed = Windowed | Prompt
 	// Stray is of a ready task: it waits outside of its topic's queue, since the topic cannot
 	// deliver it to the target that it has. No task that is ready is Nominated.
 	Stray = Nominated
@@ -122,6 +125,15 @@ const (
 	// Sought.
 	Occupies = Sought
 )
+
+// IsMissed reports whether a task counts in waves.Missed.
+func (f Flags) IsMissed() bool { return f&Missed == Missed }
+
+// IsWindowed reports whether a task has its place in the topic's window.
+func (f Flags) IsWindowed() bool { return f&Missed == Windowed }
+
+// IsPrompt reports whether Fire was asked for, of a task that is not Missed.
+func (f Flags) IsPrompt() bool { return f&Missed == Prompt }
 
 const (
 	// ChunkSlots is how many slots are allocated at a time.

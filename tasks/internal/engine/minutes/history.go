@@ -13,6 +13,8 @@ type History struct {
 	minutes [task.HistoryMinutes + 1]PastMinute
 	at      int       // position of the minute under way
 	since   time.Time // when counting began
+	// Turned is when it was turned last, on the monotonic clock of Recent.
+	Turned time.Duration
 }
 
 // A PastMinute has what was counted of all topics in a minute.
@@ -24,8 +26,10 @@ type PastMinute struct {
 // Now returns the minute under way.
 func (h *History) Now() *PastMinute { return &h.minutes[h.at] }
 
-// Turn begins the minute of a time unless it is under way. The oldest minute is forgotten.
-func (h *History) Turn(wall time.Time) {
+// Turn begins the minute of a time unless it is under way. The oldest minute is forgotten. now is
+// the same time on the monotonic clock.
+func (h *History) Turn(wall time.Time, now time.Duration) {
+	h.Turned = now
 	if h.since.IsZero() {
 		h.since = wall
 	}

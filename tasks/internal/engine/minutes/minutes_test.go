@@ -40,16 +40,16 @@ func TestRecentForgets(t *testing.T) {
 func TestHistory(t *testing.T) {
 	began := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	var h History
-	h.Turn(began)
+	h.Turn(began, 0)
 	h.Now().Scheduled++
-	h.Turn(began.Add(2 * time.Minute))
+	h.Turn(began.Add(2*time.Minute), 0)
 	h.Now().Died++
 	all := h.Describe(began.Add(2 * time.Minute))
 	if m := all.Minutes; len(m) != 3 || m[0].Scheduled != 1 || m[1].Scheduled+m[1].Died != 0 || m[2].Died != 1 || !all.Since.Equal(began) {
 		t.Errorf("%+v", all)
 	}
 	later := began.Add((task.HistoryMinutes + 1) * time.Minute)
-	h.Turn(later)
+	h.Turn(later, 0)
 	if m := h.Describe(later).Minutes; len(m) != task.HistoryMinutes+1 || m[0].Scheduled != 0 || m[1].Died != 1 {
 		t.Errorf("an hour later %d minutes, from %+v", len(m), m[:2])
 	}

@@ -23,14 +23,16 @@ type Minute struct {
 	minute int64 // on the monotonic clock, from 1; in a history of the Unix time
 	counts [len(task.LatenessBounds) + 1]uint32
 	Failed uint32 // attempts
-	max    time.Duration
+	// Delivered tasks, of whatever attempt.
+	Delivered uint32
+	max       time.Duration
 }
 
-// At returns the minute under way.
+// At returns the minute under way, or a later one that has begun in its place.
 func (r *Recent) At(now time.Duration) *Minute {
 	minute := minuteOf(now)
 	m := &r[minute%int64(recentSlots)]
-	if m.minute != minute {
+	if m.minute < minute {
 		*m = Minute{minute: minute}
 	}
 	return m
@@ -45,6 +47,7 @@ func (r *Recent) AddTo(c *task.Counts, now time.Duration) (any bool) {
 		}
 		c.Recent.Max = max(c.Recent.Max, m.max)
 		c.FailedRecent += int64(m.Failed)
+		c.DeliveredRecent += int64(m.Delivered)
 	}
 	return any
 }
