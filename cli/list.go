@@ -37,19 +37,64 @@ type list struct {
 	DueFrom instant `env:"-" placeholder:"TIME" help:"Only tasks whose next attempt is not before this time, RFC 3339. Not with the state dead."`
 	DueTo   instant `env:"-" placeholder:"TIME" help:"Only tasks whose next attempt is before this time. Not with the state dead."`
 	Wide    bool    `env:"-" help:"More columns, whole times, and 250 letters of errors."`
+	Count   bool    `env:"-" help:"Only count them, by topic and state. The dead and the finished of all topics too, with that state."`
+	Within  span    `env:"-" placeholder:"2s" help:"With --count: look for so long at most, 50ms to 10s."`
 }
 
-func (c *list) check(bad *faults) { c.paging.check(bad) }
+func (c *list) check(bad *faults) {
+	c.paging.check(bad)
+	if c.Within.given && !c.Count {
+		bad.add("within: is for --count only")
+	}
+}
 
 func (c *list) call(ctx context.Context, s *session) error {
 	query := client.Query{
 		Topic: c.Topic, Group: c.Group, State: client.State(c.State), Node: c.Node,
 		IDPrefix: c.IDPrefix, Error: c.Error, ErrorLike: c.ErrorLike, DueFrom: c.DueFrom.Time, DueTo: c.DueTo.Time,
 	}
+	if c.Count {
+		return c.count(ctx, s, query)
+	}
 	if c.Wide {
 		return c.pages(ctx, s, query, s.List, wideTaskTable)
 	}
 	return c.pages(ctx, s, query, s.List, taskTable)
+}
+
+// count counts the tasks of the list.
+func (c *list) count(ctx context.Context, s *session, query client.Query) error {
+	counts, err := s.Count(ctx, query, c.Within.Duration)
+	if err == nil && counts.Total.All() == 0 && counts.Complete {
+		err = s.checkQuery(ctx, client.Query{Topic: query.Topic, Group: query.Group})
+	}
+	if err != nil {
+		return err
+	}
+	return s.print(func(w io.Writer) { countTable(w, counts) })
+}
+
+func countTable(w io.Writer, c *client.TaskCounts) {
+	rows := [][]string{{"TOPIC", "TASKS", ""}}
+	for i := range c.Topics {
+		t := &c.Topics[i]
+		rows = append(rows, []string{t.Topic, fmt.Sprint(t.All()), t.StateCounts.String()})
+	}
+	if len(c.Topics) > 1 {
+		table(w, rows)
+	}
+	atLeast := ""
+	if !c.Complete {
+		atLeast = "at least "
+	}
+	fmt.Fprintf(w, "%s%s: %s\n", atLeast, counted(c.Total.All(), "task", "tasks"), &c.Total)
+	if c.LeftOut > 0 {
+		fmt.Fprintf(w, "%s of other topics among them\n", counted(c.LeftOut, "task", "tasks"))
+	}
+	if !c.Complete && c.LookedAt < c.Of {
+		fmt.Fprintf(w, "Not complete: about %d of %s were looked at. --within gives it more time.\n", c.LookedAt, counted(c.Of, "task", "tasks"))
+	}
+	warnOfMissing(w, &c.Reach)
 }
 
 func (p *paging) check(bad *faults) {

@@ -199,6 +199,36 @@ func TestDeadReasons(t *testing.T) {
 	s.fails(exitNotFound, []string{"dead", "reasons", "ordre"}, `the topic "ordre" is unknown`)
 }
 
+// A list is counted by topic and state.
+func TestListCount(t *testing.T) {
+	s := newShell(t)
+	s.ok("schedule", "order", "--id", "a", "--delay", "1h", "--group", "g")
+	s.ok("schedule", "order", "--id", "b")
+	s.ok("schedule", "mail", "--id", "c", "--delay", "1h")
+	for args, want := range map[string]string{
+		"":                            `TOPIC +TASKS *\norder +2 +1 pending, 1 ready *\nmail +1 +1 pending *\n3 tasks: 2 pending, 1 ready`,
+		"--group g --within 500ms":    `1 task: 1 pending`,
+		"--state dead":                `0 tasks: none`,
+		"--id-prefix b --topic order": `1 task: 1 ready`,
+	} {
+		out := s.ok(append([]string{"list", "--count"}, strings.Fields(args)...)...)
+		if !regexp.MustCompile("^" + want + " *\n$").MatchString(out) {
+			t.Errorf("%s: got\n%s", args, out)
+		}
+	}
+	if total := s.object("list", "--count")["total"].(map[string]any); total["pending"] != 2.0 || total["ready"] != 1.0 {
+		t.Errorf("got %v", total)
+	}
+	s.fails(exitUsage, []string{"list", "--within", "1s"}, "within: is for --count only")
+	s.fails(exitUsage, []string{"list", "--count", "--within", "1h"}, "within")
+	s.fails(exitNotFound, []string{"list", "--count", "--topic", "ordre"}, `the topic "ordre" is unknown`)
+	c := canned(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		fmt.Fprint(w, `{"total":{"pending":5},"topics":[],"looked_at":20,"of":70,"complete":false,"missing":[{"node":"n2","error":"no answer"}]}`)
+	})
+	c.prints([]string{"list", "--count"}, "at least 5 tasks: 5 pending\n", "about 20 of 70 tasks were looked at", "n2")
+}
+
 // What was not looked at is told.
 func TestDeadReasonsNotComplete(t *testing.T) {
 	s := canned(t, func(w http.ResponseWriter, _ *http.Request) {

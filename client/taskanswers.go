@@ -274,6 +274,48 @@ type DeadReason struct {
 	LastDiedAt time.Time `json:"last_died_at"`
 }
 
+// TaskCounts says how many tasks a list would have.
+type TaskCounts struct {
+	Reach
+	// Of all topics.
+	Total StateCounts `json:"total"`
+	// By topic, those of most tasks first.
+	Topics []TopicTaskCounts `json:"topics"`
+	// Tasks in total that none of topics counts.
+	LeftOut int `json:"left_out"`
+	// About how many tasks were looked at.
+	LookedAt int `json:"looked_at"`
+	// Of about how many, those of the nodes in missing not among them.
+	Of int `json:"of"`
+	// All were counted. false: there are at least as many, since the time was over before all
+	// were looked at, or a node is missing.
+	Complete bool `json:"complete"`
+}
+
+// StateCounts counts tasks by their state.
+type StateCounts struct {
+	// Tasks that wait for their time, those in retrying and held among them.
+	Pending int `json:"pending"`
+	// Pending tasks of which an attempt was made.
+	Retrying int `json:"retrying"`
+	// Pending tasks whose countdown is held.
+	Held int `json:"held"`
+	// Tasks that are due and wait for their receiver.
+	Ready int `json:"ready"`
+	// Tasks that are being delivered.
+	Delivering int `json:"delivering"`
+	// Dead tasks. They are counted with the state dead.
+	Dead int `json:"dead"`
+	// Finished tasks that are kept. They are counted with the state finished.
+	Finished int `json:"finished"`
+}
+
+// TopicTaskCounts counts the tasks of one topic.
+type TopicTaskCounts struct {
+	Topic string `json:"topic"`
+	StateCounts
+}
+
 // Requeued reports which dead tasks came back.
 type Requeued struct {
 	// How many came back.

@@ -44,6 +44,9 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 	add(a, route{id: "list-tasks", allow: schedulers | readers, method: "GET", path: "/v1/tasks", summary: "List tasks, soonest first",
 		about: "A list is no snapshot: a task that moves meanwhile may be seen twice or not at all.",
 		fails: lists.and(noNode)}, s.list)
+	add(a, route{id: "count-tasks", allow: schedulers | readers, method: "GET", path: "/v1/counts", summary: "Count tasks by topic and state",
+		about: "Those that the list with the same parameters would have, and without a topic also the dead or the finished of all topics. It is no snapshot. It covers the tasks of all nodes. A node that does not answer in time is named in missing.",
+		fails: kinds{invalid, noNode, unavailable, closing}}, s.counts)
 	add(a, route{id: "schedule-batch", allow: schedulers, method: "POST", path: "/v1/tasks/batch", summary: "Schedule up to 10,000 tasks",
 		about: "Takes a JSON array, or with application/x-ndjson one task a line. Tasks are taken or refused one by one; text that is not JSON refuses the whole batch.",
 		reads: typeOf[[]NewTask](), lines: true, fails: bodies.and(creates...)}, s.batch)

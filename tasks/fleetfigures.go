@@ -114,7 +114,11 @@ func (s *Scheduler) FleetDeadReasons(ctx context.Context, q Query) (DeadReasons,
 	if err != nil {
 		return DeadReasons{}, Reach{}, err
 	}
-	return s.cluster.FleetDeadReasons(ctx, &ask)
+	p, reach, err := s.cluster.FleetSurvey(ctx, &query.Survey{Kind: query.SurveyReasons, List: ask})
+	if err != nil {
+		return DeadReasons{}, reach, err
+	}
+	return *p.Reasons, reach, nil
 }
 
 // DeadReasons is FleetDeadReasons of this node alone. Errors: as of FleetDeadReasons.
@@ -123,12 +127,11 @@ func (s *Scheduler) DeadReasons(ctx context.Context, q Query) (DeadReasons, erro
 	if err != nil {
 		return DeadReasons{}, err
 	}
-	r, err := s.cluster.NodeDeadReasons(ctx, &ask)
+	p, err := s.cluster.NodeSurvey(ctx, &query.Survey{Kind: query.SurveyReasons, List: ask})
 	if err != nil {
 		return DeadReasons{}, err
 	}
-	tally := task.DeadTally{DeadReasons: r}
-	return tally.Most(MaxDeadReasons), nil
+	return *p.Reasons, nil
 }
 
 // checkReasons returns what a query about the reasons of dead tasks asks for.

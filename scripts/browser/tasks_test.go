@@ -309,3 +309,33 @@ func TestTypedNumber(t *testing.T) {
 	p.submits()
 	p.shows(".notices", "1,001 tasks cancelled.")
 }
+
+// Over each list stands how many tasks it has, by state, in the words of its filter.
+func TestCountOverLists(t *testing.T) {
+	r := serve(t)
+	for i := range 30 {
+		delay := time.Hour
+		if i%3 == 0 {
+			delay = 0
+		}
+		if _, err := r.Schedule(t.Context(), tasks.Request{ID: fmt.Sprint("p", i), Topic: "proof", Group: []string{"g1", "g2"}[i%2], Delay: delay}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	p := open(t)
+	p.load(r.url + "/#/tasks?topic=proof")
+	p.shows("#count", "20 pending, 10 ready of proof.")
+	p.load(r.url + "/#/tasks?topic=proof&group=g1")
+	p.shows("#count", "10 pending, 5 ready of proof in group g1.")
+	p.press("Cancel all of these")
+	p.shows("dialog", "Cancel 15 tasks of proof in group g1?")
+	p.press("Keep")
+	if _, err := r.KillTopic(r.Context(), "proof", -1); err != nil {
+		t.Fatal(err)
+	}
+	p.load(r.url + "/#/dead?topic=proof&group=g2")
+	p.shows("#count", "15 dead of proof in group g2.")
+	p.load(r.url + "/#/tasks?topic=none")
+	p.shows("#count", "No task of none.")
+	p.content()
+}

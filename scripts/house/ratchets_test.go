@@ -26,8 +26,9 @@ func TestRatchets(t *testing.T) {
 		{"% of the references between files of cluster that run back up", 10, 7,
 			func(t *testing.T) int { return p.upward(t, clusterPath) }},
 		{"fields of Engine, its structs unfolded", 127, 60, p.unfolded},
-		{"methods of Engine", 464, 250, p.methods},
-		{"lines of product code", 83349, 66000, productLines},
+		{"methods of Engine", 461, 250, p.methods},
+		// 600 more for counts of lists.
+		{"lines of product code", 83368, 66000, productLines},
 	} {
 		t.Run(r.what, func(t *testing.T) {
 			switch n := r.measure(t); {

@@ -296,6 +296,11 @@ class AsyncClient:
     async def history(self, *, minutes: int | None = None, scope: str | None = None) -> t.History:
         return cast(t.History, await self._json(Call("GET", "/v1/history", "reads", given(minutes=minutes, scope=scope))))
 
+    async def count(self, **query: Any) -> t.TaskCounts:
+        """Counts the tasks that list has with the same query, by topic and state. within bounds the
+        time that the nodes look for."""
+        return cast(t.TaskCounts, await self._json(Call("GET", "/v1/counts", "reads", given(**query))))
+
     async def forecast(self, *, topic: str | None = None, window: str | None = None, step: str | None = None, scope: str | None = None) -> t.Forecast:
         return cast(t.Forecast, await self._json(Call("GET", "/v1/forecast", "reads", given(topic=topic, window=window, step=step, scope=scope))))
 

@@ -294,6 +294,11 @@ class Client:
     def history(self, *, minutes: int | None = None, scope: str | None = None) -> t.History:
         return cast(t.History, self._json(Call("GET", "/v1/history", "reads", given(minutes=minutes, scope=scope))))
 
+    def count(self, **query: Any) -> t.TaskCounts:
+        """Counts the tasks that list has with the same query, by topic and state. within bounds the
+        time that the nodes look for."""
+        return cast(t.TaskCounts, self._json(Call("GET", "/v1/counts", "reads", given(**query))))
+
     def forecast(self, *, topic: str | None = None, window: str | None = None, step: str | None = None, scope: str | None = None) -> t.Forecast:
         return cast(t.Forecast, self._json(Call("GET", "/v1/forecast", "reads", given(topic=topic, window=window, step=step, scope=scope))))
 

@@ -1001,6 +1001,23 @@ class SpoolStats(TypedDict):
     missing: NotRequired[int]
 
 
+class StateCounts(TypedDict):
+    # Dead tasks. They are counted with the state dead.
+    dead: int
+    # Tasks that are being delivered.
+    delivering: int
+    # Finished tasks that are kept. They are counted with the state finished.
+    finished: int
+    # Pending tasks whose countdown is held.
+    held: int
+    # Tasks that wait for their time, those in retrying and held among them.
+    pending: int
+    # Tasks that are due and wait for their receiver.
+    ready: int
+    # Pending tasks of which an attempt was made.
+    retrying: int
+
+
 class Stats(TypedDict):
     # Jumps of the wall clock that were noticed.
     clock_steps: int
@@ -1157,6 +1174,30 @@ class TaskChange(TypedDict):
     payload: NotRequired[Any]
 
 
+class TaskCounts(TypedDict):
+    # All were counted. false: there are at least as many, since the time was over before all were
+    # looked at, or a node is missing.
+    complete: bool
+    # Names of the nodes whose figures are in the answer.
+    covers: list[str]
+    # Tasks in total that none of topics counts.
+    left_out: int
+    # About how many tasks were looked at.
+    looked_at: int
+    # Nodes whose figures are not in the answer, or only in part: they have not answered within a
+    # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
+    # or an adoption.
+    missing: list[MissingNode]
+    # Of about how many, those of the nodes in missing not among them.
+    of: int
+    # fleet: the figures are those of all nodes. node: of the node that was asked alone.
+    scope: Literal["fleet", "node"]
+    # By topic, those of most tasks first.
+    topics: list[TopicTaskCounts]
+    # Of all topics.
+    total: StateCounts
+
+
 class TaskPage(TypedDict):
     tasks: list[Task]
     # For the page after this one. Left out at the end.
@@ -1272,6 +1313,24 @@ class TopicList(TypedDict):
     matched: NotRequired[int]
     # For the page after this one. Left out at the end.
     next_cursor: NotRequired[str]
+
+
+class TopicTaskCounts(TypedDict):
+    # Dead tasks. They are counted with the state dead.
+    dead: int
+    # Tasks that are being delivered.
+    delivering: int
+    # Finished tasks that are kept. They are counted with the state finished.
+    finished: int
+    # Pending tasks whose countdown is held.
+    held: int
+    # Tasks that wait for their time, those in retrying and held among them.
+    pending: int
+    # Tasks that are due and wait for their receiver.
+    ready: int
+    # Pending tasks of which an attempt was made.
+    retrying: int
+    topic: str
 
 
 class Trouble(TypedDict):

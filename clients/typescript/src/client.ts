@@ -2,9 +2,9 @@ import { type Call, type CallOptions, Caller, type ClientOptions, milliseconds, 
 import { LapseError } from "./errors.js";
 import { openEvents } from "./events.js";
 import type {
-  Acted, Actions, BatchAnswer, Choice, DeadQuery, Delivery, Event, EventQuery, Forecast, ForecastQuery, GroupCancelled, GroupQuery,
+  Acted, Actions, BatchAnswer, Choice, CountQuery, DeadQuery, Delivery, Event, EventQuery, Forecast, ForecastQuery, GroupCancelled, GroupQuery,
   Diagnosis, History, HistoryQuery, NewTask, Node, Purged, Readiness, Requeue, Requeued, Reserve, ScheduledTask, ScopeQuery, Settlement, Span,
-  Stats, StatsQuery, Task, TaskBody, TaskChange, TaskPage, TaskQuery, Topic, TopicAnswer, TopicChange, TopicList, TopicQuery,
+  Stats, StatsQuery, Task, TaskBody, TaskChange, TaskCounts, TaskPage, TaskQuery, Topic, TopicAnswer, TopicChange, TopicList, TopicQuery,
   TopicSettings,
 } from "./types.js";
 import { newId } from "./uuid.js";
@@ -237,6 +237,11 @@ export class Client {
 
   async history(query: HistoryQuery = {}, o?: CallOptions): Promise<History> {
     return this.caller.json({ method: "GET", path: "/v1/history", query, effect: "reads" }, o);
+  }
+
+  /** Counts tasks by topic and state, those that a list with the same query has. */
+  async count(query: CountQuery = {}, o?: CallOptions): Promise<TaskCounts> {
+    return this.caller.json({ method: "GET", path: "/v1/counts", query, effect: "reads" }, o);
   }
 
   async forecast(query: ForecastQuery = {}, o?: CallOptions): Promise<Forecast> {

@@ -64,6 +64,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/counts": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Count tasks by topic and state
+         * @description Those that the list with the same parameters would have, and without a topic also the dead or the finished of all topics. It is no snapshot. It covers the tasks of all nodes. A node that does not answer in time is named in missing. Needs the scope schedule or read.
+         */
+        get: operations["count-tasks"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/dead/reasons": {
         parameters: {
             query?: never;
@@ -2186,6 +2206,43 @@ export interface components {
              */
             tasks: number;
         };
+        StateCounts: {
+            /**
+             * Format: int64
+             * @description Dead tasks. They are counted with the state dead.
+             */
+            dead: number;
+            /**
+             * Format: int64
+             * @description Tasks that are being delivered.
+             */
+            delivering: number;
+            /**
+             * Format: int64
+             * @description Finished tasks that are kept. They are counted with the state finished.
+             */
+            finished: number;
+            /**
+             * Format: int64
+             * @description Pending tasks whose countdown is held.
+             */
+            held: number;
+            /**
+             * Format: int64
+             * @description Tasks that wait for their time, those in retrying and held among them.
+             */
+            pending: number;
+            /**
+             * Format: int64
+             * @description Tasks that are due and wait for their receiver.
+             */
+            ready: number;
+            /**
+             * Format: int64
+             * @description Pending tasks of which an attempt was made.
+             */
+            retrying: number;
+        };
         Stats: {
             /**
              * Format: int64
@@ -2414,6 +2471,38 @@ export interface components {
             /** @description The new payload. */
             payload?: unknown;
         };
+        TaskCounts: {
+            /** @description All were counted. false: there are at least as many, since the time was over before all were looked at, or a node is missing. */
+            complete: boolean;
+            /** @description Names of the nodes whose figures are in the answer. */
+            covers: string[];
+            /**
+             * Format: int64
+             * @description Tasks in total that none of topics counts.
+             */
+            left_out: number;
+            /**
+             * Format: int64
+             * @description About how many tasks were looked at.
+             */
+            looked_at: number;
+            /** @description Nodes whose figures are not in the answer, or only in part: they have not answered within a second, or send no heartbeat while they hold tasks, or still read their tasks after a start or an adoption. */
+            missing: components["schemas"]["MissingNode"][];
+            /**
+             * Format: int64
+             * @description Of about how many, those of the nodes in missing not among them.
+             */
+            of: number;
+            /**
+             * @description fleet: the figures are those of all nodes. node: of the node that was asked alone.
+             * @enum {string}
+             */
+            scope: "fleet" | "node";
+            /** @description By topic, those of most tasks first. */
+            topics: components["schemas"]["TopicTaskCounts"][];
+            /** @description Of all topics. */
+            total: components["schemas"]["StateCounts"];
+        };
         TaskPage: {
             /** @description For the page after this one. Left out at the end. */
             next_cursor?: string;
@@ -2574,6 +2663,44 @@ export interface components {
              */
             scope: "fleet" | "node";
             topics: components["schemas"]["Topic"][];
+        };
+        TopicTaskCounts: {
+            /**
+             * Format: int64
+             * @description Dead tasks. They are counted with the state dead.
+             */
+            dead: number;
+            /**
+             * Format: int64
+             * @description Tasks that are being delivered.
+             */
+            delivering: number;
+            /**
+             * Format: int64
+             * @description Finished tasks that are kept. They are counted with the state finished.
+             */
+            finished: number;
+            /**
+             * Format: int64
+             * @description Pending tasks whose countdown is held.
+             */
+            held: number;
+            /**
+             * Format: int64
+             * @description Tasks that wait for their time, those in retrying and held among them.
+             */
+            pending: number;
+            /**
+             * Format: int64
+             * @description Tasks that are due and wait for their receiver.
+             */
+            ready: number;
+            /**
+             * Format: int64
+             * @description Pending tasks of which an attempt was made.
+             */
+            retrying: number;
+            topic: string;
         };
         Trouble: {
             /** @description Why, or what it means, as far as that is known. */
@@ -2799,6 +2926,149 @@ export interface operations {
                 headers: {
                     /** @description Seconds to wait. */
                     "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/ledger_unavailable`: The ledger is not available. `/problems/shutting_down`: Shutting down. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "count-tasks": {
+        parameters: {
+            query?: {
+                /** @description fleet: of all nodes that share the ledger. node: of the node that is asked alone. */
+                scope?: "fleet" | "node";
+                /**
+                 * @description Only tasks of this topic.
+                 * @example order.unpaid
+                 */
+                topic?: string;
+                /**
+                 * @description Only tasks of this group.
+                 * @example customer-7
+                 */
+                group?: string;
+                /** @description Only tasks in this state. Without it, all but the dead and the finished. Dead and finished need no topic. */
+                state?: "pending" | "retrying" | "held" | "ready" | "delivering" | "dead" | "finished";
+                /**
+                 * @description Only tasks that the node of this name has. Not with scope=node.
+                 * @example 10.0.0.2:7480
+                 */
+                node?: string;
+                /**
+                 * @description Only tasks whose ids begin so.
+                 * @example order-4
+                 */
+                id_prefix?: string;
+                /** @description Only tasks whose last error has this in it, in small or capital letters. At most 256 bytes. */
+                error?: string;
+                /** @description Only tasks whose last error is this but for numbers, such as the error of one of the reasons of dead tasks; (none): those without one. */
+                error_like?: string;
+                /**
+                 * @description Only tasks whose next attempt (next_at) is not before this time. Not with the state dead.
+                 * @example 2027-01-31T00:00:00Z
+                 */
+                due_from?: string;
+                /**
+                 * @description Only tasks whose next attempt is before this time. Not with the state dead.
+                 * @example 2027-02-01T00:00:00Z
+                 */
+                due_to?: string;
+                /** @description Only dead tasks with this reason. */
+                reason?: "exhausted" | "buried" | "deleted";
+                /**
+                 * @description Only dead tasks that did not die before this time.
+                 * @example 2027-01-31T00:00:00Z
+                 */
+                died_from?: string;
+                /**
+                 * @description Only dead tasks that died before this time.
+                 * @example 2027-02-01T00:00:00Z
+                 */
+                died_to?: string;
+                /** @description Look for so long at most, 50ms to 10s. Default 2s. Other nodes have half a second more to answer. */
+                within?: string;
+                /**
+                 * @description Tell of so many topics at most.
+                 * @example 10
+                 */
+                limit?: number;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["TaskCounts"];
+                };
+            };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/unauthorized`: A token is needed. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/forbidden`: The token does not open this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/node_not_found`: There is no such node. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/invalid`: A field is wrong. */
+            422: {
+                headers: {
                     [name: string]: unknown;
                 };
                 content: {

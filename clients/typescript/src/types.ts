@@ -48,6 +48,7 @@ export type Stats = Schemas["Stats"];
 export type Diagnosis = Schemas["Diagnosis"];
 export type History = Schemas["History"];
 export type Forecast = Schemas["Forecast"];
+export type TaskCounts = Schemas["TaskCounts"];
 export type Readiness = Schemas["Readiness"];
 export type FieldFault = Schemas["FieldFault"];
 /** What happened to a task, or to the stream. `number` counts the events of a stream from 1, lost ones included. */
@@ -59,6 +60,7 @@ export type DeadQuery = Query<"list-dead">;
 export type TopicQuery = Query<"list-topics">;
 export type EventQuery = Query<"events">;
 export type ForecastQuery = Query<"forecast">;
+export type CountQuery = Query<"count-tasks">;
 export type HistoryQuery = Query<"history">;
 export type StatsQuery = Query<"stats">;
 export type ScopeQuery = Query<"get-topic">;

@@ -39,6 +39,13 @@ func wantMissing(n *rig.Node, wanted map[string]string) {
 			}
 			return r, err
 		},
+		"FleetCount": func() (Reach, error) {
+			c, r, err := n.FleetCount(ctx, Query{}, MinWithin)
+			if c.Complete != (len(wanted) == 0) {
+				n.T.Errorf("a count without %v is complete: %v", wanted, c.Complete)
+			}
+			return r, err
+		},
 		"FleetTotals":  func() (Reach, error) { _, r, err := n.FleetTotals(ctx); return r, err },
 		"FleetHistory": func() (Reach, error) { _, r, err := n.FleetHistory(ctx); return r, err },
 		"FleetForecast": func() (Reach, error) {
@@ -121,7 +128,7 @@ func TestFleetFiguresOfAnOlderVersion(t *testing.T) {
 		a, b := f.Nodes[0], f.Nodes[1]
 		a.T = t
 		fillAll(f, 4, "x", "g")
-		for _, method := range []string{cluster.StatsMethod.Name, cluster.TopicsMethod.Name, cluster.RanksMethod.Name, cluster.ForecastMethod.Name, cluster.HistoryMethod.Name, cluster.DeadReasonsMethod.Name} {
+		for _, method := range []string{cluster.StatsMethod.Name, cluster.TopicsMethod.Name, cluster.RanksMethod.Name, cluster.ForecastMethod.Name, cluster.HistoryMethod.Name, cluster.SurveyMethod.Name} {
 			delete(b.Cluster().Fleet.Methods, method)
 		}
 		wantMissing(a, map[string]string{"b": "its version cannot tell its figures"})

@@ -45,6 +45,11 @@ type nodeAnswer[A any] struct {
 // answered to the same query a moment ago. A node without others asks none. Errors: why ctx has
 // ended.
 func gather[Q, A any](ctx context.Context, s *Cluster, m Method[Q, A], q Q, some ...string) (*gathered[A], error) {
+	return gatherFor(ctx, s, GatherWithin, m, q, some...)
+}
+
+// gatherFor is gather that waits for the answers for another time than GatherWithin.
+func gatherFor[Q, A any](ctx context.Context, s *Cluster, wait time.Duration, m Method[Q, A], q Q, some ...string) (*gathered[A], error) {
 	if s.NoPeers() {
 		return &gathered[A]{reach: s.OwnReach()}, nil
 	}
@@ -52,7 +57,7 @@ func gather[Q, A any](ctx context.Context, s *Cluster, m Method[Q, A], q Q, some
 	if err != nil {
 		return nil, err
 	}
-	g, err := s.Figures.gathered.do(ctx, string(key), func() any { return gatherNow(s, m, q, some) })
+	g, err := s.Figures.gathered.do(ctx, string(key), func() any { return gatherNow(s, wait, m, q, some) })
 	if err != nil {
 		return nil, err
 	}
@@ -60,8 +65,8 @@ func gather[Q, A any](ctx context.Context, s *Cluster, m Method[Q, A], q Q, some
 }
 
 // gatherNow asks the other nodes.
-func gatherNow[Q, A any](s *Cluster, m Method[Q, A], q Q, some []string) *gathered[A] {
-	ctx, cancel := context.WithTimeout(s.engine.Life.Context, GatherWithin)
+func gatherNow[Q, A any](s *Cluster, wait time.Duration, m Method[Q, A], q Q, some []string) *gathered[A] {
+	ctx, cancel := context.WithTimeout(s.engine.Life.Context, wait)
 	defer cancel()
 	g := &gathered[A]{reach: s.OwnReach()}
 	nodes, missing := s.reachable(ctx)

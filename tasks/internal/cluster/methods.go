@@ -58,7 +58,7 @@ func MethodHandlers() map[string]RPCHandler {
 	add(Handle(ForecastMethod, (*Cluster).handleForecast))
 	add(Handle(EventsMethod, (*Cluster).handleEvents))
 	add(Handle(CoalesceMethod, (*Cluster).handleCoalesce))
-	add(Handle(DeadReasonsMethod, (*Cluster).handleDeadReasons))
+	add(Handle(SurveyMethod, (*Cluster).handleSurvey))
 	add(Handle(MessageMethod, (*Cluster).handleMessage))
 	add(handleAll(ListMethod))
 	add(handleAll(UsedMethod))

@@ -79,7 +79,7 @@ var conversations = []conversation{
 	converse(cluster.HistoryMethod),
 	converse(cluster.EventsMethod),
 	converse(cluster.CoalesceMethod),
-	converse(cluster.DeadReasonsMethod),
+	converse(cluster.SurveyMethod),
 	converse(cluster.MessageMethod),
 }
 

@@ -368,3 +368,97 @@ func (s *Engine) Forecast(ctx context.Context, o task.Outlook, now int64) (task.
 
 // reasons are what the states of dead records say. See package record.
 var reasons = [record.States]task.Reason{record.Exhausted: task.Exhausted, record.Buried: task.Buried, record.TopicDeleted: task.TopicDeleted}
+
+const (
+	// Dead tasks are read with their payloads. One call reads about so much of them at most.
+	deadLookBytes = 16 << 20
+	// deadLookTime is after how long such a call reads no more, so that the caller gets an answer
+	// from a slow ledger. It is a quarter of the time that the caller has left, if that is less.
+	deadLookTime = time.Second
+)
+
+// lookTime returns for how long one call reads dead tasks.
+func lookTime(ctx context.Context) time.Duration {
+	deadline, ok := ctx.Deadline()
+	if !ok {
+		return deadLookTime
+	}
+	return min(deadLookTime, time.Until(deadline)/4)
+}
+
+// A search counts at how many dead tasks a call has looked.
+type search struct {
+	*query.Filter
+	bare        bool // a page may be so long that it is bounded all the same
+	patient     bool // only until bounds it
+	until       time.Time
+	looks, size int
+}
+
+// over reports whether the call has looked at enough of them. It looks at one at least, however
+// late the ledger answers: a list that ends at no position cannot be continued.
+func (x *search) over() bool {
+	much := !x.patient && (x.looks >= query.LooksAtOnce || x.size >= deadLookBytes)
+	return (x.Searches() || x.bare) && x.looks > 0 && (much || !time.Now().Before(x.until))
+}
+
+// look counts a record.
+func (x *search) look(e *recovery.Entry) { x.looks, x.size = x.looks+1, x.size+len(e.Data) }
+
+// ListPositions is ListPage for the positions of the tasks alone, up to query.LooksAtOnce of them.
+// It waits for the end of replay, or what was not read yet would be missing.
+func (s *Engine) ListPositions(ctx context.Context, q *query.List) (all []recovery.Ref, shards []int, last *recovery.Ref, err error) {
+	if err = s.replayedWithin(ctx); err == nil && s.Unsure() {
+		err = ErrUnsure
+	}
+	if err == nil {
+		last, err = s.visitPage(ctx, q, true, func(t task.Task, at int64, shard int) bool {
+			all, shards = append(all, recovery.Ref{ID: t.ID, Next: at}), append(shards, shard)
+			return true
+		})
+	}
+	return all, shards, last, err
+}
+
+// A position is where a task stands in the list, and its shard.
+type position struct {
+	recovery.Ref
+	shard int
+}
+
+// nextPositions looks for tasks that are still there and selected, up to limit of them. It returns
+// at how many it has looked: at most at as many as is done under one lock.
+func (s *Engine) nextPositions(q *query.List, refs []recovery.Ref, limit int) (some []position, looks int) {
+	s.mu.Lock()
+	defer s.unlock()
+	for ; looks < min(len(refs), AtOnce) && len(some) < limit; looks++ {
+		if _, sl := s.stillListedLocked(q, refs[looks]); sl != nil {
+			some = append(some, position{refs[looks], int(sl.Shard)})
+		}
+	}
+	return some, looks
+}
+
+// stillListedLocked returns a task that was found for a list; nil if it is not there any more, or
+// not selected.
+func (s *Engine) stillListedLocked(q *query.List, ref recovery.Ref) (uint32, *store.Slot) {
+	n, ok := s.Store.Find([]byte(ref.ID))
+	if !ok {
+		return 0, nil
+	}
+	sl := s.Store.Slot(n)
+	if sl.State.Shown() == 0 || !selects(&q.Filter, s.Store, sl, ref.ID) {
+		return 0, nil
+	}
+	return n, sl
+}
+
+// selects reports whether a filter selects a task of the store, as it stands now.
+func selects(f *query.Filter, b *store.Store, sl *store.Slot, id string) bool {
+	at := recovery.Ref{ID: id, Next: sl.Next}
+	if !f.ReadsRecords() {
+		return f.HasPosition(at)
+	}
+	r := b.Fields(sl)
+	return f.HasRecord(at, &r, reasons[r.State])
+}

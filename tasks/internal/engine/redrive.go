@@ -208,12 +208,18 @@ func (x *Redrive) redriveLocked(p *buriedPiece, w Write, e *recovery.Entry, f *r
 	return nil
 }
 
-// DeadCount returns how many tasks of a topic are dead.
-func (s *Engine) DeadCount(topic string) int {
+// DeadCount returns how many tasks of a topic are dead, or of a label of finished tasks how many
+// are kept.
+func (s *Engine) DeadCount(label string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if t, ok := s.TopicTable.ByName[topic]; ok {
-		return int(t.Gauges[task.Dead])
+	name, kept := strings.CutSuffix(label, keptSuffix)
+	t := s.TopicTable.ByName[name]
+	if t != nil && kept {
+		t = t.kept
 	}
-	return 0
+	if t == nil {
+		return 0
+	}
+	return int(t.Gauges[task.Dead])
 }

@@ -6,7 +6,7 @@ import {away, count, plural, when} from "../format.js";
 import {Fault, Pages, Section, Table, View, noneYet, useChosen} from "../parts.js";
 import {usePoll} from "../poll.js";
 import {link} from "../route.js";
-import {Bulk, Filter, selected} from "./filter.js";
+import {Bulk, Counted, Filter, selected} from "./filter.js";
 import {Many} from "./many.js";
 
 const pageSize = 20;
@@ -130,6 +130,7 @@ function OfTopic({params, may}) {
     <${Filter} view="dead" params=${params} fixed=${{topic}} fields=${fields} differs=${setDiffers} />
     <${Why} path=${topicPath(topic) + "/dead/reasons"} query=${() => { const {topic: _, ...query} = filterOf(others); return query; }} of=${others} chosen=${like ? params : null} />
     <${Section} title="Tasks" side=${html`<a href=${link("topics", topic)}>The topic</a>`}>
+      <${Counted} query=${() => ({...filterOf(params), state: "dead"})} of=${selected(params, says)} />
       ${acts && tasks.length ? html`<${Bulk} differs=${differs} chosen=${here.length}>
         <button type="button" onClick=${() => ask("requeue")}>Requeue ${which}</button>
         <button type="button" onClick=${() => ask("delete")}>Delete ${which}</button></${Bulk}>` : null}

@@ -1,7 +1,10 @@
 // The filter of a list: a form that changes the address, and the words for what the address selects.
 
 import {html, useLayoutEffect, useState} from "../vendor/preact.js";
-import {Field} from "../parts.js";
+import {get} from "../api.js";
+import {count, plural} from "../format.js";
+import {Fault, Field} from "../parts.js";
+import {usePoll} from "../poll.js";
 import {go, link} from "../route.js";
 
 const written = form => Object.fromEntries(Object.entries(form).map(([name, value]) => [name, (value ?? "").trim()]).filter(([, value]) => value));
@@ -36,3 +39,29 @@ export const selected = (params, says) => Object.entries(says).filter(([name]) =
 // it has none for what is not chosen one by one.
 export const Bulk = ({differs, chosen, children}) => html`<div class="bulk">${differs && !chosen
   ? html`<p class="hint" role="status">The form has changed: press Find to see what it selects, before you change it.</p>` : children}</div>`;
+
+const states = ["pending", "ready", "delivering", "dead", "finished"];
+
+// allOf is how many tasks an answer has counted.
+export const allOf = answer => states.reduce((sum, s) => sum + answer.total[s], 0);
+
+// notCounted says what a count has not looked at, "" if it is complete.
+export function notCounted(c) {
+  if (c.complete) return "";
+  const some = c.looked_at < c.of ? " About " + count(c.looked_at) + " of " + plural(c.of, "task") + " were looked at." : "";
+  return some + (c.missing.length ? " Without those of " + c.missing.map(m => m.node || "the other nodes").join(", ") + "." : "");
+}
+
+// countPeriod is how often the tasks of a list are counted, in ms: each node looks at all of its tasks
+// then.
+const countPeriod = 10_000;
+
+// Counted is the line over a list: how many tasks query selects, by state. of are the words for that.
+export function Counted({query, of}) {
+  const poll = usePoll(signal => get("v1/counts", {...query(), limit: 0}, signal), [JSON.stringify(of)], countPeriod), c = poll.data;
+  if (!c) return poll.fault ? html`<${Fault} fault=${poll.fault} again=${poll.again} />` : html`<p class="hint soft" id="count">Counting…</p>`;
+  const parts = states.filter(s => c.total[s]).map(s => count(c.total[s]) + " " + s
+    + (s === "pending" && c.total.retrying ? " (" + count(c.total.retrying) + " retrying)" : "") + (s === "pending" && c.total.held ? " (" + count(c.total.held) + " held)" : ""));
+  const sum = parts.length ? parts.join(", ") : c.complete ? "No task" : "No task yet";
+  return html`<p class="hint soft" id="count" role="status">${c.complete || !parts.length ? "" : "At least "}${sum}${of ? " " + of : ""}.${notCounted(c)}${poll.fault ? " Counted earlier: " + poll.fault.message : ""}</p>`;
+}

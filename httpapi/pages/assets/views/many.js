@@ -3,17 +3,20 @@
 // where a piece has failed.
 
 import {html, useEffect, useRef, useState} from "../vendor/preact.js";
-import {now, post} from "../api.js";
+import {get, now, post} from "../api.js";
 import {count, fromInput, localInput, plural} from "../format.js";
 import {Dialog, Fault, Field, announce} from "../parts.js";
+import {allOf, notCounted} from "./filter.js";
 
-// piece is how many tasks one call changes. countFor bounds the time that counting takes, in ms; what
-// is not counted until then is told as more.
+// piece is how many tasks one call changes. countWithin bounds the time that counting takes; what is
+// not counted until then is told as more.
 const piece = 500;
-const countFor = 6000;
+const countWithin = "5s";
 const failuresShown = 5;
 // The user types the number of tasks, where there are more than typedAbove.
 const typedAbove = 1000;
+
+const isOfDead = action => action === "requeue" || action === "delete";
 
 const words = {
   cancel: {title: "Cancel", done: "cancelled", text: "They will not be delivered. This cannot be taken back.", danger: true},
@@ -26,27 +29,16 @@ const words = {
   delete: {title: "Delete", done: "deleted", text: "They and their payloads are lost. This cannot be taken back.", danger: true},
 };
 
-// useCount counts the tasks of a filter, page by page: {n, over, more, fault, again}.
+// useCount counts the tasks of a filter: {n, over, more, not, fault, again}. not says what was not looked at.
 function useCount(action, filter, ids) {
   const [state, set] = useState({n: ids ? ids.length : 0, over: !!ids, fault: null}), [round, setRound] = useState(0);
   useEffect(() => {
     if (ids) return undefined;
-    let gone = false;
-    (async () => {
-      const end = now() + countFor;
-      let n = 0, cursor;
-      try {
-        do {
-          const page = await post("v1/tasks/actions", {action, filter, dry_run: true, cursor, ...(action === "move" ? {shift: "1s"} : {})});
-          n += page.matched;
-          cursor = page.next_cursor;
-          if (!gone) set({n, over: !cursor || now() >= end, more: !!cursor, fault: null});
-        } while (cursor && !gone && now() < end);
-      } catch (fault) {
-        if (!gone) set({n, over: true, more: true, fault});
-      }
-    })();
-    return () => { gone = true; };
+    const gone = new AbortController(), state = action === "resume" ? "held" : isOfDead(action) ? "dead" : filter.state;
+    get("v1/counts", {...filter, state, limit: 0, within: countWithin}, gone.signal).then(
+      c => set({n: allOf(c), over: true, more: !c.complete, not: notCounted(c), fault: null}),
+      fault => { if (!gone.signal.aborted) set({n: 0, over: true, more: true, fault}); });
+    return () => gone.abort();
   }, [round]);
   return {...state, again: () => { set({n: 0, over: false, fault: null}); setRound(r => r + 1); }};
 }
@@ -103,7 +95,7 @@ export function Many({action, of = "", dead, filter, ids, onClose}) {
   const {done, failed} = where.current, dealt = done + failed.length;
   const many = plural(counted.n, ids ? "chosen task" : dead ? "dead task" : "task"), atLeast = counted.more ? "at least " : "";
   const question = [w.title, known ? atLeast + many : dead ? "dead tasks" : "tasks", of].filter(Boolean).join(" ") + "?";
-  const sum = counted.over ? (counted.more ? "At least " : "") + plural(counted.n, "task") + "." : "Counting: " + count(counted.n) + " so far…";
+  const sum = counted.over ? (counted.more ? "At least " : "") + plural(counted.n, "task") + "." + (counted.not || "") : "Counting…";
   return html`<${Dialog} title=${question} onClose=${close}><form onSubmit=${go}>
     <p id="counted" role="status">${sum} ${w.text}</p>
     <${Fault} fault=${counted.fault} again=${counted.again} />

@@ -6,7 +6,7 @@ import {away, count, fine, plural, when} from "../format.js";
 import {Fault, Pages, Pill, Table, View, noneYet, useChosen} from "../parts.js";
 import {usePoll} from "../poll.js";
 import {link} from "../route.js";
-import {Bulk, Filter, selected} from "./filter.js";
+import {Bulk, Counted, Filter, selected} from "./filter.js";
 import {Many} from "./many.js";
 
 // pageSize keeps a refresh small. Lists come without payloads, which the view of one task shows.
@@ -115,6 +115,7 @@ export function Tasks({params, may}) {
   const empty = refusal(params) || (page?.fault ? "Nothing else was found." : page?.next ? noneYet : params.find ? "No task has this id, or one that begins so. It may be finished." : "No task is as the filter says.");
   return html`<${View} title="Tasks" poll=${poll}>
     <${Filter} view="tasks" params=${params} fields=${fields} differs=${setDiffers} />
+    ${refusal(params) ? null : html`<${Counted} query=${() => queryOf(params)} of=${selected(params, says)} />`}
     ${acts ? html`<${Bulk} differs=${differs} chosen=${here.length}>
       <button type="button" onClick=${() => ask("move")}>Move ${which}</button>
       <button type="button" onClick=${() => ask("fire")}>Fire ${which}</button>

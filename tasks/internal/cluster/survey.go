@@ -1,0 +1,108 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/query"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+// SurveyMethod has a node look at many of its tasks.
+var SurveyMethod = Method[query.Survey, surveyReply]{Name: "survey"}
+
+type surveyReply struct {
+	query.SurveyPart
+	reading
+}
+
+func (s *Cluster) handleSurvey(ctx context.Context, _ string, q query.Survey) (a surveyReply, err error) {
+	// Reasons say themselves whether all dead tasks were read.
+	a.Reads = !s.engine.IsReplayed() && q.Kind != query.SurveyReasons
+	part, err := engine.Survey(ctx, s.engine, &q)
+	a.SurveyPart = part.Bounded()
+	return a, err
+}
+
+// ownSurvey is what this node has seen, and why it has seen no more.
+type ownSurvey struct {
+	query.SurveyPart
+	err error
+}
+
+// NodeSurvey is a survey of this node alone. However many callers ask the same, the tasks are
+// looked at about once a second. Errors: ErrClosed, ErrUnavailable; why ctx has ended.
+func (s *Cluster) NodeSurvey(ctx context.Context, q *query.Survey) (query.SurveyPart, error) {
+	own, err := s.ownSurvey(ctx, q)
+	if err != nil {
+		return query.SurveyPart{}, err
+	}
+	return query.MergeSurvey([]query.SurveyPart{own}, true), nil
+}
+
+func (s *Cluster) ownSurvey(ctx context.Context, q *query.Survey) (query.SurveyPart, error) {
+	key, err := json.Marshal(q)
+	if err != nil {
+		return query.SurveyPart{}, err
+	}
+	asked := *q
+	found, err := s.Figures.gathered.do(ctx, "own "+SurveyMethod.Name+string(key), func() any {
+		part, err := engine.Survey(s.engine.Life.Context, s.engine, &asked)
+		return ownSurvey{part, err}
+	})
+	if err != nil {
+		return query.SurveyPart{}, err
+	}
+	own := found.(ownSurvey)
+	return own.SurveyPart, own.err
+}
+
+// surveySlack is how much longer a node waits for the answers of others than these look.
+const surveySlack = GatherWithin / 2
+
+// FleetSurvey is a survey of all nodes, or of q.List.Node alone. Errors: as of NodeSurvey.
+func (s *Cluster) FleetSurvey(ctx context.Context, q *query.Survey) (query.SurveyPart, task.Reach, error) {
+	ask, own := *q, q.List.Node == "" || q.List.Node == s.NodeName()
+	var some []string // other nodes; nil: all
+	if q.List.Node != "" {
+		some, ask.List.Node = []string{q.List.Node}, ""
+	}
+	here := make(chan ownSurvey, 1)
+	go func() {
+		var seen ownSurvey
+		if own {
+			seen.SurveyPart, seen.err = s.ownSurvey(ctx, &ask)
+		}
+		here <- seen
+	}()
+	g, failed := gatherFor(ctx, s, max(GatherWithin, q.Within+surveySlack), SurveyMethod, ask, some...)
+	seen := <-here
+	if err := errors.Join(failed, seen.err); err != nil {
+		return query.SurveyPart{}, task.Reach{}, err
+	}
+	parts, reach := []query.SurveyPart{seen.SurveyPart}, g.reach
+	for i := range g.answers {
+		parts = append(parts, g.answers[i].reply.SurveyPart)
+	}
+	if !own {
+		reach = withoutNode(reach, s.NodeName())
+	}
+	return query.MergeSurvey(parts, len(reach.Missing) == 0), reach, nil
+}
+
+// withoutNode is a Reach without a node that was not asked.
+func withoutNode(r task.Reach, node string) (others task.Reach) {
+	for _, name := range r.Nodes {
+		if name != node {
+			others.Nodes = append(others.Nodes, name)
+		}
+	}
+	for _, m := range r.Missing {
+		if m.Node != node {
+			others.Missing = append(others.Missing, m)
+		}
+	}
+	return others
+}
