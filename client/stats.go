@@ -82,13 +82,47 @@ func (c *Client) Ready(ctx context.Context) (*Readiness, error) {
 	return r, nil
 }
 
-// History returns what has happened in the last hour, by the minute, at all nodes that share the
+// History returns what has happened in the last minutes, by the minute, at all nodes that share the
 // server's ledger, or at the server alone with ScopeNode. minutes is how many to show before the
 // one under way, 1 to 60; 0 stands for 60. Errors: ErrInvalid, ErrUnreachable.
 func (c *Client) History(ctx context.Context, minutes int, scope ...Scope) (*History, error) {
 	values := scoped(scope)
 	if minutes != 0 {
 		values.Set("minutes", strconv.Itoa(minutes))
+	}
+	h := &History{}
+	if _, err := c.do(ctx, call{method: http.MethodGet, path: "/v1/history", query: values, effect: reads}, h); err != nil {
+		return nil, err
+	}
+	return h, nil
+}
+
+// PastQuery selects what Past shows.
+type PastQuery struct {
+	Topic    string        // empty: all topics together
+	From, To time.Time     // from a time on, until before another one; zero: an hour before To; now
+	Step     time.Duration // a minute (also 0) or an hour
+}
+
+// Past returns what has happened, by the minute for a day or by the hour for a month, as the ledger
+// keeps it. Errors: ErrInvalid, ErrForbidden, ErrUnreachable.
+func (c *Client) Past(ctx context.Context, q PastQuery, scope ...Scope) (*History, error) {
+	values := scoped(scope)
+	if q.Topic != "" {
+		values.Set("topic", q.Topic)
+	}
+	if !q.From.IsZero() {
+		values.Set("from", q.From.UTC().Format(time.RFC3339))
+	}
+	if !q.To.IsZero() {
+		values.Set("to", q.To.UTC().Format(time.RFC3339))
+	}
+	switch q.Step {
+	case 0, time.Minute:
+	case time.Hour:
+		values.Set("step", "1h")
+	default:
+		values.Set("step", q.Step.String()) // which the server refuses
 	}
 	h := &History{}
 	if _, err := c.do(ctx, call{method: http.MethodGet, path: "/v1/history", query: values, effect: reads}, h); err != nil {

@@ -7,23 +7,34 @@ import "time"
 // The types of this file are those of package httpapi. Their comments are those of the OpenAPI
 // document. A field that an answer leaves out is zero.
 
-// History reports what has happened in the last hour, by the minute.
+// History reports what has happened, by the minute or by the hour.
 type History struct {
 	Reach
-	// From when on all nodes in covers have counted: the start of the process that began last.
+	// Left out: all topics together.
+	Topic string `json:"topic,omitempty"`
+	// When the first point begins: nothing is known of what was before. Without points it is
+	// now.
 	Since time.Time `json:"since"`
-	// Length of a point: 1m.
+	// Length of a point: 1m or 1h.
 	Step Duration `json:"step"`
-	// The oldest first. The last one is under way. There are none before the first node began to
-	// count.
+	// Why what the ledger keeps could not be read. Then the answer has only what the nodes in
+	// covers have in memory: their last hour, with a step of 1h their last two.
+	Unread string `json:"unread,omitempty"`
+	// The oldest first, without gaps. The last one is under way, unless to is in the past.
 	Points []HistoryPoint `json:"points"`
+	// What has happened besides, the earliest first; at most the latest 500.
+	Marks []HistoryMark `json:"marks"`
 }
 
-// HistoryPoint is what has happened within a minute, in all topics together.
+// HistoryPoint is what has happened within a minute or an hour.
 type HistoryPoint struct {
 	// When it began, by the clocks of the nodes.
-	At        time.Time `json:"at"`
-	Scheduled int64     `json:"scheduled"`
+	At time.Time `json:"at"`
+	// Of how many nodes the point is, those included that are gone since. 0: nothing is known.
+	// Fewer than in another point: a node was down, could not keep its figures, or does not know
+	// those of the topic.
+	Nodes     int   `json:"nodes"`
+	Scheduled int64 `json:"scheduled"`
 	// Acknowledged.
 	Delivered int64 `json:"delivered"`
 	// Attempts, of any cause.
@@ -35,13 +46,30 @@ type HistoryPoint struct {
 	Lateness PointLateness `json:"lateness"`
 }
 
-// PointLateness sums up how late first attempts began within a minute.
+// PointLateness sums up how late first attempts began within a point.
 type PointLateness struct {
 	Count int64 `json:"count"`
 	// Half of them were at most this late: the upper bound of a bucket, or max if that is less.
 	P50 Duration `json:"p50"`
 	P99 Duration `json:"p99"`
+	// Of one topic: the upper bound of a bucket.
 	Max Duration `json:"max"`
+}
+
+// HistoryMark is something that has happened to a node, the ledger or a topic.
+type HistoryMark struct {
+	At time.Time `json:"at"`
+	// When it was over. Left out for what has no length.
+	Until *time.Time `json:"until,omitempty"`
+	// node_down: other nodes heard no heartbeat any more. ledger_outage: the ledger did not
+	// answer the node.
+	Kind  string `json:"kind"`
+	Node  string `json:"node,omitempty"`
+	Topic string `json:"topic,omitempty"`
+	// Name of the token of the caller whose act it was.
+	By string `json:"by,omitempty"`
+	// Of node_started the version. Of settings which were changed.
+	Text string `json:"text,omitempty"`
 }
 
 // Forecast reports how many tasks fall due when.

@@ -192,8 +192,8 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 		about: "The counts are those of all nodes. " + reachAbout, fails: kinds{invalid}}, s.stats)
 	add(a, route{id: "diagnosis", allow: readers, method: "GET", path: "/v1/diagnosis", summary: "What is wrong, the causes first",
 		about: "With the ledger, with nodes, with topics, as the node that is asked sees them. The dashboard and lapse top show this. " + reachAbout, fails: kinds{invalid, closing}}, s.diagnosis)
-	add(a, route{id: "history", allow: readers | allTopics, method: "GET", path: "/v1/history", summary: "What has happened in the last hour, by the minute",
-		about: "Of all topics together, added up over all nodes. Each node keeps it in memory, since its start. " + reachAbout,
+	add(a, route{id: "history", allow: readers | allTopics, method: "GET", path: "/v1/history", summary: "What has happened, by the minute for a day or by the hour for a month",
+		about: "Of all topics together or of one, added up over all nodes. It is kept with the ledger once a minute, so that it survives the restart and the death of a node: what a node that was killed had counted in its last minute is lost. In memory alone (--memory) it ends with the process. Of a topic, a node knows those minutes in which it was one of the 32 with most activity. " + reachAbout,
 		fails: kinds{invalid}}, s.history)
 	add(a, route{id: "forecast", allow: readers, method: "GET", path: "/v1/forecast", summary: "Count the tasks that fall due, by time",
 		about: "Counts the next attempt of each task, be it the first or a retry. It is no snapshot. It covers the tasks of all nodes. " + reachAbout,

@@ -85,10 +85,38 @@ func (s *Scheduler) FleetForecast(ctx context.Context, o Outlook) (Forecast, Rea
 	return s.cluster.FleetForecast(ctx, o)
 }
 
-// FleetHistory is History of all nodes, added up. A node whose clock differs counts by its own.
-// Errors: why ctx has ended.
-func (s *Scheduler) FleetHistory(ctx context.Context) (History, Reach, error) {
-	return s.cluster.FleetHistory(ctx)
+// FleetPast returns what has happened, by the minute or the hour, in all topics or one, as the
+// ledger keeps it and as the nodes that answer have it in memory. Each point says of how many nodes
+// it is: what a node has counted that is dead or was restarted stays. A node whose clock differs
+// counts by its own. The last minute of a node that was killed is lost. Of a topic, a node knows
+// those minutes in which it was among the 32 topics with most activity.
+//
+// Errors: ErrInvalid, ErrNotGranted, or why ctx has ended.
+func (s *Scheduler) FleetPast(ctx context.Context, q PastQuery) (Past, Reach, error) {
+	q, err := s.checkPast(ctx, q)
+	if err != nil {
+		return Past{}, Reach{}, err
+	}
+	return s.cluster.FleetPast(ctx, q)
+}
+
+// Past is FleetPast of this node alone: what it has in memory, of the last hour. If no other node
+// shares its ledger, it is what the ledger keeps as well. Errors: as of FleetPast.
+func (s *Scheduler) Past(ctx context.Context, q PastQuery) (Past, error) {
+	q, err := s.checkPast(ctx, q)
+	if err != nil {
+		return Past{}, err
+	}
+	return s.cluster.NodePast(ctx, q)
+}
+
+func (s *Scheduler) checkPast(ctx context.Context, q PastQuery) (PastQuery, error) {
+	if q.Topic != "" {
+		if err := engine.Granted(ctx, q.Topic); err != nil {
+			return q, err
+		}
+	}
+	return q.Checked(s.engine.Config.Clock())
 }
 
 type (

@@ -10,6 +10,7 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/parts"
+	"github.com/lapsehq/lapse/tasks/internal/past"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -35,6 +36,7 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	test, _ := ctx.Value(parts.Key{}).(parts.Parts)
 	e := engine.New(ctx, ledger, checked)
 	s := &Scheduler{engine: e, cluster: cluster.New(e, test.Peers)}
+	s.cluster.Past = past.New(s.pastOptions(ledger))
 	if err := s.engine.Adopt(ctx); err != nil {
 		return nil, err
 	}
@@ -52,6 +54,23 @@ func Open(ctx context.Context, ledger recovery.Ledger, cfg Config) (*Scheduler, 
 	s.cluster.StartLoops()
 	close(s.engine.Life.Opened)
 	return s, nil
+}
+
+// pastOptions says where the past has its figures, and what keeps it.
+func (s *Scheduler) pastOptions(ledger recovery.Ledger) past.Options {
+	e := s.engine
+	archive, _ := ledger.(recovery.Archive)
+	return past.Options{
+		Archive: archive, Node: e.Config.Node, Clock: e.Config.Clock, Total: e.History,
+		Topics: func(visit func(string, *task.Counts)) {
+			e.EachTopic(func(t *engine.Topic) { visit(t.Name, &t.Counts) })
+		},
+		Topic: func(name string) (task.Counts, bool) {
+			t, err := e.Topic(name)
+			return t.Counts, err == nil
+		},
+		Down: func() bool { return e.Committer.AnyDown() },
+	}
 }
 
 // Close ends the scheduler. In this order: new calls are refused and waiting

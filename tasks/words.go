@@ -160,6 +160,18 @@ type (
 	// A History says what has happened in the last hour, by the minute.
 	History = task.History
 
+	// A PastQuery asks for a Past.
+	PastQuery = task.PastQuery
+
+	// A Past says what has happened, by the minute or the hour.
+	Past = task.Past
+
+	// A Mark is something that has happened to a node, the ledger or a topic.
+	Mark = task.Mark
+
+	// A MarkKind says what.
+	MarkKind = task.MarkKind
+
 	// A PastMinute is a minute of a History.
 	PastMinute = task.PastMinute
 

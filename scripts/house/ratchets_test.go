@@ -19,7 +19,7 @@ func TestRatchets(t *testing.T) {
 	p := load(t)
 	for _, r := range []ratchet{
 		{"places outside of the engine that lock its mutex", 0, 0, p.locks},
-		{"names of package engine that package cluster uses", 241, 80, p.engineNames},
+		{"names of package engine that package cluster uses", 240, 80, p.engineNames},
 		// In redisledger, whose files have an order, it is 4 of 64: 7 %.
 		{"% of the references between files of engine that run back up", 15, 7,
 			func(t *testing.T) int { return p.upward(t, enginePath) }},
@@ -27,8 +27,8 @@ func TestRatchets(t *testing.T) {
 			func(t *testing.T) int { return p.upward(t, clusterPath) }},
 		{"fields of Engine, its structs unfolded", 127, 60, p.unfolded},
 		{"methods of Engine", 461, 250, p.methods},
-		// 600 more for counts of lists.
-		{"lines of product code", 83368, 66000, productLines},
+		// Counts of lists, overdue, the past and the archive that keeps it are 1,100 of them.
+		{"lines of product code", 84080, 66000, productLines},
 	} {
 		t.Run(r.what, func(t *testing.T) {
 			switch n := r.measure(t); {

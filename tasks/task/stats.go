@@ -160,6 +160,8 @@ type PeerStats struct {
 	HelpTaken int64 `json:"help_taken,omitzero" http:"nodes.help_taken" doc:"Deliveries of this node's tasks that other nodes have made during a backlog here." metric:"nodes_help_total,side=taken" help:"Deliveries that one node makes of the tasks of another during a backlog there, since the start of this node. side given: made here; side taken: made by others of the tasks of this node."`
 	// HelpGiven counts deliveries of other nodes' tasks by this one during their backlogs.
 	HelpGiven int64 `json:"help_given,omitzero" http:"nodes.help_given" doc:"Deliveries of other nodes' tasks that this one has made during a backlog there." metric:"nodes_help_total,side=given"`
+	// PastDropped counts rows of the past that the ledger has not taken.
+	PastDropped int64 `json:"past_dropped,omitzero" metric:"past_rows_dropped_total" help:"Rows of what was counted, and of what was done, that this node has dropped since its start because the ledger did not take them. The past in GET /v1/history has gaps then; no task is affected."`
 	// SettlementsDropped: settlements of tasks of other nodes for which there was no room while
 	// those nodes did not answer. Their tasks may be delivered again.
 	SettlementsDropped int64 `json:"settlements_dropped,omitzero" http:"nodes.settlements_dropped" doc:"Settlements of other nodes' tasks for which there was no room while those nodes did not answer; the tasks may be delivered again." metric:"settlements_dropped_total" help:"Settlements of tasks of other nodes that this node has dropped since its start: there was no room for more while those nodes did not answer. Each of these tasks may be delivered again."`

@@ -293,8 +293,11 @@ class AsyncClient:
         """What is wrong, the causes first."""
         return cast(t.Diagnosis, await self._json(Call("GET", "/v1/diagnosis", "reads")))
 
-    async def history(self, *, minutes: int | None = None, scope: str | None = None) -> t.History:
-        return cast(t.History, await self._json(Call("GET", "/v1/history", "reads", given(minutes=minutes, scope=scope))))
+    def history(self, *, minutes: int | None = None, scope: str | None = None, topic: str | None = None, from_: str | None = None,
+                to: str | None = None, step: str | None = None) -> t.History:
+        """What has happened, by the minute (step 1m) for a day, or by the hour (1h) for a month."""
+        query = given(minutes=minutes, scope=scope, topic=topic, to=to, step=step, **{"from": from_})
+        return cast(t.History, await self._json(Call("GET", "/v1/history", "reads", query)))
 
     async def count(self, **query: Any) -> t.TaskCounts:
         """Counts the tasks that list has with the same query, by topic and state. within bounds the

@@ -291,8 +291,11 @@ class Client:
         """What is wrong, the causes first."""
         return cast(t.Diagnosis, self._json(Call("GET", "/v1/diagnosis", "reads")))
 
-    def history(self, *, minutes: int | None = None, scope: str | None = None) -> t.History:
-        return cast(t.History, self._json(Call("GET", "/v1/history", "reads", given(minutes=minutes, scope=scope))))
+    def history(self, *, minutes: int | None = None, scope: str | None = None, topic: str | None = None, from_: str | None = None,
+                to: str | None = None, step: str | None = None) -> t.History:
+        """What has happened, by the minute (step 1m) for a day, or by the hour (1h) for a month."""
+        query = given(minutes=minutes, scope=scope, topic=topic, to=to, step=step, **{"from": from_})
+        return cast(t.History, self._json(Call("GET", "/v1/history", "reads", query)))
 
     def count(self, **query: Any) -> t.TaskCounts:
         """Counts the tasks that list has with the same query, by topic and state. within bounds the

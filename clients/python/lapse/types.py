@@ -406,19 +406,40 @@ class GroupCancelled(TypedDict):
 class History(TypedDict):
     # Names of the nodes whose figures are in the answer.
     covers: list[str]
+    # What has happened besides, the earliest first; at most the latest 500.
+    marks: list[HistoryMark]
     # Nodes whose figures are not in the answer, or only in part: they have not answered within a
     # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
     # or an adoption.
     missing: list[MissingNode]
-    # The oldest first. The last one is under way. There are none before the first node began to
-    # count.
+    # The oldest first, without gaps. The last one is under way, unless to is in the past.
     points: list[HistoryPoint]
     # fleet: the figures are those of all nodes. node: of the node that was asked alone.
     scope: Literal["fleet", "node"]
-    # From when on all nodes in covers have counted: the start of the process that began last.
+    # When the first point begins: nothing is known of what was before. Without points it is now.
     since: str
-    # Length of a point: 1m.
+    # Length of a point: 1m or 1h.
     step: str
+    # Left out: all topics together.
+    topic: NotRequired[str]
+    # Why what the ledger keeps could not be read. Then the answer has only what the nodes in
+    # covers have in memory: their last hour, with a step of 1h their last two.
+    unread: NotRequired[str]
+
+
+class HistoryMark(TypedDict):
+    at: str
+    # node_down: other nodes heard no heartbeat any more. ledger_outage: the ledger did not answer
+    # the node.
+    kind: Literal["node_started", "node_stopped", "node_down", "node_up", "ledger_outage", "paused", "resumed", "settings"]
+    # Name of the token of the caller whose act it was.
+    by: NotRequired[str]
+    node: NotRequired[str]
+    # Of node_started the version. Of settings which were changed.
+    text: NotRequired[str]
+    topic: NotRequired[str]
+    # When it was over. Left out for what has no length.
+    until: NotRequired[str]
 
 
 class HistoryPoint(TypedDict):
@@ -433,6 +454,10 @@ class HistoryPoint(TypedDict):
     failed: int
     # Of the first attempts that began.
     lateness: PointLateness
+    # Of how many nodes the point is, those included that are gone since. 0: nothing is known.
+    # Fewer than in another point: a node was down, could not keep its figures, or does not know
+    # those of the topic.
+    nodes: int
     scheduled: int
 
 
@@ -724,6 +749,7 @@ class Overdue(TypedDict):
 
 class PointLateness(TypedDict):
     count: int
+    # Of one topic: the upper bound of a bucket.
     max: str
     # Half of them were at most this late: the upper bound of a bucket, or max if that is less.
     p50: str

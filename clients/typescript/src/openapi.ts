@@ -216,8 +216,8 @@ export interface paths {
             cookie?: never;
         };
         /**
-         * What has happened in the last hour, by the minute
-         * @description Of all topics together, added up over all nodes. Each node keeps it in memory, since its start. A node that does not answer within a second is named in missing. What other nodes have answered may be a second old. With scope=node the figures are those of the node that is asked alone. Needs the scope read.
+         * What has happened, by the minute for a day or by the hour for a month
+         * @description Of all topics together or of one, added up over all nodes. It is kept with the ledger once a minute, so that it survives the restart and the death of a node: what a node that was killed had counted in its last minute is lost. In memory alone (--memory) it ends with the process. Of a topic, a node knows those minutes in which it was one of the 32 with most activity. A node that does not answer within a second is named in missing. What other nodes have answered may be a second old. With scope=node the figures are those of the node that is asked alone. Needs the scope read.
          */
         get: operations["history"];
         put?: never;
@@ -1408,9 +1408,11 @@ export interface components {
         History: {
             /** @description Names of the nodes whose figures are in the answer. */
             covers: string[];
+            /** @description What has happened besides, the earliest first; at most the latest 500. */
+            marks: components["schemas"]["HistoryMark"][];
             /** @description Nodes whose figures are not in the answer, or only in part: they have not answered within a second, or send no heartbeat while they hold tasks, or still read their tasks after a start or an adoption. */
             missing: components["schemas"]["MissingNode"][];
-            /** @description The oldest first. The last one is under way. There are none before the first node began to count. */
+            /** @description The oldest first, without gaps. The last one is under way, unless to is in the past. */
             points: components["schemas"]["HistoryPoint"][];
             /**
              * @description fleet: the figures are those of all nodes. node: of the node that was asked alone.
@@ -1419,14 +1421,38 @@ export interface components {
             scope: "fleet" | "node";
             /**
              * Format: date-time
-             * @description From when on all nodes in covers have counted: the start of the process that began last.
+             * @description When the first point begins: nothing is known of what was before. Without points it is now.
              */
             since: string;
             /**
-             * @description Length of a point: 1m.
+             * @description Length of a point: 1m or 1h.
              * @example 30m
              */
             step: string;
+            /** @description Left out: all topics together. */
+            topic?: string;
+            /** @description Why what the ledger keeps could not be read. Then the answer has only what the nodes in covers have in memory: their last hour, with a step of 1h their last two. */
+            unread?: string;
+        };
+        HistoryMark: {
+            /** Format: date-time */
+            at: string;
+            /** @description Name of the token of the caller whose act it was. */
+            by?: string;
+            /**
+             * @description node_down: other nodes heard no heartbeat any more. ledger_outage: the ledger did not answer the node.
+             * @enum {string}
+             */
+            kind: "node_started" | "node_stopped" | "node_down" | "node_up" | "ledger_outage" | "paused" | "resumed" | "settings";
+            node?: string;
+            /** @description Of node_started the version. Of settings which were changed. */
+            text?: string;
+            topic?: string;
+            /**
+             * Format: date-time
+             * @description When it was over. Left out for what has no length.
+             */
+            until?: string;
         };
         HistoryPoint: {
             /**
@@ -1453,6 +1479,11 @@ export interface components {
             failed: number;
             /** @description Of the first attempts that began. */
             lateness: components["schemas"]["PointLateness"];
+            /**
+             * Format: int64
+             * @description Of how many nodes the point is, those included that are gone since. 0: nothing is known. Fewer than in another point: a node was down, could not keep its figures, or does not know those of the topic.
+             */
+            nodes: number;
             /** Format: int64 */
             scheduled: number;
         };
@@ -1830,7 +1861,10 @@ export interface components {
         PointLateness: {
             /** Format: int64 */
             count: number;
-            /** @example 30m */
+            /**
+             * @description Of one topic: the upper bound of a bucket.
+             * @example 30m
+             */
             max: string;
             /**
              * @description Half of them were at most this late: the upper bound of a bucket, or max if that is less.
@@ -3782,8 +3816,22 @@ export interface operations {
             query?: {
                 /** @description fleet: of all nodes that share the ledger. node: of the node that is asked alone. */
                 scope?: "fleet" | "node";
-                /** @description How many minutes to show before the one under way. */
+                /**
+                 * @description Of this topic alone. Default: all topics together.
+                 * @example order.unpaid
+                 */
+                topic?: string;
+                /** @description Without from: how many steps to show before the one under way. */
                 minutes?: number;
+                /** @description RFC 3339. At most 25 hours before to with a step of 1m, and 31 days with one of 1h. */
+                from?: string;
+                /** @description RFC 3339, not included. Default: now, with what is under way. */
+                to?: string;
+                /**
+                 * @description Length of a point.
+                 * @example 1m
+                 */
+                step?: "1m" | "1h";
             };
             header?: never;
             path?: never;

@@ -5,6 +5,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/internal/past"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -20,6 +21,7 @@ type Cluster struct {
 	Forward   forwarder
 	Drain     draining
 	Figures   figures
+	Past      *past.Past
 
 	peerClocks atomic.Pointer[[]task.ClockOffset] // see clocks
 }
@@ -49,6 +51,7 @@ func New(e *engine.Engine, calls PeerCalls) *Cluster {
 // StartLoops starts the loops that a node needs because other nodes share its ledger.
 func (s *Cluster) StartLoops() {
 	s.joinFleet()
+	s.engine.Life.Go(s.pastLoop)
 	if s.Fleet != nil {
 		s.engine.Life.Go(s.reconcilerLoop)
 		s.engine.Life.Go(s.peersLoop)

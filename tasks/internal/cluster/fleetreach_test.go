@@ -46,8 +46,8 @@ func wantMissing(n *rig.Node, wanted map[string]string) {
 			}
 			return r, err
 		},
-		"FleetTotals":  func() (Reach, error) { _, r, err := n.FleetTotals(ctx); return r, err },
-		"FleetHistory": func() (Reach, error) { _, r, err := n.FleetHistory(ctx); return r, err },
+		"FleetTotals": func() (Reach, error) { _, r, err := n.FleetTotals(ctx); return r, err },
+		"FleetPast":   func() (Reach, error) { _, r, err := n.FleetPast(ctx, PastQuery{}); return r, err },
 		"FleetForecast": func() (Reach, error) {
 			f, r, err := n.FleetForecast(ctx, Outlook{Window: time.Hour, Step: time.Hour})
 			if f.Complete != (len(wanted) == 0) {
@@ -128,7 +128,7 @@ func TestFleetFiguresOfAnOlderVersion(t *testing.T) {
 		a, b := f.Nodes[0], f.Nodes[1]
 		a.T = t
 		fillAll(f, 4, "x", "g")
-		for _, method := range []string{cluster.StatsMethod.Name, cluster.TopicsMethod.Name, cluster.RanksMethod.Name, cluster.ForecastMethod.Name, cluster.HistoryMethod.Name, cluster.SurveyMethod.Name} {
+		for _, method := range []string{cluster.StatsMethod.Name, cluster.TopicsMethod.Name, cluster.RanksMethod.Name, cluster.ForecastMethod.Name, cluster.PastMethod.Name, cluster.SurveyMethod.Name} {
 			delete(b.Cluster().Fleet.Methods, method)
 		}
 		wantMissing(a, map[string]string{"b": "its version cannot tell its figures"})

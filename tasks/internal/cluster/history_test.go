@@ -13,20 +13,20 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
-// wantHistory wants the history of all nodes, which are younger than an hour, to add up to what
-// they have counted since their start.
+// wantHistory wants the past of all nodes, which are younger than an hour, to add up to what they
+// have counted since their start.
 func wantHistory(f *rig.Fleet, n *rig.Node, total Counts) {
 	f.T.Helper()
-	h, reach, err := n.FleetHistory(f.T.Context())
-	if rig.Want(f.T, "FleetHistory", err, nil); len(reach.Missing) > 0 {
+	h, reach, err := n.FleetPast(f.T.Context(), PastQuery{})
+	if rig.Want(f.T, "FleetPast", err, nil); len(reach.Missing) > 0 {
 		f.T.Errorf("the history misses %v", reach.Missing)
 	}
 	var got Counts
-	for i := range h.Minutes {
-		m := &h.Minutes[i]
+	for i := range h.Points {
+		m := &h.Points[i]
 		sum(&got, Counts{Scheduled: m.Scheduled, Delivered: m.Delivered, Failed: m.Failed, DeathCounts: DeathCounts{Died: m.Died}, Cancelled: m.Cancelled, Lateness: Histogram{Counts: m.Lateness.Counts}})
-		if i > 0 && m.At.Sub(h.Minutes[i-1].At) != time.Minute {
-			f.T.Errorf("minute %d begins at %v, after %v", i, m.At, h.Minutes[i-1].At)
+		if i > 0 && m.At.Sub(h.Points[i-1].At) != time.Minute {
+			f.T.Errorf("minute %d begins at %v, after %v", i, m.At, h.Points[i-1].At)
 		}
 	}
 	wanted := Counts{Scheduled: total.Scheduled, Delivered: total.Delivered, Failed: total.Failed, DeathCounts: DeathCounts{Died: total.Died}, Cancelled: total.Cancelled, Lateness: Histogram{Counts: total.Lateness.Counts}}
@@ -82,13 +82,6 @@ func TestHistory(t *testing.T) {
 				t.Errorf("more than an hour later there is %+v", m)
 			}
 		}
-		// One node whose process is younger, and of another hour, adds what it has.
-		sum := History{Since: began, Minutes: []PastMinute{{At: began, Died: 1}, {At: began.Add(time.Minute), Died: 1}}}
-		sum.Add(&History{Since: began.Add(time.Minute), Minutes: []PastMinute{{At: began.Add(time.Minute), Died: 2}, {At: began.Add(2 * time.Minute), Died: 3}}})
-		wanted = History{Since: began.Add(time.Minute), Minutes: []PastMinute{{At: began, Died: 1}, {At: began.Add(time.Minute), Died: 3}, {At: began.Add(2 * time.Minute), Died: 3}}}
-		if diff := cmp.Diff(wanted, sum); diff != "" {
-			t.Errorf("the sum: %s", diff)
-		}
 	})
 }
 
@@ -103,18 +96,15 @@ func TestHistoryOfAWrongClock(t *testing.T) {
 				_, err := n.Schedule(t.Context(), Request{Topic: "t", Delay: 24 * time.Hour})
 				rig.Want(t, "Schedule", err, nil)
 			}
-			h, _, err := f.Nodes[0].FleetHistory(t.Context())
-			rig.Want(t, "FleetHistory", err, nil)
+			h, _, err := f.Nodes[0].FleetPast(t.Context(), PastQuery{})
+			rig.Want(t, "FleetPast", err, nil)
 			scheduled := int64(0)
-			for i := range h.Minutes {
-				scheduled += h.Minutes[i].Scheduled
+			for i := range h.Points {
+				scheduled += h.Points[i].Scheduled
 			}
-			wanted, last := int64(2), time.Now().Truncate(time.Minute)
-			if ahead == time.Minute {
-				wanted, last = 3, last.Add(time.Minute)
-			}
-			if n := len(h.Minutes); scheduled != wanted || n != HistoryMinutes+1 || !h.Minutes[n-1].At.Equal(last) {
-				t.Errorf("with a clock that is %v ahead, %d tasks are in %d minutes to %v; want %d to %v", ahead, scheduled, n, h.Minutes[n-1].At, wanted, last)
+			last := time.Now().Truncate(time.Minute)
+			if n := len(h.Points); scheduled != 2 || n != HistoryMinutes+1 || !h.Points[n-1].At.Equal(last) {
+				t.Errorf("with a clock that is %v ahead, %d tasks are in %d minutes to %v; want 2 to %v", ahead, scheduled, n, h.Points[n-1].At, last)
 			}
 		})
 	}

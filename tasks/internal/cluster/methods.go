@@ -54,7 +54,7 @@ func MethodHandlers() map[string]RPCHandler {
 	add(Handle(StatsMethod, (*Cluster).handleStats))
 	add(Handle(TopicsMethod, (*Cluster).handleTopics))
 	add(Handle(RanksMethod, (*Cluster).handleRanks))
-	add(Handle(HistoryMethod, (*Cluster).handleHistory))
+	add(Handle(PastMethod, (*Cluster).handlePast))
 	add(Handle(ForecastMethod, (*Cluster).handleForecast))
 	add(Handle(EventsMethod, (*Cluster).handleEvents))
 	add(Handle(CoalesceMethod, (*Cluster).handleCoalesce))

@@ -76,7 +76,7 @@ var conversations = []conversation{
 	converse(cluster.TopicsMethod),
 	converse(cluster.RanksMethod),
 	converse(cluster.ForecastMethod),
-	converse(cluster.HistoryMethod),
+	converse(cluster.PastMethod),
 	converse(cluster.EventsMethod),
 	converse(cluster.CoalesceMethod),
 	converse(cluster.SurveyMethod),

@@ -24,6 +24,7 @@ func (s *Cluster) Stats() task.Stats {
 	st.ReservesGiven, st.ReservesTaken = x.ReservesGiven.Load(), x.ReservesTaken.Load()
 	st.HelpTaken, st.HelpGiven = x.OffloadedOut.Load(), x.OffloadedIn.Load()
 	st.SettlementsDropped = s.Forward.Dropped.Load()
+	st.PastDropped = s.Past.Dropped.Load()
 	st.Spool.Missing = missing
 	return st
 }
