@@ -92,7 +92,7 @@ func TestServerThatHangs(t *testing.T) {
 	p.shows(`[data-figure="pending"] dd`, "0")
 	hangs.Store(true)
 	p.shows(".fresh.bad", "As of ")
-	p.shows(".fresh.bad", "nothing came within 10 s")
+	p.shows("#gone", "nothing came within 10 s")
 	hangs.Store(false)
 	r.schedule("order.unpaid", "order-42", time.Hour)
 	p.shows(`[data-figure="pending"] dd`, "1")

@@ -54,7 +54,7 @@ func TestLargeFleet(t *testing.T) {
 		return eval[bool](p, `performance.getEntriesByType("resource").some(e => e.name.includes("forecast"))`), "the forecast is not asked for"
 	})
 	first := eval[int](p, transferred)
-	if first > 150<<10 {
+	if first > 110<<10 {
 		t.Errorf("the first paint takes %d bytes", first)
 	}
 	refreshes := func() int {
@@ -63,7 +63,7 @@ func TestLargeFleet(t *testing.T) {
 	from := refreshes()
 	p.waits(func() (bool, string) { return refreshes() >= from+5, "the page does not refresh itself" })
 	refresh := (eval[int](p, transferred) - first) / 5
-	if refresh > 20<<10 {
+	if refresh > 12<<10 {
 		t.Errorf("a refresh takes %d bytes", refresh)
 	}
 	t.Logf("%d bytes are loaded first, %d with a refresh", first, refresh)

@@ -83,7 +83,7 @@ func TestSessionIsRefused(t *testing.T) {
 	})
 	p := open(t)
 	p.load(url)
-	p.shows("main", "Asking the server")
+	p.shows(".asking", "Asking the server")
 	status.Store(http.StatusUnauthorized)
 	p.shows("form", "Log in")
 	status.Store(0)

@@ -23,7 +23,11 @@ func TestManyTopics(t *testing.T) {
 	p.shows("h1", "20 topics")
 	p.shows("main", "topic.00")
 	p.press("Next")
+	p.shows(".pages", "Page 2")
+	p.press("Next")
 	p.shows("main", "topic.19")
+	p.shows(".pages", "Page 3")
+	p.press("Back")
 	p.shows(".pages", "Page 2")
 	p.press("Back")
 	p.shows("main", "topic.00")
@@ -86,7 +90,10 @@ func TestSettings(t *testing.T) {
 	}
 	p.fill(`[name="weight"]`, "3")
 	p.press("Save")
-	p.shows("dialog", "It has another revision")
+	p.shows("dialog", "The settings have changed meanwhile.")
+	p.press("Save") // with what they are now
+	p.shows(".notices", "The settings are saved.")
+	p.shows("h1", "paused")
 }
 
 // The address may lead to another order or search while a later page is shown: the list begins
@@ -101,7 +108,7 @@ func TestTopicsByAddress(t *testing.T) {
 	goes := func(address string) { p.ask(`location.hash = "` + address + `"; return ""`) }
 	p.load(r.url + "/#/topics?sort=name")
 	p.press("Next")
-	p.shows("main table", "topic.19")
+	p.shows("main table", "topic.17")
 	goes("#/topics?sort=pending")
 	p.shows("main table", "topic.00")
 	p.shows(".pages", "Page 1")

@@ -18,10 +18,18 @@ export class Problem extends Error {
 // What the page knows of the server beside its answers.
 let skew = 0; // the server's clock minus that of this machine, in ms
 let csrf = ""; // what each change must carry where a cookie says who asks
+let tokens = false; // the server asks for tokens
 
-export const setCSRF = text => { csrf = text || ""; };
+// When the server last answered, by the clock of this machine, and why a call since then had no answer.
+let answeredAt = Date.now(), unanswered = "";
 
-// renew asks the server anew who is here, and calls setCSRF. The frame of the page sets it.
+// silence is for how long the server has not answered, in ms, and how that shows; 0 if it answers.
+export const silence = () => ({ms: unanswered ? Date.now() - answeredAt : 0, why: unanswered});
+
+export const setSession = session => { csrf = session?.csrf || ""; tokens = !!session && !session.open; };
+export const needsToken = () => tokens;
+
+// renew asks the server anew who is here, and calls setSession. The frame of the page sets it.
 let renew = async () => {};
 export const onDenied = ask => { renew = ask; };
 
@@ -79,8 +87,10 @@ async function request(method, path, {query, body, headers, signal, accept = []}
     text = await answer.text();
   } catch (fault) {
     if (signal?.aborted) throw fault;
-    throw new Problem(0, {detail: bound.aborted ? "The server does not answer: nothing came within " + patience / 1000 + " s." : "The server does not answer."});
+    unanswered = bound.aborted ? "The server does not answer: nothing came within " + patience / 1000 + " s." : "The server does not answer.";
+    throw new Problem(0, {detail: unanswered});
   }
+  [answeredAt, unanswered] = [Date.now(), ""];
   heardDate(answer.headers.get("Date"));
   let value = null;
   try { value = text ? parse(text) : null; } catch { value = null; }

@@ -1,12 +1,13 @@
 // The frame of the dashboard: who is here, where the page is, and what holds for all views.
 
 import {html, render, useCallback, useEffect, useRef, useState} from "./vendor/preact.js";
-import {Problem, call, get, onDenied, sessionPath, setCSRF} from "./api.js";
+import {Problem, call, get, onDenied, sessionPath, setSession, silence} from "./api.js";
 import {count, plural, span, age} from "./format.js";
 import {Notices} from "./parts.js";
 import {isStale, useClock, usePoll} from "./poll.js";
+import {choose, onChoice, theme} from "./remembered.js";
 import {go, link, useRoute} from "./route.js";
-import {downNodes, fleetTroubles, sentence} from "./trouble.js";
+import {downNodes, fleetTroubles, remedy, sentence} from "./trouble.js";
 import {Dead} from "./views/dead.js";
 import {Login} from "./views/login.js";
 import {Nodes} from "./views/nodes.js";
@@ -52,7 +53,7 @@ function useSession() {
       if (mine < heard) return; // a later call was answered sooner
       heard = mine;
       if (period === sessionPeriod) {
-        setCSRF(s?.csrf);
+        setSession(s);
         take(s?.scopes.length ? s : null);
       }
       clearTimeout(timer);
@@ -130,6 +131,31 @@ function Reach({stats, diagnosis}) {
   return html`<a class="reach bad" href=${link("nodes")} id="reach" title=${names}>${text}</a>`;
 }
 
+// useElsewhere keeps where the other nodes serve this page. The server that shows it may die.
+function useElsewhere(session) {
+  const poll = usePoll(async signal => (session && opens(session, "nodes") ? (await get("v1/nodes", undefined, signal)).nodes : []), [session], 30_000);
+  return (poll.data || []).filter(n => !n.self && n.state === "live" && /^https?:/.test(n.address ?? ""));
+}
+
+// Gone says once that the server does not answer, and where else to look: at the same view of another
+// node. It stands in the page all the time, so that screen readers hear of it.
+function Gone({others}) {
+  useClock();
+  const {ms, why} = silence();
+  if (ms < 3000) return html`<div id="gone" role="status"></div>`;
+  return html`<div class="banner bad" id="gone" role="status"><div>${why} That is so for ${span(ms)}. ${others.length ? html`Look at the fleet from another node: ${others.map((n, i) => html`
+    ${i ? ", " : ""}<a key=${n.name} href=${n.address.replace(/\/$/, "") + "/" + location.hash}>${n.name}</a>`)}. ` : "Is its process running, and does the network lead there?"}</div></div>`;
+}
+
+// useChoices draws the page anew when the user has chosen another clock or theme.
+function useChoices() {
+  const [, set] = useState(0);
+  useEffect(() => onChoice(() => set(n => n + 1)), []);
+}
+
+// Theme is the button that goes through the themes.
+const Theme = () => html`<button type="button" class="plain" onClick=${() => choose("theme")} aria-label=${"Theme: " + theme() + ". Change it"}>Theme: ${theme()}</button>`;
+
 // bannersShown bounds how many troubles of the fleet stand above a view.
 const bannersShown = 4;
 
@@ -139,7 +165,7 @@ function Banners({stats, diagnosis}) {
   useClock();
   // Of the tasks that this node reads, it says itself how far it is.
   const troubles = fleetTroubles(diagnosis).filter(t => t.kind !== "replaying" || t.node !== stats?.node);
-  const s = stats?.state, list = troubles.slice(0, bannersShown).map(t => ({key: t.kind + t.node, bad: t.grave, text: sentence(t), since: t.since}));
+  const s = stats?.state, list = troubles.slice(0, bannersShown).map(t => ({key: t.kind + t.node, bad: t.grave, text: sentence(t) + " " + remedy(t), since: t.since}));
   const add = (key, bad, text) => list.push({key, bad, text});
   if (troubles.length > bannersShown) add("more", true, count(troubles.length - bannersShown) + " more: see the nodes.");
   if (s?.shutting_down) add("ending", true, "This node is shutting down.");
@@ -162,14 +188,15 @@ function place({view, name, params}, props) {
 }
 
 function App() {
-  const at = useRoute(), [session, askSession] = useSession(), stats = useStats(session), diagnosis = useDiagnosis(session), main = useRef(null);
+  useChoices();
+  const at = useRoute(), [session, askSession] = useSession(), stats = useStats(session), diagnosis = useDiagnosis(session), main = useRef(null), others = useElsewhere(session);
   const where = at.view + "/" + at.name, first = useRef(true);
   useEffect(() => { // a view that is opened begins at its top, and is read from there
     if (first.current) { first.current = false; return; }
     scrollTo(0, 0);
     main.current?.querySelector("h1")?.focus({preventScroll: true});
   }, [where]);
-  if (session === undefined) return html`<main><p class="empty" role="status">Asking the server…</p></main>`;
+  if (session === undefined) return html`<header class="bar"></header><p class="asking" role="status">Asking the server…</p>`;
   if (session === null) return html`<${Login} entered=${askSession} />`;
   if (stats.data?.starting) return html`<${Starting} state=${stats.data.starting} poll=${stats} />`;
   const leave = async () => {
@@ -187,10 +214,11 @@ function App() {
       ${session.open ? null : html`<span class="user"><span>${session.name}</span>
         ${session.csrf ? html`<button type="button" class="small" onClick=${leave}>Log out</button>` : null}</span>`}
     </header>
+    <${Gone} others=${others} />
     <${Banners} stats=${stats.data} diagnosis=${diagnosis.data} />
     <main ref=${main} id="main">${place(here, {stats, diagnosis, may: mayOf(session)})}</main>
     <footer class="foot">${stats.data ? html`<span>Asked: <code>${stats.data.node}</code>, Lapse ${stats.data.version}, up ${stats.data.uptime}</span>` : null}
-      <a href="./docs">Routes</a><a href="./openapi.json">OpenAPI</a></footer>
+      <a href="./docs">API</a><a href="./openapi.json">OpenAPI</a><${Theme} /></footer>
     <${Notices} />`;
 }
 

@@ -2,6 +2,7 @@
 
 import {html, useEffect, useRef, useState} from "./vendor/preact.js";
 import {hourMinute, short} from "./format.js";
+import {onChoice} from "./remembered.js";
 
 // colour is the value of a CSS variable in the theme of the moment. A canvas knows no light-dark().
 function colour(name) {
@@ -13,13 +14,14 @@ function colour(name) {
   return value;
 }
 
-// useTheme counts how often light and dark have changed.
+// useTheme counts how often light and dark, or the clock of the axis, have changed.
 function useTheme() {
   const [n, set] = useState(0);
   useEffect(() => {
     const dark = matchMedia("(prefers-color-scheme: dark)"), changed = () => set(k => k + 1);
     dark.addEventListener("change", changed);
-    return () => dark.removeEventListener("change", changed);
+    const deaf = onChoice(changed);
+    return () => { deaf(); dark.removeEventListener("change", changed); };
   }, []);
   return n;
 }

@@ -1,6 +1,7 @@
 // How figures, times and durations look.
 
 import {now} from "./api.js";
+import {inUTC} from "./remembered.js";
 
 const whole = new Intl.NumberFormat("en");
 const compact = new Intl.NumberFormat("en", {notation: "compact", maximumFractionDigits: 1});
@@ -50,18 +51,26 @@ export const lateness = l => ({value: l.count ? fine(l.p99) : "–",
 
 export const age = instant => now() - Date.parse(instant);
 
-const clock = new Intl.DateTimeFormat("en-GB", {hour: "2-digit", minute: "2-digit", second: "2-digit"});
-const minute = new Intl.DateTimeFormat("en-GB", {hour: "2-digit", minute: "2-digit"});
-const day = new Intl.DateTimeFormat("en-GB", {day: "numeric", month: "short"});
-const year = new Intl.DateTimeFormat("en-GB", {day: "numeric", month: "short", year: "numeric"});
+// clocks has the formats of each clock that times can be told by: of the reader's zone, and UTC.
+const clocks = [undefined, "UTC"].map(timeZone => {
+  const format = options => new Intl.DateTimeFormat("en-GB", {timeZone, ...options});
+  return {
+    clock: format({hour: "2-digit", minute: "2-digit", second: "2-digit"}), minute: format({hour: "2-digit", minute: "2-digit"}),
+    day: format({day: "numeric", month: "short"}), year: format({day: "numeric", month: "short", year: "numeric"}), zone: format({timeZoneName: "short"}),
+  };
+});
+const told = () => clocks[inUTC() ? 1 : 0];
 
-export const hourMinute = at => minute.format(at);
+// zone is the short name of the zone that times are told by: CET, GMT+2, UTC.
+export const zone = () => told().zone.formatToParts(now()).find(p => p.type === "timeZoneName").value;
 
-// when shows an instant by the clock of the reader, with the day if that is another one.
+export const hourMinute = at => told().minute.format(at);
+
+// when shows an instant by the chosen clock, with the day if that is another one.
 export function when(instant) {
-  const at = new Date(instant), today = new Date(now());
-  if (at.toDateString() === today.toDateString()) return clock.format(at);
-  return (at.getFullYear() === today.getFullYear() ? day : year).format(at) + ", " + clock.format(at);
+  const {clock, day, year} = told(), at = new Date(instant), date = year.format(at), today = year.format(now());
+  if (date === today) return clock.format(at);
+  return (date.slice(-4) === today.slice(-4) ? day : year).format(at) + ", " + clock.format(at);
 }
 
 // ago shows for how long (ms) something is over.
@@ -74,10 +83,11 @@ export function away(instant) {
   return ms <= -1000 ? "in " + span(-ms) : ago(ms);
 }
 
-// localInput is an instant as the value of an input of the type datetime-local, and fromInput the
-// other way round.
+// localInput is an instant as the value of an input of the type datetime-local, by the chosen clock,
+// and fromInput the other way round. byClock says for its label which clock that is.
 export function localInput(at) {
   const d = new Date(at);
-  return new Date(d.getTime() - d.getTimezoneOffset() * 60_000).toISOString().slice(0, 19);
+  return new Date(d.getTime() - (inUTC() ? 0 : d.getTimezoneOffset() * 60_000)).toISOString().slice(0, 19);
 }
-export const fromInput = text => (text ? new Date(text).toISOString() : "");
+export const fromInput = text => (text ? new Date(inUTC() ? text + "Z" : text).toISOString() : "");
+export const byClock = () => (inUTC() ? "in UTC" : "by your clock (" + zone() + ")");

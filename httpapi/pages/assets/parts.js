@@ -2,8 +2,9 @@
 
 import {html, useEffect, useLayoutEffect, useRef, useState} from "./vendor/preact.js";
 import {now} from "./api.js";
-import {span} from "./format.js";
+import {span, zone} from "./format.js";
 import {isStale, useClock} from "./poll.js";
+import {choose} from "./remembered.js";
 
 // Pill is a short mark. Only what is wrong has a colour.
 export const Pill = ({bad, warn, children}) => html`<span class=${"pill" + (bad ? " bad" : warn ? " warn" : "")}>${children}</span>`;
@@ -48,7 +49,7 @@ export const Figures = ({label, list}) => html`<dl class="figures" aria-label=${
   <dd>${f.href ? html`<a href=${f.href}>${f.value}</a>` : f.value}</dd>${f.note ? html`<dd class="note">${f.note}</dd>` : null}</div>`)}</dl>`;
 
 // Section is a part of a view under a heading. Where it has a poll of its own it looks old while that
-// poll's figures are, and says so.
+// poll's figures are, and says of when they are. Why, the heading of the view says.
 export function Section({title, side, poll, children, id}) {
   useClock();
   const old = poll && isStale(poll);
@@ -58,13 +59,13 @@ export function Section({title, side, poll, children, id}) {
 }
 
 // Fresh says of when the figures are, and of which part of the fleet. It is quiet while they are as
-// they should be.
+// they should be. That the server does not answer, the frame says.
 export function Fresh({poll, part = partly(poll.data)}) {
   useClock();
-  if (poll.data === undefined) return poll.fault ? html`<${Fault} fault=${poll.fault} again=${poll.again} />` : null;
+  if (poll.data === undefined) return poll.fault ? html`<${Fault} fault=${poll.fault} again=${poll.again} />` : html`<p class="fresh bad"></p>`;
   const old = isStale(poll);
   return html`<p class=${"fresh" + (old || part ? " bad" : "")} role="status">${old
-    ? html`As of ${span(Date.now() - poll.at)} ago. ${poll.fault?.message} <button type="button" class="plain" onClick=${poll.again}>Try again</button>`
+    ? html`As of ${span(Date.now() - poll.at)} ago. ${poll.fault && !poll.fault.unanswered ? html`${poll.fault.message} <button type="button" class="plain" onClick=${poll.again}>Try again</button>` : null}`
     : part || "Live"}</p>`;
 }
 
@@ -75,24 +76,33 @@ function partly(answer) {
   return known ? "Of " + answer.covers.length + " of " + (answer.covers.length + known) + " nodes" : "Not of all nodes";
 }
 
+// settled reports whether a poll has come to anything. What stands below its part of a view waits for
+// that, so that it appears in its place.
+export const settled = poll => poll.data !== undefined || poll.fault !== null;
+
 // View is a view with its heading. While the poll's figures are old, all of them look old. The heading
-// may tell of another poll, leadPoll, and then looks old with that one too.
-export function View({title, poll, lead, leadPoll, part, actions, back, children}) {
+// may tell of another poll, leadPoll, and then looks old with that one too. beside stands right of it.
+export function View({title, poll, lead, leadPoll, beside, part, actions, back, children}) {
   useClock();
   useEffect(() => { document.title = title + " · Lapse"; }, [title]);
   const old = poll && isStale(poll), leadOld = old || leadPoll && isStale(leadPoll);
   return html`<div class="head">
       ${back ? html`<a class="back" href=${back.href}>${back.text}</a>` : null}
-      <h1 tabindex="-1" class=${leadOld ? "stale" : ""}>${lead ?? title}</h1>
-      ${poll ? html`<${Fresh} poll=${poll} part=${part || undefined} />` : null}
+      <h1 tabindex="-1" class=${leadOld ? "stale" : ""}>${lead ?? title}</h1>${beside ? html`<span class="beside">${beside}</span>` : null}
+      ${poll ? html`<${Fresh} poll=${poll} part=${part || undefined} /><${Zone} />` : null}
       ${actions ? html`<div class="actions">${actions}</div>` : null}
     </div>
-    ${poll && poll.data === undefined && !poll.fault ? html`<p class="empty" role="status">Loading…</p>` : null}
-    <div class=${old ? "stale" : ""}>${children}</div>`;
+    <div class=${old ? "stale" : ""}>${children}</div>
+    ${poll && poll.data === undefined && !poll.fault ? html`<p class="empty" role="status">Loading…</p>` : null}`;
 }
 
-// Fault shows why something has failed.
-export const Fault = ({fault, again}) => (fault ? html`<p class="fault" role="alert"><strong>${fault.title || "That did not work"}.</strong> ${fault.message}
+// Zone names the clock that times are told by, and changes it.
+const Zone = () => html`<button type="button" class="plain zone" title="Times are told by this clock" aria-label=${"Times are in " + zone() + ". Change the clock"} onClick=${() => choose("clock")}>${zone()}</button>`;
+
+// Fault shows why something has failed, with a link to what can be done. What the fields of a form
+// say, it does not say again: then told is true.
+export const Fault = ({fault, again, told}) => (fault ? html`<p class="fault" role="alert"><strong>${fault.title || "That did not work"}.</strong> ${told ? "See the marked fields." : fault.message}
+  ${fault.type ? html` <a href=${"./problems/" + fault.type.split("/").pop()} target="_blank" rel="noopener">What to do</a>` : null}
   ${fault.done ? html` ${fault.done} were done before that.` : null}
   ${fault.unanswered ? " What became of it is not known." : null}
   ${again ? html` <button type="button" class="plain" onClick=${again}>Try again</button>` : null}</p>` : null);
@@ -126,8 +136,9 @@ export function Dialog({title, onClose, children}) {
 }
 
 // Ask is a dialog with a form that does something. act throws what prevents it; then the dialog stays
-// and shows it. keep is on the button that changes nothing.
-export function Ask({title, label, keep = "Leave it", danger, act, done, onClose, children, disabled}) {
+// and shows it. keep is on the button that changes nothing. inFields reports whether the form shows
+// all of these errors beside its fields.
+export function Ask({title, label, keep = "Leave it", danger, act, done, onClose, children, disabled, inFields}) {
   const action = useAction();
   const submit = async e => {
     e.preventDefault();
@@ -139,7 +150,7 @@ export function Ask({title, label, keep = "Leave it", danger, act, done, onClose
   };
   return html`<${Dialog} title=${title} onClose=${onClose}><form onSubmit=${submit}>
     ${children}
-    <${Fault} fault=${action.fault} />
+    <${Fault} fault=${action.fault} told=${action.fault?.errors?.length && inFields?.(action.fault.errors)} />
     <div class="actions">
       <button type="button" onClick=${onClose}>${keep}</button>
       <button type="submit" class=${danger ? "danger" : "main"} disabled=${disabled} aria-disabled=${action.busy}>${action.busy ? "Working…" : label}</button>

@@ -3,13 +3,14 @@
 
 import {useEffect, useState} from "./vendor/preact.js";
 
-// read returns the place that the fragment names, and its parameters.
+// read returns the place that the fragment names, and its parameters. Two of them say which page of
+// a list it is, whatever the list is of: at, the cursor, and page, its number.
 export function read(fragment = location.hash) {
-  const [path, query] = fragment.replace(/^#\/?/, "").split("?");
+  const [path, query] = fragment.replace(/^#\/?/, "").split("?"), {at, page, ...params} = Object.fromEntries(new URLSearchParams(query));
   const parts = path.split("/").filter(Boolean).map(part => {
     try { return decodeURIComponent(part); } catch { return part; }
   });
-  return {view: parts[0] || "overview", name: parts.slice(1).join("/"), params: Object.fromEntries(new URLSearchParams(query))};
+  return {view: parts[0] || "overview", name: parts.slice(1).join("/"), params, at, page};
 }
 
 // link is the address of a view. Parameters without a value are left out.
@@ -27,13 +28,48 @@ export function go(address, replace) {
   } else location.hash = address.slice(1);
 }
 
+// lists are the addresses of the lists that were shown last, by view; cameFrom is the last of them all.
+const lists = {}, titles = {topics: "Topics", tasks: "Tasks", dead: "Dead tasks", waves: "Wave"};
+let cameFrom = "tasks";
+function note(at) {
+  if (at.name || !titles[at.view]) return;
+  lists[at.view] = location.hash;
+  if (at.view !== "topics") cameFrom = at.view;
+}
+
+// backTo is the way back to a list, as it was: its filter, its order and its page.
+export const backTo = (view = cameFrom) => ({href: lists[view] ?? link(view), text: titles[view]});
+
 // useRoute is the place where the page is.
 export function useRoute() {
   const [at, set] = useState(read);
+  note(at);
   useEffect(() => {
     const moved = () => set(read());
     addEventListener("hashchange", moved);
     return () => removeEventListener("hashchange", moved);
   }, []);
   return at;
+}
+
+// before has, for each cursor that was followed, that of the page before it, "" for the first page.
+const before = new Map(), mostBefore = 1000;
+
+// usePages keeps in the address which page of a list is shown, so that the browser's Back returns to
+// it. cursors has an entry for each page before the shown one, and its own cursor last. The cursors of
+// pages that this browser has not come through are not known: from there Back leads to the first one.
+export function usePages() {
+  useRoute();
+  // What holds now: the view may be drawn for its parameters before this hook has heard of another place.
+  const {view, name, params, at, page} = read(), cursors = at ? Array(Math.max(1, (Number.parseInt(page, 10) || 2) - 1)).fill("") : [];
+  for (let i = cursors.length - 1, cursor = at; i >= 0 && cursor; i--, cursor = before.get(cursor)) cursors[i] = cursor;
+  const turn = to => {
+    const cursor = to[to.length - 1];
+    if (to.length > cursors.length) {
+      if (before.size >= mostBefore) before.clear();
+      before.set(cursor, at || "");
+    }
+    go(link(view, name, {...params, at: cursor, page: cursor ? to.length + 1 : ""}));
+  };
+  return [cursors, turn];
 }

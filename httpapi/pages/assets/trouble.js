@@ -29,6 +29,17 @@ export const Troubles = ({topic}) => html`<div class="faults">${(topic.troubles 
     ${detail ? html`<span class=${long ? "clamp" : ""} title=${long ? detail : undefined}>${detail}</span>` : null}</div>`;
 })}</div>`;
 
+// remedies say what to do about a trouble, where a reader may not know.
+const remedies = {
+  ledger: "Start it, or mend the network to it: the nodes go on by themselves.",
+  refusing: "Give it room: tasks that are there are delivered all the same.",
+  cut_off: "Look at its network and its log.", unknown: "", unheard: "Look at its log and its processor.",
+  silent: "Start it again: it takes its tasks back.", adopted: "Start it again when you can: it takes its tasks back.",
+  undeliverable: "Mend the topic's settings.", late: "", failing: "See the last errors: mend the receiver, or pause the topic until it is mended.",
+};
+
+export const remedy = t => (t.kind === "late" && t.detail?.includes("no receiver pulls") ? "Start a receiver that pulls from it." : t.kind === "late" ? "Raise its concurrency, or add receivers." : remedies[t.kind] ?? "");
+
 // sentence says a trouble with its beginning: "n3 is down, and others have its tasks, since 12:02:48."
 export const sentence = t => (t.text.startsWith(t.topic || t.node || "\n") ? t.text : t.text[0].toUpperCase() + t.text.slice(1))
   + (t.since ? ", since " + when(t.since) : "") + (t.detail ? ": " + t.detail : "") + ".";

@@ -1,15 +1,15 @@
 // Dead tasks: what died and why, and what becomes of them.
 
-import {html, useState} from "../vendor/preact.js";
+import {html, useEffect, useState} from "../vendor/preact.js";
 import {get, now, topicPath} from "../api.js";
 import {away, count, plural, when} from "../format.js";
-import {Fault, Pages, Section, Table, View, noneYet, useChosen} from "../parts.js";
+import {Fault, Pages, Section, Table, View, noneYet, settled, useChosen} from "../parts.js";
 import {usePoll} from "../poll.js";
-import {link} from "../route.js";
+import {link, usePages} from "../route.js";
 import {Bulk, Counted, Filter, selected} from "./filter.js";
 import {Many} from "./many.js";
 
-const pageSize = 20;
+const pageSize = 12;
 const reasonTexts = {exhausted: "attempts used up", buried: "buried by its receiver", deleted: "its topic was deleted"};
 
 const midnight = days => {
@@ -45,9 +45,11 @@ const topicColumns = [
 const whyShown = 8;
 
 // Why counts dead tasks by reason and error, those that query selects. Each reason leads to its tasks;
-// of are the parameters that the address keeps. chosen has those of the reason that it names.
-function Why({path, query, of, chosen, byTopic}) {
-  const poll = usePoll(signal => get(path, {...query(), limit: whyShown}, signal), [path, JSON.stringify(of)], 5000), why = poll.data;
+// of are the parameters that the address keeps. chosen has those of the reason that it names. settles is
+// called once it is known how high it is.
+function Why({path, query, of, chosen, byTopic, settles}) {
+  const poll = usePoll(signal => get(path, {...query(), limit: whyShown}, signal), [path, JSON.stringify(of)], 5000), why = poll.data, over = settled(poll);
+  useEffect(() => { if (over) settles?.(); }, [over]);
   if (!why) return poll.fault ? html`<${Section} title="Why"><${Fault} fault=${poll.fault} again=${poll.again} /></${Section}>` : null;
   if (!why.reasons.length && why.complete) return null;
   const is = r => chosen && r.error === chosen.error_like && (r.reason || "") === (chosen.reason || "");
@@ -74,12 +76,12 @@ function Why({path, query, of, chosen, byTopic}) {
 }
 
 function ByTopic({stats}) {
-  const [cursors, setCursors] = useState([]);
+  const [cursors, setCursors] = usePages();
   const poll = usePoll(signal => get("v1/topics", {sort: "dead", limit: topicsShown, cursor: cursors[cursors.length - 1]}, signal), [cursors.join()], 5000);
-  const topics = poll.data?.topics.filter(t => t.counts.dead > 0), dead = stats.data?.total.dead;
+  const [high, setHigh] = useState(false), topics = poll.data?.topics.filter(t => t.counts.dead > 0), dead = stats.data?.total.dead;
   return html`<${View} title="Dead tasks" poll=${poll} lead=${dead === undefined ? "Dead tasks" : dead ? plural(dead, "dead task") : "No task is dead"}>
-    ${topics?.length ? html`<${Why} path="v1/dead/reasons" query=${() => ({})} of=${{}} byTopic=${true} />` : null}
-    ${topics ? html`<${Section} title="Topics"><${Table} label="Topics with dead tasks" columns=${topicColumns} rows=${topics} keyOf=${t => t.name}
+    ${topics?.length ? html`<${Why} path="v1/dead/reasons" query=${() => ({})} of=${{}} byTopic=${true} settles=${() => setHigh(true)} />` : null}
+    ${topics && (high || !topics.length) ? html`<${Section} title="Topics"><${Table} label="Topics with dead tasks" columns=${topicColumns} rows=${topics} keyOf=${t => t.name}
         empty="A task is dead when its attempts are used up, or when its receiver buries it." />
       <${Pages} cursors=${cursors} next=${topics.length === poll.data.topics.length ? poll.data.next_cursor : ""} go=${setCursors} /></${Section}>` : null}
   </${View}>`;
@@ -113,7 +115,7 @@ function filterOf({topic, reason, error, error_like, group, id_prefix, died}) {
 
 function OfTopic({params, may}) {
   const {topic, ...filters} = params, filtered = Object.keys(filters).length > 0;
-  const [cursors, setCursors] = useState([]), [doing, setDoing] = useState(null), [differs, setDiffers] = useState(false);
+  const [cursors, setCursors] = usePages(), [doing, setDoing] = useState(null), [differs, setDiffers] = useState(false);
   const poll = usePoll(signal => {
     const {topic: _, ...query} = filterOf(params);
     return get(topicPath(topic) + "/dead", {...query, details: false, limit: pageSize, cursor: cursors[cursors.length - 1]}, signal);

@@ -30,7 +30,7 @@ export function LastHour() {
   const poll = useHistory(), points = poll.data?.points;
   if (!points?.length) {
     const why = poll.fault ? poll.fault.message : points ? "Nothing was counted yet." : "Loading…";
-    return html`<${Section} title="Last hour"><p class="empty">${why}</p></${Section}>`;
+    return ["Attempts, last hour", "Lateness, last hour"].map(title => html`<${Section} key=${title} title=${title}><p class="empty room">${why}</p></${Section}>`);
   }
   const x = points.map(p => Date.parse(p.at) / 1000), to = x[x.length - 1] + 60, axis = {from: to - 3660, to}, at = i => hourMinute(x[i] * 1000) + ": ";
   const sum = key => points.reduce((n, p) => n + p[key], 0), failed = sum("failed");

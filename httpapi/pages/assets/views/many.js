@@ -4,7 +4,7 @@
 
 import {html, useEffect, useRef, useState} from "../vendor/preact.js";
 import {get, now, post} from "../api.js";
-import {count, fromInput, localInput, plural} from "../format.js";
+import {byClock, count, fromInput, localInput, plural} from "../format.js";
 import {Dialog, Fault, Field, announce} from "../parts.js";
 import {allOf, notCounted} from "./filter.js";
 
@@ -53,7 +53,7 @@ function When({change}) {
   return html`<div class="fields">
     <${Field} label="Move them" name="how" value=${how} onInput=${setHow}
       options=${[{value: "later", text: "later by"}, {value: "earlier", text: "earlier by"}, {value: "to", text: "to a time"}]} />
-    ${how === "to" ? html`<${Field} label="New deadline, by your clock" name="to" type="datetime-local" step="1" value=${to} onInput=${setTo} required />`
+    ${how === "to" ? html`<${Field} label=${"New deadline, " + byClock()} name="to" type="datetime-local" step="1" value=${to} onInput=${setTo} required />`
       : html`<${Field} label="By" name="by" value=${by} onInput=${setBy} hint="Such as 30m, 12h, 1d" required />`}
   </div>`;
 }

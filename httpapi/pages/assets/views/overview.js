@@ -5,10 +5,11 @@ import {html, useState} from "../vendor/preact.js";
 import {get} from "../api.js";
 import {Chart} from "../chart.js";
 import {away, count, hourMinute, lateness, plural, when} from "../format.js";
-import {Figures, Section, Table, View} from "../parts.js";
+import {Figures, Section, Table, View, settled} from "../parts.js";
 import {isStale, usePoll} from "../poll.js";
 import {link} from "../route.js";
 import {Troubles} from "../trouble.js";
+import {FirstSteps} from "./create.js";
 import {LastHour} from "./lasthour.js";
 import {nodeColumns} from "./nodes.js";
 
@@ -46,7 +47,7 @@ export function Forecast({topic, hour, title = "Falls due"}) {
   const [wide, setWide] = useState(false);
   const day = usePoll(signal => (wide ? get("v1/forecast", {window: "24h", step: "30m", topic}, signal) : Promise.resolve(null)), [wide, topic], 15_000);
   const poll = wide && day.data ? day : hour, f = poll.data;
-  if (!f) return html`<${Section} title=${title}><p class="empty">${poll.fault ? poll.fault.message : "Loading…"}</p></${Section}>`;
+  if (!f) return html`<${Section} title=${title}><p class="empty room">${poll.fault ? poll.fault.message : "Loading…"}</p></${Section}>`;
   const from = Date.parse(f.from) / 1000, step = wide && day.data ? 1800 : 60;
   const x = f.counts.map((_, i) => from + i * step), sum = f.counts.reduce((a, b) => a + b, 0);
   const peak = f.counts.indexOf(Math.max(...f.counts));
@@ -63,7 +64,7 @@ export function Forecast({topic, hour, title = "Falls due"}) {
 
 export const forecastOfHour = (topic, signal) => get("v1/forecast", {window: "1h", step: "1m", topic}, signal);
 
-export function Overview({stats, diagnosis}) {
+export function Overview({stats, diagnosis, may}) {
   const hour = usePoll(signal => forecastOfHour(undefined, signal), [], 10_000);
   const worst = usePoll(signal => get("v1/topics", {sort: "worst", limit: shown}, signal), [], 2000);
   const nodes = usePoll(signal => get("v1/nodes", undefined, signal), [], 5000);
@@ -73,18 +74,19 @@ export function Overview({stats, diagnosis}) {
   const soon = isStale(hour) ? undefined : hour.data?.counts.slice(0, 10).reduce((a, b) => a + b, 0);
   const wrong = worst.data?.topics.filter(t => t.troubles), more = wrong?.length === shown && worst.data.next_cursor;
   const late = !!diagnosis.data?.troubles.some(t => t.kind === "late");
+  const empty = worst.data?.topics.length === 0 && !s.total.scheduled && !s.total.pending && !s.missing.length;
   return html`<${View} title="Overview" lead=${diagnosis.data?.headline} leadPoll=${diagnosis} poll=${stats}>
     <${Figures} label="All topics" list=${totals(s.total, soon, late)} />
-    <${Section} id="worst" title="Needs a look" poll=${worst} side=${html`<a href=${link("topics")}>All topics</a>`}>
+    ${empty ? html`<${FirstSteps} may=${may} />` : html`<${Section} id="worst" title="Needs a look" poll=${worst} side=${html`<a href=${link("topics")}>All topics</a>`}>
       <${Table} label="Topics with something wrong, the worst first" columns=${worstColumns} rows=${wrong} keyOf=${t => t.name}
         empty=${wrong ? "No topic is late, failing or paused, and none has dead tasks." : worst.fault?.message || "Loading…"} />
       ${more ? html`<p class="pages"><a href=${link("topics", "", {sort: "worst"})}>More topics, the worst first</a></p>` : null}
-    </${Section}>
-    <div class="charts"><${LastHour} /></div>
+    </${Section}>`}
+    ${settled(worst) ? html`<div class="charts"><${LastHour} /></div>
     <${Forecast} hour=${hour} />
     <${Section} id="fleet" title="Fleet" poll=${nodes} side=${html`<a href=${link("nodes")}>Nodes</a>`}>
       <${Table} label="Nodes" columns=${nodeColumns.filter(c => !c.more)} rows=${nodes.data?.nodes}
         keyOf=${n => n.name} empty=${nodes.fault ? nodes.fault.message : "Loading…"} />
-    </${Section}>
+    </${Section}>` : null}
   </${View}>`;
 }

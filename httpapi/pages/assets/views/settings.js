@@ -2,7 +2,7 @@
 // is wrong.
 
 import {html, useState} from "../vendor/preact.js";
-import {call, topicPath} from "../api.js";
+import {Problem, call, topicPath} from "../api.js";
 import {count, plural} from "../format.js";
 import {Ask, Field} from "../parts.js";
 import {link} from "../route.js";
@@ -86,11 +86,22 @@ function patchOf(t, form) {
 }
 
 export function Settings({topic, onClose, saved}) {
-  // The topic as it was when the form was opened. If-Match keeps changes by others.
-  const [t] = useState(topic);
+  // The topic as it was when the form was opened. If-Match keeps changes by others: these are shown
+  // first, beside what the user has changed.
+  const [t, setT] = useState(topic);
   const [form, set] = useState(() => ({kind: t.delivery.kind, way: wayOf(t), ...Object.fromEntries(fields.map(f => [f.name, f.of(t)]))}));
   const [errors, setErrors] = useState({});
   const change = name => value => set(f => ({...f, [name]: value}));
+  const takeOver = async () => {
+    const {value, etag} = await call("GET", topicPath(t.name)), newest = {...value, etag};
+    const changed = fields.filter(f => String(f.of(newest)) !== String(f.of(t)));
+    // What the user has not touched becomes what it is now.
+    set(form => ({...form, ...Object.fromEntries(changed.filter(f => String(form[f.name]) === String(f.of(t))).map(f => [f.name, f.of(newest)])),
+      kind: form.kind === t.delivery.kind ? newest.delivery.kind : form.kind, way: form.way === wayOf(t) ? wayOf(newest) : form.way}));
+    setT(newest);
+    throw new Problem(412, {title: "The settings have changed meanwhile", detail: (changed.length ? changed.map(f => f.label + ": " + (f.of(newest) === "" ? "default" : f.of(newest))).join("; ") : "Its delivery, or whether it is paused")
+      + ". What you have changed is kept: press Save again to save it."});
+  };
   const save = async () => {
     let patch;
     try {
@@ -103,6 +114,7 @@ export function Settings({topic, onClose, saved}) {
     try {
       await call("PATCH", topicPath(t.name), {body: patch, headers: {"Content-Type": "application/merge-patch+json", "If-Match": t.etag}});
     } catch (fault) {
+      if (fault.status === 412) await takeOver();
       setErrors(Object.fromEntries((fault.errors || []).map(e => [e.field, e.problem])));
       throw fault;
     }
@@ -110,7 +122,8 @@ export function Settings({topic, onClose, saved}) {
   };
   const ofWay = Object.entries(errors).filter(([field]) => field.startsWith("delivery")).map(([field, text]) => field + " " + text).join("; ");
   const options = kinds.includes(t.delivery.kind) ? kinds : [t.delivery.kind, ...kinds];
-  return html`<${Ask} title=${"Settings of " + t.name} label="Save" act=${save} done="The settings are saved." onClose=${onClose}>
+  return html`<${Ask} title=${"Settings of " + t.name} label="Save" act=${save} done="The settings are saved." onClose=${onClose}
+    inFields=${list => list.every(e => e.field.startsWith("delivery") || fields.some(f => f.name === e.field))}>
     <div class="fields">
       <${Field} label="Delivery" name="kind" value=${form.kind} onInput=${change("kind")} options=${options} />
       ${fields.map(({name, label, type, options, hint, number}) => html`<${Field} key=${name} ...${{name, label, type, options, hint}}

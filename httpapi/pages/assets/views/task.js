@@ -2,10 +2,11 @@
 
 import {html, useState} from "../vendor/preact.js";
 import {Problem, call, now, post, taskPath, topicPath} from "../api.js";
-import {away, count, fine, fromInput, localInput, plural, when} from "../format.js";
+import {Copy, curlOf} from "../copy.js";
+import {away, byClock, count, fine, fromInput, localInput, plural, when} from "../format.js";
 import {Ask, Field, Section, View} from "../parts.js";
 import {usePoll} from "../poll.js";
-import {link} from "../route.js";
+import {backTo, link} from "../route.js";
 import {StatePill, TopicLink} from "./tasks.js";
 
 export function TaskView({id, may}) {
@@ -17,7 +18,7 @@ export function TaskView({id, may}) {
   // the task meanwhile.
   const [doing, setDoing] = useState(null), t = poll.data, gone = poll.fault?.status === 404;
   const dialog = doing ? html`<${Doing} key=${doing.action.name} ...${doing} onClose=${() => { setDoing(null); poll.again(); }} />` : null;
-  const back = {href: link("tasks"), text: "Tasks"};
+  const back = backTo();
   if (gone) {
     return html`<${View} title=${id} back=${back} lead=${html`<span class="id">${id}</span>`}>
       <p class="empty" role="status">
@@ -27,13 +28,13 @@ export function TaskView({id, may}) {
   }
   if (!t) return html`<${View} title=${id} poll=${poll} back=${back} lead=${html`<span class="id">${id}</span>`} />`;
   const payload = t.payload !== undefined ? JSON.stringify(t.payload, null, 2) : t.payload_base64;
-  return html`<${View} title=${id} poll=${poll} back=${back} lead=${html`<span class="id">${id}</span> <${StatePill} task=${t} />`}
+  return html`<${View} title=${id} poll=${poll} back=${back} lead=${html`<span class="id">${id}</span> <${StatePill} task=${t} />`} beside=${html`<${Copy} text=${id} what="the id" /> <${Copy} text=${() => curlOf("GET", taskPath(id))} what="the call for the task as curl" label="As curl" />`}
       actions=${actionsOf(t, may).map(action => html`<button key=${action.name} type="button" onClick=${() => setDoing({action, task: t})}>${action.label}</button>`)}>
     <div class="two">
       <${Section} title="Story"><${Story} task=${t} /></${Section}>
       <${Section} title="Facts"><dl class="facts">${facts(t, may).map(([what, value]) => html`<dt key=${what}>${what}</dt><dd>${value}</dd>`)}</dl></${Section}>
     </div>
-    ${payload ? html`<${Section} title="Payload"><pre tabindex="0">${payload}</pre></${Section}>` : null}
+    ${payload ? html`<${Section} title="Payload" side=${html`<${Copy} text=${payload} what="the payload" />`}><pre tabindex="0">${payload}</pre></${Section}>` : null}
     ${dialog}
   </${View}>`;
 }
@@ -88,7 +89,7 @@ function Story({task: t}) {
   else list.push({at: t.next_at, text: "Attempt " + count(t.attempt + 1) + " begins", ahead: true});
   return html`<ol class="story">${list.map((s, i) => html`<li key=${i} class=${s.bad ? "bad" : s.ahead ? "ahead" : ""}>${s.text}
     ${s.at ? html` <time datetime=${s.at} title=${s.at}>${when(s.at)}, ${away(s.at)}</time>` : null}
-    ${s.error ? html`<p class="bad">${s.error}</p>` : null}${s.by ? html`<p class="soft">${s.by}</p>` : null}</li>`)}</ol>`;
+    ${s.error ? html`<p class="bad">${s.error} <${Copy} text=${s.error} what="the error" /></p>` : null}${s.by ? html`<p class="soft">${s.by}</p>` : null}</li>`)}</ol>`;
 }
 
 // actionsOf lists what can be done with a task as it stands.
@@ -116,16 +117,29 @@ async function requeue(t) {
 }
 
 // Doing asks before it does something. It is about the task as it was when the question came up:
-// If-Match refuses the change of a task that another caller has changed meanwhile.
-function Doing({action, task: t, onClose}) {
-  const [due, setDue] = useState(localInput(Date.parse(t.due_at))), headers = t.etag ? {"If-Match": t.etag} : {};
+// If-Match refuses the change of a task that another caller has changed meanwhile. Then the question
+// is about the task as it is now.
+function Doing({action, task, onClose}) {
+  const [t, setT] = useState(task), [due, setDue] = useState(localInput(Date.parse(t.due_at))), headers = t.etag ? {"If-Match": t.etag} : {};
   const path = taskPath(t.id), of = {headers};
+  const again = act => async () => {
+    try {
+      await act();
+    } catch (fault) {
+      if (fault.status === 412) {
+        const {value, etag} = await call("GET", path);
+        setT({...value, etag});
+        throw new Problem(412, {title: "The task has changed meanwhile", detail: "It is " + value.state + " now" + (value.next_at ? ", its next attempt at " + when(value.next_at) : "") + ". Press again to go on all the same."});
+      }
+      throw fault;
+    }
+  };
   if (action.name === "move") {
     const by = ms => setDue(localInput(Date.parse(fromInput(due)) + ms));
     return html`<${Ask} title="Move the task" label="Move" done="The task has its new deadline." onClose=${onClose} disabled=${!due}
-      act=${() => call("PATCH", path, {...of, body: {due_at: fromInput(due)}})}>
+      act=${again(() => call("PATCH", path, {...of, body: {due_at: fromInput(due)}}))}>
       <p>Its deadline is ${when(t.due_at)}, ${away(t.due_at)}.</p>
-      <${Field} label="New deadline, by your clock" name="due" type="datetime-local" step="1" value=${due} onInput=${setDue} required />
+      <${Field} label=${"New deadline, " + byClock()} name="due" type="datetime-local" step="1" value=${due} onInput=${setDue} required />
       <div class="actions"><button type="button" class="small" onClick=${() => by(3_600_000)}>1 hour later</button>
         <button type="button" class="small" onClick=${() => by(86_400_000)}>1 day later</button></div>
     </${Ask}>`;
@@ -139,6 +153,6 @@ function Doing({action, task: t, onClose}) {
     requeue: () => requeue(t),
   };
   const q = questions[action.name];
-  return html`<${Ask} title=${q.title} label=${action.danger ? action.label + " the task" : action.label} keep=${action.danger ? "Keep" : undefined} danger=${action.danger} act=${acts[action.name]} done=${q.done} onClose=${onClose}>
+  return html`<${Ask} title=${q.title} label=${action.danger ? action.label + " the task" : action.label} keep=${action.danger ? "Keep" : undefined} danger=${action.danger} act=${again(acts[action.name])} done=${q.done} onClose=${onClose}>
     <p><code>${t.id}</code> of ${t.topic}. ${q.text}</p></${Ask}>`;
 }

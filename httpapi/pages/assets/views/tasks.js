@@ -5,7 +5,8 @@ import {get, now} from "../api.js";
 import {away, count, fine, plural, when} from "../format.js";
 import {Fault, Pages, Pill, Table, View, noneYet, useChosen} from "../parts.js";
 import {usePoll} from "../poll.js";
-import {link} from "../route.js";
+import {link, usePages} from "../route.js";
+import {Create} from "./create.js";
 import {Bulk, Counted, Filter, selected} from "./filter.js";
 import {Many} from "./many.js";
 
@@ -101,7 +102,7 @@ function refusal({state, topic, due}) {
 }
 
 export function Tasks({params, may}) {
-  const [cursors, setCursors] = useState([]), [doing, setDoing] = useState(null), [differs, setDiffers] = useState(false);
+  const [cursors, setCursors] = usePages(), [doing, setDoing] = useState(null), [differs, setDiffers] = useState(false), [creating, setCreating] = useState(false);
   const poll = usePoll(signal => found(params, cursors[cursors.length - 1], signal), [JSON.stringify(params), cursors.join()], 5000);
   const page = poll.data, {here, column, all, none} = useChosen(page?.tasks || []), filtered = Object.keys(params).length > 0;
   // A filter selects none that is dead or finished; one that is dead may have been found by its id.
@@ -113,7 +114,8 @@ export function Tasks({params, may}) {
   const ask = action => setDoing(here.length ? {action, ids: here.map(t => t.id)} : {action, filter: queryOf(params), of: selected(params, says)});
   const which = here.length ? plural(here.length, "task") : "all of these";
   const empty = refusal(params) || (page?.fault ? "Nothing else was found." : page?.next ? noneYet : params.find ? "No task has this id, or one that begins so. It may be finished." : "No task is as the filter says.");
-  return html`<${View} title="Tasks" poll=${poll}>
+  return html`<${View} title="Tasks" poll=${poll} actions=${may("schedule") ? html`<button type="button" onClick=${() => setCreating(true)}>New task</button>` : null}>
+    ${creating ? html`<${Create} topic=${params.topic} onClose=${() => setCreating(false)} />` : null}
     <${Filter} view="tasks" params=${params} fields=${fields} differs=${setDiffers} />
     ${refusal(params) ? null : html`<${Counted} query=${() => queryOf(params)} of=${selected(params, says)} />`}
     ${acts ? html`<${Bulk} differs=${differs} chosen=${here.length}>

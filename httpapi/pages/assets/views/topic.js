@@ -2,11 +2,13 @@
 
 import {html, useState} from "../vendor/preact.js";
 import {call, get, post, topicPath} from "../api.js";
+import {Copy, curlOf} from "../copy.js";
 import {age, away, count, lateness, plural, span, when} from "../format.js";
-import {Fault, Figures, Pill, Section, Table, View, announce, useAction} from "../parts.js";
+import {Fault, Figures, Pill, Section, Table, View, announce, settled, useAction} from "../parts.js";
 import {usePoll} from "../poll.js";
-import {link} from "../route.js";
-import {has, sentence} from "../trouble.js";
+import {backTo, link} from "../route.js";
+import {has, remedy, sentence} from "../trouble.js";
+import {Create} from "./create.js";
 import {Forecast, forecastOfHour} from "./overview.js";
 import {Settings, settingsInWords} from "./settings.js";
 
@@ -18,8 +20,8 @@ export function Topic({name, may}) {
   const hour = usePoll(signal => forecastOfHour(name, signal), [name], 10_000);
   const waiting = usePoll(signal => get("v1/tasks", {topic: name, state: "ready", details: false, limit: 5}, signal), [name], 5000);
   const retrying = usePoll(signal => get("v1/tasks", {topic: name, state: "retrying", details: false, limit: 5}, signal), [name], 5000);
-  const [editing, setEditing] = useState(false), switching = useAction(), t = poll.data;
-  const back = {href: link("topics"), text: "Topics"};
+  const [editing, setEditing] = useState(false), [creating, setCreating] = useState(false), switching = useAction(), t = poll.data;
+  const back = backTo("topics");
   if (!t) {
     const unknown = poll.fault?.status === 404;
     return html`<${View} title=${name} poll=${unknown ? undefined : poll} back=${back}>
@@ -30,8 +32,8 @@ export function Topic({name, may}) {
     announce(name + (t.paused ? " is delivered again." : " is paused."));
     poll.again();
   });
-  const actions = may("admin") ? html`<button type="button" onClick=${pause} disabled=${switching.busy}>${t.paused ? "Resume" : "Pause"}</button>
-    <button type="button" onClick=${() => setEditing(true)}>Edit settings</button>` : null;
+  const actions = may("schedule") || may("admin") ? html`${may("schedule") ? html`<button type="button" onClick=${() => setCreating(true)}>New task</button>` : null}${may("admin") ? html`<button type="button" onClick=${pause} disabled=${switching.busy}>${t.paused ? "Resume" : "Pause"}</button>
+    <button type="button" onClick=${() => setEditing(true)}>Edit settings</button>` : null}` : null;
   return html`<${View} title=${name} poll=${poll} back=${back} actions=${actions}
       lead=${html`${name} ${t.paused ? html`<${Pill} warn>paused</${Pill}>` : null}`}>
     <${Fault} fault=${switching.fault} />
@@ -44,10 +46,11 @@ export function Topic({name, may}) {
       </${Section}>
       <${LastErrors} topic=${t} retrying=${retrying} />
     </div>
-    <${Forecast} topic=${name} hour=${hour} />
-    <${Section} title="Settings" side=${t.revision === 0 ? "defaults" : "revision " + t.revision}>
+    ${settled(waiting) && settled(retrying) ? html`<${Forecast} topic=${name} hour=${hour} />
+    <${Section} title="Settings" side=${html`${t.revision === 0 ? "defaults" : "revision " + t.revision} <${Copy} text=${() => curlOf("GET", topicPath(name))} what="the call for the topic as curl" label="Copy as curl" />`}>
       <dl class="facts wide">${settingsInWords(t).map(([what, value]) => html`<dt key=${what}>${what}</dt><dd>${value}</dd>`)}</dl>
-    </${Section}>
+    </${Section}>` : null}
+    ${creating ? html`<${Create} topic=${name} onClose=${() => setCreating(false)} />` : null}
     ${editing ? html`<${Settings} topic=${t} onClose=${() => setEditing(false)} saved=${poll.again} />` : null}
   </${View}>`;
 }
@@ -71,7 +74,7 @@ function LastErrors({topic: t, retrying}) {
   const tasks = retrying.data?.tasks, dead = t.counts.dead;
   return html`<${Section} id="errors" title="Last errors" poll=${retrying}
       side=${dead ? html`<a href=${link("dead", "", {topic: t.name})}>Those of ${plural(dead, "dead task")}</a>` : null}>
-    <p class="empty">${t.last_failed_at ? html`<time datetime=${t.last_failed_at}>${when(t.last_failed_at)}</time>, ${away(t.last_failed_at)}: ${t.last_error}`
+    <p class="empty">${t.last_failed_at ? html`<time datetime=${t.last_failed_at}>${when(t.last_failed_at)}</time>, ${away(t.last_failed_at)}: ${t.last_error} <${Copy} text=${t.last_error} what="the error" />`
       : "No attempt has failed since the start."}</p>
     ${tasks?.length ? html`<${Table} label="Tasks that will be tried again" columns=${errorColumns} rows=${tasks} keyOf=${r => r.id} />` : null}
   </${Section}>`;
@@ -80,7 +83,7 @@ function LastErrors({topic: t, retrying}) {
 // Trouble says in sentences what is wrong.
 function Trouble({topic: t}) {
   const list = t.troubles?.filter(x => x.grave) || [];
-  return list.length ? html`<div class="fault" id="trouble">${list.map(x => html`<p key=${x.kind}>${sentence(x)}</p>`)}</div>` : null;
+  return list.length ? html`<div class="fault" id="trouble">${list.map(x => html`<p key=${x.kind}>${sentence(x)} ${remedy(x)}</p>`)}</div>` : null;
 }
 
 function figures(t) {

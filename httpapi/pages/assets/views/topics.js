@@ -5,12 +5,12 @@ import {get} from "../api.js";
 import {age, fine, plural, span} from "../format.js";
 import {Pages, Table, View} from "../parts.js";
 import {usePoll} from "../poll.js";
-import {go, link} from "../route.js";
+import {go, link, usePages} from "../route.js";
 import {Troubles} from "../trouble.js";
 import {quiet} from "./overview.js";
 
 // pageSize keeps a refresh small: the answer has about 1 kB a topic.
-const pageSize = 12;
+const pageSize = 9;
 
 const zero = html`<span class="zero">–</span>`;
 
@@ -33,13 +33,10 @@ const Sorting = ({sort, show}) => html`<select class="sorting narrow" name="sort
 
 export function Topics({params}) {
   const {search = "", sort = "worst"} = params, [typed, setTyped] = useState(search), asked = useRef(search);
-  // Cursors are of one order and one search. The address may change both.
-  const list = search + "\n" + sort, [pages, setPages] = useState({list, cursors: []});
-  const cursors = pages.list === list ? pages.cursors : [], setCursors = to => setPages({list, cursors: to});
+  const [cursors, setCursors] = usePages(); // of one order and one search: show leads to their first page
   const poll = usePoll(signal => get("v1/topics", {search, sort, limit: pageSize, cursor: cursors[cursors.length - 1]}, signal), [search, sort, cursors.join()], 3000);
   const show = next => {
     asked.current = next.search ?? search;
-    setCursors([]);
     go(link("topics", "", {search, sort, ...next}), true);
   };
   useLayoutEffect(() => { // a link, or the browser's history, has led to another search
