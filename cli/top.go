@@ -27,8 +27,8 @@ type top struct {
 	Once     bool          `env:"-" help:"Look once, print and end. That is also what it does with --json, and where its output or input is no terminal, or TERM is dumb."`
 }
 
-const topDetail = "Keys: up and down choose a topic, pgup and pgdn show those above and below, home and end the first and last of a page of 100, s and S choose what comes first, / searches, " +
-	"p pauses or resumes the topic (it asks first), space looks at once, q ends. NO_COLOR is honoured."
+const topDetail = "Keys: up and down choose a topic, pgup and pgdn show those above and below, home and end the first and last of a page of 100, enter opens a topic with its errors, oldest tasks and settings, " +
+	"n the nodes, f the forecast, esc leads back, s and S choose what comes first, / searches, p pauses or resumes the topic (it asks first), space looks at once, ? shows the keys, q ends. NO_COLOR is honoured."
 
 // Bounds of --interval, and the topics that are printed once.
 const (
@@ -45,7 +45,7 @@ func (c *top) check(bad *faults) {
 
 // call watches, or looks once.
 func (c *top) call(ctx context.Context, s *session) error {
-	m := &topModel{server: s.Client, query: client.TopicQuery{Search: c.Search, Sort: client.TopicSort(c.Sort), Limit: topicsOnce, Scope: client.Scope(c.Scope)},
+	m := &topModel{server: s.Client, details: s.Client, query: client.TopicQuery{Search: c.Search, Sort: client.TopicSort(c.Sort), Limit: topicsOnce, Scope: client.Scope(c.Scope)},
 		ctx: ctx, url: c.Server, interval: c.Interval, timeout: c.Timeout}
 	if c.Once || c.JSON || os.Getenv("TERM") == "dumb" || !isTerminal(os.Stdin) || !isTerminal(s.std.out) {
 		return c.once(s, m)
@@ -101,6 +101,8 @@ type topLook struct {
 	// unjudged is why the server does not say what is wrong.
 	unjudged error
 	page     *client.TopicPage
+	place    topPlace // what else was asked for
+	text     string   // of that place
 	err      error
 }
 
@@ -117,11 +119,15 @@ const (
 // the timeout. While none comes back, the clock goes on, so that the age of what is shown grows.
 type topModel struct {
 	server   topServer
+	details  topDetails
 	ctx      context.Context
 	url      string
 	interval time.Duration
 	timeout  time.Duration
 
+	at      topPlace
+	text    string // what stands on a page that is no list of topics
+	above   int    // lines of it that are above the screen
 	query   client.TopicQuery
 	before  []topPage // the pages before this one
 	width   int       // of the terminal; 0: not known, nothing is cut
@@ -162,7 +168,7 @@ var topSorts = []client.TopicSort{client.SortWorst, client.SortLate, client.Sort
 func (m *topModel) look(answered func(name string)) topLook {
 	ctx, cancel := context.WithTimeout(m.ctx, m.timeout)
 	defer cancel()
-	seen := topLook{query: m.query}
+	seen := topLook{query: m.query, place: m.at}
 	if seen.page, seen.err = m.server.FindTopics(ctx, m.query); seen.err == nil {
 		answered("topics")
 		var err error
@@ -174,6 +180,9 @@ func (m *topModel) look(answered func(name string)) topLook {
 		if seen.wrong, seen.unjudged = m.server.Diagnosis(ctx); seen.unjudged == nil {
 			answered("diagnosis")
 		}
+	}
+	if seen.err == nil && m.at.screen != topicsPage {
+		seen.text, seen.err = m.looked(ctx)
 	}
 	seen.at, seen.err = time.Now(), m.noAnswer(seen.err, client.ErrUnreachable)
 	return seen
@@ -242,7 +251,7 @@ func (m *topModel) saw(v topLook) tea.Cmd {
 	if v.at.After(m.now) {
 		m.now = v.at
 	}
-	if v.query != m.query {
+	if v.query != m.query || v.place != m.at {
 		return m.ask() // the user has asked for something else meanwhile
 	}
 	if v.err == nil {
@@ -250,7 +259,7 @@ func (m *topModel) saw(v topLook) tea.Cmd {
 		if t := m.topic(); t != nil && v.query == m.seen.query {
 			name = t.Name
 		}
-		m.earlier, m.seen = m.seen, v
+		m.earlier, m.seen, m.text = m.seen, v, v.text
 		// The same topic stays chosen, wherever it is now, but in another order the first one is.
 		if i := slices.IndexFunc(v.page.Topics, func(t client.Topic) bool { return t.Name == name }); i >= 0 {
 			m.chosen = i
@@ -260,9 +269,15 @@ func (m *topModel) saw(v topLook) tea.Cmd {
 	return nil
 }
 
-// topic returns the chosen topic, nil if there is none.
+// topic returns the chosen topic, on its own page that one; nil if there is none.
 func (m *topModel) topic() *client.Topic {
 	if m.seen.page == nil || m.chosen >= len(m.seen.page.Topics) {
+		return nil
+	}
+	if m.at.screen == topicPage { // it may have left the page of the list meanwhile
+		if i := slices.IndexFunc(m.seen.page.Topics, func(t client.Topic) bool { return t.Name == m.at.topic }); i >= 0 {
+			return &m.seen.page.Topics[i]
+		}
 		return nil
 	}
 	return &m.seen.page.Topics[m.chosen]
@@ -284,6 +299,23 @@ func (m *topModel) key(k tea.KeyPressMsg) tea.Cmd {
 	switch name {
 	case "q":
 		return tea.Quit
+	case "n":
+		return m.open(topPlace{screen: nodesPage})
+	case "f":
+		return m.open(topPlace{forecastPage, m.at.topic})
+	case "?":
+		return m.open(topPlace{screen: helpPage})
+	case "space":
+		return m.ask()
+	}
+	if m.at.screen != topicsPage && m.pageKey(name) {
+		return nil
+	}
+	switch name {
+	case "enter":
+		if t := m.topic(); t != nil {
+			return m.open(topPlace{topicPage, t.Name})
+		}
 	case "up", "k":
 		m.chosen = max(0, m.chosen-1)
 	case "down", "j":
@@ -319,8 +351,6 @@ func (m *topModel) key(k tea.KeyPressMsg) tea.Cmd {
 			one := *t
 			m.mode, m.target = confirming, &one
 		}
-	case "space":
-		return m.ask()
 	}
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"testing"
 	"time"
 
+	tea "charm.land/bubbletea/v2"
+
 	"github.com/lapsehq/lapse/client"
 )
 
@@ -78,4 +80,64 @@ func TestTopColumns(t *testing.T) {
 			}
 		}
 	}
+}
+
+// Enter opens a topic with its errors, its oldest tasks and its settings, n the nodes, f the
+// forecast, ? the keys; esc leads back. All of it fits, and goes up and down where it does not.
+func TestTopOpensPages(t *testing.T) {
+	r := newTopRig(t, 80, 24)
+	r.look(0)
+	r.shows("enter open", "? help")
+	r.keys("down", "enter")
+	r.shows("mail is failing", "3 dead, 0 ready", "answered 502", "ready-1", "retrying-1", "1h ago", "p pause  esc topics")
+	for _, q := range r.server.lists {
+		if q.Topic != "mail" || q.Limit != topShown || !q.Brief {
+			t.Errorf("it lists %+v", q)
+		}
+	}
+	r.keys("end")
+	r.shows("lease", "47s")
+	r.keys("home", "down", "down")
+	if r.model.above != 2 {
+		t.Errorf("%d lines are above the screen, want 2", r.model.above)
+	}
+	r.keys("f")
+	r.shows("mail falls due in the next hour", "3000  ####")
+	if o := r.server.outlook; o.Topic != "mail" || o.Window != time.Hour {
+		t.Errorf("the forecast is of %+v", o)
+	}
+	r.keys("esc", "enter", "p")
+	r.shows("Pause mail?")
+	r.keys("y")
+	r.shows("mail is paused")
+	if got := fmt.Sprint(r.server.changes); got != "[pause mail]" {
+		t.Errorf("it did %s", got)
+	}
+	r.keys("n")
+	r.shows("NODE", "n1", "live", "n2", "silent", "http://n2.example")
+	r.server.err = client.ErrUnreachable
+	r.look(7 * time.Second)
+	r.shows("OLD:", "n2")
+	r.server.err = nil
+	r.keys("?", "p", "s")
+	r.shows("enter          open the topic", "esc topics")
+	r.keys("esc")
+	r.shows("sort: worst", "order.unpaid", "PENDING")
+	for _, size := range [][2]int{{40, 12}, {20, 6}, {10, 3}, {1, 1}, {300, 400}} {
+		r.send(tea.WindowSizeMsg{Width: size[0], Height: size[1]})
+		for _, key := range []string{"enter", "n", "f", "?"} {
+			r.keys("esc", key, "end", "pgup", "pgdown")
+			r.screen()
+		}
+	}
+}
+
+// A terminal of 80 columns shows what is dead and how late the latest was, whatever else there is.
+func TestTopShowsDeadAndMost(t *testing.T) {
+	r := newTopRig(t, 80, 24)
+	n, late := &r.server.stats.Total, time.Now().Add(-100*time.Hour)
+	n.Dead, n.Ready, n.Delivering, n.Pending, n.Retrying, n.Held, n.ReadyOldestAt = 99_999, 1_234_567, 65_000, 9_876_543, 98_765, 1_234, &late
+	n.Recent = client.RecentLateness{Count: 9, P50: client.Duration(90 * time.Minute), P99: client.Duration(100 * time.Hour), Max: client.Duration(99*time.Hour + 59*time.Minute + 59*time.Second)}
+	r.look(0)
+	r.shows("99999 dead, 1234k ready, 65000 delivering, 9876k pending", "the oldest for 4d4h; most 4d4h", "p99 up to")
 }

@@ -32,7 +32,12 @@ const staleAfter = 3 * time.Second
 
 // View is the whole screen.
 func (m *topModel) View() tea.View {
-	lines := slices.Concat(m.head(), m.table(m.rows()))
+	lines := m.head()
+	if m.at.screen == topicsPage {
+		lines = append(lines, m.table(m.rows())...)
+	} else {
+		lines = append(lines, m.body(m.rows())...)
+	}
 	foot := m.foot()
 	for len(lines)+len(foot) < m.height {
 		lines = append(lines, "")
@@ -99,8 +104,8 @@ func (m *topModel) head() []string {
 	if state := nodeState(&s.State); state != "ready" {
 		lines = append(lines, m.line(badText, s.Node+": "+state))
 	}
-	return append(lines, m.line("", "tasks     "+taskCounts(&s.Total)), m.line("", "a second  "+m.rates()),
-		m.line("", "late now  "+lateNow(&s.Total, m.seen.at)), "")
+	return append(lines, m.line("", "tasks     "+topCounts(&s.Total)), m.line("", "a second  "+m.rates()),
+		m.line("", "late now  "+topLate(&s.Total, m.seen.at)), "")
 }
 
 // troublesShown is how many troubles of the ledger and the nodes have a line.
@@ -346,11 +351,25 @@ func (m *topModel) foot() []string {
 	if m.query.Search != "" {
 		keys += ": " + m.query.Search + "  esc all"
 	}
-	keys += "  p pause  q quit"
-	if m.width == 0 || m.width >= 60 {
-		keys = "↑↓ choose  " + keys
+	switch wide := m.width == 0 || m.width >= 76; {
+	case m.at.screen != topicsPage:
+		keys = "esc topics  n nodes  f forecast  ? help  q quit"
+		if m.at.screen == topicPage && wide {
+			keys = "p pause  " + keys
+		}
+	case wide:
+		keys = "enter open  ? help  " + keys + "  p pause  q quit"
+		if m.width == 0 || m.width >= 110 {
+			keys = "n nodes  f forecast  " + keys
+		}
+	default:
+		keys += "  p pause  q quit"
 	}
-	switch t := m.topic(); {
+	t := m.topic()
+	if m.at.screen != topicsPage {
+		t = nil
+	}
+	switch {
 	case m.mode == searching:
 		more, keys = "search: "+m.typed+"_", "enter search  esc leave it"
 	case m.mode == confirming:
@@ -373,7 +392,7 @@ func (m *topModel) foot() []string {
 func (m *topModel) place() string {
 	p := m.seen.page
 	switch {
-	case p == nil || m.mode == searching:
+	case p == nil || m.mode == searching || m.at.screen != topicsPage:
 		return ""
 	case m.query != m.seen.query:
 		return "  asking the server ..."

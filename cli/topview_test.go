@@ -27,6 +27,8 @@ type fakeTop struct {
 
 	queries []client.TopicQuery
 	changes []string
+	lists   []client.Query
+	outlook client.Outlook
 }
 
 func (f *fakeTop) Totals(context.Context, ...client.Scope) (*client.Stats, error) {
@@ -57,6 +59,33 @@ func (f *fakeTop) Resume(_ context.Context, topic string) error {
 	return f.err
 }
 
+func (f *fakeTop) Topic(_ context.Context, name string, _ ...client.Scope) (*client.Topic, error) {
+	for i := range f.topics {
+		if f.topics[i].Name == name {
+			t := f.topics[i]
+			t.Lease = client.Duration(47 * time.Second)
+			return &t, f.err
+		}
+	}
+	return nil, client.ErrNotFound
+}
+
+func (f *fakeTop) List(_ context.Context, q client.Query) (*client.Page, error) {
+	f.lists = append(f.lists, q)
+	t := client.Task{ID: string(q.State) + "-1", Topic: q.Topic, Attempt: 2, NextAt: time.Now().Add(-time.Hour), LastError: "answered 502\x1b[2J"}
+	return &client.Page{Tasks: []client.Task{t}}, f.err
+}
+
+func (f *fakeTop) Nodes(context.Context) ([]client.Node, error) {
+	dead := client.Node{Name: "n2", State: "silent", HeartbeatAge: client.Duration(time.Minute), Address: "http://n2.example:7480"}
+	return []client.Node{{Name: "n1", Self: true, State: "live", Status: &client.NodeStatus{Ready: 55}}, dead}, f.err
+}
+
+func (f *fakeTop) Forecast(_ context.Context, o client.Outlook) (*client.Forecast, error) {
+	f.outlook = o
+	return &client.Forecast{From: time.Now(), Step: client.Duration(5 * time.Minute), Counts: []int64{0, 3000, 0}, Complete: true}, f.err
+}
+
 // A topRig drives a model as a terminal does.
 type topRig struct {
 	*testing.T
@@ -78,7 +107,7 @@ func newTopRig(t *testing.T, width, height int) *topRig {
 	f.stats.State.Ledger.OK = true
 	f.stats.Total.Pending, f.stats.Total.Ready = 200, 55
 	f.wrong.Headline = "Nothing is late."
-	m := &topModel{server: f, ctx: t.Context(), url: "http://lapse", interval: time.Second, timeout: time.Second,
+	m := &topModel{server: f, details: f, ctx: t.Context(), url: "http://lapse", interval: time.Second, timeout: time.Second,
 		query: client.TopicQuery{Sort: client.SortWorst, Limit: topicsOnce}, now: now}
 	r := &topRig{t, f, m}
 	r.send(tea.WindowSizeMsg{Width: width, Height: height})
@@ -132,6 +161,8 @@ func (r *topRig) keys(keys ...string) {
 			code, text = tea.KeyPgDown, ""
 		case "pgup":
 			code, text = tea.KeyPgUp, ""
+		case "up":
+			code, text = tea.KeyUp, ""
 		}
 		r.send(tea.KeyPressMsg{Code: code, Text: text})
 	}
@@ -170,7 +201,7 @@ func TestTop(t *testing.T) {
 	r := newTopRig(t, 80, 24)
 	r.shows("asking the server")
 	r.look(0)
-	r.shows("lapse top http://lapse  n1 dev", "Nothing is late.", "200 pending, 55 ready", "order.unpaid", "late", "1234k", "mail", "failing dead", "paused", "sort: worst", "not known before the next look")
+	r.shows("lapse top http://lapse  n1 dev", "Nothing is late.", "0 dead, 55 ready, 0 delivering, 200 pending", "order.unpaid", "late", "1234k", "mail", "failing dead", "paused", "sort: worst", "not known before the next look")
 	rows := strings.Split(r.screen(), "\n")
 	if i := strings.Index(r.screen(), "order.unpaid"); i < 0 || i > strings.Index(r.screen(), "mail") || len(rows) != 24 {
 		t.Errorf("the order is not that of the server:\n%s", r.screen())
