@@ -23,6 +23,20 @@ import (
 var docsFirst = []string{"schedule-task", "get-task", "change-task", "cancel-task", "put-task", "schedule-batch", "list-tasks",
 	"reserve-tasks", "ack", "release", "extend", "bury", "put-topic", "get-topic", "patch-topic", "ready", "stats"}
 
+// docsWarnings are those that stand before what takes something away. The script asks before it
+// sends such a request.
+var docsWarnings = map[string]string{
+	"cancel-task":    "This cancels a task of this server: it is not delivered, and cannot be brought back.",
+	"act-on-tasks":   "This changes all tasks that the body selects, up to its limit. With \"dry_run\": true they are counted alone.",
+	"cancel-group":   "This cancels all tasks of the group: they are not delivered, and cannot be brought back.",
+	"bury":           "This makes the tasks of these receipts dead, whatever attempts they have left.",
+	"delete-topic":   "This deletes the settings of the topic, with force its tasks too. They cannot be brought back.",
+	"purge-topic":    "This deletes all tasks of the topic that wait or are ready. They cannot be brought back.",
+	"delete-dead":    "This deletes dead tasks with their payloads. They cannot be brought back.",
+	"drain-node":     "This has the process of the node end, once others have its tasks.",
+	"give-up-spools": "This gives up the tasks in these spools. They cannot be brought back.",
+}
+
 // docsServer is the address in examples. The script puts that of the server in its place.
 const docsServer = "http://127.0.0.1:7480"
 
@@ -50,11 +64,13 @@ func renderDocs(document *huma.OpenAPI) []byte {
 		operations := subjects[t.Name]
 		slices.SortStableFunc(operations, func(a, b *huma.Operation) int { return cmp.Compare(docsRank(a), docsRank(b)) })
 		id := strings.ToLower(strings.ReplaceAll(t.Name, " ", "-"))
-		contents.add("<a href=\"#%s\">%s</a>\n", id, t.Name)
+		contents.add("<li><a href=\"#%s\">%s</a>\n<ul>\n", id, t.Name)
 		p.add("<section id=\"%s\">\n<h2>%s</h2>\n<p class=\"soft\">%s</p>\n", id, t.Name, t.Description)
 		for _, op := range operations {
+			contents.add("<li><a href=\"#%s\">%s</a></li>\n", op.OperationID, op.Summary)
 			p.operation(op)
 		}
+		contents.add("</ul></li>\n")
 		p.add("</section>\n")
 	}
 	return fillPage("docs.html", "./", "{{version}}", html.EscapeString(document.Info.Version), "{{contents}}", contents.String(), "{{routes}}", p.String())
@@ -79,6 +95,9 @@ func (p *docsPage) operation(op *huma.Operation) {
 		p.add("<p>%s</p>\n", op.Description)
 	}
 	body := p.body(op)
+	if warning := docsWarnings[op.OperationID]; warning != "" {
+		p.add("<p class=\"warning\">%s</p>\n", warning)
+	}
 	p.add("<h3>Example</h3>\n<pre class=\"copy\" tabindex=\"0\">%s</pre>\n", docsCommand(op, body))
 	if status, answer := p.answer(op); answer != "" {
 		p.add("<p>is answered %s:</p>\n<pre tabindex=\"0\">%s</pre>\n", status, answer)

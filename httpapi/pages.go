@@ -45,8 +45,8 @@ var dashboardPage = sync.OnceValue(func() []byte {
 	var m markup
 	all := pageAssets()
 	for _, name := range slices.Sorted(maps.Keys(all.files)) {
-		// One is no module, and the other one that of another page.
-		if strings.HasSuffix(name, ".js") && name != "vendor/uplot.js" && name != "docs.js" {
+		// One is no module, and the others are those of another page.
+		if strings.HasSuffix(name, ".js") && name != "vendor/uplot.js" && name != "docs.js" && name != "snippets.js" {
 			m.add("<link rel=\"modulepreload\" href=\"./assets/%s/%s\">\n", all.build, name)
 		}
 	}

@@ -5,6 +5,7 @@ package browser
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/chromedp/chromedp"
@@ -43,12 +44,17 @@ func TestDocsForms(t *testing.T) {
 	p.shows("#schedule-task pre.copy", "curl "+r.url+"/v1/tasks --json '{")
 	p.try("schedule-task", "Send")
 	p.shows("#schedule-task .answer", "201 Created")
-	p.shows("#schedule-task .answer pre", `"id": "order-42"`)
+	id := eval[string](p, `document.querySelector('#get-task [name="id"]').value`)
+	if !strings.HasPrefix(id, "order-") || id == "order-42" {
+		t.Errorf("the example has the id %s, as it had for others", id)
+	}
+	p.shows("#schedule-task .answer pre", `"id": "`+id+`"`)
 	p.try("get-task", "Send")
 	p.shows("#get-task .answer", "200 OK")
+	p.shows("#cancel-task form .warning", "it is not delivered, and cannot be brought back")
 	p.try("cancel-task", "Send")
 	p.shows("#cancel-task [type=submit]", "Really send it")
-	if _, err := r.Get(t.Context(), "order-42"); err != nil {
+	if _, err := r.Get(t.Context(), id); err != nil {
 		t.Errorf("one press has cancelled it: %v", err)
 	}
 	p.try("cancel-task", "Really send it")
@@ -133,5 +139,44 @@ func TestDocsAccessible(t *testing.T) {
 			p.picture(filepath.Join(folder, "docs-"+look.name+".png"), chromedp.FullScreenshot(100))
 		}
 	}
+	p.content()
+}
+
+// Each operation has its example in four languages, and the one that is chosen is so for all. The
+// search finds operations by what stands in them.
+func TestDocsLanguagesAndSearch(t *testing.T) {
+	r := serveOn(t, memledger.New(), tasks.Config{}, httpapi.Config{Callers: callersOf(tokens(edge.ScopeAdmin)...)})
+	p := open(t)
+	p.load(r.url + "/")
+	p.logIn("admin")
+	p.loadDocs(r.url)
+	operations := eval[int](p, `document.querySelectorAll("details").length`)
+	for language, want := range map[string]string{
+		"Go": "Schedule.\nreq, err := http.NewRequestWithContext(ctx, \"POST\", \"" + r.url + "/v1/tasks\"", "TypeScript": "body: JSON.stringify({", "Python": "schedule.\nimport os, urllib.request", "curl": "curl -H",
+	} {
+		p.try("schedule-task", language)
+		p.shows("#schedule-task pre.copy", want)
+		if others := eval[int](p, `[...document.querySelectorAll("details .choice")].filter(c => c.querySelectorAll('[aria-pressed="true"]').length === 1 && c.querySelector('[aria-pressed="true"]').textContent === "`+language+`").length`); others != operations {
+			t.Errorf("%s is chosen for %d of %d operations", language, others, operations)
+		}
+	}
+	shown := func() string {
+		return eval[string](p, `[...document.querySelectorAll("details")].filter(d => d.offsetParent).map(d => d.id).join(" ")`)
+	}
+	p.key("/")
+	p.fill(`[name="search"]`, "PURGE topic")
+	p.waits(func() (bool, string) { return strings.Contains(shown(), "purge-topic"), "it is not found" })
+	p.shows(".contents [role=status]", "of ")
+	if got := shown(); strings.Contains(got, "schedule-task") || strings.Contains(got, "healthz") {
+		t.Errorf("found are %s", got)
+	}
+	p.fill(`[name="search"]`, "no such operation")
+	p.shows(".contents [role=status]", "0 of ")
+	p.fill(`[name="search"]`, "missing-spools")
+	p.key("\r")
+	p.waits(func() (bool, string) {
+		return eval[bool](p, `document.getElementById("give-up-spools").open`), "Enter leads nowhere"
+	})
+	p.shows("#give-up-spools .warning", "cannot be brought back")
 	p.content()
 }

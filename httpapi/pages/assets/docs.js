@@ -2,6 +2,9 @@
 // page itself comes from the server; without this module it can be read all the same.
 
 import {get, post, sessionPath} from "./api.js";
+import {copyText} from "./copy-text.js";
+import {languages} from "./snippets.js";
+import "./remembered.js"; // the theme
 
 const mostShown = 64 * 1024; // characters of an answer; a stream has no end
 const base = new URL("./", location.href);
@@ -13,25 +16,86 @@ function element(name, fields = {}, ...children) {
   return e;
 }
 
-// examples have the address of this server, and say where a token goes if it has any.
+// renew gives the tasks of the examples ids that no task has: an example that is sent does not meet
+// the task of another reader, or of yesterday.
+function renew() {
+  const id = "order-" + Date.now().toString(36) + Math.random().toString(36).slice(2, 5);
+  const fresh = text => text.replace(/\border-(\d+)\b/g, (_, n) => id + "-" + n);
+  for (const pre of document.querySelectorAll("details pre")) pre.textContent = fresh(pre.textContent);
+  for (const input of document.querySelectorAll("details input")) Object.assign(input, {value: fresh(input.value), placeholder: fresh(input.placeholder)});
+  for (const area of document.querySelectorAll("details textarea")) area.value = area.defaultValue = fresh(area.value);
+}
+
+// examples have the address of this server, and say where a token goes if it has any. Each is there in
+// all languages. The one that is chosen is so for all of them.
 function examples(open) {
+  const shown = [];
+  const choose = name => {
+    for (const {pre, texts, buttons} of shown) {
+      pre.textContent = texts[name];
+      for (const b of buttons) b.setAttribute("aria-pressed", b.textContent === name);
+    }
+  };
   for (const pre of document.querySelectorAll("pre.copy")) {
-    let text = pre.textContent.replace("http://127.0.0.1:7480/", base.href);
-    if (!open) text = text.replace(/^curl /, 'curl -H "Authorization: Bearer $TOKEN" ');
-    pre.textContent = text;
-    const button = element("button", {type: "button", className: "copies", textContent: "Copy"});
-    button.addEventListener("click", async () => {
-      try {
-        await navigator.clipboard.writeText(text);
-        button.textContent = "Copied";
-      } catch { // not over plain HTTP: it is selected, and the user copies it
-        getSelection().selectAllChildren(pre);
-        button.textContent = "Selected";
-      }
-      setTimeout(() => { button.textContent = "Copy"; }, 2000);
+    const operation = pre.closest("details"), {url, options} = requestOf(operation.querySelector("form"));
+    let curl = pre.textContent.replace("http://127.0.0.1:7480/", base.href);
+    if (!open) curl = curl.replace(/^curl /, 'curl -H "Authorization: Bearer $TOKEN" ');
+    const call = {operation: operation.id, method: options.method, url: url.href, body: options.body, token: !open};
+    const texts = {curl, ...Object.fromEntries(Object.entries(languages).map(([name, write]) => [name, write(call)]))};
+    const buttons = Object.keys(texts).map(name => {
+      const button = element("button", {type: "button", textContent: name});
+      button.addEventListener("click", () => choose(name));
+      return button;
     });
-    pre.after(button);
+    const copy = element("button", {type: "button", className: "copies", textContent: "Copy"});
+    copy.addEventListener("click", async () => {
+      const done = await copyText(pre.textContent);
+      if (!done) getSelection().selectAllChildren(pre);
+      copy.textContent = done ? "Copied" : "Selected";
+      setTimeout(() => { copy.textContent = "Copy"; }, 2000);
+    });
+    const choice = element("span", {className: "choice"}, ...buttons);
+    choice.setAttribute("role", "group");
+    choice.setAttribute("aria-label", "Language");
+    pre.before(choice);
+    pre.after(copy);
+    shown.push({pre, texts, buttons});
   }
+  choose("curl");
+}
+
+// search shows the operations that have all words of a text: in the list, and on the page. Enter leads
+// to the first of them, the key / to the field.
+function search(place) {
+  const input = element("input", {type: "search", name: "search", placeholder: "Search  /", autocomplete: "off", spellcheck: false});
+  input.setAttribute("aria-label", "Search operations");
+  const said = element("p", {className: "soft"});
+  said.setAttribute("role", "status");
+  const all = [...document.querySelectorAll("main details")].map(details => ({details, text: details.textContent.toLowerCase(), item: document.querySelector(`.contents a[href="#${details.id}"]`)?.closest("li")}));
+  const find = () => {
+    const words = input.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let first = null, n = 0;
+    for (const {details, text, item} of all) {
+      const found = words.every(word => text.includes(word));
+      details.hidden = item.hidden = !found;
+      if (found && ++n === 1) first = details;
+    }
+    for (const part of document.querySelectorAll("main > section, .contents > ul > li")) part.hidden = ![...part.querySelectorAll("details, li")].some(e => !e.hidden);
+    said.textContent = words.length ? `${n} of ${all.length} operations` : "";
+    return first;
+  };
+  input.addEventListener("input", find);
+  input.addEventListener("keydown", e => {
+    if (e.key !== "Enter") return;
+    const first = find();
+    if (first) location.hash = first.id;
+  });
+  addEventListener("keydown", e => {
+    if (e.key !== "/" || e.ctrlKey || e.metaKey || e.altKey || /^(input|select|textarea)$/i.test(e.target.tagName)) return;
+    e.preventDefault();
+    input.focus();
+  });
+  place.replaceChildren(input, said);
 }
 
 // session shows who asks, or the form for a token.
@@ -120,12 +184,16 @@ async function send(form, stop) {
 function forms() {
   for (const form of document.querySelectorAll("form[data-path]")) {
     const button = form.querySelector("[type=submit]"), stop = form.querySelector(".stop");
-    const destroys = form.dataset.method === "DELETE" || /\/(drain|actions)$/.test(form.dataset.path);
+    const warning = form.closest("details").querySelector(".warning");
     let sure = false;
+    if (warning) {
+      button.className = "danger";
+      button.before(element("p", {className: "warning", textContent: warning.textContent}));
+    }
     form.hidden = false;
     form.addEventListener("submit", async e => {
       e.preventDefault();
-      if (destroys && !sure) { // the second time counts
+      if (warning && !sure) { // the second time counts
         sure = true;
         button.textContent = "Really send it";
         return;
@@ -146,7 +214,9 @@ function openLinked() {
   if (linked?.tagName === "DETAILS") linked.open = true;
 }
 
+renew();
 forms();
+search(document.getElementById("search"));
 openLinked();
 addEventListener("hashchange", openLinked);
 examples(await session(document.getElementById("session")));
