@@ -27,8 +27,8 @@ func TestRatchets(t *testing.T) {
 			func(t *testing.T) int { return p.upward(t, clusterPath) }},
 		{"fields of Engine, its structs unfolded", 127, 60, p.unfolded},
 		{"methods of Engine", 461, 250, p.methods},
-		// Counts of lists, overdue, the past and the archive that keeps it are 1,100 of them.
-		{"lines of product code", 84080, 66000, productLines},
+		// Counts of lists, overdue, the past and the archive that keeps it are 1,300 of them, comfort of the page and of top 700.
+		{"lines of product code", 84941, 66000, productLines},
 	} {
 		t.Run(r.what, func(t *testing.T) {
 			switch n := r.measure(t); {
