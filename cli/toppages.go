@@ -222,8 +222,8 @@ func topLate(n *client.Counts, now time.Time) string {
 		return "nothing is ready, and no first attempt was made in the last 5 minutes"
 	}
 	text := fmt.Sprintf("most %s, p99 up to %s, p50 up to %s", latenessText(n.Recent.Max), latenessText(n.Recent.P99), latenessText(n.Recent.P50))
-	if n.ReadyOldestAt != nil {
-		text = fmt.Sprintf("%s ready, the oldest for %s; %s", compact(n.Ready), oldest(n, now), text)
+	if n.Overdue.OldestAt != nil {
+		text = fmt.Sprintf("%s overdue, the oldest for %s; %s", compact(n.Overdue.Count), oldest(n, now), text)
 	}
 	return text
 }

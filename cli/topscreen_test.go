@@ -136,7 +136,7 @@ func TestTopOpensPages(t *testing.T) {
 func TestTopShowsDeadAndMost(t *testing.T) {
 	r := newTopRig(t, 80, 24)
 	n, late := &r.server.stats.Total, time.Now().Add(-100*time.Hour)
-	n.Dead, n.Ready, n.Delivering, n.Pending, n.Retrying, n.Held, n.ReadyOldestAt = 99_999, 1_234_567, 65_000, 9_876_543, 98_765, 1_234, &late
+	n.Dead, n.Ready, n.Delivering, n.Pending, n.Retrying, n.Held, n.Overdue.OldestAt = 99_999, 1_234_567, 65_000, 9_876_543, 98_765, 1_234, &late
 	n.Recent = client.RecentLateness{Count: 9, P50: client.Duration(90 * time.Minute), P99: client.Duration(100 * time.Hour), Max: client.Duration(99*time.Hour + 59*time.Minute + 59*time.Second)}
 	r.look(0)
 	r.shows("99999 dead, 1234k ready, 65000 delivering, 9876k pending", "the oldest for 4d4h; most 4d4h", "p99 up to")
