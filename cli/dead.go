@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
@@ -256,10 +257,23 @@ type deadRequeue struct {
 	choice
 	Delay span    `env:"-" placeholder:"30m" help:"Time until they are due, also in days: 7d, 1d12h. Of tasks that flags select: from the time at which the command begins. Default: now."`
 	DueAt instant `env:"-" placeholder:"TIME" help:"Their new deadline itself, RFC 3339. Not with --delay."`
+
+	Payload  string            `env:"-" placeholder:"JSON" help:"The payload that the task has from now on: any JSON; - reads standard input, @FILE a file. For one id."`
+	Header   map[string]string `env:"-" placeholder:"NAME=VALUE" mapsep:"none" help:"All headers that the task has from now on. May be given several times. For one id."`
+	Delivery string            `env:"-" placeholder:"JSON" help:"What is other for the task than for its topic from now on; {} for nothing. For one id."`
 }
+
+// mends reports whether the task gets other content.
+func (c *deadRequeue) mends() bool { return c.Payload != "" || c.Header != nil || c.Delivery != "" }
 
 func (c *deadRequeue) check(bad *faults) {
 	c.choice.check(bad)
+	if c.mends() && len(c.ids) != 1 {
+		bad.add("id: give one with --payload, --header or --delivery")
+	}
+	if c.Delivery != "" && json.Unmarshal([]byte(c.Delivery), new(client.Target)) != nil {
+		bad.add("delivery: must be a JSON object")
+	}
 	if c.Delay.given && !c.DueAt.IsZero() {
 		bad.add("delay: must not be given together with --due-at")
 	}
@@ -279,7 +293,18 @@ func (c *deadRequeue) call(ctx context.Context, s *session) error {
 		a.DueAt = time.Now().Add(c.Delay.Duration).UTC().Truncate(time.Millisecond)
 	}
 	return c.act(ctx, s, a, "requeued", func() error {
-		done, err := s.RequeueDead(ctx, c.Topic, client.Requeue{IDs: c.ids, All: c.All, Delay: c.Delay.Duration, DueAt: c.DueAt.Time})
+		r := client.Requeue{IDs: c.ids, All: c.All, Delay: c.Delay.Duration, DueAt: c.DueAt.Time, Headers: c.Header}
+		if c.Payload != "" {
+			var err error
+			if r.Payload, err = input("payload", c.Payload); err != nil {
+				return err
+			}
+		}
+		if c.Delivery != "" {
+			r.Delivery = new(client.Target)
+			_ = json.Unmarshal([]byte(c.Delivery), r.Delivery) // check has read it
+		}
+		done, err := s.RequeueDead(ctx, c.Topic, r)
 		if err == nil && done.Requeued == 0 {
 			err = s.checkTopic(ctx, c.Topic)
 		}

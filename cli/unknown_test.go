@@ -252,3 +252,17 @@ func TestWholeStory(t *testing.T) {
 	s.ok("topics", "pause", "order")
 	s.prints([]string{"get", "a"}, "  delivery  pull, paused\n")
 }
+
+// A dead task is mended and sent again.
+func TestMend(t *testing.T) {
+	s := newShell(t)
+	s.ok("schedule", "order", "--id", "a", "--payload", `{"n":1}`)
+	s.ok("bury", s.lines("reserve", "order", "--wait", "5s")[0]["receipt"].(string))
+	s.fails(exitUsage, []string{"dead", "requeue", "order", "--all", "--payload", "{}"}, "give one with --payload")
+	s.fails(exitUsage, []string{"dead", "requeue", "order", "a", "--delivery", "["}, "delivery: must be a JSON object")
+	s.prints([]string{"dead", "requeue", "order", "a", "--payload", `{"n":2}`, "--header", "by=me"}, "1 dead task of order is requeued")
+	d := s.lines("reserve", "order", "--wait", "5s")[0]
+	if d["id"] != "a" || d["payload"].(map[string]any)["n"] != 2.0 || d["headers"].(map[string]any)["by"] != "me" {
+		t.Errorf("got %v", d)
+	}
+}

@@ -87,6 +87,11 @@ type Requeue struct {
 	// a time in the past meaning now. Not both; neither means now.
 	Delay time.Duration
 	DueAt time.Time
+
+	// What the one task of IDs has from now on, in the same step. Nil: as it was.
+	Payload  json.RawMessage
+	Headers  map[string]string // all of them
+	Delivery *Target           // a zero one: nothing of its own
 }
 
 // RequeueDead brings dead tasks of a topic back: with one new deadline, and all their
@@ -98,9 +103,12 @@ func (c *Client) RequeueDead(ctx context.Context, topic string, r Requeue) (Requ
 	var done Requeued
 	err := c.onDead(ctx, call{method: http.MethodPost, effect: again}, topic, "/dead/requeue", struct {
 		chosen
-		Delay Duration   `json:"delay,omitempty"`
-		DueAt *time.Time `json:"due_at,omitempty"`
-	}{chosen{r.IDs, r.All}, Duration(r.Delay), instant(r.DueAt)}, &done)
+		Delay    Duration           `json:"delay,omitempty"`
+		DueAt    *time.Time         `json:"due_at,omitempty"`
+		Payload  json.RawMessage    `json:"payload,omitempty"`
+		Headers  *map[string]string `json:"headers,omitempty"`
+		Delivery *Target            `json:"delivery,omitempty"`
+	}{chosen{r.IDs, r.All}, Duration(r.Delay), instant(r.DueAt), r.Payload, given(r.Headers), r.Delivery}, &done)
 	return done, err
 }
 
@@ -130,4 +138,12 @@ func (c *Client) onDead(ctx context.Context, q call, topic, rest string, which, 
 	}
 	q.extra = wholeTopic
 	return c.onTopic(ctx, q, topic, rest, answer)
+}
+
+// given returns nil for headers that are not given.
+func given(headers map[string]string) *map[string]string {
+	if headers == nil {
+		return nil
+	}
+	return &headers
 }

@@ -19,6 +19,10 @@ type Requeue struct {
 	All   bool     `json:"all,omitempty" doc:"true: all of the topic. Instead of ids."`
 	Delay span     `json:"delay,omitempty" doc:"Time until they are due, at most 10 years. Not together with due_at; neither means now."`
 	DueAt string   `json:"due_at,omitempty" format:"date-time" doc:"Their new deadline, at most 10 years ahead. One in the past is due at once."`
+
+	Payload  any               `json:"payload,omitempty" doc:"The payload that the task has from now on. ids must name one task. It changes in the same step."`
+	Headers  map[string]string `json:"headers,omitempty" maxProperties:"64" doc:"All headers that the task has from now on. ids must name one task."`
+	Delivery *TaskDelivery     `json:"delivery,omitempty" doc:"What the task says of its own delivery from now on, {} for nothing. ids must name one task."`
 }
 
 // Requeued reports which dead tasks came back.
@@ -133,12 +137,28 @@ func wireReasons(r *tasks.DeadReasons, reach Reach, limit int) DeadReasons {
 func (s *Server) requeue(ctx context.Context, in *topicInput) (*reply[Requeued], error) {
 	var q tasks.Requeue
 	var when deadline
+	mend := func() *tasks.Mend {
+		if q.Mend == nil {
+			q.Mend = &tasks.Mend{}
+		}
+		return q.Mend
+	}
 	ids, err := decodeChoice(in, func(s *scanner, key []byte) bool {
 		switch string(key) {
 		case "delay":
 			q.Delay, when.delay = s.duration("delay"), true
 		case "due_at":
 			q.Due, when.due = s.instant("due_at"), true
+		case "payload":
+			mend().Payload = s.raw()
+		case "headers":
+			h := s.headers()
+			if h == nil {
+				h = map[string]string{}
+			}
+			mend().Headers = h
+		case "delivery":
+			mend().Target = s.target()
 		default:
 			return false
 		}
@@ -148,7 +168,11 @@ func (s *Server) requeue(ctx context.Context, in *topicInput) (*reply[Requeued],
 	if err != nil {
 		return nil, err
 	}
-	q.IDs = ids
+	if q.IDs = ids; q.Mend != nil {
+		if err := s.maxPayload.check(q.Mend.Payload); err != nil {
+			return nil, err
+		}
+	}
 	defer withoutDeadline(in.gin)()
 	done, err := s.scheduler.Requeue(ctx, in.Topic, q)
 	if err != nil {

@@ -148,6 +148,9 @@ type (
 	// A Requeue says which dead tasks of a topic come back, and when.
 	Requeue = task.Requeue
 
+	// A Mend is what a dead task has from now on that is requeued.
+	Mend = task.Mend
+
 	// Requeued says what a Requeue has done.
 	Requeued = task.Requeued
 

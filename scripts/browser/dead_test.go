@@ -271,3 +271,39 @@ func TestMoveGroup(t *testing.T) {
 	}
 	p.content()
 }
+
+// The payload of a dead task is mended, and the task sent again in the same step. What is no JSON
+// is not sent.
+func TestMend(t *testing.T) {
+	r := serve(t)
+	if err := r.Handle("invoice.send", func(_ context.Context, d *tasks.Delivery) error {
+		if strings.Contains(string(d.Payload), "wrong") {
+			return tasks.Kill(errors.New("no such template"))
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := r.Schedule(t.Context(), tasks.Request{ID: "invoice-1", Topic: "invoice.send", Payload: []byte(`{"template":"wrong"}`)}); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t)
+	p.hurries()
+	p.load(r.url + "/#/tasks/invoice-1")
+	p.shows("main", "no such template")
+	if err := r.PauseTopic(r.Context(), "invoice.send", true); err != nil {
+		t.Fatal(err)
+	}
+	p.press("Mend and send again")
+	p.fill(`dialog [name="payload"]`, `{"template":`)
+	p.shows("dialog", "Must be JSON")
+	p.fill(`dialog [name="payload"]`, `{"template":"right","order":12345678901234567891}`)
+	p.press("Send it")
+	p.shows(".notices", "The task is back.")
+	p.shows("main pre", "right")
+	got, err := r.Get(t.Context(), "invoice-1")
+	if err != nil || string(got.Payload) != `{"template":"right","order":12345678901234567891}` || got.State == tasks.Dead {
+		t.Errorf("%s, %v, %v", got.Payload, got.State, err)
+	}
+	p.content()
+}

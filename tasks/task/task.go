@@ -255,6 +255,15 @@ type Requeue struct {
 	// from now, not both; both zero means now.
 	Due   time.Time
 	Delay time.Duration
+	// Mend changes the content of the task in the same step. IDs must name one task. nil: it stays.
+	Mend *Mend
+}
+
+// A Mend is what a dead task has from now on that is requeued. What is nil stays as it was.
+type Mend struct {
+	Payload []byte            // as of a Request
+	Headers map[string]string // all headers; not nil and empty: it has none any more
+	Target  *Target           // what the task says of its own delivery; the zero Target: nothing
 }
 
 // Requeued says what a Requeue has done.

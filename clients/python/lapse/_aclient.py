@@ -264,9 +264,11 @@ class AsyncClient:
 
     async def requeue_dead(
         self, topic: str, *, ids: Iterable[str] | None = None, all: bool = False, delay: Span | None = None, due_at: Time | None = None,
+        **mend: Any,
     ) -> t.Requeued:
-        """Brings dead tasks back: those with the ids, or all."""
-        body = encode(given(ids=None if ids is None else receipts_of(ids), all=all or None, delay=delay, due_at=due_at))
+        """Brings dead tasks back: those with the ids, or all. payload, headers and delivery are what
+        the one task of ids has from now on, in the same step."""
+        body = encode(given(ids=None if ids is None else receipts_of(ids), all=all or None, delay=delay, due_at=due_at, **mend))
         call = Call("POST", path("/v1/topics/", topic, "/dead/requeue"), "again", body=body, extra=WHOLE_TOPIC)
         return cast(t.Requeued, await self._json(call))
 

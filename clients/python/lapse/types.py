@@ -880,10 +880,17 @@ class Requeue(TypedDict):
     all: NotRequired[bool]
     # Time until they are due, at most 10 years. Not together with due_at; neither means now.
     delay: NotRequired[Span]
+    # What the task says of its own delivery from now on, {} for nothing. ids must name one task.
+    delivery: NotRequired[dict[str, Any]]
     # Their new deadline, at most 10 years ahead. One in the past is due at once.
     due_at: NotRequired[Time]
+    # All headers that the task has from now on. ids must name one task.
+    headers: NotRequired[dict[str, str]]
     # These.
     ids: NotRequired[list[str]]
+    # The payload that the task has from now on. ids must name one task. It changes in the same
+    # step.
+    payload: NotRequired[Any]
 
 
 class Requeued(TypedDict):

@@ -2037,13 +2037,27 @@ export interface components {
             all?: boolean;
             /** @description Time until they are due, at most 10 years. Not together with due_at; neither means now. */
             delay?: string | number;
+            /** @description What the task says of its own delivery from now on, {} for nothing. ids must name one task. */
+            delivery?: {
+                /** @description That of the topic. It need not be given. */
+                kind?: string;
+                retry?: components["schemas"]["NewRetry"];
+            } & {
+                [key: string]: unknown;
+            };
             /**
              * Format: date-time
              * @description Their new deadline, at most 10 years ahead. One in the past is due at once.
              */
             due_at?: string;
+            /** @description All headers that the task has from now on. ids must name one task. */
+            headers?: {
+                [key: string]: string;
+            };
             /** @description These. */
             ids?: string[];
+            /** @description The payload that the task has from now on. ids must name one task. It changes in the same step. */
+            payload?: unknown;
         };
         Requeued: {
             /**

@@ -55,7 +55,7 @@ const exactly = (_, value, context) =>
   (typeof value === "number" && !Number.isSafeInteger(value) && JSON.rawJSON && /^-?\d+$/.test(context?.source) ? JSON.rawJSON(context.source) : value);
 
 // parse reads an answer. Few have a number that long.
-const parse = text => JSON.parse(text, /\d{16}/.test(text) ? exactly : undefined);
+export const parse = text => JSON.parse(text, /\d{16}/.test(text) ? exactly : undefined);
 
 // call makes one request. It returns the answer's body with its ETag, or throws a Problem. The token
 // of the session may have been taken away, and another tab may have begun another session: then it

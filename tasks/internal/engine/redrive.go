@@ -25,6 +25,7 @@ type Redrive struct {
 	due   int64            // opRequeue: the new deadline
 	Until int64            // OpExpire: only tasks that had died by then
 	act   *query.Act       // for which it is; nil: any task of the topic
+	mend  *query.Mend      // opRequeue: of the content; nil: none
 	conds *task.Conditions // of a caller who has named one task; nil: none
 	// Enough is when to stop, if a task was redriven, on the clock of Elapsed; 0: never.
 	Enough time.Duration
@@ -109,7 +110,7 @@ func (x *Redrive) Run(ctx context.Context, q *query.Redrive, enough time.Duratio
 
 // NewRedrive returns a redrive that has not begun.
 func (s *Engine) NewRedrive(q *query.Redrive) *Redrive {
-	x := &Redrive{Engine: s, Topic: q.Topic, Op: opRequeue, due: q.Due, act: q.Act}
+	x := &Redrive{Engine: s, Topic: q.Topic, Op: opRequeue, due: q.Due, act: q.Act, mend: q.Mend}
 	if q.Delete {
 		x.Op = opForget
 	} else if x.due == 0 {
@@ -193,16 +194,19 @@ func (x *Redrive) has(id string, at int64, f *record.Fields) bool {
 func (x *Redrive) redriveLocked(p *buriedPiece, w Write, e *recovery.Entry, f *record.Fields) error {
 	t, rec := x.labelledLocked(labelOf(e.Data)), e.Data
 	if x.Op == opRequeue {
-		if err := p.admitLocked(e.Shard, len(e.Data)); err != nil {
-			return err
-		}
 		f.State, f.Attempt, f.Due, f.Next = record.Pending, 0, x.due, x.due
 		f.Revision++
 		if x.act != nil {
 			f.Stamp = cmp.Or(x.act.Stamp, f.Stamp)
 		}
+		if x.mend != nil {
+			x.mend.Apply(f)
+		}
 		x.Writes.scratch = f.Append(x.Writes.scratch[:0])
 		rec = x.Writes.scratch
+		if err := p.admitLocked(e.Shard, len(rec)); err != nil {
+			return err
+		}
 	}
 	p.beginLocked(w, t, e, rec, x.due)
 	return nil

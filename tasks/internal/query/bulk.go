@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/record"
 )
 
 // A Purge asks for the tasks of a topic or a group to be cancelled, or killed. The topic may be the
@@ -88,6 +89,30 @@ type Redrive struct {
 	After recovery.Ref
 	// Act is the act that redrives the ids, which may be of any topic if Topic is empty; nil: none.
 	Act *Act
+	// Mend changes the content of the one task that is requeued; nil: it stays.
+	Mend *Mend
+}
+
+// A Mend is task.Mend as records have it.
+type Mend struct {
+	Payload    []byte `json:",omitempty"` // nil: it stays
+	Headers    []byte `json:",omitempty"`
+	Target     []byte `json:",omitempty"`
+	HasHeaders bool   `json:",omitempty"` // false: they stay
+	HasTarget  bool   `json:",omitempty"`
+}
+
+// Apply changes the fields of a record.
+func (m *Mend) Apply(f *record.Fields) {
+	if m.Payload != nil {
+		f.Payload = m.Payload
+	}
+	if m.HasHeaders {
+		f.Headers = m.Headers
+	}
+	if m.HasTarget {
+		f.Target = m.Target
+	}
 }
 
 // A RedrivePart says what a node has redriven.

@@ -1,7 +1,7 @@
 // One task: its story, what it carries, and what can be done with it.
 
 import {html, useState} from "../vendor/preact.js";
-import {Problem, call, now, post, taskPath, topicPath} from "../api.js";
+import {Problem, call, now, parse, post, taskPath, topicPath} from "../api.js";
 import {Copy, curlOf} from "../copy.js";
 import {away, byClock, count, fine, fromInput, localInput, plural, when} from "../format.js";
 import {Ask, Field, Section, View} from "../parts.js";
@@ -95,7 +95,7 @@ function Story({task: t}) {
 // actionsOf lists what can be done with a task as it stands.
 function actionsOf(t, may) {
   const list = [], add = (scope, ...actions) => { if (may(scope)) list.push(...actions); };
-  if (t.state === "dead") add("admin", {name: "requeue", label: "Requeue"}, {name: "delete", label: "Delete", danger: true});
+  if (t.state === "dead") add("admin", {name: "requeue", label: "Requeue"}, {name: "mend", label: "Mend and send again"}, {name: "delete", label: "Delete", danger: true});
   else if (t.state !== "delivering" && t.state !== "finished") add("schedule", {name: "fire", label: "Fire now"}, {name: "move", label: "Move"},
     t.state === "held" ? {name: "resume", label: "Resume"} : {name: "hold", label: "Hold"}, {name: "cancel", label: "Cancel", danger: true});
   return list;
@@ -111,9 +111,31 @@ const questions = {
 };
 
 // requeue brings a dead task back. The server says how many came back, and 0 is no failure to it.
-async function requeue(t) {
-  const {requeued} = await post(topicPath(t.topic) + "/dead/requeue", {ids: [t.id]});
+async function requeue(t, changed) {
+  const {requeued} = await post(topicPath(t.topic) + "/dead/requeue", {ids: [t.id], ...changed});
   if (!requeued) throw new Problem(404, {title: "Nothing came back", detail: "The task is not dead any more: it was requeued or deleted meanwhile."});
+}
+
+// read returns what a text says in JSON, and what is wrong with it.
+function read(text) {
+  try { return {value: text.trim() ? parse(text) : null, wrong: ""}; } catch (fault) { return {value: null, wrong: "Must be JSON: " + fault.message}; }
+}
+
+const isTexts = value => value !== null && typeof value === "object" && !Array.isArray(value) && Object.values(value).every(v => typeof v === "string");
+
+// Mend edits what a dead task carries, and sends it again in the same step. What stays as it was is
+// not sent, so that no byte of it changes.
+function Mend({task: t, onClose}) {
+  const was = {payload: t.payload === undefined ? "" : JSON.stringify(t.payload, null, 2), headers: JSON.stringify(t.headers || {}, null, 2)};
+  const [payload, setPayload] = useState(was.payload), [headers, setHeaders] = useState(was.headers);
+  const p = read(payload), h = read(headers), wrongHeaders = h.wrong || (isTexts(h.value ?? {}) ? "" : "Must be an object of texts.");
+  const changed = {...(payload !== was.payload ? {payload: p.value} : {}), ...(headers !== was.headers ? {headers: h.value ?? {}} : {})};
+  return html`<${Ask} title="Mend the task and send it again?" label="Send it" done="The task is back." onClose=${onClose} disabled=${!!(p.wrong || wrongHeaders)} act=${() => requeue(t, changed)}>
+    <p><code>${t.id}</code> of ${t.topic}. It keeps its id, has all its attempts before it, and is due at once.</p>
+    ${t.payload_base64 ? html`<p class="hint">Its payload is not JSON. What is typed takes its place.</p>` : null}
+    <${Field} label="Payload" name="payload" area=${true} value=${payload} onInput=${setPayload} error=${p.wrong} />
+    <${Field} label="Headers" name="headers" area=${true} value=${headers} onInput=${setHeaders} error=${wrongHeaders} />
+  </${Ask}>`;
 }
 
 // Doing asks before it does something. It is about the task as it was when the question came up:
@@ -134,6 +156,7 @@ function Doing({action, task, onClose}) {
       throw fault;
     }
   };
+  if (action.name === "mend") return html`<${Mend} task=${t} onClose=${onClose} />`;
   if (action.name === "move") {
     const by = ms => setDue(localInput(Date.parse(fromInput(due)) + ms));
     return html`<${Ask} title="Move the task" label="Move" done="The task has its new deadline." onClose=${onClose} disabled=${!due}
