@@ -67,6 +67,7 @@ func commands(server *serve) *commandline.Command {
 			{Name: "list", Target: &deadList{}, Help: "List the dead tasks of a topic, the longest dead first."},
 			{Name: "reasons", Target: &deadReasons{}, Help: "Say why tasks are dead: count them by topic, reason and error."},
 			{Name: "requeue", Target: &deadRequeue{}, Help: "Bring dead tasks back, some or all that flags select, with all their attempts: due at once, or when you say."},
+			{Name: "redrive", Target: &deadRedrive{}, Help: "Bring dead tasks of one topic or of all back, so many a second. A topic whose first ones fail again is left."},
 			{Name: "delete", Target: &deadDelete{}, Help: "Delete dead tasks: some, or all that flags select."},
 		}},
 		{Name: "backup", Group: "Operation", Target: &backup{}, Help: "Back the embedded ledger of a server up, while it runs.", Detail: backupDetail},

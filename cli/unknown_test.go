@@ -253,6 +253,46 @@ func TestWholeStory(t *testing.T) {
 	s.prints([]string{"get", "a"}, "  delivery  pull, paused\n")
 }
 
+// Dead tasks of all topics come back. A topic whose first ones fail again is left.
+func TestRedrive(t *testing.T) {
+	s := newShell(t)
+	bury := func(topic string, n int) {
+		for i := range n {
+			s.ok("schedule", topic, "--id", fmt.Sprint(topic, i))
+			s.ok("bury", s.lines("reserve", topic, "--wait", "5s")[0]["receipt"].(string), "--reason", "refused")
+		}
+	}
+	bury("bad", 4)
+	s.fails(exitFailed, []string{"dead", "redrive", "bad", "--within", "1s"}, "not all were requeued: bad")
+	for range 4 { // those that came back to be tried
+		s.ok("bury", s.lines("reserve", "bad", "--wait", "5s")[0]["receipt"].(string), "--reason", "refused")
+	}
+	s.prints([]string{"dead", "redrive", "--reason", "buried", "--no-try", "--rate", "2"}, "bad: 4 of 4 requeued\n")
+	s.prints([]string{"dead", "redrive"}, "no task is dead")
+	s.fails(exitUsage, []string{"dead", "redrive", "--rate", "0"}, "rate: must be from 1 to 1000")
+	s.fails(exitNotFound, []string{"dead", "redrive", "ordre"}, `the topic "ordre" is unknown`)
+
+	acts := 0
+	failing := canned(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		switch {
+		case r.URL.Path == "/v1/counts":
+			fmt.Fprint(w, `{"total":{"dead":12},"topics":[{"topic":"x","dead":12}],"complete":true,"missing":[]}`)
+		case r.URL.Path == "/v1/topics/x/dead":
+			fmt.Fprint(w, `{"tasks":[{"id":"a"},{"id":"b"}],"next_cursor":"c"}`)
+		case r.URL.Path == "/v1/tasks/actions":
+			acts++
+			fmt.Fprint(w, `{"matched":2,"done":2,"failed":[]}`)
+		default:
+			fmt.Fprint(w, `{"id":"a","topic":"x","state":"dead","last_error":"HTTP 503"}`)
+		}
+	})
+	failing.fails(exitFailed, []string{"dead", "redrive", "x"}, "not all were requeued: x")
+	if acts != 1 { // of those that are tried, and none of the others
+		t.Errorf("%d acts", acts)
+	}
+}
+
 // A dead task is mended and sent again.
 func TestMend(t *testing.T) {
 	s := newShell(t)
