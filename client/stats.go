@@ -131,6 +131,38 @@ func (c *Client) Past(ctx context.Context, q PastQuery, scope ...Scope) (*Histor
 	return h, nil
 }
 
+// AuditQuery selects entries of the log of actions.
+type AuditQuery struct {
+	Topic    string    // empty: of all topics, and of nodes
+	From, To time.Time // zero: a month ago; now
+	Limit    int       // 1 to 1000; 0: 100
+	Cursor   string    // AuditPage.NextCursor of the page before
+}
+
+// Audit returns a page of the log of actions, of all nodes, the latest first. Errors: ErrInvalid,
+// ErrUnavailable, ErrUnreachable.
+func (c *Client) Audit(ctx context.Context, q AuditQuery) (*AuditPage, error) {
+	values := url.Values{}
+	for name, text := range map[string]string{"topic": q.Topic, "cursor": q.Cursor} {
+		if text != "" {
+			values.Set(name, text)
+		}
+	}
+	for name, at := range map[string]time.Time{"from": q.From, "to": q.To} {
+		if !at.IsZero() {
+			values.Set(name, at.UTC().Format(time.RFC3339))
+		}
+	}
+	if q.Limit != 0 {
+		values.Set("limit", strconv.Itoa(q.Limit))
+	}
+	p := &AuditPage{}
+	if _, err := c.do(ctx, call{method: http.MethodGet, path: "/v1/audit", query: values, effect: reads}, p); err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
 // Outlook selects what a forecast covers.
 type Outlook struct {
 	Topic  string        // empty: all topics

@@ -407,3 +407,45 @@ type Backup struct {
 	Bytes int64    `json:"bytes"`
 	Took  Duration `json:"took"`
 }
+
+// AuditPage is a page of the log of actions.
+type AuditPage struct {
+	// The latest first.
+	Entries []AuditEntry `json:"entries"`
+	// Of the next page. Left out at the end.
+	NextCursor string `json:"next_cursor,omitempty"`
+}
+
+// AuditEntry says who did what.
+type AuditEntry struct {
+	ID string    `json:"id"`
+	At time.Time `json:"at"`
+	// Such as pause, resume, set-topic, change-topic, delete-topic, purge, requeue, delete-dead,
+	// cancel-group, import, drain, give-up-spools; of many tasks or one the action, such as
+	// cancel or move.
+	Verb string `json:"verb"`
+	// Name of the caller's token. Empty: without a token.
+	By string `json:"by"`
+	// By which the act came: http.
+	Door string `json:"door"`
+	// Address of the caller.
+	From string `json:"from,omitempty"`
+	// The node that was asked.
+	Node string `json:"node"`
+	// Its name, or a pattern.
+	Topic string `json:"topic,omitempty"`
+	Group string `json:"group,omitempty"`
+	// Of an operator's act on one task.
+	Task string `json:"task,omitempty"`
+	// Of an act on a node.
+	Target string `json:"target,omitempty"`
+	// JSON: the filter of an act on many tasks, or the settings that the request has named. Cut
+	// at 2,048 bytes.
+	Detail string `json:"detail,omitempty"`
+	// JSON: what the settings of the topic were.
+	Before string `json:"before,omitempty"`
+	// Tasks that were changed.
+	Count int64 `json:"count"`
+	// Further calls of the act were to follow. The calls of one act are one entry.
+	Partial bool `json:"partial"`
+}

@@ -2,6 +2,8 @@ package httpapi
 
 import (
 	"context"
+	"encoding/json"
+	"strconv"
 	"time"
 
 	"github.com/lapsehq/lapse/tasks"
@@ -64,9 +66,11 @@ func (s *Server) act(ctx context.Context, in *request) (*reply[Acted], error) {
 	}
 	defer withoutDeadline(in.gin)()
 	done, err := s.scheduler.Act(ctx, a)
-	if done.Done > 0 && !a.Dry {
-		s.log.Info("tasks were acted on", "request_id", in.gin.Writer.Header().Get(requestIDHeader), "token", tokenName(in.gin),
-			"action", a.Action, "topic", a.Query.Topic, "group", a.Query.Group, "ids", len(a.IDs), "done", done.Done, "failed", len(done.Failed), "complete", err == nil && done.Cursor == "")
+	if !a.Dry && (done.Done > 0 || a.Query.Cursor != "" && done.Cursor == "") {
+		s.record(in.gin, tasks.AuditEntry{
+			Verb: string(a.Action), Topic: a.Query.Topic, Group: a.Query.Group, Detail: filterText(&a),
+			Count: int64(done.Done), Partial: err != nil || done.Cursor != "",
+		})
 	}
 	if err != nil {
 		return nil, withDone(err, done.Done)
@@ -143,4 +147,28 @@ func (s *scanner) filter(q *tasks.Query) {
 			s.unknown(key)
 		}
 	}
+}
+
+// filterText returns what an act selects, for the log of actions.
+func filterText(a *tasks.Act) string {
+	if a.IDs != nil {
+		return `{"ids":` + strconv.Itoa(len(a.IDs)) + `}`
+	}
+	q := &a.Query
+	f := ActionFilter{
+		Topic: q.Topic, Group: q.Group, IDPrefix: q.IDPrefix, Error: q.Error, ErrorLike: q.ErrorLike, Reason: string(q.Reason),
+	}
+	if q.State != 0 {
+		f.State = q.State.String()
+	}
+	for to, at := range map[*string]time.Time{&f.DueFrom: q.DueFrom, &f.DueTo: q.DueTo, &f.DiedFrom: q.DiedFrom, &f.DiedTo: q.DiedTo} {
+		if !at.IsZero() {
+			*to = formatInstant(at)
+		}
+	}
+	text, err := json.Marshal(f)
+	if err != nil {
+		return "" // it consists of texts
+	}
+	return string(text)
 }

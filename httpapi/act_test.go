@@ -112,7 +112,7 @@ func TestActionsAreLogged(t *testing.T) {
 	}
 	r.actions(`{"action":"fire","filter":{"group":"g"}}`)
 	r.actions(`{"action":"cancel","ids":["a","b","none"]}`)
-	for _, part := range []string{`action=fire topic="" group=g ids=0 done=2`, `action=cancel topic="" group="" ids=3 done=2 failed=1`} {
+	for _, part := range []string{`verb=fire topic="" group=g task="" target="" count=2 `, `verb=cancel topic="" group="" task="" target="" count=2 `} {
 		if !strings.Contains(text.String(), part) {
 			t.Errorf("%s is not in %s", part, &text)
 		}

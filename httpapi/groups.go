@@ -22,6 +22,9 @@ type groupInput struct {
 func (s *Server) cancelGroup(ctx context.Context, in *groupInput) (*reply[GroupCancelled], error) {
 	defer withoutDeadline(in.gin)()
 	c, err := s.scheduler.CancelGroup(ctx, in.Group)
+	if c.Cancelled > 0 {
+		s.record(in.gin, tasks.AuditEntry{Verb: "cancel-group", Group: in.Group, Count: int64(c.Cancelled), Partial: err != nil})
+	}
 	if err != nil {
 		return nil, withDone(err, c.Cancelled)
 	}

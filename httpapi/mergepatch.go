@@ -125,9 +125,11 @@ func (s *Server) patchTopic(ctx context.Context, in *patchTopicInput) (*topicRep
 	if err != nil {
 		return nil, err
 	}
+	before := s.settingsText(in.Topic)
 	t, err := s.scheduler.ChangeTopic(ctx, in.Topic, revision, patched(patch))
 	if err != nil {
 		return nil, err
 	}
+	s.record(in.gin, tasks.AuditEntry{Verb: "change-topic", Topic: in.Topic, Detail: string(patch), Before: before})
 	return replyTopic(&t), nil
 }

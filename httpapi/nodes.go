@@ -129,15 +129,24 @@ func within(d time.Duration) duration {
 }
 
 type nodeInput struct {
+	request
 	Node string `path:"node" doc:"Name of the node."`
 }
 
 // giveUpSpools answers DELETE /v1/nodes/{node}/missing-spools.
 func (s *Server) giveUpSpools(ctx context.Context, in *nodeInput) (*struct{}, error) {
-	return nil, s.scheduler.GiveUpSpools(ctx, in.Node)
+	err := s.scheduler.GiveUpSpools(ctx, in.Node)
+	if err == nil {
+		s.record(in.gin, tasks.AuditEntry{Verb: "give-up-spools", Target: in.Node})
+	}
+	return nil, err
 }
 
 // drain answers POST /v1/nodes/{node}/drain.
 func (s *Server) drain(ctx context.Context, in *nodeInput) (*struct{}, error) {
-	return nil, s.scheduler.DrainNode(ctx, in.Node)
+	err := s.scheduler.DrainNode(ctx, in.Node)
+	if err == nil {
+		s.record(in.gin, tasks.AuditEntry{Verb: "drain", Target: in.Node})
+	}
+	return nil, err
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/gin-gonic/gin"
+
+	"github.com/lapsehq/lapse/tasks"
 )
 
 // Purged reports what a purge has done.
@@ -19,8 +21,7 @@ func (s *Server) purge(ctx context.Context, in *topicInput) (*reply[Purged], err
 	defer withoutDeadline(in.gin)()
 	p, err := s.scheduler.Purge(ctx, in.Topic)
 	if err == nil || p.Cancelled > 0 {
-		s.log.Info("a topic was purged", "request_id", in.gin.Writer.Header().Get(requestIDHeader), "token", tokenName(in.gin),
-			"topic", in.Topic, "cancelled", p.Cancelled, "delivering", p.Delivering, "complete", err == nil)
+		s.record(in.gin, tasks.AuditEntry{Verb: "purge", Topic: in.Topic, Count: int64(p.Cancelled), Partial: err != nil})
 	}
 	if err != nil {
 		return nil, withDone(err, p.Cancelled)

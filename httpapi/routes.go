@@ -195,6 +195,9 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 	add(a, route{id: "history", allow: readers | allTopics, method: "GET", path: "/v1/history", summary: "What has happened, by the minute for a day or by the hour for a month",
 		about: "Of all topics together or of one, added up over all nodes. It is kept with the ledger once a minute, so that it survives the restart and the death of a node: what a node that was killed had counted in its last minute is lost. In memory alone (--memory) it ends with the process. Of a topic, a node knows those minutes in which it was one of the 32 with most activity. " + reachAbout,
 		fails: kinds{invalid}}, s.history)
+	add(a, route{id: "audit", allow: readers, method: "GET", path: "/v1/audit", summary: "Who did what",
+		about: "Acts on many tasks, on topics and on nodes, and operators' acts on one task: those of sessions, of the command line, and of requests with the header Lapse-Operator. Of all nodes, the latest first, for a month. It is kept with the ledger, a second or so later. A token for some topics sees acts on these alone, and pages may be short.",
+		fails: kinds{invalid, unavailable, closing}}, s.audit)
 	add(a, route{id: "forecast", allow: readers, method: "GET", path: "/v1/forecast", summary: "Count the tasks that fall due, by time",
 		about: "Counts the next attempt of each task, be it the first or a retry. It is no snapshot. It covers the tasks of all nodes. " + reachAbout,
 		fails: kinds{invalid, closing}}, s.forecast)

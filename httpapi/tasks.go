@@ -197,6 +197,7 @@ func (s *Server) patch(ctx context.Context, in *changeTaskInput) (*taggedTask, e
 	if err != nil {
 		return nil, withTaskID(err, in.ID)
 	}
+	s.recordOne(in.gin, "move", &t, in.ID)
 	return tagged(&t, in.gin), nil
 }
 
@@ -206,16 +207,20 @@ func (s *Server) cancel(ctx context.Context, in *changeTaskInput) (*struct{}, er
 	if err != nil {
 		return nil, err
 	}
-	return nil, withTaskID(s.scheduler.Cancel(ctx, in.ID), in.ID)
+	if err := s.scheduler.Cancel(ctx, in.ID); err != nil {
+		return nil, withTaskID(err, in.ID)
+	}
+	s.recordOne(in.gin, "cancel", nil, in.ID)
+	return nil, nil
 }
 
 // fire answers POST /v1/tasks/{id}/fire.
 func (s *Server) fire(ctx context.Context, in *changeTaskInput) (*taggedTask, error) {
-	return s.changed(ctx, in, s.scheduler.Fire)
+	return s.changed(ctx, in, "fire", s.scheduler.Fire)
 }
 
 // changed answers a request that changes a task and has no body.
-func (s *Server) changed(ctx context.Context, in *changeTaskInput, change func(context.Context, string) (tasks.Task, error)) (*taggedTask, error) {
+func (s *Server) changed(ctx context.Context, in *changeTaskInput, verb string, change func(context.Context, string) (tasks.Task, error)) (*taggedTask, error) {
 	ctx, err := in.in(ctx)
 	if err != nil {
 		return nil, err
@@ -227,16 +232,17 @@ func (s *Server) changed(ctx context.Context, in *changeTaskInput, change func(c
 	if err != nil {
 		return nil, withTaskID(err, in.ID)
 	}
+	s.recordOne(in.gin, verb, &t, in.ID)
 	return tagged(&t, in.gin), nil
 }
 
 // hold answers POST /v1/tasks/{id}/hold, and resume POST /v1/tasks/{id}/resume.
 func (s *Server) hold(ctx context.Context, in *changeTaskInput) (*taggedTask, error) {
-	return s.changed(ctx, in, s.scheduler.Hold)
+	return s.changed(ctx, in, "hold", s.scheduler.Hold)
 }
 
 func (s *Server) resume(ctx context.Context, in *changeTaskInput) (*taggedTask, error) {
-	return s.changed(ctx, in, s.scheduler.Resume)
+	return s.changed(ctx, in, "resume", s.scheduler.Resume)
 }
 
 type listTasksInput struct {

@@ -80,6 +80,7 @@ var mayUse = map[string]string{
 	"GET /v1/dead/reasons":               "read",
 	"GET /v1/stats":                      "read",
 	"GET /v1/history":                    "read",
+	"GET /v1/audit":                      "read",
 	"GET /v1/diagnosis":                  "read",
 	"GET /v1/forecast":                   "read",
 	"GET /v1/events":                     "read",
@@ -269,7 +270,7 @@ func TestAccessLogNamesTheToken(t *testing.T) {
 		t.Errorf("the log has %q", line)
 	}
 	r.do("DELETE", "/v1/topics/t/tasks", "", bearer("admin"))
-	if line := <-log; !strings.Contains(line, "purged") || !strings.Contains(line, "token=admin ") {
+	if line := <-log; !strings.Contains(line, "verb=purge") || !strings.Contains(line, "token=admin ") {
 		t.Errorf("the log has %q", line)
 	}
 }

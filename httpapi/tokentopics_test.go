@@ -58,6 +58,7 @@ var ofOthers = map[string]struct {
 	"GET /v1/topics/:topic/dead/reasons": {path: "/v1/topics/foreign/dead/reasons", status: 403},
 	"GET /v1/dead/reasons":               {status: 200},
 	"GET /v1/counts":                     {path: "/v1/counts?topic=foreign", status: 403},
+	"GET /v1/audit":                      {path: "/v1/audit?topic=foreign", status: 403},
 	"GET /v1/forecast":                   {path: "/v1/forecast?topic=foreign", status: 403},
 	"GET /v1/events":                     {path: "/v1/events?topic=own.a&topic=foreign", status: 403},
 

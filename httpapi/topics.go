@@ -353,10 +353,12 @@ func (s *Server) putTopic(ctx context.Context, in *replaceTopicInput) (*topicRep
 	if err != nil {
 		return nil, err
 	}
+	before := s.settingsText(in.Topic)
 	t, err := s.scheduler.SetTopic(ctx, in.Topic, set, revision)
 	if err != nil {
 		return nil, err
 	}
+	s.record(in.gin, tasks.AuditEntry{Verb: "set-topic", Topic: in.Topic, Detail: s.settingsText(in.Topic), Before: before})
 	return replyTopic(&t), nil
 }
 
@@ -399,14 +401,18 @@ func (s *Server) deleteTopic(ctx context.Context, in *deleteTopicInput) (*struct
 	if err != nil {
 		return nil, err
 	}
+	before := s.settingsText(in.Topic)
 	if !in.Force {
-		return nil, s.scheduler.DeleteTopic(ctx, in.Topic, revision)
+		if err := s.scheduler.DeleteTopic(ctx, in.Topic, revision); err != nil {
+			return nil, err
+		}
+		s.record(in.gin, tasks.AuditEntry{Verb: "delete-topic", Topic: in.Topic, Before: before})
+		return nil, nil
 	}
 	defer withoutDeadline(in.gin)()
 	done, err := s.scheduler.KillTopic(ctx, in.Topic, revision)
 	if err == nil || done.Killed > 0 {
-		s.log.Info("a topic was deleted by force", "request_id", in.gin.Writer.Header().Get(requestIDHeader), "token", tokenName(in.gin),
-			"topic", in.Topic, "killed", done.Killed, "delivering", done.Delivering, "complete", err == nil)
+		s.record(in.gin, tasks.AuditEntry{Verb: "delete-topic", Topic: in.Topic, Count: int64(done.Killed), Before: before, Partial: err != nil})
 	}
 	if err != nil {
 		return nil, withDone(err, done.Killed)
@@ -417,6 +423,15 @@ func (s *Server) deleteTopic(ctx context.Context, in *deleteTopicInput) (*struct
 // pause answers POST /v1/topics/{topic}/pause and /resume.
 func (s *Server) pause(on bool) func(context.Context, *topicInput) (*struct{}, error) {
 	return func(ctx context.Context, in *topicInput) (*struct{}, error) {
-		return nil, s.scheduler.PauseTopic(ctx, in.Topic, on)
+		verb := "resume"
+		if on {
+			verb = "pause"
+		}
+		before, _ := s.scheduler.Topic(in.Topic) // of a topic that is new none
+		err := s.scheduler.PauseTopic(ctx, in.Topic, on)
+		if err == nil && before.Settings.Paused != on {
+			s.record(in.gin, tasks.AuditEntry{Verb: verb, Topic: in.Topic})
+		}
+		return nil, err
 	}
 }

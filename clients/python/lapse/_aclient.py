@@ -305,6 +305,11 @@ class AsyncClient:
         """Counts the tasks that list has with the same query, by topic and state. within bounds the
         time that the nodes look for."""
         return cast(t.TaskCounts, await self._json(Call("GET", "/v1/counts", "reads", given(**query))))
+    def audit(self, *, topic: str | None = None, from_: str | None = None, to: str | None = None, limit: int | None = None,
+              cursor: str | None = None) -> t.AuditPage:
+        """Who did what, the latest first."""
+        query = given(topic=topic, to=to, limit=limit, cursor=cursor, **{"from": from_})
+        return cast(t.AuditPage, await self._json(Call("GET", "/v1/audit", "reads", query)))
 
     async def forecast(self, *, topic: str | None = None, window: str | None = None, step: str | None = None, scope: str | None = None) -> t.Forecast:
         return cast(t.Forecast, await self._json(Call("GET", "/v1/forecast", "reads", given(topic=topic, window=window, step=step, scope=scope))))

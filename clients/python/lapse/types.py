@@ -119,6 +119,47 @@ class Attempts(TypedDict):
     returned: int
 
 
+AuditEntry = TypedDict("AuditEntry", {
+    'at': 'str',
+    # Name of the caller's token. Empty: without a token.
+    'by': 'str',
+    # Tasks that were changed.
+    'count': 'int',
+    # By which the act came: http.
+    'door': 'str',
+    'id': 'str',
+    # The node that was asked.
+    'node': 'str',
+    # Further calls of the act were to follow. The calls of one act are one entry.
+    'partial': 'bool',
+    # Such as pause, resume, set-topic, change-topic, delete-topic, purge, requeue, delete-dead,
+    # cancel-group, import, drain, give-up-spools; of many tasks or one the action, such as cancel
+    # or move.
+    'verb': 'str',
+    # JSON: what the settings of the topic were.
+    'before': 'NotRequired[str]',
+    # JSON: the filter of an act on many tasks, or the settings that the request has named. Cut at
+    # 2,048 bytes.
+    'detail': 'NotRequired[str]',
+    # Address of the caller.
+    'from': 'NotRequired[str]',
+    'group': 'NotRequired[str]',
+    # Of an act on a node.
+    'target': 'NotRequired[str]',
+    # Of an operator's act on one task.
+    'task': 'NotRequired[str]',
+    # Its name, or a pattern.
+    'topic': 'NotRequired[str]',
+})
+
+
+class AuditPage(TypedDict):
+    # The latest first.
+    entries: list[AuditEntry]
+    # Of the next page. Left out at the end.
+    next_cursor: NotRequired[str]
+
+
 class Backup(TypedDict):
     # How long its files are. Those that it shares with the ledger take no room until the ledger
     # drops them.

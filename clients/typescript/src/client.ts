@@ -2,7 +2,7 @@ import { type Call, type CallOptions, Caller, type ClientOptions, milliseconds, 
 import { LapseError } from "./errors.js";
 import { openEvents } from "./events.js";
 import type {
-  Acted, Actions, BatchAnswer, Choice, CountQuery, DeadQuery, Delivery, Event, EventQuery, Forecast, ForecastQuery, GroupCancelled, GroupQuery,
+  Acted, Actions, AuditPage, AuditQuery, BatchAnswer, Choice, CountQuery, DeadQuery, Delivery, Event, EventQuery, Forecast, ForecastQuery, GroupCancelled, GroupQuery,
   Diagnosis, History, HistoryQuery, NewTask, Node, Purged, Readiness, Requeue, Requeued, Reserve, ScheduledTask, ScopeQuery, Settlement, Span,
   Stats, StatsQuery, Task, TaskBody, TaskChange, TaskCounts, TaskPage, TaskQuery, Topic, TopicAnswer, TopicChange, TopicList, TopicQuery,
   TopicSettings,
@@ -233,6 +233,11 @@ export class Client {
   /** What is wrong, the causes first. */
   async diagnosis(o?: CallOptions): Promise<Diagnosis> {
     return this.caller.json({ method: "GET", path: "/v1/diagnosis", effect: "reads" }, o);
+  }
+
+  /** Who did what, the latest first. */
+  async audit(query: AuditQuery = {}, o?: CallOptions): Promise<AuditPage> {
+    return this.caller.json({ method: "GET", path: "/v1/audit", query, effect: "reads" }, o);
   }
 
   async history(query: HistoryQuery = {}, o?: CallOptions): Promise<History> {

@@ -44,6 +44,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/audit": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Who did what
+         * @description Acts on many tasks, on topics and on nodes, and operators' acts on one task: those of sessions, of the command line, and of requests with the header Lapse-Operator. Of all nodes, the latest first, for a month. It is kept with the ledger, a second or so later. A token for some topics sees acts on these alone, and pages may be short. Needs the scope read.
+         */
+        get: operations["audit"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/backup": {
         parameters: {
             query?: never;
@@ -986,6 +1006,45 @@ export interface components {
              * @description Given back unused, by a receiver, or by a node that had fetched it for one; no attempt of the task.
              */
             returned: number;
+        };
+        AuditEntry: {
+            /** Format: date-time */
+            at: string;
+            /** @description JSON: what the settings of the topic were. */
+            before?: string;
+            /** @description Name of the caller's token. Empty: without a token. */
+            by: string;
+            /**
+             * Format: int64
+             * @description Tasks that were changed.
+             */
+            count: number;
+            /** @description JSON: the filter of an act on many tasks, or the settings that the request has named. Cut at 2,048 bytes. */
+            detail?: string;
+            /** @description By which the act came: http. */
+            door: string;
+            /** @description Address of the caller. */
+            from?: string;
+            group?: string;
+            id: string;
+            /** @description The node that was asked. */
+            node: string;
+            /** @description Further calls of the act were to follow. The calls of one act are one entry. */
+            partial: boolean;
+            /** @description Of an act on a node. */
+            target?: string;
+            /** @description Of an operator's act on one task. */
+            task?: string;
+            /** @description Its name, or a pattern. */
+            topic?: string;
+            /** @description Such as pause, resume, set-topic, change-topic, delete-topic, purge, requeue, delete-dead, cancel-group, import, drain, give-up-spools; of many tasks or one the action, such as cancel or move. */
+            verb: string;
+        };
+        AuditPage: {
+            /** @description The latest first. */
+            entries: components["schemas"]["AuditEntry"][];
+            /** @description Of the next page. Left out at the end. */
+            next_cursor?: string;
         };
         Backup: {
             /**
@@ -2867,6 +2926,99 @@ export interface operations {
             /** @description `/problems/invalid`: A field is wrong. */
             422: {
                 headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    audit: {
+        parameters: {
+            query?: {
+                /** @description RFC 3339. Default: a month ago. */
+                from?: string;
+                /** @description RFC 3339, not included. Default: now. */
+                to?: string;
+                /**
+                 * @description Only acts on this topic.
+                 * @example order.unpaid
+                 */
+                topic?: string;
+                /**
+                 * @description Entries a page.
+                 * @example 10
+                 */
+                limit?: number;
+                /** @description The next_cursor of the page before. */
+                cursor?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["AuditPage"];
+                };
+            };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/unauthorized`: A token is needed. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/forbidden`: The token does not open this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/invalid`: A field is wrong. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/ledger_unavailable`: The ledger is not available. `/problems/shutting_down`: Shutting down. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
                     [name: string]: unknown;
                 };
                 content: {

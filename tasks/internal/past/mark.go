@@ -28,19 +28,20 @@ func (p *Past) Mark(m task.Mark) {
 	p.waitLocked(recovery.MarkRows, recovery.Row{At: m.At, Name: string(m.Kind) + " " + m.Node + " " + p.name, Value: value})
 }
 
-// Marks returns the marks of a time, the earliest first. What several nodes have noticed is one.
-// Errors: those of recovery.Archive.
-func (p *Past) Marks(ctx context.Context, from, to time.Time) (marks []task.Mark, err error) {
-	if p.Archive == nil {
-		return nil, nil
-	}
-	err = p.Archive.Rows(ctx, recovery.MarkRows, "", from, to, func(r recovery.Row) bool {
+// Marks returns the marks of a time, the earliest first: of nodes and the ledger, and of what was
+// done with topics, or with one. What several nodes have noticed is one. Errors: those of
+// recovery.Archive.
+func (p *Past) Marks(ctx context.Context, from, to time.Time, topic string) (marks []task.Mark, err error) {
+	enter := func(r recovery.Row) bool {
 		var m task.Mark
 		if json.Unmarshal(r.Value, &m) != nil {
 			return true
 		}
 		known := slices.ContainsFunc(marks, func(o task.Mark) bool {
-			return o.Kind == m.Kind && o.Node == m.Node && m.At.Sub(o.At) < sameMark && m.Kind != task.MarkStarted
+			if m.Kind == task.MarkStarted { // it may be kept and wait at the same time
+				return o.Kind == m.Kind && o.Node == m.Node && o.At.Equal(m.At)
+			}
+			return o.Kind == m.Kind && o.Node == m.Node && m.At.Sub(o.At) < sameMark
 		})
 		if !known {
 			marks = append(marks, m)
@@ -49,9 +50,29 @@ func (p *Past) Marks(ctx context.Context, from, to time.Time) (marks []task.Mark
 			marks = slices.Delete(marks, 0, 1)
 		}
 		return true
-	})
+	}
+	if p.Archive != nil {
+		err = p.Archive.Rows(ctx, recovery.MarkRows, "", from, to, enter)
+	}
+	if err != nil {
+		return marks, err
+	}
+	p.waitingRows(recovery.MarkRows, from, to, enter)
+	page, err := p.Entries(ctx, task.AuditQuery{From: from, To: to, Topic: topic, Limit: task.MaxAuditPage})
+	for i := range slices.Backward(page.Entries) {
+		e := &page.Entries[i]
+		if kind := markedBy[e.Verb]; kind != "" {
+			marks = append(marks, task.Mark{At: e.At, Kind: kind, Node: e.Node, Topic: e.Topic, By: e.By, Text: e.Detail})
+		}
+	}
 	slices.SortStableFunc(marks, func(a, b task.Mark) int { return a.At.Compare(b.At) })
-	return marks, err
+	return marks[max(0, len(marks)-MaxMarks):], err
+}
+
+// markedBy has the acts on topics that are marks as well.
+var markedBy = map[string]task.MarkKind{
+	"pause": task.MarkPaused, "resume": task.MarkResumed,
+	"set-topic": task.MarkSettings, "change-topic": task.MarkSettings, "delete-topic": task.MarkSettings,
 }
 
 // nodeOf returns the node of a row's name.

@@ -59,6 +59,7 @@ type Past struct {
 	bytes   int // of what waits
 	down    time.Time
 	failed  time.Time // when the ledger has last refused rows
+	actions actions
 }
 
 // A waiting row was not taken by the ledger yet.
@@ -283,7 +284,7 @@ func (p *Past) keep(ctx context.Context, now time.Time) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, KeepWithin)
 	defer cancel()
-	for _, s := range []recovery.Series{recovery.MinuteRows, recovery.HourRows, recovery.MarkRows} {
+	for _, s := range []recovery.Series{recovery.MinuteRows, recovery.HourRows, recovery.MarkRows, recovery.ActionRows} {
 		var rows []recovery.Row
 		for i := range all {
 			if all[i].series == s {

@@ -104,3 +104,33 @@ func TestWaitingRowsAreBounded(t *testing.T) {
 		t.Errorf("%d marks, want that of the outage", n)
 	}
 }
+
+// The calls of one act are one entry, and of an hour only so many entries are kept.
+func TestEntriesAreBounded(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 0, 30, 0, time.UTC)
+	p := New(Options{
+		Archive: &archive{rows: map[recovery.Series]map[string]recovery.Row{}}, Node: "n", Clock: func() time.Time { return now },
+	})
+	for i := range 3 {
+		p.Record(task.AuditEntry{Verb: "cancel", Topic: "t", Count: 2, Partial: i < 2})
+	}
+	p.Record(task.AuditEntry{Verb: "cancel", Topic: "t", Count: 9})
+	q := task.AuditQuery{From: now.Add(-time.Hour), To: now.Add(time.Hour), Limit: 1}
+	first, err := p.Entries(t.Context(), q)
+	q.Cursor = first.Cursor
+	second, err2 := p.Entries(t.Context(), q)
+	if err != nil || err2 != nil || len(first.Entries) != 1 || first.Entries[0].Count != 9 || second.Entries[0].Count != 6 || second.Cursor != "" {
+		t.Errorf("the pages are %+v, %v, and %+v, %v", first, err, second, err2)
+	}
+	kept := 2
+	for p.Record(task.AuditEntry{Verb: "pause", Detail: strings.Repeat("x", 3*task.MaxAuditText)}) {
+		kept++
+	}
+	if kept != task.MaxAuditsAnHour || p.bytes > MaxWaiting {
+		t.Errorf("%d entries of an hour are kept, %d bytes", kept, p.bytes)
+	}
+	now = now.Add(time.Hour)
+	if !p.Record(task.AuditEntry{Verb: "pause"}) {
+		t.Error("the next hour has none")
+	}
+}

@@ -1,0 +1,47 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/lapsehq/lapse/client"
+)
+
+// audit is the command that tells who did what.
+type audit struct {
+	remote
+	Topic string `env:"-" placeholder:"NAME" help:"Only acts on this topic."`
+	Since span   `env:"-" placeholder:"24h" help:"How far to look back. Default: a month."`
+	Limit int    `env:"-" default:"100" placeholder:"N" help:"How many acts to show, the latest: 1 to 1000."`
+}
+
+func (c *audit) call(ctx context.Context, s *session) error {
+	q := client.AuditQuery{Topic: c.Topic, Limit: c.Limit}
+	if c.Since.Duration > 0 {
+		q.From = time.Now().Add(-c.Since.Duration)
+	}
+	page, err := s.Audit(ctx, q)
+	if err != nil {
+		return err
+	}
+	return s.print(func(w io.Writer) { auditTable(w, page) })
+}
+
+func auditTable(w io.Writer, page *client.AuditPage) {
+	rows := [][]string{{"AT", "BY", "VERB", "ON", "COUNT", "DETAIL"}}
+	for i := range page.Entries {
+		e := &page.Entries[i]
+		on := cmp.Or(e.Task, e.Topic, e.Target, "-")
+		if e.Task == "" && e.Group != "" {
+			on = "group " + e.Group
+		}
+		rows = append(rows, []string{e.At.Local().Format("01-02 15:04:05"), cmp.Or(e.By, "-"), e.Verb, on, fmt.Sprint(e.Count), cmp.Or(e.Detail, "-")})
+	}
+	table(w, rows)
+	if page.NextCursor != "" {
+		fmt.Fprintln(w, "there are earlier acts: give --limit")
+	}
+}

@@ -1,0 +1,73 @@
+package httpapi
+
+import (
+	"fmt"
+	"testing"
+	"time"
+)
+
+// audited returns the verbs of the log of actions, the latest first, with what they are about.
+func audited(r *rig, query string) (all []string) {
+	r.Helper()
+	v := r.want(r.do("GET", "/v1/audit"+query, ""), 200)
+	for _, e := range v["entries"].([]any) {
+		e := e.(map[string]any)
+		on := e["topic"]
+		if e["task"] != nil {
+			on = e["task"]
+		}
+		all = append(all, fmt.Sprintf("%v %v %v", e["verb"], on, e["count"]))
+	}
+	return all
+}
+
+// Acts on topics and on many tasks are recorded, those on one task only if an operator's. What
+// changes nothing is not recorded. The calls of one act are one entry. Pages go on where the one
+// before has ended, and the past has marks for what was done with topics.
+func TestAudit(t *testing.T) {
+	r := newRig(t)
+	for i := range 5 {
+		r.want(r.do("PUT", fmt.Sprintf("/v1/tasks/a%d", i), `{"topic":"t","delay":"1h"}`), 201)
+	}
+	r.want(r.do("DELETE", "/v1/tasks/a0", ""), 204)
+	r.do("DELETE", "/v1/tasks/a1", "", "Lapse-Operator: yes")
+	r.do("POST", "/v1/topics/t/pause", "")
+	r.do("POST", "/v1/topics/t/pause", "")
+	r.want(r.do("PATCH", "/v1/topics/t", `{"weight":7}`, "Content-Type: application/merge-patch+json"), 200)
+	cursor := ""
+	for {
+		v := r.want(r.do("POST", "/v1/tasks/actions", fmt.Sprintf(`{"action":"cancel","filter":{"topic":"t"},"limit":2%s}`, cursor)), 200)
+		if v["next_cursor"] == nil {
+			break
+		}
+		cursor = fmt.Sprintf(`,"cursor":%q`, v["next_cursor"])
+	}
+	wanted := []string{"cancel t 3", "change-topic t 0", "pause t 0", "cancel a1 1"}
+	deadline := time.Now().Add(10 * time.Second)
+	for {
+		got := audited(r, "")
+		if fmt.Sprint(got) == fmt.Sprint(wanted) {
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("recorded %q, want %q", got, wanted)
+		}
+	}
+	v := r.want(r.do("GET", "/v1/audit?limit=2&topic=t", ""), 200)
+	entry := v["entries"].([]any)[1].(map[string]any)
+	if entry["detail"] != `{"weight":7}` || entry["before"] == nil || entry["door"] != "http" || entry["partial"] != false {
+		t.Errorf("the change of settings: %v", entry)
+	}
+	if got := audited(r, fmt.Sprintf("?limit=2&topic=t&cursor=%v", v["next_cursor"])); fmt.Sprint(got) != "[pause t 0]" {
+		t.Errorf("the next page has %q", got)
+	}
+	kinds := ""
+	for _, m := range r.want(r.do("GET", "/v1/history?topic=t", ""), 200)["marks"].([]any) {
+		kinds += fmt.Sprintf(" %v", m.(map[string]any)["kind"])
+	}
+	if kinds != " node_started paused settings" {
+		t.Errorf("the marks are%s", kinds)
+	}
+	r.want(r.do("GET", "/v1/audit?from=2027-01-01T00:00:00Z&to=2026-01-01T00:00:00Z", ""), 422)
+	r.want(r.do("GET", "/v1/history?step=1m&from=2026-01-01T00:00:00Z&to=2026-02-01T00:00:00Z", ""), 422)
+}

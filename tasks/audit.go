@@ -1,0 +1,62 @@
+package tasks
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/lapsehq/lapse/tasks/internal/engine"
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+type (
+	// An AuditEntry says who did what.
+	AuditEntry = task.AuditEntry
+
+	// An AuditQuery selects entries.
+	AuditQuery = task.AuditQuery
+
+	// An AuditPage has entries, the latest first.
+	AuditPage = task.AuditPage
+)
+
+// MaxAuditPage is how many entries an AuditPage has at most.
+const MaxAuditPage = task.MaxAuditPage
+
+// Record keeps an entry of the log of actions with the ledger, within seconds, for a month. ID, At
+// and Node are filled in. Calls of one act whose entries are Partial make one entry. It waits for
+// nothing, and fails nothing: an entry that the ledger does not take is lost in the end, see
+// Stats.PastDropped. It reports false if this node has kept as many of this hour as it may. A
+// program that embeds Lapse may record its own acts; the scheduler records none by itself.
+func (s *Scheduler) Record(e AuditEntry) bool { return s.cluster.Past.Record(e) }
+
+// Audit returns a page of the log of actions, of all nodes that share the ledger, the latest first.
+// What another node has recorded is there after a second or so. Under a Grant that names topics,
+// only entries of these are returned, and pages may be short.
+//
+// Errors: ErrInvalid, which names from, limit or topic; ErrNotGranted; ErrUnavailable if the ledger
+// cannot be read.
+func (s *Scheduler) Audit(ctx context.Context, q AuditQuery) (AuditPage, error) {
+	q, err := q.Checked(s.engine.Config.Clock())
+	if err != nil {
+		return AuditPage{}, err
+	}
+	if q.Topic != "" {
+		if err := engine.Granted(ctx, q.Topic); err != nil {
+			return AuditPage{}, err
+		}
+	}
+	page, err := s.cluster.Audit(ctx, q)
+	if err != nil {
+		return AuditPage{}, fmt.Errorf("%w: the log of actions: %w", ErrUnavailable, err)
+	}
+	if g := GrantOf(ctx); g != nil && len(g.Topics) > 0 {
+		kept := page.Entries[:0]
+		for _, e := range page.Entries {
+			if e.Topic != "" && g.Allows(e.Topic) {
+				kept = append(kept, e)
+			}
+		}
+		page.Entries = kept
+	}
+	return page, nil
+}
