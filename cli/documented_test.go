@@ -166,6 +166,7 @@ var topicMeanings = map[string]string{
 	"concurrency_per_group": "Deliveries of one group of tasks at once, on each node, by pull too. Tasks without a group are not bound. 0: no bound. See [http.md](http.md#groups).",
 	"on_dead.topic":         "A task that dies is followed by a new one of this topic. See [http.md](http.md#what-dies-goes-on).",
 	"on_dead.delay":         "From the death to the deadline of that task.",
+	"links":                 "Addresses that the dashboard shows with each task, by name: `logs: 'https://logs.example/?q={id}'`. `http` or `https`, at most 8, of at most 1,024 bytes each; `{id}`, `{topic}` and `{group}` stand for those of the task, not in the host.",
 	"task_delivery":         "Let tasks have a `delivery` of their own: their receiver, as far as the kind lets them choose it, and their `retry`. See [delivery.md](delivery.md#a-tasks-own-delivery).",
 	"paused":                "Accept tasks, but do not deliver them.",
 }
@@ -196,6 +197,9 @@ func settingsOfTopics(t *testing.T) (all []documented) {
 				continue // not in the file: it depends on the handlers of the program
 			}
 			d := documented{name: name, kind: f.Type, def: fmt.Sprint(settings.Field(i).Interface()), meaning: topicMeanings[name]}
+			if f.Type.Kind() == reflect.Map {
+				d.def = "{}"
+			}
 			d.refused = func(value string) string {
 				if name == "rate.burst" {
 					value += ", per_second: 1" // without which there is none

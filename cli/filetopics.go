@@ -40,6 +40,7 @@ type topicInFile struct {
 	KeepFinished  time.Duration `yaml:"keep_finished"`
 	TaskDelivery  bool          `yaml:"task_delivery"`
 	PerGroup      int           `yaml:"concurrency_per_group"`
+	Links         tasks.Links   `yaml:"links"`
 	OnDead        struct {
 		Topic string        `yaml:"topic"`
 		Delay time.Duration `yaml:"delay"`
@@ -61,6 +62,7 @@ func (t *topicInFile) settings() (tasks.TopicSettings, error) {
 		DeadRetention: t.DeadRetention,
 		KeepFinished:  t.KeepFinished,
 		TaskDelivery:  t.TaskDelivery,
+		Links:         t.Links,
 		OnDead:        tasks.OnDead(t.OnDead),
 
 		ConcurrencyPerGroup: t.PerGroup,
@@ -204,6 +206,10 @@ func topicText(t *tasks.TopicSettings) string {
 		next := []string{"topic: " + t.OnDead.Topic}
 		duration(&next, "delay", t.OnDead.Delay)
 		parts = append(parts, "on_dead: {"+strings.Join(next, ", ")+"}")
+	}
+	if len(t.Links) > 0 {
+		text, _ := json.Marshal(t.Links) // of texts; JSON is YAML
+		parts = append(parts, "links: "+string(text))
 	}
 	if t.TaskDelivery {
 		parts = append(parts, "task_delivery: true")

@@ -7,7 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/lapsehq/lapse/client"
@@ -101,7 +104,7 @@ func topicBlock(w io.Writer, t *client.Topic, now time.Time) {
 	block(w, t.Name, "delivery", way, "undeliverable", t.Undeliverable, "paused", strconv.FormatBool(t.Paused), "max attempts", strconv.Itoa(t.Retry.MaxAttempts), "max age", maxAge(t.Retry.MaxAge),
 		"backoff", t.Retry.MinBackoff.String()+" to "+t.Retry.MaxBackoff.String(), "lease", t.Lease.String(),
 		"concurrency", concurrency, "per group", perGroup(t), "rate", rate, "weight", strconv.Itoa(t.Weight), "spread", t.Spread.String(), "misfire", t.Misfire,
-		"dead kept", t.DeadRetention.String(), "finished kept", t.KeepFinished.String(), "count crashes", strconv.FormatBool(t.CountCrashes), "on dead", onDead(t.OnDead), "task delivery", strconv.FormatBool(t.TaskDelivery), "revision", strconv.FormatInt(t.Revision, 10),
+		"dead kept", t.DeadRetention.String(), "finished kept", t.KeepFinished.String(), "count crashes", strconv.FormatBool(t.CountCrashes), "on dead", onDead(t.OnDead), "task delivery", strconv.FormatBool(t.TaskDelivery), "links", topicLinks(t.Links), "revision", strconv.FormatInt(t.Revision, 10),
 		"tasks", taskCounts(n),
 		"since start", fmt.Sprintf("%d scheduled, %d delivered, %d failed, %d died, %d cancelled, %d skipped",
 			n.Scheduled, n.Delivered, n.Failed, n.Died, n.Cancelled, n.Skipped),
@@ -141,6 +144,15 @@ func onDead(d *client.OnDead) string {
 	return "followed by a task of " + d.Topic + " after " + d.Delay.String()
 }
 
+// topicLinks are the links of a topic by name; empty if there are none.
+func topicLinks(links map[string]string) string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(links)) {
+		all = append(all, name+" "+links[name])
+	}
+	return strings.Join(all, ", ")
+}
+
 func maxAge(d client.Duration) string {
 	if d == 0 {
 		return "no bound"
@@ -170,6 +182,7 @@ type topicsSet struct {
 	OnDead        *string  `env:"-" empty:"" placeholder:"TOPIC" help:"A task that dies is followed by one of this topic; an empty one takes that away."`
 	OnDeadDelay   span     `env:"-" placeholder:"0" help:"From the death to the deadline of that task."`
 	TaskDelivery  *bool    `env:"-" negatable:"" help:"Let tasks have a delivery of their own: their receiver and their retry."`
+	Link          []string `env:"-" sep:"none" placeholder:"NAME=URL" help:"Address of a page about each task that the dashboard shows, such as 'logs=https://logs.example/?q={id}'; {topic} and {group} too. An empty URL takes it away. May be repeated."`
 	CountCrashes  *bool    `env:"-" negatable:"" help:"Record each attempt before it is delivered."`
 	Paused        *bool    `env:"-" negatable:"" help:"Accept tasks, but do not deliver them."`
 	Create        bool     `env:"-" help:"Also a topic, or one of --on-dead, that does not exist yet, and has almost the name of one that does."`
@@ -260,6 +273,16 @@ func (c *topicsSet) patch() map[string]any {
 	}
 	setIfGiven(patch, "count_crashes", c.CountCrashes)
 	c.patchOnDead(patch)
+	links := map[string]any{}
+	for _, link := range c.Link {
+		name, url, _ := strings.Cut(link, "=")
+		if links[name] = url; url == "" {
+			links[name] = nil
+		}
+	}
+	if len(links) > 0 {
+		patch["links"] = links
+	}
 	setIfGiven(patch, "task_delivery", c.TaskDelivery)
 	setIfGiven(patch, "paused", c.Paused)
 	setIfGiven(patch, "lease", (*client.Duration)(c.Lease.pointer()))

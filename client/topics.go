@@ -42,6 +42,9 @@ type Settings struct {
 	OnDead *OnDead `json:"on_dead,omitempty"`
 	// TaskDelivery lets tasks have a Request.Delivery.
 	TaskDelivery bool `json:"task_delivery"`
+	// Links are addresses of pages about each task, by name; {id}, {topic} and {group} stand for
+	// those of the task. At most 8. Topics and ListTopics leave them out.
+	Links map[string]string `json:"links,omitempty"`
 	// CountCrashes records each attempt before it is delivered.
 	CountCrashes bool `json:"count_crashes"`
 	// Paused: tasks are accepted, but not delivered.

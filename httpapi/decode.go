@@ -78,9 +78,12 @@ func (d deadline) check(s *scanner) {
 }
 
 // headers reads the headers of a task.
-func (s *scanner) headers() map[string]string {
+func (s *scanner) headers() map[string]string { return s.texts("headers.") }
+
+// texts reads an object whose values are texts.
+func (s *scanner) texts(within string) map[string]string {
 	var h map[string]string
-	s.within = "headers."
+	s.within = within
 	for key := range s.object("") {
 		if h == nil {
 			h = make(map[string]string, 4)

@@ -117,13 +117,15 @@ type exportedSettings struct {
 	PerGroup      int       `json:"concurrency_per_group,omitempty"`
 	OnDead        *OnDead   `json:"on_dead,omitempty"`
 	TaskDelivery  bool      `json:"task_delivery,omitempty"`
+
+	Links map[string]string `json:"links,omitempty"`
 }
 
 // appendTopic appends the line of a topic.
 func appendTopic(text []byte, t *tasks.ExportedTopic) ([]byte, error) {
 	w := wireTopic(&tasks.Topic{Settings: t.Settings})
 	x := exportedSettings{nil, w.Retry, w.Lease, w.Concurrency, w.Rate, w.Weight, w.Spread, w.Misfire, w.CountCrashes,
-		w.Paused, w.DeadRetention, w.KeepFinished, w.PerGroup, w.OnDead, w.TaskDelivery}
+		w.Paused, w.DeadRetention, w.KeepFinished, w.PerGroup, w.OnDead, w.TaskDelivery, w.Links}
 	if t.Settings.Kind != "" {
 		x.Delivery = &w.Delivery
 	}

@@ -27,6 +27,8 @@ type NewTopic struct {
 	PerGroup      int       `json:"concurrency_per_group,omitempty" minimum:"0" maximum:"10000" doc:"Deliveries of one group of tasks at once, on each node, by pull too. Tasks without a group are not bound. Default 0: no bound."`
 	OnDead        *OnDeadIn `json:"on_dead,omitempty"`
 
+	Links map[string]string `json:"links,omitempty" maxProperties:"8" doc:"Addresses that the dashboard shows with each task, by the text of the link: of logs, traces, the order in the shop. http or https, at most 1,024 bytes each; {id}, {topic} and {group} stand for those of the task, not in the host. At most 8."`
+
 	TaskDelivery bool `json:"task_delivery,omitempty" doc:"Let tasks have a delivery of their own: their receiver, as far as the kind lets them choose it, and their retry. Without it, tasks that have a receiver of their own wait."`
 }
 
@@ -83,6 +85,8 @@ type Topic struct {
 	LastError      string   `json:"last_error,omitempty" doc:"Why the last attempt failed of those that have failed since the start, cut to 256 bytes. Left out if none has."`
 	LastFailedAt   string   `json:"last_failed_at,omitempty" format:"date-time" doc:"When that attempt ended."`
 
+	Links map[string]string `json:"links,omitempty" doc:"Addresses of pages about each of its tasks, by name. Only in an answer about one topic; left out if there are none."`
+
 	Troubles []Trouble `json:"troubles,omitempty" nullable:"false" doc:"What is wrong with the topic, the worst first, as GET /v1/diagnosis says it. Left out if nothing is."`
 }
 
@@ -114,7 +118,7 @@ func wireTopic(t *tasks.Topic) Topic {
 		Revision: t.Revision, Counts: wireCounts(&t.Counts),
 		ConcurrencySet: t.ConcurrencySet, ConcurrencyNow: t.ConcurrencyNow,
 		LastError: t.LastError, LastFailedAt: formatInstant(t.LastFailed), TaskDelivery: set.TaskDelivery, PerGroup: set.ConcurrencyPerGroup,
-		Troubles: wireTroubles(t.Troubles(time.Now())),
+		Links: set.Links, Troubles: wireTroubles(t.Troubles(time.Now())),
 	}
 	if set.OnDead != (tasks.OnDead{}) {
 		wire.OnDead = &OnDead{set.OnDead.Topic, duration(set.OnDead.Delay)}
@@ -129,6 +133,7 @@ func wireTopics(topics []tasks.Topic) []Topic {
 	list := make([]Topic, len(topics))
 	for i := range topics {
 		list[i] = wireTopic(&topics[i])
+		list[i].Links = nil // up to 8 kB a topic
 	}
 	return list
 }
@@ -165,6 +170,8 @@ func (s *scanner) settings(t *tasks.TopicSettings) {
 			t.ConcurrencyPerGroup = s.integer("concurrency_per_group", 0, tasks.MaxPerGroup)
 		case "on_dead":
 			s.onDead(&t.OnDead)
+		case "links":
+			t.Links = s.texts("links.")
 		case "task_delivery":
 			t.TaskDelivery = s.boolean("task_delivery")
 		case "paused":

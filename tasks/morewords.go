@@ -16,6 +16,8 @@ const MaxTarget = task.MaxTarget
 type (
 	// OnDead says what becomes of a task that dies, besides the dead task.
 	OnDead = task.OnDead
+	// Links are addresses of other systems that pages show with the tasks of a topic.
+	Links = task.Links
 
 	// DeathCounts are the figures of deaths, since the start.
 	DeathCounts = task.DeathCounts

@@ -291,3 +291,29 @@ func (p *tab) shiftsOf(url string) {
 		}
 	}
 }
+
+// A topic has addresses of its logs and its shop: each of its tasks has links that lead there, by
+// its id, in a tab that learns nothing of this one. An address that is none of the web is refused.
+func TestLinksOfATopic(t *testing.T) {
+	r := serve(t)
+	if _, err := r.Schedule(t.Context(), tasks.Request{ID: "order:42", Topic: "order.unpaid", Group: "a:b", Delay: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	p := open(t)
+	p.hurries()
+	p.load(r.url + "/#/topics/order.unpaid")
+	p.press("Edit settings")
+	p.fill(`[name="links"]`, "logs javascript:alert(1)")
+	p.press("Save")
+	p.shows("dialog .wrong", "must be an address with http:// or https://")
+	p.fill(`[name="links"]`, "logs https://logs.example/?q={id}&g={group}")
+	p.press("Save")
+	p.shows(".notices", "The settings are saved.")
+	p.shows("main", "Linkslogs")
+	p.load("about:blank")
+	p.load(r.url + "/#/tasks/order:42")
+	p.shows(".beside", "logs")
+	const link = `(a => [a?.href, a?.target, a?.rel].join(" "))(document.querySelector(".beside a.button"))`
+	want := "https://logs.example/?q=order%3A42&g=a%3Ab _blank noopener noreferrer"
+	p.waits(func() (bool, string) { got := eval[string](p, link); return got == want, "the link is " + got })
+}

@@ -61,6 +61,8 @@ type TopicSettings struct {
 	ConcurrencyPerGroup int `json:",omitempty"`
 	// OnDead has a task that dies followed by one of another topic; the zero value: by none.
 	OnDead OnDead `json:",omitzero"`
+	// Links are shown with the topic's tasks; at most MaxLinks, default none.
+	Links Links `json:",omitempty"`
 }
 
 // OnDead says what becomes of a task whose attempts are exhausted, or that its receiver has buried:
@@ -144,6 +146,7 @@ func (t TopicSettings) Faults() (f Faults) {
 		f.Add("on_dead.topic", NameProblem)
 	}
 	f.CheckDelay("on_dead.delay", t.OnDead.Delay)
+	t.Links.within(&f)
 	within(t.KeepFinished >= 0 && t.KeepFinished <= MaxKeepFinished, "keep_finished", "must be from 0 to 30 days")
 	return f
 }

@@ -641,6 +641,10 @@ class NewTopic(TypedDict):
     keep_finished: NotRequired[Span]
     # How long a delivery may stay unsettled, 1s to 24h. Default 30s.
     lease: NotRequired[Span]
+    # Addresses that the dashboard shows with each task, by the text of the link: of logs, traces,
+    # the order in the shop. http or https, at most 1,024 bytes each; {id}, {topic} and {group}
+    # stand for those of the task, not in the host. At most 8.
+    links: NotRequired[dict[str, str]]
     # Default deliver. What becomes of tasks that fell due while no process held them, a restart
     # of one second included. coalesce: of those with the same group only the one with the latest
     # deadline is delivered.
@@ -1309,6 +1313,9 @@ class Topic(TypedDict):
     last_error: NotRequired[str]
     # When that attempt ended.
     last_failed_at: NotRequired[str]
+    # Addresses of pages about each of its tasks, by name. Only in an answer about one topic; left
+    # out if there are none.
+    links: NotRequired[dict[str, str]]
     # What follows a dead task. Absent: nothing.
     on_dead: NotRequired[OnDead]
     # Absent: no bound.
@@ -1360,6 +1367,9 @@ class TopicAnswer(TypedDict):
     last_error: NotRequired[str]
     # When that attempt ended.
     last_failed_at: NotRequired[str]
+    # Addresses of pages about each of its tasks, by name. Only in an answer about one topic; left
+    # out if there are none.
+    links: NotRequired[dict[str, str]]
     # What follows a dead task. Absent: nothing.
     on_dead: NotRequired[OnDead]
     # Absent: no bound.

@@ -1738,6 +1738,10 @@ export interface components {
             keep_finished?: string | number;
             /** @description How long a delivery may stay unsettled, 1s to 24h. Default 30s. */
             lease?: string | number;
+            /** @description Addresses that the dashboard shows with each task, by the text of the link: of logs, traces, the order in the shop. http or https, at most 1,024 bytes each; {id}, {topic} and {group} stand for those of the task, not in the host. At most 8. */
+            links?: {
+                [key: string]: string;
+            };
             /**
              * @description Default deliver. What becomes of tasks that fell due while no process held them, a restart of one second included. coalesce: of those with the same group only the one with the latest deadline is delivered.
              * @enum {string}
@@ -2655,6 +2659,10 @@ export interface components {
             last_failed_at?: string;
             /** @example 30m */
             lease: string;
+            /** @description Addresses of pages about each of its tasks, by name. Only in an answer about one topic; left out if there are none. */
+            links?: {
+                [key: string]: string;
+            };
             misfire: string;
             name: string;
             /** @description What follows a dead task. Absent: nothing. */
@@ -2721,6 +2729,10 @@ export interface components {
             last_failed_at?: string;
             /** @example 30m */
             lease: string;
+            /** @description Addresses of pages about each of its tasks, by name. Only in an answer about one topic; left out if there are none. */
+            links?: {
+                [key: string]: string;
+            };
             misfire: string;
             /** @description Nodes whose figures are not in the answer, or only in part: they have not answered within a second, or send no heartbeat while they hold tasks, or still read their tasks after a start or an adoption. */
             missing: components["schemas"]["MissingNode"][];

@@ -4,6 +4,7 @@
 import {html, useState} from "../vendor/preact.js";
 import {Problem, call, topicPath} from "../api.js";
 import {count, plural} from "../format.js";
+import {asLinks, asText} from "../links.js";
 import {Ask, Field} from "../parts.js";
 import {link} from "../route.js";
 
@@ -29,6 +30,7 @@ export function settingsInWords(t) {
     ["What dies", t.on_dead ? html`is followed by a task of <code>${t.on_dead.topic}</code>${t.on_dead.delay === "0s" ? "" : " after " + t.on_dead.delay}` : "is followed by nothing"],
     ["Finished tasks", t.keep_finished === "0s" ? "not kept" : html`kept for ${t.keep_finished}, <a href=${link("tasks", "", {topic: t.name, state: "finished"})}>${count(t.counts.finished)} now</a>`],
     ["Tasks", t.task_delivery ? "may have a delivery of their own" : "are all delivered alike"],
+    ...(t.links ? [["Links", Object.keys(t.links).join(", ")]] : []),
     ["Crashes", t.count_crashes ? "count as attempts" : "do not count as attempts"],
   ];
 }
@@ -78,6 +80,10 @@ function patchOf(t, form) {
   }
   if (patch.rate && form["rate.per_second"] === "") patch.rate = null;
   if (patch.on_dead && form["on_dead.topic"] === "") patch.on_dead = null;
+  if (form.links !== asText(t.links)) {
+    const links = asLinks(form.links), gone = Object.keys(t.links ?? {}).filter(name => !(name in links));
+    patch.links = {...links, ...Object.fromEntries(gone.map(name => [name, null]))};
+  }
   if (form.kind !== t.delivery.kind || form.way !== wayOf(t)) {
     const {kind, ...was} = t.delivery, way = form.way.trim() ? JSON.parse(form.way) : {};
     patch.delivery = {...Object.fromEntries(Object.keys(was).map(key => [key, null])), ...way, kind: form.kind};
@@ -89,7 +95,7 @@ export function Settings({topic, onClose, saved}) {
   // The topic as it was when the form was opened. If-Match keeps changes by others: these are shown
   // first, beside what the user has changed.
   const [t, setT] = useState(topic);
-  const [form, set] = useState(() => ({kind: t.delivery.kind, way: wayOf(t), ...Object.fromEntries(fields.map(f => [f.name, f.of(t)]))}));
+  const [form, set] = useState(() => ({kind: t.delivery.kind, way: wayOf(t), links: asText(t.links), ...Object.fromEntries(fields.map(f => [f.name, f.of(t)]))}));
   const [errors, setErrors] = useState({});
   const change = name => value => set(f => ({...f, [name]: value}));
   const takeOver = async () => {
@@ -97,7 +103,7 @@ export function Settings({topic, onClose, saved}) {
     const changed = fields.filter(f => String(f.of(newest)) !== String(f.of(t)));
     // What the user has not touched becomes what it is now.
     set(form => ({...form, ...Object.fromEntries(changed.filter(f => String(form[f.name]) === String(f.of(t))).map(f => [f.name, f.of(newest)])),
-      kind: form.kind === t.delivery.kind ? newest.delivery.kind : form.kind, way: form.way === wayOf(t) ? wayOf(newest) : form.way}));
+      kind: form.kind === t.delivery.kind ? newest.delivery.kind : form.kind, way: form.way === wayOf(t) ? wayOf(newest) : form.way, links: form.links === asText(t.links) ? asText(newest.links) : form.links}));
     setT(newest);
     throw new Problem(412, {title: "The settings have changed meanwhile", detail: (changed.length ? changed.map(f => f.label + ": " + (f.of(newest) === "" ? "default" : f.of(newest))).join("; ") : "Its delivery, or whether it is paused")
       + ". What you have changed is kept: press Save again to save it."});
@@ -120,10 +126,11 @@ export function Settings({topic, onClose, saved}) {
     }
     saved();
   };
+  const ofLinks = Object.entries(errors).filter(([field]) => field.startsWith("links")).map(([field, text]) => field + " " + text).join("; ");
   const ofWay = Object.entries(errors).filter(([field]) => field.startsWith("delivery")).map(([field, text]) => field + " " + text).join("; ");
   const options = kinds.includes(t.delivery.kind) ? kinds : [t.delivery.kind, ...kinds];
   return html`<${Ask} title=${"Settings of " + t.name} label="Save" act=${save} done="The settings are saved." onClose=${onClose}
-    inFields=${list => list.every(e => e.field.startsWith("delivery") || fields.some(f => f.name === e.field))}>
+    inFields=${list => list.every(e => /^(delivery|links)/.test(e.field) || fields.some(f => f.name === e.field))}>
     <div class="fields">
       <${Field} label="Delivery" name="kind" value=${form.kind} onInput=${change("kind")} options=${options} />
       ${fields.map(({name, label, type, options, hint, number}) => html`<${Field} key=${name} ...${{name, label, type, options, hint}}
@@ -131,5 +138,7 @@ export function Settings({topic, onClose, saved}) {
     </div>
     <${Field} label="Fields of the delivery, as JSON" name="way" area value=${form.way} onInput=${change("way")} error=${ofWay}
       hint=${form.kind === "webhook" ? 'Such as {"url": "https://shop.example/hooks", "timeout": "10s"}' : form.kind === "pull" ? "Pull has none" : undefined} />
+    <${Field} label="Links of each task: a name and an address a line" name="links" area value=${form.links} onInput=${change("links")} error=${ofLinks}
+      hint="Such as logs https://logs.example/?q={id}; also {topic} and {group}" />
   </${Ask}>`;
 }

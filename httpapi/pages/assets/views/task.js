@@ -4,6 +4,7 @@ import {html, useState} from "../vendor/preact.js";
 import {Problem, call, now, parse, post, taskPath, topicPath} from "../api.js";
 import {Copy, curlOf} from "../copy.js";
 import {away, byClock, count, fine, fromInput, localInput, plural, when} from "../format.js";
+import {Links} from "../links.js";
 import {Ask, Field, Section, View} from "../parts.js";
 import {usePoll} from "../poll.js";
 import {backTo, link} from "../route.js";
@@ -28,7 +29,7 @@ export function TaskView({id, may}) {
   }
   if (!t) return html`<${View} title=${id} poll=${poll} back=${back} lead=${html`<span class="id">${id}</span>`} />`;
   const payload = t.payload !== undefined ? JSON.stringify(t.payload, null, 2) : t.payload_base64;
-  return html`<${View} title=${id} poll=${poll} back=${back} lead=${html`<span class="id">${id}</span> <${StatePill} task=${t} />`} beside=${html`<${Copy} text=${id} what="the id" /> <${Copy} text=${() => curlOf("GET", taskPath(id))} what="the call for the task as curl" label="As curl" />`}
+  return html`<${View} title=${id} poll=${poll} back=${back} lead=${html`<span class="id">${id}</span> <${StatePill} task=${t} />`} beside=${html`<${Copy} text=${id} what="the id" /> <${Copy} text=${() => curlOf("GET", taskPath(id))} what="the call for the task as curl" label="As curl" /> <${Links} task=${t} may=${may} />`}
       actions=${actionsOf(t, may).map(action => html`<button key=${action.name} type="button" onClick=${() => setDoing({action, task: t})}>${action.label}</button>`)}>
     <div class="two">
       <${Section} title="Story"><${Story} task=${t} /></${Section}>
