@@ -39,6 +39,9 @@ func dashboard(c *gin.Context) {
 	writePage(c, dashboardPage())
 }
 
+// pagesLater are the modules of views that the page loads once they are opened.
+var pagesLater = []string{"views/dead.js", "views/log.js", "views/wave.js"}
+
 // dashboardPage names the modules that the page loads, so that a browser asks for all of them at
 // once and not for each when it has read the one before.
 var dashboardPage = sync.OnceValue(func() []byte {
@@ -46,7 +49,7 @@ var dashboardPage = sync.OnceValue(func() []byte {
 	all := pageAssets()
 	for _, name := range slices.Sorted(maps.Keys(all.files)) {
 		// One is no module, and the others are those of another page.
-		if strings.HasSuffix(name, ".js") && name != "vendor/uplot.js" && name != "docs.js" && name != "snippets.js" {
+		if strings.HasSuffix(name, ".js") && name != "vendor/uplot.js" && name != "docs.js" && name != "snippets.js" && !slices.Contains(pagesLater, name) {
 			m.add("<link rel=\"modulepreload\" href=\"./assets/%s/%s\">\n", all.build, name)
 		}
 	}

@@ -3,12 +3,11 @@
 import {html, render, useCallback, useEffect, useRef, useState} from "./vendor/preact.js";
 import {Problem, call, get, onDenied, sessionPath, setSession, silence} from "./api.js";
 import {count, plural, span, age} from "./format.js";
-import {Notices} from "./parts.js";
+import {Fault, Notices} from "./parts.js";
 import {isStale, useClock, usePoll} from "./poll.js";
 import {choose, onChoice, theme} from "./remembered.js";
 import {go, link, useRoute} from "./route.js";
 import {downNodes, fleetTroubles, remedy, sentence} from "./trouble.js";
-import {Dead} from "./views/dead.js";
 import {Login} from "./views/login.js";
 import {Nodes} from "./views/nodes.js";
 import {Overview} from "./views/overview.js";
@@ -19,6 +18,19 @@ import {Topic} from "./views/topic.js";
 import {Topics} from "./views/topics.js";
 
 const views = [["overview", "Overview"], ["topics", "Topics"], ["tasks", "Tasks"], ["dead", "Dead"], ["nodes", "Nodes"]];
+
+// later are views that are not loaded with the page: when they are opened, or soon after, for a server
+// that dies afterwards.
+const later = {dead: () => import("./views/dead.js").then(m => m.Dead), waves: () => import("./views/wave.js").then(m => m.Wave), log: () => import("./views/log.js").then(m => m.Log)};
+const loaded = {}, prefetchAfter = 4000; // ms
+
+// Later is such a view.
+function Later({view, ...props}) {
+  const [fault, setFault] = useState(null), [, set] = useState(0);
+  const load = () => { setFault(null); later[view]().then(is => { loaded[view] = is; set(n => n + 1); }, () => setFault({title: "The view was not loaded", message: "The server does not answer."})); };
+  useEffect(() => { if (!loaded[view]) load(); }, [view]);
+  return loaded[view] ? html`<${loaded[view]} ...${props} />` : html`<h1 tabindex="-1" class="unseen">Loading</h1>${fault ? html`<${Fault} fault=${fault} again=${load} />` : html`<p class="empty" role="status">Loading…</p>`}`;
+}
 
 // opens reports whether the token of a session opens a view. The overview tells of all topics.
 function opens(session, view) {
@@ -180,7 +192,9 @@ function place({view, name, params}, props) {
   switch (view) {
     case "topics": return name ? html`<${Topic} key=${name} name=${name} ...${props} />` : html`<${Topics} params=${params} ...${props} />`;
     case "tasks": return name ? html`<${TaskView} key=${name} id=${name} ...${props} />` : html`<${Tasks} key=${query} params=${params} ...${props} />`;
-    case "dead": return html`<${Dead} key=${query} params=${params} ...${props} />`;
+    case "dead": return html`<${Later} view="dead" key=${"dead" + query} params=${params} ...${props} />`;
+    case "waves": return html`<${Later} view="waves" params=${params} ...${props} />`;
+    case "log": return html`<${Later} view="log" key=${query} params=${params} ...${props} />`;
     case "nodes": return html`<${Nodes} ...${props} />`;
     case "overview": return html`<${Overview} ...${props} />`;
     default: return html`<p class="empty">${view ? "There is no such view." : "This token opens nothing that could be shown here."}</p>`;
@@ -189,6 +203,10 @@ function place({view, name, params}, props) {
 
 function App() {
   useChoices();
+  useEffect(() => {
+    const timer = setTimeout(() => { for (const [view, load] of Object.entries(later)) load().then(is => { loaded[view] = is; }, () => {}); }, prefetchAfter);
+    return () => clearTimeout(timer);
+  }, []);
   const at = useRoute(), [session, askSession] = useSession(), stats = useStats(session), diagnosis = useDiagnosis(session), main = useRef(null), others = useElsewhere(session);
   const where = at.view + "/" + at.name, first = useRef(true);
   useEffect(() => { // a view that is opened begins at its top, and is read from there
@@ -218,7 +236,7 @@ function App() {
     <${Banners} stats=${stats.data} diagnosis=${diagnosis.data} />
     <main ref=${main} id="main">${place(here, {stats, diagnosis, may: mayOf(session)})}</main>
     <footer class="foot">${stats.data ? html`<span>Asked: <code>${stats.data.node}</code>, Lapse ${stats.data.version}, up ${stats.data.uptime}</span>` : null}
-      <a href="./docs">API</a><a href="./openapi.json">OpenAPI</a><${Theme} /></footer>
+      ${opens(session, "nodes") ? html`<a href=${link("log")}>Log of actions</a>` : null}<a href="./docs">API</a><a href="./openapi.json">OpenAPI</a><${Theme} /></footer>
     <${Notices} />`;
 }
 

@@ -47,14 +47,25 @@ function axes(format) {
 
 // Chart draws series over time. x are seconds; a series is {label, values, colour (of a CSS variable),
 // bars}. from and to are the ends of the axis, where those of x are not. about says in words what is drawn: it is the text of the chart for those who do not see it.
-// say(i) tells of one moment, and is shown while the pointer is over it.
-export function Chart({x, series, from, to, format = short, about, say}) {
+// say(i) tells of one moment, and is shown while the pointer is over it. pick(i) is called for the
+// moment that is clicked at. marks are lines at moments: {at, in seconds, text}.
+export function Chart({x, series, from, to, format = short, about, say, pick, marks = []}) {
   const ends = useRef(null);
   ends.current = [from ?? x[0], to ?? x[x.length - 1]];
+  const picks = useRef(null), lines = useRef([]);
+  picks.current = pick;
+  lines.current = marks;
   const box = useRef(null), plot = useRef(null), theme = useTheme();
   const [over, setOver] = useState(null);
   const shape = series.map(s => s.label + s.colour + !!s.bars).join();
   useEffect(() => {
+    const drawMarks = u => {
+      u.ctx.fillStyle = colour("--warn");
+      for (const {at} of lines.current) {
+        const left = u.valToPos(at, "x", true);
+        if (left >= u.bbox.left && left <= u.bbox.left + u.bbox.width) u.ctx.fillRect(Math.round(left), u.bbox.top, Math.max(1, devicePixelRatio), u.bbox.height);
+      }
+    };
     const bars = window.uPlot.paths.bars({size: [0.7, 28], align: 1});
     const p = plot.current = new window.uPlot({
       width: box.current.clientWidth, height, legend: {show: false}, padding: [8, 16, 0, 0],
@@ -65,13 +76,19 @@ export function Chart({x, series, from, to, format = short, about, say}) {
         label: s.label, stroke: colour(s.colour), width: s.bars ? 0 : 1.75, fill: s.bars ? colour(s.colour) : undefined,
         paths: s.bars ? bars : undefined, points: {show: !s.bars && s.values.filter(v => v !== null).length < 3, size: 4, fill: colour(s.colour)}, spanGaps: false,
       }))],
-      hooks: {setCursor: [u => setOver(u.cursor.idx ?? null)]},
+      hooks: {setCursor: [u => setOver(u.cursor.idx ?? null)], draw: [drawMarks]},
     }, [x, ...series.map(s => s.values)], box.current);
+    const chosen = e => { // the step in which the pointer is
+      if (e.target !== p.over) return;
+      const at = p.posToVal(e.offsetX, "x"), i = p.data[0].findLastIndex(from => from <= at);
+      if (i >= 0) picks.current?.(i);
+    };
+    p.root.addEventListener("click", chosen, true); // uPlot keeps clicks from others
     const watch = new ResizeObserver(() => { if (box.current) p.setSize({width: box.current.clientWidth, height}); });
     watch.observe(box.current);
     return () => { watch.disconnect(); p.destroy(); plot.current = null; };
   }, [theme, shape]);
   useEffect(() => { plot.current?.setData([x, ...series.map(s => s.values)]); });
-  return html`<figure class="chart"><div ref=${box} role="img" aria-label=${about}></div>
+  return html`<figure class=${"chart" + (pick ? " picks" : "")}><div ref=${box} role="img" aria-label=${about}></div>
     <figcaption>${over !== null && x[over] !== undefined ? say(over) : about}</figcaption></figure>`;
 }

@@ -20,6 +20,12 @@ export function link(view, name, params) {
   return "#/" + (view === "overview" ? "" : view) + (name ? "/" + encodeURIComponent(name) : "") + (q.size ? "?" + q : "");
 }
 
+// waveOf is the address of the wave of the whole minutes of a span that begins at from and is long ms long.
+export const waveOf = (from, long = 60_000, topic = "") => {
+  const at = new Date(Math.floor(from / 60_000) * 60_000), to = new Date(Math.ceil((from + long) / 60_000) * 60_000);
+  return link("waves", "", {from: at.toISOString(), to: to.toISOString(), topic});
+};
+
 // go leads to an address. With replace the one before is not kept in the browser's history.
 export function go(address, replace) {
   if (replace) {

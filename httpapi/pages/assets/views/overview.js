@@ -1,13 +1,13 @@
 // The overview answers the first questions of the night: what is wrong, since when, what comes next,
 // and whether this is the whole fleet.
 
-import {html, useState} from "../vendor/preact.js";
+import {html, useRef, useState} from "../vendor/preact.js";
 import {get} from "../api.js";
 import {Chart} from "../chart.js";
-import {away, count, hourMinute, lateness, plural, when} from "../format.js";
+import {age, away, count, hourMinute, lateness, plural, span, when} from "../format.js";
 import {Figures, Section, Table, View, settled} from "../parts.js";
 import {isStale, usePoll} from "../poll.js";
-import {link} from "../route.js";
+import {go, link, waveOf} from "../route.js";
 import {Troubles} from "../trouble.js";
 import {FirstSteps} from "./create.js";
 import {LastHour} from "./lasthour.js";
@@ -15,6 +15,9 @@ import {nodeColumns} from "./nodes.js";
 
 // How many topics the overview shows. The others are in the list of topics.
 const shown = 8;
+
+// headlineFor is for how long the overview waits for its headline, in ms.
+const headlineFor = 1500;
 
 const deadLink = t => (t.counts.dead ? html`<a href=${link("dead", "", {topic: t.name})}>${count(t.counts.dead)}</a>` : html`<span class="zero">0</span>`);
 export const quiet = n => (n ? count(n) : html`<span class="zero">0</span>`);
@@ -27,10 +30,19 @@ const worstColumns = [
   {head: "Dead", num: true, cell: deadLink},
 ];
 
+// oldestOf is the deadline of the oldest task that waits, "" if none does.
+export const oldestOf = c => c.overdue?.oldest_at ?? c.ready_oldest_at ?? "";
+
+// overdue is the figure of what is past its deadline and not delivered, retries included. A server
+// that does not count it has none.
+export const overdue = (c, bad) => (c.overdue === undefined ? [] : [{name: "overdue", label: "Overdue", value: count(c.overdue.count), bad: bad && c.overdue.count > c.overdue.paused,
+  note: [c.overdue.oldest_at ? "oldest " + span(age(c.overdue.oldest_at)) : "", c.overdue.retrying ? count(c.overdue.retrying) + " retrying" : "", c.overdue.paused ? count(c.overdue.paused) + " paused" : ""].filter(Boolean).join(", ") || "none is"}]);
+
 // totals are the figures of all topics together.
 function totals(total, soon, late) {
   const oldest = total.ready_oldest_at;
   return [
+    ...overdue(total, true),
     {name: "ready", label: "Ready", value: count(total.ready), href: link("tasks", "", {state: "ready"}), bad: late,
       note: oldest ? "the oldest since " + when(oldest) : "all that was due is handed out"},
     {name: "late", label: "Late by, last 5 min", ...lateness(total.recent)},
@@ -58,7 +70,10 @@ export function Forecast({topic, hour, title = "Falls due"}) {
       <button type="button" aria-pressed=${wide} onClick=${() => setWide(true)}>Next day</button></span>`}>
     <${Chart} key=${step} x=${x} to=${from + f.counts.length * step} series=${[{label: "due", values: f.counts, colour: "--accent", bars: true}]}
       about=${about + (f.complete ? "" : " Not all tasks are read yet.")}
+      pick=${i => go(waveOf(x[i] * 1000, step * 1000, topic))}
       say=${i => hourMinute(x[i] * 1000) + " to " + hourMinute((x[i] + step) * 1000) + ": " + plural(f.counts[i], "task")} />
+    ${f.judgement?.text ? html`<p class="hint soft" id="judgement">${f.judgement.text}</p>` : null}
+    ${sum ? html`<p class="hint"><a href=${waveOf(x[peak] * 1000, step * 1000, topic)}>The wave of ${hourMinute(x[peak] * 1000)}</a></p>` : null}
   </${Section}>`;
 }
 
@@ -68,8 +83,9 @@ export function Overview({stats, diagnosis, may}) {
   const hour = usePoll(signal => forecastOfHour(undefined, signal), [], 10_000);
   const worst = usePoll(signal => get("v1/topics", {sort: "worst", limit: shown}, signal), [], 2000);
   const nodes = usePoll(signal => get("v1/nodes", undefined, signal), [], 5000);
-  const s = stats.data;
-  if (!s) return html`<${View} title="Overview" poll=${stats} />`;
+  const s = stats.data, begun = useRef(Date.now());
+  // The headline may have several lines: what stands below waits for it, but not for long.
+  if (!s || !settled(diagnosis) && Date.now() - begun.current < headlineFor) return html`<${View} title="Overview" poll=${stats} />`;
   // A forecast that is old tells of other ten minutes.
   const soon = isStale(hour) ? undefined : hour.data?.counts.slice(0, 10).reduce((a, b) => a + b, 0);
   const wrong = worst.data?.topics.filter(t => t.troubles), more = wrong?.length === shown && worst.data.next_cursor;
@@ -82,7 +98,7 @@ export function Overview({stats, diagnosis, may}) {
         empty=${wrong ? "No topic is late, failing or paused, and none has dead tasks." : worst.fault?.message || "Loading…"} />
       ${more ? html`<p class="pages"><a href=${link("topics", "", {sort: "worst"})}>More topics, the worst first</a></p>` : null}
     </${Section}>`}
-    ${settled(worst) ? html`<div class="charts"><${LastHour} /></div>
+    ${settled(worst) ? html`<div class="charts"><${LastHour} oldest=${oldestOf(s.total)} /></div>
     <${Forecast} hour=${hour} />
     <${Section} id="fleet" title="Fleet" poll=${nodes} side=${html`<a href=${link("nodes")}>Nodes</a>`}>
       <${Table} label="Nodes" columns=${nodeColumns.filter(c => !c.more)} rows=${nodes.data?.nodes}

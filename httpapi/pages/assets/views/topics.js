@@ -2,12 +2,12 @@
 
 import {html, useEffect, useLayoutEffect, useRef, useState} from "../vendor/preact.js";
 import {get} from "../api.js";
-import {age, fine, plural, span} from "../format.js";
+import {age, count, fine, plural, span} from "../format.js";
 import {Pages, Table, View} from "../parts.js";
 import {usePoll} from "../poll.js";
 import {go, link, usePages} from "../route.js";
 import {Troubles} from "../trouble.js";
-import {quiet} from "./overview.js";
+import {oldestOf, quiet} from "./overview.js";
 
 // pageSize keeps a refresh small: the answer has about 1 kB a topic.
 const pageSize = 9;
@@ -23,7 +23,8 @@ const columns = [
   {head: "Delivering", class: "spare", num: true, cell: t => quiet(t.counts.delivering)},
   {head: "Dead", sort: "dead", down: true, num: true, cell: t => quiet(t.counts.dead)},
   {head: "Failed 5m", sort: "failed", down: true, num: true, cell: t => quiet(t.counts.failed_recent), note: "Attempts of the last 5 minutes"},
-  {head: "Oldest ready", class: "spare", sort: "late", down: true, order: "the oldest first", num: true, cell: t => (t.counts.ready_oldest_at ? span(age(t.counts.ready_oldest_at)) : zero)},
+  {head: "Overdue", sort: "late", down: true, order: "the oldest first", num: true, note: "Past their deadline and not delivered, and for how long the oldest",
+    cell: t => { const o = t.counts.overdue, oldest = oldestOf(t.counts); return oldest ? html`${o ? count(o.count) : ""}<div class="note">${span(age(oldest))}${o?.retrying ? ", " + count(o.retrying) + " retry" : ""}</div>` : zero; }},
   {head: "p99 late 5m", class: "spare", num: true, cell: t => (t.counts.recent.count ? fine(t.counts.recent.p99) : zero), note: "Of the last 5 minutes"},
 ];
 
