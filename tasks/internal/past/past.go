@@ -232,7 +232,7 @@ func (p *Past) enterLocked(s span) {
 		if sum := h.topics[name]; sum != nil {
 			sum.Add(m)
 		} else if len(h.topics) < 2*Shown {
-			h.topics[name] = new(task.PastMinute(*m))
+			h.topics[name] = new(*m)
 		} else {
 			h.cut = true
 		}
