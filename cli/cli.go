@@ -79,6 +79,7 @@ func commands(server *serve) *commandline.Command {
 		{Name: "stats", Group: "Operation", Target: &stats{}, Help: "Show the counts of a server."},
 		{Name: "health", Group: "Operation", Target: &health{}, Help: "Ask a server whether it is alive, and with --ready whether it is ready. The status is 6 if it is not."},
 		{Name: "top", Group: "Operation", Target: &top{}, Help: "Watch the topics of a fleet, the worst first, and pause them.", Detail: topDetail},
+		{Name: "wave", Group: "Operation", Target: &wave{}, Help: "Say how far the tasks are that were due in a span."},
 		{Name: "forecast", Group: "Operation", Target: &forecast{}, Help: "Count the tasks that fall due, by time."},
 		{Name: "audit", Group: "Operation", Target: &audit{}, Help: "Tell who did what with many tasks, with topics and nodes, the latest first."},
 		{Name: "events", Group: "Operation", Target: &events{}, Help: "Tell what happens to tasks, a line each, until interrupted. A server that stops ends it with status 6."},

@@ -37,7 +37,7 @@ var generated = []struct {
 	types         []string
 }{
 	{"answers.go", `"time"`, []string{"Stats", "Node", "Reach", "Alive", "ReadyParts", "Diagnosis"}},
-	{"timeanswers.go", `"time"`, []string{"History", "Forecast"}},
+	{"timeanswers.go", `"time"`, []string{"History", "Forecast", "Wave"}},
 	{"taskanswers.go", "(\n\t\"time\"\n\n\t\"github.com/goccy/go-json\"\n)", []string{
 		"Task", "TaskPage", "ReservedTask", "SettleAnswer", "BatchAnswer", "Problem", "Event",
 		"TopicList", "DeadReasons", "TaskCounts", "Requeued", "Purged", "GroupCancelled", "Acted", "Receiving", "Imported", "Backup", "AuditPage",

@@ -163,6 +163,32 @@ func (c *Client) Audit(ctx context.Context, q AuditQuery) (*AuditPage, error) {
 	return p, nil
 }
 
+// WaveQuery selects the tasks of a wave by their deadline, in whole minutes.
+type WaveQuery struct {
+	From  time.Time
+	To    time.Time // at most 25 hours later; zero: a minute later
+	Topic string    // empty: all topics
+	Scope Scope     // empty: ScopeFleet
+}
+
+// Wave says what became of the tasks that were due in a span, or how many are.
+// Errors: ErrInvalid, ErrUnavailable, ErrUnreachable.
+func (c *Client) Wave(ctx context.Context, q WaveQuery) (*Wave, error) {
+	values := scoped([]Scope{q.Scope})
+	values.Set("from", q.From.UTC().Format(time.RFC3339Nano))
+	if !q.To.IsZero() {
+		values.Set("to", q.To.UTC().Format(time.RFC3339Nano))
+	}
+	if q.Topic != "" {
+		values.Set("topic", q.Topic)
+	}
+	w := &Wave{}
+	if _, err := c.do(ctx, call{method: http.MethodGet, path: "/v1/waves", query: values, effect: reads}, w); err != nil {
+		return nil, err
+	}
+	return w, nil
+}
+
 // Outlook selects what a forecast covers.
 type Outlook struct {
 	Topic  string        // empty: all topics

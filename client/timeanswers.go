@@ -93,3 +93,67 @@ type Forecast struct {
 	// read yet is not counted.
 	Complete bool `json:"complete"`
 }
+
+// Wave reports what became of the tasks that were due in a span.
+type Wave struct {
+	Reach
+	// Where the wave begins, a whole minute.
+	From time.Time `json:"from"`
+	// Before which it ends, a whole minute.
+	To time.Time `json:"to"`
+	// When this was counted.
+	At time.Time `json:"at"`
+	// From when on what has ended is counted: the latest start of the nodes that answer. What
+	// ended before is missing.
+	Since time.Time `json:"since"`
+	// All topics together.
+	Total WaveCounts `json:"total"`
+	// At most 100, those with the most tasks first.
+	Topics []WaveTopic `json:"topics"`
+	// Further topics together.
+	Others WaveCounts `json:"others"`
+	// How many further topics there are, at least.
+	Beyond int `json:"beyond"`
+	// false while a node that was asked replays, or if one is missing: what it has is not
+	// counted.
+	Complete bool `json:"complete"`
+}
+
+// WaveCounts count the tasks of a wave by their fate.
+type WaveCounts struct {
+	// All that were due, or are: the sum of the following.
+	Due int64 `json:"due"`
+	// For their time, or for a receiver; no attempt has failed.
+	Waiting int64 `json:"waiting"`
+	// At whatever attempt.
+	Delivering int64 `json:"delivering"`
+	// An attempt has failed, and another one follows.
+	Retrying  int64 `json:"retrying"`
+	Held      int64 `json:"held"`
+	Delivered int64 `json:"delivered"`
+	// Died, and neither requeued nor deleted by a caller.
+	Dead int64 `json:"dead"`
+	// Or deleted once they were dead.
+	Cancelled int64 `json:"cancelled"`
+	Skipped   int64 `json:"skipped"`
+	// The part of all that has ended, 0 to 1; 1 if there are none.
+	Progress float64 `json:"progress"`
+	// Tasks a second that were delivered in the last 5 minutes, or since the first of these, of
+	// whatever wave.
+	Rate float64 `json:"rate"`
+	// The earliest deadline of those that have not ended and are not held. Left out if there is
+	// none.
+	OldestAt *time.Time `json:"oldest_at,omitempty"`
+	// When the last one has ended, within a period of the sweep. Left out while one has not, and
+	// if none did.
+	ThroughAt *time.Time `json:"through_at,omitempty"`
+	// When the last one is expected to end at that rate; held ones do not count. Left out if
+	// there is none, or no rate.
+	EndsAt *time.Time `json:"ends_at,omitempty"`
+}
+
+// WaveTopic is the part of a wave that is of one topic.
+type WaveTopic struct {
+	Name string `json:"name"`
+	WaveCounts
+}

@@ -201,6 +201,9 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 	add(a, route{id: "forecast", allow: readers, method: "GET", path: "/v1/forecast", summary: "Count the tasks that fall due, by time",
 		about: "Counts the next attempt of each task, be it the first or a retry. It is no snapshot. It covers the tasks of all nodes. " + reachAbout,
 		fails: kinds{invalid, closing}}, s.forecast)
+	add(a, route{id: "waves", allow: readers, method: "GET", path: "/v1/waves", summary: "What became of the tasks that were due in a span",
+		about: "Counts tasks by their deadline, by topic and fate. What has ended is remembered for a day, by the minute of the deadline, and since the start of the nodes. It is no snapshot. " + reachAbout,
+		fails: kinds{invalid, closing}}, s.waves)
 	add(a, route{id: "events", allow: readers, method: "GET", path: eventsPath, summary: "Stream the events of tasks",
 		about:   "Server-sent events of all nodes, from now on, without an end. Those of each node come in order, those of several as they arrive. An event of the type covered says from when on the events of another node are in the stream, one of the type missing that they are not, because the node does not answer. With scope=node the stream has the events of the node that is asked alone. A reader that is too slow loses events; an event of the type lost says how many. Ids count lost events too. They begin again with each stream, and Last-Event-ID changes nothing.",
 		streams: []any{Event{}, EventsLost{}, NodeChange{}}, fails: kinds{invalid, overloaded, closing}}, s.events)

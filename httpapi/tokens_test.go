@@ -83,6 +83,7 @@ var mayUse = map[string]string{
 	"GET /v1/audit":                      "read",
 	"GET /v1/diagnosis":                  "read",
 	"GET /v1/forecast":                   "read",
+	"GET /v1/waves":                      "read",
 	"GET /v1/events":                     "read",
 	"GET /metrics":                       "read",
 	"GET /docs":                          "read schedule receive",

@@ -60,6 +60,7 @@ var ofOthers = map[string]struct {
 	"GET /v1/counts":                     {path: "/v1/counts?topic=foreign", status: 403},
 	"GET /v1/audit":                      {path: "/v1/audit?topic=foreign", status: 403},
 	"GET /v1/forecast":                   {path: "/v1/forecast?topic=foreign", status: 403},
+	"GET /v1/waves":                      {path: "/v1/waves?from=2026-01-31T12:00:00Z&topic=foreign", status: 403},
 	"GET /v1/events":                     {path: "/v1/events?topic=own.a&topic=foreign", status: 403},
 
 	// These report on all topics.

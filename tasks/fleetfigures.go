@@ -85,6 +85,21 @@ func (s *Scheduler) FleetForecast(ctx context.Context, o Outlook) (Forecast, Rea
 	return s.cluster.FleetForecast(ctx, o)
 }
 
+// FleetWaves is Waves of the tasks of all nodes. What has ended at a node that does not answer, and
+// at one that has ended, is missing: Since is when the last of those that answer began to count.
+//
+// Errors: ErrInvalid, ErrNotGranted, ErrClosed, or why ctx has ended.
+func (s *Scheduler) FleetWaves(ctx context.Context, q WaveQuery) (Wave, Reach, error) {
+	q, err := q.Check()
+	if err == nil && q.Topic != "" {
+		err = engine.Granted(ctx, q.Topic)
+	}
+	if err != nil {
+		return Wave{}, Reach{}, err
+	}
+	return s.cluster.FleetWaves(ctx, q)
+}
+
 // FleetPast returns what has happened, by the minute or the hour, in all topics or one, as the
 // ledger keeps it and as the nodes that answer have it in memory. Each point says of how many nodes
 // it is: what a node has counted that is dead or was restarted stays. A node whose clock differs

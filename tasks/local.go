@@ -18,6 +18,19 @@ func (s *Scheduler) Err() error {
 	return s.engine.Err()
 }
 
+// Waves counts the tasks of this node that are due in a span, or were, by topic and fate. Those
+// that have ended were counted when they did, by the minute of their deadline, and are remembered
+// for a day and since the start. Like List it visits every task in memory.
+//
+// Errors: ErrInvalid, ErrNotGranted, ErrClosed, or why ctx has ended.
+func (s *Scheduler) Waves(ctx context.Context, q WaveQuery) (Wave, error) {
+	q, err := q.Check()
+	if err != nil {
+		return Wave{}, err
+	}
+	return s.engine.Waves(ctx, q)
+}
+
 // Forecast counts the tasks of this node by the time of their next attempt. Like List it visits
 // every task in memory once, a few thousand under one lock.
 //

@@ -180,6 +180,21 @@ type (
 
 	// A Forecast says how many deliveries will start when.
 	Forecast = task.Forecast
+
+	// A WaveQuery asks for the tasks that are due in a span, or were.
+	WaveQuery = task.WaveQuery
+
+	// A Wave is all that was due in a span, and its fate.
+	Wave = task.Wave
+
+	// WaveCounts count the tasks of a wave by their fate.
+	WaveCounts = task.WaveCounts
+
+	// A WaveTopic is the part of a wave that is of one topic.
+	WaveTopic = task.WaveTopic
+
+	// A WaveOutlook says how far a wave is.
+	WaveOutlook = task.WaveOutlook
 )
 
 type (

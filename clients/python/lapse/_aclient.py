@@ -311,6 +311,9 @@ class AsyncClient:
         query = given(topic=topic, to=to, limit=limit, cursor=cursor, **{"from": from_})
         return cast(t.AuditPage, await self._json(Call("GET", "/v1/audit", "reads", query)))
 
+    async def wave(self, from_: str, to: str | None = None, *, topic: str | None = None, scope: str | None = None) -> t.Wave:
+        return cast(t.Wave, await self._json(Call("GET", "/v1/waves", "reads", {"from": from_, **given(to=to, topic=topic, scope=scope)})))
+
     async def forecast(self, *, topic: str | None = None, window: str | None = None, step: str | None = None, scope: str | None = None) -> t.Forecast:
         return cast(t.Forecast, await self._json(Call("GET", "/v1/forecast", "reads", given(topic=topic, window=window, step=step, scope=scope))))
 

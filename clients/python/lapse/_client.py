@@ -309,6 +309,9 @@ class Client:
         query = given(topic=topic, to=to, limit=limit, cursor=cursor, **{"from": from_})
         return cast(t.AuditPage, self._json(Call("GET", "/v1/audit", "reads", query)))
 
+    def wave(self, from_: str, to: str | None = None, *, topic: str | None = None, scope: str | None = None) -> t.Wave:
+        return cast(t.Wave, self._json(Call("GET", "/v1/waves", "reads", {"from": from_, **given(to=to, topic=topic, scope=scope)})))
+
     def forecast(self, *, topic: str | None = None, window: str | None = None, step: str | None = None, scope: str | None = None) -> t.Forecast:
         return cast(t.Forecast, self._json(Call("GET", "/v1/forecast", "reads", given(topic=topic, window=window, step=step, scope=scope))))
 

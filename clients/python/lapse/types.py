@@ -1447,6 +1447,102 @@ class Waiting(TypedDict):
     detail: NotRequired[str]
 
 
+Wave = TypedDict("Wave", {
+    # When this was counted.
+    'at': 'str',
+    # How many further topics there are, at least.
+    'beyond': 'int',
+    # false while a node that was asked replays, or if one is missing: what it has is not counted.
+    'complete': 'bool',
+    # Names of the nodes whose figures are in the answer.
+    'covers': 'list[str]',
+    # Where the wave begins, a whole minute.
+    'from': 'str',
+    # Nodes whose figures are not in the answer, or only in part: they have not answered within a
+    # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
+    # or an adoption.
+    'missing': 'list[MissingNode]',
+    # Further topics together.
+    'others': 'WaveCounts',
+    # fleet: the figures are those of all nodes. node: of the node that was asked alone.
+    'scope': 'Literal["fleet", "node"]',
+    # From when on what has ended is counted: the latest start of the nodes that answer. What
+    # ended before is missing.
+    'since': 'str',
+    # Before which it ends, a whole minute.
+    'to': 'str',
+    # At most 100, those with the most tasks first.
+    'topics': 'list[WaveTopic]',
+    # All topics together.
+    'total': 'WaveCounts',
+})
+
+
+class WaveCounts(TypedDict):
+    # Or deleted once they were dead.
+    cancelled: int
+    # Died, and neither requeued nor deleted by a caller.
+    dead: int
+    delivered: int
+    # At whatever attempt.
+    delivering: int
+    # All that were due, or are: the sum of the following.
+    due: int
+    held: int
+    # The part of all that has ended, 0 to 1; 1 if there are none.
+    progress: float
+    # Tasks a second that were delivered in the last 5 minutes, or since the first of these, of
+    # whatever wave.
+    rate: float
+    # An attempt has failed, and another one follows.
+    retrying: int
+    skipped: int
+    # For their time, or for a receiver; no attempt has failed.
+    waiting: int
+    # When the last one is expected to end at that rate; held ones do not count. Left out if there
+    # is none, or no rate.
+    ends_at: NotRequired[str]
+    # The earliest deadline of those that have not ended and are not held. Left out if there is
+    # none.
+    oldest_at: NotRequired[str]
+    # When the last one has ended, within a period of the sweep. Left out while one has not, and
+    # if none did.
+    through_at: NotRequired[str]
+
+
+class WaveTopic(TypedDict):
+    # Or deleted once they were dead.
+    cancelled: int
+    # Died, and neither requeued nor deleted by a caller.
+    dead: int
+    delivered: int
+    # At whatever attempt.
+    delivering: int
+    # All that were due, or are: the sum of the following.
+    due: int
+    held: int
+    name: str
+    # The part of all that has ended, 0 to 1; 1 if there are none.
+    progress: float
+    # Tasks a second that were delivered in the last 5 minutes, or since the first of these, of
+    # whatever wave.
+    rate: float
+    # An attempt has failed, and another one follows.
+    retrying: int
+    skipped: int
+    # For their time, or for a receiver; no attempt has failed.
+    waiting: int
+    # When the last one is expected to end at that rate; held ones do not count. Left out if there
+    # is none, or no rate.
+    ends_at: NotRequired[str]
+    # The earliest deadline of those that have not ended and are not held. Left out if there is
+    # none.
+    oldest_at: NotRequired[str]
+    # When the last one has ended, within a period of the sweep. Left out while one has not, and
+    # if none did.
+    through_at: NotRequired[str]
+
+
 class ScheduledTask(Task):
     # Whether the call has created it. False: it was there before.
     created: bool

@@ -5,7 +5,7 @@ import type {
   Acted, Actions, AuditPage, AuditQuery, BatchAnswer, Choice, CountQuery, DeadQuery, Delivery, Event, EventQuery, Forecast, ForecastQuery, GroupCancelled, GroupQuery,
   Diagnosis, History, HistoryQuery, NewTask, Node, Purged, Readiness, Requeue, Requeued, Reserve, ScheduledTask, ScopeQuery, Settlement, Span,
   Stats, StatsQuery, Task, TaskBody, TaskChange, TaskCounts, TaskPage, TaskQuery, Topic, TopicAnswer, TopicChange, TopicList, TopicQuery,
-  TopicSettings,
+  TopicSettings, Wave, WaveQuery,
 } from "./types.js";
 import { newId } from "./uuid.js";
 
@@ -251,6 +251,10 @@ export class Client {
 
   async forecast(query: ForecastQuery = {}, o?: CallOptions): Promise<Forecast> {
     return this.caller.json({ method: "GET", path: "/v1/forecast", query, effect: "reads" }, o);
+  }
+
+  async wave(query: WaveQuery, o?: CallOptions): Promise<Wave> {
+    return this.caller.json({ method: "GET", path: "/v1/waves", query, effect: "reads" }, o);
   }
 
   /** Asks once whether the server is ready. That it is not is no failure. */

@@ -848,6 +848,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/waves": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * What became of the tasks that were due in a span
+         * @description Counts tasks by their deadline, by topic and fate. What has ended is remembered for a day, by the minute of the deadline, and since the start of the nodes. It is no snapshot. A node that does not answer within a second is named in missing. What other nodes have answered may be a second old. With scope=node the figures are those of the node that is asked alone. Needs the scope read.
+         */
+        get: operations["waves"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
 }
 export type webhooks = Record<string, never>;
 export interface components {
@@ -2849,6 +2869,177 @@ export interface components {
             /** Format: date-time */
             since: string;
             what: string;
+        };
+        Wave: {
+            /**
+             * Format: date-time
+             * @description When this was counted.
+             */
+            at: string;
+            /**
+             * Format: int64
+             * @description How many further topics there are, at least.
+             */
+            beyond: number;
+            /** @description false while a node that was asked replays, or if one is missing: what it has is not counted. */
+            complete: boolean;
+            /** @description Names of the nodes whose figures are in the answer. */
+            covers: string[];
+            /**
+             * Format: date-time
+             * @description Where the wave begins, a whole minute.
+             */
+            from: string;
+            /** @description Nodes whose figures are not in the answer, or only in part: they have not answered within a second, or send no heartbeat while they hold tasks, or still read their tasks after a start or an adoption. */
+            missing: components["schemas"]["MissingNode"][];
+            /** @description Further topics together. */
+            others: components["schemas"]["WaveCounts"];
+            /**
+             * @description fleet: the figures are those of all nodes. node: of the node that was asked alone.
+             * @enum {string}
+             */
+            scope: "fleet" | "node";
+            /**
+             * Format: date-time
+             * @description From when on what has ended is counted: the latest start of the nodes that answer. What ended before is missing.
+             */
+            since: string;
+            /**
+             * Format: date-time
+             * @description Before which it ends, a whole minute.
+             */
+            to: string;
+            /** @description At most 100, those with the most tasks first. */
+            topics: components["schemas"]["WaveTopic"][];
+            /** @description All topics together. */
+            total: components["schemas"]["WaveCounts"];
+        };
+        WaveCounts: {
+            /**
+             * Format: int64
+             * @description Or deleted once they were dead.
+             */
+            cancelled: number;
+            /**
+             * Format: int64
+             * @description Died, and neither requeued nor deleted by a caller.
+             */
+            dead: number;
+            /** Format: int64 */
+            delivered: number;
+            /**
+             * Format: int64
+             * @description At whatever attempt.
+             */
+            delivering: number;
+            /**
+             * Format: int64
+             * @description All that were due, or are: the sum of the following.
+             */
+            due: number;
+            /**
+             * Format: date-time
+             * @description When the last one is expected to end at that rate; held ones do not count. Left out if there is none, or no rate.
+             */
+            ends_at?: string;
+            /** Format: int64 */
+            held: number;
+            /**
+             * Format: date-time
+             * @description The earliest deadline of those that have not ended and are not held. Left out if there is none.
+             */
+            oldest_at?: string;
+            /**
+             * Format: double
+             * @description The part of all that has ended, 0 to 1; 1 if there are none.
+             */
+            progress: number;
+            /**
+             * Format: double
+             * @description Tasks a second that were delivered in the last 5 minutes, or since the first of these, of whatever wave.
+             */
+            rate: number;
+            /**
+             * Format: int64
+             * @description An attempt has failed, and another one follows.
+             */
+            retrying: number;
+            /** Format: int64 */
+            skipped: number;
+            /**
+             * Format: date-time
+             * @description When the last one has ended, within a period of the sweep. Left out while one has not, and if none did.
+             */
+            through_at?: string;
+            /**
+             * Format: int64
+             * @description For their time, or for a receiver; no attempt has failed.
+             */
+            waiting: number;
+        };
+        WaveTopic: {
+            /**
+             * Format: int64
+             * @description Or deleted once they were dead.
+             */
+            cancelled: number;
+            /**
+             * Format: int64
+             * @description Died, and neither requeued nor deleted by a caller.
+             */
+            dead: number;
+            /** Format: int64 */
+            delivered: number;
+            /**
+             * Format: int64
+             * @description At whatever attempt.
+             */
+            delivering: number;
+            /**
+             * Format: int64
+             * @description All that were due, or are: the sum of the following.
+             */
+            due: number;
+            /**
+             * Format: date-time
+             * @description When the last one is expected to end at that rate; held ones do not count. Left out if there is none, or no rate.
+             */
+            ends_at?: string;
+            /** Format: int64 */
+            held: number;
+            name: string;
+            /**
+             * Format: date-time
+             * @description The earliest deadline of those that have not ended and are not held. Left out if there is none.
+             */
+            oldest_at?: string;
+            /**
+             * Format: double
+             * @description The part of all that has ended, 0 to 1; 1 if there are none.
+             */
+            progress: number;
+            /**
+             * Format: double
+             * @description Tasks a second that were delivered in the last 5 minutes, or since the first of these, of whatever wave.
+             */
+            rate: number;
+            /**
+             * Format: int64
+             * @description An attempt has failed, and another one follows.
+             */
+            retrying: number;
+            /** Format: int64 */
+            skipped: number;
+            /**
+             * Format: date-time
+             * @description When the last one has ended, within a period of the sweep. Left out while one has not, and if none did.
+             */
+            through_at?: string;
+            /**
+             * Format: int64
+             * @description For their time, or for a receiver; no attempt has failed.
+             */
+            waiting: number;
         };
     };
     responses: never;
@@ -8172,6 +8363,94 @@ export interface operations {
                 };
             };
             /** @description `/problems/outcome_unknown`: The outcome is unknown. `/problems/ledger_unavailable`: The ledger is not available. `/problems/busy`: Too many requests change the same task. `/problems/node_unavailable`: The node does not answer. `/problems/replaying`: Still replaying. `/problems/draining`: The node is draining. `/problems/shutting_down`: Shutting down. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    waves: {
+        parameters: {
+            query: {
+                /** @description fleet: of all nodes that share the ledger. node: of the node that is asked alone. */
+                scope?: "fleet" | "node";
+                /** @description The deadline of the first tasks; rounded down to a minute. */
+                from: string;
+                /** @description The deadline before which the wave ends, at most 25 hours after from; rounded up to a minute. Default: a minute after from. */
+                to?: string;
+                /**
+                 * @description Only tasks of this topic.
+                 * @example order.unpaid
+                 */
+                topic?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Wave"];
+                };
+            };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/unauthorized`: A token is needed. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/forbidden`: The token does not open this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/invalid`: A field is wrong. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/shutting_down`: Shutting down. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */

@@ -50,6 +50,7 @@ export type AuditPage = Schemas["AuditPage"];
 export type History = Schemas["History"];
 export type Forecast = Schemas["Forecast"];
 export type TaskCounts = Schemas["TaskCounts"];
+export type Wave = Schemas["Wave"];
 export type Readiness = Schemas["Readiness"];
 export type FieldFault = Schemas["FieldFault"];
 /** What happened to a task, or to the stream. `number` counts the events of a stream from 1, lost ones included. */
@@ -63,6 +64,7 @@ export type EventQuery = Query<"events">;
 export type ForecastQuery = Query<"forecast">;
 export type CountQuery = Query<"count-tasks">;
 export type AuditQuery = Query<"audit">;
+export type WaveQuery = Query<"waves">;
 export type HistoryQuery = Query<"history">;
 export type StatsQuery = Query<"stats">;
 export type ScopeQuery = Query<"get-topic">;

@@ -15,6 +15,7 @@ var (
 	StatsMethod    = Method[statsQuery, statsReply]{Name: "stats"}
 	TopicsMethod   = Method[topicsQuery, topicsReply]{Name: "topics"}
 	ForecastMethod = Method[forecastQuery, forecastReply]{Name: "forecast"}
+	WavesMethod    = Method[wavesQuery, wavesReply]{Name: "waves"}
 )
 
 type (
@@ -61,6 +62,20 @@ type (
 		Delivering int64
 		Later      int64
 		Held       int64 `json:",omitempty"`
+		reading
+	}
+
+	// A wavesQuery asks for the wave of a span in Unix seconds.
+	wavesQuery struct {
+		Topic    string   `json:",omitempty"`
+		Patterns []string `json:",omitempty"`
+		From, To int64
+	}
+	wavesReply struct {
+		Since  time.Time
+		Topics []task.WaveTopic `json:",omitempty"`
+		Others task.WaveCounts
+		Beyond int `json:",omitempty"`
 		reading
 	}
 )
@@ -149,12 +164,13 @@ func (t *topicSum) add(e *engine.Engine, node string, topics []wireTopic) {
 	for i := range topics {
 		name := topics[i].Name
 		at, known := t.at[name]
-		if !known && !haveTasks(&topics[i].Counts) && e.IsDeleted(name) {
-			continue
-		}
 		if !known {
+			unmet, deleted := e.DescribeUnmet(name)
+			if deleted && !haveTasks(&topics[i].Counts) {
+				continue
+			}
 			at = len(t.topics)
-			t.at[name], t.topics = at, append(t.topics, e.DescribeUnmet(name))
+			t.at[name], t.topics = at, append(t.topics, unmet)
 		}
 		other := topics[i].decode(node)
 		t.topics[at].Add(&other)
@@ -272,4 +288,28 @@ func (s *Cluster) FleetForecast(ctx context.Context, o task.Outlook) (task.Forec
 	}
 	f.Complete = f.Complete && len(g.reach.Missing) == 0
 	return f, g.reach, nil
+}
+
+func (s *Cluster) handleWaves(ctx context.Context, _ string, q wavesQuery) (wavesReply, error) {
+	ctx = task.WithGrant(ctx, &task.Grant{Topics: q.Patterns})
+	w, err := s.engine.Waves(ctx, task.WaveQuery{From: time.Unix(q.From, 0).UTC(), To: time.Unix(q.To, 0).UTC(), Topic: q.Topic})
+	return wavesReply{w.Since, w.Topics, w.Others, w.Beyond, reading{!w.Complete}}, err
+}
+
+// FleetWaves is tasks.Scheduler.FleetWaves of a query that was checked.
+func (s *Cluster) FleetWaves(ctx context.Context, q task.WaveQuery) (task.Wave, task.Reach, error) {
+	g, err := gather(ctx, s, WavesMethod, wavesQuery{q.Topic, task.PatternsOf(ctx), q.From.Unix(), q.To.Unix()})
+	if err != nil {
+		return task.Wave{}, task.Reach{}, err
+	}
+	w, err := s.engine.Waves(ctx, q)
+	if err != nil {
+		return w, g.reach, err
+	}
+	for i := range g.answers {
+		a := &g.answers[i].reply
+		w.Add(&task.Wave{Since: a.Since, Topics: a.Topics, Others: a.Others, Beyond: a.Beyond, Complete: !a.Reads})
+	}
+	w.Complete = w.Complete && len(g.reach.Missing) == 0
+	return w, g.reach, nil
 }

@@ -56,6 +56,7 @@ func MethodHandlers() map[string]RPCHandler {
 	add(Handle(RanksMethod, (*Cluster).handleRanks))
 	add(Handle(PastMethod, (*Cluster).handlePast))
 	add(Handle(ForecastMethod, (*Cluster).handleForecast))
+	add(Handle(WavesMethod, (*Cluster).handleWaves))
 	add(Handle(EventsMethod, (*Cluster).handleEvents))
 	add(Handle(CoalesceMethod, (*Cluster).handleCoalesce))
 	add(Handle(SurveyMethod, (*Cluster).handleSurvey))

@@ -76,6 +76,7 @@ var conversations = []conversation{
 	converse(cluster.TopicsMethod),
 	converse(cluster.RanksMethod),
 	converse(cluster.ForecastMethod),
+	converse(cluster.WavesMethod),
 	converse(cluster.PastMethod),
 	converse(cluster.EventsMethod),
 	converse(cluster.CoalesceMethod),

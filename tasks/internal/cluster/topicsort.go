@@ -145,7 +145,7 @@ func (s *Cluster) addRanks(own []*ranking.Rank, answers []nodeAnswer[ranksReply]
 			r := a.Ranks[k]
 			had := sums[r.Name]
 			switch {
-			case !q.Allows(r.Name) || had == nil && r.Pending+r.Ready+r.Dead == 0 && s.engine.IsDeleted(r.Name):
+			case !q.Allows(r.Name) || had == nil && r.Pending+r.Ready+r.Dead == 0 && s.isDeleted(r.Name):
 				continue
 			case had != nil:
 				r.Paused = had.Paused
@@ -189,4 +189,9 @@ func (s *Cluster) describeAll(ctx context.Context, names []string, g *gathered[r
 	reach = task.Reach{Nodes: d.reach.Nodes, Missing: slices.Concat(g.reach.Missing, d.reach.Missing)}
 	slices.SortFunc(reach.Missing, func(a, b *task.NodeError) int { return strings.Compare(a.Node, b.Node) })
 	return sum, end, reach, nil
+}
+
+func (s *Cluster) isDeleted(topic string) bool {
+	_, deleted := s.engine.DescribeUnmet(topic)
+	return deleted
 }

@@ -22,6 +22,7 @@ type Write struct {
 	keeps bool   // opFinish, opCancel: the record stays, see kept.go
 	// followed: of opBury, its follow-up was made, or there is none; see ondead.go.
 	followed bool
+	minute   uint32 // opRequeue: of the deadline that the dead task had, Unix
 	// after is, of the opCreate of a follow-up, the topic of the dead task; of an opRequeue that
 	// replaces a task, the topic that this one counts in; of an opRebury, the topic under which the
 	// ledger has an earlier burial of the task, nil if it has none.
@@ -298,6 +299,7 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		sl.Stored = w.at
 	case opCancel:
 		t.Counts.Cancelled++
+		s.TopicTable.ended(t, record.Due(s.Store.Record(sl))).Cancelled++
 		s.TopicTable.History.Now().Cancelled++
 		s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasCancelled, Topic: 1 + sl.Topic, Created: record.Created(s.Store.Record(sl))})
 		s.emitLocked(task.EventCancelled, sl, task.Event{})
@@ -311,6 +313,9 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		from := w.requeuedFrom(t)
 		s.removeDeadLocked(from, int(sl.Shard), s.Store.ID(sl), sl.Stored)
 		sl.Stored = w.at
+		if from.of == nil {
+			s.TopicTable.endedIn(from, int64(w.minute)).Dead--
+		}
 		if from.of != nil { // for its topic it is a new one
 			t.Counts.Scheduled++
 			s.TopicTable.History.Now().Scheduled++
@@ -321,6 +326,10 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		s.removeDeadLocked(t, int(sl.Shard), s.Store.ID(sl), sl.Stored)
 		s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasCancelled, Topic: 1 + sl.Topic, Created: record.Created(s.Store.Record(sl))})
 		t.Counts.Cancelled++
+		if row := s.TopicTable.ended(t, record.Due(s.Store.Record(sl))); t.of == nil {
+			row.Dead--
+			row.Cancelled++
+		}
 		s.TopicTable.History.Now().Cancelled++
 		s.emitLocked(task.EventCancelled, sl, task.Event{})
 		s.Cluster.EndedLocked(sl)

@@ -28,7 +28,7 @@ func (s *Engine) CountsLocked(t *Topic) task.Counts {
 	}
 	c.DeadOldest = t.deadSince()
 	c.Receivers = int64(t.Reservers.Local)
-	s.recentLocked(t, &c)
+	recentLocked(s, t, &c)
 	t.overdueInto(&c)
 	return c
 }
@@ -51,25 +51,22 @@ func (s *Engine) DescribeLocked(t *Topic) task.Topic {
 	return d
 }
 
-// DescribeUnmet returns a topic that this node has not met, as it would be here.
-func (s *Engine) DescribeUnmet(name string) task.Topic {
+// DescribeUnmet returns a topic that this node has not met, as it would be here. It reports whether
+// the topic was deleted and has no settings since, as far as this node knows.
+func (s *Engine) DescribeUnmet(name string) (t task.Topic, deleted bool) {
+	s.mu.Lock()
+	if met, ok := s.TopicTable.ByName[name]; ok {
+		deleted = met.stored.deleted
+	}
+	s.unlock()
 	e := s.Config.Resolved[name]
-	t := task.Topic{Name: name, Settings: e.Set.WithDefaults(), ConcurrencySet: e.Set.Concurrency != 0}
+	t = task.Topic{Name: name, Settings: e.Set.WithDefaults(), ConcurrencySet: e.Set.Concurrency != 0}
 	t.Settings.Kind = cmp.Or(t.Settings.Kind, task.Pull)
 	t.ConcurrencyNow = t.Settings.Concurrency
 	if e.Undeliverable != nil {
 		t.Undeliverable = e.Undeliverable.Error()
 	}
-	return t
-}
-
-// IsDeleted reports whether a topic was deleted and has no settings since, as far as this node
-// knows.
-func (s *Engine) IsDeleted(name string) bool {
-	s.mu.Lock()
-	defer s.unlock()
-	t, ok := s.TopicTable.ByName[name]
-	return ok && t.stored.deleted
+	return t, deleted
 }
 
 // DescribeSome makes a page of topics, as far as they fit into one. Those that were
@@ -219,7 +216,7 @@ func (k *topicTable) observe(t *Topic, now, late time.Duration) {
 }
 
 // recentLocked adds how late the tasks of a topic are now to its figures.
-func (s *Engine) recentLocked(t *Topic, c *task.Counts) {
+func recentLocked(s *Engine, t *Topic, c *task.Counts) {
 	if t.recent != nil && !t.recent.AddTo(c, s.Elapsed()) {
 		t.recent = nil
 	}

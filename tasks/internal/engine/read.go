@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
+	"github.com/lapsehq/lapse/tasks/internal/engine/waves"
 	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
@@ -364,6 +365,107 @@ func (s *Engine) Forecast(ctx context.Context, o task.Outlook, now int64) (task.
 		}
 	}
 	return f, nil
+}
+
+// Waves is tasks.Scheduler.Waves of a query that was checked. What is open is counted by a walk,
+// what has ended by the minutes that are remembered.
+func (s *Engine) Waves(ctx context.Context, q task.WaveQuery) (task.Wave, error) {
+	if q.Topic != "" {
+		if err := Granted(ctx, q.Topic); err != nil {
+			return task.Wave{}, err
+		}
+	}
+	from, to := record.Millis(q.From), record.Millis(q.To)
+	v := task.Wave{From: q.From, To: q.To, At: s.Config.Clock().UTC(), Complete: s.IsReplayed()}
+	v.Since = record.FromMillis(s.TopicTable.History.Ended.Since) // which never changes
+	all := make(map[string]*task.WaveCounts)
+	of := func(topic string) *task.WaveCounts {
+		c := all[topic]
+		if c == nil {
+			c = new(task.WaveCounts)
+			all[topic] = c
+		}
+		return c
+	}
+	w := s.walk(Pick{q.Topic, task.PatternsOf(ctx)}, "")
+	w.earliest = from // no attempt comes before the deadline
+	for !w.over {
+		if err := ctx.Err(); err != nil {
+			return task.Wave{}, err
+		}
+		if err := w.step(func(_ uint32, sl *store.Slot) (cost int) {
+			if sl.State.Shown() == 0 || sl.State == store.Burying {
+				return 0
+			}
+			due := sl.Next
+			// Only of a task whose next attempt is its first is that its deadline.
+			if sl.Flags&store.Missed != 0 || due == record.HeldUntil || sl.State != store.Pending {
+				due, cost = record.Due(s.Store.Record(sl)), 1
+			}
+			if from <= due && due < to {
+				open(of(s.TopicTable.ByNumber[sl.Topic].Name), sl, record.FromMillis(due))
+			}
+			return cost
+		}); err != nil {
+			return task.Wave{}, err
+		}
+	}
+	s.endedBetween(&w.Pick, waves.MinuteOf(from), waves.MinuteOf(to), of)
+	eachIn(s, all, func(name string, c *task.WaveCounts) {
+		if t, ok := s.TopicTable.ByName[name]; ok && t.recent != nil {
+			c.Per1000s = int64(1000 * t.recent.Rate(s.Elapsed()))
+		}
+	})
+	for name, c := range all {
+		if name == "" {
+			v.Others.Add(c)
+			v.Beyond++
+			continue
+		}
+		v.Topics = append(v.Topics, task.WaveTopic{Name: name, WaveCounts: *c})
+	}
+	v.Bound()
+	return v, nil
+}
+
+// open counts a task that has not ended.
+func open(c *task.WaveCounts, sl *store.Slot, due time.Time) {
+	switch {
+	case sl.Next == record.HeldUntil:
+		c.Held++
+		return
+	case sl.State.Shown() == task.Delivering:
+		c.Delivering++
+	case sl.Flags.IsMissed():
+		c.Retrying++
+	default:
+		c.Waiting++
+	}
+	if c.Oldest.IsZero() || due.Before(c.Oldest) {
+		c.Oldest = due
+	}
+}
+
+// endedBetween counts what has ended of the tasks that were due from one minute on until before
+// another one.
+func (s *Engine) endedBetween(p *Pick, from, to int64, of func(topic string) *task.WaveCounts) {
+	for minute := from; minute < to; minute++ {
+		for at, more := 0, true; more; more = at != 0 {
+			s.mu.Lock()
+			at = s.TopicTable.History.Ended.Visit(minute, at, AtOnce, func(r *waves.Row) {
+				// Which topics the row for others is about is not known.
+				if r.Topic == "" && (p.topic != "" || len(p.patterns) > 0) || r.Topic != "" && !p.has(r.Topic) {
+					return
+				}
+				c := of(r.Topic)
+				c.Add(&task.WaveCounts{Delivered: r.Delivered, Dead: r.Dead, Cancelled: r.Cancelled, Skipped: r.Skipped})
+				if last := record.FromMillis(r.Last); last.After(c.LastEnd) {
+					c.LastEnd = last
+				}
+			})
+			s.mu.Unlock()
+		}
+	}
 }
 
 // reasons are what the states of dead records say. See package record.

@@ -46,6 +46,7 @@ type Topic struct {
 	Gauges    [task.Dead + 1]int64 // tasks by the state that is shown
 	Retrying  int64                // of the pending ones, those of which an attempt was made
 	Missed    waves.Missed         // see commit.go
+	wave      *waves.Row           // that counted its last task; nil: none has ended
 	Held      int64                // of the pending ones, those whose countdown is held
 	Oldest    deadindex.Oldest     // the task that has been dead the longest
 	keeping
@@ -150,6 +151,20 @@ func (k *topicTable) evict() bool {
 func (t *Topic) idle() bool {
 	return t.Slots == 0 && t.Gauges[task.Dead] == 0 && t.stored.revision == 0 && t.Handler == nil &&
 		t.Workers == 0 && t.Reservers.Queue.Len() == 0 && t.Offloads == 0 && (t.kept == nil || t.kept.idle())
+}
+
+// ended returns the row that counts a task of a topic, which has ended, by its deadline in Unix
+// milliseconds. That it has ended now is counted as well.
+func (k *topicTable) ended(t *Topic, due int64) *waves.Row { return k.endedIn(t, waves.MinuteOf(due)) }
+
+func (k *topicTable) endedIn(t *Topic, minute int64) *waves.Row {
+	if t.wave == nil || t.wave.Minute != minute {
+		if t.wave = k.History.Ended.Row(t.Name, minute); t.wave == nil {
+			return new(waves.Row) // of a minute that is not remembered
+		}
+	}
+	t.wave.Last = k.History.Ended.Now
+	return t.wave
 }
 
 // Topic is tasks.Scheduler.Topic.

@@ -3,6 +3,7 @@ package minutes
 import (
 	"time"
 
+	"github.com/lapsehq/lapse/tasks/internal/engine/waves"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -15,6 +16,8 @@ type History struct {
 	since   time.Time // when counting began
 	// Turned is when it was turned last, on the monotonic clock of Recent.
 	Turned time.Duration
+	// Ended has what has ended, by topic and minute of the deadline. It is turned as well.
+	Ended *waves.Ended
 }
 
 // A PastMinute has what was counted of all topics in a minute.
@@ -30,6 +33,10 @@ func (h *History) Now() *PastMinute { return &h.minutes[h.at] }
 // the same time on the monotonic clock.
 func (h *History) Turn(wall time.Time, now time.Duration) {
 	h.Turned = now
+	if h.Ended == nil {
+		h.Ended = new(waves.Ended)
+	}
+	h.Ended.Turn(wall.UnixMilli())
 	if h.since.IsZero() {
 		h.since = wall
 	}

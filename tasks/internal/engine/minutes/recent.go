@@ -60,6 +60,22 @@ func (r *Recent) Failures(now time.Duration) (n int64) {
 	return n
 }
 
+// Rate returns how many tasks a second were delivered, of what is not too old, since the first
+// minute in which one was.
+func (r *Recent) Rate(now time.Duration) float64 {
+	n, first := int64(0), int64(0)
+	for m := range r.since(now) {
+		if n += int64(m.Delivered); m.Delivered > 0 && (first == 0 || m.minute < first) {
+			first = m.minute
+		}
+	}
+	if n == 0 {
+		return 0
+	}
+	took := now - time.Duration(first-1)*recentSlot
+	return float64(n) / max(took, time.Second).Seconds()
+}
+
 // since yields what is not too old.
 func (r *Recent) since(now time.Duration) iter.Seq[*Minute] {
 	return func(yield func(*Minute) bool) {

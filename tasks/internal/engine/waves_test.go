@@ -1,0 +1,113 @@
+package engine_test
+
+import (
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/rig"
+)
+
+// waveOf returns the counts of a minute.
+func waveOf(r *rig.Rig, minute time.Time) (Wave, WaveCounts) {
+	r.T.Helper()
+	w, err := r.Waves(r.T.Context(), WaveQuery{From: minute, To: minute.Add(time.Minute)})
+	rig.Want(r.T, "Waves", err, nil)
+	return w, w.Total()
+}
+
+// Every task of a wave has one fate, whatever is done to it.
+func TestWave(t *testing.T) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		minute := time.Now().Add(10 * time.Minute).Truncate(time.Minute)
+		due := time.Until(minute)
+		for _, id := range []string{"acked", "failed", "dead", "killed", "requeued", "deleted", "open", "waits"} {
+			r.Must(Request{ID: id, Topic: "x", Delay: due})
+		}
+		for _, id := range []string{"held", "cancelled", "moved"} {
+			r.Must(Request{ID: id, Topic: "y", Delay: due + time.Second})
+		}
+		r.Must(Request{ID: "skipped", Topic: "z", Delay: due, MaxLateness: time.Second})
+		r.Must(Request{ID: "before", Topic: "x", Delay: due - time.Millisecond})
+		r.Must(Request{ID: "after", Topic: "x", Delay: due + time.Minute})
+		if _, c := waveOf(r, minute); c.Waiting != 12 || c.Open() != 12 || c.Ended() != 0 {
+			t.Errorf("before: %+v", c)
+		}
+		_, err := r.Hold(t.Context(), "held")
+		rig.Want(t, "Hold", err, nil)
+		rig.Want(t, "Cancel", r.Cancel(t.Context(), "cancelled"), nil)
+		_, err = r.Reschedule(t.Context(), "moved", Move{Delay: rig.Ptr(due + time.Hour)})
+		rig.Want(t, "Reschedule", err, nil)
+		rig.Pass(due + 5*time.Second)
+		r.Pull("z") // which skips it
+		for _, d := range r.Pull("x", "before", "acked", "failed", "dead", "killed", "requeued", "deleted", "open", "waits") {
+			switch d.ID {
+			case "before", "acked":
+				r.Ack(d)
+			case "failed":
+				r.SettleOne(Verdict{Verb: Release, Delay: rig.Ptr(time.Hour)}, d)
+			case "open":
+			case "waits":
+				r.SettleOne(Verdict{Verb: Return}, d)
+			default:
+				r.SettleOne(Verdict{Verb: Bury}, d)
+			}
+		}
+		rig.Pass(0)
+		want := WaveCounts{Waiting: 1, Delivering: 1, Retrying: 1, Held: 1, Delivered: 1, Dead: 4, Cancelled: 1, Skipped: 1}
+		check := func(what string) {
+			t.Helper()
+			_, c := waveOf(r, minute)
+			c.Oldest, c.LastEnd, c.Per1000s = time.Time{}, time.Time{}, 0
+			if c != want {
+				t.Errorf("%s: %+v, want %+v", what, c, want)
+			}
+		}
+		check("at work")
+		_, err = r.Requeue(t.Context(), "x", Requeue{IDs: []string{"requeued"}, Delay: time.Hour})
+		rig.Want(t, "Requeue", err, nil)
+		want.Dead--
+		check("requeued")
+		rig.Want(t, "Cancel", r.Cancel(t.Context(), "deleted"), nil)
+		want.Dead, want.Cancelled = want.Dead-1, want.Cancelled+1
+		check("deleted")
+		if w, _ := waveOf(r, minute.Add(-time.Minute)); w.Total().Delivered != 1 || w.Outlook(&w.Topics[0].WaveCounts).Through.IsZero() {
+			t.Errorf("the minute before: %+v", w)
+		}
+	})
+}
+
+// A wave of a day has every task that was made, once.
+func TestWaveIsWhole(t *testing.T) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		seed := rand.Uint64()
+		t.Logf("seed %d", seed)
+		random := rand.New(rand.NewPCG(seed, 0))
+		r.MustSetTopic("x", TopicSettings{Retry: Retry{MaxAttempts: 3}})
+		began, made := time.Now(), int64(0)
+		for range 60 {
+			for range random.IntN(4) {
+				r.Must(Request{ID: "t" + strconv.FormatInt(made, 10), Topic: "x", Delay: time.Duration(random.IntN(7200)) * time.Second})
+				made++
+			}
+			rig.Pass(time.Duration(random.IntN(120)) * time.Second)
+			ds, err := r.Reserve(t.Context(), "x", 3, 0, 0)
+			rig.Want(t, "Reserve", err, nil)
+			for _, d := range ds {
+				verb := []Verb{Ack, Release, Bury, Return}[random.IntN(4)]
+				r.SettleOne(Verdict{Verb: verb}, d)
+			}
+			if id := "t" + strconv.Itoa(random.IntN(int(made)+1)); random.IntN(3) == 0 {
+				_ = r.Cancel(t.Context(), id) // it may be gone, or delivered just now
+			}
+			rig.Pass(0)
+			w, err := r.Waves(t.Context(), WaveQuery{From: began, To: began.Add(3 * time.Hour)})
+			rig.Want(t, "Waves", err, nil)
+			if c := w.Total(); c.Open()+c.Ended() != made {
+				t.Fatalf("%d of %d tasks: %+v", c.Open()+c.Ended(), made, c)
+			}
+		}
+	})
+}
