@@ -103,7 +103,7 @@ func TestWaveIsWhole(t *testing.T) {
 				_ = r.Cancel(t.Context(), id) // it may be gone, or delivered just now
 			}
 			rig.Pass(0)
-			w, err := r.Waves(t.Context(), WaveQuery{From: began, To: began.Add(3 * time.Hour)})
+			w, err := r.Waves(t.Context(), WaveQuery{From: began, To: began.Add(5 * time.Hour)})
 			rig.Want(t, "Waves", err, nil)
 			if c := w.Total(); c.Open()+c.Ended() != made {
 				t.Fatalf("%d of %d tasks: %+v", c.Open()+c.Ended(), made, c)
