@@ -27,8 +27,9 @@ func TestRatchets(t *testing.T) {
 			func(t *testing.T) int { return p.upward(t, clusterPath) }},
 		{"fields of Engine, its structs unfolded", 127, 60, p.unfolded},
 		{"methods of Engine", 461, 250, p.methods},
-		// Counts of lists, overdue, the past and the archive that keeps it are 1,300 of them, comfort of the page and of top 700.
-		{"lines of product code", 84941, 66000, productLines},
+		// What the page at night needs is 3,750 of them: counts, overdue, waves, the past and the
+		// archive that keeps it, the log of actions, comfort of the page and of top.
+		{"lines of product code", 86528, 66000, productLines},
 	} {
 		t.Run(r.what, func(t *testing.T) {
 			switch n := r.measure(t); {
