@@ -293,8 +293,10 @@ class Client:
         """What is wrong, the causes first."""
         return cast(t.Diagnosis, self._json(Call("GET", "/v1/diagnosis", "reads")))
 
-    def history(self, *, minutes: int | None = None, scope: str | None = None, topic: str | None = None, from_: str | None = None,
-                to: str | None = None, step: str | None = None) -> t.History:
+    def history(
+        self, *, minutes: int | None = None, scope: str | None = None, topic: str | None = None, from_: str | None = None,
+        to: str | None = None, step: str | None = None,
+    ) -> t.History:
         """What has happened, by the minute (step 1m) for a day, or by the hour (1h) for a month."""
         query = given(minutes=minutes, scope=scope, topic=topic, to=to, step=step, **{"from": from_})
         return cast(t.History, self._json(Call("GET", "/v1/history", "reads", query)))
@@ -303,8 +305,11 @@ class Client:
         """Counts the tasks that list has with the same query, by topic and state. within bounds the
         time that the nodes look for."""
         return cast(t.TaskCounts, self._json(Call("GET", "/v1/counts", "reads", given(**query))))
-    def audit(self, *, topic: str | None = None, from_: str | None = None, to: str | None = None, limit: int | None = None,
-              cursor: str | None = None) -> t.AuditPage:
+
+    def audit(
+        self, *, topic: str | None = None, from_: str | None = None, to: str | None = None, limit: int | None = None,
+        cursor: str | None = None,
+    ) -> t.AuditPage:
         """Who did what, the latest first."""
         query = given(topic=topic, to=to, limit=limit, cursor=cursor, **{"from": from_})
         return cast(t.AuditPage, self._json(Call("GET", "/v1/audit", "reads", query)))
