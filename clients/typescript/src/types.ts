@@ -41,7 +41,7 @@ export type Purged = Schemas["Purged"];
 /** Which dead tasks: some, or all of the topic. */
 export type Choice = { ids: string[]; all?: never } | { all: true; ids?: never };
 /** Which dead tasks come back, when (now, unless it is said), and what a single one has from now on. */
-export type Requeue = Choice & { delay?: Span; due_at?: Time; payload?: unknown; headers?: Record<string, string>; delivery?: Schemas["TaskDelivery"] };
+export type Requeue = Choice & { delay?: Span; due_at?: Time; payload?: unknown; headers?: Record<string, string>; delivery?: TaskBody["delivery"] };
 export type Requeued = Schemas["Requeued"];
 export type Node = Schemas["Node"];
 export type Stats = Schemas["Stats"];
