@@ -36,18 +36,22 @@ func (s *Server) recordOne(c *gin.Context, verb string, t *tasks.Task, id string
 	s.record(c, e)
 }
 
-// settingsText returns the settings of a topic for the log of actions; empty if it has none yet.
+// settingsText returns the settings of a topic for the log of actions: a request that sets them,
+// and their revision. It is empty if the topic is not known.
 func (s *Server) settingsText(topic string) string {
 	t, err := s.scheduler.Topic(topic)
 	if err != nil {
 		return ""
 	}
-	wire := wireTopic(&t)
-	text, err := json.Marshal(map[string]any{
-		"delivery": wire.Delivery, "retry": wire.Retry, "lease": wire.Lease, "concurrency": wire.Concurrency, "rate": wire.Rate,
-		"weight": wire.Weight, "spread": wire.Spread, "misfire": wire.Misfire, "on_dead": wire.OnDead, "paused": wire.Paused,
-		"dead_retention": wire.DeadRetention, "keep_finished": wire.KeepFinished, "revision": wire.Revision,
-	})
+	if !t.ConcurrencySet {
+		t.Settings.Concurrency = 0
+	}
+	set, err := objectOf(&t.Settings)
+	if err != nil {
+		return ""
+	}
+	set["revision"] = t.Revision
+	text, err := json.Marshal(set)
 	if err != nil {
 		return ""
 	}

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"encoding/json"
 	"fmt"
 	"testing"
 	"time"
@@ -70,4 +71,50 @@ func TestAudit(t *testing.T) {
 	}
 	r.want(r.do("GET", "/v1/audit?from=2027-01-01T00:00:00Z&to=2026-01-01T00:00:00Z", ""), 422)
 	r.want(r.do("GET", "/v1/history?step=1m&from=2026-01-01T00:00:00Z&to=2026-02-01T00:00:00Z", ""), 422)
+}
+
+// What settings were is recorded as a request that makes them so again, unless they were changed
+// since.
+func TestAuditTakesBack(t *testing.T) {
+	r := newRig(t)
+	asked := []string{`{}`, `{"concurrency":5,"rate":{"per_second":2},"links":{"logs":"https://logs.example/{id}"},"concurrency_per_group":3,` +
+		`"count_crashes":true,"task_delivery":true,"on_dead":{"topic":"d"},"delivery":{"kind":"pull"},"retry":{"max_attempts":4}}`}
+	for i, set := range asked {
+		topic := fmt.Sprint("/v1/topics/t", i)
+		was := r.want(r.do("PUT", topic, set), 200)
+		r.want(r.do("PATCH", topic, `{"weight":7,"links":null,"concurrency":9,"retry":{"max_age":"1h"}}`, "Content-Type: application/merge-patch+json"), 200)
+		var before map[string]json.RawMessage
+		for deadline := time.Now().Add(10 * time.Second); before == nil; {
+			for _, e := range r.want(r.do("GET", fmt.Sprintf("/v1/audit?topic=t%d", i), ""), 200)["entries"].([]any) {
+				if e := e.(map[string]any); e["verb"] == "change-topic" {
+					if err := json.Unmarshal([]byte(e["before"].(string)), &before); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if time.Now().After(deadline) {
+				t.Fatal("the change is not recorded")
+			}
+		}
+		var revision int
+		if err := json.Unmarshal(before["revision"], &revision); err != nil {
+			t.Fatal(err)
+		}
+		delete(before, "revision")
+		body, err := json.Marshal(before)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back := fmt.Sprintf("If-Match: \"%d\"", revision+1)
+		is := r.want(r.do("PUT", topic+"?replace=true", string(body), back), 200)
+		for name := range settable {
+			if fmt.Sprint(is[name]) != fmt.Sprint(was[name]) {
+				t.Errorf("%s is %v, and was %v", name, is[name], was[name])
+			}
+		}
+		if is["concurrency_set"] != was["concurrency_set"] {
+			t.Errorf("concurrency_set is %v", is["concurrency_set"])
+		}
+		r.want(r.do("PUT", topic+"?replace=true", string(body), back), 412)
+	}
 }

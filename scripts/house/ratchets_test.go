@@ -27,9 +27,9 @@ func TestRatchets(t *testing.T) {
 			func(t *testing.T) int { return p.upward(t, clusterPath) }},
 		{"fields of Engine, its structs unfolded", 127, 60, p.unfolded},
 		{"methods of Engine", 461, 250, p.methods},
-		// What the page at night needs is 3,750 of them: counts, overdue, waves, the past and the
+		// What the page at night needs is 3,753 of them: counts, overdue, waves, the past and the
 		// archive that keeps it, the log of actions, comfort of the page and of top.
-		{"lines of product code", 86528, 66000, productLines},
+		{"lines of product code", 86531, 66000, productLines},
 	} {
 		t.Run(r.what, func(t *testing.T) {
 			switch n := r.measure(t); {
