@@ -14,8 +14,11 @@ const dash = html`<span class="zero">0</span>`;
 const n = key => c => (c[key] ? count(c[key]) : dash);
 const ended = c => c.delivered + c.dead + c.cancelled + c.skipped;
 
+// settled reports whether nothing is left of a wave but what is held.
+const settled = c => ended(c) >= c.due - c.held;
+
 // ends says when the last task has ended, or will.
-const ends = c => (c.through_at ? "through since " + when(c.through_at) : c.ends_at ? "by " + when(c.ends_at) + ", at " + count(Math.round(c.rate)) + " a second" : c.due === ended(c) ? "–" : "not at the rate of now");
+const ends = c => (c.through_at ? "through since " + when(c.through_at) : c.ends_at ? "by " + when(c.ends_at) + ", at " + count(Math.round(c.rate)) + " a second" : settled(c) ? "–" : "not at the rate of now");
 
 const columns = [
   {head: "Topic", cell: t => (t.more ? t.name : html`<a href=${link("topics", t.name)}>${t.name}</a>`)},
@@ -36,9 +39,15 @@ function headline(w, whole) {
   const c = w.total, from = Date.parse(w.from);
   if (!c.due) return from > now() ? "Nothing falls due then." : "Nothing is known of tasks that were due then.";
   if (from > now() && !ended(c)) return plural(c.due, "task") + " " + (c.due === 1 ? "falls" : "fall") + " due.";
-  const over = ended(c) >= c.due - c.held;
+  const over = settled(c);
   if (over && whole) return (c.due === 1 ? "The task is" : "All " + count(c.due) + " tasks are") + " through" + (c.through_at ? ", since " + when(c.through_at) : "") + (c.held ? ", but " + count(c.held) + " that are held" : "") + ".";
   return count(ended(c)) + " of " + plural(c.due, "task") + " are through" + (over ? ", as far as it is known" : "") + ".";
+}
+
+// took says for how long a wave has gone on, if it has begun and something was due.
+function took({total: c}, from) {
+  if (c.through_at) return " It took " + span(Math.max(0, Date.parse(c.through_at) - from)) + ".";
+  return from < now() && !settled(c) ? " It has taken " + span(now() - from) + " so far." : "";
 }
 
 function figures(w) {
@@ -49,7 +58,7 @@ function figures(w) {
     {name: "left", label: "Left", value: count(left), note: c.oldest_at ? "the oldest was due " + when(c.oldest_at) : ""},
     {name: "retrying", label: "Retrying", value: count(c.retrying), bad: c.retrying > 0},
     {name: "dead", label: "Dead", value: count(c.dead), bad: c.dead > 0},
-    {name: "end", label: c.through_at ? "Through since" : "Expected end", value: c.through_at || c.ends_at ? when(c.through_at || c.ends_at) : "–", note: c.ends_at ? "at " + count(Math.round(c.rate)) + " a second" : left && !c.held ? "nothing is delivered at the moment" : ""},
+    {name: "end", label: c.through_at ? "Through since" : "Expected end", value: c.through_at || c.ends_at ? when(c.through_at || c.ends_at) : "–", note: c.ends_at ? "at " + count(Math.round(c.rate)) + " a second" : settled(c) || Date.parse(w.from) > now() ? "" : "nothing is delivered at the moment"},
   ];
 }
 
@@ -73,7 +82,7 @@ export function Wave({params}) {
   const w = poll.data, whole = w && w.complete && Date.parse(w.since) <= Date.parse(w.from);
   const of = when(from) + (to - from > minute ? " to " + hourMinute(to) : "") + (topic ? ", " + topic : "");
   const rows = w ? [...w.topics, ...(w.beyond ? [{...w.others, name: plural(w.beyond, "other topic"), more: true}] : [])] : [];
-  const notes = w ? [w.complete ? "" : "Not all nodes have answered: what they have is not counted.",
+  const notes = w ? [w.complete ? "" : "Not all nodes have answered for all of their tasks: what they have is not counted.",
     Date.parse(w.since) > Date.parse(w.from) && from < now() ? "What ended before " + when(w.since) + " is not counted." : "", w.at ? "Counted " + when(w.at) + "." : ""].filter(Boolean).join(" ") : "";
   return html`<${View} title=${"Wave of " + of} poll=${poll} back=${{href: link("overview"), text: "Overview"}}
       actions=${html`<a class="button" href=${waveOf(from - (to - from), to - from, topic)}>Before</a><a class="button" href=${waveOf(to, to - from, topic)}>After</a>`}>
@@ -82,6 +91,6 @@ export function Wave({params}) {
         <progress max="1" value=${w.total.due ? w.total.progress : 0} aria-label="Progress"></progress></p>
       <${Figures} label="The wave" list=${figures(w)} />
       <${Section} title="By topic"><${Table} label="Topics of the wave" columns=${columns} rows=${rows} keyOf=${t => t.name} empty="No task of any topic." />
-        <p class="hint soft">${notes}${to < now() ? " It took " + span(Math.max(0, (Date.parse(w.total.through_at) || now()) - from)) + (w.total.through_at ? "." : " so far.") : ""}</p></${Section}>` : null}
+        <p class="hint soft">${notes}${took(w, from)}</p></${Section}>` : null}
   </${View}>`;
 }
