@@ -13,22 +13,18 @@ const pageSize = 20;
 const short = e => [e.detail?.replaceAll('"', ""), e.before ? "before: " + e.before.replaceAll('"', "") : ""].filter(Boolean).join("; ");
 
 // on says what an act was about.
-const on = e => [e.topic ? html`<a href=${link("topics", e.topic)}>${e.topic}</a>` : null, e.group ? html` group ${e.group}` : null,
+const on = e => [e.topic ? e.topic.includes("*") ? e.topic : html`<a href=${link("topics", e.topic)}>${e.topic}</a>` : null, e.group ? html` group ${e.group}` : null,
   e.task ? html` <a class="id" href=${link("tasks", e.task)}>${e.task}</a>` : null, e.target ? html` <code>${e.target}</code>` : null];
 
-// kept are the settings that an entry has as they were before.
-const kept = ["delivery", "retry", "lease", "concurrency", "rate", "weight", "spread", "misfire", "on_dead", "paused", "dead_retention", "keep_finished"];
-
-// undoOf is the call that takes an act back: null if none does. Settings are refused if another caller
-// has changed them since.
+// undoOf is the call that takes an act on a topic back: null if none does. Tasks are resumed too, which
+// is no act on their topic. Settings are refused if another caller has changed them since.
 function undoOf(e) {
-  if (e.verb === "pause" || e.verb === "resume") return () => post(topicPath(e.topic) + (e.verb === "pause" ? "/resume" : "/pause"));
+  if (!e.topic || e.task || e.group) return null;
+  if (e.verb === "pause" || e.verb === "resume" && !e.detail) return () => post(topicPath(e.topic) + (e.verb === "pause" ? "/resume" : "/pause"));
   if (!["set-topic", "change-topic"].includes(e.verb) || !e.before) return null;
   try {
-    const {revision, ...before} = JSON.parse(e.before), named = Object.keys(JSON.parse(e.detail));
-    if (!named.length || !named.every(name => kept.includes(name))) return null;
-    const body = Object.fromEntries(named.map(name => [name, before[name] ?? null]));
-    return () => call("PATCH", topicPath(e.topic), {body, headers: {"Content-Type": "application/merge-patch+json", "If-Match": '"' + (revision + 1) + '"'}});
+    const {revision, ...body} = JSON.parse(e.before);
+    return () => call("PUT", topicPath(e.topic), {query: {replace: true}, body, headers: {"If-Match": '"' + (revision + 1) + '"'}});
   } catch { // it was cut
     return null;
   }
@@ -51,6 +47,6 @@ export function Log({params, may}) {
     ${poll.data ? html`<${Table} label="Actions" columns=${may("admin") ? [...columns, undo] : columns} rows=${poll.data.entries} keyOf=${e => e.id} empty="No action is known. The log has those of operators, for a month." />
       <${Pages} cursors=${cursors} next=${poll.data.next_cursor} go=${setCursors} />` : null}
     ${undoing ? html`<${Ask} title=${"Undo " + undoing.verb + " of " + undoing.topic + "?"} label="Undo" done="It is undone." act=${undoOf(undoing)} onClose=${() => { setUndoing(null); poll.again(); }}>
-      <p>${when(undoing.at)}${undoing.by ? ", by " + undoing.by : ""}. ${undoing.before && undoing.verb.endsWith("topic") ? "The settings that were changed then become what they were before, unless another caller has changed them since." : ""}</p></${Ask}>` : null}
+      <p>${when(undoing.at)}${undoing.by ? ", by " + undoing.by : ""}. ${undoing.before && undoing.verb.endsWith("topic") ? "All settings become what they were before, unless they were changed again since." : ""}</p></${Ask}>` : null}
   </${View}>`;
 }
