@@ -50,7 +50,7 @@ func TestWhatIsLate(t *testing.T) {
 	p.hurries()
 	p.load(r.url)
 	p.shows("h1", "cart.reminder is late.")
-	p.shows("#worst", "late1 task ready; no receiver pulls, the oldest due since ")
+	p.shows("#worst", "late1 task overdue; no receiver pulls, the oldest due since ")
 	p.press("cart.reminder")
 	p.shows("#trouble", "no receiver pulls")
 	p.shows(`[data-figure="receivers"] dd`, "0")
@@ -217,7 +217,7 @@ func TestWeightOfLargeTasks(t *testing.T) {
 	}
 	p := open(t)
 	for _, place := range []struct{ hash, shows string }{
-		{"#/tasks", "order.unpaid19"}, {"#/topics/order.unpaid", "order.unpaid1"}, {"#/dead?topic=invoice.send", "invoice.send11"},
+		{"#/tasks", "order.unpaid19"}, {"#/topics/order.unpaid", "order.unpaid1"}, {"#/dead?topic=invoice.send", "invoice.send10"},
 	} {
 		p.load("about:blank")
 		p.load(r.url + "/" + place.hash)

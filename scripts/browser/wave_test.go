@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -109,29 +110,143 @@ func TestBarsLeadToWaves(t *testing.T) {
 	})
 }
 
-// Who did what, the latest first, and back again.
+// does makes a request as the command line does.
+func (r *rig) does(method, path, body string) {
+	r.Helper()
+	req, err := http.NewRequestWithContext(r.Context(), method, r.url+path, strings.NewReader(body))
+	if err != nil {
+		r.Fatal(err)
+	}
+	req.Header.Set("User-Agent", "lapse")
+	req.Header.Set("Content-Type", "application/json")
+	answer, err := http.DefaultClient.Do(req)
+	if err != nil {
+		r.Fatal(err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode >= 300 {
+		text, _ := io.ReadAll(answer.Body)
+		r.Fatalf("%s %s: %s %s", method, path, answer.Status, text)
+	}
+}
+
+// Who did what, the latest first, and back again: settings with all that a change has replaced.
+// What was done with tasks has no way back, though it be named like an act on a topic.
 func TestLogOfActions(t *testing.T) {
 	r := serve(t)
-	if err := r.PauseTopic(t.Context(), "order.unpaid", true); err != nil {
+	r.schedule("order.unpaid", "order-1", time.Hour)
+	was, err := r.ChangeTopic(t.Context(), "order.unpaid", -1, func(set *tasks.TopicSettings) error {
+		set.Weight, set.ConcurrencyPerGroup, set.Links = 3, 2, map[string]string{"logs": "https://logs.example/{id}"}
+		return nil
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	at := time.Now().UTC().Format(time.RFC3339)
-	entry := `{"id":"2","at":"` + at + `","verb":"pause","by":"ann","door":"http","from":"10.0.0.9","node":"n1","topic":"order.unpaid","count":0,"partial":false},` +
-		`{"id":"1","at":"` + at + `","verb":"cancel","by":"","door":"http","node":"n1","topic":"cart","group":"g1","detail":"{\"group\":\"g1\"}","count":30,"partial":false}`
-	url := r.told(map[string]func() string{"GET /v1/audit": func() string { return `{"entries":[` + entry + `]}` }})
+	r.does("POST", "/v1/tasks/order-1/hold", "")
+	r.does("POST", "/v1/tasks/order-1/resume", "")
+	r.does("POST", "/v1/tasks/actions", `{"action":"hold","filter":{"topic":"order.unpaid"}}`)
+	r.does("POST", "/v1/tasks/actions", `{"action":"resume","filter":{"topic":"order.unpaid"}}`)
+	r.does("PUT", "/v1/topics/order.unpaid", `{"weight":7}`)
 	p := open(t)
-	p.load(url)
-	p.press("Log of actions")
-	p.shows("main table", "ann")
+	p.hurries()
+	p.load(r.url)
+	p.shows("footer", "Log of actions")
+	eval[int](p, `[...document.querySelectorAll("a")].find(a => a.textContent === "Log of actions").click() ?? 0`)
+	p.shows("main table", "set-topic")
 	p.shows("main table", "without a token")
-	p.shows("main table", "30")
-	p.press("Undo pause of order.unpaid")
-	p.shows("dialog h2", "Undo pause of order.unpaid?")
+	p.waits(func() (bool, string) {
+		rows := eval[string](p, `[...document.querySelectorAll("main tbody tr")].map(r => r.children[2].textContent + (r.querySelector("button") ? "+" : "")).join(" ")`)
+		return rows == "set-topic+ resume hold resume hold", "the acts are " + rows
+	})
+	eval[int](p, axe(t)+"; 0")
+	if wrong := p.ask(`return (await axe.run(document)).violations.map(v => v.id + ": " + v.nodes[0].html).join("\n")`); wrong != "" {
+		t.Error(wrong)
+	}
+	p.press("Undo set-topic of order.unpaid")
 	p.submits()
 	p.shows(".notices", "It is undone.")
 	p.waits(func() (bool, string) {
 		topic, err := r.Topic("order.unpaid")
-		return err == nil && !topic.Settings.Paused, "the topic is still paused"
+		return err == nil && topic.Revision == was.Revision+2 && reflect.DeepEqual(topic.Settings, was.Settings) && topic.ConcurrencySet == was.ConcurrencySet, fmt.Sprintf("the settings are %+v, want %+v", topic, was)
 	})
+	r.does("POST", "/v1/topics/order.unpaid/pause", "")
+	p.shows("main table", "pause")
+	p.press("Undo pause of order.unpaid")
+	p.shows("dialog h2", "Undo pause of order.unpaid?")
+	p.submits()
+	p.waits(func() (bool, string) {
+		topic, err := r.Topic("order.unpaid")
+		return err == nil && !topic.Settings.Paused && topic.Revision == was.Revision+4, fmt.Sprintf("the topic is %+v", topic)
+	})
+	p.content()
+}
+
+// The charts of the past of a topic are of that topic, with its marks and the age of the oldest
+// that waits.
+func TestPastOfATopic(t *testing.T) {
+	r := serve(t)
+	r.schedule("order.unpaid", "order-1", 0)
+	r.schedule("cart", "cart-1", time.Hour)
+	r.breaks("invoice.send", "no such template")
+	r.schedule("invoice.send", "invoice-1", 0)
+	r.does("PATCH", "/v1/topics/order.unpaid", `{"lease":"1m"}`)
+	r.does("POST", "/v1/topics/order.unpaid/pause", "")
+	p := open(t)
+	p.hurries()
+	p.load(r.url + "/#/topics/order.unpaid")
+	p.shows(".marks", "order.unpaid was paused")
+	p.shows(".marks", "order.unpaid got other settings")
+	p.shows("main", "0 delivered since ")
+	p.shows("main", "The oldest that waits is late by ")
+	p.load(r.url + "/#/topics/invoice.send")
+	p.shows("main", "0 delivered, 1 attempt failed since ")
+	p.hides("main", "order.unpaid")
+	p.content()
+}
+
+// A point of fewer nodes than another one is told as such, and one of none is no zero. The
+// latest marks are named. What could not be read is said.
+func TestPastInParts(t *testing.T) {
+	r := serve(t)
+	var unread atomic.Bool
+	now := time.Now().UTC().Truncate(time.Minute)
+	at := func(ago int) string { return now.Add(-time.Duration(ago) * time.Minute).Format(time.RFC3339) }
+	url := r.told(map[string]func() string{"GET /v1/history": func() string {
+		points, marks, why := "", "", ""
+		for i := range 30 {
+			points += fmt.Sprintf(`,{"at":"%s","nodes":%d,"scheduled":0,"delivered":%d,"failed":0,"dead":0,"cancelled":0,"lateness":{"count":0,"p50":"0s","p99":"0s","max":"0s"}}`, at(29-i), i%3, i%3*10)
+		}
+		for i := range 7 {
+			marks += fmt.Sprintf(`,{"at":"%s","kind":"settings","topic":"order.%d","by":"ann","text":"lease"}`, at(10-i), i)
+		}
+		if unread.Load() {
+			why = `"unread":"the ledger does not tell what it keeps: closed",`
+		}
+		return `{"scope":"fleet","covers":["n1"],"missing":[],` + why + `"since":"` + at(29) + `","step":"1m","points":[` + points[1:] + `],"marks":[` + marks[1:] + `]}`
+	}})
+	p := open(t)
+	p.hurries()
+	p.load(url)
+	p.shows("main", "300 delivered since ")
+	p.shows("main", "Some minutes are of fewer than 2 nodes.")
+	p.shows(".marks", "order.2 got other settings (lease), by ann")
+	p.hides(".marks", "order.1 ")
+	over := func(ago int, says string) {
+		t.Helper()
+		p.waits(func() (bool, string) {
+			at := eval[[]float64](p, fmt.Sprintf(`(over => { if (!over) return [0, 0]; over.scrollIntoView({block: "center"}); const b = over.getBoundingClientRect(); return [b.left + b.width * (60 - %d) / 61 + 1, b.top + 40]; })(document.querySelector('[aria-label="Attempts, last hour"] .u-over'))`, ago))
+			p.do("point at a bar", chromedp.MouseEvent("mouseMoved", at[0], at[1]))
+			now := p.text(`[aria-label="Attempts, last hour"] figcaption`)
+			return strings.Contains(now, says), "it says " + now + ", want " + says
+		})
+	}
+	over(29, ": nothing is known")
+	over(28, ": 10 delivered, 0 failed, 0 scheduled, of 1 of 2 nodes")
+	over(27, ": 20 delivered, 0 failed, 0 scheduled")
+	if folder := os.Getenv("LAPSE_SCREENSHOTS"); folder != "" {
+		p.picture(filepath.Join(folder, "past.png"), chromedp.FullScreenshot(100))
+	}
+	unread.Store(true)
+	p.shows("main", "the ledger does not tell what it keeps: closed")
 	p.content()
 }

@@ -39,8 +39,10 @@ function opens(session, view) {
   return reads || view === "tasks" && session.scopes.includes("schedule");
 }
 
-// mayOf returns what views ask before they show a button or a link: may("admin"), may("schedule"), may("read").
-const mayOf = session => scope => (scope === "read" || !session.read_only) && (session.scopes.includes("admin") || session.scopes.includes(scope));
+// mayOf returns what views ask before they show a button or a link: may("admin"), may("schedule"), may("read");
+// may("all") is true where the token is not limited to some topics.
+const mayOf = session => scope => (scope === "all" ? !session.topics
+  : (scope === "read" || !session.read_only) && (session.scopes.includes("admin") || session.scopes.includes(scope)));
 
 // The session is asked for again after sessionPeriod, in ms; after a call without an answer earlier.
 const sessionPeriod = 60_000, sessionRetry = 2000;

@@ -9,7 +9,7 @@ import {link, usePages} from "../route.js";
 import {Bulk, Counted, Filter, selected} from "./filter.js";
 import {Many} from "./many.js";
 
-const pageSize = 12;
+const pageSize = 11;
 const reasonTexts = {exhausted: "attempts used up", buried: "buried by its receiver", deleted: "its topic was deleted"};
 
 const midnight = days => {

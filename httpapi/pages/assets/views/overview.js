@@ -14,7 +14,7 @@ import {LastHour} from "./lasthour.js";
 import {nodeColumns} from "./nodes.js";
 
 // How many topics the overview shows. The others are in the list of topics.
-const shown = 8;
+const shown = 7;
 
 // headlineFor is for how long the overview waits for its headline, in ms.
 const headlineFor = 1500;
@@ -30,19 +30,18 @@ const worstColumns = [
   {head: "Dead", num: true, cell: deadLink},
 ];
 
-// oldestOf is the deadline of the oldest task that waits, "" if none does.
-export const oldestOf = c => c.overdue?.oldest_at ?? c.ready_oldest_at ?? "";
+// oldestOf is the earliest deadline of what is overdue, "" if nothing is.
+export const oldestOf = c => c.overdue.oldest_at ?? "";
 
-// overdue is the figure of what is past its deadline and not delivered, retries included. A server
-// that does not count it has none.
-export const overdue = (c, bad) => (c.overdue === undefined ? [] : [{name: "overdue", label: "Overdue", value: count(c.overdue.count), bad: bad && c.overdue.count > c.overdue.paused,
-  note: [c.overdue.oldest_at ? "oldest " + span(age(c.overdue.oldest_at)) : "", c.overdue.retrying ? count(c.overdue.retrying) + " retrying" : "", c.overdue.paused ? count(c.overdue.paused) + " paused" : ""].filter(Boolean).join(", ") || "none is"}]);
+// overdue is the figure of what is past its deadline and not delivered, retries included.
+export const overdue = (c, bad) => ({name: "overdue", label: "Overdue", value: count(c.overdue.count), bad: bad && c.overdue.count > c.overdue.paused,
+  note: [c.overdue.oldest_at ? "oldest " + span(age(c.overdue.oldest_at)) : "", c.overdue.retrying ? count(c.overdue.retrying) + " retrying" : "", c.overdue.paused ? count(c.overdue.paused) + " paused" : ""].filter(Boolean).join(", ") || "none is"});
 
 // totals are the figures of all topics together.
 function totals(total, soon, late) {
   const oldest = total.ready_oldest_at;
   return [
-    ...overdue(total, true),
+    overdue(total, true),
     {name: "ready", label: "Ready", value: count(total.ready), href: link("tasks", "", {state: "ready"}), bad: late,
       note: oldest ? "the oldest since " + when(oldest) : "all that was due is handed out"},
     {name: "late", label: "Late by, last 5 min", ...lateness(total.recent)},
@@ -72,7 +71,6 @@ export function Forecast({topic, hour, title = "Falls due"}) {
       about=${about + (f.complete ? "" : " Not all tasks are read yet.")}
       pick=${i => go(waveOf(x[i] * 1000, step * 1000, topic))}
       say=${i => hourMinute(x[i] * 1000) + " to " + hourMinute((x[i] + step) * 1000) + ": " + plural(f.counts[i], "task")} />
-    ${f.judgement?.text ? html`<p class="hint soft" id="judgement">${f.judgement.text}</p>` : null}
     ${sum ? html`<p class="hint"><a href=${waveOf(x[peak] * 1000, step * 1000, topic)}>The wave of ${hourMinute(x[peak] * 1000)}</a></p>` : null}
   </${Section}>`;
 }

@@ -9,7 +9,8 @@ import {usePoll} from "../poll.js";
 import {backTo, link} from "../route.js";
 import {has, remedy, sentence} from "../trouble.js";
 import {Create} from "./create.js";
-import {Forecast, forecastOfHour, overdue} from "./overview.js";
+import {LastHour} from "./lasthour.js";
+import {Forecast, forecastOfHour, oldestOf, overdue} from "./overview.js";
 import {Settings, settingsInWords} from "./settings.js";
 
 export function Topic({name, may}) {
@@ -46,7 +47,8 @@ export function Topic({name, may}) {
       </${Section}>
       <${LastErrors} topic=${t} retrying=${retrying} />
     </div>
-    ${settled(waiting) && settled(retrying) ? html`<${Forecast} topic=${name} hour=${hour} />
+    ${settled(waiting) && settled(retrying) ? html`${may("all") ? html`<div class="charts"><${LastHour} topic=${name} oldest=${oldestOf(t.counts)} /></div>` : null}
+    <${Forecast} topic=${name} hour=${hour} />
     <${Section} title="Settings" side=${html`<a href=${link("log", "", {topic: name})}>Who changed them</a> · ${t.revision === 0 ? "defaults" : "revision " + t.revision} <${Copy} text=${() => curlOf("GET", topicPath(name))} what="the call for the topic as curl" label="Copy as curl" />`}>
       <dl class="facts wide">${settingsInWords(t).map(([what, value]) => html`<dt key=${what}>${what}</dt><dd>${value}</dd>`)}</dl>
     </${Section}>` : null}
@@ -89,7 +91,7 @@ function Trouble({topic: t}) {
 function figures(t) {
   const c = t.counts, failed = c.failed;
   return [
-    ...overdue(c, !t.paused),
+    overdue(c, !t.paused),
     {name: "ready", label: "Ready", value: count(c.ready), bad: has(t, "late"), href: link("tasks", "", {topic: t.name, state: "ready"}),
       note: c.ready_oldest_at ? "the oldest " + span(age(c.ready_oldest_at)) : "all that was due is handed out"},
     {name: "delivering", label: "Being delivered", value: count(c.delivering), href: link("tasks", "", {topic: t.name, state: "delivering"}),

@@ -10,7 +10,7 @@ import {Troubles} from "../trouble.js";
 import {oldestOf, quiet} from "./overview.js";
 
 // pageSize keeps a refresh small: the answer has about 1 kB a topic.
-const pageSize = 9;
+const pageSize = 8;
 
 const zero = html`<span class="zero">–</span>`;
 
@@ -24,7 +24,7 @@ const columns = [
   {head: "Dead", sort: "dead", down: true, num: true, cell: t => quiet(t.counts.dead)},
   {head: "Failed 5m", sort: "failed", down: true, num: true, cell: t => quiet(t.counts.failed_recent), note: "Attempts of the last 5 minutes"},
   {head: "Overdue", sort: "late", down: true, order: "the oldest first", num: true, note: "Past their deadline and not delivered, and for how long the oldest",
-    cell: t => { const o = t.counts.overdue, oldest = oldestOf(t.counts); return oldest ? html`${o ? count(o.count) : ""}<div class="note">${span(age(oldest))}${o?.retrying ? ", " + count(o.retrying) + " retry" : ""}</div>` : zero; }},
+    cell: t => { const o = t.counts.overdue, oldest = oldestOf(t.counts); return o.count ? html`${count(o.count)}<div class="note">${oldest ? span(age(oldest)) : ""}${o.retrying ? ", " + count(o.retrying) + " retry" : ""}</div>` : zero; }},
   {head: "p99 late 5m", class: "spare", num: true, cell: t => (t.counts.recent.count ? fine(t.counts.recent.p99) : zero), note: "Of the last 5 minutes"},
 ];
 
