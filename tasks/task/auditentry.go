@@ -70,7 +70,7 @@ func (q AuditQuery) Checked(now time.Time) (AuditQuery, error) {
 		q.To = now.Add(time.Minute) // clocks of other nodes may be ahead
 	}
 	if q.From.IsZero() {
-		q.From = q.To.Add(-MaxPastHours)
+		q.From = q.To.Add(-LongestByHour)
 	}
 	if q.Limit == 0 {
 		q.Limit = 100
