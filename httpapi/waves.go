@@ -90,7 +90,7 @@ func wireWave(w *tasks.Wave, c *tasks.WaveCounts) WaveCounts {
 	o := w.Outlook(c)
 	return WaveCounts{
 		Due: o.Due, Waiting: c.Waiting, Delivering: c.Delivering, Retrying: c.Retrying, Held: c.Held,
-		Delivered: max(c.Delivered, 0), Dead: max(c.Dead, 0), Cancelled: max(c.Cancelled, 0), Skipped: max(c.Skipped, 0),
+		Delivered: c.Delivered, Dead: c.Dead, Cancelled: c.Cancelled, Skipped: c.Skipped,
 		Progress: o.Progress, Rate: c.Rate(), OldestAt: formatInstant(c.Oldest), ThroughAt: formatInstant(o.Through), EndsAt: formatInstant(o.Ends),
 	}
 }

@@ -28,7 +28,9 @@ func (s *Scheduler) Waves(ctx context.Context, q WaveQuery) (Wave, error) {
 	if err != nil {
 		return Wave{}, err
 	}
-	return s.engine.Waves(ctx, q)
+	w, err := s.engine.Waves(ctx, q)
+	w.Sum()
+	return w, err
 }
 
 // Forecast counts the tasks of this node by the time of their next attempt. Like List it visits

@@ -118,7 +118,7 @@ func (w *Wave) Total() WaveCounts {
 	return all
 }
 
-// Add adds the wave of another node, with the same span.
+// Add adds the wave of another node, with the same span. Sum follows the last one.
 func (w *Wave) Add(o *Wave) {
 	at := make(map[string]int, len(w.Topics))
 	for i := range w.Topics {
@@ -138,7 +138,25 @@ func (w *Wave) Add(o *Wave) {
 		w.Since = o.Since
 	}
 	w.Complete = w.Complete && o.Complete
+}
+
+// Sum ends the adding of nodes. What a node has counted may be less than 0: a task that died at
+// another one, or before a restart, may be requeued there. What is less than 0 for all nodes
+// together counts as 0. Topics without tasks are left out.
+func (w *Wave) Sum() {
+	for i := range w.Topics {
+		w.Topics[i].clamp()
+	}
+	w.Others.clamp()
+	w.Topics = slices.DeleteFunc(w.Topics, func(t WaveTopic) bool { return t.Open()+t.Ended() == 0 })
 	w.Bound()
+}
+
+// clamp takes what has ended as 0 where it is less.
+func (c *WaveCounts) clamp() {
+	for _, n := range []*int64{&c.Delivered, &c.Dead, &c.Cancelled, &c.Skipped} {
+		*n = max(*n, 0)
+	}
 }
 
 // Bound sorts the topics, and adds those beyond MaxWaveTopics to the others.
@@ -166,7 +184,7 @@ type WaveOutlook struct {
 
 // Outlook says how far a wave is, of counts at a time.
 func (w *Wave) Outlook(c *WaveCounts) WaveOutlook {
-	open, ended := c.Open(), max(c.Ended(), 0)
+	open, ended := c.Open(), c.Ended()
 	o := WaveOutlook{Due: open + ended, Progress: 1}
 	if o.Due > 0 {
 		o.Progress = float64(ended) / float64(o.Due)

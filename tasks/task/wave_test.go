@@ -54,6 +54,7 @@ func TestWaveAdds(t *testing.T) {
 	a := Wave{Since: since, Complete: true, Topics: []WaveTopic{{"x", WaveCounts{Delivered: 2, Dead: 1}}}}
 	b := Wave{Since: since.Add(time.Minute), Complete: true, Topics: []WaveTopic{{"x", WaveCounts{Waiting: 1, Dead: -1}}, {"y", WaveCounts{Held: 9}}}}
 	a.Add(&b)
+	a.Sum()
 	if total := a.Total(); !a.Since.Equal(b.Since) || total.Open() != 10 || total.Ended() != 2 || a.Topics[0].Name != "y" || !a.Complete {
 		t.Errorf("%+v", a)
 	}
@@ -64,5 +65,27 @@ func TestWaveAdds(t *testing.T) {
 	many.Bound()
 	if total := many.Total(); len(many.Topics) != MaxWaveTopics || many.Beyond != 3 || many.Others.Waiting != 3 || total.Waiting != MaxWaveTopics+3 {
 		t.Errorf("%d topics, %d beyond, %+v", len(many.Topics), many.Beyond, many.Others)
+	}
+}
+
+// What a node has requeued that it has not seen die takes nothing from other topics.
+func TestWaveSums(t *testing.T) {
+	a := Wave{Topics: []WaveTopic{{"x", WaveCounts{Dead: -3}}, {"y", WaveCounts{Delivered: 5}}}, Others: WaveCounts{Cancelled: -2}}
+	b := Wave{Topics: []WaveTopic{{"x", WaveCounts{Dead: 1}}, {"z", WaveCounts{Skipped: -1, Waiting: 1}}}}
+	a.Add(&b)
+	a.Sum()
+	if total := a.Total(); total.Dead != 0 || total.Ended() != 5 || total.Open() != 1 || len(a.Topics) != 2 {
+		t.Errorf("%+v", a)
+	}
+	c := a.Total()
+	if o := a.Outlook(&c); o.Due != 6 {
+		t.Errorf("%+v", o)
+	}
+	many := Wave{Topics: []WaveTopic{{"one", WaveCounts{Dead: -MaxWaveTopics}}}}
+	for i := range MaxWaveTopics + 1 {
+		many.Topics = append(many.Topics, WaveTopic{"t" + strconv.Itoa(i), WaveCounts{Delivered: 1}})
+	}
+	if many.Sum(); many.Beyond != 1 || many.Others.Ended() != 1 {
+		t.Errorf("%d beyond, %+v", many.Beyond, many.Others)
 	}
 }

@@ -310,6 +310,7 @@ func (s *Cluster) FleetWaves(ctx context.Context, q task.WaveQuery) (task.Wave, 
 		a := &g.answers[i].reply
 		w.Add(&task.Wave{Since: a.Since, Topics: a.Topics, Others: a.Others, Beyond: a.Beyond, Complete: !a.Reads})
 	}
+	w.Sum()
 	w.Complete = w.Complete && len(g.reach.Missing) == 0
 	return w, g.reach, nil
 }

@@ -326,7 +326,8 @@ func (s *Engine) confirmedLocked(w *Write, sl *store.Slot, now int64) {
 		s.removeDeadLocked(t, int(sl.Shard), s.Store.ID(sl), sl.Stored)
 		s.Outcomes.Add(s.Store.Hash(s.Store.ID(sl)), store.Outcome{Kind: store.WasCancelled, Topic: 1 + sl.Topic, Created: record.Created(s.Store.Record(sl))})
 		t.Counts.Cancelled++
-		if row := s.TopicTable.ended(t, record.Due(s.Store.Record(sl))); t.of == nil {
+		if t.of == nil {
+			row := s.TopicTable.ended(t, record.Due(s.Store.Record(sl)))
 			row.Dead--
 			row.Cancelled++
 		}

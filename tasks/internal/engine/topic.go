@@ -155,15 +155,19 @@ func (t *Topic) idle() bool {
 
 // ended returns the row that counts a task of a topic, which has ended, by its deadline in Unix
 // milliseconds. That it has ended now is counted as well.
-func (k *topicTable) ended(t *Topic, due int64) *waves.Row { return k.endedIn(t, waves.MinuteOf(due)) }
+func (k *topicTable) ended(t *Topic, due int64) *waves.Row {
+	row := k.endedIn(t, waves.MinuteOf(due))
+	row.Last = k.History.Ended.Now
+	return row
+}
 
+// endedIn is ended of a task that has not ended now.
 func (k *topicTable) endedIn(t *Topic, minute int64) *waves.Row {
 	if t.wave == nil || t.wave.Minute != minute {
 		if t.wave = k.History.Ended.Row(t.Name, minute); t.wave == nil {
 			return new(waves.Row) // of a minute that is not remembered
 		}
 	}
-	t.wave.Last = k.History.Ended.Now
 	return t.wave
 }
 

@@ -111,3 +111,44 @@ func TestWaveIsWhole(t *testing.T) {
 		}
 	})
 }
+
+// What died before a restart, and is requeued after it, takes nothing from other topics, and is no
+// end.
+func TestWaveAfterARestart(t *testing.T) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		minute := time.Now().Truncate(time.Minute)
+		r.Bury("x", "dead")
+		r.Restart()
+		r.Must(Request{ID: "a", Topic: "y"})
+		rig.Pass(time.Second)
+		r.Ack(r.Pull("y", "a")[0])
+		rig.Pass(time.Minute)
+		before, _ := waveOf(r, minute)
+		_, err := r.Requeue(t.Context(), "x", Requeue{Delay: time.Hour})
+		rig.Want(t, "Requeue", err, nil)
+		w, c := waveOf(r, minute)
+		if c.Delivered != 1 || c.Dead != 0 || c.Ended() != 1 || len(w.Topics) != 1 {
+			t.Errorf("%+v", w)
+		}
+		if was := before.Total(); !c.LastEnd.Equal(was.LastEnd) {
+			t.Errorf("the last end was %v, and is %v", was.LastEnd, c.LastEnd)
+		}
+	})
+}
+
+// A task that is requeued has not ended then.
+func TestWaveRequeuedIsNoEnd(t *testing.T) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		minute := time.Now().Truncate(time.Minute)
+		r.Bury("x", "a")
+		r.Bury("x", "b")
+		rig.Pass(0)
+		_, before := waveOf(r, minute)
+		rig.Pass(5 * time.Minute)
+		_, err := r.Requeue(t.Context(), "x", Requeue{IDs: []string{"a"}, Delay: time.Hour})
+		rig.Want(t, "Requeue", err, nil)
+		if _, c := waveOf(r, minute); c.Dead != 1 || !c.LastEnd.Equal(before.LastEnd) {
+			t.Errorf("%+v; the last end was %v", c, before.LastEnd)
+		}
+	})
+}
