@@ -35,6 +35,7 @@ func New(e *engine.Engine, calls PeerCalls) *Cluster {
 		Drain:     draining{Done: make(chan struct{})},
 		missing:   missing{is: make(map[recovery.ShardID]bool)},
 		Peers:     newPeers(),
+		Figures:   figures{surveying: make(chan struct{}, surveysAtOnce)},
 	}
 	if ledger, ok := e.Ledger.(sharedLedger); ok {
 		s.Fleet = &Fleet{ledger: ledger, Methods: MethodHandlers(), work: make(chan struct{}, 1), indexing: indexing{acquired: 1}, finishedCalls: newFinishedCalls()}

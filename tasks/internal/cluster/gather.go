@@ -235,31 +235,70 @@ type gatherings struct {
 }
 
 type gathering struct {
-	done  chan struct{} // closed when value is set
-	value any
+	done    chan struct{} // closed when value is set
+	value   any
+	waiting int    // callers that want it; guarded by gatherings.mu
+	leave   func() // ends the computation when the last of them leaves; nil: it goes on
 }
 
 // do returns the value of a key. Errors: why ctx has ended.
 func (s *gatherings) do(ctx context.Context, key string, compute func() any) (any, error) {
+	return s.share(ctx, key, &gathering{done: make(chan struct{})}, compute)
+}
+
+// doWanted is do of what ends, with the context it is given, when no caller waits for it any more,
+// or when life does.
+func (s *gatherings) doWanted(ctx, life context.Context, key string, compute func(context.Context) any) (any, error) {
+	wanted, leave := context.WithCancel(life)
+	return s.share(ctx, key, &gathering{done: make(chan struct{}), leave: leave}, func() any {
+		defer leave()
+		return compute(wanted)
+	})
+}
+
+// share has a value computed as one says, unless that is under way or done.
+func (s *gatherings) share(ctx context.Context, key string, one *gathering, compute func() any) (any, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
 	s.mu.Lock()
 	g, known := s.of[key]
 	if !known {
-		g = &gathering{done: make(chan struct{})}
+		g = one
 		if s.of == nil {
 			s.of = make(map[string]*gathering)
 		}
 		s.of[key] = g
 		go s.compute(key, g, compute)
+	} else if one.leave != nil {
+		one.leave() // it is not needed
 	}
+	g.waiting++
 	s.mu.Unlock()
+	defer s.left(key, g)
 	select {
 	case <-g.done:
 		return g.value, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("the other nodes were asked: %w", context.Cause(ctx))
+	}
+}
+
+// left ends a computation that no caller waits for. The next one begins another one.
+func (s *gatherings) left(key string, g *gathering) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if g.waiting--; g.waiting > 0 || g.leave == nil {
+		return
+	}
+	select {
+	case <-g.done:
+		return
+	default:
+	}
+	g.leave()
+	if s.of[key] == g {
+		delete(s.of, key)
 	}
 }
 
@@ -269,6 +308,9 @@ func (s *gatherings) compute(key string, g *gathering, compute func() any) {
 	defer close(g.done)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.of[key] != g { // no caller waits for it any more
+		return
+	}
 	s.kept = append(s.kept, key)
 	if len(s.kept) > gatheredAtMost {
 		delete(s.of, s.kept[0])

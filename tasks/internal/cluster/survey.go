@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/query"
@@ -21,9 +22,36 @@ type surveyReply struct {
 func (s *Cluster) handleSurvey(ctx context.Context, _ string, q query.Survey) (a surveyReply, err error) {
 	// Reasons say themselves whether all dead tasks were read.
 	a.Reads = !s.engine.IsReplayed() && q.Kind != query.SurveyReasons
-	part, err := engine.Survey(ctx, s.engine, &q)
+	part, err := s.survey(ctx, q)
 	a.SurveyPart = part.Bounded()
 	return a, err
+}
+
+// surveysAtOnce bounds how many surveys a node carries out at the same time, those for other nodes
+// among them.
+const surveysAtOnce = 4
+
+// survey carries a survey out when it is its turn. One whose time is over before that has seen
+// nothing. Errors: as of engine.Survey.
+func (s *Cluster) survey(ctx context.Context, q query.Survey) (query.SurveyPart, error) {
+	began, within := time.Now(), q.Within
+	if within == 0 {
+		within = surveySlack
+	}
+	turn := time.NewTimer(within)
+	defer turn.Stop()
+	select {
+	case s.Figures.surveying <- struct{}{}:
+		defer func() { <-s.Figures.surveying }()
+	case <-turn.C:
+		return query.Unseen(q.Kind), nil
+	case <-ctx.Done():
+		return query.SurveyPart{}, context.Cause(ctx)
+	}
+	if q.Within > 0 {
+		q.Within = max(q.Within-time.Since(began), task.MinWithin)
+	}
+	return engine.Survey(ctx, s.engine, &q)
 }
 
 // ownSurvey is what this node has seen, and why it has seen no more.
@@ -33,7 +61,8 @@ type ownSurvey struct {
 }
 
 // NodeSurvey is a survey of this node alone. However many callers ask the same, the tasks are
-// looked at about once a second. Errors: ErrClosed, ErrUnavailable; why ctx has ended.
+// looked at about once a second, and no more once all of them have left. Errors: ErrClosed,
+// ErrUnavailable; why ctx has ended.
 func (s *Cluster) NodeSurvey(ctx context.Context, q *query.Survey) (query.SurveyPart, error) {
 	own, err := s.ownSurvey(ctx, q)
 	if err != nil {
@@ -48,8 +77,8 @@ func (s *Cluster) ownSurvey(ctx context.Context, q *query.Survey) (query.SurveyP
 		return query.SurveyPart{}, err
 	}
 	asked := *q
-	found, err := s.Figures.gathered.do(ctx, "own "+SurveyMethod.Name+string(key), func() any {
-		part, err := engine.Survey(s.engine.Life.Context, s.engine, &asked)
+	found, err := s.Figures.gathered.doWanted(ctx, s.engine.Life.Context, "own "+SurveyMethod.Name+string(key), func(ctx context.Context) any {
+		part, err := s.survey(ctx, asked)
 		return ownSurvey{part, err}
 	})
 	if err != nil {

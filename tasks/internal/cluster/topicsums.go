@@ -25,7 +25,8 @@ type figures struct {
 	ranks recalled[[]ranking.Rank]
 	Names Flight[[]string]
 
-	gathered gatherings // what other nodes have answered
+	gathered  gatherings    // what other nodes have answered
+	surveying chan struct{} // has one for each survey under way
 
 	mu      sync.Mutex      // guards what follows
 	emptied map[string]bool // processes that have ended and hold no shard, see fleetNodes

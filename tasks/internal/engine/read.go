@@ -492,7 +492,7 @@ func lookTime(ctx context.Context) time.Duration {
 type search struct {
 	*query.Filter
 	bare        bool // a page may be so long that it is bounded all the same
-	patient     bool // only until bounds it
+	patient     bool // only its bytes and until bound it
 	until       time.Time
 	looks, size int
 }
@@ -500,7 +500,7 @@ type search struct {
 // over reports whether the call has looked at enough of them. It looks at one at least, however
 // late the ledger answers: a list that ends at no position cannot be continued.
 func (x *search) over() bool {
-	much := !x.patient && (x.looks >= query.LooksAtOnce || x.size >= deadLookBytes)
+	much := !x.patient && x.looks >= query.LooksAtOnce || x.size >= deadLookBytes
 	return (x.Searches() || x.bare) && x.looks > 0 && (much || !time.Now().Before(x.until))
 }
 

@@ -29,6 +29,17 @@ type SurveyPart struct {
 	Counts  *task.TaskCounts  `json:",omitempty"`
 }
 
+// Unseen is the part of a node that has looked at nothing: it is not complete.
+func Unseen(kind SurveyKind) (p SurveyPart) {
+	switch kind {
+	case SurveyReasons:
+		p.Reasons = new(task.DeadReasons)
+	case SurveyCounts:
+		p.Counts = new(task.TaskCounts)
+	}
+	return p
+}
+
 // How much a node tells another one. It is more than a caller gets, so that those of most tasks in
 // all are among them.
 const (
