@@ -9,9 +9,16 @@ import (
 )
 
 // RedriveMethod redrives dead tasks at all nodes.
-var RedriveMethod = Method[query.Redrive, redriveReply]{
-	Name: "exhume", writes: true, here: (*Cluster).redriveLocal,
-	deadAlone: func(*query.Redrive) bool { return true }, next: func(q query.Redrive, a *redriveReply) query.Redrive { return q.Next(&a.RedrivePart) },
+var RedriveMethod = redrives("exhume")
+
+// MendMethod is RedriveMethod of a query with Mend, which an older version would leave out.
+var MendMethod = redrives("exhume_mended")
+
+func redrives(name string) Method[query.Redrive, redriveReply] {
+	return Method[query.Redrive, redriveReply]{
+		Name: name, writes: true, here: (*Cluster).redriveLocal,
+		deadAlone: func(*query.Redrive) bool { return true }, next: func(q query.Redrive, a *redriveReply) query.Redrive { return q.Next(&a.RedrivePart) },
+	}
 }
 
 type redriveReply struct {
@@ -31,7 +38,11 @@ func (s *Cluster) Redrive(ctx context.Context, q query.Redrive) (r query.Redrive
 		return query.Redriven{Done: x.Done, Unknown: x.Passed, Acted: x.Acted}, err
 	}
 	found, acted := make(map[string]bool), make(map[string]bool)
-	err = everywhere(ctx, s, RedriveMethod, q, func(a *redriveReply, _ func(recovery.ShardID) bool) {
+	m := RedriveMethod
+	if q.Mend != nil {
+		m = MendMethod
+	}
+	err = everywhere(ctx, s, m, q, func(a *redriveReply, _ func(recovery.ShardID) bool) {
 		r.Done += a.Done
 		for _, id := range a.IDs {
 			found[id] = true

@@ -65,6 +65,7 @@ func MethodHandlers() map[string]RPCHandler {
 	add(handleAll(UsedMethod))
 	add(handleAll(PurgeMethod))
 	add(handleAll(RedriveMethod))
+	add(handleAll(MendMethod))
 	add(handleAll(SelectMethod))
 	add(handleAll(ExportMethod))
 	return table

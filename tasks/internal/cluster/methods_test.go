@@ -70,6 +70,7 @@ var conversations = []conversation{
 	converse(cluster.UsedMethod),
 	converse(cluster.PurgeMethod),
 	converse(cluster.RedriveMethod),
+	converse(cluster.MendMethod),
 	converse(cluster.ActMethod),
 	converse(cluster.SelectMethod),
 	converse(cluster.StatsMethod),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
@@ -76,5 +77,9 @@ func TestMendAtAnotherNode(t *testing.T) {
 			rig.Want(t, "Settle", err, nil)
 		}
 		mendAt(t, bury, has.Scheduler, asked.Scheduler)
+		bury("x", "old")
+		delete(has.Cluster().Fleet.Methods, cluster.MendMethod.Name) // as an older version
+		_, err := asked.Requeue(t.Context(), "x", Requeue{IDs: []string{"old"}, Mend: &Mend{Payload: []byte(`{"new":1}`)}})
+		rig.Want(t, "Requeue at an older version", err, ErrUnavailable)
 	})
 }
