@@ -32,7 +32,8 @@ const (
 type Archive interface {
 	// Keep writes rows of a series. A row replaces one of the same part, time and name. now is the
 	// wall clock of the caller: what is older than s.Kept is forgotten, at most a period and an
-	// hour later, and a row that is older is not written. After an error some rows may have been.
+	// hour later, and a row that is older is not written. It forgets no more than Forgets says.
+	// After an error some rows may have been written.
 	//
 	// Keep never waits for a batch of tasks, and delays one by the sync of one small write at most.
 	// Errors: ErrRow, ErrClosed, ErrFull, or why the ledger cannot be written.
@@ -83,6 +84,15 @@ func (s Series) Begins(at time.Time) int64 {
 
 // Oldest returns from when on rows are kept.
 func (s Series) Oldest(now time.Time) time.Time { return now.Add(-s.Kept) }
+
+// Forgets returns before when a Keep may forget rows. newest is when the newest row was, or its
+// period began, before that Keep: so one clock that is ahead does not take all of a series.
+func (s Series) Forgets(newest, now time.Time) time.Time {
+	if next := newest.Add(s.Period); next.Before(now) {
+		now = next
+	}
+	return s.Oldest(now)
+}
 
 // Periods yields when those periods began which have rows from one time on until before another
 // one. It leaves out what is longer ago than twice s.Kept before to, which no ledger has.

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cockroachdb/pebble/v2"
+
 	"github.com/lapsehq/lapse/recovery"
 )
 
@@ -39,20 +41,44 @@ func (l *Ledger) Keep(ctx context.Context, s recovery.Series, now time.Time, row
 // forgetRows deletes the periods of a series that are too old, unless it has done so since the
 // present one began.
 func (e *engine) forgetRows(s recovery.Series, now time.Time) error {
-	oldest := s.Begins(s.Oldest(now))
 	e.mu.Lock()
-	done := e.forgotten[s.Code] == oldest
+	done := e.forgotten[s.Code]
+	e.mu.Unlock()
+	if done == s.Begins(s.Oldest(now)) {
+		return nil
+	}
+	newest, there, err := e.newestPeriod(s)
+	oldest := s.Begins(s.Forgets(newest, now))
+	if err != nil || !there || done == oldest {
+		return err
+	}
+	w := e.db.NewBatch()
+	first := []byte{kindRow, s.Code}
+	if err := errors.Join(w.DeleteRange(first, appendTime(first, oldest), nil), e.give(w)); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.forgotten == nil {
 		e.forgotten = map[byte]int64{}
 	}
 	e.forgotten[s.Code] = oldest
-	e.mu.Unlock()
-	if done {
-		return nil
+	return nil
+}
+
+// newestPeriod returns when the newest period of a series began; false if it has no rows.
+func (e *engine) newestPeriod(s recovery.Series) (began time.Time, there bool, err error) {
+	it, err := e.db.NewIter(&pebble.IterOptions{LowerBound: []byte{kindRow, s.Code}, UpperBound: []byte{kindRow, s.Code + 1}})
+	if err != nil {
+		return began, false, fmt.Errorf("reading the store: %w", err)
 	}
-	w := e.db.NewBatch()
-	first := []byte{kindRow, s.Code}
-	return errors.Join(w.DeleteRange(first, appendTime(first, oldest), nil), e.give(w))
+	if there = it.Last() && len(it.Key()) >= 2+timeLen; there {
+		began = time.Unix(decodeTime(it.Key()[2:]), 0)
+	}
+	if err := errors.Join(it.Error(), it.Close(), e.fence.broken()); err != nil {
+		return began, false, fmt.Errorf("reading the store: %w", err)
+	}
+	return began, there, nil
 }
 
 // Rows implements recovery.Archive. The engine is in use while a page is read, not while it is

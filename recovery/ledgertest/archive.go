@@ -58,6 +58,13 @@ func testArchive(f *fixture) {
 		want(recovery.WaveRows, "", all, 0)
 		f.restart()
 	}
+	// A clock that is a year ahead once takes nothing of what is there.
+	year := now.AddDate(1, 0, 0)
+	if err := f.ledger.(recovery.Archive).Keep(f.ctx(), recovery.MinuteRows, year, []recovery.Row{{At: year, Name: "a"}}); err != nil {
+		f.Fatal(err)
+	}
+	keep(recovery.MinuteRows)
+	want(recovery.MinuteRows, "topic", all, 0, "3h0m0s a b=3", "1m0s a=2")
 	n := 0
 	if err := f.ledger.(recovery.Archive).Rows(f.ctx(), recovery.MinuteRows, "", now.Add(-all), now, func(recovery.Row) bool {
 		n++

@@ -22,6 +22,12 @@ func (r Rows) Keep(s recovery.Series, now time.Time, rows []recovery.Row) error 
 		parts = map[string][]recovery.Row{}
 		r[s.Name] = parts
 	}
+	var newest time.Time
+	for _, part := range parts {
+		if last := part[len(part)-1].At; last.After(newest) {
+			newest = last
+		}
+	}
 	for i := range rows {
 		row := rows[i]
 		row.At = time.UnixMilli(row.At.UnixMilli()).UTC()
@@ -34,7 +40,7 @@ func (r Rows) Keep(s recovery.Series, now time.Time, rows []recovery.Row) error 
 		}
 		parts[row.Part] = slices.Insert(part, at, row)
 	}
-	oldest := s.Oldest(now)
+	oldest := s.Forgets(newest, now)
 	for name, part := range parts {
 		part = slices.DeleteFunc(part, func(row recovery.Row) bool { return row.At.Before(oldest) })
 		if parts[name] = part; len(part) == 0 {
