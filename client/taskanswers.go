@@ -414,6 +414,9 @@ type AuditPage struct {
 	Entries []AuditEntry `json:"entries"`
 	// Of the next page. Left out at the end.
 	NextCursor string `json:"next_cursor,omitempty"`
+	// Why entries are missing: the ledger could not tell all that it keeps of that time. Left
+	// out if none are.
+	Partial string `json:"partial,omitempty"`
 }
 
 // AuditEntry says who did what.
@@ -440,7 +443,8 @@ type AuditEntry struct {
 	// Of an act on a node.
 	Target string `json:"target,omitempty"`
 	// JSON: the filter of an act on many tasks, or the settings that the request has named. Cut
-	// at 2,048 bytes.
+	// at 2,048 bytes. Of a delivery its kind, and the scheme and host of its address; "..."
+	// stands for a value of more than 256 bytes.
 	Detail string `json:"detail,omitempty"`
 	// JSON: what the settings of the topic were.
 	Before string `json:"before,omitempty"`
@@ -448,4 +452,7 @@ type AuditEntry struct {
 	Count int64 `json:"count"`
 	// Further calls of the act were to follow. The calls of one act are one entry.
 	Partial bool `json:"partial"`
+	// The ledger did not answer in time, or has not recorded the act yet: whether it was done,
+	// or of how many tasks, is not certain. Left out if it is.
+	Unknown bool `json:"unknown,omitempty"`
 }

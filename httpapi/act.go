@@ -66,11 +66,11 @@ func (s *Server) act(ctx context.Context, in *request) (*reply[Acted], error) {
 	}
 	defer withoutDeadline(in.gin)()
 	done, err := s.scheduler.Act(ctx, a)
-	if !a.Dry && (done.Done > 0 || a.Query.Cursor != "" && done.Cursor == "") {
+	if !a.Dry && (done.Done > 0 || a.Query.Cursor != "" && done.Cursor == "" || err != nil) {
 		s.record(in.gin, tasks.AuditEntry{
 			Verb: string(a.Action), Topic: a.Query.Topic, Group: a.Query.Group, Detail: filterText(&a),
-			Count: int64(done.Done), Partial: err != nil || done.Cursor != "",
-		})
+			Count: int64(done.Done), Partial: done.Cursor != "",
+		}, err)
 	}
 	if err != nil {
 		return nil, withDone(err, done.Done)

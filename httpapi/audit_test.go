@@ -2,7 +2,9 @@ package httpapi
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -34,7 +36,9 @@ func TestAudit(t *testing.T) {
 	r.do("DELETE", "/v1/tasks/a1", "", "Lapse-Operator: yes")
 	r.do("POST", "/v1/topics/t/pause", "")
 	r.do("POST", "/v1/topics/t/pause", "")
-	r.want(r.do("PATCH", "/v1/topics/t", `{"weight":7}`, "Content-Type: application/merge-patch+json"), 200)
+	for range 2 { // the second one changes nothing
+		r.want(r.do("PATCH", "/v1/topics/t", `{"weight":7}`, "Content-Type: application/merge-patch+json"), 200)
+	}
 	cursor := ""
 	for {
 		v := r.want(r.do("POST", "/v1/tasks/actions", fmt.Sprintf(`{"action":"cancel","filter":{"topic":"t"},"limit":2%s}`, cursor)), 200)
@@ -59,7 +63,7 @@ func TestAudit(t *testing.T) {
 	if entry["detail"] != `{"weight":7}` || entry["before"] == nil || entry["door"] != "http" || entry["partial"] != false {
 		t.Errorf("the change of settings: %v", entry)
 	}
-	if got := audited(r, fmt.Sprintf("?limit=2&topic=t&cursor=%v", v["next_cursor"])); fmt.Sprint(got) != "[pause t 0]" {
+	if got := audited(r, fmt.Sprintf("?limit=2&topic=t&cursor=%v", v["next_cursor"])); fmt.Sprint(got) != "[pause t 0 cancel a1 1]" {
 		t.Errorf("the next page has %q", got)
 	}
 	kinds := ""
@@ -83,11 +87,11 @@ func TestAuditTakesBack(t *testing.T) {
 		topic := fmt.Sprint("/v1/topics/t", i)
 		was := r.want(r.do("PUT", topic, set), 200)
 		r.want(r.do("PATCH", topic, `{"weight":7,"links":null,"concurrency":9,"retry":{"max_age":"1h"}}`, "Content-Type: application/merge-patch+json"), 200)
-		var before map[string]json.RawMessage
+		var before, named map[string]json.RawMessage
 		for deadline := time.Now().Add(10 * time.Second); before == nil; {
 			for _, e := range r.want(r.do("GET", fmt.Sprintf("/v1/audit?topic=t%d", i), ""), 200)["entries"].([]any) {
 				if e := e.(map[string]any); e["verb"] == "change-topic" {
-					if err := json.Unmarshal([]byte(e["before"].(string)), &before); err != nil {
+					if err := errors.Join(json.Unmarshal([]byte(e["before"].(string)), &before), json.Unmarshal([]byte(e["detail"].(string)), &named)); err != nil {
 						t.Fatal(err)
 					}
 				}
@@ -100,13 +104,18 @@ func TestAuditTakesBack(t *testing.T) {
 		if err := json.Unmarshal(before["revision"], &revision); err != nil {
 			t.Fatal(err)
 		}
-		delete(before, "revision")
-		body, err := json.Marshal(before)
+		for name := range named {
+			named[name] = before[name]
+		}
+		if i == 1 { // a patch leaves what it does not name
+			named["retry"] = json.RawMessage(`{"max_age":null,"max_attempts":4}`)
+		}
+		body, err := json.Marshal(named)
 		if err != nil {
 			t.Fatal(err)
 		}
 		back := fmt.Sprintf("If-Match: \"%d\"", revision+1)
-		is := r.want(r.do("PUT", topic+"?replace=true", string(body), back), 200)
+		is := r.want(r.do("PATCH", topic, string(body), back, "Content-Type: application/merge-patch+json"), 200)
 		for name := range settable {
 			if fmt.Sprint(is[name]) != fmt.Sprint(was[name]) {
 				t.Errorf("%s is %v, and was %v", name, is[name], was[name])
@@ -115,6 +124,22 @@ func TestAuditTakesBack(t *testing.T) {
 		if is["concurrency_set"] != was["concurrency_set"] {
 			t.Errorf("concurrency_set is %v", is["concurrency_set"])
 		}
-		r.want(r.do("PUT", topic+"?replace=true", string(body), back), 412)
+		r.want(r.do("PATCH", topic, string(body), back, "Content-Type: application/merge-patch+json"), 412)
+	}
+}
+
+// The log of actions has no secret of a delivery, and nothing long.
+func TestAuditTellsNoSecrets(t *testing.T) {
+	for settings, want := range map[string]string{
+		`{"weight":7}`: `{"weight":7}`,
+		`{"delivery":{"kind":"webhook","url":"https://u:p@a.example:8/hook/SECRET?k=SECRET","secret":"SECRET"}}`: `{"delivery":{"kind":"webhook","url":"https://a.example:8"}}`,
+		`{"delivery":{"kind":"stream","stream":"SECRET"},"paused":true}`:                                         `{"delivery":{"kind":"stream"},"paused":true}`,
+		`{"delivery":"SECRET"}`:                              `{"delivery":null}`,
+		`{"links":{"a":"` + strings.Repeat("x", 300) + `"}}`: `{"links":"..."}`,
+		`no JSON`: "",
+	} {
+		if got := auditText([]byte(settings)); got != want {
+			t.Errorf("%s is recorded as %s, want %s", settings, got, want)
+		}
 	}
 }

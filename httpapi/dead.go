@@ -175,8 +175,8 @@ func (s *Server) requeue(ctx context.Context, in *topicInput) (*reply[Requeued],
 	}
 	defer withoutDeadline(in.gin)()
 	done, err := s.scheduler.Requeue(ctx, in.Topic, q)
-	if done.Requeued > 0 {
-		s.record(in.gin, tasks.AuditEntry{Verb: "requeue", Topic: in.Topic, Count: int64(done.Requeued), Partial: err != nil})
+	if done.Requeued > 0 || err != nil {
+		s.record(in.gin, tasks.AuditEntry{Verb: "requeue", Topic: in.Topic, Count: int64(done.Requeued)}, err)
 	}
 	if err != nil {
 		return nil, withDone(err, done.Requeued)
@@ -192,8 +192,8 @@ func (s *Server) deleteDead(ctx context.Context, in *topicInput) (*struct{}, err
 	}
 	defer withoutDeadline(in.gin)()
 	n, err := s.scheduler.DeleteDead(ctx, in.Topic, ids)
-	if n > 0 {
-		s.record(in.gin, tasks.AuditEntry{Verb: "delete-dead", Topic: in.Topic, Count: int64(n), Partial: err != nil})
+	if n > 0 || err != nil {
+		s.record(in.gin, tasks.AuditEntry{Verb: "delete-dead", Topic: in.Topic, Count: int64(n)}, err)
 	}
 	return nil, withDone(err, n)
 }

@@ -22,8 +22,8 @@ type groupInput struct {
 func (s *Server) cancelGroup(ctx context.Context, in *groupInput) (*reply[GroupCancelled], error) {
 	defer withoutDeadline(in.gin)()
 	c, err := s.scheduler.CancelGroup(ctx, in.Group)
-	if c.Cancelled > 0 {
-		s.record(in.gin, tasks.AuditEntry{Verb: "cancel-group", Group: in.Group, Count: int64(c.Cancelled), Partial: err != nil})
+	if c.Cancelled > 0 || err != nil {
+		s.record(in.gin, tasks.AuditEntry{Verb: "cancel-group", Group: in.Group, Count: int64(c.Cancelled)}, err)
 	}
 	if err != nil {
 		return nil, withDone(err, c.Cancelled)

@@ -97,7 +97,7 @@ func wireHistory(p *tasks.Past, reach Reach) History {
 	wire := History{Reach: reach, Topic: p.Query.Topic, Since: formatInstant(since), Step: duration(p.Query.Step),
 		Points: make([]HistoryPoint, len(p.Points)), Marks: make([]HistoryMark, len(p.Marks))}
 	if p.Unread != nil {
-		wire.Unread = "the ledger does not tell what it keeps: " + strings.ToValidUTF8(p.Unread.Error()[:min(maxUnread, len(p.Unread.Error()))], "")
+		wire.Unread = unread(p.Unread)
 	}
 	for i := range p.Points {
 		m := &p.Points[i]
@@ -113,5 +113,11 @@ func wireHistory(p *tasks.Past, reach Reach) History {
 	return wire
 }
 
-// maxUnread bounds History.Unread, in bytes.
+// maxUnread bounds the reason in unread, in bytes.
 const maxUnread = 200
+
+// unread says why the ledger could not be read.
+func unread(err error) string {
+	text := err.Error()
+	return "the ledger does not tell what it keeps: " + strings.ToValidUTF8(text[:min(maxUnread, len(text))], "")
+}

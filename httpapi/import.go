@@ -89,6 +89,9 @@ func (s *Server) importAll(ctx context.Context, in *importInput) (*reply[Importe
 			}
 		}
 	}
+	if n := m.answer.Imported + m.answer.Topics; n > 0 {
+		s.record(in.gin, tasks.AuditEntry{Verb: "import", Count: int64(n), Partial: true}, nil)
+	}
 	if p := m.outage(); p != nil {
 		return nil, p
 	}
@@ -96,9 +99,6 @@ func (s *Server) importAll(ctx context.Context, in *importInput) (*reply[Importe
 		return nil, err
 	}
 	slices.SortFunc(m.answer.Errors, func(a, b ImportError) int { return cmp.Compare(a.Line, b.Line) })
-	if n := m.answer.Imported + m.answer.Topics; n > 0 {
-		s.record(in.gin, tasks.AuditEntry{Verb: "import", Count: int64(n), Partial: true})
-	}
 	s.log.Debug("imported", "request_id", in.gin.Writer.Header().Get(requestIDHeader), "token", tokenName(in.gin),
 		"tasks", m.answer.Imported, "present", m.answer.Present, "topics", m.answer.Topics, "failed", len(m.answer.Errors))
 	return &reply[Imported]{m.answer}, nil

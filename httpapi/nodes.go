@@ -136,17 +136,13 @@ type nodeInput struct {
 // giveUpSpools answers DELETE /v1/nodes/{node}/missing-spools.
 func (s *Server) giveUpSpools(ctx context.Context, in *nodeInput) (*struct{}, error) {
 	err := s.scheduler.GiveUpSpools(ctx, in.Node)
-	if err == nil {
-		s.record(in.gin, tasks.AuditEntry{Verb: "give-up-spools", Target: in.Node})
-	}
+	s.record(in.gin, tasks.AuditEntry{Verb: "give-up-spools", Target: in.Node}, err)
 	return nil, err
 }
 
 // drain answers POST /v1/nodes/{node}/drain.
 func (s *Server) drain(ctx context.Context, in *nodeInput) (*struct{}, error) {
 	err := s.scheduler.DrainNode(ctx, in.Node)
-	if err == nil {
-		s.record(in.gin, tasks.AuditEntry{Verb: "drain", Target: in.Node})
-	}
+	s.record(in.gin, tasks.AuditEntry{Verb: "drain", Target: in.Node}, err)
 	return nil, err
 }

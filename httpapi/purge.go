@@ -20,9 +20,7 @@ type Purged struct {
 func (s *Server) purge(ctx context.Context, in *topicInput) (*reply[Purged], error) {
 	defer withoutDeadline(in.gin)()
 	p, err := s.scheduler.Purge(ctx, in.Topic)
-	if err == nil || p.Cancelled > 0 {
-		s.record(in.gin, tasks.AuditEntry{Verb: "purge", Topic: in.Topic, Count: int64(p.Cancelled), Partial: err != nil})
-	}
+	s.record(in.gin, tasks.AuditEntry{Verb: "purge", Topic: in.Topic, Count: int64(p.Cancelled)}, err)
 	if err != nil {
 		return nil, withDone(err, p.Cancelled)
 	}

@@ -194,10 +194,10 @@ func (s *Server) patch(ctx context.Context, in *changeTaskInput) (*taggedTask, e
 		return nil, err
 	}
 	t, err := s.scheduler.Reschedule(ctx, in.ID, m)
+	s.recordOne(in.gin, "move", &t, in.ID, err)
 	if err != nil {
 		return nil, withTaskID(err, in.ID)
 	}
-	s.recordOne(in.gin, "move", &t, in.ID)
 	return tagged(&t, in.gin), nil
 }
 
@@ -207,10 +207,15 @@ func (s *Server) cancel(ctx context.Context, in *changeTaskInput) (*struct{}, er
 	if err != nil {
 		return nil, err
 	}
-	if err := s.scheduler.Cancel(ctx, in.ID); err != nil {
+	var t tasks.Task
+	if operators(in.gin) {
+		t, _ = s.scheduler.Get(ctx, in.ID) // the entry names its topic, if that is known
+	}
+	err = s.scheduler.Cancel(ctx, in.ID)
+	s.recordOne(in.gin, "cancel", &t, in.ID, err)
+	if err != nil {
 		return nil, withTaskID(err, in.ID)
 	}
-	s.recordOne(in.gin, "cancel", nil, in.ID)
 	return nil, nil
 }
 
@@ -229,10 +234,10 @@ func (s *Server) changed(ctx context.Context, in *changeTaskInput, verb string, 
 		return nil, err
 	}
 	t, err := change(ctx, in.ID)
+	s.recordOne(in.gin, verb, &t, in.ID, err)
 	if err != nil {
 		return nil, withTaskID(err, in.ID)
 	}
-	s.recordOne(in.gin, verb, &t, in.ID)
 	return tagged(&t, in.gin), nil
 }
 

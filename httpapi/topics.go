@@ -360,12 +360,13 @@ func (s *Server) putTopic(ctx context.Context, in *replaceTopicInput) (*topicRep
 	if err != nil {
 		return nil, err
 	}
-	before := s.settingsText(in.Topic)
+	before, old := s.settingsText(in.Topic)
 	t, err := s.scheduler.SetTopic(ctx, in.Topic, set, revision)
+	after, _ := s.settingsText(in.Topic)
+	s.recordSettings(in.gin, tasks.AuditEntry{Verb: "set-topic", Topic: in.Topic, Detail: after, Before: before}, old, t.Revision, err)
 	if err != nil {
 		return nil, err
 	}
-	s.record(in.gin, tasks.AuditEntry{Verb: "set-topic", Topic: in.Topic, Detail: s.settingsText(in.Topic), Before: before})
 	return replyTopic(&t), nil
 }
 
@@ -408,19 +409,15 @@ func (s *Server) deleteTopic(ctx context.Context, in *deleteTopicInput) (*struct
 	if err != nil {
 		return nil, err
 	}
-	before := s.settingsText(in.Topic)
+	before, _ := s.settingsText(in.Topic)
 	if !in.Force {
-		if err := s.scheduler.DeleteTopic(ctx, in.Topic, revision); err != nil {
-			return nil, err
-		}
-		s.record(in.gin, tasks.AuditEntry{Verb: "delete-topic", Topic: in.Topic, Before: before})
-		return nil, nil
+		err := s.scheduler.DeleteTopic(ctx, in.Topic, revision)
+		s.record(in.gin, tasks.AuditEntry{Verb: "delete-topic", Topic: in.Topic, Before: before}, err)
+		return nil, err
 	}
 	defer withoutDeadline(in.gin)()
 	done, err := s.scheduler.KillTopic(ctx, in.Topic, revision)
-	if err == nil || done.Killed > 0 {
-		s.record(in.gin, tasks.AuditEntry{Verb: "delete-topic", Topic: in.Topic, Count: int64(done.Killed), Before: before, Partial: err != nil})
-	}
+	s.record(in.gin, tasks.AuditEntry{Verb: "delete-topic", Topic: in.Topic, Count: int64(done.Killed), Before: before}, err)
 	if err != nil {
 		return nil, withDone(err, done.Killed)
 	}
@@ -436,8 +433,8 @@ func (s *Server) pause(on bool) func(context.Context, *topicInput) (*struct{}, e
 		}
 		before, _ := s.scheduler.Topic(in.Topic) // of a topic that is new none
 		err := s.scheduler.PauseTopic(ctx, in.Topic, on)
-		if err == nil && before.Settings.Paused != on {
-			s.record(in.gin, tasks.AuditEntry{Verb: verb, Topic: in.Topic})
+		if before.Settings.Paused != on {
+			s.record(in.gin, tasks.AuditEntry{Verb: verb, Topic: in.Topic}, err)
 		}
 		return nil, err
 	}

@@ -40,7 +40,8 @@ type Archive interface {
 	Keep(ctx context.Context, s Series, now time.Time, rows []Row) error
 	// Rows visits the rows of a part from one time on, until before another one, in the order of
 	// time and name, until visit returns false. It holds the rows of one period at a time. What is
-	// kept meanwhile may be left out. Errors: ErrArchiveFull, ErrClosed, or why the ledger cannot
+	// kept meanwhile may be left out. After a period that has too many it goes on with the next
+	// one, and returns ErrArchiveFull in the end. Other errors: ErrClosed, or why the ledger cannot
 	// be read; then some rows have been visited.
 	Rows(ctx context.Context, s Series, part string, from, to time.Time, visit func(Row) bool) error
 }
@@ -69,8 +70,8 @@ var (
 	MinuteRows = Series{"minutes", 'm', day + time.Hour, time.Hour}
 	HourRows   = Series{"hours", 'h', 31 * day, day}
 	// MarkRows have what happened to nodes and topics, ActionRows who did what.
-	MarkRows   = Series{"marks", 'k', 31 * day, day}
-	ActionRows = Series{"actions", 'a', 31 * day, day}
+	MarkRows   = Series{"marks", 'k', 31 * day, time.Hour}
+	ActionRows = Series{"actions", 'a', 31 * day, time.Hour}
 	// WaveRows have what was due, by the minute.
 	WaveRows = Series{"waves", 'w', day + time.Hour, time.Hour}
 )

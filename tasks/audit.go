@@ -2,8 +2,10 @@ package tasks
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
+	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/task"
 )
@@ -30,7 +32,8 @@ const MaxAuditPage = task.MaxAuditPage
 func (s *Scheduler) Record(e AuditEntry) bool { return s.cluster.Past.Record(e) }
 
 // Audit returns a page of the log of actions, of all nodes that share the ledger, the latest first.
-// What another node has recorded is there after a second or so. Under a Grant that names topics,
+// What another node has recorded is there after a second or so. Partial says why some are
+// missing, if there are more of a time than the ledger reads. Under a Grant that names topics,
 // only entries of these are returned, and pages may be short.
 //
 // Errors: ErrInvalid, which names from, limit or topic; ErrNotGranted; ErrUnavailable if the ledger
@@ -46,6 +49,9 @@ func (s *Scheduler) Audit(ctx context.Context, q AuditQuery) (AuditPage, error) 
 		}
 	}
 	page, err := s.cluster.Audit(ctx, q)
+	if errors.Is(err, recovery.ErrArchiveFull) {
+		page.Partial, err = err, nil
+	}
 	if err != nil {
 		return AuditPage{}, fmt.Errorf("%w: the log of actions: %w", ErrUnavailable, err)
 	}

@@ -2,6 +2,7 @@ package tasks
 
 import (
 	"context"
+	"slices"
 
 	"github.com/lapsehq/lapse/tasks/internal/cluster"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
@@ -112,7 +113,9 @@ func (s *Scheduler) FleetPast(ctx context.Context, q PastQuery) (Past, Reach, er
 	if err != nil {
 		return Past{}, Reach{}, err
 	}
-	return s.cluster.FleetPast(ctx, q)
+	p, reach, err := s.cluster.FleetPast(ctx, q)
+	p.Marks = grantedMarks(ctx, p.Marks)
+	return p, reach, err
 }
 
 // Past is FleetPast of this node alone: what it has in memory, of the last hour. If no other node
@@ -122,7 +125,14 @@ func (s *Scheduler) Past(ctx context.Context, q PastQuery) (Past, error) {
 	if err != nil {
 		return Past{}, err
 	}
-	return s.cluster.NodePast(ctx, q)
+	p, err := s.cluster.NodePast(ctx, q)
+	p.Marks = grantedMarks(ctx, p.Marks)
+	return p, err
+}
+
+// grantedMarks leaves out the marks of topics that the caller may not use.
+func grantedMarks(ctx context.Context, marks []Mark) []Mark {
+	return slices.DeleteFunc(marks, func(m Mark) bool { return m.Topic != "" && !task.AnyMatches(task.PatternsOf(ctx), m.Topic) })
 }
 
 func (s *Scheduler) checkPast(ctx context.Context, q PastQuery) (PastQuery, error) {

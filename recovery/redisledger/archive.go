@@ -2,11 +2,15 @@ package redisledger
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/recovery/redisledger/internal/conn"
@@ -59,19 +63,52 @@ func (l *Ledger) Rows(ctx context.Context, s recovery.Series, part string, from,
 		return err
 	}
 	defer done()
-	for period := range s.Periods(from, to) {
-		rows, err := l.readRows(ctx, l.keys.Rows(s.Name, period, part))
+	full := false
+	for key, err := range l.rowKeys(ctx, s, part, from, to) {
+		var rows []recovery.Row
+		if err == nil {
+			rows, err = l.readRows(ctx, key)
+		}
 		for i := range rows {
 			rows[i].Part = part
 			if rows[i].Within(from, to) && !visit(rows[i]) {
 				return nil
 			}
 		}
-		if err != nil {
+		if full = full || errors.Is(err, recovery.ErrArchiveFull); err != nil && !errors.Is(err, recovery.ErrArchiveFull) {
 			return fmt.Errorf("reading the archive: %w", err)
 		}
 	}
+	if full {
+		return fmt.Errorf("reading the archive: %w", recovery.ErrArchiveFull)
+	}
 	return nil
+}
+
+// rowKeys yields the keys of the periods that have rows. An error ends it.
+func (l *Ledger) rowKeys(ctx context.Context, s recovery.Series, part string, from, to time.Time) iter.Seq2[string, error] {
+	return func(yield func(string, error) bool) {
+		var all []string
+		for period := range s.Periods(from, to) {
+			all = append(all, l.keys.Rows(s.Name, period, part))
+		}
+		for keys := range slices.Chunk(all, rowsAtOnce) {
+			p := l.client.Pipeline()
+			there := make([]*redis.IntCmd, len(keys))
+			for i, key := range keys {
+				there[i] = p.HLen(ctx, key)
+			}
+			if _, err := p.Exec(ctx); err != nil {
+				yield("", err)
+				return
+			}
+			for i, key := range keys {
+				if there[i].Val() > 0 && !yield(key, nil) {
+					return
+				}
+			}
+		}
+	}
 }
 
 // readRows reads the rows of one key, in order. A field that is none of a row is left out. With

@@ -1,6 +1,8 @@
 package redisledger
 
 import (
+	"errors"
+	"strconv"
 	"testing"
 	"time"
 
@@ -35,5 +37,34 @@ func TestRowsExpire(t *testing.T) {
 	}
 	if n := l.client.Exists(t.Context(), l.keys.Rows("minutes", recovery.MinuteRows.Begins(now), "q")).Val(); n != 0 {
 		t.Error("rows were written that do not expire")
+	}
+}
+
+// A period that has too many rows does not hide those after it.
+func TestFullPeriod(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := newLives(server.URL()).open(t)
+	if _, err := l.Adopt(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	now := time.Now().Truncate(time.Hour).Add(20 * time.Minute)
+	value := make([]byte, recovery.MaxRowBytes)
+	for i := range recovery.MaxPeriodBytes/len(value) + 1 {
+		row := recovery.Row{At: now.Add(-time.Hour), Name: strconv.Itoa(i), Value: value}
+		if err := l.Keep(t.Context(), recovery.ActionRows, now, []recovery.Row{row}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := l.Keep(t.Context(), recovery.ActionRows, now, []recovery.Row{{At: now, Name: "last"}}); err != nil {
+		t.Fatal(err)
+	}
+	last := ""
+	err := l.Rows(t.Context(), recovery.ActionRows, "", now.Add(-recovery.ActionRows.Kept), now.Add(time.Hour), func(r recovery.Row) bool {
+		last = r.Name
+		return true
+	})
+	if last != "last" || !errors.Is(err, recovery.ErrArchiveFull) {
+		t.Errorf("the last row is %q, %v; want the one after the period that is full, and ErrArchiveFull", last, err)
 	}
 }

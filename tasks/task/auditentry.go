@@ -8,7 +8,8 @@ const (
 	MaxAuditPage = 1000
 	// MaxAuditText bounds each text of an entry, in bytes. A longer one is cut.
 	MaxAuditText = 2048
-	// MaxAuditsAnHour bounds how many entries a node keeps of an hour. Others are in the log alone.
+	// MaxAuditsAnHour bounds how many entries a node keeps of an hour, and half of it how many more
+	// of acts on one task. Others are in the log alone.
 	MaxAuditsAnHour = 1000
 )
 
@@ -34,6 +35,8 @@ type AuditEntry struct {
 	Count  int64  `json:"count,omitzero"` // tasks that were changed
 	// Partial: the act was not over when it was recorded last. Its calls make one entry.
 	Partial bool `json:"partial,omitzero"`
+	// Unknown: the ledger did not answer in time, so whether all of it was done is not certain.
+	Unknown bool `json:"unknown,omitzero"`
 }
 
 // An AuditQuery selects entries.
@@ -48,16 +51,12 @@ type AuditQuery struct {
 type AuditPage struct {
 	Entries []AuditEntry
 	Cursor  string // of the next page; empty: there is none
-}
-
-// Same reports whether two entries are of calls of one act.
-func (e *AuditEntry) Same(o *AuditEntry) bool {
-	return e.Verb == o.Verb && e.By == o.By && e.Topic == o.Topic && e.Group == o.Group && e.Task == o.Task && e.Target == o.Target && e.Detail == o.Detail
+	Partial error  // why entries are missing, which the ledger keeps; nil: none are
 }
 
 // Bounded returns the entry with its texts cut to MaxAuditText.
 func (e AuditEntry) Bounded() AuditEntry {
-	for _, text := range []*string{&e.Verb, &e.By, &e.Topic, &e.Group, &e.Task, &e.Target, &e.Detail, &e.Before} {
+	for _, text := range []*string{&e.Verb, &e.By, &e.Door, &e.From, &e.Topic, &e.Group, &e.Task, &e.Target, &e.Detail, &e.Before} {
 		*text = Cut(*text, MaxAuditText)
 	}
 	return e

@@ -139,7 +139,8 @@ AuditEntry = TypedDict("AuditEntry", {
     # JSON: what the settings of the topic were.
     'before': 'NotRequired[str]',
     # JSON: the filter of an act on many tasks, or the settings that the request has named. Cut at
-    # 2,048 bytes.
+    # 2,048 bytes. Of a delivery its kind, and the scheme and host of its address; "..." stands
+    # for a value of more than 256 bytes.
     'detail': 'NotRequired[str]',
     # Address of the caller.
     'from': 'NotRequired[str]',
@@ -150,6 +151,9 @@ AuditEntry = TypedDict("AuditEntry", {
     'task': 'NotRequired[str]',
     # Its name, or a pattern.
     'topic': 'NotRequired[str]',
+    # The ledger did not answer in time, or has not recorded the act yet: whether it was done, or
+    # of how many tasks, is not certain. Left out if it is.
+    'unknown': 'NotRequired[bool]',
 })
 
 
@@ -158,6 +162,9 @@ class AuditPage(TypedDict):
     entries: list[AuditEntry]
     # Of the next page. Left out at the end.
     next_cursor: NotRequired[str]
+    # Why entries are missing: the ledger could not tell all that it keeps of that time. Left out
+    # if none are.
+    partial: NotRequired[str]
 
 
 class Backup(TypedDict):

@@ -1039,7 +1039,7 @@ export interface components {
              * @description Tasks that were changed.
              */
             count: number;
-            /** @description JSON: the filter of an act on many tasks, or the settings that the request has named. Cut at 2,048 bytes. */
+            /** @description JSON: the filter of an act on many tasks, or the settings that the request has named. Cut at 2,048 bytes. Of a delivery its kind, and the scheme and host of its address; "..." stands for a value of more than 256 bytes. */
             detail?: string;
             /** @description By which the act came: http. */
             door: string;
@@ -1057,6 +1057,8 @@ export interface components {
             task?: string;
             /** @description Its name, or a pattern. */
             topic?: string;
+            /** @description The ledger did not answer in time, or has not recorded the act yet: whether it was done, or of how many tasks, is not certain. Left out if it is. */
+            unknown?: boolean;
             /** @description Such as pause, resume, set-topic, change-topic, delete-topic, purge, requeue, delete-dead, cancel-group, import, drain, give-up-spools; of many tasks or one the action, such as cancel or move. */
             verb: string;
         };
@@ -1065,6 +1067,8 @@ export interface components {
             entries: components["schemas"]["AuditEntry"][];
             /** @description Of the next page. Left out at the end. */
             next_cursor?: string;
+            /** @description Why entries are missing: the ledger could not tell all that it keeps of that time. Left out if none are. */
+            partial?: string;
         };
         Backup: {
             /**

@@ -89,6 +89,7 @@ func (s *Cluster) pastLoop() {
 		s.markNodes(seen)
 		s.Past.Tick(s.engine.Life.Context, false)
 	})
+	<-s.engine.Life.Context.Done() // handlers have ended, or were given up
 	s.Past.Mark(task.Mark{At: s.Past.Clock(), Kind: task.MarkStopped, Node: s.Past.Node})
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.engine.Life.Context), lastPastWithin)
 	defer cancel()

@@ -12,19 +12,30 @@ import (
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
-// oneAct is how far apart the calls of one act may be.
-const oneAct = 30 * time.Second
+// Bounds of acts whose calls make one entry.
+const (
+	// oneAct is how far apart the calls of one act may be.
+	oneAct = 30 * time.Second
+	// openActs is how many acts may have further calls to come.
+	openActs = 16
+)
 
 // actions is what a process knows of the entries that it has recorded.
 type actions struct {
-	latest task.AuditEntry
-	number int       // of the entry, in this process
-	hour   time.Time // that is under way
-	ofHour int       // entries that were kept of it
+	open   map[act]task.AuditEntry // of which further calls may come
+	number int                     // of the entry, in this process
+	hour   time.Time               // that is under way
+	ofHour [2]int                  // entries that were kept of it: of acts on one task, and others
+}
+
+// act is what the calls of one act have in common.
+type act struct {
+	verb, by, topic, group, task, target, detail string
 }
 
 // Record keeps an entry. Calls of one act that is not over make one entry: its count is their sum.
-// It waits for nothing. It reports false if the entry is not kept, because MaxAuditsAnHour are.
+// It waits for nothing. It reports false if the entry is not kept, because MaxAuditsAnHour are, or
+// it is larger than a row.
 func (p *Past) Record(e task.AuditEntry) bool {
 	e = e.Bounded()
 	e.Node = p.Node
@@ -32,29 +43,72 @@ func (p *Past) Record(e task.AuditEntry) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	a := &p.actions
-	if last := &a.latest; last.Partial && last.Same(&e) && now.Sub(last.At).Abs() < oneAct {
-		e.ID, e.At, e.Count = last.ID, last.At, e.Count+last.Count
+	id := act{e.Verb, e.By, e.Topic, e.Group, e.Task, e.Target, e.Detail}
+	last, joins := a.open[id]
+	if joins = joins && now.Sub(last.At).Abs() < oneAct; joins {
+		e.ID, e.At, e.Count, e.Unknown = last.ID, last.At, e.Count+last.Count, e.Unknown || last.Unknown
+	} else if !a.enter(&e, now) {
+		return false
 	} else {
-		if hour := now.Truncate(time.Hour); !a.hour.Equal(hour) {
-			a.hour, a.ofHour = hour, 0
-		}
-		if a.ofHour >= task.MaxAuditsAnHour {
-			return false
-		}
-		a.number++
-		a.ofHour++
-		// Digits of base 36 alone, so that it may stand in a path.
-		e.At = now.Truncate(time.Millisecond)
-		e.ID = strconv.FormatInt(now.UnixMilli(), 36) + "-" + strconv.Itoa(a.number) + "-" + p.name[strings.LastIndexByte(p.name, ' ')+1:]
+		e.ID += "-" + p.name[strings.LastIndexByte(p.name, ' ')+1:]
 	}
-	a.latest = e
 	value, err := json.Marshal(e)
-	if err != nil {
-		return false // it consists of texts and numbers
+	if err != nil || len(value) > recovery.MaxRowBytes {
+		return false
+	}
+	delete(a.open, id)
+	if e.Partial {
+		a.keepOpen(id, e)
 	}
 	row := recovery.Row{At: e.At, Name: e.ID, Value: value}
 	p.waitLocked(recovery.ActionRows, row)
 	return true
+}
+
+// enter gives a new entry its time and the beginning of its id. It reports false if the hour has as
+// many as it may.
+func (a *actions) enter(e *task.AuditEntry, now time.Time) bool {
+	if hour := now.Truncate(time.Hour); !a.hour.Equal(hour) {
+		a.hour, a.ofHour = hour, [2]int{}
+	}
+	kind, most := 1, task.MaxAuditsAnHour
+	if e.Task != "" {
+		kind, most = 0, task.MaxAuditsAnHour/2
+	}
+	if a.ofHour[kind] >= most {
+		return false
+	}
+	a.number++
+	a.ofHour[kind]++
+	// Digits of base 36 alone, so that it may stand in a path.
+	e.At = now.Truncate(time.Millisecond)
+	e.ID = strconv.FormatInt(now.UnixMilli(), 36) + "-" + strconv.Itoa(a.number)
+	return true
+}
+
+// keepOpen notes an act of which further calls may come, in place of the oldest one if need be.
+func (a *actions) keepOpen(id act, e task.AuditEntry) {
+	if a.open == nil {
+		a.open = make(map[act]task.AuditEntry, openActs)
+	}
+	if len(a.open) >= openActs {
+		oldest := e
+		var of act
+		for other, o := range a.open {
+			if !o.At.After(oldest.At) {
+				oldest, of = o, other
+			}
+		}
+		delete(a.open, of)
+	}
+	e.Before = ""
+	a.open[id] = e
+}
+
+// about reports whether an entry is about a topic, or one of a pattern. The acts on many tasks have
+// patterns, too.
+func about(e *task.AuditEntry, topic string) bool {
+	return topic == "" || e.Topic != "" && (task.Matches(topic, e.Topic) || task.Matches(e.Topic, topic))
 }
 
 // Entries returns a page of what was recorded, the latest first. Errors: those of recovery.Archive.
@@ -62,7 +116,7 @@ func (p *Past) Entries(ctx context.Context, q task.AuditQuery) (page task.AuditP
 	var found []task.AuditEntry // the earliest first, one more than the page takes
 	enter := func(r recovery.Row) bool {
 		var e task.AuditEntry
-		if json.Unmarshal(r.Value, &e) != nil || q.Topic != "" && q.Topic != e.Topic || q.Cursor != "" && !before(&e, q.Cursor) {
+		if json.Unmarshal(r.Value, &e) != nil || !about(&e, q.Topic) || q.Cursor != "" && !before(&e, q.Cursor) {
 			return true
 		}
 		at, known := slices.BinarySearchFunc(found, e, func(a, b task.AuditEntry) int {

@@ -1,8 +1,10 @@
 package past
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -41,7 +43,7 @@ func (p *Past) Marks(ctx context.Context, from, to time.Time, topic string) (mar
 			if m.Kind == task.MarkStarted { // it may be kept and wait at the same time
 				return o.Kind == m.Kind && o.Node == m.Node && o.At.Equal(m.At)
 			}
-			return o.Kind == m.Kind && o.Node == m.Node && m.At.Sub(o.At) < sameMark
+			return o.Kind == m.Kind && o.Node == m.Node && m.At.Sub(o.At).Abs() < sameMark
 		})
 		if !known {
 			marks = append(marks, m)
@@ -54,9 +56,10 @@ func (p *Past) Marks(ctx context.Context, from, to time.Time, topic string) (mar
 	if p.Archive != nil {
 		err = p.Archive.Rows(ctx, recovery.MarkRows, "", from, to, enter)
 	}
-	if err != nil {
+	if err != nil && !errors.Is(err, recovery.ErrArchiveFull) {
 		return marks, err
 	}
+	full := err
 	p.waitingRows(recovery.MarkRows, from, to, enter)
 	page, err := p.Entries(ctx, task.AuditQuery{From: from, To: to, Topic: topic, Limit: task.MaxAuditPage})
 	for i := range slices.Backward(page.Entries) {
@@ -66,7 +69,7 @@ func (p *Past) Marks(ctx context.Context, from, to time.Time, topic string) (mar
 		}
 	}
 	slices.SortStableFunc(marks, func(a, b task.Mark) int { return a.At.Compare(b.At) })
-	return marks[max(0, len(marks)-MaxMarks):], err
+	return marks[max(0, len(marks)-MaxMarks):], cmp.Or(err, full)
 }
 
 // markedBy has the acts on topics that are marks as well.

@@ -3,6 +3,7 @@ package past
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
@@ -89,7 +90,7 @@ func figuresOf(c *task.Counts) figures {
 // since returns what was counted since an earlier look. A topic that was forgotten and is back has
 // begun anew.
 func (f *figures) since(o *figures) (m task.PastMinute) {
-	if f.scheduled < o.scheduled || f.delivered < o.delivered || f.failed < o.failed {
+	if f.scheduled < o.scheduled || f.delivered < o.delivered || f.failed < o.failed || f.died < o.died || f.cancelled < o.cancelled {
 		o = &figures{}
 	}
 	m = task.PastMinute{Scheduled: f.scheduled - o.scheduled, Delivered: f.delivered - o.delivered, Failed: f.failed - o.failed, Died: f.died - o.died, Cancelled: f.cancelled - o.cancelled}
@@ -129,7 +130,7 @@ func (p *Past) Tick(ctx context.Context, last bool) {
 	p.noteDown(now)
 	minute := now.Truncate(time.Minute)
 	p.mu.Lock()
-	over := p.began.Before(minute)
+	over := !p.began.Truncate(time.Minute).Equal(minute) // a clock that was set back ends one, too
 	p.mu.Unlock()
 	if over || last {
 		p.turn(now, last)
@@ -163,29 +164,39 @@ func (p *Past) noteDown(now time.Time) {
 // counts in the last minute that is over.
 func (p *Past) turn(now time.Time, last bool) {
 	history := p.Total()
-	after := make(map[string]figures)
 	p.mu.Lock()
 	before := p.before
 	p.mu.Unlock()
-	var active []topicSpan
+	type topic struct {
+		name string
+		figures
+	}
+	topics := make([]topic, 0, len(before)) // little is done in the visit, under locks
 	p.Topics(func(name string, c *task.Counts) {
-		f := figuresOf(c)
-		if f == (figures{}) {
-			return
-		}
-		after[name] = f
-		earlier := before[name]
-		if m := f.since(&earlier); activity(&m) > 0 {
-			active = append(active, topicSpan{name, m})
+		if f := figuresOf(c); f != (figures{}) {
+			topics = append(topics, topic{name, f})
 		}
 	})
+	after := make(map[string]figures, len(topics))
+	var active []topicSpan
+	for i := range topics {
+		t := &topics[i]
+		after[t.name] = t.figures
+		earlier := before[t.name]
+		if m := t.since(&earlier); activity(&m) > 0 {
+			active = append(active, topicSpan{t.name, m})
+		}
+	}
 	active, cut := most(active)
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	from := p.began.Truncate(time.Minute)
-	p.before, p.began = after, now
 	current := now.Truncate(time.Minute)
+	if now.Before(p.began) {
+		from = current // what was counted since is of no time that the clock knows
+	}
+	p.before, p.began = after, now
 	for i := range history.Minutes {
 		m := &history.Minutes[i]
 		if m.At.Before(from) || !m.At.Before(current) && !last {
@@ -294,7 +305,10 @@ func (p *Past) keep(ctx context.Context, now time.Time) {
 		if len(rows) == 0 {
 			continue
 		}
-		if p.Archive.Keep(ctx, s, now, rows) != nil {
+		err := p.Archive.Keep(ctx, s, now, rows)
+		if errors.Is(err, recovery.ErrRow) { // no ledger ever takes them
+			p.Dropped.Add(int64(len(rows)))
+		} else if err != nil {
 			p.mu.Lock()
 			p.failed = p.Clock()
 			p.mu.Unlock()

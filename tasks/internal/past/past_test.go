@@ -37,9 +37,12 @@ type archive struct {
 	rows map[recovery.Series]map[string]recovery.Row
 }
 
-func (a *archive) Keep(_ context.Context, s recovery.Series, _ time.Time, rows []recovery.Row) error {
+func (a *archive) Keep(_ context.Context, s recovery.Series, now time.Time, rows []recovery.Row) error {
 	if a.down {
 		return errors.New("down")
+	}
+	if _, err := s.Keepable(now, rows); err != nil {
+		return err
 	}
 	if a.rows[s] == nil {
 		a.rows[s] = map[string]recovery.Row{}
@@ -132,5 +135,113 @@ func TestEntriesAreBounded(t *testing.T) {
 	now = now.Add(time.Hour)
 	if !p.Record(task.AuditEntry{Verb: "pause"}) {
 		t.Error("the next hour has none")
+	}
+}
+
+// Pages of several acts that are under way at once are an entry each. Acts on one task leave room
+// for the others, and an entry that no ledger takes is refused, or dropped, alone.
+func TestEntriesAreApart(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 0, 30, 0, time.UTC)
+	a := &archive{rows: map[recovery.Series]map[string]recovery.Row{}}
+	p := New(Options{
+		Archive: a, Node: "n", Clock: func() time.Time { return now }, Down: func() bool { return false },
+		Total: func() task.History { return task.History{} }, Topics: func(func(string, *task.Counts)) {},
+	})
+	for i := range 3 {
+		for topic := range openActs {
+			p.Record(task.AuditEntry{Verb: "cancel", Topic: fmt.Sprint("t", topic), Count: 1, Partial: i < 2})
+		}
+	}
+	q := task.AuditQuery{From: now.Add(-time.Hour), To: now.Add(time.Hour), Limit: 100}
+	page, err := p.Entries(t.Context(), q)
+	if err != nil || len(page.Entries) != openActs || page.Entries[0].Count != 3 {
+		t.Errorf("interleaved pages made %d entries, %v", len(page.Entries), err)
+	}
+	for i := range 3 * openActs {
+		p.Record(task.AuditEntry{Verb: "cancel", Topic: fmt.Sprint("u", i), Partial: true})
+	}
+	if n := len(p.actions.open); n > openActs {
+		t.Errorf("%d acts are open", n)
+	}
+	q.Topic = "t1"
+	p.Record(task.AuditEntry{Verb: "hold", Topic: "t*"})
+	if page, _ = p.Entries(t.Context(), q); len(page.Entries) != 2 {
+		t.Errorf("%d entries are about t1, want its own and that of its pattern", len(page.Entries))
+	}
+	ofTasks := 0
+	for p.Record(task.AuditEntry{Verb: "cancel", Task: "a"}) {
+		ofTasks++
+	}
+	if ofTasks > task.MaxAuditsAnHour/2 || !p.Record(task.AuditEntry{Verb: "pause"}) {
+		t.Errorf("%d acts on one task are kept, and then no other", ofTasks)
+	}
+	poison := strings.Repeat("\x01", task.MaxAuditText)
+	long := task.AuditEntry{Verb: poison, By: poison, Topic: poison, Group: poison, Target: poison, Detail: poison, Before: poison}
+	if p.Record(long) {
+		t.Error("an entry that is larger than a row is kept")
+	}
+	p.mu.Lock()
+	p.waitLocked(recovery.HourRows, recovery.Row{At: now, Name: strings.Repeat("n", recovery.MaxRowName+1), Value: []byte{1}})
+	p.mu.Unlock()
+	p.Tick(t.Context(), false)
+	if len(p.waiting) > 0 || len(a.rows[recovery.ActionRows]) == 0 {
+		t.Errorf("%d rows wait, %d entries are kept", len(p.waiting), len(a.rows[recovery.ActionRows]))
+	}
+}
+
+// A clock that is set back ends the minute: the next ones are kept.
+func TestClockIsSetBack(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 0, 30, 0, time.UTC)
+	a := &archive{rows: map[recovery.Series]map[string]recovery.Row{}}
+	p := New(Options{
+		Archive: a, Node: "n", Clock: func() time.Time { return now }, Down: func() bool { return false },
+		Total: func() (h task.History) {
+			for at := now.Add(-10 * time.Minute).Truncate(time.Minute); !at.After(now); at = at.Add(time.Minute) {
+				h.Minutes = append(h.Minutes, task.PastMinute{At: at, Scheduled: 7})
+			}
+			return h
+		},
+		Topics: func(func(string, *task.Counts)) {},
+	})
+	now = now.Add(-20 * time.Minute)
+	p.Tick(t.Context(), false)
+	if n := len(p.minutes); n != 0 {
+		t.Errorf("%d minutes are entered of a time that was not", n)
+	}
+	for range 3 {
+		now = now.Add(time.Minute)
+		p.Tick(t.Context(), false)
+	}
+	if n := len(a.rows[recovery.MinuteRows]); n != 3 {
+		t.Errorf("%d minutes are kept, want 3", n)
+	}
+}
+
+// A look that falls together with the end of a minute counts nothing twice.
+func TestLookIsOfOneMinute(t *testing.T) {
+	now := time.Date(2026, 1, 2, 3, 0, 30, 0, time.UTC)
+	var p *Past
+	ticks := 0
+	p = New(Options{
+		Node: "n", Clock: func() time.Time { return now }, Down: func() bool { return false },
+		Total: func() task.History {
+			return task.History{Minutes: []task.PastMinute{{At: now.Add(-time.Minute).Truncate(time.Minute)}}}
+		},
+		Topics: func(visit func(string, *task.Counts)) { visit("t", &task.Counts{Scheduled: 5}) },
+		Topic: func(string) (task.Counts, bool) {
+			if ticks++; ticks == 1 {
+				now = now.Add(time.Minute)
+				p.Tick(context.Background(), false)
+			}
+			return task.Counts{Scheduled: 5}, true
+		},
+	})
+	scheduled := int64(0)
+	part := p.Live("t", time.Hour)
+	for i := range part.Points {
+		scheduled += part.Points[i].Scheduled
+	}
+	if scheduled != 5 {
+		t.Errorf("%d were scheduled, want 5", scheduled)
 	}
 }

@@ -18,51 +18,69 @@ type Part struct {
 // Live returns what this process has in memory, the minute or hour under way included.
 func (p *Past) Live(topic string, step time.Duration) Part {
 	now := p.Clock().UTC()
-	total := p.Total()
-	part := Part{Name: p.name}
 	if topic == "" && step == time.Minute {
-		part.Points = total.Minutes
-		return part
+		return Part{Name: p.name, Points: p.Total().Minutes}
 	}
-	var counts figures
-	known := true
-	if topic != "" {
-		var c task.Counts
-		if c, known = p.Topic(topic); known {
-			counts = figuresOf(&c)
+	part := Part{Name: p.name}
+	p.look(topic, func(total *task.History, counts *figures, known bool) {
+		current := task.PastMinute{} // what was not entered yet
+		switch {
+		case topic == "":
+			from := p.began.Truncate(time.Minute)
+			for i := range total.Minutes {
+				if m := &total.Minutes[i]; !m.At.Before(from) {
+					current.Add(m)
+				}
+			}
+		case known:
+			earlier := p.before[topic]
+			current = counts.since(&earlier)
 		}
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	current := task.PastMinute{} // what was not entered yet
-	switch {
-	case topic == "":
-		from := p.began.Truncate(time.Minute)
-		for i := range total.Minutes {
-			if m := &total.Minutes[i]; !m.At.Before(from) {
-				current.Add(m)
+		current.At = now.Truncate(step)
+		all := p.minutes
+		if step == time.Hour {
+			all = p.hours
+		}
+		for i := range all {
+			if m, known := all[i].of(topic); known {
+				part.Points = append(part.Points, m)
 			}
 		}
-	case known:
-		earlier := p.before[topic]
-		current = counts.since(&earlier)
-	}
-	current.At = now.Truncate(step)
-	all := p.minutes
-	if step == time.Hour {
-		all = p.hours
-	}
-	for i := range all {
-		if m, known := all[i].of(topic); known {
-			part.Points = append(part.Points, m)
+		if n := len(part.Points); n > 0 && part.Points[n-1].At.Equal(current.At) {
+			part.Points[n-1].Add(&current)
+		} else {
+			part.Points = append(part.Points, current)
+		}
+	})
+	return part
+}
+
+// look calls f, with p.mu locked, with the figures of a topic, or the minutes of all. None of them
+// was entered since, unless that happened three times.
+func (p *Past) look(topic string, f func(total *task.History, counts *figures, known bool)) {
+	var total task.History
+	var counts figures
+	known := false
+	for tries := 1; ; tries++ {
+		p.mu.Lock()
+		began := p.began
+		p.mu.Unlock()
+		var c task.Counts
+		if topic == "" {
+			total = p.Total()
+		} else if c, known = p.Topic(topic); known {
+			counts = figuresOf(&c)
+		}
+		p.mu.Lock()
+		same := p.began.Equal(began) || tries == 3
+		if same {
+			f(&total, &counts, known)
+		}
+		p.mu.Unlock()
+		if same {
+			return
 		}
 	}
-	if n := len(part.Points); n > 0 && part.Points[n-1].At.Equal(current.At) {
-		part.Points[n-1].Add(&current)
-	} else {
-		part.Points = append(part.Points, current)
-	}
-	return part
 }
 
 // of returns what a span has of a topic; false if that is not known.

@@ -17,14 +17,21 @@ const on = e => [e.topic ? e.topic.includes("*") ? e.topic : html`<a href=${link
   e.task ? html` <a class="id" href=${link("tasks", e.task)}>${e.task}</a>` : null, e.target ? html` <code>${e.target}</code>` : null];
 
 // undoOf is the call that takes an act on a topic back: null if none does. Tasks are resumed too, which
-// is no act on their topic. Settings are refused if another caller has changed them since.
+// is no act on their topic. An entry lacks a delivery, which may be secret, and what is long: such
+// settings are not taken back. Others are refused if another caller has changed them since.
 function undoOf(e) {
   if (!e.topic || e.task || e.group) return null;
   if (e.verb === "pause" || e.verb === "resume" && !e.detail) return () => post(topicPath(e.topic) + (e.verb === "pause" ? "/resume" : "/pause"));
   if (!["set-topic", "change-topic"].includes(e.verb) || !e.before) return null;
   try {
-    const {revision, ...body} = JSON.parse(e.before);
-    return () => call("PUT", topicPath(e.topic), {query: {replace: true}, body, headers: {"If-Match": '"' + (revision + 1) + '"'}});
+    const {revision, ...before} = JSON.parse(e.before), changed = JSON.parse(e.detail);
+    const names = new Set([...Object.keys(changed), ...(e.verb === "set-topic" ? Object.keys(before) : [])]);
+    if ("delivery" in changed) return null;
+    names.delete("delivery");
+    const gone = value => (value && typeof value === "object" ? Object.fromEntries(Object.keys(value).map(key => [key, null])) : {});
+    const body = Object.fromEntries([...names].map(name => [name, before[name] && typeof before[name] === "object" ? {...gone(changed[name]), ...before[name]} : before[name] ?? null]));
+    if (!names.size || Object.values(body).includes("...")) return null;
+    return () => call("PATCH", topicPath(e.topic), {body, headers: {"Content-Type": "application/merge-patch+json", "If-Match": '"' + (revision + 1) + '"'}});
   } catch { // it was cut
     return null;
   }
@@ -47,6 +54,6 @@ export function Log({params, may}) {
     ${poll.data ? html`<${Table} label="Actions" columns=${may("admin") ? [...columns, undo] : columns} rows=${poll.data.entries} keyOf=${e => e.id} empty="No action is known. The log has those of operators, for a month." />
       <${Pages} cursors=${cursors} next=${poll.data.next_cursor} go=${setCursors} />` : null}
     ${undoing ? html`<${Ask} title=${"Undo " + undoing.verb + " of " + undoing.topic + "?"} label="Undo" done="It is undone." act=${undoOf(undoing)} onClose=${() => { setUndoing(null); poll.again(); }}>
-      <p>${when(undoing.at)}${undoing.by ? ", by " + undoing.by : ""}. ${undoing.before && undoing.verb.endsWith("topic") ? "All settings become what they were before, unless they were changed again since." : ""}</p></${Ask}>` : null}
+      <p>${when(undoing.at)}${undoing.by ? ", by " + undoing.by : ""}. ${undoing.before && undoing.verb.endsWith("topic") ? "Its settings become what they were before, unless they were changed again since." : ""}</p></${Ask}>` : null}
   </${View}>`;
 }
