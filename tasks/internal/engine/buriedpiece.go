@@ -8,7 +8,7 @@ import (
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine/deadindex"
-	"github.com/lapsehq/lapse/tasks/internal/engine/waves"
+	"github.com/lapsehq/lapse/tasks/internal/engine/minutes"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -163,7 +163,7 @@ func (p *buriedPiece) beginLocked(w Write, t *Topic, e *recovery.Entry, rec []by
 	sl.Topic, sl.Shard, sl.Stored, sl.State = t.Number, uint16(e.Shard), e.Spot.At, store.Vacant
 	p.Store.Rewrite(w.slot, rec)
 	if w.op == opRequeue {
-		sl.Next, w.minute = at, uint32(waves.MinuteOf(record.Due(e.Data)))
+		sl.Next, w.minute = at, uint32(minutes.MinuteOf(record.Due(e.Data)))
 		p.SetLocked(sl, store.Requeuing)
 		p.Dead.Requeued.Add(p.ids[w.index]) // before the ledger can show that it is not dead
 	} else {

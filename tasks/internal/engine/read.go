@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/lapsehq/lapse/recovery"
-	"github.com/lapsehq/lapse/tasks/internal/engine/waves"
+	"github.com/lapsehq/lapse/tasks/internal/engine/minutes"
 	"github.com/lapsehq/lapse/tasks/internal/query"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
@@ -410,7 +410,7 @@ func (s *Engine) Waves(ctx context.Context, q task.WaveQuery) (task.Wave, error)
 			return task.Wave{}, err
 		}
 	}
-	s.endedBetween(&w.Pick, waves.MinuteOf(from), waves.MinuteOf(to), of)
+	s.endedBetween(&w.Pick, minutes.MinuteOf(from), minutes.MinuteOf(to), of)
 	eachIn(s, all, func(name string, c *task.WaveCounts) {
 		if t, ok := s.TopicTable.ByName[name]; ok && t.recent != nil {
 			c.Per1000s = int64(1000 * t.recent.Rate(s.Elapsed()))
@@ -452,7 +452,7 @@ func (s *Engine) endedBetween(p *Pick, from, to int64, of func(topic string) *ta
 	for minute := from; minute < to; minute++ {
 		for at, more := 0, true; more; more = at != 0 {
 			s.mu.Lock()
-			at = s.TopicTable.History.Ended.Visit(minute, at, AtOnce, func(r *waves.Row) {
+			at = s.TopicTable.History.Ended.Visit(minute, at, AtOnce, func(r *minutes.Row) {
 				// Which topics the row for others is about is not known.
 				if r.Topic == "" && (p.topic != "" || len(p.patterns) > 0) || r.Topic != "" && !p.has(r.Topic) {
 					return

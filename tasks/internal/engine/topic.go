@@ -13,7 +13,6 @@ import (
 	"github.com/lapsehq/lapse/tasks/internal/engine/deadindex"
 	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
 	"github.com/lapsehq/lapse/tasks/internal/engine/minutes"
-	"github.com/lapsehq/lapse/tasks/internal/engine/waves"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -45,8 +44,8 @@ type Topic struct {
 	Undecided bool                 // misfired tasks of it wait to be coalesced
 	Gauges    [task.Dead + 1]int64 // tasks by the state that is shown
 	Retrying  int64                // of the pending ones, those of which an attempt was made
-	Missed    waves.Missed         // see commit.go
-	wave      *waves.Row           // that counted its last task; nil: none has ended
+	Missed    minutes.Missed       // see commit.go
+	wave      *minutes.Row         // that counted its last task; nil: none has ended
 	Held      int64                // of the pending ones, those whose countdown is held
 	Oldest    deadindex.Oldest     // the task that has been dead the longest
 	keeping
@@ -155,17 +154,17 @@ func (t *Topic) idle() bool {
 
 // ended returns the row that counts a task of a topic, which has ended, by its deadline in Unix
 // milliseconds. That it has ended now is counted as well.
-func (k *topicTable) ended(t *Topic, due int64) *waves.Row {
-	row := k.endedIn(t, waves.MinuteOf(due))
+func (k *topicTable) ended(t *Topic, due int64) *minutes.Row {
+	row := k.endedIn(t, minutes.MinuteOf(due))
 	row.Last = k.History.Ended.Now
 	return row
 }
 
 // endedIn is ended of a task that has not ended now.
-func (k *topicTable) endedIn(t *Topic, minute int64) *waves.Row {
+func (k *topicTable) endedIn(t *Topic, minute int64) *minutes.Row {
 	if t.wave == nil || t.wave.Minute != minute {
 		if t.wave = k.History.Ended.Row(t.Name, minute); t.wave == nil {
-			return new(waves.Row) // of a minute that is not remembered
+			return new(minutes.Row) // of a minute that is not remembered
 		}
 	}
 	return t.wave

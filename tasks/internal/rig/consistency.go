@@ -12,7 +12,7 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
 	"github.com/lapsehq/lapse/tasks/internal/engine/dispatch"
-	"github.com/lapsehq/lapse/tasks/internal/engine/waves"
+	"github.com/lapsehq/lapse/tasks/internal/engine/minutes"
 	"github.com/lapsehq/lapse/tasks/internal/record"
 	"github.com/lapsehq/lapse/tasks/internal/store"
 	"github.com/lapsehq/lapse/tasks/task"
@@ -130,7 +130,7 @@ func (s consistency) checkRetrying() (errs error) {
 // record counts were made since then.
 func (s consistency) checkMissed() (errs error) {
 	fault := func(format string, args ...any) { errs = errors.Join(errs, fmt.Errorf(format, args...)) }
-	again := make([]waves.Missed, len(s.engine.TopicTable.ByNumber))
+	again := make([]minutes.Missed, len(s.engine.TopicTable.ByNumber))
 	now := s.engine.Now()
 	for n := uint32(1); n < s.engine.Store.Slots(); n++ {
 		sl := s.engine.Store.Slot(n)

@@ -113,7 +113,7 @@ const (
 	Misfired                    // its deadline passed while no node held it, see misfire.go
 
 	// Missed, both marks of it, is of a task whose deadline has passed and of which an attempt has
-	// failed since: it counts in waves.Missed. Such a task has no place in a window.
+	// failed since: it counts in minutes.Missed. Such a task has no place in a window.
 	Missed = Windowed | Prompt
 	// Stray is of a ready task: it waits outside of its topic's queue, since the topic cannot
 	// deliver it to the target that it has. No task that is ready is Nominated.
@@ -126,7 +126,7 @@ const (
 	Occupies = Sought
 )
 
-// IsMissed reports whether a task counts in waves.Missed.
+// IsMissed reports whether a task counts in minutes.Missed.
 func (f Flags) IsMissed() bool { return f&Missed == Missed }
 
 // IsWindowed reports whether a task has its place in the topic's window.

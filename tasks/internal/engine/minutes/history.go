@@ -3,7 +3,6 @@ package minutes
 import (
 	"time"
 
-	"github.com/lapsehq/lapse/tasks/internal/engine/waves"
 	"github.com/lapsehq/lapse/tasks/task"
 )
 
@@ -17,7 +16,7 @@ type History struct {
 	// Turned is when it was turned last, on the monotonic clock of Recent.
 	Turned time.Duration
 	// Ended has what has ended, by topic and minute of the deadline. It is turned as well.
-	Ended *waves.Ended
+	Ended *Ended
 }
 
 // A PastMinute has what was counted of all topics in a minute.
@@ -34,7 +33,7 @@ func (h *History) Now() *PastMinute { return &h.minutes[h.at] }
 func (h *History) Turn(wall time.Time, now time.Duration) {
 	h.Turned = now
 	if h.Ended == nil {
-		h.Ended = new(waves.Ended)
+		h.Ended = new(Ended)
 	}
 	h.Ended.Turn(wall.UnixMilli())
 	if h.since.IsZero() {

@@ -1,4 +1,4 @@
-package waves
+package minutes
 
 // The bounds of an Ended. A row takes up about 130 bytes with its place in a map, so all of them at
 // most 14 MB.
