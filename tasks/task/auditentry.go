@@ -69,7 +69,7 @@ func (q AuditQuery) Checked(now time.Time) (AuditQuery, error) {
 		q.To = now.Add(time.Minute) // clocks of other nodes may be ahead
 	}
 	if q.From.IsZero() {
-		q.From = q.To.Add(-LongestByHour)
+		q.From = q.To.Add(-MaxHourSpan)
 	}
 	if q.Limit == 0 {
 		q.Limit = 100

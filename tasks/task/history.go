@@ -39,8 +39,8 @@ func (m *PastMinute) Add(o *PastMinute) { addUp(m, o) }
 
 // Limits of a PastQuery.
 const (
-	LongestByMinute = 25 * time.Hour      // by the minute
-	LongestByHour   = 31 * 24 * time.Hour // by the hour
+	MaxMinuteSpan = 25 * time.Hour      // by the minute
+	MaxHourSpan   = 31 * 24 * time.Hour // by the hour
 )
 
 // A PastQuery asks what has happened from a time on, until before another one.
@@ -57,11 +57,11 @@ func (q PastQuery) Checked(now time.Time) (PastQuery, error) {
 	if q.Step == 0 {
 		q.Step = time.Minute
 	}
-	most := LongestByMinute
+	most := MaxMinuteSpan
 	switch q.Step {
 	case time.Minute:
 	case time.Hour:
-		most = LongestByHour
+		most = MaxHourSpan
 	default:
 		return q, Invalid("step", "must be 1m or 1h")
 	}
