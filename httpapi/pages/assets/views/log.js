@@ -24,13 +24,12 @@ function undoOf(e) {
   if (e.verb === "pause" || e.verb === "resume" && !e.detail) return () => post(topicPath(e.topic) + (e.verb === "pause" ? "/resume" : "/pause"));
   if (!["set-topic", "change-topic"].includes(e.verb) || !e.before) return null;
   try {
-    const {revision, ...before} = JSON.parse(e.before), changed = JSON.parse(e.detail);
-    const names = new Set([...Object.keys(changed), ...(e.verb === "set-topic" ? Object.keys(before) : [])]);
-    if ("delivery" in changed) return null;
-    names.delete("delivery");
+    const {revision, ...before} = JSON.parse(e.before), {revision: _, ...changed} = JSON.parse(e.detail);
+    const same = name => JSON.stringify(changed[name]) === JSON.stringify(before[name]);
+    const names = Object.keys(e.verb === "set-topic" ? {...before, ...changed} : changed).filter(name => !same(name));
     const gone = value => (value && typeof value === "object" ? Object.fromEntries(Object.keys(value).map(key => [key, null])) : {});
-    const body = Object.fromEntries([...names].map(name => [name, before[name] && typeof before[name] === "object" ? {...gone(changed[name]), ...before[name]} : before[name] ?? null]));
-    if (!names.size || Object.values(body).includes("...")) return null;
+    const body = Object.fromEntries(names.map(name => [name, before[name] && typeof before[name] === "object" ? {...gone(changed[name]), ...before[name]} : before[name] ?? null]));
+    if (!names.length || names.includes("delivery") || Object.values(body).includes("...")) return null;
     return () => call("PATCH", topicPath(e.topic), {body, headers: {"Content-Type": "application/merge-patch+json", "If-Match": '"' + (revision + 1) + '"'}});
   } catch { // it was cut
     return null;
