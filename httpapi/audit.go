@@ -101,9 +101,12 @@ func auditDelivery(delivery []byte) json.RawMessage {
 }
 
 // settingsText returns the settings of a topic for the log of actions, as a request that sets them,
-// and their revision. Both are empty if the topic is not known.
-func (s *Server) settingsText(topic string) (settings string, revision int64) {
+// and their revision. Both are empty if no node that answers knows the topic.
+func (s *Server) settingsText(ctx context.Context, topic string) (settings string, revision int64) {
 	t, err := s.scheduler.Topic(topic)
+	if err != nil {
+		t, _, err = s.scheduler.FleetTopic(ctx, topic)
+	}
 	if err != nil {
 		return "", 0
 	}

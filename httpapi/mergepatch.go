@@ -125,7 +125,7 @@ func (s *Server) patchTopic(ctx context.Context, in *patchTopicInput) (*topicRep
 	if err != nil {
 		return nil, err
 	}
-	before, old := s.settingsText(in.Topic)
+	before, old := s.settingsText(ctx, in.Topic)
 	t, err := s.scheduler.ChangeTopic(ctx, in.Topic, revision, patched(patch))
 	s.recordSettings(in.gin, tasks.AuditEntry{Verb: "change-topic", Topic: in.Topic, Detail: auditText(patch), Before: before}, old, t.Revision, err)
 	if err != nil {

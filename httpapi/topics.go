@@ -360,9 +360,9 @@ func (s *Server) putTopic(ctx context.Context, in *replaceTopicInput) (*topicRep
 	if err != nil {
 		return nil, err
 	}
-	before, old := s.settingsText(in.Topic)
+	before, old := s.settingsText(ctx, in.Topic)
 	t, err := s.scheduler.SetTopic(ctx, in.Topic, set, revision)
-	after, _ := s.settingsText(in.Topic)
+	after, _ := s.settingsText(ctx, in.Topic)
 	s.recordSettings(in.gin, tasks.AuditEntry{Verb: "set-topic", Topic: in.Topic, Detail: after, Before: before}, old, t.Revision, err)
 	if err != nil {
 		return nil, err
@@ -409,7 +409,7 @@ func (s *Server) deleteTopic(ctx context.Context, in *deleteTopicInput) (*struct
 	if err != nil {
 		return nil, err
 	}
-	before, _ := s.settingsText(in.Topic)
+	before, _ := s.settingsText(ctx, in.Topic)
 	if !in.Force {
 		err := s.scheduler.DeleteTopic(ctx, in.Topic, revision)
 		s.record(in.gin, tasks.AuditEntry{Verb: "delete-topic", Topic: in.Topic, Before: before}, err)

@@ -181,7 +181,8 @@ func TestChooseAllOnAPhone(t *testing.T) {
 	if !eval[bool](p, `(box => { box.click(); return box.offsetHeight > 0; })(document.querySelector("label.all input"))`) {
 		t.Error("the box that chooses all is not to be seen")
 	}
-	eval[int](p, `document.querySelector("label.all input").scrollIntoView() ?? 0`) // from below the bar of views
+	// It comes from below the bar of views.
+	eval[int](p, `document.querySelector("label.all input").scrollIntoView(); 0`)
 	p.press("Delete 3 tasks")
 	p.confirms("Delete", 3)
 	p.shows("main", "No task of this topic is dead.")

@@ -146,9 +146,14 @@ func TestLogOfActions(t *testing.T) {
 	r.does("POST", "/v1/tasks/order-1/resume", "")
 	r.does("POST", "/v1/tasks/actions", `{"action":"hold","filter":{"topic":"order.unpaid"}}`)
 	r.does("POST", "/v1/tasks/actions", `{"action":"resume","filter":{"topic":"order.unpaid"}}`)
-	r.does("PUT", "/v1/topics/order.unpaid", `{"weight":7}`)
 	p := open(t)
 	p.hurries()
+	p.load(r.url + "/#/topics/order.unpaid")
+	p.waits(func() (bool, string) { // a node may hear of settings later
+		revision := p.ask(`return String((await (await fetch("/v1/topics/order.unpaid")).json()).revision)`)
+		return revision == "1", "the topic has revision " + revision
+	})
+	r.does("PUT", "/v1/topics/order.unpaid", `{"weight":7}`)
 	p.load(r.url)
 	p.shows("footer", "Log of actions")
 	eval[int](p, `[...document.querySelectorAll("a")].find(a => a.textContent === "Log of actions").click() ?? 0`)

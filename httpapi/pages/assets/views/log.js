@@ -24,7 +24,8 @@ function undoOf(e) {
   if (e.verb === "pause" || e.verb === "resume" && !e.detail) return () => post(topicPath(e.topic) + (e.verb === "pause" ? "/resume" : "/pause"));
   if (!["set-topic", "change-topic"].includes(e.verb) || !e.before) return null;
   try {
-    const {revision, ...before} = JSON.parse(e.before), {revision: _, ...changed} = JSON.parse(e.detail);
+    const {revision, ...before} = JSON.parse(e.before), {revision: after = revision + 1, ...changed} = JSON.parse(e.detail);
+    if (after !== revision + 1) return null; // what was there between is not known
     const same = name => JSON.stringify(changed[name]) === JSON.stringify(before[name]);
     const names = Object.keys(e.verb === "set-topic" ? {...before, ...changed} : changed).filter(name => !same(name));
     const gone = value => (value && typeof value === "object" ? Object.fromEntries(Object.keys(value).map(key => [key, null])) : {});
