@@ -152,7 +152,7 @@ func (u *retentionSweeper) expireTopic(t *Topic, now int64, limit int) (looked i
 	}
 	u.mu.Lock()
 	x := Redrive{Engine: u.Engine, Topic: t.Name, Op: OpExpire, kept: t.of != nil, Until: t.keepsSince(now)}
-	before := t.Oldest.Ask()
+	t.Oldest.Ask(u.position.after == recovery.Ref{})
 	u.unlock()
 
 	found, err := u.look(&x, limit)
@@ -165,10 +165,9 @@ func (u *retentionSweeper) expireTopic(t *Topic, now int64, limit int) (looked i
 	u.mu.Lock()
 	defer u.unlock()
 	if again {
-		t.Oldest.Learn(before, before)
-		t.Oldest.Lost()
+		t.Oldest.Stop()
 	} else {
-		t.Oldest.Learn(before, found.next)
+		t.Oldest.Learn(found.next)
 	}
 	if !again && found.next == deadindex.None && t.Gauges[task.Dead] > 0 {
 		u.doubtDeadLocked() // memory counts some, and the ledger has none

@@ -167,11 +167,11 @@ func TestDeadOldestMeanwhile(t *testing.T) {
 			t.Helper()
 			died := r.MustGet(answer).Died.UnixMilli()
 			rig.Mutex(r.Engine()).Lock()
-			before := longest.Ask()
+			longest.Ask(true)
 			rig.Mutex(r.Engine()).Unlock()
 			meanwhile()
 			rig.Mutex(r.Engine()).Lock()
-			longest.Learn(before, died)
+			longest.Learn(died)
 			rig.Mutex(r.Engine()).Unlock()
 		}
 		ask("b", func() { rig.Want(t, "Cancel", r.Cancel(t.Context(), "b"), nil) })

@@ -121,6 +121,7 @@ const None = math.MaxInt64
 // no dead task of the topic died before it.
 type Oldest struct {
 	at      int64 // Unix ms; None: there is none that could be deleted
+	since   int64 // when the first of those died that were told since the list is read, Unix ms, or None
 	gone    bool  // that task is dead no longer: the ledger knows the next one
 	looking bool  // the ledger is being read
 }
@@ -133,6 +134,7 @@ func (o *Oldest) Died(at int64, alone bool) {
 	if alone || at < o.at {
 		o.at = at
 	}
+	o.since = min(o.since, at)
 }
 
 // Left notes that a task, which had died then, is dead no longer. died is None if the caller knows
@@ -149,20 +151,23 @@ func (o *Oldest) Lost() { o.gone = true }
 // IsDue reports whether the ledger is to be asked for tasks that had died by then.
 func (o *Oldest) IsDue(by int64) bool { return o.gone || o.at <= by }
 
-// Ask begins to ask the ledger for the oldest dead task. It returns what is known so far, for
-// Learn.
-func (o *Oldest) Ask() int64 {
+// Ask begins to read a piece of the ledger's list of the dead, from its beginning on or from where
+// the piece before has ended. Learn or Stop follows.
+func (o *Oldest) Ask(fromStart bool) {
 	o.looking, o.gone = true, false
-	return o.at
+	if fromStart {
+		o.since = None
+	}
 }
 
-// Learn ends it with the answer. If a task has left the dead meanwhile, the answer may be about
-// that one, and the ledger is asked again. If a task has died earlier than all others, by a clock
-// that was set back, that time is the answer.
-func (o *Oldest) Learn(before, answer int64) {
+// Stop ends a piece that has not told the answer: the ledger is asked again.
+func (o *Oldest) Stop() { o.looking, o.gone = false, true }
+
+// Learn ends the last piece with the answer. The list may lack those that have died since it was
+// begun, or have them before the place where the reading went on, by a clock that was set back. If
+// a task has left the dead meanwhile, the answer may be about that one, and the ledger is asked
+// again.
+func (o *Oldest) Learn(answer int64) {
 	o.looking = false
-	if o.at != before {
-		answer = min(o.at, answer)
-	}
-	o.at = answer
+	o.at = min(answer, o.since)
 }

@@ -94,14 +94,28 @@ func TestOldest(t *testing.T) {
 	if o.Left(50); !o.IsDue(49) {
 		t.Error("the oldest has left, and the ledger is not asked")
 	}
-	before := o.Ask()
+	o.Ask(true)
 	o.Died(20, false) // by a clock that was set back
-	if o.Learn(before, 60); o.At() != 20 || o.IsDue(19) {
+	if o.Learn(60); o.At() != 20 || o.IsDue(19) {
 		t.Errorf("the oldest died at %d, want 20", o.At())
 	}
-	before = o.Ask()
+	o.Ask(true)
+	o.Died(70, false) // and was not in the list yet
+	if o.Learn(None); o.At() != 70 {
+		t.Errorf("the oldest died at %d, want 70", o.At())
+	}
+	o.Ask(true)
+	if o.Stop(); !o.IsDue(0) {
+		t.Error("the list was not read to its end, and the ledger is not asked again")
+	}
+	o.Died(30, false) // before the place where the reading goes on
+	o.Ask(false)
+	if o.Learn(None); o.At() != 30 || o.IsDue(29) {
+		t.Errorf("the oldest died at %d, want 30", o.At())
+	}
+	o.Ask(true)
 	o.Left(60) // the answer may be about that one
-	if o.Learn(before, 60); !o.IsDue(0) {
+	if o.Learn(60); !o.IsDue(0) {
 		t.Error("the answer is about a task that has left, and the ledger is not asked again")
 	}
 	if o.Left(None); o.At() != 60 {
