@@ -59,6 +59,12 @@ func (s *simulation) replaced(r Request, repeated bool, err error, dues []int64)
 		if f.open != nil && r.Supersede {
 			f.open.crashed = true
 		}
+		switch { // whichever came first, what there is now has the content of the replacement
+		case err == nil && f.topic != "":
+			f.topic, f.group, f.req = r.Topic, r.Group, fmt.Sprint(r)
+		case errors.Is(err, ErrUnknown):
+			f.topic, f.req = "", ""
+		}
 	case err == nil:
 		if f.busy() && !r.Supersede {
 			s.m.fault(r.ID, "replaced while it is being delivered")
