@@ -72,8 +72,6 @@ var (
 	// MarkRows have what happened to nodes and topics, ActionRows who did what.
 	MarkRows   = Series{"marks", 'k', 31 * day, time.Hour}
 	ActionRows = Series{"actions", 'a', 31 * day, time.Hour}
-	// WaveRows have what was due, by the minute.
-	WaveRows = Series{"waves", 'w', day + time.Hour, time.Hour}
 )
 
 // Begins returns when the period of a time began, as Unix time in seconds.

@@ -55,7 +55,7 @@ func testArchive(f *fixture) {
 		want(recovery.MinuteRows, "top", all, 0)
 		want(recovery.MinuteRows, "", 40*time.Hour, 2*time.Hour)
 		want(recovery.HourRows, "", 25*24*time.Hour, 0, "480h0m0s a=long ago", "1h0m0s a=hour")
-		want(recovery.WaveRows, "", all, 0)
+		want(recovery.MarkRows, "", all, 0)
 		f.restart()
 	}
 	// A clock that is a year ahead once takes nothing of what is there.
