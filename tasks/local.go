@@ -41,11 +41,6 @@ func (s *Scheduler) Forecast(ctx context.Context, o Outlook) (Forecast, error) {
 	return s.engine.Forecast(ctx, o, s.engine.Now())
 }
 
-// History returns what has happened at this node in the last hour, by the minute.
-func (s *Scheduler) History() History {
-	return s.engine.History()
-}
-
 // Reconsider checks again what this process cannot deliver (Topic.Undeliverable), and
 // delivers what it can by now. It is to be called when a way of delivery has got what it
 // lacked, such as a secret. It includes what ReceiverCame does for all topics.

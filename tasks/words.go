@@ -160,9 +160,6 @@ type (
 	// An Outlook says what a forecast is about.
 	Outlook = task.Outlook
 
-	// A History says what has happened in the last hour, by the minute.
-	History = task.History
-
 	// A PastQuery asks for a Past.
 	PastQuery = task.PastQuery
 
@@ -175,7 +172,7 @@ type (
 	// A MarkKind says what.
 	MarkKind = task.MarkKind
 
-	// A PastMinute is a minute of a History.
+	// A PastMinute is a point of a Past.
 	PastMinute = task.PastMinute
 
 	// A Forecast says how many deliveries will start when.

@@ -11,6 +11,7 @@ import (
 
 	. "github.com/lapsehq/lapse/tasks"
 	"github.com/lapsehq/lapse/tasks/internal/rig"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // wantHistory wants the past of all nodes to have what they have counted since their start, less
@@ -71,21 +72,21 @@ func TestHistory(t *testing.T) {
 		h.Observe(2 * time.Minute)
 		h.Observe(2 * time.Minute)
 		late.Counts = h.Counts
-		wanted := History{Since: began.UTC(), Minutes: []PastMinute{
+		wanted := task.History{Since: began.UTC(), Minutes: []PastMinute{
 			{At: began.UTC(), Scheduled: 3, Cancelled: 1},
 			{At: began.Add(time.Minute).UTC()},
 			{At: began.Add(2 * time.Minute).UTC(), Delivered: 1, Failed: 1, Died: 1, Lateness: late},
 		}}
-		if diff := cmp.Diff(wanted, r.History()); diff != "" {
+		if diff := cmp.Diff(wanted, r.Engine().History()); diff != "" {
 			t.Errorf("the history: %s", diff)
 		}
 		time.Sleep(time.Hour)
-		past := r.History().Minutes
+		past := r.Engine().History().Minutes
 		if len(past) != HistoryMinutes+1 || past[0].Delivered != 1 || past[HistoryMinutes].At != began.Add(62*time.Minute).UTC() {
 			t.Errorf("an hour later there are %d minutes, from %+v", len(past), past[0])
 		}
 		time.Sleep(time.Minute)
-		for _, m := range r.History().Minutes {
+		for _, m := range r.Engine().History().Minutes {
 			if m.Delivered != 0 {
 				t.Errorf("more than an hour later there is %+v", m)
 			}

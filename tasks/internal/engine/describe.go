@@ -239,7 +239,7 @@ func recentLocked(s *Engine, t *Topic, c *task.Counts) {
 	c.Recent.Counts[len(older)] += younger
 }
 
-// History is tasks.Scheduler.History.
+// History returns what was counted in the last hour, by the minute.
 func (s *Engine) History() task.History {
 	wall := s.Config.Clock()
 	s.mu.Lock()
