@@ -106,7 +106,9 @@ type Wave struct {
 	Topics   []WaveTopic // at most MaxWaveTopics, those with the most tasks first
 	Others   WaveCounts  // of further topics
 	Beyond   int         // how many further topics there are, at least
-	Complete bool        // false while a node that was asked reads its tasks
+	// Complete is false while a node that was asked reads its tasks, and if some topics were asked
+	// for and ends of the span are counted for others, whose topics are not known any more.
+	Complete bool
 }
 
 // Total is that of all topics.

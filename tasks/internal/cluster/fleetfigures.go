@@ -75,7 +75,8 @@ type (
 		Since  time.Time
 		Topics []task.WaveTopic `json:",omitempty"`
 		Others task.WaveCounts
-		Beyond int `json:",omitempty"`
+		Beyond int  `json:",omitempty"`
+		Partly bool `json:",omitempty"` // counts are missing, see task.Wave.Complete
 		reading
 	}
 )
@@ -292,8 +293,9 @@ func (s *Cluster) FleetForecast(ctx context.Context, o task.Outlook) (task.Forec
 
 func (s *Cluster) handleWaves(ctx context.Context, _ string, q wavesQuery) (wavesReply, error) {
 	ctx = task.WithGrant(ctx, &task.Grant{Topics: q.Patterns})
+	reads := !s.engine.IsReplayed() // before the tasks are counted
 	w, err := s.engine.Waves(ctx, task.WaveQuery{From: time.Unix(q.From, 0).UTC(), To: time.Unix(q.To, 0).UTC(), Topic: q.Topic})
-	return wavesReply{w.Since, w.Topics, w.Others, w.Beyond, reading{!w.Complete}}, err
+	return wavesReply{w.Since, w.Topics, w.Others, w.Beyond, !w.Complete, reading{reads}}, err
 }
 
 // FleetWaves is tasks.Scheduler.FleetWaves of a query that was checked.
@@ -308,7 +310,7 @@ func (s *Cluster) FleetWaves(ctx context.Context, q task.WaveQuery) (task.Wave, 
 	}
 	for i := range g.answers {
 		a := &g.answers[i].reply
-		w.Add(&task.Wave{Since: a.Since, Topics: a.Topics, Others: a.Others, Beyond: a.Beyond, Complete: !a.Reads})
+		w.Add(&task.Wave{Since: a.Since, Topics: a.Topics, Others: a.Others, Beyond: a.Beyond, Complete: !a.Partly})
 	}
 	w.Sum()
 	w.Complete = w.Complete && len(g.reach.Missing) == 0

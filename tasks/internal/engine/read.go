@@ -410,7 +410,9 @@ func (s *Engine) Waves(ctx context.Context, q task.WaveQuery) (task.Wave, error)
 			return task.Wave{}, err
 		}
 	}
-	s.endedBetween(&w.Pick, minutes.MinuteOf(from), minutes.MinuteOf(to), of)
+	if !s.endedBetween(&w.Pick, minutes.MinuteOf(from), minutes.MinuteOf(to), of) {
+		v.Complete = false
+	}
 	eachIn(s, all, func(name string, c *task.WaveCounts) {
 		if t, ok := s.TopicTable.ByName[name]; ok && t.recent != nil {
 			c.Per1000s = int64(1000 * t.recent.Rate(s.Elapsed()))
@@ -447,14 +449,19 @@ func open(c *task.WaveCounts, sl *store.Slot, due time.Time) {
 }
 
 // endedBetween counts what has ended of the tasks that were due from one minute on until before
-// another one.
-func (s *Engine) endedBetween(p *Pick, from, to int64, of func(topic string) *task.WaveCounts) {
+// another one. It reports false if there are rows for others: which topics they are about is not
+// known, so a selection of topics passes over them.
+func (s *Engine) endedBetween(p *Pick, from, to int64, of func(topic string) *task.WaveCounts) (whole bool) {
+	whole = true
 	for minute := from; minute < to; minute++ {
 		for at, more := 0, true; more; more = at != 0 {
 			s.mu.Lock()
 			at = s.TopicTable.History.Ended.Visit(minute, at, AtOnce, func(r *minutes.Row) {
-				// Which topics the row for others is about is not known.
-				if r.Topic == "" && (p.topic != "" || len(p.patterns) > 0) || r.Topic != "" && !p.has(r.Topic) {
+				switch {
+				case r.Topic == "" && (p.topic != "" || len(p.patterns) > 0):
+					whole = false
+					return
+				case r.Topic != "" && !p.has(r.Topic):
 					return
 				}
 				c := of(r.Topic)
@@ -466,6 +473,7 @@ func (s *Engine) endedBetween(p *Pick, from, to int64, of func(topic string) *ta
 			s.mu.Unlock()
 		}
 	}
+	return whole
 }
 
 // reasons are what the states of dead records say. See package record.

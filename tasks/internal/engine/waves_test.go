@@ -7,6 +7,7 @@ import (
 	"time"
 
 	. "github.com/lapsehq/lapse/tasks"
+	"github.com/lapsehq/lapse/tasks/internal/engine/minutes"
 	"github.com/lapsehq/lapse/tasks/internal/rig"
 )
 
@@ -16,6 +17,28 @@ func waveOf(r *rig.Rig, minute time.Time) (Wave, WaveCounts) {
 	w, err := r.Waves(r.T.Context(), WaveQuery{From: minute, To: minute.Add(time.Minute)})
 	rig.Want(r.T, "Waves", err, nil)
 	return w, w.Total()
+}
+
+// What has ended beyond the rows of a node may be of any topic: a wave of one topic is not complete.
+func TestWaveBeyondTheRows(t *testing.T) {
+	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+		minute := time.Now().Truncate(time.Minute)
+		ended := r.Engine().TopicTable.History.Ended
+		for i := range minutes.MaxRows {
+			ended.Row(strconv.Itoa(i), minute.Unix()/60-1)
+		}
+		r.Must(Request{ID: "a", Topic: "x"})
+		r.Ack(r.Pull("x", "a")[0])
+		rig.Pass(0)
+		w, c := waveOf(r, minute)
+		if !w.Complete || c.Delivered != 1 || w.Others.Delivered != 1 {
+			t.Errorf("all topics: %+v", w)
+		}
+		w, err := r.Waves(t.Context(), WaveQuery{From: minute, To: minute.Add(time.Minute), Topic: "x"})
+		if rig.Want(t, "Waves", err, nil); w.Complete {
+			t.Errorf("one topic: %+v", w)
+		}
+	})
 }
 
 // Every task of a wave has one fate, whatever is done to it.

@@ -33,7 +33,7 @@ func TestMissed(t *testing.T) {
 	for _, due := range all {
 		m.Leave(due)
 	}
-	if m.Count != 0 || m.rows != nil {
+	if m.Count != 0 || m.hours != nil {
 		t.Errorf("seed %d: %+v is left", seed, m)
 	}
 	m.Leave(1)
