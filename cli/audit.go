@@ -38,9 +38,16 @@ func auditTable(w io.Writer, page *client.AuditPage) {
 		if e.Task == "" && e.Group != "" {
 			on = "group " + e.Group
 		}
-		rows = append(rows, []string{e.At.Local().Format("01-02 15:04:05"), cmp.Or(e.By, "-"), e.Verb, on, fmt.Sprint(e.Count), cmp.Or(e.Detail, "-")})
+		verb := e.Verb
+		if e.Unknown {
+			verb += ", outcome unknown"
+		}
+		rows = append(rows, []string{e.At.Local().Format("01-02 15:04:05"), cmp.Or(e.By, "-"), verb, on, fmt.Sprint(e.Count), cmp.Or(e.Detail, "-")})
 	}
 	table(w, rows)
+	if page.Partial != "" {
+		fmt.Fprintln(w, "acts are missing:", page.Partial)
+	}
 	if page.NextCursor != "" {
 		fmt.Fprintln(w, "there are earlier acts: give --limit")
 	}

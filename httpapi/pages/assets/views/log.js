@@ -40,7 +40,7 @@ function undoOf(e) {
 const columns = [
   {head: "When", class: "time", cell: e => html`<time datetime=${e.at} title=${e.at}>${when(e.at)}</time> <span class="soft">${away(e.at)}</span>`},
   {head: "Who", class: "name", cell: e => html`${e.by || html`<span class="soft">without a token</span>`}${e.from ? html`<div class="note">${e.from}</div>` : null}`},
-  {head: "What", cell: e => e.verb},
+  {head: "What", cell: e => e.verb + (e.unknown ? ", outcome unknown" : "")},
   {head: "On", class: "name", cell: on},
   {head: "Tasks", num: true, cell: e => (e.count ? count(e.count) + (e.partial ? ", not all" : "") : html`<span class="zero">–</span>`)},
   {head: "Detail", class: "grow", cell: e => html`<span class="clamp" title=${short(e)}>${short(e)}</span>`},
@@ -51,6 +51,7 @@ export function Log({params, may}) {
   const undo = {head: html`<span class="unseen">Undo</span>`, class: "num", cell: e => (undoOf(e) ? html`<button type="button" class="small" onClick=${() => setUndoing(e)} aria-label=${"Undo " + e.verb + " of " + e.topic}>Undo</button>` : null)};
   const poll = usePoll(signal => get("v1/audit", {topic, limit: pageSize, cursor: cursors[cursors.length - 1]}, signal), [topic, cursors.join()], 5000);
   return html`<${View} title=${"Log of actions" + (topic ? " on " + topic : "")} poll=${poll} back=${topic ? {href: link("topics", topic), text: topic} : undefined}>
+    ${poll.data?.partial ? html`<p class="hint" role="status">Actions are missing: ${poll.data.partial}</p>` : null}
     ${poll.data ? html`<${Table} label="Actions" columns=${may("admin") ? [...columns, undo] : columns} rows=${poll.data.entries} keyOf=${e => e.id} empty="No action is known. The log has those of operators, for a month." />
       <${Pages} cursors=${cursors} next=${poll.data.next_cursor} go=${setCursors} />` : null}
     ${undoing ? html`<${Ask} title=${"Undo " + undoing.verb + " of " + undoing.topic + "?"} label="Undo" done="It is undone." act=${undoOf(undoing)} onClose=${() => { setUndoing(null); poll.again(); }}>
