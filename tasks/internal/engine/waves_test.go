@@ -19,7 +19,7 @@ func waveOf(r *rig.Rig, minute time.Time) (Wave, WaveCounts) {
 	return w, w.Total()
 }
 
-// What has ended beyond the rows of a node may be of any topic: a wave of one topic is not complete.
+// What has ended beyond the rows of a node may be of any topic: a wave of one is not complete.
 func TestWaveBeyondTheRows(t *testing.T) {
 	rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
 		minute := time.Now().Truncate(time.Minute)

@@ -121,7 +121,7 @@ const None = math.MaxInt64
 // no dead task of the topic died before it.
 type Oldest struct {
 	at      int64 // Unix ms; None: there is none that could be deleted
-	since   int64 // when the first of those died that were told since the list is read, Unix ms, or None
+	since   int64 // when the first died of those told since the list is read; or None
 	gone    bool  // that task is dead no longer: the ledger knows the next one
 	looking bool  // the ledger is being read
 }
