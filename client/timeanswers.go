@@ -115,7 +115,8 @@ type Wave struct {
 	// How many further topics there are, at least.
 	Beyond int `json:"beyond"`
 	// false while a node that was asked replays, or if one is missing: what it has is not
-	// counted.
+	// counted. false as well if some topics were asked for, and ends that were counted for
+	// others may be of these.
 	Complete bool `json:"complete"`
 }
 

@@ -18,7 +18,7 @@ type Wave struct {
 	Topics   []WaveTopic `json:"topics" nullable:"false" doc:"At most 100, those with the most tasks first."`
 	Others   WaveCounts  `json:"others" doc:"Further topics together."`
 	Beyond   int         `json:"beyond" doc:"How many further topics there are, at least."`
-	Complete bool        `json:"complete" doc:"false while a node that was asked replays, or if one is missing: what it has is not counted. false as well if some topics were asked for, and ends that were counted for others may be theirs."`
+	Complete bool        `json:"complete" doc:"false while a node that was asked replays, or if one is missing: what it has is not counted. false as well if some topics were asked for, and ends that were counted for others may be of these."`
 }
 
 // WaveTopic is the part of a wave that is of one topic.

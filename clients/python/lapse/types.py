@@ -1460,8 +1460,8 @@ Wave = TypedDict("Wave", {
     # How many further topics there are, at least.
     'beyond': 'int',
     # false while a node that was asked replays, or if one is missing: what it has is not counted.
-    # false as well if some topics were asked for, and ends that were counted for others may be
-    # theirs.
+    # false as well if some topics were asked for, and ends that were counted for others may be of
+    # these.
     'complete': 'bool',
     # Names of the nodes whose figures are in the answer.
     'covers': 'list[str]',

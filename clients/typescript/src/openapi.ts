@@ -2885,7 +2885,7 @@ export interface components {
              * @description How many further topics there are, at least.
              */
             beyond: number;
-            /** @description false while a node that was asked replays, or if one is missing: what it has is not counted. false as well if some topics were asked for, and ends that were counted for others may be theirs. */
+            /** @description false while a node that was asked replays, or if one is missing: what it has is not counted. false as well if some topics were asked for, and ends that were counted for others may be of these. */
             complete: boolean;
             /** @description Names of the nodes whose figures are in the answer. */
             covers: string[];

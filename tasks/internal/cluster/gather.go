@@ -258,20 +258,24 @@ func (s *gatherings) doWanted(ctx, life context.Context, key string, compute fun
 
 // share has a value computed as one says, unless that is under way or done.
 func (s *gatherings) share(ctx context.Context, key string, one *gathering, compute func() any) (any, error) {
+	unused := one.leave
+	defer func() {
+		if unused != nil {
+			unused()
+		}
+	}()
 	if err := ctx.Err(); err != nil {
 		return nil, context.Cause(ctx)
 	}
 	s.mu.Lock()
 	g, known := s.of[key]
 	if !known {
-		g = one
+		g, unused = one, nil
 		if s.of == nil {
 			s.of = make(map[string]*gathering)
 		}
 		s.of[key] = g
 		go s.compute(key, g, compute)
-	} else if one.leave != nil {
-		one.leave() // it is not needed
 	}
 	g.waiting++
 	s.mu.Unlock()

@@ -85,6 +85,9 @@ func (s *Cluster) ownSurvey(ctx context.Context, q *query.Survey) (query.SurveyP
 		return query.SurveyPart{}, err
 	}
 	own := found.(ownSurvey)
+	if own.err != nil && s.engine.IsClosing() {
+		own.err = task.ErrClosed // and not that its context has ended
+	}
 	return own.SurveyPart, own.err
 }
 
