@@ -37,6 +37,8 @@ func (m *Member) keep() {
 // KeepOnce sends one heartbeat and checks the shards. A failure is noted for Health, and
 // logged when it begins and when it is over.
 func (m *Member) KeepOnce() {
+	m.keeping.Lock()
+	defer m.keeping.Unlock()
 	if m.ended.Load() {
 		return
 	}
@@ -103,11 +105,11 @@ func (m *Member) Beat(ctx context.Context) error {
 		}
 	}
 	m.peers.noteUnlisted() // before it is listed again, see Watch.see
+	m.mu.Lock()
+	m.recounted = time.Now()
+	m.mu.Unlock()
 	done, err := m.Follow(ctx, held, raw)
 	if err == nil && done {
-		m.mu.Lock()
-		m.recounted = time.Now()
-		m.mu.Unlock()
 		m.Log.Error("Redis had lost this node's registration; it was written again", "generation", m.Registration().Generation)
 	}
 	return err

@@ -23,8 +23,9 @@ type Member struct {
 	Notices *notice.Queue
 
 	// Turns, which are held across round trips and guard no field that others read.
-	naming sync.Mutex // to write this process's entry in the registry
-	taking sync.Mutex // to acquire a shard
+	keeping sync.Mutex // to send a heartbeat and to look at the shards after it
+	naming  sync.Mutex // to write this process's entry in the registry
+	taking  sync.Mutex // to acquire a shard
 
 	beatSoon chan struct{} // wakes keep; holds one request
 
