@@ -446,8 +446,8 @@ type ReadyParts struct {
 	// Tasks that wait for deliveries of their groups to end, in topics with
 	// concurrency_per_group. They count as ready too.
 	Blocked int64 `json:"blocked"`
-	// Tasks with a delivery of their own that their topic cannot make, see undeliverable of a
-	// task. They count as ready too.
+	// Tasks that wait aside: their topic cannot make the delivery that they have of their own,
+	// see undeliverable of a task, or none of its receivers wants them. They count as ready too.
 	Strays int64 `json:"strays"`
 }
 

@@ -45,7 +45,7 @@ type Counts struct {
 // ReadyParts are parts of the ready tasks.
 type ReadyParts struct {
 	Blocked int64 `json:"blocked" doc:"Tasks that wait for deliveries of their groups to end, in topics with concurrency_per_group. They count as ready too."`
-	Strays  int64 `json:"strays" doc:"Tasks with a delivery of their own that their topic cannot make, see undeliverable of a task. They count as ready too."`
+	Strays  int64 `json:"strays" doc:"Tasks that wait aside: their topic cannot make the delivery that they have of their own, see undeliverable of a task, or none of its receivers wants them. They count as ready too."`
 }
 
 // Attempts are how many deliveries have ended how, since the start.

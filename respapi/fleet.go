@@ -3,6 +3,7 @@ package respapi
 import (
 	"context"
 	"encoding/binary"
+	"fmt"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -16,6 +17,12 @@ const (
 	subjectWants   = "resp.wants"   // what the subscribers of a node wish for
 	subjectEvents  = "resp.events"  // events and messages for subscribers, sent once
 	subjectExpired = "resp.expired" // expired events, answered with who got them
+)
+
+// What an answer about an expired event says; 0: no subscriber of the node wants it.
+const (
+	eventGot  = 1 // a subscriber got it
+	eventOpen = 2 // one that did not may want it
 )
 
 const (
@@ -44,6 +51,7 @@ type peers struct {
 	bytes  int      // of them
 
 	all     atomic.Uint32 // what any of them wishes for
+	came    atomic.Uint32 // counts when one of them told of other arrivals
 	changed chan struct{} // 1: that of a peer or of this node has changed
 	wake    chan struct{} // 1: frames are unsent
 	silent  atomic.Int64  // when a node that does not answer was logged last, in Unix nanoseconds
@@ -52,6 +60,7 @@ type peers struct {
 // peerWants is what the subscribers of a node wish for.
 type peerWants struct {
 	classes classes
+	came    uint32 // hub.came of the node
 	until   time.Time
 	heard   context.Context // ends when they are forgotten
 	forget  context.CancelFunc
@@ -70,7 +79,7 @@ func poke(c chan struct{}) {
 }
 
 // set notes what a node wishes for.
-func (p *peers) set(node string, c classes, until time.Time) {
+func (p *peers) set(node string, c classes, came uint32, until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	w := p.wants[node]
@@ -78,9 +87,15 @@ func (p *peers) set(node string, c classes, until time.Time) {
 	case c == 0:
 		p.forgetLocked(node)
 	case w != nil:
-		w.classes, w.until = c, until
+		if w.came != came {
+			p.came.Add(1)
+			poke(p.changed)
+		}
+		w.classes, w.came, w.until = c, came, until
 	default:
-		w = &peerWants{classes: c, until: until}
+		w = &peerWants{classes: c, came: came, until: until}
+		p.came.Add(1)
+		poke(p.changed)
 		w.heard, w.forget = context.WithCancel(context.Background())
 		p.wants[node] = w
 	}
@@ -179,11 +194,14 @@ func (s *Server) background(f func()) {
 }
 
 // tellWants tells the other nodes what the subscribers of this one wish for. When the first
-// receiver of expired events comes, the tasks that wait for it are delivered.
+// receiver of expired events comes, the tasks that wait for it are delivered. So are those that
+// wait for a subscriber of their keys when further ones have come, told once in wantsEvery.
 func (s *Server) tellWants(scheduler *tasks.Scheduler) {
 	ticker := time.NewTicker(wantsEvery)
 	defer ticker.Stop()
 	var told, had classes
+	var toldCame, hadCame uint32
+	var lately time.Time
 	for open := true; open; {
 		again := false
 		select {
@@ -198,14 +216,19 @@ func (s *Server) tellWants(scheduler *tasks.Scheduler) {
 		if !open {
 			wants = 0
 		}
-		if wants != told || again && wants != 0 {
-			told = wants
-			scheduler.Broadcast(subjectWants, strconv.AppendUint(nil, uint64(wants), 10))
+		now := time.Now()
+		due := again || now.Sub(lately) >= wantsEvery
+		if own := s.hub.came.Load(); wants != told || again && wants != 0 || due && own != toldCame {
+			told, toldCame = wants, own
+			body := append(strconv.AppendUint(nil, uint64(wants), 10), ' ')
+			scheduler.Broadcast(subjectWants, strconv.AppendUint(body, uint64(own), 10))
 		}
-		if all := s.wanted(); all != had {
-			if all&^had&anyReceiver != 0 && open {
-				scheduler.Reconsider()
-			}
+		all, came := s.wanted(), s.hub.came.Load()+s.peers.came.Load()
+		if open && (all&^had&anyReceiver != 0 || due && came != hadCame) {
+			hadCame, lately = came, now
+			scheduler.ReceiverCame()
+		}
+		if all != had {
 			had = all
 			poke(s.due)
 		}
@@ -213,9 +236,11 @@ func (s *Server) tellWants(scheduler *tasks.Scheduler) {
 }
 
 func (s *Server) onWants(_ context.Context, from string, body []byte) ([]byte, error) {
-	wants, err := strconv.ParseUint(string(body), 10, 32)
+	var wants classes
+	var came uint32
+	_, err := fmt.Sscan(string(body), &wants, &came)
 	if err == nil {
-		s.peers.set(from, classes(wants), time.Now().Add(wantsHold))
+		s.peers.set(from, wants, came, time.Now().Add(wantsHold))
 	}
 	return nil, err
 }
@@ -289,8 +314,7 @@ func (s *Server) onEvents(_ context.Context, _ string, body []byte) ([]byte, err
 	return nil, nil
 }
 
-// onExpired publishes expired events of another node. The answer has a byte for each: 1 if a
-// subscriber got it.
+// onExpired publishes expired events of another node. The answer has a byte for each.
 func (s *Server) onExpired(ctx context.Context, _ string, body []byte) ([]byte, error) {
 	r := frameReader{b: body}
 	topic := r.text()
@@ -302,9 +326,13 @@ func (s *Server) onExpired(ctx context.Context, _ string, body []byte) ([]byte, 
 		return nil, errBadFrame
 	}
 	answer := make([]byte, len(keys))
-	for i, heard := range s.publishHere(ctx, topic, keys, true) {
-		if heard {
-			answer[i] = 1
+	got, open := s.publishHere(ctx, topic, keys, true)
+	for i, heard := range got {
+		switch {
+		case heard:
+			answer[i] = eventGot
+		case open:
+			answer[i] = eventOpen
 		}
 	}
 	return answer, nil
@@ -317,7 +345,7 @@ func (s *Server) askExpired(ctx context.Context, scheduler *tasks.Scheduler, nod
 	answer, err := scheduler.Ask(known, node, subjectExpired, body)
 	if err != nil && ctx.Err() == nil {
 		// Until it says again what its subscribers wish for, it is not asked.
-		s.peers.set(node, 0, time.Time{})
+		s.peers.set(node, 0, 0, time.Time{})
 		s.log.Debug("a node does not publish expired events", "node", node, "error", err)
 	}
 	return answer

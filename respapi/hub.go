@@ -46,7 +46,8 @@ type hub struct {
 	encoding    [2]resp.Writer // of the message on its way, for both versions
 
 	wants   atomic.Uint32 // classes that subscribers of this node wish for; with anyMessage
-	changed func()        // is called under mu when wants has changed
+	came    atomic.Uint32 // counts when one may have come that receives further keys
+	changed func()        // is called under mu when wants or came has changed
 }
 
 // An entry has the subscribers of a channel or a pattern.
@@ -224,6 +225,15 @@ func (h *hub) receiveLocked(u *subscriber, e *entry, n int) {
 			u.ofKeys += n
 		}
 	})
+	if n > 0 && e.want.receives == keyReceiver {
+		h.cameLocked()
+	}
+}
+
+// cameLocked tells of a receiver of further keys.
+func (h *hub) cameLocked() {
+	h.came.Add(1)
+	h.changed()
 }
 
 // receives returns eventReceiver or keyReceiver if what the subscriber takes counts as received.

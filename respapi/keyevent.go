@@ -18,8 +18,8 @@ const KindKeyevent task.Kind = "keyevent"
 
 // Keyevent is a way of delivery: the key of each task is published as an expired event to the
 // subscribers of all nodes, and acknowledged when at least one receiver among them got it. As long
-// as there is no receiver, tasks wait. It implements task.Way and task.Tally. The zero value is
-// ready: tasks wait until Attach.
+// as there is no receiver, tasks wait; those that no subscriber of other keys wants wait aside. It
+// implements task.Way and task.Tally. The zero value is ready: tasks wait until Attach.
 //
 // A receiver is a subscriber that names the channel of the event, or without any one that names
 // channels of keys, and that reads. It got an event when its machine has it. Whether the program
@@ -66,17 +66,21 @@ func (p *publisher) Deliver(ctx context.Context, d *task.Delivery) error {
 func (p *publisher) DeliverBatch(ctx context.Context, ds []*task.Delivery) []error {
 	errs := make([]error, len(ds))
 	var got []bool
+	why := task.ErrNoReceiver
 	if s := p.way.server.Load(); s != nil && s.wanted()&anyReceiver != 0 {
 		keys := make([]string, len(ds))
 		for i, d := range ds {
 			keys[i] = eventKey(d.ID, d.Headers)
 		}
-		got = s.publishExpired(ctx, p.topic, keys)
+		open := false
+		if got, open = s.publishExpired(ctx, p.topic, keys); !open && s.wanted()&keyReceiver != 0 {
+			why = task.ErrUnwanted // there are subscribers of other keys
+		}
 	}
 	missed := 0
 	for i := range errs {
 		if got == nil || !got[i] {
-			errs[i] = task.ErrNoReceiver
+			errs[i] = why
 			missed++
 		}
 	}
@@ -94,8 +98,8 @@ func eventKey(id string, headers map[string]string) string {
 }
 
 // publishExpired publishes expired events to the subscribers of all nodes. The result says of each
-// whether one of them that counts got it.
-func (s *Server) publishExpired(ctx context.Context, topic string, keys []string) (got []bool) {
+// whether one of them that counts got it. open: one that did not get some may want them.
+func (s *Server) publishExpired(ctx context.Context, topic string, keys []string) (got []bool, open bool) {
 	nodes, scheduler := s.peers.with(classExpired), s.scheduler.Load()
 	if len(nodes) == 0 || scheduler == nil {
 		return s.publishHere(ctx, topic, keys, s.peers.with(anyReceiver) != nil)
@@ -111,15 +115,17 @@ func (s *Server) publishExpired(ctx context.Context, topic string, keys []string
 	for i, node := range nodes {
 		group.Go(func() { answers[i] = s.askExpired(ctx, scheduler, node, body) })
 	}
-	got = s.publishHere(ctx, topic, keys, s.peers.with(anyReceiver) != nil)
+	got, open = s.publishHere(ctx, topic, keys, s.peers.with(anyReceiver) != nil)
 	if !slices.Contains(got, false) { // receivers of other nodes that are slow do not pace these
 		defer time.AfterFunc(slowWithin, cancel).Stop()
 	}
 	group.Wait()
 	for _, answer := range answers {
+		open = open || len(answer) != len(got)
 		for i := range min(len(answer), len(got)) {
-			got[i] = got[i] || answer[i] == 1
+			got[i] = got[i] || answer[i] == eventGot
+			open = open || answer[i] == eventOpen
 		}
 	}
-	return got
+	return got, open
 }

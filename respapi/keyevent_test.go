@@ -286,3 +286,19 @@ func TestPastExpiry(t *testing.T) {
 		}
 	}
 }
+
+// Keys that no one hears of hold up no others: a subscriber of some keys gets them, and a further
+// one gets its own as soon as it has come, at whichever node.
+func TestKeysThatNoOneHears(t *testing.T) {
+	t.Parallel()
+	nodes, _ := newFleet(t, 2, Config{Notify: new("KEx")})
+	for _, n := range nodes {
+		n.await("the topic is set", n.kindIs("expired", KindKeyevent))
+	}
+	a := nodes[0].receiver("__keyspace@0__:a*")
+	unheard := nodes[0].wave("u", 600)
+	nodes[0].await("they wait aside", func() bool { return nodes[0].figures("expired").Strays == 600 })
+	a.getAll(nodes[0].wave("a", 10))
+	nodes[1].receiver("__keyspace@0__:u*").getAll(unheard)
+	nodes[0].await("all are settled", func() bool { n := nodes[0].figures("expired"); return n.Delivered == 610 && n.Ready == 0 })
+}

@@ -132,8 +132,9 @@ func (hs *hearings) end() {
 // the topic has room for them. The result says of each whether a receiver has taken it. One that is
 // slow has taken what it was sent, too: what it has not read when it ends is published again. If
 // another node has a receiver of the event, that one is relied upon. elsewhere: another node
-// perhaps has receivers, whose events monitors of this node hear as well.
-func (s *Server) publishHere(ctx context.Context, topic string, keys []string, elsewhere bool) (got []bool) {
+// perhaps has receivers, whose events monitors of this node hear as well. open: a receiver that has
+// no room, stands still or has left meanwhile may want what was not taken.
+func (s *Server) publishHere(ctx context.Context, topic string, keys []string, elsewhere bool) (got []bool, open bool) {
 	got = make([]bool, len(keys))
 	ctx, cancel := within(ctx, takenWithin)
 	defer cancel()
@@ -147,9 +148,9 @@ func (s *Server) publishHere(ctx context.Context, topic string, keys []string, e
 		switch {
 		case heard.by == 0 && elsewhere: // monitors hear what receivers there get
 			s.hub.publishEvents(classExpired, topic, expiredEvent, keys, nil)
-			return got
+			return got, false
 		case heard.by == 0:
-			return got
+			return got, false
 		}
 		if !heard.full {
 			break
@@ -157,12 +158,15 @@ func (s *Server) publishHere(ctx context.Context, topic string, keys []string, e
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
-			return got
+			return got, true
 		}
 	}
 	s.awaitTaken(ctx, &heard)
 	s.keep(heard.settled(topic, keys, got))
-	return got
+	for _, g := range heard.of {
+		open = open || g.gone || g.stuck
+	}
+	return got, open
 }
 
 // settled says which events receivers have taken. The doses are what is kept of these until it is
@@ -292,6 +296,7 @@ func (s *Server) setStalled(u *subscriber, stalled bool) (end int64, changed boo
 		s.doubtLocked(others)
 	} else {
 		h.doses.trust(u)
+		h.cameLocked()
 	}
 	return u.end, changed
 }
@@ -366,7 +371,7 @@ func (s *Server) publishDose() (any, heard bool) {
 	}
 	ctx, cancel := context.WithTimeout(s.ending, doseWithin)
 	defer cancel()
-	got := s.publishExpired(ctx, d.topic, d.keys)
+	got, _ := s.publishExpired(ctx, d.topic, d.keys)
 	var rest []string
 	for i, key := range d.keys {
 		if !got[i] {

@@ -163,8 +163,9 @@ func TestDosesAreBounded(t *testing.T) {
 // A slow receiver gets each event once, and nothing is far ahead of it.
 func TestSlowReceiver(t *testing.T) {
 	r := newRig(t, Config{}, tasks.Config{})
+	r.await("the topic is set", r.kindIs("expired", KindKeyevent))
+	keys := r.wave("k", 10_000) // which may take longer than a receiver may stand still
 	slow := r.slowlySubscribed()
-	keys := r.wave("k", 10_000)
 	n, work := 0, time.NewTicker(20*time.Millisecond)
 	defer work.Stop()
 	for len(keys) > 0 {

@@ -32,9 +32,12 @@ const (
 // MaxPerGroup bounds TopicSettings.ConcurrencyPerGroup.
 const MaxPerGroup = task.MaxPerGroup
 
-// ErrNoReceiver is returned by a Deliverer that has no receiver at the moment, see
-// task.ErrNoReceiver.
-var ErrNoReceiver = task.ErrNoReceiver
+// Errors of a Deliverer that has no receiver at the moment, or none that wants the task, see
+// task.ErrNoReceiver and task.ErrUnwanted.
+var (
+	ErrNoReceiver = task.ErrNoReceiver
+	ErrUnwanted   = task.ErrUnwanted
+)
 
 // ReadyCounts are parts of the ready tasks, now.
 type ReadyCounts = task.ReadyCounts

@@ -22,7 +22,7 @@ const (
 type Deliverer interface {
 	// Deliver makes one attempt. nil acknowledges it; an error fails it, and Kill and RetryAfter
 	// say more. ErrLater leaves it open: its receipt settles it before its lease ends. After
-	// ErrNoReceiver the attempt does not count. ctx ends with the lease.
+	// ErrNoReceiver and ErrUnwanted the attempt does not count. ctx ends with the lease.
 	Deliver(ctx context.Context, d *Delivery) error
 }
 
@@ -37,6 +37,12 @@ var (
 	// is called, or Scheduler.Reconsider. Until then one task a second is tried. Meanwhile
 	// Topic.Undeliverable has the text of the error.
 	ErrNoReceiver = errors.New("no receiver at the moment")
+	// ErrUnwanted is returned by a Deliverer that has receivers for tasks of the topic, and none at
+	// the moment that wants this one. As after ErrNoReceiver the attempt does not count. The task
+	// waits outside of the queue, where it holds up no other one, until Scheduler.ReceiverCame is
+	// called, or Scheduler.Reconsider. Until then a few such tasks of a topic are tried each
+	// second, in turn.
+	ErrUnwanted = errors.New("no receiver wants it at the moment")
 )
 
 // HandlerFunc is a Deliverer that is a function of this process.
@@ -108,6 +114,7 @@ type Verdict struct {
 	Delay  *time.Duration
 	Lease  time.Duration // Extend: from now; 0 means the topic's lease. 1 s to 24 h
 	Reason string        // Release, Bury: kept as the task's last error, cut at 1 KiB
+	Aside  bool          // Return: it waits as after ErrUnwanted
 }
 
 // A Settled is the answer to one receipt.

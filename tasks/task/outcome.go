@@ -8,9 +8,10 @@ import (
 
 // A Judgement is what becomes of a delivery, once its deliverer has returned.
 type Judgement struct {
-	Verb   Verb // Ack, Release or Bury; 0 leaves it open
+	Verb   Verb // Ack, Release, Bury or Return; 0 leaves it open
 	Reason string
 	Pause  *time.Duration // Release: nil means the topic's backoff
+	Aside  bool           // Return: it waits as after ErrUnwanted
 }
 
 // Judge returns what becomes of a delivery after the error of its deliverer. It calls methods of
@@ -26,6 +27,8 @@ func Judge(err error) Judgement {
 		return Judgement{}
 	case errors.Is(err, ErrNoReceiver):
 		return Judgement{Verb: Return, Reason: err.Error()}
+	case errors.Is(err, ErrUnwanted):
+		return Judgement{Verb: Return, Reason: err.Error(), Aside: true}
 	case errors.As(err, &death):
 		return Judgement{Verb: Bury, Reason: err.Error()}
 	case errors.As(err, &pause):
@@ -37,7 +40,7 @@ func Judge(err error) Judgement {
 
 // Verdict returns the judgement as the settlement of a receipt.
 func (v *Judgement) Verdict() Verdict {
-	return Verdict{Verb: v.Verb, Delay: v.Pause, Reason: Cut(v.Reason, MaxReason)}
+	return Verdict{Verb: v.Verb, Delay: v.Pause, Reason: Cut(v.Reason, MaxReason), Aside: v.Aside}
 }
 
 // A deathError makes a failed attempt the last one.

@@ -138,8 +138,9 @@ type ReadyCounts struct {
 	// Blocked are those that wait for deliveries of their groups to end, in a topic with
 	// ConcurrencyPerGroup.
 	Blocked int64 `json:"blocked,omitzero" http:"blocked" doc:"Tasks that wait for deliveries of their groups to end, in topics with concurrency_per_group. They count as ready too." metric:"tasks_blocked" help:"Ready tasks of the topic at this node that wait for deliveries of their groups to end, now, because of the topic's concurrency_per_group. They count as ready in lapse_tasks too."`
-	// Strays counts those whose topic cannot deliver them to their Target.
-	Strays int64 `json:"strays,omitzero" http:"strays" doc:"Tasks with a delivery of their own that their topic cannot make, see undeliverable of a task. They count as ready too." metric:"tasks_strays" help:"Ready tasks of the topic at this node with a delivery of their own that the topic cannot make, now: it has another kind, or no task_delivery any more. They wait until its settings change, and count as ready in lapse_tasks too. More than 0: mend the topic, or the tasks."`
+	// Strays counts those whose topic cannot deliver them to their Target, and those that no
+	// receiver wants (ErrUnwanted).
+	Strays int64 `json:"strays,omitzero" http:"strays" doc:"Tasks that wait aside: their topic cannot make the delivery that they have of their own, see undeliverable of a task, or none of its receivers wants them. They count as ready too." metric:"tasks_strays" help:"Ready tasks of the topic at this node that wait aside, now: the topic cannot make the delivery that they have of their own (it has another kind, or no task_delivery any more), or none of its receivers wants them (no subscriber of the channels of these keys). They wait until its settings change or a receiver comes, and count as ready in lapse_tasks too. More than 0: mend the topic, the tasks or the receivers."`
 }
 
 // OverdueCounts are the tasks whose deadline has passed and that are not delivered, now. Such a

@@ -275,8 +275,8 @@ class Counts(TypedDict):
     scheduled: int
     # Later than their max_lateness, or not delivered because of their topic's misfire.
     skipped: int
-    # Tasks with a delivery of their own that their topic cannot make, see undeliverable of a
-    # task. They count as ready too.
+    # Tasks that wait aside: their topic cannot make the delivery that they have of their own, see
+    # undeliverable of a task, or none of its receivers wants them. They count as ready too.
     strays: int
     # When the oldest dead task died. Left out if there is none.
     dead_oldest_at: NotRequired[str]

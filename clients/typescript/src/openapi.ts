@@ -1242,7 +1242,7 @@ export interface components {
             skipped: number;
             /**
              * Format: int64
-             * @description Tasks with a delivery of their own that their topic cannot make, see undeliverable of a task. They count as ready too.
+             * @description Tasks that wait aside: their topic cannot make the delivery that they have of their own, see undeliverable of a task, or none of its receivers wants them. They count as ready too.
              */
             strays: number;
         };

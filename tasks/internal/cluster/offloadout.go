@@ -84,14 +84,15 @@ type OffloadOutcome struct {
 	Verb    task.Verb
 	Reason  string         `json:",omitempty"`
 	Delay   *time.Duration `json:",omitempty"`
+	Aside   bool           `json:",omitempty"`
 }
 
 func outcomeOf(receipt string, v task.Verdict) OffloadOutcome {
-	return OffloadOutcome{receipt, v.Verb, v.Reason, v.Delay}
+	return OffloadOutcome{receipt, v.Verb, v.Reason, v.Delay, v.Aside}
 }
 
 func (o *OffloadOutcome) verdict() task.Verdict {
-	return task.Verdict{Verb: o.Verb, Delay: o.Delay, Reason: o.Reason}
+	return task.Verdict{Verb: o.Verb, Delay: o.Delay, Reason: o.Reason, Aside: o.Aside}
 }
 
 // handleOutcomes settles deliveries. Like a worker of this process, the other node does not

@@ -259,3 +259,47 @@ func TestNoReceiverAtTheEnd(t *testing.T) {
 		})
 	}
 }
+
+// Tasks that no receiver wants hold up no other ones. They wait aside, a few are tried each second,
+// and all once a receiver has come.
+func TestUnwanted(t *testing.T) {
+	for _, settings := range []TopicSettings{{}, {CountCrashes: true}, {ConcurrencyPerGroup: 3}, {Spread: time.Second}} {
+		t.Run(fmt.Sprintf("%+v", settings), func(t *testing.T) {
+			rig.Bubble(t, Config{}, func(t *testing.T, r *rig.Rig) {
+				const tasks = 500
+				var wanted atomic.Bool
+				r.MustHandle("x", func(_ context.Context, d *Delivery) error {
+					if d.Payload[0] == 'n' && !wanted.Load() {
+						return ErrUnwanted
+					}
+					return nil
+				})
+				r.MustSetTopic("x", settings)
+				for i := range tasks {
+					r.Must(Request{ID: fmt.Sprint("n", i), Topic: "x", Group: fmt.Sprint("g", i%10), Payload: []byte("n")})
+				}
+				rig.Pass(settings.Spread + time.Millisecond)
+				r.Must(Request{ID: "y", Topic: "x", Group: "g1", Payload: []byte("y")})
+				rig.Pass(settings.Spread)
+				if n := r.Counts("x"); n.Delivered != 1 || n.Ready != tasks || n.Strays != tasks || n.Failed != 0 {
+					t.Errorf("%+v", n)
+				}
+				before := r.Counts("x").Returned
+				rig.Pass(10*time.Second + time.Millisecond)
+				if n := r.Counts("x").Returned - before; n < 9*64 || n > 11*64 {
+					t.Errorf("%d were tried again in 10 s", n)
+				}
+				rig.Want(t, "Cancel", r.Cancel(t.Context(), "n7"), nil)
+				r.CheckConsistency()
+				wanted.Store(true)
+				r.ReceiverCame("x")
+				rig.Pass(settings.Spread)
+				rig.Pass(0)
+				if n := r.Counts("x"); n.Delivered != tasks || n.Ready != 0 || n.Strays != 0 {
+					t.Errorf("%+v", n)
+				}
+				r.CheckConsistency()
+			})
+		})
+	}
+}

@@ -23,6 +23,7 @@ const (
 	fresh    arrival = iota // by its time: EventDue is emitted
 	again                   // it was ready before
 	returned                // again, and not delivered since: it comes before others of its instant
+	unwanted                // again, and no receiver wants it: it waits outside of the queue
 )
 
 // armLocked makes a task wait for its next attempt, or ready if that is now.
@@ -113,6 +114,12 @@ func (s *Engine) fired(values []uint64, rescued bool) {
 func (s *Engine) readyLocked(n uint32, sl *store.Slot, how arrival) {
 	s.SetLocked(sl, store.Ready)
 	t := s.TopicTable.ByNumber[sl.Topic]
+	if how == unwanted {
+		strayLocked(n, t, sl)
+		t.unwanted = true
+		lookAgainLocked(s, t)
+		return
+	}
 	if t.Groups != nil && s.joinGroupLocked(n, t, sl, how) {
 		s.WakeLocked(t)
 		return
@@ -254,6 +261,11 @@ func (s *Engine) endWorkLocked(w *worker) bool {
 	t := w.topic
 	if h := s.Dispatch.Took[t.Kind()]; h != nil {
 		h.Observe(w.took, len(w.begun))
+	}
+	if w.arrivals != t.arrivals { // a receiver that has come since may want them
+		for i := range w.verdicts {
+			w.verdicts[i].Aside = false
+		}
 	}
 	s.judgeReceiverLocked(t, w.arrivals, w.verdicts)
 	for i, d := range w.begun {

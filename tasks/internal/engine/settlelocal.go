@@ -249,7 +249,11 @@ func (s *Engine) SettleLocked(v *task.Verdict, p *Settling, c *PendingWrite, i i
 		s.buryLocked(n, sl, orText(v.Reason, "buried"), c, i)
 	case task.Return:
 		s.TopicTable.ByNumber[sl.Topic].Counts.Returned++
-		s.putBackLocked(n, sl, returned, c, i)
+		how := returned
+		if v.Aside {
+			how = unwanted
+		}
+		s.putBackLocked(n, sl, how, c, i)
 	case task.Extend:
 		a.LeaseUntil = s.extendLocked(n, sl, v.Lease)
 	}

@@ -17,7 +17,8 @@ import (
 // for one kind of delivery, that of the topic when they were accepted. A topic whose kind has
 // changed, or that does not allow targets any more, must not send the task to its own receiver.
 // Such a task is a stray: it stays ready, and waits outside of its topic's queue until the settings
-// of the topic change.
+// of the topic change. So is one that no receiver wants (task.ErrUnwanted), until one may have
+// come.
 
 // A receiving says where the tasks of a topic go.
 type receiving struct {
@@ -29,6 +30,7 @@ type receiving struct {
 	lacking   string
 	arrivals  uint64
 	lookAgain *time.Timer
+	unwanted  bool // some of the strays were wanted by no receiver
 	// returning is how many of them a goroutine still has to look at again; 0: there is none.
 	returning int
 }
@@ -175,14 +177,14 @@ func (s *Engine) unstrayLocked(t *Topic, sl *store.Slot) {
 	}
 }
 
-// returnStraysLocked puts the strays of a topic back into its queue, in the background: the
-// settings of the topic have changed. Those that cannot be delivered yet stay where they are.
-func (s *Engine) returnStraysLocked(t *Topic) {
+// returnStraysLocked puts some strays of a topic back into its queue, in the background: perhaps
+// they can be delivered now. Those whose targets cannot be reached yet stay where they are.
+func (s *Engine) returnStraysLocked(t *Topic, some int) {
 	if t.Strays.Live == 0 || s.Ended {
 		return
 	}
 	runs := t.returning > 0
-	t.returning = t.Strays.Count
+	t.returning = max(t.returning, min(some, t.Strays.Count))
 	if !runs {
 		s.Life.Background.Go(func() {
 			for s.returnSomeStrays(t) {

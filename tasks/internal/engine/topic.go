@@ -286,7 +286,7 @@ func (s *Engine) applyLocked(t *Topic, e task.Resolved, revision int64) {
 		s.misfirePassLocked(t)
 	}
 	s.countBacklogLocked(t)
-	s.returnStraysLocked(t)
+	s.returnStraysLocked(t, t.Strays.Count)
 	s.reviewGroupsLocked(t)
 	if pulled && !t.Pulled() {
 		s.carryOutLocked(s.Dispatch.WakeReceivers(&t.Line))
