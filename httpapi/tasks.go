@@ -294,8 +294,7 @@ func (s *Server) listOne(ctx context.Context, in *listTasksInput, q tasks.Query)
 			return tasks.Page{}, err
 		}
 		if !in.Details {
-			t.Payload, t.Headers, t.Attempts = nil, nil, nil
-			t.LastError = strings.ToValidUTF8(t.LastError[:min(len(t.LastError), tasks.MaxBriefError)], "")
+			t.Shorten()
 		}
 		return tasks.Page{Tasks: []tasks.Task{t}}, nil
 	})

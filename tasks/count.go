@@ -2,7 +2,6 @@ package tasks
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/lapsehq/lapse/tasks/internal/query"
@@ -77,8 +76,9 @@ func checkCount(ctx context.Context, q Query, within time.Duration) (*query.Surv
 	if within == 0 {
 		within = CountWithin
 	}
-	if within < MinWithin || within > MaxWithin {
-		return nil, task.Invalid("within", fmt.Sprintf("must be from %v to %v", MinWithin, MaxWithin))
+	var f task.Faults
+	if f.CheckWithin(within); f != nil {
+		return nil, f.Err()
 	}
 	q.Node, q.Brief = "", false
 	list, err := checkSelection(ctx, &q)

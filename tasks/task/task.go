@@ -222,6 +222,12 @@ type Query struct {
 	Brief bool
 }
 
+// Shorten leaves out what a list with Query.Brief leaves out.
+func (t *Task) Shorten() {
+	t.Payload, t.Headers, t.Attempts = nil, nil, nil
+	t.LastError = Cut(t.LastError, MaxBriefError)
+}
+
 // MaxBriefError bounds the last error of a task in a list with Query.Brief, in bytes.
 const MaxBriefError = 256
 

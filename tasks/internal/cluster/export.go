@@ -52,42 +52,24 @@ func (s *Cluster) exportAll(ctx context.Context, q portable.Query) (portable.Par
 	q.Bytes = s.share(task.MaxPageBytes)
 	all := portable.Part{Marks: store.Marks{}}
 	err := everywhere(ctx, s, ExportMethod, q, func(a *exportReply, _ func(recovery.ShardID) bool) {
-		all.Items = append(all.Items, a.Items...)
-		all.Unreadable += a.Unreadable
-		if a.Last != nil && (all.Last == nil || a.Last.Compare(*all.Last) < 0) {
-			all.Last = a.Last
-		}
-		if len(a.Covered) == 0 {
-			return // another node covers what it has held
-		}
-		all.Forgotten = all.Forgotten || a.Forgotten
-		for run, number := range a.Marks { // another reply of the node is about other shards
-			if first, twice := all.Marks[run]; !twice || number < first {
-				all.Marks[run] = number
-			}
+		all.Add(&a.Part)
+		if len(a.Covered) > 0 { // else another node covers what it has held
+			all.AddMarks(&a.Part)
 		}
 	})
 	if err != nil {
 		return portable.Part{}, err
 	}
-	slices.SortFunc(all.Items, func(a, b portable.Item) int { return a.Compare(b.Position) })
-	// A task appears twice if its shard moved, or if its node was called again.
-	all.Items = slices.CompactFunc(all.Items, func(a, b portable.Item) bool { return a.Position == b.Position })
-	if all.Last != nil {
-		all.Items = slices.DeleteFunc(all.Items, func(i portable.Item) bool { return i.Compare(*all.Last) > 0 })
-	}
+	all.Cut()
 	return all, nil
 }
 
 // An exportCursor is how far an export has come.
 type exportCursor struct {
-	Version int               `json:"v"`
-	Topic   string            `json:"t,omitempty"` // the last one; of the topics, which come first
-	Pass    portable.Pass     `json:"s"`           // 0: topics
-	From    portable.Position `json:"p"`
-	// Since are the marks of the nodes that held shards when the tasks began; in the last pass, how
-	// far the log of each was read.
-	Since  store.Marks       `json:"m,omitempty"`
+	Version      int    `json:"v"`
+	Topic        string `json:"t,omitempty"` // the last one; of the topics, which come first
+	portable.Way        // pass 0: topics
+
 	Round  int               `json:"r"` // how often the tasks have begun before
 	Counts task.ExportCounts `json:"c"`
 	// Begun are the counts when the tasks began.
@@ -174,7 +156,7 @@ func (s *Cluster) exportSettings(ctx context.Context, c *exportCursor, q *portab
 
 // begin begins the tasks behind a page. What was exported of them before counts no more.
 func (c *exportCursor) begin(page *task.ExportPage) {
-	c.Pass, c.From, c.Since, c.Counts = portable.InMemory, portable.Position{}, nil, c.Begun
+	c.Way, c.Counts = portable.Way{Pass: portable.InMemory}, c.Begun
 	page.Begins = true
 }
 
@@ -192,27 +174,7 @@ func (s *Cluster) exportTasks(ctx context.Context, c *exportCursor, q portable.Q
 		c.begin(page)
 		return true, nil
 	}
-	return c.advance(&part), c.add(page, &part)
-}
-
-// advance moves the cursor behind a part. It reports false behind the last one.
-func (c *exportCursor) advance(part *portable.Part) (more bool) {
-	if c.Pass == portable.InMemory && c.From == (portable.Position{}) {
-		c.Since = part.Marks
-	}
-	switch {
-	case part.Last != nil:
-		c.From = *part.Last
-		return true
-	case c.Pass < portable.Requeued:
-		c.Pass, c.From = c.Pass+1, portable.Position{}
-		return true
-	}
-	for run, number := range part.Marks {
-		more = more || number != c.Since[run]
-		c.Since[run] = number
-	}
-	return more
+	return c.Advance(&part), c.add(page, &part)
 }
 
 // add adds the tasks of a part to a page.

@@ -128,7 +128,7 @@ func TestFleetFiguresOfAnOlderVersion(t *testing.T) {
 		a, b := f.Nodes[0], f.Nodes[1]
 		a.T = t
 		fillAll(f, 4, "x", "g")
-		for _, method := range []string{cluster.StatsMethod.Name, cluster.TopicsMethod.Name, cluster.RanksMethod.Name, cluster.ForecastMethod.Name, cluster.PastMethod.Name, cluster.SurveyMethod.Name} {
+		for _, method := range []string{cluster.StatsMethod.Name, cluster.TopicsMethod.Name, cluster.RanksMethod.Name, cluster.ForecastMethod.Name, cluster.PastMethod.Name, cluster.SurveyMethod.Name, cluster.SearchMethod.Name} {
 			delete(b.Cluster().Fleet.Methods, method)
 		}
 		wantMissing(a, map[string]string{"b": "its version cannot tell its figures"})

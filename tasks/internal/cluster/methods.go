@@ -60,6 +60,7 @@ func MethodHandlers() map[string]RPCHandler {
 	add(Handle(EventsMethod, (*Cluster).handleEvents))
 	add(Handle(CoalesceMethod, (*Cluster).handleCoalesce))
 	add(Handle(SurveyMethod, (*Cluster).handleSurvey))
+	add(Handle(SearchMethod, (*Cluster).handleSearch))
 	add(Handle(MessageMethod, (*Cluster).handleMessage))
 	add(handleAll(ListMethod))
 	add(handleAll(UsedMethod))

@@ -82,6 +82,7 @@ var conversations = []conversation{
 	converse(cluster.EventsMethod),
 	converse(cluster.CoalesceMethod),
 	converse(cluster.SurveyMethod),
+	converse(cluster.SearchMethod),
 	converse(cluster.MessageMethod),
 }
 

@@ -11,7 +11,7 @@ import (
 
 // FuzzCursors checks that a cursor which is taken is one that was made.
 func FuzzCursors(f *testing.F) {
-	export := exportCursor{Version: exportVersion, Pass: portable.Buried, Round: 2, Topic: "t", Since: store.Marks{"1": 2}}
+	export := exportCursor{Version: exportVersion, Way: portable.Way{Pass: portable.Buried, Since: store.Marks{"1": 2}}, Round: 2, Topic: "t"}
 	for _, text := range []string{"", "***", "AQ", query.ActCursor{Stamp: 1, Digest: 2}.Encode(), query.ActCursor{After: recovery.Ref{ID: "a", Next: 3}}.Encode(), export.encode(), (&exportCursor{Version: exportVersion, Round: -1}).encode()} {
 		f.Add(text)
 	}

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -31,26 +32,34 @@ func (s *Cluster) handleSurvey(ctx context.Context, _ string, q query.Survey) (a
 // among them.
 const surveysAtOnce = 4
 
+// turn waits until this node may carry a survey out, and returns what ends it; nil if the time
+// within which it looks, 0 meaning surveySlack, was over before that. left is what is left of it.
+// Errors: why ctx has ended.
+func (s *Cluster) turn(ctx context.Context, within time.Duration) (left time.Duration, end func(), err error) {
+	began, timer := time.Now(), time.NewTimer(cmp.Or(within, surveySlack))
+	defer timer.Stop()
+	select {
+	case s.Figures.surveying <- struct{}{}:
+	case <-timer.C:
+		return 0, nil, nil
+	case <-ctx.Done():
+		return 0, nil, context.Cause(ctx)
+	}
+	if within > 0 {
+		within = max(within-time.Since(began), task.MinWithin)
+	}
+	return within, func() { <-s.Figures.surveying }, nil
+}
+
 // survey carries a survey out when it is its turn. One whose time is over before that has seen
 // nothing. Errors: as of engine.Survey.
 func (s *Cluster) survey(ctx context.Context, q query.Survey) (query.SurveyPart, error) {
-	began, within := time.Now(), q.Within
-	if within == 0 {
-		within = surveySlack
+	left, end, err := s.turn(ctx, q.Within)
+	if end == nil {
+		return query.Unseen(q.Kind), err
 	}
-	turn := time.NewTimer(within)
-	defer turn.Stop()
-	select {
-	case s.Figures.surveying <- struct{}{}:
-		defer func() { <-s.Figures.surveying }()
-	case <-turn.C:
-		return query.Unseen(q.Kind), nil
-	case <-ctx.Done():
-		return query.SurveyPart{}, context.Cause(ctx)
-	}
-	if q.Within > 0 {
-		q.Within = max(q.Within-time.Since(began), task.MinWithin)
-	}
+	defer end()
+	q.Within = left
 	return engine.Survey(ctx, s.engine, &q)
 }
 

@@ -205,7 +205,7 @@ func (s *Engine) Create(ctx context.Context, p *Plan) (task.Task, error) {
 			}
 			continue
 		case errors.Is(err, ErrRepeated):
-			t := s.listedLocked(n, false)
+			t := s.ListedLocked(n, false)
 			s.unlock()
 			t.Repeated = true
 			return t, nil

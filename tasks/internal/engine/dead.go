@@ -181,7 +181,7 @@ func (s *Engine) visitDead(ctx context.Context, q *query.List, bare bool, visit 
 				full = !visit(task.Task{ID: at.ID}, at.Next, e.Shard)
 				return true
 			}
-			full = !visit(s.listedBuried(at.ID, &f, q.Brief), at.Next, e.Shard)
+			full = !visit(s.ListedBuried(at.ID, &f, q.Brief), at.Next, e.Shard)
 		}
 		return true
 	})

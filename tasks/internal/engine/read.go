@@ -91,7 +91,7 @@ func (s *Engine) readLocked(n uint32, sl *store.Slot, conds *task.Conditions) (t
 	if err := s.TopicTable.permit(conds, s.Store, sl); err != nil {
 		return task.Task{}, err
 	}
-	return s.listedLocked(n, false), nil
+	return s.ListedLocked(n, false), nil
 }
 
 // getBuried reads a task that is dead, or finished and kept.
@@ -115,8 +115,8 @@ func (s *Engine) getBuried(ctx context.Context, id string) (task.Task, error) {
 	return t, nil
 }
 
-// listedLocked describes a task as it stands for a list that is brief or not.
-func (s *Engine) listedLocked(n uint32, brief bool) task.Task {
+// ListedLocked describes a task as it stands for a list that is brief or not.
+func (s *Engine) ListedLocked(n uint32, brief bool) task.Task {
 	sl := s.Store.Slot(n)
 	f := s.Store.Fields(sl)
 	if brief {
@@ -144,8 +144,8 @@ func shorten(f *record.Fields) {
 	}
 }
 
-// listedBuried makes a Task of a record at the place of the dead, for a list that is brief or not.
-func (s *Engine) listedBuried(id string, f *record.Fields, brief bool) task.Task {
+// ListedBuried makes a Task of a record at the place of the dead, for a list that is brief or not.
+func (s *Engine) ListedBuried(id string, f *record.Fields, brief bool) task.Task {
 	if !brief {
 		return s.describeBuried(id, f)
 	}
@@ -251,7 +251,7 @@ func (s *Engine) nextListed(q *query.List, refs []recovery.Ref) (t task.Task, sh
 	refs = refs[:min(len(refs), AtOnce)]
 	for i, ref := range refs {
 		if n, sl := s.stillListedLocked(q, ref); sl != nil {
-			return s.listedLocked(n, q.Brief), int(sl.Shard), i + 1, true
+			return s.ListedLocked(n, q.Brief), int(sl.Shard), i + 1, true
 		}
 	}
 	return t, 0, len(refs), false

@@ -3,9 +3,11 @@ package portable
 import (
 	"cmp"
 	"math"
+	"slices"
 	"strings"
 
 	"github.com/lapsehq/lapse/tasks/internal/store"
+	"github.com/lapsehq/lapse/tasks/task"
 )
 
 // A Position is a place in the order in which the tasks of a pass are exported: behind the task
@@ -79,12 +81,16 @@ type Query struct {
 	Items int      `json:"Items,omitempty"` // how many tasks are wanted at most; 0: MostItems
 	// Brief: the records of tasks in memory are wanted without payload, target and attempts.
 	Brief bool `json:"Brief,omitempty"`
+	// Text is what the ids or the groups of tasks must have in them: then those are wanted as brief
+	// Tasks, of a group one in each part. See task.MatchOf.
+	Text string `json:"Text,omitempty"`
 }
 
-// An Item is the record of one task.
+// An Item is one task: its record, or with Query.Text the Task.
 type Item struct {
 	Position
-	Record []byte `json:"Record"`
+	Record []byte     `json:"Record"`
+	Task   *task.Task `json:"Task,omitempty"`
 	// SeenAt is when it was read, by its node's clock, in Unix milliseconds.
 	SeenAt int64 `json:"SeenAt,omitempty"`
 }
@@ -101,4 +107,71 @@ type Part struct {
 	Forgotten bool `json:"Forgotten,omitempty"`
 	// Unreadable counts dead or finished tasks in the part that this version cannot read.
 	Unreadable int `json:"Unreadable,omitempty"`
+	// With Query.Text: whether there is more in the log of requeued tasks; at how many dead or
+	// finished tasks the node has looked; how many tasks it has in memory, and how many that are
+	// dead or finished, of the topics that are asked for.
+	Unread bool `json:"Unread,omitempty"`
+	Looked int  `json:"Looked,omitempty"`
+	Live   int  `json:"Live,omitempty"`
+	Buried int  `json:"Buried,omitempty"`
+}
+
+// Add adds what another node has for the same Query, but for marks.
+func (p *Part) Add(o *Part) {
+	p.Items = append(p.Items, o.Items...)
+	p.Unreadable += o.Unreadable
+	if o.Last != nil && (p.Last == nil || o.Last.Compare(*p.Last) < 0) {
+		p.Last = o.Last
+	}
+	p.Live += o.Live
+	p.Buried += o.Buried
+}
+
+// AddMarks adds the marks of another node.
+func (p *Part) AddMarks(o *Part) {
+	p.Forgotten = p.Forgotten || o.Forgotten
+	for run, number := range o.Marks { // another answer of the node is about other shards
+		if first, twice := p.Marks[run]; !twice || number < first {
+			p.Marks[run] = number
+		}
+	}
+}
+
+// Cut puts the items in order, each once, and drops those behind Last.
+func (p *Part) Cut() {
+	slices.SortFunc(p.Items, func(a, b Item) int { return a.Compare(b.Position) })
+	// A task appears twice if its shard moved, or if its node was called again.
+	p.Items = slices.CompactFunc(p.Items, func(a, b Item) bool { return a.Position == b.Position })
+	if p.Last != nil {
+		p.Items = slices.DeleteFunc(p.Items, func(i Item) bool { return i.Compare(*p.Last) > 0 })
+	}
+}
+
+// A Way is how far a reading of all passes has come: it is part of a cursor.
+type Way struct {
+	Pass Pass     `json:"s"` // 0: it has not begun
+	From Position `json:"p"`
+	// Since are the marks of the nodes that held shards when the tasks began; in the last pass, how
+	// far the log of each was read.
+	Since store.Marks `json:"m,omitempty"`
+}
+
+// Advance moves behind a part. It reports false behind the last one.
+func (w *Way) Advance(part *Part) (more bool) {
+	if w.Pass == InMemory && w.From == (Position{}) {
+		w.Since = part.Marks
+	}
+	switch {
+	case part.Last != nil:
+		w.From = *part.Last
+		return true
+	case w.Pass < Requeued:
+		w.Pass, w.From = w.Pass+1, Position{}
+		return true
+	}
+	for run, number := range part.Marks {
+		more = more || number != w.Since[run]
+		w.Since[run] = number
+	}
+	return more
 }

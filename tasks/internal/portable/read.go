@@ -37,8 +37,9 @@ type reading struct {
 	most   int // bytes
 	items  int // at most
 	until  time.Time
-	now    int64  // as of Item.SeenAt
-	brief  []byte // a record without its payload
+	now    int64           // as of Item.SeenAt
+	brief  []byte          // a record without its payload
+	told   map[string]bool // with a text: groups that the part has
 }
 
 // Read answers a Query about the tasks of this node. shards are the numbers of the shards, at this
@@ -53,6 +54,10 @@ func ReadUntil(ctx context.Context, e *engine.Engine, q *Query, until time.Time)
 		return Part{}, nil, err
 	}
 	r := &reading{Engine: e, query: q, until: until, now: e.Now()}
+	if q.Text != "" {
+		r.told = make(map[string]bool)
+		r.sum()
+	}
 	r.most = min(cmp.Or(q.Bytes, task.MaxPageBytes), task.MaxPageBytes)
 	r.items = min(max(cmp.Or(q.Items, MostItems), 1), MostItems)
 	switch q.Pass {
@@ -82,7 +87,7 @@ func (r *reading) wants(topic string) bool {
 
 // add adds a task. It reports false if no more are wanted.
 func (r *reading) add(at Position, rec []byte, shard int) bool {
-	r.part.Items = append(r.part.Items, Item{at, bytes.Clone(rec), r.now})
+	r.part.Items = append(r.part.Items, Item{Position: at, Record: bytes.Clone(rec), SeenAt: r.now})
 	r.shards = append(r.shards, shard)
 	r.bytes += itemBytes + len(at.ID) + len(rec)
 	return !r.filled()
@@ -91,11 +96,19 @@ func (r *reading) add(at Position, rec []byte, shard int) bool {
 // memory reads tasks that are neither dead nor finished, one list of the Order after the other.
 func (r *reading) memory(ctx context.Context) error {
 	r.log(nil, 0)
-	ctx, cancel := context.WithTimeoutCause(ctx, r.Config.AnswerWithin, engine.ErrOrder)
+	patience := r.Config.AnswerWithin
+	if r.query.Text != "" {
+		patience = min(patience, time.Until(r.until))
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, patience, engine.ErrOrder)
 	defer cancel()
 	for list := r.query.From.firstList(); list < store.OrderLists; list++ {
 		next, slots, err := r.OrderedSlots(ctx, list)
-		if err != nil {
+		switch {
+		case r.query.Text != "" && errors.Is(err, engine.ErrOrder): // it has got on with the Order
+			r.part.Last = &r.query.From
+			return nil
+		case err != nil:
 			return err
 		}
 		if list = next; list == store.OrderLists {
@@ -129,7 +142,7 @@ func (r *reading) list(list int, slots []uint32) (last *Position) {
 		r.VisitSlots(part, func(i int, sl *store.Slot) (more bool) {
 			id := r.Store.ID(sl)
 			at := Position{Place: store.PlaceOf(id)}
-			if store.ListOf(at.Place) != list || !r.wants(string(record.Topic(r.Store.Record(sl)))) {
+			if store.ListOf(at.Place) != list || r.query.Text != "" && !r.hasText(id, r.Store.Group(sl)) || !r.wants(string(record.Topic(r.Store.Record(sl)))) {
 				return true
 			}
 			if at.ID = string(id); at.Compare(r.query.From) > 0 {
@@ -176,17 +189,40 @@ func (r *reading) copied(some []candidate) (full bool) {
 		if string(r.Store.ID(sl)) != some[i].ID {
 			return true // another task has taken the slot
 		}
-		rec := r.Store.Record(sl)
-		if r.query.Brief {
-			f := r.Store.Fields(sl)
-			f.Payload, f.Target, f.Attempts = nil, nil, nil
-			r.brief = f.Append(r.brief[:0])
-			rec = r.brief
-		}
-		full = !r.add(some[i].Position, rec, int(sl.Shard))
+		full = !r.live(some[i].Position, some[i].slot)
 		return !full
 	})
 	return full
+}
+
+// live adds a task that is in memory, under the lock.
+func (r *reading) live(at Position, n uint32) (more bool) {
+	sl := r.Store.Slot(n)
+	if r.query.Text != "" {
+		return r.found(at, r.ListedLocked(n, true), int(sl.Shard))
+	}
+	rec := r.Store.Record(sl)
+	if r.query.Brief {
+		f := r.Store.Fields(sl)
+		f.Payload, f.Target, f.Attempts = nil, nil, nil
+		r.brief = f.Append(r.brief[:0])
+		rec = r.brief
+	}
+	return r.add(at, rec, int(sl.Shard))
+}
+
+// dead adds a task that the ledger has at the place of the dead.
+func (r *reading) dead(at Position, e *recovery.Entry) {
+	f, err := record.Decode(e.Data)
+	switch {
+	case err != nil:
+		r.part.Unreadable++
+	case !r.hasText(e.ID, f.Group) || !r.wants(string(f.Topic)):
+	case r.query.Text != "":
+		r.found(at, r.ListedBuried(at.ID, &f, true), e.Shard)
+	default:
+		r.add(at, e.Data, e.Shard)
+	}
 }
 
 // buried reads dead and finished tasks, one label of the ledger after the other.
@@ -210,11 +246,8 @@ func (r *reading) buried(ctx context.Context) error {
 				return false
 			}
 			at = Position{Label: label, At: e.Spot.At, ID: string(e.ID)}
-			if _, err := record.Decode(e.Data); err != nil {
-				r.part.Unreadable++
-			} else {
-				r.add(at, e.Data, e.Shard)
-			}
+			r.part.Looked++
+			r.dead(at, &e)
 			full = r.full()
 			return true
 		})
@@ -247,7 +280,7 @@ func (r *reading) requeued(ctx context.Context) error {
 	// So few at once that the largest payloads make half of the part.
 	few := min(max(r.most/2/r.Config.MaxPayload, 1), engine.AtOnce)
 	for since := r.query.Since; ; since = r.part.Marks {
-		ids, run, known := r.log(since, few)
+		ids, run, known := r.log(since, min(few, r.items-len(r.part.Items)))
 		if r.part.Forgotten = !known; len(ids) == 0 {
 			return nil
 		}
@@ -255,6 +288,7 @@ func (r *reading) requeued(ctx context.Context) error {
 			return err
 		}
 		if r.part.Marks[run] += uint64(len(ids)); r.full() {
+			r.part.Unread = r.query.Text != ""
 			return nil
 		}
 	}
@@ -264,8 +298,8 @@ func (r *reading) requeued(ctx context.Context) error {
 func (r *reading) named(ctx context.Context, ids []string) error {
 	for len(ids) > 0 {
 		dead, err := r.VisitNamed(ids, func(id string, sl *store.Slot) {
-			if rec := r.Store.Record(sl); r.wants(string(record.Topic(rec))) {
-				r.add(Position{ID: id}, rec, int(sl.Shard))
+			if n, ok := r.Store.Find([]byte(id)); ok && r.hasText([]byte(id), r.Store.Group(sl)) && r.wants(string(record.Topic(r.Store.Record(sl)))) {
+				r.live(Position{ID: id}, n)
 			}
 		})
 		if err != nil {
@@ -274,12 +308,7 @@ func (r *reading) named(ctx context.Context, ids []string) error {
 		found := make(map[string]bool, len(dead))
 		if err := r.Ledger.GetDead(ctx, dead, func(i int, e recovery.Entry) {
 			found[dead[i]] = true
-			switch f, err := record.Decode(e.Data); {
-			case err != nil:
-				r.part.Unreadable++
-			case r.wants(string(f.Topic)):
-				r.add(Position{ID: dead[i]}, e.Data, e.Shard)
-			}
+			r.dead(Position{ID: dead[i]}, &e)
 		}); err != nil {
 			return fmt.Errorf("%w: %w", task.ErrUnavailable, err)
 		}

@@ -1,0 +1,83 @@
+package tasks
+
+import (
+	"context"
+	"sync"
+
+	"github.com/lapsehq/lapse/tasks/task"
+)
+
+type (
+	// A SearchQuery asks for a part of a search.
+	SearchQuery = task.SearchQuery
+
+	// Found is a part of a search.
+	Found = task.Found
+
+	// A FoundTask is a task whose id has the text of a search in it.
+	FoundTask = task.FoundTask
+
+	// A FoundName is a group or a topic whose name has the text of a search in it.
+	FoundName = task.FoundName
+
+	// A Match says how a name has a text in it.
+	Match = task.Match
+)
+
+// How names match, and bounds of a search, see package task.
+const (
+	MatchExact     = task.MatchExact
+	MatchBegin     = task.MatchBegin
+	MatchPart      = task.MatchPart
+	MaxSearchFound = task.MaxSearchFound
+	SearchFound    = task.SearchFound
+	SearchWithin   = task.SearchWithin
+)
+
+// FleetSearch finds tasks by their ids, groups and topics by their names, at all nodes and in all
+// states, the dead and the finished that are kept included. It returns one part of the search; the
+// caller goes on with its Cursor until that is empty. Each part takes about as long as q.Within
+// says, and half a second more where other nodes are asked. The first part has the topics, and the
+// task whose id is q.Text if there is one: such a task comes again where the search meets it, as
+// may any task that changes meanwhile. The grant of ctx bounds the topics, and the figures.
+//
+// What was there from the beginning of the first part to the end of the last one has been found,
+// wherever it was meanwhile, if the last part is Complete. A node that does not answer is missing
+// in that part, and so may be what it has; then no later part is Complete.
+//
+// Errors: ErrInvalid, ErrUnavailable, ErrClosed; why ctx has ended.
+func (s *Scheduler) FleetSearch(ctx context.Context, q SearchQuery) (Found, Reach, error) {
+	q, err := q.Checked()
+	if err != nil {
+		return Found{}, Reach{}, err
+	}
+	var exact *Task
+	var group sync.WaitGroup
+	if q.Cursor == "" && task.ValidName(q.Text) {
+		group.Go(func() {
+			ctx, cancel := context.WithTimeout(ctx, q.Within)
+			defer cancel()
+			if t, err := s.Get(ctx, q.Text); err == nil { // else the search meets it
+				t.Shorten()
+				exact = &t
+			}
+		})
+	}
+	f, reach, err := s.cluster.Search(ctx, q, true)
+	group.Wait()
+	if err == nil && exact != nil {
+		f.AddTask(q.Text, exact)
+		f.Sort()
+	}
+	return f, reach, err
+}
+
+// Search is FleetSearch of this node alone. Errors: as of FleetSearch.
+func (s *Scheduler) Search(ctx context.Context, q SearchQuery) (Found, error) {
+	q, err := q.Checked()
+	if err != nil {
+		return Found{}, err
+	}
+	f, _, err := s.cluster.Search(ctx, q, false)
+	return f, err
+}
