@@ -42,6 +42,7 @@ func commands(server *serve) *commandline.Command {
 		{Name: "cancel", Group: "Tasks", Target: &cancel{}, Help: "Cancel tasks: some, a group of them, or all that flags select."},
 		{Name: "get", Group: "Tasks", Target: &getTasks{}, Help: "Show tasks."},
 		{Name: "list", Group: "Tasks", Target: &list{}, Help: "List tasks, the soonest first."},
+		{Name: "find", Group: "Tasks", Target: &find{}, Help: "Find tasks in all states, groups and topics by a part of their names."},
 		{Name: "reserve", Group: "Receivers", Target: &reserve{}, Help: "Take tasks that are ready: print them, or run a command for each."},
 		{Name: "ack", Group: "Receivers", Target: &settle{done: "acknowledged", do: (*client.Client).Ack}, Help: "Finish deliveries: the tasks are done."},
 		{Name: "return", Group: "Receivers", Target: &settle{done: "given back", do: (*client.Client).Return}, Help: "Give back deliveries that were not begun: the attempt does not count."},

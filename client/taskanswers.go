@@ -316,6 +316,46 @@ type TopicTaskCounts struct {
 	StateCounts
 }
 
+// FoundPart is a part of a search.
+type FoundPart struct {
+	Reach
+	// Those that match best first, then by id. In the first part the task whose id is q, if
+	// there is one. A task may come again in a later part.
+	Tasks []FoundTask `json:"tasks"`
+	// Groups of tasks. A group may come again in a later part.
+	Groups []FoundName `json:"groups"`
+	// In the first part only.
+	Topics []FoundName `json:"topics"`
+	// For the next part. A part that has found nothing may have one. Left out at the end of the
+	// search.
+	NextCursor string `json:"next_cursor,omitempty"`
+	// At about how many tasks the search has looked so far.
+	LookedAt int `json:"looked_at"`
+	// Of about how many, those of the nodes in missing not among them.
+	Of int `json:"of"`
+	// true: up to here the search has left nothing out. false: a node was missing in this part
+	// or in one before, and what it has may be left out.
+	Complete bool `json:"complete"`
+}
+
+// FoundTask is a task whose id has the text in it.
+type FoundTask struct {
+	// exact: its id is the text. begin: it begins with it, in capital or small letters. part: it
+	// has the text in it.
+	Match string `json:"match"`
+	// Without payload, headers and attempts.
+	Task Task `json:"task"`
+}
+
+// FoundName is a group or a topic whose name has the text in it.
+type FoundName struct {
+	// As for tasks.
+	Match string `json:"match"`
+	Name  string `json:"name"`
+	// Of a group: the topic of one of its tasks.
+	Topic string `json:"topic,omitempty"`
+}
+
 // Requeued reports which dead tasks came back.
 type Requeued struct {
 	// How many came back.

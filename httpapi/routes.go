@@ -47,6 +47,9 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 	add(a, route{id: "count-tasks", allow: schedulers | readers, method: "GET", path: "/v1/counts", summary: "Count tasks by topic and state",
 		about: "Those that the list with the same parameters would have, and without a topic also the dead or the finished of all topics. It is no snapshot. It covers the tasks of all nodes. A node that does not answer in time is named in missing.",
 		fails: kinds{invalid, noNode, unavailable, closing}}, s.counts)
+	add(a, route{id: "search", allow: schedulers | readers, method: "GET", path: "/v1/search", summary: "Find tasks, groups and topics by a part of their names",
+		about: "Tasks in all states, the dead and the finished that are kept included, part by part: a part ends when within is over or limit is reached, and the search where there is no next_cursor. What was there from the beginning of the first part to the end of the last one is found, whatever happened to it meanwhile, if complete is true at the end. It covers all nodes. A node that does not answer in time is named in missing.",
+		fails: kinds{invalid, unavailable, closing}}, s.search)
 	add(a, route{id: "schedule-batch", allow: schedulers, method: "POST", path: "/v1/tasks/batch", summary: "Schedule up to 10,000 tasks",
 		about: "Takes a JSON array, or with application/x-ndjson one task a line. Tasks are taken or refused one by one; text that is not JSON refuses the whole batch.",
 		reads: typeOf[[]NewTask](), lines: true, fails: bodies.and(creates...)}, s.batch)

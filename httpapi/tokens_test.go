@@ -76,6 +76,7 @@ var mayUse = map[string]string{
 	"GET /v1/topics/:topic":              "read",
 	"GET /v1/topics/:topic/dead":         "read",
 	"GET /v1/counts":                     "schedule read",
+	"GET /v1/search":                     "schedule read",
 	"GET /v1/topics/:topic/dead/reasons": "read",
 	"GET /v1/dead/reasons":               "read",
 	"GET /v1/stats":                      "read",

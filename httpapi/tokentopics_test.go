@@ -58,6 +58,7 @@ var ofOthers = map[string]struct {
 	"GET /v1/topics/:topic/dead/reasons": {path: "/v1/topics/foreign/dead/reasons", status: 403},
 	"GET /v1/dead/reasons":               {status: 200},
 	"GET /v1/counts":                     {path: "/v1/counts?topic=foreign", status: 403},
+	"GET /v1/search":                     {path: "/v1/search?q=theirs", status: 200},
 	"GET /v1/audit":                      {path: "/v1/audit?topic=foreign", status: 403},
 	"GET /v1/forecast":                   {path: "/v1/forecast?topic=foreign", status: 403},
 	"GET /v1/waves":                      {path: "/v1/waves?from=2026-01-31T12:00:00Z&topic=foreign", status: 403},

@@ -10,7 +10,7 @@ import (
 
 // Bounds of a search.
 const (
-	// MaxSearchFound bounds how many tasks and groups one part of a search has, and how many topics.
+	// MaxSearchFound bounds how many tasks and groups one part of a search has; and topics.
 	MaxSearchFound = 1000
 	// SearchFound is how many they are unless the caller says otherwise.
 	SearchFound = 100

@@ -308,6 +308,14 @@ class AsyncClient:
         time that the nodes look for."""
         return cast(t.TaskCounts, await self._json(Call("GET", "/v1/counts", "reads", given(**query))))
 
+    async def search(
+        self, text: str, *, cursor: str | None = None, limit: int | None = None, within: str | None = None, scope: str | None = None,
+    ) -> t.FoundPart:
+        """Finds tasks in all states, groups and topics by a part of their names: one part of the
+        search, which goes on with next_cursor until there is none."""
+        query = given(q=text, cursor=cursor, limit=limit, within=within, scope=scope)
+        return cast(t.FoundPart, await self._json(Call("GET", "/v1/search", "reads", query)))
+
     async def audit(
         self, *, topic: str | None = None, from_: str | None = None, to: str | None = None, limit: int | None = None,
         cursor: str | None = None,

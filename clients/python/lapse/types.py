@@ -433,6 +433,50 @@ Forecast = TypedDict("Forecast", {
 })
 
 
+class FoundName(TypedDict):
+    # As for tasks.
+    match: Literal["exact", "begin", "part"]
+    name: str
+    # Of a group: the topic of one of its tasks.
+    topic: NotRequired[str]
+
+
+class FoundPart(TypedDict):
+    # true: up to here the search has left nothing out. false: a node was missing in this part or
+    # in one before, and what it has may be left out.
+    complete: bool
+    # Names of the nodes whose figures are in the answer.
+    covers: list[str]
+    # Groups of tasks. A group may come again in a later part.
+    groups: list[FoundName]
+    # At about how many tasks the search has looked so far.
+    looked_at: int
+    # Nodes whose figures are not in the answer, or only in part: they have not answered within a
+    # second, or send no heartbeat while they hold tasks, or still read their tasks after a start
+    # or an adoption.
+    missing: list[MissingNode]
+    # Of about how many, those of the nodes in missing not among them.
+    of: int
+    # fleet: the figures are those of all nodes. node: of the node that was asked alone.
+    scope: Literal["fleet", "node"]
+    # Those that match best first, then by id. In the first part the task whose id is q, if there
+    # is one. A task may come again in a later part.
+    tasks: list[FoundTask]
+    # In the first part only.
+    topics: list[FoundName]
+    # For the next part. A part that has found nothing may have one. Left out at the end of the
+    # search.
+    next_cursor: NotRequired[str]
+
+
+class FoundTask(TypedDict):
+    # exact: its id is the text. begin: it begins with it, in capital or small letters. part: it
+    # has the text in it.
+    match: Literal["exact", "begin", "part"]
+    # Without payload, headers and attempts.
+    task: Task
+
+
 class FullSweep(TypedDict):
     # Full sweeps that have ended.
     count: int

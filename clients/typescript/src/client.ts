@@ -2,8 +2,8 @@ import { type Call, type CallOptions, Caller, type ClientOptions, milliseconds, 
 import { LapseError } from "./errors.js";
 import { openEvents } from "./events.js";
 import type {
-  Acted, Actions, AuditPage, AuditQuery, BatchAnswer, Choice, CountQuery, DeadQuery, Delivery, Event, EventQuery, Forecast, ForecastQuery, GroupCancelled, GroupQuery,
-  Diagnosis, History, HistoryQuery, NewTask, Node, Purged, Readiness, Requeue, Requeued, Reserve, ScheduledTask, ScopeQuery, Settlement, Span,
+  Acted, Actions, AuditPage, AuditQuery, BatchAnswer, Choice, CountQuery, DeadQuery, Delivery, Event, EventQuery, Forecast, ForecastQuery, FoundPart, GroupCancelled, GroupQuery,
+  Diagnosis, History, HistoryQuery, NewTask, Node, Purged, Readiness, Requeue, Requeued, Reserve, ScheduledTask, ScopeQuery, SearchQuery, Settlement, Span,
   Stats, StatsQuery, Task, TaskBody, TaskChange, TaskCounts, TaskPage, TaskQuery, Topic, TopicAnswer, TopicChange, TopicList, TopicQuery,
   TopicSettings, Wave, WaveQuery,
 } from "./types.js";
@@ -247,6 +247,14 @@ export class Client {
   /** Counts tasks by topic and state, those that a list with the same query has. */
   async count(query: CountQuery = {}, o?: CallOptions): Promise<TaskCounts> {
     return this.caller.json({ method: "GET", path: "/v1/counts", query, effect: "reads" }, o);
+  }
+
+  /**
+   * Finds tasks in all states, groups and topics by a part of their names: one part of the search,
+   * which goes on with `next_cursor` until there is none.
+   */
+  async search(query: SearchQuery, o?: CallOptions): Promise<FoundPart> {
+    return this.caller.json({ method: "GET", path: "/v1/search", query, effect: "reads" }, o);
   }
 
   async forecast(query: ForecastQuery = {}, o?: CallOptions): Promise<Forecast> {

@@ -448,6 +448,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/search": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Find tasks, groups and topics by a part of their names
+         * @description Tasks in all states, the dead and the finished that are kept included, part by part: a part ends when within is over or limit is reached, and the search where there is no next_cursor. What was there from the beginning of the first part to the end of the last one is found, whatever happened to it meanwhile, if complete is true at the end. It covers all nodes. A node that does not answer in time is named in missing. Needs the scope schedule or read.
+         */
+        get: operations["search"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/session": {
         parameters: {
             query?: never;
@@ -1456,6 +1476,56 @@ export interface components {
              * @example 30m
              */
             step: string;
+        };
+        FoundName: {
+            /**
+             * @description As for tasks.
+             * @enum {string}
+             */
+            match: "exact" | "begin" | "part";
+            name: string;
+            /** @description Of a group: the topic of one of its tasks. */
+            topic?: string;
+        };
+        FoundPart: {
+            /** @description true: up to here the search has left nothing out. false: a node was missing in this part or in one before, and what it has may be left out. */
+            complete: boolean;
+            /** @description Names of the nodes whose figures are in the answer. */
+            covers: string[];
+            /** @description Groups of tasks. A group may come again in a later part. */
+            groups: components["schemas"]["FoundName"][];
+            /**
+             * Format: int64
+             * @description At about how many tasks the search has looked so far.
+             */
+            looked_at: number;
+            /** @description Nodes whose figures are not in the answer, or only in part: they have not answered within a second, or send no heartbeat while they hold tasks, or still read their tasks after a start or an adoption. */
+            missing: components["schemas"]["MissingNode"][];
+            /** @description For the next part. A part that has found nothing may have one. Left out at the end of the search. */
+            next_cursor?: string;
+            /**
+             * Format: int64
+             * @description Of about how many, those of the nodes in missing not among them.
+             */
+            of: number;
+            /**
+             * @description fleet: the figures are those of all nodes. node: of the node that was asked alone.
+             * @enum {string}
+             */
+            scope: "fleet" | "node";
+            /** @description Those that match best first, then by id. In the first part the task whose id is q, if there is one. A task may come again in a later part. */
+            tasks: components["schemas"]["FoundTask"][];
+            /** @description In the first part only. */
+            topics: components["schemas"]["FoundName"][];
+        };
+        FoundTask: {
+            /**
+             * @description exact: its id is the text. begin: it begins with it, in capital or small letters. part: it has the text in it.
+             * @enum {string}
+             */
+            match: "exact" | "begin" | "part";
+            /** @description Without payload, headers and attempts. */
+            task: components["schemas"]["Task"];
         };
         FullSweep: {
             /**
@@ -5258,6 +5328,96 @@ export interface operations {
                 };
             };
             /** @description `/problems/shutting_down`: Shutting down. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    search: {
+        parameters: {
+            query: {
+                /** @description fleet: of all nodes that share the ledger. node: of the node that is asked alone. */
+                scope?: "fleet" | "node";
+                /** @description What the id of a task, or the name of a group or a topic, must have in it, in capital or small letters. 1 to 128 of the characters that these have. */
+                q: string;
+                /** @description The next_cursor of the part before, of the same q. */
+                cursor?: string;
+                /**
+                 * @description Find about so many tasks and groups at most, and so many topics.
+                 * @example 10
+                 */
+                limit?: number;
+                /** @description Look for so long at most, 50ms to 10s. Default 1s. Other nodes have half a second more to answer. */
+                within?: string;
+            };
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["FoundPart"];
+                };
+            };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/unauthorized`: A token is needed. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/forbidden`: The token does not open this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/invalid`: A field is wrong. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/ledger_unavailable`: The ledger is not available. `/problems/shutting_down`: Shutting down. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */
