@@ -106,6 +106,7 @@ func TestAccessible(t *testing.T) {
 			{"requeue", "#/dead?topic=invoice.send", "invoice-a", "Requeue all"},
 			{"move-many", "#/tasks?topic=order.unpaid", "order-later-l", "Move all of these"},
 			{"nodes", "#/nodes", "All 2 nodes are there.", ""},
+			{"search", "#/search?q=order", "order-later-l", ""},
 		} {
 			p.load("about:blank")
 			p.load(r.url + "/" + view.hash)

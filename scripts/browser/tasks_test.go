@@ -4,9 +4,7 @@ package browser
 
 import (
 	"fmt"
-	"net/http"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,22 +13,10 @@ import (
 	"github.com/lapsehq/lapse/tasks"
 )
 
-// Where is order 42: the key / and the id lead to it from any view.
-func TestWhereIsIt(t *testing.T) {
+// A task shows its payload as it was written, and its absence.
+func TestTaskAsItIs(t *testing.T) {
 	r := serve(t)
-	r.schedule("order.unpaid", "order-42", time.Hour)
-	r.schedule("order.unpaid", "order-421", time.Hour)
-	r.schedule("coupon", "coupon-1", time.Hour)
 	p := open(t)
-	p.load(r.url + "/#/nodes")
-	p.shows("main", "live")
-	p.do("press /", chromedp.KeyEvent("/"))
-	p.do("type", chromedp.KeyEvent("order-42\r"))
-	p.shows("main", "order-421")
-	p.hides("main", "coupon-1")
-	p.press("order-42")
-	p.shows("main", "Scheduled")
-	p.shows("main pre", `"of": "order-42"`)
 	if _, err := r.Schedule(t.Context(), tasks.Request{ID: "large", Topic: "x", Delay: time.Hour, Payload: []byte(`{"order":12345678901234567891}`)}); err != nil {
 		t.Fatal(err)
 	}
@@ -74,7 +60,7 @@ func TestFilters(t *testing.T) {
 	}
 	p.fill(`main [name="find"]`, "order-unknown") // which is no complaint in the console
 	p.press("Find")
-	p.shows("main", "No task has this id")
+	p.shows("main", "No task is as the filter says.")
 	p.fill(`main [name="find"]`, "order-07")
 	p.press("Find")
 	p.hides("main table", "order-24")
@@ -170,30 +156,6 @@ func TestFinished(t *testing.T) {
 	p.content()
 }
 
-// A dead task that is found by its id is brought back there. What can be done with others is not
-// offered for it.
-func TestFoundDead(t *testing.T) {
-	r := serve(t)
-	r.breaks("invoice.send", "no such template")
-	r.schedule("invoice.send", "invoice-7", 0)
-	p := open(t)
-	p.hurries()
-	p.load(r.url + "/#/tasks?find=invoice-7")
-	p.shows("main table", "died ")
-	p.hides("main", "all of these")
-	p.press("Choose invoice-7")
-	if err := r.PauseTopic(r.Context(), "invoice.send", true); err != nil { // what comes back stays
-		t.Fatal(err)
-	}
-	p.hides("main", "Cancel 1 task")
-	p.press("Requeue 1 task")
-	p.confirms("Requeue", 1)
-	p.shows(".notices", "1 task came back.")
-	p.shows("main table", "ready")
-	p.shows("main", "Move all of these")
-	p.content()
-}
-
 // A task that has changed since it was read is not changed blindly.
 func TestChangedMeanwhile(t *testing.T) {
 	r := serve(t)
@@ -227,32 +189,6 @@ func TestRequeuedMeanwhile(t *testing.T) {
 	p.shows("main", "The task is finished, or was cancelled, meanwhile.")
 	p.pressIn("dialog", "Requeue")
 	p.shows("dialog", "The task is not dead any more")
-}
-
-// The search for an id shows what begins so, and says why it knows nothing of the id itself.
-func TestFoundApart(t *testing.T) {
-	r := serve(t)
-	r.schedule("order.unpaid", "order-42", time.Hour)
-	r.schedule("order.unpaid", "order-421", time.Hour)
-	var listFails atomic.Bool
-	url := r.behind(func(w http.ResponseWriter, q *http.Request) bool {
-		// Either the list fails, or the search for the one task.
-		fails := q.URL.Path == "/v1/tasks" && q.URL.Query().Has("id") != listFails.Load()
-		if fails {
-			w.WriteHeader(http.StatusServiceUnavailable)
-			_, _ = w.Write([]byte(`{"title":"Away","detail":"n3 does not answer"}`))
-		}
-		return fails
-	})
-	p := open(t)
-	p.hurries()
-	p.load(url + "/#/tasks?find=order-42")
-	p.shows("main .fault", "n3 does not answer")
-	p.shows("main table", "order-421")
-	listFails.Store(true)
-	p.hides("main table", "order-421")
-	p.shows("main .fault", "n3 does not answer")
-	p.shows("main table", "order-42")
 }
 
 // What is done with all tasks is done with those on the screen: while the form says something else,

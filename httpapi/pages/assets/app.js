@@ -21,7 +21,8 @@ const views = [["overview", "Overview"], ["topics", "Topics"], ["tasks", "Tasks"
 
 // later are views that are not loaded with the page: when they are opened, or soon after, for a server
 // that dies afterwards.
-const later = {dead: () => import("./views/dead.js").then(m => m.Dead), waves: () => import("./views/wave.js").then(m => m.Wave), log: () => import("./views/log.js").then(m => m.Log)};
+const later = {dead: () => import("./views/dead.js").then(m => m.Dead), waves: () => import("./views/wave.js").then(m => m.Wave), log: () => import("./views/log.js").then(m => m.Log),
+  search: () => import("./views/search.js").then(m => m.Search)};
 const loaded = {}, prefetchAfter = 4000; // ms
 
 // Later is such a view.
@@ -100,28 +101,56 @@ function useDiagnosis(session) {
   return usePoll(async signal => (session && opens(session, "nodes") ? get("v1/diagnosis", undefined, signal) : undefined), [session], 2000);
 }
 
-// Search leads to the task with an id, or to the tasks whose ids begin so. The key / comes here.
-function Search() {
-  const input = useRef(null);
+// Search is the field that leads to the search for what is typed, with suggestions while it is typed: what
+// a search finds in a moment. The keys / and Ctrl-K come here.
+function Search({at, may}) {
+  const [typed, setTyped] = useState(""), [found, setFound] = useState([]), [chosen, choose] = useState(-1), input = useRef(null), asks = useRef(new AbortController());
+  const text = typed.trim().replace(/^\//, ""); // the key that led here
+  const clear = () => { asks.current.abort(); setFound([]); choose(-1); };
   useEffect(() => {
     const pressed = e => {
-      if (e.key !== "/" || e.ctrlKey || e.metaKey || e.altKey || /^(input|select|textarea)$/i.test(e.target.tagName)) return;
+      const jump = (e.ctrlKey || e.metaKey) && e.key.toLowerCase() === "k" && !e.altKey && !e.shiftKey;
+      if (!jump && (e.key !== "/" || e.ctrlKey || e.metaKey || e.altKey || /^(input|select|textarea)$/i.test(e.target.tagName))) return;
       e.preventDefault();
+      if (document.querySelector("dialog[open]")) return;
       input.current.focus();
+      input.current.select();
     };
     addEventListener("keydown", pressed);
     return () => removeEventListener("keydown", pressed);
   }, []);
+  useEffect(() => { setTyped(at.view === "search" ? at.params.q ?? "" : ""); clear(); }, [at.view, at.name, at.params.q]);
+  useEffect(() => { // suggestions when the typing rests; none that cannot be had is a fault
+    clear();
+    if (!text || document.activeElement !== input.current || at.view === "search" && text === at.params.q) return undefined;
+    const {signal} = asks.current = new AbortController();
+    const timer = setTimeout(async () => {
+      const part = signal.aborted ? null : await get("v1/search", {q: text, limit: 5, within: "50ms"}, signal).catch(() => null);
+      if (!part || signal.aborted) return;
+      setFound([
+        ...(may("read") ? part.topics.map(n => ({kind: "topic", name: n.name, to: link("topics", n.name)})) : []),
+        ...part.groups.map(n => ({kind: "group", name: n.name, to: link("tasks", "", {group: n.name})})),
+        ...part.tasks.map(t => ({kind: "task", name: t.task.id, to: link("tasks", t.task.id)})),
+      ].slice(0, 10));
+    }, 250);
+    return () => clearTimeout(timer);
+  }, [text]);
+  const lead = to => { clear(); input.current.blur(); go(to); };
   const submit = e => {
     e.preventDefault();
-    const id = input.current.value.trim().replace(/^\//, ""); // the key that led here
-    if (!id) return;
-    go(link("tasks", "", {find: id}));
-    input.current.value = "";
-    input.current.blur();
+    if (text) lead(found[chosen]?.to ?? link("search", "", {q: text}));
+  };
+  const keyed = e => {
+    const step = {ArrowDown: 1, ArrowUp: -1}[e.key];
+    if (step && found.length) { e.preventDefault(); choose(c => (c + step + found.length + 2) % (found.length + 1) - 1); }
+    if (e.key === "Escape" && found.length) { e.preventDefault(); clear(); }
   };
   return html`<form role="search" onSubmit=${submit}>
-    <input ref=${input} type="search" name="find" placeholder="Find a task by its id  /" aria-label="Find a task by its id" autocomplete="off" spellcheck="false" /></form>`;
+    <input ref=${input} type="search" name="find" placeholder="Find a task, group, topic  /" aria-label="Find a task, a group or a topic" autocomplete="off" spellcheck="false" maxlength="128"
+      role="combobox" aria-autocomplete="list" aria-expanded=${found.length > 0} aria-controls="suggested" aria-activedescendant=${chosen < 0 ? undefined : "suggested-" + chosen}
+      value=${typed} onInput=${e => setTyped(e.target.value)} onKeyDown=${keyed} onBlur=${clear} />
+    <ul id="suggested" role="listbox" aria-label="Suggestions" hidden=${!found.length}>${found.map((f, i) => html`
+      <li key=${f.kind + f.name} id=${"suggested-" + i} role="option" aria-selected=${i === chosen} onMouseDown=${e => { e.preventDefault(); lead(f.to); }}><span>${f.name}</span><span class="soft">${f.kind}</span></li>`)}</ul></form>`;
 }
 
 const Mark = () => html`<svg viewBox="0 0 32 32" aria-hidden="true"><path d="M16 1a15 15 0 1 0 0 30 15 15 0 0 0 0-30Zm0 4v11l7.8 7.8A11 11 0 1 1 16 5Z" /></svg>`;
@@ -196,6 +225,7 @@ function place({view, name, params}, props) {
     case "tasks": return name ? html`<${TaskView} key=${name} id=${name} ...${props} />` : html`<${Tasks} key=${query} params=${params} ...${props} />`;
     case "dead": return html`<${Later} view="dead" key=${"dead" + query} params=${params} ...${props} />`;
     case "waves": return html`<${Later} view="waves" params=${params} ...${props} />`;
+    case "search": return html`<${Later} view="search" key=${"search" + query} params=${params} ...${props} />`;
     case "log": return html`<${Later} view="log" key=${query} params=${params} ...${props} />`;
     case "nodes": return html`<${Nodes} ...${props} />`;
     case "overview": return html`<${Overview} ...${props} />`;
@@ -230,7 +260,7 @@ function App() {
       <a class="mark" href="#/"><${Mark} />Lapse</a>
       <nav aria-label="Views">${open.map(([view, title]) => html`
         <a key=${view} href=${link(view)} aria-current=${here.view === view ? "page" : undefined}>${title}${view === "dead" && dead > 0 ? html`<${Aged} poll=${stats}><b>${count(dead)}</b></${Aged}>` : null}</a>`)}</nav>
-      <${Search} /><${Aged} poll=${stats}><${Reach} stats=${stats.data} diagnosis=${diagnosis.data} /></${Aged}>
+      <${Search} at=${at} may=${mayOf(session)} /><${Aged} poll=${stats}><${Reach} stats=${stats.data} diagnosis=${diagnosis.data} /></${Aged}>
       ${session.open ? null : html`<span class="user"><span>${session.name}</span>
         ${session.csrf ? html`<button type="button" class="small" onClick=${leave}>Log out</button>` : null}</span>`}
     </header>

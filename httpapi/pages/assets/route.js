@@ -35,7 +35,7 @@ export function go(address, replace) {
 }
 
 // lists are the addresses of the lists that were shown last, by view; cameFrom is the last of them all.
-const lists = {}, titles = {topics: "Topics", tasks: "Tasks", dead: "Dead tasks", waves: "Wave"};
+const lists = {}, titles = {topics: "Topics", tasks: "Tasks", dead: "Dead tasks", waves: "Wave", search: "Search"};
 let cameFrom = "tasks";
 function note(at) {
   if (at.name || !titles[at.view]) return;

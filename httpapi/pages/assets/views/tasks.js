@@ -3,7 +3,7 @@
 import {html, useState} from "../vendor/preact.js";
 import {get, now} from "../api.js";
 import {away, count, fine, plural, when} from "../format.js";
-import {Fault, Pages, Pill, Table, View, noneYet, useChosen} from "../parts.js";
+import {Pages, Pill, Table, View, noneYet, useChosen} from "../parts.js";
 import {usePoll} from "../poll.js";
 import {link, usePages} from "../route.js";
 import {Create} from "./create.js";
@@ -65,7 +65,7 @@ const finishedColumns = may => [
 const states = [{value: "", text: "any not ended"}, "pending", "retrying", "held", "ready", "delivering", "finished"];
 
 const fields = [
-  {name: "find", label: "Id, or its beginning"}, {name: "topic", label: "Topic"}, {name: "group", label: "Group"},
+  {name: "find", label: "Beginning of the id"}, {name: "topic", label: "Topic"}, {name: "group", label: "Group"},
   {name: "state", label: "State", options: states}, {name: "error", label: "Text in the last error"},
   {name: "due", label: "Due", options: [{value: "", text: "at any time"}, ...Object.entries(windows).map(([value, w]) => ({value, text: w.text}))]},
 ];
@@ -74,25 +74,6 @@ const says = {
   topic: v => "of " + v, group: v => "in group " + v, state: v => (v === "pending" || v === "retrying" ? "that wait for " + (v === "pending" ? "their time" : "another attempt") : "that are " + v),
   due: v => windows[v]?.say, error: v => "with “" + v + "” in their last error", find: v => "whose ids begin with " + v,
 };
-
-// exactly asks for the one task that has the id, which may be dead, beside the list of those whose
-// ids begin so.
-async function exactly(id, signal) {
-  if (!/^[A-Za-z0-9][\w.:@-]{0,127}$/.test(id)) return null;
-  return (await get("v1/tasks", {id, details: false}, signal)).tasks[0] ?? null;
-}
-
-// found asks for a page of the list, and on the first one for the task that has the id. Either may
-// fail alone: then the page shows what the other has found, and why the one has failed.
-async function found(params, cursor, signal) {
-  const [one, page] = await Promise.allSettled([
-    params.find && !cursor ? exactly(params.find, signal) : null,
-    refusal(params) ? {tasks: []} : get("v1/tasks", {...queryOf(params), details: false, limit: pageSize, cursor}, signal),
-  ]);
-  if (page.status === "rejected" && !one.value) throw page.reason;
-  const {tasks, next_cursor: next} = page.value ?? {tasks: []}, t = one.value;
-  return {tasks: t ? [t, ...tasks.filter(other => other.id !== t.id)] : tasks, next, fault: one.reason ?? page.reason};
-}
 
 // refusal says why the server would not list what is asked for, "" if it does.
 function refusal({state, topic, due}) {
@@ -103,17 +84,16 @@ function refusal({state, topic, due}) {
 
 export function Tasks({params, may}) {
   const [cursors, setCursors] = usePages(), [doing, setDoing] = useState(null), [differs, setDiffers] = useState(false), [creating, setCreating] = useState(false);
-  const poll = usePoll(signal => found(params, cursors[cursors.length - 1], signal), [JSON.stringify(params), cursors.join()], 5000);
+  const poll = usePoll(signal => (refusal(params) ? {tasks: []} : get("v1/tasks", {...queryOf(params), details: false, limit: pageSize, cursor: cursors[cursors.length - 1]}, signal)), [JSON.stringify(params), cursors.join()], 5000);
   const page = poll.data, {here, column, all, none} = useChosen(page?.tasks || []), filtered = Object.keys(params).length > 0;
-  // A filter selects none that is dead or finished; one that is dead may have been found by its id.
-  const dead = here.length > 0 && here.every(t => t.state === "dead"), ended = params.state === "finished";
+  const ended = params.state === "finished";
   const acts = may("schedule") && (here.length ? !here.every(isOver) : filtered && page?.tasks.some(t => !isOver(t)));
   // A filter of another state selects none to resume.
   const resumes = here.length ? here.some(isHeld) : ["", "held"].includes(params.state ?? "") && page?.tasks.some(isHeld);
   const holds = here.length ? !here.every(isHeld) : params.state !== "held";
   const ask = action => setDoing(here.length ? {action, ids: here.map(t => t.id)} : {action, filter: queryOf(params), of: selected(params, says)});
   const which = here.length ? plural(here.length, "task") : "all of these";
-  const empty = refusal(params) || (page?.fault ? "Nothing else was found." : page?.next ? noneYet : params.find ? "No task has this id, or one that begins so. It may be finished." : "No task is as the filter says.");
+  const empty = refusal(params) || (page?.next_cursor ? noneYet : "No task is as the filter says.");
   return html`<${View} title="Tasks" poll=${poll} actions=${may("schedule") ? html`<button type="button" onClick=${() => setCreating(true)}>New task</button>` : null}>
     ${creating ? html`<${Create} topic=${params.topic} onClose=${() => setCreating(false)} />` : null}
     <${Filter} view="tasks" params=${params} fields=${fields} differs=${setDiffers} />
@@ -124,13 +104,9 @@ export function Tasks({params, may}) {
       ${holds ? html`<button type="button" onClick=${() => ask("hold")}>Hold ${which}</button>` : null}
       ${resumes ? html`<button type="button" onClick=${() => ask("resume")}>Resume ${here.length || params.state ? which : "those that are held"}</button>` : null}
       <button type="button" onClick=${() => ask("cancel")}>Cancel ${which}</button></${Bulk}>` : null}
-    ${dead && may("admin") ? html`<div class="bulk">
-      <button type="button" onClick=${() => ask("requeue")}>Requeue ${which}</button>
-      <button type="button" onClick=${() => ask("delete")}>Delete ${which}</button></div>` : null}
-    <${Fault} fault=${page?.fault} />
     ${may("schedule") && !ended ? all : null}
     ${page ? html`<${Table} label="Tasks" columns=${ended ? finishedColumns(may) : may("schedule") ? [column, ...taskColumns(may)] : taskColumns(may)} rows=${page.tasks} keyOf=${t => t.id} empty=${empty} />
-      <${Pages} cursors=${cursors} next=${page.next} go=${c => { setCursors(c); none(); }} />` : null}
+      <${Pages} cursors=${cursors} next=${page.next_cursor} go=${c => { setCursors(c); none(); }} />` : null}
     ${doing ? html`<${Many} ...${doing} onClose=${() => { setDoing(null); none(); poll.again(); }} />` : null}
   </${View}>`;
 }
