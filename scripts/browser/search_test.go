@@ -74,7 +74,9 @@ func TestSuggestions(t *testing.T) {
 	}
 	p.do("press Enter", chromedp.KeyEvent("\r"))
 	p.shows("h1", "order.unpaid")
-	p.waits(func() (bool, string) { return eval[bool](p, `document.activeElement.tagName === "H1"`), "the view is not read from its top" })
+	p.waits(func() (bool, string) {
+		return eval[bool](p, `document.activeElement.tagName === "H1"`), "the view is not read from its top"
+	})
 	p.do("press /", chromedp.KeyEvent("/"))
 	p.do("type", chromedp.KeyEvent("order-7"))
 	p.shows("#suggested", "order-7")
