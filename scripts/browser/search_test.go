@@ -55,7 +55,7 @@ func TestWhereIsIt(t *testing.T) {
 	p.shows("main .fault", "characters that ids, groups and topics have")
 }
 
-// While a name is typed, what begins so is suggested; arrows and Enter lead there, and Ctrl-K begins.
+// While a name is typed, what begins so is suggested; arrows and Enter lead there. Ctrl-K begins.
 func TestSuggestions(t *testing.T) {
 	r := serve(t)
 	r.schedule("order.unpaid", "first", time.Hour)
