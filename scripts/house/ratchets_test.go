@@ -27,7 +27,7 @@ func TestRatchets(t *testing.T) {
 			func(t *testing.T) int { return p.upward(t, clusterPath) }},
 		{"fields of Engine, its structs unfolded", 127, 60, p.unfolded},
 		{"methods of Engine", 461, 250, p.methods},
-		// What the page at night needs is 3,753 of them: counts, overdue, waves, the past and the
+		// What the page at night needs is 3,792 of them: counts, overdue, waves, the past and the
 		// archive that keeps it, the log of actions, comfort of the page and of top.
 		{"lines of product code", 86990, 66000, productLines},
 	} {

@@ -1,10 +1,12 @@
 package past
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -65,7 +67,11 @@ func (p *Past) Marks(ctx context.Context, from, to time.Time, topic string) (mar
 	for i := range slices.Backward(page.Entries) {
 		e := &page.Entries[i]
 		if kind := markedBy[e.Verb]; kind != "" {
-			marks = append(marks, task.Mark{At: e.At, Kind: kind, Node: e.Node, Topic: e.Topic, By: e.By, Text: e.Detail})
+			text := ""
+			if kind == task.MarkSettings {
+				text = changedSettings(e)
+			}
+			marks = append(marks, task.Mark{At: e.At, Kind: kind, Node: e.Node, Topic: e.Topic, By: e.By, Text: text})
 		}
 	}
 	slices.SortStableFunc(marks, func(a, b task.Mark) int { return a.At.Compare(b.At) })
@@ -84,4 +90,15 @@ func nodeOf(name string) string {
 		return name[:at]
 	}
 	return name
+}
+
+// changedSettings names the settings that an act has changed, "" if that is not known.
+func changedSettings(e *task.AuditEntry) string {
+	var before, after map[string]json.RawMessage
+	if json.Unmarshal([]byte(e.Detail), &after) != nil || json.Unmarshal([]byte(e.Before), &before) != nil {
+		return "" // a text was cut, or there were none
+	}
+	delete(after, "revision")
+	maps.DeleteFunc(after, func(name string, value json.RawMessage) bool { return bytes.Equal(value, before[name]) })
+	return strings.Join(slices.Sorted(maps.Keys(after)), ", ")
 }

@@ -245,3 +245,17 @@ func TestLookIsOfOneMinute(t *testing.T) {
 		t.Errorf("%d were scheduled, want 5", scheduled)
 	}
 }
+
+// A mark of changed settings names those that have another value than before.
+func TestMarkNamesSettings(t *testing.T) {
+	for _, of := range []struct{ before, detail, names string }{
+		{`{"lease":"30s","weight":1,"revision":4}`, `{"lease":"1m","weight":1,"retry":{"max_attempts":2},"revision":5}`, "lease, retry"},
+		{`{"lease":"30s"}`, `{"lease":"30s"}`, ""},
+		{"", `{"lease":"1m"}`, ""},
+		{`{"lease":"30s"}`, `{"lease":"1m","delivery":{"url":"http...`, ""},
+	} {
+		if names := changedSettings(&task.AuditEntry{Before: of.before, Detail: of.detail}); names != of.names {
+			t.Errorf("%s after %s changes %q, want %q", of.detail, of.before, names, of.names)
+		}
+	}
+}
