@@ -141,7 +141,7 @@ func countSlot(c *task.StateCount, sl *store.Slot, retrying bool) {
 func (x *survey) countBuried(ctx context.Context, t *task.CountTally) error {
 	topics, bare := x.buriedTopics(), x.list.Filter == query.Filter{}
 	look := search{Filter: &x.list.Filter, bare: true, patient: true, until: x.until}
-	t.Complete = isClosed(x.Reading.deadRead)
+	t.Complete = x.knowsDead()
 	for i := range topics {
 		of, one := t.TopicOf(topics[i].name), &topics[i]
 		count := &of.Dead
@@ -177,7 +177,7 @@ func (x *survey) countBuried(ctx context.Context, t *task.CountTally) error {
 func (x *survey) reasons(ctx context.Context) (task.DeadReasons, error) {
 	topics := x.buriedTopics()
 	var t task.DeadTally
-	t.Complete = isClosed(x.Reading.deadRead)
+	t.Complete = x.knowsDead()
 	look := search{Filter: &x.list.Filter, bare: true, until: x.until}
 	shares, spare := sharesOf(topics, query.LooksAtOnce), 0
 	for i := range topics {
@@ -202,6 +202,13 @@ func (x *survey) reasons(ctx context.Context) (task.DeadReasons, error) {
 	}
 	t.LookedAt = look.looks
 	return t.DeadReasons, nil
+}
+
+// knowsDead reports whether memory knows the dead tasks of all shards that this process holds.
+func (x *survey) knowsDead() bool {
+	x.mu.Lock()
+	defer x.unlock()
+	return !x.opensLocked()
 }
 
 // visitBuried calls visit for the tasks of a topic that the ledger lists and the filter selects. It
