@@ -87,7 +87,8 @@ func (s *Scheduler) FleetForecast(ctx context.Context, o Outlook) (Forecast, Rea
 }
 
 // FleetWaves is Waves of the tasks of all nodes. What has ended at a node that does not answer, and
-// at one that has ended, is missing: Since is when the last of those that answer began to count.
+// at one that has ended, is missing: Since is when the last of those that answer began to count, or
+// when one that is dead was last heard, whichever is later.
 //
 // Errors: ErrInvalid, ErrNotGranted, ErrClosed, or why ctx has ended.
 func (s *Scheduler) FleetWaves(ctx context.Context, q WaveQuery) (Wave, Reach, error) {

@@ -314,5 +314,25 @@ func (s *Cluster) FleetWaves(ctx context.Context, q task.WaveQuery) (task.Wave, 
 	}
 	w.Sum()
 	w.Complete = w.Complete && len(g.reach.Missing) == 0
+	if at := s.lastDeath(ctx); at.After(w.Since) {
+		w.Since = at
+	}
 	return w, g.reach, nil
+}
+
+// lastDeath is when the last of the nodes that are dead was heard, zero if none is. What only it
+// had counted is lost.
+func (s *Cluster) lastDeath(ctx context.Context) (at time.Time) {
+	if s.NoPeers() {
+		return time.Time{}
+	}
+	nodes, _ := s.Fleet.ledger.Peers(ctx) // nodes that are not known are missing from the answers
+	for i := range nodes {
+		if n := &nodes[i]; !n.Self && !n.Released && absence(n) != nil {
+			if heard := s.engine.Config.Clock().Add(-n.Silent); heard.After(at) {
+				at = heard
+			}
+		}
+	}
+	return at
 }
