@@ -166,11 +166,12 @@ function Aged({poll, children}) {
 function Reach({stats, diagnosis}) {
   if (!stats?.covers) return html`<span class="reach"></span>`;
   const {covers, missing} = stats, known = missing.filter(m => m.node).length, down = downNodes(diagnosis);
+  const joined = Math.max(covers.length, diagnosis?.covers.length ?? 0); // one of them may know of a node already
   if (!missing.length && down.length)
     return html`<a class="reach bad" href=${link("nodes")} id="reach" title="Others have its tasks.">${plural(covers.length, "node")}, ${down.length === 1 ? down[0] : count(down.length)} down</a>`;
-  if (!missing.length) return html`<a class="reach" href=${link("nodes")} id="reach">${covers.length === 1 ? "1 node" : "All " + covers.length + " nodes"}</a>`;
+  if (!missing.length && joined === covers.length) return html`<a class="reach" href=${link("nodes")} id="reach">${joined === 1 ? "1 node" : "All " + joined + " nodes"}</a>`;
   const names = missing.map(m => (m.node || "the others") + ": " + m.error).join("; ");
-  const text = known ? covers.length + " of " + (covers.length + known) + " nodes" : "Only " + plural(covers.length, "node");
+  const all = Math.max(joined, covers.length + known), text = all > covers.length ? covers.length + " of " + all + " nodes" : "Only " + plural(covers.length, "node");
   return html`<a class="reach bad" href=${link("nodes")} id="reach" title=${names}>${text}</a>`;
 }
 

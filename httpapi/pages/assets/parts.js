@@ -60,7 +60,7 @@ export function Section({title, side, poll, children, id}) {
 
 // Fresh says of when the figures are, and of which part of the fleet. It is quiet while they are as
 // they should be. That the server does not answer, the frame says.
-export function Fresh({poll, part = partly(poll.data)}) {
+export function Fresh({poll, part}) {
   useClock();
   if (poll.data === undefined) return poll.fault ? html`<${Fault} fault=${poll.fault} again=${poll.again} />` : html`<p class="fresh bad"></p>`;
   const old = isStale(poll);
@@ -70,7 +70,7 @@ export function Fresh({poll, part = partly(poll.data)}) {
 }
 
 // partly says of how many nodes the figures of an answer are, "" if of all.
-function partly(answer) {
+export function partly(answer) {
   if (!answer?.missing?.length) return "";
   const known = answer.missing.filter(m => m.node).length;
   return known ? "Of " + answer.covers.length + " of " + (answer.covers.length + known) + " nodes" : "Not of all nodes";
@@ -89,7 +89,7 @@ export function View({title, poll, lead, leadPoll, beside, part, actions, back, 
   return html`<div class="head">
       ${back ? html`<a class="back" href=${back.href}>${back.text}</a>` : null}
       <h1 tabindex="-1" class=${leadOld ? "stale" : ""}>${lead ?? title}</h1>${beside ? html`<span class="beside">${beside}</span>` : null}
-      ${poll ? html`<${Fresh} poll=${poll} part=${part || undefined} /><${Zone} />` : null}
+      ${poll ? html`<${Fresh} poll=${poll} part=${part || partly(poll.data) || partly(leadPoll?.data)} /><${Zone} />` : null}
       ${actions ? html`<div class="actions">${actions}</div>` : null}
     </div>
     <div class=${old ? "stale" : ""}>${children}</div>

@@ -34,7 +34,7 @@ const remedies = {
   ledger: "Start it, or mend the network to it: the nodes go on by themselves.",
   refusing: "Give it room: tasks that are there are delivered all the same.",
   cut_off: "Look at its network and its log.", unknown: "", unheard: "Look at its log and its processor.",
-  silent: "Start it again: it takes its tasks back.", adopted: "Start it again when you can: it takes its tasks back.",
+  silent: "Start it again: it takes its tasks back.", adopted: "Start it again when you can: it takes its tasks back. Figures of the last 5 minutes and since the start are without what it has counted.",
   undeliverable: "Mend the topic's settings.", late: "", failing: "See the last errors: mend the receiver, or pause the topic until it is mended.",
 };
 

@@ -79,7 +79,7 @@ function ByTopic({stats}) {
   const [cursors, setCursors] = usePages();
   const poll = usePoll(signal => get("v1/topics", {sort: "dead", limit: topicsShown, cursor: cursors[cursors.length - 1]}, signal), [cursors.join()], 5000);
   const [high, setHigh] = useState(false), topics = poll.data?.topics.filter(t => t.counts.dead > 0), dead = stats.data?.total.dead;
-  return html`<${View} title="Dead tasks" poll=${poll} lead=${dead === undefined ? "Dead tasks" : dead ? plural(dead, "dead task") : "No task is dead"}>
+  return html`<${View} title="Dead tasks" poll=${poll} leadPoll=${stats} lead=${dead === undefined ? "Dead tasks" : dead ? plural(dead, "dead task") : "No task is dead"}>
     ${topics?.length ? html`<${Why} path="v1/dead/reasons" query=${() => ({})} of=${{}} byTopic=${true} settles=${() => setHigh(true)} />` : null}
     ${topics && (high || !topics.length) ? html`<${Section} title="Topics"><${Table} label="Topics with dead tasks" columns=${topicColumns} rows=${topics} keyOf=${t => t.name}
         empty="A task is dead when its attempts are used up, or when its receiver buries it." />

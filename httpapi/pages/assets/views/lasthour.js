@@ -1,12 +1,13 @@
 // The last hour, by the minute: how much was delivered and failed, and how late it was.
 
-import {html} from "../vendor/preact.js";
+import {html, useRef} from "../vendor/preact.js";
 import {get, now} from "../api.js";
 import {Chart} from "../chart.js";
 import {count, fine, hourMinute, millis, plural, when} from "../format.js";
 import {Section} from "../parts.js";
 import {usePoll} from "../poll.js";
 import {go, waveOf} from "../route.js";
+import {downNodes} from "../trouble.js";
 
 const minute = 60_000, marksShown = 5;
 
@@ -32,8 +33,9 @@ const waited = (oldest, at) => {
 const ofNodes = (p, most) => (p.nodes === 0 ? "nothing is known" : p.nodes < most ? "of " + p.nodes + " of " + plural(most, "node") : "");
 
 // LastHour is of one topic, or of all. oldest is the deadline of the oldest task that waits, "" if none does.
-export function LastHour({topic, oldest}) {
-  const poll = useHistory(topic), points = poll.data?.points;
+// diagnosis names the nodes that are down: what they counted last may not be kept.
+export function LastHour({topic, oldest, diagnosis}) {
+  const poll = useHistory(topic), points = poll.data?.points, nodes = useRef(0); // as many as there ever were
   if (!points?.length) {
     const why = poll.fault ? poll.fault.message : poll.data?.unread || (points ? "Nothing is known of the last hour." : "Loading…");
     return ["Attempts, last hour", "Lateness, last hour"].map(title => html`<${Section} key=${title} title=${title}><p class="empty room">${why}</p></${Section}>`);
@@ -42,7 +44,7 @@ export function LastHour({topic, oldest}) {
   const sum = key => points.reduce((n, p) => n + p[key], 0), failed = sum("failed"), known = value => points.map(p => (p.nodes ? value(p) : null));
   const worst = points.reduce((a, p) => (millis(p.lateness.max) > millis(a.lateness.max) ? p : a));
   const marks = poll.data.marks.map(m => ({at: Date.parse(m.at) / 1000, text: markInWords(m)})), told = [...new Set(marks.map(m => m.text))].slice(-marksShown);
-  const most = Math.max(...points.map(p => p.nodes)), fewer = points.some(p => p.nodes < most);
+  const most = nodes.current = Math.max(nodes.current, ...points.map(p => p.nodes), new Set([...poll.data.covers, ...poll.data.missing.map(m => m.node).filter(Boolean), ...downNodes(diagnosis)]).size), fewer = points.some(p => p.nodes < most);
   const say = text => i => hourMinute(x[i] * 1000) + ": " + [points[i].nodes ? text(points[i], x[i] * 1000) : "", ofNodes(points[i], most)].filter(Boolean).join(", ");
   const waits = at => (oldest && waited(oldest, at) ? "; the oldest that waits was late by " + fine(waited(oldest, at)) : "");
   const since = Date.parse(poll.data.since) > now() - 55 * minute ? " since " + when(poll.data.since) : "";

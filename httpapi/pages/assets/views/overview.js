@@ -5,7 +5,7 @@ import {html, useRef, useState} from "../vendor/preact.js";
 import {get} from "../api.js";
 import {Chart} from "../chart.js";
 import {age, away, count, hourMinute, lateness, plural, span, when} from "../format.js";
-import {Figures, Section, Table, View, settled} from "../parts.js";
+import {Figures, Section, Table, View, partly, settled} from "../parts.js";
 import {isStale, usePoll} from "../poll.js";
 import {go, link, waveOf} from "../route.js";
 import {Troubles} from "../trouble.js";
@@ -46,7 +46,7 @@ function totals(total, soon, late) {
       note: oldest ? "the oldest since " + when(oldest) : "all that was due is handed out"},
     {name: "late", label: "Late by, last 5 min", ...lateness(total.recent)},
     {name: "delivering", label: "Being delivered", value: count(total.delivering), href: link("tasks", "", {state: "delivering"})},
-    {name: "soon", label: "Due in 10 min", value: soon === undefined ? "–" : count(soon), href: link("tasks", "", {due: "next10m"})},
+    {name: "soon", label: "Due in 10 min", value: soon ?? "–", href: link("tasks", "", {due: "next10m"})},
     {name: "pending", label: "Pending", value: count(total.pending), href: link("tasks", "", {state: "pending"}),
       note: (total.retrying ? count(total.retrying) + " retrying" : "none is retrying") + (total.held ? ", " + count(total.held) + " held" : "")},
     {name: "dead", label: "Dead", value: count(total.dead), href: link("dead"), bad: total.dead > 0, note: total.dead_oldest_at ? "the oldest " + away(total.dead_oldest_at) : ""},
@@ -85,18 +85,18 @@ export function Overview({stats, diagnosis, may}) {
   // The headline may have several lines: what stands below waits for it, but not for long.
   if (!s || !settled(diagnosis) && Date.now() - begun.current < headlineFor) return html`<${View} title="Overview" poll=${stats} />`;
   // A forecast that is old tells of other ten minutes.
-  const soon = isStale(hour) ? undefined : hour.data?.counts.slice(0, 10).reduce((a, b) => a + b, 0);
+  const soon = isStale(hour) || !hour.data ? undefined : (hour.data.complete ? "" : "at least ") + count(hour.data.counts.slice(0, 10).reduce((a, b) => a + b, 0));
   const wrong = worst.data?.topics.filter(t => t.troubles), more = wrong?.length === shown && worst.data.next_cursor;
   const late = !!diagnosis.data?.troubles.some(t => t.kind === "late");
   const empty = worst.data?.topics.length === 0 && !s.total.scheduled && !s.total.pending && !s.missing.length;
-  return html`<${View} title="Overview" lead=${diagnosis.data?.headline} leadPoll=${diagnosis} poll=${stats}>
+  return html`<${View} title="Overview" lead=${diagnosis.data?.headline} leadPoll=${diagnosis} poll=${stats} part=${[stats, worst, hour].map(p => partly(p.data)).find(Boolean)}>
     <${Figures} label="All topics" list=${totals(s.total, soon, late)} />
     ${empty ? html`<${FirstSteps} may=${may} />` : html`<${Section} id="worst" title="Needs a look" poll=${worst} side=${html`<a href=${link("topics")}>All topics</a>`}>
       <${Table} label="Topics with something wrong, the worst first" columns=${worstColumns} rows=${wrong} keyOf=${t => t.name}
         empty=${wrong ? "No topic is late, failing or paused, and none has dead tasks." : worst.fault?.message || "Loading…"} />
       ${more ? html`<p class="pages"><a href=${link("topics", "", {sort: "worst"})}>More topics, the worst first</a></p>` : null}
     </${Section}>`}
-    ${settled(worst) ? html`<div class="charts"><${LastHour} oldest=${oldestOf(s.total)} /></div>
+    ${settled(worst) ? html`<div class="charts"><${LastHour} oldest=${oldestOf(s.total)} diagnosis=${diagnosis.data} /></div>
     <${Forecast} hour=${hour} />
     <${Section} id="fleet" title="Fleet" poll=${nodes} side=${html`<a href=${link("nodes")}>Nodes</a>`}>
       <${Table} label="Nodes" columns=${nodeColumns.filter(c => !c.more)} rows=${nodes.data?.nodes}

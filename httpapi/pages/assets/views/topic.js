@@ -13,7 +13,7 @@ import {LastHour} from "./lasthour.js";
 import {Forecast, forecastOfHour, oldestOf, overdue} from "./overview.js";
 import {Settings, settingsInWords} from "./settings.js";
 
-export function Topic({name, may}) {
+export function Topic({name, diagnosis, may}) {
   const poll = usePoll(async signal => {
     const {value, etag} = await call("GET", topicPath(name), {signal});
     return {...value, etag};
@@ -47,7 +47,7 @@ export function Topic({name, may}) {
       </${Section}>
       <${LastErrors} topic=${t} retrying=${retrying} />
     </div>
-    ${settled(waiting) && settled(retrying) ? html`${may("all") ? html`<div class="charts"><${LastHour} topic=${name} oldest=${oldestOf(t.counts)} /></div>` : null}
+    ${settled(waiting) && settled(retrying) ? html`${may("all") ? html`<div class="charts"><${LastHour} topic=${name} oldest=${oldestOf(t.counts)} diagnosis=${diagnosis.data} /></div>` : null}
     <${Forecast} topic=${name} hour=${hour} />
     <${Section} title="Settings" side=${html`<a href=${link("log", "", {topic: name})}>Who changed them</a> · ${t.revision === 0 ? "defaults" : "revision " + t.revision} <${Copy} text=${() => curlOf("GET", topicPath(name))} what="the call for the topic as curl" label="Copy as curl" />`}>
       <dl class="facts wide">${settingsInWords(t).map(([what, value]) => html`<dt key=${what}>${what}</dt><dd>${value}</dd>`)}</dl>
@@ -103,7 +103,7 @@ function figures(t) {
     {name: "dead", label: "Dead", value: count(c.dead), bad: c.dead > 0, href: link("dead", "", {topic: t.name}),
       note: c.dead_oldest_at ? "the oldest " + away(c.dead_oldest_at) : ""},
     {name: "late", label: "Late by, last 5 min", ...lateness(c.recent)},
-    {name: "delivered", label: "Delivered", value: count(c.delivered), note: "since the start"},
-    {name: "failed", label: "Failed attempts", value: count(failed), note: t.last_failed_at ? "the last " + away(t.last_failed_at) : "none since the start"},
+    {name: "delivered", label: "Delivered", value: count(c.delivered), note: "since the nodes started"},
+    {name: "failed", label: "Failed attempts", value: count(failed), note: (t.last_failed_at ? "the last " + away(t.last_failed_at) : "none") + ", since the nodes started"},
   ];
 }

@@ -41,7 +41,7 @@ function headline(w, whole) {
   if (from > now() && !ended(c)) return plural(c.due, "task") + " " + (c.due === 1 ? "falls" : "fall") + " due.";
   const over = settled(c);
   if (over && whole) return (c.due === 1 ? "The task is" : "All " + count(c.due) + " tasks are") + " through" + (c.through_at ? ", since " + when(c.through_at) : "") + (c.held ? ", but " + count(c.held) + " that are held" : "") + ".";
-  return count(ended(c)) + " of " + plural(c.due, "task") + " are through" + (over ? ", as far as it is known" : "") + ".";
+  return count(ended(c)) + " of " + plural(c.due, "task") + " are through" + (whole ? "" : ", as far as it is known") + ".";
 }
 
 // took says for how long a wave has gone on, if it has begun and something was due.
