@@ -107,6 +107,10 @@ func (p *tab) paint(url string) time.Duration {
 func (p *tab) another() *tab {
 	ctx, closeTab := chromedp.NewContext(p.ctx)
 	p.Cleanup(closeTab)
+	// The tab lives as long as the context of its first call.
+	if err := chromedp.Do(ctx); err != nil {
+		p.Fatal(err)
+	}
 	return &tab{T: p.T, ctx: ctx, close: closeTab}
 }
 

@@ -113,20 +113,8 @@ func TestBarsLeadToWaves(t *testing.T) {
 // does makes a request as the command line does.
 func (r *rig) does(method, path, body string) {
 	r.Helper()
-	req, err := http.NewRequestWithContext(r.Context(), method, r.url+path, strings.NewReader(body))
-	if err != nil {
+	if err := calls(r.url, method, path, body); err != nil {
 		r.Fatal(err)
-	}
-	req.Header.Set("User-Agent", "lapse")
-	req.Header.Set("Content-Type", "application/json")
-	answer, err := http.DefaultClient.Do(req)
-	if err != nil {
-		r.Fatal(err)
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode >= 300 {
-		text, _ := io.ReadAll(answer.Body)
-		r.Fatalf("%s %s: %s %s", method, path, answer.Status, text)
 	}
 }
 
