@@ -7,6 +7,8 @@
 // same tests have it on a Redis, and with LAPSE_LEDGER=fleet they schedule at one of three servers
 // that share a Redis, and look at the page of another.
 //
+// The questions of the night are asked at a fleet of processes of which a part is away.
+//
 // Its tests have the build tag "browser"; `make browser` runs them on each ledger, and `make night`
-// two of them with many tasks.
+// three of them with many tasks.
 package browser

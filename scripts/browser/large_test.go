@@ -3,16 +3,19 @@
 package browser
 
 import (
+	"bytes"
 	"fmt"
 	"os"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/chromedp/chromedp"
 
 	"github.com/lapsehq/lapse/client"
+	"github.com/lapsehq/lapse/recovery/redisledger/redistest"
 )
 
 // transferred is how many bytes the page has loaded so far.
@@ -20,31 +23,27 @@ const transferred = `performance.getEntriesByType("resource").concat(performance
 
 // TestLargeFleet loads the overview of three nodes with LAPSE_TASKS pending tasks in 2,000 topics.
 // The page is small, and what a refresh asks for too. It prints how long the first paint takes
-// beside that of an empty server. It also prints how late tasks are, three times in turn: while no
-// page is open, while 20 pages of an empty server are, which shows what the browser itself takes
-// from the machine, and while 20 pages of the fleet are.
+// beside that of an empty server. It also prints how late tasks are, and then what the nodes take
+// of the processors, three times in turn: while no page is open, while 20 pages of an empty server
+// are, which shows what the browser itself takes from the machine, and while 20 pages of the fleet
+// are.
 func TestLargeFleet(t *testing.T) {
 	number, _ := strconv.Atoi(os.Getenv("LAPSE_TASKS"))
 	if number == 0 {
 		t.Skip("LAPSE_TASKS is not set, such as to 1000000")
 	}
-	p := open(t)
-	empty := serve(t)
-	nodes := serveFleet(t)
-	var clients []*client.Client
-	for _, n := range nodes {
-		c, err := client.New(client.Options{URL: n.url})
-		if err != nil {
-			t.Fatal(err)
-		}
-		clients = append(clients, c)
-	}
+	p, empty := open(t), serve(t)
+	withProcesses(t, 10*time.Second, func(_ *redistest.Server, nodes []*process) { largeFleet(p, empty, nodes, number) })
+}
+
+func largeFleet(p *tab, empty *rig, nodes []*process, number int) {
+	t := p.T
 	for i := 0; i < number; i += 10_000 {
 		var batch []client.Request
 		for n := i; n < min(i+10_000, number); n++ {
 			batch = append(batch, client.Request{Topic: fmt.Sprintf("topic.%04d", n%2000), Delay: time.Hour + time.Duration(n%86400)*time.Second})
 		}
-		if _, err := clients[i/10_000%len(clients)].ScheduleBatch(t.Context(), batch); err != nil {
+		if _, err := nodes[i/10_000%len(nodes)].client.ScheduleBatch(t.Context(), batch); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -77,7 +76,11 @@ func TestLargeFleet(t *testing.T) {
 				tabs = append(tabs, p.another())
 				tabs[i].load(urls[i%len(urls)])
 			}
-			late := nodes[0].lateness(clients[0], fmt.Sprint(what, ".", round))
+			late := nodes[0].lateness(fmt.Sprint(what, ".", round))
+			before := busyOf(nodes)
+			time.Sleep(idleFor) // what is measured is what the pages ask for by themselves
+			after := busyOf(nodes)
+			t.Logf("%s: the nodes take %.2f %% of a core each", what, 100*float64(after-before)/float64(len(nodes))/float64(idleFor))
 			for _, tab := range tabs {
 				tab.content()
 				tab.close()
@@ -91,6 +94,28 @@ func TestLargeFleet(t *testing.T) {
 		t.Logf("p99 of lateness: %v with no page, %v with 20 pages of an empty server, %v with 20 pages", none, others, ours)
 	}
 	p.content()
+}
+
+// idleFor is for how long the nodes are measured while nothing falls due.
+const idleFor = 20 * time.Second
+
+// busyOf is the processor time that the nodes have taken so far.
+func busyOf(nodes []*process) (sum time.Duration) {
+	for _, n := range nodes {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", n.cmd.Process.Pid))
+		if err != nil {
+			n.Fatal(err)
+		}
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+2:]))
+		for _, field := range fields[11:13] { // of the user and of the system, in 1/100 s
+			ticks, err := strconv.Atoi(field)
+			if err != nil {
+				n.Fatal(err)
+			}
+			sum += time.Duration(ticks) * 10 * time.Millisecond
+		}
+	}
+	return sum
 }
 
 // paint loads a page anew, and returns the time of its first paint of figures.
@@ -116,18 +141,18 @@ func (p *tab) another() *tab {
 
 // lateness schedules 5,000 tasks within ten seconds, and returns how late at most 99 of 100 reached
 // their receiver.
-func (r *rig) lateness(c *client.Client, topic string) time.Duration {
+func (r *process) lateness(topic string) time.Duration {
 	r.Helper()
 	const number = 5000
 	shop := &shop{got: make(map[string]int)}
-	stop := pull(r.T, c, topic, shop)
+	stop := pull(r.T, r.client, topic, shop)
 	defer stop()
 	due := time.Now().Add(2 * time.Second)
 	var batch []client.Request
 	for n := range number {
 		batch = append(batch, client.Request{Topic: topic, DueAt: due.Add(time.Duration(n) * 2 * time.Millisecond)})
 	}
-	if _, err := c.ScheduleBatch(r.Context(), batch); err != nil {
+	if _, err := r.client.ScheduleBatch(r.Context(), batch); err != nil {
 		r.Fatal(err)
 	}
 	(&tab{T: r.T}).waitsFor(nightPatience, func() (bool, string) { return shop.tasks() == number, "tasks are missing" })
