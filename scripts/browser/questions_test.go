@@ -29,7 +29,7 @@ type question struct {
 	clicks []string
 	// answers are what the page shows of it: of an element, given by an expression, the text.
 	answers []answer
-	since   bool // they are marked as of a time, since the nodes have not run for longer
+	since   bool // they may be marked as of a time, since not all nodes have run for longer
 	counts  bool // some are of what the nodes have counted since they run
 }
 
@@ -88,6 +88,9 @@ var night = []question{
 		{`figure("ready")`, fmt.Sprintf("^Ready%dthe oldest", late+lateOfToday)},
 		{`figure("pending")`, "^Pending1none is retrying$"},
 	}, false, false},
+	{"pause it", []string{fmt.Sprintf(clickOn, "mail.reminder")}, []answer{ // with the second click
+		{`button("Pause")`, "^Pause$"},
+	}, false, false},
 	{"requeue yesterday's dead", []string{theDead, fmt.Sprintf(theMenu, "died", "yesterday")}, []answer{
 		{`find("#count")`, `^No task of invoice.send.*yesterday.$`},
 	}, false, false},
@@ -105,7 +108,7 @@ var night = []question{
 	{"what changed at 02:10", nil, []answer{
 		{`find(".marks")`, `order.unpaid got other settings \(lease\)`},
 		{`chart("Attempts, last hour")`, fmt.Sprintf("^%d delivered, %d attempts failed since", through, buried+retrying)},
-	}, false, false},
+	}, true, false},
 	{"how far is the wave", []string{theBar}, []answer{
 		{`find("#wave")`, fmt.Sprintf("^%d of %d tasks are through(, as far as it is known)?. $", through+buried, wave)},
 		{`row("Topics of the wave", "cart.reminder")`, fmt.Sprintf("^cart.reminder%d%d.*100 %%", through, through)},
@@ -129,14 +132,16 @@ var night = []question{
 const finders = `
 	const find = css => document.querySelector(css);
 	const row = (table, text) => [...document.querySelectorAll('table[aria-label="' + table + '"] tbody tr')].find(r => r.textContent.includes(text));
+	const button = text => [...document.querySelectorAll("button:enabled")].find(b => b.textContent === text);
 	const figure = name => find('[data-figure="' + name + '"]');
 	const chart = title => find('[aria-label="' + title + '"] figcaption');
 	const done = act => { act(); return true; };
 	const click = e => !!e && done(() => e.click());
 	const press = text => { const e = [...document.querySelectorAll("a, button")].find(e => !e.disabled && e.textContent.replace(/(Dead)\d+$/, "$1").trim() === text); return click(e); };
 	const type = (input, text) => { input.value = text; input.dispatchEvent(new Event("input", {bubbles: true})); };
-	const choose = (name, value) => { const e = find('main [name="' + name + '"]'); return !!e && done(() => type(e, value)); };
-	const send = (input, text) => !!input && done(() => { type(input, text); setTimeout(() => input.form.requestSubmit(), 50); });
+	// What is typed or chosen counts once the address has it.
+	const choose = (name, value) => { const e = find('main [name="' + name + '"]'); return !!e && (location.hash.includes("=" + value) || (type(e, value), false)); };
+	const send = (input, text) => !!input && (location.hash.includes("=" + text) || (type(input, text), setTimeout(() => input.form?.requestSubmit(), 50), false));
 	const search = text => send(find('[role="search"] input'), text);
 	const filter = (name, text) => send(find('main form [name="' + name + '"]'), text);
 	// bar clicks at the minute whose tasks are a wave. The chart ends with the minute of its last answer.
@@ -169,10 +174,14 @@ const finders = `
 // A shown is what the page shows of an answer.
 type shown struct{ Text, Marked string }
 
-// sample returns what a tab shows of its answers.
-func (p *seen) sample(elements []string, counts bool) []shown {
+// sample returns what a tab shows of the answers to a question.
+func (p *seen) sample(q *question) []shown {
 	p.Helper()
-	text := p.ask(p.finders() + fmt.Sprintf("const counts = %t;", counts) + `return JSON.stringify([` + strings.Join(elements, ",") + `].map(e => (e ? {text: e.textContent.replace(/\s+/g, " "), marked: marked(e, counts)} : {text: "", marked: ""})));`)
+	var elements []string
+	for _, a := range q.answers {
+		elements = append(elements, a.element)
+	}
+	text := p.ask(p.finders() + fmt.Sprintf("const counts = %t;", q.counts) + `return JSON.stringify([` + strings.Join(elements, ",") + `].map(e => (e ? {text: e.textContent.replace(/\s+/g, " "), marked: marked(e, counts)} : {text: "", marked: ""})));`)
 	var all []shown
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
 		p.Fatalf("%s: %v", text, err)
@@ -346,21 +355,16 @@ const moment = 8 * time.Second
 // watch looks at all answers, again and again until the state is over.
 func watch(t *testing.T, tabs []*seen, st *state) {
 	t.Helper()
-	over, part := time.Now().Add(stateFor), time.Now().Add(partFor)
-	since := map[string]time.Time{} // an answer is wrong and not marked
-	for {
+	begun := time.Now()
+	since := map[string]time.Time{} // when an answer has become wrong and not marked
+	tabs[0].waitsFor(stateFor, func() (bool, string) {
 		var wrong []string
 		for _, s := range tabs {
 			for _, q := range s.questions {
 				if st.gone && q.counts {
 					continue
 				}
-				part := st.gone && q.since
-				var elements []string
-				for _, a := range q.answers {
-					elements = append(elements, a.element)
-				}
-				for i, is := range s.sample(elements, q.counts) {
+				for i, is := range s.sample(q) {
 					a := q.answers[i]
 					right := regexp.MustCompile(a.right).MatchString(is.Text)
 					key, now := q.asks+a.element, time.Now()
@@ -372,21 +376,14 @@ func watch(t *testing.T, tabs []*seen, st *state) {
 					if from := since[key]; !from.IsZero() && (!st.whole && !st.gone || now.Sub(from) > moment) {
 						t.Fatalf("%s: %s: %s says %q, which is not %s, and not marked", st.name, q.asks, a.element, is.Text, a.right)
 					}
-					if !part && (!right || is.Marked != "" && !q.since) {
+					if !q.since && is.Marked != "" || !right && !(q.since && st.gone) {
 						wrong = append(wrong, fmt.Sprintf("%s: %s says %q (%s), want %s", q.asks, a.element, is.Text, is.Marked, a.right))
 					}
 				}
 			}
 		}
 		h1 := tabs[0].text("h1")
-		said := regexp.MustCompile(st.says).MatchString(h1)
-		switch now := time.Now(); {
-		case said && st.whole && len(wrong) == 0, said && !st.whole && now.After(part):
-			return
-		case now.After(over):
-			t.Errorf("%s: the heading is %q; wrong or marked:\n%s", st.name, h1, strings.Join(wrong, "\n"))
-			return
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+		over := regexp.MustCompile(st.says).MatchString(h1) && (st.whole && len(wrong) == 0 || !st.whole && time.Since(begun) > partFor)
+		return over, fmt.Sprintf("%s: the heading is %q; wrong or marked:\n%s", st.name, h1, strings.Join(wrong, "\n"))
+	})
 }
