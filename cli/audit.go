@@ -31,7 +31,7 @@ func (c *audit) call(ctx context.Context, s *session) error {
 }
 
 func auditTable(w io.Writer, page *client.AuditPage) {
-	rows := [][]string{{"AT", "BY", "VERB", "ON", "COUNT", "DETAIL"}}
+	rows := [][]string{{"AT", "BY", "VERB", "ON", "COUNT", "UNDO", "DETAIL"}}
 	for i := range page.Entries {
 		e := &page.Entries[i]
 		on := cmp.Or(e.Task, e.Topic, e.Target, "-")
@@ -42,7 +42,14 @@ func auditTable(w io.Writer, page *client.AuditPage) {
 		if e.Unknown {
 			verb += ", outcome unknown"
 		}
-		rows = append(rows, []string{e.At.Local().Format("01-02 15:04:05"), cmp.Or(e.By, "-"), verb, on, fmt.Sprint(e.Count), cmp.Or(e.Detail, "-")})
+		if e.Undoes != "" {
+			verb += ", undoes " + e.Undoes
+		}
+		undo := "-"
+		if e.Undo != "" {
+			undo = e.ID
+		}
+		rows = append(rows, []string{e.At.Local().Format("01-02 15:04:05"), cmp.Or(e.By, "-"), verb, on, fmt.Sprint(e.Count), undo, cmp.Or(e.Detail, "-")})
 	}
 	table(w, rows)
 	if page.Partial != "" {
@@ -51,4 +58,20 @@ func auditTable(w io.Writer, page *client.AuditPage) {
 	if page.NextCursor != "" {
 		fmt.Fprintln(w, "there are earlier acts: give --limit")
 	}
+}
+
+// auditUndo is the command that takes an act back.
+type auditUndo struct {
+	remote
+	ID string `arg:"" help:"The id of the act, as lapse audit shows it under UNDO."`
+}
+
+func (c *auditUndo) call(ctx context.Context, s *session) error {
+	u, err := s.Undo(ctx, c.ID)
+	if err != nil {
+		return err
+	}
+	return s.print(func(w io.Writer) {
+		fmt.Fprintf(w, "%s of %s has taken it back\n", u.Verb, cmp.Or(u.Task, u.Topic))
+	})
 }

@@ -82,7 +82,10 @@ func commands(server *serve) *commandline.Command {
 		{Name: "top", Group: "Operation", Target: &top{}, Help: "Watch the topics of a fleet, the worst first, and pause them.", Detail: topDetail},
 		{Name: "wave", Group: "Operation", Target: &wave{}, Help: "Say how far the tasks are that were due in a span."},
 		{Name: "forecast", Group: "Operation", Target: &forecast{}, Help: "Count the tasks that fall due, by time."},
-		{Name: "audit", Group: "Operation", Target: &audit{}, Help: "Tell who did what with many tasks, with topics and nodes, the latest first."},
+		{Name: "audit", Group: "Operation", Help: "Tell who did what, and take an act back.", Default: "list", Below: []*commandline.Command{
+			{Name: "list", Target: &audit{}, Help: "Tell who did what with many tasks, with topics and nodes, the latest first."},
+			{Name: "undo", Target: &auditUndo{}, Help: "Take back a pause, a resume, a change of settings, or what an operator did with one task, unless something has changed since."},
+		}},
 		{Name: "events", Group: "Operation", Target: &events{}, Help: "Tell what happens to tasks, a line each, until interrupted. A server that stops ends it with status 6."},
 	}}, "LAPSE_")
 	complete.commands, server.commands = all, all

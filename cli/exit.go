@@ -48,8 +48,8 @@ var exits = []struct {
 	{exitDenied, []error{client.ErrUnauthorized}},
 	{exitUnavailable, []error{movein.ErrSource}},
 	{exitUnavailable, []error{client.ErrUnknown, client.ErrUnavailable, client.ErrUnreachable, client.ErrOverloaded}},
-	{exitConflict, []error{client.ErrDelivering, client.ErrDead, client.ErrNotDead, client.ErrExists, client.ErrStale, client.ErrRevision, client.ErrHandled, client.ErrInUse, client.ErrNoSuccessor, client.ErrNoBackup}},
-	{exitNotFound, []error{client.ErrNotFound, client.ErrNoTopic, client.ErrNoNode, movein.ErrNothing}},
+	{exitConflict, []error{client.ErrDelivering, client.ErrDead, client.ErrNotDead, client.ErrExists, client.ErrStale, client.ErrRevision, client.ErrHandled, client.ErrInUse, client.ErrNoSuccessor, client.ErrNoBackup, client.ErrNotUndone}},
+	{exitNotFound, []error{client.ErrNotFound, client.ErrNoTopic, client.ErrNoNode, client.ErrNoAct, movein.ErrNothing}},
 }
 
 func exitOf(err error) int {

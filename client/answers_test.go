@@ -40,7 +40,7 @@ var generated = []struct {
 	{"timeanswers.go", `"time"`, []string{"History", "Forecast", "Wave"}},
 	{"taskanswers.go", "(\n\t\"time\"\n\n\t\"github.com/goccy/go-json\"\n)", []string{
 		"Task", "TaskPage", "ReservedTask", "SettleAnswer", "BatchAnswer", "Problem", "Event",
-		"TopicList", "DeadReasons", "TaskCounts", "FoundPart", "Requeued", "Purged", "GroupCancelled", "Acted", "Receiving", "Imported", "Backup", "AuditPage",
+		"TopicList", "DeadReasons", "TaskCounts", "FoundPart", "Requeued", "Purged", "GroupCancelled", "Acted", "Receiving", "Imported", "Backup", "AuditPage", "Undone",
 	}},
 }
 

@@ -24,6 +24,10 @@ var (
 	ErrNoTopic = errors.New("the topic has no settings")
 	// ErrNoNode: no node of this name shares the server's ledger.
 	ErrNoNode = errors.New("there is no such node")
+	// ErrNoAct: the log of actions has no act with this id.
+	ErrNoAct = errors.New("there is no such act")
+	// ErrNotUndone: the act is not taken back. Problem.Detail says why.
+	ErrNotUndone = errors.New("the act is not taken back")
 	// ErrNoSuccessor: no other node can take over what the node holds.
 	ErrNoSuccessor = errors.New("no other node can take over")
 	// ErrNoBackup: the server can make no backup now, or none at all.
@@ -76,7 +80,7 @@ func Passing(err error) bool {
 // sentinels maps the last part of a problem's type to its error.
 var sentinels = map[string]error{
 	"malformed": ErrInvalid, "invalid": ErrInvalid, "unsupported_media_type": ErrInvalid,
-	"not_found": ErrNotFound, "topic_not_found": ErrNoTopic, "node_not_found": ErrNoNode, "nobody_to_take_over": ErrNoSuccessor, "no_backup": ErrNoBackup,
+	"not_found": ErrNotFound, "topic_not_found": ErrNoTopic, "node_not_found": ErrNoNode, "act_not_found": ErrNoAct, "not_undone": ErrNotUndone, "nobody_to_take_over": ErrNoSuccessor, "no_backup": ErrNoBackup,
 	"id_taken": ErrExists, "delivering": ErrDelivering, "dead": ErrDead, "not_dead": ErrNotDead, "handled": ErrHandled, "topic_in_use": ErrInUse, "delivery_dropped": ErrInUse,
 	"stale_receipt": ErrStale, "bad_receipt": ErrReceipt, "precondition_failed": ErrRevision,
 	"too_large": ErrTooLarge, "overloaded": ErrOverloaded, "quota": ErrOverloaded, "outcome_unknown": ErrUnknown,

@@ -163,6 +163,20 @@ func (c *Client) Audit(ctx context.Context, q AuditQuery) (*AuditPage, error) {
 	return p, nil
 }
 
+// Undo takes an act back that AuditEntry.ID names, if nothing has changed since: a pause, a resume,
+// a change of a topic's settings, or an operator's act on one task. AuditEntry.Undo says how.
+//
+// Errors: ErrNoAct; ErrNotUndone if the log does not have what that takes; ErrRevision if the topic
+// or the task was changed since, also by an Undo that was repeated; those of the call that it
+// makes, ErrUnknown among them.
+func (c *Client) Undo(ctx context.Context, id string) (*Undone, error) {
+	u := &Undone{}
+	if _, err := c.do(ctx, call{method: http.MethodPost, path: "/v1/audit/" + url.PathEscape(id) + "/undo", effect: again}, u); err != nil {
+		return nil, err
+	}
+	return u, nil
+}
+
 // WaveQuery selects the tasks of a wave by their deadline, in whole minutes.
 type WaveQuery struct {
 	From  time.Time

@@ -482,12 +482,21 @@ type AuditEntry struct {
 	Task string `json:"task,omitempty"`
 	// Of an act on a node.
 	Target string `json:"target,omitempty"`
-	// JSON: the filter of an act on many tasks, or the settings that the request has named. Cut
-	// at 2,048 bytes. Of a delivery its kind, and the scheme and host of its address; "..."
-	// stands for a value of more than 256 bytes.
+	// JSON: the filter of an act on many tasks, or the settings that have changed. Cut at 2,048
+	// bytes. Of a delivery its kind, and the scheme and host of its address; "..." stands for a
+	// value of more than 256 bytes.
 	Detail string `json:"detail,omitempty"`
-	// JSON: what the settings of the topic were.
+	// JSON: what was changed, as it was: settings of the topic, null for a default; or due_at,
+	// state and attempt of the task.
 	Before string `json:"before,omitempty"`
+	// The ETag of the settings, or of the task, after the act; of a task that it has cancelled,
+	// the last one. Left out if it is not known.
+	ETag string `json:"etag,omitempty"`
+	// The verb by which POST /v1/audit/{act}/undo takes the act back, unless it is refused
+	// because the topic or the task was changed since. Left out: it is not taken back.
+	Undo string `json:"undo,omitempty"`
+	// The id of the entry that this act has taken back.
+	Undoes string `json:"undoes,omitempty"`
 	// Tasks that were changed.
 	Count int64 `json:"count"`
 	// Further calls of the act were to follow. The calls of one act are one entry.
@@ -495,4 +504,15 @@ type AuditEntry struct {
 	// The ledger did not answer in time, or has not recorded the act yet: whether it was done,
 	// or of how many tasks, is not certain. Left out if it is.
 	Unknown bool `json:"unknown,omitempty"`
+}
+
+// Undone says how an act was taken back.
+type Undone struct {
+	// Of the entry of the act that was taken back.
+	ID string `json:"id"`
+	// What was done for it.
+	Verb  string `json:"verb"`
+	Topic string `json:"topic"`
+	// Of an act on one task.
+	Task string `json:"task,omitempty"`
 }

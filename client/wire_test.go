@@ -62,7 +62,7 @@ func TestProblemsAreKnown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sentinels := []error{client.ErrInvalid, client.ErrUnauthorized, client.ErrNotFound, client.ErrNoTopic, client.ErrNoNode, client.ErrNoSuccessor, client.ErrNoBackup, client.ErrExists, client.ErrDelivering,
+	sentinels := []error{client.ErrInvalid, client.ErrUnauthorized, client.ErrNotFound, client.ErrNoTopic, client.ErrNoNode, client.ErrNoAct, client.ErrNotUndone, client.ErrNoSuccessor, client.ErrNoBackup, client.ErrExists, client.ErrDelivering,
 		client.ErrDead, client.ErrNotDead, client.ErrHandled, client.ErrInUse, client.ErrStale, client.ErrReceipt, client.ErrRevision, client.ErrTooLarge, client.ErrOverloaded,
 		client.ErrUnavailable, client.ErrUnknown}
 	of := map[string]error{"outcome_unknown": client.ErrUnknown, "starting": client.ErrUnavailable, "draining": client.ErrUnavailable, "node_unavailable": client.ErrUnavailable, "overloaded": client.ErrOverloaded, "id_taken": client.ErrExists}

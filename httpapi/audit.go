@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -30,7 +31,7 @@ func (s *Server) record(c *gin.Context, e tasks.AuditEntry, err error) {
 	kept := s.scheduler.Record(e)
 	e = e.Bounded()
 	s.log.Info("act", "request_id", c.Writer.Header().Get(requestIDHeader), "token", e.By, "verb", e.Verb, "topic", e.Topic, "group", e.Group,
-		"task", e.Task, "target", e.Target, "count", e.Count, "partial", e.Partial, "unknown", e.Unknown, "kept", kept)
+		"task", e.Task, "target", e.Target, "count", e.Count, "partial", e.Partial, "unknown", e.Unknown, "undoes", e.Undoes, "kept", kept)
 }
 
 // operators reports whether a request is an operator's act.
@@ -38,23 +39,94 @@ func operators(c *gin.Context) bool {
 	return c.GetHeader(operatorHeader) != "" || c.GetHeader(csrfHeader) != "" || c.Request.UserAgent() == commandLine
 }
 
-// recordOne enters an act on one task, if it is an operator's: those of applications are too many.
-func (s *Server) recordOne(c *gin.Context, verb string, t *tasks.Task, id string, err error) {
-	if !operators(c) {
-		return
+// onTask does one thing with one task. If that is an operator's act, or undoes one, it is recorded,
+// with what the task was before: acts of applications are too many.
+func (s *Server) onTask(ctx context.Context, c *gin.Context, e tasks.AuditEntry, change func(context.Context, string) (tasks.Task, error)) (tasks.Task, error) {
+	if !operators(c) && e.Undoes == "" {
+		return change(ctx, e.Task)
 	}
-	e := tasks.AuditEntry{Verb: verb, Task: id, Topic: t.Topic, Group: t.Group}
+	was, _ := s.scheduler.Get(ctx, e.Task) // or else what it was is not known
+	is, err := change(ctx, e.Task)
+	if is.ID == "" {
+		is = was
+	}
+	e.Topic, e.Group = is.Topic, is.Group
 	if err == nil {
 		e.Count = 1
+		cancelled := e.Verb == "cancel"
+		switch {
+		case was.ID == "":
+		case !cancelled && is.Revision == was.Revision && is.Created.Equal(was.Created):
+			return is, nil // nothing has changed
+		case cancelled || is.Revision == was.Revision+1 && is.Created.Equal(was.Created):
+			e.Before, e.ETag = textOfTask(&was), tagOf(&is)
+		}
+	}
+	s.record(c, e, err)
+	return is, err
+}
+
+// moveText returns what a move changes, for the log of actions.
+func moveText(m *tasks.Move) string {
+	fields := map[string]json.RawMessage{}
+	if m.Delay != nil {
+		fields["delay"] = json.RawMessage(jsonText(duration(*m.Delay)))
+	} else if !m.Due.IsZero() {
+		fields["due_at"] = json.RawMessage(jsonText(formatInstant(m.Due)))
+	}
+	if m.Payload != nil {
+		fields["payload"] = json.RawMessage(withheld)
+	}
+	if m.Target != nil {
+		fields["delivery"] = json.RawMessage(withheld)
+	}
+	return jsonText(fields)
+}
+
+// changeSettings changes settings of a topic, and records what has changed.
+func (s *Server) changeSettings(ctx context.Context, c *gin.Context, e tasks.AuditEntry, revision int64, change func(*tasks.TopicSettings) error) (tasks.Topic, error) {
+	before := s.knownTopic(ctx, e.Topic)
+	t, err := s.scheduler.ChangeTopic(ctx, e.Topic, revision, change)
+	s.recordSettings(c, e, before, &t, err)
+	return t, err
+}
+
+// recordSettings enters a change of a topic's settings, unless nothing has changed. before is nil
+// if it is not known.
+func (s *Server) recordSettings(c *gin.Context, e tasks.AuditEntry, before, after *tasks.Topic, err error) {
+	if err == nil && before != nil {
+		was, is := changesOf(settingsOf(before), settingsOf(after))
+		pauses := e.Verb == "pause" || e.Verb == "resume"
+		if before.Revision == after.Revision || pauses && len(was) == 0 {
+			return
+		}
+		if e.Before = auditText(was); !pauses {
+			e.Detail = auditText(is)
+		}
+		if after.Revision == before.Revision+1 { // no other change came between
+			e.ETag = tagOfTopic(after)
+		}
 	}
 	s.record(c, e, err)
 }
 
-// recordSettings enters a change of a topic's settings, unless nothing has changed.
-func (s *Server) recordSettings(c *gin.Context, e tasks.AuditEntry, before, after int64, err error) {
-	if err != nil || before != after {
-		s.record(c, e, err)
+// changesOf returns the fields that are not the same in two objects: null where there is none.
+func changesOf(before, after map[string]json.RawMessage) (was, is map[string]json.RawMessage) {
+	was, is = map[string]json.RawMessage{}, map[string]json.RawMessage{}
+	null := json.RawMessage("null")
+	for name, value := range before {
+		if other, has := after[name]; !has {
+			was[name], is[name] = value, null
+		} else if !bytes.Equal(value, other) {
+			was[name], is[name] = value, other
+		}
 	}
+	for name, value := range after {
+		if _, has := before[name]; !has {
+			was[name], is[name] = null, value
+		}
+	}
+	return was, is
 }
 
 // maxAuditValue bounds a value in an entry, in bytes. Of a longer one only the name is there.
@@ -62,19 +134,25 @@ const maxAuditValue = 256
 
 // auditText returns settings for the log of actions, without what may be a secret: of a delivery
 // its kind, and the scheme and host of its address.
-func auditText(settings []byte) string {
-	var fields map[string]json.RawMessage
-	if json.Unmarshal(settings, &fields) != nil {
-		return ""
-	}
-	for name, value := range fields {
+func auditText(settings map[string]json.RawMessage) string {
+	fields := make(map[string]json.RawMessage, len(settings))
+	for name, value := range settings {
+		fields[name] = value
 		if name == "delivery" {
 			fields[name] = auditDelivery(value)
 		} else if len(value) > maxAuditValue {
-			fields[name] = json.RawMessage(`"..."`)
+			fields[name] = json.RawMessage(withheld)
 		}
 	}
-	text, err := json.Marshal(fields)
+	return jsonText(fields)
+}
+
+// withheld stands for a value that the log does not have.
+const withheld = `"..."`
+
+// jsonText returns a value as JSON; "" if it has none.
+func jsonText(v any) string {
+	text, err := json.Marshal(v)
 	if err != nil {
 		return ""
 	}
@@ -100,29 +178,33 @@ func auditDelivery(delivery []byte) json.RawMessage {
 	return text
 }
 
-// settingsText returns the settings of a topic for the log of actions, as a request that sets them,
-// and their revision. Both are empty if no node that answers knows the topic.
-func (s *Server) settingsText(ctx context.Context, topic string) (settings string, revision int64) {
+// knownTopic returns a topic, as this node or another one knows it: nil if none that answers does.
+func (s *Server) knownTopic(ctx context.Context, topic string) *tasks.Topic {
 	t, err := s.scheduler.Topic(topic)
 	if err != nil {
 		t, _, err = s.scheduler.FleetTopic(ctx, topic)
 	}
 	if err != nil {
-		return "", 0
+		return nil
 	}
+	return &t
+}
+
+// settingsOf returns the settings of a topic in the form of a request.
+func settingsOf(t *tasks.Topic) map[string]json.RawMessage {
+	set := t.Settings
 	if !t.ConcurrencySet {
-		t.Settings.Concurrency = 0
+		set.Concurrency = 0
 	}
-	set, err := objectOf(&t.Settings)
+	object, err := objectOf(&set)
 	if err != nil {
-		return "", t.Revision
+		return nil
 	}
-	set["revision"] = t.Revision
-	text, err := json.Marshal(set)
-	if err != nil {
-		return "", t.Revision
+	fields := make(map[string]json.RawMessage, len(object))
+	for name, value := range object {
+		fields[name], _ = value.(json.RawMessage)
 	}
-	return auditText(text), t.Revision
+	return fields
 }
 
 // AuditEntry says who did what.
@@ -138,8 +220,11 @@ type AuditEntry struct {
 	Group   string `json:"group,omitempty"`
 	Task    string `json:"task,omitempty" doc:"Of an operator's act on one task."`
 	Target  string `json:"target,omitempty" doc:"Of an act on a node."`
-	Detail  string `json:"detail,omitempty" doc:"JSON: the filter of an act on many tasks, or the settings that the request has named. Cut at 2,048 bytes. Of a delivery its kind, and the scheme and host of its address; \"...\" stands for a value of more than 256 bytes."`
-	Before  string `json:"before,omitempty" doc:"JSON: what the settings of the topic were."`
+	Detail  string `json:"detail,omitempty" doc:"JSON: the filter of an act on many tasks, or the settings that have changed. Cut at 2,048 bytes. Of a delivery its kind, and the scheme and host of its address; \"...\" stands for a value of more than 256 bytes."`
+	Before  string `json:"before,omitempty" doc:"JSON: what was changed, as it was: settings of the topic, null for a default; or due_at, state and attempt of the task."`
+	ETag    string `json:"etag,omitempty" doc:"The ETag of the settings, or of the task, after the act; of a task that it has cancelled, the last one. Left out if it is not known."`
+	Undo    string `json:"undo,omitempty" doc:"The verb by which POST /v1/audit/{act}/undo takes the act back, unless it is refused because the topic or the task was changed since. Left out: it is not taken back."`
+	Undoes  string `json:"undoes,omitempty" doc:"The id of the entry that this act has taken back."`
 	Count   int64  `json:"count" doc:"Tasks that were changed."`
 	Partial bool   `json:"partial" doc:"Further calls of the act were to follow. The calls of one act are one entry."`
 	Unknown bool   `json:"unknown,omitempty" doc:"The ledger did not answer in time, or has not recorded the act yet: whether it was done, or of how many tasks, is not certain. Left out if it is."`
@@ -176,7 +261,11 @@ func (s *Server) audit(ctx context.Context, in *auditInput) (*reply[AuditPage], 
 	}
 	for i := range page.Entries {
 		e := &page.Entries[i]
-		wire.Entries[i] = AuditEntry{e.ID, formatInstant(e.At), e.Verb, e.By, e.Door, e.From, e.Node, e.Topic, e.Group, e.Task, e.Target, e.Detail, e.Before, e.Count, e.Partial, e.Unknown}
+		undo, _ := undoOf(e)
+		wire.Entries[i] = AuditEntry{
+			e.ID, formatInstant(e.At), e.Verb, e.By, e.Door, e.From, e.Node, e.Topic, e.Group, e.Task, e.Target, e.Detail, e.Before,
+			e.ETag, undo, e.Undoes, e.Count, e.Partial, e.Unknown,
+		}
 	}
 	return &reply[AuditPage]{wire}, nil
 }

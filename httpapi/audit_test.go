@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -77,45 +76,45 @@ func TestAudit(t *testing.T) {
 	r.want(r.do("GET", "/v1/history?step=1m&from=2026-01-01T00:00:00Z&to=2026-02-01T00:00:00Z", ""), 422)
 }
 
-// What settings were is recorded as a request that makes them so again, unless they were changed
-// since.
-func TestAuditTakesBack(t *testing.T) {
+// actOf waits until the log has an act with a verb on a topic, and returns it. The latest counts.
+func actOf(r *rig, topic, verb string) map[string]any {
+	r.Helper()
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); {
+		for _, e := range r.want(r.do("GET", "/v1/audit?topic="+topic, ""), 200)["entries"].([]any) {
+			if e := e.(map[string]any); e["verb"] == verb {
+				return e
+			}
+		}
+	}
+	r.Fatalf("there is no %s of %s in the log", verb, topic)
+	return nil
+}
+
+func undo(r *rig, act map[string]any) answer {
+	return r.do("POST", fmt.Sprintf("/v1/audit/%v/undo", act["id"]), "")
+}
+
+// Settings that were changed become what they were, unless they were changed since.
+func TestUndoSettings(t *testing.T) {
 	r := newRig(t)
 	asked := []string{`{}`, `{"concurrency":5,"rate":{"per_second":2},"links":{"logs":"https://logs.example/{id}"},"concurrency_per_group":3,` +
 		`"count_crashes":true,"task_delivery":true,"on_dead":{"topic":"d"},"delivery":{"kind":"pull"},"retry":{"max_attempts":4}}`}
 	for i, set := range asked {
-		topic := fmt.Sprint("/v1/topics/t", i)
+		name := fmt.Sprint("t", i)
+		topic := "/v1/topics/" + name
 		was := r.want(r.do("PUT", topic, set), 200)
 		r.want(r.do("PATCH", topic, `{"weight":7,"links":null,"concurrency":9,"retry":{"max_age":"1h"}}`, "Content-Type: application/merge-patch+json"), 200)
-		var before, named map[string]json.RawMessage
-		for deadline := time.Now().Add(10 * time.Second); before == nil; {
-			for _, e := range r.want(r.do("GET", fmt.Sprintf("/v1/audit?topic=t%d", i), ""), 200)["entries"].([]any) {
-				if e := e.(map[string]any); e["verb"] == "change-topic" {
-					if err := errors.Join(json.Unmarshal([]byte(e["before"].(string)), &before), json.Unmarshal([]byte(e["detail"].(string)), &named)); err != nil {
-						t.Fatal(err)
-					}
-				}
-			}
-			if time.Now().After(deadline) {
-				t.Fatal("the change is not recorded")
-			}
+		change := actOf(r, name, "change-topic")
+		if change["undo"] != "change-topic" {
+			t.Fatalf("the act is %v", change)
 		}
-		var revision int
-		if err := json.Unmarshal(before["revision"], &revision); err != nil {
-			t.Fatal(err)
+		if v := r.want(undo(r, change), 200); v["verb"] != "change-topic" || v["topic"] != name || v["id"] != change["id"] {
+			t.Errorf("it is answered %v", v)
 		}
-		for name := range named {
-			named[name] = before[name]
+		if by := actOf(r, name, "change-topic"); by["undoes"] != change["id"] {
+			t.Errorf("the undo is recorded as %v", by)
 		}
-		if i == 1 { // a patch leaves what it does not name
-			named["retry"] = json.RawMessage(`{"max_age":null,"max_attempts":4}`)
-		}
-		body, err := json.Marshal(named)
-		if err != nil {
-			t.Fatal(err)
-		}
-		back := fmt.Sprintf("If-Match: \"%d\"", revision+1)
-		is := r.want(r.do("PATCH", topic, string(body), back, "Content-Type: application/merge-patch+json"), 200)
+		is := r.want(r.do("GET", topic, ""), 200)
 		for name := range settable {
 			if fmt.Sprint(is[name]) != fmt.Sprint(was[name]) {
 				t.Errorf("%s is %v, and was %v", name, is[name], was[name])
@@ -124,7 +123,90 @@ func TestAuditTakesBack(t *testing.T) {
 		if is["concurrency_set"] != was["concurrency_set"] {
 			t.Errorf("concurrency_set is %v", is["concurrency_set"])
 		}
-		r.want(r.do("PATCH", topic, string(body), back, "Content-Type: application/merge-patch+json"), 412)
+		r.refused(undo(r, change), 412, "precondition_failed", "")
+		r.want(undo(r, actOf(r, name, "change-topic")), 200) // an undo is an act
+		if is := r.want(r.do("GET", topic, ""), 200); is["weight"] != 7.0 || is["concurrency"] != 9.0 {
+			t.Errorf("done again, it is %v", is)
+		}
+	}
+	r.do("POST", "/v1/topics/t0/pause", "")
+	pause := actOf(r, "t0", "pause")
+	r.want(undo(r, pause), 200)
+	if is := r.want(r.do("GET", "/v1/topics/t0", ""), 200); is["paused"] != false {
+		t.Error("the topic is paused")
+	}
+	if actOf(r, "t0", "resume")["undoes"] != pause["id"] {
+		t.Error("the undo does not name what it has undone")
+	}
+	r.refused(undo(r, pause), 412, "precondition_failed", "")
+	r.want(undo(r, actOf(r, "t0", "resume")), 200)
+	if is := r.want(r.do("GET", "/v1/topics/t0", ""), 200); is["paused"] != true {
+		t.Error("the topic is not paused")
+	}
+}
+
+// Acts on one task are undone only if the task was not changed since, and where that leads back.
+func TestUndoOfTasks(t *testing.T) {
+	r := newRig(t)
+	r.want(r.do("PUT", "/v1/topics/kept", `{"keep_finished":"1h"}`), 200)
+	due := time.Now().Add(1000 * time.Hour).UTC().Format("2006-01-02T15:04:05.000Z")
+	for _, topic := range []string{"kept", "gone"} {
+		r.want(r.do("PUT", "/v1/tasks/"+topic, `{"topic":"`+topic+`","due_at":"`+due+`","payload":{"a":1},"group":"g"}`), 201)
+	}
+	const operator = "Lapse-Operator: yes"
+	state := func() any { return r.want(r.do("GET", "/v1/tasks/kept", ""), 200)["state"] }
+	for _, test := range []struct{ method, path, body, verb, undo, state string }{
+		{"POST", "/hold", "", "hold", "resume", "held"},
+		{"PATCH", "", `{"delay":"1h"}`, "move", "move", "pending"},
+		{"POST", "/fire", "", "fire", "move", "ready"},
+		{"DELETE", "", "", "cancel", "schedule", "finished"},
+	} {
+		if a := r.do(test.method, "/v1/tasks/kept"+test.path, test.body, operator); a.status/100 != 2 {
+			t.Fatalf("%s is answered %d %s", test.verb, a.status, a.body)
+		}
+		act := actOf(r, "kept", test.verb)
+		if is := state(); is != test.state || act["undo"] != test.undo {
+			t.Errorf("after %v the task is %v", act, is)
+		}
+		if v := r.want(undo(r, act), 200); v["verb"] != test.undo || v["task"] != "kept" {
+			t.Errorf("%s is undone by %v", test.verb, v)
+		}
+		v := r.want(r.do("GET", "/v1/tasks/kept", ""), 200)
+		if v["state"] != "pending" || test.verb != "hold" && v["due_at"] != due || fmt.Sprint(v["payload"]) != "map[a:1]" || v["group"] != "g" {
+			t.Errorf("after the undo of %s it is %v", test.verb, v)
+		}
+		if by := actOf(r, "kept", test.undo); by["undoes"] != act["id"] {
+			t.Errorf("recorded is %v", by)
+		}
+		r.refused(undo(r, act), 412, "precondition_failed", "")
+		r.want(r.do("PATCH", "/v1/tasks/kept", `{"due_at":"`+due+`"}`), 200)
+	}
+	r.do("PATCH", "/v1/tasks/gone", `{"payload":{"a":2}}`, operator)
+	r.refused(undo(r, actOf(r, "gone", "move")), 409, "not_undone", "")
+	r.do("DELETE", "/v1/tasks/gone", "", operator)
+	r.refused(undo(r, actOf(r, "gone", "cancel")), 409, "not_undone", "")
+}
+
+// What cannot be led back to what it was is refused, with the reason.
+func TestNotUndone(t *testing.T) {
+	r := newRig(t)
+	r.want(r.do("PUT", "/v1/tasks/a", `{"topic":"t","delay":"1h"}`), 201)
+	for _, verb := range []string{"hold", "resume"} {
+		r.want(r.do("POST", "/v1/tasks/actions", `{"action":"`+verb+`","filter":{"topic":"t"}}`), 200)
+		act := actOf(r, "t", verb)
+		a := undo(r, act)
+		if r.refused(a, 409, "not_undone", ""); act["undo"] != nil || !strings.Contains(string(a.body), "filter") {
+			t.Errorf("%s is refused with %s", verb, a.body)
+		}
+	}
+	r.want(r.do("PUT", "/v1/topics/t", `{"delivery":{"kind":"pull"},"links":{"a":"https://`+strings.Repeat("x", 300)+`"}}`), 200)
+	r.want(r.do("PATCH", "/v1/topics/t", `{"links":null}`, "Content-Type: application/merge-patch+json"), 200)
+	a := undo(r, actOf(r, "t", "change-topic"))
+	if r.refused(a, 409, "not_undone", ""); !strings.Contains(string(a.body), "links") {
+		t.Errorf("refused with %s", a.body)
+	}
+	for _, id := range []string{"none", "mq2k8w1c-1-mq2k7z00", "-", "zzzzzzzzzzzzzzzzzzzz"} {
+		r.refused(r.do("POST", "/v1/audit/"+id+"/undo", ""), 404, "act_not_found", "")
 	}
 }
 
@@ -136,9 +218,12 @@ func TestAuditTellsNoSecrets(t *testing.T) {
 		`{"delivery":{"kind":"stream","stream":"SECRET"},"paused":true}`:                                         `{"delivery":{"kind":"stream"},"paused":true}`,
 		`{"delivery":"SECRET"}`:                              `{"delivery":null}`,
 		`{"links":{"a":"` + strings.Repeat("x", 300) + `"}}`: `{"links":"..."}`,
-		`no JSON`: "",
 	} {
-		if got := auditText([]byte(settings)); got != want {
+		var fields map[string]json.RawMessage
+		if err := json.Unmarshal([]byte(settings), &fields); err != nil {
+			t.Fatal(err)
+		}
+		if got := auditText(fields); got != want {
 			t.Errorf("%s is recorded as %s, want %s", settings, got, want)
 		}
 	}

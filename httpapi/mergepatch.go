@@ -82,14 +82,21 @@ func objectOf(set *tasks.TopicSettings) (map[string]any, error) {
 
 // patched returns the change of settings that a merge patch describes.
 func patched(patch []byte) func(*tasks.TopicSettings) error {
-	return func(set *tasks.TopicSettings) error {
-		object, err := objectOf(set)
-		if err != nil {
-			return err
-		}
+	return changedObject(func(object map[string]any) error {
 		s := scan(patch)
 		s.merge(object)
-		if err := s.done(); err != nil {
+		return s.done()
+	})
+}
+
+// changedObject returns the change of settings that a change of their form in a request makes.
+func changedObject(change func(map[string]any) error) func(*tasks.TopicSettings) error {
+	return func(set *tasks.TopicSettings) error {
+		object, err := objectOf(set)
+		if err == nil {
+			err = change(object)
+		}
+		if err != nil {
 			return err
 		}
 		text, err := json.Marshal(object)
@@ -97,7 +104,7 @@ func patched(patch []byte) func(*tasks.TopicSettings) error {
 			return err
 		}
 		var changed tasks.TopicSettings
-		s = scan(text)
+		s := scan(text)
 		s.settings(&changed)
 		if err := s.done(); err != nil {
 			return err
@@ -125,9 +132,7 @@ func (s *Server) patchTopic(ctx context.Context, in *patchTopicInput) (*topicRep
 	if err != nil {
 		return nil, err
 	}
-	before, old := s.settingsText(ctx, in.Topic)
-	t, err := s.scheduler.ChangeTopic(ctx, in.Topic, revision, patched(patch))
-	s.recordSettings(in.gin, tasks.AuditEntry{Verb: "change-topic", Topic: in.Topic, Detail: auditText(patch), Before: before}, old, t.Revision, err)
+	t, err := s.changeSettings(ctx, in.gin, tasks.AuditEntry{Verb: "change-topic", Topic: in.Topic}, revision, patched(patch))
 	if err != nil {
 		return nil, err
 	}

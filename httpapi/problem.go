@@ -117,6 +117,12 @@ var (
 	noNode = &kind{"node_not_found", http.StatusNotFound, "There is no such node",
 		"No node of this name shares the server's ledger.",
 		"Compare it with the names in /v1/nodes.", 0}
+	noAct = &kind{"act_not_found", http.StatusNotFound, "There is no such act",
+		"The log of actions has no entry with this id, or has none yet: another node has it a second or so after the act.",
+		"Compare it with the ids in /v1/audit.", 0}
+	notUndone = &kind{"not_undone", http.StatusConflict, "The act is not taken back",
+		"The log does not have what it takes to lead back to what was there before. The detail says why.",
+		"Do the opposite by hand, if that is right: the entry says what was changed.", 0}
 	wrongMethod = &kind{"method_not_allowed", http.StatusMethodNotAllowed, "Another method is needed",
 		"The route exists, but not with this method.",
 		"Use one of the methods in the Allow header.", 0}
@@ -208,8 +214,8 @@ var (
 
 // catalogue lists all kinds, by status and then by name.
 var catalogue = []*kind{
-	malformed, unauthorized, crossOrigin, unconfirmed, forbidden, noNode, notFound, noSuchRoute, noTopic, wrongMethod, notAcceptable, tooSlow, dead, notDead, delivering,
-	dropsDelivery, handled, idTaken, noBackup, noSuccessor, staleReceipt, inUse, changed, tooLarge, wrongMedia, badReceipt, invalid,
+	malformed, unauthorized, crossOrigin, unconfirmed, forbidden, noAct, noNode, notFound, noSuchRoute, noTopic, wrongMethod, notAcceptable, tooSlow, dead, notDead, delivering,
+	dropsDelivery, handled, idTaken, noBackup, noSuccessor, notUndone, staleReceipt, inUse, changed, tooLarge, wrongMedia, badReceipt, invalid,
 	overloaded, quota, internal, draining, unavailable, busy, nodeAway, outcomeUnknown, replaying, closing, starting,
 }
 
@@ -236,6 +242,7 @@ var answers = []struct {
 	{tasks.ErrQuota, quota, true}, // wraps the next error
 	{tasks.ErrOverloaded, overloaded, true},
 	{tasks.ErrNoNode, noNode, false},
+	{tasks.ErrNoAct, noAct, false},
 	{tasks.ErrNoSuccessor, noSuccessor, false},
 	{tasks.ErrUnknown, outcomeUnknown, false},
 	{tasks.ErrNodeAway, nodeAway, false}, // wraps the next error

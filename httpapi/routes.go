@@ -201,6 +201,9 @@ func (s *Server) routes() (*huma.OpenAPI, error) {
 	add(a, route{id: "audit", allow: readers, method: "GET", path: "/v1/audit", summary: "Who did what",
 		about: "Acts on many tasks, on topics and on nodes, and operators' acts on one task: those of sessions, of the command line, and of requests with the header Lapse-Operator. Of all nodes, the latest first, for a month. It is kept with the ledger, a second or so later. A token for some topics sees acts on these alone, and pages may be short.",
 		fails: kinds{invalid, unavailable, closing}}, s.audit)
+	add(a, route{id: "undo-act", allow: admins, method: "POST", path: "/v1/audit/{act}/undo", summary: "Take an act back",
+		about: "A change of a topic's settings, a pause or a resume; an operator's move, fire, hold or resume of one task, or its cancel if the topic keeps finished tasks. Only if nothing has changed since: a repeated call is refused. Acts on many tasks are not taken back. What is done is an act, too, which names the one that it has taken back.",
+		fails: kinds{invalid, noAct, notUndone, notFound, delivering, dead, changed}.and(writes...)}, s.undo)
 	add(a, route{id: "forecast", allow: readers, method: "GET", path: "/v1/forecast", summary: "Count the tasks that fall due, by time",
 		about: "Counts the next attempt of each task, be it the first or a retry. It is no snapshot. It covers the tasks of all nodes. " + reachAbout,
 		fails: kinds{invalid, closing}}, s.forecast)

@@ -193,8 +193,8 @@ func (s *Server) patch(ctx context.Context, in *changeTaskInput) (*taggedTask, e
 	if err := answerOf(in.gin).take(taskAnswer); err != nil {
 		return nil, err
 	}
-	t, err := s.scheduler.Reschedule(ctx, in.ID, m)
-	s.recordOne(in.gin, "move", &t, in.ID, err)
+	e := tasks.AuditEntry{Verb: "move", Task: in.ID, Detail: moveText(&m)}
+	t, err := s.onTask(ctx, in.gin, e, func(ctx context.Context, id string) (tasks.Task, error) { return s.scheduler.Reschedule(ctx, id, m) })
 	if err != nil {
 		return nil, withTaskID(err, in.ID)
 	}
@@ -207,12 +207,9 @@ func (s *Server) cancel(ctx context.Context, in *changeTaskInput) (*struct{}, er
 	if err != nil {
 		return nil, err
 	}
-	var t tasks.Task
-	if operators(in.gin) {
-		t, _ = s.scheduler.Get(ctx, in.ID) // the entry names its topic, if that is known
-	}
-	err = s.scheduler.Cancel(ctx, in.ID)
-	s.recordOne(in.gin, "cancel", &t, in.ID, err)
+	_, err = s.onTask(ctx, in.gin, tasks.AuditEntry{Verb: "cancel", Task: in.ID}, func(ctx context.Context, id string) (tasks.Task, error) {
+		return tasks.Task{}, s.scheduler.Cancel(ctx, id)
+	})
 	if err != nil {
 		return nil, withTaskID(err, in.ID)
 	}
@@ -233,8 +230,7 @@ func (s *Server) changed(ctx context.Context, in *changeTaskInput, verb string, 
 	if err := answerOf(in.gin).take(taskAnswer); err != nil {
 		return nil, err
 	}
-	t, err := change(ctx, in.ID)
-	s.recordOne(in.gin, verb, &t, in.ID, err)
+	t, err := s.onTask(ctx, in.gin, tasks.AuditEntry{Verb: verb, Task: in.ID}, change)
 	if err != nil {
 		return nil, withTaskID(err, in.ID)
 	}

@@ -81,6 +81,7 @@ var mayUse = map[string]string{
 	"GET /v1/dead/reasons":               "read",
 	"GET /v1/stats":                      "read",
 	"GET /v1/history":                    "read",
+	"POST /v1/audit/:act/undo":           "",
 	"GET /v1/audit":                      "read",
 	"GET /v1/diagnosis":                  "read",
 	"GET /v1/forecast":                   "read",

@@ -244,8 +244,10 @@ type topicReply struct {
 }
 
 func replyTopic(t *tasks.Topic) *topicReply {
-	return &topicReply{ETag: `"` + strconv.FormatInt(t.Revision, 10) + `"`, Body: wireTopic(t)}
+	return &topicReply{ETag: tagOfTopic(t), Body: wireTopic(t)}
 }
+
+func tagOfTopic(t *tasks.Topic) string { return `"` + strconv.FormatInt(t.Revision, 10) + `"` }
 
 type listTopicsInput struct {
 	ScopeInput
@@ -360,10 +362,9 @@ func (s *Server) putTopic(ctx context.Context, in *replaceTopicInput) (*topicRep
 	if err != nil {
 		return nil, err
 	}
-	before, old := s.settingsText(ctx, in.Topic)
+	before := s.knownTopic(ctx, in.Topic)
 	t, err := s.scheduler.SetTopic(ctx, in.Topic, set, revision)
-	after, _ := s.settingsText(ctx, in.Topic)
-	s.recordSettings(in.gin, tasks.AuditEntry{Verb: "set-topic", Topic: in.Topic, Detail: after, Before: before}, old, t.Revision, err)
+	s.recordSettings(in.gin, tasks.AuditEntry{Verb: "set-topic", Topic: in.Topic}, before, &t, err)
 	if err != nil {
 		return nil, err
 	}
@@ -409,7 +410,10 @@ func (s *Server) deleteTopic(ctx context.Context, in *deleteTopicInput) (*struct
 	if err != nil {
 		return nil, err
 	}
-	before, _ := s.settingsText(ctx, in.Topic)
+	before := ""
+	if t := s.knownTopic(ctx, in.Topic); t != nil {
+		before = auditText(settingsOf(t))
+	}
 	if !in.Force {
 		err := s.scheduler.DeleteTopic(ctx, in.Topic, revision)
 		s.record(in.gin, tasks.AuditEntry{Verb: "delete-topic", Topic: in.Topic, Before: before}, err)
@@ -431,11 +435,10 @@ func (s *Server) pause(on bool) func(context.Context, *topicInput) (*struct{}, e
 		if on {
 			verb = "pause"
 		}
-		before, _ := s.scheduler.Topic(in.Topic) // of a topic that is new none
-		err := s.scheduler.PauseTopic(ctx, in.Topic, on)
-		if before.Settings.Paused != on {
-			s.record(in.gin, tasks.AuditEntry{Verb: verb, Topic: in.Topic}, err)
-		}
+		_, err := s.changeSettings(ctx, in.gin, tasks.AuditEntry{Verb: verb, Topic: in.Topic}, -1, func(set *tasks.TopicSettings) error {
+			set.Paused = on
+			return nil
+		})
 		return nil, err
 	}
 }

@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
+	"strings"
+	"time"
 
 	"github.com/lapsehq/lapse/recovery"
 	"github.com/lapsehq/lapse/tasks/internal/engine"
@@ -65,4 +68,31 @@ func (s *Scheduler) Audit(ctx context.Context, q AuditQuery) (AuditPage, error) 
 		page.Entries = kept
 	}
 	return page, nil
+}
+
+// FindAct returns an entry of the log of actions by its ID, which has its time. What another node
+// has recorded is found after a second or so.
+//
+// Errors: ErrNoAct, also of an entry that the Grant leaves out; ErrUnavailable, also if the ledger
+// has more entries of that time than it reads.
+func (s *Scheduler) FindAct(ctx context.Context, id string) (AuditEntry, error) {
+	text, _, _ := strings.Cut(id, "-")
+	ms, err := strconv.ParseInt(text, 36, 64)
+	if err != nil || ms < 0 || ms > s.engine.Config.Clock().Add(MaxAhead).UnixMilli() {
+		return AuditEntry{}, ErrNoAct
+	}
+	at := time.UnixMilli(ms)
+	page, err := s.Audit(ctx, AuditQuery{From: at, To: at.Add(time.Millisecond), Limit: MaxAuditPage})
+	if err != nil {
+		return AuditEntry{}, err
+	}
+	for i := range page.Entries {
+		if page.Entries[i].ID == id {
+			return page.Entries[i], nil
+		}
+	}
+	if page.Partial != nil {
+		return AuditEntry{}, fmt.Errorf("%w: the log of actions: %w", ErrUnavailable, page.Partial)
+	}
+	return AuditEntry{}, ErrNoAct
 }

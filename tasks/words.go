@@ -433,6 +433,7 @@ var (
 	ErrDraining    = task.ErrDraining
 	ErrNoNode      = task.ErrNoNode
 	ErrNoSuccessor = task.ErrNoSuccessor
+	ErrNoAct       = task.ErrNoAct
 	ErrClosed      = task.ErrClosed
 	ErrLater       = task.ErrLater
 )

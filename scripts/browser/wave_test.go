@@ -118,8 +118,8 @@ func (r *rig) does(method, path, body string) {
 	}
 }
 
-// Who did what, the latest first, and back again: settings with all that a change has replaced.
-// What was done with tasks has no way back, though it be named like an act on a topic.
+// Who did what, the latest first, and back again: settings with all that a change has replaced, and
+// what was done with one task. Acts on many have no way back, though they be named like others.
 func TestLogOfActions(t *testing.T) {
 	r := serve(t)
 	r.schedule("order.unpaid", "order-1", time.Hour)
@@ -149,7 +149,7 @@ func TestLogOfActions(t *testing.T) {
 	p.shows("main table", "without a token")
 	p.waits(func() (bool, string) {
 		rows := eval[string](p, `[...document.querySelectorAll("main tbody tr")].map(r => r.children[2].textContent + (r.querySelector("button") ? "+" : "")).join(" ")`)
-		return rows == "set-topic+ resume hold resume hold", "the acts are " + rows
+		return rows == "set-topic+ resume hold resume+ hold+", "the acts are " + rows
 	})
 	eval[int](p, axe(t)+"; 0")
 	if wrong := p.ask(`return (await axe.run(document)).violations.map(v => v.id + ": " + v.nodes[0].html).join("\n")`); wrong != "" {

@@ -28,11 +28,15 @@ type AuditEntry struct {
 	Group  string `json:"group,omitzero"`
 	Task   string `json:"task,omitzero"`   // of an act on one task
 	Target string `json:"target,omitzero"` // of an act on a node
-	// Detail is the filter of an act on many tasks, or the settings that a request has named: JSON.
+	// Detail is the filter of an act on many tasks, or the settings that have changed: JSON.
 	Detail string `json:"detail,omitzero"`
-	// Before is what the settings of a topic were, as JSON.
+	// Before is what an act has changed of a topic's settings, or of one task, as it was: JSON.
 	Before string `json:"before,omitzero"`
-	Count  int64  `json:"count,omitzero"` // tasks that were changed
+	// ETag names the revision of the settings, or of the task, that the act has made; of a task
+	// that it has cancelled, the last one. Empty: what was there before it is not known.
+	ETag   string `json:"etag,omitzero"`
+	Undoes string `json:"undoes,omitzero"` // the ID of the entry that this act has undone
+	Count  int64  `json:"count,omitzero"`  // tasks that were changed
 	// Partial: the act was not over when it was recorded last. Its calls make one entry.
 	Partial bool `json:"partial,omitzero"`
 	// Unknown: the ledger did not answer in time, so whether all of it was done is not certain.

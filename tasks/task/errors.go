@@ -84,6 +84,8 @@ var (
 	// ErrNoSuccessor is returned by Drain and DrainNode when no other node takes what this one
 	// holds.
 	ErrNoSuccessor = errors.New("no other node can take over")
+	// ErrNoAct is returned by FindAct when the log of actions has no such entry.
+	ErrNoAct = errors.New("there is no such act in the log")
 	// ErrClosed is returned by every method once Close has begun.
 	ErrClosed = errors.New("the scheduler is closed")
 )

@@ -324,6 +324,10 @@ class AsyncClient:
         query = given(topic=topic, to=to, limit=limit, cursor=cursor, **{"from": from_})
         return cast(t.AuditPage, await self._json(Call("GET", "/v1/audit", "reads", query)))
 
+    async def undo(self, act: str) -> t.Undone:
+        """Takes back an act that the log of actions names, if nothing has changed since."""
+        return cast(t.Undone, await self._json(Call("POST", path("/v1/audit/", act, "/undo"), "again")))
+
     async def wave(self, from_: str, to: str | None = None, *, topic: str | None = None, scope: str | None = None) -> t.Wave:
         return cast(t.Wave, await self._json(Call("GET", "/v1/waves", "reads", {"from": from_, **given(to=to, topic=topic, scope=scope)})))
 

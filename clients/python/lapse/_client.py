@@ -322,6 +322,10 @@ class Client:
         query = given(topic=topic, to=to, limit=limit, cursor=cursor, **{"from": from_})
         return cast(t.AuditPage, self._json(Call("GET", "/v1/audit", "reads", query)))
 
+    def undo(self, act: str) -> t.Undone:
+        """Takes back an act that the log of actions names, if nothing has changed since."""
+        return cast(t.Undone, self._json(Call("POST", path("/v1/audit/", act, "/undo"), "again")))
+
     def wave(self, from_: str, to: str | None = None, *, topic: str | None = None, scope: str | None = None) -> t.Wave:
         return cast(t.Wave, self._json(Call("GET", "/v1/waves", "reads", {"from": from_, **given(to=to, topic=topic, scope=scope)})))
 

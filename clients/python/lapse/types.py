@@ -136,12 +136,16 @@ AuditEntry = TypedDict("AuditEntry", {
     # cancel-group, import, drain, give-up-spools; of many tasks or one the action, such as cancel
     # or move.
     'verb': 'str',
-    # JSON: what the settings of the topic were.
+    # JSON: what was changed, as it was: settings of the topic, null for a default; or due_at,
+    # state and attempt of the task.
     'before': 'NotRequired[str]',
-    # JSON: the filter of an act on many tasks, or the settings that the request has named. Cut at
-    # 2,048 bytes. Of a delivery its kind, and the scheme and host of its address; "..." stands
-    # for a value of more than 256 bytes.
+    # JSON: the filter of an act on many tasks, or the settings that have changed. Cut at 2,048
+    # bytes. Of a delivery its kind, and the scheme and host of its address; "..." stands for a
+    # value of more than 256 bytes.
     'detail': 'NotRequired[str]',
+    # The ETag of the settings, or of the task, after the act; of a task that it has cancelled,
+    # the last one. Left out if it is not known.
+    'etag': 'NotRequired[str]',
     # Address of the caller.
     'from': 'NotRequired[str]',
     'group': 'NotRequired[str]',
@@ -151,6 +155,11 @@ AuditEntry = TypedDict("AuditEntry", {
     'task': 'NotRequired[str]',
     # Its name, or a pattern.
     'topic': 'NotRequired[str]',
+    # The verb by which POST /v1/audit/{act}/undo takes the act back, unless it is refused because
+    # the topic or the task was changed since. Left out: it is not taken back.
+    'undo': 'NotRequired[str]',
+    # The id of the entry that this act has taken back.
+    'undoes': 'NotRequired[str]',
     # The ledger did not answer in time, or has not recorded the act yet: whether it was done, or
     # of how many tasks, is not certain. Left out if it is.
     'unknown': 'NotRequired[bool]',
@@ -1489,6 +1498,16 @@ class Trouble(TypedDict):
     since: NotRequired[str]
     # The topic that it is about. Left out if there is none.
     topic: NotRequired[str]
+
+
+class Undone(TypedDict):
+    # Of the entry of the act that was taken back.
+    id: str
+    topic: str
+    # What was done for it.
+    verb: Literal["pause", "resume", "change-topic", "move", "hold", "schedule"]
+    # Of an act on one task.
+    task: NotRequired[str]
 
 
 class Waiting(TypedDict):

@@ -5,7 +5,7 @@ import type {
   Acted, Actions, AuditPage, AuditQuery, BatchAnswer, Choice, CountQuery, DeadQuery, Delivery, Event, EventQuery, Forecast, ForecastQuery, FoundPart, GroupCancelled, GroupQuery,
   Diagnosis, History, HistoryQuery, NewTask, Node, Purged, Readiness, Requeue, Requeued, Reserve, ScheduledTask, ScopeQuery, SearchQuery, Settlement, Span,
   Stats, StatsQuery, Task, TaskBody, TaskChange, TaskCounts, TaskPage, TaskQuery, Topic, TopicAnswer, TopicChange, TopicList, TopicQuery,
-  TopicSettings, Wave, WaveQuery,
+  TopicSettings, Undone, Wave, WaveQuery,
 } from "./types.js";
 import { newId } from "./uuid.js";
 
@@ -238,6 +238,14 @@ export class Client {
   /** Who did what, the latest first. */
   async audit(query: AuditQuery = {}, o?: CallOptions): Promise<AuditPage> {
     return this.caller.json({ method: "GET", path: "/v1/audit", query, effect: "reads" }, o);
+  }
+
+  /**
+   * Takes back an act that the log of actions names, if nothing has changed since. Otherwise it fails
+   * with precondition_failed, and with not_undone where the log does not have what it takes.
+   */
+  async undo(act: string, o?: CallOptions): Promise<Undone> {
+    return this.caller.json({ method: "POST", path: path`/v1/audit/${act}/undo`, effect: "again" }, o);
   }
 
   async history(query: HistoryQuery = {}, o?: CallOptions): Promise<History> {

@@ -64,6 +64,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/v1/audit/{act}/undo": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Take an act back
+         * @description A change of a topic's settings, a pause or a resume; an operator's move, fire, hold or resume of one task, or its cancel if the topic keeps finished tasks. Only if nothing has changed since: a repeated call is refused. Acts on many tasks are not taken back. What is done is an act, too, which names the one that it has taken back. Needs the scope admin.
+         */
+        post: operations["undo-act"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/v1/backup": {
         parameters: {
             query?: never;
@@ -1050,7 +1070,7 @@ export interface components {
         AuditEntry: {
             /** Format: date-time */
             at: string;
-            /** @description JSON: what the settings of the topic were. */
+            /** @description JSON: what was changed, as it was: settings of the topic, null for a default; or due_at, state and attempt of the task. */
             before?: string;
             /** @description Name of the caller's token. Empty: without a token. */
             by: string;
@@ -1059,10 +1079,12 @@ export interface components {
              * @description Tasks that were changed.
              */
             count: number;
-            /** @description JSON: the filter of an act on many tasks, or the settings that the request has named. Cut at 2,048 bytes. Of a delivery its kind, and the scheme and host of its address; "..." stands for a value of more than 256 bytes. */
+            /** @description JSON: the filter of an act on many tasks, or the settings that have changed. Cut at 2,048 bytes. Of a delivery its kind, and the scheme and host of its address; "..." stands for a value of more than 256 bytes. */
             detail?: string;
             /** @description By which the act came: http. */
             door: string;
+            /** @description The ETag of the settings, or of the task, after the act; of a task that it has cancelled, the last one. Left out if it is not known. */
+            etag?: string;
             /** @description Address of the caller. */
             from?: string;
             group?: string;
@@ -1077,6 +1099,10 @@ export interface components {
             task?: string;
             /** @description Its name, or a pattern. */
             topic?: string;
+            /** @description The verb by which POST /v1/audit/{act}/undo takes the act back, unless it is refused because the topic or the task was changed since. Left out: it is not taken back. */
+            undo?: string;
+            /** @description The id of the entry that this act has taken back. */
+            undoes?: string;
             /** @description The ledger did not answer in time, or has not recorded the act yet: whether it was done, or of how many tasks, is not certain. Left out if it is. */
             unknown?: boolean;
             /** @description Such as pause, resume, set-topic, change-topic, delete-topic, purge, requeue, delete-dead, cancel-group, import, drain, give-up-spools; of many tasks or one the action, such as cancel or move. */
@@ -2937,6 +2963,18 @@ export interface components {
             /** @description The topic that it is about. Left out if there is none. */
             topic?: string;
         };
+        Undone: {
+            /** @description Of the entry of the act that was taken back. */
+            id: string;
+            /** @description Of an act on one task. */
+            task?: string;
+            topic: string;
+            /**
+             * @description What was done for it.
+             * @enum {string}
+             */
+            verb: "pause" | "resume" | "change-topic" | "move" | "hold" | "schedule";
+        };
         Waiting: {
             /** @description Name of the thing that it waits for. */
             detail?: string;
@@ -3292,6 +3330,126 @@ export interface operations {
                 };
             };
             /** @description `/problems/ledger_unavailable`: The ledger is not available. `/problems/shutting_down`: Shutting down. */
+            503: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description A problem */
+            default: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    "undo-act": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                /**
+                 * @description The id of an entry of the log of actions.
+                 * @example mq2k8w1c-1-mq2k7z00
+                 */
+                act: string;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description OK */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Undone"];
+                };
+            };
+            /** @description `/problems/malformed`: The body or the query cannot be parsed. */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/unauthorized`: A token is needed. */
+            401: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/forbidden`: The token does not open this. */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/act_not_found`: There is no such act. `/problems/not_found`: Unknown or finished. */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/not_undone`: The act is not taken back. `/problems/delivering`: The task is being delivered. `/problems/dead`: The task is dead. */
+            409: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/precondition_failed`: It has another revision. */
+            412: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/invalid`: A field is wrong. */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/overloaded`: Overloaded. */
+            429: {
+                headers: {
+                    /** @description Seconds to wait. */
+                    "Retry-After"?: number;
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/problem+json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description `/problems/outcome_unknown`: The outcome is unknown. `/problems/ledger_unavailable`: The ledger is not available. `/problems/busy`: Too many requests change the same task. `/problems/node_unavailable`: The node does not answer. `/problems/replaying`: Still replaying. `/problems/draining`: The node is draining. `/problems/shutting_down`: Shutting down. */
             503: {
                 headers: {
                     /** @description Seconds to wait. */

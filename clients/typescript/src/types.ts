@@ -47,6 +47,7 @@ export type Node = Schemas["Node"];
 export type Stats = Schemas["Stats"];
 export type Diagnosis = Schemas["Diagnosis"];
 export type AuditPage = Schemas["AuditPage"];
+export type Undone = Schemas["Undone"];
 export type History = Schemas["History"];
 export type Forecast = Schemas["Forecast"];
 export type TaskCounts = Schemas["TaskCounts"];
