@@ -8,12 +8,13 @@ import asyncio
 import dataclasses
 import ssl
 from collections.abc import Iterable, AsyncIterator, Mapping
+from datetime import datetime, timedelta, timezone
 from types import TracebackType
-from typing import Any, List, cast
+from typing import Any, Dict, List, cast
 
 from . import types as t
 from ._core import (
-    MISSING, WHOLE_TOPIC, Answer, Attempts, Call, Options, Span, Time, encode, given, instant, new_id, options, path, plain,
+    MISSING, WHOLE_TOPIC, Answer, Attempts, Call, Options, Redriven, Span, Time, encode, given, instant, new_id, options, path, plain,
     receipts_of, seconds, span, task, with_ids,
 )
 from ._errors import LapseError
@@ -271,6 +272,69 @@ class AsyncClient:
         body = encode(given(ids=None if ids is None else receipts_of(ids), all=all or None, delay=delay, due_at=due_at, **mend))
         call = Call("POST", path("/v1/topics/", topic, "/dead/requeue"), "again", body=body, extra=WHOLE_TOPIC)
         return cast(t.Requeued, await self._json(call))
+
+    async def redrive(
+        self, *, filter: t.ActionFilter | None = None, rate: int = 100, first: int = 10, within: float = 60.0,
+    ) -> AsyncIterator[Redriven]:
+        """Requeues dead tasks slowly: rate a second, topic by topic, those of up to 100 topics if filter
+        has none. Of each topic the first ones come back first. Where all of them fail again, or none
+        is delivered within so many seconds, the others stay dead. It yields what has become of a topic
+        after each step; a loop that is left leaves the others dead."""
+        if not 1 <= rate <= 1000 or not 0 <= first <= 100:
+            raise ValueError("rate must be from 1 to 1000, and first from 0 to 100")
+        died_to = (datetime.now(timezone.utc) + timedelta(milliseconds=1)).isoformat()
+        of = cast(t.ActionFilter, {"died_to": died_to, **(filter or {})})
+        counts = await self.count(**of, state="dead", within="10s")
+        for counted in counts["topics"]:
+            of["topic"] = counted["topic"]
+            requeued = 0
+            ids = await self._first_dead(of, first)
+            if ids:
+                answer = await self.act("requeue", ids=ids)
+                requeued += answer["done"]
+                yield Redriven(counted["topic"], requeued)
+                stopped = await self._failure(ids, within)
+                if stopped:
+                    yield Redriven(counted["topic"], requeued, stopped)
+                    continue
+            cursor: str | None = None
+            while True:
+                answer = await self.act("requeue", filter=of, limit=rate, cursor=cursor)
+                requeued += answer["done"]
+                cursor = answer.get("next_cursor")
+                yield Redriven(counted["topic"], requeued, over=not cursor)
+                if not cursor:
+                    break
+                if answer["done"]:
+                    await asyncio.sleep(1)
+
+    async def _first_dead(self, of: t.ActionFilter, most: int) -> List[str]:
+        query: Dict[str, Any] = {name: value for name, value in of.items() if name != "topic"}
+        ids: List[str] = []
+        while most > 0 and not ids:
+            call = Call("GET", path("/v1/topics/", of["topic"], "/dead"), "reads", {**query, "limit": most, "details": False})
+            page = cast(t.TaskPage, await self._json(call))
+            ids = [dead["id"] for dead in page["tasks"]]
+            if not page.get("next_cursor"):
+                break
+            query["cursor"] = page["next_cursor"]
+        return ids
+
+    async def _failure(self, ids: List[str], within: float) -> str:
+        """Why all of the tasks have failed again; "" if one was delivered."""
+        for _ in range(1 + int(within / 0.25)):
+            failed, why = 0, ""
+            for id in ids:
+                page = cast(t.TaskPage, await self._json(Call("GET", "/v1/tasks", "reads", {"id": id})))
+                if not page["tasks"] or page["tasks"][0]["state"] == "finished":
+                    return ""
+                now = page["tasks"][0]
+                if now["state"] == "dead" or (now["attempt"] > 0 and now["state"] != "delivering"):
+                    failed, why = failed + 1, now.get("last_error", "")
+            if failed == len(ids):
+                return f"the first {failed} failed again: {why}"
+            await asyncio.sleep(0.25)
+        return f"none of the first {len(ids)} was delivered within {within:g} s"
 
     async def delete_dead(self, topic: str, *, ids: Iterable[str] | None = None, all: bool = False) -> None:
         """Deletes dead tasks: those with the ids, or all."""

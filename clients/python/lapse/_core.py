@@ -88,6 +88,16 @@ def bounded(name: str, value: float, low: float, high: float) -> None:
         raise ValueError(f"{name} must be from {low:g} to {high:g}")
 
 
+@dataclass(frozen=True)
+class Redriven:
+    """How far a redrive has come with a topic."""
+
+    topic: str
+    requeued: int
+    stopped: str = ""  # why the others stay dead
+    over: bool = False
+
+
 @dataclass
 class Call:
     """One request, with what is known about repeating it."""

@@ -149,6 +149,36 @@ def test_receipts_the_dead_and_actions(c: Any, name: str) -> None:
     assert sum(a["done"] for a in c.act_all("move", filter={"topic": name}, shift=datetime.timedelta(hours=1))) == 2
 
 
+def test_a_redrive_stops_by_itself(c: Any, name: str) -> None:
+    c.schedule_batch([{"id": f"{name}-{i}", "topic": name} for i in range(3)])
+    for d in c.reserve(name, max=3, wait="10s"):
+        c.bury(d["receipt"], reason="no such order")
+    first, last = c.redrive(filter={"topic": name}, first=2, within=0.3)  # nobody receives them
+    assert (first.requeued, first.stopped, last.requeued, last.over) == (2, "", 2, False)
+    assert last.stopped == "none of the first 2 was delivered within 0.3 s"
+    assert [(r.topic, r.requeued, r.stopped, r.over) for r in c.redrive(filter={"topic": name}, first=0)] == [(name, 1, "", True)]
+    assert [*c.dead(name)] == []
+    for d in c.reserve(name, max=3, wait="10s"):
+        c.bury(d["receipt"], reason="no such order")
+    seen = []
+    for r in c.redrive(filter={"topic": name}, first=3, within=60):
+        seen.append(r)
+        for d in c.reserve(name, max=3, wait="10s") if len(seen) == 1 else ():
+            c.bury(d["receipt"], reason="still none")
+    assert seen[-1].stopped == "the first 3 failed again: still none"
+
+
+def test_an_act_is_undone(c: Any, name: str) -> None:
+    c.put_topic(name, {"lease": "1m"})
+    c.pause_topic(name)
+    (act,) = (e for e in c.audit(topic=name)["entries"] if e["verb"] == "pause")
+    assert act["undo"] == "resume"
+    assert c.undo(act["id"]) == {"id": act["id"], "verb": "resume", "topic": name}
+    assert not c.topic(name)["paused"]
+    fails("precondition_failed", c.undo, act["id"])
+    fails("act_not_found", c.undo, "none")
+
+
 def test_figures(c: Any) -> None:
     assert c.ready()["ready"]
     (node,) = c.nodes()

@@ -1,6 +1,7 @@
 import { type Call, type CallOptions, Caller, type ClientOptions, milliseconds, parse, wholeTopic } from "./call.js";
 import { LapseError } from "./errors.js";
 import { openEvents } from "./events.js";
+import { type RedriveOptions, type RedrivenTopic, redrive } from "./redrive.js";
 import type {
   Acted, Actions, AuditPage, AuditQuery, BatchAnswer, Choice, CountQuery, DeadQuery, Delivery, Event, EventQuery, Forecast, ForecastQuery, FoundPart, GroupCancelled, GroupQuery,
   Diagnosis, History, HistoryQuery, NewTask, Node, Purged, Readiness, Requeue, Requeued, Reserve, ScheduledTask, ScopeQuery, SearchQuery, Settlement, Span,
@@ -208,6 +209,15 @@ export class Client {
 
   async requeueDead(topic: string, which: Requeue, o?: CallOptions): Promise<Requeued> {
     return this.caller.json({ method: "POST", path: path`/v1/topics/${topic}/dead/requeue`, body: which, effect: "again", extra: wholeTopic }, o);
+  }
+
+  /**
+   * Requeues dead tasks slowly: so many a second, topic by topic. Of each topic the first ones come
+   * back first. Where all of them fail again, or none is delivered in time, the others stay dead. It
+   * yields what has become of a topic after each step; a loop that is left leaves the others dead.
+   */
+  redrive(options: RedriveOptions = {}, o?: CallOptions): AsyncGenerator<RedrivenTopic, void, undefined> {
+    return redrive(this, options, o);
   }
 
   async deleteDead(topic: string, which: Choice, o?: CallOptions): Promise<void> {

@@ -1,6 +1,7 @@
 export { type CallOptions, type ClientOptions } from "./call.js";
 export { Client, type RevisionOptions } from "./client.js";
 export { LapseError, type ProblemFields } from "./errors.js";
+export { type RedriveOptions, type RedrivenTopic } from "./redrive.js";
 export { newId } from "./uuid.js";
 export { WebhookError, verifyWebhook, type Webhook, type WebhookRequest } from "./webhook.js";
 export { Bury, Retry, Worker, type HandlerContext, type WorkerOptions, type WorkerStats } from "./worker.js";

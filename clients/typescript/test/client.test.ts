@@ -94,6 +94,36 @@ test("topics", async () => {
   await assert.rejects(client.topic("set"), failure("topic_not_found"));
 });
 
+test("a redrive stops by itself", async () => {
+  const filter = { topic: "redriven" };
+  await client.scheduleBatch([1, 2, 3].map((i) => ({ id: `r-${i}`, topic: "redriven" })));
+  for (const d of await client.reserve("redriven", { max: 3, wait: "10s" })) await client.bury(d.receipt, { reason: "no such order" });
+  assert.deepEqual(await collect(client.redrive({ filter, first: 2, within: "300ms" })), [
+    { topic: "redriven", requeued: 2, over: false },
+    { topic: "redriven", requeued: 2, over: false, stopped: "none of the first 2 was delivered within 300 ms" },
+  ]);
+  assert.deepEqual(await collect(client.redrive({ filter, first: 0 })), [{ topic: "redriven", requeued: 1, over: true }]);
+  for (const d of await client.reserve("redriven", { max: 3, wait: "10s" })) await client.bury(d.receipt, { reason: "no such order" });
+  const seen: string[] = [];
+  for await (const t of client.redrive({ filter, first: 3 })) {
+    seen.push(t.stopped ?? "");
+    if (seen.length > 1) continue;
+    for (const d of await client.reserve("redriven", { max: 3, wait: "10s" })) await client.bury(d.receipt, { reason: "still none" });
+  }
+  assert.deepEqual(seen, ["", "the first 3 failed again: still none"]);
+  await assert.rejects(collect(client.redrive({ rate: 0 })), RangeError);
+});
+
+test("an act is undone", async () => {
+  await client.putTopic("undone", { lease: "1m" });
+  await client.pauseTopic("undone");
+  const act = (await client.audit({ topic: "undone" })).entries.find((e) => e.verb === "pause")!;
+  assert.deepEqual(await client.undo(act.id), { id: act.id, verb: "resume", topic: "undone" });
+  assert.equal((await client.topic("undone")).paused, false);
+  await assert.rejects(client.undo(act.id), failure("precondition_failed"));
+  await assert.rejects(client.undo("none"), failure("act_not_found"));
+});
+
 test("receipts, the dead and actions", async () => {
   await client.scheduleBatch(["p-1", "p-2", "p-3"].map((id) => ({ id, topic: "pull" })));
   const got = await client.reserve("pull", { max: 3, wait: "10s", lease: "1m" });
