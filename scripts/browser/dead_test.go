@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -214,6 +215,48 @@ func TestRequeueGroup(t *testing.T) {
 	p.shows(".notices", "2 tasks came back.")
 	if s := r.Stats().Total; s.Dead != 2 || s.Ready != 2 {
 		t.Errorf("%d are dead, and %d ready", s.Dead, s.Ready)
+	}
+	p.content()
+}
+
+// Dead tasks of all topics come back slowly. The others of a topic whose first ten fail again stay,
+// and the page says why.
+func TestRequeueSlowly(t *testing.T) {
+	r := serve(t)
+	r.breaks("invoice.send", "no such template")
+	var mended atomic.Bool
+	if _, err := r.ChangeTopic(t.Context(), "order.unpaid", -1, func(set *tasks.TopicSettings) error {
+		set.Retry.MaxAttempts = 1
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Handle("order.unpaid", func(context.Context, *tasks.Delivery) error {
+		if mended.Load() {
+			return nil
+		}
+		return errors.New("refused")
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range 12 {
+		r.schedule("invoice.send", fmt.Sprint("invoice-", i), 0)
+		r.schedule("order.unpaid", fmt.Sprint("order-", i), 0)
+	}
+	p := open(t)
+	p.hurries()
+	p.load(r.url + "/#/dead")
+	p.shows("#count", "24 dead of all topics.")
+	mended.Store(true)
+	p.press("Requeue slowly")
+	p.shows("#counted", "24 tasks.")
+	p.confirms("Requeue", 24)
+	p.shows("dialog", "22 tasks came back.")
+	p.shows("dialog li", "Stopped: invoice.send: the first 10 failed again: no such template")
+	p.press("Close")
+	p.shows("#count", "12 dead of all topics.")
+	if s := r.Stats().Total; s.Dead != 12 || s.Delivered != 12 {
+		t.Errorf("%d are dead, and %d were delivered", s.Dead, s.Delivered)
 	}
 	p.content()
 }

@@ -30,7 +30,7 @@ const windows = {
 // topicsShown is how many topics the list of topics with dead tasks has a page.
 const topicsShown = 15;
 
-export const Dead = ({params, stats, may}) => (params.topic ? html`<${OfTopic} params=${params} may=${may} />` : html`<${ByTopic} stats=${stats} />`);
+export const Dead = ({params, stats, may}) => (params.topic ? html`<${OfTopic} params=${params} may=${may} />` : html`<${ByTopic} stats=${stats} may=${may} />`);
 
 const topicColumns = [
   {head: "Topic", cell: t => html`<a href=${link("dead", "", {topic: t.name})}>${t.name}</a>`},
@@ -75,15 +75,18 @@ function Why({path, query, of, chosen, byTopic, settles}) {
   </${Section}>`;
 }
 
-function ByTopic({stats}) {
-  const [cursors, setCursors] = usePages();
+function ByTopic({stats, may}) {
+  const [cursors, setCursors] = usePages(), [doing, setDoing] = useState(null);
   const poll = usePoll(signal => get("v1/topics", {sort: "dead", limit: topicsShown, cursor: cursors[cursors.length - 1]}, signal), [cursors.join()], 5000);
   const [high, setHigh] = useState(false), topics = poll.data?.topics.filter(t => t.counts.dead > 0), dead = stats.data?.total.dead;
   return html`<${View} title="Dead tasks" poll=${poll} leadPoll=${stats} lead=${dead === undefined ? "Dead tasks" : dead ? plural(dead, "dead task") : "No task is dead"}>
     ${topics?.length ? html`<${Why} path="v1/dead/reasons" query=${() => ({})} of=${{}} byTopic=${true} settles=${() => setHigh(true)} />` : null}
-    ${topics && (high || !topics.length) ? html`<${Section} title="Topics"><${Table} label="Topics with dead tasks" columns=${topicColumns} rows=${topics} keyOf=${t => t.name}
+    ${topics && (high || !topics.length) ? html`<${Section} title="Topics"><${Counted} query=${() => ({state: "dead"})} of="of all topics" />
+      ${may("admin") && topics.length ? html`<${Bulk}><button type="button" onClick=${() => setDoing({action: "requeue", filter: {died_to: justAfter([])}, of: "of all topics", dead: true, slowly: true})}>Requeue slowly</button></${Bulk}>` : null}
+      <${Table} label="Topics with dead tasks" columns=${topicColumns} rows=${topics} keyOf=${t => t.name}
         empty="A task is dead when its attempts are used up, or when its receiver buries it." />
       <${Pages} cursors=${cursors} next=${topics.length === poll.data.topics.length ? poll.data.next_cursor : ""} go=${setCursors} /></${Section}>` : null}
+    ${doing ? html`<${Many} ...${doing} onClose=${() => { setDoing(null); poll.again(); }} />` : null}
   </${View}>`;
 }
 

@@ -6,6 +6,7 @@ import {html, useEffect, useRef, useState} from "../vendor/preact.js";
 import {get, now, post} from "../api.js";
 import {byClock, count, fromInput, localInput, plural} from "../format.js";
 import {Dialog, Fault, Field, announce} from "../parts.js";
+import {redrive} from "../redrive.js";
 import {allOf, notCounted} from "./filter.js";
 
 // piece is how many tasks one call changes. countWithin bounds the time that counting takes; what is
@@ -58,11 +59,16 @@ function When({change}) {
   </div>`;
 }
 
-// Many does action with the tasks of ids, or of filter. of says in words which these are; dead: they are dead.
-export function Many({action, of = "", dead, filter, ids, onClose}) {
+// rates are how many dead tasks a second may come back; 0: all at once.
+const rates = [0, 1, 10, 100, 1000].map(n => ({value: String(n), text: n ? count(n) + " a second" : "all at once"}));
+
+// Many does action with the tasks of ids, or of filter. of says in words which these are; dead: they are dead;
+// slowly: dead ones of all topics, which come back slowly alone.
+export function Many({action, of = "", dead, filter, ids, slowly, onClose}) {
   const w = words[action], counted = useCount(action, filter, ids);
   const [more, setMore] = useState(action === "move" ? null : {}), [typed, setTyped] = useState("");
-  const [run, setRun] = useState(null), stop = useRef(false), where = useRef({cursor: undefined, done: 0, failed: []});
+  const [run, setRun] = useState(null), stop = useRef(false), where = useRef({cursor: undefined, done: 0, failed: [], stopped: []});
+  const [rate, setRate] = useState(slowly ? "100" : "0"), slow = action === "requeue" && !ids && rate !== "0";
   const begun = run !== null, working = run?.working;
   useEffect(() => () => { stop.current = true; }, []);
   // What could not be counted is changed only by a user who asks for all of it.
@@ -75,6 +81,22 @@ export function Many({action, of = "", dead, filter, ids, onClose}) {
     const at = where.current;
     stop.current = false;
     try {
+      if (slow) {
+        at.stopped = [];
+        let over = true;
+        setRun({working: true});
+        for await (const step of redrive(filter, Number(rate))) {
+          at.done += step.done ?? 0;
+          at.failed.push(...step.failed ?? []);
+          if (step.stopped) at.stopped.push(step.stopped);
+          if (stop.current) { over = false; break; }
+          if (step.trying || step.done !== undefined || step.stopped) at.trying = step.trying ?? "";
+          setRun({working: true, trying: at.trying});
+        }
+        setRun({working: false, over});
+        if (over && !at.failed.length && !at.stopped.length) { announce(plural(at.done, "task") + " " + w.done + "."); onClose(); }
+        return;
+      }
       do {
         setRun({working: true});
         const piecewise = ids ? {ids} : {filter, limit: piece, cursor: at.cursor};
@@ -91,8 +113,9 @@ export function Many({action, of = "", dead, filter, ids, onClose}) {
       setRun({working: false, fault});
     }
   };
-  const close = () => { stop.current = true; onClose(); };
-  const {done, failed} = where.current, dealt = done + failed.length;
+  // A redrive may run for long: its first press stops it and leaves the sum on the screen.
+  const close = () => { stop.current = true; if (!(slow && working)) onClose(); };
+  const {done, failed, stopped} = where.current, dealt = done + failed.length;
   const many = plural(counted.n, ids ? "chosen task" : dead ? "dead task" : "task"), atLeast = counted.more ? "at least " : "";
   const question = [w.title, known ? atLeast + many : dead ? "dead tasks" : "tasks", of].filter(Boolean).join(" ") + "?";
   const sum = counted.over ? (counted.more ? "At least " : "") + plural(counted.n, "task") + "." + (counted.not || "") : "Counting…";
@@ -100,9 +123,13 @@ export function Many({action, of = "", dead, filter, ids, onClose}) {
     <p id="counted" role="status">${sum} ${w.text}</p>
     <${Fault} fault=${counted.fault} again=${counted.again} />
     ${action === "move" ? html`<${When} change=${setMore} />` : null}
+    ${action === "requeue" && !ids && !begun ? html`<${Field} label="How fast" name="rate" value=${rate} onInput=${setRate} options=${slowly ? rates.slice(1) : rates}
+      hint=${slow ? "The first 10 of each topic come back first. Where all of them fail again, the others stay dead." : undefined} />` : null}
     ${types ? html`<${Field} label=${counted.more ? "There are more than could be counted. To go on with all of them, type all" : "To go on, type how many tasks: " + count(counted.n)} name="typed" value=${typed} onInput=${setTyped} inputmode=${counted.more ? "text" : "numeric"} />` : null}
     ${begun ? html`<p role="status"><progress max=${Math.max(counted.n, dealt, 1)} value=${dealt} aria-label="Progress"></progress>
-      ${" " + plural(done, "task")} ${w.done}${failed.length ? ", " + count(failed.length) + " not" : ""}.</p>` : null}
+      ${" " + plural(done, "task")} ${w.done}${failed.length ? ", " + count(failed.length) + " not" : ""}. ${run.trying ?? ""}</p>` : null}
+    ${stopped.length ? html`<ul>${stopped.slice(0, failuresShown).map(why => html`<li key=${why}>Stopped: ${why}</li>`)}
+      ${stopped.length > failuresShown ? html`<li>and ${count(stopped.length - failuresShown)} more</li>` : null}</ul>` : null}
     ${failed.length ? html`<ul>${failed.slice(0, failuresShown).map(f => html`<li key=${f.id}><code>${f.id}</code>: ${f.problem.detail || f.problem.title}</li>`)}
       ${failed.length > failuresShown ? html`<li>and ${count(failed.length - failuresShown)} more</li>` : null}</ul>` : null}
     <${Fault} fault=${run?.fault} />
