@@ -227,7 +227,7 @@ func unanswered(err error) error {
 }
 
 // A gatherings shares values among callers: one that is being computed among all that want it, and
-// one that is there for gatherAgain.
+// one that is there for gatherAgain, or as long as it says itself.
 type gatherings struct {
 	mu   sync.Mutex // guards everything below
 	of   map[string]*gathering
@@ -306,7 +306,7 @@ func (s *gatherings) left(key string, g *gathering) {
 	}
 }
 
-// compute sets a value, keeps it for gatherAgain, and forgets the oldest one beyond gatheredAtMost.
+// compute sets a value, keeps it for a while, and forgets the oldest one beyond gatheredAtMost.
 func (s *gatherings) compute(key string, g *gathering, compute func() any) {
 	g.value = compute()
 	defer close(g.done)
@@ -320,7 +320,11 @@ func (s *gatherings) compute(key string, g *gathering, compute func() any) {
 		delete(s.of, s.kept[0])
 		s.kept = s.kept[1:]
 	}
-	time.AfterFunc(gatherAgain, func() {
+	again := gatherAgain
+	if v, tells := g.value.(interface{ usedFor() time.Duration }); tells {
+		again = v.usedFor()
+	}
+	time.AfterFunc(again, func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if s.of[key] == g {

@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"context"
+	"encoding/json"
+	"slices"
 	"time"
 
 	"github.com/lapsehq/lapse/internal/stamp"
@@ -50,15 +52,58 @@ func (s *Cluster) pastOf(ctx context.Context, q task.PastQuery, others []past.Pa
 	for i := range others {
 		sum.AddLive(&others[i])
 	}
-	reading, cancel := context.WithTimeout(ctx, readPastWithin)
-	defer cancel()
-	p := task.Past{Query: q}
-	p.Unread = sum.Read(reading, s.Past.Archive)
-	if p.Unread == nil {
-		p.Marks, p.Unread = s.Past.Marks(reading, q.From, q.To, q.Topic)
+	k, err := s.keptPast(ctx, q, append(others, own))
+	if err != nil {
+		return task.Past{}, err
 	}
-	p.Points = sum.Points()
-	return p, context.Cause(ctx)
+	sum.AddKept(k.Kept)
+	return task.Past{Query: q, Points: sum.Points(), Marks: slices.Clone(k.Marks), Unread: k.Err}, nil
+}
+
+const (
+	// keptPastAgain is how long what the ledger keeps is used for the same query again. The nodes
+	// write it about once a minute, and have all that is newer in memory.
+	keptPastAgain = 5 * time.Second
+	// sharedPoints bounds the points of a query that is answered so, and with that the memory.
+	sharedPoints = task.HistoryMinutes + 2
+)
+
+type keptPast struct{ *past.Kept }
+
+func (k keptPast) usedFor() time.Duration {
+	if k.Err != nil {
+		return gatherAgain
+	}
+	return keptPastAgain
+}
+
+// keptPast returns what the ledger keeps, read once for all callers that ask the same within
+// keptPastAgain. Once a process has nothing to say any more, it is read again: of that process the
+// ledger may have more. Errors: why ctx has ended.
+func (s *Cluster) keptPast(ctx context.Context, q task.PastQuery, live []past.Part) (keptPast, error) {
+	read := func(ctx context.Context) any {
+		ctx, cancel := context.WithTimeout(ctx, readPastWithin)
+		defer cancel()
+		return keptPast{s.Past.Kept(ctx, q)}
+	}
+	if q.To.Sub(q.From) > sharedPoints*q.Step {
+		k := read(ctx).(keptPast)
+		return k, context.Cause(ctx)
+	}
+	names := make([]string, len(live))
+	for i := range live {
+		names[i] = live[i].Name
+	}
+	slices.Sort(names)
+	key, err := json.Marshal([]any{q, names})
+	if err != nil {
+		return keptPast{}, err
+	}
+	found, err := s.Figures.gathered.doWanted(ctx, s.engine.Life.Context, "kept past "+string(key), read)
+	if err != nil {
+		return keptPast{}, err
+	}
+	return found.(keptPast), nil
 }
 
 // Audit is tasks.Scheduler.Audit, without what a grant leaves out. The query was checked.

@@ -102,3 +102,26 @@ func TestPastRefuses(t *testing.T) {
 		}
 	})
 }
+
+// However many callers ask for the same past, the ledger is read once for all of them, as long as
+// the same processes answer. What they do with the answer is their own.
+func TestPastIsReadOnce(t *testing.T) {
+	rig.FleetBubble(t, 1, func(t *testing.T, f *rig.Fleet) {
+		n := f.Nodes[0]
+		began := time.Now()
+		_, err := n.Schedule(t.Context(), Request{Topic: "t", Delay: time.Hour})
+		rig.Want(t, "Schedule", err, nil)
+		rig.Pass(2 * time.Minute)
+		_, first := pastOf(t, n, PastQuery{From: began})
+		first.Marks = append(first.Marks[:0], Mark{Kind: "changed"})
+		n.Record(AuditEntry{Verb: "pause", Topic: "t"}) // it is no mark of an answer that is kept
+		_, again := pastOf(t, n, PastQuery{From: began})
+		if len(again.Marks) != 1 || again.Marks[0].Kind != "node_started" {
+			t.Errorf("the marks are %+v", again.Marks)
+		}
+		rig.Pass(6 * time.Second)
+		if _, later := pastOf(t, n, PastQuery{From: began}); len(later.Marks) != 2 {
+			t.Errorf("later they are %+v", later.Marks)
+		}
+	})
+}

@@ -127,36 +127,58 @@ func (s *Sum) enter(name string, m *task.PastMinute) {
 	}
 }
 
-// AddLive adds what a process has in memory. It comes before Read.
+// AddLive adds what a process has in memory. It comes before AddKept.
 func (s *Sum) AddLive(p *Part) {
 	for i := range p.Points {
 		s.enter(p.Name, &p.Points[i])
 	}
 }
 
-// Read adds what the ledger keeps. Errors: those of recovery.Archive; then some was added.
-func (s *Sum) Read(ctx context.Context, a recovery.Archive) error {
-	if a == nil {
-		return nil
-	}
-	series := recovery.MinuteRows
-	if s.query.Step == time.Hour {
-		series = recovery.HourRows
-	}
+// Kept is what the ledger keeps of the time of a query. Callers that share it do not change it.
+type Kept struct {
+	points []keptPoint
+	Marks  []task.Mark
+	Err    error // of recovery.Archive; then there is a part of it
+}
+
+type keptPoint struct {
+	name string
+	task.PastMinute
+}
+
+// Kept reads what the ledger keeps of the time of a query, and its marks.
+func (p *Past) Kept(ctx context.Context, q task.PastQuery) *Kept {
+	k := &Kept{}
 	add := func(r recovery.Row) bool {
-		if m, cut, err := decode(r.Value); err == nil && (s.query.Topic == "" || r.Part != "" || !cut) {
-			if m.At = r.At; r.Part != s.query.Topic {
+		if m, cut, err := decode(r.Value); err == nil && (q.Topic == "" || r.Part != "" || !cut) {
+			if m.At = r.At; r.Part != q.Topic {
 				m = task.PastMinute{At: r.At} // nothing has happened in the topic
 			}
-			s.enter(r.Name, &m)
+			k.points = append(k.points, keptPoint{r.Name, m})
 		}
 		return true
 	}
-	err := a.Rows(ctx, series, s.query.Topic, s.query.From, s.query.To, add)
-	if err == nil && s.query.Topic != "" {
-		err = a.Rows(ctx, series, "", s.query.From, s.query.To, add)
+	if p.Archive != nil {
+		series := recovery.MinuteRows
+		if q.Step == time.Hour {
+			series = recovery.HourRows
+		}
+		k.Err = p.Archive.Rows(ctx, series, q.Topic, q.From, q.To, add)
+		if k.Err == nil && q.Topic != "" {
+			k.Err = p.Archive.Rows(ctx, series, "", q.From, q.To, add)
+		}
 	}
-	return err
+	if k.Err == nil {
+		k.Marks, k.Err = p.Marks(ctx, q.From, q.To, q.Topic)
+	}
+	return k
+}
+
+// AddKept adds what the ledger keeps.
+func (s *Sum) AddKept(k *Kept) {
+	for i := range k.points {
+		s.enter(k.points[i].name, &k.points[i].PastMinute)
+	}
 }
 
 // Points returns a point for each step from the first on of which something is known. Nodes is how
