@@ -29,6 +29,7 @@ func (s *Server) newEngine() *gin.Engine {
 // stands here, with the scopes that open it.
 func (s *Server) routes() (*huma.OpenAPI, error) {
 	s.engine = s.newEngine()
+	s.packing = newPacking(func(w http.ResponseWriter, r *http.Request) { s.serve(s.engine, w, r) })
 	a := s.newAPI(s.engine)
 
 	// The problems of any request that writes.

@@ -102,9 +102,10 @@ type Server struct {
 
 	limits
 	access
-	engine *gin.Engine
-	probes probes
-	times  times
+	engine  *gin.Engine
+	packing packing
+	probes  probes
+	times   times
 
 	streams *edge.Places // open streams of events
 
@@ -279,7 +280,11 @@ func (s *Server) httpServer(handler http.Handler) *http.Server {
 type headOnly struct{}
 
 // ServeHTTP answers one request.
-func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) { s.serve(s.engine, w, r) }
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if !s.packing.serve(w, r) {
+		s.serve(s.engine, w, r)
+	}
+}
 
 // serve answers one request by the routes of engine.
 func (s *Server) serve(engine *gin.Engine, w http.ResponseWriter, r *http.Request) {

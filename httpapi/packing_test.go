@@ -1,0 +1,52 @@
+package httpapi
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/json"
+	"fmt"
+	"io"
+	"testing"
+)
+
+// Large answers of requests that read are packed, for callers that accept it.
+func TestAnswersArePacked(t *testing.T) {
+	r := newRig(t)
+	for i := range 20 {
+		r.want(r.do("PUT", fmt.Sprintf("/v1/tasks/a%d", i), `{"topic":"t","delay":"1h"}`), 201)
+	}
+	const packs = "Accept-Encoding: br, gzip"
+	for path, packed := range map[string]bool{
+		"/v1/tasks": true, "/v1/tasks?limit=1": false, "/v1/stats": true, "/v1/session": false, "/v1/none": false, "/v1/export": false,
+	} {
+		a := r.do("GET", path, "", packs)
+		if is := a.header.Get("Content-Encoding") == "gzip"; is != packed {
+			t.Errorf("%s is packed: %t", path, is)
+		}
+		if packed {
+			z, err := gzip.NewReader(bytes.NewReader(a.body))
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, err := io.ReadAll(z)
+			if err != nil || !json.Valid(text) || 2*len(a.body) > len(text) {
+				t.Errorf("%s is %d bytes of %d: %v", path, len(a.body), len(text), err)
+			}
+			if a.header.Get("Vary") != "Accept-Encoding" || a.header.Get("Content-Type") != mediaJSON {
+				t.Errorf("%s has the headers %v", path, a.header)
+			}
+		}
+		if a := r.do("GET", path, "", "Accept-Encoding: gzip;q=0"); a.header.Get("Content-Encoding") != "" {
+			t.Errorf("%s is packed for a caller that does not accept it", path)
+		}
+	}
+	if a := r.do("POST", "/v1/tasks/actions", `{"action":"cancel","filter":{"topic":"t"},"dry_run":true}`, packs); a.header.Get("Content-Encoding") != "" {
+		t.Error("the answer to a POST is packed")
+	}
+	for range packedAtOnce { // they are all at work
+		r.api.packing.turns <- struct{}{}
+	}
+	if a := r.do("GET", "/v1/tasks", "", packs); a.status != 200 || a.header.Get("Content-Encoding") != "" {
+		t.Errorf("without a turn the answer is %d %v", a.status, a.header)
+	}
+}
